@@ -1,0 +1,222 @@
+// Package codec turns token vectors into the bytes of an index and back.
+//
+// A vector v becomes a centroid number, one bucket of n bits a dimension, and a
+// factor that restores unit length:
+//
+//	code = argmax_c ⟨v, C_c⟩                      lowest number on ties
+//	b_j  = bucket((v_j − C_code,j) / (a_code·g_j))
+//	v̂    = f · (C_code + a_code·(g ⊙ w[b]))       f = 1 / max(‖C_code + a·g⊙w‖, 1e-6)
+//
+// which is the residual compression of ColBERTv2 (arXiv 2112.01488, section
+// 3.3) with two changes. The levels w of a codec that [Train] makes are equally
+// spaced rather than quantiles, because that nearly halves the error of scores
+// at 2 and 4 bits; and the length of the decoded vector is settled when it is
+// stored rather than each time it is read. Codecs of imported indexes keep the
+// table of weights they came with ([FromTable]).
+//
+// The scales g (a dimension) and a (a centroid) are optional and 1 if absent.
+//
+// Data flows: sample → [Train] → [Codec.Encode] into a [Block] → storage; and
+// back through [Codec.DecodeTokens]. Results depend on the seed and the
+// backend's Nearest, never on the number of threads.
+package codec
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"sync"
+
+	"github.com/plaid-ir/plaid/kernels"
+)
+
+// Errors of this package; test with errors.Is.
+var (
+	// ErrNoVectors: there is nothing to train on.
+	ErrNoVectors = errors.New("codec: no vectors to train on")
+	// ErrValue: a component that is NaN, infinite or out of range.
+	ErrValue = errors.New("codec: bad value")
+	// ErrShape: lengths or options that do not fit each other.
+	ErrShape = errors.New("codec: shapes do not match")
+	// ErrCode: a centroid number that the codec does not have.
+	ErrCode = errors.New("codec: no such centroid")
+	// ErrNoCutoffs: the codec has a table of weights that do not increase, and no
+	// cutoffs, so that it decodes but cannot encode.
+	ErrNoCutoffs = errors.New("codec: table of weights without cutoffs cannot encode")
+)
+
+const (
+	// minNorm is the norm below which a decoded vector is not stretched further.
+	minNorm = 1e-6
+	// Factors are 16-bit fractions of FactorMax, so a wide range costs precision.
+	// Residuals shorten a unit centroid by little: real collections stay below 2.
+	minFactorMax = 1.5
+	maxFactorMax = 8
+)
+
+// Codec encodes and decodes token vectors. It is read-only and safe for
+// concurrent use.
+type Codec struct {
+	Dim   int // components of a vector
+	Nbits int // bits of a bucket number: 1, 2, 4 or 8
+	K     int // centroids
+
+	// Cutoffs are the 2ⁿ−1 boundaries of a table codebook: the bucket of a value
+	// is the number of cutoffs strictly below it. Nil for uniform levels, whose
+	// buckets follow from the step. Read-only.
+	Cutoffs []float32
+
+	kernel  kernels.Codec
+	weights []float32 // 2ⁿ
+	lut     []float32 // 256 rows: the weights of the 8/n fields of a byte
+	buckets *bucketer // nil: ErrNoCutoffs
+	rows    *centroidRows
+}
+
+// centroidRows holds the centroids as float32, made when the first vector is
+// encoded: a reader of an index never needs them.
+type centroidRows struct {
+	once sync.Once
+	f32  []float32
+}
+
+// New wraps the arrays of a stored codec, which must stay valid and unchanged as
+// long as the codec is used. A table codebook gets cutoffs half-way between
+// neighbouring weights; see [Codec.WithCutoffs]. Errors wrap [kernels.ErrShape],
+// or [ErrValue] for a scale that is not positive and finite.
+func New(k kernels.Codec) (*Codec, error) {
+	if err := k.Validate(); err != nil {
+		return nil, fmt.Errorf("codec: %w", err)
+	}
+	if err := checkScales("dimension", k.DimScale); err != nil {
+		return nil, err
+	}
+	if err := checkScales("centroid", k.CentroidScale); err != nil {
+		return nil, err
+	}
+	c := &Codec{
+		Dim:     k.Centroids.Dim,
+		Nbits:   k.Codebook.Nbits,
+		K:       k.Centroids.K,
+		kernel:  k,
+		weights: k.Codebook.Weights(),
+		rows:    new(centroidRows),
+	}
+	c.lut = byteTable(c.weights, c.Nbits)
+	mids, increasing := midpoints(c.weights)
+	switch {
+	case k.Codebook.Uniform():
+		c.buckets = newBucketer(mids, k.Codebook.Step)
+	case increasing:
+		c.Cutoffs = mids
+		c.buckets = newBucketer(mids, 0)
+	}
+	return c, nil
+}
+
+func checkScales(of string, scales []float32) error {
+	for i, s := range scales {
+		if !(s > 0) || math.IsInf(float64(s), 0) {
+			return fmt.Errorf("%w: scale of %s %d is %g", ErrValue, of, i, s)
+		}
+	}
+	return nil
+}
+
+// WithCutoffs returns the codec with other cutoffs for its table of weights:
+// 2ⁿ−1 values, none smaller than the one before. For a uniform codec the error
+// wraps [ErrShape].
+func (c *Codec) WithCutoffs(cutoffs []float32) (*Codec, error) {
+	if c.kernel.Codebook.Uniform() {
+		return nil, fmt.Errorf("%w: cutoffs given for uniform levels", ErrShape)
+	}
+	if err := checkCutoffs(cutoffs, c.Nbits); err != nil {
+		return nil, err
+	}
+	d := *c
+	d.Cutoffs = cutoffs
+	d.buckets = newBucketer(cutoffs, 0)
+	return &d, nil
+}
+
+// WithFactorMax returns the codec with another largest factor, f held within
+// [1.5, 8]: see [Codec.MaxFactor]. Blocks encoded before do not fit it.
+func (c *Codec) WithFactorMax(f float32) *Codec {
+	d := *c
+	d.kernel.FactorMax = clampFactorMax(f)
+	return &d
+}
+
+func clampFactorMax(f float32) float32 {
+	if !(f > minFactorMax) {
+		return minFactorMax
+	}
+	return min(f, maxFactorMax)
+}
+
+// Kernel is the codec as kernels see it. Read-only.
+func (c *Codec) Kernel() *kernels.Codec { return &c.kernel }
+
+// RowBytes is the number of residual bytes of one token.
+func (c *Codec) RowBytes() int { return c.kernel.RowBytes() }
+
+// CodeBytes is the number of bytes of a stored code: 2 while K allows, else 4.
+func (c *Codec) CodeBytes() int {
+	if c.K <= 1<<16 {
+		return 2
+	}
+	return 4
+}
+
+// Centroids returns the K × Dim centroids as float32, K·Dim·4 bytes that are
+// made by the first call and kept. Read-only.
+func (c *Codec) Centroids() []float32 {
+	c.rows.once.Do(func() {
+		c.rows.f32 = make([]float32, c.K*c.Dim)
+		c.kernel.Centroids.Rows(c.rows.f32, 0, c.K)
+	})
+	return c.rows.f32
+}
+
+// scale returns the factor of the residuals of one centroid.
+func (c *Codec) scale(code uint32) float32 {
+	if c.kernel.CentroidScale == nil {
+		return 1
+	}
+	return c.kernel.CentroidScale[code]
+}
+
+// Normalize scales each row of x to unit length, in place. Sums are float64; a
+// zero row stays zero.
+func Normalize(x []float32, dim int) {
+	for ; len(x) >= dim && dim > 0; x = x[dim:] {
+		normalizeRow(x[:dim])
+	}
+}
+
+func normalizeRow(x []float32) {
+	if n2 := dot64(x, x); n2 > 0 {
+		inv := 1 / math.Sqrt(n2)
+		for j, v := range x {
+			x[j] = float32(float64(v) * inv)
+		}
+	}
+}
+
+// dot64 sums in float64, in four lanes so that additions overlap.
+func dot64(x, y []float32) float64 {
+	var s0, s1, s2, s3 float64
+	y = y[:len(x)]
+	j := 0
+	for ; j+4 <= len(x); j += 4 {
+		a, b := x[j:j+4:j+4], y[j:j+4:j+4]
+		s0 += float64(a[0]) * float64(b[0])
+		s1 += float64(a[1]) * float64(b[1])
+		s2 += float64(a[2]) * float64(b[2])
+		s3 += float64(a[3]) * float64(b[3])
+	}
+	for ; j < len(x); j++ {
+		s0 += float64(x[j]) * float64(y[j])
+	}
+	return s0 + s1 + s2 + s3
+}

@@ -1,0 +1,290 @@
+package codec
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/plaid-ir/plaid/kernels"
+)
+
+// Block is a growing run of encoded tokens in the layout of kernels.Chunk. It is
+// meant to be reused: Reset, then Encode with the same codec as often as wanted.
+type Block struct {
+	// Codes holds CodeBytes bytes a token, little-endian.
+	Codes []byte
+	// Residuals holds RowBytes bytes a token; see Pack.
+	Residuals []byte
+	// Factors holds an int16 a token, little-endian: see kernels.Codec.Factor.
+	Factors []byte
+	Tokens  int
+	// Clamped counts factors above FactorMax, which were stored as FactorMax:
+	// their tokens decode to less than unit length.
+	Clamped int
+	// SumSq is the sum of ‖x − v̂‖² over the tokens that Encode added.
+	SumSq float64
+
+	job encodeJob
+}
+
+// Reset empties the block and keeps its memory.
+func (b *Block) Reset() {
+	b.Codes, b.Residuals, b.Factors = b.Codes[:0], b.Residuals[:0], b.Factors[:0]
+	b.Tokens, b.Clamped, b.SumSq = 0, 0, 0
+}
+
+// Chunk is the block as kernels read it; offsets divides its tokens into
+// documents (kernels.Chunk.Offsets). It shares the block's memory.
+func (b *Block) Chunk(c *Codec, offsets []uint32) kernels.Chunk {
+	return kernels.Chunk{
+		Offsets: offsets, Codes: b.Codes, CodeBytes: c.CodeBytes(),
+		Residuals: b.Residuals, Factors: b.Factors,
+	}
+}
+
+// grow makes room for n more tokens and returns those parts.
+func (b *Block) grow(c *Codec, n int) (codes, residuals, factors []byte) {
+	extend := func(s *[]byte, n int) []byte {
+		old := len(*s)
+		*s = slices.Grow(*s, n)[:old+n]
+		return (*s)[old:]
+	}
+	b.Tokens += n
+	return extend(&b.Codes, n*c.CodeBytes()), extend(&b.Residuals, n*c.RowBytes()), extend(&b.Factors, 2*n)
+}
+
+// shrink takes n tokens back after a failure.
+func (b *Block) shrink(c *Codec, n int) {
+	b.Tokens -= n
+	b.Codes = b.Codes[:len(b.Codes)-n*c.CodeBytes()]
+	b.Residuals = b.Residuals[:len(b.Residuals)-n*c.RowBytes()]
+	b.Factors = b.Factors[:len(b.Factors)-2*n]
+}
+
+// encodeJob is one call of Encode or EncodeFixed, spread over blocks of rows.
+type encodeJob struct {
+	codec   *Codec
+	backend kernels.Backend
+	x       []float32
+	fixed   []uint32 // EncodeFixed: codes as given, residuals in place
+
+	codes, residuals, factors []byte
+
+	pool    blockPool
+	workers []encodeScratch
+	blocks  []blockTotal
+}
+
+type encodeScratch struct {
+	codes   []uint32
+	buckets []uint8
+	values  []float32
+}
+
+type blockTotal struct {
+	clamped int
+	sumSq   float64
+}
+
+// Encode appends the rows of x, len(x)/Dim vectors, to dst. The result does not
+// depend on threads (below 1: all processors). On error dst is as before; errors
+// are those of ctx or wrap [ErrShape] or [ErrNoCutoffs]. A row of zeros gets
+// factor 0. NaN must have been refused before: the bytes it gives mean nothing.
+func (c *Codec) Encode(ctx context.Context, dst *Block, x []float32, threads int, be kernels.Backend) error {
+	if len(x)%c.Dim != 0 {
+		return fmt.Errorf("%w: %d values are no whole vectors of dimension %d", ErrShape, len(x), c.Dim)
+	}
+	if c.buckets == nil {
+		return ErrNoCutoffs
+	}
+	n := len(x) / c.Dim
+	c.Centroids() // not inside a worker: the others would wait
+	dst.job.x, dst.job.backend = x, be
+	return c.runJob(ctx, dst, n, threads)
+}
+
+// EncodeFixed appends tokens whose codes and packed buckets are given, as when an
+// index is imported: only the factors are computed. residuals holds RowBytes
+// bytes a token. On error dst is as before; errors are those of ctx or wrap
+// [ErrShape] or [ErrCode].
+func (c *Codec) EncodeFixed(ctx context.Context, dst *Block, codes []uint32, residuals []byte, threads int) error {
+	if err := c.checkFixed(codes, residuals); err != nil {
+		return err
+	}
+	c.Centroids()
+	dst.job.fixed = codes
+	dst.job.residuals = residuals // copied by runJob
+	return c.runJob(ctx, dst, len(codes), threads)
+}
+
+func (c *Codec) runJob(ctx context.Context, dst *Block, n, threads int) error {
+	j := &dst.job
+	given := j.residuals
+	j.codec = c
+	j.codes, j.residuals, j.factors = dst.grow(c, n)
+	if j.fixed != nil {
+		copy(j.residuals, given)
+	}
+	j.workers = resize(j.workers, workers(n, blockRows, threads))
+	j.blocks = resize(j.blocks, (n+blockRows-1)/blockRows)
+	err := j.pool.run(ctx, n, blockRows, threads, j)
+	if err != nil {
+		dst.shrink(c, n)
+	} else {
+		for _, t := range j.blocks {
+			dst.Clamped += t.clamped
+			dst.SumSq += t.sumSq
+		}
+	}
+	// Keep the scratch memory and nothing of the caller's.
+	j.codec, j.backend, j.x, j.fixed = nil, nil, nil, nil
+	j.codes, j.residuals, j.factors = nil, nil, nil
+	return err
+}
+
+func resize[T any](s []T, n int) []T {
+	return slices.Grow(s[:0], n)[:n]
+}
+
+func (j *encodeJob) runBlock(worker, block, lo, hi int) {
+	c, s := j.codec, &j.workers[worker]
+	s.values = resize(s.values, 2*c.Dim)
+	total := &j.blocks[block]
+	*total = blockTotal{}
+	rb := c.RowBytes()
+	if j.fixed != nil {
+		for t := lo; t < hi; t++ {
+			code := j.fixed[t]
+			packed := j.residuals[t*rb : (t+1)*rb]
+			c.clearPadding(packed)
+			y := c.reconstruct(s.values[:c.Dim], code, packed)
+			f, clamped := c.storeFactor(dot64(y, y))
+			j.put(t, code, f, clamped, total)
+		}
+		return
+	}
+	s.codes = resize(s.codes, hi-lo)
+	s.buckets = resize(s.buckets, c.Dim)
+	j.backend.Nearest(s.codes, nil, c.Centroids(), j.x[lo*c.Dim:hi*c.Dim], c.Dim)
+	for t := lo; t < hi; t++ {
+		x, code := j.x[t*c.Dim:(t+1)*c.Dim], s.codes[t-lo]
+		y := c.encodeRow(j.residuals[t*rb:(t+1)*rb], s, x, code)
+		xx := dot64(x, x)
+		if xx == 0 {
+			j.put(t, code, 0, false, total)
+			continue
+		}
+		yy := dot64(y, y)
+		f, clamped := c.storeFactor(yy)
+		j.put(t, code, f, clamped, total)
+		v := float64(c.kernel.Factor(f))
+		total.sumSq += max(xx-2*v*dot64(x, y)+v*v*yy, 0)
+	}
+}
+
+func (j *encodeJob) put(t int, code uint32, factor int16, clamped bool, total *blockTotal) {
+	if j.codec.CodeBytes() == 2 {
+		binary.LittleEndian.PutUint16(j.codes[2*t:], uint16(code))
+	} else {
+		binary.LittleEndian.PutUint32(j.codes[4*t:], code)
+	}
+	binary.LittleEndian.PutUint16(j.factors[2*t:], uint16(factor))
+	if clamped {
+		total.clamped++
+	}
+}
+
+// encodeRow packs the buckets of x for a given code and returns what decodes
+// from them before the factor, in scratch memory of 2·Dim values and Dim buckets.
+func (c *Codec) encodeRow(packed []byte, s *encodeScratch, x []float32, code uint32) []float32 {
+	r := s.values[c.Dim : 2*c.Dim]
+	c.residual(r, x, code)
+	c.buckets.row(s.buckets, r)
+	Pack(packed, s.buckets, c.Nbits)
+	return c.reconstruct(s.values[:c.Dim], code, packed)
+}
+
+// residual writes (x − C_code) / (a_code·g).
+func (c *Codec) residual(r, x []float32, code uint32) {
+	centroid := c.Centroids()[int(code)*c.Dim : (int(code)+1)*c.Dim]
+	x = x[:len(r)]
+	for j, v := range centroid[:len(r)] {
+		r[j] = x[j] - v
+	}
+	a, g := c.scale(code), c.kernel.DimScale
+	switch {
+	case g != nil:
+		for j := range r {
+			r[j] /= a * g[j]
+		}
+	case a != 1:
+		for j := range r {
+			r[j] /= a
+		}
+	}
+}
+
+// reconstruct writes C_code + a_code·(g ⊙ w[b]).
+func (c *Codec) reconstruct(y []float32, code uint32, packed []byte) []float32 {
+	copy(y, c.Centroids()[int(code)*c.Dim:(int(code)+1)*c.Dim])
+	c.addResidual(y, code, packed)
+	return y
+}
+
+// inverseNorm is the exact factor of a vector of that squared norm.
+func inverseNorm(n2 float64) float64 {
+	return 1 / max(math.Sqrt(n2), minNorm)
+}
+
+// storeFactor rounds the factor to the nearest of 1 … 32767 steps.
+func (c *Codec) storeFactor(n2 float64) (f int16, clamped bool) {
+	v := inverseNorm(n2) / float64(c.kernel.FactorMax) * 32767
+	if v >= 32767.5 {
+		return 32767, true
+	}
+	return int16(max(math.Round(v), 1)), false
+}
+
+// MaxFactor is the largest factor that the given tokens need, 0 without tokens;
+// residuals as in [Codec.EncodeFixed], and the same errors. An import streams
+// its tokens through it first, and sets FactorMax with [Codec.WithFactorMax].
+func (c *Codec) MaxFactor(ctx context.Context, codes []uint32, residuals []byte, threads int) (float32, error) {
+	if err := c.checkFixed(codes, residuals); err != nil {
+		return 0, err
+	}
+	c.Centroids()
+	n, rb := len(codes), c.RowBytes()
+	largest := make([]float64, workers(n, blockRows, threads))
+	err := forBlocks(ctx, n, blockRows, threads, func(w, _, lo, hi int) {
+		y := make([]float32, c.Dim)
+		for t := lo; t < hi; t++ {
+			c.reconstruct(y, codes[t], residuals[t*rb:(t+1)*rb])
+			largest[w] = max(largest[w], inverseNorm(dot64(y, y)))
+		}
+	})
+	if err != nil {
+		return 0, err
+	}
+	return float32(slices.Max(largest)), nil
+}
+
+func (c *Codec) checkFixed(codes []uint32, residuals []byte) error {
+	if len(residuals) != len(codes)*c.RowBytes() {
+		return fmt.Errorf("%w: %d residual bytes for %d tokens of %d", ErrShape, len(residuals), len(codes), c.RowBytes())
+	}
+	for t, code := range codes {
+		if int64(code) >= int64(c.K) {
+			return fmt.Errorf("%w: token %d has code %d of %d centroids", ErrCode, t, code, c.K)
+		}
+	}
+	return nil
+}
+
+// clearPadding zeroes the bits of the last byte that hold no field.
+func (c *Codec) clearPadding(packed []byte) {
+	if used := c.Dim * c.Nbits % 8; used != 0 {
+		packed[len(packed)-1] &= 1<<used - 1
+	}
+}

@@ -1,0 +1,99 @@
+package codec
+
+import (
+	"math"
+	"math/bits"
+	"slices"
+)
+
+// DefaultK is the number of centroids that ColBERT's family uses for a
+// collection of that many tokens: 2^⌊log₂(16·√tokens)⌋, at least 1.
+func DefaultK(tokens int64) int {
+	if tokens < 1 {
+		return 1
+	}
+	return 1 << int(math.Log2(16*math.Sqrt(float64(tokens))))
+}
+
+// SampleDocs is the number of documents, of n, whose tokens ColBERT's family
+// trains on: min(1 + ⌊16·√(120·n)⌋, n).
+func SampleDocs(n int) int {
+	if n < 1 {
+		return 0
+	}
+	return min(1+int(16*math.Sqrt(120*float64(n))), n)
+}
+
+// rng is SplitMix64 (Steele, Lea and Flood, OOPSLA 2014). It is written out so
+// that a seed means the same codec whatever the standard library does.
+type rng uint64
+
+func (r *rng) next() uint64 {
+	*r += 0x9e3779b97f4a7c15
+	z := uint64(*r)
+	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
+	z = (z ^ z>>27) * 0x94d049bb133111eb
+	return z ^ z>>31
+}
+
+// below draws from 0..n−1. The bias of the multiplication is n/2⁶⁴.
+func (r *rng) below(n int) int {
+	hi, _ := bits.Mul64(r.next(), uint64(n))
+	return int(hi)
+}
+
+// shuffled returns 0..n−1 in random order.
+func shuffled(n int, seed uint64) []uint32 {
+	r := rng(seed)
+	p := make([]uint32, n)
+	for i := range p {
+		p[i] = uint32(i)
+	}
+	for i := n - 1; i > 0; i-- {
+		j := r.below(i + 1)
+		p[i], p[j] = p[j], p[i]
+	}
+	return p
+}
+
+// sorted returns an ascending copy, for reading rows in memory order.
+func sorted(rows []uint32) []uint32 {
+	s := slices.Clone(rows)
+	slices.Sort(s)
+	return s
+}
+
+// rowSet remembers rows of a matrix by content.
+type rowSet struct {
+	x    []float32
+	dim  int
+	seen map[uint64][]uint32
+}
+
+func newRowSet(x []float32, dim int) *rowSet {
+	return &rowSet{x: x, dim: dim, seen: map[uint64][]uint32{}}
+}
+
+func (s *rowSet) row(i uint32) []float32 {
+	return s.x[int(i)*s.dim : (int(i)+1)*s.dim]
+}
+
+// add reports whether row i is neither zero nor equal to one added before.
+func (s *rowSet) add(i uint32) bool {
+	row := s.row(i)
+	h, zero := uint64(0xcbf29ce484222325), true
+	for _, v := range row {
+		zero = zero && v == 0
+		h = (h ^ uint64(math.Float32bits(v))) * 0x100000001b3
+	}
+	if zero {
+		return false
+	}
+	for _, o := range s.seen[h] {
+		if slices.Equal(row, s.row(o)) {
+			return false
+		}
+	}
+	s.seen[h] = append(s.seen[h], i)
+	return true
+}

@@ -1,0 +1,158 @@
+package codec
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+
+	"github.com/plaid-ir/plaid/kernels"
+)
+
+// GridReport says what an imported table of weights lost on its int8 grid.
+type GridReport struct {
+	Scale  float32 // distance of grid points
+	Worst  float32 // largest absolute change of a weight, at most Scale/2
+	Bucket int     // the weight that changed most
+	Before float32 // that weight as given
+	After  float32 // and as stored
+}
+
+// FromTable makes the codec of an imported index: K × dim centroids kept bit for
+// bit in the type given, 2ⁿ weights put on an int8 grid −127 … 127 with the
+// scale that moves the worst of them least, and 2ⁿ−1 cutoffs for documents added
+// later (nil: half-way between neighbouring weights).
+//
+// FactorMax is at its upper end; [Codec.MaxFactor] and [Codec.WithFactorMax] fit
+// it to the tokens. Errors wrap [ErrValue] (not finite, or a centroid that is
+// not exact in its type), [ErrShape] or [kernels.ErrShape].
+func FromTable(centroids []float32, typ kernels.FloatType, dim, nbits int, cutoffs, weights []float32) (*Codec, GridReport, error) {
+	var report GridReport
+	if dim < 1 || len(centroids) == 0 || len(centroids)%dim != 0 {
+		return nil, report, fmt.Errorf("%w: %d centroid values of dimension %d", ErrShape, len(centroids), dim)
+	}
+	book := kernels.Codebook{Nbits: nbits, Step: 1}
+	if err := book.Validate(); err != nil {
+		return nil, report, fmt.Errorf("codec: %w", err)
+	}
+	if len(weights) != 1<<nbits {
+		return nil, report, fmt.Errorf("%w: %d weights for %d bits", ErrShape, len(weights), nbits)
+	}
+	for b, w := range weights {
+		if !(math.Abs(float64(w)) <= maxMagnitude) {
+			return nil, report, fmt.Errorf("%w: weight %d is %g", ErrValue, b, w)
+		}
+	}
+	data, err := storeCentroids(centroids, typ, dim)
+	if err != nil {
+		return nil, report, err
+	}
+	book.Step = 0
+	book.Grid, book.Scale = fitGrid(weights)
+	c, err := New(kernels.Codec{
+		Centroids: kernels.Centroids{K: len(centroids) / dim, Dim: dim, Type: typ, Data: data},
+		Codebook:  book,
+		FactorMax: maxFactorMax,
+	})
+	if err != nil {
+		return nil, report, err
+	}
+	report = gridReport(weights, c.weights, book.Scale)
+	if cutoffs != nil {
+		if c, err = c.WithCutoffs(cutoffs); err != nil {
+			return nil, report, err
+		}
+	}
+	return c, report, nil
+}
+
+// checkCutoffs refuses cutoffs that do not divide the line into 2ⁿ buckets.
+func checkCutoffs(cutoffs []float32, nbits int) error {
+	if len(cutoffs) != 1<<nbits-1 {
+		return fmt.Errorf("%w: %d cutoffs for %d bits", ErrShape, len(cutoffs), nbits)
+	}
+	for i, v := range cutoffs {
+		if math.IsNaN(float64(v)) || math.IsInf(float64(v), 0) {
+			return fmt.Errorf("%w: cutoff %d is %g", ErrValue, i, v)
+		}
+		if i > 0 && v < cutoffs[i-1] {
+			return fmt.Errorf("%w: cutoff %d is %g, below %g before it", ErrValue, i, v, cutoffs[i-1])
+		}
+	}
+	return nil
+}
+
+// storeCentroids converts to bytes and refuses values that would change.
+func storeCentroids(centroids []float32, typ kernels.FloatType, dim int) ([]byte, error) {
+	if typ != kernels.BF16 && typ != kernels.F16 && typ != kernels.F32 {
+		return nil, fmt.Errorf("%w: centroids of type %v", ErrShape, typ)
+	}
+	data := make([]byte, 0, len(centroids)*typ.Size())
+	for i, v := range centroids {
+		if !(math.Abs(float64(v)) <= maxMagnitude) {
+			return nil, fmt.Errorf("%w: centroid %d, dimension %d is %g", ErrValue, i/dim, i%dim, v)
+		}
+		exact := v
+		switch typ {
+		case kernels.BF16:
+			h := kernels.BF16FromF32(v)
+			exact = math.Float32frombits(uint32(h) << 16)
+			data = binary.LittleEndian.AppendUint16(data, h)
+		case kernels.F16:
+			h := kernels.F16FromF32(v)
+			exact = kernels.F16ToF32(h)
+			data = binary.LittleEndian.AppendUint16(data, h)
+		default:
+			data = binary.LittleEndian.AppendUint32(data, math.Float32bits(v))
+		}
+		if exact != v {
+			return nil, fmt.Errorf("%w: centroid %d, dimension %d: %g is not exact in %v", ErrValue, i/dim, i%dim, v, typ)
+		}
+	}
+	return data, nil
+}
+
+// fitGrid looks for the scale whose grid is never far from a weight. Coarser
+// scales than largest/127 can fit a small table much better; −128 is left out so
+// that kernels may negate.
+func fitGrid(weights []float32) (grid []int8, scale float32) {
+	var largest float64
+	for _, w := range weights {
+		largest = max(largest, math.Abs(float64(w)))
+	}
+	grid = make([]int8, len(weights))
+	if float32(largest/127) == 0 {
+		return grid, 1
+	}
+	best := math.Inf(1)
+	const candidates = 1 << 13
+	for i := range candidates {
+		// The largest weight lies at 127 grid steps down to 32.
+		s := float32(largest / (127 - 95*float64(i)/candidates))
+		var worst float64
+		for _, w := range weights {
+			worst = max(worst, math.Abs(float64(s*gridPoint(w, s))-float64(w)))
+		}
+		if worst < best {
+			best, scale = worst, s
+		}
+	}
+	for b, w := range weights {
+		grid[b] = int8(gridPoint(w, scale))
+	}
+	return grid, scale
+}
+
+func gridPoint(w, scale float32) float32 {
+	q := math.RoundToEven(float64(w) / float64(scale))
+	return float32(max(min(q, 127), -127))
+}
+
+func gridReport(before, after []float32, scale float32) GridReport {
+	r := GridReport{Scale: scale, Before: before[0], After: after[0]}
+	for b := range before {
+		if d := float32(math.Abs(float64(before[b]) - float64(after[b]))); d > r.Worst {
+			r.Worst, r.Bucket, r.Before, r.After = d, b, before[b], after[b]
+		}
+	}
+	return r
+}

@@ -1,0 +1,158 @@
+package eval
+
+import "fmt"
+
+// Average names the queries that a mean runs over. The package comment compares
+// the choices.
+type Average int
+
+const (
+	// AverageJudged: the queries of the qrels; one missing from the run counts 0.
+	AverageJudged Average = iota
+	// AverageEvaluated: the queries in both the qrels and the run.
+	AverageEvaluated
+	// AverageRelevant: the queries with a document of grade 1 or more, whatever
+	// the rel parameter of a measure; one missing from the run counts 0.
+	AverageRelevant
+)
+
+// String returns "judged", "evaluated" or "relevant".
+func (a Average) String() string {
+	switch a {
+	case AverageEvaluated:
+		return "evaluated"
+	case AverageRelevant:
+		return "relevant"
+	}
+	return "judged"
+}
+
+// Options of [Evaluate]. The zero value is trec_eval's order of hits and the mean
+// over all judged queries.
+type Options struct {
+	Ties    Ties
+	Average Average
+	// ExcludeSelf drops hits whose document id equals the query id before
+	// scoring, as BEIR does. Where queries are documents of the corpus
+	// (ArguAna, Quora), retrieve k+1 documents to keep k.
+	ExcludeSelf bool
+}
+
+// Result holds the values of an evaluation.
+type Result struct {
+	Measures []Measure
+	Average  Average       // what Means runs over
+	Means    []float64     // one a measure; 0 where Average has no query
+	Queries  []QueryResult // every judged query, in the order of the qrels
+	// Unjudged counts the queries of the run that have no judgement. They take
+	// no part in anything.
+	Unjudged int
+}
+
+// QueryResult is one judged query.
+type QueryResult struct {
+	Query  string
+	Values []float64 // one a measure
+	InRun  bool      // false: missing from the run, so that all values are 0
+
+	// Counts after ExcludeSelf, where grade 1 or more is relevant.
+	Retrieved         int
+	Relevant          int
+	RelevantRetrieved int
+}
+
+// Evaluate scores a run against judgements. Values and means are float64, added
+// up in the order of the hits and of the queries of the qrels, so that the same
+// input gives the same bits. A [Measure] that no [ParseMeasure] made is an error
+// that wraps [ErrMeasure]; qrels without a query give [ErrNothingJudged].
+func Evaluate(qrels *Qrels, run *Run, measures []Measure, opts Options) (*Result, error) {
+	if qrels == nil || qrels.Len() == 0 {
+		return nil, ErrNothingJudged
+	}
+	if run == nil {
+		run = new(Run)
+	}
+	for i, m := range measures {
+		if m.family == nil {
+			return nil, fmt.Errorf("%w: measure %d is the zero value", ErrMeasure, i)
+		}
+	}
+	res := &Result{
+		Measures: measures,
+		Average:  opts.Average,
+		Means:    make([]float64, len(measures)),
+		Queries:  make([]QueryResult, 0, qrels.Len()),
+	}
+	for _, query := range qrels.queries {
+		r := newRanking(qrels.judged[query], query, run.hits[query], opts)
+		q := QueryResult{
+			Query:             query,
+			Values:            make([]float64, len(measures)),
+			InRun:             run.Has(query),
+			Retrieved:         len(r.grades),
+			Relevant:          r.relevant(1),
+			RelevantRetrieved: countFrom(r.grades, 1),
+		}
+		for i, m := range measures {
+			q.Values[i] = m.family.score(m, r)
+		}
+		res.Queries = append(res.Queries, q)
+	}
+	for _, query := range run.queries {
+		if !qrels.Judged(query) {
+			res.Unjudged++
+		}
+	}
+	for i := range measures {
+		res.Means[i] = res.Mean(i, opts.Average)
+	}
+	return res, nil
+}
+
+// includes reports whether a query takes part in an average.
+func (q *QueryResult) includes(a Average) bool {
+	switch a {
+	case AverageEvaluated:
+		return q.InRun
+	case AverageRelevant:
+		return q.Relevant > 0
+	}
+	return true
+}
+
+// Count returns the number of queries of an average.
+func (r *Result) Count(a Average) int {
+	n := 0
+	for i := range r.Queries {
+		if r.Queries[i].includes(a) {
+			n++
+		}
+	}
+	return n
+}
+
+// Values returns what measure i (an index into r.Measures) gave for each query of
+// an average, in the order of r.Queries.
+func (r *Result) Values(i int, a Average) []float64 {
+	values := make([]float64, 0, len(r.Queries))
+	for j := range r.Queries {
+		if r.Queries[j].includes(a) {
+			values = append(values, r.Queries[j].Values[i])
+		}
+	}
+	return values
+}
+
+// Mean returns the mean of measure i over the queries of an average, 0 if there
+// are none.
+func (r *Result) Mean(i int, a Average) float64 {
+	values := r.Values(i, a)
+	if len(values) == 0 {
+		return 0
+	}
+	sum := 0.0
+	for _, v := range values {
+		sum += v
+	}
+	return sum / float64(len(values))
+}

@@ -1,0 +1,183 @@
+package eval
+
+import (
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	"errors"
+	"io"
+	"strings"
+)
+
+// Longest lines accepted: a table has short ones, a JSON line holds a document.
+const (
+	maxTableLine = 1 << 20
+	maxJSONLine  = 64 << 20
+)
+
+// lineReader gives the lines of a plain or gzip stream, without their ends
+// (LF or CRLF), leaving out blank ones and a leading byte order mark.
+type lineReader struct {
+	name string
+	br   *bufio.Reader
+	max  int
+	line int // number of the line given last, from 1
+	buf  []byte
+}
+
+func newLineReader(r io.Reader, name string, limit int) (*lineReader, error) {
+	lr := &lineReader{name: name, br: bufio.NewReaderSize(r, 64<<10), max: limit}
+	if magic, err := lr.br.Peek(2); err == nil && magic[0] == 0x1f && magic[1] == 0x8b {
+		zr, err := gzip.NewReader(lr.br)
+		if err != nil {
+			return nil, &LineError{File: name, Line: 1, Err: err}
+		}
+		lr.br = bufio.NewReaderSize(zr, 64<<10)
+	}
+	return lr, nil
+}
+
+// next returns the next line that is not blank, valid until the call after, or
+// io.EOF. Any other error is a [LineError].
+func (lr *lineReader) next() ([]byte, error) {
+	for {
+		line, err := lr.read()
+		if err != nil {
+			return nil, err
+		}
+		if lr.line == 1 {
+			line = bytes.TrimPrefix(line, []byte("\xef\xbb\xbf"))
+		}
+		if line = bytes.TrimSuffix(line, []byte("\r")); len(bytes.TrimFunc(line, isBlank)) > 0 {
+			return line, nil
+		}
+	}
+}
+
+// read returns one line without its LF. The last one may lack it.
+func (lr *lineReader) read() ([]byte, error) {
+	lr.buf = lr.buf[:0]
+	for {
+		part, err := lr.br.ReadSlice('\n')
+		if len(lr.buf) == 0 && len(part) > 0 {
+			lr.line++
+		}
+		if len(lr.buf)+len(part) > lr.max {
+			return nil, lr.fail(malformed("line is longer than %d bytes", lr.max))
+		}
+		if err == nil && len(lr.buf) == 0 {
+			return part[:len(part)-1], nil
+		}
+		lr.buf = append(lr.buf, part...)
+		switch {
+		case err == nil:
+			return lr.buf[:len(lr.buf)-1], nil
+		case errors.Is(err, bufio.ErrBufferFull):
+		case err == io.EOF && len(lr.buf) > 0:
+			return lr.buf, nil
+		case err == io.EOF:
+			return nil, io.EOF
+		default:
+			return nil, &LineError{File: lr.name, Line: max(lr.line, 1), Err: err}
+		}
+	}
+}
+
+func (lr *lineReader) fail(err error) error {
+	return &LineError{File: lr.name, Line: lr.line, Err: err}
+}
+
+// isBlank is isspace of the C locale, which is what trec_eval splits at; ids may
+// hold the other white space of Unicode.
+func isBlank(r rune) bool { return r == ' ' || '\t' <= r && r <= '\r' }
+
+// table reads lines of columns. A header, when there is one, decides the number
+// of columns, and a tab in it makes tabs the only separator, so that ids may hold
+// blanks; otherwise the first line decides, and white space separates.
+type table struct {
+	*lineReader
+	layouts string // for messages: what numbers of columns are known
+	known   []int
+	tabs    bool
+	count   int
+	first   []byte // a first line that is not a header, until it is read
+	cols    [][]byte
+}
+
+// header lists, for each column, the names that mark a header, in lower case.
+type header [][]string
+
+func newTable(r io.Reader, name string, head header, layouts string, known ...int) (*table, error) {
+	lr, err := newLineReader(r, name, maxTableLine)
+	if err != nil {
+		return nil, err
+	}
+	t := &table{lineReader: lr, layouts: layouts, known: known}
+	line, err := lr.next()
+	if err == io.EOF {
+		return t, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	if head.match(line) {
+		t.count = len(head)
+		t.tabs = bytes.ContainsRune(line, '\t')
+		return t, nil
+	}
+	t.first = bytes.Clone(line)
+	return t, nil
+}
+
+func (h header) match(line []byte) bool {
+	cells := bytes.FieldsFunc(line, isBlank)
+	if len(cells) != len(h) {
+		return false
+	}
+	for i, cell := range cells {
+		known := false
+		for _, name := range h[i] {
+			known = known || strings.EqualFold(string(cell), name)
+		}
+		if !known {
+			return false
+		}
+	}
+	return true
+}
+
+// row returns the columns of the next line, valid until the call after, or io.EOF.
+func (t *table) row() ([][]byte, error) {
+	line := t.first
+	t.first = nil
+	if line == nil {
+		var err error
+		if line, err = t.next(); err != nil {
+			return nil, err
+		}
+	}
+	t.cols = t.cols[:0]
+	if t.tabs {
+		for cell := range bytes.SplitSeq(line, []byte{'\t'}) {
+			t.cols = append(t.cols, bytes.TrimFunc(cell, isBlank))
+		}
+	} else {
+		for cell := range bytes.FieldsFuncSeq(line, isBlank) {
+			t.cols = append(t.cols, cell)
+		}
+	}
+	if t.count == 0 {
+		for _, n := range t.known {
+			if len(t.cols) == n {
+				t.count = n
+			}
+		}
+		if t.count == 0 {
+			return nil, t.fail(malformed("%d columns: want %s", len(t.cols), t.layouts))
+		}
+	}
+	if len(t.cols) != t.count {
+		return nil, t.fail(malformed("%d columns, the lines before have %d", len(t.cols), t.count))
+	}
+	return t.cols, nil
+}

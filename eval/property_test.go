@@ -1,0 +1,178 @@
+package eval_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/plaid-ir/plaid/eval"
+)
+
+var someMeasures = []string{
+	"nDCG", "nDCG@3", "nDCG(dcg='exp-log2')@5", "AP", "AP(rel=2)@4", "RR", "RR@2", "R@3", "R(rel=2)@5",
+	"P@3", "P(rel=2)@10", "Success@2", "Rprec", "Rprec(rel=2)", "Bpref", "Bpref(rel=2)", "Judged@3", "Hole@3",
+}
+
+// drawQuery draws the judgements and the hits of query q. Scores are few, so that
+// ties are common.
+func drawQuery(t *rapid.T) (*eval.Qrels, []eval.Hit) {
+	qrels := new(eval.Qrels)
+	n := rapid.IntRange(1, 12).Draw(t, "pool")
+	add := func(doc string, grade int) {
+		if err := qrels.Add("q", doc, grade); err != nil {
+			t.Fatal(err)
+		}
+	}
+	add("never retrieved", rapid.IntRange(-1, 3).Draw(t, "grade"))
+	var hits []eval.Hit
+	for i := range n {
+		doc := fmt.Sprintf("d%02d", i)
+		if rapid.Bool().Draw(t, "judged") {
+			add(doc, rapid.IntRange(-1, 3).Draw(t, "grade"))
+		}
+		if rapid.Bool().Draw(t, "retrieved") {
+			hits = append(hits, eval.Hit{Doc: doc, Score: float64(rapid.IntRange(-2, 2).Draw(t, "score"))})
+		}
+	}
+	return qrels, hits
+}
+
+func values(t *rapid.T, qrels *eval.Qrels, hits []eval.Hit, ties eval.Ties, names ...string) []float64 {
+	ms, err := eval.ParseMeasures(names...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	run := new(eval.Run)
+	if err := run.Add("q", hits...); err != nil {
+		t.Fatal(err)
+	}
+	res, err := eval.Evaluate(qrels, run, ms, eval.Options{Ties: ties})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return res.Queries[0].Values
+}
+
+func TestMeasuresAreShares(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		qrels, hits := drawQuery(t)
+		for i, v := range values(t, qrels, hits, eval.TiesTREC, someMeasures...) {
+			if !(v >= 0 && v <= 1+1e-15) {
+				t.Fatalf("%s is %v", someMeasures[i], v)
+			}
+		}
+	})
+}
+
+func TestFileOrderDoesNotMatter(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		qrels, hits := drawQuery(t)
+		shuffled := rapid.Permutation(hits).Draw(t, "order")
+		require.Equal(t, values(t, qrels, hits, eval.TiesTREC, someMeasures...),
+			values(t, qrels, shuffled, eval.TiesTREC, someMeasures...))
+	})
+}
+
+// Which of the unjudged documents stands at a place must not matter.
+func TestUnjudgedTiesDoNotMatter(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		qrels, hits := drawQuery(t)
+		want := values(t, qrels, hits, eval.TiesRank, someMeasures...)
+		var places []int
+		for i, h := range hits {
+			if _, ok := qrels.Grade("q", h.Doc); !ok {
+				places = append(places, i)
+			}
+		}
+		swapped := slices.Clone(hits)
+		for i, from := range rapid.Permutation(places).Draw(t, "places") {
+			swapped[places[i]] = hits[from]
+		}
+		require.Equal(t, want, values(t, qrels, swapped, eval.TiesRank, someMeasures...))
+	})
+}
+
+func TestHitsBelowTheCutoffDoNotMatter(t *testing.T) {
+	cut := []string{"nDCG@3", "nDCG(dcg='exp-log2')@3", "AP@3", "AP(rel=2)@3", "RR@3", "R@3", "P@3", "Success@3", "Judged@3", "Hole@3"}
+	rapid.Check(t, func(t *rapid.T) {
+		qrels, hits := drawQuery(t)
+		if len(hits) < 3 {
+			t.Skip("too few hits")
+		}
+		want := values(t, qrels, hits, eval.TiesTREC, cut...)
+		more := slices.Clone(hits)
+		for i := range rapid.IntRange(1, 5).Draw(t, "more") {
+			more = append(more, eval.Hit{Doc: fmt.Sprintf("below %d", i), Score: -10})
+		}
+		more = append(more, eval.Hit{Doc: "never retrieved", Score: -10})
+		require.Equal(t, want, values(t, qrels, more, eval.TiesTREC, cut...))
+	})
+}
+
+// Moving a document of higher grade up by one place never lowers a measure that
+// rewards early relevant documents.
+func TestBetterOrderIsNotWorse(t *testing.T) {
+	names := []string{"nDCG", "nDCG@3", "nDCG(dcg='exp-log2')@5", "AP", "AP(rel=2)@4", "RR", "R@3", "P@3", "Success@2", "Rprec"}
+	rapid.Check(t, func(t *rapid.T) {
+		qrels, hits := drawQuery(t)
+		if len(hits) < 2 {
+			t.Skip("too few hits")
+		}
+		i := rapid.IntRange(1, len(hits)-1).Draw(t, "place")
+		grade := func(h eval.Hit) int {
+			g, _ := qrels.Grade("q", h.Doc)
+			return max(g, 0)
+		}
+		if grade(hits[i]) < grade(hits[i-1]) {
+			t.Skip("in order already")
+		}
+		before := values(t, qrels, hits, eval.TiesRank, names...)
+		better := slices.Clone(hits)
+		better[i], better[i-1] = better[i-1], better[i]
+		after := values(t, qrels, better, eval.TiesRank, names...)
+		for j := range names {
+			if after[j] < before[j]-1e-15 {
+				t.Fatalf("%s falls from %v to %v", names[j], before[j], after[j])
+			}
+		}
+	})
+}
+
+// The best order of all judged documents scores 1, or 0 if none is relevant.
+func TestIdealRankingScoresOne(t *testing.T) {
+	names := []string{"nDCG", "nDCG@2", "nDCG(dcg='exp-log2')@5", "AP", "RR", "R@100", "Success@1", "Rprec", "Bpref"}
+	rapid.Check(t, func(t *rapid.T) {
+		qrels, _ := drawQuery(t)
+		var hits []eval.Hit
+		relevant := false
+		for doc, grade := range qrels.Judgements("q") {
+			hits = append(hits, eval.Hit{Doc: doc, Score: float64(grade)})
+			relevant = relevant || grade > 0
+		}
+		want := 0.0
+		if relevant {
+			want = 1
+		}
+		for i, v := range values(t, qrels, hits, eval.TiesTREC, names...) {
+			require.InDelta(t, want, v, 1e-15, names[i])
+		}
+	})
+}
+
+func TestOverlapAtKBounds(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		docs := rapid.SliceOfN(rapid.SampledFrom([]string{"a", "b", "c", "d", "e"}), 0, 8)
+		got, want := docs.Draw(t, "got"), docs.Draw(t, "want")
+		k := rapid.IntRange(-1, 10).Draw(t, "k")
+		v := eval.OverlapAtK(got, want, k)
+		if v < 0 || v > 1 {
+			t.Fatalf("overlap is %v", v)
+		}
+		if self := eval.OverlapAtK(want, want, k); self != 1 {
+			t.Fatalf("overlap of a ranking with itself is %v", self)
+		}
+	})
+}

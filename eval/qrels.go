@@ -1,0 +1,146 @@
+package eval
+
+import (
+	"fmt"
+	"io"
+	"iter"
+	"math"
+	"os"
+	"slices"
+	"strconv"
+)
+
+// Qrels are relevance judgements: a grade for some documents of each query. A
+// grade of 1 or more is relevant, 0 is judged and not relevant, a negative one is
+// pooled but left unjudged, as trec_eval reads it. Queries and documents keep the
+// order in which they were added. The zero value is empty and ready to use.
+//
+// Reading from several goroutines is safe as long as none calls [Qrels.Add].
+type Qrels struct {
+	queries []string
+	judged  map[string]*judgements
+}
+
+type judgements struct {
+	docs   []string
+	grades map[string]int
+}
+
+// Add records a judgement. A document judged before must have the same grade,
+// else the error wraps [ErrDuplicate]; an empty id or a grade beyond ±2³¹−1
+// wraps [ErrFormat].
+func (q *Qrels) Add(query, doc string, grade int) error {
+	switch {
+	case query == "":
+		return malformed("empty query id")
+	case doc == "":
+		return malformed("query %q: empty document id", clip(query))
+	case grade <= math.MinInt32 || grade > math.MaxInt32:
+		return malformed("query %q, document %q: grade %d is out of range", clip(query), clip(doc), grade)
+	}
+	js := q.judged[query]
+	if js == nil {
+		if q.judged == nil {
+			q.judged = make(map[string]*judgements)
+		}
+		js = &judgements{grades: make(map[string]int)}
+		q.judged[query] = js
+		q.queries = append(q.queries, query)
+	}
+	if old, ok := js.grades[doc]; ok {
+		if old != grade {
+			return fmt.Errorf("%w judgement: query %q, document %q has grade %d and now %d",
+				ErrDuplicate, clip(query), clip(doc), old, grade)
+		}
+		return nil
+	}
+	js.grades[doc] = grade
+	js.docs = append(js.docs, doc)
+	return nil
+}
+
+// Queries returns the judged queries in the order they were added.
+func (q *Qrels) Queries() []string { return slices.Clone(q.queries) }
+
+// Len returns the number of judged queries.
+func (q *Qrels) Len() int { return len(q.queries) }
+
+// Judged reports whether a query has a judgement.
+func (q *Qrels) Judged(query string) bool { return q.judged[query] != nil }
+
+// Grade returns the grade of a document; ok is false when it was not judged.
+func (q *Qrels) Grade(query, doc string) (grade int, ok bool) {
+	js := q.judged[query]
+	if js == nil {
+		return 0, false
+	}
+	grade, ok = js.grades[doc]
+	return grade, ok
+}
+
+// Judgements iterates over the documents judged for a query, in the order they
+// were added, with their grades.
+func (q *Qrels) Judgements(query string) iter.Seq2[string, int] {
+	return func(yield func(string, int) bool) {
+		js := q.judged[query]
+		if js == nil {
+			return
+		}
+		for _, doc := range js.docs {
+			if !yield(doc, js.grades[doc]) {
+				return
+			}
+		}
+	}
+}
+
+var qrelsHeader = header{
+	{"query-id", "query_id", "queryid", "qid", "query"},
+	{"corpus-id", "corpus_id", "doc-id", "doc_id", "docid", "docno", "pid"},
+	{"score", "grade", "rel", "relevance", "label"},
+}
+
+// LoadQrels reads a file with [ReadQrels].
+func LoadQrels(path string) (*Qrels, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return ReadQrels(f, path)
+}
+
+// ReadQrels reads judgements, plain or gzip, of one of three layouts:
+//
+//   - BEIR: tab-separated with the header query-id, corpus-id, score
+//   - TREC: query, an ignored column, document, grade
+//   - query, document, grade without a header
+//
+// White space separates the columns where there is no header. Lines end with LF
+// or CRLF, blank ones are skipped. name stands for the file in errors, which are
+// a [LineError] wrapping [ErrFormat] or, for a document judged twice with
+// different grades, [ErrDuplicate].
+func ReadQrels(r io.Reader, name string) (*Qrels, error) {
+	t, err := newTable(r, name, qrelsHeader, "4 (query, 0, document, grade) or 3 (query, document, grade)", 3, 4)
+	if err != nil {
+		return nil, err
+	}
+	q := new(Qrels)
+	for {
+		cols, err := t.row()
+		if err == io.EOF {
+			return q, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		n := len(cols)
+		grade, err := strconv.Atoi(string(cols[n-1]))
+		if err != nil {
+			return nil, t.fail(malformed("grade %q is not an integer", clip(cols[n-1])))
+		}
+		if err := q.Add(string(cols[0]), string(cols[n-2]), grade); err != nil {
+			return nil, t.fail(err)
+		}
+	}
+}

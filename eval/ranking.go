@@ -1,0 +1,97 @@
+package eval
+
+import (
+	"cmp"
+	"math"
+	"slices"
+)
+
+// Ties says how the hits of a query are put in order.
+type Ties int
+
+const (
+	// TiesTREC is the order of trec_eval up to 9.0.8: scores rounded to float32,
+	// the highest first, equal ones by document id, the greatest in byte order
+	// first. The rank column is ignored.
+	TiesTREC Ties = iota
+	// TiesRank is the order of the rank column, and of the file where ranks are
+	// equal. Scores are ignored.
+	TiesRank
+)
+
+// String returns "trec" or "rank".
+func (t Ties) String() string {
+	if t == TiesRank {
+		return "rank"
+	}
+	return "trec"
+}
+
+// sort puts hits in order, in place, and returns them.
+func (t Ties) sort(hits []Hit) []Hit {
+	order := func(a, b Hit) int {
+		return cmp.Or(cmp.Compare(float32(b.Score), float32(a.Score)), cmp.Compare(b.Doc, a.Doc))
+	}
+	if t == TiesRank {
+		order = func(a, b Hit) int { return cmp.Compare(a.Rank, b.Rank) }
+	}
+	slices.SortStableFunc(hits, order)
+	return hits
+}
+
+// unjudged is the grade of a hit without a judgement. Negative grades, which
+// trec_eval also takes as unjudged, keep their value; no grade is this low ([Qrels.Add]).
+const unjudged = math.MinInt32
+
+// ranking is one query as the measures see it.
+type ranking struct {
+	grades []int // of the hits, in order; [unjudged] where there is no judgement
+	ideal  []int // of all judged documents, highest first
+}
+
+// newRanking orders the hits of a query and looks up their grades.
+func newRanking(js *judgements, query string, hits []Hit, opts Options) ranking {
+	hits = slices.Clone(hits)
+	if opts.ExcludeSelf {
+		hits = slices.DeleteFunc(hits, func(h Hit) bool { return h.Doc == query })
+	}
+	opts.Ties.sort(hits)
+	r := ranking{
+		grades: make([]int, len(hits)),
+		ideal:  make([]int, 0, len(js.docs)),
+	}
+	for i, h := range hits {
+		if grade, ok := js.grades[h.Doc]; ok {
+			r.grades[i] = grade
+		} else {
+			r.grades[i] = unjudged
+		}
+	}
+	for _, grade := range js.grades {
+		r.ideal = append(r.ideal, grade)
+	}
+	slices.SortFunc(r.ideal, func(a, b int) int { return cmp.Compare(b, a) })
+	return r
+}
+
+// top returns the grades of the first k hits, or of all when k is 0.
+func (r ranking) top(k int) []int {
+	if k == 0 {
+		return r.grades
+	}
+	return r.grades[:min(k, len(r.grades))]
+}
+
+// relevant returns the number of judged documents of grade rel or more.
+func (r ranking) relevant(rel int) int { return countFrom(r.ideal, rel) }
+
+// countFrom returns how many grades are rel or more.
+func countFrom(grades []int, rel int) int {
+	n := 0
+	for _, grade := range grades {
+		if grade >= rel {
+			n++
+		}
+	}
+	return n
+}

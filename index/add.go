@@ -1,0 +1,277 @@
+package index
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+
+	"github.com/RoaringBitmap/roaring/v2"
+
+	"github.com/plaid-ir/plaid/storage"
+	"github.com/plaid-ir/plaid/vectors"
+)
+
+// AddOptions for Add. The zero value, or nil, refuses ids that are there.
+type AddOptions struct {
+	// Replace lets a document take the place of one with the same id: it gets a
+	// new ordinal, and the old one is deleted, in the same transaction.
+	Replace bool
+	// Threads and Memory as for Build.
+	Threads int
+	Memory  int64
+	// Progress, where set, is told how far the encoding is.
+	Progress func(Progress)
+}
+
+// AddReport says what Add did.
+type AddReport struct {
+	Docs, Empty, Replaced int
+	Tokens                int64
+	Clamped               int
+	// RMSE is the root mean square error of the new vectors under the codec that
+	// the index has; compare it with that of the build to see whether the
+	// documents drift away from what the codec was trained on.
+	RMSE float64
+}
+
+// mergeTokens is the size above which a segment is left alone by additions.
+const mergeTokens = 4 << 20
+
+// Add encodes documents with the codec of the index and makes them visible,
+// all at once. Either all documents are added or none.
+//
+// Small segments are merged as the logarithmic method has it (Bentley and Saxe,
+// 1980): a new segment takes in the ones before it that are no larger than
+// itself, so that one-document additions leave few segments and rewrite each
+// token a logarithmic number of times.
+//
+// Errors: [ErrDimension], [ErrDuplicateID], those of src, and what writing
+// fails with.
+func (ix *Index) Add(ctx context.Context, src vectors.Source, opts *AddOptions) (r *AddReport, err error) {
+	o := AddOptions{}
+	if opts != nil {
+		o = *opts
+	}
+	if o.Memory == 0 {
+		o.Memory = DefaultMemory
+	}
+	if o.Threads == 0 {
+		o.Threads = runtime.GOMAXPROCS(0)
+	}
+	ix.write.Lock()
+	defer ix.write.Unlock()
+	snap, err := ix.Snapshot()
+	if err != nil {
+		return nil, err
+	}
+	defer snap.Close()
+	if src.Len() == 0 {
+		return &AddReport{}, nil
+	}
+	if d := src.Dim(); d != 0 && d != snap.Dim() {
+		return nil, fmt.Errorf("%w: documents have %d, %s has %d", ErrDimension, d, ix.Path(), snap.Dim())
+	}
+	r = &AddReport{}
+	replaced, tokens, err := ix.checkIDs(src, snap, o.Replace)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, ix.file.Discard())
+		}
+	}()
+
+	stage, merged, err := ix.stageMerged(ctx, snap, tokens, o.Memory)
+	if err != nil {
+		return nil, err
+	}
+	e := &encoder{codec: snap.Quantizer(), backend: ix.backend, threads: o.Threads, normalize: snap.Header().Normalize, stage: stage}
+	if len(replaced) > 0 {
+		e.fresh = func(id string) bool { _, old := replaced[id]; return !old }
+	}
+	if o.Progress != nil {
+		e.progress = func(done int64) { o.Progress(Progress{"encode", done, tokens, "tokens"}) }
+	}
+	if err := e.all(ctx, src.Docs(ctx, 0, src.Len()), o.Memory); err != nil {
+		return nil, err
+	}
+	err = stage.commit(ctx, func(_ *storage.Tx, g *storage.Generation, s *storage.State) error {
+		s.Live += uint32(e.docs)
+		s.LiveTokens += uint64(e.done)
+		s.Clamped += uint64(e.clamped)
+		if err := dropSegments(g, merged); err != nil {
+			return err
+		}
+		return replaceOld(g, s, snap, src, replaced)
+	})
+	if err != nil {
+		return nil, err
+	}
+	r.Docs, r.Empty, r.Replaced, r.Tokens = e.docs, e.empty, len(replaced), e.done
+	r.Clamped, r.RMSE = e.clamped, rmse(e.sumSq, e.done)
+	return r, ix.forget()
+}
+
+// checkIDs finds ids that are taken before anything is encoded. It returns the
+// ordinals that are to be replaced, by id, and the number of new tokens.
+func (ix *Index) checkIDs(src vectors.Source, snap *Snapshot, replace bool) (map[string]uint32, int64, error) {
+	replaced := map[string]uint32{}
+	tokens := int64(0)
+	for i := range src.Len() {
+		tokens += int64(src.Rows(i))
+		id := src.ID(i)
+		ordinal, ok, err := snap.Ordinal(id)
+		switch {
+		case err != nil:
+			return nil, 0, err
+		case !ok:
+			continue
+		case !replace:
+			return nil, 0, fmt.Errorf("document %d: %w: %q", i, ErrDuplicateID, id)
+		}
+		if _, twice := replaced[id]; twice {
+			return nil, 0, fmt.Errorf("document %d: %w: %q twice in the input", i, ErrDuplicateID, id)
+		}
+		replaced[id] = ordinal
+	}
+	return replaced, tokens, nil
+}
+
+// stageMerged begins staging behind the last segment that stays, and stages
+// the documents of the segments that the new one takes in.
+func (ix *Index) stageMerged(ctx context.Context, snap *Snapshot, tokens, memory int64) (*stager, []storage.Segment, error) {
+	state := snap.State()
+	keep := len(state.Segments)
+	size := uint64(tokens)
+	for keep > 0 {
+		last := state.Segments[keep-1]
+		if last.Tokens > size || last.Tokens > mergeTokens {
+			break
+		}
+		size += last.Tokens
+		keep--
+	}
+	merged := state.Segments[keep:]
+	chunks := snap.Chunks()
+	for _, g := range merged {
+		chunks -= len(g.Chunks)
+		state.Docs -= g.Docs
+		state.Tokens -= g.Tokens
+	}
+	state.Segments = append([]storage.Segment(nil), state.Segments[:keep]...)
+	stage := newStager(ix.file, snap.Generation(), snap.Header().Centroids, state, memory)
+	for ; chunks < snap.Chunks(); chunks++ {
+		if err := stage.copyChunk(ctx, snap, chunks, false); err != nil {
+			return nil, nil, err
+		}
+	}
+	return stage, merged, nil
+}
+
+func dropSegments(g *storage.Generation, segments []storage.Segment) error {
+	for _, seg := range segments {
+		for _, c := range seg.Chunks {
+			if err := g.DeleteChunk(c); err != nil {
+				return err
+			}
+		}
+		if err := g.DeletePostings(seg.ID); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// replaceOld points the ids of replaced documents to the new ones and deletes
+// the old ones.
+func replaceOld(g *storage.Generation, s *storage.State, snap *Snapshot, src vectors.Source, replaced map[string]uint32) error {
+	if len(replaced) == 0 {
+		return nil
+	}
+	tombstones := snap.Tombstones().Clone()
+	first := s.Docs - uint32(src.Len())
+	for i := range src.Len() {
+		id := src.ID(i)
+		old, ok := replaced[id]
+		if !ok {
+			continue
+		}
+		if err := g.PutID(id, first+uint32(i)); err != nil {
+			return err
+		}
+		if err := bury(g, s, snap, tombstones, old); err != nil {
+			return err
+		}
+	}
+	return g.PutTombstones(tombstones)
+}
+
+// bury marks a live document deleted and forgets its payload.
+func bury(g *storage.Generation, s *storage.State, snap *Snapshot, tombstones *roaring.Bitmap, ordinal uint32) error {
+	chunk, doc, _ := snap.Locate(ordinal)
+	_, offsets := snap.ChunkDocs(chunk)
+	tombstones.Add(ordinal)
+	s.Live--
+	s.LiveTokens -= uint64(offsets[doc+1] - offsets[doc])
+	return g.DeletePayload(ordinal)
+}
+
+// Delete removes documents by id, all in one transaction. Ids that name no
+// live document are returned in missing; they are no error. The space is
+// reused after [Index.Compact].
+func (ix *Index) Delete(ctx context.Context, ids []string) (deleted int, missing []string, err error) {
+	ix.write.Lock()
+	defer ix.write.Unlock()
+	snap, err := ix.Snapshot()
+	if err != nil {
+		return 0, nil, err
+	}
+	defer snap.Close()
+	victims := map[string]uint32{}
+	for _, id := range ids {
+		if err := ctx.Err(); err != nil {
+			return 0, nil, err
+		}
+		ordinal, ok, err := snap.Ordinal(id)
+		if err != nil {
+			return 0, nil, err
+		}
+		if !ok {
+			missing = append(missing, id)
+			continue
+		}
+		victims[id] = ordinal
+	}
+	if len(victims) == 0 {
+		return 0, missing, nil
+	}
+	err = ix.file.Update(func(tx *storage.Tx) error {
+		g, err := tx.Generation(snap.Generation())
+		if err != nil {
+			return err
+		}
+		s, err := g.State()
+		if err != nil {
+			return err
+		}
+		tombstones := snap.Tombstones().Clone()
+		for id, ordinal := range victims {
+			if err := bury(g, &s, snap, tombstones, ordinal); err != nil {
+				return err
+			}
+			if err := g.DeleteID(id); err != nil {
+				return err
+			}
+		}
+		if err := g.PutTombstones(tombstones); err != nil {
+			return err
+		}
+		return g.PutState(s)
+	})
+	if err != nil {
+		return 0, nil, err
+	}
+	return len(victims), missing, ix.forget()
+}

@@ -1,0 +1,256 @@
+package index
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"runtime"
+	"runtime/debug"
+	"time"
+
+	"github.com/plaid-ir/plaid/codec"
+	"github.com/plaid-ir/plaid/kernels"
+	"github.com/plaid-ir/plaid/storage"
+	"github.com/plaid-ir/plaid/vectors"
+)
+
+// BuildOptions for Build. The zero value, or nil, is a good choice.
+type BuildOptions struct {
+	// Nbits is the residual bits a component: 1, 2, 4 or 8; 0: 2.
+	Nbits int
+	// Centroids is K; 0: 2^⌊log₂(16·√tokens)⌋, ColBERT's rule. It is never more
+	// than the sample has tokens.
+	Centroids int
+	// SampleDocs is how many documents to train on; 0: 1 + ⌊16·√(120·documents)⌋,
+	// ColBERT's rule. The memory budget may allow less.
+	SampleDocs int
+	// Iterations of k-means; 0: 4.
+	Iterations int
+	// Seed decides every random choice. The same seed, input and options give
+	// the same index content, whatever Threads is.
+	Seed uint64
+	// DimScales and CentroidScales fit a scale of residuals a dimension, a
+	// centroid.
+	DimScales, CentroidScales bool
+	// Unnormalized says that the vectors are of unit length as they are, and
+	// skips scaling them to it.
+	Unnormalized bool
+	// Codec, where set, is used as it is, and nothing is trained.
+	Codec *codec.Codec
+	// Threads is the number of goroutines; 0: one a processor.
+	Threads int
+	// Memory is the budget in bytes for buffers and the training sample; 0: 1 GiB.
+	// Centroids, and 30 bytes a document for ids and lengths, come on top.
+	Memory int64
+	// Force replaces an index that is there. It stays as it is, and readable,
+	// until the new one is finished.
+	Force bool
+	// LockTimeout, Backend, Logger: as for Open.
+	LockTimeout time.Duration
+	Backend     string
+	Logger      *slog.Logger
+	// Progress, where set, is told how far a stage is.
+	Progress func(Progress)
+}
+
+// Progress of a long operation.
+type Progress struct {
+	Stage       string // "sample", "train", "encode", "import", "compact", "export"
+	Done, Total int64
+	Unit        string // of Done and Total
+}
+
+// DefaultMemory is the budget of a build, in bytes.
+const DefaultMemory = 1 << 30
+
+// BuildReport says what a build did.
+type BuildReport struct {
+	Docs, Empty int
+	Tokens      int64
+	Clamped     int // tokens whose factor did not fit; see storage.State
+	RMSE        float64
+	Train       codec.TrainReport // zero where a codec was given
+	SampleDocs  int
+	Seconds     struct{ Sample, Train, Encode float64 }
+}
+
+func (o *BuildOptions) validate() error {
+	var errs []error
+	bad := func(format string, args ...any) {
+		errs = append(errs, fmt.Errorf("%w: %s", ErrOption, fmt.Sprintf(format, args...)))
+	}
+	switch o.Nbits {
+	case 0, 1, 2, 4, 8:
+	default:
+		bad("%d bits a component; 1, 2, 4 and 8 are supported", o.Nbits)
+	}
+	if o.Centroids < 0 || o.Centroids > storage.MaxCentroids {
+		bad("%d centroids; 1 to %d are possible", o.Centroids, storage.MaxCentroids)
+	}
+	if o.SampleDocs < 0 || o.Iterations < 0 || o.Iterations > 1000 || o.Threads < 0 {
+		bad("sample of %d documents, %d iterations, %d threads", o.SampleDocs, o.Iterations, o.Threads)
+	}
+	if o.Memory != 0 && o.Memory < 32<<20 {
+		bad("memory budget of %d bytes; at least 32 MiB are needed", o.Memory)
+	}
+	return errors.Join(errs...)
+}
+
+// Build makes an index file at path from documents. src is read twice, once to
+// train on a sample, once to encode; with BuildOptions.Codec only once.
+//
+// Errors: [ErrNoDocuments], [ErrNoTokens], [ErrOption], [ErrDuplicateID],
+// [storage.ErrExists], [storage.ErrLocked], those of src, and what writing
+// fails with. After an error the path holds what it held before.
+func Build(ctx context.Context, path string, src vectors.Source, opts *BuildOptions) (r *BuildReport, err error) {
+	o := BuildOptions{}
+	if opts != nil {
+		o = *opts
+	}
+	if err := o.validate(); err != nil {
+		return nil, err
+	}
+	if o.Memory == 0 {
+		o.Memory = DefaultMemory
+	}
+	if o.Threads == 0 {
+		o.Threads = runtime.GOMAXPROCS(0)
+	}
+	be, err := kernels.Select(o.Backend)
+	if err != nil {
+		return nil, err
+	}
+	tokens := int64(0)
+	for i := range src.Len() {
+		tokens += int64(src.Rows(i))
+	}
+	switch {
+	case src.Len() == 0:
+		return nil, ErrNoDocuments
+	case tokens == 0:
+		return nil, fmt.Errorf("%d documents: %w", src.Len(), ErrNoTokens)
+	case o.Codec != nil && o.Codec.Dim != src.Dim():
+		return nil, fmt.Errorf("%w: codec has %d, documents have %d", ErrDimension, o.Codec.Dim, src.Dim())
+	}
+	file, created, err := create(path, o)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, undo(file, created))
+		} else {
+			err = file.Close()
+		}
+	}()
+
+	r = &BuildReport{Docs: src.Len(), Tokens: tokens}
+	build := storage.Build{Source: "vectors", Seed: o.Seed}
+	c := o.Codec
+	if c == nil {
+		if c, err = train(ctx, src, tokens, o, be, r); err != nil {
+			return nil, err
+		}
+		build.Iterations, build.SampleDocs, build.SampleRows = r.Train.Iterations, r.SampleDocs, r.Train.Vectors
+	}
+	start := time.Now()
+	gen, err := newGeneration(file, c, build, !o.Unnormalized)
+	if err != nil {
+		return nil, err
+	}
+	stage := newStager(file, gen, c.K, storage.State{}, o.Memory)
+	e := &encoder{codec: c, backend: be, threads: o.Threads, normalize: !o.Unnormalized, stage: stage}
+	if o.Progress != nil {
+		e.progress = func(done int64) { o.Progress(Progress{"encode", done, tokens, "tokens"}) }
+	}
+	if err := e.all(ctx, src.Docs(ctx, 0, src.Len()), o.Memory); err != nil {
+		return nil, err
+	}
+	err = stage.commit(ctx, func(tx *storage.Tx, _ *storage.Generation, s *storage.State) error {
+		s.Live, s.LiveTokens, s.Clamped = s.Docs, s.Tokens, uint64(e.clamped)
+		return errors.Join(tx.MakeCurrent(gen), putBuilt(tx))
+	})
+	if err != nil {
+		return nil, err
+	}
+	r.Empty, r.Clamped = e.empty, e.clamped
+	r.RMSE = rmse(e.sumSq, tokens)
+	r.Seconds.Encode = time.Since(start).Seconds()
+	if !created {
+		ix := newIndex(file, be, o.Logger)
+		if err := ix.shrink(ctx); err != nil {
+			return nil, err
+		}
+	}
+	return r, nil
+}
+
+// create opens path for a build, and tells whether the file is new.
+func create(path string, o BuildOptions) (f *storage.File, created bool, err error) {
+	info, err := os.Stat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		created = true
+	case err != nil:
+		return nil, false, fmt.Errorf("opening index: %w", err)
+	case !o.Force && info.Size() > 0:
+		there, err := storage.Open(path, storage.Options{LockTimeout: o.LockTimeout})
+		if err == nil {
+			return nil, false, errors.Join(fmt.Errorf("%s: %w; force replaces it", path, storage.ErrExists), there.Close())
+		}
+		if !errors.Is(err, storage.ErrUnfinished) { // what an interrupted build left needs no force
+			return nil, false, err
+		}
+	}
+	f, err = storage.Open(path, storage.Options{Write: true, Create: true, LockTimeout: o.LockTimeout, Logger: o.Logger})
+	return f, created, err
+}
+
+// undo leaves the path as it was before a build.
+func undo(f *storage.File, created bool) error {
+	if created {
+		return errors.Join(f.Close(), os.Remove(f.Path()))
+	}
+	return errors.Join(f.Discard(), f.Close())
+}
+
+func newGeneration(f *storage.File, c *codec.Codec, build storage.Build, normalize bool) (gen uint64, err error) {
+	k := c.Kernel()
+	h := storage.Header{
+		Dim: c.Dim, Nbits: c.Nbits, Centroids: c.K, CentroidType: k.Centroids.Type.String(),
+		Step: k.Codebook.Step, GridScale: k.Codebook.Scale, FactorMax: k.FactorMax, Normalize: normalize, Build: build,
+	}
+	for _, g := range k.Codebook.Grid {
+		h.Grid = append(h.Grid, int(g))
+	}
+	cutoffs := c.Cutoffs
+	err = f.Update(func(tx *storage.Tx) error {
+		gen, err = tx.NewGeneration(h, k, cutoffs)
+		return err
+	})
+	return gen, err
+}
+
+// Built is when and with what an index was made; it is no part of its digest.
+type Built struct {
+	Time    time.Time `json:"time"`
+	Version string    `json:"version"`
+}
+
+const noteBuilt = "built"
+
+func putBuilt(tx *storage.Tx) error {
+	return tx.PutNote(noteBuilt, Built{Time: time.Now().UTC().Truncate(time.Second), Version: Version()})
+}
+
+// Version of the program, from its build information.
+func Version() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok || info.Main.Version == "" {
+		return "(devel)"
+	}
+	return info.Main.Version
+}

@@ -1,0 +1,126 @@
+package index
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/plaid-ir/plaid/storage"
+)
+
+// Compact writes the index anew without what was deleted, with its segments
+// merged into one, and puts the new file in the place of the old. Ordinals
+// stay, so the places of deleted documents remain as empty entries of a few
+// bytes. Snapshots taken before keep the old file until they are closed.
+func (ix *Index) Compact(ctx context.Context, progress func(Progress)) error {
+	ix.write.Lock()
+	defer ix.write.Unlock()
+	return ix.compact(ctx, progress)
+}
+
+func (ix *Index) compact(ctx context.Context, progress func(Progress)) error {
+	snap, err := ix.Snapshot()
+	if err != nil {
+		return err
+	}
+	defer snap.Close()
+	err = ix.file.Replace(func(dst *storage.File) error {
+		return copyLive(ctx, dst, snap, progress)
+	})
+	if err != nil {
+		return err
+	}
+	return ix.forget()
+}
+
+// shrink compacts if more than a tenth of the file is unused.
+func (ix *Index) shrink(ctx context.Context) error {
+	snap, err := ix.Snapshot()
+	if err != nil {
+		return err
+	}
+	_, sizes, err := snap.Inspect(ctx)
+	pages, perr := snap.Pages()
+	if err := errors.Join(err, perr, snap.Close()); err != nil {
+		return err
+	}
+	if 10*pages.Size <= 11*sizes.Total() {
+		return nil
+	}
+	return ix.compact(ctx, nil)
+}
+
+func copyLive(ctx context.Context, dst *storage.File, snap *Snapshot, progress func(Progress)) error {
+	var gen uint64
+	err := dst.Update(func(tx *storage.Tx) error {
+		var err error
+		gen, err = tx.NewGeneration(snap.Header(), snap.Codec(), snap.Cutoffs())
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	old := snap.State()
+	stage := newStager(dst, gen, snap.Header().Centroids, storage.State{}, DefaultMemory)
+	for i := range snap.Chunks() {
+		if err := stage.copyChunk(ctx, snap, i, true); err != nil {
+			return err
+		}
+		if progress != nil {
+			progress(Progress{"compact", int64(stage.state.Docs), int64(old.Docs), "documents"})
+		}
+	}
+	return stage.commit(ctx, func(tx *storage.Tx, g *storage.Generation, s *storage.State) error {
+		s.Live, s.LiveTokens, s.Clamped = old.Live, old.LiveTokens, old.Clamped
+		if s.LiveTokens != s.Tokens {
+			return fmt.Errorf("%w: %d live tokens copied, %d expected", storage.ErrCorrupt, s.Tokens, s.LiveTokens)
+		}
+		if err := g.PutTombstones(snap.Tombstones()); err != nil {
+			return err
+		}
+		var built Built
+		if ok, err := snap.Note(noteBuilt, &built); err != nil {
+			return err
+		} else if ok {
+			if err := tx.PutNote(noteBuilt, built); err != nil {
+				return err
+			}
+		}
+		return tx.MakeCurrent(gen)
+	})
+}
+
+// copyChunk stages the documents of one chunk again; deleted ones become
+// holes. whole tells to bring ids and payloads along, as another file needs.
+func (s *stager) copyChunk(ctx context.Context, snap *Snapshot, i int, whole bool) error {
+	ch, err := snap.Chunk(i, storage.All)
+	if err != nil {
+		return err
+	}
+	first, _ := snap.ChunkDocs(i)
+	rb := snap.Codec().RowBytes()
+	for d := range ch.Docs() {
+		ordinal := first + uint32(d)
+		if !snap.Live(ordinal) {
+			if err := s.hole(ctx); err != nil {
+				return err
+			}
+			continue
+		}
+		var payload []byte
+		if whole {
+			if payload, err = snap.Payload(ordinal); err != nil {
+				return err
+			}
+		}
+		lo, hi := int(ch.Offsets[d]), int(ch.Offsets[d+1])
+		err := s.add(ctx, encoded{
+			id: snap.ID(ordinal), fresh: whole, payload: payload, keepPayload: snap.HasPayload(ordinal),
+			codes: ch.Codes[lo*ch.CodeBytes : hi*ch.CodeBytes], factors: ch.Factors[2*lo : 2*hi], residuals: ch.Residuals[lo*rb : hi*rb],
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

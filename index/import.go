@@ -1,0 +1,328 @@
+package index
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"runtime"
+	"strconv"
+	"time"
+
+	"github.com/plaid-ir/plaid/codec"
+	"github.com/plaid-ir/plaid/interop"
+	"github.com/plaid-ir/plaid/kernels"
+	"github.com/plaid-ir/plaid/storage"
+)
+
+// ImportOptions for Import. The zero value, or nil, names documents by row.
+type ImportOptions struct {
+	// IDs names the documents; nil: row numbers from 0.
+	IDs []string
+	// Payload, where set, is asked for what to store beside a document.
+	Payload func(row int, id string) ([]byte, error)
+	// VerifyIVF compares the inverted lists of the source, which are not used,
+	// with its codes, and reports differences as warnings.
+	VerifyIVF bool
+	// The rest as for Build.
+	Threads     int
+	Memory      int64
+	Force       bool
+	LockTimeout time.Duration
+	Backend     string
+	Logger      *slog.Logger
+	Progress    func(Progress)
+}
+
+// ImportReport says what an import found and what it had to change.
+type ImportReport struct {
+	Engine        string
+	Docs, Empty   int
+	Tokens        int64
+	Dim, Nbits, K int
+	// WeightChange is the largest absolute change of a bucket weight when the
+	// weights were put on the int8 grid, from WeightBefore to WeightAfter.
+	WeightChange, WeightBefore, WeightAfter float64
+	Clamped                                 int
+	Warnings                                []string
+}
+
+const importBlock = 1 << 16 // tokens
+
+// Import makes an index from the index folder of another engine: codes and
+// buckets as they are, centroids bit for bit, weights on the int8 grid of this
+// format, norms computed anew. The folder is only read.
+//
+// Errors: those of package interop, and those of [Build].
+func Import(ctx context.Context, dir, path string, opts *ImportOptions) (r *ImportReport, err error) {
+	o := ImportOptions{}
+	if opts != nil {
+		o = *opts
+	}
+	if o.Memory == 0 {
+		o.Memory = DefaultMemory
+	}
+	if o.Threads == 0 {
+		o.Threads = runtime.GOMAXPROCS(0)
+	}
+	be, err := kernels.Select(o.Backend)
+	if err != nil {
+		return nil, err
+	}
+	src, err := interop.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, src.Close()) }()
+	switch {
+	case len(src.DocLens) == 0:
+		return nil, fmt.Errorf("%s: %w", dir, ErrNoDocuments)
+	case o.IDs != nil && len(o.IDs) != len(src.DocLens):
+		return nil, fmt.Errorf("%w: %d ids for the %d documents of %s", ErrOption, len(o.IDs), len(src.DocLens), dir)
+	}
+	im := &importer{src: src, o: o}
+	if err := im.makeCodec(ctx); err != nil {
+		return nil, fmt.Errorf("%s: %w", dir, err)
+	}
+	file, created, err := create(path, BuildOptions{Force: o.Force, LockTimeout: o.LockTimeout, Logger: o.Logger})
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, undo(file, created))
+		} else {
+			err = file.Close()
+		}
+	}()
+	if err := im.copy(ctx, file); err != nil {
+		return nil, err
+	}
+	if !created {
+		if err := newIndex(file, be, o.Logger).shrink(ctx); err != nil {
+			return nil, err
+		}
+	}
+	return im.report, nil
+}
+
+type importer struct {
+	src    *interop.Index
+	o      ImportOptions
+	codec  *codec.Codec
+	report *ImportReport
+	block  codec.Block
+}
+
+// makeCodec settles codec and largest factor; the latter takes a pass over all
+// tokens.
+func (im *importer) makeCodec(ctx context.Context) error {
+	src := im.src
+	typ := kernels.F32
+	if src.CentroidsF16 {
+		typ = kernels.F16
+	}
+	c, grid, err := codec.FromTable(src.Centroids, typ, src.Dim, src.Nbits, src.Cutoffs, src.Weights)
+	if err != nil {
+		return err
+	}
+	largest := float32(0)
+	for b, err := range src.Blocks(ctx, importBlock) {
+		if err != nil {
+			return err
+		}
+		f, err := c.MaxFactor(ctx, b.Codes, b.Residuals, im.o.Threads)
+		if err != nil {
+			return err
+		}
+		largest = max(largest, f)
+	}
+	im.codec = c.WithFactorMax(largest)
+	im.report = &ImportReport{
+		Engine: src.Engine, Docs: len(src.DocLens), Tokens: src.Tokens, Dim: src.Dim, Nbits: src.Nbits, K: src.K,
+		WeightChange: float64(grid.Worst), WeightBefore: float64(grid.Before), WeightAfter: float64(grid.After),
+		Warnings: append([]string(nil), src.Warnings...),
+	}
+	if im.o.VerifyIVF && src.HasIVF() {
+		diff, err := src.VerifyIVF(ctx)
+		if err != nil {
+			return err
+		}
+		im.report.Warnings = append(im.report.Warnings, diff...)
+	}
+	return nil
+}
+
+func (im *importer) copy(ctx context.Context, file *storage.File) error {
+	gen, err := newGeneration(file, im.codec, storage.Build{Source: im.src.Engine, WeightChange: im.report.WeightChange}, true)
+	if err != nil {
+		return err
+	}
+	stage := newStager(file, gen, im.codec.K, storage.State{}, im.o.Memory)
+	if err := im.stageDocs(ctx, stage); err != nil {
+		return err
+	}
+	if err := im.src.Unchanged(); err != nil {
+		return err
+	}
+	return stage.commit(ctx, func(tx *storage.Tx, _ *storage.Generation, s *storage.State) error {
+		s.Live, s.LiveTokens, s.Clamped = s.Docs, s.Tokens, uint64(im.report.Clamped)
+		return errors.Join(tx.MakeCurrent(gen), putBuilt(tx))
+	})
+}
+
+// stageDocs cuts the blocks of tokens into documents.
+func (im *importer) stageDocs(ctx context.Context, stage *stager) error {
+	cb, rb := im.codec.CodeBytes(), im.codec.RowBytes()
+	block := &im.block
+	row, at := 0, 0 // next document; first token of the block that is not staged
+	drain := func() error {
+		for row < len(im.src.DocLens) {
+			n := int(im.src.DocLens[row])
+			if at+n > block.Tokens {
+				return nil
+			}
+			id := strconv.Itoa(row)
+			if im.o.IDs != nil {
+				id = im.o.IDs[row]
+			}
+			var payload []byte
+			if im.o.Payload != nil {
+				var err error
+				if payload, err = im.o.Payload(row, id); err != nil {
+					return err
+				}
+			}
+			hi := at + n
+			err := stage.add(ctx, encoded{
+				id: id, fresh: true, payload: payload,
+				codes: block.Codes[at*cb : hi*cb], factors: block.Factors[2*at : 2*hi], residuals: block.Residuals[at*rb : hi*rb],
+			})
+			if err != nil {
+				return err
+			}
+			if n == 0 {
+				im.report.Empty++
+			}
+			row++
+			at = hi
+		}
+		return nil
+	}
+	for b, err := range im.src.Blocks(ctx, importBlock) {
+		if err != nil {
+			return err
+		}
+		keepTail(block, at, cb, rb)
+		at = 0
+		if err := im.codec.EncodeFixed(ctx, block, b.Codes, b.Residuals, im.o.Threads); err != nil {
+			return err
+		}
+		if err := drain(); err != nil {
+			return err
+		}
+		if im.o.Progress != nil {
+			im.o.Progress(Progress{"import", int64(row), int64(len(im.src.DocLens)), "documents"})
+		}
+	}
+	if err := drain(); err != nil {
+		return err
+	}
+	im.report.Clamped = block.Clamped
+	if row != len(im.src.DocLens) {
+		return fmt.Errorf("%s: %w: tokens end in document %d of %d", im.src.Dir, interop.ErrBroken, row, len(im.src.DocLens))
+	}
+	return nil
+}
+
+// keepTail moves the tokens from at on to the front of the block.
+func keepTail(b *codec.Block, at, cb, rb int) {
+	b.Codes = append(b.Codes[:0], b.Codes[at*cb:]...)
+	b.Factors = append(b.Factors[:0], b.Factors[2*at:]...)
+	b.Residuals = append(b.Residuals[:0], b.Residuals[at*rb:]...)
+	b.Tokens -= at
+}
+
+// ExportEngine writes the live documents as an index folder that fast-plaid
+// and next-plaid load. Document numbers there follow insertion order; ids are
+// written beside them, one a line, as ids.txt.
+//
+// An index with scales a dimension or centroid has no such form: the error
+// wraps [interop.ErrUnsupported].
+func (s *Snapshot) ExportEngine(ctx context.Context, dir string, progress func(Progress)) error {
+	c := s.Quantizer()
+	k := c.Kernel()
+	if k.DimScale != nil || k.CentroidScale != nil {
+		return fmt.Errorf("%w: the format has no scales a dimension or centroid", interop.ErrUnsupported)
+	}
+	h := interop.Header{Dim: c.Dim, Nbits: c.Nbits, Centroids: c.Centroids(), Weights: k.Codebook.Weights(), Cutoffs: c.Cutoffs}
+	if h.Cutoffs == nil {
+		for i := 1; i < len(h.Weights); i++ {
+			h.Cutoffs = append(h.Cutoffs, (h.Weights[i-1]+h.Weights[i])/2)
+		}
+	}
+	ids, err := s.liveIDs(ctx, &h.DocLens)
+	if err != nil {
+		return err
+	}
+	w, err := interop.Create(dir, h)
+	if err != nil {
+		return err
+	}
+	defer w.Close()
+	rb := c.RowBytes()
+	var codes []uint32
+	for i := range s.Chunks() {
+		ch, err := s.Chunk(i, storage.All)
+		if err != nil {
+			return err
+		}
+		first, _ := s.ChunkDocs(i)
+		for d := range ch.Docs() {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			if !s.Live(first + uint32(d)) {
+				continue
+			}
+			lo, hi := int(ch.Offsets[d]), int(ch.Offsets[d+1])
+			codes = codes[:0]
+			for t := lo; t < hi; t++ {
+				codes = append(codes, ch.Code(t))
+			}
+			if err := w.WriteBlock(codes, ch.Residuals[lo*rb:hi*rb]); err != nil {
+				return err
+			}
+		}
+		if progress != nil {
+			progress(Progress{"export", int64(i + 1), int64(s.Chunks()), "chunks"})
+		}
+	}
+	if err := w.Commit(ctx); err != nil {
+		return err
+	}
+	return writeIDs(dir, ids)
+}
+
+func (s *Snapshot) liveIDs(ctx context.Context, lengths *[]int32) ([]string, error) {
+	var ids []string
+	for i := range s.Chunks() {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		first, offsets := s.ChunkDocs(i)
+		for d := range len(offsets) - 1 {
+			if !s.Live(first + uint32(d)) {
+				continue
+			}
+			n := offsets[d+1] - offsets[d]
+			if n > math.MaxInt32 {
+				return nil, fmt.Errorf("document %d: %d tokens", first+uint32(d), n)
+			}
+			ids = append(ids, s.ID(first+uint32(d)))
+			*lengths = append(*lengths, int32(n))
+		}
+	}
+	return ids, nil
+}

@@ -1,0 +1,74 @@
+package index
+
+import (
+	"context"
+
+	"github.com/plaid-ir/plaid/storage"
+)
+
+// Info describes an index.
+type Info struct {
+	Path           string         `json:"path"`
+	FormatVersion  int            `json:"format_version"`
+	FeatureVersion int            `json:"feature_version"`
+	Generation     uint64         `json:"generation"`
+	Built          *Built         `json:"built,omitempty"`
+	Digest         string         `json:"digest"` // of the content; see storage.View.Inspect
+	Header         storage.Header `json:"header"`
+	Docs           uint32         `json:"docs"` // live
+	Deleted        uint32         `json:"deleted_docs"`
+	Tokens         uint64         `json:"tokens"` // live
+	DeletedTokens  uint64         `json:"deleted_tokens"`
+	Clamped        uint64         `json:"clamped_tokens"`
+	Segments       int            `json:"segments"`
+	Chunks         int            `json:"chunks"`
+	Pages          storage.Pages  `json:"pages"`
+	Sizes          storage.Sizes  `json:"bytes"`
+	// BytesPerToken is what each stored token takes: codes, residuals, factors,
+	// documents, ids and postings; neither codec nor payload.
+	BytesPerToken float64 `json:"bytes_per_token"`
+}
+
+// Info walks the whole index.
+func (s *Snapshot) Info(ctx context.Context) (*Info, error) {
+	st := s.State()
+	in := &Info{
+		Path: s.Path(), FormatVersion: storage.FormatVersion, FeatureVersion: storage.FeatureVersion,
+		Generation: s.Generation(), Header: s.Header(),
+		Docs: st.Live, Deleted: st.Docs - st.Live, Tokens: st.LiveTokens, DeletedTokens: st.Tokens - st.LiveTokens,
+		Clamped: st.Clamped, Segments: s.Segments(), Chunks: s.Chunks(),
+	}
+	var err error
+	if in.Digest, in.Sizes, err = s.Inspect(ctx); err != nil {
+		return nil, err
+	}
+	if in.Pages, err = s.Pages(); err != nil {
+		return nil, err
+	}
+	var built Built
+	if ok, err := s.Note(noteBuilt, &built); err != nil {
+		return nil, err
+	} else if ok {
+		in.Built = &built
+	}
+	if st.Tokens > 0 {
+		in.BytesPerToken = float64(in.Sizes.Total()-in.Sizes.Codec-in.Sizes.Payload) / float64(st.Tokens)
+	}
+	return in, nil
+}
+
+// Vectors decodes a document: [tokens, dim], row-major.
+func (s *Snapshot) Vectors(ordinal uint32) ([]float32, error) {
+	chunk, doc, ok := s.Locate(ordinal)
+	if !ok || !s.Live(ordinal) {
+		return nil, ErrNotFound
+	}
+	ch, err := s.Chunk(chunk, storage.All)
+	if err != nil {
+		return nil, err
+	}
+	lo, hi := int(ch.Offsets[doc]), int(ch.Offsets[doc+1])
+	v := make([]float32, (hi-lo)*s.Dim())
+	s.Quantizer().DecodeTokens(v, ch, lo, hi)
+	return v, nil
+}

@@ -1,0 +1,220 @@
+package index
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+
+	"github.com/plaid-ir/plaid/storage"
+)
+
+// Bytes of one chunk's arrays, and of the values that one transaction writes
+// before it is committed. Both bound memory; neither depends on the budget, so
+// that the content of an index does not either.
+const (
+	chunkBytes = 4 << 20
+	stageBytes = 8 << 20
+)
+
+// stager writes encoded documents behind the committed ones of a generation,
+// in transactions of bounded size. Nobody sees them until commit.
+type stager struct {
+	file      *storage.File
+	gen       uint64
+	codeBytes int
+	// segmentBytes bounds the memory of gathered postings: a segment ends when
+	// they exceed it.
+	segmentBytes int64
+
+	state storage.State // grows; its segments below the staged ones are committed already
+	seg   storage.Segment
+	post  *postings
+
+	table                     storage.DocTable
+	codes, factors, residuals []byte
+
+	ops     []func(*storage.Generation) error // of the next transaction
+	opBytes int
+	staged  bool // a transaction was committed
+}
+
+func newStager(f *storage.File, gen uint64, centroids int, state storage.State, memory int64) *stager {
+	s := &stager{
+		file: f, gen: gen, codeBytes: storage.CodeBytes(centroids),
+		segmentBytes: max(memory/4, 16<<20), state: state, post: newPostings(centroids),
+	}
+	s.beginSegment()
+	return s
+}
+
+func (s *stager) beginSegment() {
+	s.seg = storage.Segment{ID: s.state.NextSegment, FirstDoc: s.state.Docs}
+	s.state.NextSegment++
+}
+
+func (s *stager) do(bytes int, op func(*storage.Generation) error) {
+	s.ops = append(s.ops, op)
+	s.opBytes += bytes
+}
+
+// encoded is a document on its way into the file.
+type encoded struct {
+	id string
+	// fresh: the id is to be entered now; it must not be there.
+	fresh                     bool
+	payload                   []byte // to be stored; nil: none
+	keepPayload               bool   // a payload is in the file already
+	codes, factors, residuals []byte
+}
+
+// add stages one document. The slices are copied.
+func (s *stager) add(ctx context.Context, d encoded) error {
+	if s.state.Docs >= storage.MaxDocs {
+		return ErrTooMany
+	}
+	ordinal := s.state.Docs
+	codes, id := d.codes, d.id
+	tokens := len(codes) / s.codeBytes
+	if tokens > storage.MaxTokens {
+		return fmt.Errorf("document %q: %w: %d tokens", id, ErrTooMany, tokens)
+	}
+	if len(s.codes)+len(s.factors)+len(s.residuals)+len(codes)+len(d.factors)+len(d.residuals) > chunkBytes {
+		if err := s.endChunk(ctx); err != nil {
+			return err
+		}
+	}
+	s.table.Lengths = append(s.table.Lengths, uint32(tokens))
+	s.table.IDs = append(s.table.IDs, id)
+	s.table.Payloads = append(s.table.Payloads, d.keepPayload || d.payload != nil)
+	s.codes = append(s.codes, codes...)
+	s.factors = append(s.factors, d.factors...)
+	s.residuals = append(s.residuals, d.residuals...)
+	for t := range tokens {
+		if s.codeBytes == 2 {
+			s.post.add(uint32(binary.LittleEndian.Uint16(codes[2*t:])), ordinal)
+		} else {
+			s.post.add(binary.LittleEndian.Uint32(codes[4*t:]), ordinal)
+		}
+	}
+	if d.fresh {
+		s.do(len(id)+64, func(g *storage.Generation) error {
+			if g.HasID(id) {
+				return fmt.Errorf("document %d: %w: %q", ordinal, ErrDuplicateID, id)
+			}
+			return g.PutID(id, ordinal)
+		})
+	}
+	if d.payload != nil {
+		p := append([]byte{}, d.payload...)
+		s.do(len(p)+64, func(g *storage.Generation) error { return g.PutPayload(ordinal, p) })
+	}
+	s.state.Docs++
+	s.seg.Docs++
+	s.seg.Tokens += uint64(tokens)
+	s.state.Tokens += uint64(tokens)
+	if s.post.bytes() > s.segmentBytes {
+		return s.endSegment(ctx)
+	}
+	return nil
+}
+
+// hole stages the place of a document that is gone.
+func (s *stager) hole(ctx context.Context) error {
+	return s.add(ctx, encoded{})
+}
+
+func (s *stager) endChunk(ctx context.Context) error {
+	if len(s.table.Lengths) == 0 {
+		return nil
+	}
+	number := s.state.NextChunk
+	s.state.NextChunk++
+	s.seg.Chunks = append(s.seg.Chunks, number)
+	s.table.First = s.state.Docs - uint32(len(s.table.Lengths))
+	table, codes, factors, residuals := s.table, s.codes, s.factors, s.residuals
+	size := len(codes) + len(factors) + len(residuals)
+	s.do(size, func(g *storage.Generation) error {
+		return g.PutChunk(number, &table, codes, factors, residuals)
+	})
+	s.table = storage.DocTable{}
+	s.codes = make([]byte, 0, cap(codes))
+	s.factors = make([]byte, 0, cap(factors))
+	s.residuals = make([]byte, 0, cap(residuals))
+	return s.flush(ctx, stageBytes)
+}
+
+// flush commits the gathered operations once they exceed limit bytes.
+func (s *stager) flush(ctx context.Context, limit int) error {
+	if s.opBytes <= limit {
+		return ctx.Err()
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	err := s.file.Update(func(tx *storage.Tx) error {
+		if err := tx.MarkStaging(); err != nil {
+			return err
+		}
+		g, err := tx.Generation(s.gen)
+		if err != nil {
+			return err
+		}
+		return s.run(g)
+	})
+	s.staged = true
+	return err
+}
+
+func (s *stager) run(g *storage.Generation) error {
+	for _, op := range s.ops {
+		if err := op(g); err != nil {
+			return err
+		}
+	}
+	clear(s.ops)
+	s.ops, s.opBytes = s.ops[:0], 0
+	return nil
+}
+
+func (s *stager) endSegment(ctx context.Context) error {
+	if err := s.endChunk(ctx); err != nil {
+		return err
+	}
+	if s.seg.Docs > 0 {
+		id := s.seg.ID
+		err := s.post.blocks(func(block uint32, data []byte) error {
+			s.do(len(data), func(g *storage.Generation) error { return g.PutPostings(id, block, data) })
+			return s.flush(ctx, stageBytes)
+		})
+		if err != nil {
+			return err
+		}
+		s.state.Segments = append(s.state.Segments, s.seg)
+		s.beginSegment()
+	}
+	s.post.reset()
+	return nil
+}
+
+// commit makes everything visible in one transaction. more adds to that
+// transaction; it may change the state.
+func (s *stager) commit(ctx context.Context, more func(*storage.Tx, *storage.Generation, *storage.State) error) error {
+	if err := s.endSegment(ctx); err != nil {
+		return err
+	}
+	state := s.state
+	state.NextSegment = s.seg.ID
+	return s.file.Update(func(tx *storage.Tx) error {
+		g, err := tx.Generation(s.gen)
+		if err != nil {
+			return err
+		}
+		if err := s.run(g); err != nil {
+			return err
+		}
+		if err := more(tx, g, &state); err != nil {
+			return err
+		}
+		return g.PutState(state)
+	})
+}

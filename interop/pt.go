@@ -1,0 +1,243 @@
+package interop
+
+import (
+	"archive/zip"
+	"bytes"
+	"compress/flate"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"strings"
+)
+
+const (
+	// maxMembers bounds the entries of a .pt archive; torch.save writes five
+	// and one a storage.
+	maxMembers = 1 << 12
+	// A deflated member (torch itself stores them) may be this much larger
+	// than its bytes in the file once it exceeds freeInflate bytes.
+	maxInflate  = 64
+	freeInflate = 64 << 20
+)
+
+// ptFile is an opened torch.save archive: a zip of data.pkl, which describes
+// tensors, and one data/N for each storage.
+type ptFile struct {
+	file    *os.File
+	tensors []*rawArray
+	members []*member
+}
+
+// openPT opens a .pt file. Nothing in it is executed (see unpickler), and no
+// storage is read before it is asked for.
+func openPT(path string) (_ *ptFile, err error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			file.Close()
+		}
+	}()
+	info, err := file.Stat()
+	if err != nil {
+		return nil, err
+	}
+	tensors, members, err := readPT(file, info.Size())
+	if err != nil {
+		return nil, err
+	}
+	return &ptFile{file: file, tensors: tensors, members: members}, nil
+}
+
+func (p *ptFile) close() error {
+	for _, m := range p.members {
+		m.close()
+	}
+	return p.file.Close()
+}
+
+// readPT reads the directory and the pickle of an archive of size bytes. The
+// members hold the data of the tensors, in the same order.
+func readPT(r io.ReaderAt, size int64) ([]*rawArray, []*member, error) {
+	var magic [16]byte
+	n, err := r.ReadAt(magic[:], 0)
+	if err != nil && err != io.EOF {
+		return nil, nil, err
+	}
+	switch head := magic[:n]; {
+	case bytes.HasPrefix(head, []byte("PK\x03\x04")):
+	case bytes.HasPrefix(head, []byte("\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19")):
+		return nil, nil, fmt.Errorf("%w: torch file of the format before 1.6; load and save it with a later torch", ErrUnsupported)
+	case bytes.HasPrefix(head, []byte{opProto}):
+		return nil, nil, fmt.Errorf("%w: a bare pickle, not a torch archive", ErrUnsupported)
+	default:
+		return nil, nil, fmt.Errorf("%w: not a torch archive", ErrBroken)
+	}
+	z, err := zip.NewReader(r, size)
+	if err != nil {
+		return nil, nil, fmt.Errorf("%w: torch archive: %w", ErrBroken, err)
+	}
+	if len(z.File) > maxMembers {
+		return nil, nil, fmt.Errorf("%w: torch archive of %d members", ErrUnsupported, len(z.File))
+	}
+	members := make(map[string]*zip.File, len(z.File))
+	prefix, found := "", 0
+	for _, f := range z.File {
+		if members[f.Name] != nil {
+			return nil, nil, fmt.Errorf("%w: torch archive has %q twice", ErrBroken, f.Name)
+		}
+		members[f.Name] = f
+		// The folder inside the archive is named after the file that was
+		// saved, which may have been renamed since.
+		if p, ok := strings.CutSuffix(f.Name, "data.pkl"); ok && (p == "" || strings.HasSuffix(p, "/")) {
+			prefix = p
+			found++
+		}
+	}
+	if found != 1 {
+		return nil, nil, fmt.Errorf("%w: torch archive with %d data.pkl", ErrBroken, found)
+	}
+	if f := members[prefix+"byteorder"]; f != nil {
+		order, err := readMember(r, size, f, 16)
+		if err != nil {
+			return nil, nil, err
+		}
+		if string(order) != "little" {
+			return nil, nil, fmt.Errorf("%w: torch archive in byte order %q", ErrUnsupported, order)
+		}
+	}
+	pickle, err := readMember(r, size, members[prefix+"data.pkl"], maxPickle)
+	if err != nil {
+		return nil, nil, err
+	}
+	described, err := unpickleTensors(pickle)
+	if err != nil {
+		return nil, nil, err
+	}
+	tensors, data := make([]*rawArray, len(described)), make([]*member, len(described))
+	for i, d := range described {
+		s := d.storage
+		f := members[prefix+"data/"+s.key]
+		if f == nil {
+			return nil, nil, fmt.Errorf("%w: torch archive lacks storage %.40q", ErrBroken, s.key)
+		}
+		if want := uint64(s.numel) * uint64(s.dtype.size()); f.UncompressedSize64 < want {
+			return nil, nil, fmt.Errorf("%w: storage %.40q has %d bytes, %d of %v need %d", ErrBroken, s.key, f.UncompressedSize64, s.numel, s.dtype, want)
+		}
+		if data[i], err = openMember(r, size, f); err != nil {
+			return nil, nil, err
+		}
+		tensors[i] = &rawArray{
+			kind: s.dtype, dims: d.shape, numel: d.numel,
+			base: d.offset * int64(s.dtype.size()), readAt: data[i].readAt,
+		}
+	}
+	return tensors, data, nil
+}
+
+// readMember reads a member of at most limit bytes whole.
+func readMember(r io.ReaderAt, size int64, f *zip.File, limit int64) ([]byte, error) {
+	if f.UncompressedSize64 > uint64(limit) {
+		return nil, fmt.Errorf("%w: %q has %d bytes, more than %d", ErrUnsupported, f.Name, f.UncompressedSize64, limit)
+	}
+	m, err := openMember(r, size, f)
+	if err != nil {
+		return nil, err
+	}
+	defer m.close()
+	b := make([]byte, f.UncompressedSize64)
+	return b, m.readAt(b, 0)
+}
+
+// member is the content of an archive member. Stored ones are read in place;
+// deflated ones from the front, again from the start when a read goes back.
+type member struct {
+	name string
+	raw  *io.SectionReader
+	size int64
+
+	deflated bool
+	inflate  io.ReadCloser
+	pos      int64 // of inflate
+}
+
+// openMember checks what the directory says of a member against the file. The
+// checksum is left alone: torch may be told not to compute it.
+func openMember(r io.ReaderAt, size int64, f *zip.File) (*member, error) {
+	if f.Flags&1 != 0 {
+		return nil, fmt.Errorf("%w: %q is encrypted", ErrUnsupported, f.Name)
+	}
+	packed, full := f.CompressedSize64, f.UncompressedSize64
+	at, err := f.DataOffset()
+	if err != nil {
+		return nil, fmt.Errorf("%w: %q: %w", ErrBroken, f.Name, err)
+	}
+	if at < 0 || at > size || packed > uint64(size-at) || full > math.MaxInt64 {
+		return nil, fmt.Errorf("%w: %q of %d bytes at %d exceeds the file's %d", ErrBroken, f.Name, packed, at, size)
+	}
+	m := &member{name: f.Name, raw: io.NewSectionReader(r, at, int64(packed)), size: int64(full)}
+	switch f.Method {
+	case zip.Store:
+		if packed != full {
+			return nil, fmt.Errorf("%w: %q is stored in %d bytes, but has %d", ErrBroken, f.Name, packed, full)
+		}
+	case zip.Deflate:
+		m.deflated = true
+		if full > freeInflate && full/maxInflate > packed {
+			return nil, fmt.Errorf("%w: %q would grow from %d to %d bytes", ErrBroken, f.Name, packed, full)
+		}
+	default:
+		return nil, fmt.Errorf("%w: %q has compression method %d", ErrUnsupported, f.Name, f.Method)
+	}
+	return m, nil
+}
+
+// readAt fills dst from byte from on.
+func (m *member) readAt(dst []byte, from int64) error {
+	if from < 0 || from > m.size || int64(len(dst)) > m.size-from {
+		return fmt.Errorf("%w: read of %d bytes at %d of %q, which has %d", ErrBroken, len(dst), from, m.name, m.size)
+	}
+	if len(dst) == 0 {
+		return nil
+	}
+	if !m.deflated {
+		if n, err := m.raw.ReadAt(dst, from); n < len(dst) {
+			return m.cut(err)
+		}
+		return nil
+	}
+	if m.inflate == nil || from < m.pos {
+		m.close()
+		m.inflate, m.pos = flate.NewReader(io.NewSectionReader(m.raw, 0, m.raw.Size())), 0
+	}
+	skipped, err := io.CopyN(io.Discard, m.inflate, from-m.pos)
+	m.pos += skipped
+	if err == nil {
+		var n int
+		n, err = io.ReadFull(m.inflate, dst)
+		m.pos += int64(n)
+	}
+	if err != nil {
+		return m.cut(err)
+	}
+	return nil
+}
+
+func (m *member) cut(err error) error {
+	var corrupt flate.CorruptInputError
+	if err == io.EOF || errors.Is(err, io.ErrUnexpectedEOF) || errors.As(err, &corrupt) {
+		return fmt.Errorf("%w: %q is cut short or malformed: %w", ErrBroken, m.name, err)
+	}
+	return fmt.Errorf("%q: %w", m.name, err)
+}
+
+func (m *member) close() {
+	if m.inflate != nil {
+		m.inflate.Close()
+		m.inflate = nil
+	}
+}

@@ -1,0 +1,135 @@
+package kernels
+
+import (
+	"math"
+	"sync"
+)
+
+// generic is the portable backend: plain Go, one goroutine a call. It gets its
+// speed from lookup tables and from packing several small integers into one
+// uint64. Its results are the same on every machine.
+type generic struct{}
+
+func init() { Register(generic{}) }
+
+// Name implements [Backend].
+func (generic) Name() string { return "generic" }
+
+// Scorer implements [Backend].
+func (generic) Scorer(c *Codec) (Scorer, error) {
+	if err := c.Validate(); err != nil {
+		return nil, err
+	}
+	s := &scorer{
+		codec:    *c,
+		dim:      c.Dim(),
+		rowBytes: c.RowBytes(),
+		weights:  c.Codebook.Weights(),
+		aMin:     1,
+		aMax:     1,
+	}
+	s.normMax = sync.OnceValue(s.centroidNorm)
+	s.wMin, s.wMax = math.Inf(1), math.Inf(-1)
+	for _, w := range s.weights {
+		s.wMin, s.wMax = min(s.wMin, float64(w)), max(s.wMax, float64(w))
+	}
+	if c.Codebook.Nbits == 8 {
+		s.linear(&c.Codebook)
+	}
+	if c.CentroidScale != nil {
+		s.scaleCentroids(c.CentroidScale)
+	}
+	s.scratch.New = func() any { return new(scratch) }
+	return s, nil
+}
+
+// scorer implements [Scorer].
+type scorer struct {
+	codec    Codec
+	dim      int
+	rowBytes int
+
+	weights    []float32
+	wMin, wMax float64 // bounds of the weights
+	// With 8 bits every weight is w0 + delta·m for a number m of 0..255, which
+	// is the bucket number, or order[bucket] where order is not nil. So its
+	// nibbles contribute separately.
+	w0, delta float64
+	order     *[256]byte
+
+	aMin, aMax float64  // bounds of the scales of the centroids
+	scale16    []uint32 // scales in units of aMax/2¹⁶; nil: all 1
+	negative   bool     // some scale is negative, for which there are no tables
+
+	normMax func() float64 // the largest norm of a centroid
+	scratch sync.Pool
+}
+
+// scratch is the work space of one call.
+type scratch struct {
+	floats []float32
+	lo, hi []float32
+}
+
+func (s *scorer) linear(b *Codebook) {
+	if b.Uniform() {
+		s.delta = float64(b.Step)
+		s.w0 = -127.5 * s.delta
+	} else {
+		s.delta = float64(b.Scale)
+		s.w0 = -128 * s.delta
+		s.order = new([256]byte)
+		for i, g := range b.Grid {
+			s.order[i] = byte(int(g) + 128)
+		}
+	}
+	s.wMin, s.wMax = s.w0, s.w0+255*s.delta
+}
+
+func (s *scorer) scaleCentroids(scales []float32) {
+	s.aMin, s.aMax = math.Inf(1), 0
+	for _, a := range scales {
+		s.aMin, s.aMax = min(s.aMin, float64(a)), max(s.aMax, float64(a))
+	}
+	if !(s.aMin >= 0) {
+		s.negative = true
+		return
+	}
+	unit := s.aMax / 65536
+	s.scale16 = make([]uint32, len(scales))
+	if unit > 0 {
+		for c, a := range scales {
+			s.scale16[c] = uint32(float64(a)/unit + 0.5)
+		}
+	}
+}
+
+func (s *scorer) centroidNorm() float64 {
+	row := make([]float32, s.dim)
+	var largest float64
+	for c := range s.codec.Centroids.K {
+		s.codec.Centroids.Rows(row, c, c+1)
+		var sum float64
+		for _, v := range row {
+			sum += float64(v) * float64(v)
+		}
+		largest = max(largest, sum)
+	}
+	return math.Sqrt(largest)
+}
+
+// tokens returns the range of tokens of the i-th document asked for.
+func tokens(c *Chunk, docs []uint32, i int) (lo, hi int) {
+	if docs != nil {
+		i = int(docs[i])
+	}
+	return int(c.Offsets[i]), int(c.Offsets[i+1])
+}
+
+// count is the number of documents asked for.
+func count(c *Chunk, docs []uint32) int {
+	if docs != nil {
+		return len(docs)
+	}
+	return c.Docs()
+}

@@ -1,0 +1,153 @@
+package kernels
+
+import (
+	"encoding/binary"
+	"math"
+)
+
+// approxRows is S with a byte an entry: 7 bits of w_s·S[c][s] above an offset
+// of each query token, all in the same unit, so that sums over tokens compare.
+// Entries below the offset, which is the mean of the column, are 0: a token
+// that matches a query token no better than an average centroid does is
+// seldom the best of its document, and the resolution is wanted above.
+type approxRows struct {
+	rows []row4 // [groups of 32 query tokens, K]
+	step float64
+	base float64 // sum of the offsets
+	mul  []float32
+	add  []float32
+}
+
+// row4 has the bytes of 32 query tokens.
+type row4 [4]uint64
+
+// approxSample is the number of centroids that the means are taken over.
+const approxSample = 1024
+
+func (q *query) buildApprox() {
+	a, k := &q.approx, q.s.codec.Centroids.K
+	groups := (q.n + 31) / 32
+	a.rows = resize(a.rows, groups*k)
+	a.mul, a.add = resize(a.mul, groups*32), resize(a.add, groups*32)
+	clear(a.mul)
+	clear(a.add)
+
+	var span float64
+	a.base = 0
+	sample := min(k, approxSample)
+	for s, w := range q.weights {
+		var sum float64
+		for i := range sample {
+			sum += float64(q.scores[i*k/sample*q.stride+s])
+		}
+		mean := float64(w) * sum / float64(sample)
+		// The second term keeps entries far below the mean within int32.
+		span = max(span, float64(w)*float64(q.hi[s])-mean, 1e-4*float64(w)*float64(q.hi[s]-q.lo[s]))
+		a.base += mean
+		a.add[s] = float32(mean)
+	}
+	a.step = span / 127
+	if a.step == 0 {
+		a.step = 1
+	}
+	for s, w := range q.weights {
+		a.mul[s] = float32(float64(w) / a.step)
+		a.add[s] = float32(0.5 - float64(a.add[s])/a.step)
+	}
+	for g := range groups {
+		n := min(32, q.n-32*g)
+		rows, mul, add := a.rows[g*k:(g+1)*k], a.mul[32*g:32*g+n], a.add[32*g:32*g+n]
+		for c := range rows {
+			rows[c] = bytesOf(q.scores[c*q.stride+32*g:c*q.stride+32*g+n], mul, add)
+		}
+	}
+}
+
+func bytesOf(scores, mul, add []float32) (r row4) {
+	mul, add = mul[:len(scores)], add[:len(scores)]
+	for i, v := range scores {
+		b := int32(float32(v*mul[i]) + add[i])
+		r[i>>3&3] |= uint64(min(max(b, 0), 127)) << (i & 7 * 8)
+	}
+	return r
+}
+
+// Approx implements [Scorer]. Each query token's part is rounded to 1/127 of
+// the widest range between mean and maximum of a column of S; a part below
+// about the mean of its column counts as that mean. With a negative weight in
+// the query the scores are exact.
+func (s *scorer) Approx(dst []float32, query_ Query, c *Chunk, docs []uint32) {
+	q := query_.(*query)
+	if q.negative {
+		s.approxFloat(dst, q, c, docs)
+		return
+	}
+	q.ensure(builtApprox, (*query).buildApprox)
+	a, k := &q.approx, s.codec.Centroids.K
+	for i := range count(c, docs) {
+		lo, hi := tokens(c, docs, i)
+		if lo == hi {
+			dst[i] = 0
+			continue
+		}
+		codes := c.Codes[lo*c.CodeBytes : hi*c.CodeBytes]
+		var sum uint64
+		for rows := a.rows; len(rows) > 0; rows = rows[k:] {
+			if c.CodeBytes == 2 {
+				sum += maxRows16(rows[:k], codes)
+			} else {
+				sum += maxRows32(rows[:k], codes)
+			}
+		}
+		dst[i] = float32(a.base + a.step*float64(sum))
+	}
+}
+
+func maxRows16(rows []row4, codes []byte) uint64 {
+	var m0, m1, m2, m3 uint64
+	for ; len(codes) >= 2; codes = codes[2:] {
+		r := &rows[binary.LittleEndian.Uint16(codes)]
+		m0, m1 = max8(m0, r[0]), max8(m1, r[1])
+		m2, m3 = max8(m2, r[2]), max8(m3, r[3])
+	}
+	return sum8(m0) + sum8(m1) + sum8(m2) + sum8(m3)
+}
+
+func maxRows32(rows []row4, codes []byte) uint64 {
+	var m0, m1, m2, m3 uint64
+	for ; len(codes) >= 4; codes = codes[4:] {
+		r := &rows[binary.LittleEndian.Uint32(codes)]
+		m0, m1 = max8(m0, r[0]), max8(m1, r[1])
+		m2, m3 = max8(m2, r[2]), max8(m3, r[3])
+	}
+	return sum8(m0) + sum8(m1) + sum8(m2) + sum8(m3)
+}
+
+// approxFloat computes the scores without rounding S.
+func (s *scorer) approxFloat(dst []float32, q *query, c *Chunk, docs []uint32) {
+	sc := s.scratch.Get().(*scratch)
+	sc.hi = resize(sc.hi, q.n)
+	best := sc.hi
+	for i := range count(c, docs) {
+		lo, hi := tokens(c, docs, i)
+		for j := range best {
+			best[j] = float32(math.Inf(-1))
+		}
+		for t := lo; t < hi; t++ {
+			row := q.scores[int(c.Code(t))*q.stride:]
+			for j, v := range row[:q.n] {
+				if v > best[j] {
+					best[j] = v
+				}
+			}
+		}
+		var sum float64
+		if lo < hi {
+			for j, v := range best {
+				sum += float64(q.weights[j]) * float64(v)
+			}
+		}
+		dst[i] = float32(sum)
+	}
+	s.scratch.Put(sc)
+}

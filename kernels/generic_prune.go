@@ -1,0 +1,294 @@
+package kernels
+
+import "math"
+
+// pruner finds nearest centroids without computing every product, with the
+// same result to the bit.
+//
+// The centroids are rounded to 16 levels a dimension. The products of 32 rows
+// with a rounded centroid ĉ are sums of table entries, as in product
+// quantisation (Jégou et al., "Product quantization for nearest neighbor
+// search", 2011), one entry for every two dimensions, with the rows side by
+// side in 16-bit lanes: 16 additions a product of 128 dimensions. By
+// Cauchy–Schwarz
+//
+//	⟨x, c⟩ ≤ ⟨x, ĉ⟩ + ‖x‖·E   where E = max ‖c − ĉ‖,
+//
+// so a centroid whose right side, with all roundings added, is below the best
+// product known is not the nearest; for the others the product is computed.
+// On token vectors these are a few in a thousand.
+type pruner struct {
+	dim, k    int
+	centroids []float32
+	lo, step  []float32 // level l of dimension j is lo[j] + step[j]·l
+	levels    []byte    // [k, stride]: two dimensions a byte
+	stride    int
+	err, norm float64 // the largest ‖c − ĉ‖ and ‖c‖
+	tables    []byteTable
+	acc       [pruneBlock]row
+	lanes     [pruneLanes]pruneLane
+	threshold row // smallest sum of each row that is worth a product
+}
+
+// pruneLane is the state of one row of x.
+type pruneLane struct {
+	x           []float32
+	best        float32
+	code        uint32
+	unit, base  float64 // ⟨x, ĉ⟩ ≈ base + unit·sum
+	slack       float64 // largest error of that as an estimate of the computed ⟨x, c⟩
+	slope       float64 // scratch: the table slope of a dimension
+	pending     [4]uint32
+	pendingSize int
+}
+
+const (
+	pruneLanes  = 32
+	pruneBlock  = 512   // centroids whose sums are computed together: 32 KiB
+	pruneSumMax = 32767 // sums keep the top bit of their lane free
+)
+
+// prepare rounds the centroids. It reports false if they cannot be used so.
+func (p *pruner) prepare(centroids []float32, dim int) bool {
+	p.dim, p.k, p.centroids = dim, len(centroids)/dim, centroids
+	p.stride = (dim + 1) / 2
+	p.lo, p.step = resize(p.lo, dim), resize(p.step, dim)
+	p.levels = resize(p.levels, p.k*p.stride)
+	p.tables = resize(p.tables, p.stride)
+
+	// Levels 0.335 standard deviations apart are the best 16 equal steps for
+	// normally distributed values (Max, "Quantizing for minimum distortion", 1960).
+	clear(p.lo)
+	clear(p.step)
+	for c := range p.k {
+		for j, v := range centroids[c*dim : (c+1)*dim] {
+			p.lo[j] += v
+			p.step[j] += float32(v * v)
+		}
+	}
+	for j := range p.lo {
+		mean := p.lo[j] / float32(p.k)
+		sd := math.Sqrt(math.Max(0, float64(p.step[j]/float32(p.k))-float64(mean)*float64(mean)))
+		p.step[j] = float32(0.335 * sd)
+		p.lo[j] = mean - float32(7.5*p.step[j])
+	}
+
+	inverse := make([]float32, 0, pruneMaxDim) // stays on the stack
+	for _, s := range p.step {
+		if s > 0 {
+			inverse = append(inverse, 1/s)
+		} else {
+			inverse = append(inverse, 0)
+		}
+	}
+	var errMax, normMax float64
+	for c := range p.k {
+		out := p.levels[c*p.stride : (c+1)*p.stride]
+		clear(out)
+		var errSum, normSum float64
+		for j, v := range centroids[c*dim : (c+1)*dim] {
+			level := min(max(int32(float32((v-p.lo[j])*inverse[j])+0.5), 0), 15)
+			out[j>>1] |= byte(level) << (j & 1 * 4)
+			e := float64(v) - float64(p.lo[j]) - float64(p.step[j])*float64(level)
+			errSum += e * e
+			normSum += float64(v) * float64(v)
+		}
+		errMax, normMax = max(errMax, errSum), max(normMax, normSum)
+	}
+	p.err, p.norm = math.Sqrt(errMax), math.Sqrt(normMax)
+	return p.norm+p.err < 1e15 // also false for NaN
+}
+
+// nearest writes the nearest centroid of every row of x.
+func (p *pruner) nearest(codes []uint32, scores []float32, x []float32) {
+	rows := len(x) / p.dim
+	for r0 := 0; r0 < rows; r0 += pruneLanes {
+		n := min(pruneLanes, rows-r0)
+		p.load(x[r0*p.dim : (r0+n)*p.dim])
+		for c0 := 0; c0 < p.k; c0 += pruneBlock {
+			p.scan(c0, min(c0+pruneBlock, p.k), n)
+		}
+		for i := range n {
+			codes[r0+i] = p.lanes[i].code
+			if scores != nil {
+				scores[r0+i] = p.lanes[i].best
+			}
+		}
+	}
+}
+
+// load builds the tables of up to 32 rows.
+func (p *pruner) load(x []float32) {
+	n := len(x) / p.dim
+	for i := range p.lanes {
+		l := &p.lanes[i]
+		*l = pruneLane{best: float32(math.Inf(-1))}
+		if i >= n {
+			continue
+		}
+		l.x = x[i*p.dim : (i+1)*p.dim]
+		var span, normSum float64
+		for j, v := range l.x {
+			s := 15 * float64(v) * float64(p.step[j])
+			span += math.Abs(s)
+			l.base += float64(v)*float64(p.lo[j]) + min(s, 0)
+			normSum += float64(v) * float64(v)
+		}
+		// Each dimension may round up by half a unit.
+		l.unit = span / float64(pruneSumMax-p.dim)
+		norm := math.Sqrt(normSum)
+		// Error of ĉ; of table entries (fixed-point slopes included); of the
+		// float32 product; and something for the float64 sums above.
+		l.slack = norm*p.err + l.unit*(0.501*float64(p.dim)+1) +
+			norm*p.norm*float64(p.dim+2)*0x1p-23 + (math.Abs(l.base)+span)*0x1p-40
+	}
+
+	var nibbles [2][16]row
+	for t := range p.tables {
+		for h := range nibbles {
+			j := 2*t + h
+			if j == p.dim {
+				nibbles[h] = [16]row{}
+				continue
+			}
+			p.fillNibble(&nibbles[h], j, n)
+		}
+		p.tables[t].compose(&nibbles[0], &nibbles[1], nil)
+	}
+}
+
+// fillNibble sets entry l of dimension j to the rounded x_j·step_j·l / unit of
+// each row, less the smallest entry. It works in fixed point with 16 bits
+// after the point, for two rows a word.
+func (p *pruner) fillNibble(out *[16]row, j, n int) {
+	for w := range out[0] {
+		var slope [2]uint64 // of rows 0 and 2, and of rows 1 and 3
+		var falling uint64  // lanes whose entries fall with l
+		for i := 4 * w; i < min(4*w+4, n); i++ {
+			l := &p.lanes[i]
+			if l.unit == 0 {
+				continue
+			}
+			s := float64(l.x[j]) * float64(p.step[j]) / l.unit
+			if s < 0 {
+				s = -s
+				falling |= 0xffff << (i & 3 * 16)
+			}
+			slope[i&1] |= uint64(s*0x1p16+0.5) << (i & 2 * 16)
+		}
+		var v [16]uint64
+		const half = lanes32 << 15
+		e, o := uint64(half), uint64(half)
+		for l := range v {
+			v[l] = e>>16&even16 | o&^even16
+			e += slope[0]
+			o += slope[1]
+		}
+		for l := range v {
+			out[l][w] = v[l]&^falling | v[15-l]&falling
+		}
+	}
+}
+
+// scan updates the best of every lane with the centroids c0 to c1.
+func (p *pruner) scan(c0, c1, n int) {
+	acc := p.acc[:c1-c0]
+	clear(acc)
+	accumulate(acc, p.tables, p.levels[c0*p.stride:c1*p.stride], p.stride)
+	if c0 == 0 {
+		p.firstThresholds(acc, n)
+	}
+	t := &p.threshold
+	for i := range acc {
+		a := &acc[i]
+		hit := (a[0] | top16 - t[0]) | (a[1] | top16 - t[1]) | (a[2] | top16 - t[2]) | (a[3] | top16 - t[3]) |
+			(a[4] | top16 - t[4]) | (a[5] | top16 - t[5]) | (a[6] | top16 - t[6]) | (a[7] | top16 - t[7])
+		if hit&top16 != 0 {
+			p.collect(a, uint32(c0+i))
+		}
+	}
+	for i := range n {
+		if l := &p.lanes[i]; l.pendingSize > 0 {
+			p.flush(i)
+		}
+	}
+}
+
+// firstThresholds derives thresholds from the largest sum of the first block:
+// nothing more than twice the slack below it can be nearest.
+func (p *pruner) firstThresholds(acc []row, n int) {
+	var m row
+	for i := range acc {
+		for w := range m {
+			m[w] = max16(m[w], acc[i][w])
+		}
+	}
+	p.threshold = row{}
+	for i := range pruneLanes {
+		threshold := float64(pruneSumMax) // no sum of an unused lane, all 0, reaches it
+		if i < n {
+			l := &p.lanes[i]
+			threshold = float64(m[i/4]>>(i&3*16)&0xffff) - 1
+			if l.unit > 0 {
+				threshold -= 2 * l.slack / l.unit
+			}
+		}
+		p.setThreshold(i, threshold)
+	}
+}
+
+func (p *pruner) setThreshold(i int, sum float64) {
+	shift := i & 3 * 16
+	t := uint64(min(max(sum, 0), pruneSumMax))
+	w := &p.threshold[i/4]
+	*w = *w&^(0xffff<<shift) | t<<shift
+}
+
+// collect notes a centroid for every lane whose sum reaches its threshold.
+func (p *pruner) collect(sums *row, code uint32) {
+	for w := range sums {
+		hit := ((sums[w] | top16) - p.threshold[w]) & top16
+		for i := 4 * w; hit != 0; i++ {
+			if hit&0x8000 != 0 {
+				l := &p.lanes[i]
+				l.pending[l.pendingSize] = code
+				l.pendingSize++
+				if l.pendingSize == len(l.pending) {
+					p.flush(i)
+				}
+			}
+			hit >>= 16
+		}
+	}
+}
+
+// flush computes the products of the centroids noted for a lane.
+func (p *pruner) flush(i int) {
+	l := &p.lanes[i]
+	n := l.pendingSize
+	for j := n; j < len(l.pending); j++ {
+		l.pending[j] = l.pending[n-1] // again, which changes nothing
+	}
+	row := func(j int) []float32 {
+		c := int(l.pending[j])
+		return p.centroids[c*p.dim : (c+1)*p.dim]
+	}
+	var s [4]float32
+	s[0], s[1], s[2], s[3] = dot1x4(l.x, row(0), row(1), row(2), row(3))
+	l.pendingSize = 0
+	before := l.best
+	for j, v := range s[:n] {
+		if v > l.best { // numbers come in ascending order: the lowest of equals stays
+			l.best, l.code = v, l.pending[j]
+		}
+	}
+	if l.best > before && l.unit > 0 {
+		p.setThreshold(i, max((float64(l.best)-l.base-l.slack)/l.unit-1, float64(p.threshold[i/4]>>(i&3*16)&0xffff)))
+	}
+}
+
+// release drops the references to the slices of the caller.
+func (p *pruner) release() {
+	p.centroids = nil
+	clear(p.lanes[:])
+}

@@ -1,0 +1,151 @@
+package kernels
+
+import (
+	"fmt"
+	"math"
+	"sync"
+	"sync/atomic"
+)
+
+// query implements [Query]. What only some searches need (the byte rows of
+// Approx, the tables of each level) is built at first use, once.
+type query struct {
+	s       *scorer
+	n       int // query tokens
+	stride  int // n rounded up to a multiple of 8
+	vectors []float32
+	weights []float32 // n, never nil
+	// negative says that some weight is below 0.
+	negative bool
+
+	scores []float32 // [K, stride]
+	mu     sync.Mutex
+	lo, hi []float32 // range of each column of scores; guarded by mu until Seal
+
+	approx approxRows
+	ranges []residualRange // of each query token
+	fast   fastTables
+	fine   fineTables
+
+	built [3]atomic.Bool
+}
+
+// parts of a query that are built at first use.
+const (
+	builtApprox = iota
+	builtFast
+	builtFine
+)
+
+// NewQuery implements [Scorer].
+func (s *scorer) NewQuery() Query { return &query{s: s} }
+
+// Len implements [Query].
+func (q *query) Len() int { return q.n }
+
+// Scores implements [Query].
+func (q *query) Scores() ([]float32, int) { return q.scores, q.stride }
+
+// Reset implements [Query].
+func (q *query) Reset(vectors, weights []float32) error {
+	dim := q.s.dim
+	n := len(vectors) / dim
+	if n == 0 || len(vectors) != n*dim {
+		return fmt.Errorf("%w: query of %d values for dimension %d", ErrShape, len(vectors), dim)
+	}
+	if weights != nil && len(weights) != n {
+		return fmt.Errorf("%w: %d weights for %d query tokens", ErrShape, len(weights), n)
+	}
+	for i, v := range vectors {
+		if !finite(v) {
+			return fmt.Errorf("%w: query token %d has %v in dimension %d", ErrShape, i/dim, v, i%dim)
+		}
+	}
+	for i, w := range weights {
+		if !finite(w) {
+			return fmt.Errorf("%w: query token %d has weight %v", ErrShape, i, w)
+		}
+	}
+	q.n, q.stride = n, (n+7)&^7
+	q.vectors = append(q.vectors[:0], vectors...)
+	q.weights = append(q.weights[:0], weights...)
+	for len(q.weights) < n {
+		q.weights = append(q.weights, 1)
+	}
+	q.negative = false
+	for _, w := range q.weights {
+		q.negative = q.negative || w < 0
+	}
+	q.scores = resize(q.scores, q.s.codec.Centroids.K*q.stride)
+	q.lo, q.hi = resize(q.lo, n), resize(q.hi, n)
+	resetRange(q.lo, q.hi)
+	for i := range q.built {
+		q.built[i].Store(false)
+	}
+	return nil
+}
+
+func finite(v float32) bool { return v-v == 0 }
+
+func resetRange(lo, hi []float32) {
+	for i := range lo {
+		lo[i], hi[i] = float32(math.Inf(1)), float32(math.Inf(-1))
+	}
+}
+
+// centroidBlock is the number of values of a block of converted centroids.
+const centroidBlock = 4 << 10
+
+// CentroidScores implements [Query].
+func (q *query) CentroidScores(lo, hi int) {
+	dim := q.s.dim
+	sc := q.s.scratch.Get().(*scratch)
+	block := max(centroidBlock/dim, 2) &^ 1
+	sc.floats = resize(sc.floats, block*dim)
+	sc.lo, sc.hi = resize(sc.lo, q.n), resize(sc.hi, q.n)
+	resetRange(sc.lo, sc.hi)
+	for c0 := lo; c0 < hi; c0 += block {
+		c1 := min(c0+block, hi)
+		q.s.codec.Centroids.Rows(sc.floats, c0, c1)
+		out := q.scores[c0*q.stride : c1*q.stride]
+		dots(out, q.stride, sc.floats, c1-c0, q.vectors, q.n, dim)
+		for ; len(out) > 0; out = out[q.stride:] {
+			clear(out[q.n:q.stride])
+			for i, v := range out[:q.n] {
+				if v < sc.lo[i] {
+					sc.lo[i] = v
+				}
+				if v > sc.hi[i] {
+					sc.hi[i] = v
+				}
+			}
+		}
+	}
+	q.mu.Lock()
+	for i := range q.lo {
+		q.lo[i], q.hi[i] = min(q.lo[i], sc.lo[i]), max(q.hi[i], sc.hi[i])
+	}
+	q.mu.Unlock()
+	q.s.scratch.Put(sc)
+}
+
+// Seal implements [Query].
+func (q *query) Seal() {
+	q.ranges = resize(q.ranges, q.n)
+	for i := range q.ranges {
+		q.ranges[i] = q.residualRange(i)
+	}
+}
+
+// ensure builds a part of the query unless that has happened.
+func (q *query) ensure(part int, build func(*query)) {
+	if q.built[part].Load() {
+		return
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if !q.built[part].Load() {
+		build(q)
+		q.built[part].Store(true)
+	}
+}

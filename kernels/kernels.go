@@ -1,0 +1,199 @@
+// Package kernels holds the inner loops of plaid: the definition of its
+// scores as a float64 oracle, and the backends that compute them fast.
+//
+// A backend sees an index as flat arrays (centroids, a codebook, and chunks of
+// codes, packed residuals and factors); it knows nothing of files. The package
+// itself has the oracle and the portable backend, "generic"; others register
+// themselves when their package is imported.
+//
+// # Score
+//
+// A stored token t with centroid code c, bucket numbers b and factor f decodes to
+//
+//	v̂ = f · (C_c + a_c · (g ⊙ w[b]))
+//
+// where w are the codebook's weights, g the optional scale per dimension and a
+// the optional scale per centroid. A document D scores
+//
+//	MaxSim(q, D) = Σ_s weight_s · max_{t∈D} ⟨q_s, v̂_t⟩
+//
+// with maxima that start at −∞; an empty document scores 0. Every fast kernel
+// uses ⟨q, v̂⟩ = f · (S[c][q] + a_c·⟨g ⊙ q, w[b]⟩) with S = C·Qᵀ, so that the
+// centroid part of the product is computed once a query and not once a token
+// (PLAID, arXiv 2205.09707, section 4; WARP, arXiv 2501.17788, section 4.3).
+package kernels
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+)
+
+// MaxDim is the largest supported vector dimension.
+const MaxDim = 4096
+
+// Errors of this package.
+var (
+	// ErrUnavailable says that a backend asked for by name does not exist or
+	// cannot run on this machine.
+	ErrUnavailable = errors.New("kernels: backend unavailable")
+	// ErrShape says that the arrays handed in do not fit each other.
+	ErrShape = errors.New("kernels: shapes do not match")
+)
+
+// Codec is what a kernel must know of the codec of an index. Slices are only
+// read and may be mapped file pages of any alignment.
+type Codec struct {
+	Centroids Centroids
+	Codebook  Codebook
+	// DimScale multiplies the residual of each dimension (length Dim; nil: all 1).
+	DimScale []float32
+	// CentroidScale multiplies the residuals of each centroid (length K; nil: all 1).
+	CentroidScale []float32
+	// FactorMax is the value of the largest stored factor: a stored int16 f
+	// stands for f·FactorMax/32767.
+	FactorMax float32
+}
+
+// Dim is the vector dimension.
+func (c *Codec) Dim() int { return c.Centroids.Dim }
+
+// RowBytes is the number of residual bytes of one token.
+func (c *Codec) RowBytes() int { return RowBytes(c.Centroids.Dim, c.Codebook.Nbits) }
+
+// RowBytes is the number of bytes that hold dim fields of nbits: rows start on
+// whole bytes, the unused high bits of the last byte are 0.
+func RowBytes(dim, nbits int) int { return (dim*nbits + 7) / 8 }
+
+// Factor gives the value of a stored factor.
+func (c *Codec) Factor(stored int16) float32 {
+	return float32(stored) * (c.FactorMax / 32767)
+}
+
+// Validate checks that the arrays fit each other.
+func (c *Codec) Validate() error {
+	ct := &c.Centroids
+	if ct.Dim < 1 || ct.Dim > MaxDim {
+		return fmt.Errorf("%w: dimension %d is not in 1..%d", ErrShape, ct.Dim, MaxDim)
+	}
+	if ct.K < 1 || len(ct.Data) < ct.K*ct.Dim*ct.Type.Size() {
+		return fmt.Errorf("%w: %d centroids of dimension %d in %d bytes", ErrShape, ct.K, ct.Dim, len(ct.Data))
+	}
+	if c.DimScale != nil && len(c.DimScale) != ct.Dim {
+		return fmt.Errorf("%w: %d scales for %d dimensions", ErrShape, len(c.DimScale), ct.Dim)
+	}
+	if c.CentroidScale != nil && len(c.CentroidScale) != ct.K {
+		return fmt.Errorf("%w: %d scales for %d centroids", ErrShape, len(c.CentroidScale), ct.K)
+	}
+	if !(c.FactorMax > 0) || c.FactorMax > 1e6 {
+		return fmt.Errorf("%w: largest factor %g", ErrShape, c.FactorMax)
+	}
+	return c.Codebook.Validate()
+}
+
+// Codebook maps a bucket number to a weight. It is either uniform (Step > 0):
+//
+//	w[b] = Step · (b − (2ⁿ−1)/2)
+//
+// or a table on an int8 grid (Step == 0): w[b] = Scale · Grid[b].
+type Codebook struct {
+	Nbits int // 1, 2, 4 or 8
+	Step  float32
+	Grid  []int8 // 2ⁿ values
+	Scale float32
+}
+
+// Validate checks the codebook's shape.
+func (b *Codebook) Validate() error {
+	switch b.Nbits {
+	case 1, 2, 4, 8:
+	default:
+		return fmt.Errorf("%w: %d bits a component; 1, 2, 4 and 8 are supported", ErrShape, b.Nbits)
+	}
+	if b.Step > 0 && b.Step < 1e6 {
+		return nil
+	}
+	if b.Step != 0 || len(b.Grid) != 1<<b.Nbits || !(b.Scale >= 0 && b.Scale < 1e6) {
+		return fmt.Errorf("%w: codebook with step %g, %d table entries, scale %g", ErrShape, b.Step, len(b.Grid), b.Scale)
+	}
+	return nil
+}
+
+// Uniform reports whether the weights are equally spaced levels.
+func (b *Codebook) Uniform() bool { return b.Step > 0 }
+
+// Weights returns the 2ⁿ weights by bucket number.
+func (b *Codebook) Weights() []float32 {
+	w := make([]float32, 1<<b.Nbits)
+	for i := range w {
+		if b.Uniform() {
+			w[i] = b.Step * (float32(i) - float32(len(w)-1)/2)
+		} else {
+			w[i] = b.Scale * float32(b.Grid[i])
+		}
+	}
+	return w
+}
+
+// Chunk is a run of whole documents. All multi-byte values are little-endian.
+type Chunk struct {
+	// Offsets has one more entry than the chunk has documents: document i owns
+	// tokens Offsets[i] to Offsets[i+1] (the cu_seqlens of varlen kernels).
+	Offsets []uint32
+	// Codes holds one centroid number a token, CodeBytes (2 or 4) bytes each.
+	Codes     []byte
+	CodeBytes int
+	// Residuals holds RowBytes bytes a token; field j of a row is at bit
+	// j·nbits, least significant first.
+	Residuals []byte
+	// Factors holds one int16 a token.
+	Factors []byte
+}
+
+// Docs is the number of documents, empty ones included.
+func (c *Chunk) Docs() int { return max(len(c.Offsets)-1, 0) }
+
+// Tokens is the number of tokens.
+func (c *Chunk) Tokens() int {
+	if len(c.Offsets) == 0 {
+		return 0
+	}
+	return int(c.Offsets[len(c.Offsets)-1])
+}
+
+// Code is the centroid number of token t.
+func (c *Chunk) Code(t int) uint32 {
+	if c.CodeBytes == 2 {
+		return uint32(binary.LittleEndian.Uint16(c.Codes[2*t:]))
+	}
+	return binary.LittleEndian.Uint32(c.Codes[4*t:])
+}
+
+// Factor is the stored factor of token t.
+func (c *Chunk) Factor(t int) int16 {
+	return int16(binary.LittleEndian.Uint16(c.Factors[2*t:]))
+}
+
+// Validate checks the lengths of the arrays and that codes are below k, once,
+// when a chunk is opened; kernels then trust it.
+func (c *Chunk) Validate(codec *Codec) error {
+	n := c.Tokens()
+	for i := 1; i < len(c.Offsets); i++ {
+		if c.Offsets[i] < c.Offsets[i-1] {
+			return fmt.Errorf("%w: offsets decrease at document %d", ErrShape, i-1)
+		}
+	}
+	if c.CodeBytes != 2 && c.CodeBytes != 4 {
+		return fmt.Errorf("%w: codes of %d bytes", ErrShape, c.CodeBytes)
+	}
+	if len(c.Codes) < n*c.CodeBytes || len(c.Factors) < 2*n || len(c.Residuals) < n*codec.RowBytes() {
+		return fmt.Errorf("%w: %d tokens with %d code, %d factor, %d residual bytes",
+			ErrShape, n, len(c.Codes), len(c.Factors), len(c.Residuals))
+	}
+	for t := range n {
+		if int(c.Code(t)) >= codec.Centroids.K {
+			return fmt.Errorf("%w: token %d has code %d of %d centroids", ErrShape, t, c.Code(t), codec.Centroids.K)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,403 @@
+package kerneltest
+
+import (
+	"fmt"
+	"math"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/plaid-ir/plaid/kernels"
+)
+
+// Run tests a backend against the oracle.
+func Run(t *testing.T, b kernels.Backend) {
+	t.Run("Shapes", func(t *testing.T) { testShapes(t, b) })
+	t.Run("Lengths", func(t *testing.T) { testLengths(t, b) })
+	t.Run("Precision", func(t *testing.T) { testPrecision(t, b) })
+	t.Run("AllNegative", func(t *testing.T) { testAllNegative(t, b) })
+	t.Run("Factors", func(t *testing.T) { testFactors(t, b) })
+	t.Run("Weights", func(t *testing.T) { testWeights(t, b) })
+	t.Run("Scales", func(t *testing.T) { testScales(t, b) })
+	t.Run("Extremes", func(t *testing.T) { testExtremes(t, b) })
+	t.Run("Ties", func(t *testing.T) { testTies(t, b) })
+	t.Run("Subsets", func(t *testing.T) { testSubsets(t, b) })
+	t.Run("Batches", func(t *testing.T) { testBatches(t, b) })
+	t.Run("Reuse", func(t *testing.T) { testReuse(t, b) })
+	t.Run("Ranges", func(t *testing.T) { testRanges(t, b) })
+	t.Run("Concurrent", func(t *testing.T) { testConcurrent(t, b) })
+	t.Run("BadInput", func(t *testing.T) { testBadInput(t, b) })
+	t.Run("Nearest", func(t *testing.T) { testNearest(t, b) })
+}
+
+func newScorer(t *testing.T, b kernels.Backend, c *Case) kernels.Scorer {
+	t.Helper()
+	require.NoError(t, c.Chunk.Validate(c.Codec))
+	s, err := b.Scorer(c.Codec)
+	require.NoError(t, err)
+	return s
+}
+
+var levels = []kernels.Level{kernels.Fast, kernels.Fine}
+
+// check compares S, the centroid-only scores and both levels of MaxSim with
+// the oracle, for the listed documents (nil: all).
+func check(t *testing.T, c *Case, s kernels.Scorer, vectors, weights []float32, docs []uint32) {
+	t.Helper()
+	q := Prepare(t, s.NewQuery(), c.K, vectors, weights)
+	require.Equal(t, len(vectors)/c.Dim, q.Len())
+	approx := checkCentroidScores(t, c, q, vectors, weights)
+
+	asked := docs
+	if docs == nil {
+		for i := range c.Chunk.Docs() {
+			asked = append(asked, uint32(i))
+		}
+	}
+	got := make([]float32, len(asked))
+	s.Approx(got, q, c.Chunk, docs)
+	for i, doc := range asked {
+		approx.check(t, c, got[i], int(doc))
+	}
+	want := make([]float64, len(asked))
+	for i, doc := range asked {
+		want[i], _ = kernels.OracleMaxSim(c.Codec, vectors, weights, c.Chunk, int(doc))
+	}
+	for _, level := range levels {
+		s.MaxSim(got, []kernels.Query{q}, c.Chunk, docs, level)
+		bound := float64(s.ErrorBound(q, level))
+		require.False(t, math.IsNaN(bound) || math.IsInf(bound, 0) || bound < 0, "error bound %g", bound)
+		for i, doc := range asked {
+			// Not InDelta, which takes NaN for equal to NaN.
+			if diff := math.Abs(float64(got[i]) - want[i]); !(diff <= bound+1e-30) {
+				t.Fatalf("level %d, document %d of %d tokens: %g, oracle %g, bound %g",
+					level, doc, c.Chunk.Offsets[doc+1]-c.Chunk.Offsets[doc], got[i], want[i], bound)
+			}
+		}
+	}
+}
+
+// approxWant says what centroid-only scores must be like: within half a
+// percent of the widest column for each query token, where a token's part
+// below the mean of its column may count as that mean.
+type approxWant struct {
+	products  [][]float64 // [K][Lq], times the weights
+	weights   []float32
+	mean      []float64
+	tolerance float64
+}
+
+func checkCentroidScores(t *testing.T, c *Case, q kernels.Query, vectors, weights []float32) *approxWant {
+	t.Helper()
+	n := len(vectors) / c.Dim
+	a := &approxWant{weights: weights, mean: make([]float64, n)}
+	scores, stride := q.Scores()
+	require.GreaterOrEqual(t, stride, n)
+	row := make([]float32, c.Dim)
+	var span float64
+	lo, hi := make([]float64, n), make([]float64, n)
+	for k := range c.K {
+		c.Codec.Centroids.Rows(row, k, k+1)
+		out := make([]float64, n)
+		for s := range n {
+			var p, abs float64
+			for j, v := range row {
+				x := float64(v) * float64(vectors[s*c.Dim+j])
+				p += x
+				abs += math.Abs(x)
+			}
+			if diff := math.Abs(float64(scores[k*stride+s]) - p); !(diff <= (abs+1e-30)*1e-5) {
+				t.Fatalf("S of centroid %d and query token %d is %g, not %g", k, s, scores[k*stride+s], p)
+			}
+			w := 1.0
+			if weights != nil {
+				w = float64(weights[s])
+			}
+			out[s] = p * w
+			a.mean[s] += p * w / float64(c.K)
+			if k == 0 {
+				lo[s], hi[s] = p*w, p*w
+			}
+			lo[s], hi[s] = min(lo[s], p*w), max(hi[s], p*w)
+		}
+		a.products = append(a.products, out)
+	}
+	for s := range n {
+		span = max(span, hi[s]-lo[s])
+	}
+	a.tolerance = float64(n)*span*0.005 + 1e-5
+	return a
+}
+
+func (a *approxWant) check(t *testing.T, c *Case, got float32, doc int) {
+	t.Helper()
+	lo, hi := c.Chunk.Offsets[doc], c.Chunk.Offsets[doc+1]
+	var low, high float64
+	for s, mean := range a.mean {
+		if lo == hi {
+			break
+		}
+		negative := a.weights != nil && a.weights[s] < 0
+		best := math.Inf(-1)
+		if negative {
+			best = math.Inf(1)
+		}
+		for tok := lo; tok < hi; tok++ {
+			p := a.products[c.Chunk.Code(int(tok))][s]
+			if negative {
+				best = min(best, p)
+			} else {
+				best = max(best, p)
+			}
+		}
+		low += best
+		if negative {
+			high += best
+		} else {
+			high += max(best, mean)
+		}
+	}
+	if !(float64(got) >= low-a.tolerance && float64(got) <= high+a.tolerance) {
+		t.Fatalf("approximate score of document %d of %d tokens is %g, not within %g of %g to %g",
+			doc, hi-lo, got, a.tolerance, low, high)
+	}
+	if lo == hi && got != 0 {
+		t.Fatalf("approximate score of empty document %d is %g", doc, got)
+	}
+}
+
+var queryLengths = []int{1, 2, 7, 8, 16, 31, 32, 33, 64, 70}
+
+// testShapes covers every dimension with every codebook; the other parameters
+// take turns.
+func testShapes(t *testing.T, b kernels.Backend) {
+	i := 0
+	for _, dim := range []int{1, 7, 64, 96, 128, 130, 768} {
+		for _, nbits := range []int{1, 2, 4, 8} {
+			for _, table := range []bool{false, true} {
+				cfg := Config{
+					Dim: dim, Nbits: nbits, Table: table, K: 40 + i,
+					Type:          kernels.FloatType(i%3 + 1),
+					CodeBytes:     2 + i/2%2*2,
+					DimScale:      i/3%2 == 1,
+					CentroidScale: i/5%2 == 1,
+					Aligned:       i%4 == 0,
+					Lengths:       []int{0, 1, 3, 16, 17, 70},
+					Seed:          uint64(i),
+				}
+				lq := queryLengths[i*7%10]
+				i++
+				t.Run(fmt.Sprintf("d=%d/n=%d/table=%v/Lq=%d", dim, nbits, table, lq), func(t *testing.T) {
+					c := New(cfg)
+					s := newScorer(t, b, c)
+					check(t, c, s, c.Query(lq), nil, nil)
+					if dim < 768 {
+						check(t, c, s, c.Query(queryLengths[(i*3+1)%10]), c.Weights(queryLengths[(i*3+1)%10], 0, 2), nil)
+					}
+				})
+			}
+		}
+	}
+}
+
+// testLengths covers every document length over the tile sizes of any backend.
+func testLengths(t *testing.T, b kernels.Backend) {
+	var lengths []int
+	for l := range 71 {
+		lengths = append(lengths, l)
+	}
+	lengths = append(lengths, 127, 128, 129, 200)
+	for i, nbits := range []int{1, 2, 4, 8} {
+		for _, lq := range []int{5, 32} {
+			t.Run(fmt.Sprintf("n=%d/Lq=%d", nbits, lq), func(t *testing.T) {
+				c := New(Config{Dim: 128 - 32*(i&1), Nbits: nbits, K: 300, CodeBytes: 2 + 2*(i&1), Lengths: lengths, Table: i > 1})
+				check(t, c, newScorer(t, b, c), c.Query(lq), nil, nil)
+			})
+		}
+	}
+}
+
+// testPrecision bounds the errors that occur, which are far below the
+// guaranteed ones, at the usual shape.
+func testPrecision(t *testing.T, b kernels.Backend) {
+	for _, nbits := range []int{1, 2, 4, 8} {
+		c := New(Config{Nbits: nbits, K: 256, Lengths: repeat(40, 30)})
+		s := newScorer(t, b, c)
+		vectors := c.Query(32)
+		q := Prepare(t, s.NewQuery(), c.K, vectors, nil)
+		got := make([]float32, c.Chunk.Docs())
+		for level, limit := range map[kernels.Level]float64{kernels.Fast: 0.02, kernels.Fine: 1e-4} {
+			s.MaxSim(got, []kernels.Query{q}, c.Chunk, nil, level)
+			for doc, v := range got {
+				want, _ := kernels.OracleMaxSim(c.Codec, vectors, nil, c.Chunk, doc)
+				require.InDelta(t, want, v, limit, "%d bits, level %d, document %d", nbits, level, doc)
+			}
+		}
+	}
+}
+
+// testAllNegative catches maxima that start at 0 and padding that wins.
+func testAllNegative(t *testing.T, b kernels.Backend) {
+	c := New(Config{Lengths: []int{1, 2, 7, 15, 16, 17, 31, 33, 60, 63, 64, 65}, K: 32})
+	opposite := c.Vectors(1)
+	data := make([]float32, 0, c.K*c.Dim)
+	for range c.K {
+		for _, v := range opposite {
+			data = append(data, -v)
+		}
+	}
+	c.Codec.Centroids.Data = EncodeCentroids(data, c.Type)
+	c.Codec.Codebook.Step = 0.001
+	for _, lq := range []int{1, 8, 31, 32, 33} {
+		var vectors []float32
+		for range lq {
+			vectors = append(vectors, opposite...)
+		}
+		s := newScorer(t, b, c)
+		check(t, c, s, vectors, nil, nil)
+		q := Prepare(t, s.NewQuery(), c.K, vectors, nil)
+		got := make([]float32, c.Chunk.Docs())
+		for _, level := range levels {
+			s.MaxSim(got, []kernels.Query{q}, c.Chunk, nil, level)
+			for doc, v := range got {
+				require.Negative(t, v, "level %d, document %d", level, doc)
+			}
+		}
+	}
+}
+
+// testFactors has factors of 0, and negative ones, which no index of plaid has
+// but a damaged one may.
+func testFactors(t *testing.T, b kernels.Backend) {
+	c := New(Config{ZeroFactors: true, Lengths: []int{1, 4, 5, 6, 40, 0, 9}})
+	s := newScorer(t, b, c)
+	check(t, c, s, c.Query(33), nil, nil)
+	for tok := range c.Chunk.Tokens() {
+		SetFactor(c.Chunk, tok, 0)
+	}
+	vectors := c.Query(10)
+	check(t, c, s, c.Vectors(10), nil, nil)
+	_ = vectors
+	for tok := range c.Chunk.Tokens() {
+		SetFactor(c.Chunk, tok, int16(c.rng.IntN(1<<16)-1<<15))
+	}
+	SetFactor(c.Chunk, 2, math.MinInt16)
+	SetFactor(c.Chunk, 3, math.MaxInt16)
+	check(t, c, s, c.Vectors(10), nil, nil)
+}
+
+func testWeights(t *testing.T, b kernels.Backend) {
+	c := New(Config{Lengths: []int{0, 1, 5, 30, 64, 70}, K: 500})
+	s := newScorer(t, b, c)
+	for _, lq := range []int{1, 7, 32, 40} {
+		vectors := c.Query(lq)
+		check(t, c, s, vectors, c.Weights(lq, 0, 3), nil)
+		check(t, c, s, vectors, c.Weights(lq, -1, 1), nil)
+		check(t, c, s, vectors, c.Weights(lq, -2, -1), nil)
+		check(t, c, s, vectors, make([]float32, lq), nil)
+	}
+	// A token of weight 0 is as good as absent.
+	vectors := c.Query(9)
+	w := []float32{1, 1, 1, 1, 1, 1, 1, 1, 0}
+	q := Prepare(t, s.NewQuery(), c.K, vectors, w)
+	q8 := Prepare(t, s.NewQuery(), c.K, vectors[:8*c.Dim], nil)
+	x, y := make([]float32, c.Chunk.Docs()), make([]float32, c.Chunk.Docs())
+	for _, level := range levels {
+		s.MaxSim(x, []kernels.Query{q}, c.Chunk, nil, level)
+		s.MaxSim(y, []kernels.Query{q8}, c.Chunk, nil, level)
+		require.InDeltaSlice(t, y, x, float64(s.ErrorBound(q, level)+s.ErrorBound(q8, level)))
+	}
+}
+
+// testScales has scales of 0 and below 0.
+func testScales(t *testing.T, b kernels.Backend) {
+	for _, negative := range []bool{false, true} {
+		for _, table := range []bool{false, true} {
+			c := New(Config{DimScale: true, CentroidScale: true, Table: table, Lengths: []int{0, 1, 20, 70}, Nbits: 4})
+			clear(c.Codec.CentroidScale[:c.K/2])
+			for j := range c.Codec.DimScale {
+				c.Codec.DimScale[j] *= float32(j%3 - 1)
+			}
+			if negative {
+				for k := range c.Codec.CentroidScale {
+					c.Codec.CentroidScale[k] -= 0.5
+				}
+			}
+			check(t, c, newScorer(t, b, c), c.Query(34), nil, nil)
+		}
+	}
+	c := New(Config{CentroidScale: true, Lengths: []int{3, 20}})
+	clear(c.Codec.CentroidScale)
+	check(t, c, newScorer(t, b, c), c.Query(5), nil, nil)
+}
+
+// testExtremes has queries of zeros, of large and small values, a codebook of
+// zeros, one centroid, and documents at the ends of the range of the products.
+func testExtremes(t *testing.T, b kernels.Backend) {
+	c := New(Config{Lengths: []int{0, 1, 20, 70}})
+	s := newScorer(t, b, c)
+	vectors := c.Query(12)
+	clear(vectors[:3*c.Dim])
+	check(t, c, s, vectors, nil, nil)
+	for i := range vectors {
+		vectors[i] *= float32(math.Pow(10, float64(i/c.Dim%7-3)))
+	}
+	check(t, c, s, vectors, nil, nil)
+	check(t, c, s, make([]float32, 3*c.Dim), nil, nil)
+
+	// Every field at the end of its range that agrees with the query, or at
+	// the other end: the sums of integer kernels are at their extremes.
+	for _, nbits := range []int{1, 2, 4, 8} {
+		c := New(Config{Nbits: nbits, Lengths: []int{1, 1, 40}, K: 3})
+		v := c.Vectors(1)
+		for tok := range 2 {
+			for i := range c.Codec.RowBytes() {
+				c.Chunk.Residuals[tok*c.Codec.RowBytes()+i] = 0
+			}
+			for j, x := range v {
+				if (x > 0) == (tok == 0) {
+					c.Chunk.Residuals[tok*c.Codec.RowBytes()+j*nbits/8] |= (1<<nbits - 1) << (j * nbits % 8)
+				}
+			}
+			SetFactor(c.Chunk, tok, math.MaxInt16)
+		}
+		check(t, c, newScorer(t, b, c), append(v, c.Vectors(6)...), nil, nil)
+	}
+
+	c = New(Config{Lengths: []int{2, 30}, K: 1, Table: true})
+	clear(c.Codec.Codebook.Grid)
+	check(t, c, newScorer(t, b, c), c.Query(9), nil, nil)
+}
+
+// testTies: documents of the same tokens in another order, or repeated, score
+// the same to the bit.
+func testTies(t *testing.T, b kernels.Backend) {
+	c := New(Config{Lengths: []int{20, 20, 40}, K: 50})
+	rowBytes, ch := c.Codec.RowBytes(), c.Chunk
+	for tok := range 20 {
+		for _, to := range []int{39 - tok, 40 + tok, 60 + tok} {
+			c.SetCode(ch, to, int(ch.Code(tok)))
+			SetFactor(ch, to, ch.Factor(tok))
+			copy(ch.Residuals[to*rowBytes:(to+1)*rowBytes], ch.Residuals[tok*rowBytes:])
+		}
+	}
+	s := newScorer(t, b, c)
+	vectors := c.Query(32)
+	check(t, c, s, vectors, nil, nil)
+	q := Prepare(t, s.NewQuery(), c.K, vectors, nil)
+	got := make([]float32, 3)
+	for _, level := range levels {
+		s.MaxSim(got, []kernels.Query{q}, ch, nil, level)
+		require.Equal(t, []float32{got[0], got[0], got[0]}, got)
+	}
+	s.Approx(got, q, ch, nil)
+	require.Equal(t, []float32{got[0], got[0], got[0]}, got)
+}
+
+func repeat(n, times int) []int {
+	var l []int
+	for range times {
+		l = append(l, n)
+	}
+	return l
+}

@@ -1,0 +1,144 @@
+package kernels
+
+import "math"
+
+// The oracle computes every stage in float64 from its definition, with no
+// regard for speed. The other code of this package, and every backend, is
+// tested against it.
+
+// OracleDecode returns the decoded vector v̂ of a token of a chunk.
+func OracleDecode(c *Codec, ch *Chunk, token int) []float64 {
+	dim, nbits := c.Dim(), c.Codebook.Nbits
+	code := int(ch.Code(token))
+	centroid := oracleCentroid(c, code)
+	w := c.Codebook.Weights()
+	row := ch.Residuals[token*c.RowBytes():]
+	a := 1.0
+	if c.CentroidScale != nil {
+		a = float64(c.CentroidScale[code])
+	}
+	f := float64(ch.Factor(token)) * float64(c.FactorMax) / 32767
+	v := make([]float64, dim)
+	for j := range v {
+		bucket := int(row[j*nbits/8]) >> (j * nbits % 8) & (1<<nbits - 1)
+		g := 1.0
+		if c.DimScale != nil {
+			g = float64(c.DimScale[j])
+		}
+		v[j] = f * (centroid[j] + a*g*float64(w[bucket]))
+	}
+	return v
+}
+
+// OracleMaxSim returns the score of a document of a chunk for the query q
+// [Lq, dim] with a weight for each of its vectors (nil: all 1), and for each
+// query vector the token of the document with the largest product, counted
+// from the start of the document; the first of several. An empty document
+// scores 0 with every argmax −1.
+func OracleMaxSim(c *Codec, q, weights []float32, ch *Chunk, doc int) (score float64, argmax []int) {
+	dim := c.Dim()
+	lo, hi := int(ch.Offsets[doc]), int(ch.Offsets[doc+1])
+	decoded := make([][]float64, 0, hi-lo)
+	for t := lo; t < hi; t++ {
+		decoded = append(decoded, OracleDecode(c, ch, t))
+	}
+	argmax = make([]int, len(q)/dim)
+	for s := range argmax {
+		var best float64
+		best, argmax[s] = oracleMax(q[s*dim:(s+1)*dim], decoded)
+		score += oracleWeight(weights, s) * best
+	}
+	return score, argmax
+}
+
+// OracleApprox returns the centroid-only score of a document: that of
+// [Scorer.Approx] without its quantisation. An empty document scores 0.
+func OracleApprox(c *Codec, q, weights []float32, ch *Chunk, doc int) float64 {
+	dim := c.Dim()
+	var rows [][]float64
+	for t := int(ch.Offsets[doc]); t < int(ch.Offsets[doc+1]); t++ {
+		rows = append(rows, oracleCentroid(c, int(ch.Code(t))))
+	}
+	var score float64
+	for s := range len(q) / dim {
+		best, _ := oracleMax(q[s*dim:(s+1)*dim], rows)
+		score += oracleWeight(weights, s) * best
+	}
+	return score
+}
+
+// OracleNearest returns, for each row of x [n, dim], the number of the
+// centroid (of centroids [K, dim]) with the largest inner product, the lowest
+// of several, and that product.
+func OracleNearest(centroids, x []float32, dim int) (codes []uint32, scores []float64) {
+	for i := 0; i+dim <= len(x); i += dim {
+		best, code := math.Inf(-1), 0
+		for c := 0; (c+1)*dim <= len(centroids); c++ {
+			var p float64
+			for j, v := range centroids[c*dim : (c+1)*dim] {
+				p += float64(v) * float64(x[i+j])
+			}
+			if p > best {
+				best, code = p, c
+			}
+		}
+		codes = append(codes, uint32(code))
+		scores = append(scores, best)
+	}
+	return codes, scores
+}
+
+// MaxSimFloat returns the score of the document d [L, dim] for the query q
+// [Lq, dim] with a weight for each of its vectors (nil: all 1). An empty
+// document scores 0.
+func MaxSimFloat(q, weights, d []float32, dim int) float64 {
+	rows := make([][]float64, len(d)/dim)
+	for t := range rows {
+		rows[t] = make([]float64, dim)
+		for j := range rows[t] {
+			rows[t][j] = float64(d[t*dim+j])
+		}
+	}
+	var score float64
+	for s := range len(q) / dim {
+		best, _ := oracleMax(q[s*dim:(s+1)*dim], rows)
+		score += oracleWeight(weights, s) * best
+	}
+	return score
+}
+
+// oracleMax returns the largest product of q with a row and the first row
+// that has it; 0 and −1 without rows.
+func oracleMax(q []float32, rows [][]float64) (best float64, arg int) {
+	best, arg = math.Inf(-1), -1
+	for t, row := range rows {
+		var p float64
+		for j, v := range row {
+			p += float64(q[j]) * v
+		}
+		if p > best {
+			best, arg = p, t
+		}
+	}
+	if len(rows) == 0 {
+		best = 0
+	}
+	return best, arg
+}
+
+func oracleWeight(weights []float32, s int) float64 {
+	if weights == nil {
+		return 1
+	}
+	return float64(weights[s])
+}
+
+func oracleCentroid(c *Codec, code int) []float64 {
+	row := make([]float32, c.Dim())
+	c.Centroids.Rows(row, code, code+1)
+	v := make([]float64, len(row))
+	for j, x := range row {
+		v[j] = float64(x)
+	}
+	return v
+}

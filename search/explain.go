@@ -1,0 +1,203 @@
+package search
+
+import (
+	"context"
+	"fmt"
+	"math"
+
+	"github.com/plaid-ir/plaid/kernels"
+	"github.com/plaid-ir/plaid/storage"
+)
+
+// Stage is where a document left a search.
+type Stage string
+
+// The stages, in order.
+const (
+	StageEmpty    Stage = "empty"      // it has no tokens, so no search returns it
+	StageFiltered Stage = "filtered"   // the filter or the candidate list lacks it
+	StageProbe    Stage = "not probed" // no probed centroid has it in its postings
+	StageCut      Stage = "cut"        // beyond the approximate budget, by probed centroids
+	StagePruned   Stage = "pruned"     // beyond the exact budget, by approximate score
+	StageOutrun   Stage = "outranked"  // scored exactly, and K others are better
+	StageReturned Stage = "returned"
+)
+
+// Explanation says how a document's score for a query comes about and how far
+// the document got.
+type Explanation struct {
+	ID      string `json:"id"`
+	Ordinal uint32 `json:"ordinal"`
+	Tokens  int    `json:"tokens"`
+	// Score is MaxSim over the decoded vectors, in float64.
+	Score float64 `json:"score"`
+	// Stage is where the document left the search, Rank its place from 1 if it
+	// was returned.
+	Stage Stage  `json:"stage"`
+	Rank  int    `json:"rank,omitempty"`
+	Plan  string `json:"plan,omitempty"`
+	// StageScore is its score in the stage that dropped it, StageLimit the
+	// lowest score that stayed. NaN where a stage has no scores.
+	StageScore float64 `json:"-"`
+	StageLimit float64 `json:"-"`
+	// Matches has an entry for each query token that takes part.
+	Matches []Match `json:"matches"`
+}
+
+// Match is the best document token for one query token.
+type Match struct {
+	QueryToken int     `json:"query_token"`
+	DocToken   int     `json:"doc_token"`
+	Weight     float64 `json:"weight"`
+	Score      float64 `json:"score"`          // ⟨q, v̂⟩
+	Code       uint32  `json:"code"`           // centroid of the document token
+	Centroid   float64 `json:"centroid_score"` // ⟨q, C⟩
+}
+
+// trace follows one document through a search.
+type trace struct {
+	ordinal uint32
+	plan    Plan
+	stage   Stage
+	rank    int
+	score   float64
+	limit   float64
+}
+
+// Explain answers the query and tells what became of the document. It is an
+// error ([ErrUnknownID]) if the id names no live document.
+func (e *Engine) Explain(ctx context.Context, q Query, id string, o Options) (*Explanation, error) {
+	snap, done, err := e.snapshot()
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	ordinal, ok, err := snap.Ordinal(id)
+	if err != nil {
+		return nil, err
+	}
+	if !ok {
+		return nil, fmt.Errorf("%w: %q", ErrUnknownID, id)
+	}
+	t := &trace{ordinal: ordinal}
+	if _, err := e.one(ctx, snap, q, o, e.threads, t); err != nil {
+		return nil, err
+	}
+	chunk, doc, _ := snap.Locate(ordinal)
+	ch, err := snap.Chunk(chunk, storage.All)
+	if err != nil {
+		return nil, err
+	}
+	x := &Explanation{
+		ID: id, Ordinal: ordinal, Tokens: int(ch.Offsets[doc+1] - ch.Offsets[doc]),
+		Stage: t.stage, Rank: t.rank, Plan: t.plan.String(), StageScore: t.score, StageLimit: t.limit,
+	}
+	vectors, weights, err := q.tokens(snap)
+	if err != nil {
+		return nil, err
+	}
+	var argmax []int
+	x.Score, argmax = kernels.OracleMaxSim(snap.Codec(), vectors, weights, ch, doc)
+	x.Matches = matches(&q, snap.Codec(), ch, doc, vectors, weights, argmax)
+	return x, nil
+}
+
+func matches(q *Query, c *kernels.Codec, ch *kernels.Chunk, doc int, vectors, weights []float32, argmax []int) []Match {
+	dim := c.Dim()
+	row := make([]float32, dim)
+	var out []Match
+	next := 0
+	for t := range len(q.Vectors) / dim {
+		if q.Mask != nil && !q.Mask[t] {
+			continue
+		}
+		i := next
+		next++
+		if argmax[i] < 0 {
+			continue
+		}
+		token := int(ch.Offsets[doc]) + argmax[i]
+		m := Match{QueryToken: t, DocToken: argmax[i], Weight: 1, Code: ch.Code(token)}
+		if weights != nil {
+			m.Weight = float64(weights[i])
+		}
+		v := vectors[i*dim : (i+1)*dim]
+		for j, x := range kernels.OracleDecode(c, ch, token) {
+			m.Score += float64(v[j]) * x
+		}
+		c.Centroids.Rows(row, int(m.Code), int(m.Code)+1)
+		for j, x := range row {
+			m.Centroid += float64(v[j]) * float64(x)
+		}
+		out = append(out, m)
+	}
+	return out
+}
+
+func inSet(set []uint64, d uint32) bool { return set[d/64]>>(d%64)&1 == 1 }
+
+func (t *trace) drop(stage Stage, score, limit float64) {
+	t.stage, t.score, t.limit = stage, score, limit
+}
+
+func (t *trace) begin(r *run, count int) {
+	t.drop(StageFiltered, math.NaN(), math.NaN())
+	live, _ := r.snap.LiveSet()
+	if !inSet(live, t.ordinal) {
+		t.stage = StageEmpty
+	}
+}
+
+func (t *trace) probed(r *run, plan Plan) {
+	t.plan = plan
+	if t.stage == StageCut || !inSet(r.allowed, t.ordinal) {
+		return
+	}
+	t.drop(StageProbe, math.NaN(), math.NaN())
+}
+
+// scores finds the document in run.ranked and the n-th best score there.
+func (t *trace) scores(r *run, n int) (own float64, limit float64, ok bool) {
+	own, limit = math.NaN(), math.Inf(-1)
+	ranked := append([]scored(nil), r.ranked...)
+	for _, s := range ranked {
+		if s.doc == t.ordinal {
+			own, ok = float64(s.score), true
+		}
+	}
+	if n < len(ranked) {
+		limit = math.Inf(1)
+		for _, s := range best(ranked, n) {
+			limit = min(limit, float64(s.score))
+		}
+	}
+	return own, limit, ok
+}
+
+func (t *trace) cut(r *run) {
+	if own, limit, ok := t.scores(r, r.o.Approx); ok {
+		t.drop(StageCut, own, limit)
+	}
+}
+
+func (t *trace) approximated(r *run) {
+	if own, limit, ok := t.scores(r, r.o.Exact); ok {
+		t.drop(StagePruned, own, limit)
+	}
+}
+
+// exact and finish see the document only if the stage before kept it.
+func (t *trace) exact(r *run) {
+	if own, limit, ok := t.scores(r, r.o.K); ok {
+		t.drop(StageOutrun, own, limit)
+	}
+}
+
+func (t *trace) finish(_ *run, top []scored) {
+	for i, s := range top {
+		if s.doc == t.ordinal {
+			t.drop(StageReturned, float64(s.score), float64(top[len(top)-1].score))
+			t.rank = i + 1
+		}
+	}
+}

@@ -1,0 +1,163 @@
+package search
+
+import (
+	"fmt"
+	"math/bits"
+	"slices"
+
+	"github.com/plaid-ir/plaid/storage"
+)
+
+// prober finds the n best centroids of each query token.
+type prober struct {
+	n       int
+	best    []probed  // n a query token that probes, best first
+	weights []float32 // of those tokens
+	seen    []uint64  // centroids taken by some token
+}
+
+type probed struct {
+	centroid uint32
+	score    float32
+}
+
+// run.probe fills run.set with the allowed documents in the lists of the best
+// centroids of each query token, and returns their number. More than Approx of
+// them are cut down to that.
+func (r *run) probe(weights []float32) (int, error) {
+	defer timed(&r.stats.Times.Probe)()
+	r.prober.pick(r, weights)
+	r.set = zeroed(r.set, len(r.allowed))
+	r.probes = r.probes[:0]
+	r.prober.seen = zeroed(r.prober.seen, (r.snap.Header().Centroids+63)/64)
+	for _, p := range r.prober.best {
+		if w, bit := p.centroid/64, uint64(1)<<(p.centroid%64); r.prober.seen[w]&bit == 0 {
+			r.prober.seen[w] |= bit
+			r.probes = append(r.probes, p.centroid)
+		}
+	}
+	r.stats.Probed = int64(len(r.probes))
+	slices.Sort(r.probes) // in the order of the file
+	for seg := range r.snap.Segments() {
+		if err := r.ctx.Err(); err != nil {
+			return 0, err
+		}
+		for _, c := range r.probes {
+			list, err := r.snap.Postings(seg, c)
+			if err != nil {
+				return 0, err
+			}
+			if err := list.Or(r.set); err != nil {
+				return 0, r.badList(c, err)
+			}
+			r.stats.Postings += int64(list.Len())
+		}
+	}
+	n := 0
+	for i := range r.set {
+		r.set[i] &= r.allowed[i]
+	}
+	if n = population(r.set); n > r.o.Approx {
+		return r.cut()
+	}
+	return n, nil
+}
+
+// pick selects the o.Probes best centroids of each query token, the lowest
+// number on ties. A token of weight 0 probes none.
+func (p *prober) pick(r *run, weights []float32) {
+	s, stride := r.query.Scores()
+	lq, n := r.query.Len(), r.o.Probes
+	p.n = n
+	p.best = slices.Grow(p.best[:0], lq*n)[:lq*n]
+	filled := make([]int, lq)
+	limit := make([]float32, lq) // score that a centroid must exceed, once n are there
+	for c := range r.snap.Header().Centroids {
+		row := s[c*stride : c*stride+lq]
+		for t, v := range row {
+			if filled[t] == n && v <= limit[t] {
+				continue
+			}
+			top := p.best[t*n : (t+1)*n]
+			i := filled[t]
+			if i < n {
+				filled[t]++
+			} else {
+				i--
+			}
+			for ; i > 0 && top[i-1].score < v; i-- {
+				top[i] = top[i-1]
+			}
+			top[i] = probed{uint32(c), v}
+			limit[t] = top[n-1].score
+		}
+	}
+	p.weights = p.weights[:0]
+	kept := p.best[:0]
+	for t := range lq {
+		w := float32(1)
+		if weights != nil {
+			w = weights[t]
+		}
+		if w != 0 {
+			p.weights = append(p.weights, w)
+			kept = append(kept, p.best[t*n:(t+1)*n]...)
+		}
+	}
+	p.best = kept
+}
+
+// cut keeps the Approx best candidates by what probing knows of them: for each
+// query token the score of the best probed centroid that a document has, or of
+// the worst one where it has none (the imputation of WARP, arXiv 2501.17788,
+// section 4.2).
+func (r *run) cut() (int, error) {
+	docs := len(r.set) * 64
+	gain := make([]float32, docs)
+	hit := make([]uint64, len(r.set))
+	fresh := make([]uint64, len(r.set))
+	for t, weight := range r.prober.weights {
+		if err := r.ctx.Err(); err != nil {
+			return 0, err
+		}
+		clear(hit)
+		top := r.prober.best[t*r.prober.n : (t+1)*r.prober.n]
+		floor := top[len(top)-1].score
+		for _, p := range top[:len(top)-1] {
+			clear(fresh)
+			for seg := range r.snap.Segments() {
+				list, err := r.snap.Postings(seg, p.centroid)
+				if err != nil {
+					return 0, err
+				}
+				if err := list.Or(fresh); err != nil {
+					return 0, r.badList(p.centroid, err)
+				}
+			}
+			for w := range fresh {
+				for v := fresh[w] & r.set[w] &^ hit[w]; v != 0; v &= v - 1 {
+					gain[w*64+bits.TrailingZeros64(v)] += weight * (p.score - floor)
+				}
+				hit[w] |= fresh[w]
+			}
+		}
+	}
+	r.listDocs(r.set)
+	r.ranked = r.ranked[:0]
+	for _, d := range r.docs {
+		r.ranked = append(r.ranked, scored{d, gain[d]})
+	}
+	if r.trace != nil {
+		r.trace.cut(r)
+	}
+	kept := best(r.ranked, r.o.Approx)
+	clear(r.set)
+	for _, s := range kept {
+		r.set[s.doc/64] |= 1 << (s.doc % 64)
+	}
+	return len(kept), nil
+}
+
+func (r *run) badList(centroid uint32, err error) error {
+	return &storage.CorruptError{Path: r.snap.Path(), What: fmt.Sprintf("postings of centroid %d", centroid), Err: err}
+}

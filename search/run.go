@@ -1,0 +1,312 @@
+package search
+
+import (
+	"context"
+	"math/bits"
+	"slices"
+	"time"
+
+	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/kernels"
+	"github.com/plaid-ir/plaid/storage"
+)
+
+// run is one search at a time; its buffers are used again by the next.
+type run struct {
+	ctx     context.Context
+	snap    *index.Snapshot
+	scorer  kernels.Scorer
+	query   kernels.Query
+	o       Options
+	threads int
+	stats   Stats
+	trace   *trace
+
+	allowed []uint64 // one bit an ordinal
+	set     []uint64 // candidates
+	probes  []uint32 // distinct centroids, by first query token that probes them
+	prober  prober
+	docs    []uint32
+	scores  []float32
+	ranked  []scored
+	jobs    []job
+}
+
+// job is a run of listed documents of one chunk.
+type job struct {
+	chunk  int
+	lo, hi int // of run.docs
+}
+
+// Tokens that one job scores, at the speed of its stage well below a
+// millisecond, so that cancelling is prompt and cores stay busy to the end.
+const (
+	approxJob = 1 << 16
+	exactJob  = 1 << 12
+	rowsJob   = 1 << 11 // centroids
+)
+
+func (r *run) do(vectors, weights []float32) (*Result, error) {
+	start := time.Now()
+	r.stats.QueryTokens = len(vectors) / r.snap.Dim()
+	count, err := r.resolve()
+	if err != nil {
+		return nil, err
+	}
+	r.stats.Allowed = int64(count)
+	if r.trace != nil {
+		r.trace.begin(r, count)
+	}
+	var top []scored
+	if count > 0 {
+		if top, err = r.stages(vectors, weights, count); err != nil {
+			return nil, err
+		}
+	}
+	res := &Result{Hits: make([]Hit, len(top))}
+	for i, s := range top {
+		res.Hits[i] = Hit{ID: r.snap.ID(s.doc), Ordinal: s.doc, Score: s.score}
+		if r.o.Payload {
+			if res.Hits[i].Payload, err = r.snap.Payload(s.doc); err != nil {
+				return nil, err
+			}
+		}
+	}
+	r.stats.Times.Total = time.Since(start)
+	res.Stats = r.stats
+	return res, nil
+}
+
+// resolve fills allowed with the documents that may be returned.
+func (r *run) resolve() (count int, err error) {
+	live, n := r.snap.LiveSet()
+	if r.o.Filter == nil && r.o.Mode != Candidates {
+		r.allowed = append(r.allowed[:0], live...)
+		return n, nil
+	}
+	r.allowed = append(r.allowed[:0], live...)
+	for _, restrict := range []struct {
+		on  bool
+		set func([]uint64) (int, error)
+	}{
+		{r.o.Filter != nil, func(s []uint64) (int, error) { return r.o.Filter.resolve(r.snap, s) }},
+		{r.o.Mode == Candidates, func(s []uint64) (int, error) {
+			return resolveIDs(r.snap, r.o.Candidates, r.o.AllowMissing, "candidates", s)
+		}},
+	} {
+		if !restrict.on {
+			continue
+		}
+		r.set = zeroed(r.set, len(live))
+		missing, err := restrict.set(r.set)
+		if err != nil {
+			return 0, err
+		}
+		r.stats.FilterMissing += int64(missing)
+		for i, w := range r.set {
+			r.allowed[i] &= w
+		}
+	}
+	return population(r.allowed), nil
+}
+
+func (r *run) stages(vectors, weights []float32, count int) ([]scored, error) {
+	state := r.snap.State()
+	plan := r.o.choose(count, int(state.Live), int64(state.LiveTokens), r.stats.QueryTokens, r.snap.Header().Centroids)
+	r.stats.Plans = map[string]int{plan.String(): 1}
+	if err := r.prepare(vectors, weights); err != nil {
+		return nil, err
+	}
+	from := r.allowed
+	if plan == PlanProbe {
+		n, err := r.probe(weights)
+		if err != nil {
+			return nil, err
+		}
+		from = r.set
+		if n < min(r.o.K, count) { // too few for an answer: every allowed document is one
+			from = r.allowed
+			n = count
+			r.stats.Widened++
+		}
+		r.stats.Candidates = int64(n)
+	}
+	r.listDocs(from)
+	if r.trace != nil {
+		r.trace.probed(r, plan)
+	}
+	if plan != PlanExact {
+		if err := r.approximate(); err != nil {
+			return nil, err
+		}
+	}
+	return r.exact()
+}
+
+// prepare computes S and what the kernels derive from it.
+func (r *run) prepare(vectors, weights []float32) error {
+	defer timed(&r.stats.Times.Centroids)()
+	if err := r.query.Reset(vectors, weights); err != nil {
+		return err
+	}
+	k := r.snap.Header().Centroids
+	err := parallel(r.ctx, r.snap.Path(), r.threads, (k+rowsJob-1)/rowsJob, func(i int) error {
+		r.query.CentroidScores(i*rowsJob, min((i+1)*rowsJob, k))
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	r.query.Seal()
+	return nil
+}
+
+// listDocs turns a bitmap into the ascending list of run.docs.
+func (r *run) listDocs(set []uint64) {
+	r.docs = r.docs[:0]
+	for w, v := range set {
+		for ; v != 0; v &= v - 1 {
+			r.docs = append(r.docs, uint32(w*64+bits.TrailingZeros64(v)))
+		}
+	}
+}
+
+// split cuts run.docs, which is ascending, into jobs of about limit tokens,
+// none of which crosses a chunk, and makes the ordinals relative to the chunk.
+func (r *run) split(limit int) (tokens int64) {
+	r.jobs = r.jobs[:0]
+	chunk, end := -1, uint32(0)
+	var first uint32
+	var offsets []uint32
+	size := 0
+	for i, d := range r.docs {
+		if chunk < 0 || d >= end {
+			chunk, _, _ = r.snap.Locate(d)
+			first, offsets = r.snap.ChunkDocs(chunk)
+			end = first + uint32(len(offsets)-1)
+			size = limit
+		}
+		if size >= limit {
+			r.jobs = append(r.jobs, job{chunk: chunk, lo: i})
+			size = 0
+		}
+		n := int(offsets[d-first+1] - offsets[d-first])
+		size += n
+		tokens += int64(n)
+		r.docs[i] = d - first
+		r.jobs[len(r.jobs)-1].hi = i + 1
+	}
+	return tokens
+}
+
+// score splits run.docs into jobs, runs a kernel over them, and leaves one
+// scored document each in run.ranked, in ascending order of ordinals.
+func (r *run) score(limit int, part storage.Part, kernel func(dst []float32, ch *kernels.Chunk, docs []uint32)) (docs, tokens int64, err error) {
+	tokens = r.split(limit)
+	r.scores = slices.Grow(r.scores[:0], len(r.docs))[:len(r.docs)]
+	r.ranked = slices.Grow(r.ranked[:0], len(r.docs))[:len(r.docs)]
+	err = parallel(r.ctx, r.snap.Path(), r.threads, len(r.jobs), func(i int) error {
+		j := r.jobs[i]
+		ch, err := r.snap.Chunk(j.chunk, part)
+		if err != nil {
+			return err
+		}
+		kernel(r.scores[j.lo:j.hi], ch, r.docs[j.lo:j.hi])
+		first, _ := r.snap.ChunkDocs(j.chunk)
+		for d := j.lo; d < j.hi; d++ {
+			r.ranked[d] = scored{doc: first + r.docs[d], score: r.scores[d]}
+		}
+		return nil
+	})
+	return int64(len(r.docs)), tokens, err
+}
+
+// keep makes the documents of s the list for the next stage.
+func (r *run) keep(s []scored) {
+	r.docs = r.docs[:0]
+	for _, d := range s {
+		r.docs = append(r.docs, d.doc)
+	}
+	slices.Sort(r.docs)
+}
+
+// approximate keeps the Exact best by centroid-only scores.
+func (r *run) approximate() error {
+	defer timed(&r.stats.Times.Approx)()
+	docs, tokens, err := r.score(approxJob, storage.Codes, func(dst []float32, ch *kernels.Chunk, docs []uint32) {
+		r.scorer.Approx(dst, r.query, ch, docs)
+	})
+	if err != nil {
+		return err
+	}
+	r.stats.ApproxDocs, r.stats.ApproxTokens = docs, tokens
+	if r.trace != nil {
+		r.trace.approximated(r)
+	}
+	r.keep(best(r.ranked, r.o.Exact))
+	return nil
+}
+
+// exact scores run.docs and returns the K best in order. Those whose place the
+// error of the fast kernel leaves open are scored again in float precision.
+func (r *run) exact() ([]scored, error) {
+	stop := timed(&r.stats.Times.Exact)
+	docs, tokens, err := r.score(exactJob, storage.All, r.maxSim(kernels.Fast))
+	stop()
+	if err != nil {
+		return nil, err
+	}
+	r.stats.ExactDocs, r.stats.ExactTokens = docs, tokens
+	defer timed(&r.stats.Times.Refine)()
+	if r.trace != nil {
+		r.trace.exact(r)
+	}
+	if k := min(r.o.K, len(r.ranked)); k < len(r.ranked) {
+		worst := best(r.ranked, k)[0]
+		for _, s := range r.ranked[:k] {
+			if worst.before(s) {
+				worst = s
+			}
+		}
+		limit := worst.score - 2*r.scorer.ErrorBound(r.query, kernels.Fast)
+		r.ranked = slices.DeleteFunc(r.ranked, func(s scored) bool { return s.score < limit })
+	}
+	r.keep(r.ranked)
+	if docs, _, err = r.score(exactJob, storage.All, r.maxSim(kernels.Fine)); err != nil {
+		return nil, err
+	}
+	r.stats.RefinedDocs = docs
+	top := best(r.ranked, r.o.K)
+	slices.SortFunc(top, order)
+	if r.trace != nil {
+		r.trace.finish(r, top)
+	}
+	return slices.Clone(top), nil
+}
+
+func (r *run) maxSim(level kernels.Level) func(dst []float32, ch *kernels.Chunk, docs []uint32) {
+	qs := []kernels.Query{r.query}
+	return func(dst []float32, ch *kernels.Chunk, docs []uint32) {
+		r.scorer.MaxSim(dst, qs, ch, docs, level)
+	}
+}
+
+// timed adds the time until the returned function is called.
+func timed(d *time.Duration) func() {
+	start := time.Now()
+	return func() { *d += time.Since(start) }
+}
+
+func zeroed(s []uint64, n int) []uint64 {
+	s = slices.Grow(s[:0], n)[:n]
+	clear(s)
+	return s
+}
+
+func population(set []uint64) int {
+	n := 0
+	for _, w := range set {
+		n += bits.OnesCount64(w)
+	}
+	return n
+}

@@ -1,0 +1,111 @@
+package storage
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Every byte of a small file is flipped in turn: opening and reading it all
+// either fails with ErrCorrupt (or ErrNotIndex, ErrUnfinished, ErrVersion), or
+// shows exactly what was stored, since the byte belongs to no live page.
+func TestAnyByteFlipped(t *testing.T) {
+	path := writeTestIndex(t)
+	f, v := openViewNow(t, path)
+	want, err := contents(v)
+	require.NoError(t, err)
+	require.NoError(t, v.Close())
+	require.NoError(t, f.Close())
+	data, err := os.ReadFile(path)
+	require.NoError(t, err)
+
+	flipped := filepath.Join(t.TempDir(), "flipped.plaid")
+	noticed := 0
+	step := 1
+	if testing.Short() {
+		step = 37
+	}
+	for i := 0; i < len(data); i += step {
+		if data[i] == 0 && i%16 != 5 { // most of the file is zero padding: a sample of it
+			continue
+		}
+		bad := append([]byte(nil), data...)
+		bad[i] ^= 1 << (i % 8)
+		require.NoError(t, os.WriteFile(flipped, bad, 0o644))
+		got, err := readAll(flipped)
+		if err != nil {
+			noticed++
+			require.True(t, isOurs(err), "byte %d: %v", i, err)
+			continue
+		}
+		require.Equal(t, want, got, "byte %d changed what is read, unnoticed", i)
+	}
+	require.Greater(t, noticed, 300/step)
+}
+
+func isOurs(err error) bool {
+	for _, target := range []error{ErrCorrupt, ErrNotIndex, ErrUnfinished, ErrVersion} {
+		if errors.Is(err, target) {
+			return true
+		}
+	}
+	return false
+}
+
+func readAll(path string) (string, error) {
+	f, err := Open(path, Options{})
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	v, err := f.View()
+	if err != nil {
+		return "", err
+	}
+	defer v.Close()
+	s, err := guarded(v)
+	if err != nil {
+		return "", err
+	}
+	return s, v.Verify(context.Background())
+}
+
+func guarded(v *View) (s string, err error) {
+	defer Guard(v.Path(), &err)()
+	return contents(v)
+}
+
+func TestCutShort(t *testing.T) {
+	data, err := os.ReadFile(writeTestIndex(t))
+	require.NoError(t, err)
+	cut := filepath.Join(t.TempDir(), "cut.plaid")
+	for _, n := range []int{1, 63, 80, 4095, 4096, 5000, 8192, 12288, len(data) / 2} {
+		require.NoError(t, os.WriteFile(cut, data[:n], 0o644))
+		for _, write := range []bool{false, true} {
+			_, err := Open(cut, Options{Write: write})
+			require.True(t, err != nil && isOurs(err), "%d of %d bytes: %v", n, len(data), err)
+		}
+		after, err := os.ReadFile(cut)
+		require.NoError(t, err)
+		require.Equal(t, data[:n], after)
+	}
+}
+
+// A damaged meta page must not silently show the transaction before.
+func TestDamagedMetaPage(t *testing.T) {
+	path := writeTestIndex(t)
+	data, err := os.ReadFile(path)
+	require.NoError(t, err)
+	for page := range 2 {
+		bad := append([]byte(nil), data...)
+		bad[page*os.Getpagesize()+30] ^= 0xff
+		p := filepath.Join(t.TempDir(), "meta.plaid")
+		require.NoError(t, os.WriteFile(p, bad, 0o644))
+		_, err := Open(p, Options{})
+		require.ErrorIs(t, err, ErrCorrupt)
+	}
+}

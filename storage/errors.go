@@ -1,0 +1,74 @@
+package storage
+
+import (
+	"errors"
+	"fmt"
+	"runtime/debug"
+)
+
+// Errors of this package; test with errors.Is. Every one that concerns a file
+// arrives wrapped with its path.
+var (
+	// ErrNotIndex: the file is not a plaid index.
+	ErrNotIndex = errors.New("not a plaid index")
+	// ErrUnfinished: a build of this file was interrupted before its first commit.
+	ErrUnfinished = errors.New("no finished index in this file (its build was interrupted)")
+	// ErrVersion: the file has a newer format than this program knows.
+	ErrVersion = errors.New("index format is newer than this program")
+	// ErrCorrupt: the file is cut short or its bytes have changed.
+	ErrCorrupt = errors.New("index is corrupt")
+	// ErrLocked: another process has the file open in a way that excludes this one.
+	ErrLocked = errors.New("index is locked by another process")
+	// ErrClosed: the file or view was closed.
+	ErrClosed = errors.New("index is closed")
+	// ErrReadOnly: a write to a file that was opened for reading.
+	ErrReadOnly = errors.New("index was opened read-only")
+	// ErrExists: an index is there already.
+	ErrExists = errors.New("index exists")
+)
+
+// CorruptError says which value of which file failed its checksum or does not
+// decode. It wraps [ErrCorrupt].
+type CorruptError struct {
+	Path string
+	What string
+	Err  error
+}
+
+func (e *CorruptError) Error() string {
+	msg := fmt.Sprintf("%s: %v: %s", e.Path, ErrCorrupt, e.What)
+	if e.Err != nil {
+		msg += ": " + e.Err.Error()
+	}
+	return msg
+}
+
+// Unwrap makes errors.Is find ErrCorrupt and the cause.
+func (e *CorruptError) Unwrap() []error {
+	if e.Err == nil {
+		return []error{ErrCorrupt}
+	}
+	return []error{ErrCorrupt, e.Err}
+}
+
+func corrupt(path string, err error, format string, args ...any) error {
+	return &CorruptError{Path: path, What: fmt.Sprintf(format, args...), Err: err}
+}
+
+// Guard turns a panic of the current goroutine, or a fault in mapped memory,
+// into a [CorruptError]. A damaged B+tree page makes bbolt panic or follow a
+// pointer out of the mapping, and a file that another program cuts short faults
+// when it is read; neither may reach a user as a crash. Use it as
+//
+//	defer storage.Guard(path, &err)()
+//
+// in every goroutine that reads mapped values.
+func Guard(path string, err *error) func() {
+	old := debug.SetPanicOnFault(true)
+	return func() {
+		debug.SetPanicOnFault(old)
+		if r := recover(); r != nil {
+			*err = corrupt(path, nil, "damaged page: %v", r)
+		}
+	}
+}

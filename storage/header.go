@@ -1,0 +1,162 @@
+package storage
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/plaid-ir/plaid/kernels"
+)
+
+// FormatVersion says which bytes are in the file. A program refuses a file of
+// a newer version.
+//
+//	1: first version
+const FormatVersion = 1
+
+// FeatureVersion grows when the bytes stay readable but a rebuild is worth
+// while.
+//
+//	1: first version
+const FeatureVersion = 1
+
+// Header is what does not change over the life of a generation: the codec and
+// how it was made.
+type Header struct {
+	Dim          int     `json:"dim"`
+	Nbits        int     `json:"nbits"`
+	Centroids    int     `json:"centroids"`
+	CentroidType string  `json:"centroid_type"` // bf16, f16 or f32
+	Step         float32 `json:"step,omitempty"`
+	// Grid and GridScale are the table codebook of an imported index: weight b
+	// is GridScale · Grid[b].
+	Grid      []int   `json:"grid,omitempty"`
+	GridScale float32 `json:"grid_scale,omitempty"`
+	FactorMax float32 `json:"factor_max"`
+	// Normalize: vectors are scaled to unit length before they are encoded.
+	Normalize bool  `json:"normalize"`
+	Build     Build `json:"build"`
+}
+
+// Build records how the codec was trained; for an import, from what.
+type Build struct {
+	Source     string `json:"source"` // "vectors", or the engine that an index was imported from
+	Seed       uint64 `json:"seed"`
+	Iterations int    `json:"iterations"`
+	SampleDocs int    `json:"sample_docs"`
+	SampleRows int    `json:"sample_tokens"`
+	// WeightChange is the largest change of a bucket weight by an import.
+	WeightChange float64 `json:"weight_change,omitempty"`
+}
+
+// Segment is what one commit added: a run of documents with postings of its own.
+type Segment struct {
+	ID       uint32 `json:"id"`
+	FirstDoc uint32 `json:"first_doc"`
+	Docs     uint32 `json:"docs"`
+	Tokens   uint64 `json:"tokens"`
+	// Chunks are the numbers of its chunks, in document order.
+	Chunks []uint32 `json:"chunks"`
+}
+
+// State is the commit point of a generation: whatever lies beyond its counters
+// was staged by a writer that never committed.
+type State struct {
+	Docs        uint32    `json:"docs"` // ordinals given out, deleted documents included
+	Live        uint32    `json:"live"`
+	Tokens      uint64    `json:"tokens"` // tokens stored, those of deleted documents included
+	LiveTokens  uint64    `json:"live_tokens"`
+	Clamped     uint64    `json:"clamped"` // tokens whose factor is beyond FactorMax
+	NextChunk   uint32    `json:"next_chunk"`
+	NextSegment uint32    `json:"next_segment"`
+	Segments    []Segment `json:"segments"`
+}
+
+// Limits of one index.
+const (
+	MaxDocs      = 1<<32 - 2
+	MaxCentroids = 1 << 24
+)
+
+func (h *Header) validate() error {
+	switch {
+	case h.Dim < 1 || h.Dim > kernels.MaxDim:
+		return fmt.Errorf("dimension %d", h.Dim)
+	case h.Centroids < 1 || h.Centroids > MaxCentroids:
+		return fmt.Errorf("%d centroids", h.Centroids)
+	case !(h.FactorMax > 0):
+		return fmt.Errorf("largest factor %g", h.FactorMax)
+	}
+	if _, err := floatType(h.CentroidType); err != nil {
+		return err
+	}
+	cb, err := h.codebook()
+	if err != nil {
+		return err
+	}
+	return cb.Validate()
+}
+
+func (h *Header) codebook() (kernels.Codebook, error) {
+	cb := kernels.Codebook{Nbits: h.Nbits, Step: h.Step, Scale: h.GridScale}
+	for _, g := range h.Grid {
+		if g < -128 || g > 127 {
+			return cb, fmt.Errorf("table weight %d is not in -128..127", g)
+		}
+		cb.Grid = append(cb.Grid, int8(g))
+	}
+	return cb, nil
+}
+
+func floatType(s string) (kernels.FloatType, error) {
+	for _, t := range []kernels.FloatType{kernels.BF16, kernels.F16, kernels.F32} {
+		if t.String() == s {
+			return t, nil
+		}
+	}
+	return 0, fmt.Errorf("centroid type %q", s)
+}
+
+// validate checks that segments and counters agree, so that readers can index
+// by them.
+func (s *State) validate() error {
+	next := uint32(0)
+	tokens := uint64(0)
+	for _, g := range s.Segments {
+		if g.FirstDoc != next || g.Docs > s.Docs-next {
+			return fmt.Errorf("segment %d holds documents %d to %d, %d expected next", g.ID, g.FirstDoc, g.FirstDoc+g.Docs, next)
+		}
+		next += g.Docs
+		tokens += g.Tokens
+		if g.ID >= s.NextSegment {
+			return fmt.Errorf("segment %d of %d", g.ID, s.NextSegment)
+		}
+		for _, c := range g.Chunks {
+			if c >= s.NextChunk {
+				return fmt.Errorf("chunk %d of %d", c, s.NextChunk)
+			}
+		}
+	}
+	if next != s.Docs || tokens != s.Tokens || s.Live > s.Docs || s.LiveTokens > s.Tokens {
+		return fmt.Errorf("counters %d/%d documents, %d/%d tokens", next, s.Docs, tokens, s.Tokens)
+	}
+	return nil
+}
+
+func encodeJSON(key []byte, v any) ([]byte, error) {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return nil, err
+	}
+	return seal(key, b), nil
+}
+
+func decodeJSON(key, sealed []byte, v any) error {
+	b, ok := unseal(key, sealed)
+	if !ok {
+		return errChecksum
+	}
+	return json.Unmarshal(b, v)
+}
+
+var errChecksum = errors.New("checksum mismatch")

@@ -1,0 +1,164 @@
+package storage
+
+import (
+	"encoding/binary"
+	"fmt"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/plaid-ir/plaid/kernels"
+)
+
+// A small index written by hand: dimension 4, 2 bits, 3 centroids.
+func testCodec() (Header, *kernels.Codec) {
+	h := Header{Dim: 4, Nbits: 2, Centroids: 3, CentroidType: "bf16", Step: 0.25, FactorMax: 1.5, Normalize: true,
+		Build: Build{Source: "vectors", Seed: 7, Iterations: 4, SampleDocs: 2, SampleRows: 5}}
+	data := []byte{}
+	for _, row := range [][4]float32{{1, 0, 0, 0}, {0, 1, 0, 0}, {0, 0, 0.6, 0.8}} {
+		for _, v := range row {
+			data = binary.LittleEndian.AppendUint16(data, kernels.BF16FromF32(v))
+		}
+	}
+	return h, &kernels.Codec{
+		Centroids: kernels.Centroids{K: 3, Dim: 4, Type: kernels.BF16, Data: data},
+		Codebook:  kernels.Codebook{Nbits: 2, Step: 0.25}, FactorMax: 1.5,
+	}
+}
+
+type testDoc struct {
+	id      string
+	codes   []uint16
+	payload string
+}
+
+var testDocs = []testDoc{
+	{"alpha", []uint16{0, 2, 0}, `{"text":"first"}`},
+	{"beta", nil, ""},
+	{"gamma", []uint16{1, 2}, `{"text":"third"}`},
+}
+
+// putDocs stores docs as one chunk and segment behind state, and commits.
+func putDocs(g *Generation, state *State, docs []testDoc) error {
+	table := DocTable{First: state.Docs}
+	var codes, factors, residuals []byte
+	lists := make([][]uint32, 3)
+	for i, d := range docs {
+		ordinal := state.Docs + uint32(i)
+		table.IDs = append(table.IDs, d.id)
+		table.Lengths = append(table.Lengths, uint32(len(d.codes)))
+		table.Payloads = append(table.Payloads, d.payload != "")
+		for t, c := range d.codes {
+			codes = binary.LittleEndian.AppendUint16(codes, c)
+			factors = binary.LittleEndian.AppendUint16(factors, uint16(20000+t))
+			residuals = append(residuals, byte(0x10*int(c)+t))
+			if l := lists[c]; len(l) == 0 || l[len(l)-1] != ordinal {
+				lists[c] = append(lists[c], ordinal)
+			}
+		}
+		if err := g.PutID(d.id, ordinal); err != nil {
+			return err
+		}
+		if d.payload != "" {
+			if err := g.PutPayload(ordinal, []byte(d.payload)); err != nil {
+				return err
+			}
+		}
+	}
+	if err := g.PutChunk(state.NextChunk, &table, codes, factors, residuals); err != nil {
+		return err
+	}
+	block, err := AppendPostings(nil, lists)
+	if err != nil {
+		return err
+	}
+	if err := g.PutPostings(state.NextSegment, 0, block); err != nil {
+		return err
+	}
+	tokens := uint64(len(codes) / 2)
+	state.Segments = append(state.Segments, Segment{
+		ID: state.NextSegment, FirstDoc: state.Docs, Docs: uint32(len(docs)), Tokens: tokens, Chunks: []uint32{state.NextChunk},
+	})
+	state.Docs += uint32(len(docs))
+	state.Live += uint32(len(docs))
+	state.Tokens += tokens
+	state.LiveTokens += tokens
+	state.NextChunk++
+	state.NextSegment++
+	return g.PutState(*state)
+}
+
+func writeTestIndex(tb testing.TB) string {
+	tb.Helper()
+	path := filepath.Join(tb.TempDir(), "test.plaid")
+	f, err := Open(path, Options{Write: true, Create: true})
+	require.NoError(tb, err)
+	require.NoError(tb, fillTestIndex(f))
+	require.NoError(tb, f.Close())
+	return path
+}
+
+func fillTestIndex(f *File) error {
+	return f.Update(func(tx *Tx) error {
+		h, c := testCodec()
+		n, err := tx.NewGeneration(h, c, nil)
+		if err != nil {
+			return err
+		}
+		g, err := tx.Generation(n)
+		if err != nil {
+			return err
+		}
+		if err := putDocs(g, &State{}, testDocs); err != nil {
+			return err
+		}
+		return tx.MakeCurrent(n)
+	})
+}
+
+// contents reads all that a user can see.
+func contents(v *View) (string, error) {
+	s := ""
+	for ordinal := range v.State().Docs {
+		if !v.Live(ordinal) {
+			continue
+		}
+		id := v.ID(ordinal)
+		got, ok, err := v.Ordinal(id)
+		if err != nil {
+			return "", err
+		}
+		p, err := v.Payload(ordinal)
+		if err != nil {
+			return "", err
+		}
+		chunk, doc, _ := v.Locate(ordinal)
+		ch, err := v.Chunk(chunk, All)
+		if err != nil {
+			return "", err
+		}
+		s += fmt.Sprintf("%d %s %v %d %s:", ordinal, id, ok, got, p)
+		for t := ch.Offsets[doc]; t < ch.Offsets[doc+1]; t++ {
+			s += fmt.Sprintf(" %d/%d/%x", ch.Code(int(t)), ch.Factor(int(t)), ch.Residuals[t])
+		}
+		s += "\n"
+	}
+	for seg := range v.Segments() {
+		for c := range uint32(3) {
+			list, err := v.Postings(seg, c)
+			if err != nil {
+				return "", err
+			}
+			docs, err := list.AppendDocs(nil, v.State().Docs)
+			if err != nil {
+				return "", err
+			}
+			s += fmt.Sprintf("%d: %d\n", c, docs)
+		}
+	}
+	c := v.Codec()
+	row := make([]float32, 12)
+	c.Centroids.Rows(row, 0, 3)
+	return s + fmt.Sprint(row, v.Header(), v.Tombstones().ToArray()), nil
+}

@@ -1,0 +1,252 @@
+package storage
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+
+	"github.com/RoaringBitmap/roaring/v2"
+	bolt "go.etcd.io/bbolt"
+)
+
+// Sizes is where the bytes of an index are, checksums and tails included, the
+// overhead of B+tree pages not.
+type Sizes struct {
+	Codec      int64 `json:"codec"` // centroids, cutoffs, scales
+	Codes      int64 `json:"codes"`
+	Residuals  int64 `json:"residuals"`
+	Factors    int64 `json:"factors"`
+	Docs       int64 `json:"docs"` // lengths and ids by ordinal
+	IDs        int64 `json:"ids"`  // ordinals by id
+	Postings   int64 `json:"postings"`
+	Tombstones int64 `json:"tombstones"`
+	Payload    int64 `json:"payload"`
+}
+
+// Total adds them up.
+func (s Sizes) Total() int64 {
+	return s.Codec + s.Codes + s.Residuals + s.Factors + s.Docs + s.IDs + s.Postings + s.Tombstones + s.Payload
+}
+
+// Inspect walks all values of the generation: their digest and their sizes.
+//
+// The digest is the SHA-256 of every bucket and key of the generation in key
+// order: names, values and their lengths. Two indexes of the same digest hold
+// the same codec, documents, postings and payloads, byte for byte.
+func (v *View) Inspect(ctx context.Context) (digest string, sizes Sizes, err error) {
+	defer Guard(v.file.path, &err)()
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	sum := sha256.New()
+	var frame [9]byte
+	write := func(kind byte, b []byte) {
+		frame[0] = kind
+		binary.LittleEndian.PutUint64(frame[1:], uint64(len(b)))
+		sum.Write(frame[:])
+		sum.Write(b)
+	}
+	err = walk(ctx, v.tx.Bucket(generationName(v.generation)), nil, func(path [][]byte, k, val []byte) error {
+		if val == nil {
+			write('b', k)
+			return nil
+		}
+		write('k', k)
+		write('v', val)
+		if part := sizes.part(path, k); part != nil {
+			*part += int64(len(k) + len(val))
+		}
+		return nil
+	})
+	return hex.EncodeToString(sum.Sum(nil)), sizes, err
+}
+
+func (s *Sizes) part(path [][]byte, key []byte) *int64 {
+	if len(path) == 0 {
+		if string(key) == string(keyTombstones) {
+			return &s.Tombstones
+		}
+		return &s.Codec
+	}
+	switch string(path[0]) {
+	case string(bucketCodec):
+		return &s.Codec
+	case string(bucketIDs):
+		return &s.IDs
+	case string(bucketPayload):
+		return &s.Payload
+	case string(bucketPostings):
+		return &s.Postings
+	}
+	switch string(key) {
+	case string(keyCodes):
+		return &s.Codes
+	case string(keyFactors):
+		return &s.Factors
+	case string(keyResiduals):
+		return &s.Residuals
+	}
+	return &s.Docs
+}
+
+// walk visits buckets (val nil) and values below b in key order.
+func walk(ctx context.Context, b *bolt.Bucket, path [][]byte, visit func(path [][]byte, k, val []byte) error) error {
+	return b.ForEach(func(k, val []byte) error {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if err := visit(path, k, val); err != nil || val != nil {
+			return err
+		}
+		return walk(ctx, b.Bucket(k), append(path[:len(path):len(path)], k), visit)
+	})
+}
+
+// Verify checks everything that can be checked without the original vectors:
+// the pages of the B+tree, every checksum, that codes are in range, that the
+// postings are those of the codes, and that ids and ordinals agree. It returns
+// all faults that it finds, joined.
+func (v *View) Verify(ctx context.Context) (err error) {
+	defer Guard(v.file.path, &err)()
+	var faults []error
+	add := func(err error) {
+		if err != nil && len(faults) < 20 {
+			faults = append(faults, err)
+		}
+	}
+	v.mu.Lock()
+	if err := checkPages(v.h.file, uint64(v.tx.ID())); err != nil {
+		add(v.bad(err, "B+tree"))
+	}
+	add(walk(ctx, v.tx.Bucket(generationName(v.generation)), nil, func(path [][]byte, k, val []byte) error {
+		if val == nil {
+			return nil
+		}
+		if _, ok := unseal(k, val); !ok {
+			add(v.bad(errChecksum, "%q %x", path, k))
+		}
+		return nil
+	}))
+	v.mu.Unlock()
+	if len(faults) == 0 {
+		add(v.verifyIDs(ctx))
+		add(v.verifyPostings(ctx))
+	}
+	return errors.Join(faults...)
+}
+
+func (v *View) verifyIDs(ctx context.Context) error {
+	live := uint32(0)
+	for i := range v.chunks {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		c := &v.chunks[i]
+		for d := range c.docs.count {
+			ordinal := c.docs.first + uint32(d)
+			if !v.Live(ordinal) {
+				continue
+			}
+			live++
+			id := c.docs.id(d)
+			if got, ok, err := v.Ordinal(id); err != nil {
+				return err
+			} else if !ok || got != ordinal {
+				return v.bad(nil, "id %q of document %d leads to document %d", id, ordinal, got)
+			}
+			if _, err := v.Payload(ordinal); err != nil {
+				return err
+			}
+		}
+	}
+	n := uint32(0)
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	err := v.ids.ForEach(func(id, sealed []byte) error {
+		_, ok, err := lookupID(sealed, string(id), v)
+		if ok {
+			n++
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if live != v.state.Live || n != live {
+		return v.bad(nil, "%d live documents, %d ids, %d by the state record", live, n, v.state.Live)
+	}
+	return nil
+}
+
+// verifyPostings compares the stored lists with the codes: each pair of a
+// centroid and a document that the codes have is in the lists, and the lists
+// hold no more pairs than that.
+func (v *View) verifyPostings(ctx context.Context) error {
+	k := v.header.Centroids
+	for s := range v.postings {
+		id := v.state.Segments[s].ID
+		lists := make([]*roaring.Bitmap, k)
+		for c := range lists {
+			raw, err := v.Postings(s, uint32(c))
+			if err != nil {
+				return err
+			}
+			if lists[c] = roaring.New(); len(raw) > 0 {
+				if err := lists[c].UnmarshalBinary(raw); err != nil {
+					return v.bad(err, "postings of centroid %d in segment %d", c, id)
+				}
+			}
+		}
+		counts := make([]uint64, k)
+		last := make([]uint32, k) // 1 + the last document seen with the code
+		for i := range v.chunks {
+			if v.chunks[i].segment != s {
+				continue
+			}
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			ch, err := v.Chunk(i, All)
+			if err != nil {
+				return err
+			}
+			for d := range ch.Docs() {
+				ordinal := v.chunks[i].docs.first + uint32(d)
+				for t := ch.Offsets[d]; t < ch.Offsets[d+1]; t++ {
+					c := ch.Code(int(t))
+					if last[c] == ordinal+1 {
+						continue
+					}
+					last[c] = ordinal + 1
+					counts[c]++
+					if !lists[c].Contains(ordinal) {
+						return v.bad(nil, "document %d has code %d, whose postings in segment %d lack it", ordinal, c, id)
+					}
+				}
+			}
+		}
+		for c := range lists {
+			if n := lists[c].GetCardinality(); n != counts[c] {
+				return v.bad(nil, "centroid %d has %d documents in the postings of segment %d, %d by the codes", c, n, id, counts[c])
+			}
+		}
+	}
+	return nil
+}
+
+// Pages describes the file as bbolt sees it.
+type Pages struct {
+	Size int64 `json:"file_bytes"`
+	Page int   `json:"page_bytes"`
+}
+
+// Pages returns the size of the file and of its pages.
+func (v *View) Pages() (Pages, error) {
+	size, err := v.file.Size()
+	if err != nil {
+		return Pages{}, fmt.Errorf("%s: %w", v.file.path, err)
+	}
+	return Pages{Size: size, Page: v.h.db.Info().PageSize}, nil
+}

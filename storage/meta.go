@@ -1,0 +1,81 @@
+package storage
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"io"
+	"os"
+)
+
+// bbolt's meta pages, the first two of the file: a page header of 16 bytes,
+// then magic, version, page size, flags (4 bytes each), root page and sequence,
+// freelist page, number of pages, transaction id (8 bytes each), and the
+// FNV-1a 64 of all that; in the byte order of the machine.
+const (
+	boltMagic    = 0xED0CDAED
+	metaOffset   = 16
+	metaSize     = 64
+	minPageSize  = 1024
+	maxPageSize  = 64 << 10
+	sniffedBytes = metaOffset + metaSize
+)
+
+// checkMeta looks at both meta pages and at the length of the file. bbolt is
+// content with one good meta page, that is, it would show the index as it was
+// one transaction ago when the newer page is damaged, and it trusts the page
+// count even when the file was cut short.
+func checkMeta(f *os.File) error {
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	size := info.Size()
+	if size < sniffedBytes {
+		return fmt.Errorf("%w: %d bytes", ErrNotIndex, size)
+	}
+	first, err0 := readMeta(f, 0)
+	if err0 != nil && !errors.Is(err0, ErrCorrupt) {
+		return err0
+	}
+	pageSize := first.pageSize
+	if err0 != nil { // page 0 is damaged: page 1 begins at a multiple of the OS's page size
+		pageSize = int64(os.Getpagesize())
+	}
+	second, err1 := readMeta(f, pageSize)
+	if err1 != nil && err0 != nil {
+		return ErrNotIndex
+	}
+	if err := errors.Join(err0, err1); err != nil {
+		return fmt.Errorf("meta page: %w", err)
+	}
+	pages := max(first.pages, second.pages)
+	if need := pages * pageSize; pages < 4 || size < need {
+		return fmt.Errorf("%w: file of %d bytes is cut short, %d pages of %d bytes belong to it", ErrCorrupt, size, pages, pageSize)
+	}
+	return nil
+}
+
+type boltMeta struct {
+	pageSize int64
+	pages    int64
+}
+
+func readMeta(r io.ReaderAt, at int64) (boltMeta, error) {
+	var b [sniffedBytes]byte
+	if _, err := r.ReadAt(b[:], at); err != nil {
+		return boltMeta{}, fmt.Errorf("%w: %w", ErrCorrupt, err)
+	}
+	m := b[metaOffset:]
+	ne := binary.NativeEndian
+	sum := fnv.New64a()
+	sum.Write(m[:56])
+	pageSize := int64(ne.Uint32(m[8:]))
+	pages := int64(ne.Uint64(m[40:]))
+	if ne.Uint32(m) != boltMagic || ne.Uint64(m[56:]) != sum.Sum64() ||
+		pageSize < minPageSize || pageSize > maxPageSize || pages < 0 || pages > 1<<50 {
+		return boltMeta{}, ErrCorrupt
+	}
+	return boltMeta{pageSize: pageSize, pages: pages}, nil
+}

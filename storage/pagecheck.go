@@ -1,0 +1,188 @@
+package storage
+
+import (
+	"encoding/binary"
+	"fmt"
+	"io"
+	"os"
+)
+
+// bbolt's own check runs in a goroutine of its own, where a damaged page ends
+// the process. This one reads the file instead of mapped memory: it makes sure
+// that every page of the tree is of a known kind, within the file, and used
+// once, and that the list of free pages is exactly the others.
+
+const (
+	pageHeader     = 16
+	pageBranch     = 0x01
+	pageLeaf       = 0x02
+	pageFreelist   = 0x10
+	elementSize    = 16
+	leafBucketFlag = 0x01
+	bucketHeader   = 16
+	noFreelist     = ^uint64(0)
+	manyFree       = 0xffff // the count of a longer free list is its first entry
+)
+
+type pageChecker struct {
+	r    io.ReaderAt
+	size int64
+	used []uint64 // one bit a page
+	n    uint64   // pages
+}
+
+// checkPages checks the pages of the transaction with the given id. It returns
+// nil without looking if a later commit has replaced that transaction's root.
+func checkPages(f *os.File, txid uint64) error {
+	first, err := readMeta(f, 0)
+	if err != nil {
+		return err
+	}
+	for page := range int64(2) {
+		var b [metaOffset + metaSize]byte
+		if _, err := f.ReadAt(b[:], page*first.pageSize); err != nil {
+			return err
+		}
+		m := b[metaOffset:]
+		ne := binary.NativeEndian
+		if ne.Uint64(m[48:]) != txid {
+			continue
+		}
+		c := &pageChecker{r: f, size: first.pageSize, n: ne.Uint64(m[40:])}
+		c.used = make([]uint64, (c.n+63)/64)
+		if err := c.use(0, 2); err != nil {
+			return err
+		}
+		if err := c.tree(ne.Uint64(m[16:])); err != nil {
+			return err
+		}
+		return c.free(ne.Uint64(m[32:]))
+	}
+	return nil
+}
+
+func (c *pageChecker) use(id, count uint64) error {
+	if id >= c.n || count > c.n-id {
+		return fmt.Errorf("pages %d to %d of %d", id, id+count, c.n)
+	}
+	for p := id; p < id+count; p++ {
+		if c.used[p/64]>>(p%64)&1 == 1 {
+			return fmt.Errorf("page %d is used twice", p)
+		}
+		c.used[p/64] |= 1 << (p % 64)
+	}
+	return nil
+}
+
+// page reads the header and claims the page and its overflow.
+func (c *pageChecker) page(id uint64) (flags, count uint16, bytes int64, err error) {
+	var h [pageHeader]byte
+	if id < 2 || id >= c.n {
+		return 0, 0, 0, fmt.Errorf("page %d of %d", id, c.n)
+	}
+	if _, err := c.r.ReadAt(h[:], int64(id)*c.size); err != nil {
+		return 0, 0, 0, err
+	}
+	ne := binary.NativeEndian
+	if got := ne.Uint64(h[:]); got != id {
+		return 0, 0, 0, fmt.Errorf("page %d says that it is page %d", id, got)
+	}
+	overflow := uint64(ne.Uint32(h[12:]))
+	return ne.Uint16(h[8:]), ne.Uint16(h[10:]), int64(overflow+1) * c.size, c.use(id, overflow+1)
+}
+
+func (c *pageChecker) tree(id uint64) error {
+	flags, count, bytes, err := c.page(id)
+	if err != nil {
+		return err
+	}
+	if int64(count)*elementSize+pageHeader > bytes {
+		return fmt.Errorf("page %d has %d elements in %d bytes", id, count, bytes)
+	}
+	elements := make([]byte, int(count)*elementSize)
+	at := int64(id)*c.size + pageHeader
+	if _, err := c.r.ReadAt(elements, at); err != nil {
+		return err
+	}
+	ne := binary.NativeEndian
+	for i := range int(count) {
+		e := elements[i*elementSize:]
+		pos := int64(i) * elementSize
+		switch flags {
+		case pageBranch:
+			if end := pos + int64(ne.Uint32(e)) + int64(ne.Uint32(e[4:])); end > bytes-pageHeader {
+				return fmt.Errorf("page %d, element %d ends beyond the page", id, i)
+			}
+			if err := c.tree(ne.Uint64(e[8:])); err != nil {
+				return err
+			}
+		case pageLeaf:
+			off, ksize, vsize := int64(ne.Uint32(e[4:])), int64(ne.Uint32(e[8:])), int64(ne.Uint32(e[12:]))
+			if pos+off+ksize+vsize > bytes-pageHeader {
+				return fmt.Errorf("page %d, element %d ends beyond the page", id, i)
+			}
+			if ne.Uint32(e)&leafBucketFlag == 0 {
+				continue
+			}
+			var b [bucketHeader]byte
+			if vsize < bucketHeader {
+				return fmt.Errorf("page %d, element %d is a bucket of %d bytes", id, i, vsize)
+			}
+			if _, err := c.r.ReadAt(b[:], at+pos+off+ksize); err != nil {
+				return err
+			}
+			root := ne.Uint64(b[:])
+			if root == 0 { // a small bucket lies within the value
+				continue
+			}
+			if err := c.tree(root); err != nil {
+				return err
+			}
+		default:
+			return fmt.Errorf("page %d is of kind %#x", id, flags)
+		}
+	}
+	return nil
+}
+
+func (c *pageChecker) free(id uint64) error {
+	if id == noFreelist {
+		return nil
+	}
+	flags, count16, bytes, err := c.page(id)
+	if err != nil {
+		return err
+	}
+	if flags != pageFreelist {
+		return fmt.Errorf("page %d is of kind %#x, not a free list", id, flags)
+	}
+	ne := binary.NativeEndian
+	at := int64(id)*c.size + pageHeader
+	count := int64(count16)
+	var word [8]byte
+	if count16 == manyFree {
+		if _, err := c.r.ReadAt(word[:], at); err != nil {
+			return err
+		}
+		count = int64(ne.Uint64(word[:]))
+		at += 8
+	}
+	if count < 0 || count > bytes/8 {
+		return fmt.Errorf("free list of %d pages in %d bytes", count, bytes)
+	}
+	list := make([]byte, 8*count)
+	if _, err := c.r.ReadAt(list, at); err != nil {
+		return err
+	}
+	for ; len(list) > 0; list = list[8:] {
+		if err := c.use(ne.Uint64(list), 1); err != nil {
+			return fmt.Errorf("free list: %w", err)
+		}
+	}
+	for p := range c.n {
+		if c.used[p/64]>>(p%64)&1 == 0 {
+			return fmt.Errorf("page %d is neither used nor free", p)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,200 @@
+package storage
+
+import (
+	"bytes"
+	"encoding/binary"
+	"sort"
+
+	"github.com/RoaringBitmap/roaring/v2"
+
+	"github.com/plaid-ir/plaid/kernels"
+)
+
+// Header returns the generation's header. Its slices are not to be changed.
+func (v *View) Header() Header { return v.header }
+
+// State returns counters and segments. Its slices are not to be changed.
+func (v *View) State() State { return v.state }
+
+// Generation is the number of the generation.
+func (v *View) Generation() uint64 { return v.generation }
+
+// Path is the path of the file.
+func (v *View) Path() string { return v.file.path }
+
+// Codec is what kernels need of the codec; its slices are mapped pages.
+func (v *View) Codec() *kernels.Codec { return &v.codec }
+
+// Cutoffs are the bucket bounds of a table codebook, nil for uniform levels.
+func (v *View) Cutoffs() []float32 { return v.cutoffs }
+
+// Tombstones are the deleted ordinals. The bitmap is not to be changed.
+func (v *View) Tombstones() *roaring.Bitmap { return v.tombstones }
+
+// Chunks is the number of chunks. Chunks hold consecutive documents.
+func (v *View) Chunks() int { return len(v.chunks) }
+
+// ChunkDocs returns the first ordinal and the token offsets of the documents
+// of chunk i.
+func (v *View) ChunkDocs(i int) (first uint32, offsets []uint32) {
+	return v.chunks[i].docs.first, v.chunks[i].chunk.Offsets
+}
+
+// Part says which arrays of a chunk are asked for.
+type Part int
+
+const (
+	// Codes are enough for approximate scores.
+	Codes Part = iota
+	// All is codes, residuals and factors.
+	All
+)
+
+// Chunk returns the arrays of chunk i, after checking the checksums of those
+// asked for; that is done once for every chunk of a file.
+func (v *View) Chunk(i int, part Part) (*kernels.Chunk, error) {
+	c := &v.chunks[i]
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.codesChecked {
+		err := v.once(checkedKey{v.generation, 'c', c.number, 0}, func() error {
+			if _, ok := unseal(keyCodes, c.codes); !ok {
+				return v.bad(errChecksum, "codes of chunk %d", c.number)
+			}
+			if err := c.chunk.Validate(&v.codec); err != nil {
+				return v.bad(err, "chunk %d", c.number)
+			}
+			return nil
+		})
+		if err != nil {
+			return nil, err
+		}
+		c.codesChecked = true
+	}
+	if part == All && !c.restChecked {
+		err := v.once(checkedKey{v.generation, 'r', c.number, 0}, func() error {
+			if _, ok := unseal(keyFactors, c.factors); !ok {
+				return v.bad(errChecksum, "factors of chunk %d", c.number)
+			}
+			if _, ok := unseal(keyResiduals, c.residuals); !ok {
+				return v.bad(errChecksum, "residuals of chunk %d", c.number)
+			}
+			return nil
+		})
+		if err != nil {
+			return nil, err
+		}
+		c.restChecked = true
+	}
+	return &c.chunk, nil
+}
+
+// once runs check unless it has passed before for this file.
+func (v *View) once(k checkedKey, check func() error) error {
+	if _, done := v.file.checks.m.Load(k); done {
+		return nil
+	}
+	if err := check(); err != nil {
+		return err
+	}
+	v.file.checks.m.Store(k, struct{}{})
+	return nil
+}
+
+// Locate finds the chunk that holds an ordinal, and its place there. ok is
+// false for an ordinal that was never given out.
+func (v *View) Locate(ordinal uint32) (chunk, doc int, ok bool) {
+	if ordinal >= v.state.Docs {
+		return 0, 0, false
+	}
+	i := sort.Search(len(v.chunks), func(i int) bool { return v.chunks[i].docs.first > ordinal }) - 1
+	return i, int(ordinal - v.chunks[i].docs.first), true
+}
+
+// ID is the id of an ordinal, "" if there is none.
+func (v *View) ID(ordinal uint32) string {
+	chunk, doc, ok := v.Locate(ordinal)
+	if !ok {
+		return ""
+	}
+	return v.chunks[chunk].docs.id(doc)
+}
+
+// Live reports whether an ordinal is a document that was not deleted.
+func (v *View) Live(ordinal uint32) bool {
+	return ordinal < v.state.Docs && !v.tombstones.Contains(ordinal)
+}
+
+// Ordinal finds a live document by its id.
+func (v *View) Ordinal(id string) (ordinal uint32, ok bool, err error) {
+	if id == "" {
+		return 0, false, nil
+	}
+	defer Guard(v.file.path, &err)()
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return lookupID(v.ids.Get([]byte(id)), id, v)
+}
+
+func lookupID(sealed []byte, id string, v *View) (uint32, bool, error) {
+	if sealed == nil {
+		return 0, false, nil
+	}
+	b, ok := unseal([]byte(id), sealed)
+	if !ok || len(b) != 4 {
+		return 0, false, v.bad(errChecksum, "id %q", id)
+	}
+	ordinal := binary.LittleEndian.Uint32(b)
+	return ordinal, v.Live(ordinal), nil
+}
+
+// HasPayload reports whether something was stored beside a document.
+func (v *View) HasPayload(ordinal uint32) bool {
+	chunk, doc, ok := v.Locate(ordinal)
+	return ok && v.Live(ordinal) && v.chunks[chunk].docs.hasPayload(doc)
+}
+
+// Payload returns a copy of what was stored beside a live document, nil if
+// nothing was.
+func (v *View) Payload(ordinal uint32) (p []byte, err error) {
+	if !v.HasPayload(ordinal) {
+		return nil, nil
+	}
+	defer Guard(v.file.path, &err)()
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	k := key32(ordinal)
+	b, ok := unseal(k, v.payload.Get(k))
+	if !ok {
+		return nil, v.bad(errChecksum, "payload of document %d", ordinal)
+	}
+	return bytes.Clone(b), nil
+}
+
+// Segments is the number of segments, each with postings of its own.
+func (v *View) Segments() int { return len(v.postings) }
+
+// Postings returns the documents of a segment that have a token with the
+// centroid; nil if there are none.
+func (v *View) Postings(segment int, centroid uint32) (PostingList, error) {
+	n := centroid / PostingBlock
+	sealed := v.postings[segment][n]
+	if sealed == nil {
+		return nil, nil
+	}
+	id := v.state.Segments[segment].ID
+	err := v.once(checkedKey{v.generation, 'p', id, n}, func() error {
+		block, ok := unseal(key32(n), sealed)
+		if !ok {
+			return v.bad(errChecksum, "postings %d of segment %d", n, id)
+		}
+		if err := checkPostingBlock(block); err != nil {
+			return v.bad(err, "postings %d of segment %d", n, id)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return postingOf(sealed, centroid), nil
+}

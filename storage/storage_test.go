@@ -1,0 +1,315 @@
+package storage
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"github.com/RoaringBitmap/roaring/v2"
+	"github.com/stretchr/testify/require"
+	bolt "go.etcd.io/bbolt"
+)
+
+func openView(tb testing.TB, path string) (*File, *View) {
+	tb.Helper()
+	f, err := Open(path, Options{})
+	require.NoError(tb, err)
+	v, err := f.View()
+	require.NoError(tb, err)
+	tb.Cleanup(func() {
+		require.NoError(tb, v.Close())
+		require.NoError(tb, f.Close())
+	})
+	return f, v
+}
+
+func TestRoundTrip(t *testing.T) {
+	_, v := openView(t, writeTestIndex(t))
+	require.NoError(t, v.Verify(context.Background()))
+	require.Equal(t, 3, int(v.State().Live))
+	require.Equal(t, "beta", v.ID(1))
+	_, ok, err := v.Ordinal("delta")
+	require.NoError(t, err)
+	require.False(t, ok)
+	list, err := v.Postings(0, 2)
+	require.NoError(t, err)
+	require.Equal(t, 2, list.Len())
+	docs, err := list.AppendDocs(nil, 3)
+	require.NoError(t, err)
+	require.Equal(t, []uint32{0, 2}, docs)
+	p, err := v.Payload(2)
+	require.NoError(t, err)
+	require.JSONEq(t, `{"text":"third"}`, string(p))
+	p, err = v.Payload(1)
+	require.NoError(t, err)
+	require.Nil(t, p)
+}
+
+func TestDigestIsOfContentOnly(t *testing.T) {
+	digest := func(path string) (string, Sizes) {
+		_, v := openView(t, path)
+		d, s, err := v.Inspect(context.Background())
+		require.NoError(t, err)
+		return d, s
+	}
+	a, sizes := digest(writeTestIndex(t))
+	path := writeTestIndex(t)
+	f, err := Open(path, Options{Write: true})
+	require.NoError(t, err)
+	require.NoError(t, f.Update(func(tx *Tx) error { return tx.PutNote("built", "later") }))
+	require.NoError(t, f.Close())
+	b, _ := digest(path)
+	require.Equal(t, a, b)
+	require.Positive(t, sizes.Codes)
+	require.Positive(t, sizes.Total())
+}
+
+func TestOpenErrors(t *testing.T) {
+	dir := t.TempDir()
+	_, err := Open(filepath.Join(dir, "none"), Options{})
+	require.ErrorIs(t, err, fs.ErrNotExist)
+	_, err = Open(filepath.Join(dir, "none"), Options{Write: true})
+	require.ErrorIs(t, err, fs.ErrNotExist)
+	_, err = Open(dir, Options{})
+	require.ErrorIs(t, err, ErrNotIndex)
+
+	for name, content := range map[string]string{"empty": "", "short": "hello", "text": string(make([]byte, 100_000))} {
+		p := filepath.Join(dir, name)
+		require.NoError(t, os.WriteFile(p, []byte(content), 0o644))
+		for _, write := range []bool{false, true} {
+			_, err = Open(p, Options{Write: write})
+			require.ErrorIs(t, err, ErrNotIndex, name)
+			require.ErrorContains(t, err, name)
+		}
+		after, err := os.ReadFile(p)
+		require.NoError(t, err)
+		require.Equal(t, content, string(after), "opening must not touch a stranger's file")
+	}
+
+	foreign := filepath.Join(dir, "foreign.db")
+	db, err := bolt.Open(foreign, 0o644, nil)
+	require.NoError(t, err)
+	require.NoError(t, db.Update(func(tx *bolt.Tx) error {
+		_, err := tx.CreateBucket([]byte("users"))
+		return err
+	}))
+	require.NoError(t, db.Close())
+	for _, write := range []bool{false, true} {
+		_, err = Open(foreign, Options{Write: write, Create: write})
+		require.ErrorIs(t, err, ErrNotIndex)
+	}
+
+	fresh := filepath.Join(dir, "fresh.plaid")
+	f, err := Open(fresh, Options{Write: true, Create: true})
+	require.NoError(t, err)
+	_, err = f.View()
+	require.ErrorIs(t, err, ErrUnfinished)
+	require.NoError(t, f.Close())
+	_, err = Open(fresh, Options{})
+	require.ErrorIs(t, err, ErrUnfinished)
+}
+
+func TestNewerFormatIsRefused(t *testing.T) {
+	path := writeTestIndex(t)
+	f, err := Open(path, Options{Write: true})
+	require.NoError(t, err)
+	require.NoError(t, f.Update(func(tx *Tx) error {
+		return tx.root.Put(keyFormat, seal(keyFormat, append([]byte(magic), 2, 0, 1, 0)))
+	}))
+	require.NoError(t, f.Close())
+	for _, write := range []bool{false, true} {
+		_, err = Open(path, Options{Write: write})
+		require.ErrorIs(t, err, ErrVersion)
+		require.ErrorContains(t, err, "format 2")
+	}
+}
+
+func TestLocks(t *testing.T) {
+	path := writeTestIndex(t)
+	w, err := Open(path, Options{Write: true})
+	require.NoError(t, err)
+	_, err = Open(path, Options{})
+	require.ErrorIs(t, err, ErrLocked)
+	_, err = Open(path, Options{Write: true})
+	require.ErrorIs(t, err, ErrLocked)
+	require.NoError(t, w.Close())
+	require.NoError(t, w.Close())
+
+	r1, _ := openView(t, path)
+	_, _ = openView(t, path)
+	_, err = Open(path, Options{Write: true})
+	require.ErrorIs(t, err, ErrLocked)
+	require.ErrorIs(t, r1.Update(func(*Tx) error { return nil }), ErrReadOnly)
+}
+
+func TestStagedIsInvisibleAndSwept(t *testing.T) {
+	path := writeTestIndex(t)
+	_, before := func() (*File, string) {
+		f, v := openViewNow(t, path)
+		defer f.Close()
+		defer v.Close()
+		s, err := contents(v)
+		require.NoError(t, err)
+		return f, s
+	}()
+	f, err := Open(path, Options{Write: true})
+	require.NoError(t, err)
+	// Additions beyond the counters, and a generation that is never made current.
+	require.NoError(t, f.Update(func(tx *Tx) error {
+		if err := tx.MarkStaging(); err != nil {
+			return err
+		}
+		n, err := tx.Current()
+		require.NoError(t, err)
+		g, err := tx.Generation(n)
+		require.NoError(t, err)
+		require.NoError(t, g.PutID("staged", 3))
+		require.NoError(t, g.PutPayload(3, []byte("x")))
+		require.NoError(t, g.PutPostings(1, 0, []byte("x")))
+		require.NoError(t, g.PutChunk(1, &DocTable{First: 3, Lengths: []uint32{0}, IDs: []string{"staged"}, Payloads: []bool{false}}, nil, nil, nil))
+		h, c := testCodec()
+		_, err = tx.NewGeneration(h, c, nil)
+		return err
+	}))
+	check := func(v *View) {
+		s, err := contents(v)
+		require.NoError(t, err)
+		require.Equal(t, before, s)
+		_, ok, err := v.Ordinal("staged")
+		require.NoError(t, err)
+		require.False(t, ok)
+	}
+	v, err := f.View()
+	require.NoError(t, err)
+	check(v)
+	require.NoError(t, v.Close())
+	require.NoError(t, f.Close())
+	require.NoError(t, os.WriteFile(path+rewriteSuffix, []byte("left"), 0o644))
+
+	f, err = Open(path, Options{Write: true}) // sweeps
+	require.NoError(t, err)
+	require.NoFileExists(t, path+rewriteSuffix)
+	require.NoError(t, f.h.db.View(func(tx *bolt.Tx) error {
+		require.Nil(t, tx.Bucket(generationName(2)))
+		g := tx.Bucket(generationName(1))
+		require.Nil(t, g.Bucket(bucketIDs).Get([]byte("staged")))
+		require.Nil(t, g.Bucket(bucketChunks).Bucket(key32(1)))
+		require.Nil(t, g.Bucket(bucketPostings).Bucket(key32(1)))
+		require.Nil(t, g.Bucket(bucketPayload).Get(key32(3)))
+		require.Nil(t, tx.Bucket(rootBucket).Get(keyStaging))
+		return nil
+	}))
+	require.NoError(t, f.Close())
+	_, v = openView(t, path)
+	check(v)
+	require.NoError(t, v.Verify(context.Background()))
+}
+
+func openViewNow(t *testing.T, path string) (*File, *View) {
+	f, err := Open(path, Options{})
+	require.NoError(t, err)
+	v, err := f.View()
+	require.NoError(t, err)
+	return f, v
+}
+
+func TestViewsKeepTheirPicture(t *testing.T) {
+	path := writeTestIndex(t)
+	f, err := Open(path, Options{Write: true})
+	require.NoError(t, err)
+	old, err := f.View()
+	require.NoError(t, err)
+	before, err := contents(old)
+	require.NoError(t, err)
+
+	add := func(id string) {
+		require.NoError(t, f.Update(func(tx *Tx) error {
+			n, err := tx.Current()
+			require.NoError(t, err)
+			g, err := tx.Generation(n)
+			require.NoError(t, err)
+			s, err := g.State()
+			require.NoError(t, err)
+			bm := roaring.BitmapOf(0)
+			s.Live--
+			s.LiveTokens -= 3
+			require.NoError(t, g.PutTombstones(bm))
+			require.NoError(t, g.DeleteID("alpha"))
+			return putDocs(g, &s, []testDoc{{id, []uint16{1}, ""}})
+		}))
+	}
+	add("delta")
+	require.NoError(t, f.Replace(fillTestIndex)) // another file under the same name
+	now, err := f.View()
+	require.NoError(t, err)
+	s, err := contents(now)
+	require.NoError(t, err)
+	require.Equal(t, before, s)
+	s, err = contents(old)
+	require.NoError(t, err)
+	require.Equal(t, before, s)
+	require.NoError(t, old.Close())
+	require.NoError(t, now.Close())
+
+	require.ErrorIs(t, f.Replace(func(*File) error { return errors.ErrUnsupported }), errors.ErrUnsupported)
+	require.NoFileExists(t, path+rewriteSuffix)
+	require.NoError(t, f.Close())
+	_, err = f.View()
+	require.ErrorIs(t, err, ErrClosed)
+}
+
+func TestManyReadersOneWriter(t *testing.T) {
+	path := writeTestIndex(t)
+	f, err := Open(path, Options{Write: true})
+	require.NoError(t, err)
+	var wg sync.WaitGroup
+	stop := make(chan struct{})
+	for range 4 {
+		wg.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				v, err := f.View()
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				s := v.State()
+				if _, err := contents(v); err != nil {
+					t.Error(err)
+				}
+				if int(s.Docs) != 3+len(s.Segments)-1 {
+					t.Errorf("%d documents in %d segments", s.Docs, len(s.Segments))
+				}
+				if err := v.Close(); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	for i := range 30 {
+		require.NoError(t, f.Update(func(tx *Tx) error {
+			n, err := tx.Current()
+			require.NoError(t, err)
+			g, err := tx.Generation(n)
+			require.NoError(t, err)
+			s, err := g.State()
+			require.NoError(t, err)
+			return putDocs(g, &s, []testDoc{{string(rune('a' + i)), []uint16{uint16(i % 3)}, ""}})
+		}))
+	}
+	close(stop)
+	wg.Wait()
+	v, err := f.View()
+	require.NoError(t, err)
+	require.NoError(t, v.Verify(context.Background()))
+	require.NoError(t, v.Close())
+	require.NoError(t, f.Close())
+}

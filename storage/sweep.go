@@ -1,0 +1,126 @@
+package storage
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+
+	bolt "go.etcd.io/bbolt"
+)
+
+// rewriteSuffix marks the file that a rewrite prepares beside the index.
+const rewriteSuffix = ".rewrite.tmp"
+
+// sweep removes what writers that died have left behind: generations that were
+// never made current, documents beyond the committed counters, and half-made
+// rewrites. The exclusive lock is held, so nobody else is at work.
+func (f *File) sweep() error {
+	switch err := os.Remove(f.path + rewriteSuffix); {
+	case err == nil:
+		f.log.Info("removed an interrupted rewrite", "file", f.path+rewriteSuffix)
+	case !errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("removing what an interrupted rewrite left: %w", err)
+	}
+	staged := false
+	err := f.h.db.View(func(tx *bolt.Tx) error {
+		staged = tx.Bucket(rootBucket).Get(keyStaging) != nil
+		return nil
+	})
+	if err != nil || !staged {
+		return err
+	}
+	f.log.Info("removing what an interrupted writer left", "index", f.path)
+	return f.h.db.Update(func(btx *bolt.Tx) error {
+		tx := &Tx{path: f.path, btx: btx, root: btx.Bucket(rootBucket)}
+		n, err := currentGeneration(btx, f.path)
+		if errors.Is(err, ErrUnfinished) {
+			return tx.finish(0) // generations count from 1: none stays
+		} else if err != nil {
+			return err
+		}
+		g, err := tx.Generation(n)
+		if err != nil {
+			return err
+		}
+		if err := g.sweep(); err != nil {
+			return err
+		}
+		return tx.finish(n)
+	})
+}
+
+func (g *Generation) sweep() error {
+	s, err := g.State()
+	if err != nil {
+		return err
+	}
+	if err := deleteFrom(g.chunks, s.NextChunk); err != nil {
+		return err
+	}
+	if err := deleteFrom(g.postings, s.NextSegment); err != nil {
+		return err
+	}
+	if err := deleteFrom(g.payload, s.Docs); err != nil {
+		return err
+	}
+	var ids [][]byte
+	err = g.ids.ForEach(func(id, v []byte) error {
+		if len(v) >= 4 && binary.LittleEndian.Uint32(v) >= s.Docs {
+			ids = append(ids, bytes.Clone(id))
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	for _, id := range ids {
+		if err := g.ids.Delete(id); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// deleteFrom removes the keys (or buckets) numbered n and above.
+func deleteFrom(b *bolt.Bucket, n uint32) error {
+	var keys [][]byte
+	var buckets []bool
+	c := b.Cursor()
+	for k, v := c.Seek(key32(n)); k != nil; k, v = c.Next() {
+		keys = append(keys, bytes.Clone(k))
+		buckets = append(buckets, v == nil)
+	}
+	for i, k := range keys {
+		var err error
+		if buckets[i] {
+			err = b.DeleteBucket(k)
+		} else {
+			err = b.Delete(k)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Discard removes what has been staged since the last commit, as the next open
+// for writing would.
+func (f *File) Discard() (err error) {
+	f.writer.Lock()
+	defer f.writer.Unlock()
+	h, err := f.acquire()
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if rerr := f.release(h); err == nil {
+			err = rerr
+		}
+	}()
+	defer Guard(f.path, &err)()
+	return f.sweep()
+}

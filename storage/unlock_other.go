@@ -1,0 +1,7 @@
+//go:build !unix
+
+package storage
+
+import "os"
+
+func unlock(*os.File) {}

@@ -1,0 +1,167 @@
+package vectors
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"math/bits"
+	"strings"
+)
+
+// blockBytes is how much of a file is read at once.
+const blockBytes = 256 << 10
+
+// maxRank is the highest rank that NumPy itself writes.
+const maxRank = 64
+
+// Array is a row-major array in a file, read in blocks; its contents are
+// never in memory as a whole. It is for one goroutine at a time.
+type Array struct {
+	// Dtype is the element type as NumPy spells it, with the byte order: <f2,
+	// >f8, |u1; bfloat16, which NumPy lacks, is bf16.
+	Dtype string
+	// Shape is empty for a scalar, which has one element.
+	Shape []int
+
+	path   string
+	kind   kind
+	big    bool
+	n      int
+	r      io.ReaderAt
+	off    int64 // of the first element
+	buf    []byte
+	closer io.Closer // of what r reads, if this array owns it
+}
+
+// Len is the number of elements.
+func (a *Array) Len() int { return a.n }
+
+// Close releases the file if the array owns it. It may be called twice.
+func (a *Array) Close() error {
+	if a.closer == nil {
+		return nil
+	}
+	c := a.closer
+	a.closer = nil
+	return c.Close()
+}
+
+// Float32s fills dst with the elements from from on, converted to float32:
+// float64 and wide integers are rounded. Values are not checked. Errors are
+// [*FileError] ([ErrShape] for a range that the array does not have).
+func (a *Array) Float32s(dst []float32, from int) error {
+	return a.blocks(from, len(dst), func(at int, raw []byte) error {
+		decodeFloats(dst[at:at+len(raw)/a.kind.size()], raw, a.kind)
+		return nil
+	})
+}
+
+// Ints fills dst with the elements from from on, which must be integers or
+// booleans; floats are [ErrShape], and unsigned values beyond int64 [ErrFormat].
+func (a *Array) Ints(dst []int64, from int) error {
+	if a.kind.isFloat() {
+		return faultf(a.path, ErrShape, "elements are %s, want integers", a.Dtype)
+	}
+	return a.blocks(from, len(dst), func(at int, raw []byte) error {
+		if bad := decodeInts(dst[at:at+len(raw)/a.kind.size()], raw, a.kind); bad >= 0 {
+			return faultf(a.path, ErrFormat, "element %d is %d, beyond the range of int64", from+at+bad, uint64(dst[at+bad]))
+		}
+		return nil
+	})
+}
+
+// Bytes fills dst with the elements from from on, which must be of one byte.
+func (a *Array) Bytes(dst []byte, from int) error {
+	if a.kind.size() != 1 {
+		return faultf(a.path, ErrShape, "elements are %s, want bytes", a.Dtype)
+	}
+	if err := a.checkElements(from, len(dst)); err != nil {
+		return err
+	}
+	return a.readAt(dst, int64(from))
+}
+
+func (a *Array) checkElements(from, n int) error {
+	if from < 0 || from > a.n || n > a.n-from {
+		return faultf(a.path, ErrShape, "elements %d to %d asked of %d", from, from+n, a.n)
+	}
+	return nil
+}
+
+// readAt fills p from the data, off bytes after their start.
+func (a *Array) readAt(p []byte, off int64) error {
+	n, err := a.r.ReadAt(p, a.off+off)
+	switch {
+	case n == len(p):
+		return nil
+	case err == nil || errors.Is(err, io.EOF):
+		return faultf(a.path, ErrFormat, "is cut short: no bytes after %d", a.off+off+int64(n))
+	}
+	return inFile(err, a.path, -1, -1, "")
+}
+
+// blocks calls fn with the bytes, little-endian, of n elements after from,
+// block by block; at counts elements from from.
+func (a *Array) blocks(from, n int, fn func(at int, raw []byte) error) error {
+	if err := a.checkElements(from, n); err != nil {
+		return err
+	}
+	size := a.kind.size()
+	per := blockBytes / size
+	if want := min(per, n) * size; cap(a.buf) < want {
+		a.buf = make([]byte, want)
+	}
+	for at := 0; at < n; at += per {
+		raw := a.buf[:min(per, n-at)*size]
+		if err := a.readAt(raw, int64(from+at)*int64(size)); err != nil {
+			return err
+		}
+		if a.big {
+			swapBytes(raw, size)
+		}
+		if err := fn(at, raw); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// elements is the product of a shape, and whether it and its size in bytes
+// stay within the range of int. It refuses products whose zero hides an
+// overflow elsewhere, as NumPy does.
+func elements(shape []int, size int) (n int, ok bool) {
+	n, zero := 1, false
+	for _, d := range shape {
+		if d == 0 {
+			zero = true
+			continue
+		}
+		hi, lo := bits.Mul64(uint64(n), uint64(d))
+		if d < 0 || hi != 0 || lo > uint64(math.MaxInt/size) {
+			return 0, false
+		}
+		n = int(lo)
+	}
+	if zero {
+		n = 0
+	}
+	return n, true
+}
+
+// shapeString spells a shape as Python does: (), (3,), (3, 4).
+func shapeString(shape []int) string {
+	var b strings.Builder
+	b.WriteByte('(')
+	for i, d := range shape {
+		if i > 0 {
+			b.WriteByte(' ')
+		}
+		fmt.Fprintf(&b, "%d,", d)
+	}
+	s := b.String()
+	if len(shape) > 1 {
+		s = s[:len(s)-1]
+	}
+	return s + ")"
+}

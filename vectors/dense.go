@@ -1,0 +1,239 @@
+package vectors
+
+import (
+	"context"
+	"io"
+	"iter"
+	"strconv"
+
+	"github.com/plaid-ir/plaid/kernels"
+)
+
+// blockFloats is how many floats of consecutive documents are read at once.
+const blockFloats = 1 << 18
+
+// denseSource reads documents from one array: [tokens, dim] with the lengths
+// of the documents, or [docs, rows, dim], padded.
+type denseSource struct {
+	vec     *Array
+	mask    *Array // [docs, rows]; nil if there is none
+	dim, n  int
+	starts  []int    // n+1 rows at which documents begin; nil if padded
+	stride  int      // rows of a padded document
+	empty   bool     // not one vector
+	kept    []int    // real rows of a padded document; nil if all
+	ids     []string // nil: row numbers
+	payload *payloads
+	closers []io.Closer
+
+	floats []float32
+	masks  []int64
+}
+
+// maxEmptyDocs bounds how many documents an array without data may claim.
+const maxEmptyDocs = 1 << 20
+
+// newDense fits the arrays together. lengths may be nil; they come from
+// lengthsPath.
+func newDense(vec, mask *Array, lengths []int64, lengthsPath string) (*denseSource, error) {
+	s := &denseSource{vec: vec, mask: mask}
+	if !vec.kind.isFloat() {
+		return nil, faultf(vec.path, ErrShape, "elements are %s, want floats", vec.Dtype)
+	}
+	rank := len(vec.Shape)
+	if rank != 2 && rank != 3 {
+		return nil, faultf(vec.path, ErrShape, "array %s has rank %d, want [tokens, dim] or [docs, rows, dim]", shapeString(vec.Shape), rank)
+	}
+	rows := vec.Shape[0]
+	dim := vec.Shape[rank-1]
+	if rank == 3 {
+		rows *= vec.Shape[1]
+	}
+	if dim > kernels.MaxDim || dim < 1 && rows != 0 {
+		return nil, faultf(vec.path, ErrShape, "dimension %d is not in 1..%d", dim, kernels.MaxDim)
+	}
+	var err error
+	switch {
+	case lengths != nil && mask != nil:
+		return nil, faultf(vec.path, ErrShape, "both lengths (%s) and a mask (%s): give one", lengthsPath, mask.path)
+	case rank == 2 && mask != nil:
+		return nil, faultf(mask.path, ErrShape, "a mask fits [docs, rows, dim]; %s is %s and needs lengths", vec.path, shapeString(vec.Shape))
+	case rank == 2 && lengths == nil:
+		return nil, faultf(vec.path, ErrShape, "array %s is the tokens of all documents: their lengths are needed too (lengths: .npy, .json or text)", shapeString(vec.Shape))
+	case rank == 2:
+		s.starts, err = startsOf(lengths, lengthsPath, rows, vec.path)
+		s.n = len(lengths)
+	default:
+		err = s.padded(lengths, lengthsPath)
+	}
+	if err != nil {
+		return nil, err
+	}
+	s.dim, s.empty = dim, true
+	for i := 0; i < s.n && s.empty; i++ {
+		s.empty = s.Rows(i) == 0
+	}
+	return s, nil
+}
+
+// padded fits lengths or the mask to [docs, rows, dim].
+func (s *denseSource) padded(lengths []int64, lengthsPath string) (err error) {
+	s.n, s.stride = s.vec.Shape[0], s.vec.Shape[1]
+	if err := checkCount(s.n, s.vec.path); err != nil {
+		return err
+	}
+	if s.vec.n == 0 && s.n > maxEmptyDocs {
+		return faultf(s.vec.path, ErrShape, "array %s claims %d documents without any data", shapeString(s.vec.Shape), s.n)
+	}
+	switch {
+	case lengths != nil:
+		s.kept, err = paddedLengths(lengths, lengthsPath, s.n, s.stride, s.vec.path)
+	case s.mask != nil:
+		s.kept, err = maskedLengths(s.mask, s.n, s.stride, s.vec.path)
+	}
+	return err
+}
+
+func (s *denseSource) Len() int       { return s.n }
+func (s *denseSource) name() string   { return s.vec.path }
+func (s *denseSource) numbered() bool { return s.ids == nil }
+
+func (s *denseSource) Dim() int {
+	if s.empty {
+		return 0
+	}
+	return s.dim
+}
+
+func (s *denseSource) ID(i int) string {
+	if s.ids == nil {
+		return strconv.Itoa(i)
+	}
+	return s.ids[i]
+}
+
+func (s *denseSource) Rows(i int) int {
+	switch {
+	case s.starts != nil:
+		return s.starts[i+1] - s.starts[i]
+	case s.kept != nil:
+		return s.kept[i]
+	}
+	return s.stride
+}
+
+// start is the row of the array at which document i begins, padding included.
+func (s *denseSource) start(i int) int {
+	if s.starts != nil {
+		return s.starts[i]
+	}
+	return i * s.stride
+}
+
+func (s *denseSource) Close() error {
+	err := closeAll(s.closers)
+	s.closers = nil
+	return err
+}
+
+func (s *denseSource) Docs(ctx context.Context, from, to int) iter.Seq2[Document, error] {
+	return func(yield func(Document, error) bool) {
+		if err := checkRange(s.vec.path, from, to, s.n); err != nil {
+			yield(Document{}, err)
+			return
+		}
+		// The buffers are borrowed, so that a loop inside a loop gets its own.
+		floats, masks, payload := s.floats, s.masks, []byte(nil)
+		s.floats, s.masks = nil, nil
+		defer func() { s.floats, s.masks = floats, masks }()
+		for i := from; i < to; {
+			if err := ctx.Err(); err != nil {
+				yield(Document{}, err)
+				return
+			}
+			base, end := s.start(i), i+1
+			for end < to && (s.start(end+1)-base)*s.dim <= blockFloats {
+				end++
+			}
+			var err error
+			if floats, masks, err = s.read(floats, masks, i, end); err != nil {
+				yield(Document{}, inFile(err, s.vec.path, i, -1, ""))
+				return
+			}
+			for ; i < end; i++ {
+				if err := ctx.Err(); err != nil {
+					yield(Document{}, err)
+					return
+				}
+				doc := Document{ID: s.ID(i)}
+				lo, hi := s.start(i)-base, s.start(i+1)-base
+				var mask []int64
+				if s.mask != nil {
+					mask = masks[lo:hi]
+				}
+				doc.Tokens = s.keep(floats[lo*s.dim:hi*s.dim], mask, i)
+				err := checkFinite(doc.Tokens, s.dim)
+				if err == nil && s.payload != nil {
+					doc.Payload, payload, err = s.payload.get(payload, i)
+				}
+				if err != nil {
+					yield(Document{}, inFile(err, s.vec.path, i, -1, doc.ID))
+					return
+				}
+				if !yield(doc, nil) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// read fetches the rows, and the mask, of documents from to end.
+func (s *denseSource) read(floats []float32, masks []int64, from, end int) ([]float32, []int64, error) {
+	first := s.start(from)
+	rows := s.start(end) - first
+	if cap(floats) < rows*s.dim {
+		floats = make([]float32, rows*s.dim)
+	}
+	floats = floats[:rows*s.dim]
+	if err := s.vec.Float32s(floats, first*s.dim); err != nil {
+		return floats, masks, err
+	}
+	if s.mask == nil {
+		return floats, masks, nil
+	}
+	if cap(masks) < rows {
+		masks = make([]int64, rows)
+	}
+	masks = masks[:rows]
+	return floats, masks, s.mask.Ints(masks, first)
+}
+
+// keep drops the padding of document i, in place.
+func (s *denseSource) keep(tokens []float32, mask []int64, i int) []float32 {
+	if s.kept == nil {
+		return tokens
+	}
+	if mask == nil {
+		return tokens[:s.kept[i]*s.dim]
+	}
+	n := 0
+	for t, real := range mask {
+		if real != 0 {
+			copy(tokens[n:n+s.dim], tokens[t*s.dim:(t+1)*s.dim])
+			n += s.dim
+		}
+	}
+	return tokens[:n]
+}
+
+// closeAll closes them all and answers with the first error.
+func closeAll(closers []io.Closer) error {
+	var first error
+	for _, c := range closers {
+		if err := c.Close(); first == nil {
+			first = err
+		}
+	}
+	return first
+}

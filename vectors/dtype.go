@@ -1,0 +1,174 @@
+package vectors
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/plaid-ir/plaid/kernels"
+)
+
+// kind is the type of an array's elements.
+type kind uint8
+
+const (
+	kindBool kind = iota + 1
+	kindI8
+	kindI16
+	kindI32
+	kindI64
+	kindU8
+	kindU16
+	kindU32
+	kindU64
+	kindF16
+	kindF32
+	kindF64
+	kindBF16
+)
+
+// kinds maps NumPy's type codes, without the byte order, to kinds.
+var kinds = map[string]kind{
+	"b1": kindBool,
+	"i1": kindI8, "i2": kindI16, "i4": kindI32, "i8": kindI64,
+	"u1": kindU8, "u2": kindU16, "u4": kindU32, "u8": kindU64,
+	"f2": kindF16, "f4": kindF32, "f8": kindF64,
+}
+
+// size is the number of bytes of an element.
+func (k kind) size() int {
+	switch k {
+	case kindBool, kindI8, kindU8:
+		return 1
+	case kindI16, kindU16, kindF16, kindBF16:
+		return 2
+	case kindI32, kindU32, kindF32:
+		return 4
+	}
+	return 8
+}
+
+func (k kind) isFloat() bool { return k >= kindF16 }
+
+// dtype is the normalised name: NumPy's, or bf16, which NumPy does not have.
+func (k kind) dtype(big bool) string {
+	if k == kindBF16 {
+		return "bf16"
+	}
+	order := "<"
+	switch {
+	case k.size() == 1:
+		order = "|"
+	case big:
+		order = ">"
+	}
+	for code, c := range kinds {
+		if c == k {
+			return order + code
+		}
+	}
+	return order + "?"
+}
+
+// parseDtype reads a NumPy type string such as <f2, >i8 or |u1. One-byte
+// types may carry any byte order: some writers put <u1.
+func parseDtype(s string) (k kind, big bool, err error) {
+	if len(s) < 2 {
+		return 0, false, fmt.Errorf("type %.40q is not known", s)
+	}
+	order, code := s[0], s[1:]
+	k, ok := kinds[code]
+	switch {
+	case order == '<' || order == '>' || order == '|':
+	default:
+		return 0, false, fmt.Errorf("type %.40q has no byte order", s)
+	}
+	if !ok {
+		switch code[0] {
+		case 'O':
+			return 0, false, fmt.Errorf("type %.40q: object arrays hold Python pickles, which are never read", s)
+		case 'U', 'S', 'a', 'T':
+			return 0, false, fmt.Errorf("type %.40q: arrays of strings are not read", s)
+		case 'V':
+			return 0, false, fmt.Errorf("type %.40q: structured and raw types are not read", s)
+		}
+		return 0, false, fmt.Errorf("type %.40q is not read", s)
+	}
+	if order == '|' && k.size() > 1 {
+		return 0, false, fmt.Errorf("type %.40q has no byte order", s)
+	}
+	return k, order == '>' && k.size() > 1, nil
+}
+
+// swapBytes turns big-endian elements into little-endian ones, in place.
+func swapBytes(raw []byte, size int) {
+	for i := 0; i+size <= len(raw); i += size {
+		slices.Reverse(raw[i : i+size])
+	}
+}
+
+// decodeFloats converts little-endian elements; float64 and wide integers are
+// rounded to the nearest float32.
+func decodeFloats(dst []float32, raw []byte, k kind) {
+	le := binary.LittleEndian
+	switch k {
+	case kindF16:
+		for i := range dst {
+			dst[i] = kernels.F16ToF32(le.Uint16(raw[2*i:]))
+		}
+	case kindBF16:
+		for i := range dst {
+			dst[i] = math.Float32frombits(uint32(le.Uint16(raw[2*i:])) << 16)
+		}
+	case kindF32:
+		for i := range dst {
+			dst[i] = math.Float32frombits(le.Uint32(raw[4*i:]))
+		}
+	case kindF64:
+		for i := range dst {
+			dst[i] = float32(math.Float64frombits(le.Uint64(raw[8*i:])))
+		}
+	case kindU64:
+		for i := range dst {
+			dst[i] = float32(le.Uint64(raw[8*i:]))
+		}
+	default:
+		for i := range dst {
+			dst[i] = float32(intAt(raw, i, k))
+		}
+	}
+}
+
+// decodeInts widens little-endian integers. bad is the first element that
+// does not fit an int64, or −1.
+func decodeInts(dst []int64, raw []byte, k kind) (bad int) {
+	for i := range dst {
+		dst[i] = intAt(raw, i, k)
+		if k == kindU64 && dst[i] < 0 {
+			return i
+		}
+	}
+	return -1
+}
+
+// intAt is element i of little-endian integers; an unsigned 64-bit value
+// beyond int64 comes out negative.
+func intAt(raw []byte, i int, k kind) int64 {
+	le := binary.LittleEndian
+	switch k {
+	case kindBool, kindU8:
+		return int64(raw[i])
+	case kindI8:
+		return int64(int8(raw[i]))
+	case kindI16:
+		return int64(int16(le.Uint16(raw[2*i:])))
+	case kindU16:
+		return int64(le.Uint16(raw[2*i:]))
+	case kindI32:
+		return int64(int32(le.Uint32(raw[4*i:])))
+	case kindU32:
+		return int64(le.Uint32(raw[4*i:]))
+	}
+	return int64(le.Uint64(raw[8*i:]))
+}

@@ -1,0 +1,254 @@
+package vectors
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"strconv"
+
+	"github.com/plaid-ir/plaid/kernels"
+)
+
+// jsonlSource reads documents from lines of JSON. A scan at open notes where
+// each line is; the numbers are parsed when a document is asked for.
+type jsonlSource struct {
+	path    string
+	r       io.ReaderAt
+	closers []io.Closer
+	dim     int
+	docs    []jsonlDoc
+	ids     []string // nil: row numbers
+	payload *payloads
+	line    []byte
+	tokens  []float32
+}
+
+type jsonlDoc struct {
+	span
+	line int // from 1
+	rows int
+}
+
+// record is a line taken apart. Its slices point into the line.
+type record struct {
+	id      []byte // raw JSON; nil if there is none
+	vectors []byte // from [[ to ]]
+	rows    int
+	extra   bool // has fields other than vectors and the id
+}
+
+// newJSONL scans a file of size bytes. With ownIDs the lines' ids are read and
+// checked; else they do not matter.
+func newJSONL(r io.ReaderAt, size int64, path string, ownIDs bool) (*jsonlSource, error) {
+	s := &jsonlSource{path: path, r: r}
+	lines := newLineReader(io.NewSectionReader(r, 0, size), maxLine)
+	seen := idSet{}
+	for {
+		text, off, err := lines.line()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err == nil && blanks(text) == len(text) {
+			continue
+		}
+		doc := len(s.docs)
+		if err != nil {
+			return nil, inFile(err, path, doc, lines.no, "")
+		}
+		rec, err := parseRecord(text, nil, s.checkDim)
+		if err != nil {
+			return nil, inFile(err, path, doc, lines.no, "")
+		}
+		s.docs = append(s.docs, jsonlDoc{span{off, uint32(len(text))}, lines.no, rec.rows})
+		if !ownIDs {
+			continue
+		}
+		if err := s.addID(rec.id, seen); err != nil {
+			return nil, inFile(err, path, doc, lines.no, "")
+		}
+	}
+	if err := checkCount(len(s.docs), path); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// checkDim compares a row with those before it, going by its commas.
+func (s *jsonlSource) checkDim(token int, text []byte) error {
+	n := components(text)
+	if n == s.dim && n > 0 {
+		return nil
+	}
+	fe := NewFileError("", nil)
+	fe.Token = token
+	switch {
+	case n < 1 || n > kernels.MaxDim:
+		fe.Err = fmt.Errorf("%w: dimension %d is not in 1..%d", ErrShape, n, kernels.MaxDim)
+	case s.dim == 0:
+		s.dim = n
+		return nil
+	default:
+		fe.Err = fmt.Errorf("%w: dimension %d, vectors before it have %d", ErrShape, n, s.dim)
+	}
+	return fe
+}
+
+// addID takes the id of the document that was appended last.
+func (s *jsonlSource) addID(raw []byte, seen idSet) error {
+	n := len(s.docs)
+	if raw == nil {
+		if s.ids != nil {
+			return fmt.Errorf("%w: no id, lines before it have one", ErrID)
+		}
+		return nil
+	}
+	if s.ids == nil && n > 1 {
+		return fmt.Errorf("%w: an id, lines before it have none", ErrID)
+	}
+	id, err := jsonID(raw)
+	if err != nil {
+		return err
+	}
+	line := s.docs[n-1].line
+	if first, twice := seen.add(id, line); twice {
+		return duplicateID(id, "line", first, line)
+	}
+	s.ids = append(s.ids, id)
+	return nil
+}
+
+// parseRecord takes a line apart. Each row of the vectors goes to row; the
+// fields other than vectors are appended to payload as an object, if it is not
+// nil.
+func parseRecord(line []byte, payload *[]byte, row func(token int, text []byte) error) (rec record, err error) {
+	var plain []byte
+	err = members(line, func(key, rest []byte) (int, error) {
+		if keyIs(key, "vectors") {
+			if rec.vectors != nil {
+				return 0, fmt.Errorf("%w: vectors twice", ErrFormat)
+			}
+			n, rows, err := walkRows(rest, row)
+			if err != nil {
+				return 0, err
+			}
+			rec.vectors, rec.rows = rest[:n], rows
+			return n, nil
+		}
+		n := valueEnd(rest)
+		if n <= 0 || !json.Valid(rest[:n]) {
+			return 0, fmt.Errorf("%w: field %s: malformed value", ErrFormat, excerpt(key))
+		}
+		switch {
+		case keyIs(key, "_id"):
+			rec.id = rest[:n]
+		case keyIs(key, "id"):
+			plain = rest[:n]
+		default:
+			rec.extra = true
+		}
+		if payload != nil {
+			open := byte(',')
+			if len(*payload) == 0 {
+				open = '{'
+			}
+			*payload = append(append(append(append(*payload, open), key...), ':'), rest[:n]...)
+		}
+		return n, nil
+	})
+	if rec.id == nil {
+		rec.id = plain
+	} else if plain != nil {
+		rec.extra = true
+	}
+	if payload != nil && len(*payload) > 0 {
+		*payload = append(*payload, '}')
+	}
+	if err == nil && rec.vectors == nil {
+		err = fmt.Errorf("%w: object has no vectors", ErrFormat)
+	}
+	return rec, err
+}
+
+func (s *jsonlSource) Dim() int       { return s.dim }
+func (s *jsonlSource) Len() int       { return len(s.docs) }
+func (s *jsonlSource) Rows(i int) int { return s.docs[i].rows }
+func (s *jsonlSource) ID(i int) string {
+	if s.ids == nil {
+		return strconv.Itoa(i)
+	}
+	return s.ids[i]
+}
+func (s *jsonlSource) name() string   { return s.path }
+func (s *jsonlSource) numbered() bool { return s.ids == nil }
+
+func (s *jsonlSource) Close() error {
+	err := closeAll(s.closers)
+	s.closers = nil
+	return err
+}
+
+func (s *jsonlSource) Docs(ctx context.Context, from, to int) iter.Seq2[Document, error] {
+	return func(yield func(Document, error) bool) {
+		if err := checkRange(s.path, from, to, len(s.docs)); err != nil {
+			yield(Document{}, err)
+			return
+		}
+		// The buffers are borrowed, so that a loop inside a loop gets its own.
+		line, tokens, payload := s.line, s.tokens, []byte(nil)
+		s.line, s.tokens = nil, nil
+		defer func() { s.line, s.tokens = line, tokens }()
+		for i := from; i < to; i++ {
+			if err := ctx.Err(); err != nil {
+				yield(Document{}, err)
+				return
+			}
+			doc := Document{ID: s.ID(i)}
+			var err error
+			if line, err = readSpan(s.r, line, s.docs[i].span, s.path); err == nil {
+				payload = payload[:0]
+				doc.Payload, err = s.parse(line, &tokens, &payload, i)
+			}
+			if err == nil && s.payload != nil {
+				doc.Payload, payload, err = s.payload.get(payload, i)
+			}
+			if err != nil {
+				yield(Document{}, inFile(err, s.path, i, s.docs[i].line, doc.ID))
+				return
+			}
+			doc.Tokens = tokens
+			if !yield(doc, nil) {
+				return
+			}
+		}
+	}
+}
+
+// parse reads the numbers of a line, and its payload where no file of payloads
+// takes its place.
+func (s *jsonlSource) parse(line []byte, tokens *[]float32, payload *[]byte, i int) ([]byte, error) {
+	*tokens = (*tokens)[:0]
+	if want := s.docs[i].rows * s.dim; cap(*tokens) < want {
+		*tokens = make([]float32, 0, want)
+	}
+	keep := payload
+	if s.payload != nil {
+		keep = nil
+	}
+	rec, err := parseRecord(line, keep, func(token int, text []byte) (err error) {
+		*tokens, err = parseRow(*tokens, token, text)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	if rec.rows != s.docs[i].rows || len(*tokens) != rec.rows*s.dim {
+		return nil, fmt.Errorf("%w: line changed since the file was opened", ErrFormat)
+	}
+	if rec.extra && keep != nil {
+		return *keep, nil
+	}
+	return nil, nil
+}

@@ -1,0 +1,106 @@
+package vectors
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"strconv"
+
+	"github.com/plaid-ir/plaid/kernels"
+)
+
+// memorySource is a collection in memory.
+type memorySource struct {
+	dim     int
+	docs    []Document
+	numbers bool // ids are row numbers
+	empty   bool
+}
+
+// FromDocuments is a collection in memory; it keeps docs, and yields their
+// slices. Every document has an id, or none has, and then ids are row numbers.
+// Tokens that are no multiple of dim, and a dim not in 1..4,096, are [ErrShape];
+// bad and duplicate ids are [ErrID].
+func FromDocuments(dim int, docs []Document) (Source, error) {
+	s := &memorySource{dim: dim, docs: docs, numbers: true, empty: true}
+	for _, d := range docs {
+		s.numbers = s.numbers && d.ID == ""
+		s.empty = s.empty && len(d.Tokens) == 0
+	}
+	if dim > kernels.MaxDim || dim < 0 || dim == 0 && !s.empty {
+		return nil, faultf("", ErrShape, "dimension %d is not in 1..%d", dim, kernels.MaxDim)
+	}
+	if err := checkCount(len(docs), ""); err != nil {
+		return nil, err
+	}
+	seen := idSet{}
+	for i, d := range docs {
+		if len(d.Tokens) > 0 && len(d.Tokens)%dim != 0 {
+			return nil, inFile(fmt.Errorf("%w: %d values are no multiple of the dimension %d", ErrShape, len(d.Tokens), dim), "", i, -1, d.ID)
+		}
+		if s.numbers {
+			continue
+		}
+		err := checkID(d.ID)
+		if first, twice := seen.add(d.ID, i); err == nil && twice {
+			err = duplicateID(d.ID, "document", first, i)
+		}
+		if err != nil {
+			return nil, inFile(err, "", i, -1, "")
+		}
+	}
+	return s, nil
+}
+
+func (s *memorySource) Dim() int {
+	if s.empty {
+		return 0
+	}
+	return s.dim
+}
+
+func (s *memorySource) Len() int { return len(s.docs) }
+
+func (s *memorySource) Rows(i int) int {
+	if s.empty {
+		return 0
+	}
+	return len(s.docs[i].Tokens) / s.dim
+}
+
+func (s *memorySource) ID(i int) string {
+	if s.numbers {
+		return strconv.Itoa(i)
+	}
+	return s.docs[i].ID
+}
+
+func (s *memorySource) name() string   { return "documents in memory" }
+func (s *memorySource) numbered() bool { return s.numbers }
+func (s *memorySource) Close() error   { return nil }
+
+func (s *memorySource) Docs(ctx context.Context, from, to int) iter.Seq2[Document, error] {
+	return func(yield func(Document, error) bool) {
+		if err := checkRange("", from, to, len(s.docs)); err != nil {
+			yield(Document{}, err)
+			return
+		}
+		for i := from; i < to; i++ {
+			err := ctx.Err()
+			doc := s.docs[i]
+			doc.ID = s.ID(i)
+			if err == nil {
+				if err = checkFinite(doc.Tokens, s.dim); err != nil {
+					err = inFile(err, "", i, -1, doc.ID)
+				}
+			}
+			if err != nil {
+				yield(Document{}, err)
+				return
+			}
+			if !yield(doc, nil) {
+				return
+			}
+		}
+	}
+}

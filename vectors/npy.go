@@ -1,0 +1,298 @@
+package vectors
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+)
+
+const (
+	npyMagic = "\x93NUMPY"
+	// maxNPYHeader bounds the header text; version 1.0 cannot hold more, and
+	// what longer headers are for, structured types, is not read.
+	maxNPYHeader = 1 << 16
+)
+
+// NPY is a NumPy array file, versions 1.0 to 3.0
+// (numpy.org/doc/stable/reference/generated/numpy.lib.format.html).
+type NPY struct{ Array }
+
+// OpenNPY opens a .npy file. Errors are [*FileError]: of the operating system,
+// or [ErrFormat] as for [NewNPY].
+func OpenNPY(path string) (*NPY, error) {
+	f, size, err := openFile(path)
+	if err != nil {
+		return nil, err
+	}
+	n, err := NewNPY(f, size, path)
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	n.closer = f
+	return n, nil
+}
+
+// NewNPY reads the header of a NumPy array of size bytes in all; name stands
+// for the path in errors. The header's claims are checked against size before
+// anything is allocated: a file with fewer or more bytes is [ErrFormat], and so
+// are Fortran order beyond rank 1 and types other than plain numbers.
+func NewNPY(r io.ReaderAt, size int64, name string) (*NPY, error) {
+	head := make([]byte, 12)
+	if n, err := readAtMost(r, head, size); err != nil {
+		return nil, NewFileError(name, err)
+	} else {
+		head = head[:n]
+	}
+	if len(head) < len(npyMagic)+2 || string(head[:len(npyMagic)]) != npyMagic {
+		if strings.HasPrefix(npyMagic, string(head[:min(len(head), len(npyMagic))])) {
+			return nil, faultf(name, ErrFormat, "is cut short: %d bytes are no NumPy header", size)
+		}
+		return nil, faultf(name, ErrFormat, "does not begin as a NumPy file does")
+	}
+	prologue, length := 10, 0
+	switch major := head[6]; {
+	case major == 1 && len(head) >= 10:
+		length = int(binary.LittleEndian.Uint16(head[8:]))
+	case (major == 2 || major == 3) && len(head) >= 12:
+		prologue = 12
+		if l := binary.LittleEndian.Uint32(head[8:]); l <= maxNPYHeader {
+			length = int(l)
+		} else {
+			return nil, faultf(name, ErrFormat, "header of %d bytes, more than %d", l, maxNPYHeader)
+		}
+	case major < 1 || major > 3:
+		return nil, faultf(name, ErrFormat, "NumPy format version %d.%d is not known", major, head[7])
+	default:
+		return nil, faultf(name, ErrFormat, "is cut short: %d bytes are no NumPy header", size)
+	}
+	off := int64(prologue + length)
+	if off > size {
+		return nil, faultf(name, ErrFormat, "is cut short: the header ends at byte %d, the file at %d", off, size)
+	}
+	text := make([]byte, length)
+	if _, err := r.ReadAt(text, int64(prologue)); err != nil && !(errors.Is(err, io.EOF) && off == size) {
+		return nil, NewFileError(name, malformed(err))
+	}
+	a, err := parseNPYHeader(string(text))
+	if err != nil {
+		return nil, faultf(name, ErrFormat, "%v", err)
+	}
+	a.r, a.off, a.path = r, off, name
+	n, ok := elements(a.Shape, a.kind.size())
+	if !ok {
+		return nil, faultf(name, ErrFormat, "header claims shape %s, more than any file can hold", shapeString(a.Shape))
+	}
+	a.n = n
+	want, have := int64(n)*int64(a.kind.size()), size-off
+	switch {
+	case have < want:
+		return nil, faultf(name, ErrFormat, "is cut short: %d bytes of data, %s %s takes %d", have, a.Dtype, shapeString(a.Shape), want)
+	case have > want:
+		return nil, faultf(name, ErrFormat, "%d bytes of data, %s %s takes only %d", have, a.Dtype, shapeString(a.Shape), want)
+	}
+	return &NPY{*a}, nil
+}
+
+// openFile opens a regular file: reading a pipe or device here would hang.
+func openFile(path string) (*os.File, int64, error) {
+	st, err := os.Stat(path)
+	if err != nil {
+		return nil, 0, NewFileError(path, cause(err))
+	}
+	if !st.Mode().IsRegular() {
+		return nil, 0, faultf(path, ErrFormat, "is not a regular file")
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, 0, NewFileError(path, cause(err))
+	}
+	if st, err = f.Stat(); err != nil {
+		f.Close()
+		return nil, 0, NewFileError(path, cause(err))
+	}
+	return f, st.Size(), nil
+}
+
+// cause drops the path of an operating system error: FileError names it.
+func cause(err error) error {
+	var pe *os.PathError
+	if errors.As(err, &pe) {
+		return pe.Err
+	}
+	return err
+}
+
+// readAtMost reads the beginning of r, at most size bytes.
+func readAtMost(r io.ReaderAt, p []byte, size int64) (int, error) {
+	if int64(len(p)) > size {
+		p = p[:max(size, 0)]
+	}
+	n, err := r.ReadAt(p, 0)
+	if n == len(p) {
+		return n, nil
+	}
+	return n, malformed(err)
+}
+
+// malformed marks the end of input in the middle of it as a fault of the file;
+// other errors pass.
+func malformed(err error) error {
+	if err == nil || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return fmt.Errorf("%w: is cut short", ErrFormat)
+	}
+	return err
+}
+
+// parseNPYHeader reads the Python dictionary of a header.
+func parseNPYHeader(text string) (*Array, error) {
+	p := pyReader{s: text}
+	a := &Array{}
+	var fortran bool
+	seen := map[string]bool{}
+	if !p.take('{') {
+		return nil, p.errorf("want a dictionary")
+	}
+	for !p.take('}') {
+		key, err := p.str()
+		if err != nil {
+			return nil, err
+		}
+		if seen[key] {
+			return nil, p.errorf("key %.40q twice", key)
+		}
+		seen[key] = true
+		if !p.take(':') {
+			return nil, p.errorf("want a colon")
+		}
+		switch key {
+		case "descr":
+			if p.peek() == '[' || p.peek() == '(' {
+				return nil, errors.New("structured types are not read")
+			}
+			descr, err := p.str()
+			if err != nil {
+				return nil, err
+			}
+			if a.kind, a.big, err = parseDtype(descr); err != nil {
+				return nil, err
+			}
+			a.Dtype = a.kind.dtype(a.big)
+		case "fortran_order":
+			fortran, err = p.boolean()
+		case "shape":
+			a.Shape, err = p.shape()
+		default:
+			err = p.errorf("key %.40q is not known", key)
+		}
+		if err != nil {
+			return nil, err
+		}
+		if !p.take(',') && p.peek() != '}' {
+			return nil, p.errorf("want a comma or a brace")
+		}
+	}
+	if p.peek() != 0 || p.i != len(p.s) {
+		return nil, p.errorf("text after the dictionary")
+	}
+	for _, key := range []string{"descr", "fortran_order", "shape"} {
+		if !seen[key] {
+			return nil, fmt.Errorf("header has no %s", key)
+		}
+	}
+	if fortran && len(a.Shape) > 1 {
+		return nil, fmt.Errorf("array %s is in Fortran order, which is not read: save numpy.ascontiguousarray of it", shapeString(a.Shape))
+	}
+	return a, nil
+}
+
+// pyReader reads the few Python literals that a header is made of.
+type pyReader struct {
+	s string
+	i int
+}
+
+func (p *pyReader) errorf(format string, args ...any) error {
+	return fmt.Errorf("header, byte %d: %s", p.i, fmt.Sprintf(format, args...))
+}
+
+// peek is the next byte that is no blank, 0 at the end.
+func (p *pyReader) peek() byte {
+	for p.i < len(p.s) && strings.IndexByte(" \t\r\n", p.s[p.i]) >= 0 {
+		p.i++
+	}
+	if p.i == len(p.s) {
+		return 0
+	}
+	return p.s[p.i]
+}
+
+func (p *pyReader) take(c byte) bool {
+	if p.peek() != c || p.i == len(p.s) {
+		return false
+	}
+	p.i++
+	return true
+}
+
+func (p *pyReader) str() (string, error) {
+	quote := p.peek()
+	if quote != '\'' && quote != '"' {
+		return "", p.errorf("want a string")
+	}
+	n := strings.IndexByte(p.s[p.i+1:], quote)
+	if n < 0 {
+		return "", p.errorf("string without an end")
+	}
+	s := p.s[p.i+1 : p.i+1+n]
+	p.i += n + 2
+	return s, nil
+}
+
+func (p *pyReader) boolean() (bool, error) {
+	p.peek()
+	for _, v := range []bool{false, true} {
+		name := map[bool]string{false: "False", true: "True"}[v]
+		if strings.HasPrefix(p.s[p.i:], name) {
+			p.i += len(name)
+			return v, nil
+		}
+	}
+	return false, p.errorf("want True or False")
+}
+
+// shape reads a tuple of lengths; Python 2 wrote some of them as 3L.
+func (p *pyReader) shape() ([]int, error) {
+	if !p.take('(') {
+		return nil, p.errorf("want a tuple")
+	}
+	shape := []int{}
+	for !p.take(')') {
+		p.peek()
+		start := p.i
+		for p.i < len(p.s) && p.s[p.i] >= '0' && p.s[p.i] <= '9' {
+			p.i++
+		}
+		digits := p.s[start:p.i]
+		if digits == "" {
+			return nil, p.errorf("want a length, 0 or more")
+		}
+		d, err := strconv.Atoi(digits)
+		if err != nil {
+			return nil, fmt.Errorf("header claims a length of %s, more than any file can hold", digits[:min(len(digits), 40)])
+		}
+		if len(shape) == maxRank {
+			return nil, fmt.Errorf("header claims more than %d axes", maxRank)
+		}
+		shape = append(shape, d)
+		p.take('L')
+		if !p.take(',') && (p.peek() != ')' || len(shape) == 1) {
+			return nil, p.errorf("want a comma")
+		}
+	}
+	return shape, nil
+}

@@ -1,0 +1,240 @@
+package vectors
+
+import (
+	"bufio"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"slices"
+
+	"github.com/plaid-ir/plaid/kernels"
+)
+
+// NPYHeader is everything that goes before the data of a .npy file: version
+// 1.0, padded with blanks to a multiple of 64 bytes, as NumPy does. dtype is as
+// in [Array.Dtype], bf16 excepted. Lengths of the shape must not be negative.
+func NPYHeader(dtype string, shape []int) ([]byte, error) {
+	k, big, err := parseDtype(dtype)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %v", ErrFormat, err)
+	}
+	if _, ok := elements(shape, k.size()); !ok || len(shape) > maxRank {
+		return nil, fmt.Errorf("%w: shape %s cannot be written", ErrShape, shapeString(shape))
+	}
+	text := fmt.Sprintf("{'descr': '%s', 'fortran_order': False, 'shape': %s, }", k.dtype(big), shapeString(shape))
+	// maxRank lengths of at most 19 digits stay far below 64 KiB: version 1.0 does.
+	total := (10 + len(text) + 1 + 63) / 64 * 64
+	head := make([]byte, 0, total)
+	head = append(head, npyMagic+"\x01\x00"...)
+	head = binary.LittleEndian.AppendUint16(head, uint16(total-10))
+	head = append(head, text...)
+	for len(head) < total-1 {
+		head = append(head, ' ')
+	}
+	return append(head, '\n'), nil
+}
+
+// NPYWriter writes a .npy file piece by piece; the shape is known up front.
+type NPYWriter struct {
+	w     *bufio.Writer
+	kind  kind
+	big   bool
+	left  int // elements to come
+	n     int
+	buf   []byte
+	file  *os.File // nil if the caller owns the writer
+	err   error    // the first fault; nothing is written after it
+	ended bool
+}
+
+// NewNPYWriter writes the header and then takes the elements in row-major
+// order. Close flushes, and fails unless the shape was filled exactly; it does
+// not close w.
+func NewNPYWriter(w io.Writer, dtype string, shape ...int) (*NPYWriter, error) {
+	head, err := NPYHeader(dtype, shape)
+	if err != nil {
+		return nil, err
+	}
+	k, big, _ := parseDtype(dtype)
+	n, _ := elements(shape, k.size())
+	nw := &NPYWriter{w: bufio.NewWriterSize(w, 1<<16), kind: k, big: big, left: n, n: n}
+	if _, err := nw.w.Write(head); err != nil {
+		return nil, err
+	}
+	return nw, nil
+}
+
+// CreateNPY is [NewNPYWriter] on a new file, which Close closes, and removes if
+// anything failed.
+func CreateNPY(path, dtype string, shape ...int) (*NPYWriter, error) {
+	if _, err := NPYHeader(dtype, shape); err != nil {
+		return nil, NewFileError(path, err)
+	}
+	f, err := os.Create(path)
+	if err != nil {
+		return nil, NewFileError(path, cause(err))
+	}
+	w, err := NewNPYWriter(f, dtype, shape...)
+	if err != nil {
+		f.Close()
+		os.Remove(path)
+		return nil, NewFileError(path, err)
+	}
+	w.file = f
+	return w, nil
+}
+
+// Float32s appends floats, rounded to the type of the array, which must be a
+// float. A finite value that the type cannot hold is [ErrValue].
+func (w *NPYWriter) Float32s(values []float32) error {
+	if !w.kind.isFloat() {
+		return w.fail(fmt.Errorf("%w: floats for an array of %s", ErrShape, w.kind.dtype(w.big)))
+	}
+	return w.pieces(len(values), func(b []byte, i int) ([]byte, error) {
+		v := values[i]
+		switch w.kind {
+		case kindF16:
+			h := kernels.F16FromF32(v)
+			if h&0x7fff == 0x7c00 && !math.IsInf(float64(v), 0) {
+				return b, fmt.Errorf("%w: element %d, %v, as float16", ErrValue, w.n-w.left+i, v)
+			}
+			return binary.LittleEndian.AppendUint16(b, h), nil
+		case kindF64:
+			return binary.LittleEndian.AppendUint64(b, math.Float64bits(float64(v))), nil
+		}
+		return binary.LittleEndian.AppendUint32(b, math.Float32bits(v)), nil
+	})
+}
+
+// Ints appends integers; the array must be of integers or booleans. A value
+// beyond the type's range is [ErrShape].
+func (w *NPYWriter) Ints(values []int64) error {
+	if w.kind.isFloat() {
+		return w.fail(fmt.Errorf("%w: integers for an array of %s", ErrShape, w.kind.dtype(w.big)))
+	}
+	size := w.kind.size()
+	return w.pieces(len(values), func(b []byte, i int) ([]byte, error) {
+		at := len(b)
+		b = binary.LittleEndian.AppendUint64(b, uint64(values[i]))[:at+size]
+		bad := intAt(b[at:], 0, w.kind) != values[i]
+		if bad || w.kind == kindU64 && values[i] < 0 || w.kind == kindBool && values[i]&^1 != 0 {
+			return b, fmt.Errorf("%w: element %d, %d, does not fit %s", ErrShape, w.n-w.left+i, values[i], w.kind.dtype(w.big))
+		}
+		return b, nil
+	})
+}
+
+// Bytes appends elements of one byte as they are.
+func (w *NPYWriter) Bytes(values []byte) error {
+	if w.kind.size() != 1 {
+		return w.fail(fmt.Errorf("%w: bytes for an array of %s", ErrShape, w.kind.dtype(w.big)))
+	}
+	if err := w.room(len(values)); err != nil {
+		return err
+	}
+	if _, err := w.w.Write(values); err != nil {
+		return w.fail(err)
+	}
+	w.left -= len(values)
+	return nil
+}
+
+func (w *NPYWriter) fail(err error) error {
+	if w.err == nil {
+		w.err = err
+	}
+	return err
+}
+
+// room checks that n more elements belong to the array.
+func (w *NPYWriter) room(n int) error {
+	switch {
+	case w.err != nil:
+		return w.err
+	case w.ended:
+		return fmt.Errorf("write to a closed array: %w", os.ErrClosed)
+	case n > w.left:
+		return w.fail(fmt.Errorf("%w: %d elements for the last %d of an array of %d", ErrShape, n, w.left, w.n))
+	}
+	return nil
+}
+
+// pieces encodes n elements, little-endian by add, and writes them.
+func (w *NPYWriter) pieces(n int, add func(b []byte, i int) ([]byte, error)) error {
+	if err := w.room(n); err != nil {
+		return err
+	}
+	size := w.kind.size()
+	w.buf = slices.Grow(w.buf[:0], min(n*size+8, blockBytes+8))
+	flush := func() error {
+		if w.big {
+			swapBytes(w.buf, size)
+		}
+		_, err := w.w.Write(w.buf)
+		w.buf = w.buf[:0]
+		return err
+	}
+	var err error
+	for i := range n {
+		if w.buf, err = add(w.buf, i); err != nil {
+			return w.fail(err)
+		}
+		if len(w.buf) >= blockBytes {
+			if err = flush(); err != nil {
+				return w.fail(err)
+			}
+		}
+	}
+	w.left -= n
+	if err = flush(); err != nil {
+		return w.fail(err)
+	}
+	return nil
+}
+
+// Close flushes, and reports the first fault or an array that is not full. It
+// may be called twice.
+func (w *NPYWriter) Close() error {
+	if w.ended {
+		return w.err
+	}
+	w.ended = true
+	if w.err == nil && w.left > 0 {
+		w.err = fmt.Errorf("%w: %d elements of an array of %d were never written", ErrShape, w.left, w.n)
+	}
+	if err := w.w.Flush(); w.err == nil {
+		w.err = err
+	}
+	if w.file != nil {
+		if err := w.file.Close(); w.err == nil {
+			w.err = err
+		}
+		if w.err != nil {
+			os.Remove(w.file.Name())
+			w.err = NewFileError(w.file.Name(), w.err)
+		}
+	}
+	return w.err
+}
+
+// WriteNPY writes an array of floats (f2, f4, f8) in one go.
+func WriteNPY(w io.Writer, dtype string, shape []int, values []float32) error {
+	nw, err := NewNPYWriter(w, dtype, shape...)
+	if err != nil {
+		return err
+	}
+	nw.Float32s(values) // Close reports the first fault
+	return nw.Close()
+}
+
+// WriteNPYInts writes an array of integers or booleans in one go.
+func WriteNPYInts(w io.Writer, dtype string, shape []int, values []int64) error {
+	nw, err := NewNPYWriter(w, dtype, shape...)
+	if err != nil {
+		return err
+	}
+	nw.Ints(values)
+	return nw.Close()
+}

@@ -1,0 +1,134 @@
+package vectors
+
+import (
+	"archive/zip"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+)
+
+// maxInflate is more than deflate can expand anything (1,032 to 1); a member
+// that claims more is malformed.
+const maxInflate = 1100
+
+// maxMembers bounds how many arrays of one container are looked at.
+const maxMembers = 1 << 16
+
+// NPZ is a zip archive of NumPy arrays, as numpy.savez and
+// numpy.savez_compressed write it.
+type NPZ struct {
+	path    string
+	size    int64
+	names   []string
+	members map[string]*zip.File
+	r       io.ReaderAt
+	closer  io.Closer
+}
+
+// OpenNPZ opens a .npz file. Errors are [*FileError].
+func OpenNPZ(path string) (*NPZ, error) {
+	f, size, err := openFile(path)
+	if err != nil {
+		return nil, err
+	}
+	z, err := NewNPZ(f, size, path)
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	z.closer = f
+	return z, nil
+}
+
+// NewNPZ reads the directory of an archive of size bytes; name stands for the
+// path in errors.
+func NewNPZ(r io.ReaderAt, size int64, name string) (*NPZ, error) {
+	zr, err := zip.NewReader(r, size)
+	if err != nil {
+		return nil, NewFileError(name, zipFault(err))
+	}
+	if len(zr.File) > maxMembers {
+		return nil, faultf(name, ErrFormat, "archive of %d members, more than %d", len(zr.File), maxMembers)
+	}
+	z := &NPZ{path: name, size: size, r: r, members: make(map[string]*zip.File, len(zr.File))}
+	for _, f := range zr.File {
+		array, ok := strings.CutSuffix(f.Name, ".npy")
+		if !ok {
+			continue
+		}
+		if z.members[array] != nil {
+			return nil, faultf(name, ErrFormat, "two arrays are named %.80q", array)
+		}
+		z.members[array] = f
+		z.names = append(z.names, array)
+	}
+	return z, nil
+}
+
+// zipFault marks what archive/zip says about content as [ErrFormat].
+func zipFault(err error) error {
+	if errors.Is(err, zip.ErrFormat) || errors.Is(err, zip.ErrAlgorithm) || errors.Is(err, zip.ErrChecksum) || errors.Is(err, zip.ErrInsecurePath) {
+		return fmt.Errorf("%w: %v", ErrFormat, err)
+	}
+	return malformed(err)
+}
+
+// Names are the arrays, without .npy, in the order of the archive.
+func (z *NPZ) Names() []string { return z.names }
+
+// Close releases the file. It may be called twice.
+func (z *NPZ) Close() error {
+	if z.closer == nil {
+		return nil
+	}
+	c := z.closer
+	z.closer = nil
+	return c.Close()
+}
+
+// Array opens an array, which is valid until the archive is closed. A stored
+// member is read in place; a deflated one is inflated as far as it is read,
+// into memory if it is small, else into a temporary file that Close of the
+// array removes. Beyond the faults of [NewNPY], [ErrFormat] is a member whose
+// sizes are impossible, or which inflates to another size than declared.
+func (z *NPZ) Array(name string) (*Array, error) {
+	f := z.members[name]
+	if f == nil {
+		return nil, faultf(z.path, ErrFormat, "has no array named %q", name)
+	}
+	label := fmt.Sprintf("%s[%.80s]", z.path, name)
+	packed, plain := f.CompressedSize64, f.UncompressedSize64
+	start, err := f.DataOffset()
+	if err != nil {
+		return nil, NewFileError(label, zipFault(err))
+	}
+	switch {
+	case f.Flags&1 != 0:
+		return nil, faultf(label, ErrFormat, "is encrypted")
+	case packed > uint64(z.size) || start > z.size-int64(packed):
+		return nil, faultf(label, ErrFormat, "member of %d bytes at byte %d of a file of %d", packed, start, z.size)
+	case f.Method == zip.Store && packed != plain:
+		return nil, faultf(label, ErrFormat, "stored member of %d bytes claims %d", packed, plain)
+	case f.Method == zip.Deflate && plain > packed*maxInflate:
+		return nil, faultf(label, ErrFormat, "member of %d bytes claims to inflate to %d, beyond what deflate can do", packed, plain)
+	}
+	var n *NPY
+	switch f.Method {
+	case zip.Store:
+		n, err = NewNPY(io.NewSectionReader(z.r, start, int64(packed)), int64(plain), label)
+	case zip.Deflate:
+		s := &spool{open: f.Open, size: int64(plain)}
+		if n, err = NewNPY(s, s.size, label); err != nil {
+			s.Close()
+			break
+		}
+		n.closer = s
+	default:
+		return nil, faultf(label, ErrFormat, "compression method %d is not read", f.Method)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &n.Array, nil
+}

@@ -1,0 +1,359 @@
+package vectors
+
+import (
+	"encoding/binary"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// Files names what makes up a collection. Only Vectors is always needed.
+type Files struct {
+	// Vectors is .npy, .npz, .safetensors or .jsonl (.ndjson). An array is
+	// [tokens, dim] with lengths, or [docs, rows, dim], padded, optionally with
+	// lengths or a mask. In .npz and .safetensors it is named vectors, docs,
+	// embeddings or data, or is the only array of floats; lengths (doclens),
+	// mask and integer ids may lie beside it.
+	Vectors string
+	// Lengths has the number of tokens of each document: .npy, a .json list,
+	// or text with one number a line.
+	Lengths string
+	// Mask is a .npy [docs, rows] of integers or booleans: 0 is padding.
+	Mask string
+	// IDs has one id a line; or is a .json list, or a .npy of integers. Without
+	// any ids a document's id is its row number, from 0.
+	IDs string
+	// Payload is JSON lines. An object goes to the document of its _id or id;
+	// where documents have no ids of their own, objects are in their order.
+	Payload string
+}
+
+// Open opens a collection. Lengths, Mask and IDs take the place of those in
+// the file of vectors. Errors are [*FileError] and wrap [ErrFormat], [ErrShape],
+// [ErrID] or an error of the operating system; values are checked only as
+// documents are read ([Source].Docs).
+func Open(files Files) (Source, error) {
+	format, err := checkSuffix(files.Vectors)
+	if err != nil {
+		return nil, err
+	}
+	if format == "jsonl" {
+		return openJSONL(files)
+	}
+	return openDense(files, format)
+}
+
+func openJSONL(files Files) (_ Source, err error) {
+	if files.Lengths != "" || files.Mask != "" {
+		return nil, faultf(files.Vectors, ErrShape, "lines of JSON have lengths of their own: lengths and mask are for arrays")
+	}
+	f, size, err := openFile(files.Vectors)
+	if err != nil {
+		return nil, err
+	}
+	s, err := newJSONL(f, size, files.Vectors, files.IDs == "")
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	s.closers = append(s.closers, f)
+	defer closeOnError(s, &err)
+	if files.IDs != "" {
+		if s.ids, err = readIDs(files.IDs, s.Len(), files.Vectors); err != nil {
+			return nil, err
+		}
+		s.ids = notNil(s.ids)
+	}
+	if files.Payload != "" {
+		if s.payload, err = openPayloads(files.Payload, s.Len(), s.ids); err != nil {
+			return nil, err
+		}
+		s.closers = append(s.closers, s.payload)
+	}
+	return s, nil
+}
+
+func closeOnError(s Source, err *error) {
+	if *err != nil {
+		s.Close()
+	}
+}
+
+// notNil keeps ids that were given, but are none, apart from no ids.
+func notNil(ids []string) []string {
+	if ids == nil {
+		return []string{}
+	}
+	return ids
+}
+
+// parts are the arrays that a collection is made of; nil if absent.
+type parts struct {
+	vec, lengths, mask, ids *Array
+	closers                 []io.Closer
+}
+
+func openDense(files Files, format string) (_ Source, err error) {
+	var p parts
+	defer func() {
+		if err != nil {
+			closeAll(p.closers)
+		}
+	}()
+	switch format {
+	case "npy":
+		n, err := OpenNPY(files.Vectors)
+		if err != nil {
+			return nil, err
+		}
+		p.vec, p.closers = &n.Array, []io.Closer{n}
+	case "npz":
+		z, err := OpenNPZ(files.Vectors)
+		if err != nil {
+			return nil, err
+		}
+		p.closers = []io.Closer{z}
+		if err := p.pick(z, files); err != nil {
+			return nil, err
+		}
+	default:
+		t, err := OpenSafetensors(files.Vectors)
+		if err != nil {
+			return nil, err
+		}
+		p.closers = []io.Closer{t}
+		if err := p.pick(t, files); err != nil {
+			return nil, err
+		}
+	}
+	if files.Mask != "" {
+		if ext := filepath.Ext(files.Mask); !strings.EqualFold(ext, ".npy") {
+			return nil, faultf(files.Mask, ErrFormat, "a mask is read from .npy, not from %q", ext)
+		}
+		m, err := OpenNPY(files.Mask)
+		if err != nil {
+			return nil, err
+		}
+		p.mask = &m.Array
+		p.closers = append(p.closers, m)
+	}
+	var lengths []int64
+	lengthsPath := files.Lengths
+	switch {
+	case files.Lengths != "":
+		lengths, err = readLengths(files.Lengths)
+	case p.lengths != nil:
+		lengthsPath = p.lengths.path
+		lengths, err = intsOf(p.lengths)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if lengths == nil && lengthsPath != "" {
+		lengths = []int64{}
+	}
+	s, err := newDense(p.vec, p.mask, lengths, lengthsPath)
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case files.IDs != "":
+		s.ids, err = readIDs(files.IDs, s.n, p.vec.path)
+	case p.ids != nil:
+		s.ids, err = idsOfArray(p.ids, s.n, p.vec.path)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if files.IDs != "" || p.ids != nil {
+		s.ids = notNil(s.ids)
+	}
+	if files.Payload != "" {
+		if s.payload, err = openPayloads(files.Payload, s.n, s.ids); err != nil {
+			return nil, err
+		}
+		p.closers = append(p.closers, s.payload)
+	}
+	s.closers = p.closers
+	return s, nil
+}
+
+// container is a file of named arrays.
+type container interface {
+	Names() []string
+	Array(name string) (*Array, error)
+}
+
+var (
+	vectorNames = []string{"vectors", "docs", "embeddings", "data"}
+	lengthNames = []string{"lengths", "doclens"}
+	maskNames   = []string{"mask"}
+	idNames     = []string{"ids", "doc_ids"}
+)
+
+// pick finds the arrays by name; those that files replace are not looked at.
+func (p *parts) pick(c container, files Files) (err error) {
+	if p.vec, err = p.one(c, files.Vectors, vectorNames); err != nil {
+		return err
+	}
+	if p.vec == nil {
+		if p.vec, err = p.onlyFloats(c, files.Vectors); err != nil {
+			return err
+		}
+	}
+	if files.Lengths == "" && files.Mask == "" {
+		if p.lengths, err = p.one(c, files.Vectors, lengthNames); err != nil {
+			return err
+		}
+		if p.mask, err = p.one(c, files.Vectors, maskNames); err != nil {
+			return err
+		}
+	}
+	if files.IDs == "" {
+		if p.ids, err = p.one(c, files.Vectors, idNames); err != nil {
+			return fmt.Errorf("%w; give ids that are not integers as a file of text", err)
+		}
+	}
+	return nil
+}
+
+// one opens the array that has one of the names, nil if there is none.
+func (p *parts) one(c container, path string, names []string) (*Array, error) {
+	var found []string
+	for _, name := range c.Names() {
+		if slices.Contains(names, name) {
+			found = append(found, name)
+		}
+	}
+	switch len(found) {
+	case 0:
+		return nil, nil
+	case 1:
+		a, err := c.Array(found[0])
+		if err != nil {
+			return nil, err
+		}
+		p.closers = append(p.closers, a)
+		return a, nil
+	}
+	return nil, faultf(path, ErrShape, "holds arrays named %s: want one of them", strings.Join(found, " and "))
+}
+
+// onlyFloats finds the one array of floats of rank 2 or 3.
+func (p *parts) onlyFloats(c container, path string) (*Array, error) {
+	var only *Array
+	var fault error // of an array that may have been meant
+	for _, name := range c.Names() {
+		if slices.Contains(slices.Concat(lengthNames, maskNames, idNames), name) {
+			continue
+		}
+		a, err := c.Array(name)
+		if err != nil {
+			fault = err
+			continue
+		}
+		if rank := len(a.Shape); !a.kind.isFloat() || rank < 2 || rank > 3 {
+			a.Close()
+			continue
+		}
+		p.closers = append(p.closers, a)
+		if only != nil {
+			return nil, faultf(path, ErrShape, "holds several arrays of floats (%s, %s): name one of them vectors", only.path, a.path)
+		}
+		only = a
+	}
+	if only == nil && fault != nil {
+		return nil, fault
+	}
+	if only == nil {
+		names := c.Names()
+		return nil, faultf(path, ErrShape, "holds no array of floats [tokens, dim] or [docs, rows, dim] among its %d arrays (%s)",
+			len(names), strings.Join(names[:min(len(names), 10)], ", "))
+	}
+	return only, nil
+}
+
+// formats by suffix.
+var formats = map[string]string{
+	".npy": "npy", ".npz": "npz", ".safetensors": "safetensors", ".jsonl": "jsonl", ".ndjson": "jsonl",
+}
+
+// checkSuffix is the format of a file, by its suffix, which its first bytes
+// must confirm.
+func checkSuffix(path string) (string, error) {
+	if path == "" {
+		return "", faultf("", ErrFormat, "no file of vectors is named")
+	}
+	if err := refuseGzip(path); err != nil {
+		return "", err
+	}
+	ext := strings.ToLower(filepath.Ext(path))
+	format := formats[ext]
+	if format == "" {
+		return "", faultf(path, ErrFormat, "suffix %q is not known: want .npy, .npz, .safetensors, .jsonl or .ndjson", ext)
+	}
+	f, size, err := openFile(path)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	content, err := sniff(f, size)
+	if err != nil {
+		return "", NewFileError(path, err)
+	}
+	// Content that is not recognised is left to the reader of the format,
+	// whose complaint is more precise, unless the format has a signature.
+	signed := (format == "npy" || format == "npz") && size >= 8
+	if content != format && (content != "" || signed) {
+		what := "unknown content"
+		if content != "" {
+			what = content
+		}
+		return "", faultf(path, ErrFormat, "is not what its suffix says: %s in a %s file", what, ext)
+	}
+	return format, nil
+}
+
+func refuseGzip(path string) error {
+	if strings.EqualFold(filepath.Ext(path), ".gz") {
+		return faultf(path, ErrFormat, "compressed files are not read: run gunzip first")
+	}
+	return nil
+}
+
+// sniff recognises content by its first bytes; "" is unknown.
+func sniff(f *os.File, size int64) (string, error) {
+	head := make([]byte, 16)
+	n, err := readAtMost(f, head, size)
+	if err != nil {
+		return "", err
+	}
+	head = head[:n]
+	for _, known := range []struct{ magic, content string }{
+		{npyMagic, "npy"},
+		{"PK\x03\x04", "npz"},
+		{"PK\x05\x06", "npz"},
+		{"\x1f\x8b", "gzip"},
+		{"PAR1", "parquet"},
+		{"\x80\x02", "pickle"},
+		{"\x80\x04", "pickle"},
+		{"\x89HDF", "HDF5"},
+	} {
+		if strings.HasPrefix(string(head), known.magic) {
+			return known.content, nil
+		}
+	}
+	if n >= 9 && head[8] == '{' {
+		if length := binary.LittleEndian.Uint64(head); length <= uint64(size) {
+			return "safetensors", nil
+		}
+	}
+	text := strings.TrimLeft(strings.TrimPrefix(string(head), "\ufeff"), " \t\r\n")
+	if strings.HasPrefix(text, "{") {
+		return "jsonl", nil
+	}
+	return "", nil
+}

@@ -1,0 +1,215 @@
+package vectors
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+)
+
+// maxSafetensorsHeader bounds the JSON header. The reference reader takes
+// 100 MB, for models of many thousand tensors.
+const maxSafetensorsHeader = 16 << 20
+
+// safetensorsKinds maps type names to kinds; tensors of other types are in
+// the file's list but cannot be read.
+var safetensorsKinds = map[string]kind{
+	"BOOL": kindBool,
+	"I8":   kindI8, "I16": kindI16, "I32": kindI32, "I64": kindI64,
+	"U8": kindU8, "U16": kindU16, "U32": kindU32, "U64": kindU64,
+	"F16": kindF16, "BF16": kindBF16, "F32": kindF32, "F64": kindF64,
+}
+
+// Safetensors is a file of named tensors, little-endian and row-major
+// (huggingface.co/docs/safetensors).
+type Safetensors struct {
+	path    string
+	names   []string
+	tensors map[string]tensorInfo
+	data    int64 // where the tensors begin
+	r       io.ReaderAt
+	closer  io.Closer
+}
+
+// tensorInfo is a tensor as the header describes it.
+type tensorInfo struct {
+	dtype      string
+	shape      []int
+	begin, end int64
+}
+
+// OpenSafetensors opens a .safetensors file. Errors are [*FileError].
+func OpenSafetensors(path string) (*Safetensors, error) {
+	f, size, err := openFile(path)
+	if err != nil {
+		return nil, err
+	}
+	s, err := NewSafetensors(f, size, path)
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	s.closer = f
+	return s, nil
+}
+
+// NewSafetensors reads the header of a file of size bytes; name stands for the
+// path in errors. The tensors must fill the file exactly, without gaps and
+// overlaps, each of the size that its shape takes.
+func NewSafetensors(r io.ReaderAt, size int64, name string) (*Safetensors, error) {
+	var head [8]byte
+	n, err := readAtMost(r, head[:], size)
+	if err != nil {
+		return nil, NewFileError(name, err)
+	}
+	if n < len(head) {
+		return nil, faultf(name, ErrFormat, "is cut short: %d bytes are no safetensors header", size)
+	}
+	length := binary.LittleEndian.Uint64(head[:])
+	if length > maxSafetensorsHeader {
+		return nil, faultf(name, ErrFormat, "claims a header of %d bytes, more than %d", length, maxSafetensorsHeader)
+	}
+	data := 8 + int64(length)
+	if data > size {
+		return nil, faultf(name, ErrFormat, "is cut short: the header ends at byte %d, the file at %d", data, size)
+	}
+	text := make([]byte, length)
+	if n, err := r.ReadAt(text, 8); n < len(text) {
+		return nil, NewFileError(name, malformed(err))
+	}
+	s := &Safetensors{path: name, data: data, r: r, tensors: map[string]tensorInfo{}}
+	if err := s.parse(text); err != nil {
+		return nil, faultf(name, ErrFormat, "header: %v", err)
+	}
+	if err := s.checkLayout(size - data); err != nil {
+		return nil, faultf(name, ErrFormat, "%v", err)
+	}
+	return s, nil
+}
+
+// parse reads the header: tensor name → description.
+func (s *Safetensors) parse(text []byte) error {
+	if !json.Valid(text) {
+		return fmt.Errorf("is not JSON")
+	}
+	return members(text, func(key, rest []byte) (int, error) {
+		n := valueEnd(rest)
+		if n <= 0 {
+			return n, nil
+		}
+		name, err := jsonString(key)
+		if err != nil {
+			return 0, err
+		}
+		if name == "__metadata__" {
+			return n, nil
+		}
+		if _, twice := s.tensors[name]; twice {
+			return 0, fmt.Errorf("tensor %.80q twice", name)
+		}
+		if len(s.names) == maxMembers {
+			return 0, fmt.Errorf("more than %d tensors", maxMembers)
+		}
+		t, err := parseTensor(rest[:n])
+		if err != nil {
+			return 0, fmt.Errorf("tensor %.80q: %w", name, err)
+		}
+		s.tensors[name] = t
+		s.names = append(s.names, name)
+		return n, nil
+	})
+}
+
+func parseTensor(value []byte) (t tensorInfo, err error) {
+	var raw struct {
+		Dtype   *string `json:"dtype"`
+		Shape   []int   `json:"shape"`
+		Offsets []int64 `json:"data_offsets"`
+	}
+	dec := json.NewDecoder(bytes.NewReader(value))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(&raw); err != nil {
+		return t, err
+	}
+	switch {
+	case raw.Dtype == nil || raw.Shape == nil || len(raw.Offsets) != 2:
+		return t, fmt.Errorf("wants dtype, shape and two data_offsets")
+	case len(raw.Shape) > maxRank:
+		return t, fmt.Errorf("more than %d axes", maxRank)
+	case raw.Offsets[0] < 0 || raw.Offsets[1] < raw.Offsets[0]:
+		return t, fmt.Errorf("offsets %d to %d", raw.Offsets[0], raw.Offsets[1])
+	}
+	t = tensorInfo{dtype: *raw.Dtype, shape: raw.Shape, begin: raw.Offsets[0], end: raw.Offsets[1]}
+	for _, d := range t.shape {
+		if d < 0 {
+			return t, fmt.Errorf("length %d in its shape", d)
+		}
+	}
+	if k, known := safetensorsKinds[t.dtype]; known {
+		n, ok := elements(t.shape, k.size())
+		if !ok {
+			return t, fmt.Errorf("shape %s is more than any file can hold", shapeString(t.shape))
+		}
+		if want := int64(n) * int64(k.size()); want != t.end-t.begin {
+			return t, fmt.Errorf("%d bytes of data, %s %s takes %d", t.end-t.begin, t.dtype, shapeString(t.shape), want)
+		}
+	}
+	return t, nil
+}
+
+// checkLayout refuses gaps, overlaps and offsets beyond the size of the data.
+func (s *Safetensors) checkLayout(size int64) error {
+	order := slices.Clone(s.names)
+	slices.SortStableFunc(order, func(a, b string) int {
+		x, y := s.tensors[a], s.tensors[b]
+		return cmp.Or(cmp.Compare(x.begin, y.begin), cmp.Compare(x.end, y.end))
+	})
+	at := int64(0)
+	for _, name := range order {
+		t := s.tensors[name]
+		switch {
+		case t.end > size:
+			return fmt.Errorf("is cut short: tensor %.80q ends at byte %d of %d bytes of data", name, t.end, size)
+		case t.begin < at:
+			return fmt.Errorf("tensor %.80q overlaps the one before it", name)
+		case t.begin > at:
+			return fmt.Errorf("gap of %d bytes before tensor %.80q", t.begin-at, name)
+		}
+		at = t.end
+	}
+	if at != size {
+		return fmt.Errorf("%d bytes of data, the tensors take only %d", size, at)
+	}
+	return nil
+}
+
+// Names are the tensors, in the order of the header.
+func (s *Safetensors) Names() []string { return s.names }
+
+// Array opens a tensor, which is valid until the file is closed.
+func (s *Safetensors) Array(name string) (*Array, error) {
+	t, ok := s.tensors[name]
+	if !ok {
+		return nil, faultf(s.path, ErrFormat, "has no tensor named %q", name)
+	}
+	label := fmt.Sprintf("%s[%.80s]", s.path, name)
+	k, ok := safetensorsKinds[t.dtype]
+	if !ok {
+		return nil, faultf(label, ErrFormat, "type %.40q is not read", t.dtype)
+	}
+	n, _ := elements(t.shape, k.size())
+	return &Array{Dtype: k.dtype(false), Shape: t.shape, path: label, kind: k, n: n, r: s.r, off: s.data + t.begin}, nil
+}
+
+// Close releases the file. It may be called twice.
+func (s *Safetensors) Close() error {
+	if s.closer == nil {
+		return nil
+	}
+	c := s.closer
+	s.closer = nil
+	return c.Close()
+}
