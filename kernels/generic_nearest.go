@@ -8,7 +8,7 @@ import (
 const (
 	// Below these sizes the preparation of the pruned search costs more than
 	// it saves. The result is the same either way.
-	pruneMinRows      = 16
+	pruneMinRows      = 32
 	pruneMinCentroids = 512
 	pruneMaxDim       = 1024 // its tables take 8 KiB a dimension
 

@@ -12,18 +12,21 @@ import "math"
 // side in 16-bit lanes: 16 additions a product of 128 dimensions. By
 // Cauchy–Schwarz
 //
-//	⟨x, c⟩ ≤ ⟨x, ĉ⟩ + ‖x‖·E   where E = max ‖c − ĉ‖,
+//	⟨x, c⟩ ≤ ⟨x, ĉ⟩ + ‖x‖·‖c − ĉ‖,
 //
-// so a centroid whose right side, with all roundings added, is below the best
-// product known is not the nearest; for the others the product is computed.
-// On token vectors these are a few in a thousand.
+// where the last term comes from one more table. A centroid whose right side,
+// with all roundings added, is below the best product known is not the
+// nearest; for the others the product is computed. On real token vectors that
+// is done for about one in a thousand.
 type pruner struct {
 	dim, k    int
 	centroids []float32
 	lo, step  []float32 // level l of dimension j is lo[j] + step[j]·l
-	levels    []byte    // [k, stride]: two dimensions a byte
+	levels    []byte    // [k, stride]: two dimensions a byte, then the error
 	stride    int
-	err, norm float64 // the largest ‖c − ĉ‖ and ‖c‖
+	errors    []float32 // scratch: ‖c − ĉ‖²
+	errUnit   float64   // ‖c − ĉ‖ is at most errUnit · the error byte
+	norm      float64   // the largest ‖c‖
 	tables    []byteTable
 	acc       [pruneBlock]row
 	lanes     [pruneLanes]pruneLane
@@ -35,9 +38,9 @@ type pruneLane struct {
 	x           []float32
 	best        float32
 	code        uint32
-	unit, base  float64 // ⟨x, ĉ⟩ ≈ base + unit·sum
-	slack       float64 // largest error of that as an estimate of the computed ⟨x, c⟩
-	slope       float64 // scratch: the table slope of a dimension
+	unit, base  float64 // base + unit·sum bounds ⟨x, c⟩ but for slack
+	slack       float64 // roundings, those of the computed product included
+	norm        float64
 	pending     [4]uint32
 	pendingSize int
 }
@@ -51,7 +54,7 @@ const (
 // prepare rounds the centroids. It reports false if they cannot be used so.
 func (p *pruner) prepare(centroids []float32, dim int) bool {
 	p.dim, p.k, p.centroids = dim, len(centroids)/dim, centroids
-	p.stride = (dim + 1) / 2
+	p.stride = (dim+1)/2 + 1
 	p.lo, p.step = resize(p.lo, dim), resize(p.step, dim)
 	p.levels = resize(p.levels, p.k*p.stride)
 	p.tables = resize(p.tables, p.stride)
@@ -81,22 +84,41 @@ func (p *pruner) prepare(centroids []float32, dim int) bool {
 			inverse = append(inverse, 0)
 		}
 	}
+	p.errors = resize(p.errors, p.k)
 	var errMax, normMax float64
 	for c := range p.k {
-		out := p.levels[c*p.stride : (c+1)*p.stride]
-		clear(out)
-		var errSum, normSum float64
-		for j, v := range centroids[c*dim : (c+1)*dim] {
-			level := min(max(int32(float32((v-p.lo[j])*inverse[j])+0.5), 0), 15)
-			out[j>>1] |= byte(level) << (j & 1 * 4)
-			e := float64(v) - float64(p.lo[j]) - float64(p.step[j])*float64(level)
-			errSum += e * e
-			normSum += float64(v) * float64(v)
-		}
-		errMax, normMax = max(errMax, errSum), max(normMax, normSum)
+		err, norm := p.round(p.levels[c*p.stride:(c+1)*p.stride], centroids[c*dim:(c+1)*dim], inverse)
+		p.errors[c] = err
+		errMax, normMax = max(errMax, float64(err)), max(normMax, float64(norm))
 	}
-	p.err, p.norm = math.Sqrt(errMax), math.Sqrt(normMax)
-	return p.norm+p.err < 1e15 // also false for NaN
+	p.norm = math.Sqrt(normMax) * (1 + 1e-3)
+	p.errUnit = math.Sqrt(errMax) / 254
+	toByte := float32(0)
+	if p.errUnit > 0 {
+		toByte = float32(1 / p.errUnit)
+	}
+	for c, e := range p.errors {
+		p.levels[(c+1)*p.stride-1] = byte(float32(math.Sqrt(float64(e)))*toByte) + 1
+	}
+	// The errors were computed in float32.
+	p.errUnit = p.errUnit*(1+1e-3) + p.norm*4e-6
+	return p.norm+p.errUnit < 1e15 // also false for NaN
+}
+
+// round writes the levels of a centroid and returns the squares of the norms
+// of the rounding error and of the centroid.
+func (p *pruner) round(out []byte, centroid, inverse []float32) (err, norm float32) {
+	n := len(centroid)
+	lo, step, inverse := p.lo[:n], p.step[:n], inverse[:n]
+	clear(out)
+	for j, v := range centroid {
+		level := min(max(int32(float32((v-lo[j])*inverse[j])+0.5), 0), 15)
+		out[j>>1] |= byte(level) << (j & 1 * 4)
+		e := v - lo[j] - float32(step[j]*float32(level))
+		err += float32(e * e)
+		norm += float32(v * v)
+	}
+	return err, norm
 }
 
 // nearest writes the nearest centroid of every row of x.
@@ -134,17 +156,19 @@ func (p *pruner) load(x []float32) {
 			l.base += float64(v)*float64(p.lo[j]) + min(s, 0)
 			normSum += float64(v) * float64(v)
 		}
-		// Each dimension may round up by half a unit.
-		l.unit = span / float64(pruneSumMax-p.dim)
-		norm := math.Sqrt(normSum)
-		// Error of ĉ; of table entries (fixed-point slopes included); of the
-		// float32 product; and something for the float64 sums above.
-		l.slack = norm*p.err + l.unit*(0.501*float64(p.dim)+1) +
-			norm*p.norm*float64(p.dim+2)*0x1p-23 + (math.Abs(l.base)+span)*0x1p-40
+		l.norm = math.Sqrt(normSum)
+		// Each dimension may round up by half a unit, the error by one.
+		l.unit = (span + 255*l.norm*p.errUnit) / float64(pruneSumMax-p.dim-1)
+		// Table entries (fixed-point slopes included), the float32 product, and
+		// something for the float64 sums above.
+		l.slack = l.unit*(0.501*float64(p.dim)+1) +
+			l.norm*p.norm*float64(p.dim+2)*0x1p-23 + (math.Abs(l.base)+span)*0x1p-40
 	}
 
+	last := len(p.tables) - 1
+	p.fillErrors(&p.tables[last], n)
 	var nibbles [2][16]row
-	for t := range p.tables {
+	for t := range p.tables[:last] {
 		for h := range nibbles {
 			j := 2*t + h
 			if j == p.dim {
@@ -190,14 +214,54 @@ func (p *pruner) fillNibble(out *[16]row, j, n int) {
 	}
 }
 
+// fillErrors sets entry b to ‖x‖·errUnit·b / unit, rounded up, of each row.
+func (p *pruner) fillErrors(t *byteTable, n int) {
+	*t = byteTable{}
+	for i := range n {
+		l := &p.lanes[i]
+		if l.unit == 0 {
+			continue
+		}
+		s := l.norm * p.errUnit / l.unit
+		for b := 1; b < len(t); b++ {
+			t[b][i/4] |= uint64(s*float64(b)+1) << (i & 3 * 16)
+		}
+	}
+}
+
 // scan updates the best of every lane with the centroids c0 to c1.
 func (p *pruner) scan(c0, c1, n int) {
 	acc := p.acc[:c1-c0]
 	clear(acc)
 	accumulate(acc, p.tables, p.levels[c0*p.stride:c1*p.stride], p.stride)
 	if c0 == 0 {
-		p.firstThresholds(acc, n)
+		p.start(acc, n)
 	}
+	p.try(acc, c0, n)
+}
+
+// start finds a first best product for every lane, so that a threshold can be
+// derived: that of the centroids of the first block with the largest sum.
+func (p *pruner) start(acc []row, n int) {
+	var m row
+	for i := range acc {
+		for w := range m {
+			m[w] = max16(m[w], acc[i][w])
+		}
+	}
+	for i := n; i < pruneLanes; i++ {
+		m[i/4] |= pruneSumMax << (i & 3 * 16) // no sum of an unused lane, all 0, reaches it
+	}
+	p.threshold = m
+	p.try(acc, 0, n)
+	for i := range n {
+		p.setThreshold(i, p.lanes[i].needed())
+	}
+}
+
+// try computes the products of the centroids, the first of which has number
+// c0, whose sums reach the threshold of a lane.
+func (p *pruner) try(acc []row, c0, n int) {
 	t := &p.threshold
 	for i := range acc {
 		a := &acc[i]
@@ -208,33 +272,18 @@ func (p *pruner) scan(c0, c1, n int) {
 		}
 	}
 	for i := range n {
-		if l := &p.lanes[i]; l.pendingSize > 0 {
+		if p.lanes[i].pendingSize > 0 {
 			p.flush(i)
 		}
 	}
 }
 
-// firstThresholds derives thresholds from the largest sum of the first block:
-// nothing more than twice the slack below it can be nearest.
-func (p *pruner) firstThresholds(acc []row, n int) {
-	var m row
-	for i := range acc {
-		for w := range m {
-			m[w] = max16(m[w], acc[i][w])
-		}
+// needed is a sum below which the product is certainly less than the best.
+func (l *pruneLane) needed() float64 {
+	if l.unit == 0 {
+		return 0
 	}
-	p.threshold = row{}
-	for i := range pruneLanes {
-		threshold := float64(pruneSumMax) // no sum of an unused lane, all 0, reaches it
-		if i < n {
-			l := &p.lanes[i]
-			threshold = float64(m[i/4]>>(i&3*16)&0xffff) - 1
-			if l.unit > 0 {
-				threshold -= 2 * l.slack / l.unit
-			}
-		}
-		p.setThreshold(i, threshold)
-	}
+	return (float64(l.best)-l.base-l.slack)/l.unit - 1
 }
 
 func (p *pruner) setThreshold(i int, sum float64) {
@@ -282,8 +331,8 @@ func (p *pruner) flush(i int) {
 			l.best, l.code = v, l.pending[j]
 		}
 	}
-	if l.best > before && l.unit > 0 {
-		p.setThreshold(i, max((float64(l.best)-l.base-l.slack)/l.unit-1, float64(p.threshold[i/4]>>(i&3*16)&0xffff)))
+	if l.best > before {
+		p.setThreshold(i, max(l.needed(), float64(p.threshold[i/4]>>(i&3*16)&0xffff)))
 	}
 }
 
