@@ -42,9 +42,11 @@ const mergeTokens = 4 << 20
 // all at once. Either all documents are added or none.
 //
 // Small segments are merged as the logarithmic method has it (Bentley and Saxe,
-// 1980): a new segment takes in the ones before it that are no larger than
-// itself, so that one-document additions leave few segments and rewrite each
-// token a logarithmic number of times.
+// 1980): a new segment takes in the ones before it that are at most twice as
+// large as itself. So each segment is more than twice as large as the next,
+// their number is logarithmic in the size of the index (up to the size from
+// which on they are left alone), and a token that is rewritten finds itself in
+// a segment at least half as large again.
 //
 // Errors: [ErrDimension], [ErrDuplicateID], those of src, and what writing
 // fails with.
@@ -61,7 +63,7 @@ func (ix *Index) Add(ctx context.Context, src vectors.Source, opts *AddOptions) 
 	}
 	ix.write.Lock()
 	defer ix.write.Unlock()
-	snap, err := ix.Snapshot()
+	snap, err := ix.beginChange()
 	if err != nil {
 		return nil, err
 	}
@@ -73,7 +75,7 @@ func (ix *Index) Add(ctx context.Context, src vectors.Source, opts *AddOptions) 
 		return nil, fmt.Errorf("%w: documents have %d, %s has %d", ErrDimension, d, ix.Path(), snap.Dim())
 	}
 	r = &AddReport{}
-	replaced, tokens, err := ix.checkIDs(src, snap, o.Replace)
+	replaced, tokens, err := checkIDs(ctx, src, snap, o.Replace)
 	if err != nil {
 		return nil, err
 	}
@@ -94,7 +96,7 @@ func (ix *Index) Add(ctx context.Context, src vectors.Source, opts *AddOptions) 
 	if o.Progress != nil {
 		e.progress = func(done int64) { o.Progress(Progress{"encode", done, tokens, "tokens"}) }
 	}
-	if err := e.all(ctx, src.Docs(ctx, 0, src.Len()), o.Memory); err != nil {
+	if err := e.all(ctx, src, o.Memory); err != nil {
 		return nil, err
 	}
 	err = stage.commit(ctx, func(_ *storage.Tx, g *storage.Generation, s *storage.State) error {
@@ -114,12 +116,24 @@ func (ix *Index) Add(ctx context.Context, src vectors.Source, opts *AddOptions) 
 	return r, ix.forget()
 }
 
+// beginChange returns what is to be changed, free of what an addition that
+// failed may have left because removing it failed as well, as on a full disk.
+func (ix *Index) beginChange() (*Snapshot, error) {
+	if err := ix.file.Discard(); err != nil {
+		return nil, err
+	}
+	return ix.Snapshot()
+}
+
 // checkIDs finds ids that are taken before anything is encoded. It returns the
 // ordinals that are to be replaced, by id, and the number of new tokens.
-func (ix *Index) checkIDs(src vectors.Source, snap *Snapshot, replace bool) (map[string]uint32, int64, error) {
+func checkIDs(ctx context.Context, src vectors.Source, snap *Snapshot, replace bool) (map[string]uint32, int64, error) {
 	replaced := map[string]uint32{}
 	tokens := int64(0)
 	for i := range src.Len() {
+		if err := ctx.Err(); err != nil {
+			return nil, 0, err
+		}
 		tokens += int64(src.Rows(i))
 		id := src.ID(i)
 		ordinal, ok, err := snap.Ordinal(id)
@@ -147,7 +161,7 @@ func (ix *Index) stageMerged(ctx context.Context, snap *Snapshot, tokens, memory
 	size := uint64(tokens)
 	for keep > 0 {
 		last := state.Segments[keep-1]
-		if last.Tokens > size || last.Tokens > mergeTokens {
+		if last.Tokens > 2*size || last.Tokens > mergeTokens {
 			break
 		}
 		size += last.Tokens
@@ -224,7 +238,7 @@ func bury(g *storage.Generation, s *storage.State, snap *Snapshot, tombstones *r
 func (ix *Index) Delete(ctx context.Context, ids []string) (deleted int, missing []string, err error) {
 	ix.write.Lock()
 	defer ix.write.Unlock()
-	snap, err := ix.Snapshot()
+	snap, err := ix.beginChange()
 	if err != nil {
 		return 0, nil, err
 	}

@@ -166,7 +166,7 @@ func Build(ctx context.Context, path string, src vectors.Source, opts *BuildOpti
 	if o.Progress != nil {
 		e.progress = func(done int64) { o.Progress(Progress{"encode", done, tokens, "tokens"}) }
 	}
-	if err := e.all(ctx, src.Docs(ctx, 0, src.Len()), o.Memory); err != nil {
+	if err := e.all(ctx, src, o.Memory); err != nil {
 		return nil, err
 	}
 	err = stage.commit(ctx, func(tx *storage.Tx, _ *storage.Generation, s *storage.State) error {
@@ -180,15 +180,12 @@ func Build(ctx context.Context, path string, src vectors.Source, opts *BuildOpti
 	r.RMSE = rmse(e.sumSq, tokens)
 	r.Seconds.Encode = time.Since(start).Seconds()
 	if !created {
-		ix := newIndex(file, be, o.Logger)
-		if err := ix.shrink(ctx); err != nil {
-			return nil, err
-		}
+		newIndex(file, be, o.Logger).shrink(ctx, o.Memory)
 	}
 	return r, nil
 }
 
-// create opens path for a build, and tells whether the file is new.
+// create opens path for a build, and tells whether it had no file before.
 func create(path string, o BuildOptions) (f *storage.File, created bool, err error) {
 	info, err := os.Stat(path)
 	switch {
@@ -206,13 +203,29 @@ func create(path string, o BuildOptions) (f *storage.File, created bool, err err
 		}
 	}
 	f, err = storage.Open(path, storage.Options{Write: true, Create: true, LockTimeout: o.LockTimeout, Logger: o.Logger})
-	return f, created, err
+	if err != nil {
+		return nil, false, err
+	}
+	v, err := f.View() // another build may have come first
+	if errors.Is(err, storage.ErrUnfinished) {
+		return f, created, nil
+	}
+	if err == nil {
+		err = errors.Join(fmt.Errorf("%s: %w; force replaces it", path, storage.ErrExists), v.Close())
+	}
+	if o.Force {
+		return f, false, nil
+	}
+	return nil, false, errors.Join(err, f.Close())
 }
 
 // undo leaves the path as it was before a build.
 func undo(f *storage.File, created bool) error {
 	if created {
-		return errors.Join(f.Close(), os.Remove(f.Path()))
+		if os.Remove(f.Path()) == nil { // while the lock keeps others from it
+			return f.Close()
+		}
+		return errors.Join(f.Close(), os.Remove(f.Path())) // where open files stay
 	}
 	return errors.Join(f.Discard(), f.Close())
 }

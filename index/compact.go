@@ -15,44 +15,48 @@ import (
 func (ix *Index) Compact(ctx context.Context, progress func(Progress)) error {
 	ix.write.Lock()
 	defer ix.write.Unlock()
-	return ix.compact(ctx, progress)
+	return ix.compact(ctx, DefaultMemory, progress)
 }
 
-func (ix *Index) compact(ctx context.Context, progress func(Progress)) error {
+func (ix *Index) compact(ctx context.Context, memory int64, progress func(Progress)) error {
 	snap, err := ix.Snapshot()
 	if err != nil {
 		return err
 	}
 	defer snap.Close()
 	err = ix.file.Replace(func(dst *storage.File) error {
-		return copyLive(ctx, dst, snap, progress)
+		return copyLive(ctx, dst, snap, memory, progress)
 	})
-	if err != nil {
-		return err
-	}
-	return ix.forget()
+	return errors.Join(err, ix.forget())
 }
 
-// shrink compacts if more than a tenth of the file is unused.
-func (ix *Index) shrink(ctx context.Context) error {
+// shrink compacts after a build if more than a tenth of the file is unused.
+// The build is committed by then, so that a fault is logged and no more.
+func (ix *Index) shrink(ctx context.Context, memory int64) {
+	err := ix.compactLoose(ctx, memory)
+	if err != nil {
+		ix.log.Warn("the index is complete, but the space of the one before it was not freed", "index", ix.Path(), "error", err)
+	}
+}
+
+func (ix *Index) compactLoose(ctx context.Context, memory int64) error {
 	snap, err := ix.Snapshot()
 	if err != nil {
 		return err
 	}
 	_, sizes, err := snap.Inspect(ctx)
 	pages, perr := snap.Pages()
-	if err := errors.Join(err, perr, snap.Close()); err != nil {
-		return err
+	err = errors.Join(err, perr, snap.Close())
+	if err == nil && 10*pages.Size > 11*sizes.Total() {
+		err = ix.compact(ctx, memory, nil)
 	}
-	if 10*pages.Size <= 11*sizes.Total() {
-		return nil
-	}
-	return ix.compact(ctx, nil)
+	return errors.Join(err, ix.forget())
 }
 
-func copyLive(ctx context.Context, dst *storage.File, snap *Snapshot, progress func(Progress)) error {
+func copyLive(ctx context.Context, dst *storage.File, snap *Snapshot, memory int64, progress func(Progress)) (err error) {
+	defer storage.Guard(snap.Path(), &err)()
 	var gen uint64
-	err := dst.Update(func(tx *storage.Tx) error {
+	err = dst.Update(func(tx *storage.Tx) error {
 		var err error
 		gen, err = tx.NewGeneration(snap.Header(), snap.Codec(), snap.Cutoffs())
 		return err
@@ -61,7 +65,7 @@ func copyLive(ctx context.Context, dst *storage.File, snap *Snapshot, progress f
 		return err
 	}
 	old := snap.State()
-	stage := newStager(dst, gen, snap.Header().Centroids, storage.State{}, DefaultMemory)
+	stage := newStager(dst, gen, snap.Header().Centroids, storage.State{}, memory)
 	for i := range snap.Chunks() {
 		if err := stage.copyChunk(ctx, snap, i, true); err != nil {
 			return err

@@ -3,7 +3,6 @@ package index
 import (
 	"context"
 	"fmt"
-	"iter"
 
 	"github.com/plaid-ir/plaid/codec"
 	"github.com/plaid-ir/plaid/kernels"
@@ -19,21 +18,58 @@ type batch struct {
 	payloads [][]byte
 	ends     []int // tokens up to the end of each document
 	block    codec.Block
+
+	payloadBytes, payloadLimit int
 }
 
 func newBatch(dim int, memory int64) *batch {
-	return &batch{dim: dim, limit: int(min(max(memory/16/int64(4*dim), 256), 65536))}
+	return &batch{
+		dim: dim, limit: int(min(max(memory/16/int64(4*dim), 256), 65536)),
+		payloadLimit: int(max(memory/16, 1<<20)),
+	}
 }
 
 func (b *batch) add(d vectors.Document) {
 	b.tokens = append(b.tokens, d.Tokens...)
 	b.ids = append(b.ids, d.ID)
 	b.payloads = append(b.payloads, append([]byte(nil), d.Payload...))
+	b.payloadBytes += len(d.Payload)
 	b.ends = append(b.ends, len(b.tokens)/b.dim)
+}
+
+func (b *batch) full() bool {
+	return len(b.tokens)/b.dim >= b.limit || len(b.ids) >= 65536 || b.payloadBytes >= b.payloadLimit
 }
 
 func (b *batch) reset() {
 	b.tokens, b.ids, b.payloads, b.ends = b.tokens[:0], b.ids[:0], b.payloads[:0], b.ends[:0]
+	b.payloadBytes = 0
+}
+
+// checkDocument holds a document against what its source said beforehand, and
+// refuses vectors that have no meaning; the sources of package vectors give no
+// cause, but a source may come from anywhere.
+func checkDocument(src vectors.Source, i, dim int, d vectors.Document) error {
+	fault := vectors.NewFileError("", nil)
+	fault.ID, fault.Doc = d.ID, i
+	switch {
+	case i >= src.Len():
+		fault.Err = fmt.Errorf("%w: the source said that it has %d documents", vectors.ErrShape, src.Len())
+		return fault
+	case d.ID != src.ID(i):
+		fault.Err = fmt.Errorf("%w: the source said that it is %q", vectors.ErrID, src.ID(i))
+		return fault
+	case len(d.Tokens) != src.Rows(i)*dim:
+		fault.Err = fmt.Errorf("%w: %d values, the source said %d vectors of dimension %d", ErrDimension, len(d.Tokens), src.Rows(i), dim)
+		return fault
+	}
+	for j, x := range d.Tokens {
+		if x-x != 0 {
+			fault.Token, fault.Dim, fault.Err = j/dim, j%dim, fmt.Errorf("%w: %v", vectors.ErrValue, x)
+			return fault
+		}
+	}
+	return nil
 }
 
 // encoder turns documents into staged ones.
@@ -53,22 +89,27 @@ type encoder struct {
 	done        int64
 }
 
-// all encodes and stages a sequence of documents.
-func (e *encoder) all(ctx context.Context, docs iter.Seq2[vectors.Document, error], memory int64) error {
+// all encodes and stages the documents of a source.
+func (e *encoder) all(ctx context.Context, src vectors.Source, memory int64) error {
 	b := newBatch(e.codec.Dim, memory)
-	for d, err := range docs {
+	n := 0
+	for d, err := range src.Docs(ctx, 0, src.Len()) {
 		if err != nil {
 			return err
 		}
-		if len(d.Tokens)%b.dim != 0 {
-			return fmt.Errorf("document %q: %w: %d values are no whole vectors of dimension %d", d.ID, ErrDimension, len(d.Tokens), b.dim)
+		if err := checkDocument(src, n, b.dim, d); err != nil {
+			return err
 		}
+		n++
 		b.add(d)
-		if len(b.tokens)/b.dim >= b.limit || len(b.ids) >= 65536 {
+		if b.full() {
 			if err := e.flush(ctx, b); err != nil {
 				return err
 			}
 		}
+	}
+	if n != src.Len() {
+		return fmt.Errorf("%w: the source ended after %d of %d documents", vectors.ErrShape, n, src.Len())
 	}
 	return e.flush(ctx, b)
 }

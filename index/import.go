@@ -100,9 +100,7 @@ func Import(ctx context.Context, dir, path string, opts *ImportOptions) (r *Impo
 		return nil, err
 	}
 	if !created {
-		if err := newIndex(file, be, o.Logger).shrink(ctx); err != nil {
-			return nil, err
-		}
+		newIndex(file, be, o.Logger).shrink(ctx, o.Memory)
 	}
 	return im.report, nil
 }
@@ -250,7 +248,8 @@ func keepTail(b *codec.Block, at, cb, rb int) {
 //
 // An index with scales a dimension or centroid has no such form: the error
 // wraps [interop.ErrUnsupported].
-func (s *Snapshot) ExportEngine(ctx context.Context, dir string, progress func(Progress)) error {
+func (s *Snapshot) ExportEngine(ctx context.Context, dir string, progress func(Progress)) (err error) {
+	defer storage.Guard(s.Path(), &err)()
 	c := s.Quantizer()
 	k := c.Kernel()
 	if k.DimScale != nil || k.CentroidScale != nil {

@@ -58,7 +58,8 @@ func (s *Snapshot) Info(ctx context.Context) (*Info, error) {
 }
 
 // Vectors decodes a document: [tokens, dim], row-major.
-func (s *Snapshot) Vectors(ordinal uint32) ([]float32, error) {
+func (s *Snapshot) Vectors(ordinal uint32) (v []float32, err error) {
+	defer storage.Guard(s.Path(), &err)()
 	chunk, doc, ok := s.Locate(ordinal)
 	if !ok || !s.Live(ordinal) {
 		return nil, ErrNotFound
@@ -68,7 +69,7 @@ func (s *Snapshot) Vectors(ordinal uint32) ([]float32, error) {
 		return nil, err
 	}
 	lo, hi := int(ch.Offsets[doc]), int(ch.Offsets[doc+1])
-	v := make([]float32, (hi-lo)*s.Dim())
+	v = make([]float32, (hi-lo)*s.Dim())
 	s.Quantizer().DecodeTokens(v, ch, lo, hi)
 	return v, nil
 }

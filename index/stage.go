@@ -4,8 +4,12 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/plaid-ir/plaid/storage"
+	"github.com/plaid-ir/plaid/vectors"
 )
 
 // Bytes of one chunk's arrays, and of the values that one transaction writes
@@ -14,6 +18,7 @@ import (
 const (
 	chunkBytes = 4 << 20
 	stageBytes = 8 << 20
+	docBytes   = 8 // of a document in the table of its chunk, beside the id
 )
 
 // stager writes encoded documents behind the committed ones of a generation,
@@ -32,10 +37,10 @@ type stager struct {
 
 	table                     storage.DocTable
 	codes, factors, residuals []byte
+	chunk                     int // bytes that these will take
 
 	ops     []func(*storage.Generation) error // of the next transaction
 	opBytes int
-	staged  bool // a transaction was committed
 }
 
 func newStager(f *storage.File, gen uint64, centroids int, state storage.State, memory int64) *stager {
@@ -78,11 +83,18 @@ func (s *stager) add(ctx context.Context, d encoded) error {
 	if tokens > storage.MaxTokens {
 		return fmt.Errorf("document %q: %w: %d tokens", id, ErrTooMany, tokens)
 	}
-	if len(s.codes)+len(s.factors)+len(s.residuals)+len(codes)+len(d.factors)+len(d.residuals) > chunkBytes {
+	if d.fresh {
+		if err := checkID(id); err != nil {
+			return fmt.Errorf("document %d: %w", ordinal, err)
+		}
+	}
+	size := docBytes + len(id) + len(codes) + len(d.factors) + len(d.residuals)
+	if s.chunk+size > chunkBytes {
 		if err := s.endChunk(ctx); err != nil {
 			return err
 		}
 	}
+	s.chunk += size
 	s.table.Lengths = append(s.table.Lengths, uint32(tokens))
 	s.table.IDs = append(s.table.IDs, id)
 	s.table.Payloads = append(s.table.Payloads, d.keepPayload || d.payload != nil)
@@ -115,6 +127,20 @@ func (s *stager) add(ctx context.Context, d encoded) error {
 	if s.post.bytes() > s.segmentBytes {
 		return s.endSegment(ctx)
 	}
+	return s.flush(ctx, stageBytes) // payloads can be larger than all else
+}
+
+// checkID refuses ids that the file or an export could not hold; sources of
+// package vectors have done so already.
+func checkID(id string) error {
+	switch {
+	case id == "":
+		return fmt.Errorf("%w: is empty", vectors.ErrID)
+	case len(id) > vectors.MaxIDBytes:
+		return fmt.Errorf("%w: %d bytes, at most %d", vectors.ErrID, len(id), vectors.MaxIDBytes)
+	case !utf8.ValidString(id) || strings.ContainsFunc(id, unicode.IsControl):
+		return fmt.Errorf("%w: %q is not UTF-8 or has a control character", vectors.ErrID, id)
+	}
 	return nil
 }
 
@@ -132,11 +158,10 @@ func (s *stager) endChunk(ctx context.Context) error {
 	s.seg.Chunks = append(s.seg.Chunks, number)
 	s.table.First = s.state.Docs - uint32(len(s.table.Lengths))
 	table, codes, factors, residuals := s.table, s.codes, s.factors, s.residuals
-	size := len(codes) + len(factors) + len(residuals)
-	s.do(size, func(g *storage.Generation) error {
+	s.do(s.chunk, func(g *storage.Generation) error {
 		return g.PutChunk(number, &table, codes, factors, residuals)
 	})
-	s.table = storage.DocTable{}
+	s.table, s.chunk = storage.DocTable{}, 0
 	s.codes = make([]byte, 0, cap(codes))
 	s.factors = make([]byte, 0, cap(factors))
 	s.residuals = make([]byte, 0, cap(residuals))
@@ -151,7 +176,7 @@ func (s *stager) flush(ctx context.Context, limit int) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	err := s.file.Update(func(tx *storage.Tx) error {
+	return s.file.Update(func(tx *storage.Tx) error {
 		if err := tx.MarkStaging(); err != nil {
 			return err
 		}
@@ -161,8 +186,6 @@ func (s *stager) flush(ctx context.Context, limit int) error {
 		}
 		return s.run(g)
 	})
-	s.staged = true
-	return err
 }
 
 func (s *stager) run(g *storage.Generation) error {

@@ -2,7 +2,6 @@ package index
 
 import (
 	"context"
-	"fmt"
 	"math"
 	"math/bits"
 	"math/rand/v2"
@@ -90,13 +89,15 @@ func readSample(ctx context.Context, src vectors.Source, docs []int, o BuildOpti
 		for hi < len(docs) && docs[hi] == docs[hi-1]+1 { // one read for neighbours
 			hi++
 		}
-		for d, err := range src.Docs(ctx, docs[lo], docs[hi-1]+1) {
+		row := docs[lo]
+		for d, err := range src.Docs(ctx, row, docs[hi-1]+1) {
 			if err != nil {
 				return nil, err
 			}
-			if len(d.Tokens)%dim != 0 {
-				return nil, fmt.Errorf("document %q: %w", d.ID, ErrDimension)
+			if err := checkDocument(src, row, dim, d); err != nil {
+				return nil, err
 			}
+			row++
 			sample = append(sample, d.Tokens...)
 		}
 		lo = hi

@@ -7,7 +7,8 @@ import (
 
 // generic is the portable backend: plain Go, one goroutine a call. It gets its
 // speed from lookup tables and from packing several small integers into one
-// uint64. Its results are the same on every machine.
+// uint64. Its results are the same on every machine: where the compiler could
+// fuse a product with a sum, a conversion rounds the product first.
 type generic struct{}
 
 func init() { Register(generic{}) }

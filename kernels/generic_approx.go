@@ -13,8 +13,8 @@ import (
 type approxRows struct {
 	rows []row4 // [groups of 32 query tokens, K]
 	step float64
-	base float64 // sum of the offsets
-	mul  []float32
+	base float64   // sum of the offsets
+	mul  []float32 // entry = mul·S + add
 	add  []float32
 }
 
@@ -28,9 +28,7 @@ func (q *query) buildApprox() {
 	a, k := &q.approx, q.s.codec.Centroids.K
 	groups := (q.n + 31) / 32
 	a.rows = resize(a.rows, groups*k)
-	a.mul, a.add = resize(a.mul, groups*32), resize(a.add, groups*32)
-	clear(a.mul)
-	clear(a.add)
+	a.mul, a.add = resize(a.mul, q.n), resize(a.add, q.n)
 
 	var span float64
 	a.base = 0
@@ -41,10 +39,11 @@ func (q *query) buildApprox() {
 			sum += float64(q.scores[i*k/sample*q.stride+s])
 		}
 		mean := float64(w) * sum / float64(sample)
-		// The second term keeps entries far below the mean within int32.
-		span = max(span, float64(w)*float64(q.hi[s])-mean, 1e-4*float64(w)*float64(q.hi[s]-q.lo[s]))
+		largest := float64(float64(w) * float64(q.hi[s])) // not fused with what follows
+		// The last term keeps entries far below the mean within int32.
+		span = max(span, largest-mean, 1e-4*float64(w)*float64(q.hi[s]-q.lo[s]))
 		a.base += mean
-		a.add[s] = float32(mean)
+		a.add[s] = float32(mean) // made the addend below, once the step is known
 	}
 	a.step = span / 127
 	if a.step == 0 {
@@ -76,8 +75,8 @@ func bytesOf(scores, mul, add []float32) (r row4) {
 // the widest range between mean and maximum of a column of S; a part below
 // about the mean of its column counts as that mean. With a negative weight in
 // the query the scores are exact.
-func (s *scorer) Approx(dst []float32, query_ Query, c *Chunk, docs []uint32) {
-	q := query_.(*query)
+func (s *scorer) Approx(dst []float32, prepared Query, c *Chunk, docs []uint32) {
+	q := prepared.(*query)
 	if q.negative {
 		s.approxFloat(dst, q, c, docs)
 		return
@@ -99,7 +98,7 @@ func (s *scorer) Approx(dst []float32, query_ Query, c *Chunk, docs []uint32) {
 				sum += maxRows32(rows[:k], codes)
 			}
 		}
-		dst[i] = float32(a.base + a.step*float64(sum))
+		dst[i] = float32(a.base + float64(a.step*float64(sum)))
 	}
 }
 
@@ -144,7 +143,7 @@ func (s *scorer) approxFloat(dst []float32, q *query, c *Chunk, docs []uint32) {
 		var sum float64
 		if lo < hi {
 			for j, v := range best {
-				sum += float64(q.weights[j]) * float64(v)
+				sum += float64(float64(q.weights[j]) * float64(v))
 			}
 		}
 		dst[i] = float32(sum)

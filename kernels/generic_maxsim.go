@@ -101,7 +101,7 @@ func maxNegative(best *[16]uint64, sums *row, f uint64) {
 func (q *query) fastScore(best *[16]uint64, first int) (score float64) {
 	for i := range min(fastGroup, q.n-first) {
 		product := int64(best[i>>2*2+i&1]>>(i&2*16)&math.MaxUint32) - zeroProduct
-		score += float64(q.weights[first+i]) * q.ranges[first+i].fast * float64(product)
+		score += float64(float64(q.weights[first+i]) * q.ranges[first+i].fast * float64(product))
 	}
 	return score * float64(q.s.codec.FactorMax) / 32767
 }
@@ -158,7 +158,7 @@ func maxFine(best []float32, sums *row, scores, mid, unit []float32, a, factor f
 // floatScore adds up best products with factors still in stored units.
 func (q *query) floatScore(best []float32, first int) (score float64) {
 	for i, v := range best {
-		score += float64(q.weights[first+i]) * float64(v)
+		score += float64(float64(q.weights[first+i]) * float64(v))
 	}
 	return score * float64(q.s.codec.FactorMax) / 32767
 }
@@ -220,10 +220,10 @@ func (s *scorer) unpack(dst []float32, residual []byte) {
 // rounded to half a unit) and three for the roundings of S, scale and result,
 // a unit being (max|S| + max a·max|⟨g ⊙ q, w⟩|) / (32764 − residual bytes), at
 // level Fine the same with units of 2⁻³² of the range of ⟨g ⊙ q, w⟩ and the
-// rounding of float32 arithmetic. Errors of different tokens mostly cancel, so
-// those that occur are some ten times smaller.
-func (s *scorer) ErrorBound(query_ Query, level Level) float32 {
-	q := query_.(*query)
+// rounding of float32 arithmetic. The roundings mostly cancel: the errors that
+// occur are some fifty times smaller.
+func (s *scorer) ErrorBound(prepared Query, level Level) float32 {
+	q := prepared.(*query)
 	const eps = 0x1p-24
 	normMax, rowBytes := s.normMax(), float64(s.rowBytes)
 	a := max(s.aMax, -s.aMin)

@@ -81,7 +81,7 @@ func (q *query) fillTables(tables []byteTable, first, n int, inverse []float64, 
 				values := q.nibble(first+i, p, h)
 				word, shift := i/perWord, i%perWord*width
 				for x, v := range values {
-					nibbles[h][x][word] |= uint64(v*inverse[i]+0.5) << shift
+					nibbles[h][x][word] |= uint64(float64(v*inverse[i])+0.5) << shift
 				}
 			}
 		}
@@ -98,7 +98,7 @@ func (q *query) nibble(i, p, h int) (values [16]float64) {
 		v := q.scaled(i, p) * s.delta * float64(1+15*h)
 		low := min(0, 15*v)
 		for x := range values {
-			values[x] = v*float64(x) - low
+			values[x] = float64(v*float64(x)) - low
 		}
 		return values
 	}
@@ -109,7 +109,7 @@ func (q *query) nibble(i, p, h int) (values [16]float64) {
 		low := min(v*s.wMin, v*s.wMax)
 		var part [16]float64
 		for b, w := range s.weights {
-			part[b&15] = v*float64(w) - low
+			part[b&15] = float64(v*float64(w)) - low
 		}
 		mask := len(s.weights) - 1
 		for x := range values {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/storage"
@@ -33,13 +34,14 @@ type Explanation struct {
 	Score float64 `json:"score"`
 	// Stage is where the document left the search, Rank its place from 1 if it
 	// was returned.
-	Stage Stage  `json:"stage"`
-	Rank  int    `json:"rank,omitempty"`
-	Plan  string `json:"plan,omitempty"`
-	// StageScore is its score in the stage that dropped it, StageLimit the
-	// lowest score that stayed. NaN where a stage has no scores.
-	StageScore float64 `json:"-"`
-	StageLimit float64 `json:"-"`
+	Stage Stage `json:"stage"`
+	Rank  int   `json:"rank,omitempty"`
+	// Plan is how the query was answered, "" if no document may answer it.
+	Plan string `json:"plan,omitempty"`
+	// StageScore is its score in the stage that dropped or returned it,
+	// StageLimit the lowest score that stayed. Nil where a stage has no scores.
+	StageScore *float64 `json:"stage_score,omitempty"`
+	StageLimit *float64 `json:"stage_limit,omitempty"`
 	// Matches has an entry for each query token that takes part.
 	Matches []Match `json:"matches"`
 }
@@ -57,21 +59,22 @@ type Match struct {
 // trace follows one document through a search.
 type trace struct {
 	ordinal uint32
-	plan    Plan
+	plan    string
 	stage   Stage
 	rank    int
-	score   float64
-	limit   float64
+	score   *float64
+	limit   *float64
 }
 
 // Explain answers the query and tells what became of the document. It is an
 // error ([ErrUnknownID]) if the id names no live document.
-func (e *Engine) Explain(ctx context.Context, q Query, id string, o Options) (*Explanation, error) {
+func (e *Engine) Explain(ctx context.Context, q Query, id string, o Options) (x *Explanation, err error) {
 	snap, done, err := e.snapshot()
 	if err != nil {
 		return nil, err
 	}
 	defer done()
+	defer storage.Guard(snap.Path(), &err)()
 	ordinal, ok, err := snap.Ordinal(id)
 	if err != nil {
 		return nil, err
@@ -88,9 +91,9 @@ func (e *Engine) Explain(ctx context.Context, q Query, id string, o Options) (*E
 	if err != nil {
 		return nil, err
 	}
-	x := &Explanation{
+	x = &Explanation{
 		ID: id, Ordinal: ordinal, Tokens: int(ch.Offsets[doc+1] - ch.Offsets[doc]),
-		Stage: t.stage, Rank: t.rank, Plan: t.plan.String(), StageScore: t.score, StageLimit: t.limit,
+		Stage: t.stage, Rank: t.rank, Plan: t.plan, StageScore: t.score, StageLimit: t.limit,
 	}
 	vectors, weights, err := q.tokens(snap)
 	if err != nil {
@@ -105,7 +108,7 @@ func (e *Engine) Explain(ctx context.Context, q Query, id string, o Options) (*E
 func matches(q *Query, c *kernels.Codec, ch *kernels.Chunk, doc int, vectors, weights []float32, argmax []int) []Match {
 	dim := c.Dim()
 	row := make([]float32, dim)
-	var out []Match
+	out := []Match{}
 	next := 0
 	for t := range len(q.Vectors) / dim {
 		if q.Mask != nil && !q.Mask[t] {
@@ -136,12 +139,12 @@ func matches(q *Query, c *kernels.Codec, ch *kernels.Chunk, doc int, vectors, we
 
 func inSet(set []uint64, d uint32) bool { return set[d/64]>>(d%64)&1 == 1 }
 
-func (t *trace) drop(stage Stage, score, limit float64) {
+func (t *trace) drop(stage Stage, score, limit *float64) {
 	t.stage, t.score, t.limit = stage, score, limit
 }
 
-func (t *trace) begin(r *run, count int) {
-	t.drop(StageFiltered, math.NaN(), math.NaN())
+func (t *trace) begin(r *run) {
+	t.drop(StageFiltered, nil, nil)
 	live, _ := r.snap.LiveSet()
 	if !inSet(live, t.ordinal) {
 		t.stage = StageEmpty
@@ -149,55 +152,38 @@ func (t *trace) begin(r *run, count int) {
 }
 
 func (t *trace) probed(r *run, plan Plan) {
-	t.plan = plan
+	t.plan = plan.String()
 	if t.stage == StageCut || !inSet(r.allowed, t.ordinal) {
 		return
 	}
-	t.drop(StageProbe, math.NaN(), math.NaN())
+	t.drop(StageProbe, nil, nil)
 }
 
-// scores finds the document in run.ranked and the n-th best score there.
-func (t *trace) scores(r *run, n int) (own float64, limit float64, ok bool) {
-	own, limit = math.NaN(), math.Inf(-1)
-	ranked := append([]scored(nil), r.ranked...)
-	for _, s := range ranked {
-		if s.doc == t.ordinal {
-			own, ok = float64(s.score), true
-		}
+// ranked notes, if the document is in run.ranked, that it leaves at this stage
+// unless a later one sees it, with its score and the lowest of the n best.
+func (t *trace) ranked(r *run, stage Stage, n int) {
+	i := slices.IndexFunc(r.ranked, func(s scored) bool { return s.doc == t.ordinal })
+	if i < 0 {
+		return
 	}
-	if n < len(ranked) {
-		limit = math.Inf(1)
-		for _, s := range best(ranked, n) {
-			limit = min(limit, float64(s.score))
-		}
+	own, limit := float64(r.ranked[i].score), math.Inf(1)
+	for _, s := range best(slices.Clone(r.ranked), n) {
+		limit = min(limit, float64(s.score))
 	}
-	return own, limit, ok
+	t.drop(stage, &own, &limit)
 }
 
-func (t *trace) cut(r *run) {
-	if own, limit, ok := t.scores(r, r.o.Approx); ok {
-		t.drop(StageCut, own, limit)
-	}
-}
+func (t *trace) cut(r *run) { t.ranked(r, StageCut, r.o.Approx) }
 
-func (t *trace) approximated(r *run) {
-	if own, limit, ok := t.scores(r, r.o.Exact); ok {
-		t.drop(StagePruned, own, limit)
-	}
-}
+func (t *trace) approximated(r *run) { t.ranked(r, StagePruned, r.o.Exact) }
 
-// exact and finish see the document only if the stage before kept it.
-func (t *trace) exact(r *run) {
-	if own, limit, ok := t.scores(r, r.o.K); ok {
-		t.drop(StageOutrun, own, limit)
-	}
-}
+// exact is called twice: with the scores of each level.
+func (t *trace) exact(r *run) { t.ranked(r, StageOutrun, r.o.K) }
 
-func (t *trace) finish(_ *run, top []scored) {
+func (t *trace) finish(top []scored) {
 	for i, s := range top {
 		if s.doc == t.ordinal {
-			t.drop(StageReturned, float64(s.score), float64(top[len(top)-1].score))
-			t.rank = i + 1
+			t.stage, t.rank = StageReturned, i+1
 		}
 	}
 }

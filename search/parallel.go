@@ -8,8 +8,10 @@ import (
 	"github.com/plaid-ir/plaid/storage"
 )
 
-// parallel calls fn for 0 to n−1 on up to threads goroutines, in no order, and
-// stops at the first error or when the context ends.
+// parallel calls fn for 0 to n−1 on up to threads goroutines, and stops at an
+// error or when the context ends. Of several errors it returns that of the
+// lowest i: numbers are given out in order and each that was given out is
+// finished, so the error does not depend on timing.
 func parallel(ctx context.Context, path string, threads, n int, fn func(i int) error) error {
 	threads = min(threads, n)
 	if threads <= 1 {
@@ -28,37 +30,40 @@ func parallel(ctx context.Context, path string, threads, n int, fn func(i int) e
 		stop atomic.Bool
 		wg   sync.WaitGroup
 		mu   sync.Mutex
-		errs []error
+		fail error
+		at   int // what fail comes from
 	)
-	work := func() (err error) {
+	work := func() (i int, err error) {
 		defer storage.Guard(path, &err)()
 		for !stop.Load() {
-			i := int(next.Add(1)) - 1
+			i = int(next.Add(1)) - 1
 			if i >= n {
-				return nil
+				return i, nil
 			}
 			if err := ctx.Err(); err != nil {
-				return err
+				return i, err
 			}
 			if err := fn(i); err != nil {
-				return err
+				return i, err
 			}
 		}
-		return nil
+		return i, nil
 	}
 	for range threads {
 		wg.Go(func() {
-			if err := work(); err != nil {
+			if i, err := work(); err != nil {
 				stop.Store(true)
 				mu.Lock()
-				errs = append(errs, err)
+				if fail == nil || i < at {
+					fail, at = err, i
+				}
 				mu.Unlock()
 			}
 		})
 	}
 	wg.Wait()
-	if len(errs) > 0 {
-		return errs[0]
+	if fail != nil {
+		return fail
 	}
 	return ctx.Err()
 }

@@ -59,7 +59,15 @@ func (o *Options) choose(allowed, docs int, tokens int64, queryTokens, lists int
 	if allowed <= o.Exact {
 		return PlanExact
 	}
+	// A scan gives every allowed document an approximate score, and probing all
+	// lists finds them all.
+	if allowed > o.Approx {
+		return PlanProbe
+	}
 	if probesGiven {
+		if o.Probes == lists {
+			return PlanScan
+		}
 		return PlanProbe
 	}
 	// A posting list has about tokens/lists/2 documents, since a document has

@@ -1,6 +1,7 @@
 package search
 
 import (
+	"context"
 	"fmt"
 	"math/bits"
 	"slices"
@@ -26,7 +27,9 @@ type probed struct {
 // them are cut down to that.
 func (r *run) probe(weights []float32) (int, error) {
 	defer timed(&r.stats.Times.Probe)()
-	r.prober.pick(r, weights)
+	if err := r.prober.pick(r, weights); err != nil {
+		return 0, err
+	}
 	r.set = zeroed(r.set, len(r.allowed))
 	r.probes = r.probes[:0]
 	r.prober.seen = zeroed(r.prober.seen, (r.snap.Header().Centroids+63)/64)
@@ -53,26 +56,56 @@ func (r *run) probe(weights []float32) (int, error) {
 			r.stats.Postings += int64(list.Len())
 		}
 	}
-	n := 0
 	for i := range r.set {
 		r.set[i] &= r.allowed[i]
 	}
-	if n = population(r.set); n > r.o.Approx {
+	n := population(r.set)
+	r.stats.Candidates = int64(n)
+	if n > r.o.Approx {
 		return r.cut()
 	}
 	return n, nil
 }
 
+// insertProbes is the number of probes up to which keeping each query token's
+// best in order as they come is faster than selecting from a column of S.
+const insertProbes = 32
+
 // pick selects the o.Probes best centroids of each query token, the lowest
-// number on ties. A token of weight 0 probes none.
-func (p *prober) pick(r *run, weights []float32) {
+// number on ties. A token of weight 0 probes none, nor does one of negative
+// weight, to which the documents in its lists are the worst.
+func (p *prober) pick(r *run, weights []float32) error {
 	s, stride := r.query.Scores()
-	lq, n := r.query.Len(), r.o.Probes
+	lq, n, k := r.query.Len(), r.o.Probes, r.snap.Header().Centroids
 	p.n = n
 	p.best = slices.Grow(p.best[:0], lq*n)[:lq*n]
+	if n <= insertProbes {
+		p.insert(s, stride, lq, k)
+	} else if err := p.selectColumns(r.ctx, s, stride, lq, k); err != nil {
+		return err
+	}
+	p.weights = p.weights[:0]
+	kept := p.best[:0]
+	for t := range lq {
+		w := float32(1)
+		if weights != nil {
+			w = weights[t]
+		}
+		if w > 0 {
+			p.weights = append(p.weights, w)
+			kept = append(kept, p.best[t*n:(t+1)*n]...)
+		}
+	}
+	p.best = kept
+	return nil
+}
+
+// insert passes over the rows of S once.
+func (p *prober) insert(s []float32, stride, lq, k int) {
+	n := p.n
 	filled := make([]int, lq)
 	limit := make([]float32, lq) // score that a centroid must exceed, once n are there
-	for c := range r.snap.Header().Centroids {
+	for c := range k {
 		row := s[c*stride : c*stride+lq]
 		for t, v := range row {
 			if filled[t] == n && v <= limit[t] {
@@ -92,19 +125,25 @@ func (p *prober) pick(r *run, weights []float32) {
 			limit[t] = top[n-1].score
 		}
 	}
-	p.weights = p.weights[:0]
-	kept := p.best[:0]
+}
+
+// selectColumns takes one column of S after the other.
+func (p *prober) selectColumns(ctx context.Context, s []float32, stride, lq, k int) error {
+	column := make([]scored, k)
 	for t := range lq {
-		w := float32(1)
-		if weights != nil {
-			w = weights[t]
+		if err := ctx.Err(); err != nil {
+			return err
 		}
-		if w != 0 {
-			p.weights = append(p.weights, w)
-			kept = append(kept, p.best[t*n:(t+1)*n]...)
+		for c := range column {
+			column[c] = scored{uint32(c), s[c*stride+t]}
+		}
+		top := best(column, p.n)
+		slices.SortFunc(top, order)
+		for i, c := range top {
+			p.best[t*p.n+i] = probed{c.doc, c.score}
 		}
 	}
-	p.best = kept
+	return nil
 }
 
 // cut keeps the Approx best candidates by what probing knows of them: for each

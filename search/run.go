@@ -43,7 +43,7 @@ type job struct {
 const (
 	approxJob = 1 << 16
 	exactJob  = 1 << 12
-	rowsJob   = 1 << 11 // centroids
+	rowsJob   = 1 << 14 // centroids × query tokens
 )
 
 func (r *run) do(vectors, weights []float32) (*Result, error) {
@@ -55,7 +55,7 @@ func (r *run) do(vectors, weights []float32) (*Result, error) {
 	}
 	r.stats.Allowed = int64(count)
 	if r.trace != nil {
-		r.trace.begin(r, count)
+		r.trace.begin(r)
 	}
 	var top []scored
 	if count > 0 {
@@ -118,6 +118,7 @@ func (r *run) stages(vectors, weights []float32, count int) ([]scored, error) {
 		return nil, err
 	}
 	from := r.allowed
+	r.stats.Candidates = int64(count)
 	if plan == PlanProbe {
 		n, err := r.probe(weights)
 		if err != nil {
@@ -126,10 +127,9 @@ func (r *run) stages(vectors, weights []float32, count int) ([]scored, error) {
 		from = r.set
 		if n < min(r.o.K, count) { // too few for an answer: every allowed document is one
 			from = r.allowed
-			n = count
+			r.stats.Candidates = int64(count)
 			r.stats.Widened++
 		}
-		r.stats.Candidates = int64(n)
 	}
 	r.listDocs(from)
 	if r.trace != nil {
@@ -150,8 +150,9 @@ func (r *run) prepare(vectors, weights []float32) error {
 		return err
 	}
 	k := r.snap.Header().Centroids
-	err := parallel(r.ctx, r.snap.Path(), r.threads, (k+rowsJob-1)/rowsJob, func(i int) error {
-		r.query.CentroidScores(i*rowsJob, min((i+1)*rowsJob, k))
+	rows := max(rowsJob/r.query.Len(), 32)
+	err := parallel(r.ctx, r.snap.Path(), r.threads, (k+rows-1)/rows, func(i int) error {
+		r.query.CentroidScores(i*rows, min((i+1)*rows, k))
 		return nil
 	})
 	if err != nil {
@@ -268,18 +269,23 @@ func (r *run) exact() ([]scored, error) {
 				worst = s
 			}
 		}
-		limit := worst.score - 2*r.scorer.ErrorBound(r.query, kernels.Fast)
-		r.ranked = slices.DeleteFunc(r.ranked, func(s scored) bool { return s.score < limit })
+		// Two scores that are compared may each be off by both errors.
+		bound := float64(r.scorer.ErrorBound(r.query, kernels.Fast)) + float64(r.scorer.ErrorBound(r.query, kernels.Fine))
+		limit := float64(worst.score) - 2*bound
+		r.ranked = slices.DeleteFunc(r.ranked, func(s scored) bool { return float64(s.score) < limit })
 	}
 	r.keep(r.ranked)
 	if docs, _, err = r.score(exactJob, storage.All, r.maxSim(kernels.Fine)); err != nil {
 		return nil, err
 	}
 	r.stats.RefinedDocs = docs
+	if r.trace != nil {
+		r.trace.exact(r)
+	}
 	top := best(r.ranked, r.o.K)
 	slices.SortFunc(top, order)
 	if r.trace != nil {
-		r.trace.finish(r, top)
+		r.trace.finish(top)
 	}
 	return slices.Clone(top), nil
 }

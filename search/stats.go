@@ -8,14 +8,15 @@ import (
 type Stats struct {
 	Queries     int `json:"queries"`
 	QueryTokens int `json:"query_tokens"`
-	// Plans counts queries by plan; see [Plan].
+	// Plans counts queries by plan; see [Plan]. A query that no document may
+	// answer has none.
 	Plans map[string]int `json:"plans,omitempty"`
 
 	Allowed       int64 `json:"allowed_docs"`    // live, not empty, and through the filter
 	FilterMissing int64 `json:"missing_ids"`     // ids of filters and candidate lists that name nothing
 	Probed        int64 `json:"probed_lists"`    // distinct centroids
 	Postings      int64 `json:"postings"`        // entries of their lists
-	Candidates    int64 `json:"candidates"`      // documents in them that are allowed
+	Candidates    int64 `json:"candidates"`      // documents in them that are allowed; without probing, all allowed ones
 	Widened       int64 `json:"widened_queries"` // whose candidates were fewer than K, so that all allowed documents became candidates
 	ApproxDocs    int64 `json:"approx_docs"`
 	ApproxTokens  int64 `json:"approx_tokens"`

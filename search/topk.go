@@ -23,6 +23,10 @@ func order(a, b scored) int {
 	return 0
 }
 
+// maxRounds is more than quickselect needs but for rare inputs, which are
+// sorted then.
+const maxRounds = 64
+
 // best moves the n best to the front, in no order, and returns them. It is
 // quickselect with the median of three; the order is total, so the set is
 // unique.
@@ -31,7 +35,7 @@ func best(s []scored, n int) []scored {
 		return s
 	}
 	lo, hi := 0, len(s)
-	for hi-lo > 16 {
+	for rounds := 0; hi-lo > 16 && rounds < maxRounds; rounds++ {
 		a, b, c := s[lo], s[(lo+hi)/2], s[hi-1]
 		if b.before(a) {
 			a, b = b, a

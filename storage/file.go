@@ -33,6 +33,9 @@ type Options struct {
 // file can grow without waiting for readers to let go of the old mapping.
 const mappedBytes = 256 << 30
 
+// mappedLeast is where a writer gives up looking for address space.
+const mappedLeast = 64 << 20
+
 // growBytes is how far the file grows beyond what is needed at the moment.
 const growBytes = 32 << 10
 
@@ -44,17 +47,17 @@ type File struct {
 
 	writer sync.Mutex // one writer at a time
 
-	mu     sync.Mutex
-	h      *handle // nil when closed
-	checks checkedValues
+	mu sync.Mutex
+	h  *handle // nil when closed
 }
 
 // handle is one opened bbolt file. A rewritten index gets a new one; the old
 // one lives until its last view is closed.
 type handle struct {
-	db   *bolt.DB
-	file *os.File // bbolt's own, closed by it
-	refs int      // guarded by File.mu
+	db     *bolt.DB
+	file   *os.File // bbolt's own, closed by it
+	refs   int      // guarded by File.mu
+	checks checkedValues
 }
 
 // Open opens the index file at path.
@@ -80,7 +83,7 @@ func Open(path string, o Options) (*File, error) {
 		return nil, err
 	}
 	f.h = h
-	if err := f.prepare(); err != nil {
+	if err := f.prepare(o.Create); err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
 	return f, nil
@@ -114,8 +117,12 @@ func openBolt(path string, o Options) (*handle, error) {
 				return &handle{db: db, file: file, refs: 1}, nil
 			}
 		}
-		if cerr := db.Close(); cerr != nil || err != nil {
-			return nil, errors.Join(err, cerr)
+		cerr := db.Close()
+		if o.Create && errors.Is(err, fs.ErrNotExist) {
+			err = nil // who held the lock has taken the file away
+		}
+		if err := errors.Join(err, cerr); err != nil {
+			return nil, fmt.Errorf("opening index: %w", err)
 		}
 	}
 }
@@ -133,12 +140,8 @@ func tryBolt(path string, o Options, timeout time.Duration, file **os.File) (db 
 	}
 	defer Guard(path, &err)()
 	if o.Write && bits.UintSize == 64 && runtime.GOOS != "windows" { // Windows would make the file that large
-		size := int64(mappedBytes)
-		bo.InitialMmapSize = int(size)
-	}
-	db, err = bolt.Open(path, 0o644, bo)
-	if errors.Is(err, syscall.ENOMEM) { // a limit on address space: growing may then wait for readers
-		bo.InitialMmapSize = 0
+		db, err = openMapped(path, bo)
+	} else {
 		db, err = bolt.Open(path, 0o644, bo)
 	}
 	if err != nil {
@@ -146,6 +149,23 @@ func tryBolt(path string, o Options, timeout time.Duration, file **os.File) (db 
 	}
 	db.AllocSize = growBytes
 	return db, nil
+}
+
+// openMapped opens a file for writing with as much of mappedBytes as a limit on
+// address space leaves. A file that outgrew its mapping would be mapped anew,
+// and for that bbolt waits for readers, of which the writer itself may be one:
+// so it may not grow beyond.
+func openMapped(path string, bo *bolt.Options) (*bolt.DB, error) {
+	for size := int64(mappedBytes); ; size /= 8 {
+		bo.InitialMmapSize = int(size)
+		if size < mappedBytes {
+			bo.MaxSize = int(size)
+		}
+		db, err := bolt.Open(path, 0o644, bo)
+		if !errors.Is(err, syscall.ENOMEM) || size <= mappedLeast {
+			return db, err
+		}
+	}
 }
 
 // explainOpen turns bbolt's reasons into ours.
@@ -172,7 +192,7 @@ func explainOpen(path string, file *os.File, err error) error {
 }
 
 // prepare checks format and versions, makes a new file's frame, and sweeps.
-func (f *File) prepare() (err error) {
+func (f *File) prepare(create bool) (err error) {
 	defer Guard(f.path, &err)()
 	if !f.write {
 		return f.h.db.View(func(tx *bolt.Tx) error {
@@ -183,22 +203,11 @@ func (f *File) prepare() (err error) {
 			return err
 		})
 	}
-	fresh := false
-	err = f.h.db.View(func(tx *bolt.Tx) error {
-		if tx.Bucket(rootBucket) == nil {
-			if k, _ := tx.Cursor().First(); k != nil {
-				return fmt.Errorf("%s: %w: a bbolt file of another program", f.path, ErrNotIndex)
-			}
-			fresh = true
-			return nil
-		}
-		return checkFormat(tx, f.path)
-	})
-	if err != nil {
+	err = f.h.db.View(func(tx *bolt.Tx) error { return checkFormat(tx, f.path) })
+	if create && errors.Is(err, ErrUnfinished) {
+		return errors.Join(f.h.db.Update(writeFormat), syncDir(f.path))
+	} else if err != nil {
 		return err
-	}
-	if fresh {
-		return f.h.db.Update(writeFormat)
 	}
 	return f.sweep()
 }
@@ -251,11 +260,18 @@ func (f *File) release(h *handle) error {
 	return h.db.Close()
 }
 
+// syncDir makes the name of a file durable, where the system can do that.
 func syncDir(path string) error {
+	if runtime.GOOS == "windows" {
+		return nil
+	}
 	d, err := os.Open(filepath.Dir(path))
 	if err != nil {
 		return err
 	}
 	defer d.Close()
-	return d.Sync()
+	if err := d.Sync(); !errors.Is(err, syscall.EINVAL) && !errors.Is(err, syscall.ENOTSUP) {
+		return err
+	}
+	return nil
 }

@@ -65,6 +65,9 @@ func writeFormat(tx *bolt.Tx) error {
 func checkFormat(tx *bolt.Tx, path string) error {
 	root := tx.Bucket(rootBucket)
 	if root == nil {
+		if k, _ := tx.Cursor().First(); k == nil { // a build died before it wrote anything
+			return fmt.Errorf("%s: %w", path, ErrUnfinished)
+		}
 		return fmt.Errorf("%s: %w: a bbolt file of another program", path, ErrNotIndex)
 	}
 	v, ok := unseal(keyFormat, root.Get(keyFormat))

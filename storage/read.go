@@ -91,13 +91,13 @@ func (v *View) Chunk(i int, part Part) (*kernels.Chunk, error) {
 
 // once runs check unless it has passed before for this file.
 func (v *View) once(k checkedKey, check func() error) error {
-	if _, done := v.file.checks.m.Load(k); done {
+	if _, done := v.h.checks.m.Load(k); done {
 		return nil
 	}
 	if err := check(); err != nil {
 		return err
 	}
-	v.file.checks.m.Store(k, struct{}{})
+	v.h.checks.m.Store(k, struct{}{})
 	return nil
 }
 

@@ -42,10 +42,7 @@ func (f *File) Replace(fill func(dst *File) error) error {
 		if err := dst.h.db.Sync(); err != nil {
 			return err
 		}
-		if err := os.Rename(tmp, f.path); err != nil {
-			return err
-		}
-		return syncDir(f.path)
+		return os.Rename(tmp, f.path)
 	}()
 	if err != nil {
 		_ = dst.Close()
@@ -55,10 +52,6 @@ func (f *File) Replace(fill func(dst *File) error) error {
 	f.mu.Lock()
 	stale := f.h
 	f.h = dst.h // the open, locked file that now has our name
-	f.checks.m.Clear()
 	f.mu.Unlock()
-	if stale == nil {
-		return nil
-	}
-	return f.release(stale)
+	return errors.Join(syncDir(f.path), f.release(stale))
 }

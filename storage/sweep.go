@@ -110,6 +110,9 @@ func deleteFrom(b *bolt.Bucket, n uint32) error {
 // Discard removes what has been staged since the last commit, as the next open
 // for writing would.
 func (f *File) Discard() (err error) {
+	if !f.write {
+		return fmt.Errorf("%s: %w", f.path, ErrReadOnly)
+	}
 	f.writer.Lock()
 	defer f.writer.Unlock()
 	h, err := f.acquire()

@@ -3,12 +3,14 @@ package storage
 import (
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
 
 	"github.com/RoaringBitmap/roaring/v2"
 	bolt "go.etcd.io/bbolt"
+	bolterrors "go.etcd.io/bbolt/errors"
 
 	"github.com/plaid-ir/plaid/kernels"
 )
@@ -46,6 +48,9 @@ func (f *File) Update(fn func(*Tx) error) (err error) {
 		}
 		return fn(&Tx{path: f.path, btx: btx, root: root})
 	})
+	if errors.Is(err, bolterrors.ErrMaxSizeReached) {
+		return fmt.Errorf("writing %s: a limit on address space leaves no room to map a larger file: %w", f.path, err)
+	}
 	if err != nil {
 		return fmt.Errorf("writing %s: %w", f.path, err)
 	}

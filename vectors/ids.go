@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -21,6 +22,9 @@ func checkID(id string) error {
 		return fmt.Errorf("%w: %d bytes, at most %d", ErrID, len(id), MaxIDBytes)
 	case !utf8.ValidString(id):
 		return fmt.Errorf("%w: %q is not UTF-8", ErrID, id[:min(len(id), 80)])
+	}
+	if strings.HasPrefix(id, "\ufeff") { // lost where it begins a file of text
+		return fmt.Errorf("%w: begins with a byte order mark", ErrID)
 	}
 	for i, r := range id {
 		if unicode.IsControl(r) {
@@ -155,12 +159,13 @@ func checkIDCount(path string, have, want int, of string) error {
 // the element, as a document.
 func jsonList(r io.Reader, each func(i int, raw []byte) error) error {
 	dec := json.NewDecoder(r)
+	dec.UseNumber()
 	fault := func(err error) error {
-		var syntax *json.SyntaxError
-		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.As(err, &syntax) {
-			return fmt.Errorf("%w: after byte %d: %v", ErrFormat, dec.InputOffset(), err)
+		var pe *fs.PathError
+		if errors.As(err, &pe) { // reading failed
+			return pe.Err
 		}
-		return err
+		return fmt.Errorf("%w: after byte %d: %v", ErrFormat, dec.InputOffset(), err)
 	}
 	if t, err := dec.Token(); err != nil {
 		return fault(err)

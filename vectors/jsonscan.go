@@ -257,6 +257,9 @@ func walkRows(b []byte, row func(token int, text []byte) error) (length, rows in
 		if n < 0 {
 			return fault("array without an end")
 		}
+		if bytes.IndexByte(b[i:i+n], '[') >= 0 {
+			return fault("arrays are nested too deep")
+		}
 		if err := row(rows, b[i:i+n]); err != nil {
 			return 0, 0, err
 		}

@@ -44,14 +44,16 @@ func OpenNPZ(path string) (*NPZ, error) {
 // NewNPZ reads the directory of an archive of size bytes; name stands for the
 // path in errors.
 func NewNPZ(r io.ReaderAt, size int64, name string) (*NPZ, error) {
-	zr, err := zip.NewReader(r, size)
+	// A section refuses the offsets beyond the file that a directory may claim.
+	section := io.NewSectionReader(r, 0, size)
+	zr, err := zip.NewReader(section, size)
 	if err != nil {
 		return nil, NewFileError(name, zipFault(err))
 	}
 	if len(zr.File) > maxMembers {
 		return nil, faultf(name, ErrFormat, "archive of %d members, more than %d", len(zr.File), maxMembers)
 	}
-	z := &NPZ{path: name, size: size, r: r, members: make(map[string]*zip.File, len(zr.File))}
+	z := &NPZ{path: name, size: size, r: section, members: make(map[string]*zip.File, len(zr.File))}
 	for _, f := range zr.File {
 		array, ok := strings.CutSuffix(f.Name, ".npy")
 		if !ok {
@@ -106,7 +108,7 @@ func (z *NPZ) Array(name string) (*Array, error) {
 	switch {
 	case f.Flags&1 != 0:
 		return nil, faultf(label, ErrFormat, "is encrypted")
-	case packed > uint64(z.size) || start > z.size-int64(packed):
+	case start < 0 || packed > uint64(z.size) || start > z.size-int64(packed):
 		return nil, faultf(label, ErrFormat, "member of %d bytes at byte %d of a file of %d", packed, start, z.size)
 	case f.Method == zip.Store && packed != plain:
 		return nil, faultf(label, ErrFormat, "stored member of %d bytes claims %d", packed, plain)

@@ -1,6 +1,7 @@
 package vectors
 
 import (
+	"archive/zip"
 	"errors"
 	"fmt"
 	"io"
@@ -71,7 +72,7 @@ func (s *spool) fill() error {
 	}
 	n, err := io.ReadFull(s.src, s.block[:min(int64(len(s.block)), s.size-s.filled)])
 	if err != nil {
-		return fmt.Errorf("after %d of %d bytes: %w", s.filled+int64(n), s.size, inflateFault(err))
+		return s.inflateFault(err)
 	}
 	if err := s.keep(s.block[:n]); err != nil {
 		return err
@@ -81,9 +82,9 @@ func (s *spool) fill() error {
 	}
 	// The stream must end here; reading on also checks its checksum.
 	if n, err := io.ReadFull(s.src, s.block[:1]); n > 0 {
-		return fmt.Errorf("%w: inflates to more than the %d bytes that it declares", ErrFormat, s.size)
+		return s.inflateFault(zip.ErrFormat)
 	} else if !errors.Is(err, io.EOF) {
-		return inflateFault(err)
+		return s.inflateFault(err)
 	}
 	return nil
 }
@@ -117,10 +118,15 @@ func (s *spool) keep(b []byte) error {
 
 // inflateFault: whatever inflating says, other than that the file could not be
 // read, is a fault of the content.
-func inflateFault(err error) error {
+func (s *spool) inflateFault(err error) error {
 	var pe *os.PathError
-	if errors.As(err, &pe) {
+	switch {
+	case errors.As(err, &pe):
 		return pe
+	case errors.Is(err, zip.ErrFormat): // archive/zip counts as well
+		return fmt.Errorf("%w: inflates to more than the %d bytes that it declares", ErrFormat, s.size)
+	case errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF):
+		return fmt.Errorf("%w: is cut short: inflates to fewer than the %d bytes that it declares", ErrFormat, s.size)
 	}
 	return fmt.Errorf("%w: %v", ErrFormat, err)
 }

@@ -275,9 +275,7 @@ func testFactors(t *testing.T, b kernels.Backend) {
 	for tok := range c.Chunk.Tokens() {
 		SetFactor(c.Chunk, tok, 0)
 	}
-	vectors := c.Query(10)
 	check(t, c, s, c.Vectors(10), nil, nil)
-	_ = vectors
 	for tok := range c.Chunk.Tokens() {
 		SetFactor(c.Chunk, tok, int16(c.rng.IntN(1<<16)-1<<15))
 	}

@@ -1,0 +1,51 @@
+//go:build !race
+
+package kernels_test
+
+import (
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/plaid-ir/plaid/kernels"
+	"github.com/plaid-ir/plaid/kernels/kerneltest"
+)
+
+// TestNoAllocations: once warm, nothing allocates, new contents of a query
+// included. (The race detector makes pools forget on purpose.)
+func TestNoAllocations(t *testing.T) {
+	for _, cfg := range []kerneltest.Config{
+		{K: 300, Lengths: []int{5, 70, 0, 3}},
+		{K: 300, Lengths: []int{5, 70, 0, 3}, Nbits: 8, Table: true, CentroidScale: true, CodeBytes: 2},
+		{K: 300, Lengths: []int{5, 9}, Nbits: 8, Dim: 600}, // without tables
+	} {
+		c := kerneltest.New(cfg)
+		s, err := generic(t).Scorer(c.Codec)
+		require.NoError(t, err)
+		for _, low := range []float32{0, -1} {
+			vectors, weights := c.Query(32), c.Weights(32, low, 1)
+			qs := []kernels.Query{s.NewQuery(), s.NewQuery()}
+			dst, docs := make([]float32, 2*c.Chunk.Docs()), []uint32{1, 0}
+			require.Zero(t, testing.AllocsPerRun(20, func() {
+				for _, q := range qs {
+					kerneltest.Prepare(t, q, c.K, vectors, weights)
+					s.Approx(dst, q, c.Chunk, nil)
+					s.Approx(dst, q, c.Chunk, docs)
+				}
+				for _, level := range []kernels.Level{kernels.Fast, kernels.Fine} {
+					s.MaxSim(dst, qs, c.Chunk, nil, level)
+					s.MaxSim(dst[:4], qs, c.Chunk, docs, level)
+					s.ErrorBound(qs[0], level)
+				}
+			}))
+		}
+	}
+	rng := rand.New(rand.NewPCG(1, 1))
+	x, centroids := kerneltest.UnitVectors(rng, 70, 64), kerneltest.UnitVectors(rng, 600, 64)
+	codes, scores := make([]uint32, 70), make([]float32, 70)
+	require.Zero(t, testing.AllocsPerRun(20, func() {
+		generic(t).Nearest(codes, scores, centroids, x, 64)
+		generic(t).Nearest(codes[:5], nil, centroids, x[:5*64], 64)
+	}))
+}

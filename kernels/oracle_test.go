@@ -1,0 +1,124 @@
+package kernels_test
+
+import (
+	"math"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/plaid-ir/plaid/kernels"
+	"github.com/plaid-ir/plaid/kernels/kerneltest"
+)
+
+// TestOracleByHand works an example with every part of the definition out on
+// paper.
+func TestOracleByHand(t *testing.T) {
+	codec := &kernels.Codec{
+		Centroids: kernels.Centroids{K: 2, Dim: 3, Type: kernels.F32,
+			Data: kerneltest.EncodeCentroids([]float32{1, 0, 0, 0, 2, 0}, kernels.F32)},
+		Codebook:      kernels.Codebook{Nbits: 2, Step: 2}, // −3 −1 1 3
+		DimScale:      []float32{1, 2, 0.5},
+		CentroidScale: []float32{1, 0.5},
+		FactorMax:     2 * 32767. / 32768,
+	}
+	chunk := &kernels.Chunk{
+		Offsets:   []uint32{0, 0, 2, 3},
+		CodeBytes: 2,
+		Codes:     []byte{0, 0, 1, 0, 1, 0},
+		Residuals: []byte{0b11_01_10, 0b00_11_00, 0b00_11_00},      // (1 −1 3), (−3 3 −3), the same
+		Factors:   []byte{0, 0x40, 0, 0x20, 0, 0x40 | 0x80 | 3<<4}, // 1, ½, negative
+	}
+	require.NoError(t, codec.Validate())
+	require.NoError(t, chunk.Validate(codec))
+
+	// 1·((1 0 0) + 1·(1 −2 1.5)); ½·((0 2 0) + ½·(−3 6 −1.5))
+	require.InDeltaSlice(t, []float64{2, -2, 1.5}, kernels.OracleDecode(codec, chunk, 0), 1e-6)
+	require.InDeltaSlice(t, []float64{-0.75, 2.5, -0.375}, kernels.OracleDecode(codec, chunk, 1), 1e-6)
+	factor := float64(int16(-4096)) / 16384 // 0xf000
+	require.InDeltaSlice(t, []float64{-1.5 * factor, 5 * factor, -0.75 * factor}, kernels.OracleDecode(codec, chunk, 2), 1e-6)
+
+	q := []float32{1, 0, 0, 0, -1, 0, 0, 1, 2}
+	score, argmax := kernels.OracleMaxSim(codec, q, nil, chunk, 1)
+	require.InDelta(t, 2+2+1.75, score, 1e-6)
+	require.Equal(t, []int{0, 0, 1}, argmax)
+	score, _ = kernels.OracleMaxSim(codec, q, []float32{1, 0, -2}, chunk, 1)
+	require.InDelta(t, 2-3.5, score, 1e-6)
+	score, argmax = kernels.OracleMaxSim(codec, q, nil, chunk, 0)
+	require.Zero(t, score)
+	require.Equal(t, []int{-1, -1, -1}, argmax)
+
+	require.InDelta(t, 1+0+2., kernels.OracleApprox(codec, q, nil, chunk, 1), 1e-9)
+	require.InDelta(t, 0-2+2., kernels.OracleApprox(codec, q, nil, chunk, 2), 1e-9)
+	require.Zero(t, kernels.OracleApprox(codec, q, nil, chunk, 0))
+
+	codes, scores := kernels.OracleNearest([]float32{1, 0, 0, 1, 0, 1}, []float32{3, 1, 1, 3, -1, -2}, 2)
+	require.Equal(t, []uint32{0, 1, 0}, codes)
+	require.Equal(t, []float64{3, 3, -1}, scores)
+}
+
+func TestOracleFirstOfEqualTokens(t *testing.T) {
+	c := kerneltest.New(kerneltest.Config{Lengths: []int{4}})
+	for tok := range 4 { // 2 and 3 repeat 1 and 0
+		from := min(tok, 3-tok)
+		c.SetCode(c.Chunk, tok, int(c.Chunk.Code(from)))
+		kerneltest.SetFactor(c.Chunk, tok, c.Chunk.Factor(from))
+		copy(c.Chunk.Residuals[tok*32:(tok+1)*32], c.Chunk.Residuals[from*32:])
+	}
+	_, argmax := kernels.OracleMaxSim(c.Codec, c.Vectors(50), nil, c.Chunk, 0)
+	for _, a := range argmax {
+		require.Less(t, a, 2)
+	}
+}
+
+func TestMaxSimFloat(t *testing.T) {
+	c := kerneltest.New(kerneltest.Config{Lengths: []int{9}, Dim: 20})
+	var d []float32
+	for tok := range 9 {
+		for _, v := range kernels.OracleDecode(c.Codec, c.Chunk, tok) {
+			d = append(d, float32(v))
+		}
+	}
+	q, w := c.Query(5), c.Weights(5, -1, 1)
+	want, _ := kernels.OracleMaxSim(c.Codec, q, w, c.Chunk, 0)
+	require.InDelta(t, want, kernels.MaxSimFloat(q, w, d, 20), 1e-5)
+	require.Zero(t, kernels.MaxSimFloat(q, nil, nil, 20))
+	require.Equal(t, -2.0, kernels.MaxSimFloat([]float32{1, 0}, nil, []float32{-3, 0, -2, 5}, 2))
+}
+
+func TestValidate(t *testing.T) {
+	for name, damage := range map[string]func(*kernels.Codec, *kernels.Chunk){
+		"dimension":      func(c *kernels.Codec, _ *kernels.Chunk) { c.Centroids.Dim = 0 },
+		"centroids":      func(c *kernels.Codec, _ *kernels.Chunk) { c.Centroids.Data = c.Centroids.Data[1:] },
+		"dim scales":     func(c *kernels.Codec, _ *kernels.Chunk) { c.DimScale = make([]float32, 3) },
+		"scales":         func(c *kernels.Codec, _ *kernels.Chunk) { c.CentroidScale = make([]float32, 3) },
+		"factor":         func(c *kernels.Codec, _ *kernels.Chunk) { c.FactorMax = float32(math.NaN()) },
+		"bits":           func(c *kernels.Codec, _ *kernels.Chunk) { c.Codebook.Nbits = 3 },
+		"step":           func(c *kernels.Codec, _ *kernels.Chunk) { c.Codebook.Step = float32(math.NaN()) },
+		"table":          func(c *kernels.Codec, _ *kernels.Chunk) { c.Codebook.Step = 0 },
+		"offsets":        func(_ *kernels.Codec, ch *kernels.Chunk) { ch.Offsets[1] = 99 },
+		"code bytes":     func(_ *kernels.Codec, ch *kernels.Chunk) { ch.CodeBytes = 3 },
+		"codes":          func(_ *kernels.Codec, ch *kernels.Chunk) { ch.Codes = ch.Codes[1:] },
+		"residuals":      func(_ *kernels.Codec, ch *kernels.Chunk) { ch.Residuals = ch.Residuals[1:] },
+		"factors":        func(_ *kernels.Codec, ch *kernels.Chunk) { ch.Factors = ch.Factors[1:] },
+		"code too large": func(_ *kernels.Codec, ch *kernels.Chunk) { ch.Codes[5] = 1 },
+	} {
+		c := kerneltest.New(kerneltest.Config{Lengths: []int{2, 3}})
+		damage(c.Codec, c.Chunk)
+		err := c.Codec.Validate()
+		if err == nil {
+			err = c.Chunk.Validate(c.Codec)
+		}
+		require.ErrorIs(t, err, kernels.ErrShape, name)
+	}
+}
+
+func TestSelect(t *testing.T) {
+	require.Contains(t, kernels.Backends(), "generic")
+	b, err := kernels.Select("generic")
+	require.NoError(t, err)
+	require.Equal(t, "generic", b.Name())
+	_, err = kernels.Select("no such backend")
+	require.ErrorIs(t, err, kernels.ErrUnavailable)
+	require.ErrorContains(t, err, "generic")
+	require.Panics(t, func() { kernels.Register(b) })
+}

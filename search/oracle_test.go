@@ -1,0 +1,295 @@
+package search
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/vectors"
+)
+
+func TestVersusOracle(t *testing.T) {
+	for _, c := range []struct {
+		dim, nbits int
+		scales     bool
+	}{
+		{128, 2, false}, {128, 4, true}, {96, 1, false}, {64, 8, false}, {17, 2, true}, {5, 4, false}, {3, 1, true}, {48, 8, true}, {1, 2, false},
+	} {
+		t.Run(fmt.Sprintf("dim=%d,nbits=%d,scales=%v", c.dim, c.nbits, c.scales), func(t *testing.T) {
+			m := newMaker(1, c.dim, 24)
+			docs := m.docs("d", 160, 6)
+			ix := build(t, c.dim, docs, &index.BuildOptions{Nbits: c.nbits, DimScales: c.scales, CentroidScales: c.scales})
+			o := newOracle(t, snapshot(t, ix))
+			require.Len(t, o.ids, 150) // ten are empty
+			e := New(ix, 2)
+			for i, tokens := range []int{1, 4, 32, 37} {
+				q := m.query(tokens)
+				if i == 2 { // a document as a query finds itself and its copy
+					q.Vectors = docs[6].Tokens
+				}
+				for _, k := range []int{1, 10, 100} {
+					exact := search(t, e, q, Options{K: k, Mode: Exhaustive})
+					o.check(t, q, exact.Hits, k, nil)
+
+					pruned := search(t, e, q, with(wide, func(o *Options) { o.K = k }))
+					require.Equal(t, exact.Hits, pruned.Hits, "pruned with wide-open budgets")
+
+					list, allowed := []string{}, map[string]bool{}
+					for d := i; d < len(docs); d += 3 {
+						list = append(list, docs[d].ID)
+						allowed[docs[d].ID] = true
+					}
+					some := search(t, e, q, Options{K: k, Mode: Candidates, Candidates: list})
+					o.check(t, q, some.Hits, k, allowed)
+				}
+			}
+		})
+	}
+}
+
+// Budgets that are all below the number of documents, so that each stage of the
+// pruned plan does something, find almost the same.
+func TestPrunedStages(t *testing.T) {
+	m := newMaker(2, 32, 60)
+	ix := build(t, 32, m.docs("d", 1500, 8), nil)
+	o := newOracle(t, snapshot(t, ix))
+	e := New(ix, 2)
+	found, wanted := 0, 0
+	for range 20 {
+		q := m.query(8)
+		res := search(t, e, q, Options{K: 10, Probes: 24, Approx: 400, Exact: 150})
+		require.Equal(t, map[string]int{"probe": 1}, res.Stats.Plans)
+		require.EqualValues(t, 150, res.Stats.ExactDocs)
+		require.LessOrEqual(t, res.Stats.ApproxDocs, int64(400))
+		top := map[uint32]bool{}
+		for _, w := range o.rank(q, nil)[:10] {
+			top[w.ordinal] = true
+		}
+		for _, h := range res.Hits {
+			require.InDelta(t, o.score(q, h.Ordinal), h.Score, tolerance(q, 32))
+			if top[h.Ordinal] {
+				found++
+			}
+			wanted++
+		}
+	}
+	require.GreaterOrEqual(t, float64(found), 0.95*float64(wanted))
+}
+
+// Selecting many probes and few must agree.
+func TestProbeSelection(t *testing.T) {
+	m := newMaker(3, 16, 30)
+	ix := build(t, 16, m.docs("d", 400, 6), &index.BuildOptions{Centroids: 200})
+	snap := snapshot(t, ix)
+	q := m.query(5)
+	r := &run{ctx: context.Background(), snap: snap, scorer: snap.Scorer(), query: snap.Scorer().NewQuery(), threads: 1}
+	require.NoError(t, r.prepare(q.Vectors, nil))
+	s, stride := r.query.Scores()
+	for _, n := range []int{1, 2, insertProbes, insertProbes + 1, 199, 200} {
+		var a, b prober
+		a.n, b.n = n, n
+		a.best, b.best = make([]probed, 5*n), make([]probed, 5*n)
+		a.insert(s, stride, 5, 200)
+		require.NoError(t, b.selectColumns(context.Background(), s, stride, 5, 200))
+		require.Equal(t, a.best, b.best, "%d probes", n)
+		for token := range 5 {
+			for c := range 200 { // the last one bounds all that are not there
+				last := a.best[(token+1)*n-1]
+				v := s[c*stride+token]
+				taken := false
+				for _, p := range a.best[token*n : (token+1)*n] {
+					taken = taken || p.centroid == uint32(c)
+				}
+				require.True(t, taken || v < last.score || v == last.score && uint32(c) > last.centroid)
+			}
+		}
+	}
+}
+
+func TestDeterminism(t *testing.T) {
+	ctx := context.Background()
+	m := newMaker(4, 64, 40)
+	docs := m.docs("d", 500, 8)
+	ix := build(t, 64, docs, nil)
+	var queries []Query
+	for i := range 12 {
+		queries = append(queries, m.query(1+5*i))
+	}
+	options := []Options{
+		{K: 10}, {K: 100}, {K: 7, Mode: Exhaustive}, {K: 5, Probes: 3, Approx: 60, Exact: 20}, {Probes: 1},
+	}
+	type key struct{ q, o int }
+	want := map[key][]Hit{}
+	one := New(ix, 1)
+	for qi, q := range queries {
+		for oi, o := range options {
+			want[key{qi, oi}] = search(t, one, q, o).Hits
+		}
+	}
+	same := func(t *testing.T, e *Engine) {
+		t.Helper()
+		for oi, o := range options {
+			for qi, q := range queries { // other options and k in between
+				require.Equal(t, want[key{qi, oi}], search(t, e, q, o).Hits, "query %d, options %d", qi, oi)
+				search(t, e, queries[(qi+3)%len(queries)], Options{K: 1 + 40*oi})
+			}
+		}
+	}
+	for threads := 1; threads <= 8; threads++ {
+		t.Run(fmt.Sprintf("threads=%d", threads), func(t *testing.T) { same(t, New(ix, threads)) })
+	}
+	t.Run("batch", func(t *testing.T) {
+		for _, threads := range []int{1, 3, 8} {
+			e := New(ix, threads)
+			for oi, o := range options {
+				for size := 0; size <= len(queries); size++ {
+					results, err := e.SearchBatch(ctx, queries[:size], o)
+					require.NoError(t, err)
+					require.Len(t, results, size)
+					for qi, r := range results {
+						require.Equal(t, want[key{qi, oi}], r.Hits, "batch of %d, query %d", size, qi)
+					}
+				}
+			}
+		}
+	})
+
+	// Three pictures of the same documents: before any change, after additions
+	// and deletions that cancel out, and after compaction.
+	before := snapshot(t, ix)
+	added := m.docs("x", 40, 8)
+	_, err := ix.Add(ctx, source(t, 64, added), nil)
+	require.NoError(t, err)
+	var gone []string
+	for _, d := range added {
+		gone = append(gone, d.ID)
+	}
+	t.Run("snapshot after add", func(t *testing.T) { same(t, NewAt(before, 2)) })
+	n, missing, err := ix.Delete(ctx, gone)
+	require.NoError(t, err)
+	require.Empty(t, missing)
+	require.Equal(t, len(added), n)
+	_, _, err = ix.Delete(ctx, []string{docs[0].ID})
+	require.NoError(t, err)
+	t.Run("snapshot after delete", func(t *testing.T) { same(t, NewAt(before, 2)) })
+
+	o := newOracle(t, snapshot(t, ix))
+	deleted := map[key][]Hit{}
+	for qi, q := range queries {
+		for oi, opt := range options {
+			deleted[key{qi, oi}] = search(t, one, q, opt).Hits
+		}
+		o.check(t, q, search(t, one, q, Options{K: 1000, Mode: Exhaustive}).Hits, 1000, nil)
+	}
+	require.NoError(t, ix.Compact(ctx, nil))
+	t.Run("snapshot after compact", func(t *testing.T) { same(t, NewAt(before, 2)) })
+	t.Run("compacted", func(t *testing.T) {
+		for qi, q := range queries {
+			for oi, opt := range options {
+				if opt.Mode == Pruned && opt.Exact == 0 && opt.Probes == 0 || opt.Mode == Exhaustive {
+					require.Equal(t, deleted[key{qi, oi}], search(t, one, q, opt).Hits)
+				}
+			}
+		}
+	})
+}
+
+// Copies of a document score the same to the bit and come in the order in which
+// they were added, also where they are cut off.
+func TestTies(t *testing.T) {
+	m := newMaker(5, 24, 10)
+	docs := m.docs("d", 120, 5)
+	same := m.tokens(9)
+	for i := range docs {
+		if i%3 == 0 {
+			docs[i].Tokens = same
+		}
+	}
+	ix := build(t, 24, docs, nil)
+	for _, threads := range []int{1, 4} {
+		e := New(ix, threads)
+		for _, mode := range []Mode{Pruned, Exhaustive} {
+			for _, k := range []int{1, 7, 39, 40} {
+				res := search(t, e, Query{Vectors: same}, Options{K: k, Mode: mode})
+				require.Len(t, res.Hits, k)
+				for i, h := range res.Hits {
+					require.Equal(t, fmt.Sprintf("d%d", 3*i), h.ID)
+					require.Equal(t, res.Hits[0].Score, h.Score)
+				}
+			}
+		}
+	}
+}
+
+// All products negative: maxima start at −∞, not at 0.
+func TestNegativeProducts(t *testing.T) {
+	const dim = 12
+	m := newMaker(6, dim, 5)
+	center := m.vector(nil, 1)
+	var docs []vectors.Document
+	for i := range 60 {
+		d := vectors.Document{ID: fmt.Sprint("d", i)}
+		for range 1 + i%5 {
+			d.Tokens = append(d.Tokens, m.vector(center, 0.3)...)
+		}
+		docs = append(docs, d)
+	}
+	ix := build(t, dim, docs, nil)
+	o := newOracle(t, snapshot(t, ix))
+	q := Query{}
+	for range 6 {
+		for _, v := range m.vector(center, 0.3) {
+			q.Vectors = append(q.Vectors, -v)
+		}
+	}
+	for _, mode := range []Mode{Pruned, Exhaustive} {
+		res := search(t, New(ix, 2), q, Options{K: 60, Mode: mode})
+		o.check(t, q, res.Hits, 60, nil)
+		require.Negative(t, res.Hits[0].Score)
+	}
+}
+
+// Vectors of any length where the index keeps lengths... it does not: every
+// stored vector decodes to unit length, so scaling a document changes nothing.
+func TestScaleOfDocumentsIsIgnored(t *testing.T) {
+	m := newMaker(7, 32, 20)
+	docs := m.docs("d", 100, 5)
+	scaled := make([]vectors.Document, len(docs))
+	for i, d := range docs {
+		scaled[i] = vectors.Document{ID: d.ID, Tokens: append([]float32(nil), d.Tokens...)}
+		for j := range scaled[i].Tokens {
+			scaled[i].Tokens[j] *= 4 // exact in floating point
+		}
+	}
+	a, b := New(build(t, 32, docs, nil), 1), New(build(t, 32, scaled, nil), 1)
+	for range 5 {
+		q := m.query(8)
+		require.Equal(t, search(t, a, q, Options{K: 30}).Hits, search(t, b, q, Options{K: 30}).Hits)
+	}
+}
+
+// Queries of extreme lengths keep the order of the same query at length 1.
+func TestExtremeQueryScales(t *testing.T) {
+	m := newMaker(8, 32, 20)
+	ix := build(t, 32, m.docs("d", 200, 5), nil)
+	e := New(ix, 1)
+	q := m.query(8)
+	want := search(t, e, q, Options{K: 20, Mode: Exhaustive})
+	for _, exp := range []int{-40, -30, -20, -10, 10, 20, 30, 40} {
+		scaled := Query{}
+		for _, v := range q.Vectors {
+			scaled.Vectors = append(scaled.Vectors, float32(math.Ldexp(float64(v), exp)))
+		}
+		for _, mode := range []Mode{Exhaustive, Pruned} {
+			res := search(t, e, scaled, Options{K: 20, Mode: mode})
+			require.Equal(t, ids(want.Hits), ids(res.Hits), "2^%d, %v", exp, mode)
+			for i, h := range res.Hits {
+				require.InEpsilon(t, math.Ldexp(float64(want.Hits[i].Score), exp), h.Score, 1e-4, "2^%d", exp)
+			}
+		}
+	}
+}

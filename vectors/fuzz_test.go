@@ -1,0 +1,243 @@
+package vectors
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// checked fails unless err is nil or wraps a sentinel and names its file.
+func checked(t *testing.T, err error) {
+	t.Helper()
+	if err == nil {
+		return
+	}
+	var fe *FileError
+	if !errors.As(err, &fe) || fe.Path == "" {
+		t.Fatalf("error names no file: %v", err)
+	}
+	for _, want := range []error{ErrFormat, ErrShape, ErrValue, ErrID} {
+		if errors.Is(err, want) {
+			return
+		}
+	}
+	t.Fatalf("error wraps no sentinel: %v", err)
+}
+
+// frugal fails if f allocates much more than its input explains.
+func frugal(t *testing.T, input []byte, f func()) {
+	t.Helper()
+	before := allocated()
+	f()
+	if used, limit := allocated()-before, uint64(32<<20+2048*len(input)); used > limit {
+		t.Fatalf("%d bytes allocated for an input of %d", used, len(input))
+	}
+}
+
+// readArray touches both ends of an array, in every way.
+func readArray(t *testing.T, a *Array) {
+	n := min(a.Len(), 100)
+	checked(t, a.Float32s(make([]float32, n), 0))
+	checked(t, a.Float32s(make([]float32, n), a.Len()-n))
+	checked(t, a.Ints(make([]int64, n), a.Len()-n))
+	checked(t, a.Bytes(make([]byte, n), a.Len()-n))
+}
+
+func readSource(t *testing.T, s Source, err error) {
+	checked(t, err)
+	if err != nil {
+		return
+	}
+	defer s.Close()
+	n := min(s.Len(), 1000)
+	for d, err := range s.Docs(context.Background(), 0, n) {
+		checked(t, err)
+		if err == nil && (d.ID == "" || len(d.Tokens) > 0 && len(d.Tokens)%s.Dim() != 0) {
+			t.Fatalf("document %q with %d values of dimension %d", d.ID, len(d.Tokens), s.Dim())
+		}
+	}
+}
+
+func FuzzNPY(f *testing.F) {
+	paths, _ := filepath.Glob("testdata/*.npy")
+	for _, p := range paths {
+		f.Add(readFile(f, p))
+	}
+	f.Add(rawNPY("{'descr': '<f4', 'fortran_order': False, 'shape': (4611686018427387904, 0, 4), }", nil))
+	f.Add(rawNPY("{'descr': '|u1', 'fortran_order': True, 'shape': (3L,)}", []byte{1, 2, 3}))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		frugal(t, b, func() {
+			n, err := NewNPY(bytes.NewReader(b), int64(len(b)), "f.npy")
+			checked(t, err)
+			if err != nil {
+				return
+			}
+			readArray(t, &n.Array)
+			s, err := newDense(&n.Array, nil, nil, "")
+			if err == nil {
+				readSource(t, s, nil)
+			}
+			checked(t, err)
+		})
+	})
+}
+
+func FuzzNPZ(f *testing.F) {
+	paths, _ := filepath.Glob("testdata/*.npz")
+	for _, p := range paths {
+		f.Add(readFile(f, p))
+	}
+	good := npyBytes(f, "<f4", []int{2, 1, 2}, 1, 2, 3, 4)
+	m := deflated(f, "vectors", good)
+	m.plain = 100
+	f.Add(zipBytes(f, m))
+	bomb, _ := zeros(f, []int{1 << 10, 16, 4}, 1<<18)
+	f.Add(zipBytes(f, bomb))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		frugal(t, b, func() {
+			z, err := NewNPZ(bytes.NewReader(b), int64(len(b)), "f.npz")
+			checked(t, err)
+			if err != nil {
+				return
+			}
+			for _, name := range z.Names() {
+				a, err := z.Array(name)
+				checked(t, err)
+				if err == nil {
+					readArray(t, a)
+					a.Close()
+				}
+			}
+			var p parts
+			err = p.pick(z, Files{Vectors: "f.npz"})
+			checked(t, err)
+			closeAll(p.closers)
+		})
+	})
+}
+
+func FuzzSafetensors(f *testing.F) {
+	paths, _ := filepath.Glob("testdata/*.safetensors")
+	for _, p := range paths {
+		f.Add(readFile(f, p))
+	}
+	f.Add(safetensorsBytes(`{"a":{"dtype":"BF16","shape":[2,1],"data_offsets":[0,4]},"__metadata__":{"x":"y"}}   `, make([]byte, 4)))
+	f.Add(safetensorsBytes(`{"a":{"dtype":"F32","shape":[4611686018427387904,0],"data_offsets":[0,0]}}`, nil))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		frugal(t, b, func() {
+			s, err := NewSafetensors(bytes.NewReader(b), int64(len(b)), "f.safetensors")
+			checked(t, err)
+			if err != nil {
+				return
+			}
+			for _, name := range s.Names() {
+				a, err := s.Array(name)
+				checked(t, err)
+				if err == nil {
+					readArray(t, a)
+				}
+			}
+			var p parts
+			checked(t, p.pick(s, Files{Vectors: "f.safetensors"}))
+		})
+	})
+}
+
+func FuzzJSONL(f *testing.F) {
+	f.Add([]byte(`{"id":"a","vectors":[[1,2.5],[-3e-7,0]],"text":"x"}` + "\r\n\n" + `{"_id":7,"vectors":[]}`))
+	f.Add([]byte(`{"vectors":[[NaN]]}`))
+	f.Add([]byte(`{"vectors":[[1],[2]` + "\n"))
+	f.Add([]byte("\ufeff{\"v\\u0065ctors\":[[1]],\"id\":\"\\ud800\"}"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		frugal(t, b, func() {
+			s, err := newJSONL(bytes.NewReader(b), int64(len(b)), "f.jsonl", true)
+			checked(t, err)
+			if err != nil {
+				return
+			}
+			readSource(t, s, nil)
+			docs, err := collect(s, 0, s.Len())
+			if err != nil {
+				return
+			}
+			// What reads well is written so that it reads the same.
+			var again bytes.Buffer
+			w := NewJSONLWriter(&again)
+			for _, d := range docs {
+				if err := w.Write(d, s.Dim()); err != nil {
+					t.Fatalf("document that was read cannot be written: %v", err)
+				}
+			}
+			if err := w.Flush(); err != nil {
+				t.Fatal(err)
+			}
+			twin, err := newJSONL(bytes.NewReader(again.Bytes()), int64(again.Len()), "g.jsonl", true)
+			if err != nil {
+				t.Fatalf("written lines do not read back: %v\n%s", err, again.Bytes())
+			}
+			copies, err := collect(twin, 0, twin.Len())
+			if err != nil || len(copies) != len(docs) {
+				t.Fatalf("%d documents of %d read back: %v\n%s", len(copies), len(docs), err, again.Bytes())
+			}
+			for i, d := range docs {
+				if copies[i].ID != d.ID || !bytes.Equal(f32Bytes(copies[i].Tokens...), f32Bytes(d.Tokens...)) {
+					t.Fatalf("document %d came back as %+v, was %+v", i, copies[i], d)
+				}
+			}
+		})
+	})
+}
+
+func FuzzIDs(f *testing.F) {
+	for _, s := range []string{"a\nb\nc", "a\r\nb\r\n", "\ufeffa\n\xff", "a\na", `["a", 7, "\u0000"]`, `["a"`, "[1,2.5]", "[[", strings.Repeat("x", 5000), "3\n-4\n"} {
+		f.Add([]byte(s), 2)
+	}
+	f.Fuzz(func(t *testing.T, b []byte, n int) {
+		n = max(n, 0)
+		frugal(t, b, func() {
+			for _, parse := range []func() ([]string, error){
+				func() ([]string, error) { return parseIDs(bytes.NewReader(b), "f.txt", n, "d.npy") },
+				func() ([]string, error) { return parseIDList(bytes.NewReader(b), "f.json", n, "d.npy") },
+			} {
+				ids, err := parse()
+				checked(t, err)
+				seen := map[string]bool{}
+				for _, id := range ids {
+					if err == nil && (checkID(id) != nil || seen[id]) {
+						t.Fatalf("bad id %q accepted", id)
+					}
+					seen[id] = true
+				}
+				if err == nil && len(ids) != n {
+					t.Fatalf("%d ids accepted for %d", len(ids), n)
+				}
+			}
+			lengths, err := parseLengths(bytes.NewReader(b), "l.txt")
+			checked(t, err)
+			if err == nil {
+				_, err = startsOf(lengths, "l.txt", n, "d.npy")
+				checked(t, err)
+			}
+			_, err = parseLengthList(bytes.NewReader(b), "l.json")
+			checked(t, err)
+			p := &payloads{path: "p.jsonl", at: make([]span, 3)}
+			checked(t, p.scan(bytes.NewReader(b), []string{"a", "b", "7"}))
+		})
+	})
+}
+
+func TestMain(m *testing.M) {
+	// Fuzzing spills archives into temporary files; keep them in one place.
+	dir, err := os.MkdirTemp("", "plaid-vectors-*")
+	if err != nil {
+		panic(err)
+	}
+	os.Setenv("TMPDIR", dir)
+	code := m.Run()
+	os.RemoveAll(dir)
+	os.Exit(code)
+}
