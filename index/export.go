@@ -2,13 +2,19 @@ package index
 
 import (
 	"bufio"
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"strconv"
+	"unicode/utf8"
 
+	"github.com/plaid-ir/plaid/storage"
 	"github.com/plaid-ir/plaid/vectors"
 )
 
@@ -21,9 +27,11 @@ const (
 )
 
 // Export writes the live documents as float32 arrays: decoded vectors, lengths,
-// ids, and the payloads where there are any. dir must not exist or be empty; it
-// appears when everything is written.
+// ids, and the payloads where there are any, a line of JSON each, which says
+// whose it is. dir must not exist or be empty; it appears when everything is
+// written.
 func (s *Snapshot) Export(ctx context.Context, dir string, progress func(Progress)) (err error) {
+	defer storage.Guard(s.Path(), &err)()
 	tmp, err := newFolder(dir)
 	if err != nil {
 		return err
@@ -47,6 +55,9 @@ func (s *Snapshot) Export(ctx context.Context, dir string, progress func(Progres
 	if err := s.exportPayload(ctx, tmp); err != nil {
 		return err
 	}
+	if err := os.Remove(dir); err != nil && !errors.Is(err, fs.ErrNotExist) { // empty, if it is there
+		return err
+	}
 	return os.Rename(tmp, dir)
 }
 
@@ -59,12 +70,14 @@ func newFolder(dir string) (string, error) {
 		return "", err
 	case len(entries) > 0:
 		return "", fmt.Errorf("%s: %w and is not empty", dir, fs.ErrExist)
-	default:
-		if err := os.Remove(dir); err != nil {
-			return "", err
+	}
+	for range 100 { // not MkdirTemp, which keeps other users out
+		tmp := fmt.Sprintf("%s.tmp-%s", filepath.Clean(dir), strconv.FormatUint(rand.Uint64(), 36))
+		if err = os.Mkdir(tmp, 0o777); !errors.Is(err, fs.ErrExist) {
+			return tmp, err
 		}
 	}
-	return os.MkdirTemp(filepath.Dir(filepath.Clean(dir)), filepath.Base(dir)+".tmp")
+	return "", err
 }
 
 func (s *Snapshot) exportVectors(ctx context.Context, dir string, lengths []int32, progress func(Progress)) error {
@@ -152,6 +165,9 @@ func (s *Snapshot) exportPayload(ctx context.Context, dir string) error {
 				return err
 			}
 			n++
+			if p, err = payloadLine(s.ID(ordinal), p); err != nil {
+				return fmt.Errorf("document %d, %q: %w", ordinal, s.ID(ordinal), err)
+			}
 			return line(p)
 		}, nil)
 	})
@@ -159,4 +175,45 @@ func (s *Snapshot) exportPayload(ctx context.Context, dir string) error {
 		return err
 	}
 	return os.Remove(path)
+}
+
+// payloadLine is a payload as a line of JSON that finds its document again. An
+// object that names the document, as one from a file of payloads does, stays
+// as it is; another gets a field _id; what is no object, or has the _id of
+// something else, becomes the field payload of one.
+func payloadLine(id string, p []byte) ([]byte, error) {
+	var line bytes.Buffer
+	valid := json.Compact(&line, p) == nil
+	var fields map[string]json.RawMessage
+	object := valid && json.Unmarshal(p, &fields) == nil && fields != nil
+	own, named := fields["_id"]
+	if !named {
+		own = fields["id"]
+	}
+	var name string
+	if object && (string(own) == id || json.Unmarshal(own, &name) == nil && name == id) {
+		if bytes.ContainsAny(p, "\r\n") {
+			p = line.Bytes()
+		}
+		return p, nil
+	}
+	head, err := json.Marshal(id)
+	if err != nil {
+		return nil, err
+	}
+	head = append([]byte(`{"_id":`), head...)
+	switch {
+	case object && !named && len(fields) > 0:
+		return append(append(head, ','), line.Bytes()[1:]...), nil
+	case !valid && !utf8.Valid(p):
+		return nil, fmt.Errorf("%w: payload is neither JSON nor UTF-8", vectors.ErrFormat)
+	case !valid:
+		line.Reset()
+		text, err := json.Marshal(string(p))
+		if err != nil {
+			return nil, err
+		}
+		line.Write(text)
+	}
+	return append(append(append(head, `,"payload":`...), line.Bytes()...), '}'), nil
 }

@@ -232,7 +232,7 @@ func tolerance(q Query, dim int) float64 {
 func (o *oracle) check(t testing.TB, q Query, hits []Hit, k int, allowed map[string]bool) {
 	t.Helper()
 	want, tol := o.rank(q, allowed), tolerance(q, o.dim)
-	require.Len(t, hits, min(k, len(want)))
+	require.Equal(t, min(k, len(want)), len(hits), "number of hits")
 	by := make(map[uint32]float64, len(want))
 	for _, w := range want {
 		by[w.ordinal] = w.score

@@ -30,8 +30,8 @@ import (
 
 // Errors of this package; test with errors.Is.
 var (
-	// ErrQuery: a query without tokens, of another dimension, or with a value
-	// that is not finite.
+	// ErrQuery: a query without tokens, with too many, of another dimension, or
+	// with a value that is not finite or beyond ±10¹².
 	ErrQuery = errors.New("bad query")
 	// ErrOption: an option out of range.
 	ErrOption = errors.New("bad search option")
@@ -233,11 +233,16 @@ func (o *Options) validate() error {
 	return errors.Join(errs...)
 }
 
-// maxScoreBytes bounds the table of centroid scores of one query.
-const maxScoreBytes = 1 << 30
+const (
+	// maxScoreBytes bounds the table of centroid scores of one query.
+	maxScoreBytes = 1 << 30
+	// maxMagnitude bounds the length of a query vector, and a weight, so that no
+	// product or sum leaves the range of float32.
+	maxMagnitude = 1e12
+)
 
-// tokens checks a query and returns the vectors that take part, of unit length
-// where the index holds such.
+// tokens checks a query and returns the vectors that take part, and their
+// weights. Vectors are taken as they are: their length counts as a weight does.
 func (q *Query) tokens(snap *index.Snapshot) (vectors, weights []float32, err error) {
 	dim := snap.Dim()
 	if len(q.Vectors) == 0 {
@@ -260,18 +265,24 @@ func (q *Query) tokens(snap *index.Snapshot) (vectors, weights []float32, err er
 	}
 	for t := range n {
 		row := q.Vectors[t*dim : (t+1)*dim]
+		var square float64
 		for j, v := range row {
-			if f := float64(v); math.IsNaN(f) || math.IsInf(f, 0) {
+			f := float64(v)
+			if math.IsNaN(f) || math.IsInf(f, 0) {
 				return nil, nil, fmt.Errorf("%w: token %d, component %d is %v", ErrQuery, t, j, v)
 			}
+			square += f * f
 		}
 		if q.Mask != nil && !q.Mask[t] {
 			continue
 		}
+		if length := math.Sqrt(square); length > maxMagnitude {
+			return nil, nil, fmt.Errorf("%w: token %d has length %.3g; at most %g is possible", ErrQuery, t, length, maxMagnitude)
+		}
 		vectors = append(vectors, row...)
 		if q.Weights != nil {
-			if f := float64(q.Weights[t]); math.IsNaN(f) || math.IsInf(f, 0) {
-				return nil, nil, fmt.Errorf("%w: weight of token %d is %v", ErrQuery, t, q.Weights[t])
+			if f := math.Abs(float64(q.Weights[t])); !(f <= maxMagnitude) {
+				return nil, nil, fmt.Errorf("%w: weight of token %d is %v; at most ±%g is possible", ErrQuery, t, q.Weights[t], maxMagnitude)
 			}
 			weights = append(weights, q.Weights[t])
 		}

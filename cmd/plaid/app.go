@@ -1,0 +1,269 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/storage"
+)
+
+// streams are the ends of the command line. A width is the number of columns
+// of a terminal, 0 for anything else.
+type streams struct {
+	in                 io.Reader
+	out, err           io.Writer
+	outWidth, errWidth int
+}
+
+// app is one run of the program.
+type app struct {
+	streams
+	console *console
+	now     func() time.Time
+
+	// Global flags.
+	quiet, verbose bool
+	lockTimeout    time.Duration
+	backend        string
+
+	json    bool // --json is among the arguments
+	started bool // the command line was understood
+}
+
+// run carries out a command line and returns the exit code.
+func run(ctx context.Context, args []string, s streams) int {
+	a := &app{streams: s, now: time.Now, console: &console{w: s.err, width: s.errWidth}}
+	a.json = wantsJSON(args)
+	root := a.rootCommand()
+	root.SetArgs(args)
+	root.SetIn(s.in)
+	root.SetOut(s.out)
+	root.SetErr(a.console)
+	cmd, err := root.ExecuteContextC(ctx)
+	a.console.clear()
+	if err != nil && ctx.Err() != nil {
+		err = context.Canceled
+	}
+	if err != nil && !a.started {
+		err = usageError{err}
+	}
+	if err != nil {
+		a.complain(cmd, err)
+	}
+	return exitCode(err)
+}
+
+// wantsJSON looks for --json itself, since errors in the flags before it are
+// to be JSON too.
+func wantsJSON(args []string) bool {
+	if end := slices.Index(args, "--"); end >= 0 {
+		args = args[:end]
+	}
+	return slices.Contains(args, "--json") || slices.Contains(args, "--json=true")
+}
+
+// complain writes an error to stderr, as a line of JSON with --json.
+func (a *app) complain(cmd *cobra.Command, err error) {
+	code := exitCode(err)
+	msg := err.Error()
+	if code == exitInterrupted {
+		msg = "interrupted"
+	}
+	if a.json {
+		line, _ := encodeJSON(struct {
+			Error string `json:"error"`
+			Code  int    `json:"code"`
+		}{msg, code})
+		_, _ = a.console.Write(line)
+		return
+	}
+	for line := range strings.Lines(msg) {
+		fmt.Fprintf(a.console, "plaid: %s\n", strings.TrimSuffix(line, "\n"))
+	}
+	var usage usageError
+	if errors.As(err, &usage) {
+		fmt.Fprintf(a.console, "Run '%s --help' for usage.\n", cmd.CommandPath())
+	}
+}
+
+// warn writes a line to stderr unless --quiet.
+func (a *app) warn(format string, args ...any) {
+	if !a.quiet {
+		fmt.Fprintf(a.console, "plaid: warning: "+format+"\n", args...)
+	}
+}
+
+// logger writes to stderr with --verbose, nowhere without.
+func (a *app) logger() *slog.Logger {
+	if !a.verbose {
+		return slog.New(slog.DiscardHandler)
+	}
+	return slog.New(slog.NewTextHandler(a.console, nil))
+}
+
+func (a *app) rootCommand() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "plaid COMMAND",
+		Short: "Late-interaction retrieval in one file",
+		Long: withExitStatus(`
+plaid searches documents that are matrices of token vectors, as ColBERT and its
+relatives make them. An index is one file of compressed vectors; a search finds
+the documents whose MaxSim score for a query is highest.
+
+Vectors come from .npy, .npz, .safetensors or .jsonl files. Results go to
+stdout, everything else to stderr.`),
+		Example: `  plaid index docs.plaid --vectors docs.npy --lengths doclens.npy --ids ids.txt
+  plaid search docs.plaid --queries queries.npy -k 10
+  plaid info docs.plaid`,
+		Version:       buildVersion().Version,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		RunE:          func(*cobra.Command, []string) error { return errors.New("no command is given") },
+	}
+	root.SetVersionTemplate("plaid {{.Version}}\n")
+	f := root.PersistentFlags()
+	f.BoolVarP(&a.quiet, "quiet", "q", false, "no progress and no warnings")
+	f.BoolVarP(&a.verbose, "verbose", "v", false, "log what is done to stderr")
+	f.Var(newDuration(&a.lockTimeout), "lock-timeout", "how long to wait for another process that has the index locked")
+	f.StringVar(&a.backend, "backend", "", "kernels to compute with (default: the best there is; plaid version lists them)")
+	root.AddCommand(
+		a.indexCommand(), a.searchCommand(), a.explainCommand(), a.addCommand(), a.deleteCommand(),
+		a.infoCommand(), a.verifyCommand(), a.compactCommand(), a.getCommand(), a.importCommand(),
+		a.exportCommand(), a.versionCommand(),
+	)
+	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd()
+	finish(root)
+	return root
+}
+
+// finish gives cobra's own commands what ours have, and lets no flag that has
+// one value be given twice.
+func finish(cmd *cobra.Command) {
+	if !strings.Contains(cmd.Long, "EXIT STATUS") {
+		cmd.Long = withExitStatus(cmd.Long)
+	}
+	if cmd.Example == "" {
+		cmd.Example = "  " + strings.TrimSuffix(cmd.CommandPath(), " help")
+		if cmd.Name() == "help" {
+			cmd.Example += " help search"
+		}
+	}
+	once := func(f *pflag.Flag) {
+		if _, list := f.Value.(pflag.SliceValue); !list {
+			f.Value = &onceValue{Value: f.Value}
+		}
+	}
+	cmd.LocalNonPersistentFlags().VisitAll(once)
+	cmd.PersistentFlags().VisitAll(once)
+	for _, c := range cmd.Commands() {
+		finish(c)
+	}
+}
+
+// command is a command whose errors are not those of its command line.
+func (a *app) command(fn func(ctx context.Context, args []string) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		a.started = true
+		return fn(cmd.Context(), args)
+	}
+}
+
+// lockStep is how long an attempt to get a lock lasts at most, between looks
+// at the context.
+const lockStep = 200 * time.Millisecond
+
+// locked calls op, which opens an index, until it gets the lock or
+// --lock-timeout has passed.
+func (a *app) locked(ctx context.Context, op func(wait time.Duration) error) error {
+	deadline := time.Now().Add(a.lockTimeout)
+	for first := true; ; first = false {
+		left := time.Until(deadline)
+		err := op(min(max(left, 0), lockStep))
+		if err == nil || !errors.Is(err, storage.ErrLocked) || left <= 0 {
+			return err
+		}
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if first {
+			a.logger().Info("waiting for the lock", "for", a.lockTimeout)
+		}
+	}
+}
+
+// open opens an index and hands it to use.
+func (a *app) open(ctx context.Context, path string, write bool, use func(*index.Index) error) error {
+	return a.locked(ctx, func(wait time.Duration) (err error) {
+		ix, err := index.Open(path, &index.Options{Write: write, LockTimeout: wait, Backend: a.backend, Logger: a.logger()})
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, ix.Close()) }()
+		return use(ix)
+	})
+}
+
+// openSnapshot opens an index for reading and hands its content to use.
+func (a *app) openSnapshot(ctx context.Context, path string, use func(*index.Index, *index.Snapshot) error) error {
+	return a.open(ctx, path, false, func(ix *index.Index) (err error) {
+		snap, err := ix.Snapshot()
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, snap.Close()) }()
+		return use(ix, snap)
+	})
+}
+
+// print writes a result to stdout in one go.
+func (a *app) print(text []byte) error {
+	if _, err := a.out.Write(text); err != nil {
+		return fmt.Errorf("writing the result: %w", err)
+	}
+	return nil
+}
+
+// report prints v as a line of JSON with --json, else what text writes.
+func (a *app) report(v any, text func(b *bytes.Buffer)) error {
+	if a.json {
+		line, err := encodeJSON(v)
+		if err != nil {
+			return err
+		}
+		return a.print(line)
+	}
+	var b bytes.Buffer
+	text(&b)
+	return a.print(b.Bytes())
+}
+
+// takes wants as many arguments as names; a name that ends in … takes any
+// number, also none.
+func takes(names ...string) cobra.PositionalArgs {
+	return func(_ *cobra.Command, args []string) error {
+		for i, name := range names {
+			if strings.HasSuffix(name, "…") {
+				return nil
+			}
+			if i >= len(args) {
+				return fmt.Errorf("%s is missing", name)
+			}
+		}
+		if len(args) > len(names) {
+			return fmt.Errorf("unexpected argument %q", args[len(names)])
+		}
+		return nil
+	}
+}

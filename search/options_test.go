@@ -1,0 +1,325 @@
+package search
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/plaid-ir/plaid/vectors"
+)
+
+func TestK(t *testing.T) {
+	ctx := context.Background()
+	m := newMaker(20, 16, 20)
+	docs := m.docs("d", 100, 5)
+	ix := build(t, 16, docs, nil)
+	_, _, err := ix.Delete(ctx, []string{"d0", "d1", "d5", "d99"}) // d5 is empty
+	require.NoError(t, err)
+	o := newOracle(t, snapshot(t, ix))
+	require.Less(t, len(o.ids), 97)
+	e := New(ix, 2)
+	q := m.query(6)
+	modes := []Options{
+		{}, {Mode: Exhaustive}, {Probes: 1}, {Probes: 1, Approx: 1, Exact: 1}, {Exact: 1}, {Approx: 1}, {Probes: 100000},
+	}
+	for i, opt := range modes {
+		t.Run(fmt.Sprint(i), func(t *testing.T) {
+			require.Len(t, search(t, e, q, opt).Hits, 10, "the default")
+			for _, k := range []int{1, 2, 50, len(o.ids) - 1, len(o.ids), len(o.ids) + 1, 100, 1000, 1 << 40, math.MaxInt} {
+				opt.K = k
+				res := search(t, e, q, opt)
+				require.Len(t, res.Hits, min(k, len(o.ids)))
+				if k >= len(o.ids) { // nothing is left to prune
+					o.check(t, q, res.Hits, k, nil)
+				}
+				for _, h := range res.Hits {
+					require.Contains(t, o.ids, h.Ordinal)
+				}
+			}
+		})
+	}
+}
+
+func TestOptionErrors(t *testing.T) {
+	m := newMaker(21, 8, 5)
+	e := New(build(t, 8, m.docs("d", 20, 4), nil), 1)
+	for _, c := range []struct {
+		o    Options
+		says []string
+	}{
+		{Options{K: -1}, []string{"k = -1"}},
+		{Options{K: math.MinInt}, []string{"-9223372036854775808"}},
+		{Options{Probes: -2}, []string{"probes -2"}},
+		{Options{Approx: -3}, []string{"approximate budget -3"}},
+		{Options{Exact: -4}, []string{"exact budget -4"}},
+		{Options{K: -5, Exact: -6}, []string{"k = -5", "exact budget -6"}},
+		{Options{Mode: 7}, []string{"mode 7"}},
+		{Options{Mode: Candidates}, []string{"without a list"}},
+		{Options{Candidates: []string{"d0"}}, []string{"mode pruned"}},
+		{Options{Candidates: []string{}, Mode: Exhaustive}, []string{"mode exhaustive"}},
+	} {
+		_, err := e.Search(context.Background(), m.query(2), c.o)
+		require.ErrorIs(t, err, ErrOption)
+		_, batch := e.SearchBatch(context.Background(), []Query{m.query(2)}, c.o)
+		require.ErrorIs(t, batch, ErrOption)
+		_, explain := e.Explain(context.Background(), m.query(2), "d0", c.o)
+		require.ErrorIs(t, explain, ErrOption)
+		for _, s := range c.says {
+			require.ErrorContains(t, err, s)
+		}
+	}
+}
+
+func TestParseMode(t *testing.T) {
+	for _, m := range []Mode{Pruned, Exhaustive, Candidates} {
+		got, err := ParseMode(m.String())
+		require.NoError(t, err)
+		require.Equal(t, m, got)
+	}
+	_, err := ParseMode("fast")
+	require.ErrorIs(t, err, ErrOption)
+	require.ErrorContains(t, err, `"fast"`)
+}
+
+func TestPayload(t *testing.T) {
+	ctx := context.Background()
+	m := newMaker(22, 8, 5)
+	docs := m.docs("d", 30, 4)
+	docs[2].Payload = nil
+	ix := build(t, 8, docs, nil)
+	e := New(ix, 1)
+	q := m.query(3)
+	for _, h := range search(t, e, q, Options{K: 30}).Hits {
+		require.Nil(t, h.Payload)
+	}
+	hits := search(t, e, q, Options{K: 30, Payload: true}).Hits
+	require.NoError(t, ix.Compact(ctx, nil)) // a payload is no page of the file
+	for _, h := range hits {
+		require.Equal(t, docs[h.Ordinal].Payload, h.Payload)
+	}
+}
+
+func TestChoose(t *testing.T) {
+	const docs, tokens, lists, lq = 1_000_000, 100_000_000, 131_072, 32
+	for _, c := range []struct {
+		name                  string
+		o                     Options
+		allowed               int
+		plan                  Plan
+		probes, approx, exact int
+	}{
+		{"k 10", Options{K: 10}, docs, PlanProbe, 4, 65536, 140},
+		{"k 100", Options{K: 100}, docs, PlanProbe, 8, 65536, 500},
+		{"k 1000", Options{K: 1000}, docs, PlanProbe, 16, 65536, 4100},
+		{"k 2000", Options{K: 2000}, docs, PlanProbe, 16, 128000, 8100},
+		{"all", Options{K: docs}, docs, PlanExact, 16, 64 * docs, 4*docs + 100},
+		{"huge k", Options{K: math.MaxInt}, docs, PlanExact, 16, math.MaxInt, math.MaxInt},
+		{"explicit", Options{K: 10, Probes: 3, Approx: 5000, Exact: 50}, docs, PlanProbe, 3, 5000, 50},
+		{"exact below k", Options{K: 10, Exact: 5}, docs, PlanProbe, 4, 65536, 10},
+		{"approx below exact", Options{K: 10, Approx: 5}, docs, PlanProbe, 4, 140, 140},
+		{"filter of 140", Options{K: 10}, 140, PlanExact, 4, 65536, 140},
+		{"filter of 141", Options{K: 10}, 141, PlanScan, 4, 65536, 140},
+		{"filter of 141, probes", Options{K: 10, Probes: 2}, 141, PlanProbe, 2, 65536, 140},
+		{"filter of 141, all probes", Options{K: 10, Probes: lists + 1}, 141, PlanScan, lists, 65536, 140},
+		{"small budget", Options{K: 10, Approx: 1000}, 1200, PlanProbe, 4, 1000, 140},
+		{"exhaustive", Options{K: 10, Mode: Exhaustive}, docs, PlanExact, 0, 0, 0},
+		{"candidates", Options{K: 10, Mode: Candidates}, 5000, PlanExact, 0, 0, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			o := c.o
+			require.Equal(t, c.plan, o.choose(c.allowed, docs, tokens, lq, lists))
+			require.Equal(t, []int{c.probes, c.approx, c.exact}, []int{o.Probes, o.Approx, o.Exact})
+			again := c.o // nothing is remembered
+			require.Equal(t, c.plan, again.choose(c.allowed, docs, tokens, lq, lists))
+			require.Equal(t, o, again)
+		})
+	}
+}
+
+func TestFilters(t *testing.T) {
+	m := newMaker(23, 32, 60)
+	docs := m.docs("d", 2000, 8)
+	ix := build(t, 32, docs, nil)
+	snap := snapshot(t, ix)
+	e := New(ix, 2)
+	found, wanted := map[string]int{}, map[string]int{}
+	for _, c := range []struct {
+		name  string
+		share int // one of so many
+	}{
+		{"half", 2}, {"tenth", 10}, {"hundredth", 100}, {"handful", 400},
+	} {
+		var list []string
+		for i, d := range docs {
+			if i%c.share == c.share/2 {
+				list = append(list, d.ID)
+			}
+		}
+		f := Only(append(list, list[0])...) // naming one twice does not matter
+		for range 15 {
+			q := m.query(12)
+			want := search(t, e, q, Options{Mode: Candidates, Candidates: list})
+			all := search(t, e, q, Options{Mode: Exhaustive, Filter: f})
+			require.Equal(t, want.Hits, all.Hits, "exhaustive over the filtered set")
+			for name, o := range map[string]Options{
+				c.name: {Filter: f}, c.name + " probing": {Filter: f, Probes: 16}, c.name + " one probe": {Filter: f, Probes: 1, Exact: 1},
+			} {
+				res := search(t, e, q, o)
+				require.Len(t, res.Hits, len(want.Hits), name)
+				for _, h := range res.Hits {
+					i := int(h.Ordinal)
+					require.Equal(t, c.share/2, i%c.share, "document %q is not in the filter", h.ID)
+				}
+				require.Zero(t, res.Stats.FilterMissing)
+				require.Less(t, res.Stats.Allowed, int64(len(list))+1)
+				if o.Exact == 0 {
+					top := map[string]bool{}
+					for _, h := range want.Hits {
+						top[h.ID] = true
+					}
+					for _, h := range res.Hits {
+						if top[h.ID] {
+							found[name]++
+						}
+					}
+					wanted[name] += len(want.Hits)
+				}
+			}
+		}
+	}
+	for name, n := range wanted {
+		require.GreaterOrEqual(t, float64(found[name]), 0.99*float64(n), name)
+		t.Logf("recall@10, %s: %.4f", name, float64(found[name])/float64(n))
+	}
+	_, live := snap.LiveSet()
+	require.EqualValues(t, live, search(t, e, m.query(2), Options{}).Stats.Allowed)
+}
+
+// A probe that finds too few widens to all allowed documents.
+func TestWiden(t *testing.T) {
+	m := newMaker(24, 16, 30)
+	docs := m.docs("d", 600, 4)
+	ix := build(t, 16, docs, nil)
+	o := newOracle(t, snapshot(t, ix))
+	e := New(ix, 1)
+	var list []string
+	allowed := map[string]bool{}
+	for i := 0; i < len(docs); i += 5 {
+		list = append(list, docs[i].ID)
+		allowed[docs[i].ID] = true
+	}
+	widened := 0
+	for range 20 {
+		q := m.query(1)
+		res := search(t, e, q, Options{K: 40, Probes: 1, Exact: 40, Filter: Only(list...)})
+		require.Equal(t, map[string]int{"probe": 1}, res.Stats.Plans)
+		require.Len(t, res.Hits, 40)
+		for _, h := range res.Hits {
+			require.True(t, allowed[h.ID])
+			require.InDelta(t, o.score(q, h.Ordinal), h.Score, 1e-4)
+		}
+		if res.Stats.Widened == 1 {
+			widened++
+			require.Equal(t, res.Stats.Allowed, res.Stats.Candidates)
+		}
+	}
+	require.Positive(t, widened)
+}
+
+func TestFilterStates(t *testing.T) {
+	ctx := context.Background()
+	m := newMaker(25, 16, 10)
+	docs := m.docs("d", 60, 4)
+	ix := build(t, 16, docs, nil)
+	_, _, err := ix.Delete(ctx, []string{"d8"})
+	require.NoError(t, err)
+	e := New(ix, 1)
+	q := m.query(4)
+
+	require.Len(t, search(t, e, q, Options{Filter: nil}).Hits, 10)
+	for _, mode := range []Mode{Pruned, Exhaustive, Candidates} {
+		base := Options{Mode: mode}
+		if mode == Candidates {
+			base.Candidates = []string{"d0", "d1", "d2"}
+		}
+		for _, f := range []*Filter{{}, {IDs: []string{}}, Only(), Only("d5"), {IDs: []string{"d8", "nobody"}, AllowMissing: true}} {
+			o := base
+			o.Filter = f
+			res := search(t, e, q, o)
+			require.NotNil(t, res.Hits)
+			require.Empty(t, res.Hits, "%v, filter %v", mode, f.IDs) // d5 is empty, d8 deleted
+			require.Empty(t, res.Stats.Plans)
+		}
+		for _, id := range []string{"nobody", "d8", "", "-1", "9999", "d\x00"} {
+			o := base
+			o.Filter = Only("d0", id)
+			_, err := e.Search(ctx, q, o)
+			require.ErrorIs(t, err, ErrUnknownID)
+			require.ErrorContains(t, err, fmt.Sprintf("%q", id))
+			require.ErrorContains(t, err, "filter")
+			o.Filter.AllowMissing = true
+			res := search(t, e, q, o)
+			require.Equal(t, []string{"d0"}, ids(res.Hits))
+			require.EqualValues(t, 1, res.Stats.FilterMissing)
+		}
+	}
+
+	_, err = e.Search(ctx, q, Options{Mode: Candidates, Candidates: []string{"d1", "nobody"}})
+	require.ErrorIs(t, err, ErrUnknownID)
+	require.ErrorContains(t, err, "candidates")
+	res := search(t, e, q, Options{Mode: Candidates, Candidates: []string{"d1", "nobody", "d1", "d5"}, AllowMissing: true})
+	require.Equal(t, []string{"d1"}, ids(res.Hits))
+	require.Empty(t, search(t, e, q, Options{Mode: Candidates, Candidates: []string{}}).Hits)
+	// A filter restricts candidates too.
+	res = search(t, e, q, Options{Mode: Candidates, Candidates: []string{"d1", "d2"}, Filter: Only("d2", "d3")})
+	require.Equal(t, []string{"d2"}, ids(res.Hits))
+}
+
+func TestEmptiedIndex(t *testing.T) {
+	ctx := context.Background()
+	m := newMaker(26, 16, 10)
+	docs := m.docs("d", 30, 4)
+	ix := build(t, 16, docs, nil)
+	var all []string
+	for _, d := range docs {
+		all = append(all, d.ID)
+	}
+	_, _, err := ix.Delete(ctx, all)
+	require.NoError(t, err)
+	e := New(ix, 2)
+	for range 2 {
+		for _, o := range []Options{{}, {Mode: Exhaustive}, {Mode: Candidates, Candidates: []string{}}, {Probes: 1}} {
+			require.Empty(t, search(t, e, m.query(3), o).Hits)
+		}
+		require.NoError(t, ix.Compact(ctx, nil))
+	}
+	_, err = ix.Add(ctx, source(t, 16, []vectors.Document{docs[1]}), nil)
+	require.NoError(t, err)
+	require.Equal(t, []string{"d1"}, ids(search(t, e, m.query(3), Options{}).Hits))
+}
+
+func TestOneDocument(t *testing.T) {
+	m := newMaker(27, 16, 3)
+	for _, tokens := range []int{1, 7} {
+		ix := build(t, 16, []vectors.Document{{ID: "only", Tokens: m.tokens(tokens)}}, nil)
+		o := newOracle(t, snapshot(t, ix))
+		q := m.query(9)
+		o.check(t, q, search(t, New(ix, 1), q, Options{}).Hits, 10, nil)
+	}
+}
+
+func TestClosedIndex(t *testing.T) {
+	m := newMaker(28, 8, 3)
+	ix := build(t, 8, m.docs("d", 10, 3), nil)
+	e := New(ix, 1)
+	require.NoError(t, ix.Close())
+	_, err := e.Search(context.Background(), m.query(1), Options{})
+	require.Error(t, err)
+	_, err = e.SearchBatch(context.Background(), []Query{m.query(1)}, Options{})
+	require.Error(t, err)
+	_, err = e.Explain(context.Background(), m.query(1), "d0", Options{})
+	require.Error(t, err)
+}
