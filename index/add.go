@@ -30,9 +30,9 @@ type AddReport struct {
 	Tokens                int64
 	Clamped               int
 	// RMSE is the root mean square error of the new vectors under the codec that
-	// the index has; compare it with that of the build to see whether the
-	// documents drift away from what the codec was trained on.
-	RMSE float64
+	// the index has, BuildRMSE that of the sample it was trained on (0 if unknown):
+	// they show whether documents drift away from it.
+	RMSE, BuildRMSE float64
 }
 
 // mergeTokens is the size above which a segment is left alone by additions.
@@ -112,7 +112,7 @@ func (ix *Index) Add(ctx context.Context, src vectors.Source, opts *AddOptions) 
 		return nil, err
 	}
 	r.Docs, r.Empty, r.Replaced, r.Tokens = e.docs, e.empty, len(replaced), e.done
-	r.Clamped, r.RMSE = e.clamped, rmse(e.sumSq, e.done)
+	r.Clamped, r.RMSE, r.BuildRMSE = e.clamped, rmse(e.sumSq, e.done), snap.Header().Build.RMSE
 	return r, ix.forget()
 }
 

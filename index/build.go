@@ -155,6 +155,7 @@ func Build(ctx context.Context, path string, src vectors.Source, opts *BuildOpti
 			return nil, err
 		}
 		build.Iterations, build.SampleDocs, build.SampleRows = r.Train.Iterations, r.SampleDocs, r.Train.Vectors
+		build.RMSE = r.Train.RMSE
 	}
 	start := time.Now()
 	gen, err := newGeneration(file, c, build, !o.Unnormalized)

@@ -15,11 +15,13 @@ import (
 // Bytes of one chunk's arrays, and of the values that one transaction writes
 // before it is committed. Both bound memory; neither depends on the budget, so
 // that the content of an index does not either.
-const (
-	chunkBytes = 4 << 20
+var (
+	chunkBytes = 4 << 20 // variables, so that tests see many chunks and transactions
 	stageBytes = 8 << 20
-	docBytes   = 8 // of a document in the table of its chunk, beside the id
 )
+
+// docBytes is what a document takes in the table of its chunk, beside its id.
+const docBytes = 8
 
 // stager writes encoded documents behind the committed ones of a generation,
 // in transactions of bounded size. Nobody sees them until commit.

@@ -96,11 +96,13 @@ func Backends() []string {
 	return names
 }
 
-// Select returns the backend of that name, the best one for "". A name that is
-// not there is an error that wraps [ErrUnavailable]; there is no fallback.
+// Select returns the backend of that name. "" stands for the one that the
+// environment variable [EnvCPU] names, or else for the best one. A name that
+// is not there, the variable's included, is an error that wraps
+// [ErrUnavailable]; there is no fallback.
 func Select(name string) (Backend, error) {
 	if name == "" {
-		name = "generic"
+		name = defaultName()
 	}
 	registryMu.RLock()
 	b, ok := registry[name]

@@ -51,17 +51,25 @@ func (c *Centroids) Rows(dst []float32, lo, hi int) {
 	src := c.Data[lo*c.Dim*size : hi*c.Dim*size]
 	switch c.Type {
 	case BF16:
-		for i := range dst {
-			dst[i] = math.Float32frombits(uint32(binary.LittleEndian.Uint16(src[2*i:])) << 16)
-		}
+		widenBF16(dst, src)
 	case F16:
-		for i := range dst {
-			dst[i] = F16ToF32(binary.LittleEndian.Uint16(src[2*i:]))
-		}
+		widenF16(dst, src)
 	default:
 		for i := range dst {
 			dst[i] = math.Float32frombits(binary.LittleEndian.Uint32(src[4*i:]))
 		}
+	}
+}
+
+func widenBF16(dst []float32, src []byte) {
+	for i := range dst {
+		dst[i] = math.Float32frombits(uint32(binary.LittleEndian.Uint16(src[2*i:])) << 16)
+	}
+}
+
+func widenF16(dst []float32, src []byte) {
+	for i := range dst {
+		dst[i] = F16ToF32(binary.LittleEndian.Uint16(src[2*i:]))
 	}
 }
 

@@ -5,23 +5,23 @@ import (
 	"sync"
 )
 
-// generic is the portable backend: plain Go, one goroutine a call. It gets its
-// speed from lookup tables and from packing several small integers into one
-// uint64. Its results are the same on every machine: where the compiler could
+// cpu is a backend of the processor, one goroutine a call. Its tiers differ in
+// the inner loops only. The portable one, "generic", is plain Go, which gets
+// its speed from lookup tables and from packing several small integers into
+// one uint64. Results are the same on every machine: where the compiler could
 // fuse a product with a sum, a conversion rounds the product first.
-type generic struct{}
-
-func init() { Register(generic{}) }
+type cpu struct{ p *prims }
 
 // Name implements [Backend].
-func (generic) Name() string { return "generic" }
+func (b cpu) Name() string { return b.p.name }
 
 // Scorer implements [Backend].
-func (generic) Scorer(c *Codec) (Scorer, error) {
+func (b cpu) Scorer(c *Codec) (Scorer, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
 	s := &scorer{
+		p:        b.p,
 		codec:    *c,
 		dim:      c.Dim(),
 		rowBytes: c.RowBytes(),
@@ -46,6 +46,7 @@ func (generic) Scorer(c *Codec) (Scorer, error) {
 
 // scorer implements [Scorer].
 type scorer struct {
+	p        *prims
 	codec    Codec
 	dim      int
 	rowBytes int
@@ -70,6 +71,13 @@ type scorer struct {
 type scratch struct {
 	floats []float32
 	lo, hi []float32
+	sums   [callDocs]float64
+
+	ranges [callDocs][2]uint32
+	cut    [1][2]uint32
+	fast   [callDocs][fastGroup]int32
+	fine   [callDocs][fineGroup]float32
+	bytes  [callDocs]row4
 }
 
 func (s *scorer) linear(b *Codebook) {

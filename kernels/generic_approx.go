@@ -13,13 +13,13 @@ import (
 type approxRows struct {
 	rows []row4 // [groups of 32 query tokens, K]
 	step float64
-	base float64   // sum of the offsets
-	mul  []float32 // entry = mul·S + add
-	add  []float32
+	base float64       // sum of the offsets
+	mul  [][32]float32 // entry = mul·S + add
+	add  [][32]float32
 }
 
 // row4 has the bytes of 32 query tokens.
-type row4 [4]uint64
+type row4 = [4]uint64
 
 // approxSample is the number of centroids that the means are taken over.
 const approxSample = 1024
@@ -28,7 +28,9 @@ func (q *query) buildApprox() {
 	a, k := &q.approx, q.s.codec.Centroids.K
 	groups := (q.n + 31) / 32
 	a.rows = resize(a.rows, groups*k)
-	a.mul, a.add = resize(a.mul, q.n), resize(a.add, q.n)
+	a.mul, a.add = resize(a.mul, groups), resize(a.add, groups)
+	clear(a.mul)
+	clear(a.add)
 
 	var span float64
 	a.base = 0
@@ -43,32 +45,37 @@ func (q *query) buildApprox() {
 		// The last term keeps entries far below the mean within int32.
 		span = max(span, largest-mean, 1e-4*float64(w)*float64(q.hi[s]-q.lo[s]))
 		a.base += mean
-		a.add[s] = float32(mean) // made the addend below, once the step is known
+		a.add[s/32][s%32] = float32(mean) // made the addend below, once the step is known
 	}
 	a.step = span / 127
 	if a.step == 0 {
 		a.step = 1
 	}
 	for s, w := range q.weights {
-		a.mul[s] = float32(float64(w) / a.step)
-		a.add[s] = float32(0.5 - float64(a.add[s])/a.step)
+		a.mul[s/32][s%32] = float32(float64(w) / a.step)
+		a.add[s/32][s%32] = float32(0.5 - float64(a.add[s/32][s%32])/a.step)
 	}
 	for g := range groups {
-		n := min(32, q.n-32*g)
-		rows, mul, add := a.rows[g*k:(g+1)*k], a.mul[32*g:32*g+n], a.add[32*g:32*g+n]
-		for c := range rows {
-			rows[c] = bytesOf(q.scores[c*q.stride+32*g:c*q.stride+32*g+n], mul, add)
+		for c := 0; c < k; c += callRows {
+			c1 := min(c+callRows, k)
+			q.s.p.bytes(a.rows[g*k+c:g*k+c1], q.scores[c*q.stride+32*g:], q.stride, min(32, q.n-32*g), &a.mul[g], &a.add[g])
 		}
 	}
 }
 
-func bytesOf(scores, mul, add []float32) (r row4) {
-	mul, add = mul[:len(scores)], add[:len(scores)]
-	for i, v := range scores {
-		b := int32(float32(v*mul[i]) + add[i])
-		r[i>>3&3] |= uint64(min(max(b, 0), 127)) << (i & 7 * 8)
+// callRows is the number of rows of S that one call converts.
+const callRows = 16384
+
+// bytesOf is the portable loop of prims.bytes.
+func bytesOf(dst []row4, scores []float32, stride, n int, mul, add *[32]float32) {
+	for c := range dst {
+		var r row4
+		for i, v := range scores[c*stride : c*stride+n] {
+			b := int32(float32(v*mul[i&31]) + add[i&31])
+			r[i>>3&3] |= uint64(min(max(b, 0), 127)) << (i & 7 * 8)
+		}
+		dst[c] = r
 	}
-	return r
 }
 
 // Approx implements [Scorer]. Each query token's part is rounded to 1/127 of
@@ -83,43 +90,66 @@ func (s *scorer) Approx(dst []float32, prepared Query, c *Chunk, docs []uint32) 
 	}
 	q.ensure(builtApprox, (*query).buildApprox)
 	a, k := &q.approx, s.codec.Centroids.K
-	for i := range count(c, docs) {
-		lo, hi := tokens(c, docs, i)
-		if lo == hi {
-			dst[i] = 0
-			continue
-		}
-		codes := c.Codes[lo*c.CodeBytes : hi*c.CodeBytes]
-		var sum uint64
+	sc := s.scratch.Get().(*scratch)
+	for i, n := 0, count(c, docs); i < n; {
+		ranges := sc.batch(c, docs, i, n)
+		best, sums := sc.bytes[:len(ranges)], sc.sums[:len(ranges)]
+		clear(sums)
 		for rows := a.rows; len(rows) > 0; rows = rows[k:] {
-			if c.CodeBytes == 2 {
-				sum += maxRows16(rows[:k], codes)
-			} else {
-				sum += maxRows32(rows[:k], codes)
+			clear(best)
+			for j := 0; ; j++ {
+				part := sc.part(ranges, j)
+				if part == nil {
+					break
+				}
+				s.p.maxBytes(best, part, rows[:k], c.Codes, c.CodeBytes)
+			}
+			for j := range best {
+				b := &best[j]
+				sums[j] += float64(sum8(b[0]) + sum8(b[1]) + sum8(b[2]) + sum8(b[3]))
 			}
 		}
-		dst[i] = float32(a.base + float64(a.step*float64(sum)))
+		for j, r := range ranges {
+			dst[i+j] = 0
+			if r[0] < r[1] {
+				dst[i+j] = float32(a.base + float64(a.step*sums[j]))
+			}
+		}
+		i += len(ranges)
+	}
+	s.scratch.Put(sc)
+}
+
+// maxBytes is the portable loop of prims.maxBytes.
+func maxBytes(best []row4, ranges [][2]uint32, rows []row4, codes []byte, codeBytes int) {
+	for i, r := range ranges {
+		lo, hi := int(r[0])*codeBytes, int(r[1])*codeBytes
+		if codeBytes == 2 {
+			maxRows16(&best[i], rows, codes[lo:hi])
+		} else {
+			maxRows32(&best[i], rows, codes[lo:hi])
+		}
 	}
 }
 
-func maxRows16(rows []row4, codes []byte) uint64 {
-	var m0, m1, m2, m3 uint64
+func maxRows16(best *row4, rows []row4, codes []byte) {
+	m0, m1, m2, m3 := best[0], best[1], best[2], best[3]
 	for ; len(codes) >= 2; codes = codes[2:] {
 		r := &rows[binary.LittleEndian.Uint16(codes)]
 		m0, m1 = max8(m0, r[0]), max8(m1, r[1])
 		m2, m3 = max8(m2, r[2]), max8(m3, r[3])
 	}
-	return sum8(m0) + sum8(m1) + sum8(m2) + sum8(m3)
+	*best = row4{m0, m1, m2, m3}
 }
 
-func maxRows32(rows []row4, codes []byte) uint64 {
-	var m0, m1, m2, m3 uint64
+func maxRows32(best *row4, rows []row4, codes []byte) {
+	m0, m1, m2, m3 := best[0], best[1], best[2], best[3]
 	for ; len(codes) >= 4; codes = codes[4:] {
 		r := &rows[binary.LittleEndian.Uint32(codes)]
 		m0, m1 = max8(m0, r[0]), max8(m1, r[1])
 		m2, m3 = max8(m2, r[2]), max8(m3, r[3])
 	}
-	return sum8(m0) + sum8(m1) + sum8(m2) + sum8(m3)
+	*best = row4{m0, m1, m2, m3}
 }
 
 // approxFloat computes the scores without rounding S.

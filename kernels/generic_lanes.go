@@ -16,10 +16,10 @@ const (
 
 // row is the unit of all tables: eight words, one cache line, that is 32 lanes
 // of 16 bits or 16 lanes of 32.
-type row [8]uint64
+type row = [8]uint64
 
 // byteTable holds a row for each value of a byte.
-type byteTable [256]row
+type byteTable = [256]row
 
 // max8 is the maximum of 8-bit lanes whose top bits are 0.
 func max8(a, b uint64) uint64 {
@@ -89,7 +89,7 @@ func accumulate1(acc []row, t *byteTable, vectors []byte, stride int) {
 
 // compose fills a byte table from the rows of its two nibbles: the entry of
 // byte b is lo[m&15] + hi[m>>4] with m = order[b], or m = b without an order.
-func (t *byteTable) compose(lo, hi *[16]row, order *[256]byte) {
+func compose(t *byteTable, lo, hi *[16]row, order *[256]byte) {
 	for b := range t {
 		m := b
 		if order != nil {

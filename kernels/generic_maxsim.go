@@ -29,42 +29,86 @@ const zeroProduct = 1 << 30
 // maxSimFast computes with integers throughout: sums of 16 bits, products with
 // the factor of 31 bits, whose maxima are exact.
 func (s *scorer) maxSimFast(dst []float32, q *query, c *Chunk, docs []uint32) {
-	var acc [tokenBlock]row
+	sc := s.scratch.Get().(*scratch)
 	f, k := &q.fast, s.codec.Centroids.K
-	for i := range dst {
-		lo, hi := tokens(c, docs, i)
-		var score float64
-		for g := 0; g*fastGroup < q.n && lo < hi; g++ {
-			tables, scores := f.tables[g*s.rowBytes:(g+1)*s.rowBytes], f.scores[g*k:(g+1)*k]
-			var best [16]uint64 // products of even lanes, products of odd lanes, of each word
-			for t0 := lo; t0 < hi; t0 += tokenBlock {
-				t1 := min(t0+tokenBlock, hi)
-				s.fastSums(acc[:t1-t0], tables, scores, c, t0)
-				for t := t0; t < t1; t++ {
-					maxProducts(&best, &acc[t-t0], int(c.Factor(t)))
-				}
+	for i := 0; i < len(dst); {
+		ranges := sc.batch(c, docs, i, len(dst))
+		best, sums := sc.fast[:len(ranges)], sc.sums[:len(ranges)]
+		clear(sums)
+		for g := 0; g*fastGroup < q.n; g++ {
+			for j := range best {
+				best[j] = noProducts
 			}
-			score += q.fastScore(&best, g*fastGroup)
+			for j := 0; ; j++ {
+				part := sc.part(ranges, j)
+				if part == nil {
+					break
+				}
+				s.p.maxFast(best, part, f.tables[g*s.rowBytes:(g+1)*s.rowBytes], f.scores[g*k:(g+1)*k],
+					c.Codes, c.CodeBytes, c.Residuals, c.Factors, s.scale16)
+			}
+			for j := range best {
+				sums[j] += q.fastScore(&best[j], g*fastGroup)
+			}
 		}
-		dst[i] = float32(score)
+		for j, r := range ranges {
+			dst[i+j] = 0
+			if r[0] < r[1] {
+				dst[i+j] = float32(sums[j])
+			}
+		}
+		i += len(ranges)
+	}
+	s.scratch.Put(sc)
+}
+
+// noProducts is no larger than any products.
+var noProducts = func() (p [fastGroup]int32) {
+	for i := range p {
+		p[i] = -zeroProduct
+	}
+	return p
+}()
+
+// maxFast is the portable loop of prims.maxFast.
+func maxFast(best [][fastGroup]int32, ranges [][2]uint32, tables []byteTable, scores []row,
+	codes []byte, codeBytes int, residuals, factors []byte, scales []uint32) {
+	var acc [tokenBlock]row
+	c := Chunk{Codes: codes, CodeBytes: codeBytes, Residuals: residuals, Factors: factors}
+	for i, r := range ranges {
+		var m [2 * len(row{})]uint64 // pairs of products + zeroProduct
+		for j, v := range best[i] {
+			m[j>>1] |= uint64(uint32(v+zeroProduct)) << (j & 1 * 32)
+		}
+		for t0 := int(r[0]); t0 < int(r[1]); t0 += tokenBlock {
+			t1 := min(t0+tokenBlock, int(r[1]))
+			fastSums(acc[:t1-t0], tables, scores, &c, t0, scales)
+			for t := t0; t < t1; t++ {
+				maxProducts(&m, &acc[t-t0], int(c.Factor(t)))
+			}
+		}
+		for j := range best[i] {
+			best[i][j] = int32(uint32(m[j>>1]>>(j&1*32))) - zeroProduct
+		}
 	}
 }
 
 // fastSums writes 32768 + (S + a·⟨g ⊙ q, w⟩)/unit of consecutive tokens.
-func (s *scorer) fastSums(acc []row, tables []byteTable, scores []row, c *Chunk, t0 int) {
-	residuals := c.Residuals[t0*s.rowBytes : (t0+len(acc))*s.rowBytes]
-	if s.scale16 == nil {
+func fastSums(acc []row, tables []byteTable, scores []row, c *Chunk, t0 int, scales []uint32) {
+	rowBytes := len(tables)
+	residuals := c.Residuals[t0*rowBytes : (t0+len(acc))*rowBytes]
+	if scales == nil {
 		for i := range acc {
 			acc[i] = scores[c.Code(t0+i)]
 		}
-		accumulate(acc, tables, residuals, s.rowBytes)
+		accumulate(acc, tables, residuals, rowBytes)
 		return
 	}
 	clear(acc)
-	accumulate(acc, tables, residuals, s.rowBytes)
+	accumulate(acc, tables, residuals, rowBytes)
 	for i := range acc {
 		code := c.Code(t0 + i)
-		a, base := uint64(s.scale16[code]), &scores[code]
+		a, base := uint64(scales[code]), &scores[code]
 		for w, v := range acc[i] {
 			even := (v & even16) * a >> 16 & even16
 			odd := (v >> 16 & even16) * a &^ even16
@@ -83,8 +127,8 @@ func maxProducts(best *[16]uint64, sums *row, factor int) {
 	f := uint64(factor)
 	add := (zeroProduct - f<<15) * lanes32
 	for w, v := range sums {
-		best[2*w] = max32(best[2*w], (v&even16)*f+add)
-		best[2*w+1] = max32(best[2*w+1], (v>>16&even16)*f+add)
+		best[w] = max32(best[w], (v&even16)*f+add)
+		best[8+w] = max32(best[8+w], (v>>16&even16)*f+add)
 	}
 }
 
@@ -92,15 +136,15 @@ func maxProducts(best *[16]uint64, sums *row, factor int) {
 func maxNegative(best *[16]uint64, sums *row, f uint64) {
 	add := (zeroProduct - f<<15) * lanes32
 	for w, v := range sums {
-		best[2*w] = max32(best[2*w], (lanes32<<16-v&even16)*f+add)
-		best[2*w+1] = max32(best[2*w+1], (lanes32<<16-v>>16&even16)*f+add)
+		best[w] = max32(best[w], (lanes32<<16-v&even16)*f+add)
+		best[8+w] = max32(best[8+w], (lanes32<<16-v>>16&even16)*f+add)
 	}
 }
 
 // fastScore adds up the best products of the query tokens from first on.
-func (q *query) fastScore(best *[16]uint64, first int) (score float64) {
+func (q *query) fastScore(best *[fastGroup]int32, first int) (score float64) {
 	for i := range min(fastGroup, q.n-first) {
-		product := int64(best[i>>2*2+i&1]>>(i&2*16)&math.MaxUint32) - zeroProduct
+		product := best[i&1*16+i>>1&15]
 		score += float64(float64(q.weights[first+i]) * q.ranges[first+i].fast * float64(product))
 	}
 	return score * float64(q.s.codec.FactorMax) / 32767
@@ -108,42 +152,76 @@ func (q *query) fastScore(best *[16]uint64, first int) (score float64) {
 
 // maxSimFine sums the residual part in 32 bits and does the rest in float32.
 func (s *scorer) maxSimFine(dst []float32, q *query, c *Chunk, docs []uint32) {
-	var acc [tokenBlock]row
-	var best [fineGroup]float32
+	sc := s.scratch.Get().(*scratch)
 	f := &q.fine
-	for i := range dst {
-		lo, hi := tokens(c, docs, i)
-		var score float64
-		for g := 0; g*fineGroup < q.n && lo < hi; g++ {
-			first := g * fineGroup
-			n := min(fineGroup, q.n-first)
+	for i := 0; i < len(dst); {
+		ranges := sc.batch(c, docs, i, len(dst))
+		best, sums := sc.fine[:len(ranges)], sc.sums[:len(ranges)]
+		clear(sums)
+		for g := 0; g*fineGroup < q.n; g++ {
+			n := min(fineGroup, q.n-g*fineGroup)
 			for j := range best {
-				best[j] = float32(math.Inf(-1))
+				best[j] = noScores
 			}
-			for t0 := lo; t0 < hi; t0 += tokenBlock {
-				t1 := min(t0+tokenBlock, hi)
-				sums := acc[:t1-t0]
-				clear(sums)
-				accumulate(sums, f.tables[g*s.rowBytes:(g+1)*s.rowBytes],
-					c.Residuals[t0*s.rowBytes:t1*s.rowBytes], s.rowBytes)
-				for t := t0; t < t1; t++ {
-					code, a := int(c.Code(t)), float32(1)
-					if s.codec.CentroidScale != nil {
-						a = s.codec.CentroidScale[code]
-					}
-					at := code*q.stride + first
-					maxFine(best[:n], &acc[t-t0], q.scores[at:at+n], f.mid[first:first+n], f.unit[first:first+n],
-						a, float32(c.Factor(t)))
+			for j := 0; ; j++ {
+				part := sc.part(ranges, j)
+				if part == nil {
+					break
 				}
+				s.p.maxFine(best, part, f.tables[g*s.rowBytes:(g+1)*s.rowBytes], q.scores[g*fineGroup:],
+					c.Codes, c.CodeBytes, c.Residuals, c.Factors, s.codec.CentroidScale,
+					q.stride, n, &f.mid[g], &f.unit[g])
 			}
-			score += q.floatScore(best[:n], first)
+			for j := range best {
+				sums[j] += q.floatScore(best[j][:n], g*fineGroup)
+			}
 		}
-		dst[i] = float32(score)
+		for j, r := range ranges {
+			dst[i+j] = 0
+			if r[0] < r[1] {
+				dst[i+j] = float32(sums[j])
+			}
+		}
+		i += len(ranges)
+	}
+	s.scratch.Put(sc)
+}
+
+// noScores is no larger than any products.
+var noScores = func() (p [fineGroup]float32) {
+	for i := range p {
+		p[i] = float32(math.Inf(-1))
+	}
+	return p
+}()
+
+// maxFine is the portable loop of prims.maxFine.
+func maxFine(best [][fineGroup]float32, ranges [][2]uint32, tables []byteTable, scores []float32,
+	codes []byte, codeBytes int, residuals, factors []byte, scales []float32,
+	stride, n int, mid, unit *[fineGroup]float32) {
+	var acc [tokenBlock]row
+	c := Chunk{Codes: codes, CodeBytes: codeBytes, Residuals: residuals, Factors: factors}
+	rowBytes := len(tables)
+	for i, r := range ranges {
+		for t0 := int(r[0]); t0 < int(r[1]); t0 += tokenBlock {
+			t1 := min(t0+tokenBlock, int(r[1]))
+			sums := acc[:t1-t0]
+			clear(sums)
+			accumulate(sums, tables, residuals[t0*rowBytes:t1*rowBytes], rowBytes)
+			for t := t0; t < t1; t++ {
+				code, a := int(c.Code(t)), float32(1)
+				if scales != nil {
+					a = scales[code]
+				}
+				maxScores(best[i][:n], &acc[t-t0], scores[code*stride:code*stride+n], mid[:n], unit[:n],
+					a, float32(c.Factor(t)))
+			}
+		}
 	}
 }
 
-// maxFine raises best to factor·(score + a·(mid + unit·(sum − 2³¹))).
-func maxFine(best []float32, sums *row, scores, mid, unit []float32, a, factor float32) {
+// maxScores raises best to factor·(score + a·(mid + unit·(sum − 2³¹))).
+func maxScores(best []float32, sums *row, scores, mid, unit []float32, a, factor float32) {
 	n := len(best)
 	scores, mid, unit = scores[:n], mid[:n], unit[:n]
 	for i := range best {

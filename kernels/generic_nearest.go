@@ -17,7 +17,7 @@ const (
 )
 
 // Nearest implements [Backend].
-func (generic) Nearest(codes []uint32, scores []float32, centroids, x []float32, dim int) {
+func (b cpu) Nearest(codes []uint32, scores []float32, centroids, x []float32, dim int) {
 	rows, k := len(x)/dim, len(centroids)/dim
 	if rows >= pruneMinRows && k >= pruneMinCentroids && dim <= pruneMaxDim {
 		p := prunePool.Get().(*pruner)

@@ -177,7 +177,7 @@ func (p *pruner) load(x []float32) {
 			}
 			p.fillNibble(&nibbles[h], j, n)
 		}
-		p.tables[t].compose(&nibbles[0], &nibbles[1], nil)
+		compose(&p.tables[t], &nibbles[0], &nibbles[1], nil)
 	}
 }
 

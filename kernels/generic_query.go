@@ -10,10 +10,8 @@ import (
 // query implements [Query]. What only some searches need (the byte rows of
 // Approx, the tables of each level) is built at first use, once.
 type query struct {
-	s       *scorer
-	n       int // query tokens
-	stride  int // n rounded up to a multiple of 8
-	vectors []float32
+	s *scorer
+	queryVectors
 	weights []float32 // n, never nil
 	// negative says that some weight is below 0.
 	negative bool
@@ -26,6 +24,8 @@ type query struct {
 	ranges []residualRange // of each query token
 	fast   fastTables
 	fine   fineTables
+
+	nibbles [2][16]row // scratch of fillTables
 
 	built [3]atomic.Bool
 }
@@ -66,8 +66,7 @@ func (q *query) Reset(vectors, weights []float32) error {
 			return fmt.Errorf("%w: query token %d has weight %v", ErrShape, i, w)
 		}
 	}
-	q.n, q.stride = n, (n+7)&^7
-	q.vectors = append(q.vectors[:0], vectors...)
+	q.queryVectors.reset(vectors, dim)
 	q.weights = append(q.weights[:0], weights...)
 	for len(q.weights) < n {
 		q.weights = append(q.weights, 1)
@@ -85,6 +84,20 @@ func (q *query) Reset(vectors, weights []float32) error {
 	return nil
 }
 
+func (q *queryVectors) reset(vectors []float32, dim int) {
+	q.dim, q.n = dim, len(vectors)/dim
+	q.stride = (q.n + 7) &^ 7
+	q.vectors = append(q.vectors[:0], vectors...)
+	q.lanes = resize(q.lanes, (q.n+31)/32*32*dim)
+	clear(q.lanes[q.n/32*32*dim:])
+	for i := range q.n {
+		lane := q.lanes[i/32*32*dim+i%32:]
+		for j, v := range vectors[i*dim : (i+1)*dim] {
+			lane[32*j] = v
+		}
+	}
+}
+
 func finite(v float32) bool { return v-v == 0 }
 
 func resetRange(lo, hi []float32) {
@@ -100,26 +113,15 @@ const centroidBlock = 4 << 10
 func (q *query) CentroidScores(lo, hi int) {
 	dim := q.s.dim
 	sc := q.s.scratch.Get().(*scratch)
-	block := max(centroidBlock/dim, 2) &^ 1
+	block := max((centroidBlock/dim+11)/12*12, 12)
 	sc.floats = resize(sc.floats, block*dim)
-	sc.lo, sc.hi = resize(sc.lo, q.n), resize(sc.hi, q.n)
+	lanes := (q.n + 31) &^ 31
+	sc.lo, sc.hi = resize(sc.lo, lanes), resize(sc.hi, lanes)
 	resetRange(sc.lo, sc.hi)
 	for c0 := lo; c0 < hi; c0 += block {
 		c1 := min(c0+block, hi)
-		q.s.codec.Centroids.Rows(sc.floats, c0, c1)
-		out := q.scores[c0*q.stride : c1*q.stride]
-		dots(out, q.stride, sc.floats, c1-c0, q.vectors, q.n, dim)
-		for ; len(out) > 0; out = out[q.stride:] {
-			clear(out[q.n:q.stride])
-			for i, v := range out[:q.n] {
-				if v < sc.lo[i] {
-					sc.lo[i] = v
-				}
-				if v > sc.hi[i] {
-					sc.hi[i] = v
-				}
-			}
-		}
+		q.s.rows(sc.floats, c0, c1)
+		q.s.p.centroidScores(q.scores[c0*q.stride:c1*q.stride], sc.floats, c1-c0, &q.queryVectors, sc.lo, sc.hi)
 	}
 	q.mu.Lock()
 	for i := range q.lo {
@@ -127,6 +129,36 @@ func (q *query) CentroidScores(lo, hi int) {
 	}
 	q.mu.Unlock()
 	q.s.scratch.Put(sc)
+}
+
+// centroidScores is the portable loop of prims.centroidScores.
+func centroidScores(dst []float32, centroids []float32, m int, q *queryVectors, lo, hi []float32) {
+	dots(dst, q.stride, centroids, m, q.vectors, q.n, q.dim)
+	for ; len(dst) > 0; dst = dst[q.stride:] {
+		clear(dst[q.n:q.stride])
+		for i, v := range dst[:q.n] {
+			if v < lo[i] {
+				lo[i] = v
+			}
+			if v > hi[i] {
+				hi[i] = v
+			}
+		}
+	}
+}
+
+// rows writes the centroids lo to hi as float32 into dst.
+func (s *scorer) rows(dst []float32, lo, hi int) {
+	c := &s.codec.Centroids
+	dst = dst[:(hi-lo)*c.Dim]
+	switch c.Type {
+	case BF16:
+		s.p.widenBF16(dst, c.Data[2*lo*c.Dim:2*hi*c.Dim])
+	case F16:
+		s.p.widenF16(dst, c.Data[2*lo*c.Dim:2*hi*c.Dim])
+	default:
+		c.Rows(dst, lo, hi)
+	}
 }
 
 // Seal implements [Query].

@@ -74,8 +74,9 @@ func (q *query) tabled(group int) bool {
 // entries multiplied by inverse of each token, in lanes of the given width.
 func (q *query) fillTables(tables []byteTable, first, n int, inverse []float64, width int) {
 	perWord := 64 / width
+	nibbles := &q.nibbles
 	for p := range tables {
-		var nibbles [2][16]row
+		clear(nibbles[:])
 		for h := range nibbles {
 			for i := range n {
 				values := q.nibble(first+i, p, h)
@@ -85,7 +86,7 @@ func (q *query) fillTables(tables []byteTable, first, n int, inverse []float64, 
 				}
 			}
 		}
-		tables[p].compose(&nibbles[0], &nibbles[1], q.s.order)
+		q.s.p.compose(&tables[p], &nibbles[0], &nibbles[1], q.s.order)
 	}
 }
 
@@ -124,8 +125,8 @@ type fastTables struct {
 	tables  []byteTable // [groups, rowBytes]
 	scores  []row       // [groups, K]: 16 bits of 32768 + (S + a·lo)/unit
 	inverse []float64
-	mul     []float32
-	low     []float32
+	mul     [][fastGroup]float32
+	low     [][fastGroup]float32
 }
 
 func (q *query) buildFast() {
@@ -133,33 +134,46 @@ func (q *query) buildFast() {
 	k, groups := s.codec.Centroids.K, (q.n+fastGroup-1)/fastGroup
 	f.tables = resize(f.tables, groups*s.rowBytes)
 	f.scores = resize(f.scores, groups*k)
-	f.inverse, f.mul, f.low = resize(f.inverse, q.n), resize(f.mul, q.n), resize(f.low, q.n)
+	f.inverse, f.mul, f.low = resize(f.inverse, q.n), resize(f.mul, groups), resize(f.low, groups)
+	clear(f.mul)
+	clear(f.low)
 	for i, r := range q.ranges {
 		f.inverse[i] = s.aMax / r.fast
-		f.mul[i] = float32(1 / r.fast)
-		f.low[i] = float32(r.lo / r.fast)
+		f.mul[i/fastGroup][i%fastGroup] = float32(1 / r.fast)
+		f.low[i/fastGroup][i%fastGroup] = float32(r.lo / r.fast)
 	}
-	bias := float32(32768.5)
+	bias, scales := float32(32768.5), []float32(nil)
 	if s.scale16 != nil {
+		scales = s.codec.CentroidScale
 		bias += 0.5 // the product with the scale is rounded down
 	}
 	for g := range groups {
 		first := g * fastGroup
 		n := min(fastGroup, q.n-first)
 		q.fillTables(f.tables[g*s.rowBytes:(g+1)*s.rowBytes], first, n, f.inverse[first:first+n], 16)
-		mul, low := f.mul[first:first+n], f.low[first:first+n]
-		rows := f.scores[g*k : (g+1)*k]
-		for c := range rows {
-			a := float32(1)
-			if s.scale16 != nil {
-				a = s.codec.CentroidScale[c]
+		for c := 0; c < k; c += callRows {
+			c1 := min(c+callRows, k)
+			var a []float32
+			if scales != nil {
+				a = scales[c:c1]
 			}
-			var r row
-			for i, v := range q.scores[c*q.stride+first : c*q.stride+first+n] {
-				r[i>>2&7] |= uint64(float32(v*mul[i])+float32(a*low[i])+bias) << (i & 3 * 16)
-			}
-			rows[c] = r
+			s.p.words(f.scores[g*k+c:g*k+c1], q.scores[c*q.stride+first:], q.stride, n, &f.mul[g], &f.low[g], bias, a)
 		}
+	}
+}
+
+// wordsOf is the portable loop of prims.words.
+func wordsOf(dst []row, scores []float32, stride, n int, mul, low *[fastGroup]float32, bias float32, scales []float32) {
+	for c := range dst {
+		a := float32(1)
+		if scales != nil {
+			a = scales[c]
+		}
+		var r row
+		for i, v := range scores[c*stride : c*stride+n] {
+			r[i>>2&7] |= uint64(float32(v*mul[i&31])+float32(a*low[i&31])+bias) << (i & 3 * 16)
+		}
+		dst[c] = r
 	}
 }
 
@@ -167,19 +181,21 @@ func (q *query) buildFast() {
 type fineTables struct {
 	tables  []byteTable // [groups, rowBytes]
 	inverse []float64
-	unit    []float32 // ⟨g ⊙ q, w⟩ = mid + unit·(sum − 2³¹)
-	mid     []float32
+	unit    [][fineGroup]float32 // ⟨g ⊙ q, w⟩ = mid + unit·(sum − 2³¹)
+	mid     [][fineGroup]float32
 }
 
 func (q *query) buildFine() {
 	s, f := q.s, &q.fine
 	groups := (q.n + fineGroup - 1) / fineGroup
 	f.tables = resize(f.tables, groups*s.rowBytes)
-	f.inverse, f.unit, f.mid = resize(f.inverse, q.n), resize(f.unit, q.n), resize(f.mid, q.n)
+	f.inverse, f.unit, f.mid = resize(f.inverse, q.n), resize(f.unit, groups), resize(f.mid, groups)
+	clear(f.unit)
+	clear(f.mid)
 	for i, r := range q.ranges {
 		f.inverse[i] = 1 / r.fine
-		f.unit[i] = float32(r.fine)
-		f.mid[i] = float32(r.lo + r.fine*(1<<31))
+		f.unit[i/fineGroup][i%fineGroup] = float32(r.fine)
+		f.mid[i/fineGroup][i%fineGroup] = float32(r.lo + r.fine*(1<<31))
 	}
 	for g := range groups {
 		first := g * fineGroup

@@ -279,7 +279,7 @@ func TestExtremeQueryScales(t *testing.T) {
 	e := New(ix, 1)
 	q := m.query(8)
 	want := search(t, e, q, Options{K: 20, Mode: Exhaustive})
-	for _, exp := range []int{-40, -30, -20, -10, 10, 20, 30, 40} {
+	for _, exp := range []int{-60, -40, -20, -10, 10, 20, 30, 39} {
 		scaled := Query{}
 		for _, v := range q.Vectors {
 			scaled.Vectors = append(scaled.Vectors, float32(math.Ldexp(float64(v), exp)))

@@ -69,21 +69,23 @@ func Open(path string, o Options) (*File, error) {
 	if f.log == nil {
 		f.log = slog.New(slog.DiscardHandler)
 	}
+	fresh := false
 	if info, err := os.Stat(path); err != nil {
 		if !errors.Is(err, fs.ErrNotExist) || !o.Write || !o.Create {
 			return nil, fmt.Errorf("opening index: %w", err)
 		}
+		fresh = true
 	} else if !info.Mode().IsRegular() {
 		return nil, fmt.Errorf("%s: %w: it is a %s", path, ErrNotIndex, kindOf(info))
 	} else if info.Size() == 0 && !o.Create {
 		return nil, fmt.Errorf("%s: %w: the file is empty", path, ErrNotIndex)
 	}
-	h, err := openBolt(path, o)
+	h, err := openBolt(path, o, fresh)
 	if err != nil {
 		return nil, err
 	}
 	f.h = h
-	if err := f.prepare(o.Create); err != nil {
+	if err := f.prepare(o.Create, fresh); err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
 	return f, nil
@@ -99,13 +101,13 @@ func kindOf(info fs.FileInfo) string {
 // openBolt opens and locks the file, and makes sure that the file that it
 // locked is the one that the path names: a rewrite replaces the file, and a
 // process that waited for the old one's lock would otherwise go on with that.
-func openBolt(path string, o Options) (*handle, error) {
+func openBolt(path string, o Options, fresh bool) (*handle, error) {
 	deadline := time.Now().Add(o.LockTimeout)
 	for {
 		var file *os.File
 		db, err := tryBolt(path, o, max(time.Until(deadline), time.Nanosecond), &file)
 		if err != nil {
-			return nil, explainOpen(path, file, err)
+			return nil, explainOpen(path, file, fresh, err)
 		}
 		locked, err := file.Stat()
 		if err == nil {
@@ -168,8 +170,9 @@ func openMapped(path string, bo *bolt.Options) (*bolt.DB, error) {
 	}
 }
 
-// explainOpen turns bbolt's reasons into ours.
-func explainOpen(path string, file *os.File, err error) error {
+// explainOpen turns bbolt's reasons into ours. A fresh file that could not be
+// begun, as on a full disk, goes.
+func explainOpen(path string, file *os.File, fresh bool, err error) error {
 	if errors.Is(err, bolterrors.ErrTimeout) {
 		return fmt.Errorf("%s: %w", path, ErrLocked)
 	}
@@ -186,13 +189,16 @@ func explainOpen(path string, file *os.File, err error) error {
 	}
 	defer again.Close()
 	if merr := checkMeta(again); merr != nil {
+		if fresh {
+			return fmt.Errorf("%s: %w", path, errors.Join(err, os.Remove(path)))
+		}
 		return fmt.Errorf("%s: %w", path, merr)
 	}
 	return fmt.Errorf("%s: %w", path, err)
 }
 
 // prepare checks format and versions, makes a new file's frame, and sweeps.
-func (f *File) prepare(create bool) (err error) {
+func (f *File) prepare(create, fresh bool) (err error) {
 	defer Guard(f.path, &err)()
 	if !f.write {
 		return f.h.db.View(func(tx *bolt.Tx) error {
@@ -205,7 +211,11 @@ func (f *File) prepare(create bool) (err error) {
 	}
 	err = f.h.db.View(func(tx *bolt.Tx) error { return checkFormat(tx, f.path) })
 	if create && errors.Is(err, ErrUnfinished) {
-		return errors.Join(f.h.db.Update(writeFormat), syncDir(f.path))
+		err := errors.Join(f.h.db.Update(writeFormat), syncDir(f.path))
+		if err != nil && fresh {
+			err = errors.Join(err, os.Remove(f.path))
+		}
+		return err
 	} else if err != nil {
 		return err
 	}

@@ -45,6 +45,8 @@ type Build struct {
 	Iterations int    `json:"iterations"`
 	SampleDocs int    `json:"sample_docs"`
 	SampleRows int    `json:"sample_tokens"`
+	// RMSE is the root mean square error of the decoded vectors of the sample.
+	RMSE float64 `json:"rmse,omitempty"`
 	// WeightChange is the largest change of a bucket weight by an import.
 	WeightChange float64 `json:"weight_change,omitempty"`
 }

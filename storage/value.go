@@ -30,4 +30,3 @@ func unseal(key, sealed []byte) ([]byte, bool) {
 }
 
 func key32(n uint32) []byte { return binary.BigEndian.AppendUint32(nil, n) }
-func key64(n uint64) []byte { return binary.BigEndian.AppendUint64(nil, n) }

@@ -47,9 +47,6 @@ func run(ctx context.Context, args []string, s streams) int {
 	a.json = wantsJSON(args)
 	root := a.rootCommand()
 	root.SetArgs(args)
-	root.SetIn(s.in)
-	root.SetOut(s.out)
-	root.SetErr(a.console)
 	cmd, err := root.ExecuteContextC(ctx)
 	a.console.clear()
 	if err != nil && ctx.Err() != nil {
@@ -131,12 +128,15 @@ stdout, everything else to stderr.`),
 		SilenceUsage:  true,
 		RunE:          func(*cobra.Command, []string) error { return errors.New("no command is given") },
 	}
+	root.SetIn(a.in)
+	root.SetOut(a.out)
+	root.SetErr(a.console)
 	root.SetVersionTemplate("plaid {{.Version}}\n")
 	f := root.PersistentFlags()
 	f.BoolVarP(&a.quiet, "quiet", "q", false, "no progress and no warnings")
 	f.BoolVarP(&a.verbose, "verbose", "v", false, "log what is done to stderr")
 	f.Var(newDuration(&a.lockTimeout), "lock-timeout", "how long to wait for another process that has the index locked")
-	f.StringVar(&a.backend, "backend", "", "kernels to compute with (default: the best there is; plaid version lists them)")
+	f.StringVar(&a.backend, "backend", "", "`NAME` of the kernels to compute with (default: the best there is; plaid version lists them)")
 	root.AddCommand(
 		a.indexCommand(), a.searchCommand(), a.explainCommand(), a.addCommand(), a.deleteCommand(),
 		a.infoCommand(), a.verifyCommand(), a.compactCommand(), a.getCommand(), a.importCommand(),
@@ -163,6 +163,9 @@ func finish(cmd *cobra.Command) {
 	once := func(f *pflag.Flag) {
 		if _, list := f.Value.(pflag.SliceValue); !list {
 			f.Value = &onceValue{Value: f.Value}
+		}
+		if f.DefValue == "0" || f.DefValue == "0s" {
+			f.DefValue = "" // is not worth a word in the help
 		}
 	}
 	cmd.LocalNonPersistentFlags().VisitAll(once)
@@ -204,15 +207,17 @@ func (a *app) locked(ctx context.Context, op func(wait time.Duration) error) err
 }
 
 // open opens an index and hands it to use.
-func (a *app) open(ctx context.Context, path string, write bool, use func(*index.Index) error) error {
-	return a.locked(ctx, func(wait time.Duration) (err error) {
-		ix, err := index.Open(path, &index.Options{Write: write, LockTimeout: wait, Backend: a.backend, Logger: a.logger()})
-		if err != nil {
-			return err
-		}
-		defer func() { err = errors.Join(err, ix.Close()) }()
-		return use(ix)
+func (a *app) open(ctx context.Context, path string, write bool, use func(*index.Index) error) (err error) {
+	var ix *index.Index
+	err = a.locked(ctx, func(wait time.Duration) (err error) {
+		ix, err = index.Open(path, &index.Options{Write: write, LockTimeout: wait, Backend: a.backend, Logger: a.logger()})
+		return err
 	})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, ix.Close()) }()
+	return use(ix)
 }
 
 // openSnapshot opens an index for reading and hands its content to use.

@@ -26,9 +26,6 @@ func (v *onceValue) Set(s string) error {
 	return v.Value.Set(s)
 }
 
-// IsBoolFlag lets pflag see through to the value.
-func (v *onceValue) IsBoolFlag() bool { return v.Type() == "bool" }
-
 // intValue is a whole number of at least min.
 type intValue struct {
 	p   *int

@@ -1,0 +1,80 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"github.com/plaid-ir/plaid/index"
+)
+
+func (a *app) deleteCommand() *cobra.Command {
+	var idFile string
+	cmd := &cobra.Command{
+		Use:   "delete INDEX {ID… | --ids FILE}",
+		Short: "Delete documents from an index",
+		Long: withExitStatus(`
+Delete documents by id, all in one step. Ids that are not there are named, and
+change the exit status: 3 if other documents were deleted, 4 if none was.
+
+The space is given back by plaid compact.`),
+		Example: `  plaid delete docs.plaid doc17 doc18
+  plaid delete docs.plaid --ids old.txt`,
+		Args: takes("INDEX", "ID…"),
+	}
+	f := cmd.Flags()
+	f.StringVar(&idFile, "ids", "", "`FILE` with one id a line")
+	f.Bool("json", false, "print the report as JSON")
+	cmd.RunE = a.command(func(ctx context.Context, args []string) error {
+		path, ids := args[0], args[1:]
+		switch {
+		case idFile == "" && len(ids) == 0:
+			return usagef("which documents? give ids or --ids")
+		case idFile != "" && len(ids) > 0:
+			return usagef("give ids or --ids, not both")
+		case idFile != "":
+			var err error
+			if ids, err = readIDs(idFile); err != nil {
+				return err
+			}
+		}
+		return a.open(ctx, path, true, func(ix *index.Index) error {
+			n, missing, err := ix.Delete(ctx, ids)
+			if err != nil {
+				return err
+			}
+			missing = append([]string{}, slices.Compact(slices.Sorted(slices.Values(missing)))...)
+			if err := a.report(struct {
+				Path    string   `json:"path"`
+				Deleted int      `json:"deleted"`
+				Missing []string `json:"missing"`
+			}{path, n, missing}, func(b *bytes.Buffer) {
+				fmt.Fprintf(b, "deleted %s\n", plural(n, "document"))
+			}); err != nil {
+				return err
+			}
+			return missingError(n, missing)
+		})
+	})
+	return cmd
+}
+
+// missingError names the ids that were not there, the first of them at least.
+func missingError(deleted int, missing []string) error {
+	if len(missing) == 0 {
+		return nil
+	}
+	kind := errPartial
+	if deleted == 0 {
+		kind = errNotFound
+	}
+	const most = 10
+	more := ""
+	if len(missing) > most {
+		more = fmt.Sprintf(" and %d more", len(missing)-most)
+	}
+	return fmt.Errorf("%w: not in the index: %q%s", kind, missing[:min(len(missing), most)], more)
+}

@@ -1,0 +1,55 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/plaid-ir/plaid/index"
+)
+
+func (a *app) exportCommand() *cobra.Command {
+	var format string
+	cmd := &cobra.Command{
+		Use:   "export INDEX DIR",
+		Short: "Write an index as arrays or for another engine",
+		Long: withExitStatus(`
+Write the documents of an index to a folder, which must not exist or be empty.
+
+Format npy is docs.npy, the decoded vectors as float32, doclens.npy, ids.txt
+and, where there are payloads, payload.jsonl: what plaid index takes. Format
+fast-plaid is an index folder that fast-plaid and next-plaid load, with ids.txt
+beside it; no vector is decoded for it.`),
+		Example: `  plaid export docs.plaid folder
+  plaid export docs.plaid folder --format fast-plaid`,
+		Args: takes("INDEX", "DIR"),
+	}
+	f := cmd.Flags()
+	f.Var(newChoice(&format, "npy", "npy", "fast-plaid"), "format", "what to write")
+	f.Bool("json", false, "print the report as JSON")
+	cmd.RunE = a.command(func(ctx context.Context, args []string) error {
+		path, dir := args[0], args[1]
+		return a.openSnapshot(ctx, path, func(_ *index.Index, snap *index.Snapshot) error {
+			export := snap.Export
+			if format == "fast-plaid" {
+				export = snap.ExportEngine
+			}
+			if err := export(ctx, dir, a.progress()); err != nil {
+				return err
+			}
+			docs, tokens := snap.Len(), snap.State().LiveTokens
+			return a.report(struct {
+				Path   string `json:"path"`
+				Dir    string `json:"dir"`
+				Format string `json:"format"`
+				Docs   int    `json:"docs"`
+				Tokens uint64 `json:"tokens"`
+			}{path, dir, format, docs, tokens}, func(b *bytes.Buffer) {
+				fmt.Fprintf(b, "%s: %s, %s\n", dir, plural(docs, "document"), plural(tokens, "token"))
+			})
+		})
+	})
+	return cmd
+}

@@ -1,0 +1,148 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/plaid-ir/plaid/index"
+)
+
+// indexReport is what `plaid index --json` prints.
+type indexReport struct {
+	Path          string  `json:"path"`
+	Bytes         int64   `json:"bytes"`
+	Docs          int     `json:"docs"`
+	EmptyDocs     int     `json:"empty_docs"`
+	Tokens        int64   `json:"tokens"`
+	ClampedTokens int     `json:"clamped_tokens"`
+	Dim           int     `json:"dim"`
+	Nbits         int     `json:"nbits"`
+	Centroids     int     `json:"centroids"`
+	Seed          uint64  `json:"seed"`
+	SampleDocs    int     `json:"sample_docs"`
+	SampleTokens  int     `json:"sample_tokens"`
+	Iterations    int     `json:"iterations"`
+	RMSE          float64 `json:"rmse"`
+	Seconds       struct {
+		Sample float64 `json:"sample"`
+		Train  float64 `json:"train"`
+		Encode float64 `json:"encode"`
+		Total  float64 `json:"total"`
+	} `json:"seconds"`
+}
+
+func (a *app) indexCommand() *cobra.Command {
+	var docs documentFiles
+	var work effort
+	var scales []string
+	o := index.BuildOptions{}
+	var noNormalize bool
+	cmd := &cobra.Command{
+		Use:   "index INDEX --vectors FILE --lengths FILE",
+		Short: "Build an index from token vectors",
+		Long: withExitStatus(`
+Build an index file from token vectors. A codec is trained on a sample of the
+documents, then all of them are encoded, in bounded memory. The same input,
+options and seed give the same index, whatever the number of threads.
+
+An index that is there is replaced only with --force, and stays as it is, and
+readable, until the new one is finished.
+
+Sizes are bytes, or have a unit: MiB or M for 2²⁰ bytes, MB for 10⁶ and so on.`),
+		Example: `  plaid index docs.plaid --vectors docs.npy --lengths doclens.npy
+  plaid index docs.plaid --vectors docs.npy --lengths doclens.npy --ids ids.txt --payload corpus.jsonl
+  plaid index docs.plaid --vectors a.npy --lengths a-lens.npy --vectors b.npy --lengths b-lens.npy --nbits 4 --memory 512MiB`,
+		Args: takes("INDEX"),
+	}
+	f := cmd.Flags()
+	docs.register(f)
+	work.register(f)
+	f.Var(newNbits(&o.Nbits), "nbits", "residual bits a component")
+	f.Var(newInt(&o.Centroids, 0, 0), "centroids", "number of centroids (0: by the number of tokens, at most what the sample allows)")
+	f.Var(newInt(&o.SampleDocs, 0, 0), "sample-docs", "documents to train on (0: by their number)")
+	f.Var(newInt(&o.Iterations, 0, 0), "iterations", "rounds of k-means (0: 4)")
+	f.Uint64Var(&o.Seed, "seed", 0, "`N` that decides every random choice")
+	f.StringSliceVar(&scales, "scales", nil, "`LIST` of scales of residuals to fit: dim, centroid or both, separated by a comma")
+	f.BoolVar(&noNormalize, "no-normalize", false, "do not scale vectors to unit length")
+	f.BoolVar(&o.Force, "force", false, "replace an index that is there")
+	f.Bool("json", false, "print the report as JSON")
+	cmd.RunE = a.command(func(ctx context.Context, args []string) (err error) {
+		for _, s := range scales {
+			if !slices.Contains([]string{"dim", "centroid"}, s) {
+				return usagef("--scales %s: there is dim, centroid", s)
+			}
+		}
+		o.DimScales, o.CentroidScales = slices.Contains(scales, "dim"), slices.Contains(scales, "centroid")
+		o.Unnormalized = noNormalize
+		o.Threads, o.Memory = work.threads, work.memory
+		o.Backend, o.Logger, o.Progress = a.backend, a.logger(), a.progress()
+		return a.buildIndex(ctx, args[0], &docs, work, o)
+	})
+	return cmd
+}
+
+func (a *app) buildIndex(ctx context.Context, path string, docs *documentFiles, work effort, o index.BuildOptions) (err error) {
+	defer work.limit()()
+	start := a.now()
+	src, err := docs.open()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, src.Close()) }()
+	var r *index.BuildReport
+	err = a.locked(ctx, func(wait time.Duration) (err error) {
+		o.LockTimeout = wait
+		r, err = index.Build(ctx, path, src, &o)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	info, err := os.Stat(path)
+	if err != nil {
+		return err
+	}
+	rep := indexReport{
+		Path: path, Bytes: info.Size(), Docs: r.Docs, EmptyDocs: r.Empty, Tokens: r.Tokens, ClampedTokens: r.Clamped,
+		Dim: src.Dim(), Nbits: o.Nbits, Centroids: r.Train.K, Seed: o.Seed,
+		SampleDocs: r.SampleDocs, SampleTokens: r.Train.Vectors, Iterations: r.Train.Iterations, RMSE: r.RMSE,
+	}
+	rep.Seconds.Sample, rep.Seconds.Train, rep.Seconds.Encode = r.Seconds.Sample, r.Seconds.Train, r.Seconds.Encode
+	rep.Seconds.Total = a.now().Sub(start).Seconds()
+	if o.Centroids > rep.Centroids {
+		a.warn("%d centroids were asked for, the sample of %s allows %d", o.Centroids, plural(rep.SampleTokens, "token"), rep.Centroids)
+	}
+	return a.report(rep, func(b *bytes.Buffer) {
+		fmt.Fprintf(b, "%s: %s (%d empty), %s of dimension %d at %s\n",
+			path, plural(rep.Docs, "document"), rep.EmptyDocs, plural(rep.Tokens, "token"), rep.Dim, plural(rep.Nbits, "bit"))
+		fmt.Fprintf(b, "codec: %s, trained on %s of %s; root mean square error %.4f\n",
+			plural(rep.Centroids, "centroid"), plural(rep.SampleTokens, "token"), plural(rep.SampleDocs, "document"), rep.RMSE)
+		fmt.Fprintf(b, "file:  %s\n", formatBytes(rep.Bytes))
+		fmt.Fprintf(b, "time:  %s (sample %s, train %s, encode %s)\n", formatSeconds(rep.Seconds.Total),
+			formatSeconds(rep.Seconds.Sample), formatSeconds(rep.Seconds.Train), formatSeconds(rep.Seconds.Encode))
+	})
+}
+
+// newNbits is a number of bits that a component may have.
+func newNbits(p *int) *nbitsValue {
+	*p = 2
+	return &nbitsValue{intValue{p, 1}}
+}
+
+type nbitsValue struct{ intValue }
+
+func (v *nbitsValue) Set(s string) error {
+	if !slices.Contains(strings.Fields("1 2 4 8"), s) {
+		return errors.New("there is 1, 2, 4, 8")
+	}
+	return v.intValue.Set(s)
+}
+func (v *nbitsValue) Type() string { return "1|2|4|8" }

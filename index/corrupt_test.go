@@ -1,0 +1,251 @@
+package index
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	bolt "go.etcd.io/bbolt"
+
+	"github.com/plaid-ir/plaid/storage"
+)
+
+// livedIn makes an index that has seen everything: several segments, deleted
+// documents, holes, scales, payloads.
+func livedIn(t *testing.T) string {
+	const dim = 16
+	path := newPath(t)
+	docs := corpus(200, 12, dim, 1)
+	build(t, path, dim, docs[:120], &BuildOptions{Nbits: 4, DimScales: true, CentroidScales: true, Centroids: 300})
+	ix := writing(t, path)
+	add(t, ix, dim, docs[120:160]...)
+	_, _, err := ix.Delete(context.Background(), []string{"d3", "d4", "d130"})
+	require.NoError(t, err)
+	require.NoError(t, ix.Compact(context.Background(), nil))
+	add(t, ix, dim, docs[160:180]...)
+	_, _, err = ix.Delete(context.Background(), []string{"d7", "d161"})
+	require.NoError(t, err)
+	add(t, ix, dim, docs[180:]...)
+	require.NoError(t, ix.Close())
+	return path
+}
+
+// readAll reads all that a user can see.
+func readAll(path string) (string, error) {
+	ix, err := Open(path, nil)
+	if err != nil {
+		return "", err
+	}
+	s, err := ix.Snapshot()
+	if err != nil {
+		return "", errors.Join(err, ix.Close())
+	}
+	text, err := readSnapshot(s)
+	return text, errors.Join(err, s.Close(), ix.Close())
+}
+
+func readSnapshot(s *Snapshot) (text string, err error) {
+	defer storage.Guard(s.Path(), &err)()
+	var b strings.Builder
+	set, count := s.LiveSet()
+	fmt.Fprintln(&b, set, count, s.Header(), s.State(), s.Tombstones().ToArray())
+	for ordinal := range s.State().Docs {
+		if !s.Live(ordinal) {
+			continue
+		}
+		p, err := s.Payload(ordinal)
+		if err != nil {
+			return "", err
+		}
+		v, err := s.Vectors(ordinal)
+		if err != nil {
+			return "", err
+		}
+		o, ok, err := s.Ordinal(s.ID(ordinal))
+		if err != nil {
+			return "", err
+		}
+		fmt.Fprintln(&b, s.ID(ordinal), o, ok, string(p), v)
+	}
+	for seg := range s.Segments() {
+		for c := range uint32(s.Header().Centroids) {
+			list, err := s.Postings(seg, c)
+			if err != nil {
+				return "", err
+			}
+			docs, err := list.AppendDocs(nil, s.State().Docs)
+			if err != nil {
+				return "", err
+			}
+			fmt.Fprintln(&b, docs)
+		}
+	}
+	return b.String(), nil
+}
+
+// check reads a damaged file: nothing wrong may be shown, by whatever way.
+func checkDamaged(t *testing.T, path, want, what string) (noticed bool) {
+	t.Helper()
+	got, err := readAll(path)
+	if err != nil {
+		requireOurs(t, err, what)
+		noticed = true
+	} else {
+		require.Equal(t, want, got, "%s: other content without an error", what)
+	}
+	ix, err := Open(path, nil)
+	if err != nil {
+		requireOurs(t, err, what)
+		return true
+	}
+	s, err := ix.Snapshot()
+	require.NoError(t, err)
+	if err := s.Verify(context.Background()); err != nil {
+		requireOurs(t, err, what)
+		noticed = true
+	} else {
+		require.Equal(t, want, got, "%s: passes verification", what)
+	}
+	require.NoError(t, s.Close())
+	require.NoError(t, ix.Close())
+	return noticed
+}
+
+func requireOurs(t *testing.T, err error, what string) {
+	t.Helper()
+	for _, target := range []error{storage.ErrCorrupt, storage.ErrNotIndex, storage.ErrUnfinished, storage.ErrVersion} {
+		if errors.Is(err, target) {
+			return
+		}
+	}
+	require.Fail(t, "not one of the documented errors", "%s: %v", what, err)
+}
+
+func TestFlippedBytes(t *testing.T) {
+	path := livedIn(t)
+	want, err := readAll(path)
+	require.NoError(t, err)
+	data, err := os.ReadFile(path)
+	require.NoError(t, err)
+	steps := 1200
+	if testing.Short() {
+		steps = 100
+	}
+	bad := filepath.Join(ramDir(t), "bad.plaid")
+	noticed := 0
+	for i := range steps {
+		// Evenly over the file, and all bytes of the pages' heads in turn.
+		at := int(int64(len(data)) * int64(i) / int64(steps))
+		if i%2 == 1 {
+			at = min(at/4096*4096+i/2%64, len(data)-1)
+		}
+		changed := slices.Clone(data)
+		changed[at] ^= byte(1 << (i / 2 % 8))
+		require.NoError(t, os.WriteFile(bad, changed, 0o600))
+		if checkDamaged(t, bad, want, fmt.Sprintf("byte %d", at)) {
+			noticed++
+		}
+		if i%4 == 0 { // who writes to it must fail or not, but not fall over
+			if ix, err := Open(bad, &Options{Write: true}); err == nil {
+				_, _, _ = ix.Delete(context.Background(), []string{"d20", "d21"})
+				_, _ = ix.Add(context.Background(), fromDocs(t, 16, corpus(210, 12, 16, 1)[200:]), nil)
+				_ = ix.Compact(context.Background(), nil)
+				_ = ix.Close()
+			}
+		}
+	}
+	require.Greater(t, noticed, steps/4)
+}
+
+func TestTruncatedFiles(t *testing.T) {
+	path := livedIn(t)
+	data, err := os.ReadFile(path)
+	require.NoError(t, err)
+	cut := filepath.Join(ramDir(t), "cut.plaid")
+	for i := range 60 {
+		n := (len(data) - 1) * i / 59
+		if i%3 == 0 {
+			n = n / 4096 * 4096
+		}
+		require.NoError(t, os.WriteFile(cut, data[:n], 0o600))
+		for _, write := range []bool{false, true} {
+			ix, err := Open(cut, &Options{Write: write})
+			if err == nil { // a file may be longer than what belongs to it
+				require.NoError(t, ix.Close())
+				want, err := readAll(path)
+				require.NoError(t, err)
+				require.False(t, checkDamaged(t, cut, want, fmt.Sprintf("%d of %d bytes", n, len(data))))
+				continue
+			}
+			requireOurs(t, err, fmt.Sprintf("%d of %d bytes", n, len(data)))
+			require.ErrorContains(t, err, cut)
+		}
+	}
+}
+
+// A file that is cut short while it is open gives errors, no crash.
+func TestTruncatedWhileOpen(t *testing.T) {
+	path := livedIn(t)
+	ix, err := Open(path, nil)
+	require.NoError(t, err)
+	s, err := ix.Snapshot()
+	require.NoError(t, err)
+	require.NoError(t, os.Truncate(path, 8192))
+	failed := 0
+	for ordinal := range s.State().Docs {
+		if _, err := s.Vectors(ordinal); err != nil && !errors.Is(err, ErrNotFound) {
+			require.ErrorIs(t, err, storage.ErrCorrupt)
+			failed++
+		}
+	}
+	require.Positive(t, failed)
+	require.ErrorIs(t, s.Verify(context.Background()), storage.ErrCorrupt)
+	require.ErrorIs(t, s.Export(context.Background(), filepath.Join(t.TempDir(), "out"), nil), storage.ErrCorrupt)
+	require.ErrorIs(t, second(s.Info(context.Background())), storage.ErrCorrupt)
+	require.NoError(t, s.Close())
+	require.NoError(t, ix.Close())
+}
+
+// putFormat writes the format record as docs/format.md has it.
+func putFormat(t *testing.T, path string, format, feature uint16) {
+	db, err := bolt.Open(path, 0o600, nil)
+	require.NoError(t, err)
+	require.NoError(t, db.Update(func(tx *bolt.Tx) error {
+		v := []byte("plaidix\n")
+		v = binary.LittleEndian.AppendUint16(v, format)
+		v = binary.LittleEndian.AppendUint16(v, feature)
+		sum := crc32.Checksum(append([]byte("format"), v...), crc32.MakeTable(crc32.Castagnoli))
+		return tx.Bucket([]byte("plaid")).Put([]byte("format"), binary.LittleEndian.AppendUint32(v, sum))
+	}))
+	require.NoError(t, db.Close())
+}
+
+func TestVersions(t *testing.T) {
+	path := newPath(t)
+	docs := corpus(5, 5, 8, 1)
+	build(t, path, 8, docs, nil)
+	putFormat(t, path, storage.FormatVersion, storage.FeatureVersion+5)
+	requireFile(t, path, docs)
+	putFormat(t, path, storage.FormatVersion+1, storage.FeatureVersion)
+	before, err := os.ReadFile(path)
+	require.NoError(t, err)
+	for _, err := range []error{
+		second(Open(path, nil)), second(Open(path, &Options{Write: true})),
+		second(Build(context.Background(), path, fromDocs(t, 8, docs), nil)),
+		second(Build(context.Background(), path, fromDocs(t, 8, docs), &BuildOptions{Force: true})),
+	} {
+		require.ErrorIs(t, err, storage.ErrVersion)
+		require.ErrorContains(t, err, path)
+	}
+	after, err := os.ReadFile(path)
+	require.NoError(t, err)
+	require.Equal(t, before, after)
+}

@@ -1,0 +1,103 @@
+package index
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/plaid-ir/plaid/storage"
+)
+
+func TestLocks(t *testing.T) {
+	path := newPath(t)
+	docs := corpus(5, 5, 8, 1)
+	src := fromDocs(t, 8, docs)
+	build(t, path, 8, docs, nil)
+	refused := func(what string, errs ...error) {
+		t.Helper()
+		for _, err := range errs {
+			require.ErrorIs(t, err, storage.ErrLocked, what)
+			require.ErrorContains(t, err, path)
+		}
+	}
+	w, err := Open(path, &Options{Write: true})
+	require.NoError(t, err)
+	refused("beside a writer", second(Open(path, nil)), second(Open(path, &Options{Write: true})),
+		second(Build(context.Background(), path, src, nil)),
+		second(Build(context.Background(), path, src, &BuildOptions{Force: true, LockTimeout: 60 * time.Millisecond})))
+	// Compaction keeps the lock, on another file of the same name.
+	require.NoError(t, w.Compact(context.Background(), nil))
+	refused("after a compaction", second(Open(path, nil)), second(Open(path, &Options{Write: true})))
+	require.NoError(t, w.Close())
+
+	r, err := Open(path, nil)
+	require.NoError(t, err)
+	requireFile(t, path, docs) // any number of readers
+	refused("beside a reader", second(Open(path, &Options{Write: true})),
+		second(Build(context.Background(), path, src, &BuildOptions{Force: true})))
+	require.NoError(t, r.Close())
+	requireFile(t, path, docs)
+}
+
+// Who waits for the lock gets the index that is there when it is given back:
+// also where the file was replaced, or came to be, meanwhile.
+func TestLockTimeoutWaits(t *testing.T) {
+	docs := corpus(30, 5, 8, 1)
+	for _, compact := range []bool{false, true} {
+		for _, write := range []bool{false, true} {
+			path := newPath(t)
+			build(t, path, 8, docs[:20], nil)
+			w, err := Open(path, &Options{Write: true})
+			require.NoError(t, err)
+			opened := make(chan *Index, 1)
+			go func() {
+				ix, err := Open(path, &Options{Write: write, LockTimeout: time.Minute})
+				if err != nil {
+					t.Error(err)
+				}
+				opened <- ix
+			}()
+			add(t, w, 8, docs[20:]...)
+			if compact {
+				require.NoError(t, w.Compact(context.Background(), nil))
+			}
+			select {
+			case <-opened:
+				require.Fail(t, "opened beside a writer")
+			case <-time.After(120 * time.Millisecond):
+			}
+			require.NoError(t, w.Close())
+			ix := <-opened
+			s, err := ix.Snapshot()
+			require.NoError(t, err)
+			requireIndex(t, s, docs)
+			require.NoError(t, s.Close())
+			require.NoError(t, ix.Close())
+		}
+	}
+}
+
+// A build that waits for another, which fails and takes its file away, makes
+// its own.
+func TestBuildAfterAFailedOne(t *testing.T) {
+	path := newPath(t)
+	docs := corpus(30, 5, 8, 1)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	_, err := Build(ctx, path, fromDocs(t, 8, docs), &BuildOptions{Progress: func(p Progress) {
+		if p.Stage != "encode" {
+			return
+		}
+		go func() {
+			_, err := Build(context.Background(), path, fromDocs(t, 8, docs[:9]), &BuildOptions{Force: true, LockTimeout: time.Minute})
+			done <- err
+		}()
+		time.Sleep(100 * time.Millisecond) // so that the other waits
+		cancel()
+	}})
+	require.ErrorIs(t, err, context.Canceled)
+	require.NoError(t, <-done)
+	requireFile(t, path, docs[:9])
+}

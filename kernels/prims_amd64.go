@@ -1,0 +1,68 @@
+//go:build !purego
+
+package kernels
+
+import (
+	sys "golang.org/x/sys/cpu"
+
+	"github.com/plaid-ir/plaid/kernels/avx512"
+)
+
+// simdTiers lists the tiers that this processor can run.
+func simdTiers() (tiers []*prims) {
+	if avx512.Supported() {
+		tiers = append(tiers, avx512Tier())
+	}
+	return tiers
+}
+
+// cpuFeatures lists the instruction sets that a tier asks for.
+func cpuFeatures() (names []string) {
+	for _, f := range []struct {
+		name string
+		ok   bool
+	}{
+		{"avx2", sys.X86.HasAVX2},
+		{"fma", sys.X86.HasFMA},
+		{"avx512f", sys.X86.HasAVX512F},
+		{"avx512bw", sys.X86.HasAVX512BW},
+		{"avx512vl", sys.X86.HasAVX512VL},
+		{"avx512dq", sys.X86.HasAVX512DQ},
+		{"avx512vnni", sys.X86.HasAVX512VNNI},
+	} {
+		if f.ok {
+			names = append(names, f.name)
+		}
+	}
+	return names
+}
+
+func avx512Tier() *prims {
+	p := portable
+	p.name = "avx512"
+	for i := range p.uses {
+		p.uses[i] = p.name
+	}
+	p.accumulate = avx512.Accumulate
+	p.compose = avx512.Compose
+	p.maxFast = avx512.MaxFast
+	p.maxFine = avx512.MaxFine
+	p.maxBytes = func(best []row4, ranges [][2]uint32, rows []row4, codes []byte, codeBytes int) {
+		if codeBytes == 2 {
+			avx512.MaxBytes2(best, ranges, rows, codes)
+		} else {
+			avx512.MaxBytes4(best, ranges, rows, codes)
+		}
+	}
+	p.centroidScores = func(dst []float32, centroids []float32, m int, q *queryVectors, lo, hi []float32) {
+		for g := 0; g < q.n; g += 32 {
+			avx512.Dots(dst[g:], q.stride, centroids, m, q.dim, q.lanes[g*q.dim:], min(32, q.stride-g),
+				(*[32]float32)(lo[g:]), (*[32]float32)(hi[g:]))
+		}
+	}
+	p.widenBF16 = avx512.WidenBF16
+	p.widenF16 = avx512.WidenF16
+	p.bytes = avx512.Bytes
+	p.words = avx512.Words
+	return &p
+}

@@ -1,0 +1,103 @@
+package search_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/search"
+	"github.com/plaid-ir/plaid/vectors"
+)
+
+// exampleIndex builds an index of three documents of 4-d vectors.
+func exampleIndex() (ix *index.Index, cleanup func(), err error) {
+	dir, err := os.MkdirTemp("", "plaid")
+	if err != nil {
+		return nil, nil, err
+	}
+	src, err := vectors.FromDocuments(4, []vectors.Document{
+		{ID: "north", Tokens: []float32{1, 0, 0, 0, 0.8, 0.6, 0, 0}},
+		{ID: "south", Tokens: []float32{0, 1, 0, 0}, Payload: []byte(`{"title":"South"}`)},
+		{ID: "west", Tokens: []float32{0, 0, 1, 0, 0, 0, 0, 1}},
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	path := filepath.Join(dir, "points.plaid")
+	if _, err := index.Build(context.Background(), path, src, &index.BuildOptions{Nbits: 8}); err != nil {
+		return nil, nil, err
+	}
+	if ix, err = index.Open(path, nil); err != nil {
+		return nil, nil, err
+	}
+	return ix, func() { _ = ix.Close(); _ = os.RemoveAll(dir) }, nil
+}
+
+func ExampleNew() {
+	ix, cleanup, err := exampleIndex()
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer cleanup()
+	e := search.New(ix, 0)
+	res, err := e.Search(context.Background(), search.Query{Vectors: []float32{0, 1, 0, 0}}, search.Options{K: 2, Payload: true})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	for _, h := range res.Hits {
+		fmt.Printf("%s %.2f %s\n", h.ID, h.Score, h.Payload)
+	}
+	// Output:
+	// south 1.00 {"title":"South"}
+	// north 0.60
+}
+
+func ExampleEngine_Search() {
+	ix, cleanup, err := exampleIndex()
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer cleanup()
+	e := search.New(ix, 0)
+	q := search.Query{
+		Vectors: []float32{1, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1},
+		Mask:    []bool{true, true, false}, // the third token is padding
+		Weights: []float32{1, 2, 1},
+	}
+	res, err := e.Search(context.Background(), q, search.Options{Filter: search.Only("north", "west")})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	for _, h := range res.Hits {
+		fmt.Printf("%s %.2f\n", h.ID, h.Score)
+	}
+	fmt.Println(res.Stats.Allowed, "documents allowed")
+	// Output:
+	// west 2.00
+	// north 1.00
+	// 2 documents allowed
+}
+
+func ExampleEngine_Explain() {
+	ix, cleanup, err := exampleIndex()
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer cleanup()
+	q := search.Query{Vectors: []float32{0, 1, 0, 0}}
+	x, err := search.New(ix, 0).Explain(context.Background(), q, "north", search.Options{K: 1})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Printf("%s: %s, score %.2f, best token %d\n", x.ID, x.Stage, x.Score, x.Matches[0].DocToken)
+	// Output:
+	// north: outranked, score 0.60, best token 1
+}
