@@ -8,7 +8,7 @@ import (
 	"github.com/plaid-ir/plaid/kernels"
 )
 
-// GridReport says what an imported table of weights lost on its int8 grid.
+// GridReport says what an imported table of weights lost on its 16-bit grid.
 type GridReport struct {
 	Scale  float32 // distance of grid points
 	Worst  float32 // largest absolute change of a weight, at most Scale/2
@@ -18,8 +18,8 @@ type GridReport struct {
 }
 
 // FromTable makes the codec of an imported index: K × dim centroids kept bit for
-// bit in the type given, 2ⁿ weights put on an int8 grid −127 … 127 with the
-// scale that moves the worst of them least, and 2ⁿ−1 cutoffs for documents added
+// bit in the type given, 2ⁿ weights put on a grid −32767 … 32767 whose end
+// is the largest of them, and 2ⁿ−1 cutoffs for documents added
 // later (nil: half-way between neighbouring weights).
 //
 // FactorMax is at its upper end; [Codec.MaxFactor] and [Codec.WithFactorMax] fit
@@ -111,40 +111,23 @@ func storeCentroids(centroids []float32, typ kernels.FloatType, dim int) ([]byte
 	return data, nil
 }
 
-// fitGrid looks for the scale whose grid is never far from a weight. Coarser
-// scales than largest/127 can fit a small table much better; −128 is left out so
-// that kernels may negate.
-func fitGrid(weights []float32) (grid []int8, scale float32) {
+const gridMax = 1<<15 - 1
+
+// fitGrid puts the weights on a grid with the largest one at its end.
+func fitGrid(weights []float32) (grid []int16, scale float32) {
 	var largest float64
 	for _, w := range weights {
 		largest = max(largest, math.Abs(float64(w)))
 	}
-	grid = make([]int8, len(weights))
-	if float32(largest/127) == 0 {
+	grid = make([]int16, len(weights))
+	if scale = float32(largest / gridMax); scale == 0 {
 		return grid, 1
 	}
-	best := math.Inf(1)
-	const candidates = 1 << 13
-	for i := range candidates {
-		// The largest weight lies at 127 grid steps down to 32.
-		s := float32(largest / (127 - 95*float64(i)/candidates))
-		var worst float64
-		for _, w := range weights {
-			worst = max(worst, math.Abs(float64(s*gridPoint(w, s))-float64(w)))
-		}
-		if worst < best {
-			best, scale = worst, s
-		}
-	}
 	for b, w := range weights {
-		grid[b] = int8(gridPoint(w, scale))
+		q := math.RoundToEven(float64(w) / float64(scale))
+		grid[b] = int16(max(min(q, gridMax), -gridMax))
 	}
 	return grid, scale
-}
-
-func gridPoint(w, scale float32) float32 {
-	q := math.RoundToEven(float64(w) / float64(scale))
-	return float32(max(min(q, 127), -127))
 }
 
 func gridReport(before, after []float32, scale float32) GridReport {

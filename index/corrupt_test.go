@@ -69,11 +69,15 @@ func readSnapshot(s *Snapshot) (text string, err error) {
 		if err != nil {
 			return "", err
 		}
+		// A damaged key is not found; only Verify can know that it should be.
 		o, ok, err := s.Ordinal(s.ID(ordinal))
 		if err != nil {
 			return "", err
 		}
-		fmt.Fprintln(&b, s.ID(ordinal), o, ok, string(p), v)
+		if ok && o != ordinal {
+			return "", fmt.Errorf("%q leads to document %d, not %d", s.ID(ordinal), o, ordinal)
+		}
+		fmt.Fprintln(&b, s.ID(ordinal), string(p), v)
 	}
 	for seg := range s.Segments() {
 		for c := range uint32(s.Header().Centroids) {
@@ -99,7 +103,7 @@ func checkDamaged(t *testing.T, path, want, what string) (noticed bool) {
 		requireOurs(t, err, what)
 		noticed = true
 	} else {
-		require.Equal(t, want, got, "%s: other content without an error", what)
+		require.True(t, want == got, "%s: other content without an error", what)
 	}
 	ix, err := Open(path, nil)
 	if err != nil {
@@ -112,7 +116,7 @@ func checkDamaged(t *testing.T, path, want, what string) (noticed bool) {
 		requireOurs(t, err, what)
 		noticed = true
 	} else {
-		require.Equal(t, want, got, "%s: passes verification", what)
+		require.True(t, want == got, "%s: passes verification", what)
 	}
 	require.NoError(t, s.Close())
 	require.NoError(t, ix.Close())

@@ -42,7 +42,7 @@ type ImportReport struct {
 	Tokens        int64
 	Dim, Nbits, K int
 	// WeightChange is the largest absolute change of a bucket weight when the
-	// weights were put on the int8 grid, from WeightBefore to WeightAfter.
+	// weights were put on the 16-bit grid, from WeightBefore to WeightAfter.
 	WeightChange, WeightBefore, WeightAfter float64
 	Clamped                                 int
 	Warnings                                []string
@@ -51,7 +51,7 @@ type ImportReport struct {
 const importBlock = 1 << 16 // tokens
 
 // Import makes an index from the index folder of another engine: codes and
-// buckets as they are, centroids bit for bit, weights on the int8 grid of this
+// buckets as they are, centroids bit for bit, weights on the 16-bit grid of this
 // format, norms computed anew. The folder is only read.
 //
 // Errors: those of package interop, and those of [Build].

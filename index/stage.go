@@ -208,6 +208,7 @@ func (s *stager) endSegment(ctx context.Context) error {
 	if s.seg.Docs > 0 {
 		id := s.seg.ID
 		err := s.post.blocks(func(block uint32, data []byte) error {
+			s.seg.Blocks++
 			s.do(len(data), func(g *storage.Generation) error { return g.PutPostings(id, block, data) })
 			return s.flush(ctx, stageBytes)
 		})

@@ -101,14 +101,15 @@ func Backends() []string {
 // is not there, the variable's included, is an error that wraps
 // [ErrUnavailable]; there is no fallback.
 func Select(name string) (Backend, error) {
+	var from string
 	if name == "" {
-		name = defaultName()
+		name, from = defaultName()
 	}
 	registryMu.RLock()
 	b, ok := registry[name]
 	registryMu.RUnlock()
 	if !ok {
-		return nil, fmt.Errorf("%w: %q (there is: %s)", ErrUnavailable, name, strings.Join(Backends(), ", "))
+		return nil, fmt.Errorf("%w: %q%s (there is: %s)", ErrUnavailable, name, from, strings.Join(Backends(), ", "))
 	}
 	return b, nil
 }

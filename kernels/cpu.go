@@ -20,12 +20,13 @@ func init() {
 // returns, in place of the best one.
 const EnvCPU = "PLAID_CPU"
 
-// defaultName is the name that "" stands for.
-func defaultName() string {
+// defaultName is the name that "" stands for, and where it comes from if not
+// from here.
+func defaultName() (name, from string) {
 	if name := os.Getenv(EnvCPU); name != "" {
-		return name
+		return name, " from " + EnvCPU
 	}
-	return tiers[len(tiers)-1].name
+	return tiers[len(tiers)-1].name, ""
 }
 
 // CPUReport says what the processor offers and what is used of it.

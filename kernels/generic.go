@@ -35,7 +35,7 @@ func (b cpu) Scorer(c *Codec) (Scorer, error) {
 		s.wMin, s.wMax = min(s.wMin, float64(w)), max(s.wMax, float64(w))
 	}
 	if c.Codebook.Nbits == 8 {
-		s.linear(&c.Codebook)
+		s.delta = float64(c.Codebook.Step)
 	}
 	if c.CentroidScale != nil {
 		s.scaleCentroids(c.CentroidScale)
@@ -53,11 +53,9 @@ type scorer struct {
 
 	weights    []float32
 	wMin, wMax float64 // bounds of the weights
-	// With 8 bits every weight is w0 + delta·m for a number m of 0..255, which
-	// is the bucket number, or order[bucket] where order is not nil. So its
-	// nibbles contribute separately.
-	w0, delta float64
-	order     *[256]byte
+	// With uniform levels of 8 bits weight b is −127.5·delta + delta·b, so that
+	// the nibbles of b contribute separately. 0 for a table of 8 bits.
+	delta float64
 
 	aMin, aMax float64  // bounds of the scales of the centroids
 	scale16    []uint32 // scales in units of aMax/2¹⁶; nil: all 1
@@ -78,21 +76,6 @@ type scratch struct {
 	fast   [callDocs][fastGroup]int32
 	fine   [callDocs][fineGroup]float32
 	bytes  [callDocs]row4
-}
-
-func (s *scorer) linear(b *Codebook) {
-	if b.Uniform() {
-		s.delta = float64(b.Step)
-		s.w0 = -127.5 * s.delta
-	} else {
-		s.delta = float64(b.Scale)
-		s.w0 = -128 * s.delta
-		s.order = new([256]byte)
-		for i, g := range b.Grid {
-			s.order[i] = byte(int(g) + 128)
-		}
-	}
-	s.wMin, s.wMax = s.w0, s.w0+255*s.delta
 }
 
 func (s *scorer) scaleCentroids(scales []float32) {

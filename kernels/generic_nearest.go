@@ -19,8 +19,22 @@ const (
 // Nearest implements [Backend].
 func (b cpu) Nearest(codes []uint32, scores []float32, centroids, x []float32, dim int) {
 	rows, k := len(x)/dim, len(centroids)/dim
+	if b.p.filter != nil && rows >= filterMinRows && k >= filterMinCentroids {
+		f := filterPool.Get().(*filter)
+		f.p = b.p.filter
+		ok := f.prepare(centroids, dim)
+		if ok {
+			f.nearest(codes, scores, x)
+		}
+		f.release()
+		filterPool.Put(f)
+		if ok {
+			return
+		}
+	}
 	if rows >= pruneMinRows && k >= pruneMinCentroids && dim <= pruneMaxDim {
 		p := prunePool.Get().(*pruner)
+		p.p = b.p
 		ok := p.prepare(centroids, dim)
 		if ok {
 			p.nearest(codes, scores, x)
@@ -31,8 +45,55 @@ func (b cpu) Nearest(codes []uint32, scores []float32, centroids, x []float32, d
 			return
 		}
 	}
+	if b.p.lanes {
+		b.nearestLanes(codes, scores, centroids, x, dim)
+		return
+	}
 	nearestAll(codes, scores, centroids, x, dim)
 }
+
+// nearestLanes compares every row with every centroid, with the loop that
+// computes S: the rows are the query.
+func (b cpu) nearestLanes(codes []uint32, scores []float32, centroids, x []float32, dim int) {
+	const block = 36 // centroids
+	sc := lanesPool.Get().(*lanesScratch)
+	rows, k := len(x)/dim, len(centroids)/dim
+	for r0 := 0; r0 < rows; r0 += len(sc.best) {
+		n := min(len(sc.best), rows-r0)
+		sc.q.reset(x[r0*dim:(r0+n)*dim], dim)
+		best, out := sc.best[:n], codes[r0:r0+n]
+		for i := range best {
+			best[i], out[i] = float32(math.Inf(-1)), 0
+		}
+		sc.products = resize(sc.products, block*sc.q.stride)
+		for c0 := 0; c0 < k; c0 += block {
+			m := min(block, k-c0)
+			products := sc.products[:m*sc.q.stride]
+			b.p.centroidScores(products, centroids[c0*dim:(c0+m)*dim], m, &sc.q, sc.lo[:], sc.hi[:])
+			for c := range m {
+				for i, v := range products[c*sc.q.stride:][:n] {
+					if v > best[i] {
+						best[i], out[i] = v, uint32(c0+c)
+					}
+				}
+			}
+		}
+		if scores != nil {
+			copy(scores[r0:r0+n], best)
+		}
+	}
+	lanesPool.Put(sc)
+}
+
+// lanesScratch is the work space of nearestLanes.
+type lanesScratch struct {
+	q        queryVectors
+	products []float32
+	best     [32]float32
+	lo, hi   [32]float32
+}
+
+var lanesPool = sync.Pool{New: func() any { return new(lanesScratch) }}
 
 // nearestAll compares every row with every centroid.
 func nearestAll(codes []uint32, scores []float32, centroids, x []float32, dim int) {

@@ -19,6 +19,7 @@ import "math"
 // nearest; for the others the product is computed. On real token vectors that
 // is done for about one in a thousand.
 type pruner struct {
+	p         *prims
 	dim, k    int
 	centroids []float32
 	lo, step  []float32 // level l of dimension j is lo[j] + step[j]·l
@@ -28,6 +29,7 @@ type pruner struct {
 	errUnit   float64   // ‖c − ĉ‖ is at most errUnit · the error byte
 	norm      float64   // the largest ‖c‖
 	tables    []byteTable
+	nibbles   [2][16]row // scratch
 	acc       [pruneBlock]row
 	lanes     [pruneLanes]pruneLane
 	threshold row // smallest sum of each row that is worth a product
@@ -48,6 +50,7 @@ type pruneLane struct {
 const (
 	pruneLanes  = 32
 	pruneBlock  = 512   // centroids whose sums are computed together: 32 KiB
+	pruneTables = 16    // that pass over a block: 256 KiB
 	pruneSumMax = 32767 // sums keep the top bit of their lane free
 )
 
@@ -167,7 +170,7 @@ func (p *pruner) load(x []float32) {
 
 	last := len(p.tables) - 1
 	p.fillErrors(&p.tables[last], n)
-	var nibbles [2][16]row
+	nibbles := &p.nibbles
 	for t := range p.tables[:last] {
 		for h := range nibbles {
 			j := 2*t + h
@@ -177,7 +180,7 @@ func (p *pruner) load(x []float32) {
 			}
 			p.fillNibble(&nibbles[h], j, n)
 		}
-		compose(&p.tables[t], &nibbles[0], &nibbles[1], nil)
+		p.p.compose(&p.tables[t], &p.nibbles[0], &p.nibbles[1], nil)
 	}
 }
 
@@ -233,7 +236,9 @@ func (p *pruner) fillErrors(t *byteTable, n int) {
 func (p *pruner) scan(c0, c1, n int) {
 	acc := p.acc[:c1-c0]
 	clear(acc)
-	accumulate(acc, p.tables, p.levels[c0*p.stride:c1*p.stride], p.stride)
+	for t := 0; t < len(p.tables); t += pruneTables {
+		p.p.accumulate(acc, p.tables[t:min(t+pruneTables, len(p.tables))], p.levels[c0*p.stride+t:c1*p.stride], p.stride)
+	}
 	if c0 == 0 {
 		p.start(acc, n)
 	}

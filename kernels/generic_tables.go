@@ -76,6 +76,10 @@ func (q *query) fillTables(tables []byteTable, first, n int, inverse []float64, 
 	perWord := 64 / width
 	nibbles := &q.nibbles
 	for p := range tables {
+		if q.s.codec.Codebook.Nbits == 8 && q.s.delta == 0 {
+			q.fillByte(&tables[p], first, n, p, inverse, width)
+			continue
+		}
 		clear(nibbles[:])
 		for h := range nibbles {
 			for i := range n {
@@ -86,7 +90,22 @@ func (q *query) fillTables(tables []byteTable, first, n int, inverse []float64, 
 				}
 			}
 		}
-		q.s.p.compose(&tables[p], &nibbles[0], &nibbles[1], q.s.order)
+		q.s.p.compose(&tables[p], &nibbles[0], &nibbles[1], nil)
+	}
+}
+
+// fillByte fills the table of residual byte p, which is one component of 8
+// bits, of a codec whose weights follow no rule.
+func (q *query) fillByte(t *byteTable, first, n, p int, inverse []float64, width int) {
+	perWord := 64 / width
+	*t = byteTable{}
+	for i := range n {
+		word, shift := i/perWord&7, i%perWord*width
+		v := q.scaled(first+i, p)
+		low := min(float64(v*q.s.wMin), float64(v*q.s.wMax))
+		for b, w := range q.s.weights {
+			t[b][word] |= uint64(float64((float64(v*float64(w))-low)*inverse[i])+0.5) << shift
+		}
 	}
 }
 

@@ -17,17 +17,3 @@ func generic(t testing.TB) kernels.Backend {
 }
 
 func TestGeneric(t *testing.T) { kerneltest.Run(t, generic(t)) }
-
-// TestTiers runs the suite on every other backend of this processor.
-func TestTiers(t *testing.T) {
-	for _, name := range kernels.Backends() {
-		if name == "generic" {
-			continue
-		}
-		t.Run(name, func(t *testing.T) {
-			b, err := kernels.Select(name)
-			require.NoError(t, err)
-			kerneltest.Run(t, b)
-		})
-	}
-}

@@ -95,11 +95,13 @@ func (c *Codec) Validate() error {
 //
 //	w[b] = Step · (b − (2ⁿ−1)/2)
 //
-// or a table on an int8 grid (Step == 0): w[b] = Scale · Grid[b].
+// or a table on a 16-bit grid (Step == 0): w[b] = Scale · Grid[b]. The grid
+// leaves weights of other engines' indexes as they were to six digits, and is
+// exact in two 8-bit parts where a kernel multiplies such.
 type Codebook struct {
 	Nbits int // 1, 2, 4 or 8
 	Step  float32
-	Grid  []int8 // 2ⁿ values
+	Grid  []int16 // 2ⁿ values
 	Scale float32
 }
 

@@ -45,6 +45,12 @@ type prims struct {
 	// words writes mul·S + a·low + bias of n ≤ 32 columns of S, rounded down, in
 	// 16-bit lanes, the rest 0; a is the entry of scales for the row, or 1.
 	words func(dst []row, scores []float32, stride, n int, mul, low *[32]float32, bias float32, scales []float32)
+
+	// lanes says that centroidScores computes on lanes of query tokens.
+	lanes bool
+	// filter has the loops of the nearest centroid by products of bytes, nil
+	// where there are none.
+	filter *filterPrims
 }
 
 // portable are the loops in plain Go.

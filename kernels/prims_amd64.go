@@ -5,11 +5,15 @@ package kernels
 import (
 	sys "golang.org/x/sys/cpu"
 
+	"github.com/plaid-ir/plaid/kernels/avx2"
 	"github.com/plaid-ir/plaid/kernels/avx512"
 )
 
 // simdTiers lists the tiers that this processor can run.
 func simdTiers() (tiers []*prims) {
+	if avx2.Supported() {
+		tiers = append(tiers, avx2Tier())
+	}
 	if avx512.Supported() {
 		tiers = append(tiers, avx512Tier())
 	}
@@ -37,6 +41,36 @@ func cpuFeatures() (names []string) {
 	return names
 }
 
+func avx2Tier() *prims {
+	p := portable
+	p.name = "avx2"
+	for i := range p.uses {
+		p.uses[i] = p.name
+	}
+	p.accumulate = avx2.Accumulate
+	p.compose = avx2.Compose
+	p.maxFast = avx2.MaxFast
+	p.maxFine = avx2.MaxFine
+	p.maxBytes = func(best []row4, ranges [][2]uint32, rows []row4, codes []byte, codeBytes int) {
+		if codeBytes == 2 {
+			avx2.MaxBytes2(best, ranges, rows, codes)
+		} else {
+			avx2.MaxBytes4(best, ranges, rows, codes)
+		}
+	}
+	p.lanes = true
+	p.centroidScores = func(dst []float32, centroids []float32, m int, q *queryVectors, lo, hi []float32) {
+		for g := 0; g < q.n; g += 16 {
+			avx2.Dots(dst[g:], q.stride, centroids, m, q.dim, q.lanes[g/32*32*q.dim+g%32:], min(16, q.stride-g),
+				(*[16]float32)(lo[g:]), (*[16]float32)(hi[g:]))
+		}
+	}
+	p.widenBF16 = avx2.WidenBF16
+	p.bytes = avx2.Bytes
+	p.words = avx2.Words
+	return &p
+}
+
 func avx512Tier() *prims {
 	p := portable
 	p.name = "avx512"
@@ -60,9 +94,14 @@ func avx512Tier() *prims {
 				(*[32]float32)(lo[g:]), (*[32]float32)(hi[g:]))
 		}
 	}
+	p.lanes = true
 	p.widenBF16 = avx512.WidenBF16
 	p.widenF16 = avx512.WidenF16
 	p.bytes = avx512.Bytes
 	p.words = avx512.Words
+	if avx512.SupportedBytes() {
+		p.uses[stageNearest] = "avx512 (VNNI)"
+		p.filter = &filterPrims{avx512.Range, avx512.Levels, avx512.Pack, avx512.Filter}
+	}
 	return &p
 }

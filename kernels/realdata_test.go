@@ -90,7 +90,9 @@ func TestNearestRealVectors(t *testing.T) {
 	}
 }
 
-func BenchmarkNearestRealVectors(b *testing.B) {
+func BenchmarkNearestRealVectors(b *testing.B) { eachTier(b, benchNearestRealVectors) }
+
+func benchNearestRealVectors(b *testing.B, be kernels.Backend) {
 	const dim, k = 128, 4096
 	x := tokenVectors(b, 16384, 14)
 	centroids := clustered(b, x, k, dim, 2)
@@ -98,7 +100,7 @@ func BenchmarkNearestRealVectors(b *testing.B) {
 		codes := make([]uint32, rows)
 		b.Run("rows="+map[int]string{64: "64", 4096: "4096"}[rows], func(b *testing.B) {
 			for range b.N {
-				generic(b).Nearest(codes, nil, centroids, x[:rows*dim], dim)
+				be.Nearest(codes, nil, centroids, x[:rows*dim], dim)
 			}
 			gflops(b, rows*k*dim)
 		})

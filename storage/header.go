@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 
 	"github.com/plaid-ir/plaid/kernels"
 )
@@ -33,6 +34,9 @@ type Header struct {
 	Grid      []int   `json:"grid,omitempty"`
 	GridScale float32 `json:"grid_scale,omitempty"`
 	FactorMax float32 `json:"factor_max"`
+	// Arrays is how many arrays the codec has in the file, so that a lost one is
+	// noticed; NewGeneration counts them.
+	Arrays int `json:"arrays"`
 	// Normalize: vectors are scaled to unit length before they are encoded.
 	Normalize bool  `json:"normalize"`
 	Build     Build `json:"build"`
@@ -59,6 +63,8 @@ type Segment struct {
 	Tokens   uint64 `json:"tokens"`
 	// Chunks are the numbers of its chunks, in document order.
 	Chunks []uint32 `json:"chunks"`
+	// Blocks is how many posting blocks it has, so that a lost one is noticed.
+	Blocks int `json:"blocks"`
 }
 
 // State is the commit point of a generation: whatever lies beyond its counters
@@ -102,10 +108,10 @@ func (h *Header) validate() error {
 func (h *Header) codebook() (kernels.Codebook, error) {
 	cb := kernels.Codebook{Nbits: h.Nbits, Step: h.Step, Scale: h.GridScale}
 	for _, g := range h.Grid {
-		if g < -128 || g > 127 {
-			return cb, fmt.Errorf("table weight %d is not in -128..127", g)
+		if g < math.MinInt16 || g > math.MaxInt16 {
+			return cb, fmt.Errorf("table weight %d does not fit 16 bits", g)
 		}
-		cb.Grid = append(cb.Grid, int8(g))
+		cb.Grid = append(cb.Grid, int16(g))
 	}
 	return cb, nil
 }

@@ -78,7 +78,7 @@ func putDocs(g *Generation, state *State, docs []testDoc) error {
 	}
 	tokens := uint64(len(codes) / 2)
 	state.Segments = append(state.Segments, Segment{
-		ID: state.NextSegment, FirstDoc: state.Docs, Docs: uint32(len(docs)), Tokens: tokens, Chunks: []uint32{state.NextChunk},
+		ID: state.NextSegment, FirstDoc: state.Docs, Docs: uint32(len(docs)), Tokens: tokens, Chunks: []uint32{state.NextChunk}, Blocks: 1,
 	})
 	state.Docs += uint32(len(docs))
 	state.Live += uint32(len(docs))

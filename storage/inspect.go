@@ -116,25 +116,30 @@ func (v *View) Verify(ctx context.Context) (err error) {
 			faults = append(faults, err)
 		}
 	}
-	v.mu.Lock()
 	if err := checkPages(v.h.file, uint64(v.tx.ID())); err != nil {
 		add(v.bad(err, "B+tree"))
 	}
-	add(walk(ctx, v.tx.Bucket(generationName(v.generation)), nil, func(path [][]byte, k, val []byte) error {
-		if val == nil {
-			return nil
-		}
-		if _, ok := unseal(k, val); !ok {
-			add(v.bad(errChecksum, "%q %x", path, k))
-		}
-		return nil
-	}))
-	v.mu.Unlock()
+	add(v.verifySums(ctx, add))
 	if len(faults) == 0 {
 		add(v.verifyIDs(ctx))
 		add(v.verifyPostings(ctx))
 	}
 	return errors.Join(faults...)
+}
+
+// verifySums reports each value whose checksum is wrong.
+func (v *View) verifySums(ctx context.Context, report func(error)) error {
+	v.mu.Lock()
+	defer v.mu.Unlock() // also when a damaged page makes bbolt panic
+	return walk(ctx, v.tx.Bucket(generationName(v.generation)), nil, func(path [][]byte, k, val []byte) error {
+		if val == nil {
+			return nil
+		}
+		if _, ok := unseal(k, val); !ok {
+			report(v.bad(errChecksum, "%q %x", path, k))
+		}
+		return nil
+	})
 }
 
 func (v *View) verifyIDs(ctx context.Context) error {

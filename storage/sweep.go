@@ -109,21 +109,6 @@ func deleteFrom(b *bolt.Bucket, n uint32) error {
 
 // Discard removes what has been staged since the last commit, as the next open
 // for writing would.
-func (f *File) Discard() (err error) {
-	if !f.write {
-		return fmt.Errorf("%s: %w", f.path, ErrReadOnly)
-	}
-	f.writer.Lock()
-	defer f.writer.Unlock()
-	h, err := f.acquire()
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if rerr := f.release(h); err == nil {
-			err = rerr
-		}
-	}()
-	defer Guard(f.path, &err)()
-	return f.sweep()
+func (f *File) Discard() error {
+	return f.exclusive(func(*handle) error { return f.sweep() })
 }

@@ -140,6 +140,9 @@ func (v *View) load() error {
 			return v.bad(err, "tombstones")
 		}
 	}
+	if n := v.tombstones.GetCardinality(); n != uint64(v.state.Docs-v.state.Live) {
+		return v.bad(nil, "%d tombstones for %d documents of which %d are live", n, v.state.Docs, v.state.Live)
+	}
 	return v.loadSegments(buckets[string(bucketChunks)], buckets[string(bucketPostings)])
 }
 
@@ -162,6 +165,7 @@ func (v *View) loadCodec(b *bolt.Bucket) error {
 		Codebook:  cb,
 		FactorMax: h.FactorMax,
 	}
+	arrays := 1
 	for _, x := range []struct {
 		key []byte
 		dst *[]float32
@@ -170,6 +174,7 @@ func (v *View) loadCodec(b *bolt.Bucket) error {
 		if sealed == nil {
 			continue
 		}
+		arrays++
 		b, ok := unseal(x.key, sealed)
 		if !ok || len(b)%4 != 0 {
 			return v.bad(errChecksum, "%s", x.key)
@@ -177,6 +182,9 @@ func (v *View) loadCodec(b *bolt.Bucket) error {
 		for i := 0; i < len(b); i += 4 {
 			*x.dst = append(*x.dst, math.Float32frombits(binary.LittleEndian.Uint32(b[i:])))
 		}
+	}
+	if arrays != h.Arrays {
+		return v.bad(nil, "%d arrays of the codec, %d expected", arrays, h.Arrays)
 	}
 	if err := v.codec.Validate(); err != nil {
 		return v.bad(err, "codec")
@@ -209,10 +217,16 @@ func (v *View) loadSegments(chunks, postings *bolt.Bucket) error {
 			return v.bad(nil, "segment %d ends at document %d, not %d", seg.ID, next, seg.FirstDoc+seg.Docs)
 		}
 		lists := make([][]byte, blocks)
+		found := 0
 		if pb := postings.Bucket(key32(seg.ID)); pb != nil {
 			for i := range lists {
-				lists[i] = pb.Get(key32(uint32(i)))
+				if lists[i] = pb.Get(key32(uint32(i))); lists[i] != nil {
+					found++
+				}
 			}
+		}
+		if found != seg.Blocks {
+			return v.bad(nil, "%d posting blocks of segment %d, %d expected", found, seg.ID, seg.Blocks)
 		}
 		v.postings = append(v.postings, lists)
 	}

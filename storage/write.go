@@ -25,7 +25,27 @@ type Tx struct {
 
 // Update runs fn in a write transaction. Nothing of it remains when fn returns
 // an error, or when the machine stops before Update has returned.
-func (f *File) Update(fn func(*Tx) error) (err error) {
+func (f *File) Update(fn func(*Tx) error) error {
+	return f.exclusive(func(h *handle) error {
+		err := h.db.Update(func(btx *bolt.Tx) error {
+			root := btx.Bucket(rootBucket)
+			if root == nil {
+				return corrupt(f.path, nil, "root bucket is missing")
+			}
+			return fn(&Tx{path: f.path, btx: btx, root: root})
+		})
+		if errors.Is(err, bolterrors.ErrMaxSizeReached) {
+			return fmt.Errorf("writing %s: a limit on address space leaves no room to map a larger file: %w", f.path, err)
+		}
+		if err != nil {
+			return fmt.Errorf("writing %s: %w", f.path, err)
+		}
+		return nil
+	})
+}
+
+// exclusive runs fn as the only writer.
+func (f *File) exclusive(fn func(*handle) error) (err error) {
 	if !f.write {
 		return fmt.Errorf("%s: %w", f.path, ErrReadOnly)
 	}
@@ -41,20 +61,7 @@ func (f *File) Update(fn func(*Tx) error) (err error) {
 		}
 	}()
 	defer Guard(f.path, &err)()
-	err = h.db.Update(func(btx *bolt.Tx) error {
-		root := btx.Bucket(rootBucket)
-		if root == nil {
-			return corrupt(f.path, nil, "root bucket is missing")
-		}
-		return fn(&Tx{path: f.path, btx: btx, root: root})
-	})
-	if errors.Is(err, bolterrors.ErrMaxSizeReached) {
-		return fmt.Errorf("writing %s: a limit on address space leaves no room to map a larger file: %w", f.path, err)
-	}
-	if err != nil {
-		return fmt.Errorf("writing %s: %w", f.path, err)
-	}
-	return nil
+	return fn(h)
 }
 
 // NewGeneration makes an empty generation that nobody sees yet and returns its
@@ -86,6 +93,12 @@ func (tx *Tx) NewGeneration(h Header, codec *kernels.Codec, cutoffs []float32) (
 	for _, name := range generationBuckets {
 		if _, err := gen.CreateBucket(name); err != nil {
 			return 0, err
+		}
+	}
+	h.Arrays = 1
+	for _, a := range [][]float32{cutoffs, codec.DimScale, codec.CentroidScale} {
+		if a != nil {
+			h.Arrays++
 		}
 	}
 	header, err := encodeJSON(keyHeader, h)

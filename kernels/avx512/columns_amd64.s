@@ -3,9 +3,8 @@
 #include "textflag.h"
 
 // TAIL sets K1 to the lanes of the last, possibly partial, strip of 16
-// dimensions of n.
-#define TAIL(n) \
-	MOVQ n, CX        \
+// dimensions of CX.
+#define TAIL \
 	DECQ CX           \
 	ANDL $15, CX      \
 	MOVL $2, AX       \
@@ -38,7 +37,8 @@ TEXT ·Range(SB), NOSPLIT, $0-72
 	MOVQ rows_base+48(FP), SI
 	MOVQ rows_len+56(FP), DX
 	LEAQ (SI)(DX*4), DX
-	TAIL(lo_len+8(FP))
+	MOVQ lo_len+8(FP), CX
+	TAIL
 
 row:
 	CMPQ SI, DX
@@ -68,7 +68,7 @@ return:
 	VZEROUPPER
 	RET
 
-// func Levels(dst []byte, stride int, rows, lo, step, inverse []float32, most *[3]float32)
+// func Levels(dst []byte, stride int, rows, lo, step, inverse []float32, most *[4]float32)
 TEXT ·Levels(SB), NOSPLIT, $0-136
 	MOVQ dst_base+0(FP), DI
 	MOVQ rows_base+32(FP), SI
@@ -78,6 +78,7 @@ TEXT ·Levels(SB), NOSPLIT, $0-136
 	VMOVSS 0(AX), X10
 	VMOVSS 4(AX), X11
 	VMOVSS 8(AX), X12
+	VPXORD Z19, Z19, Z19
 	MOVL $0x3f000000, AX
 	VPBROADCASTD AX, Z20
 	MOVL $255, AX
@@ -85,7 +86,8 @@ TEXT ·Levels(SB), NOSPLIT, $0-136
 	VPXORD Z22, Z22, Z22
 	MOVL $0x42ff0000, AX
 	VPBROADCASTD AX, Z23
-	TAIL(lo_len+64(FP))
+	MOVQ lo_len+64(FP), CX
+	TAIL
 
 row:
 	CMPQ SI, DX
@@ -133,6 +135,7 @@ strip:
 	VMOVAPS Z16, Z0
 	SUM(Z0, Y0, X0)
 	VMAXSS X0, X10, X10
+	VADDPS Z17, Z19, Z19
 	VMOVAPS Z17, Z0
 	SUM(Z0, Y0, X0)
 	VMAXSS X0, X11, X11
@@ -147,6 +150,9 @@ return:
 	VMOVSS X10, 0(AX)
 	VMOVSS X11, 4(AX)
 	VMOVSS X12, 8(AX)
+	VMOVAPS Z19, Z0
+	SUM(Z0, Y0, X0)
+	VMOVSS X0, 12(AX)
 	VZEROUPPER
 	RET
 
@@ -155,7 +161,8 @@ TEXT ·Pack(SB), NOSPLIT, $0-68
 	MOVQ dst+0(FP), DI
 	MOVQ x_base+8(FP), SI
 	MOVQ step_base+32(FP), R9
-	TAIL(x_len+16(FP))
+	MOVQ x_len+16(FP), CX
+	TAIL
 	MOVL $0x7fffffff, AX
 	VPBROADCASTD AX, Z20
 	VPXORD Z16, Z16, Z16
@@ -189,8 +196,8 @@ largest:
 	VMOVD AX, X2
 	VDIVSS X2, X0, X1
 	VMOVSS X1, unit+56(FP)
-	VBROADCASTSS X1, Z2
 	VDIVSS X0, X2, X3
+	VBROADCASTSS X1, Z2
 	VBROADCASTSS X3, Z3
 
 	MOVQ x_base+8(FP), SI

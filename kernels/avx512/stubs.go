@@ -42,7 +42,7 @@ func Filter(hits [][18]int32, levels []byte, stride int, x *byte, first int, bes
 func Range(lo, hi, rows []float32)
 
 //go:noescape
-func Levels(dst []byte, stride int, rows, lo, step, inverse []float32, most *[3]float32)
+func Levels(dst []byte, stride int, rows, lo, step, inverse []float32, most *[4]float32)
 
 //go:noescape
 func Pack(dst *byte, x, step []float32) (unit, err, norm float32)

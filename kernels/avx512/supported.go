@@ -10,3 +10,6 @@ func Supported() bool {
 	x := &cpu.X86
 	return x.HasAVX512F && x.HasAVX512BW && x.HasAVX512VL && x.HasAVX512DQ && x.HasAVX2
 }
+
+// SupportedBytes reports whether the processor also has VNNI, for [Filter].
+func SupportedBytes() bool { return Supported() && cpu.X86.HasAVX512VNNI }

@@ -135,10 +135,10 @@ func (c *Case) codec() *kernels.Codec {
 	levels := 1 << c.Nbits
 	spread := 0.6 / float32(math.Sqrt(float64(c.Dim))) // norm of the residuals
 	if c.Table {
-		k.Codebook.Grid = make([]int8, levels)
+		k.Codebook.Grid = make([]int16, levels)
 		for b := range k.Codebook.Grid {
 			x := (float64(b) + c.rng.Float64()*0.9) / float64(levels) // ascending, uneven
-			k.Codebook.Grid[b] = int8(-128 + 255*x)
+			k.Codebook.Grid[b] = int16(-32768 + 65535*x)
 		}
 		k.Codebook.Scale = spread / 70
 	} else {

@@ -1,0 +1,438 @@
+package index
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/plaid-ir/plaid/interop"
+	"github.com/plaid-ir/plaid/storage"
+	"github.com/plaid-ir/plaid/vectors"
+)
+
+// shared is a folder of real data beside the checkout.
+func shared(t *testing.T, parts ...string) string {
+	t.Helper()
+	path := filepath.Join(append([]string{"..", "..", "shared"}, parts...)...)
+	if _, err := os.Stat(path); err != nil {
+		t.Skipf("no shared data beside the checkout: %v", err)
+	}
+	return path
+}
+
+// fingerprint of a folder: names, times, contents.
+func fingerprint(t *testing.T, dir string) string {
+	var b strings.Builder
+	require.NoError(t, filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		info, err := d.Info()
+		if err != nil || d.IsDir() {
+			return err
+		}
+		data, err := os.ReadFile(path)
+		fmt.Fprintln(&b, path, info.Size(), info.ModTime(), info.Mode(), sha256.Sum256(data))
+		return err
+	}))
+	return b.String()
+}
+
+// requireSameTokens compares the live documents of an index with an index
+// folder: lengths, codes and buckets, in order.
+func requireSameTokens(t *testing.T, s *Snapshot, dir string) {
+	t.Helper()
+	src, err := interop.Open(dir)
+	require.NoError(t, err)
+	defer src.Close()
+	require.Equal(t, src.Dim, s.Dim())
+	require.Equal(t, src.Nbits, s.Header().Nbits)
+	require.Equal(t, src.K, s.Header().Centroids)
+	require.Equal(t, src.Centroids, s.Quantizer().Centroids())
+	var codes []uint32
+	var residuals []byte
+	for b, err := range src.Blocks(context.Background(), 1000) {
+		require.NoError(t, err)
+		codes = append(codes, b.Codes...)
+		residuals = append(residuals, b.Residuals...)
+	}
+	row, at, rb := 0, 0, src.RowBytes()
+	for i := range s.Chunks() {
+		ch, err := s.Chunk(i, storage.All)
+		require.NoError(t, err)
+		first, _ := s.ChunkDocs(i)
+		for d := range ch.Docs() {
+			if !s.Live(first + uint32(d)) {
+				continue
+			}
+			lo, hi := int(ch.Offsets[d]), int(ch.Offsets[d+1])
+			require.EqualValues(t, src.DocLens[row], hi-lo, "document %d", row)
+			for j := lo; j < hi; j++ {
+				if codes[at+j-lo] != ch.Code(j) {
+					require.Fail(t, "other code", "document %d, token %d", row, j-lo)
+				}
+			}
+			require.Equal(t, residuals[at*rb:(at+hi-lo)*rb], append([]byte{}, ch.Residuals[lo*rb:hi*rb]...), "document %d", row)
+			row++
+			at += hi - lo
+		}
+	}
+	require.Equal(t, len(src.DocLens), row)
+	require.Equal(t, len(codes), at)
+}
+
+func TestImport(t *testing.T) {
+	for _, c := range []struct {
+		engine string
+		docs   int
+		dir    []string
+	}{
+		{interop.EngineColBERT, 500, []string{"data", "lotte-500", "plaid-index"}},
+		{interop.EngineNPY, 500, []string{"data", "lotte-500", "plaid-npy"}},
+		{interop.EngineFastPlaid, 150, []string{"golden", "fast-plaid-nbits2"}},
+		{interop.EngineNextPlaid, 150, []string{"golden", "next-plaid-nbits2"}},
+	} {
+		t.Run(c.engine, func(t *testing.T) {
+			dir := shared(t, c.dir...)
+			before := fingerprint(t, dir)
+			path := newPath(t)
+			r, err := Import(context.Background(), dir, path, &ImportOptions{VerifyIVF: true})
+			require.NoError(t, err)
+			require.Equal(t, before, fingerprint(t, dir), "the source was touched")
+			require.Equal(t, c.engine, r.Engine)
+			require.Equal(t, c.docs, r.Docs)
+			require.Zero(t, r.Clamped)
+			require.Less(t, r.WeightChange, 2e-4)
+			if r.WeightChange > 0 {
+				require.NotEqual(t, r.WeightBefore, r.WeightAfter)
+			}
+			reading(t, path, func(s *Snapshot) {
+				require.NoError(t, s.Verify(context.Background()))
+				require.Equal(t, "0", s.ID(0))
+				require.InDelta(t, r.WeightChange, s.Header().Build.WeightChange, 1e-12)
+				require.EqualValues(t, r.Tokens, s.State().LiveTokens)
+				requireSameTokens(t, s, dir)
+			})
+			for _, threads := range []int{1, 3} {
+				again := newPath(t)
+				_, err = Import(context.Background(), dir, again, &ImportOptions{Threads: threads})
+				require.NoError(t, err)
+				require.Equal(t, digestOf(t, path), digestOf(t, again))
+			}
+		})
+	}
+}
+
+// The same index as .pt and as .npy files gives the same, but for the name of
+// the engine.
+func TestImportOfTwoForms(t *testing.T) {
+	var headers []storage.Header
+	var texts []string
+	for _, name := range []string{"plaid-index", "plaid-npy"} {
+		path := newPath(t)
+		_, err := Import(context.Background(), shared(t, "data", "lotte-500", name), path, nil)
+		require.NoError(t, err)
+		reading(t, path, func(s *Snapshot) {
+			h := s.Header()
+			h.Build.Source = ""
+			headers = append(headers, h)
+			parts := snapshotParts(t, s)
+			texts = append(texts, parts)
+		})
+	}
+	require.Equal(t, headers[0], headers[1])
+	require.Equal(t, texts[0], texts[1])
+}
+
+// snapshotParts is a digest of codec and documents without the header.
+func snapshotParts(t *testing.T, s *Snapshot) string {
+	sum := sha256.New()
+	sum.Write(s.Codec().Centroids.Data)
+	fmt.Fprint(sum, s.Codec().Codebook, s.Codec().FactorMax, s.Cutoffs(), s.State())
+	for i := range s.Chunks() {
+		ch, err := s.Chunk(i, storage.All)
+		require.NoError(t, err)
+		fmt.Fprint(sum, ch.Offsets)
+		sum.Write(ch.Codes)
+		sum.Write(ch.Residuals)
+		sum.Write(ch.Factors)
+	}
+	return fmt.Sprintf("%x", sum.Sum(nil))
+}
+
+// exported makes an engine's folder from made-up documents, so that import is
+// tested without real data, too.
+func exported(t *testing.T, docs []vectors.Document, dim int) (dir string) {
+	path := newPath(t)
+	build(t, path, dim, docs, &BuildOptions{Centroids: 30, Nbits: 4})
+	dir = filepath.Join(t.TempDir(), "engine")
+	reading(t, path, func(s *Snapshot) { require.NoError(t, s.ExportEngine(context.Background(), dir, nil)) })
+	return dir
+}
+
+func TestImportOptions(t *testing.T) {
+	docs := corpus(40, 6, 16, 3)
+	dir := exported(t, docs, 16)
+	var ids []string
+	for _, d := range docs {
+		ids = append(ids, d.ID)
+	}
+	path := newPath(t)
+	r, err := Import(context.Background(), dir, path, &ImportOptions{
+		IDs: ids,
+		Payload: func(row int, id string) ([]byte, error) {
+			require.Equal(t, ids[row], id)
+			return docs[row].Payload, nil
+		},
+	})
+	require.NoError(t, err)
+	reading(t, path, func(s *Snapshot) {
+		require.NoError(t, s.Verify(context.Background()))
+		empty := 0
+		for i, d := range docs {
+			require.Equal(t, d.ID, s.ID(uint32(i)))
+			p, err := s.Payload(uint32(i))
+			require.NoError(t, err)
+			require.Equal(t, d.Payload, p)
+			if len(d.Tokens) == 0 {
+				empty++
+			}
+		}
+		require.Equal(t, empty, r.Empty)
+		requireSameTokens(t, s, dir)
+	})
+
+	// Additions are encoded with the codec that came along.
+	ix := writing(t, path)
+	more := corpus(60, 6, 16, 4)[40:]
+	add(t, ix, 16, more...)
+	s, err := ix.Snapshot()
+	require.NoError(t, err)
+	require.NoError(t, s.Verify(context.Background()))
+	for i, d := range more {
+		require.NoError(t, differsDoc(s, s.Quantizer(), uint32(40+i), d))
+	}
+	require.NoError(t, s.Close())
+	require.NoError(t, ix.Close())
+
+	_, err = Import(context.Background(), dir, path, nil)
+	require.ErrorIs(t, err, storage.ErrExists)
+	_, err = Import(context.Background(), dir, path, &ImportOptions{Force: true})
+	require.NoError(t, err)
+	reading(t, path, func(s *Snapshot) { requireSameTokens(t, s, dir) })
+}
+
+func TestImportErrors(t *testing.T) {
+	docs := corpus(40, 6, 16, 3)
+	dir := exported(t, docs, 16)
+	out := t.TempDir()
+	path := filepath.Join(out, "x.plaid")
+	failing := func(dir string, o *ImportOptions, want error) {
+		t.Helper()
+		ctx := context.Background()
+		_, err := Import(ctx, dir, path, o)
+		require.ErrorIs(t, err, want)
+		entries, err := os.ReadDir(out)
+		require.NoError(t, err)
+		require.Empty(t, entries)
+	}
+	failing(dir, &ImportOptions{IDs: []string{"a"}}, ErrOption)
+	same := make([]string, 40)
+	for i := range same {
+		same[i] = fmt.Sprint(i)
+	}
+	same[30] = "7"
+	failing(dir, &ImportOptions{IDs: same}, ErrDuplicateID)
+	same[30] = ""
+	failing(dir, &ImportOptions{IDs: same}, vectors.ErrID)
+	failing(dir, &ImportOptions{Payload: func(row int, _ string) ([]byte, error) {
+		return nil, map[int]error{20: os.ErrDeadlineExceeded}[row]
+	}}, os.ErrDeadlineExceeded)
+	failing(out, nil, interop.ErrNotIndex)
+	failing(filepath.Join(out, "none"), nil, fs.ErrNotExist)
+
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	_, err := Import(ctx, dir, path, nil)
+	require.ErrorIs(t, err, context.Canceled)
+	require.NoFileExists(t, path)
+
+	// Every file of the folder in turn is cut short, or gone.
+	entries, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	failed := 0
+	for _, e := range entries {
+		broken := filepath.Join(t.TempDir(), "broken")
+		require.NoError(t, os.CopyFS(broken, os.DirFS(dir)))
+		name := filepath.Join(broken, e.Name())
+		info, err := os.Stat(name)
+		require.NoError(t, err)
+		require.NoError(t, os.Truncate(name, info.Size()*2/3))
+		_, err = Import(context.Background(), broken, path, nil)
+		if err != nil {
+			failed++
+			require.NoFileExists(t, path)
+			require.NoFileExists(t, path+".rewrite.tmp")
+			continue
+		}
+		require.NoError(t, os.Remove(path)) // a file that import makes no use of
+	}
+	require.Greater(t, failed, 4)
+}
+
+func TestExportEngine(t *testing.T) {
+	const dim = 16
+	docs := corpus(60, 6, dim, 3)
+	for _, nbits := range []int{1, 2, 4, 8} {
+		path := newPath(t)
+		build(t, path, dim, docs, &BuildOptions{Centroids: 30, Nbits: nbits})
+		ix := writing(t, path)
+		for _, change := range []func(){
+			func() {},
+			func() { add(t, ix, dim, corpus(80, 6, dim, 4)[60:]...) },
+			func() {
+				_, _, err := ix.Delete(context.Background(), []string{"d1", "d2", "d59", "d60"})
+				require.NoError(t, err)
+			},
+			func() { require.NoError(t, ix.Compact(context.Background(), nil)) },
+		} {
+			change()
+			s, err := ix.Snapshot()
+			require.NoError(t, err)
+			dir := filepath.Join(t.TempDir(), "out")
+			require.NoError(t, s.ExportEngine(context.Background(), dir, nil))
+			requireSameTokens(t, s, dir)
+			ids, err := os.ReadFile(filepath.Join(dir, "ids.txt"))
+			require.NoError(t, err)
+			var lengths []int32
+			live, err := s.liveIDs(context.Background(), &lengths)
+			require.NoError(t, err)
+			require.Equal(t, strings.Join(live, "\n")+"\n", string(ids))
+
+			back := newPath(t)
+			r, err := Import(context.Background(), dir, back, &ImportOptions{IDs: live, VerifyIVF: true})
+			require.NoError(t, err)
+			require.Empty(t, r.Warnings)
+			reading(t, back, func(b *Snapshot) {
+				require.NoError(t, b.Verify(context.Background()))
+				requireSameTokens(t, b, dir)
+				// Uniform weights on the grid: decoded vectors move no more than that.
+				for ordinal := range s.State().Docs {
+					if !s.Live(ordinal) {
+						continue
+					}
+					o, ok, err := b.Ordinal(s.ID(ordinal))
+					require.NoError(t, err)
+					require.True(t, ok)
+					require.InDeltaSlice(t, must(s.Vectors(ordinal)), must(b.Vectors(o)), 0.01)
+				}
+			})
+			require.ErrorIs(t, s.ExportEngine(context.Background(), dir, nil), fs.ErrExist)
+			require.NoError(t, s.Close())
+		}
+		require.NoError(t, ix.Close())
+	}
+	path := newPath(t)
+	build(t, path, dim, docs, &BuildOptions{DimScales: true})
+	reading(t, path, func(s *Snapshot) {
+		dir := filepath.Join(t.TempDir(), "out")
+		require.ErrorIs(t, s.ExportEngine(context.Background(), dir, nil), interop.ErrUnsupported)
+		require.NoFileExists(t, dir)
+	})
+}
+
+// An exported folder, read back, has the same documents: ids, lengths,
+// payloads, and vectors that encode to what they were decoded from.
+func TestExport(t *testing.T) {
+	const dim = 16
+	docs := corpus(60, 6, dim, 3)
+	docs[4].Payload = []byte("{\"id\":\"d4\",\n \"text\":\"two lines\"}")
+	docs[5].Payload = []byte(`{"text":"no id"}`)
+	docs[6].Payload = []byte(`{"_id":"d7","text":"id of another"}`)
+	docs[7].Payload = []byte("plain text\nof two lines")
+	docs[8].Payload = []byte(`[1,2]`)
+	docs[9].Payload = []byte(`{}`)
+	docs[10].ID = "12"
+	docs[10].Payload = []byte(`{"id":12}`)
+	path := newPath(t)
+	build(t, path, dim, docs, &BuildOptions{Nbits: 8, Centroids: 30})
+	ix := writing(t, path)
+	_, _, err := ix.Delete(context.Background(), []string{"d1", "d30"})
+	require.NoError(t, err)
+	live := append(append([]vectors.Document{docs[0]}, docs[2:30]...), docs[31:]...)
+	s, err := ix.Snapshot()
+	require.NoError(t, err)
+	defer s.Close()
+	dir := filepath.Join(t.TempDir(), "out")
+	require.NoError(t, os.Mkdir(dir, 0o777)) // empty, so it may be there
+	require.NoError(t, s.Export(context.Background(), dir, nil))
+	info, err := os.Stat(dir)
+	require.NoError(t, err)
+	require.Equal(t, fs.FileMode(0o755), info.Mode().Perm()&0o755, "others may read it")
+
+	src, err := vectors.Open(vectors.Files{
+		Vectors: filepath.Join(dir, "docs.npy"), Lengths: filepath.Join(dir, "doclens.npy"),
+		IDs: filepath.Join(dir, "ids.txt"), Payload: filepath.Join(dir, "payload.jsonl"),
+	})
+	require.NoError(t, err)
+	defer src.Close()
+	changed := map[string]string{
+		"d4": `{"id":"d4","text":"two lines"}`, "d5": `{"_id":"d5","text":"no id"}`,
+		"d6": `{"_id":"d6","payload":{"_id":"d7","text":"id of another"}}`,
+		"d7": `{"_id":"d7","payload":"plain text\nof two lines"}`, "d8": `{"_id":"d8","payload":[1,2]}`, "d9": `{"_id":"d9","payload":{}}`,
+	}
+	i := 0
+	for d, err := range src.Docs(context.Background(), 0, src.Len()) {
+		require.NoError(t, err)
+		w := live[i]
+		i++
+		require.Equal(t, w.ID, d.ID)
+		require.Len(t, d.Tokens, len(w.Tokens))
+		if text, ok := changed[w.ID]; ok {
+			require.Equal(t, text, string(d.Payload))
+			require.True(t, json.Valid(d.Payload))
+		} else {
+			require.Equal(t, string(w.Payload), string(d.Payload))
+		}
+		ordinal, _, err := s.Ordinal(d.ID)
+		require.NoError(t, err)
+		if len(w.Tokens) > 0 {
+			require.Equal(t, must(s.Vectors(ordinal)), d.Tokens, "float32 as decoded")
+		}
+	}
+	require.Equal(t, len(live), i)
+
+	rebuilt := newPath(t)
+	_, err = Build(context.Background(), rebuilt, src, &BuildOptions{Codec: s.Quantizer()})
+	require.NoError(t, err)
+	reading(t, rebuilt, func(r *Snapshot) {
+		require.NoError(t, r.Verify(context.Background()))
+		require.Equal(t, len(live), r.Len())
+		require.Equal(t, s.State().LiveTokens, r.State().LiveTokens)
+	})
+
+	require.ErrorIs(t, s.Export(context.Background(), dir, nil), fs.ErrExist)
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	fresh := filepath.Join(filepath.Dir(dir), "fresh")
+	require.ErrorIs(t, s.Export(ctx, fresh, nil), context.Canceled)
+	entries, err := os.ReadDir(filepath.Dir(dir))
+	require.NoError(t, err)
+	require.Len(t, entries, 1, "a failed export leaves nothing")
+}
+
+func TestExportWithoutPayload(t *testing.T) {
+	path := newPath(t)
+	build(t, path, 4, []vectors.Document{{ID: "a", Tokens: corpusTokens(2, 4)}}, nil)
+	dir := filepath.Join(t.TempDir(), "out")
+	reading(t, path, func(s *Snapshot) { require.NoError(t, s.Export(context.Background(), dir, nil)) })
+	require.NoFileExists(t, filepath.Join(dir, "payload.jsonl"))
+}

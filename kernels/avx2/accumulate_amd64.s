@@ -1,0 +1,62 @@
+//go:build !purego
+
+#include "textflag.h"
+#include "lookup_amd64.h"
+
+// func Accumulate(acc [][8]uint64, tables [][256][8]uint64, vectors []byte, stride int)
+TEXT ·Accumulate(SB), NOSPLIT, $0-80
+	MOVQ acc_base+0(FP), DI
+	MOVQ acc_len+8(FP), CX
+	MOVQ tables_base+24(FP), R8
+	MOVQ vectors_base+48(FP), BX
+	TESTQ CX, CX
+	JEQ  return
+
+vector:
+	MOVQ BX, SI
+	MOVQ tables_len+32(FP), DX
+	LOOKUP(VPADDQ, eight, rest, one, summed)
+	VPADDQ (DI), Y0, Y0
+	VPADDQ 32(DI), Y1, Y1
+	VMOVDQU Y0, (DI)
+	VMOVDQU Y1, 32(DI)
+	ADDQ $64, DI
+	ADDQ stride+72(FP), BX
+	DECQ CX
+	JNZ  vector
+
+return:
+	VZEROUPPER
+	RET
+
+// func Compose(table *[256][8]uint64, lo, hi *[16][8]uint64, order *[256]byte)
+TEXT ·Compose(SB), NOSPLIT, $0-32
+	MOVQ table+0(FP), DI
+	MOVQ lo+8(FP), SI
+	MOVQ hi+16(FP), R8
+	MOVQ order+24(FP), R9
+	XORL BX, BX
+
+entry:
+	MOVL  BX, AX
+	TESTQ R9, R9
+	JEQ   ordered
+	MOVBLZX (R9)(BX*1), AX
+
+ordered:
+	MOVL AX, CX
+	ANDL $15, AX
+	SHLL $6, AX
+	ANDL $0xf0, CX
+	VMOVDQU (SI)(AX*1), Y0
+	VMOVDQU 32(SI)(AX*1), Y1
+	VPADDQ (R8)(CX*4), Y0, Y0
+	VPADDQ 32(R8)(CX*4), Y1, Y1
+	VMOVDQU Y0, (DI)
+	VMOVDQU Y1, 32(DI)
+	ADDQ $64, DI
+	INCL BX
+	CMPL BX, $256
+	JLT  entry
+	VZEROUPPER
+	RET

@@ -1,0 +1,8 @@
+//go:build amd64 && !purego
+
+package avx2
+
+import "golang.org/x/sys/cpu"
+
+// Supported reports whether the processor and the operating system have AVX2.
+func Supported() bool { return cpu.X86.HasAVX2 }
