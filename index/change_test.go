@@ -481,6 +481,8 @@ func TestReadersBesideTheWriter(t *testing.T) {
 	docs := corpus(10, 6, 8, 1)
 	build(t, path, 8, docs, nil)
 	ix := writing(t, path)
+	more := corpus(40, 6, 8, 2)[10:]
+	docs = append(docs, more...)
 	stop := make(chan struct{})
 	var wg sync.WaitGroup
 	for range 3 {
@@ -503,8 +505,6 @@ func TestReadersBesideTheWriter(t *testing.T) {
 			}
 		})
 	}
-	more := corpus(40, 6, 8, 2)[10:]
-	docs = append(docs, more...)
 	for i, d := range more {
 		add(t, ix, 8, d)
 		if i%10 == 9 {

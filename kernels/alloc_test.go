@@ -15,19 +15,27 @@ import (
 // TestNoAllocations: once warm, nothing allocates, new contents of a query
 // included. (The race detector makes pools forget on purpose.)
 func TestNoAllocations(t *testing.T) {
+	for _, name := range kernels.Backends() {
+		b, err := kernels.Select(name)
+		require.NoError(t, err)
+		t.Run(name, func(t *testing.T) { testNoAllocations(t, b) })
+	}
+}
+
+func testNoAllocations(t *testing.T, b kernels.Backend) {
 	for _, cfg := range []kerneltest.Config{
 		{K: 300, Lengths: []int{5, 70, 0, 3}},
 		{K: 300, Lengths: []int{5, 70, 0, 3}, Nbits: 8, Table: true, CentroidScale: true, CodeBytes: 2},
 		{K: 300, Lengths: []int{5, 9}, Nbits: 8, Dim: 600}, // without tables
 	} {
 		c := kerneltest.New(cfg)
-		s, err := generic(t).Scorer(c.Codec)
+		s, err := b.Scorer(c.Codec)
 		require.NoError(t, err)
 		for _, low := range []float32{0, -1} {
 			vectors, weights := c.Query(32), c.Weights(32, low, 1)
 			qs := []kernels.Query{s.NewQuery(), s.NewQuery()}
 			dst, docs := make([]float32, 2*c.Chunk.Docs()), []uint32{1, 0}
-			require.Zero(t, testing.AllocsPerRun(20, func() {
+			require.Zero(t, testing.AllocsPerRun(5, func() {
 				for _, q := range qs {
 					kerneltest.Prepare(t, q, c.K, vectors, weights)
 					s.Approx(dst, q, c.Chunk, nil)
@@ -44,8 +52,8 @@ func TestNoAllocations(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 1))
 	x, centroids := kerneltest.UnitVectors(rng, 70, 64), kerneltest.UnitVectors(rng, 600, 64)
 	codes, scores := make([]uint32, 70), make([]float32, 70)
-	require.Zero(t, testing.AllocsPerRun(20, func() {
-		generic(t).Nearest(codes, scores, centroids, x, 64)
-		generic(t).Nearest(codes[:5], nil, centroids, x[:5*64], 64)
+	require.Zero(t, testing.AllocsPerRun(5, func() {
+		b.Nearest(codes, scores, centroids, x, 64)
+		b.Nearest(codes[:5], nil, centroids, x[:5*64], 64)
 	}))
 }

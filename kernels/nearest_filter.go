@@ -28,7 +28,8 @@ type filter struct {
 	length    float64 // the largest ‖l‖
 	norm      float64 // the largest ‖c‖
 
-	packed  []byte // [stride/4, filterRows, 4]: n
+	most    [4]float32 // scratch
+	packed  []byte     // [stride/4, filterRows, 4]: n
 	hits    [][18]int32
 	best    [filterRows]int32 // largest integer product so far
 	margin  [filterRows]int32
@@ -97,10 +98,11 @@ func (f *filter) prepare(centroids []float32, dim int) bool {
 			f.inverse[j] = 1 / f.step[j]
 		}
 	}
-	var most [4]float32
+	most := &f.most
+	*most = [4]float32{}
 	for c := 0; c < f.k; c += rows {
 		c1 := min(c+rows, f.k)
-		f.p.levels(f.levels[c*f.stride:c1*f.stride], f.stride, centroids[c*dim:c1*dim], f.lo, f.step, f.inverse, &most)
+		f.p.levels(f.levels[c*f.stride:c1*f.stride], f.stride, centroids[c*dim:c1*dim], f.lo, f.step, f.inverse, most)
 	}
 	// Computed in float32 from values of any offset.
 	f.norm = math.Sqrt(float64(most[1])) * (1 + 1e-3)

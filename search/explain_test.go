@@ -5,9 +5,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/plaid-ir/plaid/codec"
 )
 
 func explain(t *testing.T, e *Engine, q Query, id string, o Options) *Explanation {
@@ -166,7 +169,8 @@ func TestExplainAgreesWithSearch(t *testing.T) {
 				if q.Weights != nil {
 					require.EqualValues(t, q.Weights[match.QueryToken], match.Weight)
 				}
-				row := q.Vectors[match.QueryToken*dim : (match.QueryToken+1)*dim]
+				row := slices.Clone(q.Vectors[match.QueryToken*dim : (match.QueryToken+1)*dim])
+				codec.Normalize(row, dim)
 				largest, arg := math.Inf(-1), -1
 				for token, v := range o.decoded[x.Ordinal] {
 					var p float64

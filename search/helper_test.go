@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/plaid-ir/plaid/codec"
 	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/storage"
@@ -140,13 +141,14 @@ func ids(hits []Hit) []string {
 // oracle has the decoded vectors of the live documents that are not empty.
 type oracle struct {
 	dim     int
+	unit    bool // queries are scaled to unit length
 	ids     map[uint32]string
 	decoded map[uint32][][]float64
 }
 
 func newOracle(t testing.TB, snap *index.Snapshot) *oracle {
 	t.Helper()
-	o := &oracle{dim: snap.Dim(), ids: map[uint32]string{}, decoded: map[uint32][][]float64{}}
+	o := &oracle{dim: snap.Dim(), unit: snap.Header().Normalize, ids: map[uint32]string{}, decoded: map[uint32][][]float64{}}
 	for i := range snap.Chunks() {
 		ch, err := snap.Chunk(i, storage.All)
 		require.NoError(t, err)
@@ -168,11 +170,15 @@ func newOracle(t testing.TB, snap *index.Snapshot) *oracle {
 // score is MaxSim by its definition.
 func (o *oracle) score(q Query, ordinal uint32) float64 {
 	var score float64
+	vectors := slices.Clone(q.Vectors)
+	if o.unit {
+		codec.Normalize(vectors, o.dim)
+	}
 	for s := range len(q.Vectors) / o.dim {
 		if q.Mask != nil && !q.Mask[s] {
 			continue
 		}
-		row, largest := q.Vectors[s*o.dim:(s+1)*o.dim], math.Inf(-1)
+		row, largest := vectors[s*o.dim:(s+1)*o.dim], math.Inf(-1)
 		for _, v := range o.decoded[ordinal] {
 			var p float64
 			for j, x := range v {

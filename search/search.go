@@ -24,6 +24,7 @@ import (
 	"runtime"
 	"sync"
 
+	"github.com/plaid-ir/plaid/codec"
 	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/storage"
 )
@@ -65,9 +66,14 @@ func ParseMode(s string) (Mode, error) {
 	return 0, fmt.Errorf("%w: mode %q; there are pruned, exhaustive and candidates", ErrOption, s)
 }
 
-// Query is one query: Vectors is [Lq, dim], row-major.
+// Query is one query. Like documents, its vectors are scaled to unit length
+// unless the index was built without.
 type Query struct {
+	// Vectors is [Lq, dim], row-major.
 	Vectors []float32
+	// Dim, where set, must be the dimension of the index. Vectors alone do not
+	// tell one vector of 256 from two of 128.
+	Dim int
 	// Mask, where set, has an entry a token; a token whose entry is false takes
 	// no part.
 	Mask []bool
@@ -159,8 +165,19 @@ func (e *Engine) Search(ctx context.Context, q Query, o Options) (*Result, error
 	return e.one(ctx, snap, q, o, e.threads, nil)
 }
 
+// QueryError says which query of a batch failed.
+type QueryError struct {
+	Index int // from 0
+	Err   error
+}
+
+func (e *QueryError) Error() string { return fmt.Sprintf("query %d: %v", e.Index, e.Err) }
+
+// Unwrap returns the cause.
+func (e *QueryError) Unwrap() error { return e.Err }
+
 // SearchBatch answers queries on one snapshot; results are in the order of the
-// queries. The first error, which names its query, ends the batch.
+// queries. The first error, a [*QueryError], ends the batch.
 func (e *Engine) SearchBatch(ctx context.Context, qs []Query, o Options) ([]Result, error) {
 	snap, done, err := e.snapshot()
 	if err != nil {
@@ -172,7 +189,7 @@ func (e *Engine) SearchBatch(ctx context.Context, qs []Query, o Options) ([]Resu
 	err = parallel(ctx, snap.Path(), e.threads, len(qs), func(i int) error {
 		r, err := e.one(ctx, snap, qs[i], o, inside, nil)
 		if err != nil {
-			return fmt.Errorf("query %d: %w", i, err)
+			return &QueryError{Index: i, Err: err}
 		}
 		results[i] = *r
 		return nil
@@ -245,6 +262,9 @@ const (
 // weights. Vectors are taken as they are: their length counts as a weight does.
 func (q *Query) tokens(snap *index.Snapshot) (vectors, weights []float32, err error) {
 	dim := snap.Dim()
+	if q.Dim != 0 && q.Dim != dim {
+		return nil, nil, fmt.Errorf("%w: dimension %d; the index has %d", ErrQuery, q.Dim, dim)
+	}
 	if len(q.Vectors) == 0 {
 		return nil, nil, fmt.Errorf("%w: it has no tokens", ErrQuery)
 	}
@@ -289,6 +309,9 @@ func (q *Query) tokens(snap *index.Snapshot) (vectors, weights []float32, err er
 	}
 	if len(vectors) == 0 {
 		return nil, nil, fmt.Errorf("%w: its mask leaves no token", ErrQuery)
+	}
+	if snap.Header().Normalize {
+		codec.Normalize(vectors, dim)
 	}
 	return vectors, weights, nil
 }

@@ -117,7 +117,7 @@ func (v *View) Verify(ctx context.Context) (err error) {
 		}
 	}
 	if err := checkPages(v.h.file, uint64(v.tx.ID())); err != nil {
-		add(v.bad(err, "B+tree"))
+		return v.bad(err, "B+tree") // not to be walked: bbolt would follow wild pointers
 	}
 	add(v.verifySums(ctx, add))
 	if len(faults) == 0 {

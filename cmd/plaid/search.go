@@ -105,7 +105,11 @@ func (a *app) search(ctx context.Context, path string, s *searchFlags, o search.
 // are searched one by one.
 func (s *searchFlags) answer(ctx context.Context, e *search.Engine, qs []search.Query, ids []string, o search.Options) ([]search.Result, error) {
 	if s.run == nil {
-		return e.SearchBatch(ctx, qs, o)
+		results, err := e.SearchBatch(ctx, qs, o)
+		if failed := (*search.QueryError)(nil); errors.As(err, &failed) {
+			return nil, fmt.Errorf("query %q: %w", ids[failed.Index], failed.Err)
+		}
+		return results, err
 	}
 	results := make([]search.Result, len(qs))
 	for i, q := range qs {

@@ -127,7 +127,7 @@ func readQueries(ctx context.Context, src vectors.Source, lo, hi int) (qs []sear
 		if err != nil {
 			return nil, nil, err
 		}
-		qs = append(qs, search.Query{Vectors: append([]float32(nil), d.Tokens...)})
+		qs = append(qs, search.Query{Vectors: append([]float32(nil), d.Tokens...), Dim: src.Dim()})
 		ids = append(ids, d.ID)
 	}
 	return qs, ids, nil
