@@ -1,6 +1,7 @@
 package kernels_test
 
 import (
+	"bytes"
 	"fmt"
 	"math/rand/v2"
 	"testing"
@@ -9,25 +10,34 @@ import (
 	"github.com/plaid-ir/plaid/kernels/kerneltest"
 )
 
-// benchDocs are documents of 40 to 160 tokens, 100 on average.
-func benchDocs(n int) []int {
-	rng := rand.New(rand.NewPCG(3, 3))
-	l := make([]int, n)
-	for i := range l {
-		l[i] = 40 + rng.IntN(121)
-	}
-	return l
-}
-
-// benchCase is the usual shape with codes drawn at random, the worst case for
+// benchCase is the usual shape: documents of 40 to 160 tokens, 100 on average,
+// 100,000 in all, with codes and residuals drawn at random, the worst case for
 // the caches.
 func benchCase(b *testing.B, be kernels.Backend, nbits, k int) (*kerneltest.Case, kernels.Scorer, kernels.Query) {
-	c := kerneltest.New(kerneltest.Config{Nbits: nbits, K: k, Lengths: benchDocs(300)})
+	c := kerneltest.New(kerneltest.Config{Nbits: nbits, K: k, Lengths: []int{100}})
+	vectors := c.Query(32)
+	rng := rand.New(rand.NewPCG(3, 3))
+	ch := &kernels.Chunk{Offsets: []uint32{0}, CodeBytes: c.CodeBytes}
+	n := 0
+	for range 1000 {
+		n += 40 + rng.IntN(121)
+		ch.Offsets = append(ch.Offsets, uint32(n))
+	}
+	ch.Codes, ch.Factors = make([]byte, n*ch.CodeBytes), make([]byte, 2*n)
+	ch.Residuals = make([]byte, n*c.Codec.RowBytes())
+	for i := range ch.Residuals {
+		ch.Residuals[i] = byte(rng.Uint32())
+	}
+	for t := range n {
+		c.SetCode(ch, t, rng.IntN(k))
+		kerneltest.SetFactor(ch, t, int16(20000+rng.IntN(10000)))
+	}
+	c.Chunk = ch
 	s, err := be.Scorer(c.Codec)
 	if err != nil {
 		b.Fatal(err)
 	}
-	return c, s, kerneltest.Prepare(b, s.NewQuery(), k, c.Query(32), nil)
+	return c, s, kerneltest.Prepare(b, s.NewQuery(), k, vectors, nil)
 }
 
 // eachTier runs a benchmark with every backend of the processor.
@@ -143,5 +153,28 @@ func benchNearest(b *testing.B, be kernels.Backend) {
 				gflops(b, rows*k*128)
 			})
 		}
+	}
+}
+
+// BenchmarkRoofline measures what bounds the loops above: sequential reading
+// by one core from buffers that fit each cache, and one that fits none. Of a
+// token, level Fast reads its code, factor and residual, one row of S of 64
+// bytes, and for every byte of the residual a row of 64 bytes from a table of
+// 16 KiB; level Fine the same for every 16 query tokens; Approx the code and
+// 32 bytes of S.
+func BenchmarkRoofline(b *testing.B) {
+	for _, size := range []struct {
+		name  string
+		bytes int
+	}{{"L1", 24 << 10}, {"L2", 512 << 10}, {"L3", 8 << 20}, {"DRAM", 256 << 20}} {
+		x := bytes.Repeat([]byte{1}, size.bytes)
+		b.Run(size.name, func(b *testing.B) {
+			b.SetBytes(int64(len(x)))
+			for range b.N {
+				if bytes.IndexByte(x, 2) >= 0 { // assembly of the standard library: loads and comparisons
+					b.Fatal("not there")
+				}
+			}
+		})
 	}
 }

@@ -107,7 +107,7 @@ func walk(ctx context.Context, b *bolt.Bucket, path [][]byte, visit func(path []
 // Verify checks everything that can be checked without the original vectors:
 // the pages of the B+tree, every checksum, that codes are in range, that the
 // postings are those of the codes, and that ids and ordinals agree. It returns
-// all faults that it finds, joined.
+// all faults that it finds, joined; but a damaged B+tree alone.
 func (v *View) Verify(ctx context.Context) (err error) {
 	defer Guard(v.file.path, &err)()
 	var faults []error
