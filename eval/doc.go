@@ -1,5 +1,5 @@
 // Package eval measures retrieval quality: it reads test collections (BEIR
-// folders), relevance judgements (qrels) and runs, and computes the measures of
+// folders), relevance judgements (qrels) and runs, computes the measures of
 // trec_eval under the names of ir_measures.
 //
 // # Order of a run
@@ -24,4 +24,15 @@
 // A query all of whose judgements are 0 or negative has no relevant document. As
 // pytrec_eval does, each measure of relevance gives it the value 0 and the first
 // two averages keep it in the denominator.
+//
+// # Comparing runs
+//
+// [Agree] says how alike two runs rank, without judgements: [OverlapAtK], [RBO]
+// and [KendallTau] of each query. It is the finer instrument for what pruning lost
+// against an exhaustive ranking.
+//
+// [Compare] says how two evaluated runs differ in one measure, query by query, and
+// whether chance explains it: [PairedTTest], [RandomisationTest], [PairedBootstrap].
+// [CompareAll] holds several systems against a baseline and corrects for their
+// number with [Holm]. Resampling is seeded and repeats to the bit.
 package eval

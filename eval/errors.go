@@ -16,6 +16,13 @@ var (
 	ErrMeasure = errors.New("bad measure")
 	// ErrNothingJudged: judgements without a single query.
 	ErrNothingJudged = errors.New("no query is judged")
+	// ErrUnpaired: values, rankings or results that cannot be compared query by
+	// query: other queries, other judgements, other lengths.
+	ErrUnpaired = errors.New("not paired")
+	// ErrTooFewPairs: fewer than the 2 pairs that a significance test needs.
+	ErrTooFewPairs = errors.New("too few pairs")
+	// ErrParameter: an option or an argument out of its range.
+	ErrParameter = errors.New("bad parameter")
 )
 
 // LineError is a fault in one line of a text file. It wraps its cause.
@@ -34,6 +41,10 @@ func (e *LineError) Unwrap() error { return e.Err }
 
 func malformed(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrFormat, fmt.Sprintf(format, args...))
+}
+
+func badParameter(format string, args ...any) error {
+	return fmt.Errorf("%w: %s", ErrParameter, fmt.Sprintf(format, args...))
 }
 
 // clip shortens a value for an error message.

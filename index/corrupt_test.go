@@ -253,3 +253,51 @@ func TestVersions(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, before, after)
 }
+
+// Values that may be absent are missed all the same when they are lost, as
+// through a damaged count of a page.
+func TestLostValues(t *testing.T) {
+	path := livedIn(t)
+	data, err := os.ReadFile(path)
+	require.NoError(t, err)
+	lost := filepath.Join(ramDir(t), "lost.plaid")
+	var generation uint64
+	reading(t, path, func(s *Snapshot) { generation = s.Generation() })
+	gen := binary.BigEndian.AppendUint64([]byte("g"), generation)
+	zero := string(make([]byte, 4))
+	for _, keys := range [][]string{
+		{"tombstones"}, {"state"}, {"header"}, {"codec", "dim-scale"}, {"codec", "centroid-scale"}, {"codec", "centroids"},
+		{"postings", zero, zero}, {"postings", zero, "\x00\x00\x00\x01"}, {"chunks", zero, "docs"}, {"chunks", zero, "residuals"},
+	} {
+		require.NoError(t, os.WriteFile(lost, data, 0o600))
+		db, err := bolt.Open(lost, 0o600, nil)
+		require.NoError(t, err)
+		require.NoError(t, db.Update(func(tx *bolt.Tx) error {
+			b := tx.Bucket(gen)
+			last := len(keys) - 1
+			for _, k := range keys[:last] {
+				b = b.Bucket([]byte(k))
+			}
+			require.NotNil(t, b.Get([]byte(keys[last])), "%q", keys)
+			return b.Delete([]byte(keys[last]))
+		}))
+		require.NoError(t, db.Close())
+		_, err = Open(lost, nil)
+		require.ErrorIs(t, err, storage.ErrCorrupt, "%q", keys)
+	}
+	// What only a look at everything can find.
+	for _, keys := range [][2]string{{"ids", "d20"}, {"payload", "\x00\x00\x00\x14"}} {
+		require.NoError(t, os.WriteFile(lost, data, 0o600))
+		db, err := bolt.Open(lost, 0o600, nil)
+		require.NoError(t, err)
+		require.NoError(t, db.Update(func(tx *bolt.Tx) error {
+			b := tx.Bucket(gen).Bucket([]byte(keys[0]))
+			require.NotNil(t, b.Get([]byte(keys[1])))
+			return b.Delete([]byte(keys[1]))
+		}))
+		require.NoError(t, db.Close())
+		reading(t, lost, func(s *Snapshot) {
+			require.ErrorIs(t, s.Verify(context.Background()), storage.ErrCorrupt, "%q", keys)
+		})
+	}
+}

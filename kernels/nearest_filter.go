@@ -7,7 +7,7 @@ import (
 
 // filter finds nearest centroids as [pruner] does, with the same result to the
 // bit, for processors that multiply bytes: centroids and rows of x are rounded
-// to 8 bits and all their products are computed as integers. With
+// to 7 or 8 bits and all their products are computed as integers. With
 //
 //	c = m + s ⊙ l + e_c    and    s ⊙ x = u·n + e_x
 //
@@ -57,11 +57,14 @@ const (
 
 // filterPrims are the inner loops of filter.
 type filterPrims struct {
+	// top is the largest level: 255, or 127 where products of two bytes are
+	// added in 16 bits.
+	top float32
 	// columnRange widens lo to hi by the columns of rows.
 	columnRange func(lo, hi, rows []float32)
 	// levels writes (row − lo)·inverse + ½, rounded down, as bytes, 0 beyond the
 	// end of a row, and raises most to the squares of the norms of the rounding
-	// error, of the row, and of the levels less 127.5; most[3] is finite if all
+	// error, of the row, and of the levels less half of top; most[3] is finite if all
 	// values are.
 	levels func(dst []byte, stride int, rows, lo, step, inverse []float32, most *[4]float32)
 	// pack rounds x ⊙ step to integers up to ±127 times the unit, which it
@@ -92,7 +95,7 @@ func (f *filter) prepare(centroids []float32, dim int) bool {
 		f.p.columnRange(f.lo, f.hi, centroids[c*dim:min(c+rows, f.k)*dim])
 	}
 	for j := range f.lo {
-		f.step[j] = (f.hi[j] - f.lo[j]) / 255
+		f.step[j] = (f.hi[j] - f.lo[j]) / f.p.top
 		f.inverse[j] = 0
 		if f.step[j] > 0 {
 			f.inverse[j] = 1 / f.step[j]

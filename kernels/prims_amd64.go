@@ -68,6 +68,9 @@ func avx2Tier() *prims {
 	p.widenBF16 = avx2.WidenBF16
 	p.bytes = avx2.Bytes
 	p.words = avx2.Words
+	p.filter = &filterPrims{
+		top: 127, columnRange: avx2.Range, levels: avx2.Levels, pack: avx2.Pack, filter: avx2.Filter,
+	}
 	return &p
 }
 
@@ -101,7 +104,9 @@ func avx512Tier() *prims {
 	p.words = avx512.Words
 	if avx512.SupportedBytes() {
 		p.uses[stageNearest] = "avx512 (VNNI)"
-		p.filter = &filterPrims{avx512.Range, avx512.Levels, avx512.Pack, avx512.Filter}
+		p.filter = &filterPrims{
+			top: 255, columnRange: avx512.Range, levels: avx512.Levels, pack: avx512.Pack, filter: avx512.Filter,
+		}
 	}
 	return &p
 }

@@ -74,3 +74,36 @@ func Bytes(dst [][4]uint64, scores []float32, stride, n int, mul, add *[32]float
 //
 //go:noescape
 func Words(dst [][8]uint64, scores []float32, stride, n int, mul, low *[32]float32, bias float32, scales []float32)
+
+// Filter multiplies k ≥ 4 vectors of bytes of 0 to 127, a multiple of 16 long,
+// with 64 of signed bytes, as Pack lays them out. For every 16 of the 64 and
+// every vector with a product no more than margin below best it writes a hit,
+// in the order of the vectors, and raises best: the 16 products, the number of
+// the vector, counted from first, and the 16 as a mask of those that were
+// hits, with their number, 0 to 3, above. The last vectors may occur twice.
+// It returns the number of bytes written.
+//
+//go:noescape
+func Filter(hits [][18]int32, levels []byte, stride int, x *byte, first int, best, margin *[64]int32, k int) (size int)
+
+// Range lowers lo and raises hi to the range of each column of rows.
+//
+//go:noescape
+func Range(lo, hi, rows []float32)
+
+// Levels writes (v − lo)·inverse + ½ of every value of rows, rounded towards 0
+// and limited to 0..127, in rows of stride bytes, a multiple of 16, those
+// beyond the end of a row 0. It raises most[0] to the square of the norm of
+// v − lo − step·level, most[1] to that of v, most[2] to that of level − 63.5,
+// of each row, and adds all v² to most[3].
+//
+//go:noescape
+func Levels(dst []byte, stride int, rows, lo, step, inverse []float32, most *[4]float32)
+
+// Pack rounds x ⊙ step to the nearest multiples of unit, the largest of which
+// is ±127, four to a group of bytes, a group every 256 bytes, and as many as
+// fill a multiple of 16 dimensions. It returns unit and the squares of the
+// norms of the rounding error and of x.
+//
+//go:noescape
+func Pack(dst *byte, x, step []float32) (unit, err, norm float32)
