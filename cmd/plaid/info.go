@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/kernels"
 )
 
 func (a *app) infoCommand() *cobra.Command {
@@ -17,13 +18,31 @@ func (a *app) infoCommand() *cobra.Command {
 		Short: "Describe an index",
 		Long: withExitStatus(`
 Describe an index: how it was made, what is in it, and where its bytes are. The
-whole file is read. Two indexes of the same digest have the same content.`),
+whole file is read. Two indexes of the same digest have the same content.
+
+With --cpu, describe the processor instead: what it offers, and which inner
+loops each stage uses. The environment variable PLAID_CPU, or --backend, names
+others; they give the same results to the bit, at another speed.`),
 		Example: `  plaid info docs.plaid
-  plaid info docs.plaid --json`,
-		Args: takes("INDEX"),
+  plaid info docs.plaid --json
+  plaid info --cpu`,
 	}
 	cmd.Flags().Bool("json", false, "print everything as JSON")
+	cpu := cmd.Flags().Bool("cpu", false, "describe the processor and the kernels in use; takes no INDEX")
+	cmd.Args = func(cmd *cobra.Command, args []string) error {
+		if *cpu {
+			return takes()(cmd, args)
+		}
+		return takes("INDEX")(cmd, args)
+	}
 	cmd.RunE = a.command(func(ctx context.Context, args []string) error {
+		if *cpu {
+			r, err := kernels.CPU()
+			if err != nil {
+				return err
+			}
+			return a.report(r, func(b *bytes.Buffer) { b.WriteString(r.String()) })
+		}
 		return a.openSnapshot(ctx, args[0], func(_ *index.Index, snap *index.Snapshot) error {
 			in, err := snap.Info(ctx)
 			if err != nil {
