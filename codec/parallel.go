@@ -10,7 +10,7 @@ import (
 // blockRows is the number of rows handed to a backend at once: enough to
 // amortise the pass over the centroids. It is fixed, so that sums over blocks
 // do not depend on the number of threads.
-const blockRows = 512
+const blockRows = 2048
 
 // blockRunner does the work of one block; worker is below the thread count.
 type blockRunner interface {

@@ -3,6 +3,7 @@ package eval
 import (
 	"fmt"
 	"math"
+	"slices"
 )
 
 // TTest is the outcome of [PairedTTest].
@@ -18,7 +19,8 @@ type TTest struct {
 // P is 1; where all are the same other value T is infinite and P is 0.
 //
 // Slices of different lengths wrap [ErrUnpaired], fewer than 2 pairs
-// [ErrTooFewPairs], values that are not finite [ErrParameter].
+// [ErrTooFewPairs], and a difference that is not a number or beyond ±10³⁰⁰
+// [ErrParameter].
 func PairedTTest(a, b []float64) (TTest, error) {
 	diffs, err := differences(a, b)
 	if err != nil {
@@ -28,20 +30,38 @@ func PairedTTest(a, b []float64) (TTest, error) {
 }
 
 func tTest(diffs []float64) TTest {
-	n := float64(len(diffs))
-	mean := meanOf(diffs)
-	squares := 0.0
+	res := TTest{DF: len(diffs) - 1, P: 1}
+	if low, high := slices.Min(diffs), slices.Max(diffs); low == high {
+		// The rounded mean of equal values may differ from them, and would give a
+		// spread where there is none.
+		if low != 0 {
+			res.T, res.P = math.Inf(int(math.Copysign(1, low))), 0
+		}
+		return res
+	}
+	// t has no unit: a common power of two keeps squares from under- and overflow.
+	greatest := 0.0
 	for _, d := range diffs {
+		greatest = max(greatest, math.Abs(d))
+	}
+	_, exponent := math.Frexp(greatest)
+	scaled := make([]float64, len(diffs))
+	for i, d := range diffs {
+		scaled[i] = math.Ldexp(d, -exponent)
+	}
+	n := float64(len(scaled))
+	mean := meanOf(scaled)
+	squares := 0.0
+	for _, d := range scaled {
 		squares += (d - mean) * (d - mean)
 	}
-	res := TTest{DF: len(diffs) - 1, P: 1}
-	if mean != 0 {
-		// Division by 0 gives the infinity of the mean's sign.
-		res.T = mean / math.Sqrt(squares/(n-1)/n)
-		res.P = studentTwoSided(res.T, n-1)
-	}
+	res.T = mean / math.Sqrt(squares/(n-1)/n)
+	res.P = studentTwoSided(res.T, n-1)
 	return res
 }
+
+// greatestDifference leaves room for the sum of many.
+const greatestDifference = 1e300
 
 // differences returns a[i] − b[i] of at least two pairs.
 func differences(a, b []float64) ([]float64, error) {
@@ -54,8 +74,8 @@ func differences(a, b []float64) ([]float64, error) {
 	diffs := make([]float64, len(a))
 	for i := range a {
 		diffs[i] = a[i] - b[i]
-		if math.IsNaN(diffs[i]) || math.IsInf(diffs[i], 0) {
-			return nil, badParameter("pair %d, %v and %v, has no finite difference", i, a[i], b[i])
+		if !(math.Abs(diffs[i]) <= greatestDifference) {
+			return nil, badParameter("pair %d, %v and %v: the difference is not within ±%v", i, a[i], b[i], greatestDifference)
 		}
 	}
 	return diffs, nil

@@ -92,13 +92,13 @@ func (s *scorer) Approx(dst []float32, prepared Query, c *Chunk, docs []uint32) 
 	a, k := &q.approx, s.codec.Centroids.K
 	sc := s.scratch.Get().(*scratch)
 	for i, n := 0, count(c, docs); i < n; {
-		ranges := sc.batch(c, docs, i, n)
+		ranges := sc.batch(c, docs, i, n, callTokens)
 		best, sums := sc.bytes[:len(ranges)], sc.sums[:len(ranges)]
 		clear(sums)
 		for rows := a.rows; len(rows) > 0; rows = rows[k:] {
 			clear(best)
 			for j := 0; ; j++ {
-				part := sc.part(ranges, j)
+				part := sc.part(ranges, j, callTokens)
 				if part == nil {
 					break
 				}

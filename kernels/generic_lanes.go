@@ -88,14 +88,10 @@ func accumulate1(acc []row, t *byteTable, vectors []byte, stride int) {
 }
 
 // compose fills a byte table from the rows of its two nibbles: the entry of
-// byte b is lo[m&15] + hi[m>>4] with m = order[b], or m = b without an order.
-func compose(t *byteTable, lo, hi *[16]row, order *[256]byte) {
+// byte b is lo[b&15] + hi[b>>4].
+func compose(t *byteTable, lo, hi *[16]row) {
 	for b := range t {
-		m := b
-		if order != nil {
-			m = int(order[b])
-		}
-		x, y, z := &lo[m&15], &hi[m>>4&15], &t[b]
+		x, y, z := &lo[b&15], &hi[b>>4&15], &t[b]
 		z[0], z[1], z[2], z[3] = x[0]+y[0], x[1]+y[1], x[2]+y[2], x[3]+y[3]
 		z[4], z[5], z[6], z[7] = x[4]+y[4], x[5]+y[5], x[6]+y[6], x[7]+y[7]
 	}

@@ -29,10 +29,10 @@ const zeroProduct = 1 << 30
 // maxSimFast computes with integers throughout: sums of 16 bits, products with
 // the factor of 31 bits, whose maxima are exact.
 func (s *scorer) maxSimFast(dst []float32, q *query, c *Chunk, docs []uint32) {
-	sc := s.scratch.Get().(*scratch)
+	sc, size := s.scratch.Get().(*scratch), callSize(s.rowBytes)
 	f, k := &q.fast, s.codec.Centroids.K
 	for i := 0; i < len(dst); {
-		ranges := sc.batch(c, docs, i, len(dst))
+		ranges := sc.batch(c, docs, i, len(dst), size)
 		best, sums := sc.fast[:len(ranges)], sc.sums[:len(ranges)]
 		clear(sums)
 		for g := 0; g*fastGroup < q.n; g++ {
@@ -40,7 +40,7 @@ func (s *scorer) maxSimFast(dst []float32, q *query, c *Chunk, docs []uint32) {
 				best[j] = noProducts
 			}
 			for j := 0; ; j++ {
-				part := sc.part(ranges, j)
+				part := sc.part(ranges, j, size)
 				if part == nil {
 					break
 				}
@@ -152,10 +152,10 @@ func (q *query) fastScore(best *[fastGroup]int32, first int) (score float64) {
 
 // maxSimFine sums the residual part in 32 bits and does the rest in float32.
 func (s *scorer) maxSimFine(dst []float32, q *query, c *Chunk, docs []uint32) {
-	sc := s.scratch.Get().(*scratch)
+	sc, size := s.scratch.Get().(*scratch), callSize(s.rowBytes)
 	f := &q.fine
 	for i := 0; i < len(dst); {
-		ranges := sc.batch(c, docs, i, len(dst))
+		ranges := sc.batch(c, docs, i, len(dst), size)
 		best, sums := sc.fine[:len(ranges)], sc.sums[:len(ranges)]
 		clear(sums)
 		for g := 0; g*fineGroup < q.n; g++ {
@@ -164,7 +164,7 @@ func (s *scorer) maxSimFine(dst []float32, q *query, c *Chunk, docs []uint32) {
 				best[j] = noScores
 			}
 			for j := 0; ; j++ {
-				part := sc.part(ranges, j)
+				part := sc.part(ranges, j, size)
 				if part == nil {
 					break
 				}

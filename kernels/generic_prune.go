@@ -180,7 +180,7 @@ func (p *pruner) load(x []float32) {
 			}
 			p.fillNibble(&nibbles[h], j, n)
 		}
-		p.p.compose(&p.tables[t], &p.nibbles[0], &p.nibbles[1], nil)
+		p.p.compose(&p.tables[t], &p.nibbles[0], &p.nibbles[1])
 	}
 }
 

@@ -90,7 +90,7 @@ func (q *query) fillTables(tables []byteTable, first, n int, inverse []float64, 
 				}
 			}
 		}
-		q.s.p.compose(&tables[p], &nibbles[0], &nibbles[1], nil)
+		q.s.p.compose(&tables[p], &nibbles[0], &nibbles[1])
 	}
 }
 

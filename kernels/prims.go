@@ -13,8 +13,8 @@ type prims struct {
 	// from each table: byte p of the vector, at i·stride + p, selects from table p.
 	accumulate func(acc []row, tables []byteTable, vectors []byte, stride int)
 	// compose fills a byte table from the rows of its two nibbles: the entry of
-	// byte b is lo[m&15] + hi[m>>4] with m = order[b], or m = b without an order.
-	compose func(t *byteTable, lo, hi *[16]row, order *[256]byte)
+	// byte b is lo[b&15] + hi[b>>4].
+	compose func(t *byteTable, lo, hi *[16]row)
 
 	// maxFast raises best[i] to the largest products, over the tokens of
 	// ranges[i], of the factor and 32768 less than the 16-bit lanes of
@@ -75,20 +75,27 @@ type queryVectors struct {
 	lanes          []float32 // [groups of 32, dim, 32], 0 beyond n
 }
 
-// callTokens is the number of tokens of one call of a loop: few enough that
-// the garbage collector, which cannot interrupt assembly, does not wait long.
-const callTokens = 4096
+// One call of a loop is to take less than some 200 µs, because the garbage
+// collector cannot interrupt assembly: it looks up at most callLookups rows of
+// tables, for at most callTokens tokens.
+const (
+	callTokens  = 4096
+	callLookups = 1 << 18
+)
+
+// callSize is the number of tokens of one call that looks n rows up for each.
+func callSize(n int) int { return max(min(callTokens, callLookups/n), 1) }
 
 // callDocs is the largest number of documents of one call.
 const callDocs = 256
 
 // batch lists the token ranges of the documents from the i-th on, as many as
-// go into one call, one at least.
-func (sc *scratch) batch(c *Chunk, docs []uint32, i, n int) [][2]uint32 {
+// go into one call of size tokens, one at least.
+func (sc *scratch) batch(c *Chunk, docs []uint32, i, n, size int) [][2]uint32 {
 	r := sc.ranges[:0]
 	for total := 0; i < n && len(r) < callDocs; i++ {
 		lo, hi := tokens(c, docs, i)
-		if total += hi - lo; total > callTokens && len(r) > 0 {
+		if total += hi - lo; total > size && len(r) > 0 {
 			break
 		}
 		r = append(r, [2]uint32{uint32(lo), uint32(hi)})
@@ -98,17 +105,17 @@ func (sc *scratch) batch(c *Chunk, docs []uint32, i, n int) [][2]uint32 {
 
 // part returns what the j-th call of a batch is to do, nil after the last. A
 // document too long for one call, always alone, is cut.
-func (sc *scratch) part(batch [][2]uint32, j int) [][2]uint32 {
+func (sc *scratch) part(batch [][2]uint32, j, size int) [][2]uint32 {
 	lo, hi := int(batch[0][0]), int(batch[0][1])
-	if len(batch) > 1 || hi-lo <= callTokens {
+	if len(batch) > 1 || hi-lo <= size {
 		if j > 0 {
 			return nil
 		}
 		return batch
 	}
-	if lo += j * callTokens; lo >= hi {
+	if lo += j * size; lo >= hi {
 		return nil
 	}
-	sc.cut[0] = [2]uint32{uint32(lo), uint32(min(lo+callTokens, hi))}
+	sc.cut[0] = [2]uint32{uint32(lo), uint32(min(lo+size, hi))}
 	return sc.cut[:]
 }

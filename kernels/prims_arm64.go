@@ -55,7 +55,9 @@ func neonTier() *prims {
 	p.words = neon.Words
 	if neon.SupportedBytes() {
 		p.uses[stageNearest] = "neon (dot product)"
-		p.filter = &filterPrims{neon.Range, neon.Levels, neon.Pack, neon.Filter}
+		p.filter = &filterPrims{
+			top: 255, columnRange: neon.Range, levels: neon.Levels, pack: neon.Pack, filter: neon.Filter,
+		}
 	}
 	return &p
 }

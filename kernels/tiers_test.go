@@ -156,6 +156,27 @@ func TestTiersSameNearest(t *testing.T) {
 	}
 }
 
+// NaN has no place in centroids; if there is one anyway, it is no one's nearest,
+// wherever in the array it is.
+func TestTiersPassOverNaNCentroids(t *testing.T) {
+	const k, dim, rows = 4000, 64, 64
+	rng := rand.New(rand.NewPCG(4, 9))
+	centroids := kerneltest.UnitVectors(rng, k, dim)
+	for c := range 300 {
+		centroids[c*dim+c%dim] = float32(math.NaN())
+	}
+	x := kerneltest.UnitVectors(rng, rows, dim)
+	want, got := make([]uint32, rows), make([]uint32, rows)
+	generic(t).Nearest(want, nil, centroids, x, dim)
+	for _, c := range want {
+		require.GreaterOrEqual(t, c, uint32(300))
+	}
+	for _, b := range otherTiers(t) {
+		b.Nearest(got, nil, centroids, x, dim)
+		require.Equal(t, want, got, b.Name())
+	}
+}
+
 // TestTiersStress: many goroutines with stacks that grow and a garbage
 // collector that never rests.
 func TestTiersStress(t *testing.T) {

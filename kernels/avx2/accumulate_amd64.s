@@ -29,22 +29,16 @@ return:
 	VZEROUPPER
 	RET
 
-// func Compose(table *[256][8]uint64, lo, hi *[16][8]uint64, order *[256]byte)
-TEXT ·Compose(SB), NOSPLIT, $0-32
+// func Compose(table *[256][8]uint64, lo, hi *[16][8]uint64)
+TEXT ·Compose(SB), NOSPLIT, $0-24
 	MOVQ table+0(FP), DI
 	MOVQ lo+8(FP), SI
 	MOVQ hi+16(FP), R8
-	MOVQ order+24(FP), R9
 	XORL BX, BX
 
 entry:
-	MOVL  BX, AX
-	TESTQ R9, R9
-	JEQ   ordered
-	MOVBLZX (R9)(BX*1), AX
-
-ordered:
-	MOVL AX, CX
+	MOVL BX, AX
+	MOVL BX, CX
 	ANDL $15, AX
 	SHLL $6, AX
 	ANDL $0xf0, CX

@@ -10,10 +10,10 @@ package avx2
 func Accumulate(acc [][8]uint64, tables [][256][8]uint64, vectors []byte, stride int)
 
 // Compose fills a table from the rows of its two nibbles: the entry of byte b
-// is lo[m&15] + hi[m>>4] with m = order[b], or m = b where order is nil.
+// is lo[b&15] + hi[b>>4].
 //
 //go:noescape
-func Compose(table *[256][8]uint64, lo, hi *[16][8]uint64, order *[256]byte)
+func Compose(table *[256][8]uint64, lo, hi *[16][8]uint64)
 
 // MaxFast raises best[i] to the largest products, over the tokens of ranges[i],
 // of the factor and the sum less 32768, where the sum of a token is, in lanes

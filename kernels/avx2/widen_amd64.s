@@ -7,12 +7,10 @@ TEXT ·WidenBF16(SB), NOSPLIT, $0-48
 	MOVQ dst_base+0(FP), DI
 	MOVQ dst_len+8(FP), CX
 	MOVQ src_base+24(FP), SI
-	LEAQ (CX*2), R8
 	SUBQ $8, CX
 	JLT  rest
 
 eight:
-	PREFETCHT0 (SI)(R8*1) // the next block, if there is one
 	VPMOVZXWD (SI), Y0
 	VPSLLD $16, Y0, Y0
 	VMOVDQU Y0, (DI)

@@ -70,8 +70,8 @@ wide:                                  \
 	MOVL    (R10)(R12*4), AX       \
 done:
 
-// FETCH prefetches the start of the document of the next range, if R13 has
-// one: first residuals, and codes and factors. RANGES is the end of the list.
+// FETCH prefetches the start of the document of the range after (R13), if there
+// is one: first residuals, codes and factors. The frame has the end of the list.
 #define FETCH(none) \
 	LEAQ  8(R13), AX                    \
 	CMPQ  AX, end-8(SP)                 \

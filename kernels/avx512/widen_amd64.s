@@ -2,17 +2,13 @@
 
 #include "textflag.h"
 
-// The values after these, as many, are prefetched: the next block.
 #define WIDEN(CONVERT, sixteen, rest, done) \
 	MOVQ dst_base+0(FP), DI      \
 	MOVQ dst_len+8(FP), CX       \
 	MOVQ src_base+24(FP), SI     \
-	MOVQ CX, R8                  \
-	SHLQ $1, R8                  \
 	SUBQ $16, CX                 \
 	JLT  rest                    \
 sixteen:                             \
-	PREFETCHT0 (SI)(R8*1)        \
 	VMOVDQU (SI), Y0             \
 	CONVERT                      \
 	VMOVUPS Z0, (DI)             \

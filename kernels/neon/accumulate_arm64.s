@@ -32,23 +32,17 @@ vector:
 return:
 	RET
 
-// func Compose(table *[256][8]uint64, lo, hi *[16][8]uint64, order *[256]byte)
-TEXT ·Compose(SB), NOSPLIT, $0-32
+// func Compose(table *[256][8]uint64, lo, hi *[16][8]uint64)
+TEXT ·Compose(SB), NOSPLIT, $0-24
 	MOVD table+0(FP), R0
 	MOVD lo+8(FP), R1
 	MOVD hi+16(FP), R2
-	MOVD order+24(FP), R3
 	MOVD $0, R4
 
 entry:
-	MOVD R4, R5
-	CBZ  R3, ordered
-	MOVBU (R3)(R4), R5
-
-ordered:
-	UBFIZ $6, R5, $4, R6
+	UBFIZ $6, R4, $4, R6
 	ADD  R1, R6
-	LSR  $4, R5
+	LSR  $4, R4, R5
 	ADD  R5<<6, R2, R7
 	FLDPQ (R6), (F0, F1)
 	FLDPQ 32(R6), (F2, F3)

@@ -155,6 +155,8 @@ sums:
 
 return:
 	SUM(19)
+	FMOVS 12(R8), F0
+	FADDS F0, F19, F19
 	FMOVS F24, 0(R8)
 	FMOVS F25, 4(R8)
 	FMOVS F26, 8(R8)

@@ -16,7 +16,7 @@ import (
 // What they compute is said at the functions of package avx512.
 type Loops struct {
 	Accumulate func(acc [][8]uint64, tables [][256][8]uint64, vectors []byte, stride int)
-	Compose    func(table *[256][8]uint64, lo, hi *[16][8]uint64, order *[256]byte)
+	Compose    func(table *[256][8]uint64, lo, hi *[16][8]uint64)
 	MaxFast    func(best [][32]int32, ranges [][2]uint32, tables [][256][8]uint64, scores [][8]uint64,
 		codes []byte, codeBytes int, residuals, factors []byte, scales []uint32)
 	MaxFine func(best [][16]float32, ranges [][2]uint32, tables [][256][8]uint64, scores []float32,
@@ -123,16 +123,10 @@ func testCompose(t *testing.T, l Loops, rng *rand.Rand) {
 		}
 	}
 	table := &fenced[[256][8]uint64](t, 1)[0]
-	for _, order := range []*[256]byte{nil, (*[256]byte)(randomBytes(t, rng, 256))} {
-		l.Compose(table, lo, hi, order)
-		for b := range table {
-			m := b
-			if order != nil {
-				m = int(order[b])
-			}
-			for w := range table[b] {
-				require.Equal(t, lo[m&15][w]+hi[m>>4][w], table[b][w])
-			}
+	l.Compose(table, lo, hi)
+	for b := range table {
+		for w := range table[b] {
+			require.Equal(t, lo[b&15][w]+hi[b>>4][w], table[b][w])
 		}
 	}
 }

@@ -1,0 +1,267 @@
+package eval_test
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/plaid-ir/plaid/eval"
+)
+
+// reciprocal evaluates a run that finds the relevant document of query i at rank
+// ranks[i], or not if 0.
+func reciprocal(t testing.TB, names []string, ranks ...int) *eval.Result {
+	t.Helper()
+	qrels, run := new(eval.Qrels), new(eval.Run)
+	for i, rank := range ranks {
+		query := fmt.Sprintf("q%d", i)
+		require.NoError(t, qrels.Add(query, "relevant", 1))
+		require.NoError(t, run.Add(query))
+		for r := 1; r <= 4; r++ {
+			doc := fmt.Sprintf("d%d", r)
+			if r == rank {
+				doc = "relevant"
+			}
+			require.NoError(t, run.Add(query, eval.Hit{Doc: doc, Score: float64(-r), Rank: r}))
+		}
+	}
+	return evaluate(t, qrels, run, eval.Options{}, names...)
+}
+
+func TestCompareByHand(t *testing.T) {
+	a := reciprocal(t, []string{"P@1", "RR"}, 1, 1, 2, 4, 0)
+	b := reciprocal(t, []string{"RR"}, 2, 1, 4, 1, 0)
+	c, err := eval.Compare(a, b, 1, eval.CompareOptions{Seed: 1})
+	require.NoError(t, err)
+	require.Equal(t, "RR", c.Measure.String())
+	require.Equal(t, eval.AverageJudged, c.Average)
+	require.Equal(t, []eval.PairedQuery{
+		{"q0", 1, 0.5, 0.5}, {"q1", 1, 1, 0}, {"q2", 0.5, 0.25, 0.25}, {"q3", 0.25, 1, -0.75}, {"q4", 0, 0, 0},
+	}, c.Queries)
+	require.InDelta(t, 2.75/5, c.MeanA, 1e-15)
+	require.InDelta(t, 2.75/5, c.MeanB, 1e-15)
+	require.Zero(t, c.Difference)
+	require.Equal(t, []int{2, 2, 1}, []int{c.Wins, c.Ties, c.Losses})
+	require.Equal(t, []eval.PairedQuery{{"q3", 0.25, 1, -0.75}, {"q0", 1, 0.5, 0.5}, {"q2", 0.5, 0.25, 0.25}}, c.Differing)
+	require.Equal(t, eval.TTest{DF: 4, P: 1}, c.TTest)
+	require.Equal(t, eval.Randomisation{P: 1, Exact: true, Samples: 8}, c.Randomisation)
+	require.Equal(t, 1.0, c.Bootstrap.P)
+	require.Equal(t, 10_000, c.Bootstrap.Samples)
+	require.Equal(t, 0.95, c.Bootstrap.Confidence)
+
+	// The tests are those of the functions of this name.
+	b = reciprocal(t, []string{"RR"}, 2, 3, 4, 0, 0)
+	c, err = eval.Compare(a, b, 1, eval.CompareOptions{Seed: 4, Samples: 500, Confidence: 0.8, Differing: -1, Epsilon: 0.3})
+	require.NoError(t, err)
+	va, vb := a.Values(1, eval.AverageJudged), b.Values(0, eval.AverageJudged)
+	wantT, err := eval.PairedTTest(va, vb)
+	require.NoError(t, err)
+	wantR, err := eval.RandomisationTest(va, vb, 500, 4)
+	require.NoError(t, err)
+	wantB, err := eval.PairedBootstrap(va, vb, 500, 0.8, 4)
+	require.NoError(t, err)
+	require.Equal(t, wantT, c.TTest)
+	require.Equal(t, wantR, c.Randomisation)
+	require.Equal(t, wantB, c.Bootstrap)
+	require.Equal(t, []int{2, 3, 0}, []int{c.Wins, c.Ties, c.Losses}) // 1/2, 2/3, and within 0.3: 1/4, 1/4, 0
+	require.Empty(t, c.Differing)
+}
+
+// Judgements in another order still pair.
+func TestComparePairsByID(t *testing.T) {
+	const qrels, other = "x a 1\ny a 1\nz a 1\n", "z a 1\nx a 1\ny a 1\n"
+	run := runOf(t, "x a 1 9\ny b 1 9\ny a 2 8\nz b 1 9\n")
+	a := evaluate(t, qrelsOf(t, qrels), run, eval.Options{}, "RR")
+	b := evaluate(t, qrelsOf(t, other), run, eval.Options{}, "RR")
+	c, err := eval.Compare(a, b, 0, eval.CompareOptions{})
+	require.NoError(t, err)
+	require.Equal(t, []int{0, 3, 0}, []int{c.Wins, c.Ties, c.Losses})
+	require.Equal(t, 1.0, c.TTest.P)
+}
+
+func TestCompareOverAverages(t *testing.T) {
+	const qrels = "x a 1\ny a 1\nz a 1\nnone a 0\n"
+	whole := evaluate(t, qrelsOf(t, qrels), runOf(t, "x a 1 9\ny a 1 9\nz a 1 9\nnone b 1 9\n"), eval.Options{}, "RR")
+	part := evaluate(t, qrelsOf(t, qrels), runOf(t, "x a 1 9\nz b 1 9\nnone b 1 9\n"), eval.Options{}, "RR")
+
+	c, err := eval.Compare(whole, part, 0, eval.CompareOptions{})
+	require.NoError(t, err)
+	require.Len(t, c.Queries, 4)
+	require.Equal(t, 0.5, c.Difference)
+
+	c, err = eval.Compare(whole, part, 0, eval.CompareOptions{Average: eval.AverageRelevant})
+	require.NoError(t, err)
+	require.Len(t, c.Queries, 3)
+	require.InDelta(t, 2.0/3, c.Difference, 1e-15)
+
+	_, err = eval.Compare(whole, part, 0, eval.CompareOptions{Average: eval.AverageEvaluated})
+	require.ErrorIs(t, err, eval.ErrUnpaired)
+	require.ErrorContains(t, err, `"y"`)
+	c, err = eval.Compare(part, part, 0, eval.CompareOptions{Average: eval.AverageEvaluated})
+	require.NoError(t, err)
+	require.Len(t, c.Queries, 3)
+}
+
+func TestCompareErrors(t *testing.T) {
+	run := runOf(t, "x a 1 9\ny a 1 9\n")
+	result := func(qrels string, names ...string) *eval.Result {
+		return evaluate(t, qrelsOf(t, qrels), run, eval.Options{}, names...)
+	}
+	const two = "x a 1\ny a 1\n"
+	base := result(two, "RR", "AP")
+	twice := *base
+	twice.Queries = append(slices.Clone(base.Queries), base.Queries[0])
+	hollow := *base
+	hollow.Queries = slices.Clone(base.Queries)
+	hollow.Queries[1].Values = nil
+	notANumber := *base
+	notANumber.Queries = slices.Clone(base.Queries)
+	notANumber.Queries[1].Values = []float64{math.NaN(), 0}
+
+	for name, tt := range map[string]struct {
+		a, b    *eval.Result
+		measure int
+		opts    eval.CompareOptions
+		want    error
+		says    string
+	}{
+		"missing in the second":  {result("x a 1\ny a 1\nz a 1\n", "RR"), base, 0, eval.CompareOptions{}, eval.ErrUnpaired, `"z" is judged in the first result only`},
+		"missing in the first":   {base, result("x a 1\ny a 1\nz a 1\n", "RR"), 0, eval.CompareOptions{}, eval.ErrUnpaired, `"z" is judged in the second result only`},
+		"other judgements":       {base, result("x a 1\ny a 1\ny b 1\n", "RR"), 0, eval.CompareOptions{}, eval.ErrUnpaired, `"y" has 1 relevant documents`},
+		"one query":              {result("x a 1\n", "RR"), result("x a 1\n", "RR"), 0, eval.CompareOptions{}, eval.ErrTooFewPairs, "RR"},
+		"no such index":          {base, base, 2, eval.CompareOptions{}, eval.ErrMeasure, "2 of 2"},
+		"negative index":         {base, base, -1, eval.CompareOptions{}, eval.ErrMeasure, "-1"},
+		"no such measure":        {base, result(two, "RR"), 1, eval.CompareOptions{}, eval.ErrMeasure, "AP"},
+		"nil":                    {base, nil, 0, eval.CompareOptions{}, eval.ErrParameter, "nil"},
+		"twice in the first":     {&twice, base, 0, eval.CompareOptions{}, eval.ErrDuplicate, `"x"`},
+		"twice in the second":    {base, &twice, 0, eval.CompareOptions{}, eval.ErrDuplicate, `"x"`},
+		"without values":         {base, &hollow, 0, eval.CompareOptions{}, eval.ErrParameter, `"y"`},
+		"not a number":           {base, &notANumber, 0, eval.CompareOptions{}, eval.ErrParameter, "NaN"},
+		"negative epsilon":       {base, base, 0, eval.CompareOptions{Epsilon: -1}, eval.ErrParameter, "epsilon"},
+		"endless epsilon":        {base, base, 0, eval.CompareOptions{Epsilon: math.Inf(1)}, eval.ErrParameter, "epsilon"},
+		"too few samples":        {base, base, 0, eval.CompareOptions{Samples: 10}, eval.ErrParameter, "10 samples"},
+		"confidence beyond one":  {base, base, 0, eval.CompareOptions{Confidence: 95}, eval.ErrParameter, "confidence"},
+		"negative sample number": {base, base, 0, eval.CompareOptions{Samples: -1}, eval.ErrParameter, "-1 samples"},
+	} {
+		_, err := eval.Compare(tt.a, tt.b, tt.measure, tt.opts)
+		require.ErrorIs(t, err, tt.want, name)
+		require.ErrorContains(t, err, tt.says, name)
+	}
+}
+
+func TestCompareAll(t *testing.T) {
+	names := []string{"RR", "P@1"}
+	baseline := reciprocal(t, names, 2, 2, 2, 2, 2, 2, 2, 2)
+	systems := []*eval.Result{
+		reciprocal(t, []string{"P@1", "RR"}, 1, 1, 1, 1, 1, 1, 1, 1),
+		reciprocal(t, names, 2, 2, 2, 2, 2, 2, 2, 2),
+		reciprocal(t, names, 1, 1, 1, 1, 1, 1, 2, 3),
+	}
+	all, err := eval.CompareAll(baseline, systems, eval.CompareOptions{Samples: 500})
+	require.NoError(t, err)
+	require.Len(t, all, 2)
+	require.Equal(t, "RR P@1", fmt.Sprint(all[0].Measure)+" "+fmt.Sprint(all[1].Measure))
+	for i, mc := range all {
+		require.Len(t, mc.Systems, 3)
+		var raw [3][]float64
+		for j, s := range mc.Systems {
+			place := slices.Index(systems[j].Measures, mc.Measure)
+			alone, err := eval.Compare(systems[j], baseline, place, eval.CompareOptions{Samples: 500})
+			require.NoError(t, err)
+			require.Equal(t, alone, s.Comparison, "measure %d, system %d", i, j)
+			for k, p := range []float64{s.TTest.P, s.Randomisation.P, s.Bootstrap.P} {
+				raw[k] = append(raw[k], p)
+			}
+		}
+		for k := range raw {
+			holm, err := eval.Holm(raw[k])
+			require.NoError(t, err)
+			for j, s := range mc.Systems {
+				require.Equal(t, holm[j], []float64{s.HolmTTest, s.HolmRandomisation, s.HolmBootstrap}[k])
+			}
+		}
+	}
+	rr := all[0].Systems
+	require.Equal(t, []int{8, 0, 0}, []int{rr[0].Wins, rr[0].Ties, rr[0].Losses})
+	require.InDelta(t, 3*2.0/256, rr[0].HolmRandomisation, 1e-15) // the smallest of three
+	require.Equal(t, 1.0, rr[1].HolmRandomisation)
+}
+
+func TestCompareAllErrors(t *testing.T) {
+	base := reciprocal(t, []string{"RR", "P@1"}, 1, 2)
+	_, err := eval.CompareAll(nil, []*eval.Result{base}, eval.CompareOptions{})
+	require.ErrorIs(t, err, eval.ErrParameter)
+	_, err = eval.CompareAll(base, nil, eval.CompareOptions{})
+	require.ErrorIs(t, err, eval.ErrParameter)
+	_, err = eval.CompareAll(base, []*eval.Result{base, nil}, eval.CompareOptions{})
+	require.ErrorIs(t, err, eval.ErrParameter)
+	_, err = eval.CompareAll(base, []*eval.Result{base, reciprocal(t, []string{"RR"}, 1, 2)}, eval.CompareOptions{})
+	require.ErrorIs(t, err, eval.ErrMeasure)
+	require.ErrorContains(t, err, "system 1")
+	_, err = eval.CompareAll(base, []*eval.Result{reciprocal(t, []string{"RR", "P@1"}, 1, 2, 3)}, eval.CompareOptions{})
+	require.ErrorIs(t, err, eval.ErrUnpaired)
+	require.ErrorContains(t, err, "system 0")
+}
+
+func TestCompareIsAntisymmetric(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		ranks := rapid.SliceOfN(rapid.IntRange(0, 4), 6, 6)
+		a := reciprocal(t, []string{"RR"}, ranks.Draw(rt, "a")...)
+		b := reciprocal(t, []string{"RR"}, ranks.Draw(rt, "b")...)
+		opts := eval.CompareOptions{Samples: 99, Confidence: 0.9}
+		ab, err := eval.Compare(a, b, 0, opts)
+		require.NoError(rt, err)
+		ba, err := eval.Compare(b, a, 0, opts)
+		require.NoError(rt, err)
+		require.Equal(rt, ab.Difference, -ba.Difference)
+		require.Equal(rt, ab.MeanA, ba.MeanB)
+		require.Equal(rt, []int{ab.Wins, ab.Ties, ab.Losses}, []int{ba.Losses, ba.Ties, ba.Wins})
+		require.Equal(rt, ab.Randomisation, ba.Randomisation)
+		require.Equal(rt, ab.TTest.P, ba.TTest.P)
+		require.Equal(rt, len(ab.Queries), ab.Wins+ab.Ties+ab.Losses)
+		require.Equal(rt, ab.Wins+ab.Losses, len(ab.Differing))
+		for i, q := range ab.Differing {
+			require.Equal(rt, q.Query, ba.Differing[i].Query)
+		}
+	})
+}
+
+// A ranking cut at 10 against the whole one, on real data.
+func TestCompareRealRuns(t *testing.T) {
+	c, err := eval.LoadBEIR(shared(t, "data", "cranfield"), "test")
+	require.NoError(t, err)
+	whole, err := eval.LoadRun(shared(t, "data", "cranfield", "vectors", "exact-top100.tsv"))
+	require.NoError(t, err)
+	cut := new(eval.Run)
+	for _, query := range whole.Queries() {
+		hits := whole.Hits(query)
+		require.NoError(t, cut.Add(query, hits[:min(10, len(hits))]...))
+	}
+	a := evaluate(t, c.Qrels, whole, eval.Options{}, "nDCG@10", "R@100")
+	b := evaluate(t, c.Qrels, cut, eval.Options{}, "nDCG@10", "R@100")
+
+	same, err := eval.Compare(a, b, 0, eval.CompareOptions{})
+	require.NoError(t, err)
+	require.Equal(t, c.Qrels.Len(), same.Ties)
+	require.Equal(t, 1.0, same.Randomisation.P)
+
+	recall, err := eval.Compare(a, b, 1, eval.CompareOptions{})
+	require.NoError(t, err)
+	require.Equal(t, a.Means[1], recall.MeanA)
+	require.Zero(t, recall.Losses)
+	require.Greater(t, recall.Bootstrap.Low, 0.0)
+	require.Less(t, recall.TTest.P, 1e-6)
+	require.InDelta(t, 1.0/10_001, recall.Randomisation.P, 1e-15)
+
+	agreement, err := eval.Agree(cut, whole, eval.AgreementOptions{})
+	require.NoError(t, err)
+	require.Equal(t, 1.0, agreement.Overlap)
+	require.Equal(t, 1.0, agreement.RBO) // a beginning of the reference
+	require.Equal(t, 1.0, agreement.Tau)
+	require.False(t, strings.Contains(fmt.Sprint(agreement.Queries), "NaN"))
+}
