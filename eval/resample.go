@@ -36,8 +36,8 @@ type Randomisation struct {
 // the distribution (Smucker, Allan and Carterette, CIKM 2007).
 //
 // With up to 16 differences other than 0 all assignments are enumerated. Otherwise
-// P = (count+1)/(samples+1) of random ones (Davison and Hinkley 1997, equation
-// 4.11), which is never 0. The generator is PCG of math/rand/v2; the same values in
+// P = (count+1)/(samples+1) of random ones (Davison and Hinkley 1997, chapter
+// 4), which is never 0. The generator is PCG of math/rand/v2; the same values in
 // the same order and the same seed give the same P, and swapping a and b does not
 // change it. Means within 10⁻¹² of each other, relative to the mean absolute
 // difference, count as equal.
@@ -131,7 +131,7 @@ type Bootstrap struct {
 // replacement, and takes their means.
 //
 // Low and High are the percentile interval (Efron and Tibshirani, An Introduction
-// to the Bootstrap, 1993, section 13.3): of the means in order, those numbered k
+// to the Bootstrap, 1993, chapter 13): of the means in order, those numbered k
 // from either end, where k = ⌊(samples+1)·(1−confidence)/2⌋. P is that of the shift
 // method (Noreen 1989; Smucker, Allan and Carterette, CIKM 2007): the means less
 // the one observed are what chance would give, P = (count+1)/(samples+1) of those at

@@ -92,13 +92,9 @@ func meanOf(values []float64) float64 {
 // studentTwoSided returns the chance that Student's t with v degrees of freedom is
 // at least |t| from 0: I_x(v/2, 1/2) at x = v/(v+t²).
 func studentTwoSided(t, v float64) float64 {
-	// x and y = 1−x both without cancellation, and without overflow of t².
-	r := math.Abs(t) / math.Sqrt(v)
-	if r > 1 {
-		q := 1 / r / r
-		return regularisedBeta(v/2, 0.5, q/(1+q), 1/(1+q))
-	}
-	return regularisedBeta(v/2, 0.5, 1/(1+r*r), r*r/(1+r*r))
+	// Neither x nor y = 1−x comes from a subtraction, so that both ends are exact.
+	r := t * t / v
+	return regularisedBeta(v/2, 0.5, 1/(1+r), r/(1+r))
 }
 
 // regularisedBeta returns the regularised incomplete beta function I_x(a, b) for
