@@ -76,10 +76,7 @@ func TestSearchBesideWriter(t *testing.T) {
 	for err := range errs {
 		require.NoError(t, err)
 	}
-	for i := 0; runtime.NumGoroutine() > before && i < 500; i++ {
-		time.Sleep(2 * time.Millisecond)
-	}
-	require.LessOrEqual(t, runtime.NumGoroutine(), before)
+	requireGoroutines(t, before)
 }
 
 // searchOnce searches all documents of a snapshot and compares with what the
@@ -131,4 +128,13 @@ func searchOnce(ctx context.Context, e *Engine, q Query, i int) error {
 		}
 	}
 	return nil
+}
+
+// requireGoroutines waits for goroutines that are about to end.
+func requireGoroutines(t *testing.T, most int) {
+	t.Helper()
+	for i := 0; runtime.NumGoroutine() > most && i < 500; i++ {
+		time.Sleep(10 * time.Millisecond)
+	}
+	require.LessOrEqual(t, runtime.NumGoroutine(), most)
 }

@@ -416,5 +416,5 @@ func TestParallelErrors(t *testing.T) {
 	}
 	err := parallel(context.Background(), "x", 2, 4, func(i int) error { panic("page") })
 	require.ErrorIs(t, err, storage.ErrCorrupt)
-	require.LessOrEqual(t, runtime.NumGoroutine(), before)
+	requireGoroutines(t, before)
 }
