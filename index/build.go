@@ -197,7 +197,7 @@ func create(path string, o BuildOptions) (f *storage.File, created bool, err err
 	case !o.Force && info.Size() > 0:
 		there, err := storage.Open(path, storage.Options{LockTimeout: o.LockTimeout})
 		if err == nil {
-			return nil, false, errors.Join(fmt.Errorf("%s: %w; force replaces it", path, storage.ErrExists), there.Close())
+			return nil, false, errors.Join(fmt.Errorf("%s: %w; --force (BuildOptions.Force) replaces it", path, storage.ErrExists), there.Close())
 		}
 		if !errors.Is(err, storage.ErrUnfinished) { // what an interrupted build left needs no force
 			return nil, false, err
@@ -212,7 +212,7 @@ func create(path string, o BuildOptions) (f *storage.File, created bool, err err
 		return f, created, nil
 	}
 	if err == nil {
-		err = errors.Join(fmt.Errorf("%s: %w; force replaces it", path, storage.ErrExists), v.Close())
+		err = errors.Join(fmt.Errorf("%s: %w; --force (BuildOptions.Force) replaces it", path, storage.ErrExists), v.Close())
 	}
 	if o.Force {
 		return f, false, nil

@@ -13,8 +13,8 @@ import (
 )
 
 // Bytes of one chunk's arrays, and of the values that one transaction writes
-// before it is committed. Both bound memory; neither depends on the budget, so
-// that the content of an index does not either.
+// before it is committed. Both bound memory. (Of the budget, only the size of the
+// sample and, in large collections, of segments depend.)
 var (
 	chunkBytes = 4 << 20 // variables, so that tests see many chunks and transactions
 	stageBytes = 8 << 20

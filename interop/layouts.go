@@ -161,6 +161,9 @@ func (x *Index) choose(chunks []chunk) ([]chunk, error) {
 	if fault == nil {
 		return shards, nil
 	}
+	if found && !x.folder.has("merged_codes.npy") && !x.folder.has("merged_residuals.npy") {
+		return nil, fault
+	}
 	merged := chunk{codes: arrayRef{file: "merged_codes.npy"}, residuals: arrayRef{file: "merged_residuals.npy"}, rows: int(x.Tokens)}
 	err := x.checkChunk(merged, false)
 	if err == nil {

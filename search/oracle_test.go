@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -80,6 +81,32 @@ func TestPrunedStages(t *testing.T) {
 	require.GreaterOrEqual(t, float64(found), 0.95*float64(wanted))
 }
 
+// With one probe a query token and a small approximate budget, what survives
+// the cut is chosen by score: of the best documents that probing reaches most
+// stay, not just the share that is kept.
+func TestCutByScore(t *testing.T) {
+	m := newMaker(11, 32, 40)
+	ix := build(t, 32, m.docs("d", 1500, 8), &index.BuildOptions{Centroids: 256})
+	e := New(ix, 1)
+	var candidates, reached, kept float64
+	const approx = 40
+	for range 20 {
+		q := m.query(8)
+		want := ids(search(t, e, q, Options{K: 10, Probes: 1, Approx: 1500, Exact: 1500}).Hits)
+		res := search(t, e, q, Options{K: 10, Probes: 1, Approx: approx, Exact: approx})
+		candidates += float64(res.Stats.Candidates)
+		reached += float64(len(want))
+		for _, id := range ids(res.Hits) {
+			if slices.Contains(want, id) {
+				kept++
+			}
+		}
+	}
+	share := 20 * approx / candidates
+	require.Less(t, share, 0.5, "little was cut")
+	require.Greater(t, kept/reached, 2*share)
+}
+
 // Selecting many probes and few must agree.
 func TestProbeSelection(t *testing.T) {
 	m := newMaker(3, 16, 30)
@@ -91,7 +118,7 @@ func TestProbeSelection(t *testing.T) {
 	s, stride := r.query.Scores()
 	for _, n := range []int{1, 2, insertProbes, insertProbes + 1, 199, 200} {
 		var a, b prober
-		a.n, b.n = n, n
+		a.picked, b.picked = n, n
 		a.best, b.best = make([]probed, 5*n), make([]probed, 5*n)
 		a.insert(s, stride, 5, 200)
 		require.NoError(t, b.selectColumns(context.Background(), s, stride, 5, 200))

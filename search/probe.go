@@ -12,8 +12,10 @@ import (
 // prober finds the n best centroids of each query token.
 type prober struct {
 	n       int
+	picked  int       // n + 1, or all centroids: the one after the last probed is the floor
 	best    []probed  // n a query token that probes, best first
 	weights []float32 // of those tokens
+	floors  []float32 // of those tokens: the score of the best centroid that is not probed
 	seen    []uint64  // centroids taken by some token
 }
 
@@ -77,14 +79,14 @@ const insertProbes = 32
 func (p *prober) pick(r *run, weights []float32) error {
 	s, stride := r.query.Scores()
 	lq, n, k := r.query.Len(), r.o.Probes, r.snap.Header().Centroids
-	p.n = n
-	p.best = slices.Grow(p.best[:0], lq*n)[:lq*n]
+	p.n, p.picked = n, min(n+1, k)
+	p.best = slices.Grow(p.best[:0], lq*p.picked)[:lq*p.picked]
 	if n <= insertProbes {
 		p.insert(s, stride, lq, k)
 	} else if err := p.selectColumns(r.ctx, s, stride, lq, k); err != nil {
 		return err
 	}
-	p.weights = p.weights[:0]
+	p.weights, p.floors = p.weights[:0], p.floors[:0]
 	kept := p.best[:0]
 	for t := range lq {
 		w := float32(1)
@@ -92,8 +94,10 @@ func (p *prober) pick(r *run, weights []float32) error {
 			w = weights[t]
 		}
 		if w > 0 {
+			top := p.best[t*p.picked : (t+1)*p.picked]
 			p.weights = append(p.weights, w)
-			kept = append(kept, p.best[t*n:(t+1)*n]...)
+			p.floors = append(p.floors, top[p.picked-1].score)
+			kept = append(kept, top[:n]...)
 		}
 	}
 	p.best = kept
@@ -102,7 +106,7 @@ func (p *prober) pick(r *run, weights []float32) error {
 
 // insert passes over the rows of S once.
 func (p *prober) insert(s []float32, stride, lq, k int) {
-	n := p.n
+	n := p.picked
 	filled := make([]int, lq)
 	limit := make([]float32, lq) // score that a centroid must exceed, once n are there
 	for c := range k {
@@ -137,10 +141,10 @@ func (p *prober) selectColumns(ctx context.Context, s []float32, stride, lq, k i
 		for c := range column {
 			column[c] = scored{uint32(c), s[c*stride+t]}
 		}
-		top := best(column, p.n)
+		top := best(column, p.picked)
 		slices.SortFunc(top, order)
 		for i, c := range top {
-			p.best[t*p.n+i] = probed{c.doc, c.score}
+			p.best[t*p.picked+i] = probed{c.doc, c.score}
 		}
 	}
 	return nil
@@ -148,8 +152,8 @@ func (p *prober) selectColumns(ctx context.Context, s []float32, stride, lq, k i
 
 // cut keeps the Approx best candidates by what probing knows of them: for each
 // query token the score of the best probed centroid that a document has, or of
-// the worst one where it has none (the imputation of WARP, arXiv 2501.17788,
-// section 4.2).
+// the first one not probed where it has none (as WARP imputes what it has not
+// seen, arXiv 2501.17788, section 4.2).
 func (r *run) cut() (int, error) {
 	docs := len(r.set) * 64
 	gain := make([]float32, docs)
@@ -161,8 +165,8 @@ func (r *run) cut() (int, error) {
 		}
 		clear(hit)
 		top := r.prober.best[t*r.prober.n : (t+1)*r.prober.n]
-		floor := top[len(top)-1].score
-		for _, p := range top[:len(top)-1] {
+		floor := r.prober.floors[t]
+		for _, p := range top {
 			clear(fresh)
 			for seg := range r.snap.Segments() {
 				list, err := r.snap.Postings(seg, p.centroid)

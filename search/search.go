@@ -258,8 +258,8 @@ const (
 	maxMagnitude = 1e12
 )
 
-// tokens checks a query and returns the vectors that take part, and their
-// weights. Vectors are taken as they are: their length counts as a weight does.
+// tokens checks a query and returns the vectors that take part, scaled to unit
+// length where the documents are, and their weights.
 func (q *Query) tokens(snap *index.Snapshot) (vectors, weights []float32, err error) {
 	dim := snap.Dim()
 	if q.Dim != 0 && q.Dim != dim {

@@ -85,6 +85,9 @@ func Open(path string, o Options) (*File, error) {
 		return nil, err
 	}
 	f.h = h
+	if real, err := filepath.EvalSymlinks(path); err == nil {
+		f.path = real // a rewrite replaces the file, not a link to it
+	}
 	if err := f.prepare(o.Create, fresh); err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
@@ -141,7 +144,7 @@ func tryBolt(path string, o Options, timeout time.Duration, file **os.File) (db 
 		},
 	}
 	defer Guard(path, &err)()
-	if o.Write && bits.UintSize == 64 && runtime.GOOS != "windows" { // Windows would make the file that large
+	if o.Write {
 		db, err = openMapped(path, bo)
 	} else {
 		db, err = bolt.Open(path, 0o644, bo)
@@ -158,6 +161,11 @@ func tryBolt(path string, o Options, timeout time.Duration, file **os.File) (db 
 // and for that bbolt waits for readers, of which the writer itself may be one:
 // so it may not grow beyond.
 func openMapped(path string, bo *bolt.Options) (*bolt.DB, error) {
+	if bits.UintSize < 64 || runtime.GOOS == "windows" {
+		// There is no address space to spare, or it would become part of the file,
+		// and a writer that has to map anew waits for readers, its own included.
+		return nil, fmt.Errorf("writing an index on %s/%s: %w", runtime.GOOS, runtime.GOARCH, errors.ErrUnsupported)
+	}
 	for size := int64(mappedBytes); ; size /= 8 {
 		bo.InitialMmapSize = int(size)
 		if size < mappedBytes {

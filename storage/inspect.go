@@ -7,6 +7,8 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"strconv"
+	"strings"
 
 	"github.com/RoaringBitmap/roaring/v2"
 	bolt "go.etcd.io/bbolt"
@@ -112,7 +114,7 @@ func (v *View) Verify(ctx context.Context) (err error) {
 	defer Guard(v.file.path, &err)()
 	var faults []error
 	add := func(err error) {
-		if err != nil && len(faults) < 20 {
+		if err != nil && len(faults) < maxFaults {
 			faults = append(faults, err)
 		}
 	}
@@ -124,22 +126,47 @@ func (v *View) Verify(ctx context.Context) (err error) {
 		add(v.verifyIDs(ctx))
 		add(v.verifyPostings(ctx))
 	}
+	if len(faults) == maxFaults {
+		faults = append(faults, v.bad(nil, "and more: the first %d faults are listed", maxFaults))
+	}
 	return errors.Join(faults...)
 }
+
+// maxFaults bounds what Verify lists of a file that is damaged all over.
+const maxFaults = 20
 
 // verifySums reports each value whose checksum is wrong.
 func (v *View) verifySums(ctx context.Context, report func(error)) error {
 	v.mu.Lock()
 	defer v.mu.Unlock() // also when a damaged page makes bbolt panic
-	return walk(ctx, v.tx.Bucket(generationName(v.generation)), nil, func(path [][]byte, k, val []byte) error {
-		if val == nil {
+	for _, name := range [][]byte{rootBucket, generationName(v.generation)} {
+		err := walk(ctx, v.tx.Bucket(name), nil, func(path [][]byte, k, val []byte) error {
+			if val == nil {
+				return nil
+			}
+			if _, ok := unseal(k, val); !ok {
+				report(v.bad(errChecksum, "%s", valueName(append(path[:len(path):len(path)], k))))
+			}
 			return nil
+		})
+		if err != nil {
+			return err
 		}
-		if _, ok := unseal(k, val); !ok {
-			report(v.bad(errChecksum, "%q %x", path, k))
+	}
+	return nil
+}
+
+// valueName shows where a value is, such as chunks/3/codes.
+func valueName(path [][]byte) string {
+	parts := make([]string, len(path))
+	for i, k := range path {
+		if len(k) == 4 && k[0] < ' ' {
+			parts[i] = strconv.FormatUint(uint64(binary.BigEndian.Uint32(k)), 10)
+		} else {
+			parts[i] = strings.Trim(strconv.Quote(string(k)), `"`)
 		}
-		return nil
-	})
+	}
+	return strings.Join(parts, "/")
 }
 
 func (v *View) verifyIDs(ctx context.Context) error {

@@ -35,7 +35,7 @@ func AppendPostings(dst []byte, lists [][]uint32) ([]byte, error) {
 		}
 		dst = append(dst, b...)
 	}
-	if len(dst)-body > 1<<31 {
+	if uint64(len(dst)-body) > 1<<31 {
 		return nil, fmt.Errorf("postings of %d centroids take %d bytes", PostingBlock, len(dst)-body)
 	}
 	binary.LittleEndian.PutUint32(dst[start+4*PostingBlock:], uint32(len(dst)-body))

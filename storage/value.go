@@ -9,8 +9,8 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 const crcSize = 4
 
-// checksum covers the key as well, so that a value found under another key
-// does not pass.
+// checksum covers the key of the value in its bucket as well, so that a value
+// found under another key there does not pass.
 func checksum(key, value []byte) uint32 {
 	return crc32.Update(crc32.Update(0, castagnoli, key), castagnoli, value)
 }

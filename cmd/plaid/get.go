@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"os"
 
 	"github.com/spf13/cobra"
 
@@ -75,9 +76,21 @@ func writeVectors(path string, snap *index.Snapshot, ordinal uint32, tokens int)
 	if err != nil {
 		return err
 	}
-	w, err := vectors.CreateNPY(path, "<f4", tokens, snap.Dim())
+	there, err := os.Stat(path)
+	if err == nil {
+		if source, err := os.Stat(snap.Path()); err != nil {
+			return err
+		} else if os.SameFile(there, source) {
+			return usagef("--vectors names the index itself")
+		}
+	}
+	tmp := path + ".tmp"
+	w, err := vectors.CreateNPY(tmp, "<f4", tokens, snap.Dim())
 	if err != nil {
 		return err
 	}
-	return errors.Join(w.Float32s(v), w.Close())
+	if err := errors.Join(w.Float32s(v), w.Close()); err != nil {
+		return err
+	}
+	return os.Rename(tmp, path)
 }

@@ -19,7 +19,8 @@ func (a *app) verifyCommand() *cobra.Command {
 		Short: "Check every byte of an index",
 		Long: withExitStatus(`
 Check the pages of the file, every checksum, that the postings are those of the
-codes, and that ids and documents agree. All faults that are found are printed.`),
+codes, and that ids and documents agree. The first
+twenty faults are printed.`),
 		Example: `  plaid verify docs.plaid`,
 		Args:    takes("INDEX"),
 	}
