@@ -267,6 +267,10 @@ func TestKilledAtAnyMoment(t *testing.T) {
 	}
 	t.Logf("acknowledged %v; killed during %v, of which %d were committed", st.ops, st.cut, st.landed)
 	require.Greater(t, len(st.ops), 3)
+	if testing.Short() { // too few kills to hit every kind of operation
+		require.NotEmpty(t, st.cut)
+		return
+	}
 	require.Greater(t, len(st.cut), 3)
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"path/filepath"
 	"runtime"
 	"strconv"
 	"time"
@@ -81,6 +82,9 @@ func Import(ctx context.Context, dir, path string, opts *ImportOptions) (r *Impo
 	case o.IDs != nil && len(o.IDs) != len(src.DocLens):
 		return nil, fmt.Errorf("%w: %d ids for the %d documents of %s", ErrOption, len(o.IDs), len(src.DocLens), dir)
 	}
+	if inside(path, dir) {
+		return nil, fmt.Errorf("%w: %s lies within %s, which is only read", ErrOption, path, dir)
+	}
 	im := &importer{src: src, o: o}
 	if err := im.makeCodec(ctx); err != nil {
 		return nil, fmt.Errorf("%s: %w", dir, err)
@@ -103,6 +107,20 @@ func Import(ctx context.Context, dir, path string, opts *ImportOptions) (r *Impo
 		newIndex(file, be, o.Logger).shrink(ctx, o.Memory)
 	}
 	return im.report, nil
+}
+
+// inside reports whether a file would lie in a folder or below it.
+func inside(path, dir string) bool {
+	full, err := filepath.Abs(path)
+	if err != nil {
+		return false
+	}
+	folder, err := filepath.Abs(dir)
+	if err != nil {
+		return false
+	}
+	rel, err := filepath.Rel(folder, full)
+	return err == nil && filepath.IsLocal(rel)
 }
 
 type importer struct {

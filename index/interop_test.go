@@ -436,3 +436,17 @@ func TestExportWithoutPayload(t *testing.T) {
 	reading(t, path, func(s *Snapshot) { require.NoError(t, s.Export(context.Background(), dir, nil)) })
 	require.NoFileExists(t, filepath.Join(dir, "payload.jsonl"))
 }
+
+func TestImportLeavesItsSourceAlone(t *testing.T) {
+	dir := t.TempDir()
+	require.True(t, inside(filepath.Join(dir, "x.plaid"), dir))
+	require.True(t, inside(filepath.Join(dir, "a", "x.plaid"), dir))
+	require.False(t, inside(dir+".plaid", dir))
+	require.False(t, inside(filepath.Join(dir, "..", "x.plaid"), dir))
+	if _, err := os.Stat(filepath.Join("..", "..", "shared", "data", "lotte-500")); err != nil {
+		t.Skip("no collections beside the checkout")
+	}
+	src := filepath.Join("..", "..", "shared", "data", "lotte-500", "plaid-npy")
+	_, err := Import(context.Background(), src, filepath.Join(src, "x.plaid"), nil)
+	require.ErrorIs(t, err, ErrOption)
+}

@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -144,7 +145,11 @@ func (v *View) verifySums(ctx context.Context, report func(error)) error {
 			if val == nil {
 				return nil
 			}
-			if _, ok := unseal(k, val); !ok {
+			sealedAs := k
+			if len(path) == 2 { // in the bucket of a chunk or segment
+				sealedAs = slices.Concat(path[1], k)
+			}
+			if _, ok := unseal(sealedAs, val); !ok {
 				report(v.bad(errChecksum, "%s", valueName(append(path[:len(path):len(path)], k))))
 			}
 			return nil

@@ -58,7 +58,7 @@ func (v *View) Chunk(i int, part Part) (*kernels.Chunk, error) {
 	defer c.mu.Unlock()
 	if !c.codesChecked {
 		err := v.once(checkedKey{v.generation, 'c', c.number, 0}, func() error {
-			if _, ok := unseal(keyCodes, c.codes); !ok {
+			if _, ok := unseal(keyIn(c.number, keyCodes), c.codes); !ok {
 				return v.bad(errChecksum, "codes of chunk %d", c.number)
 			}
 			if err := c.chunk.Validate(&v.codec); err != nil {
@@ -73,10 +73,10 @@ func (v *View) Chunk(i int, part Part) (*kernels.Chunk, error) {
 	}
 	if part == All && !c.restChecked {
 		err := v.once(checkedKey{v.generation, 'r', c.number, 0}, func() error {
-			if _, ok := unseal(keyFactors, c.factors); !ok {
+			if _, ok := unseal(keyIn(c.number, keyFactors), c.factors); !ok {
 				return v.bad(errChecksum, "factors of chunk %d", c.number)
 			}
-			if _, ok := unseal(keyResiduals, c.residuals); !ok {
+			if _, ok := unseal(keyIn(c.number, keyResiduals), c.residuals); !ok {
 				return v.bad(errChecksum, "residuals of chunk %d", c.number)
 			}
 			return nil
@@ -184,7 +184,7 @@ func (v *View) Postings(segment int, centroid uint32) (PostingList, error) {
 	}
 	id := v.state.Segments[segment].ID
 	err := v.once(checkedKey{v.generation, 'p', id, n}, func() error {
-		block, ok := unseal(key32(n), sealed)
+		block, ok := unseal(keyIn(id, key32(n)), sealed)
 		if !ok {
 			return v.bad(errChecksum, "postings %d of segment %d", n, id)
 		}

@@ -9,8 +9,8 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 const crcSize = 4
 
-// checksum covers the key of the value in its bucket as well, so that a value
-// found under another key there does not pass.
+// checksum covers the key as well, so that a value found under another key does
+// not pass. For the values of a chunk or segment, key is what keyIn returns.
 func checksum(key, value []byte) uint32 {
 	return crc32.Update(crc32.Update(0, castagnoli, key), castagnoli, value)
 }
@@ -28,5 +28,9 @@ func unseal(key, sealed []byte) ([]byte, bool) {
 	}
 	return sealed[:n:n], binary.LittleEndian.Uint32(sealed[n:]) == checksum(key, sealed[:n])
 }
+
+// keyIn is the key of a value in the bucket of a chunk or segment, for its
+// checksum.
+func keyIn(number uint32, key []byte) []byte { return append(key32(number), key...) }
 
 func key32(n uint32) []byte { return binary.BigEndian.AppendUint32(nil, n) }

@@ -238,7 +238,7 @@ func (v *View) loadChunk(chunks *bolt.Bucket, c *chunkView, first uint32) error 
 	if b == nil {
 		return v.bad(nil, "chunk %d is missing", c.number)
 	}
-	table, ok := unseal(keyDocs, b.Get(keyDocs))
+	table, ok := unseal(keyIn(c.number, keyDocs), b.Get(keyDocs))
 	if !ok {
 		return v.bad(errChecksum, "document table of chunk %d", c.number)
 	}

@@ -232,13 +232,13 @@ func (g *Generation) PutChunk(number uint32, docs *DocTable, codes, factors, res
 	if err != nil {
 		return fmt.Errorf("chunk %d: %w", number, err)
 	}
-	if err := b.Put(keyDocs, seal(keyDocs, appendDocTable(nil, docs))); err != nil {
+	if err := b.Put(keyDocs, seal(keyIn(number, keyDocs), appendDocTable(nil, docs))); err != nil {
 		return err
 	}
 	for _, a := range []struct{ key, data []byte }{{keyCodes, codes}, {keyFactors, factors}, {keyResiduals, residuals}} {
 		v := make([]byte, len(a.data)+tailBytes, len(a.data)+tailBytes+crcSize)
 		copy(v, a.data)
-		if err := b.Put(a.key, seal(a.key, v)); err != nil {
+		if err := b.Put(a.key, seal(keyIn(number, a.key), v)); err != nil {
 			return err
 		}
 	}
@@ -256,7 +256,7 @@ func (g *Generation) PutPostings(segment, block uint32, data []byte) error {
 	}
 	b.FillPercent = 1
 	k := key32(block)
-	return b.Put(k, seal(k, data))
+	return b.Put(k, seal(keyIn(segment, k), data))
 }
 
 // DeletePostings removes the postings of a segment.
