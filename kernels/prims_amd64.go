@@ -41,6 +41,14 @@ func cpuFeatures() (names []string) {
 	return names
 }
 
+func avx2MaxBytes(best []row4, ranges [][2]uint32, rows []row4, codes []byte, codeBytes int) {
+	if codeBytes == 2 {
+		avx2.MaxBytes2(best, ranges, rows, codes)
+	} else {
+		avx2.MaxBytes4(best, ranges, rows, codes)
+	}
+}
+
 func avx2Tier() *prims {
 	p := portable
 	p.name = "avx2"
@@ -51,13 +59,7 @@ func avx2Tier() *prims {
 	p.compose = avx2.Compose
 	p.maxFast = avx2.MaxFast
 	p.maxFine = avx2.MaxFine
-	p.maxBytes = func(best []row4, ranges [][2]uint32, rows []row4, codes []byte, codeBytes int) {
-		if codeBytes == 2 {
-			avx2.MaxBytes2(best, ranges, rows, codes)
-		} else {
-			avx2.MaxBytes4(best, ranges, rows, codes)
-		}
-	}
+	p.maxBytes = avx2MaxBytes
 	p.lanes = true
 	p.centroidScores = func(dst []float32, centroids []float32, m int, q *queryVectors, lo, hi []float32) {
 		for g := 0; g < q.n; g += 16 {
@@ -84,13 +86,8 @@ func avx512Tier() *prims {
 	p.compose = avx512.Compose
 	p.maxFast = avx512.MaxFast
 	p.maxFine = avx512.MaxFine
-	p.maxBytes = func(best []row4, ranges [][2]uint32, rows []row4, codes []byte, codeBytes int) {
-		if codeBytes == 2 {
-			avx512.MaxBytes2(best, ranges, rows, codes)
-		} else {
-			avx512.MaxBytes4(best, ranges, rows, codes)
-		}
-	}
+	p.maxBytes = avx2MaxBytes // a row is 32 bytes, so wider registers bring nothing
+	p.uses[stageApprox] = "avx2"
 	p.centroidScores = func(dst []float32, centroids []float32, m int, q *queryVectors, lo, hi []float32) {
 		for g := 0; g < q.n; g += 32 {
 			avx512.Dots(dst[g:], q.stride, centroids, m, q.dim, q.lanes[g*q.dim:], min(32, q.stride-g),

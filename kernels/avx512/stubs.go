@@ -34,17 +34,6 @@ func MaxFast(best [][32]int32, ranges [][2]uint32, tables [][256][8]uint64, scor
 //go:noescape
 func MaxFine(best [][16]float32, ranges [][2]uint32, tables [][256][8]uint64, scores []float32, codes []byte, codeBytes int, residuals, factors []byte, scales []float32, stride, n int, mid, unit *[16]float32)
 
-// MaxBytes2 raises the bytes of best[i] to those of rows[code] over the tokens
-// of ranges[i]. Codes have 2 bytes.
-//
-//go:noescape
-func MaxBytes2(best [][4]uint64, ranges [][2]uint32, rows [][4]uint64, codes []byte)
-
-// MaxBytes4 is MaxBytes2 for codes of 4 bytes.
-//
-//go:noescape
-func MaxBytes4(best [][4]uint64, ranges [][2]uint32, rows [][4]uint64, codes []byte)
-
 // Dots writes dst[r·stride+s] = ⟨row r, query s⟩ for m rows of dim values and
 // the first n ≤ 32 queries, dimension j of which is at queries[32·j+s]. The
 // products of a pair are rounded and added in the order of the dimensions. It
