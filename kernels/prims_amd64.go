@@ -5,6 +5,7 @@ package kernels
 import (
 	sys "golang.org/x/sys/cpu"
 
+	"github.com/plaid-ir/plaid/kernels/amx"
 	"github.com/plaid-ir/plaid/kernels/avx2"
 	"github.com/plaid-ir/plaid/kernels/avx512"
 )
@@ -16,6 +17,9 @@ func simdTiers() (tiers []*prims) {
 	}
 	if avx512.Supported() {
 		tiers = append(tiers, avx512Tier())
+	}
+	if amx.Supported() {
+		tiers = append(tiers, amxTier())
 	}
 	return tiers
 }
@@ -33,6 +37,8 @@ func cpuFeatures() (names []string) {
 		{"avx512vl", sys.X86.HasAVX512VL},
 		{"avx512dq", sys.X86.HasAVX512DQ},
 		{"avx512vnni", sys.X86.HasAVX512VNNI},
+		{"amx_tile", sys.X86.HasAMXTile},
+		{"amx_int8", sys.X86.HasAMXInt8},
 	} {
 		if f.ok {
 			names = append(names, f.name)
@@ -106,4 +112,16 @@ func avx512Tier() *prims {
 		}
 	}
 	return &p
+}
+
+// amxTier has the matrix products of AMX where they fit, the bytes of nearest
+// centroid; elsewhere it is avx512.
+func amxTier() *prims {
+	p := avx512Tier()
+	p.name = "amx"
+	p.uses[stageNearest] = "amx (int8)"
+	f := *p.filter
+	f.filter = amx.Filter
+	p.filter = &f
+	return p
 }
