@@ -2,7 +2,9 @@ package storage
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -108,4 +110,44 @@ func TestDamagedMetaPage(t *testing.T) {
 		_, err := Open(p, Options{})
 		require.ErrorIs(t, err, ErrCorrupt)
 	}
+}
+
+// A branch page that leads back to itself would have bbolt recurse until the
+// process dies.
+func TestPagesInACircle(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "circle.plaid")
+	f, err := Open(path, Options{Write: true, Create: true})
+	require.NoError(t, err)
+	require.NoError(t, fillTestIndex(f))
+	require.NoError(t, f.Update(func(tx *Tx) error {
+		g, err := tx.Generation(1)
+		require.NoError(t, err)
+		s, err := g.State()
+		require.NoError(t, err)
+		docs := make([]testDoc, 2000) // ids on several levels of pages
+		for i := range docs {
+			docs[i].id = fmt.Sprintf("document %d", i)
+		}
+		return putDocs(g, &s, docs)
+	}))
+	require.NoError(t, f.Close())
+	data, err := os.ReadFile(path)
+	require.NoError(t, err)
+	ne, size, branches := binary.NativeEndian, os.Getpagesize(), 0
+	for id := 2; (id+1)*size <= len(data); id++ {
+		page := data[id*size:]
+		if ne.Uint64(page) != uint64(id) || ne.Uint16(page[8:]) != pageBranch {
+			continue
+		}
+		branches++
+		bad := append([]byte(nil), data...)
+		ne.PutUint64(bad[id*size+pageHeader+8:], uint64(id))
+		require.NoError(t, os.WriteFile(path, bad, 0o644))
+		for _, write := range []bool{false, true} {
+			_, err := Open(path, Options{Write: write})
+			require.ErrorIs(t, err, ErrCorrupt)
+			require.ErrorContains(t, err, "used twice")
+		}
+	}
+	require.Positive(t, branches)
 }

@@ -119,6 +119,9 @@ func openBolt(path string, o Options, fresh bool) (*handle, error) {
 				if err := checkMeta(file); err != nil {
 					return nil, errors.Join(fmt.Errorf("%s: %w", path, err), db.Close())
 				}
+				if err := checkNewest(file); err != nil {
+					return nil, errors.Join(corrupt(path, err, "B+tree"), db.Close())
+				}
 				return &handle{db: db, file: file, refs: 1}, nil
 			}
 		}

@@ -119,7 +119,7 @@ func (v *View) Verify(ctx context.Context) (err error) {
 			faults = append(faults, err)
 		}
 	}
-	if err := checkPages(v.h.file, uint64(v.tx.ID())); err != nil {
+	if err := checkTransaction(v.h.file, uint64(v.tx.ID())); err != nil {
 		return v.bad(err, "B+tree") // not to be walked: bbolt would follow wild pointers
 	}
 	add(v.verifySums(ctx, add))

@@ -31,23 +31,40 @@ type pageChecker struct {
 	n    uint64   // pages
 }
 
-// checkPages checks the pages of the transaction with the given id. It returns
-// nil without looking if a later commit has replaced that transaction's root.
-func checkPages(f *os.File, txid uint64) error {
+// checkNewest checks the pages of the last transaction. It runs before bbolt
+// follows a page number: one that leads back to a page above would have it
+// recurse until the process dies.
+func checkNewest(f *os.File) error {
+	return checkPages(f, func(ids [2]uint64, page int) bool { return ids[page] >= ids[1-page] })
+}
+
+// checkTransaction checks the pages of the transaction with the given id. It
+// does not look if later commits have replaced that transaction's root.
+func checkTransaction(f *os.File, txid uint64) error {
+	return checkPages(f, func(ids [2]uint64, page int) bool { return ids[page] == txid })
+}
+
+// checkPages checks the pages of the first meta page that want accepts, given
+// the transaction ids of both.
+func checkPages(f *os.File, want func(ids [2]uint64, page int) bool) error {
 	first, err := readMeta(f, 0)
 	if err != nil {
 		return err
 	}
-	for page := range int64(2) {
-		var b [metaOffset + metaSize]byte
-		if _, err := f.ReadAt(b[:], page*first.pageSize); err != nil {
+	ne := binary.NativeEndian
+	var metas [2][metaOffset + metaSize]byte
+	var ids [2]uint64
+	for page := range metas {
+		if _, err := f.ReadAt(metas[page][:], int64(page)*first.pageSize); err != nil {
 			return err
 		}
-		m := b[metaOffset:]
-		ne := binary.NativeEndian
-		if ne.Uint64(m[48:]) != txid {
+		ids[page] = ne.Uint64(metas[page][metaOffset+48:])
+	}
+	for page := range metas {
+		if !want(ids, page) {
 			continue
 		}
+		m := metas[page][metaOffset:]
 		c := &pageChecker{r: f, size: first.pageSize, n: ne.Uint64(m[40:])}
 		c.used = make([]uint64, (c.n+63)/64)
 		if err := c.use(0, 2); err != nil {
