@@ -96,6 +96,9 @@ func (s *Sizes) part(path [][]byte, key []byte) *int64 {
 
 // walk visits buckets (val nil) and values below b in key order.
 func walk(ctx context.Context, b *bolt.Bucket, path [][]byte, visit func(path [][]byte, k, val []byte) error) error {
+	if len(path) > 2 { // a generation has buckets in buckets, no more
+		return fmt.Errorf("%w: buckets too deep at %s", ErrCorrupt, valueName(path))
+	}
 	return b.ForEach(func(k, val []byte) error {
 		if err := ctx.Err(); err != nil {
 			return err
