@@ -110,7 +110,7 @@ func TestImport(t *testing.T) {
 			require.Equal(t, c.engine, r.Engine)
 			require.Equal(t, c.docs, r.Docs)
 			require.Zero(t, r.Clamped)
-			require.Less(t, r.WeightChange, 2e-4)
+			require.Less(t, r.WeightChange, 2e-6)
 			if r.WeightChange > 0 {
 				require.NotEqual(t, r.WeightBefore, r.WeightAfter)
 			}
