@@ -1,6 +1,10 @@
 package eval
 
-import "fmt"
+import (
+	"cmp"
+	"fmt"
+	"slices"
+)
 
 // AgreementOptions of [Agree]. The zero value is trec_eval's order, overlap at 10
 // and RBO with p = 0.9.
@@ -8,6 +12,8 @@ type AgreementOptions struct {
 	Ties Ties
 	K    int     // depth of [OverlapAtK]; 0 is 10
 	P    float64 // persistence of [RBO]; 0 is 0.9
+	// ExcludeSelf drops hits whose document id equals the query id, as in [Options].
+	ExcludeSelf bool
 }
 
 // Agreement says how alike two runs rank.
@@ -62,13 +68,17 @@ func Agree(run, reference *Run, opts AgreementOptions) (*Agreement, error) {
 	agreement := &Agreement{K: opts.K, P: opts.P, Queries: make([]QueryAgreement, 0, reference.Len())}
 	for _, query := range reference.queries {
 		q := QueryAgreement{Query: query, InRun: run.Has(query)}
-		got, want := opts.Ties.docs(run.hits[query]), opts.Ties.docs(reference.hits[query])
+		gotHits, wantHits := run.hits[query], reference.hits[query]
+		if opts.ExcludeSelf {
+			gotHits, wantHits = withoutSelf(slices.Clone(gotHits), query), withoutSelf(slices.Clone(wantHits), query)
+		}
+		got, want := opts.Ties.docs(gotHits), opts.Ties.docs(wantHits)
 		q.Overlap = OverlapAtK(got, want, opts.K)
 		var err error
 		if q.RBO, err = RBO(got, want, opts.P); err != nil {
 			return nil, err
 		}
-		q.Tau, q.TauOK = KendallTau(run.hits[query], reference.hits[query], opts.Ties)
+		q.Tau, q.TauOK = KendallTau(gotHits, wantHits, opts.Ties)
 		agreement.add(q)
 	}
 	for _, query := range run.queries {
@@ -94,4 +104,27 @@ func (a *Agreement) add(q QueryAgreement) {
 		a.Tau += q.Tau
 		a.TauQueries++
 	}
+}
+
+// Shared returns the number of queries that both runs have.
+func (a *Agreement) Shared() int {
+	n := 0
+	for _, q := range a.Queries {
+		if q.InRun {
+			n++
+		}
+	}
+	return n
+}
+
+// Least returns the n queries that agree least, the lowest overlap first, the lowest
+// RBO where that is equal. Queries of full agreement are left out.
+func (a *Agreement) Least(n int) []QueryAgreement {
+	least := slices.DeleteFunc(slices.Clone(a.Queries), func(q QueryAgreement) bool {
+		return q.Overlap >= 1 && q.RBO >= 1
+	})
+	slices.SortStableFunc(least, func(x, y QueryAgreement) int {
+		return cmp.Or(cmp.Compare(x.Overlap, y.Overlap), cmp.Compare(x.RBO, y.RBO))
+	})
+	return slices.Clip(least[:min(max(n, 0), len(least))])
 }

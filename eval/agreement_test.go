@@ -160,6 +160,7 @@ func TestKendallTauByHand(t *testing.T) {
 		// Pairs ab ac bc: tied in a, concordant, concordant: 2/√(2·3).
 		{"a tie", hitsOf(2, 2, 1), hitsOf(3, 2, 1), eval.TiesTREC, 2 / math.Sqrt(6), true},
 		{"equal as float32", hitsOf(30.000000002, 30.000000001, 1), hitsOf(3, 2, 1), eval.TiesTREC, 2 / math.Sqrt(6), true},
+		{"as float64", hitsOf(30.000000002, 30.000000001, 1), hitsOf(3, 2, 1), eval.TiesTREC10, 1, true},
 		{"by rank", hitsOf(2, 2, 1), hitsOf(1, 2, 3), eval.TiesRank, 1, true},
 		{"all tied", hitsOf(5, 5, 5), hitsOf(3, 2, 1), eval.TiesTREC, 0, false},
 		{"all tied in the second", hitsOf(3, 2, 1), hitsOf(5, 5, 5), eval.TiesTREC, 0, false},
@@ -264,6 +265,37 @@ func TestAgree(t *testing.T) {
 	require.NoError(t, err)
 	require.Zero(t, got.Overlap+got.RBO+got.Tau)
 	require.Zero(t, got.TauQueries)
+}
+
+func TestAgreeExcludeSelf(t *testing.T) {
+	reference := runOf(t, "q q 1 9\nq a 2 8\nq b 3 7\n")
+	run := runOf(t, "q a 1 9\nq b 2 8\n")
+	got, err := eval.Agree(run, reference, eval.AgreementOptions{K: 2})
+	require.NoError(t, err)
+	require.Equal(t, 0.5, got.Overlap)
+	got, err = eval.Agree(run, reference, eval.AgreementOptions{K: 2, ExcludeSelf: true})
+	require.NoError(t, err)
+	require.Equal(t, []float64{1, 1, 1}, []float64{got.Overlap, got.RBO, got.Tau})
+	require.Len(t, reference.Hits("q"), 3)
+}
+
+func TestAgreementLeast(t *testing.T) {
+	reference := runOf(t, "same a 1 2\nsame b 2 1\nswapped a 1 2\nswapped b 2 1\ngone a 1 1\nhalf a 1 2\nhalf b 2 1\n")
+	run := runOf(t, "same a 1 2\nsame b 2 1\nswapped b 1 2\nswapped a 2 1\nhalf a 1 2\nhalf c 2 1\n")
+	got, err := eval.Agree(run, reference, eval.AgreementOptions{})
+	require.NoError(t, err)
+	require.Equal(t, 3, got.Shared())
+	names := func(n int) (queries []string) {
+		for _, q := range got.Least(n) {
+			queries = append(queries, q.Query)
+		}
+		return queries
+	}
+	require.Equal(t, []string{"gone", "half", "swapped"}, names(10))
+	require.Equal(t, []string{"gone", "half"}, names(2))
+	require.Empty(t, names(0))
+	require.Empty(t, names(-1))
+	require.Equal(t, "same", got.Queries[0].Query) // in their order still
 }
 
 func TestAgreeErrors(t *testing.T) {

@@ -52,19 +52,15 @@ type Collection struct {
 // are strings; other fields are ignored. Judged ids that are not in the corpus are
 // allowed, as some published sets have them; [Collection.Stats] counts them.
 func LoadBEIR(dir, split string) (*Collection, error) {
-	if split == "" || strings.ContainsAny(split, `/\`) || !filepath.IsLocal(split) {
-		return nil, fmt.Errorf("split %q is not the name of a file in qrels", clip(split))
+	qrels, err := qrelsPath(dir, split)
+	if err != nil {
+		return nil, err
 	}
 	c := &Collection{Dir: dir, Split: split}
-	var err error
 	if c.corpus, err = plainOrGzip(filepath.Join(dir, "corpus.jsonl")); err != nil {
 		return nil, err
 	}
 	queries, err := plainOrGzip(filepath.Join(dir, "queries.jsonl"))
-	if err != nil {
-		return nil, err
-	}
-	qrels, err := plainOrGzip(filepath.Join(dir, "qrels", split+".tsv"))
 	if err != nil {
 		return nil, err
 	}

@@ -148,6 +148,23 @@ func TestBEIRCorpusErrors(t *testing.T) {
 	}
 }
 
+// The same for queries.jsonl, at which LoadBEIR itself stops.
+func TestBEIRQueriesErrors(t *testing.T) {
+	for name, tt := range map[string]struct{ line, msg string }{
+		"not JSON":  {"text", "queries.jsonl:4: malformed line: invalid character"},
+		"cut":       {`{"_id": "2", "te`, "queries.jsonl:4: malformed line: unexpected end"},
+		"array":     {`["2"]`, "queries.jsonl:4: malformed line: the line is a JSON array, not an object"},
+		"number id": {`{"_id": 2}`, `queries.jsonl:4: malformed line: field "_id" is a JSON number, not a string`},
+		"text":      {`{"_id": "2", "text": []}`, `queries.jsonl:4: malformed line: field "text" is a JSON array, not a string`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := eval.LoadBEIR(folder(t, corpusText, queriesText+tt.line+"\n", qrelsText, ""), "test")
+			require.ErrorIs(t, err, eval.ErrFormat)
+			require.ErrorContains(t, err, tt.msg)
+		})
+	}
+}
+
 func TestLoadBEIRErrors(t *testing.T) {
 	for name, tt := range map[string]struct {
 		dir, split, msg string

@@ -2,6 +2,7 @@ package eval
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"math"
 	"slices"
@@ -18,6 +19,9 @@ type CompareOptions struct {
 	Samples    int     // of [RandomisationTest] and [PairedBootstrap]; 0 is 10,000
 	Confidence float64 // of [PairedBootstrap]; 0 is 0.95
 	Seed       uint64  // of [RandomisationTest] and [PairedBootstrap]
+	// AcrossMeasures makes [CompareAll] correct for the number of measures as
+	// well as for that of systems.
+	AcrossMeasures bool
 }
 
 func (o CompareOptions) withDefaults() (CompareOptions, error) {
@@ -120,13 +124,13 @@ func pairQueries(a, b *Result, ia, ib int, average Average) ([]PairedQuery, erro
 		case qa.Relevant != qb.Relevant:
 			return nil, fmt.Errorf("%w: query %q has %d relevant documents in the first result and %d in the second",
 				ErrUnpaired, clip(qa.Query), qa.Relevant, qb.Relevant)
-		case qa.includes(average) != qb.includes(average):
+		case qa.Included(average) != qb.Included(average):
 			return nil, fmt.Errorf("%w: query %q is in one run only, and the average is over %v queries",
 				ErrUnpaired, clip(qa.Query), average)
 		case ia >= len(qa.Values) || ib >= len(qb.Values):
 			return nil, badParameter("query %q lacks values", clip(qa.Query))
 		}
-		if qa.includes(average) {
+		if qa.Included(average) {
 			va, vb := qa.Values[ia], qb.Values[ib]
 			pairs = append(pairs, PairedQuery{Query: qa.Query, A: va, B: vb, Difference: va - vb})
 		}
@@ -183,17 +187,18 @@ type MeasureComparison struct {
 // baseline.
 type SystemComparison struct {
 	*Comparison
-	// P-values of the three tests after [Holm]'s correction over the systems.
+	// P-values of the three tests after [Holm]'s correction.
 	HolmTTest, HolmRandomisation, HolmBootstrap float64
 }
 
 // CompareAll compares each system with a baseline in each measure of the baseline.
-// The p-values of a measure are corrected for the number of systems; several
-// measures are not corrected for, so decide on one beforehand. Every comparison uses
-// opts.Seed itself, and so does not depend on the others. Errors are those of
-// [Compare], with the number of the system from 0; no system at all wraps
-// [ErrParameter].
-func CompareAll(baseline *Result, systems []*Result, opts CompareOptions) ([]MeasureComparison, error) {
+// The p-values of a test are corrected for the number of systems, measure by
+// measure, which is right if one measure was decided on beforehand; with
+// opts.AcrossMeasures they are corrected over all systems and measures together. Every
+// comparison uses opts.Seed itself, and so does not depend on the others. Errors are
+// ctx's and those of [Compare], with the number of the system from 0; no system at
+// all wraps [ErrParameter].
+func CompareAll(ctx context.Context, baseline *Result, systems []*Result, opts CompareOptions) ([]MeasureComparison, error) {
 	if baseline == nil {
 		return nil, badParameter("the baseline is nil")
 	}
@@ -204,6 +209,9 @@ func CompareAll(baseline *Result, systems []*Result, opts CompareOptions) ([]Mea
 	for i, m := range baseline.Measures {
 		all[i] = MeasureComparison{Measure: m, Systems: make([]SystemComparison, len(systems))}
 		for j, system := range systems {
+			if err := ctx.Err(); err != nil {
+				return nil, fmt.Errorf("comparing %v: %w", m, err)
+			}
 			if system == nil {
 				return nil, badParameter("system %d is nil", j)
 			}
@@ -217,15 +225,27 @@ func CompareAll(baseline *Result, systems []*Result, opts CompareOptions) ([]Mea
 			}
 			all[i].Systems[j].Comparison = c
 		}
-		if err := all[i].correct(); err != nil {
-			return nil, fmt.Errorf("correcting %v: %w", m, err)
+	}
+	families := [][]MeasureComparison{all}
+	if !opts.AcrossMeasures {
+		families = slices.Collect(slices.Chunk(all, 1))
+	}
+	for _, family := range families {
+		if err := correct(family); err != nil {
+			return nil, fmt.Errorf("correcting for several tests: %w", err)
 		}
 	}
 	return all, nil
 }
 
-// correct fills in the p-values after Holm.
-func (mc *MeasureComparison) correct() error {
+// correct fills in the p-values after Holm over all comparisons of a family.
+func correct(family []MeasureComparison) error {
+	var systems []*SystemComparison
+	for i := range family {
+		for j := range family[i].Systems {
+			systems = append(systems, &family[i].Systems[j])
+		}
+	}
 	for _, test := range []struct {
 		raw  func(*Comparison) float64
 		into func(*SystemComparison) *float64
@@ -234,16 +254,16 @@ func (mc *MeasureComparison) correct() error {
 		{func(c *Comparison) float64 { return c.Randomisation.P }, func(s *SystemComparison) *float64 { return &s.HolmRandomisation }},
 		{func(c *Comparison) float64 { return c.Bootstrap.P }, func(s *SystemComparison) *float64 { return &s.HolmBootstrap }},
 	} {
-		ps := make([]float64, len(mc.Systems))
-		for j := range mc.Systems {
-			ps[j] = test.raw(mc.Systems[j].Comparison)
+		ps := make([]float64, len(systems))
+		for j, s := range systems {
+			ps[j] = test.raw(s.Comparison)
 		}
 		adjusted, err := Holm(ps)
 		if err != nil {
 			return err
 		}
 		for j, p := range adjusted {
-			*test.into(&mc.Systems[j]) = p
+			*test.into(systems[j]) = p
 		}
 	}
 	return nil

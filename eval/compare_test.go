@@ -1,6 +1,7 @@
 package eval_test
 
 import (
+	"context"
 	"fmt"
 	"math"
 	"slices"
@@ -162,7 +163,7 @@ func TestCompareAll(t *testing.T) {
 		reciprocal(t, names, 2, 2, 2, 2, 2, 2, 2, 2),
 		reciprocal(t, names, 1, 1, 1, 1, 1, 1, 2, 3),
 	}
-	all, err := eval.CompareAll(baseline, systems, eval.CompareOptions{Samples: 500})
+	all, err := eval.CompareAll(t.Context(), baseline, systems, eval.CompareOptions{Samples: 500})
 	require.NoError(t, err)
 	require.Len(t, all, 2)
 	require.Equal(t, "RR P@1", fmt.Sprint(all[0].Measure)+" "+fmt.Sprint(all[1].Measure))
@@ -192,18 +193,47 @@ func TestCompareAll(t *testing.T) {
 	require.Equal(t, 1.0, rr[1].HolmRandomisation)
 }
 
+func TestCompareAllAcrossMeasures(t *testing.T) {
+	names := []string{"RR", "P@1"}
+	baseline := reciprocal(t, names, 2, 2, 2, 2, 2, 2, 2, 2)
+	systems := []*eval.Result{
+		reciprocal(t, names, 1, 1, 1, 1, 1, 1, 1, 1),
+		reciprocal(t, names, 1, 1, 1, 1, 1, 1, 2, 3),
+	}
+	all, err := eval.CompareAll(t.Context(), baseline, systems, eval.CompareOptions{Samples: 500, AcrossMeasures: true})
+	require.NoError(t, err)
+	var raw, got []float64
+	for _, mc := range all {
+		for _, s := range mc.Systems {
+			raw, got = append(raw, s.Randomisation.P), append(got, s.HolmRandomisation)
+		}
+	}
+	want, err := eval.Holm(raw)
+	require.NoError(t, err)
+	require.Equal(t, want, got)
+	require.InDelta(t, 4*2.0/256, got[0], 1e-15) // the smallest of four
+}
+
+func TestCompareAllCancelled(t *testing.T) {
+	base := reciprocal(t, []string{"RR"}, 1, 2)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := eval.CompareAll(ctx, base, []*eval.Result{base}, eval.CompareOptions{})
+	require.ErrorIs(t, err, context.Canceled)
+}
+
 func TestCompareAllErrors(t *testing.T) {
 	base := reciprocal(t, []string{"RR", "P@1"}, 1, 2)
-	_, err := eval.CompareAll(nil, []*eval.Result{base}, eval.CompareOptions{})
+	_, err := eval.CompareAll(t.Context(), nil, []*eval.Result{base}, eval.CompareOptions{})
 	require.ErrorIs(t, err, eval.ErrParameter)
-	_, err = eval.CompareAll(base, nil, eval.CompareOptions{})
+	_, err = eval.CompareAll(t.Context(), base, nil, eval.CompareOptions{})
 	require.ErrorIs(t, err, eval.ErrParameter)
-	_, err = eval.CompareAll(base, []*eval.Result{base, nil}, eval.CompareOptions{})
+	_, err = eval.CompareAll(t.Context(), base, []*eval.Result{base, nil}, eval.CompareOptions{})
 	require.ErrorIs(t, err, eval.ErrParameter)
-	_, err = eval.CompareAll(base, []*eval.Result{base, reciprocal(t, []string{"RR"}, 1, 2)}, eval.CompareOptions{})
+	_, err = eval.CompareAll(t.Context(), base, []*eval.Result{base, reciprocal(t, []string{"RR"}, 1, 2)}, eval.CompareOptions{})
 	require.ErrorIs(t, err, eval.ErrMeasure)
 	require.ErrorContains(t, err, "system 1")
-	_, err = eval.CompareAll(base, []*eval.Result{reciprocal(t, []string{"RR", "P@1"}, 1, 2, 3)}, eval.CompareOptions{})
+	_, err = eval.CompareAll(t.Context(), base, []*eval.Result{reciprocal(t, []string{"RR", "P@1"}, 1, 2, 3)}, eval.CompareOptions{})
 	require.ErrorIs(t, err, eval.ErrUnpaired)
 	require.ErrorContains(t, err, "system 0")
 }

@@ -47,6 +47,9 @@ type Result struct {
 	// Unjudged counts the queries of the run that have no judgement. They take
 	// no part in anything.
 	Unjudged int
+	// SelfFirst counts the queries whose first hit has the id of the query. If
+	// it is most of them, the queries are documents: see Options.ExcludeSelf.
+	SelfFirst int
 }
 
 // QueryResult is one judged query.
@@ -97,6 +100,9 @@ func Evaluate(qrels *Qrels, run *Run, measures []Measure, opts Options) (*Result
 			q.Values[i] = m.family.score(m, r)
 		}
 		res.Queries = append(res.Queries, q)
+		if r.selfFirst {
+			res.SelfFirst++
+		}
 	}
 	for _, query := range run.queries {
 		if !qrels.Judged(query) {
@@ -109,8 +115,8 @@ func Evaluate(qrels *Qrels, run *Run, measures []Measure, opts Options) (*Result
 	return res, nil
 }
 
-// includes reports whether a query takes part in an average.
-func (q *QueryResult) includes(a Average) bool {
+// Included reports whether a query takes part in an average.
+func (q *QueryResult) Included(a Average) bool {
 	switch a {
 	case AverageEvaluated:
 		return q.InRun
@@ -124,7 +130,7 @@ func (q *QueryResult) includes(a Average) bool {
 func (r *Result) Count(a Average) int {
 	n := 0
 	for i := range r.Queries {
-		if r.Queries[i].includes(a) {
+		if r.Queries[i].Included(a) {
 			n++
 		}
 	}
@@ -136,7 +142,7 @@ func (r *Result) Count(a Average) int {
 func (r *Result) Values(i int, a Average) []float64 {
 	values := make([]float64, 0, len(r.Queries))
 	for j := range r.Queries {
-		if r.Queries[j].includes(a) {
+		if r.Queries[j].Included(a) {
 			values = append(values, r.Queries[j].Values[i])
 		}
 	}

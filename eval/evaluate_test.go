@@ -1,6 +1,7 @@
 package eval_test
 
 import (
+	"fmt"
 	"math"
 	"testing"
 
@@ -112,7 +113,23 @@ func TestTies(t *testing.T) {
 			require.Equal(t, tt.rank, one(t, qrels, tt.run, "RR", eval.Options{Ties: eval.TiesRank}))
 		})
 	}
-	require.Equal(t, "trec rank", eval.TiesTREC.String()+" "+eval.TiesRank.String())
+	require.Equal(t, "trec trec10 rank", fmt.Sprint(eval.TiesTREC, " ", eval.TiesTREC10, " ", eval.TiesRank))
+}
+
+// trec_eval 10 tells apart what is equal as float32, and breaks ties as before.
+func TestTiesTREC10(t *testing.T) {
+	opts := eval.Options{Ties: eval.TiesTREC10}
+	require.Equal(t, 1.0, one(t, "q a 1\n", "q a 1 30.000000002\nq b 2 30.000000001\n", "RR", opts))
+	require.Equal(t, 1.0, one(t, "q a 1\n", "q a 2 1e300\nq b 1 1e200\n", "RR", opts))
+	require.Equal(t, 1.0/3, one(t, "q a 1\n", "q a 1 5\nq b 2 5\nq c 3 5\n", "RR", opts))
+}
+
+func TestSelfFirst(t *testing.T) {
+	qrels := qrelsOf(t, "a b 1\nb a 1\nc a 1\nd a 1\n")
+	run := runOf(t, "a a 2 9\na b 1 8\nb a 1 9\nb b 2 8\nc c 1 1\ne e 1 1\n")
+	require.Equal(t, 2, evaluate(t, qrels, run, eval.Options{}, "RR").SelfFirst)
+	require.Equal(t, 1, evaluate(t, qrels, run, eval.Options{Ties: eval.TiesRank}, "RR").SelfFirst)
+	require.Zero(t, evaluate(t, qrels, run, eval.Options{ExcludeSelf: true}, "RR").SelfFirst)
 }
 
 func TestAverages(t *testing.T) {

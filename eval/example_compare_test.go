@@ -1,6 +1,7 @@
 package eval_test
 
 import (
+	"context"
 	"fmt"
 	"log"
 	"strings"
@@ -111,7 +112,7 @@ func ExampleCompareAll() {
 		mustEvaluate(1, 1, 1, 1, 1, 1, 1, 1),
 		mustEvaluate(1, 1, 1, 1, 1, 1, 2, 3),
 	}
-	all, err := eval.CompareAll(baseline, systems, eval.CompareOptions{})
+	all, err := eval.CompareAll(context.Background(), baseline, systems, eval.CompareOptions{})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -12,7 +12,8 @@ import (
 // ranking ties are taken out of its part of the denominator.
 //
 // Under [TiesTREC] two documents are tied when their scores are equal as float32;
-// under [TiesRank] there are no ties. ok is false, and tau 0, where the coefficient
+// under [TiesTREC10] as
+// float64; under [TiesRank] there are none. ok is false, and tau 0, where the coefficient
 // is undefined: fewer than 2 common documents, or a ranking that ties them all. A
 // document repeated within a ranking counts at its first place in the slice.
 //
@@ -64,7 +65,7 @@ func (t Ties) heights(hits []Hit) map[string]float64 {
 		if t == TiesRank {
 			heights[h.Doc] = float64(-i)
 		} else {
-			heights[h.Doc] = float64(float32(h.Score))
+			heights[h.Doc] = t.score(h)
 		}
 	}
 	return heights

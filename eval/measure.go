@@ -3,8 +3,10 @@ package eval
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
+	"unicode"
 )
 
 // Measure is a measure with its parameters, made by [ParseMeasure]. Measures are
@@ -99,6 +101,35 @@ func ParseMeasures(names ...string) ([]Measure, error) {
 			return nil, err
 		}
 		measures[i] = m
+	}
+	return measures, nil
+}
+
+// ParseMeasureList reads names separated by commas or white space, as in
+// "nDCG@10, P(rel=2)@10"; those within parentheses belong to the name. A list
+// without a name, or with a measure twice, wraps [ErrMeasure].
+func ParseMeasureList(list string) ([]Measure, error) {
+	depth := 0
+	names := strings.FieldsFunc(list, func(r rune) bool {
+		switch r {
+		case '(':
+			depth++
+		case ')':
+			depth--
+		}
+		return depth <= 0 && (r == ',' || unicode.IsSpace(r))
+	})
+	if len(names) == 0 {
+		return nil, fmt.Errorf("%w: the list %q has none", ErrMeasure, clip(list))
+	}
+	measures, err := ParseMeasures(names...)
+	if err != nil {
+		return nil, err
+	}
+	for i, m := range measures {
+		if slices.Contains(measures[:i], m) {
+			return nil, fmt.Errorf("%w %q: it is given twice", ErrMeasure, m)
+		}
 	}
 	return measures, nil
 }

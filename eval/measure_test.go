@@ -83,6 +83,33 @@ func TestParseMeasureErrors(t *testing.T) {
 	require.ErrorContains(t, err, `bad measure "nope"`)
 }
 
+func TestParseMeasureList(t *testing.T) {
+	for in, want := range map[string][]string{
+		"nDCG@10":                                {"nDCG@10"},
+		"nDCG@10,AP,RR":                          {"nDCG@10", "AP", "RR"},
+		" MAP , P( rel = 2 )@10\tR@100,":         {"AP", "P(rel=2)@10", "R@100"},
+		"nDCG(dcg='exp-log2')@10 nDCG(dcg=log2)": {"nDCG(dcg='exp-log2')@10", "nDCG"},
+	} {
+		got, err := eval.ParseMeasureList(in)
+		require.NoError(t, err, in)
+		require.Equal(t, parse(t, want...), got, in)
+	}
+	for in, msg := range map[string]string{
+		"":                  "has none",
+		" , ":               "has none",
+		"AP,nope":           `bad measure "nope"`,
+		"AP,MAP":            `"AP": it is given twice`,
+		"P(rel=1)@5,P@5":    `"P@5": it is given twice`,
+		"P(rel=1,rel=2)@5":  "rel is given twice",
+		"AP(rel=2,RR":       "not closed",
+		"AP)),RR,nDCG@10@1": "bad measure",
+	} {
+		_, err := eval.ParseMeasureList(in)
+		require.ErrorIs(t, err, eval.ErrMeasure, in)
+		require.ErrorContains(t, err, msg, in)
+	}
+}
+
 func TestMeasureNames(t *testing.T) {
 	for _, name := range eval.MeasureNames() {
 		if m, err := eval.ParseMeasure(name); err == nil {

@@ -134,7 +134,8 @@ func judgedShare(m Measure, r ranking) float64 {
 }
 
 // holeShare is the share of hits without a judgement among the first k: 1 less
-// Judged, and 0 where nothing was retrieved.
+// Judged, and 0 where nothing was retrieved. BEIR's program differs: there a
+// judgement of any query counts.
 func holeShare(m Measure, r ranking) float64 {
 	top := r.top(m.cutoff)
 	if len(top) == 0 {

@@ -112,6 +112,29 @@ func TestHitsBelowTheCutoffDoNotMatter(t *testing.T) {
 	})
 }
 
+// What is appended without being relevant changes no measure that has no cutoff;
+// Bpref counts it where it is judged.
+func TestIrrelevantHitsAtTheEndDoNotMatter(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		whole := []string{"nDCG", "nDCG(dcg='exp-log2')", "AP", "AP(rel=2)", "RR", "R@100", "P@100", "Success@100", "Rprec"}
+		qrels, hits := drawQuery(t)
+		judged := rapid.Bool().Draw(t, "judged")
+		if !judged {
+			whole = append(whole, "Bpref")
+		}
+		want := values(t, qrels, hits, eval.TiesTREC, whole...)
+		more := slices.Clone(hits)
+		for i := range rapid.IntRange(1, 5).Draw(t, "more") {
+			doc := fmt.Sprintf("below %d", i)
+			if judged {
+				require.NoError(t, qrels.Add("q", doc, 0))
+			}
+			more = append(more, eval.Hit{Doc: doc, Score: -10})
+		}
+		require.Equal(t, want, values(t, qrels, more, eval.TiesTREC, whole...))
+	})
+}
+
 // Moving a document of higher grade up by one place never lowers a measure that
 // rewards early relevant documents.
 func TestBetterOrderIsNotWorse(t *testing.T) {

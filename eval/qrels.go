@@ -1,13 +1,17 @@
 package eval
 
 import (
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"iter"
 	"math"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 )
 
 // Qrels are relevance judgements: a grade for some documents of each query. A
@@ -108,6 +112,39 @@ func LoadQrels(path string) (*Qrels, error) {
 	}
 	defer f.Close()
 	return ReadQrels(f, path)
+}
+
+// LoadQrelsOf reads the judgements of a split of a collection in BEIR's layout,
+// <dir>/qrels/<split>.tsv, plain or gzip, with [ReadQrels]. Unlike [LoadBEIR] it needs
+// no other file of the folder. A split that is not there wraps [fs.ErrNotExist], and
+// the message names those that are.
+func LoadQrelsOf(dir, split string) (*Qrels, error) {
+	path, err := qrelsPath(dir, split)
+	if err != nil {
+		return nil, err
+	}
+	return LoadQrels(path)
+}
+
+// qrelsPath is the file of a split.
+func qrelsPath(dir, split string) (string, error) {
+	if split == "" || strings.ContainsAny(split, `/\`) || !filepath.IsLocal(split) {
+		return "", fmt.Errorf("split %q is not the name of a file in qrels", clip(split))
+	}
+	path, err := plainOrGzip(filepath.Join(dir, "qrels", split+".tsv"))
+	if errors.Is(err, fs.ErrNotExist) {
+		entries, _ := os.ReadDir(filepath.Join(dir, "qrels")) // the error at hand says enough
+		var splits []string
+		for _, e := range entries {
+			if name, ok := strings.CutSuffix(strings.TrimSuffix(e.Name(), ".gz"), ".tsv"); ok {
+				splits = append(splits, name)
+			}
+		}
+		if len(splits) > 0 {
+			err = fmt.Errorf("%w; there is %s", err, strings.Join(slices.Compact(splits), ", "))
+		}
+	}
+	return path, err
 }
 
 // ReadQrels reads judgements, plain or gzip, of one of three layouts:

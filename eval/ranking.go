@@ -14,23 +14,37 @@ const (
 	// the highest first, equal ones by document id, the greatest in byte order
 	// first. The rank column is ignored.
 	TiesTREC Ties = iota
+	// TiesTREC10 is the order of trec_eval from 10.0 on: as [TiesTREC], with
+	// scores as float64.
+	TiesTREC10
 	// TiesRank is the order of the rank column, and of the file where ranks are
 	// equal. Scores are ignored.
 	TiesRank
 )
 
-// String returns "trec" or "rank".
+// String returns "trec", "trec10" or "rank".
 func (t Ties) String() string {
-	if t == TiesRank {
+	switch t {
+	case TiesTREC10:
+		return "trec10"
+	case TiesRank:
 		return "rank"
 	}
 	return "trec"
 }
 
+// score is what a score is compared by. TiesRank has no use for it.
+func (t Ties) score(h Hit) float64 {
+	if t == TiesTREC10 {
+		return h.Score
+	}
+	return float64(float32(h.Score))
+}
+
 // sort puts hits in order, in place, and returns them.
 func (t Ties) sort(hits []Hit) []Hit {
 	order := func(a, b Hit) int {
-		return cmp.Or(cmp.Compare(float32(b.Score), float32(a.Score)), cmp.Compare(b.Doc, a.Doc))
+		return cmp.Or(cmp.Compare(t.score(b), t.score(a)), cmp.Compare(b.Doc, a.Doc))
 	}
 	if t == TiesRank {
 		order = func(a, b Hit) int { return cmp.Compare(a.Rank, b.Rank) }
@@ -56,18 +70,26 @@ const unjudged = math.MinInt32
 type ranking struct {
 	grades []int // of the hits, in order; [unjudged] where there is no judgement
 	ideal  []int // of all judged documents, highest first
+
+	selfFirst bool // the first hit has the id of the query
+}
+
+// withoutSelf drops, in place, a hit whose id is that of the query.
+func withoutSelf(hits []Hit, query string) []Hit {
+	return slices.DeleteFunc(hits, func(h Hit) bool { return h.Doc == query })
 }
 
 // newRanking orders the hits of a query and looks up their grades.
 func newRanking(js *judgements, query string, hits []Hit, opts Options) ranking {
 	hits = slices.Clone(hits)
 	if opts.ExcludeSelf {
-		hits = slices.DeleteFunc(hits, func(h Hit) bool { return h.Doc == query })
+		hits = withoutSelf(hits, query)
 	}
 	opts.Ties.sort(hits)
 	r := ranking{
-		grades: make([]int, len(hits)),
-		ideal:  make([]int, 0, len(js.docs)),
+		grades:    make([]int, len(hits)),
+		ideal:     make([]int, 0, len(js.docs)),
+		selfFirst: len(hits) > 0 && hits[0].Doc == query,
 	}
 	for i, h := range hits {
 		if grade, ok := js.grades[h.Doc]; ok {

@@ -75,6 +75,16 @@ func TestReadRunErrors(t *testing.T) {
 	}
 }
 
+func TestReadRunDamagedGzip(t *testing.T) {
+	packed := gzipped(t, strings.Repeat("q Q0 d 1 2 t\nr Q0 d 1 2 t\n", 1))
+	for _, cut := range []int{5, len(packed) - 9, len(packed) - 1} {
+		_, err := eval.ReadRun(bytes.NewReader(packed[:cut]), "x.gz")
+		var at *eval.LineError
+		require.ErrorAs(t, err, &at, "cut at %d", cut)
+		require.Equal(t, "x.gz", at.File)
+	}
+}
+
 func TestLoadRun(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "a.run")
 	require.NoError(t, os.WriteFile(path, gzipped(t, "q Q0 d 1 2 t\n"), 0o644))
