@@ -159,26 +159,27 @@ func (t *trace) probed(r *run, plan Plan) {
 	t.drop(StageProbe, nil, nil)
 }
 
-// ranked notes, if the document is in run.ranked, that it leaves at this stage
+// ranked notes, if the document is in list, that it leaves at this stage
 // unless a later one sees it, with its score and the lowest of the n best.
-func (t *trace) ranked(r *run, stage Stage, n int) {
-	i := slices.IndexFunc(r.ranked, func(s scored) bool { return s.doc == t.ordinal })
+func (t *trace) ranked(list []scored, stage Stage, n int) {
+	i := slices.IndexFunc(list, func(s scored) bool { return s.doc == t.ordinal })
 	if i < 0 {
 		return
 	}
-	own, limit := float64(r.ranked[i].score), math.Inf(1)
-	for _, s := range best(slices.Clone(r.ranked), n) {
+	own, limit := float64(list[i].score), math.Inf(1)
+	for _, s := range best(slices.Clone(list), n) {
 		limit = min(limit, float64(s.score))
 	}
 	t.drop(stage, &own, &limit)
 }
 
-func (t *trace) cut(r *run) { t.ranked(r, StageCut, r.o.Approx) }
+func (t *trace) cut(r *run) { t.ranked(r.ranked, StageCut, r.o.Approx) }
 
-func (t *trace) approximated(r *run) { t.ranked(r, StagePruned, r.o.Exact) }
+// pruned is called when n documents have been chosen by approximate score.
+func (t *trace) pruned(r *run, n int) { t.ranked(r.approx, StagePruned, n) }
 
-// exact is called twice: with the scores of each level.
-func (t *trace) exact(r *run) { t.ranked(r, StageOutrun, r.o.K) }
+// exact is called with the scores of each level.
+func (t *trace) exact(r *run, s []scored) { t.ranked(s, StageOutrun, r.o.K) }
 
 func (t *trace) finish(top []scored) {
 	for i, s := range top {

@@ -28,7 +28,10 @@ type run struct {
 	prober  prober
 	docs    []uint32
 	scores  []float32
-	ranked  []scored
+	ranked  []scored // what the last stage scored
+	approx  []scored // by centroids
+	leaders []scored // with their final scores
+	merged  []scored
 	jobs    []job
 }
 
@@ -135,12 +138,13 @@ func (r *run) stages(vectors, weights []float32, count int) ([]scored, error) {
 	if r.trace != nil {
 		r.trace.probed(r, plan)
 	}
-	if plan != PlanExact {
-		if err := r.approximate(); err != nil {
-			return nil, err
-		}
+	if plan == PlanExact {
+		return r.exact(nil)
 	}
-	return r.exact()
+	if err := r.approximate(); err != nil {
+		return nil, err
+	}
+	return r.rerank()
 }
 
 // prepare computes S and what the kernels derive from it.
@@ -220,81 +224,6 @@ func (r *run) score(limit int, part storage.Part, kernel func(dst []float32, ch 
 		return nil
 	})
 	return int64(len(r.docs)), tokens, err
-}
-
-// keep makes the documents of s the list for the next stage.
-func (r *run) keep(s []scored) {
-	r.docs = r.docs[:0]
-	for _, d := range s {
-		r.docs = append(r.docs, d.doc)
-	}
-	slices.Sort(r.docs)
-}
-
-// approximate keeps the Exact best by centroid-only scores.
-func (r *run) approximate() error {
-	defer timed(&r.stats.Times.Approx)()
-	docs, tokens, err := r.score(approxJob, storage.Codes, func(dst []float32, ch *kernels.Chunk, docs []uint32) {
-		r.scorer.Approx(dst, r.query, ch, docs)
-	})
-	if err != nil {
-		return err
-	}
-	r.stats.ApproxDocs, r.stats.ApproxTokens = docs, tokens
-	if r.trace != nil {
-		r.trace.approximated(r)
-	}
-	r.keep(best(r.ranked, r.o.Exact))
-	return nil
-}
-
-// exact scores run.docs and returns the K best in order. Those whose place the
-// error of the fast kernel leaves open are scored again in float precision.
-func (r *run) exact() ([]scored, error) {
-	stop := timed(&r.stats.Times.Exact)
-	docs, tokens, err := r.score(exactJob, storage.All, r.maxSim(kernels.Fast))
-	stop()
-	if err != nil {
-		return nil, err
-	}
-	r.stats.ExactDocs, r.stats.ExactTokens = docs, tokens
-	defer timed(&r.stats.Times.Refine)()
-	if r.trace != nil {
-		r.trace.exact(r)
-	}
-	if k := min(r.o.K, len(r.ranked)); k < len(r.ranked) {
-		worst := best(r.ranked, k)[0]
-		for _, s := range r.ranked[:k] {
-			if worst.before(s) {
-				worst = s
-			}
-		}
-		// Two scores that are compared may each be off by both errors.
-		bound := float64(r.scorer.ErrorBound(r.query, kernels.Fast)) + float64(r.scorer.ErrorBound(r.query, kernels.Fine))
-		limit := float64(worst.score) - 2*bound
-		r.ranked = slices.DeleteFunc(r.ranked, func(s scored) bool { return float64(s.score) < limit })
-	}
-	r.keep(r.ranked)
-	if docs, _, err = r.score(exactJob, storage.All, r.maxSim(kernels.Fine)); err != nil {
-		return nil, err
-	}
-	r.stats.RefinedDocs = docs
-	if r.trace != nil {
-		r.trace.exact(r)
-	}
-	top := best(r.ranked, r.o.K)
-	slices.SortFunc(top, order)
-	if r.trace != nil {
-		r.trace.finish(top)
-	}
-	return slices.Clone(top), nil
-}
-
-func (r *run) maxSim(level kernels.Level) func(dst []float32, ch *kernels.Chunk, docs []uint32) {
-	qs := []kernels.Query{r.query}
-	return func(dst []float32, ch *kernels.Chunk, docs []uint32) {
-		r.scorer.MaxSim(dst, qs, ch, docs, level)
-	}
 }
 
 // timed adds the time until the returned function is called.

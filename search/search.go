@@ -88,9 +88,9 @@ type Options struct {
 	K    int
 	Mode Mode
 	// Probes is the number of centroids probed for each query token. Approx
-	// bounds the documents that get an approximate score, Exact those that get
-	// an exact one (at least K). 0: derived from K and the collection, for each
-	// query anew; see [Plan].
+	// bounds the documents that get an approximate score, Exact is how many get
+	// an exact one (at least K). 0: derived from K, the collection and what the
+	// first scores of the query say, for each query anew; see [Plan].
 	Probes, Approx, Exact int
 	// Filter restricts the result; nil: no restriction.
 	Filter *Filter

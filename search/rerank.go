@@ -1,0 +1,167 @@
+package search
+
+import (
+	"math"
+	"slices"
+
+	"github.com/plaid-ir/plaid/kernels"
+	"github.com/plaid-ir/plaid/storage"
+)
+
+// approximate leaves the centroid-only scores of run.docs in run.approx.
+func (r *run) approximate() error {
+	defer timed(&r.stats.Times.Approx)()
+	docs, tokens, err := r.score(approxJob, storage.Codes, func(dst []float32, ch *kernels.Chunk, docs []uint32) {
+		r.scorer.Approx(dst, r.query, ch, docs)
+	})
+	if err != nil {
+		return err
+	}
+	r.stats.ApproxDocs, r.stats.ApproxTokens = docs, tokens
+	r.approx, r.ranked = r.ranked, r.approx
+	return nil
+}
+
+// leading is how many documents, best by centroids, are scored before the query
+// decides how many more to score.
+func leading(k int) int { return k + k/4 + 32 }
+
+// mostExact bounds how many documents a query may decide to score.
+func mostExact(k int) int { return 32*k + 512 }
+
+// confidence is how many standard deviations a document may lie below the k-th
+// best and still be scored. What a miss costs falls with k: one of ten is 10 %
+// of recall, one of a hundred 1 %.
+func confidence(k int) float64 {
+	return 2.5 - 0.75*min(max(math.Log10(float64(k)/10), 0), 1)
+}
+
+// rerank scores the best of run.approx exactly and returns the K best in order.
+//
+// How many are enough differs between queries and with the number of centroids
+// by a factor of ten, so the query is asked: the leading documents show by how
+// much exact scores exceed approximate ones, and how much that varies. Beyond
+// them a document is scored if its approximate score, plus the mean of that, plus
+// some standard deviations, exceeds the K-th best score so far.
+func (r *run) rerank() ([]scored, error) {
+	if n := r.o.Exact; n > 0 {
+		r.keep(best(r.approx, n))
+		if r.trace != nil {
+			r.trace.pruned(r, n)
+		}
+		return r.exact(nil)
+	}
+	pool := best(r.approx, mostExact(r.o.K))
+	n := min(leading(r.o.K), len(pool))
+	first, rest := best(pool, n), pool[n:]
+	r.keep(first)
+	stop := timed(&r.stats.Times.Exact)
+	docs, tokens, err := r.score(exactJob, storage.All, r.maxSim(kernels.Fine))
+	stop()
+	if err != nil {
+		return nil, err
+	}
+	r.stats.ExactDocs, r.stats.ExactTokens, r.stats.RefinedDocs = docs, tokens, docs
+	r.leaders = append(r.leaders[:0], r.ranked...)
+
+	// Both in the order of documents.
+	slices.SortFunc(first, func(a, b scored) int { return int(a.doc) - int(b.doc) })
+	limit := floor(first, r.leaders, r.o.K)
+	r.docs = r.docs[:0]
+	for _, s := range rest {
+		if float64(s.score) > limit {
+			r.docs = append(r.docs, s.doc)
+		}
+	}
+	slices.Sort(r.docs)
+	if r.trace != nil {
+		r.trace.pruned(r, n+len(r.docs))
+		r.trace.exact(r, r.leaders)
+	}
+	return r.exact(r.leaders)
+}
+
+// floor is the approximate score at or below which a document is not worth
+// scoring, given the approximate and exact scores of the same documents.
+func floor(approx, exact []scored, k int) float64 {
+	if len(exact) < k {
+		return math.Inf(-1)
+	}
+	var sum, square float64
+	for i, s := range exact {
+		gap := float64(s.score) - float64(approx[i].score)
+		sum += gap
+		square += gap * gap
+	}
+	n := float64(len(exact))
+	mean := sum / n
+	deviation := math.Sqrt(max(square/n-mean*mean, 0))
+	return lowest(best(slices.Clone(exact), k)) - mean - confidence(k)*deviation
+}
+
+// lowest is the score of the last of s in order.
+func lowest(s []scored) float64 {
+	worst := s[0]
+	for _, d := range s[1:] {
+		if worst.before(d) {
+			worst = d
+		}
+	}
+	return float64(worst.score)
+}
+
+// exact scores run.docs and returns the K best of them and of leaders, which
+// have their final scores, in order. Documents whose place the error of the
+// fast kernel leaves open are scored again in float precision.
+func (r *run) exact(leaders []scored) ([]scored, error) {
+	stop := timed(&r.stats.Times.Exact)
+	docs, tokens, err := r.score(exactJob, storage.All, r.maxSim(kernels.Fast))
+	stop()
+	if err != nil {
+		return nil, err
+	}
+	r.stats.ExactDocs += docs
+	r.stats.ExactTokens += tokens
+	defer timed(&r.stats.Times.Refine)()
+	r.merged = append(append(r.merged[:0], leaders...), r.ranked...)
+	if r.trace != nil {
+		r.trace.exact(r, r.merged)
+	}
+	if k := min(r.o.K, len(r.merged)); k < len(r.merged) {
+		// Two scores that are compared may each be off by both errors.
+		bound := float64(r.scorer.ErrorBound(r.query, kernels.Fast)) + float64(r.scorer.ErrorBound(r.query, kernels.Fine))
+		limit := lowest(best(r.merged, k)) - 2*bound
+		r.ranked = slices.DeleteFunc(r.ranked, func(s scored) bool { return float64(s.score) < limit })
+	}
+	r.keep(r.ranked)
+	if docs, _, err = r.score(exactJob, storage.All, r.maxSim(kernels.Fine)); err != nil {
+		return nil, err
+	}
+	r.stats.RefinedDocs += docs
+	r.merged = append(append(r.merged[:0], leaders...), r.ranked...)
+	if r.trace != nil {
+		r.trace.exact(r, r.merged)
+	}
+	top := best(r.merged, r.o.K)
+	slices.SortFunc(top, order)
+	if r.trace != nil {
+		r.trace.finish(top)
+	}
+	return slices.Clone(top), nil
+}
+
+// keep makes the documents of s the list for the next stage.
+func (r *run) keep(s []scored) {
+	r.docs = r.docs[:0]
+	for _, d := range s {
+		r.docs = append(r.docs, d.doc)
+	}
+	slices.Sort(r.docs)
+}
+
+func (r *run) maxSim(level kernels.Level) func(dst []float32, ch *kernels.Chunk, docs []uint32) {
+	qs := []kernels.Query{r.query}
+	return func(dst []float32, ch *kernels.Chunk, docs []uint32) {
+		r.scorer.MaxSim(dst, qs, ch, docs, level)
+	}
+}

@@ -1,0 +1,64 @@
+package search
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// The leaders' gaps have mean 2 and deviation 1, and the tenth best of them
+// scores 5: what is more than the confidence below 5−2 is not worth scoring.
+func TestFloor(t *testing.T) {
+	approx, exact := make([]scored, 20), make([]scored, 20)
+	for i := range approx {
+		gap := float32(1 + 2*(i%2))
+		exact[i] = scored{uint32(i), float32(15 - i)}
+		approx[i] = scored{uint32(i), exact[i].score - gap}
+	}
+	require.InDelta(t, 6-2-2.5, floor(approx, exact, 10), 1e-6)
+	require.InDelta(t, 15-2-2.5, floor(approx, exact, 1), 1e-6)
+	require.True(t, math.IsInf(floor(approx, exact, 21), -1), "fewer than k leaders drop nothing")
+}
+
+func TestConfidence(t *testing.T) {
+	require.InDelta(t, 2.5, confidence(1), 1e-9)
+	require.InDelta(t, 2.5, confidence(10), 1e-9)
+	require.InDelta(t, 1.75, confidence(100), 1e-9)
+	require.InDelta(t, 1.75, confidence(5000), 1e-9)
+	for k := 11; k < 100; k++ {
+		require.Less(t, confidence(k), confidence(k-1))
+	}
+}
+
+// What a query decides to score is the best documents by approximate score,
+// leaders included, and never more than the bound.
+func TestQueryDecidesHowManyAreScored(t *testing.T) {
+	m := newMaker(31, 32, 200)
+	ix := build(t, 32, m.docs("d", 4000, 12), nil)
+	snap := snapshot(t, ix)
+	e := NewAt(snap, 1)
+	rng := rand.New(rand.NewPCG(5, 5))
+	differ := map[int64]bool{}
+	for range 20 {
+		q := m.query(4 + rng.IntN(20))
+		for _, k := range []int{1, 10, 40} {
+			res, err := e.Search(t.Context(), q, Options{K: k})
+			require.NoError(t, err)
+			require.Len(t, res.Hits, k)
+			s := res.Stats
+			require.GreaterOrEqual(t, s.ExactDocs, int64(min(leading(k), int(s.Candidates))))
+			require.LessOrEqual(t, s.ExactDocs, int64(mostExact(k)))
+			require.GreaterOrEqual(t, s.RefinedDocs, int64(k))
+			if k == 10 {
+				differ[s.ExactDocs] = true
+			}
+			// Asking for as many as the query took finds the same documents.
+			again, err := e.Search(t.Context(), q, Options{K: k, Exact: int(s.ExactDocs)})
+			require.NoError(t, err)
+			require.Equal(t, res.Hits, again.Hits)
+		}
+	}
+	require.Greater(t, len(differ), 3, "each query decides for itself")
+}
