@@ -54,8 +54,17 @@ type Query interface {
 	Seal()
 	// Scores returns S: entry (c, s) is at c·stride + s. Valid until Reset.
 	Scores() (s []float32, stride int)
+	// Top writes the n best centroids of query token t to dst[t·n] on, best
+	// first, the lowest number on ties; n is at most K.
+	Top(dst []CentroidScore, n int)
 	// Len is the number of query tokens.
 	Len() int
+}
+
+// CentroidScore is an entry of S.
+type CentroidScore struct {
+	Centroid uint32
+	Score    float32
 }
 
 // Level chooses between speed and precision of MaxSim.

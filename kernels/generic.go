@@ -3,6 +3,8 @@ package kernels
 import (
 	"math"
 	"sync"
+
+	"github.com/plaid-ir/plaid/kernels/amx"
 )
 
 // cpu is a backend of the processor, one goroutine a call. Its tiers differ in
@@ -40,6 +42,8 @@ func (b cpu) Scorer(c *Codec) (Scorer, error) {
 	if c.CentroidScale != nil {
 		s.scaleCentroids(c.CentroidScale)
 	}
+	s.tileScaleMax = 1
+	s.prepareTiles()
 	s.scratch.New = func() any { return new(scratch) }
 	return s, nil
 }
@@ -61,6 +65,11 @@ type scorer struct {
 	scale16    []uint32 // scales in units of aMax/2¹⁶; nil: all 1
 	negative   bool     // some scale is negative, for which there are no tables
 
+	layout       amx.Layout
+	tileRows     []int    // first byte of each block of 64 fields; nil: no tiles
+	tileScales   []uint32 // scales in units of tileScaleMax/2¹⁵, twice
+	tileScaleMax float64
+
 	normMax func() float64 // the largest norm of a centroid
 	scratch sync.Pool
 }
@@ -75,7 +84,10 @@ type scratch struct {
 	cut    [1][2]uint32
 	fast   [callDocs][fastGroup]int32
 	fine   [callDocs][fineGroup]float32
+	wide   [callDocs][levelGroup]float32
+	levels []byte
 	bytes  [callDocs]row4
+	rerank *amx.Rerank
 }
 
 func (s *scorer) scaleCentroids(scales []float32) {

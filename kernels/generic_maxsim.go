@@ -11,9 +11,15 @@ func (s *scorer) MaxSim(dst []float32, qs []Query, c *Chunk, docs []uint32, leve
 	for i := range qs {
 		q, out := qs[i].(*query), dst[i*n:(i+1)*n]
 		switch {
+		case q.byLevels(level):
+			q.ensure(builtLevels+int(level), func(q *query) { q.buildLevels(level) })
+			s.maxSimLevels(out, q, c, docs, level)
 		case level == Fine && q.tabled(fineGroup):
 			q.ensure(builtFine, (*query).buildFine)
 			s.maxSimFine(out, q, c, docs)
+		case level != Fine && s.tiled():
+			q.ensure(builtFast, (*query).buildTiles)
+			s.maxSimTiles(out, q, c, docs)
 		case level != Fine && q.tabled(fastGroup):
 			q.ensure(builtFast, (*query).buildFast)
 			s.maxSimFast(out, q, c, docs)
@@ -305,13 +311,20 @@ func (s *scorer) ErrorBound(prepared Query, level Level) float32 {
 	const eps = 0x1p-24
 	normMax, rowBytes := s.normMax(), float64(s.rowBytes)
 	a := max(s.aMax, -s.aMin)
+	if level != Fine && s.tiled() {
+		q.ensure(builtFast, (*query).buildTiles)
+	}
 	var sum float64
 	for i, r := range q.ranges {
 		product := r.norm*normMax + a*r.abs // bounds the product and its parts
 		e := (float64(s.dim) + 8) * eps * r.norm * normMax
 		switch {
+		case s.codec.Codebook.Uniform() && (q.byLevels(level) || level == Fine && q.tabled(fineGroup)):
+			e += a*r.rounding[level] + 16*eps*product
 		case level == Fine && q.tabled(fineGroup):
 			e += a*r.fine*(rowBytes+3) + 12*eps*product
+		case level != Fine && s.tiled():
+			e += q.tileError(i) + 8*eps*product
 		case level != Fine && q.tabled(fastGroup):
 			e += r.fast*(rowBytes+3) + 8*eps*product
 		default:

@@ -332,7 +332,8 @@ func (p *pruner) flush(i int) {
 	l.pendingSize = 0
 	before := l.best
 	for j, v := range s[:n] {
-		if v > l.best { // numbers come in ascending order: the lowest of equals stays
+		// Not only ascending numbers: the first best may be any of a block.
+		if v > l.best || v == l.best && l.pending[j] < l.code {
 			l.best, l.code = v, l.pending[j]
 		}
 	}

@@ -24,10 +24,12 @@ type query struct {
 	ranges []residualRange // of each query token
 	fast   fastTables
 	fine   fineTables
+	tile   tileQuery     // in place of fast
+	levels [2]levelQuery // by level
 
 	nibbles [2][16]row // scratch of fillTables
 
-	built [3]atomic.Bool
+	built [5]atomic.Bool
 }
 
 // parts of a query that are built at first use.
@@ -35,6 +37,7 @@ const (
 	builtApprox = iota
 	builtFast
 	builtFine
+	builtLevels // and the next, by level
 )
 
 // NewQuery implements [Scorer].

@@ -24,6 +24,10 @@ type residualRange struct {
 	norm   float64 // ‖q‖
 	fast   float64 // units of the tables
 	fine   float64
+
+	// With uniform levels, by level: see levelRange.
+	unit     [2]float64
+	rounding [2]float64 // of ⟨g ⊙ q, w[b]⟩
 }
 
 func (q *query) residualRange(i int) (r residualRange) {
@@ -49,6 +53,9 @@ func (q *query) residualRange(i int) (r residualRange) {
 	r.fine = (r.hi - r.lo) / (1<<32 - float64(s.rowBytes) - 4)
 	if !(r.fine > 0) {
 		r.fine = 1
+	}
+	if s.codec.Codebook.Uniform() {
+		q.levelRange(i, &r)
 	}
 	return r
 }
@@ -190,7 +197,7 @@ func wordsOf(dst []row, scores []float32, stride, n int, mul, low *[fastGroup]fl
 		}
 		var r row
 		for i, v := range scores[c*stride : c*stride+n] {
-			r[i>>2&7] |= uint64(float32(v*mul[i&31])+float32(a*low[i&31])+bias) << (i & 3 * 16)
+			r[i>>2&7] |= uint64(uint16(int32(float32(v*mul[i&31])+float32(a*low[i&31])+bias))) << (i & 3 * 16)
 		}
 		dst[c] = r
 	}
@@ -211,7 +218,12 @@ func (q *query) buildFine() {
 	f.inverse, f.unit, f.mid = resize(f.inverse, q.n), resize(f.unit, groups), resize(f.mid, groups)
 	clear(f.unit)
 	clear(f.mid)
+	uniform := s.codec.Codebook.Uniform()
 	for i, r := range q.ranges {
+		if uniform {
+			f.unit[i/fineGroup][i%fineGroup], f.mid[i/fineGroup][i%fineGroup] = q.levelUnits(i, Fine)
+			continue
+		}
 		f.inverse[i] = 1 / r.fine
 		f.unit[i/fineGroup][i%fineGroup] = float32(r.fine)
 		f.mid[i/fineGroup][i%fineGroup] = float32(r.lo + r.fine*(1<<31))
@@ -219,6 +231,10 @@ func (q *query) buildFine() {
 	for g := range groups {
 		first := g * fineGroup
 		n := min(fineGroup, q.n-first)
+		if uniform {
+			q.fillLevels(f.tables[g*s.rowBytes:(g+1)*s.rowBytes], first, n)
+			continue
+		}
 		q.fillTables(f.tables[g*s.rowBytes:(g+1)*s.rowBytes], first, n, f.inverse[first:first+n], 32)
 	}
 }

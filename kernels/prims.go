@@ -1,5 +1,7 @@
 package kernels
 
+import "github.com/plaid-ir/plaid/kernels/amx"
+
 // prims are the inner loops of a CPU backend: everything else is the same Go
 // code on every processor. A tier replaces those loops that it has faster ones
 // for; all of them compute the same integers, and the same float32 operations
@@ -23,6 +25,9 @@ type prims struct {
 	// multiplied by scales[code]/2¹⁶ and rounded down.
 	maxFast func(best [][fastGroup]int32, ranges [][2]uint32, tables []byteTable, scores []row,
 		codes []byte, codeBytes int, residuals, factors []byte, scales []uint32)
+	// tiles, where there is one, does the work of maxFast for codecs whose weights
+	// are uniform, with other roundings.
+	tiles func(r *amx.Rerank)
 	// maxFine raises best[i] to the largest products, over the tokens of
 	// ranges[i], of the factor and scores[code·stride+lane] + a·(mid + unit·(sum − 2³¹)),
 	// with the 32-bit lanes of the sum Σ tables, for the first n lanes; a is
@@ -30,6 +35,13 @@ type prims struct {
 	maxFine func(best [][fineGroup]float32, ranges [][2]uint32, tables []byteTable, scores []float32,
 		codes []byte, codeBytes int, residuals, factors []byte, scales []float32,
 		stride, n int, mid, unit *[fineGroup]float32)
+	// maxLevels is maxFine for uniform levels and groups of levelGroup query
+	// tokens, by dot products of levels with query integers of so many parts; see
+	// levelQuery. levels is scratch memory, (8/nbits)·(4·rowBytes+64) bytes. Nil
+	// where there are no such instructions.
+	maxLevels func(best [][levelGroup]float32, ranges [][2]uint32, query, levels []byte, nbits, parts int, scores []float32,
+		codes []byte, codeBytes, rowBytes int, residuals, factors []byte, scales []float32,
+		stride, n int, mid, unit *[levelGroup]float32)
 	// maxBytes raises the bytes of best[i] to those of rows[code] over the
 	// tokens of ranges[i].
 	maxBytes func(best []row4, ranges [][2]uint32, rows []row4, codes []byte, codeBytes int)
@@ -39,11 +51,16 @@ type prims struct {
 	centroidScores func(dst []float32, centroids []float32, m int, q *queryVectors, lo, hi []float32)
 	// widen converts 16-bit floats.
 	widenBF16, widenF16 func(dst []float32, src []byte)
+	// above writes to rows the numbers of those of the len(rows) rows of S that
+	// exceed limits in any of their first n ≤ 32 columns, and returns how many
+	// there are; limits is +Inf from n on.
+	above func(rows []uint32, scores []float32, stride, n int, limits *[32]float32) int
 	// bytes writes mul·S + add of n ≤ 32 columns of S, rounded down and limited
 	// to 0..127, the rest 0.
 	bytes func(dst []row4, scores []float32, stride, n int, mul, add *[32]float32)
 	// words writes mul·S + a·low + bias of n ≤ 32 columns of S, rounded down, in
-	// 16-bit lanes, the rest 0; a is the entry of scales for the row, or 1.
+	// 16-bit lanes, the rest 0; a is the entry of scales for the row, or 1. Where
+	// there are tiles the results may exceed 16 bits, of which the lowest are kept.
 	words func(dst []row, scores []float32, stride, n int, mul, low *[32]float32, bias float32, scales []float32)
 
 	// lanes says that centroidScores computes on lanes of query tokens.
@@ -66,6 +83,7 @@ var portable = prims{
 	widenF16:       widenF16,
 	bytes:          bytesOf,
 	words:          wordsOf,
+	above:          above,
 }
 
 // queryVectors are the vectors of a query in both orders.

@@ -76,6 +76,7 @@ func avx2Tier() *prims {
 	p.widenBF16 = avx2.WidenBF16
 	p.bytes = avx2.Bytes
 	p.words = avx2.Words
+	p.above = avx2.Above
 	p.filter = &filterPrims{
 		top: 127, columnRange: avx2.Range, levels: avx2.Levels, pack: avx2.Pack, filter: avx2.Filter,
 	}
@@ -105,8 +106,11 @@ func avx512Tier() *prims {
 	p.widenF16 = avx512.WidenF16
 	p.bytes = avx512.Bytes
 	p.words = avx512.Words
+	p.above = avx2.Above // as fast as memory
 	if avx512.SupportedBytes() {
 		p.uses[stageNearest] = "avx512 (VNNI)"
+		p.uses[stageFast], p.uses[stageFine] = "avx512 (VNNI)", "avx512 (VNNI)"
+		p.maxLevels = avx512.MaxLevels
 		p.filter = &filterPrims{
 			top: 255, columnRange: avx512.Range, levels: avx512.Levels, pack: avx512.Pack, filter: avx512.Filter,
 		}
@@ -114,11 +118,13 @@ func avx512Tier() *prims {
 	return &p
 }
 
-// amxTier has the matrix products of AMX where they fit, the bytes of nearest
-// centroid; elsewhere it is avx512.
+// amxTier has the matrix products of AMX where they fit: residuals of uniform
+// levels, and the bytes of nearest centroid; elsewhere it is avx512.
 func amxTier() *prims {
 	p := avx512Tier()
 	p.name = "amx"
+	p.uses[stageFast] = "amx (int8)"
+	p.tiles = (*amx.Rerank).Run
 	p.uses[stageNearest] = "amx (int8)"
 	f := *p.filter
 	f.filter = amx.Filter

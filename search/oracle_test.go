@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/vectors"
 )
 
@@ -23,7 +24,7 @@ func TestVersusOracle(t *testing.T) {
 		t.Run(fmt.Sprintf("dim=%d,nbits=%d,scales=%v", c.dim, c.nbits, c.scales), func(t *testing.T) {
 			m := newMaker(1, c.dim, 24)
 			docs := m.docs("d", 160, 6)
-			ix := build(t, c.dim, docs, &index.BuildOptions{Nbits: c.nbits, DimScales: c.scales, CentroidScales: c.scales})
+			ix := build(t, c.dim, docs, &index.BuildOptions{Nbits: c.nbits, NoDimScales: !c.scales, NoCentroidScales: !c.scales})
 			o := newOracle(t, snapshot(t, ix))
 			require.Equal(t, 149, len(o.ids)) // ten are empty, and a copy of one of them
 			e := New(ix, 2)
@@ -119,8 +120,8 @@ func TestProbeSelection(t *testing.T) {
 	for _, n := range []int{1, 2, insertProbes, insertProbes + 1, 199, 200} {
 		var a, b prober
 		a.picked, b.picked = n, n
-		a.best, b.best = make([]probed, 5*n), make([]probed, 5*n)
-		a.insert(s, stride, 5, 200)
+		a.best, b.best = make([]kernels.CentroidScore, 5*n), make([]kernels.CentroidScore, 5*n)
+		r.query.Top(a.best, n)
 		require.NoError(t, b.selectColumns(context.Background(), s, stride, 5, 200))
 		require.Equal(t, a.best, b.best, "%d probes", n)
 		for token := range 5 {
@@ -129,9 +130,9 @@ func TestProbeSelection(t *testing.T) {
 				v := s[c*stride+token]
 				taken := false
 				for _, p := range a.best[token*n : (token+1)*n] {
-					taken = taken || p.centroid == uint32(c)
+					taken = taken || p.Centroid == uint32(c)
 				}
-				require.True(t, taken || v < last.score || v == last.score && uint32(c) > last.centroid)
+				require.True(t, taken || v < last.Score || v == last.Score && uint32(c) > last.Centroid)
 			}
 		}
 	}

@@ -6,22 +6,18 @@ import (
 	"math/bits"
 	"slices"
 
+	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/storage"
 )
 
 // prober finds the n best centroids of each query token.
 type prober struct {
 	n       int
-	picked  int       // n + 1, or all centroids: the one after the last probed is the floor
-	best    []probed  // n a query token that probes, best first
-	weights []float32 // of those tokens
-	floors  []float32 // of those tokens: the score of the best centroid that is not probed
-	seen    []uint64  // centroids taken by some token
-}
-
-type probed struct {
-	centroid uint32
-	score    float32
+	picked  int                     // n + 1, or all centroids: the one after the last probed is the floor
+	best    []kernels.CentroidScore // n a query token that probes, best first
+	weights []float32               // of those tokens
+	floors  []float32               // of those tokens: the score of the best centroid that is not probed
+	seen    []uint64                // centroids taken by some token
 }
 
 // run.probe fills run.set with the allowed documents in the lists of the best
@@ -36,9 +32,9 @@ func (r *run) probe(weights []float32) (int, error) {
 	r.probes = r.probes[:0]
 	r.prober.seen = zeroed(r.prober.seen, (r.snap.Header().Centroids+63)/64)
 	for _, p := range r.prober.best {
-		if w, bit := p.centroid/64, uint64(1)<<(p.centroid%64); r.prober.seen[w]&bit == 0 {
+		if w, bit := p.Centroid/64, uint64(1)<<(p.Centroid%64); r.prober.seen[w]&bit == 0 {
 			r.prober.seen[w] |= bit
-			r.probes = append(r.probes, p.centroid)
+			r.probes = append(r.probes, p.Centroid)
 		}
 	}
 	r.stats.Probed = int64(len(r.probes))
@@ -82,7 +78,7 @@ func (p *prober) pick(r *run, weights []float32) error {
 	p.n, p.picked = n, min(n+1, k)
 	p.best = slices.Grow(p.best[:0], lq*p.picked)[:lq*p.picked]
 	if n <= insertProbes {
-		p.insert(s, stride, lq, k)
+		r.query.Top(p.best, p.picked)
 	} else if err := p.selectColumns(r.ctx, s, stride, lq, k); err != nil {
 		return err
 	}
@@ -96,39 +92,12 @@ func (p *prober) pick(r *run, weights []float32) error {
 		if w > 0 {
 			top := p.best[t*p.picked : (t+1)*p.picked]
 			p.weights = append(p.weights, w)
-			p.floors = append(p.floors, top[p.picked-1].score)
+			p.floors = append(p.floors, top[p.picked-1].Score)
 			kept = append(kept, top[:n]...)
 		}
 	}
 	p.best = kept
 	return nil
-}
-
-// insert passes over the rows of S once.
-func (p *prober) insert(s []float32, stride, lq, k int) {
-	n := p.picked
-	filled := make([]int, lq)
-	limit := make([]float32, lq) // score that a centroid must exceed, once n are there
-	for c := range k {
-		row := s[c*stride : c*stride+lq]
-		for t, v := range row {
-			if filled[t] == n && v <= limit[t] {
-				continue
-			}
-			top := p.best[t*n : (t+1)*n]
-			i := filled[t]
-			if i < n {
-				filled[t]++
-			} else {
-				i--
-			}
-			for ; i > 0 && top[i-1].score < v; i-- {
-				top[i] = top[i-1]
-			}
-			top[i] = probed{uint32(c), v}
-			limit[t] = top[n-1].score
-		}
-	}
 }
 
 // selectColumns takes one column of S after the other.
@@ -144,7 +113,7 @@ func (p *prober) selectColumns(ctx context.Context, s []float32, stride, lq, k i
 		top := best(column, p.picked)
 		slices.SortFunc(top, order)
 		for i, c := range top {
-			p.best[t*p.picked+i] = probed{c.doc, c.score}
+			p.best[t*p.picked+i] = kernels.CentroidScore{Centroid: c.doc, Score: c.score}
 		}
 	}
 	return nil
@@ -169,17 +138,17 @@ func (r *run) cut() (int, error) {
 		for _, p := range top {
 			clear(fresh)
 			for seg := range r.snap.Segments() {
-				list, err := r.snap.Postings(seg, p.centroid)
+				list, err := r.snap.Postings(seg, p.Centroid)
 				if err != nil {
 					return 0, err
 				}
 				if err := list.Or(fresh); err != nil {
-					return 0, r.badList(p.centroid, err)
+					return 0, r.badList(p.Centroid, err)
 				}
 			}
 			for w := range fresh {
 				for v := fresh[w] & r.set[w] &^ hit[w]; v != 0; v &= v - 1 {
-					gain[w*64+bits.TrailingZeros64(v)] += weight * (p.score - floor)
+					gain[w*64+bits.TrailingZeros64(v)] += weight * (p.Score - floor)
 				}
 				hit[w] |= fresh[w]
 			}

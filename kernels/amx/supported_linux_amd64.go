@@ -19,7 +19,7 @@ const (
 // Supported reports whether the processor has AMX with 8-bit products and the
 // operating system lets this process use it, which is asked for once.
 var Supported = sync.OnceValue(func() bool {
-	if !cpu.X86.HasAMXTile || !cpu.X86.HasAMXInt8 || !avx512.SupportedBytes() {
+	if !cpu.X86.HasAMXTile || !cpu.X86.HasAMXInt8 || !cpu.X86.HasAVX512VBMI || !avx512.SupportedBytes() {
 		return false
 	}
 	_, _, errno := unix.RawSyscall(unix.SYS_ARCH_PRCTL, archReqXcompPerm, xfeatureTileData, 0)

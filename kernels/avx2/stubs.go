@@ -107,3 +107,10 @@ func Levels(dst []byte, stride int, rows, lo, step, inverse []float32, most *[4]
 //
 //go:noescape
 func Pack(dst *byte, x, step []float32) (unit, err, norm float32)
+
+// Above writes to rows the numbers of those of the len(rows) rows of scores, at
+// i·stride, that exceed limits in any of their first n ≤ 32 columns, and returns
+// how many there are. limits is +Inf from n on.
+//
+//go:noescape
+func Above(rows []uint32, scores []float32, stride, n int, limits *[32]float32) int

@@ -25,6 +25,19 @@ func Compose(table *[256][8]uint64, lo, hi *[16][8]uint64)
 //go:noescape
 func MaxFast(best [][32]int32, ranges [][2]uint32, tables [][256][8]uint64, scores [][8]uint64, codes []byte, codeBytes int, residuals, factors []byte, scales []uint32)
 
+// MaxLevels raises best[i] to the largest products, over the tokens of
+// ranges[i], of the factor and S + a·(mid + unit·Σ q·b), with b the levels 0 to
+// 2^nbits−1 of the token's fields and q the integers of the query: 8 bits of one
+// part, or 256·high + low of two. query holds, for each field of a residual
+// byte, each four bytes, and each part, four integers of each of 32 query
+// tokens. levels is scratch memory, (8/nbits)·(4·rowBytes+64) bytes. S is read
+// from scores[code·stride] on, a is scales[code], or 1 where scales is nil. The
+// float32 operations are each rounded, in the order written from the inside
+// out. n ≤ 32 lanes are in use. It needs VNNI.
+//
+//go:noescape
+func MaxLevels(best [][32]float32, ranges [][2]uint32, query []byte, levels []byte, nbits, parts int, scores []float32, codes []byte, codeBytes, rowBytes int, residuals, factors []byte, scales []float32, stride, n int, mid, unit *[32]float32)
+
 // MaxFine raises best[i] to the largest products, over the tokens of ranges[i],
 // of the factor and S + a·(mid + unit·(Σ tables − 2³¹)), with sums in lanes of
 // 32 bits, S from scores[code·stride] on, and a = scales[code], or 1 where

@@ -160,7 +160,7 @@ func testNearest(t *testing.T, b kernels.Backend) {
 		{130, 30, 200}, {65, 600, 33}, {100, 1111, 128}, {40, 512, 768}, {3, 600, 128}, {20, 515, 4096},
 	} {
 		centroids, x := UnitVectors(rng, shape.k, shape.dim), UnitVectors(rng, shape.rows, shape.dim)
-		checkNearest(t, b, centroids, x, shape.dim)
+		CheckNearest(t, b, centroids, x, shape.dim)
 
 		// Rows near a centroid; every centroid twice; rows and centroids of zeros.
 		for i := range shape.rows {
@@ -172,12 +172,14 @@ func testNearest(t *testing.T, b kernels.Backend) {
 		if shape.rows > 2 {
 			clear(x[2*shape.dim : 3*shape.dim])
 		}
-		checkNearest(t, b, append(centroids, centroids...), x, shape.dim)
-		checkNearest(t, b, make([]float32, len(centroids)), x, shape.dim)
+		CheckNearest(t, b, append(centroids, centroids...), x, shape.dim)
+		CheckNearest(t, b, make([]float32, len(centroids)), x, shape.dim)
 	}
 }
 
-func checkNearest(t *testing.T, b kernels.Backend, centroids, x []float32, dim int) {
+// CheckNearest compares the nearest centroids of the rows of x with the oracle,
+// and calls with one another.
+func CheckNearest(t *testing.T, b kernels.Backend, centroids, x []float32, dim int) {
 	t.Helper()
 	n := len(x) / dim
 	codes, scores := make([]uint32, n), make([]float32, n)

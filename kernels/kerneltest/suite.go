@@ -20,6 +20,7 @@ func Run(t *testing.T, b kernels.Backend) {
 	t.Run("Weights", func(t *testing.T) { testWeights(t, b) })
 	t.Run("Scales", func(t *testing.T) { testScales(t, b) })
 	t.Run("Extremes", func(t *testing.T) { testExtremes(t, b) })
+	t.Run("Outlier", func(t *testing.T) { testOutlier(t, b) })
 	t.Run("Ties", func(t *testing.T) { testTies(t, b) })
 	t.Run("Subsets", func(t *testing.T) { testSubsets(t, b) })
 	t.Run("Batches", func(t *testing.T) { testBatches(t, b) })
@@ -28,6 +29,12 @@ func Run(t *testing.T, b kernels.Backend) {
 	t.Run("Concurrent", func(t *testing.T) { testConcurrent(t, b) })
 	t.Run("BadInput", func(t *testing.T) { testBadInput(t, b) })
 	t.Run("Nearest", func(t *testing.T) { testNearest(t, b) })
+}
+
+// Check compares all scores of the documents of a case with the oracle.
+func Check(t *testing.T, b kernels.Backend, c *Case, vectors, weights []float32) {
+	t.Helper()
+	check(t, c, newScorer(t, b, c), vectors, weights, nil)
 }
 
 func newScorer(t *testing.T, b kernels.Backend, c *Case) kernels.Scorer {
@@ -122,10 +129,12 @@ func checkCentroidScores(t *testing.T, c *Case, q kernels.Query, vectors, weight
 		}
 		a.products = append(a.products, out)
 	}
+	var size float64 // of the sums, which are rounded to float32
 	for s := range n {
 		span = max(span, hi[s]-lo[s])
+		size += max(-lo[s], hi[s])
 	}
-	a.tolerance = float64(n)*span*0.005 + 1e-5
+	a.tolerance = float64(n)*span*0.005 + 1e-6*size + 1e-5
 	return a
 }
 
@@ -166,13 +175,13 @@ func (a *approxWant) check(t *testing.T, c *Case, got float32, doc int) {
 	}
 }
 
-var queryLengths = []int{1, 2, 7, 8, 16, 31, 32, 33, 64, 70}
+var queryLengths = []int{1, 2, 7, 16, 31, 32, 33, 64, 128, 300}
 
 // testShapes covers every dimension with every codebook; the other parameters
-// take turns.
+// take turns. A short test leaves most of the combinations out.
 func testShapes(t *testing.T, b kernels.Backend) {
 	i := 0
-	for _, dim := range []int{1, 7, 64, 96, 128, 130, 768} {
+	for _, dim := range []int{1, 7, 16, 64, 96, 100, 128, 130, 256, 768} {
 		for _, nbits := range []int{1, 2, 4, 8} {
 			for _, table := range []bool{false, true} {
 				cfg := Config{
@@ -186,13 +195,18 @@ func testShapes(t *testing.T, b kernels.Backend) {
 					Seed:          uint64(i),
 				}
 				lq := queryLengths[i*7%10]
-				i++
+				if dim == 768 {
+					lq = min(lq, 33)
+				}
+				if i++; testing.Short() && i%4 != dim%4 {
+					continue
+				}
 				t.Run(fmt.Sprintf("d=%d/n=%d/table=%v/Lq=%d", dim, nbits, table, lq), func(t *testing.T) {
 					c := New(cfg)
 					s := newScorer(t, b, c)
 					check(t, c, s, c.Query(lq), nil, nil)
-					if dim < 768 {
-						check(t, c, s, c.Query(queryLengths[(i*3+1)%10]), c.Weights(queryLengths[(i*3+1)%10], 0, 2), nil)
+					if lq := queryLengths[(i*3+1)%10]; dim < 256 {
+						check(t, c, s, c.Query(lq), c.Weights(lq, 0, 2), nil)
 					}
 				})
 			}
@@ -215,6 +229,19 @@ func testLengths(t *testing.T, b kernels.Backend) {
 			})
 		}
 	}
+	if testing.Short() {
+		return
+	}
+	t.Run("all", func(t *testing.T) {
+		lengths := []int{5000}
+		for l := range 201 {
+			lengths = append(lengths, l)
+		}
+		for _, nbits := range []int{1, 2, 4, 8} {
+			c := New(Config{Dim: 64, Nbits: nbits, K: 300, Lengths: lengths})
+			check(t, c, newScorer(t, b, c), c.Query(3), nil, nil)
+		}
+	})
 }
 
 // testPrecision bounds the errors that occur, which are far below the
@@ -365,6 +392,54 @@ func testExtremes(t *testing.T, b kernels.Backend) {
 	c = New(Config{Lengths: []int{2, 30}, K: 1, Table: true})
 	clear(c.Codec.Codebook.Grid)
 	check(t, c, newScorer(t, b, c), c.Query(9), nil, nil)
+}
+
+// testOutlier has a dimension of 0.99 in queries, centroids or both, so that
+// what is left for the other dimensions is small beside the largest, and
+// residuals that are at the ends of their range there.
+func testOutlier(t *testing.T, b kernels.Backend) {
+	for _, nbits := range []int{1, 2, 4, 8} {
+		c := New(Config{Nbits: nbits, Lengths: []int{0, 1, 17, 60}, K: 20, CodeBytes: 2})
+		centroids, vectors := c.Vectors(c.K), c.Vectors(33)
+		for i := range c.K {
+			if i%3 > 0 {
+				outlier(centroids[i*c.Dim:(i+1)*c.Dim], 5, i%3 == 1)
+			}
+		}
+		c.Codec.Centroids.Data = EncodeCentroids(centroids, c.Type)
+		for i := range 33 {
+			if i%4 > 0 {
+				outlier(vectors[i*c.Dim:(i+1)*c.Dim], 5+i%4/3, i%4 == 1)
+			}
+		}
+		for tok := range c.Chunk.Tokens() {
+			row := c.Chunk.Residuals[tok*c.Codec.RowBytes():]
+			if mask := byte(1<<nbits-1) << (5 * nbits % 8); tok%2 == 0 {
+				row[5*nbits/8] |= mask
+			} else {
+				row[5*nbits/8] &^= mask
+			}
+			if tok%5 == 0 {
+				SetFactor(c.Chunk, tok, math.MaxInt16)
+			}
+		}
+		s := newScorer(t, b, c)
+		check(t, c, s, vectors, nil, nil)
+		check(t, c, s, vectors[c.Dim:2*c.Dim], []float32{-1}, nil)
+	}
+}
+
+// outlier makes x a unit vector with ±0.99 in dimension j.
+func outlier(x []float32, j int, negative bool) {
+	x[j] = 0
+	normalise(x)
+	for i := range x {
+		x[i] *= 0.141
+	}
+	x[j] = 0.99
+	if negative {
+		x[j] = -0.99
+	}
 }
 
 // testTies: documents of the same tokens in another order, or repeated, score

@@ -6,9 +6,9 @@ import (
 	"unsafe"
 )
 
-// fenced returns n zero values that end where an unmapped page begins, so that
+// Fenced returns n zero values that end where an unmapped page begins, so that
 // reading or writing past them faults.
-func fenced[T any](t testing.TB, n int) []T {
+func Fenced[T any](t testing.TB, n int) []T {
 	t.Helper()
 	var zero T
 	size, page := n*int(unsafe.Sizeof(zero)), syscall.Getpagesize()

@@ -4,8 +4,8 @@ package looptest
 
 import "testing"
 
-// fenced returns n zero values.
-func fenced[T any](t testing.TB, n int) []T {
+// Fenced returns n zero values.
+func Fenced[T any](t testing.TB, n int) []T {
 	t.Helper()
 	return make([]T, n)
 }

@@ -30,6 +30,7 @@ type Loops struct {
 	WidenF16  func(dst []float32, src []byte)
 	Bytes     func(dst [][4]uint64, scores []float32, stride, n int, mul, add *[32]float32)
 	Words     func(dst [][8]uint64, scores []float32, stride, n int, mul, low *[32]float32, bias float32, scales []float32)
+	Above     func(rows []uint32, scores []float32, stride, n int, limits *[32]float32) int
 }
 
 // Run tests the loops.
@@ -48,6 +49,7 @@ func Run(t *testing.T, l Loops) {
 		{"Widen", l.WidenBF16 != nil, testWiden},
 		{"Bytes", l.Bytes != nil, testBytes},
 		{"Words", l.Words != nil, testWords},
+		{"Above", l.Above != nil, testAbove},
 	}
 	for _, test := range tests {
 		if test.has {
@@ -58,7 +60,7 @@ func Run(t *testing.T, l Loops) {
 
 // tables returns n tables whose lanes of the given width are below limit.
 func tables(t *testing.T, rng *rand.Rand, n, width int, limit uint64) [][256][8]uint64 {
-	tables := fenced[[256][8]uint64](t, n)
+	tables := Fenced[[256][8]uint64](t, n)
 	for p := range tables {
 		for b := range tables[p] {
 			for w := range tables[p][b] {
@@ -72,7 +74,7 @@ func tables(t *testing.T, rng *rand.Rand, n, width int, limit uint64) [][256][8]
 }
 
 func randomBytes(t *testing.T, rng *rand.Rand, n int) []byte {
-	b := fenced[byte](t, n)
+	b := Fenced[byte](t, n)
 	for i := range b {
 		b[i] = byte(rng.Uint32())
 	}
@@ -80,7 +82,7 @@ func randomBytes(t *testing.T, rng *rand.Rand, n int) []byte {
 }
 
 func floats(t *testing.T, rng *rand.Rand, n int, scale float32) []float32 {
-	x := fenced[float32](t, n)
+	x := Fenced[float32](t, n)
 	for i := range x {
 		x[i] = float32(rng.NormFloat64()) * scale
 	}
@@ -98,7 +100,7 @@ func testAccumulate(t *testing.T, l Loops, rng *rand.Rand) {
 			stride := p + n%3
 			tabs := tables(t, rng, p, 64, 1<<58)
 			vectors := randomBytes(t, rng, max(0, n*stride-n%3)) // the last one ends early
-			acc := fenced[[8]uint64](t, n)
+			acc := Fenced[[8]uint64](t, n)
 			want := make([][8]uint64, n)
 			for i := range acc {
 				for w := range acc[i] {
@@ -116,13 +118,13 @@ func testAccumulate(t *testing.T, l Loops, rng *rand.Rand) {
 }
 
 func testCompose(t *testing.T, l Loops, rng *rand.Rand) {
-	lo, hi := &fenced[[16][8]uint64](t, 1)[0], &fenced[[16][8]uint64](t, 1)[0]
+	lo, hi := &Fenced[[16][8]uint64](t, 1)[0], &Fenced[[16][8]uint64](t, 1)[0]
 	for x := range lo {
 		for w := range lo[x] {
 			lo[x][w], hi[x][w] = rng.Uint64N(1<<60), rng.Uint64N(1<<60)
 		}
 	}
-	table := &fenced[[256][8]uint64](t, 1)[0]
+	table := &Fenced[[256][8]uint64](t, 1)[0]
 	l.Compose(table, lo, hi)
 	for b := range table {
 		for w := range table[b] {
@@ -143,7 +145,7 @@ func documents(rng *rand.Rand, n int) [][2]uint32 {
 }
 
 func codes(t *testing.T, rng *rand.Rand, n, k, codeBytes int) (packed []byte, plain []int) {
-	packed, plain = fenced[byte](t, n*codeBytes), make([]int, n)
+	packed, plain = Fenced[byte](t, n*codeBytes), make([]int, n)
 	for i := range plain {
 		plain[i] = rng.IntN(k)
 		if codeBytes == 2 {
@@ -161,7 +163,7 @@ func testMaxFast(t *testing.T, l Loops, rng *rand.Rand) {
 		for _, scaled := range []bool{false, true} {
 			n, codeBytes := 5+rng.IntN(60), 2+2*(i&1)
 			tabs := tables(t, rng, p, 16, uint64(32000/p))
-			scores := fenced[[8]uint64](t, k)
+			scores := Fenced[[8]uint64](t, k)
 			for c := range scores {
 				for w := range scores[c] {
 					scores[c][w] = rng.Uint64() &^ 0x8000_8000_8000_8000
@@ -172,13 +174,13 @@ func testMaxFast(t *testing.T, l Loops, rng *rand.Rand) {
 			binary.LittleEndian.PutUint16(factors, 0x8000)
 			var scales []uint32
 			if scaled {
-				scales = fenced[uint32](t, k)
+				scales = Fenced[uint32](t, k)
 				for c := range scales {
 					scales[c] = []uint32{0, 1, 65535, 65536, rng.Uint32N(65537)}[rng.IntN(5)]
 				}
 			}
 			ranges := documents(rng, n)
-			best, want := fenced[[32]int32](t, len(ranges)), make([][32]int32, len(ranges))
+			best, want := Fenced[[32]int32](t, len(ranges)), make([][32]int32, len(ranges))
 			for d, r := range ranges {
 				for lane := range best[d] {
 					at := lane%2*16 + lane/2
@@ -219,7 +221,7 @@ func testMaxFine(t *testing.T, l Loops, rng *rand.Rand) {
 			}
 			mid, unit := (*[16]float32)(floats(t, rng, 16, 0.1)), (*[16]float32)(floats(t, rng, 16, 1e-9))
 			ranges := documents(rng, n)
-			best, want := fenced[[16]float32](t, len(ranges)), make([][16]float32, len(ranges))
+			best, want := Fenced[[16]float32](t, len(ranges)), make([][16]float32, len(ranges))
 			for d, r := range ranges {
 				for lane := range best[d] {
 					best[d][lane] = float32(math.Inf(-1))
@@ -252,7 +254,7 @@ func testMaxFine(t *testing.T, l Loops, rng *rand.Rand) {
 
 func testMaxBytes(t *testing.T, l Loops, rng *rand.Rand) {
 	const k = 300
-	rows := fenced[[4]uint64](t, k)
+	rows := Fenced[[4]uint64](t, k)
 	for c := range rows {
 		for w := range rows[c] {
 			rows[c][w] = rng.Uint64() & 0x7f7f_7f7f_7f7f_7f7f
@@ -262,7 +264,7 @@ func testMaxBytes(t *testing.T, l Loops, rng *rand.Rand) {
 		for _, codeBytes := range []int{2, 4} {
 			packed, code := codes(t, rng, n, k, codeBytes)
 			ranges := [][2]uint32{{0, uint32(n)}, {0, 0}, {uint32(n / 2), uint32(n)}, {uint32(n), uint32(n)}}
-			best, want := fenced[[4]uint64](t, len(ranges)), make([][4]uint64, len(ranges))
+			best, want := Fenced[[4]uint64](t, len(ranges)), make([][4]uint64, len(ranges))
 			for d, r := range ranges {
 				best[d] = rows[d]
 				for w := range want[d] {
@@ -292,7 +294,7 @@ func testDots(t *testing.T, l Loops, rng *rand.Rand) {
 			stride := (n + 7) &^ 7
 			queries := floats(t, rng, dim*32, 1)
 			rows := floats(t, rng, m*dim, 1)
-			dst := fenced[float32](t, (m-1)*stride+n)
+			dst := Fenced[float32](t, (m-1)*stride+n)
 			lo, hi := floats(t, rng, l.Lanes, 1), floats(t, rng, l.Lanes, 1)
 			wantLo, wantHi := append([]float32{}, lo...), append([]float32{}, hi...)
 			want := make([]float32, len(dst))
@@ -316,7 +318,7 @@ func testDots(t *testing.T, l Loops, rng *rand.Rand) {
 
 func testWiden(t *testing.T, l Loops, rng *rand.Rand) {
 	for _, n := range []int{0, 1, 7, 8, 9, 15, 16, 17, 40, 63} {
-		src, dst := randomBytes(t, rng, 2*n), fenced[float32](t, n)
+		src, dst := randomBytes(t, rng, 2*n), Fenced[float32](t, n)
 		for i := range n {
 			src[2*i+1] &^= 0x40 // no NaN
 		}
@@ -362,7 +364,7 @@ func testBytes(t *testing.T, l Loops, rng *rand.Rand) {
 	for n := 1; n <= 32; n++ {
 		m := rng.IntN(20)
 		scores, stride, mul, add := columns(t, rng, m, n)
-		dst, want := fenced[[4]uint64](t, m), make([][4]uint64, m)
+		dst, want := Fenced[[4]uint64](t, m), make([][4]uint64, m)
 		for r := range want {
 			for s := range n {
 				v := int32(float32(scores[r*stride+s]*mul[s]) + add[s])
@@ -385,7 +387,7 @@ func testWords(t *testing.T, l Loops, rng *rand.Rand) {
 		for s := range mul {
 			mul[s] *= 100
 		}
-		dst, want := fenced[[8]uint64](t, m), make([][8]uint64, m)
+		dst, want := Fenced[[8]uint64](t, m), make([][8]uint64, m)
 		for r := range want {
 			a := float32(1)
 			if scales != nil {
@@ -398,5 +400,38 @@ func testWords(t *testing.T, l Loops, rng *rand.Rand) {
 		}
 		l.Words(dst, scores, stride, n, mul, low, 32768.5, scales)
 		require.Equal(t, want, append([][8]uint64{}, dst...))
+	}
+}
+
+func testAbove(t *testing.T, l Loops, rng *rand.Rand) {
+	for n := 1; n <= 32; n++ {
+		stride := (n+7)&^7 + 8*rng.IntN(2)
+		rows := rng.IntN(40)
+		// The last row ends where its columns do.
+		scores := floats(t, rng, max(rows-1, 0)*stride+(n+7)&^7, 1)
+		var limits [32]float32
+		for i := range limits {
+			limits[i] = float32(math.Inf(1))
+			if i < n {
+				limits[i] = 0.8 + rng.Float32()*0.2
+			}
+		}
+		var want []uint32
+		for r := range rows {
+			above := false
+			for i := range n {
+				if rng.IntN(8) == 0 {
+					scores[r*stride+i] = limits[i] // not above
+				}
+				above = above || scores[r*stride+i] > limits[i]
+			}
+			if above {
+				want = append(want, uint32(r))
+			}
+		}
+		got := Fenced[uint32](t, rows)
+		found := l.Above(got, scores, stride, n, &limits)
+		require.Equal(t, len(want), found, "n = %d", n)
+		require.Equal(t, want, append([]uint32(nil), got[:found]...), "n = %d", n)
 	}
 }

@@ -1,0 +1,321 @@
+package kernels
+
+import (
+	"math"
+
+	"github.com/plaid-ir/plaid/kernels/amx"
+)
+
+// Level Fast by matrix products: the fields of a residual are multiplied as
+// bytes with the query, as package amx lays both out. With uniform levels the
+// residual part of a product is
+//
+//	⟨y, w[b]⟩ = step·(Σ y_j·b_j − m·Σ y_j),    y = g ⊙ q, m = (2ⁿ−1)/2.
+//
+// y_j is rounded to a multiple v_j of a grain, v = split·high + low with both in
+// 8 bits, so the sum over integers C is exact; it is shifted to units of the
+// query token, in which S, less the second sum, is added, and the factor
+// multiplied, all with 16 bits.
+
+// tileQuery is what level Fast needs of a query on a tier with tiles.
+type tileQuery struct {
+	tokens []tileToken
+	tiles  []byte         // [groups of 32, blocks of 64 fields, 4096]
+	shift  [][2][16]int32 // [groups]
+	scores []row          // [groups, K]
+	mul    [][fastGroup]float32
+	low    [][fastGroup]float32
+	values []int32 // scratch: v of one query token
+}
+
+// tileToken is how a query token is rounded.
+type tileToken struct {
+	unit  float64 // of the 16-bit results
+	grain float64 // y ≈ grain·v
+	shift int     // of C, to units
+	low   float64 // −step·m·Σy, as rounded, to be added to S
+	error float64 // bounds the error of the residual part, without roundings to units
+}
+
+// tileLimit is the largest 16-bit result, with room for the roundings.
+const tileLimit = 32767 - 4
+
+// tiled reports whether level Fast uses tiles: where the weights are uniform
+// and a residual has 64 fields or more.
+func (s *scorer) tiled() bool { return s.tileRows != nil }
+
+// prepareTiles finds the layout of tiles, if there is one for the codec.
+func (s *scorer) prepareTiles() {
+	c := &s.codec
+	layout, ok := amx.NewLayout(s.dim, c.Codebook.Nbits)
+	if s.p.tiles == nil || !ok || !c.Codebook.Uniform() || s.negative || c.Centroids.K > amx.MaxCentroids {
+		return
+	}
+	if s.scale16 != nil {
+		if s.aMax < 1e-30 {
+			return
+		}
+		s.tileScaleMax = s.aMax * 32768 / 32767 // so that the largest fraction is 1 − 2⁻¹⁵
+		s.tileScales = make([]uint32, len(c.CentroidScale))
+		for i, a := range c.CentroidScale {
+			s.tileScales[i] = uint32(float64(float64(a)/s.aMax*32767)+0.5) * 0x10001
+		}
+	}
+	s.layout = layout
+	for b := range layout.Blocks() {
+		s.tileRows = append(s.tileRows, layout.Offset(b))
+	}
+}
+
+func (q *query) buildTiles() {
+	s, f := q.s, &q.tile
+	k, blocks, groups := s.codec.Centroids.K, len(s.tileRows), (q.n+fastGroup-1)/fastGroup
+	f.tokens, f.values = resize(f.tokens, q.n), resize(f.values, s.dim)
+	f.tiles = resize(f.tiles, groups*blocks*amx.TileBytes)
+	f.shift, f.mul, f.low = resize(f.shift, groups), resize(f.mul, groups), resize(f.low, groups)
+	f.scores = resize(f.scores, groups*k)
+	clear(f.tiles)
+	clear(f.shift)
+	clear(f.mul)
+	clear(f.low)
+	for i := range f.tokens {
+		t := &f.tokens[i]
+		*t = q.roundToken(i, f.values)
+		g, lane := i/fastGroup, i%fastGroup
+		q.fillTiles(f.tiles[g*blocks*amx.TileBytes:(g+1)*blocks*amx.TileBytes], lane, f.values)
+		half, column := tileColumn(lane)
+		f.shift[g][half][column] = int32(t.shift)
+		f.mul[g][lane] = float32(1 / t.unit)
+		// Half a unit, scaled as C is, for the rounding down of the shift.
+		f.low[g][lane] = float32(t.low/t.unit + 0.5/s.tileScaleMax)
+	}
+	for g := range groups {
+		first := g * fastGroup
+		n := min(fastGroup, q.n-first)
+		for c := 0; c < k; c += callRows {
+			c1 := min(c+callRows, k)
+			var a []float32
+			if s.tileScales != nil {
+				a = s.codec.CentroidScale[c:c1]
+			}
+			// Positive throughout; the 16 bits that remain are signed.
+			s.p.words(f.scores[g*k+c:g*k+c1], q.scores[c*q.stride+first:], q.stride, n, &f.mul[g], &f.low[g], 65536.5, a)
+		}
+	}
+}
+
+// tileColumn is the half and the column of a lane: amx.Lane backwards.
+func tileColumn(lane int) (half, column int) { return lane / 4 % 2, lane/8*4 + lane%4 }
+
+// fillTiles writes the values of a query token to its column.
+func (q *query) fillTiles(tiles []byte, lane int, values []int32) {
+	s := q.s
+	split := int32(amx.Split(s.codec.Codebook.Nbits))
+	half, column := tileColumn(lane)
+	for b := range s.tileRows {
+		for m := range 64 {
+			j := s.layout.Field(b, m)
+			if j < 0 {
+				continue
+			}
+			at := amx.TileAt(b, half, column, m)
+			high, low := splitValue(values[j], split)
+			tiles[at], tiles[at+amx.LowTile] = byte(high), byte(low)
+		}
+	}
+}
+
+// splitValue returns v as high·split + low with low in −split/2 … split/2−1.
+func splitValue(v, split int32) (high, low int32) {
+	high = (v + split/2) >> bitLen(split)
+	return high, v - high*split
+}
+
+func bitLen(split int32) int {
+	n := 0
+	for split > 1 {
+		split >>= 1
+		n++
+	}
+	return n
+}
+
+// roundToken chooses grain, shift and unit of query token i and rounds it. The
+// unit is the smallest with which nothing overflows: not C, not S with what is
+// added to it, not the sum of all.
+func (q *query) roundToken(i int, values []int32) (t tileToken) {
+	s := q.s
+	nbits := s.codec.Codebook.Nbits
+	split := amx.Split(nbits)
+	step, a := float64(s.codec.Codebook.Step), s.tileScaleMax
+	var largest float64
+	for j := range s.dim {
+		largest = max(largest, math.Abs(q.scaled(i, j)))
+	}
+	grainMin := largest / float64(127*split+split/2-1)
+	c := 1.0 // C counts in multiples of c·grain
+	if nbits == 8 {
+		c = float64(split)
+	}
+	r := &q.ranges[i]
+	span := float64(q.hi[i]) - float64(q.lo[i])
+	unit := (max(float64(q.hi[i])+a*r.hi, -float64(q.lo[i])-a*r.lo, (a*r.hi-a*r.lo)/2) + 1e-4*span) / tileLimit
+	if !(unit > 1e-30) || !(unit < 1e30) {
+		unit = 1
+	}
+	for {
+		base := a * step * c * grainMin
+		if !(base > 1e-35) { // nothing to multiply, or as good as nothing
+			t = tileToken{unit: unit}
+			clear(values)
+			for j := range s.dim {
+				t.error += a * step * float64(len(s.weights)-1) / 2 * math.Abs(q.scaled(i, j))
+			}
+			return t
+		}
+		t = tileToken{grain: grainMin}
+		if _, exp := math.Frexp(unit / base); exp > 0 { // unit/base is at least 2^(exp−1)
+			t.shift = min(exp-1, 30)
+			t.grain = unit / (a * step * c * math.Ldexp(1, t.shift))
+		}
+		t.unit = a * step * c * t.grain * math.Ldexp(1, t.shift)
+		need := q.round(&t, i, values)
+		if need <= t.unit {
+			return t
+		}
+		unit = need * (1 + 1e-3)
+	}
+}
+
+// round rounds query token i to multiples of the grain, and returns the
+// smallest unit that will do.
+func (q *query) round(t *tileToken, i int, values []int32) (need float64) {
+	s := q.s
+	nbits := s.codec.Codebook.Nbits
+	split, top := int32(amx.Split(nbits)), int64(len(s.weights)-1)
+	var sum, lows, lowAbs, most, least int64
+	var lost float64
+	for j := range values {
+		y := q.scaled(i, j)
+		v := int32(math.RoundToEven(y / t.grain))
+		values[j] = v
+		lost += math.Abs(y - float64(float64(v)*t.grain))
+		high, low := splitValue(v, split)
+		sum += int64(v)
+		end := top * int64(v) // of what the field adds to C; the other end is 0
+		if nbits == 8 {
+			lows += int64(low)
+			lowAbs += int64(max(low, -low))
+			end = top*int64(high) + 15*int64(low)
+		}
+		most += max(end, 0)
+		least += min(end, 0)
+	}
+	step, c := float64(s.codec.Codebook.Step), 1.0
+	middle := float64(top) / 2 * float64(sum)
+	t.error = float64(top) / 2 * lost
+	if nbits == 8 {
+		// The lower half of a field is not multiplied with the low part: it is
+		// taken for 7.5.
+		c = float64(split)
+		middle -= 7.5 * float64(lows)
+		t.error += 7.5 * t.grain * float64(lowAbs)
+	}
+	a := s.tileScaleMax
+	t.error *= a * step
+	t.low = -step * t.grain * middle
+	lo, hi := float64(q.lo[i]), float64(q.hi[i])
+	grain := step * c * t.grain
+	aMin, aMax := s.aMin, s.aMax
+	smallest, biggest := grain*float64(least)+t.low, grain*float64(most)+t.low // of the residual part
+	need = max(
+		hi+max(aMin*biggest, aMax*biggest), -lo-min(aMin*smallest, aMax*smallest),
+		hi+max(aMin*t.low, aMax*t.low), -lo-min(aMin*t.low, aMax*t.low),
+		a*grain*float64(most), -a*grain*float64(least),
+	)
+	return need / tileLimit
+}
+
+// maxSimTiles is MaxSim at level Fast.
+func (s *scorer) maxSimTiles(dst []float32, q *query, c *Chunk, docs []uint32) {
+	sc, f, k, blocks := s.scratch.Get().(*scratch), &q.tile, s.codec.Centroids.K, len(s.tileRows)
+	if sc.rerank == nil {
+		sc.rerank = &amx.Rerank{
+			Nbits: s.codec.Codebook.Nbits, RowBytes: s.rowBytes, Offsets: s.tileRows, Scales: s.tileScales,
+			Best: make([][32]int16, callDocs+1), Scratch: make([]byte, amx.ScratchSize(blocks)),
+		}
+	}
+	r := sc.rerank
+	r.Codes, r.CodeBytes, r.Residuals, r.Factors = c.Codes, c.CodeBytes, c.Residuals, c.Factors
+	size := tileTokens / max(blocks, 2)
+	for i := 0; i < len(dst); {
+		ranges := sc.batch(c, docs, i, len(dst), size)
+		sums := sc.sums[:len(ranges)]
+		clear(sums)
+		for g := 0; g*fastGroup < q.n; g++ {
+			for j := range ranges {
+				r.Best[j] = noResults
+			}
+			r.Tiles, r.Shift, r.Scores = f.tiles[g*blocks*amx.TileBytes:(g+1)*blocks*amx.TileBytes], &f.shift[g], f.scores[g*k:(g+1)*k]
+			for j := 0; ; j++ {
+				part := sc.part(ranges, j, size)
+				if part == nil {
+					break
+				}
+				r.StartPlan()
+				for doc, p := range part {
+					r.Plan(doc, int(p[0]), int(p[1]))
+				}
+				if r.EndPlan(len(part)) {
+					s.p.tiles(r)
+				}
+			}
+			for j := range sums {
+				sums[j] += q.tileScore(&r.Best[j], g*fastGroup)
+			}
+		}
+		for j, p := range ranges {
+			dst[i+j] = 0
+			if p[0] < p[1] {
+				dst[i+j] = float32(sums[j])
+			}
+		}
+		i += len(ranges)
+	}
+	*r = amx.Rerank{ // without references to the chunk and the query
+		Nbits: r.Nbits, RowBytes: r.RowBytes, Offsets: r.Offsets, Scales: r.Scales, Best: r.Best, Scratch: r.Scratch,
+		Blocks: r.Blocks, ShortCodes: r.ShortCodes, ShortResiduals: r.ShortResiduals, ShortFactors: r.ShortFactors,
+	}
+	s.scratch.Put(sc)
+}
+
+// tileTokens is the number of tokens of one call times the blocks of 64 fields.
+const tileTokens = 1 << 15
+
+// noResults is no larger than any results.
+var noResults = func() (p [32]int16) {
+	for i := range p {
+		p[i] = math.MinInt16
+	}
+	return p
+}()
+
+// tileScore adds up the best results of the query tokens from first on.
+func (q *query) tileScore(best *[32]int16, first int) (score float64) {
+	for i := range min(fastGroup, q.n-first) {
+		score += float64(float64(q.weights[first+i]) * q.tile.tokens[first+i].unit * float64(best[i]))
+	}
+	return score * float64(q.s.codec.FactorMax) * (32768.0 / 32767)
+}
+
+// tileError bounds the error of a query token's best result: what rounding the
+// query lost, and half a unit each for the shift, the row of S and the product
+// with the factor; half a unit each for rounding a scale and its product.
+func (q *query) tileError(i int) float64 {
+	t := &q.tile.tokens[i]
+	units := 1.6
+	if q.s.tileScales != nil {
+		units += 1.1
+	}
+	return t.error + units*t.unit
+}
