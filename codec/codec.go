@@ -4,17 +4,18 @@
 // factor that restores unit length:
 //
 //	code = argmax_c ⟨v, C_c⟩                      lowest number on ties
-//	b_j  = bucket((v_j − C_code,j) / (a_code·g_j))
+//	b    ≈ argmax_b ⟨v, v̂⟩
 //	v̂    = f · (C_code + a_code·(g ⊙ w[b]))       f = 1 / max(‖C_code + a·g⊙w‖, 1e-6)
 //
 // which is the residual compression of ColBERTv2 (arXiv 2112.01488, section
-// 3.3) with two changes. The levels w of a codec that [Train] makes are equally
-// spaced rather than quantiles, because that nearly halves the error of scores
-// at 2 and 4 bits; and the length of the decoded vector is settled when it is
-// stored rather than each time it is read. Codecs of imported indexes keep the
-// table of weights they came with ([FromTable]).
-//
-// The scales g (a dimension) and a (a centroid) are optional and 1 if absent.
+// 3.3) with changes that halve the error of scores in the same bytes
+// (docs/codec.md has the figures). The levels w of a codec that [Train] makes
+// are equally spaced rather than quantiles; residuals are scaled by g, a number
+// for each dimension, and a, one for each centroid, both optional and 1 if
+// absent; levels are chosen for the direction of the decoded vector rather than
+// one by one; and its length is settled when it is stored rather than each time
+// it is read. Codecs of imported indexes keep the table of weights they came
+// with ([FromTable]), and b is the bucket of (v − C_code) / (a·g).
 //
 // Data flows: sample → [Train] → [Codec.Encode] into a [Block] → storage; and
 // back through [Codec.DecodeTokens]. Results depend on the seed and the
@@ -62,14 +63,14 @@ type Codec struct {
 	K     int // centroids
 
 	// Cutoffs are the 2ⁿ−1 boundaries of a table codebook: the bucket of a value
-	// is the number of cutoffs strictly below it. Nil for uniform levels, whose
-	// buckets follow from the step. Read-only.
+	// is the number of cutoffs strictly below it. Nil for uniform levels, which
+	// are chosen for the direction of the decoded vector. Read-only.
 	Cutoffs []float32
 
 	kernel  kernels.Codec
 	weights []float32 // 2ⁿ
 	lut     []float32 // 256 rows: the weights of the 8/n fields of a byte
-	buckets *bucketer // nil: ErrNoCutoffs
+	buckets *bucketer // of a table codebook; nil: ErrNoCutoffs
 	rows    *centroidRows
 }
 
@@ -103,13 +104,11 @@ func New(k kernels.Codec) (*Codec, error) {
 		rows:    new(centroidRows),
 	}
 	c.lut = byteTable(c.weights, c.Nbits)
-	mids, increasing := midpoints(c.weights)
-	switch {
-	case k.Codebook.Uniform():
-		c.buckets = newBucketer(mids, k.Codebook.Step)
-	case increasing:
-		c.Cutoffs = mids
-		c.buckets = newBucketer(mids, 0)
+	if !k.Codebook.Uniform() {
+		if mids, increasing := midpoints(c.weights); increasing {
+			c.Cutoffs = mids
+			c.buckets = &bucketer{mids}
+		}
 	}
 	return c, nil
 }
@@ -135,7 +134,7 @@ func (c *Codec) WithCutoffs(cutoffs []float32) (*Codec, error) {
 	}
 	d := *c
 	d.Cutoffs = cutoffs
-	d.buckets = newBucketer(cutoffs, 0)
+	d.buckets = &bucketer{cutoffs}
 	return &d, nil
 }
 
@@ -144,6 +143,15 @@ func (c *Codec) WithCutoffs(cutoffs []float32) (*Codec, error) {
 func (c *Codec) WithFactorMax(f float32) *Codec {
 	d := *c
 	d.kernel.FactorMax = clampFactorMax(f)
+	return &d
+}
+
+// withStep returns the codec with another step of its uniform levels.
+func (c *Codec) withStep(step float32) *Codec {
+	d := *c
+	d.kernel.Codebook.Step = max(step, minStep)
+	d.weights = d.kernel.Codebook.Weights()
+	d.lut = byteTable(d.weights, d.Nbits)
 	return &d
 }
 

@@ -81,6 +81,7 @@ type encodeScratch struct {
 	codes   []uint32
 	buckets []uint8
 	values  []float32
+	search  levelSearch
 }
 
 type blockTotal struct {
@@ -96,7 +97,7 @@ func (c *Codec) Encode(ctx context.Context, dst *Block, x []float32, threads int
 	if len(x)%c.Dim != 0 {
 		return fmt.Errorf("%w: %d values are no whole vectors of dimension %d", ErrShape, len(x), c.Dim)
 	}
-	if c.buckets == nil {
+	if c.buckets == nil && !c.kernel.Codebook.Uniform() {
 		return ErrNoCutoffs
 	}
 	n := len(x) / c.Dim
@@ -199,9 +200,13 @@ func (j *encodeJob) put(t int, code uint32, factor int16, clamped bool, total *b
 // encodeRow packs the buckets of x for a given code and returns what decodes
 // from them before the factor, in scratch memory of 2·Dim values and Dim buckets.
 func (c *Codec) encodeRow(packed []byte, s *encodeScratch, x []float32, code uint32) []float32 {
-	r := s.values[c.Dim : 2*c.Dim]
-	c.residual(r, x, code)
-	c.buckets.row(s.buckets, r)
+	if c.kernel.Codebook.Uniform() {
+		c.searchLevels(s.buckets, &s.search, x, code)
+	} else {
+		r := s.values[c.Dim : 2*c.Dim]
+		c.residual(r, x, code)
+		c.buckets.row(s.buckets, r)
+	}
 	Pack(packed, s.buckets, c.Nbits)
 	return c.reconstruct(s.values[:c.Dim], code, packed)
 }
@@ -213,6 +218,30 @@ func (c *Codec) residual(r, x []float32, code uint32) {
 	for j, v := range centroid[:len(r)] {
 		r[j] = x[j] - v
 	}
+	c.unscale(r, code)
+}
+
+// offset writes (u − C_code) / (a_code·g), u being x scaled to reach as far as the
+// centroid: the residual that searchLevels starts from.
+func (c *Codec) offset(r, x []float32, code uint32) {
+	centroid := c.Centroids()[int(code)*c.Dim : (int(code)+1)*c.Dim]
+	inv := reach(x, centroid)
+	for j, v := range centroid[:len(r)] {
+		r[j] = float32(x[j]*inv) - v
+	}
+	c.unscale(r, code)
+}
+
+// reach is 1/⟨x, centroid⟩, bounded where x points elsewhere, 0 for zeros.
+func reach(x, centroid []float32) float32 {
+	n2 := dot64(x, x)
+	if n2 == 0 {
+		return 0
+	}
+	return float32(1 / max(dot64(x, centroid), minCosine*math.Sqrt(n2)))
+}
+
+func (c *Codec) unscale(r []float32, code uint32) {
 	a, g := c.scale(code), c.kernel.DimScale
 	switch {
 	case g != nil:

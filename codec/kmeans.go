@@ -29,6 +29,7 @@ type kmeans struct {
 	order     []uint32 // positions in rows, by code
 	gather    [][]float32
 
+	clusters   clusters // of the last assignment
 	iterations int
 	reseeded   int
 	similarity float64 // mean over rows, last assignment

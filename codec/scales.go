@@ -29,7 +29,7 @@ func (s *tuneSet) dimScales(c *Codec) []float32 {
 	sum := make([]float64, s.dim)
 	r := make([]float32, s.dim)
 	for i, code := range s.codes {
-		c.residual(r, s.row(i), code)
+		c.offset(r, s.row(i), code)
 		for j, v := range r {
 			sum[j] += float64(v) * float64(v)
 		}
@@ -46,24 +46,45 @@ func (s *tuneSet) dimScales(c *Codec) []float32 {
 	return scales
 }
 
-// centroidScales is the spread of residuals in each cluster relative to that of
-// all, drawn towards 1 where a cluster has few vectors.
-func (s *tuneSet) centroidScales(c *Codec) []float32 {
-	sum := make([]float64, c.K)
-	count := make([]float64, c.K)
-	r := make([]float32, s.dim)
-	var all float64
-	for i, code := range s.codes {
-		c.residual(r, s.row(i), code)
-		n2 := dot64(r, r)
-		sum[code] += n2
-		count[code]++
-		all += n2
+// clusters holds, for each centroid, its vectors and the sum of their squared
+// residuals.
+type clusters struct {
+	counts []int
+	spread []float64
+}
+
+// squaredResidual is the squared length of the residual u − C of a vector with
+// that product with its centroid and that squared length.
+func squaredResidual(score float32, n2 float64) float64 {
+	cos := max(float64(score)/math.Sqrt(n2), minCosine)
+	return max(1/(cos*cos)-1, 0)
+}
+
+// sampleClusters is how the rows of k-means were last assigned.
+func (km *kmeans) sampleClusters() clusters {
+	s := clusters{make([]int, km.k), make([]float64, km.k)}
+	for pos, code := range km.codes {
+		x := km.row(uint32(pos))
+		if n2 := dot64(x, x); n2 > 0 {
+			s.counts[code]++
+			s.spread[code] += squaredResidual(km.scores[pos], n2)
+		}
 	}
-	all /= float64(max(len(s.codes), 1))
-	scales := make([]float32, c.K)
-	for k := range scales {
-		scales[k] = relativeScale(sum[k]+scalePrior*all, (count[k]+scalePrior)*all)
+	return s
+}
+
+// scales is the spread of residuals in each cluster relative to that of all, drawn
+// towards 1 where a cluster has few vectors.
+func (s *clusters) scales() []float32 {
+	var all, n float64
+	for c, v := range s.spread {
+		all += v
+		n += float64(s.counts[c])
+	}
+	all /= max(n, 1)
+	scales := make([]float32, len(s.spread))
+	for c, v := range s.spread {
+		scales[c] = relativeScale(v+scalePrior*all, (float64(s.counts[c])+scalePrior)*all)
 	}
 	return scales
 }
@@ -83,7 +104,7 @@ func (s *tuneSet) step(c *Codec) (step float32, mean float64) {
 	r := make([]float32, s.dim)
 	g := c.kernel.DimScale
 	for i, code := range s.codes {
-		c.residual(r, s.row(i), code)
+		c.offset(r, s.row(i), code)
 		a := c.scale(code)
 		for j, v := range r {
 			w := a

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"iter"
 	"math"
 	"sync"
 
@@ -13,10 +14,10 @@ import (
 const (
 	// maxMagnitude bounds the components of vectors that are not normalised.
 	maxMagnitude = 1e4
-	// tuneRows bounds the vectors that step and scales are fitted to, as in
-	// ColBERT; tuneRowsPerCentroid allows more where each centroid gets a scale.
-	tuneRows            = 50_000
-	tuneRowsPerCentroid = 16
+	// tuneRows bounds the vectors that step and scales are fitted to, as in ColBERT.
+	tuneRows = 50_000
+	// stepRows is how many of them the search for the step encodes again and again.
+	stepRows = 8192
 
 	defaultNbits                = 2
 	defaultIterations           = 4
@@ -33,22 +34,25 @@ type TrainOptions struct {
 	Tokens int64
 	// Nbits is 1, 2, 4 or 8 bits a component; 0 means 2.
 	Nbits int
-	// Iterations bounds the rounds of k-means; 0 means 4, as in ColBERT. On 60,000
-	// token vectors of Cranfield (K = 1,024, 2 bits) the error of decoded vectors
-	// is 0.219 after 4 rounds, 0.216 after 8, 0.215 after 16: each doubling costs
-	// as much again and buys under 2 %. Twice as many centroids buy far more.
+	// Iterations bounds the rounds of k-means over the sample; 0 means 4, as in
+	// ColBERT. More buy little, a round over All much: docs/codec.md has figures.
 	Iterations int
 	// MaxPointsPerCentroid bounds the vectors k-means runs on to that many times
 	// K; 0 means 256. More cost time and move centroids little.
 	MaxPointsPerCentroid int
+	// All, where set, yields the vectors of the whole collection, block after
+	// block and scaled as the sample is: a last round of k-means runs over them,
+	// so that centroids serve what the sample has missed. A block is not used
+	// after the next one is asked for.
+	All iter.Seq2[[]float32, error]
 	// Seed decides every random choice.
 	Seed uint64
 	// Threads is the number of goroutines; below 1 means all processors. It does
 	// not change the result.
 	Threads int
-	// DimScales and CentroidScales turn on a scale of the residuals for each
-	// dimension and for each centroid.
-	DimScales, CentroidScales bool
+	// NoDimScales and NoCentroidScales leave out the scale of the residuals for
+	// each dimension and for each centroid.
+	NoDimScales, NoCentroidScales bool
 	// Backend assigns vectors to centroids; nil means the default one.
 	Backend kernels.Backend
 	// Progress, where set, is told the number of vector assignments done and
@@ -77,11 +81,11 @@ type TrainReport struct {
 // ±10⁴; zero rows are left out of every estimate.
 //
 // Centroids come from spherical k-means and are rounded to bfloat16 before
-// anything is computed against them. The step of the levels is the one of least
-// squared error over up to 50,000 vectors, which k-means has not seen where the
+// anything is computed against them. The step of the levels is the one that
+// encodes best some of up to 50,000 vectors, which k-means has not seen where the
 // sample is large enough to keep some from it. The sample is not modified.
 //
-// Errors are those of ctx or wrap [ErrNoVectors], [ErrShape], [ErrValue] (NaN,
+// Errors are those of ctx and All or wrap [ErrNoVectors], [ErrShape], [ErrValue] (NaN,
 // infinite or too large a component), [kernels.ErrShape] or
 // [kernels.ErrUnavailable].
 func Train(ctx context.Context, sample []float32, dim int, opts TrainOptions) (*Codec, TrainReport, error) {
@@ -121,7 +125,14 @@ func (t *trainer) train(ctx context.Context) (*Codec, error) {
 		return nil, err
 	}
 	r.Iterations, r.Reseeded = km.iterations, km.reseeded
-	return t.fit(ctx, km.centroids, sorted(tune))
+	if t.opts.All == nil {
+		km.clusters = km.sampleClusters()
+	} else {
+		if err := km.runAll(ctx, t.opts.All); err != nil {
+			return nil, err
+		}
+	}
+	return t.fit(ctx, km, sorted(tune))
 }
 
 // prepare checks the input and settles every size.
@@ -170,10 +181,10 @@ func (t *trainer) prepare(ctx context.Context) error {
 		r.Points = r.K * o.MaxPointsPerCentroid
 	}
 	r.TuneVectors = min(n, tuneRows)
-	if o.CentroidScales {
-		r.TuneVectors = min(n, max(tuneRows, tuneRowsPerCentroid*r.K))
-	}
 	t.total = int64(o.Iterations)*int64(r.Points) + int64(r.TuneVectors)
+	if o.All != nil {
+		t.total += o.Tokens
+	}
 	return nil
 }
 
@@ -214,9 +225,9 @@ func (t *trainer) tick(rows int) {
 }
 
 // fit builds the codec around trained centroids.
-func (t *trainer) fit(ctx context.Context, centroids []float32, rows []uint32) (*Codec, error) {
+func (t *trainer) fit(ctx context.Context, km *kmeans, rows []uint32) (*Codec, error) {
 	k := kernels.Codec{
-		Centroids: kernels.Centroids{K: t.report.K, Dim: t.dim, Type: kernels.BF16, Data: bf16Bytes(centroids)},
+		Centroids: kernels.Centroids{K: t.report.K, Dim: t.dim, Type: kernels.BF16, Data: bf16Bytes(km.centroids)},
 		Codebook:  kernels.Codebook{Nbits: t.opts.Nbits, Step: 1},
 		FactorMax: maxFactorMax,
 	}
@@ -229,24 +240,24 @@ func (t *trainer) fit(ctx context.Context, centroids []float32, rows []uint32) (
 	if err := t.assignTune(ctx, c, set); err != nil {
 		return nil, err
 	}
-	if t.opts.DimScales {
-		k.DimScale = set.dimScales(c)
+	if !t.opts.NoDimScales {
+		c.kernel.DimScale = set.dimScales(c)
 	}
-	if t.opts.CentroidScales {
-		c.kernel.DimScale = k.DimScale
-		k.CentroidScale = set.centroidScales(c)
+	if !t.opts.NoCentroidScales {
+		c.kernel.CentroidScale = km.clusters.scales()
 	}
-	c.kernel.DimScale, c.kernel.CentroidScale = k.DimScale, k.CentroidScale
-	k.Codebook.Step, t.report.MeanResidual = set.step(c)
-	if c, err = New(k); err != nil {
+	var step float32
+	step, t.report.MeanResidual = set.step(c)
+	if c, err = t.searchStep(ctx, c.withStep(step), set); err != nil {
 		return nil, err
 	}
-	factor, err := t.measure(ctx, c, set)
+	m, err := t.measure(ctx, c, set)
 	if err != nil {
 		return nil, err
 	}
-	c = c.WithFactorMax(1.25 * factor)
-	t.report.Step, t.report.FactorMax = k.Codebook.Step, c.kernel.FactorMax
+	c = c.WithFactorMax(float32(1.25 * m.factor))
+	t.report.RMSE = math.Sqrt(m.sumSq / float64(max(len(set.rows), 1)))
+	t.report.Step, t.report.FactorMax = c.kernel.Codebook.Step, c.kernel.FactorMax
 	return c, nil
 }
 
@@ -279,31 +290,52 @@ func (t *trainer) assignTune(ctx context.Context, c *Codec, set *tuneSet) error 
 	return nil
 }
 
-// measure returns the largest factor of the tuning vectors, and reports the
-// error of their reconstruction.
-func (t *trainer) measure(ctx context.Context, c *Codec, set *tuneSet) (float32, error) {
+// searchStep refines the step by encoding some of the vectors: the search for the
+// best direction does best with another step than plain rounding.
+func (t *trainer) searchStep(ctx context.Context, c *Codec, set *tuneSet) (*Codec, error) {
+	some := &tuneSet{x: set.x, dim: set.dim}
+	for i := 0; i < len(set.rows); i += max(len(set.rows)/stepRows, 1) {
+		some.rows, some.codes = append(some.rows, set.rows[i]), append(some.codes, set.codes[i])
+	}
+	var err error
+	loss := func(step float64) float64 {
+		m, e := t.measure(ctx, c.withStep(float32(step)), some)
+		if e != nil {
+			err = e
+		}
+		return m.sumSq
+	}
+	start := float64(c.kernel.Codebook.Step)
+	step := goldenSection(start*0.6, start*1.25, 0.01, loss)
+	return c.withStep(float32(step)), err
+}
+
+type measured struct{ factor, sumSq float64 }
+
+// measure returns the largest factor that vectors need and the sum of the squared
+// errors of their reconstruction.
+func (t *trainer) measure(ctx context.Context, c *Codec, set *tuneSet) (measured, error) {
 	n := len(set.rows)
-	type total struct{ factor, sumSq float64 }
-	totals := make([]total, (n+blockRows-1)/blockRows)
+	blocks := make([]measured, (n+blockRows-1)/blockRows)
 	err := forBlocks(ctx, n, blockRows, t.opts.Threads, func(_, b, lo, hi int) {
 		s := encodeScratch{buckets: make([]uint8, t.dim), values: make([]float32, 2*t.dim)}
 		packed := make([]byte, c.RowBytes())
+		m := &blocks[b]
 		for i := lo; i < hi; i++ {
 			x := set.row(i)
 			y := c.encodeRow(packed, &s, x, set.codes[i])
 			yy := dot64(y, y)
 			f := inverseNorm(yy)
-			totals[b].factor = max(totals[b].factor, f)
-			totals[b].sumSq += max(dot64(x, x)-2*f*dot64(x, y)+f*f*yy, 0)
+			m.factor = max(m.factor, f)
+			m.sumSq += max(dot64(x, x)-2*f*dot64(x, y)+f*f*yy, 0)
 		}
 	})
-	var all total
-	for _, b := range totals {
-		all.factor = max(all.factor, b.factor)
-		all.sumSq += b.sumSq
+	var all measured
+	for _, m := range blocks {
+		all.factor = max(all.factor, m.factor)
+		all.sumSq += m.sumSq
 	}
-	t.report.RMSE = math.Sqrt(all.sumSq / float64(max(n, 1)))
-	return float32(all.factor), err
+	return all, err
 }
 
 // bf16Bytes rounds to bfloat16.

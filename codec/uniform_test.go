@@ -33,7 +33,7 @@ func TestUniformBucketIsNearestLevel(t *testing.T) {
 		if !increasing {
 			t.Fatal("levels do not increase")
 		}
-		b := newBucketer(cuts, book.Step)
+		b := (&bucketer{cuts})
 		span := float64(w[len(w)-1]) * 1.5
 		var x []float32
 		for range 50 {
@@ -68,7 +68,7 @@ func TestUniformTies(t *testing.T) {
 		w := (&kernels.Codebook{Nbits: nbits, Step: 1}).Weights()
 		cuts, _ := midpoints(w)
 		got := make([]uint8, len(cuts))
-		newBucketer(cuts, 1).row(got, cuts)
+		(&bucketer{cuts}).row(got, cuts)
 		for i := range got {
 			require.EqualValues(t, i, got[i])
 		}
@@ -79,10 +79,8 @@ func TestBucketOfNaNIsInRange(t *testing.T) {
 	for _, nbits := range []int{1, 2, 4, 8} {
 		cuts, _ := midpoints((&kernels.Codebook{Nbits: nbits, Step: 1}).Weights())
 		got := make([]uint8, 1)
-		for _, step := range []float32{0, 1} {
-			newBucketer(cuts, step).row(got, []float32{float32(math.NaN())})
-			require.Less(t, int(got[0]), 1<<nbits)
-		}
+		(&bucketer{cuts}).row(got, []float32{float32(math.NaN())})
+		require.Less(t, int(got[0]), 1<<nbits)
 	}
 }
 
@@ -98,7 +96,7 @@ func TestTableBucketCountsCutoffs(t *testing.T) {
 		x := rapid.SliceOfN(rapid.Float32Range(-2, v+1), 1, 20).Draw(t, "x")
 		x = append(x, cuts...)
 		got := make([]uint8, len(x))
-		newBucketer(cuts, 0).row(got, x)
+		(&bucketer{cuts}).row(got, x)
 		for i, v := range x {
 			var want uint8
 			for _, c := range cuts {
@@ -129,7 +127,7 @@ func TestStepHasLeastError(t *testing.T) {
 			w := (&kernels.Codebook{Nbits: nbits, Step: step}).Weights()
 			cuts, _ := midpoints(w)
 			got := make([]uint8, len(x))
-			newBucketer(cuts, step).row(got, x)
+			(&bucketer{cuts}).row(got, x)
 			for i, v := range x {
 				d := float64(v - w[got[i]])
 				sum += d * d

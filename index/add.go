@@ -74,6 +74,7 @@ func (ix *Index) Add(ctx context.Context, src vectors.Source, opts *AddOptions) 
 	if d := src.Dim(); d != 0 && d != snap.Dim() {
 		return nil, fmt.Errorf("%w: documents have %d, %s has %d", ErrDimension, d, ix.Path(), snap.Dim())
 	}
+	src = pooled(src, snap.Header().Build.Pool, o.Threads, snap.Header().Normalize, o.Memory)
 	r = &AddReport{}
 	replaced, tokens, err := checkIDs(ctx, src, snap, o.Replace)
 	if err != nil {

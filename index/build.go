@@ -25,16 +25,21 @@ type BuildOptions struct {
 	// than the sample has tokens.
 	Centroids int
 	// SampleDocs is how many documents to train on; 0: 1 + ⌊16·√(120·documents)⌋,
-	// ColBERT's rule. The memory budget may allow less.
+	// ColBERT's rule, and a last round over as many of the others as k-means makes
+	// use of, which are not held in memory. The memory budget may allow less.
 	SampleDocs int
 	// Iterations of k-means; 0: 4.
 	Iterations int
 	// Seed decides every random choice. The same seed, input and options give
 	// the same index content, whatever Threads is.
 	Seed uint64
-	// DimScales and CentroidScales fit a scale of residuals a dimension, a
-	// centroid.
-	DimScales, CentroidScales bool
+	// NoDimScales and NoCentroidScales leave out the scale of residuals for each
+	// dimension and for each centroid.
+	NoDimScales, NoCentroidScales bool
+	// Pool replaces the tokens of each document by one in so many, pools of similar
+	// tokens (see codec.Pooler); 0 and 1: no pooling. Documents that are added
+	// later are pooled alike.
+	Pool int
 	// Unnormalized says that the vectors are of unit length as they are, and
 	// skips scaling them to it.
 	Unnormalized bool
@@ -69,13 +74,15 @@ const DefaultMemory = 1 << 30
 // BuildReport says what a build did.
 type BuildReport struct {
 	Docs, Empty int
-	Tokens      int64
-	Clamped     int // tokens whose factor did not fit; see storage.State
+	Tokens      int64 // after pooling
+	Clamped     int   // tokens whose factor did not fit; see storage.State
 	RMSE        float64
 	Train       codec.TrainReport // zero where a codec was given
 	SampleDocs  int
 	Seconds     struct{ Sample, Train, Encode float64 }
 }
+
+const maxPool = 1000
 
 func (o *BuildOptions) validate() error {
 	var errs []error
@@ -93,14 +100,18 @@ func (o *BuildOptions) validate() error {
 	if o.SampleDocs < 0 || o.Iterations < 0 || o.Iterations > 1000 || o.Threads < 0 {
 		bad("sample of %d documents, %d iterations, %d threads", o.SampleDocs, o.Iterations, o.Threads)
 	}
+	if o.Pool < 0 || o.Pool > maxPool {
+		bad("pools of %d tokens; up to %d are possible", o.Pool, maxPool)
+	}
 	if o.Memory != 0 && o.Memory < 32<<20 {
 		bad("memory budget of %d bytes; at least 32 MiB are needed", o.Memory)
 	}
 	return errors.Join(errs...)
 }
 
-// Build makes an index file at path from documents. src is read twice, once to
-// train on a sample, once to encode; with BuildOptions.Codec only once.
+// Build makes an index file at path from documents. src is read to train on a
+// sample, to fit the centroids to all of it if the sample is smaller and no
+// SampleDocs is set, and to encode; with BuildOptions.Codec only for the last.
 //
 // Errors: [ErrNoDocuments], [ErrNoTokens], [ErrOption], [ErrDuplicateID],
 // [storage.ErrExists], [storage.ErrLocked], those of src, and what writing
@@ -123,6 +134,7 @@ func Build(ctx context.Context, path string, src vectors.Source, opts *BuildOpti
 	if err != nil {
 		return nil, err
 	}
+	src = pooled(src, o.Pool, o.Threads, !o.Unnormalized, o.Memory)
 	tokens := int64(0)
 	for i := range src.Len() {
 		tokens += int64(src.Rows(i))
@@ -149,6 +161,9 @@ func Build(ctx context.Context, path string, src vectors.Source, opts *BuildOpti
 
 	r = &BuildReport{Docs: src.Len(), Tokens: tokens}
 	build := storage.Build{Source: "vectors", Seed: o.Seed}
+	if o.Pool > 1 {
+		build.Pool = o.Pool
+	}
 	c := o.Codec
 	if c == nil {
 		if c, err = train(ctx, src, tokens, o, be, r); err != nil {

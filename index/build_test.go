@@ -61,8 +61,8 @@ func TestBuildOptionsGiveOneContent(t *testing.T) {
 	}
 	require.NotEqual(t, want, digest(func(o *BuildOptions) { o.Seed = 10 }))
 	require.NotEqual(t, want, digest(func(o *BuildOptions) { o.Nbits = 4 }))
-	require.NotEqual(t, want, digest(func(o *BuildOptions) { o.DimScales = true }))
-	require.NotEqual(t, want, digest(func(o *BuildOptions) { o.CentroidScales = true }))
+	require.NotEqual(t, want, digest(func(o *BuildOptions) { o.NoDimScales = true }))
+	require.NotEqual(t, want, digest(func(o *BuildOptions) { o.NoCentroidScales = true }))
 	docs[7].Payload = []byte(`{"changed":true}`)
 	require.NotEqual(t, want, digest(func(*BuildOptions) {}))
 }

@@ -219,7 +219,7 @@ func TestChangesLikeTheModel(t *testing.T) {
 		m.docs[0].Tokens = clusteredOf(3)
 		_, err := Build(context.Background(), m.path, fromDocs(t, modelDim, m.docs), &BuildOptions{
 			Nbits: rapid.SampledFrom([]int{1, 2, 4, 8}).Draw(t, "nbits"), Centroids: rapid.IntRange(1, 9).Draw(t, "centroids"), Threads: 1,
-			CentroidScales: rapid.Bool().Draw(t, "scales"), Unnormalized: rapid.IntRange(0, 4).Draw(t, "unnormalized") == 0,
+			NoCentroidScales: rapid.Bool().Draw(t, "scales"), Unnormalized: rapid.IntRange(0, 4).Draw(t, "unnormalized") == 0,
 		})
 		require.NoError(t, err)
 		m.ix, err = Open(m.path, &Options{Write: true})

@@ -24,7 +24,7 @@ func livedIn(t *testing.T) string {
 	const dim = 16
 	path := newPath(t)
 	docs := corpus(200, 12, dim, 1)
-	build(t, path, dim, docs[:120], &BuildOptions{Nbits: 4, DimScales: true, CentroidScales: true, Centroids: 300})
+	build(t, path, dim, docs[:120], &BuildOptions{Nbits: 4, Centroids: 300})
 	ix := writing(t, path)
 	add(t, ix, dim, docs[120:160]...)
 	_, _, err := ix.Delete(context.Background(), []string{"d3", "d4", "d130"})

@@ -22,9 +22,14 @@ type batch struct {
 	payloadBytes, payloadLimit int
 }
 
+// batchTokens is how many tokens to hold in memory on their way.
+func batchTokens(dim int, memory int64) int {
+	return int(min(max(memory/16/int64(4*dim), 256), 65536))
+}
+
 func newBatch(dim int, memory int64) *batch {
 	return &batch{
-		dim: dim, limit: int(min(max(memory/16/int64(4*dim), 256), 65536)),
+		dim: dim, limit: batchTokens(dim, memory),
 		payloadLimit: int(max(memory/16, 1<<20)),
 	}
 }

@@ -264,14 +264,14 @@ func keepTail(b *codec.Block, at, cb, rb int) {
 // and next-plaid load. Document numbers there follow insertion order; ids are
 // written beside them, one a line, as ids.txt.
 //
-// An index with scales a dimension or centroid has no such form: the error
-// wraps [interop.ErrUnsupported].
+// An index with scales of residuals, which is the default, has no such form: the
+// error wraps [interop.ErrUnsupported].
 func (s *Snapshot) ExportEngine(ctx context.Context, dir string, progress func(Progress)) (err error) {
 	defer storage.Guard(s.Path(), &err)()
 	c := s.Quantizer()
 	k := c.Kernel()
 	if k.DimScale != nil || k.CentroidScale != nil {
-		return fmt.Errorf("%w: the format has no scales a dimension or centroid", interop.ErrUnsupported)
+		return fmt.Errorf("%w: the format has no scales of residuals; build the index with --scales none (BuildOptions.NoDimScales, NoCentroidScales) to export it", interop.ErrUnsupported)
 	}
 	h := interop.Header{Dim: c.Dim, Nbits: c.Nbits, Centroids: c.Centroids(), Weights: k.Codebook.Weights(), Cutoffs: c.Cutoffs}
 	if h.Cutoffs == nil {

@@ -172,7 +172,7 @@ func snapshotParts(t *testing.T, s *Snapshot) string {
 // tested without real data, too.
 func exported(t *testing.T, docs []vectors.Document, dim int) (dir string) {
 	path := newPath(t)
-	build(t, path, dim, docs, &BuildOptions{Centroids: 30, Nbits: 4})
+	build(t, path, dim, docs, &BuildOptions{Centroids: 30, Nbits: 4, NoDimScales: true, NoCentroidScales: true})
 	dir = filepath.Join(t.TempDir(), "engine")
 	reading(t, path, func(s *Snapshot) { require.NoError(t, s.ExportEngine(context.Background(), dir, nil)) })
 	return dir
@@ -293,7 +293,7 @@ func TestExportEngine(t *testing.T) {
 	docs := corpus(60, 6, dim, 3)
 	for _, nbits := range []int{1, 2, 4, 8} {
 		path := newPath(t)
-		build(t, path, dim, docs, &BuildOptions{Centroids: 30, Nbits: nbits})
+		build(t, path, dim, docs, &BuildOptions{Centroids: 30, Nbits: nbits, NoDimScales: true, NoCentroidScales: true})
 		ix := writing(t, path)
 		for _, change := range []func(){
 			func() {},
@@ -341,10 +341,12 @@ func TestExportEngine(t *testing.T) {
 		require.NoError(t, ix.Close())
 	}
 	path := newPath(t)
-	build(t, path, dim, docs, &BuildOptions{DimScales: true})
+	build(t, path, dim, docs, nil)
 	reading(t, path, func(s *Snapshot) {
 		dir := filepath.Join(t.TempDir(), "out")
-		require.ErrorIs(t, s.ExportEngine(context.Background(), dir, nil), interop.ErrUnsupported)
+		err := s.ExportEngine(context.Background(), dir, nil)
+		require.ErrorIs(t, err, interop.ErrUnsupported)
+		require.ErrorContains(t, err, "--scales none")
 		require.NoFileExists(t, dir)
 	})
 }

@@ -2,6 +2,7 @@ package index
 
 import (
 	"context"
+	"iter"
 	"math"
 	"math/bits"
 	"math/rand/v2"
@@ -19,7 +20,7 @@ func train(ctx context.Context, src vectors.Source, tokens int64, o BuildOptions
 	if k == 0 {
 		k = codec.DefaultK(tokens)
 	}
-	docs := chooseDocs(src, tokens, k, o)
+	docs := chooseDocs(src, tokens, sampleLimit(src, tokens, k, o), o.Seed)
 	r.SampleDocs = len(docs)
 	sample, err := readSample(ctx, src, docs, o)
 	if err != nil {
@@ -29,7 +30,10 @@ func train(ctx context.Context, src vectors.Source, tokens int64, o BuildOptions
 	start = time.Now()
 	to := codec.TrainOptions{
 		K: k, Nbits: o.Nbits, Iterations: o.Iterations, Seed: o.Seed, Threads: o.Threads, Tokens: tokens,
-		DimScales: o.DimScales, CentroidScales: o.CentroidScales, Backend: be,
+		NoDimScales: o.NoDimScales, NoCentroidScales: o.NoCentroidScales, Backend: be,
+	}
+	if all := chooseDocs(src, tokens, float64(k)*maxPointsPerCentroid, o.Seed); o.SampleDocs == 0 && len(all) > len(docs) {
+		to.All = streamDocs(ctx, src, all, o)
 	}
 	if o.Progress != nil {
 		to.Progress = func(done, total int64) { o.Progress(Progress{"train", done, total, "assignments"}) }
@@ -43,16 +47,27 @@ func train(ctx context.Context, src vectors.Source, tokens int64, o BuildOptions
 // maxPointsPerCentroid is what faiss and its users train on at most.
 const maxPointsPerCentroid = 256
 
-// chooseDocs picks the rows of the sample, ascending: as many as the rule or
-// the caller says, fewer if their tokens would not fit into two fifths of the
-// memory budget or are more than k-means makes use of. Empty documents are
-// passed over.
-func chooseDocs(src vectors.Source, tokens int64, k int, o BuildOptions) []int {
+// sampleLimit is how many tokens to hold in memory for training: of as many
+// documents as the rule or the caller says, fewer if they would not fit into two
+// fifths of the memory budget or are more than k-means makes use of.
+func sampleLimit(src vectors.Source, tokens int64, k int, o BuildOptions) float64 {
 	n := o.SampleDocs
 	if n == 0 {
 		n = codec.SampleDocs(src.Len())
 	}
+	full := 0
+	for i := range src.Len() {
+		if src.Rows(i) > 0 {
+			full++
+		}
+	}
 	rows := min(o.Memory*2/5/int64(4*src.Dim()+16), int64(k)*maxPointsPerCentroid)
+	return min(float64(n)*float64(tokens)/float64(full), float64(rows))
+}
+
+// chooseDocs picks documents, ascending, that have about so many tokens, at
+// least one document. Empty documents are passed over.
+func chooseDocs(src vectors.Source, tokens int64, limit float64, seed uint64) []int {
 	full := 0
 	for i := range src.Len() {
 		if src.Rows(i) > 0 {
@@ -60,10 +75,10 @@ func chooseDocs(src vectors.Source, tokens int64, k int, o BuildOptions) []int {
 		}
 	}
 	mean := float64(tokens) / float64(full)
-	n = max(min(n, full, int(float64(rows)/mean)), 1)
+	n := max(min(full, int(limit/mean+1e-9)), 1)
 
 	// Selection sampling: Knuth, TAOCP vol. 2, algorithm 3.4.2 S.
-	rng := rand.NewPCG(o.Seed, 0x706c616964)
+	rng := rand.NewPCG(seed, 0x706c616964)
 	var picked []int
 	for i := range src.Len() {
 		if src.Rows(i) == 0 {
@@ -84,23 +99,11 @@ func readSample(ctx context.Context, src vectors.Source, docs []int, o BuildOpti
 		total += src.Rows(i)
 	}
 	sample := make([]float32, 0, total*dim)
-	for lo := 0; lo < len(docs); {
-		hi := lo + 1
-		for hi < len(docs) && docs[hi] == docs[hi-1]+1 { // one read for neighbours
-			hi++
+	for tokens, err := range readDocs(ctx, src, docs) {
+		if err != nil {
+			return nil, err
 		}
-		row := docs[lo]
-		for d, err := range src.Docs(ctx, row, docs[hi-1]+1) {
-			if err != nil {
-				return nil, err
-			}
-			if err := checkDocument(src, row, dim, d); err != nil {
-				return nil, err
-			}
-			row++
-			sample = append(sample, d.Tokens...)
-		}
-		lo = hi
+		sample = append(sample, tokens...)
 		if o.Progress != nil {
 			o.Progress(Progress{"sample", int64(len(sample) / dim), int64(total), "tokens"})
 		}
@@ -109,6 +112,59 @@ func readSample(ctx context.Context, src vectors.Source, docs []int, o BuildOpti
 		codec.Normalize(sample, dim)
 	}
 	return sample, nil
+}
+
+// streamDocs yields the tokens of documents in blocks for codec.TrainOptions.All.
+func streamDocs(ctx context.Context, src vectors.Source, docs []int, o BuildOptions) iter.Seq2[[]float32, error] {
+	return func(yield func([]float32, error) bool) {
+		dim := src.Dim()
+		size := batchTokens(dim, o.Memory) * dim
+		var block []float32
+		flush := func() bool {
+			if !o.Unnormalized {
+				codec.Normalize(block, dim)
+			}
+			more := yield(block, nil)
+			block = block[:0]
+			return more
+		}
+		for tokens, err := range readDocs(ctx, src, docs) {
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			if block = append(block, tokens...); len(block) >= size && !flush() {
+				return
+			}
+		}
+		if len(block) > 0 {
+			flush()
+		}
+	}
+}
+
+// readDocs yields the tokens of some documents, ascending rows of src, valid until
+// the next ones are asked for.
+func readDocs(ctx context.Context, src vectors.Source, docs []int) iter.Seq2[[]float32, error] {
+	return func(yield func([]float32, error) bool) {
+		for lo := 0; lo < len(docs); {
+			hi := lo + 1
+			for hi < len(docs) && docs[hi] == docs[hi-1]+1 { // one read for neighbours
+				hi++
+			}
+			row := docs[lo]
+			for d, err := range src.Docs(ctx, row, docs[hi-1]+1) {
+				if err == nil {
+					err = checkDocument(src, row, src.Dim(), d)
+				}
+				if !yield(d.Tokens, err) || err != nil {
+					return
+				}
+				row++
+			}
+			lo = hi
+		}
+	}
 }
 
 func rmse(sumSq float64, n int64) float64 {

@@ -39,6 +39,7 @@ type run struct {
 type job struct {
 	chunk  int
 	lo, hi int // of run.docs
+	tokens int
 }
 
 // Tokens that one job scores, at the speed of its stage well below a
@@ -199,8 +200,12 @@ func (r *run) split(limit int) (tokens int64) {
 		size += n
 		tokens += int64(n)
 		r.docs[i] = d - first
-		r.jobs[len(r.jobs)-1].hi = i + 1
+		last := &r.jobs[len(r.jobs)-1]
+		last.hi = i + 1
+		last.tokens = size
 	}
+	// Long documents first, so that none is left when the others are done.
+	slices.SortStableFunc(r.jobs, func(a, b job) int { return b.tokens/(2*limit) - a.tokens/(2*limit) })
 	return tokens
 }
 

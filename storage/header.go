@@ -49,6 +49,9 @@ type Build struct {
 	Iterations int    `json:"iterations"`
 	SampleDocs int    `json:"sample_docs"`
 	SampleRows int    `json:"sample_tokens"`
+	// Pool is how many tokens of a document became one before they were encoded;
+	// 0: they were not pooled. Documents that are added are pooled alike.
+	Pool int `json:"pool,omitempty"`
 	// RMSE is the root mean square error of the decoded vectors of the sample.
 	RMSE float64 `json:"rmse,omitempty"`
 	// WeightChange is the largest change of a bucket weight by an import.

@@ -22,6 +22,7 @@ type indexReport struct {
 	Docs          int     `json:"docs"`
 	EmptyDocs     int     `json:"empty_docs"`
 	Tokens        int64   `json:"tokens"`
+	Pool          int     `json:"pool"`
 	ClampedTokens int     `json:"clamped_tokens"`
 	Dim           int     `json:"dim"`
 	Nbits         int     `json:"nbits"`
@@ -70,17 +71,18 @@ Sizes are bytes, or have a unit: MiB or M for 2²⁰ bytes, MB for 10⁶ and so 
 	f.Var(newInt(&o.SampleDocs, 0, 0), "sample-docs", "documents to train on (0: by their number)")
 	f.Var(newInt(&o.Iterations, 0, 0), "iterations", "rounds of k-means (0: 4)")
 	f.Uint64Var(&o.Seed, "seed", 0, "`N` that decides every random choice")
-	f.StringSliceVar(&scales, "scales", nil, "`LIST` of scales of residuals to fit: dim, centroid or both, separated by a comma")
+	f.StringSliceVar(&scales, "scales", []string{"dim", "centroid"}, "`LIST` of scales of residuals to fit, separated by a comma: for each dim, for each centroid, or none")
+	f.Var(newInt(&o.Pool, 1, 1), "pool", "keep one token vector for so many of a document, each the mean of similar ones (1: all)")
 	f.BoolVar(&noNormalize, "no-normalize", false, "do not scale vectors to unit length")
 	f.BoolVar(&o.Force, "force", false, "replace an index that is there")
 	f.Bool("json", false, "print the report as JSON")
 	cmd.RunE = a.command(func(ctx context.Context, args []string) (err error) {
 		for _, s := range scales {
-			if !slices.Contains([]string{"dim", "centroid"}, s) {
-				return usagef("--scales %s: there is dim, centroid", s)
+			if !slices.Contains([]string{"dim", "centroid", "none"}, s) || s == "none" && len(scales) > 1 {
+				return usagef("--scales %s: there is dim, centroid or both, and none", strings.Join(scales, ","))
 			}
 		}
-		o.DimScales, o.CentroidScales = slices.Contains(scales, "dim"), slices.Contains(scales, "centroid")
+		o.NoDimScales, o.NoCentroidScales = !slices.Contains(scales, "dim"), !slices.Contains(scales, "centroid")
 		o.Unnormalized = noNormalize
 		o.Threads, o.Memory = work.threads, work.memory
 		o.Backend, o.Logger, o.Progress = a.backend, a.logger(), a.progress()
@@ -111,7 +113,7 @@ func (a *app) buildIndex(ctx context.Context, path string, docs *documentFiles, 
 		return err
 	}
 	rep := indexReport{
-		Path: path, Bytes: info.Size(), Docs: r.Docs, EmptyDocs: r.Empty, Tokens: r.Tokens, ClampedTokens: r.Clamped,
+		Path: path, Bytes: info.Size(), Docs: r.Docs, EmptyDocs: r.Empty, Tokens: r.Tokens, Pool: o.Pool, ClampedTokens: r.Clamped,
 		Dim: src.Dim(), Nbits: o.Nbits, Centroids: r.Train.K, Seed: o.Seed,
 		SampleDocs: r.SampleDocs, SampleTokens: r.Train.Vectors, Iterations: r.Train.Iterations, RMSE: r.RMSE,
 	}

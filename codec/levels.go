@@ -1,0 +1,142 @@
+package codec
+
+import "math"
+
+// A decoded vector has unit length whatever its levels are, so only the
+// direction of y = C + a·(g ⊙ w[b]) counts, and the levels nearest to v − C are
+// not those of the best direction: any t·v − C with t > 0 may be rounded. A token
+// near its centroid gains from a large t, which spreads its residual over more
+// levels, one far from it from a small t, which brings the residual back into
+// their range. searchLevels tries several t and keeps the best direction, then
+// improves it dimension by dimension. Extended RaBitQ (Gao et al., "Practical
+// and Asymptotically Optimal Quantization of High-Dimensional Vectors",
+// arXiv 2409.09913, section 3.2) searches over t alike, for codes without centroids.
+
+// targets are the multiples of v/⟨v, C⟩ that are rounded first; the best one
+// then competes with its neighbours at half the distance.
+var targets = [...]float32{1, 0.6, 0.7, 0.8, 0.9, 1.1, 1.2, 1.3, 1.4}
+
+const (
+	targetStep = 0.1
+	// minCosine bounds 1/⟨v, C⟩ for vectors that are far from every centroid.
+	minCosine = 0.2
+)
+
+// levelSearch is the work space of one row.
+type levelSearch struct {
+	unit  []float32 // u = v/⟨v, C⟩
+	slope []float32 // u in units of the level distance
+	shift []float32 // C in units of the level distance, less half the number of levels
+	base  []float32 // C + lowest level
+	width []float32 // level distance a·g·step
+}
+
+func (s *levelSearch) resize(dim int) {
+	s.unit, s.slope, s.shift = resize(s.unit, dim), resize(s.slope, dim), resize(s.shift, dim)
+	s.base, s.width = resize(s.base, dim), resize(s.width, dim)
+}
+
+// searchLevels writes the buckets of x, with uniform levels around a centroid.
+func (c *Codec) searchLevels(dst []uint8, s *levelSearch, x []float32, code uint32) {
+	s.resize(c.Dim)
+	centroid := c.Centroids()[int(code)*c.Dim : (int(code)+1)*c.Dim]
+	c.prepareSearch(s, x, centroid, code)
+	top := int32(1)<<c.Nbits - 1
+	best, at := float32(math.Inf(-1)), float32(1)
+	try := func(t float32) {
+		if q := c.quality(s.round(t, top)); q > best {
+			best, at = q, t
+		}
+	}
+	for _, t := range targets {
+		try(t)
+	}
+	mid := at
+	try(mid - targetStep/2)
+	try(mid + targetStep/2)
+	c.descend(dst, s, centroid, at, top)
+}
+
+func (c *Codec) prepareSearch(s *levelSearch, x, centroid []float32, code uint32) {
+	inv := reach(x, centroid)
+	half := float32(int(1)<<c.Nbits) / 2
+	a, g := c.scale(code)*c.kernel.Codebook.Step, c.kernel.DimScale
+	unit, slope, shift, base, width := s.unit[:len(x)], s.slope[:len(x)], s.shift[:len(x)], s.base[:len(x)], s.width[:len(x)]
+	w, iw := a, 1/a
+	for j, v := range x {
+		if g != nil {
+			w = float32(a * g[j])
+			iw = 1 / w
+		}
+		u := float32(v * inv)
+		unit[j] = u
+		slope[j] = float32(u * iw)
+		shift[j] = float32(centroid[j]*iw) - half
+		base[j] = centroid[j] - float32(w*(half-0.5))
+		width[j] = w
+	}
+}
+
+// round gives ⟨u, y⟩ and ‖y‖² of the levels nearest to t·u − C.
+func (s *levelSearch) round(t float32, top int32) (dot, norm float32) {
+	n := len(s.unit)
+	unit, slope, shift, base, width := s.unit, s.slope[:n], s.shift[:n], s.base[:n], s.width[:n]
+	var d0, d1, n0, n1 float32
+	for j := 0; j+1 < n; j += 2 {
+		y := base[j] + float32(width[j]*level(float32(t*slope[j])-shift[j], top))
+		z := base[j+1] + float32(width[j+1]*level(float32(t*slope[j+1])-shift[j+1], top))
+		d0 += float32(unit[j] * y)
+		n0 += float32(y * y)
+		d1 += float32(unit[j+1] * z)
+		n1 += float32(z * z)
+	}
+	if n&1 != 0 {
+		j := n - 1
+		y := base[j] + float32(width[j]*level(float32(t*slope[j])-shift[j], top))
+		d0 += float32(unit[j] * y)
+		n0 += float32(y * y)
+	}
+	return d0 + d1, n0 + n1
+}
+
+// level rounds down and clamps to 0 … top.
+func level(z float32, top int32) float32 {
+	return float32(max(min(int32(z), top), 0))
+}
+
+// quality orders directions: the sign and square of ⟨u, v̂⟩, v̂ being y times its
+// factor, which ends at FactorMax.
+func (c *Codec) quality(dot, norm float32) float32 {
+	f := c.kernel.FactorMax
+	q := dot * dot / max(norm, 1/(f*f))
+	if dot < 0 {
+		return -q
+	}
+	return q
+}
+
+// descend rounds t·u − C and then, dimension by dimension, takes the level next
+// to the best value that the others leave: that of ⟨u, y⟩²/‖y‖² has
+// y_j = u_j·N/D, with N and D the sums of ‖y‖² and ⟨u, y⟩ over the others.
+func (c *Codec) descend(dst []uint8, s *levelSearch, centroid []float32, t float32, top int32) {
+	dot, norm := s.round(t, top)
+	n := len(s.unit)
+	unit, slope, shift, base, width := s.unit, s.slope[:n], s.shift[:n], s.base[:n], s.width[:n]
+	dst = dst[:n]
+	for j, u := range unit {
+		b := level(float32(t*slope[j])-shift[j], top)
+		y := base[j] + float32(width[j]*b)
+		d, m := dot-float32(u*y), norm-float32(y*y)
+		if d > 0 {
+			nb := level(float32(slope[j]*(m/d))-shift[j], top)
+			if nb != b {
+				z := base[j] + float32(width[j]*nb)
+				nd, nn := d+float32(u*z), m+float32(z*z)
+				if c.quality(nd, nn) > c.quality(dot, norm) {
+					b, dot, norm = nb, nd, nn
+				}
+			}
+		}
+		dst[j] = uint8(b)
+	}
+}

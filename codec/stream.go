@@ -1,0 +1,88 @@
+package codec
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"math"
+)
+
+// collection is one round of k-means over vectors that are not in memory.
+type collection struct {
+	km     *kmeans
+	sums   []float32 // [k, dim]
+	counts []int
+	spread []float64 // sum of squared residuals of each cluster
+	codes  []uint32
+	scores []float32
+	norms  []float64 // squared
+	done   int       // vectors of the blocks before
+}
+
+// runAll assigns every vector of the collection and moves each centroid to the
+// direction of the mean of its own. Sums run in the order of the vectors.
+func (km *kmeans) runAll(ctx context.Context, blocks iter.Seq2[[]float32, error]) error {
+	s := &collection{
+		km: km, sums: make([]float32, km.k*km.dim), counts: make([]int, km.k), spread: make([]float64, km.k),
+	}
+	for x, err := range blocks {
+		if err == nil && len(x)%km.dim != 0 {
+			err = fmt.Errorf("%w: %d values are no whole vectors of dimension %d", ErrShape, len(x), km.dim)
+		}
+		if err == nil {
+			err = s.add(ctx, x)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	for c := range km.k {
+		sum, row := s.sums[c*km.dim:(c+1)*km.dim], km.centroid(c)
+		if n := math.Sqrt(dot64(sum, sum)); n > 1e-6*float64(s.counts[c]) && s.counts[c] > 0 {
+			for j, v := range sum {
+				row[j] = float32(float64(v) / n)
+			}
+		}
+	}
+	km.clusters = clusters{s.counts, s.spread}
+	return nil
+}
+
+func (s *collection) add(ctx context.Context, x []float32) error {
+	km := s.km
+	n := len(x) / km.dim
+	s.codes, s.scores, s.norms = resize(s.codes, n), resize(s.scores, n), resize(s.norms, n)
+	for i := range n {
+		row := x[i*km.dim : (i+1)*km.dim]
+		n2 := dot64(row, row)
+		if !(n2 <= maxMagnitude*maxMagnitude*float64(km.dim)) {
+			return fmt.Errorf("%w: vector %d of the collection has length %g", ErrValue, s.done+i, math.Sqrt(n2))
+		}
+		s.norms[i] = n2
+	}
+	s.done += n
+	err := forBlocks(ctx, n, blockRows, km.threads, func(_, _, lo, hi int) {
+		km.backend.Nearest(s.codes[lo:hi], s.scores[lo:hi], km.centroids, x[lo*km.dim:hi*km.dim], km.dim)
+		km.tick(hi - lo)
+	})
+	if err != nil {
+		return err
+	}
+	// Each worker has centroids of its own and takes their rows in order.
+	w := workers(n, blockRows, km.threads)
+	size := (km.k + w - 1) / w
+	return forBlocks(ctx, km.k, size, km.threads, func(_, _, lo, hi int) {
+		for i, c := range s.codes {
+			if int(c) < lo || int(c) >= hi || s.norms[i] == 0 {
+				continue
+			}
+			row := x[i*km.dim : (i+1)*km.dim]
+			sum := s.sums[int(c)*km.dim:][:len(row)]
+			for j, v := range row {
+				sum[j] += v
+			}
+			s.counts[c]++
+			s.spread[c] += squaredResidual(s.scores[i], s.norms[i])
+		}
+	})
+}
