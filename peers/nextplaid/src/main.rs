@@ -1,0 +1,136 @@
+//! Times next-plaid. Results are JSON on standard output.
+//!
+//!     nextplaid-bench kernels NAME=DATA=K...
+//!     nextplaid-bench build DATA INDEX NBITS
+//!     nextplaid-bench search DATA INDEX K PROBES SCORES SECONDS
+//!     nextplaid-bench approx NAME DATA INDEX
+
+mod kernels;
+mod npy;
+
+use next_plaid::{IndexConfig, MmapIndex, SearchParameters};
+use npy::Result;
+use serde_json::{json, Value};
+use std::{collections::HashSet, path::Path, time::Instant};
+
+fn build(data: &str, path: &str, nbits: usize) -> Result<Value> {
+    let docs = npy::documents(Path::new(data))?;
+    let config = IndexConfig { nbits, ..IndexConfig::default() };
+    let start = Instant::now();
+    let index = MmapIndex::create_with_kmeans(&docs, path, &config)?;
+    Ok(json!({"seconds": start.elapsed().as_secs_f64(), "centroids": index.num_partitions()}))
+}
+
+/// Queries one at a time: a pass to warm up and learn the hits, then up to
+/// three timed ones while time lasts.
+fn search(data: &str, path: &str, params: &SearchParameters, seconds: f64) -> Result<Value> {
+    let queries = npy::queries(Path::new(data))?;
+    let index = MmapIndex::load(path)?;
+    let mut hits = Vec::new();
+    for q in &queries {
+        hits.push(index.search(q, params, None)?.passage_ids);
+    }
+    let begin = Instant::now();
+    let mut passes = Vec::new();
+    for _ in 0..3 {
+        let mut times = Vec::new();
+        for q in &queries {
+            let start = Instant::now();
+            index.search(q, params, None)?;
+            times.push(start.elapsed().as_secs_f64() * 1e3);
+        }
+        passes.push(times);
+        if begin.elapsed().as_secs_f64() > seconds {
+            break;
+        }
+    }
+    Ok(json!({"hits": hits, "latency_ms": passes}))
+}
+
+/// The candidate stage has no public function. Searches with more and more
+/// probes, of which one document is scored exactly, differ by what candidates
+/// cost: the slope of time over candidate tokens.
+fn approx(name: &str, data: &str, path: &str) -> Result<Value> {
+    let mut queries = npy::queries(Path::new(data))?;
+    queries.truncate(50);
+    let index = MmapIndex::load(path)?;
+    let centroids = index.codec.centroids_view();
+    let ranked: Vec<Vec<Vec<usize>>> = queries
+        .iter()
+        .map(|q| {
+            let s = q.dot(&centroids.t());
+            let best = |row: ndarray::ArrayView1<f32>| {
+                let mut order: Vec<usize> = (0..row.len()).collect();
+                order.select_nth_unstable_by(32, |&a, &b| row[b].total_cmp(&row[a]));
+                order.truncate(32);
+                order.sort_by(|&a, &b| row[b].total_cmp(&row[a]));
+                order
+            };
+            s.outer_iter().map(best).collect()
+        })
+        .collect();
+    let probes = [1usize, 2, 4, 8, 16, 32];
+    let mut tokens = Vec::new();
+    for n in probes {
+        let mut sum = 0;
+        for tops in &ranked {
+            let cells: HashSet<usize> = tops.iter().flat_map(|t| t[..n].iter().copied()).collect();
+            let cells: Vec<usize> = cells.into_iter().collect();
+            sum += index.get_candidates(&cells).iter().map(|&d| index.doc_lengths[d as usize]).sum::<i64>();
+        }
+        tokens.push(sum as f64 / queries.len() as f64);
+    }
+    let mut samples = Vec::new();
+    for pass in 0..8 {
+        let mut times = Vec::new();
+        for n in probes {
+            let params = SearchParameters { top_k: 1, n_full_scores: 4, n_ivf_probe: n, centroid_score_threshold: None, ..SearchParameters::default() };
+            let start = Instant::now();
+            for q in &queries {
+                index.search(q, &params, None)?;
+            }
+            times.push(start.elapsed().as_nanos() as f64 / queries.len() as f64);
+        }
+        if pass > 0 {
+            samples.push(slope(&tokens, &times));
+        }
+    }
+    Ok(json!([{"work": format!("approximate {name}"), "engine": "next-plaid 1.8.5", "how": "gathering and scoring candidates, by difference of searches", "samples": samples}]))
+}
+
+fn slope(x: &[f64], y: &[f64]) -> f64 {
+    let n = x.len() as f64;
+    let (mx, my) = (x.iter().sum::<f64>() / n, y.iter().sum::<f64>() / n);
+    let covariance: f64 = x.iter().zip(y).map(|(a, b)| (a - mx) * (b - my)).sum();
+    covariance / x.iter().map(|a| (a - mx) * (a - mx)).sum::<f64>()
+}
+
+fn main() -> Result<()> {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    let result = match args.as_slice() {
+        ["kernels", collections @ ..] => {
+            let mut list = Vec::new();
+            for c in collections {
+                let parts: Vec<&str> = c.split('=').collect();
+                let [name, dir, k] = parts[..] else { return Err(format!("{c}: not NAME=DATA=K").into()) };
+                list.push((name.to_string(), dir.to_string(), k.parse()?));
+            }
+            kernels::run(&list)?
+        }
+        ["build", data, path, nbits] => build(data, path, nbits.parse()?)?,
+        ["search", data, path, k, probes, scores, seconds] => {
+            let params = SearchParameters {
+                top_k: k.parse()?,
+                n_ivf_probe: probes.parse()?,
+                n_full_scores: scores.parse()?,
+                ..SearchParameters::default()
+            };
+            search(data, path, &params, seconds.parse()?)?
+        }
+        ["approx", name, data, path] => approx(name, data, path)?,
+        _ => return Err("usage: kernels NAME=DATA=K... | build DATA INDEX NBITS | search DATA INDEX K PROBES SCORES SECONDS | approx NAME DATA INDEX".into()),
+    };
+    println!("{result}");
+    Ok(())
+}
