@@ -20,6 +20,7 @@ func TestNoAllocations(t *testing.T) {
 		require.NoError(t, err)
 		t.Run(name, func(t *testing.T) { testNoAllocations(t, b) })
 	}
+	t.Run("tiles", func(t *testing.T) { testNoAllocations(t, anyDim{kernels.TilesInGo(1)}) })
 }
 
 func testNoAllocations(t *testing.T, b kernels.Backend) {

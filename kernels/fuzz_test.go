@@ -174,14 +174,6 @@ func FuzzNearest(f *testing.F) {
 		}
 		for _, b := range otherTiers(t) {
 			b.Nearest(got, gotScores, centroids, x, dim)
-			for i := range want {
-				if want[i] != got[i] {
-					e, pr := kernels.OracleNearest(centroids, x[i*dim:(i+1)*dim], dim)
-					_, p2 := kernels.OracleNearest(centroids[int(want[i])*dim:int(want[i]+1)*dim], x[i*dim:(i+1)*dim], dim)
-					_, p3 := kernels.OracleNearest(centroids[int(got[i])*dim:int(got[i]+1)*dim], x[i*dim:(i+1)*dim], dim)
-					t.Logf("row %d want %d (%v) got %d (%v) oracle %d %v; scores %v %v; dim %d k %d rows %d", i, want[i], p2, got[i], p3, e[0], pr[0], wantScores[i], gotScores[i], dim, k, rows)
-				}
-			}
 			require.Equal(t, want, got, b.Name())
 			require.Equal(t, wantScores, gotScores, b.Name())
 		}

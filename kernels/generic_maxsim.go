@@ -304,8 +304,9 @@ func (s *scorer) unpack(dst []float32, residual []byte) {
 // rounded to half a unit) and three for the roundings of S, scale and result,
 // a unit being (max|S| + max a·max|⟨g ⊙ q, w⟩|) / (32764 − residual bytes), at
 // level Fine the same with units of 2⁻³² of the range of ⟨g ⊙ q, w⟩ and the
-// rounding of float32 arithmetic. The roundings mostly cancel: the errors that
-// occur are some fifty times smaller.
+// rounding of float32 arithmetic; with products of bytes, what rounding the
+// query may have changed instead (levelQuery, tileError). The roundings mostly
+// cancel: the errors that occur are some fifty times smaller.
 func (s *scorer) ErrorBound(prepared Query, level Level) float32 {
 	q := prepared.(*query)
 	const eps = 0x1p-24
