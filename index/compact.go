@@ -90,7 +90,7 @@ func copyLive(ctx context.Context, dst *storage.File, snap *Snapshot, memory int
 				return err
 			}
 		}
-		return tx.MakeCurrent(gen)
+		return errors.Join(copyDefaults(tx, gen, snap), tx.MakeCurrent(gen))
 	})
 }
 

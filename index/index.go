@@ -124,6 +124,8 @@ type picture struct {
 	liveOnce sync.Once
 	live     []uint64
 	liveDocs int
+
+	defaults func() (*storage.Defaults, error)
 }
 
 // Snapshot is the index at one moment. It is safe for concurrent use until
@@ -172,7 +174,7 @@ func (ix *Index) newPicture(v *storage.View) (*picture, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", ix.Path(), err)
 	}
-	return &picture{view: v, codec: c, scorer: s, refs: 1}, nil
+	return &picture{view: v, codec: c, scorer: s, refs: 1, defaults: sync.OnceValues(v.Defaults)}, nil
 }
 
 // forget drops the shared view, so that the next snapshot sees a change.

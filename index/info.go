@@ -27,6 +27,8 @@ type Info struct {
 	// BytesPerToken is what each stored token takes: codes, residuals, factors,
 	// documents, ids and postings; neither codec nor payload.
 	BytesPerToken float64 `json:"bytes_per_token"`
+	// Defaults are the stored search parameters, nil without any.
+	Defaults *storage.Defaults `json:"search_defaults,omitempty"`
 }
 
 // Info walks the whole index.
@@ -50,6 +52,9 @@ func (s *Snapshot) Info(ctx context.Context) (*Info, error) {
 		return nil, err
 	} else if ok {
 		in.Built = &built
+	}
+	if in.Defaults, err = s.Defaults(); err != nil {
+		return nil, err
 	}
 	if st.Tokens > 0 {
 		in.BytesPerToken = float64(in.Sizes.Total()-in.Sizes.Codec-in.Sizes.Payload) / float64(st.Tokens)

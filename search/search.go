@@ -92,6 +92,9 @@ type Options struct {
 	// an exact one (at least K). 0: derived from K, the collection and what the
 	// first scores of the query say, for each query anew; see [Plan].
 	Probes, Approx, Exact int
+	// Derive leaves aside what the index has stored as its defaults, which a
+	// search without a filter that names none of the three uses otherwise.
+	Derive bool
 	// Filter restricts the result; nil: no restriction.
 	Filter *Filter
 	// Candidates names the documents that mode Candidates scores.
@@ -209,6 +212,9 @@ func (e *Engine) one(ctx context.Context, snap *index.Snapshot, q Query, o Optio
 		o.K = defaultK
 	}
 	if err := o.validate(); err != nil {
+		return nil, err
+	}
+	if err := o.useStored(snap); err != nil {
 		return nil, err
 	}
 	vectors, weights, err := q.tokens(snap)

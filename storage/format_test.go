@@ -89,7 +89,7 @@ func (d *dump) value(bucket, key string, v []byte, depth int) {
 		field(2, "feature version %d", le.Uint16(v[at:]))
 	case key == "current":
 		field(8, "generation %d", le.Uint64(v))
-	case key == "header" || key == "state":
+	case key == "header" || key == "state" || key == "defaults":
 		for _, part := range strings.SplitAfter(string(v[:body]), ",") {
 			d.line(depth, "%s", part)
 			at += len(part)

@@ -113,7 +113,10 @@ func fillTestIndex(f *File) error {
 		if err := putDocs(g, &State{}, testDocs); err != nil {
 			return err
 		}
-		return tx.MakeCurrent(n)
+		if err := tx.MakeCurrent(n); err != nil {
+			return err
+		}
+		return tx.PutDefaults(n, testDefaults())
 	})
 }
 

@@ -140,7 +140,7 @@ stdout, everything else to stderr.`),
 	root.AddCommand(
 		a.indexCommand(), a.searchCommand(), a.explainCommand(), a.addCommand(), a.deleteCommand(),
 		a.infoCommand(), a.verifyCommand(), a.compactCommand(), a.getCommand(), a.importCommand(),
-		a.exportCommand(), a.evalCommand(), a.compareCommand(), a.versionCommand(),
+		a.exportCommand(), a.evalCommand(), a.compareCommand(), a.benchCommand(), a.recallCommand(), a.tuneCommand(), a.beirCommand(), a.versionCommand(),
 	)
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()

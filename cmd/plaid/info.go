@@ -74,7 +74,11 @@ func infoText(b *bytes.Buffer, in *index.Info) {
 	} else {
 		line("imported", "from %s; bucket weights moved by %.3g at most", h.Build.Source, h.Build.WeightChange)
 	}
+	if h.Build.Pool > 1 {
+		line("pooling", "one token for %d of a document", h.Build.Pool)
+	}
 	line("layout", "generation %d, %s, %s", in.Generation, plural(in.Segments, "segment"), plural(in.Chunks, "chunk"))
+	defaultsText(line, in.Defaults, in.Docs)
 	fmt.Fprintln(b)
 
 	s := in.Sizes

@@ -10,6 +10,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -43,7 +44,9 @@ func TestScripts(t *testing.T) {
 		RequireExplicitExec: true,
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("GORACE", "atexit_sleep_ms=0") // a second for each process otherwise
-			return nil
+			sample, err := filepath.Abs("../../examples/quickstart/scifact-sample")
+			env.Setenv("SAMPLE", sample)
+			return err
 		},
 		Condition: func(cond string) (bool, error) {
 			if cond == "root" {

@@ -1,0 +1,289 @@
+// Package beir takes a test collection in BEIR's layout and its token vectors
+// to a table of measures: index, search, evaluate.
+package beir
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/plaid-ir/plaid/eval"
+	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/search"
+	"github.com/plaid-ir/plaid/vectors"
+)
+
+// Errors of this package, beside those of eval, index, search and vectors.
+var (
+	// ErrNoVectors: a folder without docs or queries.
+	ErrNoVectors = errors.New("no vectors")
+	// ErrNoMatch: ids of vectors that have nothing to do with those of the judgements.
+	ErrNoMatch = errors.New("vectors and judgements have no ids in common")
+)
+
+// Options of Run.
+type Options struct {
+	Split string // of the judgements; "": test
+	// Index is the file to keep the index in. One that is there is searched as
+	// it is. "": a temporary one.
+	Index string
+	Build index.BuildOptions
+	// Open is for the index to be searched.
+	Open index.Options
+	// Search has K; 0: 100. It is raised to the deepest measure, and by one with
+	// Eval.ExcludeSelf.
+	Search   search.Options
+	Measures []eval.Measure // none: nDCG@10, R@100, RR@10, AP, Success@5
+	Eval     eval.Options
+	Threads  int // of building and searching; 0: one a processor
+	Progress func(index.Progress)
+}
+
+// Report is the outcome of Run.
+type Report struct {
+	Collection string       `json:"collection"`
+	Split      string       `json:"split"`
+	Docs       int          `json:"docs"`
+	Tokens     int64        `json:"tokens"`
+	Bytes      int64        `json:"bytes"`           // of the file
+	Queries    int          `json:"queries"`         // judged
+	Unsearched int          `json:"without_vectors"` // of these; they count 0
+	Missing    int          `json:"judged_missing"`  // distinct judged documents that the index lacks
+	K          int          `json:"k"`
+	Result     *eval.Result `json:"-"`
+	Run        *eval.Run    `json:"-"`
+	Stats      search.Stats `json:"search"`
+	// Latency is of a query while others run beside it, one for each thread.
+	Latency search.Latency `json:"latency"`
+	Reused  bool           `json:"index_reused"`
+	// Seconds: Build is 0 for an index that was there; Total is all of it, reading
+	// files included.
+	Seconds struct {
+		Build    float64 `json:"build"`
+		Search   float64 `json:"search"`
+		Evaluate float64 `json:"evaluate"`
+		Total    float64 `json:"total"`
+	} `json:"seconds"`
+}
+
+// QueriesAreDocuments says that most queries found their own id first, though
+// hits of that kind were left in.
+func (r *Report) QueriesAreDocuments() bool {
+	return 2*r.Result.SelfFirst > r.Result.Count(eval.AverageEvaluated)
+}
+
+// Files finds the vectors of documents and of queries in a folder: docs or
+// queries as .npy, .npz, .safetensors or .jsonl, and beside them, where the
+// format does not have them inside, doclens and querylens (.npy, .json, .txt),
+// doc_mask and query_mask (.npy), doc_ids and query_ids (.txt, .json, .npy).
+func Files(dir string) (docs, queries vectors.Files, err error) {
+	find := func(base string, exts ...string) string {
+		for _, ext := range exts {
+			path := filepath.Join(dir, base+ext)
+			if info, serr := os.Stat(path); serr == nil && !info.IsDir() {
+				return path
+			}
+		}
+		return ""
+	}
+	of := func(base, lengths, prefix string) vectors.Files {
+		return vectors.Files{
+			Vectors: find(base, ".npy", ".npz", ".safetensors", ".jsonl"),
+			Lengths: find(lengths, ".npy", ".json", ".txt"),
+			Mask:    find(prefix+"_mask", ".npy"),
+			IDs:     find(prefix+"_ids", ".txt", ".json", ".npy"),
+		}
+	}
+	docs, queries = of("docs", "doclens", "doc"), of("queries", "querylens", "query")
+	if _, err := os.Stat(dir); err != nil {
+		return docs, queries, err
+	}
+	for _, x := range []struct{ name, path string }{{"docs", docs.Vectors}, {"queries", queries.Vectors}} {
+		if x.path == "" {
+			return docs, queries, fmt.Errorf("%s: %w: it has no %s.npy, .npz, .safetensors or .jsonl", dir, ErrNoVectors, x.name)
+		}
+	}
+	return docs, queries, nil
+}
+
+// Run indexes the vectors of dir's documents, searches every judged query of the
+// split, and evaluates. Of dir only the judgements are read, qrels/<split>.tsv;
+// vectorDir has what [Files] finds.
+func Run(ctx context.Context, dir, vectorDir string, o Options) (r *Report, err error) {
+	start := time.Now()
+	if o.Split == "" {
+		o.Split = "test"
+	}
+	if len(o.Measures) == 0 {
+		if o.Measures, err = eval.ParseMeasures("nDCG@10", "R@100", "RR@10", "AP", "Success@5"); err != nil {
+			return nil, err
+		}
+	}
+	docs, queries, err := Files(vectorDir)
+	if err != nil {
+		return nil, err
+	}
+	qrels, err := eval.LoadQrelsOf(dir, o.Split)
+	if err != nil {
+		return nil, err
+	}
+	r = &Report{Collection: dir, Split: o.Split, Queries: qrels.Len(), K: depth(&o)}
+	if o.Index == "" {
+		temp, err := os.MkdirTemp("", "plaid-beir-")
+		if err != nil {
+			return nil, err
+		}
+		defer func() { err = errors.Join(err, os.RemoveAll(temp)) }()
+		o.Index = filepath.Join(temp, "index.plaid")
+	}
+	if err := r.build(ctx, docs, &o); err != nil {
+		return nil, err
+	}
+	ix, err := index.Open(o.Index, &o.Open)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, ix.Close()) }()
+	if err := r.search(ctx, ix, queries, qrels, &o); err != nil {
+		return nil, err
+	}
+	evaluate := time.Now()
+	if r.Result, err = eval.Evaluate(qrels, r.Run, o.Measures, o.Eval); err != nil {
+		return nil, err
+	}
+	r.Seconds.Evaluate = time.Since(evaluate).Seconds()
+	r.Seconds.Total = time.Since(start).Seconds()
+	return r, nil
+}
+
+// depth is how many documents the measures look at.
+func depth(o *Options) int {
+	k := o.Search.K
+	if k == 0 {
+		k = 100
+	}
+	for _, m := range o.Measures {
+		k = max(k, m.Cutoff())
+	}
+	if o.Eval.ExcludeSelf {
+		k++
+	}
+	return k
+}
+
+func (r *Report) build(ctx context.Context, files vectors.Files, o *Options) (err error) {
+	start := time.Now()
+	if _, err := os.Stat(o.Index); err == nil {
+		r.Reused = true
+	} else if !errors.Is(err, fs.ErrNotExist) {
+		return err
+	} else {
+		src, err := vectors.Open(files)
+		if err != nil {
+			return err
+		}
+		o.Build.Threads, o.Build.Progress = o.Threads, o.Progress
+		_, err = index.Build(ctx, o.Index, src, &o.Build)
+		if err := errors.Join(err, src.Close()); err != nil {
+			return err
+		}
+		r.Seconds.Build = time.Since(start).Seconds()
+	}
+	info, err := os.Stat(o.Index)
+	if err == nil {
+		r.Bytes = info.Size()
+	}
+	return err
+}
+
+const batch = 64 // queries between two reports of progress
+
+// search answers the judged queries.
+func (r *Report) search(ctx context.Context, ix *index.Index, files vectors.Files, qrels *eval.Qrels, o *Options) (err error) {
+	snap, err := ix.Snapshot()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, snap.Close()) }()
+	r.Docs, r.Tokens = snap.Len(), int64(snap.State().LiveTokens)
+	if err := r.match(snap, qrels); err != nil {
+		return err
+	}
+	src, err := vectors.Open(files)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, src.Close()) }()
+	var qs []search.Query
+	var ids []string
+	for d, err := range src.Docs(ctx, 0, src.Len()) {
+		if err != nil {
+			return err
+		}
+		if qrels.Judged(d.ID) {
+			qs = append(qs, search.Query{Vectors: append([]float32(nil), d.Tokens...), Dim: src.Dim()})
+			ids = append(ids, d.ID)
+		}
+	}
+	r.Unsearched = r.Queries - len(ids)
+	if len(ids) == 0 {
+		return fmt.Errorf("%w: none of the %d queries of %s is judged in the split", ErrNoMatch, src.Len(), files.Vectors)
+	}
+	start := time.Now()
+	o.Search.K = r.K
+	engine := search.NewAt(snap, o.Threads)
+	r.Run = &eval.Run{Tag: "plaid"}
+	times := make([]time.Duration, 0, len(qs))
+	for lo := 0; lo < len(qs); lo += batch {
+		hi := min(lo+batch, len(qs))
+		results, err := engine.SearchBatch(ctx, qs[lo:hi], o.Search)
+		if failed := (*search.QueryError)(nil); errors.As(err, &failed) {
+			return fmt.Errorf("query %q: %w", ids[lo+failed.Index], failed.Err)
+		} else if err != nil {
+			return err
+		}
+		for i, res := range results {
+			times = append(times, res.Stats.Times.Total)
+			r.Stats.Add(res.Stats)
+			hits := make([]eval.Hit, len(res.Hits))
+			for j, h := range res.Hits {
+				hits[j] = eval.Hit{Doc: h.ID, Score: float64(h.Score), Rank: j + 1}
+			}
+			if err := r.Run.Add(ids[lo+i], hits...); err != nil {
+				return err
+			}
+		}
+		if o.Progress != nil {
+			o.Progress(index.Progress{Stage: "search", Done: int64(hi), Total: int64(len(qs)), Unit: "queries"})
+		}
+	}
+	r.Seconds.Search = time.Since(start).Seconds()
+	r.Latency = search.NewLatency(times)
+	return nil
+}
+
+// match counts the judged documents that the index lacks.
+func (r *Report) match(snap *index.Snapshot, qrels *eval.Qrels) error {
+	there, missing := 0, map[string]struct{}{}
+	for _, q := range qrels.Queries() {
+		for doc := range qrels.Judgements(q) {
+			_, ok, err := snap.Ordinal(doc)
+			if err != nil {
+				return err
+			}
+			if ok {
+				there++
+			} else {
+				missing[doc] = struct{}{}
+			}
+		}
+	}
+	if r.Missing = len(missing); there == 0 {
+		return fmt.Errorf("%w: none of the %d judged documents is in the index; are doc_ids there?", ErrNoMatch, r.Missing)
+	}
+	return nil
+}

@@ -1,0 +1,164 @@
+package search
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/vectors"
+)
+
+// ErrOriginals: vectors that are not those that an index was made from.
+var ErrOriginals = errors.New("not the vectors that the index was made from")
+
+// Compression is what the codec loses: exhaustive search over the stored
+// vectors against exact MaxSim over the original ones. Pruning has no part in
+// it, see [Recall].
+type Compression struct {
+	K       int                `json:"k"`
+	Queries []QueryCompression `json:"queries"`
+	// Scores is how many pairs of a query and a document RMSE and Bias are over:
+	// the exact K best of each query. RMSE is the root mean square of the stored
+	// score less the exact one, Bias its mean.
+	Scores int     `json:"scores"`
+	RMSE   float64 `json:"score_rmse"`
+	Bias   float64 `json:"score_bias"`
+	// Docs is how many documents were compared, Passed over those of the
+	// originals that the index lacks, Reshaped those that have another number of
+	// tokens in the index.
+	Docs     int `json:"docs"`
+	Passed   int `json:"passed_over"`
+	Reshaped int `json:"reshaped"`
+}
+
+// QueryCompression is one query of [Compression].
+type QueryCompression struct {
+	Exact  []Hit // over the original vectors
+	Stored []Hit // over the stored ones
+}
+
+// Overlap is the mean share of the exact k best that are among the stored k
+// best, k at most c.K; 1 without queries.
+func (c *Compression) Overlap(k int) float64 {
+	if len(c.Queries) == 0 {
+		return 1
+	}
+	sum := 0.0
+	for i := range c.Queries {
+		sum += c.Queries[i].Overlap(k)
+	}
+	return sum / float64(len(c.Queries))
+}
+
+// Overlap is that of one query.
+func (q *QueryCompression) Overlap(k int) float64 {
+	return found(q.Stored[:min(k, len(q.Stored))], q.Exact[:min(k, len(q.Exact))])
+}
+
+// Compression compares exhaustive search over the stored vectors, to depth k,
+// with exact MaxSim over originals, which are read once, in order, and matched
+// by id. Products are float32, sums over query tokens float64; the memory is
+// some 50 MiB for each thread, and 4 bytes for each query and document of a
+// block. reference is as in [Engine.Recall].
+//
+// Errors: [ErrOriginals] if a document of the index is not among them, or their
+// dimension is another; those of the source.
+func (e *Engine) Compression(ctx context.Context, qs []Query, originals vectors.Source, k int, reference [][]Hit, progress func(index.Progress)) (*Compression, error) {
+	at, done, err := e.hold()
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	if reference == nil {
+		if reference, err = at.Reference(ctx, qs, k, progress); err != nil {
+			return nil, err
+		}
+	}
+	c := &Compression{K: k, Queries: make([]QueryCompression, len(qs))}
+	x, err := newExactSearch(at, qs, k, usualSizes)
+	if err != nil {
+		return nil, err
+	}
+	exact, err := x.run(ctx, originals, c, progress)
+	if err != nil {
+		return nil, err
+	}
+	for i := range qs {
+		c.Queries[i] = QueryCompression{Exact: exact[i], Stored: reference[i][:min(k, len(reference[i]))]}
+	}
+	return c, at.scoreErrors(ctx, qs, c)
+}
+
+// scoreErrors compares the scores of the exact best documents.
+func (e *Engine) scoreErrors(ctx context.Context, qs []Query, c *Compression) error {
+	sums := make([][2]float64, len(qs))
+	err := parallel(ctx, e.pinned.Path(), e.threads, len(qs), func(i int) error {
+		want := c.Queries[i].Exact
+		if len(want) == 0 {
+			return nil
+		}
+		o := Options{K: len(want), Mode: Candidates, Candidates: make([]string, len(want))}
+		scores := make(map[uint32]float64, len(want))
+		for j, h := range want {
+			o.Candidates[j] = h.ID
+			scores[h.Ordinal] = float64(h.Score)
+		}
+		r, err := e.one(ctx, e.pinned, qs[i], o, 1, nil)
+		if err != nil {
+			return &QueryError{Index: i, Err: err}
+		}
+		for _, h := range r.Hits {
+			d := float64(h.Score) - scores[h.Ordinal]
+			sums[i][0] += d
+			sums[i][1] += d * d
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	var sum, square float64
+	for i, s := range sums {
+		c.Scores += len(c.Queries[i].Exact)
+		sum += s[0]
+		square += s[1]
+	}
+	if c.Scores > 0 {
+		c.Bias = sum / float64(c.Scores)
+		c.RMSE = math.Sqrt(square / float64(c.Scores))
+	}
+	return nil
+}
+
+// toHits turns a list of documents into hits, best first.
+func (e *Engine) toHits(list []scored, k int) []Hit {
+	list = best(list, k)
+	slices.SortFunc(list, order)
+	hits := make([]Hit, len(list))
+	for i, s := range list {
+		hits[i] = Hit{ID: e.pinned.ID(s.doc), Ordinal: s.doc, Score: s.score}
+	}
+	return hits
+}
+
+// checkSeen finds a live document with tokens that the originals lack.
+func checkSeen(snap *index.Snapshot, seen []uint64) error {
+	live, _ := snap.LiveSet()
+	missing, first := 0, uint32(0)
+	for i, w := range live {
+		for b := range uint32(64) {
+			if w&^seen[i]>>b&1 == 1 {
+				if missing++; missing == 1 {
+					first = uint32(i)*64 + b
+				}
+			}
+		}
+	}
+	if missing == 0 {
+		return nil
+	}
+	return fmt.Errorf("%w: documents of %s that they lack: %d, %q the first", ErrOriginals, snap.Path(), missing, snap.ID(first))
+}

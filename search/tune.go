@@ -1,0 +1,371 @@
+package search
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/storage"
+)
+
+// TuneOptions of [Engine.Tune].
+type TuneOptions struct {
+	// Recall of exhaustive search that is wanted, above 0 and at most 1; 0: 0.99.
+	Recall float64
+	// K are the classes of k to tune for; none: 10 and 100.
+	K []int
+	// Seed decides which half of the queries is held out.
+	Seed uint64
+	// Progress, where set, hears how many settings were tried.
+	Progress func(index.Progress)
+}
+
+// Tuning is the outcome of [Engine.Tune].
+type Tuning struct {
+	Target float64 `json:"target"`
+	// TunedOn and HeldOut are the numbers of the queries of either half.
+	TunedOn []int   `json:"-"`
+	HeldOut []int   `json:"-"`
+	Classes []Tuned `json:"classes"` // by ascending K
+}
+
+// Tuned is the setting that was found for one k.
+type Tuned struct {
+	K int `json:"k"`
+	Setting
+	// Tuned and HeldOut is what it does on the two halves, Derived what untuned
+	// parameters do on the half held out.
+	Tuned   Trial `json:"tuned"`
+	HeldOut Trial `json:"held_out"`
+	Derived Trial `json:"derived_held_out"`
+	// Margin is by how much Tuned.Recall had to exceed the target: the standard
+	// error of the difference of the halves.
+	Margin float64 `json:"margin"`
+	// Confirmed: the queries held out reach the target.
+	Confirmed bool `json:"confirmed"`
+	// Trials are all that were tried, in order.
+	Trials []Trial `json:"trials"`
+}
+
+// Trial is one setting on some queries.
+type Trial struct {
+	Setting
+	Recall float64 `json:"recall"`
+	// Error is the standard error of Recall.
+	Error float64 `json:"standard_error"`
+	// Cost is the mean time of a query, of each its fastest.
+	Cost time.Duration `json:"cost_ns"`
+}
+
+// Confirmed says whether every class was confirmed.
+func (t *Tuning) Confirmed() bool {
+	return !slices.ContainsFunc(t.Classes, func(c Tuned) bool { return !c.Confirmed })
+}
+
+// Defaults is the record to store with an index of this state by
+// [index.Index.SetDefaults].
+func (t *Tuning) Defaults(s storage.State, now time.Time) *storage.Defaults {
+	d := &storage.Defaults{Docs: s.Live, Tokens: s.LiveTokens, Time: now.UTC().Truncate(time.Second), Version: index.Version()}
+	for _, c := range t.Classes {
+		d.Classes = append(d.Classes, storage.DefaultClass{
+			K: c.K, Probes: c.Probes, Approx: c.Approx, Exact: c.Exact,
+			Target: t.Target, Recall: c.Tuned.Recall, HeldOut: c.HeldOut.Recall, Queries: len(t.HeldOut),
+		})
+	}
+	return d
+}
+
+// Tune looks for the cheapest setting that reaches a recall of exhaustive
+// search on one half of the queries, drawn by the seed, and measures it on the
+// other half. What it costs is measured, so that two runs may choose differently
+// among settings that cost about the same.
+//
+// The best of many settings looks better on the queries that it was chosen by
+// than it is. A setting therefore has to exceed the target by one standard error
+// of the difference between the halves, √2·s/√n; one that misses nothing has none.
+//
+// Errors: [ErrQuery] for fewer than 4 queries, [ErrOption], those of Search.
+func (e *Engine) Tune(ctx context.Context, qs []Query, o TuneOptions) (*Tuning, error) {
+	if o.Recall == 0 {
+		o.Recall = 0.99
+	}
+	if !(o.Recall > 0 && o.Recall <= 1) {
+		return nil, fmt.Errorf("%w: a recall of %g; above 0 and at most 1 is possible", ErrOption, o.Recall)
+	}
+	if len(o.K) == 0 {
+		o.K = []int{10, 100}
+	}
+	ks := slices.Compact(slices.Sorted(slices.Values(o.K)))
+	if ks[0] < 1 {
+		return nil, fmt.Errorf("%w: k = %d; at least 1 is needed", ErrOption, ks[0])
+	}
+	if len(qs) < 4 {
+		return nil, fmt.Errorf("%w: %d queries; tuning needs two halves of 2 at least", ErrQuery, len(qs))
+	}
+	at, done, err := e.hold()
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	reference, err := at.Reference(ctx, qs, ks[len(ks)-1], o.Progress)
+	if err != nil {
+		return nil, err
+	}
+	t := &Tuning{Target: o.Recall}
+	order := rand.New(rand.NewPCG(o.Seed, 0)).Perm(len(qs))
+	t.TunedOn, t.HeldOut = order[:(len(qs)+1)/2], order[(len(qs)+1)/2:]
+	slices.Sort(t.TunedOn)
+	slices.Sort(t.HeldOut)
+	for _, k := range ks {
+		u := &tuner{e: at, k: k, target: o.Recall, progress: o.Progress, tried: map[Setting]Trial{}}
+		u.take(qs, reference, t.TunedOn)
+		c, err := u.tune(ctx)
+		if err != nil {
+			return nil, err
+		}
+		u.take(qs, reference, t.HeldOut)
+		if c.HeldOut, err = u.measure(ctx, c.Setting, finalRepeats); err != nil {
+			return nil, err
+		}
+		if c.Derived, err = u.measure(ctx, Setting{}, finalRepeats); err != nil {
+			return nil, err
+		}
+		c.Confirmed = c.HeldOut.Recall >= o.Recall
+		t.Classes = append(t.Classes, *c)
+	}
+	return t, nil
+}
+
+// tuner looks for the setting of one k.
+type tuner struct {
+	e        *Engine
+	k        int
+	target   float64
+	progress func(index.Progress)
+
+	qs        []Query
+	reference [][]Hit
+	tried     map[Setting]Trial
+	trials    []Trial
+	stats     Stats // of the last measurement
+}
+
+func (u *tuner) take(qs []Query, reference [][]Hit, which []int) {
+	u.qs, u.reference = nil, nil
+	for _, i := range which {
+		u.qs = append(u.qs, qs[i])
+		u.reference = append(u.reference, reference[i][:min(u.k, len(reference[i]))])
+	}
+}
+
+// measure searches all queries, several times for a better figure of the cost.
+func (u *tuner) measure(ctx context.Context, s Setting, repeats int) (Trial, error) {
+	t := Trial{Setting: s}
+	fastest := make([]time.Duration, len(u.qs))
+	var sum, square float64
+	for pass := range repeats {
+		results, err := u.e.SearchBatch(ctx, u.qs, s.Options(u.k))
+		if err != nil {
+			return t, err
+		}
+		if pass == 0 {
+			u.stats = Stats{}
+		}
+		for i, r := range results {
+			if d := r.Stats.Times.Total; pass == 0 || d < fastest[i] {
+				fastest[i] = d
+			}
+			if pass == 0 {
+				u.stats.Add(r.Stats)
+				f := found(r.Hits, u.reference[i])
+				sum += f
+				square += f * f
+			}
+		}
+	}
+	n := float64(len(u.qs))
+	t.Recall = min(sum/n, 1)
+	if variance := square/n - t.Recall*t.Recall; variance > 1e-12 {
+		t.Error = math.Sqrt(variance / (n - 1))
+	}
+	for _, d := range fastest {
+		t.Cost += d / time.Duration(len(fastest))
+	}
+	return t, nil
+}
+
+// try measures a setting once; the second time it remembers.
+func (u *tuner) try(ctx context.Context, s Setting) (Trial, error) {
+	if t, ok := u.tried[s]; ok {
+		return t, nil
+	}
+	t, err := u.measure(ctx, s, 1)
+	if err != nil {
+		return t, err
+	}
+	u.tried[s] = t
+	u.trials = append(u.trials, t)
+	if u.progress != nil {
+		u.progress(index.Progress{Stage: fmt.Sprintf("tuning k = %d", u.k), Done: int64(len(u.trials)), Unit: "settings"})
+	}
+	return t, nil
+}
+
+func (u *tuner) margin(t Trial) float64 { return math.Sqrt2 * t.Error }
+
+func (u *tuner) reaches(t Trial) bool { return t.Recall-u.margin(t) >= u.target }
+
+const (
+	finalRepeats = 3   // passes over settings that are near the best
+	near         = 1.1 // cost over that of the best
+	finalists    = 5
+	worthwhile   = 0.95 // of the cost of what is derived
+)
+
+var (
+	tuneProbes = []int{1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64}
+	// tuneExact are exact budgets in units of k.
+	tuneExact = []float64{1, 1.25, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10, 12, 16, 24, 32, 48, 64}
+)
+
+// tune tries settings and returns the best.
+func (u *tuner) tune(ctx context.Context) (*Tuned, error) {
+	snap := u.e.pinned
+	docs, lists := snap.Len(), snap.Header().Centroids
+	if _, err := u.try(ctx, Setting{}); err != nil {
+		return nil, err
+	}
+	if docs <= max(1<<16, 64*u.k) { // then all lists are a scan, approximate scores of all documents
+		if err := u.budgets(ctx, lists, docs); err != nil {
+			return nil, err
+		}
+	}
+	for _, p := range tuneProbes {
+		if p >= lists {
+			break
+		}
+		if err := u.budgets(ctx, p, docs); err != nil {
+			return nil, err
+		}
+		// What comes before exact scores only gets dearer with more probes.
+		n := time.Duration(max(u.stats.Queries, 1))
+		before := (u.stats.Times.Centroids + u.stats.Times.Probe + u.stats.Times.Approx) / n
+		if best, ok := u.best(); ok && before > best.Cost {
+			break
+		}
+	}
+	if best, ok := u.best(); ok {
+		if err := u.cutting(ctx, best); err != nil {
+			return nil, err
+		}
+	} else if _, err := u.try(ctx, Setting{Exact: max(docs, u.k)}); err != nil { // which finds everything
+		return nil, err
+	}
+	return u.final(ctx)
+}
+
+// budgets tries exact budgets with a number of probes: the derived one, and by
+// bisection the least that reaches the target.
+func (u *tuner) budgets(ctx context.Context, probes, docs int) error {
+	var ladder []int
+	for _, f := range tuneExact {
+		if n := int(math.Ceil(f * float64(u.k))); n < docs {
+			ladder = append(ladder, n)
+		}
+	}
+	if len(ladder) == 0 {
+		return nil
+	}
+	if _, err := u.try(ctx, Setting{Probes: probes}); err != nil {
+		return err
+	}
+	t, err := u.try(ctx, Setting{Probes: probes, Exact: ladder[len(ladder)-1]})
+	if err != nil || !u.reaches(t) {
+		return err
+	}
+	lo, hi := 0, len(ladder)-1 // hi reaches
+	for lo < hi {
+		mid := (lo + hi) / 2
+		if t, err = u.try(ctx, Setting{Probes: probes, Exact: ladder[mid]}); err != nil {
+			return err
+		}
+		if u.reaches(t) {
+			hi = mid
+		} else {
+			lo = mid + 1
+		}
+	}
+	return nil
+}
+
+// cutting tries smaller approximate budgets with the best setting, as long as
+// they pay.
+func (u *tuner) cutting(ctx context.Context, t Trial) error {
+	if _, err := u.measure(ctx, t.Setting, 1); err != nil {
+		return err
+	}
+	if u.stats.Plans[PlanProbe.String()] == 0 {
+		return nil
+	}
+	a := int(u.stats.Candidates) / max(u.stats.Queries, 1) / 2
+	for least := max(t.Exact, 2*u.k); a > least; a /= 2 {
+		s := t.Setting
+		s.Approx = a
+		next, err := u.try(ctx, s)
+		if err != nil {
+			return err
+		}
+		if !u.reaches(next) || next.Cost >= t.Cost {
+			return nil
+		}
+		t = next
+	}
+	return nil
+}
+
+// best is the cheapest trial that reaches the target.
+func (u *tuner) best() (best Trial, ok bool) {
+	for _, t := range u.trials {
+		if u.reaches(t) && (!ok || t.Cost < best.Cost) {
+			best, ok = t, true
+		}
+	}
+	return best, ok
+}
+
+// final measures the cheapest trials again and chooses among them. What is
+// derived adapts to each query, and stays if nothing is clearly cheaper.
+func (u *tuner) final(ctx context.Context) (*Tuned, error) {
+	var list []Trial
+	best, _ := u.best()
+	for _, t := range u.trials {
+		if u.reaches(t) && float64(t.Cost) <= near*float64(best.Cost) {
+			list = append(list, t)
+		}
+	}
+	slices.SortStableFunc(list, func(a, b Trial) int { return int(a.Cost - b.Cost) })
+	list = list[:min(len(list), finalists)]
+	derived := -1
+	if t := u.tried[Setting{}]; u.reaches(t) {
+		derived = slices.IndexFunc(list, func(t Trial) bool { return t.Setting == Setting{} })
+		if derived < 0 {
+			derived = len(list)
+			list = append(list, t)
+		}
+	}
+	for i := range list {
+		var err error
+		if list[i], err = u.measure(ctx, list[i].Setting, finalRepeats); err != nil {
+			return nil, err
+		}
+	}
+	t := slices.MinFunc(list, func(a, b Trial) int { return int(a.Cost - b.Cost) })
+	if derived >= 0 && float64(t.Cost) > worthwhile*float64(list[derived].Cost) {
+		t = list[derived]
+	}
+	return &Tuned{K: u.k, Setting: t.Setting, Tuned: t, Margin: u.margin(t), Trials: u.trials}, nil
+}

@@ -1,0 +1,231 @@
+package search
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/plaid-ir/plaid/index"
+)
+
+// Setting is a choice of what decides how much a search looks at. The zero
+// value is what is derived for each query.
+type Setting struct {
+	// Probes, Approx and Exact are those of [Options].
+	Probes int `json:"probes"`
+	Approx int `json:"approx"`
+	Exact  int `json:"exact"`
+	// Exhaustive scores every document; the others are 0 then.
+	Exhaustive bool `json:"exhaustive,omitempty"`
+}
+
+// Options of a search with this setting. Stored defaults take no part.
+func (s Setting) Options(k int) Options {
+	o := Options{K: k, Probes: s.Probes, Approx: s.Approx, Exact: s.Exact, Derive: true}
+	if s.Exhaustive {
+		o.Mode = Exhaustive
+	}
+	return o
+}
+
+// String reads like "probes 8, exact 200"; what is derived is left out.
+func (s Setting) String() string {
+	var parts []string
+	for _, x := range []struct {
+		name  string
+		value int
+	}{{"probes", s.Probes}, {"approx", s.Approx}, {"exact", s.Exact}} {
+		if x.value > 0 {
+			parts = append(parts, fmt.Sprintf("%s %d", x.name, x.value))
+		}
+	}
+	switch {
+	case s.Exhaustive:
+		return "exhaustive"
+	case len(parts) == 0:
+		return "derived"
+	}
+	return strings.Join(parts, ", ")
+}
+
+// Grid is every combination of the lists, an empty one standing for 0, without
+// those that say the same for searches of k documents on this many centroids.
+func Grid(k, centroids int, probes, approx, exact []int) []Setting {
+	var grid []Setting
+	seen := map[Setting]bool{}
+	or := func(list []int) []int {
+		if len(list) == 0 {
+			return []int{0}
+		}
+		return list
+	}
+	for _, p := range or(probes) {
+		for _, a := range or(approx) {
+			for _, x := range or(exact) {
+				s := Setting{Probes: min(p, centroids), Approx: a, Exact: x}
+				if x > 0 {
+					s.Exact = max(x, k)
+				}
+				if !seen[s] {
+					seen[s] = true
+					grid = append(grid, s)
+				}
+			}
+		}
+	}
+	return grid
+}
+
+// SweepOptions of [Engine.Sweep].
+type SweepOptions struct {
+	K        int // 0: 10
+	Settings []Setting
+	// Warmup is how many queries are searched before the clock runs, for each
+	// setting anew; 0: 10, negative: none.
+	Warmup int
+	// Repeat is how many times all queries are searched; 0: once.
+	Repeat int
+	// Judge, where set, gives the results of a setting a value, such as nDCG@10.
+	Judge func(results []Result) (float64, error)
+	// Progress, where set, hears how many settings are done.
+	Progress func(index.Progress)
+}
+
+// Point is a setting with what it was measured to cost and to find.
+type Point struct {
+	Setting
+	// Recall is the mean share of the exhaustive result that was found.
+	Recall float64 `json:"recall"`
+	// Value is Judge's; nil without one.
+	Value *float64 `json:"value,omitempty"`
+	// Latency is of queries searched one at a time, on the threads of the engine.
+	Latency Latency `json:"latency"`
+	// QPS is queries a second where all are handed in at once.
+	QPS float64 `json:"queries_per_second"`
+	// Pareto: no other setting is faster by the median and finds as much, or is
+	// as fast and finds more.
+	Pareto bool `json:"pareto"`
+	// Stats is the sum over one pass.
+	Stats Stats `json:"stats"`
+}
+
+// Latency is how long queries took, by nearest rank.
+type Latency struct {
+	Mean time.Duration `json:"mean_ns"`
+	P50  time.Duration `json:"p50_ns"`
+	P95  time.Duration `json:"p95_ns"`
+	P99  time.Duration `json:"p99_ns"`
+	Max  time.Duration `json:"max_ns"`
+}
+
+// NewLatency summarises times, which it sorts.
+func NewLatency(times []time.Duration) Latency {
+	if len(times) == 0 {
+		return Latency{}
+	}
+	slices.Sort(times)
+	var sum time.Duration
+	for _, t := range times {
+		sum += t
+	}
+	at := func(percent int) time.Duration { return times[max((len(times)*percent+99)/100-1, 0)] }
+	return Latency{
+		Mean: sum / time.Duration(len(times)), P50: at(50), P95: at(95), P99: at(99), Max: times[len(times)-1],
+	}
+}
+
+// Sweep measures settings on the same queries, one after another. reference is
+// as in [Engine.Recall].
+func (e *Engine) Sweep(ctx context.Context, qs []Query, o SweepOptions, reference [][]Hit) ([]Point, error) {
+	if len(qs) == 0 {
+		return nil, fmt.Errorf("%w: no queries", ErrQuery)
+	}
+	if o.K == 0 {
+		o.K = defaultK
+	}
+	if o.Warmup == 0 {
+		o.Warmup = 10
+	}
+	at, done, err := e.hold()
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	if reference == nil {
+		if reference, err = at.Reference(ctx, qs, o.K, o.Progress); err != nil {
+			return nil, err
+		}
+	}
+	points := make([]Point, len(o.Settings))
+	for i, s := range o.Settings {
+		if points[i], err = at.point(ctx, qs, s, &o, reference); err != nil {
+			return nil, fmt.Errorf("%v: %w", s, err)
+		}
+		if o.Progress != nil {
+			o.Progress(index.Progress{Stage: "sweep", Done: int64(i + 1), Total: int64(len(points)), Unit: "settings"})
+		}
+	}
+	MarkPareto(points)
+	return points, nil
+}
+
+func (e *Engine) point(ctx context.Context, qs []Query, s Setting, o *SweepOptions, reference [][]Hit) (Point, error) {
+	p := Point{Setting: s}
+	options := s.Options(o.K)
+	for i := range o.Warmup {
+		if _, err := e.Search(ctx, qs[i%len(qs)], options); err != nil {
+			return p, &QueryError{Index: i % len(qs), Err: err}
+		}
+	}
+	results := make([]Result, len(qs))
+	var times []time.Duration
+	var total time.Duration
+	for pass := range max(o.Repeat, 1) {
+		for i, q := range qs {
+			start := time.Now()
+			r, err := e.Search(ctx, q, options)
+			if err != nil {
+				return p, &QueryError{Index: i, Err: err}
+			}
+			d := time.Since(start)
+			times = append(times, d)
+			total += d
+			if pass == 0 {
+				results[i] = *r
+				p.Stats.Add(r.Stats)
+				p.Recall += found(r.Hits, reference[i][:min(o.K, len(reference[i]))])
+			}
+		}
+	}
+	p.QPS = float64(len(times)) / total.Seconds()
+	p.Latency = NewLatency(times)
+	if e.threads > 1 {
+		start := time.Now()
+		if _, err := e.SearchBatch(ctx, qs, options); err != nil {
+			return p, err
+		}
+		p.QPS = float64(len(qs)) / time.Since(start).Seconds()
+	}
+	p.Recall /= float64(len(qs))
+	if o.Judge != nil {
+		v, err := o.Judge(results)
+		if err != nil {
+			return p, err
+		}
+		p.Value = &v
+	}
+	return p, nil
+}
+
+// MarkPareto sets Pareto of each point, by the median latency and recall.
+func MarkPareto(points []Point) {
+	for i := range points {
+		p := &points[i]
+		p.Pareto = !slices.ContainsFunc(points, func(o Point) bool {
+			faster, better := o.Latency.P50 < p.Latency.P50, o.Recall > p.Recall
+			return faster && o.Recall >= p.Recall || better && o.Latency.P50 <= p.Latency.P50
+		})
+	}
+}

@@ -1,0 +1,129 @@
+package storage
+
+import (
+	"fmt"
+	"time"
+)
+
+var keyDefaults = []byte("defaults")
+
+// Defaults are search parameters that were found for the content of one
+// generation. They are no part of it, nor of its digest: an index without them
+// is searched as well, and programs that do not know of them pass them over.
+type Defaults struct {
+	// Docs and Tokens are the live ones of the index when it was tuned.
+	Docs   uint32 `json:"docs"`
+	Tokens uint64 `json:"tokens"`
+	// Time is when, and Version by which program.
+	Time    time.Time `json:"time"`
+	Version string    `json:"version,omitempty"`
+	// Classes have ascending K. A search uses the first whose K is not below
+	// its own.
+	Classes []DefaultClass `json:"classes"`
+}
+
+// DefaultClass is the parameters of searches for up to K documents, and what
+// they were seen to reach.
+type DefaultClass struct {
+	K int `json:"k"`
+	// Probes, Approx and Exact are those of search.Options; 0: derived there.
+	Probes int `json:"probes"`
+	Approx int `json:"approx"`
+	Exact  int `json:"exact"`
+	// Target is the recall of exhaustive search that was asked for; Recall and
+	// HeldOut what the queries tuned on, and those held out, gave.
+	Target  float64 `json:"target"`
+	Recall  float64 `json:"recall"`
+	HeldOut float64 `json:"held_out"`
+	// Queries is how many were held out.
+	Queries int `json:"held_out_queries"`
+}
+
+// Confirmed says whether the held-out queries reach the target too.
+func (c DefaultClass) Confirmed() bool { return c.HeldOut >= c.Target }
+
+// For is the class of a search for k documents.
+func (d *Defaults) For(k int) (c DefaultClass, ok bool) {
+	for _, c := range d.Classes {
+		if k <= c.K {
+			return c, true
+		}
+	}
+	return DefaultClass{}, false
+}
+
+// Limits of a record.
+const (
+	maxClasses   = 64
+	maxParameter = 1<<31 - 1
+)
+
+// Validate checks that the parameters are in range. Its error does not name a file.
+func (d *Defaults) Validate() error {
+	if n := len(d.Classes); n < 1 || n > maxClasses {
+		return fmt.Errorf("%d classes of k; 1 to %d are possible", n, maxClasses)
+	}
+	last := 0
+	for _, c := range d.Classes {
+		if c.K <= last || c.K > maxParameter {
+			return fmt.Errorf("class of k = %d after %d", c.K, last)
+		}
+		last = c.K
+		if min(c.Probes, c.Approx, c.Exact) < 0 || max(c.Probes, c.Approx, c.Exact) > maxParameter {
+			return fmt.Errorf("k = %d: %d probes, approximate budget %d, exact budget %d", c.K, c.Probes, c.Approx, c.Exact)
+		}
+		for _, share := range []float64{c.Target, c.Recall, c.HeldOut} {
+			if !(share >= 0 && share <= 1) {
+				return fmt.Errorf("k = %d: a recall of %g", c.K, share)
+			}
+		}
+	}
+	return nil
+}
+
+// defaultsRecord is the stored form. A program that does not know of it may put
+// another generation in the place of its own, which it is not for.
+type defaultsRecord struct {
+	Generation uint64 `json:"generation"`
+	Defaults
+}
+
+// PutDefaults stores search parameters for a generation in the place of those
+// that are there; nil removes them.
+func (tx *Tx) PutDefaults(generation uint64, d *Defaults) error {
+	if d == nil {
+		return tx.root.Delete(keyDefaults)
+	}
+	if err := d.Validate(); err != nil {
+		return err
+	}
+	b, err := encodeJSON(keyDefaults, defaultsRecord{generation, *d})
+	if err != nil {
+		return err
+	}
+	return tx.root.Put(keyDefaults, b)
+}
+
+// Defaults reads what PutDefaults stored for this generation; nil if there is
+// nothing. A damaged record is [ErrCorrupt], and the rest of the index can be
+// used nevertheless.
+func (v *View) Defaults() (d *Defaults, err error) {
+	defer Guard(v.file.path, &err)()
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	sealed := v.tx.Bucket(rootBucket).Get(keyDefaults)
+	if sealed == nil {
+		return nil, nil
+	}
+	var r defaultsRecord
+	if err := decodeJSON(keyDefaults, sealed, &r); err != nil {
+		return nil, v.bad(err, "stored search parameters")
+	}
+	if r.Generation != v.generation {
+		return nil, nil
+	}
+	if err := r.Validate(); err != nil {
+		return nil, v.bad(err, "stored search parameters")
+	}
+	return &r.Defaults, nil
+}
