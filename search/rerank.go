@@ -49,7 +49,7 @@ func (r *run) rerank() ([]scored, error) {
 		if r.trace != nil {
 			r.trace.pruned(r, n)
 		}
-		return r.exact(nil)
+		return r.exact(nil, kernels.Fast)
 	}
 	pool := best(r.approx, mostExact(r.o.K))
 	n := min(leading(r.o.K), len(pool))
@@ -66,26 +66,40 @@ func (r *run) rerank() ([]scored, error) {
 
 	// Both in the order of documents.
 	slices.SortFunc(first, func(a, b scored) int { return int(a.doc) - int(b.doc) })
-	limit := floor(first, r.leaders, r.o.K)
+	limit, even := floor(first, r.leaders, r.o.K)
+	even -= 2 * r.bound()
 	r.docs = r.docs[:0]
+	doubtful := 0
 	for _, s := range rest {
 		if float64(s.score) > limit {
 			r.docs = append(r.docs, s.doc)
+			if float64(s.score) > even {
+				doubtful++
+			}
 		}
 	}
 	slices.Sort(r.docs)
+	level := kernels.Fast
+	if doubtful > len(r.docs)*doubtfulShare/100 {
+		level = kernels.Fine
+	}
 	if r.trace != nil {
 		r.trace.pruned(r, n+len(r.docs))
 		r.trace.exact(r, r.leaders)
 	}
-	return r.exact(r.leaders)
+	return r.exact(r.leaders, level)
 }
 
+// doubtfulShare is the percentage of documents that the error of level Fast is
+// expected to leave in doubt from which on it costs more than it saves.
+const doubtfulShare = 40
+
 // floor is the approximate score at or below which a document is not worth
-// scoring, given the approximate and exact scores of the same documents.
-func floor(approx, exact []scored, k int) float64 {
+// scoring, given the approximate and exact scores of the same documents, and
+// that of a document that may be expected to be as good as the k-th best.
+func floor(approx, exact []scored, k int) (limit, even float64) {
 	if len(exact) < k {
-		return math.Inf(-1)
+		return math.Inf(-1), math.Inf(-1)
 	}
 	var sum, square float64
 	for i, s := range exact {
@@ -96,7 +110,8 @@ func floor(approx, exact []scored, k int) float64 {
 	n := float64(len(exact))
 	mean := sum / n
 	deviation := math.Sqrt(max(square/n-mean*mean, 0))
-	return lowest(best(slices.Clone(exact), k)) - mean - confidence(k)*deviation
+	even = lowest(best(slices.Clone(exact), k)) - mean
+	return even - confidence(k)*deviation, even
 }
 
 // lowest is the score of the last of s in order.
@@ -110,12 +125,17 @@ func lowest(s []scored) float64 {
 	return float64(worst.score)
 }
 
+// bound is how far two scores of level Fast and Fine may be apart.
+func (r *run) bound() float64 {
+	return float64(r.scorer.ErrorBound(r.query, kernels.Fast)) + float64(r.scorer.ErrorBound(r.query, kernels.Fine))
+}
+
 // exact scores run.docs and returns the K best of them and of leaders, which
-// have their final scores, in order. Documents whose place the error of the
-// fast kernel leaves open are scored again in float precision.
-func (r *run) exact(leaders []scored) ([]scored, error) {
+// have their final scores, in order. Of level Fast, documents whose place its
+// error leaves open are scored again in float precision.
+func (r *run) exact(leaders []scored, level kernels.Level) ([]scored, error) {
 	stop := timed(&r.stats.Times.Exact)
-	docs, tokens, err := r.score(exactJob, storage.All, r.maxSim(kernels.Fast))
+	docs, tokens, err := r.score(exactJob, storage.All, r.maxSim(level))
 	stop()
 	if err != nil {
 		return nil, err
@@ -123,21 +143,13 @@ func (r *run) exact(leaders []scored) ([]scored, error) {
 	r.stats.ExactDocs += docs
 	r.stats.ExactTokens += tokens
 	defer timed(&r.stats.Times.Refine)()
-	r.merged = append(append(r.merged[:0], leaders...), r.ranked...)
-	if r.trace != nil {
-		r.trace.exact(r, r.merged)
+	if level == kernels.Fast {
+		if err := r.refine(leaders); err != nil {
+			return nil, err
+		}
+	} else {
+		r.stats.RefinedDocs += docs
 	}
-	if k := min(r.o.K, len(r.merged)); k < len(r.merged) {
-		// Two scores that are compared may each be off by both errors.
-		bound := float64(r.scorer.ErrorBound(r.query, kernels.Fast)) + float64(r.scorer.ErrorBound(r.query, kernels.Fine))
-		limit := lowest(best(r.merged, k)) - 2*bound
-		r.ranked = slices.DeleteFunc(r.ranked, func(s scored) bool { return float64(s.score) < limit })
-	}
-	r.keep(r.ranked)
-	if docs, _, err = r.score(exactJob, storage.All, r.maxSim(kernels.Fine)); err != nil {
-		return nil, err
-	}
-	r.stats.RefinedDocs += docs
 	r.merged = append(append(r.merged[:0], leaders...), r.ranked...)
 	if r.trace != nil {
 		r.trace.exact(r, r.merged)
@@ -148,6 +160,24 @@ func (r *run) exact(leaders []scored) ([]scored, error) {
 		r.trace.finish(top)
 	}
 	return slices.Clone(top), nil
+}
+
+// refine leaves those of run.ranked that may be among the K best, with the
+// scores of level Fine.
+func (r *run) refine(leaders []scored) error {
+	r.merged = append(append(r.merged[:0], leaders...), r.ranked...)
+	if r.trace != nil {
+		r.trace.exact(r, r.merged)
+	}
+	if k := min(r.o.K, len(r.merged)); k < len(r.merged) {
+		// Two scores that are compared may each be off.
+		limit := lowest(best(r.merged, k)) - 2*r.bound()
+		r.ranked = slices.DeleteFunc(r.ranked, func(s scored) bool { return float64(s.score) < limit })
+	}
+	r.keep(r.ranked)
+	docs, _, err := r.score(exactJob, storage.All, r.maxSim(kernels.Fine))
+	r.stats.RefinedDocs += docs
+	return err
 }
 
 // keep makes the documents of s the list for the next stage.

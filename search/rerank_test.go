@@ -17,9 +17,13 @@ func TestFloor(t *testing.T) {
 		exact[i] = scored{uint32(i), float32(15 - i)}
 		approx[i] = scored{uint32(i), exact[i].score - gap}
 	}
-	require.InDelta(t, 6-2-2.5, floor(approx, exact, 10), 1e-6)
-	require.InDelta(t, 15-2-2.5, floor(approx, exact, 1), 1e-6)
-	require.True(t, math.IsInf(floor(approx, exact, 21), -1), "fewer than k leaders drop nothing")
+	for k, best := range map[int]float64{1: 15, 10: 6} {
+		limit, even := floor(approx, exact, k)
+		require.InDelta(t, best-2-2.5, limit, 1e-6)
+		require.InDelta(t, best-2, even, 1e-6)
+	}
+	limit, _ := floor(approx, exact, 21)
+	require.True(t, math.IsInf(limit, -1), "fewer than k leaders drop nothing")
 }
 
 func TestConfidence(t *testing.T) {

@@ -140,7 +140,7 @@ func (r *run) stages(vectors, weights []float32, count int) ([]scored, error) {
 		r.trace.probed(r, plan)
 	}
 	if plan == PlanExact {
-		return r.exact(nil)
+		return r.exact(nil, kernels.Fast)
 	}
 	if err := r.approximate(); err != nil {
 		return nil, err
