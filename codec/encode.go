@@ -102,6 +102,8 @@ func (c *Codec) Encode(ctx context.Context, dst *Block, x []float32, threads int
 	}
 	n := len(x) / c.Dim
 	c.Centroids() // not inside a worker: the others would wait
+	be, release := kernels.Prepare(be, c.Centroids(), c.Dim)
+	defer release()
 	dst.job.x, dst.job.backend = x, be
 	return c.runJob(ctx, dst, n, threads)
 }

@@ -99,9 +99,11 @@ func (km *kmeans) run(ctx context.Context, iterations int) error {
 }
 
 func (km *kmeans) assign(ctx context.Context) error {
+	backend, release := kernels.Prepare(km.backend, km.centroids, km.dim)
+	defer release()
 	err := forBlocks(ctx, len(km.rows), blockRows, km.threads, func(w, _, lo, hi int) {
 		x := gatherRows(&km.gather[w], km.x, km.rows[lo:hi], km.dim)
-		km.backend.Nearest(km.codes[lo:hi], km.scores[lo:hi], km.centroids, x, km.dim)
+		backend.Nearest(km.codes[lo:hi], km.scores[lo:hi], km.centroids, x, km.dim)
 		km.tick(hi - lo)
 	})
 	var sum float64

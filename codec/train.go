@@ -267,9 +267,11 @@ func (t *trainer) assignTune(ctx context.Context, c *Codec, set *tuneSet) error 
 	centroids := c.Centroids()
 	scores := make([]float32, len(set.rows))
 	gather := make([][]float32, workers(len(set.rows), blockRows, t.opts.Threads))
+	backend, release := kernels.Prepare(t.opts.Backend, centroids, t.dim)
+	defer release()
 	err := forBlocks(ctx, len(set.rows), blockRows, t.opts.Threads, func(w, _, lo, hi int) {
 		x := gatherRows(&gather[w], t.x, set.rows[lo:hi], t.dim)
-		t.opts.Backend.Nearest(set.codes[lo:hi], scores[lo:hi], centroids, x, t.dim)
+		backend.Nearest(set.codes[lo:hi], scores[lo:hi], centroids, x, t.dim)
 		t.tick(hi - lo)
 	})
 	if err != nil {

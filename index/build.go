@@ -57,6 +57,8 @@ type BuildOptions struct {
 	LockTimeout time.Duration
 	Backend     string
 	Logger      *slog.Logger
+	// Device, where set, finds the nearest centroids.
+	Device kernels.Device
 	// Progress, where set, is told how far a stage is.
 	Progress func(Progress)
 }
@@ -127,12 +129,26 @@ func Build(ctx context.Context, path string, src vectors.Source, opts *BuildOpti
 	if o.Memory == 0 {
 		o.Memory = DefaultMemory
 	}
-	if o.Threads == 0 {
-		o.Threads = runtime.GOMAXPROCS(0)
-	}
 	be, err := kernels.Select(o.Backend)
 	if err != nil {
 		return nil, err
+	}
+	deviceErr := func() error { return nil }
+	if o.Device != nil {
+		b := o.Device.Builder(be)
+		be = b
+		if o.Threads == 0 { // many small requests at once keep a device busy
+			o.Threads = max(64, runtime.GOMAXPROCS(0))
+		}
+		deviceErr = func() error {
+			if err := b.Err(); err != nil {
+				return fmt.Errorf("building on %s: %w", o.Device.Info().Name, err)
+			}
+			return nil
+		}
+	}
+	if o.Threads == 0 {
+		o.Threads = runtime.GOMAXPROCS(0)
 	}
 	src = pooled(src, o.Pool, o.Threads, !o.Unnormalized, o.Memory)
 	tokens := int64(0)
@@ -182,7 +198,7 @@ func Build(ctx context.Context, path string, src vectors.Source, opts *BuildOpti
 	if o.Progress != nil {
 		e.progress = func(done int64) { o.Progress(Progress{"encode", done, tokens, "tokens"}) }
 	}
-	if err := e.all(ctx, src, o.Memory); err != nil {
+	if err := errors.Join(e.all(ctx, src, o.Memory), deviceErr()); err != nil {
 		return nil, err
 	}
 	err = stage.commit(ctx, func(tx *storage.Tx, _ *storage.Generation, s *storage.State) error {

@@ -96,6 +96,9 @@ type encoder struct {
 
 // all encodes and stages the documents of a source.
 func (e *encoder) all(ctx context.Context, src vectors.Source, memory int64) error {
+	backend, release := kernels.Prepare(e.backend, e.codec.Centroids(), e.codec.Dim)
+	defer release()
+	e.backend = backend
 	b := newBatch(e.codec.Dim, memory)
 	n := 0
 	for d, err := range src.Docs(ctx, 0, src.Len()) {

@@ -125,6 +125,7 @@ type Engine struct {
 	pinned  *index.Snapshot
 	threads int
 	pool    sync.Pool // of *run
+	device  *onDevice // nil: the processor searches
 }
 
 // New returns an engine for an index. Each search sees the index as it is when
@@ -165,6 +166,9 @@ func (e *Engine) Search(ctx context.Context, q Query, o Options) (*Result, error
 		return nil, err
 	}
 	defer done()
+	if e.device != nil {
+		return e.device.one(ctx, snap, q, o)
+	}
 	return e.one(ctx, snap, q, o, e.threads, nil)
 }
 
@@ -187,6 +191,9 @@ func (e *Engine) SearchBatch(ctx context.Context, qs []Query, o Options) ([]Resu
 		return nil, err
 	}
 	defer done()
+	if e.device != nil {
+		return e.device.answer(ctx, snap, qs, o)
+	}
 	inside := max(e.threads/max(len(qs), 1), 1) // threads left for each query
 	results := make([]Result, len(qs))
 	err = parallel(ctx, snap.Path(), e.threads, len(qs), func(i int) error {

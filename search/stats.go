@@ -2,6 +2,8 @@ package search
 
 import (
 	"time"
+
+	"github.com/plaid-ir/plaid/kernels"
 )
 
 // Stats says what searches did; those of several searches add up with Add.
@@ -25,6 +27,8 @@ type Stats struct {
 	RefinedDocs   int64 `json:"refined_docs"`
 
 	Times Times `json:"times"`
+	// Device says what a device did, where one searched.
+	Device *kernels.DeviceStats `json:"device,omitempty"`
 }
 
 // Times of the stages, in nanoseconds of elapsed time.
@@ -64,4 +68,5 @@ func (s *Stats) Add(o Stats) {
 	s.Times.Exact += o.Times.Exact
 	s.Times.Refine += o.Times.Refine
 	s.Times.Total += o.Times.Total
+	s.addDevice(o.Device)
 }

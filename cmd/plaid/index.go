@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/kernels"
 )
 
 // indexReport is what `plaid index --json` prints.
@@ -43,6 +44,7 @@ type indexReport struct {
 func (a *app) indexCommand() *cobra.Command {
 	var docs documentFiles
 	var work effort
+	var device deviceFlags
 	var scales []string
 	o := index.BuildOptions{}
 	var noNormalize bool
@@ -66,6 +68,7 @@ Sizes are bytes, or have a unit: MiB or M for 2²⁰ bytes, MB for 10⁶ and so 
 	f := cmd.Flags()
 	docs.register(f)
 	work.register(f)
+	device.register(f)
 	f.Var(newNbits(&o.Nbits), "nbits", "residual bits a component")
 	f.Var(newInt(&o.Centroids, 0, 0), "centroids", "number of centroids (0: by the number of tokens, at most what the sample allows)")
 	f.Var(newInt(&o.SampleDocs, 0, 0), "sample-docs", "documents to train on (0: by their number)")
@@ -86,7 +89,10 @@ Sizes are bytes, or have a unit: MiB or M for 2²⁰ bytes, MB for 10⁶ and so 
 		o.Unnormalized = noNormalize
 		o.Threads, o.Memory = work.threads, work.memory
 		o.Backend, o.Logger, o.Progress = a.backend, a.logger(), a.progress()
-		return a.buildIndex(ctx, args[0], &docs, work, o)
+		return device.open(ctx, a, func(d kernels.Device) error {
+			o.Device = d
+			return a.buildIndex(ctx, args[0], &docs, work, o)
+		})
 	})
 	return cmd
 }

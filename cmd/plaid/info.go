@@ -22,15 +22,20 @@ whole file is read. Two indexes of the same digest have the same content.
 
 With --cpu, describe the processor instead: what it offers, and which inner
 loops each stage uses. The environment variable PLAID_CPU, or --backend, names
-others; they give the same results to the bit, at another speed.`),
+others; they give the same results to the bit, at another speed.
+
+With --devices, list what --device of other commands can name.`),
 		Example: `  plaid info docs.plaid
   plaid info docs.plaid --json
-  plaid info --cpu`,
+  plaid info --cpu
+  plaid info --devices`,
 	}
 	cmd.Flags().Bool("json", false, "print everything as JSON")
 	cpu := cmd.Flags().Bool("cpu", false, "describe the processor and the kernels in use; takes no INDEX")
+	devices := cmd.Flags().Bool("devices", false, "list the devices that can compute; takes no INDEX")
+	cmd.MarkFlagsMutuallyExclusive("cpu", "devices")
 	cmd.Args = func(cmd *cobra.Command, args []string) error {
-		if *cpu {
+		if *cpu || *devices {
 			return takes()(cmd, args)
 		}
 		return takes("INDEX")(cmd, args)
@@ -42,6 +47,9 @@ others; they give the same results to the bit, at another speed.`),
 				return err
 			}
 			return a.report(r, func(b *bytes.Buffer) { b.WriteString(r.String()) })
+		}
+		if *devices {
+			return a.listDevices()
 		}
 		return a.openSnapshot(ctx, args[0], func(_ *index.Index, snap *index.Snapshot) error {
 			in, err := snap.Info(ctx)

@@ -81,21 +81,27 @@ func (a *app) search(ctx context.Context, path string, s *searchFlags, o search.
 		s.warnAbsent(a, queries)
 		engine := search.NewAt(snap, s.threads)
 		var total search.Stats
-		for lo := 0; lo < queries.Len(); lo += batchQueries {
-			qs, ids, err := readQueries(ctx, queries, lo, min(lo+batchQueries, queries.Len()))
-			if err != nil {
-				return err
+		err := s.device.with(ctx, a, engine, func() error {
+			for lo := 0; lo < queries.Len(); lo += batchQueries {
+				qs, ids, err := readQueries(ctx, queries, lo, min(lo+batchQueries, queries.Len()))
+				if err != nil {
+					return err
+				}
+				results, err := s.answer(ctx, engine, qs, ids, o)
+				if err != nil {
+					return err
+				}
+				for _, r := range results {
+					total.Add(r.Stats)
+				}
+				if err := out(ids, results); err != nil {
+					return fmt.Errorf("writing results: %w", err)
+				}
 			}
-			results, err := s.answer(ctx, engine, qs, ids, o)
-			if err != nil {
-				return err
-			}
-			for _, r := range results {
-				total.Add(r.Stats)
-			}
-			if err := out(ids, results); err != nil {
-				return fmt.Errorf("writing results: %w", err)
-			}
+			return nil
+		})
+		if err != nil {
+			return err
 		}
 		return a.printStats(stats, total)
 	})

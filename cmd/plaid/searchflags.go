@@ -25,6 +25,7 @@ type searchFlags struct {
 	filter       string
 	allowMissing bool
 	threads      int
+	device       deviceFlags
 
 	run *eval.Run // of mode candidates
 }
@@ -41,6 +42,8 @@ func (s *searchFlags) register(f *pflag.FlagSet) {
 	f.StringVar(&s.filter, "filter", "", "`FILE` with one id a line: return no other documents; an empty file lets none through")
 	f.BoolVar(&s.allowMissing, "allow-missing", false, "pass over ids of --filter and --candidates that are not in the index")
 	f.Var(newInt(&s.threads, 0, 0), "threads", "goroutines (0: one a processor)")
+	s.device.register(f)
+	s.device.registerMemory(f)
 }
 
 // options reads the files that the flags name.

@@ -1,0 +1,125 @@
+// Package driver binds the part of the CUDA driver API (libcuda.so.1) that
+// plaid uses, at run time and without cgo: nothing of CUDA is needed to build,
+// and a machine without a driver gets [ErrNoDriver].
+//
+// [Load] finds the library and returns its functions as a table, [API]. Tests
+// hand in a table of their own (package drivertest). [Open] makes a [Context]
+// of a device of the table; everything that a context gives out is counted, so
+// that tests can see that nothing is left.
+//
+// A CUDA context is current to an OS thread, not to a goroutine: all calls of
+// one Context must come from the thread that opened it.
+package driver
+
+import (
+	"fmt"
+	"unsafe"
+)
+
+// Handles of the driver. They are numbers to Go.
+type (
+	// DeviceHandle is a CUdevice.
+	DeviceHandle int32
+	// ContextHandle is a CUcontext.
+	ContextHandle uintptr
+	// ModuleHandle is a CUmodule.
+	ModuleHandle uintptr
+	// FunctionHandle is a CUfunction.
+	FunctionHandle uintptr
+	// StreamHandle is a CUstream.
+	StreamHandle uintptr
+	// EventHandle is a CUevent.
+	EventHandle uintptr
+	// Ptr is an address in device memory.
+	Ptr uint64
+)
+
+// Attribute is a CUdevice_attribute.
+type Attribute int32
+
+// The attributes in use.
+const (
+	AttrMaxSharedPerBlock Attribute = 97 // with opt-in
+	AttrMultiprocessors   Attribute = 16
+	AttrClockKHz          Attribute = 13
+	AttrL2Bytes           Attribute = 38
+	AttrCapabilityMajor   Attribute = 75
+	AttrCapabilityMinor   Attribute = 76
+)
+
+// FuncAttribute is a CUfunction_attribute.
+type FuncAttribute int32
+
+// FuncMaxDynamicShared allows a kernel more dynamic shared memory than 48 KiB.
+const FuncMaxDynamicShared FuncAttribute = 8
+
+// Dim3 is a number of blocks or threads along three axes.
+type Dim3 struct{ X, Y, Z uint32 }
+
+// Launch is one start of a kernel.
+type Launch struct {
+	Func        FunctionHandle
+	Grid, Block Dim3
+	Shared      uint32 // bytes of dynamic shared memory
+	Stream      StreamHandle
+	// Args points to the kernel's parameters, one after the other and aligned
+	// as in C, ArgBytes long. It must point into the heap.
+	Args     unsafe.Pointer
+	ArgBytes uintptr
+}
+
+// API is the table of driver functions. Those that write through a pointer do
+// so only if they return [Success].
+type API struct {
+	Init              func() Result
+	DriverVersion     func(version *int32) Result // 1000·major + 10·minor
+	DeviceCount       func(n *int32) Result
+	DeviceGet         func(dev *DeviceHandle, ordinal int32) Result
+	DeviceName        func(name []byte, dev DeviceHandle) Result // ends at a zero byte
+	DeviceTotalMem    func(bytes *uint64, dev DeviceHandle) Result
+	DeviceAttribute   func(value *int32, a Attribute, dev DeviceHandle) Result
+	DevicePCIBusID    func(id []byte, dev DeviceHandle) Result // ends at a zero byte
+	PrimaryCtxRetain  func(ctx *ContextHandle, dev DeviceHandle) Result
+	PrimaryCtxRelease func(dev DeviceHandle) Result
+	CtxSetCurrent     func(ctx ContextHandle) Result
+	MemInfo           func(free, total *uint64) Result
+
+	// ModuleLoad takes a cubin, or PTX that ends in a zero byte. log gets what
+	// the compiler of PTX says.
+	ModuleLoad    func(m *ModuleHandle, image, log []byte) Result
+	ModuleUnload  func(m ModuleHandle) Result
+	ModuleFunc    func(f *FunctionHandle, m ModuleHandle, name string) Result
+	FuncSet       func(f FunctionHandle, a FuncAttribute, value int32) Result
+	FuncOccupancy func(blocks *int32, f FunctionHandle, threads int32, shared uintptr) Result
+
+	MemAlloc     func(p *Ptr, bytes uintptr) Result
+	MemFree      func(p Ptr) Result
+	HostAlloc    func(p *unsafe.Pointer, bytes uintptr) Result // page-locked
+	HostFree     func(p unsafe.Pointer) Result
+	CopyToDevice func(dst Ptr, src unsafe.Pointer, bytes uintptr, s StreamHandle) Result
+	CopyToHost   func(dst unsafe.Pointer, src Ptr, bytes uintptr, s StreamHandle) Result
+	CopyOnDevice func(dst, src Ptr, bytes uintptr, s StreamHandle) Result
+	Set8         func(dst Ptr, value uint8, bytes uintptr, s StreamHandle) Result
+
+	StreamCreate  func(s *StreamHandle) Result // without implicit order to stream 0
+	StreamDestroy func(s StreamHandle) Result
+	StreamSync    func(s StreamHandle) Result
+	StreamWait    func(s StreamHandle, e EventHandle) Result
+	EventCreate   func(e *EventHandle, timing bool) Result
+	EventDestroy  func(e EventHandle) Result
+	EventRecord   func(e EventHandle, s StreamHandle) Result
+	EventSync     func(e EventHandle) Result
+	EventElapsed  func(ms *float32, start, end EventHandle) Result
+
+	LaunchKernel func(l *Launch) Result
+}
+
+// MinVersion is the oldest driver that runs the kernels, which are compiled by
+// CUDA 13.0.
+const MinVersion = 13000
+
+// Version formats a driver version.
+func Version(v int32) string { return fmt.Sprintf("%d.%d", v/1000, v%1000/10) }
+
+// Add is the address some bytes further on.
+func (p Ptr) Add(bytes int64) Ptr { return p + Ptr(bytes) }

@@ -1,0 +1,94 @@
+package driver
+
+import (
+	"bytes"
+	"fmt"
+)
+
+// Info describes a device.
+type Info struct {
+	Ordinal         int    `json:"ordinal"`
+	Name            string `json:"name"`
+	Major           int    `json:"-"` // of the compute capability
+	Minor           int    `json:"-"`
+	Memory          uint64 `json:"memory"` // bytes
+	PCI             string `json:"pci"`
+	Multiprocessors int    `json:"multiprocessors"`
+	L2              int    `json:"l2"`     // bytes
+	Shared          int    `json:"shared"` // bytes a block may have
+	Driver          string `json:"driver"` // CUDA version that the driver knows
+}
+
+// Capability is the compute capability, such as "9.0".
+func (i *Info) Capability() string { return fmt.Sprintf("%d.%d", i.Major, i.Minor) }
+
+// Devices initialises the driver and describes its devices, in the order of
+// their numbers.
+//
+// Errors: [ErrNoDriver] where there is no device, [ErrDriverTooOld].
+func Devices(api *API) ([]Info, error) {
+	if err := check(api.Init(), "cuInit", ""); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrNoDriver, err)
+	}
+	var version, n int32
+	if err := check(api.DriverVersion(&version), "cuDriverGetVersion", ""); err != nil {
+		return nil, err
+	}
+	if version < MinVersion {
+		return nil, fmt.Errorf("%w: it knows CUDA %s, at least %s is needed", ErrDriverTooOld, Version(version), Version(MinVersion))
+	}
+	if err := check(api.DeviceCount(&n), "cuDeviceGetCount", ""); err != nil {
+		return nil, err
+	}
+	if n == 0 {
+		return nil, fmt.Errorf("%w: it has no device", ErrNoDriver)
+	}
+	infos := make([]Info, n)
+	for i := range infos {
+		if err := describe(api, i, &infos[i]); err != nil {
+			return nil, fmt.Errorf("device %d: %w", i, err)
+		}
+		infos[i].Driver = Version(version)
+	}
+	return infos, nil
+}
+
+func describe(api *API, ordinal int, info *Info) error {
+	var dev DeviceHandle
+	if err := check(api.DeviceGet(&dev, int32(ordinal)), "cuDeviceGet", ""); err != nil {
+		return err
+	}
+	info.Ordinal = ordinal
+	name, pci := make([]byte, 256), make([]byte, 32)
+	if err := check(api.DeviceName(name, dev), "cuDeviceGetName", ""); err != nil {
+		return err
+	}
+	if err := check(api.DevicePCIBusID(pci, dev), "cuDeviceGetPCIBusId", ""); err != nil {
+		return err
+	}
+	info.Name, info.PCI = cString(name), cString(pci)
+	if err := check(api.DeviceTotalMem(&info.Memory, dev), "cuDeviceTotalMem", ""); err != nil {
+		return err
+	}
+	for _, a := range []struct {
+		attr Attribute
+		dst  *int
+	}{
+		{AttrCapabilityMajor, &info.Major}, {AttrCapabilityMinor, &info.Minor}, {AttrMultiprocessors, &info.Multiprocessors},
+		{AttrL2Bytes, &info.L2}, {AttrMaxSharedPerBlock, &info.Shared},
+	} {
+		var v int32
+		if err := check(api.DeviceAttribute(&v, a.attr, dev), "cuDeviceGetAttribute", "attribute %d", a.attr); err != nil {
+			return err
+		}
+		*a.dst = int(v)
+	}
+	return nil
+}
+
+func cString(b []byte) string {
+	if i := bytes.IndexByte(b, 0); i >= 0 {
+		b = b[:i]
+	}
+	return string(b)
+}

@@ -1,0 +1,281 @@
+// plaid.cuh: what the host must know of the device code. Every kernel is
+// extern "C", takes ONE struct by value (mirrored field for field by the host;
+// 8-byte fields first, no padding in between), and is launched with the grid,
+// block and dynamic shared memory given beside it. All launches of one search
+// go to one stream in the order of this file; no kernel waits for another.
+//
+//   pack            stored arrays -> resident index          (once)
+//   prep_query      query tokens  -> groups                  (a query)
+//   centroid_scores groups        -> rows of S, float S
+//   list_tiles      list of documents -> walk
+//   scan_*          walk          -> a score a (group, document)
+//   approx          walk          -> the same from S alone
+//   topk_first/next scores        -> the k best, sorted
+//   fine            (query, document) pairs -> float scores
+//   probe_mark, candidates   pruned search
+//   nearest, nearest_exact   index build
+//
+// # Resident index
+//
+// Tokens are kept in TILES of 16. A document of len tokens has ceil(len/16)
+// tiles, none when empty; the places after its last token repeat that token
+// (a maximum does not mind), so a tile has no tail. Tiles are numbered
+// through the index; tile t has the tokens 16t to 16t+15.
+//
+//   words      uint2 [16·(tiles+4)]  x: code·64 (byte offset of a row of S),
+//                                    y: bits of the float32 factor/32767 · a_c/a_max, in [−1, 1]
+//   rows       uint32 [16·(tiles+4)][4W]  packed fields, first dimension first,
+//              rows of 16·W bytes, W = lane words = ceil(ceil(d·nbits/8)/16)
+//   tile_doc   uint32 [tiles+4]      document | 1<<31 on its last tile
+//   first_tile uint32 [docs+1]       first tile of a document; [docs] = tiles
+//
+// The four tiles at the end exist to be read ahead: zero them. Documents of
+// one resident index: at most 2^31−1; centroids: at most 2^26.
+// a_c is the optional scale of a centroid, a_max the largest (1 without).
+// Use of the scan_b* kernels needs 0 < a_c and a_max/a_min <= 64; otherwise,
+// and for table codebooks, scan_table* (see there).
+//
+// # Groups
+//
+// A group is up to 32 tokens of one query; a query of Lq tokens has
+// ceil(Lq/32) groups. Masked tokens are left out by the host. Unused columns
+// have weight 0 and vector 0. Scores of a query are the sums of its groups'.
+//
+//   frags  uint32 [groups][frag_stride]   query operand of the tensor cores, lane order
+//   cols   float4 [groups][32]  x: s_mul, y: s_add  (row value = S·s_mul + s_add)
+//                               z: out scale, w: approx scale
+//   bound  float  [groups]      rigorous bound of |scan score − oracle| of the group
+//   s_rows uint16 [groups][K][32] (64 B a row): entry 8·j + 2·b + c is column 8·b + 2·j + c
+//   scores float  [groups][stride]; zero it before a scan where documents may
+//          be empty: a scan writes the documents that have a tile, and no other
+#pragma once
+#include <cstdint>
+#include <cuda_fp16.h>
+#include <cuda_bf16.h>
+
+namespace plaid {
+
+constexpr int kTile = 16;            // tokens a tile
+constexpr int kColumns = 32;         // query tokens a group
+constexpr int kScanThreads = 128;    // block of scan_*, approx
+constexpr int kMaxList = 1 << 30;
+
+// Words of frags for one group: frag_stride = plaid_frag_words(mode, W).
+// steps(mode): 1 bit: 5·W, 2 bits: 3·W, 4 bits: 2·W, 8 bits: 2·ceil(W/2)
+// table (mode 16): 8·W/nbits        frag words = steps · 256
+//
+// modes 33, 34, 36: 2·(4·W, 2·W, W)
+//
+// mode: 1, 2, 4, 8: uniform levels of that many bits, for scan_b*; 16: table
+// codebook, for scan_table; 33, 34, 36: uniform levels of 1, 2, 4 bits for
+// scan_f*, which only the sm_90a module has: rows of S are then half precision
+// (centroid_scores with half_rows = 1), and not for approx.
+
+// pack: grid (ceil(tiles/8), 1), block 256 (a warp a tile), no shared memory.
+// Called for each uploaded piece of whole documents.
+struct PackParams {
+  const uint8_t *codes;             // [tokens] uint16 or uint32
+  const int16_t *factors;           // [tokens]
+  const uint8_t *residuals;         // [tokens][row_bytes]
+  const uint32_t *offsets;          // [docs+1] tokens, from the start of the piece
+  const uint32_t *first_tile;       // [docs+1] tile numbers in the resident index: points at the piece's first document
+  const float *centroid_scale;      // [K] a_c/a_max, or null
+  uint2 *words;                     // resident arrays, whole
+  uint32_t *rows;
+  uint32_t *tile_doc;
+  uint32_t docs, doc_base;          // of the piece; number of its first document
+  uint32_t tiles;                   // first_tile[docs] − first_tile[0]
+  uint32_t code_bytes, row_bytes, lane_words;
+};
+
+// prep_query: grid (4, groups), block 256, shared memory 0.
+// Groups are independent; 8 columns a block.
+struct PrepParams {
+  const float *query;               // [groups][32][dim], unused columns zero
+  const float *weights;             // [groups][32], unused columns zero
+  const float *dim_scale;           // [dim] or null
+  uint32_t *frags;                  // out
+  float4 *cols;                     // out
+  float *bound;                     // out, may be null; atomically added: zero it before
+  __nv_bfloat16 *split;             // out [groups][2][32][dim16], dim16 = dim rounded up to 16: for centroid_scores
+  uint32_t dim, mode, nbits, lane_words, frag_stride;
+  float step;                       // uniform: the step; table: largest |weight| of the table
+  float s_max;                      // largest norm of a centroid / smallest a_c (1 without scales), rounded up
+  float factor_max;                 // FactorMax · a_max
+};
+
+// centroid_scores: grid (ceil(K/128), groups), block 256 (8 warps of 16 centroids), no shared memory.
+// Error of S: below 1e-5 · |q|.
+struct CentroidParams {
+  const __nv_bfloat16 *centroids;   // [K][dim16], columns dim..dim16 zero
+  const __nv_bfloat16 *split;       // of prep_query
+  const float4 *cols;
+  const float *inv_scale;           // [K] 1/a_c, or null; approx needs rows made with null
+  uint16_t *s_rows;                 // out [groups][K][32] or null
+  float *s_float;                   // out [groups][32][K], not scaled, or null: feed topk_first with it to probe
+  uint32_t k, dim;
+  uint32_t half_rows;               // 1 for modes 33, 34, 36, else 0
+  uint32_t reserved;
+};
+
+// list_tiles: grid (ceil(n/256)), block 256. Turns a list of documents into a
+// walk. tiles_total must be zero before.
+struct ListParams {
+  const uint32_t *docs;             // [n]
+  const uint32_t *n_dev;            // number of documents if not null, at most n
+  const uint32_t *first_tile;       // resident
+  uint2 *walk;                      // out: x: tile, y: position in the list | 1<<31 on the last tile of a document
+  uint32_t *pos_first, *pos_end;    // out [n]: tiles of a position in the walk
+  uint32_t *tiles_total;            // out
+  uint32_t n;
+  uint32_t walk_capacity;           // entries of walk; the host sizes it as the sum of tiles, or the tiles of the index
+};
+
+// scan_b{1,2,4,8}[_wW][_list], scan_table[_list], approx[_list]:
+// grid (blocks, groups), block 128; a warp takes a run of tiles, so documents
+// of any length load all warps alike; pieces of a document cut between warps
+// are joined by the last warp to finish one.
+// blocks: SMs × occupancy, no more than ceil(tiles/4).
+// Shared memory (dynamic): 4·(3072 + 1024·W) bytes for the names with _w; else
+// 4·frag_stride bytes for scan_b*, 4·frag_stride + 2048 for scan_table; 0 for approx.
+// scan_f{1,2,4}_wW[_list] (sm_90a): grid and block the same, shared memory
+// 4·frag_stride + 4·(3072 + 1024·W), for (bits, W): f1_w1, f2_w1, f2_w2, f4_w2, f4_w4.
+// Names with _wW exist for (bits, W): b1_w1, b2_w1, b2_w2, b4_w2, b4_w4.
+struct ScanParams {
+  const uint2 *words;
+  const uint32_t *rows;
+  const uint32_t *tile_doc;
+  const uint2 *walk;                // _list: of list_tiles
+  const uint32_t *n_tiles_dev;      // _list: tiles_total; may be null
+  const uint32_t *doc_first;        // first_tile, or pos_first
+  const uint32_t *doc_end;          // first_tile + 1, or pos_end
+  const uint16_t *s_rows;
+  const uint32_t *frags;
+  const float4 *cols;
+  const __half *table;              // scan_table: [2^nbits] weights / largest |weight|
+  float *scores;                    // [groups][score_stride], by document or by position
+  uint32_t *part;                   // scratch [groups][warps][2][32], warps = 4 · gridDim.x
+  uint32_t *count;                  // scratch [groups][warps], zero before the first use; left zero
+  uint64_t s_stride;                // entries of s_rows between groups: 32·K
+  uint64_t score_stride;
+  uint32_t n_tiles;                 // tiles of the walk when n_tiles_dev is null
+  uint32_t lane_words, frag_stride;
+  uint32_t dim, nbits;              // scan_table
+  uint32_t reserved;
+};
+
+// topk_first: grid (ceil(n/8192), queries), block 1024, shared memory 0.
+// Makes 64-bit keys (score descending, then number ascending) and keeps the k
+// largest of each 8,192: out has [queries][gridDim.x][k] keys, 0 where there are
+// fewer. Scores of a query are summed over its groups, in order. NaN never wins.
+struct TopkFirstParams {
+  const float *scores;              // [groups][stride]
+  const uint32_t *group_begin;      // [queries+1], or null: query i has group i alone
+  const uint32_t *ids;              // number of entry i, or null: i
+  const uint32_t *n_dev;            // entries if not null, at most n
+  const uint32_t *allowed;          // bitmap by number, or null
+  uint64_t *keys;                   // out
+  uint64_t stride;
+  uint32_t n, k;
+  uint64_t ids_stride;              // entries of ids between queries (0: shared)
+};
+
+// topk_next: grid (ceil(n/8192), queries), block 1024, shared memory 0:
+// the same for keys, [queries][n] -> [queries][gridDim.x][k]. When gridDim.x
+// is 1 the keys come out sorted, best first; out_ids and out_scores (if not
+// null) then get [queries][k] numbers and scores, and out_n [queries] the
+// number of valid ones. Invalid places have number 0xFFFFFFFF and score −inf.
+// Apply until gridDim.x is 1, at least once. k <= 4096.
+struct TopkNextParams {
+  const uint64_t *keys;
+  uint64_t *out;
+  uint32_t *out_ids;
+  float *out_scores;
+  uint32_t *out_n;
+  uint32_t n, k;
+};
+
+// fine: grid (n, queries, splits), block 128, no dynamic shared memory; then
+// fine_sum: grid (ceil(n/8), queries), block 256, same parameters.
+// Float32 decode and products, for every document of each query's list:
+// scores[q][i] of document ids[q][i]; an empty document scores 0, the number
+// 0xFFFFFFFF −inf. splits = min(ceil(largest document's tiles / 16), 1024)
+// blocks share a document's tiles. best must be zero before.
+struct FineParams {
+  const uint2 *words;
+  const uint32_t *rows;
+  const uint32_t *first_tile;
+  const __nv_bfloat16 *centroids;   // [K][dim16]
+  const float *weights_table;       // [2^nbits] float weights, uniform or table
+  const float *dim_scale;           // [dim] or null
+  const float *centroid_ratio;      // [K] a_c/a_max, or null
+  const float *query;               // [groups][32][dim]
+  const float *weights;             // [groups][32]
+  const uint32_t *group_begin;      // [queries+1] or null: query i has group i alone
+  const uint32_t *ids;              // [queries][n]
+  uint32_t *best;                   // scratch [queries][n][max_groups][32]
+  float *scores;                    // [queries][n]
+  float factor_max;                 // FactorMax (without a_max)
+  float a_max;                      // 1 without scales
+  uint32_t n, dim, nbits, lane_words;
+  uint32_t max_groups;              // most groups of a query
+  uint32_t reserved;
+};
+
+// probe_mark: grid (ceil(n·columns/256)), block 256. Sets the bits of probed
+// centroids; zero the bitmap before. Columns of weight <= 0 probe nothing.
+struct MarkParams {
+  const uint32_t *ids;              // [columns][picked], best first, of topk_next over s_float
+  const float *weights;             // [columns]
+  uint32_t *bitmap;                 // [ceil(K/32)]
+  uint32_t columns, picked, n;      // n <= picked are used
+};
+
+// candidates: grid (blocks), block 256, shared memory 4·ceil(K/32) where that
+// is at most 48 KiB and smem is 1, else 0 and smem 0. Sets the bits of documents
+// that have a token with a marked centroid. Zero hits before.
+struct CandidateParams {
+  const uint2 *words;
+  const uint32_t *tile_doc;
+  const uint32_t *bitmap;
+  uint32_t *hits;                   // [ceil(docs/32)]
+  uint32_t tiles, k, smem, reserved;
+};
+
+// compact: grid (ceil(words/256)), block 256. Bits of a AND b (b may be null)
+// to a list of numbers, in no order that results depend on. n must be zero before.
+struct CompactParams {
+  const uint32_t *a, *b;
+  uint32_t *list;
+  uint32_t *n;
+  uint32_t words, capacity;
+};
+
+// to_half: grid (ceil(rows/8)), block 256. Rows to half precision, padded with
+// zeros to width; used for x (each piece) and, once, for centroids.
+struct HalfParams {
+  const float *in;                  // [n][dim]
+  __half *out;                      // [rows][width], rows past n zero
+  float *norms, *errors;            // out [n] or null: ‖row‖ and ‖row − half(row)‖
+  uint32_t n, rows, dim, width;
+};
+
+// nearest64, nearest128: grid (ceil(n/128)), block 256, shared memory
+// 512·width bytes (width 64 or 128: the dimension rounded up; 32 or 64 KiB).
+// Then nearest_exact: grid (ceil(n/8)), block 256, decides in float32.
+// nearest_any: grid (ceil(n/32)), block 256: any dimension, float32, by itself.
+// The number of the centroid with the largest product, the lowest of equals.
+struct NearestParams {
+  const __half *x_half;             // [n rounded up to 128][width]
+  const __half *c_half;             // [K rounded up to 128][width], rows past K zero
+  const float *x;                   // [n][dim]
+  const float *centroids;           // [K][dim]
+  const float *x_norms, *x_errors;  // of to_half
+  uint4 *slots;                     // scratch [n rounded up to 128][16]
+  uint32_t *codes;                  // out [n]
+  float *scores;                    // out [n] or null
+  float c_norm, c_error;            // the largest ‖c‖ and ‖c − half(c)‖
+  uint32_t n, k, dim, width;
+};
+
+}  // namespace plaid

@@ -1,0 +1,51 @@
+// scan.cu: the entry points of the scans; the work is in scan.cuh and walk.cuh.
+#include "fp8.cuh"
+
+namespace plaid {
+
+template <int NB, bool kList>
+__device__ __forceinline__ void scan_shared(const ScanParams &p) {
+  extern __shared__ uint2 shared[];
+  InShared<NB> body;
+  body.load(p, shared);
+  Walk walk;
+  if (!walk.start(p)) return;
+  run<kList>(p, walk, body);
+}
+
+#define PLAID_SCAN(name, list, blocks, call)                                                                  \
+  extern "C" __global__ void __launch_bounds__(kScanThreads, blocks) name(const __grid_constant__ ScanParams p) { \
+    call;                                                                                                     \
+  }
+#define PLAID_REGISTERS(nb, w, blocks)                                                        \
+  PLAID_SCAN(scan_b##nb##_w##w, false, blocks, (scan_ring<InRegisters<nb, w>, false>(p)))             \
+  PLAID_SCAN(scan_b##nb##_w##w##_list, true, blocks, (scan_ring<InRegisters<nb, w>, true>(p)))
+#define PLAID_SHARED(nb, blocks)                                             \
+  PLAID_SCAN(scan_b##nb, false, blocks, (scan_shared<nb, false>(p)))         \
+  PLAID_SCAN(scan_b##nb##_list, true, blocks, (scan_shared<nb, true>(p)))
+
+PLAID_REGISTERS(1, 1, 4)
+PLAID_REGISTERS(2, 1, 4)
+PLAID_REGISTERS(2, 2, 4)
+PLAID_REGISTERS(4, 2, 4)
+PLAID_REGISTERS(4, 4, 3)
+PLAID_SHARED(1, 4)
+PLAID_SHARED(2, 4)
+PLAID_SHARED(4, 4)
+PLAID_SHARED(8, 4)
+
+#ifdef PLAID_SM90A
+#define PLAID_FP8(nb, w, blocks)                                                      \
+  PLAID_SCAN(scan_f##nb##_w##w, false, blocks, (scan_fp8<nb, w, false>(p)))           \
+  PLAID_SCAN(scan_f##nb##_w##w##_list, true, blocks, (scan_fp8<nb, w, true>(p)))
+PLAID_FP8(1, 1, 6)
+PLAID_FP8(2, 1, 6)
+PLAID_FP8(2, 2, 6)
+PLAID_FP8(4, 2, 6)
+PLAID_FP8(4, 4, 5)
+#endif
+
+PLAID_SCAN(approx, false, 8, Walk walk; if (walk.start(p)) { Approx body; body.load(p); run<false>(p, walk, body); })
+PLAID_SCAN(approx_list, true, 8, Walk walk; if (walk.start(p)) { Approx body; body.load(p); run<true>(p, walk, body); })
+
+}  // namespace plaid

@@ -1,0 +1,329 @@
+package kernels
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sort"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+// EnvDevice is the environment variable that names the device which
+// [OpenDevice] opens for "", in place of "cpu".
+const EnvDevice = "PLAID_DEVICE"
+
+// ErrDeviceClosed says that a device, or an index on it, has been closed.
+var ErrDeviceClosed = errors.New("kernels: device closed")
+
+// DeviceInfo describes a device that can hold and search an index.
+type DeviceInfo struct {
+	Name            string `json:"name"`  // to ask for it by, such as "cuda:0"
+	Model           string `json:"model"` // as its maker calls it
+	Capability      string `json:"capability"`
+	Memory          uint64 `json:"memory"` // bytes
+	Multiprocessors int    `json:"multiprocessors"`
+	PCI             string `json:"pci"`
+	Driver          string `json:"driver"`
+	// Unusable says why the device cannot be used, "" if it can.
+	Unusable string `json:"unusable,omitempty"`
+}
+
+// DeviceKind finds and opens the devices of one kind. A package registers one
+// when it is imported.
+type DeviceKind interface {
+	// Kind is the part of device names before the colon, such as "cuda".
+	Kind() string
+	// Devices lists what is there. Where nothing is, the error says why.
+	Devices() ([]DeviceInfo, error)
+	// Open opens the device of a number.
+	Open(ctx context.Context, ordinal int) (Device, error)
+}
+
+// Device is an opened device. It is safe for concurrent use.
+type Device interface {
+	Info() DeviceInfo
+	// Attach uploads an index, and keeps it until the attachment is closed.
+	Attach(ctx context.Context, c Corpus, o AttachOptions) (Attachment, error)
+	// Builder returns a backend that finds nearest centroids on the device and
+	// leaves the rest to cpu.
+	Builder(cpu Backend) Builder
+	// Close frees everything on the device, attachments included. It may be
+	// called more than once.
+	Close() error
+}
+
+// Builder is a backend whose Nearest runs on a device. A call that the device
+// fails is answered by the processor, so that no code is wrong, and the error
+// kept for the caller to end with.
+type Builder interface {
+	Backend
+	Preparer
+	Err() error
+}
+
+// Preparer is a backend to which it matters that centroids stay the same over
+// many calls of Nearest.
+type Preparer interface {
+	// Prepare returns a backend for calls of Nearest with these centroids, which
+	// must not change before release is called.
+	Prepare(centroids []float32, dim int) (b Backend, release func())
+}
+
+// Prepare calls the Prepare of a backend that has one, and otherwise returns
+// the backend itself.
+func Prepare(b Backend, centroids []float32, dim int) (Backend, func()) {
+	if p, ok := b.(Preparer); ok {
+		return p.Prepare(centroids, dim)
+	}
+	return b, func() {}
+}
+
+// Corpus is what a device must know of a snapshot of an index. Chunks of the
+// same lineage and number never change; new ones come at the end.
+type Corpus interface {
+	Codec() *Codec
+	// Lineage changes when documents are renumbered or recoded.
+	Lineage() uint64
+	Chunks() int
+	// ChunkDocs returns the first ordinal and the token offsets of chunk i.
+	ChunkDocs(i int) (first uint32, offsets []uint32)
+	// Load returns the arrays of chunk i, checked.
+	Load(i int) (*Chunk, error)
+	// LiveSet has one bit an ordinal, set for documents that may be returned.
+	LiveSet() (set []uint64, count int)
+	// Guard calls read and makes an error of a fault while it reads the arrays
+	// of chunks, which may be mapped pages of a file.
+	Guard(read func() error) error
+}
+
+// AttachOptions say how an index is put on a device.
+type AttachOptions struct {
+	// Memory is how many bytes of the device may be used; 0: what is free, less
+	// a reserve. An index that does not fit is streamed through.
+	Memory int64
+	// Bounded makes a device that has FP8 products scan with bytes instead, as
+	// others do. Scores that are returned are fine ones either way; but that no
+	// document is missed rests on the largest error that bytes can have, and with
+	// FP8 on errors that were seen. A fifth slower where the scan takes the time.
+	Bounded bool
+	// Progress, where set, is told how many of the tokens are there.
+	Progress func(done, total int64)
+}
+
+// Attachment is an index on a device. It is safe for concurrent use.
+type Attachment interface {
+	// Search answers queries on a snapshot of the attached index. Those of one
+	// call, and of other goroutines, may share launches; results do not depend on
+	// it.
+	Search(ctx context.Context, c Corpus, qs []DeviceQuery) ([]DeviceAnswer, error)
+	// Score returns the score of each of docs (nil: of every document, empty ones
+	// 0) for a query, at a level; see [Scorer].
+	Score(ctx context.Context, c Corpus, vectors, weights []float32, docs []uint32, level Level) ([]float32, error)
+	// Plan says what memory is used for.
+	Plan() MemoryPlan
+	Close() error
+}
+
+// DeviceQuery asks for the best documents. Ordinals are those of the corpus.
+type DeviceQuery struct {
+	Vectors []float32 // [Lq, dim]
+	Weights []float32 // [Lq]; nil: all 1
+	K       int
+	// Docs, where not nil, are the documents to score, ascending; Allowed, where
+	// not nil, has a bit for each that may be returned. Neither: all live ones.
+	Docs    []uint32
+	Allowed []uint64
+	// Probes, where not 0, restricts the search to documents that have a token
+	// in one of that many best centroids of a query token; if they are fewer
+	// than K, all are searched.
+	Probes int
+}
+
+// DeviceAnswer is the K best documents, score descending, then ordinal
+// ascending.
+type DeviceAnswer struct {
+	Docs   []uint32
+	Scores []float32
+	Stats  DeviceStats
+}
+
+// DeviceStats says what a device did. Those of several searches add up.
+type DeviceStats struct {
+	Device      string `json:"device"`
+	Searches    int64  `json:"searches"`
+	Launches    int64  `json:"launches"`         // batches that a search was part of
+	Batched     int64  `json:"batched_searches"` // that shared launches with others
+	ScanTokens  int64  `json:"scan_tokens"`
+	Candidates  int64  `json:"candidates"` // of probed searches
+	Widened     int64  `json:"widened"`    // probed searches with too few candidates, repeated over all documents
+	RefinedDocs int64  `json:"refined_docs"`
+	Retried     int64  `json:"retried"`  // searches repeated with a wider margin
+	InDoubt     int64  `json:"in_doubt"` // whose last places the error of the scan leaves open
+	// Streamed counts the bytes that crossed the bus because the index does not
+	// fit into the device's memory; 0 where it is resident.
+	Streamed int64       `json:"streamed_bytes"`
+	Times    DeviceTimes `json:"times"`
+}
+
+// DeviceTimes are times of the device, a search's share of its batch; Wait and
+// Total are elapsed time.
+type DeviceTimes struct {
+	Wait      time.Duration `json:"wait_ns"`
+	Upload    time.Duration `json:"upload_ns"`
+	Centroids time.Duration `json:"centroids_ns"`
+	Probe     time.Duration `json:"probe_ns"`
+	Scan      time.Duration `json:"scan_ns"`
+	TopK      time.Duration `json:"topk_ns"`
+	Fine      time.Duration `json:"fine_ns"`
+	Total     time.Duration `json:"total_ns"`
+}
+
+// Add adds the figures of another search.
+func (s *DeviceStats) Add(o DeviceStats) {
+	if s.Device == "" {
+		s.Device = o.Device
+	}
+	s.Searches += o.Searches
+	s.Launches += o.Launches
+	s.Batched += o.Batched
+	s.ScanTokens += o.ScanTokens
+	s.Candidates += o.Candidates
+	s.Widened += o.Widened
+	s.RefinedDocs += o.RefinedDocs
+	s.Retried += o.Retried
+	s.InDoubt += o.InDoubt
+	s.Streamed += o.Streamed
+	t, u := &s.Times, &o.Times
+	t.Wait += u.Wait
+	t.Upload += u.Upload
+	t.Centroids += u.Centroids
+	t.Probe += u.Probe
+	t.Scan += u.Scan
+	t.TopK += u.TopK
+	t.Fine += u.Fine
+	t.Total += u.Total
+}
+
+// MemoryPlan says what an attachment needs of a device's memory, in bytes.
+type MemoryPlan struct {
+	Tokens    int64 `json:"tokens"`
+	Slots     int64 `json:"token_slots"` // with documents filled up to whole tiles
+	Codec     int64 `json:"codec"`
+	Words     int64 `json:"words"` // code and factor
+	Residuals int64 `json:"residuals"`
+	Tables    int64 `json:"tables"` // documents and tiles
+	Staging   int64 `json:"staging"`
+	Query     int64 `json:"query_workspace"` // for one group of 32 query tokens
+	Limit     int64 `json:"limit"`
+	Resident  bool  `json:"resident"` // else streamed, Pieces at a time
+	Pieces    int   `json:"pieces"`
+}
+
+// Index is the memory of the index itself.
+func (p *MemoryPlan) Index() int64 { return p.Codec + p.Words + p.Residuals + p.Tables }
+
+var (
+	kindsMu sync.Mutex
+	kinds   = map[string]DeviceKind{}
+)
+
+// RegisterDevices makes the devices of a kind available. It panics on a kind
+// registered twice.
+func RegisterDevices(k DeviceKind) {
+	kindsMu.Lock()
+	defer kindsMu.Unlock()
+	if _, dup := kinds[k.Kind()]; dup {
+		panic("kernels: devices registered twice: " + k.Kind())
+	}
+	kinds[k.Kind()] = k
+}
+
+func deviceKinds() []DeviceKind {
+	kindsMu.Lock()
+	defer kindsMu.Unlock()
+	var all []DeviceKind
+	for _, k := range kinds {
+		all = append(all, k)
+	}
+	sort.Slice(all, func(i, j int) bool { return all[i].Kind() < all[j].Kind() })
+	return all
+}
+
+// Devices lists the devices of all kinds; why says for each kind without one
+// why there is none.
+func Devices() (devices []DeviceInfo, why []error) {
+	for _, k := range deviceKinds() {
+		found, err := k.Devices()
+		if err != nil {
+			why = append(why, fmt.Errorf("%s: %w", k.Kind(), err))
+		}
+		devices = append(devices, found...)
+	}
+	return devices, why
+}
+
+// OpenDevice opens a device by name: "cuda:0" and the like, "cpu" for none, or
+// "auto" for the first that can be opened, and none where there is none. ""
+// stands for what [EnvDevice] names, or else for "cpu". note says what "auto"
+// picked and why. A device asked for by name that cannot be used is an error
+// that wraps [ErrUnavailable] and the cause; there is no fallback.
+func OpenDevice(ctx context.Context, name string) (d Device, note string, err error) {
+	from := ""
+	if name == "" {
+		if name = os.Getenv(EnvDevice); name != "" {
+			from = " from " + EnvDevice
+		}
+	}
+	switch name {
+	case "", "cpu":
+		return nil, "", nil
+	case "auto":
+		return openAny(ctx)
+	}
+	kind, number, _ := strings.Cut(name, ":")
+	ordinal, err := strconv.Atoi(number)
+	if err != nil || ordinal < 0 || strconv.Itoa(ordinal) != number {
+		return nil, "", fmt.Errorf("%w: device %q%s; want cpu, auto or a name such as cuda:0", ErrUnavailable, name, from)
+	}
+	var known []string
+	for _, k := range deviceKinds() {
+		known = append(known, k.Kind())
+		if k.Kind() == kind {
+			if d, err = k.Open(ctx, ordinal); err != nil {
+				return nil, "", fmt.Errorf("%w: device %q%s: %w", ErrUnavailable, name, from, err)
+			}
+			return d, "", nil
+		}
+	}
+	return nil, "", fmt.Errorf("%w: device %q%s; this build has: %s", ErrUnavailable, name, from, strings.Join(append(known, "cpu"), ", "))
+}
+
+// openAny opens the first device that can be opened.
+func openAny(ctx context.Context) (Device, string, error) {
+	var why []string
+	for _, k := range deviceKinds() {
+		found, err := k.Devices()
+		if err != nil {
+			why = append(why, err.Error())
+			continue
+		}
+		for i, info := range found {
+			d, err := k.Open(ctx, i)
+			if err == nil {
+				return d, fmt.Sprintf("auto picked %s, %s", info.Name, info.Model), nil
+			}
+			if ctx.Err() != nil {
+				return nil, "", ctx.Err()
+			}
+			why = append(why, fmt.Sprintf("%s: %v", info.Name, err))
+		}
+	}
+	if len(why) == 0 {
+		why = []string{"this build has no devices"}
+	}
+	return nil, "auto picked cpu: " + strings.Join(why, "; "), nil
+}
