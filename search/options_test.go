@@ -112,7 +112,7 @@ func TestChoose(t *testing.T) {
 		probes, approx, exact int
 	}{
 		{"k 10", Options{K: 10}, docs, PlanProbe, 4, 65536, 0},
-		{"k 100", Options{K: 100}, docs, PlanProbe, 8, 65536, 0},
+		{"k 100", Options{K: 100}, docs, PlanProbe, 12, 65536, 0},
 		{"k 1000", Options{K: 1000}, docs, PlanProbe, 16, 65536, 0},
 		{"k 2000", Options{K: 2000}, docs, PlanProbe, 16, 128000, 0},
 		{"all", Options{K: docs}, docs, PlanExact, 16, 64 * docs, 0},
