@@ -33,7 +33,7 @@ func mostExact(k int) int { return 32*k + 512 }
 // best and still be scored. What a miss costs falls with k: one of ten is 10 %
 // of recall, one of a hundred 1 %.
 func confidence(k int) float64 {
-	return 3 - min(max(math.Log10(float64(k)/10), 0), 1)
+	return 3.5 - 1.5*min(max(math.Log10(float64(k)/10), 0), 1)
 }
 
 // rerank scores the best of run.approx exactly and returns the K best in order.

@@ -19,7 +19,7 @@ func TestFloor(t *testing.T) {
 	}
 	for k, best := range map[int]float64{1: 15, 10: 6} {
 		limit, even := floor(approx, exact, k)
-		require.InDelta(t, best-2-3, limit, 1e-6)
+		require.InDelta(t, best-2-3.5, limit, 1e-6)
 		require.InDelta(t, best-2, even, 1e-6)
 	}
 	limit, _ := floor(approx, exact, 21)
@@ -27,8 +27,8 @@ func TestFloor(t *testing.T) {
 }
 
 func TestConfidence(t *testing.T) {
-	require.InDelta(t, 3, confidence(1), 1e-9)
-	require.InDelta(t, 3, confidence(10), 1e-9)
+	require.InDelta(t, 3.5, confidence(1), 1e-9)
+	require.InDelta(t, 3.5, confidence(10), 1e-9)
 	require.InDelta(t, 2, confidence(100), 1e-9)
 	require.InDelta(t, 2, confidence(5000), 1e-9)
 	for k := 11; k < 100; k++ {
