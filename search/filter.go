@@ -2,6 +2,7 @@ package search
 
 import (
 	"fmt"
+	"sync"
 
 	"github.com/plaid-ir/plaid/index"
 )
@@ -18,6 +19,36 @@ type Filter struct {
 
 // Only returns the filter that lets these documents through.
 func Only(ids ...string) *Filter { return &Filter{IDs: ids} }
+
+// filtered are the live documents of a filter.
+type filtered struct {
+	set     []uint64
+	missing int
+}
+
+// resolveOnce makes all searches with these options share the look-up of the
+// filter's ids, when the first one needs it.
+func (o *Options) resolveOnce(snap *index.Snapshot) {
+	if o.Filter == nil {
+		return
+	}
+	o.filtered = sync.OnceValues(func() (f filtered, err error) {
+		live, _ := snap.LiveSet()
+		f.set = make([]uint64, len(live))
+		f.missing, err = o.Filter.resolve(snap, f.set)
+		return f, err
+	})
+}
+
+// allow writes the live documents that Filter lets through into set.
+func (o *Options) allow(snap *index.Snapshot, set []uint64) (missing int, err error) {
+	if o.filtered == nil {
+		return o.Filter.resolve(snap, set)
+	}
+	f, err := o.filtered()
+	copy(set, f.set)
+	return f.missing, err
+}
 
 // resolve writes the filter's live documents into set.
 func (f *Filter) resolve(snap *index.Snapshot, set []uint64) (missing int, err error) {

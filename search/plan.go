@@ -74,10 +74,11 @@ func (o *Options) choose(allowed, docs int, tokens int64, queryTokens, lists int
 		return PlanProbe
 	}
 	// A posting list has about tokens/lists/2 documents, since a document has
-	// most of its centroids twice.
+	// most of its centroids twice; and a document is in several of the lists, so
+	// that twice as many entries as documents still leave half of them out.
 	mean := float64(tokens) / float64(max(docs, 1))
 	reached := float64(queryTokens*o.Probes) * float64(tokens) / float64(lists) / 2
-	if float64(allowed)*mean <= scanTokens || reached >= float64(allowed) || 4*reached*float64(allowed) <= float64(exact)*float64(docs) {
+	if float64(allowed)*mean <= scanTokens || reached >= 2*float64(allowed) || 4*reached*float64(allowed) <= float64(exact)*float64(docs) {
 		return PlanScan
 	}
 	return PlanProbe

@@ -93,7 +93,7 @@ func (r *run) resolve() (count int, err error) {
 		on  bool
 		set func([]uint64) (int, error)
 	}{
-		{r.o.Filter != nil, func(s []uint64) (int, error) { return r.o.Filter.resolve(r.snap, s) }},
+		{r.o.Filter != nil, func(s []uint64) (int, error) { return r.o.allow(r.snap, s) }},
 		{r.o.Mode == Candidates, func(s []uint64) (int, error) {
 			return resolveIDs(r.snap, r.o.Candidates, r.o.AllowMissing, "candidates", s)
 		}},

@@ -103,6 +103,8 @@ type Options struct {
 	AllowMissing bool
 	// Payload returns what was stored beside the documents.
 	Payload bool
+
+	filtered func() (filtered, error) // Filter resolved, once for a batch
 }
 
 // Hit is a document of a result.
@@ -194,6 +196,7 @@ func (e *Engine) SearchBatch(ctx context.Context, qs []Query, o Options) ([]Resu
 	if e.device != nil {
 		return e.device.answer(ctx, snap, qs, o)
 	}
+	o.resolveOnce(snap)
 	inside := max(e.threads/max(len(qs), 1), 1) // threads left for each query
 	results := make([]Result, len(qs))
 	err = parallel(ctx, snap.Path(), e.threads, len(qs), func(i int) error {
