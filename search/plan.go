@@ -1,5 +1,7 @@
 package search
 
+import "math"
+
 // Plan is how a query is answered.
 type Plan int
 
@@ -19,19 +21,30 @@ func (p Plan) String() string { return planNames[p] }
 
 const (
 	defaultK = 10
-	// scanTokens is how many tokens are scored by centroids in less time than
-	// probing and gathering postings takes.
-	scanTokens = 1 << 17
+	// What probing costs, in tokens scored by centroids.
+	listCost, entryCost = 400, 10
 )
+
+// derived is the number of probes, and about how many tokens get a score by
+// centroids if probing finds as many and K does not ask for more: a million
+// takes 0.8 ms of one core. Lists are cheap to read, and the more of them are,
+// the better is the order in which the documents are found.
+func derived(k int) (probes int, approxTokens float64) {
+	switch {
+	case k <= 10:
+		return 8, 1 << 20
+	case k <= 100:
+		return 24, 5 << 19
+	}
+	return 32, 5 << 19
+}
 
 // choose settles plan and budgets of a query. allowed is how many documents
 // may be returned, docs and tokens the size of the collection, lists the
 // number of centroids.
 //
-// Probes follow measurements on seven collections (docs/search-quality.md): four a
-// query token reach 99.5 % of the top 10. Eight reach 99 % of the top 100 but in
-// CoSQA, whose documents are short; twelve do there too. Exact stays 0 where the
-// query itself is to decide, see [run.rerank].
+// The numbers follow measurements (docs/search-quality.md). Exact stays 0 where
+// the query itself is to decide, see [run.rerank].
 func (o *Options) choose(allowed, docs int, tokens int64, queryTokens, lists int) Plan {
 	if o.Mode != Pruned {
 		return PlanExact
@@ -43,42 +56,35 @@ func (o *Options) choose(allowed, docs int, tokens int64, queryTokens, lists int
 	if exact == 0 {
 		exact = max(4*o.K+100, o.K) // of a huge K, which overflows
 	}
-	if o.Approx == 0 {
-		o.Approx = max(1<<16, 64*o.K)
+	mean := max(float64(tokens)/float64(max(docs, 1)), 1)
+	probesGiven, approxGiven := o.Probes > 0, o.Approx > 0
+	probes, approxTokens := derived(o.K)
+	if !approxGiven {
+		o.Approx = max(2*mostExact(o.K), int(approxTokens/mean))
 	}
 	o.Approx = max(o.Approx, exact)
-	probesGiven := o.Probes > 0
 	if !probesGiven {
-		switch {
-		case o.K <= 10:
-			o.Probes = 4
-		case o.K <= 100:
-			o.Probes = 12
-		default:
-			o.Probes = 16
-		}
+		o.Probes = probes
 	}
 	o.Probes = min(o.Probes, lists)
 	if allowed <= exact {
 		return PlanExact
 	}
-	// A scan gives every allowed document an approximate score, and probing all
-	// lists finds them all.
-	if allowed > o.Approx {
+	// A scan gives every allowed document an approximate score.
+	if approxGiven && allowed > o.Approx {
 		return PlanProbe
 	}
-	if probesGiven {
-		if o.Probes == lists {
-			return PlanScan
-		}
+	if probesGiven && o.Probes < lists {
 		return PlanProbe
 	}
 	// A posting list has about tokens/lists/2 documents, since a document has
-	// most of its centroids twice; and a document is in several of the lists, so
-	// that twice as many entries as documents still leave half of them out.
-	mean := float64(tokens) / float64(max(docs, 1))
-	reached := float64(queryTokens*o.Probes) * float64(tokens) / float64(lists) / 2
-	if float64(allowed)*mean <= scanTokens || reached >= 2*float64(allowed) || 4*reached*float64(allowed) <= float64(exact)*float64(docs) {
+	// most of its centroids twice; and a document is in several of the lists.
+	read := float64(queryTokens * o.Probes)
+	entries := read * float64(tokens) / float64(lists) / 2
+	found := float64(allowed) * -math.Expm1(-0.6*entries/float64(max(docs, 1)))
+	probing := listCost*read + entryCost*entries + mean*min(found, float64(o.Approx))
+	if o.Probes == lists || mean*float64(allowed) <= probing { // all lists find them all
+		o.Approx = max(o.Approx, allowed)
 		return PlanScan
 	}
 	return PlanProbe

@@ -3,21 +3,29 @@ package search
 import (
 	"context"
 	"fmt"
-	"math/bits"
 	"slices"
 
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/storage"
 )
 
-// prober finds the n best centroids of each query token.
+// prober finds the n best centroids of each query token, and what they say
+// about the documents in their lists.
 type prober struct {
 	n       int
 	picked  int                     // n + 1, or all centroids: the one after the last probed is the floor
 	best    []kernels.CentroidScore // n a query token that probes, best first
 	weights []float32               // of those tokens
 	floors  []float32               // of those tokens: the score of the best centroid that is not probed
-	seen    []uint64                // centroids taken by some token
+	lists   []uint64                // centroids probed by some token
+	docs    []uint32                // of a list
+	reached []reached               // by ordinal; set for the documents of run.set alone
+}
+
+// reached is what probing knows of a document.
+type reached struct {
+	token uint32  // the last query token that reached it, from 1
+	gain  float32 // what it scores by probed centroids, above one that has none
 }
 
 // run.probe fills run.set with the allowed documents in the lists of the best
@@ -28,31 +36,8 @@ func (r *run) probe(weights []float32) (int, error) {
 	if err := r.prober.pick(r, weights); err != nil {
 		return 0, err
 	}
-	r.set = zeroed(r.set, len(r.allowed))
-	r.probes = r.probes[:0]
-	r.prober.seen = zeroed(r.prober.seen, (r.snap.Header().Centroids+63)/64)
-	for _, p := range r.prober.best {
-		if w, bit := p.Centroid/64, uint64(1)<<(p.Centroid%64); r.prober.seen[w]&bit == 0 {
-			r.prober.seen[w] |= bit
-			r.probes = append(r.probes, p.Centroid)
-		}
-	}
-	r.stats.Probed = int64(len(r.probes))
-	slices.Sort(r.probes) // in the order of the file
-	for seg := range r.snap.Segments() {
-		if err := r.ctx.Err(); err != nil {
-			return 0, err
-		}
-		for _, c := range r.probes {
-			list, err := r.snap.Postings(seg, c)
-			if err != nil {
-				return 0, err
-			}
-			if err := list.Or(r.set); err != nil {
-				return 0, r.badList(c, err)
-			}
-			r.stats.Postings += int64(list.Len())
-		}
+	if err := r.reach(); err != nil {
+		return 0, err
 	}
 	for i := range r.set {
 		r.set[i] &= r.allowed[i]
@@ -60,9 +45,62 @@ func (r *run) probe(weights []float32) (int, error) {
 	n := population(r.set)
 	r.stats.Candidates = int64(n)
 	if n > r.o.Approx {
-		return r.cut()
+		return r.cut(), nil
 	}
 	return n, nil
+}
+
+// reach fills run.set with the documents in the probed lists. Each of them gets,
+// for every query token, the score of the best probed centroid that it has, or
+// where it has none what one that was not probed may give, as in WARP (arXiv
+// 2501.17788, section 4.2). WARP takes the first one not probed, the floor; a
+// document's own best is lower. Where scores fall with the logarithm of the rank,
+// twice as far below the floor as half the probes are above it is that of eight
+// times as many probes (docs/search-quality.md has what that brings).
+func (r *run) reach() (err error) {
+	p := &r.prober
+	size := len(r.allowed) * 64
+	r.set = zeroed(r.set, len(r.allowed))
+	p.reached = slices.Grow(p.reached[:0], size)[:size]
+	p.lists = zeroed(p.lists, (r.snap.Header().Centroids+63)/64)
+	for t, weight := range p.weights {
+		if err := r.ctx.Err(); err != nil {
+			return err
+		}
+		token := uint32(t + 1)
+		top := p.best[t*p.n : (t+1)*p.n]
+		unseen := p.floors[t] - 2*(top[p.n/2].Score-p.floors[t])
+		for _, c := range top {
+			fresh := !inSet(p.lists, c.Centroid)
+			p.lists[c.Centroid/64] |= 1 << (c.Centroid % 64)
+			gain := weight * (c.Score - unseen)
+			for seg := range r.snap.Segments() {
+				list, err := r.snap.Postings(seg, c.Centroid)
+				if err != nil {
+					return err
+				}
+				if p.docs, err = list.AppendDocs(p.docs[:0], uint32(size)); err != nil {
+					return r.badList(c.Centroid, err)
+				}
+				if fresh {
+					r.stats.Postings += int64(len(p.docs))
+				}
+				for _, d := range p.docs {
+					word, bit, doc := &r.set[d/64], uint64(1)<<(d%64), &p.reached[d]
+					switch {
+					case *word&bit == 0:
+						*word |= bit
+						*doc = reached{token, gain}
+					case doc.token != token:
+						doc.token = token
+						doc.gain += gain
+					}
+				}
+			}
+		}
+	}
+	r.stats.Probed = int64(population(p.lists))
+	return nil
 }
 
 // insertProbes is the number of probes up to which keeping each query token's
@@ -119,45 +157,12 @@ func (p *prober) selectColumns(ctx context.Context, s []float32, stride, lq, k i
 	return nil
 }
 
-// cut keeps the Approx best candidates by what probing knows of them: for each
-// query token the score of the best probed centroid that a document has, or of
-// the first one not probed where it has none (as WARP imputes what it has not
-// seen, arXiv 2501.17788, section 4.2).
-func (r *run) cut() (int, error) {
-	docs := len(r.set) * 64
-	gain := make([]float32, docs)
-	hit := make([]uint64, len(r.set))
-	fresh := make([]uint64, len(r.set))
-	for t, weight := range r.prober.weights {
-		if err := r.ctx.Err(); err != nil {
-			return 0, err
-		}
-		clear(hit)
-		top := r.prober.best[t*r.prober.n : (t+1)*r.prober.n]
-		floor := r.prober.floors[t]
-		for _, p := range top {
-			clear(fresh)
-			for seg := range r.snap.Segments() {
-				list, err := r.snap.Postings(seg, p.Centroid)
-				if err != nil {
-					return 0, err
-				}
-				if err := list.Or(fresh); err != nil {
-					return 0, r.badList(p.Centroid, err)
-				}
-			}
-			for w := range fresh {
-				for v := fresh[w] & r.set[w] &^ hit[w]; v != 0; v &= v - 1 {
-					gain[w*64+bits.TrailingZeros64(v)] += weight * (p.Score - floor)
-				}
-				hit[w] |= fresh[w]
-			}
-		}
-	}
+// cut keeps the Approx best candidates by what probing knows of them.
+func (r *run) cut() int {
 	r.listDocs(r.set)
 	r.ranked = r.ranked[:0]
 	for _, d := range r.docs {
-		r.ranked = append(r.ranked, scored{d, gain[d]})
+		r.ranked = append(r.ranked, scored{d, r.prober.reached[d].gain})
 	}
 	if r.trace != nil {
 		r.trace.cut(r)
@@ -167,7 +172,7 @@ func (r *run) cut() (int, error) {
 	for _, s := range kept {
 		r.set[s.doc/64] |= 1 << (s.doc % 64)
 	}
-	return len(kept), nil
+	return len(kept)
 }
 
 func (r *run) badList(centroid uint32, err error) error {

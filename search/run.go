@@ -24,7 +24,6 @@ type run struct {
 
 	allowed []uint64 // one bit an ordinal
 	set     []uint64 // candidates
-	probes  []uint32 // distinct centroids, by first query token that probes them
 	prober  prober
 	docs    []uint32
 	scores  []float32

@@ -283,14 +283,20 @@ func (u *tuner) budgets(ctx context.Context, probes, docs int) error {
 	if _, err := u.try(ctx, Setting{Probes: probes}); err != nil {
 		return err
 	}
-	t, err := u.try(ctx, Setting{Probes: probes, Exact: ladder[len(ladder)-1]})
+	s := Setting{Probes: probes, Exact: ladder[len(ladder)-1]}
+	t, err := u.try(ctx, s)
+	if err == nil && !u.reaches(t) && u.wasCut() {
+		s.Approx = docs
+		t, err = u.try(ctx, s)
+	}
 	if err != nil || !u.reaches(t) {
 		return err
 	}
 	lo, hi := 0, len(ladder)-1 // hi reaches
 	for lo < hi {
 		mid := (lo + hi) / 2
-		if t, err = u.try(ctx, Setting{Probes: probes, Exact: ladder[mid]}); err != nil {
+		s.Exact = ladder[mid]
+		if t, err = u.try(ctx, s); err != nil {
 			return err
 		}
 		if u.reaches(t) {
@@ -302,6 +308,12 @@ func (u *tuner) budgets(ctx context.Context, probes, docs int) error {
 	return nil
 }
 
+// wasCut says whether some candidates had no approximate score in what was
+// measured last.
+func (u *tuner) wasCut() bool {
+	return u.stats.Plans[PlanProbe.String()] > 0 && u.stats.ApproxDocs < u.stats.Candidates
+}
+
 // cutting tries smaller approximate budgets with the best setting, as long as
 // they pay.
 func (u *tuner) cutting(ctx context.Context, t Trial) error {
@@ -311,7 +323,7 @@ func (u *tuner) cutting(ctx context.Context, t Trial) error {
 	if u.stats.Plans[PlanProbe.String()] == 0 {
 		return nil
 	}
-	a := int(u.stats.Candidates) / max(u.stats.Queries, 1) / 2
+	a := int(u.stats.ApproxDocs) / max(u.stats.Queries, 1) / 2
 	for least := max(t.Exact, 2*u.k); a > least; a /= 2 {
 		s := t.Setting
 		s.Approx = a

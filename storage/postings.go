@@ -144,87 +144,71 @@ func (p PostingList) Len() int {
 	return n
 }
 
-// Or sets the bit of each document in set, which has one bit a document. A
-// document beyond it is an error.
-func (p PostingList) Or(set []uint64) error {
-	le := binary.LittleEndian
+// AppendDocs appends the ordinals in ascending order. docs is the number of
+// documents that exist; an ordinal beyond it is an error.
+func (p PostingList) AppendDocs(dst []uint32, docs uint32) ([]uint32, error) {
 	c, err := p.open()
 	if err != nil {
-		return err
+		return dst, err
 	}
+	le := binary.LittleEndian
 	rest := c.data
+	next := uint64(0) // the least ordinal that may follow
 	for i := range c.n {
 		base := uint64(le.Uint16(c.headers[4*i:])) << 16
 		card := int(le.Uint16(c.headers[4*i+2:])) + 1
-		limit := uint64(len(set)) * 64
 		switch {
 		case c.runs != nil && c.runs[i/8]>>(i%8)&1 == 1:
 			if len(rest) < 2 {
-				return errRoaring
+				return dst, errRoaring
 			}
 			n := int(le.Uint16(rest))
 			rest = rest[2:]
 			if len(rest) < 4*n {
-				return errRoaring
+				return dst, errRoaring
 			}
 			for r := range n {
 				lo := base + uint64(le.Uint16(rest[4*r:]))
 				hi := lo + uint64(le.Uint16(rest[4*r+2:]))
-				if hi >= limit || hi > base|0xffff {
-					return errRoaring
+				if lo < next || hi >= uint64(docs) || hi > base|0xffff {
+					return dst, errRoaring
 				}
+				next = hi + 1
 				for d := lo; d <= hi; d++ {
-					set[d/64] |= 1 << (d % 64)
+					dst = append(dst, uint32(d))
 				}
 			}
 			rest = rest[4*n:]
 		case card <= arrayMax:
 			if len(rest) < 2*card {
-				return errRoaring
+				return dst, errRoaring
 			}
-			for j := range card {
-				d := base + uint64(le.Uint16(rest[2*j:]))
-				if d >= limit {
-					return errRoaring
+			for list := rest[:2*card]; len(list) >= 2; list = list[2:] {
+				d := base | uint64(le.Uint16(list))
+				if d < next {
+					return dst, errRoaring
 				}
-				set[d/64] |= 1 << (d % 64)
+				next = d + 1
+				dst = append(dst, uint32(d))
 			}
 			rest = rest[2*card:]
 		default:
 			if len(rest) < bitmapBytes {
-				return errRoaring
+				return dst, errRoaring
+			}
+			if base < next {
+				return dst, errRoaring
 			}
 			for w := range bitmapBytes / 8 {
-				v := le.Uint64(rest[8*w:])
-				if v == 0 {
-					continue
+				for v := le.Uint64(rest[8*w:]); v != 0; v &= v - 1 {
+					next = base + uint64(w*64+bits.TrailingZeros64(v)) + 1
+					dst = append(dst, uint32(next-1))
 				}
-				at := base/64 + uint64(w)
-				if at >= uint64(len(set)) {
-					return errRoaring
-				}
-				set[at] |= v
 			}
 			rest = rest[bitmapBytes:]
 		}
-	}
-	return nil
-}
-
-// AppendDocs appends the ordinals in ascending order; docs is the number of
-// documents that exist.
-func (p PostingList) AppendDocs(dst []uint32, docs uint32) ([]uint32, error) {
-	set := make([]uint64, (uint64(docs)+63)/64)
-	if err := p.Or(set); err != nil {
-		return dst, err
-	}
-	for w, v := range set {
-		for ; v != 0; v &= v - 1 {
-			d := uint32(w*64 + bits.TrailingZeros64(v))
-			if d >= docs {
-				return dst, errRoaring
-			}
-			dst = append(dst, d)
+		if next > uint64(docs) {
+			return dst, errRoaring
 		}
 	}
 	return dst, nil

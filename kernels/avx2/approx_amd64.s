@@ -5,7 +5,7 @@
 //	DI  best of the document    R9  rows
 //	BX  token                   CX  end of the document
 //	R10 codes                   R13 range
-//	SI  codes of the token      DX  end of codes to prefetch rows of
+//	SI  codes of the token      AX to BX  codes of the next document, to prefetch
 //	Y0 to Y3 running maxima
 
 #define MAX2(n, reg, y) \
@@ -46,11 +46,17 @@ document:                                \
 	CMPQ  AX, R15                    \
 	JEQ   last                       \
 	MOVL  8(R13), AX                 \
+	MOVL  12(R13), BX                \
 	SHLQ  $log, AX                   \
+	SHLQ  $log, BX                   \
+	LEAQ  2048(AX), DX               \
+	CMPQ  BX, DX                     \
+	CMOVQGT DX, BX                   \
+ahead:                                   \
 	PREFETCHT0 (R10)(AX*1)           \
-	PREFETCHT0 64(R10)(AX*1)         \
-	PREFETCHT0 128(R10)(AX*1)        \
-	PREFETCHT0 192(R10)(AX*1)        \
+	ADDQ  $64, AX                    \
+	CMPQ  AX, BX                     \
+	JLT   ahead                      \
 last:                                    \
 	SHLQ  $log, SI                   \
 	ADDQ  R10, SI                    \

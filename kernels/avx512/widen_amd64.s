@@ -30,7 +30,9 @@ done:                                \
 	VZEROUPPER                   \
 	RET
 
+// Centroids are read in blocks, with products in between; 8 KiB ahead is the next.
 #define BF16 \
+	PREFETCHT0 8192(SI)          \
 	VPMOVZXWD Y0, Z0             \
 	VPSLLD $16, Z0, Z0
 
