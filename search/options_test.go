@@ -112,7 +112,7 @@ func TestChoose(t *testing.T) {
 		probes, approx, exact int
 	}{
 		{"k 10", Options{K: 10}, docs, PlanProbe, 8, 10485, 0},
-		{"k 100", Options{K: 100}, docs, PlanProbe, 24, 26214, 0},
+		{"k 100", Options{K: 100}, docs, PlanProbe, 24, 20971, 0},
 		{"k 1000", Options{K: 1000}, docs, PlanProbe, 32, 65024, 0},
 		{"k 2000", Options{K: 2000}, docs, PlanProbe, 32, 129024, 0},
 		{"all", Options{K: docs}, docs, PlanExact, 32, 64*docs + 1024, 0},

@@ -34,9 +34,9 @@ func derived(k int) (probes int, approxTokens float64) {
 	case k <= 10:
 		return 8, 1 << 20
 	case k <= 100:
-		return 24, 5 << 19
+		return 24, 2 << 20
 	}
-	return 32, 5 << 19
+	return 32, 2 << 20
 }
 
 // choose settles plan and budgets of a query. allowed is how many documents

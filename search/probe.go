@@ -28,6 +28,11 @@ type reached struct {
 	gain  float32 // what it scores by probed centroids, above one that has none
 }
 
+// unseenGap is how far below the floor a document's best centroid is put where
+// it was not probed, in units of how far above it the middle probe is. 4 to 10
+// find about as much, 0 less (docs/search-quality.md).
+const unseenGap = 5
+
 // run.probe fills run.set with the allowed documents in the lists of the best
 // centroids of each query token, and returns their number. More than Approx of
 // them are cut down to that.
@@ -53,24 +58,26 @@ func (r *run) probe(weights []float32) (int, error) {
 // reach fills run.set with the documents in the probed lists. Each of them gets,
 // for every query token, the score of the best probed centroid that it has, or
 // where it has none what one that was not probed may give, as in WARP (arXiv
-// 2501.17788, section 4.2). WARP takes the first one not probed, the floor; a
-// document's own best is lower. Where scores fall with the logarithm of the rank,
-// twice as far below the floor as half the probes are above it is that of eight
-// times as many probes (docs/search-quality.md has what that brings).
+// 2501.17788, section 4.2). WARP takes the first one not probed, the floor. A
+// document's own best is lower, and by how much is not known: what counts most is
+// how many query tokens found the document at all (as in EMVB, arXiv 2404.02805,
+// section 4.1), so it is put far below, and as far for each query token.
 func (r *run) reach() (err error) {
 	p := &r.prober
 	size := len(r.allowed) * 64
 	r.set = zeroed(r.set, len(r.allowed))
 	p.reached = slices.Grow(p.reached[:0], size)[:size]
 	p.lists = zeroed(p.lists, (r.snap.Header().Centroids+63)/64)
+	var found float32 // by how much a token's middle probe exceeds its floor, on average
+	for t, floor := range p.floors {
+		found += (p.best[t*p.n+p.n/2].Score - floor) / float32(len(p.floors))
+	}
 	for t, weight := range p.weights {
 		if err := r.ctx.Err(); err != nil {
 			return err
 		}
-		token := uint32(t + 1)
-		top := p.best[t*p.n : (t+1)*p.n]
-		unseen := p.floors[t] - 2*(top[p.n/2].Score-p.floors[t])
-		for _, c := range top {
+		token, unseen := uint32(t+1), p.floors[t]-unseenGap*found
+		for _, c := range p.best[t*p.n : (t+1)*p.n] {
 			fresh := !inSet(p.lists, c.Centroid)
 			p.lists[c.Centroid/64] |= 1 << (c.Centroid % 64)
 			gain := weight * (c.Score - unseen)
