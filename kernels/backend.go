@@ -35,6 +35,12 @@ type Scorer interface {
 	// dst[i·n+j] is the score of query i and document j of n. Empty documents
 	// score 0.
 	MaxSim(dst []float32, qs []Query, c *Chunk, docs []uint32, level Level)
+	// Maxima writes the largest product of each query token with the tokens lo to
+	// hi of the chunk, in units that only Total knows: a document that is too long
+	// for one core is scored in parts, whose maxima MergeMaxima puts together.
+	// Total of them is the score that MaxSim gives the document, to the bit.
+	Maxima(dst []float64, q Query, c *Chunk, lo, hi int, level Level)
+	Total(q Query, maxima []float64, level Level) float32
 	// ErrorBound is the largest difference to the oracle that MaxSim may show
 	// at the level, for this query and any document.
 	ErrorBound(q Query, level Level) float32

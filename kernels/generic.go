@@ -88,6 +88,8 @@ type scratch struct {
 	levels []byte
 	bytes  [callDocs]row4
 	rerank *amx.Rerank
+	values []float64 // largest products of a group of query tokens
+	paths  paths
 }
 
 func (s *scorer) scaleCentroids(scales []float32) {

@@ -171,46 +171,6 @@ func (q *query) buildLevels(level Level) {
 	}
 }
 
-// maxSimLevels does by dot products what maxSimFine does by tables; at level
-// Fast with shorter integers.
-func (s *scorer) maxSimLevels(dst []float32, q *query, c *Chunk, docs []uint32, level Level) {
-	sc, size := s.scratch.Get().(*scratch), callSize(max(s.rowBytes, s.dim/4))
-	l, nbits := &q.levels[level], s.codec.Codebook.Nbits
-	sc.levels = resize(sc.levels, 8/nbits*(4*s.rowBytes+64))
-	bytes := len(l.bytes) / len(l.unit)
-	for i := 0; i < len(dst); {
-		ranges := sc.batch(c, docs, i, len(dst), size)
-		best, sums := sc.wide[:len(ranges)], sc.sums[:len(ranges)]
-		clear(sums)
-		for g := range l.unit {
-			n := min(levelGroup, q.n-g*levelGroup)
-			for j := range best {
-				best[j] = noLevels
-			}
-			for j := 0; ; j++ {
-				part := sc.part(ranges, j, size)
-				if part == nil {
-					break
-				}
-				s.p.maxLevels(best, part, l.bytes[g*bytes:(g+1)*bytes], sc.levels, nbits, level.parts(), q.scores[g*levelGroup:],
-					c.Codes, c.CodeBytes, s.rowBytes, c.Residuals, c.Factors, s.codec.CentroidScale,
-					q.stride, n, &l.mid[g], &l.unit[g])
-			}
-			for j := range best {
-				sums[j] += q.floatScore(best[j][:n], g*levelGroup)
-			}
-		}
-		for j, r := range ranges {
-			dst[i+j] = 0
-			if r[0] < r[1] {
-				dst[i+j] = float32(sums[j])
-			}
-		}
-		i += len(ranges)
-	}
-	s.scratch.Put(sc)
-}
-
 // noLevels is no larger than any products.
 var noLevels = func() (p [levelGroup]float32) {
 	for i := range p {

@@ -5,68 +5,8 @@ import "math"
 // tokenBlock is the number of tokens whose sums are computed together.
 const tokenBlock = 64
 
-// MaxSim implements [Scorer].
-func (s *scorer) MaxSim(dst []float32, qs []Query, c *Chunk, docs []uint32, level Level) {
-	n := count(c, docs)
-	for i := range qs {
-		q, out := qs[i].(*query), dst[i*n:(i+1)*n]
-		switch {
-		case q.byLevels(level):
-			q.ensure(builtLevels+int(level), func(q *query) { q.buildLevels(level) })
-			s.maxSimLevels(out, q, c, docs, level)
-		case level == Fine && q.tabled(fineGroup):
-			q.ensure(builtFine, (*query).buildFine)
-			s.maxSimFine(out, q, c, docs)
-		case level != Fine && s.tiled():
-			q.ensure(builtFast, (*query).buildTiles)
-			s.maxSimTiles(out, q, c, docs)
-		case level != Fine && q.tabled(fastGroup):
-			q.ensure(builtFast, (*query).buildFast)
-			s.maxSimFast(out, q, c, docs)
-		default:
-			s.maxSimFloat(out, q, c, docs)
-		}
-	}
-}
-
 // zeroProduct is what maxProducts makes of a product of 0.
 const zeroProduct = 1 << 30
-
-// maxSimFast computes with integers throughout: sums of 16 bits, products with
-// the factor of 31 bits, whose maxima are exact.
-func (s *scorer) maxSimFast(dst []float32, q *query, c *Chunk, docs []uint32) {
-	sc, size := s.scratch.Get().(*scratch), callSize(s.rowBytes)
-	f, k := &q.fast, s.codec.Centroids.K
-	for i := 0; i < len(dst); {
-		ranges := sc.batch(c, docs, i, len(dst), size)
-		best, sums := sc.fast[:len(ranges)], sc.sums[:len(ranges)]
-		clear(sums)
-		for g := 0; g*fastGroup < q.n; g++ {
-			for j := range best {
-				best[j] = noProducts
-			}
-			for j := 0; ; j++ {
-				part := sc.part(ranges, j, size)
-				if part == nil {
-					break
-				}
-				s.p.maxFast(best, part, f.tables[g*s.rowBytes:(g+1)*s.rowBytes], f.scores[g*k:(g+1)*k],
-					c.Codes, c.CodeBytes, c.Residuals, c.Factors, s.scale16)
-			}
-			for j := range best {
-				sums[j] += q.fastScore(&best[j], g*fastGroup)
-			}
-		}
-		for j, r := range ranges {
-			dst[i+j] = 0
-			if r[0] < r[1] {
-				dst[i+j] = float32(sums[j])
-			}
-		}
-		i += len(ranges)
-	}
-	s.scratch.Put(sc)
-}
 
 // noProducts is no larger than any products.
 var noProducts = func() (p [fastGroup]int32) {
@@ -147,52 +87,6 @@ func maxNegative(best *[16]uint64, sums *row, f uint64) {
 	}
 }
 
-// fastScore adds up the best products of the query tokens from first on.
-func (q *query) fastScore(best *[fastGroup]int32, first int) (score float64) {
-	for i := range min(fastGroup, q.n-first) {
-		product := best[i&1*16+i>>1&15]
-		score += float64(float64(q.weights[first+i]) * q.ranges[first+i].fast * float64(product))
-	}
-	return score * float64(q.s.codec.FactorMax) / 32767
-}
-
-// maxSimFine sums the residual part in 32 bits and does the rest in float32.
-func (s *scorer) maxSimFine(dst []float32, q *query, c *Chunk, docs []uint32) {
-	sc, size := s.scratch.Get().(*scratch), callSize(s.rowBytes)
-	f := &q.fine
-	for i := 0; i < len(dst); {
-		ranges := sc.batch(c, docs, i, len(dst), size)
-		best, sums := sc.fine[:len(ranges)], sc.sums[:len(ranges)]
-		clear(sums)
-		for g := 0; g*fineGroup < q.n; g++ {
-			n := min(fineGroup, q.n-g*fineGroup)
-			for j := range best {
-				best[j] = noScores
-			}
-			for j := 0; ; j++ {
-				part := sc.part(ranges, j, size)
-				if part == nil {
-					break
-				}
-				s.p.maxFine(best, part, f.tables[g*s.rowBytes:(g+1)*s.rowBytes], q.scores[g*fineGroup:],
-					c.Codes, c.CodeBytes, c.Residuals, c.Factors, s.codec.CentroidScale,
-					q.stride, n, &f.mid[g], &f.unit[g])
-			}
-			for j := range best {
-				sums[j] += q.floatScore(best[j][:n], g*fineGroup)
-			}
-		}
-		for j, r := range ranges {
-			dst[i+j] = 0
-			if r[0] < r[1] {
-				dst[i+j] = float32(sums[j])
-			}
-		}
-		i += len(ranges)
-	}
-	s.scratch.Put(sc)
-}
-
 // noScores is no larger than any products.
 var noScores = func() (p [fineGroup]float32) {
 	for i := range p {
@@ -237,48 +131,6 @@ func maxScores(best []float32, sums *row, scores, mid, unit []float32, a, factor
 			best[i] = v
 		}
 	}
-}
-
-// floatScore adds up best products with factors still in stored units.
-func (q *query) floatScore(best []float32, first int) (score float64) {
-	for i, v := range best {
-		score += float64(float64(q.weights[first+i]) * float64(v))
-	}
-	return score * float64(q.s.codec.FactorMax) / 32767
-}
-
-// maxSimFloat decodes each token and multiplies: for codecs and queries whose
-// tables would be too large.
-func (s *scorer) maxSimFloat(dst []float32, q *query, c *Chunk, docs []uint32) {
-	sc := s.scratch.Get().(*scratch)
-	sc.floats, sc.lo, sc.hi = resize(sc.floats, s.dim), resize(sc.lo, q.n), resize(sc.hi, q.n)
-	products, best := sc.lo, sc.hi
-	for i := range dst {
-		lo, hi := tokens(c, docs, i)
-		for j := range best {
-			best[j] = float32(math.Inf(-1))
-		}
-		for t := lo; t < hi; t++ {
-			s.unpack(sc.floats, c.Residuals[t*s.rowBytes:(t+1)*s.rowBytes])
-			dotsOne(products, sc.floats, q.vectors)
-			code, a := int(c.Code(t)), float32(1)
-			if s.codec.CentroidScale != nil {
-				a = s.codec.CentroidScale[code]
-			}
-			factor := float32(c.Factor(t))
-			scores := q.scores[code*q.stride:]
-			for j, r := range products {
-				if v := float32(factor * (scores[j] + float32(a*r))); v > best[j] {
-					best[j] = v
-				}
-			}
-		}
-		dst[i] = 0
-		if lo < hi {
-			dst[i] = float32(q.floatScore(best, 0))
-		}
-	}
-	s.scratch.Put(sc)
 }
 
 // unpack writes g ⊙ w[b] of a packed residual.

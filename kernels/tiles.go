@@ -236,57 +236,69 @@ func (q *query) round(t *tileToken, i int, values []int32) (need float64) {
 	return need / tileLimit
 }
 
-// maxSimTiles is MaxSim at level Fast.
-func (s *scorer) maxSimTiles(dst []float32, q *query, c *Chunk, docs []uint32) {
-	sc, f, k, blocks := s.scratch.Get().(*scratch), &q.tile, s.codec.Centroids.K, len(s.tileRows)
-	if sc.rerank == nil {
-		sc.rerank = &amx.Rerank{
+// tilesPath multiplies with tiles, at level Fast.
+type tilesPath struct {
+	q  *query
+	sc *scratch
+	g  int
+}
+
+func (p *tilesPath) sizes() (group, call int) {
+	return fastGroup, tileTokens / max(len(p.q.s.tileRows), 2)
+}
+
+func (p *tilesPath) begin(docs, group int) {
+	s, r := p.q.s, p.sc.rerank
+	if r == nil {
+		r = &amx.Rerank{
 			Nbits: s.codec.Codebook.Nbits, RowBytes: s.rowBytes, Offsets: s.tileRows, Scales: s.tileScales,
-			Best: make([][32]int16, callDocs+1), Scratch: make([]byte, amx.ScratchSize(blocks)),
+			Best: make([][32]int16, callDocs+1), Scratch: make([]byte, amx.ScratchSize(len(s.tileRows))),
 		}
+		p.sc.rerank = r
 	}
-	r := sc.rerank
+	p.g = group
+	for j := range docs {
+		r.Best[j] = noResults
+	}
+}
+
+func (p *tilesPath) raise(ranges [][2]uint32, c *Chunk) {
+	s, f, g, r := p.q.s, &p.q.tile, p.g, p.sc.rerank
+	k, size := s.codec.Centroids.K, len(s.tileRows)*amx.TileBytes
 	r.Codes, r.CodeBytes, r.Residuals, r.Factors = c.Codes, c.CodeBytes, c.Residuals, c.Factors
-	size := tileTokens / max(blocks, 2)
-	for i := 0; i < len(dst); {
-		ranges := sc.batch(c, docs, i, len(dst), size)
-		sums := sc.sums[:len(ranges)]
-		clear(sums)
-		for g := 0; g*fastGroup < q.n; g++ {
-			for j := range ranges {
-				r.Best[j] = noResults
-			}
-			r.Tiles, r.Shift, r.Scores = f.tiles[g*blocks*amx.TileBytes:(g+1)*blocks*amx.TileBytes], &f.shift[g], f.scores[g*k:(g+1)*k]
-			for j := 0; ; j++ {
-				part := sc.part(ranges, j, size)
-				if part == nil {
-					break
-				}
-				r.StartPlan()
-				for doc, p := range part {
-					r.Plan(doc, int(p[0]), int(p[1]))
-				}
-				if r.EndPlan(len(part)) {
-					s.p.tiles(r)
-				}
-			}
-			for j := range sums {
-				sums[j] += q.tileScore(&r.Best[j], g*fastGroup)
-			}
-		}
-		for j, p := range ranges {
-			dst[i+j] = 0
-			if p[0] < p[1] {
-				dst[i+j] = float32(sums[j])
-			}
-		}
-		i += len(ranges)
+	r.Tiles, r.Shift, r.Scores = f.tiles[g*size:(g+1)*size], &f.shift[g], f.scores[g*k:(g+1)*k]
+	r.StartPlan()
+	for doc, t := range ranges {
+		r.Plan(doc, int(t[0]), int(t[1]))
 	}
-	*r = amx.Rerank{ // without references to the chunk and the query
-		Nbits: r.Nbits, RowBytes: r.RowBytes, Offsets: r.Offsets, Scales: r.Scales, Best: r.Best, Scratch: r.Scratch,
-		Blocks: r.Blocks, ShortCodes: r.ShortCodes, ShortResiduals: r.ShortResiduals, ShortFactors: r.ShortFactors,
+	if r.EndPlan(len(ranges)) {
+		s.p.tiles(r)
 	}
-	s.scratch.Put(sc)
+}
+
+func (p *tilesPath) largest(dst []float64, doc int) {
+	best := &p.sc.rerank.Best[doc]
+	for i := range dst {
+		dst[i] = float64(best[i])
+	}
+}
+
+func (p *tilesPath) total(values []float64, first int) (score float64) {
+	q := p.q
+	for i, v := range values {
+		score += float64(float64(q.weights[first+i]) * q.tile.tokens[first+i].unit * v)
+	}
+	return score * float64(q.s.codec.FactorMax) * (32768.0 / 32767)
+}
+
+func (p *tilesPath) end() {
+	if r := p.sc.rerank; r != nil {
+		*r = amx.Rerank{
+			Nbits: r.Nbits, RowBytes: r.RowBytes, Offsets: r.Offsets, Scales: r.Scales, Best: r.Best, Scratch: r.Scratch,
+			Blocks: r.Blocks, ShortCodes: r.ShortCodes, ShortResiduals: r.ShortResiduals, ShortFactors: r.ShortFactors,
+		}
+	}
+	*p = tilesPath{}
 }
 
 // tileTokens is the number of tokens of one call times the blocks of 64 fields.
@@ -299,14 +311,6 @@ var noResults = func() (p [32]int16) {
 	}
 	return p
 }()
-
-// tileScore adds up the best results of the query tokens from first on.
-func (q *query) tileScore(best *[32]int16, first int) (score float64) {
-	for i := range min(fastGroup, q.n-first) {
-		score += float64(float64(q.weights[first+i]) * q.tile.tokens[first+i].unit * float64(best[i]))
-	}
-	return score * float64(q.s.codec.FactorMax) * (32768.0 / 32767)
-}
 
 // tileError bounds the error of a query token's best result: what rounding the
 // query lost, and half a unit each for the shift, the row of S and the product

@@ -11,9 +11,9 @@ import (
 // approximate leaves the centroid-only scores of run.docs in run.approx.
 func (r *run) approximate() error {
 	defer timed(&r.stats.Times.Approx)()
-	docs, tokens, err := r.score(approxJob, storage.Codes, func(dst []float32, ch *kernels.Chunk, docs []uint32) {
+	docs, tokens, err := r.score(approxJob, storage.Codes, kernel{docs: func(dst []float32, ch *kernels.Chunk, docs []uint32) {
 		r.scorer.Approx(dst, r.query, ch, docs)
-	})
+	}})
 	if err != nil {
 		return err
 	}
@@ -189,9 +189,15 @@ func (r *run) keep(s []scored) {
 	slices.Sort(r.docs)
 }
 
-func (r *run) maxSim(level kernels.Level) func(dst []float32, ch *kernels.Chunk, docs []uint32) {
+func (r *run) maxSim(level kernels.Level) kernel {
 	qs := []kernels.Query{r.query}
-	return func(dst []float32, ch *kernels.Chunk, docs []uint32) {
-		r.scorer.MaxSim(dst, qs, ch, docs, level)
+	return kernel{
+		docs: func(dst []float32, ch *kernels.Chunk, docs []uint32) {
+			r.scorer.MaxSim(dst, qs, ch, docs, level)
+		},
+		maxima: func(dst []float64, ch *kernels.Chunk, lo, hi int) {
+			r.scorer.Maxima(dst, r.query, ch, lo, hi, level)
+		},
+		total: func(maxima []float64) float32 { return r.scorer.Total(r.query, maxima, level) },
 	}
 }

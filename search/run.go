@@ -32,13 +32,24 @@ type run struct {
 	leaders []scored // with their final scores
 	merged  []scored
 	jobs    []job
+	maxima  []float64 // [parts, query tokens], of long documents
 }
 
-// job is a run of listed documents of one chunk.
+// job is a run of listed documents of one chunk, or a part of one that is long.
 type job struct {
 	chunk  int
 	lo, hi int // of run.docs
 	tokens int
+	part   [2]int // tokens of the chunk, if it is a part
+	slot   int    // of the part in run.maxima
+}
+
+// kernel scores documents of a chunk and, where it has the two others, parts of
+// a document, of whose maxima it makes the score.
+type kernel struct {
+	docs   func(dst []float32, ch *kernels.Chunk, docs []uint32)
+	maxima func(dst []float64, ch *kernels.Chunk, lo, hi int)
+	total  func(maxima []float64) float32
 }
 
 // Tokens that one job scores, at the speed of its stage well below a
@@ -178,7 +189,9 @@ func (r *run) listDocs(set []uint64) {
 
 // split cuts run.docs, which is ascending, into jobs of about limit tokens,
 // none of which crosses a chunk, and makes the ordinals relative to the chunk.
-func (r *run) split(limit int) (tokens int64) {
+// With cut, documents of twice the limit and more are cut into parts where there
+// are other threads to help.
+func (r *run) split(limit int, cut bool) (tokens int64, parts int) {
 	r.jobs = r.jobs[:0]
 	chunk, end := -1, uint32(0)
 	var first uint32
@@ -191,27 +204,38 @@ func (r *run) split(limit int) (tokens int64) {
 			end = first + uint32(len(offsets)-1)
 			size = limit
 		}
+		r.docs[i] = d - first
+		lo, hi := int(offsets[d-first]), int(offsets[d-first+1])
+		tokens += int64(hi - lo)
+		if cut && r.threads > 1 && hi-lo >= 2*limit {
+			for ; lo < hi; lo += limit {
+				n := min(limit, hi-lo)
+				r.jobs = append(r.jobs, job{chunk: chunk, lo: i, hi: i + 1, tokens: n, part: [2]int{lo, lo + n}, slot: parts})
+				parts++
+			}
+			size = limit
+			continue
+		}
 		if size >= limit {
 			r.jobs = append(r.jobs, job{chunk: chunk, lo: i})
 			size = 0
 		}
-		n := int(offsets[d-first+1] - offsets[d-first])
-		size += n
-		tokens += int64(n)
-		r.docs[i] = d - first
+		size += hi - lo
 		last := &r.jobs[len(r.jobs)-1]
 		last.hi = i + 1
 		last.tokens = size
 	}
 	// Long documents first, so that none is left when the others are done.
 	slices.SortStableFunc(r.jobs, func(a, b job) int { return b.tokens/(2*limit) - a.tokens/(2*limit) })
-	return tokens
+	return tokens, parts
 }
 
 // score splits run.docs into jobs, runs a kernel over them, and leaves one
 // scored document each in run.ranked, in ascending order of ordinals.
-func (r *run) score(limit int, part storage.Part, kernel func(dst []float32, ch *kernels.Chunk, docs []uint32)) (docs, tokens int64, err error) {
-	tokens = r.split(limit)
+func (r *run) score(limit int, part storage.Part, k kernel) (docs, tokens int64, err error) {
+	tokens, parts := r.split(limit, k.maxima != nil)
+	n := r.query.Len()
+	r.maxima = slices.Grow(r.maxima[:0], parts*n)[:parts*n]
 	r.scores = slices.Grow(r.scores[:0], len(r.docs))[:len(r.docs)]
 	r.ranked = slices.Grow(r.ranked[:0], len(r.docs))[:len(r.docs)]
 	err = parallel(r.ctx, r.snap.Path(), r.threads, len(r.jobs), func(i int) error {
@@ -220,14 +244,42 @@ func (r *run) score(limit int, part storage.Part, kernel func(dst []float32, ch 
 		if err != nil {
 			return err
 		}
-		kernel(r.scores[j.lo:j.hi], ch, r.docs[j.lo:j.hi])
+		if j.part[0] < j.part[1] {
+			k.maxima(r.maxima[j.slot*n:(j.slot+1)*n], ch, j.part[0], j.part[1])
+			return nil
+		}
+		k.docs(r.scores[j.lo:j.hi], ch, r.docs[j.lo:j.hi])
 		first, _ := r.snap.ChunkDocs(j.chunk)
 		for d := j.lo; d < j.hi; d++ {
 			r.ranked[d] = scored{doc: first + r.docs[d], score: r.scores[d]}
 		}
 		return nil
 	})
+	if parts > 0 && err == nil {
+		r.join(k, n)
+	}
 	return int64(len(r.docs)), tokens, err
+}
+
+// join makes scores of the maxima of parts.
+func (r *run) join(k kernel, n int) {
+	whole := map[int][]float64{} // by document
+	for _, j := range r.jobs {
+		if j.part[0] == j.part[1] {
+			continue
+		}
+		maxima := r.maxima[j.slot*n : (j.slot+1)*n]
+		if so := whole[j.lo]; so != nil {
+			kernels.MergeMaxima(so, maxima)
+			continue
+		}
+		whole[j.lo] = maxima
+		first, _ := r.snap.ChunkDocs(j.chunk)
+		r.ranked[j.lo].doc = first + r.docs[j.lo]
+	}
+	for d, maxima := range whole {
+		r.ranked[d].score = k.total(maxima)
+	}
 }
 
 // timed adds the time until the returned function is called.

@@ -80,7 +80,28 @@ func check(t *testing.T, c *Case, s kernels.Scorer, vectors, weights []float32, 
 				t.Fatalf("level %d, document %d of %d tokens: %g, oracle %g, bound %g",
 					level, doc, c.Chunk.Offsets[doc+1]-c.Chunk.Offsets[doc], got[i], want[i], bound)
 			}
+			checkParts(t, c, s, q, int(doc), level, got[i])
 		}
+	}
+}
+
+// checkParts scores a document in three parts, one of which may be empty.
+func checkParts(t *testing.T, c *Case, s kernels.Scorer, q kernels.Query, doc int, level kernels.Level, want float32) {
+	t.Helper()
+	lo, hi := int(c.Chunk.Offsets[doc]), int(c.Chunk.Offsets[doc+1])
+	if lo == hi {
+		return
+	}
+	maxima, part := make([]float64, q.Len()), make([]float64, q.Len())
+	a := lo + (hi-lo)/3
+	b := min(a+doc%2*(hi-lo)/2, hi)
+	s.Maxima(maxima, q, c.Chunk, b, hi, level)
+	for _, r := range [][2]int{{lo, a}, {a, b}} {
+		s.Maxima(part, q, c.Chunk, r[0], r[1], level)
+		kernels.MergeMaxima(maxima, part)
+	}
+	if got := s.Total(q, maxima, level); math.Float32bits(got) != math.Float32bits(want) {
+		t.Fatalf("level %d, document %d of %d tokens: %v in parts at %d and %d, %v at once", level, doc, hi-lo, got, a-lo, b-lo, want)
 	}
 }
 

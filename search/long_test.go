@@ -1,0 +1,56 @@
+package search
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/plaid-ir/plaid/index"
+)
+
+// Documents longer than a job are scored in parts by several threads, with the
+// same scores.
+func TestLongDocumentsInParts(t *testing.T) {
+	m := newMaker(7, 16, 60)
+	docs := m.docs("d", 200, 12)
+	for at, tokens := range map[int]int{20: 2*exactJob - 1, 40: 2 * exactJob, 60: 2*exactJob + 1, 199: 5*exactJob + 17} {
+		docs[at].Tokens = m.tokens(tokens)
+	}
+	ix := build(t, 16, docs, &index.BuildOptions{Centroids: 128})
+	one := New(ix, 1)
+	for _, tokens := range []int{1, 5, 40} {
+		q := m.query(tokens)
+		for _, o := range []Options{{K: 20, Mode: Exhaustive}, {K: 20}, {K: 200, Mode: Exhaustive}} {
+			want := search(t, one, q, o)
+			require.Subset(t, ids(want.Hits), []string{"d20", "d40", "d60", "d199"}, "long documents have good matches")
+			for _, threads := range []int{2, 3, 8} {
+				got := search(t, New(ix, threads), q, o)
+				require.Equal(t, want.Hits, got.Hits)
+				require.Equal(t, want.Stats.ExactTokens, got.Stats.ExactTokens)
+			}
+		}
+	}
+
+	snap := snapshot(t, ix)
+	r := &run{ctx: context.Background(), snap: snap, threads: 2}
+	all := func() (parts int) {
+		live, _ := snap.LiveSet()
+		r.listDocs(live)
+		tokens, parts := r.split(exactJob, true)
+		require.EqualValues(t, snap.State().LiveTokens, tokens)
+		var sum, longest int
+		for _, j := range r.jobs {
+			sum += j.tokens
+			longest = max(longest, j.tokens)
+		}
+		require.EqualValues(t, tokens, sum, "each token is in one job")
+		if parts > 0 {
+			require.Less(t, longest, 3*exactJob)
+		}
+		return parts
+	}
+	require.Equal(t, 2+3+6, all())
+	r.threads = 1
+	require.Zero(t, all(), "one thread cuts nothing")
+}
