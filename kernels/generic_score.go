@@ -257,7 +257,8 @@ type floatPath struct {
 	sc *scratch
 }
 
-func (p *floatPath) sizes() (group, call int) { return p.q.n, callTokens }
+// The products of all documents of a call are kept.
+func (p *floatPath) sizes() (group, call int) { return p.q.n, max(1<<17/p.q.n, 1) }
 
 func (p *floatPath) begin(docs, _ int) {
 	p.sc.hi = resize(p.sc.hi, docs*p.q.n)

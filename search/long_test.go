@@ -21,6 +21,10 @@ func TestLongDocumentsInParts(t *testing.T) {
 	one := New(ix, 1)
 	for _, tokens := range []int{1, 5, 40} {
 		q := m.query(tokens)
+		q.Weights = make([]float32, tokens)
+		for i := range q.Weights {
+			q.Weights[i] = float32(i%3) + 0.5
+		}
 		for _, o := range []Options{{K: 20, Mode: Exhaustive}, {K: 20}, {K: 200, Mode: Exhaustive}} {
 			want := search(t, one, q, o)
 			require.Subset(t, ids(want.Hits), []string{"d20", "d40", "d60", "d199"}, "long documents have good matches")

@@ -9,7 +9,7 @@ const (
 	// PlanProbe: probe, prune, rerank.
 	PlanProbe Plan = iota
 	// PlanScan: approximate scores of all allowed documents, no probing. For
-	// collections and filters so small that probing would reach most of them.
+	// collections and filters so small that it costs less.
 	PlanScan
 	// PlanExact: exact scores of all allowed documents.
 	PlanExact
@@ -27,8 +27,8 @@ const (
 
 // derived is the number of probes, and about how many tokens get a score by
 // centroids if probing finds as many and K does not ask for more: a million
-// takes 0.8 ms of one core. Lists are cheap to read, and the more of them are,
-// the better is the order in which the documents are found.
+// takes 0.8 ms of one core. Lists are cheap to read, and the more of them are
+// read, the better is the order that they give.
 func derived(k int) (probes int, approxTokens float64) {
 	switch {
 	case k <= 10:
@@ -82,8 +82,8 @@ func (o *Options) choose(allowed, docs int, tokens int64, queryTokens, lists int
 	read := float64(queryTokens * o.Probes)
 	entries := read * float64(tokens) / float64(lists) / 2
 	found := float64(allowed) * -math.Expm1(-0.6*entries/float64(max(docs, 1)))
-	probing := listCost*read + entryCost*entries + mean*min(found, float64(o.Approx))
-	if o.Probes == lists || mean*float64(allowed) <= probing { // all lists find them all
+	probing := float64(listCost*read) + float64(entryCost*entries) + float64(mean*min(found, float64(o.Approx)))
+	if o.Probes == lists || mean*float64(allowed) <= probing { // all lists would find them all
 		o.Approx = max(o.Approx, allowed)
 		return PlanScan
 	}

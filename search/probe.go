@@ -62,11 +62,11 @@ func (r *run) probe(weights []float32) (int, error) {
 // document's own best is lower, and by how much is not known: what counts most is
 // how many query tokens found the document at all (as in EMVB, arXiv 2404.02805,
 // section 4.1), so it is put far below, and as far for each query token.
-func (r *run) reach() (err error) {
+func (r *run) reach() error {
 	p := &r.prober
-	size := len(r.allowed) * 64
+	docs := r.snap.State().Docs
 	r.set = zeroed(r.set, len(r.allowed))
-	p.reached = slices.Grow(p.reached[:0], size)[:size]
+	p.reached = slices.Grow(p.reached[:0], int(docs))[:docs]
 	p.lists = zeroed(p.lists, (r.snap.Header().Centroids+63)/64)
 	var found float32 // by how much a token's middle probe exceeds its floor, on average
 	for t, floor := range p.floors {
@@ -76,17 +76,17 @@ func (r *run) reach() (err error) {
 		if err := r.ctx.Err(); err != nil {
 			return err
 		}
-		token, unseen := uint32(t+1), p.floors[t]-unseenGap*found
+		token, unseen := uint32(t+1), p.floors[t]-float32(unseenGap*found)
 		for _, c := range p.best[t*p.n : (t+1)*p.n] {
 			fresh := !inSet(p.lists, c.Centroid)
 			p.lists[c.Centroid/64] |= 1 << (c.Centroid % 64)
-			gain := weight * (c.Score - unseen)
+			gain := float32(weight * (c.Score - unseen)) // not fused with what follows, as on some processors
 			for seg := range r.snap.Segments() {
 				list, err := r.snap.Postings(seg, c.Centroid)
 				if err != nil {
 					return err
 				}
-				if p.docs, err = list.AppendDocs(p.docs[:0], uint32(size)); err != nil {
+				if p.docs, err = list.AppendDocs(p.docs[:0], docs); err != nil {
 					return r.badList(c.Centroid, err)
 				}
 				if fresh {

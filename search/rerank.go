@@ -33,7 +33,7 @@ func mostExact(k int) int { return 32*k + 512 }
 // best and still be scored. What a miss costs falls with k: one of ten is 10 %
 // of recall, one of a hundred 1 %.
 func confidence(k int) float64 {
-	return 3.5 - 1.5*min(max(math.Log10(float64(k)/10), 0), 1)
+	return 3.5 - float64(1.5*min(max(math.Log10(float64(k)/10), 0), 1))
 }
 
 // rerank scores the best of run.approx exactly and returns the K best in order.
@@ -105,13 +105,13 @@ func floor(approx, exact []scored, k int) (limit, even float64) {
 	for i, s := range exact {
 		gap := float64(s.score) - float64(approx[i].score)
 		sum += gap
-		square += gap * gap
+		square += float64(gap * gap) // rounded, not fused: the same on every processor
 	}
 	n := float64(len(exact))
 	mean := sum / n
-	deviation := math.Sqrt(max(square/n-mean*mean, 0))
+	deviation := math.Sqrt(max(square/n-float64(mean*mean), 0))
 	even = lowest(best(slices.Clone(exact), k)) - mean
-	return even - confidence(k)*deviation, even
+	return even - float64(confidence(k)*deviation), even
 }
 
 // lowest is the score of the last of s in order.

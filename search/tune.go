@@ -151,7 +151,8 @@ type tuner struct {
 	reference [][]Hit
 	tried     map[Setting]Trial
 	trials    []Trial
-	stats     Stats // of the last measurement
+	stats     Stats         // of the last measurement
+	before    time.Duration // what comes before exact scores in the last number of probes
 }
 
 func (u *tuner) take(qs []Query, reference [][]Hit, which []int) {
@@ -239,7 +240,7 @@ func (u *tuner) tune(ctx context.Context) (*Tuned, error) {
 	if _, err := u.try(ctx, Setting{}); err != nil {
 		return nil, err
 	}
-	if docs <= max(1<<16, 64*u.k) { // then all lists are a scan, approximate scores of all documents
+	if docs <= max(1<<16, 64*u.k) { // all lists are a scan, which costs too much beyond
 		if err := u.budgets(ctx, lists, docs); err != nil {
 			return nil, err
 		}
@@ -252,9 +253,7 @@ func (u *tuner) tune(ctx context.Context) (*Tuned, error) {
 			return nil, err
 		}
 		// What comes before exact scores only gets dearer with more probes.
-		n := time.Duration(max(u.stats.Queries, 1))
-		before := (u.stats.Times.Centroids + u.stats.Times.Probe + u.stats.Times.Approx) / n
-		if best, ok := u.best(); ok && before > best.Cost {
+		if best, ok := u.best(); ok && u.before > best.Cost {
 			break
 		}
 	}
@@ -269,7 +268,8 @@ func (u *tuner) tune(ctx context.Context) (*Tuned, error) {
 }
 
 // budgets tries exact budgets with a number of probes: the derived one, and by
-// bisection the least that reaches the target.
+// bisection the least that reaches the target. Where none does because candidates
+// are cut, none is cut.
 func (u *tuner) budgets(ctx context.Context, probes, docs int) error {
 	var ladder []int
 	for _, f := range tuneExact {
@@ -283,6 +283,8 @@ func (u *tuner) budgets(ctx context.Context, probes, docs int) error {
 	if _, err := u.try(ctx, Setting{Probes: probes}); err != nil {
 		return err
 	}
+	times := u.stats.Times
+	u.before = (times.Centroids + times.Probe + times.Approx) / time.Duration(max(u.stats.Queries, 1))
 	s := Setting{Probes: probes, Exact: ladder[len(ladder)-1]}
 	t, err := u.try(ctx, s)
 	if err == nil && !u.reaches(t) && u.wasCut() {

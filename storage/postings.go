@@ -70,8 +70,8 @@ func postingOf(block []byte, c uint32) PostingList {
 
 // PostingList is the documents of one centroid: a roaring bitmap in its
 // portable serialised form (RoaringFormatSpec), or nothing. It is read in
-// place, at any alignment and without allocating, since a search unions a
-// hundred of them.
+// place, at any alignment and without allocating, since a search reads
+// hundreds of them.
 type PostingList []byte
 
 const (
@@ -129,19 +129,6 @@ func (p PostingList) open() (containers, error) {
 	}
 	c.data = rest
 	return c, nil
-}
-
-// Len is the number of documents.
-func (p PostingList) Len() int {
-	c, err := p.open()
-	if err != nil {
-		return 0
-	}
-	n := 0
-	for i := range c.n {
-		n += int(binary.LittleEndian.Uint16(c.headers[4*i+2:])) + 1
-	}
-	return n
 }
 
 // AppendDocs appends the ordinals in ascending order. docs is the number of

@@ -40,7 +40,6 @@ func TestPostingListAgreesWithRoaring(t *testing.T) {
 		require.NoError(t, err)
 		want := bm.ToArray()
 		require.True(t, slices.Equal(want, got))
-		require.Equal(t, len(want), PostingList(at).Len())
 	})
 }
 
@@ -75,10 +74,11 @@ func FuzzPostingList(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		list := PostingList(b)
-		list.Len()
 		docs, err := list.AppendDocs(nil, 200_000)
-		if err == nil && !slices.IsSorted(docs) {
-			t.Fatal("documents are not in order")
+		for i, d := range docs {
+			if err == nil && (d >= 200_000 || i > 0 && d <= docs[i-1]) {
+				t.Fatalf("document %d of 200,000 is entry %d, after %d", d, i, docs[max(i-1, 0)])
+			}
 		}
 	})
 }

@@ -3,7 +3,7 @@
 #include "textflag.h"
 
 //	DI  best of the document    R9  rows
-//	BX  token                   CX  end of the document
+//	CX  tokens left             AX, BX, DX, R8  codes of tokens
 //	R10 codes                   R13 range
 //	SI  codes of the token      AX to BX  codes of the next document, to prefetch
 //	Y0 to Y3 running maxima
@@ -52,11 +52,14 @@ document:                                \
 	LEAQ  2048(AX), DX               \
 	CMPQ  BX, DX                     \
 	CMOVQGT DX, BX                   \
+	ADDQ  R10, AX                    \
+	ADDQ  R10, BX                    \
+	ANDQ  $~63, AX                   \
 ahead:                                   \
-	PREFETCHT0 (R10)(AX*1)           \
+	PREFETCHT0 (AX)                  \
 	ADDQ  $64, AX                    \
 	CMPQ  AX, BX                     \
-	JLT   ahead                      \
+	JCS   ahead                      \
 last:                                    \
 	SHLQ  $log, SI                   \
 	ADDQ  R10, SI                    \

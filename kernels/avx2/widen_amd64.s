@@ -11,7 +11,7 @@ TEXT ·WidenBF16(SB), NOSPLIT, $0-48
 	JLT  rest
 
 eight:
-	PREFETCHT0 8192(SI) // what the next block of centroids needs
+	PREFETCHT0 8192(SI) // of the next block of centroids, see avx512
 	VPMOVZXWD (SI), Y0
 	VPSLLD $16, Y0, Y0
 	VMOVDQU Y0, (DI)

@@ -1,0 +1,90 @@
+package search
+
+import (
+	"context"
+	"math"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/storage"
+)
+
+// What probing knows of a document is compared with what its codes say.
+func TestReached(t *testing.T) {
+	const dim, lists, lq = 16, 96, 6
+	m := newMaker(5, dim, 40)
+	ix := build(t, dim, m.docs("a", 200, 6), &index.BuildOptions{Centroids: lists})
+	_, err := ix.Add(context.Background(), source(t, dim, m.docs("b", 20, 6)), nil)
+	require.NoError(t, err)
+	_, _, err = ix.Delete(context.Background(), []string{"a1", "b2"})
+	require.NoError(t, err)
+	snap := snapshot(t, ix)
+	require.Greater(t, snap.Segments(), 1)
+	live, _ := snap.LiveSet()
+
+	q := m.query(lq)
+	weights := []float32{1, 0.5, 0, 2, -1, 0.25}
+	for _, probes := range []int{1, 4, 30, lists} {
+		r := &run{ctx: context.Background(), snap: snap, scorer: snap.Scorer(), query: snap.Scorer().NewQuery(), threads: 1}
+		r.allowed = live
+		r.o = Options{K: 5, Probes: probes, Approx: math.MaxInt}
+		require.NoError(t, r.prepare(q.Vectors, weights))
+		n, err := r.probe(weights)
+		require.NoError(t, err)
+		require.Equal(t, population(r.set), n)
+
+		p, tokens := &r.prober, []int{0, 1, 3, 5} // those of positive weight
+		require.Len(t, p.weights, len(tokens))
+		var height float64
+		for i := range tokens {
+			height += float64(p.best[i*p.n+p.n/2].Score-p.floors[i]) / float64(len(tokens))
+		}
+		seen, cut := 0, 0
+		for d := range snap.State().Docs {
+			chunk, doc, _ := snap.Locate(d)
+			ch, err := snap.Chunk(chunk, storage.Codes)
+			require.NoError(t, err)
+			var gain float64
+			found := false
+			for i, token := range tokens {
+				best := math.Inf(-1)
+				for _, c := range p.best[i*p.n : (i+1)*p.n] {
+					for at := ch.Offsets[doc]; at < ch.Offsets[doc+1]; at++ {
+						if ch.Code(int(at)) == c.Centroid {
+							best = max(best, float64(c.Score))
+						}
+					}
+				}
+				if !math.IsInf(best, -1) {
+					found = true
+					gain += float64(weights[token]) * (best - float64(p.floors[i]) + unseenGap*height)
+				}
+			}
+			require.Equal(t, found && inSet(live, d), inSet(r.set, d), "document %d, %d probes", d, probes)
+			if inSet(r.set, d) {
+				seen++
+				require.InDelta(t, gain, p.reached[d].gain, 1e-4, "document %d, %d probes", d, probes)
+			}
+		}
+		require.Equal(t, n, seen)
+
+		r.o.Approx = max(n/3, 1)
+		kept := map[uint32]bool{}
+		require.Equal(t, r.o.Approx, r.cut())
+		r.listDocs(r.set)
+		worst := math.Inf(1)
+		for _, d := range r.docs {
+			kept[d] = true
+			worst = min(worst, float64(p.reached[d].gain))
+		}
+		for _, s := range r.ranked {
+			if !kept[s.doc] {
+				cut++
+				require.LessOrEqual(t, float64(s.score), worst, "document %d was cut", s.doc)
+			}
+		}
+		require.Equal(t, n-r.o.Approx, cut)
+	}
+}
