@@ -26,9 +26,11 @@ func TestReached(t *testing.T) {
 
 	q := m.query(lq)
 	weights := []float32{1, 0.5, 0, 2, -1, 0.25}
-	for _, probes := range []int{1, 4, 30, lists} {
-		r := &run{ctx: context.Background(), snap: snap, scorer: snap.Scorer(), query: snap.Scorer().NewQuery(), threads: 1}
-		r.allowed = live
+	r := &run{ctx: context.Background(), snap: snap, scorer: snap.Scorer(), query: snap.Scorer().NewQuery(), threads: 1, allowed: live}
+	for i, probes := range []int{1, 4, 30, lists, 2} {
+		if i == 3 {
+			r.prober.stamp = math.MaxUint32 - 2 // the next stamps begin anew
+		}
 		r.o = Options{K: 5, Probes: probes, Approx: math.MaxInt}
 		require.NoError(t, r.prepare(q.Vectors, weights))
 		n, err := r.probe(weights)
@@ -65,7 +67,7 @@ func TestReached(t *testing.T) {
 			require.Equal(t, found && inSet(live, d), inSet(r.set, d), "document %d, %d probes", d, probes)
 			if inSet(r.set, d) {
 				seen++
-				require.InDelta(t, gain, p.reached[d].gain, 1e-4, "document %d, %d probes", d, probes)
+				require.InDelta(t, gain, float64(uint32(p.reached[d]))*p.unit, 1e-6*(1+gain), "document %d, %d probes", d, probes)
 			}
 		}
 		require.Equal(t, n, seen)
@@ -77,7 +79,7 @@ func TestReached(t *testing.T) {
 		worst := math.Inf(1)
 		for _, d := range r.docs {
 			kept[d] = true
-			worst = min(worst, float64(p.reached[d].gain))
+			worst = min(worst, float64(float32(float64(uint32(p.reached[d]))*p.unit)))
 		}
 		for _, s := range r.ranked {
 			if !kept[s.doc] {
