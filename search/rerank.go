@@ -1,6 +1,7 @@
 package search
 
 import (
+	"cmp"
 	"math"
 	"slices"
 
@@ -23,7 +24,7 @@ func (r *run) approximate() error {
 }
 
 // leading is how many documents, best by centroids, are scored before the query
-// decides how many more to score.
+// decides how many more to score, and at most how many before it decides again.
 func leading(k int) int { return k + k/4 + 32 }
 
 // mostExact bounds how many documents a query may decide to score.
@@ -33,7 +34,7 @@ func mostExact(k int) int { return 32*k + 512 }
 // best and still be scored. What a miss costs falls with k: one of ten is 10 %
 // of recall, one of a hundred 1 %.
 func confidence(k int) float64 {
-	return 3.5 - float64(1.5*min(max(math.Log10(float64(k)/10), 0), 1))
+	return 3.5 - float64(1.25*min(max(math.Log10(float64(k)/10), 0), 1))
 }
 
 // rerank scores the best of run.approx exactly and returns the K best in order.
@@ -42,7 +43,9 @@ func confidence(k int) float64 {
 // by a factor of ten, so the query is asked: the leading documents show by how
 // much exact scores exceed approximate ones, and how much that varies. Beyond
 // them a document is scored if its approximate score, plus the mean of that, plus
-// some standard deviations, exceeds the K-th best score so far.
+// some standard deviations, exceeds the K-th best score so far. The first of
+// those are leading documents too: with them the K-th best is higher, and the
+// mean less that of the best.
 func (r *run) rerank() ([]scored, error) {
 	if n := r.o.Exact; n > 0 {
 		r.keep(best(r.approx, n))
@@ -52,30 +55,25 @@ func (r *run) rerank() ([]scored, error) {
 		return r.exact(nil, kernels.Fast)
 	}
 	pool := best(r.approx, mostExact(r.o.K))
-	n := min(leading(r.o.K), len(pool))
-	first, rest := best(pool, n), pool[n:]
-	r.keep(first)
-	stop := timed(&r.stats.Times.Exact)
-	docs, tokens, err := r.score(exactJob, storage.All, r.maxSim(kernels.Fine))
-	stop()
-	if err != nil {
-		return nil, err
+	r.leaders = r.leaders[:0]
+	n, limit, even := 0, math.Inf(-1), math.Inf(-1)
+	for range 2 {
+		next := best(pool[n:], min(leading(r.o.K), len(pool)-n))
+		n += above(next, limit)
+		if err := r.lead(pool[len(r.leaders):n]); err != nil {
+			return nil, err
+		}
+		limit, even = floor(pool[:n], r.leaders, r.o.K)
 	}
-	r.stats.ExactDocs, r.stats.ExactTokens, r.stats.RefinedDocs = docs, tokens, docs
-	r.leaders = append(r.leaders[:0], r.ranked...)
-
-	// Both in the order of documents.
-	slices.SortFunc(first, func(a, b scored) int { return int(a.doc) - int(b.doc) })
-	limit, even := floor(first, r.leaders, r.o.K)
 	even -= 2 * r.bound()
-	r.docs = r.docs[:0]
+	rest := pool[n:]
+	rest = rest[:above(rest, limit)]
 	doubtful := 0
+	r.docs = r.docs[:0]
 	for _, s := range rest {
-		if float64(s.score) > limit {
-			r.docs = append(r.docs, s.doc)
-			if float64(s.score) > even {
-				doubtful++
-			}
+		r.docs = append(r.docs, s.doc)
+		if float64(s.score) > even {
+			doubtful++
 		}
 	}
 	slices.Sort(r.docs)
@@ -88,6 +86,39 @@ func (r *run) rerank() ([]scored, error) {
 		r.trace.exact(r, r.leaders)
 	}
 	return r.exact(r.leaders, level)
+}
+
+// above moves the documents whose scores exceed limit to the front, and returns
+// how many they are.
+func above(s []scored, limit float64) int {
+	n := 0
+	for i := range s {
+		if float64(s[i].score) > limit {
+			s[n], s[i] = s[i], s[n]
+			n++
+		}
+	}
+	return n
+}
+
+// lead adds documents to the leaders, with their final scores. Their approximate
+// ones are put in the same order, that of documents.
+func (r *run) lead(approx []scored) error {
+	if len(approx) == 0 {
+		return nil
+	}
+	defer timed(&r.stats.Times.Exact)()
+	r.keep(approx)
+	docs, tokens, err := r.score(exactJob, storage.All, r.maxSim(kernels.Fine))
+	if err != nil {
+		return err
+	}
+	r.stats.ExactDocs += docs
+	r.stats.ExactTokens += tokens
+	r.stats.RefinedDocs += docs
+	r.leaders = append(r.leaders, r.ranked...)
+	slices.SortFunc(approx, func(a, b scored) int { return cmp.Compare(a.doc, b.doc) })
+	return nil
 }
 
 // doubtfulShare is the percentage of documents that the error of level Fast is

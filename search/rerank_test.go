@@ -29,11 +29,21 @@ func TestFloor(t *testing.T) {
 func TestConfidence(t *testing.T) {
 	require.InDelta(t, 3.5, confidence(1), 1e-9)
 	require.InDelta(t, 3.5, confidence(10), 1e-9)
-	require.InDelta(t, 2, confidence(100), 1e-9)
-	require.InDelta(t, 2, confidence(5000), 1e-9)
+	require.InDelta(t, 2.25, confidence(100), 1e-9)
+	require.InDelta(t, 2.25, confidence(5000), 1e-9)
 	for k := 11; k < 100; k++ {
 		require.Less(t, confidence(k), confidence(k-1))
 	}
+}
+
+func TestAbove(t *testing.T) {
+	s := []scored{{0, 3}, {1, 1}, {2, 5}, {3, 2}, {4, 4}}
+	require.Equal(t, 3, above(s, 2))
+	require.ElementsMatch(t, []scored{{0, 3}, {2, 5}, {4, 4}}, s[:3])
+	require.ElementsMatch(t, []scored{{1, 1}, {3, 2}}, s[3:])
+	require.Equal(t, 5, above(s, math.Inf(-1)))
+	require.Zero(t, above(s, 5))
+	require.Zero(t, above(nil, 0))
 }
 
 // What a query decides to score is the best documents by approximate score,
