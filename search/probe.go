@@ -16,8 +16,9 @@ type prober struct {
 	weights []float32               // of those tokens
 	floors  []float32               // of those tokens: the score of the best centroid that is not probed
 	lists   []uint64                // centroids probed by some token
-	docs    []uint32                // of a list
-	reached []uint64                // by ordinal: stamp, gain
+	cursors []cursor                // in their lists, best first
+	docs    []uint32                // of a block of a list
+	reached []uint64                // of each document of a block: stamp, gain
 	stamp   uint32                  // the last one given out
 	unit    float64                 // of gains
 }
@@ -33,10 +34,7 @@ func (r *run) probe(weights []float32) (int, error) {
 	if err := r.reach(); err != nil {
 		return 0, err
 	}
-	for i := range r.set {
-		r.set[i] &= r.allowed[i]
-	}
-	n := population(r.set)
+	n := len(r.ranked)
 	r.stats.Candidates = int64(n)
 	if n > r.o.Approx {
 		return r.cut(), nil

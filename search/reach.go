@@ -3,16 +3,30 @@ package search
 import (
 	"fmt"
 	"math"
+	"math/bits"
 	"slices"
 
 	"github.com/plaid-ir/plaid/storage"
 )
 
 // What probing knows of a document are two numbers of 32 bits: the stamp of the
-// last query token that reached it, larger than all stamps of earlier searches,
-// and its gain, what it scores by probed centroids above a document that has
-// none. Gains are integers, so that they add up without a branch and alike on
-// every processor.
+// last query token that reached it, larger than all stamps before, and its gain,
+// what it scores by probed centroids above a document that has none. Gains are
+// integers, so that they add up without a branch and alike on every processor.
+// Lists are read a block of documents after the other, so that the numbers of a
+// block stay in the cache and those of the collection are never all there.
+
+// reachBlock is the number of documents of a block.
+const reachBlock = 1 << 16
+
+// cursor is in a list that a query token probes.
+type cursor struct {
+	storage.PostingCursor
+	centroid uint32
+	token    uint32
+	gain     uint32
+	fresh    bool // the list is not that of an earlier token too
+}
 
 // unseenGap is how far below the floor a document's best centroid is put where
 // it was not probed, in units of how far above it the middle probe is. 4 to 10
@@ -22,26 +36,73 @@ const unseenGap = 5
 // gainSum is the largest sum of gains.
 const gainSum = 1 << 31
 
-// reach fills run.set with the documents in the probed lists. Each of them gets,
-// for every query token, the score of the best probed centroid that it has, or
-// where it has none what one that was not probed may give, as in WARP (arXiv
-// 2501.17788, section 4.2). WARP takes the first one not probed, the floor. A
-// document's own best is lower, and by how much is not known: what counts most is
-// how many query tokens found the document at all (as in EMVB, arXiv 2404.02805,
-// section 4.1), so it is put far below, and as far for each query token.
+// reach fills run.set and run.ranked with the allowed documents in the probed
+// lists. Each of them gets, for every query token, the score of the best probed
+// centroid that it has, or where it has none what one that was not probed may
+// give, as in WARP (arXiv 2501.17788, section 4.2). WARP takes the first one not
+// probed, the floor. A document's own best is lower, and by how much is not
+// known: what counts most is how many query tokens found the document at all (as
+// in EMVB, arXiv 2404.02805, section 4.1), so it is put far below, and as far for
+// each query token.
 func (r *run) reach() error {
 	p := &r.prober
-	r.set = zeroed(r.set, len(r.allowed))
-	p.lists = zeroed(p.lists, (r.snap.Header().Centroids+63)/64)
-	first := p.restamp(int(r.snap.State().Docs))
-	gap := p.gap()
-	for t := range p.weights {
+	r.set, r.ranked = zeroed(r.set, len(r.allowed)), r.ranked[:0]
+	p.reached = slices.Grow(p.reached[:0], reachBlock)[:reachBlock]
+	defer func() { clear(p.cursors) }() // which are of the snapshot
+	if err := r.openLists(); err != nil {
+		return err
+	}
+	docs := r.snap.State().Docs
+	for block := uint32(0); uint64(block)*reachBlock < uint64(docs); block++ {
 		if err := r.ctx.Err(); err != nil {
 			return err
 		}
-		for _, c := range p.best[t*p.n : (t+1)*p.n] {
-			if err := r.reachList(c.Centroid, first, first+uint32(t), p.gain(t, c.Score, gap)); err != nil {
-				return err
+		first := p.restamp()
+		for i := range p.cursors {
+			c := &p.cursors[i]
+			if c.Done() || c.Block() != block {
+				continue
+			}
+			var err error
+			if p.docs, err = c.Next(p.docs[:0], docs); err != nil {
+				return r.badList(c.centroid, err)
+			}
+			if c.fresh {
+				r.stats.Postings += int64(len(p.docs))
+			}
+			p.raise(first, first+c.token, c.gain)
+		}
+		r.collect(block, first)
+	}
+	for _, c := range p.cursors {
+		if !c.Done() {
+			return r.badList(c.centroid, fmt.Errorf("documents beyond %d", docs))
+		}
+	}
+	return nil
+}
+
+// openLists puts a cursor at the beginning of each list.
+func (r *run) openLists() error {
+	p := &r.prober
+	p.cursors = p.cursors[:0]
+	p.lists = zeroed(p.lists, (r.snap.Header().Centroids+63)/64)
+	gap := p.gap()
+	for t := range p.weights {
+		for _, s := range p.best[t*p.n : (t+1)*p.n] {
+			c := cursor{centroid: s.Centroid, token: uint32(t), gain: p.gain(t, s.Score, gap), fresh: !inSet(p.lists, s.Centroid)}
+			p.lists[s.Centroid/64] |= 1 << (s.Centroid % 64)
+			for seg := range r.snap.Segments() {
+				list, err := r.snap.Postings(seg, s.Centroid)
+				if err != nil {
+					return err
+				}
+				if c.PostingCursor, err = list.Cursor(); err != nil {
+					return r.badList(s.Centroid, err)
+				}
+				if !c.Done() {
+					p.cursors = append(p.cursors, c)
+				}
 			}
 		}
 	}
@@ -49,45 +110,48 @@ func (r *run) reach() error {
 	return nil
 }
 
-// reachList adds a gain to the documents in the lists of a centroid that the
-// query token of this stamp has not reached yet.
-func (r *run) reachList(centroid, first, stamp, gain uint32) error {
-	p, set := &r.prober, r.set
-	reached := p.reached
-	fresh := !inSet(p.lists, centroid)
-	p.lists[centroid/64] |= 1 << (centroid % 64)
-	for seg := range r.snap.Segments() {
-		list, err := r.snap.Postings(seg, centroid)
-		if err != nil {
-			return err
+// raise adds a gain to those of prober.docs that the query token of this stamp has
+// not reached yet. Stamps below first are of other blocks.
+func (p *prober) raise(first, stamp, gain uint32) {
+	reached := (*[reachBlock]uint64)(p.reached)
+	for _, d := range p.docs {
+		e := &reached[d%reachBlock]
+		last, sum, more := uint32(*e>>32), uint32(*e), gain
+		if last < first {
+			sum = 0
 		}
-		if p.docs, err = list.AppendDocs(p.docs[:0], uint32(len(reached))); err != nil {
-			return &storage.CorruptError{Path: r.snap.Path(), What: fmt.Sprintf("postings of centroid %d", centroid), Err: err}
+		if last == stamp {
+			more = 0
 		}
-		if fresh {
-			r.stats.Postings += int64(len(p.docs))
-		}
-		for _, d := range p.docs {
-			last, sum, more := uint32(reached[d]>>32), uint32(reached[d]), gain
-			if last < first {
-				sum = 0
-			}
-			if last == stamp {
-				more = 0
-			}
-			reached[d] = uint64(stamp)<<32 | uint64(sum+more)
-			set[d/64] |= 1 << (d % 64)
-		}
+		*e = uint64(stamp)<<32 | uint64(sum+more)
 	}
-	return nil
 }
 
-// restamp returns the stamp of the first query token, the others follow.
-func (p *prober) restamp(docs int) (first uint32) {
-	p.reached = slices.Grow(p.reached[:0], docs)[:docs]
+// collect adds the allowed documents of a block that were reached.
+func (r *run) collect(block, first uint32) {
+	words := r.allowed[block*(reachBlock/64):]
+	for w, v := range words[:min(len(words), reachBlock/64)] {
+		for ; v != 0; v &= v - 1 {
+			d := uint32(w*64 + bits.TrailingZeros64(v))
+			if e := r.prober.reached[d]; uint32(e>>32) >= first {
+				d += block * reachBlock
+				r.set[d/64] |= 1 << (d % 64)
+				r.ranked = append(r.ranked, scored{d, float32(float64(uint32(e)) * r.prober.unit)})
+			}
+		}
+	}
+}
+
+func (r *run) badList(centroid uint32, err error) error {
+	return &storage.CorruptError{Path: r.snap.Path(), What: fmt.Sprintf("postings of centroid %d", centroid), Err: err}
+}
+
+// restamp returns the stamp of the first query token for another block; the
+// others follow.
+func (p *prober) restamp() (first uint32) {
 	tokens := uint32(len(p.weights))
-	if p.stamp > math.MaxUint32-tokens {
-		clear(p.reached[:cap(p.reached)])
+	if p.stamp >= math.MaxUint32-tokens {
+		clear(p.reached)
 		p.stamp = 0
 	}
 	first = p.stamp + 1
@@ -118,11 +182,6 @@ func (p *prober) gain(t int, score float32, gap float64) uint32 {
 
 // cut keeps the Approx best candidates by what probing knows of them.
 func (r *run) cut() int {
-	r.listDocs(r.set)
-	r.ranked = r.ranked[:0]
-	for _, d := range r.docs {
-		r.ranked = append(r.ranked, scored{d, float32(float64(uint32(r.prober.reached[d])) * r.prober.unit)})
-	}
 	if r.trace != nil {
 		r.trace.cut(r)
 	}

@@ -13,10 +13,15 @@ import (
 
 // What probing knows of a document is compared with what its codes say.
 func TestReached(t *testing.T) {
+	t.Run("segments", func(t *testing.T) { testReached(t, 200, 6, 20) })
+	t.Run("blocks", func(t *testing.T) { testReached(t, reachBlock+500, 1, 3000) })
+}
+
+func testReached(t *testing.T, docs, tokens, added int) {
 	const dim, lists, lq = 16, 96, 6
 	m := newMaker(5, dim, 40)
-	ix := build(t, dim, m.docs("a", 200, 6), &index.BuildOptions{Centroids: lists})
-	_, err := ix.Add(context.Background(), source(t, dim, m.docs("b", 20, 6)), nil)
+	ix := build(t, dim, m.docs("a", docs, tokens), &index.BuildOptions{Centroids: lists})
+	_, err := ix.Add(context.Background(), source(t, dim, m.docs("b", added, tokens)), nil)
 	require.NoError(t, err)
 	_, _, err = ix.Delete(context.Background(), []string{"a1", "b2"})
 	require.NoError(t, err)
@@ -36,12 +41,17 @@ func TestReached(t *testing.T) {
 		n, err := r.probe(weights)
 		require.NoError(t, err)
 		require.Equal(t, population(r.set), n)
+		gains := map[uint32]float64{}
+		for _, s := range r.ranked {
+			gains[s.doc] = float64(s.score)
+		}
+		require.Len(t, gains, n)
 
-		p, tokens := &r.prober, []int{0, 1, 3, 5} // those of positive weight
-		require.Len(t, p.weights, len(tokens))
+		p, positive := &r.prober, []int{0, 1, 3, 5} // weights
+		require.Len(t, p.weights, len(positive))
 		var height float64
-		for i := range tokens {
-			height += float64(p.best[i*p.n+p.n/2].Score-p.floors[i]) / float64(len(tokens))
+		for i := range positive {
+			height += float64(p.best[i*p.n+p.n/2].Score-p.floors[i]) / float64(len(positive))
 		}
 		seen, cut := 0, 0
 		for d := range snap.State().Docs {
@@ -50,7 +60,7 @@ func TestReached(t *testing.T) {
 			require.NoError(t, err)
 			var gain float64
 			found := false
-			for i, token := range tokens {
+			for i, token := range positive {
 				best := math.Inf(-1)
 				for _, c := range p.best[i*p.n : (i+1)*p.n] {
 					for at := ch.Offsets[doc]; at < ch.Offsets[doc+1]; at++ {
@@ -67,7 +77,7 @@ func TestReached(t *testing.T) {
 			require.Equal(t, found && inSet(live, d), inSet(r.set, d), "document %d, %d probes", d, probes)
 			if inSet(r.set, d) {
 				seen++
-				require.InDelta(t, gain, float64(uint32(p.reached[d]))*p.unit, 1e-6*(1+gain), "document %d, %d probes", d, probes)
+				require.InDelta(t, gain, gains[d], 1e-6*(1+gain), "document %d, %d probes", d, probes)
 			}
 		}
 		require.Equal(t, n, seen)
@@ -79,7 +89,7 @@ func TestReached(t *testing.T) {
 		worst := math.Inf(1)
 		for _, d := range r.docs {
 			kept[d] = true
-			worst = min(worst, float64(float32(float64(uint32(p.reached[d]))*p.unit)))
+			worst = min(worst, gains[d])
 		}
 		for _, s := range r.ranked {
 			if !kept[s.doc] {

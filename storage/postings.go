@@ -134,69 +134,93 @@ func (p PostingList) open() (containers, error) {
 // AppendDocs appends the ordinals in ascending order. docs is the number of
 // documents that exist; an ordinal beyond it is an error.
 func (p PostingList) AppendDocs(dst []uint32, docs uint32) ([]uint32, error) {
-	c, err := p.open()
-	if err != nil {
-		return dst, err
+	c, err := p.Cursor()
+	for err == nil && !c.Done() {
+		dst, err = c.Next(dst, docs)
 	}
+	return dst, err
+}
+
+// PostingCursor reads a list in blocks of documents with the same upper 16 bits.
+type PostingCursor struct {
+	containers
+	at   int
+	next uint64 // the least ordinal that may follow
+}
+
+// Cursor begins at the first block.
+func (p PostingList) Cursor() (PostingCursor, error) {
+	c, err := p.open()
+	return PostingCursor{containers: c}, err
+}
+
+// Done reports whether all blocks were read.
+func (c *PostingCursor) Done() bool { return c.at >= c.n }
+
+// Block is the upper 16 bits of the documents that Next appends; not to be asked
+// for when Done.
+func (c *PostingCursor) Block() uint32 {
+	return uint32(binary.LittleEndian.Uint16(c.headers[4*c.at:]))
+}
+
+// Next appends the ordinals of the next block in ascending order; see AppendDocs.
+func (c *PostingCursor) Next(dst []uint32, docs uint32) ([]uint32, error) {
 	le := binary.LittleEndian
-	rest := c.data
-	next := uint64(0) // the least ordinal that may follow
-	for i := range c.n {
-		base := uint64(le.Uint16(c.headers[4*i:])) << 16
-		card := int(le.Uint16(c.headers[4*i+2:])) + 1
-		switch {
-		case c.runs != nil && c.runs[i/8]>>(i%8)&1 == 1:
-			if len(rest) < 2 {
-				return dst, errRoaring
-			}
-			n := int(le.Uint16(rest))
-			rest = rest[2:]
-			if len(rest) < 4*n {
-				return dst, errRoaring
-			}
-			for r := range n {
-				lo := base + uint64(le.Uint16(rest[4*r:]))
-				hi := lo + uint64(le.Uint16(rest[4*r+2:]))
-				if lo < next || hi >= uint64(docs) || hi > base|0xffff {
-					return dst, errRoaring
-				}
-				next = hi + 1
-				for d := lo; d <= hi; d++ {
-					dst = append(dst, uint32(d))
-				}
-			}
-			rest = rest[4*n:]
-		case card <= arrayMax:
-			if len(rest) < 2*card {
-				return dst, errRoaring
-			}
-			for list := rest[:2*card]; len(list) >= 2; list = list[2:] {
-				d := base | uint64(le.Uint16(list))
-				if d < next {
-					return dst, errRoaring
-				}
-				next = d + 1
-				dst = append(dst, uint32(d))
-			}
-			rest = rest[2*card:]
-		default:
-			if len(rest) < bitmapBytes {
-				return dst, errRoaring
-			}
-			if base < next {
-				return dst, errRoaring
-			}
-			for w := range bitmapBytes / 8 {
-				for v := le.Uint64(rest[8*w:]); v != 0; v &= v - 1 {
-					next = base + uint64(w*64+bits.TrailingZeros64(v)) + 1
-					dst = append(dst, uint32(next-1))
-				}
-			}
-			rest = rest[bitmapBytes:]
-		}
-		if next > uint64(docs) {
+	base := uint64(c.Block()) << 16
+	card := int(le.Uint16(c.headers[4*c.at+2:])) + 1
+	isRun := c.runs != nil && c.runs[c.at/8]>>(c.at%8)&1 == 1
+	rest, next := c.data, c.next
+	c.at++
+	switch {
+	case isRun:
+		if len(rest) < 2 {
 			return dst, errRoaring
 		}
+		n := int(le.Uint16(rest))
+		rest = rest[2:]
+		if len(rest) < 4*n {
+			return dst, errRoaring
+		}
+		for r := range n {
+			lo := base + uint64(le.Uint16(rest[4*r:]))
+			hi := lo + uint64(le.Uint16(rest[4*r+2:]))
+			if lo < next || hi >= uint64(docs) || hi > base|0xffff {
+				return dst, errRoaring
+			}
+			next = hi + 1
+			for d := lo; d <= hi; d++ {
+				dst = append(dst, uint32(d))
+			}
+		}
+		rest = rest[4*n:]
+	case card <= arrayMax:
+		if len(rest) < 2*card {
+			return dst, errRoaring
+		}
+		for list := rest[:2*card]; len(list) >= 2; list = list[2:] {
+			d := base | uint64(le.Uint16(list))
+			if d < next {
+				return dst, errRoaring
+			}
+			next = d + 1
+			dst = append(dst, uint32(d))
+		}
+		rest = rest[2*card:]
+	default:
+		if len(rest) < bitmapBytes || base < next {
+			return dst, errRoaring
+		}
+		for w := range bitmapBytes / 8 {
+			for v := le.Uint64(rest[8*w:]); v != 0; v &= v - 1 {
+				next = base + uint64(w*64+bits.TrailingZeros64(v)) + 1
+				dst = append(dst, uint32(next-1))
+			}
+		}
+		rest = rest[bitmapBytes:]
 	}
+	if next > uint64(docs) {
+		return dst, errRoaring
+	}
+	c.data, c.next = rest, next
 	return dst, nil
 }
