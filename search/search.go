@@ -6,7 +6,8 @@
 //
 //	centroid scores   S = C·Qᵀ
 //	probe             the best centroids of each query token; the documents in
-//	                  their postings are the candidates
+//	                  their postings are the candidates, of which a budget of
+//	                  tokens goes on, those that most query tokens found
 //	prune             approximate scores from centroids alone; the best go on
 //	rerank            exact MaxSim over decoded vectors
 //	refine            the same in float precision where the order is in doubt
