@@ -1,12 +1,13 @@
 package kernels_test
 
 import (
-	"bytes"
 	"fmt"
 	"math/rand/v2"
+	"sync"
 	"testing"
 
 	"github.com/plaid-ir/plaid/kernels"
+	"github.com/plaid-ir/plaid/kernels/internal/roofline"
 	"github.com/plaid-ir/plaid/kernels/kerneltest"
 )
 
@@ -51,8 +52,38 @@ func eachTier(b *testing.B, run func(*testing.B, kernels.Backend)) {
 	}
 }
 
-func perToken(b *testing.B, c *kerneltest.Case) {
-	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(c.Chunk.Tokens()), "ns/token")
+// roofs are measured once, before the first benchmark that needs them.
+var roofs = sync.OnceValue(func() (r struct{ read, products float64 }) {
+	r.read, r.products = roofline.Read(512<<10), roofline.Products()
+	return r
+})
+
+// perToken reports the time of a token, the bytes read for it, and the fraction
+// of what bounds the loop: reading from L2, or where products is not 0 adding so
+// many products of bytes a token.
+func perToken(b *testing.B, c *kerneltest.Case, bytes, products int) {
+	b.StopTimer()
+	seconds := b.Elapsed().Seconds() / float64(b.N) / float64(c.Chunk.Tokens())
+	b.ReportMetric(seconds*1e9, "ns/token")
+	b.ReportMetric(float64(bytes)/seconds/1e9, "GB/s")
+	fraction := float64(bytes) / seconds / roofs().read
+	if products > 0 {
+		fraction = float64(products) / seconds / roofs().products
+	}
+	b.ReportMetric(fraction, "of-roof")
+}
+
+// maxSimCost is what MaxSim reads and multiplies for a token and 32 query tokens:
+// code, factor and residual, and either the row of S and, where that is done by
+// products of bytes, these; or from tables one row of 64 bytes a residual byte
+// and the row of S, at level Fine twice.
+func maxSimCost(be kernels.Backend, c *kerneltest.Case, level kernels.Level, nbits int) (bytes, products int) {
+	bytes = c.CodeBytes + 2 + c.Codec.RowBytes()
+	vnni := be.Name() == "avx512" || be.Name() == "amx" && level == kernels.Fine
+	if vnni && roofs().products > 0 && (level == kernels.Fine || nbits > 1) {
+		return bytes + 4*32, c.Dim * 32 * (1 + int(level))
+	}
+	return bytes + (1+int(level))*64*(c.Codec.RowBytes()+1), 0
 }
 
 func BenchmarkMaxSim(b *testing.B) { eachTier(b, benchMaxSim) }
@@ -63,13 +94,14 @@ func benchMaxSim(b *testing.B, be kernels.Backend) {
 			c, s, q := benchCase(b, be, nbits, k)
 			dst, qs := make([]float32, c.Chunk.Docs()), []kernels.Query{q}
 			for i, name := range []string{"fast", "fine"} {
+				bytes, products := maxSimCost(be, c, kernels.Level(i), nbits)
 				b.Run(fmt.Sprintf("%s/K=%d/n=%d", name, k, nbits), func(b *testing.B) {
 					s.MaxSim(dst, qs, c.Chunk, nil, kernels.Level(i))
 					b.ResetTimer()
 					for range b.N {
 						s.MaxSim(dst, qs, c.Chunk, nil, kernels.Level(i))
 					}
-					perToken(b, c)
+					perToken(b, c, bytes, products)
 				})
 			}
 		}
@@ -88,7 +120,7 @@ func benchApprox(b *testing.B, be kernels.Backend) {
 			for range b.N {
 				s.Approx(dst, q, c.Chunk, nil)
 			}
-			perToken(b, c)
+			perToken(b, c, c.CodeBytes+32, 0)
 		})
 	}
 }
@@ -156,25 +188,19 @@ func benchNearest(b *testing.B, be kernels.Backend) {
 	}
 }
 
-// BenchmarkRoofline measures what bounds the loops above: sequential reading
-// by one core from buffers that fit each cache, and one that fits none. Of a
-// token, level Fast reads its code, factor and residual, one row of S of 64
-// bytes, and for every byte of the residual a row of 64 bytes from a table of
-// 16 KiB; level Fine the same for every 16 query tokens; Approx the code and
-// 32 bytes of S.
+// BenchmarkRoofline measures what bounds the loops above: sequential reading by
+// one core from buffers that fit each cache, and one that fits none, and products
+// of bytes.
 func BenchmarkRoofline(b *testing.B) {
 	for _, size := range []struct {
 		name  string
 		bytes int
 	}{{"L1", 24 << 10}, {"L2", 512 << 10}, {"L3", 8 << 20}, {"DRAM", 256 << 20}} {
-		x := bytes.Repeat([]byte{1}, size.bytes)
 		b.Run(size.name, func(b *testing.B) {
-			b.SetBytes(int64(len(x)))
-			for range b.N {
-				if bytes.IndexByte(x, 2) >= 0 { // assembly of the standard library: loads and comparisons
-					b.Fatal("not there")
-				}
-			}
+			b.ReportMetric(roofline.Read(size.bytes)/1e9, "GB/s")
 		})
 	}
+	b.Run("VPDPBUSD", func(b *testing.B) {
+		b.ReportMetric(roofline.Products()/1e9, "Gproducts/s")
+	})
 }

@@ -1,0 +1,46 @@
+// Package roofline measures what bounds the kernels on this processor, for
+// benchmarks to compare with: reading by one core, and products of bytes.
+package roofline
+
+import (
+	"bytes"
+	"slices"
+	"time"
+)
+
+// Read is how many bytes a second one core reads in order from a buffer of this
+// size, a multiple of 512, at best.
+func Read(size int) float64 {
+	x := bytes.Repeat([]byte{1}, size)
+	return float64(size) / best(func() {
+		if supported() {
+			load(x)
+		} else if bytes.IndexByte(x, 2) >= 0 { // assembly of the standard library: loads and comparisons
+			panic("not there")
+		}
+	})
+}
+
+// Products is how many products of bytes a second one core adds up with
+// VPDPBUSD, at best; 0 where the processor has no such instruction.
+func Products() float64 {
+	if !supported() {
+		return 0
+	}
+	const rounds = 1 << 14
+	return rounds * roundProducts / best(func() { dots(rounds) })
+}
+
+// best is the shortest of many times, in seconds.
+func best(f func()) float64 {
+	var times []time.Duration
+	for range 100 {
+		start := time.Now()
+		f()
+		times = append(times, time.Since(start))
+	}
+	return max(slices.Min(times), 1).Seconds()
+}
+
+// roundProducts is 16 instructions of 64 products.
+const roundProducts = 16 * 64
