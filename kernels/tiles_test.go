@@ -23,9 +23,6 @@ func TilesInGo(dim int) Backend {
 	return cpu{&p}
 }
 
-// UsesTiles says whether level Fast of a scorer is by matrix products of bytes.
-func UsesTiles(s Scorer) bool { return s.(*scorer).tiled() }
-
 func TestSplitValue(t *testing.T) {
 	for _, nbits := range []int{1, 2, 4, 8} {
 		split := int32(amx.Split(nbits))

@@ -45,13 +45,18 @@ type kind struct {
 // Kind is "cuda".
 func (kind) Kind() string { return kindName }
 
-// Devices lists the GPUs.
-func (k kind) Devices() ([]kernels.DeviceInfo, error) {
+func (k kind) found() (*driver.API, []driver.Info, error) {
 	api, err := k.load()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	found, err := driver.Devices(api)
+	return api, found, err
+}
+
+// Devices lists the GPUs.
+func (k kind) Devices() ([]kernels.DeviceInfo, error) {
+	_, found, err := k.found()
 	if err != nil {
 		return nil, err
 	}
@@ -72,11 +77,7 @@ func (k kind) Open(ctx context.Context, ordinal int) (kernels.Device, error) {
 }
 
 func (k kind) open(ctx context.Context, ordinal int) (*Device, error) {
-	api, err := k.load()
-	if err != nil {
-		return nil, err
-	}
-	found, err := driver.Devices(api)
+	api, found, err := k.found()
 	if err != nil {
 		return nil, err
 	}

@@ -47,13 +47,6 @@ func (f *Fake) Faults() []string {
 	return append([]string(nil), f.faults...)
 }
 
-// Calls is how many times a function was called.
-func (f *Fake) Calls(op string) int {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.calls[op]
-}
-
 // Out counts what was given out and not taken back.
 func (f *Fake) Out() (n int, bytes int64) {
 	f.mu.Lock()
