@@ -1,0 +1,95 @@
+package tokenizer
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/json"
+	"hash"
+	"math"
+)
+
+// fingerprint hashes, each part after its length: the kind of model; the parts
+// of the file but the model as compact JSON with sorted keys (the post-processor
+// as its ids); the model's pieces by id, its scores or merges, its other values
+// as compact JSON.
+func fingerprint(t *Tokenizer, parts map[string]value) (sum [32]byte, err error) {
+	h := sha256.New()
+	put := func(b []byte) {
+		var n [8]byte
+		binary.LittleEndian.PutUint64(n[:], uint64(len(b)))
+		h.Write(n[:])
+		h.Write(b)
+	}
+	put([]byte("plaid tokenizer 1"))
+	put([]byte(t.kind))
+	for _, key := range []string{"normalizer", "pre_tokenizer", "added_tokens"} {
+		b, err := canonical(parts[key].raw)
+		if err != nil {
+			return sum, parts[key].faultf("%w", err)
+		}
+		put(b)
+	}
+	for _, ids := range [][]int32{t.prefix, t.suffix} {
+		put(binary.LittleEndian.AppendUint32(nil, uint32(len(ids))))
+		for _, id := range ids {
+			put(binary.LittleEndian.AppendUint32(nil, uint32(id)))
+		}
+	}
+	var rest map[string]json.RawMessage
+	if err := json.Unmarshal(parts["model"].raw, &rest); err != nil {
+		return sum, parts["model"].faultf("%w", err)
+	}
+	for _, key := range []string{"type", "vocab", "merges"} {
+		delete(rest, key)
+	}
+	b, err := canonical(marshal(rest))
+	if err != nil {
+		return sum, parts["model"].faultf("%w", err)
+	}
+	put(b)
+	put(binary.LittleEndian.AppendUint64(nil, uint64(t.vocab.size)))
+	for _, p := range t.vocab.pieces {
+		put([]byte(p))
+	}
+	putModel(h, t.model)
+	h.Sum(sum[:0])
+	return sum, nil
+}
+
+// putModel hashes what models have beside pieces and options.
+func putModel(h hash.Hash, m model) {
+	var b []byte
+	switch m := m.(type) {
+	case *unigram:
+		for _, s := range m.scores {
+			b = binary.LittleEndian.AppendUint64(b, math.Float64bits(s))
+		}
+	case *bpe:
+		b = m.sum[:]
+	}
+	h.Write(b)
+}
+
+// canonical is JSON without white space and with sorted keys; null for nothing.
+func canonical(raw json.RawMessage) ([]byte, error) {
+	if len(raw) == 0 {
+		return []byte("null"), nil
+	}
+	d := json.NewDecoder(bytes.NewReader(raw))
+	d.UseNumber()
+	var v any
+	if err := d.Decode(&v); err != nil {
+		return nil, err
+	}
+	return json.Marshal(v)
+}
+
+// marshal writes raw values back; they were read a moment ago.
+func marshal(m map[string]json.RawMessage) json.RawMessage {
+	b, err := json.Marshal(m)
+	if err != nil {
+		return nil
+	}
+	return b
+}

@@ -1,0 +1,121 @@
+package tokenizer
+
+import (
+	"compress/gzip"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+var models = filepath.Join("..", "..", "..", "shared", "models")
+
+// realFiles are tokenizers beside the checkout with the ids that the Python
+// package gives for the lines there.
+var realFiles = []struct{ kind, file, golden string }{
+	{"wordpiece", "colbert-mini/tokenizer.json", "golden-wordpiece.json.gz"},
+	{"bpe", "tokenizers/bpe-modernbert-like.json", "golden-bpe.json.gz"},
+	{"unigram", "tokenizers/unigram-xlmr-like.json", "golden-unigram.json.gz"},
+}
+
+func readGzip(t testing.TB, path string, v any) {
+	t.Helper()
+	f, err := os.Open(path)
+	require.NoError(t, err)
+	defer f.Close()
+	z, err := gzip.NewReader(f)
+	require.NoError(t, err)
+	require.NoError(t, json.NewDecoder(z).Decode(v))
+}
+
+// shared is a tokenizer beside the checkout.
+func shared(t testing.TB, file string) *Tokenizer {
+	t.Helper()
+	path := filepath.Join(models, file)
+	if _, err := os.Stat(path); err != nil {
+		t.Skipf("no %s beside the checkout", file)
+	}
+	tok, err := Read(path)
+	require.NoError(t, err)
+	return tok
+}
+
+func TestRealGolden(t *testing.T) {
+	for _, c := range realFiles {
+		t.Run(c.kind, func(t *testing.T) {
+			tok := shared(t, c.file)
+			var lines map[string][]string
+			var golden map[string][][]int32
+			readGzip(t, filepath.Join(models, "tokenizers", "lines.json.gz"), &lines)
+			readGzip(t, filepath.Join(models, "tokenizers", c.golden), &golden)
+			n := 0
+			for set, texts := range lines {
+				n += len(texts)
+				compare(t, tok, set, texts, golden[set])
+			}
+			require.Equal(t, 18555, n)
+		})
+	}
+}
+
+// compare fails for each of the first lines whose ids are not as wanted.
+func compare(t *testing.T, tok *Tokenizer, set string, texts []string, want [][]int32) {
+	t.Helper()
+	require.Len(t, want, len(texts))
+	wrong := 0
+	for i, text := range texts {
+		ids, err := tok.EncodeIDs(nil, text)
+		require.NoError(t, err)
+		tokens, err := tok.Encode(text)
+		require.NoError(t, err)
+		if !equalIDs(ids, want[i]) || !equalTokens(tokens, want[i]) {
+			if wrong++; wrong <= 3 {
+				t.Errorf("%s line %d: %q\n got %v\nwith places %v\nwant %v", set, i, text, ids, tokens, want[i])
+			}
+		}
+		checkPlaces(t, text, tokens)
+	}
+	if wrong > 0 {
+		t.Errorf("%s: %d of %d lines differ", set, wrong, len(texts))
+	}
+}
+
+func equalIDs(a, b []int32) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for i := range a {
+		if a[i] != b[i] {
+			return false
+		}
+	}
+	return true
+}
+
+func equalTokens(a []Token, b []int32) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for i := range a {
+		if a[i].ID != b[i] {
+			return false
+		}
+	}
+	return true
+}
+
+// checkPlaces fails for places that do not lie in the text or that cut characters.
+func checkPlaces(t *testing.T, text string, tokens []Token) {
+	t.Helper()
+	for _, k := range tokens {
+		ok := k.Start >= 0 && k.Start <= k.End && k.End <= len(text)
+		for _, at := range []int{k.Start, k.End} {
+			ok = ok && (at == len(text) || text[at]&0xC0 != 0x80)
+		}
+		if !ok {
+			t.Fatalf("token %+v of %q", k, text)
+		}
+	}
+}
