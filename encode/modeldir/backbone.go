@@ -1,0 +1,131 @@
+package modeldir
+
+import "strconv"
+
+// backbone reads the sizes of the transformer from config.json.
+func (r *reader) backbone() error {
+	f := r.config
+	kind, ok, err := f.text("model_type")
+	if kind, err = must(f, "model_type", kind, ok, err); err != nil {
+		return err
+	}
+	b := &r.c.Backbone
+	b.Family = Family(kind)
+	activation, epsilon, epsilonKey := "hidden_act", 1e-12, "layer_norm_eps"
+	switch b.Family {
+	case BERT:
+		if s, ok, err := f.text("position_embedding_type"); err != nil || ok && s != "absolute" {
+			return firstError(err, f.faultf("position_embedding_type", ErrFamily, "is %q, want absolute", s))
+		}
+		if is, _, err := f.bool("is_decoder"); err != nil || is {
+			return firstError(err, f.faultf("is_decoder", ErrFamily, "is true"))
+		}
+	case ModernBERT:
+		activation, epsilon, epsilonKey = "hidden_activation", 1e-5, "norm_eps"
+	default:
+		return f.faultf("model_type", ErrFamily, "is %q, want bert or modernbert", kind)
+	}
+	if s, ok, err := f.text(activation); err != nil || ok && s != "gelu" {
+		return firstError(err, f.faultf(activation, ErrFamily, "is %q, want gelu", s))
+	}
+	for _, s := range []struct {
+		key   string
+		to    *int
+		least int
+	}{
+		{"hidden_size", &b.Hidden, 1}, {"num_hidden_layers", &b.Layers, 1}, {"num_attention_heads", &b.Heads, 1},
+		{"intermediate_size", &b.Intermediate, 1}, {"max_position_embeddings", &b.Positions, 4}, {"vocab_size", &b.Vocabulary, 1},
+	} {
+		n, ok, err := f.int(s.key, s.least)
+		if *s.to, err = must(f, s.key, n, ok, err); err != nil {
+			return err
+		}
+	}
+	b.Epsilon = epsilon
+	if x, ok, err := f.float(epsilonKey); err != nil {
+		return err
+	} else if ok {
+		b.Epsilon = x
+	}
+	if !(b.Epsilon >= 0 && b.Epsilon < 1) {
+		return f.faultf(epsilonKey, ErrConfig, "is %g", b.Epsilon)
+	}
+	r.origin["backbone"] = r.name(f.path)
+	if b.Family == ModernBERT {
+		return r.modern(f, b)
+	}
+	return nil
+}
+
+// modern reads what ModernBERT has of its own.
+func (r *reader) modern(f *file, b *Backbone) error {
+	every, ok, err := f.int("global_attn_every_n_layers", 1)
+	if err != nil {
+		return err
+	}
+	if b.GlobalEvery = every; !ok {
+		b.GlobalEvery = 3
+	}
+	window, ok, err := f.int("local_attention", 2)
+	if err != nil {
+		return err
+	}
+	if b.Window = window; !ok {
+		b.Window = 128
+	}
+	b.GlobalTheta, b.LocalTheta = 160000, 10000
+	// Newer versions of transformers write one object for all kinds of layers.
+	params, err := f.object("rope_parameters")
+	if err != nil {
+		return err
+	}
+	for _, t := range []struct {
+		key, kind string
+		to        *float64
+	}{{"global_rope_theta", "full_attention", &b.GlobalTheta}, {"local_rope_theta", "sliding_attention", &b.LocalTheta}} {
+		x, ok, err := f.float(t.key)
+		if err != nil {
+			return err
+		}
+		if ok {
+			*t.to = x
+		}
+		if params == nil {
+			continue
+		}
+		o, err := params.object(t.kind)
+		if err != nil || o == nil {
+			return firstError(err, params.faultf(t.kind, ErrConfig, "is missing"))
+		}
+		if s, ok, err := o.text("rope_type"); err != nil || ok && s != "default" {
+			return firstError(err, o.faultf("rope_type", ErrFamily, "is %q, want default", s))
+		}
+		y, there, err := o.float("rope_theta")
+		if err != nil {
+			return err
+		}
+		if there && ok && x != y {
+			return o.faultf("rope_theta", ErrContradiction, "is %g, but %s is %g", y, t.key, x)
+		}
+		if there {
+			*t.to = y
+		}
+	}
+	kinds, ok, err := value[[]string](f, "layer_types", "a list of strings")
+	if err != nil || !ok {
+		return err
+	}
+	if len(kinds) != b.Layers {
+		return f.faultf("layer_types", ErrContradiction, "has %d layers, num_hidden_layers %d", len(kinds), b.Layers)
+	}
+	for i, kind := range kinds {
+		want := "sliding_attention"
+		if i%b.GlobalEvery == 0 {
+			want = "full_attention"
+		}
+		if kind != want {
+			return f.faultf("layer_types["+strconv.Itoa(i)+"]", ErrFamily, "is %q, want %s", kind, want)
+		}
+	}
+	return nil
+}

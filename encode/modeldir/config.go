@@ -1,0 +1,191 @@
+package modeldir
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/plaid-ir/plaid/encode/tokenizer"
+)
+
+// Family is an architecture.
+type Family string
+
+// The families.
+const (
+	BERT       Family = "bert"
+	ModernBERT Family = "modernbert"
+)
+
+// Config is all that a folder says about a model, resolved.
+type Config struct {
+	Dir      string   `json:"dir"`
+	Backbone Backbone `json:"backbone"`
+	// Dense are the heads of a folder of sentence-transformers, in order. Other
+	// folders keep their one head among the weights.
+	Dense []Dense `json:"dense,omitempty"`
+	// Dim is the dimension of the vectors; 0 if only the weights know.
+	Dim      int       `json:"dim"`
+	Query    Role      `json:"query"`
+	Document Role      `json:"document"`
+	Expand   Expansion `json:"expansion"`
+	// Skip are ids whose vectors are dropped.
+	Skip []int32 `json:"skip"`
+	// LowerCase says that texts are made lower case before the tokenizer's own steps.
+	LowerCase bool `json:"lower_case"`
+
+	// Weights are the files with the tensors: .safetensors, or one .onnx.
+	Weights []string `json:"weights"`
+	// Origin tells for each value which file it comes from, or that it is a default.
+	Origin   map[string]string `json:"origin"`
+	Warnings []string          `json:"warnings,omitempty"`
+
+	Tokenizer *tokenizer.Tokenizer `json:"-"`
+}
+
+// Backbone has the sizes of the transformer.
+type Backbone struct {
+	Family       Family  `json:"family"`
+	Hidden       int     `json:"hidden"`
+	Layers       int     `json:"layers"`
+	Heads        int     `json:"heads"`
+	Intermediate int     `json:"intermediate"`
+	Positions    int     `json:"positions"` // the longest text in tokens
+	Vocabulary   int     `json:"vocabulary"`
+	Epsilon      float64 `json:"epsilon"`
+
+	// Of ModernBERT.
+	GlobalEvery int     `json:"global_every,omitempty"`
+	Window      int     `json:"window,omitempty"`
+	GlobalTheta float64 `json:"global_theta,omitempty"`
+	LocalTheta  float64 `json:"local_theta,omitempty"`
+}
+
+// Dense is a head: y = activation(W·x + b), and x or R·x added to it.
+type Dense struct {
+	In         int    `json:"in"`
+	Out        int    `json:"out"`
+	Bias       bool   `json:"bias"`
+	Activation string `json:"activation"` // identity, relu, gelu, silu or tanh
+	Residual   bool   `json:"residual"`
+	Path       string `json:"path"` // of its tensors
+}
+
+// Role is what queries or documents have of their own.
+type Role struct {
+	// Marker is the id after the first one, [CLS]; −1: there is none.
+	Marker int32 `json:"marker"`
+	// Prompt is put before the text.
+	Prompt string `json:"prompt,omitempty"`
+	// Length is that of the longest text in ids, with all that is put around it.
+	Length int `json:"length"`
+	// Skip says whether the vectors of the ids in Config.Skip are dropped.
+	Skip bool `json:"skip"`
+}
+
+// Expansion fills queries up with mask tokens, whose vectors are used like others.
+type Expansion struct {
+	On     bool  `json:"on"`
+	Attend bool  `json:"attend"` // whether mask tokens are attended to
+	Mask   int32 `json:"mask"`   // their id; −1: there is none
+	Length int   `json:"length"` // ids of a query that is filled up
+	// Longer says that queries may be longer than Length; else it cuts them.
+	Longer bool `json:"longer,omitempty"`
+}
+
+// Override decides what a folder leaves open or contradicts itself in. Nil
+// values leave it to the folder.
+type Override struct {
+	QueryMarker    *string   `json:"query_marker,omitempty"` // as a token; "": none
+	DocumentMarker *string   `json:"document_marker,omitempty"`
+	QueryPrompt    *string   `json:"query_prompt,omitempty"`
+	DocumentPrompt *string   `json:"document_prompt,omitempty"`
+	QueryLength    *int      `json:"query_length,omitempty"`
+	DocumentLength *int      `json:"document_length,omitempty"`
+	Expand         *bool     `json:"expand,omitempty"`
+	Attend         *bool     `json:"attend,omitempty"`
+	Mask           *string   `json:"mask,omitempty"`
+	Skip           *[]string `json:"skip,omitempty"`
+	LowerCase      *bool     `json:"lower_case,omitempty"`
+}
+
+// ReadOverride reads a file of overrides, a JSON object with the keys of [Override].
+func ReadOverride(path string) (*Override, error) {
+	f, err := open(path)
+	if err != nil {
+		return nil, err
+	}
+	if f == nil {
+		return nil, &ModelError{path, "", os.ErrNotExist}
+	}
+	o, known := new(Override), map[string]any{}
+	known["query_marker"], known["document_marker"] = &o.QueryMarker, &o.DocumentMarker
+	known["query_prompt"], known["document_prompt"] = &o.QueryPrompt, &o.DocumentPrompt
+	known["query_length"], known["document_length"] = &o.QueryLength, &o.DocumentLength
+	known["expand"], known["attend"], known["mask"] = &o.Expand, &o.Attend, &o.Mask
+	known["skip"], known["lower_case"] = &o.Skip, &o.LowerCase
+	for _, key := range sortedKeys(f.m) {
+		to, ok := known[key]
+		if !ok {
+			return nil, f.faultf(key, ErrConfig, "is not known")
+		}
+		if err := json.Unmarshal(f.m[key], to); err != nil {
+			return nil, f.faultf(key, ErrConfig, "is %s: %w", shown(f.m[key]), err)
+		}
+	}
+	return o, nil
+}
+
+// Fingerprint is a SHA-256 of all that vectors depend on: the files of weights,
+// the tokenizer, the settings, and the precision that they are computed in.
+func (c *Config) Fingerprint(precision string) (string, error) {
+	h := sha256.New()
+	put := func(b []byte) {
+		h.Write(binary.LittleEndian.AppendUint64(nil, uint64(len(b))))
+		h.Write(b)
+	}
+	put([]byte("plaid model 1"))
+	put([]byte(precision))
+	sum := c.Tokenizer.Fingerprint()
+	put(sum[:])
+	same := *c // without what does not change vectors
+	same.Dir, same.Origin, same.Warnings, same.Weights = "", nil, nil, nil
+	same.Dense = slices.Clone(c.Dense)
+	files := slices.Clone(c.Weights)
+	for i, d := range c.Dense {
+		files = append(files, d.Path)
+		same.Dense[i].Path = ""
+	}
+	b, err := json.Marshal(same)
+	if err != nil {
+		return "", fmt.Errorf("fingerprint: %w", err)
+	}
+	put(b)
+	for _, path := range files {
+		sum, err := hashFile(path)
+		if err != nil {
+			return "", &ModelError{path, "", pathless(err)}
+		}
+		put(sum)
+	}
+	return hex.EncodeToString(h.Sum(nil)), nil
+}
+
+func hashFile(path string) ([]byte, error) {
+	f, err := os.Open(filepath.Clean(path))
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	h := sha256.New()
+	if _, err := io.Copy(h, f); err != nil {
+		return nil, err
+	}
+	return h.Sum(nil), nil
+}

@@ -1,0 +1,79 @@
+package modeldir
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"github.com/plaid-ir/plaid/encode/tokenizer"
+)
+
+// Errors of model folders; test with errors.Is.
+var (
+	// ErrIncomplete: files are missing. The error names all of them.
+	ErrIncomplete = errors.New("model folder is incomplete")
+	// ErrContradiction: two files say different things that would give different vectors.
+	ErrContradiction = errors.New("files contradict each other")
+	// ErrConfig: a file is damaged, or has a value of the wrong kind or size.
+	ErrConfig = errors.New("unusable configuration")
+	// ErrFamily: a model of a kind that is not computed here.
+	ErrFamily = errors.New("kind of model is not supported")
+	// ErrTokenizer: tokenizer.json is not understood, or lacks a token that is needed.
+	ErrTokenizer = errors.New("unusable tokenizer")
+	// ErrWeights: a tensor is missing, too many, of another shape or not finite.
+	ErrWeights = errors.New("unusable weights")
+	// ErrGraph: an ONNX graph has a part that is not recognised.
+	ErrGraph = errors.New("graph is not recognised")
+)
+
+// ModelError names the place of a fault of a model folder.
+type ModelError struct {
+	Path  string // the file, or the folder
+	Field string // the value, tensor or node within it; "" for the whole
+	Err   error
+}
+
+// Error reads like: m/config.json: hidden_size: unusable configuration: is "x", want a whole number.
+func (e *ModelError) Error() string {
+	s := e.Path + ": "
+	if e.Field != "" {
+		s += e.Field + ": "
+	}
+	return s + e.Err.Error()
+}
+
+// Unwrap gives the cause.
+func (e *ModelError) Unwrap() error { return e.Err }
+
+// Faultf is a fault of one of the kinds of this package.
+func Faultf(path, field string, kind error, format string, args ...any) *ModelError {
+	return &ModelError{path, field, fmt.Errorf("%w: %w", kind, fmt.Errorf(format, args...))}
+}
+
+// incomplete lists what is missing, relative to the folder.
+func incomplete(dir string, missing []string) error {
+	var names []string
+	for _, m := range missing {
+		if rel, err := filepath.Rel(dir, m); err == nil {
+			m = filepath.ToSlash(rel)
+		}
+		names = append(names, m)
+	}
+	return Faultf(dir, "", ErrIncomplete, "there is no %s", strings.Join(names, ", no "))
+}
+
+// unpath drops the path of a tokenizer's error, which ModelError names, and
+// marks it as one of this package.
+func unpath(err error) error {
+	if err == nil {
+		return nil
+	}
+	var te *tokenizer.Error
+	if errors.As(err, &te) {
+		bare := *te
+		bare.Path = ""
+		err = &bare
+	}
+	return fmt.Errorf("%w: %w", ErrTokenizer, err)
+}

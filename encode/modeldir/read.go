@@ -1,0 +1,486 @@
+package modeldir
+
+import (
+	"cmp"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/plaid-ir/plaid/encode/tokenizer"
+)
+
+// punctuation are the tokens that are skipped in documents where a folder does
+// not say otherwise: those of ASCII, as Python's string.punctuation.
+const punctuation = "!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~"
+
+// reader reads one folder.
+type reader struct {
+	resolver
+	c Config
+	o Override
+
+	sentence, bert, config, artifact, onnx *file // nil: not there
+	modules                                []module
+	transformer                            string // folder of the first module
+	multiVector                            bool   // of sentence-transformers 6 or later
+	skipWords                              []string
+	onnxSaysExpand                         bool
+}
+
+// Read reads the folder of a model. Errors are [*ModelError].
+func Read(dir string, o *Override) (*Config, error) {
+	r := &reader{resolver: resolver{dir: dir, origin: map[string]string{}}, transformer: dir}
+	r.c = Config{Dir: dir}
+	if o != nil {
+		r.o = *o
+	}
+	if err := r.read(); err != nil {
+		return nil, err
+	}
+	r.c.Origin, r.c.Warnings = r.origin, r.warnings
+	return &r.c, nil
+}
+
+func (r *reader) read() error {
+	if info, err := os.Stat(r.dir); err != nil {
+		return &ModelError{r.dir, "", pathless(err)}
+	} else if !info.IsDir() {
+		return Faultf(r.dir, "", ErrConfig, "is a file, want the folder of a model")
+	}
+	var err error
+	if r.sentence, err = open(filepath.Join(r.dir, "config_sentence_transformers.json")); err != nil {
+		return err
+	}
+	if err := r.readModules(); err != nil {
+		return err
+	}
+	for _, f := range []struct {
+		to   **file
+		name string
+	}{{&r.bert, "sentence_bert_config.json"}, {&r.config, "config.json"}, {&r.artifact, "artifact.metadata"}, {&r.onnx, "onnx_config.json"}} {
+		if *f.to, err = open(r.find(f.name)); err != nil {
+			return err
+		}
+	}
+	if err := r.files(); err != nil {
+		return err
+	}
+	if err := r.backbone(); err != nil {
+		return err
+	}
+	if err := r.tokenizer(); err != nil {
+		return err
+	}
+	for _, step := range []func() error{r.overrides, r.fromSentence, r.fromBert, r.fromColBERT, r.fromArtifact, r.fromONNX, r.defaults, r.check} {
+		if err := step(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// find is the path of a file of the transformer: in the folder that
+// modules.json names, or at the top.
+func (r *reader) find(name string) string {
+	if path := filepath.Join(r.transformer, name); r.transformer == r.dir || exists(path) {
+		return path
+	}
+	return filepath.Join(r.dir, name)
+}
+
+// files finds the weights, and names everything that is missing at once.
+func (r *reader) files() error {
+	var missing []string
+	for _, name := range []string{"config.json", "tokenizer.json"} {
+		if path := r.find(name); !exists(path) {
+			missing = append(missing, path)
+		}
+	}
+	if r.sentence == nil && r.modules == nil && !r.stanford() && r.onnx == nil {
+		missing = append(missing, filepath.Join(r.dir, "config_sentence_transformers.json or artifact.metadata or onnx_config.json"))
+	}
+	for _, d := range r.c.Dense {
+		if !exists(d.Path) {
+			missing = append(missing, d.Path)
+		}
+	}
+	index, one := r.find("model.safetensors.index.json"), r.find("model.safetensors")
+	switch {
+	case exists(one):
+		r.c.Weights = []string{one}
+	case exists(index):
+		shards, err := shardsOf(index)
+		if err != nil {
+			return err
+		}
+		for _, path := range shards {
+			if !exists(path) {
+				missing = append(missing, path)
+			}
+		}
+		r.c.Weights = shards
+	default:
+		for _, name := range []string{"model.onnx", "onnx/model.onnx"} {
+			if path := r.find(name); exists(path) && r.c.Weights == nil {
+				r.c.Weights = []string{path}
+			}
+		}
+		if r.c.Weights == nil {
+			missing = append(missing, one+" or model.onnx")
+		}
+	}
+	if missing != nil {
+		return incomplete(r.dir, missing)
+	}
+	return nil
+}
+
+// IsONNX says whether the weights are those of a graph.
+func (c *Config) IsONNX() bool {
+	return len(c.Weights) == 1 && strings.EqualFold(filepath.Ext(c.Weights[0]), ".onnx")
+}
+
+// shardsOf are the files that the index of a sharded model names.
+func shardsOf(index string) ([]string, error) {
+	f, err := open(index)
+	if err != nil {
+		return nil, err
+	}
+	m, ok, err := value[map[string]string](f, "weight_map", "an object of file names")
+	if m, err = must(f, "weight_map", m, ok, err); err != nil {
+		return nil, err
+	}
+	var shards []string
+	for _, name := range sortedKeys(m) {
+		file := m[name]
+		if !filepath.IsLocal(filepath.FromSlash(file)) || !strings.HasSuffix(file, ".safetensors") {
+			return nil, f.faultf("weight_map."+name, ErrConfig, "is %q, want a .safetensors file of the folder", file)
+		}
+		shards = append(shards, filepath.Join(filepath.Dir(index), filepath.FromSlash(file)))
+	}
+	if slices.Sort(shards); len(shards) == 0 {
+		return nil, f.faultf("weight_map", ErrConfig, "names no file")
+	}
+	return slices.Compact(shards), nil
+}
+
+// stanford says whether the folder is one of Stanford's ColBERT.
+func (r *reader) stanford() bool {
+	if r.artifact != nil || r.config.raw("colbert") != nil {
+		return true
+	}
+	names, _, _ := value[[]string](r.config, "architectures", "a list")
+	return slices.Contains(names, "HF_ColBERT")
+}
+
+// tokenizer reads tokenizer.json, once it is known whether texts are made lower case.
+func (r *reader) tokenizer() error {
+	lower := settingOf(&r.resolver, "lower_case", &r.c.LowerCase)
+	if v := r.o.LowerCase; v != nil {
+		lower.set(byOverride, *v)
+	}
+	if err := firstError(
+		lower.from(r.bert, (*file).bool, "do_lower_case"),
+		lower.from(r.onnx, (*file).bool, "do_lower_case"),
+	); err != nil {
+		return err
+	}
+	lower.otherwise(false)
+	path := r.find("tokenizer.json")
+	t, err := readTokenizer(path, r.c.LowerCase)
+	if err != nil {
+		return &ModelError{path, "", err}
+	}
+	if len(t.Prefix()) == 0 {
+		return Faultf(path, "post_processor", ErrTokenizer, "puts no token before a text, such as [CLS]")
+	}
+	if t.VocabSize() > r.c.Backbone.Vocabulary {
+		return Faultf(path, "", ErrContradiction, "has %d tokens, but %s says vocab_size %d",
+			t.VocabSize(), r.name(r.config.path), r.c.Backbone.Vocabulary)
+	}
+	r.c.Tokenizer = t
+	return nil
+}
+
+// readTokenizer puts the step Lowercase before those of the file where texts
+// are made lower case, so that tokens still know their places.
+func readTokenizer(path string, lower bool) (*tokenizer.Tokenizer, error) {
+	t, err := tokenizer.Read(path)
+	if err != nil || !lower {
+		return t, unpath(err)
+	}
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return nil, pathless(err)
+	}
+	var m map[string]json.RawMessage
+	if err := json.Unmarshal(b, &m); err != nil {
+		return nil, err
+	}
+	steps := []json.RawMessage{json.RawMessage(`{"type":"Lowercase"}`)}
+	if n := m["normalizer"]; len(n) > 0 && string(n) != "null" {
+		steps = append(steps, n)
+	}
+	if m["normalizer"], err = json.Marshal(map[string]any{"type": "Sequence", "normalizers": steps}); err != nil {
+		return nil, err
+	}
+	if b, err = json.Marshal(m); err != nil {
+		return nil, err
+	}
+	t, err = tokenizer.Parse(b)
+	return t, unpath(err)
+}
+
+// token is the id of a marker or mask, which a file may spell with or without
+// the blank that parts it from the text.
+func (r *reader) token(name string) (int32, bool) {
+	for _, s := range []string{name, strings.TrimSpace(name), strings.TrimSpace(name) + " "} {
+		if id, ok := r.c.Tokenizer.ID(s); ok && strings.TrimSpace(s) != "" {
+			return id, true
+		}
+	}
+	return -1, false
+}
+
+// marker reads a token by its name.
+func (r *reader) marker(f *file, key string) (int32, bool, error) {
+	name, ok, err := f.text(key)
+	if err != nil || !ok {
+		return -1, false, err
+	}
+	id, found := r.token(name)
+	if !found {
+		return -1, false, f.faultf(key, ErrTokenizer, "%q is no token of %s", name, r.name(r.find("tokenizer.json")))
+	}
+	return id, true, nil
+}
+
+// tokenID reads a token by its number.
+func (r *reader) tokenID(f *file, key string) (int32, bool, error) {
+	n, ok, err := f.int(key, 0)
+	if err == nil && ok && r.c.Tokenizer.Piece(int32(n)) == "" {
+		err = f.faultf(key, ErrTokenizer, "%d is no token of %s", n, r.name(r.find("tokenizer.json")))
+	}
+	return int32(n), ok, err
+}
+
+// overrides come first.
+func (r *reader) overrides() error {
+	o := &r.o
+	f := &file{path: byOverride}
+	for _, m := range []struct {
+		key  string
+		name *string
+		to   setting[int32]
+	}{{"query_marker", o.QueryMarker, r.queryMarker()}, {"document_marker", o.DocumentMarker, r.documentMarker()}, {"mask", o.Mask, r.mask()}} {
+		if m.name == nil {
+			continue
+		}
+		id, ok := r.token(*m.name)
+		if !ok && *m.name != "" {
+			return f.faultf(m.key, ErrTokenizer, "%q is no token of %s", *m.name, r.name(r.find("tokenizer.json")))
+		}
+		m.to.set(byOverride, id)
+	}
+	for _, n := range []struct {
+		key string
+		v   *int
+		to  setting[int]
+	}{{"query_length", o.QueryLength, r.queryLength()}, {"document_length", o.DocumentLength, r.documentLength()}} {
+		if n.v == nil {
+			continue
+		}
+		if *n.v < 4 {
+			return f.faultf(n.key, ErrConfig, "is %d, want 4 at least", *n.v)
+		}
+		n.to.set(byOverride, *n.v)
+	}
+	if o.QueryPrompt != nil {
+		r.queryPrompt().set(byOverride, *o.QueryPrompt)
+	}
+	if o.DocumentPrompt != nil {
+		r.documentPrompt().set(byOverride, *o.DocumentPrompt)
+	}
+	if o.Expand != nil {
+		r.expand().set(byOverride, *o.Expand)
+	}
+	if o.Attend != nil {
+		r.attend().set(byOverride, *o.Attend)
+	}
+	if o.Skip != nil {
+		r.skip().set(byOverride, *o.Skip)
+	}
+	return nil
+}
+
+// The settings.
+func (r *reader) queryMarker() setting[int32] {
+	return r.shown(settingOf(&r.resolver, "query.marker", &r.c.Query.Marker))
+}
+
+func (r *reader) documentMarker() setting[int32] {
+	return r.shown(settingOf(&r.resolver, "document.marker", &r.c.Document.Marker))
+}
+
+func (r *reader) mask() setting[int32] {
+	return r.shown(settingOf(&r.resolver, "mask", &r.c.Expand.Mask))
+}
+
+// shown shows a token by its name.
+func (r *reader) shown(s setting[int32]) setting[int32] {
+	s.show = func(id int32) string {
+		if id < 0 {
+			return "none"
+		}
+		return r.c.Tokenizer.Piece(id)
+	}
+	return s
+}
+
+func (r *reader) queryLength() setting[int] {
+	return settingOf(&r.resolver, "query.length", &r.c.Query.Length)
+}
+
+func (r *reader) documentLength() setting[int] {
+	return settingOf(&r.resolver, "document.length", &r.c.Document.Length)
+}
+
+func (r *reader) queryPrompt() setting[string] {
+	return settingOf(&r.resolver, "query.prompt", &r.c.Query.Prompt)
+}
+
+func (r *reader) documentPrompt() setting[string] {
+	return settingOf(&r.resolver, "document.prompt", &r.c.Document.Prompt)
+}
+
+func (r *reader) expand() setting[bool] { return settingOf(&r.resolver, "expand", &r.c.Expand.On) }
+
+func (r *reader) attend() setting[bool] {
+	return settingOf(&r.resolver, "attend", &r.c.Expand.Attend)
+}
+
+func (r *reader) dim() setting[int] { return settingOf(&r.resolver, "dim", &r.c.Dim) }
+
+func (r *reader) skip() setting[[]string] {
+	return setting[[]string]{&r.resolver, "skip", &r.skipWords, func(a, b []string) bool {
+		return slices.Equal(slices.Sorted(slices.Values(a)), slices.Sorted(slices.Values(b)))
+	}, func(v []string) string { return strings.Join(v, " ") }}
+}
+
+// words reads a list of tokens.
+func words(f *file, key string) ([]string, bool, error) {
+	return value[[]string](f, key, "a list of strings")
+}
+
+// defaults fills in what no file says: PyLate's values, or Stanford's where
+// only its files are there.
+func (r *reader) defaults() error {
+	query, document := 32, 180
+	switch {
+	case r.multiVector:
+		query, document = r.c.Backbone.Positions, r.c.Backbone.Positions
+	case r.sentence == nil && r.modules == nil && r.onnx == nil:
+		document = 220
+	case r.sentence == nil && r.modules == nil && !r.stanford():
+		query, document = 48, 300
+	}
+	most := r.c.Backbone.Positions
+	r.queryLength().otherwise(min(query, most))
+	r.documentLength().otherwise(min(document, most))
+	r.queryPrompt().otherwise("")
+	r.documentPrompt().otherwise("")
+	r.attend().otherwise(false)
+	if s := r.expand(); !s.decided() && r.onnx != nil && r.sentence == nil && r.modules == nil && !r.stanford() {
+		// The exporter to ONNX writes false whatever the model was trained with.
+		s.set(r.name(r.onnx.path), r.onnxSaysExpand)
+		if !r.onnxSaysExpand {
+			r.warnf("%s says do_query_expansion false, as its exporter always does: if the model was trained with query expansion, "+
+				"override it", r.name(r.onnx.path))
+		}
+	}
+	r.expand().otherwise(!r.multiVector)
+	if r.multiVector {
+		r.skip().otherwise(nil)
+		r.queryMarker().otherwise(-1)
+		r.documentMarker().otherwise(-1)
+	}
+	r.skip().otherwise(asciiPunctuation())
+	if r.origin["document.skip"] == "" {
+		r.c.Document.Skip = true
+	}
+	for _, m := range []struct {
+		to      setting[int32]
+		name    string
+		missing string
+	}{{r.queryMarker(), "[Q] ", "queries"}, {r.documentMarker(), "[D] ", "documents"}} {
+		if m.to.decided() {
+			continue
+		}
+		id, ok := r.token(m.name)
+		if !ok {
+			return Faultf(r.dir, m.to.name, ErrConfig, "no file names the marker of %s, and %q is no token", m.missing, m.name)
+		}
+		m.to.set(byDefault, id)
+	}
+	if mask := r.mask(); !mask.decided() {
+		mask.set(byDefault, -1)
+		for _, name := range []string{"[MASK]", "<mask>"} {
+			if id, ok := r.token(name); ok {
+				mask.set(byDefault, id)
+				break
+			}
+		}
+	}
+	if r.c.Expand.Length == 0 {
+		r.c.Expand.Length = r.c.Query.Length
+	}
+	if r.origin["query.length"] == byOverride {
+		r.c.Expand.Length = r.c.Query.Length
+	}
+	return nil
+}
+
+// check holds values against each other, and turns words to skip into ids.
+func (r *reader) check() error {
+	c := &r.c
+	if c.Expand.On && c.Expand.Mask < 0 {
+		return Faultf(r.dir, "mask", ErrTokenizer, "queries are filled up with a mask token, which no file names")
+	}
+	for _, l := range []struct {
+		name string
+		n    int
+	}{{"query.length", c.Query.Length}, {"document.length", c.Document.Length}} {
+		if l.n > c.Backbone.Positions {
+			return Faultf(r.dir, l.name, ErrContradiction, "is %d by %s, but the model takes %d tokens by %s",
+				l.n, r.origin[l.name], c.Backbone.Positions, r.name(r.config.path))
+		}
+	}
+	if c.Expand.Length > c.Query.Length {
+		return Faultf(r.dir, "query.length", ErrContradiction, "is %d by %s, but queries are filled up to %d",
+			c.Query.Length, r.origin["query.length"], c.Expand.Length)
+	}
+	for _, w := range r.skipWords {
+		id, ok := c.Tokenizer.ID(w)
+		if !ok {
+			r.warnf("%q is to be skipped (%s), but it is no token: ignored", w, cmp.Or(r.origin["skip"], byDefault))
+			continue
+		}
+		c.Skip = append(c.Skip, id)
+	}
+	slices.Sort(c.Skip)
+	c.Skip = slices.Compact(c.Skip)
+	in := c.Backbone.Hidden
+	for _, d := range c.Dense {
+		if d.In != in {
+			return Faultf(filepath.Dir(d.Path), "in_features", ErrContradiction, "is %d, but what comes before has %d dimensions", d.In, in)
+		}
+		in = d.Out
+	}
+	if n := len(c.Dense); n > 0 {
+		f := &file{path: filepath.Join(filepath.Dir(c.Dense[n-1].Path), "config.json")}
+		return r.dim().say(f, "out_features", in)
+	}
+	return nil
+}

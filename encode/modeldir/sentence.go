@@ -1,0 +1,307 @@
+package modeldir
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// module is an entry of modules.json.
+type module struct {
+	Path string `json:"path"`
+	Type string `json:"type"`
+}
+
+// readModules reads modules.json and the heads that it lists.
+func (r *reader) readModules() error {
+	path := filepath.Join(r.dir, "modules.json")
+	b, err := os.ReadFile(path)
+	if os.IsNotExist(err) {
+		return nil
+	}
+	if err != nil {
+		return &ModelError{path, "", pathless(err)}
+	}
+	f, err := parse(path, append(append([]byte(`{"modules":`), b...), '}'))
+	if err != nil {
+		return err
+	}
+	list, ok, err := value[[]module](f, "modules", "a list of modules")
+	if list, err = must(f, "modules", list, ok, err); err != nil {
+		return err
+	}
+	r.modules = list
+	normalized := false
+	for i, m := range list {
+		kind := m.Type[strings.LastIndexByte(m.Type, '.')+1:]
+		if !filepath.IsLocal(filepath.FromSlash(m.Path)) && m.Path != "" {
+			return f.faultf("modules", ErrConfig, "has the path %q, which is not within the folder", m.Path)
+		}
+		folder := filepath.Join(r.dir, filepath.FromSlash(m.Path))
+		if (i == 0) != (kind == "Transformer") {
+			return f.faultf("modules", ErrFamily, "module %d is a %s: want one Transformer, at the beginning", i, kind)
+		}
+		switch kind {
+		case "Transformer":
+			r.transformer = folder
+		case "Dense":
+			err = r.readDense(folder)
+		case "MultiVectorMask":
+			r.multiVector = true
+			err = r.readMask(folder)
+		case "Normalize":
+			normalized = true
+		default:
+			err = f.faultf("modules", ErrFamily, "module %d is a %s, which is not known", i, m.Type)
+		}
+		if err != nil {
+			return err
+		}
+		if normalized && kind != "Normalize" && kind != "MultiVectorMask" {
+			return f.faultf("modules", ErrFamily, "module %d, a %s, comes after Normalize", i, kind)
+		}
+	}
+	if r.multiVector && !normalized {
+		return f.faultf("modules", ErrFamily, "there is no Normalize: vectors that are not of unit length are not supported")
+	}
+	return nil
+}
+
+// activations by the last part of their name in PyTorch.
+var activations = map[string]string{
+	"Identity": "identity", "ReLU": "relu", "GELU": "gelu", "SiLU": "silu", "Tanh": "tanh",
+}
+
+// readDense reads the config of a head.
+func (r *reader) readDense(folder string) error {
+	path := filepath.Join(folder, "config.json")
+	d := Dense{Activation: "tanh", Bias: true, Path: filepath.Join(folder, "model.safetensors")}
+	f, err := open(path)
+	if err != nil {
+		return err
+	}
+	if f == nil {
+		missing := []string{path}
+		if !exists(d.Path) {
+			missing = append(missing, d.Path)
+		}
+		return incomplete(r.dir, missing)
+	}
+	for _, s := range []struct {
+		key string
+		to  *int
+	}{{"in_features", &d.In}, {"out_features", &d.Out}} {
+		n, ok, err := f.int(s.key, 1)
+		if *s.to, err = must(f, s.key, n, ok, err); err != nil {
+			return err
+		}
+	}
+	for _, s := range []struct {
+		key string
+		to  *bool
+	}{{"bias", &d.Bias}, {"use_residual", &d.Residual}} {
+		if v, ok, err := f.bool(s.key); err != nil {
+			return err
+		} else if ok {
+			*s.to = v
+		}
+	}
+	if name, ok, err := f.text("activation_function"); err != nil {
+		return err
+	} else if ok {
+		if d.Activation, ok = activations[name[strings.LastIndexByte(name, '.')+1:]]; !ok {
+			return f.faultf("activation_function", ErrFamily, "%q is not known", name)
+		}
+	}
+	for _, key := range []string{"module_input_name", "module_output_name"} {
+		if name, ok, err := f.text(key); err != nil || ok && name != "token_embeddings" {
+			return firstError(err, f.faultf(key, ErrFamily, "is %q, want token_embeddings", name))
+		}
+	}
+	for _, key := range sortedKeys(f.m) {
+		switch key {
+		case "in_features", "out_features", "bias", "use_residual", "activation_function", "module_input_name", "module_output_name":
+		default:
+			r.warnf("%s: %s is not known: ignored", r.name(path), key)
+		}
+	}
+	r.c.Dense = append(r.c.Dense, d)
+	return nil
+}
+
+// readMask reads which vectors a MultiVectorMask drops.
+func (r *reader) readMask(folder string) error {
+	f, err := open(filepath.Join(folder, "config.json"))
+	if err != nil || f == nil {
+		return err
+	}
+	if f.raw("keep_only_token_ids") != nil {
+		return f.faultf("keep_only_token_ids", ErrFamily, "is not supported")
+	}
+	if r.o.Skip == nil {
+		list, _, err := words(f, "skiplist_words")
+		if err != nil {
+			return err
+		}
+		r.skip().set(r.name(f.path), list)
+	}
+	tasks, ok, err := words(f, "skiplist_tasks")
+	if one, isOne, oneErr := f.text("skiplist_tasks"); oneErr == nil && isOne {
+		tasks, ok, err = []string{one}, true, nil
+	}
+	if err != nil || !ok {
+		return err
+	}
+	r.origin["document.skip"] = r.name(f.path)
+	for _, task := range tasks {
+		switch task {
+		case "query":
+			r.c.Query.Skip = true
+		case "document":
+			r.c.Document.Skip = true
+		default:
+			r.warnf("%s: skiplist_tasks has %q, which is neither query nor document: ignored", r.name(f.path), task)
+		}
+	}
+	return nil
+}
+
+// similarities are MaxSim of unit vectors. PyLate's folders may have a name that
+// is left from before it was written there.
+var similarities = []string{"maxsim", "cosine", "dot"}
+
+// fromSentence reads config_sentence_transformers.json.
+func (r *reader) fromSentence() error {
+	f := r.sentence
+	if kind, _, err := f.text("model_type"); err != nil {
+		return err
+	} else if kind == "MultiVectorEncoder" {
+		r.multiVector = true
+	}
+	if f != nil {
+		if name, ok, err := f.text("similarity_fn_name"); err != nil || ok && !slices.Contains(similarities, strings.ToLower(name)) {
+			return firstError(err, f.faultf("similarity_fn_name", ErrFamily, "is %q, want MaxSim", name))
+		}
+	}
+	if err := firstError(
+		r.queryMarker().from(f, r.marker, "query_prefix"), r.documentMarker().from(f, r.marker, "document_prefix"),
+		r.queryLength().from(f, size, "query_length"), r.documentLength().from(f, size, "document_length"),
+		r.expand().from(f, (*file).bool, "do_query_expansion"), r.attend().from(f, (*file).bool, "attend_to_expansion_tokens"),
+		r.skip().from(f, words, "skiplist_words"), r.expansion(f), r.prompts(f),
+	); err != nil {
+		return err
+	}
+	// In PyLate's folders an absent key is a decision too.
+	if f != nil && !r.multiVector {
+		if s := r.expand(); !s.decided() {
+			s.set(byDefault+" of "+r.name(f.path), true)
+		}
+	}
+	return nil
+}
+
+// fromBert reads sentence_bert_config.json, where version 6 keeps lengths.
+func (r *reader) fromBert() error {
+	f := r.bert
+	return firstError(
+		r.queryLength().from(f, size, "query_length"), r.documentLength().from(f, size, "document_length"), r.expansion(f))
+}
+
+// expansion reads query_expansion, an object or null: off.
+func (r *reader) expansion(f *file) error {
+	const key = "query_expansion"
+	if !f.has(key) {
+		return nil
+	}
+	o, err := f.object(key)
+	if err != nil {
+		return err
+	}
+	if o == nil {
+		return r.expand().say(f, key, false)
+	}
+	strategy, ok, err := o.text("strategy")
+	if err != nil {
+		return err
+	}
+	switch {
+	case !ok || strategy == "fixed":
+	case strategy == "min":
+		r.c.Expand.Longer = true
+	default:
+		return o.faultf("strategy", ErrFamily, "%q is not known", strategy)
+	}
+	n, ok, err := size(o, "length")
+	if err != nil {
+		return err
+	}
+	if ok && r.o.QueryLength == nil {
+		r.c.Expand.Length = n
+		if !r.c.Expand.Longer {
+			err = r.queryLength().say(o, "length", n)
+		}
+	}
+	return firstError(err, r.expand().say(f, key, true), r.attend().from(o, (*file).bool, "attend"), r.mask().from(o, r.marker, "token"))
+}
+
+// prompts reads what is put before texts: a marker, a text or both.
+func (r *reader) prompts(f *file) error {
+	o, err := f.object("prompts")
+	if err != nil || o == nil {
+		return err
+	}
+	var standard string // for both roles
+	if name, ok, err := f.text("default_prompt_name"); err != nil {
+		return err
+	} else if ok {
+		if standard, ok, err = o.text(name); err != nil || !ok {
+			return firstError(err, f.faultf("default_prompt_name", ErrConfig, "prompts has no %q", name))
+		}
+	}
+	for _, role := range []struct {
+		key    string
+		marker setting[int32]
+		prompt setting[string]
+	}{{"query", r.queryMarker(), r.queryPrompt()}, {"document", r.documentMarker(), r.documentPrompt()}} {
+		text, ok, err := o.text(role.key)
+		if err != nil {
+			return err
+		}
+		if !ok {
+			text = standard
+		}
+		// Only version 6 keeps markers here.
+		if r.multiVector && text != "" {
+			id, rest := r.cutMarker(text)
+			if id >= 0 {
+				if err := role.marker.say(o, role.key, id); err != nil {
+					return err
+				}
+			}
+			text = rest
+		}
+		if err := role.prompt.say(o, role.key, text); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// cutMarker parts a prompt into the token that it begins with, if it is one that
+// stands for nothing else, and the rest.
+func (r *reader) cutMarker(prompt string) (int32, string) {
+	for n := len(prompt); n > 0; n-- {
+		head := prompt[:n]
+		if !strings.HasPrefix(head, "[") && !strings.HasPrefix(head, "<") {
+			break
+		}
+		if id, ok := r.c.Tokenizer.ID(head); ok && n > 1 {
+			return id, strings.TrimPrefix(prompt[n:], " ")
+		}
+	}
+	return -1, prompt
+}
+
+// asciiPunctuation is the skiplist that most models have.
+func asciiPunctuation() []string { return strings.Split(punctuation, "") }

@@ -1,0 +1,200 @@
+package weights
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"github.com/plaid-ir/plaid/encode/modeldir"
+	"github.com/plaid-ir/plaid/encode/native"
+)
+
+// Load reads the tensors of a model. Errors are [*modeldir.ModelError].
+func Load(c *modeldir.Config) (native.Config, *native.Weights, error) {
+	n := nativeConfig(c)
+	var w *native.Weights
+	var err error
+	if c.IsONNX() {
+		w, err = loadONNX(c, &n)
+	} else {
+		w, err = loadSafetensors(c)
+	}
+	if err != nil {
+		return n, nil, err
+	}
+	dim := c.Backbone.Hidden
+	if len(w.Heads) > 0 {
+		dim = w.Heads[len(w.Heads)-1].Out
+	}
+	if c.Dim != 0 && dim != c.Dim {
+		return n, nil, modeldir.Faultf(c.Weights[0], "", modeldir.ErrContradiction, "gives vectors of %d dimensions, but %s says %d",
+			dim, c.Origin["dim"], c.Dim)
+	}
+	return n, w, nil
+}
+
+func nativeConfig(c *modeldir.Config) native.Config {
+	b := &c.Backbone
+	n := native.Config{
+		Family: native.BERT, Hidden: b.Hidden, Heads: b.Heads, Intermediate: b.Intermediate, MaxPositions: b.Positions, Epsilon: float32(b.Epsilon),
+	}
+	if b.Family == modeldir.ModernBERT {
+		n.Family = native.ModernBERT
+		n.GlobalEvery, n.Window, n.GlobalTheta, n.LocalTheta = b.GlobalEvery, b.Window, b.GlobalTheta, b.LocalTheta
+	}
+	return n
+}
+
+func loadSafetensors(c *modeldir.Config) (*native.Weights, error) {
+	t, err := openTensors(c.Weights)
+	if err != nil {
+		return nil, err
+	}
+	defer t.close()
+	w := &native.Weights{}
+	switch c.Backbone.Family {
+	case modeldir.BERT:
+		bert(t, c, w)
+	case modeldir.ModernBERT:
+		modernBERT(t, c, w)
+	default:
+		return nil, modeldir.Faultf(c.Dir, "model_type", modeldir.ErrFamily, "is %q", c.Backbone.Family)
+	}
+	if t.has("linear.weight") {
+		shape := t.shape("linear.weight")
+		switch {
+		case len(c.Dense) > 0:
+			t.ignore("linear.")
+		case len(shape) != 2 || shape[0] < 1:
+			t.fail("linear.weight", "has shape %v, want [dimensions, %d]", shape, c.Backbone.Hidden)
+		default:
+			head := native.Dense{In: c.Backbone.Hidden, Out: shape[0]}
+			head.Linear = t.linear("linear", head.Out, head.In, false)
+			w.Heads = append(w.Heads, head)
+		}
+	}
+	if err := t.done(); err != nil {
+		return nil, err
+	}
+	for _, d := range c.Dense {
+		head, err := dense(d)
+		if err != nil {
+			return nil, err
+		}
+		w.Heads = append(w.Heads, head)
+	}
+	return w, nil
+}
+
+var activations = map[string]native.Activation{
+	"identity": native.Identity, "relu": native.ReLU, "gelu": native.GELU, "silu": native.SiLU, "tanh": native.Tanh,
+}
+
+// dense reads a head of its own file.
+func dense(d modeldir.Dense) (native.Dense, error) {
+	h := native.Dense{In: d.In, Out: d.Out, Residual: d.Residual}
+	var ok bool
+	if h.Activation, ok = activations[d.Activation]; !ok {
+		return h, modeldir.Faultf(d.Path, "activation_function", modeldir.ErrFamily, "%q is not known", d.Activation)
+	}
+	t, err := openTensors([]string{d.Path})
+	if err != nil {
+		return h, err
+	}
+	defer t.close()
+	h.Weight = t.read("linear.weight", d.Out, d.In)
+	if d.Bias {
+		h.Bias = t.read("linear.bias", d.Out)
+	}
+	if d.Residual && d.In != d.Out {
+		h.ResidualWeight = t.read("residual.weight", d.Out, d.In)
+	}
+	return h, t.done()
+}
+
+// prefixed finds the prefix that the names of the backbone have.
+func prefixed(t *tensors, known string, prefixes ...string) string {
+	for _, p := range prefixes {
+		if t.has(p + known) {
+			return p
+		}
+	}
+	return prefixes[0]
+}
+
+func bert(t *tensors, c *modeldir.Config, w *native.Weights) {
+	b := &c.Backbone
+	h := b.Hidden
+	p := prefixed(t, "embeddings.word_embeddings.weight", "bert.", "")
+	w.Words = t.read(p+"embeddings.word_embeddings.weight", b.Vocabulary, h)
+	w.Positions = t.read(p+"embeddings.position_embeddings.weight", b.Positions, h)
+	types := p + "embeddings.token_type_embeddings.weight"
+	if shape := t.shape(types); len(shape) == 2 {
+		w.Types = t.read(types, shape[0], h)
+	} else {
+		w.Types = t.read(types, 2, h)
+	}
+	w.Norm = t.norm(p+"embeddings.LayerNorm", h, true)
+	for i := range b.Layers {
+		l := fmt.Sprintf("%sencoder.layer.%d.", p, i)
+		w.Layers = append(w.Layers, native.Layer{
+			AttentionNorm: t.norm(l+"attention.output.LayerNorm", h, true),
+			Query:         t.linear(l+"attention.self.query", h, h, true), Key: t.linear(l+"attention.self.key", h, h, true),
+			Value: t.linear(l+"attention.self.value", h, h, true), Output: t.linear(l+"attention.output.dense", h, h, true),
+			FeedForwardNorm: t.norm(l+"output.LayerNorm", h, true),
+			Up:              t.linear(l+"intermediate.dense", b.Intermediate, h, true), Down: t.linear(l+"output.dense", h, b.Intermediate, true),
+		})
+	}
+	// What pre-training needed.
+	t.ignore(p+"embeddings.position_ids", p+"pooler.", "cls.")
+}
+
+func modernBERT(t *tensors, c *modeldir.Config, w *native.Weights) {
+	b := &c.Backbone
+	h, wide := b.Hidden, b.Intermediate
+	p := prefixed(t, "embeddings.tok_embeddings.weight", "model.", "")
+	w.Words = t.read(p+"embeddings.tok_embeddings.weight", b.Vocabulary, h)
+	w.Norm = t.norm(p+"embeddings.norm", h, false)
+	w.Final = t.norm(p+"final_norm", h, false)
+	for i := range b.Layers {
+		l := fmt.Sprintf("%slayers.%d.", p, i)
+		layer := native.Layer{
+			FeedForwardNorm: t.norm(l+"mlp_norm", h, false), Output: t.linear(l+"attn.Wo", h, h, false),
+			Up: t.linear(l+"mlp.Wi", 2*wide, h, false), Down: t.linear(l+"mlp.Wo", h, wide, false),
+		}
+		if i > 0 {
+			layer.AttentionNorm = t.norm(l+"attn_norm", h, false)
+		}
+		qkv := t.linear(l+"attn.Wqkv", 3*h, h, false)
+		for j, to := range []*native.Linear{&layer.Query, &layer.Key, &layer.Value} {
+			if qkv.Weight != nil {
+				to.Weight = qkv.Weight[j*h*h : (j+1)*h*h]
+			}
+			if qkv.Bias != nil {
+				to.Bias = qkv.Bias[j*h : (j+1)*h]
+			}
+		}
+		w.Layers = append(w.Layers, layer)
+	}
+	t.ignore("head.", "decoder.", "classifier.")
+}
+
+// asModelError marks a fault of a file.
+func asModelError(path, field string, err error) error {
+	var me *modeldir.ModelError
+	if errors.As(err, &me) {
+		return err
+	}
+	text := strings.TrimPrefix(err.Error(), path+": ")
+	return &modeldir.ModelError{Path: filepath.Clean(path), Field: field, Err: &described{text, err}}
+}
+
+// described is an error of another package without the path that ModelError names.
+type described struct {
+	text string
+	err  error
+}
+
+func (d *described) Error() string   { return modeldir.ErrWeights.Error() + ": " + d.text }
+func (d *described) Unwrap() []error { return []error{modeldir.ErrWeights, d.err} }

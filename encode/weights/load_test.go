@@ -1,0 +1,155 @@
+package weights
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/plaid-ir/plaid/encode/internal/modeltest"
+	"github.com/plaid-ir/plaid/encode/modeldir"
+	"github.com/plaid-ir/plaid/encode/native"
+	"github.com/plaid-ir/plaid/vectors"
+)
+
+func load(dir string) (native.Config, *native.Weights, error) {
+	c, err := modeldir.Read(dir, nil)
+	if err != nil {
+		return native.Config{}, nil, err
+	}
+	return Load(c)
+}
+
+func ints(t testing.TB, z *vectors.NPZ, name string) []int32 {
+	a, err := z.Array(name)
+	require.NoError(t, err)
+	x := make([]int64, a.Len())
+	require.NoError(t, a.Ints(x, 0))
+	y := make([]int32, len(x))
+	for i, v := range x {
+		y[i] = int32(v)
+	}
+	return y
+}
+
+// check holds a folder against the vectors that numpy computed.
+func check(t *testing.T, dir, family string) {
+	t.Helper()
+	c, w, err := load(dir)
+	require.NoError(t, err)
+	m, err := native.New(c, w, native.Options{})
+	require.NoError(t, err)
+	z, err := vectors.OpenNPZ("../native/testdata/golden.npz")
+	require.NoError(t, err)
+	defer z.Close()
+	for i := range 5 {
+		ids := ints(t, z, fmt.Sprintf("text%d.ids", i))
+		a, err := z.Array(fmt.Sprintf("text%d.%s", i, family))
+		require.NoError(t, err)
+		want, got := make([]float32, a.Len()), make([]float32, a.Len())
+		require.NoError(t, a.Float32s(want, 0))
+		require.NoError(t, m.Encode(t.Context(), got, native.Batch{
+			IDs: ids, Offsets: []int{0, len(ids)}, Attended: []int{int(ints(t, z, fmt.Sprintf("text%d.attended", i))[0])},
+		}))
+		for j := range want {
+			require.InDelta(t, want[j], got[j], 2e-6)
+		}
+	}
+}
+
+// TestGolden: folders of PyLate's with both families and three heads, whole and
+// in shards, with and without the prefix of names.
+func TestGolden(t *testing.T) {
+	for family, prefix := range map[string]string{"bert": "bert.", "modernbert": "model."} {
+		dir := t.TempDir()
+		modeltest.PyLate(t, dir, family)
+		check(t, dir, family)
+		shards, index := []map[string]modeltest.Tensor{{}, {}}, map[string]string{}
+		i := 0
+		for name, x := range modeltest.Tensors(family) {
+			index[prefix+name] = fmt.Sprintf("model-0000%d-of-00002.safetensors", i%2+1)
+			shards[i%2][prefix+name] = x
+			i++
+		}
+		require.NoError(t, os.Remove(filepath.Join(dir, "model.safetensors")))
+		for i, s := range shards {
+			modeltest.Safetensors(t, filepath.Join(dir, fmt.Sprintf("model-0000%d-of-00002.safetensors", i+1)), "F32", s)
+		}
+		modeltest.JSON(t, filepath.Join(dir, "model.safetensors.index.json"), map[string]any{"metadata": map[string]any{}, "weight_map": index})
+		check(t, dir, family)
+	}
+}
+
+func TestHalves(t *testing.T) {
+	dir := t.TempDir()
+	modeltest.PyLate(t, dir, "bert")
+	x := modeltest.Tensors("bert")
+	for kind, err := range map[string]float64{"F16": 1.0 / 2048, "BF16": 1.0 / 128} {
+		modeltest.Safetensors(t, filepath.Join(dir, "model.safetensors"), kind, x)
+		_, w, e := load(dir)
+		require.NoError(t, e)
+		for i, v := range x["embeddings.word_embeddings.weight"].Data {
+			require.InDelta(t, v, w.Words[i], err*math.Abs(float64(v))+1e-7)
+		}
+	}
+}
+
+// TestFaults: each is an error of its kind that names the file and the tensor.
+func TestFaults(t *testing.T) {
+	const query = "encoder.layer.2.attention.self.query.weight"
+	change := func(f func(m map[string]modeltest.Tensor)) func(t *testing.T, dir string) {
+		return func(t *testing.T, dir string) {
+			m := modeltest.Tensors("bert")
+			f(m)
+			modeltest.Safetensors(t, filepath.Join(dir, "model.safetensors"), "F32", m)
+		}
+	}
+	for message, f := range map[string]func(t *testing.T, dir string){
+		"model.safetensors: " + query + ": unusable weights: is missing": change(func(m map[string]modeltest.Tensor) { delete(m, query) }),
+		"model.safetensors: " + query + ": unusable weights: has shape [32 128], want [64 64]": change(func(m map[string]modeltest.Tensor) {
+			m[query] = modeltest.Random("x", 1, 0, 32, 128)
+		}),
+		"model.safetensors: " + query + ": unusable weights: value 7 is NaN": change(func(m map[string]modeltest.Tensor) {
+			m[query].Data[7] = float32(math.NaN())
+		}),
+		"embeddings.LayerNorm.bias: unusable weights: is missing": change(func(m map[string]modeltest.Tensor) { delete(m, "embeddings.LayerNorm.bias") }),
+		"encoder.layer.4.extra: unusable weights: is no tensor of such a model": change(func(m map[string]modeltest.Tensor) {
+			m["encoder.layer.4.extra"] = modeltest.Random("x", 1, 0, 2)
+		}),
+		"1_Dense/model.safetensors: residual.weight: unusable weights: is missing": func(t *testing.T, dir string) {
+			modeltest.Safetensors(t, filepath.Join(dir, "1_Dense", "model.safetensors"), "F32", map[string]modeltest.Tensor{
+				"linear.weight": modeltest.Random("head0", 1, 0, 90, 64), "linear.bias": modeltest.Random("b", 1, 0, 90)})
+		},
+		"2_Dense/model.safetensors: linear.bias: unusable weights: is no tensor": func(t *testing.T, dir string) {
+			modeltest.Safetensors(t, filepath.Join(dir, "2_Dense", "model.safetensors"), "F32", map[string]modeltest.Tensor{
+				"linear.weight": modeltest.Random("head1", 1, 0, 40, 90), "linear.bias": modeltest.Random("b", 1, 0, 40)})
+		},
+		"model.safetensors: unusable weights: malformed file: is cut short": func(t *testing.T, dir string) {
+			path := filepath.Join(dir, "model.safetensors")
+			b, err := os.ReadFile(path)
+			require.NoError(t, err)
+			require.NoError(t, os.WriteFile(path, b[:len(b)/2], 0o600))
+		},
+	} {
+		dir := t.TempDir()
+		modeltest.PyLate(t, dir, "bert")
+		f(t, dir)
+		_, _, err := load(dir)
+		require.ErrorIs(t, err, modeldir.ErrWeights)
+		require.Contains(t, filepath.ToSlash(err.Error()), message)
+		require.Equal(t, 1, strings.Count(err.Error(), dir), err)
+	}
+	dir := t.TempDir()
+	modeltest.Stanford(t, dir)
+	modeltest.Edit(t, filepath.Join(dir, "artifact.metadata"), map[string]any{"dim": 48})
+	_, _, err := load(dir)
+	require.ErrorIs(t, err, modeldir.ErrContradiction)
+	require.ErrorContains(t, err, "gives vectors of 32 dimensions, but artifact.metadata says 48")
+	require.False(t, errors.Is(err, fs.ErrNotExist))
+}

@@ -1,0 +1,159 @@
+package weights
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/plaid-ir/plaid/encode/modeldir"
+	"github.com/plaid-ir/plaid/encode/native"
+	"github.com/plaid-ir/plaid/vectors"
+)
+
+// tensors are those of one or more safetensors files. The first fault stays;
+// what is read after it is nil.
+type tensors struct {
+	files  []*vectors.Safetensors
+	paths  []string
+	in     map[string]int // name → file
+	asked  map[string]bool
+	spared []string // beginnings of names that may be there
+	err    error
+}
+
+func openTensors(paths []string) (*tensors, error) {
+	t := &tensors{in: map[string]int{}, asked: map[string]bool{}}
+	for i, path := range paths {
+		s, err := vectors.OpenSafetensors(path)
+		if err != nil {
+			t.close()
+			return nil, asModelError(path, "", err)
+		}
+		t.files, t.paths = append(t.files, s), append(t.paths, path)
+		for _, name := range s.Names() {
+			if j, twice := t.in[name]; twice {
+				t.close()
+				return nil, modeldir.Faultf(path, name, modeldir.ErrWeights, "is in %s too", paths[j])
+			}
+			t.in[name] = i
+		}
+	}
+	return t, nil
+}
+
+func (t *tensors) close() {
+	for _, f := range t.files {
+		f.Close()
+	}
+}
+
+func (t *tensors) has(name string) bool {
+	_, ok := t.in[name]
+	return ok
+}
+
+// fail keeps the first fault.
+func (t *tensors) fail(name, format string, args ...any) {
+	if t.err == nil {
+		path := t.paths[0]
+		if i, ok := t.in[name]; ok {
+			path = t.paths[i]
+		}
+		t.err = modeldir.Faultf(path, name, modeldir.ErrWeights, format, args...)
+	}
+}
+
+// shape is that of a tensor, nil if it is not there.
+func (t *tensors) shape(name string) []int {
+	if i, ok := t.in[name]; ok {
+		if a, err := t.files[i].Array(name); err == nil {
+			return a.Shape
+		}
+	}
+	return nil
+}
+
+// read reads a tensor of a shape.
+func (t *tensors) read(name string, shape ...int) []float32 {
+	if t.err != nil {
+		return nil
+	}
+	t.asked[name] = true
+	i, ok := t.in[name]
+	if !ok {
+		t.fail(name, "is missing")
+		return nil
+	}
+	a, err := t.files[i].Array(name)
+	if err != nil {
+		t.err = asModelError(t.paths[i], name, err)
+		return nil
+	}
+	if !slices.Equal(a.Shape, shape) {
+		t.fail(name, "has shape %v, want %v", a.Shape, shape)
+		return nil
+	}
+	if !slices.Contains([]string{"<f4", "<f2", "bf16"}, a.Dtype) {
+		t.fail(name, "has numbers of type %s, want float32, float16 or bfloat16", a.Dtype)
+		return nil
+	}
+	x := make([]float32, a.Len())
+	if err := a.Float32s(x, 0); err != nil {
+		t.err = asModelError(t.paths[i], name, err)
+		return nil
+	}
+	if at := notFinite(x); at >= 0 {
+		t.fail(name, "value %d is %v", at, x[at])
+		return nil
+	}
+	return x
+}
+
+// notFinite is the first value that is infinite or NaN, or −1.
+func notFinite(x []float32) int {
+	for i, v := range x {
+		if v-v != 0 {
+			return i
+		}
+	}
+	return -1
+}
+
+// linear reads a weight [out, in] and its bias, which must be there, or may.
+func (t *tensors) linear(name string, out, in int, bias bool) (l native.Linear) {
+	l.Weight = t.read(name+".weight", out, in)
+	if bias || t.has(name+".bias") {
+		l.Bias = t.read(name+".bias", out)
+	}
+	return l
+}
+
+// norm reads a layer norm and its bias, which must be there, or may.
+func (t *tensors) norm(name string, size int, bias bool) (n native.Norm) {
+	n.Gamma = t.read(name+".weight", size)
+	if bias || t.has(name+".bias") {
+		n.Beta = t.read(name+".bias", size)
+	}
+	return n
+}
+
+// ignore lets tensors be there that are not used.
+func (t *tensors) ignore(beginnings ...string) { t.spared = append(t.spared, beginnings...) }
+
+// done is the first fault, or a tensor that nobody asked for.
+func (t *tensors) done() error {
+	if t.err != nil {
+		return t.err
+	}
+	var names []string
+	for name := range t.in {
+		spared := slices.ContainsFunc(t.spared, func(s string) bool { return strings.HasPrefix(name, s) })
+		if !t.asked[name] && !spared {
+			names = append(names, name)
+		}
+	}
+	if len(names) > 0 {
+		slices.Sort(names)
+		t.fail(names[0], "is no tensor of such a model (%d are not)", len(names))
+	}
+	return t.err
+}
