@@ -1,0 +1,232 @@
+package native
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/plaid-ir/plaid/encode/native/internal/plain"
+)
+
+// scratch is the memory of one call of Encode.
+type scratch struct {
+	ids   []int32
+	texts []text
+	rows  int // tokens of the chunk
+
+	// Rows of tokens: the residual stream, its norm (ModernBERT), queries, keys
+	// and values, and what attention gives. Strides are those of stride.
+	x, a, qkv, context []float32
+	// Rows of a block: the feed-forward part, what is added to x, and the heads.
+	wide, add, head, nextHead []float32
+	// One head of attention.
+	keys, values, scores []float32
+	// Activations in bytes, and their scales.
+	bytes  []byte
+	scales []float32
+}
+
+// text is the tokens first to first + n of a chunk, of which the first
+// attended are attended to.
+type text struct{ first, n, attended int }
+
+// stride is the distance of rows of n values: rows a power of two apart would
+// share few sets of the cache.
+func stride(n int) int { return n + 16 }
+
+// blockBytes is how much the widest rows of a block may take: they are written
+// and read again at once, and should stay in L2 beside a panel of weights.
+const blockBytes = 384 << 10
+
+// begin takes texts i to j of a batch.
+func (sc *scratch) begin(m *Model, b *Batch, i, j int) {
+	first := b.Offsets[i]
+	sc.ids, sc.texts = b.IDs[first:b.Offsets[j]], sc.texts[:0]
+	sc.rows = len(sc.ids)
+	for ; i < j; i++ {
+		if n := b.Offsets[i+1] - b.Offsets[i]; n > 0 {
+			sc.texts = append(sc.texts, text{b.Offsets[i] - first, n, b.attended(i)})
+		}
+	}
+	// Tiles of products reach beyond the last row, those of a text that begins
+	// in the middle of one by up to a tile more.
+	rows, h := roundUp(sc.rows, tileRows)+tileRows, m.c.Hidden
+	sc.x, sc.context = grow(sc.x, rows*stride(h)), grow(sc.context, rows*stride(h))
+	sc.qkv = grow(sc.qkv, rows*stride(3*h))
+	if m.c.Family == ModernBERT {
+		sc.a = grow(sc.a, rows*stride(h))
+	}
+	block := m.blockRows()
+	sc.wide, sc.add = grow(sc.wide, block*stride(m.width())), grow(sc.add, block*stride(h))
+}
+
+// width is that of the widest rows of the feed-forward part.
+func (m *Model) width() int {
+	if m.c.Family == ModernBERT {
+		return 2 * m.c.Intermediate
+	}
+	return m.c.Intermediate
+}
+
+// blockRows is the number of rows of a block.
+func (m *Model) blockRows() int {
+	return min(max(blockBytes/4/m.width()/tileRows, 2), 16) * tileRows
+}
+
+// blocks calls f for each block of rows: its first, how many there are, and
+// that rounded up to tiles.
+func (m *Model) blocks(sc *scratch, f func(first, rows, padded int)) {
+	size := m.blockRows()
+	for i := 0; i < sc.rows; i += size {
+		rows := min(size, sc.rows-i)
+		f(i, rows, roundUp(rows, tileRows))
+	}
+}
+
+// forward runs a chunk through the layers.
+func (m *Model) forward(ctx context.Context, sc *scratch) error {
+	h, l := m.c.Hidden, m.loops
+	s := stride(h)
+	epsilon, inverse := m.c.Epsilon, 1/float32(h)
+	m.embed(sc)
+	l.norm(sc.x, sc.x, s, sc.rows, h, m.norm.Gamma, m.norm.Beta, epsilon, inverse)
+	// in is what a layer reads: x itself, or its norm.
+	in, activation := sc.x, l.gelu
+	if m.c.Family == ModernBERT {
+		in, activation = sc.a, l.geglu
+		if n := m.normBefore(0); n.Gamma != nil {
+			l.norm(sc.a, sc.x, s, sc.rows, h, n.Gamma, n.Beta, epsilon, inverse)
+		} else {
+			copy(sc.a, sc.x)
+		}
+	}
+	for i := range m.layers {
+		if err := ctx.Err(); err != nil {
+			return fmt.Errorf("encoder: %w", context.Cause(ctx))
+		}
+		y := &m.layers[i]
+		m.blocks(sc, func(first, _, padded int) {
+			y.qkv.mul(l, sc, sc.qkv[first*stride(3*h):], stride(3*h), in[first*s:], s, padded)
+		})
+		m.attention(sc, y)
+		// The norms that follow attention and the feed-forward part.
+		middle, last := y.feedForwardNorm, m.normBefore(i+1)
+		if m.c.Family == BERT {
+			middle, last = y.attentionNorm, y.feedForwardNorm
+		}
+		m.blocks(sc, func(first, rows, padded int) {
+			x, a := sc.x[first*s:], in[first*s:]
+			y.output.mul(l, sc, sc.add, s, sc.context[first*s:], s, padded)
+			l.addNorm(a, x, sc.add, s, rows, h, middle.Gamma, middle.Beta, epsilon, inverse)
+			wide := stride(m.width())
+			y.up.mul(l, sc, sc.wide, wide, a, s, padded)
+			activation(sc.wide, wide, rows, m.c.Intermediate)
+			y.down.mul(l, sc, sc.add, s, sc.wide, wide, padded)
+			l.addNorm(a, x, sc.add, s, rows, h, last.Gamma, last.Beta, epsilon, inverse)
+		})
+	}
+	return nil
+}
+
+// normBefore is the norm of ModernBERT before a layer, or after the last.
+func (m *Model) normBefore(i int) Norm {
+	if i < len(m.layers) {
+		return m.layers[i].attentionNorm
+	}
+	return m.final
+}
+
+// embed adds up the embeddings of words, types and positions, in this order.
+func (m *Model) embed(sc *scratch) {
+	h := m.c.Hidden
+	for _, t := range sc.texts {
+		for i := range t.n {
+			x := sc.x[(t.first+i)*stride(h):][:h]
+			copy(x, m.words[int(sc.ids[t.first+i])*h:])
+			if m.types != nil {
+				for j, v := range m.types[:h] {
+					x[j] += v
+				}
+			}
+			if m.c.Family == BERT {
+				for j, v := range m.positions[(i+m.c.PositionOffset)*h:][:h] {
+					x[j] += v
+				}
+			}
+		}
+	}
+}
+
+// project runs the heads over a chunk and writes unit vectors.
+func (m *Model) project(sc *scratch, dst []float32) (err *tokenError) {
+	s := stride(m.c.Hidden)
+	out := sc.x
+	if m.c.Family == ModernBERT {
+		out = sc.a
+	}
+	m.blocks(sc, func(first, rows, padded int) {
+		x, ldx := out[first*s:], s
+		for i := range m.heads {
+			d := &m.heads[i]
+			ldy := stride(d.weight.n)
+			sc.nextHead = grow(sc.nextHead, padded*ldy)
+			y := sc.nextHead
+			d.weight.mul(m.loops, sc, y, ldy, x, ldx, padded)
+			for r := range rows {
+				d.activate(y[r*ldy:][:d.Out])
+			}
+			if d.Residual {
+				d.addResidual(m.loops, sc, y, ldy, x, ldx, rows, padded)
+			}
+			sc.head, sc.nextHead = y, sc.head
+			x, ldx = y, ldy
+		}
+		for r := range rows {
+			v := dst[(first+r)*m.dim:][:m.dim]
+			copy(v, x[r*ldx:])
+			if !unit(v) && err == nil {
+				err = &tokenError{first + r, ErrNotFinite}
+			}
+		}
+	})
+	return err
+}
+
+// addResidual adds what the head was given to what it gives.
+func (d *head) addResidual(l *loops, sc *scratch, y []float32, ldy int, x []float32, ldx, rows, padded int) {
+	if d.residual != nil {
+		r := grow(sc.add, padded*ldy)
+		d.residual.mul(l, sc, r, ldy, x, ldx, padded)
+		sc.add, x, ldx = r, r, ldy
+	}
+	for i := range rows {
+		to := y[i*ldy:][:d.Out]
+		for j, v := range x[i*ldx:][:d.Out] {
+			to[j] += v
+		}
+	}
+}
+
+// activate applies the activation of a head.
+func (d *head) activate(x []float32) {
+	for j, v := range x {
+		switch d.Activation {
+		case ReLU:
+			x[j] = max(v, 0)
+		case GELU:
+			x[j] = plain.GELUOf(v)
+		case SiLU:
+			x[j] = v * sigmoid(v)
+		case Tanh: // 1 − 2/(e^2x + 1)
+			x[j] = float32(2*sigmoid(2*v)) - 1
+		}
+	}
+}
+
+// sigmoid is 1/(1 + e^−x), without the exponential of a positive number.
+func sigmoid(x float32) float32 {
+	if x < 0 {
+		e := plain.Exp(x)
+		return e / (1 + e)
+	}
+	return 1 / (1 + plain.Exp(-x))
+}

@@ -1,0 +1,168 @@
+package native
+
+import (
+	"hash/fnv"
+	"math"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/plaid-ir/plaid/vectors"
+)
+
+// shared gives the path of real data beside the checkout, or skips the test.
+func shared(t testing.TB, elem ...string) string {
+	t.Helper()
+	path := filepath.Join(append([]string{"..", "..", "..", "shared"}, elem...)...)
+	if _, err := os.Stat(path); err != nil {
+		t.Skip("not there: ", err)
+	}
+	return path
+}
+
+// arrays is a file of named arrays.
+type arrays interface {
+	Array(name string) (*vectors.Array, error)
+}
+
+func floatsOf(t testing.TB, a arrays, name string) []float32 {
+	t.Helper()
+	array, err := a.Array(name)
+	require.NoError(t, err)
+	x := make([]float32, array.Len())
+	require.NoError(t, array.Float32s(x, 0))
+	return x
+}
+
+func intsOf(t testing.TB, a arrays, name string) []int32 {
+	t.Helper()
+	array, err := a.Array(name)
+	require.NoError(t, err)
+	x := make([]int64, array.Len())
+	require.NoError(t, array.Ints(x, 0))
+	y := make([]int32, len(x))
+	for i, v := range x {
+		y[i] = int32(v)
+	}
+	return y
+}
+
+func openNPZ(t testing.TB, path string) *vectors.NPZ {
+	t.Helper()
+	z, err := vectors.OpenNPZ(path)
+	require.NoError(t, err)
+	t.Cleanup(func() { z.Close() })
+	return z
+}
+
+// tensor is the one of testdata/golden.py.
+func tensor(name string, scale, offset float64, shape ...int) []float32 {
+	n := 1
+	for _, s := range shape {
+		n *= s
+	}
+	f := fnv.New64a()
+	f.Write([]byte(name))
+	h, x := f.Sum64(), make([]float32, n)
+	for i := range x {
+		z := h + uint64(i+1)*0x9e3779b97f4a7c15
+		z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
+		z = (z ^ z>>27) * 0x94d049bb133111eb
+		z ^= z >> 31
+		x[i] = float32(offset + scale*(float64(z>>40)/(1<<23)-1))
+	}
+	return x
+}
+
+// random returns weights for a config, those of testdata/golden.py where its
+// sizes are. Their scale lets activations neither grow nor vanish.
+func random(c *Config, layers, vocab int, heads ...Dense) *Weights {
+	h, scale := c.Hidden, math.Ldexp(1, -int(math.Round(math.Log2(float64(c.Hidden))/2))+1)
+	norm := func(name string) Norm {
+		n := Norm{Gamma: tensor(name+".gamma", 0.25, 1, h)}
+		if c.Family == BERT {
+			n.Beta = tensor(name+".beta", 0.25, 0, h)
+		}
+		return n
+	}
+	linear := func(name string, out, in int) Linear {
+		l := Linear{Weight: tensor(name, scale, 0, out, in)}
+		if c.Family == BERT {
+			l.Bias = tensor(name+".bias", 0.25, 0, out)
+		}
+		return l
+	}
+	w := &Weights{Words: tensor("words", 1, 0, vocab, h), Norm: norm("norm"), Heads: heads}
+	up := c.Intermediate
+	if c.Family == BERT {
+		w.Positions = tensor("positions", 1, 0, c.MaxPositions+c.PositionOffset, h)
+		w.Types = tensor("types", 1, 0, 2, h)
+	} else {
+		w.Final = norm("final")
+		up *= 2
+	}
+	for i := range layers {
+		name := "layer" + string(rune('0'+i)) + "."
+		l := Layer{
+			AttentionNorm: norm(name + "attention norm"), FeedForwardNorm: norm(name + "feed-forward norm"),
+			Query: linear(name+"query", h, h), Key: linear(name+"key", h, h), Value: linear(name+"value", h, h),
+			Output: linear(name+"output", h, h), Up: linear(name+"up", up, h), Down: linear(name+"down", h, c.Intermediate),
+		}
+		if i == 0 && c.Family == ModernBERT {
+			l.AttentionNorm = Norm{}
+		}
+		w.Layers = append(w.Layers, l)
+	}
+	return w
+}
+
+// tiny are the models of testdata/golden.py.
+func tiny(f Family) (Config, *Weights) {
+	c := Config{Family: f, Hidden: 64, Heads: 2, Intermediate: 48, MaxPositions: 64, PositionOffset: 2, Epsilon: 1e-12}
+	if f == ModernBERT {
+		c.Epsilon, c.GlobalEvery, c.Window, c.GlobalTheta, c.LocalTheta = 1e-5, 3, 16, 160000, 10000
+	}
+	return c, random(&c, 4, 50,
+		Dense{In: 64, Out: 90, Linear: Linear{tensor("head0", 0.25, 0, 90, 64), tensor("head0.bias", 0.25, 0, 90)},
+			Activation: GELU, Residual: true, ResidualWeight: tensor("head0.residual", 0.25, 0, 90, 64)},
+		Dense{In: 90, Out: 40, Linear: Linear{Weight: tensor("head1", 0.25, 0, 40, 90)}, Activation: Tanh},
+		Dense{In: 40, Out: 40, Linear: Linear{Weight: tensor("head2", 0.25, 0, 40, 40)}, Residual: true})
+}
+
+// batchOf puts texts together.
+func batchOf(texts ...[]int32) (b Batch) {
+	b.Offsets = []int{0}
+	for _, x := range texts {
+		b.IDs = append(b.IDs, x...)
+		b.Offsets = append(b.Offsets, len(b.IDs))
+	}
+	return b
+}
+
+func encode(t testing.TB, m *Model, b Batch) []float32 {
+	t.Helper()
+	dst := make([]float32, len(b.IDs)*m.Dim())
+	require.NoError(t, m.Encode(t.Context(), dst, b))
+	return dst
+}
+
+func newModel(t testing.TB, c Config, w *Weights, o Options) *Model {
+	t.Helper()
+	m, err := New(c, w, o)
+	require.NoError(t, err)
+	return m
+}
+
+// difference is the largest one.
+func difference(t testing.TB, want, got []float32) (d float64) {
+	t.Helper()
+	require.Len(t, got, len(want))
+	for i := range want {
+		x := math.Abs(float64(want[i]) - float64(got[i]))
+		require.False(t, math.IsNaN(x), "value %d", i)
+		d = max(d, x)
+	}
+	return d
+}

@@ -1,0 +1,21 @@
+//go:build amd64 && !purego
+
+package avx2
+
+import (
+	"testing"
+
+	"github.com/plaid-ir/plaid/encode/native/internal/looptest"
+)
+
+func TestLoops(t *testing.T) {
+	if !Supported() {
+		t.Skip("this processor cannot run them")
+	}
+	l := looptest.Loops{
+		Columns: Columns, MaxVectors: MaxVectors, Products: Products,
+		Softmax: Softmax, GELU: GELU, GeGLU: GeGLU, Rotate: Rotate, Norm: Norm, AddNorm: AddNorm, Quantize: Quantize,
+	}
+	l.ByteProducts, l.MaxByteVectors = ByteProducts, MaxByteVectors
+	looptest.Run(t, l)
+}

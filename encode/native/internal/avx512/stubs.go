@@ -1,0 +1,45 @@
+//go:build amd64 && !purego
+
+package avx512
+
+// The functions do what those of package plain do, to the bit.
+
+// Columns is how many columns a vector of a panel has, MaxVectors and
+// MaxByteVectors how many vectors a panel has at most.
+const (
+	Columns        = 16
+	MaxVectors     = 3
+	MaxByteVectors = 3
+)
+
+// Products computes tiles of 8 rows.
+//
+//go:noescape
+func Products(c []float32, ldc int, a []float32, lda, m, k int, b, bias []float32, vectors int)
+
+// ByteProducts computes tiles of 8 rows. It needs VNNI, and bytes of a with 128
+// added to them, which starts takes off again.
+//
+//go:noescape
+func ByteProducts(c []float32, ldc int, a []byte, lda int, scales []float32, m, k int, b []int8, starts []int32, columns []float32, vectors int)
+
+//go:noescape
+func Softmax(x []float32, stride, m, n int, scale float32)
+
+//go:noescape
+func GELU(x []float32, stride, m, n int)
+
+//go:noescape
+func GeGLU(x []float32, stride, m, n int)
+
+//go:noescape
+func Rotate(x []float32, stride, m, heads, half int, cos, sin []float32)
+
+//go:noescape
+func Norm(dst, x []float32, stride, m, n int, gamma, beta []float32, epsilon, inverse float32)
+
+//go:noescape
+func AddNorm(dst, x, r []float32, stride, m, n int, gamma, beta []float32, epsilon, inverse float32)
+
+//go:noescape
+func Quantize(dst []byte, dstStride int, scales, x []float32, stride, m, n int, magic float32)

@@ -1,0 +1,260 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+)
+
+// isa is an instruction set: how many registers of how many float32, and how
+// many vectors a panel of products has at most, of float32 and of bytes.
+type isa struct {
+	name, arch           string
+	lanes, registers     int
+	vectors, byteVectors int
+}
+
+var (
+	avx512 = isa{"avx512", "amd64", 16, 32, 3, 3}
+	avx2   = isa{"avx2", "amd64", 8, 16, 3, 2}
+	neon   = isa{"neon", "arm64", 4, 32, 2, 2}
+)
+
+type (
+	// vec is the number of a vector register, reg the name of a general one.
+	vec int
+	reg string
+	// operand is a vec or a *constant, which is in memory or in a register.
+	operand  any
+	constant struct {
+		name string
+		bits uint32
+		in   vec // -1: memory
+	}
+	param struct{ name, kind string }
+)
+
+// asm writes functions for one instruction set.
+type asm struct {
+	isa
+	out       bytes.Buffer
+	constants []*constant
+
+	// of the function at hand
+	params map[string]int // offsets
+	free   []reg
+	used   vec
+	labels int
+}
+
+func (a *asm) arm() bool { return a.arch == "arm64" }
+
+// parts is how many registers hold the sums of a row.
+func (a *asm) parts() int { return 16 / a.lanes }
+
+func (a *asm) emit(format string, args ...any) { fmt.Fprintf(&a.out, "\t"+format+"\n", args...) }
+
+func (a *asm) label(name string) { fmt.Fprintf(&a.out, "\n%s:\n", name) }
+
+func (a *asm) newLabel(name string) string {
+	a.labels++
+	return fmt.Sprintf("%s%d", name, a.labels)
+}
+
+// function begins one.
+func (a *asm) function(name string, params ...param) {
+	a.params, a.used, a.labels = map[string]int{}, 0, 0
+	offset := 0
+	var list []string
+	for _, p := range params {
+		size, align := 8, 8
+		switch p.kind {
+		case "float32":
+			size, align = 4, 4
+		case "byte":
+			size, align = 1, 1
+		}
+		offset = (offset + align - 1) / align * align
+		a.params[p.name] = offset
+		if p.kind[0] == '[' {
+			size = 24
+		}
+		offset += size
+		list = append(list, p.name+" "+p.kind)
+	}
+	if a.arm() {
+		a.free = []reg{"R0", "R1", "R2", "R3", "R4", "R5", "R6", "R7", "R8", "R9", "R10", "R11", "R12", "R13", "R14", "R15", "R19", "R20", "R21", "R22", "R23"}
+	} else {
+		a.free = []reg{"AX", "BX", "CX", "DX", "SI", "DI", "R8", "R9", "R10", "R11", "R12", "R13", "R14", "R15"}
+	}
+	for _, c := range a.constants {
+		c.in = -1
+	}
+	fmt.Fprintf(&a.out, "\n// func %s(%s)\nTEXT ·%s(SB), NOSPLIT, $0-%d\n", name, strings.Join(list, ", "), name, offset)
+}
+
+func (a *asm) ret() {
+	if !a.arm() {
+		a.emit("VZEROUPPER")
+	}
+	a.emit("RET")
+}
+
+func (a *asm) reg() reg {
+	if len(a.free) == 0 {
+		panic("no general register left")
+	}
+	r := a.free[0]
+	a.free = a.free[1:]
+	return r
+}
+
+func (a *asm) vec() vec {
+	if int(a.used) == a.registers {
+		panic("no vector register left")
+	}
+	a.used++
+	return a.used - 1
+}
+
+func (a *asm) vecs(n int) []vec {
+	v := make([]vec, n)
+	for i := range v {
+		v[i] = a.vec()
+	}
+	return v
+}
+
+// arg loads a parameter; of a slice, where it begins.
+func (a *asm) arg(name string) reg {
+	r := a.reg()
+	a.argTo(name, r)
+	return r
+}
+
+func (a *asm) argTo(name string, r reg) {
+	op := "MOVQ"
+	if a.arm() {
+		op = "MOVD"
+	}
+	param, _, _ := strings.Cut(name, "_")
+	offset, ok := a.params[param]
+	if !ok {
+		panic("no parameter " + name)
+	}
+	a.emit("%s %s+%d(FP), %s", op, name, offset, r)
+}
+
+func (a *asm) add(r reg, n int) {
+	if a.arm() {
+		a.emit("ADD $%d, %s", n, r)
+	} else {
+		a.emit("ADDQ $%d, %s", n, r)
+	}
+}
+
+func (a *asm) addReg(r, s reg) {
+	if a.arm() {
+		a.emit("ADD %s, %s", s, r)
+	} else {
+		a.emit("ADDQ %s, %s", s, r)
+	}
+}
+
+func (a *asm) shift(r reg, left int) {
+	switch {
+	case a.arm() && left >= 0:
+		a.emit("LSL $%d, %s", left, r)
+	case a.arm():
+		a.emit("LSR $%d, %s", -left, r)
+	case left >= 0:
+		a.emit("SHLQ $%d, %s", left, r)
+	default:
+		a.emit("SHRQ $%d, %s", -left, r)
+	}
+}
+
+func (a *asm) move(src, dst reg) {
+	if a.arm() {
+		a.emit("MOVD %s, %s", src, dst)
+	} else {
+		a.emit("MOVQ %s, %s", src, dst)
+	}
+}
+
+// loop runs body count times, at least once; it uses count up.
+func (a *asm) loop(name string, count reg, body func()) {
+	l := a.newLabel(name)
+	a.label(l)
+	body()
+	a.countDown(count, l)
+}
+
+func (a *asm) countDown(count reg, label string) {
+	if a.arm() {
+		a.emit("SUBS $1, %s", count)
+		a.emit("BNE %s", label)
+	} else {
+		a.emit("DECQ %s", count)
+		a.emit("JNZ %s", label)
+	}
+}
+
+// jumpZero jumps where a register is 0.
+func (a *asm) jumpZero(r reg, label string) {
+	if a.arm() {
+		a.emit("CBZ %s, %s", r, label)
+	} else {
+		a.emit("TESTQ %s, %s", r, r)
+		a.emit("JEQ %s", label)
+	}
+}
+
+func (a *asm) jump(label string) {
+	if a.arm() {
+		a.emit("B %s", label)
+	} else {
+		a.emit("JMP %s", label)
+	}
+}
+
+// constant is one that a function may use as an operand.
+func (a *asm) constant(name string, bits uint32) *constant {
+	i := slices.IndexFunc(a.constants, func(c *constant) bool { return c.bits == bits })
+	if i < 0 {
+		i = len(a.constants)
+		a.constants = append(a.constants, &constant{name, bits, -1})
+	}
+	return a.constants[i]
+}
+
+func (a *asm) float(name string, x float32) *constant { return a.constant(name, math.Float32bits(x)) }
+
+// pin loads constants into registers, where there are enough: always on arm64,
+// whose operations take no operand from memory.
+func (a *asm) pin(cs ...*constant) {
+	if a.registers < 32 {
+		return
+	}
+	var table reg
+	if a.arm() {
+		table = a.reg()
+		a.emit("MOVD $constants<>(SB), %s", table)
+	}
+	for _, c := range cs {
+		if c.in >= 0 {
+			continue
+		}
+		c.in = a.vec()
+		if a.arm() {
+			a.emit("FMOVQ %d(%s), F%d", 4*a.lanes*slices.Index(a.constants, c), table, c.in)
+		} else {
+			a.emit("VMOVUPS constants<>+%d(SB), %s", 4*a.lanes*slices.Index(a.constants, c), a.name(c.in))
+		}
+	}
+	if table != "" {
+		a.free = append([]reg{table}, a.free...)
+	}
+}

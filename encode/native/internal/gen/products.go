@@ -1,0 +1,283 @@
+package main
+
+import "fmt"
+
+// tileRows is how many rows of a the caller's m is a multiple of.
+const tileRows = 8
+
+// The products of a tile of rows with a panel stay in registers while k runs.
+// x86 has a tile of 8 (AVX-512) or 4 rows (AVX2) and up to three vectors, each
+// value of a spread over a register; arm64 has 8 rows and two vectors, and
+// multiplies with a lane.
+func products(a *asm) {
+	a.function("Products", param{"c", "[]float32"}, param{"ldc", "int"}, param{"a", "[]float32"}, param{"lda", "int"}, param{"m", "int"},
+		param{"k", "int"}, param{"b", "[]float32"}, param{"bias", "[]float32"}, param{"vectors", "int"})
+	a.tiles(a.vectors, false)
+}
+
+func byteProducts(a *asm) {
+	a.function("ByteProducts", param{"c", "[]float32"}, param{"ldc", "int"}, param{"a", "[]byte"}, param{"lda", "int"}, param{"scales", "[]float32"},
+		param{"m", "int"}, param{"k", "int"}, param{"b", "[]int8"}, param{"starts", "[]int32"}, param{"columns", "[]float32"}, param{"vectors", "int"})
+	a.tiles(a.byteVectors, true)
+}
+
+// tile is what the code of a tile needs.
+type tile struct {
+	rows, vectors     int
+	bytes             bool
+	c, ldc, x, ldx, b reg
+	scales            reg // and columns, of bytes
+	columns, bias     reg
+	count             reg
+	lda3, y           reg
+	m                 reg
+	pointers          []reg // arm64: a row each
+}
+
+func (a *asm) tiles(most int, bytes bool) {
+	t := tile{rows: tileRows, bytes: bytes}
+	if a.lanes == 8 {
+		t.rows = 4
+	}
+	t.c, t.ldc, t.x, t.ldx, t.m = a.arg("c_base"), a.strideArg("ldc"), a.arg("a_base"), a.arg("lda"), a.arg("m")
+	if !bytes {
+		a.shift(t.ldx, 2)
+		t.bias = a.arg("bias_base")
+	} else {
+		t.bias, t.scales, t.columns = a.arg("starts_base"), a.arg("scales_base"), a.arg("columns_base")
+	}
+	// Groups of four steps: of k, or of four bytes of k.
+	shift := -2
+	if bytes {
+		shift = -4
+	}
+	t.b, t.count = a.reg(), a.reg()
+	a.shift(t.m, map[int]int{8: -3, 4: -2}[t.rows])
+	a.jumpZero(t.m, "return")
+	a.argTo("vectors", t.count)
+	for v := most; v > 1; v-- {
+		if a.arm() {
+			a.emit("CMP $%d, %s", v, t.count)
+			a.emit("BEQ vectors%d", v)
+		} else {
+			a.emit("CMPQ %s, $%d", t.count, v)
+			a.emit("JEQ vectors%d", v)
+		}
+	}
+	free := a.free
+	for v := 1; v <= most; v++ {
+		if v > 1 {
+			a.label(fmt.Sprintf("vectors%d", v))
+		}
+		t.vectors = v
+		a.free, a.used = free, 0
+		if a.arm() {
+			a.armTile(t, shift)
+		} else {
+			a.x86Tile(t, shift)
+		}
+		a.jump("return")
+	}
+	a.label("return")
+	a.ret()
+}
+
+// rowAddress is the memory operand of row i from x, with y four rows on.
+func rowAddress(t *tile, i, disp int) string {
+	base := t.x
+	if i >= 4 {
+		base = t.y
+	}
+	switch i % 4 {
+	case 0:
+		return fmt.Sprintf("%d(%s)", disp, base)
+	case 3:
+		return fmt.Sprintf("%d(%s)(%s*1)", disp, base, t.lda3)
+	}
+	return fmt.Sprintf("%d(%s)(%s*%d)", disp, base, t.ldx, i%4)
+}
+
+func (a *asm) x86Tile(t tile, shift int) {
+	x := t.x
+	t.x, t.lda3, t.y = a.reg(), a.reg(), a.reg()
+	a.emit("LEAQ (%s)(%s*2), %s", t.ldx, t.ldx, t.lda3)
+	size := 4 * a.lanes // bytes of a vector, of float32 or of four bytes a column
+	n := t.vectors
+	sums, w := a.vecs(t.rows*n), a.vecs(n)
+	a.label(fmt.Sprintf("tile%d", n))
+	a.move(x, t.x)
+	if t.rows == 8 {
+		a.emit("LEAQ (%s)(%s*4), %s", t.x, t.ldx, t.y)
+	}
+	for j := range n {
+		a.load(sums[j], t.bias, j*size)
+		for i := 1; i < t.rows; i++ {
+			a.copy(sums[i*n+j], sums[j])
+		}
+	}
+	a.argTo("b_base", t.b)
+	a.argTo("k", t.count)
+	a.shift(t.count, shift)
+	var step func(s int)
+	switch {
+	case !t.bytes:
+		v := a.vecs(min(a.registers-int(a.used), 2))
+		step = func(s int) {
+			for j := range n {
+				a.load(w[j], t.b, (s*n+j)*size)
+			}
+			for i := range t.rows {
+				v := v[i%len(v)]
+				a.emit("VBROADCASTSS %s, %s", rowAddress(&t, i, 4*s), a.name(v))
+				for j := range n {
+					a.fma(sums[i*n+j], v, w[j])
+				}
+			}
+		}
+	case a.lanes == 16:
+		v := a.vecs(2)
+		step = func(s int) {
+			for j := range n {
+				a.load(w[j], t.b, (s*n+j)*size)
+			}
+			for i := range t.rows {
+				v := v[i%2]
+				a.emit("VPBROADCASTD %s, %s", rowAddress(&t, i, 4*s), a.name(v))
+				for j := range n {
+					a.emit("VPDPBUSD %s, %s, %s", a.name(w[j]), a.name(v), a.name(sums[i*n+j]))
+				}
+			}
+		}
+	default:
+		// |x|·(w with the sign of x): pairs add up to at most 2·127², which 16 bits hold.
+		v, m, p, q, ones := a.vec(), a.vec(), a.vec(), a.vec(), a.vec()
+		a.emit("VPCMPEQW Y%d, Y%d, Y%d", ones, ones, ones)
+		a.emit("VPSRLW $15, Y%d, Y%d", ones, ones)
+		step = func(s int) {
+			for j := range n {
+				a.load(w[j], t.b, (s*n+j)*size)
+			}
+			for i := range t.rows {
+				a.emit("VPBROADCASTD %s, %s", rowAddress(&t, i, 4*s), a.name(v))
+				a.emit("VPABSB Y%d, Y%d", v, m)
+				for j := range n {
+					r := []vec{p, q}[j%2]
+					a.emit("VPSIGNB Y%d, Y%d, Y%d", v, w[j], r)
+					a.emit("VPMADDUBSW Y%d, Y%d, Y%d", r, m, r)
+					a.emit("VPMADDWD Y%d, Y%d, Y%d", ones, r, r)
+					a.emit("VPADDD Y%d, Y%d, Y%d", r, sums[i*n+j], sums[i*n+j])
+				}
+			}
+		}
+	}
+	a.loop(fmt.Sprintf("k%d_", n), t.count, func() {
+		for s := range 4 {
+			step(s)
+		}
+		a.add(t.x, 16)
+		if t.rows == 8 {
+			a.add(t.y, 16)
+		}
+		a.add(t.b, 4*n*size)
+	})
+	a.move(t.c, t.b)
+	for i := range t.rows {
+		if t.bytes {
+			v := w[0]
+			a.emit("VBROADCASTSS %d(%s), %s", 4*i, t.scales, a.name(v))
+			for j := range n {
+				s := sums[i*n+j]
+				a.emit("VCVTDQ2PS %s, %s", a.name(s), a.name(s))
+				a.vmul(s, s, v)
+			}
+		}
+		for j := range n {
+			s := sums[i*n+j]
+			if t.bytes { // s = s·scale + bias
+				r := a.name(vec(int(w[0]) + n)) // one that the steps used
+				a.emit("VMOVUPS %d(%s), %s", j*size, t.columns, r)
+				a.emit("VFMADD213PS %d(%s), %s, %s", (n+j)*size, t.columns, r, a.name(s))
+			}
+			a.store(s, t.b, j*size)
+		}
+		a.addReg(t.b, t.ldc)
+	}
+	a.move(t.b, t.c)
+	if t.bytes {
+		a.add(t.scales, 4*t.rows)
+	}
+	a.emit("LEAQ (%s)(%s*%d), %s", x, t.ldx, t.rows, x)
+	a.countDown(t.m, fmt.Sprintf("tile%d", n))
+}
+
+func (a *asm) armTile(t tile, shift int) {
+	for range t.rows {
+		t.pointers = append(t.pointers, a.reg())
+	}
+	n := t.vectors
+	sums, v, w := a.vecs(t.rows*n), a.vecs(t.rows), a.vecs(2*n)
+	a.label(fmt.Sprintf("tile%d", n))
+	for i, p := range t.pointers {
+		if i == 0 {
+			a.move(t.x, p)
+		} else {
+			a.emit("ADD %s, %s, %s", t.ldx, t.pointers[i-1], p)
+		}
+	}
+	for j := range n {
+		a.load(sums[j], t.bias, 16*j)
+		for i := 1; i < t.rows; i++ {
+			a.copy(sums[i*n+j], sums[j])
+		}
+	}
+	a.argTo("b_base", t.b)
+	a.argTo("k", t.count)
+	a.shift(t.count, shift)
+	multiply, comment := uint32(0x4f801000), "FMLA" // by a lane
+	if t.bytes {
+		multiply, comment = 0x4f80e000, "SDOT"
+	}
+	a.loop(fmt.Sprintf("k%d_", n), t.count, func() {
+		for i, p := range t.pointers {
+			a.emit("FMOVQ (%s), F%d", p, v[i])
+			a.add(p, 16)
+		}
+		for s := range 4 {
+			u := w[s%2*n:][:n]
+			for j := range n {
+				a.load(u[j], t.b, 16*(s*n+j))
+			}
+			for i := range t.rows {
+				for j := range n {
+					a.emit("WORD $%#08x // %s V%d.4S, V%d.4S, V%d.S[%d]",
+						multiply|uint32(s&1)<<21|uint32(s>>1)<<11|uint32(v[i])<<16|uint32(u[j])<<5|uint32(sums[i*n+j]), comment, sums[i*n+j], u[j], v[i], s)
+				}
+			}
+		}
+		a.add(t.b, 64*n)
+	})
+	for i := range t.rows {
+		if t.bytes {
+			a.emit("FMOVS %d(%s), F%d", 4*i, t.scales, v[0])
+			a.spread(v[0])
+		}
+		for j := range n {
+			s := sums[i*n+j]
+			if t.bytes {
+				a.word(0x4e21d800, "SCVTF", vec(0), s, s)
+				a.vmul(s, s, v[0])
+				a.load(v[1], t.columns, 16*j)
+				a.load(v[2], t.columns, 16*(n+j))
+				a.fma(v[2], s, v[1])
+				s = v[2]
+			}
+			a.store(s, t.c, 16*j)
+		}
+		a.addReg(t.c, t.ldc)
+	}
+	if t.bytes {
+		a.add(t.scales, 4*t.rows)
+	}
+	a.emit("ADD %s<<3, %s", t.ldx, t.x)
+	a.countDown(t.m, fmt.Sprintf("tile%d", n))
+}

@@ -1,0 +1,245 @@
+package main
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/plaid-ir/plaid/encode/native/internal/plain"
+)
+
+// block is the bytes of 16 values.
+const block = 16 * 4
+
+// each runs body for the vectors of a block, with their offsets.
+func (a *asm) each(body func(i, disp int)) {
+	for i := range a.parts() {
+		body(i, i*a.lanes*4)
+	}
+}
+
+// rows runs body for each of m rows; x advances by the stride.
+func (a *asm) rows(m reg, body func()) {
+	a.jumpZero(m, "return")
+	a.loop("row", m, body)
+	a.label("return")
+	a.ret()
+}
+
+func (a *asm) strideArg(name string) reg {
+	r := a.arg(name)
+	a.shift(r, 2)
+	return r
+}
+
+// blocks runs body for each block of a row of n blocks; it uses up count.
+func (a *asm) blocks(name string, n, count reg, body func()) {
+	a.move(n, count)
+	a.loop(name, count, body)
+}
+
+type expConstants struct {
+	least, log2e, magic, hi, lo, one *constant
+	c                                []*constant
+}
+
+func (a *asm) expConstants() expConstants {
+	e := expConstants{
+		least: a.float("least", plain.ExpMin), log2e: a.float("log2e", plain.Log2E), magic: a.float("magic", plain.Magic),
+		hi: a.float("ln2hi", plain.Ln2Hi), lo: a.float("ln2lo", plain.Ln2Lo), one: a.float("one", 1),
+	}
+	for i, c := range plain.ExpCoefficients {
+		e.c = append(e.c, a.float(fmt.Sprintf("exp%d", i), c))
+	}
+	a.pin(e.least, e.log2e, e.magic, e.hi, e.lo, e.one)
+	a.pin(e.c...)
+	return e
+}
+
+// exp leaves e^x in one of the temporaries, which it returns; x is overwritten.
+func (a *asm) exp(x vec, e expConstants, tmp []vec) vec {
+	t, n, p, q := tmp[0], tmp[1], tmp[2], tmp[3]
+	a.vmax(x, x, e.least)
+	a.copy(t, e.magic)
+	a.fma(t, x, e.log2e)
+	a.vsub(n, t, e.magic)
+	a.fnma(x, n, e.hi)
+	a.fnma(x, n, e.lo)
+	a.copy(p, e.c[6])
+	for i := 5; i >= 0; i-- {
+		a.horner(&p, &q, x, e.c[i])
+	}
+	a.exponent(t, t, e.one)
+	a.vmul(p, p, t)
+	return p
+}
+
+func softmax(a *asm) {
+	a.function("Softmax", param{"x", "[]float32"}, param{"stride", "int"}, param{"m", "int"}, param{"n", "int"}, param{"scale", "float32"})
+	x, stride, m, n := a.arg("x_base"), a.strideArg("stride"), a.arg("m"), a.arg("n")
+	a.shift(n, -4)
+	p, count := a.reg(), a.reg()
+	acc, scale, top, v, tmp := a.vecs(a.parts()), a.vec(), a.vec(), a.vec(), a.vecs(4)
+	a.spreadArg(scale, "scale")
+	least := a.float("-inf", float32(math.Inf(-1)))
+	a.pin(least)
+	e := a.expConstants()
+	a.rows(m, func() {
+		for _, s := range acc {
+			a.copy(s, least)
+		}
+		a.move(x, p)
+		a.blocks("max", n, count, func() {
+			a.each(func(i, disp int) {
+				a.load(v, p, disp)
+				a.vmax(acc[i], acc[i], v)
+			})
+			a.add(p, block)
+		})
+		a.largest(acc, v)
+		a.copy(top, acc[0])
+		for _, s := range acc {
+			a.zero(s)
+		}
+		a.move(x, p)
+		a.blocks("exp", n, count, func() {
+			a.each(func(i, disp int) {
+				a.load(v, p, disp)
+				a.vsub(v, v, top)
+				a.vmul(v, v, scale)
+				r := a.exp(v, e, tmp)
+				a.store(r, p, disp)
+				a.vadd(acc[i], acc[i], r)
+			})
+			a.add(p, block)
+		})
+		a.sum(acc, v)
+		a.copy(v, e.one)
+		a.vdiv(top, v, acc[0])
+		a.move(x, p)
+		a.blocks("divide", n, count, func() {
+			a.each(func(_, disp int) {
+				a.load(v, p, disp)
+				a.vmul(v, v, top)
+				a.store(v, p, disp)
+			})
+			a.add(p, block)
+		})
+		a.addReg(x, stride)
+	})
+}
+
+type geluConstants struct {
+	limit, minus, scale, minusOne, half *constant
+	c                                   []*constant
+}
+
+func (a *asm) geluConstants() geluConstants {
+	g := geluConstants{
+		limit: a.float("limit", plain.GELULimit), minus: a.float("-limit", -plain.GELULimit), scale: a.float("scale", plain.GELUScale),
+		minusOne: a.float("-1", -1), half: a.float("half", 0.5),
+	}
+	for i, c := range plain.GELUCoefficients {
+		g.c = append(g.c, a.float(fmt.Sprintf("gelu%d", i), c))
+	}
+	a.pin(g.limit, g.minus, g.scale, g.minusOne, g.half)
+	a.pin(g.c...)
+	return g
+}
+
+// gelu is x = x·Φ(x).
+func (a *asm) gelu(x vec, g geluConstants, tmp []vec) {
+	y, t, q, s := tmp[0], tmp[1], tmp[2], tmp[3]
+	a.vmin(y, x, g.limit)
+	a.vmax(y, y, g.minus)
+	a.vmul(q, y, y)
+	a.copy(t, g.minusOne)
+	a.fma(t, q, g.scale)
+	a.copy(q, g.c[15])
+	for i := 14; i >= 0; i-- {
+		a.horner(&q, &s, t, g.c[i])
+	}
+	a.copy(t, g.half)
+	a.fma(t, y, q)
+	a.vmul(x, x, t)
+}
+
+func gelu(a *asm)  { geluRows(a, "GELU", false) }
+func geglu(a *asm) { geluRows(a, "GeGLU", true) }
+
+func geluRows(a *asm, name string, gated bool) {
+	a.function(name, param{"x", "[]float32"}, param{"stride", "int"}, param{"m", "int"}, param{"n", "int"})
+	x, stride, m, n := a.arg("x_base"), a.strideArg("stride"), a.arg("m"), a.arg("n")
+	p, count, gate := a.reg(), a.reg(), a.reg()
+	bytes := a.reg()
+	a.move(n, bytes)
+	a.shift(bytes, 2)
+	a.shift(n, -4)
+	v, w, tmp := a.vec(), a.vec(), a.vecs(4)
+	g := a.geluConstants()
+	a.rows(m, func() {
+		a.move(x, p)
+		if gated {
+			a.move(x, gate)
+			a.addReg(gate, bytes)
+		}
+		a.blocks("gelu", n, count, func() {
+			a.each(func(_, disp int) {
+				a.load(v, p, disp)
+				a.gelu(v, g, tmp)
+				if gated {
+					a.load(w, gate, disp)
+					a.vmul(v, v, w)
+				}
+				a.store(v, p, disp)
+			})
+			a.add(p, block)
+			if gated {
+				a.add(gate, block)
+			}
+		})
+		a.addReg(x, stride)
+	})
+}
+
+func rotate(a *asm) {
+	a.function("Rotate", param{"x", "[]float32"}, param{"stride", "int"}, param{"m", "int"}, param{"heads", "int"}, param{"half", "int"},
+		param{"cos", "[]float32"}, param{"sin", "[]float32"})
+	x, stride, m, heads, half := a.arg("x_base"), a.strideArg("stride"), a.arg("m"), a.arg("heads"), a.strideArg("half")
+	cos, sin := a.arg("cos_base"), a.arg("sin_base")
+	p, q, c, head, count := a.reg(), a.reg(), a.reg(), a.reg(), a.reg()
+	s := a.reg()
+	u, v, vc, vs, t := a.vec(), a.vec(), a.vec(), a.vec(), a.vec()
+	a.rows(m, func() {
+		a.move(x, p)
+		a.move(heads, head)
+		a.loop("head", head, func() {
+			a.move(p, q)
+			a.addReg(q, half)
+			a.move(cos, c)
+			a.move(sin, s)
+			a.move(half, count)
+			a.shift(count, -6)
+			a.loop("pair", count, func() {
+				a.each(func(_, disp int) {
+					a.load(u, p, disp)
+					a.load(v, q, disp)
+					a.load(vc, c, disp)
+					a.load(vs, s, disp)
+					a.vmul(t, u, vc)
+					a.fnma(t, v, vs)
+					a.store(t, p, disp)
+					a.vmul(t, v, vc)
+					a.fma(t, u, vs)
+					a.store(t, q, disp)
+				})
+				for _, r := range []reg{p, q, c, s} {
+					a.add(r, block)
+				}
+			})
+			a.move(q, p)
+		})
+		a.addReg(cos, half)
+		a.addReg(sin, half)
+		a.addReg(x, stride)
+	})
+}

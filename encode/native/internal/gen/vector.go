@@ -1,0 +1,233 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+)
+
+// name of a vector register, or of the memory that an operand is in.
+func (a *asm) name(o operand) string {
+	switch o := o.(type) {
+	case vec:
+		switch a.lanes {
+		case 16:
+			return fmt.Sprintf("Z%d", o)
+		case 8:
+			return fmt.Sprintf("Y%d", o)
+		}
+		return fmt.Sprintf("V%d", o)
+	case *constant:
+		if o.in >= 0 {
+			return a.name(o.in)
+		}
+		if a.arm() {
+			panic("constant " + o.name + " is not pinned")
+		}
+		return fmt.Sprintf("constants<>+%d(SB)", 4*a.lanes*slices.Index(a.constants, o))
+	}
+	panic(fmt.Sprintf("operand %v", o))
+}
+
+// number of the register of an operand, on arm64.
+func (a *asm) number(o operand) int {
+	if c, ok := o.(*constant); ok {
+		if c.in < 0 {
+			panic("constant " + c.name + " is not pinned")
+		}
+		return int(c.in)
+	}
+	return int(o.(vec))
+}
+
+// word is an instruction of arm64 that the assembler of Go lacks: d = n op m.
+func (a *asm) word(code uint32, comment string, m, n, d operand) {
+	a.emit("WORD $%#08x // %s V%d.4S, V%d.4S, V%d.4S",
+		code|uint32(a.number(m))<<16|uint32(a.number(n))<<5|uint32(a.number(d)), comment, a.number(d), a.number(n), a.number(m))
+}
+
+// op is d = x op y.
+func (a *asm) op(mnemonic string, code uint32, d vec, x, y operand) {
+	if a.arm() {
+		a.word(code, mnemonic, y, x, d)
+		return
+	}
+	xv, ok := x.(vec)
+	if c, isConstant := x.(*constant); isConstant && c.in >= 0 {
+		xv, ok = c.in, true
+	}
+	if !ok {
+		panic(mnemonic + ": first operand in memory")
+	}
+	a.emit("V%sPS %s, %s, %s", mnemonic, a.name(y), a.name(xv), a.name(d))
+}
+
+func (a *asm) vadd(d vec, x, y operand) { a.op("ADD", 0x4e20d400, d, x, y) }
+func (a *asm) vsub(d vec, x, y operand) { a.op("SUB", 0x4ea0d400, d, x, y) }
+func (a *asm) vmul(d vec, x, y operand) { a.op("MUL", 0x6e20dc00, d, x, y) }
+func (a *asm) vdiv(d vec, x, y operand) { a.op("DIV", 0x6e20fc00, d, x, y) }
+func (a *asm) vmax(d vec, x, y operand) { a.op("MAX", 0x4e20f400, d, x, y) }
+func (a *asm) vmin(d vec, x, y operand) { a.op("MIN", 0x4ea0f400, d, x, y) }
+
+func (a *asm) vsqrt(d, x vec) {
+	if a.arm() {
+		a.word(0x6ea1f800, "FSQRT", vec(0), x, d) // bits 16 to 20 are those of the code
+		return
+	}
+	a.emit("VSQRTPS %s, %s", a.name(x), a.name(d))
+}
+
+// fma is d += x·y, fnma d −= x·y.
+func (a *asm) fma(d vec, x vec, y operand) {
+	if a.arm() {
+		a.word(0x4e20cc00, "FMLA", y, x, d)
+		return
+	}
+	a.emit("VFMADD231PS %s, %s, %s", a.name(y), a.name(x), a.name(d))
+}
+
+func (a *asm) fnma(d vec, x vec, y operand) {
+	if a.arm() {
+		a.word(0x4ea0cc00, "FMLS", y, x, d)
+		return
+	}
+	a.emit("VFNMADD231PS %s, %s, %s", a.name(y), a.name(x), a.name(d))
+}
+
+// horner is p = p·x + c; on arm64 with the help of tmp, and the registers have
+// changed places.
+func (a *asm) horner(p, tmp *vec, x vec, c operand) {
+	if a.arm() {
+		a.copy(*tmp, c)
+		a.fma(*tmp, *p, x)
+		*p, *tmp = *tmp, *p
+		return
+	}
+	a.emit("VFMADD213PS %s, %s, %s", a.name(c), a.name(x), a.name(*p))
+}
+
+func (a *asm) copy(d vec, x operand) {
+	if a.arm() {
+		a.emit("VMOV V%d.B16, V%d.B16", a.number(x), d)
+		return
+	}
+	a.emit("VMOVUPS %s, %s", a.name(x), a.name(d))
+}
+
+func (a *asm) and(d vec, x vec, y operand) {
+	if a.arm() {
+		a.emit("VAND V%d.B16, V%d.B16, V%d.B16", a.number(y), x, d)
+		return
+	}
+	a.emit("VANDPS %s, %s, %s", a.name(y), a.name(x), a.name(d))
+}
+
+func (a *asm) zero(d vec) {
+	switch a.lanes {
+	case 16:
+		a.emit("VPXORD Z%d, Z%d, Z%d", d, d, d)
+	case 8:
+		a.emit("VXORPS Y%d, Y%d, Y%d", d, d, d)
+	default:
+		a.emit("VEOR V%d.B16, V%d.B16, V%d.B16", d, d, d)
+	}
+}
+
+// exponent is d = t<<23 + one, in integers.
+func (a *asm) exponent(d, t vec, one operand) {
+	if a.arm() {
+		a.emit("VSHL $23, V%d.S4, V%d.S4", t, d)
+		a.emit("VADD V%d.S4, V%d.S4, V%d.S4", a.number(one), d, d)
+		return
+	}
+	a.emit("VPSLLD $23, %s, %s", a.name(t), a.name(d))
+	a.emit("VPADDD %s, %s, %s", a.name(one), a.name(d), a.name(d))
+}
+
+func (a *asm) load(d vec, r reg, disp int) {
+	if a.arm() {
+		a.emit("FMOVQ %d(%s), F%d", disp, r, d)
+		return
+	}
+	a.emit("VMOVUPS %d(%s), %s", disp, r, a.name(d))
+}
+
+func (a *asm) store(s vec, r reg, disp int) {
+	if a.arm() {
+		a.emit("FMOVQ F%d, %d(%s)", s, disp, r)
+		return
+	}
+	a.emit("VMOVUPS %s, %d(%s)", a.name(s), disp, r)
+}
+
+// spreadArg fills a register with a float32 parameter.
+func (a *asm) spreadArg(d vec, name string) {
+	if a.arm() {
+		a.emit("FMOVS %s+%d(FP), F%d", name, a.params[name], d)
+		a.emit("VDUP V%d.S[0], V%d.S4", d, d)
+		return
+	}
+	a.emit("VBROADCASTSS %s+%d(FP), %s", name, a.params[name], a.name(d))
+}
+
+// spread fills a register with its lane 0.
+func (a *asm) spread(d vec) {
+	if a.arm() {
+		a.emit("VDUP V%d.S[0], V%d.S4", d, d)
+		return
+	}
+	a.emit("VBROADCASTSS X%d, %s", d, a.name(d))
+}
+
+// fold combines the 16 lanes of parts: those eight apart, then four, two and
+// one; every lane of parts[0] gets the result. tmp is overwritten.
+func (a *asm) fold(parts []vec, tmp vec, op func(d vec, x, y operand), mnemonic string) {
+	for n := len(parts) / 2; n > 0; n /= 2 {
+		for i := range n {
+			op(parts[i], parts[i], parts[i+n])
+		}
+	}
+	d := parts[0]
+	if a.arm() {
+		a.emit("VEXT $8, V%d.B16, V%d.B16, V%d.B16", d, d, tmp)
+		op(d, d, tmp)
+		a.emit("VDUP V%d.S[1], V%d.S4", d, tmp)
+		op(d, d, tmp)
+		a.spread(d)
+		return
+	}
+	if a.lanes == 16 {
+		a.emit("VEXTRACTF64X4 $1, Z%d, Y%d", d, tmp)
+		a.emit("V%sPS Y%d, Y%d, Y%d", mnemonic, tmp, d, d)
+	}
+	a.emit("VEXTRACTF128 $1, Y%d, X%d", d, tmp)
+	a.emit("V%sPS X%d, X%d, X%d", mnemonic, tmp, d, d)
+	a.emit("VPERMILPS $0x4e, X%d, X%d", d, tmp)
+	a.emit("V%sPS X%d, X%d, X%d", mnemonic, tmp, d, d)
+	a.emit("VPERMILPS $0xb1, X%d, X%d", d, tmp)
+	a.emit("V%sPS X%d, X%d, X%d", mnemonic, tmp, d, d)
+	a.spread(d)
+}
+
+func (a *asm) sum(parts []vec, tmp vec)     { a.fold(parts, tmp, a.vadd, "ADD") }
+func (a *asm) largest(parts []vec, tmp vec) { a.fold(parts, tmp, a.vmax, "MAX") }
+
+// storeBytes stores the low bytes of the 16 lanes of v; mask has 255 in each.
+func (a *asm) storeBytes(v []vec, mask operand, r reg) {
+	switch a.lanes {
+	case 16:
+		a.emit("VPMOVDB Z%d, (%s)", v[0], r)
+	case 8:
+		a.and(v[0], v[0], mask)
+		a.and(v[1], v[1], mask)
+		a.emit("VPACKUSDW Y%d, Y%d, Y%d", v[1], v[0], v[0])
+		a.emit("VPERMQ $0xd8, Y%d, Y%d", v[0], v[0])
+		a.emit("VEXTRACTI128 $1, Y%d, X%d", v[0], v[1])
+		a.emit("VPACKUSWB X%d, X%d, X%d", v[1], v[0], v[0])
+		a.emit("VMOVDQU X%d, (%s)", v[0], r)
+	default:
+		a.emit("VUZP1 V%d.H8, V%d.H8, V%d.H8", v[1], v[0], v[0])
+		a.emit("VUZP1 V%d.H8, V%d.H8, V%d.H8", v[3], v[2], v[2])
+		a.emit("VUZP1 V%d.B16, V%d.B16, V%d.B16", v[2], v[0], v[0])
+		a.emit("FMOVQ F%d, (%s)", v[0], r)
+	}
+}

@@ -1,0 +1,211 @@
+package native
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"sync"
+
+	"github.com/plaid-ir/plaid/encode/native/internal/plain"
+)
+
+// Model is an encoder, safe for concurrent use.
+type Model struct {
+	c                Config
+	loops            *loops
+	vocab            int
+	dim              int
+	words            []float32
+	positions, types []float32
+	norm             Norm
+	layers           []layer
+	final            Norm
+	heads            []head
+	// rotary angles, of layers with global and with local attention
+	global, local *rotary
+	pool          sync.Pool // of *scratch
+}
+
+// layer is a Layer with packed weights.
+type layer struct {
+	attentionNorm, feedForwardNorm Norm
+	qkv, output, up, down          *matrix
+	window                         int // how far tokens attend; 0: everywhere
+	angles                         *rotary
+}
+
+// head is a Dense with packed weights.
+type head struct {
+	Dense
+	weight, residual *matrix
+}
+
+// New checks the weights and packs them for the tier.
+func New(c Config, w *Weights, o Options) (*Model, error) {
+	if err := c.validate(); err != nil {
+		return nil, fmt.Errorf("encoder: %w", err)
+	}
+	if err := w.validate(&c); err != nil {
+		return nil, fmt.Errorf("encoder: %w", err)
+	}
+	if o.Precision != F32 && o.Precision != Int8 {
+		return nil, fmt.Errorf("encoder: %w: %v", ErrConfig, o.Precision)
+	}
+	l, err := tier(o.Tier)
+	if err != nil {
+		return nil, err
+	}
+	m := &Model{c: c, loops: l, vocab: len(w.Words) / c.Hidden, words: w.Words, positions: w.Positions, types: w.Types, dim: c.Hidden}
+	m.pool.New = func() any { return new(scratch) }
+	zeros := make([]float32, c.Hidden)
+	whole := func(n Norm) Norm {
+		if n.Gamma != nil && n.Beta == nil {
+			n.Beta = zeros
+		}
+		return n
+	}
+	m.norm, m.final = whole(w.Norm), whole(w.Final)
+	if c.Family == ModernBERT {
+		half := c.Hidden / c.Heads / 2
+		m.global, m.local = newRotary(c.GlobalTheta, half, c.MaxPositions), newRotary(c.LocalTheta, half, c.MaxPositions)
+	}
+	for i, x := range w.Layers {
+		y := layer{
+			attentionNorm: whole(x.AttentionNorm), feedForwardNorm: whole(x.FeedForwardNorm),
+			qkv:    pack(l, o.Precision, c.Hidden, x.Query, x.Key, x.Value),
+			output: pack(l, o.Precision, c.Hidden, x.Output),
+			up:     pack(l, o.Precision, c.Hidden, x.Up),
+			down:   pack(l, o.Precision, c.Intermediate, x.Down),
+			angles: m.global,
+		}
+		if c.Family == ModernBERT && i%c.GlobalEvery != 0 {
+			y.window, y.angles = c.Window/2, m.local
+		}
+		m.layers = append(m.layers, y)
+	}
+	for _, d := range w.Heads {
+		h := head{Dense: d, weight: pack(l, F32, d.In, d.Linear)}
+		if d.ResidualWeight != nil {
+			h.residual = pack(l, F32, d.In, Linear{Weight: d.ResidualWeight})
+		}
+		h.Linear, h.ResidualWeight = Linear{}, nil
+		m.heads = append(m.heads, h)
+		m.dim = d.Out
+	}
+	return m, nil
+}
+
+// Dim is the dimension of the vectors.
+func (m *Model) Dim() int { return m.dim }
+
+// Tier is the instruction set in use.
+func (m *Model) Tier() string { return m.loops.name }
+
+// Batch is texts as token ids, one after the other: text i is
+// IDs[Offsets[i]:Offsets[i+1]], and may be empty.
+type Batch struct {
+	IDs     []int32
+	Offsets []int
+	// Attended, where it is not nil, says for each text how many of its tokens,
+	// from the first on, are attended to: one at least, and less than all where a
+	// query is filled up with mask tokens that get vectors but give nothing.
+	Attended []int
+}
+
+// attended is the number of tokens of text i that are attended to.
+func (b *Batch) attended(i int) int {
+	if b.Attended != nil {
+		return b.Attended[i]
+	}
+	return b.Offsets[i+1] - b.Offsets[i]
+}
+
+func (m *Model) validate(dst []float32, b *Batch) error {
+	n := len(b.Offsets)
+	if n == 0 || b.Offsets[0] != 0 || b.Offsets[n-1] != len(b.IDs) {
+		return fmt.Errorf("%w: offsets do not span the %d ids", ErrBatch, len(b.IDs))
+	}
+	if b.Attended != nil && len(b.Attended) != n-1 {
+		return fmt.Errorf("%w: %d texts, but lengths attended of %d", ErrBatch, n-1, len(b.Attended))
+	}
+	if len(dst) != len(b.IDs)*m.dim {
+		return fmt.Errorf("%w: room for %d values, not the %d × %d of %d ids", ErrBatch, len(dst), len(b.IDs), m.dim, len(b.IDs))
+	}
+	for i := range n - 1 {
+		length := b.Offsets[i+1] - b.Offsets[i]
+		switch a := b.attended(i); {
+		case length < 0:
+			return fmt.Errorf("%w: text %d ends before it begins", ErrBatch, i)
+		case length > m.c.MaxPositions:
+			return fmt.Errorf("%w: text %d has %d tokens, more than the model's %d", ErrBatch, i, length, m.c.MaxPositions)
+		case a < min(1, length) || a > length:
+			return fmt.Errorf("%w: text %d attends to %d of %d tokens", ErrBatch, i, a, length)
+		case m.local != nil && length-a > m.c.Window/2:
+			return fmt.Errorf("%w: text %d attends to %d of %d tokens, none of which its last ones reach in a window of %d",
+				ErrBatch, i, a, length, m.c.Window)
+		}
+	}
+	for i, id := range b.IDs {
+		if id < 0 || int(id) >= m.vocab {
+			return fmt.Errorf("%w: id %d at %d is not in the vocabulary of %d", ErrBatch, id, i, m.vocab)
+		}
+	}
+	return nil
+}
+
+// chunkTokens is how many tokens go through a layer together, unless one text
+// alone has more: enough to read weights seldom, and little enough that
+// activations stay in the caches.
+const chunkTokens = 512
+
+// Encode writes the unit vectors of all tokens of a batch, Dim values each.
+func (m *Model) Encode(ctx context.Context, dst []float32, b Batch) error {
+	if err := m.validate(dst, &b); err != nil {
+		return fmt.Errorf("encoder: %w", err)
+	}
+	sc := m.pool.Get().(*scratch)
+	defer func() {
+		sc.ids = nil
+		m.pool.Put(sc)
+	}()
+	for i, n := 0, len(b.Offsets)-1; i < n; {
+		j := i + 1
+		for j < n && b.Offsets[j+1]-b.Offsets[i] <= chunkTokens {
+			j++
+		}
+		sc.begin(m, &b, i, j)
+		if err := m.forward(ctx, sc); err != nil {
+			return err
+		}
+		first := b.Offsets[i]
+		if err := m.project(sc, dst[first*m.dim:b.Offsets[j]*m.dim]); err != nil {
+			return fmt.Errorf("encoder: token %d of the batch: %w", first+err.token, err)
+		}
+		i = j
+	}
+	return nil
+}
+
+// tokenError names a token of a chunk.
+type tokenError struct {
+	token int
+	err   error
+}
+
+func (e *tokenError) Error() string { return e.err.Error() }
+func (e *tokenError) Unwrap() error { return e.err }
+
+// unit divides a vector by its length, or by 1e-12 if that is more, as PyTorch
+// does, and reports whether the length is finite.
+func unit(x []float32) bool {
+	var sums [plain.Lanes]float32
+	for j, v := range x {
+		sums[j%plain.Lanes] = plain.FMA(v, v, sums[j%plain.Lanes])
+	}
+	s := plain.Sum(&sums)
+	length := max(float32(math.Sqrt(float64(s))), 1e-12)
+	for j := range x {
+		x[j] /= length
+	}
+	return s-s == 0
+}

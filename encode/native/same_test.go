@@ -1,0 +1,288 @@
+package native
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/plaid-ir/plaid/kernels"
+)
+
+// mixed returns texts of many lengths, empty ones among them, and of how many
+// tokens each attends to.
+func mixed(rng *rand.Rand, vocab int, lengths ...int) (texts [][]int32, attended []int) {
+	for _, n := range lengths {
+		x := make([]int32, n)
+		for i := range x {
+			x[i] = rng.Int32N(int32(vocab))
+		}
+		texts = append(texts, x)
+		attended = append(attended, n-rng.IntN(min(n, 8)+1)*min(1, n/9))
+	}
+	return texts, attended
+}
+
+func requireSame(t *testing.T, want, got []float32, format string, args ...any) {
+	t.Helper()
+	require.Len(t, got, len(want))
+	for i := range want {
+		if math.Float32bits(want[i]) != math.Float32bits(got[i]) {
+			require.Fail(t, "other bits", "%s: value %d is %v, not %v", fmt.Sprintf(format, args...), i, got[i], want[i])
+		}
+	}
+}
+
+// sameModels are shapes whose panels end unevenly in every tier.
+func sameModels() map[string]Config {
+	long := Config{Family: ModernBERT, Hidden: 96, Heads: 3, Intermediate: 80, MaxPositions: 700, Epsilon: 1e-5,
+		GlobalEvery: 2, Window: 128, GlobalTheta: 160000, LocalTheta: 10000}
+	return map[string]Config{
+		"bert":               {Family: BERT, Hidden: 112, Heads: 7, Intermediate: 208, MaxPositions: 700, Epsilon: 1e-12},
+		"bert, heads of 80":  {Family: BERT, Hidden: 160, Heads: 2, Intermediate: 16, MaxPositions: 700, Epsilon: 1e-12},
+		"modernbert":         long,
+		"modernbert, narrow": {Family: ModernBERT, Hidden: 64, Heads: 1, Intermediate: 16, MaxPositions: 700, Epsilon: 1e-5, GlobalEvery: 3, Window: 10, GlobalTheta: 1000, LocalTheta: 100},
+	}
+}
+
+// TestSameBits: every tier gives the bits of plain Go, and a text those that it
+// has alone, in any company and order, on one goroutine or many.
+func TestSameBits(t *testing.T) {
+	for name, c := range sameModels() {
+		for _, p := range []Precision{F32, Int8} {
+			t.Run(fmt.Sprintf("%s, %v", name, p), func(t *testing.T) {
+				rng := rand.New(rand.NewPCG(3, 4))
+				layers := 3
+				w := random(&c, layers, 90, Dense{In: c.Hidden, Out: 40, Linear: Linear{Weight: tensor("head", 0.25, 0, 40, c.Hidden)}})
+				lengths := []int{5, 0, 1, 33, 170, 8, 64, 49, 3}
+				if !testing.Short() {
+					lengths = append(lengths, 600, 331, 16)
+				}
+				texts, attended := mixed(rng, 90, lengths...)
+				if c.Window == 10 { // the last tokens must reach one that is attended to
+					for i, x := range texts {
+						attended[i] = max(attended[i], len(x)-5)
+					}
+				}
+				b := batchOf(texts...)
+				b.Attended = attended
+				want := encode(t, newModel(t, c, w, Options{Tier: "generic", Precision: p}), b)
+				for _, tier := range Tiers()[1:] {
+					m := newModel(t, c, w, Options{Tier: tier, Precision: p})
+					requireSame(t, want, encode(t, m, b), "%s", tier)
+					var group sync.WaitGroup
+					for range 3 {
+						order := rng.Perm(len(texts))
+						group.Go(func() { requireCompany(t, m, texts, attended, order, want) })
+					}
+					group.Wait()
+					for i, x := range texts {
+						alone := batchOf(x)
+						alone.Attended = attended[i : i+1]
+						requireSame(t, want[b.Offsets[i]*m.dim:b.Offsets[i+1]*m.dim], encode(t, m, alone), "%s, text %d alone", tier, i)
+					}
+				}
+			})
+		}
+	}
+}
+
+// requireCompany encodes texts in another order, in batches of two sizes.
+func requireCompany(t *testing.T, m *Model, texts [][]int32, attended, order []int, want []float32) {
+	offsets := []int{0}
+	for _, x := range texts {
+		offsets = append(offsets, offsets[len(offsets)-1]+len(x))
+	}
+	for _, size := range []int{len(order), 2} {
+		for part := range slices.Chunk(order, size) {
+			var these [][]int32
+			var lengths []int
+			for _, i := range part {
+				these, lengths = append(these, texts[i]), append(lengths, attended[i])
+			}
+			b := batchOf(these...)
+			b.Attended = lengths
+			dst := make([]float32, len(b.IDs)*m.dim)
+			if err := m.Encode(context.Background(), dst, b); err != nil {
+				t.Error(err)
+				return
+			}
+			for k, i := range part {
+				x, y := want[offsets[i]*m.dim:offsets[i+1]*m.dim], dst[b.Offsets[k]*m.dim:b.Offsets[k+1]*m.dim]
+				for j := range x {
+					if math.Float32bits(x[j]) != math.Float32bits(y[j]) {
+						t.Errorf("%s: text %d in batches of %d: value %d is %v, not %v", m.Tier(), i, size, j, y[j], x[j])
+						return
+					}
+				}
+			}
+		}
+	}
+}
+
+// TestBitsOfRecord: the bits are those of other architectures, too.
+func TestBitsOfRecord(t *testing.T) {
+	rng := rand.New(rand.NewPCG(6, 6))
+	texts, _ := mixed(rng, 50, 9, 64, 30)
+	for _, r := range []struct {
+		family    Family
+		precision Precision
+		want      uint64
+	}{
+		{BERT, F32, 0xfefcddfe08246685}, {BERT, Int8, 0x219a0919af506805}, {ModernBERT, F32, 0x8d02099e508a7f0c}, {ModernBERT, Int8, 0x9258a0e1ebf9d0c4},
+	} {
+		c, w := tiny(r.family)
+		h := fnv.New64a()
+		for _, v := range encode(t, newModel(t, c, w, Options{Precision: r.precision}), batchOf(texts...)) {
+			binary.Write(h, binary.LittleEndian, v)
+		}
+		require.Equal(t, r.want, h.Sum64(), "family %d, %v: %#x", r.family, r.precision, h.Sum64())
+	}
+}
+
+// TestAttended: tokens that are not attended to change no other vector.
+func TestAttended(t *testing.T) {
+	for _, f := range []Family{BERT, ModernBERT} {
+		c, w := tiny(f)
+		m := newModel(t, c, w, Options{})
+		rng := rand.New(rand.NewPCG(5, 5))
+		texts, _ := mixed(rng, 50, 20)
+		full := slices.Concat(texts[0], []int32{7, 7, 7, 7})
+		b := batchOf(full)
+		b.Attended = []int{20}
+		got := encode(t, m, b)
+		requireSame(t, encode(t, m, batchOf(texts[0])), got[:20*m.Dim()], "family %d", f)
+		require.Greater(t, difference(t, got, encode(t, m, batchOf(full))), 1e-3)
+	}
+}
+
+func TestBadBatch(t *testing.T) {
+	c, w := tiny(ModernBERT)
+	m := newModel(t, c, w, Options{})
+	ids := func(n int) []int32 { return make([]int32, n) }
+	for name, b := range map[string]Batch{
+		"no offsets":      {IDs: ids(3)},
+		"offsets short":   {IDs: ids(3), Offsets: []int{0, 2}},
+		"first offset":    {IDs: ids(3), Offsets: []int{1, 3}},
+		"backwards":       {IDs: ids(3), Offsets: []int{0, 5, 3}},
+		"too long":        {IDs: ids(65), Offsets: []int{0, 65}},
+		"unknown id":      {IDs: []int32{0, 50}, Offsets: []int{0, 2}},
+		"negative id":     {IDs: []int32{0, -1}, Offsets: []int{0, 2}},
+		"attends none":    {IDs: ids(3), Offsets: []int{0, 3}, Attended: []int{0}},
+		"attends more":    {IDs: ids(3), Offsets: []int{0, 3}, Attended: []int{4}},
+		"attended count":  {IDs: ids(3), Offsets: []int{0, 3}, Attended: []int{1, 1}},
+		"beyond a window": {IDs: ids(30), Offsets: []int{0, 30}, Attended: []int{5}},
+	} {
+		err := m.Encode(t.Context(), make([]float32, len(b.IDs)*m.Dim()), b)
+		require.ErrorIs(t, err, ErrBatch, name)
+	}
+	require.ErrorIs(t, m.Encode(t.Context(), make([]float32, 7), batchOf(ids(3))), ErrBatch)
+	require.NoError(t, m.Encode(t.Context(), nil, batchOf()))
+	require.NoError(t, m.Encode(t.Context(), nil, batchOf(nil, nil)))
+}
+
+func TestCancelled(t *testing.T) {
+	c, w := tiny(BERT)
+	m := newModel(t, c, w, Options{})
+	stop := errors.New("enough")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(stop)
+	b := batchOf(make([]int32, 5))
+	require.ErrorIs(t, m.Encode(ctx, make([]float32, 5*m.Dim()), b), stop)
+}
+
+func TestBadModel(t *testing.T) {
+	change := func(f Family, edit func(*Config, *Weights)) error {
+		c, w := tiny(f)
+		edit(&c, w)
+		_, err := New(c, w, Options{})
+		return err
+	}
+	require.NoError(t, change(BERT, func(*Config, *Weights) {}))
+	for name, edit := range map[string]func(c *Config, w *Weights){
+		"family":       func(c *Config, _ *Weights) { c.Family = 0 },
+		"heads":        func(c *Config, _ *Weights) { c.Heads = 3 },
+		"head size":    func(c *Config, _ *Weights) { c.Heads = 4 },
+		"intermediate": func(c *Config, _ *Weights) { c.Intermediate = 40 },
+		"positions":    func(c *Config, _ *Weights) { c.MaxPositions = 0 },
+		"window":       func(c *Config, _ *Weights) { c.Window = 0 },
+		"theta":        func(c *Config, _ *Weights) { c.LocalTheta = 0 },
+		"epsilon":      func(c *Config, _ *Weights) { c.Epsilon = float32(math.NaN()) },
+		"activation":   func(_ *Config, w *Weights) { w.Heads[0].Activation = 9 },
+	} {
+		require.ErrorIs(t, change(ModernBERT, edit), ErrConfig, name)
+	}
+	for name, edit := range map[string]func(c *Config, w *Weights){
+		"words":         func(_ *Config, w *Weights) { w.Words = w.Words[1:] },
+		"no words":      func(_ *Config, w *Weights) { w.Words = nil },
+		"positions":     func(c *Config, _ *Weights) { c.PositionOffset = 3 },
+		"types":         func(_ *Config, w *Weights) { w.Types = w.Types[:5] },
+		"missing norm":  func(_ *Config, w *Weights) { w.Layers[0].AttentionNorm = Norm{} },
+		"query":         func(_ *Config, w *Weights) { w.Layers[2].Query.Weight = w.Heads[0].Weight },
+		"bias":          func(_ *Config, w *Weights) { w.Layers[2].Up.Bias = w.Layers[2].Down.Bias },
+		"not finite":    func(_ *Config, w *Weights) { w.Layers[1].Down.Weight[7] = float32(math.Inf(1)) },
+		"head sizes":    func(_ *Config, w *Weights) { w.Heads = w.Heads[1:] },
+		"head weight":   func(_ *Config, w *Weights) { w.Heads[2].Out = 41 },
+		"head residual": func(_ *Config, w *Weights) { w.Heads[1].Residual = true },
+	} {
+		require.ErrorIs(t, change(BERT, edit), ErrWeights, name)
+	}
+	require.ErrorIs(t, change(ModernBERT, func(_ *Config, w *Weights) { w.Layers[1].AttentionNorm = Norm{} }), ErrWeights)
+	c, w := tiny(BERT)
+	_, err := New(c, w, Options{Tier: "mmx"})
+	require.ErrorIs(t, err, kernels.ErrUnavailable)
+	_, err = New(c, w, Options{Precision: 7})
+	require.ErrorIs(t, err, ErrConfig)
+	t.Setenv(kernels.EnvCPU, "sse")
+	_, err = New(c, w, Options{})
+	require.ErrorIs(t, err, kernels.ErrUnavailable)
+}
+
+// TestNotFinite: weights so large that vectors overflow are an error that says where.
+func TestNotFinite(t *testing.T) {
+	c, w := tiny(BERT)
+	for i := range w.Heads[2].Weight {
+		w.Heads[2].Weight[i] = math.MaxFloat32
+	}
+	m := newModel(t, c, w, Options{})
+	err := m.Encode(t.Context(), make([]float32, 3*m.Dim()), batchOf(make([]int32, 3)))
+	require.ErrorIs(t, err, ErrNotFinite)
+	require.ErrorContains(t, err, "token 0")
+}
+
+// TestAfterNotFinite: nothing of a batch that failed is left in the memory of
+// the next one.
+func TestAfterNotFinite(t *testing.T) {
+	for _, f := range []Family{BERT, ModernBERT} {
+		c, w := tiny(f)
+		for j := range c.Hidden {
+			w.Words[c.Hidden+j] = math.MaxFloat32
+		}
+		rng := rand.New(rand.NewPCG(7, 7))
+		texts, _ := mixed(rng, 50, 13, 30, 5)
+		bad := slices.Repeat([]int32{1}, 60)
+		for i, x := range texts {
+			for j, id := range x {
+				texts[i][j] = max(id, 2)
+			}
+		}
+		for _, p := range []Precision{F32, Int8} {
+			m := newModel(t, c, w, Options{Precision: p})
+			want := encode(t, m, batchOf(texts...))
+			sc := new(scratch)
+			m.pool.New = func() any { return sc } // whether the pool keeps it or not
+			for range 2 {
+				require.ErrorIs(t, m.Encode(t.Context(), make([]float32, 60*m.Dim()), batchOf(bad)), ErrNotFinite)
+				requireSame(t, want, encode(t, m, batchOf(texts...)), "family %d, %v", f, p)
+			}
+		}
+	}
+}

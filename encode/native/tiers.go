@@ -1,0 +1,70 @@
+package native
+
+import (
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/plaid-ir/plaid/encode/native/internal/plain"
+	"github.com/plaid-ir/plaid/kernels"
+)
+
+// loops are the inner loops of a tier; package plain says what they compute.
+// Everything else is the same Go code on every processor.
+type loops struct {
+	name string
+	// columns of a vector, and how many vectors a panel has at most.
+	columns, vectors int
+	products         func(c []float32, ldc int, a []float32, lda, m, k int, b, bias []float32, vectors int)
+	softmax          func(x []float32, stride, m, n int, scale float32)
+	gelu, geglu      func(x []float32, stride, m, n int)
+	rotate           func(x []float32, stride, m, heads, half int, cos, sin []float32)
+	norm             func(dst, x []float32, stride, m, n int, gamma, beta []float32, epsilon, inverse float32)
+	addNorm          func(dst, x, r []float32, stride, m, n int, gamma, beta []float32, epsilon, inverse float32)
+	quantize         func(dst []byte, dstStride int, scales, x []float32, stride, m, n int, magic float32)
+	bytes            byteLoops
+}
+
+// byteLoops are the products of bytes, whose panels may have another shape.
+type byteLoops struct {
+	columns, vectors int
+	offset           int32 // what is added to the bytes of activations
+	products         func(c []float32, ldc int, a []byte, lda int, scales []float32, m, k int, b []int8, starts []int32, columns []float32, vectors int)
+}
+
+var portable = loops{
+	name: "generic", columns: plain.Columns, vectors: plain.MaxVectors,
+	products: plain.Products, softmax: plain.Softmax, gelu: plain.GELU, geglu: plain.GeGLU, rotate: plain.Rotate,
+	norm: plain.Norm, addNorm: plain.AddNorm, quantize: plain.Quantize,
+	bytes: byteLoops{plain.Columns, plain.MaxVectors, 0, plain.ByteProducts},
+}
+
+// tiers are those that this processor can run, slowest first.
+var tiers = append([]*loops{&portable}, simdTiers()...)
+
+// Tiers lists the instruction sets that [Options.Tier] may name here, slowest first.
+func Tiers() (names []string) {
+	for _, t := range tiers {
+		names = append(names, t.name)
+	}
+	return names
+}
+
+// tier returns the loops of that name. A name that is not there is an error
+// that wraps [kernels.ErrUnavailable]; there is no fallback. amx, which
+// PLAID_CPU may name for searching, stands for avx512.
+func tier(name string) (*loops, error) {
+	var from string
+	if name == "" {
+		if name = os.Getenv(kernels.EnvCPU); name == "" {
+			return tiers[len(tiers)-1], nil
+		}
+		from = " from " + kernels.EnvCPU
+	}
+	for _, t := range tiers {
+		if t.name == name || name == "amx" && t.name == "avx512" {
+			return t, nil
+		}
+	}
+	return nil, fmt.Errorf("encoder: %w: %q%s (there is: %s)", kernels.ErrUnavailable, name, from, strings.Join(Tiers(), ", "))
+}
