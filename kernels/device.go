@@ -19,6 +19,25 @@ const EnvDevice = "PLAID_DEVICE"
 // ErrDeviceClosed says that a device, or an index on it, has been closed.
 var ErrDeviceClosed = errors.New("kernels: device closed")
 
+// PanicError is a panic where a device's requests are carried out: a fault of
+// this program and not of the device or of the index. The device takes no more
+// requests, and answers each with this error; closing and opening it anew starts
+// afresh.
+type PanicError struct {
+	Value any    // of the panic
+	Stack []byte // of the goroutine
+}
+
+func (e *PanicError) Error() string {
+	return fmt.Sprintf("internal error, the device is not used any more: %v", e.Value)
+}
+
+// Unwrap returns the value of the panic if it is an error.
+func (e *PanicError) Unwrap() error {
+	err, _ := e.Value.(error)
+	return err
+}
+
 // DeviceInfo describes a device that can hold and search an index.
 type DeviceInfo struct {
 	Name            string `json:"name"`  // to ask for it by, such as "cuda:0"
@@ -57,43 +76,53 @@ type Device interface {
 }
 
 // Builder is a backend whose Nearest runs on a device. A call that the device
-// fails is answered by the processor, so that no code is wrong, and the error
-// kept for the caller to end with.
+// fails is an error, as is every later one where the device is lost: what is
+// asked of a device is never done by the processor in silence.
 type Builder interface {
 	Backend
 	Preparer
-	Err() error
 }
 
 // Preparer is a backend to which it matters that centroids stay the same over
 // many calls of Nearest.
 type Preparer interface {
 	// Prepare returns a backend for calls of Nearest with these centroids, which
-	// must not change before release is called.
-	Prepare(centroids []float32, dim int) (b Backend, release func())
+	// must not change before release is called. On error there is nothing to
+	// release.
+	Prepare(ctx context.Context, centroids []float32, dim int) (b Backend, release func(), err error)
 }
 
 // Prepare calls the Prepare of a backend that has one, and otherwise returns
 // the backend itself.
-func Prepare(b Backend, centroids []float32, dim int) (Backend, func()) {
+func Prepare(ctx context.Context, b Backend, centroids []float32, dim int) (Backend, func(), error) {
 	if p, ok := b.(Preparer); ok {
-		return p.Prepare(centroids, dim)
+		return p.Prepare(ctx, centroids, dim)
 	}
-	return b, func() {}
+	return b, func() {}, nil
 }
 
-// Corpus is what a device must know of a snapshot of an index. Chunks of the
-// same lineage and number never change; new ones come at the end.
+// Corpus is what a device must know of a snapshot of an index.
+//
+// Snapshots of one lineage have documents in common, by ordinal: a document
+// never changes, and new ones come at the end. One that was deleted may lose its
+// tokens, from one snapshot to the next, and keeps its ordinal, with length 0.
+// Where chunks are cut is each snapshot's own affair: additions merge small
+// ones. So a device may keep what it has of the documents of a snapshot for the
+// next, and must not go by the numbers of chunks.
 type Corpus interface {
 	Codec() *Codec
-	// Lineage changes when documents are renumbered or recoded.
+	// Lineage changes when documents are renumbered or recoded, or come from
+	// another file. Of two snapshots of a lineage either may be the older.
 	Lineage() uint64
 	Chunks() int
 	// ChunkDocs returns the first ordinal and the token offsets of chunk i.
+	// Chunks follow one another without gaps.
 	ChunkDocs(i int) (first uint32, offsets []uint32)
 	// Load returns the arrays of chunk i, checked.
 	Load(i int) (*Chunk, error)
-	// LiveSet has one bit an ordinal, set for documents that may be returned.
+	// LiveSet has one bit an ordinal, set for documents that may be returned:
+	// they are neither deleted nor empty. A snapshot has one slice, which does
+	// not change and tells it from other snapshots.
 	LiveSet() (set []uint64, count int)
 	// Guard calls read and makes an error of a fault while it reads the arrays
 	// of chunks, which may be mapped pages of a file.
@@ -120,9 +149,6 @@ type Attachment interface {
 	// call, and of other goroutines, may share launches; results do not depend on
 	// it.
 	Search(ctx context.Context, c Corpus, qs []DeviceQuery) ([]DeviceAnswer, error)
-	// Score returns the score of each of docs (nil: of every document, empty ones
-	// 0) for a query, at a level; see [Scorer].
-	Score(ctx context.Context, c Corpus, vectors, weights []float32, docs []uint32, level Level) ([]float32, error)
 	// Plan says what memory is used for.
 	Plan() MemoryPlan
 	Close() error

@@ -1,10 +1,11 @@
-// Package kernels holds the inner loops of plaid: the definition of its
-// scores as a float64 oracle, and the backends that compute them fast.
+// Package kernels defines the scores of plaid, by a float64 oracle, and what a
+// backend is that computes them fast.
 //
 // A backend sees an index as flat arrays (centroids, a codebook, and chunks of
 // codes, packed residuals and factors); it knows nothing of files. The package
-// itself has the oracle and the portable backend, "generic"; others register
-// themselves when their package is imported.
+// has the contract and the oracle. Backends and devices register themselves when
+// their package is imported, as database drivers do: kernels/cpu those of the
+// processor, kernels/cuda GPUs.
 //
 // # Score
 //

@@ -3,8 +3,7 @@ package kernels
 import "math"
 
 // The oracle computes every stage in float64 from its definition, with no
-// regard for speed. The other code of this package, and every backend, is
-// tested against it.
+// regard for speed. Every backend is tested against it.
 
 // OracleDecode returns the decoded vector v̂ of a token of a chunk.
 func OracleDecode(c *Codec, ch *Chunk, token int) []float64 {
@@ -52,7 +51,7 @@ func OracleMaxSim(c *Codec, q, weights []float32, ch *Chunk, doc int) (score flo
 }
 
 // OracleApprox returns the centroid-only score of a document: that of
-// [Scorer.Approx] without its quantisation. An empty document scores 0.
+// [Query.Approx] without its quantisation. An empty document scores 0.
 func OracleApprox(c *Codec, q, weights []float32, ch *Chunk, doc int) float64 {
 	dim := c.Dim()
 	var rows [][]float64

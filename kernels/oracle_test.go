@@ -111,14 +111,3 @@ func TestValidate(t *testing.T) {
 		require.ErrorIs(t, err, kernels.ErrShape, name)
 	}
 }
-
-func TestSelect(t *testing.T) {
-	require.Contains(t, kernels.Backends(), "generic")
-	b, err := kernels.Select("generic")
-	require.NoError(t, err)
-	require.Equal(t, "generic", b.Name())
-	_, err = kernels.Select("no such backend")
-	require.ErrorIs(t, err, kernels.ErrUnavailable)
-	require.ErrorContains(t, err, "generic")
-	require.Panics(t, func() { kernels.Register(b) })
-}

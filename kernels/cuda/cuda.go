@@ -4,13 +4,24 @@
 //	import _ "github.com/plaid-ir/plaid/kernels/cuda"
 //
 // Nothing of CUDA is needed to build, nor to run on a machine without a GPU:
-// the driver is bound at run time (package driver), the device code is
-// embedded, compiled (src, module).
+// the driver is bound at run time, the device code is embedded, compiled (src,
+// module).
+//
+// # What is where
+//
+//	cuda                  finds and opens devices
+//	internal/compressed   the search of compressed tokens
+//	internal/nearest      nearest centroids, for builds
+//	internal/runtime      the queue, the goroutine, memory and device code of a device
+//	internal/driver       libcuda, without cgo
+//
+// A further family of kernels is a folder beside compressed and nearest, with
+// its sources in src; what it shares with the others is package runtime.
 //
 // # What happens to a search
 //
 //	Attach            chunks → staging → pack → tiles of 16 tokens, resident
-//	Search            checks, and puts searches into the device's queue
+//	Search            checks, and puts requests into the device's queue
 //	Device            takes what can share launches, in one goroutine
 //	prep_query, centroid_scores, [probe], scan, topk, fine
 //	order             by fine scores, in the asking goroutine
@@ -27,23 +38,46 @@ package cuda
 
 import (
 	"context"
+	"embed"
 	"fmt"
+	"io/fs"
 
 	"github.com/plaid-ir/plaid/kernels"
-	"github.com/plaid-ir/plaid/kernels/cuda/driver"
+	"github.com/plaid-ir/plaid/kernels/cuda/internal/compressed"
+	"github.com/plaid-ir/plaid/kernels/cuda/internal/driver"
+	"github.com/plaid-ir/plaid/kernels/cuda/internal/nearest"
+	"github.com/plaid-ir/plaid/kernels/cuda/internal/runtime"
 )
 
-const kindName = "cuda"
+// Errors of this package, and of what its devices do; test with errors.Is.
+var (
+	// ErrNoDriver: there is no CUDA driver, or it has no device.
+	ErrNoDriver = driver.ErrNoDriver
+	// ErrDriverTooOld: the driver lacks functions, or cannot run the kernels.
+	ErrDriverTooOld = driver.ErrDriverTooOld
+	// ErrNoDevice: no device has the number asked for.
+	ErrNoDevice = driver.ErrNoDevice
+	// ErrUnsupported: the device, or the index, is not one that the kernels are for.
+	ErrUnsupported = driver.ErrUnsupported
+	// ErrOutOfMemory: the device, or page-locked host memory, is full.
+	ErrOutOfMemory = driver.ErrOutOfMemory
+	// ErrDeviceLost: the device failed; it cannot be used until it is opened anew.
+	ErrDeviceLost = driver.ErrDeviceLost
+)
 
-func init() { kernels.RegisterDevices(kind{load: driver.Load}) }
+//go:embed module
+var moduleFiles embed.FS
+
+func init() { kernels.RegisterDevices(kind{load: driver.Load, modules: moduleFiles}) }
 
 // kind finds the devices of a driver.
 type kind struct {
-	load func() (*driver.API, error)
+	load    func() (*driver.API, error)
+	modules fs.FS // device code
 }
 
 // Kind is "cuda".
-func (kind) Kind() string { return kindName }
+func (kind) Kind() string { return runtime.Kind }
 
 func (k kind) found() (*driver.API, []driver.Info, error) {
 	api, err := k.load()
@@ -62,7 +96,7 @@ func (k kind) Devices() ([]kernels.DeviceInfo, error) {
 	}
 	infos := make([]kernels.DeviceInfo, len(found))
 	for i := range found {
-		infos[i] = deviceInfo(&found[i])
+		infos[i] = runtime.Describe(&found[i], k.modules)
 	}
 	return infos, nil
 }
@@ -82,12 +116,35 @@ func (k kind) open(ctx context.Context, ordinal int) (*Device, error) {
 		return nil, err
 	}
 	if ordinal < 0 || ordinal >= len(found) {
-		return nil, fmt.Errorf("%w: number %d; there are %d", driver.ErrNoDevice, ordinal, len(found))
+		return nil, fmt.Errorf("%w: number %d; there are %d", ErrNoDevice, ordinal, len(found))
 	}
-	return newDevice(ctx, api, found[ordinal])
+	d, err := runtime.Open(ctx, api, found[ordinal], k.modules)
+	if err != nil {
+		return nil, err
+	}
+	return &Device{d}, nil
 }
 
-// Open opens a GPU by number. Errors: those of package driver.
+// Open opens a GPU by number.
 func Open(ctx context.Context, ordinal int) (*Device, error) {
-	return kind{load: driver.Load}.open(ctx, ordinal)
+	return kind{load: driver.Load, modules: moduleFiles}.open(ctx, ordinal)
 }
+
+// Device is one GPU. Any number of goroutines may use it; one goroutine of its
+// own makes all calls of the driver.
+type Device struct{ dev *runtime.Device }
+
+// Info describes the device.
+func (d *Device) Info() kernels.DeviceInfo { return d.dev.Info() }
+
+// Attach uploads an index; see [kernels.Device].
+func (d *Device) Attach(ctx context.Context, c kernels.Corpus, o kernels.AttachOptions) (kernels.Attachment, error) {
+	return compressed.Attach(ctx, d.dev, c, o)
+}
+
+// Builder returns a backend for index builds; see [kernels.Device].
+func (d *Device) Builder(cpu kernels.Backend) kernels.Builder { return nearest.NewBuilder(d.dev, cpu) }
+
+// Close answers what waits with [kernels.ErrDeviceClosed] and frees everything.
+// It may be called more than once.
+func (d *Device) Close() error { return d.dev.Close() }

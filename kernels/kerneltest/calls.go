@@ -1,6 +1,7 @@
 package kerneltest
 
 import (
+	"context"
 	"math"
 	"math/rand/v2"
 	"sync"
@@ -11,17 +12,17 @@ import (
 	"github.com/plaid-ir/plaid/kernels"
 )
 
-// scoresOf returns the results of all scoring functions for some queries:
-// Approx of the first, MaxSim at both levels of all.
-func scoresOf(s kernels.Scorer, qs []kernels.Query, ch *kernels.Chunk, docs []uint32) [][]float32 {
+// scoresOf returns the results of all scoring functions: Approx, and MaxSim at
+// both levels.
+func scoresOf(q kernels.Query, ch *kernels.Chunk, docs []uint32) [][]float32 {
 	n := ch.Docs()
 	if docs != nil {
 		n = len(docs)
 	}
-	out := [][]float32{make([]float32, n), make([]float32, n*len(qs)), make([]float32, n*len(qs))}
-	s.Approx(out[0], qs[0], ch, docs)
-	s.MaxSim(out[1], qs, ch, docs, kernels.Fast)
-	s.MaxSim(out[2], qs, ch, docs, kernels.Fine)
+	out := [][]float32{make([]float32, n), make([]float32, n), make([]float32, n)}
+	q.Approx(out[0], ch, docs)
+	q.MaxSim(out[1], ch, docs, kernels.Fast)
+	q.MaxSim(out[2], ch, docs, kernels.Fine)
 	return out
 }
 
@@ -31,10 +32,10 @@ func testSubsets(t *testing.T, b kernels.Backend) {
 	s := newScorer(t, b, c)
 	vectors := c.Query(32)
 	check(t, c, s, vectors, nil, []uint32{6, 1, 1, 9, 0})
-	q := []kernels.Query{Prepare(t, s.NewQuery(), c.K, vectors, nil)}
-	all := scoresOf(s, q, c.Chunk, nil)
+	q := Prepare(t, s.NewQuery(), c.K, vectors, nil)
+	all := scoresOf(q, c.Chunk, nil)
 	for _, docs := range [][]uint32{{}, {3}, {9, 8, 7}, {5, 5, 5, 0, 1}, {0, 1, 2, 3, 4, 5, 6, 7, 8, 9}} {
-		some := scoresOf(s, q, c.Chunk, docs)
+		some := scoresOf(q, c.Chunk, docs)
 		for stage := range some {
 			require.Len(t, some[stage], len(docs))
 			for i, doc := range docs {
@@ -44,28 +45,29 @@ func testSubsets(t *testing.T, b kernels.Backend) {
 	}
 	empty := &kernels.Chunk{CodeBytes: 4}
 	require.NoError(t, empty.Validate(c.Codec))
-	scoresOf(s, q, empty, nil)
+	scoresOf(q, empty, nil)
 	empty.Offsets = []uint32{0}
-	scoresOf(s, q, empty, nil)
+	scoresOf(q, empty, nil)
 }
 
-// testBatches: several queries at once, of several lengths, give the bits of
-// one at a time.
-func testBatches(t *testing.T, b kernels.Backend) {
+// testSeveral: queries of several lengths, all prepared and then scored in turns,
+// give the bits of one that has a scorer for itself.
+func testSeveral(t *testing.T, b kernels.Backend) {
 	c := New(Config{Lengths: []int{5, 0, 17, 64, 1, 70}, K: 100})
 	s := newScorer(t, b, c)
 	var qs []kernels.Query
-	var want [2][]float32
+	var want [][][]float32
 	for _, lq := range []int{32, 1, 33, 8, 64} {
-		q := Prepare(t, s.NewQuery(), c.K, c.Query(lq), nil)
-		qs = append(qs, q)
-		one := scoresOf(s, []kernels.Query{q}, c.Chunk, nil)
-		want[0], want[1] = append(want[0], one[1]...), append(want[1], one[2]...)
+		vectors := c.Query(lq)
+		qs = append(qs, Prepare(t, s.NewQuery(), c.K, vectors, nil))
+		alone := Prepare(t, newScorer(t, b, c).NewQuery(), c.K, vectors, nil)
+		want = append(want, scoresOf(alone, c.Chunk, nil))
 	}
-	got := scoresOf(s, qs, c.Chunk, nil)
-	require.Equal(t, want[0], got[1])
-	require.Equal(t, want[1], got[2])
-	s.MaxSim(nil, nil, c.Chunk, nil, kernels.Fast)
+	for range 2 {
+		for i, q := range qs {
+			require.Equal(t, want[i], scoresOf(q, c.Chunk, nil))
+		}
+	}
 }
 
 // testReuse: a query that was another before gives the bits of a new one, and
@@ -83,7 +85,7 @@ func testReuse(t *testing.T, b kernels.Backend) {
 		clear(w)
 		old.CentroidScores(0, c.K)
 		old.Seal()
-		require.Equal(t, scoresOf(s, []kernels.Query{fresh}, c.Chunk, nil), scoresOf(s, []kernels.Query{old}, c.Chunk, nil))
+		require.Equal(t, scoresOf(fresh, c.Chunk, nil), scoresOf(old, c.Chunk, nil))
 	}
 }
 
@@ -106,7 +108,7 @@ func testRanges(t *testing.T, b kernels.Backend) {
 		x, stride := whole.Scores()
 		y, _ := parts.Scores()
 		require.Equal(t, x[:c.K*stride], y[:c.K*stride])
-		require.Equal(t, scoresOf(s, []kernels.Query{whole}, c.Chunk, nil), scoresOf(s, []kernels.Query{parts}, c.Chunk, nil))
+		require.Equal(t, scoresOf(whole, c.Chunk, nil), scoresOf(parts, c.Chunk, nil))
 	}
 }
 
@@ -115,12 +117,12 @@ func testConcurrent(t *testing.T, b kernels.Backend) {
 	c := New(Config{Lengths: repeat(30, 20), K: 100, CodeBytes: 2})
 	s := newScorer(t, b, c)
 	vectors := c.Query(32)
-	want := scoresOf(s, []kernels.Query{Prepare(t, s.NewQuery(), c.K, vectors, nil)}, c.Chunk, nil)
-	shared := []kernels.Query{Prepare(t, s.NewQuery(), c.K, vectors, nil)}
+	want := scoresOf(Prepare(t, s.NewQuery(), c.K, vectors, nil), c.Chunk, nil)
+	shared := Prepare(t, s.NewQuery(), c.K, vectors, nil)
 	var wg sync.WaitGroup
 	got := make([][][]float32, 8)
 	for i := range got {
-		wg.Go(func() { got[i] = scoresOf(s, shared, c.Chunk, nil) })
+		wg.Go(func() { got[i] = scoresOf(shared, c.Chunk, nil) })
 	}
 	wg.Wait()
 	for i := range got {
@@ -183,7 +185,7 @@ func CheckNearest(t *testing.T, b kernels.Backend, centroids, x []float32, dim i
 	t.Helper()
 	n := len(x) / dim
 	codes, scores := make([]uint32, n), make([]float32, n)
-	b.Nearest(codes, scores, centroids, x, dim)
+	require.NoError(t, b.Nearest(context.Background(), codes, scores, centroids, x, dim))
 	want, best := kernels.OracleNearest(centroids, x, dim)
 	first := map[string]uint32{} // of equal centroids
 	key := func(c uint32) string {
@@ -201,12 +203,12 @@ func CheckNearest(t *testing.T, b kernels.Backend, centroids, x []float32, dim i
 		}
 	}
 	again := make([]uint32, n)
-	b.Nearest(again, nil, centroids, x, dim)
+	require.NoError(t, b.Nearest(context.Background(), again, nil, centroids, x, dim))
 	require.Equal(t, codes, again)
 	part := make([]float32, n)
 	for lo := 0; lo < n; {
 		hi := min(lo+1+lo%19, n)
-		b.Nearest(again[lo:hi], part[lo:hi], centroids, x[lo*dim:hi*dim], dim)
+		require.NoError(t, b.Nearest(context.Background(), again[lo:hi], part[lo:hi], centroids, x[lo*dim:hi*dim], dim))
 		lo = hi
 	}
 	require.Equal(t, codes, again, "the result depends on the split")

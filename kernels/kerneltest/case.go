@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 
 	"github.com/plaid-ir/plaid/kernels"
+	_ "github.com/plaid-ir/plaid/kernels/cpu" // what else is compared with
 )
 
 // Config says what a [Case] is like. The zero value of a field means the

@@ -23,7 +23,7 @@ func Run(t *testing.T, b kernels.Backend) {
 	t.Run("Outlier", func(t *testing.T) { testOutlier(t, b) })
 	t.Run("Ties", func(t *testing.T) { testTies(t, b) })
 	t.Run("Subsets", func(t *testing.T) { testSubsets(t, b) })
-	t.Run("Batches", func(t *testing.T) { testBatches(t, b) })
+	t.Run("Several", func(t *testing.T) { testSeveral(t, b) })
 	t.Run("Reuse", func(t *testing.T) { testReuse(t, b) })
 	t.Run("Ranges", func(t *testing.T) { testRanges(t, b) })
 	t.Run("Concurrent", func(t *testing.T) { testConcurrent(t, b) })
@@ -62,7 +62,7 @@ func check(t *testing.T, c *Case, s kernels.Scorer, vectors, weights []float32, 
 		}
 	}
 	got := make([]float32, len(asked))
-	s.Approx(got, q, c.Chunk, docs)
+	q.Approx(got, c.Chunk, docs)
 	for i, doc := range asked {
 		approx.check(t, c, got[i], int(doc))
 	}
@@ -71,8 +71,8 @@ func check(t *testing.T, c *Case, s kernels.Scorer, vectors, weights []float32, 
 		want[i], _ = kernels.OracleMaxSim(c.Codec, vectors, weights, c.Chunk, int(doc))
 	}
 	for _, level := range levels {
-		s.MaxSim(got, []kernels.Query{q}, c.Chunk, docs, level)
-		bound := float64(s.ErrorBound(q, level))
+		q.MaxSim(got, c.Chunk, docs, level)
+		bound := float64(q.ErrorBound(level))
 		require.False(t, math.IsNaN(bound) || math.IsInf(bound, 0) || bound < 0, "error bound %g", bound)
 		for i, doc := range asked {
 			// Not InDelta, which takes NaN for equal to NaN.
@@ -80,13 +80,13 @@ func check(t *testing.T, c *Case, s kernels.Scorer, vectors, weights []float32, 
 				t.Fatalf("level %d, document %d of %d tokens: %g, oracle %g, bound %g",
 					level, doc, c.Chunk.Offsets[doc+1]-c.Chunk.Offsets[doc], got[i], want[i], bound)
 			}
-			checkParts(t, c, s, q, int(doc), level, got[i])
+			checkParts(t, c, q, int(doc), level, got[i])
 		}
 	}
 }
 
 // checkParts scores a document in three parts, one of which may be empty.
-func checkParts(t *testing.T, c *Case, s kernels.Scorer, q kernels.Query, doc int, level kernels.Level, want float32) {
+func checkParts(t *testing.T, c *Case, q kernels.Query, doc int, level kernels.Level, want float32) {
 	t.Helper()
 	lo, hi := int(c.Chunk.Offsets[doc]), int(c.Chunk.Offsets[doc+1])
 	if lo == hi {
@@ -95,12 +95,12 @@ func checkParts(t *testing.T, c *Case, s kernels.Scorer, q kernels.Query, doc in
 	maxima, part := make([]float64, q.Len()), make([]float64, q.Len())
 	a := lo + (hi-lo)/3
 	b := min(a+doc%2*(hi-lo)/2, hi)
-	s.Maxima(maxima, q, c.Chunk, b, hi, level)
+	q.Maxima(maxima, c.Chunk, b, hi, level)
 	for _, r := range [][2]int{{lo, a}, {a, b}} {
-		s.Maxima(part, q, c.Chunk, r[0], r[1], level)
+		q.Maxima(part, c.Chunk, r[0], r[1], level)
 		kernels.MergeMaxima(maxima, part)
 	}
-	if got := s.Total(q, maxima, level); math.Float32bits(got) != math.Float32bits(want) {
+	if got := q.Total(maxima, level); math.Float32bits(got) != math.Float32bits(want) {
 		t.Fatalf("level %d, document %d of %d tokens: %v in parts at %d and %d, %v at once", level, doc, hi-lo, got, a-lo, b-lo, want)
 	}
 }
@@ -276,7 +276,7 @@ func testPrecision(t *testing.T, b kernels.Backend) {
 		q := Prepare(t, s.NewQuery(), c.K, vectors, nil)
 		got := make([]float32, c.Chunk.Docs())
 		for level, limit := range map[kernels.Level]float64{kernels.Fast: 0.02, kernels.Fine: 1e-4} {
-			s.MaxSim(got, []kernels.Query{q}, c.Chunk, nil, level)
+			q.MaxSim(got, c.Chunk, nil, level)
 			for doc, v := range got {
 				want, _ := kernels.OracleMaxSim(c.Codec, vectors, nil, c.Chunk, doc)
 				require.InDelta(t, want, v, limit, "%d bits, level %d, document %d", nbits, level, doc)
@@ -307,7 +307,7 @@ func testAllNegative(t *testing.T, b kernels.Backend) {
 		q := Prepare(t, s.NewQuery(), c.K, vectors, nil)
 		got := make([]float32, c.Chunk.Docs())
 		for _, level := range levels {
-			s.MaxSim(got, []kernels.Query{q}, c.Chunk, nil, level)
+			q.MaxSim(got, c.Chunk, nil, level)
 			for doc, v := range got {
 				require.Negative(t, v, "level %d, document %d", level, doc)
 			}
@@ -350,9 +350,9 @@ func testWeights(t *testing.T, b kernels.Backend) {
 	q8 := Prepare(t, s.NewQuery(), c.K, vectors[:8*c.Dim], nil)
 	x, y := make([]float32, c.Chunk.Docs()), make([]float32, c.Chunk.Docs())
 	for _, level := range levels {
-		s.MaxSim(x, []kernels.Query{q}, c.Chunk, nil, level)
-		s.MaxSim(y, []kernels.Query{q8}, c.Chunk, nil, level)
-		require.InDeltaSlice(t, y, x, float64(s.ErrorBound(q, level)+s.ErrorBound(q8, level)))
+		q.MaxSim(x, c.Chunk, nil, level)
+		q8.MaxSim(y, c.Chunk, nil, level)
+		require.InDeltaSlice(t, y, x, float64(q.ErrorBound(level)+q8.ErrorBound(level)))
 	}
 }
 
@@ -482,10 +482,10 @@ func testTies(t *testing.T, b kernels.Backend) {
 	q := Prepare(t, s.NewQuery(), c.K, vectors, nil)
 	got := make([]float32, 3)
 	for _, level := range levels {
-		s.MaxSim(got, []kernels.Query{q}, ch, nil, level)
+		q.MaxSim(got, ch, nil, level)
 		require.Equal(t, []float32{got[0], got[0], got[0]}, got)
 	}
-	s.Approx(got, q, ch, nil)
+	q.Approx(got, ch, nil)
 	require.Equal(t, []float32{got[0], got[0], got[0]}, got)
 }
 

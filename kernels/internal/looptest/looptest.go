@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/plaid-ir/plaid/internal/fenced"
 )
 
 // Loops are the functions of a package; those that are nil are not tested.
@@ -60,7 +62,7 @@ func Run(t *testing.T, l Loops) {
 
 // tables returns n tables whose lanes of the given width are below limit.
 func tables(t *testing.T, rng *rand.Rand, n, width int, limit uint64) [][256][8]uint64 {
-	tables := Fenced[[256][8]uint64](t, n)
+	tables := fenced.Slice[[256][8]uint64](t, n)
 	for p := range tables {
 		for b := range tables[p] {
 			for w := range tables[p][b] {
@@ -74,7 +76,7 @@ func tables(t *testing.T, rng *rand.Rand, n, width int, limit uint64) [][256][8]
 }
 
 func randomBytes(t *testing.T, rng *rand.Rand, n int) []byte {
-	b := Fenced[byte](t, n)
+	b := fenced.Slice[byte](t, n)
 	for i := range b {
 		b[i] = byte(rng.Uint32())
 	}
@@ -82,7 +84,7 @@ func randomBytes(t *testing.T, rng *rand.Rand, n int) []byte {
 }
 
 func floats(t *testing.T, rng *rand.Rand, n int, scale float32) []float32 {
-	x := Fenced[float32](t, n)
+	x := fenced.Slice[float32](t, n)
 	for i := range x {
 		x[i] = float32(rng.NormFloat64()) * scale
 	}
@@ -100,7 +102,7 @@ func testAccumulate(t *testing.T, l Loops, rng *rand.Rand) {
 			stride := p + n%3
 			tabs := tables(t, rng, p, 64, 1<<58)
 			vectors := randomBytes(t, rng, max(0, n*stride-n%3)) // the last one ends early
-			acc := Fenced[[8]uint64](t, n)
+			acc := fenced.Slice[[8]uint64](t, n)
 			want := make([][8]uint64, n)
 			for i := range acc {
 				for w := range acc[i] {
@@ -118,13 +120,13 @@ func testAccumulate(t *testing.T, l Loops, rng *rand.Rand) {
 }
 
 func testCompose(t *testing.T, l Loops, rng *rand.Rand) {
-	lo, hi := &Fenced[[16][8]uint64](t, 1)[0], &Fenced[[16][8]uint64](t, 1)[0]
+	lo, hi := &fenced.Slice[[16][8]uint64](t, 1)[0], &fenced.Slice[[16][8]uint64](t, 1)[0]
 	for x := range lo {
 		for w := range lo[x] {
 			lo[x][w], hi[x][w] = rng.Uint64N(1<<60), rng.Uint64N(1<<60)
 		}
 	}
-	table := &Fenced[[256][8]uint64](t, 1)[0]
+	table := &fenced.Slice[[256][8]uint64](t, 1)[0]
 	l.Compose(table, lo, hi)
 	for b := range table {
 		for w := range table[b] {
@@ -145,7 +147,7 @@ func documents(rng *rand.Rand, n int) [][2]uint32 {
 }
 
 func codes(t *testing.T, rng *rand.Rand, n, k, codeBytes int) (packed []byte, plain []int) {
-	packed, plain = Fenced[byte](t, n*codeBytes), make([]int, n)
+	packed, plain = fenced.Slice[byte](t, n*codeBytes), make([]int, n)
 	for i := range plain {
 		plain[i] = rng.IntN(k)
 		if codeBytes == 2 {
@@ -163,7 +165,7 @@ func testMaxFast(t *testing.T, l Loops, rng *rand.Rand) {
 		for _, scaled := range []bool{false, true} {
 			n, codeBytes := 5+rng.IntN(60), 2+2*(i&1)
 			tabs := tables(t, rng, p, 16, uint64(32000/p))
-			scores := Fenced[[8]uint64](t, k)
+			scores := fenced.Slice[[8]uint64](t, k)
 			for c := range scores {
 				for w := range scores[c] {
 					scores[c][w] = rng.Uint64() &^ 0x8000_8000_8000_8000
@@ -174,13 +176,13 @@ func testMaxFast(t *testing.T, l Loops, rng *rand.Rand) {
 			binary.LittleEndian.PutUint16(factors, 0x8000)
 			var scales []uint32
 			if scaled {
-				scales = Fenced[uint32](t, k)
+				scales = fenced.Slice[uint32](t, k)
 				for c := range scales {
 					scales[c] = []uint32{0, 1, 65535, 65536, rng.Uint32N(65537)}[rng.IntN(5)]
 				}
 			}
 			ranges := documents(rng, n)
-			best, want := Fenced[[32]int32](t, len(ranges)), make([][32]int32, len(ranges))
+			best, want := fenced.Slice[[32]int32](t, len(ranges)), make([][32]int32, len(ranges))
 			for d, r := range ranges {
 				for lane := range best[d] {
 					at := lane%2*16 + lane/2
@@ -221,7 +223,7 @@ func testMaxFine(t *testing.T, l Loops, rng *rand.Rand) {
 			}
 			mid, unit := (*[16]float32)(floats(t, rng, 16, 0.1)), (*[16]float32)(floats(t, rng, 16, 1e-9))
 			ranges := documents(rng, n)
-			best, want := Fenced[[16]float32](t, len(ranges)), make([][16]float32, len(ranges))
+			best, want := fenced.Slice[[16]float32](t, len(ranges)), make([][16]float32, len(ranges))
 			for d, r := range ranges {
 				for lane := range best[d] {
 					best[d][lane] = float32(math.Inf(-1))
@@ -254,7 +256,7 @@ func testMaxFine(t *testing.T, l Loops, rng *rand.Rand) {
 
 func testMaxBytes(t *testing.T, l Loops, rng *rand.Rand) {
 	const k = 300
-	rows := Fenced[[4]uint64](t, k)
+	rows := fenced.Slice[[4]uint64](t, k)
 	for c := range rows {
 		for w := range rows[c] {
 			rows[c][w] = rng.Uint64() & 0x7f7f_7f7f_7f7f_7f7f
@@ -264,7 +266,7 @@ func testMaxBytes(t *testing.T, l Loops, rng *rand.Rand) {
 		for _, codeBytes := range []int{2, 4} {
 			packed, code := codes(t, rng, n, k, codeBytes)
 			ranges := [][2]uint32{{0, uint32(n)}, {0, 0}, {uint32(n / 2), uint32(n)}, {uint32(n), uint32(n)}}
-			best, want := Fenced[[4]uint64](t, len(ranges)), make([][4]uint64, len(ranges))
+			best, want := fenced.Slice[[4]uint64](t, len(ranges)), make([][4]uint64, len(ranges))
 			for d, r := range ranges {
 				best[d] = rows[d]
 				for w := range want[d] {
@@ -294,7 +296,7 @@ func testDots(t *testing.T, l Loops, rng *rand.Rand) {
 			stride := (n + 7) &^ 7
 			queries := floats(t, rng, dim*32, 1)
 			rows := floats(t, rng, m*dim, 1)
-			dst := Fenced[float32](t, (m-1)*stride+n)
+			dst := fenced.Slice[float32](t, (m-1)*stride+n)
 			lo, hi := floats(t, rng, l.Lanes, 1), floats(t, rng, l.Lanes, 1)
 			wantLo, wantHi := append([]float32{}, lo...), append([]float32{}, hi...)
 			want := make([]float32, len(dst))
@@ -318,7 +320,7 @@ func testDots(t *testing.T, l Loops, rng *rand.Rand) {
 
 func testWiden(t *testing.T, l Loops, rng *rand.Rand) {
 	for _, n := range []int{0, 1, 7, 8, 9, 15, 16, 17, 40, 63} {
-		src, dst := randomBytes(t, rng, 2*n), Fenced[float32](t, n)
+		src, dst := randomBytes(t, rng, 2*n), fenced.Slice[float32](t, n)
 		for i := range n {
 			src[2*i+1] &^= 0x40 // no NaN
 		}
@@ -364,7 +366,7 @@ func testBytes(t *testing.T, l Loops, rng *rand.Rand) {
 	for n := 1; n <= 32; n++ {
 		m := rng.IntN(20)
 		scores, stride, mul, add := columns(t, rng, m, n)
-		dst, want := Fenced[[4]uint64](t, m), make([][4]uint64, m)
+		dst, want := fenced.Slice[[4]uint64](t, m), make([][4]uint64, m)
 		for r := range want {
 			for s := range n {
 				v := int32(float32(scores[r*stride+s]*mul[s]) + add[s])
@@ -387,7 +389,7 @@ func testWords(t *testing.T, l Loops, rng *rand.Rand) {
 		for s := range mul {
 			mul[s] *= 100
 		}
-		dst, want := Fenced[[8]uint64](t, m), make([][8]uint64, m)
+		dst, want := fenced.Slice[[8]uint64](t, m), make([][8]uint64, m)
 		for r := range want {
 			a := float32(1)
 			if scales != nil {
@@ -429,7 +431,7 @@ func testAbove(t *testing.T, l Loops, rng *rand.Rand) {
 				want = append(want, uint32(r))
 			}
 		}
-		got := Fenced[uint32](t, rows)
+		got := fenced.Slice[uint32](t, rows)
 		found := l.Above(got, scores, stride, n, &limits)
 		require.Equal(t, len(want), found, "n = %d", n)
 		require.Equal(t, want, append([]uint32(nil), got[:found]...), "n = %d", n)

@@ -5,33 +5,33 @@ package tiletest
 import (
 	"encoding/binary"
 
-	"github.com/plaid-ir/plaid/kernels/amx"
+	"github.com/plaid-ir/plaid/kernels/internal/tiles"
 )
 
-// Rerank does in plain Go what [amx.Rerank.Run] does, for the given dimension.
-func Rerank(r *amx.Rerank, dim int) {
-	layout, _ := amx.NewLayout(dim, r.Nbits)
-	for _, b := range r.Planned() {
-		codes, residuals, factors, first := r.Codes, r.Residuals, r.Factors, int(b.First)
-		if b.First&amx.InShort != 0 {
-			codes, residuals, factors, first = r.ShortCodes, r.ShortResiduals, r.ShortFactors, int(b.First&^amx.InShort)
+// Rerank does in plain Go what amx.Rerank does, for the given dimension.
+func Rerank(c *tiles.Call, dim int) {
+	layout, _ := tiles.NewLayout(dim, c.Nbits)
+	for _, b := range c.Planned() {
+		codes, residuals, factors, first := c.Codes, c.Residuals, c.Factors, int(b.First)
+		if b.First&tiles.InShort != 0 {
+			codes, residuals, factors, first = c.ShortCodes, c.ShortResiduals, c.ShortFactors, int(b.First&^tiles.InShort)
 		}
-		for t := first; t < first+amx.BlockTokens; t++ {
-			code := int(binary.LittleEndian.Uint16(codes[r.CodeBytes*t:]))
-			if r.CodeBytes == 4 {
+		for t := first; t < first+tiles.BlockTokens; t++ {
+			code := int(binary.LittleEndian.Uint16(codes[c.CodeBytes*t:]))
+			if c.CodeBytes == 4 {
 				code = int(binary.LittleEndian.Uint32(codes[4*t:]))
 			}
 			factor := int32(int16(binary.LittleEndian.Uint16(factors[2*t:])))
-			products := multiply(r, layout, residuals[t*r.RowBytes:(t+1)*r.RowBytes])
-			best := &r.Best[b.Doc]
+			products := multiply(c, layout, residuals[t*c.RowBytes:(t+1)*c.RowBytes])
+			best := &c.Best[b.Doc]
 			for half := range 2 {
 				for column := range 16 {
-					lane := amx.Lane(half, column)
-					v := saturate(products[half][column] >> r.Shift[half][column])
-					if r.Scales != nil {
-						v = highRounded(v, int32(int16(r.Scales[code])))
+					lane := tiles.Lane(half, column)
+					v := saturate(products[half][column] >> c.Shift[half][column])
+					if c.Scales != nil {
+						v = highRounded(v, int32(int16(c.Scales[code])))
 					}
-					v = saturate(v + int32(int16(r.Scores[code][lane/4]>>(lane%4*16))))
+					v = saturate(v + int32(int16(c.Scores[code][lane/4]>>(lane%4*16))))
 					best[lane] = max(best[lane], int16(highRounded(v, factor)))
 				}
 			}
@@ -40,15 +40,15 @@ func Rerank(r *amx.Rerank, dim int) {
 }
 
 // multiply returns the products of a residual with the query.
-func multiply(r *amx.Rerank, layout amx.Layout, residual []byte) (products [2][16]int32) {
+func multiply(c *tiles.Call, layout tiles.Layout, residual []byte) (products [2][16]int32) {
 	for block := range layout.Blocks() {
 		for m := range 64 {
-			bit := layout.Decoded(block, m) * r.Nbits
-			high, low := amx.Parts(r.Nbits, residual[bit/8]>>(bit%8)&byte(1<<r.Nbits-1))
+			bit := layout.Decoded(block, m) * c.Nbits
+			high, low := tiles.Parts(c.Nbits, residual[bit/8]>>(bit%8)&byte(1<<c.Nbits-1))
 			for half := range products {
 				for column := range products[half] {
-					at := amx.TileAt(block, half, column, m)
-					products[half][column] += int32(high)*int32(int8(r.Tiles[at])) + int32(low)*int32(int8(r.Tiles[at+amx.LowTile]))
+					at := tiles.At(block, half, column, m)
+					products[half][column] += int32(high)*int32(int8(c.Tiles[at])) + int32(low)*int32(int8(c.Tiles[at+tiles.Low]))
 				}
 			}
 		}

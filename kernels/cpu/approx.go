@@ -1,0 +1,137 @@
+package cpu
+
+import (
+	"math"
+
+	"github.com/plaid-ir/plaid/kernels"
+)
+
+// approxRows is S with a byte an entry: 7 bits of w_s·S[c][s] above an offset
+// of each query token, all in the same unit, so that sums over tokens compare.
+// Entries below the offset, which is the mean of the column, are 0: a token
+// that matches a query token no better than an average centroid does is
+// seldom the best of its document, and the resolution is wanted above.
+type approxRows struct {
+	rows []row4 // [groups of 32 query tokens, K]
+	step float64
+	base float64       // sum of the offsets
+	mul  [][32]float32 // entry = mul·S + add
+	add  [][32]float32
+}
+
+// approxSample is the number of centroids that the means are taken over.
+const approxSample = 1024
+
+func (q *query) buildApprox() {
+	a, k := &q.approx, q.s.codec.Centroids.K
+	groups := (q.N + 31) / 32
+	a.rows = resize(a.rows, groups*k)
+	a.mul, a.add = resize(a.mul, groups), resize(a.add, groups)
+	clear(a.mul)
+	clear(a.add)
+
+	var span float64
+	a.base = 0
+	sample := min(k, approxSample)
+	for s, w := range q.weights {
+		var sum float64
+		for i := range sample {
+			sum += float64(q.scores[i*k/sample*q.Stride+s])
+		}
+		mean := float64(w) * sum / float64(sample)
+		largest := float64(float64(w) * float64(q.hi[s])) // not fused with what follows
+		// The last term keeps entries far below the mean within int32.
+		span = max(span, largest-mean, 1e-4*float64(w)*float64(q.hi[s]-q.lo[s]))
+		a.base += mean
+		a.add[s/32][s%32] = float32(mean) // made the addend below, once the step is known
+	}
+	a.step = span / 127
+	if a.step == 0 {
+		a.step = 1
+	}
+	for s, w := range q.weights {
+		a.mul[s/32][s%32] = float32(float64(w) / a.step)
+		a.add[s/32][s%32] = float32(0.5 - float64(a.add[s/32][s%32])/a.step)
+	}
+	for g := range groups {
+		for c := 0; c < k; c += callRows {
+			c1 := min(c+callRows, k)
+			q.s.loops.Bytes(a.rows[g*k+c:g*k+c1], q.scores[c*q.Stride+32*g:], q.Stride, min(32, q.N-32*g), &a.mul[g], &a.add[g])
+		}
+	}
+}
+
+// callRows is the number of rows of S that one call converts.
+const callRows = 16384
+
+// Approx implements [kernels.Query]. Each query token's part is rounded to 1/127 of
+// the widest range between mean and maximum of a column of S; a part below
+// about the mean of its column counts as that mean. With a negative weight in
+// the query the scores are exact.
+func (q *query) Approx(dst []float32, c *kernels.Chunk, docs []uint32) {
+	if q.negative {
+		q.approxFloat(dst, c, docs)
+		return
+	}
+	q.ensure(builtApprox, (*query).buildApprox)
+	s := q.s
+	a, k := &q.approx, s.codec.Centroids.K
+	sc := s.scratch.Get().(*scratch)
+	for i, n := 0, count(c, docs); i < n; {
+		ranges := sc.batch(c, docs, i, n, callTokens)
+		best, sums := sc.bytes[:len(ranges)], sc.sums[:len(ranges)]
+		clear(sums)
+		for rows := a.rows; len(rows) > 0; rows = rows[k:] {
+			clear(best)
+			for j := 0; ; j++ {
+				part := sc.part(ranges, j, callTokens)
+				if part == nil {
+					break
+				}
+				s.loops.MaxBytes(best, part, rows[:k], c.Codes, c.CodeBytes)
+			}
+			for j := range best {
+				b := &best[j]
+				sums[j] += float64(sum8(b[0]) + sum8(b[1]) + sum8(b[2]) + sum8(b[3]))
+			}
+		}
+		for j, r := range ranges {
+			dst[i+j] = 0
+			if r[0] < r[1] {
+				dst[i+j] = float32(a.base + float64(a.step*sums[j]))
+			}
+		}
+		i += len(ranges)
+	}
+	s.scratch.Put(sc)
+}
+
+// approxFloat computes the scores without rounding S.
+func (q *query) approxFloat(dst []float32, c *kernels.Chunk, docs []uint32) {
+	s := q.s
+	sc := s.scratch.Get().(*scratch)
+	sc.hi = resize(sc.hi, q.N)
+	best := sc.hi
+	for i := range count(c, docs) {
+		lo, hi := tokens(c, docs, i)
+		for j := range best {
+			best[j] = float32(math.Inf(-1))
+		}
+		for t := lo; t < hi; t++ {
+			row := q.scores[int(c.Code(t))*q.Stride:]
+			for j, v := range row[:q.N] {
+				if v > best[j] {
+					best[j] = v
+				}
+			}
+		}
+		var sum float64
+		if lo < hi {
+			for j, v := range best {
+				sum += float64(float64(q.weights[j]) * float64(v))
+			}
+		}
+		dst[i] = float32(sum)
+	}
+	s.scratch.Put(sc)
+}

@@ -1,0 +1,212 @@
+package cpu
+
+import (
+	"math"
+	"sync"
+
+	"github.com/plaid-ir/plaid/kernels/internal/portable"
+	"github.com/plaid-ir/plaid/kernels/internal/tier"
+)
+
+// filter finds nearest centroids as [pruner] does, with the same result to the
+// bit, for processors that multiply bytes: centroids and rows of x are rounded
+// to 7 or 8 bits and all their products are computed as integers. With
+//
+//	c = m + s ⊙ l + e_c    and    s ⊙ x = u·n + e_x
+//
+// for levels l and integers n, |⟨x, c − m⟩ − u·⟨n, l⟩| ≤ D = ‖e_x‖·‖l‖ + ‖x‖·‖e_c‖
+// by Cauchy–Schwarz. So a centroid whose integer product is more than 2D/u
+// below the largest is not the nearest. For the few others the exact products
+// are computed.
+type filter struct {
+	loops     *tier.Filter
+	dim, k    int
+	centroids []float32
+	stride    int // dim rounded up to a multiple of 16
+	lo, hi    []float32
+	step      []float32
+	inverse   []float32
+	levels    []byte  // [k, stride]
+	rounding  float64 // the largest ‖e_c‖
+	length    float64 // the largest ‖l‖
+	norm      float64 // the largest ‖c‖
+
+	most    [4]float32 // scratch
+	packed  []byte     // [stride/4, filterRows, 4]: n
+	hits    [][18]int32
+	best    [filterRows]int32 // largest integer product so far
+	margin  [filterRows]int32
+	pending [filterRows]filterPending
+}
+
+// filterPending holds centroids of which one may be the nearest of a row.
+type filterPending struct {
+	n      int
+	codes  [32]uint32
+	sums   [32]int32
+	score  float32 // the largest exact product so far
+	code   uint32
+	scored bool
+}
+
+const (
+	// Below these sizes the preparation costs more than it saves.
+	filterMinRows      = 16
+	filterMinCentroids = 64
+
+	filterRows      = 64
+	filterCentroids = 252 // of one call: a multiple of 6
+)
+
+var filterPool = sync.Pool{New: func() any { return new(filter) }}
+
+// prepare rounds the centroids. It reports false if they cannot be used so.
+func (f *filter) prepare(centroids []float32, dim int) bool {
+	f.dim, f.k, f.centroids = dim, len(centroids)/dim, centroids
+	f.stride = (dim + 15) &^ 15
+	f.lo, f.hi = resize(f.lo, dim), resize(f.hi, dim)
+	f.step, f.inverse = resize(f.step, dim), resize(f.inverse, dim)
+	f.levels = resize(f.levels, f.k*f.stride)
+	f.packed = resize(f.packed, f.stride*filterRows)
+	f.hits = resize(f.hits, 4*(filterCentroids+6))
+	resetRange(f.lo, f.hi)
+	rows := max(1, 1<<17/dim) // of one call
+	for c := 0; c < f.k; c += rows {
+		f.loops.Range(f.lo, f.hi, centroids[c*dim:min(c+rows, f.k)*dim])
+	}
+	for j := range f.lo {
+		f.step[j] = (f.hi[j] - f.lo[j]) / f.loops.Top
+		f.inverse[j] = 0
+		if f.step[j] > 0 {
+			f.inverse[j] = 1 / f.step[j]
+		}
+	}
+	most := &f.most
+	*most = [4]float32{}
+	for c := 0; c < f.k; c += rows {
+		c1 := min(c+rows, f.k)
+		f.loops.Levels(f.levels[c*f.stride:c1*f.stride], f.stride, centroids[c*dim:c1*dim], f.lo, f.step, f.inverse, most)
+	}
+	// Computed in float32 from values of any offset.
+	f.norm = math.Sqrt(float64(most[1])) * (1 + 1e-3)
+	f.rounding = math.Sqrt(float64(most[0]))*(1+1e-3) + f.norm*4e-6
+	f.length = math.Sqrt(float64(most[2])) * (1 + 1e-3)
+	return f.norm < 1e15 && finite(most[3])
+}
+
+// nearest writes the nearest centroid of every row of x.
+func (f *filter) nearest(codes []uint32, scores []float32, x []float32) {
+	rows := len(x) / f.dim
+	for r0 := 0; r0 < rows; r0 += filterRows {
+		n := min(filterRows, rows-r0)
+		block := x[r0*f.dim : (r0+n)*f.dim]
+		f.load(block)
+		for c0 := 0; c0 < f.k; c0 += filterCentroids {
+			// The last centroids are taken with some before them.
+			c1 := min(c0+filterCentroids, f.k)
+			c := min(c0, c1-6)
+			size := f.loops.Filter(f.hits, f.levels[c*f.stride:], f.stride, &f.packed[0], c, &f.best, &f.margin, c1-c)
+			f.collect(f.hits[:size/len(f.hits[0])/4], block)
+		}
+		for i := range n {
+			p := &f.pending[i]
+			f.settle(i, block)
+			code, score := p.code, p.score
+			if !p.scored {
+				var c [1]uint32
+				var s [1]float32
+				nearestAll(c[:], s[:], f.centroids, block[i*f.dim:(i+1)*f.dim], f.dim)
+				code, score = c[0], s[0]
+			}
+			codes[r0+i] = code
+			if scores != nil {
+				scores[r0+i] = score
+			}
+		}
+	}
+}
+
+// load rounds up to 64 rows. Those that cannot be rounded get no hits.
+func (f *filter) load(x []float32) {
+	for i := range f.pending {
+		f.pending[i].n, f.pending[i].scored = 0, false
+		f.pending[i].score = float32(math.Inf(-1))
+		f.best[i], f.margin[i] = math.MaxInt32, 0
+		if (i+1)*f.dim > len(x) {
+			continue
+		}
+		unit, err, norm := f.loops.Pack(&f.packed[4*i], x[i*f.dim:(i+1)*f.dim], f.step)
+		u, length := float64(unit), math.Sqrt(float64(norm))*(1+1e-3)
+		e := math.Sqrt(float64(err))*(1+1e-3) + 1e-6*127*u*math.Sqrt(float64(f.dim))
+		d := e*f.length + length*f.rounding + length*f.norm*float64(f.dim+2)*0x1p-23
+		if margin := 2*d/u + 2; margin < 1<<30 { // not of a row of zeros, or NaN
+			f.best[i], f.margin[i] = math.MinInt32/2, int32(margin)
+		}
+	}
+}
+
+// collect notes the centroids of the hits.
+func (f *filter) collect(hits [][18]int32, x []float32) {
+	for h := range hits {
+		hit := &hits[h]
+		first := int(hit[17]>>16) * 16
+		for mask, i := uint32(hit[17]&0xffff), 0; mask != 0; mask, i = mask>>1, i+1 {
+			if mask&1 == 0 {
+				continue
+			}
+			row, sum := first+i, hit[i&15]
+			if sum < f.best[row]-f.margin[row] {
+				continue // best has been raised since
+			}
+			p := &f.pending[row]
+			if p.n == len(p.codes) {
+				f.sift(row)
+				if p.n > len(p.codes)/2 {
+					f.settle(row, x)
+				}
+			}
+			p.codes[p.n], p.sums[p.n] = uint32(hit[16]), sum
+			p.n++
+		}
+	}
+}
+
+// sift drops the pending centroids of a row that the best product rules out.
+func (f *filter) sift(row int) {
+	p := &f.pending[row]
+	least, n := f.best[row]-f.margin[row], 0
+	for j, sum := range p.sums[:p.n] {
+		if sum >= least {
+			p.codes[n], p.sums[n] = p.codes[j], sum
+			n++
+		}
+	}
+	p.n = n
+}
+
+// settle computes the products of the pending centroids of a row.
+func (f *filter) settle(row int, x []float32) {
+	p := &f.pending[row]
+	if p.n == 0 {
+		return
+	}
+	f.sift(row)
+	at := func(j int) []float32 {
+		c := int(p.codes[min(j, p.n-1)])
+		return f.centroids[c*f.dim : (c+1)*f.dim]
+	}
+	for j := 0; j < p.n; j += 4 {
+		var s [4]float32
+		s[0], s[1], s[2], s[3] = portable.Dot1x4(x[row*f.dim:(row+1)*f.dim], at(j), at(j+1), at(j+2), at(j+3))
+		for i, v := range s[:min(4, p.n-j)] {
+			code := p.codes[j+i]
+			if v > p.score || v == p.score && code < p.code || !p.scored {
+				p.score, p.code, p.scored = v, code, true
+			}
+		}
+	}
+	p.n = 0
+}
+
+// release drops the references to the slices of the caller.
+func (f *filter) release() { f.centroids = nil }

@@ -1,0 +1,354 @@
+package cpu
+
+import (
+	"math"
+
+	"github.com/plaid-ir/plaid/kernels/internal/portable"
+	"github.com/plaid-ir/plaid/kernels/internal/tier"
+)
+
+// pruner finds nearest centroids without computing every product, with the
+// same result to the bit.
+//
+// The centroids are rounded to 16 levels a dimension. The products of 32 rows
+// with a rounded centroid ĉ are sums of table entries, as in product
+// quantisation (Jégou et al., "Product quantization for nearest neighbor
+// search", 2011), one entry for every two dimensions, with the rows side by
+// side in 16-bit lanes: 16 additions a product of 128 dimensions. By
+// Cauchy–Schwarz
+//
+//	⟨x, c⟩ ≤ ⟨x, ĉ⟩ + ‖x‖·‖c − ĉ‖,
+//
+// where the last term comes from one more table. A centroid whose right side,
+// with all roundings added, is below the best product known is not the
+// nearest; for the others the product is computed. On real token vectors that
+// is done for about one in a thousand.
+type pruner struct {
+	loops     *tier.Tokens
+	dim, k    int
+	centroids []float32
+	lo, step  []float32 // level l of dimension j is lo[j] + step[j]·l
+	levels    []byte    // [k, stride]: two dimensions a byte, then the error
+	stride    int
+	errors    []float32 // scratch: ‖c − ĉ‖²
+	errUnit   float64   // ‖c − ĉ‖ is at most errUnit · the error byte
+	norm      float64   // the largest ‖c‖
+	tables    []byteTable
+	nibbles   [2][16]row // scratch
+	acc       [pruneBlock]row
+	lanes     [pruneLanes]pruneLane
+	threshold row // smallest sum of each row that is worth a product
+}
+
+// pruneLane is the state of one row of x.
+type pruneLane struct {
+	x           []float32
+	best        float32
+	code        uint32
+	unit, base  float64 // base + unit·sum bounds ⟨x, c⟩ but for slack
+	slack       float64 // roundings, those of the computed product included
+	norm        float64
+	pending     [4]uint32
+	pendingSize int
+}
+
+const (
+	pruneLanes  = 32
+	pruneBlock  = 512   // centroids whose sums are computed together: 32 KiB
+	pruneTables = 16    // that pass over a block: 256 KiB
+	pruneSumMax = 32767 // sums keep the top bit of their lane free
+)
+
+// prepare rounds the centroids. It reports false if they cannot be used so.
+func (p *pruner) prepare(centroids []float32, dim int) bool {
+	p.dim, p.k, p.centroids = dim, len(centroids)/dim, centroids
+	p.stride = (dim+1)/2 + 1
+	p.lo, p.step = resize(p.lo, dim), resize(p.step, dim)
+	p.levels = resize(p.levels, p.k*p.stride)
+	p.tables = resize(p.tables, p.stride)
+
+	// Levels 0.335 standard deviations apart are the best 16 equal steps for
+	// normally distributed values (Max, "Quantizing for minimum distortion", 1960).
+	clear(p.lo)
+	clear(p.step)
+	for c := range p.k {
+		for j, v := range centroids[c*dim : (c+1)*dim] {
+			p.lo[j] += v
+			p.step[j] += float32(v * v)
+		}
+	}
+	for j := range p.lo {
+		mean := p.lo[j] / float32(p.k)
+		sd := math.Sqrt(math.Max(0, float64(p.step[j]/float32(p.k))-float64(mean)*float64(mean)))
+		p.step[j] = float32(0.335 * sd)
+		p.lo[j] = mean - float32(7.5*p.step[j])
+	}
+
+	inverse := make([]float32, 0, pruneMaxDim) // stays on the stack
+	for _, s := range p.step {
+		if s > 0 {
+			inverse = append(inverse, 1/s)
+		} else {
+			inverse = append(inverse, 0)
+		}
+	}
+	p.errors = resize(p.errors, p.k)
+	var errMax, normMax float64
+	for c := range p.k {
+		err, norm := p.round(p.levels[c*p.stride:(c+1)*p.stride], centroids[c*dim:(c+1)*dim], inverse)
+		p.errors[c] = err
+		errMax, normMax = max(errMax, float64(err)), max(normMax, float64(norm))
+	}
+	p.norm = math.Sqrt(normMax) * (1 + 1e-3)
+	p.errUnit = math.Sqrt(errMax) / 254
+	toByte := float32(0)
+	if p.errUnit > 0 {
+		toByte = float32(1 / p.errUnit)
+	}
+	for c, e := range p.errors {
+		p.levels[(c+1)*p.stride-1] = byte(float32(math.Sqrt(float64(e)))*toByte) + 1
+	}
+	// The errors were computed in float32.
+	p.errUnit = p.errUnit*(1+1e-3) + p.norm*4e-6
+	return p.norm+p.errUnit < 1e15 // also false for NaN
+}
+
+// round writes the levels of a centroid and returns the squares of the norms
+// of the rounding error and of the centroid.
+func (p *pruner) round(out []byte, centroid, inverse []float32) (err, norm float32) {
+	n := len(centroid)
+	lo, step, inverse := p.lo[:n], p.step[:n], inverse[:n]
+	clear(out)
+	for j, v := range centroid {
+		level := min(max(int32(float32((v-lo[j])*inverse[j])+0.5), 0), 15)
+		out[j>>1] |= byte(level) << (j & 1 * 4)
+		e := v - lo[j] - float32(step[j]*float32(level))
+		err += float32(e * e)
+		norm += float32(v * v)
+	}
+	return err, norm
+}
+
+// nearest writes the nearest centroid of every row of x.
+func (p *pruner) nearest(codes []uint32, scores []float32, x []float32) {
+	rows := len(x) / p.dim
+	for r0 := 0; r0 < rows; r0 += pruneLanes {
+		n := min(pruneLanes, rows-r0)
+		p.load(x[r0*p.dim : (r0+n)*p.dim])
+		for c0 := 0; c0 < p.k; c0 += pruneBlock {
+			p.scan(c0, min(c0+pruneBlock, p.k), n)
+		}
+		for i := range n {
+			codes[r0+i] = p.lanes[i].code
+			if scores != nil {
+				scores[r0+i] = p.lanes[i].best
+			}
+		}
+	}
+}
+
+// load builds the tables of up to 32 rows.
+func (p *pruner) load(x []float32) {
+	n := len(x) / p.dim
+	for i := range p.lanes {
+		l := &p.lanes[i]
+		*l = pruneLane{best: float32(math.Inf(-1))}
+		if i >= n {
+			continue
+		}
+		l.x = x[i*p.dim : (i+1)*p.dim]
+		var span, normSum float64
+		for j, v := range l.x {
+			s := 15 * float64(v) * float64(p.step[j])
+			span += math.Abs(s)
+			l.base += float64(v)*float64(p.lo[j]) + min(s, 0)
+			normSum += float64(v) * float64(v)
+		}
+		l.norm = math.Sqrt(normSum)
+		// Each dimension may round up by half a unit, the error by one.
+		l.unit = (span + 255*l.norm*p.errUnit) / float64(pruneSumMax-p.dim-1)
+		// Table entries (fixed-point slopes included), the float32 product, and
+		// something for the float64 sums above.
+		l.slack = l.unit*(0.501*float64(p.dim)+1) +
+			l.norm*p.norm*float64(p.dim+2)*0x1p-23 + (math.Abs(l.base)+span)*0x1p-40
+	}
+
+	last := len(p.tables) - 1
+	p.fillErrors(&p.tables[last], n)
+	nibbles := &p.nibbles
+	for t := range p.tables[:last] {
+		for h := range nibbles {
+			j := 2*t + h
+			if j == p.dim {
+				nibbles[h] = [16]row{}
+				continue
+			}
+			p.fillNibble(&nibbles[h], j, n)
+		}
+		p.loops.Compose(&p.tables[t], &p.nibbles[0], &p.nibbles[1])
+	}
+}
+
+// fillNibble sets entry l of dimension j to the rounded x_j·step_j·l / unit of
+// each row, less the smallest entry. It works in fixed point with 16 bits
+// after the point, for two rows a word.
+func (p *pruner) fillNibble(out *[16]row, j, n int) {
+	for w := range out[0] {
+		var slope [2]uint64 // of rows 0 and 2, and of rows 1 and 3
+		var falling uint64  // lanes whose entries fall with l
+		for i := 4 * w; i < min(4*w+4, n); i++ {
+			l := &p.lanes[i]
+			if l.unit == 0 {
+				continue
+			}
+			s := float64(l.x[j]) * float64(p.step[j]) / l.unit
+			if s < 0 {
+				s = -s
+				falling |= 0xffff << (i & 3 * 16)
+			}
+			slope[i&1] |= uint64(s*0x1p16+0.5) << (i & 2 * 16)
+		}
+		var v [16]uint64
+		const half = lanes32 << 15
+		e, o := uint64(half), uint64(half)
+		for l := range v {
+			v[l] = e>>16&even16 | o&^even16
+			e += slope[0]
+			o += slope[1]
+		}
+		for l := range v {
+			out[l][w] = v[l]&^falling | v[15-l]&falling
+		}
+	}
+}
+
+// fillErrors sets entry b to ‖x‖·errUnit·b / unit, rounded up, of each row.
+func (p *pruner) fillErrors(t *byteTable, n int) {
+	*t = byteTable{}
+	for i := range n {
+		l := &p.lanes[i]
+		if l.unit == 0 {
+			continue
+		}
+		s := l.norm * p.errUnit / l.unit
+		for b := 1; b < len(t); b++ {
+			t[b][i/4] |= uint64(s*float64(b)+1) << (i & 3 * 16)
+		}
+	}
+}
+
+// scan updates the best of every lane with the centroids c0 to c1.
+func (p *pruner) scan(c0, c1, n int) {
+	acc := p.acc[:c1-c0]
+	clear(acc)
+	for t := 0; t < len(p.tables); t += pruneTables {
+		p.loops.Accumulate(acc, p.tables[t:min(t+pruneTables, len(p.tables))], p.levels[c0*p.stride+t:c1*p.stride], p.stride)
+	}
+	if c0 == 0 {
+		p.start(acc, n)
+	}
+	p.try(acc, c0, n)
+}
+
+// start finds a first best product for every lane, so that a threshold can be
+// derived: that of the centroids of the first block with the largest sum.
+func (p *pruner) start(acc []row, n int) {
+	var m row
+	for i := range acc {
+		for w := range m {
+			m[w] = max16(m[w], acc[i][w])
+		}
+	}
+	for i := n; i < pruneLanes; i++ {
+		m[i/4] |= pruneSumMax << (i & 3 * 16) // no sum of an unused lane, all 0, reaches it
+	}
+	p.threshold = m
+	p.try(acc, 0, n)
+	for i := range n {
+		p.setThreshold(i, p.lanes[i].needed())
+	}
+}
+
+// try computes the products of the centroids, the first of which has number
+// c0, whose sums reach the threshold of a lane.
+func (p *pruner) try(acc []row, c0, n int) {
+	t := &p.threshold
+	for i := range acc {
+		a := &acc[i]
+		hit := (a[0] | top16 - t[0]) | (a[1] | top16 - t[1]) | (a[2] | top16 - t[2]) | (a[3] | top16 - t[3]) |
+			(a[4] | top16 - t[4]) | (a[5] | top16 - t[5]) | (a[6] | top16 - t[6]) | (a[7] | top16 - t[7])
+		if hit&top16 != 0 {
+			p.collect(a, uint32(c0+i))
+		}
+	}
+	for i := range n {
+		if p.lanes[i].pendingSize > 0 {
+			p.flush(i)
+		}
+	}
+}
+
+// needed is a sum below which the product is certainly less than the best.
+func (l *pruneLane) needed() float64 {
+	if l.unit == 0 {
+		return 0
+	}
+	return (float64(l.best)-l.base-l.slack)/l.unit - 1
+}
+
+func (p *pruner) setThreshold(i int, sum float64) {
+	shift := i & 3 * 16
+	t := uint64(min(max(sum, 0), pruneSumMax))
+	w := &p.threshold[i/4]
+	*w = *w&^(0xffff<<shift) | t<<shift
+}
+
+// collect notes a centroid for every lane whose sum reaches its threshold.
+func (p *pruner) collect(sums *row, code uint32) {
+	for w := range sums {
+		hit := ((sums[w] | top16) - p.threshold[w]) & top16
+		for i := 4 * w; hit != 0; i++ {
+			if hit&0x8000 != 0 {
+				l := &p.lanes[i]
+				l.pending[l.pendingSize] = code
+				l.pendingSize++
+				if l.pendingSize == len(l.pending) {
+					p.flush(i)
+				}
+			}
+			hit >>= 16
+		}
+	}
+}
+
+// flush computes the products of the centroids noted for a lane.
+func (p *pruner) flush(i int) {
+	l := &p.lanes[i]
+	n := l.pendingSize
+	for j := n; j < len(l.pending); j++ {
+		l.pending[j] = l.pending[n-1] // again, which changes nothing
+	}
+	row := func(j int) []float32 {
+		c := int(l.pending[j])
+		return p.centroids[c*p.dim : (c+1)*p.dim]
+	}
+	var s [4]float32
+	s[0], s[1], s[2], s[3] = portable.Dot1x4(l.x, row(0), row(1), row(2), row(3))
+	l.pendingSize = 0
+	before := l.best
+	for j, v := range s[:n] {
+		// Not only ascending numbers: the first best may be any of a block.
+		if v > l.best || v == l.best && l.pending[j] < l.code {
+			l.best, l.code = v, l.pending[j]
+		}
+	}
+	if l.best > before {
+		p.setThreshold(i, max(l.needed(), float64(p.threshold[i/4]>>(i&3*16)&0xffff)))
+	}
+}
+
+// release drops the references to the slices of the caller.
+func (p *pruner) release() {
+	p.centroids = nil
+	clear(p.lanes[:])
+}

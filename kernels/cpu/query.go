@@ -1,0 +1,159 @@
+package cpu
+
+import (
+	"fmt"
+	"math"
+	"sync"
+	"sync/atomic"
+
+	"github.com/plaid-ir/plaid/kernels"
+	"github.com/plaid-ir/plaid/kernels/internal/tier"
+)
+
+// query implements [kernels.Query]. What only some searches need (the byte rows of
+// Approx, the tables of each level) is built at first use, once.
+type query struct {
+	s *scorer
+	tier.QueryVectors
+	weights []float32 // n, never nil
+	// negative says that some weight is below 0.
+	negative bool
+
+	scores []float32 // [K, stride]
+	mu     sync.Mutex
+	lo, hi []float32 // range of each column of scores; guarded by mu until Seal
+
+	approx approxRows
+	ranges []residualRange // of each query token
+	fast   fastTables
+	fine   fineTables
+	tile   tileQuery     // in place of fast
+	levels [2]levelQuery // by level
+
+	nibbles [2][16]row // scratch of fillTables
+
+	built [5]atomic.Bool
+}
+
+// parts of a query that are built at first use.
+const (
+	builtApprox = iota
+	builtFast
+	builtFine
+	builtLevels // and the next, by level
+)
+
+// NewQuery implements [kernels.Scorer].
+func (s *scorer) NewQuery() kernels.Query { return &query{s: s} }
+
+// Len implements [kernels.Query].
+func (q *query) Len() int { return q.N }
+
+// Scores implements [kernels.Query].
+func (q *query) Scores() ([]float32, int) { return q.scores, q.Stride }
+
+// Reset implements [kernels.Query].
+func (q *query) Reset(vectors, weights []float32) error {
+	dim := q.s.dim
+	n := len(vectors) / dim
+	if n == 0 || len(vectors) != n*dim {
+		return fmt.Errorf("%w: query of %d values for dimension %d", kernels.ErrShape, len(vectors), dim)
+	}
+	if weights != nil && len(weights) != n {
+		return fmt.Errorf("%w: %d weights for %d query tokens", kernels.ErrShape, len(weights), n)
+	}
+	for i, v := range vectors {
+		if !finite(v) {
+			return fmt.Errorf("%w: query token %d has %v in dimension %d", kernels.ErrShape, i/dim, v, i%dim)
+		}
+	}
+	for i, w := range weights {
+		if !finite(w) {
+			return fmt.Errorf("%w: query token %d has weight %v", kernels.ErrShape, i, w)
+		}
+	}
+	q.QueryVectors.Reset(vectors, dim)
+	q.weights = append(q.weights[:0], weights...)
+	for len(q.weights) < n {
+		q.weights = append(q.weights, 1)
+	}
+	q.negative = false
+	for _, w := range q.weights {
+		q.negative = q.negative || w < 0
+	}
+	q.scores = resize(q.scores, q.s.codec.Centroids.K*q.Stride)
+	q.lo, q.hi = resize(q.lo, n), resize(q.hi, n)
+	resetRange(q.lo, q.hi)
+	for i := range q.built {
+		q.built[i].Store(false)
+	}
+	return nil
+}
+
+func finite(v float32) bool { return v-v == 0 }
+
+func resetRange(lo, hi []float32) {
+	for i := range lo {
+		lo[i], hi[i] = float32(math.Inf(1)), float32(math.Inf(-1))
+	}
+}
+
+// centroidBlock is the number of values of a block of converted centroids.
+const centroidBlock = 4 << 10
+
+// CentroidScores implements [kernels.Query].
+func (q *query) CentroidScores(lo, hi int) {
+	dim := q.s.dim
+	sc := q.s.scratch.Get().(*scratch)
+	block := max((centroidBlock/dim+11)/12*12, 12)
+	sc.floats = resize(sc.floats, block*dim)
+	lanes := (q.N + 31) &^ 31
+	sc.lo, sc.hi = resize(sc.lo, lanes), resize(sc.hi, lanes)
+	resetRange(sc.lo, sc.hi)
+	for c0 := lo; c0 < hi; c0 += block {
+		c1 := min(c0+block, hi)
+		q.s.rows(sc.floats, c0, c1)
+		q.s.loops.CentroidScores(q.scores[c0*q.Stride:c1*q.Stride], sc.floats, c1-c0, &q.QueryVectors, sc.lo, sc.hi)
+	}
+	q.mu.Lock()
+	for i := range q.lo {
+		q.lo[i], q.hi[i] = min(q.lo[i], sc.lo[i]), max(q.hi[i], sc.hi[i])
+	}
+	q.mu.Unlock()
+	q.s.scratch.Put(sc)
+}
+
+// rows writes the centroids lo to hi as float32 into dst.
+func (s *scorer) rows(dst []float32, lo, hi int) {
+	c := &s.codec.Centroids
+	dst = dst[:(hi-lo)*c.Dim]
+	switch l := s.loops; {
+	case c.Type == kernels.BF16 && l.WidenBF16 != nil:
+		l.WidenBF16(dst, c.Data[2*lo*c.Dim:2*hi*c.Dim])
+	case c.Type == kernels.F16 && l.WidenF16 != nil:
+		l.WidenF16(dst, c.Data[2*lo*c.Dim:2*hi*c.Dim])
+	default:
+		c.Rows(dst, lo, hi)
+	}
+}
+
+// Seal implements [kernels.Query].
+func (q *query) Seal() {
+	q.ranges = resize(q.ranges, q.N)
+	for i := range q.ranges {
+		q.ranges[i] = q.residualRange(i)
+	}
+}
+
+// ensure builds a part of the query unless that has happened.
+func (q *query) ensure(part int, build func(*query)) {
+	if q.built[part].Load() {
+		return
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if !q.built[part].Load() {
+		build(q)
+		q.built[part].Store(true)
+	}
+}

@@ -1,0 +1,129 @@
+package cpu
+
+import (
+	"math"
+	"sync"
+
+	"github.com/plaid-ir/plaid/kernels"
+	"github.com/plaid-ir/plaid/kernels/internal/tier"
+	"github.com/plaid-ir/plaid/kernels/internal/tiles"
+)
+
+// Scorer implements [kernels.Backend].
+func (b backend) Scorer(c *kernels.Codec) (kernels.Scorer, error) {
+	if err := c.Validate(); err != nil {
+		return nil, err
+	}
+	s := &scorer{
+		loops:    &b.tier.Tokens,
+		codec:    *c,
+		dim:      c.Dim(),
+		rowBytes: c.RowBytes(),
+		weights:  c.Codebook.Weights(),
+		aMin:     1,
+		aMax:     1,
+	}
+	s.normMax = sync.OnceValue(s.centroidNorm)
+	s.wMin, s.wMax = math.Inf(1), math.Inf(-1)
+	for _, w := range s.weights {
+		s.wMin, s.wMax = min(s.wMin, float64(w)), max(s.wMax, float64(w))
+	}
+	if c.Codebook.Nbits == 8 {
+		s.delta = float64(c.Codebook.Step)
+	}
+	if c.CentroidScale != nil {
+		s.scaleCentroids(c.CentroidScale)
+	}
+	s.tiles = newTileSet(s)
+	s.scratch.New = func() any { return new(scratch) }
+	return s, nil
+}
+
+// scorer implements [kernels.Scorer].
+type scorer struct {
+	loops    *tier.Tokens
+	codec    kernels.Codec
+	dim      int
+	rowBytes int
+
+	weights    []float32
+	wMin, wMax float64 // bounds of the weights
+	// With uniform levels of 8 bits weight b is −127.5·delta + delta·b, so that
+	// the nibbles of b contribute separately. 0 for a table of 8 bits.
+	delta float64
+
+	aMin, aMax float64  // bounds of the scales of the centroids
+	scale16    []uint32 // scales in units of aMax/2¹⁶; nil: all 1
+	negative   bool     // some scale is negative, for which there are no tables
+
+	tiles *tileSet // nil: level Fast does without tiles
+
+	normMax func() float64 // the largest norm of a centroid
+	scratch sync.Pool
+}
+
+// scratch is the work space of one call.
+type scratch struct {
+	floats []float32
+	lo, hi []float32
+	sums   [callDocs]float64
+
+	ranges [callDocs][2]uint32
+	cut    [1][2]uint32
+	fast   [callDocs][fastGroup]int32
+	fine   [callDocs][fineGroup]float32
+	wide   [callDocs][levelGroup]float32
+	levels []byte
+	bytes  [callDocs]row4
+	tiles  *tiles.Call
+	values []float64 // largest products of a group of query tokens
+	paths  paths
+}
+
+func (s *scorer) scaleCentroids(scales []float32) {
+	s.aMin, s.aMax = math.Inf(1), 0
+	for _, a := range scales {
+		s.aMin, s.aMax = min(s.aMin, float64(a)), max(s.aMax, float64(a))
+	}
+	if !(s.aMin >= 0) {
+		s.negative = true
+		return
+	}
+	unit := s.aMax / 65536
+	s.scale16 = make([]uint32, len(scales))
+	if unit > 0 {
+		for c, a := range scales {
+			s.scale16[c] = uint32(float64(a)/unit + 0.5)
+		}
+	}
+}
+
+func (s *scorer) centroidNorm() float64 {
+	row := make([]float32, s.dim)
+	var largest float64
+	for c := range s.codec.Centroids.K {
+		s.codec.Centroids.Rows(row, c, c+1)
+		var sum float64
+		for _, v := range row {
+			sum += float64(v) * float64(v)
+		}
+		largest = max(largest, sum)
+	}
+	return math.Sqrt(largest)
+}
+
+// tokens returns the range of tokens of the i-th document asked for.
+func tokens(c *kernels.Chunk, docs []uint32, i int) (lo, hi int) {
+	if docs != nil {
+		i = int(docs[i])
+	}
+	return int(c.Offsets[i]), int(c.Offsets[i+1])
+}
+
+// count is the number of documents asked for.
+func count(c *kernels.Chunk, docs []uint32) int {
+	if docs != nil {
+		return len(docs)
+	}
+	return c.Docs()
+}

@@ -1,0 +1,229 @@
+package cpu
+
+import (
+	"math"
+
+	"github.com/plaid-ir/plaid/kernels"
+)
+
+// The residual part of a product, ⟨g ⊙ q, w[b]⟩, is a sum over the bytes of a
+// packed residual, and each byte has 256 values: for one query the sums over
+// the fields of every byte at every value are tabled (asymmetric distance
+// computation, Jégou et al., 2011), as integers in units of each query token,
+// less the smallest one of each nibble. A table row holds a group of query
+// tokens side by side. A byte's entry is the sum of two rounded nibble entries.
+
+const (
+	fastGroup = 32 // query tokens a row at 16 bits each
+	fineGroup = 16 // query tokens a row at 32 bits each
+
+	maxGroupTables = 8 << 20  // bytes of the tables of a group that still pay
+	maxQueryTables = 64 << 20 // bytes of all tables of a query
+)
+
+// residualRange bounds the residual part of the products of a query token.
+type residualRange struct {
+	lo, hi float64 // of ⟨g ⊙ q, w[b]⟩ over all b
+	abs    float64 // Σ|g_j·q_j| · max|w|, no less than both
+	norm   float64 // ‖q‖
+	fast   float64 // units of the tables
+	fine   float64
+
+	// With uniform levels, by level: see levelRange.
+	unit     [2]float64
+	rounding [2]float64 // of ⟨g ⊙ q, w[b]⟩
+}
+
+func (q *query) residualRange(i int) (r residualRange) {
+	s := q.s
+	for j := range s.dim {
+		v := q.scaled(i, j)
+		r.lo += min(v*s.wMin, v*s.wMax)
+		r.hi += max(v*s.wMin, v*s.wMax)
+		r.abs += math.Abs(v) * max(s.wMax, -s.wMin)
+		x := float64(q.Vectors[i*s.dim+j])
+		r.norm += x * x
+	}
+	r.norm = math.Sqrt(r.norm)
+
+	// Level Fast: a lane holds 32768 + (S + a·⟨g ⊙ q, w⟩)/unit, which must stay
+	// within 16 bits with every nibble rounded up, and some more roundings.
+	top := float64(q.hi[i]) + max(s.aMin*r.hi, s.aMax*r.hi)
+	bottom := float64(q.lo[i]) + min(s.aMin*r.lo, s.aMax*r.lo)
+	r.fast = max(top, -bottom) / float64(32768-s.rowBytes-4)
+	if !(r.fast > 0) {
+		r.fast = 1
+	}
+	r.fine = (r.hi - r.lo) / (1<<32 - float64(s.rowBytes) - 4)
+	if !(r.fine > 0) {
+		r.fine = 1
+	}
+	if s.codec.Codebook.Uniform() {
+		q.levelRange(i, &r)
+	}
+	return r
+}
+
+// scaled is g_j·q_j of a query token.
+func (q *query) scaled(i, j int) float64 {
+	v := float64(q.Vectors[i*q.s.dim+j])
+	if g := q.s.codec.DimScale; g != nil {
+		v *= float64(g[j])
+	}
+	return v
+}
+
+// tabled reports whether MaxSim at a level uses tables. It depends on nothing
+// but the codec and the number of query tokens, so that a document's score
+// does not change with its company.
+func (q *query) tabled(group int) bool {
+	bytes := q.s.rowBytes * 256 * 64
+	return !q.s.negative && bytes <= maxGroupTables && (q.N+group-1)/group*bytes <= maxQueryTables
+}
+
+// fillTables builds the tables of the query tokens first to first+n, with
+// entries multiplied by inverse of each token, in lanes of the given width.
+func (q *query) fillTables(tables []byteTable, first, n int, inverse []float64, width int) {
+	perWord := 64 / width
+	nibbles := &q.nibbles
+	for p := range tables {
+		if q.s.codec.Codebook.Nbits == 8 && q.s.delta == 0 {
+			q.fillByte(&tables[p], first, n, p, inverse, width)
+			continue
+		}
+		clear(nibbles[:])
+		for h := range nibbles {
+			for i := range n {
+				values := q.nibble(first+i, p, h)
+				word, shift := i/perWord, i%perWord*width
+				for x, v := range values {
+					nibbles[h][x][word] |= uint64(float64(v*inverse[i])+0.5) << shift
+				}
+			}
+		}
+		q.s.loops.Compose(&tables[p], &nibbles[0], &nibbles[1])
+	}
+}
+
+// fillByte fills the table of residual byte p, which is one component of 8
+// bits, of a codec whose weights follow no rule.
+func (q *query) fillByte(t *byteTable, first, n, p int, inverse []float64, width int) {
+	perWord := 64 / width
+	*t = byteTable{}
+	for i := range n {
+		word, shift := i/perWord&7, i%perWord*width
+		v := q.scaled(first+i, p)
+		low := min(float64(v*q.s.wMin), float64(v*q.s.wMax))
+		for b, w := range q.s.weights {
+			t[b][word] |= uint64(float64((float64(v*float64(w))-low)*inverse[i])+0.5) << shift
+		}
+	}
+}
+
+// nibble returns the partial products of query token i for each value of
+// nibble h (0: low) of residual byte p, less the smallest.
+func (q *query) nibble(i, p, h int) (values [16]float64) {
+	s := q.s
+	nbits := s.codec.Codebook.Nbits
+	if nbits == 8 {
+		v := q.scaled(i, p) * s.delta * float64(1+15*h)
+		low := min(0, 15*v)
+		for x := range values {
+			values[x] = float64(v*float64(x)) - low
+		}
+		return values
+	}
+	fields := 4 / nbits
+	j := (2*p + h) * fields
+	for f := 0; f < fields && j+f < s.dim; f++ {
+		v := q.scaled(i, j+f)
+		low := min(v*s.wMin, v*s.wMax)
+		var part [16]float64
+		for b, w := range s.weights {
+			part[b&15] = float64(v*float64(w)) - low
+		}
+		mask := len(s.weights) - 1
+		for x := range values {
+			values[x] += part[x>>(f*nbits)&mask&15]
+		}
+	}
+	return values
+}
+
+// fastTables is what level Fast needs of a query.
+type fastTables struct {
+	tables  []byteTable // [groups, rowBytes]
+	scores  []row       // [groups, K]: 16 bits of 32768 + (S + a·lo)/unit
+	inverse []float64
+	mul     [][fastGroup]float32
+	low     [][fastGroup]float32
+}
+
+func (q *query) buildFast() {
+	s, f := q.s, &q.fast
+	k, groups := s.codec.Centroids.K, (q.N+fastGroup-1)/fastGroup
+	f.tables = resize(f.tables, groups*s.rowBytes)
+	f.scores = resize(f.scores, groups*k)
+	f.inverse, f.mul, f.low = resize(f.inverse, q.N), resize(f.mul, groups), resize(f.low, groups)
+	clear(f.mul)
+	clear(f.low)
+	for i, r := range q.ranges {
+		f.inverse[i] = s.aMax / r.fast
+		f.mul[i/fastGroup][i%fastGroup] = float32(1 / r.fast)
+		f.low[i/fastGroup][i%fastGroup] = float32(r.lo / r.fast)
+	}
+	bias, scales := float32(32768.5), []float32(nil)
+	if s.scale16 != nil {
+		scales = s.codec.CentroidScale
+		bias += 0.5 // the product with the scale is rounded down
+	}
+	for g := range groups {
+		first := g * fastGroup
+		n := min(fastGroup, q.N-first)
+		q.fillTables(f.tables[g*s.rowBytes:(g+1)*s.rowBytes], first, n, f.inverse[first:first+n], 16)
+		for c := 0; c < k; c += callRows {
+			c1 := min(c+callRows, k)
+			var a []float32
+			if scales != nil {
+				a = scales[c:c1]
+			}
+			s.loops.Words(f.scores[g*k+c:g*k+c1], q.scores[c*q.Stride+first:], q.Stride, n, &f.mul[g], &f.low[g], bias, a)
+		}
+	}
+}
+
+// fineTables is what level Fine needs of a query.
+type fineTables struct {
+	tables  []byteTable // [groups, rowBytes]
+	inverse []float64
+	unit    [][fineGroup]float32 // ⟨g ⊙ q, w⟩ = mid + unit·(sum − 2³¹)
+	mid     [][fineGroup]float32
+}
+
+func (q *query) buildFine() {
+	s, f := q.s, &q.fine
+	groups := (q.N + fineGroup - 1) / fineGroup
+	f.tables = resize(f.tables, groups*s.rowBytes)
+	f.inverse, f.unit, f.mid = resize(f.inverse, q.N), resize(f.unit, groups), resize(f.mid, groups)
+	clear(f.unit)
+	clear(f.mid)
+	uniform := s.codec.Codebook.Uniform()
+	for i, r := range q.ranges {
+		if uniform {
+			f.unit[i/fineGroup][i%fineGroup], f.mid[i/fineGroup][i%fineGroup] = q.levelUnits(i, kernels.Fine)
+			continue
+		}
+		f.inverse[i] = 1 / r.fine
+		f.unit[i/fineGroup][i%fineGroup] = float32(r.fine)
+		f.mid[i/fineGroup][i%fineGroup] = float32(r.lo + r.fine*(1<<31))
+	}
+	for g := range groups {
+		first := g * fineGroup
+		n := min(fineGroup, q.N-first)
+		if uniform {
+			q.fillLevels(f.tables[g*s.rowBytes:(g+1)*s.rowBytes], first, n)
+			continue
+		}
+		q.fillTables(f.tables[g*s.rowBytes:(g+1)*s.rowBytes], first, n, f.inverse[first:first+n], 32)
+	}
+}

@@ -1,0 +1,305 @@
+package cpu_test
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"os"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/plaid-ir/plaid/kernels"
+	"github.com/plaid-ir/plaid/kernels/cpu"
+	"github.com/plaid-ir/plaid/kernels/kerneltest"
+)
+
+// otherTiers are the backends of this processor but for the portable one.
+func otherTiers(t testing.TB) (tiers []kernels.Backend) {
+	r, err := cpu.Detect()
+	require.NoError(t, err)
+	require.Equal(t, "generic", r.Tiers[0])
+	for _, name := range r.Tiers[1:] {
+		b, err := kernels.Select(name)
+		require.NoError(t, err)
+		tiers = append(tiers, b)
+	}
+	return tiers
+}
+
+// TestTiers runs the suite on every other backend of this processor.
+func TestTiers(t *testing.T) {
+	for _, b := range otherTiers(t) {
+		t.Run(b.Name(), func(t *testing.T) { kerneltest.Run(t, b) })
+	}
+}
+
+// results are what a backend computes of a case.
+type results struct {
+	same [][]float32 // what all backends have to give, as bits
+	fast []float32
+	fine []float32 // of the same documents
+	// errors is how far fast may be from fine, where it may be: on a tier that
+	// multiplies bytes.
+	tiles  bool
+	errors float64
+}
+
+func resultsOf(t testing.TB, b kernels.Backend, c *kerneltest.Case, vectors, weights []float32) (r results) {
+	s, err := b.Scorer(c.Codec)
+	require.NoError(t, err)
+	q := kerneltest.Prepare(t, s.NewQuery(), c.K, vectors, weights)
+	scores, stride := q.Scores()
+	last := uint32(c.Chunk.Docs() - 1)
+	docs := []uint32{last, 0, min(1, last), min(1, last)}
+	for i, docs := range [][]uint32{nil, docs} {
+		n := c.Chunk.Docs()
+		if i > 0 {
+			n = len(docs)
+		}
+		dst := make([]float32, 3*n)
+		q.Approx(dst[:n], c.Chunk, docs)
+		q.MaxSim(dst[n:2*n], c.Chunk, docs, kernels.Fine)
+		q.MaxSim(dst[2*n:], c.Chunk, docs, kernels.Fast)
+		r.same = append(r.same, dst[:2*n])
+		r.fine, r.fast = append(r.fine, dst[n:2*n]...), append(r.fast, dst[2*n:]...)
+	}
+	r.same = append(r.same, scores[:c.K*stride])
+	if r.tiles = cpu.OwnFast(s); r.tiles {
+		r.errors = float64(q.ErrorBound(kernels.Fast)) + float64(q.ErrorBound(kernels.Fine))
+	} else {
+		r.same = append(r.same, r.fast)
+	}
+	return r
+}
+
+// requireAgree compares with the portable backend.
+func requireAgree(t testing.TB, want, got results) {
+	t.Helper()
+	if got.tiles {
+		for i, v := range got.fast {
+			if diff := math.Abs(float64(v) - float64(want.fine[i])); !(diff <= got.errors+1e-30) {
+				t.Fatalf("level Fast, entry %d: %g, level Fine %g, bounds %g", i, v, want.fine[i], got.errors)
+			}
+		}
+		want.same = want.same[:len(want.same)-1]
+	}
+	requireSameBits(t, want.same, got.same)
+}
+
+func requireSameBits(t testing.TB, want, got [][]float32) {
+	t.Helper()
+	require.Len(t, got, len(want))
+	for i := range want {
+		require.Len(t, got[i], len(want[i]))
+		for j := range want[i] {
+			if math.Float32bits(want[i][j]) != math.Float32bits(got[i][j]) {
+				t.Fatalf("part %d, entry %d: %g, generic %g", i, j, got[i][j], want[i][j])
+			}
+		}
+	}
+}
+
+// TestTiersSameBits: every tier gives the bits of the portable backend; level
+// Fast by products of bytes is within its bound instead.
+func TestTiersSameBits(t *testing.T) {
+	tiers := otherTiers(t)
+	if len(tiers) == 0 {
+		t.Skip("this processor runs the portable backend only")
+	}
+	dims := []int{1, 16, 64, 96, 100, 128, 256, 768}
+	queries := []int{1, 7, 16, 31, 32, 33, 64, 128, 300}
+	rng := rand.New(rand.NewPCG(8, 8))
+	for i := range 72 {
+		cfg := kerneltest.Config{
+			Dim: dims[i%8], Nbits: 1 << (i / 2 % 4), K: 1 + rng.IntN(90),
+			Type:          kernels.FloatType(rng.IntN(3) + 1),
+			CodeBytes:     2 + rng.IntN(2)*2,
+			Table:         rng.IntN(2) == 1,
+			DimScale:      rng.IntN(2) == 1,
+			CentroidScale: rng.IntN(2) == 1,
+			ZeroFactors:   rng.IntN(3) == 0,
+			Aligned:       rng.IntN(2) == 1,
+			Lengths:       []int{rng.IntN(201), rng.IntN(70), 0, 1 + rng.IntN(20), rng.IntN(5)},
+			Seed:          uint64(i),
+		}
+		lq := queries[i%9]
+		if cfg.Dim == 768 {
+			cfg.Lengths, lq = []int{rng.IntN(40), 1}, min(lq, 33)
+		}
+		t.Run(fmt.Sprintf("%d/d=%d/n=%d/Lq=%d", i, cfg.Dim, cfg.Nbits, lq), func(t *testing.T) {
+			c := kerneltest.New(cfg)
+			if i%7 == 6 { // a damaged index
+				for tok := range c.Chunk.Tokens() {
+					kerneltest.SetFactor(c.Chunk, tok, int16(rng.IntN(1<<16)-1<<15))
+				}
+			}
+			vectors := c.Query(lq)
+			var weights []float32
+			if low := float32(i%3 - 1); i%4 == 3 {
+				weights = c.Weights(lq, low, 2)
+			}
+			want := resultsOf(t, generic(t), c, vectors, weights)
+			for _, b := range tiers {
+				requireAgree(t, want, resultsOf(t, b, c, vectors, weights))
+			}
+		})
+	}
+	t.Run("long", func(t *testing.T) {
+		c := kerneltest.New(kerneltest.Config{Lengths: []int{9, 5000, 0, 4096, 4097, 3}, K: 3000})
+		vectors := c.Query(33)
+		want := resultsOf(t, generic(t), c, vectors, nil)
+		for _, b := range tiers {
+			requireAgree(t, want, resultsOf(t, b, c, vectors, nil))
+		}
+	})
+}
+
+// TestTiersSameNearest: and the same nearest centroids, ties and products
+// included.
+func TestTiersSameNearest(t *testing.T) {
+	rng := rand.New(rand.NewPCG(9, 9))
+	for _, b := range otherTiers(t) {
+		for _, dim := range []int{1, 3, 16, 63, 100, 128, 256} {
+			for _, k := range []int{1, 5, 70, 600, 1031} {
+				centroids := kerneltest.UnitVectors(rng, k, dim)
+				copy(centroids[k/2*dim:], centroids[:k/3*dim]) // ties
+				for _, rows := range []int{1, 7, 40, 131} {
+					x := kerneltest.UnitVectors(rng, rows, dim)
+					for i := range rows / 2 {
+						for j := range dim {
+							x[i*dim+j] += 2 * centroids[i*7%k*dim+j]
+						}
+					}
+					clear(x[rows/2*dim : (rows/2+1)*dim])
+					x[len(x)-1] *= 1000 // an outlier dimension
+					want, got := make([]uint32, rows), make([]uint32, rows)
+					wantScore, gotScore := make([]float32, rows), make([]float32, rows)
+					require.NoError(t, generic(t).Nearest(context.Background(), want, wantScore, centroids, x, dim))
+					require.NoError(t, b.Nearest(context.Background(), got, gotScore, centroids, x, dim))
+					require.Equal(t, want, got, "%s d=%d K=%d rows=%d", b.Name(), dim, k, rows)
+					require.Equal(t, wantScore, gotScore, "%s d=%d K=%d rows=%d", b.Name(), dim, k, rows)
+					require.NoError(t, b.Nearest(context.Background(), got, nil, centroids, x, dim))
+					require.Equal(t, want, got)
+				}
+			}
+		}
+	}
+}
+
+// NaN has no place in centroids; if there is one anyway, it is no one's nearest,
+// wherever in the array it is.
+func TestTiersPassOverNaNCentroids(t *testing.T) {
+	const k, dim, rows = 4000, 64, 64
+	rng := rand.New(rand.NewPCG(4, 9))
+	centroids := kerneltest.UnitVectors(rng, k, dim)
+	for c := range 300 {
+		centroids[c*dim+c%dim] = float32(math.NaN())
+	}
+	x := kerneltest.UnitVectors(rng, rows, dim)
+	want, got := make([]uint32, rows), make([]uint32, rows)
+	require.NoError(t, generic(t).Nearest(context.Background(), want, nil, centroids, x, dim))
+	for _, c := range want {
+		require.GreaterOrEqual(t, c, uint32(300))
+	}
+	for _, b := range otherTiers(t) {
+		require.NoError(t, b.Nearest(context.Background(), got, nil, centroids, x, dim))
+		require.Equal(t, want, got, b.Name())
+	}
+}
+
+// TestTiersStress: many goroutines with stacks that grow and a garbage
+// collector that never rests.
+func TestTiersStress(t *testing.T) {
+	c := kerneltest.New(kerneltest.Config{Lengths: []int{30, 100, 64, 1, 0, 7}, K: 100})
+	x := kerneltest.UnitVectors(rand.New(rand.NewPCG(1, 9)), 64, c.Dim)
+	centroids := kerneltest.UnitVectors(rand.New(rand.NewPCG(2, 9)), 600, c.Dim)
+	vectors := c.Query(33)
+	for _, b := range otherTiers(t) {
+		want, first := resultsOf(t, generic(t), c, vectors, nil), resultsOf(t, b, c, vectors, nil)
+		codes := make([]uint32, 64)
+		require.NoError(t, generic(t).Nearest(context.Background(), codes, nil, centroids, x, c.Dim))
+		done := make(chan struct{})
+		var wg, gc sync.WaitGroup
+		gc.Go(func() {
+			for {
+				select {
+				case <-done:
+					return
+				default:
+					runtime.GC()
+				}
+			}
+		})
+		for range 8 {
+			wg.Go(func() {
+				for range 6 {
+					r := resultsOf(t, b, c, vectors, nil)
+					requireAgree(t, want, r)
+					require.Equal(t, first, r)
+					got := make([]uint32, 64)
+					require.NoError(t, b.Nearest(context.Background(), got, nil, centroids, x, c.Dim))
+					require.Equal(t, codes, got)
+				}
+			})
+		}
+		wg.Wait()
+		close(done)
+		gc.Wait()
+	}
+}
+
+// TestSelectTier covers the choice of a tier.
+func TestSelectTier(t *testing.T) {
+	t.Setenv(kernels.EnvCPU, "")
+	r, err := cpu.Detect()
+	require.NoError(t, err)
+	require.Equal(t, r.Tiers[len(r.Tiers)-1], r.Selected)
+	require.Len(t, r.Stages, 5)
+	require.Contains(t, r.String(), r.Selected)
+	for _, name := range r.Tiers {
+		t.Setenv(kernels.EnvCPU, name)
+		b, err := kernels.Select("")
+		require.NoError(t, err)
+		require.Equal(t, name, b.Name())
+	}
+	for _, name := range []string{"sse9", "AVX2"} {
+		_, err = kernels.Select(name)
+		require.ErrorIs(t, err, kernels.ErrUnavailable)
+		require.ErrorContains(t, err, "generic")
+		t.Setenv(kernels.EnvCPU, name)
+		_, err = kernels.Select("")
+		require.ErrorIs(t, err, kernels.ErrUnavailable)
+		require.ErrorContains(t, err, kernels.EnvCPU)
+		_, err = cpu.Detect()
+		require.ErrorIs(t, err, kernels.ErrUnavailable)
+	}
+}
+
+// TestRequired fails if the tier that PLAID_REQUIRE names is not the one in use
+// or a stage of it uses other loops than it should, so that a run meant for a tier cannot pass
+// without it.
+func TestRequired(t *testing.T) {
+	want := os.Getenv("PLAID_REQUIRE")
+	if want == "" {
+		t.Skip("PLAID_REQUIRE names no tier")
+	}
+	t.Setenv(kernels.EnvCPU, want)
+	r, err := cpu.Detect()
+	require.NoError(t, err)
+	require.Equal(t, want, r.Selected)
+	for _, s := range r.Stages {
+		loops := want
+		switch {
+		case s.Stage == "approximate score" && (want == "avx512" || want == "amx"):
+			loops = "avx2" // by choice: a row is 32 bytes
+		case s.Stage != "nearest centroid" && s.Stage != "maxsim fast" && want == "amx":
+			loops = "avx512" // AMX has loops for these two alone
+		}
+		require.True(t, strings.HasPrefix(s.Uses, loops), "%s uses %s", s.Stage, s.Uses)
+	}
+}

@@ -1,0 +1,322 @@
+package cpu
+
+import (
+	"math"
+
+	"github.com/plaid-ir/plaid/kernels"
+	"github.com/plaid-ir/plaid/kernels/internal/tiles"
+)
+
+// Level Fast by matrix products: the fields of a residual are multiplied as
+// bytes with the query, as package tiles lays both out. With uniform levels the
+// residual part of a product is
+//
+//	⟨y, w[b]⟩ = step·(Σ y_j·b_j − m·Σ y_j),    y = g ⊙ q, m = (2ⁿ−1)/2.
+//
+// y_j is rounded to a multiple v_j of a grain, v = split·high + low with both in
+// 8 bits, so the sum over integers C is exact; it is shifted to units of the
+// query token, in which S, less the second sum, is added, and the factor
+// multiplied, all with 16 bits.
+
+// tileQuery is what level Fast needs of a query on a tier with tiles.
+type tileQuery struct {
+	tokens []tileToken
+	tiles  []byte         // [groups of 32, blocks of 64 fields, 4096]
+	shift  [][2][16]int32 // [groups]
+	scores []row          // [groups, K]
+	mul    [][fastGroup]float32
+	low    [][fastGroup]float32
+	values []int32 // scratch: v of one query token
+}
+
+// tileToken is how a query token is rounded.
+type tileToken struct {
+	unit  float64 // of the 16-bit results
+	grain float64 // y ≈ grain·v
+	shift int     // of C, to units
+	low   float64 // −step·m·Σy, as rounded, to be added to S
+	error float64 // bounds the error of the residual part, without roundings to units
+}
+
+// tileLimit is the largest 16-bit result, with room for the roundings.
+const tileLimit = 32767 - 4
+
+// tileSet is what level Fast needs of a codec on a tier with tiles.
+type tileSet struct {
+	layout   tiles.Layout
+	blocks   int      // of 64 fields
+	scales   []uint32 // of the centroids, in units of scaleMax/2¹⁵, twice; nil: all 1
+	scaleMax float64
+}
+
+// newTileSet returns nil where level Fast does without tiles: where the tier has
+// none, weights are not uniform or a residual has fewer than 64 fields.
+func newTileSet(s *scorer) *tileSet {
+	c := &s.codec
+	layout, ok := tiles.NewLayout(s.dim, c.Codebook.Nbits)
+	if s.loops.Tiles == nil || !ok || !c.Codebook.Uniform() || s.negative || c.Centroids.K > tiles.MaxCentroids {
+		return nil
+	}
+	set := &tileSet{layout: layout, blocks: layout.Blocks(), scaleMax: 1}
+	if s.scale16 != nil {
+		if s.aMax < 1e-30 {
+			return nil
+		}
+		set.scaleMax = s.aMax * 32768 / 32767 // so that the largest fraction is 1 − 2⁻¹⁵
+		set.scales = make([]uint32, len(c.CentroidScale))
+		for i, a := range c.CentroidScale {
+			set.scales[i] = uint32(float64(float64(a)/s.aMax*32767)+0.5) * 0x10001
+		}
+	}
+	return set
+}
+
+func (q *query) buildTiles() {
+	s, f := q.s, &q.tile
+	k, blocks, groups := s.codec.Centroids.K, s.tiles.blocks, (q.N+fastGroup-1)/fastGroup
+	f.tokens, f.values = resize(f.tokens, q.N), resize(f.values, s.dim)
+	f.tiles = resize(f.tiles, groups*blocks*tiles.Bytes)
+	f.shift, f.mul, f.low = resize(f.shift, groups), resize(f.mul, groups), resize(f.low, groups)
+	f.scores = resize(f.scores, groups*k)
+	clear(f.tiles)
+	clear(f.shift)
+	clear(f.mul)
+	clear(f.low)
+	for i := range f.tokens {
+		t := &f.tokens[i]
+		*t = q.roundToken(i, f.values)
+		g, lane := i/fastGroup, i%fastGroup
+		q.fillTiles(f.tiles[g*blocks*tiles.Bytes:(g+1)*blocks*tiles.Bytes], lane, f.values)
+		half, column := tileColumn(lane)
+		f.shift[g][half][column] = int32(t.shift)
+		f.mul[g][lane] = float32(1 / t.unit)
+		// Half a unit, scaled as C is, for the rounding down of the shift.
+		f.low[g][lane] = float32(t.low/t.unit + 0.5/s.tiles.scaleMax)
+	}
+	for g := range groups {
+		first := g * fastGroup
+		n := min(fastGroup, q.N-first)
+		for c := 0; c < k; c += callRows {
+			c1 := min(c+callRows, k)
+			var a []float32
+			if s.tiles.scales != nil {
+				a = s.codec.CentroidScale[c:c1]
+			}
+			// Positive throughout; the 16 bits that remain are signed.
+			s.loops.Words(f.scores[g*k+c:g*k+c1], q.scores[c*q.Stride+first:], q.Stride, n, &f.mul[g], &f.low[g], 65536.5, a)
+		}
+	}
+}
+
+// tileColumn is the half and the column of a lane: tiles.Lane backwards.
+func tileColumn(lane int) (half, column int) { return lane / 4 % 2, lane/8*4 + lane%4 }
+
+// fillTiles writes the values of a query token to its column.
+func (q *query) fillTiles(dst []byte, lane int, values []int32) {
+	s := q.s
+	split := int32(tiles.Split(s.codec.Codebook.Nbits))
+	half, column := tileColumn(lane)
+	for b := range s.tiles.blocks {
+		for m := range 64 {
+			j := s.tiles.layout.Field(b, m)
+			if j < 0 {
+				continue
+			}
+			at := tiles.At(b, half, column, m)
+			high, low := splitValue(values[j], split)
+			dst[at], dst[at+tiles.Low] = byte(high), byte(low)
+		}
+	}
+}
+
+// splitValue returns v as high·split + low with low in −split/2 … split/2−1.
+func splitValue(v, split int32) (high, low int32) {
+	high = (v + split/2) >> bitLen(split)
+	return high, v - high*split
+}
+
+func bitLen(split int32) int {
+	n := 0
+	for split > 1 {
+		split >>= 1
+		n++
+	}
+	return n
+}
+
+// roundToken chooses grain, shift and unit of query token i and rounds it. The
+// unit is the smallest with which nothing overflows: not C, not S with what is
+// added to it, not the sum of all.
+func (q *query) roundToken(i int, values []int32) (t tileToken) {
+	s := q.s
+	nbits := s.codec.Codebook.Nbits
+	split := tiles.Split(nbits)
+	step, a := float64(s.codec.Codebook.Step), s.tiles.scaleMax
+	var largest float64
+	for j := range s.dim {
+		largest = max(largest, math.Abs(q.scaled(i, j)))
+	}
+	grainMin := largest / float64(127*split+split/2-1)
+	c := 1.0 // C counts in multiples of c·grain
+	if nbits == 8 {
+		c = float64(split)
+	}
+	r := &q.ranges[i]
+	span := float64(q.hi[i]) - float64(q.lo[i])
+	unit := (max(float64(q.hi[i])+a*r.hi, -float64(q.lo[i])-a*r.lo, (a*r.hi-a*r.lo)/2) + 1e-4*span) / tileLimit
+	if !(unit > 1e-30) || !(unit < 1e30) {
+		unit = 1
+	}
+	for {
+		base := a * step * c * grainMin
+		if !(base > 1e-35) { // nothing to multiply, or as good as nothing
+			t = tileToken{unit: unit}
+			clear(values)
+			for j := range s.dim {
+				t.error += a * step * float64(len(s.weights)-1) / 2 * math.Abs(q.scaled(i, j))
+			}
+			return t
+		}
+		t = tileToken{grain: grainMin}
+		if _, exp := math.Frexp(unit / base); exp > 0 { // unit/base is at least 2^(exp−1)
+			t.shift = min(exp-1, 30)
+			t.grain = unit / (a * step * c * math.Ldexp(1, t.shift))
+		}
+		t.unit = a * step * c * t.grain * math.Ldexp(1, t.shift)
+		need := q.round(&t, i, values)
+		if need <= t.unit {
+			return t
+		}
+		unit = need * (1 + 1e-3)
+	}
+}
+
+// round rounds query token i to multiples of the grain, and returns the
+// smallest unit that will do.
+func (q *query) round(t *tileToken, i int, values []int32) (need float64) {
+	s := q.s
+	nbits := s.codec.Codebook.Nbits
+	split, top := int32(tiles.Split(nbits)), int64(len(s.weights)-1)
+	var sum, lows, lowAbs, most, least int64
+	var lost float64
+	for j := range values {
+		y := q.scaled(i, j)
+		v := int32(math.RoundToEven(y / t.grain))
+		values[j] = v
+		lost += math.Abs(y - float64(float64(v)*t.grain))
+		high, low := splitValue(v, split)
+		sum += int64(v)
+		end := top * int64(v) // of what the field adds to C; the other end is 0
+		if nbits == 8 {
+			lows += int64(low)
+			lowAbs += int64(max(low, -low))
+			end = top*int64(high) + 15*int64(low)
+		}
+		most += max(end, 0)
+		least += min(end, 0)
+	}
+	step, c := float64(s.codec.Codebook.Step), 1.0
+	middle := float64(top) / 2 * float64(sum)
+	t.error = float64(top) / 2 * lost
+	if nbits == 8 {
+		// The lower half of a field is not multiplied with the low part: it is
+		// taken for 7.5.
+		c = float64(split)
+		middle -= 7.5 * float64(lows)
+		t.error += 7.5 * t.grain * float64(lowAbs)
+	}
+	a := s.tiles.scaleMax
+	t.error *= a * step
+	t.low = -step * t.grain * middle
+	lo, hi := float64(q.lo[i]), float64(q.hi[i])
+	grain := step * c * t.grain
+	aMin, aMax := s.aMin, s.aMax
+	smallest, biggest := grain*float64(least)+t.low, grain*float64(most)+t.low // of the residual part
+	need = max(
+		hi+max(aMin*biggest, aMax*biggest), -lo-min(aMin*smallest, aMax*smallest),
+		hi+max(aMin*t.low, aMax*t.low), -lo-min(aMin*t.low, aMax*t.low),
+		a*grain*float64(most), -a*grain*float64(least),
+	)
+	return need / tileLimit
+}
+
+// tilesPath multiplies with tiles, at level Fast.
+type tilesPath struct {
+	q  *query
+	sc *scratch
+	g  int
+}
+
+func (p *tilesPath) sizes() (group, call int) {
+	return fastGroup, tileTokens / max(p.q.s.tiles.blocks, 2)
+}
+
+func (p *tilesPath) begin(docs, group int) {
+	if p.sc.tiles == nil {
+		set := p.q.s.tiles
+		p.sc.tiles = tiles.NewCall(set.layout, set.scales, callDocs)
+	}
+	p.g = group
+	for j := range docs {
+		p.sc.tiles.Best[j] = noResults
+	}
+}
+
+func (p *tilesPath) raise(ranges [][2]uint32, ch *kernels.Chunk) {
+	s, f, g, c := p.q.s, &p.q.tile, p.g, p.sc.tiles
+	k, size := s.codec.Centroids.K, s.tiles.blocks*tiles.Bytes
+	c.Codes, c.CodeBytes, c.Residuals, c.Factors = ch.Codes, ch.CodeBytes, ch.Residuals, ch.Factors
+	c.Tiles, c.Shift, c.Scores = f.tiles[g*size:(g+1)*size], &f.shift[g], f.scores[g*k:(g+1)*k]
+	c.StartPlan()
+	for doc, t := range ranges {
+		c.Plan(doc, int(t[0]), int(t[1]))
+	}
+	if c.EndPlan(len(ranges)) {
+		s.loops.Tiles(c)
+	}
+}
+
+func (p *tilesPath) largest(dst []float64, doc int) {
+	best := &p.sc.tiles.Best[doc]
+	for i := range dst {
+		dst[i] = float64(best[i])
+	}
+}
+
+func (p *tilesPath) total(values []float64, first int) (score float64) {
+	q := p.q
+	for i, v := range values {
+		score += float64(float64(q.weights[first+i]) * q.tile.tokens[first+i].unit * v)
+	}
+	return score * float64(q.s.codec.FactorMax) * (32768.0 / 32767)
+}
+
+func (p *tilesPath) end() {
+	if p.sc.tiles != nil {
+		p.sc.tiles.Release()
+	}
+	*p = tilesPath{}
+}
+
+// tileTokens is the number of tokens of one call times the blocks of 64 fields.
+const tileTokens = 1 << 15
+
+// noResults is no larger than any results.
+var noResults = func() (p [32]int16) {
+	for i := range p {
+		p[i] = math.MinInt16
+	}
+	return p
+}()
+
+// tileError bounds the error of a query token's best result: what rounding the
+// query lost, and half a unit each for the shift, the row of S and the product
+// with the factor; half a unit each for rounding a scale and its product.
+func (q *query) tileError(i int) float64 {
+	t := &q.tile.tokens[i]
+	units := 1.6
+	if q.s.tiles.scales != nil {
+		units += 1.1
+	}
+	return t.error + units*t.unit
+}

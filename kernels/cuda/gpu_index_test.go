@@ -1,0 +1,158 @@
+package cuda_test
+
+import (
+	"context"
+	"errors"
+	"math"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/kernels"
+	"github.com/plaid-ir/plaid/kernels/cuda"
+	"github.com/plaid-ir/plaid/search"
+	"github.com/plaid-ir/plaid/vectors"
+)
+
+// cranfield opens Cranfield's vectors: from the data beside the checkout, or
+// decoded from an index that PLAID_CRANFIELD names, with the queries beside it.
+func cranfield(t testing.TB) (docs, queries vectors.Source) {
+	dir := "../../../shared/data/cranfield/vectors"
+	if path := os.Getenv("PLAID_CRANFIELD"); path != "" {
+		return decoded(t, path), open(t, vectors.Files{Vectors: filepath.Join(filepath.Dir(path), "queries.npy")})
+	}
+	if _, err := os.Stat(dir); err != nil {
+		t.Skipf("needs Cranfield's vectors: %v", err)
+	}
+	return open(t, vectors.Files{Vectors: filepath.Join(dir, "docs.npy"), Lengths: filepath.Join(dir, "doclens.npy")}),
+		open(t, vectors.Files{Vectors: filepath.Join(dir, "queries.npy")})
+}
+
+func open(t testing.TB, f vectors.Files) vectors.Source {
+	s, err := vectors.Open(context.Background(), f)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, s.Close()) })
+	return s
+}
+
+func decoded(t testing.TB, path string) vectors.Source {
+	ix, err := index.Open(context.Background(), path, nil)
+	require.NoError(t, err)
+	defer ix.Close()
+	snap, err := ix.Snapshot()
+	require.NoError(t, err)
+	defer snap.Close()
+	var docs []vectors.Document
+	for i := range snap.State().Docs {
+		if !snap.Live(i) {
+			continue
+		}
+		v, err := snap.Vectors(i)
+		require.NoError(t, err)
+		docs = append(docs, vectors.Document{ID: snap.ID(i), Tokens: v})
+	}
+	src, err := vectors.FromDocuments(snap.Dim(), docs)
+	require.NoError(t, err)
+	return src
+}
+
+// The GPU builds and ranks the whole of Cranfield as the processor does.
+func TestGPUCranfield(t *testing.T) {
+	ctx := context.Background()
+	d, _, err := kernels.OpenDevice(ctx, "cuda:0")
+	if errors.Is(err, cuda.ErrNoDriver) {
+		t.Skipf("needs a GPU: %v", err)
+	}
+	require.NoError(t, err)
+	defer func() { require.NoError(t, d.Close()) }()
+	docs, queries := cranfield(t)
+	path := filepath.Join(t.TempDir(), "cpu.plaid")
+	_, err = index.Build(ctx, path, docs, nil)
+	require.NoError(t, err)
+	onGPU := filepath.Join(t.TempDir(), "gpu.plaid")
+	_, err = index.Build(ctx, onGPU, docs, &index.BuildOptions{Device: d})
+	require.NoError(t, err)
+	for _, p := range []string{path, onGPU} {
+		ix, err := index.Open(ctx, p, nil)
+		require.NoError(t, err)
+		defer ix.Close()
+		cpu, err := search.New(ctx, ix, nil)
+		require.NoError(t, err)
+		gpu, err := search.New(ctx, ix, &search.EngineOptions{Device: d})
+		require.NoError(t, err)
+		var qs []search.Query
+		for q, err := range queries.Docs(ctx, 0, queries.Len()) {
+			require.NoError(t, err)
+			qs = append(qs, search.Query{Vectors: append([]float32(nil), q.Tokens...)})
+		}
+		o := search.Options{K: 100, Mode: search.Exhaustive}
+		want, err := cpu.SearchBatch(ctx, qs, o)
+		require.NoError(t, err)
+		got, err := gpu.SearchBatch(ctx, qs, o)
+		require.NoError(t, err)
+		var stats search.Stats
+		swaps := 0
+		for i := range want {
+			require.Len(t, got[i].Hits, len(want[i].Hits))
+			for j, h := range want[i].Hits {
+				require.InDelta(t, h.Score, got[i].Hits[j].Score, 1e-4, "query %d, place %d", i, j)
+				if h.ID != got[i].Hits[j].ID {
+					swaps++
+					require.Less(t, math.Abs(float64(h.Score-got[i].Hits[j].Score)), 1e-4)
+				}
+			}
+			stats.Add(got[i].Stats)
+		}
+		t.Logf("%d of %d places differ, all within rounding; %+v", swaps, len(want)*100, *stats.Device)
+		require.NoError(t, gpu.Close())
+	}
+}
+
+// BenchmarkGPUEngine searches an index file that PLAID_INDEX names, with the
+// queries of PLAID_QUERIES.
+func BenchmarkGPUEngine(b *testing.B) {
+	path, file := os.Getenv("PLAID_INDEX"), os.Getenv("PLAID_QUERIES")
+	if path == "" || file == "" {
+		b.Skip("needs PLAID_INDEX and PLAID_QUERIES")
+	}
+	ctx := context.Background()
+	d, _, err := kernels.OpenDevice(ctx, "cuda:0")
+	if errors.Is(err, cuda.ErrNoDriver) {
+		b.Skipf("needs a GPU: %v", err)
+	}
+	require.NoError(b, err)
+	defer d.Close()
+	ix, err := index.Open(ctx, path, nil)
+	require.NoError(b, err)
+	defer ix.Close()
+	e, err := search.New(ctx, ix, &search.EngineOptions{Device: d})
+	require.NoError(b, err)
+	defer e.Close()
+	src := open(b, vectors.Files{Vectors: file})
+	var qs []search.Query
+	for q, err := range src.Docs(ctx, 0, src.Len()) {
+		require.NoError(b, err)
+		qs = append(qs, search.Query{Vectors: append([]float32(nil), q.Tokens...)})
+	}
+	for name, batch := range map[string]int{"one": 1, "batch": len(qs)} {
+		b.Run(name, func(b *testing.B) {
+			var stats search.Stats
+			n := 0
+			for b.Loop() {
+				lo := n % (len(qs) - batch + 1)
+				got, err := e.SearchBatch(ctx, qs[lo:lo+batch], search.Options{K: 100})
+				require.NoError(b, err)
+				for i := range got {
+					stats.Add(got[i].Stats)
+				}
+				n += batch
+			}
+			b.ReportMetric(float64(n)/b.Elapsed().Seconds(), "queries/s")
+			b.ReportMetric(float64(b.Elapsed().Microseconds())/float64(n), "µs/query")
+			b.Logf("%+v", stats.Device)
+		})
+	}
+}

@@ -1,0 +1,174 @@
+package compressed
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/plaid-ir/plaid/kernels"
+	"github.com/plaid-ir/plaid/kernels/cuda/internal/driver"
+	"github.com/plaid-ir/plaid/kernels/cuda/internal/runtime"
+)
+
+const (
+	// pieceBytes is the size of a piece on its way to the device; documents that
+	// are larger go alone.
+	pieceBytes = 32 << 20
+	// memoryReserve stays free where no limit is given.
+	memoryReserve = 256 << 20
+	// mostGroups bounds the groups of query tokens of one batch.
+	mostGroups = 512
+	// workspaceShare of the memory limit is for batches.
+	workspaceShare = 4
+)
+
+// attachment is an index on the device. What is not guarded by mu belongs to
+// the device's goroutine.
+type attachment struct {
+	dev     *runtime.Device
+	rt      *runtime.Runtime
+	limit   int64
+	piece   int64 // bytes
+	stream  bool  // though it may fit
+	bounded bool  // no scan_f*
+	shape   *shape
+	codec   driver.Mem
+	at      codecArrays
+
+	lineage   uint64
+	firstTile []uint32 // of each document, and the number of tiles
+	heldOf    *uint64  // the live set of the last snapshot whose documents are all here
+	tokens    int64
+	maxTiles  int64   // of a document
+	maxTokens int64   // of a document
+	whole     *packed // nil: streamed
+	part      *packed // of streaming: the piece at hand
+	live      driver.Mem
+	liveOf    *uint64 // the set that live is a copy of
+	maxGroups int
+	freed     bool
+
+	mu   sync.Mutex
+	plan kernels.MemoryPlan
+}
+
+// Attach uploads an index; see [kernels.Device].
+func Attach(ctx context.Context, d *runtime.Device, c kernels.Corpus, o kernels.AttachOptions) (kernels.Attachment, error) {
+	a, err := attach(ctx, d, c, o, pieceBytes, false)
+	if err != nil {
+		return nil, err
+	}
+	return a, nil
+}
+
+// attach is Attach with pieces of some size, streaming even what would fit if
+// asked to.
+func attach(ctx context.Context, d *runtime.Device, c kernels.Corpus, o kernels.AttachOptions, piece int64, stream bool) (*attachment, error) {
+	a := &attachment{dev: d, piece: piece, stream: stream, bounded: o.Bounded}
+	err := d.Call(ctx, func(rt *runtime.Runtime) (err error) {
+		a.rt = rt
+		rt.Own(a)
+		defer func() {
+			if err != nil {
+				a.Free()
+			}
+		}()
+		if a.limit = o.Memory; a.limit == 0 {
+			free, _, err := rt.Driver.MemInfo()
+			if err != nil {
+				return err
+			}
+			a.limit = int64(free) - memoryReserve
+		}
+		return a.ensure(ctx, c, o.Progress)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return a, nil
+}
+
+// Plan says what memory is used for.
+func (a *attachment) Plan() kernels.MemoryPlan {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.plan
+}
+
+// Close frees the index on the device.
+func (a *attachment) Close() error {
+	err := a.dev.Call(context.Background(), func(*runtime.Runtime) error {
+		a.Free()
+		return nil
+	})
+	var fault *kernels.PanicError
+	if errors.Is(err, kernels.ErrDeviceClosed) || errors.Is(err, driver.ErrDeviceLost) || errors.As(err, &fault) {
+		return nil // freed with the device
+	}
+	return err
+}
+
+// Free frees the index on the device's goroutine.
+func (a *attachment) Free() {
+	a.drop()
+	a.freed = true
+	a.rt.Disown(a)
+}
+
+// drop frees the index but not the attachment.
+func (a *attachment) drop() {
+	c := a.rt.Driver
+	for _, p := range []**packed{&a.whole, &a.part} {
+		if *p != nil {
+			(*p).free(c)
+			*p = nil
+		}
+	}
+	_ = c.Free(a.codec)
+	_ = c.Free(a.live)
+	a.codec, a.live, a.liveOf = driver.Mem{}, driver.Mem{}, nil
+	a.shape = nil
+	a.forget()
+}
+
+// forget empties the table of tiles.
+func (a *attachment) forget() {
+	a.firstTile, a.heldOf, a.tokens, a.maxTiles, a.maxTokens = nil, nil, 0, 0, 0
+}
+
+// array is the address of an array of the codec, 0 if it has none.
+func (a *attachment) array(offset int64) driver.Ptr {
+	if offset < 0 {
+		return 0
+	}
+	return a.codec.At(offset)
+}
+
+// codecUp uploads the arrays of the codec.
+func (a *attachment) codecUp(c kernels.Corpus) (err error) {
+	err = c.Guard(func() (err error) {
+		a.shape, err = newShape(c.Codec(), a.rt.Arch() == halfArch && !a.bounded)
+		return err
+	})
+	if err != nil {
+		a.shape = nil
+		return err
+	}
+	a.at = a.shape.arrays(c.Codec())
+	host := make([]byte, a.at.size)
+	err = c.Guard(func() error {
+		a.shape.fill(host, a.at, c.Codec())
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if a.codec, err = a.rt.Driver.Alloc(a.at.size); err != nil {
+		return fmt.Errorf("codec: %w", err)
+	}
+	if err := a.rt.Driver.ToDevice(a.codec.Ptr, host, a.rt.Stream); err != nil {
+		return err
+	}
+	return a.rt.Sync()
+}

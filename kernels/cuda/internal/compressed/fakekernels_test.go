@@ -1,0 +1,446 @@
+package compressed
+
+import (
+	"math"
+	"slices"
+	"sync"
+
+	"github.com/plaid-ir/plaid/kernels"
+	"github.com/plaid-ir/plaid/kernels/cuda/internal/driver"
+	"github.com/plaid-ir/plaid/kernels/cuda/internal/driver/drivertest"
+	"github.com/plaid-ir/plaid/kernels/cuda/internal/runtime/runtimetest"
+)
+
+// fakeKernels does in Go what the kernels do, on the arrays of plaid.cuh. What
+// only kernels look at (frags, cols, split) is kept beside them; rows of S are
+// half precision, so that scans err as they may.
+type fakeKernels struct {
+	mu      sync.Mutex
+	queries map[driver.Ptr]*fakeQuery // by frags, and by split
+	scans   int
+}
+
+type fakeQuery struct {
+	vectors, weights  []float32 // [groups][32][dim], [groups][32]
+	dim, nbits, lanes int
+	dimScale          []float32
+	step, factorMax   float32
+	table             bool
+}
+
+func newFake() (*drivertest.Fake, *fakeKernels) {
+	k := &fakeKernels{queries: map[driver.Ptr]*fakeQuery{}}
+	return runtimetest.Fake(k.table()), k
+}
+
+func args[T any](l *driver.Launch) *T { return (*T)(l.Args) }
+
+func (k *fakeKernels) table() map[string]drivertest.Kernel {
+	t := map[string]drivertest.Kernel{
+		"pack": k.pack, "prep_query": k.prep, "centroid_scores": k.centroids, "list_tiles": k.list,
+		"topk_first": k.topkFirst, "topk_next": k.topkNext, "fine": func(*drivertest.Fake, *driver.Launch) {}, "fine_sum": k.fine,
+		"probe_mark": k.mark, "candidates": k.candidates, "compact": k.compact,
+	}
+	for _, name := range []string{"b1", "b2", "b4", "b8", "b1_w1", "b2_w1", "b2_w2", "b4_w2", "b4_w4", "table"} {
+		t["scan_"+name], t["scan_"+name+"_list"] = k.scan, k.scanList
+	}
+	return t
+}
+
+func (k *fakeKernels) pack(f *drivertest.Fake, l *driver.Launch) {
+	p := args[packParams](l)
+	first := drivertest.Slice[uint32](f, p.firstTile, int(p.docs)+1)
+	off := drivertest.Slice[uint32](f, p.offsets, int(p.docs)+1)
+	n := int(off[p.docs])
+	res := drivertest.Slice[byte](f, p.residuals, n*int(p.rowBytes))
+	factors := drivertest.Slice[int16](f, p.factors, n)
+	width := 16 * int(p.laneWords)
+	for d := range int(p.docs) {
+		for tile := first[d]; tile < first[d+1]; tile++ {
+			at := p.docBase + uint32(d)
+			if tile+1 == first[d+1] {
+				at |= 1 << 31
+			}
+			drivertest.Slice[uint32](f, p.tileDoc+driver.Ptr(4*tile), 1)[0] = at
+			words := drivertest.Slice[uint32](f, p.words+driver.Ptr(8*16*int(tile)), 32)
+			rows := drivertest.Slice[byte](f, p.rows+driver.Ptr(16*width*int(tile)), 16*width)
+			clear(rows)
+			for i := range 16 {
+				t := min(int(off[d])+16*int(tile-first[d])+i, int(off[d+1])-1)
+				var code uint32
+				if p.codeBytes == 2 {
+					code = uint32(drivertest.Slice[uint16](f, p.codes+driver.Ptr(2*t), 1)[0])
+				} else {
+					code = drivertest.Slice[uint32](f, p.codes+driver.Ptr(4*t), 1)[0]
+				}
+				v := float32(factors[t]) / 32767
+				if p.centroidScale != 0 {
+					v *= drivertest.Slice[float32](f, p.centroidScale+driver.Ptr(4*code), 1)[0]
+				}
+				words[2*i], words[2*i+1] = code*64, math.Float32bits(v)
+				copy(rows[i*width:], res[t*int(p.rowBytes):(t+1)*int(p.rowBytes)])
+			}
+		}
+	}
+}
+
+func (k *fakeKernels) prep(f *drivertest.Fake, l *driver.Launch) {
+	p := args[prepParams](l)
+	g := int(l.Grid.Y)
+	q := &fakeQuery{
+		vectors: slices.Clone(drivertest.Slice[float32](f, p.query, g*columns*int(p.dim))),
+		weights: slices.Clone(drivertest.Slice[float32](f, p.weights, g*columns)),
+		dim:     int(p.dim), nbits: int(p.nbits), lanes: int(p.laneWords), step: p.step, factorMax: p.factorMax, table: p.mode == tableMode,
+		dimScale: slices.Clone(drivertest.Slice[float32](f, p.dimScale, int(p.dim))),
+	}
+	drivertest.Slice[uint32](f, p.frags, g*int(p.fragStride)) // there is room
+	drivertest.Slice[float32](f, p.cols, g*columns*4)
+	drivertest.Slice[uint16](f, p.split, g*2*columns*((int(p.dim)+15)/16*16))
+	k.mu.Lock()
+	k.queries[p.frags], k.queries[p.split] = q, q
+	k.mu.Unlock()
+	bound := drivertest.Slice[float32](f, p.bound, g)
+	for i := range g {
+		for s := range columns {
+			v := q.vectors[(i*columns+s)*q.dim:][:q.dim]
+			bound[i] += float32(math.Abs(float64(q.weights[i*columns+s]))*math.Sqrt(float64(dotf(v, v)))) * p.factorMax * p.sMax * 1e-3
+		}
+	}
+}
+
+func dotf(a, b []float32) float32 {
+	sum := float32(0)
+	for i, v := range a {
+		sum += v * b[i]
+	}
+	return sum
+}
+
+func (k *fakeKernels) query(p driver.Ptr) *fakeQuery {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.queries[p]
+}
+
+func (k *fakeKernels) centroids(f *drivertest.Fake, l *driver.Launch) {
+	p := args[centroidParams](l)
+	q := k.query(p.split)
+	n, dim16 := int(p.k), (q.dim+15)/16*16
+	g := int(l.Grid.Y)
+	c := drivertest.Slice[uint16](f, p.centroids, n*dim16)
+	rows := drivertest.Slice[uint16](f, p.sRows, g*n*columns)
+	inv := drivertest.Slice[float32](f, p.invScale, n)
+	sf := drivertest.Slice[float32](f, p.sFloat, g*columns*n)
+	v := make([]float32, q.dim)
+	for i := range n {
+		for j := range v {
+			v[j] = math.Float32frombits(uint32(c[i*dim16+j]) << 16)
+		}
+		for col := range g * columns {
+			s := dotf(v, q.vectors[col*q.dim:][:q.dim])
+			if sf != nil {
+				sf[col*n+i] = s
+			}
+			if inv != nil {
+				s *= inv[i]
+			}
+			rows[(col/columns*n+i)*columns+col%columns] = kernels.F16FromF32(s)
+		}
+	}
+}
+
+func (k *fakeKernels) list(f *drivertest.Fake, l *driver.Launch) {
+	p := args[listParams](l)
+	n := int(p.n)
+	if p.nDev != 0 {
+		n = int(drivertest.Slice[uint32](f, p.nDev, 1)[0])
+	}
+	docs := drivertest.Slice[uint32](f, p.docs, n)
+	walk := drivertest.Slice[uint32](f, p.walk, 2*int(p.walkCapacity))
+	from, end := drivertest.Slice[uint32](f, p.posFirst, n), drivertest.Slice[uint32](f, p.posEnd, n)
+	at := drivertest.Slice[uint32](f, p.tilesTotal, 1)
+	for i, d := range docs {
+		first := drivertest.Slice[uint32](f, p.firstTile+driver.Ptr(4*d), 2)
+		from[i] = at[0]
+		for t := first[0]; t < first[1]; t++ {
+			last := uint32(0)
+			if t+1 == first[1] {
+				last = 1 << 31
+			}
+			walk[2*at[0]], walk[2*at[0]+1] = t, uint32(i)|last
+			at[0]++
+		}
+		end[i] = at[0]
+	}
+}
+
+func (k *fakeKernels) scan(f *drivertest.Fake, l *driver.Launch) { k.scans++; k.scanAny(f, l, false) }
+func (k *fakeKernels) scanList(f *drivertest.Fake, l *driver.Launch) {
+	k.scans++
+	k.scanAny(f, l, true)
+}
+
+func (k *fakeKernels) scanAny(f *drivertest.Fake, l *driver.Launch, list bool) {
+	p := args[scanParams](l)
+	q := k.query(p.frags)
+	g := int(l.Grid.Y)
+	warps := int(l.Grid.X) * 4
+	drivertest.Slice[uint32](f, p.part, g*warps*2*columns) // there is room
+	for _, c := range drivertest.Slice[uint32](f, p.count, g*warps) {
+		if c != 0 {
+			panic("scan: count is not zero")
+		}
+	}
+	n := int(p.nTiles)
+	if p.nTilesDev != 0 {
+		n = int(drivertest.Slice[uint32](f, p.nTilesDev, 1)[0])
+	}
+	k0 := int(p.sStride) / columns
+	rows := drivertest.Slice[uint16](f, p.sRows, g*k0*columns)
+	width := 16 * q.lanes
+	weights := make([]float32, 1<<q.nbits)
+	for b := range weights {
+		weights[b] = q.step * (float32(b) - float32(len(weights)-1)/2)
+	}
+	if q.table {
+		for b, h := range drivertest.Slice[uint16](f, p.table, len(weights)) {
+			weights[b] = q.step * kernels.F16ToF32(h)
+		}
+	}
+	best := make([]float32, g*columns)
+	reset := func() {
+		for i := range best {
+			best[i] = float32(math.Inf(-1))
+		}
+	}
+	reset()
+	residual := make([]float32, q.dim)
+	for i := range n {
+		tile, entry := uint32(i), uint32(0)
+		if list {
+			w := drivertest.Slice[uint32](f, p.walk+driver.Ptr(8*i), 2)
+			tile, entry = w[0], w[1]
+		} else {
+			entry = drivertest.Slice[uint32](f, p.tileDoc+driver.Ptr(4*i), 1)[0]
+		}
+		words := drivertest.Slice[uint32](f, p.words+driver.Ptr(128*int(tile)), 32)
+		bytes := drivertest.Slice[byte](f, p.rows+driver.Ptr(16*width*int(tile)), 16*width)
+		for t := range 16 {
+			code, factor := int(words[2*t]/64), math.Float32frombits(words[2*t+1])
+			decode(residual, bytes[t*width:], q.nbits, weights, q.dimScale)
+			for col := range best {
+				s := kernels.F16ToF32(rows[(col/columns*k0+code)*columns+col%columns])
+				best[col] = max(best[col], factor*(s+dotf(residual, q.vectors[col*q.dim:][:q.dim])))
+			}
+		}
+		if entry>>31 == 1 {
+			for j := range g {
+				sum := float32(0)
+				for col := range columns {
+					if w := q.weights[j*columns+col]; w != 0 {
+						sum += w * q.factorMax * best[j*columns+col]
+					}
+				}
+				drivertest.Slice[float32](f, p.scores+driver.Ptr(4*(uint64(j)*p.scoreStride+uint64(entry&^(1<<31)))), 1)[0] = sum
+			}
+			reset()
+		}
+	}
+}
+
+func decode(dst []float32, row []byte, nbits int, weights, dimScale []float32) {
+	for j := range dst {
+		dst[j] = weights[int(row[j*nbits/8])>>(j*nbits%8)&(1<<nbits-1)]
+		if dimScale != nil {
+			dst[j] *= dimScale[j]
+		}
+	}
+}
+
+func key(score float32, number uint32) uint64 {
+	b := math.Float32bits(score)
+	if b>>31 == 1 {
+		b = ^b
+	} else {
+		b |= 1 << 31
+	}
+	return uint64(b)<<32 | uint64(^number)
+}
+
+func (k *fakeKernels) topkFirst(f *drivertest.Fake, l *driver.Launch) {
+	p := args[topkFirstParams](l)
+	n := int(p.n)
+	if p.nDev != 0 {
+		n = min(n, int(drivertest.Slice[uint32](f, p.nDev, 1)[0]))
+	}
+	for q := range int(l.Grid.Y) {
+		from, to := uint32(q), uint32(q+1)
+		if p.groupBegin != 0 {
+			b := drivertest.Slice[uint32](f, p.groupBegin+driver.Ptr(4*q), 2)
+			from, to = b[0], b[1]
+		}
+		for block := range int(l.Grid.X) {
+			var keys []uint64
+			for i := block * topkBlock; i < min((block+1)*topkBlock, n); i++ {
+				number := uint32(i)
+				if p.ids != 0 {
+					number = drivertest.Slice[uint32](f, p.ids+driver.Ptr(4*(uint64(q)*p.idsStride+uint64(i))), 1)[0]
+				}
+				if p.allowed != 0 && drivertest.Slice[uint32](f, p.allowed+driver.Ptr(number/32*4), 1)[0]>>(number%32)&1 == 0 {
+					continue
+				}
+				sum := float32(0)
+				for g := from; g < to; g++ {
+					sum += drivertest.Slice[float32](f, p.scores+driver.Ptr(4*(uint64(g)*p.stride+uint64(i))), 1)[0]
+				}
+				keys = append(keys, key(sum, number))
+			}
+			putKeys(f, p.keys, (q*int(l.Grid.X)+block)*int(p.k), int(p.k), keys)
+		}
+	}
+}
+
+func putKeys(f *drivertest.Fake, at driver.Ptr, from, k int, keys []uint64) []uint64 {
+	slices.SortFunc(keys, func(a, b uint64) int {
+		if a > b {
+			return -1
+		}
+		return 1
+	})
+	out := drivertest.Slice[uint64](f, at+driver.Ptr(8*from), k)
+	clear(out)
+	copy(out, keys)
+	return out
+}
+
+func (k *fakeKernels) topkNext(f *drivertest.Fake, l *driver.Launch) {
+	p := args[topkNextParams](l)
+	for q := range int(l.Grid.Y) {
+		in := drivertest.Slice[uint64](f, p.keys+driver.Ptr(8*q*int(p.n)), int(p.n))
+		for block := range int(l.Grid.X) {
+			var keys []uint64
+			for _, v := range in[block*topkBlock : min((block+1)*topkBlock, int(p.n))] {
+				if v != 0 {
+					keys = append(keys, v)
+				}
+			}
+			out := putKeys(f, p.out, (q*int(l.Grid.X)+block)*int(p.k), int(p.k), keys)
+			if l.Grid.X > 1 || p.outIDs == 0 {
+				continue
+			}
+			ids := drivertest.Slice[uint32](f, p.outIDs+driver.Ptr(4*q*int(p.k)), int(p.k))
+			for i, v := range out {
+				ids[i] = noDocument
+				if v != 0 {
+					ids[i] = ^uint32(v)
+				}
+				if p.outScores == 0 {
+					continue
+				}
+				score := float32(math.Inf(-1))
+				if v != 0 {
+					b := uint32(v >> 32)
+					if b>>31 == 1 {
+						b &^= 1 << 31
+					} else {
+						b = ^b
+					}
+					score = math.Float32frombits(b)
+				}
+				drivertest.Slice[float32](f, p.outScores+driver.Ptr(4*(q*int(p.k)+i)), 1)[0] = score
+			}
+			if p.outN != 0 {
+				drivertest.Slice[uint32](f, p.outN+driver.Ptr(4*q), 1)[0] = uint32(min(len(keys), int(p.k)))
+			}
+		}
+	}
+}
+
+func (k *fakeKernels) fine(f *drivertest.Fake, l *driver.Launch) {
+	p := args[fineParams](l)
+	dim, width := int(p.dim), 16*int(p.laneWords)
+	weights := drivertest.Slice[float32](f, p.weightsTable, 1<<p.nbits)
+	dimScale := drivertest.Slice[float32](f, p.dimScale, dim)
+	v := make([]float32, dim)
+	for q := range int(l.Grid.Y) {
+		drivertest.Slice[uint32](f, p.best, (q+1)*int(p.n*p.maxGroups)*columns)
+		b := drivertest.Slice[uint32](f, p.groupBegin+driver.Ptr(4*q), 2)
+		g := int(b[1] - b[0])
+		query := drivertest.Slice[float32](f, p.query+driver.Ptr(4*int(b[0])*columns*dim), g*columns*dim)
+		w := drivertest.Slice[float32](f, p.weights+driver.Ptr(4*int(b[0])*columns), g*columns)
+		for i := range int(p.n) {
+			id := drivertest.Slice[uint32](f, p.ids+driver.Ptr(4*(q*int(p.n)+i)), 1)[0]
+			out := &drivertest.Slice[float32](f, p.scores+driver.Ptr(4*(q*int(p.n)+i)), 1)[0]
+			if *out = float32(math.Inf(-1)); id == noDocument {
+				continue
+			}
+			*out = 0
+			first := drivertest.Slice[uint32](f, p.firstTile+driver.Ptr(4*id), 2)
+			best := make([]float32, g*columns)
+			for j := range best {
+				best[j] = float32(math.Inf(-1))
+			}
+			for t := 16 * int(first[0]); t < 16*int(first[1]); t++ {
+				word := drivertest.Slice[uint32](f, p.words+driver.Ptr(8*t), 2)
+				code := int(word[0] / 64)
+				factor, a := math.Float32frombits(word[1])*p.factorMax, float32(1)
+				if p.centroidRatio != 0 {
+					ratio := drivertest.Slice[float32](f, p.centroidRatio+driver.Ptr(4*code), 1)[0]
+					factor, a = factor/ratio, ratio*p.aMax
+				}
+				decode(v, drivertest.Slice[byte](f, p.rows+driver.Ptr(width*t), width), int(p.nbits), weights, dimScale)
+				c := drivertest.Slice[uint16](f, p.centroids+driver.Ptr(2*code*((dim+15)/16*16)), dim)
+				for j := range v {
+					v[j] = v[j]*a + math.Float32frombits(uint32(c[j])<<16)
+				}
+				for col := range best {
+					best[col] = max(best[col], factor*dotf(v, query[col*dim:][:dim]))
+				}
+			}
+			for col := range best {
+				if w[col] != 0 && first[0] < first[1] {
+					*out += w[col] * best[col]
+				}
+			}
+		}
+	}
+}
+
+func (k *fakeKernels) mark(f *drivertest.Fake, l *driver.Launch) {
+	p := args[markParams](l)
+	for col, w := range drivertest.Slice[float32](f, p.weights, int(p.columns)) {
+		if w <= 0 {
+			continue
+		}
+		for _, c := range drivertest.Slice[uint32](f, p.ids+driver.Ptr(4*col*int(p.picked)), int(p.n)) {
+			drivertest.Slice[uint32](f, p.bitmap+driver.Ptr(c/32*4), 1)[0] |= 1 << (c % 32)
+		}
+	}
+}
+
+func (k *fakeKernels) candidates(f *drivertest.Fake, l *driver.Launch) {
+	p := args[candidateParams](l)
+	marks := drivertest.Slice[uint32](f, p.bitmap, int(p.k+31)/32)
+	for t := range int(p.tiles) {
+		doc := drivertest.Slice[uint32](f, p.tileDoc+driver.Ptr(4*t), 1)[0] &^ (1 << 31)
+		words := drivertest.Slice[uint32](f, p.words+driver.Ptr(128*t), 32)
+		for i := range 16 {
+			if c := words[2*i] / 64; marks[c/32]>>(c%32)&1 == 1 {
+				drivertest.Slice[uint32](f, p.hits+driver.Ptr(doc/32*4), 1)[0] |= 1 << (doc % 32)
+			}
+		}
+	}
+}
+
+func (k *fakeKernels) compact(f *drivertest.Fake, l *driver.Launch) {
+	p := args[compactParams](l)
+	a := drivertest.Slice[uint32](f, p.a, int(p.words))
+	b := drivertest.Slice[uint32](f, p.b, int(p.words))
+	n := &drivertest.Slice[uint32](f, p.n, 1)[0]
+	for i := int(p.words)*32 - 1; i >= 0; i-- {
+		if a[i/32]>>(i%32)&1 == 1 && (b == nil || b[i/32]>>(i%32)&1 == 1) {
+			drivertest.Slice[uint32](f, p.list+driver.Ptr(4**n), 1)[0] = uint32(i)
+			*n++
+		}
+	}
+}

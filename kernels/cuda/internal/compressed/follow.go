@@ -1,0 +1,233 @@
+package compressed
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/plaid-ir/plaid/kernels"
+	"github.com/plaid-ir/plaid/kernels/cuda/internal/driver"
+	"github.com/plaid-ir/plaid/kernels/cuda/internal/runtime"
+)
+
+// ensure brings the documents of a snapshot to the device that are not there.
+// What is known of a lineage is its documents, by ordinal: those that are new
+// come behind those that are here, wherever chunks are cut. A document that is
+// gone from the snapshot may still have its tokens here, since no search may
+// return it. Where a document of the snapshot is not here, as in one that is
+// older than what was uploaded, or most of what is here is gone, everything is
+// uploaded anew.
+func (a *attachment) ensure(ctx context.Context, c kernels.Corpus, progress func(done, total int64)) (err error) {
+	if a.freed {
+		return kernels.ErrDeviceClosed
+	}
+	live, _ := c.LiveSet()
+	same := a.shape != nil && a.lineage == c.Lineage()
+	if same && len(live) > 0 && a.heldOf == &live[0] {
+		return nil
+	}
+	same = same && a.holds(c)
+	if same && corpusDocs(c) < len(a.firstTile) {
+		a.held(live)
+		return nil
+	}
+	defer func() {
+		if err != nil { // half an index is of no use; the next search begins anew
+			a.rt.Drain()
+			a.drop()
+		}
+	}()
+	if !same {
+		a.drop()
+		if err := a.codecUp(c); err != nil {
+			return err
+		}
+		a.lineage = c.Lineage()
+	}
+	if err := a.measure(c); err != nil {
+		return err
+	}
+	docs, tiles := a.total()
+	plan := a.newPlan(docs, tiles)
+	if !plan.Resident && a.whole != nil { // it may fit without what is gone
+		if err := a.restart(c); err != nil {
+			return err
+		}
+		docs, tiles = a.total()
+		plan = a.newPlan(docs, tiles)
+	}
+	if plan.Resident {
+		err = a.extend(ctx, c, &plan, progress)
+	} else {
+		err = a.prepareStreaming(&plan)
+	}
+	if err != nil {
+		return err
+	}
+	a.held(live)
+	a.mu.Lock()
+	a.plan = plan
+	a.mu.Unlock()
+	return nil
+}
+
+// held notes that all documents of the snapshot with this live set are here.
+// Keeping the address keeps the set, so that no other can come to have it.
+func (a *attachment) held(live []uint64) {
+	a.heldOf = nil
+	if len(live) > 0 {
+		a.heldOf = &live[0]
+	}
+}
+
+// holds reports whether the documents of a snapshot that are not new are here,
+// and at least half of what is here is of them.
+func (a *attachment) holds(c kernels.Corpus) bool {
+	known := len(a.firstTile) - 1
+	kept := uint64(0)
+	for i := range c.Chunks() {
+		first, off := c.ChunkDocs(i)
+		for d := range min(len(off)-1, known-int(first)) {
+			if off[d] == off[d+1] {
+				continue
+			}
+			tiles := runtime.CeilDiv(off[d+1]-off[d], tileTokens)
+			if at := int(first) + d; a.firstTile[at+1]-a.firstTile[at] != tiles {
+				return false
+			}
+			kept += uint64(tiles)
+		}
+	}
+	return 2*kept >= uint64(a.firstTile[min(known, corpusDocs(c))])
+}
+
+// restart measures a snapshot from its first document on, and frees what is
+// resident.
+func (a *attachment) restart(c kernels.Corpus) error {
+	if a.whole != nil {
+		a.whole.free(a.rt.Driver)
+		a.whole = nil
+	}
+	a.forget()
+	return a.measure(c)
+}
+
+func (a *attachment) total() (docs, tiles int64) {
+	n := len(a.firstTile) - 1
+	return int64(n), int64(a.firstTile[n])
+}
+
+// measure extends the table of tiles by the documents that are not in it.
+func (a *attachment) measure(c kernels.Corpus) error {
+	if a.firstTile == nil {
+		a.firstTile = []uint32{0}
+	}
+	known := len(a.firstTile) - 1
+	for i := range c.Chunks() {
+		first, off := c.ChunkDocs(i)
+		for d := max(known-int(first), 0); d < len(off)-1; d++ {
+			n := int64(off[d+1] - off[d])
+			a.maxTokens = max(a.maxTokens, n)
+			a.maxTiles = max(a.maxTiles, runtime.CeilDiv(n, tileTokens))
+			a.tokens += n
+			tile := uint64(a.firstTile[len(a.firstTile)-1]) + uint64(runtime.CeilDiv(n, tileTokens))
+			if tile > 1<<32-1-spareTiles || len(a.firstTile) > maxDocs {
+				return fmt.Errorf("%w: more than %d tokens or %d documents", driver.ErrUnsupported, uint64(1)<<32*tileTokens, maxDocs)
+			}
+			a.firstTile = append(a.firstTile, uint32(tile))
+		}
+	}
+	return nil
+}
+
+// extend makes the resident arrays large enough and uploads the documents that
+// are not in them. Where arrays are too small, what they hold is copied on the
+// device if both fit, else uploaded again.
+func (a *attachment) extend(ctx context.Context, c kernels.Corpus, plan *kernels.MemoryPlan, progress func(done, total int64)) error {
+	dev, st := a.rt.Driver, a.rt.Stream
+	docs, tiles := a.total()
+	if a.whole != nil && a.whole.tileCap >= tiles && a.whole.docCap >= docs {
+		return a.upload(ctx, c, progress)
+	}
+	old := a.whole
+	docCap, tileCap := docs, tiles
+	if old != nil { // an index that grows will grow again
+		docCap, tileCap = docs+docs/8, min(tiles+tiles/8, 1<<32-1-spareTiles)
+	}
+	fresh, err := a.shape.newPacked(dev, docCap, tileCap)
+	if err != nil && old != nil && errors.Is(err, driver.ErrOutOfMemory) {
+		// What is uploaded again is this snapshot, which may lack tokens of
+		// documents that are gone since.
+		if err := a.restart(c); err != nil {
+			return err
+		}
+		old = nil
+		docs, tiles = a.total()
+		*plan = a.newPlan(docs, tiles)
+		fresh, err = a.shape.newPacked(dev, docs, tiles)
+	}
+	if err != nil {
+		return fmt.Errorf("index of %d documents: %w", docs, err)
+	}
+	a.whole = fresh
+	if old == nil {
+		if err := dev.Set(fresh.firstTile.Ptr, 0, 4, st); err != nil {
+			return err
+		}
+		return a.upload(ctx, c, progress)
+	}
+	defer old.free(dev)
+	bytes := a.shape.packedBytes(old.docs, old.tiles-spareTiles) // the spare tiles are written anew
+	for i, m := range []struct{ dst, src driver.Mem }{
+		{fresh.words, old.words}, {fresh.rows, old.rows}, {fresh.tileDoc, old.tileDoc}, {fresh.firstTile, old.firstTile},
+	} {
+		if err := dev.OnDevice(m.dst.Ptr, m.src.Ptr, bytes[i], st); err != nil {
+			return err
+		}
+	}
+	fresh.docs, fresh.tiles = old.docs, old.tiles
+	if err := a.rt.Sync(); err != nil {
+		return err
+	}
+	return a.upload(ctx, c, progress)
+}
+
+// upload packs the documents that are not in the resident arrays behind those
+// that are.
+func (a *attachment) upload(ctx context.Context, c kernels.Corpus, progress func(done, total int64)) error {
+	cut := cutter{limit: a.pieceTokens()}
+	cut.docs(c, a.whole.docs)
+	total, done := int64(0), int64(0)
+	for i := range cut.pieces {
+		total += cut.pieces[i].tokens
+	}
+	if err := a.rt.ReserveStaging(min(a.stageBytes(), a.largestStage(cut.pieces))); err != nil {
+		return err
+	}
+	for i := range cut.pieces {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		p := &cut.pieces[i]
+		st, err := a.stage(c, p, uint32(a.whole.tiles))
+		if err != nil {
+			return err
+		}
+		if err := a.pack(st, p, a.whole); err != nil {
+			return err
+		}
+		if err := a.rt.Unstage(st.Staged); err != nil {
+			return err
+		}
+		done += p.tokens
+		if progress != nil {
+			progress(done, total)
+		}
+	}
+	if len(cut.pieces) == 0 {
+		if err := a.shape.clearSpare(a.rt, a.whole); err != nil {
+			return err
+		}
+	}
+	return a.rt.Sync()
+}

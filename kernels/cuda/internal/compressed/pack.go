@@ -1,0 +1,96 @@
+package compressed
+
+import (
+	"github.com/plaid-ir/plaid/kernels"
+	"github.com/plaid-ir/plaid/kernels/cuda/internal/driver"
+	"github.com/plaid-ir/plaid/kernels/cuda/internal/runtime"
+)
+
+// packed is documents in the layout of the scans: a resident index, or a piece.
+type packed struct {
+	words, rows, tileDoc, firstTile driver.Mem
+	tileCap, docCap                 int64
+	docs, tiles                     int64
+}
+
+// packedBytes is the memory of the arrays, in the order of the fields.
+func (s *shape) packedBytes(docs, tiles int64) [4]int64 {
+	slots := tiles + spareTiles
+	return [4]int64{8 * tileTokens * slots, tileTokens * s.rowStride() * slots, 4 * slots, 4 * (docs + 1)}
+}
+
+func (s *shape) newPacked(c *driver.Context, docs, tiles int64) (p *packed, err error) {
+	p = &packed{tileCap: tiles, docCap: docs}
+	bytes := s.packedBytes(docs, tiles)
+	for i, m := range []*driver.Mem{&p.words, &p.rows, &p.tileDoc, &p.firstTile} {
+		if *m, err = c.Alloc(bytes[i]); err != nil {
+			p.free(c)
+			return nil, err
+		}
+	}
+	return p, nil
+}
+
+func (p *packed) free(c *driver.Context) {
+	for _, m := range []*driver.Mem{&p.words, &p.rows, &p.tileDoc, &p.firstTile} {
+		_ = c.Free(*m) // of a lost device; the memory went with it
+		*m = driver.Mem{}
+	}
+}
+
+// clearSpare zeroes the tiles that scans read ahead.
+func (s *shape) clearSpare(rt *runtime.Runtime, p *packed) error {
+	for _, a := range []struct {
+		m     driver.Mem
+		width int64 // of a tile
+	}{{p.words, 8 * tileTokens}, {p.rows, tileTokens * s.rowStride()}, {p.tileDoc, 4}} {
+		if err := rt.Driver.Set(a.m.At(p.tiles*a.width), 0, spareTiles*a.width, rt.Stream); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// staged is a piece on its way to the device.
+type staged struct {
+	runtime.Staged
+	at stageLayout
+}
+
+// stage sends a piece on its way.
+func (a *attachment) stage(from kernels.Corpus, p *piece, tile uint32) (staged, error) {
+	at := a.shape.stageLayout(p.docs, p.tokens)
+	st, err := a.rt.Stage(at.size, func(host []byte) error { return a.shape.fillStage(host, at, p, from, tile) })
+	return staged{st, at}, err
+}
+
+type packParams struct {
+	codes, factors, residuals, offsets, firstTile, centroidScale driver.Ptr
+	words, rows, tileDoc                                         driver.Ptr
+	docs, docBase, tiles, codeBytes, rowBytes, laneWords         uint32
+}
+
+// pack brings a staged piece into the layout of the scans, behind the documents
+// that are there.
+func (a *attachment) pack(st staged, p *piece, dst *packed) error {
+	s := a.shape
+	if p.tiles > 0 {
+		err := runtime.Launch(a.rt, "pack", int(runtime.CeilDiv(p.tiles, 8)), 1, 1, 256, 0, &packParams{
+			codes: st.Raw.Add(st.at.codes), factors: st.Raw.Add(st.at.factors), residuals: st.Raw.Add(st.at.residuals),
+			offsets: st.Raw.Add(st.at.offsets), firstTile: st.Raw.Add(st.at.firstTile), centroidScale: a.array(a.at.ratio),
+			words: dst.words.Ptr, rows: dst.rows.Ptr, tileDoc: dst.tileDoc.Ptr,
+			docs: uint32(p.docs), docBase: uint32(dst.docs), tiles: uint32(p.tiles),
+			codeBytes: uint32(s.codeBytes), rowBytes: uint32(s.rowBytes), laneWords: uint32(s.lanes),
+		})
+		if err != nil {
+			return err
+		}
+	}
+	err := a.rt.Driver.OnDevice(dst.firstTile.At(4*dst.docs), st.Raw.Add(st.at.firstTile), 4*(p.docs+1), a.rt.Stream)
+	if err != nil {
+		return err
+	}
+	dst.docs += p.docs
+	dst.tiles += p.tiles
+	return s.clearSpare(a.rt, dst)
+}

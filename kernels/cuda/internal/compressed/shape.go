@@ -1,0 +1,180 @@
+package compressed
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+
+	"github.com/plaid-ir/plaid/kernels"
+	"github.com/plaid-ir/plaid/kernels/cuda/internal/driver"
+	"github.com/plaid-ir/plaid/kernels/cuda/internal/runtime"
+)
+
+// shape is what the kernels must know of a codec beside its arrays.
+type shape struct {
+	dim, dim16, nbits, k       int
+	lanes, rowBytes, codeBytes int
+	mode, fragStride           int
+	aMax                       float32 // largest scale of a centroid
+	scaled                     bool    // centroids have scales
+	step                       float32 // prep_query's: step, or largest |weight|
+	sMax, factorMax            float32
+	weights                    []float32
+}
+
+// half allows the scans that only some devices have.
+func newShape(c *kernels.Codec, half bool) (*shape, error) {
+	if err := c.Validate(); err != nil {
+		return nil, err
+	}
+	s := &shape{
+		dim: c.Dim(), nbits: c.Codebook.Nbits, k: c.Centroids.K, rowBytes: c.RowBytes(), codeBytes: 2,
+		aMax: 1, factorMax: c.FactorMax, weights: c.Codebook.Weights(), mode: c.Codebook.Nbits, step: c.Codebook.Step,
+	}
+	if s.k > 1<<16 {
+		s.codeBytes = 4
+	}
+	s.dim16 = (s.dim + 15) / 16 * 16
+	s.lanes = laneWords(s.dim, s.nbits)
+	ratio, least := float32(1), float32(1)
+	if c.CentroidScale != nil {
+		s.scaled = true
+		s.aMax = 0
+		lo := float32(math.Inf(1))
+		for _, a := range c.CentroidScale {
+			s.aMax, lo = max(s.aMax, a), min(lo, a)
+		}
+		if !(lo > 0) || math.IsInf(float64(s.aMax), 0) {
+			return nil, fmt.Errorf("%w: scales of centroids from %g to %g", kernels.ErrShape, lo, s.aMax)
+		}
+		ratio, least = s.aMax/lo, lo
+	}
+	if !c.Codebook.Uniform() || ratio > maxRatio {
+		s.mode, s.step = tableMode, 0
+		for _, w := range s.weights {
+			s.step = max(s.step, float32(math.Abs(float64(w))))
+		}
+	}
+	if s.mode != tableMode && half {
+		switch [2]int{s.nbits, s.lanes} {
+		case [2]int{1, 1}, [2]int{2, 1}, [2]int{2, 2}, [2]int{4, 2}, [2]int{4, 4}:
+			s.mode = halfMode + s.nbits
+		}
+	}
+	s.factorMax *= s.aMax
+	s.fragStride = fragWords(s.mode, s.lanes, s.nbits)
+	norm, err := largestNorm(&c.Centroids)
+	s.sMax = runtime.Above(norm / least)
+	return s, err
+}
+
+// rowStride is the bytes of a row of packed fields on the device.
+func (s *shape) rowStride() int64 { return 16 * int64(s.lanes) }
+
+// largestNorm is the largest length of a centroid. The kernels have centroids
+// as bfloat16, so that others are accepted only if that keeps their values.
+func largestNorm(c *kernels.Centroids) (float32, error) {
+	row := make([]float32, c.Dim)
+	largest := 0.0
+	for i := range c.K {
+		c.Rows(row, i, i+1)
+		sum := 0.0
+		for j, v := range row {
+			sum += float64(v) * float64(v)
+			if c.Type != kernels.BF16 && math.Float32bits(v)&0xffff != 0 {
+				return 0, fmt.Errorf("%w: centroid %d, dimension %d: %g is no bfloat16; indexes with %v centroids are searched on the CPU",
+					driver.ErrUnsupported, i, j, v, c.Type)
+			}
+		}
+		largest = max(largest, sum)
+	}
+	return float32(math.Sqrt(largest) * (1 + 1e-6)), nil
+}
+
+// codecArrays is the arrays of a codec as the device holds them.
+type codecArrays struct {
+	centroids, weights, table, dimScale, ratio, invScale int64 // offsets; −1: absent
+	size                                                 int64
+}
+
+// arrays lays the arrays of a codec out one after another, each at a multiple
+// of 256 bytes.
+func (s *shape) arrays(c *kernels.Codec) codecArrays {
+	var a runtime.Arena
+	out := codecArrays{dimScale: -1, ratio: -1, invScale: -1}
+	out.centroids = a.Take(2 * int64(s.k) * int64(s.dim16))
+	out.weights = a.Take(4 << s.nbits)
+	out.table = a.Take(2 << s.nbits)
+	if c.DimScale != nil {
+		out.dimScale = a.Take(4 * int64(s.dim))
+	}
+	if s.scaled {
+		out.ratio = a.Take(4 * int64(s.k))
+		out.invScale = a.Take(4 * int64(s.k))
+	}
+	out.size = a.Size
+	return out
+}
+
+// fill writes the arrays into dst.
+func (s *shape) fill(dst []byte, at codecArrays, c *kernels.Codec) {
+	le := binary.LittleEndian
+	row := make([]float32, s.dim)
+	for i := range s.k {
+		c.Centroids.Rows(row, i, i+1)
+		out := dst[at.centroids+2*int64(i)*int64(s.dim16):]
+		for j, v := range row {
+			le.PutUint16(out[2*j:], kernels.BF16FromF32(v))
+		}
+		clear(out[2*s.dim : 2*s.dim16])
+	}
+	floats := func(offset int64, n int, f func(i int) float32) {
+		if offset < 0 {
+			return
+		}
+		for i := range n {
+			le.PutUint32(dst[offset+4*int64(i):], math.Float32bits(f(i)))
+		}
+	}
+	floats(at.weights, len(s.weights), func(i int) float32 { return s.weights[i] })
+	largest := float32(0)
+	for _, w := range s.weights {
+		largest = max(largest, float32(math.Abs(float64(w))))
+	}
+	for i, w := range s.weights {
+		if largest > 0 {
+			w /= largest
+		}
+		le.PutUint16(dst[at.table+2*int64(i):], kernels.F16FromF32(w))
+	}
+	floats(at.dimScale, s.dim, func(i int) float32 { return c.DimScale[i] })
+	floats(at.ratio, s.k, func(i int) float32 { return c.CentroidScale[i] / s.aMax })
+	floats(at.invScale, s.k, func(i int) float32 { return 1 / c.CentroidScale[i] })
+}
+
+// laneWords is W: a row of packed fields takes 16·W bytes.
+func laneWords(dim, nbits int) int { return (((dim*nbits + 7) / 8) + 15) / 16 }
+
+// fragWords is the number of words of the operand of a group.
+func fragWords(mode, lanes, nbits int) int {
+	steps := 0
+	switch mode {
+	case 1:
+		steps = 5 * lanes
+	case 2:
+		steps = 3 * lanes
+	case 4:
+		steps = 2 * lanes
+	case 8:
+		steps = 2 * ((lanes + 1) / 2)
+	case halfMode + 1:
+		steps = 8 * lanes
+	case halfMode + 2:
+		steps = 4 * lanes
+	case halfMode + 4:
+		steps = 2 * lanes
+	default:
+		steps = 8 * lanes / nbits
+	}
+	return steps * 256
+}

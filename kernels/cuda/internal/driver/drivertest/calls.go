@@ -1,0 +1,166 @@
+package drivertest
+
+import (
+	"sort"
+	"unsafe"
+
+	"github.com/plaid-ir/plaid/kernels/cuda/internal/driver"
+)
+
+func (f *Fake) modules(api *driver.API) {
+	api.ModuleLoad = func(m *driver.ModuleHandle, image, log []byte) driver.Result {
+		return f.does("cuModuleLoadDataEx", true, func() driver.Result {
+			*m = driver.ModuleHandle(f.handle("module"))
+			return driver.Success
+		})
+	}
+	api.ModuleUnload = func(m driver.ModuleHandle) driver.Result {
+		return f.does("cuModuleUnload", true, func() driver.Result { return f.drop(uintptr(m), "module") })
+	}
+	api.ModuleFunc = func(fn *driver.FunctionHandle, m driver.ModuleHandle, name string) driver.Result {
+		return f.does("cuModuleGetFunction", true, func() driver.Result {
+			if f.Kernels[name] == nil {
+				return driver.NotFound
+			}
+			f.next += 256
+			f.funcs[f.next] = name
+			*fn = driver.FunctionHandle(f.next)
+			return driver.Success
+		})
+	}
+	api.FuncSet = func(driver.FunctionHandle, driver.FuncAttribute, int32) driver.Result {
+		return f.does("cuFuncSetAttribute", true, nil)
+	}
+	api.FuncOccupancy = func(n *int32, _ driver.FunctionHandle, _ int32, _ uintptr) driver.Result {
+		return f.does("cuOccupancyMaxActiveBlocksPerMultiprocessor", true, func() driver.Result { *n = 2; return driver.Success })
+	}
+	api.LaunchKernel = func(l *driver.Launch) driver.Result {
+		r := f.enter("cuLaunchKernel", true)
+		k := f.Kernels[f.funcs[uintptr(l.Func)]]
+		if k == nil && r == driver.Success {
+			r = f.fault("launch of an unknown function")
+		}
+		if l.Grid.Y > 65535 || l.Grid.Z > 65535 || l.Block.X > 1024 || l.Grid.X > 1<<31-1 {
+			r = driver.InvalidValue
+		}
+		f.mu.Unlock()
+		if r == driver.Success {
+			k(f, l)
+		}
+		return r
+	}
+}
+
+func (f *Fake) memoryCalls(api *driver.API) {
+	api.MemAlloc = func(p *driver.Ptr, n uintptr) driver.Result {
+		return f.does("cuMemAlloc", true, func() driver.Result {
+			if f.used+int64(n) > f.memory() {
+				return driver.OutOfMemory
+			}
+			b := make([]byte, n)
+			for i := range b {
+				b[i] = 0xA5 // not zero, as on a device
+			}
+			f.next = (f.next + 511) &^ 255
+			*p = driver.Ptr(f.next)
+			f.blocks = append(f.blocks, block{f.next, b})
+			f.next += n
+			f.used += int64(n)
+			return driver.Success
+		})
+	}
+	api.MemFree = func(p driver.Ptr) driver.Result {
+		return f.does("cuMemFree", true, func() driver.Result {
+			i := sort.Search(len(f.blocks), func(i int) bool { return f.blocks[i].at >= uintptr(p) })
+			if i == len(f.blocks) || f.blocks[i].at != uintptr(p) {
+				return f.fault("free of %#x, which is not allocated", uint64(p))
+			}
+			f.used -= int64(len(f.blocks[i].data))
+			f.blocks = append(f.blocks[:i], f.blocks[i+1:]...)
+			return driver.Success
+		})
+	}
+	api.HostAlloc = func(p *unsafe.Pointer, n uintptr) driver.Result {
+		return f.does("cuMemHostAlloc", true, func() driver.Result {
+			b := make([]byte, n)
+			*p = unsafe.Pointer(unsafe.SliceData(b))
+			f.host[*p] = b
+			return driver.Success
+		})
+	}
+	api.HostFree = func(p unsafe.Pointer) driver.Result {
+		return f.does("cuMemFreeHost", true, func() driver.Result {
+			if f.host[p] == nil {
+				return f.fault("free of host memory that is not allocated")
+			}
+			delete(f.host, p)
+			return driver.Success
+		})
+	}
+	move := func(op string, dst, src []byte) driver.Result {
+		if dst == nil || src == nil {
+			return f.fault("%s beyond what is allocated", op)
+		}
+		copy(dst, src)
+		return driver.Success
+	}
+	api.CopyToDevice = func(dst driver.Ptr, src unsafe.Pointer, n uintptr, _ driver.StreamHandle) driver.Result {
+		return f.does("cuMemcpyHtoDAsync", true, func() driver.Result {
+			return move("copy to the device", f.find(dst, int64(n)), unsafe.Slice((*byte)(src), n))
+		})
+	}
+	api.CopyToHost = func(dst unsafe.Pointer, src driver.Ptr, n uintptr, _ driver.StreamHandle) driver.Result {
+		return f.does("cuMemcpyDtoHAsync", true, func() driver.Result {
+			return move("copy from the device", unsafe.Slice((*byte)(dst), n), f.find(src, int64(n)))
+		})
+	}
+	api.CopyOnDevice = func(dst, src driver.Ptr, n uintptr, _ driver.StreamHandle) driver.Result {
+		return f.does("cuMemcpyDtoDAsync", true, func() driver.Result {
+			return move("copy on the device", f.find(dst, int64(n)), f.find(src, int64(n)))
+		})
+	}
+	api.Set8 = func(dst driver.Ptr, v uint8, n uintptr, _ driver.StreamHandle) driver.Result {
+		return f.does("cuMemsetD8Async", true, func() driver.Result {
+			b := f.find(dst, int64(n))
+			if b == nil {
+				return f.fault("set of %d bytes beyond what is allocated", n)
+			}
+			for i := range b {
+				b[i] = v
+			}
+			return driver.Success
+		})
+	}
+}
+
+func (f *Fake) order(api *driver.API) {
+	api.StreamCreate = func(s *driver.StreamHandle) driver.Result {
+		return f.does("cuStreamCreate", true, func() driver.Result {
+			*s = driver.StreamHandle(f.handle("stream"))
+			return driver.Success
+		})
+	}
+	api.StreamDestroy = func(s driver.StreamHandle) driver.Result {
+		return f.does("cuStreamDestroy", true, func() driver.Result { return f.drop(uintptr(s), "stream") })
+	}
+	api.StreamSync = func(driver.StreamHandle) driver.Result { return f.does("cuStreamSynchronize", true, nil) }
+	api.StreamWait = func(driver.StreamHandle, driver.EventHandle) driver.Result {
+		return f.does("cuStreamWaitEvent", true, nil)
+	}
+	api.EventCreate = func(e *driver.EventHandle, _ bool) driver.Result {
+		return f.does("cuEventCreate", true, func() driver.Result {
+			*e = driver.EventHandle(f.handle("event"))
+			return driver.Success
+		})
+	}
+	api.EventDestroy = func(e driver.EventHandle) driver.Result {
+		return f.does("cuEventDestroy", true, func() driver.Result { return f.drop(uintptr(e), "event") })
+	}
+	api.EventRecord = func(driver.EventHandle, driver.StreamHandle) driver.Result {
+		return f.does("cuEventRecord", true, nil)
+	}
+	api.EventSync = func(driver.EventHandle) driver.Result { return f.does("cuEventSynchronize", true, nil) }
+	api.EventElapsed = func(ms *float32, _, _ driver.EventHandle) driver.Result {
+		return f.does("cuEventElapsedTime", true, func() driver.Result { *ms = 0.25; return driver.Success })
+	}
+}

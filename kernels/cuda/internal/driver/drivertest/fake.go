@@ -1,0 +1,234 @@
+// Package drivertest is a CUDA driver without a device, for tests: memory is
+// the host's, kernels are Go functions, and any call can be made to fail.
+package drivertest
+
+import (
+	"fmt"
+	"sort"
+	"sync"
+	"unsafe"
+
+	"github.com/plaid-ir/plaid/kernels/cuda/internal/driver"
+)
+
+// Kernel is a kernel in Go. It is called with what Launch.Args points to.
+type Kernel func(f *Fake, l *driver.Launch)
+
+// Fake is a driver in the process. Its zero value has no device.
+type Fake struct {
+	Devices []driver.Info
+	Version int32 // of CUDA; 0: driver.MinVersion
+	Kernels map[string]Kernel
+	Memory  int64 // bytes of a device; 0: 1 GiB
+	// Fail, where set, is asked before each call what it is to return.
+	Fail func(op string) driver.Result
+
+	mu      sync.Mutex
+	next    uintptr
+	blocks  []block // by address
+	used    int64
+	host    map[unsafe.Pointer][]byte
+	handles map[uintptr]string
+	funcs   map[uintptr]string
+	current map[int]bool // threads with a context
+	faults  []string
+	calls   map[string]int
+}
+
+type block struct {
+	at   uintptr
+	data []byte
+}
+
+// Faults lists what a real driver would have crashed on.
+func (f *Fake) Faults() []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return append([]string(nil), f.faults...)
+}
+
+// Out counts what was given out and not taken back.
+func (f *Fake) Out() (n int, bytes int64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.blocks) + len(f.host) + len(f.handles), f.used
+}
+
+func (f *Fake) fault(format string, args ...any) driver.Result {
+	f.faults = append(f.faults, fmt.Sprintf(format, args...))
+	return driver.IllegalAddress
+}
+
+// Bytes is the device memory at an address, from there to the end of its
+// allocation.
+func (f *Fake) Bytes(p driver.Ptr, n int64) []byte {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	b := f.find(p, n)
+	if b == nil && n > 0 {
+		f.fault("kernel: %d bytes at %#x are not allocated", n, uint64(p))
+		return make([]byte, n)
+	}
+	return b
+}
+
+// Slice is device memory as n values.
+func Slice[T any](f *Fake, p driver.Ptr, n int) []T {
+	var zero T
+	if n == 0 || p == 0 {
+		return nil
+	}
+	size := int64(unsafe.Sizeof(zero))
+	b := f.Bytes(p, size*int64(n))
+	return unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(b))), n)
+}
+
+func (f *Fake) find(p driver.Ptr, n int64) []byte {
+	i := sort.Search(len(f.blocks), func(i int) bool { return f.blocks[i].at > uintptr(p) }) - 1
+	if i < 0 {
+		return nil
+	}
+	b := f.blocks[i]
+	lo := int64(uintptr(p) - b.at)
+	if lo+n > int64(len(b.data)) {
+		return nil
+	}
+	return b.data[lo : lo+n]
+}
+
+// enter begins a call. Calls that need a context must come from a thread that
+// has one.
+func (f *Fake) enter(op string, context bool) driver.Result {
+	f.mu.Lock()
+	if f.calls == nil {
+		f.calls, f.current, f.handles = map[string]int{}, map[int]bool{}, map[uintptr]string{}
+		f.host, f.funcs, f.next = map[unsafe.Pointer][]byte{}, map[uintptr]string{}, 1<<32
+	}
+	f.calls[op]++
+	if context && !f.current[thread()] {
+		f.faults = append(f.faults, op+" without a context")
+		return driver.InvalidContext
+	}
+	if f.Fail != nil {
+		return f.Fail(op)
+	}
+	return driver.Success
+}
+
+func (f *Fake) handle(what string) uintptr {
+	f.next += 256
+	f.handles[f.next] = what
+	return f.next
+}
+
+func (f *Fake) drop(h uintptr, what string) driver.Result {
+	if f.handles[h] != what {
+		return f.fault("%s %#x does not exist", what, h)
+	}
+	delete(f.handles, h)
+	return driver.Success
+}
+
+// does wraps the body of a call.
+func (f *Fake) does(op string, context bool, body func() driver.Result) driver.Result {
+	r := f.enter(op, context)
+	defer f.mu.Unlock()
+	if r != driver.Success || body == nil {
+		return r
+	}
+	return body()
+}
+
+// API is the table of functions.
+func (f *Fake) API() *driver.API {
+	api := &driver.API{
+		Init: func() driver.Result { return f.does("cuInit", false, nil) },
+		DriverVersion: func(v *int32) driver.Result {
+			return f.does("cuDriverGetVersion", false, func() driver.Result {
+				if *v = f.Version; *v == 0 {
+					*v = driver.MinVersion
+				}
+				return driver.Success
+			})
+		},
+		DeviceCount: func(n *int32) driver.Result {
+			return f.does("cuDeviceGetCount", false, func() driver.Result { *n = int32(len(f.Devices)); return driver.Success })
+		},
+		DeviceGet: func(dev *driver.DeviceHandle, ordinal int32) driver.Result {
+			return f.does("cuDeviceGet", false, func() driver.Result {
+				if int(ordinal) >= len(f.Devices) {
+					return driver.InvalidDevice
+				}
+				*dev = driver.DeviceHandle(ordinal)
+				return driver.Success
+			})
+		},
+		DeviceName: func(b []byte, dev driver.DeviceHandle) driver.Result {
+			return f.does("cuDeviceGetName", false, func() driver.Result { copy(b, f.Devices[dev].Name); return driver.Success })
+		},
+		DevicePCIBusID: func(b []byte, dev driver.DeviceHandle) driver.Result {
+			return f.does("cuDeviceGetPCIBusId", false, func() driver.Result { copy(b, f.Devices[dev].PCI); return driver.Success })
+		},
+		DeviceTotalMem: func(n *uint64, dev driver.DeviceHandle) driver.Result {
+			return f.does("cuDeviceTotalMem", false, func() driver.Result { *n = uint64(f.memory()); return driver.Success })
+		},
+		DeviceAttribute: func(v *int32, a driver.Attribute, dev driver.DeviceHandle) driver.Result {
+			return f.does("cuDeviceGetAttribute", false, func() driver.Result {
+				d := &f.Devices[dev]
+				switch a {
+				case driver.AttrCapabilityMajor:
+					*v = int32(d.Major)
+				case driver.AttrCapabilityMinor:
+					*v = int32(d.Minor)
+				case driver.AttrMultiprocessors:
+					*v = int32(d.Multiprocessors)
+				case driver.AttrMaxSharedPerBlock:
+					*v = int32(d.Shared)
+				default:
+					*v = 1 << 20
+				}
+				return driver.Success
+			})
+		},
+		PrimaryCtxRetain: func(ctx *driver.ContextHandle, dev driver.DeviceHandle) driver.Result {
+			return f.does("cuDevicePrimaryCtxRetain", false, func() driver.Result {
+				*ctx = driver.ContextHandle(f.handle("context"))
+				return driver.Success
+			})
+		},
+		PrimaryCtxRelease: func(dev driver.DeviceHandle) driver.Result {
+			return f.does("cuDevicePrimaryCtxRelease", false, func() driver.Result {
+				for h, what := range f.handles {
+					if what == "context" {
+						delete(f.handles, h)
+						return driver.Success
+					}
+				}
+				return f.fault("no context to release")
+			})
+		},
+		CtxSetCurrent: func(ctx driver.ContextHandle) driver.Result {
+			return f.does("cuCtxSetCurrent", false, func() driver.Result {
+				f.current[thread()] = ctx != 0
+				return driver.Success
+			})
+		},
+		MemInfo: func(free, total *uint64) driver.Result {
+			return f.does("cuMemGetInfo", true, func() driver.Result {
+				*free, *total = uint64(f.memory()-f.used), uint64(f.memory())
+				return driver.Success
+			})
+		},
+	}
+	f.modules(api)
+	f.memoryCalls(api)
+	f.order(api)
+	return api
+}
+
+func (f *Fake) memory() int64 {
+	if f.Memory == 0 {
+		return 1 << 30
+	}
+	return f.Memory
+}

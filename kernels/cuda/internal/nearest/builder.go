@@ -1,0 +1,172 @@
+// Package nearest finds the nearest centroids of vectors on a device, for the
+// build of indexes: products in half precision, and in float32 for those that
+// their error leaves in doubt.
+package nearest
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/plaid-ir/plaid/internal/parallel"
+	"github.com/plaid-ir/plaid/kernels"
+	"github.com/plaid-ir/plaid/kernels/cuda/internal/driver"
+	"github.com/plaid-ir/plaid/kernels/cuda/internal/runtime"
+)
+
+// builder is a backend that finds nearest centroids on the device.
+type builder struct {
+	kernels.Backend // for everything else
+	dev             *runtime.Device
+}
+
+// NewBuilder returns a backend for index builds; see [kernels.Device]. Calls of
+// Nearest by several goroutines with the same prepared centroids share
+// launches, so that many small calls at once are as fast as a large one.
+func NewBuilder(d *runtime.Device, cpu kernels.Backend) kernels.Builder {
+	return &builder{Backend: cpu, dev: d}
+}
+
+// Name is that of the backend and the device.
+func (b *builder) Name() string { return b.Backend.Name() + "+" + b.dev.Info().Name }
+
+func (b *builder) fault(err error) error {
+	return fmt.Errorf("nearest centroids on %s: %w", b.dev.Info().Name, err)
+}
+
+// Nearest is that of [kernels.Backend].
+func (b *builder) Nearest(ctx context.Context, codes []uint32, scores []float32, centroids, x []float32, dim int) error {
+	p, release, err := b.Prepare(ctx, centroids, dim)
+	if err != nil {
+		return err
+	}
+	defer release()
+	return p.Nearest(ctx, codes, scores, centroids, x, dim)
+}
+
+// Prepare uploads centroids; see [kernels.Preparer].
+func (b *builder) Prepare(ctx context.Context, centroids []float32, dim int) (kernels.Backend, func(), error) {
+	if len(centroids) < dim {
+		return b.Backend, func() {}, nil
+	}
+	p := &prepared{builder: b, of: &centroids[0], k: len(centroids) / dim, dim: dim}
+	err := b.dev.Call(ctx, func(rt *runtime.Runtime) error {
+		p.rt = rt
+		rt.Own(p)
+		err := p.upload(centroids)
+		if err != nil {
+			p.Free()
+		}
+		return err
+	})
+	if err != nil {
+		return nil, nil, b.fault(err)
+	}
+	return p, func() {
+		_ = b.dev.Call(context.Background(), func(*runtime.Runtime) error { // a closed device has freed it
+			p.Free()
+			return nil
+		})
+	}, nil
+}
+
+// prepared is centroids on the device.
+type prepared struct {
+	*builder
+	rt            *runtime.Runtime
+	of            *float32 // the first of them
+	k, dim, width int      // width of a row in half precision; 0: not used
+	exact, half   driver.Mem
+	cNorm, cError float32
+}
+
+// Prepare returns the same backend for the same centroids.
+func (p *prepared) Prepare(ctx context.Context, centroids []float32, dim int) (kernels.Backend, func(), error) {
+	if len(centroids) == p.k*p.dim && dim == p.dim && &centroids[0] == p.of {
+		return p, func() {}, nil
+	}
+	return p.builder.Prepare(ctx, centroids, dim)
+}
+
+// Nearest is that of [kernels.Backend]; centroids are those that were prepared.
+func (p *prepared) Nearest(ctx context.Context, codes []uint32, scores []float32, centroids, x []float32, dim int) error {
+	n := min(len(codes), len(x)/dim)
+	var requests []*request
+	for i := range parallel.Blocks(n, mostRows) {
+		lo, hi := parallel.Block(i, n, mostRows)
+		r := &request{with: p, x: x[lo*dim : hi*dim], codes: codes[lo:hi]}
+		if scores != nil {
+			r.scores = scores[lo:hi]
+		}
+		requests = append(requests, r)
+	}
+	if err := runtime.Do(ctx, p.dev, requests); err != nil {
+		return p.fault(err)
+	}
+	return nil
+}
+
+// upload brings the centroids to the device.
+func (p *prepared) upload(centroids []float32) (err error) {
+	c, st := p.rt.Driver, p.rt.Stream
+	if p.exact, err = c.Alloc(4 * int64(p.k*p.dim)); err != nil {
+		return err
+	}
+	if err := c.ToDevice(p.exact.Ptr, runtime.Bytes(centroids[:p.k*p.dim]), st); err != nil {
+		return err
+	}
+	switch {
+	case p.dim <= 64:
+		p.width = 64
+	case p.dim <= 128:
+		p.width = 128
+	default:
+		return p.rt.Sync()
+	}
+	rows := runtime.CeilDiv(p.k, 128) * 128
+	if p.half, err = c.Alloc(2 * int64(rows*p.width)); err != nil {
+		return err
+	}
+	norms := make([]float32, 2*p.k)
+	tmp, err := c.Alloc(8 * int64(p.k))
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if ferr := c.Free(tmp); err == nil {
+			err = ferr
+		}
+	}()
+	if err := p.toHalf(p.exact.Ptr, p.half.Ptr, tmp.Ptr, tmp.At(4*int64(p.k)), p.k, rows); err != nil {
+		return err
+	}
+	if err := c.ToHost(runtime.Bytes(norms), tmp.Ptr, st); err != nil {
+		return err
+	}
+	if err := p.rt.Sync(); err != nil {
+		return err
+	}
+	for i := range p.k {
+		p.cNorm, p.cError = max(p.cNorm, norms[i]), max(p.cError, norms[p.k+i])
+	}
+	p.cNorm, p.cError = runtime.Above(p.cNorm), runtime.Above(p.cError)
+	return nil
+}
+
+type halfParams struct {
+	in, out, norms, errors driver.Ptr
+	n, rows, dim, width    uint32
+}
+
+func (p *prepared) toHalf(in, out, norms, errs driver.Ptr, n, rows int) error {
+	return runtime.Launch(p.rt, "to_half", runtime.CeilDiv(rows, 8), 1, 1, 256, 0, &halfParams{
+		in: in, out: out, norms: norms, errors: errs, n: uint32(n), rows: uint32(rows), dim: uint32(p.dim), width: uint32(p.width),
+	})
+}
+
+// Free frees the centroids on the device's goroutine.
+func (p *prepared) Free() {
+	_ = p.rt.Driver.Free(p.exact)
+	_ = p.rt.Driver.Free(p.half)
+	p.exact, p.half = driver.Mem{}, driver.Mem{}
+	p.rt.Disown(p)
+}

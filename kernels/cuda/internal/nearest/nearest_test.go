@@ -1,0 +1,165 @@
+package nearest
+
+import (
+	"context"
+	"math/rand/v2"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/plaid-ir/plaid/kernels"
+	"github.com/plaid-ir/plaid/kernels/cuda/internal/driver"
+	"github.com/plaid-ir/plaid/kernels/cuda/internal/driver/drivertest"
+	"github.com/plaid-ir/plaid/kernels/cuda/internal/runtime/runtimetest"
+	"github.com/plaid-ir/plaid/kernels/kerneltest"
+)
+
+var ctx = context.Background()
+
+// fakeKernels do in Go what the kernels do, on the arrays of plaid.cuh.
+func fakeKernels() map[string]drivertest.Kernel {
+	nothing := func(*drivertest.Fake, *driver.Launch) {}
+	return map[string]drivertest.Kernel{
+		"to_half": toHalf, "nearest64": nothing, "nearest128": nothing, "nearest_exact": nearestRows, "nearest_any": nearestRows,
+	}
+}
+
+func toHalf(f *drivertest.Fake, l *driver.Launch) {
+	p := (*halfParams)(l.Args)
+	out := drivertest.Slice[uint16](f, p.out, int(p.rows*p.width))
+	clear(out)
+	for i := range int(p.n) {
+		row := drivertest.Slice[float32](f, p.in+driver.Ptr(4*i*int(p.dim)), int(p.dim))
+		drivertest.Slice[float32](f, p.norms+driver.Ptr(4*i), 1)[0] = square(row)
+		drivertest.Slice[float32](f, p.errors+driver.Ptr(4*i), 1)[0] = 0
+	}
+}
+
+func nearestRows(f *drivertest.Fake, l *driver.Launch) {
+	p := (*nearestParams)(l.Args)
+	x := drivertest.Slice[float32](f, p.x, int(p.n*p.dim))
+	c := drivertest.Slice[float32](f, p.centroids, int(p.k*p.dim))
+	codes, scores := kernels.OracleNearest(c, x, int(p.dim))
+	copy(drivertest.Slice[uint32](f, p.codes, int(p.n)), codes)
+	for i, s := range scores {
+		drivertest.Slice[float32](f, p.scores+driver.Ptr(4*i), 1)[0] = float32(s)
+	}
+}
+
+func square(v []float32) (sum float32) {
+	for _, x := range v {
+		sum += x * x
+	}
+	return sum
+}
+
+func TestNearestOnDevice(t *testing.T) {
+	f := runtimetest.Fake(fakeKernels())
+	d := runtimetest.OpenFake(t, f)
+	cpu, err := kernels.Select("")
+	require.NoError(t, err)
+	rng := rand.New(rand.NewPCG(7, 7))
+	for _, dim := range []int{16, 100, 128, 200} {
+		centroids, x := kerneltest.UnitVectors(rng, 70, dim), kerneltest.UnitVectors(rng, 300, dim)
+		want, _ := kernels.OracleNearest(centroids, x, dim)
+		b := NewBuilder(d, cpu)
+		p, release, err := kernels.Prepare(ctx, b, centroids, dim)
+		require.NoError(t, err)
+		var wg sync.WaitGroup
+		codes, scores := make([]uint32, 300), make([]float32, 300)
+		for lo := 0; lo < 300; lo += 50 {
+			wg.Go(func() {
+				if err := p.Nearest(ctx, codes[lo:lo+50], scores[lo:lo+50], centroids, x[lo*dim:(lo+50)*dim], dim); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		release()
+		require.Equal(t, want, codes)
+		f.Fail = func(op string) driver.Result {
+			if op == "cuLaunchKernel" {
+				return driver.OutOfMemory
+			}
+			return driver.Success
+		}
+		err = b.Nearest(ctx, codes, nil, centroids, x, dim)
+		require.ErrorIs(t, err, driver.ErrOutOfMemory, "the processor does not stand in")
+		require.ErrorContains(t, err, "nearest centroids on cuda:0")
+		f.Fail = nil
+		canceled, cancel := context.WithCancel(ctx)
+		cancel()
+		require.ErrorIs(t, b.Nearest(canceled, codes, nil, centroids, x, dim), context.Canceled)
+		require.NoError(t, b.Nearest(ctx, codes, nil, centroids, x, dim), "the device goes on")
+	}
+}
+
+// Whatever fails on the way, what was given out is given back, and the device
+// goes on.
+func TestEveryCallFailsInTurn(t *testing.T) {
+	cpu, err := kernels.Select("")
+	require.NoError(t, err)
+	rng := rand.New(rand.NewPCG(1, 1))
+	for _, dim := range []int{64, 200} {
+		centroids, x := kerneltest.UnitVectors(rng, 30, dim), kerneltest.UnitVectors(rng, 20, dim)
+		codes := make([]uint32, 20)
+		for n := 1; ; n++ {
+			f := runtimetest.Fake(fakeKernels())
+			d := runtimetest.OpenFake(t, f)
+			calls := 0
+			f.Fail = func(op string) driver.Result {
+				if calls++; calls == n && op != "cuMemFree" && op != "cuMemFreeHost" {
+					return driver.OutOfMemory
+				}
+				return driver.Success
+			}
+			b := NewBuilder(d, cpu)
+			if err := b.Nearest(ctx, codes, nil, centroids, x, dim); err != nil {
+				require.ErrorIs(t, err, driver.ErrOutOfMemory, "call %d", n)
+				require.NoError(t, b.Nearest(ctx, codes, nil, centroids, x, dim), "call %d", n)
+			}
+			live := d.Live()
+			require.Zero(t, live.Allocations, "call %d", n)
+			require.Zero(t, live.HostAllocations, "call %d", n)
+			f.Fail = nil // what closing calls must not fail
+			if calls < n {
+				require.Greater(t, n, 10)
+				break
+			}
+		}
+	}
+}
+
+// Once the workspace is large enough, a call of Nearest is these calls of the
+// driver.
+func TestNearestMakesFewCalls(t *testing.T) {
+	cpu, err := kernels.Select("")
+	require.NoError(t, err)
+	f := runtimetest.Fake(fakeKernels())
+	rng := rand.New(rand.NewPCG(1, 1))
+	centroids, x := kerneltest.UnitVectors(rng, 30, 64), kerneltest.UnitVectors(rng, 20, 64)
+	p, release, err := NewBuilder(runtimetest.OpenFake(t, f), cpu).Prepare(ctx, centroids, 64)
+	require.NoError(t, err)
+	defer release()
+	codes := make([]uint32, 20)
+	require.NoError(t, p.Nearest(ctx, codes, nil, centroids, x, 64))
+	calls := map[string]int{}
+	f.Fail = func(op string) driver.Result { calls[op]++; return driver.Success }
+	require.NoError(t, p.Nearest(ctx, codes, nil, centroids, x, 64))
+	require.Equal(t, map[string]int{"cuMemcpyHtoDAsync": 1, "cuLaunchKernel": 3, "cuMemcpyDtoHAsync": 1, "cuStreamSynchronize": 1}, calls)
+}
+
+// After an error nothing of the call is left to be done: the device is waited for.
+func TestErrorsWaitForTheDevice(t *testing.T) {
+	cpu, err := kernels.Select("")
+	require.NoError(t, err)
+	f := runtimetest.Fake(fakeKernels())
+	x := kerneltest.UnitVectors(rand.New(rand.NewPCG(1, 1)), 20, 64)
+	p, release, err := NewBuilder(runtimetest.OpenFake(t, f), cpu).Prepare(ctx, x, 64)
+	require.NoError(t, err)
+	defer release()
+	after := runtimetest.FailAt(f, "cuMemcpyDtoHAsync")
+	require.ErrorIs(t, p.Nearest(ctx, make([]uint32, 20), nil, x, x, 64), driver.ErrOutOfMemory)
+	require.Equal(t, []string{"cuStreamSynchronize", "cuStreamSynchronize"}, after(), "both streams")
+}

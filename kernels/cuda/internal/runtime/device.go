@@ -1,0 +1,186 @@
+// Package runtime runs the work of one GPU, whatever it is: it knows of streams,
+// memory, device code and who waits for what, and nothing of indexes.
+//
+//	Device     asked by any number of goroutines: a queue of requests
+//	Request    what a family of kernels wants done; says what it can be batched with
+//	Runtime    what requests work with, on the device's own goroutine
+//
+// A family of kernels is a package of its own: requests, the structs of
+// parameters that it launches kernels with (as in src), and owners of memory.
+package runtime
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"runtime"
+	"sync"
+	"sync/atomic"
+
+	"github.com/plaid-ir/plaid/kernels"
+	"github.com/plaid-ir/plaid/kernels/cuda/internal/driver"
+)
+
+// Kind is the kind of the devices, the part of their names before the colon.
+const Kind = "cuda"
+
+// Device is one GPU. All calls of the driver for it are made by one goroutine,
+// which is locked to its thread; any number of goroutines may ask.
+//
+// A panic on that goroutine is the error of the requests in hand, a
+// [kernels.PanicError], and of all that come later: what the device's memory
+// holds is in doubt, so that the device is not used again until it is closed,
+// which gives its memory back.
+type Device struct {
+	info kernels.DeviceInfo
+
+	mu     sync.Mutex
+	wake   sync.Cond
+	queue  []Request
+	closed bool
+	lost   error // what ended the context, or a panic; set by the goroutine
+	done   chan struct{}
+
+	live atomic.Pointer[driver.Resources]
+
+	rt Runtime // of the goroutine alone
+}
+
+// Describe describes a device of the driver. modules has the device code, in
+// the folder module.
+func Describe(p *driver.Info, modules fs.FS) kernels.DeviceInfo {
+	info := kernels.DeviceInfo{
+		Name: fmt.Sprintf("%s:%d", Kind, p.Ordinal), Model: p.Name, Capability: p.Capability(), Memory: p.Memory,
+		Multiprocessors: p.Multiprocessors, PCI: p.PCI, Driver: p.Driver,
+	}
+	if _, err := imageFor(modules, p.Major, p.Minor); err != nil {
+		info.Unusable = err.Error()
+	}
+	return info
+}
+
+// Open opens a device of the driver and starts its goroutine.
+func Open(ctx context.Context, api *driver.API, props driver.Info, modules fs.FS) (*Device, error) {
+	d := &Device{info: Describe(&props, modules), done: make(chan struct{})}
+	d.wake.L = &d.mu
+	d.live.Store(&driver.Resources{})
+	if d.info.Unusable != "" {
+		return nil, fmt.Errorf("%w: %s", driver.ErrUnsupported, d.info.Unusable)
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	ready := make(chan error)
+	go d.loop(ready, func() error { return d.rt.open(api, props, modules) })
+	if err := <-ready; err != nil {
+		<-d.done
+		return nil, err
+	}
+	return d, nil
+}
+
+// Info describes the device.
+func (d *Device) Info() kernels.DeviceInfo { return d.info }
+
+// Live counts what the device's context has given out, as of the last request
+// that was answered; nothing after Close.
+func (d *Device) Live() driver.Resources { return *d.live.Load() }
+
+// Close answers what is queued with [kernels.ErrDeviceClosed] and frees
+// everything. It may be called more than once.
+func (d *Device) Close() error {
+	d.mu.Lock()
+	d.closed = true
+	d.wake.Broadcast()
+	d.mu.Unlock()
+	<-d.done
+	return nil
+}
+
+func (d *Device) loop(ready chan<- error, start func() error) {
+	defer close(d.done)
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	err := guarded(start)
+	if err != nil {
+		d.stop()
+	}
+	ready <- err
+	if err != nil {
+		return
+	}
+	for {
+		d.mu.Lock()
+		for len(d.queue) == 0 && !d.closed {
+			d.wake.Wait()
+		}
+		if d.closed {
+			rest := d.queue
+			d.queue = nil
+			d.mu.Unlock()
+			for _, r := range rest {
+				r.ticket().answer(kernels.ErrDeviceClosed)
+			}
+			d.stop()
+			return
+		}
+		batch := d.take()
+		d.mu.Unlock()
+		d.answer(batch)
+	}
+}
+
+// answer carries out requests that were taken together.
+func (d *Device) answer(batch []Request) {
+	kept := batch[:0]
+	for _, r := range batch {
+		err := r.ticket().ctx.Err()
+		if err == nil {
+			err = d.lost
+		}
+		if err != nil {
+			r.ticket().answer(err)
+			continue
+		}
+		kept = append(kept, r)
+	}
+	if len(kept) == 0 {
+		return
+	}
+	err := guarded(func() error { return kept[0].Run(&d.rt, kept) })
+	for _, r := range kept {
+		if r.ticket().Fail(err); ends(r.ticket().err) {
+			d.mu.Lock()
+			d.lost = r.ticket().err
+			d.mu.Unlock()
+		}
+	}
+	d.count()
+	for _, r := range kept {
+		r.ticket().answer(nil)
+	}
+}
+
+// ends reports whether nothing more can be asked of a device after an error.
+func ends(err error) bool {
+	var fault *kernels.PanicError
+	return errors.Is(err, driver.ErrDeviceLost) || errors.As(err, &fault)
+}
+
+func (d *Device) count() {
+	live := d.rt.Driver.Live()
+	d.live.Store(&live)
+}
+
+// stop frees everything. Errors are those of a lost device, whose memory went
+// with it, and where a panic has left what cannot be freed piece by piece it goes
+// with the context.
+func (d *Device) stop() {
+	if d.rt.Driver == nil {
+		return
+	}
+	_ = guarded(d.rt.free)
+	d.count()
+	_ = d.rt.Driver.Close()
+}

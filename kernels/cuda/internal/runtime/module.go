@@ -1,0 +1,87 @@
+package runtime
+
+import (
+	"compress/gzip"
+	"fmt"
+	"io"
+	"io/fs"
+	"strconv"
+	"strings"
+
+	"github.com/plaid-ir/plaid/kernels/cuda/internal/driver"
+)
+
+// Device code is built by src/build.sh and compressed: plaid_XY.cubin.gz is
+// machine code for devices of compute capability X.Y and newer of the same X
+// (with an a behind it: of X.Y alone), plaid_XY.ptx.gz is compiled by the driver
+// for newer ones.
+
+// minCapability is the lowest compute capability that the kernels are for.
+const minCapability = 80
+
+// imageFor picks the device code for a compute capability: machine code if
+// there is some, else PTX.
+func imageFor(modules fs.FS, major, minor int) (name string, err error) {
+	capability := 10*major + minor
+	if capability < minCapability {
+		return "", fmt.Errorf("%w: compute capability %d.%d; at least %d.%d is needed",
+			driver.ErrUnsupported, major, minor, minCapability/10, minCapability%10)
+	}
+	files, err := fs.ReadDir(modules, "module")
+	if err != nil {
+		return "", err
+	}
+	rank := -1
+	for _, f := range files {
+		if r := rankImage(f.Name(), capability); r > rank {
+			name, rank = f.Name(), r
+		}
+	}
+	if name == "" {
+		return "", fmt.Errorf("%w: this build has no device code for compute capability %d.%d", driver.ErrUnsupported, major, minor)
+	}
+	return name, nil
+}
+
+// readImage unpacks device code.
+func readImage(modules fs.FS, name string) ([]byte, error) {
+	f, err := modules.Open("module/" + name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	z, err := gzip.NewReader(f)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	return io.ReadAll(z)
+}
+
+// archOf is the architecture in the name of an image.
+func archOf(name string) string {
+	arch, _, _ := strings.Cut(strings.TrimPrefix(name, "plaid_"), ".")
+	return arch
+}
+
+// rankImage orders images by how well they fit a capability: −1 not at all.
+func rankImage(name string, capability int) int {
+	rest, ok := strings.CutPrefix(name, "plaid_")
+	if !ok {
+		return -1
+	}
+	arch, kind, _ := strings.Cut(rest, ".")
+	number, exact := strings.CutSuffix(arch, "a")
+	n, err := strconv.Atoi(number)
+	if err != nil || n > capability {
+		return -1
+	}
+	switch {
+	case kind == "cubin.gz" && exact && n == capability:
+		return 10000
+	case kind == "cubin.gz" && !exact && n/10 == capability/10:
+		return 1000 + n
+	case kind == "ptx.gz" && !exact:
+		return n
+	}
+	return -1
+}

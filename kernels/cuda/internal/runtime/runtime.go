@@ -1,0 +1,108 @@
+package runtime
+
+import (
+	"io/fs"
+	"time"
+
+	"github.com/plaid-ir/plaid/kernels/cuda/internal/driver"
+)
+
+// Runtime is what requests work with. Only the device's goroutine may use it.
+type Runtime struct {
+	Driver *driver.Context
+	Props  driver.Info
+	// Stream is the order of all launches, and of copies but those of staging.
+	Stream driver.Stream
+	Work   Workspace
+
+	copies  driver.Stream
+	staging staging
+	points  []driver.Event
+	kernels kernelSet
+	owners  map[Owner]bool
+}
+
+// Owner holds memory of the device from one request to the next.
+type Owner interface {
+	// Free gives it back, and disowns the owner. Errors are of no interest: they
+	// are those of a lost device, whose memory went with it.
+	Free()
+}
+
+// Own makes an owner known, so that it is freed with the device.
+func (rt *Runtime) Own(o Owner) { rt.owners[o] = true }
+
+// Disown forgets an owner, which has nothing more. With the last one goes the
+// memory that batches and uploads share.
+func (rt *Runtime) Disown(o Owner) {
+	delete(rt.owners, o)
+	if len(rt.owners) == 0 {
+		rt.Work.Release()
+		rt.staging.free(rt.Driver)
+	}
+}
+
+// Mark puts a point, a small number, after what Stream has been given so far.
+func (rt *Runtime) Mark(point int) error {
+	for len(rt.points) <= point {
+		e, err := rt.Driver.NewEvent(true)
+		if err != nil {
+			return err
+		}
+		rt.points = append(rt.points, e)
+	}
+	return rt.Driver.Record(rt.points[point], rt.Stream)
+}
+
+// SyncMark waits until the device has come to a point that was marked.
+func (rt *Runtime) SyncMark(point int) error { return rt.Driver.SyncEvent(rt.points[point]) }
+
+// Elapsed is the time between two points that the device has passed.
+func (rt *Runtime) Elapsed(from, to int) (time.Duration, error) {
+	ms, err := rt.Driver.Elapsed(rt.points[from], rt.points[to])
+	return time.Duration(ms * 1e6), err
+}
+
+// Sync waits until the device has done what Stream was given.
+func (rt *Runtime) Sync() error { return rt.Driver.Sync(rt.Stream) }
+
+// Drain waits, after an error, until the device has nothing to do: nothing may
+// use memory that is given back next.
+func (rt *Runtime) Drain() {
+	_ = rt.Driver.Sync(rt.copies)
+	_ = rt.Sync()
+}
+
+// open makes the device's context, loads its code and makes the streams.
+func (rt *Runtime) open(api *driver.API, props driver.Info, modules fs.FS) (err error) {
+	c, err := driver.Open(api, props.Ordinal)
+	if err != nil {
+		return err
+	}
+	*rt = Runtime{Driver: c, Props: props, owners: map[Owner]bool{}}
+	rt.Work.rt = rt
+	if err := rt.kernels.load(c, &props, modules); err != nil {
+		return err
+	}
+	if rt.Stream, err = c.NewStream(); err != nil {
+		return err
+	}
+	rt.copies, err = c.NewStream()
+	return err
+}
+
+// free gives back all but the context.
+func (rt *Runtime) free() error {
+	for o := range rt.owners {
+		o.Free()
+	}
+	rt.staging.free(rt.Driver)
+	rt.Work.Release()
+	for _, e := range rt.points {
+		_ = rt.Driver.FreeEvent(e)
+	}
+	_ = rt.Driver.FreeStream(rt.copies)
+	_ = rt.Driver.FreeStream(rt.Stream)
+	_ = rt.kernels.unload(rt.Driver)
+	return nil
+}

@@ -1,0 +1,78 @@
+package runtime
+
+import (
+	"fmt"
+
+	"github.com/plaid-ir/plaid/kernels/cuda/internal/driver"
+)
+
+// Workspace is the memory of the batch at hand. It grows as batches need and is
+// kept as long as anything else is on the device.
+type Workspace struct {
+	HostIn, HostOut  []byte // page-locked, for copies to In and from Out
+	In, Out, Scratch driver.Mem
+	// Zeroed is zero where a launch begins and must be where it ends.
+	Zeroed driver.Mem
+
+	rt                  *Runtime
+	lockedIn, lockedOut driver.HostMem
+}
+
+// Reserve makes the memory at least so large. The device must have nothing to
+// do that uses it.
+func (w *Workspace) Reserve(in, out, scratch, zeroed int64) (err error) {
+	c := w.rt.Driver
+	for _, m := range []struct {
+		mem   *driver.Mem
+		bytes int64
+		zero  bool
+	}{{&w.In, in, false}, {&w.Out, out, false}, {&w.Scratch, scratch, false}, {&w.Zeroed, zeroed, true}} {
+		if m.mem.Bytes >= m.bytes {
+			continue
+		}
+		grown := max(m.bytes, min(m.mem.Bytes*3/2, m.bytes+64<<20))
+		if err := c.Free(*m.mem); err != nil {
+			return err
+		}
+		*m.mem = driver.Mem{}
+		if *m.mem, err = c.Alloc(grown); err != nil {
+			return fmt.Errorf("workspace: %w", err)
+		}
+		if m.zero {
+			if err := c.Set(m.mem.Ptr, 0, grown, w.rt.Stream); err != nil {
+				return err
+			}
+		}
+	}
+	for _, m := range []struct {
+		mem   *driver.HostMem
+		data  *[]byte
+		bytes int64
+	}{{&w.lockedIn, &w.HostIn, in}, {&w.lockedOut, &w.HostOut, out}} {
+		if int64(len(m.mem.Data)) >= m.bytes {
+			continue
+		}
+		if err := c.HostFree(*m.mem); err != nil {
+			return err
+		}
+		*m.mem, *m.data = driver.HostMem{}, nil
+		if *m.mem, err = c.HostAlloc(m.bytes * 3 / 2); err != nil {
+			return fmt.Errorf("workspace: %w", err)
+		}
+		*m.data = m.mem.Data
+	}
+	return nil
+}
+
+// Release gives the memory back, of which nothing must be in use.
+func (w *Workspace) Release() {
+	for _, m := range []*driver.Mem{&w.In, &w.Out, &w.Scratch, &w.Zeroed} {
+		_ = w.rt.Driver.Free(*m)
+		*m = driver.Mem{}
+	}
+	for _, m := range []*driver.HostMem{&w.lockedIn, &w.lockedOut} {
+		_ = w.rt.Driver.HostFree(*m)
+		*m = driver.HostMem{}
+	}
+	w.HostIn, w.HostOut = nil, nil
+}

@@ -1,0 +1,161 @@
+//go:build linux && amd64 && !purego
+
+package amx_test
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/plaid-ir/plaid/internal/fenced"
+	"github.com/plaid-ir/plaid/kernels/internal/amx"
+	"github.com/plaid-ir/plaid/kernels/internal/tiles"
+	"github.com/plaid-ir/plaid/kernels/internal/tiletest"
+)
+
+// TestRerank compares with plain Go, bit for bit, with arrays that end at an
+// unmapped page.
+func TestRerank(t *testing.T) {
+	if !amx.Supported() {
+		t.Skip("this processor or operating system lacks AMX")
+	}
+	rng := rand.New(rand.NewPCG(6, 2))
+	for _, nbits := range []int{1, 2, 4, 8} {
+		for _, dim := range []int{64, 65, 96, 100, 128, 130, 192, 256, 768} {
+			for _, codeBytes := range []int{2, 4} {
+				for _, scaled := range []bool{false, true} {
+					name := fmt.Sprintf("n=%d/d=%d/code=%d/scaled=%v", nbits, dim, codeBytes, scaled)
+					t.Run(name, func(t *testing.T) { testRerank(t, rng, nbits, dim, codeBytes, scaled) })
+				}
+			}
+		}
+	}
+}
+
+func randomBytes(t testing.TB, rng *rand.Rand, n int) []byte {
+	b := fenced.Slice[byte](t, n)
+	for i := range b {
+		b[i] = byte(rng.Uint32())
+	}
+	return b
+}
+
+func newRerank(t testing.TB, rng *rand.Rand, nbits, dim, codeBytes, k, tokens int, scaled bool) *tiles.Call {
+	layout, ok := tiles.NewLayout(dim, nbits)
+	require.True(t, ok)
+	r := &tiles.Call{
+		Nbits: nbits, RowBytes: (dim*nbits + 7) / 8, CodeBytes: codeBytes,
+		Tiles:   randomBytes(t, rng, tiles.Bytes*layout.Blocks()),
+		Shift:   new([2][16]int32),
+		Scores:  fenced.Slice[[8]uint64](t, k),
+		Codes:   fenced.Slice[byte](t, tokens*codeBytes),
+		Factors: randomBytes(t, rng, 2*tokens),
+		Scratch: fenced.Slice[byte](t, tiles.ScratchSize(layout.Blocks())),
+	}
+	r.Residuals = randomBytes(t, rng, tokens*r.RowBytes)
+	for b := range layout.Blocks() {
+		r.Offsets = append(r.Offsets, layout.Offset(b))
+	}
+	for c := range r.Scores {
+		for w := range r.Scores[c] {
+			r.Scores[c][w] = rng.Uint64()
+		}
+	}
+	for i := range tokens {
+		if codeBytes == 2 {
+			binary.LittleEndian.PutUint16(r.Codes[2*i:], uint16(rng.IntN(k)))
+		} else {
+			binary.LittleEndian.PutUint32(r.Codes[4*i:], uint32(rng.IntN(k)))
+		}
+	}
+	for h := range r.Shift {
+		for i := range r.Shift[h] {
+			r.Shift[h][i] = int32(rng.IntN(12))
+		}
+	}
+	if scaled {
+		r.Scales = fenced.Slice[uint32](t, k)
+		for c := range r.Scales {
+			r.Scales[c] = rng.Uint32N(32768) * 0x10001
+		}
+	}
+	return r
+}
+
+func testRerank(t *testing.T, rng *rand.Rand, nbits, dim, codeBytes int, scaled bool) {
+	for range 3 {
+		const k = 71
+		lengths := []int{rng.IntN(70), 0, 16, 1 + rng.IntN(15), 1 + rng.IntN(15), 17, 32, rng.IntN(200), 31}
+		rng.Shuffle(len(lengths), func(i, j int) { lengths[i], lengths[j] = lengths[j], lengths[i] })
+		tokens := 0
+		for _, n := range lengths {
+			tokens += n
+		}
+		r := newRerank(t, rng, nbits, dim, codeBytes, k, tokens, scaled)
+		start := make([][32]int16, len(lengths)+1)
+		for d := range start {
+			for i := range start[d] {
+				start[d][i] = math.MinInt16 + int16(d*i)
+			}
+		}
+		order := rng.Perm(len(lengths))[:1+rng.IntN(len(lengths))]
+		r.StartPlan()
+		for _, d := range order {
+			lo := 0
+			for _, n := range lengths[:d] {
+				lo += n
+			}
+			r.Plan(d, lo, lo+lengths[d])
+		}
+		if !r.EndPlan(len(lengths)) {
+			continue
+		}
+		r.Best = slices.Clone(start)
+		tiletest.Rerank(r, dim)
+		want := r.Best[:len(lengths)]
+		for range 2 { // the second time with what the first left in the scratch
+			r.Best = slices.Clone(start)
+			amx.Rerank(r)
+			require.Equal(t, want, r.Best[:len(lengths)])
+		}
+	}
+}
+
+// BenchmarkRerank times documents of 96 tokens from arrays that stay in the
+// second-level cache, and from arrays that do not, with random codes.
+func BenchmarkRerank(b *testing.B) {
+	if !amx.Supported() {
+		b.Skip("this processor or operating system lacks AMX")
+	}
+	rng := rand.New(rand.NewPCG(1, 1))
+	for _, size := range []struct {
+		name      string
+		k, tokens int
+	}{{"hot", 256, 96 * 80}, {"K=65536", 1 << 16, 96 * 4000}} {
+		for _, shape := range [][2]int{{1, 128}, {2, 128}, {4, 128}, {8, 128}, {2, 64}, {2, 96}, {2, 768}} {
+			b.Run(fmt.Sprintf("%s/n=%d/d=%d", size.name, shape[0], shape[1]), func(b *testing.B) {
+				r := newRerank(b, rng, shape[0], shape[1], 4, size.k, size.tokens, false)
+				r.Best = make([][32]int16, 81)
+				at := 0
+				b.ResetTimer()
+				for range b.N {
+					r.StartPlan()
+					for d := range 80 {
+						r.Plan(d, at, at+96)
+						if at += 96; at == size.tokens {
+							at = 0
+						}
+					}
+					r.EndPlan(80)
+					amx.Rerank(r)
+				}
+				b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/(80*96), "ns/token")
+			})
+		}
+	}
+}

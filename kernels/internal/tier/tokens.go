@@ -1,0 +1,142 @@
+package tier
+
+import (
+	"github.com/plaid-ir/plaid/kernels/internal/portable"
+	"github.com/plaid-ir/plaid/kernels/internal/tiles"
+)
+
+// A Row is the unit of tables: eight words, one cache line, that is 32 lanes of
+// 16 bits or 16 lanes of 32. A ByteTable has a row for each value of a byte.
+type (
+	Row       = [8]uint64
+	ByteTable = [256]Row
+	Row4      = [4]uint64 // the bytes of 32 query tokens
+)
+
+// Tokens are the inner loops over compressed tokens: everything else is the same
+// Go code on every processor. A tier replaces those loops that it has faster ones
+// for; all of them compute the same integers, and the same float32 operations
+// in the same order, so that the tiers agree to the bit.
+type Tokens struct {
+	// Uses names, for each stage, the tier whose loops are in use.
+	Uses [Stages]string
+
+	// Accumulate adds to acc[i] the rows that the bytes of vector i select, one
+	// from each table: byte p of the vector, at i·stride + p, selects from table p.
+	Accumulate func(acc []Row, tables []ByteTable, vectors []byte, stride int)
+	// Compose fills a byte table from the rows of its two nibbles: the entry of
+	// byte b is lo[b&15] + hi[b>>4].
+	Compose func(t *ByteTable, lo, hi *[16]Row)
+
+	// MaxFast raises best[i], no less than −2³⁰, to the largest products, over the
+	// tokens of ranges[i], of the factor and 32768 less than the 16-bit lanes of
+	// scores[code] + Σ tables. Products of even lanes come first, then those of
+	// odd ones. Where scales is not nil the sum of the tables is first
+	// multiplied by scales[code]/2¹⁶ and rounded down.
+	MaxFast func(best [][32]int32, ranges [][2]uint32, tables []ByteTable, scores []Row,
+		codes []byte, codeBytes int, residuals, factors []byte, scales []uint32)
+	// Tiles, where there is one, does the work of MaxFast for codecs whose weights
+	// are uniform, with other roundings.
+	Tiles func(*tiles.Call)
+	// MaxFine raises best[i] to the largest products, over the tokens of
+	// ranges[i], of the factor and scores[code·stride+lane] + a·(mid + unit·(sum − 2³¹)),
+	// with the 32-bit lanes of the sum Σ tables, for the first n lanes; a is
+	// scales[code], or 1.
+	MaxFine func(best [][16]float32, ranges [][2]uint32, tables []ByteTable, scores []float32,
+		codes []byte, codeBytes int, residuals, factors []byte, scales []float32,
+		stride, n int, mid, unit *[16]float32)
+	// MaxLevels is MaxFine for uniform levels and groups of 32 query tokens, by dot
+	// products of levels with query integers of so many parts, laid out as
+	// avx512.MaxLevels says. levels is scratch memory, (8/nbits)·(4·rowBytes+64)
+	// bytes. Nil where there are no such instructions.
+	MaxLevels func(best [][32]float32, ranges [][2]uint32, query, levels []byte, nbits, parts int, scores []float32,
+		codes []byte, codeBytes, rowBytes int, residuals, factors []byte, scales []float32,
+		stride, n int, mid, unit *[32]float32)
+	// MaxBytes raises the bytes of best[i] to those of rows[code] over the
+	// tokens of ranges[i].
+	MaxBytes func(best []Row4, ranges [][2]uint32, rows []Row4, codes []byte, codeBytes int)
+
+	// CentroidScores writes the products of m centroids with all query tokens,
+	// the padding of a row set to 0, and widens the ranges lo to hi of the columns.
+	CentroidScores func(dst []float32, centroids []float32, m int, q *QueryVectors, lo, hi []float32)
+	// Lanes says that CentroidScores computes on lanes of query tokens.
+	Lanes bool
+	// WidenBF16 and WidenF16 convert 16-bit floats; nil where plain Go does.
+	WidenBF16, WidenF16 func(dst []float32, src []byte)
+	// Above writes to rows the numbers of those of the len(rows) rows of S that
+	// exceed limits in any of their first n ≤ 32 columns, and returns how many
+	// there are; limits is +Inf from n on.
+	Above func(rows []uint32, scores []float32, stride, n int, limits *[32]float32) int
+	// Bytes writes mul·S + add of n ≤ 32 columns of S, rounded down and limited
+	// to 0..127, the rest 0.
+	Bytes func(dst []Row4, scores []float32, stride, n int, mul, add *[32]float32)
+	// Words writes mul·S + a·low + bias of n ≤ 32 columns of S, rounded down, in
+	// 16-bit lanes, the rest 0; a is the entry of scales for the row, or 1. Where
+	// there are tiles the results may exceed 16 bits, of which the lowest are kept.
+	Words func(dst []Row, scores []float32, stride, n int, mul, low *[32]float32, bias float32, scales []float32)
+
+	// Filter has the loops of the nearest centroid by products of bytes, nil
+	// where there are none.
+	Filter *Filter
+}
+
+// Filter are the loops that find which centroids may be the nearest of 64 rows,
+// by products of bytes.
+type Filter struct {
+	// Top is the largest level: 255, or 127 where products of two bytes are
+	// added in 16 bits.
+	Top float32
+	// Range widens lo to hi by the columns of rows.
+	Range func(lo, hi, rows []float32)
+	// Levels writes (row − lo)·inverse + ½, rounded down, as bytes, 0 beyond the
+	// end of a row, and raises most to the squares of the norms of the rounding
+	// error, of the row, and of the levels less half of Top; most[3] is finite if all
+	// values are.
+	Levels func(dst []byte, stride int, rows, lo, step, inverse []float32, most *[4]float32)
+	// Pack rounds x ⊙ step to integers up to ±127 times the unit, which it
+	// returns with the squares of the norms of the error and of x. Four
+	// dimensions lie side by side, the next four 256 bytes on.
+	Pack func(dst *byte, x, step []float32) (unit, err, norm float32)
+	// Filter writes a hit for every 16 rows and centroid with a product no
+	// more than margin below best, and raises best: the products, the number
+	// of the centroid (from first), and the rows as a mask, above it which 16
+	// rows. It returns the bytes written.
+	Filter func(hits [][18]int32, levels []byte, stride int, x *byte, first int, best, margin *[64]int32, k int) int
+}
+
+// Stages of the work on compressed tokens.
+const (
+	StageScores = iota
+	StageApprox
+	StageFast
+	StageFine
+	StageNearest
+	Stages
+)
+
+// StageNames are the names of the stages.
+var StageNames = [Stages]string{"centroid scores", "approximate score", "maxsim fast", "maxsim fine", "nearest centroid"}
+
+// portableTokens are the loops in plain Go.
+var portableTokens = Tokens{
+	Uses:       everywhere("generic"),
+	Accumulate: portable.Accumulate,
+	Compose:    portable.Compose,
+	MaxFast:    portable.MaxFast,
+	MaxFine:    portable.MaxFine,
+	MaxBytes:   portable.MaxBytes,
+	CentroidScores: func(dst []float32, centroids []float32, m int, q *QueryVectors, lo, hi []float32) {
+		portable.Dots(dst, q.Stride, centroids, m, q.Dim, q.Vectors, q.N, lo, hi)
+	},
+	Above: portable.Above,
+	Bytes: portable.Bytes,
+	Words: portable.Words,
+}
+
+// everywhere is the use of one tier in all stages.
+func everywhere(tier string) (uses [Stages]string) {
+	for i := range uses {
+		uses[i] = tier
+	}
+	return uses
+}

@@ -1,0 +1,83 @@
+//go:build !purego
+
+package tier
+
+import (
+	"github.com/plaid-ir/plaid/kernels/internal/amx"
+	"github.com/plaid-ir/plaid/kernels/internal/avx2"
+	"github.com/plaid-ir/plaid/kernels/internal/avx512"
+)
+
+func avx2Tokens() Tokens {
+	t := portableTokens
+	t.Uses = everywhere("avx2")
+	t.Accumulate = avx2.Accumulate
+	t.Compose = avx2.Compose
+	t.MaxFast = avx2.MaxFast
+	t.MaxFine = avx2.MaxFine
+	t.MaxBytes = avx2MaxBytes
+	t.Lanes = true
+	t.CentroidScores = func(dst []float32, centroids []float32, m int, q *QueryVectors, lo, hi []float32) {
+		for g := 0; g < q.N; g += 16 {
+			avx2.Dots(dst[g:], q.Stride, centroids, m, q.Dim, q.Lanes[g/32*32*q.Dim+g%32:], min(16, q.Stride-g),
+				(*[16]float32)(lo[g:]), (*[16]float32)(hi[g:]))
+		}
+	}
+	t.WidenBF16 = avx2.WidenBF16
+	t.Bytes = avx2.Bytes
+	t.Words = avx2.Words
+	t.Above = avx2.Above
+	t.Filter = &Filter{Top: 127, Range: avx2.Range, Levels: avx2.Levels, Pack: avx2.Pack, Filter: avx2.Filter}
+	return t
+}
+
+func avx2MaxBytes(best []Row4, ranges [][2]uint32, rows []Row4, codes []byte, codeBytes int) {
+	if codeBytes == 2 {
+		avx2.MaxBytes2(best, ranges, rows, codes)
+	} else {
+		avx2.MaxBytes4(best, ranges, rows, codes)
+	}
+}
+
+func avx512Tokens() Tokens {
+	t := portableTokens
+	t.Uses = everywhere("avx512")
+	t.Accumulate = avx512.Accumulate
+	t.Compose = avx512.Compose
+	t.MaxFast = avx512.MaxFast
+	t.MaxFine = avx512.MaxFine
+	t.MaxBytes = avx2MaxBytes // a row is 32 bytes, so wider registers bring nothing
+	t.Uses[StageApprox] = "avx2"
+	t.Lanes = true
+	t.CentroidScores = func(dst []float32, centroids []float32, m int, q *QueryVectors, lo, hi []float32) {
+		for g := 0; g < q.N; g += 32 {
+			avx512.Dots(dst[g:], q.Stride, centroids, m, q.Dim, q.Lanes[g*q.Dim:], min(32, q.Stride-g),
+				(*[32]float32)(lo[g:]), (*[32]float32)(hi[g:]))
+		}
+	}
+	t.WidenBF16 = avx512.WidenBF16
+	t.WidenF16 = avx512.WidenF16
+	t.Bytes = avx512.Bytes
+	t.Words = avx512.Words
+	t.Above = avx2.Above // as fast as memory
+	if avx512.SupportedBytes() {
+		t.Uses[StageNearest] = "avx512 (VNNI)"
+		t.Uses[StageFast], t.Uses[StageFine] = "avx512 (VNNI)", "avx512 (VNNI)"
+		t.MaxLevels = avx512.MaxLevels
+		t.Filter = &Filter{Top: 255, Range: avx512.Range, Levels: avx512.Levels, Pack: avx512.Pack, Filter: avx512.Filter}
+	}
+	return t
+}
+
+// amxTokens has the matrix products of AMX where they fit: residuals of uniform
+// levels, and the bytes of nearest centroid; elsewhere it is avx512.
+func amxTokens() Tokens {
+	t := avx512Tokens()
+	t.Uses[StageFast] = "amx (int8)"
+	t.Tiles = amx.Rerank
+	t.Uses[StageNearest] = "amx (int8)"
+	f := *t.Filter
+	f.Filter = amx.Filter
+	t.Filter = &f
+	return t
+}

@@ -1,0 +1,37 @@
+//go:build !purego
+
+package tier
+
+import "github.com/plaid-ir/plaid/kernels/internal/neon"
+
+func neonTokens() Tokens {
+	t := portableTokens
+	t.Uses = everywhere("neon")
+	t.Accumulate = neon.Accumulate
+	t.Compose = neon.Compose
+	t.MaxFast = neon.MaxFast
+	t.MaxFine = neon.MaxFine
+	t.MaxBytes = func(best []Row4, ranges [][2]uint32, rows []Row4, codes []byte, codeBytes int) {
+		if codeBytes == 2 {
+			neon.MaxBytes2(best, ranges, rows, codes)
+		} else {
+			neon.MaxBytes4(best, ranges, rows, codes)
+		}
+	}
+	t.Lanes = true
+	t.CentroidScores = func(dst []float32, centroids []float32, m int, q *QueryVectors, lo, hi []float32) {
+		for g := 0; g < q.N; g += 32 {
+			neon.Dots(dst[g:], q.Stride, centroids, m, q.Dim, q.Lanes[g*q.Dim:], min(32, q.Stride-g),
+				(*[32]float32)(lo[g:]), (*[32]float32)(hi[g:]))
+		}
+	}
+	t.WidenBF16 = neon.WidenBF16
+	t.WidenF16 = neon.WidenF16
+	t.Bytes = neon.Bytes
+	t.Words = neon.Words
+	if neon.SupportedBytes() {
+		t.Uses[StageNearest] = "neon (dot product)"
+		t.Filter = &Filter{Top: 255, Range: neon.Range, Levels: neon.Levels, Pack: neon.Pack, Filter: neon.Filter}
+	}
+	return t
+}

@@ -1,0 +1,178 @@
+package kerneltest
+
+import (
+	"context"
+	"slices"
+	"sort"
+	"sync/atomic"
+
+	"github.com/plaid-ir/plaid/kernels"
+)
+
+// Device is a device in the process: it scores with the oracle. The zero value
+// is ready to use.
+type Device struct {
+	// Fail, where set, is asked before each search and each call of Nearest.
+	Fail func() error
+	// Searched counts the queries that were answered.
+	Searched atomic.Int64
+}
+
+const deviceName = "oracle:0"
+
+// Info describes the device.
+func (d *Device) Info() kernels.DeviceInfo {
+	return kernels.DeviceInfo{Name: deviceName, Model: "float64 oracle"}
+}
+
+// Attach keeps nothing.
+func (d *Device) Attach(context.Context, kernels.Corpus, kernels.AttachOptions) (kernels.Attachment, error) {
+	return attached{d}, d.fault()
+}
+
+// Builder finds nearest centroids with cpu.
+func (d *Device) Builder(cpu kernels.Backend) kernels.Builder { return deviceBuilder{cpu, d} }
+
+// Close does nothing.
+func (d *Device) Close() error { return nil }
+
+func (d *Device) fault() error {
+	if d.Fail == nil {
+		return nil
+	}
+	return d.Fail()
+}
+
+type deviceBuilder struct {
+	kernels.Backend
+	d *Device
+}
+
+func (b deviceBuilder) Nearest(ctx context.Context, codes []uint32, scores []float32, centroids, x []float32, dim int) error {
+	if err := b.d.fault(); err != nil {
+		return err
+	}
+	return b.Backend.Nearest(ctx, codes, scores, centroids, x, dim)
+}
+
+func (b deviceBuilder) Prepare(context.Context, []float32, int) (kernels.Backend, func(), error) {
+	return b, func() {}, nil
+}
+
+type attached struct{ d *Device }
+
+func (a attached) Plan() kernels.MemoryPlan { return kernels.MemoryPlan{Resident: true, Pieces: 1} }
+func (a attached) Close() error             { return nil }
+
+func (a attached) Search(ctx context.Context, c kernels.Corpus, qs []kernels.DeviceQuery) ([]kernels.DeviceAnswer, error) {
+	answers := make([]kernels.DeviceAnswer, len(qs))
+	for i := range qs {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		if err := a.d.fault(); err != nil {
+			return nil, err
+		}
+		if err := a.search(c, &qs[i], &answers[i]); err != nil {
+			return nil, err
+		}
+		a.d.Searched.Add(1)
+	}
+	return answers, nil
+}
+
+func (a attached) search(c kernels.Corpus, q *kernels.DeviceQuery, to *kernels.DeviceAnswer) error {
+	allowed, _ := c.LiveSet()
+	if q.Allowed != nil {
+		allowed = q.Allowed
+	}
+	probed := probedCentroids(c.Codec(), q)
+	type scored struct {
+		doc   uint32
+		score float64
+		found bool // by a probe
+	}
+	var all []scored
+	found := 0
+	st := &to.Stats
+	st.Device, st.Searches, st.Launches = deviceName, 1, 1
+	for i := range c.Chunks() {
+		ch, err := c.Load(i)
+		if err != nil {
+			return err
+		}
+		first, _ := c.ChunkDocs(i)
+		for d := range ch.Docs() {
+			doc := first + uint32(d)
+			if allowed[doc/64]>>(doc%64)&1 == 0 || q.Docs != nil && !slices.Contains(q.Docs, doc) {
+				continue
+			}
+			s := scored{doc: doc}
+			s.score, _ = kernels.OracleMaxSim(c.Codec(), q.Vectors, q.Weights, ch, d)
+			for t := ch.Offsets[d]; t < ch.Offsets[d+1]; t++ {
+				s.found = s.found || probed[ch.Code(int(t))]
+				st.ScanTokens++
+			}
+			if s.found {
+				found++
+			}
+			all = append(all, s)
+		}
+	}
+	if q.Probes > 0 {
+		if st.Candidates = int64(found); found < q.K {
+			st.Widened++
+		} else {
+			all = slices.DeleteFunc(all, func(s scored) bool { return !s.found })
+		}
+	}
+	sort.SliceStable(all, func(i, j int) bool { return all[i].score > all[j].score })
+	for _, s := range all[:min(q.K, len(all))] {
+		to.Docs, to.Scores = append(to.Docs, s.doc), append(to.Scores, float32(s.score))
+	}
+	return nil
+}
+
+// probedCentroids are the best ones of each query token.
+func probedCentroids(c *kernels.Codec, q *kernels.DeviceQuery) map[uint32]bool {
+	probed := map[uint32]bool{}
+	dim := c.Dim()
+	rows := make([]float32, c.Centroids.K*dim)
+	c.Centroids.Rows(rows, 0, c.Centroids.K)
+	for t := range len(q.Vectors) / dim {
+		if q.Weights != nil && q.Weights[t] <= 0 {
+			continue
+		}
+		order := make([]uint32, c.Centroids.K)
+		score := make([]float64, c.Centroids.K)
+		for i := range order {
+			order[i] = uint32(i)
+			for j, v := range q.Vectors[t*dim : (t+1)*dim] {
+				score[i] += float64(v) * float64(rows[i*dim+j])
+			}
+		}
+		sort.SliceStable(order, func(i, j int) bool { return score[order[i]] > score[order[j]] })
+		for _, i := range order[:min(q.Probes, len(order))] {
+			probed[i] = true
+		}
+	}
+	return probed
+}
+
+func (a attached) Score(_ context.Context, c kernels.Corpus, vectors, weights []float32, docs []uint32, _ kernels.Level) ([]float32, error) {
+	var scores []float32
+	for i := range c.Chunks() {
+		ch, err := c.Load(i)
+		if err != nil {
+			return nil, err
+		}
+		first, _ := c.ChunkDocs(i)
+		for d := range ch.Docs() {
+			if docs == nil || slices.Contains(docs, first+uint32(d)) {
+				s, _ := kernels.OracleMaxSim(c.Codec(), vectors, weights, ch, d)
+				scores = append(scores, float32(s))
+			}
+		}
+	}
+	return scores, nil
+}
