@@ -59,7 +59,7 @@ func isOurs(err error) bool {
 }
 
 func readAll(path string) (string, error) {
-	f, err := Open(path, Options{})
+	f, err := Open(context.Background(), path, Options{})
 	if err != nil {
 		return "", err
 	}
@@ -88,7 +88,7 @@ func TestCutShort(t *testing.T) {
 	for _, n := range []int{1, 63, 80, 4095, 4096, 5000, 8192, 12288, len(data) / 2} {
 		require.NoError(t, os.WriteFile(cut, data[:n], 0o644))
 		for _, write := range []bool{false, true} {
-			_, err := Open(cut, Options{Write: write})
+			_, err := Open(context.Background(), cut, Options{Write: write})
 			require.True(t, err != nil && isOurs(err), "%d of %d bytes: %v", n, len(data), err)
 		}
 		after, err := os.ReadFile(cut)
@@ -107,7 +107,7 @@ func TestDamagedMetaPage(t *testing.T) {
 		bad[page*os.Getpagesize()+30] ^= 0xff
 		p := filepath.Join(t.TempDir(), "meta.plaid")
 		require.NoError(t, os.WriteFile(p, bad, 0o644))
-		_, err := Open(p, Options{})
+		_, err := Open(context.Background(), p, Options{})
 		require.ErrorIs(t, err, ErrCorrupt)
 	}
 }
@@ -116,7 +116,7 @@ func TestDamagedMetaPage(t *testing.T) {
 // process dies.
 func TestPagesInACircle(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "circle.plaid")
-	f, err := Open(path, Options{Write: true, Create: true})
+	f, err := Open(context.Background(), path, Options{Write: true, Create: true})
 	require.NoError(t, err)
 	require.NoError(t, fillTestIndex(f))
 	require.NoError(t, f.Update(func(tx *Tx) error {
@@ -144,7 +144,7 @@ func TestPagesInACircle(t *testing.T) {
 		ne.PutUint64(bad[id*size+pageHeader+8:], uint64(id))
 		require.NoError(t, os.WriteFile(path, bad, 0o644))
 		for _, write := range []bool{false, true} {
-			_, err := Open(path, Options{Write: write})
+			_, err := Open(context.Background(), path, Options{Write: write})
 			require.ErrorIs(t, err, ErrCorrupt)
 			require.ErrorContains(t, err, "used twice")
 		}

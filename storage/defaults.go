@@ -1,8 +1,11 @@
 package storage
 
 import (
+	"bytes"
 	"fmt"
 	"time"
+
+	bolt "go.etcd.io/bbolt"
 )
 
 var keyDefaults = []byte("defaults")
@@ -111,9 +114,10 @@ func (v *View) Defaults() (d *Defaults, err error) {
 	defer Guard(v.file.path, &err)()
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	sealed := v.tx.Bucket(rootBucket).Get(keyDefaults)
+	root := v.tx.Bucket(rootBucket)
+	sealed := root.Get(keyDefaults)
 	if sealed == nil {
-		return nil, nil
+		return nil, v.damagedName(root)
 	}
 	var r defaultsRecord
 	if err := decodeJSON(keyDefaults, sealed, &r); err != nil {
@@ -126,4 +130,19 @@ func (v *View) Defaults() (d *Defaults, err error) {
 		return nil, v.bad(err, "stored search parameters")
 	}
 	return &r.Defaults, nil
+}
+
+// damagedName finds a value whose key was damaged: it has a name that means
+// nothing, and a checksum that is of another one.
+func (v *View) damagedName(root *bolt.Bucket) error {
+	return root.ForEach(func(k, sealed []byte) error {
+		switch string(k) {
+		case string(keyFormat), string(keyCurrent), string(keyStaging):
+			return nil
+		}
+		if _, ok := unseal(k, sealed); !ok && !bytes.HasPrefix(k, notePrefix) {
+			return v.bad(errChecksum, "value %q, which may be the stored search parameters", k)
+		}
+		return nil
+	})
 }

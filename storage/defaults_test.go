@@ -1,6 +1,8 @@
 package storage
 
 import (
+	"bytes"
+	"context"
 	"testing"
 	"time"
 
@@ -17,7 +19,7 @@ func testDefaults() *Defaults {
 
 func putDefaults(t *testing.T, path string, generation uint64, d *Defaults) {
 	t.Helper()
-	f, err := Open(path, Options{Write: true})
+	f, err := Open(context.Background(), path, Options{Write: true})
 	require.NoError(t, err)
 	require.NoError(t, f.Update(func(tx *Tx) error { return tx.PutDefaults(generation, d) }))
 	require.NoError(t, f.Close())
@@ -88,7 +90,7 @@ func TestDamagedDefaults(t *testing.T) {
 
 func TestDefaultsOutOfRange(t *testing.T) {
 	path := writeTestIndex(t)
-	f, err := Open(path, Options{Write: true})
+	f, err := Open(context.Background(), path, Options{Write: true})
 	require.NoError(t, err)
 	defer f.Close()
 	for want, change := range map[string]func(*Defaults){
@@ -126,4 +128,29 @@ func TestDefaultsFor(t *testing.T) {
 		}
 	})
 	require.False(t, DefaultClass{Target: 0.99, HeldOut: 0.98}.Confirmed())
+}
+
+// A name that was damaged is not "there are none"; and what is wrong with other
+// values does not concern the search parameters.
+func TestDamagedNameOfDefaults(t *testing.T) {
+	for name, wrong := range map[string]bool{"defaultr": true, "note-built": false} {
+		path := writeTestIndex(t)
+		db, err := bolt.Open(path, 0o600, nil)
+		require.NoError(t, err)
+		require.NoError(t, db.Update(func(tx *bolt.Tx) error {
+			b := tx.Bucket(rootBucket)
+			sealed := bytes.Clone(b.Get(keyDefaults))
+			require.NoError(t, b.Delete(keyDefaults))
+			return b.Put([]byte(name), sealed)
+		}))
+		require.NoError(t, db.Close())
+		_, v := openView(t, path)
+		d, err := v.Defaults()
+		require.Nil(t, d)
+		if wrong {
+			require.ErrorIs(t, err, ErrCorrupt, name)
+		} else {
+			require.NoError(t, err, name)
+		}
+	}
 }

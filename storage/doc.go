@@ -16,6 +16,15 @@
 // writer that died has staged is removed when the file is next opened for
 // writing.
 //
+// # Failures
+//
+// A commit ends with the writing of a meta page and a sync. Before that, a
+// failure leaves the file as it was, and the next change may follow. If the meta
+// page was written and the sync fails, nobody knows whether the disk has the
+// commit: the open file shows what it held before and refuses changes with
+// [ErrOutcomeUnknown]; the next Open finds one of the two. No view shows a commit
+// before it is synced.
+//
 // # Caveats
 //
 // Byte slices that a View hands out are pages of the mapped file: they are

@@ -89,12 +89,16 @@ func (t *docTable) hasPayload(i int) bool {
 	return binary.LittleEndian.Uint32(t.lengths[4*i:])&payloadFlag != 0
 }
 
-func (t *docTable) id(i int) string {
+func (t *docTable) id(i int) string { return string(t.idBytes(i)) }
+
+func (t *docTable) hasID(i int, id string) bool { return string(t.idBytes(i)) == id }
+
+func (t *docTable) idBytes(i int) []byte {
 	lo := uint32(0)
 	if i > 0 {
 		lo = binary.LittleEndian.Uint32(t.ends[4*i-4:])
 	}
-	return string(t.ids[lo:binary.LittleEndian.Uint32(t.ends[4*i:])])
+	return t.ids[lo:binary.LittleEndian.Uint32(t.ends[4*i:])]
 }
 
 // offsets returns the token offsets of the documents, one more than there are.

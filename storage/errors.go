@@ -3,7 +3,6 @@ package storage
 import (
 	"errors"
 	"fmt"
-	"runtime/debug"
 )
 
 // Errors of this package; test with errors.Is. Every one that concerns a file
@@ -25,6 +24,16 @@ var (
 	ErrReadOnly = errors.New("index was opened read-only")
 	// ErrExists: an index is there already.
 	ErrExists = errors.New("index exists")
+	// ErrOutcomeUnknown: the last step of a change failed after it could be seen, so
+	// that nobody knows whether it is kept. The open file goes on showing what it
+	// held before and takes no further changes; opening it again finds it with the
+	// change or without.
+	ErrOutcomeUnknown = errors.New("outcome unknown, open again")
+	// ErrTooLarge: the file would outgrow the address space that is mapped for it.
+	// Opening it again maps more, where the system has it.
+	ErrTooLarge = errors.New("index is larger than the address space mapped for it")
+	// ErrInternal: a fault of this program, not of the file.
+	ErrInternal = errors.New("internal error")
 )
 
 // CorruptError says which value of which file failed its checksum or does not
@@ -53,22 +62,4 @@ func (e *CorruptError) Unwrap() []error {
 
 func corrupt(path string, err error, format string, args ...any) error {
 	return &CorruptError{Path: path, What: fmt.Sprintf(format, args...), Err: err}
-}
-
-// Guard turns a panic of the current goroutine, or a fault in mapped memory,
-// into a [CorruptError]. A damaged B+tree page makes bbolt panic or follow a
-// pointer out of the mapping, and a file that another program cuts short faults
-// when it is read; neither may reach a user as a crash. Use it as
-//
-//	defer storage.Guard(path, &err)()
-//
-// in every goroutine that reads mapped values.
-func Guard(path string, err *error) func() {
-	old := debug.SetPanicOnFault(true)
-	return func() {
-		debug.SetPanicOnFault(old)
-		if r := recover(); r != nil {
-			*err = corrupt(path, nil, "damaged page: %v", r)
-		}
-	}
 }

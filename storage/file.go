@@ -1,11 +1,11 @@
 package storage
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"log/slog"
-	"math/bits"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -14,7 +14,8 @@ import (
 	"time"
 
 	bolt "go.etcd.io/bbolt"
-	bolterrors "go.etcd.io/bbolt/errors"
+
+	"github.com/plaid-ir/plaid/internal/failpoint"
 )
 
 // Options for Open. The zero value opens an existing index for reading.
@@ -29,23 +30,15 @@ type Options struct {
 	Logger *slog.Logger
 }
 
-// mappedBytes is the address space that a writer maps at first, so that the
-// file can grow without waiting for readers to let go of the old mapping.
-const mappedBytes = 256 << 30
-
-// mappedLeast is where a writer gives up looking for address space.
-const mappedLeast = 64 << 20
-
-// growBytes is how far the file grows beyond what is needed at the moment.
-const growBytes = 32 << 10
-
 // File is an open index file. It is safe for concurrent use.
 type File struct {
-	path  string
-	write bool
-	log   *slog.Logger
+	path    string
+	write   bool
+	created bool
+	log     *slog.Logger
 
-	writer sync.Mutex // one writer at a time
+	writer        sync.Mutex // one writer at a time; guards what follows
+	broken, cause error      // what changes are refused with, and why
 
 	mu sync.Mutex
 	h  *handle // nil when closed
@@ -54,44 +47,88 @@ type File struct {
 // handle is one opened bbolt file. A rewritten index gets a new one; the old
 // one lives until its last view is closed.
 type handle struct {
-	db     *bolt.DB
-	file   *os.File // bbolt's own, closed by it
-	refs   int      // guarded by File.mu
-	checks checkedValues
+	db       *bolt.DB
+	file     *os.File    // bbolt's own, closed by it
+	opened   fs.FileInfo // of file when it was opened
+	pageSize int
+	checks   checkedValues
+	ids      checkedIDs
+	lineage  lineage
+
+	// Guarded by File.mu.
+	refs    int
+	ending  *ending // the transaction that is being committed now
+	unknown *ending // one of which nobody knows whether the disk has it
 }
 
-// Open opens the index file at path.
+// Open opens the index file at path. Waiting for the lock, and checking the pages of
+// a large file, end with ctx.
 //
-// Errors: [fs.ErrNotExist], [ErrNotIndex], [ErrUnfinished] (reading only),
-// [ErrVersion], [ErrCorrupt], [ErrLocked].
-func Open(path string, o Options) (*File, error) {
+// Errors: that of ctx, [fs.ErrNotExist], [ErrNotIndex], [ErrUnfinished] (reading, and without
+// Create), [ErrVersion], [ErrCorrupt], [ErrLocked].
+func Open(ctx context.Context, path string, o Options) (*File, error) {
 	f := &File{path: path, write: o.Write, log: o.Logger}
 	if f.log == nil {
 		f.log = slog.New(slog.DiscardHandler)
 	}
-	fresh := false
-	if info, err := os.Stat(path); err != nil {
-		if !errors.Is(err, fs.ErrNotExist) || !o.Write || !o.Create {
-			return nil, fmt.Errorf("opening index: %w", err)
+	if o.Write {
+		if err := writable(); err != nil {
+			return nil, err
 		}
-		fresh = true
-	} else if !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s: %w: it is a %s", path, ErrNotIndex, kindOf(info))
-	} else if info.Size() == 0 && !o.Create {
-		return nil, fmt.Errorf("%s: %w: the file is empty", path, ErrNotIndex)
 	}
-	h, err := openBolt(path, o, fresh)
+	deadline := time.Now().Add(o.LockTimeout)
+	var err error
+	for err = errRaced; errors.Is(err, errRaced); {
+		err = f.open(ctx, o, deadline)
+	}
 	if err != nil {
 		return nil, err
 	}
-	f.h = h
-	if real, err := filepath.EvalSymlinks(path); err == nil {
+	if real, err := filepath.EvalSymlinks(f.path); err == nil && o.Write {
 		f.path = real // a rewrite replaces the file, not a link to it
 	}
-	if err := f.prepare(o.Create, fresh); err != nil {
+	if err := f.prepare(o.Create); err != nil {
+		if f.created {
+			err = errors.Join(err, os.Remove(f.path))
+		}
 		return nil, errors.Join(err, f.Close())
 	}
 	return f, nil
+}
+
+// open sets f.h. The error is errRaced if what was there has changed meanwhile.
+func (f *File) open(ctx context.Context, o Options, deadline time.Time) error {
+	create := o.Write && o.Create
+	info, err := os.Stat(f.path)
+	if errors.Is(err, fs.ErrNotExist) && create {
+		switch named, lerr := os.Lstat(f.path); {
+		case lerr != nil:
+			return f.first(nil)
+		case named.Mode().Type() == fs.ModeSymlink:
+			return fmt.Errorf("opening index: a link that leads to no file: %w", err)
+		}
+		return errRaced // made by another since the first look
+	}
+	switch {
+	case err != nil:
+		return fmt.Errorf("opening index: %w", err)
+	case !info.Mode().IsRegular():
+		return fmt.Errorf("%s: %w: it is a %s", f.path, ErrNotIndex, kindOf(info))
+	case info.Size() == 0 && !create:
+		return fmt.Errorf("%s: %w: the file is empty", f.path, ErrNotIndex)
+	}
+	if first, err := isFirstAt(f.path, info.Size()); err != nil {
+		return fmt.Errorf("opening index: %w", err)
+	} else if create && (first || info.Size() == 0) {
+		return f.replaceEmpty(ctx, deadline)
+	} else if first {
+		return fmt.Errorf("%s: %w", f.path, ErrUnfinished)
+	}
+	f.h, err = openBolt(ctx, f.path, o.Write, deadline)
+	if errors.Is(err, fs.ErrNotExist) && create {
+		return errRaced // who held the lock has taken the file away
+	}
+	return err
 }
 
 func kindOf(info fs.FileInfo) string {
@@ -101,149 +138,89 @@ func kindOf(info fs.FileInfo) string {
 	return "special file"
 }
 
-// openBolt opens and locks the file, and makes sure that the file that it
+// openBolt opens and locks the file, checks it, and gives it to bbolt: on a
+// damaged page that panics and leaves its mapping behind.
+func openBolt(ctx context.Context, path string, write bool, deadline time.Time) (*handle, error) {
+	for smaller := 0; ; smaller++ {
+		file, err := openLocked(ctx, path, write, deadline)
+		if err != nil {
+			return nil, err
+		}
+		if err := checkMeta(file); err != nil {
+			return nil, errors.Join(fmt.Errorf("%s: %w", path, err), file.Close())
+		}
+		if err := checkNewest(ctx, file); err != nil {
+			return nil, errors.Join(treeFault(ctx, path, err), file.Close())
+		}
+		h, err := mapFile(file, write, smaller)
+		if !errors.Is(err, errSmaller) {
+			return h, err
+		}
+	}
+}
+
+// openLocked opens and locks the file, and makes sure that the file that it
 // locked is the one that the path names: a rewrite replaces the file, and a
 // process that waited for the old one's lock would otherwise go on with that.
-func openBolt(path string, o Options, fresh bool) (*handle, error) {
-	deadline := time.Now().Add(o.LockTimeout)
+func openLocked(ctx context.Context, path string, write bool, deadline time.Time) (*os.File, error) {
+	flag := os.O_RDONLY
+	if write {
+		flag = os.O_RDWR
+	}
 	for {
-		var file *os.File
-		db, err := tryBolt(path, o, max(time.Until(deadline), time.Nanosecond), &file)
+		file, err := os.OpenFile(path, flag, 0)
 		if err != nil {
-			return nil, explainOpen(path, file, fresh, err)
+			return nil, fmt.Errorf("opening index: %w", err)
+		}
+		if err := lock(ctx, file, write, deadline); err != nil {
+			return nil, errors.Join(fmt.Errorf("%s: %w", path, err), file.Close())
 		}
 		locked, err := file.Stat()
 		if err == nil {
 			var named fs.FileInfo
 			if named, err = os.Stat(path); err == nil && os.SameFile(locked, named) {
-				if err := checkMeta(file); err != nil {
-					return nil, errors.Join(fmt.Errorf("%s: %w", path, err), db.Close())
-				}
-				if err := checkNewest(file); err != nil {
-					return nil, errors.Join(corrupt(path, err, "B+tree"), db.Close())
-				}
-				return &handle{db: db, file: file, refs: 1}, nil
+				return file, nil
 			}
 		}
-		cerr := db.Close()
-		if o.Create && errors.Is(err, fs.ErrNotExist) {
-			err = nil // who held the lock has taken the file away
-		}
-		if err := errors.Join(err, cerr); err != nil {
+		if err := errors.Join(err, file.Close()); err != nil {
 			return nil, fmt.Errorf("opening index: %w", err)
 		}
 	}
 }
 
-func tryBolt(path string, o Options, timeout time.Duration, file **os.File) (db *bolt.DB, err error) {
-	bo := &bolt.Options{
-		Timeout:      timeout,
-		ReadOnly:     !o.Write,
-		FreelistType: bolt.FreelistMapType,
-		OpenFile: func(name string, flag int, mode os.FileMode) (*os.File, error) {
-			var err error
-			*file, err = os.OpenFile(name, flag, mode)
-			return *file, err
-		},
-	}
-	defer Guard(path, &err)()
-	if o.Write {
-		db, err = openMapped(path, bo)
-	} else {
-		db, err = bolt.Open(path, 0o644, bo)
-	}
-	if err != nil {
-		return nil, err
-	}
-	db.AllocSize = growBytes
-	return db, nil
-}
-
-// openMapped opens a file for writing with as much of mappedBytes as a limit on
-// address space leaves. A file that outgrew its mapping would be mapped anew,
-// and for that bbolt waits for readers, of which the writer itself may be one:
-// so it may not grow beyond.
-func openMapped(path string, bo *bolt.Options) (*bolt.DB, error) {
-	if bits.UintSize < 64 || runtime.GOOS == "windows" {
-		// There is no address space to spare, or it would become part of the file,
-		// and a writer that has to map anew waits for readers, its own included.
-		return nil, fmt.Errorf("writing an index on %s/%s: %w", runtime.GOOS, runtime.GOARCH, errors.ErrUnsupported)
-	}
-	for size := int64(mappedBytes); ; size /= 8 {
-		bo.InitialMmapSize = int(size)
-		if size < mappedBytes {
-			bo.MaxSize = int(size)
-		}
-		db, err := bolt.Open(path, 0o644, bo)
-		if !errors.Is(err, syscall.ENOMEM) || size <= mappedLeast {
-			return db, err
-		}
-	}
-}
-
-// explainOpen turns bbolt's reasons into ours. A fresh file that could not be
-// begun, as on a full disk, goes.
-func explainOpen(path string, file *os.File, fresh bool, err error) error {
-	if errors.Is(err, bolterrors.ErrTimeout) {
-		return fmt.Errorf("%s: %w", path, ErrLocked)
-	}
-	if file == nil {
-		return fmt.Errorf("opening index: %w", err)
-	}
-	if _, serr := file.Stat(); serr == nil { // bbolt panicked before it could close the file
-		unlock(file)
-		_ = file.Close()
-	}
-	again, oerr := os.Open(path)
-	if oerr != nil {
-		return fmt.Errorf("%s: %w", path, errors.Join(err, oerr))
-	}
-	defer again.Close()
-	if merr := checkMeta(again); merr != nil {
-		if fresh {
-			return fmt.Errorf("%s: %w", path, errors.Join(err, os.Remove(path)))
-		}
-		return fmt.Errorf("%s: %w", path, merr)
-	}
-	return fmt.Errorf("%s: %w", path, err)
-}
-
-// prepare checks format and versions, makes a new file's frame, and sweeps.
-func (f *File) prepare(create, fresh bool) (err error) {
+// prepare checks format and versions, and sweeps.
+func (f *File) prepare(create bool) (err error) {
 	defer Guard(f.path, &err)()
-	if !f.write {
-		return f.h.db.View(func(tx *bolt.Tx) error {
-			if err := checkFormat(tx, f.path); err != nil {
-				return err
-			}
-			_, err := currentGeneration(tx, f.path)
+	err = f.h.db.View(func(tx *bolt.Tx) error {
+		if err := checkFormat(tx, f.path); err != nil || f.write {
 			return err
-		})
-	}
-	err = f.h.db.View(func(tx *bolt.Tx) error { return checkFormat(tx, f.path) })
-	if create && errors.Is(err, ErrUnfinished) {
-		err := errors.Join(f.h.db.Update(writeFormat), syncDir(f.path))
-		if err != nil && fresh {
-			err = errors.Join(err, os.Remove(f.path))
 		}
+		_, err := currentGeneration(tx, f.path)
 		return err
-	} else if err != nil {
-		return err
+	})
+	switch {
+	case create && errors.Is(err, ErrUnfinished): // bbolt's frame and no more
+		err = f.h.db.Update(writeFormat)
+	case err == nil && f.write:
+		err = f.sweep()
 	}
-	return f.sweep()
+	if err == nil && f.write {
+		// A rename whose folder was never synced must not be undone by a power
+		// failure once changes to the file have been acknowledged.
+		if err = syncDir(f.path); errors.Is(err, fs.ErrPermission) {
+			err = nil
+		} else if err != nil {
+			err = fmt.Errorf("opening %s: its folder: %w", f.path, err)
+		}
+	}
+	return err
 }
 
-// Path is the file's name as it was given to Open.
+// Path is the file's name, after any links.
 func (f *File) Path() string { return f.path }
 
-// Size is the length of the file in bytes.
-func (f *File) Size() (int64, error) {
-	info, err := os.Stat(f.path)
-	if err != nil {
-		return 0, err
-	}
-	return info.Size(), nil
-}
+// Created reports whether Open made the file, where there was none.
+func (f *File) Created() bool { return f.created }
 
 // Close closes the file as soon as its last view is closed. It may be called
 // more than once.
@@ -273,12 +250,16 @@ func (f *File) acquire() (*handle, error) {
 func (f *File) release(h *handle) error {
 	f.mu.Lock()
 	h.refs--
-	last := h.refs == 0
+	last, unknown := h.refs == 0, h.unknown
 	f.mu.Unlock()
 	if !last {
 		return nil
 	}
-	return h.db.Close()
+	var err error
+	if unknown != nil {
+		err = unknown.before.Rollback()
+	}
+	return errors.Join(err, h.db.Close())
 }
 
 // syncDir makes the name of a file durable, where the system can do that.
@@ -291,8 +272,8 @@ func syncDir(path string) error {
 		return err
 	}
 	defer d.Close()
-	if err := d.Sync(); !errors.Is(err, syscall.EINVAL) && !errors.Is(err, syscall.ENOTSUP) {
+	if err := d.Sync(); err != nil && !errors.Is(err, syscall.EINVAL) && !errors.Is(err, syscall.ENOTSUP) {
 		return err
 	}
-	return nil
+	return failpoint.AfterSync(filepath.Dir(path))
 }

@@ -15,6 +15,8 @@ var (
 	keyCurrent = []byte("current")
 	keyStaging = []byte("staging")
 
+	notePrefix = []byte("note-")
+
 	keyHeader     = []byte("header")
 	keyState      = []byte("state")
 	keyTombstones = []byte("tombstones")
@@ -41,6 +43,10 @@ var (
 
 func generationName(n uint64) []byte {
 	return binary.BigEndian.AppendUint64(append([]byte{}, generationPrefix...), n)
+}
+
+func noteKey(name string) []byte {
+	return append(notePrefix[:len(notePrefix):len(notePrefix)], name...)
 }
 
 func isGeneration(name []byte) (uint64, bool) {

@@ -38,8 +38,10 @@ type Header struct {
 	// noticed; NewGeneration counts them.
 	Arrays int `json:"arrays"`
 	// Normalize: vectors are scaled to unit length before they are encoded.
-	Normalize bool  `json:"normalize"`
-	Build     Build `json:"build"`
+	Normalize bool `json:"normalize"`
+	// Model is what made the vectors, nil if nobody said.
+	Model *Model `json:"model,omitempty"`
+	Build Build  `json:"build"`
 }
 
 // Build records how the codec was trained; for an import, from what.
@@ -99,6 +101,9 @@ func (h *Header) validate() error {
 		return fmt.Errorf("largest factor %g", h.FactorMax)
 	}
 	if _, err := floatType(h.CentroidType); err != nil {
+		return err
+	}
+	if err := h.Model.Validate(); err != nil {
 		return err
 	}
 	cb, err := h.codebook()

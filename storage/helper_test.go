@@ -1,6 +1,7 @@
 package storage
 
 import (
+	"context"
 	"encoding/binary"
 	"fmt"
 	"path/filepath"
@@ -92,7 +93,7 @@ func putDocs(g *Generation, state *State, docs []testDoc) error {
 func writeTestIndex(tb testing.TB) string {
 	tb.Helper()
 	path := filepath.Join(tb.TempDir(), "test.plaid")
-	f, err := Open(path, Options{Write: true, Create: true})
+	f, err := Open(context.Background(), path, Options{Write: true, Create: true})
 	require.NoError(tb, err)
 	require.NoError(tb, fillTestIndex(f))
 	require.NoError(tb, f.Close())

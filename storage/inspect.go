@@ -122,13 +122,14 @@ func (v *View) Verify(ctx context.Context) (err error) {
 			faults = append(faults, err)
 		}
 	}
-	if err := checkTransaction(v.h.file, uint64(v.tx.ID())); err != nil {
-		return v.bad(err, "B+tree") // not to be walked: bbolt would follow wild pointers
+	if err := checkTransaction(ctx, v.h.file, uint64(v.tx.ID())); err != nil {
+		return treeFault(ctx, v.file.path, err) // not to be walked: bbolt would follow wild pointers
 	}
 	add(v.verifySums(ctx, add))
 	if len(faults) == 0 {
 		add(v.verifyIDs(ctx))
 		add(v.verifyPostings(ctx))
+		add(v.verifyNoMore(ctx))
 	}
 	if len(faults) == maxFaults {
 		faults = append(faults, v.bad(nil, "and more: the first %d faults are listed", maxFaults))
@@ -178,18 +179,19 @@ func valueName(path [][]byte) string {
 }
 
 func (v *View) verifyIDs(ctx context.Context) error {
-	live := uint32(0)
+	if err := v.walkIDs(); err != nil {
+		return err
+	}
 	for i := range v.chunks {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		c := &v.chunks[i]
+		c := v.chunks[i]
 		for d := range c.docs.count {
 			ordinal := c.docs.first + uint32(d)
 			if !v.Live(ordinal) {
 				continue
 			}
-			live++
 			id := c.docs.id(d)
 			if got, ok, err := v.Ordinal(id); err != nil {
 				return err
@@ -201,23 +203,62 @@ func (v *View) verifyIDs(ctx context.Context) error {
 			}
 		}
 	}
-	n := uint32(0)
+	return nil
+}
+
+// verifyNoMore makes sure that the buckets hold nothing of documents that are
+// not there, as they would after a write that was lost; only what an unfinished
+// writer has staged beyond the counters.
+func (v *View) verifyNoMore(ctx context.Context) error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	err := v.ids.ForEach(func(id, sealed []byte) error {
-		_, ok, err := lookupID(sealed, string(id), v)
-		if ok {
-			n++
+	staged := func(n, next uint32) bool { return n >= next && v.tx.Bucket(rootBucket).Get(keyStaging) != nil }
+	chunks, segments := map[uint32]bool{}, map[uint32]int{}
+	for _, seg := range v.state.Segments {
+		segments[seg.ID] = seg.Blocks
+		for _, c := range seg.Chunks {
+			chunks[c] = true
 		}
-		return err
-	})
-	if err != nil {
-		return err
 	}
-	if live != v.state.Live || n != live {
-		return v.bad(nil, "%d live documents, %d ids, %d by the state record", live, n, v.state.Live)
+	gen := v.tx.Bucket(generationName(v.generation))
+	each := func(bucket []byte, check func(n uint32, k []byte) error) error {
+		last := int64(-1)
+		return gen.Bucket(bucket).ForEach(func(k, _ []byte) error {
+			if len(k) != 4 {
+				return v.bad(nil, "%s has a key %q", bucket, k)
+			}
+			n := binary.BigEndian.Uint32(k)
+			if int64(n) <= last {
+				return v.bad(nil, "%s has key %d after %d", bucket, n, last)
+			}
+			last = int64(n)
+			return errors.Join(ctx.Err(), check(n, k))
+		})
 	}
-	return nil
+	return errors.Join(
+		each(bucketChunks, func(n uint32, _ []byte) error {
+			if !chunks[n] && !staged(n, v.state.NextChunk) {
+				return v.bad(nil, "chunk %d belongs to no segment", n)
+			}
+			return nil
+		}),
+		each(bucketPostings, func(n uint32, k []byte) error {
+			blocks, ok := segments[n]
+			if !ok && staged(n, v.state.NextSegment) {
+				return nil
+			}
+			if b := gen.Bucket(bucketPostings).Bucket(k); !ok || b == nil || b.Inspect().KeyN != blocks {
+				return v.bad(nil, "postings of segment %d are not the %d blocks that it has", n, blocks)
+			}
+			return nil
+		}),
+		each(bucketPayload, func(n uint32, _ []byte) error {
+			if !v.HasPayload(n) && !staged(n, v.state.Docs) {
+				return v.bad(nil, "there is payload of document %d, which has none", n)
+			}
+			return nil
+		}),
+	)
 }
 
 // verifyPostings compares the stored lists with the codes: each pair of a
@@ -274,19 +315,4 @@ func (v *View) verifyPostings(ctx context.Context) error {
 		}
 	}
 	return nil
-}
-
-// Pages describes the file as bbolt sees it.
-type Pages struct {
-	Size int64 `json:"file_bytes"`
-	Page int   `json:"page_bytes"`
-}
-
-// Pages returns the size of the file and of its pages.
-func (v *View) Pages() (Pages, error) {
-	size, err := v.file.Size()
-	if err != nil {
-		return Pages{}, fmt.Errorf("%s: %w", v.file.path, err)
-	}
-	return Pages{Size: size, Page: v.h.db.Info().PageSize}, nil
 }

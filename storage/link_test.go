@@ -19,7 +19,7 @@ func TestReplaceThroughLink(t *testing.T) {
 	require.NoError(t, os.Symlink(path, link))
 	before, err := os.Stat(path)
 	require.NoError(t, err)
-	f, err := Open(link, Options{Write: true})
+	f, err := Open(context.Background(), link, Options{Write: true})
 	require.NoError(t, err)
 	require.NoError(t, f.Replace(fillTestIndex))
 	require.NoError(t, f.Close())

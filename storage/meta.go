@@ -1,6 +1,7 @@
 package storage
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -60,6 +61,7 @@ func checkMeta(f *os.File) error {
 type boltMeta struct {
 	pageSize int64
 	pages    int64
+	txid     uint64
 }
 
 func readMeta(r io.ReaderAt, at int64) (boltMeta, error) {
@@ -77,5 +79,60 @@ func readMeta(r io.ReaderAt, at int64) (boltMeta, error) {
 		pageSize < minPageSize || pageSize > maxPageSize || pages < 0 || pages > 1<<50 {
 		return boltMeta{}, ErrCorrupt
 	}
-	return boltMeta{pageSize: pageSize, pages: pages}, nil
+	return boltMeta{pageSize: pageSize, pages: pages, txid: ne.Uint64(m[48:])}, nil
+}
+
+// metaBytes is what counts of both meta pages.
+type metaBytes [2][sniffedBytes]byte
+
+func (h *handle) metaPages() (b metaBytes, err error) {
+	for page := range b {
+		if _, err := h.file.ReadAt(b[page][:], int64(page*h.pageSize)); err != nil {
+			return b, err
+		}
+	}
+	return b, nil
+}
+
+// firstPages is how many pages bbolt begins a file with, in one write.
+const firstPages = 4
+
+// isFirst reports whether a file of a size is what is there of bbolt's first
+// write, of which a program or machine that stops may leave any part: no more
+// than four pages, and of the meta pages those of the beginning or nothing.
+func isFirst(r io.ReaderAt, size int64) bool {
+	if size == 0 || size > firstPages*maxPageSize {
+		return false
+	}
+	pageSize := int64(os.Getpagesize())
+	good := 0
+	for page := range int64(2) {
+		m, err := readMeta(r, page*pageSize)
+		if err == nil {
+			if m.txid > 1 || m.pages != firstPages || size > firstPages*m.pageSize {
+				return false
+			}
+			pageSize = m.pageSize
+			good++
+			continue
+		}
+		var b [sniffedBytes]byte
+		n, _ := r.ReadAt(b[:], page*pageSize)
+		if bytes.Count(b[:n], []byte{0}) != n {
+			return false
+		}
+	}
+	return good > 0
+}
+
+func isFirstAt(path string, size int64) (bool, error) {
+	if size > firstPages*maxPageSize {
+		return false, nil
+	}
+	file, err := os.Open(path)
+	if err != nil {
+		return false, err
+	}
+	defer file.Close()
+	return isFirst(file, size), nil
 }

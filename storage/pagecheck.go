@@ -1,7 +1,9 @@
 package storage
 
 import (
+	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -24,7 +26,17 @@ const (
 	manyFree       = 0xffff // the count of a longer free list is its first entry
 )
 
+// treeFault says of the error of a check that the tree is damaged, unless the check was
+// broken off.
+func treeFault(ctx context.Context, path string, err error) error {
+	if done := ctx.Err(); done != nil && errors.Is(err, done) {
+		return err
+	}
+	return corrupt(path, err, "B+tree")
+}
+
 type pageChecker struct {
+	ctx  context.Context // of tree
 	r    io.ReaderAt
 	size int64
 	used []uint64 // one bit a page
@@ -34,19 +46,19 @@ type pageChecker struct {
 // checkNewest checks the pages of the last transaction. It runs before bbolt
 // follows a page number: one that leads back to a page above would have it
 // recurse until the process dies.
-func checkNewest(f *os.File) error {
-	return checkPages(f, func(ids [2]uint64, page int) bool { return ids[page] >= ids[1-page] })
+func checkNewest(ctx context.Context, f *os.File) error {
+	return checkPages(ctx, f, func(ids [2]uint64, page int) bool { return ids[page] >= ids[1-page] })
 }
 
 // checkTransaction checks the pages of the transaction with the given id. It
 // does not look if later commits have replaced that transaction's root.
-func checkTransaction(f *os.File, txid uint64) error {
-	return checkPages(f, func(ids [2]uint64, page int) bool { return ids[page] == txid })
+func checkTransaction(ctx context.Context, f *os.File, txid uint64) error {
+	return checkPages(ctx, f, func(ids [2]uint64, page int) bool { return ids[page] == txid })
 }
 
 // checkPages checks the pages of the first meta page that want accepts, given
 // the transaction ids of both.
-func checkPages(f *os.File, want func(ids [2]uint64, page int) bool) error {
+func checkPages(ctx context.Context, f *os.File, want func(ids [2]uint64, page int) bool) error {
 	first, err := readMeta(f, 0)
 	if err != nil {
 		return err
@@ -65,7 +77,7 @@ func checkPages(f *os.File, want func(ids [2]uint64, page int) bool) error {
 			continue
 		}
 		m := metas[page][metaOffset:]
-		c := &pageChecker{r: f, size: first.pageSize, n: ne.Uint64(m[40:])}
+		c := &pageChecker{ctx: ctx, r: f, size: first.pageSize, n: ne.Uint64(m[40:])}
 		c.used = make([]uint64, (c.n+63)/64)
 		if err := c.use(0, 2); err != nil {
 			return err
@@ -109,6 +121,9 @@ func (c *pageChecker) page(id uint64) (flags, count uint16, bytes int64, err err
 }
 
 func (c *pageChecker) tree(id uint64) error {
+	if err := c.ctx.Err(); err != nil {
+		return err
+	}
 	flags, count, bytes, err := c.page(id)
 	if err != nil {
 		return err
@@ -166,33 +181,12 @@ func (c *pageChecker) free(id uint64) error {
 	if id == noFreelist {
 		return nil
 	}
-	flags, count16, bytes, err := c.page(id)
+	list, err := c.freeList(id)
 	if err != nil {
 		return err
 	}
-	if flags != pageFreelist {
-		return fmt.Errorf("page %d is of kind %#x, not a free list", id, flags)
-	}
-	ne := binary.NativeEndian
-	at := int64(id)*c.size + pageHeader
-	count := int64(count16)
-	var word [8]byte
-	if count16 == manyFree {
-		if _, err := c.r.ReadAt(word[:], at); err != nil {
-			return err
-		}
-		count = int64(ne.Uint64(word[:]))
-		at += 8
-	}
-	if count < 0 || count > bytes/8 {
-		return fmt.Errorf("free list of %d pages in %d bytes", count, bytes)
-	}
-	list := make([]byte, 8*count)
-	if _, err := c.r.ReadAt(list, at); err != nil {
-		return err
-	}
 	for ; len(list) > 0; list = list[8:] {
-		if err := c.use(ne.Uint64(list), 1); err != nil {
+		if err := c.use(binary.NativeEndian.Uint64(list), 1); err != nil {
 			return fmt.Errorf("free list: %w", err)
 		}
 	}
@@ -202,4 +196,32 @@ func (c *pageChecker) free(id uint64) error {
 		}
 	}
 	return nil
+}
+
+// freeList reads the list of free pages at page id: their numbers, 8 bytes each.
+func (c *pageChecker) freeList(id uint64) ([]byte, error) {
+	flags, count16, bytes, err := c.page(id)
+	if err != nil {
+		return nil, err
+	}
+	if flags != pageFreelist {
+		return nil, fmt.Errorf("page %d is of kind %#x, not a free list", id, flags)
+	}
+	ne := binary.NativeEndian
+	at := int64(id)*c.size + pageHeader
+	count := int64(count16)
+	var word [8]byte
+	if count16 == manyFree {
+		if _, err := c.r.ReadAt(word[:], at); err != nil {
+			return nil, err
+		}
+		count = int64(ne.Uint64(word[:]))
+		at += 8
+	}
+	if count < 0 || count > bytes/8 {
+		return nil, fmt.Errorf("free list of %d pages in %d bytes", count, bytes)
+	}
+	list := make([]byte, 8*count)
+	_, err = c.r.ReadAt(list, at)
+	return list, err
 }

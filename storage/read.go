@@ -23,10 +23,10 @@ func (v *View) Generation() uint64 { return v.generation }
 func (v *View) Path() string { return v.file.path }
 
 // Codec is what kernels need of the codec; its slices are mapped pages.
-func (v *View) Codec() *kernels.Codec { return &v.codec }
+func (v *View) Codec() *kernels.Codec { return &v.codec.codec }
 
 // Cutoffs are the bucket bounds of a table codebook, nil for uniform levels.
-func (v *View) Cutoffs() []float32 { return v.cutoffs }
+func (v *View) Cutoffs() []float32 { return v.codec.cutoffs }
 
 // Tombstones are the deleted ordinals. The bitmap is not to be changed.
 func (v *View) Tombstones() *roaring.Bitmap { return v.tombstones }
@@ -53,7 +53,7 @@ const (
 // Chunk returns the arrays of chunk i, after checking the checksums of those
 // asked for; that is done once for every chunk of a file.
 func (v *View) Chunk(i int, part Part) (*kernels.Chunk, error) {
-	c := &v.chunks[i]
+	c := v.chunks[i]
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.codesChecked {
@@ -61,7 +61,7 @@ func (v *View) Chunk(i int, part Part) (*kernels.Chunk, error) {
 			if _, ok := unseal(keyIn(c.number, keyCodes), c.codes); !ok {
 				return v.bad(errChecksum, "codes of chunk %d", c.number)
 			}
-			if err := c.chunk.Validate(&v.codec); err != nil {
+			if err := c.chunk.Validate(&v.codec.codec); err != nil {
 				return v.bad(err, "chunk %d", c.number)
 			}
 			return nil
@@ -91,13 +91,13 @@ func (v *View) Chunk(i int, part Part) (*kernels.Chunk, error) {
 
 // once runs check unless it has passed before for this file.
 func (v *View) once(k checkedKey, check func() error) error {
-	if _, done := v.h.checks.m.Load(k); done {
+	if v.h.checks.has(k) {
 		return nil
 	}
 	if err := check(); err != nil {
 		return err
 	}
-	v.h.checks.m.Store(k, struct{}{})
+	v.h.checks.remember(k)
 	return nil
 }
 
@@ -125,27 +125,48 @@ func (v *View) Live(ordinal uint32) bool {
 	return ordinal < v.state.Docs && !v.tombstones.Contains(ordinal)
 }
 
-// Ordinal finds a live document by its id.
+// Ordinal finds a live document by its id. That there is none is said only when
+// the ids of the file are known to be those of its documents; the first time that
+// takes a walk over all of them.
 func (v *View) Ordinal(id string) (ordinal uint32, ok bool, err error) {
 	if id == "" {
 		return 0, false, nil
 	}
 	defer Guard(v.file.path, &err)()
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	return lookupID(v.ids.Get([]byte(id)), id, v)
+	if ordinal, ok, err = v.lookup(id); ok || err != nil {
+		return ordinal, ok, err
+	}
+	return 0, false, v.checkIDs()
 }
 
-func lookupID(sealed []byte, id string, v *View) (uint32, bool, error) {
+func (v *View) lookup(id string) (ordinal uint32, ok bool, err error) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	sealed := v.ids.Get([]byte(id))
 	if sealed == nil {
 		return 0, false, nil
 	}
-	b, ok := unseal([]byte(id), sealed)
-	if !ok || len(b) != 4 {
-		return 0, false, v.bad(errChecksum, "id %q", id)
+	if ordinal, err = v.unsealID([]byte(id), sealed); err != nil || !v.Live(ordinal) {
+		return 0, false, err
 	}
-	ordinal := binary.LittleEndian.Uint32(b)
-	return ordinal, v.Live(ordinal), nil
+	if !v.hasID(ordinal, id) {
+		return 0, false, v.bad(nil, "id %q leads to document %d, which is %q", id, ordinal, v.ID(ordinal))
+	}
+	return ordinal, true, nil
+}
+
+func (v *View) unsealID(id, sealed []byte) (uint32, error) {
+	b, ok := unseal(id, sealed)
+	if !ok || len(b) != 4 {
+		return 0, v.bad(errChecksum, "id %q", id)
+	}
+	return binary.LittleEndian.Uint32(b), nil
+}
+
+// hasID tells whether the document table has this id for an ordinal.
+func (v *View) hasID(ordinal uint32, id string) bool {
+	chunk, doc, ok := v.Locate(ordinal)
+	return ok && v.chunks[chunk].docs.hasID(doc, id)
 }
 
 // HasPayload reports whether something was stored beside a document.
@@ -178,7 +199,7 @@ func (v *View) Segments() int { return len(v.postings) }
 // centroid; nil if there are none.
 func (v *View) Postings(segment int, centroid uint32) (PostingList, error) {
 	n := centroid / PostingBlock
-	sealed := v.postings[segment][n]
+	sealed := v.postings[segment].blocks[n]
 	if sealed == nil {
 		return nil, nil
 	}

@@ -16,7 +16,7 @@ import (
 
 func openView(tb testing.TB, path string) (*File, *View) {
 	tb.Helper()
-	f, err := Open(path, Options{})
+	f, err := Open(context.Background(), path, Options{})
 	require.NoError(tb, err)
 	v, err := f.View()
 	require.NoError(tb, err)
@@ -57,7 +57,7 @@ func TestDigestIsOfContentOnly(t *testing.T) {
 	}
 	a, sizes := digest(writeTestIndex(t))
 	path := writeTestIndex(t)
-	f, err := Open(path, Options{Write: true})
+	f, err := Open(context.Background(), path, Options{Write: true})
 	require.NoError(t, err)
 	require.NoError(t, f.Update(func(tx *Tx) error { return tx.PutNote("built", "later") }))
 	require.NoError(t, f.Close())
@@ -69,18 +69,18 @@ func TestDigestIsOfContentOnly(t *testing.T) {
 
 func TestOpenErrors(t *testing.T) {
 	dir := t.TempDir()
-	_, err := Open(filepath.Join(dir, "none"), Options{})
+	_, err := Open(context.Background(), filepath.Join(dir, "none"), Options{})
 	require.ErrorIs(t, err, fs.ErrNotExist)
-	_, err = Open(filepath.Join(dir, "none"), Options{Write: true})
+	_, err = Open(context.Background(), filepath.Join(dir, "none"), Options{Write: true})
 	require.ErrorIs(t, err, fs.ErrNotExist)
-	_, err = Open(dir, Options{})
+	_, err = Open(context.Background(), dir, Options{})
 	require.ErrorIs(t, err, ErrNotIndex)
 
 	for name, content := range map[string]string{"empty": "", "short": "hello", "text": string(make([]byte, 100_000))} {
 		p := filepath.Join(dir, name)
 		require.NoError(t, os.WriteFile(p, []byte(content), 0o644))
 		for _, write := range []bool{false, true} {
-			_, err = Open(p, Options{Write: write})
+			_, err = Open(context.Background(), p, Options{Write: write})
 			require.ErrorIs(t, err, ErrNotIndex, name)
 			require.ErrorContains(t, err, name)
 		}
@@ -98,30 +98,30 @@ func TestOpenErrors(t *testing.T) {
 	}))
 	require.NoError(t, db.Close())
 	for _, write := range []bool{false, true} {
-		_, err = Open(foreign, Options{Write: write, Create: write})
+		_, err = Open(context.Background(), foreign, Options{Write: write, Create: write})
 		require.ErrorIs(t, err, ErrNotIndex)
 	}
 
 	fresh := filepath.Join(dir, "fresh.plaid")
-	f, err := Open(fresh, Options{Write: true, Create: true})
+	f, err := Open(context.Background(), fresh, Options{Write: true, Create: true})
 	require.NoError(t, err)
 	_, err = f.View()
 	require.ErrorIs(t, err, ErrUnfinished)
 	require.NoError(t, f.Close())
-	_, err = Open(fresh, Options{})
+	_, err = Open(context.Background(), fresh, Options{})
 	require.ErrorIs(t, err, ErrUnfinished)
 }
 
 func TestNewerFormatIsRefused(t *testing.T) {
 	path := writeTestIndex(t)
-	f, err := Open(path, Options{Write: true})
+	f, err := Open(context.Background(), path, Options{Write: true})
 	require.NoError(t, err)
 	require.NoError(t, f.Update(func(tx *Tx) error {
 		return tx.root.Put(keyFormat, seal(keyFormat, append([]byte(magic), 2, 0, 1, 0)))
 	}))
 	require.NoError(t, f.Close())
 	for _, write := range []bool{false, true} {
-		_, err = Open(path, Options{Write: write})
+		_, err = Open(context.Background(), path, Options{Write: write})
 		require.ErrorIs(t, err, ErrVersion)
 		require.ErrorContains(t, err, "format 2")
 	}
@@ -129,18 +129,18 @@ func TestNewerFormatIsRefused(t *testing.T) {
 
 func TestLocks(t *testing.T) {
 	path := writeTestIndex(t)
-	w, err := Open(path, Options{Write: true})
+	w, err := Open(context.Background(), path, Options{Write: true})
 	require.NoError(t, err)
-	_, err = Open(path, Options{})
+	_, err = Open(context.Background(), path, Options{})
 	require.ErrorIs(t, err, ErrLocked)
-	_, err = Open(path, Options{Write: true})
+	_, err = Open(context.Background(), path, Options{Write: true})
 	require.ErrorIs(t, err, ErrLocked)
 	require.NoError(t, w.Close())
 	require.NoError(t, w.Close())
 
 	r1, _ := openView(t, path)
 	_, _ = openView(t, path)
-	_, err = Open(path, Options{Write: true})
+	_, err = Open(context.Background(), path, Options{Write: true})
 	require.ErrorIs(t, err, ErrLocked)
 	require.ErrorIs(t, r1.Update(func(*Tx) error { return nil }), ErrReadOnly)
 }
@@ -155,7 +155,7 @@ func TestStagedIsInvisibleAndSwept(t *testing.T) {
 		require.NoError(t, err)
 		return f, s
 	}()
-	f, err := Open(path, Options{Write: true})
+	f, err := Open(context.Background(), path, Options{Write: true})
 	require.NoError(t, err)
 	// Additions beyond the counters, and a generation that is never made current.
 	require.NoError(t, f.Update(func(tx *Tx) error {
@@ -189,7 +189,7 @@ func TestStagedIsInvisibleAndSwept(t *testing.T) {
 	require.NoError(t, f.Close())
 	require.NoError(t, os.WriteFile(path+rewriteSuffix, []byte("left"), 0o644))
 
-	f, err = Open(path, Options{Write: true}) // sweeps
+	f, err = Open(context.Background(), path, Options{Write: true}) // sweeps
 	require.NoError(t, err)
 	require.NoFileExists(t, path+rewriteSuffix)
 	require.NoError(t, f.h.db.View(func(tx *bolt.Tx) error {
@@ -209,7 +209,7 @@ func TestStagedIsInvisibleAndSwept(t *testing.T) {
 }
 
 func openViewNow(t *testing.T, path string) (*File, *View) {
-	f, err := Open(path, Options{})
+	f, err := Open(context.Background(), path, Options{})
 	require.NoError(t, err)
 	v, err := f.View()
 	require.NoError(t, err)
@@ -218,7 +218,7 @@ func openViewNow(t *testing.T, path string) (*File, *View) {
 
 func TestViewsKeepTheirPicture(t *testing.T) {
 	path := writeTestIndex(t)
-	f, err := Open(path, Options{Write: true})
+	f, err := Open(context.Background(), path, Options{Write: true})
 	require.NoError(t, err)
 	old, err := f.View()
 	require.NoError(t, err)
@@ -263,7 +263,7 @@ func TestViewsKeepTheirPicture(t *testing.T) {
 
 func TestManyReadersOneWriter(t *testing.T) {
 	path := writeTestIndex(t)
-	f, err := Open(path, Options{Write: true})
+	f, err := Open(context.Background(), path, Options{Write: true})
 	require.NoError(t, err)
 	var wg sync.WaitGroup
 	stop := make(chan struct{})

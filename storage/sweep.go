@@ -7,22 +7,24 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"syscall"
 
 	bolt "go.etcd.io/bbolt"
 )
-
-// rewriteSuffix marks the file that a rewrite prepares beside the index.
-const rewriteSuffix = ".rewrite.tmp"
 
 // sweep removes what writers that died have left behind: generations that were
 // never made current, documents beyond the committed counters, and half-made
 // rewrites. The exclusive lock is held, so nobody else is at work.
 func (f *File) sweep() error {
-	switch err := os.Remove(f.path + rewriteSuffix); {
+	left := beside(f.path, rewriteSuffix)
+	switch err := os.Remove(left); {
 	case err == nil:
-		f.log.Info("removed an interrupted rewrite", "file", f.path+rewriteSuffix)
-	case !errors.Is(err, fs.ErrNotExist):
+		f.log.Info("removed an interrupted rewrite", "file", left)
+	case !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENAMETOOLONG): // no file can have too long a name
 		return fmt.Errorf("removing what an interrupted rewrite left: %w", err)
+	}
+	if info, err := f.h.file.Stat(); err == nil && links(info) > 1 {
+		f.sweepFirst(info) // its maker died between giving it its name and taking away the first one
 	}
 	staged := false
 	err := f.h.db.View(func(tx *bolt.Tx) error {
@@ -33,9 +35,8 @@ func (f *File) sweep() error {
 		return err
 	}
 	f.log.Info("removing what an interrupted writer left", "index", f.path)
-	return f.h.db.Update(func(btx *bolt.Tx) error {
-		tx := &Tx{path: f.path, btx: btx, root: btx.Bucket(rootBucket)}
-		n, err := currentGeneration(btx, f.path)
+	return f.commit(f.h, func(tx *Tx) error {
+		n, err := tx.Current()
 		if errors.Is(err, ErrUnfinished) {
 			return tx.finish(0) // generations count from 1: none stays
 		} else if err != nil {

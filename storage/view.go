@@ -1,8 +1,9 @@
 package storage
 
 import (
+	"bytes"
+	"context"
 	"encoding/binary"
-	"fmt"
 	"math"
 	"sync"
 	"sync/atomic"
@@ -23,25 +24,45 @@ type View struct {
 	file       *File
 	h          *handle
 	tx         *bolt.Tx
+	shared     bool // the transaction is the handle's
 	closed     atomic.Bool
 	generation uint64
+	lineage    uint64
 
 	header     Header
 	state      State
-	codec      kernels.Codec
-	cutoffs    []float32
+	codec      *codecView
 	tombstones *roaring.Bitmap
-	chunks     []chunkView
-	postings   [][][]byte // per segment and block, sealed
+	tombSealed []byte // what they were read from
+	chunks     []*chunkView
+	postings   []*postingsView // of each segment
 
-	mu      sync.Mutex // bbolt's buckets are not safe for concurrent use
+	mu      *sync.Mutex // bbolt's buckets are not safe for concurrent use
 	ids     *bolt.Bucket
 	payload *bolt.Bucket
+
+	idsFault error // what checkIDs found; guarded by checkedIDs.mu
+}
+
+// What follows is shared by the views in which it is the same; see share.go.
+
+type codecView struct {
+	root    uint64 // page of its bucket; 0: it lies in the page of the one above
+	codec   kernels.Codec
+	cutoffs []float32
+}
+
+type postingsView struct {
+	segment uint32
+	root    uint64
+	found   int
+	blocks  [][]byte // sealed; nil where there are no postings
 }
 
 type chunkView struct {
 	number                    uint32
 	segment                   int
+	root                      uint64
 	docs                      docTable
 	chunk                     kernels.Chunk
 	codes, factors, residuals []byte // sealed
@@ -50,8 +71,56 @@ type chunkView struct {
 }
 
 // checkedValues remembers, over the views of one file, which values passed
-// their checksum: committed chunks never change.
-type checkedValues struct{ m sync.Map }
+// their checksum: committed chunks never change. Those that the newest state does
+// not name any more, since additions have merged their segments, are forgotten in
+// time.
+type checkedValues struct {
+	m sync.Map // checkedKey → nothing
+	n atomic.Int64
+}
+
+func (c *checkedValues) has(k checkedKey) bool {
+	_, ok := c.m.Load(k)
+	return ok
+}
+
+func (c *checkedValues) remember(k checkedKey) {
+	if _, there := c.m.LoadOrStore(k, struct{}{}); !there {
+		c.n.Add(1)
+	}
+}
+
+// prune forgets what v does not name, once that may be half of what is remembered.
+// A value that is still in use by others is then checked again.
+func (c *checkedValues) prune(v *View) {
+	inUse := 2 * len(v.chunks)
+	for _, seg := range v.state.Segments {
+		inUse += seg.Blocks
+	}
+	if c.n.Load() <= 2*int64(inUse) {
+		return
+	}
+	chunks, segments := make(map[uint32]bool, len(v.chunks)), make(map[uint32]bool, len(v.state.Segments))
+	for i := range v.chunks {
+		chunks[v.chunks[i].number] = true
+	}
+	for _, seg := range v.state.Segments {
+		segments[seg.ID] = true
+	}
+	c.m.Range(func(key, _ any) bool {
+		k := key.(checkedKey)
+		used := chunks
+		if k.what == 'p' {
+			used = segments
+		}
+		if k.generation != v.generation || !used[k.a] {
+			if _, there := c.m.LoadAndDelete(key); there {
+				c.n.Add(-1)
+			}
+		}
+		return true
+	})
+}
 
 type checkedKey struct {
 	generation uint64
@@ -59,15 +128,22 @@ type checkedKey struct {
 	a, b       uint32
 }
 
-// View takes a picture of the committed index.
+// View takes a picture of the committed index: after a change that ended in
+// [ErrOutcomeUnknown], of what was committed before it.
 //
 // Errors: [ErrUnfinished], [ErrCorrupt], [ErrClosed].
-func (f *File) View() (v *View, err error) {
+func (f *File) View() (*View, error) { return f.ViewAfter(context.Background(), nil) }
+
+// ViewAfter is View for who has an older view, which stays open meanwhile: what has
+// not changed since is shared with it instead of being read and checked again. Either
+// may be closed first. Of another file, or nil, there is nothing to share. Reading
+// the document tables ends with ctx.
+func (f *File) ViewAfter(ctx context.Context, older *View) (v *View, err error) {
 	h, err := f.acquire()
 	if err != nil {
 		return nil, err
 	}
-	v = &View{file: f, h: h}
+	v = &View{file: f, h: h, mu: new(sync.Mutex)}
 	defer func() {
 		if err != nil {
 			_ = v.Close()
@@ -75,13 +151,22 @@ func (f *File) View() (v *View, err error) {
 		}
 	}()
 	defer Guard(f.path, &err)()
-	if v.tx, err = h.db.Begin(false); err != nil {
-		return v, fmt.Errorf("%s: %w", f.path, err)
+	tx, shared, err := f.begin(h)
+	if err != nil {
+		return v, err
+	}
+	if v.tx = tx; shared != nil {
+		v.shared, v.mu = true, shared
+		v.mu.Lock()
+		defer v.mu.Unlock()
 	}
 	if v.generation, err = currentGeneration(v.tx, f.path); err != nil {
 		return v, err
 	}
-	return v, v.load()
+	if older != nil && (older.h != h || older.generation != v.generation) {
+		older = nil
+	}
+	return v, v.load(ctx, older)
 }
 
 // Close lets go of the view. It may be called more than once.
@@ -90,7 +175,7 @@ func (v *View) Close() error {
 		return nil
 	}
 	var err error
-	if v.tx != nil {
+	if v.tx != nil && !v.shared {
 		err = v.tx.Rollback()
 	}
 	if rerr := v.file.release(v.h); err == nil {
@@ -103,7 +188,7 @@ func (v *View) bad(err error, format string, args ...any) error {
 	return corrupt(v.file.path, err, format, args...)
 }
 
-func (v *View) load() error {
+func (v *View) load(ctx context.Context, older *View) error {
 	gen := v.tx.Bucket(generationName(v.generation))
 	if gen == nil {
 		return v.bad(nil, "generation %d is missing", v.generation)
@@ -127,26 +212,47 @@ func (v *View) load() error {
 		}
 	}
 	v.ids, v.payload = buckets[string(bucketIDs)], buckets[string(bucketPayload)]
-	if err := v.loadCodec(buckets[string(bucketCodec)]); err != nil {
+	if err := v.loadCodec(buckets[string(bucketCodec)], older); err != nil {
 		return err
 	}
-	v.tombstones = roaring.New()
-	if sealed := gen.Get(keyTombstones); sealed != nil {
+	if err := v.loadTombstones(gen.Get(keyTombstones), older); err != nil {
+		return err
+	}
+	if err := v.loadSegments(ctx, buckets[string(bucketChunks)], buckets[string(bucketPostings)], older); err != nil {
+		return err
+	}
+	v.h.checks.prune(v)
+	return nil
+}
+
+func (v *View) loadTombstones(sealed []byte, older *View) error {
+	v.tombSealed = sealed
+	switch {
+	case older != nil && bytes.Equal(sealed, older.tombSealed):
+		v.tombstones = older.tombstones
+	case sealed == nil:
+		v.tombstones = roaring.New()
+	default:
 		b, ok := unseal(keyTombstones, sealed)
 		if !ok {
 			return v.bad(errChecksum, "tombstones")
 		}
-		if err := v.tombstones.UnmarshalBinary(b); err != nil {
+		v.tombstones = roaring.New()
+		if err := v.tombstones.UnmarshalBinary(b); err != nil { // into memory of its own
 			return v.bad(err, "tombstones")
 		}
 	}
 	if n := v.tombstones.GetCardinality(); n != uint64(v.state.Docs-v.state.Live) {
 		return v.bad(nil, "%d tombstones for %d documents of which %d are live", n, v.state.Docs, v.state.Live)
 	}
-	return v.loadSegments(buckets[string(bucketChunks)], buckets[string(bucketPostings)])
+	return nil
 }
 
-func (v *View) loadCodec(b *bolt.Bucket) error {
+func (v *View) loadCodec(b *bolt.Bucket, older *View) error {
+	if older != nil && samePage(b, older.codec.root) {
+		v.codec = older.codec
+		return nil
+	}
 	h := &v.header
 	typ, err := floatType(h.CentroidType)
 	if err != nil {
@@ -160,16 +266,17 @@ func (v *View) loadCodec(b *bolt.Bucket) error {
 	if !ok {
 		return v.bad(errChecksum, "centroids")
 	}
-	v.codec = kernels.Codec{
+	v.codec = &codecView{root: pageOf(b), codec: kernels.Codec{
 		Centroids: kernels.Centroids{K: h.Centroids, Dim: h.Dim, Type: typ, Data: data},
 		Codebook:  cb,
 		FactorMax: h.FactorMax,
-	}
+	}}
+	c := v.codec
 	arrays := 1
 	for _, x := range []struct {
 		key []byte
 		dst *[]float32
-	}{{keyCutoffs, &v.cutoffs}, {keyDimScale, &v.codec.DimScale}, {keyCentroidScale, &v.codec.CentroidScale}} {
+	}{{keyCutoffs, &c.cutoffs}, {keyDimScale, &c.codec.DimScale}, {keyCentroidScale, &c.codec.CentroidScale}} {
 		sealed := b.Get(x.key)
 		if sealed == nil {
 			continue
@@ -186,89 +293,11 @@ func (v *View) loadCodec(b *bolt.Bucket) error {
 	if arrays != h.Arrays {
 		return v.bad(nil, "%d arrays of the codec, %d expected", arrays, h.Arrays)
 	}
-	if err := v.codec.Validate(); err != nil {
+	if err := c.codec.Validate(); err != nil {
 		return v.bad(err, "codec")
 	}
-	if v.cutoffs != nil && len(v.cutoffs) != 1<<h.Nbits-1 {
-		return v.bad(nil, "%d cutoffs for %d bits", len(v.cutoffs), h.Nbits)
-	}
-	return nil
-}
-
-func (v *View) loadSegments(chunks, postings *bolt.Bucket) error {
-	next := uint32(0)
-	total := 0
-	for _, seg := range v.state.Segments {
-		total += len(seg.Chunks)
-	}
-	v.chunks = make([]chunkView, 0, total)
-	blocks := (v.header.Centroids + PostingBlock - 1) / PostingBlock
-	for s := range v.state.Segments {
-		seg := &v.state.Segments[s]
-		for _, number := range seg.Chunks {
-			v.chunks = append(v.chunks, chunkView{number: number, segment: s})
-			c := &v.chunks[len(v.chunks)-1]
-			if err := v.loadChunk(chunks, c, next); err != nil {
-				return err
-			}
-			next += uint32(c.docs.count)
-		}
-		if next != seg.FirstDoc+seg.Docs {
-			return v.bad(nil, "segment %d ends at document %d, not %d", seg.ID, next, seg.FirstDoc+seg.Docs)
-		}
-		lists := make([][]byte, blocks)
-		found := 0
-		if pb := postings.Bucket(key32(seg.ID)); pb != nil {
-			for i := range lists {
-				if lists[i] = pb.Get(key32(uint32(i))); lists[i] != nil {
-					found++
-				}
-			}
-		}
-		if found != seg.Blocks {
-			return v.bad(nil, "%d posting blocks of segment %d, %d expected", found, seg.ID, seg.Blocks)
-		}
-		v.postings = append(v.postings, lists)
-	}
-	return nil
-}
-
-func (v *View) loadChunk(chunks *bolt.Bucket, c *chunkView, first uint32) error {
-	b := chunks.Bucket(key32(c.number))
-	if b == nil {
-		return v.bad(nil, "chunk %d is missing", c.number)
-	}
-	table, ok := unseal(keyIn(c.number, keyDocs), b.Get(keyDocs))
-	if !ok {
-		return v.bad(errChecksum, "document table of chunk %d", c.number)
-	}
-	var err error
-	if c.docs, err = parseDocTable(table); err != nil {
-		return v.bad(err, "chunk %d", c.number)
-	}
-	if c.docs.first != first {
-		return v.bad(nil, "chunk %d begins at document %d, not %d", c.number, c.docs.first, first)
-	}
-	if c.chunk.Offsets, err = c.docs.offsets(); err != nil {
-		return v.bad(err, "chunk %d", c.number)
-	}
-	c.codes, c.factors, c.residuals = b.Get(keyCodes), b.Get(keyFactors), b.Get(keyResiduals)
-	tokens := c.chunk.Tokens()
-	c.chunk.CodeBytes = CodeBytes(v.header.Centroids)
-	for _, a := range []struct {
-		name   []byte
-		sealed []byte
-		n      int
-		dst    *[]byte
-	}{
-		{keyCodes, c.codes, tokens * c.chunk.CodeBytes, &c.chunk.Codes},
-		{keyFactors, c.factors, tokens * 2, &c.chunk.Factors},
-		{keyResiduals, c.residuals, tokens * v.codec.RowBytes(), &c.chunk.Residuals},
-	} {
-		if len(a.sealed) != a.n+tailBytes+crcSize {
-			return v.bad(nil, "%s of chunk %d: %d bytes for %d tokens", a.name, c.number, len(a.sealed), tokens)
-		}
-		*a.dst = a.sealed[:a.n]
+	if c.cutoffs != nil && len(c.cutoffs) != 1<<h.Nbits-1 {
+		return v.bad(nil, "%d cutoffs for %d bits", len(c.cutoffs), h.Nbits)
 	}
 	return nil
 }

@@ -3,14 +3,12 @@ package storage
 import (
 	"encoding/binary"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"math"
 	"slices"
 
 	"github.com/RoaringBitmap/roaring/v2"
 	bolt "go.etcd.io/bbolt"
-	bolterrors "go.etcd.io/bbolt/errors"
 
 	"github.com/plaid-ir/plaid/kernels"
 )
@@ -24,24 +22,13 @@ type Tx struct {
 }
 
 // Update runs fn in a write transaction. Nothing of it remains when fn returns
-// an error, or when the machine stops before Update has returned.
+// an error, when the machine stops before Update has returned, or when writing
+// fails; the file can be changed further then. The exception is an error that is
+// [ErrOutcomeUnknown]: the last step of the commit failed, all or nothing of the
+// transaction will be found when the file is opened again, and until then the
+// file shows what it held before and refuses changes with the same error.
 func (f *File) Update(fn func(*Tx) error) error {
-	return f.exclusive(func(h *handle) error {
-		err := h.db.Update(func(btx *bolt.Tx) error {
-			root := btx.Bucket(rootBucket)
-			if root == nil {
-				return corrupt(f.path, nil, "root bucket is missing")
-			}
-			return fn(&Tx{path: f.path, btx: btx, root: root})
-		})
-		if errors.Is(err, bolterrors.ErrMaxSizeReached) {
-			return fmt.Errorf("writing %s: a limit on address space leaves no room to map a larger file: %w", f.path, err)
-		}
-		if err != nil {
-			return fmt.Errorf("writing %s: %w", f.path, err)
-		}
-		return nil
-	})
+	return f.exclusive(func(h *handle) error { return f.commit(h, fn) })
 }
 
 // exclusive runs fn as the only writer.
@@ -51,6 +38,9 @@ func (f *File) exclusive(fn func(*handle) error) (err error) {
 	}
 	f.writer.Lock()
 	defer f.writer.Unlock()
+	if f.broken != nil {
+		return f.broken
+	}
 	h, err := f.acquire()
 	if err != nil {
 		return err
@@ -305,7 +295,7 @@ func (g *Generation) PutTombstones(bm *roaring.Bitmap) error {
 // PutNote stores a small JSON document beside the format record: facts about
 // the file that are no part of the index's content and its digest.
 func (tx *Tx) PutNote(name string, v any) error {
-	k := []byte("note-" + name)
+	k := noteKey(name)
 	b, err := json.Marshal(v)
 	if err != nil {
 		return err
@@ -318,7 +308,7 @@ func (v *View) Note(name string, dst any) (ok bool, err error) {
 	defer Guard(v.file.path, &err)()
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	k := []byte("note-" + name)
+	k := noteKey(name)
 	sealed := v.tx.Bucket(rootBucket).Get(k)
 	if sealed == nil {
 		return false, nil

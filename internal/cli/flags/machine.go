@@ -1,0 +1,50 @@
+package flags
+
+import (
+	"runtime/debug"
+
+	"github.com/spf13/pflag"
+
+	"github.com/plaid-ir/plaid/index"
+)
+
+// Resources are the flags for how much of the machine a command may take.
+type Resources struct {
+	Threads int
+	Memory  int64
+}
+
+// Register adds the flags.
+func (r *Resources) Register(f *pflag.FlagSet) {
+	Threads(f, &r.Threads, 0)
+	f.Var(Size(&r.Memory, index.DefaultMemory), "memory", "budget for buffers, such as 512MiB or 2GB; a soft limit")
+}
+
+// Limit makes the garbage collector work towards the budget. The function that
+// it returns lifts the limit. A lower one in GOMEMLIMIT stays.
+func (r *Resources) Limit() (lift func()) {
+	old := debug.SetMemoryLimit(-1)
+	debug.SetMemoryLimit(min(old, r.Memory))
+	return func() { debug.SetMemoryLimit(old) }
+}
+
+// Threads adds the flag for the number of goroutines.
+func Threads(f *pflag.FlagSet, p *int, def int) {
+	f.Var(Int(p, def, 0), "threads", "goroutines (0: one a processor)")
+}
+
+// Device are the flags that choose the device that computes.
+type Device struct {
+	Name   string
+	Memory int64
+}
+
+// Register adds the flag.
+func (d *Device) Register(f *pflag.FlagSet) {
+	f.StringVar(&d.Name, "device", "", "`NAME` of the device to compute on: cpu, cuda:0 and so on, or auto for a GPU if there is one (default: PLAID_DEVICE, or cpu; plaid info --devices lists them)")
+}
+
+// registerMemory adds the flag for those that keep an index on the device.
+func (d *Device) registerMemory(f *pflag.FlagSet) {
+	f.Var(Size(&d.Memory, 0), "device-memory", "how much of the device's memory to use (0: what is free); an index that does not fit is streamed through")
+}

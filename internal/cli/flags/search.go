@@ -1,0 +1,108 @@
+package flags
+
+import (
+	"context"
+
+	"github.com/spf13/pflag"
+
+	"github.com/plaid-ir/plaid/eval"
+	"github.com/plaid-ir/plaid/internal/infile"
+	"github.com/plaid-ir/plaid/search"
+	"github.com/plaid-ir/plaid/vectors"
+)
+
+// Search are the flags of a search.
+type Search struct {
+	Queries Queries
+	Effort
+	Threads int
+	Device  Device
+	// Candidates is the run that --candidates names.
+	Candidates string
+
+	k            int
+	mode         string
+	filter       string
+	allowMissing bool
+	set          *pflag.FlagSet
+	run          *eval.Run // of mode candidates
+}
+
+// Register adds the flags.
+func (s *Search) Register(f *pflag.FlagSet) {
+	s.set = f
+	s.Queries.Register(f)
+	f.VarP(Int(&s.k, 10, 1), "k", "k", "how many documents to return for a query")
+	f.Var(Choice(&s.mode, "pruned", "pruned", "exhaustive", "candidates"), "mode", "score the documents that pruning leaves, all of them, or those of --candidates")
+	f.StringVar(&s.Candidates, "candidates", "", "TREC run `FILE` with the documents to score for each query; implies --mode candidates")
+	s.Effort.Register(f)
+	f.StringVar(&s.filter, "filter", "", "`FILE` with one id a line: return no other documents; an empty file lets none through")
+	f.BoolVar(&s.allowMissing, "allow-missing", false, "pass over ids of --filter and --candidates that are not in the index")
+	Threads(f, &s.Threads, 0)
+	s.Device.Register(f)
+	s.Device.registerMemory(f)
+}
+
+// Options reads the files that the flags name.
+func (s *Search) Options(ctx context.Context) (search.Options, error) {
+	o := search.Options{K: s.k, AllowMissing: s.allowMissing}
+	s.Apply(&o)
+	if s.Candidates != "" {
+		if !s.set.Changed("mode") {
+			s.mode = search.Candidates.String()
+		}
+		if s.mode != search.Candidates.String() {
+			return o, Usagef("--candidates goes with --mode candidates, not with --mode %s", s.mode)
+		}
+	}
+	var err error
+	if o.Mode, err = search.ParseMode(s.mode); err != nil {
+		return o, err
+	}
+	if o.Mode == search.Candidates {
+		if s.Candidates == "" {
+			return o, Usagef("--mode candidates needs --candidates")
+		}
+		if s.run, err = infile.Parse(ctx, s.Candidates, eval.ReadRun); err != nil {
+			return o, err
+		}
+	}
+	if s.filter != "" {
+		ids, err := vectors.ReadIDList(ctx, s.filter)
+		if err != nil {
+			return o, err
+		}
+		o.Filter = &search.Filter{IDs: ids, AllowMissing: s.allowMissing}
+	}
+	return o, nil
+}
+
+// ForQuery completes the options for one query.
+func (s *Search) ForQuery(o search.Options, id string) search.Options {
+	if s.run != nil {
+		o.Candidates = []string{}
+		for _, h := range s.run.Hits(id) {
+			o.Candidates = append(o.Candidates, h.Doc)
+		}
+	}
+	return o
+}
+
+// PerQuery tells whether options differ from query to query.
+func (s *Search) PerQuery() bool { return s.run != nil }
+
+// WithoutCandidates counts the queries that the run of --candidates lacks, and
+// names the first of them.
+func (s *Search) WithoutCandidates(queries vectors.Source) (n int, first string) {
+	if s.run == nil {
+		return 0, ""
+	}
+	for i := range queries.Len() {
+		if id := queries.ID(i); !s.run.Has(id) {
+			if n++; n == 1 {
+				first = id
+			}
+		}
+	}
+	return n, first
+}

@@ -1,0 +1,47 @@
+package out
+
+import (
+	"io"
+	"sync"
+)
+
+// Console is stderr. On a terminal it can hold a status line, which makes room
+// for whatever else is written. It is safe for several goroutines.
+type Console struct {
+	mu     sync.Mutex
+	w      io.Writer
+	width  int // 0: not a terminal
+	status bool
+}
+
+// NewConsole has the width of a terminal in columns, or 0 for what is none.
+func NewConsole(w io.Writer, width int) *Console { return &Console{w: w, width: width} }
+
+func (c *Console) Write(p []byte) (int, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.erase()
+	return c.w.Write(p)
+}
+
+func (c *Console) erase() {
+	if c.status {
+		c.status = false
+		_, _ = io.WriteString(c.w, "\r\x1b[K")
+	}
+}
+
+// Clear takes the status line away.
+func (c *Console) Clear() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.erase()
+}
+
+// show puts a text in the place of the status line.
+func (c *Console) show(text string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.status = true
+	_, _ = io.WriteString(c.w, "\r"+Printable(text, c.width-1)+"\x1b[K")
+}

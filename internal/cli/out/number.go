@@ -1,0 +1,90 @@
+package out
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
+
+type count interface {
+	~int | ~int64 | ~uint32 | ~uint64
+}
+
+// Count groups digits: 1,234,567.
+func Count[T count](n T) string {
+	s := strconv.FormatUint(uint64(n), 10)
+	for i := len(s) - 3; i > 0; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return s
+}
+
+// Plural is a count with its noun. Several are many, or one with an s.
+func Plural[T count](n T, one string, many ...string) string {
+	switch {
+	case n == 1:
+		return "1 " + one
+	case len(many) > 0:
+		return Count(n) + " " + many[0]
+	}
+	return Count(n) + " " + one + "s"
+}
+
+// Queries is a count of queries.
+func Queries(n int) string { return Plural(n, "query", "queries") }
+
+// Float has the fewest digits that give back the float64.
+func Float(x float64) string { return strconv.FormatFloat(x, 'g', -1, 64) }
+
+// Fixed is a value as tables show it, with four decimals.
+func Fixed(x float64) string { return fmt.Sprintf("%.4f", x) }
+
+// Bytes is a size with a binary unit.
+func Bytes(n int64) string {
+	if n < 1024 {
+		return fmt.Sprintf("%d B", n)
+	}
+	x, unit := float64(n), 0
+	for x >= 1024 && unit < 4 {
+		x /= 1024
+		unit++
+	}
+	s := strings.TrimSuffix(strconv.FormatFloat(x, 'f', 1, 64), ".0")
+	return s + " " + []string{"", "KiB", "MiB", "GiB", "TiB"}[unit]
+}
+
+// rate shortens a number: 950, 12.3k, 4.5M.
+func rate(x float64) string {
+	unit := ""
+	for _, u := range []string{"k", "M", "G"} {
+		if x < 1000 {
+			break
+		}
+		x /= 1000
+		unit = u
+	}
+	if unit == "" {
+		return strconv.FormatFloat(x, 'f', 0, 64)
+	}
+	return strconv.FormatFloat(x, 'f', 1, 64) + unit
+}
+
+// Seconds is a time, rounded to what a reader wants to know.
+func Seconds(s float64) string {
+	d := time.Duration(s * float64(time.Second))
+	switch {
+	case d >= time.Minute:
+		d = d.Round(time.Second)
+	case d >= time.Second:
+		d = d.Round(100 * time.Millisecond)
+	case d >= time.Millisecond:
+		d = d.Round(100 * time.Microsecond)
+	default:
+		d = d.Round(time.Microsecond)
+	}
+	return d.String()
+}
+
+// Milliseconds is a time as a number.
+func Milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }

@@ -1,0 +1,45 @@
+package out
+
+import (
+	"bytes"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/plaid-ir/plaid/index"
+)
+
+func TestProgressLines(t *testing.T) {
+	now := time.Unix(1000, 0)
+	var b bytes.Buffer
+	report := Progress(NewConsole(&b, 0), func() time.Time { return now })
+	step := func(d time.Duration, stage string, done, total int64) {
+		now = now.Add(d)
+		report(index.Progress{Stage: stage, Done: done, Total: total, Unit: "tokens"})
+	}
+	step(0, "train", 0, 100)
+	step(9*time.Second, "train", 90, 100)
+	require.Empty(t, b.String(), "nothing before ten seconds have passed")
+	step(time.Second, "train", 100, 100)
+	require.Equal(t, "train 100%, 100 of 100 tokens, 10/s\n", b.String())
+	b.Reset()
+	step(time.Second, "encode", 1000, 1_000_000)
+	step(9*time.Second, "encode", 91_000, 1_000_000)
+	require.Equal(t, "encode 9%, 91,000 of 1,000,000 tokens, 10.0k/s, 1m31s left\n", b.String())
+}
+
+func TestProgressOnTerminal(t *testing.T) {
+	now := time.Unix(1000, 0)
+	var b bytes.Buffer
+	console := NewConsole(&b, 20)
+	report := Progress(console, func() time.Time { return now })
+	for i := range 4 {
+		now = now.Add(60 * time.Millisecond)
+		report(index.Progress{Stage: "encode", Done: int64(i), Total: 3, Unit: "tokens"})
+	}
+	fmt.Fprintln(console, "careful")
+	console.Clear()
+	require.Equal(t, "\rencode 33%, 1 of 3…\x1b[K\rencode 100%, 3 of …\x1b[K\r\x1b[Kcareful\n", b.String())
+}

@@ -1,0 +1,57 @@
+package out
+
+import (
+	"bytes"
+	"strings"
+	"unicode/utf8"
+)
+
+// Table is lines of text whose columns are lined up, two blanks apart.
+type Table struct {
+	Indent int // blanks before each line
+	Left   int // so many columns are lined up to the left, the others, numbers, to the right
+	lines  []tableLine
+}
+
+type tableLine struct {
+	cells  []string
+	remark string
+}
+
+// Line adds a line.
+func (t *Table) Line(cells ...string) { t.lines = append(t.lines, tableLine{cells: cells}) }
+
+// Remark puts a text after the cells of the last line. It takes no part in lining
+// up: it may be of any length, and other lines may have none.
+func (t *Table) Remark(text string) { t.lines[len(t.lines)-1].remark = text }
+
+// Print writes the table to b. An empty cell is as wide as its column, at the end of
+// a line too.
+func (t *Table) Print(b *bytes.Buffer) {
+	var wide []int
+	for _, l := range t.lines {
+		for i, c := range l.cells {
+			if i == len(wide) {
+				wide = append(wide, 0)
+			}
+			wide[i] = max(wide[i], utf8.RuneCountInString(c))
+		}
+	}
+	for _, l := range t.lines {
+		gap := t.Indent
+		for i, c := range l.cells {
+			b.WriteString(strings.Repeat(" ", gap))
+			fill := strings.Repeat(" ", wide[i]-utf8.RuneCountInString(c))
+			if i < t.Left {
+				b.WriteString(c + fill)
+			} else {
+				b.WriteString(fill + c)
+			}
+			gap = 2
+		}
+		if l.remark != "" {
+			b.WriteString("  " + l.remark)
+		}
+		b.WriteByte('\n')
+	}
+}

@@ -1,0 +1,37 @@
+//go:build amd64 && !purego
+
+package roofline
+
+import "golang.org/x/sys/cpu"
+
+// lanes is how many float32 the widest multiply-add takes, 0 if there is none.
+func lanes() int {
+	switch x := &cpu.X86; {
+	case x.HasAVX512F:
+		return 16
+	case x.HasAVX2 && x.HasFMA:
+		return 8
+	}
+	return 0
+}
+
+func supported() bool { return cpu.X86.HasAVX512BW && cpu.X86.HasAVX512VNNI }
+
+// dots executes 16 VPDPBUSD a round, of which none waits for another of its round.
+//
+//go:noescape
+func dots(rounds int)
+
+// load reads x, whose length is a multiple of 512, 64 bytes at a time.
+//
+//go:noescape
+func load(x []byte)
+
+// fmas512 and fmas256 execute 16 and 12 VFMADD231PS a round, of which none waits
+// for another of its round.
+//
+//go:noescape
+func fmas512(rounds int)
+
+//go:noescape
+func fmas256(rounds int)

@@ -1,0 +1,15 @@
+//go:build !amd64 || purego
+
+package roofline
+
+func supported() bool { return false }
+
+func lanes() int { return 0 }
+
+func dots(int) {}
+
+func fmas512(int) {}
+
+func fmas256(int) {}
+
+func load([]byte) {}

@@ -1,0 +1,221 @@
+package storage
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"io"
+	"io/fs"
+	"os"
+
+	bolt "go.etcd.io/bbolt"
+)
+
+// backupBlock is how much a backup reads and writes at a time.
+const backupBlock = 1 << 20
+
+// CopyTo writes a whole index file of what the view shows to w, and returns how
+// long it is. Changes may go on meanwhile: the read transaction of the view
+// keeps its pages. Pages that are free are zeros in the copy, so that what was
+// deleted and given back is not in it, and what the file has grown ahead is left
+// out. progress, where not nil, is told how many bytes are done.
+func (v *View) CopyTo(ctx context.Context, w io.Writer, progress func(done, total int64)) (n int64, err error) {
+	var zeros []byte
+	out := copyTarget{
+		write: func(b []byte) error {
+			_, err := w.Write(b)
+			return err
+		},
+		skip: func(n int64) error {
+			if zeros == nil {
+				zeros = make([]byte, backupBlock)
+			}
+			for ; n > 0; n -= min(n, backupBlock) {
+				if _, err := w.Write(zeros[:min(n, backupBlock)]); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+	}
+	return v.copyTo(ctx, out, progress)
+}
+
+// copyTarget is where a copy goes, from its beginning to its end. skip is called
+// for at most backupBlock bytes at a time that are to be zeros.
+type copyTarget struct {
+	write func(b []byte) error
+	skip  func(n int64) error
+}
+
+func (v *View) copyTo(ctx context.Context, out copyTarget, progress func(done, total int64)) (n int64, err error) {
+	if v.closed.Load() {
+		return 0, fmt.Errorf("%s: %w", v.file.path, ErrClosed)
+	}
+	defer Guard(v.file.path, &err)()
+	m, err := readTxMeta(v.tx)
+	if err != nil {
+		return 0, v.bad(err, "meta page")
+	}
+	free, err := m.freePages(v.h.file)
+	if err != nil {
+		return 0, v.bad(err, "free pages")
+	}
+	total := m.pages * m.pageSize
+	if err := out.write(m.pair); err != nil {
+		return 0, fmt.Errorf("writing a copy of %s: %w", v.file.path, err)
+	}
+	buf := make([]byte, max(backupBlock/m.pageSize, 1)*m.pageSize)
+	most := int64(len(buf)) / m.pageSize
+	for page := int64(2); page < m.pages; {
+		if err := ctx.Err(); err != nil {
+			return 0, err
+		}
+		end := page + 1
+		for end < m.pages && end-page < most && free.has(end) == free.has(page) {
+			end++
+		}
+		at, size := page*m.pageSize, (end-page)*m.pageSize
+		if free.has(page) {
+			err = out.skip(size)
+		} else if _, rerr := v.h.file.ReadAt(buf[:size], at); errors.Is(rerr, io.EOF) {
+			return 0, v.bad(rerr, "the file was cut short while it was copied")
+		} else if rerr != nil {
+			return 0, fmt.Errorf("reading %s: %w", v.file.path, rerr)
+		} else {
+			err = out.write(buf[:size])
+		}
+		if err != nil {
+			return 0, fmt.Errorf("writing a copy of %s: %w", v.file.path, err)
+		}
+		if page = end; progress != nil {
+			progress(at+size, total)
+		}
+	}
+	return total, nil
+}
+
+// txMeta is the meta page of a read transaction.
+type txMeta struct {
+	boltMeta
+	freelist uint64
+	pair     []byte // both meta pages of a file that holds just this transaction
+}
+
+// readTxMeta asks bbolt for the meta page of a transaction. The one in the file
+// may be that of a later commit by now, and the library shows it in no other way
+// than at the beginning of its own copy, which is stopped after that.
+func readTxMeta(tx *bolt.Tx) (*txMeta, error) {
+	var head metaWriter
+	if _, err := tx.WriteTo(&head); !errors.Is(err, errEnough) {
+		return nil, fmt.Errorf("%d bytes of meta pages: %w", len(head.b), err)
+	}
+	page := head.b[:len(head.b)/2]
+	first, err := readMeta(bytes.NewReader(page), 0)
+	if err != nil || first.pageSize != int64(len(page)) {
+		return nil, errors.Join(err, fmt.Errorf("a meta page of %d bytes", len(page)))
+	}
+	ne := binary.NativeEndian
+	m := &txMeta{boltMeta: first, freelist: ne.Uint64(page[metaOffset+32:])}
+	// The page of a transaction is the one that its number says; the other one is
+	// to be older, and of the same content.
+	txid := uint64(tx.ID())
+	for i := range uint64(2) {
+		p := append([]byte(nil), page...)
+		ne.PutUint64(p, i)
+		id := txid
+		if i != txid%2 {
+			id--
+		}
+		ne.PutUint64(p[metaOffset+48:], id)
+		sum := fnv.New64a()
+		sum.Write(p[metaOffset : metaOffset+56])
+		ne.PutUint64(p[metaOffset+56:], sum.Sum64())
+		m.pair = append(m.pair, p...)
+	}
+	return m, nil
+}
+
+// freePages reads which pages the transaction does not use.
+func (m *txMeta) freePages(r io.ReaderAt) (pageSet, error) {
+	if m.freelist == noFreelist {
+		return nil, nil
+	}
+	n := uint64(m.pages)
+	c := &pageChecker{r: r, size: m.pageSize, n: n, used: make([]uint64, (n+63)/64)}
+	list, err := c.freeList(m.freelist)
+	if err != nil {
+		return nil, err
+	}
+	free := make(pageSet, (n+63)/64)
+	for ; len(list) > 0; list = list[8:] {
+		p := binary.NativeEndian.Uint64(list)
+		if p < 2 || p >= n {
+			return nil, fmt.Errorf("free list: page %d of %d", p, n)
+		}
+		free[p/64] |= 1 << (p % 64)
+	}
+	return free, nil
+}
+
+type pageSet []uint64
+
+func (s pageSet) has(page int64) bool { return s != nil && s[page/64]>>(page%64)&1 == 1 }
+
+var errEnough = errors.New("enough")
+
+// metaWriter takes the two meta pages that a copy begins with, and no more.
+type metaWriter struct {
+	b     []byte
+	pages int
+}
+
+func (w *metaWriter) Write(p []byte) (int, error) {
+	if w.pages == 2 {
+		return 0, errEnough
+	}
+	w.pages++
+	w.b = append(w.b, p...)
+	return len(p), nil
+}
+
+// VerifyChecksums checks the pages of the B+tree and every checksum: of what
+// [View.Verify] checks, all that a damaged disk or copy can bring about.
+func (v *View) VerifyChecksums(ctx context.Context) (err error) {
+	defer Guard(v.file.path, &err)()
+	if err := checkTransaction(ctx, v.h.file, uint64(v.tx.ID())); err != nil {
+		return treeFault(ctx, v.file.path, err)
+	}
+	var faults []error
+	err = v.verifySums(ctx, func(err error) {
+		if len(faults) < maxFaults {
+			faults = append(faults, err)
+		}
+	})
+	return errors.Join(append(faults, err)...)
+}
+
+// IsFile tells whether info is of the file that the view shows, or of the one
+// that has its path now.
+func (v *View) IsFile(info fs.FileInfo) (bool, error) {
+	own, err := v.h.file.Stat()
+	if err != nil {
+		return false, fmt.Errorf("%s: %w", v.file.path, err)
+	}
+	if named, err := os.Stat(v.file.path); err == nil && os.SameFile(named, info) {
+		return true, nil
+	}
+	return os.SameFile(own, info), nil
+}
+
+// Mode is the permissions of the file that the view shows.
+func (v *View) Mode() (fs.FileMode, error) {
+	info, err := v.h.file.Stat()
+	if err != nil {
+		return 0, fmt.Errorf("%s: %w", v.file.path, err)
+	}
+	return info.Mode().Perm(), nil
+}

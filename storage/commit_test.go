@@ -1,0 +1,202 @@
+package storage
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/plaid-ir/plaid/internal/failpoint"
+)
+
+var errDisk = errors.New("the disk gives no answer")
+
+// failSyncs lets the syncs that end a change fail, for the paths that match.
+func failSyncs(t *testing.T, match func(path string) bool) {
+	failpoint.Synced = func(path string) error {
+		if match(path) {
+			return errDisk
+		}
+		return nil
+	}
+	t.Cleanup(func() { failpoint.Synced = nil })
+}
+
+func addDoc(f *File, id string) error {
+	return f.Update(func(tx *Tx) error {
+		n, err := tx.Current()
+		if err != nil {
+			return err
+		}
+		g, err := tx.Generation(n)
+		if err != nil {
+			return err
+		}
+		s, err := g.State()
+		if err != nil {
+			return err
+		}
+		return putDocs(g, &s, []testDoc{{id, []uint16{1}, "payload of " + id}})
+	})
+}
+
+// seen is what a new view shows.
+func seen(t *testing.T, f *File) string {
+	t.Helper()
+	v, err := f.View()
+	require.NoError(t, err)
+	s, err := contents(v)
+	require.NoError(t, err)
+	require.NoError(t, v.Verify(context.Background()))
+	require.NoError(t, v.Close())
+	return s
+}
+
+// What the last sync of a commit does not confirm is not shown, and nothing is
+// written after it: opening again finds it.
+func TestUnknownOutcome(t *testing.T) {
+	path := writeTestIndex(t)
+	f, err := Open(context.Background(), path, Options{Write: true})
+	require.NoError(t, err)
+	require.NoError(t, addDoc(f, "delta"))
+	older, err := f.View()
+	require.NoError(t, err)
+	olderText, err := contents(older)
+	require.NoError(t, err)
+	require.NoError(t, addDoc(f, "epsilon"))
+	before := seen(t, f)
+	held, err := f.View()
+	require.NoError(t, err)
+
+	failSyncs(t, func(path string) bool { return path == f.Path() })
+	err = addDoc(f, "zeta")
+	require.ErrorIs(t, err, ErrOutcomeUnknown)
+	require.ErrorIs(t, err, errDisk)
+	require.ErrorContains(t, err, "outcome unknown, open again")
+	failpoint.Synced = nil
+
+	check := func() {
+		require.Equal(t, before, seen(t, f), "a new view")
+		for v, want := range map[*View]string{held: before, older: olderText} {
+			s, err := contents(v)
+			require.NoError(t, err)
+			require.Equal(t, want, s, "a view from before")
+		}
+	}
+	check()
+	data, err := os.ReadFile(path)
+	require.NoError(t, err)
+	for range 3 {
+		require.ErrorIs(t, addDoc(f, "eta"), ErrOutcomeUnknown)
+		require.ErrorIs(t, f.Discard(), ErrOutcomeUnknown)
+		require.ErrorIs(t, f.Replace(fillTestIndex), ErrOutcomeUnknown)
+	}
+	check()
+	after, err := os.ReadFile(path)
+	require.NoError(t, err)
+	require.Equal(t, data, after, "something was written")
+
+	last, err := f.View() // of what is known, and open beyond the file's Close
+	require.NoError(t, err)
+	require.NoError(t, f.Close())
+	s, err := contents(last)
+	require.NoError(t, err)
+	require.Equal(t, before, s)
+	for _, v := range []*View{last, held, older} {
+		require.NoError(t, v.Close())
+	}
+
+	f, err = Open(context.Background(), path, Options{Write: true})
+	require.NoError(t, err)
+	require.Contains(t, seen(t, f), "zeta") // the disk had it
+	require.NoError(t, addDoc(f, "eta"))
+	require.NoError(t, f.Close())
+}
+
+// No view shows a commit before its last sync.
+func TestViewsWaitForTheLastSync(t *testing.T) {
+	t.Cleanup(func() { failpoint.Synced = nil })
+	for _, fails := range []bool{false, true} {
+		failpoint.Synced = nil
+		f, err := Open(context.Background(), writeTestIndex(t), Options{Write: true})
+		require.NoError(t, err)
+		before := seen(t, f)
+		text := make(chan string, 1)
+		failpoint.Synced = func(string) error {
+			go func() {
+				v, err := f.View()
+				if err != nil {
+					text <- err.Error()
+					return
+				}
+				s, err := contents(v)
+				text <- s
+				_ = errors.Join(err, v.Close())
+			}()
+			select {
+			case s := <-text:
+				return errors.New("not waited for: " + s)
+			case <-time.After(20 * time.Millisecond):
+			}
+			if fails {
+				return errDisk
+			}
+			return nil
+		}
+		err = addDoc(f, "delta")
+		if fails {
+			require.ErrorIs(t, err, errDisk)
+			require.Equal(t, before, <-text)
+		} else {
+			require.NoError(t, err)
+			require.Contains(t, <-text, "delta")
+		}
+		require.NoError(t, f.Close())
+	}
+}
+
+// A commit that fails before it touches a meta page leaves a file that can be
+// changed further.
+func TestFailedWriteGoesOn(t *testing.T) {
+	f, err := Open(context.Background(), writeTestIndex(t), Options{Write: true})
+	require.NoError(t, err)
+	before := seen(t, f)
+	require.NoError(t, f.h.file.Close()) // all writes fail
+	err = addDoc(f, "delta")
+	require.ErrorIs(t, err, os.ErrClosed)
+	require.NotErrorIs(t, err, ErrOutcomeUnknown)
+	require.Nil(t, f.broken)
+	v, err := f.View()
+	require.NoError(t, err)
+	s, err := contents(v)
+	require.NoError(t, err)
+	require.Equal(t, before, s)
+	require.NoError(t, v.Close())
+	_ = f.Close()
+}
+
+// A rewrite whose rename may not be kept.
+func TestUnknownOutcomeOfARewrite(t *testing.T) {
+	path := writeTestIndex(t)
+	f, err := Open(context.Background(), path, Options{Write: true})
+	require.NoError(t, err)
+	require.NoError(t, addDoc(f, "delta"))
+	before := seen(t, f)
+	failSyncs(t, func(p string) bool { return p == filepath.Dir(f.Path()) })
+	err = f.Replace(fillTestIndex)
+	require.ErrorIs(t, err, ErrOutcomeUnknown)
+	require.ErrorIs(t, err, errDisk)
+	failpoint.Synced = nil
+	require.Equal(t, before, seen(t, f))
+	require.ErrorIs(t, addDoc(f, "epsilon"), ErrOutcomeUnknown)
+	require.NoError(t, f.Close())
+
+	f, err = Open(context.Background(), path, Options{Write: true})
+	require.NoError(t, err)
+	require.NotContains(t, seen(t, f), "delta") // the new file
+	require.NoError(t, f.Close())
+}

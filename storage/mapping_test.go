@@ -1,0 +1,114 @@
+package storage
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// A file that reaches the end of its mapping is an error at once, also while
+// views are open, for which bbolt would wait. Opened again it goes on growing.
+func TestFileReachesTheEndOfItsMapping(t *testing.T) {
+	old := mappedBytes
+	mappedBytes = 1 << 20
+	t.Cleanup(func() { mappedBytes = old })
+	path := writeTestIndex(t)
+	more := func(f *File, n uint32) error {
+		return f.Update(func(tx *Tx) error {
+			return tx.PutNote(fmt.Sprint("filler", n), bytes.Repeat([]byte{7}, 75<<10)) // no part of the content
+		})
+	}
+	next := uint32(1000)
+	for range 3 {
+		f, err := Open(context.Background(), path, Options{Write: true})
+		require.NoError(t, err)
+		before := seen(t, f)
+		held, err := f.View()
+		require.NoError(t, err)
+		mapping := f.h.db.Info().Data
+		done := make(chan error, 1)
+		go func() {
+			var err error
+			for err == nil {
+				err = more(f, next)
+				next++
+			}
+			done <- err
+		}()
+		select {
+		case err := <-done:
+			require.ErrorIs(t, err, ErrTooLarge)
+			require.NotErrorIs(t, err, ErrOutcomeUnknown)
+		case <-time.After(time.Minute):
+			t.Fatal("waits for its own view")
+		}
+		require.Equal(t, mapping, f.h.db.Info().Data, "mapped anew")
+		require.NoError(t, addDoc(f, string(rune(next)))) // a little goes where there is room
+		require.NotEqual(t, before, seen(t, f))
+		require.NoError(t, errors.Join(held.Close(), f.Close()))
+	}
+	info, err := os.Stat(path)
+	require.NoError(t, err)
+	require.Greater(t, info.Size(), 4*mappedBytes)
+}
+
+func TestMapSizes(t *testing.T) {
+	for _, c := range []struct{ file, first, last int64 }{
+		{1, 16 << 40, 64 << 20},
+		{16 << 10, 16 << 40, 64 << 20},
+		{100 << 20, 16 << 40, 128 << 20},
+		{3 << 30, 16 << 40, 4 << 30},
+		{3<<30 - 1, 16 << 40, 3 << 30},
+		{10 << 40, 40 << 40, 10<<40 + 1<<30},
+	} {
+		sizes := mapSizes(c.file)
+		require.Equal(t, c.first, sizes[0], c.file)
+		require.Equal(t, c.last, sizes[len(sizes)-1], c.file)
+		for i, n := range sizes {
+			require.Greater(t, n, c.file)
+			require.Equal(t, n, mapStep(n)) // as bbolt maps it
+			require.True(t, i == 0 || n < sizes[i-1], "%d", sizes)
+		}
+	}
+}
+
+// What is remembered of checked values is bounded by the values in use.
+func TestCheckedValuesAreForgotten(t *testing.T) {
+	f, err := Open(context.Background(), writeTestIndex(t), Options{Write: true})
+	require.NoError(t, err)
+	seen(t, f)
+	most := int64(0)
+	for i := range 100 {
+		require.NoError(t, f.Update(func(tx *Tx) error {
+			g, err := tx.Generation(1)
+			require.NoError(t, err)
+			s, err := g.State()
+			require.NoError(t, err)
+			if len(s.Segments) > 1 { // as an addition that merges the last segment
+				last := s.Segments[1]
+				require.NoError(t, g.DeleteChunk(last.Chunks[0]))
+				require.NoError(t, g.DeletePostings(last.ID))
+				require.NoError(t, g.DeleteID("again"))
+				s.Segments = s.Segments[:1]
+				s.Docs -= last.Docs
+				s.Live -= last.Docs
+				s.Tokens -= last.Tokens
+				s.LiveTokens -= last.Tokens
+			}
+			return putDocs(g, &s, []testDoc{{"again", []uint16{uint16(i % 3), 1}, ""}})
+		}))
+		seen(t, f)
+		n := int64(0)
+		f.h.checks.m.Range(func(any, any) bool { n++; return true })
+		require.Equal(t, n, f.h.checks.n.Load())
+		most = max(most, n)
+	}
+	require.LessOrEqual(t, most, int64(3*6)) // six values are in use
+	require.NoError(t, f.Close())
+}

@@ -1,0 +1,72 @@
+package storage
+
+import (
+	"errors"
+	"fmt"
+	"unicode"
+	"unicode/utf8"
+)
+
+// ErrModel: vectors of another model than those of the index. What two models
+// make of the same text has nothing in common, and scores between them mean
+// nothing.
+var ErrModel = errors.New("vectors of another model than those of the index")
+
+// Model names what vectors were made with.
+type Model struct {
+	// Name is what a person knows it by, such as a folder.
+	Name string `json:"name,omitempty"`
+	// Fingerprint is equal for models that make the same vectors.
+	Fingerprint string `json:"fingerprint,omitempty"`
+}
+
+func (m Model) String() string {
+	switch {
+	case m.Name == "":
+		return "model " + m.Fingerprint
+	case m.Fingerprint == "":
+		return fmt.Sprintf("model %q", m.Name)
+	}
+	return fmt.Sprintf("model %q (%.12s)", m.Name, m.Fingerprint)
+}
+
+// Check returns an error that wraps [ErrModel] if m and other are known to be two
+// models: by their fingerprints where both have one, else by their names. Nothing
+// is known of nil.
+func (m *Model) Check(other *Model) error {
+	if m == nil || other == nil {
+		return nil
+	}
+	same := m.Fingerprint == other.Fingerprint
+	if m.Fingerprint == "" || other.Fingerprint == "" {
+		same = m.Name == "" || other.Name == "" || m.Name == other.Name
+	}
+	if same {
+		return nil
+	}
+	return fmt.Errorf("%w: %v, the index has %v", ErrModel, other, m)
+}
+
+// maxModel bounds the bytes of a name and of a fingerprint.
+const maxModel = 4096
+
+// Validate checks that the model has a name or a fingerprint, both fit to be shown.
+func (m *Model) Validate() error {
+	if m == nil {
+		return nil
+	}
+	if m.Name == "" && m.Fingerprint == "" {
+		return errors.New("a model without name and fingerprint")
+	}
+	for _, s := range []string{m.Name, m.Fingerprint} {
+		if len(s) > maxModel || !utf8.ValidString(s) {
+			return fmt.Errorf("a model's name of %d bytes: at most %d of UTF-8 are possible", len(s), maxModel)
+		}
+		for _, r := range s {
+			if unicode.IsControl(r) {
+				return fmt.Errorf("model %q: control character %U", s, r)
+			}
+		}
+	}
+	return nil
+}

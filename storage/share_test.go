@@ -1,0 +1,192 @@
+package storage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"unsafe"
+
+	"github.com/stretchr/testify/require"
+)
+
+// appendDocs commits documents behind those that are there.
+func appendDocs(f *File, docs ...testDoc) error {
+	return f.Update(func(tx *Tx) error {
+		n, err := tx.Current()
+		if err != nil {
+			return err
+		}
+		g, err := tx.Generation(n)
+		if err != nil {
+			return err
+		}
+		s, err := g.State()
+		if err != nil {
+			return err
+		}
+		return putDocs(g, &s, docs)
+	})
+}
+
+// inPlace makes sure that what a view has of its codec, chunks and postings lies where its own
+// transaction finds it, and passes its checksums there.
+func inPlace(v *View) error {
+	gen := v.tx.Bucket(generationName(v.generation))
+	chunks := gen.Bucket(bucketChunks)
+	// bbolt may have copied a small bucket.
+	if got := gen.Bucket(bucketCodec).Get(keyCentroids); v.codec.root != 0 && &got[0] != &v.codec.codec.Centroids.Data[0] {
+		return errors.New("centroids are elsewhere")
+	}
+	for i, c := range v.chunks {
+		b := chunks.Bucket(key32(c.number))
+		if pageOf(b) != c.root {
+			return fmt.Errorf("chunk %d lies at page %d, not %d", i, pageOf(b), c.root)
+		}
+		for _, x := range []struct{ key, held []byte }{{keyCodes, c.codes}, {keyFactors, c.factors}, {keyResiduals, c.residuals}} {
+			if got := b.Get(x.key); unsafe.SliceData(got) != unsafe.SliceData(x.held) || len(got) != len(x.held) {
+				return fmt.Errorf("%s of chunk %d are elsewhere", x.key, i)
+			}
+			if _, ok := unseal(keyIn(c.number, x.key), x.held); !ok {
+				return fmt.Errorf("%s of chunk %d are not what they were", x.key, i)
+			}
+		}
+		table, _ := unseal(keyIn(c.number, keyDocs), b.Get(keyDocs))
+		if got, err := parseDocTable(table); err != nil || len(got.ids) > 0 && &got.ids[0] != &c.docs.ids[0] {
+			return fmt.Errorf("document table of chunk %d is elsewhere: %v", i, err)
+		}
+	}
+	for i, p := range v.postings {
+		b := gen.Bucket(bucketPostings).Bucket(key32(p.segment))
+		for n, held := range p.blocks {
+			if p.root == 0 {
+				break
+			}
+			if unsafe.SliceData(b.Get(key32(uint32(n)))) != unsafe.SliceData(held) {
+				return fmt.Errorf("postings %d of segment %d are elsewhere", n, i)
+			}
+		}
+	}
+	return nil
+}
+
+// What is shared with an older view lies where the newer one finds it too, and
+// stays there when the older one is closed and its pages are written anew.
+func TestViewsShareWhatHasNotChanged(t *testing.T) {
+	path := writeTestIndex(t)
+	f, err := Open(context.Background(), path, Options{Write: true})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, f.Close()) }()
+	older, err := f.View()
+	require.NoError(t, err)
+	held, err := f.View()
+	require.NoError(t, err)
+	then, err := contents(held)
+	require.NoError(t, err)
+	rounds := 400
+	if testing.Short() {
+		rounds = 60
+	}
+	for i := range rounds {
+		require.NoError(t, appendDocs(f, testDoc{fmt.Sprint("n", i), []uint16{0, 1, uint16(i % 3)}, "p"}))
+		v, err := f.ViewAfter(context.Background(), older)
+		require.NoError(t, err)
+		require.Equal(t, len(older.chunks), v.SharedChunks(older))
+		require.Len(t, v.chunks, len(older.chunks)+1)
+		require.NoError(t, older.Close())
+		require.NoError(t, inPlace(v))
+		require.Zero(t, v.codec.root, "three centroids take no page of their own")
+		require.NotSame(t, v.codec, older.codec)
+		older = v
+		if i == rounds/3 { // from here on its pages are used again
+			now, err := contents(held)
+			require.NoError(t, err)
+			require.Equal(t, then, now)
+			require.NoError(t, held.Close())
+		}
+		if i%20 == 0 {
+			fresh, err := f.View()
+			require.NoError(t, err)
+			require.Zero(t, fresh.SharedChunks(v))
+			want, err := contents(fresh)
+			require.NoError(t, err)
+			got, err := contents(v)
+			require.NoError(t, err)
+			require.Equal(t, want, got)
+			require.NoError(t, fresh.Close())
+		}
+	}
+	require.Equal(t, 1, f.h.db.Stats().OpenTxN)
+
+	// Nothing has changed but a record beside the generation.
+	require.NoError(t, f.Update(func(tx *Tx) error { return tx.PutNote("x", 1) }))
+	v, err := f.ViewAfter(context.Background(), older)
+	require.NoError(t, err)
+	require.Equal(t, len(v.chunks), v.SharedChunks(older))
+	require.Same(t, v.tombstones, older.tombstones)
+	require.NoError(t, older.Close())
+	require.NoError(t, v.Close())
+}
+
+// A chunk that was written anew under its number is not the one before.
+func TestViewsDoNotShareWhatIsWrittenAnew(t *testing.T) {
+	path := writeTestIndex(t)
+	f, err := Open(context.Background(), path, Options{Write: true})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, f.Close()) }()
+	older, err := f.View()
+	require.NoError(t, err)
+	defer older.Close()
+	then, err := contents(older)
+	require.NoError(t, err)
+	require.NoError(t, f.Update(func(tx *Tx) error {
+		g, err := tx.Generation(older.Generation())
+		if err != nil {
+			return err
+		}
+		if err := g.DeleteChunk(0); err != nil {
+			return err
+		}
+		if err := g.DeletePostings(0); err != nil {
+			return err
+		}
+		for _, d := range testDocs {
+			if err := g.DeleteID(d.id); err != nil {
+				return err
+			}
+		}
+		return putDocs(g, &State{}, []testDoc{{"other", []uint16{2, 2}, ""}, {"more", []uint16{1}, ""}, {"last", nil, ""}})
+	}))
+	v, err := f.ViewAfter(context.Background(), older)
+	require.NoError(t, err)
+	defer v.Close()
+	require.Zero(t, v.SharedChunks(older))
+	require.NotSame(t, v.postings[0], older.postings[0])
+	require.Equal(t, "other", v.ID(0))
+	now, err := contents(older)
+	require.NoError(t, err)
+	require.Equal(t, then, now)
+}
+
+// A view of another file has nothing to share.
+func TestViewAfterAnotherFile(t *testing.T) {
+	var files [2]*File
+	var views [2]*View
+	for i := range files {
+		f, err := Open(context.Background(), writeTestIndex(t), Options{})
+		require.NoError(t, err)
+		files[i] = f
+		views[i], err = f.View()
+		require.NoError(t, err)
+	}
+	v, err := files[0].ViewAfter(context.Background(), views[1])
+	require.NoError(t, err)
+	require.Zero(t, v.SharedChunks(views[1]))
+	require.NotSame(t, v.codec, views[1].codec)
+	require.NoError(t, v.CheckNew(views[1]))
+	for i := range files {
+		require.NoError(t, views[i].Close())
+		require.NoError(t, files[i].Close())
+	}
+	require.NoError(t, v.Close())
+}

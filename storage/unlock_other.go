@@ -1,7 +1,0 @@
-//go:build !unix
-
-package storage
-
-import "os"
-
-func unlock(*os.File) {}
