@@ -17,8 +17,8 @@
 // it is read. Codecs of imported indexes keep the table of weights they came
 // with ([FromTable]), and b is the bucket of (v − C_code) / (a·g).
 //
-// Data flows: sample → [Train] → [Codec.Encode] into a [Block] → storage; and
-// back through [Codec.DecodeTokens]. Results depend on the seed and the
+// Data flows: sample → [Train] → [Quantizer.Encode] into a [Block] → storage; and
+// back through [Quantizer.DecodeTokens]. Results depend on the seed and the
 // backend's Nearest, never on the number of threads.
 package codec
 
@@ -55,9 +55,9 @@ const (
 	maxFactorMax = 8
 )
 
-// Codec encodes and decodes token vectors. It is read-only and safe for
+// Quantizer encodes and decodes token vectors. It is read-only and safe for
 // concurrent use.
-type Codec struct {
+type Quantizer struct {
 	Dim   int // components of a vector
 	Nbits int // bits of a bucket number: 1, 2, 4 or 8
 	K     int // centroids
@@ -83,9 +83,9 @@ type centroidRows struct {
 
 // New wraps the arrays of a stored codec, which must stay valid and unchanged as
 // long as the codec is used. A table codebook gets cutoffs half-way between
-// neighbouring weights; see [Codec.WithCutoffs]. Errors wrap [kernels.ErrShape],
+// neighbouring weights; see [Quantizer.WithCutoffs]. Errors wrap [kernels.ErrShape],
 // or [ErrValue] for a scale that is not positive and finite.
-func New(k kernels.Codec) (*Codec, error) {
+func New(k kernels.Codec) (*Quantizer, error) {
 	if err := k.Validate(); err != nil {
 		return nil, fmt.Errorf("codec: %w", err)
 	}
@@ -95,7 +95,7 @@ func New(k kernels.Codec) (*Codec, error) {
 	if err := checkScales("centroid", k.CentroidScale); err != nil {
 		return nil, err
 	}
-	c := &Codec{
+	c := &Quantizer{
 		Dim:     k.Centroids.Dim,
 		Nbits:   k.Codebook.Nbits,
 		K:       k.Centroids.K,
@@ -122,10 +122,10 @@ func checkScales(of string, scales []float32) error {
 	return nil
 }
 
-// WithCutoffs returns the codec with other cutoffs for its table of weights:
+// WithCutoffs returns the quantizer with other cutoffs for its table of weights:
 // 2ⁿ−1 values, none smaller than the one before. For a uniform codec the error
 // wraps [ErrShape].
-func (c *Codec) WithCutoffs(cutoffs []float32) (*Codec, error) {
+func (c *Quantizer) WithCutoffs(cutoffs []float32) (*Quantizer, error) {
 	if c.kernel.Codebook.Uniform() {
 		return nil, fmt.Errorf("%w: cutoffs given for uniform levels", ErrShape)
 	}
@@ -138,16 +138,16 @@ func (c *Codec) WithCutoffs(cutoffs []float32) (*Codec, error) {
 	return &d, nil
 }
 
-// WithFactorMax returns the codec with another largest factor, f held within
-// [1.5, 8]: see [Codec.MaxFactor]. Blocks encoded before do not fit it.
-func (c *Codec) WithFactorMax(f float32) *Codec {
+// WithFactorMax returns the quantizer with another largest factor, f held within
+// [1.5, 8]: see [Quantizer.MaxFactor]. Blocks encoded before do not fit it.
+func (c *Quantizer) WithFactorMax(f float32) *Quantizer {
 	d := *c
 	d.kernel.FactorMax = clampFactorMax(f)
 	return &d
 }
 
-// withStep returns the codec with another step of its uniform levels.
-func (c *Codec) withStep(step float32) *Codec {
+// withStep returns the quantizer with another step of its uniform levels.
+func (c *Quantizer) withStep(step float32) *Quantizer {
 	d := *c
 	d.kernel.Codebook.Step = max(step, minStep)
 	d.weights = d.kernel.Codebook.Weights()
@@ -163,13 +163,13 @@ func clampFactorMax(f float32) float32 {
 }
 
 // Kernel is the codec as kernels see it. Read-only.
-func (c *Codec) Kernel() *kernels.Codec { return &c.kernel }
+func (c *Quantizer) Kernel() *kernels.Codec { return &c.kernel }
 
 // RowBytes is the number of residual bytes of one token.
-func (c *Codec) RowBytes() int { return c.kernel.RowBytes() }
+func (c *Quantizer) RowBytes() int { return c.kernel.RowBytes() }
 
 // CodeBytes is the number of bytes of a stored code: 2 while K allows, else 4.
-func (c *Codec) CodeBytes() int {
+func (c *Quantizer) CodeBytes() int {
 	if c.K <= 1<<16 {
 		return 2
 	}
@@ -178,7 +178,7 @@ func (c *Codec) CodeBytes() int {
 
 // Centroids returns the K × Dim centroids as float32, K·Dim·4 bytes that are
 // made by the first call and kept. Read-only.
-func (c *Codec) Centroids() []float32 {
+func (c *Quantizer) Centroids() []float32 {
 	c.rows.once.Do(func() {
 		c.rows.f32 = make([]float32, c.K*c.Dim)
 		c.kernel.Centroids.Rows(c.rows.f32, 0, c.K)
@@ -187,7 +187,7 @@ func (c *Codec) Centroids() []float32 {
 }
 
 // scale returns the factor of the residuals of one centroid.
-func (c *Codec) scale(code uint32) float32 {
+func (c *Quantizer) scale(code uint32) float32 {
 	if c.kernel.CentroidScale == nil {
 		return 1
 	}

@@ -5,7 +5,7 @@ import "github.com/plaid-ir/plaid/kernels"
 // DecodeTokens writes the decoded vectors of the tokens from to to (exclusive)
 // of a chunk into dst, (to−from)·Dim values. The chunk must fit the codec
 // (kernels.Chunk.Validate).
-func (c *Codec) DecodeTokens(dst []float32, ch *kernels.Chunk, from, to int) {
+func (c *Quantizer) DecodeTokens(dst []float32, ch *kernels.Chunk, from, to int) {
 	rb := c.RowBytes()
 	for t := from; t < to; t++ {
 		y := dst[(t-from)*c.Dim : (t-from+1)*c.Dim]
@@ -21,7 +21,7 @@ func (c *Codec) DecodeTokens(dst []float32, ch *kernels.Chunk, from, to int) {
 
 // addResidual adds a_code·(g ⊙ w[b]) to y. The conversions keep compilers from
 // fusing product and sum, so that every machine decodes alike.
-func (c *Codec) addResidual(y []float32, code uint32, packed []byte) {
+func (c *Quantizer) addResidual(y []float32, code uint32, packed []byte) {
 	per := 8 / c.Nbits
 	a, g := c.scale(code), c.kernel.DimScale
 	if g != nil || a != 1 {

@@ -7,6 +7,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/plaid-ir/plaid/internal/parallel"
 	"github.com/plaid-ir/plaid/kernels"
 )
 
@@ -37,7 +38,7 @@ func (b *Block) Reset() {
 
 // Chunk is the block as kernels read it; offsets divides its tokens into
 // documents (kernels.Chunk.Offsets). It shares the block's memory.
-func (b *Block) Chunk(c *Codec, offsets []uint32) kernels.Chunk {
+func (b *Block) Chunk(c *Quantizer, offsets []uint32) kernels.Chunk {
 	return kernels.Chunk{
 		Offsets: offsets, Codes: b.Codes, CodeBytes: c.CodeBytes(),
 		Residuals: b.Residuals, Factors: b.Factors,
@@ -45,7 +46,7 @@ func (b *Block) Chunk(c *Codec, offsets []uint32) kernels.Chunk {
 }
 
 // grow makes room for n more tokens and returns those parts.
-func (b *Block) grow(c *Codec, n int) (codes, residuals, factors []byte) {
+func (b *Block) grow(c *Quantizer, n int) (codes, residuals, factors []byte) {
 	extend := func(s *[]byte, n int) []byte {
 		old := len(*s)
 		*s = slices.Grow(*s, n)[:old+n]
@@ -56,7 +57,7 @@ func (b *Block) grow(c *Codec, n int) (codes, residuals, factors []byte) {
 }
 
 // shrink takes n tokens back after a failure.
-func (b *Block) shrink(c *Codec, n int) {
+func (b *Block) shrink(c *Quantizer, n int) {
 	b.Tokens -= n
 	b.Codes = b.Codes[:len(b.Codes)-n*c.CodeBytes()]
 	b.Residuals = b.Residuals[:len(b.Residuals)-n*c.RowBytes()]
@@ -65,14 +66,15 @@ func (b *Block) shrink(c *Codec, n int) {
 
 // encodeJob is one call of Encode or EncodeFixed, spread over blocks of rows.
 type encodeJob struct {
-	codec   *Codec
+	codec   *Quantizer
 	backend kernels.Backend
 	x       []float32
 	fixed   []uint32 // EncodeFixed: codes as given, residuals in place
 
 	codes, residuals, factors []byte
 
-	pool    blockPool
+	ctx     context.Context
+	pool    parallel.Pool
 	workers []encodeScratch
 	blocks  []blockTotal
 }
@@ -91,9 +93,9 @@ type blockTotal struct {
 
 // Encode appends the rows of x, len(x)/Dim vectors, to dst. The result does not
 // depend on threads (below 1: all processors). On error dst is as before; errors
-// are those of ctx or wrap [ErrShape] or [ErrNoCutoffs]. A row of zeros gets
+// are those of ctx and be, or wrap [ErrShape] or [ErrNoCutoffs]. A row of zeros gets
 // factor 0. NaN must have been refused before: the bytes it gives mean nothing.
-func (c *Codec) Encode(ctx context.Context, dst *Block, x []float32, threads int, be kernels.Backend) error {
+func (c *Quantizer) Encode(ctx context.Context, dst *Block, x []float32, threads int, be kernels.Backend) error {
 	if len(x)%c.Dim != 0 {
 		return fmt.Errorf("%w: %d values are no whole vectors of dimension %d", ErrShape, len(x), c.Dim)
 	}
@@ -102,7 +104,10 @@ func (c *Codec) Encode(ctx context.Context, dst *Block, x []float32, threads int
 	}
 	n := len(x) / c.Dim
 	c.Centroids() // not inside a worker: the others would wait
-	be, release := kernels.Prepare(be, c.Centroids(), c.Dim)
+	be, release, err := kernels.Prepare(ctx, be, c.Centroids(), c.Dim)
+	if err != nil {
+		return err
+	}
 	defer release()
 	dst.job.x, dst.job.backend = x, be
 	return c.runJob(ctx, dst, n, threads)
@@ -112,7 +117,7 @@ func (c *Codec) Encode(ctx context.Context, dst *Block, x []float32, threads int
 // index is imported: only the factors are computed. residuals holds RowBytes
 // bytes a token. On error dst is as before; errors are those of ctx or wrap
 // [ErrShape] or [ErrCode].
-func (c *Codec) EncodeFixed(ctx context.Context, dst *Block, codes []uint32, residuals []byte, threads int) error {
+func (c *Quantizer) EncodeFixed(ctx context.Context, dst *Block, codes []uint32, residuals []byte, threads int) error {
 	if err := c.checkFixed(codes, residuals); err != nil {
 		return err
 	}
@@ -122,17 +127,17 @@ func (c *Codec) EncodeFixed(ctx context.Context, dst *Block, codes []uint32, res
 	return c.runJob(ctx, dst, len(codes), threads)
 }
 
-func (c *Codec) runJob(ctx context.Context, dst *Block, n, threads int) error {
+func (c *Quantizer) runJob(ctx context.Context, dst *Block, n, threads int) error {
 	j := &dst.job
 	given := j.residuals
-	j.codec = c
+	j.ctx, j.codec = ctx, c
 	j.codes, j.residuals, j.factors = dst.grow(c, n)
 	if j.fixed != nil {
 		copy(j.residuals, given)
 	}
 	j.workers = resize(j.workers, workers(n, blockRows, threads))
 	j.blocks = resize(j.blocks, (n+blockRows-1)/blockRows)
-	err := j.pool.run(ctx, n, blockRows, threads, j)
+	err := j.pool.Run(ctx, len(j.blocks), threads, j)
 	if err != nil {
 		dst.shrink(c, n)
 	} else {
@@ -142,7 +147,7 @@ func (c *Codec) runJob(ctx context.Context, dst *Block, n, threads int) error {
 		}
 	}
 	// Keep the scratch memory and nothing of the caller's.
-	j.codec, j.backend, j.x, j.fixed = nil, nil, nil, nil
+	j.ctx, j.codec, j.backend, j.x, j.fixed = nil, nil, nil, nil, nil
 	j.codes, j.residuals, j.factors = nil, nil, nil
 	return err
 }
@@ -151,7 +156,9 @@ func resize[T any](s []T, n int) []T {
 	return slices.Grow(s[:0], n)[:n]
 }
 
-func (j *encodeJob) runBlock(worker, block, lo, hi int) {
+// Run encodes a block.
+func (j *encodeJob) Run(worker, block int) error {
+	lo, hi := parallel.Block(block, len(j.factors)/2, blockRows)
 	c, s := j.codec, &j.workers[worker]
 	s.values = resize(s.values, 2*c.Dim)
 	total := &j.blocks[block]
@@ -166,11 +173,13 @@ func (j *encodeJob) runBlock(worker, block, lo, hi int) {
 			f, clamped := c.storeFactor(dot64(y, y))
 			j.put(t, code, f, clamped, total)
 		}
-		return
+		return nil
 	}
 	s.codes = resize(s.codes, hi-lo)
 	s.buckets = resize(s.buckets, c.Dim)
-	j.backend.Nearest(s.codes, nil, c.Centroids(), j.x[lo*c.Dim:hi*c.Dim], c.Dim)
+	if err := j.backend.Nearest(j.ctx, s.codes, nil, c.Centroids(), j.x[lo*c.Dim:hi*c.Dim], c.Dim); err != nil {
+		return err
+	}
 	for t := lo; t < hi; t++ {
 		x, code := j.x[t*c.Dim:(t+1)*c.Dim], s.codes[t-lo]
 		y := c.encodeRow(j.residuals[t*rb:(t+1)*rb], s, x, code)
@@ -185,6 +194,7 @@ func (j *encodeJob) runBlock(worker, block, lo, hi int) {
 		v := float64(c.kernel.Factor(f))
 		total.sumSq += max(xx-2*v*dot64(x, y)+v*v*yy, 0)
 	}
+	return nil
 }
 
 func (j *encodeJob) put(t int, code uint32, factor int16, clamped bool, total *blockTotal) {
@@ -201,7 +211,7 @@ func (j *encodeJob) put(t int, code uint32, factor int16, clamped bool, total *b
 
 // encodeRow packs the buckets of x for a given code and returns what decodes
 // from them before the factor, in scratch memory of 2·Dim values and Dim buckets.
-func (c *Codec) encodeRow(packed []byte, s *encodeScratch, x []float32, code uint32) []float32 {
+func (c *Quantizer) encodeRow(packed []byte, s *encodeScratch, x []float32, code uint32) []float32 {
 	if c.kernel.Codebook.Uniform() {
 		c.searchLevels(s.buckets, &s.search, x, code)
 	} else {
@@ -214,7 +224,7 @@ func (c *Codec) encodeRow(packed []byte, s *encodeScratch, x []float32, code uin
 }
 
 // residual writes (x − C_code) / (a_code·g).
-func (c *Codec) residual(r, x []float32, code uint32) {
+func (c *Quantizer) residual(r, x []float32, code uint32) {
 	centroid := c.Centroids()[int(code)*c.Dim : (int(code)+1)*c.Dim]
 	x = x[:len(r)]
 	for j, v := range centroid[:len(r)] {
@@ -225,7 +235,7 @@ func (c *Codec) residual(r, x []float32, code uint32) {
 
 // offset writes (u − C_code) / (a_code·g), u being x scaled to reach as far as the
 // centroid: the residual that searchLevels starts from.
-func (c *Codec) offset(r, x []float32, code uint32) {
+func (c *Quantizer) offset(r, x []float32, code uint32) {
 	centroid := c.Centroids()[int(code)*c.Dim : (int(code)+1)*c.Dim]
 	inv := reach(x, centroid)
 	for j, v := range centroid[:len(r)] {
@@ -243,7 +253,7 @@ func reach(x, centroid []float32) float32 {
 	return float32(1 / max(dot64(x, centroid), minCosine*math.Sqrt(n2)))
 }
 
-func (c *Codec) unscale(r []float32, code uint32) {
+func (c *Quantizer) unscale(r []float32, code uint32) {
 	a, g := c.scale(code), c.kernel.DimScale
 	switch {
 	case g != nil:
@@ -258,7 +268,7 @@ func (c *Codec) unscale(r []float32, code uint32) {
 }
 
 // reconstruct writes C_code + a_code·(g ⊙ w[b]).
-func (c *Codec) reconstruct(y []float32, code uint32, packed []byte) []float32 {
+func (c *Quantizer) reconstruct(y []float32, code uint32, packed []byte) []float32 {
 	copy(y, c.Centroids()[int(code)*c.Dim:(int(code)+1)*c.Dim])
 	c.addResidual(y, code, packed)
 	return y
@@ -270,7 +280,7 @@ func inverseNorm(n2 float64) float64 {
 }
 
 // storeFactor rounds the factor to the nearest of 1 … 32767 steps.
-func (c *Codec) storeFactor(n2 float64) (f int16, clamped bool) {
+func (c *Quantizer) storeFactor(n2 float64) (f int16, clamped bool) {
 	v := inverseNorm(n2) / float64(c.kernel.FactorMax) * 32767
 	if v >= 32767.5 {
 		return 32767, true
@@ -279,21 +289,22 @@ func (c *Codec) storeFactor(n2 float64) (f int16, clamped bool) {
 }
 
 // MaxFactor is the largest factor that the given tokens need, 0 without tokens;
-// residuals as in [Codec.EncodeFixed], and the same errors. An import streams
-// its tokens through it first, and sets FactorMax with [Codec.WithFactorMax].
-func (c *Codec) MaxFactor(ctx context.Context, codes []uint32, residuals []byte, threads int) (float32, error) {
+// residuals as in [Quantizer.EncodeFixed], and the same errors. An import streams
+// its tokens through it first, and sets FactorMax with [Quantizer.WithFactorMax].
+func (c *Quantizer) MaxFactor(ctx context.Context, codes []uint32, residuals []byte, threads int) (float32, error) {
 	if err := c.checkFixed(codes, residuals); err != nil {
 		return 0, err
 	}
 	c.Centroids()
 	n, rb := len(codes), c.RowBytes()
 	largest := make([]float64, workers(n, blockRows, threads))
-	err := forBlocks(ctx, n, blockRows, threads, func(w, _, lo, hi int) {
+	err := forBlocks(ctx, n, blockRows, threads, func(w, _, lo, hi int) error {
 		y := make([]float32, c.Dim)
 		for t := lo; t < hi; t++ {
 			c.reconstruct(y, codes[t], residuals[t*rb:(t+1)*rb])
 			largest[w] = max(largest[w], inverseNorm(dot64(y, y)))
 		}
+		return nil
 	})
 	if err != nil {
 		return 0, err
@@ -301,7 +312,7 @@ func (c *Codec) MaxFactor(ctx context.Context, codes []uint32, residuals []byte,
 	return float32(slices.Max(largest)), nil
 }
 
-func (c *Codec) checkFixed(codes []uint32, residuals []byte) error {
+func (c *Quantizer) checkFixed(codes []uint32, residuals []byte) error {
 	if len(residuals) != len(codes)*c.RowBytes() {
 		return fmt.Errorf("%w: %d residual bytes for %d tokens of %d", ErrShape, len(residuals), len(codes), c.RowBytes())
 	}
@@ -314,7 +325,7 @@ func (c *Codec) checkFixed(codes []uint32, residuals []byte) error {
 }
 
 // clearPadding zeroes the bits of the last byte that hold no field.
-func (c *Codec) clearPadding(packed []byte) {
+func (c *Quantizer) clearPadding(packed []byte) {
 	if used := c.Dim * c.Nbits % 8; used != 0 {
 		packed[len(packed)-1] &= 1<<used - 1
 	}

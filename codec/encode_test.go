@@ -246,7 +246,10 @@ func BenchmarkEncodeRow(b *testing.B) {
 
 type firstCentroid struct{ kernels.Backend }
 
-func (firstCentroid) Nearest(codes []uint32, _ []float32, _, _ []float32, _ int) { clear(codes) }
+func (firstCentroid) Nearest(_ context.Context, codes []uint32, _ []float32, _, _ []float32, _ int) error {
+	clear(codes)
+	return nil
+}
 
 func BenchmarkEncodeFixed(b *testing.B) {
 	x := clustered(4096, 128, 50, 0.6, 1)

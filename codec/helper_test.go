@@ -2,6 +2,7 @@ package codec
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"math"
 	"os"
@@ -19,7 +20,7 @@ import (
 // bruteForce is Backend.Nearest by definition, in float32, without allocations.
 type bruteForce struct{ kernels.Backend }
 
-func (bruteForce) Nearest(codes []uint32, scores []float32, centroids, x []float32, dim int) {
+func (bruteForce) Nearest(_ context.Context, codes []uint32, scores []float32, centroids, x []float32, dim int) error {
 	for i := range len(x) / dim {
 		row := x[i*dim : (i+1)*dim]
 		best, at := float32(math.Inf(-1)), 0
@@ -42,6 +43,7 @@ func (bruteForce) Nearest(codes []uint32, scores []float32, centroids, x []float
 			scores[i] = best
 		}
 	}
+	return nil
 }
 
 // backend is the best one registered.

@@ -52,7 +52,7 @@ func (km *kmeans) init(candidates []uint32) {
 		if c == km.k {
 			break
 		}
-		if !set.add(i) {
+		if !set.insert(i) {
 			again = append(again, i)
 			continue
 		}
@@ -99,12 +99,18 @@ func (km *kmeans) run(ctx context.Context, iterations int) error {
 }
 
 func (km *kmeans) assign(ctx context.Context) error {
-	backend, release := kernels.Prepare(km.backend, km.centroids, km.dim)
+	backend, release, err := kernels.Prepare(ctx, km.backend, km.centroids, km.dim)
+	if err != nil {
+		return err
+	}
 	defer release()
-	err := forBlocks(ctx, len(km.rows), blockRows, km.threads, func(w, _, lo, hi int) {
+	err = forBlocks(ctx, len(km.rows), blockRows, km.threads, func(w, _, lo, hi int) error {
 		x := gatherRows(&km.gather[w], km.x, km.rows[lo:hi], km.dim)
-		backend.Nearest(km.codes[lo:hi], km.scores[lo:hi], km.centroids, x, km.dim)
+		if err := backend.Nearest(ctx, km.codes[lo:hi], km.scores[lo:hi], km.centroids, x, km.dim); err != nil {
+			return err
+		}
 		km.tick(hi - lo)
+		return nil
 	})
 	var sum float64
 	for _, s := range km.scores {
@@ -147,13 +153,14 @@ func (km *kmeans) update(ctx context.Context) error {
 	}
 	const size = 64
 	sums := make([][]float64, workers(km.k, size, km.threads))
-	err := forBlocks(ctx, km.k, size, km.threads, func(w, _, lo, hi int) {
+	err := forBlocks(ctx, km.k, size, km.threads, func(w, _, lo, hi int) error {
 		if sums[w] == nil {
 			sums[w] = make([]float64, km.dim)
 		}
 		for c := lo; c < hi; c++ {
 			km.mean(c, sums[w])
 		}
+		return nil
 	})
 	if err != nil {
 		return err
@@ -208,7 +215,7 @@ func (km *kmeans) reseed() {
 		if len(empty) == 0 {
 			return
 		}
-		if !set.add(km.rows[pos]) {
+		if !set.insert(km.rows[pos]) {
 			continue
 		}
 		row := km.centroid(empty[0])

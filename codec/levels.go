@@ -37,7 +37,7 @@ func (s *levelSearch) resize(dim int) {
 }
 
 // searchLevels writes the buckets of x, with uniform levels around a centroid.
-func (c *Codec) searchLevels(dst []uint8, s *levelSearch, x []float32, code uint32) {
+func (c *Quantizer) searchLevels(dst []uint8, s *levelSearch, x []float32, code uint32) {
 	s.resize(c.Dim)
 	centroid := c.Centroids()[int(code)*c.Dim : (int(code)+1)*c.Dim]
 	c.prepareSearch(s, x, centroid, code)
@@ -57,7 +57,7 @@ func (c *Codec) searchLevels(dst []uint8, s *levelSearch, x []float32, code uint
 	c.descend(dst, s, centroid, at, top)
 }
 
-func (c *Codec) prepareSearch(s *levelSearch, x, centroid []float32, code uint32) {
+func (c *Quantizer) prepareSearch(s *levelSearch, x, centroid []float32, code uint32) {
 	inv := reach(x, centroid)
 	half := float32(int(1)<<c.Nbits) / 2
 	a, g := c.scale(code)*c.kernel.Codebook.Step, c.kernel.DimScale
@@ -106,7 +106,7 @@ func level(z float32, top int32) float32 {
 
 // quality orders directions: the sign and square of ⟨u, v̂⟩, v̂ being y times its
 // factor, which ends at FactorMax.
-func (c *Codec) quality(dot, norm float32) float32 {
+func (c *Quantizer) quality(dot, norm float32) float32 {
 	f := c.kernel.FactorMax
 	q := dot * dot / max(norm, 1/(f*f))
 	if dot < 0 {
@@ -118,7 +118,7 @@ func (c *Codec) quality(dot, norm float32) float32 {
 // descend rounds t·u − C and then, dimension by dimension, takes the level next
 // to the best value that the others leave: that of ⟨u, y⟩²/‖y‖² has
 // y_j = u_j·N/D, with N and D the sums of ‖y‖² and ⟨u, y⟩ over the others.
-func (c *Codec) descend(dst []uint8, s *levelSearch, centroid []float32, t float32, top int32) {
+func (c *Quantizer) descend(dst []uint8, s *levelSearch, centroid []float32, t float32, top int32) {
 	dot, norm := s.round(t, top)
 	n := len(s.unit)
 	unit, slope, shift, base, width := s.unit, s.slope[:n], s.shift[:n], s.base[:n], s.width[:n]

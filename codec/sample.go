@@ -78,8 +78,8 @@ func (s *rowSet) row(i uint32) []float32 {
 	return s.x[int(i)*s.dim : (int(i)+1)*s.dim]
 }
 
-// add reports whether row i is neither zero nor equal to one added before.
-func (s *rowSet) add(i uint32) bool {
+// insert reports whether row i is neither zero nor equal to one inserted before.
+func (s *rowSet) insert(i uint32) bool {
 	row := s.row(i)
 	h, zero := uint64(0xcbf29ce484222325), true
 	for _, v := range row {

@@ -25,7 +25,7 @@ func (s *tuneSet) row(i int) []float32 {
 }
 
 // dimScales is the spread of residuals in each dimension relative to that of all.
-func (s *tuneSet) dimScales(c *Codec) []float32 {
+func (s *tuneSet) dimScales(c *Quantizer) []float32 {
 	sum := make([]float64, s.dim)
 	r := make([]float32, s.dim)
 	for i, code := range s.codes {
@@ -99,7 +99,7 @@ func relativeScale(square, all float64) float32 {
 
 // step fits the step of the levels, and gives the mean absolute residual before
 // scaling.
-func (s *tuneSet) step(c *Codec) (step float32, mean float64) {
+func (s *tuneSet) step(c *Quantizer) (step float32, mean float64) {
 	h := newStepHistogram()
 	r := make([]float32, s.dim)
 	g := c.kernel.DimScale
@@ -111,7 +111,7 @@ func (s *tuneSet) step(c *Codec) (step float32, mean float64) {
 			if g != nil {
 				w *= g[j]
 			}
-			h.add(v, w)
+			h.count(v, w)
 			mean += math.Abs(float64(v)) * float64(w)
 		}
 	}

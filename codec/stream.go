@@ -5,32 +5,40 @@ import (
 	"fmt"
 	"iter"
 	"math"
+
+	"github.com/plaid-ir/plaid/kernels"
 )
 
 // collection is one round of k-means over vectors that are not in memory.
 type collection struct {
-	km     *kmeans
-	sums   []float32 // [k, dim]
-	counts []int
-	spread []float64 // sum of squared residuals of each cluster
-	codes  []uint32
-	scores []float32
-	norms  []float64 // squared
-	done   int       // vectors of the blocks before
+	km      *kmeans
+	backend kernels.Backend // prepared for the centroids of the round
+	sums    []float32       // [k, dim]
+	counts  []int
+	spread  []float64 // sum of squared residuals of each cluster
+	codes   []uint32
+	scores  []float32
+	norms   []float64 // squared
+	done    int       // vectors of the blocks before
 }
 
 // runAll assigns every vector of the collection and moves each centroid to the
 // direction of the mean of its own. Sums run in the order of the vectors.
 func (km *kmeans) runAll(ctx context.Context, blocks iter.Seq2[[]float32, error]) error {
+	backend, release, err := kernels.Prepare(ctx, km.backend, km.centroids, km.dim)
+	if err != nil {
+		return err
+	}
+	defer release()
 	s := &collection{
-		km: km, sums: make([]float32, km.k*km.dim), counts: make([]int, km.k), spread: make([]float64, km.k),
+		km: km, backend: backend, sums: make([]float32, km.k*km.dim), counts: make([]int, km.k), spread: make([]float64, km.k),
 	}
 	for x, err := range blocks {
 		if err == nil && len(x)%km.dim != 0 {
 			err = fmt.Errorf("%w: %d values are no whole vectors of dimension %d", ErrShape, len(x), km.dim)
 		}
 		if err == nil {
-			err = s.add(ctx, x)
+			err = s.assign(ctx, x)
 		}
 		if err != nil {
 			return err
@@ -48,7 +56,7 @@ func (km *kmeans) runAll(ctx context.Context, blocks iter.Seq2[[]float32, error]
 	return nil
 }
 
-func (s *collection) add(ctx context.Context, x []float32) error {
+func (s *collection) assign(ctx context.Context, x []float32) error {
 	km := s.km
 	n := len(x) / km.dim
 	s.codes, s.scores, s.norms = resize(s.codes, n), resize(s.scores, n), resize(s.norms, n)
@@ -61,9 +69,13 @@ func (s *collection) add(ctx context.Context, x []float32) error {
 		s.norms[i] = n2
 	}
 	s.done += n
-	err := forBlocks(ctx, n, blockRows, km.threads, func(_, _, lo, hi int) {
-		km.backend.Nearest(s.codes[lo:hi], s.scores[lo:hi], km.centroids, x[lo*km.dim:hi*km.dim], km.dim)
+	err := forBlocks(ctx, n, blockRows, km.threads, func(_, _, lo, hi int) error {
+		err := s.backend.Nearest(ctx, s.codes[lo:hi], s.scores[lo:hi], km.centroids, x[lo*km.dim:hi*km.dim], km.dim)
+		if err != nil {
+			return err
+		}
 		km.tick(hi - lo)
+		return nil
 	})
 	if err != nil {
 		return err
@@ -71,7 +83,7 @@ func (s *collection) add(ctx context.Context, x []float32) error {
 	// Each worker has centroids of its own and takes their rows in order.
 	w := workers(n, blockRows, km.threads)
 	size := (km.k + w - 1) / w
-	return forBlocks(ctx, km.k, size, km.threads, func(_, _, lo, hi int) {
+	return forBlocks(ctx, km.k, size, km.threads, func(_, _, lo, hi int) error {
 		for i, c := range s.codes {
 			if int(c) < lo || int(c) >= hi || s.norms[i] == 0 {
 				continue
@@ -84,5 +96,6 @@ func (s *collection) add(ctx context.Context, x []float32) error {
 			s.counts[c]++
 			s.spread[c] += squaredResidual(s.scores[i], s.norms[i])
 		}
+		return nil
 	})
 }

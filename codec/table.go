@@ -22,10 +22,10 @@ type GridReport struct {
 // is the largest of them, and 2ⁿ−1 cutoffs for documents added
 // later (nil: half-way between neighbouring weights).
 //
-// FactorMax is at its upper end; [Codec.MaxFactor] and [Codec.WithFactorMax] fit
+// FactorMax is at its upper end; [Quantizer.MaxFactor] and [Quantizer.WithFactorMax] fit
 // it to the tokens. Errors wrap [ErrValue] (not finite, or a centroid that is
 // not exact in its type), [ErrShape] or [kernels.ErrShape].
-func FromTable(centroids []float32, typ kernels.FloatType, dim, nbits int, cutoffs, weights []float32) (*Codec, GridReport, error) {
+func FromTable(centroids []float32, typ kernels.FloatType, dim, nbits int, cutoffs, weights []float32) (*Quantizer, GridReport, error) {
 	var report GridReport
 	if dim < 1 || len(centroids) == 0 || len(centroids)%dim != 0 {
 		return nil, report, fmt.Errorf("%w: %d centroid values of dimension %d", ErrShape, len(centroids), dim)

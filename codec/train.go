@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/plaid-ir/plaid/kernels"
+	_ "github.com/plaid-ir/plaid/kernels/cpu" // the backends of the processor
 )
 
 const (
@@ -85,10 +86,10 @@ type TrainReport struct {
 // encodes best some of up to 50,000 vectors, which k-means has not seen where the
 // sample is large enough to keep some from it. The sample is not modified.
 //
-// Errors are those of ctx and All or wrap [ErrNoVectors], [ErrShape], [ErrValue] (NaN,
+// Errors are those of ctx, All and Backend or wrap [ErrNoVectors], [ErrShape], [ErrValue] (NaN,
 // infinite or too large a component), [kernels.ErrShape] or
 // [kernels.ErrUnavailable].
-func Train(ctx context.Context, sample []float32, dim int, opts TrainOptions) (*Codec, TrainReport, error) {
+func Train(ctx context.Context, sample []float32, dim int, opts TrainOptions) (*Quantizer, TrainReport, error) {
 	t := &trainer{x: sample, dim: dim, opts: opts}
 	c, err := t.train(ctx)
 	if err != nil {
@@ -107,7 +108,7 @@ type trainer struct {
 	done, total int64
 }
 
-func (t *trainer) train(ctx context.Context) (*Codec, error) {
+func (t *trainer) train(ctx context.Context) (*Quantizer, error) {
 	if err := t.prepare(ctx); err != nil {
 		return nil, err
 	}
@@ -198,15 +199,16 @@ func setDefault[T int | int64](v *T, d T) {
 func (t *trainer) checkValues(ctx context.Context, n int) error {
 	first := len(t.x)
 	var mu sync.Mutex
-	err := forBlocks(ctx, n, blockRows, t.opts.Threads, func(_, _, lo, hi int) {
+	err := forBlocks(ctx, n, blockRows, t.opts.Threads, func(_, _, lo, hi int) error {
 		for i, v := range t.x[lo*t.dim : hi*t.dim] {
 			if !(v <= maxMagnitude && v >= -maxMagnitude) {
 				mu.Lock()
 				first = min(first, lo*t.dim+i)
 				mu.Unlock()
-				return
+				return nil
 			}
 		}
+		return nil
 	})
 	if err == nil && first < len(t.x) {
 		err = fmt.Errorf("%w: vector %d, dimension %d of the sample is %g", ErrValue, first/t.dim, first%t.dim, t.x[first])
@@ -225,7 +227,7 @@ func (t *trainer) tick(rows int) {
 }
 
 // fit builds the codec around trained centroids.
-func (t *trainer) fit(ctx context.Context, km *kmeans, rows []uint32) (*Codec, error) {
+func (t *trainer) fit(ctx context.Context, km *kmeans, rows []uint32) (*Quantizer, error) {
 	k := kernels.Codec{
 		Centroids: kernels.Centroids{K: t.report.K, Dim: t.dim, Type: kernels.BF16, Data: bf16Bytes(km.centroids)},
 		Codebook:  kernels.Codebook{Nbits: t.opts.Nbits, Step: 1},
@@ -263,16 +265,22 @@ func (t *trainer) fit(ctx context.Context, km *kmeans, rows []uint32) (*Codec, e
 
 // assignTune finds the codes against the rounded centroids and drops zero rows,
 // whose residual says nothing.
-func (t *trainer) assignTune(ctx context.Context, c *Codec, set *tuneSet) error {
+func (t *trainer) assignTune(ctx context.Context, c *Quantizer, set *tuneSet) error {
 	centroids := c.Centroids()
 	scores := make([]float32, len(set.rows))
 	gather := make([][]float32, workers(len(set.rows), blockRows, t.opts.Threads))
-	backend, release := kernels.Prepare(t.opts.Backend, centroids, t.dim)
+	backend, release, err := kernels.Prepare(ctx, t.opts.Backend, centroids, t.dim)
+	if err != nil {
+		return err
+	}
 	defer release()
-	err := forBlocks(ctx, len(set.rows), blockRows, t.opts.Threads, func(w, _, lo, hi int) {
+	err = forBlocks(ctx, len(set.rows), blockRows, t.opts.Threads, func(w, _, lo, hi int) error {
 		x := gatherRows(&gather[w], t.x, set.rows[lo:hi], t.dim)
-		backend.Nearest(set.codes[lo:hi], scores[lo:hi], centroids, x, t.dim)
+		if err := backend.Nearest(ctx, set.codes[lo:hi], scores[lo:hi], centroids, x, t.dim); err != nil {
+			return err
+		}
 		t.tick(hi - lo)
+		return nil
 	})
 	if err != nil {
 		return err
@@ -294,7 +302,7 @@ func (t *trainer) assignTune(ctx context.Context, c *Codec, set *tuneSet) error 
 
 // searchStep refines the step by encoding some of the vectors: the search for the
 // best direction does best with another step than plain rounding.
-func (t *trainer) searchStep(ctx context.Context, c *Codec, set *tuneSet) (*Codec, error) {
+func (t *trainer) searchStep(ctx context.Context, c *Quantizer, set *tuneSet) (*Quantizer, error) {
 	some := &tuneSet{x: set.x, dim: set.dim}
 	for i := 0; i < len(set.rows); i += max(len(set.rows)/stepRows, 1) {
 		some.rows, some.codes = append(some.rows, set.rows[i]), append(some.codes, set.codes[i])
@@ -316,10 +324,10 @@ type measured struct{ factor, sumSq float64 }
 
 // measure returns the largest factor that vectors need and the sum of the squared
 // errors of their reconstruction.
-func (t *trainer) measure(ctx context.Context, c *Codec, set *tuneSet) (measured, error) {
+func (t *trainer) measure(ctx context.Context, c *Quantizer, set *tuneSet) (measured, error) {
 	n := len(set.rows)
 	blocks := make([]measured, (n+blockRows-1)/blockRows)
-	err := forBlocks(ctx, n, blockRows, t.opts.Threads, func(_, b, lo, hi int) {
+	err := forBlocks(ctx, n, blockRows, t.opts.Threads, func(_, b, lo, hi int) error {
 		s := encodeScratch{buckets: make([]uint8, t.dim), values: make([]float32, 2*t.dim)}
 		packed := make([]byte, c.RowBytes())
 		m := &blocks[b]
@@ -331,6 +339,7 @@ func (t *trainer) measure(ctx context.Context, c *Codec, set *tuneSet) (measured
 			m.factor = max(m.factor, f)
 			m.sumSq += max(dot64(x, x)-2*f*dot64(x, y)+f*f*yy, 0)
 		}
+		return nil
 	})
 	var all measured
 	for _, m := range blocks {

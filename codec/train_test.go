@@ -14,7 +14,7 @@ import (
 	"github.com/plaid-ir/plaid/kernels"
 )
 
-func mustTrain(t testing.TB, x []float32, dim int, o TrainOptions) (*Codec, TrainReport) {
+func mustTrain(t testing.TB, x []float32, dim int, o TrainOptions) (*Quantizer, TrainReport) {
 	t.Helper()
 	if o.Backend == nil {
 		o.Backend = backend(t)
@@ -24,7 +24,7 @@ func mustTrain(t testing.TB, x []float32, dim int, o TrainOptions) (*Codec, Trai
 	return c, r
 }
 
-func encode(t testing.TB, c *Codec, x []float32, threads int) *Block {
+func encode(t testing.TB, c *Quantizer, x []float32, threads int) *Block {
 	t.Helper()
 	var b Block
 	require.NoError(t, c.Encode(context.Background(), &b, x, threads, backend(t)))
@@ -211,11 +211,11 @@ type cancelling struct {
 	cancel context.CancelFunc
 }
 
-func (c cancelling) Nearest(codes []uint32, scores []float32, centroids, x []float32, dim int) {
+func (c cancelling) Nearest(ctx context.Context, codes []uint32, scores []float32, centroids, x []float32, dim int) error {
 	if *c.calls++; *c.calls == 3 {
 		c.cancel()
 	}
-	c.Backend.Nearest(codes, scores, centroids, x, dim)
+	return c.Backend.Nearest(ctx, codes, scores, centroids, x, dim)
 }
 
 func TestCancellation(t *testing.T) {
@@ -285,7 +285,7 @@ func quantileTable(residuals []float32, nbits int) (cutoffs, weights []float32) 
 	return cutoffs, weights
 }
 
-func residuals(c *Codec, x []float32, b *Block) []float32 {
+func residuals(c *Quantizer, x []float32, b *Block) []float32 {
 	ch := b.Chunk(c, nil)
 	out := make([]float32, len(x))
 	for i := range b.Tokens {
@@ -325,7 +325,7 @@ func TestTrainOnAll(t *testing.T) {
 	const dim, n = 16, 4000
 	x := clustered(n, dim, 200, 0.4, 8)
 	x[5*dim] = 0
-	similarity := func(threads, block int) (*Codec, float64) {
+	similarity := func(threads, block int) (*Quantizer, float64) {
 		o := TrainOptions{K: 150, Threads: threads}
 		if block > 0 {
 			o.All = func(yield func([]float32, error) bool) {
@@ -339,7 +339,7 @@ func TestTrainOnAll(t *testing.T) {
 		c, _ := mustTrain(t, x[:600*dim], dim, o)
 		var sum float64
 		codes, scores := make([]uint32, n), make([]float32, n)
-		backend(t).Nearest(codes, scores, c.Centroids(), x, dim)
+		require.NoError(t, backend(t).Nearest(context.Background(), codes, scores, c.Centroids(), x, dim))
 		for _, s := range scores {
 			sum += float64(s)
 		}
@@ -392,7 +392,7 @@ func TestCodesAreLittleEndian(t *testing.T) {
 	c, _ := mustTrain(t, x, 4, TrainOptions{K: 600})
 	b := encode(t, c, x, 1)
 	want := make([]uint32, 700)
-	backend(t).Nearest(want, nil, c.Centroids(), x, 4)
+	require.NoError(t, backend(t).Nearest(context.Background(), want, nil, c.Centroids(), x, 4))
 	for i, w := range want {
 		require.EqualValues(t, w, binary.LittleEndian.Uint16(b.Codes[2*i:]))
 	}

@@ -20,7 +20,7 @@ func newStepHistogram() *stepHistogram {
 	return &stepHistogram{bins: make([]stepBin, 1<<18)}
 }
 
-func (h *stepHistogram) add(x, s float32) {
+func (h *stepHistogram) count(x, s float32) {
 	v := math.Abs(float64(x))
 	b := &h.bins[math.Float32bits(float32(v))>>13]
 	w := float64(s) * float64(s)

@@ -121,7 +121,7 @@ func TestStepHasLeastError(t *testing.T) {
 	for _, nbits := range []int{1, 2, 4, 8} {
 		h := newStepHistogram()
 		for _, v := range x {
-			h.add(v, 1)
+			h.count(v, 1)
 		}
 		loss := func(step float32) (sum float64) {
 			w := (&kernels.Codebook{Nbits: nbits, Step: step}).Weights()
@@ -146,8 +146,8 @@ func TestStepHasLeastError(t *testing.T) {
 func TestStepOfNothing(t *testing.T) {
 	h := newStepHistogram()
 	require.Equal(t, float32(minStep), h.step(2))
-	h.add(0, 1)
+	h.count(0, 1)
 	require.Equal(t, float32(minStep), h.step(2))
-	h.add(1e-20, 1)
+	h.count(1e-20, 1)
 	require.Equal(t, float32(minStep), h.step(8))
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"runtime"
 
 	"github.com/RoaringBitmap/roaring/v2"
@@ -17,6 +18,9 @@ type AddOptions struct {
 	// Replace lets a document take the place of one with the same id: it gets a
 	// new ordinal, and the old one is deleted, in the same transaction.
 	Replace bool
+	// Model, where set, is what made the vectors. If the index names another, that is
+	// an error ([storage.ErrModel]).
+	Model *storage.Model
 	// Threads and Memory as for Build.
 	Threads int
 	Memory  int64
@@ -48,8 +52,8 @@ const mergeTokens = 4 << 20
 // which on they are left alone), and a token that is rewritten finds itself in
 // a segment at least half as large again.
 //
-// Errors: [ErrDimension], [ErrDuplicateID], those of src, and what writing
-// fails with.
+// Errors: [ErrDimension], [ErrDuplicateID], [storage.ErrModel], those of src, and
+// what writing fails with.
 func (ix *Index) Add(ctx context.Context, src vectors.Source, opts *AddOptions) (r *AddReport, err error) {
 	o := AddOptions{}
 	if opts != nil {
@@ -61,13 +65,18 @@ func (ix *Index) Add(ctx context.Context, src vectors.Source, opts *AddOptions) 
 	if o.Threads == 0 {
 		o.Threads = runtime.GOMAXPROCS(0)
 	}
-	ix.write.Lock()
-	defer ix.write.Unlock()
+	if err := ix.write.begin(ctx); err != nil {
+		return nil, err
+	}
+	defer ix.write.end()
 	snap, err := ix.beginChange()
 	if err != nil {
 		return nil, err
 	}
 	defer snap.Close()
+	if err := snap.Header().Model.Check(o.Model); err != nil {
+		return nil, fmt.Errorf("%s: %w", ix.Path(), err)
+	}
 	if src.Len() == 0 {
 		return &AddReport{}, nil
 	}
@@ -81,9 +90,10 @@ func (ix *Index) Add(ctx context.Context, src vectors.Source, opts *AddOptions) 
 		return nil, err
 	}
 	defer func() {
-		if err != nil {
+		if err != nil && !errors.Is(err, storage.ErrOutcomeUnknown) {
 			err = errors.Join(err, ix.file.Discard())
 		}
+		err = ix.changed(err)
 	}()
 
 	stage, merged, err := ix.stageMerged(ctx, snap, tokens, o.Memory)
@@ -101,6 +111,9 @@ func (ix *Index) Add(ctx context.Context, src vectors.Source, opts *AddOptions) 
 		return nil, err
 	}
 	err = stage.commit(ctx, func(_ *storage.Tx, g *storage.Generation, s *storage.State) error {
+		if err := follows(g, snap); err != nil {
+			return err
+		}
 		s.Live += uint32(e.docs)
 		s.LiveTokens += uint64(e.done)
 		s.Clamped += uint64(e.clamped)
@@ -114,16 +127,25 @@ func (ix *Index) Add(ctx context.Context, src vectors.Source, opts *AddOptions) 
 	}
 	r.Docs, r.Empty, r.Replaced, r.Tokens = e.docs, e.empty, len(replaced), e.done
 	r.Clamped, r.RMSE, r.BuildRMSE = e.clamped, rmse(e.sumSq, e.done), snap.Header().Build.RMSE
-	return r, ix.forget()
+	return r, nil
 }
 
 // beginChange returns what is to be changed, free of what an addition that
 // failed may have left because removing it failed as well, as on a full disk.
 func (ix *Index) beginChange() (*Snapshot, error) {
 	if err := ix.file.Discard(); err != nil {
-		return nil, err
+		return nil, ix.changed(err)
 	}
 	return ix.Snapshot()
+}
+
+// follows makes sure that a change goes on from what its snapshot shows.
+func follows(g *storage.Generation, snap *Snapshot) error {
+	s, err := g.State()
+	if err == nil && !reflect.DeepEqual(s, snap.State()) {
+		err = fmt.Errorf("%s: %w: the index has changed under a change", snap.Path(), storage.ErrInternal)
+	}
+	return err
 }
 
 // checkIDs finds ids that are taken before anything is encoded. It returns the
@@ -231,62 +253,4 @@ func bury(g *storage.Generation, s *storage.State, snap *Snapshot, tombstones *r
 	s.Live--
 	s.LiveTokens -= uint64(offsets[doc+1] - offsets[doc])
 	return g.DeletePayload(ordinal)
-}
-
-// Delete removes documents by id, all in one transaction. Ids that name no
-// live document are returned in missing; they are no error. The space is
-// reused after [Index.Compact].
-func (ix *Index) Delete(ctx context.Context, ids []string) (deleted int, missing []string, err error) {
-	ix.write.Lock()
-	defer ix.write.Unlock()
-	snap, err := ix.beginChange()
-	if err != nil {
-		return 0, nil, err
-	}
-	defer snap.Close()
-	victims := map[string]uint32{}
-	for _, id := range ids {
-		if err := ctx.Err(); err != nil {
-			return 0, nil, err
-		}
-		ordinal, ok, err := snap.Ordinal(id)
-		if err != nil {
-			return 0, nil, err
-		}
-		if !ok {
-			missing = append(missing, id)
-			continue
-		}
-		victims[id] = ordinal
-	}
-	if len(victims) == 0 {
-		return 0, missing, nil
-	}
-	err = ix.file.Update(func(tx *storage.Tx) error {
-		g, err := tx.Generation(snap.Generation())
-		if err != nil {
-			return err
-		}
-		s, err := g.State()
-		if err != nil {
-			return err
-		}
-		tombstones := snap.Tombstones().Clone()
-		for id, ordinal := range victims {
-			if err := bury(g, &s, snap, tombstones, ordinal); err != nil {
-				return err
-			}
-			if err := g.DeleteID(id); err != nil {
-				return err
-			}
-		}
-		if err := g.PutTombstones(tombstones); err != nil {
-			return err
-		}
-		return g.PutState(s)
-	})
-	if err != nil {
-		return 0, nil, err
-	}
-	return len(victims), missing, ix.forget()
 }

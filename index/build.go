@@ -43,8 +43,11 @@ type BuildOptions struct {
 	// Unnormalized says that the vectors are of unit length as they are, and
 	// skips scaling them to it.
 	Unnormalized bool
+	// Model, where set, is kept in the index as what made the vectors; additions and
+	// queries that name another are refused ([storage.ErrModel]).
+	Model *storage.Model
 	// Codec, where set, is used as it is, and nothing is trained.
-	Codec *codec.Codec
+	Codec *codec.Quantizer
 	// Threads is the number of goroutines; 0: one a processor.
 	Threads int
 	// Memory is the budget in bytes for buffers and the training sample; 0: 1 GiB.
@@ -65,7 +68,7 @@ type BuildOptions struct {
 
 // Progress of a long operation.
 type Progress struct {
-	Stage       string // "sample", "train", "encode", "import", "compact", "export"
+	Stage       string // "sample", "train", "encode", "import", "compact", "export", "check", "salvage"
 	Done, Total int64
 	Unit        string // of Done and Total
 }
@@ -82,6 +85,9 @@ type BuildReport struct {
 	Train       codec.TrainReport // zero where a codec was given
 	SampleDocs  int
 	Seconds     struct{ Sample, Train, Encode float64 }
+	// NotFreed is why the space of the index that this one replaced was not freed:
+	// the file is larger than it need be until it is compacted. Usually nil.
+	NotFreed error
 }
 
 const maxPool = 1000
@@ -102,6 +108,9 @@ func (o *BuildOptions) validate() error {
 	if o.SampleDocs < 0 || o.Iterations < 0 || o.Iterations > 1000 || o.Threads < 0 {
 		bad("sample of %d documents, %d iterations, %d threads", o.SampleDocs, o.Iterations, o.Threads)
 	}
+	if err := o.Model.Validate(); err != nil {
+		bad("%v", err)
+	}
 	if o.Pool < 0 || o.Pool > maxPool {
 		bad("pools of %d tokens; up to %d are possible", o.Pool, maxPool)
 	}
@@ -117,7 +126,8 @@ func (o *BuildOptions) validate() error {
 //
 // Errors: [ErrNoDocuments], [ErrNoTokens], [ErrOption], [ErrDuplicateID],
 // [storage.ErrExists], [storage.ErrLocked], those of src, and what writing
-// fails with. After an error the path holds what it held before.
+// fails with. After an error the path holds what it held before; only after
+// [storage.ErrOutcomeUnknown], with Force, either that or the new index.
 func Build(ctx context.Context, path string, src vectors.Source, opts *BuildOptions) (r *BuildReport, err error) {
 	o := BuildOptions{}
 	if opts != nil {
@@ -133,18 +143,10 @@ func Build(ctx context.Context, path string, src vectors.Source, opts *BuildOpti
 	if err != nil {
 		return nil, err
 	}
-	deviceErr := func() error { return nil }
 	if o.Device != nil {
-		b := o.Device.Builder(be)
-		be = b
+		be = o.Device.Builder(be)
 		if o.Threads == 0 { // many small requests at once keep a device busy
 			o.Threads = max(64, runtime.GOMAXPROCS(0))
-		}
-		deviceErr = func() error {
-			if err := b.Err(); err != nil {
-				return fmt.Errorf("building on %s: %w", o.Device.Info().Name, err)
-			}
-			return nil
 		}
 	}
 	if o.Threads == 0 {
@@ -163,13 +165,13 @@ func Build(ctx context.Context, path string, src vectors.Source, opts *BuildOpti
 	case o.Codec != nil && o.Codec.Dim != src.Dim():
 		return nil, fmt.Errorf("%w: codec has %d, documents have %d", ErrDimension, o.Codec.Dim, src.Dim())
 	}
-	file, created, err := create(path, o)
+	file, created, err := create(ctx, path, o)
 	if err != nil {
 		return nil, err
 	}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, undo(file, created))
+			err = undo(file, created, err)
 		} else {
 			err = file.Close()
 		}
@@ -189,7 +191,7 @@ func Build(ctx context.Context, path string, src vectors.Source, opts *BuildOpti
 		build.RMSE = r.Train.RMSE
 	}
 	start := time.Now()
-	gen, err := newGeneration(file, c, build, !o.Unnormalized)
+	gen, err := newGeneration(file, c, build, o.Model, !o.Unnormalized)
 	if err != nil {
 		return nil, err
 	}
@@ -198,7 +200,7 @@ func Build(ctx context.Context, path string, src vectors.Source, opts *BuildOpti
 	if o.Progress != nil {
 		e.progress = func(done int64) { o.Progress(Progress{"encode", done, tokens, "tokens"}) }
 	}
-	if err := errors.Join(e.all(ctx, src, o.Memory), deviceErr()); err != nil {
+	if err := e.all(ctx, src, o.Memory); err != nil {
 		return nil, err
 	}
 	err = stage.commit(ctx, func(tx *storage.Tx, _ *storage.Generation, s *storage.State) error {
@@ -212,38 +214,34 @@ func Build(ctx context.Context, path string, src vectors.Source, opts *BuildOpti
 	r.RMSE = rmse(e.sumSq, tokens)
 	r.Seconds.Encode = time.Since(start).Seconds()
 	if !created {
-		newIndex(file, be, o.Logger).shrink(ctx, o.Memory)
+		r.NotFreed = newIndex(file, be, o.Logger).shrink(ctx, o.Memory)
 	}
 	return r, nil
 }
 
 // create opens path for a build, and tells whether it had no file before.
-func create(path string, o BuildOptions) (f *storage.File, created bool, err error) {
-	info, err := os.Stat(path)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		created = true
-	case err != nil:
-		return nil, false, fmt.Errorf("opening index: %w", err)
-	case !o.Force && info.Size() > 0:
-		there, err := storage.Open(path, storage.Options{LockTimeout: o.LockTimeout})
-		if err == nil {
-			return nil, false, errors.Join(fmt.Errorf("%s: %w; --force (BuildOptions.Force) replaces it", path, storage.ErrExists), there.Close())
-		}
-		if !errors.Is(err, storage.ErrUnfinished) { // what an interrupted build left needs no force
+func create(ctx context.Context, path string, o BuildOptions) (f *storage.File, created bool, err error) {
+	if !o.Force { // says so without waiting for readers to go
+		there, err := storage.Open(ctx, path, storage.Options{LockTimeout: o.LockTimeout})
+		switch {
+		case err == nil:
+			return nil, false, errors.Join(exists(path), there.Close())
+		case errors.Is(err, fs.ErrNotExist), errors.Is(err, storage.ErrUnfinished): // what an interrupted build left needs no force
+		case isEmpty(path):
+		default:
 			return nil, false, err
 		}
 	}
-	f, err = storage.Open(path, storage.Options{Write: true, Create: true, LockTimeout: o.LockTimeout, Logger: o.Logger})
+	f, err = storage.Open(ctx, path, storage.Options{Write: true, Create: true, LockTimeout: o.LockTimeout, Logger: o.Logger})
 	if err != nil {
 		return nil, false, err
 	}
 	v, err := f.View() // another build may have come first
 	if errors.Is(err, storage.ErrUnfinished) {
-		return f, created, nil
+		return f, f.Created(), nil
 	}
 	if err == nil {
-		err = errors.Join(fmt.Errorf("%s: %w; --force (BuildOptions.Force) replaces it", path, storage.ErrExists), v.Close())
+		err = errors.Join(exists(path), v.Close())
 	}
 	if o.Force {
 		return f, false, nil
@@ -251,22 +249,35 @@ func create(path string, o BuildOptions) (f *storage.File, created bool, err err
 	return nil, false, errors.Join(err, f.Close())
 }
 
-// undo leaves the path as it was before a build.
-func undo(f *storage.File, created bool) error {
-	if created {
-		if os.Remove(f.Path()) == nil { // while the lock keeps others from it
-			return f.Close()
-		}
-		return errors.Join(f.Close(), os.Remove(f.Path())) // where open files stay
-	}
-	return errors.Join(f.Discard(), f.Close())
+func exists(path string) error {
+	return fmt.Errorf("%s: %w; --force (BuildOptions.Force) replaces it", path, storage.ErrExists)
 }
 
-func newGeneration(f *storage.File, c *codec.Codec, build storage.Build, normalize bool) (gen uint64, err error) {
+func isEmpty(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.Mode().IsRegular() && info.Size() == 0
+}
+
+// undo leaves the path as it was before a build that failed.
+func undo(f *storage.File, created bool, failed error) error {
+	if created {
+		err := os.Remove(f.Path()) // while the lock keeps others from it
+		if err == nil && errors.Is(failed, storage.ErrOutcomeUnknown) {
+			failed = fmt.Errorf("%s was removed again: %s", f.Path(), failed) // so it is known
+		}
+		return errors.Join(failed, err, f.Close())
+	}
+	if !errors.Is(failed, storage.ErrOutcomeUnknown) {
+		failed = errors.Join(failed, f.Discard())
+	}
+	return errors.Join(failed, f.Close())
+}
+
+func newGeneration(f *storage.File, c *codec.Quantizer, build storage.Build, model *storage.Model, normalize bool) (gen uint64, err error) {
 	k := c.Kernel()
 	h := storage.Header{
 		Dim: c.Dim, Nbits: c.Nbits, Centroids: c.K, CentroidType: k.Centroids.Type.String(),
-		Step: k.Codebook.Step, GridScale: k.Codebook.Scale, FactorMax: k.FactorMax, Normalize: normalize, Build: build,
+		Step: k.Codebook.Step, GridScale: k.Codebook.Scale, FactorMax: k.FactorMax, Normalize: normalize, Model: model, Build: build,
 	}
 	for _, g := range k.Codebook.Grid {
 		h.Grid = append(h.Grid, int(g))

@@ -172,7 +172,7 @@ func TestBadSources(t *testing.T) {
 			dir := ramDir(t)
 			path := filepath.Join(dir, "test.plaid")
 			build(t, path, dim, good, nil)
-			ix, err := Open(path, nil)
+			ix, err := Open(context.Background(), path, nil)
 			require.NoError(t, err)
 			s, err := ix.Snapshot()
 			require.NoError(t, err)
@@ -273,7 +273,7 @@ func TestForce(t *testing.T) {
 	for i, docs := range [][]vectors.Document{b, big, big, b} {
 		build(t, path, 12, docs, &BuildOptions{Force: true})
 		requireFile(t, path, docs)
-		ix, err := Open(path, &Options{Write: true}) // no lock is left behind
+		ix, err := Open(context.Background(), path, &Options{Write: true}) // no lock is left behind
 		require.NoError(t, err, "%d", i)
 		require.NoError(t, ix.Close())
 	}
@@ -298,7 +298,7 @@ func TestForceDoesNotFailAfterTheCommit(t *testing.T) {
 	build(t, path, 8, old, nil)
 	docs := corpus(4, 4, 8, 2)
 	var log bytes.Buffer
-	build(t, path, 8, docs, &BuildOptions{
+	r := build(t, path, 8, docs, &BuildOptions{
 		Force:  true,
 		Logger: slog.New(slog.NewTextHandler(&log, nil)),
 		Progress: func(p Progress) { // no rewrite gets past this
@@ -306,6 +306,7 @@ func TestForceDoesNotFailAfterTheCommit(t *testing.T) {
 		},
 	})
 	require.Contains(t, log.String(), "was not freed")
+	require.Error(t, r.NotFreed)
 	requireFile(t, path, docs)
 }
 

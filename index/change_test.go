@@ -163,7 +163,7 @@ func (m *model) reopen(t *rapid.T) {
 	require.NoError(t, m.ix.Close())
 	requireFile(t, m.path, m.docs)
 	var err error
-	m.ix, err = Open(m.path, &Options{Write: true})
+	m.ix, err = Open(context.Background(), m.path, &Options{Write: true})
 	require.NoError(t, err)
 }
 
@@ -222,7 +222,7 @@ func TestChangesLikeTheModel(t *testing.T) {
 			NoCentroidScales: rapid.Bool().Draw(t, "scales"), Unnormalized: rapid.IntRange(0, 4).Draw(t, "unnormalized") == 0,
 		})
 		require.NoError(t, err)
-		m.ix, err = Open(m.path, &Options{Write: true})
+		m.ix, err = Open(context.Background(), m.path, &Options{Write: true})
 		require.NoError(t, err)
 		defer func() {
 			for _, p := range m.old {
@@ -258,7 +258,7 @@ func setFlag(t *testing.T, name, value string) (restore func()) {
 
 func writing(t *testing.T, path string) *Index {
 	t.Helper()
-	ix, err := Open(path, &Options{Write: true})
+	ix, err := Open(context.Background(), path, &Options{Write: true})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, ix.Close()) })
 	return ix

@@ -13,8 +13,10 @@ import (
 // stay, so the places of deleted documents remain as empty entries of a few
 // bytes. Snapshots taken before keep the old file until they are closed.
 func (ix *Index) Compact(ctx context.Context, progress func(Progress)) error {
-	ix.write.Lock()
-	defer ix.write.Unlock()
+	if err := ix.write.begin(ctx); err != nil {
+		return err
+	}
+	defer ix.write.end()
 	return ix.compact(ctx, DefaultMemory, progress)
 }
 
@@ -24,19 +26,19 @@ func (ix *Index) compact(ctx context.Context, memory int64, progress func(Progre
 		return err
 	}
 	defer snap.Close()
-	err = ix.file.Replace(func(dst *storage.File) error {
+	return ix.changed(ix.file.Replace(func(dst *storage.File) error {
 		return copyLive(ctx, dst, snap, memory, progress)
-	})
-	return errors.Join(err, ix.forget())
+	}))
 }
 
-// shrink compacts after a build if more than a tenth of the file is unused.
-// The build is committed by then, so that a fault is logged and no more.
-func (ix *Index) shrink(ctx context.Context, memory int64) {
+// shrink compacts after a build if more than a tenth of the file is unused. The
+// build is committed by then, so that a fault is no more than worth a word.
+func (ix *Index) shrink(ctx context.Context, memory int64) (notFreed error) {
 	err := ix.compactLoose(ctx, memory)
 	if err != nil {
 		ix.log.Warn("the index is complete, but the space of the one before it was not freed", "index", ix.Path(), "error", err)
 	}
+	return err
 }
 
 func (ix *Index) compactLoose(ctx context.Context, memory int64) error {
@@ -50,7 +52,7 @@ func (ix *Index) compactLoose(ctx context.Context, memory int64) error {
 	if err == nil && 10*pages.Size > 11*sizes.Total() {
 		err = ix.compact(ctx, memory, nil)
 	}
-	return errors.Join(err, ix.forget())
+	return errors.Join(err, ix.show(nil))
 }
 
 func copyLive(ctx context.Context, dst *storage.File, snap *Snapshot, memory int64, progress func(Progress)) (err error) {
@@ -118,7 +120,7 @@ func (s *stager) copyChunk(ctx context.Context, snap *Snapshot, i int, whole boo
 			}
 		}
 		lo, hi := int(ch.Offsets[d]), int(ch.Offsets[d+1])
-		err := s.add(ctx, encoded{
+		err := s.stage(ctx, encoded{
 			id: snap.ID(ordinal), fresh: whole, payload: payload, keepPayload: snap.HasPayload(ordinal),
 			codes: ch.Codes[lo*ch.CodeBytes : hi*ch.CodeBytes], factors: ch.Factors[2*lo : 2*hi], residuals: ch.Residuals[lo*rb : hi*rb],
 		})

@@ -40,7 +40,7 @@ func livedIn(t *testing.T) string {
 
 // readAll reads all that a user can see.
 func readAll(path string) (string, error) {
-	ix, err := Open(path, nil)
+	ix, err := Open(context.Background(), path, nil)
 	if err != nil {
 		return "", err
 	}
@@ -69,13 +69,12 @@ func readSnapshot(s *Snapshot) (text string, err error) {
 		if err != nil {
 			return "", err
 		}
-		// A damaged key is not found; only Verify can know that it should be.
 		o, ok, err := s.Ordinal(s.ID(ordinal))
 		if err != nil {
 			return "", err
 		}
-		if ok && o != ordinal {
-			return "", fmt.Errorf("%q leads to document %d, not %d", s.ID(ordinal), o, ordinal)
+		if !ok || o != ordinal {
+			return "", fmt.Errorf("%q leads to document %d, %v, not to %d", s.ID(ordinal), o, ok, ordinal)
 		}
 		fmt.Fprintln(&b, s.ID(ordinal), string(p), v)
 	}
@@ -105,7 +104,7 @@ func checkDamaged(t *testing.T, path, want, what string) (noticed bool) {
 	} else {
 		require.True(t, want == got, "%s: other content without an error", what)
 	}
-	ix, err := Open(path, nil)
+	ix, err := Open(context.Background(), path, nil)
 	if err != nil {
 		requireOurs(t, err, what)
 		return true
@@ -158,7 +157,7 @@ func TestFlippedBytes(t *testing.T) {
 			noticed++
 		}
 		if i%4 == 0 { // who writes to it must fail or not, but not fall over
-			if ix, err := Open(bad, &Options{Write: true}); err == nil {
+			if ix, err := Open(context.Background(), bad, &Options{Write: true}); err == nil {
 				_, _, _ = ix.Delete(context.Background(), []string{"d20", "d21"})
 				_, _ = ix.Add(context.Background(), fromDocs(t, 16, corpus(210, 12, 16, 1)[200:]), nil)
 				_ = ix.Compact(context.Background(), nil)
@@ -181,7 +180,7 @@ func TestTruncatedFiles(t *testing.T) {
 		}
 		require.NoError(t, os.WriteFile(cut, data[:n], 0o600))
 		for _, write := range []bool{false, true} {
-			ix, err := Open(cut, &Options{Write: write})
+			ix, err := Open(context.Background(), cut, &Options{Write: write})
 			if err == nil { // a file may be longer than what belongs to it
 				require.NoError(t, ix.Close())
 				want, err := readAll(path)
@@ -198,7 +197,7 @@ func TestTruncatedFiles(t *testing.T) {
 // A file that is cut short while it is open gives errors, no crash.
 func TestTruncatedWhileOpen(t *testing.T) {
 	path := livedIn(t)
-	ix, err := Open(path, nil)
+	ix, err := Open(context.Background(), path, nil)
 	require.NoError(t, err)
 	s, err := ix.Snapshot()
 	require.NoError(t, err)
@@ -242,7 +241,7 @@ func TestVersions(t *testing.T) {
 	before, err := os.ReadFile(path)
 	require.NoError(t, err)
 	for _, err := range []error{
-		second(Open(path, nil)), second(Open(path, &Options{Write: true})),
+		second(Open(context.Background(), path, nil)), second(Open(context.Background(), path, &Options{Write: true})),
 		second(Build(context.Background(), path, fromDocs(t, 8, docs), nil)),
 		second(Build(context.Background(), path, fromDocs(t, 8, docs), &BuildOptions{Force: true})),
 	} {
@@ -282,7 +281,7 @@ func TestLostValues(t *testing.T) {
 			return b.Delete([]byte(keys[last]))
 		}))
 		require.NoError(t, db.Close())
-		_, err = Open(lost, nil)
+		_, err = Open(context.Background(), lost, nil)
 		require.ErrorIs(t, err, storage.ErrCorrupt, "%q", keys)
 	}
 	// What only a look at everything can find.
@@ -298,6 +297,29 @@ func TestLostValues(t *testing.T) {
 		require.NoError(t, db.Close())
 		reading(t, lost, func(s *Snapshot) {
 			require.ErrorIs(t, s.Verify(context.Background()), storage.ErrCorrupt, "%q", keys)
+			if keys[0] == "ids" {
+				_, _, err := s.Ordinal(keys[1])
+				require.ErrorIs(t, err, storage.ErrCorrupt)
+			}
 		})
 	}
+}
+
+// A value of the codec that cannot be, although its checksum is right.
+func TestImpossibleScale(t *testing.T) {
+	path := newPath(t)
+	build(t, path, 8, corpus(5, 5, 8, 1), nil)
+	db, err := bolt.Open(path, 0o600, nil)
+	require.NoError(t, err)
+	require.NoError(t, db.Update(func(tx *bolt.Tx) error {
+		key := []byte("dim-scale")
+		b := tx.Bucket(binary.BigEndian.AppendUint64([]byte("g"), 1)).Bucket([]byte("codec"))
+		v := make([]byte, len(b.Get(key))-4) // zeros
+		sum := crc32.Checksum(append(key, v...), crc32.MakeTable(crc32.Castagnoli))
+		return b.Put([]byte("dim-scale"), binary.LittleEndian.AppendUint32(v, sum))
+	}))
+	require.NoError(t, db.Close())
+	_, err = Open(context.Background(), path, nil)
+	require.ErrorIs(t, err, storage.ErrCorrupt)
+	require.ErrorContains(t, err, path+": index is corrupt: codec: ")
 }

@@ -100,7 +100,7 @@ func crashChild() error {
 	for n := 1; ; n++ {
 		var live []string
 		if ix == nil {
-			if ix, err = Open(path, &Options{Write: true}); err != nil {
+			if ix, err = Open(context.Background(), path, &Options{Write: true}); err != nil {
 				ix = nil
 				if !maybeUnborn(path, err) {
 					return err
@@ -330,7 +330,7 @@ func (st *crashState) check(t *testing.T, path string) {
 	}
 	op := st.inFlight
 	st.inFlight = nil
-	ix, err := Open(path, nil)
+	ix, err := Open(context.Background(), path, nil)
 	if err != nil {
 		require.False(t, st.built, "an acknowledged index is gone: %v", err)
 		require.True(t, maybeUnborn(path, err), "%v", err)
@@ -358,7 +358,7 @@ func (st *crashState) check(t *testing.T, path string) {
 	require.NoError(t, s.Close())
 	require.NoError(t, ix.Close())
 
-	ix, err = Open(path, &Options{Write: true}) // sweeps
+	ix, err = Open(context.Background(), path, &Options{Write: true}) // sweeps
 	require.NoError(t, err)
 	require.NoFileExists(t, path+".rewrite.tmp")
 	s, err = ix.Snapshot()

@@ -15,26 +15,23 @@ func (s *Snapshot) Defaults() (*storage.Defaults, error) { return s.p.defaults()
 // snapshot on. They stay with the index through additions, deletions and
 // compaction, and go when it is built anew. Its digest does not depend on them.
 //
-// Errors: [ErrOption] for parameters out of range, [storage.ErrReadOnly].
+// Errors: [ErrOption] for parameters out of range, [storage.ErrReadOnly],
+// [storage.ErrOutcomeUnknown], and what writing fails with.
 func (ix *Index) SetDefaults(d *storage.Defaults) error {
 	if d != nil {
 		if err := d.Validate(); err != nil {
 			return fmt.Errorf("%w: %w", ErrOption, err)
 		}
 	}
-	ix.write.Lock()
-	defer ix.write.Unlock()
-	err := ix.file.Update(func(tx *storage.Tx) error {
+	ix.write <- struct{}{}
+	defer ix.write.end()
+	return ix.changed(ix.file.Update(func(tx *storage.Tx) error {
 		gen, err := tx.Current()
 		if err != nil {
 			return err
 		}
 		return tx.PutDefaults(gen, d)
-	})
-	if err != nil {
-		return err
-	}
-	return ix.forget()
+	}))
 }
 
 // copyDefaults brings the parameters along into a rewritten index. A damaged

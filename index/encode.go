@@ -34,7 +34,7 @@ func newBatch(dim int, memory int64) *batch {
 	}
 }
 
-func (b *batch) add(d vectors.Document) {
+func (b *batch) take(d vectors.Document) {
 	b.tokens = append(b.tokens, d.Tokens...)
 	b.ids = append(b.ids, d.ID)
 	b.payloads = append(b.payloads, append([]byte(nil), d.Payload...))
@@ -79,7 +79,7 @@ func checkDocument(src vectors.Source, i, dim int, d vectors.Document) error {
 
 // encoder turns documents into staged ones.
 type encoder struct {
-	codec     *codec.Codec
+	codec     *codec.Quantizer
 	backend   kernels.Backend
 	threads   int
 	normalize bool
@@ -96,7 +96,10 @@ type encoder struct {
 
 // all encodes and stages the documents of a source.
 func (e *encoder) all(ctx context.Context, src vectors.Source, memory int64) error {
-	backend, release := kernels.Prepare(e.backend, e.codec.Centroids(), e.codec.Dim)
+	backend, release, err := kernels.Prepare(ctx, e.backend, e.codec.Centroids(), e.codec.Dim)
+	if err != nil {
+		return err
+	}
 	defer release()
 	e.backend = backend
 	b := newBatch(e.codec.Dim, memory)
@@ -109,7 +112,7 @@ func (e *encoder) all(ctx context.Context, src vectors.Source, memory int64) err
 			return err
 		}
 		n++
-		b.add(d)
+		b.take(d)
 		if b.full() {
 			if err := e.flush(ctx, b); err != nil {
 				return err
@@ -143,7 +146,7 @@ func (e *encoder) flush(ctx context.Context, b *batch) error {
 		if len(b.payloads[i]) > 0 {
 			payload = b.payloads[i]
 		}
-		err := e.stage.add(ctx, encoded{
+		err := e.stage.stage(ctx, encoded{
 			id: id, fresh: e.fresh == nil || e.fresh(id), payload: payload,
 			codes: b.block.Codes[lo*cb : hi*cb], factors: b.block.Factors[2*lo : 2*hi], residuals: b.block.Residuals[lo*rb : hi*rb],
 		})

@@ -56,7 +56,7 @@ func ExampleOpen() {
 	path, done := newIndex()
 	defer done()
 
-	ix, err := index.Open(path, nil)
+	ix, err := index.Open(context.Background(), path, nil)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -87,7 +87,7 @@ func ExampleIndex_Add() {
 	path, done := newIndex()
 	defer done()
 
-	ix, err := index.Open(path, &index.Options{Write: true})
+	ix, err := index.Open(context.Background(), path, &index.Options{Write: true})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -115,7 +115,7 @@ func ExampleIndex_Delete() {
 	path, done := newIndex()
 	defer done()
 
-	ix, err := index.Open(path, &index.Options{Write: true})
+	ix, err := index.Open(context.Background(), path, &index.Options{Write: true})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -1,19 +1,19 @@
 package index
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
-	"math/rand/v2"
+	"io"
+	"math"
 	"os"
 	"path/filepath"
-	"strconv"
 	"unicode/utf8"
 
+	"github.com/plaid-ir/plaid/internal/atomicfile"
+	"github.com/plaid-ir/plaid/interop"
 	"github.com/plaid-ir/plaid/storage"
 	"github.com/plaid-ir/plaid/vectors"
 )
@@ -28,84 +28,62 @@ const (
 
 // Export writes the live documents as float32 arrays: decoded vectors, lengths,
 // ids, and the payloads where there are any, a line of JSON each, which says
-// whose it is. dir must not exist or be empty; it appears when everything is
-// written.
+// whose it is. dir must not exist or be empty; it appears, durable, when
+// everything is written. What an export to it left that was killed is removed.
 func (s *Snapshot) Export(ctx context.Context, dir string, progress func(Progress)) (err error) {
 	defer storage.Guard(s.Path(), &err)()
-	tmp, err := newFolder(dir)
+	folder, err := atomicfile.CreateFolder(dir)
 	if err != nil {
 		return err
 	}
-	defer func() {
-		if err != nil {
-			_ = os.RemoveAll(tmp)
-		}
-	}()
+	defer func() { err = errors.Join(err, folder.Close()) }()
 	var lengths []int32
 	ids, err := s.liveIDs(ctx, &lengths)
 	if err != nil {
 		return err
 	}
-	if err := s.exportVectors(ctx, tmp, lengths, progress); err != nil {
+	if err := s.exportVectors(ctx, folder, lengths, progress); err != nil {
 		return err
 	}
-	if err := writeIDs(tmp, ids); err != nil {
+	if err := folder.Write(exportIDs, lines(ids)); err != nil {
 		return err
 	}
-	if err := s.exportPayload(ctx, tmp); err != nil {
+	if err := s.exportPayload(ctx, folder); err != nil {
 		return err
 	}
-	if err := os.Remove(dir); err != nil && !errors.Is(err, fs.ErrNotExist) { // empty, if it is there
-		return err
-	}
-	return os.Rename(tmp, dir)
+	return folder.Commit()
 }
 
-// newFolder makes a folder beside dir that may be renamed to it.
-func newFolder(dir string) (string, error) {
-	entries, err := os.ReadDir(dir)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-	case err != nil:
-		return "", err
-	case len(entries) > 0:
-		return "", fmt.Errorf("%s: %w and is not empty", dir, fs.ErrExist)
-	}
-	for range 100 { // not MkdirTemp, which keeps other users out
-		tmp := fmt.Sprintf("%s.tmp-%s", filepath.Clean(dir), strconv.FormatUint(rand.Uint64(), 36))
-		if err = os.Mkdir(tmp, 0o777); !errors.Is(err, fs.ErrExist) {
-			return tmp, err
-		}
-	}
-	return "", err
-}
-
-func (s *Snapshot) exportVectors(ctx context.Context, dir string, lengths []int32, progress func(Progress)) error {
+func (s *Snapshot) exportVectors(ctx context.Context, folder *atomicfile.Folder, lengths []int32, progress func(Progress)) error {
 	total := 0
 	wide := make([]int64, len(lengths))
 	for i, n := range lengths {
 		total += int(n)
 		wide[i] = int64(n)
 	}
-	w, err := vectors.CreateNPY(filepath.Join(dir, exportLengths), "<i4", len(wide))
+	err := folder.Write(exportLengths, func(w io.Writer) error {
+		return vectors.WriteNPYInts(w, "<i4", []int{len(wide)}, wide)
+	})
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(w.Ints(wide), w.Close()); err != nil {
-		return err
-	}
-	w, err = vectors.CreateNPY(filepath.Join(dir, exportVectors), "<f4", total, s.Dim())
-	if err != nil {
-		return err
-	}
-	err = s.eachLive(ctx, func(ordinal uint32) error {
-		v, err := s.Vectors(ordinal)
+	return folder.Write(exportVectors, func(f io.Writer) error {
+		w, err := vectors.NewNPYWriter(f, "<f4", total, s.Dim())
 		if err != nil {
 			return err
 		}
-		return w.Float32s(v)
-	}, progress)
-	return errors.Join(err, w.Close())
+		err = s.eachLive(ctx, func(ordinal uint32) error {
+			v, err := s.Vectors(ordinal)
+			if err != nil {
+				return err
+			}
+			return w.Float32s(v)
+		}, progress)
+		if err != nil {
+			return err
+		}
+		return w.Close()
+	})
 }
 
 // eachLive visits the live documents in order.
@@ -128,37 +106,23 @@ func (s *Snapshot) eachLive(ctx context.Context, visit func(ordinal uint32) erro
 	return nil
 }
 
-func writeIDs(dir string, ids []string) error {
-	return writeLines(filepath.Join(dir, exportIDs), func(line func([]byte) error) error {
-		for _, id := range ids {
-			if err := line([]byte(id)); err != nil {
+// lines writes texts, one a line.
+func lines(texts []string) func(io.Writer) error {
+	return func(w io.Writer) error {
+		for _, t := range texts {
+			if _, err := io.WriteString(w, t+"\n"); err != nil {
 				return err
 			}
 		}
 		return nil
-	})
-}
-
-func writeLines(path string, produce func(line func([]byte) error) error) (err error) {
-	f, err := os.Create(path)
-	if err != nil {
-		return err
 	}
-	defer func() { err = errors.Join(err, f.Close()) }()
-	w := bufio.NewWriter(f)
-	err = produce(func(b []byte) error {
-		_, err := w.Write(append(b, '\n'))
-		return err
-	})
-	return errors.Join(err, w.Flush())
 }
 
 // exportPayload writes the payloads, a line each; there is no file if there is
 // no payload.
-func (s *Snapshot) exportPayload(ctx context.Context, dir string) error {
-	path := filepath.Join(dir, exportPayload)
+func (s *Snapshot) exportPayload(ctx context.Context, folder *atomicfile.Folder) error {
 	n := 0
-	err := writeLines(path, func(line func([]byte) error) error {
+	err := folder.Write(exportPayload, func(w io.Writer) error {
 		return s.eachLive(ctx, func(ordinal uint32) error {
 			p, err := s.Payload(ordinal)
 			if err != nil || p == nil {
@@ -168,20 +132,27 @@ func (s *Snapshot) exportPayload(ctx context.Context, dir string) error {
 			if p, err = payloadLine(s.ID(ordinal), p); err != nil {
 				return fmt.Errorf("document %d, %q: %w", ordinal, s.ID(ordinal), err)
 			}
-			return line(p)
+			if _, err := w.Write(p); err != nil {
+				return err
+			}
+			_, err = w.Write([]byte{'\n'})
+			return err
 		}, nil)
 	})
 	if err != nil || n > 0 {
 		return err
 	}
-	return os.Remove(path)
+	return os.Remove(filepath.Join(folder.Path(), exportPayload))
 }
 
-// payloadLine is a payload as a line of JSON that finds its document again. An
-// object that names the document, as one from a file of payloads does, stays
+// payloadLine is a payload as a line of JSON that finds its document again. Bytes
+// in JSON that are no UTF-8, which older indexes may have, become U+FFFD. An object that names the document, as one from a file of payloads does, stays
 // as it is; another gets a field _id; what is no object, or has the _id of
 // something else, becomes the field payload of one.
 func payloadLine(id string, p []byte) ([]byte, error) {
+	if json.Valid(p) {
+		p = bytes.ToValidUTF8(p, []byte("\ufffd"))
+	}
 	var line bytes.Buffer
 	valid := json.Compact(&line, p) == nil
 	var fields map[string]json.RawMessage
@@ -216,4 +187,88 @@ func payloadLine(id string, p []byte) ([]byte, error) {
 		line.Write(text)
 	}
 	return append(append(append(head, `,"payload":`...), line.Bytes()...), '}'), nil
+}
+
+// ExportEngine writes the live documents as an index folder that fast-plaid
+// and next-plaid load. Document numbers there follow insertion order; ids are
+// written beside them, one a line, as ids.txt.
+//
+// An index with scales of residuals, which is the default, has no such form: the
+// error wraps [interop.ErrUnsupported].
+func (s *Snapshot) ExportEngine(ctx context.Context, dir string, progress func(Progress)) (err error) {
+	defer storage.Guard(s.Path(), &err)()
+	c := s.Quantizer()
+	k := c.Kernel()
+	if k.DimScale != nil || k.CentroidScale != nil {
+		return fmt.Errorf("%w: the format has no scales of residuals; build the index with --scales none (BuildOptions.NoDimScales, NoCentroidScales) to export it", interop.ErrUnsupported)
+	}
+	h := interop.Header{Dim: c.Dim, Nbits: c.Nbits, Centroids: c.Centroids(), Weights: k.Codebook.Weights(), Cutoffs: c.Cutoffs}
+	if h.Cutoffs == nil {
+		for i := 1; i < len(h.Weights); i++ {
+			h.Cutoffs = append(h.Cutoffs, (h.Weights[i-1]+h.Weights[i])/2)
+		}
+	}
+	ids, err := s.liveIDs(ctx, &h.DocLens)
+	if err != nil {
+		return err
+	}
+	w, err := interop.Create(dir, h)
+	if err != nil {
+		return err
+	}
+	defer w.Close()
+	rb := c.RowBytes()
+	var codes []uint32
+	for i := range s.Chunks() {
+		ch, err := s.Chunk(i, storage.All)
+		if err != nil {
+			return err
+		}
+		first, _ := s.ChunkDocs(i)
+		for d := range ch.Docs() {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			if !s.Live(first + uint32(d)) {
+				continue
+			}
+			lo, hi := int(ch.Offsets[d]), int(ch.Offsets[d+1])
+			codes = codes[:0]
+			for t := lo; t < hi; t++ {
+				codes = append(codes, ch.Code(t))
+			}
+			if err := w.WriteBlock(codes, ch.Residuals[lo*rb:hi*rb]); err != nil {
+				return err
+			}
+		}
+		if progress != nil {
+			progress(Progress{"export", int64(i + 1), int64(s.Chunks()), "chunks"})
+		}
+	}
+	if err := w.WriteFile(exportIDs, lines(ids)); err != nil {
+		return err
+	}
+	return w.Commit(ctx)
+}
+
+func (s *Snapshot) liveIDs(ctx context.Context, lengths *[]int32) ([]string, error) {
+	var ids []string
+	for i := range s.Chunks() {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		first, offsets := s.ChunkDocs(i)
+		for d := range len(offsets) - 1 {
+			if !s.Live(first + uint32(d)) {
+				continue
+			}
+			n := offsets[d+1] - offsets[d]
+			if n > math.MaxInt32 {
+				return nil, fmt.Errorf("document %d: %d tokens", first+uint32(d), n)
+			}
+			ids = append(ids, s.ID(first+uint32(d)))
+			*lengths = append(*lengths, int32(n))
+		}
+	}
+	return ids, nil
 }

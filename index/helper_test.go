@@ -151,7 +151,7 @@ func newPath(t *testing.T) string { return filepath.Join(ramDir(t), "test.plaid"
 // reading opens for the length of fn.
 func reading(t tb, path string, fn func(s *Snapshot)) {
 	t.Helper()
-	ix, err := Open(path, nil)
+	ix, err := Open(context.Background(), path, nil)
 	require.NoError(t, err)
 	s, err := ix.Snapshot()
 	require.NoError(t, err)
@@ -221,7 +221,7 @@ func differs(s *Snapshot, want []vectors.Document) error {
 	return nil
 }
 
-func differsDoc(s *Snapshot, c *codec.Codec, ordinal uint32, w vectors.Document) error {
+func differsDoc(s *Snapshot, c *codec.Quantizer, ordinal uint32, w vectors.Document) error {
 	x := append([]float32(nil), w.Tokens...)
 	if s.Header().Normalize {
 		codec.Normalize(x, c.Dim)

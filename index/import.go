@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math"
 	"path/filepath"
 	"runtime"
 	"strconv"
@@ -15,17 +14,24 @@ import (
 	"github.com/plaid-ir/plaid/interop"
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/storage"
+	"github.com/plaid-ir/plaid/vectors"
 )
 
 // ImportOptions for Import. The zero value, or nil, names documents by row.
 type ImportOptions struct {
-	// IDs names the documents; nil: row numbers from 0.
+	// IDs names the documents; nil: row numbers from 0. Another number of them
+	// than of documents is [vectors.ErrID].
 	IDs []string
 	// Payload, where set, is asked for what to store beside a document.
 	Payload func(row int, id string) ([]byte, error)
+	// Unchanged, where set, is asked before anything becomes visible whether what
+	// Payload read is still what it was; its error ends the import.
+	Unchanged func() error
 	// VerifyIVF compares the inverted lists of the source, which are not used,
 	// with its codes, and reports differences as warnings.
 	VerifyIVF bool
+	// Model as for Build.
+	Model *storage.Model
 	// The rest as for Build.
 	Threads     int
 	Memory      int64
@@ -67,6 +73,9 @@ func Import(ctx context.Context, dir, path string, opts *ImportOptions) (r *Impo
 	if o.Threads == 0 {
 		o.Threads = runtime.GOMAXPROCS(0)
 	}
+	if err := o.Model.Validate(); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrOption, err)
+	}
 	be, err := kernels.Select(o.Backend)
 	if err != nil {
 		return nil, err
@@ -80,7 +89,7 @@ func Import(ctx context.Context, dir, path string, opts *ImportOptions) (r *Impo
 	case len(src.DocLens) == 0:
 		return nil, fmt.Errorf("%s: %w", dir, ErrNoDocuments)
 	case o.IDs != nil && len(o.IDs) != len(src.DocLens):
-		return nil, fmt.Errorf("%w: %d ids for the %d documents of %s", ErrOption, len(o.IDs), len(src.DocLens), dir)
+		return nil, fmt.Errorf("%w: %d ids for the %d documents of %s", vectors.ErrID, len(o.IDs), len(src.DocLens), dir)
 	}
 	if inside(path, dir) {
 		return nil, fmt.Errorf("%w: %s lies within %s, which is only read", ErrOption, path, dir)
@@ -89,13 +98,13 @@ func Import(ctx context.Context, dir, path string, opts *ImportOptions) (r *Impo
 	if err := im.makeCodec(ctx); err != nil {
 		return nil, fmt.Errorf("%s: %w", dir, err)
 	}
-	file, created, err := create(path, BuildOptions{Force: o.Force, LockTimeout: o.LockTimeout, Logger: o.Logger})
+	file, created, err := create(ctx, path, BuildOptions{Force: o.Force, LockTimeout: o.LockTimeout, Logger: o.Logger})
 	if err != nil {
 		return nil, err
 	}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, undo(file, created))
+			err = undo(file, created, err)
 		} else {
 			err = file.Close()
 		}
@@ -104,7 +113,9 @@ func Import(ctx context.Context, dir, path string, opts *ImportOptions) (r *Impo
 		return nil, err
 	}
 	if !created {
-		newIndex(file, be, o.Logger).shrink(ctx, o.Memory)
+		if err := newIndex(file, be, o.Logger).shrink(ctx, o.Memory); err != nil {
+			im.report.Warnings = append(im.report.Warnings, fmt.Sprintf("the space of the index before it was not freed: %v", err))
+		}
 	}
 	return im.report, nil
 }
@@ -126,7 +137,7 @@ func inside(path, dir string) bool {
 type importer struct {
 	src    *interop.Index
 	o      ImportOptions
-	codec  *codec.Codec
+	codec  *codec.Quantizer
 	report *ImportReport
 	block  codec.Block
 }
@@ -171,7 +182,7 @@ func (im *importer) makeCodec(ctx context.Context) error {
 }
 
 func (im *importer) copy(ctx context.Context, file *storage.File) error {
-	gen, err := newGeneration(file, im.codec, storage.Build{Source: im.src.Engine, WeightChange: im.report.WeightChange}, true)
+	gen, err := newGeneration(file, im.codec, storage.Build{Source: im.src.Engine, WeightChange: im.report.WeightChange}, im.o.Model, true)
 	if err != nil {
 		return err
 	}
@@ -181,6 +192,11 @@ func (im *importer) copy(ctx context.Context, file *storage.File) error {
 	}
 	if err := im.src.Unchanged(); err != nil {
 		return err
+	}
+	if im.o.Unchanged != nil {
+		if err := im.o.Unchanged(); err != nil {
+			return err
+		}
 	}
 	return stage.commit(ctx, func(tx *storage.Tx, _ *storage.Generation, s *storage.State) error {
 		s.Live, s.LiveTokens, s.Clamped = s.Docs, s.Tokens, uint64(im.report.Clamped)
@@ -211,7 +227,7 @@ func (im *importer) stageDocs(ctx context.Context, stage *stager) error {
 				}
 			}
 			hi := at + n
-			err := stage.add(ctx, encoded{
+			err := stage.stage(ctx, encoded{
 				id: id, fresh: true, payload: payload,
 				codes: block.Codes[at*cb : hi*cb], factors: block.Factors[2*at : 2*hi], residuals: block.Residuals[at*rb : hi*rb],
 			})
@@ -258,88 +274,4 @@ func keepTail(b *codec.Block, at, cb, rb int) {
 	b.Factors = append(b.Factors[:0], b.Factors[2*at:]...)
 	b.Residuals = append(b.Residuals[:0], b.Residuals[at*rb:]...)
 	b.Tokens -= at
-}
-
-// ExportEngine writes the live documents as an index folder that fast-plaid
-// and next-plaid load. Document numbers there follow insertion order; ids are
-// written beside them, one a line, as ids.txt.
-//
-// An index with scales of residuals, which is the default, has no such form: the
-// error wraps [interop.ErrUnsupported].
-func (s *Snapshot) ExportEngine(ctx context.Context, dir string, progress func(Progress)) (err error) {
-	defer storage.Guard(s.Path(), &err)()
-	c := s.Quantizer()
-	k := c.Kernel()
-	if k.DimScale != nil || k.CentroidScale != nil {
-		return fmt.Errorf("%w: the format has no scales of residuals; build the index with --scales none (BuildOptions.NoDimScales, NoCentroidScales) to export it", interop.ErrUnsupported)
-	}
-	h := interop.Header{Dim: c.Dim, Nbits: c.Nbits, Centroids: c.Centroids(), Weights: k.Codebook.Weights(), Cutoffs: c.Cutoffs}
-	if h.Cutoffs == nil {
-		for i := 1; i < len(h.Weights); i++ {
-			h.Cutoffs = append(h.Cutoffs, (h.Weights[i-1]+h.Weights[i])/2)
-		}
-	}
-	ids, err := s.liveIDs(ctx, &h.DocLens)
-	if err != nil {
-		return err
-	}
-	w, err := interop.Create(dir, h)
-	if err != nil {
-		return err
-	}
-	defer w.Close()
-	rb := c.RowBytes()
-	var codes []uint32
-	for i := range s.Chunks() {
-		ch, err := s.Chunk(i, storage.All)
-		if err != nil {
-			return err
-		}
-		first, _ := s.ChunkDocs(i)
-		for d := range ch.Docs() {
-			if err := ctx.Err(); err != nil {
-				return err
-			}
-			if !s.Live(first + uint32(d)) {
-				continue
-			}
-			lo, hi := int(ch.Offsets[d]), int(ch.Offsets[d+1])
-			codes = codes[:0]
-			for t := lo; t < hi; t++ {
-				codes = append(codes, ch.Code(t))
-			}
-			if err := w.WriteBlock(codes, ch.Residuals[lo*rb:hi*rb]); err != nil {
-				return err
-			}
-		}
-		if progress != nil {
-			progress(Progress{"export", int64(i + 1), int64(s.Chunks()), "chunks"})
-		}
-	}
-	if err := w.Commit(ctx); err != nil {
-		return err
-	}
-	return writeIDs(dir, ids)
-}
-
-func (s *Snapshot) liveIDs(ctx context.Context, lengths *[]int32) ([]string, error) {
-	var ids []string
-	for i := range s.Chunks() {
-		if err := ctx.Err(); err != nil {
-			return nil, err
-		}
-		first, offsets := s.ChunkDocs(i)
-		for d := range len(offsets) - 1 {
-			if !s.Live(first + uint32(d)) {
-				continue
-			}
-			n := offsets[d+1] - offsets[d]
-			if n > math.MaxInt32 {
-				return nil, fmt.Errorf("document %d: %d tokens", first+uint32(d), n)
-			}
-			ids = append(ids, s.ID(first+uint32(d)))
-			*lengths = append(*lengths, int32(n))
-		}
-	}
-	return ids, nil
 }

@@ -7,20 +7,34 @@
 //	[Index.Verify], [Index.Info], [Snapshot.Export]
 //
 // Every change is atomic and durable when its method returns: a program that
-// dies leaves the index as it was before. Documents are named by string ids
-// from outside and by ordinals, given out in order of insertion and never
-// renumbered, inside.
+// dies leaves the index as it was before, and so does a change that fails, with
+// one exception: when the disk fails at its very last step the error is
+// [storage.ErrOutcomeUnknown]. Snapshots go on showing the index without the
+// change, further changes are refused, and opening the index again finds it with
+// the change or without.
+//
+// A snapshot is a picture, shared by all that are taken between two changes: a read
+// transaction of the file and what was made of it in memory. A change makes the next
+// picture before it returns, without a lock that searches take, and puts it in the
+// place of the current one; so whoever asks after the change has returned sees it.
+// The codec, chunks, document tables and postings that the change has left alone are
+// shared with the picture before, and live words are copied, so that it costs what the
+// change costs and not what the index would. A picture goes with its last snapshot.
+//
+// Documents are named by string ids from outside and by ordinals, given out in order
+// of insertion and never renumbered, inside.
 package index
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
 	"time"
 
-	"github.com/plaid-ir/plaid/codec"
 	"github.com/plaid-ir/plaid/kernels"
+	_ "github.com/plaid-ir/plaid/kernels/cpu" // the backends of the processor
 	"github.com/plaid-ir/plaid/storage"
 )
 
@@ -51,7 +65,11 @@ type Options struct {
 	LockTimeout time.Duration
 	// Backend names the kernels; "": the best there is.
 	Backend string
-	// Logger hears of repairs and rewrites; nil: nobody does.
+	// Follow, where not 0, is how often to look whether the file has been replaced,
+	// as by a backup that is renamed to its path. The new one is then opened, and
+	// later snapshots are of it; see [Index.Refresh]. Only for reading.
+	Follow time.Duration
+	// Logger hears of repairs, rewrites and replaced files; nil: nobody does.
 	Logger *slog.Logger
 }
 
@@ -62,40 +80,69 @@ type Index struct {
 	backend kernels.Backend
 	log     *slog.Logger
 
-	write sync.Mutex // held by changes
+	write turn // of changes
 
-	mu      sync.Mutex
-	current *picture // nil until asked for, and after a change
+	follower *follower // nil: it does not follow its path
+
+	renewing sync.Mutex // held while a picture is made
+
+	mu      sync.Mutex // held for moments only
+	current *picture   // nil until asked for, and where none could be made
 	closed  bool
 }
 
-// Open opens the index file at path.
-func Open(path string, o *Options) (*Index, error) {
+// Open opens the index file at path. What takes long of it ends with ctx: waiting for
+// the lock, and reading the pages and document tables of a large index.
+func Open(ctx context.Context, path string, o *Options) (*Index, error) {
 	if o == nil {
 		o = &Options{}
+	}
+	if o.Follow < 0 || o.Follow > 0 && o.Write {
+		return nil, fmt.Errorf("%w: an index is followed for reading, every so often", ErrOption)
 	}
 	be, err := kernels.Select(o.Backend)
 	if err != nil {
 		return nil, err
 	}
-	f, err := storage.Open(path, storage.Options{Write: o.Write, LockTimeout: o.LockTimeout, Logger: o.Logger})
+	f, err := storage.Open(ctx, path, storage.Options{Write: o.Write, LockTimeout: o.LockTimeout, Logger: o.Logger})
 	if err != nil {
 		return nil, err
 	}
 	ix := newIndex(f, be, o.Logger)
-	s, err := ix.Snapshot() // what cannot be read is an error here, not at the first search
-	if err != nil {
+	if err := ix.load(ctx); err != nil { // what cannot be read is an error here, not at the first search
 		return nil, errors.Join(err, ix.Close())
 	}
-	return ix, errors.Join(s.Close())
+	if o.Follow > 0 {
+		ix.follower = ix.follow(o.Follow)
+	}
+	return ix, nil
 }
 
 func newIndex(f *storage.File, be kernels.Backend, log *slog.Logger) *Index {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	return &Index{file: f, backend: be, log: log}
+	return &Index{file: f, backend: be, log: log, write: make(turn, 1)}
 }
+
+// turn is a lock that can be waited for in vain.
+type turn chan struct{}
+
+func (t turn) begin(ctx context.Context) error {
+	select {
+	case t <- struct{}{}:
+		return nil
+	default:
+	}
+	select {
+	case t <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (t turn) end() { <-t }
 
 // Path is the index file.
 func (ix *Index) Path() string { return ix.file.Path() }
@@ -106,138 +153,11 @@ func (ix *Index) Backend() string { return ix.backend.Name() }
 // Close closes the index. Snapshots that are still open stay valid, and keep
 // the file open, until they are closed too. It may be called more than once.
 func (ix *Index) Close() error {
-	ix.write.Lock()
-	defer ix.write.Unlock()
+	ix.follower.stop()
+	ix.write <- struct{}{}
+	defer ix.write.end()
 	ix.mu.Lock()
 	ix.closed = true
 	ix.mu.Unlock()
-	return errors.Join(ix.forget(), ix.file.Close())
-}
-
-// picture is a view shared by the snapshots taken between two changes.
-type picture struct {
-	view   *storage.View
-	codec  *codec.Codec
-	scorer kernels.Scorer
-	refs   int // guarded by Index.mu; one is the index's own
-
-	liveOnce sync.Once
-	live     []uint64
-	liveDocs int
-
-	defaults func() (*storage.Defaults, error)
-}
-
-// Snapshot is the index at one moment. It is safe for concurrent use until
-// Close, and it keeps showing the same documents whatever happens to the index.
-type Snapshot struct {
-	*storage.View
-	ix   *Index
-	p    *picture
-	once sync.Once
-}
-
-// Snapshot returns the index as it is now. Taking one is cheap; close it when
-// done, since the space of what is replaced meanwhile is not reused before.
-func (ix *Index) Snapshot() (*Snapshot, error) {
-	ix.mu.Lock()
-	defer ix.mu.Unlock()
-	if ix.closed {
-		return nil, fmt.Errorf("%s: %w", ix.Path(), storage.ErrClosed)
-	}
-	if ix.current == nil {
-		v, err := ix.file.View()
-		if err != nil {
-			return nil, err
-		}
-		p, err := ix.newPicture(v)
-		if err != nil {
-			return nil, errors.Join(err, v.Close())
-		}
-		ix.current = p
-	}
-	ix.current.refs++
-	return &Snapshot{View: ix.current.view, ix: ix, p: ix.current}, nil
-}
-
-func (ix *Index) newPicture(v *storage.View) (*picture, error) {
-	c, err := codec.New(*v.Codec())
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", ix.Path(), err)
-	}
-	if cut := v.Cutoffs(); cut != nil {
-		if c, err = c.WithCutoffs(cut); err != nil {
-			return nil, fmt.Errorf("%s: %w", ix.Path(), err)
-		}
-	}
-	s, err := ix.backend.Scorer(v.Codec())
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", ix.Path(), err)
-	}
-	return &picture{view: v, codec: c, scorer: s, refs: 1, defaults: sync.OnceValues(v.Defaults)}, nil
-}
-
-// forget drops the shared view, so that the next snapshot sees a change.
-func (ix *Index) forget() error {
-	ix.mu.Lock()
-	p := ix.current
-	ix.current = nil
-	ix.mu.Unlock()
-	if p == nil {
-		return nil
-	}
-	return ix.release(p)
-}
-
-func (ix *Index) release(p *picture) error {
-	ix.mu.Lock()
-	p.refs--
-	last := p.refs == 0
-	ix.mu.Unlock()
-	if !last {
-		return nil
-	}
-	return p.view.Close()
-}
-
-// Close ends the snapshot. It may be called more than once.
-func (s *Snapshot) Close() error {
-	var err error
-	s.once.Do(func() { err = s.ix.release(s.p) })
-	return err
-}
-
-// Quantizer is the codec that the documents were encoded with.
-func (s *Snapshot) Quantizer() *codec.Codec { return s.p.codec }
-
-// Scorer is the backend prepared for the codec.
-func (s *Snapshot) Scorer() kernels.Scorer { return s.p.scorer }
-
-// Backend is the name of the kernels in use.
-func (s *Snapshot) Backend() string { return s.ix.backend.Name() }
-
-// Dim is the vector dimension.
-func (s *Snapshot) Dim() int { return s.Header().Dim }
-
-// Len is the number of live documents.
-func (s *Snapshot) Len() int { return int(s.State().Live) }
-
-// LiveSet has one bit an ordinal, set for documents that a search may return:
-// those that are neither deleted nor empty. It is not to be changed.
-func (s *Snapshot) LiveSet() (set []uint64, count int) {
-	p := s.p
-	p.liveOnce.Do(func() {
-		p.live = make([]uint64, (int(s.State().Docs)+63)/64)
-		for i := range s.Chunks() {
-			first, offsets := s.ChunkDocs(i)
-			for d := range len(offsets) - 1 {
-				ordinal := first + uint32(d)
-				if offsets[d] < offsets[d+1] && s.Live(ordinal) {
-					p.live[ordinal/64] |= 1 << (ordinal % 64)
-					p.liveDocs++
-				}
-			}
-		}
-	})
-	return p.live, p.liveDocs
+	return errors.Join(ix.show(nil), ix.file.Close())
 }

@@ -2,6 +2,7 @@ package index
 
 import (
 	"context"
+	"errors"
 
 	"github.com/plaid-ir/plaid/storage"
 )
@@ -17,18 +18,33 @@ type Info struct {
 	Header         storage.Header `json:"header"`
 	Docs           uint32         `json:"docs"` // live
 	Deleted        uint32         `json:"deleted_docs"`
-	Tokens         uint64         `json:"tokens"` // live
-	DeletedTokens  uint64         `json:"deleted_tokens"`
-	Clamped        uint64         `json:"clamped_tokens"`
-	Segments       int            `json:"segments"`
-	Chunks         int            `json:"chunks"`
-	Pages          storage.Pages  `json:"pages"`
-	Sizes          storage.Sizes  `json:"bytes"`
+	// Ordinals is how many were given out, of MaxOrdinals that there are. Documents
+	// that were deleted keep theirs for good, and a few bytes each.
+	Ordinals      uint32        `json:"ordinals"`
+	MaxOrdinals   uint32        `json:"max_ordinals"`
+	Tokens        uint64        `json:"tokens"` // live
+	DeletedTokens uint64        `json:"deleted_tokens"`
+	Clamped       uint64        `json:"clamped_tokens"`
+	Segments      int           `json:"segments"`
+	Chunks        int           `json:"chunks"`
+	Pages         storage.Pages `json:"pages"`
+	Sizes         storage.Sizes `json:"bytes"`
 	// BytesPerToken is what each stored token takes: codes, residuals, factors,
 	// documents, ids and postings; neither codec nor payload.
 	BytesPerToken float64 `json:"bytes_per_token"`
 	// Defaults are the stored search parameters, nil without any.
 	Defaults *storage.Defaults `json:"search_defaults,omitempty"`
+}
+
+// Info describes the index as it is now. Asked of the process that changes the
+// index, it tells also what is held for its snapshots; see [storage.Pages].
+func (ix *Index) Info(ctx context.Context) (in *Info, err error) {
+	s, err := ix.Snapshot()
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, s.Close()) }()
+	return s.Info(ctx)
 }
 
 // Info walks the whole index.
@@ -37,7 +53,8 @@ func (s *Snapshot) Info(ctx context.Context) (*Info, error) {
 	in := &Info{
 		Path: s.Path(), FormatVersion: storage.FormatVersion, FeatureVersion: storage.FeatureVersion,
 		Generation: s.Generation(), Header: s.Header(),
-		Docs: st.Live, Deleted: st.Docs - st.Live, Tokens: st.LiveTokens, DeletedTokens: st.Tokens - st.LiveTokens,
+		Docs: st.Live, Deleted: st.Docs - st.Live, Ordinals: st.Docs, MaxOrdinals: storage.MaxDocs,
+		Tokens: st.LiveTokens, DeletedTokens: st.Tokens - st.LiveTokens,
 		Clamped: st.Clamped, Segments: s.Segments(), Chunks: s.Chunks(),
 	}
 	var err error
@@ -77,4 +94,15 @@ func (s *Snapshot) Vectors(ordinal uint32) (v []float32, err error) {
 	v = make([]float32, (hi-lo)*s.Dim())
 	s.Quantizer().DecodeTokens(v, ch, lo, hi)
 	return v, nil
+}
+
+// Verify looks at every byte of the index as it is now: checksums, the pages of the
+// B+tree, and that codes, postings and ids agree. The error wraps [storage.ErrCorrupt].
+func (ix *Index) Verify(ctx context.Context) (err error) {
+	s, err := ix.Snapshot()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.Close()) }()
+	return s.Verify(ctx)
 }

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -244,7 +245,7 @@ func TestImportErrors(t *testing.T) {
 		require.NoError(t, err)
 		require.Empty(t, entries)
 	}
-	failing(dir, &ImportOptions{IDs: []string{"a"}}, ErrOption)
+	failing(dir, &ImportOptions{IDs: []string{"a"}}, vectors.ErrID)
 	same := make([]string, 40)
 	for i := range same {
 		same[i] = fmt.Sprint(i)
@@ -256,6 +257,7 @@ func TestImportErrors(t *testing.T) {
 	failing(dir, &ImportOptions{Payload: func(row int, _ string) ([]byte, error) {
 		return nil, map[int]error{20: os.ErrDeadlineExceeded}[row]
 	}}, os.ErrDeadlineExceeded)
+	failing(dir, &ImportOptions{Unchanged: func() error { return os.ErrDeadlineExceeded }}, os.ErrDeadlineExceeded)
 	failing(out, nil, interop.ErrNotIndex)
 	failing(filepath.Join(out, "none"), nil, fs.ErrNotExist)
 
@@ -362,6 +364,7 @@ func TestExport(t *testing.T) {
 	docs[7].Payload = []byte("plain text\nof two lines")
 	docs[8].Payload = []byte(`[1,2]`)
 	docs[9].Payload = []byte(`{}`)
+	docs[11].Payload = []byte("{\"_id\":\"d11\",\"text\":\"\xff\"}")
 	docs[10].ID = "12"
 	docs[10].Payload = []byte(`{"id":12}`)
 	path := newPath(t)
@@ -380,7 +383,7 @@ func TestExport(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, fs.FileMode(0o755), info.Mode().Perm()&0o755, "others may read it")
 
-	src, err := vectors.Open(vectors.Files{
+	src, err := vectors.Open(context.Background(), vectors.Files{
 		Vectors: filepath.Join(dir, "docs.npy"), Lengths: filepath.Join(dir, "doclens.npy"),
 		IDs: filepath.Join(dir, "ids.txt"), Payload: filepath.Join(dir, "payload.jsonl"),
 	})
@@ -390,6 +393,7 @@ func TestExport(t *testing.T) {
 		"d4": `{"id":"d4","text":"two lines"}`, "d5": `{"_id":"d5","text":"no id"}`,
 		"d6": `{"_id":"d6","payload":{"_id":"d7","text":"id of another"}}`,
 		"d7": `{"_id":"d7","payload":"plain text\nof two lines"}`, "d8": `{"_id":"d8","payload":[1,2]}`, "d9": `{"_id":"d9","payload":{}}`,
+		"d11": `{"_id":"d11","text":"�"}`,
 	}
 	i := 0
 	for d, err := range src.Docs(context.Background(), 0, src.Len()) {
@@ -435,7 +439,19 @@ func TestExportWithoutPayload(t *testing.T) {
 	path := newPath(t)
 	build(t, path, 4, []vectors.Document{{ID: "a", Tokens: corpusTokens(2, 4)}}, nil)
 	dir := filepath.Join(t.TempDir(), "out")
+	// What an export left that was killed is removed, a link to an empty folder stays.
+	left := filepath.Join(filepath.Dir(dir), "real.plaid-partial-0123456789abcdef")
+	require.NoError(t, os.MkdirAll(filepath.Join(left, "x"), 0o777))
+	require.NoError(t, os.Mkdir(filepath.Join(filepath.Dir(dir), "real"), 0o777))
+	require.NoError(t, os.Symlink("real", dir))
 	reading(t, path, func(s *Snapshot) { require.NoError(t, s.Export(context.Background(), dir, nil)) })
+	if runtime.GOOS != "windows" { // it has no flock
+		require.NoDirExists(t, left)
+	}
+	link, err := os.Readlink(dir)
+	require.NoError(t, err)
+	require.Equal(t, "real", link)
+	require.FileExists(t, filepath.Join(dir, "docs.npy"))
 	require.NoFileExists(t, filepath.Join(dir, "payload.jsonl"))
 }
 

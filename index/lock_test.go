@@ -22,20 +22,20 @@ func TestLocks(t *testing.T) {
 			require.ErrorContains(t, err, path)
 		}
 	}
-	w, err := Open(path, &Options{Write: true})
+	w, err := Open(context.Background(), path, &Options{Write: true})
 	require.NoError(t, err)
-	refused("beside a writer", second(Open(path, nil)), second(Open(path, &Options{Write: true})),
+	refused("beside a writer", second(Open(context.Background(), path, nil)), second(Open(context.Background(), path, &Options{Write: true})),
 		second(Build(context.Background(), path, src, nil)),
 		second(Build(context.Background(), path, src, &BuildOptions{Force: true, LockTimeout: 60 * time.Millisecond})))
 	// Compaction keeps the lock, on another file of the same name.
 	require.NoError(t, w.Compact(context.Background(), nil))
-	refused("after a compaction", second(Open(path, nil)), second(Open(path, &Options{Write: true})))
+	refused("after a compaction", second(Open(context.Background(), path, nil)), second(Open(context.Background(), path, &Options{Write: true})))
 	require.NoError(t, w.Close())
 
-	r, err := Open(path, nil)
+	r, err := Open(context.Background(), path, nil)
 	require.NoError(t, err)
 	requireFile(t, path, docs) // any number of readers
-	refused("beside a reader", second(Open(path, &Options{Write: true})),
+	refused("beside a reader", second(Open(context.Background(), path, &Options{Write: true})),
 		second(Build(context.Background(), path, src, &BuildOptions{Force: true})))
 	require.NoError(t, r.Close())
 	requireFile(t, path, docs)
@@ -49,11 +49,11 @@ func TestLockTimeoutWaits(t *testing.T) {
 		for _, write := range []bool{false, true} {
 			path := newPath(t)
 			build(t, path, 8, docs[:20], nil)
-			w, err := Open(path, &Options{Write: true})
+			w, err := Open(context.Background(), path, &Options{Write: true})
 			require.NoError(t, err)
 			opened := make(chan *Index, 1)
 			go func() {
-				ix, err := Open(path, &Options{Write: write, LockTimeout: time.Minute})
+				ix, err := Open(context.Background(), path, &Options{Write: write, LockTimeout: time.Minute})
 				if err != nil {
 					t.Error(err)
 				}
@@ -82,22 +82,24 @@ func TestLockTimeoutWaits(t *testing.T) {
 // A build that waits for another, which fails and takes its file away, makes
 // its own.
 func TestBuildAfterAFailedOne(t *testing.T) {
-	path := newPath(t)
-	docs := corpus(30, 5, 8, 1)
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	_, err := Build(ctx, path, fromDocs(t, 8, docs), &BuildOptions{Progress: func(p Progress) {
-		if p.Stage != "encode" {
-			return
-		}
-		go func() {
-			_, err := Build(context.Background(), path, fromDocs(t, 8, docs[:9]), &BuildOptions{Force: true, LockTimeout: time.Minute})
-			done <- err
-		}()
-		time.Sleep(100 * time.Millisecond) // so that the other waits
-		cancel()
-	}})
-	require.ErrorIs(t, err, context.Canceled)
-	require.NoError(t, <-done)
-	requireFile(t, path, docs[:9])
+	for _, force := range []bool{true, false} {
+		path := newPath(t)
+		docs := corpus(30, 5, 8, 1)
+		ctx, cancel := context.WithCancel(context.Background())
+		done := make(chan error, 1)
+		_, err := Build(ctx, path, fromDocs(t, 8, docs), &BuildOptions{Progress: func(p Progress) {
+			if p.Stage != "encode" {
+				return
+			}
+			go func() {
+				_, err := Build(context.Background(), path, fromDocs(t, 8, docs[:9]), &BuildOptions{Force: force, LockTimeout: time.Minute})
+				done <- err
+			}()
+			time.Sleep(100 * time.Millisecond) // so that the other waits
+			cancel()
+		}})
+		require.ErrorIs(t, err, context.Canceled)
+		require.NoError(t, <-done)
+		requireFile(t, path, docs[:9])
+	}
 }

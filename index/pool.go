@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/plaid-ir/plaid/codec"
+	"github.com/plaid-ir/plaid/internal/parallel"
 	"github.com/plaid-ir/plaid/vectors"
 )
 
@@ -58,7 +59,7 @@ func (p *pooledSource) Docs(ctx context.Context, from, to int) iter.Seq2[vectors
 				return
 			}
 			row++
-			if b.add(d); b.full() && !flush() {
+			if b.take(d); b.full() && !flush() {
 				return
 			}
 		}
@@ -74,30 +75,17 @@ func (p *pooledSource) pool(ctx context.Context, out []vectors.Document, b *batc
 	old := out[:cap(out)]
 	out = make([]vectors.Document, len(b.ids))
 	copy(out, old)
-	next := make(chan int)
-	var wg sync.WaitGroup
-	for range min(max(p.threads, 1), len(out)) {
-		wg.Go(func() {
-			pooler := p.pools.Get().(*codec.Pooler)
-			defer p.pools.Put(pooler)
-			for i := range next {
-				lo := 0
-				if i > 0 {
-					lo = b.ends[i-1]
-				}
-				d := &out[i]
-				d.ID, d.Payload = b.ids[i], b.payloads[i]
-				d.Tokens = pooler.Pool(d.Tokens[:0], b.tokens[lo*b.dim:b.ends[i]*b.dim], b.dim, p.n)
-			}
-		})
-	}
-	for i := range out {
-		if ctx.Err() != nil {
-			break
+	_ = parallel.Do(ctx, len(out), max(p.threads, 1), func(i int) error {
+		pooler := p.pools.Get().(*codec.Pooler)
+		defer p.pools.Put(pooler)
+		lo := 0
+		if i > 0 {
+			lo = b.ends[i-1]
 		}
-		next <- i
-	}
-	close(next)
-	wg.Wait()
+		d := &out[i]
+		d.ID, d.Payload = b.ids[i], b.payloads[i]
+		d.Tokens = pooler.Pool(d.Tokens[:0], b.tokens[lo*b.dim:b.ends[i]*b.dim], b.dim, p.n)
+		return nil
+	}) // the caller looks at the context
 	return out
 }

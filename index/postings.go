@@ -20,7 +20,7 @@ type postings struct {
 
 func newPostings(centroids int) *postings { return &postings{last: make([]uint32, centroids)} }
 
-func (p *postings) add(code, doc uint32) {
+func (p *postings) note(code, doc uint32) {
 	if p.last[code] == doc+1 {
 		return
 	}

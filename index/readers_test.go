@@ -17,7 +17,7 @@ func TestReadOnlyIndexRefusesChanges(t *testing.T) {
 	docs := corpus(5, 5, 8, 1)
 	build(t, path, 8, docs, nil)
 	require.NoError(t, os.WriteFile(path+".rewrite.tmp", []byte("x"), 0o600))
-	ix, err := Open(path, nil)
+	ix, err := Open(context.Background(), path, nil)
 	require.NoError(t, err)
 	_, err = ix.Add(context.Background(), fromDocs(t, 8, corpus(9, 5, 8, 3)[5:]), nil)
 	require.ErrorIs(t, err, storage.ErrReadOnly)
@@ -33,14 +33,14 @@ func TestClose(t *testing.T) {
 	path := newPath(t)
 	docs := corpus(5, 5, 8, 1)
 	build(t, path, 8, docs, nil)
-	ix, err := Open(path, &Options{Write: true})
+	ix, err := Open(context.Background(), path, &Options{Write: true})
 	require.NoError(t, err)
 	s, err := ix.Snapshot()
 	require.NoError(t, err)
 	require.NoError(t, ix.Close())
 	require.NoError(t, ix.Close())
 	requireIndex(t, s, docs) // still there
-	_, err = Open(path, nil)
+	_, err = Open(context.Background(), path, nil)
 	require.ErrorIs(t, err, storage.ErrLocked)
 	for _, err := range []error{
 		second(ix.Snapshot()), second(ix.Add(context.Background(), fromDocs(t, 8, docs), nil)), ix.Compact(context.Background(), nil),

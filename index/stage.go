@@ -74,8 +74,8 @@ type encoded struct {
 	codes, factors, residuals []byte
 }
 
-// add stages one document. The slices are copied.
-func (s *stager) add(ctx context.Context, d encoded) error {
+// stage writes one document behind the others. The slices are copied.
+func (s *stager) stage(ctx context.Context, d encoded) error {
 	if s.state.Docs >= storage.MaxDocs {
 		return ErrTooMany
 	}
@@ -105,9 +105,9 @@ func (s *stager) add(ctx context.Context, d encoded) error {
 	s.residuals = append(s.residuals, d.residuals...)
 	for t := range tokens {
 		if s.codeBytes == 2 {
-			s.post.add(uint32(binary.LittleEndian.Uint16(codes[2*t:])), ordinal)
+			s.post.note(uint32(binary.LittleEndian.Uint16(codes[2*t:])), ordinal)
 		} else {
-			s.post.add(binary.LittleEndian.Uint32(codes[4*t:]), ordinal)
+			s.post.note(binary.LittleEndian.Uint32(codes[4*t:]), ordinal)
 		}
 	}
 	if d.fresh {
@@ -148,7 +148,7 @@ func checkID(id string) error {
 
 // hole stages the place of a document that is gone.
 func (s *stager) hole(ctx context.Context) error {
-	return s.add(ctx, encoded{})
+	return s.stage(ctx, encoded{})
 }
 
 func (s *stager) endChunk(ctx context.Context) error {

@@ -14,15 +14,16 @@ import (
 )
 
 // train draws a sample of documents and trains a codec on its tokens.
-func train(ctx context.Context, src vectors.Source, tokens int64, o BuildOptions, be kernels.Backend, r *BuildReport) (*codec.Codec, error) {
+func train(ctx context.Context, src vectors.Source, tokens int64, o BuildOptions, be kernels.Backend, r *BuildReport) (*codec.Quantizer, error) {
 	start := time.Now()
 	k := o.Centroids
 	if k == 0 {
 		k = codec.DefaultK(tokens)
 	}
-	docs := chooseDocs(src, tokens, sampleLimit(src, tokens, k, o), o.Seed)
-	r.SampleDocs = len(docs)
-	sample, err := readSample(ctx, src, docs, o)
+	limit, rows := sampleLimit(src, tokens, k, o)
+	picked := choose(src, tokens, limit, rows, o)
+	r.SampleDocs = picked.docs()
+	sample, err := readSample(ctx, src, picked, o)
 	if err != nil {
 		return nil, err
 	}
@@ -32,8 +33,9 @@ func train(ctx context.Context, src vectors.Source, tokens int64, o BuildOptions
 		K: k, Nbits: o.Nbits, Iterations: o.Iterations, Seed: o.Seed, Threads: o.Threads, Tokens: tokens,
 		NoDimScales: o.NoDimScales, NoCentroidScales: o.NoCentroidScales, Backend: be,
 	}
-	if all := chooseDocs(src, tokens, float64(k)*maxPointsPerCentroid, o.Seed); o.SampleDocs == 0 && len(all) > len(docs) {
-		to.All = streamDocs(ctx, src, all, o)
+	useful := float64(k) * maxPointsPerCentroid
+	if all := choose(src, tokens, useful, useful, o); o.SampleDocs == 0 && all.more(picked) {
+		to.All = streamSample(ctx, src, all, o)
 	}
 	if o.Progress != nil {
 		to.Progress = func(done, total int64) { o.Progress(Progress{"train", done, total, "assignments"}) }
@@ -49,8 +51,8 @@ const maxPointsPerCentroid = 256
 
 // sampleLimit is how many tokens to hold in memory for training: of as many
 // documents as the rule or the caller says, fewer if they would not fit into two
-// fifths of the memory budget or are more than k-means makes use of.
-func sampleLimit(src vectors.Source, tokens int64, k int, o BuildOptions) float64 {
+// fifths of the memory budget or are more than k-means makes use of: rows.
+func sampleLimit(src vectors.Source, tokens int64, k int, o BuildOptions) (limit, rows float64) {
 	n := o.SampleDocs
 	if n == 0 {
 		n = codec.SampleDocs(src.Len())
@@ -61,61 +63,118 @@ func sampleLimit(src vectors.Source, tokens int64, k int, o BuildOptions) float6
 			full++
 		}
 	}
-	rows := min(o.Memory*2/5/int64(4*src.Dim()+16), int64(k)*maxPointsPerCentroid)
-	return min(float64(n)*float64(tokens)/float64(full), float64(rows))
+	rows = float64(min(o.Memory*2/5/int64(4*src.Dim()+16), int64(k)*maxPointsPerCentroid))
+	return min(float64(n)*float64(tokens)/float64(full), rows), rows
 }
 
-// chooseDocs picks documents, ascending, that have about so many tokens, at
-// least one document. Empty documents are passed over.
-func chooseDocs(src vectors.Source, tokens int64, limit float64, seed uint64) []int {
-	full := 0
-	for i := range src.Len() {
-		if src.Rows(i) > 0 {
-			full++
+// span is tokens from, and before, of a document.
+type span struct{ doc, lo, hi int }
+
+// sample is what was drawn of the tokens, in ascending order.
+type sample struct {
+	spans  []span
+	tokens int64
+	pieces bool // not of whole documents
+}
+
+// docs is how many documents it has tokens of.
+func (s *sample) docs() int {
+	n := 0
+	for i := range s.spans {
+		if i == 0 || s.spans[i].doc != s.spans[i-1].doc {
+			n++
 		}
 	}
-	mean := float64(tokens) / float64(full)
-	n := max(min(full, int(limit/mean+1e-9)), 1)
+	return n
+}
+
+// more tells whether a sample is larger than another.
+func (s *sample) more(t *sample) bool {
+	if s.pieces || t.pieces {
+		return s.tokens > t.tokens
+	}
+	return len(s.spans) > len(t.spans)
+}
+
+// Where documents are of such different lengths that whole ones miss the number of
+// tokens that is wanted by more than this factor, a sample is made of pieces; and
+// of so many at least.
+const (
+	maxMiss   = 2
+	minPieces = 64
+)
+
+// choose draws about limit tokens: whole documents, at least one. Of a few very
+// long documents and many short ones that may give next to nothing, or far more
+// than there is use or memory for; then documents are cut into pieces of a 64th of
+// the limit at most, and pieces are drawn instead. A number of documents that the
+// caller has asked for is given up only for what exceeds rows.
+func choose(src vectors.Source, tokens int64, limit, rows float64, o BuildOptions) *sample {
+	s := draw(src, tokens, limit, math.MaxInt, o.Seed)
+	least, most := min(limit, float64(tokens))/maxMiss, limit*maxMiss
+	if o.SampleDocs > 0 {
+		least, most = 0, rows*maxMiss
+	}
+	if n := float64(s.tokens); n < least || n > most {
+		s = draw(src, tokens, limit, max(int(limit/minPieces), 1), o.Seed)
+		s.pieces = true
+	}
+	return s
+}
+
+// draw picks pieces of at most so many tokens, that is, documents or their parts,
+// until they have about limit tokens. Empty documents are passed over.
+func draw(src vectors.Source, tokens int64, limit float64, most int, seed uint64) *sample {
+	left := 0
+	for i := range src.Len() {
+		if rows := src.Rows(i); rows > 0 {
+			left += (rows-1)/most + 1
+		}
+	}
+	mean := float64(tokens) / float64(left)
+	n := max(min(left, int(limit/mean+1e-9)), 1)
 
 	// Selection sampling: Knuth, TAOCP vol. 2, algorithm 3.4.2 S.
 	rng := rand.NewPCG(seed, 0x706c616964)
-	var picked []int
+	s := &sample{}
 	for i := range src.Len() {
-		if src.Rows(i) == 0 {
-			continue
+		rows := src.Rows(i)
+		for lo := 0; lo < rows; {
+			hi := rows
+			if rows-lo > most {
+				hi = lo + most
+			}
+			if r, _ := bits.Mul64(rng.Uint64(), uint64(left)); r < uint64(n-len(s.spans)) {
+				s.spans = append(s.spans, span{i, lo, hi})
+				s.tokens += int64(hi - lo)
+			}
+			left--
+			lo = hi
 		}
-		if hi, _ := bits.Mul64(rng.Uint64(), uint64(full)); hi < uint64(n-len(picked)) {
-			picked = append(picked, i)
-		}
-		full--
 	}
-	return picked
+	return s
 }
 
-func readSample(ctx context.Context, src vectors.Source, docs []int, o BuildOptions) ([]float32, error) {
+func readSample(ctx context.Context, src vectors.Source, picked *sample, o BuildOptions) ([]float32, error) {
 	dim := src.Dim()
-	total := 0
-	for _, i := range docs {
-		total += src.Rows(i)
-	}
-	sample := make([]float32, 0, total*dim)
-	for tokens, err := range readDocs(ctx, src, docs) {
+	vecs := make([]float32, 0, int(picked.tokens)*dim)
+	for tokens, err := range readSpans(ctx, src, picked.spans) {
 		if err != nil {
 			return nil, err
 		}
-		sample = append(sample, tokens...)
+		vecs = append(vecs, tokens...)
 		if o.Progress != nil {
-			o.Progress(Progress{"sample", int64(len(sample) / dim), int64(total), "tokens"})
+			o.Progress(Progress{"sample", int64(len(vecs) / dim), picked.tokens, "tokens"})
 		}
 	}
 	if !o.Unnormalized {
-		codec.Normalize(sample, dim)
+		codec.Normalize(vecs, dim)
 	}
-	return sample, nil
+	return vecs, nil
 }
 
-// streamDocs yields the tokens of documents in blocks for codec.TrainOptions.All.
-func streamDocs(ctx context.Context, src vectors.Source, docs []int, o BuildOptions) iter.Seq2[[]float32, error] {
+// streamSample yields the tokens of a sample in blocks for codec.TrainOptions.All.
+func streamSample(ctx context.Context, src vectors.Source, picked *sample, o BuildOptions) iter.Seq2[[]float32, error] {
 	return func(yield func([]float32, error) bool) {
 		dim := src.Dim()
 		size := batchTokens(dim, o.Memory) * dim
@@ -128,7 +187,7 @@ func streamDocs(ctx context.Context, src vectors.Source, docs []int, o BuildOpti
 			block = block[:0]
 			return more
 		}
-		for tokens, err := range readDocs(ctx, src, docs) {
+		for tokens, err := range readSpans(ctx, src, picked.spans) {
 			if err != nil {
 				yield(nil, err)
 				return
@@ -143,26 +202,35 @@ func streamDocs(ctx context.Context, src vectors.Source, docs []int, o BuildOpti
 	}
 }
 
-// readDocs yields the tokens of some documents, ascending rows of src, valid until
-// the next ones are asked for.
-func readDocs(ctx context.Context, src vectors.Source, docs []int) iter.Seq2[[]float32, error] {
+// readSpans yields the tokens of spans, which ascend, valid until the next ones
+// are asked for.
+func readSpans(ctx context.Context, src vectors.Source, spans []span) iter.Seq2[[]float32, error] {
 	return func(yield func([]float32, error) bool) {
-		for lo := 0; lo < len(docs); {
-			hi := lo + 1
-			for hi < len(docs) && docs[hi] == docs[hi-1]+1 { // one read for neighbours
-				hi++
+		for len(spans) > 0 {
+			row, end := spans[0].doc, spans[0].doc+1
+			n := 1
+			for n < len(spans) && spans[n].doc <= end { // one read for neighbours
+				end = spans[n].doc + 1
+				n++
 			}
-			row := docs[lo]
-			for d, err := range src.Docs(ctx, row, docs[hi-1]+1) {
+			now := spans[:n]
+			spans = spans[n:]
+			for d, err := range src.Docs(ctx, row, end) {
 				if err == nil {
 					err = checkDocument(src, row, src.Dim(), d)
 				}
-				if !yield(d.Tokens, err) || err != nil {
+				if err != nil {
+					yield(nil, err)
 					return
+				}
+				for len(now) > 0 && now[0].doc == row {
+					if !yield(d.Tokens[now[0].lo*src.Dim():now[0].hi*src.Dim()], nil) {
+						return
+					}
+					now = now[1:]
 				}
 				row++
 			}
-			lo = hi
 		}
 	}
 }

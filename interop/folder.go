@@ -10,24 +10,25 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
-	"sync"
+
+	"github.com/plaid-ir/plaid/internal/infile"
 )
 
 // maxJSON bounds the metadata files that are read whole; real ones have a few kilobytes.
 const maxJSON = 16 << 20
 
+// errMissing: a file that an index folder must have is not there. It is a fault of
+// the folder, which is there.
+var errMissing = errors.New("is missing")
+
 // folder opens the files of an index folder, read-only, and remembers what
-// each one looked like before it was opened for the first time.
+// each one looked like when it was opened for the first time.
 type folder struct {
-	dir string
-
-	mu   sync.Mutex
-	seen map[string]fs.FileInfo
+	dir   string
+	watch infile.Watch
 }
 
-func newFolder(dir string) *folder {
-	return &folder{dir: dir, seen: map[string]fs.FileInfo{}}
-}
+func newFolder(dir string) *folder { return &folder{dir: dir} }
 
 // has says whether name is there.
 func (f *folder) has(name string) bool {
@@ -35,45 +36,24 @@ func (f *folder) has(name string) bool {
 	return err == nil
 }
 
-// note stats a file that is about to be opened and returns its path. Anything
-// but a regular file is refused: opening a pipe would block.
-func (f *folder) note(name string) (string, error) {
-	path := filepath.Join(f.dir, name)
-	info, err := os.Stat(path)
-	if err != nil {
-		if errors.Is(err, fs.ErrNotExist) {
-			return "", fmt.Errorf("%w: %s is missing: %w", ErrBroken, name, fs.ErrNotExist)
-		}
-		return "", err
+// file opens a regular file; anything else could block.
+func (f *folder) file(name string) (*os.File, int64, error) {
+	file, size, err := f.watch.Open(filepath.Join(f.dir, name))
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, 0, fmt.Errorf("%w: %s %w", ErrBroken, name, errMissing)
+	case errors.Is(err, infile.ErrNotRegular):
+		return nil, 0, fmt.Errorf("%w: %s: %w", ErrBroken, name, errors.Unwrap(err))
 	}
-	if !info.Mode().IsRegular() {
-		return "", fmt.Errorf("%w: %s is not a regular file", ErrBroken, name)
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if _, ok := f.seen[name]; !ok {
-		f.seen[name] = info
-	}
-	return path, nil
+	return file, size, err
 }
 
 func (f *folder) unchanged() error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for name, was := range f.seen {
-		now, err := os.Stat(filepath.Join(f.dir, name))
-		switch {
-		case err != nil:
-			return fmt.Errorf("%w: %s: %w", ErrChanged, name, err)
-		case now.Size() != was.Size():
-			return fmt.Errorf("%w: %s had %d bytes, has %d", ErrChanged, name, was.Size(), now.Size())
-		case !now.ModTime().Equal(was.ModTime()):
-			return fmt.Errorf("%w: %s was written at %v", ErrChanged, name, now.ModTime())
-		case !os.SameFile(was, now):
-			return fmt.Errorf("%w: %s was replaced", ErrChanged, name)
-		}
+	err := f.watch.Unchanged()
+	if c, ok := errors.AsType[*infile.ChangedError](err); ok {
+		return fmt.Errorf("%w: %s: %s", ErrChanged, c.Path, c.How)
 	}
-	return nil
+	return err
 }
 
 // object is a JSON object whose values are decoded one by one, so that an odd
@@ -82,11 +62,7 @@ type object map[string]json.RawMessage
 
 // object reads a JSON file whole.
 func (f *folder) object(name string) (object, error) {
-	path, err := f.note(name)
-	if err != nil {
-		return nil, err
-	}
-	file, err := os.Open(path)
+	file, _, err := f.file(name)
 	if err != nil {
 		return nil, err
 	}
@@ -127,11 +103,7 @@ func (o object) bool(key string) bool { return string(o[key]) == "true" }
 // lens appends the document lengths of a JSON array of integers to dst and
 // returns the sum of the new ones.
 func (f *folder) lens(dst []int32, name string) ([]int32, int64, error) {
-	path, err := f.note(name)
-	if err != nil {
-		return dst, 0, err
-	}
-	file, err := os.Open(path)
+	file, _, err := f.file(name)
 	if err != nil {
 		return dst, 0, err
 	}

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"math"
 	"slices"
 	"strings"
@@ -188,7 +187,7 @@ func (x *Index) checkManifests(chunks []chunk) error {
 	for _, kind := range []string{"codes", "residuals"} {
 		name := "merged_" + kind + ".manifest.json"
 		manifest, err := x.folder.object(name)
-		if errors.Is(err, fs.ErrNotExist) {
+		if errors.Is(err, errMissing) {
 			continue
 		}
 		if err != nil {

@@ -3,6 +3,7 @@ package interop
 import (
 	"errors"
 	"fmt"
+	"os"
 
 	"github.com/plaid-ir/plaid/vectors"
 )
@@ -18,27 +19,28 @@ var npyTypes = map[string]dtype{
 // npyArray is a .npy file; it implements array.
 type npyArray struct {
 	npy  *vectors.NPY
+	file *os.File
 	kind dtype
 }
 
-// openNPY opens a .npy file. The data may begin at any offset: the writers of
-// these engines align it to 16 or 64 bytes, or not at all.
-func openNPY(path string) (*npyArray, error) {
-	f, err := vectors.OpenNPY(path)
+// newNPYArray reads the header of a .npy file, and owns the file if that succeeds.
+// The data may begin at any offset: the writers of these engines align it to 16 or
+// 64 bytes, or not at all.
+func newNPYArray(file *os.File, size int64) (*npyArray, error) {
+	f, err := vectors.NewNPY(file, size, file.Name())
 	if err != nil {
 		return nil, npyError(err)
 	}
 	kind := npyTypes[f.Dtype]
 	if kind == 0 {
-		f.Close()
 		return nil, fmt.Errorf("%w: elements of type %s", ErrUnsupported, f.Dtype)
 	}
-	return &npyArray{npy: f, kind: kind}, nil
+	return &npyArray{npy: f, file: file, kind: kind}, nil
 }
 
 func (a *npyArray) dtype() dtype { return a.kind }
 func (a *npyArray) shape() []int { return a.npy.Shape }
-func (a *npyArray) close() error { return a.npy.Close() }
+func (a *npyArray) close() error { return a.file.Close() }
 
 func (a *npyArray) floats(dst []float32, from int) error { return npyError(a.npy.Float32s(dst, from)) }
 func (a *npyArray) ints(dst []int64, from int) error     { return npyError(a.npy.Ints(dst, from)) }

@@ -3,7 +3,6 @@ package interop
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"math"
 	"os"
 	"strings"
@@ -70,7 +69,7 @@ func (x *Index) open() error {
 	case npy && f.has("codes.npy"):
 		return x.openPlain()
 	case npy && (f.has("plan.json") || f.has("doclens.0.json")):
-		return fmt.Errorf("%w: metadata.json is missing: %w", ErrBroken, fs.ErrNotExist)
+		return fmt.Errorf("%w: metadata.json %w", ErrBroken, errMissing)
 	}
 	return ErrNotIndex
 }
@@ -323,19 +322,21 @@ func checkRows(r arrayRef, got, want int, exact bool) error {
 
 // open opens an array of the folder.
 func (f *folder) open(r arrayRef) (array, error) {
-	path, err := f.note(r.file)
+	file, size, err := f.file(r.file)
 	if err != nil {
 		return nil, err
 	}
 	if !strings.HasSuffix(r.file, ".pt") {
-		a, err := openNPY(path)
+		a, err := newNPYArray(file, size)
 		if err != nil {
+			file.Close()
 			return nil, fmt.Errorf("%s: %w", r, err)
 		}
 		return a, nil
 	}
-	p, err := openPT(path)
+	p, err := newPTFile(file, size)
 	if err != nil {
+		file.Close()
 		return nil, fmt.Errorf("%s: %w", r, err)
 	}
 	if len(p.tensors) != max(r.items, 1) {

@@ -30,23 +30,10 @@ type ptFile struct {
 	members []*member
 }
 
-// openPT opens a .pt file. Nothing in it is executed (see unpickler), and no
-// storage is read before it is asked for.
-func openPT(path string) (_ *ptFile, err error) {
-	file, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer func() {
-		if err != nil {
-			file.Close()
-		}
-	}()
-	info, err := file.Stat()
-	if err != nil {
-		return nil, err
-	}
-	tensors, members, err := readPT(file, info.Size())
+// newPTFile reads a .pt file, and owns it if that succeeds. Nothing in it is
+// executed (see unpickler), and no storage is read before it is asked for.
+func newPTFile(file *os.File, size int64) (*ptFile, error) {
+	tensors, members, err := readPT(file, size)
 	if err != nil {
 		return nil, err
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"math"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -92,7 +93,9 @@ func maxSim(query, doc []float32, dim int) float64 {
 
 // readQueries reads [n, tokens, dim] query vectors and scales them to unit length.
 func readQueries(t *testing.T, path string) (values []float32, perQuery int) {
-	a, err := openNPY(path)
+	file, size, err := newFolder(filepath.Dir(path)).file(filepath.Base(path))
+	require.NoError(t, err)
+	a, err := newNPYArray(file, size)
 	require.NoError(t, err)
 	defer a.close()
 	values = make([]float32, elements(a.shape()))

@@ -247,6 +247,7 @@ func TestFaults(t *testing.T) {
 			}
 			require.ErrorIs(t, err, c.kind)
 			require.ErrorContains(t, err, c.message)
+			require.NotErrorIs(t, err, fs.ErrNotExist, "the folder is there")
 		})
 	}
 	_, err := Open(filepath.Join(t.TempDir(), "none"))

@@ -5,14 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"math"
-	"math/rand/v2"
-	"os"
-	"path/filepath"
 	"slices"
-	"strconv"
 
+	"github.com/plaid-ir/plaid/internal/atomicfile"
 	"github.com/plaid-ir/plaid/vectors"
 )
 
@@ -75,7 +71,7 @@ func (h *Header) check() error {
 type Writer struct {
 	h      Header
 	target string
-	temp   string
+	folder *atomicfile.Folder
 
 	bounds []int // chunk i has documents bounds[i] to bounds[i+1]
 	rows   []int // tokens of each chunk
@@ -103,13 +99,9 @@ func Create(dir string, h Header) (_ *Writer, err error) {
 	if err := h.check(); err != nil {
 		return nil, err
 	}
-	dir = filepath.Clean(dir)
-	if err := vacant(dir); err != nil {
-		return nil, err
-	}
 	w := &Writer{h: h, target: dir, stats: newResidualStats(&h)}
 	w.split()
-	if w.temp, err = makeTemp(dir); err != nil {
+	if w.folder, err = atomicfile.CreateFolder(dir); err != nil {
 		return nil, err
 	}
 	if err := w.open(); err != nil {
@@ -117,45 +109,6 @@ func Create(dir string, h Header) (_ *Writer, err error) {
 		return nil, err
 	}
 	return w, nil
-}
-
-// vacant says whether dir may be taken.
-func vacant(dir string) error {
-	d, err := os.Open(dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	defer d.Close()
-	info, err := d.Stat()
-	if err != nil {
-		return err
-	}
-	if !info.IsDir() {
-		return fmt.Errorf("a file of that name: %w", fs.ErrExist)
-	}
-	switch _, err := d.Readdirnames(1); err {
-	case io.EOF:
-		return nil
-	case nil:
-		return fmt.Errorf("the folder is not empty: %w", fs.ErrExist)
-	default:
-		return err
-	}
-}
-
-// makeTemp makes a folder beside dir, with the permissions of a new folder.
-func makeTemp(dir string) (string, error) {
-	for range 100 {
-		temp := filepath.Join(filepath.Dir(dir), "."+filepath.Base(dir)+".tmp-"+strconv.FormatUint(rand.Uint64(), 36))
-		err := os.Mkdir(temp, 0o777)
-		if !errors.Is(err, fs.ErrExist) {
-			return temp, err
-		}
-	}
-	return "", fmt.Errorf("no name for a temporary folder: %w", fs.ErrExist)
 }
 
 // split cuts the documents into chunks; there is at least one.
@@ -173,17 +126,13 @@ func (w *Writer) split() {
 	}
 }
 
-func (w *Writer) path(format string, args ...any) string {
-	return filepath.Join(w.temp, fmt.Sprintf(format, args...))
-}
-
 // open begins the files of the current chunk.
 func (w *Writer) open() (err error) {
 	w.left = w.rows[w.chunk]
-	if w.codes, err = createNPY(w.path("%d.codes.npy", w.chunk), "<i8", w.left); err != nil {
+	if w.codes, err = w.createNPY(fmt.Sprintf("%d.codes.npy", w.chunk), "<i8", w.left); err != nil {
 		return err
 	}
-	w.residuals, err = createNPY(w.path("%d.residuals.npy", w.chunk), "|u1", w.left, w.h.Dim*w.h.Nbits/8)
+	w.residuals, err = w.createNPY(fmt.Sprintf("%d.residuals.npy", w.chunk), "|u1", w.left, w.h.Dim*w.h.Nbits/8)
 	return err
 }
 
@@ -273,13 +222,13 @@ func (w *Writer) Commit(ctx context.Context) error {
 	}
 	err := w.finish(ctx)
 	if err == nil {
-		err = w.publish()
+		err = w.folder.Commit()
 	}
 	if err != nil {
 		w.err = fmt.Errorf("write index folder %s: %w", w.target, err)
 		return w.err
 	}
-	w.temp, w.err = "", ErrClosed
+	w.err = ErrClosed
 	return nil
 }
 
@@ -289,14 +238,21 @@ func (w *Writer) Close() error {
 	if w.err == nil {
 		w.err = ErrClosed
 	}
-	if w.temp == "" {
-		return nil
-	}
 	w.codes.discard()
 	w.residuals.discard()
-	err := os.RemoveAll(w.temp)
-	w.temp = ""
-	return err
+	return w.folder.Close()
+}
+
+// WriteFile adds a file of which the engines know nothing, the ids of the
+// documents for instance, to what is committed.
+func (w *Writer) WriteFile(name string, fill func(io.Writer) error) error {
+	if w.err != nil {
+		return w.err
+	}
+	if err := w.folder.Write(name, fill); err != nil {
+		w.err = fmt.Errorf("write index folder %s: %w", w.target, err)
+	}
+	return w.err
 }
 
 func (w *Writer) finish(ctx context.Context) error {
@@ -341,7 +297,7 @@ func (w *Writer) writeCodec() error {
 		{"avg_residual", average, []int{w.h.Dim}},
 		{"cluster_threshold", []float32{threshold}, []int{1}},
 	} {
-		err := writeNPY(w.path("%s.npy", a.name), "<f4", a.shape, func(f *vectors.NPYWriter) error {
+		err := w.writeNPY(a.name+".npy", "<f4", a.shape, func(f *vectors.NPYWriter) error {
 			return f.Float32s(a.values)
 		})
 		if err != nil {
@@ -358,10 +314,10 @@ func (w *Writer) writeJSON() error {
 		if lens == nil {
 			lens = []int32{}
 		}
-		if err := writeJSON(w.path("doclens.%d.json", i), lens); err != nil {
+		if err := w.writeObject(fmt.Sprintf("doclens.%d.json", i), lens); err != nil {
 			return err
 		}
-		err := writeJSON(w.path("%d.metadata.json", i), map[string]int{
+		err := w.writeObject(fmt.Sprintf("%d.metadata.json", i), map[string]int{
 			"num_documents": len(lens), "num_embeddings": rows, "embedding_offset": offset,
 		})
 		if err != nil {
@@ -369,11 +325,11 @@ func (w *Writer) writeJSON() error {
 		}
 		offset += rows
 	}
-	if err := writeJSON(w.path("plan.json"), map[string]int{"nbits": w.h.Nbits, "num_chunks": len(w.rows)}); err != nil {
+	if err := w.writeObject("plan.json", map[string]int{"nbits": w.h.Nbits, "num_chunks": len(w.rows)}); err != nil {
 		return err
 	}
 	docs := len(w.h.DocLens)
-	return writeJSON(w.path("metadata.json"), map[string]any{
+	return w.writeObject("metadata.json", map[string]any{
 		"num_chunks":            len(w.rows),
 		"nbits":                 w.h.Nbits,
 		"num_partitions":        w.h.k(),
@@ -389,7 +345,7 @@ func (w *Writer) writeJSON() error {
 // writeLists reads the folder back through the importer, which also proves
 // that it can be read, and inverts it.
 func (w *Writer) writeLists(ctx context.Context) error {
-	x, err := Open(w.temp)
+	x, err := Open(w.folder.Path())
 	if err != nil {
 		return err
 	}
@@ -398,7 +354,7 @@ func (w *Writer) writeLists(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	err = writeNPY(w.path("ivf.npy"), "<i8", []int{len(l.items)}, func(f *vectors.NPYWriter) error {
+	err = w.writeNPY("ivf.npy", "<i8", []int{len(l.items)}, func(f *vectors.NPYWriter) error {
 		for part := range slices.Chunk(l.items, streamTokens) {
 			w.wide = w.wide[:0]
 			for _, v := range part {
@@ -417,25 +373,7 @@ func (w *Writer) writeLists(ctx context.Context) error {
 	for c := range lengths {
 		lengths[c] = int64(len(l.of(c)))
 	}
-	return writeNPY(w.path("ivf_lengths.npy"), "<i4", []int{x.K}, func(f *vectors.NPYWriter) error {
+	return w.writeNPY("ivf_lengths.npy", "<i4", []int{x.K}, func(f *vectors.NPYWriter) error {
 		return f.Ints(lengths)
 	})
-}
-
-// publish gives the folder its name.
-func (w *Writer) publish() error {
-	if err := syncDir(w.temp); err != nil {
-		return err
-	}
-	if err := vacant(w.target); err != nil {
-		return err
-	}
-	// Not every system renames over an empty folder.
-	if err := os.Remove(w.target); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	if err := os.Rename(w.temp, w.target); err != nil {
-		return err
-	}
-	return syncDir(filepath.Dir(w.target))
 }

@@ -71,7 +71,7 @@ func TestRoundTrip(t *testing.T) {
 		require.NoError(t, err)
 		require.Empty(t, differences)
 	})
-	entries, err := filepath.Glob(filepath.Join(root, ".*"))
+	entries, err := filepath.Glob(filepath.Join(root, "*.plaid-partial-*"))
 	require.NoError(t, err)
 	require.Empty(t, entries, "temporary folders left behind")
 }
@@ -233,7 +233,7 @@ func TestWriteFails(t *testing.T) {
 			require.Equal(t, err, w.WriteBlock(nil, nil), "a failed writer stays failed")
 			require.NoError(t, w.Close())
 			require.NoError(t, w.Close())
-			entries, err := filepath.Glob(filepath.Join(root, ".index*"))
+			entries, err := filepath.Glob(filepath.Join(root, "*.plaid-partial-*"))
 			require.NoError(t, err)
 			require.Empty(t, entries)
 			require.NoFileExists(t, filepath.Join(root, "index", "metadata.json"))

@@ -2,9 +2,10 @@ package interop
 
 import (
 	"encoding/json"
+	"io"
 	"os"
-	"runtime"
 
+	"github.com/plaid-ir/plaid/internal/atomicfile"
 	"github.com/plaid-ir/plaid/vectors"
 )
 
@@ -14,28 +15,25 @@ type npyFile struct {
 	file *os.File
 }
 
-func createNPY(path, dtype string, shape ...int) (*npyFile, error) {
-	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
+func (w *Writer) createNPY(name, dtype string, shape ...int) (*npyFile, error) {
+	file, err := w.folder.Create(name)
 	if err != nil {
 		return nil, err
 	}
-	w, err := vectors.NewNPYWriter(file, dtype, shape...)
+	n, err := vectors.NewNPYWriter(file, dtype, shape...)
 	if err != nil {
 		file.Close()
 		return nil, err
 	}
-	return &npyFile{NPYWriter: w, file: file}, nil
+	return &npyFile{NPYWriter: n, file: file}, nil
 }
 
 func (w *npyFile) close() error {
-	err := w.NPYWriter.Close()
-	if err == nil {
-		err = w.file.Sync()
+	if err := w.NPYWriter.Close(); err != nil {
+		w.file.Close()
+		return err
 	}
-	if e := w.file.Close(); err == nil {
-		err = e
-	}
-	return err
+	return atomicfile.CloseSynced(w.file)
 }
 
 // discard closes the file without regard to its content. w may be nil, or closed.
@@ -46,49 +44,26 @@ func (w *npyFile) discard() {
 }
 
 // writeNPY writes a file in one go; fill gives it its elements.
-func writeNPY(path, dtype string, shape []int, fill func(w *vectors.NPYWriter) error) error {
-	w, err := createNPY(path, dtype, shape...)
-	if err != nil {
-		return err
-	}
-	if err := fill(w.NPYWriter); err != nil {
-		w.discard()
-		return err
-	}
-	return w.close()
+func (w *Writer) writeNPY(name, dtype string, shape []int, fill func(w *vectors.NPYWriter) error) error {
+	return w.folder.Write(name, func(f io.Writer) error {
+		n, err := vectors.NewNPYWriter(f, dtype, shape...)
+		if err != nil {
+			return err
+		}
+		if err := fill(n); err != nil {
+			return err
+		}
+		return n.Close()
+	})
 }
 
-func writeJSON(path string, v any) error {
+func (w *Writer) writeObject(name string, v any) error {
 	text, err := json.Marshal(v)
 	if err != nil {
 		return err
 	}
-	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
-	if err != nil {
+	return w.folder.Write(name, func(f io.Writer) error {
+		_, err := f.Write(text)
 		return err
-	}
-	_, err = file.Write(text)
-	if err == nil {
-		err = file.Sync()
-	}
-	if e := file.Close(); err == nil {
-		err = e
-	}
-	return err
-}
-
-// syncDir makes the entries of a folder durable where the system can do that.
-func syncDir(dir string) error {
-	if runtime.GOOS == "windows" {
-		return nil
-	}
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	err = d.Sync()
-	if e := d.Close(); err == nil {
-		err = e
-	}
-	return err
+	})
 }

@@ -76,7 +76,7 @@ func Concat(sources ...Source) (Source, error) {
 	seen := idSet{}
 	for i := range c.Len() {
 		id := c.ID(i)
-		if first, twice := seen.add(id, i); twice {
+		if first, twice := seen.note(id, i); twice {
 			a, b := c.find(first), c.find(i)
 			return nil, inFile(fmt.Errorf("%w: %q is also the id of document %d of %s", ErrID, id, first-c.starts[a], nameOf(sources[a], a)),
 				nameOf(sources[b], b), i-c.starts[b], -1, "")

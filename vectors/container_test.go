@@ -4,6 +4,7 @@ import (
 	"archive/zip"
 	"bytes"
 	"compress/flate"
+	"context"
 	"encoding/binary"
 	"fmt"
 	"hash/crc32"
@@ -96,7 +97,7 @@ func TestNumPyArchives(t *testing.T) {
 		require.Equal(t, fixture()[8:], docs[2].Tokens)
 		require.Equal(t, map[string]string{"stored.npz": "2", "deflated.npz": "9"}[name], docs[2].ID)
 	}
-	_, err := Open(Files{Vectors: "testdata/string_ids.npz"})
+	_, err := Open(context.Background(), Files{Vectors: "testdata/string_ids.npz"})
 	require.ErrorIs(t, err, ErrFormat)
 	require.ErrorContains(t, err, "string_ids.npz[ids]")
 	require.ErrorContains(t, err, "file of text")
@@ -113,7 +114,7 @@ func TestSafetensorsFiles(t *testing.T) {
 	require.Empty(t, docs[2].Tokens)
 }
 
-// A member larger than the memory of a spool goes through a temporary file,
+// A member larger than the memory for a stream goes through a temporary file,
 // which leaves nothing behind.
 func TestInflateToFile(t *testing.T) {
 	const rows, dim = 3000, 256
@@ -122,7 +123,7 @@ func TestInflateToFile(t *testing.T) {
 		values[i] = float32(i % 1009)
 	}
 	plain := npyBytes(t, "<f4", []int{rows, dim}, values...)
-	require.Greater(t, len(plain), 2*spoolMemory)
+	require.Greater(t, len(plain), 2*inflatedMemory)
 	tmp := t.TempDir()
 	t.Setenv("TMPDIR", tmp)
 	z, err := newNPZ(zipBytes(t, deflated(t, "vectors", plain)))
@@ -197,7 +198,7 @@ func TestTruncatedArchives(t *testing.T) {
 		for n := range len(whole) {
 			path := filepath.Join(t.TempDir(), "cut"+filepath.Ext(name))
 			require.NoError(t, os.WriteFile(path, whole[:n], 0o644))
-			_, err := Open(Files{Vectors: path})
+			_, err := Open(context.Background(), Files{Vectors: path})
 			require.ErrorIs(t, err, ErrFormat, n)
 			require.ErrorContains(t, err, path, n)
 		}
@@ -309,7 +310,7 @@ func TestPickArrays(t *testing.T) {
 		{[]member{stored("docs", padded), stored("ids", vec)}, "one row of integers"},
 	} {
 		path := tempFile(t, "x.npz", zipBytes(t, c.members...))
-		s, err := Open(Files{Vectors: path})
+		s, err := Open(context.Background(), Files{Vectors: path})
 		if c.reason == "" {
 			require.NoError(t, err, i)
 			require.Equal(t, 1, s.Len(), i)

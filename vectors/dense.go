@@ -24,6 +24,7 @@ type denseSource struct {
 	kept    []int    // real rows of a padded document; nil if all
 	ids     []string // nil: row numbers
 	payload *payloads
+	files   *inputs
 	closers []io.Closer
 
 	floats []float32
@@ -36,7 +37,7 @@ const maxEmptyDocs = 1 << 20
 // newDense fits the arrays together. lengths may be nil; they come from
 // lengthsPath.
 func newDense(vec, mask *Array, lengths []int64, lengthsPath string) (*denseSource, error) {
-	s := &denseSource{vec: vec, mask: mask}
+	s := &denseSource{vec: vec, mask: mask, files: new(inputs)}
 	if !vec.kind.isFloat() {
 		return nil, faultf(vec.path, ErrShape, "elements are %s, want floats", vec.Dtype)
 	}
@@ -137,6 +138,10 @@ func (s *denseSource) Close() error {
 }
 
 func (s *denseSource) Docs(ctx context.Context, from, to int) iter.Seq2[Document, error] {
+	return s.files.guard(from, s.docs(ctx, from, to))
+}
+
+func (s *denseSource) docs(ctx context.Context, from, to int) iter.Seq2[Document, error] {
 	return func(yield func(Document, error) bool) {
 		if err := checkRange(s.vec.path, from, to, s.n); err != nil {
 			yield(Document{}, err)

@@ -154,7 +154,7 @@ func FuzzJSONL(f *testing.F) {
 	f.Add([]byte("\ufeff{\"v\\u0065ctors\":[[1]],\"id\":\"\\ud800\"}"))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		frugal(t, b, func() {
-			s, err := newJSONL(bytes.NewReader(b), int64(len(b)), "f.jsonl", true)
+			s, err := newJSONL(context.Background(), bytes.NewReader(b), int64(len(b)), "f.jsonl", true)
 			checked(t, err)
 			if err != nil {
 				return
@@ -175,7 +175,7 @@ func FuzzJSONL(f *testing.F) {
 			if err := w.Flush(); err != nil {
 				t.Fatal(err)
 			}
-			twin, err := newJSONL(bytes.NewReader(again.Bytes()), int64(again.Len()), "g.jsonl", true)
+			twin, err := newJSONL(context.Background(), bytes.NewReader(again.Bytes()), int64(again.Len()), "g.jsonl", true)
 			if err != nil {
 				t.Fatalf("written lines do not read back: %v\n%s", err, again.Bytes())
 			}
@@ -200,8 +200,10 @@ func FuzzIDs(f *testing.F) {
 		n = max(n, 0)
 		frugal(t, b, func() {
 			for _, parse := range []func() ([]string, error){
-				func() ([]string, error) { return parseIDs(bytes.NewReader(b), "f.txt", n, "d.npy") },
-				func() ([]string, error) { return parseIDList(bytes.NewReader(b), "f.json", n, "d.npy") },
+				func() ([]string, error) { return parseIDs(bytes.NewReader(b), "f.txt", wantedIDs{n: n, of: "d.npy"}) },
+				func() ([]string, error) {
+					return parseIDList(bytes.NewReader(b), "f.json", wantedIDs{n: n, of: "d.npy"})
+				},
 			} {
 				ids, err := parse()
 				checked(t, err)

@@ -90,7 +90,7 @@ func all(t testing.TB, s Source) []Document {
 
 func open(t testing.TB, files Files) Source {
 	t.Helper()
-	s, err := Open(files)
+	s, err := Open(context.Background(), files)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.Close()); require.NoError(t, s.Close()) })
 	return s

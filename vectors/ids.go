@@ -1,6 +1,7 @@
 package vectors
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -37,8 +38,8 @@ func checkID(id string) error {
 // idSet finds duplicates: id → where it was seen first.
 type idSet map[string]int
 
-// add answers with the earlier place of a duplicate.
-func (s idSet) add(id string, place int) (first int, duplicate bool) {
+// note answers with the earlier place of a duplicate.
+func (s idSet) note(id string, place int) (first int, duplicate bool) {
 	if first, duplicate = s[id]; !duplicate {
 		s[id] = place
 	}
@@ -50,33 +51,84 @@ func duplicateID(id, unit string, first, second int) error {
 	return fmt.Errorf("%w: %q is the id of %s %d and %s %d", ErrID, id, unit, first, unit, second)
 }
 
-// readIDs reads the ids of n documents: one a line, a JSON list (.json) or an
-// array of integers (.npy). of names what holds the documents.
-func readIDs(path string, n int, of string) ([]string, error) {
+// wantedIDs says what a list of ids must be.
+type wantedIDs struct {
+	n  int    // as many documents; −1: any number
+	of string // what holds the documents
+	// loose: ids to look up. They may repeat, and text may have blank lines.
+	loose bool
+}
+
+// ReadIDs reads ids of documents: text with one a line, or a .json list, or a .npy
+// of integers. Each must be there once. Text may come through a pipe, which ctx
+// stops waiting for. Errors are [*FileError] and wrap [ErrID], [ErrFormat],
+// [ErrChanged], or an error of ctx or the operating system.
+func ReadIDs(ctx context.Context, path string) ([]string, error) {
+	return readIDList(ctx, path, wantedIDs{n: -1})
+}
+
+// ReadIDList reads ids to look up, as [ReadIDs] does, except that they may repeat
+// and that blank lines of text are passed over. A file without any is an empty
+// list, which is not nil.
+func ReadIDList(ctx context.Context, path string) ([]string, error) {
+	return readIDList(ctx, path, wantedIDs{n: -1, loose: true})
+}
+
+func readIDList(ctx context.Context, path string, want wantedIDs) ([]string, error) {
+	in := new(inputs)
+	ids, err := in.readIDsFrom(path, want, func(path string) (io.ReadCloser, error) { return in.stream(ctx, path) })
+	if err == nil {
+		err = in.check()
+	}
+	if err != nil {
+		return nil, in.blame(err)
+	}
+	return notNil(ids), nil
+}
+
+func (in *inputs) readIDs(ctx context.Context, path string, want wantedIDs) ([]string, error) {
+	return in.readIDsFrom(path, want, func(path string) (io.ReadCloser, error) {
+		f, _, err := in.open(path)
+		if err != nil {
+			return nil, err
+		}
+		return struct {
+			io.Reader
+			io.Closer
+		}{untilDone{ctx, f}, f}, nil
+	})
+}
+
+// readIDsFrom reads ids in any form; text opens a file of lines.
+func (in *inputs) readIDsFrom(path string, want wantedIDs, text func(string) (io.ReadCloser, error)) ([]string, error) {
 	switch strings.ToLower(filepath.Ext(path)) {
 	case ".npy":
-		a, err := OpenNPY(path)
+		a, err := in.openNPY(path)
 		if err != nil {
 			return nil, err
 		}
 		defer a.Close()
-		return idsOfArray(&a.Array, n, of)
+		return idsOfArray(&a.Array, want)
 	case ".npz", ".safetensors", ".gz":
 		return nil, faultf(path, ErrID, "ids are read from text, one a line, from a .json list or from .npy integers")
+	case ".json":
+		f, _, err := in.open(path)
+		if err != nil {
+			return nil, err
+		}
+		defer f.Close()
+		return parseIDList(f, path, want)
 	}
-	f, _, err := openFile(path)
+	f, err := text(path)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	if strings.EqualFold(filepath.Ext(path), ".json") {
-		return parseIDList(f, path, n, of)
-	}
-	return parseIDs(f, path, n, of)
+	return parseIDs(f, path, want)
 }
 
 // parseIDs reads one id a line.
-func parseIDs(r io.Reader, path string, n int, of string) ([]string, error) {
+func parseIDs(r io.Reader, path string, want wantedIDs) ([]string, error) {
 	lines := newLineReader(r, MaxIDBytes+2)
 	var ids []string
 	seen := idSet{}
@@ -84,6 +136,9 @@ func parseIDs(r io.Reader, path string, n int, of string) ([]string, error) {
 		text, _, err := lines.line()
 		if errors.Is(err, io.EOF) {
 			break
+		}
+		if err == nil && want.loose && len(text) == 0 {
+			continue
 		}
 		if errors.Is(err, errLongLine) {
 			err = fmt.Errorf("%w: more than %d bytes", ErrID, MaxIDBytes)
@@ -94,18 +149,20 @@ func parseIDs(r io.Reader, path string, n int, of string) ([]string, error) {
 			return nil, inFile(err, path, -1, lines.no, "")
 		}
 		id := string(text)
-		if first, twice := seen.add(id, lines.no); twice {
-			return nil, inFile(duplicateID(id, "line", first, lines.no), path, -1, lines.no, "")
+		if !want.loose {
+			if first, twice := seen.note(id, lines.no); twice {
+				return nil, inFile(duplicateID(id, "line", first, lines.no), path, -1, lines.no, "")
+			}
 		}
-		if ids = append(ids, id); len(ids) > n {
-			return nil, inFile(fmt.Errorf("%w: one id more than the %d documents of %s", ErrID, n, of), path, -1, lines.no, "")
+		if ids = append(ids, id); want.n >= 0 && len(ids) > want.n {
+			return nil, inFile(fmt.Errorf("%w: one id more than the %d documents of %s", ErrID, want.n, want.of), path, -1, lines.no, "")
 		}
 	}
-	return ids, checkIDCount(path, len(ids), n, of)
+	return ids, want.check(path, len(ids))
 }
 
 // parseIDList reads a JSON list of strings or integers.
-func parseIDList(r io.Reader, path string, n int, of string) ([]string, error) {
+func parseIDList(r io.Reader, path string, want wantedIDs) ([]string, error) {
 	var ids []string
 	seen := idSet{}
 	err := jsonList(r, func(i int, raw []byte) error {
@@ -113,7 +170,7 @@ func parseIDList(r io.Reader, path string, n int, of string) ([]string, error) {
 		if err != nil {
 			return err
 		}
-		if first, twice := seen.add(id, i); twice {
+		if first, twice := seen.note(id, i); twice && !want.loose {
 			return duplicateID(id, "document", first, i)
 		}
 		ids = append(ids, id)
@@ -122,15 +179,15 @@ func parseIDList(r io.Reader, path string, n int, of string) ([]string, error) {
 	if err != nil {
 		return nil, inFile(err, path, -1, -1, "")
 	}
-	return ids, checkIDCount(path, len(ids), n, of)
+	return ids, want.check(path, len(ids))
 }
 
 // idsOfArray turns integers into ids.
-func idsOfArray(a *Array, n int, of string) ([]string, error) {
+func idsOfArray(a *Array, want wantedIDs) ([]string, error) {
 	if a.kind.isFloat() || len(a.Shape) != 1 {
 		return nil, faultf(a.path, ErrID, "ids are %s %s, want one row of integers", a.Dtype, shapeString(a.Shape))
 	}
-	if err := checkIDCount(a.path, a.n, n, of); err != nil {
+	if err := want.check(a.path, a.n); err != nil {
 		return nil, err
 	}
 	numbers, err := intsOf(a)
@@ -141,16 +198,16 @@ func idsOfArray(a *Array, n int, of string) ([]string, error) {
 	seen := idSet{}
 	for i, v := range numbers {
 		ids[i] = strconv.FormatInt(v, 10)
-		if first, twice := seen.add(ids[i], i); twice {
+		if first, twice := seen.note(ids[i], i); twice && !want.loose {
 			return nil, inFile(duplicateID(ids[i], "document", first, i), a.path, i, -1, "")
 		}
 	}
 	return ids, nil
 }
 
-func checkIDCount(path string, have, want int, of string) error {
-	if have != want {
-		return faultf(path, ErrID, "%d ids for the %d documents of %s", have, want, of)
+func (w wantedIDs) check(path string, have int) error {
+	if w.n >= 0 && have != w.n {
+		return faultf(path, ErrID, "%d ids for the %d documents of %s", have, w.n, w.of)
 	}
 	return nil
 }

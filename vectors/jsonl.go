@@ -8,6 +8,7 @@ import (
 	"io"
 	"iter"
 	"strconv"
+	"unicode/utf8"
 
 	"github.com/plaid-ir/plaid/kernels"
 )
@@ -17,10 +18,12 @@ import (
 type jsonlSource struct {
 	path    string
 	r       io.ReaderAt
+	files   *inputs
 	closers []io.Closer
 	dim     int
 	docs    []jsonlDoc
 	ids     []string // nil: row numbers
+	ownIDs  bool     // ids, if any, are those of the lines
 	payload *payloads
 	line    []byte
 	tokens  []float32
@@ -42,9 +45,9 @@ type record struct {
 
 // newJSONL scans a file of size bytes. With ownIDs the lines' ids are read and
 // checked; else they do not matter.
-func newJSONL(r io.ReaderAt, size int64, path string, ownIDs bool) (*jsonlSource, error) {
-	s := &jsonlSource{path: path, r: r}
-	lines := newLineReader(io.NewSectionReader(r, 0, size), maxLine)
+func newJSONL(ctx context.Context, r io.ReaderAt, size int64, path string, ownIDs bool) (*jsonlSource, error) {
+	s := &jsonlSource{path: path, r: r, ownIDs: ownIDs, files: new(inputs)}
+	lines := newLineReader(untilDone{ctx, io.NewSectionReader(r, 0, size)}, maxLine)
 	seen := idSet{}
 	for {
 		text, off, err := lines.line()
@@ -113,7 +116,7 @@ func (s *jsonlSource) addID(raw []byte, seen idSet) error {
 		return err
 	}
 	line := s.docs[n-1].line
-	if first, twice := seen.add(id, line); twice {
+	if first, twice := seen.note(id, line); twice {
 		return duplicateID(id, "line", first, line)
 	}
 	s.ids = append(s.ids, id)
@@ -140,6 +143,13 @@ func parseRecord(line []byte, payload *[]byte, row func(token int, text []byte) 
 		n := valueEnd(rest)
 		if n <= 0 || !json.Valid(rest[:n]) {
 			return 0, fmt.Errorf("%w: field %s: malformed value", ErrFormat, excerpt(key))
+		}
+		if !utf8.Valid(key) || !utf8.Valid(rest[:n]) {
+			kind := ErrFormat
+			if keyIs(key, "_id") || keyIs(key, "id") {
+				kind = ErrID
+			}
+			return 0, fmt.Errorf("%w: field %s is not UTF-8", kind, excerpt(key))
 		}
 		switch {
 		case keyIs(key, "_id"):
@@ -191,6 +201,10 @@ func (s *jsonlSource) Close() error {
 }
 
 func (s *jsonlSource) Docs(ctx context.Context, from, to int) iter.Seq2[Document, error] {
+	return s.files.guard(from, s.docsOf(ctx, from, to))
+}
+
+func (s *jsonlSource) docsOf(ctx context.Context, from, to int) iter.Seq2[Document, error] {
 	return func(yield func(Document, error) bool) {
 		if err := checkRange(s.path, from, to, len(s.docs)); err != nil {
 			yield(Document{}, err)
@@ -245,7 +259,10 @@ func (s *jsonlSource) parse(line []byte, tokens *[]float32, payload *[]byte, i i
 		return nil, err
 	}
 	if rec.rows != s.docs[i].rows || len(*tokens) != rec.rows*s.dim {
-		return nil, fmt.Errorf("%w: line changed since the file was opened", ErrFormat)
+		return nil, fmt.Errorf("%w: the line has other vectors", ErrChanged)
+	}
+	if s.ownIDs && s.ids != nil && !isID(rec.id, s.ids[i]) {
+		return nil, fmt.Errorf("%w: the line has another id", ErrChanged)
 	}
 	if rec.extra && keep != nil {
 		return *keep, nil

@@ -18,7 +18,7 @@ import (
 
 // readJSONL opens a file of lines and reads it all; the first error of either.
 func readJSONL(text string) ([]Document, error) {
-	s, err := newJSONL(strings.NewReader(text), int64(len(text)), "x.jsonl", true)
+	s, err := newJSONL(context.Background(), strings.NewReader(text), int64(len(text)), "x.jsonl", true)
 	if err != nil {
 		return nil, err
 	}
@@ -121,6 +121,8 @@ func TestBadJSONL(t *testing.T) {
 		{ok + `{"id":"a\nb","vectors":[]}`, ErrID, "control character U+000A"},
 		{ok + "{\"id\":\"a\xff\",\"vectors\":[]}", ErrID, "UTF-8"},
 		{ok + `{"id":"` + strings.Repeat("x", MaxIDBytes+1) + `","vectors":[]}`, ErrID, "at most 4096"},
+		{ok + `{"id":"\udbff","vectors":[]}`, ErrID, "surrogate"},
+		{ok + "{\"id\":\"d\",\"vectors\":[],\"x\":\"\xff\"}", ErrFormat, "is not UTF-8"},
 		{ok + `{"id":"d","vectors":[],"x":` + strings.Repeat("[", 20000) + strings.Repeat("]", 20000) + "}", ErrFormat, "malformed value"},
 	} {
 		_, err := readJSONL(c.text)
@@ -154,12 +156,24 @@ func TestJSONLChangedUnderneath(t *testing.T) {
 	s := open(t, Files{Vectors: path})
 	require.NoError(t, os.WriteFile(path, []byte(`{"id":"a","vectors":[[1,  2]]}`), 0o644))
 	_, err := collect(s, 0, 1)
-	require.ErrorIs(t, err, ErrFormat)
-	require.ErrorContains(t, err, "changed")
+	require.ErrorIs(t, err, ErrChanged)
+	require.ErrorContains(t, err, path)
 	require.NoError(t, os.Truncate(path, 4))
 	_, err = collect(s, 0, 1)
-	require.ErrorIs(t, err, ErrFormat)
-	require.ErrorContains(t, err, path)
+	require.ErrorIs(t, err, ErrChanged)
+
+	// Lines are held against what was noted even where no file tells.
+	for text, reason := range map[string]string{
+		`{"id":"a","vectors":[[1,  2]]}`: "other vectors", `{"id":"b","vectors":[[1],[2]]}`: "another id",
+	} {
+		line := []byte(`{"id":"a","vectors":[[1],[2]]}`)
+		s, err := newJSONL(context.Background(), bytes.NewReader(line), int64(len(line)), "x.jsonl", true)
+		require.NoError(t, err)
+		copy(line, text)
+		_, err = collect(s, 0, 1)
+		require.ErrorIs(t, err, ErrChanged)
+		require.ErrorContains(t, err, reason)
+	}
 }
 
 func TestJSONLWriter(t *testing.T) {
@@ -301,7 +315,7 @@ func TestArrayRoundTrip(t *testing.T) {
 		} {
 			f.IDs = save("ids.txt", []byte(strings.ReplaceAll(ids.String(), "\n", rapid.SampledFrom([]string{"\n", "\r\n"}).Draw(t, "eol"))))
 			f.Payload = save("payload.jsonl", []byte(payloads.String()))
-			s, err := Open(f)
+			s, err := Open(context.Background(), f)
 			require.NoError(t, err)
 			got, err := collect(s, 0, s.Len())
 			require.NoError(t, err)

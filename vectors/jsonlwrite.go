@@ -27,7 +27,7 @@ func NewJSONLWriter(w io.Writer) *JSONLWriter {
 // a JSON object lends its fields to the line; any other goes under "payload",
 // as JSON if it is, else as a string. NaN and Inf are [ErrValue], tokens that
 // are no multiple of dim [ErrShape], a bad id [ErrID], and a payload that is
-// neither JSON nor UTF-8 [ErrFormat]; then nothing is written.
+// not UTF-8 [ErrFormat]; then nothing is written.
 func (w *JSONLWriter) Write(doc Document, dim int) error {
 	if err := w.encode(doc, dim); err != nil {
 		return inFile(err, "", -1, -1, doc.ID)
@@ -113,15 +113,15 @@ func appendPayload(b []byte, doc Document) ([]byte, error) {
 		return b, err
 	}
 	b = append(b, `"payload":`...)
+	if !utf8.Valid(doc.Payload) {
+		return b, fmt.Errorf("%w: payload is not UTF-8", ErrFormat)
+	}
 	if json.Valid(doc.Payload) {
 		var compact bytes.Buffer
 		if err := json.Compact(&compact, doc.Payload); err != nil {
 			return b, err
 		}
 		return append(append(b, compact.Bytes()...), ','), nil
-	}
-	if !utf8.Valid(doc.Payload) {
-		return b, fmt.Errorf("%w: payload is neither JSON nor UTF-8", ErrFormat)
 	}
 	return append(appendJSONString(b, string(doc.Payload)), ','), nil
 }
@@ -130,7 +130,7 @@ func appendPayload(b []byte, doc Document) ([]byte, error) {
 // join the line: it has no vectors. own is whether its id is the document's.
 func payloadFields(doc Document) (object []byte, own bool, err error) {
 	p := bytes.TrimLeft(doc.Payload, " \t\r\n")
-	if len(p) == 0 || p[0] != '{' || !json.Valid(p) {
+	if len(p) == 0 || p[0] != '{' || !json.Valid(p) || !utf8.Valid(p) {
 		return nil, false, nil
 	}
 	var compact bytes.Buffer

@@ -1,6 +1,7 @@
 package vectors
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -30,10 +31,10 @@ func intsOf(a *Array) ([]int64, error) {
 
 // readLengths reads one length a document: .npy integers, a .json list, or
 // text with one number a line.
-func readLengths(path string) ([]int64, error) {
+func (in *inputs) readLengths(ctx context.Context, path string) ([]int64, error) {
 	switch ext := strings.ToLower(filepath.Ext(path)); ext {
 	case ".npy":
-		a, err := OpenNPY(path)
+		a, err := in.openNPY(path)
 		if err != nil {
 			return nil, err
 		}
@@ -42,7 +43,7 @@ func readLengths(path string) ([]int64, error) {
 	case ".npz", ".safetensors", ".gz":
 		return nil, faultf(path, ErrFormat, "lengths are read from .npy, from a .json list or from text, not from %s", ext)
 	}
-	f, _, err := openFile(path)
+	f, _, err := in.open(path)
 	if err != nil {
 		return nil, err
 	}
@@ -50,7 +51,7 @@ func readLengths(path string) ([]int64, error) {
 	if strings.EqualFold(filepath.Ext(path), ".json") {
 		return parseLengthList(f, path)
 	}
-	return parseLengths(f, path)
+	return parseLengths(untilDone{ctx, f}, path)
 }
 
 func parseLengths(r io.Reader, path string) ([]int64, error) {

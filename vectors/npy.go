@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strconv"
 	"strings"
 )
@@ -23,8 +22,10 @@ type NPY struct{ Array }
 
 // OpenNPY opens a .npy file. Errors are [*FileError]: of the operating system,
 // or [ErrFormat] as for [NewNPY].
-func OpenNPY(path string) (*NPY, error) {
-	f, size, err := openFile(path)
+func OpenNPY(path string) (*NPY, error) { return new(inputs).openNPY(path) }
+
+func (in *inputs) openNPY(path string) (*NPY, error) {
+	f, size, err := in.open(path)
 	if err != nil {
 		return nil, err
 	}
@@ -96,56 +97,6 @@ func NewNPY(r io.ReaderAt, size int64, name string) (*NPY, error) {
 		return nil, faultf(name, ErrFormat, "%d bytes of data, %s %s takes only %d", have, a.Dtype, shapeString(a.Shape), want)
 	}
 	return &NPY{*a}, nil
-}
-
-// openFile opens a regular file: reading a pipe or device here would hang.
-func openFile(path string) (*os.File, int64, error) {
-	st, err := os.Stat(path)
-	if err != nil {
-		return nil, 0, NewFileError(path, cause(err))
-	}
-	if !st.Mode().IsRegular() {
-		return nil, 0, faultf(path, ErrFormat, "is not a regular file")
-	}
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, 0, NewFileError(path, cause(err))
-	}
-	if st, err = f.Stat(); err != nil {
-		f.Close()
-		return nil, 0, NewFileError(path, cause(err))
-	}
-	return f, st.Size(), nil
-}
-
-// cause drops the path of an operating system error: FileError names it.
-func cause(err error) error {
-	var pe *os.PathError
-	if errors.As(err, &pe) {
-		return pe.Err
-	}
-	return err
-}
-
-// readAtMost reads the beginning of r, at most size bytes.
-func readAtMost(r io.ReaderAt, p []byte, size int64) (int, error) {
-	if int64(len(p)) > size {
-		p = p[:max(size, 0)]
-	}
-	n, err := r.ReadAt(p, 0)
-	if n == len(p) {
-		return n, nil
-	}
-	return n, malformed(err)
-}
-
-// malformed marks the end of input in the middle of it as a fault of the file;
-// other errors pass.
-func malformed(err error) error {
-	if err == nil || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-		return fmt.Errorf("%w: is cut short", ErrFormat)
-	}
-	return err
 }
 
 // parseNPYHeader reads the Python dictionary of a header.

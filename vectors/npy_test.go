@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"os"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -254,13 +255,17 @@ func TestNPYWriterFaults(t *testing.T) {
 		require.ErrorIs(t, write(dtype, 1, func(w *NPYWriter) error { return w.Ints([]int64{v}) }), ErrShape, dtype)
 	}
 	path := filepath.Join(t.TempDir(), "x.npy")
+	require.NoError(t, os.WriteFile(path, []byte("kept"), 0o644))
 	w, err := CreateNPY(path, "<f4", 2)
 	require.NoError(t, err)
 	require.NoError(t, w.Float32s([]float32{1}))
 	err = w.Close()
 	require.ErrorIs(t, err, ErrShape)
 	require.ErrorContains(t, err, path)
-	require.NoFileExists(t, path)
+	require.Equal(t, "kept", string(readFile(t, path)))
+	entries, err := os.ReadDir(filepath.Dir(path))
+	require.NoError(t, err)
+	require.Len(t, entries, 1)
 	require.Error(t, w.Float32s([]float32{1}))
 
 	w, err = CreateNPY(path, "|u1", 2)

@@ -2,13 +2,16 @@ package vectors
 
 import (
 	"bufio"
+	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"math"
 	"os"
 	"slices"
 
+	"github.com/plaid-ir/plaid/internal/atomicfile"
 	"github.com/plaid-ir/plaid/kernels"
 )
 
@@ -44,8 +47,9 @@ type NPYWriter struct {
 	left  int // elements to come
 	n     int
 	buf   []byte
-	file  *os.File // nil if the caller owns the writer
-	err   error    // the first fault; nothing is written after it
+	file  *atomicfile.File // nil if the caller owns the writer
+	path  string           // of file
+	err   error            // the first fault; nothing is written after it
 	ended bool
 }
 
@@ -66,23 +70,21 @@ func NewNPYWriter(w io.Writer, dtype string, shape ...int) (*NPYWriter, error) {
 	return nw, nil
 }
 
-// CreateNPY is [NewNPYWriter] on a new file, which Close closes, and removes if
-// anything failed.
+// CreateNPY is [NewNPYWriter] on a file that Close puts at path, or nowhere if
+// anything failed; then what is there stays.
 func CreateNPY(path, dtype string, shape ...int) (*NPYWriter, error) {
 	if _, err := NPYHeader(dtype, shape); err != nil {
 		return nil, NewFileError(path, err)
 	}
-	f, err := os.Create(path)
+	f, err := atomicfile.Create(context.Background(), path)
 	if err != nil {
 		return nil, NewFileError(path, cause(err))
 	}
 	w, err := NewNPYWriter(f, dtype, shape...)
 	if err != nil {
-		f.Close()
-		os.Remove(path)
-		return nil, NewFileError(path, err)
+		return nil, NewFileError(path, errors.Join(err, f.Close()))
 	}
-	w.file = f
+	w.file, w.path = f, path
 	return w, nil
 }
 
@@ -208,12 +210,12 @@ func (w *NPYWriter) Close() error {
 		w.err = err
 	}
 	if w.file != nil {
-		if err := w.file.Close(); w.err == nil {
-			w.err = err
+		if w.err == nil {
+			w.err = w.file.Commit()
 		}
+		w.file.Close() // what is committed stays
 		if w.err != nil {
-			os.Remove(w.file.Name())
-			w.err = NewFileError(w.file.Name(), w.err)
+			w.err = NewFileError(w.path, cause(w.err))
 		}
 	}
 	return w.err

@@ -27,8 +27,10 @@ type NPZ struct {
 }
 
 // OpenNPZ opens a .npz file. Errors are [*FileError].
-func OpenNPZ(path string) (*NPZ, error) {
-	f, size, err := openFile(path)
+func OpenNPZ(path string) (*NPZ, error) { return new(inputs).openNPZ(path) }
+
+func (in *inputs) openNPZ(path string) (*NPZ, error) {
+	f, size, err := in.open(path)
 	if err != nil {
 		return nil, err
 	}
@@ -120,7 +122,7 @@ func (z *NPZ) Array(name string) (*Array, error) {
 	case zip.Store:
 		n, err = NewNPY(io.NewSectionReader(z.r, start, int64(packed)), int64(plain), label)
 	case zip.Deflate:
-		s := &spool{open: f.Open, size: int64(plain)}
+		s := &inflated{open: f.Open, size: int64(plain)}
 		if n, err = NewNPY(s, s.size, label); err != nil {
 			s.Close()
 			break

@@ -1,6 +1,7 @@
 package vectors
 
 import (
+	"context"
 	"encoding/binary"
 	"fmt"
 	"io"
@@ -31,44 +32,55 @@ type Files struct {
 	Payload string
 }
 
-// Open opens a collection. Lengths, Mask and IDs take the place of those in
+// Open opens a collection. Reading lines of JSON, ids, lengths and payloads ends with
+// ctx. Lengths, Mask and IDs take the place of those in
 // the file of vectors. Errors are [*FileError] and wrap [ErrFormat], [ErrShape],
-// [ErrID] or an error of the operating system; values are checked only as
+// [ErrID] or an error of ctx or the operating system; values are checked only as
 // documents are read ([Source].Docs).
-func Open(files Files) (Source, error) {
-	format, err := checkSuffix(files.Vectors)
+func Open(ctx context.Context, files Files) (Source, error) {
+	in := new(inputs)
+	s, err := in.openSource(ctx, files)
+	if err != nil {
+		return nil, in.blame(err)
+	}
+	return s, nil
+}
+
+func (in *inputs) openSource(ctx context.Context, files Files) (Source, error) {
+	format, err := in.checkSuffix(files.Vectors)
 	if err != nil {
 		return nil, err
 	}
 	if format == "jsonl" {
-		return openJSONL(files)
+		return in.openJSONL(ctx, files)
 	}
-	return openDense(files, format)
+	return in.openDense(ctx, files, format)
 }
 
-func openJSONL(files Files) (_ Source, err error) {
+func (in *inputs) openJSONL(ctx context.Context, files Files) (_ Source, err error) {
 	if files.Lengths != "" || files.Mask != "" {
 		return nil, faultf(files.Vectors, ErrShape, "lines of JSON have lengths of their own: lengths and mask are for arrays")
 	}
-	f, size, err := openFile(files.Vectors)
+	f, size, err := in.open(files.Vectors)
 	if err != nil {
 		return nil, err
 	}
-	s, err := newJSONL(f, size, files.Vectors, files.IDs == "")
+	s, err := newJSONL(ctx, f, size, files.Vectors, files.IDs == "")
 	if err != nil {
 		f.Close()
 		return nil, err
 	}
+	s.files = in
 	s.closers = append(s.closers, f)
 	defer closeOnError(s, &err)
 	if files.IDs != "" {
-		if s.ids, err = readIDs(files.IDs, s.Len(), files.Vectors); err != nil {
+		if s.ids, err = in.readIDs(ctx, files.IDs, wantedIDs{n: s.Len(), of: files.Vectors}); err != nil {
 			return nil, err
 		}
 		s.ids = notNil(s.ids)
 	}
 	if files.Payload != "" {
-		if s.payload, err = openPayloads(files.Payload, s.Len(), s.ids); err != nil {
+		if s.payload, err = in.openPayloads(ctx, files.Payload, s.Len(), s.ids); err != nil {
 			return nil, err
 		}
 		s.closers = append(s.closers, s.payload)
@@ -96,7 +108,7 @@ type parts struct {
 	closers                 []io.Closer
 }
 
-func openDense(files Files, format string) (_ Source, err error) {
+func (in *inputs) openDense(ctx context.Context, files Files, format string) (_ Source, err error) {
 	var p parts
 	defer func() {
 		if err != nil {
@@ -105,13 +117,13 @@ func openDense(files Files, format string) (_ Source, err error) {
 	}()
 	switch format {
 	case "npy":
-		n, err := OpenNPY(files.Vectors)
+		n, err := in.openNPY(files.Vectors)
 		if err != nil {
 			return nil, err
 		}
 		p.vec, p.closers = &n.Array, []io.Closer{n}
 	case "npz":
-		z, err := OpenNPZ(files.Vectors)
+		z, err := in.openNPZ(files.Vectors)
 		if err != nil {
 			return nil, err
 		}
@@ -120,7 +132,7 @@ func openDense(files Files, format string) (_ Source, err error) {
 			return nil, err
 		}
 	default:
-		t, err := OpenSafetensors(files.Vectors)
+		t, err := in.openSafetensors(files.Vectors)
 		if err != nil {
 			return nil, err
 		}
@@ -133,7 +145,7 @@ func openDense(files Files, format string) (_ Source, err error) {
 		if ext := filepath.Ext(files.Mask); !strings.EqualFold(ext, ".npy") {
 			return nil, faultf(files.Mask, ErrFormat, "a mask is read from .npy, not from %q", ext)
 		}
-		m, err := OpenNPY(files.Mask)
+		m, err := in.openNPY(files.Mask)
 		if err != nil {
 			return nil, err
 		}
@@ -144,7 +156,7 @@ func openDense(files Files, format string) (_ Source, err error) {
 	lengthsPath := files.Lengths
 	switch {
 	case files.Lengths != "":
-		lengths, err = readLengths(files.Lengths)
+		lengths, err = in.readLengths(ctx, files.Lengths)
 	case p.lengths != nil:
 		lengthsPath = p.lengths.path
 		lengths, err = intsOf(p.lengths)
@@ -161,9 +173,9 @@ func openDense(files Files, format string) (_ Source, err error) {
 	}
 	switch {
 	case files.IDs != "":
-		s.ids, err = readIDs(files.IDs, s.n, p.vec.path)
+		s.ids, err = in.readIDs(ctx, files.IDs, wantedIDs{n: s.n, of: p.vec.path})
 	case p.ids != nil:
-		s.ids, err = idsOfArray(p.ids, s.n, p.vec.path)
+		s.ids, err = idsOfArray(p.ids, wantedIDs{n: s.n, of: p.vec.path})
 	}
 	if err != nil {
 		return nil, err
@@ -172,12 +184,12 @@ func openDense(files Files, format string) (_ Source, err error) {
 		s.ids = notNil(s.ids)
 	}
 	if files.Payload != "" {
-		if s.payload, err = openPayloads(files.Payload, s.n, s.ids); err != nil {
+		if s.payload, err = in.openPayloads(ctx, files.Payload, s.n, s.ids); err != nil {
 			return nil, err
 		}
 		p.closers = append(p.closers, s.payload)
 	}
-	s.closers = p.closers
+	s.closers, s.files = p.closers, in
 	return s, nil
 }
 
@@ -283,7 +295,7 @@ var formats = map[string]string{
 
 // checkSuffix is the format of a file, by its suffix, which its first bytes
 // must confirm.
-func checkSuffix(path string) (string, error) {
+func (in *inputs) checkSuffix(path string) (string, error) {
 	if path == "" {
 		return "", faultf("", ErrFormat, "no file of vectors is named")
 	}
@@ -295,7 +307,7 @@ func checkSuffix(path string) (string, error) {
 	if format == "" {
 		return "", faultf(path, ErrFormat, "suffix %q is not known: want .npy, .npz, .safetensors, .jsonl or .ndjson", ext)
 	}
-	f, size, err := openFile(path)
+	f, size, err := in.open(path)
 	if err != nil {
 		return "", err
 	}

@@ -2,6 +2,7 @@ package vectors
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"io/fs"
 	"math"
@@ -148,6 +149,9 @@ func TestBadInput(t *testing.T) {
 	row(withIDs("i.json", `["a", null]`))("json null", ErrID, "i.json: document 1: ", "neither")
 	row(withIDs("i.json", `["a", 1.5]`))("json number", ErrID, "i.json: document 1: ", "neither")
 	row(withIDs("i.json", "[\"a\", \"\xff\"]"))("json not UTF-8", ErrID, "i.json: document 1: ", "UTF-8")
+	row(withIDs("i.json", `["\ud83d\ude00", "\ud800"]`))("json half of a pair", ErrID, "i.json: document 1: ", "surrogate")
+	row(withIDs("i.json", `["a", "\ud800\ud800\udc00"]`))("json half before a pair", ErrID, "i.json: document 1: ", "surrogate")
+	row(withIDs("i.json", `["a", "\udc00\u0061"]`))("json second half", ErrID, "i.json: document 1: ", "surrogate")
 	row(withIDs("i.json", `["a", "b`))("json cut", ErrFormat, "i.json: ", "after byte")
 	row(withIDs("i.npz", "a\nb"))("npz ids", ErrID, "i.npz: ", "read from text")
 	row(withIDs("i.npy", string(npyInts(t, "<i4", []int{2}, 5, 5))))("npy duplicate", ErrID, "i.npy: document 1: ", `"5"`)
@@ -158,6 +162,8 @@ func TestBadInput(t *testing.T) {
 	row(payload(`{"_id":"a"}`+"\n\n"+`{"_id":"b"`))("payload cut", ErrFormat, "p.jsonl: line 3: ", "without an end")
 	row(payload(`{"_id":"a","x":[}`))("payload malformed", ErrFormat, "p.jsonl: line 1: ", "")
 	row(payload(`{"_id":"a","x":nul}`))("payload literal", ErrFormat, "p.jsonl: line 1: ", "not JSON")
+	row(payload("{\"_id\":\"x\",\"t\":\"\xff\"}\n{\"_id\":\"b\",\"t\":\"\xff\"}"))("payload not UTF-8", ErrFormat, `p.jsonl: line 2, document 1 (id "b"): `, "byte 16 of the object, 0xff, is not UTF-8")
+	row(payload(`{"_id":"a\ud800"}`))("payload id of half a pair", ErrID, "p.jsonl: line 1: ", "surrogate")
 	row(payload(`["a"]`))("payload no object", ErrFormat, "p.jsonl: line 1: ", "JSON object")
 	row(payload(`{"text":"a"}`))("payload without id", ErrID, "p.jsonl: line 1: ", "neither _id nor id")
 	row(payload(`{"_id":{}}`))("payload id", ErrID, "p.jsonl: line 1: ", "neither a string")
@@ -180,7 +186,7 @@ func TestBadInput(t *testing.T) {
 				}
 			}
 			before := allocated()
-			_, err := Open(c.use)
+			_, err := Open(context.Background(), c.use)
 			require.Less(t, allocated()-before, uint64(24<<20))
 			require.ErrorIs(t, err, c.want)
 			require.ErrorContains(t, err, c.place)
@@ -190,11 +196,11 @@ func TestBadInput(t *testing.T) {
 			require.Less(t, len(err.Error()), 600)
 		})
 	}
-	_, err := Open(Files{Vectors: filepath.Join(t.TempDir(), "folder.npy")})
+	_, err := Open(context.Background(), Files{Vectors: filepath.Join(t.TempDir(), "folder.npy")})
 	require.ErrorIs(t, err, fs.ErrNotExist)
 	dir := filepath.Join(t.TempDir(), "folder.npy")
 	require.NoError(t, os.Mkdir(dir, 0o755))
-	_, err = Open(Files{Vectors: dir})
+	_, err = Open(context.Background(), Files{Vectors: dir})
 	require.ErrorIs(t, err, ErrFormat)
 	require.ErrorContains(t, err, "not a regular file")
 }
@@ -317,7 +323,7 @@ func TestPayloads(t *testing.T) {
 	s := open(t, Files{Vectors: docs, Payload: corpus})
 	require.NoError(t, os.Truncate(corpus, 10))
 	_, err := collect(s, 0, 1)
-	require.ErrorIs(t, err, ErrFormat)
+	require.ErrorIs(t, err, ErrChanged)
 	require.ErrorContains(t, err, corpus)
 }
 

@@ -86,7 +86,7 @@ func BenchmarkDocs(b *testing.B) {
 	require.NoError(b, f.Close())
 	for name, path := range map[string]string{"npy-f2": npy, "jsonl": path} {
 		b.Run(name, func(b *testing.B) {
-			s, err := Open(Files{Vectors: path})
+			s, err := Open(context.Background(), Files{Vectors: path})
 			require.NoError(b, err)
 			defer s.Close()
 			b.SetBytes(int64(s.Len()) * 128 * 128 * 4)
@@ -104,7 +104,7 @@ func BenchmarkDocs(b *testing.B) {
 		require.NoError(b, err)
 		b.SetBytes(st.Size())
 		for b.Loop() {
-			s, err := Open(Files{Vectors: path})
+			s, err := Open(context.Background(), Files{Vectors: path})
 			require.NoError(b, err)
 			s.Close()
 		}

@@ -42,8 +42,10 @@ type tensorInfo struct {
 }
 
 // OpenSafetensors opens a .safetensors file. Errors are [*FileError].
-func OpenSafetensors(path string) (*Safetensors, error) {
-	f, size, err := openFile(path)
+func OpenSafetensors(path string) (*Safetensors, error) { return new(inputs).openSafetensors(path) }
+
+func (in *inputs) openSafetensors(path string) (*Safetensors, error) {
+	f, size, err := in.open(path)
 	if err != nil {
 		return nil, err
 	}

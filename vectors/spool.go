@@ -1,152 +1,489 @@
 package vectors
 
 import (
-	"archive/zip"
+	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"io"
+	"io/fs"
+	"iter"
+	"math"
 	"os"
+	"slices"
+	"strconv"
+
+	"github.com/plaid-ir/plaid/kernels"
 )
 
-// spoolMemory is how much of a stream a spool keeps in memory.
-const spoolMemory = 1 << 20
+// Spool takes documents one after the other, as an encoder or a stream gives
+// them, and is a [Source] of those that it has: a build reads its source more
+// than once, which a stream cannot offer. Documents wait in a file; in memory
+// are their ids and about 20 bytes each.
+//
+// A spool with a path of its own outlives the process: what was added before a
+// kill is there when the path is opened again, but for a document that was cut
+// short, so that work can go on where it stopped.
+//
+// It is for one goroutine at a time.
+type Spool struct {
+	o    SpoolOptions
+	dim  int
+	file *os.File
+	size int64 // of the file with what is buffered
+	buf  []byte
 
-// spool gives random access to a stream of a known size: what has been read of
-// it is kept, in memory while it is short, else in a temporary file. The
-// stream is read no further than it is asked for, so faults beyond are found
-// when they are reached.
-type spool struct {
-	open func() (io.ReadCloser, error)
-	size int64
-
-	src    io.ReadCloser
-	filled int64
-	mem    []byte
-	tmp    *os.File
-	err    error // the stream is broken behind filled
-	block  []byte
+	at      []int64 // where documents begin
+	rows    []uint32
+	ids     []string // nil: row numbers
+	seen    idSet
+	tokens  int64
+	keep    bool
+	fault   error // of writing: the end of the file is not known
+	closed  bool
+	scratch []float32
 }
 
-// ReadAt reads the stream on if need be.
-func (s *spool) ReadAt(p []byte, off int64) (int, error) {
-	if off < 0 || off > s.size {
-		return 0, io.EOF
-	}
-	end := min(off+int64(len(p)), s.size)
-	for s.filled < end {
-		if s.err == nil {
-			s.err = s.fill()
-		}
-		if s.err != nil {
-			return 0, s.err
-		}
-	}
-	// A fault at the very end (checksum, bytes too many) is the reader's too.
-	if s.err != nil && end == s.size {
-		return 0, s.err
-	}
-	p = p[:min(int64(len(p)), s.size-off)]
-	var n int
-	if s.tmp != nil {
-		var err error
-		if n, err = s.tmp.ReadAt(p, off); err != nil && !errors.Is(err, io.EOF) {
-			return n, err
-		}
-	} else if off < s.filled {
-		n = copy(p, s.mem[off:])
-	}
-	if off+int64(n) == s.size {
-		return n, io.EOF
-	}
-	return n, nil
+// SpoolOptions for NewSpool. The zero value, or nil, spools float32 vectors to a
+// temporary file that is gone when the spool is closed.
+type SpoolOptions struct {
+	// Path is the file, which stays after Close; "": a temporary one.
+	Path string
+	// Resume goes on with what is at Path, if there is something. Without it a
+	// file that is there is an error ([fs.ErrExist]).
+	Resume bool
+	// Tag says what the documents come from, such as a model and a collection. A
+	// file with another tag is not resumed ([ErrSpool]).
+	Tag string
+	// Float16 stores vectors with half the bytes, rounded to 11 bits.
+	Float16 bool
 }
 
-// fill takes one block from the stream.
-func (s *spool) fill() error {
-	if s.block == nil {
-		src, err := s.open()
-		if err != nil {
-			return zipFault(err)
-		}
-		s.src, s.block = src, make([]byte, 64<<10)
+// ErrSpool: a file that cannot be resumed, because it is none of a spool, or of
+// one with another dimension, type of numbers or tag.
+var ErrSpool = errors.New("not the spool that is to go on")
+
+// A spool's file is a header and one record a document, all little-endian:
+//
+//	header  magic, dimension u32, bytes a number u32, length of the tag u32, tag, CRC32C of all this
+//	record  length of the id, of the payload plus 1 (0: none), and token vectors, u32 each; CRC32C of the
+//	        record without the checksum; id; payload; vectors
+const (
+	spoolMagic  = "plaidsp\x01"
+	recordBytes = 16
+	// spoolBuffer is how much is written at once.
+	spoolBuffer = 1 << 20
+	maxTag      = 1 << 16
+)
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// NewSpool makes an empty spool for vectors of dimension dim, or opens one.
+//
+// Errors: [ErrShape] (dim), [ErrSpool], [fs.ErrExist], and those of the file.
+func NewSpool(dim int, o *SpoolOptions) (*Spool, error) {
+	s := &Spool{dim: dim, seen: idSet{}, scratch: []float32{}}
+	if o != nil {
+		s.o = *o
 	}
-	n, err := io.ReadFull(s.src, s.block[:min(int64(len(s.block)), s.size-s.filled)])
+	if dim < 1 || dim > kernels.MaxDim {
+		return nil, faultf(s.o.Path, ErrShape, "dimension %d is not in 1..%d", dim, kernels.MaxDim)
+	}
+	if len(s.o.Tag) > maxTag {
+		return nil, faultf(s.o.Path, ErrShape, "a tag of %d bytes; at most %d are possible", len(s.o.Tag), maxTag)
+	}
+	if err := s.openFile(); err != nil {
+		return nil, err
+	}
+	if err := s.begin(); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return s, nil
+}
+
+// Collect spools a stream of documents; the first error ends it.
+func Collect(ctx context.Context, dim int, docs iter.Seq2[Document, error], o *SpoolOptions) (*Spool, error) {
+	s, err := NewSpool(dim, o)
 	if err != nil {
-		return s.inflateFault(err)
+		return nil, err
 	}
-	if err := s.keep(s.block[:n]); err != nil {
-		return err
-	}
-	if s.filled < s.size {
-		return nil
-	}
-	// The stream must end here; reading on also checks its checksum.
-	if n, err := io.ReadFull(s.src, s.block[:1]); n > 0 {
-		return s.inflateFault(zip.ErrFormat)
-	} else if !errors.Is(err, io.EOF) {
-		return s.inflateFault(err)
-	}
-	return nil
-}
-
-// keep appends a block, in a file once the memory is used up.
-func (s *spool) keep(b []byte) error {
-	if s.tmp == nil && s.filled+int64(len(b)) <= spoolMemory {
-		s.mem = append(s.mem, b...)
-		s.filled += int64(len(b))
-		return nil
-	}
-	if s.tmp == nil {
-		tmp, err := os.CreateTemp("", "plaid-npz-*")
+	for doc, derr := range docs {
+		if err = errors.Join(derr, ctx.Err()); err == nil {
+			err = s.Add(doc)
+		}
 		if err != nil {
+			return nil, errors.Join(err, s.Close())
+		}
+	}
+	if err := s.Flush(); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return s, nil
+}
+
+func (s *Spool) openFile() (err error) {
+	if s.o.Path == "" {
+		if s.file, err = os.CreateTemp("", "plaid-spool-*"); err != nil {
 			return err
 		}
-		// Gone at once where the system allows it, at Close elsewhere.
-		os.Remove(tmp.Name())
-		s.tmp = tmp
-		if _, err := tmp.WriteAt(s.mem, 0); err != nil {
-			return err
-		}
-		s.mem = nil
+		os.Remove(s.file.Name()) // gone at once where the system allows it, at Close elsewhere
+		return nil
 	}
-	if _, err := s.tmp.WriteAt(b, s.filled); err != nil {
-		return err
+	flags := os.O_RDWR | os.O_CREATE
+	if !s.o.Resume {
+		flags |= os.O_EXCL
 	}
-	s.filled += int64(len(b))
+	if s.file, err = os.OpenFile(s.o.Path, flags, 0o600); err != nil {
+		return NewFileError(s.o.Path, cause(err))
+	}
+	s.keep = true
+	info, err := s.file.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = fmt.Errorf("%w: it is no regular file", ErrSpool)
+	}
+	if err != nil {
+		return errors.Join(NewFileError(s.o.Path, cause(err)), s.file.Close())
+	}
 	return nil
 }
 
-// inflateFault: whatever inflating says, other than that the file could not be
-// read, is a fault of the content.
-func (s *spool) inflateFault(err error) error {
-	var pe *os.PathError
-	switch {
-	case errors.As(err, &pe):
-		return pe
-	case errors.Is(err, zip.ErrFormat): // archive/zip counts as well
-		return fmt.Errorf("%w: inflates to more than the %d bytes that it declares", ErrFormat, s.size)
-	case errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF):
-		return fmt.Errorf("%w: is cut short: inflates to fewer than the %d bytes that it declares", ErrFormat, s.size)
+// begin writes the header, or reads what is there and cuts off what is not whole.
+func (s *Spool) begin() error {
+	head := s.header()
+	info, err := s.file.Stat()
+	if err != nil {
+		return s.at0(err)
 	}
-	return fmt.Errorf("%w: %v", ErrFormat, err)
+	if n := info.Size(); n > 0 {
+		got := make([]byte, min(n, int64(len(head))))
+		if _, err := s.file.ReadAt(got, 0); err != nil {
+			return s.at0(err)
+		}
+		if !slices.Equal(got, head[:len(got)]) {
+			return s.at0(fmt.Errorf("%w: its first bytes are not those of a spool of dimension %d, %d bytes a number and tag %q",
+				ErrSpool, s.dim, s.width(), s.o.Tag))
+		}
+		if len(got) == len(head) {
+			s.size = int64(len(head))
+			return s.recover(n)
+		}
+	}
+	if err := s.file.Truncate(0); err != nil {
+		return s.at0(err)
+	}
+	if _, err := s.file.WriteAt(head, 0); err != nil {
+		return s.at0(err)
+	}
+	s.size = int64(len(head))
+	return nil
 }
 
-// Close drops what was kept. It may be called twice.
-func (s *spool) Close() error {
-	if s.src != nil {
-		s.src.Close()
-		s.src = nil
+func (s *Spool) header() []byte {
+	b := []byte(spoolMagic)
+	b = binary.LittleEndian.AppendUint32(b, uint32(s.dim))
+	b = binary.LittleEndian.AppendUint32(b, uint32(s.width()))
+	b = binary.LittleEndian.AppendUint32(b, uint32(len(s.o.Tag)))
+	b = append(b, s.o.Tag...)
+	return binary.LittleEndian.AppendUint32(b, crc32.Checksum(b, castagnoli))
+}
+
+func (s *Spool) width() int {
+	if s.o.Float16 {
+		return 2
 	}
-	s.err = os.ErrClosed
-	s.filled, s.mem = 0, nil
-	if s.tmp == nil {
+	return 4
+}
+
+// recover takes in the whole records of a file of n bytes. What is behind them
+// goes: it was cut short when the writer died.
+func (s *Spool) recover(n int64) error {
+	for s.size < n {
+		r, err := s.read(s.size, n)
+		if err != nil {
+			var broken *brokenRecord
+			if !errors.As(err, &broken) {
+				return s.at0(err)
+			}
+			break
+		}
+		if err := s.note(r.id, len(r.vectors)/(s.dim*s.width()), r.size); err != nil {
+			return s.at0(err)
+		}
+	}
+	if s.size < n {
+		if err := s.file.Truncate(s.size); err != nil {
+			return s.at0(err)
+		}
+	}
+	return nil
+}
+
+func (s *Spool) at0(err error) error { return NewFileError(s.o.Path, cause(err)) }
+
+// brokenRecord: the file has no whole record there.
+type brokenRecord struct{ reason string }
+
+func (e *brokenRecord) Error() string { return "a record is damaged: " + e.reason }
+
+// Unwrap makes errors.Is find ErrFormat.
+func (e *brokenRecord) Unwrap() error { return ErrFormat }
+
+type spoolRecord struct {
+	id, payload, vectors []byte
+	hasPayload           bool
+	size                 int64
+}
+
+// read returns the record at off of a file of n bytes.
+func (s *Spool) read(off, n int64) (r spoolRecord, err error) {
+	var head [recordBytes]byte
+	if n-off < recordBytes {
+		return r, &brokenRecord{"its head is cut short"}
+	}
+	if _, err := s.file.ReadAt(head[:], off); err != nil {
+		return r, err
+	}
+	idLen := int64(binary.LittleEndian.Uint32(head[0:]))
+	payload := int64(binary.LittleEndian.Uint32(head[4:]))
+	r.hasPayload = payload > 0
+	payload = max(payload-1, 0)
+	vectorBytes := int64(binary.LittleEndian.Uint32(head[8:])) * int64(s.dim*s.width())
+	r.size = recordBytes + idLen + payload + vectorBytes
+	if idLen > MaxIDBytes || r.size > n-off {
+		return r, &brokenRecord{"it is longer than the file"}
+	}
+	b := make([]byte, r.size-recordBytes)
+	if _, err := s.file.ReadAt(b, off+recordBytes); err != nil {
+		return r, err
+	}
+	sum := crc32.Update(crc32.Checksum(head[:12], castagnoli), castagnoli, b)
+	if sum != binary.LittleEndian.Uint32(head[12:]) {
+		return r, &brokenRecord{"its checksum differs"}
+	}
+	r.id, r.payload, r.vectors = b[:idLen], b[idLen:idLen+payload], b[idLen+payload:]
+	return r, nil
+}
+
+// note enters a document of the file.
+func (s *Spool) note(id []byte, rows int, size int64) error {
+	i := len(s.at)
+	switch {
+	case i > 0 && (len(id) > 0) != (s.ids != nil):
+		return inFile(fmt.Errorf("%w: some documents have one and others have none", ErrID), s.o.Path, i, -1, string(id))
+	case len(id) > 0:
+		err := checkID(string(id))
+		if first, twice := s.seen.note(string(id), i); err == nil && twice {
+			err = duplicateID(string(id), "document", first, i)
+		}
+		if err != nil {
+			return inFile(err, s.o.Path, i, -1, "")
+		}
+		s.ids = append(s.ids, string(id))
+	}
+	s.at = append(s.at, s.size)
+	s.rows = append(s.rows, uint32(rows))
+	s.tokens += int64(rows)
+	s.size += size
+	return nil
+}
+
+// Add appends a document; nothing of it is kept by reference. Every document has
+// an id or none has, and then ids are row numbers. After an error that is not of
+// the document but of the file, no more can be added.
+//
+// Errors: [ErrID], [ErrShape], [ErrValue] (also a value beyond float16), and
+// those of the file.
+func (s *Spool) Add(doc Document) error {
+	if err := s.usable(); err != nil {
+		return err
+	}
+	i := len(s.at)
+	if len(doc.Tokens)%s.dim != 0 {
+		err := fmt.Errorf("%w: %d values are no multiple of the dimension %d", ErrShape, len(doc.Tokens), s.dim)
+		return inFile(err, "", i, -1, doc.ID)
+	}
+	if err := checkFinite(doc.Tokens, s.dim); err != nil {
+		return inFile(err, "", i, -1, doc.ID)
+	}
+	if err := checkCount(i+1, s.o.Path); err != nil {
+		return err
+	}
+	rows := len(doc.Tokens) / s.dim
+	if int64(len(doc.Payload)) >= math.MaxUint32 || int64(rows) > math.MaxUint32 {
+		err := fmt.Errorf("%w: %d token vectors and %d bytes of payload are too many", ErrShape, rows, len(doc.Payload))
+		return inFile(err, "", i, -1, doc.ID)
+	}
+	start := len(s.buf)
+	b := binary.LittleEndian.AppendUint32(s.buf, uint32(len(doc.ID)))
+	payload := uint32(0)
+	if doc.Payload != nil {
+		payload = uint32(len(doc.Payload)) + 1
+	}
+	b = binary.LittleEndian.AppendUint32(b, payload)
+	b = binary.LittleEndian.AppendUint32(b, uint32(rows))
+	b = append(b, 0, 0, 0, 0)
+	b = append(append(b, doc.ID...), doc.Payload...)
+	b, err := s.appendVectors(b, doc.Tokens)
+	if err != nil {
+		return inFile(err, "", i, -1, doc.ID)
+	}
+	sum := crc32.Checksum(b[start:start+12], castagnoli)
+	sum = crc32.Update(sum, castagnoli, b[start+recordBytes:])
+	binary.LittleEndian.PutUint32(b[start+12:], sum)
+	if err := s.note([]byte(doc.ID), rows, int64(len(b)-start)); err != nil {
+		return err
+	}
+	s.buf = b
+	if len(s.buf) >= spoolBuffer {
+		return s.Flush()
+	}
+	return nil
+}
+
+func (s *Spool) appendVectors(b []byte, values []float32) ([]byte, error) {
+	b = slices.Grow(b, len(values)*s.width())
+	if !s.o.Float16 {
+		for _, v := range values {
+			b = binary.LittleEndian.AppendUint32(b, math.Float32bits(v))
+		}
+		return b, nil
+	}
+	for j, v := range values {
+		h := kernels.F16FromF32(v)
+		if h&0x7fff == 0x7c00 {
+			fe := NewFileError("", fmt.Errorf("%w: %v, as float16", ErrValue, v))
+			fe.Token, fe.Dim = j/s.dim, j%s.dim
+			return b, fe
+		}
+		b = binary.LittleEndian.AppendUint16(b, h)
+	}
+	return b, nil
+}
+
+func (s *Spool) usable() error {
+	if s.closed {
+		return NewFileError(s.o.Path, os.ErrClosed)
+	}
+	return s.fault
+}
+
+// Flush writes what is buffered, so that a kill does not lose it. It does not
+// wait for the disk.
+func (s *Spool) Flush() error {
+	if err := s.usable(); err != nil {
+		return err
+	}
+	if _, err := s.file.WriteAt(s.buf, s.size-int64(len(s.buf))); err != nil {
+		s.fault = s.at0(err)
+		return s.fault
+	}
+	s.buf = s.buf[:0]
+	return nil
+}
+
+// Tokens is the number of token vectors of all documents.
+func (s *Spool) Tokens() int64 { return s.tokens }
+
+// Dim implements [Source].
+func (s *Spool) Dim() int {
+	if s.tokens == 0 {
+		return 0
+	}
+	return s.dim
+}
+
+// Len implements [Source].
+func (s *Spool) Len() int { return len(s.at) }
+
+// Rows implements [Source].
+func (s *Spool) Rows(i int) int { return int(s.rows[i]) }
+
+// ID implements [Source].
+func (s *Spool) ID(i int) string {
+	if s.ids == nil {
+		return strconv.Itoa(i)
+	}
+	return s.ids[i]
+}
+
+func (s *Spool) name() string {
+	if s.o.Path == "" {
+		return "spooled documents"
+	}
+	return s.o.Path
+}
+
+func (s *Spool) numbered() bool { return s.ids == nil }
+
+// Docs implements [Source]. Records are checked again as they are read.
+func (s *Spool) Docs(ctx context.Context, from, to int) iter.Seq2[Document, error] {
+	return func(yield func(Document, error) bool) {
+		if err := checkRange(s.o.Path, from, to, len(s.at)); err != nil {
+			yield(Document{}, err)
+			return
+		}
+		if err := s.Flush(); err != nil {
+			yield(Document{}, err)
+			return
+		}
+		for i := from; i < to; i++ {
+			doc, err := s.doc(ctx, i)
+			if !yield(doc, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+func (s *Spool) doc(ctx context.Context, i int) (Document, error) {
+	if err := ctx.Err(); err != nil {
+		return Document{}, err
+	}
+	if err := s.usable(); err != nil {
+		return Document{}, err
+	}
+	id := s.ID(i)
+	r, err := s.read(s.at[i], s.size)
+	if err == nil && (s.ids != nil && string(r.id) != id || len(r.vectors) != s.Rows(i)*s.dim*s.width()) {
+		err = &brokenRecord{"it is another document's"}
+	}
+	if err != nil {
+		if errors.Is(err, io.EOF) {
+			err = &brokenRecord{"the file was cut short"}
+		}
+		return Document{}, inFile(cause(err), s.o.Path, i, -1, id)
+	}
+	doc := Document{ID: id}
+	if r.hasPayload {
+		doc.Payload = r.payload
+	}
+	s.scratch = slices.Grow(s.scratch[:0], s.Rows(i)*s.dim)[:s.Rows(i)*s.dim]
+	k := kindF32
+	if s.o.Float16 {
+		k = kindF16
+	}
+	decodeFloats(s.scratch, r.vectors, k)
+	doc.Tokens = s.scratch
+	return doc, nil
+}
+
+// Close implements [Source]. A file that has a path of its own stays, with all
+// that was added.
+func (s *Spool) Close() error {
+	if s.closed {
 		return nil
 	}
-	name := s.tmp.Name()
-	err := s.tmp.Close()
-	s.tmp = nil
-	if rerr := os.Remove(name); rerr != nil && !errors.Is(rerr, os.ErrNotExist) && err == nil {
-		err = rerr
+	var err error
+	if s.keep && s.fault == nil {
+		err = s.Flush()
+	}
+	s.closed = true
+	err = errors.Join(err, s.file.Close())
+	if !s.keep {
+		if rerr := os.Remove(s.file.Name()); !errors.Is(rerr, fs.ErrNotExist) {
+			err = errors.Join(err, rerr)
+		}
 	}
 	return err
 }

@@ -23,8 +23,10 @@ var (
 	ErrShape = errors.New("shapes do not match")
 	// ErrValue: a NaN or infinite component.
 	ErrValue = errors.New("value is not finite")
-	// ErrID: an id that is empty, duplicate, missing, too long or has a control character.
+	// ErrID: an id that is empty, duplicate, missing, too long, no UTF-8 or has a control character.
 	ErrID = errors.New("bad id")
+	// ErrChanged: a file is not what it was when it was opened.
+	ErrChanged = errors.New("changed while it was read")
 )
 
 // FileError names the place of a fault. Fields that do not apply are −1 (or
@@ -150,7 +152,9 @@ type Source interface {
 	ID(i int) string
 	// Docs yields the documents from to to (exclusive), in order. The slices
 	// of a document are valid until the next one is asked for. The first
-	// error ends the sequence. NaN and Inf are errors ([ErrValue]).
+	// error ends the sequence. NaN and Inf are errors ([ErrValue]). A file that
+	// changed since it was opened is [ErrChanged], at the end of the sequence if
+	// nothing else shows it: read to the end before using what was read.
 	Docs(ctx context.Context, from, to int) iter.Seq2[Document, error]
 	// Close releases files. It may be called twice.
 	Close() error

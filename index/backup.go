@@ -1,0 +1,322 @@
+package index
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"math"
+	"os"
+	"time"
+
+	"github.com/plaid-ir/plaid/storage"
+)
+
+// Checks says how much of a backup is checked before it takes its place.
+type Checks int
+
+const (
+	// CheckAll is what [storage.View.Verify] does.
+	CheckAll Checks = iota
+	// CheckSums is pages and checksums.
+	CheckSums
+	// CheckNothing is for those who verify the copy themselves.
+	CheckNothing
+)
+
+var checkNames = map[Checks]string{CheckAll: "full", CheckSums: "checksums", CheckNothing: "none"}
+
+func (c Checks) String() string { return checkNames[c] }
+
+// ParseChecks is the inverse of Checks.String.
+func ParseChecks(s string) (Checks, error) {
+	for c, name := range checkNames {
+		if name == s {
+			return c, nil
+		}
+	}
+	return 0, fmt.Errorf("%w: checks %q; there are full, checksums and none", ErrOption, s)
+}
+
+// BackupOptions for Backup and BackupTo. The zero value, or nil, makes a whole
+// copy and checks all of it.
+type BackupOptions struct {
+	// Incremental writes only what has changed into a copy that is there, where
+	// that is possible; see [Index.BackupTo].
+	Incremental bool
+	// Check: of the copy, by BackupTo; of the snapshot before it is written, by
+	// Backup.
+	Check Checks
+	// Force replaces a file that is no index.
+	Force bool
+	// LockTimeout is how long to wait for a process that writes to an index that
+	// is to be replaced; 0: not at all.
+	LockTimeout time.Duration
+	// Progress, where set, is told how much is written.
+	Progress func(Progress)
+}
+
+// BackupReport says what a backup wrote.
+type BackupReport struct {
+	Docs       int    `json:"docs"`
+	Tokens     uint64 `json:"tokens"`
+	Generation uint64 `json:"generation"`
+	// Size is the length of the copy, Written how much of it was written; free
+	// pages are holes.
+	Size    int64 `json:"file_bytes"`
+	Written int64 `json:"written_bytes"`
+	// Incremental: the copy that was there was brought up to date. Whole says why
+	// not, where that was asked for.
+	Incremental bool   `json:"incremental"`
+	Whole       string `json:"whole_because,omitempty"`
+	// Seconds for writing, the disk's part included, and for checking.
+	Seconds struct {
+		Write float64 `json:"write"`
+		Check float64 `json:"check"`
+	} `json:"seconds"`
+}
+
+// ErrSameFile: a backup of an index onto itself.
+var ErrSameFile = errors.New("the copy would be the index itself")
+
+// Backup writes the index as it is now to w: a whole index file, which
+// [Open] takes. Searches and changes in this process go on meanwhile; the copy
+// shows none of the changes that come later.
+func (ix *Index) Backup(ctx context.Context, w io.Writer, opts *BackupOptions) (r *BackupReport, err error) {
+	o := BackupOptions{}
+	if opts != nil {
+		o = *opts
+	}
+	err = ix.backup(func(s *Snapshot, report *BackupReport) error {
+		r = report
+		if err := r.check(ctx, s.view, o.Check); err != nil {
+			return err
+		}
+		defer r.timed(&r.Seconds.Write)()
+		var err error
+		r.Size, err = s.CopyTo(ctx, w, o.progress())
+		r.Written = r.Size
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+// BackupTo makes a backup at path: written beside it, checked, made durable, and
+// then put in its place, so that path holds the copy before or the new one and
+// nothing between. Readers of the copy before keep it; see Options.Follow.
+//
+// With Incremental a copy of this index that is there is brought up to date in
+// one transaction instead. For that nobody may have it open, nor another name be
+// linked to it. Otherwise, and where it is of another build or more than
+// half of it has changed, it is copied as a whole, and the report says why.
+//
+// Errors: [ErrSameFile], [storage.ErrNotIndex] and [storage.ErrVersion] for what
+// only Force replaces, [storage.ErrLocked] for an index that another process
+// writes to, [storage.ErrCorrupt] if this one is, and what writing fails with.
+// After an error path holds what it held before; with Incremental, or if it is
+// [storage.ErrOutcomeUnknown], it may hold the new state.
+func (ix *Index) BackupTo(ctx context.Context, path string, opts *BackupOptions) (r *BackupReport, err error) {
+	o := BackupOptions{}
+	if opts != nil {
+		o = *opts
+	}
+	err = ix.backup(func(s *Snapshot, report *BackupReport) error {
+		r = report
+		there, err := replaceable(ctx, s, path, o)
+		if err != nil {
+			return err
+		}
+		storage.SweepSuccessors(path, ix.log)
+		if o.Incremental && there {
+			switch reason, err := r.update(ctx, s, path, o); {
+			case err != nil:
+				return err
+			case reason == nil:
+				r.Incremental = true
+				return nil
+			default:
+				r.Whole = reason.Error()
+			}
+		} else if o.Incremental {
+			r.Whole = "there is no copy yet"
+		}
+		return r.replace(ctx, s, path, o)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+func (ix *Index) backup(fn func(*Snapshot, *BackupReport) error) (err error) {
+	s, err := ix.Snapshot()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.Close()) }()
+	return fn(s, &BackupReport{Docs: s.Len(), Tokens: s.State().LiveTokens, Generation: s.Generation()})
+}
+
+func (o *BackupOptions) progress() func(done, total int64) {
+	if o.Progress == nil {
+		return nil
+	}
+	return func(done, total int64) { o.Progress(Progress{"backup", done, total, "bytes"}) }
+}
+
+func (r *BackupReport) timed(seconds *float64) func() {
+	start := time.Now()
+	return func() { *seconds = math.Round((*seconds+time.Since(start).Seconds())*1e3) / 1e3 }
+}
+
+func (r *BackupReport) check(ctx context.Context, v *storage.View, c Checks) error {
+	defer r.timed(&r.Seconds.Check)()
+	switch c {
+	case CheckAll:
+		return v.Verify(ctx)
+	case CheckSums:
+		return v.VerifyChecksums(ctx)
+	}
+	return nil
+}
+
+// replaceable makes sure that a backup may take the place of path, and tells
+// whether an index is there.
+func replaceable(ctx context.Context, s *Snapshot, path string, o BackupOptions) (there bool, err error) {
+	info, err := os.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	} else if err != nil {
+		return false, err
+	}
+	if same, err := s.IsFile(info); err != nil {
+		return false, err
+	} else if same {
+		return false, fmt.Errorf("%s: %w", path, ErrSameFile)
+	}
+	if !info.Mode().IsRegular() { // not even by force
+		return false, fmt.Errorf("%s: %w", path, errors.Join(storage.ErrNotIndex, errors.New("only a regular file can be replaced")))
+	}
+	if info.Size() == 0 {
+		return false, nil
+	}
+	f, err := storage.Open(ctx, path, storage.Options{LockTimeout: o.LockTimeout})
+	switch {
+	case err == nil:
+		return true, f.Close()
+	case ctx.Err() != nil:
+		return false, ctx.Err()
+	case errors.Is(err, storage.ErrLocked):
+		return false, fmt.Errorf("what is to be replaced: %w", err)
+	case o.Force, errors.Is(err, storage.ErrUnfinished), errors.Is(err, storage.ErrCorrupt):
+		return false, nil // the remains of an index
+	}
+	return false, fmt.Errorf("what is to be replaced: %w; --force (BackupOptions.Force) does it", err)
+}
+
+// replace writes a whole copy.
+func (r *BackupReport) replace(ctx context.Context, s *Snapshot, path string, o BackupOptions) (err error) {
+	mode, err := s.Mode()
+	if err != nil {
+		return err
+	}
+	dst, err := storage.NewSuccessor(path)
+	if err != nil {
+		return fmt.Errorf("backup to %s: %w", path, err)
+	}
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("backup to %s: %w", path, errors.Join(err, dst.Discard()))
+		}
+	}()
+	write := r.timed(&r.Seconds.Write)
+	if r.Size, r.Written, err = dst.Fill(ctx, s.view, o.progress()); err != nil {
+		return err
+	}
+	write()
+	if err := r.checkFile(ctx, s, dst.Name(), o); err != nil {
+		return err
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	defer r.timed(&r.Seconds.Write)()
+	return dst.Commit(mode)
+}
+
+// checkFile opens a copy and checks it.
+func (r *BackupReport) checkFile(ctx context.Context, s *Snapshot, path string, o BackupOptions) (err error) {
+	f, err := storage.Open(ctx, path, storage.Options{})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	return r.checkCopy(ctx, s, f, o)
+}
+
+func (r *BackupReport) checkCopy(ctx context.Context, s *Snapshot, f *storage.File, o BackupOptions) (err error) {
+	v, err := f.View()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, v.Close()) }()
+	if got, want := v.State(), s.State(); v.Generation() != s.Generation() || got.Docs != want.Docs || got.Live != want.Live || got.Tokens != want.Tokens {
+		return fmt.Errorf("%w: the copy has %d documents, the index %d", storage.ErrCorrupt, got.Live, want.Live)
+	}
+	return r.check(ctx, v, o.Check)
+}
+
+// mostChanged bounds what an incremental backup holds in memory.
+const mostChanged = 512 << 20
+
+// update brings the copy at path up to date. reason says why it must be copied
+// as a whole instead.
+func (r *BackupReport) update(ctx context.Context, s *Snapshot, path string, o BackupOptions) (reason, err error) {
+	pages, err := s.Pages()
+	if err != nil {
+		return nil, err
+	}
+	if info, err := os.Stat(path); err != nil {
+		return err, nil
+	} else if storage.SharedWith(info) {
+		return errors.New("the copy has other names, which would change too"), nil
+	}
+	f, err := storage.Open(ctx, path, storage.Options{Write: true})
+	if errors.Is(err, storage.ErrLocked) {
+		return errors.New("the copy is open elsewhere"), nil
+	} else if err != nil {
+		return err, nil
+	}
+	defer func() {
+		if cerr := f.Close(); cerr != nil && reason == nil {
+			reason = cerr
+		}
+	}()
+	write := r.timed(&r.Seconds.Write)
+	r.Written, err = s.Mirror(ctx, f, min(pages.Size/2, mostChanged))
+	write()
+	if err == nil {
+		err = r.checkCopy(ctx, s, f, o)
+	}
+	if cerr := ctx.Err(); err != nil && cerr != nil {
+		return nil, cerr
+	}
+	for _, known := range []error{storage.ErrManyChanges, storage.ErrUnrelated} {
+		if errors.Is(err, known) {
+			return known, nil
+		}
+	}
+	if err != nil { // whatever it is: a whole copy meets it too, or sets it right
+		return err, nil
+	}
+	info, err := os.Stat(path)
+	if err != nil {
+		return err, nil
+	}
+	r.Size = info.Size()
+	return nil, nil
+}

@@ -1,0 +1,306 @@
+package index
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/plaid-ir/plaid/storage"
+	"github.com/plaid-ir/plaid/vectors"
+)
+
+// Backups are made while the index changes and is read: each is one of the
+// states that were committed.
+func TestBackupBesideTheWriter(t *testing.T) {
+	small(t)
+	dir := ramDir(t)
+	path := filepath.Join(dir, "live.plaid")
+	docs := corpus(12, 6, 8, 1)
+	build(t, path, 8, docs, nil)
+	ix := writing(t, path)
+	ctx := context.Background()
+	committed := map[string]int{}
+	note := func() {
+		s, err := ix.Snapshot()
+		require.NoError(t, err)
+		committed[snapshotDigest(t, s)] = s.Len()
+		require.NoError(t, s.Close())
+	}
+	note()
+	var mu sync.Mutex
+	var made []string // digests
+	stop := make(chan struct{})
+	var wg sync.WaitGroup
+	loop := func(fn func(i int) error) {
+		wg.Go(func() {
+			for i := 0; ; i++ {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				if err := fn(i); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	taken := func(path string) error {
+		other, err := Open(context.Background(), path, nil)
+		if err != nil {
+			return err
+		}
+		s, err := other.Snapshot()
+		if err != nil {
+			return err
+		}
+		d, _, err := s.Inspect(ctx)
+		mu.Lock()
+		made = append(made, d)
+		mu.Unlock()
+		return errors.Join(err, s.Verify(ctx), s.Close(), other.Close())
+	}
+	loop(func(i int) error { // to a stream
+		var buf bytes.Buffer
+		to := filepath.Join(dir, fmt.Sprint("stream", i))
+		if _, err := ix.Backup(ctx, &buf, &BackupOptions{Check: Checks(i % 3)}); err != nil {
+			return err
+		}
+		return errors.Join(os.WriteFile(to, buf.Bytes(), 0o600), taken(to), os.Remove(to))
+	})
+	loop(func(i int) error { // to a file
+		to := filepath.Join(dir, "copy.plaid")
+		if _, err := ix.BackupTo(ctx, to, &BackupOptions{Incremental: i%4 != 0}); err != nil {
+			return err
+		}
+		return taken(to)
+	})
+	loop(func(int) error {
+		s, err := ix.Snapshot()
+		if err != nil {
+			return err
+		}
+		return errors.Join(s.Verify(ctx), s.Close())
+	})
+	rng := rand.New(rand.NewPCG(3, 3))
+	rounds := 120
+	if testing.Short() {
+		rounds = 40
+	}
+	enough := func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return len(made) >= 12 || t.Failed()
+	}
+	for i := 0; i < rounds || !enough(); i++ {
+		switch rng.IntN(8) {
+		case 0:
+			require.NoError(t, ix.Compact(ctx, nil))
+		case 1, 2, 3:
+			_, _, err := ix.Delete(ctx, []string{fmt.Sprint("d", rng.IntN(60)), fmt.Sprint("d", rng.IntN(60))})
+			require.NoError(t, err)
+		default:
+			more := corpus(60, 6, 8, uint64(i))
+			lo := rng.IntN(50)
+			_, err := ix.Add(ctx, fromDocs(t, 8, more[lo:lo+1+rng.IntN(9)]), &AddOptions{Replace: true, Threads: 1})
+			require.NoError(t, err)
+		}
+		note()
+	}
+	close(stop)
+	wg.Wait()
+	for _, d := range made {
+		require.Contains(t, committed, d)
+	}
+	t.Logf("%d backups of %d states", len(made), len(committed))
+}
+
+// What is written is little, and the copy is the same as one made anew.
+func TestBackupIncremental(t *testing.T) {
+	dir := ramDir(t)
+	path, to := filepath.Join(dir, "x.plaid"), filepath.Join(dir, "copy.plaid")
+	ctx := context.Background()
+	docs := corpus(400, 8, 8, 1)
+	for i := range docs {
+		docs[i].Payload = bytes.Repeat([]byte{'a' + byte(i%26)}, 2000)
+	}
+	build(t, path, 8, docs, nil)
+	ix := writing(t, path)
+	backup := func() *BackupReport {
+		t.Helper()
+		r, err := ix.BackupTo(ctx, to, &BackupOptions{Incremental: true})
+		require.NoError(t, err)
+		s, err := ix.Snapshot()
+		require.NoError(t, err)
+		want := snapshotDigest(t, s)
+		require.NoError(t, s.Close())
+		require.Equal(t, want, digestOf(t, to))
+		entries, err := os.ReadDir(dir)
+		require.NoError(t, err)
+		require.Len(t, entries, 2)
+		return r
+	}
+	r := backup()
+	require.False(t, r.Incremental)
+	require.Equal(t, "there is no copy yet", r.Whole)
+	require.Equal(t, 400, r.Docs)
+	r = backup()
+	require.True(t, r.Incremental)
+	require.Zero(t, r.Written)
+
+	same := func(change func()) {
+		t.Helper()
+		before, err := os.Stat(to)
+		require.NoError(t, err)
+		change()
+		r := backup()
+		require.True(t, r.Incremental, r.Whole)
+		require.NotZero(t, r.Written)
+		require.Less(t, r.Written, r.Size/3)
+		after, err := os.Stat(to)
+		require.NoError(t, err)
+		require.True(t, os.SameFile(before, after))
+	}
+	for i := range 5 { // segments are merged, and their chunks and postings go
+		same(func() { add(t, ix, 8, corpus(410+i, 8, 8, 9)[409+i:]...) })
+	}
+	same(func() {
+		_, _, err := ix.Delete(ctx, []string{"d3", "d77"})
+		require.NoError(t, err)
+	})
+	same(func() {
+		require.NoError(t, ix.SetDefaults(&storage.Defaults{Classes: []storage.DefaultClass{{K: 10, Probes: 3}}}))
+	})
+	reading(t, to, func(s *Snapshot) {
+		d, err := s.Defaults()
+		require.NoError(t, err)
+		require.Equal(t, 3, d.Classes[0].Probes)
+	})
+
+	whole := func(why string) {
+		t.Helper()
+		r := backup()
+		require.False(t, r.Incremental)
+		require.Contains(t, r.Whole, why)
+	}
+	add(t, ix, 8, corpus(421, 8, 8, 9)[420:]...)
+	reader, err := Open(context.Background(), to, nil)
+	require.NoError(t, err)
+	whole("the copy is open elsewhere")
+	require.NoError(t, reader.Close())
+	require.NoError(t, os.Link(to, filepath.Join(ramDir(t), "other name")))
+	whole("other names")
+	much := corpus(2000, 8, 8, 4)[500:]
+	for i := range much {
+		much[i].Payload = docs[0].Payload
+	}
+	add(t, ix, 8, much...)
+	whole("too much of it has changed")
+	require.NoError(t, os.Truncate(to, 20_000))
+	r = backup()
+	require.False(t, r.Incremental)
+	require.NoError(t, ix.Close())
+	build(t, path, 8, docs[:50], &BuildOptions{Force: true, Seed: 9})
+	ix = writing(t, path)
+	whole("no copy of this index")
+}
+
+func TestBackupToRefuses(t *testing.T) {
+	dir := ramDir(t)
+	path := filepath.Join(dir, "x.plaid")
+	ctx := context.Background()
+	docs := corpus(9, 6, 8, 1)
+	build(t, path, 8, docs, nil)
+	require.NoError(t, os.Chmod(path, 0o640))
+	ix, err := Open(context.Background(), path, nil)
+	require.NoError(t, err)
+	defer ix.Close()
+	at := func(name string) string { return filepath.Join(dir, name) }
+	backup := func(to string, force bool) error {
+		_, err := ix.BackupTo(ctx, to, &BackupOptions{Force: force, Incremental: force})
+		return err
+	}
+	require.NoError(t, os.Symlink(path, at("link")))
+	require.NoError(t, os.Link(path, at("hard")))
+	for _, name := range []string{"x.plaid", "link", "hard"} {
+		require.ErrorIs(t, backup(at(name), true), ErrSameFile)
+	}
+	require.NoError(t, os.WriteFile(at("text"), []byte("precious"), 0o600))
+	require.ErrorIs(t, backup(at("text"), false), storage.ErrNotIndex)
+	text, err := os.ReadFile(at("text"))
+	require.NoError(t, err)
+	require.Equal(t, "precious", string(text))
+	require.NoError(t, os.Mkdir(at("folder"), 0o700))
+	require.ErrorIs(t, backup(at("folder"), true), storage.ErrNotIndex)
+	require.ErrorIs(t, backup(at("nosuch/x"), false), os.ErrNotExist)
+
+	build(t, at("busy"), 8, docs[:3], nil)
+	busy := writing(t, at("busy"))
+	require.ErrorIs(t, backup(at("busy"), true), storage.ErrLocked)
+	require.NoError(t, busy.Close())
+
+	require.NoError(t, os.WriteFile(at("empty"), nil, 0o600))
+	for _, name := range []string{"busy", "empty", "fresh"} {
+		require.NoError(t, backup(at(name), false), name)
+	}
+	require.NoError(t, backup(at("text"), true))
+	for _, name := range []string{"busy", "empty", "fresh", "text"} {
+		requireFile(t, at(name), docs)
+		info, err := os.Stat(at(name))
+		require.NoError(t, err)
+		require.EqualValues(t, 0o640, info.Mode().Perm())
+	}
+
+	canceled, cancel := context.WithCancel(ctx)
+	_, err = ix.BackupTo(canceled, at("late"), &BackupOptions{Progress: func(Progress) { cancel() }})
+	require.ErrorIs(t, err, context.Canceled)
+	require.NoFileExists(t, at("late"))
+	left, err := filepath.Glob(at("*.tmp"))
+	require.NoError(t, err)
+	require.Empty(t, left)
+	require.NoError(t, ix.Close())
+	_, err = ix.Backup(ctx, &bytes.Buffer{}, nil)
+	require.ErrorIs(t, err, storage.ErrClosed)
+}
+
+// A damaged index is not put in the place of the good copy.
+func TestBackupOfDamage(t *testing.T) {
+	dir := ramDir(t)
+	path, to := filepath.Join(dir, "x.plaid"), filepath.Join(dir, "copy.plaid")
+	docs := corpus(30, 6, 8, 1)
+	marked := append(docs, vectors.Document{ID: "marked", Tokens: docs[1].Tokens, Payload: []byte(`"mark of the payload"`)})
+	build(t, path, 8, marked, nil)
+	ctx := context.Background()
+	backup := func(o *BackupOptions) error {
+		ix, err := Open(context.Background(), path, nil)
+		require.NoError(t, err)
+		_, err = ix.BackupTo(ctx, to, o)
+		return errors.Join(err, ix.Close())
+	}
+	require.NoError(t, backup(nil))
+	raw, err := os.ReadFile(path)
+	require.NoError(t, err)
+	at := bytes.Index(raw, []byte("mark of the payload"))
+	require.Positive(t, at)
+	raw[at] ^= 1
+	require.NoError(t, os.WriteFile(path, raw, 0o600))
+	for _, o := range []BackupOptions{{}, {Check: CheckSums}, {Incremental: true}} {
+		err := backup(&o)
+		require.ErrorIs(t, err, storage.ErrCorrupt)
+		require.ErrorContains(t, err, "payload/30")
+		requireFile(t, to, marked)
+	}
+	left, err := filepath.Glob(filepath.Join(dir, "*.tmp"))
+	require.NoError(t, err)
+	require.Empty(t, left)
+	require.NoError(t, backup(&BackupOptions{Check: CheckNothing}), "as asked for")
+}

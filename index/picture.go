@@ -1,0 +1,171 @@
+package index
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/plaid-ir/plaid/codec"
+	"github.com/plaid-ir/plaid/kernels"
+	"github.com/plaid-ir/plaid/storage"
+)
+
+// A change makes the picture of what it has committed before it returns, beside the
+// one that searches use, and then puts it in that one's place. What has not changed
+// is shared: the codec and what is made of it, chunks with their document tables,
+// postings. So the cost of a change's picture goes with the change, and nobody who
+// searches waits for it.
+
+// picture is what the snapshots taken between two changes share.
+type picture struct {
+	view     *storage.View
+	codec    *codec.Quantizer
+	scorer   kernels.Scorer
+	live     liveSet
+	defaults func() (*storage.Defaults, error)
+	refs     int // guarded by Index.mu; one is the index's own
+}
+
+// newPicture makes the picture of a view. older may be nil; what it shares with the
+// view is taken from it.
+func (ix *Index) newPicture(v *storage.View, older *picture) (*picture, error) {
+	p := &picture{view: v, refs: 1, defaults: sync.OnceValues(v.Defaults)}
+	if older == nil {
+		p.live = newLiveSet(v)
+	} else {
+		p.live = nextLiveSet(v, older.view, older.live)
+	}
+	if older != nil && v.Codec() == older.view.Codec() {
+		p.codec, p.scorer = older.codec, older.scorer
+		return p, nil
+	}
+	c, err := codec.New(*v.Codec())
+	if err != nil {
+		return nil, &storage.CorruptError{Path: ix.Path(), What: "codec", Err: err}
+	}
+	if cut := v.Cutoffs(); cut != nil {
+		if c, err = c.WithCutoffs(cut); err != nil {
+			return nil, &storage.CorruptError{Path: ix.Path(), What: "codec", Err: err}
+		}
+	}
+	p.codec = c
+	if p.scorer, err = ix.backend.Scorer(v.Codec()); err != nil {
+		return nil, fmt.Errorf("%s: %w", ix.Path(), err)
+	}
+	return p, nil
+}
+
+// hold takes the current picture, which is to be released. It is nil where none has
+// been made yet, or could be made after a change.
+func (ix *Index) hold() (*picture, error) {
+	ix.mu.Lock()
+	defer ix.mu.Unlock()
+	if ix.closed {
+		return nil, fmt.Errorf("%s: %w", ix.Path(), storage.ErrClosed)
+	}
+	if ix.current != nil {
+		ix.current.refs++
+	}
+	return ix.current, nil
+}
+
+func (ix *Index) release(p *picture) error {
+	ix.mu.Lock()
+	p.refs--
+	last := p.refs == 0
+	ix.mu.Unlock()
+	if !last {
+		return nil
+	}
+	return p.view.Close()
+}
+
+// show puts a picture, or nil, in the place of the current one.
+func (ix *Index) show(p *picture) error {
+	ix.mu.Lock()
+	old := ix.current
+	if p != nil && ix.closed { // meanwhile
+		old = p
+	} else {
+		ix.current = p
+	}
+	ix.mu.Unlock()
+	if old == nil {
+		return nil
+	}
+	return ix.release(old)
+}
+
+// load makes a picture where there is none; many who ask at once wait for one.
+func (ix *Index) load(ctx context.Context) error {
+	ix.renewing.Lock()
+	defer ix.renewing.Unlock()
+	p, err := ix.hold()
+	if err != nil {
+		return err
+	}
+	if p != nil {
+		return ix.release(p)
+	}
+	return ix.showNewest(ctx, nil)
+}
+
+// renew shows what the file holds now. If that fails, what was shown stays.
+func (ix *Index) renew() error {
+	ix.renewing.Lock()
+	defer ix.renewing.Unlock()
+	older, err := ix.hold()
+	if err != nil {
+		return err
+	}
+	err = ix.showNewest(context.Background(), older) // what is done is to be seen
+	if older != nil {
+		err = errors.Join(err, ix.release(older))
+	}
+	return err
+}
+
+func (ix *Index) showNewest(ctx context.Context, older *picture) error {
+	var olderView *storage.View
+	if older != nil {
+		olderView = older.view
+	}
+	v, err := ix.file.ViewAfter(ctx, olderView)
+	if err != nil {
+		return err
+	}
+	p, err := ix.pictureOf(v, older)
+	if err != nil {
+		return errors.Join(err, v.Close())
+	}
+	return ix.show(p)
+}
+
+func (ix *Index) pictureOf(v *storage.View, older *picture) (p *picture, err error) {
+	defer storage.Guard(ix.Path(), &err)()
+	if older != nil {
+		// Searches would find the same, and report it.
+		if err := v.CheckNew(older.view); err != nil {
+			ix.log.Warn("what a change has written is damaged", "index", ix.Path(), "error", err)
+		}
+	}
+	return ix.newPicture(v, older)
+}
+
+// changed is to be called when a change has been tried, whatever came of it. (If the
+// outcome of the change is not known the file goes on showing what it held before.)
+// A change that is done stays done if it cannot be shown: then no snapshots are to be
+// had, for want of one that shows it, until it can.
+func (ix *Index) changed(err error) error {
+	rerr := ix.renew()
+	switch {
+	case rerr == nil, errors.Is(rerr, storage.ErrClosed):
+	case err != nil:
+		ix.log.Warn("the index was not read anew after a change that failed", "index", ix.Path(), "error", rerr)
+	default:
+		ix.log.Error("a change is done, but cannot be read", "index", ix.Path(), "error", rerr)
+		_ = ix.show(nil) // a read transaction: closing it loses nothing
+	}
+	return err
+}

@@ -1,0 +1,378 @@
+package index
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"log/slog"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/RoaringBitmap/roaring/v2"
+
+	"github.com/plaid-ir/plaid/kernels"
+	"github.com/plaid-ir/plaid/storage"
+)
+
+// SalvageOptions for Salvage. The zero value, or nil, takes only documents that
+// are known to be live.
+type SalvageOptions struct {
+	// WithDeleted takes documents of which it cannot be told any more if they were
+	// deleted; without it, such an index is refused.
+	WithDeleted bool
+	// Memory as for Build.
+	Memory int64
+	// LockTimeout and Logger as for Open.
+	LockTimeout time.Duration
+	Logger      *slog.Logger
+	// Progress, where set, is told how far a stage is.
+	Progress func(Progress)
+}
+
+// SalvageReport says what Salvage found and what it lost.
+type SalvageReport struct {
+	// Transaction is the commit that the file was read as of.
+	Transaction storage.WreckTransaction `json:"transaction"`
+	// Docs and Tokens of the new index.
+	Docs   uint32 `json:"docs"`
+	Tokens uint64 `json:"tokens"`
+	// LostDocs counts the documents of Lost.
+	LostDocs int64  `json:"lost_docs"`
+	Lost     []Lost `json:"lost"`
+	// LostPayloads are the ids of documents that are in the new index without
+	// their payload.
+	LostPayloads []string `json:"lost_payloads"`
+	// Uncertain are the ids of documents in the new index that may have been
+	// deleted.
+	Uncertain []string `json:"uncertain"`
+	// StateLost: the record of the counters is damaged, so that documents at the
+	// end of which no id is left would not be missed.
+	StateLost bool `json:"state_lost"`
+	// Faults are what was found damaged.
+	Faults []string `json:"faults"`
+}
+
+// Complete reports whether the new index has every document and payload of the
+// old one, and no other.
+func (r *SalvageReport) Complete() bool {
+	return r.LostDocs == 0 && len(r.LostPayloads) == 0 && len(r.Uncertain) == 0 && !r.StateLost && !r.Transaction.DamagedMeta
+}
+
+// Lost is a run of documents that are not in the new index.
+type Lost struct {
+	// First ordinal, and how many documents there were from it to Last that were
+	// not known to be deleted.
+	First uint32 `json:"first_ordinal"`
+	Last  uint32 `json:"last_ordinal"`
+	Docs  int64  `json:"docs"`
+	// IDs are those that are known of them.
+	IDs []string `json:"ids"`
+	// Why they are lost.
+	Why string `json:"why"`
+}
+
+// Salvage writes a new index at out from what can be read of a damaged one:
+// every live document whose chunk passes its checksums, as it is, with its id,
+// and its payload if that passes too; in the order of insertion, under new
+// ordinals. Nothing is encoded again; postings are made anew. The damaged index
+// is not changed.
+//
+// Where damage is not to be repaired there is an error, and nothing at out: a
+// lost codec or header, tombstones that are lost together with ids (see
+// SalvageOptions.WithDeleted), a state record that is lost beside the leftovers
+// of an interrupted writer. The report is not nil where it says what was found.
+//
+// Errors: those of [storage.OpenWreck], [storage.ErrExists], and what writing
+// fails with.
+func Salvage(ctx context.Context, in, out string, opts *SalvageOptions) (r *SalvageReport, err error) {
+	o := SalvageOptions{}
+	if opts != nil {
+		o = *opts
+	}
+	if o.Memory == 0 {
+		o.Memory = DefaultMemory
+	}
+	if _, err := os.Lstat(out); err == nil {
+		return nil, fmt.Errorf("%s: %w; what is salvaged goes into a new file", out, storage.ErrExists)
+	}
+	w, err := storage.OpenWreck(ctx, in, storage.WreckOptions{LockTimeout: o.LockTimeout})
+	if w == nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, w.Close()) }()
+	r = &SalvageReport{Transaction: w.Transaction(), Lost: []Lost{}, LostPayloads: []string{}, Uncertain: []string{}}
+	defer func() { r.Faults = append([]string{}, w.Faults()...) }()
+	if err != nil {
+		return r, err
+	}
+	if !w.Certain() && !o.WithDeleted {
+		return r, fmt.Errorf("%s: %w: the tombstones are lost, and not all ids are left to tell which documents were deleted; "+
+			"--with-deleted (SalvageOptions.WithDeleted) takes and lists them", in, storage.ErrCorrupt)
+	}
+	_, known := w.State()
+	r.StateLost = !known
+	s := &salvage{SalvageOptions: o, w: w, r: r}
+	if err := s.survey(ctx); err != nil {
+		return r, err
+	}
+	if s.docs == 0 && r.LostDocs > 0 {
+		return r, fmt.Errorf("%s: %w: not one document can be read", in, storage.ErrCorrupt)
+	}
+	file, created, err := create(ctx, out, BuildOptions{LockTimeout: o.LockTimeout, Logger: o.Logger})
+	if err != nil {
+		return r, err
+	}
+	if err := s.copyAll(ctx, file); err != nil {
+		return r, undo(file, created, err)
+	}
+	return r, file.Close()
+}
+
+// salvage is a salvage at work.
+type salvage struct {
+	SalvageOptions
+	w *storage.Wreck
+	r *SalvageReport
+
+	good []bool            // by chunk
+	last map[string]uint32 // the ordinal that counts, of ids that are there twice
+	docs int
+}
+
+// survey finds out which documents are lost.
+func (s *salvage) survey(ctx context.Context) error {
+	seed := maphash.MakeSeed()
+	type mark struct {
+		hash    uint64
+		ordinal uint32
+	}
+	var marks []mark
+	gaps := roaring.New()
+	next := uint32(0)
+	s.good = make([]bool, s.w.Chunks())
+	for i := range s.good {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		table, _, err := s.w.Chunk(i)
+		if table == nil {
+			return fmt.Errorf("%s: %w", s.w.Path(), err)
+		}
+		s.gap(gaps, next, table.First)
+		next = table.First + uint32(len(table.IDs))
+		s.good[i] = err == nil
+		if err != nil {
+			s.lose(table, err.Error())
+			continue
+		}
+		for d, id := range table.IDs {
+			if ordinal := table.First + uint32(d); s.wanted(ordinal, id) {
+				marks = append(marks, mark{maphash.String(seed, id), ordinal})
+				s.docs++
+			}
+		}
+		s.tell("check", next)
+	}
+	s.gap(gaps, next, s.w.Docs())
+	if err := s.loseGaps(ctx, gaps); err != nil {
+		return err
+	}
+	slices.SortFunc(marks, func(a, b mark) int {
+		return cmp.Or(cmp.Compare(a.hash, b.hash), cmp.Compare(a.ordinal, b.ordinal))
+	})
+	twice := roaring.New()
+	for i := 1; i < len(marks); i++ {
+		if marks[i].hash == marks[i-1].hash {
+			twice.Add(marks[i-1].ordinal)
+			twice.Add(marks[i].ordinal)
+		}
+	}
+	return s.resolveTwins(ctx, twice)
+}
+
+func (s *salvage) tell(stage string, done uint32) {
+	if s.Progress != nil {
+		s.Progress(Progress{stage, int64(done), int64(s.w.Docs()), "documents"})
+	}
+}
+
+// wanted reports whether a document is to be copied; a place without an id was
+// given up by compaction.
+func (s *salvage) wanted(ordinal uint32, id string) bool {
+	return id != "" && s.w.Standing(ordinal) != storage.Dead
+}
+
+// gap notes the documents between two tables whose own table is lost.
+func (s *salvage) gap(gaps *roaring.Bitmap, from, to uint32) {
+	for o := from; o < to; o++ {
+		if s.w.Standing(o) != storage.Dead {
+			gaps.Add(o)
+		}
+	}
+}
+
+// lose reports the documents of a chunk whose arrays are damaged.
+func (s *salvage) lose(table *storage.DocTable, why string) {
+	l := Lost{First: table.First, Last: table.First + uint32(len(table.IDs)) - 1, IDs: []string{}, Why: why}
+	for d, id := range table.IDs {
+		if s.wanted(table.First+uint32(d), id) {
+			l.IDs = append(l.IDs, id)
+		}
+	}
+	if l.Docs = int64(len(l.IDs)); l.Docs > 0 {
+		s.lost(l)
+	}
+}
+
+func (s *salvage) lost(l Lost) {
+	s.r.Lost = append(s.r.Lost, l)
+	s.r.LostDocs += l.Docs
+}
+
+// loseGaps reports runs of documents whose tables are lost, with the ids that
+// are left of them.
+func (s *salvage) loseGaps(ctx context.Context, gaps *roaring.Bitmap) error {
+	ids, err := s.w.IDs(ctx, gaps)
+	if err != nil {
+		return err
+	}
+	var l *Lost
+	for it := gaps.Iterator(); it.HasNext(); {
+		ordinal := it.Next()
+		if l == nil || ordinal != l.Last+1 {
+			if l != nil {
+				s.lost(*l)
+			}
+			l = &Lost{First: ordinal, IDs: []string{}, Why: "the chunk that holds them, or its document table, is lost"}
+		}
+		l.Last = ordinal
+		l.Docs++
+		if id, ok := ids[ordinal]; ok {
+			l.IDs = append(l.IDs, id)
+		}
+	}
+	if l != nil {
+		s.lost(*l)
+	}
+	return nil
+}
+
+// resolveTwins decides which of the documents with one id counts: the newest.
+// It is given those whose ids may be alike.
+func (s *salvage) resolveTwins(ctx context.Context, twice *roaring.Bitmap) error {
+	if twice.IsEmpty() {
+		return nil
+	}
+	s.last = map[string]uint32{}
+	return s.eachGood(ctx, func(table *storage.DocTable, _ *kernels.Chunk) error {
+		for d, id := range table.IDs {
+			ordinal := table.First + uint32(d)
+			if !twice.Contains(ordinal) {
+				continue
+			}
+			if old, ok := s.last[id]; ok {
+				s.docs--
+				s.lost(Lost{First: old, Last: old, Docs: 1, IDs: []string{id}, Why: fmt.Sprintf("document %d has the same id and is newer", ordinal)})
+			}
+			s.last[id] = ordinal
+		}
+		return nil
+	})
+}
+
+// eachGood visits the chunks that can be copied.
+func (s *salvage) eachGood(ctx context.Context, visit func(*storage.DocTable, *kernels.Chunk) error) error {
+	for i, good := range s.good {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if !good {
+			continue
+		}
+		table, ch, err := s.w.Chunk(i)
+		if err != nil { // it was sound before
+			return fmt.Errorf("%s: %w", s.w.Path(), err)
+		}
+		if err := visit(table, ch); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *salvage) copyAll(ctx context.Context, dst *storage.File) error {
+	var gen uint64
+	err := dst.Update(func(tx *storage.Tx) error {
+		var err error
+		gen, err = tx.NewGeneration(s.w.Header(), s.w.Codec(), s.w.Cutoffs())
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	stage := newStager(dst, gen, s.w.Header().Centroids, storage.State{}, s.Memory)
+	err = s.eachGood(ctx, func(table *storage.DocTable, ch *kernels.Chunk) error {
+		for d := range table.IDs {
+			if err := s.copyDoc(ctx, stage, table, ch, d); err != nil {
+				return err
+			}
+		}
+		s.tell("salvage", table.First+uint32(len(table.IDs)))
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return stage.commit(ctx, func(tx *storage.Tx, _ *storage.Generation, st *storage.State) error {
+		st.Live, st.LiveTokens = st.Docs, st.Tokens
+		if old, ok := s.w.State(); ok { // the tokens do not tell which of them were clamped
+			st.Clamped = min(old.Clamped, st.Tokens)
+		}
+		s.r.Docs, s.r.Tokens = st.Docs, st.Tokens
+		var built Built
+		if s.w.Note(noteBuilt, &built) {
+			if err := tx.PutNote(noteBuilt, built); err != nil {
+				return err
+			}
+		}
+		if d := s.w.Defaults(); d != nil {
+			if err := tx.PutDefaults(gen, d); err != nil {
+				return err
+			}
+		}
+		return tx.MakeCurrent(gen)
+	})
+}
+
+func (s *salvage) copyDoc(ctx context.Context, stage *stager, table *storage.DocTable, ch *kernels.Chunk, d int) error {
+	ordinal, id := table.First+uint32(d), table.IDs[d]
+	if !s.wanted(ordinal, id) {
+		return nil
+	}
+	if last, twice := s.last[id]; twice && last != ordinal {
+		return nil
+	}
+	if err := checkID(id); err != nil {
+		s.lost(Lost{First: ordinal, Last: ordinal, Docs: 1, IDs: []string{id}, Why: err.Error()})
+		return nil
+	}
+	var payload []byte
+	if table.Payloads[d] {
+		var err error
+		if payload, err = s.w.Payload(ordinal); err != nil {
+			s.r.LostPayloads = append(s.r.LostPayloads, id)
+		}
+	}
+	if s.w.Standing(ordinal) == storage.Uncertain {
+		s.r.Uncertain = append(s.r.Uncertain, id)
+	}
+	lo, hi := int(ch.Offsets[d]), int(ch.Offsets[d+1])
+	rb := s.w.Codec().RowBytes()
+	return stage.stage(ctx, encoded{
+		id: id, fresh: true, payload: payload,
+		codes: ch.Codes[lo*ch.CodeBytes : hi*ch.CodeBytes], factors: ch.Factors[2*lo : 2*hi], residuals: ch.Residuals[lo*rb : hi*rb],
+	})
+}

@@ -1,0 +1,71 @@
+package index_test
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"os"
+	"runtime"
+	"time"
+)
+
+// use is what a process takes.
+type use struct {
+	heap, ordinals, pending uint64
+	goroutines, descriptors int
+}
+
+// measure takes the least heap of some looks: the holder of a snapshot goes on
+// meanwhile, and what it holds in the middle of a verification is no growth.
+func (s *soak) measure() use {
+	u := use{heap: math.MaxUint64, goroutines: runtime.NumGoroutine()}
+	for range 5 {
+		runtime.GC()
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		u.heap = min(u.heap, m.HeapAlloc)
+		time.Sleep(20 * time.Millisecond)
+	}
+	if entries, err := os.ReadDir("/proc/self/fd"); err == nil {
+		u.descriptors = len(entries)
+	}
+	if snap, err := s.ix.Snapshot(); err == nil {
+		u.ordinals = uint64(snap.State().Docs)
+		if pages, err := snap.Pages(); err == nil {
+			u.pending = uint64(pages.Pending)
+		}
+		_ = snap.Close()
+	}
+	return u
+}
+
+// compact rewrites the file and compares its size with what is in it.
+func (s *soak) compact(ctx context.Context) (size int64, err error) {
+	if err := s.ix.Compact(ctx, nil); err != nil {
+		return 0, err
+	}
+	in, err := s.ix.Info(ctx)
+	if err != nil {
+		return 0, err
+	}
+	if content := in.Sizes.Total(); float64(in.Pages.Size) > soakFactor*float64(content)+soakSlack {
+		return 0, fmt.Errorf("after compaction the file has %d bytes, its content %d", in.Pages.Size, content)
+	}
+	return in.Pages.Size, nil
+}
+
+// over says by what more is in use than at first, if snapshots held so many
+// pages; so many descriptors more are fine.
+func (u use) over(base use, held uint64, descriptors int) error {
+	switch {
+	case u.heap > base.heap+soakHeap+soakOrdinal*(u.ordinals-base.ordinals)+soakPending*held:
+		return fmt.Errorf("heap of %d bytes, %d at first, for %d ordinals more and %d pages that are held",
+			u.heap, base.heap, u.ordinals-base.ordinals, held)
+	case u.goroutines > base.goroutines:
+		return fmt.Errorf("%d goroutines, %d at first", u.goroutines, base.goroutines)
+	case u.descriptors > base.descriptors+descriptors:
+		return fmt.Errorf("%d descriptors, %d at first", u.descriptors, base.descriptors)
+	}
+	return nil
+}

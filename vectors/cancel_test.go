@@ -1,0 +1,71 @@
+package vectors
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// countdown is a context that ends when it has been asked so many times.
+type countdown struct {
+	context.Context
+	left atomic.Int64
+}
+
+func endsAfter(n int64) *countdown {
+	c := &countdown{Context: context.Background()}
+	c.left.Store(n)
+	return c
+}
+
+func (c *countdown) Err() error {
+	if c.left.Add(-1) >= 0 {
+		return nil
+	}
+	return context.Canceled
+}
+
+// Whatever is read line by line when a collection is opened can be broken off: that
+// is no fault of the file.
+func TestOpenCancelled(t *testing.T) {
+	var lines, ids, payload strings.Builder
+	for i := range 3000 {
+		fmt.Fprintf(&lines, `{"_id": "d%d", "vectors": [[0.125, 0.25, 0.5, 1]]}`+"\n", i)
+		fmt.Fprintf(&ids, "other %d %s\n", i, strings.Repeat("x", 40))
+		fmt.Fprintf(&payload, `{"_id": "d%d", "text": "some text of it that fills the lines of this file"}`+"\n", i)
+	}
+	files := Files{
+		Vectors: tempFile(t, "d.jsonl", []byte(lines.String())),
+		Payload: tempFile(t, "p.jsonl", []byte(payload.String())),
+	}
+	withIDs := files
+	withIDs.IDs, withIDs.Payload = tempFile(t, "ids.txt", []byte(ids.String())), ""
+	for what, open := range map[string]func(context.Context) error{
+		"lines and payload": func(ctx context.Context) error { return closed(Open(ctx, files)) },
+		"lines and ids":     func(ctx context.Context) error { return closed(Open(ctx, withIDs)) },
+		"payloads":          func(ctx context.Context) error { return closed(OpenPayloads(ctx, files.Payload)) },
+	} {
+		n := int64(0)
+		for ; ; n++ {
+			err := open(endsAfter(n))
+			if err == nil {
+				break
+			}
+			require.ErrorIs(t, err, context.Canceled, what)
+			require.NotErrorIs(t, err, ErrFormat, what)
+			require.NotErrorIs(t, err, ErrID, what)
+		}
+		require.Greater(t, n, int64(3), what)
+	}
+}
+
+func closed[S interface{ Close() error }](s S, err error) error {
+	if err != nil {
+		return err
+	}
+	return s.Close()
+}

@@ -1,0 +1,232 @@
+package vectors
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// collections are complete sets of files, one of each form, of 3 documents.
+func collections(t *testing.T) map[string]Files {
+	t.Helper()
+	dir := t.TempDir()
+	file := func(name string, content []byte) string {
+		path := filepath.Join(dir, name)
+		require.NoError(t, os.WriteFile(path, content, 0o644))
+		return path
+	}
+	values := []float32{1, 2, 3, 4, 5, 6}
+	array := npyBytes(t, "<f4", []int{3, 2, 1}, values...)
+	tensor := safetensorsBytes(`{"vectors":{"dtype":"F32","shape":[3,2,1],"data_offsets":[0,24]}}`, f32Bytes(values...))
+	ids := text("a\nb\nc\n")
+	objects := text(`{"_id":"c"}` + "\n" + `{"_id":"a"}` + "\n" + `{"_id":"b"}` + "\n")
+	return map[string]Files{
+		"npy and all": {Vectors: file("r.npy", npyBytes(t, "<f4", []int{6, 1}, values...)), Lengths: file("r.txt", text("1\n2\n3\n")),
+			IDs: file("r.ids", ids), Payload: file("r.jsonl", objects)},
+		"masked":      {Vectors: file("m.npy", array), Mask: file("mask.npy", npyInts(t, "|b1", []int{3, 2}, 1, 0, 1, 1, 1, 0))},
+		"npz":         {Vectors: file("z.npz", zipBytes(t, stored("vectors.npy", array))), IDs: file("z.json", text(`["a","b","c"]`))},
+		"safetensors": {Vectors: file("s.safetensors", tensor), IDs: file("s.npy", npyInts(t, "<i4", []int{3}, 3, 4, 5))},
+		"jsonl": {Vectors: file("l.jsonl", text(`{"id":"a","vectors":[[1]]}`+"\n"+`{"id":"b","vectors":[[2]]}`+"\n"+`{"id":"c","vectors":[[3]]}`+"\n")),
+			Payload: file("l-payload.jsonl", objects)},
+	}
+}
+
+// changes are what may happen to a file while it is read.
+var changes = map[string]func(path string) error{
+	"cut":      func(path string) error { return os.Truncate(path, 3) },
+	"appended": func(path string) error { return appendTo(path, " ") },
+	"written": func(path string) error {
+		b, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		b[len(b)-2] ^= 1
+		if err := os.WriteFile(path, b, 0o644); err != nil {
+			return err
+		}
+		return os.Chtimes(path, time.Time{}, time.Now().Add(time.Second)) // the clock of files is coarse
+	},
+	"replaced": func(path string) error {
+		b, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(path+".new", b, 0o644); err != nil {
+			return err
+		}
+		return os.Rename(path+".new", path)
+	},
+	"removed": os.Remove,
+}
+
+func appendTo(path, s string) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	_, err = f.WriteString(s)
+	return err
+}
+
+// A file of a collection that changes, before a pass or within it, ends the pass
+// with an error that names it, whichever file it is.
+func TestFilesThatChange(t *testing.T) {
+	for kind := range collections(t) {
+		for part := range 5 {
+			for what, change := range changes {
+				for _, within := range []bool{false, true} {
+					files := collections(t)[kind]
+					path := []string{files.Vectors, files.Lengths, files.Mask, files.IDs, files.Payload}[part]
+					if path == "" {
+						continue
+					}
+					s := open(t, files)
+					_, err := collect(s, 0, 3)
+					require.NoError(t, err, "%s: nothing has changed", kind)
+					if !within {
+						require.NoError(t, change(path))
+					}
+					err = nil
+					for _, e := range s.Docs(context.Background(), 0, 3) {
+						if err = e; within && err == nil {
+							within = false
+							require.NoError(t, change(path))
+						}
+					}
+					require.ErrorIs(t, err, ErrChanged, "%s: %s %s", kind, path, what)
+					require.ErrorContains(t, err, path)
+					require.NotErrorIs(t, err, os.ErrNotExist)
+					_, err = collect(s, 1, 2)
+					require.ErrorIs(t, err, ErrChanged, "a part of a pass: %s: %s %s", kind, path, what)
+				}
+			}
+		}
+	}
+}
+
+// An object is never given to another document, even if the times and the size of
+// the file tell nothing.
+func TestPayloadOfAnother(t *testing.T) {
+	files := collections(t)["npy and all"]
+	s := open(t, files)
+	p, err := OpenPayloads(context.Background(), files.Payload)
+	require.NoError(t, err)
+	defer p.Close()
+	info, err := os.Stat(files.Payload)
+	require.NoError(t, err)
+	swapped := bytes.Replace(readFile(t, files.Payload), []byte(`"a"}`), []byte(`"b"}`), 1)
+	require.NoError(t, os.WriteFile(files.Payload, swapped, 0o644))
+	require.NoError(t, os.Chtimes(files.Payload, time.Time{}, info.ModTime()))
+	_, err = collect(s, 0, 3)
+	require.ErrorIs(t, err, ErrChanged)
+	require.ErrorContains(t, err, `the object of "a" is not where it was`)
+	_, err = p.Get("a")
+	require.ErrorIs(t, err, ErrChanged)
+}
+
+func TestOpenPayloads(t *testing.T) {
+	path := tempFile(t, "p.jsonl", text("\ufeff"+`{"_id": 7, "text": "seven"}`+"\r\n\r\n"+`  {"id":"a","_id":"x"}  `+"\n"+`{"id":"a"}`))
+	p, err := OpenPayloads(context.Background(), path)
+	require.NoError(t, err)
+	for id, want := range map[string]string{"7": `{"_id": 7, "text": "seven"}`, "x": `{"id":"a","_id":"x"}`, "a": `{"id":"a"}`, "none": ""} {
+		b, err := p.Get(id)
+		require.NoError(t, err)
+		require.Equal(t, want, string(b))
+	}
+	require.NoError(t, p.Unchanged())
+	require.NoError(t, appendTo(path, "x"))
+	require.ErrorIs(t, p.Unchanged(), ErrChanged)
+	require.NoError(t, p.Close())
+
+	for content, want := range map[string]struct {
+		err   error
+		place string
+	}{
+		`{"id":1}` + "\n" + `{"_id":"1"}`:  {ErrID, `line 2: bad id: "1" is the id of line 1 and line 2`},
+		"\n" + `{"text":"x"}`:              {ErrID, "line 2: "},
+		`{"_id":"a","t":"` + "\xff" + `"}`: {ErrFormat, `line 1, document with id "a": `},
+		`{"_id":"a"`:                       {ErrFormat, "line 1: "},
+		`{"_id":"` + "\x01" + `"}`:         {ErrFormat, "line 1: "},
+		`{"_id":""}`:                       {ErrID, "line 1: "},
+	} {
+		path := tempFile(t, "p.jsonl", text(content))
+		_, err := OpenPayloads(context.Background(), path)
+		require.ErrorIs(t, err, want.err, content)
+		require.ErrorContains(t, err, path+": "+want.place)
+	}
+	_, err = OpenPayloads(context.Background(), t.TempDir())
+	require.ErrorContains(t, err, "is a folder")
+	_, err = OpenPayloads(context.Background(), path+".gz")
+	require.ErrorContains(t, err, "gunzip")
+	_, err = OpenPayloads(context.Background(), path+".none")
+	require.ErrorIs(t, err, os.ErrNotExist)
+}
+
+func FuzzPayloads(f *testing.F) {
+	for _, s := range []string{`{"_id": "a"}`, `{"id": 7, "x": []}` + "\n\n" + `{"_id": "b"}`, "[1]", `{"_id": null}`, `{"_id": ""}`, "{\"id\": 1}\r\n", "{\"_id\":\"\xff\"}"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, content string) {
+		path := tempFile(t, "p.jsonl", text(content))
+		p, err := OpenPayloads(context.Background(), path)
+		checked(t, err)
+		if err != nil {
+			return
+		}
+		defer p.Close()
+		for id := range p.at {
+			b, err := p.Get(id)
+			if err != nil || !bytes.Contains([]byte(content), b) {
+				t.Fatalf("object of %q: %q, %v", id, b, err)
+			}
+		}
+	})
+}
+
+func TestReadIDs(t *testing.T) {
+	ctx := context.Background()
+	path := tempFile(t, "i.txt", text("\ufeffa\r\nb c\n\na\nd"))
+	ids, err := ReadIDList(ctx, path)
+	require.NoError(t, err)
+	require.Equal(t, []string{"a", "b c", "a", "d"}, ids)
+	_, err = ReadIDs(ctx, path)
+	require.ErrorIs(t, err, ErrID)
+	require.ErrorContains(t, err, path+": line 3: ")
+	ids, err = ReadIDs(ctx, tempFile(t, "i.txt", text("a\nb\n")))
+	require.NoError(t, err)
+	require.Equal(t, []string{"a", "b"}, ids)
+	ids, err = ReadIDList(ctx, tempFile(t, "i.json", text(`["a", 7, "a"]`)))
+	require.NoError(t, err)
+	require.Equal(t, []string{"a", "7", "a"}, ids)
+	ids, err = ReadIDList(ctx, tempFile(t, "i.npy", npyInts(t, "<i4", []int{2}, 7, 7)))
+	require.NoError(t, err)
+	require.Equal(t, []string{"7", "7"}, ids)
+	for _, read := range []func(context.Context, string) ([]string, error){ReadIDs, ReadIDList} {
+		ids, err = read(ctx, tempFile(t, "i.txt", nil))
+		require.NoError(t, err)
+		require.NotNil(t, ids)
+		require.Empty(t, ids)
+	}
+	for content, place := range map[string]string{
+		"a\n\n\n" + string(bytes.Repeat(text("x"), 9999)): "line 4: bad id: more than 4096 bytes",
+		"\n\nb\x1b": "line 3: bad id: control character U+001B",
+		"\xff":      "line 1: ",
+	} {
+		path := tempFile(t, "i.txt", text(content))
+		_, err = ReadIDList(ctx, path)
+		require.ErrorIs(t, err, ErrID)
+		require.ErrorContains(t, err, path+": "+place)
+	}
+	done, cancel := context.WithCancel(ctx)
+	cancel()
+	_, err = ReadIDs(done, path)
+	require.ErrorIs(t, err, context.Canceled)
+	_, err = ReadIDs(ctx, t.TempDir())
+	require.ErrorIs(t, err, ErrFormat)
+}
