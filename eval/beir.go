@@ -11,6 +11,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/plaid-ir/plaid/internal/infile"
 )
 
 // Query is one line of queries.jsonl.
@@ -50,7 +52,7 @@ type Collection struct {
 //
 // Each file may be compressed with gzip, with or without .gz after its name. Ids
 // are strings; other fields are ignored. Judged ids that are not in the corpus are
-// allowed, as some published sets have them; [Collection.Stats] counts them.
+// allowed, as some published sets have them.
 func LoadBEIR(dir, split string) (*Collection, error) {
 	qrels, err := qrelsPath(dir, split)
 	if err != nil {
@@ -100,76 +102,17 @@ func (c *Collection) JudgedQueries() []Query {
 // comes with a zero Document and ends the iteration.
 func (c *Collection) Documents(ctx context.Context) iter.Seq2[Document, error] {
 	return func(yield func(Document, error) bool) {
+		stopped := false // and then nothing may be yielded, not even that the file changed
 		err := eachRecord(ctx, c.corpus, func(rec *record) error {
-			if !yield(Document{ID: *rec.ID, Title: rec.Title, Text: rec.Text}, nil) {
+			if stopped = !yield(Document{ID: *rec.ID, Title: rec.Title, Text: rec.Text}, nil); stopped {
 				return errStop
 			}
 			return nil
 		})
-		if err != nil && err != errStop {
+		if err != nil && !stopped {
 			yield(Document{}, err)
 		}
 	}
-}
-
-// Stats counts what a user of a collection should know of.
-type Stats struct {
-	Documents      int
-	EmptyDocuments int // neither title nor text
-	Queries        int // of queries.jsonl
-	JudgedQueries  int // of the qrels
-	Judgements     int
-	// QueriesMissing counts judged queries that are not in queries.jsonl.
-	QueriesMissing int
-	// JudgedMissing counts distinct judged documents that are not in the corpus.
-	JudgedMissing int
-	// SelfQueries counts judged queries whose id is also that of a document. It
-	// may mean that queries are documents, as in ArguAna, which calls for
-	// ExcludeSelf, or only that both are numbered from 1, as in Cranfield, where
-	// ExcludeSelf would drop documents at random.
-	SelfQueries int
-}
-
-// Stats reads the whole corpus once. A document id that occurs twice is an error
-// that wraps [ErrDuplicate].
-func (c *Collection) Stats(ctx context.Context) (Stats, error) {
-	s := Stats{Queries: len(c.Queries), JudgedQueries: c.Qrels.Len()}
-	ids := make(map[string]struct{})
-	err := eachRecord(ctx, c.corpus, func(rec *record) error {
-		if _, ok := ids[*rec.ID]; ok {
-			return fmt.Errorf("%w: document id %q", ErrDuplicate, clip(*rec.ID))
-		}
-		ids[*rec.ID] = struct{}{}
-		s.Documents++
-		if (Document{Title: rec.Title, Text: rec.Text}).FullText() == "" {
-			s.EmptyDocuments++
-		}
-		return nil
-	})
-	if err != nil {
-		return Stats{}, err
-	}
-	known := make(map[string]struct{}, len(c.Queries))
-	for _, q := range c.Queries {
-		known[q.ID] = struct{}{}
-	}
-	missing := make(map[string]struct{})
-	for _, query := range c.Qrels.queries {
-		if _, ok := known[query]; !ok {
-			s.QueriesMissing++
-		}
-		if _, ok := ids[query]; ok {
-			s.SelfQueries++
-		}
-		for doc := range c.Qrels.Judgements(query) {
-			s.Judgements++
-			if _, ok := ids[doc]; !ok {
-				missing[doc] = struct{}{}
-			}
-		}
-	}
-	s.JudgedMissing = len(missing)
-	return s, nil
 }
 
 func loadQueries(path string) ([]Query, error) {
@@ -199,12 +142,7 @@ var errStop = errors.New("stop")
 // eachRecord calls fn for every line of a file. An error of fn other than errStop
 // comes back as a [LineError].
 func eachRecord(ctx context.Context, path string, fn func(*record) error) error {
-	f, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	return readRecords(ctx, f, path, fn)
+	return infile.ReadRegular(path, func(r io.Reader) error { return readRecords(ctx, r, path, fn) })
 }
 
 func readRecords(ctx context.Context, r io.Reader, name string, fn func(*record) error) error {

@@ -2,6 +2,7 @@ package eval_test
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
@@ -71,13 +72,6 @@ func TestLoadBEIR(t *testing.T) {
 			}
 			require.Equal(t, []string{"A title and text", "only text", "", "café"}, texts)
 			require.Equal(t, docs, documents(t, c), "a second pass")
-
-			stats, err := c.Stats(t.Context())
-			require.NoError(t, err)
-			require.Equal(t, eval.Stats{
-				Documents: 4, EmptyDocuments: 1, Queries: 3, JudgedQueries: 3, Judgements: 4,
-				QueriesMissing: 1, JudgedMissing: 1, SelfQueries: 1,
-			}, stats)
 		})
 	}
 }
@@ -109,8 +103,6 @@ func TestDocumentsCancelled(t *testing.T) {
 	}
 	require.ErrorIs(t, last, context.Canceled)
 	require.Equal(t, 2, n)
-	_, err = c.Stats(ctx)
-	require.ErrorIs(t, err, context.Canceled)
 }
 
 func TestBEIRCorpusErrors(t *testing.T) {
@@ -129,21 +121,17 @@ func TestBEIRCorpusErrors(t *testing.T) {
 		"empty id":   {`{"_id": "", "text": "x"}`, eval.ErrFormat, "corpus.jsonl:2: malformed line: no _id"},
 		"number id":  {`{"_id": 2, "text": "x"}`, eval.ErrFormat, `corpus.jsonl:2: malformed line: field "_id" is a JSON number, not a string`},
 		"text":       {`{"_id": "2", "text": {}}`, eval.ErrFormat, `corpus.jsonl:2: malformed line: field "text" is a JSON object, not a string`},
-		"duplicate":  {`{"_id": "1", "text": "y"}`, eval.ErrDuplicate, `corpus.jsonl:2: duplicate: document id "1"`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c, err := eval.LoadBEIR(folder(t, first+tt.line+"\n", queriesText, qrelsText, ""), "test")
 			require.NoError(t, err)
-			_, err = c.Stats(t.Context())
+			n := 0
+			for _, err = range c.Documents(t.Context()) {
+				n++
+			}
+			require.Equal(t, 2, n)
 			require.ErrorIs(t, err, tt.want)
 			require.ErrorContains(t, err, tt.msg)
-			if name == "duplicate" {
-				return // found by Stats alone
-			}
-			var last error
-			for _, last = range c.Documents(t.Context()) {
-			}
-			require.Equal(t, err, last)
 		})
 	}
 }
@@ -195,29 +183,48 @@ func TestDocumentsFileGone(t *testing.T) {
 	}
 }
 
+// A corpus that changes while it is streamed is an error, unless nobody listens any more.
+func TestDocumentsFileChanges(t *testing.T) {
+	dir := folder(t, corpusText, queriesText, qrelsText, "")
+	c, err := eval.LoadBEIR(dir, "test")
+	require.NoError(t, err)
+	for _, stop := range []bool{false, true} {
+		changed := false
+		for _, err = range c.Documents(t.Context()) {
+			if !changed {
+				changed = true
+				f, err := os.OpenFile(filepath.Join(dir, "corpus.jsonl"), os.O_APPEND|os.O_WRONLY, 0)
+				require.NoError(t, err)
+				_, err = f.WriteString("\n")
+				require.NoError(t, errors.Join(err, f.Close()))
+			}
+			if stop {
+				break
+			}
+		}
+		if !stop {
+			require.ErrorContains(t, err, "corpus.jsonl: changed while it was read")
+		}
+	}
+}
+
 func TestRealCollections(t *testing.T) {
+	type size struct{ docs, queries, judged int }
 	for set, want := range map[string]struct {
 		split string
-		stats eval.Stats
+		size
 	}{
-		"arguana": {"test", eval.Stats{Documents: 8674, Queries: 1406, JudgedQueries: 1406, Judgements: 1406,
-			EmptyDocuments: 0, JudgedMissing: 5, SelfQueries: 1298}},
-		"cranfield": {"test", eval.Stats{Documents: 1400, EmptyDocuments: 2, Queries: 225, JudgedQueries: 225, Judgements: 1837,
-			SelfQueries: 225}},
-		"cacm":           {"test", eval.Stats{Documents: 3204, Queries: 64, JudgedQueries: 52, Judgements: 796, SelfQueries: 52}},
-		"cosqa":          {"dev", eval.Stats{Documents: 6267, Queries: 500, JudgedQueries: 500, Judgements: 500}},
-		"scifact":        {"test", eval.Stats{Documents: 5183, Queries: 1109, JudgedQueries: 300, Judgements: 339}},
-		"scifact-sample": {"test", eval.Stats{Documents: 46, Queries: 24, JudgedQueries: 24}},
+		"arguana":        {"test", size{8674, 1406, 1406}},
+		"cranfield":      {"test", size{1400, 225, 225}},
+		"cacm":           {"test", size{3204, 64, 52}},
+		"cosqa":          {"dev", size{6267, 500, 500}},
+		"scifact":        {"test", size{5183, 1109, 300}},
+		"scifact-sample": {"test", size{46, 24, 24}},
 	} {
 		t.Run(set, func(t *testing.T) {
 			c, err := eval.LoadBEIR(shared(t, "data", set), want.split)
 			require.NoError(t, err)
-			got, err := c.Stats(t.Context())
-			require.NoError(t, err)
-			if set == "scifact-sample" {
-				want.stats.Judgements = got.Judgements // its README gives no number
-			}
-			require.Equal(t, want.stats, got)
+			require.Equal(t, want.size, size{len(documents(t, c)), len(c.Queries), len(c.JudgedQueries())})
 		})
 	}
 }

@@ -7,6 +7,8 @@ import (
 	"errors"
 	"io"
 	"strings"
+
+	"github.com/plaid-ir/plaid/internal/infile"
 )
 
 // Longest lines accepted: a table has short ones, a JSON line holds a document.
@@ -14,6 +16,15 @@ const (
 	maxTableLine = 1 << 20
 	maxJSONLine  = 64 << 20
 )
+
+// load reads a regular file, which must not change meanwhile.
+func load[T any](path string, read func(io.Reader, string) (T, error)) (v T, err error) {
+	err = infile.ReadRegular(path, func(r io.Reader) error {
+		v, err = read(r, path)
+		return err
+	})
+	return v, err
+}
 
 // lineReader gives the lines of a plain or gzip stream, without their ends
 // (LF or CRLF), leaving out blank ones and a leading byte order mark.

@@ -104,15 +104,8 @@ var qrelsHeader = header{
 	{"score", "grade", "rel", "relevance", "label"},
 }
 
-// LoadQrels reads a file with [ReadQrels].
-func LoadQrels(path string) (*Qrels, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	return ReadQrels(f, path)
-}
+// LoadQrels reads a regular file with [ReadQrels].
+func LoadQrels(path string) (*Qrels, error) { return load(path, ReadQrels) }
 
 // LoadQrelsOf reads the judgements of a split of a collection in BEIR's layout,
 // <dir>/qrels/<split>.tsv, plain or gzip, with [ReadQrels]. Unlike [LoadBEIR] it needs

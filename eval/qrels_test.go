@@ -190,5 +190,9 @@ func TestLoadQrels(t *testing.T) {
 	_, err = eval.LoadQrels(filepath.Join(dir, "none"))
 	require.True(t, errors.Is(err, fs.ErrNotExist), "%v", err)
 	_, err = eval.LoadQrels(dir)
-	require.Error(t, err)
+	require.ErrorContains(t, err, "is a folder")
+	if info, err := os.Stat("/dev/zero"); err == nil && !info.Mode().IsRegular() { // reading it would not end
+		_, err = eval.LoadQrels("/dev/zero")
+		require.ErrorContains(t, err, "is a device")
+	}
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -112,15 +111,8 @@ var runHeader = header{
 	{"score", "sim", "similarity"},
 }
 
-// LoadRun reads a file with [ReadRun].
-func LoadRun(path string) (*Run, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	return ReadRun(f, path)
-}
+// LoadRun reads a regular file with [ReadRun].
+func LoadRun(path string) (*Run, error) { return load(path, ReadRun) }
 
 // ReadRun reads a run, plain or gzip: TREC's six columns (query, Q0, document,
 // rank, score, tag) or four (query, document, rank, score; a header is optional).

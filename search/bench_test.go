@@ -22,7 +22,7 @@ func BenchmarkCranfield(b *testing.B) {
 		{"exhaustive/k=10", Options{K: 10, Mode: Exhaustive}},
 	} {
 		b.Run(c.name, func(b *testing.B) {
-			e := New(ix, 1)
+			e := on(b, ix, 1)
 			times := make([]time.Duration, 0, b.N)
 			var s Stats
 			i := 0

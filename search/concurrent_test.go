@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/plaid-ir/plaid/kernels"
+	"github.com/plaid-ir/plaid/search/searchtest"
 	"github.com/plaid-ir/plaid/storage"
 )
 
@@ -27,8 +28,8 @@ func TestSearchBesideWriter(t *testing.T) {
 	)
 	ctx := context.Background()
 	m := newMaker(50, dim, 20)
-	ix := build(t, dim, m.docs("d", 150, 4), nil)
-	e := New(ix, 2)
+	ix := searchtest.Build(t, dim, m.Docs("d", 150, 4), nil)
+	e := on(t, ix, 2)
 	queries := make([]Query, 8)
 	for i := range queries {
 		queries[i] = m.query(5)
@@ -50,9 +51,9 @@ func TestSearchBesideWriter(t *testing.T) {
 		})
 	}
 	for r := range rounds {
-		docs := m.docs(fmt.Sprintf("r%d-", r), batch, 4)
+		docs := m.Docs(fmt.Sprintf("r%d-", r), batch, 4)
 		docs[5].Tokens = docs[0].Tokens // none is empty
-		_, err := ix.Add(ctx, source(t, dim, docs), nil)
+		_, err := ix.Add(ctx, searchtest.Source(t, dim, docs), nil)
 		require.NoError(t, err)
 		if r >= 2 {
 			var gone []string
@@ -107,7 +108,7 @@ func searchOnce(ctx context.Context, e *Engine, q Query, i int) error {
 	}
 	defer snap.Close()
 	o := Options{K: 10, Mode: Mode(i % 2)}
-	res, err := NewAt(snap, 2).Search(ctx, q, o)
+	res, err := e.At(snap).Search(ctx, q, o)
 	if err != nil {
 		return err
 	}

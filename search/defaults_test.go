@@ -6,13 +6,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/search/searchtest"
 	"github.com/plaid-ir/plaid/storage"
 )
 
 func TestStoredDefaults(t *testing.T) {
 	m := newMaker(11, 32, 60)
-	ix := build(t, 32, m.docs("d", 400, 12), &index.BuildOptions{Centroids: 128, Threads: 1})
-	e := New(ix, 1)
+	ix := searchtest.Build(t, 32, m.Docs("d", 400, 12), &index.BuildOptions{Centroids: 128, Threads: 1})
+	e := on(t, ix, 1)
 	q := m.query(4)
 	plain := func(o Options) Stats {
 		s := search(t, e, q, o).Stats

@@ -2,9 +2,8 @@ package search
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"slices"
+	"math"
 	"time"
 
 	"github.com/plaid-ir/plaid/index"
@@ -12,80 +11,45 @@ import (
 	"github.com/plaid-ir/plaid/storage"
 )
 
-// Plans of searches on a device.
-const (
-	// planDevice: every allowed document is scored exactly.
-	planDevice = "device"
-	// planDeviceProbe: those that have a token in a probed centroid are.
-	planDeviceProbe = "device probe"
-)
+// deviceScanTokens is how many tokens a device scores in less time than pruning
+// them would save. Below it mode Pruned scores everything. A variable, so that
+// tests see small collections probed.
+var deviceScanTokens int64 = 1 << 26
 
-const (
-	// deviceScanTokens is how many tokens a device scores in less time than
-	// pruning them would save. Below it mode Pruned scores everything.
-	deviceScanTokens = 1 << 26
-	// listShare: restrictions to less than one of so many documents are given to
-	// the device as a list.
-	listShare = 16
-)
+// listShare: restrictions to less than one of so many documents are given to the
+// device as a list.
+const listShare = 16
 
-// onDevice is an index on a device, as part of an engine.
+// onDevice answers queries on a device.
 type onDevice struct {
 	name       string
-	threads    int
 	attachment kernels.Attachment
+	cpu        *processor // retells searches
 }
 
-// UseDevice puts the index on a device, where this engine's searches run from
-// then on, until [Engine.Close]. Documents added or deleted later follow with
-// the first search that sees them. An index that does not fit is streamed; see
-// [kernels.DeviceStats]. It must not be called beside searches.
-//
-// Mode Pruned scores all documents where that takes no longer than pruning;
-// Approx and Exact have no meaning then. Explain describes the search of the
-// processor.
-func (e *Engine) UseDevice(ctx context.Context, d kernels.Device, o kernels.AttachOptions) error {
-	snap, done, err := e.snapshot()
-	if err != nil {
-		return err
-	}
-	defer done()
+// attach puts a snapshot on a device.
+func attach(ctx context.Context, cpu *processor, snap *index.Snapshot, d kernels.Device, o kernels.AttachOptions) (stages, error) {
 	a, err := d.Attach(ctx, corpus{snap}, o)
 	if err != nil {
-		return fmt.Errorf("%s on %s: %w", snap.Path(), d.Info().Name, err)
+		return nil, fmt.Errorf("%s on %s: %w", snap.Path(), d.Info().Name, err)
 	}
-	if err := e.Close(); err != nil {
-		return err
-	}
-	e.device = &onDevice{name: d.Info().Name, threads: e.threads, attachment: a}
-	return nil
+	return &onDevice{name: d.Info().Name, attachment: a, cpu: cpu}, nil
 }
 
-// DevicePlan says what memory of the device the index takes; ok is false
-// without a device.
-func (e *Engine) DevicePlan() (p kernels.MemoryPlan, ok bool) {
-	if e.device == nil {
-		return p, false
-	}
-	return e.device.attachment.Plan(), true
+func (d *onDevice) describe(to *Description) {
+	p := d.attachment.Plan()
+	to.Device, to.Memory = d.name, &p
 }
 
-// Close takes the index off the device, if it is on one. The engine can go on
-// without.
-func (e *Engine) Close() error {
-	if e.device == nil {
-		return nil
-	}
-	err := e.device.attachment.Close()
-	e.device = nil
-	return err
-}
+func (d *onDevice) close() error { return d.attachment.Close() }
 
-// corpus is a snapshot as devices see it.
+// corpus is a snapshot as devices see it. In a lineage of an index
+// ordinals stay for ever, while additions merge segments, and with them
+// chunks, and leave deleted documents without tokens.
 type corpus struct{ snap *index.Snapshot }
 
 func (c corpus) Codec() *kernels.Codec              { return c.snap.Codec() }
-func (c corpus) Lineage() uint64                    { return c.snap.Generation() }
+func (c corpus) Lineage() uint64                    { return c.snap.Lineage() }
 func (c corpus) Chunks() int                        { return c.snap.Chunks() }
 func (c corpus) ChunkDocs(i int) (uint32, []uint32) { return c.snap.ChunkDocs(i) }
 func (c corpus) LiveSet() ([]uint64, int)           { return c.snap.LiveSet() }
@@ -99,91 +63,125 @@ func (c corpus) Guard(read func() error) (err error) {
 	return read()
 }
 
-// search answers queries on the device, together.
-func (d *onDevice) search(ctx context.Context, snap *index.Snapshot, qs []Query, o Options) ([]Result, error) {
+// deviceQueries are the queries of a call as they are given to the device.
+type deviceQueries struct {
+	asked   []kernels.DeviceQuery
+	results []Result
+	plan    Plan
+	count   int // documents that may be returned
+}
+
+func (d *onDevice) answer(ctx context.Context, c *call) ([]Result, error) {
 	start := time.Now()
-	if o.K == 0 {
-		o.K = defaultK
-	}
-	if err := o.validate(); err != nil {
-		return nil, err
-	}
-	r := &run{ctx: ctx, snap: snap, o: o}
-	count, err := r.resolve()
+	var q deviceQueries
+	wait, err := c.turn.do(ctx, func() error { return q.prepare(ctx, c) })
 	if err != nil {
 		return nil, err
 	}
-	_, live := snap.LiveSet()
-	restriction := kernels.DeviceQuery{K: min(o.K, count)}
-	plan := planDevice
+	var answers []kernels.DeviceAnswer
+	if q.count > 0 {
+		if answers, err = d.ask(ctx, c, q.asked); err != nil {
+			return nil, err
+		}
+	}
+	more, err := c.turn.do(ctx, func() error { return q.finish(ctx, c, answers) })
+	total := time.Since(start) - wait - more
+	for i := range q.results {
+		t := &q.results[i].Stats.Times
+		t.Wait, t.Total = wait+more, total
+	}
+	return q.results, err
+}
+
+// ask hands queries to the device, until the engine ends.
+func (d *onDevice) ask(ctx context.Context, c *call, qs []kernels.DeviceQuery) ([]kernels.DeviceAnswer, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(c.turn.end, cancel)()
+	answers, err := d.attachment.Search(ctx, corpus{c.snap}, qs)
 	switch {
-	case count*listShare < live:
-		r.listDocs(r.allowed)
-		restriction.Docs = slices.Clone(r.docs)
-	case count < live:
-		restriction.Allowed = r.allowed
+	case err == nil:
+		return answers, nil
+	case c.turn.end.Err() != nil:
+		return nil, ErrClosed
 	}
-	if o.Mode == Pruned && restriction.Docs == nil {
-		if restriction.Probes = o.Probes; o.Probes == 0 && int64(snap.State().LiveTokens) > deviceScanTokens {
-			restriction.Probes = deviceProbes(o.K)
-		}
-		if restriction.Probes > 0 {
-			plan = planDeviceProbe
-		}
+	return nil, fmt.Errorf("%s: %w", d.name, err)
+}
+
+// devicePlan is how a device answers, and how many centroids a query token probes.
+func devicePlan(c *call, allowed *selection) (p Plan, probes int) {
+	r := &c.request
+	if r.mode != Pruned || asList(c.snap, allowed) {
+		return PlanDevice, 0
 	}
-	results := make([]Result, len(qs))
-	asked := make([]kernels.DeviceQuery, len(qs))
-	err = parallel(ctx, snap.Path(), d.threads, len(qs), func(i int) error {
-		vectors, weights, err := qs[i].tokens(snap)
+	if probes = r.probes; probes == 0 && int64(c.snap.State().LiveTokens) > deviceScanTokens {
+		probes = deviceProbes(r.k)
+	}
+	if probes == 0 {
+		return PlanDevice, 0
+	}
+	return PlanDeviceProbe, probes
+}
+
+// asList says that so few documents are allowed that the device gets a list.
+func asList(snap *index.Snapshot, allowed *selection) bool {
+	_, live := snap.LiveSet()
+	return allowed.count*listShare < live
+}
+
+// prepare checks the queries and completes them.
+func (q *deviceQueries) prepare(ctx context.Context, c *call) error {
+	allowed, err := c.allowed()
+	if err != nil {
+		return err
+	}
+	q.count = allowed.count
+	live, n := c.snap.LiveSet()
+	all := kernels.DeviceQuery{K: min(c.request.k, allowed.count)}
+	q.plan, all.Probes = devicePlan(c, allowed)
+	switch {
+	case asList(c.snap, allowed):
+		all.Docs = allowed.docs(nil)
+	case allowed.count < n:
+		all.Allowed = allowed.bits(nil, len(live))
+	}
+	q.asked = make([]kernels.DeviceQuery, len(c.queries))
+	q.results = make([]Result, len(c.queries))
+	var w workers
+	return w.each(ctx, c, c.threads, len(c.queries), func(i int) error {
+		vectors, weights, err := c.queries[i].Tokens(c.snap)
 		if err != nil {
 			return &QueryError{Index: i, Err: err}
 		}
-		asked[i] = restriction
-		asked[i].Vectors, asked[i].Weights = vectors, weights
-		st := &results[i].Stats
-		*st = r.stats
-		st.Queries, st.QueryTokens = 1, len(vectors)/snap.Dim()
-		st.Allowed, st.Candidates = int64(count), int64(count)
+		q.asked[i] = all
+		q.asked[i].Vectors, q.asked[i].Weights = vectors, weights
+		q.results[i].Hits = []Hit{}
+		q.results[i].Stats = Stats{
+			Queries: 1, QueryTokens: len(vectors) / c.snap.Dim(),
+			Allowed: int64(allowed.count), FilterMissing: int64(allowed.missing), Candidates: int64(allowed.count),
+		}
 		return nil
 	})
-	if err != nil {
-		return nil, err
-	}
-	if count == 0 {
-		for i := range results {
-			results[i].Hits = []Hit{}
-			results[i].Stats.Times.Total = time.Since(start)
-		}
-		return results, nil
-	}
-	answers, err := d.attachment.Search(ctx, corpus{snap}, asked)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", d.name, err)
-	}
-	err = parallel(ctx, snap.Path(), d.threads, len(qs), func(i int) error {
-		if err := hits(&results[i], snap, &answers[i], o.Payload); err != nil {
+}
+
+// finish turns the answers of the device into results.
+func (q *deviceQueries) finish(ctx context.Context, c *call, answers []kernels.DeviceAnswer) error {
+	var w workers
+	return w.each(ctx, c, c.threads, len(answers), func(i int) error {
+		if err := hits(&q.results[i], c.snap, &answers[i], c.request.payload); err != nil {
 			return &QueryError{Index: i, Err: err}
 		}
-		st := &results[i].Stats
-		st.Plans = map[string]int{plan: 1}
-		st.Times.Total = time.Since(start)
+		q.results[i].Stats.Plans = map[string]int{q.plan.String(): 1}
 		return nil
 	})
-	if err != nil {
-		return nil, err
-	}
-	return results, nil
 }
 
 // hits turns the answer of a device into a result.
 func hits(res *Result, snap *index.Snapshot, a *kernels.DeviceAnswer, payload bool) (err error) {
 	res.Hits = make([]Hit, len(a.Docs))
 	for j, doc := range a.Docs {
-		res.Hits[j] = Hit{ID: snap.ID(doc), Ordinal: doc, Score: a.Scores[j]}
-		if payload {
-			if res.Hits[j].Payload, err = snap.Payload(doc); err != nil {
-				return err
-			}
+		if res.Hits[j], err = hit(snap, doc, a.Scores[j], payload); err != nil {
+			return err
 		}
 	}
 	st := &res.Stats
@@ -210,31 +208,31 @@ func deviceProbes(k int) int {
 	return 16
 }
 
-// addDevice adds the figures of a device.
-func (s *Stats) addDevice(o *kernels.DeviceStats) {
-	if o == nil {
-		return
-	}
-	if s.Device == nil {
-		s.Device = new(kernels.DeviceStats)
-	}
-	s.Device.Add(*o)
-}
-
-// answer is search; it turns faults in mapped pages into an error.
-func (d *onDevice) answer(ctx context.Context, snap *index.Snapshot, qs []Query, o Options) (res []Result, err error) {
-	defer storage.Guard(snap.Path(), &err)()
-	return d.search(ctx, snap, qs, o)
-}
-
-func (d *onDevice) one(ctx context.Context, snap *index.Snapshot, q Query, o Options) (*Result, error) {
-	res, err := d.answer(ctx, snap, []Query{q}, o)
-	var failed *QueryError
-	if errors.As(err, &failed) {
-		return nil, failed.Err
-	}
+// follow has the processor retell the search, by a plan that loses a document where
+// the device does.
+func (d *onDevice) follow(ctx context.Context, c *call, t *trace) error {
+	var how Plan
+	p := plan{how: PlanExact, k: c.request.k}
+	_, err := c.turn.do(ctx, func() error {
+		allowed, err := c.allowed()
+		if err != nil {
+			return err
+		}
+		if how, p.probes = devicePlan(c, allowed); how == PlanDeviceProbe {
+			p.how, p.approx, p.exact = PlanProbe, math.MaxInt, math.MaxInt
+			p.probes = min(p.probes, c.snap.Header().Centroids)
+		}
+		return nil
+	})
 	if err != nil {
-		return nil, err
+		return err
 	}
-	return &res[0], nil
+	var res Result
+	if err := d.cpu.one(ctx, c, 0, c.threads, &p, t, &res); err != nil {
+		return err
+	}
+	if t.plan != "" {
+		t.plan = how.String()
+	}
+	return nil
 }

@@ -3,11 +3,16 @@ package search
 import (
 	"context"
 	"errors"
+	"fmt"
+	"math/rand/v2"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/kernels"
+	"github.com/plaid-ir/plaid/kernels/kerneltest"
+	"github.com/plaid-ir/plaid/search/searchtest"
 )
 
 // An attachment that answers with what it is told, and keeps what it is asked.
@@ -73,15 +78,15 @@ func TestDeviceSelection(t *testing.T) {
 func TestEngineOnDevice(t *testing.T) {
 	ctx := context.Background()
 	m := newMaker(1, 16, 4)
-	docs := m.docs("d", 40, 5)
-	ix := build(t, 16, docs, nil)
-	e := New(ix, 2)
+	docs := m.Docs("d", 40, 5)
+	ix := searchtest.Build(t, 16, docs, nil)
 	d := &scripted{answer: kernels.DeviceAnswer{Docs: []uint32{7, 3}, Scores: []float32{2, 1}, Stats: kernels.DeviceStats{Device: "test:0", Searches: 1}}}
-	require.NoError(t, e.UseDevice(ctx, d, kernels.AttachOptions{}))
-	require.NoError(t, e.UseDevice(ctx, d, kernels.AttachOptions{}), "instead of the first")
+	e := onDeviceOf(t, ix, d)
 	require.Equal(t, 1, d.open)
-	plan, ok := e.DevicePlan()
-	require.True(t, ok && plan.Resident)
+	about, err := e.Describe(ctx)
+	require.NoError(t, err)
+	require.Equal(t, "test:0", about.Device)
+	require.True(t, about.Memory.Resident)
 
 	last := func() kernels.DeviceQuery { return d.asked[len(d.asked)-1][0] }
 	q := m.query(4)
@@ -104,7 +109,7 @@ func TestEngineOnDevice(t *testing.T) {
 		some.IDs = append(some.IDs, doc.ID)
 	}
 	search(t, e, q, Options{Mode: Exhaustive, Filter: some})
-	live, _ := snapshot(t, ix).LiveSet()
+	live, _ := searchtest.Snapshot(t, ix).LiveSet()
 	require.Equal(t, []uint64{live[0] & (1<<20 - 1)}, last().Allowed)
 
 	batch, err := e.SearchBatch(ctx, []Query{q, q, q}, Options{K: 2})
@@ -134,9 +139,95 @@ func TestEngineOnDevice(t *testing.T) {
 	d.err = broken
 	_, err = e.Search(ctx, q, Options{})
 	require.ErrorIs(t, err, broken, "no fallback")
-	require.ErrorIs(t, e.UseDevice(ctx, d, kernels.AttachOptions{}), broken)
+	_, err = New(ctx, ix, &EngineOptions{Device: d})
+	require.ErrorIs(t, err, broken)
 	require.NoError(t, e.Close())
 	require.NoError(t, e.Close(), "twice")
 	require.Zero(t, d.open)
-	require.NotEmpty(t, search(t, e, q, Options{}).Hits, "on the processor again")
+	_, err = e.Search(ctx, q, Options{})
+	require.ErrorIs(t, err, ErrClosed)
+}
+
+// Errors of a batch say the same on the device and on the processor.
+func TestErrorsOfBatches(t *testing.T) {
+	ctx := context.Background()
+	m := newMaker(1, 16, 4)
+	ix := searchtest.Build(t, 16, m.Docs("d", 40, 5), nil)
+	q := m.query(4)
+	var d kerneltest.Device
+	cpu, dev := on(t, ix, 2), onDeviceOf(t, ix, &d)
+	canceled, cancel := context.WithCancel(ctx)
+	cancel()
+	for where, e := range map[string]*Engine{"cpu": cpu, "device": dev} {
+		for _, c := range []struct {
+			qs   []Query
+			o    Options
+			at   int
+			want error
+		}{
+			{[]Query{q, q}, Options{K: -1}, 0, ErrOption},
+			{[]Query{q, q}, Options{Filter: Only("nobody")}, 0, ErrUnknownID},
+			{[]Query{q, q}, Options{Mode: Candidates, Candidates: []string{"nobody"}}, 0, ErrUnknownID},
+			{[]Query{q, q, {Vectors: []float32{1}}}, Options{}, 2, ErrQuery},
+		} {
+			_, err := e.SearchBatch(ctx, c.qs, c.o)
+			require.ErrorIs(t, err, c.want, where)
+			var failed *QueryError
+			require.ErrorAs(t, err, &failed, "%s: %v", where, err)
+			require.Equal(t, c.at, failed.Index, where)
+			_, err = e.Search(ctx, c.qs[c.at], c.o)
+			require.ErrorIs(t, err, c.want, where)
+			require.False(t, errors.As(err, &failed), "%s: one query needs no number: %v", where, err)
+			none, err := e.SearchBatch(ctx, nil, c.o)
+			require.NoError(t, err, "%s: no query has failed", where)
+			require.Empty(t, none)
+		}
+		_, err := e.SearchBatch(canceled, []Query{q}, Options{})
+		require.ErrorIs(t, err, context.Canceled, where)
+	}
+	broken := errors.New("broken")
+	d.Fail = func() error { return broken }
+	_, err := dev.SearchBatch(ctx, []Query{q}, Options{})
+	var failed *QueryError
+	require.ErrorAs(t, err, &failed)
+	require.ErrorIs(t, err, broken)
+	require.ErrorContains(t, err, "oracle:0")
+}
+
+// Trace and Explain tell where a device loses documents: they are not probed, by as
+// many probes as the device has, or outranked.
+func TestExplainOnDevice(t *testing.T) {
+	ctx := t.Context()
+	m := newMaker(11, 32, 60)
+	docs := m.Docs("d", 400, 12)
+	ix := searchtest.Build(t, 32, docs, &index.BuildOptions{Centroids: 128, Threads: 1})
+	var d kerneltest.Device
+	e := onDeviceOf(t, ix, &d)
+	defer func(n int64) { deviceScanTokens = n }(deviceScanTokens)
+	rng := rand.New(rand.NewPCG(1, 1))
+	stages := map[string]int{}
+	for i := range 10 {
+		q := Query{Vectors: kerneltest.UnitVectors(rng, 1, 32)} // whose best documents are in many lists
+		for _, o := range []Options{{K: 10}, {K: 10, Probes: 1}, {K: 10, Mode: Exhaustive}} {
+			deviceScanTokens = int64(1 + i%2<<30)
+			res := search(t, e, q, o)
+			place := map[string]int{}
+			for r, h := range res.Hits {
+				place[h.ID] = r + 1
+			}
+			for _, doc := range docs[:60] {
+				x := explain(t, e, q, doc.ID, o)
+				require.Equal(t, res.Stats.Plans, map[string]int{x.Plan: 1})
+				require.Equal(t, place[doc.ID], x.Rank)
+				stage, err := e.Trace(ctx, q, doc.ID, o)
+				require.NoError(t, err)
+				require.Equal(t, x.Stage, stage)
+				stages[fmt.Sprint(x.Plan, ": ", x.Stage)]++
+			}
+		}
+	}
+	for _, s := range []string{"device: empty", "device: outranked", "device: returned", "device probe: not probed", "device probe: outranked", "device probe: returned"} {
+		require.Positive(t, stages[s], s)
+	}
+	require.Len(t, stages, 7, "%v", stages)
 }

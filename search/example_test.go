@@ -29,7 +29,7 @@ func exampleIndex() (ix *index.Index, cleanup func(), err error) {
 	if _, err := index.Build(context.Background(), path, src, &index.BuildOptions{Nbits: 8}); err != nil {
 		return nil, nil, err
 	}
-	if ix, err = index.Open(path, nil); err != nil {
+	if ix, err = index.Open(context.Background(), path, nil); err != nil {
 		return nil, nil, err
 	}
 	return ix, func() { _ = ix.Close(); _ = os.RemoveAll(dir) }, nil
@@ -42,7 +42,12 @@ func ExampleNew() {
 		return
 	}
 	defer cleanup()
-	e := search.New(ix, 0)
+	e, err := search.New(context.Background(), ix, nil)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer e.Close()
 	res, err := e.Search(context.Background(), search.Query{Vectors: []float32{0, 1, 0, 0}}, search.Options{K: 2, Payload: true})
 	if err != nil {
 		fmt.Println(err)
@@ -63,7 +68,12 @@ func ExampleEngine_Search() {
 		return
 	}
 	defer cleanup()
-	e := search.New(ix, 0)
+	e, err := search.New(context.Background(), ix, &search.EngineOptions{Threads: 1})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer e.Close()
 	q := search.Query{
 		Vectors: []float32{1, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1},
 		Mask:    []bool{true, true, false}, // the third token is padding
@@ -91,8 +101,14 @@ func ExampleEngine_Explain() {
 		return
 	}
 	defer cleanup()
+	e, err := search.New(context.Background(), ix, nil)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer e.Close()
 	q := search.Query{Vectors: []float32{0, 1, 0, 0}}
-	x, err := search.New(ix, 0).Explain(context.Background(), q, "north", search.Options{K: 1})
+	x, err := e.Explain(context.Background(), q, "north", search.Options{K: 1})
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -6,6 +6,8 @@ import (
 	"math"
 	"slices"
 
+	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/internal/topk"
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/storage"
 )
@@ -15,13 +17,13 @@ type Stage string
 
 // The stages, in order.
 const (
-	StageEmpty    Stage = "empty"      // it has no tokens, so no search returns it
-	StageFiltered Stage = "filtered"   // the filter or the candidate list lacks it
-	StageProbe    Stage = "not probed" // no probed centroid has it in its postings
-	StageCut      Stage = "cut"        // beyond the approximate budget, by probed centroids
-	StagePruned   Stage = "pruned"     // beyond the exact budget, by approximate score
-	StageOutrun   Stage = "outranked"  // scored exactly, and K others are better
-	StageReturned Stage = "returned"
+	StageEmpty     Stage = "empty"      // it has no tokens, so no search returns it
+	StageFiltered  Stage = "filtered"   // the filter or the candidate list lacks it
+	StageProbe     Stage = "not probed" // no probed centroid has it in its postings
+	StageCut       Stage = "cut"        // beyond the approximate budget, by probed centroids
+	StagePruned    Stage = "pruned"     // beyond the exact budget, by approximate score
+	StageOutranked Stage = "outranked"  // scored exactly, and K others are better
+	StageReturned  Stage = "returned"
 )
 
 // Explanation says how a document's score for a query comes about and how far
@@ -67,41 +69,77 @@ type trace struct {
 }
 
 // Explain answers the query and tells what became of the document. It is an
-// error ([ErrUnknownID]) if the id names no live document.
+// error ([ErrUnknownID]) if the id names no live document. The search of a device
+// is told by the processor.
 func (e *Engine) Explain(ctx context.Context, q Query, id string, o Options) (x *Explanation, err error) {
-	snap, done, err := e.snapshot()
+	err = e.follow(ctx, q, id, o, func(snap *index.Snapshot, t *trace) (err error) {
+		x, err = explanation(snap, &q, id, t)
+		return err
+	})
+	return x, err
+}
+
+// Trace is the Stage of Explain without the rest.
+func (e *Engine) Trace(ctx context.Context, q Query, id string, o Options) (stage Stage, err error) {
+	err = e.follow(ctx, q, id, o, func(_ *index.Snapshot, t *trace) error {
+		stage = t.stage
+		return nil
+	})
+	return stage, err
+}
+
+// follow searches, and tells what became of a document.
+func (e *Engine) follow(ctx context.Context, q Query, id string, o Options, tell func(*index.Snapshot, *trace) error) (err error) {
+	snap, done, err := e.begin()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer done()
+	defer func() {
+		if err != nil {
+			err = ofOne(e.failed(ctx, err))
+		}
+	}()
 	defer storage.Guard(snap.Path(), &err)()
+	within := &searching{ctx, e.end}
+	if err := within.Err(); err != nil {
+		return err
+	}
 	ordinal, ok, err := snap.Ordinal(id)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if !ok {
-		return nil, fmt.Errorf("%w: %q", ErrUnknownID, id)
+		return fmt.Errorf("%w: %q", ErrUnknownID, id)
+	}
+	c, err := e.call(snap, []Query{q}, &o)
+	if err != nil {
+		return err
 	}
 	t := &trace{ordinal: ordinal}
-	if _, err := e.one(ctx, snap, q, o, e.threads, t); err != nil {
-		return nil, err
+	if err := e.stages.follow(within, c, t); err != nil {
+		return err
 	}
-	chunk, doc, _ := snap.Locate(ordinal)
+	return tell(snap, t)
+}
+
+func explanation(snap *index.Snapshot, q *Query, id string, t *trace) (*Explanation, error) {
+	chunk, doc, _ := snap.Locate(t.ordinal)
 	ch, err := snap.Chunk(chunk, storage.All)
 	if err != nil {
 		return nil, err
 	}
-	x = &Explanation{
-		ID: id, Ordinal: ordinal, Tokens: int(ch.Offsets[doc+1] - ch.Offsets[doc]),
+	x := &Explanation{
+		ID: id, Ordinal: t.ordinal, Tokens: int(ch.Offsets[doc+1] - ch.Offsets[doc]),
 		Stage: t.stage, Rank: t.rank, Plan: t.plan, StageScore: t.score, StageLimit: t.limit,
 	}
-	vectors, weights, err := q.tokens(snap)
+	vectors, weights, err := q.Tokens(snap)
 	if err != nil {
 		return nil, err
 	}
 	var argmax []int
 	x.Score, argmax = kernels.OracleMaxSim(snap.Codec(), vectors, weights, ch, doc)
-	x.Matches = matches(&q, snap.Codec(), ch, doc, vectors, weights, argmax)
+	x.Matches = matches(q, snap.Codec(), ch, doc, vectors, weights, argmax)
 	return x, nil
 }
 
@@ -137,53 +175,37 @@ func matches(q *Query, c *kernels.Codec, ch *kernels.Chunk, doc int, vectors, we
 	return out
 }
 
-func inSet(set []uint64, d uint32) bool { return set[d/64]>>(d%64)&1 == 1 }
-
 func (t *trace) drop(stage Stage, score, limit *float64) {
 	t.stage, t.score, t.limit = stage, score, limit
 }
 
-func (t *trace) begin(r *run) {
+func (t *trace) begin(snap *index.Snapshot, allowed *selection) {
 	t.drop(StageFiltered, nil, nil)
-	live, _ := r.snap.LiveSet()
-	if !inSet(live, t.ordinal) {
+	switch live, _ := snap.LiveSet(); {
+	case !inSet(live, t.ordinal):
 		t.stage = StageEmpty
+	case allowed.has(t.ordinal):
+		t.stage = StageProbe
 	}
-}
-
-func (t *trace) probed(r *run, plan Plan) {
-	t.plan = plan.String()
-	if t.stage == StageCut || !inSet(r.allowed, t.ordinal) {
-		return
-	}
-	t.drop(StageProbe, nil, nil)
 }
 
 // ranked notes, if the document is in list, that it leaves at this stage
 // unless a later one sees it, with its score and the lowest of the n best.
-func (t *trace) ranked(list []scored, stage Stage, n int) {
-	i := slices.IndexFunc(list, func(s scored) bool { return s.doc == t.ordinal })
+func (t *trace) ranked(list []topk.Scored, stage Stage, n int) {
+	i := slices.IndexFunc(list, func(s topk.Scored) bool { return s.Doc == t.ordinal })
 	if i < 0 {
 		return
 	}
-	own, limit := float64(list[i].score), math.Inf(1)
-	for _, s := range best(slices.Clone(list), n) {
-		limit = min(limit, float64(s.score))
+	own, limit := float64(list[i].Score), math.Inf(1)
+	for _, s := range topk.Best(slices.Clone(list), n) {
+		limit = min(limit, float64(s.Score))
 	}
 	t.drop(stage, &own, &limit)
 }
 
-func (t *trace) cut(r *run) { t.ranked(r.ranked, StageCut, r.o.Approx) }
-
-// pruned is called when n documents have been chosen by approximate score.
-func (t *trace) pruned(r *run, n int) { t.ranked(r.approx, StagePruned, n) }
-
-// exact is called with the scores of each level.
-func (t *trace) exact(r *run, s []scored) { t.ranked(s, StageOutrun, r.o.K) }
-
-func (t *trace) finish(top []scored) {
+func (t *trace) finish(top []topk.Scored) {
 	for i, s := range top {
-		if s.doc == t.ordinal {
+		if s.Doc == t.ordinal {
 			t.stage, t.rank = StageReturned, i+1
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/plaid-ir/plaid/codec"
+	"github.com/plaid-ir/plaid/search/searchtest"
 )
 
 func explain(t *testing.T, e *Engine, q Query, id string, o Options) *Explanation {
@@ -28,15 +29,15 @@ func explain(t *testing.T, e *Engine, q Query, id string, o Options) *Explanatio
 
 func TestStats(t *testing.T) {
 	m := newMaker(40, 24, 50)
-	ix := build(t, 24, m.docs("d", 900, 6), nil)
-	snap := snapshot(t, ix)
+	ix := searchtest.Build(t, 24, m.Docs("d", 900, 6), nil)
+	snap := searchtest.Snapshot(t, ix)
 	_, live := snap.LiveSet()
 	var sum Stats
 	var times Times
 	plans := map[string]int{}
 	n := 0
 	for threads := 1; threads <= 3; threads++ {
-		e := New(ix, threads)
+		e := on(t, ix, threads)
 		for _, o := range []Options{
 			{}, {K: 100}, {Mode: Exhaustive}, {Probes: 2}, {Probes: 30, Approx: 200, Exact: 50}, wide,
 			{Filter: Only("d0", "d1", "d2")}, {Filter: Only()}, {Probes: 1, K: 800},
@@ -92,7 +93,7 @@ func TestStats(t *testing.T) {
 func TestStatsAdd(t *testing.T) {
 	s := Stats{Queries: 1, QueryTokens: 2, Plans: map[string]int{"scan": 1}, Allowed: 3, FilterMissing: 4, Probed: 5, Postings: 6, Candidates: 7,
 		Widened: 8, ApproxDocs: 9, ApproxTokens: 10, ExactDocs: 11, ExactTokens: 12, RefinedDocs: 13,
-		Times: Times{Centroids: 14, Probe: 15, Approx: 16, Exact: 17, Refine: 18, Total: 19}}
+		Times: Times{Wait: 20, Centroids: 14, Probe: 15, Approx: 16, Exact: 17, Refine: 18, Total: 19}}
 	var fields map[string]any
 	text, err := json.Marshal(s)
 	require.NoError(t, err)
@@ -128,10 +129,10 @@ func TestStatsAdd(t *testing.T) {
 func TestExplainAgreesWithSearch(t *testing.T) {
 	const dim = 24
 	m := newMaker(41, dim, 40)
-	docs := m.docs("d", 500, 6)
-	ix := build(t, dim, docs, nil)
-	o := newOracle(t, snapshot(t, ix))
-	e := New(ix, 2)
+	docs := m.Docs("d", 500, 6)
+	ix := searchtest.Build(t, dim, docs, nil)
+	o := newOracle(t, searchtest.Snapshot(t, ix))
+	e := on(t, ix, 2)
 	for i, opt := range []Options{{}, {K: 40, Mode: Exhaustive}, {Probes: 3, Exact: 40}, {Probes: 20, Approx: 150, Exact: 40}} {
 		q := m.query(8)
 		if i%2 == 1 {
@@ -192,7 +193,7 @@ func TestExplainAgreesWithSearch(t *testing.T) {
 			case StageReturned:
 				require.InDelta(t, res.Hits[x.Rank-1].Score, *x.StageScore, 0)
 				require.InDelta(t, res.Hits[len(res.Hits)-1].Score, *x.StageLimit, 0)
-			case StageOutrun, StagePruned, StageCut:
+			case StageOutranked, StagePruned, StageCut:
 				require.LessOrEqual(t, *x.StageScore, *x.StageLimit)
 			default:
 				require.Nil(t, x.StageScore)
@@ -213,10 +214,10 @@ func TestExplainAgreesWithSearch(t *testing.T) {
 func TestExplainStages(t *testing.T) {
 	const dim = 32
 	m := newMaker(42, dim, 50)
-	docs := m.docs("d", 800, 5)
-	ix := build(t, dim, docs, nil)
-	o := newOracle(t, snapshot(t, ix))
-	e := New(ix, 1)
+	docs := m.Docs("d", 800, 5)
+	ix := searchtest.Build(t, dim, docs, nil)
+	o := newOracle(t, searchtest.Snapshot(t, ix))
+	e := on(t, ix, 1)
 	q := m.query(6)
 	order := o.rank(q, nil)
 	id := func(i int) string { return o.ids[order[i].ordinal] }
@@ -241,7 +242,7 @@ func TestExplainStages(t *testing.T) {
 	require.Equal(t, "scan", x.Plan)
 	require.Less(t, *x.StageScore, *x.StageLimit)
 	x = explain(t, e, q, id(last), Options{Mode: Exhaustive})
-	require.Equal(t, StageOutrun, x.Stage)
+	require.Equal(t, StageOutranked, x.Stage)
 	require.InDelta(t, x.Score, *x.StageScore, 1e-2)
 	require.InDelta(t, order[9].score, *x.StageLimit, 1e-2)
 	x = explain(t, e, q, id(3), Options{Mode: Exhaustive})

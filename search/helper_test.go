@@ -2,10 +2,7 @@ package search
 
 import (
 	"context"
-	"fmt"
 	"math"
-	"math/rand/v2"
-	"path/filepath"
 	"slices"
 	"testing"
 
@@ -14,113 +11,41 @@ import (
 	"github.com/plaid-ir/plaid/codec"
 	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/kernels"
+	"github.com/plaid-ir/plaid/search/searchtest"
 	"github.com/plaid-ir/plaid/storage"
-	"github.com/plaid-ir/plaid/vectors"
 )
 
 // maker draws clustered documents and queries.
-type maker struct {
-	rng    *rand.Rand
-	dim    int
-	topics [][]float32
-}
+type maker struct{ *searchtest.Maker }
 
-func newMaker(seed uint64, dim, topics int) *maker {
-	m := &maker{rng: rand.New(rand.NewPCG(seed, uint64(dim))), dim: dim}
-	for range topics {
-		m.topics = append(m.topics, m.vector(nil, 1))
-	}
-	return m
-}
+func newMaker(seed uint64, dim, topics int) maker { return maker{searchtest.New(seed, dim, topics)} }
 
-// vector returns a unit vector near center, at random without one.
-func (m *maker) vector(center []float32, noise float64) []float32 {
-	v := make([]float32, m.dim)
-	var sum float64
-	for j := range v {
-		x := noise * m.rng.NormFloat64() / math.Sqrt(float64(m.dim))
-		if center != nil {
-			x += float64(center[j])
-		}
-		v[j] = float32(x)
-		sum += x * x
-	}
-	for j := range v {
-		v[j] /= float32(math.Sqrt(sum))
-	}
-	return v
-}
+func (m maker) query(tokens int) Query { return Query{Vectors: m.Tokens(tokens)} }
 
-// tokens returns n vectors around a few topics.
-func (m *maker) tokens(n int) []float32 {
-	var out []float32
-	a, b := m.rng.IntN(len(m.topics)), m.rng.IntN(len(m.topics))
-	for range n {
-		topic := a
-		switch m.rng.IntN(4) {
-		case 0:
-			topic = b
-		case 1:
-			topic = m.rng.IntN(len(m.topics))
-		}
-		out = append(out, m.vector(m.topics[topic], 0.6)...)
-	}
-	return out
-}
-
-// docs returns n documents named prefix0 on: some empty, some of one token,
-// some copies of the one before.
-func (m *maker) docs(prefix string, n, tokens int) []vectors.Document {
-	docs := make([]vectors.Document, n)
-	for i := range docs {
-		d := &docs[i]
-		d.ID = fmt.Sprintf("%s%d", prefix, i)
-		switch {
-		case i%17 == 5:
-		case i%13 == 3:
-			d.Tokens = m.tokens(1)
-		case i%11 == 7:
-			d.Tokens = docs[i-1].Tokens
-		default:
-			d.Tokens = m.tokens(1 + m.rng.IntN(2*tokens))
-		}
-		d.Payload = []byte(`{"n":` + fmt.Sprint(i) + `}`)
-	}
-	return docs
-}
-
-func (m *maker) query(tokens int) Query { return Query{Vectors: m.tokens(tokens)} }
-
-func source(t testing.TB, dim int, docs []vectors.Document) vectors.Source {
+// on returns an engine of so many threads, which has as many workers.
+func on(t testing.TB, ix *index.Index, threads int) *Engine {
 	t.Helper()
-	src, err := vectors.FromDocuments(dim, docs)
+	e, err := New(context.Background(), ix, &EngineOptions{Threads: threads, Scheduler: NewScheduler(threads, 0)})
 	require.NoError(t, err)
-	return src
+	t.Cleanup(func() { require.NoError(t, e.Close()) })
+	return e
 }
 
-// build makes an index that is open for changes.
-func build(t testing.TB, dim int, docs []vectors.Document, o *index.BuildOptions) *index.Index {
+func at(t testing.TB, snap *index.Snapshot, threads int) *Engine {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), "test.plaid")
-	_, err := index.Build(context.Background(), path, source(t, dim, docs), o)
+	e, err := NewAt(context.Background(), snap, &EngineOptions{Threads: threads, Scheduler: NewScheduler(threads, 0)})
 	require.NoError(t, err)
-	return open(t, path)
+	t.Cleanup(func() { require.NoError(t, e.Close()) })
+	return e
 }
 
-func open(t testing.TB, path string) *index.Index {
+// onDeviceOf returns an engine that searches on a device.
+func onDeviceOf(t testing.TB, ix *index.Index, d kernels.Device) *Engine {
 	t.Helper()
-	ix, err := index.Open(path, &index.Options{Write: true})
+	e, err := New(context.Background(), ix, &EngineOptions{Threads: 2, Device: d})
 	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, ix.Close()) })
-	return ix
-}
-
-func snapshot(t testing.TB, ix *index.Index) *index.Snapshot {
-	t.Helper()
-	snap, err := ix.Snapshot()
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, snap.Close()) })
-	return snap
+	t.Cleanup(func() { require.NoError(t, e.Close()) })
+	return e
 }
 
 func search(t testing.TB, e *Engine, q Query, o Options) *Result {
@@ -267,4 +192,13 @@ var wide = Options{K: 20, Probes: math.MaxInt, Approx: math.MaxInt, Exact: math.
 func with(o Options, change func(*Options)) Options {
 	change(&o)
 	return o
+}
+
+// testRun is a run of nobody's, to call its stages.
+func testRun(snap *index.Snapshot, threads int) *run {
+	s := NewScheduler(threads, 0)
+	return &run{
+		ctx: context.Background(), snap: snap, scorer: snap.Scorer(), query: snap.Scorer().NewQuery(), threads: threads,
+		call: &call{snap: snap, turn: turn{s: s, end: context.Background()}},
+	}
 }

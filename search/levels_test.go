@@ -13,7 +13,10 @@ import (
 
 	"github.com/plaid-ir/plaid/codec"
 	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/internal/topk"
 	"github.com/plaid-ir/plaid/kernels"
+	"github.com/plaid-ir/plaid/kernels/cpu"
+	"github.com/plaid-ir/plaid/search/searchtest"
 	"github.com/plaid-ir/plaid/storage"
 	"github.com/plaid-ir/plaid/vectors"
 )
@@ -28,7 +31,7 @@ func TestRealLevels(t *testing.T) {
 		dir, some = shared(t, "data", "cranfield", "vectors"), 10
 	}
 	files := vectors.Files{Vectors: filepath.Join(dir, "docs.npy"), Lengths: filepath.Join(dir, "doclens.npy")}
-	queries := load(t, vectors.Files{Vectors: filepath.Join(dir, "queries.npy")})
+	queries := searchtest.Load(t, vectors.Files{Vectors: filepath.Join(dir, "queries.npy")})
 	if some > 0 {
 		queries = queries[:some]
 	}
@@ -36,7 +39,7 @@ func TestRealLevels(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "index.plaid")
 		_, err := buildCranfield(files, path, &index.BuildOptions{Nbits: nbits})
 		require.NoError(t, err)
-		compareLevels(t, nbits, snapshot(t, open(t, path)), queries)
+		compareLevels(t, nbits, searchtest.Snapshot(t, searchtest.Open(t, path)), queries)
 	}
 }
 
@@ -48,7 +51,7 @@ type levelErrors struct {
 
 func compareLevels(t *testing.T, nbits int, snap *index.Snapshot, queries []vectors.Document) {
 	const depth, margin = 100, 20 // places compared, and documents beyond that might take one
-	report, err := kernels.CPU()
+	report, err := cpu.Detect()
 	require.NoError(t, err)
 	scorers := map[string]kernels.Scorer{}
 	for _, name := range report.Tiers {
@@ -69,11 +72,11 @@ func compareLevels(t *testing.T, nbits int, snap *index.Snapshot, queries []vect
 		wg.Go(func() {
 			for q := range next {
 				fine := levelScores(snap, snap.Scorer(), q, kernels.Fine)
-				top := best(slices.Clone(fine), depth+margin)
-				slices.SortFunc(top, order)
+				top := topk.Best(slices.Clone(fine), depth+margin)
+				slices.SortFunc(top, topk.Order)
 				want := make([]float64, len(top))
 				for i, s := range top {
-					chunk, doc, _ := snap.Locate(s.doc)
+					chunk, doc, _ := snap.Locate(s.Doc)
 					ch, err := snap.Chunk(chunk, storage.All)
 					if err != nil {
 						t.Error(err)
@@ -87,7 +90,7 @@ func compareLevels(t *testing.T, nbits int, snap *index.Snapshot, queries []vect
 				}
 				slices.SortFunc(by, func(a, b int) int {
 					switch {
-					case want[a] > want[b] || want[a] == want[b] && top[a].doc < top[b].doc:
+					case want[a] > want[b] || want[a] == want[b] && top[a].Doc < top[b].Doc:
 						return -1
 					default:
 						return 1
@@ -111,7 +114,7 @@ func compareLevels(t *testing.T, nbits int, snap *index.Snapshot, queries []vect
 						mu.Lock()
 						e := errors[name]
 						for i, d := range top {
-							diff := math.Abs(float64(got[d.doc].score) - want[i])
+							diff := math.Abs(float64(got[d.Doc].Score) - want[i])
 							e.largest[level] = max(e.largest[level], diff)
 							e.square[level] += diff * diff
 						}
@@ -142,7 +145,7 @@ func compareLevels(t *testing.T, nbits int, snap *index.Snapshot, queries []vect
 }
 
 // levelScores are the scores of all documents of the index.
-func levelScores(snap *index.Snapshot, s kernels.Scorer, vectors []float32, level kernels.Level) (all []scored) {
+func levelScores(snap *index.Snapshot, s kernels.Scorer, vectors []float32, level kernels.Level) (all []topk.Scored) {
 	q := s.NewQuery()
 	if q.Reset(vectors, nil) != nil {
 		return nil
@@ -155,9 +158,9 @@ func levelScores(snap *index.Snapshot, s kernels.Scorer, vectors []float32, leve
 			return nil
 		}
 		dst := make([]float32, ch.Docs())
-		s.MaxSim(dst, []kernels.Query{q}, ch, nil, level)
+		q.MaxSim(dst, ch, nil, level)
 		for _, v := range dst {
-			all = append(all, scored{uint32(len(all)), v})
+			all = append(all, topk.Scored{Doc: uint32(len(all)), Score: v})
 		}
 	}
 	return all

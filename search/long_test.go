@@ -1,24 +1,24 @@
 package search
 
 import (
-	"context"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/search/searchtest"
 )
 
 // Documents longer than a job are scored in parts by several threads, with the
 // same scores.
 func TestLongDocumentsInParts(t *testing.T) {
 	m := newMaker(7, 16, 60)
-	docs := m.docs("d", 200, 12)
+	docs := m.Docs("d", 200, 12)
 	for at, tokens := range map[int]int{20: 2*exactJob - 1, 40: 2 * exactJob, 60: 2*exactJob + 1, 199: 5*exactJob + 17} {
-		docs[at].Tokens = m.tokens(tokens)
+		docs[at].Tokens = m.Tokens(tokens)
 	}
-	ix := build(t, 16, docs, &index.BuildOptions{Centroids: 128})
-	one := New(ix, 1)
+	ix := searchtest.Build(t, 16, docs, &index.BuildOptions{Centroids: 128})
+	one := on(t, ix, 1)
 	for _, tokens := range []int{1, 5, 40} {
 		q := m.query(tokens)
 		q.Weights = make([]float32, tokens)
@@ -29,19 +29,18 @@ func TestLongDocumentsInParts(t *testing.T) {
 			want := search(t, one, q, o)
 			require.Subset(t, ids(want.Hits), []string{"d20", "d40", "d60", "d199"}, "long documents have good matches")
 			for _, threads := range []int{2, 3, 8} {
-				got := search(t, New(ix, threads), q, o)
+				got := search(t, on(t, ix, threads), q, o)
 				require.Equal(t, want.Hits, got.Hits)
 				require.Equal(t, want.Stats.ExactTokens, got.Stats.ExactTokens)
 			}
 		}
 	}
 
-	snap := snapshot(t, ix)
-	r := &run{ctx: context.Background(), snap: snap, threads: 2}
+	snap := searchtest.Snapshot(t, ix)
+	r := testRun(snap, 2)
 	all := func() (parts int) {
 		live, _ := snap.LiveSet()
-		r.listDocs(live)
-		tokens, parts := r.split(exactJob, true)
+		tokens, parts := r.split(appendSet(nil, live), exactJob, true)
 		require.EqualValues(t, snap.State().LiveTokens, tokens)
 		var sum, longest int
 		for _, j := range r.jobs {

@@ -8,19 +8,20 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/plaid-ir/plaid/search/searchtest"
 	"github.com/plaid-ir/plaid/vectors"
 )
 
 func TestK(t *testing.T) {
 	ctx := context.Background()
 	m := newMaker(20, 16, 20)
-	docs := m.docs("d", 100, 5)
-	ix := build(t, 16, docs, nil)
+	docs := m.Docs("d", 100, 5)
+	ix := searchtest.Build(t, 16, docs, nil)
 	_, _, err := ix.Delete(ctx, []string{"d0", "d1", "d5", "d99"}) // d5 is empty
 	require.NoError(t, err)
-	o := newOracle(t, snapshot(t, ix))
+	o := newOracle(t, searchtest.Snapshot(t, ix))
 	require.Less(t, len(o.ids), 97)
-	e := New(ix, 2)
+	e := on(t, ix, 2)
 	q := m.query(6)
 	modes := []Options{
 		{}, {Mode: Exhaustive}, {Probes: 1}, {Probes: 1, Approx: 1, Exact: 1}, {Exact: 1}, {Approx: 1}, {Probes: 100000},
@@ -45,7 +46,7 @@ func TestK(t *testing.T) {
 
 func TestOptionErrors(t *testing.T) {
 	m := newMaker(21, 8, 5)
-	e := New(build(t, 8, m.docs("d", 20, 4), nil), 1)
+	e := on(t, searchtest.Build(t, 8, m.Docs("d", 20, 4), nil), 1)
 	for _, c := range []struct {
 		o    Options
 		says []string
@@ -87,10 +88,10 @@ func TestParseMode(t *testing.T) {
 func TestPayload(t *testing.T) {
 	ctx := context.Background()
 	m := newMaker(22, 8, 5)
-	docs := m.docs("d", 30, 4)
+	docs := m.Docs("d", 30, 4)
 	docs[2].Payload = nil
-	ix := build(t, 8, docs, nil)
-	e := New(ix, 1)
+	ix := searchtest.Build(t, 8, docs, nil)
+	e := on(t, ix, 1)
 	q := m.query(3)
 	for _, h := range search(t, e, q, Options{K: 30}).Hits {
 		require.Nil(t, h.Payload)
@@ -98,11 +99,11 @@ func TestPayload(t *testing.T) {
 	hits := search(t, e, q, Options{K: 30, Payload: true}).Hits
 	require.NoError(t, ix.Compact(ctx, nil)) // a payload is no page of the file
 	for _, h := range hits {
-		require.Equal(t, docs[h.Ordinal].Payload, h.Payload)
+		require.Equal(t, docs[h.Ordinal].Payload, []byte(h.Payload))
 	}
 }
 
-func TestChoose(t *testing.T) {
+func TestPlan(t *testing.T) {
 	const docs, tokens, lists, lq = 1_000_000, 100_000_000, 131_072, 32
 	for _, c := range []struct {
 		name                  string
@@ -134,22 +135,20 @@ func TestChoose(t *testing.T) {
 		{"candidates", Options{K: 10, Mode: Candidates}, 5000, PlanExact, 0, 0, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			o := c.o
-			require.Equal(t, c.plan, o.choose(c.allowed, docs, tokens, lq, lists))
-			require.Equal(t, []int{c.probes, c.approx, c.exact}, []int{o.Probes, o.Approx, o.Exact})
-			again := c.o // nothing is remembered
-			require.Equal(t, c.plan, again.choose(c.allowed, docs, tokens, lq, lists))
-			require.Equal(t, o, again)
+			r := request{mode: c.o.Mode, k: c.o.K, probes: c.o.Probes, approx: c.o.Approx, exact: c.o.Exact}
+			p := r.plan(c.allowed, docs, tokens, lq, lists)
+			require.Equal(t, plan{c.plan, c.o.K, c.probes, c.approx, c.exact}, p)
+			require.Equal(t, p, r.plan(c.allowed, docs, tokens, lq, lists), "nothing is remembered")
 		})
 	}
 }
 
 func TestFilters(t *testing.T) {
 	m := newMaker(23, 32, 60)
-	docs := m.docs("d", 2000, 8)
-	ix := build(t, 32, docs, nil)
-	snap := snapshot(t, ix)
-	e := New(ix, 2)
+	docs := m.Docs("d", 2000, 8)
+	ix := searchtest.Build(t, 32, docs, nil)
+	snap := searchtest.Snapshot(t, ix)
+	e := on(t, ix, 2)
 	found, wanted := map[string]int{}, map[string]int{}
 	for _, c := range []struct {
 		name  string
@@ -206,10 +205,10 @@ func TestFilters(t *testing.T) {
 // A probe that finds too few widens to all allowed documents.
 func TestWiden(t *testing.T) {
 	m := newMaker(24, 16, 30)
-	docs := m.docs("d", 600, 4)
-	ix := build(t, 16, docs, nil)
-	o := newOracle(t, snapshot(t, ix))
-	e := New(ix, 1)
+	docs := m.Docs("d", 600, 4)
+	ix := searchtest.Build(t, 16, docs, nil)
+	o := newOracle(t, searchtest.Snapshot(t, ix))
+	e := on(t, ix, 1)
 	var list []string
 	allowed := map[string]bool{}
 	for i := 0; i < len(docs); i += 5 {
@@ -237,11 +236,11 @@ func TestWiden(t *testing.T) {
 func TestFilterStates(t *testing.T) {
 	ctx := context.Background()
 	m := newMaker(25, 16, 10)
-	docs := m.docs("d", 60, 4)
-	ix := build(t, 16, docs, nil)
+	docs := m.Docs("d", 60, 4)
+	ix := searchtest.Build(t, 16, docs, nil)
 	_, _, err := ix.Delete(ctx, []string{"d8"})
 	require.NoError(t, err)
-	e := New(ix, 1)
+	e := on(t, ix, 1)
 	q := m.query(4)
 
 	require.Len(t, search(t, e, q, Options{Filter: nil}).Hits, 10)
@@ -286,22 +285,22 @@ func TestFilterStates(t *testing.T) {
 func TestEmptiedIndex(t *testing.T) {
 	ctx := context.Background()
 	m := newMaker(26, 16, 10)
-	docs := m.docs("d", 30, 4)
-	ix := build(t, 16, docs, nil)
+	docs := m.Docs("d", 30, 4)
+	ix := searchtest.Build(t, 16, docs, nil)
 	var all []string
 	for _, d := range docs {
 		all = append(all, d.ID)
 	}
 	_, _, err := ix.Delete(ctx, all)
 	require.NoError(t, err)
-	e := New(ix, 2)
+	e := on(t, ix, 2)
 	for range 2 {
 		for _, o := range []Options{{}, {Mode: Exhaustive}, {Mode: Candidates, Candidates: []string{}}, {Probes: 1}} {
 			require.Empty(t, search(t, e, m.query(3), o).Hits)
 		}
 		require.NoError(t, ix.Compact(ctx, nil))
 	}
-	_, err = ix.Add(ctx, source(t, 16, []vectors.Document{docs[1]}), nil)
+	_, err = ix.Add(ctx, searchtest.Source(t, 16, []vectors.Document{docs[1]}), nil)
 	require.NoError(t, err)
 	require.Equal(t, []string{"d1"}, ids(search(t, e, m.query(3), Options{}).Hits))
 }
@@ -309,17 +308,17 @@ func TestEmptiedIndex(t *testing.T) {
 func TestOneDocument(t *testing.T) {
 	m := newMaker(27, 16, 3)
 	for _, tokens := range []int{1, 7} {
-		ix := build(t, 16, []vectors.Document{{ID: "only", Tokens: m.tokens(tokens)}}, nil)
-		o := newOracle(t, snapshot(t, ix))
+		ix := searchtest.Build(t, 16, []vectors.Document{{ID: "only", Tokens: m.Tokens(tokens)}}, nil)
+		o := newOracle(t, searchtest.Snapshot(t, ix))
 		q := m.query(9)
-		o.check(t, q, search(t, New(ix, 1), q, Options{}).Hits, 10, nil)
+		o.check(t, q, search(t, on(t, ix, 1), q, Options{}).Hits, 10, nil)
 	}
 }
 
 func TestClosedIndex(t *testing.T) {
 	m := newMaker(28, 8, 3)
-	ix := build(t, 8, m.docs("d", 10, 3), nil)
-	e := New(ix, 1)
+	ix := searchtest.Build(t, 8, m.Docs("d", 10, 3), nil)
+	e := on(t, ix, 1)
 	require.NoError(t, ix.Close())
 	_, err := e.Search(context.Background(), m.query(1), Options{})
 	require.Error(t, err)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/kernels"
+	"github.com/plaid-ir/plaid/search/searchtest"
 	"github.com/plaid-ir/plaid/vectors"
 )
 
@@ -23,11 +24,11 @@ func TestVersusOracle(t *testing.T) {
 	} {
 		t.Run(fmt.Sprintf("dim=%d,nbits=%d,scales=%v", c.dim, c.nbits, c.scales), func(t *testing.T) {
 			m := newMaker(1, c.dim, 24)
-			docs := m.docs("d", 160, 6)
-			ix := build(t, c.dim, docs, &index.BuildOptions{Nbits: c.nbits, NoDimScales: !c.scales, NoCentroidScales: !c.scales})
-			o := newOracle(t, snapshot(t, ix))
+			docs := m.Docs("d", 160, 6)
+			ix := searchtest.Build(t, c.dim, docs, &index.BuildOptions{Nbits: c.nbits, NoDimScales: !c.scales, NoCentroidScales: !c.scales})
+			o := newOracle(t, searchtest.Snapshot(t, ix))
 			require.Equal(t, 149, len(o.ids)) // ten are empty, and a copy of one of them
-			e := New(ix, 2)
+			e := on(t, ix, 2)
 			for i, tokens := range []int{1, 4, 32, 37} {
 				q := m.query(tokens)
 				if i == 2 { // a document as a query finds itself and its copy
@@ -57,9 +58,9 @@ func TestVersusOracle(t *testing.T) {
 // pruned plan does something, find almost the same.
 func TestPrunedStages(t *testing.T) {
 	m := newMaker(2, 32, 60)
-	ix := build(t, 32, m.docs("d", 1500, 8), nil)
-	o := newOracle(t, snapshot(t, ix))
-	e := New(ix, 2)
+	ix := searchtest.Build(t, 32, m.Docs("d", 1500, 8), nil)
+	o := newOracle(t, searchtest.Snapshot(t, ix))
+	e := on(t, ix, 2)
 	found, wanted := 0, 0
 	for range 20 {
 		q := m.query(8)
@@ -87,8 +88,8 @@ func TestPrunedStages(t *testing.T) {
 // stay, not just the share that is kept.
 func TestCutByScore(t *testing.T) {
 	m := newMaker(11, 32, 40)
-	ix := build(t, 32, m.docs("d", 1500, 8), &index.BuildOptions{Centroids: 256})
-	e := New(ix, 1)
+	ix := searchtest.Build(t, 32, m.Docs("d", 1500, 8), &index.BuildOptions{Centroids: 256})
+	e := on(t, ix, 1)
 	var candidates, reached, kept float64
 	const approx = 40
 	for range 20 {
@@ -111,10 +112,10 @@ func TestCutByScore(t *testing.T) {
 // Selecting many probes and few must agree.
 func TestProbeSelection(t *testing.T) {
 	m := newMaker(3, 16, 30)
-	ix := build(t, 16, m.docs("d", 400, 6), &index.BuildOptions{Centroids: 200})
-	snap := snapshot(t, ix)
+	ix := searchtest.Build(t, 16, m.Docs("d", 400, 6), &index.BuildOptions{Centroids: 200})
+	snap := searchtest.Snapshot(t, ix)
 	q := m.query(5)
-	r := &run{ctx: context.Background(), snap: snap, scorer: snap.Scorer(), query: snap.Scorer().NewQuery(), threads: 1}
+	r := testRun(snap, 1)
 	require.NoError(t, r.prepare(q.Vectors, nil))
 	s, stride := r.query.Scores()
 	for _, n := range []int{1, 2, insertProbes, insertProbes + 1, 199, 200} {
@@ -141,8 +142,8 @@ func TestProbeSelection(t *testing.T) {
 func TestDeterminism(t *testing.T) {
 	ctx := context.Background()
 	m := newMaker(4, 64, 40)
-	docs := m.docs("d", 500, 8)
-	ix := build(t, 64, docs, nil)
+	docs := m.Docs("d", 500, 8)
+	ix := searchtest.Build(t, 64, docs, nil)
 	var queries []Query
 	for i := range 12 {
 		queries = append(queries, m.query(1+5*i))
@@ -152,7 +153,7 @@ func TestDeterminism(t *testing.T) {
 	}
 	type key struct{ q, o int }
 	want := map[key][]Hit{}
-	one := New(ix, 1)
+	one := on(t, ix, 1)
 	for qi, q := range queries {
 		for oi, o := range options {
 			want[key{qi, oi}] = search(t, one, q, o).Hits
@@ -168,11 +169,11 @@ func TestDeterminism(t *testing.T) {
 		}
 	}
 	for threads := 1; threads <= 8; threads++ {
-		t.Run(fmt.Sprintf("threads=%d", threads), func(t *testing.T) { same(t, New(ix, threads)) })
+		t.Run(fmt.Sprintf("threads=%d", threads), func(t *testing.T) { same(t, on(t, ix, threads)) })
 	}
 	t.Run("batch", func(t *testing.T) {
 		for _, threads := range []int{1, 3, 8} {
-			e := New(ix, threads)
+			e := on(t, ix, threads)
 			for oi, o := range options {
 				for size := 0; size <= len(queries); size++ {
 					results, err := e.SearchBatch(ctx, queries[:size], o)
@@ -188,24 +189,24 @@ func TestDeterminism(t *testing.T) {
 
 	// Three pictures of the same documents: before any change, after additions
 	// and deletions that cancel out, and after compaction.
-	before := snapshot(t, ix)
-	added := m.docs("x", 40, 8)
-	_, err := ix.Add(ctx, source(t, 64, added), nil)
+	before := searchtest.Snapshot(t, ix)
+	added := m.Docs("x", 40, 8)
+	_, err := ix.Add(ctx, searchtest.Source(t, 64, added), nil)
 	require.NoError(t, err)
 	var gone []string
 	for _, d := range added {
 		gone = append(gone, d.ID)
 	}
-	t.Run("snapshot after add", func(t *testing.T) { same(t, NewAt(before, 2)) })
+	t.Run("snapshot after add", func(t *testing.T) { same(t, at(t, before, 2)) })
 	n, missing, err := ix.Delete(ctx, gone)
 	require.NoError(t, err)
 	require.Empty(t, missing)
 	require.Equal(t, len(added), n)
 	_, _, err = ix.Delete(ctx, []string{docs[0].ID})
 	require.NoError(t, err)
-	t.Run("snapshot after delete", func(t *testing.T) { same(t, NewAt(before, 2)) })
+	t.Run("snapshot after delete", func(t *testing.T) { same(t, at(t, before, 2)) })
 
-	o := newOracle(t, snapshot(t, ix))
+	o := newOracle(t, searchtest.Snapshot(t, ix))
 	deleted := map[key][]Hit{}
 	for qi, q := range queries {
 		for oi, opt := range options {
@@ -214,7 +215,7 @@ func TestDeterminism(t *testing.T) {
 		o.check(t, q, search(t, one, q, Options{K: 1000, Mode: Exhaustive}).Hits, 1000, nil)
 	}
 	require.NoError(t, ix.Compact(ctx, nil))
-	t.Run("snapshot after compact", func(t *testing.T) { same(t, NewAt(before, 2)) })
+	t.Run("snapshot after compact", func(t *testing.T) { same(t, at(t, before, 2)) })
 	t.Run("compacted", func(t *testing.T) {
 		for qi, q := range queries {
 			for oi, opt := range options {
@@ -228,16 +229,16 @@ func TestDeterminism(t *testing.T) {
 // they were added, also where they are cut off.
 func TestTies(t *testing.T) {
 	m := newMaker(5, 24, 10)
-	docs := m.docs("d", 120, 5)
-	same := m.tokens(9)
+	docs := m.Docs("d", 120, 5)
+	same := m.Tokens(9)
 	for i := range docs {
 		if i%3 == 0 {
 			docs[i].Tokens = same
 		}
 	}
-	ix := build(t, 24, docs, nil)
+	ix := searchtest.Build(t, 24, docs, nil)
 	for _, threads := range []int{1, 4} {
-		e := New(ix, threads)
+		e := on(t, ix, threads)
 		for _, mode := range []Mode{Pruned, Exhaustive} {
 			for _, k := range []int{1, 7, 39, 40} {
 				res := search(t, e, Query{Vectors: same}, Options{K: k, Mode: mode})
@@ -255,25 +256,25 @@ func TestTies(t *testing.T) {
 func TestNegativeProducts(t *testing.T) {
 	const dim = 12
 	m := newMaker(6, dim, 5)
-	center := m.vector(nil, 1)
+	center := m.Vector(nil, 1)
 	var docs []vectors.Document
 	for i := range 60 {
 		d := vectors.Document{ID: fmt.Sprint("d", i)}
 		for range 1 + i%5 {
-			d.Tokens = append(d.Tokens, m.vector(center, 0.3)...)
+			d.Tokens = append(d.Tokens, m.Vector(center, 0.3)...)
 		}
 		docs = append(docs, d)
 	}
-	ix := build(t, dim, docs, nil)
-	o := newOracle(t, snapshot(t, ix))
+	ix := searchtest.Build(t, dim, docs, nil)
+	o := newOracle(t, searchtest.Snapshot(t, ix))
 	q := Query{}
 	for range 6 {
-		for _, v := range m.vector(center, 0.3) {
+		for _, v := range m.Vector(center, 0.3) {
 			q.Vectors = append(q.Vectors, -v)
 		}
 	}
 	for _, mode := range []Mode{Pruned, Exhaustive} {
-		res := search(t, New(ix, 2), q, Options{K: 60, Mode: mode})
+		res := search(t, on(t, ix, 2), q, Options{K: 60, Mode: mode})
 		o.check(t, q, res.Hits, 60, nil)
 		require.Negative(t, res.Hits[0].Score)
 	}
@@ -283,7 +284,7 @@ func TestNegativeProducts(t *testing.T) {
 // nothing.
 func TestScaleOfDocumentsIsIgnored(t *testing.T) {
 	m := newMaker(7, 32, 20)
-	docs := m.docs("d", 100, 5)
+	docs := m.Docs("d", 100, 5)
 	scaled := make([]vectors.Document, len(docs))
 	for i, d := range docs {
 		scaled[i] = vectors.Document{ID: d.ID, Tokens: append([]float32(nil), d.Tokens...)}
@@ -291,7 +292,7 @@ func TestScaleOfDocumentsIsIgnored(t *testing.T) {
 			scaled[i].Tokens[j] *= 4 // exact in floating point
 		}
 	}
-	a, b := New(build(t, 32, docs, nil), 1), New(build(t, 32, scaled, nil), 1)
+	a, b := on(t, searchtest.Build(t, 32, docs, nil), 1), on(t, searchtest.Build(t, 32, scaled, nil), 1)
 	for range 5 {
 		q := m.query(8)
 		require.Equal(t, search(t, a, q, Options{K: 30}).Hits, search(t, b, q, Options{K: 30}).Hits)
@@ -301,8 +302,8 @@ func TestScaleOfDocumentsIsIgnored(t *testing.T) {
 // Queries are scaled to unit length: of extreme lengths they score as at length 1.
 func TestExtremeQueryScales(t *testing.T) {
 	m := newMaker(8, 32, 20)
-	ix := build(t, 32, m.docs("d", 200, 5), nil)
-	e := New(ix, 1)
+	ix := searchtest.Build(t, 32, m.Docs("d", 200, 5), nil)
+	e := on(t, ix, 1)
 	q := m.query(8)
 	want := search(t, e, q, Options{K: 20, Mode: Exhaustive})
 	for _, exp := range []int{-60, -40, -20, -10, 10, 20, 30, 39} {

@@ -1,8 +1,12 @@
 package search
 
-import "math"
+import (
+	"math"
 
-// Plan is how a query is answered.
+	"github.com/plaid-ir/plaid/index"
+)
+
+// Plan is how a query is answered; the keys of Stats.Plans are their names.
 type Plan int
 
 const (
@@ -13,17 +17,61 @@ const (
 	PlanScan
 	// PlanExact: exact scores of all allowed documents.
 	PlanExact
+	// PlanDevice: exact scores of all allowed documents, on a device.
+	PlanDevice
+	// PlanDeviceProbe: exact scores of those that have a token in a probed
+	// centroid, on a device.
+	PlanDeviceProbe
 )
 
-var planNames = map[Plan]string{PlanProbe: "probe", PlanScan: "scan", PlanExact: "exact"}
+var planNames = map[Plan]string{
+	PlanProbe: "probe", PlanScan: "scan", PlanExact: "exact", PlanDevice: "device", PlanDeviceProbe: "device probe",
+}
 
 func (p Plan) String() string { return planNames[p] }
 
-const (
-	defaultK = 10
-	// What probing costs, in tokens scored by centroids.
-	listCost, entryCost = 400, 10
-)
+// request is what the options of a call ask for.
+type request struct {
+	mode                  Mode
+	k                     int
+	probes, approx, exact int // 0: derived
+	payload               bool
+}
+
+// request checks the options and completes them. With tuned, what the index has
+// stored for searches of this k stands in for parameters if the search names none.
+// It was found on searches of the whole index, so a filter, which leaves another number
+// of documents, goes by what is derived.
+func (o *Options) request(snap *index.Snapshot, tuned bool) (request, error) {
+	q := request{mode: o.Mode, k: o.K, probes: o.Probes, approx: o.Approx, exact: o.Exact, payload: o.Payload}
+	if q.k == 0 {
+		q.k = defaultK
+	}
+	if err := o.validate(); err != nil {
+		return q, err
+	}
+	if !tuned || o.Mode != Pruned || o.Derive || o.Filter != nil || o.Probes != 0 || o.Approx != 0 || o.Exact != 0 {
+		return q, nil
+	}
+	d, err := snap.Defaults()
+	if err != nil || d == nil {
+		return q, err
+	}
+	if c, ok := d.For(q.k); ok {
+		q.probes, q.approx, q.exact = c.Probes, c.Approx, c.Exact
+	}
+	return q, nil
+}
+
+// plan is how the processor answers one query.
+type plan struct {
+	how                   Plan
+	k                     int
+	probes, approx, exact int // exact 0: the query itself decides, see [run.rerank]
+}
+
+// What probing costs, in tokens scored by centroids.
+const listCost, entryCost = 400, 10
 
 // derived is the number of probes, and about how many tokens get a score by
 // centroids if probing finds as many and K does not ask for more: a million
@@ -39,53 +87,56 @@ func derived(k int) (probes int, approxTokens float64) {
 	return 32, 2 << 20
 }
 
-// choose settles plan and budgets of a query. allowed is how many documents
-// may be returned, docs and tokens the size of the collection, lists the
-// number of centroids.
+// plan settles how a query is answered, and its budgets. allowed is how many
+// documents may be returned, docs and tokens the size of the collection, lists the
+// number of centroids. The numbers follow measurements (docs/search-quality.md).
 //
-// The numbers follow measurements (docs/search-quality.md). Exact stays 0 where
-// the query itself is to decide, see [run.rerank].
-func (o *Options) choose(allowed, docs int, tokens int64, queryTokens, lists int) Plan {
-	if o.Mode != Pruned {
-		return PlanExact
+// For example a million documents of 100 tokens, 131,072 centroids, k = 10 and 32
+// query tokens: 8 probes read 32·8 = 256 lists of 100,000,000/131,072/2 = 381
+// documents, 97,656 entries of some 57,000 documents. That costs 256·400 +
+// 97,656·10 = 1.08 million, and the approximate scores of 10,485 documents, the
+// budget, 1.05 million more; a scan would cost 100 million. If a filter lets 11,000
+// documents through, some 626 are among those found, so that probing costs
+// 1.08 + 0.06 million and a scan 1.10: it is scanned.
+func (q *request) plan(allowed, docs int, tokens int64, queryTokens, lists int) plan {
+	p := plan{how: PlanExact, k: q.k}
+	if q.mode != Pruned {
+		return p
 	}
-	if o.Exact > 0 {
-		o.Exact = max(o.Exact, o.K)
+	p.probes, p.approx, p.exact = q.probes, q.approx, q.exact
+	if p.exact > 0 {
+		p.exact = max(p.exact, p.k)
 	}
-	exact := o.Exact // or about what a query will take
+	exact := p.exact // or about what a query will take
 	if exact == 0 {
-		exact = max(4*o.K+100, o.K) // of a huge K, which overflows
+		exact = max(4*p.k+100, p.k) // of a huge K, which overflows
 	}
 	mean := max(float64(tokens)/float64(max(docs, 1)), 1)
-	probesGiven, approxGiven := o.Probes > 0, o.Approx > 0
-	probes, approxTokens := derived(o.K)
-	if !approxGiven {
-		o.Approx = max(2*mostExact(o.K), int(approxTokens/mean))
+	probes, approxTokens := derived(p.k)
+	if q.approx == 0 {
+		p.approx = max(2*mostExact(p.k), int(approxTokens/mean))
 	}
-	o.Approx = max(o.Approx, exact)
-	if !probesGiven {
-		o.Probes = probes
+	p.approx = max(p.approx, exact)
+	if q.probes == 0 {
+		p.probes = probes
 	}
-	o.Probes = min(o.Probes, lists)
+	p.probes = min(p.probes, lists)
 	if allowed <= exact {
-		return PlanExact
+		return p
 	}
+	p.how = PlanProbe
 	// A scan gives every allowed document an approximate score.
-	if approxGiven && allowed > o.Approx {
-		return PlanProbe
-	}
-	if probesGiven && o.Probes < lists {
-		return PlanProbe
+	if q.approx > 0 && allowed > p.approx || q.probes > 0 && p.probes < lists {
+		return p
 	}
 	// A posting list has about tokens/lists/2 documents, since a document has
 	// most of its centroids twice; and a document is in several of the lists.
-	read := float64(queryTokens * o.Probes)
+	read := float64(queryTokens * p.probes)
 	entries := read * float64(tokens) / float64(lists) / 2
 	found := float64(allowed) * -math.Expm1(-0.6*entries/float64(max(docs, 1)))
-	probing := float64(listCost*read) + float64(entryCost*entries) + float64(mean*min(found, float64(o.Approx)))
-	if o.Probes == lists || mean*float64(allowed) <= probing { // all lists would find them all
-		o.Approx = max(o.Approx, allowed)
-		return PlanScan
+	probing := float64(listCost*read) + float64(entryCost*entries) + float64(mean*min(found, float64(p.approx)))
+	if p.probes == lists || mean*float64(allowed) <= probing { // all lists would find them all
+		p.how, p.approx = PlanScan, max(p.approx, allowed)
 	}
-	return PlanProbe
+	return p
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 
+	"github.com/plaid-ir/plaid/internal/topk"
 	"github.com/plaid-ir/plaid/kernels"
 )
 
@@ -23,35 +24,40 @@ type prober struct {
 	unit    float64                 // of gains
 }
 
-// run.probe fills run.set with the allowed documents in the lists of the best
-// centroids of each query token, and returns their number. More than Approx of
-// them are cut down to that.
-func (r *run) probe(weights []float32) (int, error) {
+// probe returns the allowed documents in the lists of the best centroids of each
+// query token, in ascending order. More than the approximate budget of them are cut
+// down to that.
+func (r *run) probe(weights []float32, allowed *selection) ([]uint32, error) {
 	defer timed(&r.stats.Times.Probe)()
 	if err := r.prober.pick(r, weights); err != nil {
-		return 0, err
+		return nil, err
 	}
-	if err := r.reach(); err != nil {
-		return 0, err
+	reached, err := r.reach(allowed)
+	if err != nil {
+		return nil, err
 	}
-	n := len(r.ranked)
-	r.stats.Candidates = int64(n)
-	if n > r.o.Approx {
-		return r.cut(), nil
+	r.stats.Candidates = int64(len(reached))
+	if len(reached) > r.plan.approx {
+		r.docs = r.cut(reached)
+		return r.docs, nil
 	}
-	return n, nil
+	r.docs = r.docs[:0]
+	for _, s := range reached {
+		r.docs = append(r.docs, s.Doc)
+	}
+	return r.docs, nil
 }
 
 // insertProbes is the number of probes up to which keeping each query token's
 // best in order as they come is faster than selecting from a column of S.
 const insertProbes = 32
 
-// pick selects the o.Probes best centroids of each query token, the lowest
+// pick selects the n best centroids of each query token, the lowest
 // number on ties. A token of weight 0 probes none, nor does one of negative
 // weight, to which the documents in its lists are the worst.
 func (p *prober) pick(r *run, weights []float32) error {
 	s, stride := r.query.Scores()
-	lq, n, k := r.query.Len(), r.o.Probes, r.snap.Header().Centroids
+	lq, n, k := r.query.Len(), r.plan.probes, r.snap.Header().Centroids
 	p.n, p.picked = n, min(n+1, k)
 	p.best = slices.Grow(p.best[:0], lq*p.picked)[:lq*p.picked]
 	if n <= insertProbes {
@@ -79,18 +85,18 @@ func (p *prober) pick(r *run, weights []float32) error {
 
 // selectColumns takes one column of S after the other.
 func (p *prober) selectColumns(ctx context.Context, s []float32, stride, lq, k int) error {
-	column := make([]scored, k)
+	column := make([]topk.Scored, k)
 	for t := range lq {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
 		for c := range column {
-			column[c] = scored{uint32(c), s[c*stride+t]}
+			column[c] = topk.Scored{Doc: uint32(c), Score: s[c*stride+t]}
 		}
-		top := best(column, p.picked)
-		slices.SortFunc(top, order)
+		top := topk.Best(column, p.picked)
+		slices.SortFunc(top, topk.Order)
 		for i, c := range top {
-			p.best[t*p.picked+i] = kernels.CentroidScore{Centroid: c.doc, Score: c.score}
+			p.best[t*p.picked+i] = kernels.CentroidScore{Centroid: c.Doc, Score: c.Score}
 		}
 	}
 	return nil

@@ -5,14 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"runtime"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/plaid-ir/plaid/index"
-	"github.com/plaid-ir/plaid/storage"
+	"github.com/plaid-ir/plaid/search/searchtest"
 	"github.com/plaid-ir/plaid/vectors"
 )
 
@@ -25,7 +24,7 @@ func TestBadQueries(t *testing.T) {
 	ctx := context.Background()
 	const dim = 16
 	m := newMaker(30, dim, 10)
-	e := New(build(t, dim, m.docs("d", 40, 4), nil), 2)
+	e := on(t, searchtest.Build(t, dim, m.Docs("d", 40, 4), nil), 2)
 	good := m.query(4)
 	put := func(at int, v float32) Query {
 		q := Query{Vectors: append([]float32(nil), good.Vectors...)}
@@ -87,15 +86,15 @@ func TestBadQueries(t *testing.T) {
 func TestLongQueries(t *testing.T) {
 	const dim = 8
 	m := newMaker(31, dim, 10)
-	ix := build(t, dim, m.docs("d", 30, 4), &index.BuildOptions{Centroids: 16})
-	o := newOracle(t, snapshot(t, ix))
+	ix := searchtest.Build(t, dim, m.Docs("d", 30, 4), &index.BuildOptions{Centroids: 16})
+	o := newOracle(t, searchtest.Snapshot(t, ix))
 	q := Query{}
 	for len(q.Vectors) < 10_000*dim {
-		q.Vectors = append(q.Vectors, m.tokens(100)...)
+		q.Vectors = append(q.Vectors, m.Tokens(100)...)
 	}
 	for _, mode := range []Mode{Pruned, Exhaustive} {
 		for _, threads := range []int{1, 3} {
-			o.check(t, q, search(t, New(ix, threads), q, Options{K: 25, Mode: mode}).Hits, 25, nil)
+			o.check(t, q, search(t, on(t, ix, threads), q, Options{K: 25, Mode: mode}).Hits, 25, nil)
 		}
 	}
 
@@ -103,11 +102,11 @@ func TestLongQueries(t *testing.T) {
 	var docs []vectors.Document
 	m = newMaker(31, 2, 10)
 	for i := range 50 {
-		docs = append(docs, vectors.Document{ID: fmt.Sprint(i), Tokens: m.tokens(100)})
+		docs = append(docs, vectors.Document{ID: fmt.Sprint(i), Tokens: m.Tokens(100)})
 	}
-	ix = build(t, 2, docs, &index.BuildOptions{Centroids: 4096})
+	ix = searchtest.Build(t, 2, docs, &index.BuildOptions{Centroids: 4096})
 	long := Query{Vectors: make([]float32, (1<<16+1)*2)}
-	_, err := New(ix, 1).Search(context.Background(), long, Options{})
+	_, err := on(t, ix, 1).Search(context.Background(), long, Options{})
 	require.ErrorIs(t, err, ErrQuery)
 	require.ErrorContains(t, err, "65537 tokens")
 	require.ErrorContains(t, err, "4096 centroids")
@@ -117,7 +116,7 @@ func TestLongQueries(t *testing.T) {
 func TestMasks(t *testing.T) {
 	const dim = 32
 	m := newMaker(32, dim, 20)
-	e := New(build(t, dim, m.docs("d", 300, 6), nil), 2)
+	e := on(t, searchtest.Build(t, dim, m.Docs("d", 300, 6), nil), 2)
 	for i := range 10 {
 		q := m.query(12)
 		q.Mask = make([]bool, 12)
@@ -126,9 +125,9 @@ func TestMasks(t *testing.T) {
 			q.Weights = make([]float32, 12)
 		}
 		for s := range q.Mask {
-			q.Mask[s] = m.rng.IntN(2) == 0 || s == i
+			q.Mask[s] = m.Rand.IntN(2) == 0 || s == i
 			if q.Weights != nil {
-				q.Weights[s] = m.rng.Float32()
+				q.Weights[s] = m.Rand.Float32()
 			}
 			if q.Mask[s] {
 				short.Vectors = append(short.Vectors, q.Vectors[s*dim:(s+1)*dim]...)
@@ -151,9 +150,9 @@ func TestMasks(t *testing.T) {
 func TestWeights(t *testing.T) {
 	const dim = 24
 	m := newMaker(33, dim, 20)
-	ix := build(t, dim, m.docs("d", 250, 6), nil)
-	o := newOracle(t, snapshot(t, ix))
-	e := New(ix, 2)
+	ix := searchtest.Build(t, dim, m.Docs("d", 250, 6), nil)
+	o := newOracle(t, searchtest.Snapshot(t, ix))
+	e := on(t, ix, 2)
 	for name, weights := range map[string][]float32{
 		"ones":       {1, 1, 1, 1, 1, 1},
 		"zeros":      {0, 0, 0, 0, 0, 0},
@@ -186,9 +185,9 @@ func TestWeights(t *testing.T) {
 func TestNegativeWeightsProbeNothing(t *testing.T) {
 	const dim = 16
 	m := newMaker(34, dim, 12)
-	ix := build(t, dim, m.docs("d", 800, 3), nil)
-	o := newOracle(t, snapshot(t, ix))
-	e := New(ix, 1)
+	ix := searchtest.Build(t, dim, m.Docs("d", 800, 3), nil)
+	o := newOracle(t, searchtest.Snapshot(t, ix))
+	e := on(t, ix, 1)
 	q := m.query(3)
 	q.Weights = []float32{-1, -1, -1}
 	res := search(t, e, q, Options{K: 10, Probes: 2, Exact: 200})
@@ -204,9 +203,9 @@ func TestNegativeWeightsProbeNothing(t *testing.T) {
 func TestZeroVectorToken(t *testing.T) {
 	const dim = 24
 	m := newMaker(35, dim, 20)
-	ix := build(t, dim, m.docs("d", 250, 6), nil)
-	o := newOracle(t, snapshot(t, ix))
-	e := New(ix, 1)
+	ix := searchtest.Build(t, dim, m.Docs("d", 250, 6), nil)
+	o := newOracle(t, searchtest.Snapshot(t, ix))
+	e := on(t, ix, 1)
 	q := m.query(5)
 	clear(q.Vectors[dim : 2*dim])
 	for _, mode := range []Mode{Pruned, Exhaustive} {
@@ -227,14 +226,14 @@ func TestZeroVectorToken(t *testing.T) {
 func TestZeroVectorDocuments(t *testing.T) {
 	const dim = 16
 	m := newMaker(36, dim, 8)
-	docs := m.docs("d", 50, 4)
+	docs := m.Docs("d", 50, 4)
 	docs[1].Tokens = make([]float32, 3*dim)
 	docs[2].Tokens = append(make([]float32, dim), docs[0].Tokens...)
-	ix := build(t, dim, docs, nil)
-	o := newOracle(t, snapshot(t, ix))
+	ix := searchtest.Build(t, dim, docs, nil)
+	o := newOracle(t, searchtest.Snapshot(t, ix))
 	for range 5 {
 		q := m.query(4)
-		o.check(t, q, search(t, New(ix, 1), q, Options{K: 50, Mode: Exhaustive}).Hits, 50, nil)
+		o.check(t, q, search(t, on(t, ix, 1), q, Options{K: 50, Mode: Exhaustive}).Hits, 50, nil)
 		require.Zero(t, o.score(q, 1))
 	}
 }
@@ -244,15 +243,15 @@ func TestCasesThatBreakOthers(t *testing.T) {
 	ctx := context.Background()
 	const dim = 128
 	m := newMaker(37, dim, 40)
-	docs := m.docs("d", 200, 4)
+	docs := m.Docs("d", 200, 4)
 	live := 0
 	for _, d := range docs {
 		if len(d.Tokens) > 0 {
 			live++
 		}
 	}
-	ix := build(t, dim, docs, nil)
-	e := New(ix, 2)
+	ix := searchtest.Build(t, dim, docs, nil)
+	e := on(t, ix, 2)
 	q := m.query(8)
 	want := search(t, e, q, Options{K: 20}).Hits
 	rejects := func(docs []vectors.Document, dim int, sentinel error, says ...string) func(*testing.T) {
@@ -276,18 +275,18 @@ func TestCasesThatBreakOthers(t *testing.T) {
 	t.Run("all documents empty", rejects([]vectors.Document{{ID: "a"}, {ID: "b"}}, dim, index.ErrNoTokens, "2 documents"))
 	t.Run("no documents", rejects(nil, dim, index.ErrNoDocuments))
 	t.Run("nbits 3", func(t *testing.T) {
-		_, err := index.Build(ctx, t.TempDir()+"/x.plaid", source(t, dim, docs), &index.BuildOptions{Nbits: 3})
+		_, err := index.Build(ctx, t.TempDir()+"/x.plaid", searchtest.Source(t, dim, docs), &index.BuildOptions{Nbits: 3})
 		require.ErrorIs(t, err, index.ErrOption)
 		require.ErrorContains(t, err, "3 bits")
 	})
 	t.Run("add documents of another dimension", func(t *testing.T) {
-		_, err := ix.Add(ctx, source(t, 64, newMaker(1, 64, 3).docs("y", 5, 3)), nil)
+		_, err := ix.Add(ctx, searchtest.Source(t, 64, newMaker(1, 64, 3).Docs("y", 5, 3)), nil)
 		require.ErrorIs(t, err, index.ErrDimension)
 		require.Equal(t, want, search(t, e, q, Options{K: 20}).Hits)
 	})
 	t.Run("add a document with NaN", func(t *testing.T) {
-		bad := []vectors.Document{{ID: "z0", Tokens: m.tokens(2)}, {ID: "z1", Tokens: spoiled[7].Tokens}}
-		_, err := ix.Add(ctx, source(t, dim, bad), nil)
+		bad := []vectors.Document{{ID: "z0", Tokens: m.Tokens(2)}, {ID: "z1", Tokens: spoiled[7].Tokens}}
+		_, err := ix.Add(ctx, searchtest.Source(t, dim, bad), nil)
 		require.ErrorIs(t, err, vectors.ErrValue)
 		require.Equal(t, want, search(t, e, q, Options{K: 20}).Hits)
 	})
@@ -329,8 +328,8 @@ func TestCasesThatBreakOthers(t *testing.T) {
 
 func TestCancelled(t *testing.T) {
 	m := newMaker(38, 64, 40)
-	ix := build(t, 64, m.docs("d", 400, 20), nil)
-	e := New(ix, 2)
+	ix := searchtest.Build(t, 64, m.Docs("d", 400, 20), nil)
+	e := on(t, ix, 2)
 	q := m.query(32)
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -358,7 +357,7 @@ func TestCancelled(t *testing.T) {
 			time.Sleep(5 * time.Millisecond)
 			cancel(errors.New("enough"))
 		}()
-		_, err := New(ix, threads).SearchBatch(ctx, queries, Options{Mode: Exhaustive})
+		_, err := on(t, ix, threads).SearchBatch(ctx, queries, Options{Mode: Exhaustive})
 		require.ErrorIs(t, err, context.Canceled)
 	}
 	require.Len(t, search(t, e, q, Options{}).Hits, 10)
@@ -380,8 +379,8 @@ func (c *stopAfter) Err() error {
 
 func TestCancelledAnywhere(t *testing.T) {
 	m := newMaker(39, 16, 40)
-	ix := build(t, 16, m.docs("d", 500, 5), nil)
-	e := New(ix, 1)
+	ix := searchtest.Build(t, 16, m.Docs("d", 500, 5), nil)
+	e := on(t, ix, 1)
 	q := m.query(6)
 	for _, o := range []Options{{Mode: Exhaustive}, {Probes: 4, Approx: 60, Exact: 20}, {Probes: 40, Approx: 60, Exact: 20}, wide} {
 		want := search(t, e, q, o).Hits
@@ -398,23 +397,4 @@ func TestCancelledAnywhere(t *testing.T) {
 			require.Equal(t, want, search(t, e, q, o).Hits, "after a search that ended early")
 		}
 	}
-}
-
-func TestParallelErrors(t *testing.T) {
-	before := runtime.NumGoroutine()
-	for _, threads := range []int{1, 2, 8} {
-		for range 50 {
-			err := parallel(context.Background(), "x", threads, 20, func(i int) error {
-				if i >= 7 {
-					return fmt.Errorf("error %d", i)
-				}
-				return nil
-			})
-			require.EqualError(t, err, "error 7")
-		}
-		require.NoError(t, parallel(context.Background(), "x", threads, 0, nil))
-	}
-	err := parallel(context.Background(), "x", 2, 4, func(i int) error { panic("page") })
-	require.ErrorIs(t, err, storage.ErrCorrupt)
-	requireGoroutines(t, before)
 }

@@ -6,6 +6,7 @@ import (
 	"math/bits"
 	"slices"
 
+	"github.com/plaid-ir/plaid/internal/topk"
 	"github.com/plaid-ir/plaid/storage"
 )
 
@@ -36,26 +37,37 @@ const unseenGap = 5
 // gainSum is the largest sum of gains.
 const gainSum = 1 << 31
 
-// reach fills run.set and run.ranked with the allowed documents in the probed
-// lists. Each of them gets, for every query token, the score of the best probed
-// centroid that it has, or where it has none what one that was not probed may
-// give, as in WARP (arXiv 2501.17788, section 4.2). WARP takes the first one not
-// probed, the floor. A document's own best is lower, and by how much is not
-// known: what counts most is how many query tokens found the document at all (as
-// in EMVB, arXiv 2404.02805, section 4.1), so it is put far below, and as far for
-// each query token.
-func (r *run) reach() error {
+// reach returns the allowed documents in the probed lists, in ascending order, each
+// with what it gains: for every query token, the score of the best probed centroid
+// that the document has, or where it has none what one that was not probed may give,
+// as in WARP (arXiv 2501.17788, section 4.2). WARP takes the first one not probed,
+// the floor. A document's own best is lower, and by how much is not known: what
+// counts most is how many query tokens found the document at all (as in EMVB, arXiv
+// 2404.02805, section 4.1), so it is put far below, and as far for each query token.
+//
+// For example two query tokens with two probes each, of scores 0.9 and 0.7 above a
+// floor of 0.6, and 0.5 and 0.4 above a floor of 0.3. The middle probes are 0.1
+// above the floors on average, so what was not seen is put at 5 times 0.1 below
+// them: at 0.1 and −0.2. A document in the lists of 0.7 and 0.4 gains
+// 0.7 − 0.1 + 0.4 + 0.2 = 1.2, one in that of 0.9 alone 0.9 − 0.1 = 0.8. With the
+// floors themselves it would be 0.2 against 0.3: the one that a single token found
+// would be first.
+func (r *run) reach(allowed *selection) ([]topk.Scored, error) {
 	p := &r.prober
-	r.set, r.ranked = zeroed(r.set, len(r.allowed)), r.ranked[:0]
+	docs := r.snap.State().Docs
+	set := allowed.bits(r.set, (int(docs)+63)/64)
+	if allowed.set == nil {
+		r.set = set
+	}
+	r.reached = r.reached[:0]
 	p.reached = slices.Grow(p.reached[:0], reachBlock)[:reachBlock]
 	defer func() { clear(p.cursors) }() // which are of the snapshot
 	if err := r.openLists(); err != nil {
-		return err
+		return nil, err
 	}
-	docs := r.snap.State().Docs
 	for block := uint32(0); uint64(block)*reachBlock < uint64(docs); block++ {
 		if err := r.ctx.Err(); err != nil {
-			return err
+			return nil, err
 		}
 		first := p.restamp()
 		for i := range p.cursors {
@@ -65,21 +77,21 @@ func (r *run) reach() error {
 			}
 			var err error
 			if p.docs, err = c.Next(p.docs[:0], docs); err != nil {
-				return r.badList(c.centroid, err)
+				return nil, r.badList(c.centroid, err)
 			}
 			if c.fresh {
 				r.stats.Postings += int64(len(p.docs))
 			}
 			p.raise(first, first+c.token, c.gain)
 		}
-		r.collect(block, first)
+		r.collect(set, block, first)
 	}
 	for _, c := range p.cursors {
 		if !c.Done() {
-			return r.badList(c.centroid, fmt.Errorf("documents beyond %d", docs))
+			return nil, r.badList(c.centroid, fmt.Errorf("documents beyond %d", docs))
 		}
 	}
-	return nil
+	return r.reached, nil
 }
 
 // openLists puts a cursor at the beginning of each list.
@@ -128,15 +140,13 @@ func (p *prober) raise(first, stamp, gain uint32) {
 }
 
 // collect adds the allowed documents of a block that were reached.
-func (r *run) collect(block, first uint32) {
-	words := r.allowed[block*(reachBlock/64):]
+func (r *run) collect(allowed []uint64, block, first uint32) {
+	words := allowed[block*(reachBlock/64):]
 	for w, v := range words[:min(len(words), reachBlock/64)] {
 		for ; v != 0; v &= v - 1 {
 			d := uint32(w*64 + bits.TrailingZeros64(v))
 			if e := r.prober.reached[d]; uint32(e>>32) >= first {
-				d += block * reachBlock
-				r.set[d/64] |= 1 << (d % 64)
-				r.ranked = append(r.ranked, scored{d, float32(float64(uint32(e)) * r.prober.unit)})
+				r.reached = append(r.reached, topk.Scored{Doc: d + block*reachBlock, Score: float32(float64(uint32(e)) * r.prober.unit)})
 			}
 		}
 	}
@@ -180,15 +190,15 @@ func (p *prober) gain(t int, score float32, gap float64) uint32 {
 	return uint32(float64(p.weights[t]) * (float64(score) - float64(p.floors[t]) + gap) / p.unit)
 }
 
-// cut keeps the Approx best candidates by what probing knows of them.
-func (r *run) cut() int {
+// cut returns the best candidates by what probing knows of them, as many as the
+// approximate budget allows, in ascending order.
+func (r *run) cut(reached []topk.Scored) []uint32 {
 	if r.trace != nil {
-		r.trace.cut(r)
+		r.trace.ranked(reached, StageCut, r.plan.approx)
 	}
-	kept := best(r.ranked, r.o.Approx)
-	clear(r.set)
-	for _, s := range kept {
-		r.set[s.doc/64] |= 1 << (s.doc % 64)
+	r.set = zeroed(r.set, (int(r.snap.State().Docs)+63)/64)
+	for _, s := range topk.Best(reached, r.plan.approx) {
+		r.set[s.Doc/64] |= 1 << (s.Doc % 64)
 	}
-	return len(kept)
+	return appendSet(r.docs[:0], r.set)
 }

@@ -3,11 +3,13 @@ package search
 import (
 	"context"
 	"math"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/search/searchtest"
 	"github.com/plaid-ir/plaid/storage"
 )
 
@@ -20,30 +22,34 @@ func TestReached(t *testing.T) {
 func testReached(t *testing.T, docs, tokens, added int) {
 	const dim, lists, lq = 16, 96, 6
 	m := newMaker(5, dim, 40)
-	ix := build(t, dim, m.docs("a", docs, tokens), &index.BuildOptions{Centroids: lists})
-	_, err := ix.Add(context.Background(), source(t, dim, m.docs("b", added, tokens)), nil)
+	ix := searchtest.Build(t, dim, m.Docs("a", docs, tokens), &index.BuildOptions{Centroids: lists})
+	_, err := ix.Add(context.Background(), searchtest.Source(t, dim, m.Docs("b", added, tokens)), nil)
 	require.NoError(t, err)
 	_, _, err = ix.Delete(context.Background(), []string{"a1", "b2"})
 	require.NoError(t, err)
-	snap := snapshot(t, ix)
+	snap := searchtest.Snapshot(t, ix)
 	require.Greater(t, snap.Segments(), 1)
 	live, _ := snap.LiveSet()
 
 	q := m.query(lq)
 	weights := []float32{1, 0.5, 0, 2, -1, 0.25}
-	r := &run{ctx: context.Background(), snap: snap, scorer: snap.Scorer(), query: snap.Scorer().NewQuery(), threads: 1, allowed: live}
+	r := testRun(snap, 1)
 	for i, probes := range []int{1, 4, 30, lists, 2} {
 		if i == 3 {
 			r.prober.stamp = math.MaxUint32 - 2 // the next stamps begin anew
 		}
-		r.o = Options{K: 5, Probes: probes, Approx: math.MaxInt}
+		r.plan = plan{how: PlanProbe, k: 5, probes: probes, approx: math.MaxInt}
 		require.NoError(t, r.prepare(q.Vectors, weights))
-		n, err := r.probe(weights)
+		docs, err := r.probe(weights, &selection{set: live})
 		require.NoError(t, err)
-		require.Equal(t, population(r.set), n)
+		n, reached := len(docs), map[uint32]bool{}
+		for _, d := range docs {
+			reached[d] = true
+		}
+		require.True(t, slices.IsSorted(docs))
 		gains := map[uint32]float64{}
-		for _, s := range r.ranked {
-			gains[s.doc] = float64(s.score)
+		for _, s := range r.reached {
+			gains[s.Doc] = float64(s.Score)
 		}
 		require.Len(t, gains, n)
 
@@ -74,29 +80,30 @@ func testReached(t *testing.T, docs, tokens, added int) {
 					gain += float64(weights[token]) * (best - float64(p.floors[i]) + unseenGap*height)
 				}
 			}
-			require.Equal(t, found && inSet(live, d), inSet(r.set, d), "document %d, %d probes", d, probes)
-			if inSet(r.set, d) {
+			require.Equal(t, found && inSet(live, d), reached[d], "document %d, %d probes", d, probes)
+			if reached[d] {
 				seen++
 				require.InDelta(t, gain, gains[d], 1e-6*(1+gain), "document %d, %d probes", d, probes)
 			}
 		}
 		require.Equal(t, n, seen)
 
-		r.o.Approx = max(n/3, 1)
+		r.plan.approx = max(n/3, 1)
 		kept := map[uint32]bool{}
-		require.Equal(t, r.o.Approx, r.cut())
-		r.listDocs(r.set)
+		docs = r.cut(r.reached)
+		require.Len(t, docs, r.plan.approx)
+		require.True(t, slices.IsSorted(docs))
 		worst := math.Inf(1)
-		for _, d := range r.docs {
+		for _, d := range docs {
 			kept[d] = true
 			worst = min(worst, gains[d])
 		}
-		for _, s := range r.ranked {
-			if !kept[s.doc] {
+		for _, s := range r.reached {
+			if !kept[s.Doc] {
 				cut++
-				require.LessOrEqual(t, float64(s.score), worst, "document %d was cut", s.doc)
+				require.LessOrEqual(t, float64(s.Score), worst, "document %d was cut", s.Doc)
 			}
 		}
-		require.Equal(t, n-r.o.Approx, cut)
+		require.Equal(t, n-r.plan.approx, cut)
 	}
 }

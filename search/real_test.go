@@ -1,13 +1,11 @@
 package search
 
 import (
-	"bufio"
 	"context"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -17,6 +15,7 @@ import (
 	"github.com/plaid-ir/plaid/codec"
 	"github.com/plaid-ir/plaid/eval"
 	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/search/searchtest"
 	"github.com/plaid-ir/plaid/vectors"
 )
 
@@ -37,23 +36,6 @@ func skipShort(t testing.TB) {
 	}
 }
 
-// table reads tab-separated columns, without the header if there is one.
-func table(t testing.TB, path string, header bool) [][]string {
-	t.Helper()
-	f, err := os.Open(path)
-	require.NoError(t, err)
-	defer f.Close()
-	var rows [][]string
-	for s := bufio.NewScanner(f); s.Scan(); {
-		if header {
-			header = false
-			continue
-		}
-		rows = append(rows, strings.Split(s.Text(), "\t"))
-	}
-	return rows
-}
-
 func number(t testing.TB, s string) float64 {
 	t.Helper()
 	v, err := strconv.ParseFloat(s, 64)
@@ -61,39 +43,25 @@ func number(t testing.TB, s string) float64 {
 	return v
 }
 
-// load reads a collection into memory.
-func load(t testing.TB, files vectors.Files) []vectors.Document {
-	t.Helper()
-	src, err := vectors.Open(files)
-	require.NoError(t, err)
-	defer src.Close()
-	var docs []vectors.Document
-	for d, err := range src.Docs(context.Background(), 0, src.Len()) {
-		require.NoError(t, err)
-		docs = append(docs, vectors.Document{ID: d.ID, Tokens: append([]float32(nil), d.Tokens...)})
-	}
-	return docs
-}
-
 func imported(t *testing.T, dir string) *index.Index {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "imported.plaid")
 	_, err := index.Import(context.Background(), dir, path, nil)
 	require.NoError(t, err)
-	return open(t, path)
+	return searchtest.Open(t, path)
 }
 
 // An imported reference index of ColBERT, with real queries, against MaxSim
 // over its decoded vectors in float64.
 func TestRealColBERTIndex(t *testing.T) {
 	ix := imported(t, shared(t, "data", "lotte-500", "plaid-index"))
-	queries := load(t, vectors.Files{Vectors: shared(t, "data", "lotte-500", "colbertv2", "query_embedding.npy")})
+	queries := searchtest.Load(t, vectors.Files{Vectors: shared(t, "data", "lotte-500", "colbertv2", "query_embedding.npy")})
 	require.Len(t, queries, 100)
-	golden := table(t, shared(t, "data", "lotte-500", "golden-decoded-top50.tsv"), true)
+	golden := searchtest.Table(t, shared(t, "data", "lotte-500", "golden-decoded-top50.tsv"), true)
 	require.Len(t, golden, 100*50)
 
-	e := New(ix, 2)
-	o := newOracle(t, snapshot(t, ix))
+	e := on(t, ix, 2)
+	o := newOracle(t, searchtest.Snapshot(t, ix))
 	const k, tol = 50, 2e-3
 	worst, swaps, recall50, recall10 := 0.0, 0, 0.0, 0.0
 	for i, q := range queries {
@@ -144,9 +112,9 @@ func TestRealEngines(t *testing.T) {
 		{"next-plaid-nbits2", "wide-int8.tsv", 7e-3},
 	} {
 		t.Run(c.dir+" "+c.results, func(t *testing.T) {
-			e := New(imported(t, shared(t, "golden", c.dir)), 2)
-			queries := load(t, vectors.Files{Vectors: shared(t, "golden", "input", "queries.npy")})
-			rows := table(t, shared(t, "golden", c.dir+"-results", c.results), true)
+			e := on(t, imported(t, shared(t, "golden", c.dir)), 2)
+			queries := searchtest.Load(t, vectors.Files{Vectors: shared(t, "golden", "input", "queries.npy")})
+			rows := searchtest.Table(t, shared(t, "golden", c.dir+"-results", c.results), true)
 			want := make([]map[string]float64, len(queries))
 			for i := range want {
 				want[i] = map[string]float64{}
@@ -202,7 +170,7 @@ func cranfieldFiles(t testing.TB) vectors.Files {
 }
 
 func buildCranfield(files vectors.Files, path string, o *index.BuildOptions) (*index.BuildReport, error) {
-	src, err := vectors.Open(files)
+	src, err := vectors.Open(context.Background(), files)
 	if err != nil {
 		return nil, err
 	}
@@ -223,7 +191,7 @@ func cranfieldIndex(t testing.TB) *index.Index {
 		cranfield.seconds = time.Since(start).Seconds()
 	})
 	require.NoError(t, cranfield.err)
-	ix, err := index.Open(cranfield.path, nil)
+	ix, err := index.Open(context.Background(), cranfield.path, nil)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, ix.Close()) })
 	return ix
@@ -231,7 +199,7 @@ func cranfieldIndex(t testing.TB) *index.Index {
 
 func cranfieldQueries(t testing.TB) []vectors.Document {
 	d := shared(t, "data", "cranfield", "vectors")
-	return load(t, vectors.Files{Vectors: filepath.Join(d, "queries.npy"), IDs: filepath.Join(d, "query_ids.txt")})
+	return searchtest.Load(t, vectors.Files{Vectors: filepath.Join(d, "queries.npy"), IDs: filepath.Join(d, "query_ids.txt")})
 }
 
 func batch(queries []vectors.Document) []Query {
@@ -277,7 +245,7 @@ func TestRealCranfield(t *testing.T) {
 	ix := cranfieldIndex(t)
 	queries := cranfieldQueries(t)
 	qs := batch(queries)
-	e := New(ix, 2)
+	e := on(t, ix, 2)
 	t.Logf("built in %.1f s: %+v", cranfield.seconds, *cranfield.report)
 
 	exact := make([][]string, len(queries))
@@ -286,7 +254,7 @@ func TestRealCranfield(t *testing.T) {
 	for i, q := range queries {
 		row[q.ID] = i
 	}
-	for _, cols := range table(t, shared(t, "data", "cranfield", "vectors", "exact-top100.tsv"), false) {
+	for _, cols := range searchtest.Table(t, shared(t, "data", "cranfield", "vectors", "exact-top100.tsv"), false) {
 		i := row[cols[0]]
 		exact[i] = append(exact[i], cols[1])
 		truth[i] = append(truth[i], eval.Hit{Doc: cols[1], Score: number(t, cols[3])})
@@ -354,14 +322,14 @@ func TestRealCranfield(t *testing.T) {
 	})
 
 	t.Run("oracle", func(t *testing.T) {
-		o := newOracle(t, snapshot(t, ix))
+		o := newOracle(t, searchtest.Snapshot(t, ix))
 		for i := 0; i < len(queries); i += 45 {
 			o.check(t, qs[i], exhaustive[i].Hits, 100, nil)
 		}
 	})
 
 	t.Run("size", func(t *testing.T) {
-		in, err := snapshot(t, ix).Info(ctx)
+		in, err := searchtest.Snapshot(t, ix).Info(ctx)
 		require.NoError(t, err)
 		t.Logf("%.2f bytes a token, file %d bytes, content %d: %+v", in.BytesPerToken, in.Pages.Size, in.Sizes.Total(), in.Sizes)
 		require.LessOrEqual(t, in.BytesPerToken, 38.5)
@@ -376,7 +344,7 @@ func TestRealCranfield(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "x.plaid")
 			_, err := buildCranfield(cranfieldFiles(t), path, &index.BuildOptions{Nbits: c.nbits})
 			require.NoError(t, err)
-			quality(t, New(open(t, path), 2), c.nbits, c.least)
+			quality(t, on(t, searchtest.Open(t, path), 2), c.nbits, c.least)
 		})
 	}
 
@@ -386,19 +354,19 @@ func TestRealCranfield(t *testing.T) {
 		_, err := buildCranfield(cranfieldFiles(t), path, &index.BuildOptions{Threads: 1})
 		require.NoError(t, err)
 		t.Logf("built with one thread in %.1f s", time.Since(start).Seconds())
-		a, err := snapshot(t, ix).Info(ctx)
+		a, err := searchtest.Snapshot(t, ix).Info(ctx)
 		require.NoError(t, err)
-		b, err := snapshot(t, open(t, path)).Info(ctx)
+		b, err := searchtest.Snapshot(t, searchtest.Open(t, path)).Info(ctx)
 		require.NoError(t, err)
 		require.Equal(t, a.Digest, b.Digest)
 	})
 
 	t.Run("add and delete", func(t *testing.T) {
-		docs := load(t, cranfieldFiles(t))
-		quantizer := snapshot(t, ix).Quantizer()
-		changed := build(t, 128, docs[:1300], &index.BuildOptions{Codec: quantizer})
+		docs := searchtest.Load(t, cranfieldFiles(t))
+		quantizer := searchtest.Snapshot(t, ix).Quantizer()
+		changed := searchtest.Build(t, 128, docs[:1300], &index.BuildOptions{Codec: quantizer})
 		start := time.Now()
-		_, err := changed.Add(ctx, source(t, 128, docs[1300:]), nil)
+		_, err := changed.Add(ctx, searchtest.Source(t, 128, docs[1300:]), nil)
 		require.NoError(t, err)
 		added := time.Since(start)
 		gone := map[string]bool{}
@@ -418,9 +386,9 @@ func TestRealCranfield(t *testing.T) {
 				rest = append(rest, d)
 			}
 		}
-		whole := build(t, 128, rest, &index.BuildOptions{Codec: quantizer})
+		whole := searchtest.Build(t, 128, rest, &index.BuildOptions{Codec: quantizer})
 		for _, o := range []Options{{K: 100, Mode: Exhaustive}, {K: 10}, {K: 10, Probes: 4}} {
-			a, b := batched(t, New(changed, 2), qs, o), batched(t, New(whole, 2), qs, o)
+			a, b := batched(t, on(t, changed, 2), qs, o), batched(t, on(t, whole, 2), qs, o)
 			for i := range a {
 				require.Equal(t, ids(b[i].Hits), ids(a[i].Hits))
 				for r, h := range a[i].Hits {

@@ -5,22 +5,20 @@ import (
 	"math"
 	"slices"
 
+	"github.com/plaid-ir/plaid/internal/topk"
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/storage"
 )
 
-// approximate leaves the centroid-only scores of run.docs in run.approx.
-func (r *run) approximate() error {
+// approximate returns the scores of documents by centroids alone.
+func (r *run) approximate(docs []uint32) ([]topk.Scored, error) {
 	defer timed(&r.stats.Times.Approx)()
-	docs, tokens, err := r.score(approxJob, storage.Codes, kernel{docs: func(dst []float32, ch *kernels.Chunk, docs []uint32) {
-		r.scorer.Approx(dst, r.query, ch, docs)
+	r.stats.ApproxDocs = int64(len(docs))
+	var err error
+	r.approx, r.stats.ApproxTokens, err = r.score(r.approx, docs, approxJob, storage.Codes, kernel{docs: func(dst []float32, ch *kernels.Chunk, docs []uint32) {
+		r.query.Approx(dst, ch, docs)
 	}})
-	if err != nil {
-		return err
-	}
-	r.stats.ApproxDocs, r.stats.ApproxTokens = docs, tokens
-	r.approx, r.ranked = r.ranked, r.approx
-	return nil
+	return r.approx, err
 }
 
 // leading is how many documents, best by centroids, are scored before the query
@@ -37,63 +35,68 @@ func confidence(k int) float64 {
 	return 3.5 - float64(1.25*min(max(math.Log10(float64(k)/10), 0), 1))
 }
 
-// rerank scores the best of run.approx exactly and returns the K best in order.
+// rerank scores the best of approx exactly and returns the K best in order.
 //
 // How many are enough differs between queries and with the number of centroids
 // by a factor of ten, so the query is asked: the leading documents show by how
 // much exact scores exceed approximate ones, and how much that varies. Beyond
 // them a document is scored if its approximate score, plus the mean of that, plus
-// some standard deviations, exceeds the K-th best score so far. The first of
-// those are leading documents too: with them the K-th best is higher, and the
-// mean less that of the best.
-func (r *run) rerank() ([]scored, error) {
-	if n := r.o.Exact; n > 0 {
-		r.keep(best(r.approx, n))
+// some standard deviations, exceeds the K-th best score so far.
+//
+// That is decided twice. For example K = 10, with 44 leading documents whose exact
+// scores exceed the approximate ones by 2.0 on average, with a deviation of 0.5, and
+// a tenth best exact score of 20. 3.5 deviations are 1.75, so whoever has more than
+// 20 − 2.0 − 1.75 = 16.25 by centroids might be among the ten best: 300 documents,
+// say. Of these only the next 44 at most are scored, and become leading documents
+// too. With 88 of them the tenth best is 20.3, and the mean, which is least for the
+// best by centroids, is 1.8: the limit is now 20.3 − 1.8 − 1.75 = 16.75, and of the
+// 256 that were left only those above it are scored.
+func (r *run) rerank(approx []topk.Scored) ([]topk.Scored, error) {
+	k := r.plan.k
+	if n := r.plan.exact; n > 0 {
+		docs := r.list(topk.Best(approx, n))
 		if r.trace != nil {
-			r.trace.pruned(r, n)
+			r.trace.ranked(approx, StagePruned, n)
 		}
-		return r.exact(nil, kernels.Fast)
+		return r.rank(docs, nil, kernels.Fast)
 	}
-	pool := best(r.approx, mostExact(r.o.K))
+	pool := topk.Best(approx, mostExact(k))
 	r.leaders = r.leaders[:0]
 	n, limit, even := 0, math.Inf(-1), math.Inf(-1)
 	for range 2 {
-		next := best(pool[n:], min(leading(r.o.K), len(pool)-n))
+		next := topk.Best(pool[n:], min(leading(k), len(pool)-n))
 		n += above(next, limit)
 		if err := r.lead(pool[len(r.leaders):n]); err != nil {
 			return nil, err
 		}
-		limit, even = floor(pool[:n], r.leaders, r.o.K)
+		limit, even = floor(pool[:n], r.leaders, k)
 	}
 	even -= 2 * r.bound()
 	rest := pool[n:]
 	rest = rest[:above(rest, limit)]
 	doubtful := 0
-	r.docs = r.docs[:0]
 	for _, s := range rest {
-		r.docs = append(r.docs, s.doc)
-		if float64(s.score) > even {
+		if float64(s.Score) > even {
 			doubtful++
 		}
 	}
-	slices.Sort(r.docs)
 	level := kernels.Fast
-	if doubtful > len(r.docs)*doubtfulShare/100 {
+	if doubtful > len(rest)*doubtfulShare/100 {
 		level = kernels.Fine
 	}
 	if r.trace != nil {
-		r.trace.pruned(r, n+len(r.docs))
-		r.trace.exact(r, r.leaders)
+		r.trace.ranked(approx, StagePruned, n+len(rest))
+		r.trace.ranked(r.leaders, StageOutranked, k)
 	}
-	return r.exact(r.leaders, level)
+	return r.rank(r.list(rest), r.leaders, level)
 }
 
 // above moves the documents whose scores exceed limit to the front, and returns
 // how many they are.
-func above(s []scored, limit float64) int {
+func above(s []topk.Scored, limit float64) int {
 	n := 0
 	for i := range s {
-		if float64(s[i].score) > limit {
+		if float64(s[i].Score) > limit {
 			s[n], s[i] = s[i], s[n]
 			n++
 		}
@@ -103,21 +106,23 @@ func above(s []scored, limit float64) int {
 
 // lead adds documents to the leaders, with their final scores. Their approximate
 // ones are put in the same order, that of documents.
-func (r *run) lead(approx []scored) error {
+func (r *run) lead(approx []topk.Scored) error {
 	if len(approx) == 0 {
 		return nil
 	}
 	defer timed(&r.stats.Times.Exact)()
-	r.keep(approx)
-	docs, tokens, err := r.score(exactJob, storage.All, r.maxSim(kernels.Fine))
+	var tokens int64
+	var err error
+	r.exact, tokens, err = r.score(r.exact, r.list(approx), exactJob, storage.All, r.maxSim(kernels.Fine))
 	if err != nil {
 		return err
 	}
+	docs := int64(len(approx))
 	r.stats.ExactDocs += docs
 	r.stats.ExactTokens += tokens
 	r.stats.RefinedDocs += docs
-	r.leaders = append(r.leaders, r.ranked...)
-	slices.SortFunc(approx, func(a, b scored) int { return cmp.Compare(a.doc, b.doc) })
+	r.leaders = append(r.leaders, r.exact...)
+	slices.SortFunc(approx, func(a, b topk.Scored) int { return cmp.Compare(a.Doc, b.Doc) })
 	return nil
 }
 
@@ -128,107 +133,111 @@ const doubtfulShare = 40
 // floor is the approximate score at or below which a document is not worth
 // scoring, given the approximate and exact scores of the same documents, and
 // that of a document that may be expected to be as good as the k-th best.
-func floor(approx, exact []scored, k int) (limit, even float64) {
+func floor(approx, exact []topk.Scored, k int) (limit, even float64) {
 	if len(exact) < k {
 		return math.Inf(-1), math.Inf(-1)
 	}
 	var sum, square float64
 	for i, s := range exact {
-		gap := float64(s.score) - float64(approx[i].score)
+		gap := float64(s.Score) - float64(approx[i].Score)
 		sum += gap
 		square += float64(gap * gap) // rounded, not fused: the same on every processor
 	}
 	n := float64(len(exact))
 	mean := sum / n
 	deviation := math.Sqrt(max(square/n-float64(mean*mean), 0))
-	even = lowest(best(slices.Clone(exact), k)) - mean
+	even = lowest(topk.Best(slices.Clone(exact), k)) - mean
 	return even - float64(confidence(k)*deviation), even
 }
 
 // lowest is the score of the last of s in order.
-func lowest(s []scored) float64 {
+func lowest(s []topk.Scored) float64 {
 	worst := s[0]
 	for _, d := range s[1:] {
-		if worst.before(d) {
+		if worst.Before(d) {
 			worst = d
 		}
 	}
-	return float64(worst.score)
+	return float64(worst.Score)
 }
 
 // bound is how far two scores of level Fast and Fine may be apart.
 func (r *run) bound() float64 {
-	return float64(r.scorer.ErrorBound(r.query, kernels.Fast)) + float64(r.scorer.ErrorBound(r.query, kernels.Fine))
+	return float64(r.query.ErrorBound(kernels.Fast)) + float64(r.query.ErrorBound(kernels.Fine))
 }
 
-// exact scores run.docs and returns the K best of them and of leaders, which
-// have their final scores, in order. Of level Fast, documents whose place its
-// error leaves open are scored again in float precision.
-func (r *run) exact(leaders []scored, level kernels.Level) ([]scored, error) {
+// rank scores documents and returns the K best of them and of leaders, which have
+// their final scores, in order. Of level Fast, documents whose place its error
+// leaves open are scored again in float precision.
+func (r *run) rank(docs []uint32, leaders []topk.Scored, level kernels.Level) ([]topk.Scored, error) {
 	stop := timed(&r.stats.Times.Exact)
-	docs, tokens, err := r.score(exactJob, storage.All, r.maxSim(level))
+	var tokens int64
+	var err error
+	r.exact, tokens, err = r.score(r.exact, docs, exactJob, storage.All, r.maxSim(level))
 	stop()
 	if err != nil {
 		return nil, err
 	}
-	r.stats.ExactDocs += docs
+	r.stats.ExactDocs += int64(len(docs))
 	r.stats.ExactTokens += tokens
 	defer timed(&r.stats.Times.Refine)()
 	if level == kernels.Fast {
-		if err := r.refine(leaders); err != nil {
+		if r.exact, err = r.refine(r.exact, leaders); err != nil {
 			return nil, err
 		}
 	} else {
-		r.stats.RefinedDocs += docs
+		r.stats.RefinedDocs += int64(len(docs))
 	}
-	r.merged = append(append(r.merged[:0], leaders...), r.ranked...)
-	if r.trace != nil {
-		r.trace.exact(r, r.merged)
-	}
-	top := best(r.merged, r.o.K)
-	slices.SortFunc(top, order)
+	all := r.merge(leaders, r.exact)
+	top := topk.Best(all, r.plan.k)
+	slices.SortFunc(top, topk.Order)
 	if r.trace != nil {
 		r.trace.finish(top)
 	}
-	return slices.Clone(top), nil
+	return top, nil
 }
 
-// refine leaves those of run.ranked that may be among the K best, with the
-// scores of level Fine.
-func (r *run) refine(leaders []scored) error {
-	r.merged = append(append(r.merged[:0], leaders...), r.ranked...)
-	if r.trace != nil {
-		r.trace.exact(r, r.merged)
-	}
-	if k := min(r.o.K, len(r.merged)); k < len(r.merged) {
+// refine returns those of exact that may be among the K best, with scores of level
+// Fine in place of Fast.
+func (r *run) refine(exact, leaders []topk.Scored) ([]topk.Scored, error) {
+	all := r.merge(leaders, exact)
+	if k := min(r.plan.k, len(all)); k < len(all) {
 		// Two scores that are compared may each be off.
-		limit := lowest(best(r.merged, k)) - 2*r.bound()
-		r.ranked = slices.DeleteFunc(r.ranked, func(s scored) bool { return float64(s.score) < limit })
+		limit := lowest(topk.Best(all, k)) - 2*r.bound()
+		exact = slices.DeleteFunc(exact, func(s topk.Scored) bool { return float64(s.Score) < limit })
 	}
-	r.keep(r.ranked)
-	docs, _, err := r.score(exactJob, storage.All, r.maxSim(kernels.Fine))
-	r.stats.RefinedDocs += docs
-	return err
+	r.stats.RefinedDocs += int64(len(exact))
+	exact, _, err := r.score(exact, r.list(exact), exactJob, storage.All, r.maxSim(kernels.Fine))
+	return exact, err
 }
 
-// keep makes the documents of s the list for the next stage.
-func (r *run) keep(s []scored) {
+// merge is leaders and other documents with exact scores.
+func (r *run) merge(leaders, exact []topk.Scored) []topk.Scored {
+	r.merged = append(append(r.merged[:0], leaders...), exact...)
+	if r.trace != nil {
+		r.trace.ranked(r.merged, StageOutranked, r.plan.k)
+	}
+	return r.merged
+}
+
+// list is the documents of s in ascending order.
+func (r *run) list(s []topk.Scored) []uint32 {
 	r.docs = r.docs[:0]
 	for _, d := range s {
-		r.docs = append(r.docs, d.doc)
+		r.docs = append(r.docs, d.Doc)
 	}
 	slices.Sort(r.docs)
+	return r.docs
 }
 
 func (r *run) maxSim(level kernels.Level) kernel {
-	qs := []kernels.Query{r.query}
 	return kernel{
 		docs: func(dst []float32, ch *kernels.Chunk, docs []uint32) {
-			r.scorer.MaxSim(dst, qs, ch, docs, level)
+			r.query.MaxSim(dst, ch, docs, level)
 		},
 		maxima: func(dst []float64, ch *kernels.Chunk, lo, hi int) {
-			r.scorer.Maxima(dst, r.query, ch, lo, hi, level)
+			r.query.Maxima(dst, ch, lo, hi, level)
 		},
-		total: func(maxima []float64) float32 { return r.scorer.Total(r.query, maxima, level) },
+		total: func(maxima []float64) float32 { return r.query.Total(maxima, level) },
 	}
 }

@@ -5,17 +5,20 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/plaid-ir/plaid/search/searchtest"
 	"github.com/stretchr/testify/require"
+
+	"github.com/plaid-ir/plaid/internal/topk"
 )
 
 // The leaders' gaps have mean 2 and deviation 1, and the tenth best of them
 // scores 5: what is more than the confidence below 5−2 is not worth scoring.
 func TestFloor(t *testing.T) {
-	approx, exact := make([]scored, 20), make([]scored, 20)
+	approx, exact := make([]topk.Scored, 20), make([]topk.Scored, 20)
 	for i := range approx {
 		gap := float32(1 + 2*(i%2))
-		exact[i] = scored{uint32(i), float32(15 - i)}
-		approx[i] = scored{uint32(i), exact[i].score - gap}
+		exact[i] = topk.Scored{Doc: uint32(i), Score: float32(15 - i)}
+		approx[i] = topk.Scored{Doc: uint32(i), Score: exact[i].Score - gap}
 	}
 	for k, best := range map[int]float64{1: 15, 10: 6} {
 		limit, even := floor(approx, exact, k)
@@ -37,10 +40,10 @@ func TestConfidence(t *testing.T) {
 }
 
 func TestAbove(t *testing.T) {
-	s := []scored{{0, 3}, {1, 1}, {2, 5}, {3, 2}, {4, 4}}
+	s := []topk.Scored{{Doc: 0, Score: 3}, {Doc: 1, Score: 1}, {Doc: 2, Score: 5}, {Doc: 3, Score: 2}, {Doc: 4, Score: 4}}
 	require.Equal(t, 3, above(s, 2))
-	require.ElementsMatch(t, []scored{{0, 3}, {2, 5}, {4, 4}}, s[:3])
-	require.ElementsMatch(t, []scored{{1, 1}, {3, 2}}, s[3:])
+	require.ElementsMatch(t, []topk.Scored{{Doc: 0, Score: 3}, {Doc: 2, Score: 5}, {Doc: 4, Score: 4}}, s[:3])
+	require.ElementsMatch(t, []topk.Scored{{Doc: 1, Score: 1}, {Doc: 3, Score: 2}}, s[3:])
 	require.Equal(t, 5, above(s, math.Inf(-1)))
 	require.Zero(t, above(s, 5))
 	require.Zero(t, above(nil, 0))
@@ -50,9 +53,9 @@ func TestAbove(t *testing.T) {
 // leaders included, and never more than the bound.
 func TestQueryDecidesHowManyAreScored(t *testing.T) {
 	m := newMaker(31, 32, 200)
-	ix := build(t, 32, m.docs("d", 4000, 12), nil)
-	snap := snapshot(t, ix)
-	e := NewAt(snap, 1)
+	ix := searchtest.Build(t, 32, m.Docs("d", 4000, 12), nil)
+	snap := searchtest.Snapshot(t, ix)
+	e := at(t, snap, 1)
 	rng := rand.New(rand.NewPCG(5, 5))
 	differ := map[int64]bool{}
 	for range 20 {

@@ -2,35 +2,42 @@ package search
 
 import (
 	"context"
-	"math/bits"
 	"slices"
 	"time"
 
 	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/internal/parallel"
+	"github.com/plaid-ir/plaid/internal/topk"
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/storage"
 )
 
-// run is one search at a time; its buffers are used again by the next.
+// run answers one query at a time; its buffers are used again by the next.
 type run struct {
 	ctx     context.Context
-	snap    *index.Snapshot
+	call    *call
+	snap    *index.Snapshot // of the call
+	fixed   *plan           // in place of what follows from the options
+	plan    plan
+	threads int // at most
+	stats   Stats
+	trace   *trace // nil: no document is followed
+
 	scorer  kernels.Scorer
 	query   kernels.Query
-	o       Options
-	threads int
-	stats   Stats
-	trace   *trace
+	workers workers
+	bytes   int64 // about what the buffers take
 
-	allowed []uint64 // one bit an ordinal
-	set     []uint64 // candidates
+	// Buffers, each for what its name says.
 	prober  prober
-	docs    []uint32
-	scores  []float32
-	ranked  []scored // what the last stage scored
-	approx  []scored // by centroids
-	leaders []scored // with their final scores
-	merged  []scored
+	set     []uint64      // allowed documents, if they are a list; candidates that are kept
+	docs    []uint32      // of the stage that runs
+	scores  []float32     // of the same
+	reached []topk.Scored // candidates, by what probing knows of them
+	approx  []topk.Scored // by centroids
+	leaders []topk.Scored // scored before the query decides how many more are
+	exact   []topk.Scored // the others
+	merged  []topk.Scored // both
 	jobs    []job
 	maxima  []float64 // [parts, query tokens], of long documents
 }
@@ -38,7 +45,7 @@ type run struct {
 // job is a run of listed documents of one chunk, or a part of one that is long.
 type job struct {
 	chunk  int
-	lo, hi int // of run.docs
+	lo, hi int // of the list
 	tokens int
 	part   [2]int // tokens of the chunk, if it is a part
 	slot   int    // of the part in run.maxima
@@ -60,30 +67,27 @@ const (
 	rowsJob   = 1 << 14 // centroids × query tokens
 )
 
-func (r *run) do(vectors, weights []float32) (*Result, error) {
+// answer takes the query from its vectors to its hits.
+func (r *run) answer(vectors, weights []float32) (Result, error) {
 	start := time.Now()
-	r.stats.QueryTokens = len(vectors) / r.snap.Dim()
-	count, err := r.resolve()
+	allowed, err := r.call.allowed()
 	if err != nil {
-		return nil, err
+		return Result{}, err
 	}
-	r.stats.Allowed = int64(count)
+	r.stats.Allowed, r.stats.FilterMissing = int64(allowed.count), int64(allowed.missing)
 	if r.trace != nil {
-		r.trace.begin(r)
+		r.trace.begin(r.snap, allowed)
 	}
-	var top []scored
-	if count > 0 {
-		if top, err = r.stages(vectors, weights, count); err != nil {
-			return nil, err
+	var top []topk.Scored
+	if allowed.count > 0 {
+		if top, err = r.search(vectors, weights, allowed); err != nil {
+			return Result{}, err
 		}
 	}
-	res := &Result{Hits: make([]Hit, len(top))}
+	res := Result{Hits: make([]Hit, len(top))}
 	for i, s := range top {
-		res.Hits[i] = Hit{ID: r.snap.ID(s.doc), Ordinal: s.doc, Score: s.score}
-		if r.o.Payload {
-			if res.Hits[i].Payload, err = r.snap.Payload(s.doc); err != nil {
-				return nil, err
-			}
+		if res.Hits[i], err = hit(r.snap, s.Doc, s.Score, r.call.request.payload); err != nil {
+			return Result{}, err
 		}
 	}
 	r.stats.Times.Total = time.Since(start)
@@ -91,71 +95,42 @@ func (r *run) do(vectors, weights []float32) (*Result, error) {
 	return res, nil
 }
 
-// resolve fills allowed with the documents that may be returned.
-func (r *run) resolve() (count int, err error) {
-	live, n := r.snap.LiveSet()
-	if r.o.Filter == nil && r.o.Mode != Candidates {
-		r.allowed = append(r.allowed[:0], live...)
-		return n, nil
+func hit(snap *index.Snapshot, doc uint32, score float32, payload bool) (h Hit, err error) {
+	h = Hit{ID: snap.ID(doc), Ordinal: doc, Score: score}
+	if payload {
+		h.Payload, err = snap.Payload(doc)
 	}
-	r.allowed = append(r.allowed[:0], live...)
-	for _, restrict := range []struct {
-		on  bool
-		set func([]uint64) (int, error)
-	}{
-		{r.o.Filter != nil, func(s []uint64) (int, error) { return r.o.allow(r.snap, s) }},
-		{r.o.Mode == Candidates, func(s []uint64) (int, error) {
-			return resolveIDs(r.snap, r.o.Candidates, r.o.AllowMissing, "candidates", s)
-		}},
-	} {
-		if !restrict.on {
-			continue
-		}
-		r.set = zeroed(r.set, len(live))
-		missing, err := restrict.set(r.set)
-		if err != nil {
-			return 0, err
-		}
-		r.stats.FilterMissing += int64(missing)
-		for i, w := range r.set {
-			r.allowed[i] &= w
-		}
-	}
-	return population(r.allowed), nil
+	return h, err
 }
 
-func (r *run) stages(vectors, weights []float32, count int) ([]scored, error) {
-	state := r.snap.State()
-	plan := r.o.choose(count, int(state.Live), int64(state.LiveTokens), r.stats.QueryTokens, r.snap.Header().Centroids)
-	r.stats.Plans = map[string]int{plan.String(): 1}
+// search goes through the stages of the plan: vectors → centroid scores →
+// candidates → approximate scores → exact scores → the K best.
+func (r *run) search(vectors, weights []float32, allowed *selection) ([]topk.Scored, error) {
+	if r.fixed != nil {
+		r.plan = *r.fixed
+	} else {
+		state := r.snap.State()
+		r.plan = r.call.request.plan(allowed.count, int(state.Live), int64(state.LiveTokens), r.stats.QueryTokens, r.snap.Header().Centroids)
+	}
+	r.stats.Plans = map[string]int{r.plan.how.String(): 1}
 	if err := r.prepare(vectors, weights); err != nil {
 		return nil, err
 	}
-	from := r.allowed
-	r.stats.Candidates = int64(count)
-	if plan == PlanProbe {
-		n, err := r.probe(weights)
-		if err != nil {
-			return nil, err
-		}
-		from = r.set
-		if n < min(r.o.K, count) { // too few for an answer: every allowed document is one
-			from = r.allowed
-			r.stats.Candidates = int64(count)
-			r.stats.Widened++
-		}
-	}
-	r.listDocs(from)
-	if r.trace != nil {
-		r.trace.probed(r, plan)
-	}
-	if plan == PlanExact {
-		return r.exact(nil, kernels.Fast)
-	}
-	if err := r.approximate(); err != nil {
+	docs, err := r.candidates(weights, allowed)
+	if err != nil {
 		return nil, err
 	}
-	return r.rerank()
+	if r.trace != nil {
+		r.trace.plan = r.plan.how.String()
+	}
+	if r.plan.how == PlanExact {
+		return r.rank(docs, nil, kernels.Fast)
+	}
+	approx, err := r.approximate(docs)
+	if err != nil {
+		return nil, err
+	}
+	return r.rerank(approx)
 }
 
 // prepare computes S and what the kernels derive from it.
@@ -166,8 +141,9 @@ func (r *run) prepare(vectors, weights []float32) error {
 	}
 	k := r.snap.Header().Centroids
 	rows := max(rowsJob/r.query.Len(), 32)
-	err := parallel(r.ctx, r.snap.Path(), r.threads, (k+rows-1)/rows, func(i int) error {
-		r.query.CentroidScores(i*rows, min((i+1)*rows, k))
+	err := r.each(parallel.Blocks(k, rows), func(i int) error {
+		lo, hi := parallel.Block(i, k, rows)
+		r.query.CentroidScores(lo, hi)
 		return nil
 	})
 	if err != nil {
@@ -177,34 +153,44 @@ func (r *run) prepare(vectors, weights []float32) error {
 	return nil
 }
 
-// listDocs turns a bitmap into the ascending list of run.docs.
-func (r *run) listDocs(set []uint64) {
-	r.docs = r.docs[:0]
-	for w, v := range set {
-		for ; v != 0; v &= v - 1 {
-			r.docs = append(r.docs, uint32(w*64+bits.TrailingZeros64(v)))
+// candidates are the documents that get a score, in ascending order: those that
+// probing finds, or all that are allowed, where the plan does not probe or too few
+// are found.
+func (r *run) candidates(weights []float32, allowed *selection) ([]uint32, error) {
+	if r.plan.how == PlanProbe {
+		docs, err := r.probe(weights, allowed)
+		if err != nil || len(docs) >= min(r.plan.k, allowed.count) {
+			return docs, err
 		}
+		r.stats.Widened++
 	}
+	r.stats.Candidates = int64(allowed.count)
+	r.docs = allowed.docs(r.docs[:0])
+	return r.docs, nil
 }
 
-// split cuts run.docs, which is ascending, into jobs of about limit tokens,
-// none of which crosses a chunk, and makes the ordinals relative to the chunk.
-// With cut, documents of twice the limit and more are cut into parts where there
-// are other threads to help.
-func (r *run) split(limit int, cut bool) (tokens int64, parts int) {
+func (r *run) each(n int, fn func(i int) error) error {
+	return r.workers.each(r.ctx, r.call, r.threads, n, fn)
+}
+
+// split cuts an ascending list of documents into jobs of about limit tokens, none
+// of which crosses a chunk, and makes the ordinals relative to the chunk. With cut,
+// documents of twice the limit and more are cut into parts where there are other
+// threads to help.
+func (r *run) split(docs []uint32, limit int, cut bool) (tokens int64, parts int) {
 	r.jobs = r.jobs[:0]
 	chunk, end := -1, uint32(0)
 	var first uint32
 	var offsets []uint32
 	size := 0
-	for i, d := range r.docs {
+	for i, d := range docs {
 		if chunk < 0 || d >= end {
 			chunk, _, _ = r.snap.Locate(d)
 			first, offsets = r.snap.ChunkDocs(chunk)
 			end = first + uint32(len(offsets)-1)
 			size = limit
 		}
-		r.docs[i] = d - first
+		docs[i] = d - first
 		lo, hi := int(offsets[d-first]), int(offsets[d-first+1])
 		tokens += int64(hi - lo)
 		if cut && r.threads > 1 && hi-lo >= 2*limit {
@@ -230,15 +216,16 @@ func (r *run) split(limit int, cut bool) (tokens int64, parts int) {
 	return tokens, parts
 }
 
-// score splits run.docs into jobs, runs a kernel over them, and leaves one
-// scored document each in run.ranked, in ascending order of ordinals.
-func (r *run) score(limit int, part storage.Part, k kernel) (docs, tokens int64, err error) {
-	tokens, parts := r.split(limit, k.maxima != nil)
+// score splits an ascending list of documents, which it spoils, into jobs and runs
+// a kernel over them. It returns their scores in dst, in the same order, and how
+// many tokens they have.
+func (r *run) score(dst []topk.Scored, docs []uint32, limit int, part storage.Part, k kernel) (scored []topk.Scored, tokens int64, err error) {
+	tokens, parts := r.split(docs, limit, k.maxima != nil)
 	n := r.query.Len()
 	r.maxima = slices.Grow(r.maxima[:0], parts*n)[:parts*n]
-	r.scores = slices.Grow(r.scores[:0], len(r.docs))[:len(r.docs)]
-	r.ranked = slices.Grow(r.ranked[:0], len(r.docs))[:len(r.docs)]
-	err = parallel(r.ctx, r.snap.Path(), r.threads, len(r.jobs), func(i int) error {
+	r.scores = slices.Grow(r.scores[:0], len(docs))[:len(docs)]
+	scored = slices.Grow(dst[:0], len(docs))[:len(docs)]
+	err = r.each(len(r.jobs), func(i int) error {
 		j := r.jobs[i]
 		ch, err := r.snap.Chunk(j.chunk, part)
 		if err != nil {
@@ -248,22 +235,22 @@ func (r *run) score(limit int, part storage.Part, k kernel) (docs, tokens int64,
 			k.maxima(r.maxima[j.slot*n:(j.slot+1)*n], ch, j.part[0], j.part[1])
 			return nil
 		}
-		k.docs(r.scores[j.lo:j.hi], ch, r.docs[j.lo:j.hi])
+		k.docs(r.scores[j.lo:j.hi], ch, docs[j.lo:j.hi])
 		first, _ := r.snap.ChunkDocs(j.chunk)
 		for d := j.lo; d < j.hi; d++ {
-			r.ranked[d] = scored{doc: first + r.docs[d], score: r.scores[d]}
+			scored[d] = topk.Scored{Doc: first + docs[d], Score: r.scores[d]}
 		}
 		return nil
 	})
 	if parts > 0 && err == nil {
-		r.join(k, n)
+		r.join(scored, docs, k, n)
 	}
-	return int64(len(r.docs)), tokens, err
+	return scored, tokens, err
 }
 
 // join makes scores of the maxima of parts.
-func (r *run) join(k kernel, n int) {
-	whole := map[int][]float64{} // by document
+func (r *run) join(scored []topk.Scored, docs []uint32, k kernel, n int) {
+	whole := map[int][]float64{} // by place in the list
 	for _, j := range r.jobs {
 		if j.part[0] == j.part[1] {
 			continue
@@ -275,29 +262,9 @@ func (r *run) join(k kernel, n int) {
 		}
 		whole[j.lo] = maxima
 		first, _ := r.snap.ChunkDocs(j.chunk)
-		r.ranked[j.lo].doc = first + r.docs[j.lo]
+		scored[j.lo].Doc = first + docs[j.lo]
 	}
 	for d, maxima := range whole {
-		r.ranked[d].score = k.total(maxima)
+		scored[d].Score = k.total(maxima)
 	}
-}
-
-// timed adds the time until the returned function is called.
-func timed(d *time.Duration) func() {
-	start := time.Now()
-	return func() { *d += time.Since(start) }
-}
-
-func zeroed(s []uint64, n int) []uint64 {
-	s = slices.Grow(s[:0], n)[:n]
-	clear(s)
-	return s
-}
-
-func population(set []uint64) int {
-	n := 0
-	for _, w := range set {
-		n += bits.OnesCount64(w)
-	}
-	return n
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/plaid-ir/plaid/eval"
 	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/search"
+	"github.com/plaid-ir/plaid/search/quality"
 	"github.com/plaid-ir/plaid/vectors"
 )
 
@@ -58,8 +59,8 @@ type Report struct {
 	Run        *eval.Run    `json:"-"`
 	Stats      search.Stats `json:"search"`
 	// Latency is of a query while others run beside it, one for each thread.
-	Latency search.Latency `json:"latency"`
-	Reused  bool           `json:"index_reused"`
+	Latency quality.Latency `json:"latency"`
+	Reused  bool            `json:"index_reused"`
 	// Seconds: Build is 0 for an index that was there; Total is all of it, reading
 	// files included.
 	Seconds struct {
@@ -143,7 +144,7 @@ func Run(ctx context.Context, dir, vectorDir string, o Options) (r *Report, err 
 	if err := r.build(ctx, docs, &o); err != nil {
 		return nil, err
 	}
-	ix, err := index.Open(o.Index, &o.Open)
+	ix, err := index.Open(ctx, o.Index, &o.Open)
 	if err != nil {
 		return nil, err
 	}
@@ -182,12 +183,15 @@ func (r *Report) build(ctx context.Context, files vectors.Files, o *Options) (er
 	} else if !errors.Is(err, fs.ErrNotExist) {
 		return err
 	} else {
-		src, err := vectors.Open(files)
+		src, err := vectors.Open(ctx, files)
 		if err != nil {
 			return err
 		}
 		o.Build.Threads, o.Build.Progress = o.Threads, o.Progress
 		_, err = index.Build(ctx, o.Index, src, &o.Build)
+		if errors.Is(err, index.ErrNoDocuments) || errors.Is(err, index.ErrNoTokens) {
+			err = fmt.Errorf("%s: %w", files.Vectors, err)
+		}
 		if err := errors.Join(err, src.Close()); err != nil {
 			return err
 		}
@@ -213,7 +217,7 @@ func (r *Report) search(ctx context.Context, ix *index.Index, files vectors.File
 	if err := r.match(snap, qrels); err != nil {
 		return err
 	}
-	src, err := vectors.Open(files)
+	src, err := vectors.Open(ctx, files)
 	if err != nil {
 		return err
 	}
@@ -235,7 +239,11 @@ func (r *Report) search(ctx context.Context, ix *index.Index, files vectors.File
 	}
 	start := time.Now()
 	o.Search.K = r.K
-	engine := search.NewAt(snap, o.Threads)
+	engine, err := search.NewAt(ctx, snap, &search.EngineOptions{Threads: o.Threads, Logger: o.Open.Logger})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, engine.Close()) }()
 	r.Run = &eval.Run{Tag: "plaid"}
 	times := make([]time.Duration, 0, len(qs))
 	for lo := 0; lo < len(qs); lo += batch {
@@ -249,11 +257,7 @@ func (r *Report) search(ctx context.Context, ix *index.Index, files vectors.File
 		for i, res := range results {
 			times = append(times, res.Stats.Times.Total)
 			r.Stats.Add(res.Stats)
-			hits := make([]eval.Hit, len(res.Hits))
-			for j, h := range res.Hits {
-				hits[j] = eval.Hit{Doc: h.ID, Score: float64(h.Score), Rank: j + 1}
-			}
-			if err := r.Run.Add(ids[lo+i], hits...); err != nil {
+			if err := AddHits(r.Run, ids[lo+i], res.Hits); err != nil {
 				return err
 			}
 		}
@@ -262,8 +266,17 @@ func (r *Report) search(ctx context.Context, ix *index.Index, files vectors.File
 		}
 	}
 	r.Seconds.Search = time.Since(start).Seconds()
-	r.Latency = search.NewLatency(times)
+	r.Latency = quality.NewLatency(times)
 	return nil
+}
+
+// AddHits adds the result of a search to a run; ranks count from 1.
+func AddHits(run *eval.Run, query string, hits []search.Hit) error {
+	list := make([]eval.Hit, len(hits))
+	for i, h := range hits {
+		list[i] = eval.Hit{Doc: h.ID, Score: float64(h.Score), Rank: i + 1}
+	}
+	return run.Add(query, list...)
 }
 
 // match counts the judged documents that the index lacks.

@@ -34,17 +34,20 @@ func TestRun(t *testing.T) {
 	require.InDelta(t, 0.8731, r.Result.Means[0], 0.01) // of exact vectors, as the sample says
 
 	// What it did by hand.
-	ix, err := index.Open(path, nil)
+	ix, err := index.Open(context.Background(), path, nil)
 	require.NoError(t, err)
 	defer ix.Close()
 	_, queries, err := Files(sample + "/vectors")
 	require.NoError(t, err)
-	src, err := vectors.Open(queries)
+	src, err := vectors.Open(context.Background(), queries)
 	require.NoError(t, err)
 	defer src.Close()
+	engine, err := search.New(t.Context(), ix, &search.EngineOptions{Threads: 1})
+	require.NoError(t, err)
+	defer engine.Close()
 	for d, err := range src.Docs(t.Context(), 0, src.Len()) {
 		require.NoError(t, err)
-		res, err := search.New(ix, 1).Search(t.Context(), search.Query{Vectors: d.Tokens}, search.Options{K: 100})
+		res, err := engine.Search(t.Context(), search.Query{Vectors: d.Tokens}, search.Options{K: 100})
 		require.NoError(t, err)
 		got := r.Run.Hits(d.ID)
 		require.Len(t, got, len(res.Hits))

@@ -1,4 +1,15 @@
-package search
+// Package quality judges searches: what pruning and compression lose, and which
+// settings cost least.
+//
+//	[MeasureRecall]       what a search misses of the exhaustive result, and where
+//	[MeasureCompression]  what exhaustive search over stored vectors misses of exact MaxSim
+//	[Sweep]               time against recall over settings
+//	[Tune]                the cheapest setting that reaches a recall
+//
+// They measure an engine as it is, on a device if it searches there, and a snapshot,
+// so that what is measured together sees one content. docs/tuning.md explains the
+// columns of losses.
+package quality
 
 import (
 	"context"
@@ -6,7 +17,12 @@ import (
 	"slices"
 
 	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/internal/parallel"
+	"github.com/plaid-ir/plaid/search"
 )
+
+// defaultK is that of search.Options.
+const defaultK = 10
 
 // Recall is what pruning loses: how much of the exhaustive result over the
 // stored vectors a search returns. What the codec loses is another matter, see
@@ -14,7 +30,7 @@ import (
 type Recall struct {
 	K       int           `json:"k"`
 	Queries []QueryRecall `json:"queries"`
-	Stats   Stats         `json:"stats"` // of the searches that were measured
+	Stats   search.Stats  `json:"stats"` // of the searches that were measured
 }
 
 // QueryRecall is one query of [Recall].
@@ -31,7 +47,7 @@ type Missing struct {
 	Rank    int     `json:"rank"` // in the exhaustive result, from 1
 	Score   float32 `json:"score"`
 	// Stage is where the search lost it.
-	Stage Stage `json:"stage"`
+	Stage search.Stage `json:"stage"`
 }
 
 // Recall is the share of the exhaustive result that was found; 1 where there is none.
@@ -64,8 +80,8 @@ func (r *Recall) Wanted() int {
 }
 
 // Lost counts the missing documents by the stage that lost them.
-func (r *Recall) Lost() map[Stage]int {
-	lost := map[Stage]int{}
+func (r *Recall) Lost() map[search.Stage]int {
+	lost := map[search.Stage]int{}
 	for _, q := range r.Queries {
 		for _, m := range q.Missing {
 			lost[m.Stage]++
@@ -75,23 +91,25 @@ func (r *Recall) Lost() map[Stage]int {
 }
 
 // LossStages are the stages that can lose a document of the exhaustive result,
-// in order; [StageFiltered] is of mode Candidates. [StageOutrun] says that it was scored, and that another document has
+// in order; [search.StageFiltered] is of mode Candidates. [search.StageOutranked] says that it was scored, and that another document has
 // the same score within the error of the fast kernel.
-var LossStages = []Stage{StageFiltered, StageProbe, StageCut, StagePruned, StageOutrun}
+var LossStages = []search.Stage{search.StageFiltered, search.StageProbe, search.StageCut, search.StagePruned, search.StageOutranked}
+
+// Progress hears how far a measurement is; nil: nobody does.
+type Progress = func(index.Progress)
 
 // Reference answers queries exhaustively: the k documents of highest score over
 // the stored vectors, each list in order. Its first n are the result for n.
-// progress, which may be nil, hears how many queries are done.
-func (e *Engine) Reference(ctx context.Context, qs []Query, k int, progress func(index.Progress)) ([][]Hit, error) {
-	return e.exhaustive(ctx, qs, Options{K: k, Mode: Exhaustive}, progress)
+func Reference(ctx context.Context, s search.Searcher, qs []search.Query, k int, progress Progress) ([][]search.Hit, error) {
+	return exhaustive(ctx, s, qs, search.Options{K: k, Mode: search.Exhaustive}, progress)
 }
 
-func (e *Engine) exhaustive(ctx context.Context, qs []Query, o Options, progress func(index.Progress)) ([][]Hit, error) {
-	results, err := e.inBatches(ctx, qs, o, "exhaustive search", progress)
+func exhaustive(ctx context.Context, s search.Searcher, qs []search.Query, o search.Options, progress Progress) ([][]search.Hit, error) {
+	results, err := inBatches(ctx, s, qs, o, "exhaustive search", progress)
 	if err != nil {
 		return nil, err
 	}
-	lists := make([][]Hit, len(results))
+	lists := make([][]search.Hit, len(results))
 	for i, r := range results {
 		lists[i] = r.Hits
 	}
@@ -101,10 +119,10 @@ func (e *Engine) exhaustive(ctx context.Context, qs []Query, o Options, progress
 // progressBatch is how many queries are searched between two reports.
 const progressBatch = 32
 
-func (e *Engine) inBatches(ctx context.Context, qs []Query, o Options, stage string, progress func(index.Progress)) ([]Result, error) {
-	results := make([]Result, 0, len(qs))
+func inBatches(ctx context.Context, s search.Searcher, qs []search.Query, o search.Options, stage string, progress Progress) ([]search.Result, error) {
+	results := make([]search.Result, 0, len(qs))
 	for batch := range slices.Chunk(qs, progressBatch) {
-		part, err := e.SearchBatch(ctx, batch, o)
+		part, err := s.SearchBatch(ctx, batch, o)
 		if err != nil {
 			return nil, shiftQuery(err, len(results))
 		}
@@ -118,34 +136,32 @@ func (e *Engine) inBatches(ctx context.Context, qs []Query, o Options, stage str
 
 // shiftQuery makes the number of a failed query count from the first of all batches.
 func shiftQuery(err error, lo int) error {
-	if q := (*QueryError)(nil); errors.As(err, &q) {
-		return &QueryError{Index: q.Index + lo, Err: q.Err}
+	if q := (*search.QueryError)(nil); errors.As(err, &q) {
+		return &search.QueryError{Index: q.Index + lo, Err: q.Err}
 	}
 	return err
 }
 
-// Recall searches with the options and compares with reference, the exhaustive
-// results of the same queries, and under the same filter, to a depth of at least
-// o.K; nil: they are computed.
+// MeasureRecall searches a snapshot with the options, where the engine searches, and
+// compares with reference, the exhaustive results of the same queries, and under the
+// same filter, to a depth of at least o.K; nil: they are computed.
 // For each document that is missing it finds the stage that lost it, by
 // searching once more and following the document; this is the larger part of
-// the work where much is missing.
-func (e *Engine) Recall(ctx context.Context, qs []Query, o Options, reference [][]Hit, progress func(index.Progress)) (*Recall, error) {
-	at, done, err := e.hold()
-	if err != nil {
-		return nil, err
-	}
-	defer done()
+// the work where much is missing. On a device a document is lost where it is not
+// probed, or outranked.
+func MeasureRecall(ctx context.Context, e *search.Engine, snap *index.Snapshot, qs []search.Query, o search.Options, reference [][]search.Hit, progress Progress) (*Recall, error) {
+	at := e.At(snap)
 	if o.K == 0 {
 		o.K = defaultK
 	}
 	if reference == nil {
-		every := Options{K: o.K, Mode: Exhaustive, Filter: o.Filter}
-		if reference, err = at.exhaustive(ctx, qs, every, progress); err != nil {
+		every := search.Options{K: o.K, Mode: search.Exhaustive, Filter: o.Filter}
+		var err error
+		if reference, err = exhaustive(ctx, at, qs, every, progress); err != nil {
 			return nil, err
 		}
 	}
-	results, err := at.inBatches(ctx, qs, o, "search", progress)
+	results, err := inBatches(ctx, at, qs, o, "search", progress)
 	if err != nil {
 		return nil, err
 	}
@@ -156,18 +172,18 @@ func (e *Engine) Recall(ctx context.Context, qs []Query, o Options, reference []
 		r.Queries[i].Want = len(want)
 		r.Queries[i].Missing = absent(results[i].Hits, want)
 	}
-	return r, at.blame(ctx, qs, o, r, progress)
+	return r, r.blame(ctx, at, qs, o, progress)
 }
 
 // absent are the hits of want that got lacks.
-func absent(got, want []Hit) []Missing {
-	have := make(map[uint32]struct{}, len(got))
+func absent(got, want []search.Hit) []Missing {
+	have := make(map[string]struct{}, len(got))
 	for _, h := range got {
-		have[h.Ordinal] = struct{}{}
+		have[h.ID] = struct{}{}
 	}
 	missing := []Missing{}
 	for i, h := range want {
-		if _, ok := have[h.Ordinal]; !ok {
+		if _, ok := have[h.ID]; !ok {
 			missing = append(missing, Missing{ID: h.ID, Ordinal: h.Ordinal, Rank: i + 1, Score: h.Score})
 		}
 	}
@@ -175,7 +191,7 @@ func absent(got, want []Hit) []Missing {
 }
 
 // found is the share of want that got has; 1 for an empty want.
-func found(got, want []Hit) float64 {
+func found(got, want []search.Hit) float64 {
 	if len(want) == 0 {
 		return 1
 	}
@@ -183,7 +199,11 @@ func found(got, want []Hit) float64 {
 }
 
 // blame finds the stage that lost each missing document.
-func (e *Engine) blame(ctx context.Context, qs []Query, o Options, r *Recall, progress func(index.Progress)) error {
+func (r *Recall) blame(ctx context.Context, at *search.Engine, qs []search.Query, o search.Options, progress Progress) error {
+	threads, err := threadsOf(ctx, at)
+	if err != nil {
+		return err
+	}
 	var jobs [][2]int // query, number among its missing
 	for i, q := range r.Queries {
 		for j := range q.Missing {
@@ -192,14 +212,12 @@ func (e *Engine) blame(ctx context.Context, qs []Query, o Options, r *Recall, pr
 	}
 	done := 0
 	for part := range slices.Chunk(jobs, progressBatch) {
-		err := parallel(ctx, e.pinned.Path(), e.threads, len(part), func(n int) error {
+		err := parallel.Do(ctx, len(part), threads, func(n int) (err error) {
 			i, j := part[n][0], part[n][1]
 			m := &r.Queries[i].Missing[j]
-			t := &trace{ordinal: m.Ordinal}
-			if _, err := e.one(ctx, e.pinned, qs[i], o, 1, t); err != nil {
-				return &QueryError{Index: i, Err: err}
+			if m.Stage, err = at.Trace(ctx, qs[i], m.ID, o); err != nil {
+				return &search.QueryError{Index: i, Err: err}
 			}
-			m.Stage = t.stage
 			return nil
 		})
 		if err != nil {
@@ -213,15 +231,7 @@ func (e *Engine) blame(ctx context.Context, qs []Query, o Options, r *Recall, pr
 	return nil
 }
 
-// hold returns an engine for one snapshot, so that what is measured together
-// sees one content.
-func (e *Engine) hold() (*Engine, func(), error) {
-	if e.pinned != nil {
-		return e, func() {}, nil
-	}
-	snap, done, err := e.snapshot()
-	if err != nil {
-		return nil, nil, err
-	}
-	return NewAt(snap, e.threads), done, nil
+func threadsOf(ctx context.Context, s search.Searcher) (int, error) {
+	d, err := s.Describe(ctx)
+	return d.Threads, err
 }

@@ -6,6 +6,20 @@ import (
 	"github.com/plaid-ir/plaid/kernels"
 )
 
+// Hit is a document of a result.
+type Hit struct {
+	ID      string  `json:"id"`
+	Ordinal uint32  `json:"ordinal"` // place in the order of insertion
+	Score   float32 `json:"score"`
+	Payload Payload `json:"payload,omitzero"` // nil unless asked for
+}
+
+// Result of one query.
+type Result struct {
+	Hits  []Hit `json:"hits"`
+	Stats Stats `json:"stats"`
+}
+
 // Stats says what searches did; those of several searches add up with Add.
 type Stats struct {
 	Queries     int `json:"queries"`
@@ -33,6 +47,7 @@ type Stats struct {
 
 // Times of the stages, in nanoseconds of elapsed time.
 type Times struct {
+	Wait      time.Duration `json:"wait_ns"` // for the scheduler; not part of the total
 	Centroids time.Duration `json:"centroids_ns"`
 	Probe     time.Duration `json:"probe_ns"`
 	Approx    time.Duration `json:"approx_ns"`
@@ -62,11 +77,24 @@ func (s *Stats) Add(o Stats) {
 	s.ExactDocs += o.ExactDocs
 	s.ExactTokens += o.ExactTokens
 	s.RefinedDocs += o.RefinedDocs
+	s.Times.Wait += o.Times.Wait
 	s.Times.Centroids += o.Times.Centroids
 	s.Times.Probe += o.Times.Probe
 	s.Times.Approx += o.Times.Approx
 	s.Times.Exact += o.Times.Exact
 	s.Times.Refine += o.Times.Refine
 	s.Times.Total += o.Times.Total
-	s.addDevice(o.Device)
+	if o.Device == nil {
+		return
+	}
+	if s.Device == nil {
+		s.Device = new(kernels.DeviceStats)
+	}
+	s.Device.Add(*o.Device)
+}
+
+// timed adds the time until the returned function is called.
+func timed(d *time.Duration) func() {
+	start := time.Now()
+	return func() { *d += time.Since(start) }
 }

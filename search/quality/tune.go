@@ -1,4 +1,4 @@
-package search
+package quality
 
 import (
 	"context"
@@ -9,10 +9,11 @@ import (
 	"time"
 
 	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/search"
 	"github.com/plaid-ir/plaid/storage"
 )
 
-// TuneOptions of [Engine.Tune].
+// TuneOptions of [Tune].
 type TuneOptions struct {
 	// Recall of exhaustive search that is wanted, above 0 and at most 1; 0: 0.99.
 	Recall float64
@@ -21,10 +22,10 @@ type TuneOptions struct {
 	// Seed decides which half of the queries is held out.
 	Seed uint64
 	// Progress, where set, hears how many settings were tried.
-	Progress func(index.Progress)
+	Progress Progress
 }
 
-// Tuning is the outcome of [Engine.Tune].
+// Tuning is the outcome of [Tune].
 type Tuning struct {
 	Target float64 `json:"target"`
 	// TunedOn and HeldOut are the numbers of the queries of either half.
@@ -88,30 +89,30 @@ func (t *Tuning) Defaults(s storage.State, now time.Time) *storage.Defaults {
 // than it is. A setting therefore has to exceed the target by one standard error
 // of the difference between the halves, √2·s/√n; one that misses nothing has none.
 //
-// Errors: [ErrQuery] for fewer than 4 queries, [ErrOption], those of Search.
-func (e *Engine) Tune(ctx context.Context, qs []Query, o TuneOptions) (*Tuning, error) {
+// An engine on a device tunes the searches of that device, where of the three
+// parameters only Probes has a meaning; what [Tuning.Defaults] stores is read by
+// searches on the processor alone.
+//
+// Errors: [search.ErrQuery] for fewer than 4 queries, [search.ErrOption], those of Search.
+func Tune(ctx context.Context, e *search.Engine, snap *index.Snapshot, qs []search.Query, o TuneOptions) (*Tuning, error) {
 	if o.Recall == 0 {
 		o.Recall = 0.99
 	}
 	if !(o.Recall > 0 && o.Recall <= 1) {
-		return nil, fmt.Errorf("%w: a recall of %g; above 0 and at most 1 is possible", ErrOption, o.Recall)
+		return nil, fmt.Errorf("%w: a recall of %g; above 0 and at most 1 is possible", search.ErrOption, o.Recall)
 	}
 	if len(o.K) == 0 {
 		o.K = []int{10, 100}
 	}
 	ks := slices.Compact(slices.Sorted(slices.Values(o.K)))
 	if ks[0] < 1 {
-		return nil, fmt.Errorf("%w: k = %d; at least 1 is needed", ErrOption, ks[0])
+		return nil, fmt.Errorf("%w: k = %d; at least 1 is needed", search.ErrOption, ks[0])
 	}
 	if len(qs) < 4 {
-		return nil, fmt.Errorf("%w: %d queries; tuning needs two halves of 2 at least", ErrQuery, len(qs))
+		return nil, fmt.Errorf("%w: %d queries; tuning needs two halves of 2 at least", search.ErrQuery, len(qs))
 	}
-	at, done, err := e.hold()
-	if err != nil {
-		return nil, err
-	}
-	defer done()
-	reference, err := at.Reference(ctx, qs, ks[len(ks)-1], o.Progress)
+	at := e.At(snap)
+	reference, err := Reference(ctx, at, qs, ks[len(ks)-1], o.Progress)
 	if err != nil {
 		return nil, err
 	}
@@ -121,7 +122,7 @@ func (e *Engine) Tune(ctx context.Context, qs []Query, o TuneOptions) (*Tuning, 
 	slices.Sort(t.TunedOn)
 	slices.Sort(t.HeldOut)
 	for _, k := range ks {
-		u := &tuner{e: at, k: k, target: o.Recall, progress: o.Progress, tried: map[Setting]Trial{}}
+		u := &tuner{at: at, snap: snap, k: k, target: o.Recall, progress: o.Progress, tried: map[Setting]Trial{}}
 		u.take(qs, reference, t.TunedOn)
 		c, err := u.tune(ctx)
 		if err != nil {
@@ -142,20 +143,21 @@ func (e *Engine) Tune(ctx context.Context, qs []Query, o TuneOptions) (*Tuning, 
 
 // tuner looks for the setting of one k.
 type tuner struct {
-	e        *Engine
+	at       *search.Engine
+	snap     *index.Snapshot
 	k        int
 	target   float64
-	progress func(index.Progress)
+	progress Progress
 
-	qs        []Query
-	reference [][]Hit
+	qs        []search.Query
+	reference [][]search.Hit
 	tried     map[Setting]Trial
 	trials    []Trial
-	stats     Stats         // of the last measurement
+	stats     search.Stats  // of the last measurement
 	before    time.Duration // what comes before exact scores in the last number of probes
 }
 
-func (u *tuner) take(qs []Query, reference [][]Hit, which []int) {
+func (u *tuner) take(qs []search.Query, reference [][]search.Hit, which []int) {
 	u.qs, u.reference = nil, nil
 	for _, i := range which {
 		u.qs = append(u.qs, qs[i])
@@ -169,12 +171,12 @@ func (u *tuner) measure(ctx context.Context, s Setting, repeats int) (Trial, err
 	fastest := make([]time.Duration, len(u.qs))
 	var sum, square float64
 	for pass := range repeats {
-		results, err := u.e.SearchBatch(ctx, u.qs, s.Options(u.k))
+		results, err := u.at.SearchBatch(ctx, u.qs, s.Options(u.k))
 		if err != nil {
 			return t, err
 		}
 		if pass == 0 {
-			u.stats = Stats{}
+			u.stats = search.Stats{}
 		}
 		for i, r := range results {
 			if d := r.Stats.Times.Total; pass == 0 || d < fastest[i] {
@@ -235,8 +237,7 @@ var (
 
 // tune tries settings and returns the best.
 func (u *tuner) tune(ctx context.Context) (*Tuned, error) {
-	snap := u.e.pinned
-	docs, lists := snap.Len(), snap.Header().Centroids
+	docs, lists := u.snap.Len(), u.snap.Header().Centroids
 	if _, err := u.try(ctx, Setting{}); err != nil {
 		return nil, err
 	}
@@ -313,7 +314,7 @@ func (u *tuner) budgets(ctx context.Context, probes, docs int) error {
 // wasCut says whether some candidates had no approximate score in what was
 // measured last.
 func (u *tuner) wasCut() bool {
-	return u.stats.Plans[PlanProbe.String()] > 0 && u.stats.ApproxDocs < u.stats.Candidates
+	return u.stats.Plans[search.PlanProbe.String()] > 0 && u.stats.ApproxDocs < u.stats.Candidates
 }
 
 // cutting tries smaller approximate budgets with the best setting, as long as
@@ -322,7 +323,7 @@ func (u *tuner) cutting(ctx context.Context, t Trial) error {
 	if _, err := u.measure(ctx, t.Setting, 1); err != nil {
 		return err
 	}
-	if u.stats.Plans[PlanProbe.String()] == 0 {
+	if u.stats.Plans[search.PlanProbe.String()] == 0 {
 		return nil
 	}
 	a := int(u.stats.ApproxDocs) / max(u.stats.Queries, 1) / 2

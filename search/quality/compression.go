@@ -1,4 +1,4 @@
-package search
+package quality
 
 import (
 	"context"
@@ -8,6 +8,10 @@ import (
 	"slices"
 
 	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/internal/parallel"
+	"github.com/plaid-ir/plaid/internal/topk"
+	"github.com/plaid-ir/plaid/search"
+	"github.com/plaid-ir/plaid/storage"
 	"github.com/plaid-ir/plaid/vectors"
 )
 
@@ -36,8 +40,8 @@ type Compression struct {
 
 // QueryCompression is one query of [Compression].
 type QueryCompression struct {
-	Exact  []Hit // over the original vectors
-	Stored []Hit // over the stored ones
+	Exact  []search.Hit // over the original vectors
+	Stored []search.Hit // over the stored ones
 }
 
 // Overlap is the mean share of the exact k best that are among the stored k
@@ -58,60 +62,66 @@ func (q *QueryCompression) Overlap(k int) float64 {
 	return found(q.Stored[:min(k, len(q.Stored))], q.Exact[:min(k, len(q.Exact))])
 }
 
-// Compression compares exhaustive search over the stored vectors, to depth k,
+// MeasureCompression compares exhaustive search over the stored vectors, to depth k,
 // with exact MaxSim over originals, which are read once, in order, and matched
 // by id. Products are float32, sums over query tokens float64; the memory is
 // some 50 MiB for each thread, and 4 bytes for each query and document of a
-// block. reference is as in [Engine.Recall].
+// block. reference is as in [MeasureRecall].
 //
 // Errors: [ErrOriginals] if a document of the index is not among them, or their
 // dimension is another; those of the source.
-func (e *Engine) Compression(ctx context.Context, qs []Query, originals vectors.Source, k int, reference [][]Hit, progress func(index.Progress)) (*Compression, error) {
-	at, done, err := e.hold()
+func MeasureCompression(ctx context.Context, e *search.Engine, snap *index.Snapshot, qs []search.Query, originals vectors.Source, k int,
+	reference [][]search.Hit, progress Progress) (c *Compression, err error) {
+	at := e.At(snap)
+	threads, err := threadsOf(ctx, at)
 	if err != nil {
 		return nil, err
 	}
-	defer done()
 	if reference == nil {
-		if reference, err = at.Reference(ctx, qs, k, progress); err != nil {
+		if reference, err = Reference(ctx, at, qs, k, progress); err != nil {
 			return nil, err
 		}
 	}
-	c := &Compression{K: k, Queries: make([]QueryCompression, len(qs))}
-	x, err := newExactSearch(at, qs, k, usualSizes)
-	if err != nil {
-		return nil, err
-	}
-	exact, err := x.run(ctx, originals, c, progress)
+	c = &Compression{K: k, Queries: make([]QueryCompression, len(qs))}
+	exact, err := searchOriginals(ctx, snap, threads, qs, originals, c, progress)
 	if err != nil {
 		return nil, err
 	}
 	for i := range qs {
 		c.Queries[i] = QueryCompression{Exact: exact[i], Stored: reference[i][:min(k, len(reference[i]))]}
 	}
-	return c, at.scoreErrors(ctx, qs, c)
+	return c, c.compareScores(ctx, at, threads, qs)
 }
 
-// scoreErrors compares the scores of the exact best documents.
-func (e *Engine) scoreErrors(ctx context.Context, qs []Query, c *Compression) error {
+func searchOriginals(ctx context.Context, snap *index.Snapshot, threads int, qs []search.Query, originals vectors.Source, c *Compression, progress Progress) (exact [][]search.Hit, err error) {
+	defer storage.Guard(snap.Path(), &err)()
+	x, err := newExactSearch(snap, threads, qs, c.K, usualSizes)
+	if err != nil {
+		return nil, err
+	}
+	return x.run(ctx, originals, c, progress)
+}
+
+// compareScores compares the scores of the exact best documents.
+func (c *Compression) compareScores(ctx context.Context, at *search.Engine, threads int, qs []search.Query) error {
 	sums := make([][2]float64, len(qs))
-	err := parallel(ctx, e.pinned.Path(), e.threads, len(qs), func(i int) error {
+	err := parallel.Do(ctx, len(qs), threads, func(i int) error {
 		want := c.Queries[i].Exact
 		if len(want) == 0 {
 			return nil
 		}
-		o := Options{K: len(want), Mode: Candidates, Candidates: make([]string, len(want))}
-		scores := make(map[uint32]float64, len(want))
+		o := search.Options{K: len(want), Mode: search.Candidates, Candidates: make([]string, len(want))}
+		scores := make(map[string]float64, len(want))
 		for j, h := range want {
 			o.Candidates[j] = h.ID
-			scores[h.Ordinal] = float64(h.Score)
+			scores[h.ID] = float64(h.Score)
 		}
-		r, err := e.one(ctx, e.pinned, qs[i], o, 1, nil)
+		r, err := at.Search(ctx, qs[i], o)
 		if err != nil {
-			return &QueryError{Index: i, Err: err}
+			return &search.QueryError{Index: i, Err: err}
 		}
 		for _, h := range r.Hits {
-			d := float64(h.Score) - scores[h.Ordinal]
+			d := float64(h.Score) - scores[h.ID]
 			sums[i][0] += d
 			sums[i][1] += d * d
 		}
@@ -134,18 +144,20 @@ func (e *Engine) scoreErrors(ctx context.Context, qs []Query, c *Compression) er
 }
 
 // toHits turns a list of documents into hits, best first.
-func (e *Engine) toHits(list []scored, k int) []Hit {
-	list = best(list, k)
-	slices.SortFunc(list, order)
-	hits := make([]Hit, len(list))
+func toHits(snap *index.Snapshot, list []topk.Scored, k int) (hits []search.Hit, err error) {
+	defer storage.Guard(snap.Path(), &err)()
+	list = topk.Best(list, k)
+	slices.SortFunc(list, topk.Order)
+	hits = make([]search.Hit, len(list))
 	for i, s := range list {
-		hits[i] = Hit{ID: e.pinned.ID(s.doc), Ordinal: s.doc, Score: s.score}
+		hits[i] = search.Hit{ID: snap.ID(s.Doc), Ordinal: s.Doc, Score: s.Score}
 	}
-	return hits
+	return hits, nil
 }
 
 // checkSeen finds a live document with tokens that the originals lack.
-func checkSeen(snap *index.Snapshot, seen []uint64) error {
+func checkSeen(snap *index.Snapshot, seen []uint64) (err error) {
+	defer storage.Guard(snap.Path(), &err)()
 	live, _ := snap.LiveSet()
 	missing, first := 0, uint32(0)
 	for i, w := range live {

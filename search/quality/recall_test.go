@@ -1,4 +1,4 @@
-package search
+package quality
 
 import (
 	"context"
@@ -10,39 +10,30 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/search"
+	"github.com/plaid-ir/plaid/search/searchtest"
 	"github.com/plaid-ir/plaid/vectors"
 )
-
-func recallIndex(t testing.TB) (*Engine, []Query, []vectors.Document) {
-	m := newMaker(11, 32, 60)
-	docs := m.docs("d", 400, 12)
-	ix := build(t, 32, docs, &index.BuildOptions{Centroids: 128, Threads: 1})
-	qs := make([]Query, 40)
-	for i := range qs {
-		qs[i] = m.query(1 + i%6)
-	}
-	return New(ix, 2), qs, docs
-}
 
 // What Recall says of each query, and of each missing document, is what
 // searching and explaining one by one say.
 func TestRecallIsWhatSearchesSay(t *testing.T) {
-	e, qs, _ := recallIndex(t)
+	e, snap, qs, _ := recallIndex(t)
 	for _, c := range []struct {
-		o    Options
-		lost Stage // the stage that loses most
+		o    search.Options
+		lost search.Stage // the stage that loses most
 	}{
-		{Options{K: 20, Probes: 1}, StageProbe},
-		{Options{K: 20, Probes: 6, Approx: 30, Exact: 30}, StageCut},
-		{Options{K: 20, Probes: 128, Exact: 20}, StagePruned},
+		{search.Options{K: 20, Probes: 1}, search.StageProbe},
+		{search.Options{K: 20, Probes: 6, Approx: 30, Exact: 30}, search.StageCut},
+		{search.Options{K: 20, Probes: 128, Exact: 20}, search.StagePruned},
 	} {
-		r, err := e.Recall(t.Context(), qs, c.o, nil, nil)
+		r, err := MeasureRecall(t.Context(), e, snap, qs, c.o, nil, nil)
 		require.NoError(t, err)
 		require.Equal(t, len(qs), r.Stats.Queries)
 		sum, missing := 0.0, 0
 		for i, q := range r.Queries {
-			want := search(t, e, qs[i], Options{K: 20, Mode: Exhaustive}).Hits
-			got := ids(search(t, e, qs[i], c.o).Hits)
+			want := find(t, e, qs[i], search.Options{K: 20, Mode: search.Exhaustive}).Hits
+			got := ids(find(t, e, qs[i], c.o).Hits)
 			var absent []string
 			for rank, h := range want {
 				if slices.Contains(got, h.ID) {
@@ -63,7 +54,7 @@ func TestRecallIsWhatSearchesSay(t *testing.T) {
 		}
 		require.InDelta(t, sum/float64(len(qs)), r.Mean(), 1e-12)
 		require.Less(t, r.Mean(), 1.0, "nothing is lost, so nothing is tested")
-		most, total := Stage(""), 0
+		most, total := search.Stage(""), 0
 		for s, n := range r.Lost() {
 			total += n
 			if n > r.Lost()[most] {
@@ -76,62 +67,62 @@ func TestRecallIsWhatSearchesSay(t *testing.T) {
 }
 
 func TestRecallOfEverything(t *testing.T) {
-	e, qs, docs := recallIndex(t)
-	for _, o := range []Options{{Mode: Exhaustive}, {K: 5, Exact: len(docs)}, {K: 1000}} {
-		r, err := e.Recall(t.Context(), qs, o, nil, nil)
+	e, snap, qs, docs := recallIndex(t)
+	for _, o := range []search.Options{{Mode: search.Exhaustive}, {K: 5, Exact: len(docs)}, {K: 1000}} {
+		r, err := MeasureRecall(t.Context(), e, snap, qs, o, nil, nil)
 		require.NoError(t, err)
 		require.Equal(t, 1.0, r.Mean())
 		require.Empty(t, r.Lost())
 		require.Positive(t, r.Wanted())
 	}
-	r, err := e.Recall(t.Context(), nil, Options{}, nil, nil)
+	r, err := MeasureRecall(t.Context(), e, snap, nil, search.Options{}, nil, nil)
 	require.NoError(t, err)
 	require.Equal(t, 1.0, r.Mean())
 }
 
 func TestReferenceServesSmallerK(t *testing.T) {
-	e, qs, _ := recallIndex(t)
+	e, snap, qs, _ := recallIndex(t)
 	steps := 0
-	reference, err := e.Reference(t.Context(), qs, 50, func(p index.Progress) {
+	reference, err := Reference(t.Context(), e, qs, 50, func(p index.Progress) {
 		steps++
 		require.LessOrEqual(t, p.Done, p.Total)
 	})
 	require.NoError(t, err)
 	require.Equal(t, 2, steps)
-	o := Options{K: 7, Probes: 1, Exact: 8}
-	want, err := e.Recall(t.Context(), qs, o, nil, nil)
+	o := search.Options{K: 7, Probes: 1, Exact: 8}
+	want, err := MeasureRecall(t.Context(), e, snap, qs, o, nil, nil)
 	require.NoError(t, err)
-	got, err := e.Recall(t.Context(), qs, o, reference, nil)
+	got, err := MeasureRecall(t.Context(), e, snap, qs, o, reference, nil)
 	require.NoError(t, err)
 	require.Equal(t, want.Queries, got.Queries)
 }
 
 func TestRecallErrors(t *testing.T) {
-	e, qs, docs := recallIndex(t)
+	e, snap, qs, docs := recallIndex(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err := e.Recall(ctx, qs, Options{}, nil, nil)
+	_, err := MeasureRecall(ctx, e, snap, qs, search.Options{}, nil, nil)
 	require.ErrorIs(t, err, context.Canceled)
-	_, err = e.Compression(ctx, qs, source(t, 32, docs), 5, nil, nil)
+	_, err = MeasureCompression(ctx, e, snap, qs, searchtest.Source(t, 32, docs), 5, nil, nil)
 	require.ErrorIs(t, err, context.Canceled)
-	bad := append(slices.Clone(qs), Query{Vectors: make([]float32, 31)})
-	_, err = e.Recall(t.Context(), bad, Options{}, nil, nil)
-	var q *QueryError
+	bad := append(slices.Clone(qs), search.Query{Vectors: make([]float32, 31)})
+	_, err = MeasureRecall(t.Context(), e, snap, bad, search.Options{}, nil, nil)
+	var q *search.QueryError
 	require.ErrorAs(t, err, &q)
 	require.Equal(t, len(qs), q.Index, "counted from the first batch")
-	_, err = e.Compression(t.Context(), bad, source(t, 32, docs), 5, make([][]Hit, len(bad)), nil)
+	_, err = MeasureCompression(t.Context(), e, snap, bad, searchtest.Source(t, 32, docs), 5, make([][]search.Hit, len(bad)), nil)
 	require.ErrorAs(t, err, &q)
-	require.ErrorIs(t, err, ErrQuery)
+	require.ErrorIs(t, err, search.ErrQuery)
 
-	_, err = e.Compression(t.Context(), qs, source(t, 16, newMaker(1, 16, 2).docs("d", 3, 4)), 5, nil, nil)
+	_, err = MeasureCompression(t.Context(), e, snap, qs, searchtest.Source(t, 16, searchtest.New(1, 16, 2).Docs("d", 3, 4)), 5, nil, nil)
 	require.ErrorIs(t, err, ErrOriginals)
-	_, err = e.Compression(t.Context(), qs, source(t, 32, docs[:len(docs)-3]), 5, nil, nil)
+	_, err = MeasureCompression(t.Context(), e, snap, qs, searchtest.Source(t, 32, docs[:len(docs)-3]), 5, nil, nil)
 	require.ErrorIs(t, err, ErrOriginals)
 	require.ErrorContains(t, err, `that they lack: 3, "d397" the first`)
 }
 
 // floatMaxSim is the definition, in float64.
-func floatMaxSim(q Query, tokens []float32, dim int) float64 {
+func floatMaxSim(q search.Query, tokens []float32, dim int) float64 {
 	unit := func(v []float32) []float64 {
 		out, sum := make([]float64, dim), 0.0
 		for _, x := range v {
@@ -167,14 +158,14 @@ func floatMaxSim(q Query, tokens []float32, dim int) float64 {
 // are empty, longer than a tile, and cut by blocks, and with several groups.
 func TestCompressionAgainstDefinition(t *testing.T) {
 	const dim, k = 32, 25
-	m := newMaker(5, dim, 30)
-	docs := m.docs("d", 90, 8)
-	docs[7].Tokens = m.tokens(71)
-	docs[8].Tokens = m.tokens(64)
-	ix := build(t, dim, docs, &index.BuildOptions{Centroids: 64, Threads: 1})
+	m := searchtest.New(5, dim, 30)
+	docs := m.Docs("d", 90, 8)
+	docs[7].Tokens = m.Tokens(71)
+	docs[8].Tokens = m.Tokens(64)
+	ix := searchtest.Build(t, dim, docs, &index.BuildOptions{Centroids: 64, Threads: 1})
 	_, _, err := ix.Delete(t.Context(), []string{"d9", "d20"})
 	require.NoError(t, err)
-	qs := []Query{m.query(1), m.query(5), m.query(9), m.query(3), m.query(40)}
+	qs := []search.Query{query(m, 1), query(m, 5), query(m, 9), query(m, 3), query(m, 40)}
 	qs[1].Mask = []bool{true, false, true, true, false}
 	qs[2].Weights = []float32{1, 2, 0.5, 0, 1, 1, 1, -0.25, 3}
 	qs[3].Vectors = slices.Clone(qs[3].Vectors)
@@ -185,11 +176,10 @@ func TestCompressionAgainstDefinition(t *testing.T) {
 	var all []*Compression
 	for _, threads := range []int{1, 3} {
 		for _, sizes := range []exactSizes{usualSizes, {rows: 10, tile: 16, block: 64 * dim, scores: 60}, {rows: 1, tile: 1, block: 1, scores: 1}} {
-			e := NewAt(snapshot(t, ix), threads)
-			x, err := newExactSearch(e, qs, k, sizes)
+			x, err := newExactSearch(searchtest.Snapshot(t, ix), threads, qs, k, sizes)
 			require.NoError(t, err)
 			c := &Compression{K: k, Queries: make([]QueryCompression, len(qs))}
-			exact, err := x.run(t.Context(), source(t, dim, docs), c, nil)
+			exact, err := x.run(t.Context(), searchtest.Source(t, dim, docs), c, nil)
 			require.NoError(t, err)
 			for i := range qs {
 				c.Queries[i].Exact = exact[i]
@@ -221,16 +211,16 @@ func TestCompressionAgainstDefinition(t *testing.T) {
 	}
 
 	// And what is made of them.
-	e := New(ix, 2)
-	c, err := e.Compression(t.Context(), qs, source(t, dim, docs), k, nil, nil)
+	e, snap := engine(t, ix, search.EngineOptions{Threads: 2}), searchtest.Snapshot(t, ix)
+	c, err := MeasureCompression(t.Context(), e, snap, qs, searchtest.Source(t, dim, docs), k, nil, nil)
 	require.NoError(t, err)
 	var sum, square, overlap float64
 	n := 0
 	for i, q := range c.Queries {
 		require.Equal(t, all[0].Queries[i].Exact, q.Exact)
-		require.Equal(t, search(t, e, qs[i], Options{K: k, Mode: Exhaustive}).Hits, q.Stored)
+		require.Equal(t, find(t, e, qs[i], search.Options{K: k, Mode: search.Exhaustive}).Hits, q.Stored)
 		stored := map[string]float32{}
-		for _, h := range search(t, e, qs[i], Options{K: 1000, Mode: Exhaustive}).Hits {
+		for _, h := range find(t, e, qs[i], search.Options{K: 1000, Mode: search.Exhaustive}).Hits {
 			stored[h.ID] = h.Score
 		}
 		for r, h := range q.Exact {
@@ -251,47 +241,47 @@ func TestCompressionAgainstDefinition(t *testing.T) {
 	require.Equal(t, 0, c.Reshaped)
 
 	docs[30].Tokens = docs[30].Tokens[:dim]
-	c, err = e.Compression(t.Context(), qs[:1], source(t, dim, docs), k, nil, nil)
+	c, err = MeasureCompression(t.Context(), e, snap, qs[:1], searchtest.Source(t, dim, docs), k, nil, nil)
 	require.NoError(t, err)
 	require.Equal(t, 1, c.Reshaped)
 }
 
 // Under a filter the exhaustive result is filtered too.
 func TestRecallUnderFilter(t *testing.T) {
-	e, qs, docs := recallIndex(t)
+	e, snap, qs, docs := recallIndex(t)
 	var some []string
 	for i := 0; i < len(docs); i += 3 {
 		some = append(some, docs[i].ID)
 	}
-	r, err := e.Recall(t.Context(), qs, Options{K: 10, Probes: 2, Exact: 10, Filter: Only(some...)}, nil, nil)
+	r, err := MeasureRecall(t.Context(), e, snap, qs, search.Options{K: 10, Probes: 2, Exact: 10, Filter: search.Only(some...)}, nil, nil)
 	require.NoError(t, err)
 	require.Less(t, r.Mean(), 1.0)
 	require.Greater(t, r.Mean(), 0.5)
 	for s := range r.Lost() {
-		require.NotEqual(t, StageFiltered, s)
+		require.NotEqual(t, search.StageFiltered, s)
 	}
 }
 
 // Exact scores of real vectors against the definition, and against a file made
 // from the vectors before they were rounded to float16.
 func TestCompressionOfRealVectors(t *testing.T) {
-	const sample, k = "../examples/quickstart/scifact-sample/vectors/", 46
+	const sample, k = "../../examples/quickstart/scifact-sample/vectors/", 46
 	files := vectors.Files{Vectors: sample + "docs.npy", Lengths: sample + "doclens.npy", IDs: sample + "doc_ids.txt"}
-	docs := load(t, files)
-	ix := build(t, 128, docs, &index.BuildOptions{Nbits: 4, Centroids: 256})
-	src, err := vectors.Open(files)
+	docs := searchtest.Load(t, files)
+	ix := searchtest.Build(t, 128, docs, &index.BuildOptions{Nbits: 4, Centroids: 256})
+	src, err := vectors.Open(t.Context(), files)
 	require.NoError(t, err)
 	defer src.Close()
-	var qs []Query
+	var qs []search.Query
 	number := map[string]int{}
-	for i, q := range load(t, vectors.Files{Vectors: sample + "queries.npy", IDs: sample + "query_ids.txt"}) {
-		qs = append(qs, Query{Vectors: q.Tokens})
+	for i, q := range searchtest.Load(t, vectors.Files{Vectors: sample + "queries.npy", IDs: sample + "query_ids.txt"}) {
+		qs = append(qs, search.Query{Vectors: q.Tokens})
 		number[q.ID] = i
 	}
-	c, err := New(ix, 2).Compression(t.Context(), qs, src, k, nil, nil)
+	c, err := MeasureCompression(t.Context(), engine(t, ix, search.EngineOptions{Threads: 2}), searchtest.Snapshot(t, ix), qs, src, k, nil, nil)
 	require.NoError(t, err)
 	rows := 0
-	for _, row := range table(t, sample+"exact-top100.tsv", false) {
+	for _, row := range searchtest.Table(t, sample+"exact-top100.tsv", false) {
 		rank, err := strconv.Atoi(row[2])
 		if err != nil {
 			continue // the header
@@ -301,7 +291,7 @@ func TestCompressionOfRealVectors(t *testing.T) {
 		require.NoError(t, err)
 		exact := c.Queries[number[row[0]]].Exact
 		require.InDelta(t, score, exact[rank-1].Score, 1e-3)
-		own := exact[slices.IndexFunc(exact, func(h Hit) bool { return h.ID == row[1] })]
+		own := exact[slices.IndexFunc(exact, func(h search.Hit) bool { return h.ID == row[1] })]
 		require.InDelta(t, score, own.Score, 1e-3, "query %s, document %s", row[0], row[1])
 	}
 	tokens := map[string][]float32{}

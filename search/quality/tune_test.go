@@ -1,4 +1,4 @@
-package search
+package quality
 
 import (
 	"context"
@@ -12,23 +12,24 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/search"
 	"github.com/plaid-ir/plaid/storage"
 )
 
-func recallOf(t *testing.T, e *Engine, qs []Query, which []int, o Options) float64 {
+func recallOf(t *testing.T, e *search.Engine, qs []search.Query, which []int, o search.Options) float64 {
 	t.Helper()
 	sum := 0.0
 	for _, i := range which {
-		want := search(t, e, qs[i], Options{K: o.K, Mode: Exhaustive}).Hits
-		sum += found(search(t, e, qs[i], o).Hits, want) / float64(len(which))
+		want := find(t, e, qs[i], search.Options{K: o.K, Mode: search.Exhaustive}).Hits
+		sum += found(find(t, e, qs[i], o).Hits, want) / float64(len(which))
 	}
 	return sum
 }
 
 func TestTune(t *testing.T) {
-	e, qs, _ := recallIndex(t)
+	e, snap, qs, _ := recallIndex(t)
 	steps := 0
-	tuning, err := e.Tune(t.Context(), qs, TuneOptions{Recall: 0.9, K: []int{20, 5, 20}, Seed: 3, Progress: func(index.Progress) { steps++ }})
+	tuning, err := Tune(t.Context(), e, snap, qs, TuneOptions{Recall: 0.9, K: []int{20, 5, 20}, Seed: 3, Progress: func(index.Progress) { steps++ }})
 	require.NoError(t, err)
 	require.Positive(t, steps)
 	both := slices.Sorted(slices.Values(slices.Concat(tuning.TunedOn, tuning.HeldOut)))
@@ -41,7 +42,7 @@ func TestTune(t *testing.T) {
 		require.GreaterOrEqual(t, c.Tuned.Recall-c.Margin, 0.9)
 		require.InDelta(t, recallOf(t, e, qs, tuning.TunedOn, c.Setting.Options(c.K)), c.Tuned.Recall, 1e-9)
 		require.InDelta(t, recallOf(t, e, qs, tuning.HeldOut, c.Setting.Options(c.K)), c.HeldOut.Recall, 1e-9)
-		require.InDelta(t, recallOf(t, e, qs, tuning.HeldOut, Options{K: c.K}), c.Derived.Recall, 1e-9)
+		require.InDelta(t, recallOf(t, e, qs, tuning.HeldOut, search.Options{K: c.K}), c.Derived.Recall, 1e-9)
 		require.Equal(t, c.HeldOut.Recall >= 0.9, c.Confirmed)
 		require.Greater(t, len(c.Trials), 5)
 		require.True(t, slices.ContainsFunc(c.Trials, func(x Trial) bool { return x.Setting == c.Setting }))
@@ -56,8 +57,8 @@ func TestTune(t *testing.T) {
 
 // A recall of 1 can always be had.
 func TestTuneForEverything(t *testing.T) {
-	e, qs, _ := recallIndex(t)
-	tuning, err := e.Tune(t.Context(), qs, TuneOptions{Recall: 1, K: []int{3, 5000}})
+	e, snap, qs, _ := recallIndex(t)
+	tuning, err := Tune(t.Context(), e, snap, qs, TuneOptions{Recall: 1, K: []int{3, 5000}})
 	require.NoError(t, err)
 	for _, c := range tuning.Classes {
 		require.Equal(t, 1.0, c.Tuned.Recall)
@@ -66,15 +67,15 @@ func TestTuneForEverything(t *testing.T) {
 }
 
 func TestTuneErrors(t *testing.T) {
-	e, qs, _ := recallIndex(t)
+	e, snap, qs, _ := recallIndex(t)
 	for _, o := range []TuneOptions{{Recall: 1.01}, {Recall: -1}, {K: []int{10, 0}}} {
-		_, err := e.Tune(t.Context(), qs, o)
-		require.ErrorIs(t, err, ErrOption)
+		_, err := Tune(t.Context(), e, snap, qs, o)
+		require.ErrorIs(t, err, search.ErrOption)
 	}
-	_, err := e.Tune(t.Context(), qs[:3], TuneOptions{})
-	require.ErrorIs(t, err, ErrQuery)
+	_, err := Tune(t.Context(), e, snap, qs[:3], TuneOptions{})
+	require.ErrorIs(t, err, search.ErrQuery)
 	ctx, cancel := context.WithCancel(t.Context())
-	_, err = e.Tune(ctx, qs, TuneOptions{Progress: func(p index.Progress) {
+	_, err = Tune(ctx, e, snap, qs, TuneOptions{Progress: func(p index.Progress) {
 		if p.Stage == "tuning k = 10" {
 			cancel()
 		}
@@ -83,10 +84,10 @@ func TestTuneErrors(t *testing.T) {
 }
 
 func TestSweep(t *testing.T) {
-	e, qs, _ := recallIndex(t)
+	e, snap, qs, _ := recallIndex(t)
 	settings := append(Grid(10, 128, []int{0, 1, 500}, nil, []int{0, 3, 10}), Setting{Exhaustive: true})
 	require.Equal(t, 7, len(settings), "%v", settings)
-	points, err := e.Sweep(t.Context(), qs, SweepOptions{K: 10, Settings: settings, Repeat: 2, Judge: func(r []Result) (float64, error) {
+	points, err := Sweep(t.Context(), e, snap, qs, SweepOptions{K: 10, Settings: settings, Repeat: 2, Judge: func(r []search.Result) (float64, error) {
 		return float64(len(r)), nil
 	}}, nil)
 	require.NoError(t, err)
@@ -113,12 +114,12 @@ func TestSweep(t *testing.T) {
 	require.Positive(t, front)
 
 	boom := errors.New("boom")
-	_, err = e.Sweep(t.Context(), qs, SweepOptions{Settings: settings, Judge: func([]Result) (float64, error) { return 0, boom }}, nil)
+	_, err = Sweep(t.Context(), e, snap, qs, SweepOptions{Settings: settings, Judge: func([]search.Result) (float64, error) { return 0, boom }}, nil)
 	require.ErrorIs(t, err, boom)
-	_, err = e.Sweep(t.Context(), nil, SweepOptions{Settings: settings}, nil)
-	require.ErrorIs(t, err, ErrQuery)
-	_, err = e.Sweep(t.Context(), qs, SweepOptions{Settings: []Setting{{Probes: -1}}}, nil)
-	require.ErrorIs(t, err, ErrOption)
+	_, err = Sweep(t.Context(), e, snap, nil, SweepOptions{Settings: settings}, nil)
+	require.ErrorIs(t, err, search.ErrQuery)
+	_, err = Sweep(t.Context(), e, snap, qs, SweepOptions{Settings: []Setting{{Probes: -1}}}, nil)
+	require.ErrorIs(t, err, search.ErrOption)
 }
 
 func TestLatency(t *testing.T) {

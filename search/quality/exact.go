@@ -1,4 +1,4 @@
-package search
+package quality
 
 import (
 	"context"
@@ -9,7 +9,10 @@ import (
 
 	"github.com/plaid-ir/plaid/codec"
 	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/internal/parallel"
+	"github.com/plaid-ir/plaid/internal/topk"
 	"github.com/plaid-ir/plaid/kernels"
+	"github.com/plaid-ir/plaid/search"
 	"github.com/plaid-ir/plaid/vectors"
 )
 
@@ -19,11 +22,12 @@ import (
 // matrices, S = A·Bᵀ in float32: here the tokens of all queries are A and those
 // of a few documents at a time are B.
 type exactSearch struct {
-	e      *Engine
-	k      int
-	sizes  exactSizes
-	groups []*exactGroup
-	top    [][]scored // of each query
+	snap    *index.Snapshot
+	threads int
+	k       int
+	sizes   exactSizes
+	groups  []*exactGroup
+	top     [][]topk.Scored // of each query
 }
 
 // exactGroup is queries whose tokens fill one matrix.
@@ -46,21 +50,21 @@ type exactSizes struct {
 // usualSizes make 8 MiB of products for each thread, 16 of documents, 16 of scores.
 var usualSizes = exactSizes{rows: 1 << 13, tile: 1 << 8, block: 1 << 22, scores: 1 << 22}
 
-func newExactSearch(e *Engine, qs []Query, k int, sizes exactSizes) (*exactSearch, error) {
-	be, err := kernels.Select(e.pinned.Backend())
+func newExactSearch(snap *index.Snapshot, threads int, qs []search.Query, k int, sizes exactSizes) (*exactSearch, error) {
+	be, err := kernels.Select(snap.Backend())
 	if err != nil {
 		return nil, err
 	}
-	x := &exactSearch{e: e, k: k, sizes: sizes, top: make([][]scored, len(qs))}
-	dim := e.pinned.Dim()
+	x := &exactSearch{snap: snap, threads: threads, k: k, sizes: sizes, top: make([][]topk.Scored, len(qs))}
+	dim := snap.Dim()
 	for first := 0; first < len(qs); {
 		g := &exactGroup{first: first, offsets: []int{0}}
 		var data []byte
 		rows := 0
 		for ; first < len(qs) && rows < sizes.rows; first++ {
-			v, w, err := qs[first].tokens(e.pinned)
+			v, w, err := qs[first].Tokens(snap)
 			if err != nil {
-				return nil, &QueryError{Index: first, Err: err}
+				return nil, &search.QueryError{Index: first, Err: err}
 			}
 			for _, f := range v {
 				data = binary.LittleEndian.AppendUint32(data, math.Float32bits(f))
@@ -89,8 +93,8 @@ type exactDocs struct {
 	ordinals []uint32
 }
 
-func (x *exactSearch) run(ctx context.Context, src vectors.Source, c *Compression, progress func(index.Progress)) ([][]Hit, error) {
-	snap := x.e.pinned
+func (x *exactSearch) run(ctx context.Context, src vectors.Source, c *Compression, progress Progress) ([][]search.Hit, error) {
+	snap := x.snap
 	if src.Dim() != 0 && src.Dim() != snap.Dim() {
 		return nil, fmt.Errorf("%w: they have dimension %d, %s has %d", ErrOriginals, src.Dim(), snap.Path(), snap.Dim())
 	}
@@ -113,7 +117,7 @@ func (x *exactSearch) run(ctx context.Context, src vectors.Source, c *Compressio
 			c.Passed++
 			continue
 		}
-		if !inSet(live, ordinal) || len(d.Tokens) == 0 {
+		if live[ordinal/64]>>(ordinal%64)&1 == 0 || len(d.Tokens) == 0 {
 			continue
 		}
 		seen[ordinal/64] |= 1 << (ordinal % 64)
@@ -122,7 +126,7 @@ func (x *exactSearch) run(ctx context.Context, src vectors.Source, c *Compressio
 			c.Reshaped++
 		}
 		c.Docs++
-		docs.add(ordinal, d.Tokens)
+		docs.keep(ordinal, d.Tokens)
 		if len(docs.values) < x.sizes.block && len(docs.ordinals) < most {
 			continue
 		}
@@ -139,9 +143,12 @@ func (x *exactSearch) run(ctx context.Context, src vectors.Source, c *Compressio
 	if err := checkSeen(snap, seen); err != nil {
 		return nil, err
 	}
-	hits := make([][]Hit, len(x.top))
+	hits := make([][]search.Hit, len(x.top))
 	for i, list := range x.top {
-		hits[i] = x.e.toHits(list, x.k)
+		var err error
+		if hits[i], err = toHits(snap, list, x.k); err != nil {
+			return nil, err
+		}
 	}
 	return hits, nil
 }
@@ -151,7 +158,7 @@ func (d *exactDocs) clear() {
 	d.offsets = append(d.offsets[:0], 0)
 }
 
-func (d *exactDocs) add(ordinal uint32, tokens []float32) {
+func (d *exactDocs) keep(ordinal uint32, tokens []float32) {
 	d.values = append(d.values, tokens...)
 	d.offsets = append(d.offsets, len(d.values)/d.dim)
 	d.ordinals = append(d.ordinals, ordinal)
@@ -159,7 +166,7 @@ func (d *exactDocs) add(ordinal uint32, tokens []float32) {
 
 // block scores a block of documents for all queries, and empties it.
 func (x *exactSearch) block(ctx context.Context, docs *exactDocs) error {
-	if x.e.pinned.Header().Normalize {
+	if x.snap.Header().Normalize {
 		codec.Normalize(docs.values, docs.dim)
 	}
 	var tiles [][2]int // documents of about a tile's tokens, one at least
@@ -172,19 +179,19 @@ func (x *exactSearch) block(ctx context.Context, docs *exactDocs) error {
 	n := len(docs.ordinals)
 	scores := make([]float32, len(x.top)*n)
 	for g := range x.groups {
-		err := parallel(ctx, x.e.pinned.Path(), x.e.threads, len(tiles), func(i int) error {
+		err := parallel.Do(ctx, len(tiles), x.threads, func(i int) error {
 			return x.groups[g].tile(docs, tiles[i][0], tiles[i][1], x.sizes.tile, scores, n)
 		})
 		if err != nil {
 			return err
 		}
 	}
-	err := parallel(ctx, x.e.pinned.Path(), x.e.threads, len(x.top), func(q int) error {
+	err := parallel.Do(ctx, len(x.top), x.threads, func(q int) error {
 		list := x.top[q]
 		for i, s := range scores[q*n : (q+1)*n] {
-			list = append(list, scored{docs.ordinals[i], s})
+			list = append(list, topk.Scored{Doc: docs.ordinals[i], Score: s})
 		}
-		x.top[q] = append(list[:0], best(list, x.k)...)
+		x.top[q] = append(list[:0], topk.Best(list, x.k)...)
 		return nil
 	})
 	docs.clear()

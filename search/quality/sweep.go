@@ -1,4 +1,4 @@
-package search
+package quality
 
 import (
 	"context"
@@ -8,12 +8,13 @@ import (
 	"time"
 
 	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/search"
 )
 
 // Setting is a choice of what decides how much a search looks at. The zero
 // value is what is derived for each query.
 type Setting struct {
-	// Probes, Approx and Exact are those of [Options].
+	// Probes, Approx and Exact are those of [search.Options].
 	Probes int `json:"probes"`
 	Approx int `json:"approx"`
 	Exact  int `json:"exact"`
@@ -22,10 +23,10 @@ type Setting struct {
 }
 
 // Options of a search with this setting. Stored defaults take no part.
-func (s Setting) Options(k int) Options {
-	o := Options{K: k, Probes: s.Probes, Approx: s.Approx, Exact: s.Exact, Derive: true}
+func (s Setting) Options(k int) search.Options {
+	o := search.Options{K: k, Probes: s.Probes, Approx: s.Approx, Exact: s.Exact, Derive: true}
 	if s.Exhaustive {
-		o.Mode = Exhaustive
+		o.Mode = search.Exhaustive
 	}
 	return o
 }
@@ -78,7 +79,7 @@ func Grid(k, centroids int, probes, approx, exact []int) []Setting {
 	return grid
 }
 
-// SweepOptions of [Engine.Sweep].
+// SweepOptions of [Sweep].
 type SweepOptions struct {
 	K        int // 0: 10
 	Settings []Setting
@@ -88,9 +89,9 @@ type SweepOptions struct {
 	// Repeat is how many times all queries are searched; 0: once.
 	Repeat int
 	// Judge, where set, gives the results of a setting a value, such as nDCG@10.
-	Judge func(results []Result) (float64, error)
+	Judge func(results []search.Result) (float64, error)
 	// Progress, where set, hears how many settings are done.
-	Progress func(index.Progress)
+	Progress Progress
 }
 
 // Point is a setting with what it was measured to cost and to find.
@@ -108,7 +109,7 @@ type Point struct {
 	// as fast and finds more.
 	Pareto bool `json:"pareto"`
 	// Stats is the sum over one pass.
-	Stats Stats `json:"stats"`
+	Stats search.Stats `json:"stats"`
 }
 
 // Latency is how long queries took, by nearest rank.
@@ -136,11 +137,12 @@ func NewLatency(times []time.Duration) Latency {
 	}
 }
 
-// Sweep measures settings on the same queries, one after another. reference is
-// as in [Engine.Recall].
-func (e *Engine) Sweep(ctx context.Context, qs []Query, o SweepOptions, reference [][]Hit) ([]Point, error) {
+// Sweep measures settings on the same queries, one after another, on a snapshot,
+// where the engine searches. reference is
+// as in [MeasureRecall].
+func Sweep(ctx context.Context, e *search.Engine, snap *index.Snapshot, qs []search.Query, o SweepOptions, reference [][]search.Hit) ([]Point, error) {
 	if len(qs) == 0 {
-		return nil, fmt.Errorf("%w: no queries", ErrQuery)
+		return nil, fmt.Errorf("%w: no queries", search.ErrQuery)
 	}
 	if o.K == 0 {
 		o.K = defaultK
@@ -148,19 +150,19 @@ func (e *Engine) Sweep(ctx context.Context, qs []Query, o SweepOptions, referenc
 	if o.Warmup == 0 {
 		o.Warmup = 10
 	}
-	at, done, err := e.hold()
+	at := e.At(snap)
+	threads, err := threadsOf(ctx, at)
 	if err != nil {
 		return nil, err
 	}
-	defer done()
 	if reference == nil {
-		if reference, err = at.Reference(ctx, qs, o.K, o.Progress); err != nil {
+		if reference, err = Reference(ctx, at, qs, o.K, o.Progress); err != nil {
 			return nil, err
 		}
 	}
 	points := make([]Point, len(o.Settings))
 	for i, s := range o.Settings {
-		if points[i], err = at.point(ctx, qs, s, &o, reference); err != nil {
+		if points[i], err = point(ctx, at, threads, qs, s, &o, reference); err != nil {
 			return nil, fmt.Errorf("%v: %w", s, err)
 		}
 		if o.Progress != nil {
@@ -171,23 +173,23 @@ func (e *Engine) Sweep(ctx context.Context, qs []Query, o SweepOptions, referenc
 	return points, nil
 }
 
-func (e *Engine) point(ctx context.Context, qs []Query, s Setting, o *SweepOptions, reference [][]Hit) (Point, error) {
-	p := Point{Setting: s}
-	options := s.Options(o.K)
+func point(ctx context.Context, s search.Searcher, threads int, qs []search.Query, set Setting, o *SweepOptions, reference [][]search.Hit) (Point, error) {
+	p := Point{Setting: set}
+	options := set.Options(o.K)
 	for i := range o.Warmup {
-		if _, err := e.Search(ctx, qs[i%len(qs)], options); err != nil {
-			return p, &QueryError{Index: i % len(qs), Err: err}
+		if _, err := s.Search(ctx, qs[i%len(qs)], options); err != nil {
+			return p, &search.QueryError{Index: i % len(qs), Err: err}
 		}
 	}
-	results := make([]Result, len(qs))
+	results := make([]search.Result, len(qs))
 	var times []time.Duration
 	var total time.Duration
 	for pass := range max(o.Repeat, 1) {
 		for i, q := range qs {
 			start := time.Now()
-			r, err := e.Search(ctx, q, options)
+			r, err := s.Search(ctx, q, options)
 			if err != nil {
-				return p, &QueryError{Index: i, Err: err}
+				return p, &search.QueryError{Index: i, Err: err}
 			}
 			d := time.Since(start)
 			times = append(times, d)
@@ -201,9 +203,9 @@ func (e *Engine) point(ctx context.Context, qs []Query, s Setting, o *SweepOptio
 	}
 	p.QPS = float64(len(times)) / total.Seconds()
 	p.Latency = NewLatency(times)
-	if e.threads > 1 {
+	if threads > 1 {
 		start := time.Now()
-		if _, err := e.SearchBatch(ctx, qs, options); err != nil {
+		if _, err := s.SearchBatch(ctx, qs, options); err != nil {
 			return p, err
 		}
 		p.QPS = float64(len(qs)) / time.Since(start).Seconds()

@@ -1,0 +1,298 @@
+package search
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime"
+	"sync"
+
+	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/kernels"
+	"github.com/plaid-ir/plaid/storage"
+)
+
+// EngineOptions of an [Engine]. The zero value, or nil, searches on all processors.
+type EngineOptions struct {
+	// Threads bounds the goroutines of one call; 0: one a processor.
+	Threads int
+	// Device, where set, is where the engine searches: the index is put on it when
+	// the engine is made, and taken off when it is closed. Documents added or
+	// deleted meanwhile follow with the first search that sees them. An index that
+	// does not fit is streamed; see [kernels.DeviceStats]. A device that is lost, or
+	// that a panic has ended ([kernels.PanicError]), fails all later searches; there
+	// is no fallback to the processor. The device stays the caller's.
+	//
+	// Mode Pruned scores all documents on a device where that takes no longer than
+	// pruning; Approx and Exact have no meaning then.
+	Device kernels.Device
+	// Attach says how the index is put on the device.
+	Attach kernels.AttachOptions
+	// Scheduler decides when the engine's queries run; nil: that of all engines of
+	// the process that are not given one.
+	Scheduler *Scheduler
+	// Logger hears of faults of this program, with their stacks, which are errors
+	// of a search to its caller; nil: nobody does.
+	Logger *slog.Logger
+}
+
+// Engine answers queries from an index in this process. It is a [Searcher].
+type Engine struct {
+	*core
+	ix     *index.Index
+	pinned *index.Snapshot // in place of ix
+}
+
+// core is what engines on the same device share.
+type core struct {
+	threads   int
+	scheduler *Scheduler
+	log       *slog.Logger
+	stages    stages
+	tuned     bool // what the index has stored counts: it was found on the processor
+
+	mu      sync.Mutex
+	closed  bool
+	running sync.WaitGroup  // calls
+	end     context.Context // ends with Close
+	close   func() error
+}
+
+// stages answer the queries of a call where the engine searches: on the processor
+// or on a device.
+type stages interface {
+	// answer answers all queries. The error of one of them is a *QueryError.
+	answer(ctx context.Context, c *call) ([]Result, error)
+	// follow answers the first query and traces a document through the stages.
+	follow(ctx context.Context, c *call, t *trace) error
+	describe(d *Description)
+	close() error
+}
+
+// call is one call of a searcher's methods, as its stages see it.
+type call struct {
+	snap    *index.Snapshot
+	queries []Query
+	request request
+	threads int                        // of the whole call
+	allowed func() (*selection, error) // for when a query runs; looked up once
+	turn    turn
+}
+
+// New returns an engine for an index. Each search sees the index as it is when
+// the search begins. The context ends waiting for the device, if there is one.
+func New(ctx context.Context, ix *index.Index, o *EngineOptions) (*Engine, error) {
+	return newEngine(ctx, &Engine{ix: ix}, o)
+}
+
+// NewAt returns an engine for one snapshot, which the caller closes after the
+// engine.
+func NewAt(ctx context.Context, snap *index.Snapshot, o *EngineOptions) (*Engine, error) {
+	return newEngine(ctx, &Engine{pinned: snap}, o)
+}
+
+func newEngine(ctx context.Context, e *Engine, o *EngineOptions) (*Engine, error) {
+	if o == nil {
+		o = &EngineOptions{}
+	}
+	if o.Threads < 0 {
+		return nil, fmt.Errorf("%w: %d threads", ErrOption, o.Threads)
+	}
+	c := &core{threads: o.Threads, scheduler: o.Scheduler, log: o.Logger}
+	if c.threads == 0 {
+		c.threads = runtime.GOMAXPROCS(0)
+	}
+	if c.scheduler == nil {
+		c.scheduler = processScheduler()
+	}
+	if c.log == nil {
+		c.log = slog.New(slog.DiscardHandler)
+	}
+	var cancel context.CancelFunc
+	c.end, cancel = context.WithCancel(context.Background())
+	cpu := &processor{}
+	c.stages, c.tuned = cpu, o.Device == nil
+	if o.Device != nil {
+		snap, done, err := e.snapshot()
+		if err != nil {
+			cancel()
+			return nil, err
+		}
+		c.stages, err = attach(ctx, cpu, snap, o.Device, o.Attach)
+		done()
+		if err != nil {
+			cancel()
+			return nil, err
+		}
+	}
+	c.close = sync.OnceValue(func() error {
+		c.mu.Lock()
+		c.closed = true
+		c.mu.Unlock()
+		cancel()
+		c.running.Wait()
+		return c.stages.close()
+	})
+	e.core = c
+	return e, nil
+}
+
+// At returns an engine that answers from one snapshot where this one searches,
+// with the same device and scheduler. The two end together, when either is closed;
+// the snapshot stays open until then.
+func (e *Engine) At(snap *index.Snapshot) *Engine {
+	return &Engine{core: e.core, pinned: snap}
+}
+
+// Close implements [Searcher]. It takes the index off the device, if it is on one,
+// and leaves the index open. Other calls wait for the first.
+func (e *Engine) Close() error { return e.close() }
+
+func (e *Engine) snapshot() (snap *index.Snapshot, done func(), err error) {
+	if e.pinned != nil {
+		return e.pinned, func() {}, nil
+	}
+	if snap, err = e.ix.Snapshot(); err != nil {
+		return nil, nil, err
+	}
+	return snap, func() { _ = snap.Close() }, nil
+}
+
+// begin opens a snapshot for a call, which Close waits for until done.
+func (e *Engine) begin() (snap *index.Snapshot, done func(), err error) {
+	e.mu.Lock()
+	closed := e.closed
+	if !closed {
+		e.running.Add(1)
+	}
+	e.mu.Unlock()
+	if closed {
+		return nil, nil, ErrClosed
+	}
+	snap, release, err := e.snapshot()
+	if err != nil {
+		e.running.Done()
+		return nil, nil, err
+	}
+	return snap, func() { release(); e.running.Done() }, nil
+}
+
+// searching is the context of a call: it has ended when the caller's has, or the
+// engine. Whoever waits must wait for the end of both.
+type searching struct {
+	context.Context
+	end context.Context
+}
+
+func (s *searching) Err() error {
+	if s.end.Err() != nil {
+		return ErrClosed
+	}
+	return s.Context.Err()
+}
+
+// call prepares the stages for queries with the same options.
+func (e *Engine) call(snap *index.Snapshot, qs []Query, o *Options) (*call, error) {
+	r, err := o.request(snap, e.tuned)
+	if err != nil {
+		return nil, err
+	}
+	return &call{
+		snap: snap, queries: qs, request: r, threads: e.threads, allowed: o.selecting(snap),
+		turn: turn{s: e.scheduler, end: e.end},
+	}, nil
+}
+
+// Search answers one query.
+//
+// Errors: [ErrQuery], [ErrOption], [ErrUnknownID], [ErrClosed],
+// [storage.ErrCorrupt], and those of the context and of the device.
+func (e *Engine) Search(ctx context.Context, q Query, o Options) (*Result, error) {
+	results, err := e.SearchBatch(ctx, []Query{q}, o)
+	if err != nil {
+		return nil, ofOne(err)
+	}
+	return &results[0], nil
+}
+
+// SearchBatch implements [Searcher].
+func (e *Engine) SearchBatch(ctx context.Context, qs []Query, o Options) ([]Result, error) {
+	snap, done, err := e.begin()
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	if len(qs) == 0 {
+		return []Result{}, ctx.Err()
+	}
+	within := &searching{ctx, e.end}
+	var results []Result
+	err = within.Err()
+	if err == nil {
+		results, err = e.answer(within, snap, qs, &o)
+	}
+	if err != nil {
+		return nil, e.failed(ctx, err)
+	}
+	return results, nil
+}
+
+func (e *Engine) answer(ctx context.Context, snap *index.Snapshot, qs []Query, o *Options) (results []Result, err error) {
+	defer storage.Guard(snap.Path(), &err)()
+	c, err := e.call(snap, qs, o)
+	if err != nil {
+		return nil, err
+	}
+	return e.stages.answer(ctx, c)
+}
+
+// failed is the error of a batch: of its first query, if it has no number, unless
+// the context or the engine has ended.
+func (e *Engine) failed(ctx context.Context, err error) error {
+	var ours *storage.PanicError
+	var device *kernels.PanicError
+	switch {
+	case errors.As(err, &ours):
+		e.log.Error("a search panicked", "error", err, "stack", string(ours.Stack))
+	case errors.As(err, &device):
+		e.log.Error("a device panicked", "error", err, "stack", string(device.Stack))
+	}
+	if errors.Is(err, ErrClosed) {
+		return ErrClosed
+	}
+	var failed *QueryError
+	if errors.As(err, &failed) || ctx.Err() != nil && errors.Is(err, ctx.Err()) {
+		return err
+	}
+	return &QueryError{Err: err}
+}
+
+// ofOne is the error of a query that was searched alone, which needs no number.
+func ofOne(err error) error {
+	var failed *QueryError
+	if errors.As(err, &failed) {
+		return failed.Err
+	}
+	return err
+}
+
+// Describe implements [Searcher].
+func (e *Engine) Describe(ctx context.Context) (d Description, err error) {
+	snap, done, err := e.begin()
+	if err != nil {
+		return d, err
+	}
+	defer done()
+	if err := ctx.Err(); err != nil {
+		return d, err
+	}
+	defer storage.Guard(snap.Path(), &err)()
+	h, s := snap.Header(), snap.State()
+	d = Description{
+		Docs: int64(s.Live), Tokens: s.LiveTokens, Dim: h.Dim, Centroids: h.Centroids, Nbits: snap.Codec().Codebook.Nbits, Model: h.Model,
+		Generation: snap.Generation(), Lineage: snap.Lineage(), Backend: snap.Backend(), Threads: e.threads,
+	}
+	e.stages.describe(&d)
+	return d, nil
+}

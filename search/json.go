@@ -1,0 +1,206 @@
+package search
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"unicode/utf8"
+
+	"github.com/plaid-ir/plaid/storage"
+)
+
+// MarshalText is the name of the mode.
+func (m Mode) MarshalText() ([]byte, error) {
+	name, ok := modeNames[m]
+	if !ok {
+		return nil, fmt.Errorf("%w: mode %d", ErrOption, int(m))
+	}
+	return []byte(name), nil
+}
+
+// UnmarshalText reads the name of a mode.
+func (m *Mode) UnmarshalText(text []byte) (err error) {
+	*m, err = ParseMode(string(text))
+	return err
+}
+
+// queryJSON is the JSON form of a query.
+type queryJSON struct {
+	Vectors json.RawMessage `json:"vectors,omitempty"`
+	Dim     int             `json:"dim,omitempty"`
+	Mask    json.RawMessage `json:"mask,omitempty"`
+	Weights json.RawMessage `json:"weights,omitempty"`
+	Model   *storage.Model  `json:"model,omitempty"`
+}
+
+// MarshalJSON writes the vectors as a list of lists of numbers, one a token, where
+// Dim says how long they are, and as one list otherwise.
+func (q Query) MarshalJSON() ([]byte, error) {
+	out := queryJSON{Dim: q.Dim, Model: q.Model}
+	vectors := any(q.Vectors)
+	if q.Dim > 0 && len(q.Vectors) > 0 && len(q.Vectors)%q.Dim == 0 {
+		rows := make([][]float32, len(q.Vectors)/q.Dim)
+		for t := range rows {
+			rows[t] = q.Vectors[t*q.Dim : (t+1)*q.Dim]
+		}
+		out.Dim, vectors = 0, rows
+	}
+	for _, f := range []struct {
+		to   *json.RawMessage
+		is   bool
+		from any
+	}{{&out.Vectors, q.Vectors != nil, vectors}, {&out.Mask, q.Mask != nil, q.Mask}, {&out.Weights, q.Weights != nil, q.Weights}} {
+		if !f.is {
+			continue
+		}
+		var err error
+		if *f.to, err = json.Marshal(f.from); err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrQuery, err) // a value that is not finite
+		}
+	}
+	return json.Marshal(out)
+}
+
+// UnmarshalJSON reads what MarshalJSON writes; lists of numbers set Dim, and must
+// be of one length. A field that is not known is an error, for one day it may be a
+// restriction, and so is null in a list, which is what becomes of NaN elsewhere.
+func (q *Query) UnmarshalJSON(text []byte) error {
+	var in queryJSON
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&in); err != nil {
+		return fmt.Errorf("%w: %w", ErrQuery, err)
+	}
+	out := Query{Dim: in.Dim, Model: in.Model}
+	var rows [][]float32
+	vectors := any(&out.Vectors)
+	if nested(in.Vectors) {
+		vectors = &rows
+	}
+	for _, f := range []struct {
+		name string
+		from json.RawMessage
+		to   any
+	}{{"vectors", in.Vectors, vectors}, {"mask", in.Mask, &out.Mask}, {"weights", in.Weights, &out.Weights}} {
+		if f.from == nil || string(f.from) == "null" {
+			continue
+		}
+		if bytes.Contains(f.from, []byte("null")) {
+			return fmt.Errorf("%w: %s: null is no value", ErrQuery, f.name)
+		}
+		if err := json.Unmarshal(f.from, f.to); err != nil {
+			return fmt.Errorf("%w: %s: %w", ErrQuery, f.name, err)
+		}
+	}
+	if out.Dim < 0 {
+		return fmt.Errorf("%w: dimension %d", ErrQuery, out.Dim)
+	}
+	if rows != nil && out.Dim == 0 {
+		out.Dim = len(rows[0])
+	}
+	for t, row := range rows {
+		if len(row) != out.Dim || out.Dim == 0 {
+			return fmt.Errorf("%w: token %d has %d values; %d are needed", ErrQuery, t, len(row), max(out.Dim, 1))
+		}
+		out.Vectors = append(out.Vectors, row...)
+	}
+	*q = out
+	return nil
+}
+
+// nested tells a list of lists from a list of numbers.
+func nested(list json.RawMessage) bool {
+	list = bytes.TrimLeft(list, " \t\r\n")
+	if len(list) == 0 || list[0] != '[' {
+		return false
+	}
+	list = bytes.TrimLeft(list[1:], " \t\r\n")
+	return len(list) > 0 && list[0] == '['
+}
+
+// Payload is what was stored beside a document. In JSON it is, by what it holds:
+//
+//	JSON                 the value itself
+//	other text (UTF-8)   a string
+//	other bytes          {"base64": "…"}
+//
+// JSON that would be taken for one of the other two, which is a string or an
+// object with base64 alone, is written as text, so that what is read is what was
+// written, but for white space in JSON values.
+type Payload []byte
+
+// bytesJSON is the form of bytes that are no text.
+type bytesJSON struct {
+	Base64 *string `json:"base64"`
+}
+
+// MarshalJSON writes the payload.
+func (p Payload) MarshalJSON() ([]byte, error) {
+	switch {
+	case p == nil:
+		return []byte("null"), nil
+	case !utf8.Valid(p):
+		return json.Marshal(map[string]string{"base64": base64.StdEncoding.EncodeToString(p)})
+	case json.Valid(p) && plainJSON(p):
+		return p, nil
+	}
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false) // that is for the encoder around this one to do
+	err := e.Encode(string(p))
+	return b.Bytes(), err
+}
+
+// plainJSON says that JSON stands for itself.
+func plainJSON(p []byte) bool {
+	p = bytes.TrimLeft(p, " \t\r\n")
+	switch p[0] {
+	case '"', 'n': // null would be no payload
+		return false
+	case '{':
+		_, ok := decodeBytes(p)
+		return !ok
+	}
+	return true
+}
+
+// decodeBytes is the text of an object with base64 alone.
+func decodeBytes(object []byte) (text string, ok bool) {
+	var fields map[string]json.RawMessage
+	if json.Unmarshal(object, &fields) != nil || len(fields) != 1 || fields["base64"] == nil {
+		return "", false
+	}
+	var b bytesJSON
+	if json.Unmarshal(object, &b) != nil || b.Base64 == nil {
+		return "", false
+	}
+	return *b.Base64, true
+}
+
+// UnmarshalJSON reads a payload.
+func (p *Payload) UnmarshalJSON(text []byte) error {
+	switch text[0] {
+	case 'n':
+		*p = nil
+		return nil
+	case '"':
+		var s string
+		if err := json.Unmarshal(text, &s); err != nil {
+			return err
+		}
+		*p = Payload(s)
+		return nil
+	case '{':
+		if s, ok := decodeBytes(text); ok {
+			data, err := base64.StdEncoding.DecodeString(s)
+			if err != nil {
+				return fmt.Errorf("payload: %w", err)
+			}
+			*p = data
+			return nil
+		}
+	}
+	*p = bytes.Clone(text)
+	return nil
+}

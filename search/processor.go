@@ -1,0 +1,118 @@
+package search
+
+import (
+	"context"
+	"sync"
+
+	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/internal/parallel"
+	"github.com/plaid-ir/plaid/kernels"
+	"github.com/plaid-ir/plaid/storage"
+)
+
+// processor answers queries with the kernels of the processor.
+type processor struct {
+	pool sync.Pool // of *run, none larger than the scheduler wants to keep
+}
+
+func (p *processor) describe(*Description) {}
+func (p *processor) close() error          { return nil }
+
+func (p *processor) answer(ctx context.Context, c *call) ([]Result, error) {
+	results := make([]Result, len(c.queries))
+	inside := max(c.threads/len(c.queries), 1) // threads of each query
+	err := parallel.Do(ctx, len(c.queries), c.threads, func(i int) error {
+		if err := p.one(ctx, c, i, inside, nil, nil, &results[i]); err != nil {
+			return &QueryError{Index: i, Err: err}
+		}
+		return nil
+	})
+	return results, err
+}
+
+func (p *processor) follow(ctx context.Context, c *call, t *trace) error {
+	var res Result
+	return p.one(ctx, c, 0, c.threads, nil, t, &res)
+}
+
+// one answers query i when it is its turn. fixed, where set, is the plan.
+func (p *processor) one(ctx context.Context, c *call, i, threads int, fixed *plan, t *trace, res *Result) (err error) {
+	n, err := c.queries[i].size(c.snap)
+	if err != nil {
+		return err
+	}
+	need := runBytes(c.snap, n, &c.request)
+	waited, err := c.turn.acquire(ctx, need)
+	if err != nil {
+		return err
+	}
+	defer c.turn.release(need)
+	defer storage.Guard(c.snap.Path(), &err)()
+	vectors, weights, err := c.queries[i].Tokens(c.snap)
+	if err != nil {
+		return err
+	}
+	r := p.take(c.snap.Scorer())
+	r.ctx, r.call, r.snap, r.threads, r.fixed, r.trace = ctx, c, c.snap, threads, fixed, t
+	r.stats = Stats{Queries: 1, QueryTokens: len(vectors) / c.snap.Dim()}
+	r.stats.Times.Wait = waited
+	*res, err = r.answer(vectors, weights)
+	r.ctx, r.call, r.snap, r.fixed, r.trace = nil, nil, nil, nil, nil
+	if r.bytes = max(r.bytes, need); r.bytes <= c.turn.s.keep() {
+		p.pool.Put(r)
+	}
+	return err
+}
+
+// take returns a run with the buffers of an earlier one, if there is any. A run
+// that panicked is not among them.
+func (p *processor) take(s kernels.Scorer) *run {
+	r, _ := p.pool.Get().(*run)
+	if r == nil || r.scorer != s {
+		r = &run{scorer: s, query: s.NewQuery()}
+	}
+	return r
+}
+
+// runBytes is about the memory that a query of n tokens takes.
+func runBytes(snap *index.Snapshot, n int, q *request) int64 {
+	docs := int64(snap.State().Live)
+	perDoc := int64(8) // candidates with what probing knows of them
+	if q.mode != Pruned || int64(q.k) > docs/16 || int64(q.approx) > docs/4 {
+		perDoc = 24 // ordinal, score, and both twice, where few are pruned
+	}
+	// S has 4 bytes an entry, what kernels derive of it another 4, in groups of 32.
+	table := int64(snap.Header().Centroids) * int64((n+31)&^31) * 8
+	return table + docs*perDoc + reachBlock*8
+}
+
+// workers spread pieces of work over goroutines.
+type workers struct {
+	pool parallel.Pool
+	path string
+	fn   func(i int) error
+}
+
+// each calls fn for 0 to n−1 on the caller's goroutine, which storage.Guard
+// protects, and on others as far as workers of the scheduler are idle, threads in
+// all.
+func (w *workers) each(ctx context.Context, c *call, threads, n int, fn func(i int) error) error {
+	extra := c.turn.borrow(min(threads, n) - 1)
+	defer c.turn.giveBack(extra)
+	w.path, w.fn = c.snap.Path(), fn
+	defer func() { w.fn = nil }()
+	return w.pool.Run(ctx, n, 1+extra, w)
+}
+
+// Run implements [parallel.Runner].
+func (w *workers) Run(worker, i int) error {
+	if worker == 0 {
+		return w.fn(i)
+	}
+	return w.guarded(i)
+}
+
+func (w *workers) guarded(i int) (err error) {
+	defer storage.Guard(w.path, &err)()
+	return w.fn(i)
+}

@@ -1,0 +1,187 @@
+package search
+
+import (
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/plaid-ir/plaid/codec"
+	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/storage"
+)
+
+// Query is one query. Like documents, its vectors are scaled to unit length
+// unless the index was built without.
+type Query struct {
+	// Vectors is [Lq, dim], row-major.
+	Vectors []float32
+	// Dim, where set, must be the dimension of the index. Vectors alone do not
+	// tell one vector of 256 from two of 128.
+	Dim int
+	// Mask, where set, has an entry a token; a token whose entry is false takes
+	// no part.
+	Mask []bool
+	// Weights, where set, has a factor for each token's maximum.
+	Weights []float32
+	// Model, where set, is what made the vectors. If the index names another, that
+	// is an error ([storage.ErrModel]): scores between two models mean nothing.
+	Model *storage.Model
+}
+
+// Mode chooses which documents are scored exactly.
+type Mode int
+
+const (
+	// Pruned scores those that survive probing and pruning.
+	Pruned Mode = iota
+	// Exhaustive scores every live document.
+	Exhaustive
+	// Candidates scores the documents of Options.Candidates.
+	Candidates
+)
+
+var modeNames = map[Mode]string{Pruned: "pruned", Exhaustive: "exhaustive", Candidates: "candidates"}
+
+func (m Mode) String() string { return modeNames[m] }
+
+// ParseMode is the inverse of Mode.String.
+func ParseMode(s string) (Mode, error) {
+	for m, name := range modeNames {
+		if name == s {
+			return m, nil
+		}
+	}
+	return 0, fmt.Errorf("%w: mode %q; there are pruned, exhaustive and candidates", ErrOption, s)
+}
+
+// Options of a search. The zero value returns the ten best documents.
+type Options struct {
+	// K is how many documents to return; 0: 10. Fewer come back only when fewer
+	// match.
+	K    int  `json:"k,omitempty"`
+	Mode Mode `json:"mode,omitzero"`
+	// Probes is the number of centroids probed for each query token. Approx
+	// bounds the documents that get an approximate score, Exact is how many get
+	// an exact one (at least K). 0: derived from K, the collection and what the
+	// first scores of the query say, for each query anew; see [Plan].
+	Probes int `json:"probes,omitempty"`
+	Approx int `json:"approx,omitempty"`
+	Exact  int `json:"exact,omitempty"`
+	// Derive leaves aside what the index has stored as its defaults, which a
+	// search without a filter that names none of the three uses otherwise.
+	Derive bool `json:"derive,omitempty"`
+	// Filter restricts the result; nil: no restriction.
+	Filter *Filter `json:"filter,omitempty"`
+	// Candidates names the documents that mode Candidates scores.
+	Candidates []string `json:"candidates,omitzero"`
+	// AllowMissing lets Candidates name documents that are not there.
+	AllowMissing bool `json:"allow_missing,omitempty"`
+	// Payload returns what was stored beside the documents.
+	Payload bool `json:"payload,omitempty"`
+}
+
+const defaultK = 10
+
+func (o *Options) validate() error {
+	var errs []error
+	bad := func(format string, args ...any) {
+		errs = append(errs, fmt.Errorf("%w: %s", ErrOption, fmt.Sprintf(format, args...)))
+	}
+	if o.K < 0 {
+		bad("k = %d; at least 1 is needed", o.K)
+	}
+	if o.Probes < 0 || o.Approx < 0 || o.Exact < 0 {
+		bad("probes %d, approximate budget %d, exact budget %d: none may be negative", o.Probes, o.Approx, o.Exact)
+	}
+	if _, ok := modeNames[o.Mode]; !ok {
+		bad("mode %d", o.Mode)
+	}
+	if o.Mode == Candidates && o.Candidates == nil {
+		bad("mode candidates without a list of candidates")
+	}
+	if o.Mode != Candidates && o.Candidates != nil {
+		bad("a list of candidates in mode %v", o.Mode)
+	}
+	return errors.Join(errs...)
+}
+
+const (
+	// maxScoreBytes bounds the table of centroid scores of one query.
+	maxScoreBytes = 1 << 30
+	// maxMagnitude bounds the length of a query vector, and a weight, so that no
+	// product or sum leaves the range of float32.
+	maxMagnitude = 1e12
+)
+
+// size checks the shape of a query and returns its number of tokens, those that
+// the mask leaves out included.
+func (q *Query) size(snap *index.Snapshot) (n int, err error) {
+	if err := snap.Header().Model.Check(q.Model); err != nil {
+		return 0, fmt.Errorf("%w: %w", ErrQuery, err)
+	}
+	dim := snap.Dim()
+	if q.Dim != 0 && q.Dim != dim {
+		return 0, fmt.Errorf("%w: dimension %d; the index has %d", ErrQuery, q.Dim, dim)
+	}
+	if len(q.Vectors) == 0 {
+		return 0, fmt.Errorf("%w: it has no tokens", ErrQuery)
+	}
+	if len(q.Vectors)%dim != 0 {
+		return 0, fmt.Errorf("%w: %d values are no whole vectors of dimension %d", ErrQuery, len(q.Vectors), dim)
+	}
+	n = len(q.Vectors) / dim
+	if q.Mask != nil && len(q.Mask) != n || q.Weights != nil && len(q.Weights) != n {
+		return 0, fmt.Errorf("%w: %d tokens with a mask of %d and %d weights", ErrQuery, n, len(q.Mask), len(q.Weights))
+	}
+	if limit := maxScoreBytes / 4 / snap.Header().Centroids; n > limit {
+		return 0, fmt.Errorf("%w: %d tokens; with the %d centroids of this index at most %d are possible",
+			ErrQuery, n, snap.Header().Centroids, limit)
+	}
+	return n, nil
+}
+
+// Tokens checks a query as a search of the snapshot does ([ErrQuery]) and returns
+// what is scored: the vectors that take part, scaled to unit length where the
+// documents are, and their weights, nil where all are 1.
+func (q *Query) Tokens(snap *index.Snapshot) (vectors, weights []float32, err error) {
+	n, err := q.size(snap)
+	if err != nil {
+		return nil, nil, err
+	}
+	dim := snap.Dim()
+	vectors = make([]float32, 0, len(q.Vectors))
+	if q.Weights != nil {
+		weights = make([]float32, 0, n)
+	}
+	for t := range n {
+		row := q.Vectors[t*dim : (t+1)*dim]
+		var square float64
+		for j, v := range row {
+			f := float64(v)
+			if math.IsNaN(f) || math.IsInf(f, 0) {
+				return nil, nil, fmt.Errorf("%w: token %d, component %d is %v", ErrQuery, t, j, v)
+			}
+			square += f * f
+		}
+		if q.Mask != nil && !q.Mask[t] {
+			continue
+		}
+		if length := math.Sqrt(square); length > maxMagnitude {
+			return nil, nil, fmt.Errorf("%w: token %d has length %.3g; at most %g is possible", ErrQuery, t, length, maxMagnitude)
+		}
+		vectors = append(vectors, row...)
+		if q.Weights != nil {
+			if f := math.Abs(float64(q.Weights[t])); !(f <= maxMagnitude) {
+				return nil, nil, fmt.Errorf("%w: weight of token %d is %v; at most ±%g is possible", ErrQuery, t, q.Weights[t], maxMagnitude)
+			}
+			weights = append(weights, q.Weights[t])
+		}
+	}
+	if len(vectors) == 0 {
+		return nil, nil, fmt.Errorf("%w: its mask leaves no token", ErrQuery)
+	}
+	if snap.Header().Normalize {
+		codec.Normalize(vectors, dim)
+	}
+	return vectors, weights, nil
+}

@@ -1,0 +1,178 @@
+package search
+
+import (
+	"context"
+	"runtime"
+	"slices"
+	"sync"
+	"time"
+)
+
+// A Scheduler limits what the searches of some engines do at a time.
+//
+// Goals, in this order:
+//
+//   - A thousand searches at once take the memory of a few: what the queries that
+//     run need for their tables stays within a budget of bytes. A query that needs
+//     more than the budget runs when no other does.
+//   - No search starves. Calls take turns, a query each: one search waits for one
+//     query of a batch of a thousand, not for all of them.
+//   - All processors work. A query has one of them for as long as it runs. While no
+//     query waits it borrows more for each of its stages, as many as its engine
+//     allows.
+//
+// It is no limit of the number of calls, which cost little while they wait, and
+// knows no priorities: whoever has searches of more and of less importance gives
+// them engines with schedulers of their own. It does not limit what a device does,
+// but what is prepared for it. The two limits are all there is to tune.
+type Scheduler struct {
+	workers int
+	bytes   int64
+
+	mu    sync.Mutex
+	idle  int     // workers
+	free  int64   // bytes
+	turns []*turn // calls with queries that wait, the next one first
+}
+
+// bytesOfWorker is the budget of a scheduler for each worker, where none is given.
+const bytesOfWorker = 256 << 20
+
+// NewScheduler returns a scheduler of so many workers (0: one a processor) and
+// bytes (0: 256 MiB a worker, at least 1 GiB).
+func NewScheduler(workers int, bytes int64) *Scheduler {
+	if workers <= 0 {
+		workers = runtime.GOMAXPROCS(0)
+	}
+	if bytes <= 0 {
+		bytes = max(int64(workers)*bytesOfWorker, 1<<30)
+	}
+	return &Scheduler{workers: workers, bytes: bytes, idle: workers, free: bytes}
+}
+
+// processScheduler is that of engines which are not given one.
+var processScheduler = sync.OnceValue(func() *Scheduler { return NewScheduler(0, 0) })
+
+// keep is how large the buffers of a query may be to be kept for another one: so
+// that those of all workers together take half of the budget.
+func (s *Scheduler) keep() int64 { return s.bytes / 2 / int64(s.workers) }
+
+// turn is a call, whose queries wait for each other.
+type turn struct {
+	s       *Scheduler
+	end     context.Context // of the engine; ends all waiting, with ErrClosed
+	waiting []*waiter
+}
+
+// waiter is a query that waits.
+type waiter struct {
+	bytes int64
+	ready chan struct{} // closed when it may run
+}
+
+// acquire waits until a query may run that needs so many bytes, and says how long
+// it waited. What it takes is given back with release.
+func (t *turn) acquire(ctx context.Context, bytes int64) (waited time.Duration, err error) {
+	s := t.s
+	bytes = min(bytes, s.bytes)
+	s.mu.Lock()
+	if len(s.turns) == 0 && s.idle > 0 && bytes <= s.free {
+		s.idle--
+		s.free -= bytes
+		s.mu.Unlock()
+		return 0, nil
+	}
+	w := &waiter{bytes, make(chan struct{})}
+	if t.waiting = append(t.waiting, w); len(t.waiting) == 1 {
+		s.turns = append(s.turns, t)
+	}
+	s.mu.Unlock()
+	start := time.Now()
+	select {
+	case <-w.ready:
+		return time.Since(start), nil
+	case <-ctx.Done():
+		err = ctx.Err()
+	case <-t.end.Done():
+		err = ErrClosed
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if i := slices.Index(t.waiting, w); i >= 0 {
+		if t.waiting = slices.Delete(t.waiting, i, i+1); len(t.waiting) == 0 {
+			s.turns = slices.DeleteFunc(s.turns, func(o *turn) bool { return o == t })
+		}
+	} else { // it was let through in the same moment
+		s.idle++
+		s.free += bytes
+	}
+	s.admit() // those behind it may need less
+	return time.Since(start), err
+}
+
+// do runs what takes a worker and little memory.
+func (t *turn) do(ctx context.Context, fn func() error) (waited time.Duration, err error) {
+	if waited, err = t.acquire(ctx, 0); err != nil {
+		return waited, err
+	}
+	defer t.release(0)
+	return waited, fn()
+}
+
+// release gives back what acquire took.
+func (t *turn) release(bytes int64) {
+	s := t.s
+	s.mu.Lock()
+	s.idle++
+	s.free += min(bytes, s.bytes)
+	s.admit()
+	s.mu.Unlock()
+}
+
+// borrow takes up to n idle workers, none while a query waits for one. They are
+// given back with giveBack.
+func (t *turn) borrow(n int) int {
+	if n <= 0 {
+		return 0
+	}
+	s := t.s
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.turns) > 0 {
+		return 0
+	}
+	n = min(n, s.idle)
+	s.idle -= n
+	return n
+}
+
+func (t *turn) giveBack(n int) {
+	if n == 0 {
+		return
+	}
+	s := t.s
+	s.mu.Lock()
+	s.idle += n
+	s.admit()
+	s.mu.Unlock()
+}
+
+// admit lets queries through, one of each call in turn. None overtakes one that
+// waits for bytes, however little it needs: a large one would wait for ever.
+func (s *Scheduler) admit() {
+	for len(s.turns) > 0 && s.idle > 0 {
+		t := s.turns[0]
+		w := t.waiting[0]
+		if w.bytes > s.free {
+			return
+		}
+		s.idle--
+		s.free -= w.bytes
+		close(w.ready)
+		t.waiting = slices.Delete(t.waiting, 0, 1)
+		s.turns = slices.Delete(s.turns, 0, 1)
+		if len(t.waiting) > 0 {
+			s.turns = append(s.turns, t)
+		}
+	}
+}
