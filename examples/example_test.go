@@ -34,13 +34,17 @@ func Example() {
 		log.Fatal(err)
 	}
 
-	ix, err := index.Open(path, nil) // &index.Options{Write: true} to add and delete
+	ix, err := index.Open(ctx, path, nil) // &index.Options{Write: true} to add and delete
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer ix.Close()
 
-	engine := search.New(ix, 0) // any number of goroutines may share it
+	engine, err := search.New(ctx, ix, nil) // any number of goroutines may share it
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer engine.Close()
 	query := search.Query{Vectors: []float32{0.6, 0.8}}
 	res, err := engine.Search(ctx, query, search.Options{K: 10, Payload: true})
 	if err != nil {

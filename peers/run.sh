@@ -58,7 +58,7 @@ compile_peers() {
   done_with compile.peers
 }
 compile_plaid() {
-  (cd "$here/.." && go build -o "$work/plaid" ./cmd/plaid && go build -o "$work/plaid-bench" ./peers/plaid)
+  (cd "$here/.." && go build -o "$work/plaid" ./cmd/plaid && go build -o "$work/plaid-bench" ./peers/plaidbench)
   done_with compile.plaid
 }
 

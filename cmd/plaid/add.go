@@ -9,11 +9,13 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/internal/cli/flags"
+	"github.com/plaid-ir/plaid/internal/cli/out"
 )
 
 func (a *app) addCommand() *cobra.Command {
-	var docs documentFiles
-	var work effort
+	var docs flags.Documents
+	var work flags.Resources
 	var replace bool
 	cmd := &cobra.Command{
 		Use:   "add INDEX --vectors FILE --lengths FILE --ids FILE",
@@ -30,20 +32,20 @@ takes the place of the old one.`),
 		Args: takes("INDEX"),
 	}
 	f := cmd.Flags()
-	docs.register(f)
-	work.register(f)
+	docs.Register(f)
+	work.Register(f)
 	f.BoolVar(&replace, "replace", false, "replace documents that have the same id")
 	f.Bool("json", false, "print the report as JSON")
 	cmd.RunE = a.command(func(ctx context.Context, args []string) (err error) {
-		defer work.limit()()
-		src, err := docs.open()
+		defer work.Limit()()
+		src, err := docs.Open(ctx)
 		if err != nil {
 			return err
 		}
 		defer func() { err = errors.Join(err, src.Close()) }()
 		return a.open(ctx, args[0], true, func(ix *index.Index) error {
 			r, err := ix.Add(ctx, src, &index.AddOptions{
-				Replace: replace, Threads: work.threads, Memory: work.memory, Progress: a.progress(),
+				Replace: replace, Threads: work.Threads, Memory: work.Memory, Progress: a.progress(),
 			})
 			if err != nil {
 				return err
@@ -63,7 +65,7 @@ takes the place of the old one.`),
 				BuildRMSE     float64 `json:"build_rmse"` // 0: not known, as of an import
 			}{args[0], r.Docs, r.Empty, r.Replaced, r.Tokens, r.Clamped, r.RMSE, built}, func(b *bytes.Buffer) {
 				fmt.Fprintf(b, "added %s (%d empty, %d replaced), %s; root mean square error %.4f",
-					plural(r.Docs, "document"), r.Empty, r.Replaced, plural(r.Tokens, "token"), r.RMSE)
+					out.Plural(r.Docs, "document"), r.Empty, r.Replaced, out.Plural(r.Tokens, "token"), r.RMSE)
 				if built > 0 {
 					fmt.Fprintf(b, " (%.4f when the index was built)", built)
 				}

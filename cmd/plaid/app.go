@@ -15,6 +15,8 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/internal/cli/flags"
+	"github.com/plaid-ir/plaid/internal/cli/out"
 	"github.com/plaid-ir/plaid/storage"
 )
 
@@ -29,7 +31,7 @@ type streams struct {
 // app is one run of the program.
 type app struct {
 	streams
-	console *console
+	console *out.Console
 	now     func() time.Time
 
 	// Global flags.
@@ -37,23 +39,24 @@ type app struct {
 	lockTimeout    time.Duration
 	backend        string
 
-	json    bool // --json is among the arguments
+	args    []string
+	json    bool // --json is among them
 	started bool // the command line was understood
 }
 
 // run carries out a command line and returns the exit code.
 func run(ctx context.Context, args []string, s streams) int {
-	a := &app{streams: s, now: time.Now, console: &console{w: s.err, width: s.errWidth}}
+	a := &app{streams: s, args: args, now: time.Now, console: out.NewConsole(s.err, s.errWidth)}
 	a.json = wantsJSON(args)
 	root := a.rootCommand()
 	root.SetArgs(args)
 	cmd, err := root.ExecuteContextC(ctx)
-	a.console.clear()
-	if err != nil && ctx.Err() != nil {
+	a.console.Clear()
+	if err != nil && ctx.Err() != nil && explainedByInterrupt(err) {
 		err = context.Canceled
 	}
 	if err != nil && !a.started {
-		err = usageError{err}
+		err = flags.UsageError{Err: err}
 	}
 	if err != nil {
 		a.complain(cmd, err)
@@ -73,22 +76,32 @@ func wantsJSON(args []string) bool {
 // complain writes an error to stderr, as a line of JSON with --json.
 func (a *app) complain(cmd *cobra.Command, err error) {
 	code := exitCode(err)
-	msg := err.Error()
+	msg := a.readable(err.Error())
 	if code == exitInterrupted {
 		msg = "interrupted"
 	}
+	var fault *storage.PanicError
+	errors.As(err, &fault)
 	if a.json {
-		line, _ := encodeJSON(struct {
+		line := struct {
 			Error string `json:"error"`
 			Code  int    `json:"code"`
-		}{msg, code})
-		_, _ = a.console.Write(line)
+			Stack string `json:"stack,omitempty"`
+		}{Error: msg, Code: code}
+		if fault != nil {
+			line.Stack = string(fault.Stack)
+		}
+		text, _ := out.JSON(line)
+		_, _ = a.console.Write(text)
 		return
 	}
 	for line := range strings.Lines(msg) {
 		fmt.Fprintf(a.console, "plaid: %s\n", strings.TrimSuffix(line, "\n"))
 	}
-	var usage usageError
+	if fault != nil {
+		fmt.Fprintf(a.console, "plaid: this is a fault of plaid (%s), not of your files; please report it with what follows\n%s", buildVersion().Version, fault.Stack)
+	}
+	var usage flags.UsageError
 	if errors.As(err, &usage) {
 		fmt.Fprintf(a.console, "Run '%s --help' for usage.\n", cmd.CommandPath())
 	}
@@ -97,8 +110,31 @@ func (a *app) complain(cmd *cobra.Command, err error) {
 // warn writes a line to stderr unless --quiet.
 func (a *app) warn(format string, args ...any) {
 	if !a.quiet {
-		fmt.Fprintf(a.console, "plaid: warning: "+format+"\n", args...)
+		fmt.Fprintf(a.console, "plaid: warning: %s\n", a.readable(fmt.Sprintf(format, args...)))
 	}
+}
+
+// readable makes a message fit for a terminal: the names of files and documents in
+// it may be of any bytes and any length. Lines stay lines, except within a name
+// that was given as an argument.
+func (a *app) readable(msg string) string {
+	for _, arg := range a.args {
+		if strings.HasPrefix(arg, "-") {
+			_, arg, _ = strings.Cut(arg, "=")
+		}
+		if strings.Contains(arg, "\n") {
+			msg = strings.ReplaceAll(msg, arg, strings.ReplaceAll(arg, "\n", `\n`))
+		}
+	}
+	const most = 2000 // bytes of a line
+	var b strings.Builder
+	for line := range strings.Lines(out.Escaped(msg)) {
+		if over := len(line) - most; over > 0 {
+			line = fmt.Sprintf("%s … (%d bytes left out) … %s", strings.ToValidUTF8(line[:most/2], ""), over, strings.ToValidUTF8(line[len(line)-most/2:], ""))
+		}
+		b.WriteString(line)
+	}
+	return b.String()
 }
 
 // logger writes to stderr with --verbose, nowhere without.
@@ -135,11 +171,11 @@ stdout, everything else to stderr.`),
 	f := root.PersistentFlags()
 	f.BoolVarP(&a.quiet, "quiet", "q", false, "no progress and no warnings")
 	f.BoolVarP(&a.verbose, "verbose", "v", false, "log what is done to stderr")
-	f.Var(newDuration(&a.lockTimeout), "lock-timeout", "how long to wait for another process that has the index locked")
+	f.Var(flags.Duration(&a.lockTimeout), "lock-timeout", "how long to wait for another process that has the index locked")
 	f.StringVar(&a.backend, "backend", "", "`NAME` of the kernels to compute with (default: the best there is; plaid version lists them)")
 	root.AddCommand(
 		a.indexCommand(), a.searchCommand(), a.explainCommand(), a.addCommand(), a.deleteCommand(),
-		a.infoCommand(), a.verifyCommand(), a.compactCommand(), a.getCommand(), a.importCommand(),
+		a.infoCommand(), a.verifyCommand(), a.compactCommand(), a.backupCommand(), a.getCommand(), a.importCommand(),
 		a.exportCommand(), a.evalCommand(), a.compareCommand(), a.benchCommand(), a.recallCommand(), a.tuneCommand(), a.beirCommand(), a.versionCommand(),
 	)
 	root.InitDefaultHelpCmd()
@@ -162,7 +198,7 @@ func finish(cmd *cobra.Command) {
 	}
 	once := func(f *pflag.Flag) {
 		if _, list := f.Value.(pflag.SliceValue); !list {
-			f.Value = &onceValue{Value: f.Value}
+			f.Value = flags.Once(f.Value)
 		}
 		if f.DefValue == "0" || f.DefValue == "0s" {
 			f.DefValue = "" // is not worth a word in the help
@@ -210,7 +246,7 @@ func (a *app) locked(ctx context.Context, op func(wait time.Duration) error) err
 func (a *app) open(ctx context.Context, path string, write bool, use func(*index.Index) error) (err error) {
 	var ix *index.Index
 	err = a.locked(ctx, func(wait time.Duration) (err error) {
-		ix, err = index.Open(path, &index.Options{Write: write, LockTimeout: wait, Backend: a.backend, Logger: a.logger()})
+		ix, err = index.Open(ctx, path, &index.Options{Write: write, LockTimeout: wait, Backend: a.backend, Logger: a.logger()})
 		return err
 	})
 	if err != nil {
@@ -232,6 +268,14 @@ func (a *app) openSnapshot(ctx context.Context, path string, use func(*index.Ind
 	})
 }
 
+// progress is where long operations report to; nil with --quiet.
+func (a *app) progress() func(index.Progress) {
+	if a.quiet {
+		return nil
+	}
+	return out.Progress(a.console, a.now)
+}
+
 // print writes a result to stdout in one go.
 func (a *app) print(text []byte) error {
 	if _, err := a.out.Write(text); err != nil {
@@ -243,7 +287,7 @@ func (a *app) print(text []byte) error {
 // report prints v as a line of JSON with --json, else what text writes.
 func (a *app) report(v any, text func(b *bytes.Buffer)) error {
 	if a.json {
-		line, err := encodeJSON(v)
+		line, err := out.JSON(v)
 		if err != nil {
 			return err
 		}
@@ -251,7 +295,7 @@ func (a *app) report(v any, text func(b *bytes.Buffer)) error {
 	}
 	var b bytes.Buffer
 	text(&b)
-	return a.print(b.Bytes())
+	return a.print([]byte(out.Escaped(b.String())))
 }
 
 // takes wants as many arguments as names; a name that ends in … takes any

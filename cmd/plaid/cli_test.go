@@ -17,12 +17,16 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/internal/atomicfile"
+	"github.com/plaid-ir/plaid/internal/cli/flags"
+	"github.com/plaid-ir/plaid/internal/cli/out"
+	"github.com/plaid-ir/plaid/internal/failpoint"
 	"github.com/plaid-ir/plaid/search"
 	"github.com/plaid-ir/plaid/storage"
 )
 
 func TestCommandTreeIsDocumented(t *testing.T) {
-	a := &app{console: &console{}, now: time.Now}
+	a := &app{console: out.NewConsole(nil, 0), now: time.Now}
 	root := a.rootCommand()
 	n := 0
 	var walk func(c *cobra.Command)
@@ -53,7 +57,7 @@ func TestCommandTreeIsDocumented(t *testing.T) {
 // files, not for their flags.
 func TestExamplesParse(t *testing.T) {
 	t.Chdir(t.TempDir())
-	a := &app{console: &console{}, now: time.Now}
+	a := &app{console: out.NewConsole(nil, 0), now: time.Now}
 	var examples []string
 	var walk func(c *cobra.Command)
 	walk = func(c *cobra.Command) {
@@ -105,8 +109,8 @@ func TestExitCodes(t *testing.T) {
 		{wrap(storage.ErrNotIndex), exitFailed},
 		{wrap(storage.ErrExists), exitFailed},
 		{wrap(fs.ErrExist), exitFailed},
-		{usagef("x"), exitUsage},
-		{wrap(usagef("x")), exitUsage},
+		{flags.Usagef("x"), exitUsage},
+		{wrap(flags.Usagef("x")), exitUsage},
 		{wrap(index.ErrOption), exitUsage},
 		{wrap(search.ErrOption), exitUsage},
 		{wrap(errPartial), exitPartial},
@@ -118,8 +122,143 @@ func TestExitCodes(t *testing.T) {
 		{errors.Join(fs.ErrNotExist, wrap(storage.ErrCorrupt)), exitCorrupt},
 		{wrap(storage.ErrLocked), exitLocked},
 		{errors.Join(wrap(context.Canceled), storage.ErrLocked), exitInterrupted},
+		{errors.Join(context.Canceled, wrap(storage.ErrCorrupt)), exitCorrupt},
+		{errors.Join(context.Canceled, wrap(storage.ErrOutcomeUnknown)), exitUnknown},
+		{wrap(atomicfile.ErrOutcomeUnknown), exitUnknown},
+		{&storage.PanicError{Path: "x", Value: "y"}, exitFailed},
 	} {
 		require.Equal(t, c.want, exitCode(c.err), "%v", c.err)
+	}
+}
+
+// oneDocument builds an index with a document "0" of one token.
+func oneDocument(t *testing.T) string {
+	dir := t.TempDir()
+	docs, lens, out := filepath.Join(dir, "d.npy"), filepath.Join(dir, "l.npy"), filepath.Join(dir, "x.plaid")
+	require.NoError(t, writeNPY(docs, []float32{1, 0, 0, 0, 0, 0, 0, 0}, 8))
+	require.NoError(t, writeInts(lens, []int64{1}))
+	code, _, stderr := try(t, "index", out, "--vectors", docs, "--lengths", lens)
+	require.Equal(t, exitOK, code, stderr)
+	return out
+}
+
+func TestUnknownOutcome(t *testing.T) {
+	path := oneDocument(t)
+	real, err := filepath.EvalSymlinks(path)
+	require.NoError(t, err)
+	failpoint.Synced = func(p string) error {
+		if p == real {
+			return errors.New("no answer")
+		}
+		return nil
+	}
+	t.Cleanup(func() { failpoint.Synced = nil })
+	code, _, stderr := try(t, "delete", path, "0")
+	require.Equal(t, exitUnknown, code, stderr)
+	require.Contains(t, stderr, "outcome unknown, open again: a change failed in its last step: no answer")
+	failpoint.Synced = nil
+	code, _, stderr = try(t, "verify", path)
+	require.Equal(t, exitOK, code, stderr)
+}
+
+// An index that is complete but larger than it need be: a warning, also without -v.
+func TestSpaceThatWasNotFreed(t *testing.T) {
+	path := oneDocument(t)
+	folder, err := filepath.EvalSymlinks(filepath.Dir(path))
+	require.NoError(t, err)
+	t.Cleanup(func() { failpoint.Synced = nil })
+	for _, json := range []bool{false, true} {
+		syncs := 0
+		failpoint.Synced = func(p string) error {
+			if p == folder {
+				syncs++
+			}
+			if syncs == 2 { // the first is that of opening
+				return errors.New("no answer")
+			}
+			return nil
+		}
+		args := []string{"index", path, "--vectors", filepath.Join(folder, "d.npy"), "--lengths", filepath.Join(folder, "l.npy"), "--force"}
+		if json {
+			args = append(args, "--json")
+		}
+		code, stdout, stderr := try(t, args...)
+		require.Equal(t, exitOK, code, stderr)
+		require.Contains(t, stderr, "the space of the one before it was not freed (plaid compact "+path+"): ")
+		require.Equal(t, json, strings.Contains(stdout, `"not_freed":"`))
+		failpoint.Synced = nil
+		code, _, stderr = try(t, "verify", path)
+		require.Equal(t, exitOK, code, stderr)
+	}
+}
+
+// What is found out about an index is told although the program was interrupted.
+func TestCorruptAlthoughInterrupted(t *testing.T) {
+	path := oneDocument(t)
+	data, err := os.ReadFile(path)
+	require.NoError(t, err)
+	data[30] ^= 1
+	require.NoError(t, os.WriteFile(path, data, 0o644))
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	var stdout, stderr bytes.Buffer
+	code := run(ctx, []string{"info", path}, streams{out: &stdout, err: &stderr})
+	require.Equal(t, exitCorrupt, code, stderr.String())
+	require.Contains(t, stderr.String(), "index is corrupt")
+}
+
+// A flipped bit in the key of an id: nothing takes the document for absent.
+func TestDamagedIDIsNotAbsent(t *testing.T) {
+	dir := t.TempDir()
+	at := func(name string) string { return filepath.Join(dir, name) }
+	require.NoError(t, writeNPY(at("d.npy"), []float32{1, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0}, 8))
+	require.NoError(t, writeNPY(at("q.npy"), []float32{1, 0, 0, 0, 0, 0, 0, 0}, 8))
+	require.NoError(t, writeInts(at("l.npy"), []int64{1, 1}))
+	require.NoError(t, writeInts(at("ql.npy"), []int64{1}))
+	require.NoError(t, os.WriteFile(at("ids"), []byte("the first document\nthe second document\n"), 0o644))
+	require.NoError(t, os.WriteFile(at("filter"), []byte("the second document\n"), 0o644))
+	source := []string{"--vectors", at("d.npy"), "--lengths", at("l.npy"), "--ids", at("ids")}
+	code, _, stderr := try(t, append([]string{"index", at("x.plaid")}, source...)...)
+	require.Equal(t, exitOK, code, stderr)
+	data, err := os.ReadFile(at("x.plaid"))
+	require.NoError(t, err)
+	again := []string{"--vectors", at("q.npy"), "--lengths", at("ql.npy"), "--ids", at("filter")}
+	damaged := 0
+	for i := range data {
+		if !bytes.HasPrefix(data[i:], []byte("the second document")) {
+			continue
+		}
+		bad := bytes.Clone(data)
+		bad[i+4] ^= 1
+		for n, args := range [][]string{
+			{"verify", at("x.plaid")},
+			{"get", at("x.plaid"), "the second document"},
+			{"delete", at("x.plaid"), "the second document"},
+			append([]string{"add", at("x.plaid")}, again...),
+			append([]string{"add", at("x.plaid"), "--replace"}, again...),
+			{"search", at("x.plaid"), "--queries", at("q.npy"), "--query-lengths", at("ql.npy"), "--filter", at("filter"), "--allow-missing"},
+		} {
+			require.NoError(t, os.WriteFile(at("x.plaid"), bad, 0o644))
+			code, _, stderr := try(t, args...)
+			if n == 0 && code == exitOK {
+				break // these bytes belong to no live page
+			}
+			require.Equal(t, exitCorrupt, code, "%v: %s", args, stderr)
+			damaged++
+		}
+	}
+	require.Equal(t, 12, damaged) // the key, and the table of documents
+}
+
+func TestPanicsAreToBeReported(t *testing.T) {
+	err := error(&storage.PanicError{Path: "x.plaid", Value: "out of range", Stack: []byte("goroutine 1: f.go:3\n")})
+	for _, json := range []bool{false, true} {
+		var stderr bytes.Buffer
+		a := &app{console: out.NewConsole(&stderr, 0), json: json}
+		a.complain(nil, err)
+		require.Contains(t, stderr.String(), "x.plaid: internal error: out of range")
+		require.Contains(t, stderr.String(), "f.go:3")
+		require.Equal(t, !json, strings.Contains(stderr.String(), "please report it"))
 	}
 }
 
@@ -168,135 +307,9 @@ func TestOutputErrors(t *testing.T) {
 	}
 }
 
-func TestParseSize(t *testing.T) {
-	for s, want := range map[string]int64{
-		"0": 0, "1073741824": 1 << 30, "1GiB": 1 << 30, "1gib": 1 << 30, "256MiB": 256 << 20, "1GB": 1e9, "500M": 500 << 20,
-		"1.5GiB": 3 << 29, "64 KiB": 64 << 10, "7B": 7, "2k": 2048, "2kB": 2000, "1TiB": 1 << 40,
-	} {
-		got, err := parseSize(s)
-		require.NoError(t, err, s)
-		require.Equal(t, want, got, s)
-	}
-	for _, s := range []string{"", "GiB", "-1", "1XB", "1GiBs", "1 2", "NaN", "Inf", "1e30", "9999999TiB", "0x1p70", "1b b"} {
-		_, err := parseSize(s)
-		require.Error(t, err, s)
-	}
-}
-
-func FuzzParseSize(f *testing.F) {
-	for _, s := range []string{"1GiB", "500M", "1.5kB", "-3", "b", " B", "１MiB"} {
-		f.Add(s)
-	}
-	f.Fuzz(func(t *testing.T, s string) {
-		if n, err := parseSize(s); err == nil && n < 0 {
-			t.Fatalf("%q is %d", s, n)
-		}
-	})
-}
-
-func TestFormats(t *testing.T) {
-	require.Equal(t, "0", formatCount(0))
-	require.Equal(t, "999", formatCount(999))
-	require.Equal(t, "1,234,567", formatCount(1234567))
-	require.Equal(t, "1 token", plural(1, "token"))
-	require.Equal(t, "2,000 tokens", plural(2000, "token"))
-	require.Equal(t, "1023 B", formatBytes(1023))
-	require.Equal(t, "1 GiB", formatBytes(1<<30))
-	require.Equal(t, "2.5 KiB", formatBytes(2560))
-	require.Equal(t, "950", formatRate(950))
-	require.Equal(t, "12.3k", formatRate(12345))
-	require.Equal(t, "4.5M", formatRate(4.5e6))
-	require.Equal(t, "1m30s", formatSeconds(90))
-	require.Equal(t, "a b …", printable("a\n\tb cdef", 5))
-	require.Equal(t, "\ufffd[31mred", printable("\x1b[31mred", 20), "escapes do not reach the terminal")
-	require.Equal(t, "T: text", snippet([]byte(`{"title": "T", "text": "text"}`)))
-	require.Equal(t, "text", snippet([]byte(`{"title": "", "text": "text"}`)))
-	require.Equal(t, `{"n": 1}`, snippet([]byte(`{"n": 1}`)))
-	require.Equal(t, `{"title": 1}`, snippet([]byte(`{"title": 1}`)))
-	require.Equal(t, "no JSON", snippet([]byte("no JSON")))
-}
-
-func TestPayloadJSON(t *testing.T) {
-	for payload, want := range map[string]string{
-		`{"a": "<b>"}`: `{"a":"<b>"}`, "3": "3", "no json": `"no json"`, "": `""`,
-	} {
-		b, err := encodeJSON(payloadJSON([]byte(payload)))
-		require.NoError(t, err)
-		require.Equal(t, want+"\n", string(b))
-	}
-	require.Nil(t, payloadJSON(nil))
-}
-
-func TestProgressLines(t *testing.T) {
-	now := time.Unix(1000, 0)
-	var b bytes.Buffer
-	a := &app{now: func() time.Time { return now }, console: &console{w: &b}}
-	report := a.progress()
-	step := func(d time.Duration, stage string, done, total int64) {
-		now = now.Add(d)
-		report(index.Progress{Stage: stage, Done: done, Total: total, Unit: "tokens"})
-	}
-	step(0, "train", 0, 100)
-	step(9*time.Second, "train", 90, 100)
-	require.Empty(t, b.String(), "nothing before ten seconds have passed")
-	step(time.Second, "train", 100, 100)
-	require.Equal(t, "train 100%, 100 of 100 tokens, 10/s\n", b.String())
-	b.Reset()
-	step(time.Second, "encode", 1000, 1_000_000)
-	step(9*time.Second, "encode", 91_000, 1_000_000)
-	require.Equal(t, "encode 9%, 91,000 of 1,000,000 tokens, 10.0k/s, 1m31s left\n", b.String())
+func TestQuietHasNoProgress(t *testing.T) {
+	a := &app{now: time.Now, console: out.NewConsole(nil, 0)}
+	require.NotNil(t, a.progress())
 	a.quiet = true
 	require.Nil(t, a.progress())
-}
-
-func TestProgressOnTerminal(t *testing.T) {
-	now := time.Unix(1000, 0)
-	var b bytes.Buffer
-	a := &app{now: func() time.Time { return now }, console: &console{w: &b, width: 20}}
-	report := a.progress()
-	for i := range 4 {
-		now = now.Add(60 * time.Millisecond)
-		report(index.Progress{Stage: "encode", Done: int64(i), Total: 3, Unit: "tokens"})
-	}
-	a.warn("careful")
-	a.console.clear()
-	require.Equal(t, "\rencode 33%, 1 of 3…\x1b[K\rencode 100%, 3 of …\x1b[K\r\x1b[Kplaid: warning: careful\n", b.String())
-}
-
-func TestReadIDs(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "ids.txt")
-	require.NoError(t, os.WriteFile(path, []byte("\ufeffa\r\nb c\n\nd"), 0o666))
-	ids, err := readIDs(path)
-	require.NoError(t, err)
-	require.Equal(t, []string{"a", "b c", "d"}, ids)
-	require.NoError(t, os.WriteFile(path, nil, 0o666))
-	ids, err = readIDs(path)
-	require.NoError(t, err)
-	require.NotNil(t, ids)
-	require.Empty(t, ids)
-	require.NoError(t, os.WriteFile(path, []byte("a\n"+strings.Repeat("x", 9999)), 0o666))
-	_, err = readIDs(path)
-	require.ErrorContains(t, err, "line 2")
-}
-
-func FuzzObjects(f *testing.F) {
-	for _, s := range []string{`{"_id": "a"}`, `{"id": 7, "x": []}` + "\n\n" + `{"_id": "b"}`, "[1]", `{"_id": null}`, `{"_id": ""}`, "{\"id\": 1}\r\n"} {
-		f.Add(s)
-	}
-	f.Fuzz(func(t *testing.T, text string) {
-		path := filepath.Join(t.TempDir(), "objects.jsonl")
-		require.NoError(t, os.WriteFile(path, []byte(text), 0o666))
-		o, err := openObjects(path)
-		if err != nil {
-			return
-		}
-		defer o.Close()
-		for id := range o.at {
-			b, err := o.get(id)
-			require.NoError(t, err)
-			got, err := objectID(b)
-			require.NoError(t, err)
-			require.Equal(t, id, got)
-		}
-	})
 }

@@ -5,10 +5,14 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/internal/cli/flags"
+	"github.com/plaid-ir/plaid/internal/cli/out"
+	"github.com/plaid-ir/plaid/vectors"
 )
 
 func (a *app) deleteCommand() *cobra.Command {
@@ -32,12 +36,12 @@ The space is given back by plaid compact.`),
 		path, ids := args[0], args[1:]
 		switch {
 		case idFile == "" && len(ids) == 0:
-			return usagef("which documents? give ids or --ids")
+			return flags.Usagef("which documents? give ids or --ids")
 		case idFile != "" && len(ids) > 0:
-			return usagef("give ids or --ids, not both")
+			return flags.Usagef("give ids or --ids, not both")
 		case idFile != "":
 			var err error
-			if ids, err = readIDs(idFile); err != nil {
+			if ids, err = vectors.ReadIDList(ctx, idFile); err != nil {
 				return err
 			}
 		}
@@ -52,7 +56,7 @@ The space is given back by plaid compact.`),
 				Deleted int      `json:"deleted"`
 				Missing []string `json:"missing"`
 			}{path, n, missing}, func(b *bytes.Buffer) {
-				fmt.Fprintf(b, "deleted %s\n", plural(n, "document"))
+				fmt.Fprintf(b, "deleted %s\n", out.Plural(n, "document"))
 			}); err != nil {
 				return err
 			}
@@ -76,5 +80,9 @@ func missingError(deleted int, missing []string) error {
 	if len(missing) > most {
 		more = fmt.Sprintf(" and %d more", len(missing)-most)
 	}
-	return fmt.Errorf("%w: not in the index: %q%s", kind, missing[:min(len(missing), most)], more)
+	var shown []string
+	for _, id := range missing[:min(len(missing), most)] {
+		shown = append(shown, out.Quoted(id))
+	}
+	return fmt.Errorf("%w: not in the index: [%s]%s", kind, strings.Join(shown, " "), more)
 }

@@ -1,35 +1,19 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"text/tabwriter"
 
-	"github.com/spf13/pflag"
-
+	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/internal/cli/flags"
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/search"
 )
 
-// deviceFlags choose the device that computes.
-type deviceFlags struct {
-	name   string
-	memory int64
-}
-
-func (d *deviceFlags) register(f *pflag.FlagSet) {
-	f.StringVar(&d.name, "device", "", "`NAME` of the device to compute on: cpu, cuda:0 and so on, or auto for a GPU if there is one (default: PLAID_DEVICE, or cpu; plaid info --devices lists them)")
-}
-
-func (d *deviceFlags) registerMemory(f *pflag.FlagSet) {
-	f.Var(newSize(&d.memory, 0), "device-memory", "how much of the device's memory to use (0: what is free); an index that does not fit is streamed through")
-}
-
-// open opens the device and hands it to use; nil for the processor.
-func (d *deviceFlags) open(ctx context.Context, a *app, use func(kernels.Device) error) (err error) {
-	dev, note, err := kernels.OpenDevice(ctx, d.name)
+// openDevice opens a device and hands it to use; nil for the processor.
+func (a *app) openDevice(ctx context.Context, d *flags.Device, use func(kernels.Device) error) (err error) {
+	dev, note, err := kernels.OpenDevice(ctx, d.Name)
 	if err != nil {
 		return err
 	}
@@ -43,50 +27,31 @@ func (d *deviceFlags) open(ctx context.Context, a *app, use func(kernels.Device)
 	return use(dev)
 }
 
-// with hands an engine that searches on the device to use.
-func (d *deviceFlags) with(ctx context.Context, a *app, e *search.Engine, use func() error) error {
-	return d.open(ctx, a, func(dev kernels.Device) (err error) {
-		if dev == nil {
-			return use()
-		}
-		if err := e.UseDevice(ctx, dev, kernels.AttachOptions{Memory: d.memory}); err != nil {
-			return err
-		}
-		defer func() { err = errors.Join(err, e.Close()) }()
-		if p, ok := e.DevicePlan(); ok {
-			a.logger().Info("index on device", "device", dev.Info().Name, "resident", p.Resident, "pieces", p.Pieces, "bytes", p.Index(), "limit", p.Limit)
-		}
-		return use()
-	})
-}
-
-// deviceReport is what `plaid info --devices --json` prints.
-type deviceReport struct {
-	Devices []kernels.DeviceInfo `json:"devices"`
-	// Absent says for each kind without devices why there is none.
-	Absent []string `json:"absent"`
-}
-
-func (a *app) listDevices() error {
-	r := deviceReport{Devices: []kernels.DeviceInfo{}, Absent: []string{}}
-	found, why := kernels.Devices()
-	r.Devices = append(r.Devices, found...)
-	for _, err := range why {
-		r.Absent = append(r.Absent, err.Error())
+// withEngine makes an engine for a snapshot, on a device if there are flags that
+// name one, and hands it to use.
+func (a *app) withEngine(ctx context.Context, snap *index.Snapshot, threads int, d *flags.Device, use func(*search.Engine) error) error {
+	o := &search.EngineOptions{Threads: threads, Logger: a.logger()}
+	if d == nil {
+		return a.useEngine(ctx, snap, o, use)
 	}
-	return a.report(r, func(b *bytes.Buffer) {
-		w := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
-		fmt.Fprintln(w, "cpu\tthe processor (plaid info --cpu)")
-		for _, d := range r.Devices {
-			fmt.Fprintf(w, "%s\t%s, compute capability %s, %s, PCI %s, driver for CUDA %s", d.Name, d.Model, d.Capability, formatBytes(int64(d.Memory)), d.PCI, d.Driver)
-			if d.Unusable != "" {
-				fmt.Fprintf(w, "; not usable: %s", d.Unusable)
-			}
-			fmt.Fprintln(w)
-		}
-		_ = w.Flush() // to memory
-		for _, reason := range r.Absent {
-			fmt.Fprintln(b, reason)
-		}
+	return a.openDevice(ctx, d, func(dev kernels.Device) error {
+		o.Device, o.Attach.Memory = dev, d.Memory
+		return a.useEngine(ctx, snap, o, use)
 	})
+}
+
+func (a *app) useEngine(ctx context.Context, snap *index.Snapshot, o *search.EngineOptions, use func(*search.Engine) error) (err error) {
+	e, err := search.NewAt(ctx, snap, o)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, e.Close()) }()
+	about, err := e.Describe(ctx)
+	if err != nil {
+		return err
+	}
+	if m := about.Memory; m != nil {
+		a.logger().Info("index on device", "device", about.Device, "resident", m.Resident, "pieces", m.Pieces, "bytes", m.Index(), "limit", m.Limit)
+	}
+	return use(e)
 }

@@ -1,143 +1,19 @@
 package main
 
 import (
+	"bytes"
 	"context"
-	"errors"
 	"fmt"
-	"io"
-	"os"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
-	"github.com/plaid-ir/plaid/eval"
+	"github.com/plaid-ir/plaid/internal/cli/flags"
+	"github.com/plaid-ir/plaid/internal/cli/out"
 )
 
-// evalFlags say how runs are judged.
-type evalFlags struct {
-	qrels, split string
-	measures     []eval.Measure
-	ties         eval.Ties
-	average      eval.Average
-	excludeSelf  bool
-}
-
-func (e *evalFlags) register(f *pflag.FlagSet, measures string) {
-	f.StringVar(&e.qrels, "qrels", "", "`FILE` of judgements: BEIR or TREC columns, plain or gzip; or the folder of a BEIR collection")
-	f.StringVar(&e.split, "split", "", "`NAME` of the judgements in a folder: qrels/NAME.tsv (default test)")
-	f.Var(newMeasures(&e.measures, measures), "measures", "what to compute, by the names of ir_measures")
-	f.Var(newNamed(&e.ties, eval.TiesTREC, eval.TiesTREC10, eval.TiesRank), "ties",
-		"order of hits: by score, float32 (trec) or float64 (trec10), equal ones by id from the last; or by the rank column")
-	f.Var(newNamed(&e.average, eval.AverageJudged, eval.AverageEvaluated, eval.AverageRelevant), "average",
-		"mean over all judged queries, a missing one counting 0; over those also in the run; or over all with a relevant document")
-	f.BoolVar(&e.excludeSelf, "exclude-self", false, "leave out a hit whose id is that of the query (ArguAna, Quora)")
-}
-
-func (e *evalFlags) options() eval.Options {
-	return eval.Options{Ties: e.ties, Average: e.average, ExcludeSelf: e.excludeSelf}
-}
-
-// load reads the judgements.
-func (e *evalFlags) load(ctx context.Context) (*eval.Qrels, error) {
-	if e.qrels == "" {
-		return nil, usagef("--qrels is missing")
-	}
-	info, err := os.Stat(e.qrels)
-	switch {
-	case err != nil:
-		return nil, err
-	case info.IsDir():
-		split := e.split
-		if split == "" {
-			split = "test"
-		}
-		return eval.LoadQrelsOf(e.qrels, split)
-	case e.split != "":
-		return nil, usagef("--split goes with a folder, and %s is a file", e.qrels)
-	}
-	return readFile(ctx, e.qrels, eval.ReadQrels)
-}
-
-// judged is a run with its evaluation.
-type judged struct {
-	name string // the path
-	run  *eval.Run
-	*eval.Result
-}
-
-// judge evaluates runs.
-func (a *app) judge(ctx context.Context, e *evalFlags, qrels *eval.Qrels, paths []string, runs []*eval.Run) ([]judged, error) {
-	results := make([]judged, len(runs))
-	for i, run := range runs {
-		if err := ctx.Err(); err != nil {
-			return nil, err
-		}
-		res, err := eval.Evaluate(qrels, run, e.measures, e.options())
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", e.qrels, err)
-		}
-		evaluated := res.Count(eval.AverageEvaluated)
-		if evaluated == 0 {
-			return nil, fmt.Errorf("%s: none of its queries (%d) is judged in %s (%d)", paths[i], run.Len(), e.qrels, qrels.Len())
-		}
-		if 2*res.SelfFirst > evaluated && !e.excludeSelf {
-			a.warn("%s: the first hit has the id of the query for %d of %s; if queries are documents, --exclude-self leaves it out",
-				paths[i], res.SelfFirst, countNoun(evaluated, "query", "queries"))
-		}
-		results[i] = judged{paths[i], run, res}
-	}
-	return results, nil
-}
-
-// loadRuns reads runs. The path - is stdin.
-func (a *app) loadRuns(ctx context.Context, paths []string) ([]*eval.Run, error) {
-	runs := make([]*eval.Run, len(paths))
-	stdin := false
-	for i, path := range paths {
-		var err error
-		switch {
-		case path != "-":
-			runs[i], err = readFile(ctx, path, eval.ReadRun)
-		case stdin:
-			err = usagef("stdin (-) is one run")
-		default:
-			stdin = true
-			runs[i], err = eval.ReadRun(ctxReader{ctx, a.in}, "stdin")
-		}
-		if err != nil {
-			return nil, err
-		}
-	}
-	return runs, nil
-}
-
-// readFile reads a file with one of the readers of eval.
-func readFile[T any](ctx context.Context, path string, read func(io.Reader, string) (T, error)) (v T, err error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return v, err
-	}
-	defer func() { err = errors.Join(err, f.Close()) }()
-	return read(ctxReader{ctx, f}, path)
-}
-
-// ctxReader ends with the error of its context.
-type ctxReader struct {
-	ctx context.Context
-	r   io.Reader
-}
-
-func (r ctxReader) Read(p []byte) (int, error) {
-	if err := r.ctx.Err(); err != nil {
-		return 0, err
-	}
-	return r.r.Read(p)
-}
-
 func (a *app) evalCommand() *cobra.Command {
-	var e evalFlags
+	var e flags.Judging
 	var o evalOutput
-	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "eval --qrels FILE RUN…",
 		Short: "Measure runs against judgements",
@@ -164,22 +40,17 @@ first one for the run if there are several, all digits, and the mean as query
 		Args: takes("RUN", "RUN…"),
 	}
 	f := cmd.Flags()
-	e.register(f, "nDCG@10,AP,RR,R@100,P@10,Success@5,Judged@10")
-	f.Var(newChoice(&o.format, "table", "table", "tsv", "json"), "format", "how to print values")
-	f.BoolVar(&asJSON, "json", false, "the same as --format json, and errors as JSON")
+	e.Register(f, "nDCG@10,AP,RR,R@100,P@10,Success@5,Judged@10")
+	o.format.Register(cmd, "values", "table", "tsv", "json")
 	f.BoolVar(&o.perQuery, "per-query", false, "print the values of each query, before the means")
-	cmd.MarkFlagsMutuallyExclusive("json", "format")
 	cmd.RunE = a.command(func(ctx context.Context, args []string) error {
-		if asJSON {
-			o.format = "json"
-		}
 		return a.eval(ctx, &e, o, args)
 	})
 	return cmd
 }
 
-func (a *app) eval(ctx context.Context, e *evalFlags, o evalOutput, paths []string) error {
-	qrels, err := e.load(ctx)
+func (a *app) eval(ctx context.Context, e *flags.Judging, o evalOutput, paths []string) error {
+	qrels, err := e.Load(ctx)
 	if err != nil {
 		return err
 	}
@@ -196,4 +67,141 @@ func (a *app) eval(ctx context.Context, e *evalFlags, o evalOutput, paths []stri
 		return err
 	}
 	return a.print(text)
+}
+
+// evalOutput is how plaid eval prints.
+type evalOutput struct {
+	format   flags.Format
+	perQuery bool
+}
+
+func (o evalOutput) render(e *flags.Judging, results []judged) ([]byte, error) {
+	switch o.format.Word() {
+	case "json":
+		return out.JSON(o.object(e, results))
+	case "tsv":
+		return o.tsv(results), nil
+	}
+	return o.table(e, results), nil
+}
+
+func (o evalOutput) tsv(results []judged) []byte {
+	var b bytes.Buffer
+	for _, r := range results {
+		lines := func(query string, values []float64) {
+			for i, m := range r.Measures {
+				if len(results) > 1 {
+					b.WriteString(out.Field(r.name) + "\t")
+				}
+				fmt.Fprintf(&b, "%s\t%v\t%s\n", out.Field(query), m, out.Float(values[i]))
+			}
+		}
+		if o.perQuery {
+			for _, q := range r.counted() {
+				lines(q.Query, q.Values)
+			}
+		}
+		lines(allQueries, r.Means)
+	}
+	return b.Bytes()
+}
+
+func (o evalOutput) table(e *flags.Judging, results []judged) []byte {
+	var b bytes.Buffer
+	if o.perQuery {
+		o.queryTable(&b, e, results)
+	} else {
+		meansTable(&b, e, results)
+	}
+	fmt.Fprintf(&b, "\n%s\n", meansRules(e))
+	for _, r := range results {
+		if r.Unjudged > 0 {
+			fmt.Fprintf(&b, "%s: %s without judgements, left out.\n", out.Path(r.name), out.Queries(r.Unjudged))
+		}
+	}
+	return b.Bytes()
+}
+
+func (o evalOutput) queryTable(b *bytes.Buffer, e *flags.Judging, results []judged) {
+	several := len(results) > 1
+	t := out.Table{Left: 1}
+	head := []string{"QUERY"}
+	if several {
+		t.Left, head = 2, []string{"RUN", "QUERY"}
+	}
+	for _, m := range e.Measures {
+		head = append(head, m.String())
+	}
+	t.Line(head...)
+	for _, r := range results {
+		row := func(query string, values []float64) {
+			cells := []string{query}
+			if several {
+				cells = []string{out.Path(r.name), query}
+			}
+			t.Line(append(cells, fixed(values)...)...)
+		}
+		for _, q := range r.counted() {
+			row(out.ID(q.Query), q.Values)
+		}
+		row(allQueries, r.Means)
+	}
+	t.Print(b)
+}
+
+type evalJSON struct {
+	Qrels       string        `json:"qrels"`
+	Average     string        `json:"average"`
+	Ties        string        `json:"ties"`
+	ExcludeSelf bool          `json:"exclude_self"`
+	Measures    []string      `json:"measures"`
+	Runs        []evalRunJSON `json:"runs"`
+}
+
+type evalRunJSON struct {
+	Run      string             `json:"run"`
+	Tag      string             `json:"tag,omitempty"`
+	Queries  int                `json:"queries"`
+	Missing  int                `json:"missing"`
+	Unjudged int                `json:"unjudged"`
+	Means    map[string]float64 `json:"means"`
+	PerQuery []evalQueryJSON    `json:"per_query,omitempty"`
+}
+
+type evalQueryJSON struct {
+	Query             string             `json:"query"`
+	InRun             bool               `json:"in_run"`
+	Retrieved         int                `json:"retrieved"`
+	Relevant          int                `json:"relevant"`
+	RelevantRetrieved int                `json:"relevant_retrieved"`
+	Values            map[string]float64 `json:"values"`
+}
+
+func (o evalOutput) object(e *flags.Judging, results []judged) evalJSON {
+	x := evalJSON{Qrels: e.Qrels, Average: e.Average.String(), Ties: e.Ties.String(), ExcludeSelf: e.ExcludeSelf}
+	for _, m := range e.Measures {
+		x.Measures = append(x.Measures, m.String())
+	}
+	byName := func(values []float64) map[string]float64 {
+		m := make(map[string]float64, len(values))
+		for i, v := range values {
+			m[x.Measures[i]] = v
+		}
+		return m
+	}
+	for _, r := range results {
+		run := evalRunJSON{
+			Run: r.name, Tag: r.run.Tag, Queries: r.Count(r.Average), Missing: r.missing(), Unjudged: r.Unjudged,
+			Means: byName(r.Means),
+		}
+		if o.perQuery {
+			for _, q := range r.counted() {
+				run.PerQuery = append(run.PerQuery, evalQueryJSON{
+					q.Query, q.InRun, q.Retrieved, q.Relevant, q.RelevantRetrieved, byName(q.Values),
+				})
+			}
+		}
+		x.Runs = append(x.Runs, run)
+	}
+	return x
 }

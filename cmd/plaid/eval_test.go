@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"compress/gzip"
 	"context"
-	"math"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -126,17 +125,4 @@ func TestTablesOfNumbers(t *testing.T) {
 	}
 	require.Equal(t, "<0.0001", chance(9e-5))
 	require.Equal(t, "0.0001", chance(1e-4))
-	for _, x := range []float64{0, 1, 1.0 / 3, 0.7542018831477091, 1e-300, math.Nextafter(1, 0)} {
-		back, err := strconv.ParseFloat(formatFloat(x), 64)
-		require.NoError(t, err)
-		require.Equal(t, x, back)
-	}
-	require.Equal(t, "a b c", cell("a\tb\nc"))
-
-	var b bytes.Buffer
-	c := columns{left: 1}
-	c.add("é", "10", "a")
-	c.add("long", "2")
-	c.write(&b)
-	require.Equal(t, "é     10  a\nlong   2\n", b.String())
 }

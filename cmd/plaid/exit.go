@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/internal/atomicfile"
+	"github.com/plaid-ir/plaid/internal/cli/flags"
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/search"
 	"github.com/plaid-ir/plaid/storage"
@@ -22,6 +24,7 @@ const (
 	exitNotFound    = 4
 	exitCorrupt     = 5
 	exitLocked      = 6
+	exitUnknown     = 7
 	exitInterrupted = 130
 )
 
@@ -33,10 +36,11 @@ var exitTable = []struct {
 	{exitOK, "done"},
 	{exitFailed, "failed: bad input, a full disk, a file that is no index or is there already"},
 	{exitUsage, "usage: unknown command, bad flag or value, argument missing"},
-	{exitPartial, "done in part: some of the documents to delete are not there"},
+	{exitPartial, "done in part: some of the documents to delete are not there, or not all could be salvaged"},
 	{exitNotFound, "not found: a file, a document or a query"},
 	{exitCorrupt, "the index is corrupt"},
 	{exitLocked, "the index is locked by another process (see --lock-timeout)"},
+	{exitUnknown, "outcome unknown: the disk failed at the last step of a change, which was made or was not: look (plaid info)"},
 	{exitInterrupted, "interrupted (SIGINT, SIGTERM); nothing was changed"},
 }
 
@@ -45,13 +49,20 @@ var (
 	errNotFound = errors.New("not found")
 )
 
-// usageError is a command line that cannot be carried out.
-type usageError struct{ err error }
-
-func (e usageError) Error() string { return e.err.Error() }
-func (e usageError) Unwrap() error { return e.err }
-
-func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
+// explainedByInterrupt tells whether an error of a command that was interrupted is
+// the interrupt, and nothing else: a full disk is a full disk, and what an error
+// says of the index holds whatever ended the command.
+func explainedByInterrupt(err error) bool {
+	if !errors.Is(err, context.Canceled) {
+		return false
+	}
+	for _, more := range []error{storage.ErrOutcomeUnknown, atomicfile.ErrOutcomeUnknown, storage.ErrCorrupt, storage.ErrInternal} {
+		if errors.Is(err, more) {
+			return false
+		}
+	}
+	return true
+}
 
 // exitCode is the exit code of an error. Where an error wraps several reasons
 // the first of the list decides.
@@ -64,18 +75,20 @@ func exitCode(err error) int {
 		}
 		return false
 	}
-	var usage usageError
+	var usage flags.UsageError
 	switch {
 	case err == nil:
 		return exitOK
+	case is(storage.ErrOutcomeUnknown, atomicfile.ErrOutcomeUnknown):
+		return exitUnknown
+	case is(storage.ErrCorrupt):
+		return exitCorrupt
 	case is(context.Canceled):
 		return exitInterrupted
 	case errors.As(err, &usage), is(index.ErrOption, search.ErrOption, kernels.ErrUnavailable):
 		return exitUsage
 	case is(errPartial):
 		return exitPartial
-	case is(storage.ErrCorrupt):
-		return exitCorrupt
 	case is(storage.ErrLocked):
 		return exitLocked
 	case is(errNotFound, fs.ErrNotExist, index.ErrNotFound, search.ErrUnknownID):

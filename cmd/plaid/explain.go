@@ -9,12 +9,14 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/internal/cli/flags"
+	"github.com/plaid-ir/plaid/internal/cli/out"
 	"github.com/plaid-ir/plaid/search"
 	"github.com/plaid-ir/plaid/vectors"
 )
 
 func (a *app) explainCommand() *cobra.Command {
-	var s searchFlags
+	var s flags.Search
 	var query, doc string
 	cmd := &cobra.Command{
 		Use:   "explain INDEX --queries FILE --query ID --doc ID",
@@ -30,15 +32,15 @@ Give the same search parameters as to plaid search.`),
 		Args: takes("INDEX"),
 	}
 	f := cmd.Flags()
-	s.register(f)
+	s.Register(f)
 	f.StringVar(&query, "query", "", "`ID` of the query")
 	f.StringVar(&doc, "doc", "", "`ID` of the document")
 	f.Bool("json", false, "print the explanation as JSON")
 	cmd.RunE = a.command(func(ctx context.Context, args []string) error {
 		if query == "" || doc == "" {
-			return usagef("--query and --doc are needed")
+			return flags.Usagef("--query and --doc are needed")
 		}
-		o, err := s.options()
+		o, err := s.Options(ctx)
 		if err != nil {
 			return err
 		}
@@ -47,25 +49,29 @@ Give the same search parameters as to plaid search.`),
 	return cmd
 }
 
-func (a *app) explain(ctx context.Context, path string, s *searchFlags, o search.Options, query, doc string) (err error) {
-	queries, err := s.queries.open()
+func (a *app) explain(ctx context.Context, path string, s *flags.Search, o search.Options, query, doc string) (err error) {
+	queries, err := s.Queries.Open(ctx)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, queries.Close()) }()
 	row := findQuery(queries, query)
 	if row < 0 {
-		return fmt.Errorf("%s: %w: query %q", s.queries.vectors, errNotFound, query)
+		return fmt.Errorf("%s: %w: query %s", s.Queries.Vectors, errNotFound, out.Quoted(query))
 	}
 	return a.openSnapshot(ctx, path, func(_ *index.Index, snap *index.Snapshot) error {
-		if err := checkQueries(s.queries.vectors, queries, snap); err != nil {
+		if err := checkQueries(s.Queries.Vectors, queries, snap); err != nil {
 			return err
 		}
-		qs, _, err := readQueries(ctx, queries, row, row+1)
+		set, err := readQueries(ctx, queries, row, row+1)
 		if err != nil {
 			return err
 		}
-		x, err := search.NewAt(snap, s.threads).Explain(ctx, qs[0], doc, s.forQuery(o, query))
+		var x *search.Explanation
+		err = a.withEngine(ctx, snap, s.Threads, nil, func(e *search.Engine) (err error) {
+			x, err = e.Explain(ctx, set.qs[0], doc, s.ForQuery(o, query))
+			return err
+		})
 		if err != nil {
 			return err
 		}
@@ -86,8 +92,8 @@ func findQuery(queries vectors.Source, id string) int {
 }
 
 func explainTable(b *bytes.Buffer, query string, x *search.Explanation) {
-	fmt.Fprintf(b, "query:    %s\n", printable(query, idColumn))
-	fmt.Fprintf(b, "document: %s (ordinal %d, %s)\n", printable(x.ID, idColumn), x.Ordinal, plural(x.Tokens, "token"))
+	fmt.Fprintf(b, "query:    %s\n", out.ID(query))
+	fmt.Fprintf(b, "document: %s (ordinal %d, %s)\n", out.ID(x.ID), x.Ordinal, out.Plural(x.Tokens, "token"))
 	fmt.Fprintf(b, "score:    %.6f\n", x.Score)
 	fmt.Fprintf(b, "stage:    %s", x.Stage)
 	if x.Rank > 0 {

@@ -8,6 +8,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/internal/cli/flags"
+	"github.com/plaid-ir/plaid/internal/cli/out"
 )
 
 func (a *app) exportCommand() *cobra.Command {
@@ -27,7 +29,7 @@ beside it; no vector is decoded for it.`),
 		Args: takes("INDEX", "DIR"),
 	}
 	f := cmd.Flags()
-	f.Var(newChoice(&format, "npy", "npy", "fast-plaid"), "format", "what to write")
+	f.Var(flags.Choice(&format, "npy", "npy", "fast-plaid"), "format", "what to write")
 	f.Bool("json", false, "print the report as JSON")
 	cmd.RunE = a.command(func(ctx context.Context, args []string) error {
 		path, dir := args[0], args[1]
@@ -47,7 +49,7 @@ beside it; no vector is decoded for it.`),
 				Docs   int    `json:"docs"`
 				Tokens uint64 `json:"tokens"`
 			}{path, dir, format, docs, tokens}, func(b *bytes.Buffer) {
-				fmt.Fprintf(b, "%s: %s, %s\n", dir, plural(docs, "document"), plural(tokens, "token"))
+				fmt.Fprintf(b, "%s: %s, %s\n", dir, out.Plural(docs, "document"), out.Plural(tokens, "token"))
 			})
 		})
 	})

@@ -11,6 +11,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/internal/cli/flags"
+	"github.com/plaid-ir/plaid/internal/cli/out"
+	"github.com/plaid-ir/plaid/vectors"
 )
 
 // importReport is what `plaid import --json` prints.
@@ -34,7 +37,7 @@ type importReport struct {
 
 func (a *app) importCommand() *cobra.Command {
 	var ids, payload string
-	var work effort
+	var work flags.Resources
 	o := index.ImportOptions{}
 	cmd := &cobra.Command{
 		Use:   "import SOURCE INDEX",
@@ -42,7 +45,7 @@ func (a *app) importCommand() *cobra.Command {
 		Long: withExitStatus(`
 Make an index from the index folder of ColBERT, fast-plaid or next-plaid, which
 is only read. Centroids and codes are taken as they are, bucket weights are put
-on a grid of 256 steps; the report tells how far they moved.`),
+on a grid of 16 bits; the report tells how far they moved.`),
 		Example: `  plaid import colbert/indexes/docs docs.plaid --ids ids.txt
   plaid import fast-plaid-index docs.plaid --payload corpus.jsonl --verify-ivf`,
 		Args: takes("SOURCE", "INDEX"),
@@ -52,18 +55,22 @@ on a grid of 256 steps; the report tells how far they moved.`),
 	f.StringVar(&payload, "payload", "", "JSON-lines `FILE` with what to store beside the documents, matched by _id or id")
 	f.BoolVar(&o.VerifyIVF, "verify-ivf", false, "compare the inverted lists of the source with its codes")
 	f.BoolVar(&o.Force, "force", false, "replace an index that is there")
-	work.register(f)
+	work.Register(f)
 	f.Bool("json", false, "print the report as JSON")
 	cmd.RunE = a.command(func(ctx context.Context, args []string) (err error) {
-		defer work.limit()()
-		o.Threads, o.Memory = work.threads, work.memory
+		defer work.Limit()()
+		o.Threads, o.Memory = work.Threads, work.Memory
 		o.Backend, o.Logger, o.Progress = a.backend, a.logger(), a.progress()
 		if ids != "" {
-			if o.IDs, err = readIDs(ids); err != nil {
+			if o.IDs, err = vectors.ReadIDs(ctx, ids); err != nil {
 				return err
 			}
 		}
-		return a.importIndex(ctx, args[0], args[1], payload, o)
+		err = a.importIndex(ctx, args[0], args[1], payload, o)
+		if placed := (*vectors.FileError)(nil); ids != "" && errors.Is(err, vectors.ErrID) && !errors.As(err, &placed) {
+			return fmt.Errorf("%s: %w", ids, err) // how many there are
+		}
+		return err
 	})
 	return cmd
 }
@@ -71,18 +78,19 @@ on a grid of 256 steps; the report tells how far they moved.`),
 func (a *app) importIndex(ctx context.Context, source, path, payload string, o index.ImportOptions) (err error) {
 	stored := 0
 	if payload != "" {
-		objects, err := openObjects(payload)
+		objects, err := vectors.OpenPayloads(ctx, payload)
 		if err != nil {
 			return err
 		}
 		defer func() { err = errors.Join(err, objects.Close()) }()
 		o.Payload = func(_ int, id string) ([]byte, error) {
-			p, err := objects.get(id)
+			p, err := objects.Get(id)
 			if p != nil {
 				stored++
 			}
 			return p, err
 		}
+		o.Unchanged = objects.Unchanged
 	}
 	var r *index.ImportReport
 	err = a.locked(ctx, func(wait time.Duration) (err error) {
@@ -112,9 +120,9 @@ func (a *app) importIndex(ctx context.Context, source, path, payload string, o i
 	}
 	return a.report(rep, func(b *bytes.Buffer) {
 		fmt.Fprintf(b, "%s: %s (%d empty), %s of dimension %d at %s, from %s\n", path,
-			plural(rep.Docs, "document"), rep.EmptyDocs, plural(rep.Tokens, "token"), rep.Dim, plural(rep.Nbits, "bit"), rep.Engine)
+			out.Plural(rep.Docs, "document"), rep.EmptyDocs, out.Plural(rep.Tokens, "token"), rep.Dim, out.Plural(rep.Nbits, "bit"), rep.Engine)
 		fmt.Fprintf(b, "codec: %s; bucket weights moved by %.3g at most, from %.5g to %.5g\n",
-			plural(rep.Centroids, "centroid"), rep.WeightChange, rep.WeightBefore, rep.WeightAfter)
-		fmt.Fprintf(b, "file:  %s\n", formatBytes(rep.Bytes))
+			out.Plural(rep.Centroids, "centroid"), rep.WeightChange, rep.WeightBefore, rep.WeightAfter)
+		fmt.Fprintf(b, "file:  %s\n", out.Bytes(rep.Bytes))
 	})
 }

@@ -13,6 +13,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/internal/cli/flags"
+	"github.com/plaid-ir/plaid/internal/cli/out"
 	"github.com/plaid-ir/plaid/kernels"
 )
 
@@ -33,6 +35,7 @@ type indexReport struct {
 	SampleTokens  int     `json:"sample_tokens"`
 	Iterations    int     `json:"iterations"`
 	RMSE          float64 `json:"rmse"`
+	NotFreed      string  `json:"not_freed,omitempty"`
 	Seconds       struct {
 		Sample float64 `json:"sample"`
 		Train  float64 `json:"train"`
@@ -42,9 +45,9 @@ type indexReport struct {
 }
 
 func (a *app) indexCommand() *cobra.Command {
-	var docs documentFiles
-	var work effort
-	var device deviceFlags
+	var docs flags.Documents
+	var work flags.Resources
+	var device flags.Device
 	var scales []string
 	o := index.BuildOptions{}
 	var noNormalize bool
@@ -66,30 +69,30 @@ Sizes are bytes, or have a unit: MiB or M for 2²⁰ bytes, MB for 10⁶ and so 
 		Args: takes("INDEX"),
 	}
 	f := cmd.Flags()
-	docs.register(f)
-	work.register(f)
-	device.register(f)
-	f.Var(newNbits(&o.Nbits), "nbits", "residual bits a component")
-	f.Var(newInt(&o.Centroids, 0, 0), "centroids", "number of centroids (0: by the number of tokens, at most what the sample allows)")
-	f.Var(newInt(&o.SampleDocs, 0, 0), "sample-docs", "documents to train on (0: by their number)")
-	f.Var(newInt(&o.Iterations, 0, 0), "iterations", "rounds of k-means (0: 4)")
+	docs.Register(f)
+	work.Register(f)
+	device.Register(f)
+	f.Var(flags.Nbits(&o.Nbits), "nbits", "residual bits a component")
+	f.Var(flags.Int(&o.Centroids, 0, 0), "centroids", "number of centroids (0: by the number of tokens, at most what the sample allows)")
+	f.Var(flags.Int(&o.SampleDocs, 0, 0), "sample-docs", "documents to train on (0: by their number)")
+	f.Var(flags.Int(&o.Iterations, 0, 0), "iterations", "rounds of k-means (0: 4)")
 	f.Uint64Var(&o.Seed, "seed", 0, "`N` that decides every random choice")
 	f.StringSliceVar(&scales, "scales", []string{"dim", "centroid"}, "`LIST` of scales of residuals to fit, separated by a comma: for each dim, for each centroid, or none")
-	f.Var(newInt(&o.Pool, 1, 1), "pool", "keep one token vector for so many of a document, each the mean of similar ones (1: all)")
+	f.Var(flags.Int(&o.Pool, 1, 1), "pool", "keep one token vector for so many of a document, each the mean of similar ones (1: all)")
 	f.BoolVar(&noNormalize, "no-normalize", false, "do not scale vectors to unit length")
 	f.BoolVar(&o.Force, "force", false, "replace an index that is there")
 	f.Bool("json", false, "print the report as JSON")
 	cmd.RunE = a.command(func(ctx context.Context, args []string) (err error) {
 		for _, s := range scales {
 			if !slices.Contains([]string{"dim", "centroid", "none"}, s) || s == "none" && len(scales) > 1 {
-				return usagef("--scales %s: there is dim, centroid or both, and none", strings.Join(scales, ","))
+				return flags.Usagef("--scales %s: there is dim, centroid or both, and none", strings.Join(scales, ","))
 			}
 		}
 		o.NoDimScales, o.NoCentroidScales = !slices.Contains(scales, "dim"), !slices.Contains(scales, "centroid")
 		o.Unnormalized = noNormalize
-		o.Threads, o.Memory = work.threads, work.memory
+		o.Threads, o.Memory = work.Threads, work.Memory
 		o.Backend, o.Logger, o.Progress = a.backend, a.logger(), a.progress()
-		return device.open(ctx, a, func(d kernels.Device) error {
+		return a.openDevice(ctx, &device, func(d kernels.Device) error {
 			o.Device = d
 			return a.buildIndex(ctx, args[0], &docs, work, o)
 		})
@@ -97,10 +100,10 @@ Sizes are bytes, or have a unit: MiB or M for 2²⁰ bytes, MB for 10⁶ and so 
 	return cmd
 }
 
-func (a *app) buildIndex(ctx context.Context, path string, docs *documentFiles, work effort, o index.BuildOptions) (err error) {
-	defer work.limit()()
+func (a *app) buildIndex(ctx context.Context, path string, docs *flags.Documents, work flags.Resources, o index.BuildOptions) (err error) {
+	defer work.Limit()()
 	start := a.now()
-	src, err := docs.open()
+	src, err := docs.Open(ctx)
 	if err != nil {
 		return err
 	}
@@ -112,7 +115,7 @@ func (a *app) buildIndex(ctx context.Context, path string, docs *documentFiles, 
 		return err
 	})
 	if err != nil {
-		return err
+		return docs.Named(err)
 	}
 	info, err := os.Stat(path)
 	if err != nil {
@@ -126,31 +129,25 @@ func (a *app) buildIndex(ctx context.Context, path string, docs *documentFiles, 
 	rep.Seconds.Sample, rep.Seconds.Train, rep.Seconds.Encode = r.Seconds.Sample, r.Seconds.Train, r.Seconds.Encode
 	rep.Seconds.Total = a.now().Sub(start).Seconds()
 	if o.Centroids > rep.Centroids {
-		a.warn("%d centroids were asked for, the sample of %s allows %d", o.Centroids, plural(rep.SampleTokens, "token"), rep.Centroids)
+		a.warn("%d centroids were asked for, the sample of %s allows %d", o.Centroids, out.Plural(rep.SampleTokens, "token"), rep.Centroids)
 	}
+	rep.NotFreed = a.notFreed(path, r.NotFreed)
 	return a.report(rep, func(b *bytes.Buffer) {
 		fmt.Fprintf(b, "%s: %s (%d empty), %s of dimension %d at %s\n",
-			path, plural(rep.Docs, "document"), rep.EmptyDocs, plural(rep.Tokens, "token"), rep.Dim, plural(rep.Nbits, "bit"))
+			path, out.Plural(rep.Docs, "document"), rep.EmptyDocs, out.Plural(rep.Tokens, "token"), rep.Dim, out.Plural(rep.Nbits, "bit"))
 		fmt.Fprintf(b, "codec: %s, trained on %s of %s; root mean square error %.4f\n",
-			plural(rep.Centroids, "centroid"), plural(rep.SampleTokens, "token"), plural(rep.SampleDocs, "document"), rep.RMSE)
-		fmt.Fprintf(b, "file:  %s\n", formatBytes(rep.Bytes))
-		fmt.Fprintf(b, "time:  %s (sample %s, train %s, encode %s)\n", formatSeconds(rep.Seconds.Total),
-			formatSeconds(rep.Seconds.Sample), formatSeconds(rep.Seconds.Train), formatSeconds(rep.Seconds.Encode))
+			out.Plural(rep.Centroids, "centroid"), out.Plural(rep.SampleTokens, "token"), out.Plural(rep.SampleDocs, "document"), rep.RMSE)
+		fmt.Fprintf(b, "file:  %s\n", out.Bytes(rep.Bytes))
+		fmt.Fprintf(b, "time:  %s (sample %s, train %s, encode %s)\n", out.Seconds(rep.Seconds.Total),
+			out.Seconds(rep.Seconds.Sample), out.Seconds(rep.Seconds.Train), out.Seconds(rep.Seconds.Encode))
 	})
 }
 
-// newNbits is a number of bits that a component may have.
-func newNbits(p *int) *nbitsValue {
-	*p = 2
-	return &nbitsValue{intValue{p, 1}}
-}
-
-type nbitsValue struct{ intValue }
-
-func (v *nbitsValue) Set(s string) error {
-	if !slices.Contains(strings.Fields("1 2 4 8"), s) {
-		return errors.New("there is 1, 2, 4, 8")
+// notFreed warns of an index that is larger than it need be.
+func (a *app) notFreed(path string, err error) string {
+	if err == nil {
+		return ""
 	}
-	return v.intValue.Set(s)
+	a.warn("the index is complete, but the space of the one before it was not freed (plaid compact %s): %v", path, err)
+	return err.Error()
 }
-func (v *nbitsValue) Type() string { return "1|2|4|8" }

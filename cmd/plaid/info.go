@@ -4,12 +4,13 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
 	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/internal/cli/out"
 	"github.com/plaid-ir/plaid/kernels"
+	"github.com/plaid-ir/plaid/kernels/cpu"
 )
 
 func (a *app) infoCommand() *cobra.Command {
@@ -18,7 +19,9 @@ func (a *app) infoCommand() *cobra.Command {
 		Short: "Describe an index",
 		Long: withExitStatus(`
 Describe an index: how it was made, what is in it, and where its bytes are. The
-whole file is read. Two indexes of the same digest have the same content.
+whole file is read. Two indexes of the same digest have the same content. Each
+document that was ever added has an ordinal of its own, the number of which is
+limited; free pages are filled by what is added next, or given back by compact.
 
 With --cpu, describe the processor instead: what it offers, and which inner
 loops each stage uses. The environment variable PLAID_CPU, or --backend, names
@@ -31,18 +34,18 @@ With --devices, list what --device of other commands can name.`),
   plaid info --devices`,
 	}
 	cmd.Flags().Bool("json", false, "print everything as JSON")
-	cpu := cmd.Flags().Bool("cpu", false, "describe the processor and the kernels in use; takes no INDEX")
+	processor := cmd.Flags().Bool("cpu", false, "describe the processor and the kernels in use; takes no INDEX")
 	devices := cmd.Flags().Bool("devices", false, "list the devices that can compute; takes no INDEX")
 	cmd.MarkFlagsMutuallyExclusive("cpu", "devices")
 	cmd.Args = func(cmd *cobra.Command, args []string) error {
-		if *cpu || *devices {
+		if *processor || *devices {
 			return takes()(cmd, args)
 		}
 		return takes("INDEX")(cmd, args)
 	}
 	cmd.RunE = a.command(func(ctx context.Context, args []string) error {
-		if *cpu {
-			r, err := kernels.CPU()
+		if *processor {
+			r, err := cpu.Detect()
 			if err != nil {
 				return err
 			}
@@ -67,48 +70,51 @@ func infoText(b *bytes.Buffer, in *index.Info) {
 		fmt.Fprintf(b, "%-11s "+format+"\n", append([]any{name + ":"}, args...)...)
 	}
 	h := in.Header
-	line("file", "%s, %s, format %d, features %d", in.Path, formatBytes(in.Pages.Size), in.FormatVersion, in.FeatureVersion)
+	line("file", "%s, %s, format %d, features %d", in.Path, out.Bytes(in.Pages.Size), in.FormatVersion, in.FeatureVersion)
 	line("digest", "%s", in.Digest)
 	if in.Built != nil {
 		line("built", "%s by plaid %s", in.Built.Time.Format("2006-01-02 15:04:05 MST"), in.Built.Version)
 	}
-	line("documents", "%s live, %s deleted", formatCount(in.Docs), formatCount(in.Deleted))
-	line("tokens", "%s live, %s deleted, %s clamped", formatCount(in.Tokens), formatCount(in.DeletedTokens), formatCount(in.Clamped))
-	line("vectors", "dimension %d, %s a component, %s", h.Dim, plural(h.Nbits, "bit"), normalized(h.Normalize))
-	line("centroids", "%s, %s", formatCount(h.Centroids), h.CentroidType)
+	line("documents", "%s live, %s deleted", out.Count(in.Docs), out.Count(in.Deleted))
+	line("ordinals", "%s of %s given out, %s of them to documents deleted since", out.Count(in.Ordinals), out.Count(in.MaxOrdinals), out.Count(in.Deleted))
+	line("tokens", "%s live, %s deleted, %s clamped", out.Count(in.Tokens), out.Count(in.DeletedTokens), out.Count(in.Clamped))
+	line("vectors", "dimension %d, %s a component, %s", h.Dim, out.Plural(h.Nbits, "bit"), normalized(h.Normalize))
+	line("centroids", "%s, %s", out.Count(h.Centroids), h.CentroidType)
 	if h.Build.Source == "vectors" {
-		line("training", "seed %d, %s of k-means on %s of %s; root mean square error %.4f", h.Build.Seed, plural(h.Build.Iterations, "iteration"),
-			plural(h.Build.SampleRows, "token"), plural(h.Build.SampleDocs, "document"), h.Build.RMSE)
+		line("training", "seed %d, %s of k-means on %s of %s; root mean square error %.4f", h.Build.Seed, out.Plural(h.Build.Iterations, "iteration"),
+			out.Plural(h.Build.SampleRows, "token"), out.Plural(h.Build.SampleDocs, "document"), h.Build.RMSE)
 	} else {
 		line("imported", "from %s; bucket weights moved by %.3g at most", h.Build.Source, h.Build.WeightChange)
 	}
 	if h.Build.Pool > 1 {
 		line("pooling", "one token for %d of a document", h.Build.Pool)
 	}
-	line("layout", "generation %d, %s, %s", in.Generation, plural(in.Segments, "segment"), plural(in.Chunks, "chunk"))
+	line("layout", "generation %d, %s, %s", in.Generation, out.Plural(in.Segments, "segment"), out.Plural(in.Chunks, "chunk"))
 	defaultsText(line, in.Defaults, in.Docs)
 	fmt.Fprintln(b)
 
 	s := in.Sizes
 	stored := in.Tokens + in.DeletedTokens
-	w := tabwriter.NewWriter(b, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprint(w, "\tbytes\ta token\t\n")
-	row := func(name string, n int64) {
-		fmt.Fprintf(w, "%s\t%s\t%.2f\t\n", name, formatCount(n), float64(n)/float64(max(stored, 1)))
+	t := out.Table{Indent: 2}
+	t.Line("", "bytes", "a token")
+	part := func(name string, n int64) {
+		t.Line(name, out.Count(n), fmt.Sprintf("%.2f", float64(n)/float64(max(stored, 1))))
 	}
-	row("codes", s.Codes)
-	row("residuals", s.Residuals)
-	row("factors", s.Factors)
-	row("lengths and ids", s.Docs)
-	row("documents by id", s.IDs)
-	row("postings", s.Postings)
-	row("tombstones", s.Tombstones)
-	row("tokens, all in", s.Total()-s.Codec-s.Payload)
-	row("codec", s.Codec)
-	row("payload", s.Payload)
-	row("free and pages", in.Pages.Size-s.Total())
-	row("file", in.Pages.Size)
-	_ = w.Flush() // to memory
+	part("codes", s.Codes)
+	part("residuals", s.Residuals)
+	part("factors", s.Factors)
+	part("lengths and ids", s.Docs)
+	part("documents by id", s.IDs)
+	part("postings", s.Postings)
+	part("tombstones", s.Tombstones)
+	part("tokens, all in", s.Total()-s.Codec-s.Payload)
+	part("codec", s.Codec)
+	part("payload", s.Payload)
+	free := int64(in.Pages.Free+in.Pages.Pending) * int64(in.Pages.Page)
+	part("free pages", free)
+	part("rest of pages", in.Pages.Size-s.Total()-free)
+	part("file", in.Pages.Size)
+	t.Print(b)
 }
 
 func normalized(yes bool) string {
@@ -116,4 +122,37 @@ func normalized(yes bool) string {
 		return "scaled to unit length"
 	}
 	return "taken as they are"
+}
+
+// deviceReport is what `plaid info --devices --json` prints.
+type deviceReport struct {
+	Devices []kernels.DeviceInfo `json:"devices"`
+	// Absent says for each kind without devices why there is none.
+	Absent []string `json:"absent"`
+}
+
+func (a *app) listDevices() error {
+	r := deviceReport{Devices: []kernels.DeviceInfo{}, Absent: []string{}}
+	found, why := kernels.Devices()
+	r.Devices = append(r.Devices, found...)
+	for _, err := range why {
+		r.Absent = append(r.Absent, err.Error())
+	}
+	return a.report(r, func(b *bytes.Buffer) {
+		t := out.Table{Left: 1}
+		t.Line("cpu")
+		t.Remark("the processor (plaid info --cpu)")
+		for _, d := range r.Devices {
+			text := fmt.Sprintf("%s, compute capability %s, %s, PCI %s, driver for CUDA %s", d.Model, d.Capability, out.Bytes(int64(d.Memory)), d.PCI, d.Driver)
+			if d.Unusable != "" {
+				text += "; not usable: " + d.Unusable
+			}
+			t.Line(d.Name)
+			t.Remark(text)
+		}
+		t.Print(b)
+		for _, reason := range r.Absent {
+			fmt.Fprintln(b, reason)
+		}
+	})
 }

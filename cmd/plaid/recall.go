@@ -1,47 +1,46 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/internal/cli/flags"
+	"github.com/plaid-ir/plaid/internal/cli/out"
 	"github.com/plaid-ir/plaid/search"
+	"github.com/plaid-ir/plaid/search/quality"
 )
 
 // recallFlags say what plaid recall compares.
 type recallFlags struct {
-	queries               queryFiles
-	originals             documentFiles
-	k                     []int
-	probes, approx, exact int
-	threads               int
-	format                string
-	perQuery              bool
+	queries   flags.Queries
+	originals flags.Documents
+	effort    flags.Effort
+	k         []int
+	threads   int
+	format    flags.Format
+	perQuery  bool
 }
 
 func (r *recallFlags) register(f *pflag.FlagSet) {
-	r.queries.register(f)
-	f.VarP(newInts(&r.k, 1, 10, 100), "k", "k", "how many documents are searched for; each number is measured on its own")
-	f.Var(newInt(&r.probes, 0, 0), "probes", "centroids to probe for a query token (0: by k)")
-	f.Var(newInt(&r.approx, 0, 0), "approx", "documents that get an approximate score at most (0: by k)")
-	f.Var(newInt(&r.exact, 0, 0), "exact", "documents that get an exact score at most, at least k (0: by k)")
-	d := &r.originals
-	f.StringArrayVar(&d.vectors, "vectors", nil, "`FILE` of the vectors that the index was made from: measures compression too; may be repeated")
-	f.StringArrayVar(&d.lengths, "lengths", nil, "`FILE` with the number of tokens of each document")
-	f.StringArrayVar(&d.masks, "mask", nil, "`FILE` [docs, rows] of booleans or integers, for padded vectors: 0 is padding")
-	f.StringArrayVar(&d.ids, "ids", nil, "`FILE` with one document id a line (default: row numbers from 0)")
-	f.Var(newInt(&r.threads, 0, 0), "threads", "goroutines (0: one a processor)")
-	f.Var(newChoice(&r.format, "table", "table", "tsv", "json"), "format", "how to print results")
+	r.queries.Register(f)
+	f.VarP(flags.Ints(&r.k, 1, 10, 100), "k", "k", "how many documents are searched for; each number is measured on its own")
+	r.effort.Register(f)
+	r.originals.RegisterOriginals(f)
+	flags.Threads(f, &r.threads, 0)
 	f.BoolVar(&r.perQuery, "per-query", false, "print what each query misses, and where it was lost")
 }
 
 func (a *app) recallCommand() *cobra.Command {
 	var r recallFlags
-	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "recall INDEX --queries FILE",
 		Short: "Measure what pruning and compression lose",
@@ -67,12 +66,8 @@ mean as query "all" at the end; json is one object.`),
 	}
 	f := cmd.Flags()
 	r.register(f)
-	f.BoolVar(&asJSON, "json", false, "the same as --format json, and errors as JSON")
-	cmd.MarkFlagsMutuallyExclusive("json", "format")
+	r.format.Register(cmd, "results", "table", "tsv", "json")
 	cmd.RunE = a.command(func(ctx context.Context, args []string) error {
-		if asJSON {
-			r.format = "json"
-		}
 		return a.recall(ctx, args[0], &r)
 	})
 	return cmd
@@ -81,30 +76,30 @@ mean as query "all" at the end; json is one object.`),
 func (a *app) recall(ctx context.Context, path string, r *recallFlags) error {
 	ks := slices.Compact(slices.Sorted(slices.Values(r.k)))
 	most := ks[len(ks)-1]
-	return a.measure(ctx, path, &r.queries, func(snap *index.Snapshot, set *querySet) error {
-		engine := search.NewAt(snap, r.threads)
+	return a.measure(ctx, path, &r.queries, r.threads, func(engine *search.Engine, snap *index.Snapshot, set *querySet) error {
 		progress := a.progress()
-		reference, err := engine.Reference(ctx, set.qs, most, progress)
+		reference, err := quality.Reference(ctx, engine, set.qs, most, progress)
 		if err != nil {
 			return err
 		}
 		rep := recallReport{Index: path, Queries: len(set.qs), ids: set.ids, perQuery: r.perQuery}
 		for _, k := range ks {
-			o := search.Options{K: k, Probes: r.probes, Approx: r.approx, Exact: r.exact}
-			x, err := engine.Recall(ctx, set.qs, o, reference, progress)
+			o := search.Options{K: k}
+			r.effort.Apply(&o)
+			x, err := quality.MeasureRecall(ctx, engine, snap, set.qs, o, reference, progress)
 			if err != nil {
 				return err
 			}
 			rep.addPruning(x)
 		}
-		if len(r.originals.vectors) > 0 {
-			c, err := a.compression(ctx, engine, r, set, most, reference)
+		if len(r.originals.Vectors) > 0 {
+			c, err := a.compression(ctx, engine, snap, r, set, most, reference)
 			if err != nil {
 				return err
 			}
 			rep.addCompression(c, ks)
 		}
-		text, err := rep.render(r.format)
+		text, err := rep.render(r.format.Word())
 		if err != nil {
 			return err
 		}
@@ -112,17 +107,208 @@ func (a *app) recall(ctx context.Context, path string, r *recallFlags) error {
 	})
 }
 
-func (a *app) compression(ctx context.Context, engine *search.Engine, r *recallFlags, set *querySet, k int, reference [][]search.Hit) (c *search.Compression, err error) {
-	src, err := r.originals.open()
+func (a *app) compression(ctx context.Context, engine *search.Engine, snap *index.Snapshot, r *recallFlags, set *querySet, k int, reference [][]search.Hit) (c *quality.Compression, err error) {
+	src, err := r.originals.Open(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, src.Close()) }()
-	if c, err = engine.Compression(ctx, set.qs, src, k, reference, a.progress()); err != nil {
+	if c, err = quality.MeasureCompression(ctx, engine, snap, set.qs, src, k, reference, a.progress()); err != nil {
 		return nil, err
 	}
 	if c.Reshaped > 0 {
-		a.warn("%s of --vectors have another number of tokens in the index: are they those it was made from?", plural(c.Reshaped, "document"))
+		a.warn("%s of --vectors have another number of tokens in the index: are they those it was made from?", out.Plural(c.Reshaped, "document"))
 	}
 	return c, nil
+}
+
+// recallReport is what plaid recall measured.
+type recallReport struct {
+	Index       string           `json:"index"`
+	Queries     int              `json:"queries"`
+	Pruning     []pruningLoss    `json:"pruning"`
+	Compression *compressionLoss `json:"compression,omitempty"`
+	PerQuery    []queryLoss      `json:"per_query,omitempty"`
+	ids         []string
+	perQuery    bool
+}
+
+// pruningLoss is of one k, against exhaustive search over the stored vectors.
+type pruningLoss struct {
+	K       int                  `json:"k"`
+	Recall  float64              `json:"recall"`
+	Worst   float64              `json:"worst"` // of a query
+	Wanted  int                  `json:"wanted"`
+	Missing int                  `json:"missing"`
+	Lost    map[search.Stage]int `json:"lost"` // by the stage
+}
+
+// compressionLoss is of exhaustive search over the stored vectors, against exact
+// MaxSim over the originals.
+type compressionLoss struct {
+	Docs       int           `json:"docs"`
+	PassedOver int           `json:"passed_over"`
+	Reshaped   int           `json:"reshaped"`
+	Overlap    []overlapLoss `json:"overlap"`
+	Scores     int           `json:"scores"`
+	Depth      int           `json:"score_depth"`
+	RMSE       float64       `json:"score_rmse"`
+	Bias       float64       `json:"score_bias"`
+}
+
+type overlapLoss struct {
+	K       int     `json:"k"`
+	Overlap float64 `json:"overlap"`
+	Worst   float64 `json:"worst"`
+}
+
+// queryLoss is one query at one k.
+type queryLoss struct {
+	Query   string            `json:"query"`
+	K       int               `json:"k"`
+	Recall  float64           `json:"recall"`
+	Overlap *float64          `json:"overlap,omitempty"` // of compression
+	Missing []quality.Missing `json:"missing"`           // by pruning
+}
+
+func (r *recallReport) addPruning(x *quality.Recall) {
+	p := pruningLoss{K: x.K, Recall: x.Mean(), Worst: 1, Wanted: x.Wanted(), Lost: x.Lost()}
+	for i := range x.Queries {
+		q := &x.Queries[i]
+		p.Worst = min(p.Worst, q.Recall())
+		p.Missing += len(q.Missing)
+		if r.perQuery {
+			r.PerQuery = append(r.PerQuery, queryLoss{Query: r.ids[i], K: x.K, Recall: q.Recall(), Missing: q.Missing})
+		}
+	}
+	r.Pruning = append(r.Pruning, p)
+}
+
+func (r *recallReport) addCompression(c *quality.Compression, ks []int) {
+	r.Compression = &compressionLoss{
+		Docs: c.Docs, PassedOver: c.Passed, Reshaped: c.Reshaped, Scores: c.Scores, Depth: c.K, RMSE: c.RMSE, Bias: c.Bias,
+	}
+	for j, k := range ks {
+		o := overlapLoss{K: k, Overlap: c.Overlap(k), Worst: 1}
+		for i := range c.Queries {
+			v := c.Queries[i].Overlap(k)
+			o.Worst = min(o.Worst, v)
+			if r.perQuery {
+				r.PerQuery[j*len(c.Queries)+i].Overlap = &v
+			}
+		}
+		r.Compression.Overlap = append(r.Compression.Overlap, o)
+	}
+}
+
+func (r *recallReport) render(format string) ([]byte, error) {
+	switch format {
+	case "json":
+		return out.JSON(r)
+	case "tsv":
+		return r.tsv(), nil
+	}
+	return r.table(), nil
+}
+
+// lossStages can lose a document here, where nothing is filtered.
+var lossStages = quality.LossStages[1:]
+
+// measureName makes a stage a word.
+func measureName(s search.Stage) string { return strings.ReplaceAll(string(s), " ", "_") }
+
+func (r *recallReport) tsv() []byte {
+	var b bytes.Buffer
+	row := func(query, measure string, k int, value float64) {
+		fmt.Fprintf(&b, "%s\t%s@%d\t%s\n", out.Field(query), measure, k, out.Float(value))
+	}
+	for _, q := range r.PerQuery {
+		row(q.Query, "pruning.recall", q.K, q.Recall)
+		lost := map[search.Stage]int{}
+		for _, m := range q.Missing {
+			lost[m.Stage]++
+		}
+		for _, s := range lossStages {
+			if lost[s] > 0 {
+				row(q.Query, "pruning."+measureName(s), q.K, float64(lost[s]))
+			}
+		}
+		if q.Overlap != nil {
+			row(q.Query, "compression.overlap", q.K, *q.Overlap)
+		}
+	}
+	for _, p := range r.Pruning {
+		row(allQueries, "pruning.recall", p.K, p.Recall)
+		for _, s := range lossStages {
+			row(allQueries, "pruning."+measureName(s), p.K, float64(p.Lost[s]))
+		}
+	}
+	if c := r.Compression; c != nil {
+		for _, o := range c.Overlap {
+			row(allQueries, "compression.overlap", o.K, o.Overlap)
+		}
+		row(allQueries, "compression.score_rmse", c.Depth, c.RMSE)
+		row(allQueries, "compression.score_bias", c.Depth, c.Bias)
+	}
+	return b.Bytes()
+}
+
+// shownMissing is how many documents of a query a table lists.
+const shownMissing = 5
+
+func (r *recallReport) table() []byte {
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "pruning: a search against exhaustive search over the stored vectors, %s\n", out.Queries(r.Queries))
+	t := out.Table{Indent: 2}
+	head := []string{"k", "recall", "worst query", "missing"}
+	for _, s := range lossStages {
+		head = append(head, string(s))
+	}
+	t.Line(head...)
+	for _, p := range r.Pruning {
+		line := []string{strconv.Itoa(p.K), out.Fixed(p.Recall), out.Fixed(p.Worst), out.Count(p.Missing) + " of " + out.Count(p.Wanted)}
+		for _, s := range lossStages {
+			line = append(line, out.Count(p.Lost[s]))
+		}
+		t.Line(line...)
+	}
+	t.Print(&b)
+	if c := r.Compression; c != nil {
+		fmt.Fprintf(&b, "\ncompression: exhaustive search over the stored vectors against exact MaxSim over the originals, %s\n", out.Plural(c.Docs, "document"))
+		t := out.Table{Indent: 2}
+		t.Line("k", "overlap", "worst query")
+		for _, o := range c.Overlap {
+			t.Line(strconv.Itoa(o.K), out.Fixed(o.Overlap), out.Fixed(o.Worst))
+		}
+		t.Print(&b)
+		fmt.Fprintf(&b, "stored scores of the exact best %s: root mean square error %.4f, bias %+.4f\n", out.Count(c.Depth), c.RMSE, c.Bias)
+	}
+	if r.perQuery {
+		r.lossTable(&b)
+	}
+	return b.Bytes()
+}
+
+// lossTable lists the queries that pruning takes something from.
+func (r *recallReport) lossTable(b *bytes.Buffer) {
+	b.WriteString("\nqueries with missing documents (rank in the exhaustive result, stage)\n")
+	t := out.Table{Left: 3}
+	t.Line("query", "k", "recall")
+	t.Remark("missing")
+	for _, q := range r.PerQuery {
+		if len(q.Missing) == 0 {
+			continue
+		}
+		var list []string
+		for i, m := range q.Missing {
+			if i == shownMissing {
+				list = append(list, fmt.Sprintf("and %d more", len(q.Missing)-i))
+				break
+			}
+			list = append(list, fmt.Sprintf("%s (%d, %s)", out.ID(m.ID), m.Rank, m.Stage))
+		}
+		t.Line(out.ID(q.Query), strconv.Itoa(q.K), out.Fixed(q.Recall))
+		t.Remark(strings.Join(list, ", "))
+	}
+	t.Print(b)
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -34,6 +35,7 @@ func TestMain(m *testing.M) {
 //	npy FILE VALUE…            writes an array of float32 [values/4, 4]
 //	lengths FILE N…            writes an array of int32
 //	cut FILE BYTES             shortens a file
+//	put FILE TEXT BYTE N       puts N bytes, given as a number, in the place of TEXT
 //	flip FILE TEXT             changes a bit of each occurrence of TEXT
 //	hold FILE, release         opens an index for writing, in another process than plaid
 //	interrupt plaid ARG…       stops a command line that waits for a lock
@@ -55,7 +57,7 @@ func TestScripts(t *testing.T) {
 			return false, fmt.Errorf("unknown condition %s", cond)
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"exits": exits, "make": makeDocs, "npy": makeNPY, "lengths": makeLengths, "cut": cut, "flip": flip,
+			"exits": exits, "make": makeDocs, "npy": makeNPY, "lengths": makeLengths, "cut": cut, "put": put, "flip": flip,
 			"hold": hold, "release": release, "interrupt": interrupt, "json": checkJSON,
 		},
 	})
@@ -166,6 +168,14 @@ func cut(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Check(os.Truncate(path, info.Size()-int64(number(ts, args[1]))))
 }
 
+func put(ts *testscript.TestScript, _ bool, args []string) {
+	path := ts.MkAbs(args[0])
+	b, err := os.ReadFile(path)
+	ts.Check(err)
+	run := bytes.Repeat([]byte{byte(number(ts, args[2]))}, number(ts, args[3]))
+	ts.Check(os.WriteFile(path, bytes.ReplaceAll(b, []byte(args[1]), run), 0o666))
+}
+
 func flip(ts *testscript.TestScript, _ bool, args []string) {
 	path := ts.MkAbs(args[0])
 	b, err := os.ReadFile(path)
@@ -189,7 +199,7 @@ func flip(ts *testscript.TestScript, _ bool, args []string) {
 var holding sync.Map
 
 func hold(ts *testscript.TestScript, _ bool, args []string) {
-	ix, err := index.Open(ts.MkAbs(args[0]), &index.Options{Write: true})
+	ix, err := index.Open(context.Background(), ts.MkAbs(args[0]), &index.Options{Write: true})
 	ts.Check(err)
 	holding.Store(ts, ix)
 	ts.Defer(func() { _ = ix.Close() })

@@ -1,14 +1,22 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"strings"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
+	"github.com/plaid-ir/plaid/eval"
+	"github.com/plaid-ir/plaid/eval/beir"
 	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/internal/cli/flags"
+	"github.com/plaid-ir/plaid/internal/cli/out"
 	"github.com/plaid-ir/plaid/search"
+	"github.com/plaid-ir/plaid/vectors"
 )
 
 // batchQueries is how many queries are searched, and their results printed, at
@@ -16,9 +24,10 @@ import (
 const batchQueries = 32
 
 func (a *app) searchCommand() *cobra.Command {
-	var s searchFlags
-	var format, stats, tag string
-	var payload, asJSON bool
+	var s flags.Search
+	var format flags.Format
+	var stats, tag string
+	var payload bool
 	cmd := &cobra.Command{
 		Use:   "search INDEX --queries FILE",
 		Short: "Find the best documents for queries",
@@ -42,59 +51,53 @@ score and tag. The scores of the last two give back the exact float32.`),
 		Args: takes("INDEX"),
 	}
 	f := cmd.Flags()
-	s.register(f)
-	f.Var(newChoice(&format, "table", "table", "jsonl", "trec"), "format", "how to print results")
-	f.BoolVar(&asJSON, "json", false, "the same as --format jsonl, and errors as JSON")
+	s.Register(f)
+	format.Register(cmd, "results", "table", "jsonl", "trec")
 	f.BoolVar(&payload, "payload", false, "print payloads (format jsonl)")
 	f.StringVar(&tag, "tag", "plaid", "`WORD` in the last column of format trec")
-	f.Var(newChoice(&stats, "", "table", "json"), "stats", "print to stderr what the searches did")
+	f.Var(flags.Choice(&stats, "", "table", "json"), "stats", "print to stderr what the searches did")
 	f.Lookup("stats").NoOptDefVal = "table"
-	cmd.MarkFlagsMutuallyExclusive("json", "format")
 	cmd.RunE = a.command(func(ctx context.Context, args []string) error {
-		if asJSON {
-			format = "jsonl"
-		}
-		out, err := a.newHitWriter(format, tag, payload)
+		write, err := a.newHitWriter(format.Word(), tag, payload)
 		if err != nil {
 			return err
 		}
-		o, err := s.options()
+		o, err := s.Options(ctx)
 		if err != nil {
 			return err
 		}
-		o.Payload = payload || format == "table"
-		return a.search(ctx, args[0], &s, o, out, stats)
+		o.Payload = payload || format.Word() == "table"
+		return a.search(ctx, args[0], &s, o, write, stats)
 	})
 	return cmd
 }
 
-func (a *app) search(ctx context.Context, path string, s *searchFlags, o search.Options, out hitWriter, stats string) (err error) {
-	queries, err := s.queries.open()
+func (a *app) search(ctx context.Context, path string, s *flags.Search, o search.Options, write hitWriter, stats string) (err error) {
+	queries, err := s.Queries.Open(ctx)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, queries.Close()) }()
 	return a.openSnapshot(ctx, path, func(_ *index.Index, snap *index.Snapshot) error {
-		if err := checkQueries(s.queries.vectors, queries, snap); err != nil {
+		if err := checkQueries(s.Queries.Vectors, queries, snap); err != nil {
 			return err
 		}
-		s.warnAbsent(a, queries)
-		engine := search.NewAt(snap, s.threads)
+		a.warnWithoutCandidates(s, queries)
 		var total search.Stats
-		err := s.device.with(ctx, a, engine, func() error {
+		err := a.withEngine(ctx, snap, s.Threads, &s.Device, func(engine *search.Engine) error {
 			for lo := 0; lo < queries.Len(); lo += batchQueries {
-				qs, ids, err := readQueries(ctx, queries, lo, min(lo+batchQueries, queries.Len()))
+				batch, err := readQueries(ctx, queries, lo, min(lo+batchQueries, queries.Len()))
 				if err != nil {
 					return err
 				}
-				results, err := s.answer(ctx, engine, qs, ids, o)
+				results, err := answerBatch(ctx, engine, s, batch, o)
 				if err != nil {
 					return err
 				}
 				for _, r := range results {
 					total.Add(r.Stats)
 				}
-				if err := out(ids, results); err != nil {
+				if err := write(batch.ids, results); err != nil {
 					return fmt.Errorf("writing results: %w", err)
 				}
 			}
@@ -107,23 +110,201 @@ func (a *app) search(ctx context.Context, path string, s *searchFlags, o search.
 	})
 }
 
-// answer searches a batch. Candidates differ from query to query, so that these
+// answerBatch searches a batch. Candidates differ from query to query, so that these
 // are searched one by one.
-func (s *searchFlags) answer(ctx context.Context, e *search.Engine, qs []search.Query, ids []string, o search.Options) ([]search.Result, error) {
-	if s.run == nil {
-		results, err := e.SearchBatch(ctx, qs, o)
-		if failed := (*search.QueryError)(nil); errors.As(err, &failed) {
-			return nil, fmt.Errorf("query %q: %w", ids[failed.Index], failed.Err)
-		}
-		return results, err
+func answerBatch(ctx context.Context, e search.Searcher, s *flags.Search, batch *querySet, o search.Options) ([]search.Result, error) {
+	if !s.PerQuery() {
+		results, err := e.SearchBatch(ctx, batch.qs, o)
+		return results, batch.named(err)
 	}
-	results := make([]search.Result, len(qs))
-	for i, q := range qs {
-		r, err := e.Search(ctx, q, s.forQuery(o, ids[i]))
+	results := make([]search.Result, len(batch.qs))
+	for i, q := range batch.qs {
+		r, err := e.Search(ctx, q, s.ForQuery(o, batch.ids[i]))
 		if err != nil {
-			return nil, fmt.Errorf("query %q: %w", ids[i], err)
+			return nil, fmt.Errorf("query %q: %w", batch.ids[i], err)
 		}
 		results[i] = *r
 	}
 	return results, nil
+}
+
+// warnWithoutCandidates says which queries have no candidates.
+func (a *app) warnWithoutCandidates(s *flags.Search, queries vectors.Source) {
+	n, first := s.WithoutCandidates(queries)
+	switch {
+	case n == 1:
+		a.warn("query %q is not in %s: it has no candidates", first, s.Candidates)
+	case n > 1:
+		a.warn("%d queries (%q is the first) are not in %s: they have no candidates", n, first, s.Candidates)
+	}
+}
+
+// hitWriter prints the results of a batch of queries to stdout.
+type hitWriter func(queries []string, results []search.Result) error
+
+func (a *app) newHitWriter(format, tag string, payload bool) (hitWriter, error) {
+	switch {
+	case payload && format != "jsonl":
+		return nil, flags.Usagef("--payload goes with --format jsonl")
+	case tag == "" || strings.ContainsAny(tag, " \t\r\n\v\f"):
+		return nil, flags.Usagef("--tag %q: a tag is one word", tag)
+	}
+	switch format {
+	case "jsonl":
+		return a.writeJSONL, nil
+	case "trec":
+		return func(queries []string, results []search.Result) error {
+			return a.writeTREC(tag, queries, results)
+		}, nil
+	}
+	t := hitTable{app: a}
+	return t.write, nil
+}
+
+// hitJSON is a [search.Hit] without what means something inside the index only.
+type hitJSON struct {
+	ID      string         `json:"id"`
+	Score   float32        `json:"score"`
+	Payload search.Payload `json:"payload,omitzero"`
+}
+
+func (a *app) writeJSONL(queries []string, results []search.Result) error {
+	var b bytes.Buffer
+	for i, r := range results {
+		hits := make([]hitJSON, len(r.Hits))
+		for j, h := range r.Hits {
+			hits[j] = hitJSON{h.ID, h.Score, h.Payload}
+		}
+		line, err := out.JSON(struct {
+			Query string    `json:"query"`
+			Hits  []hitJSON `json:"hits"`
+		}{queries[i], hits})
+		if err != nil {
+			return fmt.Errorf("query %q: %w", queries[i], err)
+		}
+		b.Write(line)
+	}
+	_, err := a.out.Write(b.Bytes())
+	return err
+}
+
+func (a *app) writeTREC(tag string, queries []string, results []search.Result) error {
+	run := &eval.Run{Tag: tag}
+	for i, r := range results {
+		if err := beir.AddHits(run, queries[i], r.Hits); err != nil {
+			return err
+		}
+	}
+	return eval.WriteRun(a.out, run)
+}
+
+// hitTable prints results for reading: query, rank, score, id, and what the
+// payload says.
+type hitTable struct {
+	*app
+	begun bool
+}
+
+const snippetColumn = 60 // characters at most, where there is no terminal
+
+func (t *hitTable) write(queries []string, results []search.Result) error {
+	wide := struct{ query, id int }{len("QUERY"), len("ID")}
+	for i, r := range results {
+		queries[i] = out.ID(queries[i])
+		wide.query = max(wide.query, utf8.RuneCountInString(queries[i]))
+		for _, h := range r.Hits {
+			wide.id = max(wide.id, utf8.RuneCountInString(out.ID(h.ID)))
+		}
+	}
+	rest := snippetColumn
+	if t.outWidth > 0 {
+		rest = max(t.outWidth-wide.query-wide.id-len("  RANK       SCORE    "), 10)
+	}
+	var b bytes.Buffer
+	line := func(query, rank, score, id, text string) {
+		s := fmt.Sprintf("%-*s  %4s  %10s  %-*s  %s", wide.query, query, rank, score, wide.id, id, text)
+		b.WriteString(strings.TrimRight(s, " ") + "\n")
+	}
+	if !t.begun {
+		t.begun = true
+		line("QUERY", "RANK", "SCORE", "ID", "")
+	}
+	for i, r := range results {
+		if len(r.Hits) == 0 {
+			line(queries[i], "-", "-", "no document matches", "")
+		}
+		for j, h := range r.Hits {
+			line(queries[i], fmt.Sprint(j+1), fmt.Sprintf("%.4f", h.Score), out.ID(h.ID), out.Printable(out.Snippet(h.Payload), rest))
+		}
+	}
+	_, err := t.out.Write(b.Bytes())
+	return err
+}
+
+// printStats writes the sum over all searches to stderr.
+func (a *app) printStats(format string, s search.Stats) error {
+	var b bytes.Buffer
+	switch format {
+	case "":
+		return nil
+	case "json":
+		line, err := out.JSON(s)
+		if err != nil {
+			return err
+		}
+		b.Write(line)
+	default:
+		statsTable(&b, s)
+	}
+	_, err := a.console.Write(b.Bytes())
+	return err
+}
+
+func statsTable(b *bytes.Buffer, s search.Stats) {
+	table := out.Table{Indent: 2}
+	n := max(s.Queries, 1)
+	table.Line("", "total", "a query")
+	count := func(name string, v int64) {
+		table.Line(name, out.Count(v), fmt.Sprintf("%.1f", float64(v)/float64(n)))
+	}
+	table.Line("queries", out.Count(s.Queries), "")
+	plans := []search.Plan{search.PlanProbe, search.PlanScan, search.PlanExact}
+	if s.Device != nil {
+		plans = []search.Plan{search.PlanDevice, search.PlanDeviceProbe}
+	}
+	for _, plan := range plans {
+		table.Line("… by plan "+plan.String(), out.Count(s.Plans[plan.String()]), "")
+	}
+	count("query tokens", int64(s.QueryTokens))
+	count("allowed documents", s.Allowed)
+	count("ids not there", s.FilterMissing)
+	count("centroids probed", s.Probed)
+	count("postings read", s.Postings)
+	count("candidates", s.Candidates)
+	count("queries widened", s.Widened)
+	count("approximate scores", s.ApproxDocs)
+	count("… tokens", s.ApproxTokens)
+	count("exact scores", s.ExactDocs)
+	count("… tokens", s.ExactTokens)
+	count("refined scores", s.RefinedDocs)
+	if d := s.Device; d != nil {
+		table.Line("device", d.Device, "")
+		count("… batches that a query was part of", d.Launches)
+		count("… queries that shared one", d.Batched)
+		count("… tokens scanned", d.ScanTokens)
+		count("… queries repeated with a wider margin", d.Retried)
+		count("… queries with last places in doubt", d.InDoubt)
+		count("… bytes streamed", d.Streamed)
+	}
+	t := s.Times
+	for _, x := range []struct {
+		name string
+		ns   int64
+	}{
+		{"centroid scores", int64(t.Centroids)}, {"probe", int64(t.Probe)}, {"approximate", int64(t.Approx)},
+		{"exact", int64(t.Exact)}, {"refine", int64(t.Refine)}, {"all stages", int64(t.Total)},
+	} {
+		table.Line("time: "+x.name, fmt.Sprintf("%.2f ms", float64(x.ns)/1e6), fmt.Sprintf("%.3f ms", float64(x.ns)/1e6/float64(n)))
+	}
+	table.Print(b)
 }

@@ -6,59 +6,41 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"text/tabwriter"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/internal/cli/flags"
+	"github.com/plaid-ir/plaid/internal/cli/out"
 	"github.com/plaid-ir/plaid/search"
+	"github.com/plaid-ir/plaid/search/quality"
 	"github.com/plaid-ir/plaid/storage"
 )
 
 // tuneFlags say what plaid tune looks for.
 type tuneFlags struct {
-	queries              queryFiles
-	o                    search.TuneOptions
+	queries              flags.Queries
+	o                    quality.TuneOptions
 	threads              int
 	force, dryRun, reset bool
-	format               string
+	format               flags.Format
 }
-
-// portionValue is a number above 0 and at most 1.
-type portionValue struct{ p *float64 }
-
-func newPortion(p *float64, def float64) *portionValue {
-	*p = def
-	return &portionValue{p}
-}
-
-func (v *portionValue) Set(s string) error {
-	x, err := strconv.ParseFloat(s, 64)
-	if err != nil || !(x > 0 && x <= 1) {
-		return errors.New("want a number above 0 and at most 1")
-	}
-	*v.p = x
-	return nil
-}
-func (v *portionValue) String() string { return formatFloat(*v.p) }
-func (v *portionValue) Type() string   { return "X" }
 
 func (t *tuneFlags) register(f *pflag.FlagSet) {
-	t.queries.register(f)
-	f.Var(newPortion(&t.o.Recall, 0.99), "recall", "share of the exhaustive result to find")
-	f.VarP(newInts(&t.o.K, 1, 10, 100), "k", "k", "classes of k to tune for; a search uses that of the next larger one")
+	t.queries.Register(f)
+	f.Var(flags.Portion(&t.o.Recall, 0.99), "recall", "share of the exhaustive result to find")
+	f.VarP(flags.Ints(&t.o.K, 1, 10, 100), "k", "k", "classes of k to tune for; a search uses that of the next larger one")
 	f.Uint64Var(&t.o.Seed, "seed", 0, "`N` that decides which half of the queries is held out")
-	f.Var(newInt(&t.threads, 1, 0), "threads", "queries searched at a time (0: one a processor)")
+	f.Var(flags.Int(&t.threads, 1, 0), "threads", "queries searched at a time (0: one a processor)")
 	f.BoolVar(&t.force, "force", false, "store the parameters also if the held-out queries do not reach the target")
 	f.BoolVar(&t.dryRun, "dry-run", false, "store nothing")
 	f.BoolVar(&t.reset, "reset", false, "remove what is stored, and measure nothing")
-	f.Var(newChoice(&t.format, "table", "table", "json"), "format", "how to print results")
 }
 
 func (a *app) tuneCommand() *cobra.Command {
 	var t tuneFlags
-	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "tune INDEX --queries FILE",
 		Short: "Find the cheapest search parameters and store them",
@@ -80,15 +62,11 @@ it, and --reset removes it. Tune anew when the index has grown much.`),
 	}
 	f := cmd.Flags()
 	t.register(f)
-	f.BoolVar(&asJSON, "json", false, "the same as --format json, and errors as JSON")
-	cmd.MarkFlagsMutuallyExclusive("json", "format")
+	t.format.Register(cmd, "results", "table", "json")
 	cmd.MarkFlagsMutuallyExclusive("reset", "queries")
 	cmd.MarkFlagsMutuallyExclusive("reset", "dry-run")
 	cmd.MarkFlagsMutuallyExclusive("force", "dry-run")
 	cmd.RunE = a.command(func(ctx context.Context, args []string) error {
-		if asJSON {
-			t.format = "json"
-		}
 		if t.reset {
 			return a.open(ctx, args[0], true, func(ix *index.Index) error { return ix.SetDefaults(nil) })
 		}
@@ -99,27 +77,27 @@ it, and --reset removes it. Tune anew when the index has grown much.`),
 
 // tuneReport is what plaid tune prints.
 type tuneReport struct {
-	Index   string         `json:"index"`
-	Queries int            `json:"queries"`
-	HeldOut int            `json:"held_out_queries"`
-	Target  float64        `json:"target"`
-	Classes []search.Tuned `json:"classes"`
-	Stored  bool           `json:"stored"`
+	Index   string          `json:"index"`
+	Queries int             `json:"queries"`
+	HeldOut int             `json:"held_out_queries"`
+	Target  float64         `json:"target"`
+	Classes []quality.Tuned `json:"classes"`
+	Stored  bool            `json:"stored"`
 }
 
 var errUnconfirmed = errors.New("the queries held out do not reach the target")
 
 func (a *app) tune(ctx context.Context, path string, t *tuneFlags) error {
 	t.o.Progress = a.progress()
-	var tuning *search.Tuning
+	var tuning *quality.Tuning
 	var state storage.State
 	var generation uint64
 	rep := tuneReport{Index: path}
 	// The long part needs no lock that keeps others out.
-	err := a.measure(ctx, path, &t.queries, func(snap *index.Snapshot, set *querySet) (err error) {
+	err := a.measure(ctx, path, &t.queries, t.threads, func(engine *search.Engine, snap *index.Snapshot, set *querySet) (err error) {
 		state, generation = snap.State(), snap.Generation()
 		rep.Queries = len(set.qs)
-		tuning, err = search.NewAt(snap, t.threads).Tune(ctx, set.qs, t.o)
+		tuning, err = quality.Tune(ctx, engine, snap, set.qs, t.o)
 		return err
 	})
 	if err != nil {
@@ -137,8 +115,8 @@ func (a *app) tune(ctx context.Context, path string, t *tuneFlags) error {
 		rep.Stored = true
 	}
 	var text []byte
-	if t.format == "json" {
-		if text, err = encodeJSON(rep); err != nil {
+	if t.format.Word() == "json" {
+		if text, err = out.JSON(rep); err != nil {
 			return err
 		}
 	} else {
@@ -178,19 +156,21 @@ func store(ix *index.Index, d *storage.Defaults, state storage.State, generation
 
 func (r *tuneReport) table() []byte {
 	var b bytes.Buffer
-	fmt.Fprintf(&b, "%s: recall %s of exhaustive search, tuned on %s, checked on %d held out\n\n", r.Index, formatFloat(r.Target),
-		countNoun(r.Queries-r.HeldOut, "query", "queries"), r.HeldOut)
-	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprint(w, "k\tprobes\tapprox\texact\ttuned on\theld out\tms\tuntuned: held out\tms\ttried\t\n")
+	fmt.Fprintf(&b, "%s: recall %s of exhaustive search, tuned on %s, checked on %d held out\n\n", r.Index, out.Float(r.Target),
+		out.Queries(r.Queries-r.HeldOut), r.HeldOut)
+	t := out.Table{Indent: 2}
+	t.Line("k", "probes", "approx", "exact", "tuned on", "held out", "ms", "untuned: held out", "ms", "tried")
 	for _, c := range r.Classes {
 		verdict := "confirmed"
 		if !c.Confirmed {
 			verdict = "NOT CONFIRMED"
 		}
-		fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%.4f\t%.4f\t%.3f\t%.4f\t%.3f\t%d\t  %s\n", c.K, derivedOr(c.Probes), derivedOr(c.Approx), derivedOr(c.Exact), c.Tuned.Recall,
-			c.HeldOut.Recall, milliseconds(c.HeldOut.Cost), c.Derived.Recall, milliseconds(c.Derived.Cost), len(c.Trials), verdict)
+		ms := func(d time.Duration) string { return fmt.Sprintf("%.3f", out.Milliseconds(d)) }
+		t.Line(strconv.Itoa(c.K), derivedOr(c.Probes), derivedOr(c.Approx), derivedOr(c.Exact), out.Fixed(c.Tuned.Recall),
+			out.Fixed(c.HeldOut.Recall), ms(c.HeldOut.Cost), out.Fixed(c.Derived.Recall), ms(c.Derived.Cost), strconv.Itoa(len(c.Trials)))
+		t.Remark(verdict)
 	}
-	_ = w.Flush() // to memory
+	t.Print(&b)
 	b.WriteString("\n· derived for each query; ms: mean time of a query held out\n")
 	if r.Stored {
 		b.WriteString("stored as the defaults of the index\n")
@@ -213,7 +193,7 @@ func defaultsText(line func(name, format string, args ...any), d *storage.Defaul
 	}
 	grown := ""
 	if docs != d.Docs {
-		grown = fmt.Sprintf(" of %s then", plural(d.Docs, "document"))
+		grown = fmt.Sprintf(" of %s then", out.Plural(d.Docs, "document"))
 	}
 	line("tuned", "%s%s", d.Time.Format("2006-01-02 15:04:05 MST"), grown)
 	for _, c := range d.Classes {
@@ -221,7 +201,7 @@ func defaultsText(line func(name, format string, args ...any), d *storage.Defaul
 		if !c.Confirmed() {
 			not = ", NOT CONFIRMED"
 		}
-		setting := search.Setting{Probes: c.Probes, Approx: c.Approx, Exact: c.Exact}
-		line(fmt.Sprintf("  k ≤ %d", c.K), "%v; recall %.4f of %s held out, %s wanted%s", setting, c.HeldOut, countNoun(c.Queries, "query", "queries"), formatFloat(c.Target), not)
+		setting := quality.Setting{Probes: c.Probes, Approx: c.Approx, Exact: c.Exact}
+		line(fmt.Sprintf("  k ≤ %d", c.K), "%v; recall %.4f of %s held out, %s wanted%s", setting, c.HeldOut, out.Queries(c.Queries), out.Float(c.Target), not)
 	}
 }

@@ -6,7 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/plaid-ir/plaid/search"
+	"github.com/plaid-ir/plaid/search/quality"
 )
 
 // A check that failed is said, and nothing stored, unless that is asked for.
@@ -31,7 +31,7 @@ func TestTuneVerdict(t *testing.T) {
 			require.Equal(t, exitFailed, exitCode(err))
 		}
 	}
-	r := tuneReport{Target: 0.99, Classes: []search.Tuned{{K: 10, Setting: search.Setting{Probes: 4}, HeldOut: search.Trial{Recall: 0.98, Cost: time.Millisecond}}}}
+	r := tuneReport{Target: 0.99, Classes: []quality.Tuned{{K: 10, Setting: quality.Setting{Probes: 4}, HeldOut: quality.Trial{Recall: 0.98, Cost: time.Millisecond}}}}
 	require.Regexp(t, `(?m)^ *10 +4 +· +· +0\.0000 +0\.9800 +1\.000 .* NOT CONFIRMED$`, string(r.table()))
 	require.NotContains(t, string(r.table()), "stored")
 	r.Stored = true

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/internal/cli/out"
 	"github.com/plaid-ir/plaid/storage"
 )
 
@@ -46,7 +47,7 @@ twenty faults are printed.`),
 			r.Faults = strings.Split(err.Error(), "\n")
 		}
 		return errors.Join(err, a.report(r, func(b *bytes.Buffer) {
-			fmt.Fprintf(b, "%s: sound: %s, %s\n", r.Path, plural(r.Docs, "document"), plural(r.Tokens, "token"))
+			fmt.Fprintf(b, "%s: sound: %s, %s\n", r.Path, out.Plural(r.Docs, "document"), out.Plural(r.Tokens, "token"))
 		}))
 	})
 	return cmd

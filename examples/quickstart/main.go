@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/plaid-ir/plaid/eval"
+	"github.com/plaid-ir/plaid/eval/beir"
 	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/search"
 	"github.com/plaid-ir/plaid/vectors"
@@ -47,7 +48,7 @@ func run(ctx context.Context, out io.Writer) (err error) {
 	path := filepath.Join(dir, "scifact.plaid")
 
 	// Build an index from token vectors, their lengths, ids, and the texts to give back.
-	docs, err := vectors.Open(vectors.Files{
+	docs, err := vectors.Open(ctx, vectors.Files{
 		Vectors: filepath.Join(data, "vectors", "docs.npy"),
 		Lengths: filepath.Join(data, "vectors", "doclens.npy"),
 		IDs:     filepath.Join(data, "vectors", "doc_ids.txt"),
@@ -64,7 +65,7 @@ func run(ctx context.Context, out io.Writer) (err error) {
 	}
 	fmt.Fprintf(out, "Indexed %d abstracts, %d token vectors, in %.1f s.\n\n", report.Docs, report.Tokens, time.Since(start).Seconds())
 
-	ix, err := index.Open(path, nil)
+	ix, err := index.Open(ctx, path, nil)
 	if err != nil {
 		return err
 	}
@@ -82,7 +83,7 @@ func run(ctx context.Context, out io.Writer) (err error) {
 
 // searchAll answers every claim, shows the first three, and evaluates all.
 func searchAll(ctx context.Context, out io.Writer, ix *index.Index, data string, c *eval.Collection) error {
-	queries, err := vectors.Open(vectors.Files{
+	queries, err := vectors.Open(ctx, vectors.Files{
 		Vectors: filepath.Join(data, "vectors", "queries.npy"),
 		IDs:     filepath.Join(data, "vectors", "query_ids.txt"),
 	})
@@ -94,7 +95,11 @@ func searchAll(ctx context.Context, out io.Writer, ix *index.Index, data string,
 	for _, q := range c.Queries {
 		texts[q.ID] = q.Text
 	}
-	engine := search.New(ix, 0)
+	engine, err := search.New(ctx, ix, nil)
+	if err != nil {
+		return err
+	}
+	defer engine.Close()
 	run := &eval.Run{Tag: "plaid"}
 	shown := 0
 	for q, err := range queries.Docs(ctx, 0, queries.Len()) {
@@ -105,11 +110,7 @@ func searchAll(ctx context.Context, out io.Writer, ix *index.Index, data string,
 		if err != nil {
 			return err
 		}
-		hits := make([]eval.Hit, len(res.Hits))
-		for i, h := range res.Hits {
-			hits[i] = eval.Hit{Doc: h.ID, Score: float64(h.Score), Rank: i + 1}
-		}
-		if err := run.Add(q.ID, hits...); err != nil {
+		if err := beir.AddHits(run, q.ID, res.Hits); err != nil {
 			return err
 		}
 		if shown < 3 {

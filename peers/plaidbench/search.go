@@ -20,7 +20,7 @@ type searchTimes struct {
 // timeSearch answers queries one at a time on one goroutine: a pass to warm up
 // and learn the hits, then up to three timed ones while time lasts.
 func timeSearch(ctx context.Context, data, path string, k int, seconds float64) (_ *searchTimes, err error) {
-	src, err := vectors.Open(vectors.Files{Vectors: filepath.Join(data, "queries.npy")})
+	src, err := vectors.Open(ctx, vectors.Files{Vectors: filepath.Join(data, "queries.npy")})
 	if err != nil {
 		return nil, err
 	}
@@ -32,12 +32,17 @@ func timeSearch(ctx context.Context, data, path string, k int, seconds float64) 
 		}
 		queries = append(queries, search.Query{Vectors: append([]float32(nil), d.Tokens...), Dim: src.Dim()})
 	}
-	ix, err := index.Open(path, nil)
+	ix, err := index.Open(ctx, path, nil)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, ix.Close()) }()
-	engine, options := search.New(ix, 1), search.Options{K: k}
+	engine, err := search.New(ctx, ix, &search.EngineOptions{Threads: 1})
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, engine.Close()) }()
+	options := search.Options{K: k}
 	r := &searchTimes{}
 	for _, q := range queries {
 		found, err := engine.Search(ctx, q, options)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/plaid-ir/plaid/kernels"
+	_ "github.com/plaid-ir/plaid/kernels/cpu" // every tier
 	"github.com/plaid-ir/plaid/kernels/kerneltest"
 	"github.com/plaid-ir/plaid/vectors"
 )
@@ -116,14 +117,14 @@ func (b *bench) rerank(name string, nbits, k, docs int) error {
 	if err := prepare(q, query, k); err != nil {
 		return err
 	}
-	dst, qs := make([]float32, docs), []kernels.Query{q}
+	dst := make([]float32, docs)
 	for level, how := range []string{"MaxSim, level fast", "MaxSim, level fine"} {
 		b.measure(fmt.Sprintf("rerank %d bits %s", nbits, name), how, float64(n), func() {
-			s.MaxSim(dst, qs, ch, order, kernels.Level(level))
+			q.MaxSim(dst, ch, order, kernels.Level(level))
 		})
 	}
 	if nbits == 2 {
-		b.measure("approximate "+name, "Approx", float64(n), func() { s.Approx(dst, q, ch, order) })
+		b.measure("approximate "+name, "Approx", float64(n), func() { q.Approx(dst, ch, order) })
 	}
 	return nil
 }
@@ -155,7 +156,7 @@ func (b *bench) centroidScores(k int) error {
 	dst, one := make([]float32, 1), []uint32{0}
 	b.measure(work, "the same, and the uint8 rows of the approximate stage", 1e6, func() {
 		failed = errors.Join(failed, prepare(q, query, k))
-		s.Approx(dst, q, c.Chunk, one)
+		q.Approx(dst, c.Chunk, one)
 	})
 	return failed
 }
@@ -169,7 +170,7 @@ func (b *bench) nearest(ctx context.Context, collection string) (err error) {
 	if err != nil {
 		return fmt.Errorf("%s: not NAME=DATA=K", collection)
 	}
-	src, err := vectors.Open(vectors.Files{
+	src, err := vectors.Open(ctx, vectors.Files{
 		Vectors: filepath.Join(data, "docs.npy"), Lengths: filepath.Join(data, "doclens.npy"),
 	})
 	if err != nil {
@@ -189,7 +190,7 @@ func (b *bench) nearest(ctx context.Context, collection string) (err error) {
 	centroids, x := spaced(all, k), spaced(all, 4096)
 	codes := make([]uint32, len(x)/dim)
 	r := b.measure(fmt.Sprintf("nearest %s K=%d", name, k), "Nearest", 1, func() {
-		b.backend.Nearest(codes, nil, centroids, x, dim)
+		_ = b.backend.Nearest(context.Background(), codes, nil, centroids, x, dim)
 	})
 	for i, ns := range r.Samples {
 		r.Samples[i] = 2 * float64(len(x)) * float64(k) / ns
