@@ -1,0 +1,263 @@
+package encode
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"runtime/debug"
+	"sync"
+
+	"github.com/plaid-ir/plaid/encode/native"
+	"github.com/plaid-ir/plaid/internal/parallel"
+	"github.com/plaid-ir/plaid/vectors"
+)
+
+// chunkTokens is about how many ids a worker gets at once: as many as go through
+// the layers together, so that more would gain nothing.
+const chunkTokens = 500
+
+// queued is how many chunks there are for each worker: one that it works on, and
+// enough that it never waits for the tokenizer.
+const queued = 4
+
+// chunk is texts that one worker computes together.
+type chunk struct {
+	batch   native.Batch
+	texts   []entry
+	vectors []float32
+	err     error // of the computation
+	last    error // of the stream, after these texts
+	panic   *parallel.Panic
+	done    chan struct{}
+}
+
+// entry is a text of a chunk.
+type entry struct {
+	text Text
+	seq  sequence // without ids, which the batch has, for empty texts
+	row  int
+}
+
+// Report counts what went through an encoder.
+type Report struct {
+	Texts     int   // encoded
+	Empty     int   // of these: without a text, and so without vectors
+	Truncated int   // of these: cut at the longest length
+	Tokens    int64 // ids computed
+	Vectors   int64 // kept
+	Resumed   int   // documents that were there before
+}
+
+// Documents encodes a stream of texts, in its order. Texts are tokenized ahead
+// and computed by all threads, while the documents before are used. Tokens of a
+// document are valid until the next one is asked for.
+//
+// Memory is bounded: for each thread four chunks of about 500 ids or one text,
+// with Dim float32 values an id. There is no padding, and so nothing to gain from
+// sorting texts by length. A stream that blocks holds back what is computed.
+//
+// The first error ends the sequence, after the documents before it. A text that
+// is not valid UTF-8 is a [*TextError] around [tokenizer.ErrText].
+func (e *Encoder) Documents(ctx context.Context, texts iter.Seq2[Text, error]) iter.Seq2[vectors.Document, error] {
+	return e.documents(ctx, texts, new(Report), chunkTokens)
+}
+
+// DocumentsReport is Documents, and counts into r, which is to be read after
+// the end of the sequence.
+func (e *Encoder) DocumentsReport(ctx context.Context, texts iter.Seq2[Text, error], r *Report) iter.Seq2[vectors.Document, error] {
+	return e.documents(ctx, texts, r, chunkTokens)
+}
+
+func (e *Encoder) documents(ctx context.Context, texts iter.Seq2[Text, error], r *Report, tokens int) iter.Seq2[vectors.Document, error] {
+	return func(yield func(vectors.Document, error) bool) {
+		e.run(ctx, Document, texts, tokens, func(c *chunk, i int) bool {
+			t := &c.texts[i]
+			r.count(t)
+			dst := c.kept(e, Document, i)
+			r.Vectors += int64(len(dst) / e.Dim())
+			return yield(vectors.Document{ID: t.text.ID, Tokens: dst, Payload: t.text.Payload}, nil)
+		}, func(err error) { yield(vectors.Document{}, err) })
+	}
+}
+
+func (r *Report) count(t *entry) {
+	r.Texts++
+	r.Tokens += int64(len(t.seq.ids))
+	if len(t.seq.ids) == 0 {
+		r.Empty++
+	}
+	if t.seq.truncated {
+		r.Truncated++
+	}
+}
+
+// kept moves the vectors of a text that are used together.
+func (c *chunk) kept(e *Encoder, r Role, i int) []float32 {
+	d := e.Dim()
+	s := &c.texts[i].seq
+	all := c.vectors[c.batch.Offsets[i]*d : c.batch.Offsets[i+1]*d]
+	n := 0
+	for j := range s.ids {
+		if e.keeps(r, *s, j) {
+			copy(all[n*d:(n+1)*d], all[j*d:(j+1)*d])
+			n++
+		}
+	}
+	return all[: n*d : n*d]
+}
+
+// Queries encodes queries, as many at once as there are threads.
+func (e *Encoder) Queries(ctx context.Context, texts []string) ([]Embedding, error) {
+	out := make([]Embedding, 0, len(texts))
+	var failed error
+	stream := func(yield func(Text, error) bool) {
+		for _, t := range texts {
+			if !yield(Text{Text: t}, nil) {
+				return
+			}
+		}
+	}
+	e.run(ctx, Query, stream, chunkTokens, func(c *chunk, i int) bool {
+		var em Embedding
+		if em.Tokens, failed = e.Tokenize(Query, c.texts[i].text.Text); failed != nil {
+			return false
+		}
+		em.Vectors = append(em.Vectors, c.kept(e, Query, i)...)
+		out = append(out, em)
+		return true
+	}, func(err error) { failed = err })
+	if failed != nil {
+		return nil, failed
+	}
+	return out, nil
+}
+
+// run takes texts through the encoder and gives them to use, in their order,
+// until that says false. Tokenizing happens on the goroutine of the caller, where
+// a panic of the stream belongs; chunks are computed by others.
+func (e *Encoder) run(ctx context.Context, role Role, texts iter.Seq2[Text, error], tokens int, use func(*chunk, int) bool, fail func(error)) {
+	if err := e.usable(); err != nil {
+		fail(err)
+		return
+	}
+	inner, cancel := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	work := make(chan *chunk, queued*e.threads)
+	defer close(work)
+	defer cancel()
+	next, stop := iter.Pull2(texts)
+	defer stop()
+	workers := 0
+	var waiting, free []*chunk
+	row, ended := 0, false
+	for {
+		for !ended && len(waiting) < queued*e.threads {
+			c := new(chunk)
+			if n := len(free); n > 0 {
+				c, free = free[n-1], free[:n-1]
+			}
+			ended = e.fill(ctx, c, role, next, tokens, &row)
+			if workers < e.threads {
+				workers++
+				wg.Add(1)
+				go func() {
+					defer wg.Done()
+					for c := range work {
+						e.compute(inner, c)
+					}
+				}()
+			}
+			work <- c
+			waiting = append(waiting, c)
+		}
+		if len(waiting) == 0 {
+			return
+		}
+		c := waiting[0]
+		waiting = waiting[1:]
+		<-c.done
+		if c.panic != nil {
+			panic(c.panic)
+		}
+		if c.err != nil {
+			fail(c.err)
+			return
+		}
+		for i := range c.texts {
+			if err := ctx.Err(); err != nil {
+				fail(err)
+				return
+			}
+			if !use(c, i) {
+				return
+			}
+		}
+		if c.last != nil {
+			fail(c.last)
+			return
+		}
+		free = append(free, c)
+	}
+}
+
+// fill takes texts for one chunk from the stream, and says whether they ended.
+func (e *Encoder) fill(ctx context.Context, c *chunk, role Role, next func() (Text, error, bool), tokens int, row *int) (ended bool) {
+	clear(c.texts)
+	c.texts, c.err, c.last, c.done = c.texts[:0], nil, nil, make(chan struct{})
+	b := &c.batch
+	b.IDs, b.Offsets, b.Attended = b.IDs[:0], append(b.Offsets[:0], 0), b.Attended[:0]
+	// Empty texts have no ids, but must not be without bound either.
+	for len(b.IDs) < tokens && len(c.texts) < chunkTokens {
+		if c.last = ctx.Err(); c.last != nil {
+			return true
+		}
+		text, err, ok := next()
+		if !ok {
+			return true
+		}
+		if c.last = err; err != nil {
+			return true
+		}
+		t := entry{text: text, row: *row}
+		*row++
+		if trimmed, _ := trim(text.Full()); trimmed != "" {
+			if t.seq, err = e.ids(role, trimmed); err != nil {
+				c.last = &TextError{Row: t.row, ID: text.ID, Err: err}
+				return true
+			}
+		}
+		b.IDs = append(b.IDs, t.seq.ids...)
+		b.Offsets = append(b.Offsets, len(b.IDs))
+		b.Attended = append(b.Attended, t.seq.attended)
+		t.seq.ids = b.IDs[len(b.IDs)-len(t.seq.ids):]
+		t.text.Title, t.text.Text = "", text.Full()
+		c.texts = append(c.texts, t)
+	}
+	return false
+}
+
+// compute is the work of one goroutine.
+func (e *Encoder) compute(ctx context.Context, c *chunk) {
+	defer close(c.done)
+	defer func() {
+		if v := recover(); v != nil {
+			c.panic = &parallel.Panic{Value: v, Stack: debug.Stack()}
+		}
+	}()
+	n := len(c.batch.IDs) * e.Dim()
+	if cap(c.vectors) < n {
+		c.vectors = make([]float32, n)
+	}
+	c.vectors = c.vectors[:n]
+	if n == 0 {
+		return
+	}
+	if err := e.model.Encode(ctx, c.vectors, c.batch); err != nil {
+		c.err = err
+		if first := c.texts[0]; !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) {
+			c.err = &TextError{Row: first.row, ID: first.text.ID, Err: fmt.Errorf("in one of the %d texts from this one on: %w", len(c.texts), err)}
+		}
+	}
+}

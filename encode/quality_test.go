@@ -1,0 +1,180 @@
+package encode
+
+import (
+	"math"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/plaid-ir/plaid/encode/modeldir"
+	"github.com/plaid-ir/plaid/kernels"
+	"github.com/plaid-ir/plaid/vectors"
+)
+
+// stored are the vectors of a collection that Python computed, as float16.
+func stored(t testing.TB, name string) (out encoded, ids int) {
+	t.Helper()
+	read := func(file string) (*vectors.NPY, []float32) {
+		a, err := vectors.OpenNPY(filepath.Join(shared(t, "data", name, "vectors"), file))
+		require.NoError(t, err)
+		defer a.Close()
+		x := make([]float32, a.Len())
+		require.NoError(t, a.Float32s(x, 0))
+		return a, x
+	}
+	a, docs := read("docs.npy")
+	out.dim, ids = a.Shape[1], a.Shape[0]
+	_, lengths := read("doclens.npy")
+	for _, n := range lengths {
+		out.docs, docs = append(out.docs, docs[:int(n)*out.dim]), docs[int(n)*out.dim:]
+	}
+	a, queries := read("queries.npy")
+	for range a.Shape[0] {
+		n := len(queries) / (a.Shape[0] - len(out.queries))
+		out.queries, queries = append(out.queries, queries[:n]), queries[n:]
+	}
+	return out, ids
+}
+
+// fault is what differs from the stored vectors: "" if nothing does.
+func fault(want, got [][]float32) string {
+	if len(want) != len(got) {
+		return "number of texts"
+	}
+	equal, all := 0, 0
+	for i := range want {
+		if len(want[i]) != len(got[i]) {
+			return "number of vectors"
+		}
+		for j, x := range want[i] {
+			// Half a unit in the last place of float16, and what float32 may differ by.
+			if d := math.Abs(float64(x - got[i][j])); d > math.Abs(float64(x))/2048+3e-6 {
+				return "a component"
+			}
+			if kernels.F16ToF32(kernels.F16FromF32(got[i][j])) == x {
+				equal++
+			}
+		}
+		all += len(want[i])
+	}
+	if float64(equal) < 0.993*float64(all) {
+		return "too many last bits"
+	}
+	return ""
+}
+
+// collections are those that are held against Python: the larger ones are
+// called for by PLAID_ENCODE_LARGE.
+func collections() []string {
+	if os.Getenv("PLAID_ENCODE_LARGE") != "" {
+		return []string{"scifact-sample", "lotte-500", "cranfield"}
+	}
+	return []string{"scifact-sample"}
+}
+
+// TestStored: text to vectors with the ONNX model, against onnxruntime; lengths
+// of all texts, components, rankings.
+func TestStored(t *testing.T) {
+	want := map[string]float64{"scifact-sample": 0.8731, "lotte-500": 0.9687, "cranfield": 0.5470}
+	for _, name := range collections() {
+		c := load(t, name)
+		reference, kept := stored(t, name)
+		exact := encodeAll(t, open(t, mini(t), nil), c)
+		require.Empty(t, fault(reference.docs, exact.docs))
+		require.Empty(t, fault(reference.queries, exact.queries))
+		n := 0
+		for _, d := range exact.docs {
+			n += len(d) / exact.dim
+		}
+		require.Equal(t, kept, n)
+		best, ndcg := rank(c, exact)
+		t.Logf("%s: %d vectors, nDCG@10 %.4f", name, n, ndcg)
+		require.InDelta(t, want[name], ndcg, 2e-4)
+
+		if testing.Short() {
+			continue
+		}
+		rough := encodeAll(t, open(t, mini(t), &Options{Precision: Int8}), c)
+		top, ndcg := rank(c, rough)
+		same, all := 0, 0
+		for i := range best {
+			for _, j := range top[i] {
+				all++
+				for _, k := range best[i] {
+					if j == k {
+						same++
+					}
+				}
+			}
+		}
+		t.Logf("%s, int8: nDCG@10 %.4f, overlap %.3f", name, ndcg, float64(same)/float64(all))
+		require.InDelta(t, want[name], ndcg, 0.005)
+		require.GreaterOrEqual(t, float64(same), 0.95*float64(all))
+		least, mean := cosines(exact.docs, rough.docs, exact.dim)
+		t.Logf("%s, int8: cosines, least %.4f, mean %.5f", name, least, mean)
+		require.Greater(t, least, 0.975)
+		require.Greater(t, mean, 0.9985)
+	}
+}
+
+// TestNanoRanks: the small model's own figure, of its README.
+func TestNanoRanks(t *testing.T) {
+	c := load(t, "scifact-sample")
+	_, ndcg := rank(c, encodeAll(t, open(t, nano(t), nil), c))
+	t.Logf("nDCG@10 %.4f", ndcg)
+	require.InDelta(t, 0.8910, ndcg, 2e-4)
+}
+
+// cosines of unit vectors.
+func cosines(want, got [][]float32, dim int) (least, mean float64) {
+	least = 1
+	n := 0
+	for i := range want {
+		for j := 0; j < len(want[i]); j += dim {
+			s := 0.0
+			for k := range dim {
+				s += float64(want[i][j+k]) * float64(got[i][j+k])
+			}
+			least, mean, n = min(least, s), mean+s, n+1
+		}
+	}
+	return least, mean / float64(n)
+}
+
+// TestMutants: mistakes that rankings hardly notice, vectors do.
+func TestMutants(t *testing.T) {
+	c := load(t, "scifact-sample")
+	reference, _ := stored(t, "scifact-sample")
+	c.docs, reference.docs = c.docs[:6], reference.docs[:6]
+	if testing.Short() {
+		c.queries, reference.queries = c.queries[:8], reference.queries[:8]
+	}
+	no, long, prompt := false, 48, "[unused0] "
+	for name, m := range map[string]struct {
+		o       Options
+		queries bool // else documents
+	}{
+		"mask not attended": {Options{Override: &modeldir.Override{Attend: &no}}, true},
+		"no expansion":      {Options{Override: &modeldir.Override{Expand: &no}}, true},
+		"no marker":         {Options{mutant: mutant{noMarker: true}}, true},
+		"document marker":   {Options{mutant: mutant{documentMarker: true}}, true},
+		"marker as text":    {Options{mutant: mutant{noMarker: true}, Override: &modeldir.Override{QueryPrompt: &prompt}}, true},
+		"length 48":         {Options{Override: &modeldir.Override{QueryLength: &long}}, true},
+		"skiplist off":      {Options{mutant: mutant{keepSkipped: true}}, false},
+		"end cut off":       {Options{mutant: mutant{cutEnd: true}}, false},
+		"position offset":   {Options{mutant: mutant{positionOffset: 1}}, true},
+		"no marker, either": {Options{mutant: mutant{noMarker: true}}, false},
+	} {
+		e := open(t, mini(t), &m.o)
+		var got string
+		if m.queries {
+			got = fault(reference.queries, encodeQueries(t, e, c))
+		} else {
+			got = fault(reference.docs, encodeAll(t, e, c).docs)
+		}
+		t.Logf("%s: %s", name, got)
+		require.NotEmpty(t, got, name)
+	}
+}

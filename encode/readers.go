@@ -1,0 +1,323 @@
+package encode
+
+import (
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"encoding/csv"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"iter"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+
+	"github.com/plaid-ir/plaid/internal/infile"
+)
+
+// maxTextLine is the longest line that is read; longer ones are an error.
+const maxTextLine = 64 << 20
+
+// textStream opens what texts are read from, which may be a pipe; a name that
+// ends in .gz is unpacked.
+func textStream(ctx context.Context, name string) (io.Reader, func() error, error) {
+	var watch infile.Watch
+	f, err := watch.Stream(ctx, name)
+	if err != nil {
+		var pe *fs.PathError
+		if errors.As(err, &pe) {
+			err = pe.Err
+		}
+		return nil, nil, &TextError{Path: name, Row: -1, Err: err}
+	}
+	done := func() error { return f.Close() }
+	if !strings.HasSuffix(name, ".gz") {
+		return f, done, nil
+	}
+	z, err := gzip.NewReader(f)
+	if err != nil {
+		f.Close()
+		return nil, nil, &TextError{Path: name, Row: -1, Err: err}
+	}
+	return z, done, nil
+}
+
+// stream opens a file for each pass over a sequence, and completes its errors.
+func stream(ctx context.Context, name string, read func(r io.Reader, yield func(Text, error) bool) error) iter.Seq2[Text, error] {
+	return func(yield func(Text, error) bool) {
+		r, done, err := textStream(ctx, name)
+		if err != nil {
+			yield(Text{}, err)
+			return
+		}
+		defer done()
+		if err := read(r, yield); err != nil {
+			var te *TextError
+			if !errors.As(err, &te) {
+				te = &TextError{Row: -1, Err: err}
+			}
+			te.Path = name
+			yield(Text{}, te)
+		}
+	}
+}
+
+// eachLine calls f with the lines of r, without their ends, and their numbers
+// from 1, until it says false.
+func eachLine(ctx context.Context, r io.Reader, f func(line []byte, n int) (bool, error)) error {
+	in := bufio.NewReaderSize(r, 1<<16)
+	for n := 1; ; n++ {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		var line []byte
+		for {
+			part, err := in.ReadSlice('\n')
+			line = append(line, part...)
+			if len(line) > maxTextLine {
+				return &TextError{Line: n, Row: -1, Err: fmt.Errorf("has more than %d bytes", maxTextLine)}
+			}
+			if err == nil || errors.Is(err, io.EOF) {
+				if err != nil && len(line) == 0 {
+					return nil
+				}
+				break
+			}
+			if !errors.Is(err, bufio.ErrBufferFull) {
+				return &TextError{Line: n, Row: -1, Err: err}
+			}
+		}
+		if n == 1 {
+			line = bytes.TrimPrefix(line, []byte("\ufeff"))
+		}
+		line = bytes.TrimSuffix(bytes.TrimSuffix(line, []byte("\n")), []byte("\r"))
+		more, err := f(line, n)
+		if err != nil {
+			return &TextError{Line: n, Row: -1, Err: err}
+		}
+		if !more {
+			return nil
+		}
+	}
+}
+
+// JSONL reads a file of JSON objects, one a line, as the corpus.jsonl and
+// queries.jsonl of BEIR: _id (or id), title, text, metadata. What an object has
+// beside id, title and text goes into the payload, where there is something. A
+// name that ends in .gz is unpacked.
+func JSONL(ctx context.Context, name string) iter.Seq2[Text, error] {
+	return stream(ctx, name, func(r io.Reader, yield func(Text, error) bool) error {
+		return eachLine(ctx, r, func(line []byte, _ int) (bool, error) {
+			if len(bytes.TrimSpace(line)) == 0 {
+				return true, nil
+			}
+			t, err := parseRecord(line)
+			return err == nil && yield(t, nil), err
+		})
+	})
+}
+
+// parseRecord reads a line of JSONL.
+func parseRecord(line []byte) (t Text, err error) {
+	if err := valid(string(line)); err != nil {
+		return t, err
+	}
+	var m map[string]json.RawMessage
+	if err := json.Unmarshal(line, &m); err != nil || m == nil {
+		return t, fmt.Errorf("is no JSON object")
+	}
+	for _, f := range []struct {
+		key string
+		to  *string
+	}{{"_id", &t.ID}, {"id", &t.ID}, {"title", &t.Title}, {"text", &t.Text}} {
+		raw, ok := m[f.key]
+		if !ok || f.key == "id" && t.ID != "" {
+			continue
+		}
+		delete(m, f.key)
+		if string(raw) == "null" {
+			continue
+		}
+		if err := json.Unmarshal(raw, f.to); err != nil {
+			// Ids are numbers in some collections.
+			var n json.Number
+			if f.to != &t.ID || json.Unmarshal(raw, &n) != nil {
+				return t, fmt.Errorf("%s is no string", f.key)
+			}
+			t.ID = n.String()
+		}
+	}
+	if string(bytes.TrimSpace(m["metadata"])) == "{}" || string(bytes.TrimSpace(m["metadata"])) == "null" {
+		delete(m, "metadata")
+	}
+	if len(m) > 0 {
+		if t.Payload, err = json.Marshal(m); err != nil {
+			return t, err
+		}
+	}
+	return t, nil
+}
+
+// Lines reads a text a line, without ids; empty lines are texts too. The name is
+// for errors.
+func Lines(ctx context.Context, r io.Reader, name string) iter.Seq2[Text, error] {
+	return func(yield func(Text, error) bool) {
+		err := eachLine(ctx, r, func(line []byte, _ int) (bool, error) {
+			if err := valid(string(line)); err != nil {
+				return false, err
+			}
+			return yield(Text{Text: string(line)}, nil), nil
+		})
+		if err != nil {
+			var te *TextError
+			if errors.As(err, &te) {
+				te.Path = name
+			}
+			yield(Text{}, err)
+		}
+	}
+}
+
+// CSV reads a table whose first line names the columns: text, and if they are
+// there id (or _id) and title. Other columns go into the payload, as a JSON
+// object of strings. A name that ends in .tsv, or .tsv.gz, has tabs for commas.
+func CSV(ctx context.Context, name string) iter.Seq2[Text, error] {
+	return stream(ctx, name, func(r io.Reader, yield func(Text, error) bool) error {
+		b := bufio.NewReader(r)
+		if mark, _ := b.Peek(3); string(mark) == "\ufeff" {
+			b.Discard(3)
+		}
+		in := csv.NewReader(b)
+		in.ReuseRecord = true
+		if strings.HasSuffix(strings.TrimSuffix(name, ".gz"), ".tsv") {
+			in.Comma = '\t'
+		}
+		head, err := in.Read()
+		if errors.Is(err, io.EOF) {
+			err = fmt.Errorf("is empty: want a line that names the columns")
+		}
+		if err != nil {
+			return err
+		}
+		columns := map[string]int{}
+		var names []string
+		for i, h := range head {
+			h = strings.TrimSpace(h)
+			if h == "_id" {
+				h = "id"
+			}
+			if _, twice := columns[h]; twice {
+				return &TextError{Line: 1, Row: -1, Err: fmt.Errorf("names column %q twice", h)}
+			}
+			columns[h], names = i, append(names, h)
+		}
+		if _, ok := columns["text"]; !ok {
+			return &TextError{Line: 1, Row: -1, Err: fmt.Errorf("has no column text, only %s", strings.Join(names, ", "))}
+		}
+		for {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			record, err := in.Read()
+			if errors.Is(err, io.EOF) {
+				return nil
+			}
+			if err != nil {
+				return err
+			}
+			t, rest := Text{}, map[string]string{}
+			for i, v := range record {
+				if err := valid(v); err != nil {
+					line, _ := in.FieldPos(i)
+					return &TextError{Line: line, Row: -1, Err: fmt.Errorf("column %s %w", names[i], err)}
+				}
+				switch names[i] {
+				case "id":
+					t.ID = v
+				case "title":
+					t.Title = v
+				case "text":
+					t.Text = v
+				default:
+					rest[names[i]] = v
+				}
+			}
+			if len(rest) > 0 {
+				if t.Payload, err = json.Marshal(rest); err != nil {
+					return err
+				}
+			}
+			if !yield(t, nil) {
+				return nil
+			}
+		}
+	})
+}
+
+// Folder reads the text files below a folder, in the order of their names: those
+// whose names end in one of the suffixes, or in .txt or .md where none is given.
+// Ids are paths within the folder, with slashes. Links and files whose names
+// begin with a dot are passed over.
+func Folder(ctx context.Context, dir string, suffixes ...string) iter.Seq2[Text, error] {
+	if len(suffixes) == 0 {
+		suffixes = []string{".txt", ".md"}
+	}
+	return func(yield func(Text, error) bool) {
+		stopped := errors.New("stopped")
+		err := filepath.WalkDir(dir, func(name string, d fs.DirEntry, err error) error {
+			if err == nil {
+				err = ctx.Err()
+			}
+			if err != nil {
+				return err
+			}
+			hidden := name != dir && strings.HasPrefix(d.Name(), ".")
+			if d.IsDir() && hidden {
+				return fs.SkipDir
+			}
+			if !d.Type().IsRegular() || hidden || !endsInOne(d.Name(), suffixes) {
+				return nil
+			}
+			rel, err := filepath.Rel(dir, name)
+			if err != nil {
+				return err
+			}
+			info, err := d.Info()
+			if err == nil && info.Size() > maxTextLine {
+				err = &TextError{Path: name, Row: -1, Err: fmt.Errorf("has more than %d bytes", maxTextLine)}
+			}
+			if err != nil {
+				return err
+			}
+			b, err := os.ReadFile(name)
+			if err != nil {
+				return err
+			}
+			b = bytes.TrimPrefix(b, []byte("\ufeff"))
+			if err := valid(string(b)); err != nil {
+				return &TextError{Path: name, Row: -1, Err: err}
+			}
+			if !yield(Text{ID: path.Clean(filepath.ToSlash(rel)), Text: string(b)}, nil) {
+				return stopped
+			}
+			return nil
+		})
+		if err != nil && !errors.Is(err, stopped) {
+			yield(Text{}, err)
+		}
+	}
+}
+
+func endsInOne(name string, suffixes []string) bool {
+	for _, s := range suffixes {
+		if strings.HasSuffix(strings.ToLower(name), strings.ToLower(s)) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,170 @@
+package encode
+
+import (
+	"compress/gzip"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"iter"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// all are the texts of a stream up to its error.
+func all(s iter.Seq2[Text, error]) (list []Text, err error) {
+	for t, e := range s {
+		if e != nil {
+			return list, e
+		}
+		list = append(list, t)
+	}
+	return list, nil
+}
+
+func write(t *testing.T, dir, name, content string) string {
+	t.Helper()
+	path := filepath.Join(dir, filepath.FromSlash(name))
+	require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
+	require.NoError(t, os.WriteFile(path, []byte(content), 0o600))
+	return path
+}
+
+func TestJSONL(t *testing.T) {
+	const lines = "\ufeff" + `{"_id": "a", "title": "T", "text": "x", "metadata": {}}` + "\r\n\n" +
+		`{"id": 7, "text": "y", "metadata": {"url": "u"}, "title": null}` + "\n" + `{"_id":"c","id":"other"}`
+	want := []Text{
+		{ID: "a", Title: "T", Text: "x"}, {ID: "7", Text: "y", Payload: []byte(`{"metadata":{"url":"u"}}`)},
+		{ID: "c", Payload: []byte(`{"id":"other"}`)},
+	}
+	dir := t.TempDir()
+	got, err := all(JSONL(t.Context(), write(t, dir, "a.jsonl", lines)))
+	require.NoError(t, err)
+	require.Equal(t, want, got)
+	var b strings.Builder
+	z := gzip.NewWriter(&b)
+	z.Write([]byte(lines))
+	z.Close()
+	got, err = all(JSONL(t.Context(), write(t, dir, "a.jsonl.gz", b.String())))
+	require.NoError(t, err)
+	require.Equal(t, want, got)
+	for line, message := range map[string]string{
+		`{"text": "a"`: "no JSON object", `[]`: "no JSON object", `{"text": 3}`: "text is no string",
+		"{\"text\": \"\xff\"}": "not valid UTF-8", `{"_id": ["a"]}`: "_id is no string",
+	} {
+		path := write(t, dir, "bad.jsonl", `{"text": "fine"}`+"\n\n"+line)
+		got, err := all(JSONL(t.Context(), path))
+		require.Len(t, got, 1)
+		var te *TextError
+		require.ErrorAs(t, err, &te)
+		require.Equal(t, []any{path, 3}, []any{te.Path, te.Line}, line)
+		require.ErrorContains(t, err, message)
+	}
+	_, err = all(JSONL(t.Context(), filepath.Join(dir, "none")))
+	require.ErrorIs(t, err, fs.ErrNotExist)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err = all(JSONL(ctx, filepath.Join(dir, "a.jsonl")))
+	require.ErrorIs(t, err, context.Canceled)
+}
+
+func TestLinesAndCSV(t *testing.T) {
+	got, err := all(Lines(t.Context(), strings.NewReader("a b\r\n\nc"), "stdin"))
+	require.NoError(t, err)
+	require.Equal(t, []Text{{Text: "a b"}, {}, {Text: "c"}}, got)
+	_, err = all(Lines(t.Context(), strings.NewReader("a\n\xff\n"), "stdin"))
+	require.EqualError(t, err, "stdin: line 2: is not valid UTF-8")
+
+	dir := t.TempDir()
+	path := write(t, dir, "a.csv", "\ufeff_id,text,year\n1,\"two\nlines, one comma\",1999\n2,x,\n")
+	got, err = all(CSV(t.Context(), path))
+	require.NoError(t, err)
+	require.Equal(t, []Text{
+		{ID: "1", Text: "two\nlines, one comma", Payload: []byte(`{"year":"1999"}`)}, {ID: "2", Text: "x", Payload: []byte(`{"year":""}`)},
+	}, got)
+	got, err = all(CSV(t.Context(), write(t, dir, "a.tsv", "title\ttext\na, b\tc\n")))
+	require.NoError(t, err)
+	require.Equal(t, []Text{{Title: "a, b", Text: "c"}}, got)
+	for content, message := range map[string]string{
+		"": "is empty", "id,body\n1,x\n": "no column text, only id, body", "text,text\n": `names column "text" twice`,
+		"id,text\n1\n": "wrong number of fields", "id,text\n1,\xff\n": "line 2: column text is not valid UTF-8",
+	} {
+		_, err := all(CSV(t.Context(), write(t, dir, "bad.csv", content)))
+		var te *TextError
+		require.ErrorAs(t, err, &te, content)
+		require.ErrorContains(t, err, message)
+		require.ErrorContains(t, err, "bad.csv")
+	}
+}
+
+func TestFolder(t *testing.T) {
+	dir := t.TempDir()
+	for name, content := range map[string]string{
+		"b.txt": "bee", "a/x.MD": "ex", "a/.hidden.txt": "no", ".git/c.txt": "no", "c.bin": "no", "z.txt": "zed",
+	} {
+		write(t, dir, name, content)
+	}
+	got, err := all(Folder(t.Context(), dir))
+	require.NoError(t, err)
+	require.Equal(t, []Text{{ID: "a/x.MD", Text: "ex"}, {ID: "b.txt", Text: "bee"}, {ID: "z.txt", Text: "zed"}}, got)
+	got, err = all(Folder(t.Context(), dir, ".bin"))
+	require.NoError(t, err)
+	require.Len(t, got, 1)
+	for range Folder(t.Context(), dir) { // may be left early
+		break
+	}
+	write(t, dir, "b.txt", "\xff")
+	got, err = all(Folder(t.Context(), dir))
+	require.Len(t, got, 1)
+	require.ErrorContains(t, err, "b.txt: is not valid UTF-8")
+	_, err = all(Folder(t.Context(), filepath.Join(dir, "none")))
+	require.ErrorIs(t, err, fs.ErrNotExist)
+}
+
+func TestWindow(t *testing.T) {
+	long := "one  two three\nfour five"
+	got, err := all(Window(seq([]Text{{ID: "a", Text: long, Title: "T", Payload: []byte("p")}, {ID: "b", Text: " two words "}, {ID: "c#1"}}), 3, 1))
+	require.NoError(t, err)
+	require.Equal(t, []Text{
+		{ID: "a#0", Title: "T", Text: "one  two three", Payload: []byte("p")},
+		{ID: "a#1", Title: "T", Text: "three\nfour five", Payload: []byte("p")},
+		{ID: "b", Text: " two words "}, {ID: "c#1#0"},
+	}, got)
+	for id, want := range map[string]string{"a#1": "a 1", "b": "b -1", "c#1#0": "c#1 0", "x#": "x# -1", "x#01": "x#01 -1"} {
+		text, n := WindowID(id)
+		require.Equal(t, want, fmt.Sprint(text, " ", n))
+	}
+	// Every word is in a passage, whatever the sizes.
+	for n := range 12 {
+		words := strings.Fields("a b c d e f g h i j k l")[:n]
+		for size := 1; size < 6; size++ {
+			for overlap := range size {
+				got, err := all(Window(seq([]Text{{ID: "x", Text: strings.Join(words, " ")}}), size, overlap))
+				require.NoError(t, err)
+				var back []string
+				for i, p := range got {
+					f := strings.Fields(p.Text)
+					require.LessOrEqual(t, len(f), size)
+					if i > 0 {
+						require.Greater(t, len(f), overlap, "a passage of nothing new")
+						require.Equal(t, back[len(back)-overlap:], f[:overlap])
+						f = f[overlap:]
+					}
+					back = append(back, f...)
+				}
+				require.Equal(t, len(words), len(back))
+			}
+		}
+	}
+	_, err = all(Window(seq(nil), 3, 3))
+	require.Error(t, err)
+	_, err = all(Window(seq([]Text{{Text: long}}), 3, 1))
+	require.ErrorContains(t, err, "has no id")
+	boom := errors.New("boom")
+	_, err = all(Window(func(yield func(Text, error) bool) { yield(Text{}, boom) }, 3, 1))
+	require.ErrorIs(t, err, boom)
+}

@@ -1,0 +1,90 @@
+package encode
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/plaid-ir/plaid/vectors"
+)
+
+const spoolChild = "PLAID_TEST_SPOOL"
+
+// TestSpoolChild is the process that TestSpoolKilled kills: it encodes some
+// texts, says so, and waits for the end.
+func TestSpoolChild(t *testing.T) {
+	path := os.Getenv(spoolChild)
+	if path == "" {
+		t.Skip("only as a child")
+	}
+	docs := load(t, "scifact-sample").docs
+	e := open(t, nano(t), &Options{Threads: 1})
+	Spool(t.Context(), e, func(yield func(Text, error) bool) {
+		for i, d := range docs {
+			if i == 40 {
+				fmt.Println("ready")
+				select {}
+			}
+			yield(d, nil)
+		}
+	}, path, nil)
+}
+
+// TestSpoolKilled: what was encoded before a kill is not encoded again, and the
+// file is then as if nothing had happened.
+func TestSpoolKilled(t *testing.T) {
+	docs := load(t, "scifact-sample").docs
+	e := open(t, nano(t), nil)
+	dir := t.TempDir()
+	path := filepath.Join(dir, "killed")
+	cmd := exec.Command(os.Args[0], "-test.run=^TestSpoolChild$", "-test.v")
+	cmd.Env = append(os.Environ(), spoolChild+"="+path)
+	out, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	for lines := bufio.NewScanner(out); lines.Scan() && lines.Text() != "ready"; {
+	}
+	require.NoError(t, cmd.Process.Kill())
+	cmd.Wait()
+
+	s, r, err := Spool(t.Context(), e, seq(docs), path, nil)
+	require.NoError(t, err)
+	require.Positive(t, r.Resumed)
+	require.Equal(t, len(docs), r.Resumed+r.Texts)
+	require.Equal(t, len(docs), s.Len())
+	require.NoError(t, s.Close())
+	t.Logf("%d of %d documents were there", r.Resumed, len(docs))
+
+	whole := filepath.Join(dir, "whole")
+	s, r, err = Spool(t.Context(), e, seq(docs), whole, nil)
+	require.NoError(t, err)
+	require.Equal(t, []int{0, len(docs)}, []int{r.Resumed, r.Texts})
+	require.NoError(t, s.Close())
+	a, err := os.ReadFile(path)
+	require.NoError(t, err)
+	b, err := os.ReadFile(whole)
+	require.NoError(t, err)
+	require.Equal(t, b, a)
+
+	// All is there: nothing is left to do.
+	s, r, err = Spool(t.Context(), e, seq(docs), path, nil)
+	require.NoError(t, err)
+	require.Equal(t, []int{len(docs), 0}, []int{r.Resumed, r.Texts})
+	require.NoError(t, s.Close())
+
+	_, _, err = Spool(t.Context(), e, seq(docs), path, &SpoolOptions{Tag: "others"})
+	require.ErrorIs(t, err, vectors.ErrSpool)
+	_, _, err = Spool(t.Context(), open(t, nano(t), &Options{Precision: Int8}), seq(docs), path, nil)
+	require.ErrorIs(t, err, vectors.ErrSpool)
+	_, _, err = Spool(t.Context(), open(t, nano(t), &Options{DocumentLength: 100}), seq(docs), path, nil)
+	require.ErrorIs(t, err, vectors.ErrSpool)
+	_, _, err = Spool(t.Context(), e, seq(docs[1:]), path, nil)
+	require.ErrorIs(t, err, vectors.ErrSpool)
+	_, _, err = Spool(t.Context(), e, seq(docs[:3]), path, nil)
+	require.ErrorIs(t, err, vectors.ErrSpool)
+}

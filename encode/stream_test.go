@@ -1,0 +1,112 @@
+package encode
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/plaid-ir/plaid/encode/tokenizer"
+)
+
+// TestStreamErrors: the documents before an error come out, then the error.
+func TestStreamErrors(t *testing.T) {
+	e := open(t, nano(t), &Options{Threads: 2})
+	run := func(ctx context.Context, texts func(yield func(Text, error) bool), stop int) (n int, err error) {
+		for _, derr := range e.documents(ctx, texts, new(Report), 20) {
+			if derr != nil {
+				return n, derr
+			}
+			if n++; n == stop {
+				break
+			}
+		}
+		return n, nil
+	}
+	many := func(end func(i int) (Text, error)) func(yield func(Text, error) bool) {
+		return func(yield func(Text, error) bool) {
+			for i := range 1000 {
+				if !yield(end(i)) {
+					return
+				}
+			}
+		}
+	}
+	fine := func(i int) (Text, error) { return Text{ID: fmt.Sprint("d", i), Text: "cells divide"}, nil }
+	boom := errors.New("boom")
+	n, err := run(t.Context(), many(func(i int) (Text, error) {
+		if i == 33 {
+			return Text{}, boom
+		}
+		return fine(i)
+	}), 0)
+	require.ErrorIs(t, err, boom)
+	require.Equal(t, 33, n)
+	n, err = run(t.Context(), many(func(i int) (Text, error) {
+		if i == 7 {
+			return Text{ID: "bad", Text: "a\xffb"}, nil
+		}
+		return fine(i)
+	}), 0)
+	var te *TextError
+	require.ErrorAs(t, err, &te)
+	require.ErrorIs(t, err, tokenizer.ErrText)
+	require.Equal(t, []any{7, 7, "bad"}, []any{n, te.Row, te.ID})
+
+	n, err = run(t.Context(), many(fine), 5)
+	require.NoError(t, err)
+	require.Equal(t, 5, n)
+	ctx, cancel := context.WithCancel(t.Context())
+	n, err = run(ctx, many(func(i int) (Text, error) {
+		if i == 40 {
+			cancel()
+		}
+		return fine(i)
+	}), 0)
+	require.ErrorIs(t, err, context.Canceled)
+	require.LessOrEqual(t, n, 40)
+
+	// The stream is read no further ahead than memory is promised for.
+	ahead := 0
+	n, err = run(t.Context(), many(func(i int) (Text, error) { ahead = i; return fine(i) }), 1)
+	require.NoError(t, err)
+	require.Equal(t, 1, n)
+	require.LessOrEqual(t, ahead, 2*queued*4)
+	require.PanicsWithValue(t, "stream", func() { run(t.Context(), many(func(int) (Text, error) { panic("stream") }), 0) })
+
+	em, err := e.Query(t.Context(), " ")
+	require.NoError(t, err)
+	require.Empty(t, em.Vectors)
+	_, err = e.Query(t.Context(), "\xff")
+	require.ErrorIs(t, err, tokenizer.ErrText)
+	list, err := e.Queries(t.Context(), nil)
+	require.NoError(t, err)
+	require.Empty(t, list)
+}
+
+func TestClosed(t *testing.T) {
+	e := open(t, nano(t), nil)
+	require.NoError(t, e.Close())
+	_, err := e.Query(t.Context(), "a")
+	require.ErrorIs(t, err, ErrClosed)
+	_, err = e.Tokenize(Query, "a")
+	require.ErrorIs(t, err, ErrClosed)
+	for _, err := range e.Documents(t.Context(), seq(nil)) {
+		require.ErrorIs(t, err, ErrClosed)
+	}
+}
+
+// TestNoGoroutineStays once a stream has ended, or was left.
+func TestNoGoroutineStays(t *testing.T) {
+	e := open(t, nano(t), &Options{Threads: 3})
+	before := runtime.NumGoroutine()
+	for range 3 {
+		for range e.Documents(t.Context(), seq([]Text{{Text: "a"}, {Text: "b"}})) {
+			break
+		}
+	}
+	require.LessOrEqual(t, runtime.NumGoroutine(), before)
+}
