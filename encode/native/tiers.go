@@ -51,8 +51,7 @@ func Tiers() (names []string) {
 }
 
 // tier returns the loops of that name. A name that is not there is an error
-// that wraps [kernels.ErrUnavailable]; there is no fallback. amx, which
-// PLAID_CPU may name for searching, stands for avx512.
+// that wraps [kernels.ErrUnavailable]; there is no fallback.
 func tier(name string) (*loops, error) {
 	var from string
 	if name == "" {
@@ -62,7 +61,7 @@ func tier(name string) (*loops, error) {
 		from = " from " + kernels.EnvCPU
 	}
 	for _, t := range tiers {
-		if t.name == name || name == "amx" && t.name == "avx512" {
+		if t.name == name {
 			return t, nil
 		}
 	}

@@ -3,6 +3,7 @@
 package native
 
 import (
+	"github.com/plaid-ir/plaid/encode/native/internal/amx"
 	"github.com/plaid-ir/plaid/encode/native/internal/avx2"
 	"github.com/plaid-ir/plaid/encode/native/internal/avx512"
 )
@@ -25,6 +26,11 @@ func simdTiers() (tiers []*loops) {
 			products: avx512.Products, softmax: avx512.Softmax, gelu: avx512.GELU, geglu: avx512.GeGLU, rotate: avx512.Rotate,
 			norm: avx512.Norm, addNorm: avx512.AddNorm, quantize: avx512.Quantize, bytes: bytes,
 		})
+	}
+	if amx.Supported() {
+		l := *tiers[len(tiers)-1]
+		l.name, l.bytes = "amx", byteLoops{avx512.Columns, amx.MaxByteVectors, 128, amx.ByteProducts}
+		tiers = append(tiers, &l)
 	}
 	return tiers
 }

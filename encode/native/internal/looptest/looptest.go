@@ -111,7 +111,7 @@ func testProducts(t *testing.T, l Loops, rng *rand.Rand) {
 
 func testByteProducts(t *testing.T, l Loops, rng *rand.Rand) {
 	for vectors := 1; vectors <= l.MaxByteVectors; vectors++ {
-		for _, m := range []int{0, 8, 24} {
+		for _, m := range []int{0, 8, 24, 32, 88} {
 			for _, k := range []int{16, 64, 208, 1536} {
 				n := vectors * l.Columns
 				lda, ldc := k+rng.IntN(20), n+rng.IntN(20)

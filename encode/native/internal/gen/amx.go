@@ -1,0 +1,156 @@
+package main
+
+import "fmt"
+
+// Of AMX there are eight tiles of 16 rows of 64 bytes: 0 to 3 sums, 4 and 5
+// rows of a, 6 and 7 columns of b. A panel for VNNI is one for it too: 16 groups
+// of four bytes of k are the rows of a tile.
+const (
+	amxRows   = 16
+	amxFrame  = 4*1024 + 64 // sums, aligned
+	amxTables = "byteTiles(c []float32, ldc int, a []byte, lda int, scales []float32, m int, k int, b []int8, starts []int32, columns []float32, vectors int)"
+)
+
+// bits writes an instruction that Go's assembler does not know.
+func (a *asm) bits(comment string, code ...byte) {
+	line := ""
+	for _, c := range code {
+		line += fmt.Sprintf("BYTE $%#02x; ", c)
+	}
+	a.emit("%s// %s", line, comment)
+}
+
+// Numbers of the registers that tiles are addressed with, R9 and R10 with a prefix.
+var amxBase = map[string]byte{"DX": 2, "DI": 7, "R9": 9, "R10": 10}
+var amxIndex = map[string]byte{"BX": 3, "CX": 1}
+
+// tileMove is TILELOADD (map 7b) or TILESTORED (7a) at disp(base)(index*1).
+func (a *asm) tileMove(name string, prefix byte, tile, disp int, base, index string) {
+	b := amxBase[base]
+	first := byte(0xe2)
+	if b >= 8 {
+		first = 0xc2
+	}
+	a.bits(fmt.Sprintf("%s T%d, %d(%s)(%s*1)", name, tile, disp, base, index),
+		0xc4, first, prefix, 0x4b, 0x84|byte(tile)<<3, amxIndex[index]<<3|b&7, byte(disp), byte(disp>>8), byte(disp>>16), byte(disp>>24))
+}
+
+func (a *asm) tileLoad(tile, disp int, base, index string) {
+	a.tileMove("TILELOADD", 0x7b, tile, disp, base, index)
+}
+
+func amxProducts(a *asm) {
+	fmt.Fprintf(&a.out, "\n// func %s\nTEXT ·byteTiles(SB), 0, $%d-184\n", amxTables, amxFrame)
+	a.emit("NO_LOCAL_POINTERS")
+	a.emit("LEAQ config<>(SB), AX")
+	a.bits("LDTILECFG (AX)", 0xc4, 0xe2, 0x78, 0x49, 0x00)
+	a.emit("LEAQ 63(SP), DI")
+	a.emit("ANDQ $~63, DI")
+	a.emit("MOVQ c_base+0(FP), R11")
+	a.emit("MOVQ ldc+24(FP), R8")
+	a.emit("SHLQ $2, R8")
+	a.emit("MOVQ a_base+32(FP), SI")
+	a.emit("MOVQ lda+56(FP), BX")
+	a.emit("MOVQ scales_base+64(FP), R12")
+	a.emit("MOVQ m+88(FP), R13")
+	a.emit("SHRQ $4, R13")
+	a.emit("MOVQ vectors+176(FP), CX")
+	a.emit("SHLQ $6, CX")
+	a.emit("CMPQ CX, $64")
+	a.emit("JEQ vectors1")
+	for v := 2; v >= 1; v-- {
+		a.label(fmt.Sprintf("vectors%d", v))
+		a.emit("CMPQ R13, $2")
+		a.emit("JLT rest%d", v)
+		a.amxBlock(2, v)
+		a.emit("SUBQ $2, R13")
+		a.emit("JMP vectors%d", v)
+		a.label(fmt.Sprintf("rest%d", v))
+		a.emit("TESTQ R13, R13")
+		a.emit("JEQ return")
+		a.amxBlock(1, v)
+		a.emit("JMP return")
+	}
+	a.label("return")
+	a.bits("TILERELEASE", 0xc4, 0xe2, 0x78, 0x49, 0xc0)
+	a.ret()
+	// The shapes of the tiles.
+	config := make([]byte, 64)
+	config[0] = 1
+	for t := range 8 {
+		config[16+2*t], config[48+t] = 64, amxRows
+	}
+	fmt.Fprintln(&a.out)
+	for i := 0; i < len(config); i += 8 {
+		var word uint64
+		for j := range 8 {
+			word |= uint64(config[i+j]) << (8 * j)
+		}
+		fmt.Fprintf(&a.out, "DATA config<>+%d(SB)/8, $%#x\n", i, word)
+	}
+	fmt.Fprintf(&a.out, "GLOBL config<>(SB), RODATA|NOPTR, $64\n")
+}
+
+// amxBlock multiplies one or two tiles of rows with one or two of columns.
+func (a *asm) amxBlock(rows, vectors int) {
+	for t := range rows * vectors {
+		a.bits(fmt.Sprintf("TILEZERO T%d", t), 0xc4, 0xe2, 0x7b, 0x49, 0xc0|byte(t)<<3)
+	}
+	a.emit("MOVQ SI, R9")
+	a.emit("MOVQ BX, R10")
+	a.emit("SHLQ $4, R10")
+	a.emit("ADDQ SI, R10")
+	a.emit("MOVQ b_base+104(FP), DX")
+	a.emit("MOVQ k+96(FP), AX")
+	a.emit("SHRQ $6, AX")
+	k := fmt.Sprintf("k%d_%d", rows, vectors)
+	a.label(k)
+	for j := range vectors {
+		a.tileLoad(6+j, 64*j, "DX", "CX")
+	}
+	for i := range rows {
+		a.tileLoad(4+i, 0, []string{"R9", "R10"}[i], "BX")
+		for j := range vectors {
+			x, y, sum := byte(4+i), byte(6+j), byte(i*vectors+j)
+			a.bits(fmt.Sprintf("TDPBUSD T%d += T%d·T%d", sum, x, y), 0xc4, 0xe2, 0x01|(15-y)<<3, 0x5e, 0xc0|sum<<3|x)
+		}
+	}
+	a.emit("ADDQ $64, R9")
+	a.emit("ADDQ $64, R10")
+	a.emit("ADDQ $%d, DX", 1024*vectors)
+	a.emit("DECQ AX")
+	a.emit("JNZ %s", k)
+
+	for i := range rows {
+		for j := range vectors {
+			a.tileMove("TILESTORED", 0x7a, i*vectors+j, i*1024*vectors+64*j, "DI", "CX")
+		}
+	}
+	a.emit("MOVQ starts_base+128(FP), AX")
+	a.emit("MOVQ columns_base+152(FP), DX")
+	for j := range vectors {
+		a.emit("VMOVDQU32 %d(AX), Z%d", 64*j, 8+j)
+		a.emit("VMOVUPS %d(DX), Z%d", 64*j, 16+j)
+		a.emit("VMOVUPS %d(DX), Z%d", 64*(vectors+j), 24+j)
+	}
+	a.emit("MOVQ DI, DX")
+	a.emit("MOVL $%d, AX", amxRows*rows)
+	row := fmt.Sprintf("row%d_%d", rows, vectors)
+	a.label(row)
+	a.emit("VBROADCASTSS (R12), Z31")
+	for j := range vectors {
+		a.emit("VPADDD %d(DX), Z%d, Z%d", 64*j, 8+j, j)
+		a.emit("VCVTDQ2PS Z%d, Z%d", j, j)
+		a.emit("VMULPS Z31, Z%d, Z%d", j, j)
+		a.emit("VFMADD213PS Z%d, Z%d, Z%d", 24+j, 16+j, j)
+		a.emit("VMOVUPS Z%d, %d(R11)", j, 64*j)
+	}
+	a.emit("ADDQ $4, R12")
+	a.emit("ADDQ CX, DX")
+	a.emit("ADDQ R8, R11")
+	a.emit("DECL AX")
+	a.emit("JNZ %s", row)
+	a.emit("MOVQ BX, AX")
+	a.emit("SHLQ $%d, AX", 3+rows) // 16 or 32 rows
+	a.emit("ADDQ AX, SI")
+}
