@@ -1,0 +1,132 @@
+package condition_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/plaid-ir/plaid/condition"
+)
+
+type golden struct {
+	Documents []json.RawMessage
+	Cases     []struct {
+		Condition string
+		Params    []any
+		Truth     string
+	}
+}
+
+func readGolden(t *testing.T) *golden {
+	t.Helper()
+	text, err := os.ReadFile("testdata/golden.json")
+	require.NoError(t, err)
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.UseNumber()
+	var g golden
+	require.NoError(t, d.Decode(&g))
+	require.NotEmpty(t, g.Cases)
+	return &g
+}
+
+func document(i int, payload []byte) *condition.Document {
+	return condition.NewDocument(payload, fmt.Sprint("doc", i), uint32(i))
+}
+
+var truths = map[condition.Truth]byte{condition.True: '1', condition.False: '0', condition.Unknown: 'n'}
+
+func (g *golden) truth(c *condition.Condition) string {
+	var b strings.Builder
+	for i, payload := range g.Documents {
+		b.WriteByte(truths[c.Truth(document(i, payload))])
+	}
+	return b.String()
+}
+
+// literal writes a parameter as a literal.
+func literal(p any) string {
+	switch p := p.(type) {
+	case nil:
+		return "NULL"
+	case string:
+		return "'" + strings.ReplaceAll(p, "'", "''") + "'"
+	}
+	return fmt.Sprint(p)
+}
+
+// Conditions have the truth that SQLite gives them; with literals as with parameters.
+func TestTruthIsThatOfSQLite(t *testing.T) {
+	g := readGolden(t)
+	for _, c := range g.Cases {
+		e, err := condition.ParsePlaceholders(c.Condition)
+		require.NoError(t, err, c.Condition)
+		bound, err := e.Bind(c.Params...)
+		require.NoError(t, err, c.Condition)
+		if got := g.truth(bound); got != c.Truth {
+			t.Fatalf("%s with %v:\n%s, SQLite says\n%s", c.Condition, c.Params, got, c.Truth)
+		}
+		text := c.Condition
+		var b strings.Builder
+		for _, p := range c.Params {
+			before, after, _ := strings.Cut(text, "?")
+			b.WriteString(before + literal(p))
+			text = after
+		}
+		e, err = condition.Parse(b.String() + text)
+		require.NoError(t, err)
+		bound, err = e.Bind()
+		require.NoError(t, err)
+		require.Equal(t, c.Truth, g.truth(bound), e)
+	}
+}
+
+// ordinals are sets for Select in which each test is asked of each document.
+type ordinals struct{ documents []*condition.Document }
+
+func (o ordinals) filter(keep func(i int) bool) map[int]bool {
+	set := map[int]bool{}
+	for i := range o.documents {
+		if keep(i) {
+			set[i] = true
+		}
+	}
+	return set
+}
+
+func (o ordinals) Test(t *condition.Test, is condition.Truth) (map[int]bool, error) {
+	return o.filter(func(i int) bool { return t.Truth(o.documents[i].Value(t.Field)) == is }), nil
+}
+
+func (o ordinals) All() map[int]bool  { return o.filter(func(int) bool { return true }) }
+func (o ordinals) None() map[int]bool { return map[int]bool{} }
+
+func (o ordinals) And(a, b map[int]bool) map[int]bool {
+	return o.filter(func(i int) bool { return a[i] && b[i] })
+}
+
+func (o ordinals) Or(a, b map[int]bool) map[int]bool {
+	return o.filter(func(i int) bool { return a[i] || b[i] })
+}
+
+// Sets put together by Select are the documents that match.
+func TestSelectIsMatch(t *testing.T) {
+	g := readGolden(t)
+	var o ordinals
+	for i, payload := range g.Documents {
+		o.documents = append(o.documents, document(i, payload))
+	}
+	for _, c := range g.Cases {
+		e, err := condition.Parse(c.Condition)
+		require.NoError(t, err)
+		bound, err := e.Bind(c.Params...)
+		require.NoError(t, err)
+		got, err := condition.Select(bound, o)
+		require.NoError(t, err)
+		require.Equal(t, o.filter(func(i int) bool { return c.Truth[i] == '1' }), got, c.Condition)
+	}
+}
