@@ -37,6 +37,9 @@ func NewDocument(payload []byte, id string, ordinal uint32) *Document {
 // Value is the value of a field, NULL if the document has none.
 func (d *Document) Value(f Field) Value { return d.value(f.Keys()) }
 
+// Has tells whether the payload has a field, be it null.
+func (d *Document) Has(f Field) bool { return d.find(f.Keys()) != nil }
+
 func (d *Document) value(keys []string) Value {
 	if len(keys) == 1 {
 		switch Field(keys[0]) {
@@ -46,18 +49,23 @@ func (d *Document) value(keys []string) Value {
 			return intValue(int64(d.ordinal))
 		}
 	}
+	if m := d.find(keys); m != nil {
+		return validJSON(m.raw)
+	}
+	return Value{}
+}
+
+// find is the member that keys lead to, nil if there is none.
+func (d *Document) find(keys []string) *member {
 	o := d.object()
-	for i, key := range keys {
+	for _, key := range keys[:len(keys)-1] {
 		m := o[key]
-		switch {
-		case m == nil:
-			return Value{}
-		case i == len(keys)-1:
-			return validJSON(m.raw)
+		if m == nil {
+			return nil
 		}
 		o = m.object()
 	}
-	return Value{}
+	return o[keys[len(keys)-1]]
 }
 
 func (d *Document) object() object {

@@ -130,3 +130,47 @@ func TestSelectIsMatch(t *testing.T) {
 		require.Equal(t, o.filter(func(i int) bool { return c.Truth[i] == '1' }), got, c.Condition)
 	}
 }
+
+// bySpans answers tests by the spans of their values, where they have any.
+type bySpans struct{ ordinals }
+
+func (o bySpans) Test(t *condition.Test, is condition.Truth) (map[int]bool, error) {
+	numbers, texts, ok := t.Spans(is)
+	if !ok {
+		return o.ordinals.Test(t, is)
+	}
+	return o.filter(func(i int) bool {
+		v := o.documents[i].Value(t.Field)
+		spans := texts
+		switch {
+		case v.Kind == condition.Null:
+			return t.Truth(v) == is
+		case v.IsNumber():
+			spans = numbers
+		}
+		n := 0
+		for _, s := range spans {
+			if !s.Above(v) && !s.Below(v) {
+				n++
+			}
+		}
+		return n == 1 // they are disjoint
+	}), nil
+}
+
+func TestSpansAreTruth(t *testing.T) {
+	g := readGolden(t)
+	var o bySpans
+	for i, payload := range g.Documents {
+		o.documents = append(o.documents, document(i, payload))
+	}
+	for _, c := range g.Cases {
+		e, err := condition.Parse(c.Condition)
+		require.NoError(t, err)
+		bound, err := e.Bind(c.Params...)
+		require.NoError(t, err)
+		got, err := condition.Select(bound, o)
+		require.NoError(t, err)
+		require.Equal(t, o.filter(func(i int) bool { return c.Truth[i] == '1' }), got, c.Condition)
+	}
+}

@@ -160,7 +160,7 @@ func (p *parser) whole() (ok bool, err error) {
 	if !ok || a.Kind != Integer || b.Kind != Integer {
 		return false, nil
 	}
-	p.expr.root = &node{op: opConstant, constant: holds(op, a.compare(b)) != negated}
+	p.expr.root = &node{op: opConstant, constant: holds(op, a.Compare(b)) != negated}
 	return true, nil
 }
 
@@ -284,7 +284,8 @@ func (p *parser) field() (Field, error) {
 	var keys []string
 	for {
 		t := p.peek()
-		if t.kind != tokenName && t.kind != tokenQuoted {
+		after := len(keys) > 0 && t.kind == tokenWord // a dot can have no keyword behind it
+		if t.kind != tokenName && t.kind != tokenQuoted && !after {
 			if t.kind == tokenWord {
 				return "", p.errorf(t.at, "a field is needed; one of the name %s has to be in double quotes", t.text)
 			}

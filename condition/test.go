@@ -64,7 +64,7 @@ func ordered(op operator, v Value, p *pair) Truth {
 	if w.Kind == Null {
 		return Unknown
 	}
-	return truthOf(holds(op, v.compare(w)))
+	return truthOf(holds(op, v.Compare(w)))
 }
 
 // holds tells whether a comparison of that outcome satisfies the operator.

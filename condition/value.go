@@ -71,8 +71,8 @@ func (v Value) String() string {
 	return v.Text
 }
 
-// compare orders two values that are not NULL: numbers by size, then text by bytes.
-func (v Value) compare(w Value) int {
+// Compare orders two values that are not NULL: numbers by size, then text by bytes.
+func (v Value) Compare(w Value) int {
 	switch {
 	case v.Kind == Text && w.Kind == Text:
 		return strings.Compare(v.Text, w.Text)

@@ -68,6 +68,7 @@ func (m *model) add(t *rapid.T) {
 	tokens := 0
 	for _, id := range drawIDs(t, 4) {
 		docs = append(docs, m.doc(id, rapid.IntRange(0, 8).Draw(t, "rows")))
+		docs[len(docs)-1].Payload = drawPayload(t)
 		tokens += len(docs[len(docs)-1].Tokens) / modelDim
 		if m.find(id) >= 0 {
 			taken++
@@ -231,7 +232,8 @@ func TestChangesLikeTheModel(t *testing.T) {
 			_ = m.ix.Close()
 		}()
 		t.Repeat(map[string]func(*rapid.T){
-			"add": m.add, "add too": m.add, "delete": m.delete, "fail": m.fail, "compact": m.compact,
+			"add": m.add, "add too": m.add, "delete": m.delete, "fail": m.fail, "compact": m.compact, "delete where": m.deleteWhere,
+			"set payload": m.setPayload, "update": m.updateWhere, "update too": m.updateWhere, "select": m.selects, "select too": m.selects,
 			"remember": m.remember, "reopen": m.reopen, "": m.check,
 		})
 		m.reopen(t)

@@ -3,6 +3,9 @@ package index
 import (
 	"context"
 
+	"github.com/RoaringBitmap/roaring/v2"
+
+	"github.com/plaid-ir/plaid/condition"
 	"github.com/plaid-ir/plaid/storage"
 )
 
@@ -10,32 +13,51 @@ import (
 // live document are returned in missing; they are no error. The space is
 // reused after [Index.Compact].
 func (ix *Index) Delete(ctx context.Context, ids []string) (deleted int, missing []string, err error) {
-	if err := ix.write.begin(ctx); err != nil {
+	deleted, err = ix.delete(ctx, func(snap *Snapshot) (*roaring.Bitmap, error) {
+		victims := roaring.New()
+		for _, id := range ids {
+			if err := ctx.Err(); err != nil {
+				return nil, err
+			}
+			ordinal, ok, err := snap.Ordinal(id)
+			switch {
+			case err != nil:
+				return nil, err
+			case ok:
+				victims.Add(ordinal)
+			default:
+				missing = append(missing, id)
+			}
+		}
+		return victims, nil
+	})
+	if err != nil {
 		return 0, nil, err
+	}
+	return deleted, missing, nil
+}
+
+// DeleteWhere removes the documents that a condition is true of, as [Snapshot.Select]
+// finds them, all in one transaction.
+func (ix *Index) DeleteWhere(ctx context.Context, where *condition.Condition) (deleted int, err error) {
+	return ix.delete(ctx, func(snap *Snapshot) (*roaring.Bitmap, error) { return snap.Select(ctx, where) })
+}
+
+// delete removes the live documents that choose returns, which is given the newest
+// snapshot.
+func (ix *Index) delete(ctx context.Context, choose func(*Snapshot) (*roaring.Bitmap, error)) (deleted int, err error) {
+	if err := ix.write.begin(ctx); err != nil {
+		return 0, err
 	}
 	defer ix.write.end()
 	snap, err := ix.beginChange()
 	if err != nil {
-		return 0, nil, err
+		return 0, err
 	}
 	defer snap.Close()
-	victims := map[string]uint32{}
-	for _, id := range ids {
-		if err := ctx.Err(); err != nil {
-			return 0, nil, err
-		}
-		ordinal, ok, err := snap.Ordinal(id)
-		if err != nil {
-			return 0, nil, err
-		}
-		if !ok {
-			missing = append(missing, id)
-			continue
-		}
-		victims[id] = ordinal
-	}
-	if len(victims) == 0 {
-		return 0, missing, nil
+	victims, err := choose(snap)
+	if err != nil || victims.IsEmpty() {
+		return 0, err
 	}
 	err = ix.file.Update(func(tx *storage.Tx) error {
 		g, err := tx.Generation(snap.Generation())
@@ -47,11 +69,12 @@ func (ix *Index) Delete(ctx context.Context, ids []string) (deleted int, missing
 		}
 		s := snap.State()
 		tombstones := snap.Tombstones().Clone()
-		for id, ordinal := range victims {
+		for it := victims.Iterator(); it.HasNext(); {
+			ordinal := it.Next()
 			if err := bury(g, &s, snap, tombstones, ordinal); err != nil {
 				return err
 			}
-			if err := g.DeleteID(id); err != nil {
+			if err := g.DeleteID(snap.ID(ordinal)); err != nil {
 				return err
 			}
 		}
@@ -61,7 +84,7 @@ func (ix *Index) Delete(ctx context.Context, ids []string) (deleted int, missing
 		return g.PutState(s)
 	})
 	if err := ix.changed(err); err != nil {
-		return 0, nil, err
+		return 0, err
 	}
-	return len(victims), missing, nil
+	return int(victims.GetCardinality()), nil
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 
 	"github.com/plaid-ir/plaid/codec"
 	"github.com/plaid-ir/plaid/kernels"
@@ -19,6 +20,7 @@ import (
 
 // picture is what the snapshots taken between two changes share.
 type picture struct {
+	number   uint64 // of this process
 	view     *storage.View
 	codec    *codec.Quantizer
 	scorer   kernels.Scorer
@@ -27,10 +29,13 @@ type picture struct {
 	refs     int // guarded by Index.mu; one is the index's own
 }
 
+// pictures counts those that were made.
+var pictures atomic.Uint64
+
 // newPicture makes the picture of a view. older may be nil; what it shares with the
 // view is taken from it.
 func (ix *Index) newPicture(v *storage.View, older *picture) (*picture, error) {
-	p := &picture{view: v, refs: 1, defaults: sync.OnceValues(v.Defaults)}
+	p := &picture{number: pictures.Add(1), view: v, refs: 1, defaults: sync.OnceValues(v.Defaults)}
 	if older == nil {
 		p.live = newLiveSet(v)
 	} else {

@@ -47,6 +47,10 @@ func (s *Snapshot) Close() error {
 	return err
 }
 
+// Version is a number: snapshots of the same show the same state of the same index. It
+// says nothing in another process.
+func (s *Snapshot) Version() uint64 { return s.p.number }
+
 // Quantizer is the codec that the documents were encoded with.
 func (s *Snapshot) Quantizer() *codec.Quantizer { return s.p.codec }
 

@@ -114,3 +114,13 @@ func (t *docTable) offsets() ([]uint32, error) {
 	}
 	return off, nil
 }
+
+// markPayload changes in an encoded table whether document i has a payload.
+func markPayload(table []byte, i int, has bool) {
+	at := table[8+4*i:]
+	n := binary.LittleEndian.Uint32(at) &^ payloadFlag
+	if has {
+		n |= payloadFlag
+	}
+	binary.LittleEndian.PutUint32(at, n)
+}
