@@ -4,13 +4,15 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 )
 
 // Condition is a condition with the values of its parameters. It does not change, and
 // is safe for concurrent use.
 type Condition struct {
-	expr *Expr
-	root *bound
+	expr   *Expr
+	params []Value
+	root   *bound
 }
 
 // bound is a node with values.
@@ -42,7 +44,7 @@ func (e *Expr) Bind(params ...any) (*Condition, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Condition{expr: e, root: root}, nil
+	return &Condition{expr: e, params: values, root: root}, nil
 }
 
 func (e *Expr) parameterError(at int, format string, args ...any) error {
@@ -110,6 +112,9 @@ func (e *Expr) bindTest(n *node, values []Value) (*Test, error) {
 const maxPattern = 50000
 
 func (c *Condition) String() string { return c.expr.text }
+
+// Params are the values of its placeholders.
+func (c *Condition) Params() []Value { return slices.Clone(c.params) }
 
 // Fields are the fields that the condition names, each once.
 func (c *Condition) Fields() []Field { return c.expr.Fields() }

@@ -172,6 +172,29 @@ func formatReal(f float64) string {
 	return sign + all[:whole] + "." + fraction + tail
 }
 
+// MarshalJSON writes the value so that [ValueOf] reads it back as it is.
+func (v Value) MarshalJSON() ([]byte, error) {
+	switch v.Kind {
+	case Integer:
+		return strconv.AppendInt(nil, v.Int, 10), nil
+	case Text:
+		return json.Marshal(v.Text)
+	case Real:
+		switch {
+		case math.IsInf(v.Real, 1):
+			return []byte("1e999"), nil
+		case math.IsInf(v.Real, -1):
+			return []byte("-1e999"), nil
+		}
+		s := strconv.FormatFloat(v.Real, 'g', -1, 64)
+		if !strings.ContainsAny(s, ".e") {
+			s += ".0"
+		}
+		return []byte(s), nil
+	}
+	return []byte("null"), nil
+}
+
 // ValueOf converts a parameter: nil, a bool, any integer or float, a string,
 // [json.Number], or an array, map or [json.RawMessage], which become the text of
 // their JSON. A float64 is a real number even if it is whole, which matters where it is

@@ -66,9 +66,9 @@ func (c corpus) Guard(read func() error) (err error) {
 // deviceQueries are the queries of a call as they are given to the device.
 type deviceQueries struct {
 	asked   []kernels.DeviceQuery
+	plans   []Plan
+	of      []int // the queries that these are; the others may return no document
 	results []Result
-	plan    Plan
-	count   int // documents that may be returned
 }
 
 func (d *onDevice) answer(ctx context.Context, c *call) ([]Result, error) {
@@ -79,7 +79,7 @@ func (d *onDevice) answer(ctx context.Context, c *call) ([]Result, error) {
 		return nil, err
 	}
 	var answers []kernels.DeviceAnswer
-	if q.count > 0 {
+	if len(q.asked) > 0 {
 		if answers, err = d.ask(ctx, c, q.asked); err != nil {
 			return nil, err
 		}
@@ -131,47 +131,61 @@ func asList(snap *index.Snapshot, allowed *selection) bool {
 
 // prepare checks the queries and completes them.
 func (q *deviceQueries) prepare(ctx context.Context, c *call) error {
-	allowed, err := c.allowed()
-	if err != nil {
-		return err
-	}
-	q.count = allowed.count
-	live, n := c.snap.LiveSet()
-	all := kernels.DeviceQuery{K: min(c.request.k, allowed.count)}
-	q.plan, all.Probes = devicePlan(c, allowed)
-	switch {
-	case asList(c.snap, allowed):
-		all.Docs = allowed.docs(nil)
-	case allowed.count < n:
-		all.Allowed = allowed.bits(nil, len(live))
-	}
-	q.asked = make([]kernels.DeviceQuery, len(c.queries))
-	q.results = make([]Result, len(c.queries))
+	n := len(c.queries)
+	asked, plans := make([]kernels.DeviceQuery, n), make([]Plan, n)
+	q.results = make([]Result, n)
 	var w workers
-	return w.each(ctx, c, c.threads, len(c.queries), func(i int) error {
-		vectors, weights, err := c.queries[i].Tokens(c.snap)
-		if err != nil {
+	err := w.each(ctx, c, c.threads, n, func(i int) (err error) {
+		if err = q.prepareOne(c, i, &asked[i], &plans[i]); err != nil {
 			return &QueryError{Index: i, Err: err}
-		}
-		q.asked[i] = all
-		q.asked[i].Vectors, q.asked[i].Weights = vectors, weights
-		q.results[i].Hits = []Hit{}
-		q.results[i].Stats = Stats{
-			Queries: 1, QueryTokens: len(vectors) / c.snap.Dim(),
-			Allowed: int64(allowed.count), FilterMissing: int64(allowed.missing), Candidates: int64(allowed.count),
 		}
 		return nil
 	})
+	if err != nil {
+		return err
+	}
+	for i := range asked {
+		if asked[i].K > 0 {
+			q.asked, q.plans, q.of = append(q.asked, asked[i]), append(q.plans, plans[i]), append(q.of, i)
+		}
+	}
+	return nil
+}
+
+func (q *deviceQueries) prepareOne(c *call, i int, ask *kernels.DeviceQuery, how *Plan) error {
+	allowed, err := c.allowed(i)
+	if err != nil {
+		return err
+	}
+	live, n := c.snap.LiveSet()
+	ask.K = min(c.request.k, allowed.count)
+	*how, ask.Probes = devicePlan(c, allowed)
+	switch {
+	case asList(c.snap, allowed):
+		ask.Docs = allowed.ordinals()
+	case allowed.count < n:
+		ask.Allowed = allowed.bits(nil, len(live))
+	}
+	if ask.Vectors, ask.Weights, err = c.queries[i].Tokens(c.snap); err != nil {
+		return err
+	}
+	q.results[i].Hits = []Hit{}
+	q.results[i].Stats = Stats{
+		Queries: 1, QueryTokens: len(ask.Vectors) / c.snap.Dim(),
+		Allowed: int64(allowed.count), FilterMissing: int64(allowed.missing), Candidates: int64(allowed.count),
+	}
+	return nil
 }
 
 // finish turns the answers of the device into results.
 func (q *deviceQueries) finish(ctx context.Context, c *call, answers []kernels.DeviceAnswer) error {
 	var w workers
-	return w.each(ctx, c, c.threads, len(answers), func(i int) error {
-		if err := hits(&q.results[i], c.snap, &answers[i], c.request.payload); err != nil {
+	return w.each(ctx, c, c.threads, len(answers), func(j int) error {
+		i := q.of[j]
+		if err := hits(&q.results[i], c.snap, &answers[j], c.request.payload); err != nil {
 			return &QueryError{Index: i, Err: err}
 		}
-		q.results[i].Stats.Plans = map[string]int{q.plan.String(): 1}
+		q.results[i].Stats.Plans = map[string]int{q.plans[j].String(): 1}
 		return nil
 	})
 }
@@ -214,7 +228,7 @@ func (d *onDevice) follow(ctx context.Context, c *call, t *trace) error {
 	var how Plan
 	p := plan{how: PlanExact, k: c.request.k}
 	_, err := c.turn.do(ctx, func() error {
-		allowed, err := c.allowed()
+		allowed, err := c.allowed(0)
 		if err != nil {
 			return err
 		}

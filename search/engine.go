@@ -75,9 +75,11 @@ type call struct {
 	snap    *index.Snapshot
 	queries []Query
 	request request
-	threads int                        // of the whole call
-	allowed func() (*selection, error) // for when a query runs; looked up once
-	turn    turn
+	// filtered is the request of queries that have a filter of their own.
+	filtered request
+	threads  int                             // of the whole call
+	allowed  func(i int) (*selection, error) // for when query i runs
+	turn     turn
 }
 
 // New returns an engine for an index. Each search sees the index as it is when
@@ -193,15 +195,27 @@ func (s *searching) Err() error {
 }
 
 // call prepares the stages for queries with the same options.
-func (e *Engine) call(snap *index.Snapshot, qs []Query, o *Options) (*call, error) {
+func (e *Engine) call(ctx context.Context, snap *index.Snapshot, qs []Query, o *Options) (*call, error) {
 	r, err := o.request(snap, e.tuned)
 	if err != nil {
 		return nil, err
 	}
+	filtered, err := o.request(snap, false)
+	if err != nil {
+		return nil, err
+	}
 	return &call{
-		snap: snap, queries: qs, request: r, threads: e.threads, allowed: o.selecting(snap),
+		snap: snap, queries: qs, request: r, filtered: filtered, threads: e.threads, allowed: o.selecting(ctx, snap, qs),
 		turn: turn{s: e.scheduler, end: e.end},
 	}, nil
+}
+
+// requestOf is what query i asks for.
+func (c *call) requestOf(i int) *request {
+	if c.queries[i].Filter != nil {
+		return &c.filtered
+	}
+	return &c.request
 }
 
 // Search answers one query.
@@ -240,7 +254,7 @@ func (e *Engine) SearchBatch(ctx context.Context, qs []Query, o Options) ([]Resu
 
 func (e *Engine) answer(ctx context.Context, snap *index.Snapshot, qs []Query, o *Options) (results []Result, err error) {
 	defer storage.Guard(snap.Path(), &err)()
-	c, err := e.call(snap, qs, o)
+	c, err := e.call(ctx, snap, qs, o)
 	if err != nil {
 		return nil, err
 	}

@@ -112,7 +112,7 @@ func (e *Engine) follow(ctx context.Context, q Query, id string, o Options, tell
 	if !ok {
 		return fmt.Errorf("%w: %q", ErrUnknownID, id)
 	}
-	c, err := e.call(snap, []Query{q}, &o)
+	c, err := e.call(within, snap, []Query{q}, &o)
 	if err != nil {
 		return err
 	}

@@ -1,26 +1,122 @@
 package search
 
 import (
+	"context"
 	"fmt"
 	"math/bits"
 	"slices"
 	"sync"
 
+	"github.com/plaid-ir/plaid/condition"
 	"github.com/plaid-ir/plaid/index"
 )
 
-// Filter is a set of documents by id. A nil *Filter restricts nothing; an
-// empty set matches nothing, and a search with it returns nothing.
+// Filter says which documents may be returned: those of a list of ids, those that a
+// condition is true of, or where there are both, those that are in both. A nil *Filter
+// restricts nothing; one without list and condition, or with an empty list, matches
+// nothing, and a search with it returns nothing. It is not to be changed once it has
+// been used, and any number of searches may use it at a time.
+//
+// In JSON it is {"ids": […], "allow_missing": true, "where": "year >= ?", "params":
+// [2000]}, without what is not there.
 type Filter struct {
 	// IDs of the documents that may be returned.
-	IDs []string `json:"ids"`
+	IDs []string
 	// AllowMissing passes over ids that name no live document; otherwise they
 	// are an error ([ErrUnknownID]).
-	AllowMissing bool `json:"allow_missing,omitempty"`
+	AllowMissing bool
+	// Where is the condition; nil: none. That it names a field which no document has
+	// is an error ([condition.ErrUnknownField]).
+	Where *condition.Condition
+
+	prepared *prepared
+}
+
+// prepared is what a filter lets through of an index at one moment.
+type prepared struct {
+	mu      sync.Mutex
+	version uint64 // of the snapshot
+	allowed *selection
 }
 
 // Only returns the filter that lets these documents through.
 func Only(ids ...string) *Filter { return &Filter{IDs: ids} }
+
+// Where returns the filter that lets the documents through that a condition is true of,
+// prepared as [Filter.Prepared] says.
+func Where(c *condition.Condition) *Filter { return (&Filter{Where: c}).Prepared() }
+
+// Prepared returns the filter as one that remembers what it lets through: as long as
+// the index does not change, further searches have it at once. That takes a bit for
+// each document of the index, or less. After a change the next search finds it anew.
+func (f *Filter) Prepared() *Filter {
+	p := *f
+	p.prepared = &prepared{}
+	return &p
+}
+
+// on returns what the filter lets through of a snapshot.
+func (f *Filter) on(ctx context.Context, snap *index.Snapshot) (*selection, error) {
+	p := f.prepared
+	if p == nil {
+		return f.find(ctx, snap)
+	}
+	p.mu.Lock()
+	allowed, version := p.allowed, p.version
+	p.mu.Unlock()
+	if allowed != nil && version == snap.Version() {
+		return allowed, nil
+	}
+	allowed, err := f.find(ctx, snap)
+	if err == nil {
+		p.mu.Lock()
+		p.allowed, p.version = allowed, snap.Version()
+		p.mu.Unlock()
+	}
+	return allowed, err
+}
+
+func (f *Filter) find(ctx context.Context, snap *index.Snapshot) (*selection, error) {
+	s := &selection{}
+	if f.IDs != nil || f.Where == nil {
+		if err := s.include(snap, "filter", f.IDs, f.AllowMissing); err != nil {
+			return nil, err
+		}
+	}
+	if f.Where == nil {
+		return s.settled(snap), nil
+	}
+	docs, err := snap.Select(ctx, f.Where)
+	if err != nil {
+		return nil, fmt.Errorf("filter: %w", err)
+	}
+	if f.IDs != nil {
+		s.list = slices.DeleteFunc(s.list, func(d uint32) bool { return !docs.Contains(d) })
+		return s.settled(snap), nil
+	}
+	live, _ := snap.LiveSet()
+	if docs.GetCardinality() <= listed(live) {
+		s.list = slices.DeleteFunc(docs.ToArray(), func(d uint32) bool { return !inSet(live, d) })
+		return s.settled(snap), nil
+	}
+	s.set = make([]uint64, len(live))
+	for it := docs.ManyIterator(); ; {
+		var some [256]uint32
+		n := it.NextMany(some[:])
+		if n == 0 {
+			break
+		}
+		mark(s.set, some[:n])
+	}
+	for w := range s.set {
+		s.set[w] &= live[w]
+	}
+	s.count = population(s.set)
+	return s, nil
+}
+
+// listed is up to how many documents a list is shorter than a set.
+func listed(live []uint64) uint64 { return 2 * uint64(len(live)) } // 4 bytes each, 8 a word
 
 // selection are the documents that a query may return: a set, which is shared and
 // not to be changed, or a list in ascending order, whichever is shorter.
@@ -29,46 +125,96 @@ type selection struct {
 	list    []uint32
 	count   int
 	missing int // ids that named nothing
+
+	once sync.Once
+	flat []uint32 // what ordinals returns of a set
 }
 
-// selecting returns a function that looks the ids of the options up, once.
-func (o *Options) selecting(snap *index.Snapshot) func() (*selection, error) {
-	if o.Filter == nil && o.Mode != Candidates {
-		set, n := snap.LiveSet()
-		s := &selection{set: set, count: n}
-		return func() (*selection, error) { return s, nil }
+// ordinals are the documents in ascending order, not to be changed.
+func (s *selection) ordinals() []uint32 {
+	if s.set == nil {
+		return s.list
 	}
-	return sync.OnceValues(func() (*selection, error) { return o.selection(snap) })
+	s.once.Do(func() { s.flat = appendSet(nil, s.set) })
+	return s.flat
 }
 
-func (o *Options) selection(snap *index.Snapshot) (*selection, error) {
-	s := &selection{}
-	var err error
-	if o.Filter != nil {
-		if err = s.include(snap, "filter", o.Filter.IDs, o.Filter.AllowMissing); err != nil {
-			return nil, err
-		}
-	}
-	if o.Mode == Candidates {
-		filtered := s.list
-		s.list = nil
-		if err = s.include(snap, "candidates", o.Candidates, o.AllowMissing); err != nil {
-			return nil, err
-		}
-		if o.Filter != nil {
-			s.list = slices.DeleteFunc(s.list, func(d uint32) bool {
-				_, ok := slices.BinarySearch(filtered, d)
-				return !ok
-			})
-		}
-	}
+// settled counts a list, and makes a set of a long one.
+func (s *selection) settled(snap *index.Snapshot) *selection {
 	s.count = len(s.list)
-	if live, _ := snap.LiveSet(); s.count > 2*len(live) { // 4 bytes each, 8 a word
+	if live, _ := snap.LiveSet(); uint64(s.count) > listed(live) {
 		s.set = make([]uint64, len(live))
 		mark(s.set, s.list)
 		s.list = nil
 	}
-	return s, nil
+	return s
+}
+
+// and is what is in both.
+func (s *selection) and(t *selection, snap *index.Snapshot) *selection {
+	if s.set != nil && t.set == nil {
+		s, t = t, s
+	}
+	both := &selection{missing: s.missing + t.missing}
+	if s.set == nil {
+		for _, d := range s.list {
+			if t.has(d) {
+				both.list = append(both.list, d)
+			}
+		}
+		return both.settled(snap)
+	}
+	both.set = slices.Clone(s.set)
+	for w := range both.set {
+		both.set[w] &= t.set[w]
+	}
+	both.count = population(both.set)
+	return both
+}
+
+// selecting returns a function that finds what the i-th query may return. What the
+// queries have in common is found once, for the first that asks.
+func (o *Options) selecting(ctx context.Context, snap *index.Snapshot, qs []Query) func(i int) (*selection, error) {
+	common := sync.OnceValues(func() (*selection, error) { return o.selection(ctx, snap) })
+	return func(i int) (*selection, error) {
+		f := qs[i].Filter
+		if f == nil {
+			return common()
+		}
+		s, err := f.on(ctx, snap)
+		if err != nil || o.Filter == nil && o.Mode != Candidates {
+			return s, err
+		}
+		all, err := common()
+		if err != nil {
+			return nil, err
+		}
+		return all.and(s, snap), nil
+	}
+}
+
+// selection is what the options let through.
+func (o *Options) selection(ctx context.Context, snap *index.Snapshot) (*selection, error) {
+	if o.Filter == nil && o.Mode != Candidates {
+		set, n := snap.LiveSet()
+		return &selection{set: set, count: n}, nil
+	}
+	var s *selection
+	if o.Mode == Candidates {
+		s = &selection{}
+		if err := s.include(snap, "candidates", o.Candidates, o.AllowMissing); err != nil {
+			return nil, err
+		}
+		s.settled(snap)
+	}
+	if o.Filter == nil {
+		return s, nil
+	}
+	f, err := o.Filter.on(ctx, snap)
+	if err != nil || s == nil {
+		return f, err
+	}
+	return s.and(f, snap), nil
 }
 
 // include looks ids up and includes the documents that a search may return.

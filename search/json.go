@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"unicode/utf8"
 
+	"github.com/plaid-ir/plaid/condition"
 	"github.com/plaid-ir/plaid/storage"
 )
 
@@ -32,12 +33,13 @@ type queryJSON struct {
 	Mask    json.RawMessage `json:"mask,omitempty"`
 	Weights json.RawMessage `json:"weights,omitempty"`
 	Model   *storage.Model  `json:"model,omitempty"`
+	Filter  *Filter         `json:"filter,omitempty"`
 }
 
 // MarshalJSON writes the vectors as a list of lists of numbers, one a token, where
 // Dim says how long they are, and as one list otherwise.
 func (q Query) MarshalJSON() ([]byte, error) {
-	out := queryJSON{Dim: q.Dim, Model: q.Model}
+	out := queryJSON{Dim: q.Dim, Model: q.Model, Filter: q.Filter}
 	vectors := any(q.Vectors)
 	if q.Dim > 0 && len(q.Vectors) > 0 && len(q.Vectors)%q.Dim == 0 {
 		rows := make([][]float32, len(q.Vectors)/q.Dim)
@@ -72,7 +74,7 @@ func (q *Query) UnmarshalJSON(text []byte) error {
 	if err := d.Decode(&in); err != nil {
 		return fmt.Errorf("%w: %w", ErrQuery, err)
 	}
-	out := Query{Dim: in.Dim, Model: in.Model}
+	out := Query{Dim: in.Dim, Model: in.Model, Filter: in.Filter}
 	var rows [][]float32
 	vectors := any(&out.Vectors)
 	if nested(in.Vectors) {
@@ -117,6 +119,61 @@ func nested(list json.RawMessage) bool {
 	}
 	list = bytes.TrimLeft(list[1:], " \t\r\n")
 	return len(list) > 0 && list[0] == '['
+}
+
+// filterJSON is the JSON form of a filter.
+type filterJSON struct {
+	IDs          *[]string         `json:"ids,omitempty"`
+	AllowMissing bool              `json:"allow_missing,omitempty"`
+	Where        string            `json:"where,omitempty"`
+	Params       []condition.Value `json:"params,omitempty"`
+}
+
+// MarshalJSON writes the list of ids and the text of the condition.
+func (f Filter) MarshalJSON() ([]byte, error) {
+	out := filterJSON{AllowMissing: f.AllowMissing}
+	if f.IDs != nil || f.Where == nil {
+		out.IDs = &f.IDs
+	}
+	if f.Where != nil {
+		out.Where, out.Params = f.Where.String(), f.Where.Params()
+	}
+	return json.Marshal(out)
+}
+
+// UnmarshalJSON reads what MarshalJSON writes. A field that is not known is an error,
+// as in a query, and so is a condition that is none.
+func (f *Filter) UnmarshalJSON(text []byte) error {
+	var in struct {
+		IDs          []string          `json:"ids"`
+		AllowMissing bool              `json:"allow_missing"`
+		Where        string            `json:"where"`
+		Params       []json.RawMessage `json:"params"`
+	}
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&in); err != nil {
+		return fmt.Errorf("%w: filter: %w", ErrOption, err)
+	}
+	out := Filter{IDs: in.IDs, AllowMissing: in.AllowMissing}
+	if in.Where == "" && in.Params != nil {
+		return fmt.Errorf("%w: filter: params without where", ErrOption)
+	}
+	if in.Where != "" {
+		e, err := condition.Parse(in.Where)
+		if err != nil {
+			return fmt.Errorf("%w: filter: %w", ErrOption, err)
+		}
+		params := make([]any, len(in.Params))
+		for i, p := range in.Params {
+			params[i] = p
+		}
+		if out.Where, err = e.Bind(params...); err != nil {
+			return fmt.Errorf("%w: filter: %w", ErrOption, err)
+		}
+	}
+	*f = out
+	return nil
 }
 
 // Payload is what was stored beside a document. In JSON it is, by what it holds:

@@ -66,7 +66,7 @@ func TestBadJSON(t *testing.T) {
 	for _, text := range []string{
 		`{"vectors":[[1,2],[3]]}`, `{"vectors":[[]]}`, `{"vectors":[[1],null]}`, `{"vectors":[1,null]}`, `{"vectors":[[null]]}`, `{"vectors":[1e39]}`, `{"vectors":["a"]}`,
 		`{"vectors":[[[1]]]}`, `{"vectors":"AAAA"}`, `{"vectors":[[1,2]],"dim":3}`, `{"vectors":[1],"dim":-1}`, `{"vectors":[1],"weights":[null]}`, `{"vectors":[1],"mask":[null]}`,
-		`{"vectors":[1],"mask":[1]}`, `{"vectors":[1],"filter":{"ids":[]}}`, `[]`, `3`,
+		`{"vectors":[1],"mask":[1]}`, `{"vectors":[1],"filters":{"ids":[]}}`, `{"vectors":[1],"filter":{"id":[]}}`, `[]`, `3`,
 	} {
 		var q Query
 		require.ErrorIs(t, json.Unmarshal([]byte(text), &q), ErrQuery, text)

@@ -41,7 +41,7 @@ func (p *processor) one(ctx context.Context, c *call, i, threads int, fixed *pla
 	if err != nil {
 		return err
 	}
-	need := runBytes(c.snap, n, &c.request)
+	need := runBytes(c.snap, n, c.requestOf(i))
 	waited, err := c.turn.acquire(ctx, need)
 	if err != nil {
 		return err
@@ -53,7 +53,7 @@ func (p *processor) one(ctx context.Context, c *call, i, threads int, fixed *pla
 		return err
 	}
 	r := p.take(c.snap.Scorer())
-	r.ctx, r.call, r.snap, r.threads, r.fixed, r.trace = ctx, c, c.snap, threads, fixed, t
+	r.ctx, r.call, r.at, r.snap, r.threads, r.fixed, r.trace = ctx, c, i, c.snap, threads, fixed, t
 	r.stats = Stats{Queries: 1, QueryTokens: len(vectors) / c.snap.Dim()}
 	r.stats.Times.Wait = waited
 	*res, err = r.answer(vectors, weights)

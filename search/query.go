@@ -26,6 +26,9 @@ type Query struct {
 	// Model, where set, is what made the vectors. If the index names another, that
 	// is an error ([storage.ErrModel]): scores between two models mean nothing.
 	Model *storage.Model
+	// Filter restricts the result of this query, beside the one of the options; nil: no
+	// further restriction.
+	Filter *Filter
 }
 
 // Mode chooses which documents are scored exactly.

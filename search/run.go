@@ -16,6 +16,7 @@ import (
 type run struct {
 	ctx     context.Context
 	call    *call
+	at      int             // of the query in the call
 	snap    *index.Snapshot // of the call
 	fixed   *plan           // in place of what follows from the options
 	plan    plan
@@ -70,7 +71,7 @@ const (
 // answer takes the query from its vectors to its hits.
 func (r *run) answer(vectors, weights []float32) (Result, error) {
 	start := time.Now()
-	allowed, err := r.call.allowed()
+	allowed, err := r.call.allowed(r.at)
 	if err != nil {
 		return Result{}, err
 	}
@@ -86,7 +87,7 @@ func (r *run) answer(vectors, weights []float32) (Result, error) {
 	}
 	res := Result{Hits: make([]Hit, len(top))}
 	for i, s := range top {
-		if res.Hits[i], err = hit(r.snap, s.Doc, s.Score, r.call.request.payload); err != nil {
+		if res.Hits[i], err = hit(r.snap, s.Doc, s.Score, r.call.requestOf(r.at).payload); err != nil {
 			return Result{}, err
 		}
 	}
@@ -110,7 +111,7 @@ func (r *run) search(vectors, weights []float32, allowed *selection) ([]topk.Sco
 		r.plan = *r.fixed
 	} else {
 		state := r.snap.State()
-		r.plan = r.call.request.plan(allowed.count, int(state.Live), int64(state.LiveTokens), r.stats.QueryTokens, r.snap.Header().Centroids)
+		r.plan = r.call.requestOf(r.at).plan(allowed.count, int(state.Live), int64(state.LiveTokens), r.stats.QueryTokens, r.snap.Header().Centroids)
 	}
 	r.stats.Plans = map[string]int{r.plan.how.String(): 1}
 	if err := r.prepare(vectors, weights); err != nil {
