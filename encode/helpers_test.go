@@ -15,13 +15,16 @@ import (
 	"github.com/plaid-ir/plaid/vectors"
 )
 
-// shared gives the path of real data: in the repository, or beside the
-// checkout. Without it the test is skipped.
+// shared gives the path of real data: in the repository, where the kind, which is
+// the first element, has no folder of its own, or beside the checkout. Without it
+// the test is skipped.
 func shared(t testing.TB, elem ...string) string {
 	t.Helper()
+	inside := append([]string{"..", "examples", "quickstart"}, elem[1:]...)
+	beside := append([]string{"..", "..", "shared"}, elem...)
 	var path string
-	for _, root := range [][]string{{"testdata"}, {"..", "..", "shared"}} {
-		path = filepath.Join(append(root, elem...)...)
+	for _, place := range [][]string{inside, beside} {
+		path = filepath.Join(place...)
 		if _, err := os.Stat(path); err == nil {
 			return path
 		}

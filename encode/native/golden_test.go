@@ -39,7 +39,7 @@ func TestGolden(t *testing.T) {
 // nano reads the model of a folder of Hugging Face's kind.
 func nano(t testing.TB) (Config, *Weights) {
 	t.Helper()
-	s, err := vectors.OpenSafetensors(shared(t, "models", "colbert-nano", "model.safetensors"))
+	s, err := vectors.OpenSafetensors(nanoFile("model.safetensors"))
 	require.NoError(t, err)
 	t.Cleanup(func() { s.Close() })
 	get := func(name string) []float32 { return floatsOf(t, s, name) }
@@ -69,7 +69,7 @@ func nano(t testing.TB) (Config, *Weights) {
 // nanoTexts are queries and documents, and their vectors by PyTorch.
 func nanoTexts(t testing.TB) (b Batch, want []float32) {
 	t.Helper()
-	z := openNPZ(t, shared(t, "models", "colbert-nano", "golden.npz"))
+	z := openNPZ(t, nanoFile("golden.npz"))
 	var texts [][]int32
 	for i := range 4 {
 		for _, kind := range []string{"query", "document"} {

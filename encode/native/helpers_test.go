@@ -3,7 +3,6 @@ package native
 import (
 	"hash/fnv"
 	"math"
-	"os"
 	"path/filepath"
 	"testing"
 
@@ -12,14 +11,9 @@ import (
 	"github.com/plaid-ir/plaid/vectors"
 )
 
-// shared gives the path of real data beside the checkout, or skips the test.
-func shared(t testing.TB, elem ...string) string {
-	t.Helper()
-	path := filepath.Join(append([]string{"..", "..", "..", "shared"}, elem...)...)
-	if _, err := os.Stat(path); err != nil {
-		t.Skip("not there: ", err)
-	}
-	return path
+// nanoFile is the path of a file of the small model in the repository.
+func nanoFile(name string) string {
+	return filepath.Join("..", "..", "examples", "quickstart", "colbert-nano", name)
 }
 
 // arrays is a file of named arrays.
