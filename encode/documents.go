@@ -124,6 +124,7 @@ func (e *Encoder) Queries(ctx context.Context, texts []string) ([]Embedding, err
 			return false
 		}
 		em.Vectors = append(em.Vectors, c.kept(e, Query, i)...)
+		em.Truncated = c.texts[i].seq.truncated
 		out = append(out, em)
 		return true
 	}, func(err error) { failed = err })

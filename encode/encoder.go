@@ -194,7 +194,9 @@ type Token struct {
 // the other.
 type Embedding struct {
 	Vectors []float32
-	Tokens  []Token
+	Tokens  []Token // all of them, also those that are not kept
+	// Truncated says that the text was cut at the longest length.
+	Truncated bool
 }
 
 // Tokenize gives the tokens of a text as the model sees them: with all that is

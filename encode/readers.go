@@ -23,48 +23,72 @@ import (
 // maxTextLine is the longest line that is read; longer ones are an error.
 const maxTextLine = 64 << 20
 
-// textStream opens what texts are read from, which may be a pipe; a name that
-// ends in .gz is unpacked.
-func textStream(ctx context.Context, name string) (io.Reader, func() error, error) {
-	var watch infile.Watch
-	f, err := watch.Stream(ctx, name)
-	if err != nil {
-		var pe *fs.PathError
-		if errors.As(err, &pe) {
-			err = pe.Err
+// parser gives the texts of a stream to yield, until that says false.
+type parser func(ctx context.Context, r io.Reader, yield func(Text, error) bool) error
+
+// stream is a sequence over a reader, which can be gone through once. The name is
+// for errors.
+func (p parser) stream(ctx context.Context, r io.Reader, name string) iter.Seq2[Text, error] {
+	return func(yield func(Text, error) bool) {
+		if err := p(ctx, r, yield); err != nil {
+			yield(Text{}, inText(name, err))
 		}
-		return nil, nil, &TextError{Path: name, Row: -1, Err: err}
 	}
-	done := func() error { return f.Close() }
-	if !strings.HasSuffix(name, ".gz") {
-		return f, done, nil
-	}
-	z, err := gzip.NewReader(f)
-	if err != nil {
-		f.Close()
-		return nil, nil, &TextError{Path: name, Row: -1, Err: err}
-	}
-	return z, done, nil
 }
 
-// stream opens a file for each pass over a sequence, and completes its errors.
-func stream(ctx context.Context, name string, read func(r io.Reader, yield func(Text, error) bool) error) iter.Seq2[Text, error] {
+// file is a sequence that opens a file for each pass. The file may be a pipe; a
+// name that ends in .gz is unpacked. One that changes while it is read is an error.
+func (p parser) file(ctx context.Context, name string) iter.Seq2[Text, error] {
 	return func(yield func(Text, error) bool) {
-		r, done, err := textStream(ctx, name)
+		var watch infile.Watch
+		f, err := watch.Stream(ctx, name)
 		if err != nil {
-			yield(Text{}, err)
+			var pe *fs.PathError
+			if errors.As(err, &pe) {
+				err = pe.Err
+			}
+			yield(Text{}, inText(name, err))
 			return
 		}
-		defer done()
-		if err := read(r, yield); err != nil {
-			var te *TextError
-			if !errors.As(err, &te) {
-				te = &TextError{Row: -1, Err: err}
-			}
-			te.Path = name
-			yield(Text{}, te)
+		defer f.Close()
+		stopped := false
+		err = unpacked(f, name, func(r io.Reader) error {
+			return p(ctx, r, func(t Text, err error) bool {
+				stopped = !yield(t, err)
+				return !stopped
+			})
+		})
+		if stopped {
+			return
+		}
+		// A fault that is due to a change is of no interest.
+		if changed := watch.Unchanged(); changed != nil {
+			yield(Text{}, changed)
+		} else if err != nil {
+			yield(Text{}, inText(name, err))
 		}
 	}
+}
+
+func unpacked(r io.Reader, name string, read func(io.Reader) error) error {
+	if !strings.HasSuffix(name, ".gz") {
+		return read(r)
+	}
+	z, err := gzip.NewReader(r)
+	if err != nil {
+		return err
+	}
+	return errors.Join(read(z), z.Close())
+}
+
+// inText names the file of an error.
+func inText(name string, err error) error {
+	var te *TextError
+	if !errors.As(err, &te) {
+		te = &TextError{Row: -1, Err: err}
+	}
+	te.Path = name
+	return te
 }
 
 // eachLine calls f with the lines of r, without their ends, and their numbers
@@ -111,14 +135,16 @@ func eachLine(ctx context.Context, r io.Reader, f func(line []byte, n int) (bool
 // beside id, title and text goes into the payload, where there is something. A
 // name that ends in .gz is unpacked.
 func JSONL(ctx context.Context, name string) iter.Seq2[Text, error] {
-	return stream(ctx, name, func(r io.Reader, yield func(Text, error) bool) error {
-		return eachLine(ctx, r, func(line []byte, _ int) (bool, error) {
-			if len(bytes.TrimSpace(line)) == 0 {
-				return true, nil
-			}
-			t, err := parseRecord(line)
-			return err == nil && yield(t, nil), err
-		})
+	return parser(parseJSONL).file(ctx, name)
+}
+
+func parseJSONL(ctx context.Context, r io.Reader, yield func(Text, error) bool) error {
+	return eachLine(ctx, r, func(line []byte, _ int) (bool, error) {
+		if len(bytes.TrimSpace(line)) == 0 {
+			return true, nil
+		}
+		t, err := parseRecord(line)
+		return err == nil && yield(t, nil), err
 	})
 }
 
@@ -166,37 +192,35 @@ func parseRecord(line []byte) (t Text, err error) {
 // Lines reads a text a line, without ids; empty lines are texts too. The name is
 // for errors.
 func Lines(ctx context.Context, r io.Reader, name string) iter.Seq2[Text, error] {
-	return func(yield func(Text, error) bool) {
-		err := eachLine(ctx, r, func(line []byte, _ int) (bool, error) {
-			if err := valid(string(line)); err != nil {
-				return false, err
-			}
-			return yield(Text{Text: string(line)}, nil), nil
-		})
-		if err != nil {
-			var te *TextError
-			if errors.As(err, &te) {
-				te.Path = name
-			}
-			yield(Text{}, err)
+	return parser(parseLines).stream(ctx, r, name)
+}
+
+func parseLines(ctx context.Context, r io.Reader, yield func(Text, error) bool) error {
+	return eachLine(ctx, r, func(line []byte, _ int) (bool, error) {
+		if err := valid(string(line)); err != nil {
+			return false, err
 		}
-	}
+		return yield(Text{Text: string(line)}, nil), nil
+	})
 }
 
 // CSV reads a table whose first line names the columns: text, and if they are
 // there id (or _id) and title. Other columns go into the payload, as a JSON
 // object of strings. A name that ends in .tsv, or .tsv.gz, has tabs for commas.
 func CSV(ctx context.Context, name string) iter.Seq2[Text, error] {
-	return stream(ctx, name, func(r io.Reader, yield func(Text, error) bool) error {
+	return parserOf(tableFormat(name)).file(ctx, name)
+}
+
+// parseTable reads a table whose columns are parted by comma.
+func parseTable(comma rune) parser {
+	return func(ctx context.Context, r io.Reader, yield func(Text, error) bool) error {
 		b := bufio.NewReader(r)
 		if mark, _ := b.Peek(3); string(mark) == "\ufeff" {
 			b.Discard(3)
 		}
 		in := csv.NewReader(b)
 		in.ReuseRecord = true
-		if strings.HasSuffix(strings.TrimSuffix(name, ".gz"), ".tsv") {
-			in.Comma = '\t'
-		}
+		in.Comma = comma
 		head, err := in.Read()
 		if errors.Is(err, io.EOF) {
 			err = fmt.Errorf("is empty: want a line that names the columns")
@@ -256,7 +280,7 @@ func CSV(ctx context.Context, name string) iter.Seq2[Text, error] {
 				return nil
 			}
 		}
-	})
+	}
 }
 
 // Folder reads the text files below a folder, in the order of their names: those

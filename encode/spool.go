@@ -16,6 +16,9 @@ type SpoolOptions struct {
 	Tag string
 	// Float32 stores whole numbers instead of halves.
 	Float32 bool
+	// Progress, where set, is called after each document that was encoded, by the
+	// goroutine that called Spool.
+	Progress func(Report)
 }
 
 // spoolFlush is after how many documents the file has all of them.
@@ -54,6 +57,9 @@ func Spool(ctx context.Context, e *Encoder, texts iter.Seq2[Text, error], path s
 		}
 		if err != nil {
 			return nil, r, errors.Join(err, s.Close())
+		}
+		if o.Progress != nil {
+			o.Progress(*r)
 		}
 	}
 	if err := s.Flush(); err != nil {

@@ -18,6 +18,10 @@ type Model struct {
 	Name string `json:"name,omitempty"`
 	// Fingerprint is equal for models that make the same vectors.
 	Fingerprint string `json:"fingerprint,omitempty"`
+	// Precision and Settings are what the model needs beside its folder to make the
+	// same vectors again, in the words of what encodes: nothing here reads them.
+	Precision string `json:"precision,omitempty"`
+	Settings  string `json:"settings,omitempty"`
 }
 
 func (m Model) String() string {
@@ -47,7 +51,7 @@ func (m *Model) Check(other *Model) error {
 	return fmt.Errorf("%w: %v, the index has %v", ErrModel, other, m)
 }
 
-// maxModel bounds the bytes of a name and of a fingerprint.
+// maxModel bounds the bytes of each part.
 const maxModel = 4096
 
 // Validate checks that the model has a name or a fingerprint, both fit to be shown.
@@ -58,13 +62,15 @@ func (m *Model) Validate() error {
 	if m.Name == "" && m.Fingerprint == "" {
 		return errors.New("a model without name and fingerprint")
 	}
-	for _, s := range []string{m.Name, m.Fingerprint} {
-		if len(s) > maxModel || !utf8.ValidString(s) {
-			return fmt.Errorf("a model's name of %d bytes: at most %d of UTF-8 are possible", len(s), maxModel)
+	for _, part := range []struct{ what, s string }{
+		{"name", m.Name}, {"fingerprint", m.Fingerprint}, {"precision", m.Precision}, {"settings", m.Settings},
+	} {
+		if len(part.s) > maxModel || !utf8.ValidString(part.s) {
+			return fmt.Errorf("a model's %s of %d bytes: at most %d of UTF-8 are possible", part.what, len(part.s), maxModel)
 		}
-		for _, r := range s {
+		for _, r := range part.s {
 			if unicode.IsControl(r) {
-				return fmt.Errorf("model %q: control character %U", s, r)
+				return fmt.Errorf("a model's %s %q: control character %U", part.what, part.s, r)
 			}
 		}
 	}

@@ -40,4 +40,7 @@ func TestModelValidate(t *testing.T) {
 	require.Error(t, (&Model{Name: "a\x1b[31m"}).Validate())
 	require.Error(t, (&Model{Name: "\xff"}).Validate())
 	require.Error(t, (&Model{Fingerprint: strings.Repeat("a", 5000)}).Validate())
+	require.NoError(t, (&Model{Name: "a", Precision: "int8", Settings: `{"query_length":48}`}).Validate())
+	require.ErrorContains(t, (&Model{Name: "a", Settings: "\n"}).Validate(), "settings")
+	require.ErrorContains(t, (&Model{Name: "a", Precision: "\xff"}).Validate(), "precision")
 }

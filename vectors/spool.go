@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/plaid-ir/plaid/internal/atomicfile"
 	"github.com/plaid-ir/plaid/kernels"
 )
 
@@ -61,7 +62,7 @@ type SpoolOptions struct {
 }
 
 // ErrSpool: a file that cannot be resumed, because it is none of a spool, or of
-// one with another dimension, type of numbers or tag.
+// one with another dimension, type of numbers or tag, or is in use.
 var ErrSpool = errors.New("not the spool that is to go on")
 
 // A spool's file is a header and one record a document, all little-endian:
@@ -141,6 +142,9 @@ func (s *Spool) openFile() (err error) {
 	info, err := s.file.Stat()
 	if err == nil && !info.Mode().IsRegular() {
 		err = fmt.Errorf("%w: it is no regular file", ErrSpool)
+	}
+	if err == nil && !atomicfile.Lock(s.file) {
+		err = fmt.Errorf("%w: it is open already, in this process or another", ErrSpool)
 	}
 	if err != nil {
 		return errors.Join(NewFileError(s.o.Path, cause(err)), s.file.Close())

@@ -9,6 +9,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"runtime"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -255,4 +256,22 @@ func FuzzSpool(f *testing.F) {
 		}
 		require.NoError(t, s.Close())
 	})
+}
+
+// A file is for one spool at a time.
+func TestSpoolIsLocked(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "spool")
+	s, err := NewSpool(2, &SpoolOptions{Path: path})
+	require.NoError(t, err)
+	require.NoError(t, s.Add(Document{Tokens: []float32{1, 2}}))
+	_, err = NewSpool(2, &SpoolOptions{Path: path, Resume: true})
+	if runtime.GOOS == "linux" {
+		require.ErrorIs(t, err, ErrSpool)
+		require.ErrorContains(t, err, "open already")
+	}
+	require.NoError(t, s.Close())
+	s, err = NewSpool(2, &SpoolOptions{Path: path, Resume: true})
+	require.NoError(t, err)
+	require.Equal(t, 1, s.Len())
+	require.NoError(t, s.Close())
 }

@@ -238,6 +238,10 @@ const (
 	unknown // there are no locks on this system or file system
 )
 
+// Lock takes the lock of an open file, until it is closed. It is false if somebody
+// else has it. Where there is no flock it is true.
+func Lock(f *os.File) bool { return lock(f) != busy }
+
 // prefix is what the names of target's beginnings begin with.
 func prefix(target string) string {
 	base := filepath.Base(target)

@@ -1,0 +1,111 @@
+package encode
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/plaid-ir/plaid/internal/infile"
+	"github.com/plaid-ir/plaid/vectors"
+)
+
+func TestSurvey(t *testing.T) {
+	texts := []Text{{ID: "a", Title: "T", Text: "xy"}, {ID: "b", Text: "z"}}
+	s, err := SurveyTexts(seq(texts))
+	require.NoError(t, err)
+	require.Equal(t, []any{2, int64(4)}, []any{s.Texts, s.Bytes})
+	require.Len(t, s.Sum, 64)
+	again, err := SurveyTexts(seq(texts))
+	require.NoError(t, err)
+	require.Equal(t, s, again)
+	// What moves from one part to the next is another text.
+	for _, other := range [][]Text{
+		{{ID: "a", Title: "Tx", Text: "y"}, texts[1]}, {texts[1], texts[0]}, texts[:1],
+		{{ID: "a", Title: "T", Text: "xy", Payload: []byte{}}, {ID: "b", Payload: []byte("z")}},
+	} {
+		o, err := SurveyTexts(seq(other))
+		require.NoError(t, err)
+		require.NotEqual(t, s.Sum, o.Sum)
+	}
+	for message, bad := range map[string][]Text{
+		`text 1: id "a": text 0 has this id too`:                     {texts[0], texts[0]},
+		`text 1: some texts have an id and others have none`:         {texts[0], {Text: "x"}},
+		`text 1: id "a": some texts have an id and others have none`: {{Text: "x"}, texts[0]},
+	} {
+		_, err := SurveyTexts(seq(bad))
+		require.EqualError(t, err, message)
+	}
+}
+
+func TestTexts(t *testing.T) {
+	dir := t.TempDir()
+	for name, content := range map[string]string{
+		"a.jsonl": `{"id": "1", "text": "x"}`, "a.csv": "id,text\n1,x\n", "a.TSV": "id\ttext\n1\tx\n", "d/1": "", "d/1.txt": "x", "a.unknown": `{"id": "1", "text": "x"}`,
+	} {
+		path := write(t, dir, name, content)
+		if strings.HasPrefix(name, "d/") {
+			path = dir + "/d"
+		}
+		if name == "d/1" {
+			continue
+		}
+		for range 2 { // it can be gone through again
+			got, err := all(Texts(t.Context(), path, ""))
+			require.NoError(t, err, name)
+			want := []Text{{ID: "1", Text: "x"}}
+			if strings.HasPrefix(name, "d/") {
+				want[0].ID = "1.txt"
+			}
+			require.Equal(t, want, got, name)
+		}
+	}
+	path := write(t, dir, "a.txt", "x\n\ny\n")
+	got, err := all(Texts(t.Context(), path, ""))
+	require.NoError(t, err)
+	require.Equal(t, []Text{{Text: "x"}, {}, {Text: "y"}}, got)
+	got, err = all(Texts(t.Context(), write(t, dir, "b.txt", `{"text": "x"}`), FormatJSONL))
+	require.NoError(t, err)
+	require.Equal(t, []Text{{Text: "x"}}, got)
+	for _, f := range Formats() {
+		_, err = all(ReadTexts(t.Context(), strings.NewReader("\xff"), "stdin", f))
+		require.ErrorContains(t, err, "stdin: ", f)
+	}
+	_, err = all(Texts(t.Context(), dir+"/nosuch", ""))
+	require.ErrorIs(t, err, os.ErrNotExist)
+}
+
+// A file that is written while it is read gives no texts of two states.
+func TestChangedWhileRead(t *testing.T) {
+	path := write(t, t.TempDir(), "a.jsonl", `{"text": "x"}`+"\n"+`{"text": "y"}`+"\n")
+	var err error
+	for _, e := range Texts(t.Context(), path, "") {
+		if err = e; err == nil {
+			require.NoError(t, os.WriteFile(path, []byte("{}"), 0o600))
+		}
+	}
+	var changed *infile.ChangedError
+	require.ErrorAs(t, err, &changed)
+}
+
+func TestSpoolProgress(t *testing.T) {
+	e := open(t, nano(t), nil)
+	var seen []Report
+	s, r, err := Spool(t.Context(), e, seq([]Text{{Text: "cell"}, {}, {Text: "cell"}}), "", &SpoolOptions{
+		Progress: func(r Report) { seen = append(seen, r) },
+	})
+	require.NoError(t, err)
+	require.Len(t, seen, 3)
+	require.Equal(t, *r, seen[2])
+	require.Equal(t, Report{Texts: 2, Empty: 1, Tokens: 4, Vectors: 4}, seen[1])
+	require.NoError(t, s.Close())
+	require.ErrorIs(t, s.Add(vectors.Document{}), os.ErrClosed)
+
+	long, err := e.Query(t.Context(), strings.Repeat("cell ", 40))
+	require.NoError(t, err)
+	require.True(t, long.Truncated)
+	short, err := e.Query(t.Context(), "cell")
+	require.NoError(t, err)
+	require.False(t, short.Truncated)
+}
