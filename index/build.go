@@ -219,18 +219,44 @@ func Build(ctx context.Context, path string, src vectors.Source, opts *BuildOpti
 	return r, nil
 }
 
+// CanBuild tells what [Build] refuses before it looks at documents, whatever they
+// are: options, and an index that is there without Force. It is for programs that
+// have much work to do before they build.
+func CanBuild(ctx context.Context, path string, opts *BuildOptions) error {
+	o := BuildOptions{}
+	if opts != nil {
+		o = *opts
+	}
+	if err := o.validate(); err != nil {
+		return err
+	}
+	if _, err := kernels.Select(o.Backend); err != nil {
+		return err
+	}
+	return vacant(ctx, path, o)
+}
+
+// vacant says so if there is an index without waiting for readers to go.
+func vacant(ctx context.Context, path string, o BuildOptions) error {
+	if o.Force {
+		return nil
+	}
+	there, err := storage.Open(ctx, path, storage.Options{LockTimeout: o.LockTimeout})
+	switch {
+	case err == nil:
+		return errors.Join(exists(path), there.Close())
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, storage.ErrUnfinished): // what an interrupted build left needs no force
+	case isEmpty(path):
+	default:
+		return err
+	}
+	return nil
+}
+
 // create opens path for a build, and tells whether it had no file before.
 func create(ctx context.Context, path string, o BuildOptions) (f *storage.File, created bool, err error) {
-	if !o.Force { // says so without waiting for readers to go
-		there, err := storage.Open(ctx, path, storage.Options{LockTimeout: o.LockTimeout})
-		switch {
-		case err == nil:
-			return nil, false, errors.Join(exists(path), there.Close())
-		case errors.Is(err, fs.ErrNotExist), errors.Is(err, storage.ErrUnfinished): // what an interrupted build left needs no force
-		case isEmpty(path):
-		default:
-			return nil, false, err
-		}
+	if err := vacant(ctx, path, o); err != nil {
+		return nil, false, err
 	}
 	f, err = storage.Open(ctx, path, storage.Options{Write: true, Create: true, LockTimeout: o.LockTimeout, Logger: o.Logger})
 	if err != nil {

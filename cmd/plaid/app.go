@@ -114,6 +114,13 @@ func (a *app) warn(format string, args ...any) {
 	}
 }
 
+// hint writes what may help after an error to stderr unless --quiet.
+func (a *app) hint(format string, args ...any) {
+	if !a.quiet {
+		fmt.Fprintf(a.console, "plaid: %s\n", a.readable(fmt.Sprintf(format, args...)))
+	}
+}
+
 // readable makes a message fit for a terminal: the names of files and documents in
 // it may be of any bytes and any length. Lines stay lines, except within a name
 // that was given as an argument.
@@ -154,9 +161,12 @@ plaid searches documents that are matrices of token vectors, as ColBERT and its
 relatives make them. An index is one file of compressed vectors; a search finds
 the documents whose MaxSim score for a query is highest.
 
-Vectors come from .npy, .npz, .safetensors or .jsonl files. Results go to
+Texts are encoded by a late-interaction model from its folder. Vectors that were
+made elsewhere come from .npy, .npz, .safetensors or .jsonl files. Results go to
 stdout, everything else to stderr.`),
-		Example: `  plaid index docs.plaid --vectors docs.npy --lengths doclens.npy --ids ids.txt
+		Example: `  plaid index docs.plaid --text corpus.jsonl --model answerai-colbert-small-v1
+  plaid search docs.plaid 'what makes cells divide?'
+  plaid index docs.plaid --vectors docs.npy --lengths doclens.npy --ids ids.txt
   plaid search docs.plaid --queries queries.npy -k 10
   plaid info docs.plaid`,
 		Version:       buildVersion().Version,
@@ -174,7 +184,7 @@ stdout, everything else to stderr.`),
 	f.Var(flags.Duration(&a.lockTimeout), "lock-timeout", "how long to wait for another process that has the index locked")
 	f.StringVar(&a.backend, "backend", "", "`NAME` of the kernels to compute with (default: the best there is; plaid version lists them)")
 	root.AddCommand(
-		a.indexCommand(), a.searchCommand(), a.explainCommand(), a.addCommand(), a.deleteCommand(),
+		a.modelCommand(), a.encodeCommand(), a.indexCommand(), a.searchCommand(), a.explainCommand(), a.addCommand(), a.deleteCommand(),
 		a.infoCommand(), a.verifyCommand(), a.compactCommand(), a.backupCommand(), a.getCommand(), a.importCommand(),
 		a.exportCommand(), a.evalCommand(), a.compareCommand(), a.benchCommand(), a.recallCommand(), a.tuneCommand(), a.beirCommand(), a.versionCommand(),
 	)

@@ -22,27 +22,32 @@ func (a *app) beirCommand() *cobra.Command {
 	var work flags.Resources
 	var effort flags.Effort
 	var format flags.Format
-	var dir, mode, run string
+	in := collection{app: a}
+	var mode, run string
 	cmd := &cobra.Command{
-		Use:   "beir DIR --vectors DIR",
+		Use:   "beir DIR {--model DIR | --vectors DIR}",
 		Short: "Index, search and evaluate a test collection",
 		Long: withExitStatus(`
-Take a test collection in BEIR's layout from token vectors to a table of
-measures. Of DIR only the judgements are read, qrels/SPLIT.tsv. The folder of
---vectors has docs and queries as .npy, .npz, .safetensors or .jsonl, and where
-they have no lengths and ids of their own doclens.npy, doc_ids.txt,
-querylens.npy and query_ids.txt.
+Take a test collection in BEIR's layout to a table of measures. With --model the
+texts of DIR are encoded, corpus.jsonl and queries.jsonl, each also as .gz. With
+--vectors only the judgements of DIR are read, qrels/SPLIT.tsv, and that folder has
+docs and queries as .npy, .npz, .safetensors or .jsonl, and where they have no
+lengths and ids of their own doclens.npy, doc_ids.txt, querylens.npy and
+query_ids.txt.
 
 Every judged query is searched, and counts; one without vectors counts 0. An
 --index that is there is searched as it is, with the parameters that are stored
 in it; a new one is kept.`),
-		Example: `  plaid beir scifact --vectors scifact/vectors
+		Example: `  plaid beir scifact --model answerai-colbert-small-v1
+  plaid beir scifact --vectors scifact/vectors
   plaid beir arguana --vectors arguana/vectors --exclude-self --index arguana.plaid --run arguana.trec
   plaid beir scifact --vectors scifact/vectors --nbits 4 --mode exhaustive --json`,
 		Args: takes("DIR"),
 	}
 	f := cmd.Flags()
-	f.StringVar(&dir, "vectors", "", "`DIR` with the vectors of documents and queries")
+	in.encoder.RegisterDocuments(f)
+	f.StringVar(&in.spool, "spool", "", "`FILE` to keep the vectors of the documents in: further runs with the same texts and model do not encode them again")
+	f.StringVar(&in.vectors, "vectors", "", "`DIR` with the vectors of documents and queries")
 	f.StringVar(&o.Split, "split", "test", "`NAME` of the judgements: qrels/NAME.tsv")
 	f.StringVar(&o.Index, "index", "", "`FILE` to keep the index in (default: a temporary one)")
 	f.Var(flags.Nbits(&o.Build.Nbits), "nbits", "residual bits a component")
@@ -57,8 +62,9 @@ in it; a new one is kept.`),
 	format.Register(cmd, "results", "table", "json")
 	work.Register(f)
 	cmd.RunE = a.command(func(ctx context.Context, args []string) (err error) {
-		if dir == "" {
-			return flags.Usagef("--vectors is missing")
+		in.dir = args[0]
+		if err := in.check(); err != nil {
+			return err
 		}
 		if o.Search.Mode, err = search.ParseMode(mode); err != nil {
 			return err
@@ -68,18 +74,20 @@ in it; a new one is kept.`),
 		o.Build.Backend, o.Build.Logger = a.backend, a.logger()
 		o.Open = index.Options{Backend: a.backend, Logger: a.logger()}
 		o.Progress = a.progress()
-		return a.beir(ctx, args[0], dir, run, format.Word(), work, o)
+		return a.beir(ctx, &in, run, format.Word(), work, o)
 	})
 	return cmd
 }
 
-func (a *app) beir(ctx context.Context, dir, vectorDir, run, format string, work flags.Resources, o beir.Options) (err error) {
+func (a *app) beir(ctx context.Context, in *collection, run, format string, work flags.Resources, o beir.Options) (err error) {
 	defer work.Limit()()
 	var r *beir.Report
-	err = a.locked(ctx, func(wait time.Duration) (err error) {
-		o.Build.LockTimeout, o.Open.LockTimeout = wait, wait
-		r, err = beir.Run(ctx, dir, vectorDir, o)
-		return err
+	err = in.open(ctx, &o, func(v beir.Vectors) error {
+		return a.locked(ctx, func(wait time.Duration) (err error) {
+			o.Build.LockTimeout, o.Open.LockTimeout = wait, wait
+			r, err = beir.Run(ctx, in.dir, v, o)
+			return err
+		})
 	})
 	if err != nil {
 		return err
@@ -108,16 +116,17 @@ func (a *app) beir(ctx context.Context, dir, vectorDir, run, format string, work
 		line, err := out.JSON(struct {
 			*beir.Report
 			Measures map[string]float64 `json:"measures"`
-		}{r, measures})
+			Encoded  *textsReport       `json:"encoded,omitempty"`
+		}{r, measures, in.encoded})
 		if err != nil {
 			return err
 		}
 		return a.print(line)
 	}
-	return a.print(beirTable(r))
+	return a.print(beirTable(r, in.encoded))
 }
 
-func beirTable(r *beir.Report) []byte {
+func beirTable(r *beir.Report, encoded *textsReport) []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "%s, %s: %s, %s, %s\n\n", r.Collection, r.Split, out.Plural(r.Docs, "document"), out.Plural(r.Tokens, "token"),
 		out.Plural(r.Queries, "judged query", "judged queries"))
@@ -130,6 +139,9 @@ func beirTable(r *beir.Report) []byte {
 	fmt.Fprintln(&b)
 	if r.Missing > 0 {
 		fmt.Fprintf(&b, "judged, but not in the index: %s\n", out.Plural(r.Missing, "document"))
+	}
+	if encoded != nil {
+		encoded.line(&b)
 	}
 	build := "was there"
 	if !r.Reused {

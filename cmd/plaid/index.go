@@ -16,6 +16,8 @@ import (
 	"github.com/plaid-ir/plaid/internal/cli/flags"
 	"github.com/plaid-ir/plaid/internal/cli/out"
 	"github.com/plaid-ir/plaid/kernels"
+	"github.com/plaid-ir/plaid/storage"
+	"github.com/plaid-ir/plaid/vectors"
 )
 
 // indexReport is what `plaid index --json` prints.
@@ -36,7 +38,10 @@ type indexReport struct {
 	Iterations    int     `json:"iterations"`
 	RMSE          float64 `json:"rmse"`
 	NotFreed      string  `json:"not_freed,omitempty"`
-	Seconds       struct {
+	// Encoded is what became of texts; nil for vectors.
+	Encoded *textsReport   `json:"encoded,omitempty"`
+	Model   *storage.Model `json:"model,omitempty"`
+	Seconds struct {
 		Sample float64 `json:"sample"`
 		Train  float64 `json:"train"`
 		Encode float64 `json:"encode"`
@@ -45,31 +50,39 @@ type indexReport struct {
 }
 
 func (a *app) indexCommand() *cobra.Command {
-	var docs flags.Documents
+	var in input
 	var work flags.Resources
 	var device flags.Device
 	var scales []string
 	o := index.BuildOptions{}
 	var noNormalize bool
 	cmd := &cobra.Command{
-		Use:   "index INDEX --vectors FILE --lengths FILE",
-		Short: "Build an index from token vectors",
+		Use:   "index INDEX {--text FILE --model DIR | --vectors FILE --lengths FILE}",
+		Short: "Build an index from texts or token vectors",
 		Long: withExitStatus(`
-Build an index file from token vectors. A codec is trained on a sample of the
-documents, then all of them are encoded, in bounded memory. The same input,
-options and seed give the same index, whatever the number of threads.
+Build an index file from texts, which the model in a folder encodes, or from token
+vectors. A codec is trained on a sample of the documents, then all of them are
+compressed, in bounded memory. The same input, options and seed give the same
+index, whatever the number of threads.
+
+` + textsHelp + `
+
+The index keeps the fingerprint of the model, its folder and its precision: plaid
+add and plaid search find it there, and refuse another one.
 
 An index that is there is replaced only with --force, and stays as it is, and
 readable, until the new one is finished.
 
 Sizes are bytes, or have a unit: MiB or M for 2²⁰ bytes, MB for 10⁶ and so on.`),
-		Example: `  plaid index docs.plaid --vectors docs.npy --lengths doclens.npy
+		Example: `  plaid index docs.plaid --text corpus.jsonl --model answerai-colbert-small-v1
+  plaid index notes.plaid --text notes --model answerai-colbert-small-v1 --precision int8 --window 180 --overlap 30
+  plaid index docs.plaid --vectors docs.npy --lengths doclens.npy
   plaid index docs.plaid --vectors docs.npy --lengths doclens.npy --ids ids.txt --payload corpus.jsonl
   plaid index docs.plaid --vectors a.npy --lengths a-lens.npy --vectors b.npy --lengths b-lens.npy --nbits 4 --memory 512MiB`,
 		Args: takes("INDEX"),
 	}
 	f := cmd.Flags()
-	docs.Register(f)
+	in.register(f)
 	work.Register(f)
 	device.Register(f)
 	f.Var(flags.Nbits(&o.Nbits), "nbits", "residual bits a component")
@@ -92,30 +105,55 @@ Sizes are bytes, or have a unit: MiB or M for 2²⁰ bytes, MB for 10⁶ and so 
 		o.Unnormalized = noNormalize
 		o.Threads, o.Memory = work.Threads, work.Memory
 		o.Backend, o.Logger, o.Progress = a.backend, a.logger(), a.progress()
+		if err := in.check(); err != nil {
+			return err
+		}
 		return a.openDevice(ctx, &device, func(d kernels.Device) error {
 			o.Device = d
-			return a.buildIndex(ctx, args[0], &docs, work, o)
+			return a.index(ctx, args[0], &in, work, o)
 		})
 	})
 	return cmd
 }
 
-func (a *app) buildIndex(ctx context.Context, path string, docs *flags.Documents, work flags.Resources, o index.BuildOptions) (err error) {
+func (a *app) index(ctx context.Context, path string, in *input, work flags.Resources, o index.BuildOptions) error {
 	defer work.Limit()()
 	start := a.now()
-	src, err := docs.Open(ctx)
+	if !in.texts.Given() {
+		return in.openVectors(ctx, func(src vectors.Source, m *storage.Model) error {
+			o.Model = m
+			return in.docs.Named(a.buildIndex(ctx, path, src, nil, o, start))
+		})
+	}
+	err := a.locked(ctx, func(wait time.Duration) error {
+		try := o
+		try.LockTimeout = wait
+		return index.CanBuild(ctx, path, &try)
+	})
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, src.Close()) }()
+	enc, m, err := in.encoder.Open(nil, work.Threads, a.logger())
+	if err != nil {
+		return err
+	}
+	o.Model = m
+	s := &spooling{app: a, encoder: enc, texts: &in.texts, path: in.texts.Spool, temporary: path + ".spool"}
+	err = s.run(ctx, func(src *vectors.Spool, r *textsReport) error {
+		return in.texts.Named(a.buildIndex(ctx, path, src, r, o, start))
+	})
+	return errors.Join(err, enc.Close())
+}
+
+func (a *app) buildIndex(ctx context.Context, path string, src vectors.Source, texts *textsReport, o index.BuildOptions, start time.Time) error {
 	var r *index.BuildReport
-	err = a.locked(ctx, func(wait time.Duration) (err error) {
+	err := a.locked(ctx, func(wait time.Duration) (err error) {
 		o.LockTimeout = wait
 		r, err = index.Build(ctx, path, src, &o)
 		return err
 	})
 	if err != nil {
-		return docs.Named(err)
+		return err
 	}
 	info, err := os.Stat(path)
 	if err != nil {
@@ -125,6 +163,7 @@ func (a *app) buildIndex(ctx context.Context, path string, docs *flags.Documents
 		Path: path, Bytes: info.Size(), Docs: r.Docs, EmptyDocs: r.Empty, Tokens: r.Tokens, Pool: o.Pool, ClampedTokens: r.Clamped,
 		Dim: src.Dim(), Nbits: o.Nbits, Centroids: r.Train.K, Seed: o.Seed,
 		SampleDocs: r.SampleDocs, SampleTokens: r.Train.Vectors, Iterations: r.Train.Iterations, RMSE: r.RMSE,
+		Encoded: texts, Model: o.Model,
 	}
 	rep.Seconds.Sample, rep.Seconds.Train, rep.Seconds.Encode = r.Seconds.Sample, r.Seconds.Train, r.Seconds.Encode
 	rep.Seconds.Total = a.now().Sub(start).Seconds()
@@ -133,6 +172,9 @@ func (a *app) buildIndex(ctx context.Context, path string, docs *flags.Documents
 	}
 	rep.NotFreed = a.notFreed(path, r.NotFreed)
 	return a.report(rep, func(b *bytes.Buffer) {
+		if texts != nil {
+			texts.line(b)
+		}
 		fmt.Fprintf(b, "%s: %s (%d empty), %s of dimension %d at %s\n",
 			path, out.Plural(rep.Docs, "document"), rep.EmptyDocs, out.Plural(rep.Tokens, "token"), rep.Dim, out.Plural(rep.Nbits, "bit"))
 		fmt.Fprintf(b, "codec: %s, trained on %s of %s; root mean square error %.4f\n",

@@ -86,6 +86,16 @@ func infoText(b *bytes.Buffer, in *index.Info) {
 	} else {
 		line("imported", "from %s; bucket weights moved by %.3g at most", h.Build.Source, h.Build.WeightChange)
 	}
+	if m := h.Model; m != nil {
+		text := m.String()
+		if m.Precision != "" {
+			text += ", " + m.Precision
+		}
+		if m.Settings != "" {
+			text += ", " + m.Settings
+		}
+		line("made by", "%s", text)
+	}
 	if h.Build.Pool > 1 {
 		line("pooling", "one token for %d of a document", h.Build.Pool)
 	}

@@ -29,7 +29,7 @@ func (a *app) searchCommand() *cobra.Command {
 	var stats, tag string
 	var payload bool
 	cmd := &cobra.Command{
-		Use:   "search INDEX --queries FILE",
+		Use:   "search INDEX {QUESTION… | --queries-text FILE | --queries FILE}",
 		Short: "Find the best documents for queries",
 		Long: withExitStatus(`
 Find the documents of highest MaxSim score for each query. Results come in the
@@ -37,18 +37,26 @@ order of the queries, best document first; documents of the same score in the
 order in which they were added. Fewer than k documents are returned only where
 fewer match.
 
+Questions are texts. The model that the index names encodes them; --model says
+where its folder is if it was moved, or names the model of an index that was built
+from vectors. A query by another model than that of the index is refused, and so
+are vectors that --vectors-model says to be another model's.
+
 Mode pruned, the default, scores only documents that share a probed centroid
 with the query, and of these exactly only the most promising; its budgets follow
 from k. Mode exhaustive scores every document, mode candidates those that a TREC
 run lists for the query.
 
 Formats: table is for reading; jsonl is one object a query, {"query": …, "hits":
-[{"id": …, "score": …}, …]}; trec has the columns query, Q0, document, rank,
-score and tag. The scores of the last two give back the exact float32.`),
-		Example: `  plaid search docs.plaid --queries queries.npy
+[{"id": …, "score": …}, …]}, the query being a question's text or else an id; trec has the columns query, Q0, document, rank,
+score and tag, and questions by their numbers from 0. The scores of the last two
+give back the exact float32.`),
+		Example: `  plaid search docs.plaid 'what makes cells divide?'
+  plaid search docs.plaid --queries-text queries.jsonl -k 100 --format trec > run.trec
+  plaid search docs.plaid --queries queries.npy
   plaid search docs.plaid --queries queries.npy --query-ids qids.txt -k 100 --format trec > run.trec
   plaid search docs.plaid --queries queries.jsonl --candidates bm25.trec --allow-missing --format jsonl`,
-		Args: takes("INDEX"),
+		Args: takes("INDEX", "…"),
 	}
 	f := cmd.Flags()
 	s.Register(f)
@@ -62,31 +70,31 @@ score and tag. The scores of the last two give back the exact float32.`),
 		if err != nil {
 			return err
 		}
+		if _, err := s.Queries.AreTexts(args[1:]); err != nil {
+			return err
+		}
 		o, err := s.Options(ctx)
 		if err != nil {
 			return err
 		}
 		o.Payload = payload || format.Word() == "table"
-		return a.search(ctx, args[0], &s, o, write, stats)
+		return a.search(ctx, args[0], args[1:], &s, o, write, stats)
 	})
 	return cmd
 }
 
-func (a *app) search(ctx context.Context, path string, s *flags.Search, o search.Options, write hitWriter, stats string) (err error) {
-	queries, err := s.Queries.Open(ctx)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, queries.Close()) }()
-	return a.openSnapshot(ctx, path, func(_ *index.Index, snap *index.Snapshot) error {
-		if err := checkQueries(s.Queries.Vectors, queries, snap); err != nil {
+func (a *app) search(ctx context.Context, path string, questions []string, s *flags.Search, o search.Options, write hitWriter, stats string) error {
+	return a.openSnapshot(ctx, path, func(_ *index.Index, snap *index.Snapshot) (err error) {
+		queries, err := a.openQueries(ctx, &s.Queries, questions, snap, s.Threads)
+		if err != nil {
 			return err
 		}
+		defer func() { err = errors.Join(err, queries.Close()) }()
 		a.warnWithoutCandidates(s, queries)
 		var total search.Stats
-		err := a.withEngine(ctx, snap, s.Threads, &s.Device, func(engine *search.Engine) error {
+		err = a.withEngine(ctx, snap, s.Threads, &s.Device, func(engine *search.Engine) error {
 			for lo := 0; lo < queries.Len(); lo += batchQueries {
-				batch, err := readQueries(ctx, queries, lo, min(lo+batchQueries, queries.Len()))
+				batch, err := queries.read(ctx, lo, min(lo+batchQueries, queries.Len()))
 				if err != nil {
 					return err
 				}
@@ -97,7 +105,7 @@ func (a *app) search(ctx context.Context, path string, s *flags.Search, o search
 				for _, r := range results {
 					total.Add(r.Stats)
 				}
-				if err := write(batch.ids, results); err != nil {
+				if err := write(batch, results); err != nil {
 					return fmt.Errorf("writing results: %w", err)
 				}
 			}
@@ -140,7 +148,7 @@ func (a *app) warnWithoutCandidates(s *flags.Search, queries vectors.Source) {
 }
 
 // hitWriter prints the results of a batch of queries to stdout.
-type hitWriter func(queries []string, results []search.Result) error
+type hitWriter func(queries *querySet, results []search.Result) error
 
 func (a *app) newHitWriter(format, tag string, payload bool) (hitWriter, error) {
 	switch {
@@ -153,7 +161,7 @@ func (a *app) newHitWriter(format, tag string, payload bool) (hitWriter, error) 
 	case "jsonl":
 		return a.writeJSONL, nil
 	case "trec":
-		return func(queries []string, results []search.Result) error {
+		return func(queries *querySet, results []search.Result) error {
 			return a.writeTREC(tag, queries, results)
 		}, nil
 	}
@@ -168,7 +176,7 @@ type hitJSON struct {
 	Payload search.Payload `json:"payload,omitzero"`
 }
 
-func (a *app) writeJSONL(queries []string, results []search.Result) error {
+func (a *app) writeJSONL(queries *querySet, results []search.Result) error {
 	var b bytes.Buffer
 	for i, r := range results {
 		hits := make([]hitJSON, len(r.Hits))
@@ -178,9 +186,9 @@ func (a *app) writeJSONL(queries []string, results []search.Result) error {
 		line, err := out.JSON(struct {
 			Query string    `json:"query"`
 			Hits  []hitJSON `json:"hits"`
-		}{queries[i], hits})
+		}{queries.label(i), hits})
 		if err != nil {
-			return fmt.Errorf("query %q: %w", queries[i], err)
+			return fmt.Errorf("query %q: %w", queries.label(i), err)
 		}
 		b.Write(line)
 	}
@@ -188,10 +196,10 @@ func (a *app) writeJSONL(queries []string, results []search.Result) error {
 	return err
 }
 
-func (a *app) writeTREC(tag string, queries []string, results []search.Result) error {
+func (a *app) writeTREC(tag string, queries *querySet, results []search.Result) error {
 	run := &eval.Run{Tag: tag}
 	for i, r := range results {
-		if err := beir.AddHits(run, queries[i], r.Hits); err != nil {
+		if err := beir.AddHits(run, queries.ids[i], r.Hits); err != nil {
 			return err
 		}
 	}
@@ -207,20 +215,56 @@ type hitTable struct {
 
 const snippetColumn = 60 // characters at most, where there is no terminal
 
-func (t *hitTable) write(queries []string, results []search.Result) error {
+func (t *hitTable) write(queries *querySet, results []search.Result) error {
+	var b bytes.Buffer
+	if queries.texts != nil {
+		t.answers(&b, queries.texts, results)
+	} else {
+		t.rows(&b, queries.ids, results)
+	}
+	_, err := t.out.Write(b.Bytes())
+	return err
+}
+
+// answers has the hits of each question below it.
+func (t *hitTable) answers(b *bytes.Buffer, questions []string, results []search.Result) {
+	for i, r := range results {
+		if t.begun {
+			b.WriteByte('\n')
+		}
+		t.begun = true
+		fmt.Fprintln(b, out.Printable(questions[i], 200))
+		wide := 0
+		for _, h := range r.Hits {
+			wide = max(wide, utf8.RuneCountInString(out.ID(h.ID)))
+		}
+		if len(r.Hits) == 0 {
+			fmt.Fprintln(b, "     no document matches")
+		}
+		for j, h := range r.Hits {
+			line := fmt.Sprintf("%4d  %10.4f  %-*s  %s", j+1, h.Score, wide, out.ID(h.ID), out.Printable(out.Snippet(h.Payload), t.rest(wide+20)))
+			b.WriteString(strings.TrimRight(line, " ") + "\n")
+		}
+	}
+}
+
+// rest is the room for what a payload says, beside so many characters.
+func (t *hitTable) rest(taken int) int {
+	if t.outWidth > 0 {
+		return max(t.outWidth-taken, 10)
+	}
+	return snippetColumn
+}
+
+func (t *hitTable) rows(b *bytes.Buffer, queries []string, results []search.Result) {
 	wide := struct{ query, id int }{len("QUERY"), len("ID")}
 	for i, r := range results {
-		queries[i] = out.ID(queries[i])
-		wide.query = max(wide.query, utf8.RuneCountInString(queries[i]))
+		wide.query = max(wide.query, utf8.RuneCountInString(out.ID(queries[i])))
 		for _, h := range r.Hits {
 			wide.id = max(wide.id, utf8.RuneCountInString(out.ID(h.ID)))
 		}
 	}
-	rest := snippetColumn
-	if t.outWidth > 0 {
-		rest = max(t.outWidth-wide.query-wide.id-len("  RANK       SCORE    "), 10)
-	}
-	var b bytes.Buffer
+	rest := t.rest(wide.query + wide.id + len("  RANK       SCORE    "))
 	line := func(query, rank, score, id, text string) {
 		s := fmt.Sprintf("%-*s  %4s  %10s  %-*s  %s", wide.query, query, rank, score, wide.id, id, text)
 		b.WriteString(strings.TrimRight(s, " ") + "\n")
@@ -230,15 +274,14 @@ func (t *hitTable) write(queries []string, results []search.Result) error {
 		line("QUERY", "RANK", "SCORE", "ID", "")
 	}
 	for i, r := range results {
+		query := out.ID(queries[i])
 		if len(r.Hits) == 0 {
-			line(queries[i], "-", "-", "no document matches", "")
+			line(query, "-", "-", "no document matches", "")
 		}
 		for j, h := range r.Hits {
-			line(queries[i], fmt.Sprint(j+1), fmt.Sprintf("%.4f", h.Score), out.ID(h.ID), out.Printable(out.Snippet(h.Payload), rest))
+			line(query, fmt.Sprint(j+1), fmt.Sprintf("%.4f", h.Score), out.ID(h.ID), out.Printable(out.Snippet(h.Payload), rest))
 		}
 	}
-	_, err := t.out.Write(b.Bytes())
-	return err
 }
 
 // printStats writes the sum over all searches to stderr.

@@ -1,5 +1,5 @@
-// Package beir takes a test collection in BEIR's layout and its token vectors
-// to a table of measures: index, search, evaluate.
+// Package beir takes a test collection in BEIR's layout to a table of measures:
+// index, search, evaluate.
 package beir
 
 import (
@@ -15,6 +15,7 @@ import (
 	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/search"
 	"github.com/plaid-ir/plaid/search/quality"
+	"github.com/plaid-ir/plaid/storage"
 	"github.com/plaid-ir/plaid/vectors"
 )
 
@@ -111,10 +112,41 @@ func Files(dir string) (docs, queries vectors.Files, err error) {
 	return docs, queries, nil
 }
 
-// Run indexes the vectors of dir's documents, searches every judged query of the
-// split, and evaluates. Of dir only the judgements are read, qrels/<split>.tsv;
-// vectorDir has what [Files] finds.
-func Run(ctx context.Context, dir, vectorDir string, o Options) (r *Report, err error) {
+// Vectors are those of a collection: of files, or of texts that are encoded.
+type Vectors struct {
+	// Docs gives those of the documents to use. It is not called where an index is
+	// there already.
+	Docs func(ctx context.Context, use func(vectors.Source) error) error
+	// Queries gives those of the queries to use, of the judged ones at least.
+	Queries func(ctx context.Context, judged func(id string) bool, use func(vectors.Source) error) error
+	// Model, where set, made them: an index by another one is an error.
+	Model *storage.Model
+	// DocsName and QueriesName are where they come from, for errors.
+	DocsName, QueriesName string
+}
+
+// Folder is the vectors in the files that [Files] finds.
+func Folder(dir string) (Vectors, error) {
+	docs, queries, err := Files(dir)
+	read := func(ctx context.Context, files vectors.Files, use func(vectors.Source) error) error {
+		src, err := vectors.Open(ctx, files)
+		if err != nil {
+			return err
+		}
+		return errors.Join(use(src), src.Close())
+	}
+	return Vectors{
+		Docs: func(ctx context.Context, use func(vectors.Source) error) error { return read(ctx, docs, use) },
+		Queries: func(ctx context.Context, _ func(string) bool, use func(vectors.Source) error) error {
+			return read(ctx, queries, use)
+		},
+		DocsName: docs.Vectors, QueriesName: queries.Vectors,
+	}, err
+}
+
+// Run indexes the documents of a collection, searches every judged query of the
+// split, and evaluates. Of dir only the judgements are read, qrels/<split>.tsv.
+func Run(ctx context.Context, dir string, in Vectors, o Options) (r *Report, err error) {
 	start := time.Now()
 	if o.Split == "" {
 		o.Split = "test"
@@ -123,10 +155,6 @@ func Run(ctx context.Context, dir, vectorDir string, o Options) (r *Report, err 
 		if o.Measures, err = eval.ParseMeasures("nDCG@10", "R@100", "RR@10", "AP", "Success@5"); err != nil {
 			return nil, err
 		}
-	}
-	docs, queries, err := Files(vectorDir)
-	if err != nil {
-		return nil, err
 	}
 	qrels, err := eval.LoadQrelsOf(dir, o.Split)
 	if err != nil {
@@ -141,7 +169,7 @@ func Run(ctx context.Context, dir, vectorDir string, o Options) (r *Report, err 
 		defer func() { err = errors.Join(err, os.RemoveAll(temp)) }()
 		o.Index = filepath.Join(temp, "index.plaid")
 	}
-	if err := r.build(ctx, docs, &o); err != nil {
+	if err := r.build(ctx, &in, &o); err != nil {
 		return nil, err
 	}
 	ix, err := index.Open(ctx, o.Index, &o.Open)
@@ -149,7 +177,7 @@ func Run(ctx context.Context, dir, vectorDir string, o Options) (r *Report, err 
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, ix.Close()) }()
-	if err := r.search(ctx, ix, queries, qrels, &o); err != nil {
+	if err := r.search(ctx, ix, &in, qrels, &o); err != nil {
 		return nil, err
 	}
 	evaluate := time.Now()
@@ -176,26 +204,25 @@ func depth(o *Options) int {
 	return k
 }
 
-func (r *Report) build(ctx context.Context, files vectors.Files, o *Options) (err error) {
-	start := time.Now()
+func (r *Report) build(ctx context.Context, in *Vectors, o *Options) error {
 	if _, err := os.Stat(o.Index); err == nil {
 		r.Reused = true
 	} else if !errors.Is(err, fs.ErrNotExist) {
 		return err
 	} else {
-		src, err := vectors.Open(ctx, files)
+		o.Build.Threads, o.Build.Progress, o.Build.Model = o.Threads, o.Progress, in.Model
+		err := in.Docs(ctx, func(src vectors.Source) error {
+			start := time.Now()
+			_, err := index.Build(ctx, o.Index, src, &o.Build)
+			r.Seconds.Build = time.Since(start).Seconds()
+			return err
+		})
+		if errors.Is(err, index.ErrNoDocuments) || errors.Is(err, index.ErrNoTokens) {
+			err = fmt.Errorf("%s: %w", in.DocsName, err)
+		}
 		if err != nil {
 			return err
 		}
-		o.Build.Threads, o.Build.Progress = o.Threads, o.Progress
-		_, err = index.Build(ctx, o.Index, src, &o.Build)
-		if errors.Is(err, index.ErrNoDocuments) || errors.Is(err, index.ErrNoTokens) {
-			err = fmt.Errorf("%s: %w", files.Vectors, err)
-		}
-		if err := errors.Join(err, src.Close()); err != nil {
-			return err
-		}
-		r.Seconds.Build = time.Since(start).Seconds()
 	}
 	info, err := os.Stat(o.Index)
 	if err == nil {
@@ -207,7 +234,7 @@ func (r *Report) build(ctx context.Context, files vectors.Files, o *Options) (er
 const batch = 64 // queries between two reports of progress
 
 // search answers the judged queries.
-func (r *Report) search(ctx context.Context, ix *index.Index, files vectors.Files, qrels *eval.Qrels, o *Options) (err error) {
+func (r *Report) search(ctx context.Context, ix *index.Index, in *Vectors, qrels *eval.Qrels, o *Options) (err error) {
 	snap, err := ix.Snapshot()
 	if err != nil {
 		return err
@@ -217,25 +244,26 @@ func (r *Report) search(ctx context.Context, ix *index.Index, files vectors.File
 	if err := r.match(snap, qrels); err != nil {
 		return err
 	}
-	src, err := vectors.Open(ctx, files)
+	var qs []search.Query
+	var ids []string
+	err = in.Queries(ctx, qrels.Judged, func(src vectors.Source) error {
+		for d, err := range src.Docs(ctx, 0, src.Len()) {
+			if err != nil {
+				return err
+			}
+			if qrels.Judged(d.ID) {
+				qs = append(qs, search.Query{Vectors: append([]float32(nil), d.Tokens...), Dim: src.Dim(), Model: in.Model})
+				ids = append(ids, d.ID)
+			}
+		}
+		return nil
+	})
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, src.Close()) }()
-	var qs []search.Query
-	var ids []string
-	for d, err := range src.Docs(ctx, 0, src.Len()) {
-		if err != nil {
-			return err
-		}
-		if qrels.Judged(d.ID) {
-			qs = append(qs, search.Query{Vectors: append([]float32(nil), d.Tokens...), Dim: src.Dim()})
-			ids = append(ids, d.ID)
-		}
-	}
 	r.Unsearched = r.Queries - len(ids)
 	if len(ids) == 0 {
-		return fmt.Errorf("%w: none of the %d queries of %s is judged in the split", ErrNoMatch, src.Len(), files.Vectors)
+		return fmt.Errorf("%w: none of the queries of %s is judged in the split", ErrNoMatch, in.QueriesName)
 	}
 	start := time.Now()
 	o.Search.K = r.K

@@ -11,15 +11,23 @@ import (
 	"github.com/plaid-ir/plaid/eval"
 	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/search"
+	"github.com/plaid-ir/plaid/storage"
 	"github.com/plaid-ir/plaid/vectors"
 )
 
 const sample = "../../examples/quickstart/scifact-sample"
 
+func folder(t *testing.T, dir string) Vectors {
+	t.Helper()
+	in, err := Folder(dir)
+	require.NoError(t, err)
+	return in
+}
+
 func TestRun(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.plaid")
 	steps := map[string]bool{}
-	r, err := Run(t.Context(), sample, sample+"/vectors", Options{
+	r, err := Run(t.Context(), sample, folder(t, sample+"/vectors"), Options{
 		Index: path, Build: index.BuildOptions{Nbits: 4}, Progress: func(p index.Progress) { steps[p.Stage] = true },
 	})
 	require.NoError(t, err)
@@ -56,7 +64,7 @@ func TestRun(t *testing.T) {
 		}
 	}
 
-	again, err := Run(t.Context(), sample, sample+"/vectors", Options{Index: path})
+	again, err := Run(t.Context(), sample, folder(t, sample+"/vectors"), Options{Index: path})
 	require.NoError(t, err)
 	require.True(t, again.Reused)
 	require.Equal(t, r.Result, again.Result)
@@ -92,13 +100,21 @@ func TestRunErrors(t *testing.T) {
 	temp := t.TempDir()
 	t.Setenv("TMPDIR", temp)
 	t.Setenv("TMP", temp)
-	_, err := Run(ctx, sample, sample+"/vectors", Options{})
+	_, err := Run(ctx, sample, folder(t, sample+"/vectors"), Options{})
 	require.ErrorIs(t, err, context.Canceled)
 	left, err := os.ReadDir(temp)
 	require.NoError(t, err)
 	require.Empty(t, left, "the temporary folder is left")
-	_, err = Run(t.Context(), sample, sample, Options{})
+	_, err = Folder(sample)
 	require.ErrorIs(t, err, ErrNoVectors)
-	_, err = Run(t.Context(), sample, sample+"/vectors", Options{Split: "dev"})
+	other := folder(t, sample+"/vectors")
+	other.Model = &storage.Model{Name: "other"}
+	path := filepath.Join(t.TempDir(), "x.plaid")
+	_, err = Run(t.Context(), sample, other, Options{Index: path})
+	require.NoError(t, err)
+	other.Model = &storage.Model{Name: "another"}
+	_, err = Run(t.Context(), sample, other, Options{Index: path})
+	require.ErrorIs(t, err, storage.ErrModel)
+	_, err = Run(t.Context(), sample, folder(t, sample+"/vectors"), Options{Split: "dev"})
 	require.ErrorIs(t, err, os.ErrNotExist)
 }

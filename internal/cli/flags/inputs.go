@@ -4,12 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"iter"
 	"path/filepath"
 	"strings"
 
 	"github.com/spf13/pflag"
 
+	"github.com/plaid-ir/plaid/encode"
 	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/storage"
 	"github.com/plaid-ir/plaid/vectors"
 )
 
@@ -17,6 +21,7 @@ import (
 // several times, one collection after another.
 type Documents struct {
 	Vectors                       []string
+	Model                         string // what made them
 	lengths, masks, ids, payloads []string
 }
 
@@ -27,6 +32,22 @@ func (d *Documents) Register(f *pflag.FlagSet) {
 	f.StringArrayVar(&d.masks, "mask", nil, "`FILE` [docs, rows] of booleans or integers, for padded vectors: 0 is padding")
 	f.StringArrayVar(&d.ids, "ids", nil, "`FILE` with one id a line (default: row numbers from 0)")
 	f.StringArrayVar(&d.payloads, "payload", nil, "JSON-lines `FILE` with what to store beside the documents, matched by _id or id")
+	VectorsModel(f, &d.Model)
+}
+
+// CheckTexts finds flags that do not go together: documents are texts that are
+// encoded, or vectors.
+func (d *Documents) CheckTexts(t *Texts, e *Encoder) error {
+	vectors := len(d.Vectors) > 0 || d.Model != "" || d.lengths != nil || d.masks != nil || d.ids != nil || d.payloads != nil
+	switch {
+	case t.Given() && vectors:
+		return Usagef("--text does not go with --vectors and the flags that belong to it")
+	case !t.Given() && (e.Given() || t.other()):
+		return Usagef("flags of a model and of texts go with --text")
+	case !t.Given() && len(d.Vectors) == 0:
+		return Usagef("--text or --vectors is missing")
+	}
+	return t.Check()
 }
 
 // RegisterOriginals adds the flags of the documents that an index was made from.
@@ -79,41 +100,110 @@ func (d *Documents) Open(ctx context.Context) (_ vectors.Source, err error) {
 }
 
 // Named puts the files before an error that is about all of them.
-func (d *Documents) Named(err error) error {
+func (d *Documents) Named(err error) error { return named(d.Vectors, err) }
+
+func named(paths []string, err error) error {
 	if errors.Is(err, index.ErrNoDocuments) || errors.Is(err, index.ErrNoTokens) {
-		return fmt.Errorf("%s: %w", strings.Join(d.Vectors, ", "), err)
+		return fmt.Errorf("%s: %w", strings.Join(paths, ", "), err)
 	}
 	return err
 }
 
-// Queries are the flags that name the files of queries.
+// Queries are the flags that say which queries there are: files of vectors, or
+// texts and a model.
 type Queries struct {
 	Vectors            string
+	Text               string // file of texts
+	Encoder            Encoder
+	model              string // what made the vectors
 	lengths, mask, ids string
 }
 
 // Register adds the flags.
 func (q *Queries) Register(f *pflag.FlagSet) {
+	f.StringVar(&q.Text, "queries-text", "", "`FILE` of queries to encode: .jsonl, .csv, .tsv or .txt (a query a line), - for stdin")
+	q.Encoder.Register(f)
+	q.Encoder.RegisterAny(f)
 	f.StringVar(&q.Vectors, "queries", "", "`FILE` of query token vectors: .npy [tokens, dim] or [queries, rows, dim], .npz, .safetensors, .jsonl")
 	f.StringVar(&q.lengths, "query-lengths", "", "`FILE` with the number of tokens of each query: .npy, .json or text")
 	f.StringVar(&q.mask, "query-mask", "", "`FILE` [queries, rows] of booleans or integers, for padded vectors: 0 is padding")
 	f.StringVar(&q.ids, "query-ids", "", "`FILE` with one query id a line (default: row numbers from 0)")
+	VectorsModel(f, &q.model)
 }
 
-// Open opens the queries.
-func (q *Queries) Open(ctx context.Context) (vectors.Source, error) {
-	if q.Vectors == "" {
-		return nil, Usagef("--queries is missing")
+// AreTexts says whether queries are texts, those of the command line included, and
+// finds flags that do not go together.
+func (q *Queries) AreTexts(questions []string) (bool, error) {
+	texts := len(questions) > 0 || q.Text != ""
+	switch {
+	case len(questions) > 0 && (q.Text != "" || q.Vectors != ""):
+		return false, Usagef("questions are arguments, or in the file of --queries-text or --queries")
+	case q.Text != "" && q.Vectors != "":
+		return false, Usagef("--queries-text does not go with --queries")
+	case texts && (q.lengths != "" || q.mask != "" || q.ids != "" || q.model != ""):
+		return false, Usagef("--query-lengths, --query-mask, --query-ids and --vectors-model go with --queries")
+	case !texts && q.Encoder.Given():
+		return false, Usagef("flags of a model go with questions as texts")
+	case !texts && q.Vectors == "":
+		return false, Usagef("--queries is missing")
 	}
+	for _, text := range questions {
+		if strings.TrimSpace(text) == "" {
+			return false, Usagef("an empty question finds nothing")
+		}
+	}
+	return texts, nil
+}
+
+// Name is what errors call the queries.
+func (q *Queries) Name() string {
+	switch {
+	case q.Vectors != "":
+		return q.Vectors
+	case q.Text == "-":
+		return "stdin"
+	case q.Text != "":
+		return q.Text
+	}
+	return "questions"
+}
+
+// Texts are the queries that are texts.
+func (q *Queries) Texts(ctx context.Context, questions []string, stdin io.Reader) iter.Seq2[encode.Text, error] {
+	if q.Text == "" {
+		return func(yield func(encode.Text, error) bool) {
+			for _, text := range questions {
+				if !yield(encode.Text{Text: text}, nil) {
+					return
+				}
+			}
+		}
+	}
+	t := Texts{Paths: []string{q.Text}}
+	return t.all(ctx, stdin)
+}
+
+// Open opens queries that are vectors.
+func (q *Queries) Open(ctx context.Context) (vectors.Source, error) {
 	s, err := vectors.Open(ctx, vectors.Files{Vectors: q.Vectors, Lengths: q.lengths, Mask: q.mask, IDs: q.ids})
 	return s, withTextHint(q.Vectors, err)
+}
+
+// Model is what made queries that are vectors; nil if nobody says, or if it is not
+// to be checked.
+func (q *Queries) Model() (*storage.Model, error) {
+	m, err := ParseModel(q.model)
+	if q.Encoder.Any {
+		m = nil
+	}
+	return m, err
 }
 
 // withTextHint tells those who hand in texts what is wanted.
 func withTextHint(path string, err error) error {
 	ext := strings.ToLower(filepath.Ext(path))
 	if errors.Is(err, vectors.ErrFormat) && (ext == ".jsonl" || ext == ".ndjson") {
-		return fmt.Errorf(`%w; each line needs its token vectors, as in {"_id": "a", "vectors": [[0.1, …], …]}: text is not encoded here`, err)
+		return fmt.Errorf(`%w; each line needs its token vectors, as in {"_id": "a", "vectors": [[0.1, …], …]}; texts go to --text and --queries-text, with --model`, err)
 	}
 	return err
 }

@@ -54,8 +54,8 @@ func Bytes(n int64) string {
 	return s + " " + []string{"", "KiB", "MiB", "GiB", "TiB"}[unit]
 }
 
-// rate shortens a number: 950, 12.3k, 4.5M.
-func rate(x float64) string {
+// Rate shortens a number: 950, 12.3k, 4.5M.
+func Rate(x float64) string {
 	unit := ""
 	for _, u := range []string{"k", "M", "G"} {
 		if x < 1000 {

@@ -25,9 +25,9 @@ func TestNumbers(t *testing.T) {
 	require.Equal(t, "1 GiB", Bytes(1<<30))
 	require.Equal(t, "2.5 KiB", Bytes(2560))
 	require.Equal(t, "2048 TiB", Bytes(2<<50))
-	require.Equal(t, "950", rate(950))
-	require.Equal(t, "12.3k", rate(12345))
-	require.Equal(t, "4.5M", rate(4.5e6))
+	require.Equal(t, "950", Rate(950))
+	require.Equal(t, "12.3k", Rate(12345))
+	require.Equal(t, "4.5M", Rate(4.5e6))
 	require.Equal(t, "0.2500", Fixed(0.25))
 	require.InDelta(t, 1.5, Milliseconds(1500*time.Microsecond), 0)
 	for s, want := range map[float64]string{90.4: "1m30s", 2.34: "2.3s", 0.01234: "12.3ms", 0.0000042: "4µs"} {

@@ -43,3 +43,17 @@ func TestProgressOnTerminal(t *testing.T) {
 	console.Clear()
 	require.Equal(t, "\rencode 33%, 1 of 3…\x1b[K\rencode 100%, 3 of …\x1b[K\r\x1b[Kcareful\n", b.String())
 }
+
+func TestTextProgress(t *testing.T) {
+	now := time.Unix(1000, 0)
+	var b bytes.Buffer
+	report := TextProgress(NewConsole(&b, 0), func() time.Time { return now })
+	report(Texts{Done: 100, Total: 1000, Bytes: 5000, AllBytes: 50_000, Tokens: 1})
+	now = now.Add(10 * time.Second)
+	report(Texts{Done: 300, Total: 1000, Bytes: 14_000, AllBytes: 50_000, Tokens: 352_000})
+	require.Equal(t, "texts 28%, 300 of 1,000, 352,000 tokens, 35.2k tokens/s, 40s left\n", b.String())
+	b.Reset()
+	now = now.Add(10 * time.Second)
+	report(Texts{Done: 1, Bytes: 15_000, Tokens: 400_000})
+	require.Equal(t, "1 text, 400,000 tokens, 20.0k tokens/s\n", b.String())
+}

@@ -1,0 +1,211 @@
+package flags
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/pflag"
+
+	"github.com/plaid-ir/plaid/encode"
+	"github.com/plaid-ir/plaid/encode/modeldir"
+	"github.com/plaid-ir/plaid/storage"
+)
+
+// Encoder are the flags of what turns texts into token vectors.
+type Encoder struct {
+	Dir string // of the model
+	// Any lets vectors of another model than the index has be used.
+	Any bool
+
+	precision      string
+	settings       string
+	documentLength int
+	set            *pflag.FlagSet
+}
+
+// bundled is the model in the repository.
+const bundled = "examples/quickstart/colbert-nano"
+
+// NoModel is the error of a command that needs a model and has none.
+func NoModel() error {
+	return Usagef("--model is missing: give the folder of a late-interaction model, such as answerdotai/answerai-colbert-small-v1, " +
+		"lightonai/GTE-ModernColBERT-v1 or colbert-ir/colbertv2.0 as the Hugging Face hub has them (docs/encoder.md lists what works); " +
+		bundled + " in plaid's repository is small, and for trying")
+}
+
+// Register adds the flags.
+func (e *Encoder) Register(f *pflag.FlagSet) {
+	e.set = f
+	f.StringVar(&e.Dir, "model", "", "`DIR` of the model that encodes texts (plaid model DIR describes it)")
+	f.Var(Choice(&e.precision, encode.F32.String(), encode.F32.String(), encode.Int8.String()), "precision",
+		"how the model computes: exactly, or about twice as fast with small errors")
+	f.StringVar(&e.settings, "model-settings", "", "JSON `FILE` that decides what the model's folder leaves open or contradicts itself in (docs/encoder.md)")
+}
+
+// RegisterDocuments adds the flags for commands that encode documents.
+func (e *Encoder) RegisterDocuments(f *pflag.FlagSet) {
+	e.Register(f)
+	f.Var(Int(&e.documentLength, 0, 0), "document-length", "the longest document in tokens of the model; what is longer is cut (0: as its folder says)")
+}
+
+// RegisterAny adds the flag that overrules the check of models.
+func (e *Encoder) RegisterAny(f *pflag.FlagSet) {
+	f.BoolVar(&e.Any, "any-model", false, "go on although the index was made by another model: scores mean nothing unless the two are the same but for their files")
+}
+
+// Given says whether a flag of the group was given.
+func (e *Encoder) Given() bool {
+	for _, name := range []string{"model", "precision", "model-settings", "document-length"} {
+		if e.set.Changed(name) {
+			return true
+		}
+	}
+	return false
+}
+
+// Options is how a folder is opened, "": the one of --model. What the flags leave
+// open is as the model of an index says, if that is not nil.
+func (e *Encoder) Options(of *storage.Model, threads int, log *slog.Logger) (dir string, o *encode.Options, err error) {
+	dir, o = e.Dir, &encode.Options{Threads: threads, Logger: log}
+	precision, settings := e.precision, new(modeldir.Override)
+	if of != nil {
+		if dir == "" {
+			dir = of.Name
+		}
+		if of.Precision != "" && !e.set.Changed("precision") {
+			precision = of.Precision
+		}
+		if of.Settings != "" && e.settings == "" {
+			if err := json.Unmarshal([]byte(of.Settings), settings); err != nil {
+				return "", nil, fmt.Errorf("settings of %v: %w", *of, err)
+			}
+		}
+	}
+	switch precision {
+	case encode.F32.String():
+	case encode.Int8.String():
+		o.Precision = encode.Int8
+	default:
+		return "", nil, fmt.Errorf("%v was used in precision %q, which this program does not have", *of, precision)
+	}
+	if e.settings != "" {
+		if settings, err = modeldir.ReadOverride(e.settings); err != nil {
+			return "", nil, err
+		}
+	}
+	if e.documentLength > 0 {
+		settings.DocumentLength = &e.documentLength
+	}
+	o.Override = settings
+	return dir, o, nil
+}
+
+// Open opens the model of --model, or that of an index, and says what an index is
+// to know of it. Another model than that of the index is an error, but for
+// --any-model.
+func (e *Encoder) Open(of *storage.Model, threads int, log *slog.Logger) (*encode.Encoder, *storage.Model, error) {
+	dir, o, err := e.Options(of, threads, log)
+	if err != nil {
+		return nil, nil, err
+	}
+	if dir == "" {
+		return nil, nil, NoModel()
+	}
+	enc, err := encode.Open(dir, o)
+	if err != nil {
+		if e.Dir == "" && errors.Is(err, fs.ErrNotExist) {
+			err = fmt.Errorf("the model of the index: %w; --model says where it is now", err)
+		}
+		return nil, nil, err
+	}
+	m, err := modelOf(enc, dir, o.Override)
+	if err == nil && !e.Any {
+		err = checkModel(of, m)
+	}
+	if err != nil {
+		return nil, nil, errors.Join(err, enc.Close())
+	}
+	return enc, m, nil
+}
+
+// modelOf is what an index keeps of an encoder.
+func modelOf(e *encode.Encoder, dir string, settings *modeldir.Override) (*storage.Model, error) {
+	abs, err := filepath.Abs(dir)
+	if err != nil {
+		return nil, err
+	}
+	m := &storage.Model{Name: abs, Fingerprint: e.Config().Fingerprint, Precision: e.Config().Precision}
+	b, err := json.Marshal(settings)
+	if err != nil {
+		return nil, err
+	}
+	if s := string(b); s != "{}" {
+		m.Settings = s
+	}
+	return m, nil
+}
+
+// checkModel tells what to do about vectors of another model.
+func checkModel(of, m *storage.Model) error {
+	err := of.Check(m)
+	if err == nil {
+		return nil
+	}
+	if of.Precision != m.Precision {
+		err = fmt.Errorf("%w; the precision is %s, that of the index %s", err, m.Precision, of.Precision)
+	}
+	return fmt.Errorf("%w (--any-model overrules this)", err)
+}
+
+// ModelFile is the name of the file that says what made vectors, beside them.
+const ModelFile = "model.json"
+
+// VectorsModel adds the flag that says what made given vectors.
+func VectorsModel(f *pflag.FlagSet, p *string) {
+	f.StringVar(p, "vectors-model", "", "what made the vectors: a "+ModelFile+" of plaid encode, a fingerprint, or a `NAME`; that of an index must be the same")
+}
+
+// ParseModel is the value of --vectors-model; nil for "".
+func ParseModel(s string) (*storage.Model, error) {
+	if s == "" {
+		return nil, nil
+	}
+	m := new(storage.Model)
+	if filepath.Ext(s) == ".json" {
+		b, err := os.ReadFile(s)
+		if err != nil {
+			return nil, err
+		}
+		if err := json.Unmarshal(b, m); err != nil {
+			return nil, fmt.Errorf("%s: not as plaid encode writes it: %w", s, err)
+		}
+		if err := m.Validate(); err != nil {
+			return nil, fmt.Errorf("%s: %w", s, err)
+		}
+		return m, nil
+	}
+	if isFingerprint(s) {
+		m.Fingerprint = s
+	} else {
+		m.Name = s
+	}
+	if err := m.Validate(); err != nil {
+		return nil, Usagef("--vectors-model: %w", err)
+	}
+	return m, nil
+}
+
+// isFingerprint says whether a text is a SHA-256 in hexadecimal digits.
+func isFingerprint(s string) bool {
+	for _, c := range s {
+		if (c < '0' || c > '9') && (c < 'a' || c > 'f') {
+			return false
+		}
+	}
+	return len(s) == 64
+}

@@ -1,0 +1,179 @@
+package flags
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"iter"
+	"os"
+	"strconv"
+
+	"github.com/spf13/pflag"
+
+	"github.com/plaid-ir/plaid/encode"
+)
+
+// Texts are the flags that say which texts are to be encoded, and how they are
+// kept.
+type Texts struct {
+	Paths []string
+	// Spool is the file for the vectors, "": one that goes after success.
+	Spool string
+	// Drop keeps titles and texts out of the payload.
+	Drop bool
+
+	format          string
+	window, overlap int
+}
+
+// Register adds the flags; those of a command that takes the paths as arguments
+// have no --text.
+func (t *Texts) Register(f *pflag.FlagSet, arguments bool) {
+	if !arguments {
+		f.StringArrayVar(&t.Paths, "text", nil, "`FILE` of texts to encode: .jsonl, .csv, .tsv, .txt (a text a line), each also as .gz; a folder of .txt and .md; - for stdin; may be repeated")
+	}
+	t.registerFormat(f)
+	f.Var(Int(&t.window, 0, 0), "window", "part texts into passages of so many words, with ids like doc#0 (0: do not)")
+	f.Var(Int(&t.overlap, 0, 0), "overlap", "words that a passage of --window repeats of the one before")
+	f.BoolVar(&t.Drop, "drop-text", false, "do not keep titles and texts in the payload: results cannot show them then")
+}
+
+// RegisterSpool adds the flag for the file that vectors wait in.
+func (t *Texts) RegisterSpool(f *pflag.FlagSet) {
+	f.StringVar(&t.Spool, "spool", "", "`FILE` to keep the vectors of texts in: further builds with the same texts and model do not encode them again (default: INDEX.spool, removed when the index is complete)")
+}
+
+func (t *Texts) registerFormat(f *pflag.FlagSet) {
+	var words []string
+	for _, format := range encode.Formats() {
+		words = append(words, string(format))
+	}
+	f.Var(Choice(&t.format, "", words...), "text-format", "how texts are written (default: by the name of the file; stdin: jsonl)")
+}
+
+// Given says whether texts were given.
+func (t *Texts) Given() bool { return len(t.Paths) > 0 }
+
+// other says whether one of the flags beside --text was given.
+func (t *Texts) other() bool {
+	return t.Spool != "" || t.format != "" || t.window > 0 || t.overlap > 0 || t.Drop
+}
+
+// Check finds flags that do not go together.
+func (t *Texts) Check() error {
+	stdin := 0
+	for _, path := range t.Paths {
+		if path == "-" {
+			stdin++
+		}
+	}
+	switch {
+	case stdin > 1:
+		return Usagef("stdin (-) can be read once")
+	case t.overlap > 0 && t.window == 0:
+		return Usagef("--overlap goes with --window")
+	case t.window > 0 && t.overlap >= t.window:
+		return Usagef("--overlap %d: passages of %d words can repeat fewer", t.overlap, t.window)
+	}
+	return nil
+}
+
+// Again says whether the texts can be gone through more than once: they are files
+// and folders, none of them a pipe.
+func (t *Texts) Again() bool {
+	for _, path := range t.Paths {
+		info, err := os.Stat(path)
+		if path == "-" || err == nil && !info.Mode().IsRegular() && !info.IsDir() {
+			return false
+		}
+	}
+	return true
+}
+
+// Named puts the files before an error that is about all of them.
+func (t *Texts) Named(err error) error { return named(t.Paths, err) }
+
+// Open is the texts of all files, one after another, parted and with their payload.
+func (t *Texts) Open(ctx context.Context, stdin io.Reader) iter.Seq2[encode.Text, error] {
+	texts := t.all(ctx, stdin)
+	if t.window > 0 {
+		texts = encode.Window(numbered(texts), t.window, t.overlap)
+	}
+	if t.Drop {
+		return texts
+	}
+	return withPayload(texts)
+}
+
+func (t *Texts) all(ctx context.Context, stdin io.Reader) iter.Seq2[encode.Text, error] {
+	return func(yield func(encode.Text, error) bool) {
+		for _, path := range t.Paths {
+			texts := encode.Texts(ctx, path, encode.Format(t.format))
+			if path == "-" {
+				texts = encode.ReadTexts(ctx, stdin, "stdin", encode.Format(t.format))
+			}
+			for text, err := range texts {
+				if !yield(text, err) || err != nil {
+					return
+				}
+			}
+		}
+	}
+}
+
+// numbered gives texts without ids the numbers of their rows.
+func numbered(texts iter.Seq2[encode.Text, error]) iter.Seq2[encode.Text, error] {
+	return func(yield func(encode.Text, error) bool) {
+		row, none := 0, false
+		for t, err := range texts {
+			if row == 0 {
+				none = t.ID == ""
+			}
+			if none && t.ID == "" {
+				t.ID = strconv.Itoa(row)
+			}
+			row++
+			if !yield(t, err) {
+				return
+			}
+		}
+	}
+}
+
+// withPayload keeps titles and texts beside the documents, as a JSON object with
+// what else the file has of them.
+func withPayload(texts iter.Seq2[encode.Text, error]) iter.Seq2[encode.Text, error] {
+	return func(yield func(encode.Text, error) bool) {
+		for t, err := range texts {
+			if err == nil {
+				t.Payload, err = payload(t)
+			}
+			if !yield(t, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+func payload(t encode.Text) ([]byte, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	var err error
+	if t.Title == "" {
+		err = e.Encode(struct {
+			Text string `json:"text"`
+		}{t.Text})
+	} else {
+		err = e.Encode(struct {
+			Title string `json:"title"`
+			Text  string `json:"text"`
+		}{t.Title, t.Text})
+	}
+	p := bytes.TrimSuffix(b.Bytes(), []byte("\n"))
+	if rest, ok := bytes.CutPrefix(t.Payload, []byte("{")); ok {
+		p = append(append(p[:len(p)-1], ','), rest...)
+	}
+	return p, err
+}
