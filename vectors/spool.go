@@ -62,8 +62,12 @@ type SpoolOptions struct {
 }
 
 // ErrSpool: a file that cannot be resumed, because it is none of a spool, or of
-// one with another dimension, type of numbers or tag, or is in use.
+// one with another dimension, type of numbers or tag.
 var ErrSpool = errors.New("not the spool that is to go on")
+
+// ErrSpoolInUse: the file is that of a spool that is open, in this process or
+// another. (Not noticed where there is no flock.)
+var ErrSpoolInUse = errors.New("the spool is in use")
 
 // A spool's file is a header and one record a document, all little-endian:
 //
@@ -82,7 +86,8 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // NewSpool makes an empty spool for vectors of dimension dim, or opens one.
 //
-// Errors: [ErrShape] (dim), [ErrSpool], [fs.ErrExist], and those of the file.
+// Errors: [ErrShape] (dim), [ErrSpool], [ErrSpoolInUse], [fs.ErrExist], and those
+// of the file.
 func NewSpool(dim int, o *SpoolOptions) (*Spool, error) {
 	s := &Spool{dim: dim, seen: idSet{}, scratch: []float32{}}
 	if o != nil {
@@ -144,7 +149,7 @@ func (s *Spool) openFile() (err error) {
 		err = fmt.Errorf("%w: it is no regular file", ErrSpool)
 	}
 	if err == nil && !atomicfile.Lock(s.file) {
-		err = fmt.Errorf("%w: it is open already, in this process or another", ErrSpool)
+		err = ErrSpoolInUse
 	}
 	if err != nil {
 		return errors.Join(NewFileError(s.o.Path, cause(err)), s.file.Close())
@@ -165,8 +170,8 @@ func (s *Spool) begin() error {
 			return s.at0(err)
 		}
 		if !slices.Equal(got, head[:len(got)]) {
-			return s.at0(fmt.Errorf("%w: its first bytes are not those of a spool of dimension %d, %d bytes a number and tag %q",
-				ErrSpool, s.dim, s.width(), s.o.Tag))
+			return s.at0(fmt.Errorf("%w: its first bytes are not those of a spool of dimension %d and %d bytes a number, for the same purpose",
+				ErrSpool, s.dim, s.width()))
 		}
 		if len(got) == len(head) {
 			s.size = int64(len(head))

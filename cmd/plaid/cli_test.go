@@ -71,11 +71,23 @@ func TestExamplesParse(t *testing.T) {
 	}
 	walk(a.rootCommand())
 	for _, e := range examples {
-		code, _, stderr := try(t, strings.Fields(e)[1:]...)
+		code, _, stderr := try(t, words(e)[1:]...)
 		if e != "plaid" {
 			require.NotEqual(t, exitUsage, code, "%s: %s", e, stderr)
 		}
 	}
+}
+
+// words splits a command line; single quotes keep blanks together.
+func words(line string) (list []string) {
+	for i, part := range strings.Split(line, "'") {
+		if i%2 == 1 {
+			list = append(list, part)
+		} else {
+			list = append(list, strings.Fields(part)...)
+		}
+	}
+	return list
 }
 
 // try runs a command line in this process.

@@ -144,14 +144,12 @@ func modelText(b *bytes.Buffer, r *modelReport) {
 		fmt.Fprintf(b, "fingerprint: %s in %s%s\n", r.Precisions[p], p, used)
 	}
 	b.WriteByte('\n')
-	t := out.Table{Left: 3}
-	t.Line("VALUE", "", "FROM")
+	t := out.Table{Left: 2}
+	t.Line("SETTING", "VALUE")
+	t.Remark("FROM")
 	line := func(name, value, origin string) {
-		if from, ok := c.Origin[origin]; ok {
-			t.Line(name, out.Printable(value, 60), from)
-		} else {
-			t.Line(name, out.Printable(value, 60), "")
-		}
+		t.Line(name, out.Printable(value, 60))
+		t.Remark(c.Origin[origin])
 	}
 	yes := map[bool]string{true: "yes", false: "no"}
 	line("dimension", fmt.Sprint(c.Dim), "dim")

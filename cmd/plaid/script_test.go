@@ -46,8 +46,9 @@ func TestScripts(t *testing.T) {
 		RequireExplicitExec: true,
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("GORACE", "atexit_sleep_ms=0") // a second for each process otherwise
-			sample, err := filepath.Abs("../../examples/quickstart/scifact-sample")
-			env.Setenv("SAMPLE", sample)
+			examples, err := filepath.Abs("../../examples/quickstart")
+			env.Setenv("SAMPLE", filepath.Join(examples, "scifact-sample"))
+			env.Setenv("NANO", filepath.Join(examples, "colbert-nano"))
 			return err
 		},
 		Condition: func(cond string) (bool, error) {

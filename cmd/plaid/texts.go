@@ -117,11 +117,14 @@ func (s *spooling) run(ctx context.Context, use func(*vectors.Spool, *textsRepor
 	if err != nil {
 		return s.stopped(path, fresh, r, err)
 	}
+	empty := spool.Tokens() == 0
 	// Closed before it is removed, which not every system allows otherwise.
 	defer func() {
-		if err = errors.Join(err, spool.Close()); err == nil && path != "" && s.path == "" {
-			err = os.Remove(path)
-		} else if err != nil && path != "" {
+		switch err = errors.Join(err, spool.Close()); {
+		case path == "":
+		case s.path == "" && (err == nil || empty):
+			err = errors.Join(err, os.Remove(path))
+		case err != nil:
 			s.app.hint("the vectors of the texts are in %s: the same command goes on from there", path)
 		}
 	}()
@@ -142,7 +145,7 @@ func (s *spooling) stopped(path string, fresh bool, r *encode.Report, err error)
 	switch {
 	case path == "":
 	case errors.Is(err, vectors.ErrSpool):
-		return fmt.Errorf("%w; remove the file to encode the texts anew, or name another with --spool", err)
+		return fmt.Errorf("%w. It is of other texts, of another model, or no spool: remove it, or name another file with --spool", err)
 	case fresh && (r == nil || r.Texts == 0):
 		if rerr := os.Remove(path); !errors.Is(rerr, fs.ErrNotExist) {
 			err = errors.Join(err, rerr)

@@ -61,12 +61,14 @@ func (e *Encoder) RegisterAny(f *pflag.FlagSet) {
 // Given says whether a flag of the group was given.
 func (e *Encoder) Given() bool {
 	for _, name := range []string{"model", "precision", "model-settings", "document-length"} {
-		if e.set.Changed(name) {
+		if e.changed(name) {
 			return true
 		}
 	}
 	return false
 }
+
+func (e *Encoder) changed(name string) bool { return e.set != nil && e.set.Changed(name) }
 
 // Options is how a folder is opened, "": the one of --model. What the flags leave
 // open is as the model of an index says, if that is not nil.
@@ -77,7 +79,7 @@ func (e *Encoder) Options(of *storage.Model, threads int, log *slog.Logger) (dir
 		if dir == "" {
 			dir = of.Name
 		}
-		if of.Precision != "" && !e.set.Changed("precision") {
+		if of.Precision != "" && !e.changed("precision") {
 			precision = of.Precision
 		}
 		if of.Settings != "" && e.settings == "" {

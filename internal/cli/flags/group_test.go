@@ -103,13 +103,13 @@ func TestInputs(t *testing.T) {
 	_, err = d.Open(t.Context())
 	usage(t, err, "1 --ids for 2 --vectors: give one for each")
 
-	_, err = new(Queries).Open(t.Context())
+	_, err = new(Queries).AreTexts(nil)
 	usage(t, err, "--queries is missing")
 	var q Queries
 	parse(t, q.Register, "--queries", file(t, "text.jsonl", `{"_id": "a", "text": "b"}`+"\n"))
 	_, err = q.Open(t.Context())
 	require.ErrorIs(t, err, vectors.ErrFormat)
-	require.ErrorContains(t, err, "text is not encoded here")
+	require.ErrorContains(t, err, "texts go to --text and --queries-text")
 }
 
 func TestSearch(t *testing.T) {

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/plaid-ir/plaid/encode"
+	"github.com/plaid-ir/plaid/internal/infile"
 )
 
 // Texts are the flags that say which texts are to be encoded, and how they are
@@ -111,7 +112,7 @@ func (t *Texts) all(ctx context.Context, stdin io.Reader) iter.Seq2[encode.Text,
 		for _, path := range t.Paths {
 			texts := encode.Texts(ctx, path, encode.Format(t.format))
 			if path == "-" {
-				texts = encode.ReadTexts(ctx, stdin, "stdin", encode.Format(t.format))
+				texts = encode.ReadTexts(ctx, infile.Reader(ctx, stdin), "stdin", encode.Format(t.format))
 			}
 			for text, err := range texts {
 				if !yield(text, err) || err != nil {
