@@ -133,17 +133,23 @@ func (e *encoding) run(ctx context.Context) (err error) {
 	return s.run(ctx, func(src *vectors.Spool, r *textsReport) error { return e.write(ctx, src, enc.Dim(), model, r) })
 }
 
-// sameModel refuses to put vectors beside those of another model.
+// sameModel refuses to put vectors of documents beside queries of another model, or
+// the other way round.
 func (e *encoding) sameModel(m *storage.Model) error {
 	there, err := flags.ParseModel(e.in(flags.ModelFile))
-	if errors.Is(err, fs.ErrNotExist) || e.force {
+	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	if err != nil {
-		return err
+	beside := encoding{dir: e.dir, queries: !e.queries}
+	name, _, _ := beside.names()
+	if _, serr := os.Lstat(beside.in(name)); serr != nil {
+		return nil // all that is there is replaced
 	}
-	if err := there.Check(m); err != nil {
-		return fmt.Errorf("%s: the folder has vectors of another model; --force replaces them: %w", e.dir, err)
+	if err == nil {
+		err = there.Check(m)
+	}
+	if err != nil {
+		return fmt.Errorf("%s is there already, write to another folder: %w", beside.in(name), err)
 	}
 	return nil
 }

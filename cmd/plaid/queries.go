@@ -78,11 +78,7 @@ func (a *app) openQueries(ctx context.Context, f *flags.Queries, questions []str
 }
 
 func (a *app) encodeFor(ctx context.Context, q *queries, f *flags.Queries, questions []string, snap *index.Snapshot, threads int) error {
-	made := snap.Header().Model
-	if f.Encoder.Dir == "" && (made == nil || made.Name == "") {
-		return fmt.Errorf("%s does not say which model made its vectors: %w", snap.Path(), flags.NoModel())
-	}
-	enc, model, err := f.Encoder.Open(made, threads, a.logger())
+	enc, model, err := a.openEncoder(&f.Encoder, snap, threads)
 	if err != nil {
 		return err
 	}
@@ -95,6 +91,15 @@ func (a *app) encodeFor(ctx context.Context, q *queries, f *flags.Queries, quest
 		q.model = model
 	}
 	return nil
+}
+
+// openEncoder opens the model of an index, or that of the flags.
+func (a *app) openEncoder(f *flags.Encoder, snap *index.Snapshot, threads int) (*encode.Encoder, *storage.Model, error) {
+	made := snap.Header().Model
+	if f.Dir == "" && (made == nil || made.Name == "") {
+		return nil, nil, fmt.Errorf("%s does not say which model made its vectors: %w", snap.Path(), flags.NoModel())
+	}
+	return f.Open(made, threads, a.logger())
 }
 
 // measure opens an index, reads all queries and makes an engine for use.

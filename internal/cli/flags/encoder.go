@@ -89,7 +89,7 @@ func (e *Encoder) Options(of *storage.Model, threads int, log *slog.Logger) (dir
 		}
 	}
 	switch precision {
-	case encode.F32.String():
+	case "", encode.F32.String():
 	case encode.Int8.String():
 		o.Precision = encode.Int8
 	default:
