@@ -8,14 +8,11 @@ import (
 	"runtime/debug"
 	"sync"
 
-	"github.com/plaid-ir/plaid/encode/native"
+	"github.com/plaid-ir/plaid/encode/engine"
 	"github.com/plaid-ir/plaid/internal/parallel"
 	"github.com/plaid-ir/plaid/vectors"
+	"github.com/plaid-ir/plaid/vectors/pool"
 )
-
-// chunkTokens is about how many ids a worker gets at once: as many as go through
-// the layers together, so that more would gain nothing.
-const chunkTokens = 500
 
 // queued is how many chunks there are for each worker: one that it works on, and
 // enough that it never waits for the tokenizer.
@@ -23,28 +20,32 @@ const queued = 4
 
 // chunk is texts that one worker computes together.
 type chunk struct {
-	batch   native.Batch
-	texts   []entry
-	vectors []float32
-	err     error // of the computation
-	last    error // of the stream, after these texts
-	panic   *parallel.Panic
-	done    chan struct{}
+	texts  []entry
+	batch  engine.Batch // of ids, where they are known
+	memory []float32    // of vectors
+	pooler pool.Pooler
+	pooled []float32
+	err    error // of the computation
+	last   error // of the stream, after these texts
+	panic  *parallel.Panic
+	done   chan struct{}
 }
 
 // entry is a text of a chunk.
 type entry struct {
-	text Text
-	seq  sequence // without ids, which the batch has, for empty texts
-	row  int
+	text    Text
+	seq     sequence // empty where ids are not known
+	empty   bool
+	row     int
+	vectors []float32 // that are kept
 }
 
 // Report counts what went through an encoder.
 type Report struct {
 	Texts     int   // encoded
 	Empty     int   // of these: without a text, and so without vectors
-	Truncated int   // of these: cut at the longest length
-	Tokens    int64 // ids computed
+	Truncated int   // of these: cut at the longest length; servers do not tell
+	Tokens    int64 // ids computed; of Remote: vectors that came
 	Vectors   int64 // kept
 	Resumed   int   // documents that were there before
 }
@@ -53,58 +54,40 @@ type Report struct {
 // and computed by all threads, while the documents before are used. Tokens of a
 // document are valid until the next one is asked for.
 //
-// Memory is bounded: for each thread four chunks of about 500 ids or one text,
-// with Dim float32 values an id. There is no padding, and so nothing to gain from
-// sorting texts by length. A stream that blocks holds back what is computed.
+// Memory is bounded: for each thread four chunks of about 500 ids or one text
+// (of onnxruntime: 8,192 ids; of a server: one request), with Dim float32 values
+// an id. A stream that blocks holds back what is computed.
 //
 // The first error ends the sequence, after the documents before it. A text that
 // is not valid UTF-8 is a [*TextError] around [tokenizer.ErrText].
 func (e *Encoder) Documents(ctx context.Context, texts iter.Seq2[Text, error]) iter.Seq2[vectors.Document, error] {
-	return e.documents(ctx, texts, new(Report), chunkTokens)
+	return e.DocumentsReport(ctx, texts, new(Report))
 }
 
 // DocumentsReport is Documents, and counts into r, which is to be read after
 // the end of the sequence.
 func (e *Encoder) DocumentsReport(ctx context.Context, texts iter.Seq2[Text, error], r *Report) iter.Seq2[vectors.Document, error] {
-	return e.documents(ctx, texts, r, chunkTokens)
-}
-
-func (e *Encoder) documents(ctx context.Context, texts iter.Seq2[Text, error], r *Report, tokens int) iter.Seq2[vectors.Document, error] {
 	return func(yield func(vectors.Document, error) bool) {
-		e.run(ctx, Document, texts, tokens, func(c *chunk, i int) bool {
-			t := &c.texts[i]
-			r.count(t)
-			dst := c.kept(e, Document, i)
-			r.Vectors += int64(len(dst) / e.Dim())
-			return yield(vectors.Document{ID: t.text.ID, Tokens: dst, Payload: t.text.Payload}, nil)
+		e.run(ctx, Document, texts, func(t *entry) bool {
+			r.count(t, e.Dim())
+			return yield(vectors.Document{ID: t.text.ID, Tokens: t.vectors, Payload: t.text.Payload}, nil)
 		}, func(err error) { yield(vectors.Document{}, err) })
 	}
 }
 
-func (r *Report) count(t *entry) {
+func (r *Report) count(t *entry, dim int) {
 	r.Texts++
-	r.Tokens += int64(len(t.seq.ids))
-	if len(t.seq.ids) == 0 {
+	n := len(t.vectors) / dim
+	r.Vectors += int64(n)
+	if r.Tokens += int64(len(t.seq.ids)); t.seq.ids == nil {
+		r.Tokens += int64(n)
+	}
+	if t.empty {
 		r.Empty++
 	}
 	if t.seq.truncated {
 		r.Truncated++
 	}
-}
-
-// kept moves the vectors of a text that are used together.
-func (c *chunk) kept(e *Encoder, r Role, i int) []float32 {
-	d := e.Dim()
-	s := &c.texts[i].seq
-	all := c.vectors[c.batch.Offsets[i]*d : c.batch.Offsets[i+1]*d]
-	n := 0
-	for j := range s.ids {
-		if e.keeps(r, *s, j) {
-			copy(all[n*d:(n+1)*d], all[j*d:(j+1)*d])
-			n++
-		}
-	}
-	return all[: n*d : n*d]
 }
 
 // Queries encodes queries, as many at once as there are threads.
@@ -118,13 +101,13 @@ func (e *Encoder) Queries(ctx context.Context, texts []string) ([]Embedding, err
 			}
 		}
 	}
-	e.run(ctx, Query, stream, chunkTokens, func(c *chunk, i int) bool {
+	e.run(ctx, Query, stream, func(t *entry) bool {
 		var em Embedding
-		if em.Tokens, failed = e.Tokenize(Query, c.texts[i].text.Text); failed != nil {
+		if em.Tokens, failed = e.Tokenize(Query, t.text.Text); failed != nil {
 			return false
 		}
-		em.Vectors = append(em.Vectors, c.kept(e, Query, i)...)
-		em.Truncated = c.texts[i].seq.truncated
+		em.Vectors = append(em.Vectors, t.vectors...)
+		em.Truncated = t.seq.truncated
 		out = append(out, em)
 		return true
 	}, func(err error) { failed = err })
@@ -137,7 +120,7 @@ func (e *Encoder) Queries(ctx context.Context, texts []string) ([]Embedding, err
 // run takes texts through the encoder and gives them to use, in their order,
 // until that says false. Tokenizing happens on the goroutine of the caller, where
 // a panic of the stream belongs; chunks are computed by others.
-func (e *Encoder) run(ctx context.Context, role Role, texts iter.Seq2[Text, error], tokens int, use func(*chunk, int) bool, fail func(error)) {
+func (e *Encoder) run(ctx context.Context, role Role, texts iter.Seq2[Text, error], use func(*entry) bool, fail func(error)) {
 	if err := e.usable(); err != nil {
 		fail(err)
 		return
@@ -159,14 +142,14 @@ func (e *Encoder) run(ctx context.Context, role Role, texts iter.Seq2[Text, erro
 			if n := len(free); n > 0 {
 				c, free = free[n-1], free[:n-1]
 			}
-			ended = e.fill(ctx, c, role, next, tokens, &row)
+			ended = e.fill(ctx, c, role, next, &row)
 			if workers < e.threads {
 				workers++
 				wg.Add(1)
 				go func() {
 					defer wg.Done()
 					for c := range work {
-						e.compute(inner, c)
+						e.compute(inner, role, c)
 					}
 				}()
 			}
@@ -191,7 +174,7 @@ func (e *Encoder) run(ctx context.Context, role Role, texts iter.Seq2[Text, erro
 				fail(err)
 				return
 			}
-			if !use(c, i) {
+			if !use(&c.texts[i]) {
 				return
 			}
 		}
@@ -204,13 +187,11 @@ func (e *Encoder) run(ctx context.Context, role Role, texts iter.Seq2[Text, erro
 }
 
 // fill takes texts for one chunk from the stream, and says whether they ended.
-func (e *Encoder) fill(ctx context.Context, c *chunk, role Role, next func() (Text, error, bool), tokens int, row *int) (ended bool) {
+func (e *Encoder) fill(ctx context.Context, c *chunk, role Role, next func() (Text, error, bool), row *int) (ended bool) {
 	clear(c.texts)
 	c.texts, c.err, c.last, c.done = c.texts[:0], nil, nil, make(chan struct{})
-	b := &c.batch
-	b.IDs, b.Offsets, b.Attended = b.IDs[:0], append(b.Offsets[:0], 0), b.Attended[:0]
-	// Empty texts have no ids, but must not be without bound either.
-	for len(b.IDs) < tokens && len(c.texts) < chunkTokens {
+	c.batch.IDs = c.batch.IDs[:0]
+	for !e.b.full(c) {
 		if c.last = ctx.Err(); c.last != nil {
 			return true
 		}
@@ -223,16 +204,13 @@ func (e *Encoder) fill(ctx context.Context, c *chunk, role Role, next func() (Te
 		}
 		t := entry{text: text, row: *row}
 		*row++
-		if trimmed, _ := trim(text.Full()); trimmed != "" {
-			if t.seq, err = e.ids(role, trimmed); err != nil {
+		trimmed, _ := trim(text.Full())
+		if t.empty = trimmed == ""; !t.empty {
+			if t.seq, err = e.b.add(c, role, trimmed); err != nil {
 				c.last = &TextError{Row: t.row, ID: text.ID, Err: err}
 				return true
 			}
 		}
-		b.IDs = append(b.IDs, t.seq.ids...)
-		b.Offsets = append(b.Offsets, len(b.IDs))
-		b.Attended = append(b.Attended, t.seq.attended)
-		t.seq.ids = b.IDs[len(b.IDs)-len(t.seq.ids):]
 		t.text.Title, t.text.Text = "", text.Full()
 		c.texts = append(c.texts, t)
 	}
@@ -240,25 +218,29 @@ func (e *Encoder) fill(ctx context.Context, c *chunk, role Role, next func() (Te
 }
 
 // compute is the work of one goroutine.
-func (e *Encoder) compute(ctx context.Context, c *chunk) {
+func (e *Encoder) compute(ctx context.Context, role Role, c *chunk) {
 	defer close(c.done)
 	defer func() {
 		if v := recover(); v != nil {
 			c.panic = &parallel.Panic{Value: v, Stack: debug.Stack()}
 		}
 	}()
-	n := len(c.batch.IDs) * e.Dim()
-	if cap(c.vectors) < n {
-		c.vectors = make([]float32, n)
-	}
-	c.vectors = c.vectors[:n]
-	if n == 0 {
+	if len(c.texts) == 0 {
 		return
 	}
-	if err := e.model.Encode(ctx, c.vectors, c.batch); err != nil {
+	if err := e.b.compute(ctx, role, c); err != nil {
 		c.err = err
 		if first := c.texts[0]; !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) {
 			c.err = &TextError{Row: first.row, ID: first.text.ID, Err: fmt.Errorf("in one of the %d texts from this one on: %w", len(c.texts), err)}
+		}
+		return
+	}
+	if e.c.Pool > 1 && role == Document {
+		for i := range c.texts {
+			t := &c.texts[i]
+			// Pooled vectors take the place of the first ones: there are fewer.
+			c.pooled = c.pooler.Pool(c.pooled[:0], t.vectors, e.Dim(), e.c.Pool)
+			t.vectors = t.vectors[:copy(t.vectors, c.pooled)]
 		}
 	}
 }

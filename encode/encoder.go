@@ -5,15 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"runtime"
 	"slices"
 	"strings"
 	"sync/atomic"
 
+	"github.com/plaid-ir/plaid/encode/engine"
 	"github.com/plaid-ir/plaid/encode/modeldir"
 	"github.com/plaid-ir/plaid/encode/native"
-	"github.com/plaid-ir/plaid/encode/tokenizer"
-	"github.com/plaid-ir/plaid/encode/weights"
+	"github.com/plaid-ir/plaid/encode/remote"
 )
 
 // Precision is how products with weights are computed.
@@ -26,18 +25,47 @@ const (
 	Int8 = native.Int8
 )
 
+// The backends: what computes. None ever stands in for another.
+const (
+	// Native is package [native], and needs nothing else. It is the default.
+	Native = "native"
+	// ONNXRuntime is the library onnxruntime, with any graph that gives token
+	// vectors. See package [onnxruntime].
+	ONNXRuntime = "onnxruntime"
+	// Remote is a server of token vectors. See package [remote].
+	Remote = "remote"
+)
+
+// Backends are the names that [Options.Backend] may have.
+func Backends() []string { return []string{Native, ONNXRuntime, Remote} }
+
 // Options of Open. The zero value, or nil, is right for most.
 type Options struct {
+	// Backend names what computes; "" is Native. An option that is another
+	// backend's is an [engine.ErrBackend].
+	Backend string
+	// Precision of Native, or which graph of a folder: model.onnx or
+	// model_int8.onnx.
 	Precision Precision
-	// Threads is how many texts are computed at once; 0: one a processor.
+	// Threads is how many texts are computed at once; 0: one a processor. Of
+	// Remote: how many requests; 0: 4.
 	Threads int
 	// QueryLength and DocumentLength are in ids, with all that is put around a
 	// text; 0: those of the model.
 	QueryLength, DocumentLength int
 	// Override decides what the folder leaves open or contradicts itself in.
 	Override *modeldir.Override
-	// Tier names an instruction set; see [native.Options].
-	Tier   string
+	// Tier names an instruction set of Native; see [native.Options].
+	Tier string
+	// Library, Device and Graph are of ONNXRuntime: the path of the library, or ""
+	// for the one that PLAID_ONNXRUNTIME names; "cpu" or "cuda:0"; the path of a
+	// graph within the folder, where it is not that of the precision.
+	Library, Device, Graph string
+	// Remote is the server of Remote, and how it is asked.
+	Remote *remote.Options
+	// Pool is how many vectors of a document become one, as [pool.Pooler] does it;
+	// 0 and 1: none. Queries are not pooled.
+	Pool   int
 	Logger *slog.Logger // nil: silent
 
 	mutant mutant
@@ -52,8 +80,10 @@ type mutant struct {
 // Config is that of the model, resolved; see [modeldir.Config].
 type Config struct {
 	modeldir.Config
+	Backend     string `json:"backend"`
 	Precision   string `json:"precision"`
-	Fingerprint string `json:"fingerprint"` // of all that vectors depend on
+	Pool        int    `json:"pool,omitempty"` // vectors of a document that become one
+	Fingerprint string `json:"fingerprint"`    // of all that vectors depend on
 }
 
 // Role says what a text is. The two are encoded differently.
@@ -74,101 +104,119 @@ func (r Role) String() string {
 
 // Encoder turns texts into token vectors. It is safe for concurrent use.
 type Encoder struct {
-	c              Config
-	model          *native.Model
-	tok            *tokenizer.Tokenizer
-	prefix, suffix []int32
-	skip           map[int32]bool
-	threads        int
-	mutant         mutant
-	closed         atomic.Bool
+	c       Config
+	b       backend
+	threads int
+	closed  atomic.Bool
+}
+
+// backend is what an encoder computes with.
+type backend interface {
+	dim() int
+	// add readies a text, trimmed and not empty, as one of a chunk.
+	add(c *chunk, r Role, text string) (sequence, error)
+	// full says that a chunk is best computed now.
+	full(c *chunk) bool
+	// compute sets the vectors of all texts of a chunk that are kept, in memory
+	// that the chunk owns.
+	compute(ctx context.Context, r Role, c *chunk) error
+	// tokens are those of a text, trimmed and not empty; nil if they are not known.
+	tokens(r Role, text string) ([]Token, error)
+	close() error
 }
 
 // ErrClosed: the encoder was closed.
 var ErrClosed = errors.New("encoder is closed")
 
-// Open reads a model's folder. Errors of the folder are [*modeldir.ModelError].
+// Open reads a model's folder. Of the backend Remote the folder is "".
+//
+// Errors: [*modeldir.ModelError] of the folder; [engine.ErrBackend],
+// [engine.ErrNotBuiltIn], [engine.ErrLibrary] and [engine.ErrDevice] of what
+// computes; [*remote.Error] of a server.
 func Open(dir string, o *Options) (*Encoder, error) {
+	return OpenContext(context.Background(), dir, o)
+}
+
+// OpenContext is Open with a context, which bounds how long a server is asked.
+func OpenContext(ctx context.Context, dir string, o *Options) (*Encoder, error) {
 	if o == nil {
 		o = new(Options)
+	}
+	own := *o
+	o = &own
+	if err := o.check(dir); err != nil {
+		return nil, err
 	}
 	log := o.Logger
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	over := modeldir.Override{}
-	if o.Override != nil {
-		over = *o.Override
+	e := &Encoder{threads: o.Threads}
+	var err error
+	if o.Backend == Remote {
+		err = e.openRemote(ctx, o)
+	} else {
+		err = e.openLocal(dir, o, log)
 	}
-	for _, l := range []struct {
-		n  int
-		to **int
-	}{{o.QueryLength, &over.QueryLength}, {o.DocumentLength, &over.DocumentLength}} {
-		if l.n != 0 {
-			*l.to = &l.n
-		}
-	}
-	c, err := modeldir.Read(dir, &over)
 	if err != nil {
 		return nil, err
 	}
-	for _, w := range c.Warnings {
-		log.Warn("model: "+w, "dir", dir)
+	e.c.Pool = max(o.Pool, 1)
+	if e.c.Pool > 1 {
+		// Documents that were pooled are not those of the model alone, but a query
+		// by it may search them.
+		log.Info("documents are pooled", "vectors in one", e.c.Pool)
 	}
-	nc, w, err := weights.Load(c)
-	if err != nil {
-		return nil, err
-	}
-	if k := o.mutant.positionOffset; k > 0 {
-		nc.MaxPositions, nc.PositionOffset = nc.MaxPositions-k, k
-	}
-	e := &Encoder{
-		tok: c.Tokenizer, prefix: c.Tokenizer.Prefix(), suffix: c.Tokenizer.Suffix(), skip: map[int32]bool{},
-		threads: o.Threads, mutant: o.mutant,
-	}
-	if e.model, err = native.New(nc, w, native.Options{Precision: o.Precision, Tier: o.Tier}); err != nil {
-		return nil, &modeldir.ModelError{Path: dir, Err: kindOf(err)}
-	}
-	if c.Dim == 0 {
-		c.Dim = e.model.Dim()
-		c.Origin["dim"] = "weights"
-	}
-	e.c = Config{Config: *c, Precision: o.Precision.String()}
-	if e.c.Fingerprint, err = c.Fingerprint(e.c.Precision); err != nil {
-		return nil, err
-	}
-	for _, id := range c.Skip {
-		e.skip[id] = true
-	}
-	if e.threads <= 0 {
-		e.threads = runtime.GOMAXPROCS(0)
-	}
-	log.Info("model opened", "dir", dir, "dim", e.Dim(), "precision", e.c.Precision, "tier", e.model.Tier())
+	log.Info("model opened", "dir", dir, "dim", e.Dim(), "backend", e.c.Backend, "precision", e.c.Precision)
 	return e, nil
 }
 
-// kindOf gives errors of the engine the kinds of model folders.
-func kindOf(err error) error {
-	switch {
-	case errors.Is(err, native.ErrWeights):
-		return fmt.Errorf("%w: %w", modeldir.ErrWeights, err)
-	case errors.Is(err, native.ErrConfig):
-		return fmt.Errorf("%w: %w", modeldir.ErrFamily, err)
+// check names the backend, and refuses options that it does not have.
+func (o *Options) check(dir string) error {
+	if o.Backend == "" {
+		o.Backend = Native
 	}
-	return err
+	if !slices.Contains(Backends(), o.Backend) {
+		return fmt.Errorf("%w: %q, want %s", engine.ErrBackend, o.Backend, strings.Join(Backends(), ", "))
+	}
+	if o.Pool < 0 {
+		return fmt.Errorf("%w: pool of %d vectors", engine.ErrBackend, o.Pool)
+	}
+	for _, x := range []struct {
+		name string
+		set  bool
+		of   string // the backends that have it
+	}{
+		{"a folder", dir != "", Native + " " + ONNXRuntime}, {"a precision", o.Precision != F32, Native + " " + ONNXRuntime},
+		{"a length of queries", o.QueryLength != 0, Native + " " + ONNXRuntime},
+		{"a length of documents", o.DocumentLength != 0, Native + " " + ONNXRuntime},
+		{"an override", o.Override != nil, Native + " " + ONNXRuntime}, {"a tier", o.Tier != "", Native},
+		{"a library", o.Library != "", ONNXRuntime}, {"a device", o.Device != "", ONNXRuntime}, {"a graph", o.Graph != "", ONNXRuntime},
+		{"a server", o.Remote != nil, Remote},
+	} {
+		if x.set && !slices.Contains(strings.Fields(x.of), o.Backend) {
+			return fmt.Errorf("%w: %s has no use for %s", engine.ErrBackend, o.Backend, x.name)
+		}
+	}
+	if o.Backend == Remote && o.Remote == nil {
+		return fmt.Errorf("%w: %s needs the address of a server", engine.ErrBackend, Remote)
+	}
+	return nil
 }
 
 // Config is that of the model.
 func (e *Encoder) Config() Config { return e.c }
 
 // Dim is the dimension of the vectors.
-func (e *Encoder) Dim() int { return e.model.Dim() }
+func (e *Encoder) Dim() int { return e.b.dim() }
 
 // Close ends the use of the encoder. Calls after it are [ErrClosed]; those under
 // way end as they would have. It may be called twice.
 func (e *Encoder) Close() error {
-	e.closed.Store(true)
-	return nil
+	if e.closed.Swap(true) {
+		return nil
+	}
+	return e.b.close()
 }
 
 func (e *Encoder) usable() error {
@@ -200,7 +248,8 @@ type Embedding struct {
 }
 
 // Tokenize gives the tokens of a text as the model sees them: with all that is
-// put around it, and without what is cut off. An empty text has none.
+// put around it, and without what is cut off. An empty text has none, and neither
+// has any of the backend Remote, whose server keeps them to itself.
 func (e *Encoder) Tokenize(r Role, text string) ([]Token, error) {
 	if err := e.usable(); err != nil {
 		return nil, err
@@ -209,32 +258,13 @@ func (e *Encoder) Tokenize(r Role, text string) ([]Token, error) {
 	if trimmed == "" {
 		return nil, nil
 	}
-	s, err := e.ids(r, trimmed)
-	if err != nil {
-		return nil, err
-	}
-	prompt := e.role(r).Prompt
-	pieces, err := e.tok.Encode(prompt + trimmed)
-	if err != nil {
-		return nil, err
-	}
-	tokens := make([]Token, len(s.ids))
-	for i, id := range s.ids {
-		tokens[i] = Token{ID: id, Piece: e.tok.Piece(id), Kept: e.keeps(r, s, i)}
-		if j := i - s.first; j >= 0 && j < s.pieces {
-			p := pieces[j]
-			tokens[i].Start = min(max(p.Start-len(prompt), 0)+lead, len(text))
-			tokens[i].End = min(max(p.End-len(prompt), 0)+lead, len(text))
+	tokens, err := e.b.tokens(r, trimmed)
+	for i := range tokens {
+		if t := &tokens[i]; t.End > 0 {
+			t.Start, t.End = min(t.Start+lead, len(text)), min(t.End+lead, len(text))
 		}
 	}
-	return tokens, nil
-}
-
-func (e *Encoder) role(r Role) *modeldir.Role {
-	if r == Query {
-		return &e.c.Query
-	}
-	return &e.c.Document
+	return tokens, err
 }
 
 // sequence is a text as ids.
@@ -256,63 +286,6 @@ func trim(text string) (string, int) {
 
 // spaces are those of Unicode that Python strips.
 const spaces = "\t\n\v\f\r \u0085\u00a0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000"
-
-// ids are those of a trimmed text: prompt and text as pieces, cut so that what
-// is put around them has room, the marker behind the first id, and mask tokens
-// up to the length where queries are expanded.
-func (e *Encoder) ids(r Role, text string) (s sequence, err error) {
-	role, x := e.role(r), &e.c.Expand
-	length := role.Length
-	marker := role.Marker
-	if e.mutant.noMarker {
-		marker = -1
-	}
-	if e.mutant.documentMarker {
-		marker = e.c.Document.Marker
-	}
-	around := len(e.prefix) + len(e.suffix)
-	if marker >= 0 {
-		around++
-	}
-	if around > length {
-		return s, fmt.Errorf("%w: %d ids have no room for the %d around a text", modeldir.ErrConfig, length, around)
-	}
-	ids := make([]int32, 0, min(length, around+len(text))+1)
-	ids = append(ids, e.prefix[:1]...)
-	if marker >= 0 {
-		ids = append(ids, marker)
-	}
-	ids = append(ids, e.prefix[1:]...)
-	s.first = len(ids)
-	if ids, err = e.tok.EncodeIDs(ids, role.Prompt+text); err != nil {
-		return s, err
-	}
-	s.pieces = len(ids) - s.first
-	if most := length - around; s.pieces > most {
-		s.pieces, s.truncated = most, true
-		ids = ids[:s.first+most]
-	}
-	ids = append(ids, e.suffix...)
-	if e.mutant.cutEnd && s.truncated {
-		ids = ids[:len(ids)-len(e.suffix)]
-	}
-	s.real, s.attended = len(ids), len(ids)
-	if r == Query && x.On {
-		for len(ids) < x.Length {
-			ids = append(ids, x.Mask)
-		}
-		if x.Attend {
-			s.attended = len(ids)
-		}
-	}
-	s.ids = slices.Clip(ids)
-	return s, nil
-}
-
-// keeps says whether the vector of an id is used.
-func (e *Encoder) keeps(r Role, s sequence, i int) bool {
-	return i >= s.real || !e.role(r).Skip || e.mutant.keepSkipped || !e.skip[s.ids[i]]
-}
 
 // Query encodes a query. An empty one has no vectors.
 func (e *Encoder) Query(ctx context.Context, text string) (Embedding, error) {

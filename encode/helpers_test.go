@@ -45,6 +45,14 @@ func open(t testing.TB, dir string, o *Options) *Encoder {
 	return e
 }
 
+func localOf(e *Encoder) *local { return e.b.(*local) }
+
+// chunked sets how many ids a worker gets at once.
+func chunked(e *Encoder, ids int) *Encoder {
+	localOf(e).chunk = ids
+	return e
+}
+
 // collection is a small folder of BEIR's layout, as tests read it.
 type collection struct {
 	docs, queries []Text

@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/plaid-ir/plaid/encode/native"
+	"github.com/plaid-ir/plaid/encode/engine"
 	"github.com/plaid-ir/plaid/vectors"
 )
 
@@ -30,7 +30,7 @@ func TestNano(t *testing.T) {
 	for i, text := range texts {
 		for role, name := range map[Role]string{Query: "query", Document: "document"} {
 			// The goldens have vectors of the empty text too.
-			s, err := e.ids(role, text)
+			s, err := localOf(e).ids(role, text)
 			require.NoError(t, err)
 			require.Equal(t, intsOf(t, z, fmt.Sprintf("%s%d.ids", name, i)), s.ids)
 			want := floatsOf(t, z, fmt.Sprintf("%s%d.vectors", name, i))
@@ -38,8 +38,8 @@ func TestNano(t *testing.T) {
 			switch {
 			case text == "":
 				got = make([]float32, len(s.ids)*128)
-				batch := native.Batch{IDs: s.ids, Offsets: []int{0, len(s.ids)}, Attended: []int{s.attended}}
-				require.NoError(t, e.model.Encode(t.Context(), got, batch))
+				batch := engine.Batch{IDs: s.ids, Offsets: []int{0, len(s.ids)}, Attended: []int{s.attended}}
+				require.NoError(t, localOf(e).engine.Encode(t.Context(), got, batch))
 			case role == Query:
 				em, err := e.Query(t.Context(), text)
 				require.NoError(t, err)

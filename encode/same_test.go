@@ -32,7 +32,7 @@ func TestSameBytes(t *testing.T) {
 				slices.Reverse(docs)
 			}
 			i := 0
-			for doc, err := range e.documents(t.Context(), seq(docs), new(Report), k.chunk) {
+			for doc, err := range chunked(e, k.chunk).Documents(t.Context(), seq(docs)) {
 				require.NoError(t, err)
 				require.Equal(t, docs[i].ID, doc.ID)
 				i++

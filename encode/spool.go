@@ -25,8 +25,8 @@ type SpoolOptions struct {
 const spoolFlush = 16
 
 // Spool encodes a stream of texts into a file, which is a [vectors.Source] then.
-// What is at the path already, by the same model in the same precision and with
-// the same tag, is gone on with: its documents are not encoded again, only their
+// What is at the path already, by the same model in the same precision, pooled
+// alike and with the same tag, is gone on with: its documents are not encoded again, only their
 // ids are compared with the stream's. So a process may be killed at any time and
 // the work be called for again; what was not yet on its way to the disk, some
 // documents, is done twice.
@@ -41,9 +41,11 @@ func Spool(ctx context.Context, e *Encoder, texts iter.Seq2[Text, error], path s
 		o = new(SpoolOptions)
 	}
 	r := new(Report)
-	s, err := vectors.NewSpool(e.Dim(), &vectors.SpoolOptions{
-		Path: path, Resume: path != "", Float16: !o.Float32, Tag: "plaid encode " + e.c.Fingerprint + "\n" + o.Tag,
-	})
+	tag := "plaid encode " + e.c.Fingerprint + "\n" + o.Tag
+	if e.c.Pool > 1 {
+		tag = fmt.Sprintf("plaid encode %s pool %d\n%s", e.c.Fingerprint, e.c.Pool, o.Tag)
+	}
+	s, err := vectors.NewSpool(e.Dim(), &vectors.SpoolOptions{Path: path, Resume: path != "", Float16: !o.Float32, Tag: tag})
 	if err != nil {
 		return nil, nil, err
 	}

@@ -16,7 +16,7 @@ import (
 func TestStreamErrors(t *testing.T) {
 	e := open(t, nano(t), &Options{Threads: 2})
 	run := func(ctx context.Context, texts func(yield func(Text, error) bool), stop int) (n int, err error) {
-		for _, derr := range e.documents(ctx, texts, new(Report), 20) {
+		for _, derr := range chunked(e, 20).Documents(ctx, texts) {
 			if derr != nil {
 				return n, derr
 			}

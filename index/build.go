@@ -37,7 +37,7 @@ type BuildOptions struct {
 	// dimension and for each centroid.
 	NoDimScales, NoCentroidScales bool
 	// Pool replaces the tokens of each document by one in so many, pools of similar
-	// tokens (see codec.Pooler); 0 and 1: no pooling. Documents that are added
+	// tokens (see pool.Pooler); 0 and 1: no pooling. Documents that are added
 	// later are pooled alike.
 	Pool int
 	// Unnormalized says that the vectors are of unit length as they are, and

@@ -8,17 +8,18 @@ import (
 	"github.com/plaid-ir/plaid/codec"
 	"github.com/plaid-ir/plaid/internal/parallel"
 	"github.com/plaid-ir/plaid/vectors"
+	"github.com/plaid-ir/plaid/vectors/pool"
 )
 
 // pooledSource is a source of which the tokens of each document are pooled, one
-// for n; see codec.Pooler.
+// for n; see pool.Pooler.
 type pooledSource struct {
 	vectors.Source
 	n         int
 	threads   int
 	normalize bool
 	memory    int64
-	pools     sync.Pool // of *codec.Pooler
+	pools     sync.Pool // of *pool.Pooler
 }
 
 // pooled wraps a source; with n below 2 it is the source itself.
@@ -27,12 +28,12 @@ func pooled(src vectors.Source, n, threads int, normalize bool, memory int64) ve
 		return src
 	}
 	p := &pooledSource{Source: src, n: n, threads: threads, normalize: normalize, memory: memory}
-	p.pools.New = func() any { return new(codec.Pooler) }
+	p.pools.New = func() any { return new(pool.Pooler) }
 	return p
 }
 
 // Rows implements [vectors.Source].
-func (p *pooledSource) Rows(i int) int { return codec.PooledRows(p.Source.Rows(i), p.n) }
+func (p *pooledSource) Rows(i int) int { return pool.Rows(p.Source.Rows(i), p.n) }
 
 // Docs implements [vectors.Source]. Documents are pooled many at a time.
 func (p *pooledSource) Docs(ctx context.Context, from, to int) iter.Seq2[vectors.Document, error] {
@@ -76,7 +77,7 @@ func (p *pooledSource) pool(ctx context.Context, out []vectors.Document, b *batc
 	out = make([]vectors.Document, len(b.ids))
 	copy(out, old)
 	_ = parallel.Do(ctx, len(out), max(p.threads, 1), func(i int) error {
-		pooler := p.pools.Get().(*codec.Pooler)
+		pooler := p.pools.Get().(*pool.Pooler)
 		defer p.pools.Put(pooler)
 		lo := 0
 		if i > 0 {

@@ -8,11 +8,12 @@ import (
 
 	"github.com/plaid-ir/plaid/codec"
 	"github.com/plaid-ir/plaid/vectors"
+	"github.com/plaid-ir/plaid/vectors/pool"
 )
 
 // pooledDocs is what an index should hold of documents.
 func pooledDocs(docs []vectors.Document, dim, n int) []vectors.Document {
-	var p codec.Pooler
+	var p pool.Pooler
 	var out []vectors.Document
 	for _, d := range docs {
 		x := append([]float32(nil), d.Tokens...)

@@ -1,9 +1,15 @@
 package modeldir
 
-import "strconv"
+import (
+	"strconv"
+	"strings"
+)
 
 // backbone reads the sizes of the transformer from config.json.
 func (r *reader) backbone() error {
+	if r.graphs != nil {
+		return r.graphBackbone()
+	}
 	f := r.config
 	kind, ok, err := f.text("model_type")
 	if kind, err = must(f, "model_type", kind, ok, err); err != nil {
@@ -54,6 +60,50 @@ func (r *reader) backbone() error {
 	if b.Family == ModernBERT {
 		return r.modern(f, b)
 	}
+	return nil
+}
+
+// unbounded is the length of texts that a folder does not bound.
+const unbounded = maxSize
+
+// graphBackbone reads what is of use for a graph that is run as a whole: how long
+// texts may be, and how many tokens there are.
+func (r *reader) graphBackbone() error {
+	b := &r.c.Backbone
+	b.Positions = unbounded
+	f := r.config
+	if f == nil {
+		return nil
+	}
+	kind, _, err := f.text("model_type")
+	if err != nil {
+		return err
+	}
+	b.Family = Family(kind)
+	for _, s := range []struct {
+		key string
+		to  *int
+	}{{"hidden_size", &b.Hidden}, {"max_position_embeddings", &b.Positions}, {"vocab_size", &b.Vocabulary}} {
+		if n, ok, err := f.int(s.key, 1); err != nil {
+			return err
+		} else if ok {
+			*s.to = n
+		}
+	}
+	// Positions of RoBERTa's family begin behind that of the padding.
+	if strings.Contains(kind, "roberta") && f.has("max_position_embeddings") {
+		pad, ok, err := f.int("pad_token_id", 0)
+		if err != nil {
+			return err
+		}
+		if !ok {
+			pad = 1
+		}
+		if b.Positions -= pad + 1; b.Positions < 4 {
+			return f.faultf("max_position_embeddings", ErrConfig, "leaves room for %d ids", b.Positions)
+		}
+	}
+	r.origin["backbone"] = r.name(f.path)
 	return nil
 }
 

@@ -156,6 +156,9 @@ func (c *Config) Fingerprint(precision string) (string, error) {
 	put(sum[:])
 	same := *c // without what does not change vectors
 	same.Dir, same.Origin, same.Warnings, same.Weights = "", nil, nil, nil
+	if c.IsONNX() {
+		same.Backbone = Backbone{} // a graph has it all, whoever runs it
+	}
 	same.Dense = slices.Clone(c.Dense)
 	files := slices.Clone(c.Weights)
 	for i, d := range c.Dense {

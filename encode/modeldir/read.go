@@ -27,11 +27,20 @@ type reader struct {
 	multiVector                            bool   // of sentence-transformers 6 or later
 	skipWords                              []string
 	onnxSaysExpand                         bool
+	graphs                                 []string // names of the graph; nil: the weights are read
 }
 
 // Read reads the folder of a model. Errors are [*ModelError].
-func Read(dir string, o *Override) (*Config, error) {
-	r := &reader{resolver: resolver{dir: dir, origin: map[string]string{}}, transformer: dir}
+func Read(dir string, o *Override) (*Config, error) { return read(dir, nil, o) }
+
+// ReadGraph reads the folder of a model whose graph is run as a whole, heads and
+// all: the first of the names, paths within the folder, that is there. So
+// config.json need not be there, nor be one of a family that is computed here,
+// and heads need no weights. Errors are [*ModelError].
+func ReadGraph(dir string, names []string, o *Override) (*Config, error) { return read(dir, names, o) }
+
+func read(dir string, graphs []string, o *Override) (*Config, error) {
+	r := &reader{resolver: resolver{dir: dir, origin: map[string]string{}}, transformer: dir, graphs: graphs}
 	r.c = Config{Dir: dir}
 	if o != nil {
 		r.o = *o
@@ -94,12 +103,22 @@ func (r *reader) find(name string) string {
 func (r *reader) files() error {
 	var missing []string
 	for _, name := range []string{"config.json", "tokenizer.json"} {
-		if path := r.find(name); !exists(path) {
+		if path := r.find(name); !exists(path) && (name != "config.json" || r.graphs == nil) {
 			missing = append(missing, path)
 		}
 	}
 	if r.sentence == nil && r.modules == nil && !r.stanford() && r.onnx == nil {
 		missing = append(missing, filepath.Join(r.dir, "config_sentence_transformers.json or artifact.metadata or onnx_config.json"))
+	}
+	if r.graphs != nil {
+		graph, err := r.graphFiles()
+		if err != nil {
+			return err
+		}
+		if missing = append(missing, graph...); missing != nil {
+			return incomplete(r.dir, missing)
+		}
+		return nil
 	}
 	for _, d := range r.c.Dense {
 		if !exists(d.Path) {
@@ -137,35 +156,6 @@ func (r *reader) files() error {
 	return nil
 }
 
-// IsONNX says whether the weights are those of a graph.
-func (c *Config) IsONNX() bool {
-	return len(c.Weights) == 1 && strings.EqualFold(filepath.Ext(c.Weights[0]), ".onnx")
-}
-
-// shardsOf are the files that the index of a sharded model names.
-func shardsOf(index string) ([]string, error) {
-	f, err := open(index)
-	if err != nil {
-		return nil, err
-	}
-	m, ok, err := value[map[string]string](f, "weight_map", "an object of file names")
-	if m, err = must(f, "weight_map", m, ok, err); err != nil {
-		return nil, err
-	}
-	var shards []string
-	for _, name := range sortedKeys(m) {
-		file := m[name]
-		if !filepath.IsLocal(filepath.FromSlash(file)) || !strings.HasSuffix(file, ".safetensors") {
-			return nil, f.faultf("weight_map."+name, ErrConfig, "is %q, want a .safetensors file of the folder", file)
-		}
-		shards = append(shards, filepath.Join(filepath.Dir(index), filepath.FromSlash(file)))
-	}
-	if slices.Sort(shards); len(shards) == 0 {
-		return nil, f.faultf("weight_map", ErrConfig, "names no file")
-	}
-	return slices.Compact(shards), nil
-}
-
 // stanford says whether the folder is one of Stanford's ColBERT.
 func (r *reader) stanford() bool {
 	if r.artifact != nil || r.config.raw("colbert") != nil {
@@ -196,7 +186,7 @@ func (r *reader) tokenizer() error {
 	if len(t.Prefix()) == 0 {
 		return Faultf(path, "post_processor", ErrTokenizer, "puts no token before a text, such as [CLS]")
 	}
-	if t.VocabSize() > r.c.Backbone.Vocabulary {
+	if v := r.c.Backbone.Vocabulary; t.VocabSize() > v && (v > 0 || r.graphs == nil) {
 		return Faultf(path, "", ErrContradiction, "has %d tokens, but %s says vocab_size %d",
 			t.VocabSize(), r.name(r.config.path), r.c.Backbone.Vocabulary)
 	}
@@ -374,13 +364,16 @@ func words(f *file, key string) ([]string, bool, error) {
 	return value[[]string](f, key, "a list of strings")
 }
 
+// longest bounds lengths that no file says.
+const longest = 8192
+
 // defaults fills in what no file says: PyLate's values, or Stanford's where
 // only its files are there.
 func (r *reader) defaults() error {
 	query, document := 32, 180
 	switch {
 	case r.multiVector:
-		query, document = r.c.Backbone.Positions, r.c.Backbone.Positions
+		query, document = min(r.c.Backbone.Positions, longest), min(r.c.Backbone.Positions, longest)
 	case r.sentence == nil && r.modules == nil && r.onnx == nil:
 		document = 220
 	case r.sentence == nil && r.modules == nil && !r.stanford():
@@ -454,7 +447,7 @@ func (r *reader) check() error {
 	}{{"query.length", c.Query.Length}, {"document.length", c.Document.Length}} {
 		if l.n > c.Backbone.Positions {
 			return Faultf(r.dir, l.name, ErrContradiction, "is %d by %s, but the model takes %d tokens by %s",
-				l.n, r.origin[l.name], c.Backbone.Positions, r.name(r.config.path))
+				l.n, r.origin[l.name], c.Backbone.Positions, cmp.Or(r.origin["backbone"], byDefault))
 		}
 	}
 	if c.Expand.Length > c.Query.Length {
@@ -473,14 +466,19 @@ func (r *reader) check() error {
 	c.Skip = slices.Compact(c.Skip)
 	in := c.Backbone.Hidden
 	for _, d := range c.Dense {
-		if d.In != in {
+		if d.In != in && r.graphs == nil {
 			return Faultf(filepath.Dir(d.Path), "in_features", ErrContradiction, "is %d, but what comes before has %d dimensions", d.In, in)
 		}
 		in = d.Out
 	}
 	if n := len(c.Dense); n > 0 {
 		f := &file{path: filepath.Join(filepath.Dir(c.Dense[n-1].Path), "config.json")}
-		return r.dim().say(f, "out_features", in)
+		if err := r.dim().say(f, "out_features", in); err != nil {
+			return err
+		}
+	}
+	if r.graphs != nil {
+		r.graphHeads()
 	}
 	return nil
 }

@@ -81,6 +81,9 @@ func (r *reader) readDense(folder string) error {
 	if err != nil {
 		return err
 	}
+	if f == nil && r.graphs != nil {
+		return nil // the graph has the head
+	}
 	if f == nil {
 		missing := []string{path}
 		if !exists(d.Path) {

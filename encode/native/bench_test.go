@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/plaid-ir/plaid/encode/engine"
 	"github.com/plaid-ir/plaid/internal/roofline"
 )
 
@@ -66,7 +67,7 @@ func BenchmarkEncode(b *testing.B) {
 			m := newModel(b, c, w, Options{Precision: p, Tier: l.name})
 			for _, what := range []struct {
 				name string
-				b    Batch
+				b    engine.Batch
 			}{{"documents", batchOf(documents...)}, {"query", batchOf(query...)}} {
 				b.Run(fmt.Sprintf("%v/%s/%s", p, l.name, what.name), func(b *testing.B) {
 					dst := make([]float32, len(what.b.IDs)*m.Dim())

@@ -12,10 +12,6 @@ var (
 	ErrConfig = errors.New("model cannot be run")
 	// ErrWeights: a tensor of another size than the config says, or not finite.
 	ErrWeights = errors.New("unusable weights")
-	// ErrBatch: ids or offsets that no text can have.
-	ErrBatch = errors.New("unusable batch")
-	// ErrNotFinite: a vector came out as infinite or NaN.
-	ErrNotFinite = errors.New("vector is not finite")
 )
 
 // Family is an architecture.

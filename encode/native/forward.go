@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/plaid-ir/plaid/encode/engine"
 	"github.com/plaid-ir/plaid/encode/native/internal/plain"
 )
 
@@ -38,13 +39,13 @@ func stride(n int) int { return n + 16 }
 const blockBytes = 384 << 10
 
 // begin takes texts i to j of a batch.
-func (sc *scratch) begin(m *Model, b *Batch, i, j int) {
+func (sc *scratch) begin(m *Model, b *engine.Batch, i, j int) {
 	first := b.Offsets[i]
 	sc.ids, sc.texts = b.IDs[first:b.Offsets[j]], sc.texts[:0]
 	sc.rows = len(sc.ids)
 	for ; i < j; i++ {
 		if n := b.Offsets[i+1] - b.Offsets[i]; n > 0 {
-			sc.texts = append(sc.texts, text{b.Offsets[i] - first, n, b.attended(i)})
+			sc.texts = append(sc.texts, text{b.Offsets[i] - first, n, b.Attends(i)})
 		}
 	}
 	// Tiles of products reach beyond the last row, those of a text that begins
@@ -184,7 +185,7 @@ func (m *Model) project(sc *scratch, dst []float32) (err *tokenError) {
 			v := dst[(first+r)*m.dim:][:m.dim]
 			copy(v, x[r*ldx:])
 			if !unit(v) && err == nil {
-				err = &tokenError{first + r, ErrNotFinite}
+				err = &tokenError{first + r, engine.ErrNotFinite}
 			}
 		}
 	})

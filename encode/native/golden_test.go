@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/plaid-ir/plaid/encode/engine"
 	"github.com/plaid-ir/plaid/vectors"
 )
 
@@ -67,7 +68,7 @@ func nano(t testing.TB) (Config, *Weights) {
 }
 
 // nanoTexts are queries and documents, and their vectors by PyTorch.
-func nanoTexts(t testing.TB) (b Batch, want []float32) {
+func nanoTexts(t testing.TB) (b engine.Batch, want []float32) {
 	t.Helper()
 	z := openNPZ(t, nanoFile("golden.npz"))
 	var texts [][]int32

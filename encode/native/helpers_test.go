@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/plaid-ir/plaid/encode/engine"
 	"github.com/plaid-ir/plaid/vectors"
 )
 
@@ -126,7 +127,7 @@ func tiny(f Family) (Config, *Weights) {
 }
 
 // batchOf puts texts together.
-func batchOf(texts ...[]int32) (b Batch) {
+func batchOf(texts ...[]int32) (b engine.Batch) {
 	b.Offsets = []int{0}
 	for _, x := range texts {
 		b.IDs = append(b.IDs, x...)
@@ -135,7 +136,7 @@ func batchOf(texts ...[]int32) (b Batch) {
 	return b
 }
 
-func encode(t testing.TB, m *Model, b Batch) []float32 {
+func encode(t testing.TB, m *Model, b engine.Batch) []float32 {
 	t.Helper()
 	dst := make([]float32, len(b.IDs)*m.Dim())
 	require.NoError(t, m.Encode(t.Context(), dst, b))

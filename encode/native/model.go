@@ -6,6 +6,7 @@ import (
 	"math"
 	"sync"
 
+	"github.com/plaid-ir/plaid/encode/engine"
 	"github.com/plaid-ir/plaid/encode/native/internal/plain"
 )
 
@@ -101,53 +102,32 @@ func (m *Model) Dim() int { return m.dim }
 // Tier is the instruction set in use.
 func (m *Model) Tier() string { return m.loops.name }
 
-// Batch is texts as token ids, one after the other: text i is
-// IDs[Offsets[i]:Offsets[i+1]], and may be empty.
-type Batch struct {
-	IDs     []int32
-	Offsets []int
-	// Attended, where it is not nil, says for each text how many of its tokens,
-	// from the first on, are attended to: one at least, and less than all where a
-	// query is filled up with mask tokens that get vectors but give nothing.
-	Attended []int
-}
+// Chunk implements [engine.Engine]: as many ids as go through the layers
+// together, so that more would gain nothing.
+func (m *Model) Chunk() int { return 500 }
 
-// attended is the number of tokens of text i that are attended to.
-func (b *Batch) attended(i int) int {
-	if b.Attended != nil {
-		return b.Attended[i]
-	}
-	return b.Offsets[i+1] - b.Offsets[i]
-}
+// Workers implements [engine.Engine].
+func (m *Model) Workers() int { return 0 }
 
-func (m *Model) validate(dst []float32, b *Batch) error {
-	n := len(b.Offsets)
-	if n == 0 || b.Offsets[0] != 0 || b.Offsets[n-1] != len(b.IDs) {
-		return fmt.Errorf("%w: offsets do not span the %d ids", ErrBatch, len(b.IDs))
+// Close implements [engine.Engine]. There is nothing to give back.
+func (m *Model) Close() error { return nil }
+
+func (m *Model) validate(dst []float32, b *engine.Batch) error {
+	if err := b.Check(len(dst), m.dim); err != nil {
+		return err
 	}
-	if b.Attended != nil && len(b.Attended) != n-1 {
-		return fmt.Errorf("%w: %d texts, but lengths attended of %d", ErrBatch, n-1, len(b.Attended))
-	}
-	if len(dst) != len(b.IDs)*m.dim {
-		return fmt.Errorf("%w: room for %d values, not the %d × %d of %d ids", ErrBatch, len(dst), len(b.IDs), m.dim, len(b.IDs))
-	}
-	for i := range n - 1 {
-		length := b.Offsets[i+1] - b.Offsets[i]
-		switch a := b.attended(i); {
-		case length < 0:
-			return fmt.Errorf("%w: text %d ends before it begins", ErrBatch, i)
+	for i := range b.Texts() {
+		switch a, length := b.Attends(i), b.Length(i); {
 		case length > m.c.MaxPositions:
-			return fmt.Errorf("%w: text %d has %d tokens, more than the model's %d", ErrBatch, i, length, m.c.MaxPositions)
-		case a < min(1, length) || a > length:
-			return fmt.Errorf("%w: text %d attends to %d of %d tokens", ErrBatch, i, a, length)
+			return fmt.Errorf("%w: text %d has %d tokens, more than the model's %d", engine.ErrBatch, i, length, m.c.MaxPositions)
 		case m.local != nil && length-a > m.c.Window/2:
 			return fmt.Errorf("%w: text %d attends to %d of %d tokens, none of which its last ones reach in a window of %d",
-				ErrBatch, i, a, length, m.c.Window)
+				engine.ErrBatch, i, a, length, m.c.Window)
 		}
 	}
 	for i, id := range b.IDs {
 		if id < 0 || int(id) >= m.vocab {
-			return fmt.Errorf("%w: id %d at %d is not in the vocabulary of %d", ErrBatch, id, i, m.vocab)
+			return fmt.Errorf("%w: id %d at %d is not in the vocabulary of %d", engine.ErrBatch, id, i, m.vocab)
 		}
 	}
 	return nil
@@ -159,7 +139,7 @@ func (m *Model) validate(dst []float32, b *Batch) error {
 const chunkTokens = 512
 
 // Encode writes the unit vectors of all tokens of a batch, Dim values each.
-func (m *Model) Encode(ctx context.Context, dst []float32, b Batch) error {
+func (m *Model) Encode(ctx context.Context, dst []float32, b engine.Batch) error {
 	if err := m.validate(dst, &b); err != nil {
 		return fmt.Errorf("encoder: %w", err)
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/plaid-ir/plaid/encode/engine"
 	"github.com/plaid-ir/plaid/kernels"
 )
 
@@ -168,7 +169,7 @@ func TestBadBatch(t *testing.T) {
 	c, w := tiny(ModernBERT)
 	m := newModel(t, c, w, Options{})
 	ids := func(n int) []int32 { return make([]int32, n) }
-	for name, b := range map[string]Batch{
+	for name, b := range map[string]engine.Batch{
 		"no offsets":      {IDs: ids(3)},
 		"offsets short":   {IDs: ids(3), Offsets: []int{0, 2}},
 		"first offset":    {IDs: ids(3), Offsets: []int{1, 3}},
@@ -182,9 +183,9 @@ func TestBadBatch(t *testing.T) {
 		"beyond a window": {IDs: ids(30), Offsets: []int{0, 30}, Attended: []int{5}},
 	} {
 		err := m.Encode(t.Context(), make([]float32, len(b.IDs)*m.Dim()), b)
-		require.ErrorIs(t, err, ErrBatch, name)
+		require.ErrorIs(t, err, engine.ErrBatch, name)
 	}
-	require.ErrorIs(t, m.Encode(t.Context(), make([]float32, 7), batchOf(ids(3))), ErrBatch)
+	require.ErrorIs(t, m.Encode(t.Context(), make([]float32, 7), batchOf(ids(3))), engine.ErrBatch)
 	require.NoError(t, m.Encode(t.Context(), nil, batchOf()))
 	require.NoError(t, m.Encode(t.Context(), nil, batchOf(nil, nil)))
 }
@@ -254,7 +255,7 @@ func TestNotFinite(t *testing.T) {
 	}
 	m := newModel(t, c, w, Options{})
 	err := m.Encode(t.Context(), make([]float32, 3*m.Dim()), batchOf(make([]int32, 3)))
-	require.ErrorIs(t, err, ErrNotFinite)
+	require.ErrorIs(t, err, engine.ErrNotFinite)
 	require.ErrorContains(t, err, "token 0")
 }
 
@@ -280,7 +281,7 @@ func TestAfterNotFinite(t *testing.T) {
 			sc := new(scratch)
 			m.pool.New = func() any { return sc } // whether the pool keeps it or not
 			for range 2 {
-				require.ErrorIs(t, m.Encode(t.Context(), make([]float32, 60*m.Dim()), batchOf(bad)), ErrNotFinite)
+				require.ErrorIs(t, m.Encode(t.Context(), make([]float32, 60*m.Dim()), batchOf(bad)), engine.ErrNotFinite)
 				requireSame(t, want, encode(t, m, batchOf(texts...)), "family %d, %v", f, p)
 			}
 		}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/plaid-ir/plaid/encode/engine"
 	"github.com/plaid-ir/plaid/encode/internal/modeltest"
 	"github.com/plaid-ir/plaid/encode/modeldir"
 	"github.com/plaid-ir/plaid/encode/native"
@@ -54,7 +55,7 @@ func check(t *testing.T, dir, family string) {
 		require.NoError(t, err)
 		want, got := make([]float32, a.Len()), make([]float32, a.Len())
 		require.NoError(t, a.Float32s(want, 0))
-		require.NoError(t, m.Encode(t.Context(), got, native.Batch{
+		require.NoError(t, m.Encode(t.Context(), got, engine.Batch{
 			IDs: ids, Offsets: []int{0, len(ids)}, Attended: []int{int(ints(t, z, fmt.Sprintf("text%d.attended", i))[0])},
 		}))
 		for j := range want {

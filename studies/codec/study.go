@@ -13,6 +13,7 @@ import (
 	"github.com/plaid-ir/plaid/eval"
 	"github.com/plaid-ir/plaid/internal/parallel"
 	"github.com/plaid-ir/plaid/kernels"
+	"github.com/plaid-ir/plaid/vectors/pool"
 )
 
 // depth is how much of the exact ranking scores are compared over.
@@ -285,7 +286,7 @@ func pooled(m *matrix, n int) *matrix {
 		return m
 	}
 	out := &matrix{dim: m.dim, offsets: []uint32{0}, ids: m.ids}
-	var p codec.Pooler
+	var p pool.Pooler
 	for i := range m.ids {
 		out.tokens = p.Pool(out.tokens, m.rows(i), m.dim, n)
 		out.offsets = append(out.offsets, uint32(len(out.tokens)/m.dim))

@@ -1,7 +1,8 @@
-package codec
+package pool
 
 import (
 	"math"
+	"math/rand/v2"
 	"slices"
 	"testing"
 
@@ -54,8 +55,8 @@ func TestPoolIsWardClustering(t *testing.T) {
 		before := slices.Clone(x)
 		got := p.Pool([]float32{7}, x, dim, n)[1:]
 		require.Equal(t, before, x, "input was changed")
-		require.Len(t, got, PooledRows(rows, n)*dim)
-		want := wardPools(x, dim, PooledRows(rows, n))
+		require.Len(t, got, Rows(rows, n)*dim)
+		want := wardPools(x, dim, Rows(rows, n))
 		for i, pool := range want {
 			mean := make([]float32, dim)
 			for _, r := range pool {
@@ -89,12 +90,12 @@ func TestPoolEdges(t *testing.T) {
 }
 
 func TestPoolLongDocuments(t *testing.T) {
-	const dim, rows = 4, 2*poolWindow + 37
+	const dim, rows = 4, 2*windowTokens + 37
 	x := clustered(rows, dim, 30, 0.2, 1)
 	var p Pooler
 	for _, n := range []int{2, 3, 7} {
 		got := p.Pool(nil, x, dim, n)
-		require.Len(t, got, PooledRows(rows, n)*dim)
+		require.Len(t, got, Rows(rows, n)*dim)
 		for i := 0; i < len(got); i += dim {
 			require.InDelta(t, 1, dot64(got[i:i+dim], got[i:i+dim]), 1e-5)
 		}
@@ -110,4 +111,37 @@ func BenchmarkPool(b *testing.B) {
 		dst = p.Pool(dst[:0], x, dim, 2)
 	}
 	b.ReportMetric(float64(b.N)*rows/b.Elapsed().Seconds(), "tokens/s")
+}
+
+// clustered are unit vectors about so many centers.
+func clustered(rows, dim, clusters int, spread float64, seed uint64) []float32 {
+	r := rand.New(rand.NewPCG(seed, 1))
+	centers := make([]float32, clusters*dim)
+	for i := range centers {
+		centers[i] = float32(r.NormFloat64())
+	}
+	x := make([]float32, rows*dim)
+	for i := range rows {
+		at := i % clusters * dim
+		normalizeRow(centers[at : at+dim])
+		for j := range dim {
+			x[i*dim+j] = centers[at+j] + float32(spread*r.NormFloat64()/math.Sqrt(float64(dim)))
+		}
+		normalizeRow(x[i*dim : (i+1)*dim])
+	}
+	return x
+}
+
+func normalizeRow(x []float32) {
+	length := float32(math.Sqrt(dot64(x, x)))
+	for j := range x {
+		x[j] /= length
+	}
+}
+
+func dot64(x, y []float32) (sum float64) {
+	for j := range x {
+		sum += float64(x[j]) * float64(y[j])
+	}
+	return sum
 }

@@ -1,13 +1,17 @@
-package codec
+// Package pool reduces the token vectors of documents to fewer.
+package pool
 
-import "math"
+import (
+	"math"
+	"slices"
+)
 
-// poolWindow bounds the tokens that are clustered together: memory and time grow
+// windowTokens bounds the tokens that are clustered together: memory and time grow
 // with its square.
-const poolWindow = 1024
+const windowTokens = 1024
 
-// PooledRows is the number of vectors that Pool makes of so many.
-func PooledRows(rows, n int) int {
+// Rows is the number of vectors that Pool makes of so many.
+func Rows(rows, n int) int {
 	if n < 2 {
 		return rows
 	}
@@ -36,10 +40,10 @@ func (p *Pooler) Pool(dst, x []float32, dim, n int) []float32 {
 	if n < 2 || dim < 1 {
 		return append(dst, x...)
 	}
-	window := max(poolWindow/n, 1) * n * dim // whole pools, so that sizes add up
+	window := max(windowTokens/n, 1) * n * dim // whole pools, so that sizes add up
 	for len(x) > 0 {
 		w := min(window, len(x))
-		dst = p.window(dst, x[:w], dim, PooledRows(w/dim, n))
+		dst = p.window(dst, x[:w], dim, Rows(w/dim, n))
 		x = x[w:]
 	}
 	return dst
@@ -183,3 +187,6 @@ func (p *Pooler) merge(rows int) {
 		}
 	}
 }
+
+// resize is a slice of n elements, in the memory of s if there is enough.
+func resize[T any](s []T, n int) []T { return slices.Grow(s[:0], n)[:n] }

@@ -1,0 +1,100 @@
+package onnxruntime
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/plaid-ir/plaid/encode/engine"
+)
+
+// EnvLibrary is the environment variable with the path of the library.
+const EnvLibrary = "PLAID_ONNXRUNTIME"
+
+// ErrGraph: the graph is damaged, or not one of token vectors.
+var ErrGraph = errors.New("unusable graph")
+
+// ErrClosed: the model was closed.
+var ErrClosed = errors.New("onnxruntime: model is closed")
+
+// wanted are the versions that can be used: functions up to API version 12 are
+// called, and later versions have them all.
+const (
+	apiVersion = 12
+	wanted     = "1.12 or later"
+)
+
+// Options of Open.
+type Options struct {
+	// Library is the path of libonnxruntime; "": that of $PLAID_ONNXRUNTIME.
+	Library string
+	// Device is "cpu", or "" for it, or "cuda:N" for the GPU of that number by
+	// onnxruntime's CUDA provider. "cuda" is "cuda:0".
+	Device string
+	// Threads that work on one batch; 0: 1, as many batches may be run at once. The
+	// bits of vectors may depend on it.
+	Threads int
+	// BatchTokens is how many ids a batch has at most, with padding, unless one
+	// text alone has more; 0: 512 on the CPU, 16,384 on a GPU.
+	BatchTokens int
+	// Output names the output with the vectors; "": the only one with three
+	// dimensions, or of several the one that is called output, embeddings or
+	// token_embeddings.
+	Output string
+	Logger *slog.Logger // nil: silent
+}
+
+// Batches of about 512 ids are the fastest on a CPU: more no longer fit its
+// caches, and pad more.
+const (
+	batchCPU  = 512
+	batchCUDA = 16384
+)
+
+// chunkBatches is how many batches' worth of texts are sorted by length together.
+const chunkBatches = 16
+
+// device reads Options.Device: the number of a GPU, or −1.
+func device(name string) (int, error) {
+	if name == "" || name == "cpu" {
+		return -1, nil
+	}
+	if name == "cuda" {
+		return 0, nil
+	}
+	if number, ok := strings.CutPrefix(name, "cuda:"); ok {
+		if n, err := strconv.Atoi(number); err == nil && n >= 0 && n < 1<<16 && number == strconv.Itoa(n) {
+			return n, nil
+		}
+	}
+	return 0, fmt.Errorf("onnxruntime: %w: %q, want cpu or cuda:N", engine.ErrDevice, name)
+}
+
+// library is the path of the library. The loader of the system would look for a
+// bare name in its own folders, so the path is made absolute.
+func library(named string) (string, error) {
+	path := cmp.Or(named, os.Getenv(EnvLibrary))
+	if path == "" {
+		return "", &engine.LibraryError{Wanted: wanted, Err: fmt.Errorf("none is named, by the option or %s", EnvLibrary)}
+	}
+	info, err := os.Stat(path)
+	if err == nil && info.IsDir() {
+		err = errors.New("is a folder, want the file libonnxruntime")
+	}
+	if err == nil {
+		path, err = filepath.Abs(path)
+	}
+	if err != nil {
+		var pe *os.PathError
+		if errors.As(err, &pe) {
+			err = pe.Err
+		}
+		return "", &engine.LibraryError{Path: path, Wanted: wanted, Err: err}
+	}
+	return path, nil
+}

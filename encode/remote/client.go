@@ -1,0 +1,263 @@
+package remote
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"math/rand/v2"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Client asks one server. It is safe for concurrent use.
+type Client struct {
+	o     Options
+	u     *url.URL
+	api   *api
+	http  *http.Client
+	turns chan struct{}
+	dim   int // 0 until it is known
+}
+
+// New asks the server for the vectors of one word, which tells their dimension
+// and that it can be asked at all.
+func New(ctx context.Context, o Options) (*Client, error) {
+	c := &Client{o: o}
+	var err error
+	if c.u, c.api, err = c.o.resolve(); err != nil {
+		return nil, err
+	}
+	c.turns = make(chan struct{}, c.o.Concurrency)
+	if c.http = c.o.Client; c.http == nil {
+		t := http.DefaultTransport.(*http.Transport).Clone()
+		t.MaxIdleConnsPerHost = c.o.Concurrency
+		// A redirect would lose the body, or take the token elsewhere.
+		c.http = &http.Client{Transport: t, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	}
+	vectors, err := c.Encode(ctx, []string{"dimension"}, true)
+	if err != nil {
+		return nil, err
+	}
+	c.dim = len(vectors[0][0])
+	return c, nil
+}
+
+// Dim is the dimension of the vectors.
+func (c *Client) Dim() int { return c.dim }
+
+// Batch is how many texts a request has at most.
+func (c *Client) Batch() int { return c.o.Batch }
+
+// Concurrency is how many requests there are at once at most.
+func (c *Client) Concurrency() int { return c.o.Concurrency }
+
+// URL is the address that is asked, without a password.
+func (c *Client) URL() string { return c.u.Redacted() }
+
+// Model is its name, as far as it is known.
+func (c *Client) Model() string { return c.o.Model }
+
+// Fingerprint is a SHA-256 of what tells the model from others: the address, the
+// name, the prefixes and the dimension. A server that gets another model under
+// the same name cannot be told.
+func (c *Client) Fingerprint() string { return c.fingerprint() }
+
+// Close gives back connections that are open and not in use.
+func (c *Client) Close() error {
+	c.http.CloseIdleConnections()
+	return nil
+}
+
+func (c *Client) fault(status int, err error) error {
+	return &Error{URL: c.URL(), Status: status, Err: err}
+}
+
+// Encode gives the unit vectors of texts, of each at least one. More texts than
+// [Client.Batch] are several requests, one after the other.
+//
+// Errors: [*Error] around [ErrStatus], [ErrAnswer] or what the connection failed
+// with; those of the context.
+func (c *Client) Encode(ctx context.Context, texts []string, query bool) ([][][]float32, error) {
+	var out [][][]float32
+	for len(texts) > 0 {
+		n := min(c.o.Batch, len(texts))
+		part, err := c.batch(ctx, texts[:n], query)
+		if err != nil {
+			return nil, err
+		}
+		out, texts = append(out, part...), texts[n:]
+	}
+	return out, nil
+}
+
+// batch is one request, as often as it takes.
+func (c *Client) batch(ctx context.Context, texts []string, query bool) ([][][]float32, error) {
+	prefix := c.o.DocumentPrefix
+	if query {
+		prefix = c.o.QueryPrefix
+	}
+	full := make([]string, len(texts))
+	for i, t := range texts {
+		full[i] = prefix + t
+	}
+	body, err := json.Marshal(c.api.body(c, full, query))
+	if err != nil {
+		return nil, c.fault(0, err)
+	}
+	select {
+	case c.turns <- struct{}{}:
+		defer func() { <-c.turns }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	wait := c.o.Backoff
+	for attempt := 1; ; attempt++ {
+		answer, after, err := c.ask(ctx, body)
+		if err == nil {
+			return c.read(answer, len(texts))
+		}
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		if after < 0 || attempt >= c.o.Attempts {
+			if attempt > 1 {
+				err = fmt.Errorf("after %d attempts: %w", attempt, err)
+			}
+			return nil, err
+		}
+		// Somewhat more than half of the wait is by chance, so that many clients
+		// do not come back together.
+		pause := max(after, time.Duration(float64(wait)*(0.5+rand.Float64()/2)))
+		if pause > c.o.MaxWait {
+			return nil, fmt.Errorf("asks to wait for %v, which is more than %v: %w", after.Round(time.Second), c.o.MaxWait, err)
+		}
+		c.o.Logger.Warn("encoder: asking again", "url", c.URL(), "attempt", attempt+1, "wait", pause, "error", err)
+		timer := time.NewTimer(pause)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return nil, ctx.Err()
+		}
+		wait = min(2*wait, c.o.MaxWait)
+	}
+}
+
+// ask makes one request. After an error, after is how long to wait at least
+// before another one: below zero, if none is of use.
+func (c *Client) ask(ctx context.Context, body []byte) (answer []byte, after time.Duration, err error) {
+	ctx, cancel := context.WithTimeout(ctx, c.o.Timeout)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.u.String(), bytes.NewReader(body))
+	if err != nil {
+		return nil, -1, c.fault(0, err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Accept", "application/json")
+	if c.o.Token != "" {
+		req.Header.Set("Authorization", "Bearer "+c.o.Token)
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		var ue *url.Error // repeats the address, with the password
+		if errors.As(err, &ue) {
+			err = ue.Err
+		}
+		return nil, 0, c.fault(0, err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode/100 != 2 {
+		err := c.fault(resp.StatusCode, fmt.Errorf("%w: %s%s", ErrStatus, resp.Status, said(resp.Body)))
+		if s := resp.StatusCode; s != http.StatusTooManyRequests && (s < 500 || s == http.StatusNotImplemented) {
+			return nil, -1, err
+		}
+		return nil, retryAfter(resp.Header.Get("Retry-After"), time.Now()), err
+	}
+	answer, err = io.ReadAll(io.LimitReader(resp.Body, c.o.MaxAnswer+1))
+	if err != nil {
+		return nil, 0, c.fault(resp.StatusCode, fmt.Errorf("answer broke off: %w", err))
+	}
+	if int64(len(answer)) > c.o.MaxAnswer {
+		return nil, -1, c.fault(resp.StatusCode, fmt.Errorf("%w: has more than %d bytes: ask for fewer texts at once", ErrAnswer, c.o.MaxAnswer))
+	}
+	return answer, 0, nil
+}
+
+// said is the beginning of what a server says of an error, on one line.
+func said(r io.Reader) string {
+	b, _ := io.ReadAll(io.LimitReader(r, 500))
+	s := strings.Join(strings.Fields(strings.ToValidUTF8(string(b), "?")), " ")
+	if s == "" {
+		return ""
+	}
+	return ": " + s
+}
+
+// retryAfter reads the header, seconds or a date; 0 if it says nothing.
+func retryAfter(s string, now time.Time) time.Duration {
+	if n, err := strconv.ParseUint(s, 10, 31); err == nil {
+		return time.Duration(n) * time.Second
+	}
+	if t, err := http.ParseTime(s); err == nil {
+		return max(t.Sub(now), 0)
+	}
+	return 0
+}
+
+// read takes the vectors out of an answer, and makes them unit vectors.
+func (c *Client) read(answer []byte, texts int) ([][][]float32, error) {
+	fail := func(format string, args ...any) ([][][]float32, error) {
+		return nil, c.fault(http.StatusOK, fmt.Errorf("%w: %w", ErrAnswer, fmt.Errorf(format, args...)))
+	}
+	v, err := c.api.answer(answer, texts)
+	if err != nil {
+		return fail("%w", err)
+	}
+	if len(v) != texts {
+		return fail("has vectors of %d texts, not of %d", len(v), texts)
+	}
+	dim := c.dim
+	for i, doc := range v {
+		if len(doc) == 0 {
+			return fail("has no vectors of text %d", i)
+		}
+		for j, x := range doc {
+			if dim == 0 {
+				dim = len(x)
+			}
+			if len(x) == 0 || len(x) != dim {
+				return fail("vector %d of text %d has %d dimensions, not %d", j, i, len(x), dim)
+			}
+			if !unit(x) {
+				return fail("vector %d of text %d is zero or not finite", j, i)
+			}
+		}
+	}
+	return v, nil
+}
+
+// unit makes a vector one of unit length, unless it is to within a thousandth,
+// and says whether that can be done.
+func unit(x []float32) bool {
+	sum := 0.0
+	for _, v := range x {
+		sum += float64(v) * float64(v)
+	}
+	if !(sum > 0) || math.IsInf(sum, 0) {
+		return false
+	}
+	if math.Abs(sum-1) > 1e-3 {
+		length := math.Sqrt(sum)
+		for i, v := range x {
+			x[i] = float32(float64(v) / length)
+		}
+	}
+	return true
+}
