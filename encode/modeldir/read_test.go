@@ -350,3 +350,55 @@ func FuzzConfig(f *testing.F) {
 		require.Positive(t, c.Backbone.Hidden)
 	})
 }
+
+// TestGraphs: of a graph that is run as a whole, less has to be known.
+func TestGraphs(t *testing.T) {
+	dir := t.TempDir()
+	modeltest.PyLate(t, dir, "bert")
+	names := []string{"model.onnx", "onnx/model.onnx"}
+	_, err := modeldir.ReadGraph(dir, names, nil)
+	require.ErrorIs(t, err, modeldir.ErrIncomplete)
+	require.ErrorContains(t, err, "model.onnx or onnx/model.onnx")
+	modeltest.WriteFile(t, filepath.Join(dir, "onnx", "model.onnx"), []byte("graph"))
+	modeltest.WriteFile(t, filepath.Join(dir, "onnx", "model.onnx_data"), []byte("tensors"))
+	c, err := modeldir.ReadGraph(dir, names, nil)
+	require.NoError(t, err)
+	require.Equal(t, []string{filepath.Join(dir, "onnx", "model.onnx"), filepath.Join(dir, "onnx", "model.onnx_data")}, c.Weights)
+	require.Equal(t, 40, c.Dim, "of the last head")
+	require.Empty(t, c.Dense)
+	require.Len(t, c.Warnings, 3, "of three heads that exporters spoil")
+	first, err := c.Fingerprint("f32")
+	require.NoError(t, err)
+	modeltest.WriteFile(t, filepath.Join(dir, "onnx", "model.onnx_data"), []byte("others"))
+	second, err := c.Fingerprint("f32")
+	require.NoError(t, err)
+	require.NotEqual(t, first, second)
+
+	// Families that are not computed here, whose positions begin behind the padding.
+	config := filepath.Join(dir, "config.json")
+	modeltest.Edit(t, config, map[string]any{"model_type": "xlm-roberta", "max_position_embeddings": 42, "hidden_act": "silu"})
+	c, err = modeldir.ReadGraph(dir, names, nil)
+	require.NoError(t, err)
+	require.Equal(t, modeldir.Family("xlm-roberta"), c.Backbone.Family)
+	require.Equal(t, 40, c.Backbone.Positions)
+	modeltest.Edit(t, config, map[string]any{"max_position_embeddings": 41})
+	_, err = modeldir.ReadGraph(dir, names, nil)
+	require.ErrorIs(t, err, modeldir.ErrContradiction)
+	modeltest.Edit(t, config, map[string]any{"max_position_embeddings": 3})
+	_, err = modeldir.ReadGraph(dir, names, nil)
+	require.ErrorIs(t, err, modeldir.ErrConfig)
+	// Without config.json nothing bounds a length but the folder's own words.
+	require.NoError(t, os.Remove(config))
+	c, err = modeldir.ReadGraph(dir, names, nil)
+	require.NoError(t, err)
+	require.Equal(t, []int{16, 40}, []int{c.Query.Length, c.Document.Length})
+	huge := 1 << 30
+	_, err = modeldir.ReadGraph(dir, names, &modeldir.Override{DocumentLength: &huge})
+	require.ErrorIs(t, err, modeldir.ErrContradiction)
+	// Heads without files are in the graph.
+	require.NoError(t, os.RemoveAll(filepath.Join(dir, "3_Dense")))
+	_, err = modeldir.ReadGraph(dir, names, nil)
+	require.NoError(t, err)
+	_, err = modeldir.ReadGraph(dir, []string{"../x.onnx"}, nil)
+	require.ErrorIs(t, err, modeldir.ErrConfig)
+}
