@@ -204,7 +204,7 @@ func (e *Encoder) fill(ctx context.Context, c *chunk, role Role, next func() (Te
 		}
 		t := entry{text: text, row: *row}
 		*row++
-		trimmed, _ := trim(text.Full())
+		trimmed, _ := e.trim(text.Full())
 		if t.empty = trimmed == ""; !t.empty {
 			if t.seq, err = e.b.add(c, role, trimmed); err != nil {
 				c.last = &TextError{Row: t.row, ID: text.ID, Err: err}

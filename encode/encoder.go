@@ -254,7 +254,7 @@ func (e *Encoder) Tokenize(r Role, text string) ([]Token, error) {
 	if err := e.usable(); err != nil {
 		return nil, err
 	}
-	trimmed, lead := trim(text)
+	trimmed, lead := e.trim(text)
 	if trimmed == "" {
 		return nil, nil
 	}
@@ -275,6 +275,16 @@ type sequence struct {
 	real      int // ids that are no filling
 	attended  int // ids that are attended to
 	truncated bool
+}
+
+// trim is the text without white space around it, where the model has it so, and
+// how many bytes were before it; "" for white space alone.
+func (e *Encoder) trim(text string) (string, int) {
+	trimmed, lead := trim(text)
+	if trimmed != "" && e.c.KeepSpace {
+		return text, 0
+	}
+	return trimmed, lead
 }
 
 // trim is Python's strip, and how many bytes it took from the beginning.

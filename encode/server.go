@@ -31,7 +31,7 @@ func (e *Encoder) openRemote(ctx context.Context, o *Options) error {
 		Config: modeldir.Config{
 			Dir: c.URL(), Dim: c.Dim(), Origin: map[string]string{"dim": c.URL()},
 			Query: modeldir.Role{Marker: -1, Prompt: ro.QueryPrefix}, Document: modeldir.Role{Marker: -1, Prompt: ro.DocumentPrefix},
-			Expand: modeldir.Expansion{Mask: -1},
+			Expand: modeldir.Expansion{Mask: -1}, KeepSpace: true,
 		},
 		Backend: Remote, Precision: F32.String(), Fingerprint: c.Fingerprint(),
 	}
@@ -66,8 +66,7 @@ func (s *server) compute(ctx context.Context, r Role, c *chunk) error {
 	var texts []string
 	for i := range c.texts {
 		if t := &c.texts[i]; !t.empty {
-			trimmed, _ := trim(t.text.Text)
-			texts = append(texts, trimmed)
+			texts = append(texts, t.text.Text)
 		}
 	}
 	all, err := s.c.Encode(ctx, texts, r == Query)

@@ -40,6 +40,9 @@ type Config struct {
 	// LowerCase says that texts are made lower case before the tokenizer's own steps.
 	LowerCase bool `json:"lower_case"`
 
+	// KeepSpace says that white space around a text stays, as in sentence-transformers 6.
+	KeepSpace bool `json:"keep_space,omitempty"`
+
 	// Weights are the files with the tensors: .safetensors, or one .onnx.
 	Weights []string `json:"weights"`
 	// Origin tells for each value which file it comes from, or that it is a default.

@@ -395,6 +395,7 @@ func (r *reader) defaults() error {
 	}
 	r.expand().otherwise(!r.multiVector)
 	if r.multiVector {
+		r.c.KeepSpace = true
 		r.skip().otherwise(nil)
 		r.queryMarker().otherwise(-1)
 		r.documentMarker().otherwise(-1)

@@ -127,11 +127,17 @@ func (t *tensors) linear(name string, out, in int, bias bool) (l native.Linear) 
 	return l
 }
 
-// norm reads a layer norm and its bias, which must be there, or may.
+// norm reads a layer norm and its bias, which must be there, or may. Checkpoints
+// that came from TensorFlow, and what is saved again of them, call them gamma and
+// beta.
 func (t *tensors) norm(name string, size int, bias bool) (n native.Norm) {
-	n.Gamma = t.read(name+".weight", size)
-	if bias || t.has(name+".bias") {
-		n.Beta = t.read(name+".bias", size)
+	gamma, beta := name+".weight", name+".bias"
+	if !t.has(gamma) && t.has(name+".gamma") {
+		gamma, beta = name+".gamma", name+".beta"
+	}
+	n.Gamma = t.read(gamma, size)
+	if bias || t.has(beta) {
+		n.Beta = t.read(beta, size)
 	}
 	return n
 }
