@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/plaid-ir/plaid/encode/internal/modeltest"
 	"github.com/plaid-ir/plaid/vectors"
 )
 
@@ -63,5 +64,54 @@ func TestGolden(t *testing.T) {
 			require.Equal(t, len(list), i)
 			t.Logf("largest difference %.2g", worst)
 		})
+	}
+}
+
+// TestGoldenMutants: settings that are a little off give vectors that are, too.
+func TestGoldenMutants(t *testing.T) {
+	b, err := os.ReadFile(filepath.Join("testdata", "golden", "texts.json"))
+	require.NoError(t, err)
+	var texts struct{ Queries, Documents []string }
+	require.NoError(t, json.Unmarshal(b, &texts))
+	for name, m := range map[string]struct {
+		folder, file string
+		change       map[string]any
+	}{
+		"activation":      {"pylate-heads", "2_Dense/config.json", map[string]any{"activation_function": "torch.nn.modules.linear.Identity"}},
+		"residual":        {"pylate-heads", "3_Dense/config.json", map[string]any{"use_residual": false}},
+		"window":          {"pylate-heads", "config.json", map[string]any{"local_attention": 8}},
+		"global layers":   {"pylate-heads", "config.json", map[string]any{"global_attn_every_n_layers": 2, "layer_types": nil}},
+		"epsilon":         {"pylate-heads", "config.json", map[string]any{"norm_eps": 1e-3}},
+		"heads":           {"pylate-bert", "config.json", map[string]any{"num_attention_heads": 1}},
+		"attended masks":  {"pylate-bert", "config_sentence_transformers.json", map[string]any{"attend_to_expansion_tokens": true}},
+		"masks left out":  {"pylate-attend", "config_sentence_transformers.json", map[string]any{"attend_to_expansion_tokens": false}},
+		"marker":          {"pylate-bert", "config_sentence_transformers.json", map[string]any{"query_prefix": "[D] "}},
+		"prompt":          {"sentence-modernbert", "config_sentence_transformers.json", map[string]any{"prompts": map[string]any{"query": "[Q] a ", "document": "[D] title: "}}},
+		"query length":    {"sentence-modernbert", "sentence_bert_config.json", map[string]any{"query_expansion": map[string]any{"strategy": "min", "length": 11, "attend": true}}},
+		"lower case":      {"pylate-attend", "sentence_bert_config.json", map[string]any{"do_lower_case": true}},
+		"rotary angles":   {"sentence-modernbert", "config.json", map[string]any{"rope_parameters": nil, "global_rope_theta": 1e4}},
+		"Stanford's mask": {"stanford", "artifact.metadata", map[string]any{"attend_to_mask_tokens": false}},
+	} {
+		dir := t.TempDir()
+		require.NoError(t, os.CopyFS(dir, os.DirFS(filepath.Join("testdata", "golden", m.folder))))
+		file := filepath.Join(dir, filepath.FromSlash(m.file))
+		_, err := os.Stat(file)
+		require.NoError(t, err)
+		modeltest.Edit(t, file, m.change)
+		z, err := vectors.OpenNPZ(filepath.Join("testdata", "golden", "golden-"+m.folder+".npz"))
+		require.NoError(t, err)
+		defer z.Close()
+		e, err := Open(dir, nil)
+		if err != nil {
+			continue // noticed, too
+		}
+		queries, err := e.Queries(t.Context(), texts.Queries)
+		same := err == nil
+		for i, q := range queries {
+			want := floatsOf(t, z, fmt.Sprint("query", i))
+			same = same && len(want) == len(q.Vectors) && difference(t, want, q.Vectors) <= 2e-6
+		}
+		require.False(t, same, name)
+		require.NoError(t, e.Close())
 	}
 }

@@ -339,6 +339,13 @@ func FuzzConfig(f *testing.F) {
 			modeltest.MultiVector(t, dir)
 		}
 		modeltest.WriteFile(t, filepath.Join(dir, filepath.FromSlash(names[int(which)%len(names)])), []byte(content))
+		graph, err := modeldir.ReadGraph(dir, []string{"tokenizer.json"}, nil) // a file that is there
+		if err != nil {
+			var me *modeldir.ModelError
+			require.ErrorAs(t, err, &me)
+		} else {
+			require.LessOrEqual(t, graph.Document.Length, graph.Backbone.Positions)
+		}
 		c, err := modeldir.Read(dir, nil)
 		if err != nil {
 			var me *modeldir.ModelError

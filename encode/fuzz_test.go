@@ -1,0 +1,81 @@
+package encode
+
+import (
+	"bytes"
+	"errors"
+	"iter"
+	"path/filepath"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/plaid-ir/plaid/encode/internal/modeltest"
+	"github.com/plaid-ir/plaid/encode/tokenizer"
+)
+
+// FuzzTexts: whatever a file of texts has, reading it gives texts or names the
+// file and the place.
+func FuzzTexts(f *testing.F) {
+	for i := range 4 {
+		f.Add(uint8(i), []byte("{\"_id\": \"a\", \"title\": \"t\", \"text\": \"x\", \"metadata\": {\"y\": 1}}\n{\"id\": 7, \"text\": \"\\u00e9\"}\n"))
+		f.Add(uint8(i), []byte("id,title,text,year\n1,a,\"b, \"\"c\"\"\",2020\n2,,\xff\n"))
+		f.Add(uint8(i), []byte("\xef\xbb\xbfid\ttext\r\n1\ta\r\n\r\n"))
+	}
+	f.Fuzz(func(t *testing.T, kind uint8, content []byte) {
+		name := filepath.Join(t.TempDir(), []string{"t.jsonl", "t.csv", "t.tsv", "lines"}[kind%4])
+		modeltest.WriteFile(t, name, content)
+		var texts iter.Seq2[Text, error]
+		switch kind % 4 {
+		case 0:
+			texts = JSONL(t.Context(), name)
+		case 1, 2:
+			texts = CSV(t.Context(), name)
+		default:
+			texts = Lines(t.Context(), bytes.NewReader(content), name)
+		}
+		ended := false
+		for text, err := range Window(texts, 3, 1) {
+			require.False(t, ended, "there is something after an error")
+			if err != nil {
+				var te *TextError
+				require.True(t, errors.As(err, &te), "%v", err)
+				ended = true
+				continue
+			}
+			require.True(t, utf8.ValidString(text.Title+text.Text))
+		}
+	})
+}
+
+// FuzzSequence: tokens of any text lie within it and in order, and what the
+// model is given has the length that was promised.
+func FuzzSequence(f *testing.F) {
+	dir := f.TempDir()
+	modeltest.MultiVector(f, dir)
+	e := open(f, dir, nil)
+	for _, s := range []string{"the cell!", " \u00e9 [MASK] ", "", "\xff", "[Q] [D] a\u0301"} {
+		f.Add(s, true)
+		f.Add(s, false)
+	}
+	f.Fuzz(func(t *testing.T, text string, query bool) {
+		role, most := Document, e.c.Document.Length
+		if query {
+			role, most = Query, e.c.Query.Length
+		}
+		tokens, err := e.Tokenize(role, text)
+		if err != nil {
+			require.ErrorIs(t, err, tokenizer.ErrText)
+			return
+		}
+		require.LessOrEqual(t, len(tokens), most)
+		at := 0
+		for _, k := range tokens {
+			require.True(t, k.Start >= 0 && k.Start <= k.End && k.End <= len(text))
+			if k.End > 0 {
+				require.GreaterOrEqual(t, k.Start, at)
+				at = k.Start
+			}
+		}
+	})
+}
