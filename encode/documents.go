@@ -121,10 +121,11 @@ func (e *Encoder) Queries(ctx context.Context, texts []string) ([]Embedding, err
 // until that says false. Tokenizing happens on the goroutine of the caller, where
 // a panic of the stream belongs; chunks are computed by others.
 func (e *Encoder) run(ctx context.Context, role Role, texts iter.Seq2[Text, error], use func(*entry) bool, fail func(error)) {
-	if err := e.usable(); err != nil {
+	if err := e.begin(); err != nil {
 		fail(err)
 		return
 	}
+	defer e.end()
 	inner, cancel := context.WithCancel(ctx)
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -235,7 +236,7 @@ func (e *Encoder) compute(ctx context.Context, role Role, c *chunk) {
 		}
 		return
 	}
-	if e.c.Pool > 1 && role == Document {
+	if e.c.Pool > 0 && role == Document {
 		for i := range c.texts {
 			t := &c.texts[i]
 			// Pooled vectors take the place of the first ones: there are fewer.

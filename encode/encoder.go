@@ -7,7 +7,7 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
-	"sync/atomic"
+	"sync"
 
 	"github.com/plaid-ir/plaid/encode/engine"
 	"github.com/plaid-ir/plaid/encode/modeldir"
@@ -107,7 +107,10 @@ type Encoder struct {
 	c       Config
 	b       backend
 	threads int
-	closed  atomic.Bool
+
+	mu     sync.Mutex
+	uses   int // calls that compute
+	closed bool
 }
 
 // backend is what an encoder computes with.
@@ -161,11 +164,8 @@ func OpenContext(ctx context.Context, dir string, o *Options) (*Encoder, error) 
 	if err != nil {
 		return nil, err
 	}
-	e.c.Pool = max(o.Pool, 1)
-	if e.c.Pool > 1 {
-		// Documents that were pooled are not those of the model alone, but a query
-		// by it may search them.
-		log.Info("documents are pooled", "vectors in one", e.c.Pool)
+	if o.Pool > 1 {
+		e.c.Pool = o.Pool
 	}
 	log.Info("model opened", "dir", dir, "dim", e.Dim(), "backend", e.c.Backend, "precision", e.c.Precision)
 	return e, nil
@@ -211,19 +211,46 @@ func (e *Encoder) Config() Config { return e.c }
 func (e *Encoder) Dim() int { return e.b.dim() }
 
 // Close ends the use of the encoder. Calls after it are [ErrClosed]; those under
-// way end as they would have. It may be called twice.
+// way end as they would have, and the last one gives back what the backend holds.
+// It may be called twice.
 func (e *Encoder) Close() error {
-	if e.closed.Swap(true) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.closed {
+		return nil
+	}
+	if e.closed = true; e.uses > 0 {
 		return nil
 	}
 	return e.b.close()
 }
 
 func (e *Encoder) usable() error {
-	if e.closed.Load() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.closed {
 		return ErrClosed
 	}
 	return nil
+}
+
+// begin begins a call that computes, which end ends.
+func (e *Encoder) begin() error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.closed {
+		return ErrClosed
+	}
+	e.uses++
+	return nil
+}
+
+func (e *Encoder) end() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.uses--; e.uses == 0 && e.closed {
+		_ = e.b.close() // of what nobody uses any more
+	}
 }
 
 // Token is an id that a vector is computed for.

@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"runtime"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/plaid-ir/plaid/encode/onnxruntime"
 	"github.com/plaid-ir/plaid/encode/tokenizer"
 )
 
@@ -85,6 +87,41 @@ func TestStreamErrors(t *testing.T) {
 	list, err := e.Queries(t.Context(), nil)
 	require.NoError(t, err)
 	require.Empty(t, list)
+}
+
+// TestClosedWhileUsed: what is under way ends as it would have.
+func TestClosedWhileUsed(t *testing.T) {
+	backends := []*Options{{Threads: 2}}
+	if os.Getenv(onnxruntime.EnvLibrary) != "" {
+		backends = append(backends, &Options{Threads: 2, Backend: ONNXRuntime})
+	}
+	for _, o := range backends {
+		dir := nano(t)
+		if o.Backend == ONNXRuntime {
+			dir = mini(t)
+		}
+		e, err := Open(dir, o)
+		require.NoError(t, err)
+		chunked(e, 4)
+		n := 0
+		for _, err := range e.Documents(t.Context(), seq(make60())) {
+			require.NoError(t, err)
+			if n++; n == 1 {
+				require.NoError(t, e.Close())
+				require.NoError(t, e.Close())
+			}
+		}
+		require.Equal(t, 60, n)
+		_, err = e.Query(t.Context(), "a")
+		require.ErrorIs(t, err, ErrClosed)
+	}
+}
+
+func make60() (list []Text) {
+	for range 60 {
+		list = append(list, Text{Text: "cells"})
+	}
+	return list
 }
 
 func TestClosed(t *testing.T) {
