@@ -22,6 +22,7 @@ import (
 	"github.com/plaid-ir/plaid/internal/cli/out"
 	"github.com/plaid-ir/plaid/storage"
 	"github.com/plaid-ir/plaid/vectors"
+	"github.com/plaid-ir/plaid/vectors/pool"
 )
 
 // encoding is one run of plaid encode.
@@ -181,7 +182,7 @@ func (e *encoding) write(ctx context.Context, src *vectors.Spool, dim int, model
 	matrix, lengths, ids := e.names()
 	lens := make([]int64, src.Len())
 	for i := range lens {
-		lens[i] = int64(codec.PooledRows(src.Rows(i), e.pool))
+		lens[i] = int64(pool.Rows(src.Rows(i), e.pool))
 		rep.Vectors += lens[i]
 	}
 	payload := false
@@ -237,7 +238,7 @@ func (e *encoding) writeMatrix(ctx context.Context, src vectors.Source, name str
 	if err != nil {
 		return err
 	}
-	var pooler codec.Pooler
+	var pooler pool.Pooler
 	var pooled []float32
 	for d, err := range src.Docs(ctx, 0, src.Len()) {
 		if err == nil && e.pool > 1 {
