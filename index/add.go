@@ -199,6 +199,7 @@ func (ix *Index) stageMerged(ctx context.Context, snap *Snapshot, tokens, memory
 	}
 	state.Segments = append([]storage.Segment(nil), state.Segments[:keep]...)
 	stage := newStager(ix.file, snap.Generation(), snap.Header().Centroids, state, memory)
+	stage.before = snap
 	for ; chunks < snap.Chunks(); chunks++ {
 		if err := stage.copyChunk(ctx, snap, chunks, false); err != nil {
 			return nil, nil, err

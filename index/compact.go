@@ -121,7 +121,7 @@ func (s *stager) copyChunk(ctx context.Context, snap *Snapshot, i int, whole boo
 		}
 		lo, hi := int(ch.Offsets[d]), int(ch.Offsets[d+1])
 		err := s.stage(ctx, encoded{
-			id: snap.ID(ordinal), fresh: whole, payload: payload, keepPayload: snap.HasPayload(ordinal),
+			id: snap.ID(ordinal), fresh: whole, payload: payload, keepPayload: snap.HasPayload(ordinal), again: !whole,
 			codes: ch.Codes[lo*ch.CodeBytes : hi*ch.CodeBytes], factors: ch.Factors[2*lo : 2*hi], residuals: ch.Residuals[lo*rb : hi*rb],
 		})
 		if err != nil {

@@ -31,7 +31,7 @@ const crashDim = 12
 
 // crashOp is a change that can be repeated from its description.
 type crashOp struct {
-	Kind    string // build, rebuild, add, replace, delete, compact
+	Kind    string // build, rebuild, add, replace, delete, payload, compact
 	IDs     []string
 	Version int
 }
@@ -41,16 +41,27 @@ type crashOp struct {
 type version struct {
 	id string
 	n  int
+	p  int // the version of its payload, if that has been replaced since
+}
+
+func (v version) payload() []byte {
+	if v.p%4 == 3 {
+		return nil
+	}
+	return fmt.Appendf(nil, `{"v":%d,"p":%d,"fill":%q}`, v.n, v.p, strings.Repeat("y", v.p%150))
 }
 
 // document follows from id and version.
 func (v version) document() vectors.Document {
 	h := fnv.New64a()
-	fmt.Fprint(h, v)
+	fmt.Fprint(h, v.id, v.n)
 	rng := rand.New(rand.NewPCG(h.Sum64(), 0))
 	d := vectors.Document{ID: v.id, Tokens: clustered(rng, rng.IntN(7), crashDim)}
 	if rng.IntN(3) > 0 {
 		d.Payload = fmt.Appendf(nil, `{"v":%d,"fill":%q}`, v.n, strings.Repeat("x", rng.IntN(200)))
+	}
+	if v.p > 0 {
+		d.Payload = version{id: v.id, p: v.p}.payload()
 	}
 	return d
 }
@@ -58,7 +69,7 @@ func (v version) document() vectors.Document {
 func (op crashOp) documents() []vectors.Document {
 	var docs []vectors.Document
 	for _, id := range op.IDs {
-		docs = append(docs, version{id, op.Version}.document())
+		docs = append(docs, version{id: id, n: op.Version}.document())
 	}
 	return docs
 }
@@ -69,6 +80,15 @@ func (op crashOp) after(before []version) []version {
 		return before
 	}
 	var now []version
+	if op.Kind == "payload" {
+		for _, v := range before {
+			if slices.Contains(op.IDs, v.id) {
+				v.p = op.Version
+			}
+			now = append(now, v)
+		}
+		return now
+	}
 	if op.Kind != "build" && op.Kind != "rebuild" {
 		for _, v := range before {
 			if !slices.Contains(op.IDs, v.id) {
@@ -78,7 +98,7 @@ func (op crashOp) after(before []version) []version {
 	}
 	if op.Kind != "delete" {
 		for _, id := range op.IDs {
-			now = append(now, version{id, op.Version})
+			now = append(now, version{id: id, n: op.Version})
 		}
 	}
 	return now
@@ -165,6 +185,8 @@ func chooseOp(rng *rand.Rand, there bool, live []string) crashOp {
 		fallthrough
 	case n < 11:
 		return crashOp{Kind: "replace", IDs: some(1 + rng.IntN(6))}
+	case n < 13:
+		return crashOp{Kind: "payload", IDs: some(1 + rng.IntN(8))}
 	case n < 15:
 		return crashOp{Kind: "delete", IDs: some(1 + rng.IntN(8))}
 	case n < 18:
@@ -193,6 +215,12 @@ func (op crashOp) run(path string, ix *Index) error {
 		_, err = ix.Add(ctx, src, &AddOptions{Replace: op.Kind == "replace", Threads: 1})
 	case "delete":
 		_, _, err = ix.Delete(ctx, op.IDs)
+	case "payload":
+		payloads := map[string][]byte{}
+		for _, id := range op.IDs {
+			payloads[id] = version{id: id, p: op.Version}.payload()
+		}
+		_, _, err = ix.SetPayload(ctx, payloads)
 	case "compact":
 		err = ix.Compact(ctx, nil)
 	}

@@ -54,9 +54,9 @@ func ramDir(t *testing.T) string {
 
 // small makes many chunks and transactions of little data.
 func small(t *testing.T) {
-	chunk, stage := chunkBytes, stageBytes
-	chunkBytes, stageBytes = 300, 500
-	t.Cleanup(func() { chunkBytes, stageBytes = chunk, stage })
+	chunk, stage, fields := chunkBytes, stageBytes, fieldBytes
+	chunkBytes, stageBytes, fieldBytes = 300, 500, 5000
+	t.Cleanup(func() { chunkBytes, stageBytes, fieldBytes = chunk, stage, fields })
 }
 
 // clustered makes n vectors near one of ten directions that depend on dim only.

@@ -102,6 +102,22 @@ func (ix *Index) changePayload(ctx context.Context, choose func(*Snapshot) (map[
 	if err != nil || len(payloads) == 0 {
 		return err
 	}
+	ordinals := slices.Sorted(maps.Keys(payloads))
+	fields, state := newFieldRuns(DefaultMemory), snap.State()
+	for _, ordinal := range ordinals {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		fields.builder.Add(ordinal, payloads[ordinal])
+	}
+	old, err := fields.absorb(ctx, snap, &state)
+	if err != nil {
+		return err
+	}
+	run, err := fields.take(&state)
+	if err != nil {
+		return err
+	}
 	return ix.changed(ix.file.Update(func(tx *storage.Tx) error {
 		g, err := tx.Generation(snap.Generation())
 		if err != nil {
@@ -110,7 +126,7 @@ func (ix *Index) changePayload(ctx context.Context, choose func(*Snapshot) (map[
 		if err := follows(g, snap); err != nil {
 			return err
 		}
-		for _, ordinal := range slices.Sorted(maps.Keys(payloads)) {
+		for _, ordinal := range ordinals {
 			if err := ctx.Err(); err != nil {
 				return err
 			}
@@ -118,6 +134,14 @@ func (ix *Index) changePayload(ctx context.Context, choose func(*Snapshot) (map[
 				return err
 			}
 		}
-		return nil
+		for _, id := range old {
+			if err := g.DeleteFieldRun(id); err != nil {
+				return err
+			}
+		}
+		if err := run.put(g); err != nil {
+			return err
+		}
+		return g.PutState(state)
 	}))
 }

@@ -17,6 +17,9 @@ import (
 func (s *Snapshot) Select(ctx context.Context, c *condition.Condition) (docs *roaring.Bitmap, err error) {
 	defer storage.Guard(s.Path(), &err)()
 	q := selecting{ctx: ctx, snap: s, live: s.liveDocs()}
+	if q.runs, q.rest, err = s.runs(q.live); err != nil {
+		return nil, err
+	}
 	if err := q.checkFields(c); err != nil {
 		return nil, err
 	}
@@ -52,6 +55,8 @@ type selecting struct {
 	ctx  context.Context
 	snap *Snapshot
 	live *roaring.Bitmap
+	runs []coveredRun
+	rest *roaring.Bitmap // live documents that are in no run
 }
 
 func (q *selecting) All() between  { return exactly(q.live.Clone()) }
@@ -69,8 +74,7 @@ func (q *selecting) Or(a, b between) between {
 	return a
 }
 
-// Test answers tests of ids and ordinals. Of others it knows nothing: those payloads
-// are read.
+// Test answers tests of ids and ordinals, and of fields from what is derived from them.
 func (q *selecting) Test(t *condition.Test, is condition.Truth) (between, error) {
 	switch t.Field {
 	case condition.FieldOrdinal:
@@ -79,7 +83,20 @@ func (q *selecting) Test(t *condition.Test, is condition.Truth) (between, error)
 		docs, err := q.ids(t, is)
 		return exactly(docs), err
 	}
-	return between{roaring.New(), q.live.Clone()}, nil
+	all := between{roaring.New(), q.rest.Clone()}
+	for _, r := range q.runs {
+		sure, maybe, err := r.Test(t, is)
+		if err != nil {
+			return all, q.snap.badRun(r.FieldRun, err)
+		}
+		if !r.all {
+			sure.And(r.counts)
+			maybe.And(r.counts)
+		}
+		all.sure.Or(sure)
+		all.maybe.Or(maybe)
+	}
+	return all, nil
 }
 
 func (q *selecting) ordinals(t *condition.Test, is condition.Truth) between {
@@ -189,13 +206,27 @@ func (s *Snapshot) document(ordinal uint32) (*condition.Document, error) {
 func (q *selecting) checkFields(c *condition.Condition) error {
 	known := map[condition.Field]bool{condition.FieldID: true, condition.FieldOrdinal: true}
 	var left []condition.Field
+	look := q.rest
 	for _, f := range c.Fields() {
+		for _, r := range q.runs {
+			if known[f] {
+				break
+			}
+			docs, complete, err := r.Present(f)
+			if err != nil {
+				return q.snap.badRun(r.FieldRun, err)
+			}
+			known[f] = docs.Intersects(r.counts)
+			if !complete {
+				look = roaring.Or(look, r.counts)
+			}
+		}
 		if !known[f] {
 			left = append(left, f)
 		}
 	}
 	n := 0
-	for it := q.live.Iterator(); it.HasNext() && len(left) > 0; n++ {
+	for it := look.Iterator(); it.HasNext() && len(left) > 0; n++ {
 		if n%scanBlock == 0 && q.ctx.Err() != nil {
 			return q.ctx.Err()
 		}

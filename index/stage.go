@@ -37,6 +37,9 @@ type stager struct {
 	seg   storage.Segment
 	post  *postings
 
+	fields *fieldRuns
+	before *Snapshot // what the documents are added to; nil: nothing
+
 	table                     storage.DocTable
 	codes, factors, residuals []byte
 	chunk                     int // bytes that these will take
@@ -48,7 +51,7 @@ type stager struct {
 func newStager(f *storage.File, gen uint64, centroids int, state storage.State, memory int64) *stager {
 	s := &stager{
 		file: f, gen: gen, codeBytes: storage.CodeBytes(centroids),
-		segmentBytes: max(memory/4, 16<<20), state: state, post: newPostings(centroids),
+		segmentBytes: max(memory/4, 16<<20), state: state, post: newPostings(centroids), fields: newFieldRuns(memory),
 	}
 	s.beginSegment()
 	return s
@@ -71,6 +74,7 @@ type encoded struct {
 	fresh                     bool
 	payload                   []byte // to be stored; nil: none
 	keepPayload               bool   // a payload is in the file already
+	again                     bool   // the document is in the file already, and its fields are derived
 	codes, factors, residuals []byte
 }
 
@@ -122,6 +126,14 @@ func (s *stager) stage(ctx context.Context, d encoded) error {
 		p := append([]byte{}, d.payload...)
 		s.do(len(p)+64, func(g *storage.Generation) error { return g.PutPayload(ordinal, p) })
 	}
+	if !d.again {
+		s.fields.builder.Add(ordinal, d.payload)
+		if s.fields.builder.Bytes() > s.fields.limit {
+			if err := s.endFields(); err != nil {
+				return err
+			}
+		}
+	}
 	s.state.Docs++
 	s.seg.Docs++
 	s.seg.Tokens += uint64(tokens)
@@ -148,7 +160,31 @@ func checkID(id string) error {
 
 // hole stages the place of a document that is gone.
 func (s *stager) hole(ctx context.Context) error {
-	return s.stage(ctx, encoded{})
+	return s.stage(ctx, encoded{again: true})
+}
+
+// endFields writes what has been derived from payloads so far as a run.
+func (s *stager) endFields() error {
+	if s.fields.builder.Empty() {
+		return nil
+	}
+	run, err := s.fields.take(&s.state)
+	s.do(run.bytes, run.put)
+	return err
+}
+
+// mergeFields writes the last run, with those that it takes in.
+func (s *stager) mergeFields(ctx context.Context) error {
+	if s.before != nil && !s.fields.builder.Empty() && s.state.NextFieldRun == s.before.State().NextFieldRun {
+		old, err := s.fields.absorb(ctx, s.before, &s.state)
+		if err != nil {
+			return err
+		}
+		for _, id := range old {
+			s.do(0, func(g *storage.Generation) error { return g.DeleteFieldRun(id) })
+		}
+	}
+	return s.endFields()
 }
 
 func (s *stager) endChunk(ctx context.Context) error {
@@ -226,6 +262,9 @@ func (s *stager) endSegment(ctx context.Context) error {
 // transaction; it may change the state.
 func (s *stager) commit(ctx context.Context, more func(*storage.Tx, *storage.Generation, *storage.State) error) error {
 	if err := s.endSegment(ctx); err != nil {
+		return err
+	}
+	if err := s.mergeFields(ctx); err != nil {
 		return err
 	}
 	state := s.state

@@ -34,6 +34,7 @@ var (
 	bucketIDs          = []byte("ids")
 	bucketPayload      = []byte("payload")
 	bucketPostings     = []byte("postings")
+	bucketFields       = []byte("fields") // optional
 	generationBuckets  = [][]byte{bucketCodec, bucketChunks, bucketIDs, bucketPayload, bucketPostings}
 	generationPrefix   = []byte("g")
 	magic              = []byte("plaidix\n")

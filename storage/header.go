@@ -83,6 +83,20 @@ type State struct {
 	NextChunk   uint32    `json:"next_chunk"`
 	NextSegment uint32    `json:"next_segment"`
 	Segments    []Segment `json:"segments"`
+	// FieldRuns are what is derived from the fields of payloads, older ones first.
+	// Documents that are in none have to be looked at, as have all those that a program
+	// has added which does not know of runs.
+	FieldRuns    []FieldRun `json:"field_runs,omitempty"`
+	NextFieldRun uint32     `json:"next_field_run,omitempty"`
+}
+
+// FieldRun is a run of derived data, which package metadata reads and writes.
+type FieldRun struct {
+	ID uint32 `json:"id"`
+	// Docs is how many documents it covers, deleted ones included.
+	Docs uint32 `json:"docs"`
+	// Values is how many it has, so that a lost one is noticed.
+	Values int `json:"values"`
 }
 
 // Limits of one index.
@@ -151,6 +165,11 @@ func (s *State) validate() error {
 			if c >= s.NextChunk {
 				return fmt.Errorf("chunk %d of %d", c, s.NextChunk)
 			}
+		}
+	}
+	for _, r := range s.FieldRuns {
+		if r.ID >= s.NextFieldRun {
+			return fmt.Errorf("field run %d of %d", r.ID, s.NextFieldRun)
 		}
 	}
 	if next != s.Docs || tokens != s.Tokens || s.Live > s.Docs || s.LiveTokens > s.Tokens {

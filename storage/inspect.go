@@ -27,11 +27,12 @@ type Sizes struct {
 	Postings   int64 `json:"postings"`
 	Tombstones int64 `json:"tombstones"`
 	Payload    int64 `json:"payload"`
+	Fields     int64 `json:"fields"` // what is derived from payloads
 }
 
 // Total adds them up.
 func (s Sizes) Total() int64 {
-	return s.Codec + s.Codes + s.Residuals + s.Factors + s.Docs + s.IDs + s.Postings + s.Tombstones + s.Payload
+	return s.Codec + s.Codes + s.Residuals + s.Factors + s.Docs + s.IDs + s.Postings + s.Tombstones + s.Payload + s.Fields
 }
 
 // Inspect walks all values of the generation: their digest and their sizes.
@@ -82,6 +83,8 @@ func (s *Sizes) part(path [][]byte, key []byte) *int64 {
 		return &s.Payload
 	case string(bucketPostings):
 		return &s.Postings
+	case string(bucketFields):
+		return &s.Fields
 	}
 	switch string(key) {
 	case string(keyCodes):
@@ -258,7 +261,23 @@ func (v *View) verifyNoMore(ctx context.Context) error {
 			}
 			return nil
 		}),
+		v.verifyFieldRuns(gen),
 	)
+}
+
+// verifyFieldRuns looks for values of runs that are lost. Runs of which the state does
+// not know are left over by a program that did not know of them.
+func (v *View) verifyFieldRuns(gen *bolt.Bucket) error {
+	for _, r := range v.state.FieldRuns {
+		var b *bolt.Bucket
+		if fields := gen.Bucket(bucketFields); fields != nil {
+			b = fields.Bucket(key32(r.ID))
+		}
+		if b == nil || b.Inspect().KeyN != r.Values {
+			return v.bad(nil, "field run %d has not the %d values that it should have", r.ID, r.Values)
+		}
+	}
+	return nil
 }
 
 // verifyPostings compares the stored lists with the codes: each pair of a

@@ -46,6 +46,7 @@ const (
 	inIDs
 	inPayload
 	inPostings
+	inFields
 	inUnknown
 )
 
@@ -255,7 +256,7 @@ func (w *Wreck) below(p place, key []byte) place {
 		}
 	case inGeneration:
 		for role, name := range map[role][]byte{
-			inCodec: bucketCodec, inChunks: bucketChunks, inIDs: bucketIDs, inPayload: bucketPayload, inPostings: bucketPostings,
+			inCodec: bucketCodec, inChunks: bucketChunks, inIDs: bucketIDs, inPayload: bucketPayload, inPostings: bucketPostings, inFields: bucketFields,
 		} {
 			if string(key) == string(name) {
 				if role == inIDs {
@@ -268,7 +269,7 @@ func (w *Wreck) below(p place, key []byte) place {
 		if len(key) == 4 {
 			return place{role: inChunk, finds: p.finds, number: binary.BigEndian.Uint32(key)}
 		}
-	case inPostings:
+	case inPostings, inFields:
 		return p
 	}
 	w.note("unknown bucket %s", valueName([][]byte{key}))

@@ -67,6 +67,11 @@ func (g *Generation) sweep() error {
 	if err := deleteFrom(g.payload, s.Docs); err != nil {
 		return err
 	}
+	if b := g.b.Bucket(bucketFields); b != nil {
+		if err := deleteFrom(b, s.NextFieldRun); err != nil {
+			return err
+		}
+	}
 	var ids [][]byte
 	err = g.ids.ForEach(func(id, v []byte) error {
 		if len(v) >= 4 && binary.LittleEndian.Uint32(v) >= s.Docs {

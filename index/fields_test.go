@@ -1,0 +1,185 @@
+package index
+
+import (
+	"context"
+	"fmt"
+	"math/bits"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/plaid-ir/plaid/storage"
+	"github.com/plaid-ir/plaid/vectors"
+)
+
+// yearly are documents with a year each.
+func yearly(prefix string, n int) []vectors.Document {
+	docs := make([]vectors.Document, n)
+	for i := range docs {
+		docs[i] = vectors.Document{
+			ID: fmt.Sprint(prefix, i), Tokens: corpusTokens(1+i%3, 4),
+			Payload: fmt.Appendf(nil, `{"year": %d, "title": "%s %d"}`, 1990+i%30, longText, i),
+		}
+	}
+	return docs
+}
+
+// selected are the ids that a condition selects, and how many documents were in no run.
+func selected(t tb, ix *Index, text string) (ids []string, scanned uint64) {
+	t.Helper()
+	s, err := ix.Snapshot()
+	require.NoError(t, err)
+	defer s.Close()
+	docs, err := s.Select(context.Background(), where(t, text))
+	require.NoError(t, err)
+	for it := docs.Iterator(); it.HasNext(); {
+		ids = append(ids, s.ID(it.Next()))
+	}
+	_, rest, err := s.runs(s.liveDocs())
+	require.NoError(t, err)
+	return ids, rest.GetCardinality()
+}
+
+func change(t tb, ix *Index, fn func(*storage.Generation, *storage.State) error) {
+	t.Helper()
+	s, err := ix.Snapshot()
+	require.NoError(t, err)
+	defer s.Close()
+	require.NoError(t, ix.changed(ix.file.Update(func(tx *storage.Tx) error {
+		g, err := tx.Generation(s.Generation())
+		if err != nil {
+			return err
+		}
+		state := s.State()
+		if err := fn(g, &state); err != nil {
+			return err
+		}
+		return g.PutState(state)
+	})))
+}
+
+// An index whose maker knew nothing of runs is read by its payloads, and compaction
+// makes them; so do additions for what they add.
+func TestIndexWithoutRuns(t *testing.T) {
+	ctx := context.Background()
+	path := newPath(t)
+	docs := yearly("d", 40)
+	build(t, path, 4, docs, nil)
+	ix := writing(t, path)
+	want, scanned := selected(t, ix, "year < 1992")
+	require.Equal(t, []string{"d0", "d1", "d30", "d31"}, want)
+	require.Zero(t, scanned)
+	change(t, ix, func(_ *storage.Generation, s *storage.State) error { // as an older program writes it
+		s.FieldRuns, s.NextFieldRun = nil, 0
+		return nil
+	})
+	got, scanned := selected(t, ix, "year < 1992")
+	require.Equal(t, want, got)
+	require.EqualValues(t, 40, scanned)
+	s, err := ix.Snapshot()
+	require.NoError(t, err)
+	requireIndex(t, s, docs)
+	require.NoError(t, s.Close())
+
+	more := yearly("e", 2)
+	add(t, ix, 4, more...) // its run has the number of one that is left over
+	got, scanned = selected(t, ix, "year < 1992")
+	require.Equal(t, append(want, "e0", "e1"), got)
+	require.EqualValues(t, 40, scanned)
+	_, _, err = ix.SetPayload(ctx, map[string][]byte{"d7": []byte(`{"year": 1990}`)})
+	require.NoError(t, err)
+	got, scanned = selected(t, ix, "year = 1990")
+	require.Equal(t, []string{"d0", "d7", "d30", "e0"}, got)
+	require.EqualValues(t, 39, scanned)
+	require.NoError(t, ix.Compact(ctx, nil))
+	got, scanned = selected(t, ix, "year = 1990")
+	require.Equal(t, []string{"d0", "d7", "d30", "e0"}, got)
+	require.Zero(t, scanned)
+}
+
+// Changes of single documents leave few runs.
+func TestRunsStayFew(t *testing.T) {
+	path := newPath(t)
+	build(t, path, 4, yearly("d", 20), nil)
+	ix := writing(t, path)
+	for i := range 60 {
+		if i%3 == 0 {
+			_, _, err := ix.SetPayload(context.Background(), map[string][]byte{fmt.Sprint("d", i/3): []byte(`{"year": 2}`)})
+			require.NoError(t, err)
+		} else {
+			add(t, ix, 4, vectors.Document{ID: fmt.Sprint("e", i), Tokens: corpusTokens(1, 4), Payload: []byte(`{"year": 1}`)})
+		}
+		s, err := ix.Snapshot()
+		require.NoError(t, err)
+		runs := s.State().FieldRuns
+		for j := 1; j < len(runs); j++ {
+			require.Greater(t, runs[j-1].Docs, 2*runs[j].Docs, "%+v", runs)
+		}
+		require.LessOrEqual(t, len(runs), 1+bits.Len32(s.State().Docs))
+		require.NoError(t, s.Verify(context.Background()))
+		require.NoError(t, s.Close())
+	}
+	got, scanned := selected(t, ix, "year <= 2")
+	require.Len(t, got, 60)
+	require.Zero(t, scanned)
+}
+
+func TestVerifyFindsWrongRuns(t *testing.T) {
+	ctx := context.Background()
+	docs := yearly("d", 10)
+	for name, damage := range map[string]func(g *storage.Generation, s *storage.State) error{
+		"does not follow from the payloads": func(g *storage.Generation, s *storage.State) error { // and the run is none the wiser
+			return g.PutPayload(3, []byte(`{"year": 3, "title": ""}`))
+		},
+		"has not the 3 values": func(g *storage.Generation, s *storage.State) error {
+			return g.PutField(0, []byte("more"), nil)
+		},
+		"field run 0 is missing": func(g *storage.Generation, s *storage.State) error { return g.DeleteFieldRun(0) },
+		"malformed field data": func(g *storage.Generation, s *storage.State) error {
+			return g.PutField(0, []byte("fyear"), []byte("x"))
+		},
+	} {
+		path := newPath(t)
+		build(t, path, 4, docs, nil)
+		ix := writing(t, path)
+		require.NoError(t, ix.Verify(ctx))
+		change(t, ix, damage)
+		err := ix.Verify(ctx)
+		require.ErrorIs(t, err, storage.ErrCorrupt, name)
+		if name != "field run 0 is missing" { // storage sees it first
+			require.ErrorContains(t, err, name)
+		}
+		if name == "malformed field data" || name == "field run 0 is missing" {
+			s, err := ix.Snapshot()
+			require.NoError(t, err, "what is derived is not needed to search")
+			_, err = s.Select(ctx, where(t, "year = 1990"))
+			require.ErrorIs(t, err, storage.ErrCorrupt)
+			require.ErrorContains(t, err, name)
+			require.NoError(t, s.Close())
+		}
+	}
+}
+
+// A failed addition leaves no run.
+func TestStagedRunsAreSwept(t *testing.T) {
+	small(t)
+	path := newPath(t)
+	docs := yearly("d", 10)
+	build(t, path, 4, docs, nil)
+	ix := writing(t, path)
+	before := digestOfIndex(t, ix)
+	src := &fakeSource{dim: 4, docs: yearly("e", 60), visit: func(i int) error {
+		if i == 59 {
+			return fmt.Errorf("the source ends")
+		}
+		return nil
+	}}
+	_, err := ix.Add(context.Background(), src, &AddOptions{Memory: 32 << 20})
+	require.ErrorContains(t, err, "the source ends")
+	require.Equal(t, before, digestOfIndex(t, ix))
+	s, err := ix.Snapshot()
+	require.NoError(t, err)
+	require.Greater(t, len(s.State().FieldRuns), 1, "a build of little memory makes several")
+	requireIndex(t, s, docs)
+	require.NoError(t, s.Close())
+}
