@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/RoaringBitmap/roaring/v2"
 	"github.com/stretchr/testify/require"
 	bolt "go.etcd.io/bbolt"
 )
@@ -124,6 +125,48 @@ func (d *dump) value(bucket, key string, v []byte, depth int) {
 		field(4, "ordinal %d", u32(0))
 	case bucket == "payload":
 		field(body, "%s", v[:body])
+	case key == "r" || strings.HasPrefix(key, "f"):
+		bitmap := func(what string) {
+			n := int(u32(0))
+			field(4, "a bitmap of %d bytes follows", n)
+			var docs roaring.Bitmap
+			_ = docs.UnmarshalBinary(v[at : at+n])
+			field(n, "%s: documents %v", what, docs.ToArray())
+		}
+		if key == "r" {
+			field(1, "beyond the limits: %t", v[at] == 1)
+			bitmap("covered")
+			n := u32(0)
+			field(4, "%d fields", n)
+			for range n {
+				field(4, "a name of %d bytes follows", u32(0))
+				field(int(le.Uint32(v[at-4:])), "field %d", 0)
+			}
+			break
+		}
+		bitmap("with the field")
+		bitmap("with a number")
+		bitmap("with text")
+		n := u32(0)
+		field(4, "%d block", n)
+		for _, what := range []string{"first", "last"} {
+			size := int(v[at+1])
+			field(2, "%s value: text of %d bytes", what, size)
+			field(size, "%q", v[at:at+size])
+		}
+		field(1, "blocks follow: %t", v[at] == 1)
+		field(4, "a block of %d bytes follows", u32(0))
+		bitmap("of the block")
+		entries := int(u32(0))
+		field(4, "%d values", entries)
+		for range entries {
+			size := int(v[at+1])
+			field(2, "text of %d bytes", size)
+			field(size, "%q", v[at:at+size])
+		}
+		for range entries {
+			field(2, "the document has value %d", le.Uint16(v[at:]))
+		}
 	default: // a posting block
 		const head = PostingBlock + 1
 		shown := 4

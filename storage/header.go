@@ -19,7 +19,8 @@ const FormatVersion = 1
 // while.
 //
 //	1: first version
-const FeatureVersion = 1
+//	2: runs of what is derived from the fields of payloads
+const FeatureVersion = 2
 
 // Header is what does not change over the life of a generation: the codec and
 // how it was made.

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/plaid-ir/plaid/kernels"
+	"github.com/plaid-ir/plaid/metadata"
 )
 
 // A small index written by hand: dimension 4, 2 bits, 3 centroids.
@@ -114,11 +115,39 @@ func fillTestIndex(f *File) error {
 		if err := putDocs(g, &State{}, testDocs); err != nil {
 			return err
 		}
+		if err := putTestRun(g); err != nil {
+			return err
+		}
 		if err := tx.MakeCurrent(n); err != nil {
 			return err
 		}
 		return tx.PutDefaults(n, testDefaults())
 	})
+}
+
+// putTestRun derives the fields of the payloads.
+func putTestRun(g *Generation) error {
+	var b metadata.Builder
+	for i, d := range testDocs {
+		b.Add(uint32(i), []byte(d.payload))
+	}
+	if err := g.NewFieldRun(0); err != nil {
+		return err
+	}
+	s, err := g.State()
+	if err != nil {
+		return err
+	}
+	run := FieldRun{Docs: uint32(len(testDocs))}
+	err = b.Write(func(key, value []byte) error {
+		run.Values++
+		return g.PutField(0, key, value)
+	})
+	if err != nil {
+		return err
+	}
+	s.FieldRuns, s.NextFieldRun = []FieldRun{run}, 1
+	return g.PutState(s)
 }
 
 // contents reads all that a user can see.
