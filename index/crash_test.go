@@ -160,8 +160,7 @@ func liveOf(ix *Index) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	var lengths []int32
-	ids, err := s.liveIDs(context.Background(), &lengths)
+	ids, _, err := s.idsOf(context.Background(), s.liveDocs())
 	return ids, errors.Join(err, s.Close())
 }
 

@@ -12,6 +12,9 @@ import (
 	"path/filepath"
 	"unicode/utf8"
 
+	"github.com/RoaringBitmap/roaring/v2"
+
+	"github.com/plaid-ir/plaid/condition"
 	"github.com/plaid-ir/plaid/internal/atomicfile"
 	"github.com/plaid-ir/plaid/interop"
 	"github.com/plaid-ir/plaid/storage"
@@ -26,35 +29,73 @@ const (
 	exportPayload = "payload.jsonl"
 )
 
-// Export writes the live documents as float32 arrays: decoded vectors, lengths,
+// ExportOptions for Export and ExportEngine. The zero value, or nil, takes all live
+// documents.
+type ExportOptions struct {
+	// Where, if set, takes only documents that it is true of; see [Snapshot.Select].
+	Where *condition.Condition
+	// Progress, where set, is told how far the export is.
+	Progress func(Progress)
+}
+
+// documents are those that are to be exported.
+func (o *ExportOptions) documents(ctx context.Context, s *Snapshot) (*roaring.Bitmap, error) {
+	if o.Where == nil {
+		return s.liveDocs(), nil
+	}
+	return s.Select(ctx, o.Where)
+}
+
+// ExportReport says what was exported.
+type ExportReport struct {
+	Docs   int
+	Tokens int64
+}
+
+// Export writes documents as float32 arrays: decoded vectors, lengths,
 // ids, and the payloads where there are any, a line of JSON each, which says
 // whose it is. dir must not exist or be empty; it appears, durable, when
 // everything is written. What an export to it left that was killed is removed.
-func (s *Snapshot) Export(ctx context.Context, dir string, progress func(Progress)) (err error) {
+func (s *Snapshot) Export(ctx context.Context, dir string, opts *ExportOptions) (r *ExportReport, err error) {
+	o := ExportOptions{}
+	if opts != nil {
+		o = *opts
+	}
 	defer storage.Guard(s.Path(), &err)()
+	docs, err := o.documents(ctx, s)
+	if err != nil {
+		return nil, err
+	}
 	folder, err := atomicfile.CreateFolder(dir)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer func() { err = errors.Join(err, folder.Close()) }()
-	var lengths []int32
-	ids, err := s.liveIDs(ctx, &lengths)
+	ids, lengths, err := s.idsOf(ctx, docs)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if err := s.exportVectors(ctx, folder, lengths, progress); err != nil {
-		return err
+	if err := s.exportVectors(ctx, folder, docs, lengths, o.Progress); err != nil {
+		return nil, err
 	}
 	if err := folder.Write(exportIDs, lines(ids)); err != nil {
-		return err
+		return nil, err
 	}
-	if err := s.exportPayload(ctx, folder); err != nil {
-		return err
+	if err := s.exportPayload(ctx, folder, docs); err != nil {
+		return nil, err
 	}
-	return folder.Commit()
+	return reportOf(lengths), folder.Commit()
 }
 
-func (s *Snapshot) exportVectors(ctx context.Context, folder *atomicfile.Folder, lengths []int32, progress func(Progress)) error {
+func reportOf(lengths []int32) *ExportReport {
+	r := &ExportReport{Docs: len(lengths)}
+	for _, n := range lengths {
+		r.Tokens += int64(n)
+	}
+	return r
+}
+
+func (s *Snapshot) exportVectors(ctx context.Context, folder *atomicfile.Folder, docs *roaring.Bitmap, lengths []int32, progress func(Progress)) error {
 	total := 0
 	wide := make([]int64, len(lengths))
 	for i, n := range lengths {
@@ -72,7 +113,7 @@ func (s *Snapshot) exportVectors(ctx context.Context, folder *atomicfile.Folder,
 		if err != nil {
 			return err
 		}
-		err = s.eachLive(ctx, func(ordinal uint32) error {
+		err = each(ctx, docs, func(ordinal uint32) error {
 			v, err := s.Vectors(ordinal)
 			if err != nil {
 				return err
@@ -86,21 +127,18 @@ func (s *Snapshot) exportVectors(ctx context.Context, folder *atomicfile.Folder,
 	})
 }
 
-// eachLive visits the live documents in order.
-func (s *Snapshot) eachLive(ctx context.Context, visit func(ordinal uint32) error, progress func(Progress)) error {
-	docs := s.State().Docs
-	for ordinal := range docs {
+// each visits documents in order.
+func each(ctx context.Context, docs *roaring.Bitmap, visit func(ordinal uint32) error, progress func(Progress)) error {
+	n, total := int64(0), int64(docs.GetCardinality())
+	for it := docs.Iterator(); it.HasNext(); n++ {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if !s.Live(ordinal) {
-			continue
-		}
-		if err := visit(ordinal); err != nil {
+		if err := visit(it.Next()); err != nil {
 			return err
 		}
-		if progress != nil && ordinal%1024 == 0 {
-			progress(Progress{"export", int64(ordinal), int64(docs), "documents"})
+		if progress != nil && n%1024 == 0 {
+			progress(Progress{"export", n, total, "documents"})
 		}
 	}
 	return nil
@@ -120,10 +158,10 @@ func lines(texts []string) func(io.Writer) error {
 
 // exportPayload writes the payloads, a line each; there is no file if there is
 // no payload.
-func (s *Snapshot) exportPayload(ctx context.Context, folder *atomicfile.Folder) error {
+func (s *Snapshot) exportPayload(ctx context.Context, folder *atomicfile.Folder, docs *roaring.Bitmap) error {
 	n := 0
 	err := folder.Write(exportPayload, func(w io.Writer) error {
-		return s.eachLive(ctx, func(ordinal uint32) error {
+		return each(ctx, docs, func(ordinal uint32) error {
 			p, err := s.Payload(ordinal)
 			if err != nil || p == nil {
 				return err
@@ -189,18 +227,22 @@ func payloadLine(id string, p []byte) ([]byte, error) {
 	return append(append(append(head, `,"payload":`...), line.Bytes()...), '}'), nil
 }
 
-// ExportEngine writes the live documents as an index folder that fast-plaid
+// ExportEngine writes documents as an index folder that fast-plaid
 // and next-plaid load. Document numbers there follow insertion order; ids are
 // written beside them, one a line, as ids.txt.
 //
 // An index with scales of residuals, which is the default, has no such form: the
 // error wraps [interop.ErrUnsupported].
-func (s *Snapshot) ExportEngine(ctx context.Context, dir string, progress func(Progress)) (err error) {
+func (s *Snapshot) ExportEngine(ctx context.Context, dir string, opts *ExportOptions) (r *ExportReport, err error) {
+	o := ExportOptions{}
+	if opts != nil {
+		o = *opts
+	}
 	defer storage.Guard(s.Path(), &err)()
 	c := s.Quantizer()
 	k := c.Kernel()
 	if k.DimScale != nil || k.CentroidScale != nil {
-		return fmt.Errorf("%w: the format has no scales of residuals; build the index with --scales none (BuildOptions.NoDimScales, NoCentroidScales) to export it", interop.ErrUnsupported)
+		return nil, fmt.Errorf("%w: the format has no scales of residuals; build the index with --scales none (BuildOptions.NoDimScales, NoCentroidScales) to export it", interop.ErrUnsupported)
 	}
 	h := interop.Header{Dim: c.Dim, Nbits: c.Nbits, Centroids: c.Centroids(), Weights: k.Codebook.Weights(), Cutoffs: c.Cutoffs}
 	if h.Cutoffs == nil {
@@ -208,13 +250,18 @@ func (s *Snapshot) ExportEngine(ctx context.Context, dir string, progress func(P
 			h.Cutoffs = append(h.Cutoffs, (h.Weights[i-1]+h.Weights[i])/2)
 		}
 	}
-	ids, err := s.liveIDs(ctx, &h.DocLens)
+	docs, err := o.documents(ctx, s)
 	if err != nil {
-		return err
+		return nil, err
 	}
+	ids, lengths, err := s.idsOf(ctx, docs)
+	if err != nil {
+		return nil, err
+	}
+	h.DocLens = lengths
 	w, err := interop.Create(dir, h)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer w.Close()
 	rb := c.RowBytes()
@@ -222,14 +269,14 @@ func (s *Snapshot) ExportEngine(ctx context.Context, dir string, progress func(P
 	for i := range s.Chunks() {
 		ch, err := s.Chunk(i, storage.All)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		first, _ := s.ChunkDocs(i)
 		for d := range ch.Docs() {
 			if err := ctx.Err(); err != nil {
-				return err
+				return nil, err
 			}
-			if !s.Live(first + uint32(d)) {
+			if !docs.Contains(first + uint32(d)) {
 				continue
 			}
 			lo, hi := int(ch.Offsets[d]), int(ch.Offsets[d+1])
@@ -238,37 +285,30 @@ func (s *Snapshot) ExportEngine(ctx context.Context, dir string, progress func(P
 				codes = append(codes, ch.Code(t))
 			}
 			if err := w.WriteBlock(codes, ch.Residuals[lo*rb:hi*rb]); err != nil {
-				return err
+				return nil, err
 			}
 		}
-		if progress != nil {
-			progress(Progress{"export", int64(i + 1), int64(s.Chunks()), "chunks"})
+		if o.Progress != nil {
+			o.Progress(Progress{"export", int64(i + 1), int64(s.Chunks()), "chunks"})
 		}
 	}
 	if err := w.WriteFile(exportIDs, lines(ids)); err != nil {
-		return err
+		return nil, err
 	}
-	return w.Commit(ctx)
+	return reportOf(lengths), w.Commit(ctx)
 }
 
-func (s *Snapshot) liveIDs(ctx context.Context, lengths *[]int32) ([]string, error) {
-	var ids []string
-	for i := range s.Chunks() {
-		if err := ctx.Err(); err != nil {
-			return nil, err
+// idsOf returns the ids and lengths of documents.
+func (s *Snapshot) idsOf(ctx context.Context, docs *roaring.Bitmap) (ids []string, lengths []int32, err error) {
+	err = each(ctx, docs, func(ordinal uint32) error {
+		chunk, doc, _ := s.Locate(ordinal)
+		_, offsets := s.ChunkDocs(chunk)
+		n := offsets[doc+1] - offsets[doc]
+		if n > math.MaxInt32 {
+			return fmt.Errorf("document %d: %d tokens", ordinal, n)
 		}
-		first, offsets := s.ChunkDocs(i)
-		for d := range len(offsets) - 1 {
-			if !s.Live(first + uint32(d)) {
-				continue
-			}
-			n := offsets[d+1] - offsets[d]
-			if n > math.MaxInt32 {
-				return nil, fmt.Errorf("document %d: %d tokens", first+uint32(d), n)
-			}
-			ids = append(ids, s.ID(first+uint32(d)))
-			*lengths = append(*lengths, int32(n))
-		}
-	}
-	return ids, nil
+		ids, lengths = append(ids, s.ID(ordinal)), append(lengths, int32(n))
+		return nil
+	}, nil)
+	return ids, lengths, err
 }

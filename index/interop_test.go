@@ -175,7 +175,7 @@ func exported(t *testing.T, docs []vectors.Document, dim int) (dir string) {
 	path := newPath(t)
 	build(t, path, dim, docs, &BuildOptions{Centroids: 30, Nbits: 4, NoDimScales: true, NoCentroidScales: true})
 	dir = filepath.Join(t.TempDir(), "engine")
-	reading(t, path, func(s *Snapshot) { require.NoError(t, s.ExportEngine(context.Background(), dir, nil)) })
+	reading(t, path, func(s *Snapshot) { require.NoError(t, second(s.ExportEngine(context.Background(), dir, nil))) })
 	return dir
 }
 
@@ -310,12 +310,11 @@ func TestExportEngine(t *testing.T) {
 			s, err := ix.Snapshot()
 			require.NoError(t, err)
 			dir := filepath.Join(t.TempDir(), "out")
-			require.NoError(t, s.ExportEngine(context.Background(), dir, nil))
+			require.NoError(t, second(s.ExportEngine(context.Background(), dir, nil)))
 			requireSameTokens(t, s, dir)
 			ids, err := os.ReadFile(filepath.Join(dir, "ids.txt"))
 			require.NoError(t, err)
-			var lengths []int32
-			live, err := s.liveIDs(context.Background(), &lengths)
+			live, _, err := s.idsOf(context.Background(), s.liveDocs())
 			require.NoError(t, err)
 			require.Equal(t, strings.Join(live, "\n")+"\n", string(ids))
 
@@ -337,7 +336,7 @@ func TestExportEngine(t *testing.T) {
 					require.InDeltaSlice(t, must(s.Vectors(ordinal)), must(b.Vectors(o)), 0.01)
 				}
 			})
-			require.ErrorIs(t, s.ExportEngine(context.Background(), dir, nil), fs.ErrExist)
+			require.ErrorIs(t, second(s.ExportEngine(context.Background(), dir, nil)), fs.ErrExist)
 			require.NoError(t, s.Close())
 		}
 		require.NoError(t, ix.Close())
@@ -346,7 +345,7 @@ func TestExportEngine(t *testing.T) {
 	build(t, path, dim, docs, nil)
 	reading(t, path, func(s *Snapshot) {
 		dir := filepath.Join(t.TempDir(), "out")
-		err := s.ExportEngine(context.Background(), dir, nil)
+		err := second(s.ExportEngine(context.Background(), dir, nil))
 		require.ErrorIs(t, err, interop.ErrUnsupported)
 		require.ErrorContains(t, err, "--scales none")
 		require.NoFileExists(t, dir)
@@ -378,7 +377,7 @@ func TestExport(t *testing.T) {
 	defer s.Close()
 	dir := filepath.Join(t.TempDir(), "out")
 	require.NoError(t, os.Mkdir(dir, 0o777)) // empty, so it may be there
-	require.NoError(t, s.Export(context.Background(), dir, nil))
+	require.NoError(t, second(s.Export(context.Background(), dir, nil)))
 	info, err := os.Stat(dir)
 	require.NoError(t, err)
 	require.Equal(t, fs.FileMode(0o755), info.Mode().Perm()&0o755, "others may read it")
@@ -425,11 +424,11 @@ func TestExport(t *testing.T) {
 		require.Equal(t, s.State().LiveTokens, r.State().LiveTokens)
 	})
 
-	require.ErrorIs(t, s.Export(context.Background(), dir, nil), fs.ErrExist)
+	require.ErrorIs(t, second(s.Export(context.Background(), dir, nil)), fs.ErrExist)
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	fresh := filepath.Join(filepath.Dir(dir), "fresh")
-	require.ErrorIs(t, s.Export(ctx, fresh, nil), context.Canceled)
+	require.ErrorIs(t, second(s.Export(ctx, fresh, nil)), context.Canceled)
 	entries, err := os.ReadDir(filepath.Dir(dir))
 	require.NoError(t, err)
 	require.Len(t, entries, 1, "a failed export leaves nothing")
@@ -444,7 +443,7 @@ func TestExportWithoutPayload(t *testing.T) {
 	require.NoError(t, os.MkdirAll(filepath.Join(left, "x"), 0o777))
 	require.NoError(t, os.Mkdir(filepath.Join(filepath.Dir(dir), "real"), 0o777))
 	require.NoError(t, os.Symlink("real", dir))
-	reading(t, path, func(s *Snapshot) { require.NoError(t, s.Export(context.Background(), dir, nil)) })
+	reading(t, path, func(s *Snapshot) { require.NoError(t, second(s.Export(context.Background(), dir, nil))) })
 	if runtime.GOOS != "windows" { // it has no flock
 		require.NoDirExists(t, left)
 	}

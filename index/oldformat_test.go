@@ -224,7 +224,7 @@ func makeTable(ctx context.Context, path, scratch string) error {
 	}
 	defer snap.Close()
 	engine := filepath.Join(scratch, "engine")
-	if err := snap.ExportEngine(ctx, engine, nil); err != nil {
+	if _, err := snap.ExportEngine(ctx, engine, nil); err != nil {
 		return err
 	}
 	_, err = index.Import(ctx, engine, path, &index.ImportOptions{Threads: 1})

@@ -87,7 +87,8 @@ func makeWorld(t *testing.T, dir string, round int) *world {
 	ix = build("plain.plaid", index.BuildOptions{NoDimScales: true, NoCentroidScales: true})
 	snap, err := ix.Snapshot()
 	require.NoError(t, err)
-	require.NoError(t, snap.ExportEngine(ctx, w.path("engine"), nil))
+	_, err = snap.ExportEngine(ctx, w.path("engine"), nil)
+	require.NoError(t, err)
 	require.NoError(t, errors.Join(snap.Close(), ix.Close()))
 
 	require.NoError(t, writeDocuments(w.path("base.jsonl"), base, w.dim))

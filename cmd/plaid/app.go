@@ -184,7 +184,7 @@ stdout, everything else to stderr.`),
 	f.Var(flags.Duration(&a.lockTimeout), "lock-timeout", "how long to wait for another process that has the index locked")
 	f.StringVar(&a.backend, "backend", "", "`NAME` of the kernels to compute with (default: the best there is; plaid version lists them)")
 	root.AddCommand(
-		a.modelCommand(), a.encodeCommand(), a.indexCommand(), a.searchCommand(), a.explainCommand(), a.addCommand(), a.deleteCommand(),
+		a.modelCommand(), a.encodeCommand(), a.indexCommand(), a.searchCommand(), a.explainCommand(), a.addCommand(), a.deleteCommand(), a.updateCommand(),
 		a.infoCommand(), a.verifyCommand(), a.compactCommand(), a.backupCommand(), a.getCommand(), a.importCommand(),
 		a.exportCommand(), a.evalCommand(), a.compareCommand(), a.benchCommand(), a.recallCommand(), a.tuneCommand(), a.beirCommand(), a.versionCommand(),
 	)

@@ -17,36 +17,52 @@ import (
 
 func (a *app) deleteCommand() *cobra.Command {
 	var idFile string
+	var where flags.Where
 	cmd := &cobra.Command{
-		Use:   "delete INDEX {ID… | --ids FILE}",
+		Use:   "delete INDEX {ID… | --ids FILE | --where CONDITION}",
 		Short: "Delete documents from an index",
 		Long: withExitStatus(`
 Delete documents by id, all in one step. Ids that are not there are named, and
-change the exit status: 3 if other documents were deleted, 4 if none was.
+change the exit status: 3 if other documents were deleted, 4 if none was. With
+--where, the documents are deleted of which the condition is true
+(docs/conditions.md), which may be none.
 
 The space is given back by plaid compact.`),
 		Example: `  plaid delete docs.plaid doc17 doc18
-  plaid delete docs.plaid --ids old.txt`,
+  plaid delete docs.plaid --ids old.txt
+  plaid delete docs.plaid --where "year < ? OR lang IS NULL" --param 1990`,
 		Args: takes("INDEX", "ID…"),
 	}
 	f := cmd.Flags()
 	f.StringVar(&idFile, "ids", "", "`FILE` with one id a line")
+	where.Register(f, "delete the documents of which it is true")
 	f.Bool("json", false, "print the report as JSON")
 	cmd.RunE = a.command(func(ctx context.Context, args []string) error {
 		path, ids := args[0], args[1:]
+		c, err := where.Condition()
 		switch {
+		case err != nil:
+			return err
+		case c != nil && (idFile != "" || len(ids) > 0):
+			return flags.Usagef("give ids or --where, not both: \"_id IN (…)\" names documents in a condition")
+		case c != nil:
 		case idFile == "" && len(ids) == 0:
-			return flags.Usagef("which documents? give ids or --ids")
+			return flags.Usagef("which documents? give ids, --ids or --where")
 		case idFile != "" && len(ids) > 0:
 			return flags.Usagef("give ids or --ids, not both")
 		case idFile != "":
-			var err error
 			if ids, err = vectors.ReadIDList(ctx, idFile); err != nil {
 				return err
 			}
 		}
 		return a.open(ctx, path, true, func(ix *index.Index) error {
-			n, missing, err := ix.Delete(ctx, ids)
+			var n int
+			var missing []string
+			if c != nil {
+				n, err = ix.DeleteWhere(ctx, c)
+			} else {
+				n, missing, err = ix.Delete(ctx, ids)
+			}
 			if err != nil {
 				return err
 			}

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"strings"
 
+	"github.com/plaid-ir/plaid/condition"
 	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/internal/atomicfile"
 	"github.com/plaid-ir/plaid/internal/cli/flags"
@@ -85,7 +86,7 @@ func exitCode(err error) int {
 		return exitCorrupt
 	case is(context.Canceled):
 		return exitInterrupted
-	case errors.As(err, &usage), is(index.ErrOption, search.ErrOption, kernels.ErrUnavailable):
+	case errors.As(err, &usage), is(index.ErrOption, search.ErrOption, kernels.ErrUnavailable, condition.ErrUnknownField):
 		return exitUsage
 	case is(errPartial):
 		return exitPartial

@@ -14,6 +14,7 @@ import (
 // Search are the flags of a search.
 type Search struct {
 	Queries Queries
+	Where   Where
 	Effort
 	Threads int
 	Device  Device
@@ -37,6 +38,7 @@ func (s *Search) Register(f *pflag.FlagSet) {
 	f.StringVar(&s.Candidates, "candidates", "", "TREC run `FILE` with the documents to score for each query; implies --mode candidates")
 	s.Effort.Register(f)
 	f.StringVar(&s.filter, "filter", "", "`FILE` with one id a line: return no other documents; an empty file lets none through")
+	s.Where.Register(f, "return no other documents")
 	f.BoolVar(&s.allowMissing, "allow-missing", false, "pass over ids of --filter and --candidates that are not in the index")
 	Threads(f, &s.Threads, 0)
 	s.Device.Register(f)
@@ -73,6 +75,17 @@ func (s *Search) Options(ctx context.Context) (search.Options, error) {
 			return o, err
 		}
 		o.Filter = &search.Filter{IDs: ids, AllowMissing: s.allowMissing}
+	}
+	c, err := s.Where.Condition()
+	if err != nil {
+		return o, err
+	}
+	if c != nil {
+		if o.Filter == nil {
+			o.Filter = &search.Filter{}
+		}
+		o.Filter.Where = c
+		o.Filter = o.Filter.Prepared()
 	}
 	return o, nil
 }
