@@ -284,3 +284,40 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+// Payloads are read as encoding/json reads them.
+func FuzzDocument(f *testing.F) {
+	for _, payload := range []string{`{"a": 1, "A": [1, {"b": "}"}], "b\u0041\"": {"c": null}}`, ` {} `, `{"a":"\\"}`, `[1]`, `{"a":1}x`, `{"a":{"a":[]},"a":2e5}`, "{\"\xff\":\"\xff\"}"} {
+		f.Add([]byte(payload))
+	}
+	f.Fuzz(func(t *testing.T, payload []byte) {
+		var want map[string]json.RawMessage
+		if err := json.Unmarshal(payload, &want); err != nil {
+			want = nil
+		}
+		last := map[condition.Field]string{} // of keys that differ in case
+		for key := range want {
+			if f := condition.MakeField(key); last[f] <= key {
+				last[f] = key
+			}
+		}
+		delete(last, condition.FieldID)
+		delete(last, condition.FieldOrdinal)
+		d := condition.NewDocument(payload, "", 0)
+		d.Fields(1, func(f condition.Field, v condition.Value) bool {
+			key, ok := last[f]
+			if !ok {
+				t.Fatalf("%q has no field %s", payload, f)
+			}
+			delete(last, f)
+			w, err := condition.ValueOf(want[key])
+			if err != nil || w != v || d.Value(f) != v || !d.Has(f) {
+				t.Fatalf("%q: field %s is %v, want %v (%v)", payload, f, v, w, err)
+			}
+			return true
+		})
+		if len(last) > 0 {
+			t.Fatalf("%q: %v are left out", payload, last)
+		}
+	})
+}

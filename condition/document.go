@@ -2,8 +2,10 @@ package condition
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"slices"
+	"strings"
 )
 
 // Document is what conditions see of a document: the object in its payload, its id
@@ -13,17 +15,18 @@ type Document struct {
 	id      string
 	ordinal uint32
 	fields  object
+	opened  bool
 	raw     []byte
 }
 
-// object has the members of a JSON object by key.
-type object map[string]*member
+// object has the members of a JSON object in the order of their keys in lower case.
+// Where keys differ in case only, the one is left that sorts last, which is the one in
+// lower case if it is there; of equal keys the last.
+type object []member
 
-// member is the value of a key. Where keys differ in case only, the one counts that
-// sorts last, which is the one in lower case if it is there.
 type member struct {
-	key string // as it is written
-	raw json.RawMessage
+	folded, key string
+	raw         []byte
 
 	inner  object // of an object, once it is asked for
 	opened bool
@@ -59,47 +62,107 @@ func (d *Document) value(keys []string) Value {
 func (d *Document) find(keys []string) *member {
 	o := d.object()
 	for _, key := range keys[:len(keys)-1] {
-		m := o[key]
+		m := o.find(key)
 		if m == nil {
 			return nil
 		}
 		o = m.object()
 	}
-	return o[keys[len(keys)-1]]
+	return o.find(keys[len(keys)-1])
+}
+
+// find is the member of a key in lower case.
+func (o object) find(key string) *member {
+	i, ok := slices.BinarySearchFunc(o, key, func(m member, key string) int { return strings.Compare(m.folded, key) })
+	if !ok {
+		return nil
+	}
+	return &o[i]
 }
 
 func (d *Document) object() object {
-	if d.fields == nil {
-		d.fields = readObject(bytes.TrimSpace(d.raw))
+	if !d.opened {
+		d.opened = true
+		if raw := bytes.TrimSpace(d.raw); len(raw) > 0 && raw[0] == '{' && json.Valid(raw) {
+			d.fields = readObject(raw)
+		}
 	}
 	return d.fields
 }
 
 func (m *member) object() object {
 	if !m.opened {
-		m.opened, m.inner = true, readObject(m.raw)
+		m.opened = true
+		if m.raw[0] == '{' {
+			m.inner = readObject(m.raw)
+		}
 	}
 	return m.inner
 }
 
-// readObject is never nil.
+// readObject takes an object apart that is known to be valid JSON.
 func readObject(raw []byte) object {
-	o := object{}
-	if len(raw) == 0 || raw[0] != '{' {
-		return o
-	}
-	var members map[string]json.RawMessage
-	if json.Unmarshal(raw, &members) != nil {
-		return o
-	}
-	for key, raw := range members {
-		folded := fold(key)
-		if m := o[folded]; m == nil || m.key < key {
-			o[folded] = &member{key: key, raw: raw}
+	var o object
+	at := skipSpace(raw, 1)
+	for raw[at] != '}' {
+		end := valueEnd(raw, at)
+		key := validJSON(raw[at:end]).Text
+		at = skipSpace(raw, skipSpace(raw, end)+1) // the colon
+		end = valueEnd(raw, at)
+		o = append(o, member{folded: fold(key), key: key, raw: raw[at:end:end]})
+		if at = skipSpace(raw, end); raw[at] == ',' {
+			at = skipSpace(raw, at+1)
 		}
 	}
-	return o
+	slices.SortStableFunc(o, func(a, b member) int {
+		return cmp.Or(strings.Compare(a.folded, b.folded), strings.Compare(a.key, b.key))
+	})
+	last := o[:0]
+	for i := range o {
+		if i+1 == len(o) || o[i+1].folded != o[i].folded {
+			last = append(last, o[i])
+		}
+	}
+	return last
 }
+
+func skipSpace(raw []byte, at int) int {
+	for raw[at] == ' ' || raw[at] == '\t' || raw[at] == '\n' || raw[at] == '\r' {
+		at++
+	}
+	return at
+}
+
+// valueEnd is where the value ends that begins at a place of valid JSON.
+func valueEnd(raw []byte, at int) int {
+	depth := 0
+	for ; ; at++ {
+		switch raw[at] {
+		case '"':
+			for at++; raw[at] != '"'; at++ {
+				if raw[at] == '\\' {
+					at++
+				}
+			}
+		case '{', '[':
+			depth++
+			continue
+		case '}', ']':
+			depth--
+		case ',', ':', ' ', '\t', '\n', '\r':
+			continue
+		default: // a number or a word
+			for at+1 < len(raw) && bytes.IndexByte(delimiters, raw[at+1]) < 0 {
+				at++
+			}
+		}
+		if depth == 0 {
+			return at + 1
+		}
+	}
+}
+
+var delimiters = []byte(",:]} \t\n\r")
 
 // Fields calls visit for each field that is in the payload, in order of the keys,
 // with the kind of value; of an object also for the fields in it, down to so many
@@ -109,14 +172,9 @@ func (d *Document) Fields(depth int, visit func(Field, Value) bool) bool {
 }
 
 func (o object) walk(path []string, depth int, visit func(Field, Value) bool) bool {
-	keys := make([]string, 0, len(o))
-	for key := range o {
-		keys = append(keys, key)
-	}
-	slices.Sort(keys)
-	for _, key := range keys {
-		m := o[key]
-		path := append(path, key)
+	for i := range o {
+		m := &o[i]
+		path := append(path, m.folded)
 		f := MakeField(path...)
 		if f == FieldID || f == FieldOrdinal {
 			continue

@@ -84,9 +84,9 @@ func (f Fields) Merge(payload []byte) ([]byte, error) {
 			return nil, err
 		}
 	}
-	had := readObject(bytes.TrimSpace(payload))
+	had := (&Document{raw: payload}).object()
 	for _, key := range slices.Sorted(maps.Keys(f)) {
-		if had[fold(key)] == nil {
+		if had.find(fold(key)) == nil {
 			if err := add(key, f[key]); err != nil {
 				return nil, err
 			}

@@ -111,7 +111,7 @@ func (m *model) selects(t *rapid.T) {
 	s, err := m.ix.Snapshot()
 	require.NoError(t, err)
 	defer s.Close()
-	for range 5 {
+	for range 3 {
 		c := drawCondition(t)
 		want, ok := m.matches(t, s, c)
 		docs, err := s.Select(context.Background(), c)

@@ -143,6 +143,7 @@ func (r *Run) block(h *head, i int) (*block, error) {
 	in.bitmap(&bl.docs)
 	n := int(in.u32())
 	in.text = string(in.b)
+	bl.entries = make([]entry, 0, min(n, len(in.b)))
 	for range n {
 		if in.failed {
 			break
@@ -316,8 +317,50 @@ type within struct {
 	block       *block
 }
 
+// read reads a block, unless it is the one that was read last.
+func (w *within) read(i int) error {
+	if i == w.opened {
+		return nil
+	}
+	bl, err := w.run.block(w.head, i)
+	if err == nil {
+		w.opened, w.block = i, bl
+	}
+	return err
+}
+
+// point adds the documents with one text.
+func (w *within) point(text condition.Value, lo, hi int) error {
+	e := entryOf(text)
+	blocks := w.head.blocks[lo:hi]
+	i := sort.Search(len(blocks), func(i int) bool { return blocks[i].last.compare(&e) >= 0 })
+	if i == len(blocks) || blocks[i].first.compare(&e) > 0 {
+		return nil
+	}
+	if err := w.read(lo + i); err != nil {
+		return err
+	}
+	found := condition.True
+	if e.cut {
+		found = condition.Unknown
+	}
+	at, ok := slices.BinarySearchFunc(w.block.entries, e, func(x, e entry) int { return x.compare(&e) })
+	if ok {
+		w.block.add(w.sure, w.maybe, func(x *entry) condition.Truth {
+			if x == &w.block.entries[at] {
+				return found
+			}
+			return condition.False
+		})
+	}
+	return nil
+}
+
 // span adds the documents of a span, which is looked for in blocks of its kind.
 func (w *within) span(s *condition.Span, lo, hi int) error {
+	if s.Low.Kind == condition.Text && s.High.Kind == condition.Text && s.Low.Text == s.High.Text {
+		return w.point(s.Low, lo, hi)
+	}
 	blocks := w.head.blocks
 	first := lo + sort.Search(hi-lo, func(i int) bool { return !before(&blocks[lo+i].last, s) })
 	for i := first; i < hi && !after(&blocks[i].first, s); i++ {
@@ -329,12 +372,8 @@ func (w *within) span(s *condition.Span, lo, hi int) error {
 			w.sure.Or(docs)
 			continue
 		}
-		if i != w.opened {
-			bl, err := w.run.block(w.head, i)
-			if err != nil {
-				return err
-			}
-			w.opened, w.block = i, bl
+		if err := w.read(i); err != nil {
+			return err
 		}
 		w.block.add(w.sure, w.maybe, func(e *entry) condition.Truth { return inside(s, e) })
 	}
@@ -394,11 +433,6 @@ func inside(s *condition.Span, e *entry) condition.Truth {
 		return condition.False
 	case !e.cut:
 		return condition.True
-	case s.Low.Kind != condition.Null && s.High.Kind != condition.Null && s.Low.Text == s.High.Text:
-		if point := entryOf(s.Low); !point.cut || point.hash != e.hash {
-			return condition.False
-		}
-		return condition.Unknown
 	case s.Low.Kind != condition.Null && s.Low.Text > e.Text,
 		s.High.Kind != condition.Null && strings.HasPrefix(s.High.Text, e.Text):
 		return condition.Unknown

@@ -140,6 +140,7 @@ func (w *world) scenarios(t *testing.T) []*scenario {
 		command("add", "base.plaid", "add", "INDEX", "--vectors", "WORLD/new.jsonl", "--threads", "1"),
 		command("add --replace", "base.plaid", "add", "INDEX", "--vectors", "WORLD/replace.jsonl", "--threads", "1", "--replace"),
 		command("delete", "base.plaid", "delete", "INDEX", "--ids", "WORLD/delete.txt"),
+		command("update", "base.plaid", "update", "INDEX", "--where", "_id LIKE 'd%1' OR v IS NULL", "--set", "seen=true"),
 		command("compact", "base.plaid", "compact", "INDEX"),
 		command("tune", "base.plaid", "tune", "INDEX", "--queries", "WORLD/queries.jsonl", "-k", "5", "--force", "--threads", "1"),
 		command("import", "", "import", "WORLD/engine", "INDEX", "--threads", "1"),
