@@ -62,8 +62,7 @@ func TestExamplesParse(t *testing.T) {
 	var walk func(c *cobra.Command)
 	walk = func(c *cobra.Command) {
 		for line := range strings.Lines(c.Example) {
-			line, _, _ = strings.Cut(strings.TrimSpace(line), " >")
-			examples = append(examples, line)
+			examples = append(examples, strings.TrimSpace(line))
 		}
 		for _, sub := range c.Commands() {
 			walk(sub)
@@ -71,23 +70,42 @@ func TestExamplesParse(t *testing.T) {
 	}
 	walk(a.rootCommand())
 	for _, e := range examples {
-		code, _, stderr := try(t, words(e)[1:]...)
+		code, _, stderr := try(t, shellWords(e)[1:]...)
 		if e != "plaid" {
 			require.NotEqual(t, exitUsage, code, "%s: %s", e, stderr)
 		}
 	}
 }
 
-// words splits a command line; single quotes keep blanks together.
-func words(line string) (list []string) {
-	for i, part := range strings.Split(line, "'") {
-		if i%2 == 1 {
-			list = append(list, part)
-		} else {
-			list = append(list, strings.Fields(part)...)
+// shellWords are the words of a line up to a redirection, as a shell finds them.
+func shellWords(line string) (words []string) {
+	var word strings.Builder
+	begun, quote := false, rune(0)
+	end := func() {
+		if begun {
+			words = append(words, word.String())
+		}
+		word.Reset()
+		begun = false
+	}
+	for _, r := range line {
+		switch {
+		case r == quote:
+			quote = 0
+		case quote == 0 && (r == '\'' || r == '"'):
+			begun, quote = true, r
+		case quote == 0 && r == ' ':
+			end()
+		case quote == 0 && r == '>':
+			end()
+			return words
+		default:
+			begun = true
+			word.WriteRune(r)
 		}
 	}
-	return list
+	end()
+	return words
 }
 
 // try runs a command line in this process.
