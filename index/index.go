@@ -3,7 +3,7 @@
 //	[Build], [Import]      make an index
 //	[Open] → [Index]       opens one
 //	[Index.Snapshot]       a consistent picture to search, however the index changes meanwhile
-//	[Index.Add], [Index.Delete], [Index.Compact]
+//	[Index.Add], [Index.Delete], [Index.UpdatePayload], [Index.Compact]
 //	[Index.Verify], [Index.Info], [Snapshot.Export]
 //
 // Every change is atomic and durable when its method returns: a program that
@@ -59,7 +59,7 @@ var (
 
 // Options for Open. The zero value, or nil, opens for reading.
 type Options struct {
-	// Write allows Add, Delete and Compact, and takes the file's exclusive lock.
+	// Write allows Add, Delete, UpdatePayload, Compact and their like, and takes the file's exclusive lock.
 	Write bool
 	// LockTimeout is how long to wait for another process; 0: not at all.
 	LockTimeout time.Duration

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/plaid-ir/plaid/condition"
 	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/search"
 	"github.com/plaid-ir/plaid/vectors"
@@ -92,6 +93,48 @@ func ExampleEngine_Search() {
 	// west 2.00
 	// north 1.00
 	// 2 documents allowed
+}
+
+// A filter by a condition is made once and used by any number of searches.
+func ExampleWhere() {
+	ix, cleanup, err := exampleIndex()
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer cleanup()
+	e, err := search.New(context.Background(), ix, nil)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer e.Close()
+	expr, err := condition.Parse("title LIKE ? OR _id = ?")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	cond, err := expr.Bind("s%", "west")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	filter := search.Where(cond)
+	for _, v := range [][]float32{{0, 1, 0, 0}, {0, 0, 1, 0}} {
+		res, err := e.Search(context.Background(), search.Query{Vectors: v, Filter: filter}, search.Options{})
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		for _, h := range res.Hits {
+			fmt.Printf("%s %.2f\n", h.ID, h.Score)
+		}
+	}
+	// Output:
+	// south 1.00
+	// west 0.00
+	// west 1.00
+	// south 0.00
 }
 
 func ExampleEngine_Explain() {

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/require"
 
+	"github.com/plaid-ir/plaid/condition"
 	"github.com/plaid-ir/plaid/search"
 	"github.com/plaid-ir/plaid/vectors"
 )
@@ -184,4 +185,36 @@ func TestJudging(t *testing.T) {
 	j.Qrels = filepath.Join(dir, "qrels", "dev.tsv")
 	_, err = j.LoadIfGiven(t.Context())
 	usage(t, err, "--split goes with a folder")
+}
+
+func TestWhere(t *testing.T) {
+	register := func(w *Where) func(*pflag.FlagSet) {
+		return func(f *pflag.FlagSet) { w.Register(f, "what is done") }
+	}
+	var w Where
+	parse(t, register(&w))
+	c, err := w.Condition()
+	require.NoError(t, err)
+	require.Nil(t, c)
+	w = Where{}
+	parse(t, register(&w), "--where", "a = ? AND b = ?", "--param", "x,y", "--param=3")
+	c, err = w.Condition()
+	require.NoError(t, err)
+	require.True(t, c.Match(condition.NewDocument([]byte(`{"a": "x,y", "b": 3}`), "", 0)))
+	for says, args := range map[string][]string{
+		"--param goes with --where":           {"--param", "3"},
+		"--where: condition: not a condition": {"--where", ""},
+		"1 for 2 placeholders":                {"--where", "a IN (?, ?)", "--param", "3"},
+	} {
+		w = Where{}
+		parse(t, register(&w), args...)
+		_, err = w.Condition()
+		usage(t, err, says)
+	}
+	var s Search
+	parse(t, s.Register, "--where", "a = 3")
+	o, err := s.Options(t.Context())
+	require.NoError(t, err)
+	require.Nil(t, o.Filter.IDs)
+	require.Equal(t, "a = 3", o.Filter.Where.String())
 }
