@@ -4,13 +4,14 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"math"
 	"math/rand/v2"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/plaid-ir/plaid/condition"
 	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/search/searchtest"
 	"github.com/plaid-ir/plaid/vectors"
@@ -80,29 +81,31 @@ func BenchmarkWhereMillion(b *testing.B) {
 		require.NoError(b, err)
 		b.Run(text, func(b *testing.B) {
 			b.Run("select", func(b *testing.B) {
-				for b.Loop() {
-					_, err = snap.Select(ctx, c)
-				}
-				require.NoError(b, err)
+				best(b, func() error { _, err := snap.Select(ctx, c); return err })
 				b.ReportMetric(float64(docs.GetCardinality()), "documents")
 			})
-			bench := func(name string, filter func(*condition.Condition) *Filter) {
+			for name, f := range map[string]*Filter{"search": {Where: c}, "search prepared": Where(c)} {
 				b.Run(name, func(b *testing.B) {
-					f := filter(c)
-					for b.Loop() {
-						_, err = e.Search(ctx, q, Options{Filter: f})
-					}
-					require.NoError(b, err)
+					best(b, func() error { _, err := e.Search(ctx, q, Options{Filter: f}); return err })
 				})
 			}
-			bench("search", func(c *condition.Condition) *Filter { return &Filter{Where: c} })
-			bench("search prepared", Where)
 		})
 	}
 	b.Run("no filter", func(b *testing.B) {
-		for b.Loop() {
-			_, err = e.Search(ctx, q, Options{})
-		}
-		require.NoError(b, err)
+		best(b, func() error { _, err := e.Search(ctx, q, Options{}); return err })
 	})
+}
+
+// best reports also the shortest time, which other programs on the machine disturb
+// least.
+func best(b *testing.B, fn func() error) {
+	shortest := time.Duration(math.MaxInt64)
+	for b.Loop() {
+		start := time.Now()
+		if err := fn(); err != nil {
+			b.Fatal(err)
+		}
+		shortest = min(shortest, time.Since(start))
+	}
+	b.ReportMetric(shortest.Seconds()*1e3, "best-ms")
 }
