@@ -72,6 +72,7 @@ type Quantizer struct {
 	lut     []float32 // 256 rows: the weights of the 8/n fields of a byte
 	buckets *bucketer // of a table codebook; nil: ErrNoCutoffs
 	rows    *centroidRows
+	flat    bool // see [Flat]
 }
 
 // centroidRows holds the centroids as float32, made when the first vector is
@@ -102,6 +103,7 @@ func New(k kernels.Codec) (*Quantizer, error) {
 		kernel:  k,
 		weights: k.Codebook.Weights(),
 		rows:    new(centroidRows),
+		flat:    isFlat(&k),
 	}
 	c.lut = byteTable(c.weights, c.Nbits)
 	if !k.Codebook.Uniform() {

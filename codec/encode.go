@@ -237,15 +237,19 @@ func (c *Quantizer) residual(r, x []float32, code uint32) {
 // centroid: the residual that searchLevels starts from.
 func (c *Quantizer) offset(r, x []float32, code uint32) {
 	centroid := c.Centroids()[int(code)*c.Dim : (int(code)+1)*c.Dim]
-	inv := reach(x, centroid)
+	inv := c.reach(x, centroid)
 	for j, v := range centroid[:len(r)] {
 		r[j] = float32(x[j]*inv) - v
 	}
 	c.unscale(r, code)
 }
 
-// reach is 1/⟨x, centroid⟩, bounded where x points elsewhere, 0 for zeros.
-func reach(x, centroid []float32) float32 {
+// reach is 1/⟨x, centroid⟩, bounded where x points elsewhere, 0 for zeros. Of a flat
+// codec it takes x to the last level.
+func (c *Quantizer) reach(x, centroid []float32) float32 {
+	if c.flat {
+		return inverseLargest(x)
+	}
 	n2 := dot64(x, x)
 	if n2 == 0 {
 		return 0

@@ -31,6 +31,7 @@ type AddOptions struct {
 // AddReport says what Add did.
 type AddReport struct {
 	Docs, Empty, Replaced int
+	First                 uint32 // ordinal of the first document; the others follow it
 	Tokens                int64
 	Clamped               int
 	// RMSE is the root mean square error of the new vectors under the codec that
@@ -126,6 +127,7 @@ func (ix *Index) Add(ctx context.Context, src vectors.Source, opts *AddOptions) 
 		return nil, err
 	}
 	r.Docs, r.Empty, r.Replaced, r.Tokens = e.docs, e.empty, len(replaced), e.done
+	r.First = snap.State().Docs
 	r.Clamped, r.RMSE, r.BuildRMSE = e.clamped, rmse(e.sumSq, e.done), snap.Header().Build.RMSE
 	return r, nil
 }

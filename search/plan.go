@@ -100,7 +100,7 @@ func derived(k int) (probes int, approxTokens float64) {
 // 1.08 + 0.06 million and a scan 1.10: it is scanned.
 func (q *request) plan(allowed, docs int, tokens int64, queryTokens, lists int) plan {
 	p := plan{how: PlanExact, k: q.k}
-	if q.mode != Pruned {
+	if q.mode != Pruned || lists == 1 { // one centroid tells no document from another
 		return p
 	}
 	p.probes, p.approx, p.exact = q.probes, q.approx, q.exact

@@ -209,7 +209,7 @@ func FuzzIDs(f *testing.F) {
 				checked(t, err)
 				seen := map[string]bool{}
 				for _, id := range ids {
-					if err == nil && (checkID(id) != nil || seen[id]) {
+					if err == nil && (CheckID(id) != nil || seen[id]) {
 						t.Fatalf("bad id %q accepted", id)
 					}
 					seen[id] = true

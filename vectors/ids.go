@@ -14,8 +14,9 @@ import (
 	"unicode/utf8"
 )
 
-// checkID refuses what no id may be.
-func checkID(id string) error {
+// CheckID refuses what no id may be: the empty one, one of more than [MaxIDBytes], and
+// one that is not UTF-8 or has a control character. The error is [ErrID].
+func CheckID(id string) error {
 	switch {
 	case id == "":
 		return fmt.Errorf("%w: is empty", ErrID)
@@ -143,7 +144,7 @@ func parseIDs(r io.Reader, path string, want wantedIDs) ([]string, error) {
 		if errors.Is(err, errLongLine) {
 			err = fmt.Errorf("%w: more than %d bytes", ErrID, MaxIDBytes)
 		} else if err == nil {
-			err = checkID(string(text))
+			err = CheckID(string(text))
 		}
 		if err != nil {
 			return nil, inFile(err, path, -1, lines.no, "")

@@ -233,7 +233,7 @@ func (brokenWriter) Write([]byte) (int, error) { return 0, os.ErrClosed }
 func drawDocs(t *rapid.T) (dim int, docs []Document) {
 	dim = rapid.IntRange(1, 6).Draw(t, "dim")
 	finite := rapid.Float32().Filter(func(v float32) bool { return !math.IsInf(float64(v), 0) && v == v })
-	id := rapid.String().Filter(func(s string) bool { return checkID(s) == nil })
+	id := rapid.String().Filter(func(s string) bool { return CheckID(s) == nil })
 	for _, id := range rapid.SliceOfNDistinct(id, 0, 6, rapid.ID).Draw(t, "ids") {
 		n := rapid.IntRange(0, 5).Draw(t, "tokens")
 		doc := Document{ID: id, Tokens: rapid.SliceOfN(finite, n*dim, n*dim).Draw(t, "values")}

@@ -40,7 +40,7 @@ func (w *JSONLWriter) Write(doc Document, dim int) error {
 func (w *JSONLWriter) Flush() error { return w.w.Flush() }
 
 func (w *JSONLWriter) encode(doc Document, dim int) error {
-	if err := checkID(doc.ID); err != nil {
+	if err := CheckID(doc.ID); err != nil {
 		return err
 	}
 	if n := len(doc.Tokens); n > 0 && (dim < 1 || n%dim != 0) {

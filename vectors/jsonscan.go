@@ -212,12 +212,12 @@ func jsonID(raw []byte) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		return s, checkID(s)
+		return s, CheckID(s)
 	}
 	if n := numberEnd(raw); n == 0 || n != len(raw) || bytes.ContainsAny(raw, ".eE") {
 		return "", fmt.Errorf("%w: %s is neither a string nor an integer", ErrID, excerpt(raw))
 	}
-	return string(raw), checkID(string(raw))
+	return string(raw), CheckID(string(raw))
 }
 
 // isID reports whether raw is that id.

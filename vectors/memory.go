@@ -41,7 +41,7 @@ func FromDocuments(dim int, docs []Document) (Source, error) {
 		if s.numbers {
 			continue
 		}
-		err := checkID(d.ID)
+		err := CheckID(d.ID)
 		if first, twice := seen.note(d.ID, i); err == nil && twice {
 			err = duplicateID(d.ID, "document", first, i)
 		}

@@ -281,7 +281,7 @@ func (s *Spool) note(id []byte, rows int, size int64) error {
 	case i > 0 && (len(id) > 0) != (s.ids != nil):
 		return inFile(fmt.Errorf("%w: some documents have one and others have none", ErrID), s.o.Path, i, -1, string(id))
 	case len(id) > 0:
-		err := checkID(string(id))
+		err := CheckID(string(id))
 		if first, twice := s.seen.note(string(id), i); err == nil && twice {
 			err = duplicateID(string(id), "document", first, i)
 		}

@@ -1,0 +1,181 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/search"
+	"github.com/plaid-ir/plaid/vectors"
+)
+
+const testDim = 16
+
+// randomDoc is a document that follows from its id and version.
+func randomDoc(id string, version uint64) Document {
+	rng := rand.New(rand.NewPCG(version, uint64(len(id))))
+	for _, b := range []byte(id) {
+		rng = rand.New(rand.NewPCG(rng.Uint64(), uint64(b)))
+	}
+	d := Document{ID: id, Dim: testDim, Vectors: make([]float32, (1+rng.IntN(6))*testDim)}
+	for i := range d.Vectors {
+		d.Vectors[i] = float32(rng.NormFloat64())
+	}
+	d.Metadata = fmt.Appendf(nil, `{"version":%d,"even":%t}`, version, version%2 == 0)
+	return d
+}
+
+func openStore(t *testing.T, dir string, o *Options) *Store {
+	t.Helper()
+	s, err := Open(t.Context(), dir, o)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, s.Close(context.Background())) })
+	return s
+}
+
+func declare(t *testing.T, s *Store, name string, cfg Config) *Collection {
+	t.Helper()
+	c, err := s.Declare(t.Context(), name, cfg)
+	require.NoError(t, err)
+	return c
+}
+
+func view(t *testing.T, c *Collection) *View {
+	t.Helper()
+	v, err := c.View(t.Context())
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, v.Close()) })
+	return v
+}
+
+// finds tells whether a search for a document's own vectors finds it first.
+func finds(t *testing.T, c *Collection, d Document) bool {
+	t.Helper()
+	v, err := c.View(t.Context())
+	require.NoError(t, err)
+	defer v.Close()
+	r, err := v.Search(t.Context(), search.Query{Vectors: d.Vectors, Dim: d.Dim}, search.Options{K: 1})
+	require.NoError(t, err)
+	return len(r.Hits) == 1 && r.Hits[0].ID == d.ID && r.Hits[0].Score > .99*float32(len(d.Vectors)/d.Dim)
+}
+
+func TestFromNothing(t *testing.T) {
+	dir := t.TempDir()
+	s := openStore(t, dir, nil)
+	require.Empty(t, s.Names())
+	c := declare(t, s, "docs", Config{})
+	_, err := c.View(t.Context())
+	require.ErrorIs(t, err, ErrEmpty)
+	_, err = c.Delete(t.Context(), Selection{IDs: []string{"x"}})
+	require.ErrorIs(t, err, ErrEmpty)
+	_, err = s.Declare(t.Context(), "docs", Config{})
+	require.ErrorIs(t, err, ErrExists)
+
+	one := randomDoc("one", 1)
+	r, err := c.Update(t.Context(), []Document{one}, UpdateOptions{})
+	require.NoError(t, err)
+	require.Equal(t, []uint32{0}, r.Ordinals)
+	require.True(t, finds(t, c, one))
+	_, err = c.Update(t.Context(), []Document{one}, UpdateOptions{})
+	require.ErrorIs(t, err, index.ErrDuplicateID)
+
+	unnamed := randomDoc("", 3)
+	r, err = c.Update(t.Context(), []Document{unnamed, randomDoc("2", 4)}, UpdateOptions{Replace: true})
+	require.NoError(t, err)
+	require.Equal(t, []string{"1", "2"}, r.IDs)
+	r, err = c.Update(t.Context(), []Document{unnamed, randomDoc("4", 4)}, UpdateOptions{})
+	require.NoError(t, err)
+	require.Equal(t, []string{"3", "4"}, r.IDs)
+	r, err = c.Update(t.Context(), []Document{randomDoc("6", 4), unnamed}, UpdateOptions{})
+	require.NoError(t, err)
+	require.Equal(t, []string{"6", "6-1"}, r.IDs)
+
+	n, err := c.Delete(t.Context(), Selection{Ordinals: []uint64{0, 99}})
+	require.NoError(t, err)
+	require.Equal(t, 1, n)
+	require.NoError(t, s.Close(t.Context()))
+
+	s = openStore(t, dir, nil)
+	c, err = s.Get("docs")
+	require.NoError(t, err)
+	v := view(t, c)
+	require.Equal(t, 6, v.Len())
+	require.Equal(t, []uint32{1, 2, 3, 4, 5, 6}, v.All().ToArray())
+	m, err := v.Metadata(2)
+	require.NoError(t, err)
+	require.JSONEq(t, `{"version":4,"even":true}`, string(m))
+	require.NoError(t, c.Verify(t.Context()))
+}
+
+func TestNames(t *testing.T) {
+	dir := t.TempDir()
+	data := filepath.Join(dir, "data")
+	s := openStore(t, data, nil)
+	for _, name := range []string{"", ".", "..", "../x", "a/b", `a\b`, ".hidden", "end.", "ä", "a b", "a%2fb", "\x00", string(make([]byte, 300))} {
+		_, err := s.Declare(t.Context(), name, Config{})
+		require.ErrorIs(t, err, ErrName, "%q", name)
+		_, err = s.Drop(t.Context(), name)
+		require.ErrorIs(t, err, ErrName, "%q", name)
+	}
+	entries, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	require.Len(t, entries, 1)
+	for _, name := range []string{"a", "A-1_x.y", "0", "-"} {
+		declare(t, s, name, Config{})
+	}
+	require.Equal(t, []string{"-", "0", "A-1_x.y", "a"}, s.Names())
+}
+
+func TestBadDocuments(t *testing.T) {
+	s := openStore(t, t.TempDir(), &Options{MaxMetadata: 200})
+	c := declare(t, s, "docs", Config{})
+	good := randomDoc("good", 1)
+	nan := randomDoc("nan", 1)
+	nan.Vectors = append([]float32(nil), nan.Vectors...)
+	nan.Vectors = append(nan.Vectors, make([]float32, testDim)...)
+	nan.Vectors[len(nan.Vectors)-3] *= float32(0)
+	nan.Vectors[len(nan.Vectors)-3] /= nan.Vectors[len(nan.Vectors)-3]
+	meta := func(m string) Document { d := randomDoc("meta", 1); d.Metadata = []byte(m); return d }
+	for name, x := range map[string]struct {
+		doc  Document
+		want error
+	}{
+		"nothing":    {Document{ID: "x", Dim: testDim}, ErrNoTokens},
+		"dimension":  {Document{ID: "x", Dim: 3, Vectors: []float32{1, 2, 3}}, index.ErrDimension},
+		"dimension0": {Document{ID: "x", Vectors: []float32{1, 2, 3}}, vectors.ErrShape},
+		"shape":      {Document{ID: "x", Dim: testDim, Vectors: []float32{1, 2, 3}}, vectors.ErrShape},
+		"nan":        {nan, vectors.ErrValue},
+		"twice":      {good, index.ErrDuplicateID},
+		"long id":    {randomDoc(string(make([]byte, 5000)), 1), vectors.ErrID},
+		"array":      {meta(`[1]`), ErrMetadata},
+		"broken":     {meta(`{"a":`), ErrMetadata},
+		"key":        {meta(`{"a b":1}`), ErrMetadata},
+		"digit":      {meta(`{"1a":1}`), ErrMetadata},
+		"reserved":   {meta(`{"_subset_":1}`), ErrMetadata},
+		"other id":   {meta(`{"_id":"y"}`), ErrMetadata},
+		"key twice":  {meta(`{"a":1,"a":2}`), ErrMetadata},
+		"large":      {meta(fmt.Sprintf(`{"a":%q}`, make([]byte, 250))), ErrMetadata},
+	} {
+		_, err := c.Update(t.Context(), []Document{good, x.doc}, UpdateOptions{Replace: true})
+		require.ErrorIs(t, err, x.want, name)
+		var de *DocumentError
+		require.ErrorAs(t, err, &de, name)
+		require.Equal(t, 1, de.Document, name)
+		if name == "nan" {
+			require.Equal(t, len(nan.Vectors)/testDim-1, de.Token)
+		}
+	}
+	_, err := c.View(t.Context())
+	require.ErrorIs(t, err, ErrEmpty, "nothing of them is stored")
+	_, err = c.Update(t.Context(), []Document{meta(`{ "_id" : "meta", "b": {"c":[1]}, "d":"x" }`), randomDoc("plain", 0)}, UpdateOptions{})
+	require.NoError(t, err)
+	m, err := view(t, c).Metadata(0)
+	require.NoError(t, err)
+	require.Equal(t, `{"b":{"c":[1]},"d":"x"}`, string(m))
+}

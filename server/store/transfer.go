@@ -1,0 +1,155 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/internal/atomicfile"
+)
+
+// Backup writes the collection as it is now to out: an index file, checked before its
+// first byte is written. Searches and changes go on meanwhile.
+//
+// Errors: those of [Collection.View] and of [index.Index.Backup].
+func (c *Collection) Backup(ctx context.Context, out io.Writer) (*index.BackupReport, error) {
+	o, done, err := c.use(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	return o.ix.Backup(ctx, out, nil)
+}
+
+// Verify looks at every byte of the collection; the error wraps [storage.ErrCorrupt].
+func (c *Collection) Verify(ctx context.Context) error {
+	v, err := c.View(ctx)
+	if err != nil {
+		return err
+	}
+	return errors.Join(v.snap.Verify(ctx), v.Close())
+}
+
+// Restore fills a collection that has no documents yet from an index file, such as
+// [Collection.Backup] writes. It is checked before it takes its place, and whatever
+// fails leaves the collection empty.
+//
+// Errors: [ErrExists], those of reading in and of [index.Open], and those of
+// [Collection.Update].
+func (c *Collection) Restore(ctx context.Context, in io.Reader) error {
+	return c.receive(ctx, func(path string) error {
+		f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
+		if err != nil {
+			return err
+		}
+		if _, err := io.Copy(f, &untilDone{ctx, in}); err != nil {
+			return errors.Join(err, f.Close())
+		}
+		return atomicfile.CloseSynced(f)
+	})
+}
+
+// untilDone is a reader that ends with a context.
+type untilDone struct {
+	ctx context.Context
+	r   io.Reader
+}
+
+func (u *untilDone) Read(p []byte) (int, error) {
+	if err := u.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return u.r.Read(p)
+}
+
+// Import fills a collection that has no documents yet from the index folder of another
+// engine. Documents without ids are named by their row.
+//
+// Errors: as of [Collection.Restore], and those of [index.Import].
+func (c *Collection) Import(ctx context.Context, dir string, ids []string) (r *index.ImportReport, err error) {
+	err = c.receive(ctx, func(path string) (err error) {
+		r, err = index.Import(ctx, dir, path, &index.ImportOptions{
+			IDs: ids, Threads: c.s.o.Threads, Memory: c.s.o.Memory, Backend: c.s.o.Backend, Logger: c.log,
+		})
+		return err
+	})
+	return r, err
+}
+
+// receivedPrefix begins the names of files that are to become the index file.
+const receivedPrefix = ".received-"
+
+// receive makes an index file beside, checks it, and has the writer put it in place.
+func (c *Collection) receive(ctx context.Context, fill func(path string) error) (err error) {
+	empty := func() error {
+		_, done, err := c.use(ctx)
+		switch {
+		case err == nil:
+			done()
+			return fmt.Errorf("%w: %q has documents", ErrExists, c.name)
+		case errors.Is(err, ErrEmpty):
+			return nil
+		}
+		return err
+	}
+	if err := empty(); err != nil {
+		return err
+	}
+	dir, err := os.MkdirTemp(c.dir, receivedPrefix)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	path := filepath.Join(dir, indexFile)
+	if err := fill(path); err != nil {
+		return err
+	}
+	ix, err := index.Open(ctx, path, &index.Options{Backend: c.s.o.Backend, Logger: c.log})
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(ix.Verify(ctx), ix.Close()); err != nil {
+		return err
+	}
+	r := &request{kind: acting}
+	r.act = func(ctx context.Context) error {
+		if err := empty(); err != nil {
+			return err
+		}
+		if err := os.Rename(path, c.indexPath()); err != nil { // over what an interrupted build left
+			return err
+		}
+		if err := atomicfile.SyncFolder(c.dir); err != nil {
+			return err
+		}
+		o, err := c.openIndex(ctx)
+		if err != nil {
+			return err
+		}
+		c.mu.Lock()
+		c.opened = o
+		c.mu.Unlock()
+		return nil
+	}
+	return c.do(ctx, r)
+}
+
+// sweep removes what receptions that were interrupted have left.
+func (c *Collection) sweep() {
+	entries, err := os.ReadDir(c.dir)
+	if err != nil {
+		return // opening the rest says so
+	}
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), receivedPrefix) {
+			if err := os.RemoveAll(filepath.Join(c.dir, e.Name())); err != nil {
+				c.log.Warn("the remains of an upload stay", "path", e.Name(), "error", err)
+			}
+		}
+	}
+}
