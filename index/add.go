@@ -118,6 +118,8 @@ func (ix *Index) Add(ctx context.Context, src vectors.Source, opts *AddOptions) 
 		s.Live += uint32(e.docs)
 		s.LiveTokens += uint64(e.done)
 		s.Clamped += uint64(e.clamped)
+		s.AddedTokens += uint64(e.done)
+		s.AddedSumSq += e.sumSq
 		if err := dropSegments(g, merged); err != nil {
 			return err
 		}

@@ -188,7 +188,7 @@ func Build(ctx context.Context, path string, src vectors.Source, opts *BuildOpti
 			return nil, err
 		}
 		build.Iterations, build.SampleDocs, build.SampleRows = r.Train.Iterations, r.SampleDocs, r.Train.Vectors
-		build.RMSE = r.Train.RMSE
+		build.RMSE, build.Tokens = r.Train.RMSE, uint64(tokens)
 	}
 	start := time.Now()
 	gen, err := newGeneration(file, c, build, o.Model, !o.Unnormalized)

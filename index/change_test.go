@@ -232,7 +232,7 @@ func TestChangesLikeTheModel(t *testing.T) {
 			_ = m.ix.Close()
 		}()
 		t.Repeat(map[string]func(*rapid.T){
-			"add": m.add, "add too": m.add, "delete": m.delete, "fail": m.fail, "compact": m.compact, "delete where": m.deleteWhere,
+			"add": m.add, "add too": m.add, "delete": m.delete, "fail": m.fail, "compact": m.compact, "delete where": m.deleteWhere, "retrain": m.retrain,
 			"set payload": m.setPayload, "update": m.updateWhere, "update too": m.updateWhere, "select": m.selects, "select too": m.selects,
 			"remember": m.remember, "reopen": m.reopen, "": m.check,
 		})

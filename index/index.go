@@ -33,6 +33,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/RoaringBitmap/roaring/v2"
+
 	"github.com/plaid-ir/plaid/kernels"
 	_ "github.com/plaid-ir/plaid/kernels/cpu" // the backends of the processor
 	"github.com/plaid-ir/plaid/storage"
@@ -80,7 +82,11 @@ type Index struct {
 	backend kernels.Backend
 	log     *slog.Logger
 
-	write turn // of changes
+	write    turn // of changes
+	training turn // beside them
+	// repaid are the documents that have got another payload since a training began or
+	// last asked; nil: none runs. Guarded by write.
+	repaid *roaring.Bitmap
 
 	follower *follower // nil: it does not follow its path
 
@@ -122,7 +128,7 @@ func newIndex(f *storage.File, be kernels.Backend, log *slog.Logger) *Index {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	return &Index{file: f, backend: be, log: log, write: make(turn, 1)}
+	return &Index{file: f, backend: be, log: log, write: make(turn, 1), training: make(turn, 1)}
 }
 
 // turn is a lock that can be waited for in vain.

@@ -25,6 +25,7 @@ type Info struct {
 	Tokens        uint64        `json:"tokens"` // live
 	DeletedTokens uint64        `json:"deleted_tokens"`
 	Clamped       uint64        `json:"clamped_tokens"`
+	Drift         Drift         `json:"drift"`
 	Segments      int           `json:"segments"`
 	Chunks        int           `json:"chunks"`
 	Pages         storage.Pages `json:"pages"`
@@ -55,7 +56,7 @@ func (s *Snapshot) Info(ctx context.Context) (*Info, error) {
 		Generation: s.Generation(), Header: s.Header(),
 		Docs: st.Live, Deleted: st.Docs - st.Live, Ordinals: st.Docs, MaxOrdinals: storage.MaxDocs,
 		Tokens: st.LiveTokens, DeletedTokens: st.Tokens - st.LiveTokens,
-		Clamped: st.Clamped, Segments: s.Segments(), Chunks: s.Chunks(),
+		Clamped: st.Clamped, Drift: s.Drift(), Segments: s.Segments(), Chunks: s.Chunks(),
 	}
 	var err error
 	if in.Digest, in.Sizes, err = s.Inspect(ctx); err != nil {

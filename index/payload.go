@@ -118,7 +118,7 @@ func (ix *Index) changePayload(ctx context.Context, choose func(*Snapshot) (map[
 	if err != nil {
 		return err
 	}
-	return ix.changed(ix.file.Update(func(tx *storage.Tx) error {
+	err = ix.changed(ix.file.Update(func(tx *storage.Tx) error {
 		g, err := tx.Generation(snap.Generation())
 		if err != nil {
 			return err
@@ -144,4 +144,10 @@ func (ix *Index) changePayload(ctx context.Context, choose func(*Snapshot) (map[
 		}
 		return g.PutState(state)
 	}))
+	if err == nil && ix.repaid != nil {
+		for ordinal := range payloads {
+			ix.repaid.Add(ordinal)
+		}
+	}
+	return err
 }

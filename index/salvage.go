@@ -330,6 +330,7 @@ func (s *salvage) copyAll(ctx context.Context, dst *storage.File) error {
 		st.Live, st.LiveTokens = st.Docs, st.Tokens
 		if old, ok := s.w.State(); ok { // the tokens do not tell which of them were clamped
 			st.Clamped = min(old.Clamped, st.Tokens)
+			st.AddedTokens, st.AddedSumSq = old.AddedTokens, old.AddedSumSq
 		}
 		s.r.Docs, s.r.Tokens = st.Docs, st.Tokens
 		var built Built

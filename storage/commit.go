@@ -37,7 +37,7 @@ func (f *File) commit(h *handle, fn func(*Tx) error) error {
 			if root == nil {
 				return corrupt(f.path, nil, "root bucket is missing")
 			}
-			if err := fn(&Tx{path: f.path, btx: btx, root: root}); err != nil {
+			if err := fn(&Tx{path: f.path, after: f.after, btx: btx, root: root}); err != nil {
 				return err
 			}
 			var err error

@@ -18,7 +18,8 @@ import (
 // Files that are prepared beside the index have its name and one of these.
 const (
 	rewriteSuffix = ".rewrite.tmp"
-	firstSuffix   = ".first.tmp" // after a dash and a random number
+	besideSuffix  = ".beside.tmp" // a rewrite beside changes
+	firstSuffix   = ".first.tmp"  // after a dash and a random number
 )
 
 // maxName is the length in bytes that a name in a folder may have.

@@ -37,6 +37,8 @@ type File struct {
 	created bool
 	log     *slog.Logger
 
+	after uint64 // generations of a file that is made for another's place are above it
+
 	writer        sync.Mutex // one writer at a time; guards what follows
 	broken, cause error      // what changes are refused with, and why
 
@@ -202,7 +204,9 @@ func (f *File) prepare(create bool) (err error) {
 	case create && errors.Is(err, ErrUnfinished): // bbolt's frame and no more
 		err = f.h.db.Update(writeFormat)
 	case err == nil && f.write:
-		err = f.sweep()
+		if err = f.sweepRewrite(besideSuffix); err == nil {
+			err = f.sweep()
+		}
 	}
 	if err == nil && f.write {
 		// A rename whose folder was never synced must not be undone by a power

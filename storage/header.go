@@ -52,6 +52,8 @@ type Build struct {
 	Iterations int    `json:"iterations"`
 	SampleDocs int    `json:"sample_docs"`
 	SampleRows int    `json:"sample_tokens"`
+	// Tokens is how many the index had when the codec was trained; 0: nobody said.
+	Tokens uint64 `json:"tokens,omitempty"`
 	// Pool is how many tokens of a document became one before they were encoded;
 	// 0: they were not pooled. Documents that are added are pooled alike.
 	Pool int `json:"pool,omitempty"`
@@ -76,11 +78,15 @@ type Segment struct {
 // State is the commit point of a generation: whatever lies beyond its counters
 // was staged by a writer that never committed.
 type State struct {
-	Docs        uint32    `json:"docs"` // ordinals given out, deleted documents included
-	Live        uint32    `json:"live"`
-	Tokens      uint64    `json:"tokens"` // tokens stored, those of deleted documents included
-	LiveTokens  uint64    `json:"live_tokens"`
-	Clamped     uint64    `json:"clamped"` // tokens whose factor is beyond FactorMax
+	Docs       uint32 `json:"docs"` // ordinals given out, deleted documents included
+	Live       uint32 `json:"live"`
+	Tokens     uint64 `json:"tokens"` // tokens stored, those of deleted documents included
+	LiveTokens uint64 `json:"live_tokens"`
+	Clamped    uint64 `json:"clamped"` // tokens whose factor is beyond FactorMax
+	// AddedTokens were added since the codec was trained, AddedSumSq is the sum of
+	// ‖x − v̂‖² over them.
+	AddedTokens uint64    `json:"added_tokens,omitempty"`
+	AddedSumSq  float64   `json:"added_sum_sq,omitempty"`
 	NextChunk   uint32    `json:"next_chunk"`
 	NextSegment uint32    `json:"next_segment"`
 	Segments    []Segment `json:"segments"`

@@ -4,10 +4,6 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
-	"fmt"
-	"io/fs"
-	"os"
-	"syscall"
 
 	bolt "go.etcd.io/bbolt"
 )
@@ -16,12 +12,8 @@ import (
 // never made current, documents beyond the committed counters, and half-made
 // rewrites. The exclusive lock is held, so nobody else is at work.
 func (f *File) sweep() error {
-	left := beside(f.path, rewriteSuffix)
-	switch err := os.Remove(left); {
-	case err == nil:
-		f.log.Info("removed an interrupted rewrite", "file", left)
-	case !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENAMETOOLONG): // no file can have too long a name
-		return fmt.Errorf("removing what an interrupted rewrite left: %w", err)
+	if err := f.sweepRewrite(rewriteSuffix); err != nil {
+		return err
 	}
 	if info, err := f.h.file.Stat(); err == nil && links(info) > 1 {
 		f.sweepFirst(info) // its maker died between giving it its name and taking away the first one

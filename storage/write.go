@@ -16,9 +16,10 @@ import (
 // Tx is a change to the file; it takes effect when the function given to
 // [File.Update] returns nil.
 type Tx struct {
-	path string
-	btx  *bolt.Tx
-	root *bolt.Bucket
+	path  string
+	after uint64 // see File
+	btx   *bolt.Tx
+	root  *bolt.Bucket
 }
 
 // Update runs fn in a write transaction. Nothing of it remains when fn returns
@@ -63,7 +64,7 @@ func (tx *Tx) NewGeneration(h Header, codec *kernels.Codec, cutoffs []float32) (
 	if err := codec.Validate(); err != nil {
 		return 0, err
 	}
-	n := uint64(1)
+	n := tx.after + 1
 	err := tx.btx.ForEach(func(name []byte, _ *bolt.Bucket) error {
 		if g, ok := isGeneration(name); ok {
 			n = max(n, g+1)

@@ -1,0 +1,445 @@
+package index
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"time"
+
+	"github.com/RoaringBitmap/roaring/v2"
+
+	"github.com/plaid-ir/plaid/codec"
+	"github.com/plaid-ir/plaid/kernels"
+	"github.com/plaid-ir/plaid/storage"
+	"github.com/plaid-ir/plaid/vectors"
+)
+
+// RetrainOptions for Retrain. The zero value, or nil, trains on what is stored.
+type RetrainOptions struct {
+	// Vectors, where set, are the original vectors, by id: documents that it has are
+	// encoded from them, with as many tokens as are stored, the others from what is
+	// stored. What it has beyond the index is passed over. It is read as a Build reads
+	// its source.
+	Vectors vectors.Source
+	// Nbits, where not 0, is another number of residual bits than the index has.
+	Nbits int
+	// Centroids, SampleDocs, Iterations, Seed, NoDimScales, NoCentroidScales and Codec
+	// as for Build.
+	Centroids, SampleDocs, Iterations int
+	Seed                              uint64
+	NoDimScales, NoCentroidScales     bool
+	Codec                             *codec.Quantizer
+	// Threads, Memory, Device and Progress as for Build.
+	Threads  int
+	Memory   int64
+	Device   kernels.Device
+	Progress func(Progress)
+}
+
+// RetrainReport says what Retrain did.
+type RetrainReport struct {
+	Docs   int   `json:"docs"` // live
+	Tokens int64 `json:"tokens"`
+	// Original is how many documents were encoded from RetrainOptions.Vectors, Unused
+	// how many of those are not in the index.
+	Original int `json:"original_docs"`
+	Unused   int `json:"unused_docs"`
+	// Followed is how many documents were added meanwhile.
+	Followed int `json:"followed_docs"`
+	Clamped  int `json:"clamped_tokens"`
+	// Before and After describe the codec.
+	Before  CodecReport       `json:"before"`
+	After   CodecReport       `json:"after"`
+	Train   codec.TrainReport `json:"-"`
+	Seconds struct {
+		Sample float64 `json:"sample"`
+		Train  float64 `json:"train"`
+		Encode float64 `json:"encode"`
+		// Swap is how long changes had to wait.
+		Swap float64 `json:"swap"`
+	} `json:"seconds"`
+}
+
+// CodecReport describes a codec and how well it fits the documents.
+type CodecReport struct {
+	Nbits     int `json:"nbits"`
+	Centroids int `json:"centroids"`
+	// RMSE is the root mean square error of vectors: before, of those added since the
+	// codec was trained, after, of all, against what they were encoded from.
+	RMSE float64 `json:"rmse"`
+}
+
+// Retrain trains the codec of the index anew, on the documents that it has now, and
+// encodes them with it. Ids, ordinals and payloads stay. The new index file is made
+// beside the old one, while searches and changes go on; what they change is then done
+// to the new file too, which takes the place of the old one by one rename. A program
+// that dies before has changed nothing. Stored search parameters (see SetDefaults) were
+// found for the codec before, and go.
+//
+// Snapshots taken before keep the old file until they are closed.
+//
+// Errors: [ErrNoTokens], [ErrOption], [ErrDimension], [ErrMismatch], those of
+// RetrainOptions.Vectors, [storage.ErrCorrupt], and what writing fails with. After an
+// error the index is as it was; only after [storage.ErrOutcomeUnknown] it may be the
+// new one.
+func (ix *Index) Retrain(ctx context.Context, opts *RetrainOptions) (report *RetrainReport, err error) {
+	r := &retraining{ix: ix, report: &RetrainReport{}}
+	if opts != nil {
+		r.o = *opts
+	}
+	if err := r.prepare(); err != nil {
+		return nil, err
+	}
+	if err := ix.training.begin(ctx); err != nil { // one at a time
+		return nil, err
+	}
+	defer ix.training.end()
+	defer storage.Guard(ix.Path(), &err)()
+	if err := r.run(ctx); err != nil {
+		return nil, err
+	}
+	return r.report, nil
+}
+
+// ErrMismatch: original vectors that are not those of the document that is stored.
+var ErrMismatch = errors.New("vectors are not those that are stored")
+
+type retraining struct {
+	ix      *Index
+	o       RetrainOptions
+	build   BuildOptions // the same, as train takes them
+	backend kernels.Backend
+	report  *RetrainReport
+
+	rewrite *storage.Rewrite
+	beside  *Index // the new file
+	codec   *codec.Quantizer
+	sumSq   float64
+	tokens  int64
+
+	shown *Snapshot // of the old file: what the new one shows too
+}
+
+// prepare checks the options and completes them.
+func (r *retraining) prepare() error {
+	o := &r.o
+	if o.Memory == 0 {
+		o.Memory = DefaultMemory
+	}
+	r.backend = r.ix.backend
+	if o.Device != nil {
+		r.backend = o.Device.Builder(r.backend)
+		if o.Threads == 0 {
+			o.Threads = max(64, runtime.GOMAXPROCS(0))
+		}
+	}
+	if o.Threads == 0 {
+		o.Threads = runtime.GOMAXPROCS(0)
+	}
+	r.build = BuildOptions{
+		Nbits: o.Nbits, Centroids: o.Centroids, SampleDocs: o.SampleDocs, Iterations: o.Iterations, Seed: o.Seed,
+		NoDimScales: o.NoDimScales, NoCentroidScales: o.NoCentroidScales, Threads: o.Threads, Memory: o.Memory, Progress: o.Progress,
+	}
+	return r.build.validate()
+}
+
+func (r *retraining) run(ctx context.Context) (err error) {
+	if !r.ix.file.Writable() {
+		return fmt.Errorf("%s: %w", r.ix.Path(), storage.ErrReadOnly)
+	}
+	snap, _, err := r.now(ctx)
+	if err != nil {
+		return err
+	}
+	r.shown = snap
+	defer func() {
+		r.ix.write <- struct{}{} // a change takes a moment
+		r.ix.repaid = nil
+		r.ix.write.end()
+		err = errors.Join(err, r.shown.Close())
+	}()
+	src, err := r.source(ctx, snap)
+	if err != nil {
+		return err
+	}
+	if err := r.train(ctx, snap, src); err != nil {
+		return err
+	}
+	if r.rewrite, err = r.ix.file.BeginRewrite(); err != nil {
+		return err
+	}
+	r.beside = newIndex(r.rewrite.File(), r.ix.backend, r.ix.log)
+	defer func() { err = errors.Join(err, r.beside.show(nil), r.rewrite.Close()) }()
+	start := time.Now()
+	if err := r.encode(ctx, snap, src); err != nil {
+		return r.rewrite.Failed(err)
+	}
+	if err := r.catchUp(ctx); err != nil {
+		return r.rewrite.Failed(err)
+	}
+	r.report.Seconds.Encode = time.Since(start).Seconds()
+	return r.swap(ctx)
+}
+
+// now is the newest snapshot, and what has got another payload since the last time.
+func (r *retraining) now(ctx context.Context) (*Snapshot, *roaring.Bitmap, error) {
+	if err := r.ix.write.begin(ctx); err != nil {
+		return nil, nil, err
+	}
+	defer r.ix.write.end()
+	return r.nowExclusive()
+}
+
+// nowExclusive is now with the writer's turn.
+func (r *retraining) nowExclusive() (*Snapshot, *roaring.Bitmap, error) {
+	snap, err := r.ix.Snapshot()
+	if err != nil {
+		return nil, nil, err
+	}
+	repaid := r.ix.repaid
+	r.ix.repaid = roaring.New()
+	return snap, repaid, nil
+}
+
+// source are the documents of the snapshot, with holes where there are none any more.
+func (r *retraining) source(ctx context.Context, snap *Snapshot) (*restored, error) {
+	s := &restored{snap: snap, end: snap.State().Docs}
+	if r.o.Vectors != nil {
+		if err := s.match(ctx, r); err != nil {
+			return nil, err
+		}
+	}
+	if snap.State().LiveTokens == 0 {
+		return nil, fmt.Errorf("%s: %w", snap.Path(), ErrNoTokens)
+	}
+	return s, nil
+}
+
+func (r *retraining) train(ctx context.Context, snap *Snapshot, src *restored) error {
+	h := snap.Header()
+	drift := snap.Drift()
+	r.report.Before = CodecReport{Nbits: h.Nbits, Centroids: h.Centroids, RMSE: drift.AddedRMSE}
+	if r.build.Nbits == 0 {
+		r.build.Nbits = h.Nbits
+	}
+	r.build.Unnormalized = !h.Normalize
+	if r.codec = r.o.Codec; r.codec != nil {
+		if r.codec.Dim != snap.Dim() {
+			return fmt.Errorf("%w: codec has %d, %s has %d", ErrDimension, r.codec.Dim, snap.Path(), snap.Dim())
+		}
+		return nil
+	}
+	var built BuildReport
+	var err error
+	if r.codec, err = train(ctx, src, int64(snap.State().LiveTokens), r.build, r.backend, &built); err != nil {
+		return err
+	}
+	r.report.Train = built.Train
+	r.report.Seconds.Sample, r.report.Seconds.Train = built.Seconds.Sample, built.Seconds.Train
+	return nil
+}
+
+// encode fills the new file with what the snapshot shows.
+func (r *retraining) encode(ctx context.Context, snap *Snapshot, src *restored) error {
+	h, st := snap.Header(), snap.State()
+	build := storage.Build{Source: h.Build.Source, Seed: r.o.Seed, Pool: h.Build.Pool}
+	if t := r.report.Train; r.o.Codec == nil {
+		build.Iterations, build.SampleRows, build.RMSE, build.Tokens = t.Iterations, t.Vectors, t.RMSE, st.LiveTokens
+	}
+	gen, err := newGeneration(r.beside.file, r.codec, build, h.Model, h.Normalize)
+	if err != nil {
+		return err
+	}
+	stage := newStager(r.beside.file, gen, r.codec.K, storage.State{}, r.o.Memory)
+	e := r.encoder(stage)
+	if r.o.Progress != nil {
+		e.progress = func(done int64) { r.o.Progress(Progress{"encode", done, int64(st.LiveTokens), "tokens"}) }
+	}
+	if err := e.all(ctx, src, r.o.Memory); err != nil {
+		return err
+	}
+	return stage.commit(ctx, func(tx *storage.Tx, g *storage.Generation, s *storage.State) error {
+		s.Live, s.LiveTokens, s.Clamped = st.Live, uint64(e.done), uint64(e.clamped)
+		r.note(e)
+		return errors.Join(g.PutTombstones(snap.Tombstones()), tx.MakeCurrent(gen), putBuilt(tx))
+	})
+}
+
+// encoder makes holes of documents without an id.
+func (r *retraining) encoder(stage *stager) *encoder {
+	return &encoder{
+		codec: r.codec, backend: r.backend, threads: r.o.Threads, normalize: !r.build.Unnormalized, stage: stage,
+		fresh: func(id string) bool { return id != "" },
+	}
+}
+
+func (r *retraining) note(e *encoder) {
+	r.report.Clamped += e.clamped
+	r.sumSq += e.sumSq
+	r.tokens += e.done
+	r.report.After = CodecReport{Nbits: r.codec.Nbits, Centroids: r.codec.K, RMSE: rmse(r.sumSq, r.tokens)}
+}
+
+// Changes that come while a retraining runs are followed until few are left, or for so
+// many rounds; the rest is followed while others wait.
+const (
+	followRounds = 16
+	followDocs   = 64
+)
+
+// catchUp does to the new file what has changed in the old one.
+func (r *retraining) catchUp(ctx context.Context) error {
+	for range followRounds {
+		now, repaid, err := r.now(ctx)
+		if err != nil {
+			return err
+		}
+		then := r.shown
+		docs := now.State().Docs - then.State().Docs
+		if err := r.follow(ctx, now, repaid); err != nil {
+			return errors.Join(err, now.Close())
+		}
+		r.shown = now
+		if err := then.Close(); err != nil {
+			return err
+		}
+		if docs < followDocs {
+			return nil
+		}
+	}
+	return nil
+}
+
+// swap follows the last changes, while no others are made, and puts the new file in the
+// place of the old one.
+func (r *retraining) swap(ctx context.Context) error {
+	ix := r.ix
+	if err := ix.write.begin(ctx); err != nil {
+		return err
+	}
+	defer ix.write.end()
+	start := time.Now()
+	now, repaid, err := r.nowExclusive()
+	if err != nil {
+		return err
+	}
+	st := now.State()
+	err = r.follow(ctx, now, repaid)
+	if err = errors.Join(err, now.Close(), r.beside.show(nil)); err != nil {
+		return r.rewrite.Failed(err)
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if err := ix.changed(r.rewrite.Commit()); err != nil {
+		return err
+	}
+	r.report.Docs, r.report.Tokens = int(st.Live), int64(st.LiveTokens)
+	r.report.Seconds.Swap = time.Since(start).Seconds()
+	ix.log.Info("the index was trained anew", "index", ix.Path(), "documents", st.Live, "tokens", st.LiveTokens,
+		"nbits", r.codec.Nbits, "centroids", r.codec.K, "rmse", r.report.After.RMSE, "changes_waited", time.Since(start))
+	return nil
+}
+
+// follow does to the new file, which shows what r.shown does, what was changed up to a
+// newer snapshot. repaid are the documents that have got another payload.
+func (r *retraining) follow(ctx context.Context, now *Snapshot, repaid *roaring.Bitmap) error {
+	then := r.shown
+	if now.Lineage() != then.Lineage() {
+		return fmt.Errorf("%s: %w: the index was replaced while it was trained anew", now.Path(), storage.ErrInternal)
+	}
+	if now.Version() == then.Version() {
+		return nil
+	}
+	if err := r.followPayloads(ctx, now, repaid); err != nil {
+		return err
+	}
+	snap, err := r.beside.Snapshot()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = snap.Close() }()
+	src := &restored{snap: now, first: then.State().Docs, end: now.State().Docs}
+	tokens, live := int64(0), uint32(0)
+	for i := range src.Len() {
+		tokens += int64(src.Rows(i))
+		if src.ID(i) != "" {
+			live++
+		}
+	}
+	stage, merged, err := r.beside.stageMerged(ctx, snap, tokens, r.o.Memory)
+	if err != nil {
+		return err
+	}
+	e := r.encoder(stage)
+	buried := roaring.AndNot(now.Tombstones(), then.Tombstones())
+	buried.RemoveRange(uint64(then.State().Docs), 1<<32)
+	old := map[string]bool{} // ids that the new file has, and that mean another document now, or none
+	for it := buried.Iterator(); it.HasNext(); {
+		old[snap.ID(it.Next())] = true
+	}
+	e.fresh = func(id string) bool { return id != "" && !old[id] }
+	if err := e.all(ctx, src, r.o.Memory); err != nil {
+		return err
+	}
+	err = stage.commit(ctx, func(_ *storage.Tx, g *storage.Generation, s *storage.State) error {
+		s.Live += live
+		s.LiveTokens += uint64(e.done)
+		s.Clamped += uint64(e.clamped)
+		s.AddedTokens += uint64(e.done)
+		s.AddedSumSq += e.sumSq
+		if err := dropSegments(g, merged); err != nil {
+			return err
+		}
+		tombstones := snap.Tombstones().Clone()
+		for it := buried.Iterator(); it.HasNext(); {
+			ordinal := it.Next()
+			if err := r.bury(g, s, snap, now, tombstones, ordinal); err != nil {
+				return err
+			}
+		}
+		return g.PutTombstones(now.Tombstones())
+	})
+	if err != nil {
+		return err
+	}
+	r.note(e)
+	r.report.Followed += int(live)
+	return r.beside.renew()
+}
+
+// followPayloads gives documents that the new file has the payloads that they have now.
+func (r *retraining) followPayloads(ctx context.Context, now *Snapshot, repaid *roaring.Bitmap) error {
+	return r.beside.changePayload(ctx, func(snap *Snapshot) (map[uint32][]byte, error) {
+		payloads := map[uint32][]byte{}
+		for it := repaid.Iterator(); it.HasNext(); {
+			ordinal := it.Next()
+			if ordinal >= snap.State().Docs || !now.Live(ordinal) {
+				continue
+			}
+			var err error
+			if payloads[ordinal], err = now.Payload(ordinal); err != nil {
+				return nil, err
+			}
+		}
+		return payloads, nil
+	})
+}
+
+// bury deletes a document of the new file, or lets its id name the one that took its
+// place.
+func (r *retraining) bury(g *storage.Generation, s *storage.State, snap, now *Snapshot, tombstones *roaring.Bitmap, ordinal uint32) error {
+	if err := bury(g, s, snap, tombstones, ordinal); err != nil {
+		return err
+	}
+	id := snap.ID(ordinal)
+	successor, ok, err := now.Ordinal(id)
+	switch {
+	case err != nil:
+		return err
+	case ok:
+		return g.PutID(id, successor)
+	}
+	return g.DeleteID(id)
+}
