@@ -19,7 +19,7 @@ type Receipt struct {
 	Ordinals []uint32
 	// IDs of the documents, those that the store has given included.
 	IDs []string
-	// Generation is how often the collection has been coded anew; see [Growth].
+	// Generation is that of the index: another number means another codec.
 	Generation uint64
 	// Evicted is how many of the oldest documents were deleted for it, and for those
 	// that it shared a transaction with.
@@ -63,10 +63,10 @@ func (c *Collection) Update(ctx context.Context, docs []Document, o UpdateOption
 // Delete deletes the documents that are chosen when its turn comes, and says how many
 // there were. Of cancelling, see [Collection.Update].
 //
-// Errors: [ErrSelection], those of the condition, [ErrEmpty], [*BusyError],
+// Errors: [ErrSelection], [*condition.Error], [ErrEmpty], [*BusyError],
 // [ErrUnknown], [ErrDamaged], [ErrClosed], that of ctx, and what writing fails with.
 func (c *Collection) Delete(ctx context.Context, chosen Selection) (int, error) {
-	if err := c.checkSelection(ctx, &chosen); err != nil {
+	if err := chosen.check(); err != nil {
 		return 0, err
 	}
 	r := &request{kind: deleting, chosen: chosen, cost: chosen.cost()}
@@ -77,15 +77,14 @@ func (c *Collection) Delete(ctx context.Context, chosen Selection) (int, error) 
 }
 
 // UpdateMetadata sets fields of the metadata of the chosen documents, and leaves their
-// other fields and their vectors alone; a value of null removes the field. It says how
-// many documents there were.
+// other fields and their vectors alone. It says how many documents there were.
 //
 // Errors: [ErrMetadata], and those of [Collection.Delete].
 func (c *Collection) UpdateMetadata(ctx context.Context, chosen Selection, set map[string]json.RawMessage) (int, error) {
 	if err := checkSet(set, c.s.o.MaxMetadata); err != nil {
 		return 0, err
 	}
-	if err := c.checkSelection(ctx, &chosen); err != nil {
+	if err := chosen.check(); err != nil {
 		return 0, err
 	}
 	r := &request{kind: acting, cost: chosen.cost()}

@@ -133,7 +133,11 @@ func (c *Collection) end(why error) {
 	c.stopBeside(why)
 }
 
-func (c *Collection) stopBeside(why error) { c.kill(why) }
+func (c *Collection) stopBeside(why error) {
+	c.mu.Lock() // nothing begins any more
+	defer c.mu.Unlock()
+	c.kill(why)
+}
 
 // wait returns when nothing is written any more.
 func (c *Collection) wait() {
@@ -260,7 +264,7 @@ func (c *Collection) dim(ctx context.Context) (int, error) {
 	return v.snap.Dim(), v.Close()
 }
 
-// Size is the length of the index file in bytes, 0 as long as there is none.
+// size is the length of the index file in bytes, 0 as long as there is none.
 func (c *Collection) size() int64 {
 	info, err := os.Stat(c.indexPath())
 	if err != nil {

@@ -3,11 +3,11 @@ package store
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 
 	"github.com/RoaringBitmap/roaring/v2"
 
+	"github.com/plaid-ir/plaid/condition"
 	"github.com/plaid-ir/plaid/index"
 )
 
@@ -16,7 +16,8 @@ import (
 type Selection struct {
 	IDs      []string
 	Ordinals []uint64
-	// Condition over the metadata, with a value in Params for each "?".
+	// Condition over the metadata, with a value in Params for each "?"; see
+	// [condition.ParsePlaceholders].
 	Condition string
 	Params    []any
 }
@@ -29,8 +30,8 @@ func (s *Selection) cost() int64 {
 	return n
 }
 
-// checkSelection finds what can be wrong with a selection, whatever is stored.
-func (c *Collection) checkSelection(ctx context.Context, s *Selection) error {
+// check finds what can be wrong with a selection, whatever is stored.
+func (s *Selection) check() error {
 	ways := 0
 	for _, named := range []bool{s.IDs != nil, s.Ordinals != nil, s.Condition != ""} {
 		if named {
@@ -43,12 +44,16 @@ func (c *Collection) checkSelection(ctx context.Context, s *Selection) error {
 	if s.Condition == "" {
 		return nil
 	}
-	v, err := c.View(ctx)
+	_, err := bind(s.Condition, s.Params)
+	return err
+}
+
+func bind(text string, params []any) (*condition.Condition, error) {
+	e, err := condition.ParsePlaceholders(text)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	_, err = v.Select(ctx, s.Condition, s.Params...)
-	return errors.Join(err, v.Close())
+	return e.Bind(params...)
 }
 
 // resolve finds the live documents that are chosen.
@@ -78,8 +83,12 @@ func resolve(ctx context.Context, snap *index.Snapshot, s *Selection) (*roaring.
 }
 
 // match finds the live documents that a condition holds for.
-func match(context.Context, *index.Snapshot, string, []any) (*roaring.Bitmap, error) {
-	return nil, fmt.Errorf("conditions: %w", errors.ErrUnsupported)
+func match(ctx context.Context, snap *index.Snapshot, text string, params []any) (*roaring.Bitmap, error) {
+	c, err := bind(text, params)
+	if err != nil {
+		return nil, err
+	}
+	return snap.Select(ctx, c)
 }
 
 func checkSet(set map[string]json.RawMessage, most int) error {
@@ -92,6 +101,9 @@ func checkSet(set map[string]json.RawMessage, most int) error {
 			return fmt.Errorf("%w: value of %q is no JSON", ErrMetadata, key)
 		}
 		size += len(key) + len(value) + 4
+	}
+	if err := condition.Fields(set).Validate(); err != nil {
+		return fmt.Errorf("%w: %w", ErrMetadata, err)
 	}
 	if size > most {
 		return fmt.Errorf("%w: %d bytes, at most %d are possible", ErrMetadata, size, most)

@@ -54,6 +54,7 @@ type Stats struct {
 	Generation uint64         `json:"generation"`
 	Model      *storage.Model `json:"model,omitempty"`
 	FileBytes  int64          `json:"file_bytes"`
+	Growth     GrowthStats    `json:"growth"`
 	Queue      QueueStats     `json:"queue"`
 	Counts     Counts         `json:"counts"`
 }
@@ -61,7 +62,7 @@ type Stats struct {
 // Stats describes the collection as it is now. A collection without documents has
 // zeros.
 func (c *Collection) Stats(ctx context.Context) (Stats, error) {
-	st := Stats{Queue: c.queue.stats(), FileBytes: c.size()}
+	st := Stats{Growth: GrowthStats{Stage: StageEmpty}, Queue: c.queue.stats(), FileBytes: c.size()}
 	c.mu.Lock()
 	st.Counts = c.counts
 	c.mu.Unlock()
@@ -74,6 +75,14 @@ func (c *Collection) Stats(ctx context.Context) (Stats, error) {
 	s, h := v.snap.State(), v.snap.Header()
 	st.Documents, st.Deleted, st.Tokens = uint64(s.Live), uint64(s.Docs-s.Live), s.LiveTokens
 	st.Dim, st.Nbits, st.Centroids, st.Generation, st.Model = h.Dim, h.Nbits, h.Centroids, v.snap.Generation(), h.Model
+	st.Growth = GrowthStats{Stage: stageOf(&h, &c.s.o.Growth), Drift: v.snap.Drift()}
+	st.Growth.Advice = c.advice(&h, st.Growth.Drift)
+	c.mu.Lock()
+	st.Growth.Training = c.growth.running != nil
+	if c.growth.err != nil {
+		st.Growth.Failed = c.growth.err.Error()
+	}
+	c.mu.Unlock()
 	for o := range s.Docs {
 		if v.snap.HasPayload(o) {
 			st.Metadata++

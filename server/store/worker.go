@@ -1,8 +1,8 @@
 package store
 
 import (
+	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strconv"
@@ -10,6 +10,7 @@ import (
 
 	"github.com/RoaringBitmap/roaring/v2"
 
+	"github.com/plaid-ir/plaid/condition"
 	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/storage"
 	"github.com/plaid-ir/plaid/vectors"
@@ -26,13 +27,14 @@ type worker struct {
 func (w *worker) run() {
 	q := w.c.queue
 	ctx := context.Background() // what has begun is finished
-	w.grow()
+	w.c.grow()
 	for group := q.take(); group != nil; group = q.take() {
 		start := time.Now()
 		n := w.do(ctx, group)
 		w.c.counted(group[:n], time.Since(start))
 		q.giveBack(group[n:])
 		q.answered(group[:n], time.Since(start))
+		w.tidy(ctx)
 	}
 }
 
@@ -61,7 +63,7 @@ func (w *worker) changed() {
 	if f := w.c.s.o.Committed; f != nil {
 		f(w.c)
 	}
-	w.grow()
+	w.c.grow()
 }
 
 // snapshot is what the collection holds; nil if nothing yet.
@@ -340,6 +342,66 @@ func (w *worker) settle(ctx context.Context, err error, done func(*index.Snapsho
 	return fmt.Errorf("not done: %v", err) // no longer of unknown outcome
 }
 
-func (w *worker) updateMetadata(context.Context, Selection, map[string]json.RawMessage) (int, error) {
-	return 0, fmt.Errorf("metadata: %w", errors.ErrUnsupported)
+// updateMetadata sets fields of the documents that are chosen.
+func (w *worker) updateMetadata(ctx context.Context, chosen Selection, set condition.Fields) (int, error) {
+	o, snap, err := w.snapshot()
+	if err == nil && o == nil {
+		err = fmt.Errorf("%w: %q", ErrEmpty, w.c.name)
+	}
+	if err != nil {
+		return 0, err
+	}
+	payloads, err := merged(ctx, snap, chosen, set, w.c.s.o.MaxMetadata)
+	if err = errors.Join(err, snap.Close()); err != nil || len(payloads) == 0 {
+		return 0, err
+	}
+	_, _, err = o.ix.SetPayload(ctx, payloads)
+	err = w.settle(ctx, err, func(snap *index.Snapshot) (bool, error) {
+		for id, want := range payloads {
+			at, _, err := snap.Ordinal(id)
+			if err != nil {
+				return false, err
+			}
+			if got, err := snap.Payload(at); err != nil || !bytes.Equal(got, want) {
+				return false, err
+			}
+		}
+		return true, nil
+	})
+	if err != nil {
+		return 0, err
+	}
+	return len(payloads), nil
+}
+
+// merged is the metadata that the chosen documents will have, by id.
+func merged(ctx context.Context, snap *index.Snapshot, chosen Selection, set condition.Fields, most int) (map[string][]byte, error) {
+	docs, err := resolve(ctx, snap, &chosen)
+	if err != nil {
+		return nil, err
+	}
+	payloads := make(map[string][]byte, docs.GetCardinality())
+	if len(set) == 0 {
+		return payloads, nil
+	}
+	for it := docs.Iterator(); it.HasNext(); {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		ordinal := it.Next()
+		id := snap.ID(ordinal)
+		was, err := snap.Payload(ordinal)
+		if err != nil {
+			return nil, err
+		}
+		now, err := set.Merge(was)
+		if err != nil {
+			return nil, fmt.Errorf("document %q: %w", id, err)
+		}
+		if len(now) > most {
+			return nil, fmt.Errorf("document %q: %w: %d bytes, at most %d are possible", id, ErrMetadata, len(now), most)
+		}
+		payloads[id] = now
+	}
+	return payloads, nil
 }
