@@ -115,6 +115,7 @@ type retraining struct {
 	rewrite *storage.Rewrite
 	beside  *Index // the new file
 	codec   *codec.Quantizer
+	sampled int // documents trained on
 	sumSq   float64
 	tokens  int64
 
@@ -235,7 +236,7 @@ func (r *retraining) train(ctx context.Context, snap *Snapshot, src *restored) e
 	if r.codec, err = train(ctx, src, int64(snap.State().LiveTokens), r.build, r.backend, &built); err != nil {
 		return err
 	}
-	r.report.Train = built.Train
+	r.report.Train, r.sampled = built.Train, built.SampleDocs
 	r.report.Seconds.Sample, r.report.Seconds.Train = built.Seconds.Sample, built.Seconds.Train
 	return nil
 }
@@ -245,7 +246,8 @@ func (r *retraining) encode(ctx context.Context, snap *Snapshot, src *restored) 
 	h, st := snap.Header(), snap.State()
 	build := storage.Build{Source: h.Build.Source, Seed: r.o.Seed, Pool: h.Build.Pool}
 	if t := r.report.Train; r.o.Codec == nil {
-		build.Iterations, build.SampleRows, build.RMSE, build.Tokens = t.Iterations, t.Vectors, t.RMSE, st.LiveTokens
+		build.Iterations, build.SampleDocs, build.SampleRows = t.Iterations, r.sampled, t.Vectors
+		build.RMSE, build.Tokens = t.RMSE, st.LiveTokens
 	}
 	gen, err := newGeneration(r.beside.file, r.codec, build, h.Model, h.Normalize)
 	if err != nil {

@@ -185,7 +185,7 @@ stdout, everything else to stderr.`),
 	f.StringVar(&a.backend, "backend", "", "`NAME` of the kernels to compute with (default: the best there is; plaid version lists them)")
 	root.AddCommand(
 		a.modelCommand(), a.encodeCommand(), a.indexCommand(), a.searchCommand(), a.explainCommand(), a.addCommand(), a.deleteCommand(), a.updateCommand(),
-		a.infoCommand(), a.verifyCommand(), a.compactCommand(), a.backupCommand(), a.getCommand(), a.importCommand(),
+		a.infoCommand(), a.verifyCommand(), a.compactCommand(), a.retrainCommand(), a.backupCommand(), a.getCommand(), a.importCommand(),
 		a.exportCommand(), a.evalCommand(), a.compareCommand(), a.benchCommand(), a.recallCommand(), a.tuneCommand(), a.beirCommand(), a.versionCommand(),
 	)
 	root.InitDefaultHelpCmd()

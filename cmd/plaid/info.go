@@ -99,6 +99,7 @@ func infoText(b *bytes.Buffer, in *index.Info) {
 	if h.Build.Pool > 1 {
 		line("pooling", "one token for %d of a document", h.Build.Pool)
 	}
+	driftText(line, in.Drift)
 	line("layout", "generation %d, %s, %s", in.Generation, out.Plural(in.Segments, "segment"), out.Plural(in.Chunks, "chunk"))
 	defaultsText(line, in.Defaults, in.Docs)
 	fmt.Fprintln(b)
@@ -125,6 +126,21 @@ func infoText(b *bytes.Buffer, in *index.Info) {
 	part("rest of pages", in.Pages.Size-s.Total()-free)
 	part("file", in.Pages.Size)
 	t.Print(b)
+}
+
+// driftText tells how well the codec fits what was added to the index.
+func driftText(line func(name, format string, args ...any), d index.Drift) {
+	if d.Added == 0 {
+		return
+	}
+	text := ""
+	if d.Ratio > 0 {
+		text = fmt.Sprintf(", %.2f times that of the training", d.Ratio)
+	}
+	if d.Wanted > d.Centroids {
+		text += fmt.Sprintf("; for all tokens %s centroids would be trained now", out.Count(d.Wanted))
+	}
+	line("drift", "%s added since the training, root mean square error %.4f%s", out.Plural(int64(d.Added), "token"), d.AddedRMSE, text)
 }
 
 func normalized(yes bool) string {

@@ -34,7 +34,7 @@ func (r *recallFlags) register(f *pflag.FlagSet) {
 	r.queries.Register(f)
 	f.VarP(flags.Ints(&r.k, 1, 10, 100), "k", "k", "how many documents are searched for; each number is measured on its own")
 	r.effort.Register(f)
-	r.originals.RegisterOriginals(f)
+	r.originals.RegisterOriginals(f, "measures compression too")
 	flags.Threads(f, &r.threads, 0)
 	f.BoolVar(&r.perQuery, "per-query", false, "print what each query misses, and where it was lost")
 }

@@ -100,7 +100,7 @@ func TestInputs(t *testing.T) {
 	_, err = new(Documents).Open(t.Context())
 	usage(t, err, "--vectors is missing")
 	d = Documents{}
-	parse(t, d.RegisterOriginals, "--vectors", a, "--vectors", b, "--ids", "x")
+	parse(t, func(f *pflag.FlagSet) { d.RegisterOriginals(f, "x") }, "--vectors", a, "--vectors", b, "--ids", "x")
 	_, err = d.Open(t.Context())
 	usage(t, err, "1 --ids for 2 --vectors: give one for each")
 

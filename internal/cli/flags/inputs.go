@@ -50,12 +50,18 @@ func (d *Documents) CheckTexts(t *Texts, e *Encoder) error {
 	return t.Check()
 }
 
-// RegisterOriginals adds the flags of the documents that an index was made from.
-func (d *Documents) RegisterOriginals(f *pflag.FlagSet) {
-	f.StringArrayVar(&d.Vectors, "vectors", nil, "`FILE` of the vectors that the index was made from: measures compression too; may be repeated")
+// RegisterOriginals adds the flags of the documents that an index was made from, and
+// says what for.
+func (d *Documents) RegisterOriginals(f *pflag.FlagSet, what string) {
+	f.StringArrayVar(&d.Vectors, "vectors", nil, "`FILE` of the vectors that the index was made from: "+what+"; may be repeated")
 	f.StringArrayVar(&d.lengths, "lengths", nil, "`FILE` with the number of tokens of each document")
 	f.StringArrayVar(&d.masks, "mask", nil, "`FILE` [docs, rows] of booleans or integers, for padded vectors: 0 is padding")
 	f.StringArrayVar(&d.ids, "ids", nil, "`FILE` with one document id a line (default: row numbers from 0)")
+}
+
+// Given says whether any of the flags was.
+func (d *Documents) Given() bool {
+	return len(d.Vectors)+len(d.lengths)+len(d.masks)+len(d.ids)+len(d.payloads) > 0
 }
 
 // Open opens the collections, one after another.
