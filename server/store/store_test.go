@@ -179,3 +179,15 @@ func TestBadDocuments(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, `{"b":{"c":[1]},"d":"x"}`, string(m))
 }
+
+// ramDir is a folder for tests that commit often and do not depend on the disk: in
+// memory, where there is such a place.
+func ramDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("/dev/shm", "plaid-store-")
+	if err != nil {
+		return t.TempDir()
+	}
+	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
+	return dir
+}
