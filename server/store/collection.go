@@ -31,6 +31,8 @@ type Collection struct {
 	beside sync.WaitGroup // trainings and the like
 	work   worker         // of the writer's goroutine alone
 
+	derived derived
+
 	mu     sync.Mutex
 	cfg    Config
 	fault  error         // why it could not be opened
@@ -154,10 +156,11 @@ func (c *Collection) closeFiles() error {
 		c.closed = context.Cause(c.alive)
 	}
 	c.mu.Unlock()
-	if o == nil {
-		return nil
+	err := c.derived.close()
+	if o != nil {
+		err = errors.Join(err, o.close())
 	}
-	return o.close()
+	return err
 }
 
 // Name of the collection.

@@ -54,6 +54,9 @@ type Options struct {
 	Growth Growth
 	// MaxMetadata is the largest metadata of one document in bytes; 0: 1 MiB.
 	MaxMetadata int
+	// Derive, where set, opens the derived data of the collection whose index file is at
+	// a path; see [Collection.Derived].
+	Derive func(ctx context.Context, index string, cfg Config) (Derived, error)
 	// Committed, where set, is called after each change of a collection, before it is
 	// answered, by the collection's writer. It may take a view; it must not wait for
 	// another change of the same collection.

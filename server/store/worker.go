@@ -60,6 +60,7 @@ func (w *worker) do(ctx context.Context, group []*request) (n int) {
 
 // changed is called after each transaction, before it is answered.
 func (w *worker) changed() {
+	w.c.derived.follow(context.Background(), w.c)
 	if f := w.c.s.o.Committed; f != nil {
 		f(w.c)
 	}

@@ -47,7 +47,7 @@ type options struct {
 	flat                int64
 	nbits, batch        int
 	seed                uint64
-	exclude             bool
+	exclude, settle     bool
 }
 
 func parse(args []string, stderr io.Writer) (o options, err error) {
@@ -60,6 +60,7 @@ func parse(args []string, stderr io.Writer) (o options, err error) {
 	f.IntVar(&o.batch, "batch", 50, "an update has from one to so many documents")
 	f.Uint64Var(&o.seed, "seed", 1, "what decides the order of the documents and the sizes of updates")
 	f.BoolVar(&o.exclude, "exclude-self", false, "leave out of each ranking the document that has the id of the query")
+	f.BoolVar(&o.settle, "settle", false, "wait after each update for the training that it may have begun")
 	if err := f.Parse(args); err != nil {
 		return o, err
 	}
@@ -159,25 +160,33 @@ func (r *row) grow(ctx context.Context, o options, until int64, log io.Writer) (
 			return err
 		}
 		r.longest = max(r.longest, time.Since(begin))
-	}
-	for {
-		st, err := c.Stats(ctx)
+		if !o.settle && len(order) > 0 {
+			continue
+		}
+		st, err := settled(ctx, c)
 		if err != nil {
 			return err
 		}
-		if !st.Growth.Training {
-			r.trainings, r.drift = st.Counts.Trainings, st.Growth.Drift.Ratio
-			break
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(100 * time.Millisecond):
-		}
+		r.trainings, r.drift = st.Counts.Trainings, st.Growth.Drift.Ratio
 	}
 	r.grown = time.Since(start)
 	r.path = filepath.Join(dir, "grown", "index.plaid")
 	return nil
+}
+
+// settled waits until no training runs.
+func settled(ctx context.Context, c *store.Collection) (store.Stats, error) {
+	for {
+		st, err := c.Stats(ctx)
+		if err != nil || !st.Growth.Training {
+			return st, err
+		}
+		select {
+		case <-ctx.Done():
+			return st, ctx.Err()
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
 }
 
 func read(ctx context.Context, src vectors.Source, rows []int) ([]store.Document, error) {

@@ -1,0 +1,98 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/plaid-ir/plaid/index"
+)
+
+// Derived is data that is made from a collection and kept beside it, such as keywords.
+// It is never the source of anything, and may be behind or missing when it is opened.
+type Derived interface {
+	// Sync brings it up to a snapshot.
+	Sync(ctx context.Context, snap *index.Snapshot) error
+	Close() error
+}
+
+// derived is that of one collection: nil until it is first asked for.
+type derived struct {
+	mu     sync.Mutex // held while it is opened or brought up to date, so that it never goes back
+	data   Derived
+	closed bool
+}
+
+// Derived returns the data that [Options.Derive] has opened for the collection, up to
+// date with every change that was answered when it was called. It is opened when it is
+// first asked for; from then on each change brings it up to date before it is answered.
+// It ends with the collection, and is not to be closed.
+//
+// Errors: [errors.ErrUnsupported] without Options.Derive, those of [Collection.View], and
+// those of opening it and bringing it up to date.
+func (c *Collection) Derived(ctx context.Context) (Derived, error) {
+	if c.s.o.Derive == nil {
+		return nil, fmt.Errorf("derived data: %w", errors.ErrUnsupported)
+	}
+	v, err := c.View(ctx) // says why there is none
+	if err != nil {
+		return nil, err
+	}
+	if err := v.Close(); err != nil {
+		return nil, err
+	}
+	d := &c.derived
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	switch {
+	case d.closed:
+		return nil, context.Cause(c.alive)
+	case d.data != nil:
+		return d.data, nil
+	}
+	data, err := c.s.o.Derive(ctx, c.indexPath(), c.Config())
+	if err != nil {
+		return nil, err
+	}
+	if err := c.syncDerived(ctx, data); err != nil {
+		return nil, errors.Join(err, data.Close())
+	}
+	d.data = data
+	return data, nil
+}
+
+// syncDerived is for who holds derived.mu.
+func (c *Collection) syncDerived(ctx context.Context, data Derived) error {
+	v, err := c.View(ctx)
+	if err != nil {
+		return err
+	}
+	return errors.Join(data.Sync(ctx, v.snap), v.Close())
+}
+
+// follow brings derived data up to a change. That it cannot be is no fault of the
+// change: it is opened anew when it is next asked for.
+func (d *derived) follow(ctx context.Context, c *Collection) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.data == nil {
+		return
+	}
+	if err := c.syncDerived(ctx, d.data); err != nil {
+		c.log.Error("derived data is behind the collection, and will be opened anew", "error", errors.Join(err, d.data.Close()))
+		d.data = nil
+	}
+}
+
+func (d *derived) close() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.closed = true
+	if d.data == nil {
+		return nil
+	}
+	err := d.data.Close()
+	d.data = nil
+	return err
+}

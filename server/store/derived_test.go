@@ -1,0 +1,69 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/plaid-ir/plaid/index"
+)
+
+// counting derives the number of live documents.
+type counting struct {
+	docs   int
+	err    error
+	closed bool
+}
+
+func (c *counting) Sync(_ context.Context, snap *index.Snapshot) error {
+	c.docs = snap.Len()
+	return c.err
+}
+
+func (c *counting) Close() error {
+	c.closed = true
+	return nil
+}
+
+func TestDerived(t *testing.T) {
+	var made []*counting
+	boom := errors.New("boom")
+	s := openStore(t, t.TempDir(), &Options{Derive: func(_ context.Context, index string, cfg Config) (Derived, error) {
+		require.FileExists(t, index)
+		require.Equal(t, TokenizerTrigram, cfg.Tokenizer)
+		made = append(made, &counting{})
+		return made[len(made)-1], nil
+	}})
+	c := declare(t, s, "docs", Config{Tokenizer: TokenizerTrigram})
+	_, err := c.Derived(t.Context())
+	require.ErrorIs(t, err, ErrEmpty)
+	require.NoError(t, update(c, UpdateOptions{}, randomDoc("a", 1))().err)
+	require.Empty(t, made, "not before it is asked for")
+	d, err := c.Derived(t.Context())
+	require.NoError(t, err)
+	require.Same(t, made[0], d)
+	require.Equal(t, 1, made[0].docs)
+	require.NoError(t, update(c, UpdateOptions{}, randomDoc("b", 1), randomDoc("c", 1))().err)
+	require.Equal(t, 3, made[0].docs)
+	_, err = c.Delete(t.Context(), Selection{IDs: []string{"a"}})
+	require.NoError(t, err)
+	require.Equal(t, 2, made[0].docs)
+
+	made[0].err = boom
+	require.NoError(t, update(c, UpdateOptions{}, randomDoc("d", 1))().err, "the change is no worse for it")
+	require.True(t, made[0].closed)
+	d, err = c.Derived(t.Context())
+	require.NoError(t, err)
+	require.Same(t, made[1], d)
+	require.Equal(t, 3, made[1].docs)
+	require.NoError(t, s.Close(t.Context()))
+	require.True(t, made[1].closed)
+	_, err = c.Derived(t.Context())
+	require.ErrorIs(t, err, ErrClosed)
+
+	plain := declare(t, openStore(t, t.TempDir(), nil), "docs", Config{})
+	_, err = plain.Derived(t.Context())
+	require.ErrorIs(t, err, errors.ErrUnsupported)
+}
