@@ -33,14 +33,15 @@ type Collection struct {
 
 	derived derived
 
-	mu     sync.Mutex
-	cfg    Config
-	fault  error         // why it could not be opened
-	opened *opened       // nil: no documents yet, or being opened again
-	again  chan struct{} // not nil while the file is opened again; closed then
-	closed error
-	growth growthState
-	counts Counts
+	mu       sync.Mutex
+	cfg      Config
+	fault    error         // why it could not be opened
+	opened   *opened       // nil: no documents yet, or being opened again
+	again    chan struct{} // not nil while the file is opened again; closed then
+	closed   error
+	growth   growthState
+	counts   Counts
+	metadata metadataCount
 }
 
 // opened is the index file of a collection, and its searcher.

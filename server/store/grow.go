@@ -144,7 +144,7 @@ func (c *Collection) grow() {
 	}
 	h, tokens, drift := v.snap.Header(), int64(v.snap.State().LiveTokens), v.snap.Drift()
 	_ = v.Close()
-	t, due := c.due(&h, tokens)
+	_, due := c.due(&h, tokens)
 	c.mu.Lock()
 	g := &c.growth
 	advice := c.advice(&h, drift)
@@ -177,7 +177,7 @@ func (c *Collection) grow() {
 	c.mu.Unlock()
 	go func() {
 		defer done()
-		_, err := c.train(ctx, t, RetrainOptions{})
+		_, err := c.train(ctx, RetrainOptions{}, c.due)
 		c.mu.Lock()
 		g.running, g.cancel, g.failed, g.err = nil, nil, 0, nil
 		if err != nil && ctx.Err() == nil {
@@ -216,16 +216,13 @@ type RetrainOptions struct {
 }
 
 // Retrain trains the collection anew as its size asks for, whatever it has grown by:
-// beside searches and changes, which go on. When it returns the new codec is in use.
+// beside searches and changes, which go on. When it returns the new codec is in use. A
+// collection in its final stage stays in that, and without the original vectors it keeps
+// the bits that it has, since more would add nothing.
 //
 // Errors: those of [Collection.View] and of [index.Index.Retrain].
 func (c *Collection) Retrain(ctx context.Context, o RetrainOptions) (*index.RetrainReport, error) {
-	v, err := c.View(ctx)
-	if err != nil {
-		return nil, err
-	}
-	tokens := int64(v.snap.State().LiveTokens)
-	if err := v.Close(); err != nil {
+	if err := c.Err(); err != nil {
 		return nil, err
 	}
 	ctx, done, err := c.aside(ctx)
@@ -233,15 +230,26 @@ func (c *Collection) Retrain(ctx context.Context, o RetrainOptions) (*index.Retr
 		return nil, err
 	}
 	defer done()
-	r, err := c.train(ctx, c.trainingFor(tokens), o)
+	r, err := c.train(ctx, o, func(h *storage.Header, tokens int64) (training, bool) {
+		t := c.trainingFor(tokens)
+		if stageOf(h, &c.s.o.Growth) == StageFinal {
+			cfg := c.Config()
+			t = training{StageFinal, cfg.bits(), 0}
+			if o.Vectors == nil {
+				t.nbits = min(t.nbits, h.Nbits)
+			}
+		}
+		return t, true
+	})
 	if err != nil && ctx.Err() != nil {
 		err = context.Cause(ctx)
 	}
 	return r, err
 }
 
-// train trains one collection of the store at a time.
-func (c *Collection) train(ctx context.Context, t training, o RetrainOptions) (*index.RetrainReport, error) {
+// train trains one collection of the store at a time, as choose says when its turn has
+// come.
+func (c *Collection) train(ctx context.Context, o RetrainOptions, choose func(*storage.Header, int64) (training, bool)) (*index.RetrainReport, error) {
 	select {
 	case c.s.training <- struct{}{}:
 		defer func() { <-c.s.training }()
@@ -253,18 +261,25 @@ func (c *Collection) train(ctx context.Context, t training, o RetrainOptions) (*
 		return nil, err
 	}
 	defer done()
+	v, err := c.View(ctx)
+	if err != nil {
+		return nil, err
+	}
+	h, tokens := v.snap.Header(), int64(v.snap.State().LiveTokens)
+	if err := v.Close(); err != nil {
+		return nil, err
+	}
+	t, ok := choose(&h, tokens)
+	if !ok {
+		return nil, nil
+	}
 	cfg := c.Config()
 	ro := &index.RetrainOptions{
 		Vectors: o.Vectors, Progress: o.Progress, Nbits: t.nbits, Centroids: t.centroids, Seed: cfg.seed(),
 		Threads: max(c.s.o.Threads/2, 1), Memory: c.s.o.Memory,
 	}
 	if t.stage == StageFlat {
-		v, err := c.View(ctx)
-		if err != nil {
-			return nil, err
-		}
-		ro.Codec, err = codec.Flat(v.snap.Dim())
-		if err = errors.Join(err, v.Close()); err != nil {
+		if ro.Codec, err = codec.Flat(h.Dim); err != nil {
 			return nil, err
 		}
 	}

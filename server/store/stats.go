@@ -83,10 +83,29 @@ func (c *Collection) Stats(ctx context.Context) (Stats, error) {
 		st.Growth.Failed = c.growth.err.Error()
 	}
 	c.mu.Unlock()
-	for o := range s.Docs {
+	st.Metadata = c.withMetadata(v)
+	return st, v.Close()
+}
+
+// metadataCount is how many documents of a version of the index have metadata.
+type metadataCount struct{ version, docs uint64 }
+
+// withMetadata counts the documents that have metadata, once for each state.
+func (c *Collection) withMetadata(v *View) uint64 {
+	c.mu.Lock()
+	known := c.metadata
+	c.mu.Unlock()
+	if known.version == v.snap.Version() {
+		return known.docs
+	}
+	known = metadataCount{version: v.snap.Version()}
+	for o := range v.snap.State().Docs {
 		if v.snap.HasPayload(o) {
-			st.Metadata++
+			known.docs++
 		}
 	}
-	return st, v.Close()
+	c.mu.Lock()
+	c.metadata = known
+	c.mu.Unlock()
+	return known.docs
 }

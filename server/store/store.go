@@ -21,6 +21,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -113,6 +114,7 @@ type Store struct {
 	closed      bool
 	collections map[string]*Collection
 	making      map[string]bool // names that are being declared or dropped
+	claims      sync.WaitGroup  // of them
 }
 
 // Files of a store. Names of collections do not begin with a dot.
@@ -183,12 +185,7 @@ func (s *Store) Dir() string { return s.dir }
 func (s *Store) Names() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	names := make([]string, 0, len(s.collections))
-	for name := range s.collections {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return names
+	return slices.Sorted(maps.Keys(s.collections))
 }
 
 // CheckName says whether a name can be one of a collection: 1 to 128 bytes of
@@ -251,6 +248,7 @@ func (s *Store) claim(name string) error {
 		return fmt.Errorf("%w: %q is being declared or dropped", ErrExists, name)
 	}
 	s.making[name] = true
+	s.claims.Add(1)
 	return nil
 }
 
@@ -258,6 +256,7 @@ func (s *Store) unclaim(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.making, name)
+	s.claims.Done()
 }
 
 func (s *Store) put(c *Collection) {
@@ -334,10 +333,10 @@ func (s *Store) Close(ctx context.Context) error {
 		return nil
 	}
 	s.closed = true
-	all := make([]*Collection, 0, len(s.collections))
-	for _, c := range s.collections {
-		all = append(all, c)
-	}
+	s.mu.Unlock()
+	s.claims.Wait()
+	s.mu.Lock()
+	all := slices.Collect(maps.Values(s.collections))
 	s.mu.Unlock()
 	for _, c := range all {
 		c.drain()

@@ -94,6 +94,10 @@ func TestImport(t *testing.T) {
 	require.Equal(t, StageFinal, st.Growth.Stage, "what another engine has trained is not trained again by itself")
 	require.Equal(t, "second", view(t, c).ID(1))
 	require.NoError(t, update(c, UpdateOptions{}, randomDoc("more", 1))().err)
+	report, err := c.Retrain(t.Context(), RetrainOptions{})
+	require.NoError(t, err)
+	require.Equal(t, 4, report.After.Nbits, "as few bits as there were")
+	require.Equal(t, "second", view(t, c).ID(1))
 }
 
 // A damaged collection stops no other, can be dropped, and takes nothing.
