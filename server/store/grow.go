@@ -76,7 +76,7 @@ func (c *Collection) due(h *storage.Header, tokens int64) (t training, due bool)
 }
 
 // build makes the index file of the first documents.
-func (w *worker) build(ctx context.Context, src vectors.Source) (*opened, error) {
+func (w *worker) build(ctx context.Context, src vectors.Source) error {
 	c := w.c
 	tokens := int64(0)
 	for i := range src.Len() {
@@ -90,23 +90,23 @@ func (w *worker) build(ctx context.Context, src vectors.Source) (*opened, error)
 	if t.stage == StageFlat {
 		var err error
 		if o.Codec, err = codec.Flat(src.Dim()); err != nil {
-			return nil, err
+			return err
 		}
 	}
 	if _, err := index.Build(ctx, c.indexPath(), src, o); err != nil {
-		return nil, err
+		return err
 	}
 	opened, err := c.openIndex(ctx)
 	if err == nil && opened == nil {
 		err = fmt.Errorf("%s: %w: what was built is not there", c.indexPath(), storage.ErrInternal)
 	}
 	if err != nil {
-		return nil, err
+		return err
 	}
 	c.mu.Lock()
 	c.opened = opened
 	c.mu.Unlock()
-	return opened, nil
+	return nil
 }
 
 // growthState is guarded by Collection.mu.

@@ -205,10 +205,11 @@ func (w *worker) store(ctx context.Context, o *opened, b *batch) error {
 		return err
 	}
 	if o == nil {
-		if o, err = w.build(ctx, src); err != nil {
-			return err
-		}
-	} else if err := w.add(ctx, o, src, b); err != nil {
+		err = w.build(ctx, src)
+	} else {
+		err = w.add(ctx, o, src, b)
+	}
+	if err != nil {
 		return err
 	}
 	evicted := w.evict(ctx)
