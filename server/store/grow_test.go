@@ -124,9 +124,9 @@ func TestAdvice(t *testing.T) {
 		d    index.Drift
 		want string
 	}{
-		"like the others": {final, index.Drift{Trained: 1 << 20, Added: 1 << 20, Ratio: 1.2, Centroids: 4, Wanted: 8}, ""},
+		"like the others": {final, index.Drift{Trained: 1 << 20, Added: 1 << 20, Ratio: 1.4, Centroids: 4, Wanted: 8}, ""},
 		"few":             {final, index.Drift{Trained: 1 << 20, Added: 1 << 10, Ratio: 3, Centroids: 4, Wanted: 4}, ""},
-		"others":          {final, index.Drift{Trained: 1 << 20, Added: 1 << 17, Ratio: 1.3, Centroids: 4, Wanted: 4}, "1.30 times"},
+		"others":          {final, index.Drift{Trained: 1 << 20, Added: 1 << 17, Ratio: 1.6, Centroids: 4, Wanted: 4}, "1.60 times"},
 		"many":            {final, index.Drift{Trained: 1 << 20, Added: 1 << 25, Ratio: 1.1, Centroids: 4, Wanted: 16}, "16"},
 		"growing":         {precise, index.Drift{Trained: 1 << 19, Added: 1 << 19, Ratio: 3, Centroids: 4, Wanted: 16}, ""},
 	} {

@@ -20,7 +20,7 @@ type Growth struct {
 	Until  int64   // 0: 1,048,576; −1: the first documents are encoded for good
 	Factor float64 // 0: 4
 	// Drift is how many times the error of training the error of what was added since
-	// may be before a training is said to pay; 0: 1.25.
+	// may be before a training is said to pay; 0: 1.5.
 	Drift float64
 }
 
@@ -35,7 +35,7 @@ func (g *Growth) complete() error {
 		g.Factor = 4
 	}
 	if g.Drift == 0 {
-		g.Drift = 1.25
+		g.Drift = 1.5
 	}
 	if g.Flat < -1 || g.Until < -1 || !(g.Factor >= 1.25) || !(g.Drift > 1) {
 		return fmt.Errorf("%w: growth of %+v", ErrConfig, *g)
