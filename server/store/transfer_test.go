@@ -78,7 +78,8 @@ func TestImport(t *testing.T) {
 	snap, err := ix.Snapshot()
 	require.NoError(t, err)
 	theirs := filepath.Join(dir, "theirs")
-	require.NoError(t, snap.ExportEngine(t.Context(), theirs, nil))
+	_, err = snap.ExportEngine(t.Context(), theirs, nil)
+	require.NoError(t, err)
 	require.NoError(t, snap.Close())
 	require.NoError(t, ix.Close())
 

@@ -210,7 +210,11 @@ func (r *row) measure(ctx context.Context, o options, w io.Writer) error {
 	if err != nil {
 		return err
 	}
-	report, err := beir.Run(ctx, o.collection, o.vectors, beir.Options{
+	files, err := beir.Folder(o.vectors)
+	if err != nil {
+		return err
+	}
+	report, err := beir.Run(ctx, o.collection, files, beir.Options{
 		Index: r.path, Build: index.BuildOptions{Nbits: o.nbits}, Measures: measures, Eval: eval.Options{ExcludeSelf: o.exclude},
 	})
 	if err != nil {
