@@ -143,14 +143,14 @@ func (s *spooling) run(ctx context.Context, use func(*vectors.Spool, *textsRepor
 // stopped says what becomes of a file that is not complete.
 func (s *spooling) stopped(path string, fresh bool, r *encode.Report, err error) error {
 	switch {
-	case path == "":
+	case path == "", errors.Is(err, vectors.ErrSpoolInUse):
 	case errors.Is(err, vectors.ErrSpool):
 		return fmt.Errorf("%w. It is of other texts, of another model, or no spool: remove it, or name another file with --spool", err)
 	case fresh && (r == nil || r.Texts == 0):
 		if rerr := os.Remove(path); !errors.Is(rerr, fs.ErrNotExist) {
 			err = errors.Join(err, rerr)
 		}
-	default:
+	case r != nil:
 		s.app.hint("what was encoded is in %s: the same command goes on from there", path)
 	}
 	return err
