@@ -174,16 +174,16 @@ func TestAsksAgain(t *testing.T) {
 			return false
 		}, 4, nil},
 		"always busy": {func(w http.ResponseWriter, _ *http.Request, _ int64) bool {
-			http.Error(w, "later,\nplease", 503)
+			http.Error(w, "later,\nplease", http.StatusServiceUnavailable)
 			return true
 		}, 6, ErrStatus},
 		"bad request": {func(w http.ResponseWriter, _ *http.Request, _ int64) bool {
-			http.Error(w, "no such model", 404)
+			http.Error(w, "no such model", http.StatusNotFound)
 			return true
 		}, 2, ErrStatus},
 		"not built": {func(w http.ResponseWriter, _ *http.Request, _ int64) bool { w.WriteHeader(501); return true }, 2, ErrStatus},
 		"redirect": {func(w http.ResponseWriter, r *http.Request, _ int64) bool {
-			http.Redirect(w, r, "http://elsewhere.invalid/", 307)
+			http.Redirect(w, r, "http://elsewhere.invalid/", http.StatusTemporaryRedirect)
 			return true
 		}, 2, ErrStatus},
 		"asks for an hour": {func(w http.ResponseWriter, _ *http.Request, _ int64) bool {

@@ -141,11 +141,9 @@ func listAnswer(b []byte, n int) ([][][]float32, error) {
 // resolve completes the options, and finds the kind of server.
 func (o *Options) resolve() (*url.URL, *api, error) {
 	fail := func(format string, args ...any) (*url.URL, *api, error) {
-		shown := o.URL
+		shown := "address of the server" // what cannot be read may have a password in it
 		if u, err := url.Parse(o.URL); err == nil {
 			shown = u.Redacted()
-		} else {
-			shown = "address of the server"
 		}
 		return nil, nil, &Error{URL: shown, Err: fmt.Errorf("%w: %w", ErrOptions, fmt.Errorf(format, args...))}
 	}
