@@ -69,7 +69,7 @@ func (a *app) add(ctx context.Context, path string, in *input, work flags.Resour
 	s := &spooling{app: a, texts: &in.texts, path: in.texts.Spool, temporary: path + ".add.spool"}
 	err := a.openSnapshot(ctx, path, func(_ *index.Index, snap *index.Snapshot) (err error) {
 		var m *storage.Model
-		if s.encoder, m, err = a.openEncoder(&in.encoder, snap, work.Threads); err != nil {
+		if s.encoder, m, err = a.openEncoder(ctx, &in.encoder, snap, work.Threads); err != nil {
 			return err
 		}
 		if d := s.encoder.Dim(); d != snap.Dim() {

@@ -52,7 +52,7 @@ func (c *collection) open(ctx context.Context, o *beir.Options, use func(beir.Ve
 	if err != nil {
 		return err
 	}
-	enc, model, err := c.encoder.Open(nil, o.Threads, c.app.logger())
+	enc, model, err := c.encoder.Open(ctx, nil, o.Threads, c.app.logger())
 	if err != nil {
 		return err
 	}

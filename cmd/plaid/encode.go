@@ -108,7 +108,7 @@ const payloadFile = "payload.jsonl"
 func (e *encoding) in(name string) string { return filepath.Join(e.dir, name) }
 
 func (e *encoding) run(ctx context.Context) (err error) {
-	enc, model, err := e.encoder.Open(nil, e.threads, e.app.logger())
+	enc, model, err := e.encoder.Open(ctx, nil, e.threads, e.app.logger())
 	if err != nil {
 		return err
 	}

@@ -104,7 +104,7 @@ func (a *app) explain(ctx context.Context, path string, questions []string, s *f
 		if queries.texts != nil && len(r.Matches) > 0 {
 			r.Pieces, err = findPieces(queries.encoder, queries.texts[row], snap, r.Explanation)
 			switch {
-			case errors.Is(err, errNoText), errors.Is(err, errPooled), errors.Is(err, errOtherText):
+			case errors.Is(err, errNoText), errors.Is(err, errPooled), errors.Is(err, errOtherText), errors.Is(err, errNoPieces):
 				r.NoPieces = err.Error()
 			case err != nil:
 				return err

@@ -133,7 +133,7 @@ func (a *app) index(ctx context.Context, path string, in *input, work flags.Reso
 	if err != nil {
 		return err
 	}
-	enc, m, err := in.encoder.Open(nil, work.Threads, a.logger())
+	enc, m, err := in.encoder.Open(ctx, nil, work.Threads, a.logger())
 	if err != nil {
 		return err
 	}

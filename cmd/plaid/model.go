@@ -55,7 +55,8 @@ does so with a tokenizer.json alone.`),
   plaid model --tokenizer tokenizer.json`,
 	}
 	f := cmd.Flags()
-	enc.RegisterDocuments(f)
+	enc.RegisterFolder(f)
+	enc.RegisterLength(f)
 	f.Lookup("model").Hidden = true // it is the argument
 	f.BoolVar(&tokenize, "tokenize", false, "print the ids of the JSON strings on stdin")
 	f.StringVar(&file, "tokenizer", "", "tokenize with this tokenizer.json `FILE`; takes no DIR")

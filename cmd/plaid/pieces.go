@@ -38,6 +38,7 @@ type piece struct {
 var (
 	errNoText    = errors.New("the index has no text of the document")
 	errPooled    = errors.New("the index has pooled tokens, each of several pieces")
+	errNoPieces  = errors.New("a server does not tell the pieces of a text")
 	errOtherText = errors.New("the text beside the document is not the one that was encoded")
 )
 
@@ -66,6 +67,9 @@ func findPieces(e *encode.Encoder, query string, snap *index.Snapshot, x *search
 	asked, err := keptTokens(e, encode.Query, query)
 	if err != nil {
 		return nil, err
+	}
+	if e.Config().Backend == encode.Remote {
+		return nil, errNoPieces
 	}
 	found, err := keptTokens(e, encode.Document, text.Full())
 	if err != nil {

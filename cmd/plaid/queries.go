@@ -78,7 +78,7 @@ func (a *app) openQueries(ctx context.Context, f *flags.Queries, questions []str
 }
 
 func (a *app) encodeFor(ctx context.Context, q *queries, f *flags.Queries, questions []string, snap *index.Snapshot, threads int) error {
-	enc, model, err := a.openEncoder(&f.Encoder, snap, threads)
+	enc, model, err := a.openEncoder(ctx, &f.Encoder, snap, threads)
 	if err != nil {
 		return err
 	}
@@ -94,12 +94,12 @@ func (a *app) encodeFor(ctx context.Context, q *queries, f *flags.Queries, quest
 }
 
 // openEncoder opens the model of an index, or that of the flags.
-func (a *app) openEncoder(f *flags.Encoder, snap *index.Snapshot, threads int) (*encode.Encoder, *storage.Model, error) {
+func (a *app) openEncoder(ctx context.Context, f *flags.Encoder, snap *index.Snapshot, threads int) (*encode.Encoder, *storage.Model, error) {
 	made := snap.Header().Model
-	if f.Dir == "" && (made == nil || made.Name == "") {
+	if !f.Named() && (made == nil || made.Name == "") {
 		return nil, nil, fmt.Errorf("%s does not say which model made its vectors: %w", snap.Path(), flags.NoModel())
 	}
-	return f.Open(made, threads, a.logger())
+	return f.Open(ctx, made, threads, a.logger())
 }
 
 // measure opens an index, reads all queries and makes an engine for use.

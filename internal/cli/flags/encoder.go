@@ -1,6 +1,7 @@
 package flags
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -25,6 +26,7 @@ type Encoder struct {
 	precision      string
 	settings       string
 	documentLength int
+	backend        backend
 	set            *pflag.FlagSet
 }
 
@@ -40,6 +42,12 @@ func NoModel() error {
 
 // Register adds the flags.
 func (e *Encoder) Register(f *pflag.FlagSet) {
+	e.RegisterFolder(f)
+	e.backend.register(f)
+}
+
+// RegisterFolder adds those of a model's folder alone.
+func (e *Encoder) RegisterFolder(f *pflag.FlagSet) {
 	e.set = f
 	f.StringVar(&e.Dir, "model", "", "`DIR` of the model that encodes texts (plaid model DIR describes it)")
 	f.Var(Choice(&e.precision, "", encode.F32.String(), encode.Int8.String()), "precision",
@@ -50,6 +58,11 @@ func (e *Encoder) Register(f *pflag.FlagSet) {
 // RegisterDocuments adds the flags for commands that encode documents.
 func (e *Encoder) RegisterDocuments(f *pflag.FlagSet) {
 	e.Register(f)
+	e.RegisterLength(f)
+}
+
+// RegisterLength adds the flag for how long documents may be.
+func (e *Encoder) RegisterLength(f *pflag.FlagSet) {
 	f.Var(Int(&e.documentLength, 0, 0), "document-length", "the longest document in tokens of the model; what is longer is cut (0: as its folder says)")
 }
 
@@ -60,7 +73,7 @@ func (e *Encoder) RegisterAny(f *pflag.FlagSet) {
 
 // Given says whether a flag of the group was given.
 func (e *Encoder) Given() bool {
-	for _, name := range []string{"model", "precision", "model-settings", "document-length"} {
+	for _, name := range []string{"model", "precision", "model-settings", "document-length", "encoder", "encoder-option"} {
 		if e.changed(name) {
 			return true
 		}
@@ -68,11 +81,26 @@ func (e *Encoder) Given() bool {
 	return false
 }
 
+// Named says whether the flags name a folder or a server.
+func (e *Encoder) Named() bool { return e.Dir != "" || isServer(e.backend.name) }
+
 func (e *Encoder) changed(name string) bool { return e.set != nil && e.set.Changed(name) }
 
-// Options is how a folder is opened, "": the one of --model. What the flags leave
-// open is as the model of an index says, if that is not nil.
+// Options is how a folder is opened, "": the one of --model, or a server. What the
+// flags leave open is as the model of an index says, if that is not nil.
 func (e *Encoder) Options(of *storage.Model, threads int, log *slog.Logger) (dir string, o *encode.Options, err error) {
+	if isServer(e.backend.name) || e.backend.name == "" && e.Dir == "" && of != nil && isServer(of.Name) {
+		for _, name := range []string{"precision", "model-settings", "document-length"} {
+			if e.changed(name) {
+				return "", nil, Usagef("--%s is for a folder: a server encodes as it was set up", name)
+			}
+		}
+		o, err = e.backend.server(of, e.Dir, threads, log)
+		return "", o, err
+	}
+	if of != nil && isServer(of.Name) {
+		of = nil // nothing that it says is of a folder
+	}
 	dir, o = e.Dir, &encode.Options{Threads: threads, Logger: log}
 	precision, settings := e.precision, new(modeldir.Override)
 	if of != nil {
@@ -104,28 +132,28 @@ func (e *Encoder) Options(of *storage.Model, threads int, log *slog.Logger) (dir
 		settings.DocumentLength = &e.documentLength
 	}
 	o.Override = settings
-	return dir, o, nil
+	return dir, o, e.backend.local(o)
 }
 
 // Open opens the model of --model, or that of an index, and says what an index is
 // to know of it. Another model than that of the index is an error, but for
 // --any-model.
-func (e *Encoder) Open(of *storage.Model, threads int, log *slog.Logger) (*encode.Encoder, *storage.Model, error) {
+func (e *Encoder) Open(ctx context.Context, of *storage.Model, threads int, log *slog.Logger) (*encode.Encoder, *storage.Model, error) {
 	dir, o, err := e.Options(of, threads, log)
 	if err != nil {
 		return nil, nil, err
 	}
-	if dir == "" {
+	if dir == "" && o.Remote == nil {
 		return nil, nil, NoModel()
 	}
-	enc, err := encode.Open(dir, o)
+	enc, err := encode.OpenContext(ctx, dir, o)
 	if err != nil {
 		if e.Dir == "" && errors.Is(err, fs.ErrNotExist) {
 			err = fmt.Errorf("the model of the index: %w; --model says where it is now", err)
 		}
 		return nil, nil, err
 	}
-	m, err := modelOf(enc, dir, o.Override)
+	m, err := modelOf(enc, dir, o)
 	if err == nil && !e.Any {
 		err = checkModel(of, m)
 	}
@@ -136,13 +164,16 @@ func (e *Encoder) Open(of *storage.Model, threads int, log *slog.Logger) (*encod
 }
 
 // modelOf is what an index keeps of an encoder.
-func modelOf(e *encode.Encoder, dir string, settings *modeldir.Override) (*storage.Model, error) {
+func modelOf(e *encode.Encoder, dir string, o *encode.Options) (*storage.Model, error) {
+	if o.Remote != nil {
+		return serverModel(e, o.Remote)
+	}
 	abs, err := filepath.Abs(dir)
 	if err != nil {
 		return nil, err
 	}
 	m := &storage.Model{Name: abs, Fingerprint: e.Config().Fingerprint, Precision: e.Config().Precision}
-	b, err := json.Marshal(settings)
+	b, err := json.Marshal(o.Override)
 	if err != nil {
 		return nil, err
 	}

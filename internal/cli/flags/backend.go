@@ -1,0 +1,145 @@
+package flags
+
+import (
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/plaid-ir/plaid/encode"
+	"github.com/plaid-ir/plaid/encode/remote"
+	"github.com/plaid-ir/plaid/storage"
+)
+
+// backend are the flags of what computes token vectors.
+type backend struct {
+	name    string // or the address of a server
+	options []string
+}
+
+func (b *backend) register(f *pflag.FlagSet) {
+	f.StringVar(&b.name, "encoder", "", "`NAME` of what computes: "+encode.Native+" (the default), "+encode.ONNXRuntime+", or the address of a server that encodes")
+	f.StringArrayVar(&b.options, "encoder-option", nil, "`KEY=VALUE` for --encoder, any number of times: library, device, graph; of a server api, query-prefix, "+
+		"document-prefix, batch, timeout, attempts (docs/encoder.md)")
+}
+
+// isServer says whether a name is the address of a server.
+func isServer(name string) bool {
+	return strings.HasPrefix(name, "http://") || strings.HasPrefix(name, "https://")
+}
+
+// serverSettings is what an index keeps of a server, beside its address.
+type serverSettings struct {
+	API            string `json:"api,omitempty"`
+	Model          string `json:"model,omitempty"`
+	QueryPrefix    string `json:"query_prefix,omitempty"`
+	DocumentPrefix string `json:"document_prefix,omitempty"`
+}
+
+// local applies the flags to options of a folder.
+func (b *backend) local(o *encode.Options) error {
+	switch o.Backend = b.name; b.name {
+	case "", encode.Native, encode.ONNXRuntime:
+	default:
+		return Usagef("--encoder %q: there is %s, %s, and servers by their address, http:// or https://", b.name, encode.Native, encode.ONNXRuntime)
+	}
+	return b.each(func(key, value string) (bool, error) {
+		switch key {
+		case "library":
+			o.Library = value
+		case "device":
+			o.Device = value
+		case "graph":
+			o.Graph = value
+		default:
+			return false, nil
+		}
+		return true, nil
+	})
+}
+
+// server returns the options of a server, of that which an index names where no flag
+// does. model is how the server calls the model, "": as the index says.
+func (b *backend) server(of *storage.Model, model string, threads int, log *slog.Logger) (*encode.Options, error) {
+	r := &remote.Options{URL: b.name, Logger: log}
+	if of != nil && isServer(of.Name) {
+		if r.URL == "" {
+			r.URL = of.Name
+		}
+		if of.Settings != "" {
+			var s serverSettings
+			if err := json.Unmarshal([]byte(of.Settings), &s); err != nil {
+				return nil, fmt.Errorf("settings of %v: %w", *of, err)
+			}
+			r.API, r.Model, r.QueryPrefix, r.DocumentPrefix = s.API, s.Model, s.QueryPrefix, s.DocumentPrefix
+		}
+	}
+	if model != "" {
+		r.Model = model
+	}
+	err := b.each(func(key, value string) (ok bool, err error) {
+		switch key {
+		case "api":
+			r.API = value
+		case "query-prefix":
+			r.QueryPrefix = value
+		case "document-prefix":
+			r.DocumentPrefix = value
+		case "batch":
+			r.Batch, err = strconv.Atoi(value)
+		case "attempts":
+			r.Attempts, err = strconv.Atoi(value)
+		case "timeout":
+			r.Timeout, err = time.ParseDuration(value)
+		default:
+			return false, nil
+		}
+		return true, err
+	})
+	return &encode.Options{Backend: encode.Remote, Remote: r, Threads: threads, Logger: log}, err
+}
+
+// each hands over the options; those that set does not know are usage errors.
+func (b *backend) each(set func(key, value string) (bool, error)) error {
+	name := b.name
+	if name == "" {
+		name = encode.Native
+	}
+	for _, option := range b.options {
+		key, value, ok := strings.Cut(option, "=")
+		if !ok || key == "" {
+			return Usagef("--encoder-option %q: want KEY=VALUE", option)
+		}
+		ok, err := set(key, value)
+		if err != nil {
+			return Usagef("--encoder-option %q: %w", option, err)
+		}
+		if !ok {
+			return Usagef("--encoder-option %q: --encoder %s has no such option", option, name)
+		}
+	}
+	return nil
+}
+
+// serverModel is what an index keeps of a server.
+func serverModel(e *encode.Encoder, r *remote.Options) (*storage.Model, error) {
+	address, err := url.Parse(r.URL)
+	if err != nil {
+		return nil, err
+	}
+	address.User = nil // a password is not for an index
+	m := &storage.Model{Name: address.String(), Fingerprint: e.Config().Fingerprint}
+	b, err := json.Marshal(serverSettings{r.API, r.Model, r.QueryPrefix, r.DocumentPrefix})
+	if err != nil {
+		return nil, err
+	}
+	if s := string(b); s != "{}" {
+		m.Settings = s
+	}
+	return m, nil
+}
