@@ -147,7 +147,7 @@ func (e *encoder) flush(ctx context.Context, b *batch) error {
 			payload = b.payloads[i]
 		}
 		err := e.stage.stage(ctx, encoded{
-			id: id, fresh: e.fresh == nil || e.fresh(id), payload: payload,
+			id: id, fresh: e.fresh == nil || e.fresh(id), payload: payload, again: id == "", // a hole
 			codes: b.block.Codes[lo*cb : hi*cb], factors: b.block.Factors[2*lo : 2*hi], residuals: b.block.Residuals[lo*rb : hi*rb],
 		})
 		if err != nil {
