@@ -3,6 +3,9 @@ package store
 import (
 	"context"
 	"encoding/json"
+	"fmt"
+
+	"github.com/plaid-ir/plaid/storage"
 )
 
 // UpdateOptions of an update.
@@ -10,6 +13,10 @@ type UpdateOptions struct {
 	// Replace lets a document take the place of one with the same id, which is
 	// deleted; otherwise that is an error.
 	Replace bool
+	// Model, where set, is what made the vectors. The first one that is named is kept
+	// with the collection, if its index is made of the request that names it; later
+	// requests that name another are refused ([storage.ErrModel]).
+	Model *storage.Model
 }
 
 // Receipt says what an update did.
@@ -35,7 +42,7 @@ type Receipt struct {
 // From then on it is finished, whatever ctx does: an error of ctx always means that
 // nothing was stored.
 //
-// Errors: [*DocumentError], [*BusyError], [ErrUnknown], [ErrDamaged], [ErrClosed], that
+// Errors: [*DocumentError], [*BusyError], [storage.ErrModel], [ErrUnknown], [ErrDamaged], [ErrClosed], that
 // of ctx, and what writing fails with. After [storage.ErrOutcomeUnknown], which the disk
 // gives rarely, the documents may be stored or not.
 func (c *Collection) Update(ctx context.Context, docs []Document, o UpdateOptions) (Receipt, error) {
@@ -50,7 +57,10 @@ func (c *Collection) Update(ctx context.Context, docs []Document, o UpdateOption
 	if len(docs) == 0 {
 		return Receipt{}, nil
 	}
-	r := &request{kind: updating, docs: docs, replace: o.Replace}
+	if err := o.Model.Validate(); err != nil {
+		return Receipt{}, fmt.Errorf("%w: %w", ErrConfig, err)
+	}
+	r := &request{kind: updating, docs: docs, replace: o.Replace, model: o.Model}
 	for i := range docs {
 		r.cost += docs[i].cost()
 	}

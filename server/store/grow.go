@@ -76,7 +76,7 @@ func (c *Collection) due(h *storage.Header, tokens int64) (t training, due bool)
 }
 
 // build makes the index file of the first documents.
-func (w *worker) build(ctx context.Context, src vectors.Source) error {
+func (w *worker) build(ctx context.Context, src vectors.Source, model *storage.Model) error {
 	c := w.c
 	tokens := int64(0)
 	for i := range src.Len() {
@@ -84,7 +84,7 @@ func (w *worker) build(ctx context.Context, src vectors.Source) error {
 	}
 	t, cfg := c.trainingFor(tokens), c.Config()
 	o := &index.BuildOptions{
-		Nbits: t.nbits, Centroids: t.centroids, Seed: cfg.seed(),
+		Nbits: t.nbits, Centroids: t.centroids, Seed: cfg.seed(), Model: model,
 		Threads: c.s.o.Threads, Memory: c.s.o.Memory, Backend: c.s.o.Backend, Logger: c.log,
 	}
 	if t.stage == StageFlat {

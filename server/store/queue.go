@@ -5,6 +5,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/plaid-ir/plaid/storage"
 )
 
 // request is one change that waits, or runs.
@@ -12,6 +14,7 @@ type request struct {
 	kind    kind
 	docs    []Document // of an update
 	replace bool
+	model   *storage.Model
 	chosen  Selection // of a deletion
 	act     func(context.Context) error
 	cost    int64 // bytes

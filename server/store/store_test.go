@@ -12,6 +12,7 @@ import (
 
 	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/search"
+	"github.com/plaid-ir/plaid/storage"
 	"github.com/plaid-ir/plaid/vectors"
 )
 
@@ -111,6 +112,21 @@ func TestFromNothing(t *testing.T) {
 	require.NoError(t, err)
 	require.JSONEq(t, `{"version":4,"even":true}`, string(m))
 	require.NoError(t, c.Verify(t.Context()))
+}
+
+func TestModel(t *testing.T) {
+	s := openStore(t, t.TempDir(), &Options{Growth: smallGrowth})
+	c := declare(t, s, "docs", Config{})
+	mine, other := &storage.Model{Name: "mine"}, &storage.Model{Name: "other"}
+	require.NoError(t, update(c, UpdateOptions{Model: mine}, randomDoc("a", 1))().err)
+	require.ErrorIs(t, update(c, UpdateOptions{Model: other}, randomDoc("b", 1))().err, storage.ErrModel)
+	require.NoError(t, update(c, UpdateOptions{}, randomDoc("b", 1))().err)
+	_, err := c.Retrain(t.Context(), RetrainOptions{})
+	require.NoError(t, err)
+	st, err := c.Stats(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, mine, st.Model)
+	require.ErrorIs(t, update(c, UpdateOptions{Model: &storage.Model{}}, randomDoc("c", 1))().err, ErrConfig)
 }
 
 func TestNames(t *testing.T) {

@@ -85,7 +85,8 @@ type batch struct {
 	docs     []vectors.Document
 	taken    map[string]bool // ids
 	requests []*request
-	first    uint32 // ordinal
+	first    uint32         // ordinal
+	model    *storage.Model // of the collection; nil: nobody has said
 }
 
 // update does as many updates of a group as can share a transaction: those in which
@@ -98,7 +99,7 @@ func (w *worker) update(ctx context.Context, group []*request) (n int) {
 	}
 	b := &batch{taken: map[string]bool{}}
 	if snap != nil {
-		b.dim, b.first = snap.Dim(), snap.State().Docs
+		b.dim, b.first, b.model = snap.Dim(), snap.State().Docs, snap.Header().Model
 	}
 	for _, r := range group {
 		if n > 0 && b.overlaps(r) {
@@ -142,6 +143,9 @@ func (b *batch) overlaps(r *request) bool {
 
 // admit adds the documents of a request, unless something is wrong with one of them.
 func (b *batch) admit(r *request, snap *index.Snapshot) error {
+	if err := b.model.Check(r.model); err != nil {
+		return err
+	}
 	for i, d := range r.docs {
 		fault := func(err error) error { return &DocumentError{i, d.ID, -1, err} }
 		if b.dim != 0 && d.Dim != b.dim {
@@ -155,6 +159,9 @@ func (b *batch) admit(r *request, snap *index.Snapshot) error {
 		} else if there {
 			return fault(fmt.Errorf("%w: %q", index.ErrDuplicateID, d.ID))
 		}
+	}
+	if snap == nil && b.model == nil {
+		b.model = r.model
 	}
 	r.receipt = Receipt{Ordinals: make([]uint32, len(r.docs)), IDs: make([]string, len(r.docs))}
 	for _, d := range r.docs {
@@ -205,7 +212,7 @@ func (w *worker) store(ctx context.Context, o *opened, b *batch) error {
 		return err
 	}
 	if o == nil {
-		err = w.build(ctx, src)
+		err = w.build(ctx, src, b.model)
 	} else {
 		err = w.add(ctx, o, src, b)
 	}
