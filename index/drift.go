@@ -16,7 +16,7 @@ type Drift struct {
 	Added     uint64  `json:"added_tokens"`
 	AddedRMSE float64 `json:"added_rmse"`
 	// Ratio of the two errors; 0 where one is not known. Documents like those of the
-	// training have 1.1 to 1.3, those of another kind 2 and more.
+	// training have 1.1 to 1.4, those of another kind 2 and more.
 	Ratio float64 `json:"ratio"`
 	// Centroids is how many the index has, Wanted how many a build would train for as
 	// many tokens as there are now.
