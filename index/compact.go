@@ -77,7 +77,7 @@ func copyLive(ctx context.Context, dst *storage.File, snap *Snapshot, memory int
 		}
 	}
 	return stage.commit(ctx, func(tx *storage.Tx, g *storage.Generation, s *storage.State) error {
-		s.Live, s.LiveTokens, s.Clamped = old.Live, old.LiveTokens, old.Clamped
+		s.Live, s.LiveTokens, s.Clamped, s.PayloadUpdates = old.Live, old.LiveTokens, old.Clamped, old.PayloadUpdates
 		s.AddedTokens, s.AddedSumSq = old.AddedTokens, old.AddedSumSq
 		if s.LiveTokens != s.Tokens {
 			return fmt.Errorf("%w: %d live tokens copied, %d expected", storage.ErrCorrupt, s.Tokens, s.LiveTokens)

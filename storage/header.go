@@ -85,11 +85,14 @@ type State struct {
 	Clamped    uint64 `json:"clamped"` // tokens whose factor is beyond FactorMax
 	// AddedTokens were added since the codec was trained, AddedSumSq is the sum of
 	// ‖x − v̂‖² over them.
-	AddedTokens uint64    `json:"added_tokens,omitempty"`
-	AddedSumSq  float64   `json:"added_sum_sq,omitempty"`
-	NextChunk   uint32    `json:"next_chunk"`
-	NextSegment uint32    `json:"next_segment"`
-	Segments    []Segment `json:"segments"`
+	AddedTokens uint64  `json:"added_tokens,omitempty"`
+	AddedSumSq  float64 `json:"added_sum_sq,omitempty"`
+	// PayloadUpdates counts the commits that changed payloads of documents that had
+	// been committed before.
+	PayloadUpdates uint64    `json:"payload_updates,omitempty"`
+	NextChunk      uint32    `json:"next_chunk"`
+	NextSegment    uint32    `json:"next_segment"`
+	Segments       []Segment `json:"segments"`
 	// FieldRuns are what is derived from the fields of payloads, older ones first.
 	// Documents that are in none have to be looked at, as have all those that a program
 	// has added which does not know of runs.

@@ -1,0 +1,163 @@
+// Package fuse makes one ranking of two: what vectors found and what words found.
+//
+// Scores of different kinds cannot be added as they are. [ReciprocalRank] forgets them
+// and goes by ranks, [RelativeScore] brings them to one scale first.
+package fuse
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+)
+
+// Errors; test with errors.Is.
+var (
+	// ErrMethod: a name that is no method.
+	ErrMethod = errors.New("unknown method of fusion")
+	// ErrWeight: a weight that is negative or not finite, or an alpha that is not from
+	// 0 to 1.
+	ErrWeight = errors.New("bad weight of a ranking")
+	// ErrRanking: a score that is not finite, or a document that a ranking has twice.
+	ErrRanking = errors.New("bad ranking to fuse")
+)
+
+// Method is a way to fuse rankings. Its texts, in flags and JSON, are "rrf" and
+// "relative_score".
+type Method int
+
+const (
+	// RelativeScore scales the scores of each ranking to 0 … 1, from its lowest to its
+	// highest (all are 1 if all are equal), and adds weight times that. A document that
+	// a ranking lacks gets 0 from it.
+	RelativeScore Method = iota
+	// ReciprocalRank adds weight / (60 + rank), rank 1 being the first: Cormack, Clarke
+	// and Büttcher, Reciprocal Rank Fusion outperforms Condorcet and individual Rank
+	// Learning Methods (SIGIR 2009). A document that a ranking lacks gets 0 from it.
+	ReciprocalRank
+)
+
+// rankOffset is the constant of [ReciprocalRank], as in the paper.
+const rankOffset = 60
+
+// Depth is how many documents of each ranking to fuse where k are wanted: one that is
+// third in both may be the best of all.
+func Depth(k int) int {
+	if k > math.MaxInt/3 {
+		return k
+	}
+	return 3 * k
+}
+
+// ParseMethod reads the text of a method.
+func ParseMethod(text string) (Method, error) {
+	for _, m := range []Method{RelativeScore, ReciprocalRank} {
+		if text == m.String() {
+			return m, nil
+		}
+	}
+	return 0, fmt.Errorf("%w: %q: %v or %v", ErrMethod, text, RelativeScore, ReciprocalRank)
+}
+
+func (m Method) String() string {
+	switch m {
+	case RelativeScore:
+		return "relative_score"
+	case ReciprocalRank:
+		return "rrf"
+	}
+	return fmt.Sprintf("method %d", int(m))
+}
+
+// MarshalText is the text of the method.
+func (m Method) MarshalText() ([]byte, error) {
+	if m != RelativeScore && m != ReciprocalRank {
+		return nil, fmt.Errorf("%w: %v", ErrMethod, m)
+	}
+	return []byte(m.String()), nil
+}
+
+// UnmarshalText reads the text of a method.
+func (m *Method) UnmarshalText(text []byte) (err error) {
+	*m, err = ParseMethod(string(text))
+	return err
+}
+
+// Hit is a document of a ranking.
+type Hit struct {
+	Ordinal uint32  `json:"ordinal"`
+	Score   float64 `json:"score"`
+}
+
+// Ranking is hits, the best first, with a weight. Each document is there once.
+type Ranking struct {
+	Hits   []Hit
+	Weight float64 // not negative
+}
+
+// Pair is two rankings of which the first one counts alpha and the second 1 − alpha.
+func Pair(vectors, words []Hit, alpha float64) ([]Ranking, error) {
+	if !(alpha >= 0 && alpha <= 1) {
+		return nil, fmt.Errorf("%w: alpha %g is not from 0 to 1", ErrWeight, alpha)
+	}
+	return []Ranking{{vectors, alpha}, {words, 1 - alpha}}, nil
+}
+
+// Fuse returns the k best documents of several rankings (all if there are fewer), the
+// highest sum first and equal ones in the order of their ordinals. A ranking of weight
+// 0 takes no part: it brings no documents in.
+//
+// Errors: [ErrMethod], [ErrWeight], [ErrRanking].
+func Fuse(m Method, k int, rankings ...Ranking) ([]Hit, error) {
+	if m != RelativeScore && m != ReciprocalRank {
+		return nil, fmt.Errorf("%w: %v", ErrMethod, m)
+	}
+	sums := map[uint32]float64{}
+	for i, r := range rankings {
+		if !(r.Weight >= 0) || math.IsInf(r.Weight, 0) {
+			return nil, fmt.Errorf("%w: %g, of ranking %d", ErrWeight, r.Weight, i)
+		}
+		lo, hi := math.Inf(1), math.Inf(-1)
+		seen := make(map[uint32]struct{}, len(r.Hits))
+		for place, h := range r.Hits {
+			if math.IsNaN(h.Score) || math.IsInf(h.Score, 0) {
+				return nil, fmt.Errorf("%w: ranking %d, place %d: score %g", ErrRanking, i, place, h.Score)
+			}
+			if _, twice := seen[h.Ordinal]; twice {
+				return nil, fmt.Errorf("%w: ranking %d has document %d twice", ErrRanking, i, h.Ordinal)
+			}
+			seen[h.Ordinal] = struct{}{}
+			lo, hi = min(lo, h.Score), max(hi, h.Score)
+		}
+		if r.Weight == 0 {
+			continue
+		}
+		for place, h := range r.Hits {
+			gain := 1 / float64(rankOffset+place+1)
+			if m == RelativeScore {
+				gain = relative(h.Score, lo, hi)
+			}
+			sums[h.Ordinal] += r.Weight * gain
+		}
+	}
+	fused := make([]Hit, 0, len(sums))
+	for ordinal, sum := range sums {
+		fused = append(fused, Hit{ordinal, sum})
+	}
+	slices.SortFunc(fused, func(a, b Hit) int {
+		return cmp.Or(cmp.Compare(b.Score, a.Score), cmp.Compare(a.Ordinal, b.Ordinal))
+	})
+	return fused[:max(min(k, len(fused)), 0)], nil
+}
+
+// relative is where a score lies between the lowest and the highest.
+func relative(score, lo, hi float64) float64 {
+	if lo == hi {
+		return 1
+	}
+	if math.IsInf(hi-lo, 0) {
+		score, lo, hi = score/2, lo/2, hi/2
+	}
+	return (score - lo) / (hi - lo)
+}

@@ -1,0 +1,111 @@
+package fuse
+
+import (
+	"encoding/json"
+	"math"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+)
+
+func TestFuse(t *testing.T) {
+	vectors := []Hit{{1, 9}, {2, 8}, {3, 5}}
+	words := []Hit{{3, 2}, {4, 2}}
+	tests := []struct {
+		name   string
+		method Method
+		alpha  float64
+		k      int
+		want   []Hit
+	}{
+		{"ranks", ReciprocalRank, .75, 10, []Hit{{3, .75/63 + .25/61}, {1, .75 / 61}, {2, .75 / 62}, {4, .25 / 62}}},
+		{"scores", RelativeScore, .75, 10, []Hit{{1, .75}, {2, .75 * .75}, {3, .25}, {4, .25}}},
+		{"cut", RelativeScore, .75, 2, []Hit{{1, .75}, {2, .75 * .75}}},
+		{"none", RelativeScore, .75, 0, []Hit{}},
+		{"only the first", RelativeScore, 1, 10, []Hit{{1, 1}, {2, .75}, {3, 0}}},
+		{"only the second", ReciprocalRank, 0, 10, []Hit{{3, 1. / 61}, {4, 1. / 62}}},
+	}
+	for _, x := range tests {
+		t.Run(x.name, func(t *testing.T) {
+			r, err := Pair(vectors, words, x.alpha)
+			require.NoError(t, err)
+			got, err := Fuse(x.method, x.k, r...)
+			require.NoError(t, err)
+			require.Equal(t, x.want, got)
+		})
+	}
+}
+
+func TestBadInput(t *testing.T) {
+	for _, alpha := range []float64{-.1, 1.1, math.NaN()} {
+		_, err := Pair(nil, nil, alpha)
+		require.ErrorIs(t, err, ErrWeight)
+	}
+	_, err := Fuse(Method(7), 1)
+	require.ErrorIs(t, err, ErrMethod)
+	_, err = Fuse(RelativeScore, 1, Ranking{nil, math.Inf(1)})
+	require.ErrorIs(t, err, ErrWeight)
+	_, err = Fuse(RelativeScore, 1, Ranking{[]Hit{{1, math.NaN()}}, 1})
+	require.ErrorIs(t, err, ErrRanking)
+	_, err = Fuse(RelativeScore, 1, Ranking{[]Hit{{1, 2}, {1, 1}}, 1})
+	require.ErrorIs(t, err, ErrRanking)
+	_, err = ParseMethod("best")
+	require.ErrorIs(t, err, ErrMethod)
+	_, err = json.Marshal(Method(7))
+	require.ErrorIs(t, err, ErrMethod)
+}
+
+func TestMethodsAsText(t *testing.T) {
+	text, err := json.Marshal([]Method{RelativeScore, ReciprocalRank})
+	require.NoError(t, err)
+	require.Equal(t, `["relative_score","rrf"]`, string(text))
+	var back []Method
+	require.NoError(t, json.Unmarshal(text, &back))
+	require.Equal(t, []Method{RelativeScore, ReciprocalRank}, back)
+	require.Equal(t, 30, Depth(10))
+	require.Equal(t, math.MaxInt, Depth(math.MaxInt))
+}
+
+// A fused ranking is in order, has no document twice and all of those with weight;
+// and the order of hits of equal ordinal set does not depend on a scale of scores.
+func TestFuseProperties(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		draw := func(label string) []Hit {
+			docs := rapid.SliceOfNDistinct(rapid.Uint32Range(0, 20), 0, 12, rapid.ID).Draw(t, label)
+			hits := make([]Hit, len(docs))
+			score := 1e6
+			for i, d := range docs {
+				score -= float64(rapid.IntRange(0, 3).Draw(t, "less"))
+				hits[i] = Hit{d, score}
+			}
+			return hits
+		}
+		a, b := draw("a"), draw("b")
+		m := rapid.SampledFrom([]Method{RelativeScore, ReciprocalRank}).Draw(t, "method")
+		r, err := Pair(a, b, rapid.Float64Range(.01, .99).Draw(t, "alpha"))
+		require.NoError(t, err)
+		got, err := Fuse(m, 100, r...)
+		require.NoError(t, err)
+		all := map[uint32]bool{}
+		for _, h := range append(append([]Hit{}, a...), b...) {
+			all[h.Ordinal] = true
+		}
+		require.Len(t, got, len(all))
+		for i, h := range got {
+			require.True(t, all[h.Ordinal])
+			delete(all, h.Ordinal)
+			require.True(t, h.Score >= 0 && h.Score <= 1)
+			if i > 0 {
+				before := got[i-1]
+				require.True(t, before.Score > h.Score || before.Score == h.Score && before.Ordinal < h.Ordinal)
+			}
+		}
+		for i := range a { // powers of two: exact
+			a[i].Score *= 4
+		}
+		again, err := Fuse(m, 100, r...)
+		require.NoError(t, err)
+		require.Equal(t, got, again)
+	})
+}
