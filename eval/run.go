@@ -104,6 +104,9 @@ func (r *Run) Has(query string) bool {
 // not change them.
 func (r *Run) Hits(query string) []Hit { return slices.Clip(r.hits[query]) }
 
+// Ranked returns the hits of a query, the best first.
+func (r *Run) Ranked(query string, ties Ties) []Hit { return ties.sort(slices.Clone(r.hits[query])) }
+
 var runHeader = header{
 	qrelsHeader[0],
 	qrelsHeader[1],

@@ -33,7 +33,7 @@ type BM25 struct {
 }
 
 // DefaultBM25 is what [Query] means by nil.
-var DefaultBM25 = BM25{K1: 0.9, B: 0.4}
+var DefaultBM25 = BM25{K1: 1.2, B: 0.75}
 
 // Query is a question to the keywords.
 type Query struct {

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/RoaringBitmap/roaring/v2"
+
 	"github.com/plaid-ir/plaid/condition"
 	"github.com/plaid-ir/plaid/index"
 )
@@ -113,6 +115,16 @@ func (f *Filter) find(ctx context.Context, snap *index.Snapshot) (*selection, er
 	}
 	s.count = population(s.set)
 	return s, nil
+}
+
+// Ordinals is what the filter lets through of a snapshot, of the documents that have
+// vectors: for searches by other means.
+func (f *Filter) Ordinals(ctx context.Context, snap *index.Snapshot) (*roaring.Bitmap, error) {
+	s, err := f.on(ctx, snap)
+	if err != nil {
+		return nil, err
+	}
+	return roaring.BitmapOf(s.docs(nil)...), nil
 }
 
 // listed is up to how many documents a list is shorter than a set.

@@ -186,7 +186,8 @@ stdout, everything else to stderr.`),
 	root.AddCommand(
 		a.modelCommand(), a.encodeCommand(), a.indexCommand(), a.searchCommand(), a.explainCommand(), a.addCommand(), a.deleteCommand(), a.updateCommand(),
 		a.infoCommand(), a.verifyCommand(), a.compactCommand(), a.retrainCommand(), a.backupCommand(), a.getCommand(), a.importCommand(),
-		a.exportCommand(), a.evalCommand(), a.compareCommand(), a.benchCommand(), a.recallCommand(), a.tuneCommand(), a.beirCommand(), a.versionCommand(),
+		a.exportCommand(), a.keywordsCommand(), a.evalCommand(), a.compareCommand(), a.benchCommand(), a.recallCommand(), a.tuneCommand(), a.beirCommand(),
+		a.versionCommand(),
 	)
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()

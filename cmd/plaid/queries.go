@@ -17,6 +17,7 @@ import (
 type querySet struct {
 	ids   []string
 	texts []string // of questions that are arguments; nil for others
+	words []string // of all questions that are texts; nil for others
 	qs    []search.Query
 }
 
@@ -151,6 +152,9 @@ func (q *queries) read(ctx context.Context, lo, hi int) (*querySet, error) {
 		}
 		set.qs = append(set.qs, search.Query{Vectors: append([]float32(nil), d.Tokens...), Dim: q.Dim(), Model: q.model})
 		set.ids = append(set.ids, d.ID)
+	}
+	if q.texts != nil {
+		set.words = q.texts[lo:hi]
 	}
 	if q.asked {
 		set.texts = q.texts[lo:hi]

@@ -25,6 +25,7 @@ const batchQueries = 32
 
 func (a *app) searchCommand() *cobra.Command {
 	var s flags.Search
+	var words flags.Words
 	var format flags.Format
 	var stats, tag string
 	var payload bool
@@ -60,6 +61,7 @@ give back the exact float32.`),
 	}
 	f := cmd.Flags()
 	s.Register(f)
+	words.Register(cmd)
 	format.Register(cmd, "results", "table", "jsonl", "trec")
 	f.BoolVar(&payload, "payload", false, "print payloads (format jsonl)")
 	f.StringVar(&tag, "tag", "plaid", "`WORD` in the last column of format trec")
@@ -70,7 +72,13 @@ give back the exact float32.`),
 		if err != nil {
 			return err
 		}
-		if _, err := s.Queries.AreTexts(args[1:]); err != nil {
+		given, texts := len(args) > 1 || s.Queries.Given() || !words.ByWords(), false
+		if given {
+			if texts, err = s.Queries.AreTexts(args[1:]); err != nil {
+				return err
+			}
+		}
+		if err := words.Check(given, texts, &s); err != nil {
 			return err
 		}
 		o, err := s.Options(ctx)
@@ -78,12 +86,21 @@ give back the exact float32.`),
 			return err
 		}
 		o.Payload = payload || format.Word() == "table"
-		return a.search(ctx, args[0], args[1:], &s, o, write, stats)
+		if !given {
+			return a.openSnapshot(ctx, args[0], func(_ *index.Index, snap *index.Snapshot) error {
+				m, err := a.mixer(ctx, &words, snap, o)
+				if err != nil {
+					return err
+				}
+				return m.onlyWords(ctx, write)
+			})
+		}
+		return a.search(ctx, args[0], args[1:], &s, &words, o, write, stats)
 	})
 	return cmd
 }
 
-func (a *app) search(ctx context.Context, path string, questions []string, s *flags.Search, o search.Options, write hitWriter, stats string) error {
+func (a *app) search(ctx context.Context, path string, questions []string, s *flags.Search, words *flags.Words, o search.Options, write hitWriter, stats string) error {
 	return a.openSnapshot(ctx, path, func(_ *index.Index, snap *index.Snapshot) (err error) {
 		queries, err := a.openQueries(ctx, &s.Queries, questions, snap, s.Threads)
 		if err != nil {
@@ -92,8 +109,9 @@ func (a *app) search(ctx context.Context, path string, questions []string, s *fl
 		defer func() { err = errors.Join(err, queries.Close()) }()
 		a.warnWithoutCandidates(s, queries)
 		var total search.Stats
-		err = a.withEngine(ctx, snap, s.Threads, &s.Device, func(engine *search.Engine) error {
-			for lo := 0; lo < queries.Len(); lo += batchQueries {
+		next := 0
+		answer := func(engine *search.Engine, o search.Options, more func(*querySet, []search.Result) error) error {
+			for lo := next; lo < queries.Len(); lo += batchQueries {
 				batch, err := queries.read(ctx, lo, min(lo+batchQueries, queries.Len()))
 				if err != nil {
 					return err
@@ -102,14 +120,26 @@ func (a *app) search(ctx context.Context, path string, questions []string, s *fl
 				if err != nil {
 					return err
 				}
+				if err := more(batch, results); err != nil {
+					return err
+				}
 				for _, r := range results {
 					total.Add(r.Stats)
 				}
 				if err := write(batch, results); err != nil {
 					return fmt.Errorf("writing results: %w", err)
 				}
+				next = lo + batchQueries
 			}
 			return nil
+		}
+		err = a.withEngine(ctx, snap, s.Threads, &s.Device, func(engine *search.Engine) error {
+			if !words.Fuses() {
+				return answer(engine, o, func(*querySet, []search.Result) error { return nil })
+			}
+			return a.fused(ctx, words, queries, snap, o, func(o search.Options, more func(*querySet, []search.Result) error) error {
+				return answer(engine, o, more)
+			})
 		})
 		if err != nil {
 			return err

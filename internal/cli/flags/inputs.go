@@ -137,6 +137,11 @@ func (q *Queries) Register(f *pflag.FlagSet) {
 	VectorsModel(f, &q.model)
 }
 
+// Given says whether a flag of the group was given.
+func (q *Queries) Given() bool {
+	return q.Vectors != "" || q.Text != "" || q.lengths != "" || q.mask != "" || q.ids != "" || q.model != "" || q.Encoder.Given()
+}
+
 // AreTexts says whether queries are texts, those of the command line included, and
 // finds flags that do not go together.
 func (q *Queries) AreTexts(questions []string) (bool, error) {
