@@ -142,6 +142,7 @@ func (ix *Index) changePayload(ctx context.Context, choose func(*Snapshot) (map[
 		if err := run.put(g); err != nil {
 			return err
 		}
+		state.PayloadUpdates++
 		return g.PutState(state)
 	}))
 	if err == nil && ix.repaid != nil {

@@ -95,16 +95,19 @@ func (b *batch) source() *batchSource {
 	return &batchSource{batch: b}
 }
 
-func (s *batchSource) info() ([]docInfo, error) { return s.batch.docs, nil }
+func (s *batchSource) info() []docInfo { return s.batch.docs }
 
-func (s *batchSource) term() []byte {
+func (s *batchSource) current() []byte {
 	if s.next == len(s.terms) {
 		return nil
 	}
 	return []byte(s.terms[s.next].term)
 }
 
-func (s *batchSource) advance() { s.next++ }
+func (s *batchSource) advance() error {
+	s.next++
+	return nil
+}
 
 func (s *batchSource) postings(dst []posting) ([]posting, error) {
 	t := &s.terms[s.next]

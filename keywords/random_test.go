@@ -139,6 +139,21 @@ func TestRandomChanges(t *testing.T) {
 				_, _, err := w.ix.Delete(context.Background(), ids)
 				require.NoError(t, err)
 			},
+			"update": func(t *rapid.T) {
+				w.t = t
+				set := map[string][]byte{}
+				for i := range w.next {
+					d, ok := w.docs[i]
+					if !ok || rapid.IntRange(0, 2).Draw(t, "update") > 0 {
+						continue
+					}
+					payload, words := w.payloads(1)
+					d.words = words[0]
+					w.docs[i], set[fmt.Sprintf("d%d", i)] = d, payload[0]
+				}
+				_, _, err := w.ix.SetPayload(context.Background(), set)
+				require.NoError(t, err)
+			},
 			"compact": func(t *rapid.T) {
 				w.t = t
 				err := w.ix.Compact(context.Background(), nil)

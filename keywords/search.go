@@ -170,34 +170,26 @@ func (s *search) find(u *unit, g *shown) (m matches, df int, err error) {
 	return m, df, err
 }
 
-// lookup finds the list of a term; key is that of its checksums.
-func lookup(b *bolt.Bucket, segment uint32, term string) (key []byte, l list, ok bool, err error) {
-	k := append(slices.Clone(termPrefix), term...)
-	v := b.Get(k)
-	if v == nil {
-		return nil, list{}, false, nil
-	}
-	key = keyIn(segment, k)
-	l, err = openList(key, v)
-	return key, l, err == nil, err
-}
-
 // prefix counts all terms that begin with a text as one.
 func (s *search) prefix(b *bolt.Bucket, text string, g *shown) (m matches, err error) {
 	tfs := make([]uint32, len(g.segment.docs))
-	from := append(slices.Clone(termPrefix), text...)
-	c := b.Cursor()
-	n := 0
-	for k, v := c.Seek(from); bytes.HasPrefix(k, from); k, v = c.Next() {
-		if n++; n%256 == 0 && s.ctx.Err() != nil {
+	r, err := readDict(b, g.ID, []byte(text))
+	if err != nil {
+		return m, err
+	}
+	for n := 1; bytes.HasPrefix(r.term, []byte(text)) && r.term != nil; n++ {
+		if n%256 == 0 && s.ctx.Err() != nil {
 			return m, s.ctx.Err()
 		}
-		l, err := openList(keyIn(g.ID, k), v)
+		_, l, err := r.list()
 		if err != nil {
 			return m, err
 		}
 		one := matches{list: l, stored: true}
 		if err := one.each(nil, g, func(doc, tf uint32) { tfs[doc] += tf }); err != nil {
+			return m, err
+		}
+		if err := r.advance(); err != nil {
 			return m, err
 		}
 	}

@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/binary"
-	"math"
 	"slices"
 
 	"github.com/RoaringBitmap/roaring/v2"
@@ -31,11 +30,7 @@ type segment struct {
 	dense bool
 }
 
-// A segment is a bucket: "d" is its document table, "t" and a term the list of a term.
-var (
-	keyDocs    = []byte("d")
-	termPrefix = []byte("t")
-)
+// A segment is a bucket: "d" is its document table, and a dictionary has its terms.
 
 func key32(n uint32) []byte { return binary.BigEndian.AppendUint32(nil, n) }
 
@@ -87,20 +82,18 @@ func decodeDocs(b []byte) (*segment, error) {
 
 // source is what a segment is made from: a batch, or a segment.
 type source interface {
-	info() ([]docInfo, error)
-	// term is the current term, nil after the last one; they ascend.
-	term() []byte
-	advance()
+	info() []docInfo
+	// current is the current term, nil after the last one; they ascend.
+	current() []byte
+	advance() error
 	// postings of the current term, by the place of documents in info.
 	postings([]posting) ([]posting, error)
 }
 
 // segmentSource reads a segment that is stored.
 type segmentSource struct {
-	id   uint32
-	seg  *segment
-	c    *bolt.Cursor
-	k, v []byte
+	*dictReader
+	seg *segment
 }
 
 func newSegmentSource(tx *bolt.Tx, id uint32, seg *segment) (*segmentSource, error) {
@@ -108,25 +101,16 @@ func newSegmentSource(tx *bolt.Tx, id uint32, seg *segment) (*segmentSource, err
 	if b == nil {
 		return nil, errDamaged
 	}
-	s := &segmentSource{id: id, seg: seg, c: b.Cursor()}
-	s.k, s.v = s.c.Seek(termPrefix)
-	return s, nil
+	r, err := readDict(b, id, nil)
+	return &segmentSource{r, seg}, err
 }
 
-func (s *segmentSource) info() ([]docInfo, error) { return s.seg.docs, nil }
+func (s *segmentSource) info() []docInfo { return s.seg.docs }
 
-func (s *segmentSource) term() []byte {
-	if !bytes.HasPrefix(s.k, termPrefix) {
-		return nil
-	}
-	return s.k[len(termPrefix):]
-}
-
-func (s *segmentSource) advance() { s.k, s.v = s.c.Next() }
+func (s *segmentSource) current() []byte { return s.term }
 
 func (s *segmentSource) postings(dst []posting) ([]posting, error) {
-	key := keyIn(s.id, s.k)
-	l, err := openList(key, s.v)
+	key, l, err := s.list()
 	if err != nil {
 		return nil, err
 	}
@@ -143,15 +127,12 @@ type merging struct {
 // writeSegment makes a segment of all that is current in the sources.
 func writeSegment(ctx context.Context, tx *bolt.Tx, id uint32, sources []*merging) (segmentState, *segment, error) {
 	st := segmentState{ID: id}
-	docs, err := number(sources)
-	if err != nil {
-		return st, nil, err
-	}
+	docs := number(sources)
 	b, err := tx.Bucket(bucketSegments).CreateBucket(key32(id))
 	if err != nil {
 		return st, nil, err
 	}
-	b.FillPercent = 0.95 // keys come in order, and no more follow
+	b.FillPercent = 0.95 // keys come nearly in order, and no more follow
 	put := func(key, value []byte) error {
 		st.Bytes += int64(len(key) + len(value))
 		return b.Put(key, value)
@@ -167,6 +148,7 @@ func writeSegment(ctx context.Context, tx *bolt.Tx, id uint32, sources []*mergin
 		}
 	}
 	var e encoder
+	dict := dictWriter{segment: id, put: put}
 	var found, some []posting
 	for n := 0; ; n++ {
 		if n%256 == 0 {
@@ -174,15 +156,14 @@ func writeSegment(ctx context.Context, tx *bolt.Tx, id uint32, sources []*mergin
 				return st, nil, err
 			}
 		}
-		term := lowest(sources)
+		term := slices.Clone(lowest(sources))
 		if term == nil {
 			break
 		}
-		key := append(slices.Clone(termPrefix), term...)
 		found = found[:0]
 		sorted := true
 		for _, s := range sources {
-			if !bytes.Equal(s.term(), key[len(termPrefix):]) || s.term() == nil {
+			if !bytes.Equal(s.current(), term) {
 				continue
 			}
 			if some, err = s.postings(some[:0]); err != nil {
@@ -195,7 +176,9 @@ func writeSegment(ctx context.Context, tx *bolt.Tx, id uint32, sources []*mergin
 					found = append(found, p)
 				}
 			}
-			s.advance()
+			if err := s.advance(); err != nil {
+				return st, nil, err
+			}
 		}
 		if len(found) == 0 {
 			continue
@@ -203,9 +186,12 @@ func writeSegment(ctx context.Context, tx *bolt.Tx, id uint32, sources []*mergin
 		if !sorted {
 			slices.SortFunc(found, func(x, y posting) int { return cmp.Compare(x.doc, y.doc) })
 		}
-		if err := put(key, slices.Clone(e.encode(keyIn(id, key), found))); err != nil {
+		if err := dict.add(term, e.encode(keyIn(id, keyOf(valuePrefix, term)), found)); err != nil {
 			return st, nil, err
 		}
+	}
+	if err := dict.flush(nil); err != nil {
+		return st, nil, err
 	}
 	seg := &segment{docs: docs}
 	n := len(docs)
@@ -217,7 +203,7 @@ func writeSegment(ctx context.Context, tx *bolt.Tx, id uint32, sources []*mergin
 func lowest(sources []*merging) []byte {
 	var low []byte
 	for _, s := range sources {
-		if t := s.term(); t != nil && (low == nil || bytes.Compare(t, low) < 0) {
+		if t := s.current(); t != nil && (low == nil || bytes.Compare(t, low) < 0) {
 			low = t
 		}
 	}
@@ -225,17 +211,14 @@ func lowest(sources []*merging) []byte {
 }
 
 // number gives the documents that stay their numbers, in the order of ordinals.
-func number(sources []*merging) ([]docInfo, error) {
+func number(sources []*merging) []docInfo {
 	type place struct {
 		docInfo
 		source, doc int
 	}
 	var all []place
 	for i, s := range sources {
-		info, err := s.info()
-		if err != nil {
-			return nil, err
-		}
+		info := s.info()
 		s.to = make([]int64, len(info))
 		for d, x := range info {
 			s.to[d] = -1
@@ -243,9 +226,6 @@ func number(sources []*merging) ([]docInfo, error) {
 				all = append(all, place{x, i, d})
 			}
 		}
-	}
-	if len(all) > math.MaxInt32 {
-		return nil, errDamaged
 	}
 	byOrdinal := func(x, y place) int { return cmp.Compare(x.ordinal, y.ordinal) }
 	if !slices.IsSortedFunc(all, byOrdinal) {
@@ -256,5 +236,5 @@ func number(sources []*merging) ([]docInfo, error) {
 		sources[p.source].to[p.doc] = int64(n)
 		docs[n] = p.docInfo
 	}
-	return docs, nil
+	return docs
 }
