@@ -87,6 +87,9 @@ give back the exact float32.`),
 		}
 		o.Payload = payload || format.Word() == "table"
 		if !given {
+			if stats != "" {
+				return flags.Usagef("--stats counts what searches by vectors did, and there are none")
+			}
 			return a.openSnapshot(ctx, args[0], func(_ *index.Index, snap *index.Snapshot) error {
 				m, err := a.mixer(ctx, &words, snap, o)
 				if err != nil {

@@ -44,7 +44,7 @@ func (w *Words) Register(cmd *cobra.Command) {
 	f.StringVar(&w.Texts, "text-queries", "", "`FILE` of texts to search the payloads for, as of --queries-text; with queries of the same ids, both are fused")
 	f.StringVar(&w.Run, "fuse", "", "TREC run `FILE` to fuse the results with")
 	f.BoolVar(&w.expression, "expression", false, `texts are expressions: "a phrase", begin*, +must, -not; otherwise each is just words`)
-	f.Var(Portion(&w.alpha, .75), "alpha", "what vectors count in a fusion, 0 to 1; the other side counts the rest")
+	f.Var(Weight(&w.alpha, .75), "alpha", "what vectors count in a fusion, 0 to 1; the other side counts the rest")
 	f.Var(Choice(&w.method, fuse.RelativeScore.String(), fuse.RelativeScore.String(), fuse.ReciprocalRank.String()), "fusion", "fuse scores, each side scaled to 0 … 1, or reciprocal ranks")
 	w.bm25 = bm25Value(keywords.DefaultBM25)
 	f.Var(&w.bm25, "bm25", "parameters of BM25")
