@@ -180,10 +180,18 @@ func oracle(docs []oracleDoc, parts []part, p BM25, filter *roaring.Bitmap, k in
 		}
 	}
 	avg := float64(total) / float64(n)
+	df := make([]int, len(parts))
+	for _, d := range docs {
+		for i, q := range parts {
+			if q.count(d.words) > 0 {
+				df[i]++
+			}
+		}
+	}
 	var hits []Hit
 	for _, d := range docs {
 		score, out := 0.0, filter != nil && !filter.Contains(d.ordinal)
-		for _, q := range parts {
+		for i, q := range parts {
 			tf := float64(q.count(d.words))
 			switch {
 			case q.occur == mustNot:
@@ -192,14 +200,8 @@ func oracle(docs []oracleDoc, parts []part, p BM25, filter *roaring.Bitmap, k in
 			case q.occur == must && tf == 0:
 				out = true
 			}
-			df := 0
-			for _, d := range docs {
-				if q.count(d.words) > 0 {
-					df++
-				}
-			}
 			if tf > 0 {
-				idf := math.Log(1 + (float64(n)-float64(df)+.5)/(float64(df)+.5))
+				idf := math.Log(1 + (float64(n)-float64(df[i])+.5)/(float64(df[i])+.5))
 				score += idf * tf / (tf + p.K1*(1-p.B+p.B*float64(len(d.words))/avg))
 			}
 		}
