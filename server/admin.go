@@ -1,0 +1,3 @@
+package server
+
+func adminRoutes() []route { return nil }

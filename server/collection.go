@@ -1,0 +1,210 @@
+package server
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/RoaringBitmap/roaring/v2"
+
+	"github.com/plaid-ir/plaid/condition"
+	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/search"
+	"github.com/plaid-ir/plaid/server/store"
+	"github.com/plaid-ir/plaid/storage"
+	"github.com/plaid-ir/plaid/vectors"
+)
+
+// collection is the one that the path names.
+func (q *request) collection() (*store.Collection, error) {
+	if err := store.CheckName(q.index()); err != nil {
+		return nil, err
+	}
+	return q.s.store.Get(q.index())
+}
+
+// view calls use with the newest state of the collection that the path names.
+func (q *request) view(use func(c *store.Collection, v *store.View) error) (err error) {
+	c, err := q.collection()
+	if err != nil {
+		return err
+	}
+	v, err := c.View(q.ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, v.Close()) }()
+	return use(c, v)
+}
+
+// ofStore is the problem of an error of the store and of what is below it; nil if it
+// says nothing about the request.
+func ofStore(err error) *Problem {
+	var busy *store.BusyError
+	var doc *store.DocumentError
+	var cond *condition.Error
+	var query *search.QueryError
+	switch {
+	case errors.As(err, &busy):
+		// Its text names no index: clients take a 503 with "model" in it for another error.
+		return problem(CodeBusy, "too much waits to be written: %d documents, %d bytes", busy.Documents, busy.Bytes).after(busy.RetryAfter)
+	case errors.As(err, &doc):
+		w := Where{Document: &doc.Document, ID: doc.ID}
+		if doc.Token >= 0 {
+			w.Token = &doc.Token
+		}
+		code := CodeBadRequest
+		if errors.Is(err, index.ErrDimension) {
+			code = CodeDimension
+		}
+		return problem(code, "%w", err).at(w)
+	case errors.Is(err, condition.ErrUnknownField), errors.Is(err, condition.ErrSyntax), errors.Is(err, condition.ErrParameter):
+		p := problem(CodeBadRequest, "%w", err)
+		if errors.As(err, &cond) {
+			p.at(Where{Position: &cond.Offset})
+		}
+		return p
+	case errors.As(err, &query):
+		inner := ofStore(query.Err)
+		if inner == nil {
+			return nil
+		}
+		p := problem(inner.Code, "query %d: %s", query.Index, inner.Message)
+		return p.at(Where{Query: &query.Index})
+	}
+	for _, known := range []struct {
+		is   error
+		code Code
+	}{
+		{store.ErrName, CodeBadRequest},
+		{store.ErrConfig, CodeBadRequest},
+		{store.ErrExists, CodeIndexExists},
+		{store.ErrSelection, CodeBadRequest},
+		{store.ErrMetadata, CodeBadRequest},
+		{index.ErrDimension, CodeDimension},
+		{index.ErrNotFound, CodeDocumentNotFound},
+		{search.ErrUnknownID, CodeDocumentNotFound},
+		{search.ErrQuery, CodeBadRequest},
+		{search.ErrOption, CodeBadRequest},
+		{index.ErrOption, CodeBadRequest},
+		{vectors.ErrShape, CodeBadRequest},
+		{vectors.ErrValue, CodeBadRequest},
+		{vectors.ErrID, CodeBadRequest},
+		{storage.ErrModel, CodeBadRequest},
+	} {
+		if errors.Is(err, known.is) {
+			return problem(known.code, "%w", err)
+		}
+	}
+	internal := func(code Code, text string) *Problem {
+		p := problem(code, "%s: the log of the service has it under this request id", text)
+		p.err = err
+		return p
+	}
+	switch {
+	case errors.Is(err, store.ErrUnknown):
+		p := problem(CodeIndexNotFound, "index not found")
+		p.err = err
+		return p
+	case errors.Is(err, store.ErrEmpty):
+		p := problem(CodeIndexNotFound, "index not found: it is declared and has no documents yet")
+		p.err = err
+		return p
+	case errors.Is(err, store.ErrClosed), errors.Is(err, search.ErrClosed):
+		return problem(CodeBusy, "the service is ending").after(time.Second)
+	case errors.Is(err, storage.ErrOutcomeUnknown):
+		return internal(CodeOutcomeUnknown, "the disk failed at the last step: the change was made or was not; look before you repeat it")
+	case errors.Is(err, store.ErrDamaged), errors.Is(err, storage.ErrCorrupt):
+		return internal(CodeCorrupt, "the index is damaged")
+	}
+	return nil
+}
+
+// restriction says which documents may answer. What is given must all hold.
+type restriction struct {
+	Subset     *[]int64  `json:"subset,omitempty" doc:"document ids that may be returned; an empty list lets none through, ids that are not there are passed over"`
+	IDs        *[]string `json:"ids,omitempty" doc:"the same by _id"`
+	Condition  string    `json:"filter_condition,omitempty" doc:"condition over the metadata, with ? for values"`
+	Parameters []any     `json:"filter_parameters,omitempty" doc:"a value for each ?"`
+}
+
+// restricts tells whether anything is restricted.
+func (r *restriction) restricts() bool {
+	return r.Subset != nil || r.IDs != nil || r.Condition != ""
+}
+
+// allowed are the documents that may answer; nil: all.
+func (r *restriction) allowed(q *request, v *store.View) (*roaring.Bitmap, error) {
+	if len(r.Parameters) > 0 && r.Condition == "" {
+		return nil, bad("filter_parameters without a filter_condition")
+	}
+	if !r.restricts() {
+		return nil, nil
+	}
+	var all *roaring.Bitmap
+	and := func(b *roaring.Bitmap) {
+		if all == nil {
+			all = b
+			return
+		}
+		all.And(b)
+	}
+	if r.Subset != nil {
+		and(liveOrdinals(v, *r.Subset))
+	}
+	if r.IDs != nil {
+		b, err := liveIDs(v, *r.IDs)
+		if err != nil {
+			return nil, err
+		}
+		and(b)
+	}
+	if r.Condition != "" {
+		b, err := selectWhere(q, v, r.Condition, r.Parameters)
+		if err != nil {
+			return nil, err
+		}
+		and(b)
+	}
+	return all, nil
+}
+
+func liveOrdinals(v *store.View, ids []int64) *roaring.Bitmap {
+	b := roaring.New()
+	for _, id := range ids {
+		if id >= 0 && v.Live(uint64(id)) {
+			b.Add(uint32(id))
+		}
+	}
+	return b
+}
+
+func liveIDs(v *store.View, ids []string) (*roaring.Bitmap, error) {
+	b := roaring.New()
+	for _, id := range ids {
+		ordinal, ok, err := v.Ordinal(id)
+		if err != nil {
+			return nil, err
+		}
+		if ok {
+			b.Add(ordinal)
+		}
+	}
+	return b, nil
+}
+
+// selectWhere finds the documents that a condition holds for.
+func selectWhere(q *request, v *store.View, text string, params []any) (*roaring.Bitmap, error) {
+	ctx, end := q.span("select")
+	b, err := v.Select(ctx, text, params...)
+	end(err)
+	return b, err
+}
+
+// plural is a number and what there is of it.
+func plural(n int, what string) string {
+	if n == 1 {
+		return fmt.Sprintf("1 %s", what)
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}

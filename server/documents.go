@@ -1,0 +1,269 @@
+package server
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+
+	"github.com/plaid-ir/plaid/condition"
+	"github.com/plaid-ir/plaid/encode"
+	"github.com/plaid-ir/plaid/server/store"
+)
+
+// documentIn is the vectors of a document.
+type documentIn struct{ vectorsJSON }
+
+// updateIn adds documents.
+type updateIn struct {
+	Documents []documentIn      `json:"documents"`
+	Metadata  []json.RawMessage `json:"metadata,omitempty" doc:"an object for each document; its _id names the document, and replaces the one that has it"`
+}
+
+// updateTextIn adds texts.
+type updateTextIn struct {
+	Documents  []string          `json:"documents"`
+	Metadata   []json.RawMessage `json:"metadata,omitempty" doc:"an object for each document; its _id names the document, and replaces the one that has it"`
+	PoolFactor *int              `json:"pool_factor,omitempty" doc:"one vector for so many similar ones"`
+	TextField  string            `json:"text_field,omitempty" doc:"keep the text in the metadata, under this key, where it is not there already"`
+}
+
+// updatedOut says what an update did, for those who prefer return=representation.
+type updatedOut struct {
+	DocumentIDs []uint32 `json:"document_ids" doc:"in the order of the request"`
+	IDs         []string `json:"ids" doc:"the _id of each"`
+	Generation  uint64   `json:"generation" doc:"how often the index has been trained anew"`
+	Evicted     int      `json:"evicted" doc:"oldest documents that were deleted for max_documents"`
+	Message     string   `json:"message"`
+}
+
+type deleteIn struct {
+	Condition   string   `json:"condition,omitempty" doc:"condition over the metadata, with ? for values"`
+	Parameters  []any    `json:"parameters,omitempty" doc:"a value for each ?"`
+	DocumentIDs []int64  `json:"document_ids,omitempty" doc:"instead of a condition"`
+	IDs         []string `json:"ids,omitempty" doc:"instead of a condition: by _id"`
+}
+
+type removedOut struct {
+	Deleted int    `json:"deleted"`
+	Message string `json:"message"`
+}
+
+var (
+	waitParam   = param{"wait", "query", "is always true here: the answer comes when the documents are on disk and can be searched", object{"type": "boolean"}}
+	preferParam = param{headerPref, "header", "return=representation: answer 200 with an object; handling=strict: fields that are not known are errors", object{"type": "string"}}
+)
+
+func documentRoutes() []route {
+	const tag = "documents"
+	const written = "The answer comes when the documents are on disk and can be searched. A document that is refused takes no other request with it, and nothing of its own request is stored."
+	fails := []Code{CodeIndexNotDeclared, CodeDimension, CodeOutcomeUnknown}
+	changing := func(r route) route {
+		r.tag, r.need, r.group, r.status = tag, Write, writing, http.StatusAccepted
+		if r.whole == nil {
+			r.whole = updatedOut{}
+		}
+		r.params = append(r.params, waitParam, preferParam)
+		r.fails = append(r.fails, fails...)
+		return r
+	}
+	return []route{
+		typed(changing(route{method: "POST", pattern: "/indices/{name}/update", id: "update_index",
+			summary: "Add documents, given as vectors", doc: written,
+			example: `{"documents": [{"embeddings": [[1, 0], [0.6, 0.8]]}], "metadata": [{"_id": "cat", "title": "About cats"}]}`}), update),
+		typed(changing(route{method: "POST", pattern: "/indices/{name}/update_with_encoding", id: "update_index_with_encoding",
+			summary: "Add documents, given as texts", doc: written, fails: []Code{CodeModelNotLoaded, CodeModel},
+			example: `{"documents": ["Cats sleep for most of the day."], "metadata": [{"_id": "cat"}], "text_field": "text"}`}), updateText),
+		typed(changing(route{method: "POST", pattern: "/indices/{name}/documents", id: "add_documents",
+			summary: "The same as update_index; older clients call it",
+			example: `{"documents": [{"embeddings": [[1, 0]]}]}`}), update),
+		typed(changing(route{method: "DELETE", pattern: "/indices/{name}/documents", id: "delete_documents",
+			summary: "Delete documents by a condition, or by id", fails: []Code{CodeMetadataNotFound}, whole: removedOut{},
+			doc:     "The answer comes when they are gone. A condition over a field that no document has deletes nothing.",
+			example: `{"condition": "year < ?", "parameters": [2020]}`}), deleteDocuments),
+	}
+}
+
+// change is what a change did: answered with 202 and a sentence, or with 200 and an
+// object where that is preferred.
+type change struct {
+	text  string
+	whole any
+}
+
+// schema implements schemer.
+func (change) schema() object { return object{"type": "string"} }
+
+// answerTo implements answerer.
+func (c change) answerTo(q *request) error {
+	if q.wants(preferWhole) {
+		q.w.Header().Set("Preference-Applied", preferWhole)
+		return q.answer(http.StatusOK, c.whole)
+	}
+	return q.answer(http.StatusAccepted, c.text)
+}
+
+func update(q *request, in *updateIn) (change, error) {
+	docs := make([]store.Document, len(in.Documents))
+	for i := range in.Documents {
+		m, err := in.Documents[i].matrix()
+		if err != nil {
+			return change{}, badDocument(i, err)
+		}
+		docs[i].Vectors, docs[i].Dim = m.Data, m.Dim
+	}
+	return q.update(docs, in.Metadata)
+}
+
+func badDocument(i int, err error) *Problem {
+	w := Where{Document: &i}
+	var m *matrixError
+	if errors.As(err, &m) && m.token >= 0 {
+		w.Token = &m.token
+	}
+	return bad("document %d: %w", i, err).at(w)
+}
+
+// update stores documents with their metadata.
+func (q *request) update(docs []store.Document, metadata []json.RawMessage) (change, error) {
+	c, err := q.declared()
+	if err != nil {
+		return change{}, err
+	}
+	if err := addMetadata(docs, metadata); err != nil {
+		return change{}, err
+	}
+	ctx, end := q.span("write")
+	receipt, err := c.Update(ctx, docs, store.UpdateOptions{Replace: true})
+	end(err)
+	if err != nil {
+		return change{}, err
+	}
+	q.s.metrics.written.WithLabelValues(c.Name(), "added").Add(float64(len(docs)))
+	text := fmt.Sprintf("%s stored in index %s", plural(len(docs), "document"), c.Name())
+	if receipt.Evicted > 0 {
+		text += fmt.Sprintf(", the %s oldest deleted", plural(receipt.Evicted, "document"))
+	}
+	out := updatedOut{receipt.Ordinals, receipt.IDs, receipt.Generation, receipt.Evicted, text}
+	return change{text, out}, nil
+}
+
+// declared is the collection of the path; that it is not declared has a code of its
+// own where documents are added.
+func (q *request) declared() (*store.Collection, error) {
+	c, err := q.collection()
+	if errors.Is(err, store.ErrUnknown) {
+		return nil, problem(CodeIndexNotDeclared, "index not found: declare it first (POST /indices)")
+	}
+	return c, err
+}
+
+// addMetadata puts metadata beside documents, and takes the _id of each from it.
+func addMetadata(docs []store.Document, metadata []json.RawMessage) error {
+	switch {
+	case len(docs) == 0:
+		return bad("documents is empty")
+	case len(metadata) == 0:
+		return nil
+	case len(metadata) != len(docs):
+		return bad("there are %s and %d metadata: want one for each", plural(len(docs), "document"), len(metadata))
+	}
+	for i, m := range metadata {
+		docs[i].Metadata = m
+		var named struct {
+			ID *json.RawMessage `json:"_id"`
+		}
+		if json.Unmarshal(m, &named) != nil || named.ID == nil {
+			continue // what is wrong with it the store says
+		}
+		if json.Unmarshal(*named.ID, &docs[i].ID) != nil || docs[i].ID == "" {
+			return bad("document %d: _id is %s; want a string that is not empty", i, *named.ID).at(Where{Document: &i})
+		}
+	}
+	return nil
+}
+
+func updateText(q *request, in *updateTextIn) (change, error) {
+	if _, err := q.declared(); err != nil {
+		return change{}, err
+	}
+	metadata, err := keepTexts(in)
+	if err != nil {
+		return change{}, err
+	}
+	matrices, err := q.encode(encode.Document, in.Documents, in.PoolFactor)
+	if err != nil {
+		return change{}, err
+	}
+	docs := make([]store.Document, len(matrices))
+	for i, m := range matrices {
+		docs[i].Vectors, docs[i].Dim = m.Data, m.Dim
+	}
+	return q.update(docs, metadata)
+}
+
+// keepTexts puts texts into the metadata where that is asked for.
+func keepTexts(in *updateTextIn) ([]json.RawMessage, error) {
+	if in.TextField == "" {
+		return in.Metadata, nil
+	}
+	if len(in.Metadata) != 0 && len(in.Metadata) != len(in.Documents) {
+		return nil, bad("there are %s and %d metadata: want one for each", plural(len(in.Documents), "document"), len(in.Metadata))
+	}
+	all := make([]json.RawMessage, len(in.Documents))
+	for i, text := range in.Documents {
+		fields := map[string]json.RawMessage{}
+		if len(in.Metadata) > 0 && json.Unmarshal(in.Metadata[i], &fields) != nil {
+			return nil, bad("document %d: the metadata is no object", i).at(Where{Document: &i})
+		}
+		if fields == nil {
+			fields = map[string]json.RawMessage{}
+		}
+		if _, there := fields[in.TextField]; !there {
+			value, err := json.Marshal(text)
+			if err != nil {
+				return nil, err
+			}
+			fields[in.TextField] = value
+		}
+		var err error
+		if all[i], err = json.Marshal(fields); err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
+}
+
+func deleteDocuments(q *request, in *deleteIn) (change, error) {
+	chosen := store.Selection{IDs: in.IDs, Condition: in.Condition, Params: in.Parameters}
+	if in.DocumentIDs != nil {
+		chosen.Ordinals = []uint64{}
+		for _, id := range in.DocumentIDs {
+			if id >= 0 {
+				chosen.Ordinals = append(chosen.Ordinals, uint64(id))
+			}
+		}
+	}
+	if chosen.IDs == nil && chosen.Ordinals == nil && chosen.Condition == "" {
+		return change{}, bad("a condition is needed, or document_ids, or ids")
+	}
+	c, err := q.collection()
+	if err != nil {
+		return change{}, err
+	}
+	ctx, end := q.span("write")
+	n, err := c.Delete(ctx, chosen)
+	end(err)
+	text := fmt.Sprintf("%s deleted from index %s", plural(n, "document"), c.Name())
+	if errors.Is(err, condition.ErrUnknownField) {
+		// Clients delete what they are about to add, by a field that may be new. Nothing
+		// can be meant by such a condition; to take the field for null would delete all
+		// documents by a slip ("yaer IS NULL").
+		n, text, err = 0, fmt.Sprintf("nothing deleted: %v", err), nil
+	}
+	if err != nil {
+		return change{}, err
+	}
+	q.s.metrics.written.WithLabelValues(c.Name(), "deleted").Add(float64(n))
+	return change{text, removedOut{n, text}}, nil
+}

@@ -1,0 +1,180 @@
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"time"
+)
+
+// Code is the machine-readable name of an error, one that clients of next-plaid
+// know where that service has it.
+type Code string
+
+// The codes, and the status that each comes with.
+const (
+	CodeIndexNotFound    Code = "INDEX_NOT_FOUND"
+	CodeIndexNotDeclared Code = "INDEX_NOT_DECLARED"
+	CodeMetadataNotFound Code = "METADATA_NOT_FOUND"
+	CodeIndexExists      Code = "INDEX_ALREADY_EXISTS"
+	CodeBadRequest       Code = "BAD_REQUEST"
+	CodeDimension        Code = "DIMENSION_MISMATCH"
+	CodeModelNotLoaded   Code = "MODEL_NOT_LOADED"
+	CodeModel            Code = "MODEL_ERROR"
+	CodeBusy             Code = "SERVICE_UNAVAILABLE"
+	CodeRateLimited      Code = "RATE_LIMITED"
+	CodeInternal         Code = "INTERNAL_ERROR"
+	CodeDocumentNotFound Code = "DOCUMENT_NOT_FOUND"
+	CodeUnauthorized     Code = "UNAUTHORIZED"
+	CodeForbidden        Code = "FORBIDDEN"
+	CodeNoRoute          Code = "NO_SUCH_ROUTE"
+	CodeMethod           Code = "METHOD_NOT_ALLOWED"
+	CodeTimeout          Code = "TIMEOUT"
+	CodeTooLarge         Code = "PAYLOAD_TOO_LARGE"
+	CodeMediaType        Code = "UNSUPPORTED_MEDIA_TYPE"
+	CodeCorrupt          Code = "INDEX_CORRUPT"
+	CodeOutcomeUnknown   Code = "OUTCOME_UNKNOWN"
+	CodeNotSupported     Code = "NOT_SUPPORTED"
+)
+
+// codeTable says what each code means: its status, and a title that does not vary.
+var codeTable = []struct {
+	code   Code
+	status int
+	title  string
+}{
+	{CodeIndexNotFound, http.StatusNotFound, "There is no such index, or it has no documents yet"},
+	{CodeIndexNotDeclared, http.StatusNotFound, "The index has to be declared before documents are added"},
+	{CodeMetadataNotFound, http.StatusNotFound, "The index has no metadata"},
+	{CodeDocumentNotFound, http.StatusNotFound, "There is no such document"},
+	{CodeIndexExists, http.StatusConflict, "There is an index of this name"},
+	{CodeBadRequest, http.StatusBadRequest, "The request is not valid"},
+	{CodeDimension, http.StatusBadRequest, "The vectors have another dimension than the index"},
+	{CodeModelNotLoaded, http.StatusBadRequest, "The service has no model to encode texts with"},
+	{CodeModel, http.StatusInternalServerError, "The model failed"},
+	{CodeBusy, http.StatusServiceUnavailable, "The service cannot take the request now"},
+	{CodeRateLimited, http.StatusTooManyRequests, "The client sends requests too fast"},
+	{CodeInternal, http.StatusInternalServerError, "The service failed"},
+	{CodeUnauthorized, http.StatusUnauthorized, "A bearer token is needed"},
+	{CodeForbidden, http.StatusForbidden, "The bearer token does not allow this"},
+	{CodeNoRoute, http.StatusNotFound, "There is no such route"},
+	{CodeMethod, http.StatusMethodNotAllowed, "The route has no such method"},
+	{CodeTimeout, http.StatusRequestTimeout, "The request took too long"},
+	{CodeTooLarge, http.StatusRequestEntityTooLarge, "The body is too large"},
+	{CodeMediaType, http.StatusUnsupportedMediaType, "The body has another media type than the route takes"},
+	{CodeCorrupt, http.StatusInternalServerError, "The index is damaged"},
+	{CodeOutcomeUnknown, http.StatusInternalServerError, "The disk failed at the last step of a change"},
+	{CodeNotSupported, http.StatusBadRequest, "This service does not do that"},
+}
+
+// about is what the table says of a code.
+func (c Code) about() (status int, title string) {
+	for _, row := range codeTable {
+		if row.code == c {
+			return row.status, row.title
+		}
+	}
+	return http.StatusInternalServerError, "The service failed"
+}
+
+// Problem is an error of the service and the body it is answered with: problem
+// details (RFC 9457), and beside them the code and message that clients of
+// next-plaid read.
+type Problem struct {
+	Type    string `json:"type" doc:"where the code is described, relative to the service"`
+	Title   string `json:"title" doc:"what the code means; does not vary"`
+	Status  int    `json:"status" doc:"the status of the response"`
+	Detail  string `json:"detail" doc:"what happened; the same as message"`
+	Code    Code   `json:"code" doc:"machine-readable name of the error"`
+	Message string `json:"message" doc:"what happened"`
+	// Details says where in the request, if that is known.
+	Details *Where `json:"details,omitempty" doc:"where in the request"`
+	// RetryAfter is the header Retry-After, in seconds.
+	RetryAfter int    `json:"retry_after_seconds,omitempty" doc:"when to try again"`
+	RequestID  string `json:"request_id,omitempty" doc:"the X-Request-ID of the response, which the log names too"`
+
+	err error // what happened, for the log
+}
+
+// Where is the place in a request that an error is about. Numbers are from 0.
+type Where struct {
+	Document *int   `json:"document,omitempty" doc:"place in documents"`
+	Query    *int   `json:"query,omitempty" doc:"place in queries"`
+	Token    *int   `json:"token,omitempty" doc:"row of the vectors"`
+	ID       string `json:"id,omitempty" doc:"_id of the document"`
+	Position *int   `json:"position,omitempty" doc:"byte of the condition"`
+}
+
+// Error implements error.
+func (p *Problem) Error() string { return string(p.Code) + ": " + p.Message }
+
+// Unwrap returns the cause; nil if there is no other error behind it.
+func (p *Problem) Unwrap() error { return p.err }
+
+// problem makes a Problem. A %w in the format is its cause.
+func problem(c Code, format string, args ...any) *Problem {
+	err := fmt.Errorf(format, args...)
+	return &Problem{Code: c, Message: err.Error(), err: errors.Unwrap(err)}
+}
+
+// bad is a problem with the request.
+func bad(format string, args ...any) *Problem { return problem(CodeBadRequest, format, args...) }
+
+// at says where in the request the problem is.
+func (p *Problem) at(w Where) *Problem {
+	p.Details = &w
+	return p
+}
+
+// after sets when to try again.
+func (p *Problem) after(d time.Duration) *Problem {
+	p.RetryAfter = max(1, int((d+time.Second-1)/time.Second))
+	return p
+}
+
+// known turns any error into a Problem. What says nothing about the request is an
+// internal error, the text of which goes to the log and not to the client.
+func known(ctx context.Context, err error) *Problem {
+	var p *Problem
+	if errors.As(err, &p) {
+		c := *p // handlers may share one
+		return &c
+	}
+	if p := ofStore(err); p != nil {
+		return p
+	}
+	var large *http.MaxBytesError
+	switch {
+	case errors.As(err, &large):
+		return problem(CodeTooLarge, "the body has more than %d bytes: send less at a time", large.Limit)
+	case errors.Is(err, context.DeadlineExceeded) || errors.Is(ctx.Err(), context.DeadlineExceeded):
+		return problem(CodeTimeout, "the request took too long; nothing was changed by it")
+	case errors.Is(err, context.Canceled):
+		return problem(CodeBusy, "the request was given up").after(time.Second)
+	}
+	p = problem(CodeInternal, "internal error: the log of the service has it under this request id")
+	p.err = err
+	return p
+}
+
+// fail answers with an error.
+func fail(w http.ResponseWriter, p *Problem) {
+	status, title := p.Code.about()
+	p.Status, p.Title, p.Type, p.Detail = status, title, "/openapi.json#"+string(p.Code), p.Message
+	p.RequestID = w.Header().Get(headerRequestID)
+	h := w.Header()
+	h.Set("Content-Type", "application/problem+json")
+	if p.RetryAfter > 0 {
+		h.Set("Retry-After", strconv.Itoa(p.RetryAfter))
+	}
+	body, err := json.Marshal(p)
+	if err != nil { // strings, numbers: cannot happen
+		body = []byte(`{"code":"INTERNAL_ERROR","message":"internal error"}`)
+	}
+	h.Set("Content-Length", strconv.Itoa(len(body)))
+	w.WriteHeader(status)
+	_, _ = w.Write(body)
+}

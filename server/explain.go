@@ -1,0 +1,217 @@
+package server
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/plaid-ir/plaid/encode"
+	"github.com/plaid-ir/plaid/kernels"
+	"github.com/plaid-ir/plaid/search"
+	"github.com/plaid-ir/plaid/server/store"
+)
+
+// explainIn asks what became of a document in a search.
+type explainIn struct {
+	Query      *queryIn `json:"query,omitempty" doc:"as vectors; or text"`
+	Text       string   `json:"text,omitempty" doc:"the query as a text; or query"`
+	DocumentID *int64   `json:"document_id,omitempty" doc:"the document; or id"`
+	ID         string   `json:"id,omitempty" doc:"the _id of the document; or document_id"`
+	Params     paramsIn `json:"params,omitzero"`
+	restriction
+	TextFields   []string `json:"text_fields,omitempty" doc:"fields of the metadata that were encoded, in order; default: title and text, or page_content"`
+	Similarities bool     `json:"similarities,omitempty" doc:"also the inner product of each query token with each document token"`
+}
+
+// explainOut says how a score comes about and how far the document got.
+type explainOut struct {
+	DocumentID uint32 `json:"document_id"`
+	ID         string `json:"id"`
+	Tokens     int    `json:"tokens" doc:"of the document"`
+	// Score and what follows are those of search.Explanation.
+	Score          float64         `json:"score" doc:"MaxSim, whatever became of the document"`
+	Stage          search.Stage    `json:"stage" enum:"empty,filtered,not probed,cut,pruned,outranked,returned" doc:"where the document left the search"`
+	Rank           int             `json:"rank,omitempty" doc:"from 1, if it was returned"`
+	Plan           string          `json:"plan,omitempty"`
+	StageScore     *float64        `json:"stage_score,omitempty" doc:"its score in that stage"`
+	StageLimit     *float64        `json:"stage_limit,omitempty" doc:"the lowest score that stayed"`
+	Matches        []search.Match  `json:"matches" doc:"for each query token the document token that it matches best"`
+	QueryTokens    []tokenOut      `json:"query_tokens,omitempty" doc:"pieces of the query, where it is a text"`
+	DocumentText   string          `json:"document_text,omitempty" doc:"the text that document_tokens are of"`
+	DocumentTokens []tokenOut      `json:"document_tokens,omitempty" doc:"pieces of the document, where its metadata has the text and there is a model"`
+	Similarities   [][]float32     `json:"similarities,omitempty" doc:"[query tokens][document tokens]"`
+	Metadata       json.RawMessage `json:"metadata"`
+	Notes          []string        `json:"notes,omitempty" doc:"what could not be told, and why"`
+}
+
+// tokenOut is a piece of a text.
+type tokenOut struct {
+	Piece string `json:"piece"`
+	Start int    `json:"start" doc:"first byte in the text"`
+	End   int    `json:"end" doc:"byte after the last; equal to start where the piece is none of the text"`
+}
+
+func explainRoutes() []route {
+	return []route{typed(route{method: "POST", pattern: "/indices/{name}/explain", id: "explain", tag: "search", need: Read, group: searching,
+		summary: "Which token matched which, or the stage that dropped the document",
+		fails:   []Code{CodeDocumentNotFound, CodeDimension, CodeModelNotLoaded, CodeModel},
+		example: `{"query": {"embeddings": [[1, 0], [0, 1]]}, "document_id": 0}`}, explain)}
+}
+
+func explain(q *request, in *explainIn) (out explainOut, err error) {
+	switch {
+	case (in.Query == nil) == (in.Text == ""):
+		return out, bad("a query is needed, as query or as text, and one of them only")
+	case (in.DocumentID == nil) == (in.ID == ""):
+		return out, bad("a document is needed, as document_id or as id, and one of them only")
+	}
+	if _, err := q.collection(); err != nil {
+		return out, err
+	}
+	var query search.Query
+	if in.Query != nil {
+		if query, err = in.Query.query(0); err != nil {
+			return out, err
+		}
+	} else {
+		m, err := q.encode(encode.Query, []string{in.Text}, nil)
+		if err != nil {
+			return out, err
+		}
+		query = search.Query{Vectors: m[0].Data, Dim: m[0].Dim}
+	}
+	err = q.view(func(_ *store.Collection, v *store.View) error {
+		id := in.ID
+		if in.DocumentID != nil {
+			if *in.DocumentID < 0 || !v.Live(uint64(*in.DocumentID)) {
+				return problem(CodeDocumentNotFound, "there is no document %d", *in.DocumentID)
+			}
+			id = v.ID(uint64(*in.DocumentID))
+		}
+		if dim := query.Dim; dim != v.Dim() {
+			return problem(CodeDimension, "the query has dimension %d, the index %d", dim, v.Dim())
+		}
+		allowed, err := in.allowed(q, v)
+		if err != nil {
+			return err
+		}
+		o, err := in.Params.options(max(1, in.Params.top(v.Len())))
+		if err != nil {
+			return err
+		}
+		x, err := explainAt(q.ctx, v, query, id, o, allowed)
+		if err != nil {
+			return err
+		}
+		out = explainOut{
+			DocumentID: x.Ordinal, ID: x.ID, Tokens: x.Tokens, Score: x.Score, Stage: x.Stage, Rank: x.Rank, Plan: x.Plan,
+			StageScore: x.StageScore, StageLimit: x.StageLimit, Matches: x.Matches,
+		}
+		if out.Matches == nil {
+			out.Matches = []search.Match{}
+		}
+		return q.explainTexts(v, in, query, &out)
+	})
+	return out, err
+}
+
+// explainTexts adds the pieces of the texts, and the inner products.
+func (q *request) explainTexts(v *store.View, in *explainIn, query search.Query, out *explainOut) (err error) {
+	if out.Metadata, err = metadataOf(v, out.DocumentID); err != nil {
+		return err
+	}
+	if in.Similarities {
+		if out.Similarities, err = similarities(v, query, out.DocumentID); err != nil {
+			return err
+		}
+	}
+	e := q.s.encoder
+	if e == nil {
+		return nil
+	}
+	if in.Text != "" {
+		if out.QueryTokens, err = pieces(e, encode.Query, in.Text); err != nil {
+			return err
+		}
+		if n := query.Dim; len(out.QueryTokens) != len(query.Vectors)/n {
+			out.QueryTokens = nil
+			out.Notes = append(out.Notes, "the tokens of the query are not those of its vectors")
+		}
+	}
+	text := textOf(out.Metadata, in.TextFields)
+	if text == "" {
+		out.Notes = append(out.Notes, "the metadata has no text of the document (see text_fields)")
+		return nil
+	}
+	tokens, err := pieces(e, encode.Document, text)
+	if err != nil {
+		return err
+	}
+	if len(tokens) != out.Tokens {
+		out.Notes = append(out.Notes, fmt.Sprintf("the text has %d tokens and the document %d: it was pooled, or made of another text", len(tokens), out.Tokens))
+		return nil
+	}
+	out.DocumentText, out.DocumentTokens = text, tokens
+	return nil
+}
+
+// pieces are the tokens of a text that have vectors.
+func pieces(e Encoder, role encode.Role, text string) ([]tokenOut, error) {
+	all, err := e.Tokenize(role, text)
+	if err != nil {
+		return nil, err
+	}
+	var kept []tokenOut
+	for _, t := range all {
+		if t.Kept {
+			kept = append(kept, tokenOut{t.Piece, t.Start, t.End})
+		}
+	}
+	return kept, nil
+}
+
+// textOf is the text of a document as it was encoded.
+func textOf(metadata json.RawMessage, names []string) string {
+	var fields map[string]any
+	if json.Unmarshal(metadata, &fields) != nil {
+		return ""
+	}
+	join := func(names ...string) string {
+		var parts []string
+		for _, name := range names {
+			if s, ok := fields[name].(string); ok && s != "" {
+				parts = append(parts, s)
+			}
+		}
+		return strings.Join(parts, " ")
+	}
+	if names != nil {
+		return join(names...)
+	}
+	if text := join("title", "text"); text != "" {
+		return text
+	}
+	return join("page_content")
+}
+
+// similarities are the inner products of the tokens that are scored.
+func similarities(v *store.View, query search.Query, ordinal uint32) ([][]float32, error) {
+	vectors, _, err := query.Tokens(v.Snapshot())
+	if err != nil {
+		return nil, err
+	}
+	doc, err := v.Vectors(uint64(ordinal))
+	if err != nil {
+		return nil, err
+	}
+	dim := v.Dim()
+	rows := make([][]float32, len(vectors)/dim)
+	for i := range rows {
+		token := vectors[i*dim : (i+1)*dim]
+		rows[i] = make([]float32, len(doc)/dim)
+		for j := range rows[i] {
+			rows[i][j] = float32(kernels.MaxSimFloat(token, nil, doc[j*dim:(j+1)*dim], dim))
+		}
+	}
+	return rows, nil
+}

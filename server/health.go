@@ -1,0 +1,154 @@
+package server
+
+import (
+	"net/http"
+	"path/filepath"
+	"runtime"
+	"time"
+
+	"github.com/plaid-ir/plaid/server/store"
+)
+
+// healthOut is what clients of next-plaid ask first.
+type healthOut struct {
+	Status   string       `json:"status" enum:"healthy"`
+	Version  string       `json:"version"`
+	Loaded   int          `json:"loaded_indices" doc:"indexes that have documents"`
+	Dir      string       `json:"index_dir"`
+	Memory   uint64       `json:"memory_usage_bytes" doc:"that the program has from the system, without the files that it maps"`
+	Indices  []summaryOut `json:"indices"`
+	Updates  []waitingOut `json:"updates" doc:"indexes with changes that wait or are being written"`
+	Model    *modelOut    `json:"model,omitempty"`
+	Device   string       `json:"device" doc:"what searches"`
+	UptimeMS int64        `json:"uptime_ms"`
+}
+
+type summaryOut struct {
+	Name          string  `json:"name"`
+	Documents     int64   `json:"num_documents"`
+	Embeddings    uint64  `json:"num_embeddings"`
+	Partitions    int     `json:"num_partitions"`
+	Dimension     int     `json:"dimension"`
+	Nbits         int     `json:"nbits"`
+	AverageLength float64 `json:"avg_doclen"`
+	HasMetadata   bool    `json:"has_metadata"`
+	MaxDocuments  *uint64 `json:"max_documents,omitempty"`
+}
+
+type waitingOut struct {
+	Index  string `json:"index"`
+	Status string `json:"status" enum:"queued,running"`
+	store.QueueStats
+}
+
+type modelOut struct {
+	Name           string `json:"name"`
+	Path           string `json:"path"`
+	Precision      string `json:"precision"`
+	Fingerprint    string `json:"fingerprint"`
+	Dimension      int    `json:"embedding_dim"`
+	QueryLength    int    `json:"query_length"`
+	DocumentLength int    `json:"document_length"`
+}
+
+// readyOut says which indexes cannot be used, and why.
+type readyOut struct {
+	Status  string            `json:"status" enum:"ready"`
+	Damaged map[string]string `json:"damaged,omitempty"`
+}
+
+type aliveOut struct {
+	Status string `json:"status" enum:"alive"`
+}
+
+func healthRoutes() []route {
+	const tag = "service"
+	health := func(pattern, id string) route {
+		return typed(route{method: "GET", pattern: pattern, id: id, tag: tag, need: Read, group: free,
+			summary: "Version, indexes, queues and model"}, (*request).health)
+	}
+	description := func(pattern, id string) route {
+		return route{method: "GET", pattern: pattern, id: id, tag: tag, group: free, status: http.StatusOK, outType: mediaJSON,
+			summary: "This description, as OpenAPI " + openapiVersion, do: func(q *request) error { return q.send(http.StatusOK, mediaJSON, q.s.openapi) }}
+	}
+	return []route{
+		health("/health", "health"),
+		health("/", "root"),
+		typed(route{method: "GET", pattern: "/livez", id: "livez", tag: tag, group: free, summary: "The program runs"},
+			func(*request, *nothing) (aliveOut, error) { return aliveOut{"alive"}, nil }),
+		typed(route{method: "GET", pattern: "/readyz", id: "readyz", tag: tag, group: free, fails: []Code{CodeBusy},
+			summary: "Requests may be sent here",
+			doc:     "503 while the service ends. An index that is damaged is named, and the others are served."}, (*request).ready),
+		{method: "GET", pattern: "/metrics", id: "metrics", tag: tag, need: Read, group: free, status: http.StatusOK, outType: "text/plain",
+			summary: "Figures for Prometheus", do: func(q *request) error { q.s.metrics.page.ServeHTTP(q.w, q.Request); return nil }},
+		description("/openapi.json", "openapi"),
+		description("/api-docs/openapi.json", "api_docs"),
+	}
+}
+
+// device names what searches.
+func (s *Server) device() string {
+	if s.o.Device == "" {
+		return "cpu"
+	}
+	return s.o.Device
+}
+
+func (q *request) health(*nothing) (healthOut, error) {
+	s := q.s
+	var mem runtime.MemStats
+	runtime.ReadMemStats(&mem)
+	out := healthOut{
+		Status: "healthy", Version: s.o.Version, Dir: s.store.Dir(), Memory: mem.Sys - mem.HeapReleased, Device: s.device(),
+		Indices: []summaryOut{}, Updates: []waitingOut{}, UptimeMS: time.Since(s.started).Milliseconds(),
+	}
+	for _, name := range s.store.Names() {
+		c, err := s.store.Get(name)
+		if err != nil {
+			continue // dropped meanwhile
+		}
+		st, err := c.Stats(q.ctx)
+		if err != nil {
+			continue // damaged: /readyz says so
+		}
+		if st.Queue.Requests > 0 {
+			out.Updates = append(out.Updates, waitingOut{name, "running", st.Queue})
+		}
+		if st.Dim == 0 {
+			continue
+		}
+		out.Loaded++
+		sum := summaryOut{
+			Name: name, Documents: int64(st.Documents), Embeddings: st.Tokens, Partitions: st.Centroids, Dimension: st.Dim,
+			Nbits: st.Nbits, HasMetadata: st.Metadata > 0, MaxDocuments: c.Config().MaxDocuments,
+		}
+		if st.Documents > 0 {
+			sum.AverageLength = float64(st.Tokens) / float64(st.Documents)
+		}
+		out.Indices = append(out.Indices, sum)
+	}
+	if e := s.encoder; e != nil {
+		cfg := e.Config()
+		out.Model = &modelOut{
+			Name: filepath.Base(cfg.Dir), Path: cfg.Dir, Precision: cfg.Precision, Fingerprint: cfg.Fingerprint, Dimension: e.Dim(),
+			QueryLength: cfg.Query.Length, DocumentLength: cfg.Document.Length,
+		}
+	}
+	return out, nil
+}
+
+func (q *request) ready(*nothing) (readyOut, error) {
+	if q.s.draining.Load() {
+		return readyOut{}, problem(CodeBusy, "the service is ending").after(time.Second)
+	}
+	out := readyOut{Status: "ready"}
+	for _, name := range q.s.store.Names() {
+		if c, err := q.s.store.Get(name); err == nil && c.Err() != nil {
+			if out.Damaged == nil {
+				out.Damaged = map[string]string{}
+			}
+			out.Damaged[name] = c.Err().Error()
+		}
+	}
+	return out, nil
+}

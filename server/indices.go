@@ -1,0 +1,140 @@
+package server
+
+import (
+	"github.com/plaid-ir/plaid/server/store"
+)
+
+// declareIn asks for a new index.
+type declareIn struct {
+	Name   string        `json:"name" doc:"1 to 128 of A-Z a-z 0-9 . _ -, not beginning or ending with a dot"`
+	Config *store.Config `json:"config,omitempty"`
+}
+
+// configOut says how an index is configured.
+type configOut struct {
+	Name    string       `json:"name"`
+	Config  store.Config `json:"config"`
+	Message string       `json:"message"`
+}
+
+type deletedOut struct {
+	Deleted bool   `json:"deleted"`
+	Name    string `json:"name"`
+}
+
+// infoOut is what clients ask of an index.
+type infoOut struct {
+	Name          string  `json:"name"`
+	Documents     int64   `json:"num_documents"`
+	Embeddings    uint64  `json:"num_embeddings" doc:"token vectors of all documents"`
+	Partitions    int     `json:"num_partitions" doc:"centroids"`
+	AverageLength float64 `json:"avg_doclen" doc:"token vectors a document"`
+	Dimension     int     `json:"dimension"`
+	HasMetadata   bool    `json:"has_metadata"`
+	MetadataCount *uint64 `json:"metadata_count" doc:"documents that have metadata; null if none has"`
+	MaxDocuments  *uint64 `json:"max_documents,omitempty"`
+}
+
+func indexRoutes() []route {
+	const tag = "indices"
+	return []route{
+		typed(route{method: "GET", pattern: "/indices", id: "list_indices", tag: tag, need: Read, group: looking,
+			summary: "Names of all indexes, in order; also of those without documents"},
+			func(q *request, _ *nothing) ([]string, error) { return q.s.store.Names(), nil }),
+		typed(route{method: "POST", pattern: "/indices", id: "create_index", tag: tag, need: Admin, group: writing,
+			summary: "Declare an index", fails: []Code{CodeIndexExists},
+			doc:     "The index has no documents then, and is found by searches when it has some.",
+			example: `{"name": "papers", "config": {"nbits": 4}}`}, declare),
+		typed(route{method: "GET", pattern: "/indices/{name}", id: "get_index", tag: tag, need: Read, group: looking,
+			summary: "What an index holds", doc: "An index without documents is not found."}, getIndex),
+		typed(route{method: "DELETE", pattern: "/indices/{name}", id: "delete_index", tag: tag, need: Admin, group: writing,
+			summary: "Remove an index and all that is in it", doc: "A name that is not there is no error."}, dropIndex),
+		typed(route{method: "PUT", pattern: "/indices/{name}/config", id: "update_index_config", tag: tag, need: Admin, group: writing,
+			summary: "Set the largest number of documents",
+			doc:     "After an update that goes beyond it the oldest documents are deleted; ids do not move.",
+			example: `{"max_documents": 10000}`}, setConfig),
+		typed(route{method: "GET", pattern: "/indices/{name}/stats", id: "get_index_stats", tag: tag, need: Read, group: looking,
+			summary: "Growth, drift, queue, sizes and fields of an index"}, indexStats),
+	}
+}
+
+func declare(q *request, in *declareIn) (configOut, error) {
+	var cfg store.Config
+	if in.Config != nil {
+		cfg = *in.Config
+	}
+	c, err := q.s.store.Declare(q.ctx, in.Name, cfg)
+	if err != nil {
+		return configOut{}, err
+	}
+	return configOut{in.Name, c.Config(), "index declared; it can be searched when it has documents"}, nil
+}
+
+func getIndex(q *request, _ *nothing) (infoOut, error) {
+	var out infoOut
+	err := q.view(func(c *store.Collection, v *store.View) (err error) {
+		out, err = infoOf(q, c, v)
+		return err
+	})
+	return out, err
+}
+
+func infoOf(q *request, c *store.Collection, v *store.View) (infoOut, error) {
+	d, err := v.Describe(q.ctx)
+	if err != nil {
+		return infoOut{}, err
+	}
+	st, err := c.Stats(q.ctx)
+	if err != nil {
+		return infoOut{}, err
+	}
+	out := infoOut{
+		Name: c.Name(), Documents: d.Docs, Embeddings: d.Tokens, Partitions: d.Centroids, Dimension: d.Dim,
+		MaxDocuments: c.Config().MaxDocuments,
+	}
+	if d.Docs > 0 {
+		out.AverageLength = float64(d.Tokens) / float64(d.Docs)
+	}
+	if out.HasMetadata = st.Metadata > 0; out.HasMetadata {
+		out.MetadataCount = &st.Metadata
+	}
+	return out, nil
+}
+
+func dropIndex(q *request, _ *nothing) (deletedOut, error) {
+	_, err := q.s.store.Drop(q.ctx, q.index())
+	if err != nil {
+		return deletedOut{}, err
+	}
+	q.s.metrics.forget(q.index())
+	return deletedOut{Deleted: true, Name: q.index()}, nil
+}
+
+type configIn struct {
+	MaxDocuments *uint64 `json:"max_documents,omitempty" doc:"null: no limit"`
+}
+
+func setConfig(q *request, in *configIn) (configOut, error) {
+	c, err := q.collection()
+	if err != nil {
+		return configOut{}, err
+	}
+	cfg, err := c.SetMaxDocuments(q.ctx, in.MaxDocuments)
+	return configOut{c.Name(), cfg, "configuration updated"}, err
+}
+
+// statsOut is what is known of an index at little cost, also of one without documents.
+type statsOut struct {
+	Name   string       `json:"name"`
+	Config store.Config `json:"config"`
+	store.Stats
+}
+
+func indexStats(q *request, _ *nothing) (statsOut, error) {
+	c, err := q.collection()
+	if err != nil {
+		return statsOut{}, err
+	}
+	st, err := c.Stats(q.ctx)
+	return statsOut{c.Name(), c.Config(), st}, err
+}

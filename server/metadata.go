@@ -1,0 +1,265 @@
+package server
+
+import (
+	"bytes"
+	"encoding/json"
+	"strconv"
+
+	"github.com/RoaringBitmap/roaring/v2"
+
+	"github.com/plaid-ir/plaid/server/store"
+)
+
+// Keys that answers add to the metadata of a document.
+const (
+	keyOrdinal = "_subset_"
+	keyID      = "_id"
+	keyPayload = "_payload"
+)
+
+// metadataOf is what was stored beside a document, with its ordinal and its id. What
+// is no object is the value of _payload.
+func metadataOf(v *store.View, ordinal uint32) (json.RawMessage, error) {
+	payload, err := v.Metadata(uint64(ordinal))
+	if err != nil {
+		return nil, err
+	}
+	return withKeys(payload, ordinal, v.ID(uint64(ordinal))), nil
+}
+
+func withKeys(payload []byte, ordinal uint32, id string) json.RawMessage {
+	name, _ := json.Marshal(id) // a string
+	b := make([]byte, 0, len(payload)+len(name)+40)
+	b = append(b, `{"`+keyOrdinal+`":`...)
+	b = strconv.AppendUint(b, uint64(ordinal), 10)
+	b = append(b, `,"`+keyID+`":`...)
+	b = append(b, name...)
+	payload = bytes.TrimSpace(payload)
+	switch {
+	case len(payload) == 0:
+	case payload[0] != '{' || !json.Valid(payload):
+		text := json.RawMessage(payload)
+		if !json.Valid(payload) {
+			text, _ = json.Marshal(string(payload)) // of text, or of what index files hold instead
+		}
+		b = append(append(b, `,"`+keyPayload+`":`...), text...)
+	default:
+		if bytes.Contains(payload, []byte(`"`+keyOrdinal+`"`)) || bytes.Contains(payload, []byte(`"`+keyID+`"`)) {
+			payload = withoutKeys(payload)
+		}
+		if inner := bytes.TrimSpace(payload[1 : len(payload)-1]); len(inner) > 0 {
+			b = append(append(b, ','), inner...)
+		}
+	}
+	return append(b, '}')
+}
+
+// withoutKeys removes keys that would be there twice: files that were made elsewhere
+// may have them.
+func withoutKeys(payload []byte) []byte {
+	var fields map[string]json.RawMessage
+	if json.Unmarshal(payload, &fields) != nil {
+		return []byte("{}")
+	}
+	delete(fields, keyOrdinal)
+	delete(fields, keyID)
+	b, err := json.Marshal(fields)
+	if err != nil {
+		return []byte("{}")
+	}
+	return b
+}
+
+type metadataOut struct {
+	Metadata []json.RawMessage `json:"metadata" doc:"an object for each document, with its _id and, as _subset_, its document id"`
+	Count    int               `json:"count"`
+}
+
+type countOut struct {
+	Count       uint64 `json:"count" doc:"documents that have metadata"`
+	HasMetadata bool   `json:"has_metadata"`
+}
+
+type checkIn struct {
+	DocumentIDs []int64 `json:"document_ids"`
+}
+
+type checkOut struct {
+	Existing      []int64 `json:"existing_ids"`
+	Missing       []int64 `json:"missing_ids"`
+	ExistingCount int     `json:"existing_count"`
+	MissingCount  int     `json:"missing_count"`
+}
+
+type conditionIn struct {
+	Condition  string `json:"condition" doc:"condition over the metadata, with ? for values"`
+	Parameters []any  `json:"parameters,omitempty" doc:"a value for each ?"`
+}
+
+type foundOut struct {
+	DocumentIDs []uint32 `json:"document_ids"`
+	Count       int      `json:"count"`
+}
+
+type getMetadataIn struct {
+	DocumentIDs *[]int64 `json:"document_ids,omitempty" doc:"in the order wanted; those that are not there are passed over"`
+	Condition   string   `json:"condition,omitempty" doc:"instead of document_ids"`
+	Parameters  []any    `json:"parameters,omitempty" doc:"a value for each ?"`
+	Limit       *int     `json:"limit,omitempty" doc:"how many at most"`
+}
+
+type updateMetadataIn struct {
+	conditionIn
+	Updates map[string]json.RawMessage `json:"updates" doc:"fields and their new values; null removes a field"`
+}
+
+type updatedMetadataOut struct {
+	Updated int `json:"updated"`
+}
+
+func metadataRoutes() []route {
+	const tag = "metadata"
+	looks := func(method, path, id, summary, example string) route {
+		return route{method: method, pattern: "/indices/{name}/metadata" + path, id: id, tag: tag, need: Read, group: looking, summary: summary, example: example}
+	}
+	return []route{
+		typed(looks("GET", "", "get_all_metadata", "Metadata of all documents, by document id", ""), allMetadata),
+		typed(looks("GET", "/count", "get_metadata_count", "How many documents have metadata", ""), countMetadata),
+		typed(looks("POST", "/check", "check_metadata", "Which documents are there", `{"document_ids": [0, 99]}`), checkMetadata),
+		typed(looks("POST", "/query", "query_metadata", "Ids of the documents that a condition holds for",
+			`{"condition": "year >= ?", "parameters": [2020]}`), queryMetadata),
+		typed(looks("POST", "/get", "get_metadata", "Metadata of documents by id or by condition; of all without either",
+			`{"document_ids": [0]}`), getMetadata),
+		typed(route{method: "POST", pattern: "/indices/{name}/metadata/update", id: "update_metadata", tag: tag, need: Write, group: writing,
+			summary: "Set fields of the metadata of the documents that a condition holds for", fails: []Code{CodeOutcomeUnknown},
+			example: `{"condition": "year < ?", "parameters": [2020], "updates": {"old": true}}`}, updateMetadata),
+	}
+}
+
+// metadataOfAll is the metadata of documents, at most limit of them.
+func metadataOfAll(q *request, v *store.View, documents *roaring.Bitmap, limit int) (metadataOut, error) {
+	out := metadataOut{Metadata: []json.RawMessage{}}
+	for it := documents.Iterator(); it.HasNext() && len(out.Metadata) < limit; {
+		if err := q.ctx.Err(); err != nil {
+			return out, err
+		}
+		m, err := metadataOf(v, it.Next())
+		if err != nil {
+			return out, err
+		}
+		out.Metadata = append(out.Metadata, m)
+	}
+	out.Count = len(out.Metadata)
+	return out, nil
+}
+
+func allMetadata(q *request, _ *nothing) (out metadataOut, err error) {
+	err = q.view(func(_ *store.Collection, v *store.View) (err error) {
+		out, err = metadataOfAll(q, v, v.All(), v.Len())
+		return err
+	})
+	return out, err
+}
+
+func countMetadata(q *request, _ *nothing) (out countOut, err error) {
+	err = q.view(func(c *store.Collection, _ *store.View) error { // an error for an index without documents
+		st, err := c.Stats(q.ctx)
+		out = countOut{st.Metadata, st.Metadata > 0}
+		return err
+	})
+	return out, err
+}
+
+func checkMetadata(q *request, in *checkIn) (checkOut, error) {
+	out := checkOut{Existing: []int64{}, Missing: []int64{}}
+	err := q.view(func(_ *store.Collection, v *store.View) error {
+		for _, id := range in.DocumentIDs {
+			if id >= 0 && v.Live(uint64(id)) {
+				out.Existing = append(out.Existing, id)
+			} else {
+				out.Missing = append(out.Missing, id)
+			}
+		}
+		return nil
+	})
+	out.ExistingCount, out.MissingCount = len(out.Existing), len(out.Missing)
+	return out, err
+}
+
+func queryMetadata(q *request, in *conditionIn) (foundOut, error) {
+	out := foundOut{DocumentIDs: []uint32{}}
+	if in.Condition == "" {
+		return out, bad("condition is empty")
+	}
+	err := q.view(func(_ *store.Collection, v *store.View) error {
+		b, err := selectWhere(q, v, in.Condition, in.Parameters)
+		if err == nil {
+			out.DocumentIDs = b.ToArray()
+		}
+		return err
+	})
+	out.Count = len(out.DocumentIDs)
+	return out, err
+}
+
+func getMetadata(q *request, in *getMetadataIn) (metadataOut, error) {
+	out := metadataOut{Metadata: []json.RawMessage{}}
+	switch {
+	case in.DocumentIDs != nil && in.Condition != "":
+		return out, bad("document_ids and a condition are given: want one of them")
+	case in.Limit != nil && *in.Limit < 0:
+		return out, bad("limit is %d; want no negative number", *in.Limit)
+	case in.Condition == "" && len(in.Parameters) > 0:
+		return out, bad("parameters without a condition")
+	}
+	err := q.view(func(_ *store.Collection, v *store.View) (err error) {
+		limit := v.Len()
+		if in.Limit != nil {
+			limit = min(limit, *in.Limit)
+		}
+		if in.DocumentIDs == nil {
+			chosen := v.All()
+			if in.Condition != "" {
+				if chosen, err = selectWhere(q, v, in.Condition, in.Parameters); err != nil {
+					return err
+				}
+			}
+			out, err = metadataOfAll(q, v, chosen, limit)
+			return err
+		}
+		for _, id := range *in.DocumentIDs {
+			if len(out.Metadata) == limit && in.Limit != nil {
+				break
+			}
+			if id < 0 || !v.Live(uint64(id)) {
+				continue
+			}
+			m, err := metadataOf(v, uint32(id))
+			if err != nil {
+				return err
+			}
+			out.Metadata = append(out.Metadata, m)
+		}
+		out.Count = len(out.Metadata)
+		return nil
+	})
+	return out, err
+}
+
+func updateMetadata(q *request, in *updateMetadataIn) (updatedMetadataOut, error) {
+	if in.Condition == "" {
+		return updatedMetadataOut{}, bad("condition is empty")
+	}
+	c, err := q.collection()
+	if err != nil {
+		return updatedMetadataOut{}, err
+	}
+	ctx, end := q.span("write")
+	n, err := c.UpdateMetadata(ctx, store.Selection{Condition: in.Condition, Params: in.Parameters}, in.Updates)
+	end(err)
+	if err != nil {
+		return updatedMetadataOut{}, err
+	}
+	q.s.metrics.written.WithLabelValues(c.Name(), "updated").Add(float64(n))
+	return updatedMetadataOut{n}, nil
+}

@@ -1,0 +1,287 @@
+package server
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// openapiVersion is that of the description of the API.
+const openapiVersion = "3.1.1"
+
+// object is a JSON object of the description.
+type object = map[string]any
+
+// schemer is a type with a JSON form that reflection does not tell.
+type schemer interface{ schema() object }
+
+// describe makes the OpenAPI description of routes from the types of their bodies.
+func describe(routes []route, version string) ([]byte, error) {
+	if version == "" {
+		version = "unknown"
+	}
+	d := describer{schemas: object{}}
+	paths := object{}
+	tags := []object{}
+	for i := range routes {
+		r := &routes[i]
+		item, _ := paths[r.pattern].(object)
+		if item == nil {
+			item = object{}
+			paths[r.pattern] = item
+		}
+		op, err := d.operation(r)
+		if err != nil {
+			return nil, err
+		}
+		item[strings.ToLower(r.method)] = op
+		if !slices.ContainsFunc(tags, func(t object) bool { return t["name"] == r.tag }) {
+			tags = append(tags, object{"name": r.tag})
+		}
+	}
+	d.of(reflect.TypeFor[Problem]())
+	problems := object{}
+	for _, row := range codeTable {
+		problems[string(row.code)] = object{"status": row.status, "title": row.title}
+	}
+	return json.Marshal(object{
+		"openapi": openapiVersion,
+		"info": object{
+			"title": "plaid", "version": version, "license": object{"name": "Apache-2.0", "identifier": "Apache-2.0"},
+			"description": "Late-interaction retrieval: documents and queries are matrices of token vectors. Clients of next-plaid use it as it is.",
+		},
+		"servers":    []object{{"url": "/"}},
+		"tags":       tags,
+		"paths":      paths,
+		"components": object{"schemas": d.schemas, "securitySchemes": object{"bearer": object{"type": "http", "scheme": "bearer"}}},
+		"x-problems": problems,
+	})
+}
+
+type describer struct{ schemas object }
+
+// generalCodes can come from any route that is not a probe.
+var generalCodes = []Code{CodeUnauthorized, CodeForbidden, CodeRateLimited, CodeBusy, CodeInternal, CodeTimeout, CodeBadRequest}
+
+func (d *describer) operation(r *route) (object, error) {
+	op := object{"operationId": r.id, "tags": []string{r.tag}, "summary": r.summary}
+	if r.doc != "" {
+		op["description"] = r.doc
+	}
+	op["security"] = []object{}
+	if r.need != Nothing {
+		op["security"] = []object{{"bearer": []string{}}}
+		op["x-permission"] = r.need.String()
+	}
+	params := []object{}
+	for _, part := range strings.Split(r.pattern, "/") {
+		if name, ok := strings.CutPrefix(part, "{"); ok {
+			params = append(params, object{"name": strings.TrimSuffix(name, "}"), "in": "path", "required": true, "description": "name of the index", "schema": object{"type": "string", "pattern": "^[A-Za-z0-9_-][A-Za-z0-9._-]*$", "maxLength": 128}})
+		}
+	}
+	for _, p := range r.params {
+		params = append(params, object{"name": p.name, "in": p.in, "description": p.doc, "schema": p.schema})
+	}
+	if len(params) > 0 {
+		op["parameters"] = params
+	}
+	if r.in != nil || r.inType != "" {
+		media := object{"schema": object{}}
+		if r.in != nil {
+			media["schema"] = d.of(reflect.TypeOf(r.in))
+		}
+		if r.example != "" {
+			var example any
+			if err := json.Unmarshal([]byte(r.example), &example); err != nil {
+				return nil, fmt.Errorf("example of %s: %w", r.id, err)
+			}
+			media["example"] = example
+		}
+		op["requestBody"] = object{"required": true, "content": object{r.inType: media}}
+	}
+	success := object{"description": "done"}
+	if r.outType != "" {
+		media := object{"schema": object{}}
+		if r.out != nil {
+			media["schema"] = d.of(reflect.TypeOf(r.out))
+		}
+		success["content"] = object{r.outType: media}
+	}
+	responses := object{strconv.Itoa(r.status): success}
+	if r.whole != nil {
+		responses["200"] = object{
+			"description": "done; where return=representation is preferred",
+			"content":     object{mediaJSON: object{"schema": d.of(reflect.TypeOf(r.whole))}},
+		}
+	}
+	codes := slices.Clone(r.fails)
+	if r.group != free {
+		codes = append(codes, generalCodes...)
+	}
+	if r.in != nil || r.inType != "" {
+		codes = append(codes, CodeTooLarge, CodeMediaType)
+	}
+	if strings.Contains(r.pattern, "{name}") {
+		codes = append(codes, CodeIndexNotFound, CodeCorrupt)
+	}
+	byStatus := map[int][]string{}
+	for _, c := range codes {
+		status, _ := c.about()
+		if !slices.Contains(byStatus[status], string(c)) {
+			byStatus[status] = append(byStatus[status], string(c))
+		}
+	}
+	for status, names := range byStatus {
+		slices.Sort(names)
+		responses[strconv.Itoa(status)] = object{
+			"description": strings.Join(names, ", "),
+			"content":     object{"application/problem+json": object{"schema": object{"$ref": "#/components/schemas/Problem"}}},
+		}
+	}
+	op["responses"] = responses
+	return op, nil
+}
+
+// of is the schema of a type. Structs with a name become components.
+func (d *describer) of(t reflect.Type) object {
+	if s, ok := reflect.Zero(t).Interface().(schemer); ok && t.Kind() != reflect.Pointer {
+		return s.schema()
+	}
+	switch t {
+	case reflect.TypeFor[json.RawMessage]():
+		return object{}
+	case reflect.TypeFor[Code]():
+		var all []string
+		for _, row := range codeTable {
+			all = append(all, string(row.code))
+		}
+		return object{"type": "string", "enum": all}
+	}
+	switch t.Kind() {
+	case reflect.Pointer:
+		return nullable(d.of(t.Elem()))
+	case reflect.Bool:
+		return object{"type": "boolean"}
+	case reflect.String:
+		return object{"type": "string"}
+	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
+		return object{"type": "integer"}
+	case reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
+		return object{"type": "integer", "minimum": 0}
+	case reflect.Float32, reflect.Float64:
+		return object{"type": "number"}
+	case reflect.Slice, reflect.Array:
+		return object{"type": "array", "items": d.of(t.Elem())}
+	case reflect.Map:
+		return object{"type": "object", "additionalProperties": d.of(t.Elem())}
+	case reflect.Struct:
+		name := componentName(t)
+		if name == "" {
+			return d.fields(t)
+		}
+		if _, there := d.schemas[name]; !there {
+			d.schemas[name] = object{} // against endless recursion
+			d.schemas[name] = d.fields(t)
+		}
+		return object{"$ref": "#/components/schemas/" + name}
+	default:
+		return object{} // an interface: anything
+	}
+}
+
+// componentName is the name of a struct in the description: that of the type, with
+// a capital, and without the marks of bodies.
+func componentName(t reflect.Type) string {
+	name := t.Name()
+	if name == "" {
+		return ""
+	}
+	name = strings.TrimSuffix(name, "JSON")
+	if end, ok := strings.CutSuffix(name, "In"); ok {
+		name = end + "Request"
+	} else if end, ok := strings.CutSuffix(name, "Out"); ok {
+		name = end + "Response"
+	}
+	return strings.ToUpper(name[:1]) + name[1:]
+}
+
+func nullable(s object) object {
+	if kind, ok := s["type"].(string); ok {
+		s = maps.Clone(s)
+		s["type"] = []string{kind, "null"}
+		return s
+	}
+	if len(s) == 0 {
+		return s
+	}
+	return object{"anyOf": []object{s, {"type": "null"}}}
+}
+
+// fields is the schema of a struct. A field without omitempty or omitzero is always
+// there in answers and required in requests.
+func (d *describer) fields(t reflect.Type) object {
+	properties := object{}
+	required := []string{}
+	d.collect(t, properties, &required)
+	s := object{"type": "object", "properties": properties}
+	if len(required) > 0 {
+		slices.Sort(required)
+		s["required"] = required
+	}
+	return s
+}
+
+func (d *describer) collect(t reflect.Type, properties object, required *[]string) {
+	for i := range t.NumField() {
+		f := t.Field(i)
+		name, how, _ := strings.Cut(f.Tag.Get("json"), ",")
+		if f.Anonymous && name == "" {
+			inner := f.Type
+			if inner.Kind() == reflect.Pointer {
+				inner = inner.Elem()
+			}
+			d.collect(inner, properties, required)
+			continue
+		}
+		if name == "-" || !f.IsExported() {
+			continue
+		}
+		if name == "" {
+			name = f.Name
+		}
+		s := d.of(f.Type)
+		if strings.Contains(how, "string") {
+			s = object{"type": "string"}
+		}
+		optional := strings.Contains(how, "omitempty") || strings.Contains(how, "omitzero")
+		if optional && f.Type.Kind() == reflect.Slice {
+			s = nullable(s)
+		}
+		if doc := f.Tag.Get("doc"); doc != "" {
+			s = maps.Clone(s)
+			s["description"] = doc // beside a $ref, which 3.1 allows
+		}
+		if values := f.Tag.Get("enum"); values != "" {
+			s = maps.Clone(s)
+			s["enum"] = strings.Split(values, ",")
+		}
+		properties[name] = s
+		if !optional {
+			*required = append(*required, name)
+		}
+	}
+}
+
+// schema implements schemer.
+func (rowsJSON) schema() object {
+	return object{"type": "array", "items": object{"type": "array", "items": object{"type": "number"}}}
+}
+
+// schema implements schemer.
+func (floatsJSON) schema() object {
+	return object{"type": "string", "contentEncoding": "base64"}
+}

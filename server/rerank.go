@@ -1,0 +1,100 @@
+package server
+
+import (
+	"slices"
+
+	"github.com/plaid-ir/plaid/encode"
+	"github.com/plaid-ir/plaid/kernels"
+)
+
+// rerankIn has a query in one of the two forms of vectors, and documents.
+type rerankIn struct {
+	Query       rowsJSON     `json:"query,omitzero" doc:"a list of numbers for each token"`
+	QueryBase64 floatsJSON   `json:"query_b64,omitzero" doc:"base64 of little-endian float32, row after row; wins over query"`
+	QueryShape  []int        `json:"query_shape,omitempty" doc:"of query_b64: tokens and dimension"`
+	Documents   []documentIn `json:"documents"`
+}
+
+type rerankTextIn struct {
+	Query      string   `json:"query"`
+	Documents  []string `json:"documents"`
+	PoolFactor *int     `json:"pool_factor,omitempty" doc:"of documents: one vector for so many similar ones"`
+}
+
+type rerankOut struct {
+	Results   []rerankedOut `json:"results" doc:"best first"`
+	Documents int           `json:"num_documents"`
+}
+
+type rerankedOut struct {
+	Index int     `json:"index" doc:"place in documents"`
+	Score float32 `json:"score" doc:"MaxSim of the vectors as they are, not scaled"`
+}
+
+func rerankRoutes() []route {
+	return []route{
+		typed(route{method: "POST", pattern: "/rerank", id: "rerank", tag: "rerank", need: Read, group: searching, fails: []Code{CodeDimension},
+			summary: "Score documents that are sent with the query",
+			example: `{"query": [[1, 0], [0, 1]], "documents": [{"embeddings": [[1, 0]]}, {"embeddings": [[0.6, 0.8]]}]}`}, rerank),
+		typed(route{method: "POST", pattern: "/rerank_with_encoding", id: "rerank_with_encoding", tag: "rerank", need: Read, group: searching, fails: []Code{CodeModelNotLoaded, CodeModel},
+			summary: "The same for texts",
+			example: `{"query": "how long do cats sleep?", "documents": ["Cats sleep for most of the day.", "Dogs bark."]}`}, rerankTexts),
+	}
+}
+
+func rerank(q *request, in *rerankIn) (rerankOut, error) {
+	query, err := matrixOf(in.Query, in.QueryBase64, in.QueryShape, "query")
+	if err != nil {
+		p := badDocument(0, err)
+		p.Message, p.Details.Document = "query: "+err.Error(), nil
+		return rerankOut{}, p
+	}
+	docs := make([]Matrix, len(in.Documents))
+	for i := range in.Documents {
+		if docs[i], err = in.Documents[i].matrix(); err != nil {
+			return rerankOut{}, badDocument(i, err)
+		}
+		if docs[i].Dim != query.Dim {
+			return rerankOut{}, problem(CodeDimension, "document %d has dimension %d, the query %d", i, docs[i].Dim, query.Dim).at(Where{Document: &i})
+		}
+	}
+	return ranked(q, query, docs)
+}
+
+func rerankTexts(q *request, in *rerankTextIn) (rerankOut, error) {
+	if len(in.Documents) == 0 && q.s.encoder != nil {
+		return rerankOut{}, bad("documents is empty")
+	}
+	query, err := q.encode(encode.Query, []string{in.Query}, nil)
+	if err != nil {
+		return rerankOut{}, err
+	}
+	docs, err := q.encode(encode.Document, in.Documents, in.PoolFactor)
+	if err != nil {
+		return rerankOut{}, err
+	}
+	return ranked(q, query[0], docs)
+}
+
+func ranked(q *request, query Matrix, docs []Matrix) (rerankOut, error) {
+	if len(docs) == 0 {
+		return rerankOut{}, bad("documents is empty")
+	}
+	out := rerankOut{Results: make([]rerankedOut, len(docs)), Documents: len(docs)}
+	for i, d := range docs {
+		if err := q.ctx.Err(); err != nil {
+			return rerankOut{}, err
+		}
+		out.Results[i] = rerankedOut{i, float32(kernels.MaxSimFloat(query.Data, nil, d.Data, d.Dim))}
+	}
+	slices.SortStableFunc(out.Results, func(a, b rerankedOut) int {
+		switch {
+		case a.Score > b.Score:
+			return -1
+		case a.Score < b.Score:
+			return 1
+		}
+		return 0
+	})
+	return out, nil
+}

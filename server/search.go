@@ -1,0 +1,339 @@
+package server
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"github.com/RoaringBitmap/roaring/v2"
+
+	"github.com/plaid-ir/plaid/encode"
+	"github.com/plaid-ir/plaid/search"
+	"github.com/plaid-ir/plaid/server/store"
+)
+
+// queryIn is a query as vectors, and what holds for it alone.
+type queryIn struct {
+	vectorsJSON
+	Weights []float32 `json:"weights,omitempty" doc:"a factor for each token's maximum"`
+	Mask    []bool    `json:"mask,omitempty" doc:"false: the token takes no part"`
+	restriction
+}
+
+// textQueryIn is a query as a text: a string, or an object with what holds for it
+// alone.
+type textQueryIn struct {
+	Text string `json:"text"`
+	restriction
+}
+
+// UnmarshalJSON reads a string or an object.
+func (t *textQueryIn) UnmarshalJSON(b []byte) error {
+	*t = textQueryIn{}
+	if len(b) > 0 && b[0] == '"' {
+		return json.Unmarshal(b, &t.Text)
+	}
+	type plain textQueryIn
+	return json.Unmarshal(b, (*plain)(t))
+}
+
+// schema implements schemer.
+func (textQueryIn) schema() object {
+	return object{"anyOf": []object{{"type": "string"}, {
+		"type": "object", "required": []string{"text"}, "properties": object{"text": object{"type": "string"}},
+		"description": "a text, and subset, ids, filter_condition and filter_parameters for this query alone",
+	}}}
+}
+
+// paramsIn is how a search goes about it.
+type paramsIn struct {
+	TopK       *int     `json:"top_k,omitempty" doc:"how many documents; default 10"`
+	Probes     *int     `json:"n_ivf_probe,omitempty" doc:"centroids probed for each token; none, and 8, which clients always send: derived for each query"`
+	FullScores *int     `json:"n_full_scores,omitempty" doc:"documents that get an exact score; none, and 4096, which clients always send: derived for each query"`
+	Threshold  *float64 `json:"centroid_score_threshold,omitempty" doc:"is not used: what to prune is derived for each query"`
+	Approx     *int     `json:"n_approximate_scores,omitempty" doc:"documents that get an approximate score; none: derived for each query"`
+	Mode       string   `json:"mode,omitempty" enum:"pruned,exhaustive,candidates" doc:"exhaustive scores all documents; candidates scores those of subset or ids, in full"`
+}
+
+// Values of parameters that clients send when their users say nothing.
+const (
+	usualProbes     = 8
+	usualFullScores = 4096
+)
+
+// common are the fields that all searches have.
+type common struct {
+	Params paramsIn `json:"params,omitzero"`
+	restriction
+	TextQuery []string `json:"text_query,omitempty" doc:"texts to look for in the metadata, by keywords; alone, or one for each of queries"`
+	Alpha     *float64 `json:"alpha,omitempty" doc:"share of the vectors where keywords are used too, 0 to 1; default 0.75"`
+	Fusion    string   `json:"fusion,omitempty" enum:"relative_score,rrf" doc:"how the two are put together; default relative_score"`
+	Metadata  *bool    `json:"metadata,omitempty" doc:"false: leave the metadata out"`
+	Stats     bool     `json:"stats,omitempty" doc:"tell what each query did, and how long its stages took"`
+}
+
+type searchIn struct {
+	Queries []queryIn `json:"queries,omitempty"`
+	common
+}
+
+type searchTextIn struct {
+	Queries []textQueryIn `json:"queries,omitempty"`
+	common
+}
+
+type searchOut struct {
+	Results []resultOut `json:"results"`
+	Queries int         `json:"num_queries"`
+}
+
+// resultOut are the hits of one query, best first, in lists of one length.
+type resultOut struct {
+	Query     int               `json:"query_id" doc:"place in the request"`
+	Documents []uint32          `json:"document_ids"`
+	Scores    []float64         `json:"scores"`
+	Metadata  []json.RawMessage `json:"metadata,omitzero" doc:"what was stored beside each document, with its _id and, as _subset_, its document id"`
+	Stats     *search.Stats     `json:"stats,omitempty"`
+}
+
+func searchRoutes() []route {
+	searching := func(path, id, summary, example string) route {
+		return route{method: "POST", pattern: "/indices/{name}/search" + path, id: id, tag: "search", need: Read, group: searching,
+			summary: summary, example: example, fails: []Code{CodeDimension, CodeNotSupported}, params: []param{{headerPref, "header", "handling=strict: fields that are not known are errors", object{"type": "string"}}}}
+	}
+	texts := func(r route) route {
+		r.fails = append(r.fails, CodeModelNotLoaded, CodeModel)
+		return r
+	}
+	return []route{
+		typed(searching("", "search", "Find the best documents for queries given as vectors, by keywords, or by both",
+			`{"queries": [{"embeddings": [[1, 0], [0, 1]]}], "params": {"top_k": 3}}`),
+			func(q *request, in *searchIn) (searchOut, error) { return searchVectors(q, in, false) }),
+		typed(searching("/filtered", "search_filtered", "The same among the documents that a condition holds for",
+			`{"queries": [{"embeddings": [[1, 0], [0, 1]]}], "filter_condition": "year >= ?", "filter_parameters": [2020]}`),
+			func(q *request, in *searchIn) (searchOut, error) { return searchVectors(q, in, true) }),
+		typed(texts(searching("_with_encoding", "search_with_encoding", "Find the best documents for queries given as texts",
+			`{"queries": ["how long do cats sleep?"]}`)),
+			func(q *request, in *searchTextIn) (searchOut, error) { return searchTexts(q, in, false) }),
+		typed(texts(searching("/filtered_with_encoding", "search_filtered_with_encoding", "The same among the documents that a condition holds for",
+			`{"queries": ["how long do cats sleep?"], "filter_condition": "year >= ?", "filter_parameters": [2020]}`)),
+			func(q *request, in *searchTextIn) (searchOut, error) { return searchTexts(q, in, true) }),
+	}
+}
+
+// task is one query and the documents that may answer it.
+type task struct {
+	query search.Query
+	own   restriction
+}
+
+func searchVectors(q *request, in *searchIn, filtered bool) (searchOut, error) {
+	tasks := make([]task, len(in.Queries))
+	for i := range in.Queries {
+		query, err := in.Queries[i].query(i)
+		if err != nil {
+			return searchOut{}, err
+		}
+		tasks[i] = task{query, in.Queries[i].restriction}
+	}
+	return q.search(tasks, &in.common, filtered)
+}
+
+// query is the query, number i of the request.
+func (in *queryIn) query(i int) (search.Query, error) {
+	m, err := in.matrix()
+	if err != nil {
+		return search.Query{}, badQuery(i, err)
+	}
+	return search.Query{Vectors: m.Data, Dim: m.Dim, Mask: in.Mask, Weights: in.Weights}, nil
+}
+
+func badQuery(i int, err error) *Problem {
+	p := badDocument(i, err)
+	p.Message = fmt.Sprintf("query %d: %v", i, err)
+	p.Details.Document, p.Details.Query = nil, &i
+	return p
+}
+
+func searchTexts(q *request, in *searchTextIn, filtered bool) (searchOut, error) {
+	// What is wrong with the rest need not wait for the model.
+	if err := in.check(len(in.Queries), filtered); err != nil {
+		return searchOut{}, err
+	}
+	if _, err := q.collection(); err != nil {
+		return searchOut{}, err
+	}
+	texts := make([]string, len(in.Queries))
+	for i := range in.Queries {
+		texts[i] = in.Queries[i].Text
+	}
+	matrices, err := q.encode(encode.Query, texts, nil)
+	if err != nil {
+		return searchOut{}, err
+	}
+	tasks := make([]task, len(texts))
+	for i, m := range matrices {
+		tasks[i] = task{search.Query{Vectors: m.Data, Dim: m.Dim}, in.Queries[i].restriction}
+	}
+	return q.search(tasks, &in.common, filtered)
+}
+
+const (
+	fusionRelative = "relative_score"
+	fusionRanks    = "rrf"
+	usualAlpha     = 0.75
+)
+
+// check finds what is wrong with a search of so many queries, whatever is stored.
+func (in *common) check(queries int, filtered bool) error {
+	switch {
+	case filtered && in.Condition == "":
+		return bad("filter_condition is missing")
+	case queries == 0 && len(in.TextQuery) == 0:
+		return bad("queries is empty, and there is no text_query")
+	case queries > 0 && len(in.TextQuery) > 0 && queries != len(in.TextQuery):
+		return bad("there are %d queries and %d texts in text_query: want one for each", queries, len(in.TextQuery))
+	case in.Alpha != nil && !(*in.Alpha >= 0 && *in.Alpha <= 1):
+		return bad("alpha is %g; want 0 to 1", *in.Alpha)
+	case in.Fusion != "" && in.Fusion != fusionRelative && in.Fusion != fusionRanks:
+		return bad("fusion is %q; there is relative_score and rrf", in.Fusion)
+	}
+	p := &in.Params
+	for _, v := range []struct {
+		name string
+		at   *int
+	}{{"top_k", p.TopK}, {"n_ivf_probe", p.Probes}, {"n_full_scores", p.FullScores}, {"n_approximate_scores", p.Approx}} {
+		if v.at != nil && *v.at < 0 {
+			return bad("params.%s is %d; want no negative number", v.name, *v.at)
+		}
+	}
+	_, err := p.mode()
+	return err
+}
+
+func (p *paramsIn) mode() (search.Mode, error) {
+	if p.Mode == "" {
+		return search.Pruned, nil
+	}
+	m, err := search.ParseMode(p.Mode)
+	if err != nil {
+		return 0, bad("params.mode is %q; there is pruned, exhaustive and candidates", p.Mode)
+	}
+	return m, nil
+}
+
+// top is how many documents are wanted of so many.
+func (p *paramsIn) top(documents int) int {
+	if p.TopK == nil {
+		return min(10, documents)
+	}
+	return min(*p.TopK, documents)
+}
+
+// options are those of a search for the k best.
+func (p *paramsIn) options(k int) (search.Options, error) {
+	mode, err := p.mode()
+	if err != nil {
+		return search.Options{}, err
+	}
+	if mode == search.Candidates {
+		mode = search.Exhaustive // of what the filter lets through
+	}
+	o := search.Options{K: k, Mode: mode}
+	if p.Probes != nil && *p.Probes != usualProbes {
+		o.Probes = *p.Probes
+	}
+	if p.FullScores != nil && *p.FullScores != usualFullScores && *p.FullScores > 0 {
+		o.Exact = max(*p.FullScores, k)
+	}
+	if p.Approx != nil && *p.Approx > 0 {
+		o.Approx = max(*p.Approx, o.Exact, k)
+	}
+	return o, nil
+}
+
+// search answers queries, number i of them with the text i of text_query.
+func (q *request) search(tasks []task, in *common, filtered bool) (searchOut, error) {
+	out := searchOut{Results: []resultOut{}}
+	if err := in.check(len(tasks), filtered); err != nil {
+		return out, err
+	}
+	err := q.view(func(c *store.Collection, v *store.View) (err error) {
+		shared, err := in.allowed(q, v)
+		if err != nil {
+			return err
+		}
+		n := max(len(tasks), len(in.TextQuery))
+		allowed := make([]*roaring.Bitmap, n)
+		for i := range allowed {
+			allowed[i] = shared
+			if i < len(tasks) && tasks[i].own.restricts() {
+				own, err := tasks[i].own.allowed(q, v)
+				if err != nil {
+					return ofQuery(i, err)
+				}
+				if shared != nil {
+					own.And(shared)
+				}
+				allowed[i] = own
+			}
+			if in.Params.Mode == "candidates" && allowed[i] == nil {
+				return bad("mode candidates needs a subset, ids or a filter_condition")
+			}
+		}
+		k := in.Params.top(v.Len())
+		var ranked []ranking
+		switch {
+		case len(in.TextQuery) == 0:
+			ranked, err = q.byVectors(c, v, tasks, allowed, &in.Params, k)
+		case len(tasks) == 0:
+			ranked, err = q.byKeywords(c, v, in.TextQuery, allowed, k)
+		default:
+			ranked, err = q.byBoth(c, v, tasks, in, allowed, k)
+		}
+		if err != nil {
+			return err
+		}
+		for i := range ranked {
+			r, err := ranked[i].result(i, v, in)
+			if err != nil {
+				return err
+			}
+			out.Results = append(out.Results, r)
+		}
+		out.Queries = n
+		return nil
+	})
+	return out, err
+}
+
+// ofQuery says which query an error is of.
+func ofQuery(i int, err error) error { return &search.QueryError{Index: i, Err: err} }
+
+// ranking are documents, best first.
+type ranking struct {
+	documents []uint32
+	scores    []float64
+	stats     *search.Stats
+}
+
+// result is the answer to query i.
+func (r *ranking) result(i int, v *store.View, in *common) (resultOut, error) {
+	out := resultOut{Query: i, Documents: r.documents, Scores: r.scores}
+	if out.Documents == nil {
+		out.Documents, out.Scores = []uint32{}, []float64{}
+	}
+	if in.Stats {
+		out.Stats = r.stats
+	}
+	if in.Metadata != nil && !*in.Metadata {
+		return out, nil
+	}
+	out.Metadata = make([]json.RawMessage, len(r.documents))
+	for j, d := range r.documents {
+		var err error
+		if out.Metadata[j], err = metadataOf(v, d); err != nil {
+			return out, err
+		}
+	}
+	return out, nil
+}

@@ -1,0 +1,288 @@
+package server
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"mime"
+	"net/http"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
+)
+
+const headerRequestID = "X-Request-ID"
+
+// ServeHTTP implements http.Handler.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	began := time.Now()
+	id := requestID(r)
+	w.Header().Set(headerRequestID, id)
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	rec := &recorder{ResponseWriter: w}
+	route, refused := s.routes.find(r)
+	ctx, span := s.startSpan(r, route)
+	defer span.End()
+	q := &request{Request: r, s: s, w: rec, route: route, ctx: ctx}
+	done := s.metrics.begin()
+	defer func() {
+		var cause any
+		if fault := recover(); fault != nil {
+			if fault == http.ErrAbortHandler { //nolint:errorlint // by net/http's contract it is this very value
+				panic(fault)
+			}
+			cause = fault
+			s.log.LogAttrs(ctx, slog.LevelError, "a panic", slog.String("request_id", id), slog.Any("panic", fault), slog.String("stack", string(debug.Stack())))
+			q.fail(problem(CodeInternal, "internal error: the log of the service has it under this request id"))
+		}
+		done(route, r.Method, rec.status(), time.Since(began))
+		s.logRequest(q, rec, id, began, cause)
+		span.SetAttributes(attribute.Int("http.response.status_code", rec.status()))
+		if rec.status() >= http.StatusInternalServerError {
+			span.SetStatus(codes.Error, http.StatusText(rec.status()))
+		}
+		if rec.cut {
+			panic(http.ErrAbortHandler)
+		}
+	}()
+	if s.preflight(q) {
+		return
+	}
+	if refused != nil {
+		q.fail(refused)
+		return
+	}
+	if err := s.handle(q); err != nil {
+		q.fail(known(q.ctx, err))
+	}
+}
+
+// handle checks what every request is checked for, and calls the handler.
+func (s *Server) handle(q *request) error {
+	who, p := authorize(s.o.Tokens, q.Header.Get("Authorization"), q.route.need)
+	q.who = who
+	if p != nil {
+		return p
+	}
+	if s.rate != nil && q.route.group != free {
+		name := clientAddress(q.Request, s.o.TrustedProxies)
+		if who != "" {
+			name = "token " + who
+		}
+		if wait := s.rate.take(name, time.Now()); wait > 0 {
+			return problem(CodeRateLimited, "more than %g requests a second", s.o.Limits.Rate).after(wait)
+		}
+	}
+	limit := s.o.Limits.Work
+	if q.route.group == looking || q.route.group == free {
+		limit = s.o.Limits.Quick
+	}
+	ends := time.Time{}
+	if !q.route.stream {
+		ctx, cancel := context.WithTimeout(q.ctx, limit)
+		defer cancel()
+		q.ctx, ends = ctx, time.Now().Add(limit)
+	}
+	if p := s.openBody(q, ends); p != nil {
+		return p
+	}
+	if b, ok := q.Body.(*body); ok {
+		defer b.release()
+	}
+	if gate := s.gates[q.route.group]; gate != nil {
+		if p := gate.enter(q.ctx); p != nil {
+			return p
+		}
+		defer gate.leave()
+	}
+	return q.route.do(q)
+}
+
+// openBody limits the body and checks what kind it says to be. A body that a page
+// could send without asking (a form, plain text) is refused.
+func (s *Server) openBody(q *request, ends time.Time) *Problem {
+	b := &body{ReadCloser: q.Body, control: http.NewResponseController(q.w), stall: s.o.Limits.Stall, budget: &s.bodies, until: ends}
+	size := s.o.Limits.Body
+	if q.route.stream {
+		b.budget, size = nil, s.o.Limits.Upload
+	}
+	q.Body = b
+	if q.ContentLength > size {
+		return problem(CodeTooLarge, "the body has %d bytes; %d are the most", q.ContentLength, size)
+	}
+	b.ReadCloser = http.MaxBytesReader(q.w, b.ReadCloser, size)
+	if q.route.in == nil && q.route.inType == "" {
+		return nil
+	}
+	media, _, err := mime.ParseMediaType(q.Header.Get("Content-Type"))
+	if err != nil || media != q.route.inType && !(q.route.inType == mediaJSON && strings.HasSuffix(media, "+json")) {
+		return problem(CodeMediaType, "Content-Type is %q; want %s", q.Header.Get("Content-Type"), q.route.inType)
+	}
+	return nil
+}
+
+// fail answers with an error, unless an answer is on its way.
+func (q *request) fail(p *Problem) {
+	if p.Code == CodeInternal || p.Code == CodeModel || p.Code == CodeCorrupt || p.Code == CodeOutcomeUnknown {
+		q.s.log.LogAttrs(q.ctx, slog.LevelError, "a request failed", slog.String("request_id", q.w.Header().Get(headerRequestID)),
+			slog.String("code", string(p.Code)), slog.Any("error", errors.Join(p.err)), slog.String("message", p.Message))
+	}
+	rec := q.w.(*recorder)
+	if rec.code != 0 {
+		rec.cut = true // half an answer is there: only a broken connection says that it is no whole one
+		return
+	}
+	var methods allowed
+	if errors.As(p.err, &methods) {
+		q.w.Header().Set("Allow", strings.Join(methods, ", "))
+	}
+	if p.Code == CodeUnauthorized {
+		q.w.Header().Set("WWW-Authenticate", `Bearer realm="plaid"`)
+	}
+	rec.failed = p.Code
+	fail(rec, p)
+}
+
+// preflight sends the headers of CORS, and answers a preflight.
+func (s *Server) preflight(q *request) bool {
+	origin := q.Header.Get("Origin")
+	if origin == "" || len(s.o.Origins) == 0 {
+		return false
+	}
+	h := q.w.Header()
+	h.Add("Vary", "Origin")
+	all := slices.Contains(s.o.Origins, "*")
+	if !all && !slices.Contains(s.o.Origins, origin) {
+		return false
+	}
+	if all {
+		origin = "*"
+	}
+	h.Set("Access-Control-Allow-Origin", origin)
+	h.Set("Access-Control-Expose-Headers", "X-Request-ID, Retry-After")
+	if q.Method != http.MethodOptions || q.Header.Get("Access-Control-Request-Method") == "" {
+		return false
+	}
+	h.Set("Access-Control-Allow-Methods", "GET, POST, PUT, DELETE")
+	h.Set("Access-Control-Allow-Headers", "Authorization, Content-Type, Prefer, Traceparent, X-Embeddings-Format, X-Request-ID")
+	h.Set("Access-Control-Max-Age", "3600")
+	h.Set("Content-Length", "0")
+	q.w.WriteHeader(http.StatusOK)
+	return true
+}
+
+// requestID is the one that came with the request, if it is fit for a header and a
+// log, or else a new UUID.
+func requestID(r *http.Request) string {
+	id := r.Header.Get(headerRequestID)
+	fit := len(id) > 0 && len(id) <= 128
+	for i := 0; fit && i < len(id); i++ {
+		fit = id[i] > ' ' && id[i] < 0x7f
+	}
+	if fit {
+		return id
+	}
+	var b [16]byte
+	_, _ = rand.Read(b[:]) // never fails
+	b[6], b[8] = b[6]&0x0f|0x40, b[8]&0x3f|0x80
+	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
+}
+
+// propagator reads whose part a request is from its headers (W3C Trace Context).
+var propagator = propagation.TraceContext{}
+
+func (s *Server) startSpan(r *http.Request, route *route) (context.Context, trace.Span) {
+	ctx := propagator.Extract(r.Context(), propagation.HeaderCarrier(r.Header))
+	name := r.Method
+	attrs := []attribute.KeyValue{attribute.String("http.request.method", r.Method), attribute.String("url.path", r.URL.Path)}
+	if route != nil {
+		name += " " + route.pattern
+		attrs = append(attrs, attribute.String("http.route", route.pattern))
+	}
+	return s.tracer.Start(ctx, name, trace.WithSpanKind(trace.SpanKindServer), trace.WithAttributes(attrs...))
+}
+
+// span is a stage of a request, for tracing.
+func (q *request) span(name string) (context.Context, func(error)) {
+	ctx, span := q.s.tracer.Start(q.ctx, name)
+	return ctx, func(err error) {
+		if err != nil {
+			span.RecordError(err)
+			span.SetStatus(codes.Error, err.Error())
+		}
+		span.End()
+	}
+}
+
+// logRequest writes the line of a request. Probes are logged where all is logged.
+func (s *Server) logRequest(q *request, rec *recorder, id string, began time.Time, cause any) {
+	level := slog.LevelInfo
+	switch {
+	case rec.status() >= http.StatusInternalServerError && rec.status() != http.StatusServiceUnavailable || cause != nil:
+		level = slog.LevelError
+	case q.route != nil && q.route.group == free:
+		level = slog.LevelDebug
+	}
+	if !s.log.Enabled(q.ctx, level) {
+		return
+	}
+	attrs := []slog.Attr{
+		slog.String("request_id", id), slog.String("method", q.Method), slog.String("path", q.URL.Path), slog.Int("status", rec.status()),
+		slog.Duration("took", time.Since(began)), slog.Int64("bytes", rec.bytes), slog.String("client", clientAddress(q.Request, s.o.TrustedProxies)),
+	}
+	if q.who != "" {
+		attrs = append(attrs, slog.String("token", q.who))
+	}
+	if rec.failed != "" {
+		attrs = append(attrs, slog.String("code", string(rec.failed)))
+	}
+	if span := trace.SpanContextFromContext(q.ctx); span.HasTraceID() {
+		attrs = append(attrs, slog.String("trace_id", span.TraceID().String()))
+	}
+	s.log.LogAttrs(q.ctx, level, "request", attrs...)
+}
+
+// recorder remembers what was answered, and cuts clients that do not take it.
+type recorder struct {
+	http.ResponseWriter
+	code   int
+	bytes  int64
+	failed Code
+	cut    bool // the connection is to be broken
+}
+
+func (r *recorder) status() int {
+	if r.code == 0 {
+		return http.StatusOK
+	}
+	return r.code
+}
+
+// WriteHeader implements http.ResponseWriter.
+func (r *recorder) WriteHeader(code int) {
+	if r.code == 0 {
+		r.code = code
+	}
+	r.ResponseWriter.WriteHeader(code)
+}
+
+// Write implements http.ResponseWriter.
+func (r *recorder) Write(p []byte) (int, error) {
+	if r.code == 0 {
+		r.code = http.StatusOK
+	}
+	n, err := r.ResponseWriter.Write(p)
+	r.bytes += int64(n)
+	return n, err
+}
+
+// Unwrap is for http.ResponseController.
+func (r *recorder) Unwrap() http.ResponseWriter { return r.ResponseWriter }

@@ -1,0 +1,134 @@
+// Package server answers HTTP for a folder of collections: the API of next-plaid,
+// used by its clients as they are, and what goes beyond it. A [Server] is an
+// http.Handler, to be put into any server; [Server.Serve] is one with time limits
+// and an orderly end.
+//
+// docs/service.md describes each route with an example; GET /openapi.json is the
+// same for programs.
+package server
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"log/slog"
+	"net/http"
+	"net/netip"
+	"sync/atomic"
+	"time"
+
+	"go.opentelemetry.io/otel/trace"
+	"go.opentelemetry.io/otel/trace/noop"
+
+	"github.com/plaid-ir/plaid/encode"
+	"github.com/plaid-ir/plaid/server/store"
+	"github.com/plaid-ir/plaid/vectors"
+)
+
+// Encoder turns texts into token vectors; *encode.Encoder is one.
+type Encoder interface {
+	Dim() int
+	Config() encode.Config
+	Queries(ctx context.Context, texts []string) ([]encode.Embedding, error)
+	Documents(ctx context.Context, texts iter.Seq2[encode.Text, error]) iter.Seq2[vectors.Document, error]
+	Tokenize(r encode.Role, text string) ([]encode.Token, error)
+}
+
+// Options of a Server. The zero value, or nil, lets everybody do everything, which is
+// for a service that only its own machine can reach.
+type Options struct {
+	// Tokens that requests must bring; nil: none is needed.
+	Tokens TokenSource
+	// Limits of what clients can make the service do.
+	Limits Limits
+	// Origins that pages may come from which use the service (CORS); "*": all. None:
+	// no CORS headers are sent.
+	Origins []string
+	// TrustedProxies may say in X-Forwarded-For whom a request comes from.
+	TrustedProxies []netip.Prefix
+	// ImportDir is where uploads wait until they are checked; "": the folder for
+	// temporary files of the system.
+	UploadDir string
+	// Version of the program, for /health.
+	Version string
+	// Device that searches, for /health and /metrics; "": the processor.
+	Device string
+	// Logger hears of every request, and of faults; nil: nobody does.
+	Logger *slog.Logger
+	// Tracing makes a span of each request and of its stages; nil: none.
+	Tracing trace.TracerProvider
+}
+
+// Server is the service as an http.Handler. It is safe for concurrent use.
+type Server struct {
+	store   *store.Store
+	encoder Encoder
+	o       Options
+	log     *slog.Logger
+	tracer  trace.Tracer
+	metrics *metrics
+
+	routes   *router
+	openapi  []byte
+	gates    map[group]*gate
+	rate     *rateLimit // nil: none
+	bodies   atomic.Int64
+	draining atomic.Bool
+	started  time.Time
+}
+
+// New makes a service of a store. The encoder may be nil: routes that take texts then
+// answer MODEL_NOT_LOADED. Both stay the caller's.
+func New(st *store.Store, e Encoder, o *Options) (*Server, error) {
+	if st == nil {
+		return nil, errors.New("server.New: no store is given")
+	}
+	s := &Server{store: st, encoder: e, started: time.Now()}
+	if o != nil {
+		s.o = *o
+	}
+	s.o.Limits.setDefaults()
+	s.log = s.o.Logger
+	if s.log == nil {
+		s.log = slog.New(slog.DiscardHandler)
+	}
+	if s.o.Tracing == nil {
+		s.o.Tracing = noop.NewTracerProvider()
+	}
+	s.tracer = s.o.Tracing.Tracer("github.com/plaid-ir/plaid/server")
+	s.bodies.Store(s.o.Limits.Bodies)
+	s.gates = map[group]*gate{}
+	for _, g := range []group{looking, searching, writing} {
+		s.gates[g] = newGate(s.o.Limits.Concurrent)
+	}
+	if s.o.Limits.Rate > 0 {
+		s.rate = newRateLimit(s.o.Limits.Rate, s.o.Limits.Burst)
+	}
+	routes := s.allRoutes()
+	var err error
+	if s.routes, err = newRouter(routes); err != nil {
+		return nil, err
+	}
+	if s.openapi, err = describe(routes, s.o.Version); err != nil {
+		return nil, err
+	}
+	s.metrics = newMetrics(s)
+	return s, nil
+}
+
+// Drain makes /readyz answer 503, so that no more requests are sent here. Everything
+// else goes on.
+func (s *Server) Drain() { s.draining.Store(true) }
+
+// allRoutes is the table of everything that the service answers.
+func (s *Server) allRoutes() []route {
+	var all []route
+	for _, some := range [][]route{
+		healthRoutes(), indexRoutes(), documentRoutes(), searchRoutes(), explainRoutes(), metadataRoutes(), encodeRoutes(), rerankRoutes(), adminRoutes(),
+	} {
+		all = append(all, some...)
+	}
+	return all
+}
+
+var _ http.Handler = (*Server)(nil)

@@ -1,0 +1,279 @@
+package server
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+)
+
+// Matrix is the vectors of one query or document, a row a token. On the wire it is
+//
+//	{"embeddings": [[float, …], …]}
+//	{"embeddings_b64": "…", "shape": [tokens, dim]}
+//
+// the second being base64 (standard alphabet, padded) of little-endian float32,
+// row after row. If both are there, base64 wins.
+type Matrix struct {
+	Tokens, Dim int
+	Data        []float32 // [Tokens, Dim]
+}
+
+// vectorsJSON are the fields of vectors in an object.
+type vectorsJSON struct {
+	Embeddings rowsJSON   `json:"embeddings,omitzero" doc:"a list of numbers for each token"`
+	Base64     floatsJSON `json:"embeddings_b64,omitzero" doc:"base64 of little-endian float32, row after row; wins over embeddings"`
+	Shape      []int      `json:"shape,omitempty" doc:"of embeddings_b64: tokens and dimension"`
+}
+
+// matrixError is what is wrong with vectors; token is −1 if it is none of them.
+type matrixError struct {
+	token int
+	err   error
+}
+
+func (e *matrixError) Error() string {
+	if e.token < 0 {
+		return e.err.Error()
+	}
+	return fmt.Sprintf("token %d: %v", e.token, e.err)
+}
+
+func (e *matrixError) Unwrap() error { return e.err }
+
+// matrix checks the vectors. There is at least one of them.
+func (v *vectorsJSON) matrix() (Matrix, error) {
+	return matrixOf(v.Embeddings, v.Base64, v.Shape, "embeddings")
+}
+
+// matrixOf makes a matrix of the two forms, the fields of which are called name,
+// name_b64 and shape.
+func matrixOf(rows rowsJSON, floats floatsJSON, shape []int, name string) (Matrix, error) {
+	whole := func(format string, args ...any) (Matrix, error) {
+		return Matrix{}, &matrixError{-1, fmt.Errorf(format, args...)}
+	}
+	m := rows.m
+	switch {
+	case floats.given:
+		if floats.err != nil {
+			return whole("%s_b64: %w", name, floats.err)
+		}
+		if len(shape) != 2 || shape[0] < 0 || shape[1] < 1 {
+			return whole("%s_b64 needs a shape of two numbers, [tokens, dimension]; it is %v", name, shape)
+		}
+		if n := uint64(len(floats.data)); uint64(shape[0]) > n || uint64(shape[0])*uint64(shape[1])*4 != n {
+			return whole("%s_b64 has %d bytes; shape %v needs 4 a value", name, n, shape)
+		}
+		m = Matrix{Tokens: shape[0], Dim: shape[1], Data: make([]float32, len(floats.data)/4)}
+		for i := range m.Data {
+			m.Data[i] = math.Float32frombits(binary.LittleEndian.Uint32(floats.data[4*i:]))
+		}
+	case !rows.given:
+		return whole("%s is missing", name)
+	case rows.err != nil:
+		return Matrix{}, rows.err
+	}
+	if m.Tokens == 0 {
+		return whole("there are no vectors")
+	}
+	for i, x := range m.Data {
+		if x-x != 0 {
+			return Matrix{}, &matrixError{i / m.Dim, fmt.Errorf("component %d is %v: want finite numbers", i%m.Dim, x)}
+		}
+	}
+	return m, nil
+}
+
+// rowsJSON is a list of lists of numbers. What is wrong with it is kept, since only
+// the caller knows which document it belongs to.
+type rowsJSON struct {
+	given bool
+	m     Matrix
+	err   error
+}
+
+// IsZero makes omitzero leave it out.
+func (r rowsJSON) IsZero() bool { return !r.given }
+
+// MarshalJSON writes the rows.
+func (r rowsJSON) MarshalJSON() ([]byte, error) { return appendRows(nil, r.m), nil }
+
+// UnmarshalJSON reads a list of lists of numbers. It is several times as fast as
+// encoding/json: vectors are most of what the service reads.
+func (r *rowsJSON) UnmarshalJSON(text []byte) error {
+	*r = rowsJSON{}
+	if string(text) == "null" {
+		return nil
+	}
+	r.given = true
+	r.err = r.parse(text)
+	return nil
+}
+
+func (r *rowsJSON) parse(text []byte) error {
+	s := scanner{text: text}
+	if !s.open() {
+		return &matrixError{-1, errors.New("embeddings: want a list of lists of numbers")}
+	}
+	for !s.end() {
+		token := r.m.Tokens
+		if !s.open() {
+			return &matrixError{token, errors.New("want a list of numbers")}
+		}
+		n := len(r.m.Data)
+		for !s.end() {
+			x, err := s.number()
+			if err != nil {
+				return &matrixError{token, fmt.Errorf("component %d: %w", len(r.m.Data)-n, err)}
+			}
+			r.m.Data = append(r.m.Data, x)
+		}
+		switch n = len(r.m.Data) - n; {
+		case n == 0:
+			return &matrixError{token, errors.New("the vector is empty")}
+		case token == 0:
+			r.m.Dim = n
+			// The first row tells how long the others are.
+			if guess := len(text) / max(s.at, 1) * n; guess > cap(r.m.Data) {
+				r.m.Data = append(make([]float32, 0, guess+n), r.m.Data...)
+			}
+		case n != r.m.Dim:
+			return &matrixError{token, fmt.Errorf("the vector has %d numbers, the one before %d", n, r.m.Dim)}
+		}
+		r.m.Tokens++
+	}
+	return nil
+}
+
+// scanner goes through lists of numbers in valid JSON.
+type scanner struct {
+	text []byte
+	at   int
+}
+
+// next skips white space and commas, and returns the byte after it, 0 at the end.
+func (s *scanner) next() byte {
+	for s.at < len(s.text) {
+		switch c := s.text[s.at]; c {
+		case ' ', '\t', '\r', '\n', ',':
+			s.at++
+		default:
+			return c
+		}
+	}
+	return 0
+}
+
+func (s *scanner) open() bool {
+	if s.next() != '[' {
+		return false
+	}
+	s.at++
+	return true
+}
+
+func (s *scanner) end() bool {
+	c := s.next()
+	if c == ']' {
+		s.at++
+	}
+	return c == ']' || c == 0
+}
+
+func (s *scanner) number() (float32, error) {
+	s.next()
+	begin := s.at
+	for s.at < len(s.text) {
+		c := s.text[s.at]
+		if c >= '0' && c <= '9' || c == '-' || c == '+' || c == '.' || c == 'e' || c == 'E' {
+			s.at++
+			continue
+		}
+		break
+	}
+	word := s.text[begin:s.at]
+	if len(word) == 0 {
+		return 0, errors.New("want a number")
+	}
+	x, err := strconv.ParseFloat(string(word), 32)
+	if err != nil {
+		return 0, fmt.Errorf("%s is beyond float32", word)
+	}
+	return float32(x), nil
+}
+
+// floatsJSON is base64.
+type floatsJSON struct {
+	given bool
+	data  []byte
+	err   error
+}
+
+// IsZero makes omitzero leave it out.
+func (f floatsJSON) IsZero() bool { return !f.given }
+
+// MarshalJSON writes the base64.
+func (f floatsJSON) MarshalJSON() ([]byte, error) {
+	return json.Marshal(base64.StdEncoding.EncodeToString(f.data))
+}
+
+// UnmarshalJSON reads a string.
+func (f *floatsJSON) UnmarshalJSON(text []byte) error {
+	*f = floatsJSON{}
+	if string(text) == "null" {
+		return nil
+	}
+	f.given = true
+	if len(text) < 2 || text[0] != '"' {
+		f.err = errors.New("want a string of base64")
+		return nil
+	}
+	inner := text[1 : len(text)-1]
+	if bytes.IndexByte(inner, '\\') >= 0 { // base64 may come with \/
+		var s string
+		if err := json.Unmarshal(text, &s); err != nil {
+			return err
+		}
+		inner = []byte(s)
+	}
+	f.data = make([]byte, base64.StdEncoding.DecodedLen(len(inner)))
+	n, err := base64.StdEncoding.Strict().Decode(f.data, inner)
+	f.data, f.err = f.data[:n], err
+	if err == nil && bytes.ContainsAny(inner, "\r\n") {
+		f.err = errors.New("line breaks in base64")
+	}
+	return nil
+}
+
+// base64Of is a matrix as base64.
+func base64Of(m Matrix) string {
+	raw := make([]byte, 0, 4*len(m.Data))
+	for _, x := range m.Data {
+		raw = binary.LittleEndian.AppendUint32(raw, math.Float32bits(x))
+	}
+	return base64.StdEncoding.EncodeToString(raw)
+}
+
+// appendRows writes a matrix as a list of lists of numbers, each with as many digits
+// as give back the same float32.
+func appendRows(b []byte, m Matrix) []byte {
+	b = append(b, '[')
+	for t := range m.Tokens {
+		if t > 0 {
+			b = append(b, ',')
+		}
+		b = append(b, '[')
+		for i, x := range m.Data[t*m.Dim : (t+1)*m.Dim] {
+			if i > 0 {
+				b = append(b, ',')
+			}
+			b = strconv.AppendFloat(b, float64(x), 'g', -1, 32)
+		}
+		b = append(b, ']')
+	}
+	return append(b, ']')
+}
