@@ -72,7 +72,7 @@ func documentRoutes() []route {
 			summary: "Add documents, given as vectors", doc: written,
 			example: `{"documents": [{"embeddings": [[1, 0], [0.6, 0.8]]}], "metadata": [{"_id": "cat", "title": "About cats"}]}`}), update),
 		typed(changing(route{method: "POST", pattern: "/indices/{name}/update_with_encoding", id: "update_index_with_encoding",
-			summary: "Add documents, given as texts", doc: written, fails: []Code{CodeModelNotLoaded, CodeModel},
+			summary: "Add documents, given as texts", doc: written, fails: modelCodes,
 			example: `{"documents": ["Cats sleep for most of the day."], "metadata": [{"_id": "cat"}], "text_field": "text"}`}), updateText),
 		typed(changing(route{method: "POST", pattern: "/indices/{name}/documents", id: "add_documents",
 			summary: "The same as update_index; older clients call it",

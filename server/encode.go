@@ -65,6 +65,9 @@ type embeddingOut struct {
 	Embedding rowsJSON `json:"embedding"`
 }
 
+// modelCodes are those of routes that take texts.
+var modelCodes = []Code{CodeModelNotLoaded, CodeModelLoading, CodeModel}
+
 const (
 	headerFormat = "X-Embeddings-Format"
 	formatBase64 = "base64"
@@ -72,7 +75,7 @@ const (
 
 func encodeRoutes() []route {
 	const tag = "encode"
-	fails := []Code{CodeModelNotLoaded, CodeModel}
+	fails := modelCodes
 	return []route{
 		typed(route{method: "POST", pattern: "/encode", id: "encode", tag: tag, need: Read, group: searching, fails: fails,
 			summary: "Turn texts into token vectors", example: `{"texts": ["how long do cats sleep?"], "input_type": "query"}`,
@@ -84,9 +87,9 @@ func encodeRoutes() []route {
 
 // encode turns texts into matrices, none of them empty.
 func (q *request) encode(role encode.Role, texts []string, pool *int) ([]Matrix, error) {
-	e := q.s.encoder
-	if e == nil {
-		return nil, problem(CodeModelNotLoaded, "the service was started without a model: send vectors, or start it with --model")
+	e, none := q.s.encoder()
+	if none != nil {
+		return nil, none
 	}
 	if len(texts) == 0 {
 		return nil, bad("there are no texts")
@@ -230,7 +233,11 @@ func embeddings(q *request, in *embeddingsIn) (embeddingsOut, error) {
 	if err != nil {
 		return embeddingsOut{}, err
 	}
-	out := embeddingsOut{Object: "list", Model: filepath.Base(q.s.encoder.Config().Dir)}
+	e, none := q.s.encoder()
+	if none != nil {
+		return embeddingsOut{}, none
+	}
+	out := embeddingsOut{Object: "list", Model: filepath.Base(e.Config().Dir)}
 	for i, m := range matrices {
 		out.Data = append(out.Data, embeddingOut{"embedding", i, rowsJSON{given: true, m: m}})
 	}

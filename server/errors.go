@@ -24,6 +24,7 @@ const (
 	CodeDimension        Code = "DIMENSION_MISMATCH"
 	CodeModelNotLoaded   Code = "MODEL_NOT_LOADED"
 	CodeModel            Code = "MODEL_ERROR"
+	CodeModelLoading     Code = "MODEL_LOADING"
 	CodeBusy             Code = "SERVICE_UNAVAILABLE"
 	CodeRateLimited      Code = "RATE_LIMITED"
 	CodeInternal         Code = "INTERNAL_ERROR"
@@ -55,6 +56,7 @@ var codeTable = []struct {
 	{CodeDimension, http.StatusBadRequest, "The vectors have another dimension than the index"},
 	{CodeModelNotLoaded, http.StatusBadRequest, "The service has no model to encode texts with"},
 	{CodeModel, http.StatusInternalServerError, "The model failed"},
+	{CodeModelLoading, http.StatusServiceUnavailable, "The model is being loaded"},
 	{CodeBusy, http.StatusServiceUnavailable, "The service cannot take the request now"},
 	{CodeRateLimited, http.StatusTooManyRequests, "The client sends requests too fast"},
 	{CodeInternal, http.StatusInternalServerError, "The service failed"},

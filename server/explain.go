@@ -54,7 +54,7 @@ type tokenOut struct {
 func explainRoutes() []route {
 	return []route{typed(route{method: "POST", pattern: "/indices/{name}/explain", id: "explain", tag: "search", need: Read, group: searching,
 		summary: "Which token matched which, or the stage that dropped the document",
-		fails:   []Code{CodeDocumentNotFound, CodeDimension, CodeModelNotLoaded, CodeModel},
+		fails:   append([]Code{CodeDocumentNotFound, CodeDimension}, modelCodes...),
 		example: `{"query": {"embeddings": [[1, 0], [0, 1]]}, "document_id": 0}`}, explain)}
 }
 
@@ -125,7 +125,7 @@ func (q *request) explainTexts(v *store.View, in *explainIn, query search.Query,
 			return err
 		}
 	}
-	e := q.s.encoder
+	e, _ := q.s.encoder()
 	if e == nil {
 		return nil
 	}

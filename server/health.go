@@ -76,7 +76,7 @@ func healthRoutes() []route {
 		health("/", "root"),
 		typed(route{method: "GET", pattern: "/livez", id: "livez", tag: tag, group: free, summary: "The program runs"},
 			func(*request, *nothing) (aliveOut, error) { return aliveOut{"alive"}, nil }),
-		typed(route{method: "GET", pattern: "/readyz", id: "readyz", tag: tag, group: free, fails: []Code{CodeBusy},
+		typed(route{method: "GET", pattern: "/readyz", id: "readyz", tag: tag, group: free, fails: []Code{CodeBusy, CodeModelLoading},
 			summary: "Requests may be sent here",
 			doc:     "503 while the service ends. An index that is damaged is named, and the others are served."}, (*request).ready),
 		{method: "GET", pattern: "/metrics", id: "metrics", tag: tag, need: Read, group: free, status: http.StatusOK, outType: "text/plain",
@@ -127,7 +127,7 @@ func (q *request) health(*nothing) (healthOut, error) {
 		}
 		out.Indices = append(out.Indices, sum)
 	}
-	if e := s.encoder; e != nil {
+	if e, _ := s.encoder(); e != nil {
 		cfg := e.Config()
 		out.Model = &modelOut{
 			Name: filepath.Base(cfg.Dir), Path: cfg.Dir, Precision: cfg.Precision, Fingerprint: cfg.Fingerprint, Dimension: e.Dim(),
@@ -140,6 +140,9 @@ func (q *request) health(*nothing) (healthOut, error) {
 func (q *request) ready(*nothing) (readyOut, error) {
 	if q.s.draining.Load() {
 		return readyOut{}, problem(CodeBusy, "the service is ending").after(time.Second)
+	}
+	if _, none := q.s.encoder(); none != nil && none.Code == CodeModelLoading {
+		return readyOut{}, none
 	}
 	out := readyOut{Status: "ready"}
 	for _, name := range q.s.store.Names() {

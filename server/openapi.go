@@ -21,9 +21,6 @@ type schemer interface{ schema() object }
 
 // describe makes the OpenAPI description of routes from the types of their bodies.
 func describe(routes []route, version string) ([]byte, error) {
-	if version == "" {
-		version = "unknown"
-	}
 	d := describer{schemas: object{}}
 	paths := object{}
 	tags := []object{}

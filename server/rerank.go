@@ -36,7 +36,7 @@ func rerankRoutes() []route {
 		typed(route{method: "POST", pattern: "/rerank", id: "rerank", tag: "rerank", need: Read, group: searching, fails: []Code{CodeDimension},
 			summary: "Score documents that are sent with the query",
 			example: `{"query": [[1, 0], [0, 1]], "documents": [{"embeddings": [[1, 0]]}, {"embeddings": [[0.6, 0.8]]}]}`}, rerank),
-		typed(route{method: "POST", pattern: "/rerank_with_encoding", id: "rerank_with_encoding", tag: "rerank", need: Read, group: searching, fails: []Code{CodeModelNotLoaded, CodeModel},
+		typed(route{method: "POST", pattern: "/rerank_with_encoding", id: "rerank_with_encoding", tag: "rerank", need: Read, group: searching, fails: modelCodes,
 			summary: "The same for texts",
 			example: `{"query": "how long do cats sleep?", "documents": ["Cats sleep for most of the day.", "Dogs bark."]}`}, rerankTexts),
 	}
@@ -62,9 +62,6 @@ func rerank(q *request, in *rerankIn) (rerankOut, error) {
 }
 
 func rerankTexts(q *request, in *rerankTextIn) (rerankOut, error) {
-	if len(in.Documents) == 0 && q.s.encoder != nil {
-		return rerankOut{}, bad("documents is empty")
-	}
 	query, err := q.encode(encode.Query, []string{in.Query}, nil)
 	if err != nil {
 		return rerankOut{}, err

@@ -55,7 +55,7 @@ func typed[In, Out any](r route, do func(q *request, in *In) (Out, error)) route
 	if r.status == 0 {
 		r.status = http.StatusOK
 	}
-	if r.inType == "" {
+	if r.in != nil {
 		r.inType = mediaJSON
 	}
 	r.outType = mediaJSON

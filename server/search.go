@@ -101,7 +101,7 @@ func searchRoutes() []route {
 			summary: summary, example: example, fails: []Code{CodeDimension, CodeNotSupported}, params: []param{{headerPref, "header", "handling=strict: fields that are not known are errors", object{"type": "string"}}}}
 	}
 	texts := func(r route) route {
-		r.fails = append(r.fails, CodeModelNotLoaded, CodeModel)
+		r.fails = append(r.fails, modelCodes...)
 		return r
 	}
 	return []route{

@@ -21,6 +21,7 @@ import (
 	"go.opentelemetry.io/otel/trace/noop"
 
 	"github.com/plaid-ir/plaid/encode"
+	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/server/store"
 	"github.com/plaid-ir/plaid/vectors"
 )
@@ -46,13 +47,16 @@ type Options struct {
 	Origins []string
 	// TrustedProxies may say in X-Forwarded-For whom a request comes from.
 	TrustedProxies []netip.Prefix
-	// ImportDir is where uploads wait until they are checked; "": the folder for
+	// UploadDir is where uploads wait until they are checked; "": the folder for
 	// temporary files of the system.
 	UploadDir string
-	// Version of the program, for /health.
+	// Version of the program; "": that of its build.
 	Version string
 	// Device that searches, for /health and /metrics; "": the processor.
 	Device string
+	// EncoderLater says that SetEncoder will be called: until then routes that take
+	// texts answer MODEL_LOADING, and /readyz is not ready.
+	EncoderLater bool
 	// Logger hears of every request, and of faults; nil: nobody does.
 	Logger *slog.Logger
 	// Tracing makes a span of each request and of its stages; nil: none.
@@ -62,7 +66,7 @@ type Options struct {
 // Server is the service as an http.Handler. It is safe for concurrent use.
 type Server struct {
 	store   *store.Store
-	encoder Encoder
+	model   atomic.Pointer[Encoder]
 	o       Options
 	log     *slog.Logger
 	tracer  trace.Tracer
@@ -83,11 +87,14 @@ func New(st *store.Store, e Encoder, o *Options) (*Server, error) {
 	if st == nil {
 		return nil, errors.New("server.New: no store is given")
 	}
-	s := &Server{store: st, encoder: e, started: time.Now()}
+	s := &Server{store: st, started: time.Now()}
 	if o != nil {
 		s.o = *o
 	}
 	s.o.Limits.setDefaults()
+	if s.o.Version == "" {
+		s.o.Version = index.Version()
+	}
 	s.log = s.o.Logger
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
@@ -113,7 +120,26 @@ func New(st *store.Store, e Encoder, o *Options) (*Server, error) {
 		return nil, err
 	}
 	s.metrics = newMetrics(s)
+	if e != nil {
+		s.SetEncoder(e)
+	}
 	return s, nil
+}
+
+// SetEncoder gives the service the encoder that it was made without; see
+// [Options.EncoderLater].
+func (s *Server) SetEncoder(e Encoder) { s.model.Store(&e) }
+
+// encoder is the one that there is now; nil if there is none, and a problem where one
+// is needed.
+func (s *Server) encoder() (Encoder, *Problem) {
+	switch e := s.model.Load(); {
+	case e != nil:
+		return *e, nil
+	case s.o.EncoderLater:
+		return nil, problem(CodeModelLoading, "the model is being loaded").after(5 * time.Second)
+	}
+	return nil, problem(CodeModelNotLoaded, "the service was started without a model: send vectors, or start it with --model")
 }
 
 // Drain makes /readyz answer 503, so that no more requests are sent here. Everything

@@ -194,7 +194,7 @@ async def every_method(call, name, keywords):
     for bad in (
         [{"embeddings": matrix("fine")}, {"embeddings": [[1.0] * 3]}],
         [{"embeddings": [[float("nan")] * DIM]}],
-        [{"embeddings": [[1e39] * DIM]}] if False else [{"embeddings": [[float("inf")] * DIM]}],
+        [{"embeddings": [[float("inf")] * DIM]}],
     ):
         e = await call.fails(ValidationError, "add", name, bad, status=400)
         check("document" in (e.details or {}), e.details)
@@ -232,7 +232,7 @@ async def text_routes(call, name):
     ranked = await call("rerank", "dogs bark", TEXTS)
     equal(ranked.results[0].index, 1)
     await call("add", name, ["fish swim far away"], pool_factor=2)
-    equal((await call("get_index", name)).num_embeddings, 17 - 2 + 0 + 2)
+    equal((await call("get_index", name)).num_embeddings, 17 + 2)
     await call("delete_index", name)
 
 
@@ -389,7 +389,7 @@ def order(url):
     for _ in range(5):
         equal(one.post(f"{url}/indices/{name}/update", json=add).status_code, 202)
         equal(two.delete(f"{url}/indices/{name}/documents", json=gone).status_code, 202)
-        equal(one.post(f"{url}/indices/{name}/metadata/query", json=gone).json()["count"], 0)
+        equal(one.post(f"{url}/indices/{name}/metadata/query", json=gone).json().get("count", 0), 0)
         equal(two.post(f"{url}/indices/{name}/update", json=add).status_code, 202)
         equal(one.post(f"{url}/indices/{name}/metadata/query", json=gone).json()["count"], 1)
         equal(one.delete(f"{url}/indices/{name}/documents", json=gone).status_code, 202)
