@@ -1,3 +1,275 @@
 package server
 
-func adminRoutes() []route { return nil }
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"net/http"
+	"os"
+	"strings"
+
+	"github.com/plaid-ir/plaid/search"
+	"github.com/plaid-ir/plaid/search/quality"
+	"github.com/plaid-ir/plaid/server/store"
+	"github.com/plaid-ir/plaid/storage"
+)
+
+// importedOut says what was taken over.
+type importedOut struct {
+	Name      string   `json:"name"`
+	Engine    string   `json:"engine" doc:"whose index it was"`
+	Documents int      `json:"num_documents"`
+	Tokens    int64    `json:"num_embeddings"`
+	Dimension int      `json:"dimension"`
+	Nbits     int      `json:"nbits"`
+	Warnings  []string `json:"warnings"`
+}
+
+type verifiedOut struct {
+	Name  string `json:"name"`
+	Sound bool   `json:"sound"`
+}
+
+// recallIn asks how many of the best documents searches find.
+type recallIn struct {
+	Queries []queryIn `json:"queries"`
+	Params  paramsIn  `json:"params,omitzero"`
+}
+
+type recallOut struct {
+	K       int                  `json:"k"`
+	Queries int                  `json:"num_queries"`
+	Recall  float64              `json:"recall" doc:"mean share of the k best documents of an exhaustive search that are found"`
+	Worst   float64              `json:"worst" doc:"the lowest of a query"`
+	Lost    map[search.Stage]int `json:"lost" doc:"documents that were not found, by the stage that dropped them"`
+}
+
+// headerDigest is that of RFC 9530.
+const headerDigest = "Repr-Digest"
+
+func adminRoutes() []route {
+	const tag = "admin"
+	digest := param{headerDigest, "header", "sha-256=:BASE64: of the file; checked", object{"type": "string"}}
+	return []route{
+		{method: "GET", pattern: "/indices/{name}/backup", id: "download_backup", tag: tag, need: Admin, group: writing, stream: true,
+			status: http.StatusOK, outType: mediaBytes, summary: "The index as it is now, as one file",
+			doc: "The index is checked before the first byte. The trailer Repr-Digest has the digest of what was sent; a connection that breaks before it sent no whole file. Searches and changes go on meanwhile.",
+			do:  download},
+		{method: "PUT", pattern: "/indices/{name}/backup", id: "upload_backup", tag: tag, need: Admin, group: writing, stream: true,
+			status: http.StatusOK, inType: mediaBytes, outType: mediaJSON, out: infoOut{}, params: []param{digest}, fails: []Code{CodeIndexExists},
+			summary: "Make an index of a backup, or of any index file",
+			doc:     "The file is checked in full before it takes its place. The index must not be there, or have no documents.", do: upload},
+		{method: "PUT", pattern: "/indices/{name}/import", id: "import_index", tag: tag, need: Admin, group: writing, stream: true,
+			status: http.StatusOK, inType: mediaTar, outType: mediaJSON, out: importedOut{}, fails: []Code{CodeIndexExists},
+			summary: "Make an index of one of ColBERT, fast-plaid or next-plaid",
+			doc:     "The body is a tar archive of the index folder. A file ids.txt in it names the documents, one a line; without it they are named by row.", do: importIndex},
+		typed(route{method: "POST", pattern: "/indices/{name}/verify", id: "verify_index", tag: tag, need: Admin, group: writing, stream: true,
+			summary: "Read and check every byte of an index"}, verify),
+		typed(route{method: "POST", pattern: "/indices/{name}/recall", id: "check_recall", tag: tag, need: Read, group: searching, stream: true,
+			summary: "How many of the best documents searches find", fails: []Code{CodeDimension},
+			doc:     "Each query is answered as params say and by an exhaustive search, which is slow in a large index.",
+			example: `{"queries": [{"embeddings": [[1, 0], [0, 1]]}], "params": {"top_k": 10}}`}, recall),
+	}
+}
+
+// digesting counts and sums up what goes through.
+type digesting struct {
+	w     io.Writer
+	sum   hash.Hash
+	bytes int64
+}
+
+func (d *digesting) Write(p []byte) (int, error) {
+	n, err := d.w.Write(p)
+	d.sum.Write(p[:n])
+	d.bytes += int64(n)
+	return n, err
+}
+
+func digestText(sum hash.Hash) string {
+	return "sha-256=:" + base64.StdEncoding.EncodeToString(sum.Sum(nil)) + ":"
+}
+
+func download(q *request) error {
+	c, err := q.collection()
+	if err != nil {
+		return err
+	}
+	h := q.w.Header()
+	h.Set("Trailer", headerDigest)
+	d := &digesting{w: q.w, sum: sha256.New()}
+	first := func(p []byte) (int, error) { // errors before the first byte are answered as errors
+		h.Set("Content-Type", mediaBytes)
+		h.Set("Content-Disposition", fmt.Sprintf("attachment; filename=%q", c.Name()+".plaid"))
+		return d.Write(p)
+	}
+	if _, err := c.Backup(q.ctx, writerFunc(first)); err != nil {
+		if d.bytes == 0 {
+			h.Del("Trailer")
+		}
+		return err
+	}
+	h.Set(headerDigest, digestText(d.sum))
+	return nil
+}
+
+type writerFunc func(p []byte) (int, error)
+
+func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
+
+// vacant is the collection of the path, to be filled; it is declared if it is not there.
+// The function takes it away again, where it was declared and filling it failed.
+func (q *request) vacant() (c *store.Collection, undo func(), err error) {
+	c, err = q.collection()
+	if err == nil || !errors.Is(err, store.ErrUnknown) {
+		return c, func() {}, err
+	}
+	if c, err = q.s.store.Declare(q.ctx, q.index(), store.Config{}); err != nil {
+		return nil, nil, err
+	}
+	return c, func() { _, _ = q.s.store.Drop(context.WithoutCancel(q.ctx), q.index()) }, nil
+}
+
+func upload(q *request) error {
+	want := q.Header.Get(headerDigest)
+	if want != "" && (!strings.HasPrefix(want, "sha-256=:") || !strings.HasSuffix(want, ":")) {
+		return bad("%s is %q; want sha-256=:BASE64:", headerDigest, want)
+	}
+	c, undo, err := q.vacant()
+	if err != nil {
+		return err
+	}
+	sum := sha256.New()
+	body := &ending{Reader: io.TeeReader(q.Body, sum), check: func() error {
+		if got := digestText(sum); want != "" && subtle.ConstantTimeCompare([]byte(got), []byte(want)) == 0 {
+			return bad("the body has %s %s, not %s", headerDigest, got, want)
+		}
+		return nil
+	}}
+	if err := c.Restore(q.ctx, body); err != nil {
+		undo()
+		return badFile(err)
+	}
+	out, err := getIndex(q, nil)
+	if err != nil {
+		return err
+	}
+	return q.answer(http.StatusOK, out)
+}
+
+// ending is a reader that is checked at its end.
+type ending struct {
+	io.Reader
+	check func() error
+}
+
+func (e *ending) Read(p []byte) (int, error) {
+	n, err := e.Reader.Read(p)
+	if err == io.EOF {
+		if err := e.check(); err != nil {
+			return n, err
+		}
+	}
+	return n, err
+}
+
+// badFile is the error of a file that was uploaded: that it is damaged is the fault of
+// the request and not of the service.
+func badFile(err error) error {
+	var p *Problem
+	switch {
+	case errors.As(err, &p), isTransport(err):
+		return err
+	case errors.Is(err, storage.ErrNotIndex), errors.Is(err, storage.ErrCorrupt), errors.Is(err, storage.ErrVersion), errors.Is(err, storage.ErrUnfinished):
+		return bad("the file is no sound index: %w", err)
+	}
+	return err
+}
+
+func importIndex(q *request) (err error) {
+	c, undo, err := q.vacant()
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			undo()
+		}
+	}()
+	dir, err := os.MkdirTemp(q.s.o.UploadDir, "plaid-import-")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	folder, err := unpack(q.ctx, q.Body, dir, q.s.o.Limits.Upload)
+	if err != nil {
+		return err
+	}
+	ids, err := idsOf(q.ctx, folder)
+	if err != nil {
+		return bad("ids.txt: %w", err)
+	}
+	r, err := c.Import(q.ctx, folder, ids)
+	if err != nil {
+		return badImport(err, dir)
+	}
+	out := importedOut{c.Name(), r.Engine, r.Docs, r.Tokens, r.Dim, r.Nbits, r.Warnings}
+	if out.Warnings == nil {
+		out.Warnings = []string{}
+	}
+	return q.answer(http.StatusOK, out)
+}
+
+func verify(q *request, _ *nothing) (verifiedOut, error) {
+	c, err := q.collection()
+	if err != nil {
+		return verifiedOut{}, err
+	}
+	return verifiedOut{c.Name(), true}, c.Verify(q.ctx)
+}
+
+func recall(q *request, in *recallIn) (out recallOut, err error) {
+	if len(in.Queries) == 0 {
+		return out, bad("queries is empty")
+	}
+	tasks := make([]task, len(in.Queries))
+	qs := make([]search.Query, len(in.Queries))
+	for i := range in.Queries {
+		if in.Queries[i].restricts() {
+			return out, bad("query %d: recall is measured over all documents", i).at(Where{Query: &i})
+		}
+		if qs[i], err = in.Queries[i].query(i); err != nil {
+			return out, err
+		}
+		tasks[i].query = qs[i]
+	}
+	err = q.view(func(_ *store.Collection, v *store.View) error {
+		k := in.Params.top(v.Len())
+		if k == 0 {
+			return bad("params.top_k is 0")
+		}
+		o, err := in.Params.options(k)
+		if err != nil {
+			return err
+		}
+		reference, err := quality.Reference(q.ctx, v.Engine(), qs, k, nil)
+		if err != nil {
+			return q.dimension(v, tasks, err)
+		}
+		r, err := quality.MeasureRecall(q.ctx, v.Engine(), v.Snapshot(), qs, o, reference, nil)
+		if err != nil {
+			return err
+		}
+		out = recallOut{K: k, Queries: len(qs), Recall: r.Mean(), Worst: 1, Lost: r.Lost()}
+		for i := range r.Queries {
+			out.Worst = min(out.Worst, r.Queries[i].Recall())
+		}
+		return nil
+	})
+	return out, err
+}

@@ -190,6 +190,7 @@ type body struct {
 	stall   time.Duration
 	budget  *atomic.Int64 // what is left for all bodies; nil: not counted
 	taken   int64
+	ended   bool
 	until   time.Time // no read may last longer; zero: no such limit
 }
 
@@ -202,6 +203,11 @@ func (b *body) Read(p []byte) (int, error) {
 	}
 	_ = b.control.SetReadDeadline(end) // not every server has deadlines
 	n, err := b.ReadCloser.Read(p)
+	if err == io.EOF {
+		// From here on the connection is watched for its end, without a limit.
+		b.ended = true
+		_ = b.control.SetReadDeadline(time.Time{})
+	}
 	if b.budget != nil && n > 0 {
 		b.taken += int64(n)
 		if b.budget.Add(-int64(n)) < 0 {
@@ -211,10 +217,13 @@ func (b *body) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// release gives back what the body took of the budget.
+// release gives back what the body took of the budget. What was not read of it the
+// server of net/http throws away; a client may not be slow then either.
 func (b *body) release() {
 	if b.budget != nil {
 		b.budget.Add(b.taken)
 	}
-	_ = b.control.SetReadDeadline(time.Time{})
+	if !b.ended {
+		_ = b.control.SetReadDeadline(time.Now().Add(b.stall))
+	}
 }

@@ -27,7 +27,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	id := requestID(r)
 	w.Header().Set(headerRequestID, id)
 	w.Header().Set("X-Content-Type-Options", "nosniff")
-	rec := &recorder{ResponseWriter: w}
+	rec := &recorder{ResponseWriter: w, control: http.NewResponseController(w), stall: s.o.Limits.Stall}
+	rec.extend()
 	route, refused := s.routes.find(r)
 	ctx, span := s.startSpan(r, route)
 	defer span.End()
@@ -257,7 +258,14 @@ type recorder struct {
 	bytes  int64
 	failed Code
 	cut    bool // the connection is to be broken
+
+	control *http.ResponseController
+	stall   time.Duration
 }
+
+// extend gives the client time to take what comes next. Not every server has
+// deadlines.
+func (r *recorder) extend() { _ = r.control.SetWriteDeadline(time.Now().Add(r.stall)) }
 
 func (r *recorder) status() int {
 	if r.code == 0 {
@@ -271,6 +279,7 @@ func (r *recorder) WriteHeader(code int) {
 	if r.code == 0 {
 		r.code = code
 	}
+	r.extend()
 	r.ResponseWriter.WriteHeader(code)
 }
 
@@ -279,6 +288,7 @@ func (r *recorder) Write(p []byte) (int, error) {
 	if r.code == 0 {
 		r.code = http.StatusOK
 	}
+	r.extend()
 	n, err := r.ResponseWriter.Write(p)
 	r.bytes += int64(n)
 	return n, err

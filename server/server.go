@@ -150,7 +150,7 @@ func (s *Server) Drain() { s.draining.Store(true) }
 func (s *Server) allRoutes() []route {
 	var all []route
 	for _, some := range [][]route{
-		healthRoutes(), indexRoutes(), documentRoutes(), searchRoutes(), explainRoutes(), metadataRoutes(), encodeRoutes(), rerankRoutes(), adminRoutes(),
+		healthRoutes(), indexRoutes(), documentRoutes(), lookupRoutes(), searchRoutes(), explainRoutes(), metadataRoutes(), encodeRoutes(), rerankRoutes(), adminRoutes(),
 	} {
 		all = append(all, some...)
 	}

@@ -187,7 +187,7 @@ stdout, everything else to stderr.`),
 		a.modelCommand(), a.encodeCommand(), a.indexCommand(), a.searchCommand(), a.explainCommand(), a.addCommand(), a.deleteCommand(), a.updateCommand(),
 		a.infoCommand(), a.verifyCommand(), a.compactCommand(), a.retrainCommand(), a.backupCommand(), a.getCommand(), a.importCommand(),
 		a.exportCommand(), a.keywordsCommand(), a.evalCommand(), a.compareCommand(), a.benchCommand(), a.recallCommand(), a.tuneCommand(), a.beirCommand(),
-		a.versionCommand(),
+		a.serveCommand(), a.versionCommand(),
 	)
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()

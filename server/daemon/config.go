@@ -1,0 +1,236 @@
+// Package daemon is `plaid serve`: it reads a configuration, opens a store and a model,
+// and serves them until it is told to end.
+package daemon
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+	"net/netip"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/plaid-ir/plaid/internal/cli/flags"
+)
+
+// Config is the configuration. [NewConfig] makes one with the defaults.
+type Config struct {
+	File string
+
+	Data, Listen string
+	BasePath     string
+	UploadDir    string
+
+	Model          string
+	Precision      string
+	ModelThreads   int
+	QueryLength    int
+	DocumentLength int
+
+	Device       string
+	DeviceMemory int64
+	Threads      int
+	Memory       int64
+
+	TokensFile      string
+	TLSCert, TLSKey string
+	CORSOrigins     []string
+	TrustedProxies  []string
+
+	MaxBody, MaxBodies, MaxUpload int64
+	QuickTimeout, WorkTimeout     time.Duration
+	StallTimeout, HeaderTimeout   time.Duration
+	IdleTimeout, DrainTimeout     time.Duration
+	UnreadyTime                   time.Duration
+	Concurrency                   int
+	Rate                          float64
+	Burst                         int
+
+	QueueDocuments int
+	QueueBytes     int64
+
+	LogFormat, LogLevel string
+
+	// Backend names the kernels, and LockTimeout is how long to wait for another
+	// process that has the data folder. They are for whoever makes a Config in Go.
+	Backend     string
+	LockTimeout time.Duration
+
+	settings []*setting
+}
+
+// otherEnv are variables with the prefix that are no settings: secrets are never
+// printed, and so are none.
+var otherEnv = []string{EnvTokens}
+
+// EnvTokens is the variable that has tokens, a line each as in a file of them.
+const EnvTokens = EnvPrefix + "TOKENS"
+
+// NewConfig is the configuration without anything set.
+func NewConfig() *Config {
+	c := &Config{}
+	add := func(name string, v pflag.Value, list bool, usage string) {
+		c.settings = append(c.settings, &setting{name: name, usage: usage, value: v, list: list})
+	}
+	text := func(name string, p *string, def, usage string) {
+		*p = def
+		add(name, stringValue{p}, false, usage)
+	}
+	number := func(name string, p *int, def, least int, usage string) {
+		add(name, flags.Int(p, def, least), false, usage)
+	}
+	size := func(name string, p *int64, def int64, usage string) {
+		add(name, sizeValue{flags.Size(p, def), p}, false, usage)
+	}
+	span := func(name string, p *time.Duration, def time.Duration, usage string) {
+		*p = def
+		add(name, durationValue{p}, false, usage)
+	}
+	text("config", &c.File, "", "`FILE` with settings, YAML or JSON, by the names of these flags")
+	text("data", &c.Data, "", "`DIR` of the indexes; it is made if it is not there, and locked")
+	text("listen", &c.Listen, "127.0.0.1:8080", "`ADDRESS` to listen on: host:port, or unix:PATH")
+	text("base-path", &c.BasePath, "", "`PATH` below which the service is reached, such as /plaid, where a proxy passes it on")
+	text("upload-dir", &c.UploadDir, "", "`DIR` where uploads of other engines' indexes are unpacked (default: in the data folder)")
+
+	text("model", &c.Model, "", "`DIR` of the model that encodes texts; without it only vectors are taken")
+	add("precision", flags.Choice(&c.Precision, "f32", "f32", "int8"), false, "how the model computes")
+	number("model-threads", &c.ModelThreads, 0, 0, "texts that are encoded at once (0: one a processor)")
+	number("query-length", &c.QueryLength, 0, 0, "longest query in tokens (0: as the model says)")
+	number("document-length", &c.DocumentLength, 0, 0, "longest document in tokens (0: as the model says)")
+
+	text("device", &c.Device, "", "`NAME` of the device that searches: cpu, cuda:0 and so on, or auto (default: PLAID_DEVICE, or cpu)")
+	size("device-memory", &c.DeviceMemory, 0, "how much of the device's memory to use (0: what is free)")
+	number("threads", &c.Threads, 0, 0, "goroutines of one search (0: one a processor)")
+	size("memory", &c.Memory, 0, "budget of one training (0: 1GiB)")
+
+	text("tokens-file", &c.TokensFile, "", "`FILE` with a bearer token a line: NAME read|write|admin SECRET; read again when it changes. "+EnvTokens+" may have such lines too")
+	text("tls-cert", &c.TLSCert, "", "`FILE` with the certificate, PEM; read again when it changes")
+	text("tls-key", &c.TLSKey, "", "`FILE` with the key of the certificate, PEM")
+	add("cors-origins", listValue{&c.CORSOrigins, checkOrigin}, true, "origins whose pages may use the service, or *")
+	add("trusted-proxies", listValue{&c.TrustedProxies, checkPrefix}, true, "addresses of proxies that say in X-Forwarded-For whom a request comes from")
+
+	size("max-body", &c.MaxBody, 100<<20, "largest body of a request")
+	size("max-bodies", &c.MaxBodies, 1<<30, "how much of bodies is held at a time")
+	size("max-upload", &c.MaxUpload, 0, "largest upload of a backup or of another engine's index (0: no limit)")
+	span("quick-timeout", &c.QuickTimeout, 30*time.Second, "how long requests that only look may take")
+	span("work-timeout", &c.WorkTimeout, 300*time.Second, "how long the others may take")
+	span("stall-timeout", &c.StallTimeout, 30*time.Second, "how long a client may send, or take, nothing")
+	span("header-timeout", &c.HeaderTimeout, 10*time.Second, "how long the headers of a request may take")
+	span("idle-timeout", &c.IdleTimeout, 120*time.Second, "how long a connection may wait for its next request")
+	span("drain-timeout", &c.DrainTimeout, 30*time.Second, "how long requests may go on when the service ends")
+	span("unready-time", &c.UnreadyTime, 0, "how long /readyz says that the service ends before it takes no more requests")
+	number("concurrency", &c.Concurrency, 100, 1, "requests that run at a time, in each of three groups (looking, searching, writing)")
+	add("rate", rateValue{&c.Rate}, false, "requests a second of one client (0: no limit)")
+	number("burst", &c.Burst, 0, 0, "requests at once of one client (0: twice the rate)")
+
+	number("queue-documents", &c.QueueDocuments, 0, 0, "documents that may wait for the writer of an index (0: 65536)")
+	size("queue-bytes", &c.QueueBytes, 0, "bytes that may wait for the writer of an index (0: 512MiB)")
+
+	add("log-format", flags.Choice(&c.LogFormat, "text", "text", "json"), false, "form of the log on stderr")
+	add("log-level", flags.Choice(&c.LogLevel, "info", "debug", "info", "warn", "error"), false, "least level of the log")
+	return c
+}
+
+// Register adds the flags. Their values are read by Load.
+func (c *Config) Register(f *pflag.FlagSet) {
+	for _, s := range c.settings {
+		f.Var(&given{Value: s.value}, s.name, s.usage)
+	}
+}
+
+// given is a flag that keeps what it was given: it is set after the environment and
+// the file, which it overrules. What cannot be set is an error at once.
+type given struct {
+	pflag.Value
+	set  bool
+	text string
+}
+
+// Set implements pflag.Value.
+func (g *given) Set(s string) error {
+	g.set, g.text = true, s
+	return g.Value.Set(s)
+}
+
+// String implements pflag.Value: what was given, as it was.
+func (g *given) String() string {
+	if g.set {
+		return g.text
+	}
+	return g.Value.String()
+}
+
+// Load sets, each over the one before: the file, the environment, and the flags that
+// were given.
+func (c *Config) Load(environ []string, f *pflag.FlagSet) error {
+	file := c.File
+	for _, line := range environ {
+		if value, ok := strings.CutPrefix(line, EnvPrefix+"CONFIG="); ok && file == "" {
+			file = value
+		}
+	}
+	given := map[string]string{}
+	f.Visit(func(flag *pflag.Flag) { given[flag.Name] = flag.Value.String() })
+	if file != "" {
+		if err := c.readFile(file); err != nil {
+			return err
+		}
+	}
+	if err := c.readEnv(environ); err != nil {
+		return err
+	}
+	for _, s := range c.settings {
+		text, ok := given[s.name]
+		if !ok {
+			continue
+		}
+		if err := s.set(text, "flag"); err != nil {
+			return err
+		}
+	}
+	return c.check()
+}
+
+// check finds what does not go together.
+func (c *Config) check() error {
+	wrong := func(format string, args ...any) error {
+		return fmt.Errorf("%w: %s", ErrConfig, fmt.Sprintf(format, args...))
+	}
+	switch {
+	case c.Data == "":
+		return wrong("data is missing: the folder of the indexes")
+	case (c.TLSCert == "") != (c.TLSKey == ""):
+		return wrong("tls-cert and tls-key go together")
+	case c.BasePath != "" && (!strings.HasPrefix(c.BasePath, "/") || strings.HasSuffix(c.BasePath, "/")):
+		return wrong("base-path is %q; want a path such as /plaid", c.BasePath)
+	case c.Listen == "":
+		return wrong("listen is empty")
+	case c.Model == "" && (c.QueryLength != 0 || c.DocumentLength != 0 || c.ModelThreads != 0 || c.Precision != "f32"):
+		return wrong("precision, model-threads, query-length and document-length need a model")
+	}
+	return nil
+}
+
+func (c *Config) proxies() ([]netip.Prefix, error) {
+	var all []netip.Prefix
+	for _, s := range c.TrustedProxies {
+		p, err := parsePrefix(s)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, p)
+	}
+	return all, nil
+}
+
+// logger writes to w as the configuration says.
+func (c *Config) logger(w io.Writer) *slog.Logger {
+	levels := map[string]slog.Level{"debug": slog.LevelDebug, "info": slog.LevelInfo, "warn": slog.LevelWarn, "error": slog.LevelError}
+	o := &slog.HandlerOptions{Level: levels[c.LogLevel]}
+	if c.LogFormat == "json" {
+		return slog.New(slog.NewJSONHandler(w, o))
+	}
+	return slog.New(slog.NewTextHandler(w, o))
+}

@@ -1,0 +1,283 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/plaid-ir/plaid/encode"
+	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/kernels"
+	"github.com/plaid-ir/plaid/server"
+	"github.com/plaid-ir/plaid/server/store"
+)
+
+// Run serves until ctx ends, and then ends in order: /readyz says so, requests that run
+// are finished, what was queued is written, and files are closed. log takes the log,
+// and environ is the environment. ready, where set, is called with the address when the
+// service listens.
+func Run(ctx context.Context, c *Config, log io.Writer, environ []string, ready func(address string)) (err error) {
+	logger := c.logger(log)
+	getenv := func(name string) string {
+		for i := len(environ) - 1; i >= 0; i-- {
+			if v, ok := strings.CutPrefix(environ[i], name+"="); ok {
+				return v
+			}
+		}
+		return ""
+	}
+	closing := &closers{}
+	defer func() { err = errors.Join(err, closing.close()) }()
+
+	tracing, err := openTracing(getenv, index.Version())
+	if err != nil {
+		return err
+	}
+	o := &server.Options{Version: index.Version(), Logger: logger, EncoderLater: c.Model != "", UploadDir: c.UploadDir, Origins: c.CORSOrigins, Limits: c.limits()}
+	if tracing != nil {
+		otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { logger.Warn("spans are lost", "error", err) }))
+		closing.add(func() error { return tracing.Shutdown(context.Background()) })
+		o.Tracing = trace.TracerProvider(tracing)
+	}
+	if o.TrustedProxies, err = c.proxies(); err != nil {
+		return err
+	}
+	if o.Tokens, err = c.tokens(ctx, getenv(EnvTokens), logger); err != nil {
+		return err
+	}
+	serving := &server.ServeOptions{Header: c.HeaderTimeout, Idle: c.IdleTimeout, Drain: c.DrainTimeout, Unready: c.UnreadyTime}
+	if c.TLSCert != "" {
+		cert, err := openCertificate(c.TLSCert, c.TLSKey, logger)
+		if err != nil {
+			return err
+		}
+		serving.TLS = cert.config()
+	}
+
+	// The address first: a second service on the same one ends at once.
+	l, err := listen(ctx, c.Listen)
+	if err != nil {
+		return err
+	}
+	closing.add(func() error {
+		if err := l.Close(); !errors.Is(err, net.ErrClosed) {
+			return err
+		}
+		return nil
+	})
+	device, note, err := kernels.OpenDevice(ctx, c.Device)
+	if err != nil {
+		return err
+	}
+	if note != "" {
+		logger.Info(note)
+	}
+	so := &store.Options{Threads: c.Threads, Memory: c.Memory, Device: device, Backend: c.Backend, LockTimeout: c.LockTimeout, Logger: logger, Queue: store.QueueLimits{Documents: c.QueueDocuments, Bytes: c.QueueBytes}}
+	if device != nil {
+		closing.add(device.Close)
+		so.Attach.Memory = c.DeviceMemory
+		o.Device = device.Info().Name
+	}
+	st, err := store.Open(ctx, c.Data, so)
+	if err != nil {
+		return err
+	}
+	closing.add(func() error {
+		drain, cancel := context.WithTimeout(context.Background(), c.DrainTimeout)
+		defer cancel()
+		return st.Close(drain)
+	})
+	if o.UploadDir == "" {
+		o.UploadDir = filepath.Join(c.Data, ".uploads")
+		if err := os.RemoveAll(o.UploadDir); err != nil { // what a service that was killed has left
+			return err
+		}
+		if err := os.MkdirAll(o.UploadDir, 0o777); err != nil {
+			return err
+		}
+	}
+	s, err := server.New(st, nil, o)
+	if err != nil {
+		return err
+	}
+	serving.Handler = below(c.BasePath, s)
+
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	if c.Model != "" {
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			c.loadModel(ctx, s, logger, closing, stop)
+		}()
+		defer func() { stop(nil); <-done }()
+	}
+	c.warn(l, o.Tokens != nil, logger)
+	logger.Info("serving", "address", address(l, c), "data", c.Data, "indexes", len(st.Names()), "model", c.Model, "version", o.Version)
+	if ready != nil {
+		ready(l.Addr().String())
+	}
+	err = s.Serve(ctx, l, serving)
+	if cause := context.Cause(ctx); err == nil && cause != nil && !errors.Is(cause, context.Canceled) {
+		err = cause // the model
+	}
+	logger.Info("ended")
+	return err
+}
+
+// closers are closed in the order opposite to that in which they were added.
+type closers struct{ all []func() error }
+
+func (c *closers) add(f func() error) { c.all = append(c.all, f) }
+
+func (c *closers) close() error {
+	var errs []error
+	for i := len(c.all) - 1; i >= 0; i-- {
+		errs = append(errs, c.all[i]())
+	}
+	return errors.Join(errs...)
+}
+
+// loadModel loads the model while the service answers what needs none.
+func (c *Config) loadModel(ctx context.Context, s *server.Server, log *slog.Logger, closing *closers, failed func(error)) {
+	began := time.Now()
+	precision := encode.F32
+	if c.Precision == "int8" {
+		precision = encode.Int8
+	}
+	e, err := encode.Open(c.Model, &encode.Options{
+		Precision: precision, Threads: c.ModelThreads, QueryLength: c.QueryLength, DocumentLength: c.DocumentLength, Logger: log,
+	})
+	if err != nil {
+		failed(fmt.Errorf("model: %w", err))
+		return
+	}
+	closing.add(e.Close)
+	s.SetEncoder(e)
+	log.Info("model loaded", "model", c.Model, "dim", e.Dim(), "took", time.Since(began))
+}
+
+func (c *Config) limits() server.Limits {
+	unlimited := func(n int64) int64 {
+		if n == 0 {
+			return -1
+		}
+		return n
+	}
+	return server.Limits{
+		Body: unlimited(c.MaxBody), Bodies: unlimited(c.MaxBodies), Upload: unlimited(c.MaxUpload),
+		Quick: time.Duration(unlimited(int64(c.QuickTimeout))), Work: time.Duration(unlimited(int64(c.WorkTimeout))),
+		Stall: time.Duration(unlimited(int64(c.StallTimeout))), Concurrent: c.Concurrency, Rate: c.Rate, Burst: c.Burst,
+	}
+}
+
+// tokens are those of the file and of the environment; nil if there are neither.
+func (c *Config) tokens(ctx context.Context, text string, log *slog.Logger) (server.TokenSource, error) {
+	var sources tokenSources
+	if text != "" {
+		t, err := server.ParseTokens(strings.NewReader(text), EnvTokens)
+		if err != nil {
+			return nil, err
+		}
+		sources = append(sources, t)
+	}
+	if c.TokensFile != "" {
+		f, err := server.OpenTokenFile(ctx, c.TokensFile, log)
+		if err != nil {
+			return nil, err
+		}
+		sources = append(sources, f)
+	}
+	if len(sources) == 0 {
+		return nil, nil
+	}
+	return sources, nil
+}
+
+// tokenSources are several that count as one.
+type tokenSources []server.TokenSource
+
+// Tokens implements server.TokenSource.
+func (all tokenSources) Tokens() []server.Token {
+	if len(all) == 1 {
+		return all[0].Tokens()
+	}
+	var tokens []server.Token
+	for _, s := range all {
+		tokens = append(tokens, s.Tokens()...)
+	}
+	return tokens
+}
+
+const unixPrefix = "unix:"
+
+func listen(ctx context.Context, address string) (net.Listener, error) {
+	var lc net.ListenConfig
+	if path, ok := strings.CutPrefix(address, unixPrefix); ok {
+		if info, err := os.Lstat(path); err == nil && info.Mode()&fs.ModeSocket != 0 {
+			// What a service that was killed has left; one that lives answers.
+			if conn, err := net.DialTimeout("unix", path, time.Second); err == nil {
+				return nil, errors.Join(fmt.Errorf("listen: %s: another service answers there", path), conn.Close())
+			}
+			if err := os.Remove(path); err != nil {
+				return nil, err
+			}
+		}
+		return lc.Listen(ctx, "unix", path)
+	}
+	return lc.Listen(ctx, "tcp", address)
+}
+
+func address(l net.Listener, c *Config) string {
+	if l.Addr().Network() == "unix" {
+		return unixPrefix + l.Addr().String()
+	}
+	scheme := "http://"
+	if c.TLSCert != "" {
+		scheme = "https://"
+	}
+	return scheme + l.Addr().String() + c.BasePath
+}
+
+// warn says what is risky.
+func (c *Config) warn(l net.Listener, tokens bool, log *slog.Logger) {
+	a, err := netip.ParseAddrPort(l.Addr().String())
+	if err != nil || a.Addr().IsLoopback() {
+		return
+	}
+	if !tokens {
+		log.Warn("whoever reaches this address can read, change and remove everything: set tokens-file")
+	}
+	if c.TLSCert == "" && tokens {
+		log.Warn("tokens and documents cross the network in the clear, unless a proxy does TLS: set tls-cert and tls-key")
+	}
+}
+
+// below takes a path off the front of the paths of requests, as some proxies do
+// themselves: paths without it are taken as they are.
+func below(path string, s *server.Server) http.Handler {
+	if path == "" {
+		return s
+	}
+	inside := http.StripPrefix(path, s)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasPrefix(r.URL.EscapedPath(), path+"/") {
+			inside.ServeHTTP(w, r)
+			return
+		}
+		s.ServeHTTP(w, r)
+	})
+}

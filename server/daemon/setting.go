@@ -1,0 +1,252 @@
+package daemon
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+	"go.yaml.in/yaml/v3"
+)
+
+// setting is one value of the configuration. All three ways to set it go through its
+// Set, so that they take the same values and fail with the same words.
+type setting struct {
+	name, usage string
+	value       pflag.Value
+	list        bool   // a file may give it as a list
+	from        string // where it was set last; "": it is the default
+}
+
+// EnvPrefix begins the names of environment variables: --max-body is
+// PLAID_SERVE_MAX_BODY.
+const EnvPrefix = "PLAID_SERVE_"
+
+// env is the name of the environment variable.
+func (s *setting) env() string {
+	return EnvPrefix + strings.ToUpper(strings.ReplaceAll(s.name, "-", "_"))
+}
+
+// ErrConfig: a configuration that is not valid.
+var ErrConfig = errors.New("bad configuration")
+
+// set sets the value; from says where it comes from.
+func (s *setting) set(text, from string) error {
+	if err := s.value.Set(text); err != nil {
+		return fmt.Errorf("%w: %s: %s: %q: %w", ErrConfig, from, s.name, text, err)
+	}
+	s.from = from
+	return nil
+}
+
+// readEnv sets what the environment sets. A variable with the prefix that is no
+// setting is an error: it is one that was misspelled.
+func (c *Config) readEnv(environ []string) error {
+	for _, line := range environ {
+		name, value, _ := strings.Cut(line, "=")
+		if !strings.HasPrefix(name, EnvPrefix) || slices.Contains(otherEnv, name) {
+			continue
+		}
+		i := slices.IndexFunc(c.settings, func(s *setting) bool { return s.env() == name })
+		if i < 0 {
+			return fmt.Errorf("%w: environment: there is no setting %s", ErrConfig, name)
+		}
+		if err := c.settings[i].set(value, "environment"); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// readFile sets what a file sets: YAML, of which JSON is a part, with the names of the
+// flags for keys.
+func (c *Config) readFile(path string) error {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrConfig, err)
+	}
+	var doc yaml.Node
+	if err := yaml.Unmarshal(text, &doc); err != nil {
+		return fmt.Errorf("%w: %s: %w", ErrConfig, path, err)
+	}
+	if len(doc.Content) == 0 {
+		return nil // an empty file
+	}
+	top := doc.Content[0]
+	if top.Kind != yaml.MappingNode {
+		return fmt.Errorf("%w: %s: want names and values", ErrConfig, path)
+	}
+	seen := map[string]bool{}
+	for i := 0; i+1 < len(top.Content); i += 2 {
+		key, value := top.Content[i], top.Content[i+1]
+		from := fmt.Sprintf("%s, line %d", path, key.Line)
+		at := slices.IndexFunc(c.settings, func(s *setting) bool { return s.name == key.Value })
+		switch {
+		case at < 0 || key.Value == "config":
+			return fmt.Errorf("%w: %s: there is no setting %q", ErrConfig, from, key.Value)
+		case seen[key.Value]:
+			return fmt.Errorf("%w: %s: %s is there twice", ErrConfig, from, key.Value)
+		}
+		seen[key.Value] = true
+		s := c.settings[at]
+		text, err := scalar(value, s.list)
+		if err != nil {
+			return fmt.Errorf("%w: %s: %s: %w", ErrConfig, from, s.name, err)
+		}
+		if err := s.set(text, from); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func scalar(n *yaml.Node, list bool) (string, error) {
+	switch {
+	case n.Kind == yaml.ScalarNode && n.Tag != "!!null":
+		return n.Value, nil
+	case n.Kind == yaml.SequenceNode && list:
+		var all []string
+		for _, item := range n.Content {
+			text, err := scalar(item, false)
+			if err != nil || strings.Contains(text, ",") {
+				return "", errors.New("want a list of plain values")
+			}
+			all = append(all, text)
+		}
+		return strings.Join(all, ","), nil
+	case list:
+		return "", errors.New("want a value or a list of values")
+	}
+	return "", errors.New("want a value")
+}
+
+// Print writes the configuration as a file that can be read, with a word on where each
+// value comes from.
+func (c *Config) Print(w io.Writer) error {
+	top := &yaml.Node{Kind: yaml.MappingNode}
+	for _, s := range c.settings {
+		if s.name == "config" {
+			continue
+		}
+		key := &yaml.Node{Kind: yaml.ScalarNode, Value: s.name, HeadComment: s.usage}
+		value := &yaml.Node{Kind: yaml.ScalarNode, Value: s.value.String()}
+		if s.value.String() == "" {
+			value.Style = yaml.DoubleQuotedStyle
+		}
+		if s.from != "" {
+			value.LineComment = "from " + s.from
+		}
+		top.Content = append(top.Content, key, value)
+	}
+	e := yaml.NewEncoder(w)
+	e.SetIndent(2)
+	if err := e.Encode(top); err != nil {
+		return err
+	}
+	return e.Close()
+}
+
+// The kinds of values. Their texts are read the same from flags, environment and file.
+
+type stringValue struct{ p *string }
+
+func (v stringValue) Set(s string) error { *v.p = s; return nil }
+func (v stringValue) String() string     { return *v.p }
+func (v stringValue) Type() string       { return "string" }
+
+// sizeValue is a number of bytes that is written exactly.
+type sizeValue struct {
+	pflag.Value
+	p *int64
+}
+
+func (v sizeValue) String() string {
+	for _, unit := range []struct {
+		bytes int64
+		name  string
+	}{{1 << 40, "TiB"}, {1 << 30, "GiB"}, {1 << 20, "MiB"}, {1 << 10, "KiB"}} {
+		if *v.p != 0 && *v.p%unit.bytes == 0 {
+			return strconv.FormatInt(*v.p/unit.bytes, 10) + unit.name
+		}
+	}
+	return strconv.FormatInt(*v.p, 10)
+}
+
+type durationValue struct{ p *time.Duration }
+
+func (v durationValue) Set(s string) error {
+	d, err := time.ParseDuration(s)
+	if err != nil || d < 0 {
+		return errors.New("want a time such as 30s or 5m")
+	}
+	*v.p = d
+	return nil
+}
+func (v durationValue) String() string { return v.p.String() }
+func (v durationValue) Type() string   { return "TIME" }
+
+type rateValue struct{ p *float64 }
+
+func (v rateValue) Set(s string) error {
+	x, err := strconv.ParseFloat(s, 64)
+	if err != nil || !(x >= 0) || x > 1e9 {
+		return errors.New("want a number of requests a second, 0 for no limit")
+	}
+	*v.p = x
+	return nil
+}
+func (v rateValue) String() string { return strconv.FormatFloat(*v.p, 'g', -1, 64) }
+func (v rateValue) Type() string   { return "N" }
+
+// listValue is values with commas between them.
+type listValue struct {
+	p     *[]string
+	check func(string) error
+}
+
+func (v listValue) Set(s string) error {
+	*v.p = nil
+	if s == "" {
+		return nil
+	}
+	for part := range strings.SplitSeq(s, ",") {
+		part = strings.TrimSpace(part)
+		if err := v.check(part); err != nil {
+			return err
+		}
+		*v.p = append(*v.p, part)
+	}
+	return nil
+}
+func (v listValue) String() string { return strings.Join(*v.p, ",") }
+func (v listValue) Type() string   { return "LIST" }
+
+func checkPrefix(s string) error {
+	_, err := parsePrefix(s)
+	return err
+}
+
+// parsePrefix reads 10.0.0.0/8, or one address.
+func parsePrefix(s string) (netip.Prefix, error) {
+	if a, err := netip.ParseAddr(s); err == nil {
+		return netip.PrefixFrom(a, a.BitLen()), nil
+	}
+	p, err := netip.ParsePrefix(s)
+	if err != nil {
+		return p, fmt.Errorf("%q is no address and no prefix such as 10.0.0.0/8", s)
+	}
+	return p.Masked(), nil
+}
+
+func checkOrigin(s string) error {
+	if s == "*" || strings.HasPrefix(s, "https://") || strings.HasPrefix(s, "http://") {
+		return nil
+	}
+	return fmt.Errorf("%q is no origin such as https://example.org, and not *", s)
+}

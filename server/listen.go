@@ -1,0 +1,82 @@
+package server
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+)
+
+// ServeOptions of a server. The zero value, or nil, is a good choice.
+type ServeOptions struct {
+	// TLS, where set, makes it HTTPS.
+	TLS *tls.Config
+	// Header is how long the headers of a request may take, Idle how long a
+	// connection may wait for the next one, Drain how long requests that run may go on
+	// when the server ends; defaults 10 s, 120 s and 30 s.
+	Header, Idle, Drain time.Duration
+	// Unready is how long the server still takes requests when it ends, and says on
+	// /readyz that it does: until whoever sends them here has seen it; default 0.
+	Unready time.Duration
+	// Handler answers instead of the service itself; it may put the service below a
+	// path.
+	Handler http.Handler
+}
+
+// Serve answers the connections of a listener until ctx ends. Then no more are taken,
+// requests that run are finished, and what has not ended after the time for it is cut
+// off. The listener is closed. An orderly end is no error; [context.DeadlineExceeded]
+// says that something was cut off.
+func (s *Server) Serve(ctx context.Context, l net.Listener, o *ServeOptions) error {
+	var opts ServeOptions
+	if o != nil {
+		opts = *o
+	}
+	orDefault(&opts.Header, 10*time.Second, longTime)
+	orDefault(&opts.Idle, 120*time.Second, longTime)
+	orDefault(&opts.Drain, 30*time.Second, longTime)
+	handler := opts.Handler
+	if handler == nil {
+		handler = s
+	}
+	h := &http.Server{
+		Handler: handler, TLSConfig: opts.TLS, ReadHeaderTimeout: opts.Header, IdleTimeout: opts.Idle, MaxHeaderBytes: 64 << 10,
+		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
+	}
+	ended := make(chan error, 1)
+	go func() {
+		if opts.TLS != nil {
+			ended <- h.ServeTLS(l, "", "")
+		} else {
+			ended <- h.Serve(l)
+		}
+	}()
+	select {
+	case err := <-ended:
+		return err
+	case <-ctx.Done():
+	}
+	s.Drain()
+	s.log.Info("ending: requests that run are finished", "at_most", opts.Drain)
+	if opts.Unready > 0 {
+		select {
+		case err := <-ended:
+			return err
+		case <-time.After(opts.Unready):
+		}
+	}
+	drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), opts.Drain)
+	defer cancel()
+	err := h.Shutdown(drain)
+	if err != nil {
+		s.log.Warn("requests were cut off", "error", err)
+		err = errors.Join(err, h.Close())
+	}
+	if served := <-ended; !errors.Is(served, http.ErrServerClosed) {
+		err = errors.Join(err, served)
+	}
+	return err
+}
