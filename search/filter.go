@@ -14,9 +14,9 @@ import (
 )
 
 // Filter says which documents may be returned: those of a list of ids, those that a
-// condition is true of, or where there are both, those that are in both. A nil *Filter
-// restricts nothing; one without list and condition, or with an empty list, matches
-// nothing, and a search with it returns nothing. It is not to be changed once it has
+// condition is true of, those of a set of ordinals, or where there are several, those that
+// are in each. A nil *Filter restricts nothing; one without any, or with an empty list,
+// matches nothing, and a search with it returns nothing. It is not to be changed once it has
 // been used, and any number of searches may use it at a time.
 //
 // In JSON it is {"ids": […], "allow_missing": true, "where": "year >= ?", "params":
@@ -30,6 +30,9 @@ type Filter struct {
 	// Where is the condition; nil: none. That it names a field which no document has
 	// is an error ([condition.ErrUnknownField]).
 	Where *condition.Condition
+	// Docs, where set, are the documents that may be returned, by ordinal; ordinals that
+	// are none of a live document are passed over. It has no form in JSON.
+	Docs *roaring.Bitmap
 
 	prepared *prepared
 }
@@ -80,6 +83,19 @@ func (f *Filter) on(ctx context.Context, snap *index.Snapshot) (*selection, erro
 
 func (f *Filter) find(ctx context.Context, snap *index.Snapshot) (*selection, error) {
 	s := &selection{}
+	if f.Docs != nil {
+		docs := selected(f.Docs, snap)
+		if f.IDs == nil && f.Where == nil {
+			return docs, nil
+		}
+		rest := *f
+		rest.Docs = nil
+		s, err := rest.find(ctx, snap)
+		if err != nil {
+			return nil, err
+		}
+		return s.and(docs, snap), nil
+	}
 	if f.IDs != nil || f.Where == nil {
 		if err := s.include(snap, "filter", f.IDs, f.AllowMissing); err != nil {
 			return nil, err
@@ -96,15 +112,24 @@ func (f *Filter) find(ctx context.Context, snap *index.Snapshot) (*selection, er
 		s.list = slices.DeleteFunc(s.list, func(d uint32) bool { return !docs.Contains(d) })
 		return s.settled(snap), nil
 	}
+	return selected(docs, snap), nil
+}
+
+// selected are the documents of a set that a search may return.
+func selected(docs *roaring.Bitmap, snap *index.Snapshot) *selection {
+	s := &selection{}
 	live, _ := snap.LiveSet()
 	if docs.GetCardinality() <= listed(live) {
-		s.list = slices.DeleteFunc(docs.ToArray(), func(d uint32) bool { return !inSet(live, d) })
-		return s.settled(snap), nil
+		s.list = slices.DeleteFunc(docs.ToArray(), func(d uint32) bool { return int(d/64) >= len(live) || !inSet(live, d) })
+		return s.settled(snap)
 	}
 	s.set = make([]uint64, len(live))
 	for it := docs.ManyIterator(); ; {
 		var some [256]uint32
 		n := it.NextMany(some[:])
+		for n > 0 && int(some[n-1]/64) >= len(live) { // ascending
+			n--
+		}
 		if n == 0 {
 			break
 		}
@@ -114,7 +139,7 @@ func (f *Filter) find(ctx context.Context, snap *index.Snapshot) (*selection, er
 		s.set[w] &= live[w]
 	}
 	s.count = population(s.set)
-	return s, nil
+	return s
 }
 
 // Ordinals is what the filter lets through of a snapshot, of the documents that have

@@ -131,6 +131,9 @@ type filterJSON struct {
 
 // MarshalJSON writes the list of ids and the text of the condition.
 func (f Filter) MarshalJSON() ([]byte, error) {
+	if f.Docs != nil {
+		return nil, fmt.Errorf("%w: a filter with a set of ordinals has no JSON form", ErrOption)
+	}
 	out := filterJSON{AllowMissing: f.AllowMissing}
 	if f.IDs != nil || f.Where == nil {
 		out.IDs = &f.IDs

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/RoaringBitmap/roaring/v2"
 	"github.com/stretchr/testify/require"
 
 	"github.com/plaid-ir/plaid/condition"
@@ -21,6 +22,13 @@ func bind(t testing.TB, text string, params ...any) *condition.Condition {
 	c, err := e.Bind(params...)
 	require.NoError(t, err)
 	return c
+}
+
+// from are the ordinals from the first to before the last.
+func from(first, end uint64) *roaring.Bitmap {
+	b := roaring.New()
+	b.AddRange(first, end)
+	return b
 }
 
 // allowing are the ids of documents that pass.
@@ -56,6 +64,9 @@ func TestSearchWhere(t *testing.T) {
 		"ids":       {Where(bind(t, "_id IN ('d3', 'd4', 'nobody')")), func(i int) bool { return i == 3 || i == 4 }},
 		"unlisted":  {&Filter{Where: bind(t, "_subset_ >= 290")}, func(i int) bool { return i >= 290 }},
 		"both":      {few, func(i int) bool { return i == 2 || i == 260 }},
+		"ordinals":  {&Filter{Docs: roaring.BitmapOf(1, 250, 299, 5000)}, func(i int) bool { return i == 1 || i == 299 }},
+		"most":      {(&Filter{Docs: from(60, 100_000)}).Prepared(), func(i int) bool { return i >= 60 && i != 250 }},
+		"three":     {&Filter{Docs: from(2, 10), IDs: []string{"d1", "d2", "d3"}, Where: bind(t, "n > 2")}, func(i int) bool { return i == 3 }},
 		"both, too": {few.Prepared(), func(i int) bool { return i == 2 || i == 260 }},
 	} {
 		allowed := allowing(docs, c.pass)

@@ -57,45 +57,26 @@ func (q *request) dimension(v *store.View, tasks []task, err error) error {
 
 // searchEach answers each task among the documents that are allowed to it.
 func searchEach(ctx context.Context, v *store.View, tasks []task, allowed []*roaring.Bitmap, o search.Options) ([]search.Result, error) {
-	same := true
+	qs := make([]search.Query, len(tasks))
 	for i := range tasks {
-		same = same && allowed[i] == allowed[0]
+		qs[i] = tasks[i].query
 	}
-	if same {
-		qs := make([]search.Query, len(tasks))
-		for i := range tasks {
-			qs[i] = tasks[i].query
+	filters := map[*roaring.Bitmap]*search.Filter{nil: nil}
+	for i := range qs {
+		b := allowed[i]
+		if _, made := filters[b]; !made {
+			filters[b] = (&search.Filter{Docs: b}).Prepared()
 		}
-		o.Filter = filterOf(v, allowed[0])
-		return v.SearchBatch(ctx, qs, o)
+		qs[i].Filter = filters[b]
 	}
-	results := make([]search.Result, len(tasks))
-	for i := range tasks {
-		o.Filter = filterOf(v, allowed[i])
-		r, err := v.Search(ctx, tasks[i].query, o)
-		if err != nil {
-			return nil, ofQuery(i, err)
-		}
-		results[i] = *r
-	}
-	return results, nil
+	return v.SearchBatch(ctx, qs, o)
 }
 
 func explainAt(ctx context.Context, v *store.View, query search.Query, id string, o search.Options, allowed *roaring.Bitmap) (*search.Explanation, error) {
-	o.Filter = filterOf(v, allowed)
+	if allowed != nil {
+		o.Filter = &search.Filter{Docs: allowed}
+	}
 	return v.Explain(ctx, query, id, o)
-}
-
-// filterOf is the filter that lets a set of documents through; nil lets all.
-func filterOf(v *store.View, b *roaring.Bitmap) *search.Filter {
-	if b == nil {
-		return nil
-	}
-	ids := make([]string, 0, b.GetCardinality())
-	for it := b.Iterator(); it.HasNext(); {
-		ids = append(ids, v.ID(uint64(it.Next())))
-	}
-	return &search.Filter{IDs: ids, AllowMissing: true}
 }
 
 func (q *request) byKeywords(*store.Collection, *store.View, []string, []*roaring.Bitmap, int) ([]ranking, error) {
