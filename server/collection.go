@@ -45,6 +45,16 @@ func ofStore(err error) *Problem {
 	var cond *condition.Error
 	var query *search.QueryError
 	switch {
+	case errors.As(err, &query): // wraps one of the others
+		p := ofStore(query.Err)
+		if p == nil {
+			return nil
+		}
+		if p.Details == nil {
+			p.Details = &Where{}
+		}
+		p.Details.Query, p.Message = &query.Index, fmt.Sprintf("query %d: %s", query.Index, p.Message)
+		return p
 	case errors.As(err, &busy):
 		// Its text names no index: clients take a 503 with "model" in it for another error.
 		return problem(CodeBusy, "too much waits to be written: %d documents, %d bytes", busy.Documents, busy.Bytes).after(busy.RetryAfter)
@@ -64,13 +74,6 @@ func ofStore(err error) *Problem {
 			p.at(Where{Position: &cond.Offset})
 		}
 		return p
-	case errors.As(err, &query):
-		inner := ofStore(query.Err)
-		if inner == nil {
-			return nil
-		}
-		p := problem(inner.Code, "query %d: %s", query.Index, inner.Message)
-		return p.at(Where{Query: &query.Index})
 	}
 	for _, known := range []struct {
 		is   error

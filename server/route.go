@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/url"
 	"slices"
@@ -237,6 +238,8 @@ func badJSON(err error) error {
 		return bad("the body is not JSON: byte %d: %v", syntax.Offset, syntax)
 	case isTransport(err):
 		return err
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		return bad("the body is not JSON: it ends too early")
 	}
 	return bad("the body is not what the route takes: %v", err)
 }

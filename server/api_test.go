@@ -1,0 +1,443 @@
+package server_test
+
+import (
+	"encoding/base64"
+	"encoding/binary"
+	"fmt"
+	"math"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/plaid-ir/plaid/server"
+)
+
+// pets are documents with metadata, in an index of that name.
+var pets = []struct{ id, text, title string }{
+	{"a", "cats sleep all day", "cats"}, {"b", "dogs bark at night", "dogs"}, {"c", "birds sing in the morning", "birds"},
+}
+
+func (s *service) addPets(t testing.TB) {
+	t.Helper()
+	s.ok(t, 200, "POST", "/indices", object{"name": "pets"}, nil)
+	var docs, metadata list
+	for i, p := range pets {
+		docs = append(docs, object{"embeddings": matrix(p.text)})
+		metadata = append(metadata, object{"_id": p.id, "title": p.title, "text": p.text, "year": 2019 + i})
+	}
+	var said string
+	s.ok(t, 202, "POST", "/indices/pets/update", object{"documents": docs, "metadata": metadata}, &said)
+	require.Contains(t, said, "3 documents")
+}
+
+type found struct {
+	Results []struct {
+		Query     int       `json:"query_id"`
+		Documents []uint32  `json:"document_ids"`
+		Scores    []float32 `json:"scores"`
+		Metadata  []object  `json:"metadata"`
+		Stats     object    `json:"stats"`
+	} `json:"results"`
+	Queries int `json:"num_queries"`
+}
+
+func (s *service) search(t testing.TB, path string, body object) found {
+	t.Helper()
+	var f found
+	s.ok(t, 200, "POST", "/indices/pets/search"+path, body, &f)
+	return f
+}
+
+func query(text string) object { return object{"embeddings": matrix(text)} }
+
+func TestSearchForms(t *testing.T) {
+	s := start(t, words{}, nil)
+	s.addPets(t)
+	raw := make([]byte, 0, 4*wordDim)
+	for _, x := range flat("cats sleep") {
+		raw = binary.LittleEndian.AppendUint32(raw, math.Float32bits(x))
+	}
+	b64 := object{"embeddings_b64": base64.StdEncoding.EncodeToString(raw), "shape": []int{2, wordDim}}
+	nested := s.search(t, "", object{"queries": list{query("cats sleep")}})
+	require.Equal(t, nested, s.search(t, "", object{"queries": list{b64}}))
+	b64["embeddings"] = matrix("dogs bark") // base64 wins
+	require.Equal(t, nested, s.search(t, "", object{"queries": list{b64}}))
+	require.Equal(t, nested, s.search(t, "_with_encoding", object{"queries": list{"cats sleep"}}))
+	require.Equal(t, []uint32{0}, nested.Results[0].Documents[:1])
+	require.Equal(t, object{"_subset_": 0., "_id": "a", "title": "cats", "text": "cats sleep all day", "year": 2019.}, nested.Results[0].Metadata[0])
+
+	without := s.search(t, "", object{"queries": list{query("cats")}, "metadata": false, "stats": true})
+	require.Nil(t, without.Results[0].Metadata)
+	require.Equal(t, 1., without.Results[0].Stats["queries"])
+
+	for _, mode := range []string{"pruned", "exhaustive"} {
+		f := s.search(t, "", object{"queries": list{query("cats sleep")}, "params": object{"mode": mode, "top_k": 2}})
+		require.Equal(t, nested.Results[0].Documents[:2], f.Results[0].Documents, mode)
+		require.Equal(t, nested.Results[0].Scores[:2], f.Results[0].Scores, mode)
+	}
+	candidates := s.search(t, "", object{"queries": list{query("cats sleep")}, "params": object{"mode": "candidates"}, "ids": list{"b", "c", "nobody"}})
+	require.ElementsMatch(t, []uint32{1, 2}, candidates.Results[0].Documents)
+}
+
+func TestSearchRestrictions(t *testing.T) {
+	s := start(t, words{}, nil)
+	s.addPets(t)
+	for name, c := range map[string]struct {
+		body object
+		want []uint32
+	}{
+		"all":               {object{}, []uint32{0, 1, 2}},
+		"subset":            {object{"subset": list{1, 2, 77, -4}}, []uint32{1, 2}},
+		"empty subset":      {object{"subset": list{}}, []uint32{}},
+		"null is no subset": {object{"subset": nil}, []uint32{0, 1, 2}},
+		"ids":               {object{"ids": list{"a", "x"}}, []uint32{0}},
+		"condition":         {object{"filter_condition": "year >= ?", "filter_parameters": list{2020}}, []uint32{1, 2}},
+		"both":              {object{"subset": list{0, 1}, "filter_condition": "year >= ?", "filter_parameters": list{2020}}, []uint32{1}},
+		"none":              {object{"filter_condition": "year > ?", "filter_parameters": list{3000}}, []uint32{}},
+		"more than there":   {object{"params": object{"top_k": 1000}}, []uint32{0, 1, 2}},
+		"none wanted":       {object{"params": object{"top_k": 0}}, []uint32{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, path := range []string{"", "_with_encoding"} {
+				c.body["queries"] = list{query("cats and dogs")}
+				if path != "" {
+					c.body["queries"] = list{"cats and dogs"}
+				}
+				f := s.search(t, path, c.body)
+				require.ElementsMatch(t, c.want, f.Results[0].Documents)
+				require.Len(t, f.Results[0].Scores, len(c.want))
+				require.NotNil(t, f.Results[0].Documents)
+			}
+		})
+	}
+	// Each query of a batch has its own, within what holds for all.
+	own := []object{query("cats"), query("cats"), query("cats"), query("cats")}
+	own[1]["subset"] = list{1}
+	own[2]["filter_condition"], own[2]["filter_parameters"] = "title = ?", list{"birds"}
+	own[3]["ids"] = list{"a"}
+	f := s.search(t, "", object{"queries": own, "subset": list{0, 1, 2}})
+	require.Equal(t, 4, f.Queries)
+	for i, want := range [][]uint32{{0, 1, 2}, {1}, {2}, {0}} {
+		require.ElementsMatch(t, want, f.Results[i].Documents, i)
+		require.Equal(t, i, f.Results[i].Query)
+	}
+	texts := s.search(t, "_with_encoding", object{"queries": list{"cats", object{"text": "cats", "subset": list{2}}}})
+	require.Len(t, texts.Results[0].Documents, 3)
+	require.Equal(t, []uint32{2}, texts.Results[1].Documents)
+	p := s.refused(t, 400, server.CodeBadRequest, "POST", "/indices/pets/search", object{"queries": list{query("cats"), object{"embeddings": matrix("cats"), "filter_condition": "year > ?"}}})
+	require.Equal(t, 1, *p.Details.Query)
+}
+
+// What is wrong with a request is told before anything happens, and where it is.
+func TestBadRequests(t *testing.T) {
+	s := start(t, words{}, nil)
+	s.addPets(t)
+	s.ok(t, 200, "POST", "/indices", object{"name": "empty"}, nil)
+	doc := func(extra object) object {
+		body := object{"documents": list{object{"embeddings": matrix("fine")}}}
+		for k, v := range extra {
+			body[k] = v
+		}
+		return body
+	}
+	nan := base64.StdEncoding.EncodeToString([]byte{0, 0, 0xc0, 0x7f})
+	for _, c := range []struct {
+		status       int
+		code         server.Code
+		method, path string
+		body         any
+		says         string
+	}{
+		{400, server.CodeBadRequest, "POST", "/indices", object{"name": ""}, "empty"},
+		{400, server.CodeBadRequest, "POST", "/indices", object{"name": "../evil"}, ""},
+		{400, server.CodeBadRequest, "POST", "/indices", object{"name": "a/b"}, ""},
+		{400, server.CodeBadRequest, "POST", "/indices", object{"name": ".hidden"}, ""},
+		{400, server.CodeBadRequest, "POST", "/indices", object{"name": strings.Repeat("n", 300)}, "300"},
+		{400, server.CodeBadRequest, "POST", "/indices", object{"name": "x", "config": object{"nbits": 3}}, "nbits"},
+		{400, server.CodeBadRequest, "POST", "/indices", object{"name": "x", "config": object{"fts_tokenizer": "zzz"}}, "zzz"},
+		{400, server.CodeBadRequest, "POST", "/indices", object{"name": "x", "config": object{"nbits": "4"}}, "whole number"},
+		{409, server.CodeIndexExists, "POST", "/indices", object{"name": "pets"}, "pets"},
+		{404, server.CodeIndexNotFound, "GET", "/indices/none", nil, "not found"},
+		{404, server.CodeIndexNotFound, "GET", "/indices/empty", nil, "not found"},
+		{404, server.CodeIndexNotFound, "POST", "/indices/empty/search", object{"queries": list{query("x")}}, ""},
+		{404, server.CodeIndexNotFound, "GET", "/indices/empty/metadata", nil, ""},
+		{404, server.CodeIndexNotDeclared, "POST", "/indices/none/update", doc(nil), "not found"},
+
+		{400, server.CodeBadRequest, "POST", "/indices/pets/update", object{"documents": list{}}, "empty"},
+		{400, server.CodeBadRequest, "POST", "/indices/pets/update", object{"documents": list{object{}}}, "missing"},
+		{400, server.CodeBadRequest, "POST", "/indices/pets/update", object{"documents": list{object{"embeddings": list{}}}}, "no vectors"},
+		{400, server.CodeBadRequest, "POST", "/indices/pets/update", object{"documents": list{object{"embeddings": list{list{}}}}}, "token 0"},
+		{400, server.CodeBadRequest, "POST", "/indices/pets/update", object{"documents": list{object{"embeddings": list{list{1, 2}, list{1}}}}}, "token 1"},
+		{400, server.CodeBadRequest, "POST", "/indices/pets/update", object{"documents": list{object{"embeddings": list{list{1, nil}}}}}, "component 1"},
+		{400, server.CodeBadRequest, "POST", "/indices/pets/update", object{"documents": list{object{"embeddings": list{list{"x"}}}}}, "want a number"},
+		{400, server.CodeBadRequest, "POST", "/indices/pets/update", `{"documents": [{"embeddings": [[1e99]]}]}`, "1e99"},
+		{400, server.CodeBadRequest, "POST", "/indices/pets/update", object{"documents": list{object{"embeddings_b64": nan, "shape": list{1, 1}}}}, "finite"},
+		{400, server.CodeBadRequest, "POST", "/indices/pets/update", object{"documents": list{object{"embeddings_b64": nan, "shape": list{2, 1}}}}, "4 bytes"},
+		{400, server.CodeBadRequest, "POST", "/indices/pets/update", object{"documents": list{object{"embeddings_b64": nan, "shape": list{-1, -1}}}}, "shape"},
+		{400, server.CodeBadRequest, "POST", "/indices/pets/update", object{"documents": list{object{"embeddings_b64": "????", "shape": list{1, 1}}}}, "base64"},
+		{400, server.CodeBadRequest, "POST", "/indices/pets/update", object{"documents": list{object{"embeddings_b64": 7, "shape": list{1, 1}}}}, "string"},
+		{400, server.CodeDimension, "POST", "/indices/pets/update", object{"documents": list{object{"embeddings": matrix("x")}, object{"embeddings": list{list{1, 2}}}}}, "document 1"},
+		{400, server.CodeBadRequest, "POST", "/indices/pets/update", doc(object{"metadata": list{object{}, object{}}}), "one for each"},
+		{400, server.CodeBadRequest, "POST", "/indices/pets/update", doc(object{"metadata": list{7}}), "object"},
+		{400, server.CodeBadRequest, "POST", "/indices/pets/update", doc(object{"metadata": list{object{"bad key": 1}}}), "bad key"},
+		{400, server.CodeBadRequest, "POST", "/indices/pets/update", doc(object{"metadata": list{object{"_subset_": 1}}}), "reserved"},
+		{400, server.CodeBadRequest, "POST", "/indices/pets/update", doc(object{"metadata": list{object{"_id": 7}}}), "_id"},
+		{400, server.CodeBadRequest, "POST", "/indices/pets/update", doc(object{"metadata": list{object{"_id": ""}}}), "_id"},
+		{400, server.CodeBadRequest, "POST", "/indices/pets/update", object{"documents": list{query("x"), query("y")}, "metadata": list{object{"_id": "q"}, object{"_id": "q"}}}, "document 1"},
+		{400, server.CodeBadRequest, "POST", "/indices/pets/update", `{"documents": `, "not JSON"},
+		{400, server.CodeBadRequest, "POST", "/indices/pets/update", `{"documents": []} {}`, "more than one"},
+		{400, server.CodeBadRequest, "POST", "/indices/pets/update", `[]`, "object"},
+		{400, server.CodeBadRequest, "POST", "/indices/pets/update", `{"documents": 7}`, "list"},
+		{400, server.CodeBadRequest, "POST", "/indices/pets/update_with_encoding", object{"documents": list{"a", ""}}, "text 1 is empty"},
+		{400, server.CodeBadRequest, "POST", "/indices/pets/update_with_encoding", object{"documents": list{"a"}, "pool_factor": 0}, "pool_factor"},
+		{400, server.CodeBadRequest, "DELETE", "/indices/pets/documents", object{}, "condition"},
+		{400, server.CodeBadRequest, "DELETE", "/indices/pets/documents", object{"condition": "year ="}, ""},
+		{400, server.CodeBadRequest, "DELETE", "/indices/pets/documents", object{"condition": "year = ?", "parameters": list{1}, "ids": list{"a"}}, ""},
+
+		{400, server.CodeBadRequest, "POST", "/indices/pets/search", object{}, "queries"},
+		{400, server.CodeBadRequest, "POST", "/indices/pets/search", object{"queries": list{object{"embeddings": list{list{1, 2}, list{3}}}}}, "query 0: token 1"},
+		{400, server.CodeDimension, "POST", "/indices/pets/search", object{"queries": list{query("x"), object{"embeddings": list{list{1, 2}}}}}, "query 1"},
+		{400, server.CodeDimension, "POST", "/indices/pets/search", object{"queries": list{object{"embeddings": list{list{1, 2}}}}, "params": object{"top_k": 0}}, "dimension"},
+		{400, server.CodeBadRequest, "POST", "/indices/pets/search", object{"queries": list{query("x")}, "params": object{"top_k": -1}}, "top_k"},
+		{400, server.CodeBadRequest, "POST", "/indices/pets/search", object{"queries": list{query("x")}, "params": object{"top_k": "4"}}, "whole number"},
+		{400, server.CodeBadRequest, "POST", "/indices/pets/search", object{"queries": list{query("x")}, "params": object{"mode": "fast"}}, "fast"},
+		{400, server.CodeBadRequest, "POST", "/indices/pets/search", object{"queries": list{query("x")}, "params": object{"mode": "candidates"}}, "candidates"},
+		{400, server.CodeBadRequest, "POST", "/indices/pets/search", object{"queries": list{query("x")}, "filter_parameters": list{1}}, "filter_parameters"},
+		{400, server.CodeBadRequest, "POST", "/indices/pets/search", object{"queries": list{query("x")}, "filter_condition": "nope = ?", "filter_parameters": list{1}}, "nope"},
+		{400, server.CodeBadRequest, "POST", "/indices/pets/search", object{"queries": list{query("x")}, "filter_condition": "year = ?"}, ""},
+		{400, server.CodeBadRequest, "POST", "/indices/pets/search", object{"queries": list{query("x")}, "filter_condition": "year = 5"}, ""},
+		{400, server.CodeBadRequest, "POST", "/indices/pets/search", object{"queries": list{query("x")}, "text_query": list{"a", "b"}}, "one for each"},
+		{400, server.CodeBadRequest, "POST", "/indices/pets/search", object{"queries": list{query("x")}, "text_query": list{"a"}, "alpha": 1.5}, "alpha"},
+		{400, server.CodeBadRequest, "POST", "/indices/pets/search", object{"queries": list{query("x")}, "text_query": list{"a"}, "fusion": "sum"}, "sum"},
+		{400, server.CodeBadRequest, "POST", "/indices/pets/search/filtered", object{"queries": list{query("x")}}, "filter_condition"},
+		{400, server.CodeBadRequest, "POST", "/indices/pets/search_with_encoding", object{"queries": list{""}}, "empty"},
+		{400, server.CodeBadRequest, "POST", "/indices/pets/explain", object{"text": "x"}, "document"},
+		{400, server.CodeBadRequest, "POST", "/indices/pets/explain", object{"document_id": 1}, "query"},
+		{404, server.CodeDocumentNotFound, "POST", "/indices/pets/explain", object{"text": "x", "document_id": 9}, "9"},
+		{404, server.CodeDocumentNotFound, "POST", "/indices/pets/explain", object{"text": "x", "id": "nobody"}, "nobody"},
+		{400, server.CodeBadRequest, "POST", "/indices/pets/metadata/get", object{"document_ids": list{1}, "condition": "year = ?"}, "one of them"},
+		{400, server.CodeBadRequest, "POST", "/indices/pets/metadata/get", object{"limit": -1}, "limit"},
+		{400, server.CodeBadRequest, "POST", "/indices/pets/metadata/query", object{"condition": ""}, "empty"},
+		{400, server.CodeBadRequest, "POST", "/indices/pets/metadata/update", object{"condition": "", "updates": object{}}, "empty"},
+		{400, server.CodeBadRequest, "POST", "/indices/pets/metadata/update", object{"condition": "year > ?", "parameters": list{0}, "updates": object{"a b": 1}}, "a b"},
+		{400, server.CodeBadRequest, "GET", "/indices/pets/documents", nil, "needed"},
+		{400, server.CodeBadRequest, "GET", "/indices/pets/documents?document_id=x", nil, "whole number"},
+		{400, server.CodeBadRequest, "GET", "/indices/pets/documents?id=a&vectors=xml", nil, "xml"},
+		{404, server.CodeDocumentNotFound, "GET", "/indices/pets/documents?document_id=9", nil, "9"},
+		{404, server.CodeDocumentNotFound, "GET", "/indices/pets/documents?id=x", nil, "x"},
+		{400, server.CodeBadRequest, "POST", "/encode", object{"texts": list{}, "input_type": "query"}, "no texts"},
+		{400, server.CodeBadRequest, "POST", "/encode", object{"texts": list{"a"}, "input_type": "Query"}, "Query"},
+		{400, server.CodeBadRequest, "POST", "/rerank", object{"query": matrix("a"), "documents": list{}}, "empty"},
+		{400, server.CodeBadRequest, "POST", "/rerank", object{"documents": list{query("a")}}, "query"},
+		{400, server.CodeDimension, "POST", "/rerank", object{"query": matrix("a"), "documents": list{query("a"), object{"embeddings": list{list{1}}}}}, "document 1"},
+		{404, server.CodeNoRoute, "GET", "/nothing", nil, "no such route"},
+		{405, server.CodeMethod, "PATCH", "/indices", nil, "PATCH"},
+	} {
+		t.Run(fmt.Sprintf("%s %s %.60v", c.method, c.path, c.body), func(t *testing.T) {
+			p := s.refused(t, c.status, c.code, c.method, c.path, c.body)
+			require.Contains(t, p.Message, c.says)
+		})
+	}
+	// Nothing of it was stored.
+	var info object
+	s.ok(t, 200, "GET", "/indices/pets", nil, &info)
+	require.Equal(t, 3., info["num_documents"])
+	var names []string
+	s.ok(t, 200, "GET", "/indices", nil, &names)
+	require.Equal(t, []string{"empty", "pets"}, names)
+}
+
+// Paths are taken as they were sent: nothing is cleaned, and what is escaped is part
+// of a name.
+func TestHostilePaths(t *testing.T) {
+	s := start(t, nil, nil)
+	for _, path := range []string{
+		"/indices/..%2f..%2fetc", "/indices/%2e%2e", "/indices/../metrics", "/indices/./x", "/indices/a%2Fb", "/indices/a%00b",
+		"/indices/", "/indices/%2e%2e/documents?id=x", "/indices/a%5Cb", "/indices/" + strings.Repeat("n", 300), "/indices/%C3%A4",
+	} {
+		r := s.send(t, "GET", path, nil)
+		require.Equal(t, 400, r.status, "%s: %s", path, r.body)
+		isProblem(t, r, server.CodeBadRequest)
+	}
+	r := s.send(t, "GET", "//", nil)
+	require.Equal(t, 404, r.status, r.body)
+}
+
+func TestMediaTypes(t *testing.T) {
+	s := start(t, nil, nil)
+	body := `{"name": "x"}`
+	for _, media := range []string{"", "text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", "nonsense;;"} {
+		s.refused(t, 415, server.CodeMediaType, "POST", "/indices", body, "Content-Type: "+media)
+	}
+	for i, media := range []string{"application/json", "application/json; charset=utf-8", "Application/JSON", "application/vnd.api+json"} {
+		r := s.send(t, "POST", "/indices", fmt.Sprintf(`{"name": "x%d"}`, i), "Content-Type: "+media)
+		require.Equal(t, 200, r.status, r.body)
+	}
+}
+
+// Unknown fields are passed over, as later clients may send some; who asks for it is
+// told.
+func TestStrictHandling(t *testing.T) {
+	s := start(t, nil, nil)
+	s.ok(t, 200, "POST", "/indices", object{"name": "a", "colour": "red"}, nil)
+	p := s.refused(t, 400, server.CodeBadRequest, "POST", "/indices", object{"name": "b", "colour": "red"}, "Prefer: respond-async, handling=strict")
+	require.Contains(t, p.Message, "colour")
+}
+
+func TestPreferRepresentation(t *testing.T) {
+	s := start(t, words{}, nil)
+	s.addPets(t)
+	r := s.send(t, "POST", "/indices/pets/update_with_encoding", object{"documents": list{"new words", "cats"}, "metadata": list{object{"_id": "a"}, nil}, "text_field": "text"}, "Prefer: return=representation")
+	require.Equal(t, 200, r.status, r.body)
+	require.Equal(t, "return=representation", r.header.Get("Preference-Applied"))
+	var did struct {
+		Documents []uint32 `json:"document_ids"`
+		IDs       []string `json:"ids"`
+	}
+	r.json(t, &did)
+	require.Equal(t, []uint32{3, 4}, did.Documents)
+	require.Equal(t, "a", did.IDs[0])
+	var got struct{ Documents []object }
+	s.ok(t, 200, "GET", "/indices/pets/documents?id=a&document_id=1&vectors=json", nil, &got)
+	require.Equal(t, 1., got.Documents[0]["document_id"])
+	require.Equal(t, object{"_id": "a", "_subset_": 3., "text": "new words"}, got.Documents[1]["metadata"])
+	require.Len(t, got.Documents[1]["embeddings"], 2)
+	s.ok(t, 200, "GET", "/indices/pets/documents?document_id=3&vectors=base64", nil, &got)
+	require.Equal(t, list{2., float64(wordDim)}, got.Documents[0]["shape"])
+	raw, err := base64.StdEncoding.DecodeString(got.Documents[0]["embeddings_b64"].(string))
+	require.NoError(t, err)
+	require.Len(t, raw, 4*2*wordDim)
+	require.InDelta(t, flat("new words")[0], math.Float32frombits(binary.LittleEndian.Uint32(raw)), .02)
+
+	r = s.send(t, "DELETE", "/indices/pets/documents", object{"document_ids": list{3, 4, 99, -1}}, "Prefer: return=representation")
+	require.Equal(t, 200, r.status, r.body)
+	require.JSONEq(t, `{"deleted": 2, "message": "2 documents deleted from index pets"}`, r.body)
+	// A field that no document has deletes nothing, even if it "is null".
+	for _, condition := range []string{"yaer IS NULL", "NOT yaer = 1"} {
+		r = s.send(t, "DELETE", "/indices/pets/documents", object{"condition": strings.ReplaceAll(condition, "1", "?"), "parameters": list{1}[:strings.Count(condition, "1")]})
+		require.Equal(t, 202, r.status, r.body)
+		require.Contains(t, r.body, "nothing deleted")
+	}
+	r = s.send(t, "DELETE", "/indices/pets/documents", object{"ids": list{"b", "nobody"}})
+	require.Equal(t, 202, r.status, r.body)
+	var info object
+	s.ok(t, 200, "GET", "/indices/pets", nil, &info)
+	require.Equal(t, 1., info["num_documents"])
+}
+
+func TestExplain(t *testing.T) {
+	s := start(t, words{}, nil)
+	s.addPets(t)
+	var x struct {
+		ID, Stage     string
+		DocumentID    uint32 `json:"document_id"`
+		Rank, Tokens  int
+		Score         float64
+		Matches       []struct{ QueryToken, DocToken int }
+		QueryTokens   []struct{ Piece string } `json:"query_tokens"`
+		DocumentText  string                   `json:"document_text"`
+		DocumentParts []struct {
+			Piece      string
+			Start, End int
+		} `json:"document_tokens"`
+		Similarities [][]float64
+		Metadata     object
+		Notes        []string
+	}
+	s.ok(t, 200, "POST", "/indices/pets/explain", object{"text": "dogs at home", "id": "b", "text_fields": list{"text"}, "similarities": true}, &x)
+	require.Equal(t, "b", x.ID)
+	require.EqualValues(t, 1, x.DocumentID)
+	require.Equal(t, "returned", x.Stage)
+	require.Equal(t, 1, x.Rank)
+	require.Len(t, x.Matches, 3)
+	require.Equal(t, "dogs", x.QueryTokens[0].Piece)
+	require.Len(t, x.DocumentParts, 4)
+	require.Equal(t, "dogs bark at night", x.DocumentText)
+	require.Equal(t, "night", x.DocumentText[x.DocumentParts[3].Start:x.DocumentParts[3].End])
+	require.Len(t, x.Similarities, 3)
+	require.InDelta(t, 1, x.Similarities[0][0], .02)
+	require.Equal(t, "dogs", x.Metadata["title"])
+	require.Empty(t, x.Notes)
+
+	s.ok(t, 200, "POST", "/indices/pets/explain", object{"query": query("cats"), "document_id": 1, "subset": list{0}}, &x)
+	require.Equal(t, "filtered", x.Stage)
+	s.ok(t, 200, "POST", "/indices/pets/explain", object{"query": query("cats"), "document_id": 1, "params": object{"top_k": 1}}, &x)
+	require.Equal(t, "outranked", x.Stage)
+	require.NotEmpty(t, x.Notes) // title and text together were not encoded
+}
+
+func TestEncodeForms(t *testing.T) {
+	s := start(t, words{}, nil)
+	var out object
+	s.ok(t, 200, "POST", "/encode", object{"texts": list{"a b", "c"}, "input_type": "query", "pool_factor": 2}, &out)
+	require.Equal(t, 2., out["num_texts"])
+	require.Len(t, out["embeddings"].(list)[0], 2)
+	require.Nil(t, out["embeddings_b64"])
+	r := s.send(t, "POST", "/encode", object{"texts": list{"a b c d e f g"}, "input_type": "document", "pool_factor": 3}, "X-Embeddings-Format: base64")
+	require.Equal(t, 200, r.status, r.body)
+	r.json(t, &out)
+	require.Equal(t, list{list{3., float64(wordDim)}}, out["shapes"])
+	var pylate struct {
+		Data []struct {
+			Index     int
+			Embedding [][]float32
+		}
+	}
+	s.ok(t, 200, "POST", "/v1/embeddings", object{"input": "cats sleep", "model": "any"}, &pylate)
+	require.Equal(t, matrix("cats sleep"), pylate.Data[0].Embedding)
+	s.ok(t, 200, "POST", "/v1/embeddings", object{"input": list{"a", "b c"}, "is_query": false}, &pylate)
+	require.Len(t, pylate.Data, 2)
+	require.Equal(t, 1, pylate.Data[1].Index)
+
+	without := start(t, nil, nil)
+	for path, body := range map[string]object{
+		"/encode":               {"texts": list{"a"}, "input_type": "query"},
+		"/v1/embeddings":        {"input": "a"},
+		"/rerank_with_encoding": {"query": "a", "documents": list{"b"}},
+	} {
+		without.refused(t, 400, server.CodeModelNotLoaded, "POST", path, body)
+	}
+}
+
+func TestRerank(t *testing.T) {
+	s := start(t, words{}, nil)
+	var out struct {
+		Results []struct {
+			Index int
+			Score float32
+		}
+		Documents int `json:"num_documents"`
+	}
+	s.ok(t, 200, "POST", "/rerank", object{"query": list{list{2, 0}, list{0, 1}}, "documents": list{
+		object{"embeddings": list{list{1, 0}}}, object{"embeddings": list{list{3, 4}, list{1, 1}}}, object{"embeddings": list{list{1, 0}}},
+	}}, &out)
+	require.Equal(t, 3, out.Documents)
+	require.Equal(t, []int{1, 0, 2}, []int{out.Results[0].Index, out.Results[1].Index, out.Results[2].Index}) // ties in order
+	require.Equal(t, []float32{10, 2, 2}, []float32{out.Results[0].Score, out.Results[1].Score, out.Results[2].Score})
+	s.ok(t, 200, "POST", "/rerank_with_encoding", object{"query": "dogs", "documents": list{"cats", "dogs bark"}}, &out)
+	require.Equal(t, 1, out.Results[0].Index)
+}
+
+// Payloads of index files that were made elsewhere are shown too.
+func TestMetadataOfOtherFiles(t *testing.T) {
+	for payload, want := range map[string]string{
+		``:                                     `{"_subset_":5,"_id":"x\"y"}`,
+		`{}`:                                   `{"_subset_":5,"_id":"x\"y"}`,
+		` { "a" : 1 } `:                        `{"_subset_":5,"_id":"x\"y","a" : 1}`,
+		`{"_id": "old", "_subset_": 9, "b":2}`: `{"_subset_":5,"_id":"x\"y","b":2}`,
+		`[1]`:                                  `{"_subset_":5,"_id":"x\"y","_payload":[1]}`,
+		`plain text`:                           `{"_subset_":5,"_id":"x\"y","_payload":"plain text"}`,
+	} {
+		require.JSONEq(t, want, string(server.WithKeys([]byte(payload), 5, `x"y`)), payload)
+	}
+}
+
+func TestHeadAndAllow(t *testing.T) {
+	s := start(t, nil, nil)
+	r := s.send(t, "HEAD", "/livez", nil)
+	require.Equal(t, http.StatusOK, r.status)
+	r = s.send(t, "PATCH", "/indices/x", nil)
+	require.Equal(t, "DELETE, GET, HEAD", r.header.Get("Allow"))
+}

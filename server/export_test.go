@@ -1,0 +1,4 @@
+package server
+
+// WithKeys is for tests.
+var WithKeys = withKeys
