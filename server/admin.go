@@ -13,6 +13,7 @@ import (
 	"os"
 	"strings"
 
+	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/search"
 	"github.com/plaid-ir/plaid/search/quality"
 	"github.com/plaid-ir/plaid/server/store"
@@ -68,6 +69,9 @@ func adminRoutes() []route {
 			status: http.StatusOK, inType: mediaTar, outType: mediaJSON, out: importedOut{}, fails: []Code{CodeIndexExists},
 			summary: "Make an index of one of ColBERT, fast-plaid or next-plaid",
 			doc:     "The body is a tar archive of the index folder. A file ids.txt in it names the documents, one a line; without it they are named by row.", do: importIndex},
+		typed(route{method: "POST", pattern: "/indices/{name}/retrain", id: "retrain_index", tag: tag, need: Admin, group: writing, stream: true,
+			summary: "Train an index anew on what it holds",
+			doc:     "Searches and changes go on; the answer comes when the new codec is in use. GET /indices/{name}/stats says under growth whether it would pay. A client that goes away ends it, and the index stays as it is."}, retrain),
 		typed(route{method: "POST", pattern: "/indices/{name}/verify", id: "verify_index", tag: tag, need: Admin, group: writing, stream: true,
 			summary: "Read and check every byte of an index"}, verify),
 		typed(route{method: "POST", pattern: "/indices/{name}/recall", id: "check_recall", tag: tag, need: Read, group: searching, stream: true,
@@ -223,6 +227,18 @@ func importIndex(q *request) (err error) {
 		out.Warnings = []string{}
 	}
 	return q.answer(http.StatusOK, out)
+}
+
+func retrain(q *request, _ *nothing) (index.RetrainReport, error) {
+	c, err := q.collection()
+	if err != nil {
+		return index.RetrainReport{}, err
+	}
+	r, err := c.Retrain(q.ctx, store.RetrainOptions{})
+	if err != nil {
+		return index.RetrainReport{}, err
+	}
+	return *r, nil
 }
 
 func verify(q *request, _ *nothing) (verifiedOut, error) {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"os"
 	"strconv"
 	"time"
 )
@@ -152,6 +153,8 @@ func known(ctx context.Context, err error) *Problem {
 	switch {
 	case errors.As(err, &large):
 		return problem(CodeTooLarge, "the body has more than %d bytes: send less at a time", large.Limit)
+	case errors.Is(err, os.ErrDeadlineExceeded) && ctx.Err() == nil:
+		return problem(CodeTimeout, "the body did not come: nothing was sent for too long")
 	case errors.Is(err, context.DeadlineExceeded) || errors.Is(ctx.Err(), context.DeadlineExceeded):
 		return problem(CodeTimeout, "the request took too long; nothing was changed by it")
 	case errors.Is(err, context.Canceled):
@@ -165,7 +168,7 @@ func known(ctx context.Context, err error) *Problem {
 // fail answers with an error.
 func fail(w http.ResponseWriter, p *Problem) {
 	status, title := p.Code.about()
-	p.Status, p.Title, p.Type, p.Detail = status, title, "/openapi.json#"+string(p.Code), p.Message
+	p.Status, p.Title, p.Type, p.Detail = status, title, "/openapi.json#/x-problems/"+string(p.Code), p.Message
 	p.RequestID = w.Header().Get(headerRequestID)
 	h := w.Header()
 	h.Set("Content-Type", "application/problem+json")

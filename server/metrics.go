@@ -109,6 +109,9 @@ var (
 	descCentroids  = desc("centroids", "Centroids.")
 	descBytes      = desc("file_bytes", "Length of the index file.")
 	descGeneration = desc("generation", "How often the index has been trained anew.")
+	descDrift      = desc("drift_ratio", "Error of what was added since the training over that of the training; 1 to 1.1 is like it, 0 unknown.")
+	descAdvice     = desc("retrain_advised", "1 if training anew would pay.")
+	descTraining   = desc("training", "1 while the index is trained anew.")
 	descQueued     = desc("queue_documents", "Documents that wait to be written.")
 	descQueueBytes = desc("queue_bytes", "Bytes that wait to be written.")
 	descRequests   = desc("queue_requests", "Changes that wait or are being written.")
@@ -116,7 +119,7 @@ var (
 
 // Describe implements prometheus.Collector.
 func (collections) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{descUp, descDocuments, descTokens, descDeleted, descCentroids, descBytes, descGeneration, descQueued, descQueueBytes, descRequests} {
+	for _, d := range []*prometheus.Desc{descUp, descDocuments, descTokens, descDeleted, descCentroids, descBytes, descGeneration, descDrift, descAdvice, descTraining, descQueued, descQueueBytes, descRequests} {
 		to <- d
 	}
 }
@@ -143,8 +146,18 @@ func (c collections) Collect(to chan<- prometheus.Metric) {
 		gauge(descCentroids, float64(st.Centroids))
 		gauge(descBytes, float64(st.FileBytes))
 		gauge(descGeneration, float64(st.Generation))
+		gauge(descDrift, st.Growth.Drift.Ratio)
+		gauge(descAdvice, flag(st.Growth.Advice != ""))
+		gauge(descTraining, flag(st.Growth.Training))
 		gauge(descQueued, float64(st.Queue.Documents))
 		gauge(descQueueBytes, float64(st.Queue.Bytes))
 		gauge(descRequests, float64(st.Queue.Requests))
 	}
+}
+
+func flag(is bool) float64 {
+	if is {
+		return 1
+	}
+	return 0
 }

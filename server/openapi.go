@@ -21,7 +21,7 @@ type schemer interface{ schema() object }
 
 // describe makes the OpenAPI description of routes from the types of their bodies.
 func describe(routes []route, version string) ([]byte, error) {
-	d := describer{schemas: object{}}
+	d := describer{schemas: object{}, types: map[string]reflect.Type{}}
 	paths := object{}
 	tags := []object{}
 	for i := range routes {
@@ -41,6 +41,9 @@ func describe(routes []route, version string) ([]byte, error) {
 		}
 	}
 	d.of(reflect.TypeFor[Problem]())
+	if d.clash != nil {
+		return nil, d.clash
+	}
 	problems := object{}
 	for _, row := range codeTable {
 		problems[string(row.code)] = object{"status": row.status, "title": row.title}
@@ -59,7 +62,11 @@ func describe(routes []route, version string) ([]byte, error) {
 	})
 }
 
-type describer struct{ schemas object }
+type describer struct {
+	schemas object
+	types   map[string]reflect.Type
+	clash   error
+}
 
 // generalCodes can come from any route that is not a probe.
 var generalCodes = []Code{CodeUnauthorized, CodeForbidden, CodeRateLimited, CodeBusy, CodeInternal, CodeTimeout, CodeBadRequest}
@@ -180,9 +187,11 @@ func (d *describer) of(t reflect.Type) object {
 		if name == "" {
 			return d.fields(t)
 		}
-		if _, there := d.schemas[name]; !there {
-			d.schemas[name] = object{} // against endless recursion
+		if was, there := d.types[name]; !there {
+			d.types[name] = t // before its fields, which may lead back here
 			d.schemas[name] = d.fields(t)
+		} else if was != t {
+			d.clash = fmt.Errorf("the description has two types named %s: %v and %v", name, was, t)
 		}
 		return object{"$ref": "#/components/schemas/" + name}
 	default:

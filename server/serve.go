@@ -148,6 +148,10 @@ func (q *request) fail(p *Problem) {
 	if p.Code == CodeUnauthorized {
 		q.w.Header().Set("WWW-Authenticate", `Bearer realm="plaid"`)
 	}
+	if b, ok := q.Body.(*body); ok && !b.ended && q.ContentLength != 0 {
+		// What is left of the body is not waited for, or the answer would come too late.
+		q.w.Header().Set("Connection", "close")
+	}
 	rec.failed = p.Code
 	fail(rec, p)
 }
