@@ -6,8 +6,19 @@ import (
 
 // declareIn asks for a new index.
 type declareIn struct {
-	Name   string        `json:"name" doc:"1 to 128 of A-Z a-z 0-9 . _ -, not beginning or ending with a dot"`
-	Config *store.Config `json:"config,omitempty"`
+	Name   string    `json:"name" doc:"1 to 128 of A-Z a-z 0-9 . _ -, not beginning or ending with a dot"`
+	Config newConfig `json:"config,omitzero"`
+}
+
+// newConfig is store.Config with all fields optional.
+type newConfig struct {
+	Nbits            int     `json:"nbits,omitempty" doc:"residual bits a component: 1, 2, 4 or 8; default 4. A small index has 8"`
+	BatchSize        int     `json:"batch_size,omitempty" doc:"is kept and given back; the writer groups what waits"`
+	Seed             *uint64 `json:"seed,omitempty" doc:"of trainings; default 42"`
+	StartFromScratch int     `json:"start_from_scratch,omitempty" doc:"is kept and given back; the index is trained anew as it grows"`
+	MaxDocuments     *uint64 `json:"max_documents,omitempty" doc:"the oldest documents beyond it are deleted; default: no limit"`
+	Tokenizer        string  `json:"fts_tokenizer,omitempty" enum:"unicode61,trigram" doc:"of keyword searches; default unicode61"`
+	Binary           bool    `json:"binary,omitempty" doc:"one bit a component, whatever nbits says"`
 }
 
 // configOut says how an index is configured.
@@ -59,11 +70,7 @@ func indexRoutes() []route {
 }
 
 func declare(q *request, in *declareIn) (configOut, error) {
-	var cfg store.Config
-	if in.Config != nil {
-		cfg = *in.Config
-	}
-	c, err := q.s.store.Declare(q.ctx, in.Name, cfg)
+	c, err := q.s.store.Declare(q.ctx, in.Name, store.Config(in.Config))
 	if err != nil {
 		return configOut{}, err
 	}
