@@ -1,5 +1,7 @@
 package server
 
+import "encoding/json"
+
 // WithKeys is for tests.
 var WithKeys = withKeys
 
@@ -10,4 +12,22 @@ func Routes(s *Server) []string {
 		all = append(all, r.method+" "+r.pattern)
 	}
 	return all
+}
+
+// ReadMatrix reads vectors as a request has them.
+func ReadMatrix(text []byte) (Matrix, error) {
+	var v vectorsJSON
+	if err := json.Unmarshal(text, &v); err != nil {
+		return Matrix{}, err
+	}
+	return v.matrix()
+}
+
+// WriteMatrix writes vectors as an answer has them.
+func WriteMatrix(m Matrix) []byte {
+	text, err := json.Marshal(vectorsJSON{Embeddings: rowsJSON{given: true, m: m}})
+	if err != nil {
+		panic(err)
+	}
+	return text
 }

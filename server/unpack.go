@@ -123,7 +123,8 @@ func badImport(err error, dir string) error {
 	for _, known := range []error{interop.ErrNotIndex, interop.ErrBroken, interop.ErrUnsupported, interop.ErrChanged, vectors.ErrFormat, vectors.ErrShape, vectors.ErrValue, vectors.ErrID, fs.ErrNotExist} {
 		if errors.Is(err, known) {
 			p := bad("the folder cannot be taken over: %w", err)
-			p.Message = strings.ReplaceAll(p.Message, dir+string(filepath.Separator), "")
+			// Where it was unpacked is no business of the client.
+			p.Message = strings.NewReplacer(dir+string(filepath.Separator), "", "index folder "+dir, "the archive", dir, "the archive").Replace(p.Message)
 			return p
 		}
 	}

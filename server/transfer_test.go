@@ -1,0 +1,200 @@
+package server_test
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"io"
+	"io/fs"
+	"net/http"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/server"
+	"github.com/plaid-ir/plaid/vectors"
+)
+
+const octets = "Content-Type: application/octet-stream"
+
+// A backup goes through a connection, with its digest behind it, and makes an index that
+// answers like the first.
+func TestBackupAndRestore(t *testing.T) {
+	s := start(t, words{}, nil)
+	s.addPets(t)
+	r, err := http.Get(s.URL + "/indices/pets/backup")
+	require.NoError(t, err)
+	file, err := io.ReadAll(r.Body)
+	require.NoError(t, err)
+	require.NoError(t, r.Body.Close())
+	require.Equal(t, 200, r.StatusCode)
+	require.Equal(t, `attachment; filename="pets.plaid"`, r.Header.Get("Content-Disposition"))
+	sum := sha256.Sum256(file)
+	digest := "sha-256=:" + base64.StdEncoding.EncodeToString(sum[:]) + ":"
+	require.Equal(t, digest, r.Trailer.Get("Repr-Digest"))
+	path := filepath.Join(t.TempDir(), "pets.plaid")
+	require.NoError(t, os.WriteFile(path, file, 0o666))
+	ix, err := index.Open(context.Background(), path, nil)
+	require.NoError(t, err)
+	require.NoError(t, ix.Verify(context.Background()))
+	require.NoError(t, ix.Close())
+
+	up := s.send(t, "PUT", "/indices/copy/backup", file, octets, "Repr-Digest: "+digest)
+	require.Equal(t, 200, up.status, up.body)
+	var one, two found
+	body := object{"queries": list{query("cats sleep")}}
+	s.ok(t, 200, "POST", "/indices/pets/search", body, &one)
+	s.ok(t, 200, "POST", "/indices/copy/search", body, &two)
+	require.Equal(t, one, two)
+	s.ok(t, 202, "POST", "/indices/copy/update", object{"documents": list{query("more")}}, nil) // and grows on
+
+	s.refused(t, 409, server.CodeIndexExists, "PUT", "/indices/pets/backup", file, octets)
+	s.refused(t, 400, server.CodeBadRequest, "PUT", "/indices/a%2Fb/backup", file, octets)
+	s.refused(t, 400, server.CodeBadRequest, "PUT", "/indices/new/backup", file, octets, "Repr-Digest: sha-256=:AAAA:")
+	s.refused(t, 400, server.CodeBadRequest, "PUT", "/indices/new/backup", file, octets, "Repr-Digest: md5=:AAAA:")
+	s.refused(t, 400, server.CodeBadRequest, "PUT", "/indices/new/backup", file[:len(file)/2], octets)
+	s.refused(t, 400, server.CodeBadRequest, "PUT", "/indices/new/backup", "nonsense", octets)
+	s.refused(t, 400, server.CodeBadRequest, "PUT", "/indices/new/backup", []byte{}, octets)
+	for at := len(file) / 3; at < len(file); at += len(file) / 5 {
+		hurt := bytes.Clone(file)
+		hurt[at] ^= 0xff
+		r := s.send(t, "PUT", "/indices/new/backup", hurt, octets)
+		if r.status == 200 { // it was free space
+			s.ok(t, 200, "DELETE", "/indices/new", nil, nil)
+			continue
+		}
+		isProblem(t, r, server.CodeBadRequest)
+	}
+	s.refused(t, 404, server.CodeIndexNotFound, "GET", "/indices/new/stats", nil) // nothing is left of it
+	s.refused(t, 404, server.CodeIndexNotFound, "GET", "/indices/new/backup", nil)
+	s.ok(t, 200, "POST", "/indices", object{"name": "declared"}, nil)
+	require.Equal(t, 200, s.send(t, "PUT", "/indices/declared/backup", file, octets).status)
+}
+
+// engineFolder exports an index in the form of other engines, and packs it.
+func engineFolder(t *testing.T, prefix string) []byte {
+	ctx := context.Background()
+	dir := t.TempDir()
+	var docs []vectors.Document
+	for _, p := range pets {
+		docs = append(docs, vectors.Document{ID: p.id, Tokens: flat(p.text)})
+	}
+	src, err := vectors.FromDocuments(wordDim, docs)
+	require.NoError(t, err)
+	path := filepath.Join(dir, "x.plaid")
+	_, err = index.Build(ctx, path, src, &index.BuildOptions{Nbits: 4, NoDimScales: true, NoCentroidScales: true})
+	require.NoError(t, err)
+	ix, err := index.Open(ctx, path, nil)
+	require.NoError(t, err)
+	snap, err := ix.Snapshot()
+	require.NoError(t, err)
+	folder := filepath.Join(dir, "folder")
+	require.NoError(t, snap.ExportEngine(ctx, folder, nil))
+	require.NoError(t, snap.Close())
+	require.NoError(t, ix.Close())
+	var b bytes.Buffer
+	w := tar.NewWriter(&b)
+	require.NoError(t, filepath.WalkDir(folder, func(path string, d fs.DirEntry, err error) error {
+		require.NoError(t, err)
+		if d.IsDir() {
+			return nil
+		}
+		name, err := filepath.Rel(folder, path)
+		require.NoError(t, err)
+		text, err := os.ReadFile(path)
+		require.NoError(t, err)
+		require.NoError(t, w.WriteHeader(&tar.Header{Name: prefix + filepath.ToSlash(name), Mode: 0o644, Size: int64(len(text)), Typeflag: tar.TypeReg}))
+		_, err = w.Write(text)
+		return err
+	}))
+	require.NoError(t, w.Close())
+	return b.Bytes()
+}
+
+const tarType = "Content-Type: application/x-tar"
+
+func TestImport(t *testing.T) {
+	uploads := t.TempDir()
+	s := start(t, nil, &server.Options{UploadDir: uploads})
+	for name, prefix := range map[string]string{"flat": "", "below": "an-index/"} {
+		r := s.send(t, "PUT", "/indices/"+name+"/import", engineFolder(t, prefix), tarType)
+		require.Equal(t, 200, r.status, r.body)
+		var f found
+		s.ok(t, 200, "POST", "/indices/"+name+"/search", object{"queries": list{query("dogs bark")}}, &f)
+		require.Equal(t, "b", f.Results[0].Metadata[0]["_id"])
+	}
+	s.refused(t, 409, server.CodeIndexExists, "PUT", "/indices/flat/import", engineFolder(t, ""), tarType)
+	s.refused(t, 415, server.CodeMediaType, "PUT", "/indices/new/import", engineFolder(t, ""), octets)
+
+	pack := func(headers ...tar.Header) []byte {
+		var b bytes.Buffer
+		w := tar.NewWriter(&b)
+		for _, h := range headers {
+			h.Mode = 0o644
+			require.NoError(t, w.WriteHeader(&h))
+			_, err := w.Write(make([]byte, h.Size))
+			require.NoError(t, err)
+		}
+		require.NoError(t, w.Close())
+		return b.Bytes()
+	}
+	whole := engineFolder(t, "")
+	for name, archive := range map[string][]byte{
+		"empty":        {},
+		"text":         []byte("this is no archive, but a sentence that is long enough"),
+		"cut":          whole[:len(whole)*2/3],
+		"nothing":      pack(),
+		"no index":     pack(tar.Header{Name: "a.txt", Size: 3, Typeflag: tar.TypeReg}),
+		"outside":      pack(tar.Header{Name: "../evil", Size: 3, Typeflag: tar.TypeReg}),
+		"absolute":     pack(tar.Header{Name: "/evil", Size: 3, Typeflag: tar.TypeReg}),
+		"a link":       pack(tar.Header{Name: "l", Linkname: "/etc/passwd", Typeflag: tar.TypeSymlink}),
+		"a hard link":  pack(tar.Header{Name: "l", Linkname: "m", Typeflag: tar.TypeLink}),
+		"a device":     pack(tar.Header{Name: "d", Typeflag: tar.TypeChar}),
+		"twice":        pack(tar.Header{Name: "a", Size: 1, Typeflag: tar.TypeReg}, tar.Header{Name: "a", Size: 1, Typeflag: tar.TypeReg}),
+		"below a file": pack(tar.Header{Name: "a", Size: 1, Typeflag: tar.TypeReg}, tar.Header{Name: "a/b", Size: 1, Typeflag: tar.TypeReg}),
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := s.send(t, "PUT", "/indices/new/import", archive, tarType)
+			require.Equal(t, 400, r.status, r.body)
+			p := isProblem(t, r, server.CodeBadRequest)
+			require.NotContains(t, p.Message, uploads)
+		})
+	}
+	small := start(t, nil, &server.Options{UploadDir: uploads, Limits: server.Limits{Upload: int64(len(whole)) + 100}})
+	small.refused(t, 413, server.CodeTooLarge, "PUT", "/indices/new/import", append(bytes.Clone(whole), make([]byte, 4096)...), tarType)
+	s.refused(t, 404, server.CodeIndexNotFound, "GET", "/indices/new/stats", nil)
+	left, err := os.ReadDir(uploads)
+	require.NoError(t, err)
+	require.Empty(t, left)
+	_, err = os.Stat(filepath.Join(filepath.Dir(uploads), "evil"))
+	require.ErrorIs(t, err, os.ErrNotExist)
+}
+
+func TestRecallAndVerify(t *testing.T) {
+	s := start(t, nil, nil)
+	s.addPets(t)
+	var r struct {
+		K      int
+		Recall float64
+		Worst  float64
+		Lost   map[string]int
+	}
+	s.ok(t, 200, "POST", "/indices/pets/recall", object{"queries": list{query("cats sleep"), query("dogs")}, "params": object{"top_k": 2}}, &r)
+	require.Equal(t, 2, r.K)
+	require.Equal(t, 1., r.Recall) // so small an index is scored in full
+	require.Empty(t, r.Lost)
+	s.refused(t, 400, server.CodeBadRequest, "POST", "/indices/pets/recall", object{"queries": list{}})
+	s.refused(t, 400, server.CodeDimension, "POST", "/indices/pets/recall", object{"queries": list{object{"embeddings": list{list{1}}}}})
+	s.ok(t, 200, "POST", "/indices/pets/verify", nil, nil)
+	s.refused(t, 404, server.CodeIndexNotFound, "POST", "/indices/none/verify", nil)
+	var trained object
+	s.ok(t, 200, "POST", "/indices/pets/retrain", nil, &trained)
+	require.Equal(t, 3., trained["docs"])
+	f := s.search(t, "", object{"queries": list{query("dogs bark")}})
+	require.Equal(t, uint32(1), f.Results[0].Documents[0]) // ordinals have not moved
+}
