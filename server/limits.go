@@ -152,7 +152,7 @@ func (r *rateLimit) take(name string, now time.Time) time.Duration {
 func clientAddress(r *http.Request, trusted []netip.Prefix) string {
 	host, _, err := net.SplitHostPort(r.RemoteAddr)
 	if err != nil {
-		return r.RemoteAddr // a Unix socket
+		return "local" // a Unix socket
 	}
 	isTrusted := func(host string) bool {
 		a, err := netip.ParseAddr(host)

@@ -13,6 +13,7 @@ import (
 	"github.com/plaid-ir/plaid/internal/cli/flags"
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/search"
+	collections "github.com/plaid-ir/plaid/server/store"
 	"github.com/plaid-ir/plaid/storage"
 )
 
@@ -90,7 +91,7 @@ func exitCode(err error) int {
 		return exitUsage
 	case is(errPartial):
 		return exitPartial
-	case is(storage.ErrLocked):
+	case is(storage.ErrLocked, collections.ErrLocked):
 		return exitLocked
 	case is(errNotFound, fs.ErrNotExist, index.ErrNotFound, search.ErrUnknownID):
 		return exitNotFound

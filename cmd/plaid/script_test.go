@@ -40,6 +40,7 @@ func TestMain(m *testing.M) {
 //	hold FILE, release         opens an index for writing, in another process than plaid
 //	interrupt plaid ARG…       stops a command line that waits for a lock
 //	json NAME=VALUE…           checks fields of the JSON object on stdout; a.b is b of a
+//	http SOCKET METHOD PATH [BODY [HEADER]]  asks a service, once it answers: status and body on stdout; @FILE is a body from a file
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata/script",
@@ -59,7 +60,7 @@ func TestScripts(t *testing.T) {
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"exits": exits, "make": makeDocs, "npy": makeNPY, "lengths": makeLengths, "cut": cut, "put": put, "flip": flip,
-			"hold": hold, "release": release, "interrupt": interrupt, "json": checkJSON,
+			"hold": hold, "release": release, "interrupt": interrupt, "json": checkJSON, "http": askHTTP,
 		},
 	})
 }
