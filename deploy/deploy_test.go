@@ -1,0 +1,87 @@
+// Package deploy_test checks the files that put plaid serve into operation.
+package deploy_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/spf13/pflag"
+	"github.com/stretchr/testify/require"
+
+	"github.com/plaid-ir/plaid/server/daemon"
+)
+
+func read(t *testing.T, name string) string {
+	t.Helper()
+	text, err := os.ReadFile(name)
+	require.NoError(t, err)
+	return string(text)
+}
+
+// flags checks that a command line of plaid serve is one.
+func flags(t *testing.T, args ...string) {
+	t.Helper()
+	c := daemon.NewConfig()
+	f := pflag.NewFlagSet("serve", pflag.ContinueOnError)
+	c.Register(f)
+	require.NoError(t, f.Parse(args))
+}
+
+func TestSettingsAreRead(t *testing.T) {
+	c := daemon.NewConfig()
+	f := pflag.NewFlagSet("serve", pflag.ContinueOnError)
+	c.Register(f)
+	require.NoError(t, f.Parse([]string{"--config", "plaid.yaml", "--data", "d"}))
+	require.NoError(t, c.Load(nil, f))
+	require.Equal(t, 50., c.Rate)
+}
+
+func TestSystemdUnit(t *testing.T) {
+	unit := read(t, "plaid.service")
+	line := regexp.MustCompile(`(?m)^ExecStart=/usr/local/bin/plaid serve (.*)$`).FindStringSubmatch(unit)
+	require.NotNil(t, line)
+	flags(t, strings.Fields(line[1])...)
+	analyze, err := exec.LookPath("systemd-analyze")
+	if err != nil {
+		t.Skip("systemd-analyze is not there")
+	}
+	// The unit names a program that is not installed here.
+	dir := t.TempDir()
+	program := filepath.Join(dir, "plaid")
+	require.NoError(t, os.WriteFile(program, []byte("#!/bin/sh\n"), 0o755))
+	copied := filepath.Join(dir, "plaid.service")
+	require.NoError(t, os.WriteFile(copied, []byte(strings.ReplaceAll(unit, "/usr/local/bin/plaid", program)), 0o644))
+	out, err := exec.Command(analyze, "verify", "--man=no", copied).CombinedOutput()
+	for l := range strings.Lines(string(out)) {
+		// What it says of other units of this machine is not about this one.
+		if strings.Contains(l, "plaid.service") {
+			t.Errorf("systemd-analyze: %s", l)
+		}
+	}
+	if err != nil && !t.Failed() {
+		t.Logf("systemd-analyze ended with %v, and said nothing of this unit: %s", err, out)
+	}
+}
+
+func TestDockerfile(t *testing.T) {
+	text := read(t, "Dockerfile")
+	require.Regexp(t, `(?m)^FROM scratch$`, text)
+	require.Regexp(t, `(?m)^USER [1-9][0-9]*:[1-9][0-9]*$`, text)
+	module := read(t, "../go.mod")
+	goVersion := regexp.MustCompile(`(?m)^go (\d+\.\d+)`).FindStringSubmatch(module)
+	require.Contains(t, text, "FROM golang:"+goVersion[1]+" ")
+	var environ []string
+	for _, line := range regexp.MustCompile(`(?m)^ENV (.*)$`).FindAllStringSubmatch(text, -1) {
+		environ = append(environ, strings.Fields(line[1])...)
+	}
+	c := daemon.NewConfig()
+	f := pflag.NewFlagSet("serve", pflag.ContinueOnError)
+	c.Register(f)
+	require.NoError(t, f.Parse(nil))
+	require.NoError(t, c.Load(environ, f))
+	require.Equal(t, "/data", c.Data)
+}
