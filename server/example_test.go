@@ -53,9 +53,9 @@ func Example() {
 	}
 	send("/indices", `{"name": "pets", "config": {"seed": 1}}`)
 	send("/indices/pets/update", `{"documents": [{"embeddings": [[1, 0]]}, {"embeddings": [[0, 1]]}]}`)
-	send("/indices/pets/search", `{"queries": [{"embeddings": [[0, 1]]}], "params": {"top_k": 1}, "metadata": false}`)
+	send("/indices/pets/metadata/query", `{"condition": "_id = ?", "parameters": ["1"]}`)
 	// Output:
 	// 200 {"name":"pets","config":{"nbits":4,"batch_size":50000,"seed":1,"start_from_scratch":999,"max_documents":null,"fts_tokenizer":"unicode61"},"message":"index declared; it can be searched when it has documents"}
 	// 202 "2 documents stored in index pets"
-	// 200 {"results":[{"query_id":0,"document_ids":[1],"scores":[1]}],"num_queries":1}
+	// 200 {"document_ids":[1],"count":1}
 }
