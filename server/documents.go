@@ -9,6 +9,7 @@ import (
 	"github.com/plaid-ir/plaid/condition"
 	"github.com/plaid-ir/plaid/encode"
 	"github.com/plaid-ir/plaid/server/store"
+	"github.com/plaid-ir/plaid/storage"
 )
 
 // documentIn is the vectors of a document.
@@ -112,7 +113,7 @@ func update(q *request, in *updateIn) (change, error) {
 		}
 		docs[i].Vectors, docs[i].Dim = m.Data, m.Dim
 	}
-	return q.update(docs, in.Metadata)
+	return q.update(docs, in.Metadata, nil)
 }
 
 func badDocument(i int, err error) *Problem {
@@ -124,8 +125,9 @@ func badDocument(i int, err error) *Problem {
 	return bad("document %d: %w", i, err).at(w)
 }
 
-// update stores documents with their metadata.
-func (q *request) update(docs []store.Document, metadata []json.RawMessage) (change, error) {
+// update stores documents with their metadata; by is the model that made the vectors,
+// nil if that is not known.
+func (q *request) update(docs []store.Document, metadata []json.RawMessage, by *storage.Model) (change, error) {
 	c, err := q.declared()
 	if err != nil {
 		return change{}, err
@@ -134,7 +136,7 @@ func (q *request) update(docs []store.Document, metadata []json.RawMessage) (cha
 		return change{}, err
 	}
 	ctx, end := q.span("write")
-	receipt, err := c.Update(ctx, docs, store.UpdateOptions{Replace: true})
+	receipt, err := c.Update(ctx, docs, store.UpdateOptions{Replace: true, Model: by})
 	end(err)
 	if err != nil {
 		return change{}, err
@@ -199,7 +201,7 @@ func updateText(q *request, in *updateTextIn) (change, error) {
 	for i, m := range matrices {
 		docs[i].Vectors, docs[i].Dim = m.Data, m.Dim
 	}
-	return q.update(docs, metadata)
+	return q.update(docs, metadata, q.s.madeBy())
 }
 
 // keepTexts puts texts into the metadata where that is asked for.

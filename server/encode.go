@@ -10,8 +10,9 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/plaid-ir/plaid/codec"
 	"github.com/plaid-ir/plaid/encode"
+	"github.com/plaid-ir/plaid/storage"
+	"github.com/plaid-ir/plaid/vectors/pool"
 )
 
 // encodeIn asks for the vectors of texts.
@@ -86,7 +87,7 @@ func encodeRoutes() []route {
 }
 
 // encode turns texts into matrices, none of them empty.
-func (q *request) encode(role encode.Role, texts []string, pool *int) ([]Matrix, error) {
+func (q *request) encode(role encode.Role, texts []string, factor *int) ([]Matrix, error) {
 	e, none := q.s.encoder()
 	if none != nil {
 		return nil, none
@@ -94,8 +95,8 @@ func (q *request) encode(role encode.Role, texts []string, pool *int) ([]Matrix,
 	if len(texts) == 0 {
 		return nil, bad("there are no texts")
 	}
-	if pool != nil && *pool < 1 {
-		return nil, bad("pool_factor is %d; want 1 or more", *pool)
+	if factor != nil && *factor < 1 {
+		return nil, bad("pool_factor is %d; want 1 or more", *factor)
 	}
 	for i, text := range texts {
 		switch {
@@ -107,7 +108,7 @@ func (q *request) encode(role encode.Role, texts []string, pool *int) ([]Matrix,
 	}
 	ctx, end := q.span("encode")
 	began := time.Now()
-	matrices, err := encodeAll(ctx, e, role, texts, pool)
+	matrices, err := encodeAll(ctx, e, role, texts, factor)
 	end(err)
 	var p *Problem
 	switch {
@@ -130,6 +131,17 @@ func (q *request) encode(role encode.Role, texts []string, pool *int) ([]Matrix,
 	return matrices, nil
 }
 
+// madeBy is the model of the service, as indexes know it: those that were made by
+// another one refuse its vectors.
+func (s *Server) madeBy() *storage.Model {
+	e, _ := s.encoder()
+	if e == nil {
+		return nil
+	}
+	c := e.Config()
+	return &storage.Model{Name: c.Dir, Fingerprint: c.Fingerprint, Precision: c.Precision}
+}
+
 func whereOf(role encode.Role, i int) Where {
 	if role == encode.Query {
 		return Where{Query: &i}
@@ -137,7 +149,7 @@ func whereOf(role encode.Role, i int) Where {
 	return Where{Document: &i}
 }
 
-func encodeAll(ctx context.Context, e Encoder, role encode.Role, texts []string, pool *int) ([]Matrix, error) {
+func encodeAll(ctx context.Context, e Encoder, role encode.Role, texts []string, factor *int) ([]Matrix, error) {
 	matrices := make([]Matrix, 0, len(texts))
 	add := func(v []float32, keep bool) {
 		m := Matrix{Tokens: len(v) / e.Dim(), Dim: e.Dim(), Data: v}
@@ -169,20 +181,20 @@ func encodeAll(ctx context.Context, e Encoder, role encode.Role, texts []string,
 	if len(matrices) != len(texts) {
 		return nil, fmt.Errorf("the encoder gave %d matrices for %d texts", len(matrices), len(texts))
 	}
-	return matrices, poolAll(ctx, matrices, pool)
+	return matrices, poolAll(ctx, matrices, factor)
 }
 
 // poolAll replaces the vectors of each document by one in so many (nil: none).
-func poolAll(ctx context.Context, matrices []Matrix, pool *int) error {
-	if pool == nil || *pool < 2 {
+func poolAll(ctx context.Context, matrices []Matrix, factor *int) error {
+	if factor == nil || *factor < 2 {
 		return nil
 	}
-	var p codec.Pooler
+	var p pool.Pooler
 	for i, m := range matrices {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		data := p.Pool(nil, m.Data, m.Dim, *pool)
+		data := p.Pool(nil, m.Data, m.Dim, *factor)
 		matrices[i] = Matrix{Tokens: len(data) / m.Dim, Dim: m.Dim, Data: data}
 	}
 	return nil
@@ -193,11 +205,11 @@ func encodeTexts(q *request, in *encodeIn) (encodeOut, error) {
 	if err != nil {
 		return encodeOut{}, err
 	}
-	pool := in.PoolFactor
+	factor := in.PoolFactor
 	if role == encode.Query {
-		pool = nil // clients may send it: it is for documents only
+		factor = nil // clients may send it: it is for documents only
 	}
-	matrices, err := q.encode(role, in.Texts, pool)
+	matrices, err := q.encode(role, in.Texts, factor)
 	if err != nil {
 		return encodeOut{}, err
 	}

@@ -78,7 +78,7 @@ func explain(q *request, in *explainIn) (out explainOut, err error) {
 		if err != nil {
 			return out, err
 		}
-		query = search.Query{Vectors: m[0].Data, Dim: m[0].Dim}
+		query = search.Query{Vectors: m[0].Data, Dim: m[0].Dim, Model: q.s.madeBy()}
 	}
 	err = q.view(func(_ *store.Collection, v *store.View) error {
 		id := in.ID

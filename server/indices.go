@@ -51,7 +51,7 @@ func indexRoutes() []route {
 	return []route{
 		typed(route{method: "GET", pattern: "/indices", id: "list_indices", tag: tag, need: Read, group: looking,
 			summary: "Names of all indexes, in order; also of those without documents"},
-			func(q *request, _ *nothing) ([]string, error) { return q.s.store.Names(), nil }),
+			func(q *request, _ *nothing) ([]string, error) { return append([]string{}, q.s.store.Names()...), nil }),
 		typed(route{method: "POST", pattern: "/indices", id: "create_index", tag: tag, need: Admin, group: writing,
 			summary: "Declare an index", fails: []Code{CodeIndexExists},
 			doc:     "The index has no documents then, and is found by searches when it has some.",
