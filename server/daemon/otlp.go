@@ -140,7 +140,7 @@ func otlpAttributes(kvs []attribute.KeyValue) []otlpAttribute {
 		case attribute.FLOAT64:
 			v = map[string]any{"doubleValue": kv.Value.AsFloat64()}
 		default:
-			v = map[string]any{"stringValue": kv.Value.Emit()}
+			v = map[string]any{"stringValue": kv.Value.String()}
 		}
 		all = append(all, otlpAttribute{string(kv.Key), v})
 	}
