@@ -94,7 +94,8 @@ func engineFolder(t *testing.T, prefix string) []byte {
 	snap, err := ix.Snapshot()
 	require.NoError(t, err)
 	folder := filepath.Join(dir, "folder")
-	require.NoError(t, snap.ExportEngine(ctx, folder, nil))
+	_, err = snap.ExportEngine(ctx, folder, nil)
+	require.NoError(t, err)
 	require.NoError(t, snap.Close())
 	require.NoError(t, ix.Close())
 	var b bytes.Buffer
