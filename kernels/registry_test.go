@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/plaid-ir/plaid/internal/registry"
 )
 
 // fake is a backend that has a name.
@@ -18,9 +20,9 @@ func (f fake) Nearest(context.Context, []uint32, []float32, []float32, []float32
 
 // emptyRegistry gives a test a registry of its own.
 func emptyRegistry(t *testing.T) {
-	before := registry
-	registry = map[string]registered{}
-	t.Cleanup(func() { registry = before })
+	before := backends
+	backends = new(registry.Registry[Backend])
+	t.Cleanup(func() { backends = before })
 	t.Setenv(EnvCPU, "")
 }
 

@@ -1,0 +1,146 @@
+package maxsim
+
+import "math"
+
+// Layout says how the rows of a matrix are cut into items. It is packed, with
+// Offsets, or padded, with Count and Stride.
+type Layout struct {
+	// Offsets has one more entry than there are items: item i has the rows
+	// Offsets[i] to Offsets[i+1].
+	Offsets []int
+	// Of Count padded items each has Stride rows. Lengths, where not nil, says how
+	// many of them are tokens, from the first on.
+	Count, Stride int
+	Lengths       []int
+	// Mask, where not nil, has an entry for each row of the matrix, in either
+	// layout: false is no token.
+	Mask []bool
+}
+
+// Len is the number of items.
+func (l *Layout) Len() int {
+	if l.Offsets != nil {
+		return len(l.Offsets) - 1
+	}
+	return l.Count
+}
+
+// Span is the rows lo to hi (exclusive) of item i; some of them may be masked.
+func (l *Layout) Span(i int) (lo, hi int) {
+	switch {
+	case l.Offsets != nil:
+		return l.Offsets[i], l.Offsets[i+1]
+	case l.Lengths != nil:
+		return i * l.Stride, i*l.Stride + l.Lengths[i]
+	}
+	return i * l.Stride, (i + 1) * l.Stride
+}
+
+// IsToken reports whether a row of a span is a token.
+func (l *Layout) IsToken(row int) bool { return l.Mask == nil || l.Mask[row] }
+
+// MaxRows is the largest number of rows of an item, padding included.
+func (l *Layout) MaxRows() int {
+	if l.Offsets == nil {
+		return l.Stride
+	}
+	most := 0
+	for i := 1; i < len(l.Offsets); i++ {
+		most = max(most, l.Offsets[i]-l.Offsets[i-1])
+	}
+	return most
+}
+
+// validate checks the layout against a number of rows.
+func (l *Layout) validate(rows int) error {
+	if l.Mask != nil && len(l.Mask) != rows {
+		return faultf("a mask of %d entries for %d rows", len(l.Mask), rows)
+	}
+	if l.Offsets != nil {
+		if l.Count != 0 || l.Stride != 0 || l.Lengths != nil {
+			return faultf("both offsets and padding")
+		}
+		return validateOffsets(l.Offsets, rows)
+	}
+	if l.Count < 0 || l.Stride < 0 || l.Stride > 0 && l.Count > rows/l.Stride || l.Count*l.Stride != rows {
+		return faultf("%d items of %d rows in a matrix of %d", l.Count, l.Stride, rows)
+	}
+	if l.Lengths == nil {
+		return nil
+	}
+	if len(l.Lengths) != l.Count {
+		return faultf("%d lengths for %d items", len(l.Lengths), l.Count)
+	}
+	for i, n := range l.Lengths {
+		if n < 0 || n > l.Stride {
+			return faultf("length %d of item %d is not in 0..%d", n, i, l.Stride)
+		}
+	}
+	return nil
+}
+
+func validateOffsets(offsets []int, rows int) error {
+	if len(offsets) == 0 {
+		return faultf("no offsets: n items have n+1")
+	}
+	last := 0
+	for i, o := range offsets {
+		if o < last {
+			return faultf("offset %d is %d, after %d", i, o, last)
+		}
+		last = o
+	}
+	if last > rows {
+		return faultf("offsets end at %d of %d rows", last, rows)
+	}
+	return nil
+}
+
+// Shape is what is known of an operand without its values.
+type Shape struct {
+	Type Type
+	Dim  int
+	Rows int // of the matrix, padding included
+	Layout
+}
+
+// Batch is a matrix of tokens in memory and how it is cut into items.
+type Batch struct {
+	Tokens Matrix
+	Layout
+}
+
+// Packed makes a batch of items that follow one another; item i has the rows
+// offsets[i] to offsets[i+1].
+func Packed(m Matrix, offsets []int) *Batch { return &Batch{m, Layout{Offsets: offsets}} }
+
+// Padded makes a batch of items of stride rows each. Set Lengths or Mask of the
+// result where not all of them are tokens.
+func Padded(m Matrix, stride int) *Batch {
+	b := &Batch{m, Layout{Stride: stride}}
+	if stride > 0 {
+		b.Count = m.Rows() / stride
+	}
+	return b
+}
+
+// Single makes a batch of one item.
+func Single(m Matrix) *Batch { return &Batch{m, Layout{Count: 1, Stride: m.Rows()}} }
+
+// Shape implements [Operand].
+func (b *Batch) Shape() Shape { return Shape{b.Tokens.Type, b.Tokens.Dim, b.Tokens.Rows(), b.Layout} }
+
+// Validate checks the matrix and its layout. Items, and the rows of one, are counted
+// with int32.
+func (b *Batch) Validate() error {
+	if err := b.Tokens.Validate(); err != nil {
+		return err
+	}
+	if err := b.validate(b.Tokens.Rows()); err != nil {
+		return err
+	}
+	if n := max(b.Len(), b.MaxRows()); n > math.MaxInt32 {
+		return faultf("%d items, or rows of one", n)
+	}
+	return nil
+}

@@ -1,0 +1,251 @@
+package maxsim
+
+import (
+	"context"
+	"log/slog"
+	"math"
+	"sync/atomic"
+
+	"github.com/plaid-ir/plaid/kernels"
+)
+
+// Call is what [Backend.Score] is to do. Buffers are the caller's, and may be used
+// again.
+type Call struct {
+	Q, D Operand
+	Pairs
+	Terms
+	// Scores gets the score of each pair.
+	Scores []float32
+	// Argmax, where not nil, gets for each pair and each row of its query the row
+	// of the document that won, counted from the first of its span: [pairs, stride],
+	// with the MaxRows of Q as stride. It is −1 for rows that are masked or past
+	// the end of the query, and where the document has no tokens.
+	Argmax []int32
+}
+
+// Terms are what scores and gradients of one computation have in common.
+type Terms struct {
+	// Weights has a weight for each row of Q (nil: all 1).
+	Weights []float32
+	// Normalize divides every token vector by its length.
+	Normalize bool
+	// Threads is how many goroutines work on the processor; 0: one a processor.
+	Threads int
+	// Logger is told, once in a process, of queries that are not of length 1 while
+	// Normalize is off; nil: nobody is.
+	Logger *slog.Logger
+}
+
+// Work is the size of a call that was checked.
+type Work struct {
+	Q, D   Shape
+	Pairs  int
+	Stride int // of the argmaxima of a pair
+}
+
+// Check checks the call.
+func (c *Call) Check() (Work, error) {
+	w, err := check(c.Q, c.D, &c.Pairs, &c.Terms)
+	if err != nil {
+		return w, err
+	}
+	if len(c.Scores) != w.Pairs {
+		return w, faultf("room for %d scores of %d pairs", len(c.Scores), w.Pairs)
+	}
+	if c.Argmax != nil {
+		err = w.checkArgmax(c.Argmax)
+	}
+	c.warn()
+	return w, err
+}
+
+func (w *Work) checkArgmax(argmax []int32) error {
+	n, err := product(w.Pairs, w.Stride)
+	if err == nil && len(argmax) != n {
+		err = faultf("%d argmaxima for %d pairs of %d query rows", len(argmax), w.Pairs, w.Stride)
+	}
+	return err
+}
+
+func check(q, d Operand, p *Pairs, t *Terms) (w Work, err error) {
+	for _, o := range []struct {
+		name    string
+		operand Operand
+		shape   *Shape
+	}{{"query", q, &w.Q}, {"document", d, &w.D}} {
+		if o.operand == nil {
+			return w, faultf("no %s operand", o.name)
+		}
+		if b, ok := o.operand.(*Batch); ok {
+			if err := b.Validate(); err != nil {
+				return w, faultf("%s operand: %w", o.name, err)
+			}
+		}
+		*o.shape = o.operand.Shape()
+	}
+	if w.Q.Dim != w.D.Dim {
+		return w, faultf("queries have dimension %d, documents %d", w.Q.Dim, w.D.Dim)
+	}
+	if t.Weights != nil && len(t.Weights) != w.Q.Rows {
+		return w, faultf("%d weights for %d query rows", len(t.Weights), w.Q.Rows)
+	}
+	w.Stride = w.Q.MaxRows()
+	w.Pairs, err = p.count(w.Q.Len(), w.D.Len())
+	return w, err
+}
+
+// warned is set when somebody was told of odd lengths.
+var warned atomic.Bool
+
+// warn looks at the first rows of the queries.
+func (c *Call) warn() {
+	if c.Logger == nil || c.Normalize || warned.Load() {
+		return
+	}
+	b, ok := c.Q.(*Batch)
+	if !ok {
+		return
+	}
+	const rows, most = 64, 0.1
+	row := make([]float32, b.Tokens.Dim)
+	odd, seen := 0, 0
+	for i := 0; i < b.Tokens.Rows() && seen < rows; i++ {
+		if !b.IsToken(i) {
+			continue
+		}
+		b.Tokens.Widen(row, i, i+1)
+		var square float64
+		for _, v := range row {
+			square += float64(v) * float64(v)
+		}
+		length := math.Sqrt(square) * math.Abs(float64(b.Tokens.Scale(i)))
+		if length == 0 {
+			continue // padding
+		}
+		if seen++; math.Abs(length-1) > most {
+			odd++
+		}
+	}
+	if 2*odd > seen && !warned.Swap(true) {
+		c.Logger.LogAttrs(context.Background(), slog.LevelWarn, "query vectors are not of length 1 and are not normalised; set Normalize if cosines are meant",
+			slog.Int("odd", odd), slog.Int("looked_at", seen))
+	}
+}
+
+// GradCall is what [Backend.Gradients] is to do: the same operands, pairs and terms
+// as the call of Score that wrote Argmax. With a the argmax,
+//
+//	dQ_s = Σ_pairs upstream · weight_s · D_a(s)
+//	dD_t = Σ_pairs Σ_{s: a(s)=t} upstream · weight_s · Q_s
+//
+// and, with Normalize, both of the normalised vectors and then through the division.
+// Contributions are added in float32 in the order of the pairs and then of the query
+// rows, each by one fused multiplication and addition with the rounded product
+// upstream·weight, so that results do not depend on the number of threads.
+// Vectors with a scale are constants times their scale: the gradient is with respect
+// to the value of an element, scale included.
+type GradCall struct {
+	Q, D Operand
+	Pairs
+	Terms
+	Argmax []int32
+	// Upstream is the derivative of the loss by each score (nil: all 1).
+	Upstream []float32
+	// DQ and DD, where not nil, get the gradients.
+	DQ, DD *Gradient
+	// Push lets a device add to DD from all sides at once, in no order: that may be
+	// faster, and is not reproducible. The processor does as without it.
+	Push bool
+}
+
+// Gradient is where a gradient goes: a matrix as large as that of the operand, of
+// type F32, F16 or BF16. Rows that no token wins, masked ones included, get 0.
+type Gradient struct {
+	Matrix
+	// Add adds to what is there.
+	Add bool
+}
+
+// Check checks the call. Argmaxima that no call of Score writes are errors.
+func (g *GradCall) Check() (Work, error) {
+	w, err := check(g.Q, g.D, &g.Pairs, &g.Terms)
+	if err != nil {
+		return w, err
+	}
+	if g.Upstream != nil && len(g.Upstream) != w.Pairs {
+		return w, faultf("%d upstream values for %d pairs", len(g.Upstream), w.Pairs)
+	}
+	if err := g.DQ.check("query", &w.Q); err != nil {
+		return w, err
+	}
+	if err := g.DD.check("document", &w.D); err != nil {
+		return w, err
+	}
+	if err := w.checkArgmax(g.Argmax); err != nil {
+		return w, err
+	}
+	return w, w.checkWinners(&g.Pairs, g.Argmax, w.Stride, false)
+}
+
+// checkWinners checks that every argmax is a row of the other side: of documents for
+// rows of queries, or, back, of queries for rows of documents.
+func (w *Work) checkWinners(p *Pairs, argmax []int32, stride int, back bool) error {
+	for i := range w.Pairs {
+		from, to := p.At(i, w.D.Len())
+		lo, hi := w.Q.Span(from)
+		tolo, tohi := w.D.Span(to)
+		if back {
+			lo, hi, tolo, tohi = tolo, tohi, lo, hi
+		}
+		for s, a := range argmax[i*stride : (i+1)*stride] {
+			if a < -1 || int(a) >= tohi-tolo || a >= 0 && s >= hi-lo {
+				return faultf("row %d wins in pair %d for row %d of %d; the other side has %d rows", a, i, s, hi-lo, tohi-tolo)
+			}
+		}
+	}
+	return nil
+}
+
+func (g *Gradient) check(name string, s *Shape) error {
+	if g == nil {
+		return nil
+	}
+	if err := g.Validate(); err != nil {
+		return faultf("%s gradient: %w", name, err)
+	}
+	if g.Type > BF16 || g.Dim != s.Dim || g.Rows() != s.Rows {
+		return faultf("%s gradient of %d rows of %d of type %s; want %d of %d, of float32, float16 or bfloat16", name, g.Rows(), g.Dim, g.Type, s.Rows, s.Dim)
+	}
+	return nil
+}
+
+// Put writes x as the gradient of a row, or adds it.
+func (g *Gradient) Put(row int, x []float32) {
+	lo := row * g.Dim
+	switch g.Type {
+	case F32:
+		dst := g.F32[lo : lo+g.Dim]
+		if !g.Add {
+			copy(dst, x)
+			return
+		}
+		for i, v := range x {
+			dst[i] += v
+		}
+	case F16:
+		g.put16(lo, x, kernels.F16ToF32, kernels.F16FromF32)
+	default:
+		g.put16(lo, x, func(v uint16) float32 { return math.Float32frombits(uint32(v) << 16) }, kernels.BF16FromF32)
+	}
+}
+
+func (g *Gradient) put16(lo int, x []float32, widen func(uint16) float32, round func(float32) uint16) {
+	dst := g.U16[lo : lo+g.Dim]
+	for i, v := range x {
+		if g.Add {
+			v += widen(dst[i])
+		}
+		dst[i] = round(v)
+	}
+}

@@ -1,0 +1,132 @@
+package maxsim
+
+import (
+	"context"
+	"fmt"
+)
+
+// Metric is a distance of two vectors.
+type Metric uint8
+
+// The metrics.
+const (
+	SquaredL2 Metric = iota // Σ (x−y)²
+	L1                      // Σ |x−y|
+)
+
+// ChamferCall is what [Chamfers.Chamfer] is to do: for each pair of X and Y
+//
+//	Σ_{x∈X} min_{y∈Y} δ(x, y) + Σ_{y∈Y} min_{x∈X} δ(x, y)
+//
+// or, with Mean, each sum divided by the number of its tokens. Masked tokens are
+// no tokens; where one side has none, the distance is 0.
+type ChamferCall struct {
+	X, Y Operand
+	Pairs
+	Metric  Metric
+	Mean    bool
+	Threads int
+	// Distances gets the distance of each pair.
+	Distances []float32
+	// NearestX, where not nil, gets for each pair and each row of X the nearest row
+	// of Y, as [Call.Argmax]: [pairs, MaxRows of X]. NearestY likewise for rows of Y.
+	NearestX, NearestY []int32
+}
+
+// ChamferGradCall asks for the gradients of what a ChamferCall computed. The
+// gradient of |x−y| where both are equal is 0.
+type ChamferGradCall struct {
+	X, Y Operand
+	Pairs
+	Metric             Metric
+	Mean               bool
+	Threads            int
+	NearestX, NearestY []int32
+	Upstream           []float32 // as in [GradCall]
+	DX, DY             *Gradient
+}
+
+// Chamfers is a [Backend] that computes Chamfer distances.
+type Chamfers interface {
+	Chamfer(ctx context.Context, c *ChamferCall) error
+	ChamferGradients(ctx context.Context, g *ChamferGradCall) error
+}
+
+// Chamfer computes distances on a backend that can, and is [ErrUnsupported] on
+// others.
+func Chamfer(ctx context.Context, b Backend, c *ChamferCall) error {
+	if x, ok := b.(Chamfers); ok {
+		return x.Chamfer(ctx, c)
+	}
+	return fmt.Errorf("%w: Chamfer distances on %s", ErrUnsupported, b.Name())
+}
+
+// ChamferGradients computes gradients of distances; see [Chamfer].
+func ChamferGradients(ctx context.Context, b Backend, g *ChamferGradCall) error {
+	if x, ok := b.(Chamfers); ok {
+		return x.ChamferGradients(ctx, g)
+	}
+	return fmt.Errorf("%w: Chamfer distances on %s", ErrUnsupported, b.Name())
+}
+
+// ChamferWork is the size of a checked call.
+type ChamferWork struct {
+	X, Y             Shape
+	Pairs            int
+	StrideX, StrideY int
+}
+
+// Check checks the call.
+func (c *ChamferCall) Check() (ChamferWork, error) {
+	w, err := checkChamfer(c.X, c.Y, &c.Pairs, c.Metric, c.NearestX, c.NearestY, false)
+	if err == nil && len(c.Distances) != w.Pairs {
+		err = faultf("room for %d distances of %d pairs", len(c.Distances), w.Pairs)
+	}
+	return w, err
+}
+
+// Check checks the call.
+func (g *ChamferGradCall) Check() (ChamferWork, error) {
+	w, err := checkChamfer(g.X, g.Y, &g.Pairs, g.Metric, g.NearestX, g.NearestY, true)
+	if err != nil {
+		return w, err
+	}
+	if g.Upstream != nil && len(g.Upstream) != w.Pairs {
+		return w, faultf("%d upstream values for %d pairs", len(g.Upstream), w.Pairs)
+	}
+	if err := g.DX.check("X", &w.X); err != nil {
+		return w, err
+	}
+	if err := g.DY.check("Y", &w.Y); err != nil {
+		return w, err
+	}
+	work := Work{Q: w.X, D: w.Y, Pairs: w.Pairs}
+	if err := work.checkWinners(&g.Pairs, g.NearestX, w.StrideX, false); err != nil {
+		return w, err
+	}
+	return w, work.checkWinners(&g.Pairs, g.NearestY, w.StrideY, true)
+}
+
+func checkChamfer(x, y Operand, p *Pairs, m Metric, nearestX, nearestY []int32, wanted bool) (w ChamferWork, err error) {
+	if m > L1 {
+		return w, faultf("metric %d", m)
+	}
+	work, err := check(x, y, p, &Terms{})
+	if err != nil {
+		return w, err
+	}
+	w = ChamferWork{work.Q, work.D, work.Pairs, work.Stride, work.D.MaxRows()}
+	for _, side := range []struct {
+		list   []int32
+		stride int
+	}{{nearestX, w.StrideX}, {nearestY, w.StrideY}} {
+		if side.list == nil && !wanted {
+			continue
+		}
+		work.Stride = side.stride
+		if err := work.checkArgmax(side.list); err != nil {
+			return w, err
+		}
+	}
+	return w, nil
+}

@@ -1,0 +1,128 @@
+package maxsim
+
+import (
+	"math"
+
+	"github.com/plaid-ir/plaid/kernels"
+)
+
+// MaxE4M3 is the largest value of E4M3.
+const MaxE4M3 = 448
+
+// e4m3Values are the values of the 256 codes: a sign, four bits of exponent with
+// bias 7, three of fraction; NaN where all but the sign are 1 (OCP 8-bit floating
+// point specification, section 5.2).
+var e4m3Values = func() (v [256]float32) {
+	for i := range v {
+		exp, frac := i>>3&15, float64(i&7)
+		x := math.Ldexp(8+frac, exp-10)
+		switch {
+		case i&0x7f == 0x7f:
+			x = math.NaN()
+		case exp == 0:
+			x = math.Ldexp(frac, -9)
+		}
+		v[i] = float32(math.Copysign(x, float64(1-i>>7*2)))
+	}
+	return v
+}()
+
+// E4M3ToF32 converts exactly.
+func E4M3ToF32(v uint8) float32 { return e4m3Values[v] }
+
+// E4M3FromF32 rounds to the nearest value, ties to even; values beyond the largest
+// become that, NaN stays NaN.
+func E4M3FromF32(f float32) uint8 {
+	sign := uint8(math.Float32bits(f) >> 24 & 0x80)
+	a := math.Abs(float64(f))
+	switch {
+	case f != f:
+		return sign | 0x7f
+	case a >= MaxE4M3:
+		return sign | 0x7e
+	case a < 1.0/64: // subnormal: multiples of 2⁻⁹; 8 of them are the first normal
+		return sign | uint8(math.RoundToEven(a*512))
+	}
+	frac, exp := math.Frexp(a)              // frac in [½, 1)
+	n := int(math.RoundToEven(frac*16)) - 8 // 0..8 of the fraction
+	return sign | uint8((exp-1+7)<<3+n)     // a fraction of 8 is the next exponent
+}
+
+// QuantizeInt8 rounds rows of dim values to int8, symmetric, with the scale of a
+// row that makes its largest value 127; rows of zeros have scale 0.
+func QuantizeInt8(x []float32, dim int) Matrix {
+	m := Int8(make([]int8, len(x)), make([]float32, len(x)/dim), nil, dim)
+	for r := range m.Scales {
+		row := x[r*dim : (r+1)*dim]
+		inverse := scaleTo(&m.Scales[r], row, 127)
+		for j, v := range row {
+			m.I8[r*dim+j] = int8(math.RoundToEven(float64(v) * inverse))
+		}
+	}
+	return m
+}
+
+// QuantizeInt8Affine rounds rows of dim values to int8 with a scale and a zero
+// point a row, so that their range, widened to take 0 in, becomes that of int8.
+func QuantizeInt8Affine(x []float32, dim int) Matrix {
+	n := len(x) / dim
+	m := Int8(make([]int8, len(x)), make([]float32, n), make([]int8, n), dim)
+	for r := range n {
+		row := x[r*dim : (r+1)*dim]
+		var lo, hi float64
+		for _, v := range row {
+			lo, hi = min(lo, float64(v)), max(hi, float64(v))
+		}
+		if lo == hi {
+			continue
+		}
+		scale := float64(float32((hi - lo) / 255))
+		zero := math.RoundToEven(-128 - lo/scale)
+		m.Scales[r], m.Zeros[r] = float32(scale), int8(min(max(zero, -128), 127))
+		for j, v := range row {
+			m.I8[r*dim+j] = int8(min(max(math.RoundToEven(float64(v)/scale)+float64(m.Zeros[r]), -128), 127))
+		}
+	}
+	return m
+}
+
+// QuantizeFP8 rounds rows of dim values to E4M3, with the scale of a row that makes
+// its largest value the largest of the type; rows of zeros have scale 0.
+func QuantizeFP8(x []float32, dim int) Matrix {
+	m := FP8(make([]uint8, len(x)), make([]float32, len(x)/dim), dim)
+	for r := range m.Scales {
+		row := x[r*dim : (r+1)*dim]
+		inverse := scaleTo(&m.Scales[r], row, MaxE4M3)
+		for j, v := range row {
+			m.U8[r*dim+j] = E4M3FromF32(float32(float64(v) * inverse))
+		}
+	}
+	return m
+}
+
+// scaleTo sets the scale that makes the largest value of row top, and returns its
+// inverse.
+func scaleTo(scale *float32, row []float32, top float64) (inverse float64) {
+	var most float64
+	for _, v := range row {
+		most = max(most, math.Abs(float64(v)))
+	}
+	if *scale = float32(most / top); *scale == 0 {
+		return 0
+	}
+	return min(1/float64(*scale), top/most)
+}
+
+// ToFloat16 rounds to binary16.
+func ToFloat16(x []float32, dim int) Matrix { return Float16(each(x, kernels.F16FromF32), dim) }
+
+// ToBFloat16 rounds to bfloat16.
+func ToBFloat16(x []float32, dim int) Matrix { return BFloat16(each(x, kernels.BF16FromF32), dim) }
+
+func each(x []float32, f func(float32) uint16) []uint16 {
+	out := make([]uint16, len(x))
+	for i, v := range x {
+		out[i] = f(v)
+	}
+	return out
+}
