@@ -1,0 +1,103 @@
+// Package maxsimtest makes batches of token vectors for tests, and holds the tests
+// that every backend of package maxsim must pass.
+package maxsimtest
+
+import (
+	"math/rand/v2"
+
+	"github.com/plaid-ir/plaid/kernels/maxsim"
+)
+
+// Rand is a generator for a test.
+func Rand(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 16)) }
+
+// Normal returns n values of a normal distribution.
+func Normal(rng *rand.Rand, n int) []float32 {
+	x := make([]float32, n)
+	for i := range x {
+		x[i] = float32(rng.NormFloat64())
+	}
+	return x
+}
+
+// Small returns n integers of −2 to 2, whose products and sums are exact in any type.
+func Small(rng *rand.Rand, n int) []float32 {
+	x := make([]float32, n)
+	for i := range x {
+		x[i] = float32(rng.IntN(5) - 2)
+	}
+	return x
+}
+
+// As rounds rows of dim values to a type. affine gives I8 zero points.
+func As(t maxsim.Type, x []float32, dim int, affine bool) maxsim.Matrix {
+	switch t {
+	case maxsim.F16:
+		return maxsim.ToFloat16(x, dim)
+	case maxsim.BF16:
+		return maxsim.ToBFloat16(x, dim)
+	case maxsim.I8:
+		if affine {
+			return maxsim.QuantizeInt8Affine(x, dim)
+		}
+		return maxsim.QuantizeInt8(x, dim)
+	case maxsim.E4M3:
+		return maxsim.QuantizeFP8(x, dim)
+	}
+	return maxsim.Float32(x, dim)
+}
+
+// Side says what the batches of one side are like.
+type Side struct {
+	Type    maxsim.Type
+	Affine  bool
+	Lengths []int
+	Padded  bool    // else packed
+	Masked  float64 // share of the rows
+}
+
+// Batch makes a batch of random values.
+func (s Side) Batch(rng *rand.Rand, dim int) *maxsim.Batch { return s.of(rng, dim, Normal) }
+
+// SmallBatch makes a batch of small integers.
+func (s Side) SmallBatch(rng *rand.Rand, dim int) *maxsim.Batch { return s.of(rng, dim, Small) }
+
+func (s Side) of(rng *rand.Rand, dim int, values func(*rand.Rand, int) []float32) *maxsim.Batch {
+	most, offsets := 0, []int{0}
+	for _, n := range s.Lengths {
+		most = max(most, n)
+		offsets = append(offsets, offsets[len(offsets)-1]+n)
+	}
+	rows := offsets[len(s.Lengths)]
+	layout := maxsim.Layout{Offsets: offsets}
+	if s.Padded {
+		most++ // nobody has the last row
+		rows = len(s.Lengths) * most
+		layout = maxsim.Layout{Count: len(s.Lengths), Stride: most, Lengths: s.Lengths}
+	}
+	if s.Masked > 0 {
+		layout.Mask = make([]bool, rows)
+		for i := range layout.Mask {
+			layout.Mask[i] = rng.Float64() >= s.Masked
+		}
+	}
+	t := s.Type
+	if t == 0 {
+		t = maxsim.F32
+	}
+	return &maxsim.Batch{Tokens: As(t, values(rng, rows*dim), dim, s.Affine), Layout: layout}
+}
+
+// NewCall makes a call with room for its results, scores and argmaxima both.
+func NewCall(q, d *maxsim.Batch, p maxsim.Pairs, t maxsim.Terms) *maxsim.Call {
+	n := d.Len() * q.Len()
+	switch {
+	case p.Kind == maxsim.AllPairs && (p.Count > 0 || p.First > 0):
+		n = p.Count * q.Len()
+	case p.Kind == maxsim.CandidatePairs:
+		n = p.K * q.Len()
+	case p.Kind == maxsim.ListedPairs:
+		n = len(p.Docs)
+	}
+	return &maxsim.Call{Q: q, D: d, Pairs: p, Terms: t, Scores: make([]float32, n), Argmax: make([]int32, n*q.MaxRows())}
+}

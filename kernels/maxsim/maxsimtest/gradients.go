@@ -1,0 +1,245 @@
+package maxsimtest
+
+import (
+	"math"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/plaid-ir/plaid/kernels"
+	"github.com/plaid-ir/plaid/kernels/maxsim"
+)
+
+// newGradient makes room for a gradient of b.
+func newGradient(b *maxsim.Batch, t maxsim.Type) *maxsim.Gradient {
+	n := b.Tokens.Rows() * b.Tokens.Dim
+	g := &maxsim.Gradient{Matrix: maxsim.Matrix{Type: t, Dim: b.Tokens.Dim}}
+	if t == maxsim.F32 {
+		g.F32 = make([]float32, n)
+	} else {
+		g.U16 = make([]uint16, n)
+	}
+	return g
+}
+
+func values(m *maxsim.Matrix) []float32 {
+	x := make([]float32, m.Rows()*m.Dim)
+	m.Widen(x, 0, m.Rows())
+	return x
+}
+
+// gradients: against the oracle for the same argmaxima, over layouts, types, pairs.
+func (s *suite) gradients(t *testing.T) {
+	rng := Rand(20)
+	i := 0
+	for _, kind := range s.o.types() {
+		for _, q := range []Side{{Lengths: []int{33, 0, 5}}, {Lengths: []int{12, 0, 5}, Padded: true, Masked: 0.2}} {
+			for _, d := range []Side{{Lengths: []int{0, 40, 1, 13, 2, 5}}, {Lengths: []int{0, 20, 1, 13, 2, 5}, Padded: true, Masked: 0.3}} {
+				for _, normalize := range []bool{false, true} {
+					q.Type, d.Type = kind, kind
+					dim := []int{3, 32, 130}[i%3]
+					i++
+					qb, db := q.Batch(rng, dim), d.Batch(rng, dim)
+					for _, p := range pairsOf(rng, qb.Len(), db.Len()) {
+						s.checkGradients(t, qb, db, p, maxsim.Terms{Normalize: normalize, Weights: Normal(rng, qb.Tokens.Rows()), Threads: 1 + i%3}, i%4 == 0)
+					}
+				}
+			}
+		}
+	}
+}
+
+func (s *suite) checkGradients(t *testing.T, q, d *maxsim.Batch, p maxsim.Pairs, terms maxsim.Terms, push bool) {
+	t.Helper()
+	c := NewCall(q, d, p, terms)
+	require.NoError(t, s.b.Score(ctx(), c))
+	g := &maxsim.GradCall{Q: q, D: d, Pairs: p, Terms: terms, Argmax: c.Argmax, Upstream: Normal(Rand(21), len(c.Scores)),
+		DQ: newGradient(q, maxsim.F32), DD: newGradient(d, maxsim.F32), Push: push}
+	require.NoError(t, s.b.Gradients(ctx(), g))
+	dq, dd := g.Oracle()
+	requireGradient(t, "Q", dq, &g.DQ.Matrix, q, terms.Normalize)
+	requireGradient(t, "D", dd, &g.DD.Matrix, d, terms.Normalize)
+}
+
+// requireGradient compares with the oracle, within what float32 sums of all that a
+// row gets may differ by, and the rounding of the type.
+func requireGradient(t *testing.T, name string, want []float64, got *maxsim.Matrix, b *maxsim.Batch, normalize bool) {
+	t.Helper()
+	var most float64
+	for i, v := range want {
+		scale := 1.0
+		if normalize {
+			scale = length(b, i/got.Dim)
+		}
+		most = max(most, math.Abs(v)*scale)
+	}
+	rounding := map[maxsim.Type]float64{maxsim.F32: 0, maxsim.F16: 1.0 / 2048, maxsim.BF16: 1.0 / 256}[got.Type]
+	for i, v := range values(got) {
+		allowed := 1e-5*(most+1) + rounding*math.Abs(want[i]) + rounding/1024
+		if normalize {
+			if l := length(b, i/got.Dim); l > 0 {
+				allowed /= min(l, 1)
+			}
+		}
+		if diff := math.Abs(float64(v) - want[i]); !(diff <= allowed) {
+			t.Fatalf("gradient of %s, row %d, dimension %d: %g, oracle %g, allowed %g", name, i/got.Dim, i%got.Dim, v, want[i], allowed)
+		}
+	}
+}
+
+func length(b *maxsim.Batch, row int) float64 {
+	var sum float64
+	for _, v := range maxsim.OracleRow(b, row, false) {
+		sum += v * v
+	}
+	return math.Sqrt(sum)
+}
+
+// gradientBuffers: overwritten or added to, in any type, one or the other or none,
+// and the same bits with any number of threads.
+func (s *suite) gradientBuffers(t *testing.T) {
+	rng := Rand(22)
+	q, d := Side{Lengths: []int{20, 3}}.Batch(rng, 16), Side{Lengths: []int{9, 0, 30}, Masked: 0.3}.Batch(rng, 16)
+	c := NewCall(q, d, maxsim.All(), maxsim.Terms{})
+	require.NoError(t, s.b.Score(ctx(), c))
+	for _, kind := range []maxsim.Type{maxsim.F32, maxsim.F16, maxsim.BF16} {
+		for _, add := range []bool{false, true} {
+			g := &maxsim.GradCall{Q: q, D: d, Argmax: c.Argmax, DQ: newGradient(q, kind), DD: newGradient(d, kind)}
+			before := As(kind, Normal(rng, len(d.Tokens.F32)), 16, false)
+			g.DQ.Matrix, g.DD.Matrix = As(kind, Normal(rng, len(q.Tokens.F32)), 16, false), before.Slice(0, before.Rows())
+			if kind == maxsim.F32 {
+				g.DD.F32 = append([]float32{}, before.F32...)
+			} else {
+				g.DD.U16 = append([]uint16{}, before.U16...)
+			}
+			g.DQ.Add, g.DD.Add = add, add
+			dq, dd := g.Oracle()
+			if add {
+				for i, v := range values(&g.DQ.Matrix) {
+					dq[i] += float64(v)
+				}
+				for i, v := range values(&before) {
+					dd[i] += float64(v)
+				}
+			}
+			require.NoError(t, s.b.Gradients(ctx(), g))
+			requireGradient(t, "Q", dq, &g.DQ.Matrix, q, false)
+			requireGradient(t, "D", dd, &g.DD.Matrix, d, false)
+		}
+	}
+	var want [2]*maxsim.Gradient
+	for threads := 1; threads <= 4; threads++ {
+		g := &maxsim.GradCall{Q: q, D: d, Argmax: c.Argmax, Terms: maxsim.Terms{Threads: threads}, DQ: newGradient(q, maxsim.F32), DD: newGradient(d, maxsim.F32)}
+		require.NoError(t, s.b.Gradients(ctx(), g))
+		if threads == 1 {
+			want = [2]*maxsim.Gradient{g.DQ, g.DD}
+		}
+		require.Equal(t, want[0].F32, g.DQ.F32)
+		require.Equal(t, want[1].F32, g.DD.F32)
+	}
+	g := &maxsim.GradCall{Q: q, D: d, Argmax: c.Argmax, DD: newGradient(d, maxsim.F32)}
+	require.NoError(t, s.b.Gradients(ctx(), g))
+	require.Equal(t, want[1].F32, g.DD.F32)
+	g.DD = nil
+	require.NoError(t, s.b.Gradients(ctx(), g))
+	g.D = foreign{d}
+	require.ErrorIs(t, s.b.Gradients(ctx(), g), maxsim.ErrForeign)
+	g.D, g.Upstream = d, make([]float32, 1)
+	require.ErrorIs(t, s.b.Gradients(ctx(), g), kernels.ErrShape)
+}
+
+// differences: gradients of a backend against central differences of the oracle's
+// scores.
+func (s *suite) differences(t *testing.T) {
+	rng := Rand(23)
+	for _, normalize := range []bool{false, true} {
+		q, d := Side{Lengths: []int{3, 2}}.Batch(rng, 6), Side{Lengths: []int{4, 1, 0, 6}}.Batch(rng, 6)
+		c := NewCall(q, d, maxsim.All(), maxsim.Terms{Normalize: normalize})
+		require.NoError(t, s.b.Score(ctx(), c))
+		up := Normal(rng, len(c.Scores))
+		g := &maxsim.GradCall{Q: q, D: d, Terms: c.Terms, Argmax: c.Argmax, Upstream: up, DQ: newGradient(q, maxsim.F32), DD: newGradient(d, maxsim.F32)}
+		require.NoError(t, s.b.Gradients(ctx(), g))
+		loss := func() (sum float64) {
+			scores, _ := c.Oracle()
+			for i, v := range scores {
+				sum += v * float64(up[i])
+			}
+			return sum
+		}
+		requireDifferences(t, loss, q.Tokens.F32, g.DQ.F32)
+		requireDifferences(t, loss, d.Tokens.F32, g.DD.F32)
+	}
+}
+
+func requireDifferences(t *testing.T, loss func() float64, x, gradient []float32) {
+	t.Helper()
+	for i, v := range x {
+		const step = 1.0 / 2048
+		x[i] = v + step
+		hi, above := loss(), float64(x[i])
+		x[i] = v - step
+		lo, below := loss(), float64(x[i])
+		x[i] = v
+		require.InDelta(t, (hi-lo)/(above-below), gradient[i], 1e-4, "value %d", i)
+	}
+}
+
+// chamfer: distances, nearest rows and gradients against the oracle.
+func (s *suite) chamfer(t *testing.T) {
+	rng := Rand(24)
+	chamfers := s.b.(maxsim.Chamfers)
+	for i, metric := range []maxsim.Metric{maxsim.SquaredL2, maxsim.L1, maxsim.SquaredL2, maxsim.L1} {
+		for _, dim := range []int{1, 3, 40} {
+			x := Side{Lengths: []int{9, 0, 33}, Masked: 0.2 * float64(i/2), Padded: i == 3}.Batch(rng, dim)
+			y := Side{Lengths: []int{50, 4, 0, 1, 17, 20}, Masked: 0.2 * float64(i/2)}.Batch(rng, dim)
+			for _, p := range pairsOf(rng, x.Len(), y.Len()) {
+				of := NewCall(x, y, p, maxsim.Terms{})
+				c := &maxsim.ChamferCall{X: x, Y: y, Pairs: p, Metric: metric, Mean: i%2 == 0, Threads: 1 + i%3,
+					Distances: of.Scores, NearestX: of.Argmax, NearestY: make([]int32, len(of.Scores)*y.MaxRows())}
+				require.NoError(t, chamfers.Chamfer(ctx(), c))
+				want, _, _ := c.Oracle()
+				for j, w := range want {
+					require.InEpsilon(t, 1+w, 1+c.Distances[j], 1e-4, "pair %d", j)
+				}
+				s.checkNearest(t, c)
+				g := &maxsim.ChamferGradCall{X: x, Y: y, Pairs: p, Metric: metric, Mean: c.Mean, NearestX: c.NearestX, NearestY: c.NearestY,
+					Upstream: Normal(rng, len(want)), DX: newGradient(x, maxsim.F32), DY: newGradient(y, maxsim.F32)}
+				require.NoError(t, chamfers.ChamferGradients(ctx(), g))
+				dx, dy := g.Oracle()
+				requireGradient(t, "X", dx, &g.DX.Matrix, x, false)
+				requireGradient(t, "Y", dy, &g.DY.Matrix, y, false)
+				c.NearestX, c.NearestY = nil, nil
+				require.NoError(t, chamfers.Chamfer(ctx(), c))
+			}
+		}
+	}
+}
+
+// checkNearest compares nearest rows by their distance.
+func (s *suite) checkNearest(t *testing.T, c *maxsim.ChamferCall) {
+	t.Helper()
+	_, nx, ny := c.Oracle()
+	xb, yb := c.X.(*maxsim.Batch), c.Y.(*maxsim.Batch)
+	side := func(got, want []int32, of, to *maxsim.Batch, back bool) {
+		stride := of.MaxRows()
+		for i, w := range want {
+			if w < 0 || got[i] < 0 {
+				require.Equal(t, w, got[i])
+				continue
+			}
+			xi, yi := c.At(i/stride, yb.Len())
+			if back {
+				xi, yi = yi, xi
+			}
+			lo, _ := of.Span(xi)
+			tolo, _ := to.Span(yi)
+			row := maxsim.OracleRow(of, lo+i%stride, false)
+			best := c.Metric.Delta(row, maxsim.OracleRow(to, tolo+int(w), false))
+			other := c.Metric.Delta(row, maxsim.OracleRow(to, tolo+int(got[i]), false))
+			require.True(t, to.IsToken(tolo+int(got[i])))
+			require.LessOrEqual(t, other, best+1e-4*(1+best))
+		}
+	}
+	side(c.NearestX, nx, xb, yb, false)
+	side(c.NearestY, ny, yb, xb, true)
+}

@@ -1,0 +1,450 @@
+package maxsimtest
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/plaid-ir/plaid/kernels"
+	"github.com/plaid-ir/plaid/kernels/maxsim"
+)
+
+// Options say what a backend can do. The zero value is everything, in float32.
+type Options struct {
+	// Types are the types of both operands; nil: all.
+	Types []maxsim.Type
+	// Epsilon is the largest error of a product of so many dimensions, relative to
+	// the sum of the magnitudes of what is added; nil: that of float32 sums.
+	Epsilon func(t maxsim.Type, dim int) float64
+	// MaxDim is the largest dimension; 0: [kernels.MaxDim].
+	MaxDim int
+}
+
+func (o *Options) epsilon(t maxsim.Type, dim int) float64 {
+	if o.Epsilon != nil {
+		return o.Epsilon(t, dim)
+	}
+	return float64(dim+24) / (1 << 24)
+}
+
+func (o *Options) types() []maxsim.Type {
+	if o.Types != nil {
+		return o.Types
+	}
+	return []maxsim.Type{maxsim.F32, maxsim.F16, maxsim.BF16, maxsim.I8, maxsim.E4M3}
+}
+
+// Run tests a backend against the oracle.
+func Run(t *testing.T, b maxsim.Backend, o Options) {
+	s := suite{b, o}
+	t.Run("Shapes", s.shapes)
+	t.Run("Lengths", s.lengths)
+	t.Run("Layouts", s.layouts)
+	t.Run("Types", s.typePairs)
+	t.Run("Ties", s.ties)
+	t.Run("Negative", s.negative)
+	t.Run("Normalize", s.normalize)
+	t.Run("Weights", s.weights)
+	t.Run("Held", s.held)
+	t.Run("Gradients", s.gradients)
+	t.Run("GradientBuffers", s.gradientBuffers)
+	t.Run("Differences", s.differences)
+	t.Run("Concurrent", s.concurrent)
+	t.Run("Context", s.contexts)
+	t.Run("BadInput", s.badInput)
+	if _, ok := b.(maxsim.Chamfers); ok {
+		t.Run("Chamfer", s.chamfer)
+	}
+}
+
+type suite struct {
+	b maxsim.Backend
+	o Options
+}
+
+func ctx() context.Context { return context.Background() }
+
+// Check compares scores and argmaxima of a call with the oracle: argmaxima may be
+// those of another product that is as large but for rounding.
+func Check(t *testing.T, b maxsim.Backend, c *maxsim.Call, o Options) {
+	t.Helper()
+	s := suite{b, o}
+	s.check(t, c, c)
+}
+
+// check does c and compares with what the oracle says of of, whose operands are
+// batches.
+func (s *suite) check(t *testing.T, c, of *maxsim.Call) {
+	t.Helper()
+	for i := range c.Scores {
+		c.Scores[i] = float32(math.NaN())
+	}
+	require.NoError(t, s.b.Score(ctx(), c))
+	want, argmax := of.Oracle()
+	q, d := of.Q.(*maxsim.Batch), of.D.(*maxsim.Batch)
+	e := s.o.epsilon(d.Tokens.Type, d.Tokens.Dim)
+	if q.Tokens.Type != d.Tokens.Type {
+		e = max(e, s.o.epsilon(q.Tokens.Type, d.Tokens.Dim))
+	}
+	stride := q.MaxRows()
+	sizes := magnitudes(of)
+	for p, got := range c.Scores {
+		qi, di := c.At(p, d.Len())
+		lo, _ := q.Span(qi)
+		var allowed float64
+		for r, a := range argmax[p*stride : (p+1)*stride] {
+			var x int32 = a
+			if c.Argmax != nil {
+				x = c.Argmax[p*stride+r]
+			}
+			if a < 0 || x < 0 {
+				require.Equal(t, a, x, "argmax of pair %d, row %d", p, r)
+				continue
+			}
+			slack := e * sizes[p*stride+r]
+			allowed += slack * math.Abs(weight(of, lo+r))
+			if x == a {
+				continue
+			}
+			first, last := d.Span(di)
+			require.Less(t, int(x), last-first, "argmax of pair %d, row %d", p, r)
+			require.True(t, d.IsToken(first+int(x)), "a masked token wins")
+			best, other := of.OracleProduct(qi, r, di, int(a)), of.OracleProduct(qi, r, di, int(x))
+			require.GreaterOrEqual(t, other, best-2*slack, "argmax of pair %d, row %d is %d, not %d", p, r, x, a)
+		}
+		allowed += math.Abs(want[p])/(1<<23) + 1e-30
+		// Not InDelta, which takes NaN for equal to NaN.
+		if diff := math.Abs(float64(got) - want[p]); !(diff <= allowed) {
+			t.Fatalf("pair %d (query %d, document %d) scores %g, oracle %g, allowed %g", p, qi, di, got, want[p], allowed)
+		}
+	}
+}
+
+func weight(c *maxsim.Call, row int) float64 {
+	if c.Weights == nil {
+		return 1
+	}
+	return float64(c.Weights[row])
+}
+
+// magnitudes is, for each pair and query row, the largest sum of the magnitudes of
+// what a product adds up.
+func magnitudes(c *maxsim.Call) []float64 {
+	abs := func(o maxsim.Operand) *maxsim.Batch {
+		b := *o.(*maxsim.Batch)
+		m := b.Tokens
+		x := make([]float32, 0, m.Rows()*m.Dim)
+		for r := range m.Rows() {
+			for _, v := range maxsim.OracleRow(&b, r, c.Normalize) {
+				x = append(x, float32(math.Abs(v)*(1+1e-7)))
+			}
+		}
+		b.Tokens = maxsim.Float32(x, m.Dim)
+		return &b
+	}
+	of := maxsim.Call{Q: abs(c.Q), D: abs(c.D), Pairs: c.Pairs}
+	q, d := of.Q.(*maxsim.Batch), of.D.(*maxsim.Batch)
+	_, argmax := of.Oracle()
+	sizes := make([]float64, len(argmax))
+	for i, a := range argmax {
+		if a >= 0 {
+			qi, di := c.At(i/q.MaxRows(), d.Len())
+			sizes[i] = of.OracleProduct(qi, i%q.MaxRows(), di, int(a))
+		}
+	}
+	return sizes
+}
+
+func (s *suite) shapes(t *testing.T) {
+	for i, dim := range []int{1, 2, 3, 7, 8, 15, 16, 17, 33, 48, 64, 96, 100, 111, 128, 130, 250, 256, 513, 768, 1024, 4096} {
+		if s.o.MaxDim > 0 && dim > s.o.MaxDim {
+			continue
+		}
+		for j, lq := range []int{1, 2, 7, 15, 16, 17, 31, 32, 33, 47, 48, 49, 64, 65, 97, 128, 257} {
+			if (i+j)%4 != 0 && (dim != 128 || testing.Short()) || dim > 512 && lq > 33 || dim == 4096 && testing.Short() {
+				continue
+			}
+			t.Run(fmt.Sprintf("d=%d/Lq=%d", dim, lq), func(t *testing.T) {
+				rng := Rand(uint64(i*100 + j))
+				q := Side{Lengths: []int{lq, 3}}.Batch(rng, dim)
+				d := Side{Lengths: []int{5, 0, 1, 13, 40}}.Batch(rng, dim)
+				s.check(t, NewCall(q, d, maxsim.All(), maxsim.Terms{}), NewCall(q, d, maxsim.All(), maxsim.Terms{}))
+			})
+		}
+	}
+}
+
+// lengths covers every document length over the tile sizes of any backend.
+func (s *suite) lengths(t *testing.T) {
+	var lengths []int
+	for l := range 131 {
+		lengths = append(lengths, l)
+	}
+	lengths = append(lengths, 191, 192, 193, 255, 256, 257, 1000)
+	rng := Rand(2)
+	d := Side{Lengths: lengths}.Batch(rng, 24)
+	for _, lq := range []int{1, 5, 32, 40} {
+		q := Side{Lengths: []int{lq}}.Batch(rng, 24)
+		c := NewCall(q, d, maxsim.All(), maxsim.Terms{})
+		s.check(t, c, c)
+		c.Argmax = nil
+		s.check(t, c, c)
+	}
+	long := Side{Lengths: []int{100_000, 3}}.Batch(rng, 2)
+	c := NewCall(Side{Lengths: []int{2}}.Batch(rng, 2), long, maxsim.All(), maxsim.Terms{})
+	s.check(t, c, c)
+}
+
+// pairsOf are pairs of every kind.
+func pairsOf(rng *rand.Rand, nq, nd int) map[string]maxsim.Pairs {
+	list := func(n, below int) []int32 {
+		x := make([]int32, n)
+		for i := range x {
+			x[i] = int32(rng.IntN(below))
+		}
+		return x
+	}
+	return map[string]maxsim.Pairs{
+		"all": maxsim.All(), "range": maxsim.Range(1, nd-2), "empty range": maxsim.Range(1, 0),
+		"candidates": maxsim.Candidates(4, list(4*nq, nd)), "own": maxsim.Own(nd / nq),
+		"listed": maxsim.Listed(list(9, nq), list(9, nd)), "none listed": maxsim.Listed(nil, nil),
+	}
+}
+
+func (s *suite) layouts(t *testing.T) {
+	rng := Rand(3)
+	for _, q := range []Side{{Lengths: []int{3, 17, 0, 33}}, {Lengths: []int{3, 17, 0, 33}, Padded: true}, {Lengths: []int{3, 17, 0, 40}, Padded: true, Masked: 0.4}} {
+		for _, d := range []Side{
+			{Lengths: []int{4, 0, 30, 13, 1, 70, 2, 2}},
+			{Lengths: []int{4, 0, 30, 13, 1, 70, 2, 2}, Masked: 0.9},
+			{Lengths: []int{4, 0, 30, 13, 1, 40, 2, 2}, Padded: true},
+			{Lengths: []int{4, 0, 30, 13, 1, 40, 2, 2}, Padded: true, Masked: 0.3},
+		} {
+			qb, db := q.Batch(rng, 20), d.Batch(rng, 20)
+			for name, p := range pairsOf(rng, qb.Len(), db.Len()) {
+				t.Run(name, func(t *testing.T) {
+					c := NewCall(qb, db, p, maxsim.Terms{Threads: 1 + rng.IntN(3)})
+					s.check(t, c, c)
+				})
+			}
+		}
+	}
+	// Offsets that begin in the middle, and no items.
+	q := maxsim.Packed(maxsim.Float32(Normal(rng, 9*4), 4), []int{2, 7})
+	d := maxsim.Packed(maxsim.Float32(Normal(rng, 9*4), 4), []int{3, 5, 8})
+	c := NewCall(q, d, maxsim.All(), maxsim.Terms{})
+	s.check(t, c, c)
+	d.Offsets = []int{3}
+	c = NewCall(q, d, maxsim.All(), maxsim.Terms{})
+	s.check(t, c, c)
+	c = NewCall(maxsim.Single(maxsim.Float32(nil, 4)), d, maxsim.All(), maxsim.Terms{})
+	s.check(t, c, c)
+}
+
+func (s *suite) typePairs(t *testing.T) {
+	for i, qt := range s.o.types() {
+		for j, dt := range s.o.types() {
+			t.Run(fmt.Sprintf("%s/%s", qt, dt), func(t *testing.T) {
+				rng := Rand(uint64(10*i + j))
+				for _, dim := range []int{37, 128} {
+					q := Side{Type: qt, Affine: j%2 == 1, Lengths: []int{33, 2}, Masked: float64(i%2) / 4}.Batch(rng, dim)
+					d := Side{Type: dt, Affine: i%2 == 1, Lengths: []int{9, 0, 50, 1}, Padded: j == 2, Masked: float64(j%2) / 4}.Batch(rng, dim)
+					for _, normalize := range []bool{false, true} {
+						c := NewCall(q, d, maxsim.All(), maxsim.Terms{Normalize: normalize})
+						s.check(t, c, c)
+					}
+				}
+			})
+		}
+	}
+}
+
+// ties: the first of several wins, for products that are exact.
+func (s *suite) ties(t *testing.T) {
+	rng := Rand(4)
+	for _, kind := range s.o.types() {
+		if kind == maxsim.I8 || kind == maxsim.E4M3 {
+			continue // scales make products inexact
+		}
+		q := Side{Type: kind, Lengths: []int{40, 7}}.SmallBatch(rng, 6)
+		d := Side{Type: kind, Lengths: []int{300, 5, 0, 90, 24, 25}, Masked: 0.2}.SmallBatch(rng, 6)
+		c := NewCall(q, d, maxsim.All(), maxsim.Terms{})
+		require.NoError(t, s.b.Score(ctx(), c))
+		want, argmax := c.Oracle()
+		for i, w := range want {
+			require.Equal(t, float32(w), c.Scores[i])
+		}
+		require.Equal(t, argmax, c.Argmax)
+	}
+}
+
+// negative catches maxima that start at 0 and padding that wins.
+func (s *suite) negative(t *testing.T) {
+	for _, padded := range []bool{false, true} {
+		lengths := []int{1, 2, 7, 11, 12, 13, 16, 17, 23, 31, 33, 60, 63, 64, 65}
+		q, d := Side{Lengths: []int{33, 1}}.Batch(Rand(5), 16), Side{Lengths: lengths, Padded: padded}.Batch(Rand(6), 16)
+		for i := range q.Tokens.F32 {
+			q.Tokens.F32[i] = 1
+		}
+		for i := range d.Tokens.F32 {
+			d.Tokens.F32[i] = -1 - d.Tokens.F32[i]*d.Tokens.F32[i]
+		}
+		if padded { // padding would win
+			for i := range d.Len() {
+				_, hi := d.Span(i)
+				clear(d.Tokens.F32[hi*16 : (i+1)*d.Stride*16])
+			}
+		}
+		c := NewCall(q, d, maxsim.All(), maxsim.Terms{})
+		s.check(t, c, c)
+		for _, v := range c.Scores {
+			require.Negative(t, v)
+		}
+	}
+}
+
+func (s *suite) normalize(t *testing.T) {
+	rng := Rand(7)
+	q, d := Side{Lengths: []int{32, 5}}.Batch(rng, 40), Side{Lengths: []int{0, 1, 70, 13}}.Batch(rng, 40)
+	clear(q.Tokens.F32[:3*40])
+	clear(d.Tokens.F32[:2*40])
+	for i := range d.Tokens.F32[5*40 : 20*40] {
+		d.Tokens.F32[5*40+i] *= float32(math.Pow(10, float64(i/40-7)))
+	}
+	for _, p := range pairsOf(rng, 2, 4) {
+		c := NewCall(q, d, p, maxsim.Terms{Normalize: true})
+		s.check(t, c, c)
+	}
+	for i := range d.Tokens.F32 { // squares beyond the range of float32
+		d.Tokens.F32[i] *= []float32{1e-25, 1e25}[i/40%2]
+	}
+	c := NewCall(q, d, maxsim.All(), maxsim.Terms{Normalize: true})
+	s.check(t, c, c)
+}
+
+func (s *suite) weights(t *testing.T) {
+	rng := Rand(8)
+	q, d := Side{Lengths: []int{33, 5}, Masked: 0.1}.Batch(rng, 40), Side{Lengths: []int{0, 1, 70, 13}}.Batch(rng, 40)
+	for _, w := range [][]float32{Normal(rng, 38), make([]float32, 38)} {
+		c := NewCall(q, d, maxsim.All(), maxsim.Terms{Weights: w})
+		s.check(t, c, c)
+	}
+}
+
+// held: held operands give what batches give, screened or not, until they are closed.
+func (s *suite) held(t *testing.T) {
+	rng := Rand(9)
+	for i, dim := range []int{5, 64, 128, 200} {
+		for _, screen := range []bool{false, true} {
+			for _, normalize := range []bool{false, true} {
+				q := Side{Lengths: []int{32, 0, 7}}.Batch(rng, dim)
+				d := Side{Lengths: []int{100, 0, 1, 40, 17, 13, 5}, Masked: float64(i%2) / 5, Padded: i == 3}.Batch(rng, dim)
+				if i == 1 { // many close products, and rows of zeros
+					for j, v := range Small(rng, len(d.Tokens.F32)) {
+						d.Tokens.F32[j] = v
+					}
+					clear(d.Tokens.F32[3*dim : 9*dim])
+				}
+				hd, err := s.b.Hold(ctx(), d, maxsim.HoldOptions{Screen: screen})
+				require.NoError(t, err)
+				hq, err := s.b.Hold(ctx(), q, maxsim.HoldOptions{})
+				require.NoError(t, err)
+				for _, p := range pairsOf(rng, q.Len(), d.Len()-1) {
+					if p.Kind == maxsim.CandidatePairs && p.Docs == nil {
+						continue
+					}
+					terms := maxsim.Terms{Normalize: normalize, Threads: 2}
+					of := NewCall(q, d, p, terms)
+					c := NewCall(q, d, p, terms)
+					c.D = hd
+					s.check(t, c, of)
+					c.Q = hq
+					s.check(t, c, of)
+					c.Argmax = nil
+					s.check(t, c, of)
+				}
+				require.NoError(t, hd.Close())
+				require.NoError(t, hd.Close())
+				require.NoError(t, hq.Close())
+				c := NewCall(q, d, maxsim.All(), maxsim.Terms{})
+				c.D = hd
+				require.ErrorIs(t, s.b.Score(ctx(), c), maxsim.ErrForeign)
+			}
+		}
+	}
+	c := NewCall(Side{Lengths: []int{2}}.Batch(rng, 4), Side{Lengths: []int{2}}.Batch(rng, 4), maxsim.All(), maxsim.Terms{})
+	c.Q = foreign{c.Q}
+	require.ErrorIs(t, s.b.Score(ctx(), c), maxsim.ErrForeign)
+	_, err := s.b.Hold(ctx(), maxsim.Packed(maxsim.Float32(nil, 4), []int{1}), maxsim.HoldOptions{})
+	require.ErrorIs(t, err, kernels.ErrShape)
+}
+
+// foreign is an operand of nobody.
+type foreign struct{ maxsim.Operand }
+
+func (s *suite) concurrent(t *testing.T) {
+	rng := Rand(11)
+	d := Side{Lengths: []int{30, 5, 0, 70, 12}}.Batch(rng, 32)
+	h, err := s.b.Hold(ctx(), d, maxsim.HoldOptions{Screen: true})
+	require.NoError(t, err)
+	defer h.Close()
+	var wg sync.WaitGroup
+	for i := range 6 {
+		q := Side{Lengths: []int{8 * i, 5}}.Batch(rng, 32)
+		want := NewCall(q, d, maxsim.All(), maxsim.Terms{})
+		want.D = h
+		require.NoError(t, s.b.Score(ctx(), want))
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			for range 10 {
+				c := NewCall(q, d, maxsim.All(), maxsim.Terms{Threads: i%3 + 1})
+				c.D = h
+				if err := s.b.Score(ctx(), c); err != nil {
+					t.Error(err)
+				}
+				for j, v := range c.Scores {
+					if v != want.Scores[j] {
+						t.Errorf("pair %d: %g, then %g", j, want.Scores[j], v)
+					}
+				}
+			}
+		}()
+	}
+	wg.Wait()
+}
+
+func (s *suite) contexts(t *testing.T) {
+	over, cancel := context.WithCancel(ctx())
+	cancel()
+	rng := Rand(12)
+	q, d := Side{Lengths: []int{8, 5}}.Batch(rng, 32), Side{Lengths: []int{30, 5}}.Batch(rng, 32)
+	c := NewCall(q, d, maxsim.All(), maxsim.Terms{})
+	require.ErrorIs(t, s.b.Score(over, c), context.Canceled)
+	_, err := s.b.Hold(over, d, maxsim.HoldOptions{Screen: true})
+	require.ErrorIs(t, err, context.Canceled)
+	require.NoError(t, s.b.Score(ctx(), c))
+	g := &maxsim.GradCall{Q: q, D: d, Argmax: c.Argmax, DQ: newGradient(q, maxsim.F32)}
+	require.ErrorIs(t, s.b.Gradients(over, g), context.Canceled)
+}
+
+// badInput: what Check refuses is refused, and nothing is written.
+func (s *suite) badInput(t *testing.T) {
+	rng := Rand(13)
+	q, d := Side{Lengths: []int{8, 5}}.Batch(rng, 32), Side{Lengths: []int{30, 5}}.Batch(rng, 32)
+	c := NewCall(q, d, maxsim.All(), maxsim.Terms{})
+	require.NoError(t, s.b.Score(ctx(), c))
+	before := append([]float32{}, c.Scores...)
+	d.Offsets[1] = 40
+	require.ErrorIs(t, s.b.Score(ctx(), c), kernels.ErrShape)
+	require.Equal(t, before, c.Scores)
+	d.Offsets[1] = 30
+	c.Argmax[0] = 30
+	g := &maxsim.GradCall{Q: q, D: d, Argmax: c.Argmax, DQ: newGradient(q, maxsim.F32)}
+	require.ErrorIs(t, s.b.Gradients(ctx(), g), kernels.ErrShape)
+}
