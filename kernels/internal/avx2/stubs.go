@@ -114,3 +114,25 @@ func Pack(dst *byte, x, step []float32) (unit, err, norm float32)
 //
 //go:noescape
 func Above(rows []uint32, scores []float32, stride, n int, limits *[32]float32) int
+
+// MaxDotRows is the least number of rows of MaxDot.
+const MaxDotRows = 6
+
+// MaxDot raises best[i], for the first n columns of a panel [dim, 32], to the largest
+// product with one of m ≥ MaxDotRows rows, times scales[row] where scales is not nil, and
+// sets arg[i] to the number of that row, counted from first. Products are chains
+// of fused additions in the order of the dimensions.
+//
+//go:noescape
+func MaxDot(best *[32]float32, arg *[32]int32, rows []float32, m, dim, first int, panel []float32, n int, scales []float32)
+
+// Squares writes sums of the squares of whole groups of 8 values of each row of dim
+// values: those of place j of the groups to dst[row][j].
+//
+//go:noescape
+func Squares(dst [][8]float64, rows []float32, dim int)
+
+// AddScaled adds c·x to dst, each value by one fused operation.
+//
+//go:noescape
+func AddScaled(dst, x []float32, c float32)

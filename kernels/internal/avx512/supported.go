@@ -8,7 +8,7 @@ import "golang.org/x/sys/cpu"
 // the functions of this package need.
 func Supported() bool {
 	x := &cpu.X86
-	return x.HasAVX512F && x.HasAVX512BW && x.HasAVX512VL && x.HasAVX512DQ && x.HasAVX2
+	return x.HasAVX512F && x.HasAVX512BW && x.HasAVX512VL && x.HasAVX512DQ && x.HasAVX2 && x.HasFMA
 }
 
 // SupportedBytes reports whether the processor also has VNNI, for [Filter].

@@ -36,3 +36,8 @@
 // adds products of four signed bytes, with those of n or with lane i of m
 #define SDOT4S(m, n, d)        WORD $(0x4e809400|(m)<<16|(n)<<5|(d))
 #define SDOTLANE4S(i, m, n, d) WORD $(0x4f80e000|((i)&1)<<21|((i)>>1)<<11|(m)<<16|(n)<<5|(d))
+
+// float32 to float64, of lanes 0 and 1 and 2 and 3; 2 lanes of float64: d += n·m
+#define FCVTL2D(n, d)    WORD $(0x0e617800|(n)<<5|(d))
+#define FCVTL22D(n, d)   WORD $(0x4e617800|(n)<<5|(d))
+#define FMLA2D(m, n, d)  WORD $(0x4e60cc00|(m)<<16|(n)<<5|(d))

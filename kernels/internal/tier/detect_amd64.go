@@ -13,13 +13,13 @@ import (
 // detect lists the tiers beyond plain Go that this processor can run.
 func detect() (tiers []*Tier) {
 	if avx2.Supported() {
-		tiers = append(tiers, &Tier{"avx2", avx2Tokens()})
+		tiers = append(tiers, &Tier{"avx2", avx2Tokens(), avx2Vectors()})
 	}
 	if avx512.Supported() {
-		tiers = append(tiers, &Tier{"avx512", avx512Tokens()})
+		tiers = append(tiers, &Tier{"avx512", avx512Tokens(), avx512Vectors()})
 	}
 	if amx.Supported() {
-		tiers = append(tiers, &Tier{"amx", amxTokens()})
+		tiers = append(tiers, &Tier{"amx", amxTokens(), avx512Vectors()})
 	}
 	return tiers
 }

@@ -11,7 +11,7 @@ import (
 // detect lists the tiers beyond plain Go that this processor can run.
 func detect() (tiers []*Tier) {
 	if neon.Supported() {
-		tiers = append(tiers, &Tier{"neon", neonTokens()})
+		tiers = append(tiers, &Tier{"neon", neonTokens(), neonVectors()})
 	}
 	return tiers
 }

@@ -9,9 +9,10 @@ package tier
 
 // Tier is a set of instructions that loops are written for.
 type Tier struct {
-	Name   string // "generic" is plain Go
-	Tokens Tokens // compressed tokens
+	Name    string  // "generic" is plain Go
+	Tokens  Tokens  // compressed tokens
+	Vectors Vectors // plain vectors
 }
 
 // All are the tiers that this processor can run, slowest first.
-var All = append([]*Tier{{Name: "generic", Tokens: portableTokens}}, detect()...)
+var All = append([]*Tier{{Name: "generic", Tokens: portableTokens, Vectors: portableVectors}}, detect()...)

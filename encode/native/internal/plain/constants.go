@@ -1,6 +1,10 @@
 package plain
 
-import "math"
+import (
+	"math"
+
+	"github.com/plaid-ir/plaid/internal/fma"
+)
 
 // Lanes is how many partial sums a row has, whatever the registers.
 const Lanes = 16
@@ -46,14 +50,14 @@ const (
 // Exp is e^x for x ≤ 0; below about −87.7 it is 0.
 func Exp(x float32) float32 {
 	x = max(x, ExpMin)
-	t := FMA(x, Log2E, Magic)
+	t := fma.FMA(x, Log2E, Magic)
 	n := t - Magic
-	r := FMA(-n, Ln2Hi, x)
-	r = FMA(-n, Ln2Lo, r)
+	r := fma.FMA(-n, Ln2Hi, x)
+	r = fma.FMA(-n, Ln2Lo, r)
 	c := &ExpCoefficients
 	p := c[6]
 	for i := 5; i >= 0; i-- {
-		p = FMA(p, r, c[i])
+		p = fma.FMA(p, r, c[i])
 	}
 	return float32(p * math.Float32frombits(math.Float32bits(t)<<23+math.Float32bits(1)))
 }
@@ -61,13 +65,13 @@ func Exp(x float32) float32 {
 // GELUOf is x·Φ(x).
 func GELUOf(x float32) float32 {
 	y := max(min(x, GELULimit), -GELULimit)
-	t := FMA(float32(y*y), GELUScale, -1)
+	t := fma.FMA(float32(y*y), GELUScale, -1)
 	c := &GELUCoefficients
 	q := c[15]
 	for i := 14; i >= 0; i-- {
-		q = FMA(q, t, c[i])
+		q = fma.FMA(q, t, c[i])
 	}
-	return float32(x * FMA(y, q, 0.5))
+	return float32(x * fma.FMA(y, q, 0.5))
 }
 
 // Sum adds up the lanes: those eight apart, then four, two and one.

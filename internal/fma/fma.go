@@ -1,4 +1,6 @@
-package plain
+// Package fma multiplies and adds with one rounding on any processor: plain Go with
+// the bits of the instructions that loops in assembler use.
+package fma
 
 import "math"
 

@@ -1,0 +1,58 @@
+package portable
+
+import "github.com/plaid-ir/plaid/internal/fma"
+
+// Products of plain vectors are chains of fused additions in the order of the
+// dimensions, so that the same pair of vectors gives the same bits in any tile and
+// on any processor.
+
+// MaxDotRows is the least number of rows of MaxDot.
+const MaxDotRows = 2
+
+var noBias [32]float32
+
+// MaxDot raises best[i], for the first n columns of a panel [dim, 32], to the largest
+// product with one of m ≥ MaxDotRows rows, times scales[row] where scales is not nil, and
+// sets arg[i] to the number of that row, counted from first; the first of several.
+func MaxDot(best *[32]float32, arg *[32]int32, rows []float32, m, dim, first int, panel []float32, n int, scales []float32) {
+	var c [2 * 32]float32
+	for r := 0; r < m; r += 2 {
+		r = min(r, m-2)
+		fma.Products(c[:], 32, rows[r*dim:], dim, 2, dim, panel, noBias[:], 32)
+		for i := range 2 {
+			if scales != nil {
+				s := scales[r+i]
+				for j, v := range c[32*i : 32*i+n] {
+					c[32*i+j] = v * s
+				}
+			}
+			for j, v := range c[32*i : 32*i+n] {
+				if v > best[j] {
+					best[j], arg[j] = v, int32(first+r+i)
+				}
+			}
+		}
+	}
+}
+
+// Squares writes sums of the squares of whole groups of 8 values of each row of dim
+// values: those of place j of the groups to dst[row][j].
+func Squares(dst [][8]float64, rows []float32, dim int) {
+	for r := range dst {
+		row := rows[r*dim : (r+1)*dim]
+		var sums [8]float64
+		for ; len(row) >= 8; row = row[8:] {
+			for j, v := range row[:8] {
+				sums[j] += float64(v) * float64(v)
+			}
+		}
+		dst[r] = sums
+	}
+}
+
+// AddScaled adds c·x to dst, each value by one fused operation.
+func AddScaled(dst, x []float32, c float32) {
+	for i, v := range x[:len(dst)] {
+		dst[i] = fma.FMA(c, v, dst[i])
+	}
+}

@@ -1,0 +1,16 @@
+//go:build !purego
+
+package tier
+
+import (
+	"github.com/plaid-ir/plaid/kernels/internal/avx2"
+	"github.com/plaid-ir/plaid/kernels/internal/avx512"
+)
+
+func avx2Vectors() Vectors {
+	return Vectors{Uses: "avx2", Rows: avx2.MaxDotRows, MaxDot: avx2.MaxDot, Squares: avx2.Squares, AddScaled: avx2.AddScaled}
+}
+
+func avx512Vectors() Vectors {
+	return Vectors{Uses: "avx512", Rows: avx512.MaxDotRows, MaxDot: avx512.MaxDot, Squares: avx512.Squares, AddScaled: avx512.AddScaled}
+}

@@ -1,0 +1,79 @@
+package cpu
+
+import (
+	"github.com/plaid-ir/plaid/kernels/internal/tier"
+	"github.com/plaid-ir/plaid/kernels/maxsim"
+)
+
+// width is the number of columns of a panel.
+const width = 32
+
+// panels are the tokens of queries as columns: [panels, dim, 32].
+type panels struct {
+	dim   int
+	data  []float32
+	spans []span  // of each query
+	rows  []int32 // of each column, counted from the first row of its query
+	// weights of the columns; nil: all 1.
+	weights []float32
+	row     []float32
+}
+
+// span is columns of a query.
+type span struct{ lo, hi int }
+
+// reset lays queries out. Queries that meet all documents together share panels;
+// apart, each begins one of its own.
+func (p *panels) reset(t *tier.Tier, b *maxsim.Batch, terms *maxsim.Terms, together bool) {
+	m := &b.Tokens
+	p.dim = m.Dim
+	p.spans, p.rows = p.spans[:0], p.rows[:0]
+	for q := range b.Len() {
+		for !together && len(p.rows)%width != 0 {
+			p.rows = append(p.rows, -1)
+		}
+		s := span{lo: len(p.rows)}
+		lo, hi := b.Span(q)
+		for r := lo; r < hi; r++ {
+			if b.IsToken(r) {
+				p.rows = append(p.rows, int32(r-lo))
+			}
+		}
+		s.hi = len(p.rows)
+		p.spans = append(p.spans, s)
+	}
+	p.data = resize(p.data, (len(p.rows)+width-1)/width*width*p.dim)
+	clear(p.data)
+	p.weights = p.weights[:0]
+	if terms.Weights != nil {
+		p.weights = resize(p.weights, len(p.rows))
+	}
+	p.row = resize(p.row, p.dim)
+	for q, s := range p.spans {
+		first, _ := b.Span(q)
+		for c := s.lo; c < s.hi; c++ {
+			r := first + int(p.rows[c])
+			widen(t, m, p.row, r, r+1)
+			switch scale := m.Scale(r); {
+			case terms.Normalize:
+				unit(p.row, p.row, sign(scale))
+			case m.Scales != nil:
+				for j, v := range p.row {
+					p.row[j] = v * scale
+				}
+			}
+			column := p.data[c/width*width*p.dim+c%width:]
+			for j, v := range p.row {
+				column[width*j] = v
+			}
+			if terms.Weights != nil {
+				p.weights[c] = terms.Weights[r]
+			}
+		}
+	}
+}
+
+// panel is panel i, and how many columns it has.
+func (p *panels) panel(i int) (data []float32, n int) {
+	return p.data[i*width*p.dim : (i+1)*width*p.dim], min(width, len(p.rows)-i*width)
+}

@@ -1,0 +1,188 @@
+package cpu
+
+import (
+	"math"
+	"unsafe"
+
+	"github.com/plaid-ir/plaid/kernels/internal/tier"
+	"github.com/plaid-ir/plaid/kernels/maxsim"
+)
+
+// rows brings rows of a batch to float32, block by block.
+type rows struct {
+	tier      *tier.Tier
+	b         *maxsim.Batch
+	normalize bool
+	wide      []float32 // a block, where the rows in memory do not serve
+	factors   []float32
+	squares   [][8]float64
+	list      []int32 // the tokens of an item, counted from its first row, where some rows are none
+}
+
+// blockValues is how many values a block has, about: half of a usual L2 is for the
+// columns.
+const blockValues = 1 << 14
+
+func (r *rows) reset(t *tier.Tier, b *maxsim.Batch, normalize bool) {
+	r.tier, r.b, r.normalize = t, b, normalize
+}
+
+// blockRows is how many rows a block has at most.
+func (r *rows) blockRows() int {
+	tile := r.tier.Vectors.Rows
+	return max(blockValues/r.b.Tokens.Dim/tile, 2) * tile
+}
+
+// item counts the tokens of item i, of which it notes the rows if not all are.
+func (r *rows) item(i int) (lo, n int) {
+	lo, hi := r.b.Span(i)
+	r.list = r.list[:0]
+	if r.b.Mask == nil {
+		return lo, hi - lo
+	}
+	for t, real := range r.b.Mask[lo:hi] {
+		if real {
+			r.list = append(r.list, int32(t))
+		}
+	}
+	if n = len(r.list); n == hi-lo {
+		r.list = r.list[:0]
+	}
+	return lo, n
+}
+
+// row is the row, from the first of the item on, of token t.
+func (r *rows) row(t int32) int32 {
+	if len(r.list) == 0 {
+		return t
+	}
+	return r.list[t]
+}
+
+// block returns the tokens from to to of the item that begins at row lo, as m rows
+// of float32, a tile at least: the last is repeated. factors, where not nil, are what
+// products with them are to be multiplied with.
+func (r *rows) block(lo, from, to int) (x []float32, m int, factors []float32) {
+	t, dim := &r.b.Tokens, r.b.Tokens.Dim
+	m = max(to-from, r.tier.Vectors.Rows)
+	if t.Type == maxsim.F32 && len(r.list) == 0 && m == to-from {
+		x = t.F32[(lo+from)*dim : (lo+to)*dim]
+	} else {
+		x = r.widen(lo, from, to, m)
+	}
+	if !r.normalize && t.Scales == nil {
+		return x, m, nil
+	}
+	r.factors = resize(r.factors, m)
+	if !r.normalize {
+		for i := range m {
+			r.factors[i] = t.Scales[lo+int(r.row(int32(min(from+i, to-1))))]
+		}
+		return x, m, r.factors
+	}
+	if r.inverseNorms(x, lo, from, to, m) {
+		return x, m, r.factors
+	}
+	// Lengths whose inverse is beyond the range of float32.
+	if len(r.wide) == 0 || &x[0] != &r.wide[0] {
+		x = r.widen(lo, from, to, m)
+	}
+	for i := range m {
+		unit(x[i*dim:(i+1)*dim], x[i*dim:(i+1)*dim], sign(t.Scale(lo+int(r.row(int32(min(from+i, to-1)))))))
+		r.factors[i] = 1
+	}
+	return x, m, r.factors
+}
+
+// widen writes a block to the work space.
+func (r *rows) widen(lo, from, to, m int) []float32 {
+	dim := r.b.Tokens.Dim
+	r.wide = resize(r.wide, m*dim)
+	if len(r.list) == 0 {
+		widen(r.tier, &r.b.Tokens, r.wide, lo+from, lo+to)
+	} else {
+		for i, t := range r.list[from:to] {
+			widen(r.tier, &r.b.Tokens, r.wide[i*dim:(i+1)*dim], lo+int(t), lo+int(t)+1)
+		}
+	}
+	last := r.wide[(to-from-1)*dim : (to-from)*dim]
+	for i := to - from; i < m; i++ {
+		copy(r.wide[i*dim:(i+1)*dim], last)
+	}
+	return r.wide
+}
+
+// inverseNorms fills factors, unless one of them is beyond what float32 is good for.
+func (r *rows) inverseNorms(x []float32, lo, from, to, m int) bool {
+	const least, most = 1e-30, 1e30
+	dim := r.b.Tokens.Dim
+	r.squares = resize(r.squares, m)
+	r.tier.Vectors.Squares(r.squares, x, dim)
+	for i := range m {
+		f := 0.0
+		if s := squared(&r.squares[i], x[i*dim:(i+1)*dim]); s > 0 {
+			if f = 1 / math.Sqrt(s); !(f > least && f < most) {
+				return false
+			}
+		}
+		r.factors[i] = float32(f * sign(r.b.Tokens.Scale(lo+int(r.row(int32(min(from+i, to-1)))))))
+	}
+	return true
+}
+
+// squared adds the sums of a row and the squares of what is beyond whole groups.
+func squared(sums *[8]float64, row []float32) float64 {
+	s := *sums
+	for j, v := range row[len(row)&^7:] {
+		s[j] += float64(v) * float64(v)
+	}
+	return ((s[0] + s[4]) + (s[2] + s[6])) + ((s[1] + s[5]) + (s[3] + s[7]))
+}
+
+func sign(scale float32) float64 {
+	switch {
+	case scale > 0:
+		return 1
+	case scale < 0:
+		return -1
+	}
+	return 0
+}
+
+// norm is the length of a vector.
+func norm(x []float32) float64 {
+	var s float64
+	for _, v := range x {
+		s += float64(v) * float64(v)
+	}
+	return math.Sqrt(s)
+}
+
+// unit writes x, divided by its length, times s; zeros stay zeros.
+func unit(dst, x []float32, s float64) {
+	if n := norm(x); n > 0 {
+		s /= n
+	}
+	for j, v := range x {
+		dst[j] = float32(float64(v) * s)
+	}
+}
+
+// widen writes the rows lo to hi of a matrix as float32, without their scales.
+func widen(t *tier.Tier, m *maxsim.Matrix, dst []float32, lo, hi int) {
+	loop := t.Tokens.WidenBF16
+	switch m.Type {
+	case maxsim.F16:
+		loop = t.Tokens.WidenF16
+	case maxsim.BF16:
+	default:
+		loop = nil
+	}
+	if loop == nil || lo == hi {
+		m.Widen(dst, lo, hi)
+		return
+	}
+	// There are such loops for little-endian processors alone.
+	n := (hi - lo) * m.Dim
+	loop(dst[:n], unsafe.Slice((*byte)(unsafe.Pointer(&m.U16[lo*m.Dim])), 2*n))
+}
