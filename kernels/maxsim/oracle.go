@@ -25,6 +25,14 @@ func OracleRow(b *Batch, i int, normalize bool) []float64 {
 	return x
 }
 
+func oracleRows(b *Batch, normalize bool) [][]float64 {
+	rows := make([][]float64, b.Tokens.Rows())
+	for i := range rows {
+		rows[i] = OracleRow(b, i, normalize)
+	}
+	return rows
+}
+
 // oracleItem is the tokens of item i; those that are masked are nil.
 func oracleItem(o Operand, i int, normalize bool) [][]float64 {
 	b := o.(*Batch)
@@ -106,6 +114,7 @@ func (g *GradCall) Oracle() (dq, dd []float64) {
 	dim, stride := qb.Tokens.Dim, qb.MaxRows()
 	dq, dd = make([]float64, qb.Tokens.Rows()*dim), make([]float64, db.Tokens.Rows()*dim)
 	n, _ := g.count(qb.Len(), db.Len())
+	qs, ds := oracleRows(qb, g.Normalize), oracleRows(db, g.Normalize)
 	for p := range n {
 		up := upstream64(g.Upstream, p)
 		qi, di := g.At(p, db.Len())
@@ -115,7 +124,7 @@ func (g *GradCall) Oracle() (dq, dd []float64) {
 			if a < 0 {
 				continue
 			}
-			x, y := OracleRow(qb, qlo+s, g.Normalize), OracleRow(db, dlo+int(a), g.Normalize)
+			x, y := qs[qlo+s], ds[dlo+int(a)]
 			c := up * g.weight(qlo+s)
 			for j := range dim {
 				dq[(qlo+s)*dim+j] += c * y[j]

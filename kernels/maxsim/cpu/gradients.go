@@ -2,11 +2,323 @@ package cpu
 
 import (
 	"context"
+	"math"
 
+	"github.com/plaid-ir/plaid/internal/parallel"
 	"github.com/plaid-ir/plaid/kernels/maxsim"
 )
 
+// gradients does a call of Gradients, one after another. Every row of a gradient has
+// one writer, who pulls what it gets: a piece is some rows of a query for DQ, and a
+// document for DD.
+type gradients struct {
+	b       *backend
+	call    *maxsim.GradCall
+	work    maxsim.Work
+	q, d    *maxsim.Batch
+	byDoc   bool
+	n       int // pieces of a query
+	order   []int32
+	starts  []int32
+	workers []puller
+	pool    parallel.Pool
+}
+
+// puller is what one goroutine works with.
+type puller struct {
+	sums []float32 // of the rows of an item
+	seen []bool    // rows that got something
+	row  []float32
+}
+
+// queryRows is how many rows of a query are a piece.
+const queryRows = 16
+
 // Gradients implements [maxsim.Backend].
 func (b *backend) Gradients(ctx context.Context, g *maxsim.GradCall) error {
-	return maxsim.ErrUnsupported
+	w, err := g.Check()
+	if err != nil {
+		return err
+	}
+	q, d, err := b.operands(g.Q, g.D)
+	if err != nil {
+		return err
+	}
+	x, _ := b.gradients.Get().(*gradients)
+	if x == nil {
+		x = &gradients{b: b}
+	}
+	x.call, x.work, x.q, x.d = g, w, q, d
+	err = x.run(ctx)
+	x.call, x.q, x.d, x.work = nil, nil, nil, maxsim.Work{}
+	b.gradients.Put(x)
+	return err
+}
+
+func (x *gradients) run(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if g := x.call.DQ; g != nil {
+		x.byDoc = false
+		x.n = max(parallel.Blocks(x.work.Stride, queryRows), 1)
+		clearOutside(g, x.q)
+		if err := x.pull(ctx, x.q.Len()*x.n); err != nil {
+			return err
+		}
+	}
+	if g := x.call.DD; g != nil {
+		x.byDoc = true
+		clearOutside(g, x.d)
+		return x.pull(ctx, x.d.Len())
+	}
+	return nil
+}
+
+// clearOutside clears the rows of a gradient that belong to no item.
+func clearOutside(g *maxsim.Gradient, b *maxsim.Batch) {
+	if g.Add {
+		return
+	}
+	last := 0
+	for i := range b.Len() {
+		lo, hi := b.Span(i)
+		clearRows(g, last, lo)
+		last = hi
+	}
+	clearRows(g, last, g.Rows())
+}
+
+func clearRows(g *maxsim.Gradient, lo, hi int) {
+	if g.Type == maxsim.F32 {
+		clear(g.F32[lo*g.Dim : hi*g.Dim])
+	} else {
+		clear(g.U16[lo*g.Dim : hi*g.Dim])
+	}
+}
+
+func (x *gradients) pull(ctx context.Context, pieces int) error {
+	x.sort()
+	threads := parallel.Threads(x.call.Threads, pieces)
+	for len(x.workers) < threads {
+		x.workers = append(x.workers, puller{})
+	}
+	return x.pool.Run(ctx, pieces, threads, x)
+}
+
+// sort lists the pairs of each query or document, in their order: order[starts[i]] and
+// on. Where all meet all there is no need to.
+func (x *gradients) sort() {
+	if x.call.Kind == maxsim.AllPairs {
+		return
+	}
+	items := x.q.Len()
+	if x.byDoc {
+		items = x.d.Len()
+	}
+	x.order = resize(x.order, x.work.Pairs)
+	x.starts = resize(x.starts, items+2)
+	clear(x.starts)
+	starts := x.starts[1:] // one ahead, until all have been put down
+	for p := range x.work.Pairs {
+		starts[x.item(p)+1]++
+	}
+	for i := range items {
+		starts[i+1] += starts[i]
+	}
+	for p := range x.work.Pairs {
+		i := x.item(p)
+		x.order[starts[i]] = int32(p)
+		starts[i]++
+	}
+}
+
+func (x *gradients) item(pair int) int {
+	q, d := x.call.At(pair, x.work.D.Len())
+	if x.byDoc {
+		return d
+	}
+	return q
+}
+
+// pairs is how many pairs an item has; pair is one of them.
+func (x *gradients) pairs(item int) int {
+	if x.call.Kind != maxsim.AllPairs {
+		return int(x.starts[item+1] - x.starts[item])
+	}
+	n := x.work.Pairs / max(x.q.Len(), 1)
+	if !x.byDoc {
+		return n
+	}
+	if item < x.call.First || item >= x.call.First+n {
+		return 0
+	}
+	return x.q.Len()
+}
+
+func (x *gradients) pair(item, i int) int {
+	if x.call.Kind != maxsim.AllPairs {
+		return int(x.order[int(x.starts[item])+i])
+	}
+	n := x.work.Pairs / x.q.Len()
+	if x.byDoc {
+		return i*n + item - x.call.First
+	}
+	return item*n + i
+}
+
+// Run does a piece.
+func (x *gradients) Run(worker, i int) error {
+	w := &x.workers[worker]
+	if x.byDoc {
+		x.document(w, i)
+	} else {
+		x.query(w, i/x.n, i%x.n*queryRows)
+	}
+	return nil
+}
+
+// query pulls the gradients of some rows of a query from the tokens that won.
+func (x *gradients) query(w *puller, q, first int) {
+	lo, hi := x.q.Span(q)
+	from := lo + first
+	to := min(from+queryRows, hi)
+	if from >= to {
+		return
+	}
+	sums := x.begin(w, x.call.DQ, from, to)
+	for i := range x.pairs(q) {
+		p := x.pair(q, i)
+		_, d := x.call.At(p, x.work.D.Len())
+		dlo, _ := x.d.Span(d)
+		for r := from; r < to; r++ {
+			if a := x.call.Argmax[p*x.work.Stride+r-lo]; a >= 0 {
+				x.add(w, sums, r-from, p, r, x.d, dlo+int(a))
+			}
+		}
+	}
+	x.end(w, x.call.DQ, x.q, sums, from, to)
+}
+
+// document pulls the gradients of the tokens of a document from the query rows that
+// they won.
+func (x *gradients) document(w *puller, d int) {
+	lo, hi := x.d.Span(d)
+	if lo == hi {
+		return
+	}
+	sums := x.begin(w, x.call.DD, lo, hi)
+	for i := range x.pairs(d) {
+		p := x.pair(d, i)
+		q, _ := x.call.At(p, x.work.D.Len())
+		qlo, qhi := x.q.Span(q)
+		for s, a := range x.call.Argmax[p*x.work.Stride:][:qhi-qlo] {
+			if a >= 0 {
+				x.add(w, sums, int(a), p, qlo+s, x.q, qlo+s)
+			}
+		}
+	}
+	x.end(w, x.call.DD, x.d, sums, lo, hi)
+}
+
+// begin returns sums, all 0, for the rows from to to: those of the gradient itself,
+// where nothing is left to do with them.
+func (x *gradients) begin(w *puller, g *maxsim.Gradient, from, to int) []float32 {
+	w.seen = resize(w.seen, to-from)
+	clear(w.seen)
+	var sums []float32
+	if x.direct(g) {
+		sums = g.F32[from*g.Dim : to*g.Dim]
+	} else {
+		w.sums = resize(w.sums, (to-from)*g.Dim)
+		sums = w.sums
+	}
+	clear(sums)
+	return sums
+}
+
+func (x *gradients) direct(g *maxsim.Gradient) bool {
+	return g.Type == maxsim.F32 && !g.Add && !x.call.Normalize
+}
+
+// add adds to row i of the sums what pair p gives it: row src of b. weighed is the
+// query row whose weight counts.
+func (x *gradients) add(w *puller, sums []float32, i, p, weighed int, b *maxsim.Batch, src int) {
+	m := &b.Tokens
+	c := 1.0
+	if x.call.Upstream != nil {
+		c = float64(x.call.Upstream[p])
+	}
+	if x.call.Weights != nil {
+		c *= float64(x.call.Weights[weighed])
+	}
+	row := x.row(w, m, src)
+	if x.call.Normalize {
+		c *= sign(m.Scale(src)) * x.inverseNorm(row)
+	} else {
+		c *= float64(m.Scale(src))
+	}
+	w.seen[i] = true
+	x.b.tier.Vectors.AddScaled(sums[i*m.Dim:(i+1)*m.Dim], row, float32(c))
+}
+
+// row is a row as float32, without its scale.
+func (x *gradients) row(w *puller, m *maxsim.Matrix, i int) []float32 {
+	if m.Type == maxsim.F32 {
+		return m.F32[i*m.Dim : (i+1)*m.Dim]
+	}
+	w.row = resize(w.row, m.Dim)
+	widen(x.b.tier, m, w.row, i, i+1)
+	return w.row
+}
+
+func (x *gradients) inverseNorm(row []float32) float64 {
+	var sums [1][8]float64
+	x.b.tier.Vectors.Squares(sums[:], row, len(row))
+	if s := squared(&sums[0], row); s > 0 {
+		return 1 / math.Sqrt(s)
+	}
+	return 0
+}
+
+// end brings sums through the division by the norm, and puts them where they belong.
+func (x *gradients) end(w *puller, g *maxsim.Gradient, b *maxsim.Batch, sums []float32, from, to int) {
+	if x.direct(g) {
+		return
+	}
+	for i := range to - from {
+		sum := sums[i*g.Dim : (i+1)*g.Dim]
+		if !w.seen[i] {
+			if !g.Add {
+				clearRows(g, from+i, from+i+1)
+			}
+			continue
+		}
+		if x.call.Normalize {
+			row := x.row(w, &b.Tokens, from+i)
+			throughNorm(sum, row, x.inverseNorm(row), b.Tokens.Scale(from+i))
+		}
+		g.Put(from+i, sum)
+	}
+}
+
+// throughNorm turns a derivative by x/|x| into one by x, scale times row:
+// (g − ⟨g, x̂⟩ x̂) / |x|, and 0 where x is 0.
+func throughNorm(g, row []float32, inverse float64, scale float32) {
+	var along float64
+	for j, v := range row {
+		along += float64(g[j]) * float64(v)
+	}
+	if scale != 0 {
+		scale = float32(math.Abs(float64(scale)))
+	}
+	if inverse == 0 || scale == 0 {
+		clear(g)
+		return
+	}
+	along *= inverse * inverse
+	inverse /= float64(scale)
+	for j, v := range row {
+		g[j] = float32((float64(g[j]) - float64(along*float64(v))) * inverse)
+	}
 }

@@ -2,6 +2,7 @@ package maxsimtest
 
 import (
 	"math"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -40,7 +41,10 @@ func (s *suite) gradients(t *testing.T) {
 					dim := []int{3, 32, 130}[i%3]
 					i++
 					qb, db := q.Batch(rng, dim), d.Batch(rng, dim)
-					for _, p := range pairsOf(rng, qb.Len(), db.Len()) {
+					for name, p := range pairsOf(rng, qb.Len(), db.Len()) {
+						if testing.Short() && (i+len(name))%3 > 0 {
+							continue
+						}
 						s.checkGradients(t, qb, db, p, maxsim.Terms{Normalize: normalize, Weights: Normal(rng, qb.Tokens.Rows()), Threads: 1 + i%3}, i%4 == 0)
 					}
 				}
@@ -65,11 +69,15 @@ func (s *suite) checkGradients(t *testing.T, q, d *maxsim.Batch, p maxsim.Pairs,
 // row gets may differ by, and the rounding of the type.
 func requireGradient(t *testing.T, name string, want []float64, got *maxsim.Matrix, b *maxsim.Batch, normalize bool) {
 	t.Helper()
+	lengths := make([]float64, got.Rows())
+	for r := range lengths {
+		lengths[r] = length(b, r)
+	}
 	var most float64
 	for i, v := range want {
 		scale := 1.0
 		if normalize {
-			scale = length(b, i/got.Dim)
+			scale = lengths[i/got.Dim]
 		}
 		most = max(most, math.Abs(v)*scale)
 	}
@@ -77,7 +85,7 @@ func requireGradient(t *testing.T, name string, want []float64, got *maxsim.Matr
 	for i, v := range values(got) {
 		allowed := 1e-5*(most+1) + rounding*math.Abs(want[i]) + rounding/1024
 		if normalize {
-			if l := length(b, i/got.Dim); l > 0 {
+			if l := lengths[i/got.Dim]; l > 0 {
 				allowed /= min(l, 1)
 			}
 		}
@@ -159,29 +167,38 @@ func (s *suite) differences(t *testing.T) {
 		up := Normal(rng, len(c.Scores))
 		g := &maxsim.GradCall{Q: q, D: d, Terms: c.Terms, Argmax: c.Argmax, Upstream: up, DQ: newGradient(q, maxsim.F32), DD: newGradient(d, maxsim.F32)}
 		require.NoError(t, s.b.Gradients(ctx(), g))
-		loss := func() (sum float64) {
-			scores, _ := c.Oracle()
+		loss := func() (sum float64, argmax []int32) {
+			scores, argmax := c.Oracle()
 			for i, v := range scores {
 				sum += v * float64(up[i])
 			}
-			return sum
+			return sum, argmax
 		}
 		requireDifferences(t, loss, q.Tokens.F32, g.DQ.F32)
 		requireDifferences(t, loss, d.Tokens.F32, g.DD.F32)
 	}
 }
 
-func requireDifferences(t *testing.T, loss func() float64, x, gradient []float32) {
+// requireDifferences leaves out the few values where another token wins on the way.
+func requireDifferences(t *testing.T, loss func() (float64, []int32), x, gradient []float32) {
 	t.Helper()
+	left := 0
 	for i, v := range x {
 		const step = 1.0 / 2048
 		x[i] = v + step
-		hi, above := loss(), float64(x[i])
+		hi, argHi := loss()
+		above := float64(x[i])
 		x[i] = v - step
-		lo, below := loss(), float64(x[i])
+		lo, argLo := loss()
+		below := float64(x[i])
 		x[i] = v
+		if !slices.Equal(argHi, argLo) {
+			left++
+			continue
+		}
 		require.InDelta(t, (hi-lo)/(above-below), gradient[i], 1e-4, "value %d", i)
 	}
+	require.Less(t, left, len(x)/4)
 }
 
 // chamfer: distances, nearest rows and gradients against the oracle.
