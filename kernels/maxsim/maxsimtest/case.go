@@ -3,6 +3,7 @@
 package maxsimtest
 
 import (
+	"math"
 	"math/rand/v2"
 
 	"github.com/plaid-ir/plaid/kernels/maxsim"
@@ -54,6 +55,7 @@ type Side struct {
 	Lengths []int
 	Padded  bool    // else packed
 	Masked  float64 // share of the rows
+	Unit    bool    // vectors of length 1, as far as the type goes
 }
 
 // Batch makes a batch of random values.
@@ -85,7 +87,20 @@ func (s Side) of(rng *rand.Rand, dim int, values func(*rand.Rand, int) []float32
 	if t == 0 {
 		t = maxsim.F32
 	}
-	return &maxsim.Batch{Tokens: As(t, values(rng, rows*dim), dim, s.Affine), Layout: layout}
+	x := values(rng, rows*dim)
+	if s.Unit {
+		for r := range rows {
+			row := x[r*dim : (r+1)*dim]
+			var sum float64
+			for _, v := range row {
+				sum += float64(v) * float64(v)
+			}
+			for j := range row {
+				row[j] /= float32(math.Sqrt(sum))
+			}
+		}
+	}
+	return &maxsim.Batch{Tokens: As(t, x, dim, s.Affine), Layout: layout}
 }
 
 // NewCall makes a call with room for its results, scores and argmaxima both.

@@ -11,8 +11,8 @@ import (
 	"github.com/plaid-ir/plaid/kernels/maxsim"
 )
 
-// newGradient makes room for a gradient of b.
-func newGradient(b *maxsim.Batch, t maxsim.Type) *maxsim.Gradient {
+// NewGradient makes room for a gradient of b.
+func NewGradient(b *maxsim.Batch, t maxsim.Type) *maxsim.Gradient {
 	n := b.Tokens.Rows() * b.Tokens.Dim
 	g := &maxsim.Gradient{Matrix: maxsim.Matrix{Type: t, Dim: b.Tokens.Dim}}
 	if t == maxsim.F32 {
@@ -58,7 +58,7 @@ func (s *suite) checkGradients(t *testing.T, q, d *maxsim.Batch, p maxsim.Pairs,
 	c := NewCall(q, d, p, terms)
 	require.NoError(t, s.b.Score(ctx(), c))
 	g := &maxsim.GradCall{Q: q, D: d, Pairs: p, Terms: terms, Argmax: c.Argmax, Upstream: Normal(Rand(21), len(c.Scores)),
-		DQ: newGradient(q, maxsim.F32), DD: newGradient(d, maxsim.F32), Push: push}
+		DQ: NewGradient(q, maxsim.F32), DD: NewGradient(d, maxsim.F32), Push: push}
 	require.NoError(t, s.b.Gradients(ctx(), g))
 	dq, dd := g.Oracle()
 	requireGradient(t, "Q", dq, &g.DQ.Matrix, q, terms.Normalize)
@@ -112,7 +112,7 @@ func (s *suite) gradientBuffers(t *testing.T) {
 	require.NoError(t, s.b.Score(ctx(), c))
 	for _, kind := range []maxsim.Type{maxsim.F32, maxsim.F16, maxsim.BF16} {
 		for _, add := range []bool{false, true} {
-			g := &maxsim.GradCall{Q: q, D: d, Argmax: c.Argmax, DQ: newGradient(q, kind), DD: newGradient(d, kind)}
+			g := &maxsim.GradCall{Q: q, D: d, Argmax: c.Argmax, DQ: NewGradient(q, kind), DD: NewGradient(d, kind)}
 			before := As(kind, Normal(rng, len(d.Tokens.F32)), 16, false)
 			g.DQ.Matrix, g.DD.Matrix = As(kind, Normal(rng, len(q.Tokens.F32)), 16, false), before.Slice(0, before.Rows())
 			if kind == maxsim.F32 {
@@ -137,7 +137,7 @@ func (s *suite) gradientBuffers(t *testing.T) {
 	}
 	var want [2]*maxsim.Gradient
 	for threads := 1; threads <= 4; threads++ {
-		g := &maxsim.GradCall{Q: q, D: d, Argmax: c.Argmax, Terms: maxsim.Terms{Threads: threads}, DQ: newGradient(q, maxsim.F32), DD: newGradient(d, maxsim.F32)}
+		g := &maxsim.GradCall{Q: q, D: d, Argmax: c.Argmax, Terms: maxsim.Terms{Threads: threads}, DQ: NewGradient(q, maxsim.F32), DD: NewGradient(d, maxsim.F32)}
 		require.NoError(t, s.b.Gradients(ctx(), g))
 		if threads == 1 {
 			want = [2]*maxsim.Gradient{g.DQ, g.DD}
@@ -145,7 +145,7 @@ func (s *suite) gradientBuffers(t *testing.T) {
 		require.Equal(t, want[0].F32, g.DQ.F32)
 		require.Equal(t, want[1].F32, g.DD.F32)
 	}
-	g := &maxsim.GradCall{Q: q, D: d, Argmax: c.Argmax, DD: newGradient(d, maxsim.F32)}
+	g := &maxsim.GradCall{Q: q, D: d, Argmax: c.Argmax, DD: NewGradient(d, maxsim.F32)}
 	require.NoError(t, s.b.Gradients(ctx(), g))
 	require.Equal(t, want[1].F32, g.DD.F32)
 	g.DD = nil
@@ -165,7 +165,7 @@ func (s *suite) differences(t *testing.T) {
 		c := NewCall(q, d, maxsim.All(), maxsim.Terms{Normalize: normalize})
 		require.NoError(t, s.b.Score(ctx(), c))
 		up := Normal(rng, len(c.Scores))
-		g := &maxsim.GradCall{Q: q, D: d, Terms: c.Terms, Argmax: c.Argmax, Upstream: up, DQ: newGradient(q, maxsim.F32), DD: newGradient(d, maxsim.F32)}
+		g := &maxsim.GradCall{Q: q, D: d, Terms: c.Terms, Argmax: c.Argmax, Upstream: up, DQ: NewGradient(q, maxsim.F32), DD: NewGradient(d, maxsim.F32)}
 		require.NoError(t, s.b.Gradients(ctx(), g))
 		loss := func() (sum float64, argmax []int32) {
 			scores, argmax := c.Oracle()
@@ -220,7 +220,7 @@ func (s *suite) chamfer(t *testing.T) {
 				}
 				s.checkNearest(t, c)
 				g := &maxsim.ChamferGradCall{X: x, Y: y, Pairs: p, Metric: metric, Mean: c.Mean, NearestX: c.NearestX, NearestY: c.NearestY,
-					Upstream: Normal(rng, len(want)), DX: newGradient(x, maxsim.F32), DY: newGradient(y, maxsim.F32)}
+					Upstream: Normal(rng, len(want)), DX: NewGradient(x, maxsim.F32), DY: NewGradient(y, maxsim.F32)}
 				require.NoError(t, chamfers.ChamferGradients(ctx(), g))
 				dx, dy := g.Oracle()
 				requireGradient(t, "X", dx, &g.DX.Matrix, x, false)

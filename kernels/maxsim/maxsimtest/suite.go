@@ -429,7 +429,7 @@ func (s *suite) contexts(t *testing.T) {
 	_, err := s.b.Hold(over, d, maxsim.HoldOptions{Screen: true})
 	require.ErrorIs(t, err, context.Canceled)
 	require.NoError(t, s.b.Score(ctx(), c))
-	g := &maxsim.GradCall{Q: q, D: d, Argmax: c.Argmax, DQ: newGradient(q, maxsim.F32)}
+	g := &maxsim.GradCall{Q: q, D: d, Argmax: c.Argmax, DQ: NewGradient(q, maxsim.F32)}
 	require.ErrorIs(t, s.b.Gradients(over, g), context.Canceled)
 }
 
@@ -445,6 +445,6 @@ func (s *suite) badInput(t *testing.T) {
 	require.Equal(t, before, c.Scores)
 	d.Offsets[1] = 30
 	c.Argmax[0] = 30
-	g := &maxsim.GradCall{Q: q, D: d, Argmax: c.Argmax, DQ: newGradient(q, maxsim.F32)}
+	g := &maxsim.GradCall{Q: q, D: d, Argmax: c.Argmax, DQ: NewGradient(q, maxsim.F32)}
 	require.ErrorIs(t, s.b.Gradients(ctx(), g), kernels.ErrShape)
 }

@@ -1,0 +1,111 @@
+package cpu_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/plaid-ir/plaid/internal/roofline"
+	"github.com/plaid-ir/plaid/kernels/maxsim"
+	"github.com/plaid-ir/plaid/kernels/maxsim/maxsimtest"
+)
+
+// benchCase is one query and documents of lengths lo to hi.
+type benchCase struct {
+	lq, docs, lo, hi, dim int
+}
+
+func (c benchCase) String() string {
+	return fmt.Sprintf("d=%d/Lq=%d/%dx%d-%d", c.dim, c.lq, c.docs, c.lo, c.hi)
+}
+
+func (c benchCase) batches(kind maxsim.Type) (q, d *maxsim.Batch) {
+	rng := maxsimtest.Rand(1)
+	lengths := make([]int, c.docs)
+	for i := range lengths {
+		lengths[i] = c.lo + rng.IntN(c.hi-c.lo+1)
+	}
+	side := maxsimtest.Side{Type: kind, Lengths: []int{c.lq}, Unit: true}
+	q = side.Batch(rng, c.dim)
+	side.Lengths = lengths
+	return q, side.Batch(rng, c.dim)
+}
+
+var benchCases = []benchCase{
+	{32, 1000, 40, 160, 128}, {32, 100, 40, 160, 128}, {8, 100, 40, 160, 128}, {32, 64, 256, 256, 128}, {32, 16, 1024, 1024, 128},
+	{128, 16, 256, 256, 128}, {128, 8, 1024, 1024, 128}, {1024, 8, 256, 256, 128}, {1024, 4, 1024, 1024, 128}, {32, 32, 256, 256, 768},
+}
+
+// BenchmarkScore is one thread; fma/peak is the share of what the processor's
+// multiply-adds can do.
+func BenchmarkScore(b *testing.B) {
+	for _, name := range maxsim.Backends() {
+		be, err := maxsim.Select(name)
+		require.NoError(b, err)
+		lanes := map[string]int{"avx2": 8}[name]
+		if lanes == 0 {
+			lanes = 16
+		}
+		peak := roofline.FMAs(lanes)
+		for _, kind := range []maxsim.Type{maxsim.F32, maxsim.BF16, maxsim.F16, maxsim.I8} {
+			for _, screen := range []bool{false, true} {
+				for _, c := range benchCases {
+					q, d := c.batches(kind)
+					run := fmt.Sprintf("%s/%s/screen=%v/%s", name, kind, screen, c)
+					b.Run(run, func(b *testing.B) {
+						call := maxsimtest.NewCall(q, d, maxsim.All(), maxsim.Terms{Threads: 1})
+						call.Argmax = nil
+						h, err := be.Hold(context.Background(), d, maxsim.HoldOptions{Screen: screen})
+						require.NoError(b, err)
+						defer h.Close()
+						call.D = h
+						b.ResetTimer()
+						for b.Loop() {
+							require.NoError(b, be.Score(context.Background(), call))
+						}
+						perToken := b.Elapsed().Seconds() / float64(b.N) / float64(d.Tokens.Rows())
+						b.ReportMetric(perToken*1e9, "ns/token")
+						b.ReportMetric(2*float64(c.lq*c.dim)/perToken/peak, "fma/peak")
+					})
+				}
+			}
+		}
+	}
+}
+
+// BenchmarkGradients is forward with argmaxima, and both gradients, in turn: forward is
+// its share of the time of a backward.
+func BenchmarkGradients(b *testing.B) {
+	be, err := maxsim.Select("")
+	require.NoError(b, err)
+	for _, s := range []struct{ nq, lq, nd, ld int }{{1, 32, 256, 300}, {16, 32, 16, 300}, {64, 32, 64, 300}, {16, 32, 16, 1024}} {
+		rng := maxsimtest.Rand(1)
+		side := func(n, l int) *maxsim.Batch {
+			lengths := make([]int, n)
+			for i := range lengths {
+				lengths[i] = l
+			}
+			return maxsimtest.Side{Lengths: lengths, Unit: true}.Batch(rng, 128)
+		}
+		q, d := side(s.nq, s.lq), side(s.nd, s.ld)
+		c := maxsimtest.NewCall(q, d, maxsim.All(), maxsim.Terms{Threads: 1})
+		g := &maxsim.GradCall{Q: q, D: d, Argmax: c.Argmax, Terms: c.Terms,
+			DQ: maxsimtest.NewGradient(q, maxsim.F32), DD: maxsimtest.NewGradient(d, maxsim.F32)}
+		name := fmt.Sprintf("%dx%d/%dx%d", s.nq, s.lq, s.nd, s.ld)
+		b.Run(name+"/forward", func(b *testing.B) {
+			for b.Loop() {
+				require.NoError(b, be.Score(context.Background(), c))
+			}
+		})
+		for _, normalize := range []bool{false, true} {
+			g.Normalize = normalize
+			b.Run(fmt.Sprintf("%s/backward/normalize=%v", name, normalize), func(b *testing.B) {
+				for b.Loop() {
+					require.NoError(b, be.Gradients(context.Background(), g))
+				}
+			})
+		}
+	}
+}
