@@ -69,20 +69,11 @@ func (w *Work) checkArgmax(argmax []int32) error {
 }
 
 func check(q, d Operand, p *Pairs, t *Terms) (w Work, err error) {
-	for _, o := range []struct {
-		name    string
-		operand Operand
-		shape   *Shape
-	}{{"query", q, &w.Q}, {"document", d, &w.D}} {
-		if o.operand == nil {
-			return w, faultf("no %s operand", o.name)
-		}
-		if b, ok := o.operand.(*Batch); ok {
-			if err := b.Validate(); err != nil {
-				return w, faultf("%s operand: %w", o.name, err)
-			}
-		}
-		*o.shape = o.operand.Shape()
+	if w.Q, err = shape("query", q); err != nil {
+		return w, err
+	}
+	if w.D, err = shape("document", d); err != nil {
+		return w, err
 	}
 	if w.Q.Dim != w.D.Dim {
 		return w, faultf("queries have dimension %d, documents %d", w.Q.Dim, w.D.Dim)
@@ -93,6 +84,18 @@ func check(q, d Operand, p *Pairs, t *Terms) (w Work, err error) {
 	w.Stride = w.Q.MaxRows()
 	w.Pairs, err = p.count(w.Q.Len(), w.D.Len())
 	return w, err
+}
+
+func shape(name string, o Operand) (Shape, error) {
+	if o == nil {
+		return Shape{}, faultf("no %s operand", name)
+	}
+	if b, ok := o.(*Batch); ok {
+		if err := b.Validate(); err != nil {
+			return Shape{}, faultf("%s operand: %w", name, err)
+		}
+	}
+	return o.Shape(), nil
 }
 
 // warned is set when somebody was told of odd lengths.

@@ -17,18 +17,21 @@ type gradients struct {
 	work    maxsim.Work
 	q, d    *maxsim.Batch
 	byDoc   bool
-	n       int // pieces of a query
+	n       int          // pieces of a query
+	inverse [2][]float64 // lengths of the rows of q and of d; empty where they are computed when needed
 	order   []int32
 	starts  []int32
+	own     puller
 	workers []puller
 	pool    parallel.Pool
 }
 
 // puller is what one goroutine works with.
 type puller struct {
-	sums []float32 // of the rows of an item
-	seen []bool    // rows that got something
-	row  []float32
+	sums       []float32 // of the rows of an item
+	seen       []bool    // rows that got something
+	row, other []float32
+	squares    [1][8]float64
 }
 
 // queryRows is how many rows of a query are a piece.
@@ -59,6 +62,14 @@ func (x *gradients) run(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
+	x.inverse = [2][]float64{x.inverse[0][:0], x.inverse[1][:0]}
+	if x.call.Normalize {
+		for i, b := range []*maxsim.Batch{x.q, x.d} {
+			if err := x.inverseNorms(ctx, i, b); err != nil {
+				return err
+			}
+		}
+	}
 	if g := x.call.DQ; g != nil {
 		x.byDoc = false
 		x.n = max(parallel.Blocks(x.work.Stride, queryRows), 1)
@@ -73,6 +84,32 @@ func (x *gradients) run(ctx context.Context) error {
 		return x.pull(ctx, x.d.Len())
 	}
 	return nil
+}
+
+// inverseNorms computes the inverse lengths of all rows of a side, unless few of them
+// are needed.
+func (x *gradients) inverseNorms(ctx context.Context, side int, b *maxsim.Batch) error {
+	n := b.Tokens.Rows()
+	if n > x.work.Pairs*x.work.Stride {
+		return nil
+	}
+	x.inverse[side] = resize(x.inverse[side], n)
+	w := &x.own
+	for i := range n {
+		if i%1024 == 0 && ctx.Err() != nil {
+			return ctx.Err()
+		}
+		x.inverse[side][i] = x.inverseNorm(w, x.row(w, &b.Tokens, i))
+	}
+	return nil
+}
+
+// inverseOf is the inverse of the length of a row, without its scale.
+func (x *gradients) inverseOf(w *puller, side, i int, row []float32) float64 {
+	if list := x.inverse[side]; len(list) > 0 {
+		return list[i]
+	}
+	return x.inverseNorm(w, row)
 }
 
 // clearOutside clears the rows of a gradient that belong to no item.
@@ -193,7 +230,7 @@ func (x *gradients) query(w *puller, q, first int) {
 		dlo, _ := x.d.Span(d)
 		for r := from; r < to; r++ {
 			if a := x.call.Argmax[p*x.work.Stride+r-lo]; a >= 0 {
-				x.add(w, sums, r-from, p, r, x.d, dlo+int(a))
+				x.add(w, sums, r-from, p, r, 1, dlo+int(a), r)
 			}
 		}
 	}
@@ -214,7 +251,7 @@ func (x *gradients) document(w *puller, d int) {
 		qlo, qhi := x.q.Span(q)
 		for s, a := range x.call.Argmax[p*x.work.Stride:][:qhi-qlo] {
 			if a >= 0 {
-				x.add(w, sums, int(a), p, qlo+s, x.q, qlo+s)
+				x.add(w, sums, int(a), p, qlo+s, 0, qlo+s, lo+int(a))
 			}
 		}
 	}
@@ -237,13 +274,16 @@ func (x *gradients) begin(w *puller, g *maxsim.Gradient, from, to int) []float32
 	return sums
 }
 
-func (x *gradients) direct(g *maxsim.Gradient) bool {
-	return g.Type == maxsim.F32 && !g.Add && !x.call.Normalize
-}
+// direct says that sums are the gradient.
+func (x *gradients) direct(g *maxsim.Gradient) bool { return g.Type == maxsim.F32 && !g.Add }
 
-// add adds to row i of the sums what pair p gives it: row src of b. weighed is the
-// query row whose weight counts.
-func (x *gradients) add(w *puller, sums []float32, i, p, weighed int, b *maxsim.Batch, src int) {
+// add adds to row i of the sums what pair p gives it: row src of a side, for row dst of
+// the other. weighed is the query row whose weight counts.
+func (x *gradients) add(w *puller, sums []float32, i, p, weighed, side, src, dst int) {
+	b, other := x.d, x.q
+	if side == 0 {
+		b, other = other, b
+	}
 	m := &b.Tokens
 	c := 1.0
 	if x.call.Upstream != nil {
@@ -254,12 +294,31 @@ func (x *gradients) add(w *puller, sums []float32, i, p, weighed int, b *maxsim.
 	}
 	row := x.row(w, m, src)
 	if x.call.Normalize {
-		c *= sign(m.Scale(src)) * x.inverseNorm(row)
-	} else {
-		c *= float64(m.Scale(src))
+		// The derivative by x is (g − ⟨g, x̂⟩ x̂) / |x|; the division is done here.
+		c *= sign(m.Scale(src)) * x.inverseOf(w, side, src, row) * x.inverseLength(w, 1-side, &other.Tokens, dst)
+	} else if m.Scales != nil {
+		c *= float64(m.Scales[src])
 	}
 	w.seen[i] = true
 	x.b.tier.Vectors.AddScaled(sums[i*m.Dim:(i+1)*m.Dim], row, float32(c))
+}
+
+// inverseLength is the inverse of the length of a row, its scale included; that of 0
+// is 0.
+func (x *gradients) inverseLength(w *puller, side int, m *maxsim.Matrix, i int) float64 {
+	scale := math.Abs(float64(m.Scale(i)))
+	if scale == 0 {
+		return 0
+	}
+	if list := x.inverse[side]; len(list) > 0 {
+		return list[i] / scale
+	}
+	if m.Type == maxsim.F32 {
+		return x.inverseNorm(w, m.F32[i*m.Dim:(i+1)*m.Dim]) / scale
+	}
+	w.other = resize(w.other, m.Dim)
+	widen(x.b.tier, m, w.other, i, i+1)
+	return x.inverseNorm(w, w.other) / scale
 }
 
 // row is a row as float32, without its scale.
@@ -272,10 +331,9 @@ func (x *gradients) row(w *puller, m *maxsim.Matrix, i int) []float32 {
 	return w.row
 }
 
-func (x *gradients) inverseNorm(row []float32) float64 {
-	var sums [1][8]float64
-	x.b.tier.Vectors.Squares(sums[:], row, len(row))
-	if s := squared(&sums[0], row); s > 0 {
+func (x *gradients) inverseNorm(w *puller, row []float32) float64 {
+	x.b.tier.Vectors.Squares(w.squares[:], row, len(row))
+	if s := squared(&w.squares[0], row); s > 0 {
 		return 1 / math.Sqrt(s)
 	}
 	return 0
@@ -283,8 +341,12 @@ func (x *gradients) inverseNorm(row []float32) float64 {
 
 // end brings sums through the division by the norm, and puts them where they belong.
 func (x *gradients) end(w *puller, g *maxsim.Gradient, b *maxsim.Batch, sums []float32, from, to int) {
-	if x.direct(g) {
+	if x.direct(g) && !x.call.Normalize {
 		return
+	}
+	side := 0
+	if x.byDoc {
+		side = 1
 	}
 	for i := range to - from {
 		sum := sums[i*g.Dim : (i+1)*g.Dim]
@@ -296,29 +358,27 @@ func (x *gradients) end(w *puller, g *maxsim.Gradient, b *maxsim.Batch, sums []f
 		}
 		if x.call.Normalize {
 			row := x.row(w, &b.Tokens, from+i)
-			throughNorm(sum, row, x.inverseNorm(row), b.Tokens.Scale(from+i))
+			inverse := x.inverseOf(w, side, from+i, row)
+			x.b.tier.Vectors.AddScaled(sum, row, float32(-dot(sum, row)*inverse*inverse))
 		}
-		g.Put(from+i, sum)
+		if !x.direct(g) {
+			g.Put(from+i, sum)
+		}
 	}
 }
 
-// throughNorm turns a derivative by x/|x| into one by x, scale times row:
-// (g − ⟨g, x̂⟩ x̂) / |x|, and 0 where x is 0.
-func throughNorm(g, row []float32, inverse float64, scale float32) {
-	var along float64
-	for j, v := range row {
-		along += float64(g[j]) * float64(v)
+// dot is a product in float64.
+func dot(x, y []float32) float64 {
+	var s [4]float64
+	y = y[:len(x)]
+	for ; len(x) >= 4; x, y = x[4:], y[4:] {
+		s[0] += float64(x[0]) * float64(y[0])
+		s[1] += float64(x[1]) * float64(y[1])
+		s[2] += float64(x[2]) * float64(y[2])
+		s[3] += float64(x[3]) * float64(y[3])
 	}
-	if scale != 0 {
-		scale = float32(math.Abs(float64(scale)))
+	for j, v := range x {
+		s[j] += float64(v) * float64(y[j])
 	}
-	if inverse == 0 || scale == 0 {
-		clear(g)
-		return
-	}
-	along *= inverse * inverse
-	inverse /= float64(scale)
-	for j, v := range row {
-		g[j] = float32((float64(g[j]) - float64(along*float64(v))) * inverse)
-	}
+	return (s[0] + s[1]) + (s[2] + s[3])
 }

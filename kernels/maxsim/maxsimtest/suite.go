@@ -73,8 +73,15 @@ func ctx() context.Context { return context.Background() }
 // those of another product that is as large but for rounding.
 func Check(t *testing.T, b maxsim.Backend, c *maxsim.Call, o Options) {
 	t.Helper()
+	CheckAgainst(t, b, c, c, o)
+}
+
+// CheckAgainst does c, whose operands may be held, and compares with what the oracle
+// says of the same call of batches.
+func CheckAgainst(t *testing.T, b maxsim.Backend, c, of *maxsim.Call, o Options) {
+	t.Helper()
 	s := suite{b, o}
-	s.check(t, c, c)
+	s.check(t, c, of)
 }
 
 // check does c and compares with what the oracle says of of, whose operands are

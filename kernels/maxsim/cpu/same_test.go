@@ -1,0 +1,85 @@
+package cpu_test
+
+import (
+	"context"
+	"math"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/plaid-ir/plaid/kernels/maxsim"
+	"github.com/plaid-ir/plaid/kernels/maxsim/maxsimtest"
+)
+
+// TestTiersSameBits: scores, argmaxima and gradients of every tier are those of plain Go,
+// bit for bit, with any number of threads.
+func TestTiersSameBits(t *testing.T) {
+	ctx := context.Background()
+	generic, err := maxsim.Select("generic")
+	require.NoError(t, err)
+	for i, kind := range []maxsim.Type{maxsim.F32, maxsim.F16, maxsim.BF16, maxsim.I8, maxsim.E4M3} {
+		for _, normalize := range []bool{false, true} {
+			rng := maxsimtest.Rand(uint64(i))
+			q := maxsimtest.Side{Type: kind, Lengths: []int{32, 0, 7, 50}, Masked: 0.1}.Batch(rng, 31+33*i)
+			d := maxsimtest.Side{Type: kind, Lengths: []int{5, 0, 300, 64, 1, 12, 13}, Masked: float64(i%2) / 3}.Batch(rng, 31+33*i)
+			terms := maxsim.Terms{Normalize: normalize, Weights: maxsimtest.Normal(rng, q.Tokens.Rows()), Threads: 1}
+			pairs := maxsim.All()
+			if i%2 == 1 {
+				pairs = maxsim.Candidates(3, []int32{6, 2, 3, 1, 1, 0, 2, 4, 5, 2, 2, 3})
+			}
+			want, dq, dd := compute(t, ctx, generic, q, d, pairs, terms)
+			for _, name := range maxsim.Backends() {
+				b, err := maxsim.Select(name)
+				require.NoError(t, err)
+				terms.Threads++
+				got, gotQ, gotD := compute(t, ctx, b, q, d, pairs, terms)
+				for p := range want.Scores {
+					require.Equal(t, math.Float32bits(want.Scores[p]), math.Float32bits(got.Scores[p]), "%s, %s, pair %d", name, kind, p)
+				}
+				require.Equal(t, want.Argmax, got.Argmax)
+				require.Equal(t, dq.F32, gotQ.F32)
+				require.Equal(t, dd.F32, gotD.F32)
+			}
+		}
+	}
+}
+
+func compute(t *testing.T, ctx context.Context, b maxsim.Backend, q, d *maxsim.Batch, p maxsim.Pairs, terms maxsim.Terms) (*maxsim.Call, *maxsim.Gradient, *maxsim.Gradient) {
+	c := maxsimtest.NewCall(q, d, p, terms)
+	require.NoError(t, b.Score(ctx, c))
+	g := &maxsim.GradCall{Q: q, D: d, Pairs: p, Terms: terms, Argmax: c.Argmax, Upstream: c.Scores,
+		DQ: maxsimtest.NewGradient(q, maxsim.F32), DD: maxsimtest.NewGradient(d, maxsim.F32)}
+	require.NoError(t, b.Gradients(ctx, g))
+	return c, g.DQ, g.DD
+}
+
+// FuzzScore: any shape, on every tier, against the oracle.
+func FuzzScore(f *testing.F) {
+	f.Add(uint64(1), 5, 3, 7, byte(0), byte(0), false)
+	f.Add(uint64(2), 130, 33, 70, byte(3), byte(7), true)
+	f.Add(uint64(3), 1, 1, 0, byte(4), byte(3), true)
+	f.Fuzz(func(t *testing.T, seed uint64, dim, lq, ld int, kind, layout byte, normalize bool) {
+		if dim < 1 || dim > 200 || lq < 0 || lq > 80 || ld < 0 || ld > 150 {
+			return
+		}
+		rng := maxsimtest.Rand(seed)
+		side := maxsimtest.Side{Type: maxsim.Type(kind%5 + 1), Affine: kind&8 > 0, Padded: layout&1 > 0, Masked: float64(layout>>1&3) / 4}
+		side.Lengths = []int{lq, rng.IntN(lq + 1)}
+		q := side.Batch(rng, dim)
+		side.Lengths = []int{ld, 0, rng.IntN(ld + 1), rng.IntN(ld + 1)}
+		d := side.Batch(rng, dim)
+		for _, name := range maxsim.Backends() {
+			b, err := maxsim.Select(name)
+			require.NoError(t, err)
+			c := maxsimtest.NewCall(q, d, maxsim.All(), maxsim.Terms{Normalize: normalize, Threads: rng.IntN(4)})
+			maxsimtest.Check(t, b, c, maxsimtest.Options{})
+			if layout&8 > 0 {
+				h, err := b.Hold(context.Background(), d, maxsim.HoldOptions{Screen: true})
+				require.NoError(t, err)
+				held := *c
+				held.D = h
+				maxsimtest.CheckAgainst(t, b, &held, c, maxsimtest.Options{})
+			}
+		}
+	})
+}
