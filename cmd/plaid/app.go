@@ -152,6 +152,20 @@ func (a *app) logger() *slog.Logger {
 	return slog.New(slog.NewTextHandler(a.console, nil))
 }
 
+// warner prints warnings of libraries as the program prints its own.
+func (a *app) warner() *slog.Logger { return slog.New(warnHandler{a}) }
+
+type warnHandler struct{ a *app }
+
+func (h warnHandler) Enabled(_ context.Context, l slog.Level) bool { return l >= slog.LevelWarn }
+func (h warnHandler) WithAttrs([]slog.Attr) slog.Handler           { return h }
+func (h warnHandler) WithGroup(string) slog.Handler                { return h }
+
+func (h warnHandler) Handle(_ context.Context, r slog.Record) error {
+	h.a.warn("%s", r.Message)
+	return nil
+}
+
 func (a *app) rootCommand() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "plaid COMMAND",
@@ -184,7 +198,7 @@ stdout, everything else to stderr.`),
 	f.Var(flags.Duration(&a.lockTimeout), "lock-timeout", "how long to wait for another process that has the index locked")
 	f.StringVar(&a.backend, "backend", "", "`NAME` of the kernels to compute with (default: the best there is; plaid version lists them)")
 	root.AddCommand(
-		a.modelCommand(), a.encodeCommand(), a.indexCommand(), a.searchCommand(), a.explainCommand(), a.addCommand(), a.deleteCommand(), a.updateCommand(),
+		a.modelCommand(), a.encodeCommand(), a.indexCommand(), a.searchCommand(), a.scoreCommand(), a.explainCommand(), a.addCommand(), a.deleteCommand(), a.updateCommand(),
 		a.infoCommand(), a.verifyCommand(), a.compactCommand(), a.retrainCommand(), a.backupCommand(), a.getCommand(), a.importCommand(),
 		a.exportCommand(), a.keywordsCommand(), a.evalCommand(), a.compareCommand(), a.benchCommand(), a.recallCommand(), a.tuneCommand(), a.beirCommand(),
 		a.serveCommand(), a.versionCommand(),

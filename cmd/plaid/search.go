@@ -172,11 +172,15 @@ func answerBatch(ctx context.Context, e search.Searcher, s *flags.Search, batch 
 // warnWithoutCandidates says which queries have no candidates.
 func (a *app) warnWithoutCandidates(s *flags.Search, queries vectors.Source) {
 	n, first := s.WithoutCandidates(queries)
+	a.warnOfQueries(n, first, s.Candidates)
+}
+
+func (a *app) warnOfQueries(n int, first, run string) {
 	switch {
 	case n == 1:
-		a.warn("query %q is not in %s: it has no candidates", first, s.Candidates)
+		a.warn("query %q is not in %s: it has no candidates", first, run)
 	case n > 1:
-		a.warn("%d queries (%q is the first) are not in %s: they have no candidates", n, first, s.Candidates)
+		a.warn("%d queries (%q is the first) are not in %s: they have no candidates", n, first, run)
 	}
 }
 

@@ -131,7 +131,7 @@ func (c *Call) warn() {
 		}
 	}
 	if 2*odd > seen && !warned.Swap(true) {
-		c.Logger.LogAttrs(context.Background(), slog.LevelWarn, "query vectors are not of length 1 and are not normalised; set Normalize if cosines are meant",
+		c.Logger.LogAttrs(context.Background(), slog.LevelWarn, "query vectors are not of length 1, and normalisation is off",
 			slog.Int("odd", odd), slog.Int("looked_at", seen))
 	}
 }

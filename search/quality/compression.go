@@ -65,8 +65,7 @@ func (q *QueryCompression) Overlap(k int) float64 {
 // MeasureCompression compares exhaustive search over the stored vectors, to depth k,
 // with exact MaxSim over originals, which are read once, in order, and matched
 // by id. Products are float32, sums over query tokens float64; the memory is
-// some 50 MiB for each thread, and 4 bytes for each query and document of a
-// block. reference is as in [MeasureRecall].
+// that of the queries twice, and some 32 MiB. reference is as in [MeasureRecall].
 //
 // Errors: [ErrOriginals] if a document of the index is not among them, or their
 // dimension is another; those of the source.

@@ -7,6 +7,8 @@ import (
 
 	"github.com/plaid-ir/plaid/codec"
 	"github.com/plaid-ir/plaid/eval"
+	"github.com/plaid-ir/plaid/kernels/maxsim"
+	_ "github.com/plaid-ir/plaid/kernels/maxsim/cpu" // the backends
 	"github.com/plaid-ir/plaid/vectors"
 )
 
@@ -21,6 +23,15 @@ type matrix struct {
 
 func (m *matrix) rows(i int) []float32 {
 	return m.tokens[int(m.offsets[i])*m.dim : int(m.offsets[i+1])*m.dim]
+}
+
+// batch is the matrix as an operand.
+func (m *matrix) batch() *maxsim.Batch {
+	offsets := make([]int, len(m.offsets))
+	for i, o := range m.offsets {
+		offsets[i] = int(o)
+	}
+	return maxsim.Packed(maxsim.Float32(m.tokens, m.dim), offsets)
 }
 
 type collection struct {

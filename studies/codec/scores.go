@@ -14,6 +14,7 @@ import (
 	"github.com/plaid-ir/plaid/internal/atomicfile"
 	"github.com/plaid-ir/plaid/internal/parallel"
 	"github.com/plaid-ir/plaid/kernels"
+	"github.com/plaid-ir/plaid/kernels/maxsim"
 )
 
 // table holds a score for each query and document; that of an empty document is
@@ -27,9 +28,6 @@ func newTable(queries, docs int) table { return table{docs, make([]float32, quer
 
 func (t *table) row(query int) []float32 { return t.scores[query*t.docs : (query+1)*t.docs] }
 
-// tail is what kernels may read past the end of an array.
-const tail = 1024
-
 // exactScores gives MaxSim over the vectors as they are, from the cache if it
 // is there.
 func exactScores(ctx context.Context, c *collection, o options) (table, error) {
@@ -39,84 +37,30 @@ func exactScores(ctx context.Context, c *collection, o options) (table, error) {
 			return t, err
 		}
 	}
-	// Blocks of documents of some thousand tokens.
-	var ends []int
-	for i := range c.docs.ids {
-		first := 0
-		if len(ends) > 0 {
-			first = ends[len(ends)-1]
-		}
-		if i+1 == len(c.docs.ids) || c.docs.offsets[i+2]-c.docs.offsets[first] > 4096 {
-			ends = append(ends, i+1)
-		}
+	be, err := maxsim.Select(o.train.Backend.Name())
+	if err != nil {
+		return t, err
 	}
-	err := parallel.Do(ctx, len(ends), o.train.Threads, func(i int) error {
-		first := 0
-		if i > 0 {
-			first = ends[i-1]
-		}
-		return t.exact(ctx, c, first, ends[i], o.train.Backend)
+	err = be.Score(ctx, &maxsim.Call{
+		Q: c.queries.batch(), D: c.docs.batch(), Scores: t.scores, Terms: maxsim.Terms{Threads: o.train.Threads},
 	})
+	for q := range c.queries.ids {
+		t.put(q, t.row(q), c)
+	}
 	if err == nil && o.cache != "" {
 		err = t.save(o.cache)
 	}
 	return t, err
 }
 
-// exact scores the documents from to to (exclusive) with every query. Each token
-// is handed to the kernel as a centroid of its own with a residual of zero.
-func (t *table) exact(ctx context.Context, c *collection, from, to int, be kernels.Backend) error {
-	first, last := c.docs.offsets[from], c.docs.offsets[to]
-	n := int(last - first)
-	out := make([]float32, to-from)
-	if n == 0 {
-		for q := range c.queries.ids {
-			t.put(q, from, out, c)
-		}
-		return nil
-	}
-	k := kernels.Codec{
-		Centroids: kernels.Centroids{K: n, Dim: c.docs.dim, Type: kernels.F32},
-		Codebook:  kernels.Codebook{Nbits: 1, Grid: []int16{0, 0}},
-		FactorMax: 1,
-	}
-	ch := kernels.Chunk{CodeBytes: 4, Residuals: make([]byte, n*k.RowBytes()+tail)}
-	for _, v := range c.docs.tokens[int(first)*c.docs.dim : int(last)*c.docs.dim] {
-		k.Centroids.Data = binary.LittleEndian.AppendUint32(k.Centroids.Data, math.Float32bits(v))
-	}
-	for i := range n {
-		ch.Codes = binary.LittleEndian.AppendUint32(ch.Codes, uint32(i))
-		ch.Factors = binary.LittleEndian.AppendUint16(ch.Factors, math.MaxInt16)
-	}
-	ch.Codes, ch.Factors = append(ch.Codes, make([]byte, tail)...), append(ch.Factors, make([]byte, tail)...)
-	for _, o := range c.docs.offsets[from : to+1] {
-		ch.Offsets = append(ch.Offsets, o-first)
-	}
-	scorer, err := be.Scorer(&k)
-	if err != nil {
-		return err
-	}
-	query := scorer.NewQuery()
-	for q := range c.queries.ids {
-		if err := errors.Join(ctx.Err(), query.Reset(c.queries.rows(q), nil)); err != nil {
-			return err
-		}
-		query.CentroidScores(0, n)
-		query.Seal()
-		query.MaxSim(out, &ch, nil, kernels.Fine)
-		t.put(q, from, out, c)
-	}
-	return nil
-}
-
-// put enters the scores of the documents from first on.
-func (t *table) put(query, first int, scores []float32, c *collection) {
+// put enters the scores of all documents.
+func (t *table) put(query int, scores []float32, c *collection) {
 	row := t.row(query)
 	for i, s := range scores {
-		if d := first + i; c.docs.offsets[d] < c.docs.offsets[d+1] {
-			row[d] = s
+		if c.docs.offsets[i] < c.docs.offsets[i+1] {
+			row[i] = s
 		} else {
-			row[d] = float32(math.Inf(-1))
+			row[i] = float32(math.Inf(-1))
 		}
 	}
 }
@@ -140,7 +84,7 @@ func storedScores(ctx context.Context, k *kernels.Codec, ch *kernels.Chunk, c *c
 		q.Seal()
 		out := make([]float32, ch.Docs())
 		q.MaxSim(out, ch, nil, kernels.Fine)
-		t.put(i, 0, out, c)
+		t.put(i, out, c)
 		return nil
 	})
 	return t, err

@@ -211,6 +211,9 @@ func (s *study) encoded(ctx context.Context, c *codec.Quantizer, docs *matrix, c
 	return r, err
 }
 
+// tail is what kernels may read past the end of an array.
+const tail = 1024
+
 // encodeRows is the number of tokens that Encode hands to Nearest at once.
 const encodeRows = 2048
 

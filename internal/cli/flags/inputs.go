@@ -1,6 +1,7 @@
 package flags
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -23,14 +24,13 @@ type Documents struct {
 	Vectors                       []string
 	Model                         string // what made them
 	lengths, masks, ids, payloads []string
+	flag                          string // that names the vectors; "": --vectors
 }
 
 // Register adds the flags of documents to be indexed.
 func (d *Documents) Register(f *pflag.FlagSet) {
 	f.StringArrayVar(&d.Vectors, "vectors", nil, "`FILE` of token vectors: .npy [tokens, dim] or [docs, rows, dim], .npz, .safetensors, .jsonl; may be repeated")
-	f.StringArrayVar(&d.lengths, "lengths", nil, "`FILE` with the number of tokens of each document: .npy, .json or text")
-	f.StringArrayVar(&d.masks, "mask", nil, "`FILE` [docs, rows] of booleans or integers, for padded vectors: 0 is padding")
-	f.StringArrayVar(&d.ids, "ids", nil, "`FILE` with one id a line (default: row numbers from 0)")
+	d.registerParts(f)
 	f.StringArrayVar(&d.payloads, "payload", nil, "JSON-lines `FILE` with what to store beside the documents, matched by _id or id")
 	VectorsModel(f, &d.Model)
 }
@@ -54,7 +54,19 @@ func (d *Documents) CheckTexts(t *Texts, e *Encoder) error {
 // says what for.
 func (d *Documents) RegisterOriginals(f *pflag.FlagSet, what string) {
 	f.StringArrayVar(&d.Vectors, "vectors", nil, "`FILE` of the vectors that the index was made from: "+what+"; may be repeated")
-	f.StringArrayVar(&d.lengths, "lengths", nil, "`FILE` with the number of tokens of each document")
+	d.registerParts(f)
+}
+
+// RegisterScored adds the flags of documents to be scored as they are.
+func (d *Documents) RegisterScored(f *pflag.FlagSet) {
+	d.flag = "docs"
+	f.StringArrayVar(&d.Vectors, d.flag, nil, "`FILE` of token vectors: .npy [tokens, dim] or [docs, rows, dim], .npz, .safetensors, .jsonl; may be repeated")
+	d.registerParts(f)
+}
+
+// registerParts adds the flags of the files beside the vectors.
+func (d *Documents) registerParts(f *pflag.FlagSet) {
+	f.StringArrayVar(&d.lengths, "lengths", nil, "`FILE` with the number of tokens of each document: .npy, .json or text")
 	f.StringArrayVar(&d.masks, "mask", nil, "`FILE` [docs, rows] of booleans or integers, for padded vectors: 0 is padding")
 	f.StringArrayVar(&d.ids, "ids", nil, "`FILE` with one document id a line (default: row numbers from 0)")
 }
@@ -64,11 +76,13 @@ func (d *Documents) Given() bool {
 	return len(d.Vectors)+len(d.lengths)+len(d.masks)+len(d.ids)+len(d.payloads) > 0
 }
 
+func (d *Documents) name() string { return cmp.Or(d.flag, "vectors") }
+
 // Open opens the collections, one after another.
 func (d *Documents) Open(ctx context.Context) (_ vectors.Source, err error) {
 	n := len(d.Vectors)
 	if n == 0 {
-		return nil, Usagef("--vectors is missing")
+		return nil, Usagef("--%s is missing", d.name())
 	}
 	for _, part := range []struct {
 		flag  string
@@ -79,7 +93,7 @@ func (d *Documents) Open(ctx context.Context) (_ vectors.Source, err error) {
 		case 0:
 			*part.files = make([]string, n)
 		default:
-			return nil, Usagef("%d --%s for %d --vectors: give one for each, '' for one that has none", len(*part.files), part.flag, n)
+			return nil, Usagef("%d --%s for %d --%s: give one for each, '' for one that has none", len(*part.files), part.flag, n, d.name())
 		}
 	}
 	var sources []vectors.Source

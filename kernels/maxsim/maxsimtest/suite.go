@@ -50,6 +50,7 @@ func Run(t *testing.T, b maxsim.Backend, o Options) {
 	t.Run("Negative", s.negative)
 	t.Run("Normalize", s.normalize)
 	t.Run("Weights", s.weights)
+	t.Run("TopK", s.topK)
 	t.Run("Held", s.held)
 	t.Run("Gradients", s.gradients)
 	t.Run("GradientBuffers", s.gradientBuffers)

@@ -1,0 +1,115 @@
+package maxsim
+
+import (
+	"context"
+	"math"
+	"slices"
+
+	"github.com/plaid-ir/plaid/internal/topk"
+)
+
+// Hit is a document with its score.
+type Hit struct {
+	Doc   int
+	Score float32
+}
+
+// Top keeps the best documents of each query, of any number of batches one after
+// another, without the scores of all: a collection larger than memory is scored
+// block by block. Documents without tokens are not among them.
+type Top struct {
+	k      int
+	docs   int // so far
+	lists  [][]topk.Scored
+	scores []float32
+}
+
+// topScores is how many scores are in memory at a time, about.
+const topScores = 1 << 20
+
+// NewTop keeps the k best.
+func NewTop(k int) *Top { return &Top{k: max(k, 0)} }
+
+// Add scores every query of q, the same in all calls, with every document of d on a
+// backend. Documents are numbered on from those of the calls before.
+func (t *Top) Add(ctx context.Context, b Backend, q, d Operand, terms Terms) error {
+	w, err := check(q, d, &Pairs{}, &terms)
+	if err != nil {
+		return err
+	}
+	nq, nd := w.Q.Len(), w.D.Len()
+	if t.lists == nil {
+		t.lists = make([][]topk.Scored, nq)
+	}
+	if len(t.lists) != nq {
+		return faultf("%d queries, and %d before", nq, len(t.lists))
+	}
+	if t.docs > math.MaxUint32-nd {
+		return faultf("%d documents, and %d before", nd, t.docs)
+	}
+	size := max(topScores/max(nq, 1), 1)
+	for lo := 0; lo < nd && nq > 0; lo += size {
+		n := min(size, nd-lo)
+		if cap(t.scores) < nq*n {
+			t.scores = make([]float32, nq*n)
+		}
+		c := Call{Q: q, D: d, Pairs: Range(lo, n), Terms: terms, Scores: t.scores[:nq*n]}
+		if err := b.Score(ctx, &c); err != nil {
+			return err
+		}
+		for i := range t.lists {
+			t.keep(i, &w.D, lo, c.Scores[i*n:(i+1)*n])
+		}
+	}
+	t.docs += nd
+	return nil
+}
+
+// keep adds the scores of documents from lo on to the list of a query.
+func (t *Top) keep(query int, d *Shape, lo int, scores []float32) {
+	list := t.lists[query]
+	for i, s := range scores {
+		if d.empty(lo + i) {
+			continue
+		}
+		if list = append(list, topk.Scored{Doc: uint32(t.docs + lo + i), Score: s}); len(list) >= 2*t.k+1024 {
+			list = topk.Best(list, t.k)
+		}
+	}
+	t.lists[query] = topk.Best(list, t.k)
+}
+
+// Hits lists the best documents of each query, the highest score first, of several
+// with the same score the first.
+func (t *Top) Hits() [][]Hit {
+	all := make([][]Hit, len(t.lists))
+	for i, list := range t.lists {
+		slices.SortFunc(list, topk.Order)
+		hits := make([]Hit, len(list))
+		for j, s := range list {
+			hits[j] = Hit{int(s.Doc), s.Score}
+		}
+		all[i] = hits
+	}
+	return all
+}
+
+// empty reports whether an item has no token.
+func (l *Layout) empty(i int) bool {
+	lo, hi := l.Span(i)
+	for ; lo < hi; lo++ {
+		if l.IsToken(lo) {
+			return false
+		}
+	}
+	return true
+}
+
+// TopK finds the k best documents of each query.
+func TopK(ctx context.Context, b Backend, q, d Operand, k int, terms Terms) ([][]Hit, error) {
+	t := NewTop(k)
+	if err := t.Add(ctx, b, q, d, terms); err != nil {
+		return nil, err
+	}
+	return t.Hits(), nil
+}
