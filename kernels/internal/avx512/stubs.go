@@ -136,3 +136,29 @@ func Squares(dst [][8]float64, rows []float32, dim int)
 //
 //go:noescape
 func AddScaled(dst, x []float32, c float32)
+
+// ScreenRows is the least number of rows of Screen.
+const ScreenRows = 12
+
+// Screen writes the products of len(dst) ≥ ScreenRows rows of unsigned bytes with the 32
+// columns of a panel of signed ones, times the scale of the row: start + Σ products,
+// as float32. It raises most to the largest of each column. Rows are stride bytes
+// apart, a multiple of 4; the panel has four bytes of each column, then the next four.
+// It needs VNNI.
+//
+//go:noescape
+func Screen(dst [][32]float32, most *[32]float32, levels []byte, stride int, panel []byte, start *[32]int32, scales []float32)
+
+// Doubts lists the products that reach the limits of their columns: above, the
+// number of the row, counted from first; below, 32 times the row, and the column.
+// It returns how many there are.
+//
+//go:noescape
+func Doubts(list []uint64, products [][32]float32, limits *[32]float32, first int) int
+
+// DotPairs raises the best of a column to the products of the list, as Doubts writes
+// it, of float32 rows and queries, [32, dim], times the factor of the row where
+// factors is not nil, and sets arg to the number of the row.
+//
+//go:noescape
+func DotPairs(best *[32]float32, arg *[32]int32, list []uint64, rows []float32, dim int, queries, factors []float32)

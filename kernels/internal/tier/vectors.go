@@ -18,6 +18,24 @@ type Vectors struct {
 	Squares func(dst [][8]float64, rows []float32, dim int)
 	// AddScaled adds c·x to dst, each value by one fused operation.
 	AddScaled func(dst, x []float32, c float32)
+	// Screen has the loops that exclude rows by products of bytes, nil where there
+	// are none.
+	Screen *Screen
+}
+
+// Screen are the loops that find which rows may have the largest product.
+type Screen struct {
+	// Rows is the least number of rows of Products.
+	Rows int
+	// Products writes those of rows of unsigned bytes with a panel of signed ones,
+	// times the scale of the row, and raises most to the largest of each column.
+	Products func(dst [][32]float32, most *[32]float32, levels []byte, stride int, panel []byte, start *[32]int32, scales []float32)
+	// Doubts lists the products that reach the limits of their columns: above, the
+	// number of the row, counted from first; below, 32 times the row, and the column.
+	Doubts func(list []uint64, products [][32]float32, limits *[32]float32, first int) int
+	// Pairs raises the best of a column to the products of the list, of float32 rows
+	// and queries, [32, dim], times the factor of the row where factors is not nil.
+	Pairs func(best *[32]float32, arg *[32]int32, list []uint64, rows []float32, dim int, queries, factors []float32)
 }
 
 var portableVectors = Vectors{

@@ -12,5 +12,9 @@ func avx2Vectors() Vectors {
 }
 
 func avx512Vectors() Vectors {
-	return Vectors{Uses: "avx512", Rows: avx512.MaxDotRows, MaxDot: avx512.MaxDot, Squares: avx512.Squares, AddScaled: avx512.AddScaled}
+	v := Vectors{Uses: "avx512", Rows: avx512.MaxDotRows, MaxDot: avx512.MaxDot, Squares: avx512.Squares, AddScaled: avx512.AddScaled}
+	if avx512.SupportedBytes() {
+		v.Screen = &Screen{Rows: avx512.ScreenRows, Products: avx512.Screen, Doubts: avx512.Doubts, Pairs: avx512.DotPairs}
+	}
+	return v
 }

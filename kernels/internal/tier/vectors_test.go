@@ -18,6 +18,10 @@ func TestVectors(t *testing.T) {
 		rng := rand.New(rand.NewPCG(5, 7))
 		t.Run(tier.Name+"/MaxDot", func(t *testing.T) { testMaxDot(t, tier.Vectors, rng) })
 		t.Run(tier.Name+"/Squares", func(t *testing.T) { testSquares(t, tier.Vectors, rng) })
+		if tier.Vectors.Screen != nil {
+			t.Run(tier.Name+"/Screen", func(t *testing.T) { testScreen(t, tier.Vectors.Screen, rng) })
+			t.Run(tier.Name+"/Pairs", func(t *testing.T) { testPairs(t, tier.Vectors.Screen, rng) })
+		}
 		t.Run(tier.Name+"/AddScaled", func(t *testing.T) { testAddScaled(t, tier.Vectors, rng) })
 	}
 }
@@ -88,5 +92,90 @@ func testAddScaled(t *testing.T, v Vectors, rng *rand.Rand) {
 		portable.AddScaled(want, x, c)
 		v.AddScaled(got, x, c)
 		require.Equal(t, want, append([]float32{}, got...), "%d values", n)
+	}
+}
+
+func testScreen(t *testing.T, s *Screen, rng *rand.Rand) {
+	for _, stride := range []int{4, 8, 64, 132} {
+		for _, m := range []int{s.Rows, s.Rows + 1, 2*s.Rows - 1, 50} {
+			levels, panel := fenced.Slice[byte](t, m*stride), fenced.Slice[byte](t, 32*stride)
+			for i := range levels {
+				levels[i] = byte(rng.Uint32())
+			}
+			for i := range panel {
+				panel[i] = byte(rng.IntN(255) - 127)
+			}
+			start, most := &fenced.Slice[[32]int32](t, 1)[0], &fenced.Slice[[32]float32](t, 1)[0]
+			for i := range start {
+				start[i], most[i] = int32(rng.IntN(1<<20)-1<<19), 100
+			}
+			scales, got := floats(t, rng, m), fenced.Slice[[32]float32](t, m)
+			want, wantMost := make([][32]float32, m), *most
+			for r := range m {
+				for c := range 32 {
+					sum := start[c]
+					for j := range stride {
+						sum += int32(levels[r*stride+j]) * int32(int8(panel[j/4*128+4*c+j%4]))
+					}
+					want[r][c] = float32(sum) * scales[r]
+					wantMost[c] = max(wantMost[c], want[r][c])
+				}
+			}
+			s.Products(got, most, levels, stride, panel, start, scales)
+			require.Equal(t, want, append([][32]float32{}, got...))
+			require.Equal(t, wantMost, *most)
+
+			limits := &fenced.Slice[[32]float32](t, 1)[0]
+			var list []uint64
+			for c := range limits {
+				limits[c] = want[rng.IntN(m)][c]
+			}
+			first := rng.IntN(1 << 20)
+			for r := range m {
+				for c, v := range want[r] {
+					if v >= limits[c] {
+						list = append(list, uint64(first+r)<<32|uint64(32*r+c))
+					}
+				}
+			}
+			found := fenced.Slice[uint64](t, len(list))
+			require.Equal(t, len(list), s.Doubts(found, got, limits, first))
+			require.Equal(t, list, append([]uint64{}, found...))
+		}
+	}
+	require.Zero(t, s.Doubts(nil, nil, new([32]float32), 3))
+}
+
+func testPairs(t *testing.T, s *Screen, rng *rand.Rand) {
+	for _, dim := range []int{1, 7, 15, 16, 17, 31, 32, 33, 48, 100, 128} {
+		rows, queries := floats(t, rng, 9*dim), floats(t, rng, 32*dim)
+		var factors []float32
+		if dim%2 == 1 {
+			factors = floats(t, rng, 9)
+		}
+		best, arg := &fenced.Slice[[32]float32](t, 1)[0], &fenced.Slice[[32]int32](t, 1)[0]
+		var want [32]float64
+		var wantArg [32]int32
+		list := fenced.Slice[uint64](t, 100)
+		for i := range list {
+			r, c := rng.IntN(9), rng.IntN(32)
+			list[i] = uint64(100+r)<<32 | uint64(32*r+c)
+			var sum float64
+			for j := range dim {
+				sum += float64(rows[r*dim+j]) * float64(queries[c*dim+j])
+			}
+			if factors != nil {
+				sum *= float64(factors[r])
+			}
+			if sum > want[c] {
+				want[c], wantArg[c] = sum, int32(100+r)
+			}
+		}
+		s.Pairs(best, arg, list, rows, dim, queries, factors)
+		for c := range want {
+			require.InDelta(t, want[c], best[c], 1e-5*float64(dim), "dim %d", dim)
+		}
+		require.Equal(t, wantArg, *arg)
+		s.Pairs(best, arg, nil, nil, dim, nil, nil)
 	}
 }

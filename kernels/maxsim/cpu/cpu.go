@@ -37,6 +37,7 @@ func (b *backend) Name() string { return b.tier.Name }
 type held struct {
 	by     *backend
 	batch  *maxsim.Batch
+	packed *packed // nil: it is not screened
 	closed atomic.Bool
 }
 
@@ -54,7 +55,17 @@ func (b *backend) Hold(ctx context.Context, batch *maxsim.Batch, o maxsim.HoldOp
 	if err := batch.Validate(); err != nil {
 		return nil, err
 	}
-	return &held{by: b, batch: batch}, ctx.Err()
+	h := &held{by: b, batch: batch}
+	if o.Screen && b.tier.Vectors.Screen != nil {
+		var err error
+		if h.packed, err = packDocuments(ctx, b.tier, batch, o.Threads); err != nil {
+			return nil, err
+		}
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	return h, nil
 }
 
 // operand is the batch of an operand.

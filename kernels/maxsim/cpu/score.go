@@ -15,11 +15,13 @@ type scorer struct {
 	call     *maxsim.Call
 	work     maxsim.Work
 	docs     *maxsim.Batch
-	together bool // every document meets all queries at once
-	first    int  // document of the first piece
-	count    int  // documents
-	size     int  // documents, or pairs, of a piece
+	packed   *packed // documents that are screened; nil if they are not
+	together bool    // every document meets all queries at once
+	first    int     // document of the first piece
+	count    int     // documents
+	size     int     // documents, or pairs, of a piece
 	panels   panels
+	screen   screenPanels
 	workers  []worker
 	pool     parallel.Pool
 }
@@ -29,6 +31,8 @@ type worker struct {
 	rows rows
 	best [][width]float32 // of each panel
 	arg  [][width]int32
+
+	screener *screener
 }
 
 // Score implements [maxsim.Backend].
@@ -48,8 +52,11 @@ func (b *backend) Score(ctx context.Context, c *maxsim.Call) error {
 	if s == nil {
 		s = &scorer{b: b}
 	}
+	if h, ok := c.D.(*held); ok {
+		s.packed = h.packed
+	}
 	err = s.run(ctx, c, w, q, d)
-	s.ctx, s.call, s.docs, s.work = nil, nil, nil, maxsim.Work{}
+	s.ctx, s.call, s.docs, s.packed, s.work = nil, nil, nil, nil, maxsim.Work{}
 	b.scorers.Put(s)
 	return err
 }
@@ -78,6 +85,9 @@ func (s *scorer) run(ctx context.Context, c *maxsim.Call, w maxsim.Work, q, d *m
 		pieces = parallel.Blocks(w.Pairs, s.size)
 	}
 	s.panels.reset(s.b.tier, q, &c.Terms, s.together)
+	if s.packed != nil {
+		s.screen.reset(&s.panels, s.packed.stride)
+	}
 	threads = parallel.Threads(threads, pieces)
 	for len(s.workers) < threads {
 		s.workers = append(s.workers, worker{})
@@ -118,7 +128,13 @@ func (s *scorer) Run(worker, i int) error {
 func (s *scorer) document(w *worker, doc, q0, q1, pair, step int) error {
 	columns := span{s.panels.spans[q0].lo, s.panels.spans[q1-1].hi}
 	lo, n := w.rows.item(doc)
-	if err := w.maxima(s.ctx, &s.panels, columns, lo, n); err != nil {
+	var err error
+	if s.packed != nil && n >= s.b.tier.Vectors.Screen.Rows {
+		err = w.screened(s.ctx, &s.panels, &s.screen, s.packed, s.call.Normalize, columns, doc, lo, n)
+	} else {
+		err = w.maxima(s.ctx, &s.panels, columns, lo, n)
+	}
+	if err != nil {
 		return err
 	}
 	for q := q0; q < q1; q, pair = q+1, pair+step {

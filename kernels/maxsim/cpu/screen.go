@@ -1,0 +1,307 @@
+package cpu
+
+import (
+	"context"
+	"math"
+	"unsafe"
+
+	"github.com/plaid-ir/plaid/internal/parallel"
+	"github.com/plaid-ir/plaid/kernels/internal/tier"
+	"github.com/plaid-ir/plaid/kernels/maxsim"
+)
+
+// The search in two stages. Tokens x and q, rounded to bytes, are x̃ and q̃, and
+//
+//	|⟨q, x⟩ − ⟨q̃, x̃⟩| = |⟨q, x − x̃⟩ + ⟨q − q̃, x̃⟩| ≤ |q|·|x − x̃| + |q − q̃|·|x̃|
+//
+// by Cauchy and Schwarz. With b the right side at its largest over the tokens of a
+// document, a token can only win if its product of bytes is within 2b of the best one.
+// Those tokens, a few of a hundred, are multiplied in float32, and the best of them
+// wins: the score is that of float32 products.
+
+// packed is documents in bytes beside their originals.
+type packed struct {
+	stride int     // bytes of a token
+	starts []int   // of the tokens of each item
+	levels []byte  // x̃ in units of its scale, 128 added
+	items  [2]side // as they are, and divided by their lengths
+}
+
+// side is what depends on whether vectors are divided by their lengths.
+type side struct {
+	scales  []float32 // of the bytes of a token
+	factors []float32 // of its values; nil: all 1
+	errors  []float32 // the largest |x − x̃| of an item
+	norms   []float32 // the largest |x̃|
+}
+
+// packDocuments packs a batch, or returns nil if there are values that bytes are no
+// good for.
+func packDocuments(ctx context.Context, t *tier.Tier, b *maxsim.Batch, threads int) (*packed, error) {
+	n := b.Len()
+	p := &packed{stride: (b.Tokens.Dim + 3) &^ 3, starts: make([]int, n+1)}
+	for i := range n {
+		lo, hi := b.Span(i)
+		p.starts[i+1] = p.starts[i] + hi - lo
+		if b.Mask != nil {
+			for _, real := range b.Mask[lo:hi] {
+				if !real {
+					p.starts[i+1]--
+				}
+			}
+		}
+	}
+	rows := p.starts[n]
+	p.levels = aligned(rows * p.stride)
+	for i := range p.items {
+		p.items[i] = side{make([]float32, rows), nil, make([]float32, n), make([]float32, n)}
+	}
+	p.items[1].factors = make([]float32, rows)
+	if b.Tokens.Scales != nil {
+		p.items[0].factors = make([]float32, rows)
+	}
+	const block = 64 // items
+	workers := make([]rounder, parallel.Threads(threads, parallel.Blocks(n, block)))
+	var pool parallel.Pool
+	err := pool.Run(ctx, parallel.Blocks(n, block), len(workers), parallel.Func(func(worker, i int) error {
+		lo, hi := parallel.Block(i, n, block)
+		for ; lo < hi; lo++ {
+			workers[worker].item(p, t, b, lo)
+		}
+		return nil
+	}))
+	for i := range workers {
+		if workers[i].unfit {
+			return nil, err
+		}
+	}
+	return p, err
+}
+
+// aligned returns n bytes from a multiple of 64 on.
+func aligned(n int) []byte {
+	b := make([]byte, n+63)
+	off := -int(uintptr(unsafe.Pointer(unsafe.SliceData(b)))) & 63
+	return b[off : off+n]
+}
+
+// rounder packs items.
+type rounder struct {
+	row   []float32
+	unfit bool
+}
+
+func (r *rounder) item(p *packed, t *tier.Tier, b *maxsim.Batch, item int) {
+	lo, hi := b.Span(item)
+	dim := b.Tokens.Dim
+	r.row = resize(r.row, dim)
+	at := p.starts[item]
+	for i := lo; i < hi; i++ {
+		if !b.IsToken(i) {
+			continue
+		}
+		widen(t, &b.Tokens, r.row, i, i+1)
+		levels := p.levels[at*p.stride : (at+1)*p.stride]
+		unit, err, norm, length := round(levels, r.row, 128)
+		inverse := 0.0
+		if length > 0 {
+			inverse = 1 / length
+		}
+		if !(length < 1e15 && inverse < 1e15) {
+			r.unfit = true
+		}
+		scale := b.Tokens.Scale(i)
+		p.items[0].put(item, at, float64(scale), unit, err, norm)
+		p.items[1].put(item, at, sign(scale)*inverse, unit, err, norm)
+		at++
+	}
+}
+
+// put enters a token whose values count times factor.
+func (s *side) put(item, at int, factor, unit, err, norm float64) {
+	s.scales[at] = float32(factor * unit)
+	if s.factors != nil {
+		s.factors[at] = float32(factor)
+	}
+	factor = math.Abs(factor)
+	s.errors[item] = max(s.errors[item], up(factor*err))
+	s.norms[item] = max(s.norms[item], up(factor*norm))
+}
+
+// up is v as float32, or a little more.
+func up(v float64) float32 { return float32(v * (1 + 1e-6)) }
+
+// round writes the multiples of unit that are nearest to x, the largest of which is
+// ±127, with offset added, and returns unit and the lengths of the rounding error, of the
+// rounded vector and of x.
+func round(dst []byte, x []float32, offset int) (unit, err, norm, length float64) {
+	var most float64
+	for _, v := range x {
+		most = max(most, math.Abs(float64(v)))
+	}
+	unit = most / 127
+	inverse := 0.0
+	if unit > 0 {
+		inverse = 1 / unit
+	}
+	const magic = 3 << 51 // whose last bit is 1: adding it rounds
+	for j, v := range x {
+		x := float64(v)
+		level := x*inverse + magic - magic
+		rounded := level * unit
+		d := x - rounded
+		err += d * d
+		norm += rounded * rounded
+		length += x * x
+		dst[j] = byte(int(level) + offset)
+	}
+	for j := len(x); j < len(dst); j++ {
+		dst[j] = byte(offset)
+	}
+	return unit, math.Sqrt(err), math.Sqrt(norm), math.Sqrt(length)
+}
+
+// screenPanels are columns of queries in bytes.
+type screenPanels struct {
+	stride int
+	levels []byte           // [panels, stride/4, 32, 4]
+	starts [][width]int32   // take off what 128 adds
+	perErr [][width]float32 // what |x − x̃| and |x̃| add to twice the bound, in units of the column
+	per    [][width]float32
+	wide   []float32 // [columns, dim]
+	bytes  []byte
+}
+
+func (s *screenPanels) reset(p *panels, stride int) {
+	n := parallel.Blocks(len(p.rows), width)
+	s.stride = stride
+	s.levels = resize(s.levels, n*width*stride)
+	clear(s.levels)
+	s.starts, s.perErr, s.per = resize(s.starts, n), resize(s.perErr, n), resize(s.per, n)
+	s.wide = resize(s.wide, n*width*p.dim)
+	s.bytes = resize(s.bytes, stride)
+	for c := range n * width {
+		i, lane := c/width, c%width
+		row := s.wide[c*p.dim : (c+1)*p.dim]
+		for j := range row {
+			row[j] = p.data[(i*p.dim+j)*width+lane]
+		}
+		unit, err, _, length := round(s.bytes, row, 0)
+		var sum int32
+		out := s.levels[i*width*stride+4*lane:]
+		for j, b := range s.bytes {
+			sum += int32(int8(b))
+			out[j/4*4*width+j%4] = b
+		}
+		s.starts[i][lane] = -128 * sum
+		s.perErr[i][lane], s.per[i][lane] = float32(math.Inf(1)), 0 // a query of zeros
+		if unit > 0 {
+			s.perErr[i][lane], s.per[i][lane] = up(2*length/unit), up(2*err/unit)
+		}
+	}
+}
+
+// screenRows is how many tokens are screened at a time.
+const screenRows = 240
+
+// screener is what one goroutine screens with.
+type screener struct {
+	products [screenRows][width]float32
+	list     [screenRows * width]uint64
+	limits   [width]float32
+	most     [][width]float32 // of each panel
+	factors  []float32
+	rows     []float32
+}
+
+// screened finds what maxima finds, in two stages.
+func (w *worker) screened(ctx context.Context, p *panels, s *screenPanels, docs *packed, normalize bool, columns span, item, lo, n int) error {
+	if w.screener == nil {
+		w.screener = new(screener)
+	}
+	x, side, first := w.screener, &docs.items[0], docs.starts[item]
+	if normalize {
+		side = &docs.items[1]
+	}
+	from, to := columns.lo/width, parallel.Blocks(columns.hi, width)
+	x.most = resize(x.most, len(s.starts))
+	for i := from; i < to; i++ {
+		for j := range width {
+			w.best[i][j], x.most[i][j] = float32(math.Inf(-1)), float32(math.Inf(-1))
+			if s.per[i][j] == 0 && math.IsInf(float64(s.perErr[i][j]), 1) {
+				w.best[i][j] = 0
+			}
+		}
+		w.arg[i] = [width]int32{}
+	}
+	loops := w.rows.tier.Vectors.Screen
+	blocks := parallel.Blocks(n, screenRows)
+	for k := range blocks {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		a, b := k*n/blocks, (k+1)*n/blocks
+		products := x.products[:b-a]
+		for i := from; i < to; i++ {
+			levels := docs.levels[(first+a)*s.stride : (first+b)*s.stride]
+			loops.Products(products, &x.most[i], levels, s.stride, s.levels[i*width*s.stride:(i+1)*width*s.stride], &s.starts[i], side.scales[first+a:first+b])
+			x.limit(i, &s.perErr[i], &s.per[i], side.errors[item], side.norms[item], min(width, len(p.rows)-i*width))
+			list := x.list[:loops.Doubts(x.list[:], products, &x.limits, a)]
+			rows, factors := w.doubted(list, side.factors, first, lo, a, b)
+			loops.Pairs(&w.best[i], &w.arg[i], list, rows, p.dim, s.wide[i*width*p.dim:(i+1)*width*p.dim], factors)
+		}
+	}
+	return nil
+}
+
+// limit sets what a product of bytes has to reach, of the first n columns of panel i.
+func (x *screener) limit(i int, perErr, per *[width]float32, err, norm float32, n int) {
+	const roundings = 1.0 / (1 << 20) // of the products of bytes, as float32
+	for j, most := range x.most[i] {
+		x.limits[j] = float32(math.Inf(1))
+		if j < n && !math.IsInf(float64(perErr[j]), 1) {
+			bound := perErr[j]*err + per[j]*norm
+			x.limits[j] = most - bound*(1+1e-5) - float32(math.Abs(float64(most)))*roundings
+		}
+	}
+}
+
+// doubted returns the rows that the list, of tokens from a on, counts from the first
+// of, with their factors: those in memory, or else copies, to which the list then
+// points.
+func (w *worker) doubted(list []uint64, factors []float32, first, lo, a, b int) (rows, rowFactors []float32) {
+	r, x := &w.rows, w.screener
+	t, dim := &r.b.Tokens, r.b.Tokens.Dim
+	if t.Type == maxsim.F32 && len(r.list) == 0 {
+		if factors != nil {
+			factors = factors[first+a : first+b]
+		}
+		return t.F32[(lo+a)*dim : (lo+b)*dim], factors
+	}
+	x.rows, x.factors = x.rows[:0], x.factors[:0]
+	last, n := -1, -1
+	for i, entry := range list {
+		if token := int(entry >> 32); token != last {
+			last, n = token, n+1
+			x.rows = grow(x.rows, dim)
+			row := lo + int(r.row(int32(token)))
+			widen(r.tier, t, x.rows[n*dim:], row, row+1)
+			if factors != nil {
+				x.factors = append(x.factors, factors[first+token])
+			}
+		}
+		list[i] = entry&^(1<<32-1) | uint64(width*n) | entry%width
+	}
+	if factors == nil {
+		return x.rows, nil
+	}
+	return x.rows, x.factors
+}
+
+// grow adds n values to x.
+func grow(x []float32, n int) []float32 {
+	for cap(x) < len(x)+n {
+		x = append(x[:cap(x)], 0)[:len(x)]
+	}
+	return x[:len(x)+n]
+}
