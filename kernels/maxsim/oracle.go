@@ -176,6 +176,19 @@ func (m Metric) Delta(x, y []float64) (sum float64) {
 	return sum
 }
 
+// Delta32 is the distance of two vectors of float32.
+func (m Metric) Delta32(x, y []float32) (sum float64) {
+	for i, v := range x {
+		d := float64(v) - float64(y[i])
+		if m == L1 {
+			sum += math.Abs(d)
+		} else {
+			sum += float64(d * d)
+		}
+	}
+	return sum
+}
+
 // Oracle computes distances and the nearest rows.
 func (c *ChamferCall) Oracle() (distances []float64, nearestX, nearestY []int32) {
 	x, y := c.X.Shape(), c.Y.Shape()

@@ -26,8 +26,8 @@ func init() {
 
 // backend implements [maxsim.Backend] with the loops of a tier.
 type backend struct {
-	tier               *tier.Tier
-	scorers, gradients sync.Pool
+	tier                         *tier.Tier
+	scorers, gradients, chamfers sync.Pool
 }
 
 // Name implements [maxsim.Backend].

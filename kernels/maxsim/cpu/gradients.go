@@ -16,11 +16,9 @@ type gradients struct {
 	call    *maxsim.GradCall
 	work    maxsim.Work
 	q, d    *maxsim.Batch
-	byDoc   bool
+	grouped grouped
 	n       int          // pieces of a query
 	inverse [2][]float64 // lengths of the rows of q and of d; empty where they are computed when needed
-	order   []int32
-	starts  []int32
 	own     puller
 	workers []puller
 	pool    parallel.Pool
@@ -53,7 +51,7 @@ func (b *backend) Gradients(ctx context.Context, g *maxsim.GradCall) error {
 	}
 	x.call, x.work, x.q, x.d = g, w, q, d
 	err = x.run(ctx)
-	x.call, x.q, x.d, x.work = nil, nil, nil, maxsim.Work{}
+	x.call, x.q, x.d, x.work, x.grouped.pairs = nil, nil, nil, maxsim.Work{}, nil
 	b.gradients.Put(x)
 	return err
 }
@@ -71,7 +69,7 @@ func (x *gradients) run(ctx context.Context) error {
 		}
 	}
 	if g := x.call.DQ; g != nil {
-		x.byDoc = false
+		x.grouped.reset(&x.call.Pairs, x.work, false)
 		x.n = max(parallel.Blocks(x.work.Stride, queryRows), 1)
 		clearOutside(g, x.q)
 		if err := x.pull(ctx, x.q.Len()*x.n); err != nil {
@@ -79,7 +77,7 @@ func (x *gradients) run(ctx context.Context) error {
 		}
 	}
 	if g := x.call.DD; g != nil {
-		x.byDoc = true
+		x.grouped.reset(&x.call.Pairs, x.work, true)
 		clearOutside(g, x.d)
 		return x.pull(ctx, x.d.Len())
 	}
@@ -135,7 +133,6 @@ func clearRows(g *maxsim.Gradient, lo, hi int) {
 }
 
 func (x *gradients) pull(ctx context.Context, pieces int) error {
-	x.sort()
 	threads := parallel.Threads(x.call.Threads, pieces)
 	for len(x.workers) < threads {
 		x.workers = append(x.workers, puller{})
@@ -143,71 +140,10 @@ func (x *gradients) pull(ctx context.Context, pieces int) error {
 	return x.pool.Run(ctx, pieces, threads, x)
 }
 
-// sort lists the pairs of each query or document, in their order: order[starts[i]] and
-// on. Where all meet all there is no need to.
-func (x *gradients) sort() {
-	if x.call.Kind == maxsim.AllPairs {
-		return
-	}
-	items := x.q.Len()
-	if x.byDoc {
-		items = x.d.Len()
-	}
-	x.order = resize(x.order, x.work.Pairs)
-	x.starts = resize(x.starts, items+2)
-	clear(x.starts)
-	starts := x.starts[1:] // one ahead, until all have been put down
-	for p := range x.work.Pairs {
-		starts[x.item(p)+1]++
-	}
-	for i := range items {
-		starts[i+1] += starts[i]
-	}
-	for p := range x.work.Pairs {
-		i := x.item(p)
-		x.order[starts[i]] = int32(p)
-		starts[i]++
-	}
-}
-
-func (x *gradients) item(pair int) int {
-	q, d := x.call.At(pair, x.work.D.Len())
-	if x.byDoc {
-		return d
-	}
-	return q
-}
-
-// pairs is how many pairs an item has; pair is one of them.
-func (x *gradients) pairs(item int) int {
-	if x.call.Kind != maxsim.AllPairs {
-		return int(x.starts[item+1] - x.starts[item])
-	}
-	n := x.work.Pairs / max(x.q.Len(), 1)
-	if !x.byDoc {
-		return n
-	}
-	if item < x.call.First || item >= x.call.First+n {
-		return 0
-	}
-	return x.q.Len()
-}
-
-func (x *gradients) pair(item, i int) int {
-	if x.call.Kind != maxsim.AllPairs {
-		return int(x.order[int(x.starts[item])+i])
-	}
-	n := x.work.Pairs / x.q.Len()
-	if x.byDoc {
-		return i*n + item - x.call.First
-	}
-	return item*n + i
-}
-
 // Run does a piece.
 func (x *gradients) Run(worker, i int) error {
 	w := &x.workers[worker]
-	if x.byDoc {
+	if x.grouped.byDoc {
 		x.document(w, i)
 	} else {
 		x.query(w, i/x.n, i%x.n*queryRows)
@@ -224,8 +160,8 @@ func (x *gradients) query(w *puller, q, first int) {
 		return
 	}
 	sums := x.begin(w, x.call.DQ, from, to)
-	for i := range x.pairs(q) {
-		p := x.pair(q, i)
+	for i := range x.grouped.count(q) {
+		p := x.grouped.pair(q, i)
 		_, d := x.call.At(p, x.work.D.Len())
 		dlo, _ := x.d.Span(d)
 		for r := from; r < to; r++ {
@@ -245,8 +181,8 @@ func (x *gradients) document(w *puller, d int) {
 		return
 	}
 	sums := x.begin(w, x.call.DD, lo, hi)
-	for i := range x.pairs(d) {
-		p := x.pair(d, i)
+	for i := range x.grouped.count(d) {
+		p := x.grouped.pair(d, i)
 		q, _ := x.call.At(p, x.work.D.Len())
 		qlo, qhi := x.q.Span(q)
 		for s, a := range x.call.Argmax[p*x.work.Stride:][:qhi-qlo] {
@@ -345,7 +281,7 @@ func (x *gradients) end(w *puller, g *maxsim.Gradient, b *maxsim.Batch, sums []f
 		return
 	}
 	side := 0
-	if x.byDoc {
+	if x.grouped.byDoc {
 		side = 1
 	}
 	for i := range to - from {

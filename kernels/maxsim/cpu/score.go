@@ -45,6 +45,11 @@ func (b *backend) Score(ctx context.Context, c *maxsim.Call) error {
 	if err != nil {
 		return err
 	}
+	return b.score(ctx, c, w, q, d)
+}
+
+// score does a checked call.
+func (b *backend) score(ctx context.Context, c *maxsim.Call, w maxsim.Work, q, d *maxsim.Batch) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -55,7 +60,7 @@ func (b *backend) Score(ctx context.Context, c *maxsim.Call) error {
 	if h, ok := c.D.(*held); ok {
 		s.packed = h.packed
 	}
-	err = s.run(ctx, c, w, q, d)
+	err := s.run(ctx, c, w, q, d)
 	s.ctx, s.call, s.docs, s.packed, s.work = nil, nil, nil, nil, maxsim.Work{}
 	b.scorers.Put(s)
 	return err
