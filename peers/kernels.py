@@ -56,6 +56,25 @@ def rerank(rng, name, docs):
         measure(f"rerank 2 bits {name}", f"NumKong {numkong_version}", how, float(lengths.sum()), run)
 
 
+# A query of so many tokens, documents, and their lengths: as plaidbench/plain.go has them.
+PLAIN = [(32, 1000, 40, 160), (32, 64, 256, 256), (32, 16, 1024, 1024), (128, 8, 1024, 1024), (1024, 4, 1024, 1024)]
+
+
+def plain(rng, query, docs, lo, hi):
+    """MaxSim of vectors of length 1, packed beforehand."""
+    lengths = rng.integers(lo, hi + 1, docs)
+    q, documents = unit(rng, query), [unit(rng, n) for n in lengths]
+    tokens = float(lengths.sum())
+    for dtype, name in ("f32", "float32"), ("bf16", "bfloat16"):
+        pack = lambda x: numkong.maxsim_pack(numkong.astype(x, dtype))
+        packed_query, packed, score = pack(q), [pack(d) for d in documents], numkong.maxsim_packed
+        work = f"plain {name} {query} {docs}x{lo}-{hi}"
+        measure(work, f"NumKong {numkong_version}", "maxsim_packed", tokens, lambda: [score(packed_query, d) for d in packed])
+    together, starts = np.concatenate(documents), np.concatenate([[0], np.cumsum(lengths)[:-1]])
+    scores = lambda: np.maximum.reduceat(together @ q.T, starts, axis=0).sum(1)
+    measure(f"plain float32 {query} {docs}x{lo}-{hi}", numpy_name, "D @ Q.T, maximum.reduceat, sum", tokens, scores)
+
+
 def nearest(name, data, k):
     docs = np.load(Path(data) / "docs.npy", mmap_mode="r")
     spaced = lambda n: np.ascontiguousarray(docs[:: len(docs) // n][:n], dtype=np.float32)
@@ -87,6 +106,8 @@ if __name__ == "__main__":
     rng = np.random.default_rng(5)
     rerank(rng, "hot", 100)
     rerank(rng, "random", 2000)
+    for shape in PLAIN:
+        plain(rng, *shape)
     centroids, query = unit(rng, 65536), unit(rng, QUERY_TOKENS)
     s, t = np.empty((65536, QUERY_TOKENS), np.float32), np.empty((QUERY_TOKENS, 65536), np.float32)
     work = "centroid scores K=65536"

@@ -174,6 +174,10 @@ def main(data, work):
     out += kernel_table(rows, "Centroid scores: ms", {"centroid scores K=65536": "K = 65,536"})
     out += kernel_table(rows, "Nearest centroid: GFLOP/s", {
         "nearest cranfield K=4096": "Cranfield, K = 4,096", "nearest scifact K=16384": "SciFact, K = 16,384"}, True)
+    shapes = {"32 1000x40-160": "32 × 1,000 × 40–160", "32 64x256-256": "32 × 64 × 256", "32 16x1024-1024": "32 × 16 × 1,024",
+              "128 8x1024-1024": "128 × 8 × 1,024", "1024 4x1024-1024": "1,024 × 4 × 1,024"}
+    for name in "float32", "bfloat16":
+        out += kernel_table(rows, f"Plain vectors, {name}: ns a token", {f"plain {name} {s}": title for s, title in shapes.items()})
     for name in "cranfield", "scifact":
         if (data / name / "docs.npy").exists():
             collection = Collection(data / name)

@@ -54,7 +54,7 @@ func timeKernels(ctx context.Context, collections []string) ([]record, error) {
 				return nil, err
 			}
 		}
-		if err := b.centroidScores(65536); err != nil {
+		if err := errors.Join(b.centroidScores(65536), b.plain(ctx)); err != nil {
 			return nil, err
 		}
 		for _, c := range collections {
