@@ -67,8 +67,8 @@ type Backend interface {
 type HoldOptions struct {
 	// Screen packs documents for the search in two stages, where the backend has
 	// one: products of bytes exclude the tokens that cannot win, the others are
-	// multiplied in full. It takes about dim+16 bytes a token more, and sums are
-	// added in another order: scores differ by rounding.
+	// multiplied in full. It takes about dim+16 bytes a token more, and the results
+	// are the same.
 	Screen bool
 	// Threads is how many goroutines may work; 0: one a processor.
 	Threads int

@@ -178,89 +178,158 @@ done:
 	VZEROUPPER
 	RET
 
-//	SI list, CX what is left of it    R8, R9 rows, queries
-//	R10 bytes of a row                R11 factors, or 0
-//	R12, R13 best, arg                DI, DX a row, a query
-//	K1 what is beyond whole vectors
+//	SI list, CX what is left of it     R8 rows, DX panel, both at dimension k
+//	R9 bytes of a row                  R10 dimensions left
+//	R11 factors, or 0                  R12, R13 best, arg
+//	K2 to K4 the second to fourth 128 bits, K5 of a gather
+//	Z24 products of 16 pairs           Z25 columns, Z26 of the panel
+//	Z27 rows                           Z28 first values of rows
+//	128 bytes of the frame: where the rows begin; 64 more: the products
 
-// func DotPairs(best *[32]float32, arg *[32]int32, list []uint64, rows []float32, dim int, queries, factors []float32)
-TEXT ·DotPairs(SB), NOSPLIT, $0-120
+// LOAD loads 16 dimensions of pair n, whose row goes to every fourth register.
+#define LOAD(n, K, a, b, c, d) \
+	MOVQ (n*8)(SP), AX              \
+	VBROADCASTF32X4 (AX)(BX*1), K, a   \
+	VBROADCASTF32X4 16(AX)(BX*1), K, b \
+	VBROADCASTF32X4 32(AX)(BX*1), K, c \
+	VBROADCASTF32X4 48(AX)(BX*1), K, d
+
+#define LOADFIRST(n, a, b, c, d) \
+	MOVQ (n*8)(SP), AX              \
+	VBROADCASTF32X4 (AX)(BX*1), a   \
+	VBROADCASTF32X4 16(AX)(BX*1), b \
+	VBROADCASTF32X4 32(AX)(BX*1), c \
+	VBROADCASTF32X4 48(AX)(BX*1), d
+
+// STEP adds the products of dimension n of 16, of which x has the values of the rows.
+#define STEP(n, x) \
+	VMOVUPS ((n)*128)(DX), Z26           \
+	VPERMT2PS ((n)*128+64)(DX), Z25, Z26 \
+	VFMADD231PS Z26, x, Z24
+
+// FOUR adds the products of dimensions n to n+3, of which a to d have 4 of 16 rows each.
+#define FOUR(n, a, b, c, d) \
+	VUNPCKLPS b, a, Z16     \
+	VUNPCKHPS b, a, Z17     \
+	VUNPCKLPS d, c, Z18     \
+	VUNPCKHPS d, c, Z19     \
+	VUNPCKLPD Z18, Z16, Z20 \
+	VUNPCKHPD Z18, Z16, Z21 \
+	VUNPCKLPD Z19, Z17, Z22 \
+	VUNPCKHPD Z19, Z17, Z23 \
+	STEP(n+0, Z20)          \
+	STEP(n+1, Z21)          \
+	STEP(n+2, Z22)          \
+	STEP(n+3, Z23)
+
+// func DotPairs(best *[32]float32, arg *[32]int32, list []uint64, rows []float32, dim int, panel, factors []float32)
+TEXT ·DotPairs(SB), 0, $192-120
 	MOVQ best+0(FP), R12
 	MOVQ arg+8(FP), R13
 	MOVQ list_base+16(FP), SI
 	MOVQ list_len+24(FP), CX
-	MOVQ rows_base+40(FP), R8
-	MOVQ dim+64(FP), R10
-	MOVQ queries_base+72(FP), R9
+	MOVQ dim+64(FP), R9
+	VPBROADCASTD R9, Z31
+	SHLQ $2, R9
 	MOVQ factors_base+96(FP), R11
-	MOVQ CX, BX
-	MOVQ R10, CX
-	ANDQ $15, CX
-	MOVL $1, AX
-	SHLL CX, AX
-	DECL AX
-	KMOVW AX, K1
-	MOVQ BX, CX
-	SHLQ $2, R10
+	MOVL $0xf0, AX
+	KMOVW AX, K2
+	MOVL $0xf00, AX
+	KMOVW AX, K3
+	MOVL $0xf000, AX
+	KMOVW AX, K4
+	MOVL $31, AX
+	VPBROADCASTD AX, Z30
 	TESTQ CX, CX
 	JEQ  end
 
-pair:
-	MOVQ (SI), AX
-	MOVL AX, DI
-	SHRL $5, DI
-	IMULQ R10, DI
-	ADDQ R8, DI
-	MOVL AX, DX
-	ANDL $31, DX
-	IMULQ R10, DX
-	ADDQ R9, DX
-	VPXORD Z0, Z0, Z0
-	VPXORD Z1, Z1, Z1
-	MOVQ dim+64(FP), BX
-	SUBQ $32, BX
-	JLT  sixteen
+group:
+	VMOVDQU64 (SI), Z0
+	VMOVDQU64 64(SI), Z1
+	VPMOVQD Z0, Y0
+	VPMOVQD Z1, Y1
+	VINSERTI64X4 $1, Y1, Z0, Z0
+	VPANDD Z30, Z0, Z25
+	VPSRLD $5, Z0, Z27
+	VPMULLD Z31, Z27, Z28
+	MOVQ rows_base+40(FP), R8
+	XORL BX, BX
 
-more:
-	VMOVUPS (DI), Z2
-	VMOVUPS 64(DI), Z3
-	VFMADD231PS (DX), Z2, Z0
-	VFMADD231PS 64(DX), Z3, Z1
-	ADDQ $128, DI
-	ADDQ $128, DX
-	SUBQ $32, BX
-	JGE  more
+pointer:
+	MOVL (SI)(BX*8), AX
+	SHRL $5, AX
+	IMULQ R9, AX
+	ADDQ R8, AX
+	MOVQ AX, (SP)(BX*8)
+	INCQ BX
+	CMPQ BX, $16
+	JLT  pointer
+
+	MOVQ panel_base+72(FP), DX
+	MOVQ dim+64(FP), R10
+	VPXORD Z24, Z24, Z24
+	XORL BX, BX
+	SUBQ $16, R10
+	JLT  rest
 
 sixteen:
-	ADDQ $16, BX
-	JLT  rest
-	VMOVUPS (DI), Z2
-	VFMADD231PS (DX), Z2, Z0
-	ADDQ $64, DI
-	ADDQ $64, DX
+	LOADFIRST(0, Z0, Z4, Z8, Z12)
+	LOADFIRST(1, Z1, Z5, Z9, Z13)
+	LOADFIRST(2, Z2, Z6, Z10, Z14)
+	LOADFIRST(3, Z3, Z7, Z11, Z15)
+	LOAD(4, K2, Z0, Z4, Z8, Z12)
+	LOAD(5, K2, Z1, Z5, Z9, Z13)
+	LOAD(6, K2, Z2, Z6, Z10, Z14)
+	LOAD(7, K2, Z3, Z7, Z11, Z15)
+	LOAD(8, K3, Z0, Z4, Z8, Z12)
+	LOAD(9, K3, Z1, Z5, Z9, Z13)
+	LOAD(10, K3, Z2, Z6, Z10, Z14)
+	LOAD(11, K3, Z3, Z7, Z11, Z15)
+	LOAD(12, K4, Z0, Z4, Z8, Z12)
+	LOAD(13, K4, Z1, Z5, Z9, Z13)
+	LOAD(14, K4, Z2, Z6, Z10, Z14)
+	LOAD(15, K4, Z3, Z7, Z11, Z15)
+	FOUR(0, Z0, Z1, Z2, Z3)
+	FOUR(4, Z4, Z5, Z6, Z7)
+	FOUR(8, Z8, Z9, Z10, Z11)
+	FOUR(12, Z12, Z13, Z14, Z15)
+	ADDQ $64, BX
+	ADDQ $2048, DX
+	SUBQ $16, R10
+	JGE  sixteen
 
 rest:
-	VMOVUPS.Z (DI), K1, Z2
-	VMOVUPS.Z (DX), K1, Z3
-	VFMADD231PS Z3, Z2, Z1
-	VADDPS Z1, Z0, Z0
-	VEXTRACTF64X4 $1, Z0, Y1
-	VADDPS Y1, Y0, Y0
-	VEXTRACTF128 $1, Y0, X1
-	VADDPS X1, X0, X0
-	VMOVHLPS X0, X0, X1
-	VADDPS X1, X0, X0
-	VMOVSHDUP X0, X1
-	VADDSS X1, X0, X0
+	ADDQ $16, R10
+	JEQ  scale
+	ADDQ BX, R8
+
+one:
+	KXNORW K5, K5, K5
+	VPXORD Z0, Z0, Z0
+	VGATHERDPS (R8)(Z28*4), K5, Z0
+	STEP(0, Z0)
+	ADDQ $4, R8
+	ADDQ $128, DX
+	DECQ R10
+	JNZ  one
+
+scale:
 	TESTQ R11, R11
 	JEQ  scaled
-	MOVL AX, DI
-	SHRL $5, DI
-	VMULSS (R11)(DI*4), X0, X0
+	KXNORW K5, K5, K5
+	VPXORD Z0, Z0, Z0
+	VGATHERDPS (R11)(Z27*4), K5, Z0
+	VMULPS Z0, Z24, Z24
 
 scaled:
+	VMOVUPS Z24, 128(SP)
+	XORL BX, BX
+
+pair:
+	MOVQ (SI)(BX*8), AX
 	MOVL AX, DX
 	ANDL $31, DX
+	VMOVSS 128(SP)(BX*4), X0
 	VUCOMISS (R12)(DX*4), X0
 	JLS  next
 	VMOVSS X0, (R12)(DX*4)
@@ -268,9 +337,12 @@ scaled:
 	MOVL AX, (R13)(DX*4)
 
 next:
-	ADDQ $8, SI
-	DECQ CX
-	JNZ  pair
+	INCQ BX
+	CMPQ BX, $16
+	JLT  pair
+	ADDQ $128, SI
+	SUBQ $16, CX
+	JNZ  group
 
 end:
 	VZEROUPPER

@@ -157,8 +157,9 @@ func Screen(dst [][32]float32, most *[32]float32, levels []byte, stride int, pan
 func Doubts(list []uint64, products [][32]float32, limits *[32]float32, first int) int
 
 // DotPairs raises the best of a column to the products of the list, as Doubts writes
-// it, of float32 rows and queries, [32, dim], times the factor of the row where
-// factors is not nil, and sets arg to the number of the row.
+// it, a multiple of 16 long, of float32 rows and the columns of a panel [dim, 32], times
+// the factor of the row where factors is not nil, and sets arg to the number of the
+// row. Products have the bits of MaxDot.
 //
 //go:noescape
-func DotPairs(best *[32]float32, arg *[32]int32, list []uint64, rows []float32, dim int, queries, factors []float32)
+func DotPairs(best *[32]float32, arg *[32]int32, list []uint64, rows []float32, dim int, panel, factors []float32)

@@ -17,7 +17,8 @@ import (
 // by Cauchy and Schwarz. With b the right side at its largest over the tokens of a
 // document, a token can only win if its product of bytes is within 2b of the best one.
 // Those tokens, a few of a hundred, are multiplied in float32, and the best of them
-// wins: the score is that of float32 products.
+// wins. The bound takes in what float32 rounds, so scores and argmaxima are, to the
+// bit, those of multiplying all.
 
 // packed is documents in bytes beside their originals.
 type packed struct {
@@ -87,8 +88,9 @@ func aligned(n int) []byte {
 
 // rounder packs items.
 type rounder struct {
-	row   []float32
-	unfit bool
+	row     []float32
+	squares [1][8]float64
+	unfit   bool
 }
 
 func (r *rounder) item(p *packed, t *tier.Tier, b *maxsim.Batch, item int) {
@@ -104,8 +106,8 @@ func (r *rounder) item(p *packed, t *tier.Tier, b *maxsim.Batch, item int) {
 		levels := p.levels[at*p.stride : (at+1)*p.stride]
 		unit, err, norm, length := round(levels, r.row, 128)
 		inverse := 0.0
-		if length > 0 {
-			inverse = 1 / length
+		if t.Vectors.Squares(r.squares[:], r.row, dim); length > 0 {
+			inverse = 1 / math.Sqrt(squared(&r.squares[0], r.row)) // as for whole blocks
 		}
 		if !(length < 1e15 && inverse < 1e15) {
 			r.unfit = true
@@ -168,7 +170,7 @@ type screenPanels struct {
 	starts [][width]int32   // take off what 128 adds
 	perErr [][width]float32 // what |x − x̃| and |x̃| add to twice the bound, in units of the column
 	per    [][width]float32
-	wide   []float32 // [columns, dim]
+	row    []float32
 	bytes  []byte
 }
 
@@ -178,15 +180,16 @@ func (s *screenPanels) reset(p *panels, stride int) {
 	s.levels = resize(s.levels, n*width*stride)
 	clear(s.levels)
 	s.starts, s.perErr, s.per = resize(s.starts, n), resize(s.perErr, n), resize(s.per, n)
-	s.wide = resize(s.wide, n*width*p.dim)
-	s.bytes = resize(s.bytes, stride)
+	s.row, s.bytes = resize(s.row, p.dim), resize(s.bytes, stride)
+	rounding := float64(p.dim+8) / (1 << 23) // of a sum of float32 products, twice
 	for c := range n * width {
 		i, lane := c/width, c%width
-		row := s.wide[c*p.dim : (c+1)*p.dim]
-		for j := range row {
-			row[j] = p.data[(i*p.dim+j)*width+lane]
+		for j := range s.row {
+			s.row[j] = p.data[(i*p.dim+j)*width+lane]
 		}
-		unit, err, _, length := round(s.bytes, row, 0)
+		unit, err, _, length := round(s.bytes, s.row, 0)
+		err += rounding * length
+		length += rounding * length
 		var sum int32
 		out := s.levels[i*width*stride+4*lane:]
 		for j, b := range s.bytes {
@@ -201,13 +204,17 @@ func (s *screenPanels) reset(p *panels, stride int) {
 	}
 }
 
-// screenRows is how many tokens are screened at a time.
-const screenRows = 240
+const (
+	screenRows = 240 // tokens that are screened at a time
+	pairs      = 16  // products that are computed at a time
+	// A product of a pair takes as long as some ten of a whole panel.
+	mostDoubts = 4 // for each token
+)
 
 // screener is what one goroutine screens with.
 type screener struct {
 	products [screenRows][width]float32
-	list     [screenRows * width]uint64
+	list     [screenRows*width + pairs]uint64
 	limits   [width]float32
 	most     [][width]float32 // of each panel
 	factors  []float32
@@ -242,13 +249,28 @@ func (w *worker) screened(ctx context.Context, p *panels, s *screenPanels, docs 
 		}
 		a, b := k*n/blocks, (k+1)*n/blocks
 		products := x.products[:b-a]
+		var rows, factors []float32 // of the whole block, once a panel needs them
+		whole := false
 		for i := from; i < to; i++ {
 			levels := docs.levels[(first+a)*s.stride : (first+b)*s.stride]
 			loops.Products(products, &x.most[i], levels, s.stride, s.levels[i*width*s.stride:(i+1)*width*s.stride], &s.starts[i], side.scales[first+a:first+b])
-			x.limit(i, &s.perErr[i], &s.per[i], side.errors[item], side.norms[item], min(width, len(p.rows)-i*width))
-			list := x.list[:loops.Doubts(x.list[:], products, &x.limits, a)]
-			rows, factors := w.doubted(list, side.factors, first, lo, a, b)
-			loops.Pairs(&w.best[i], &w.arg[i], list, rows, p.dim, s.wide[i*width*p.dim:(i+1)*width*p.dim], factors)
+			panel, c := p.panel(i)
+			x.limit(i, &s.perErr[i], &s.per[i], side.errors[item], side.norms[item], c)
+			doubts := loops.Doubts(x.list[:], products, &x.limits, a)
+			if doubts > mostDoubts*(b-a) {
+				if !whole {
+					rows, _, factors = w.rows.block(lo, a, b)
+				}
+				whole = true
+				w.rows.tier.Vectors.MaxDot(&w.best[i], &w.arg[i], rows, b-a, p.dim, a, panel, c, factors)
+				continue
+			}
+			list := x.list[:(doubts+pairs-1)/pairs*pairs]
+			for j := doubts; j < len(list); j++ {
+				list[j] = list[doubts-1]
+			}
+			some, theirs := w.doubted(list, side.factors, first, lo, a, b)
+			loops.Pairs(&w.best[i], &w.arg[i], list, some, p.dim, panel, theirs)
 		}
 	}
 	return nil
