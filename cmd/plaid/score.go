@@ -201,6 +201,9 @@ func (x *scoring) readCandidates(ctx context.Context, queries vectors.Source) er
 // scoreBlock is how many values of documents are in memory at a time.
 const scoreBlock = 1 << 22
 
+// screenRows is how many query tokens make it worth while to pack documents.
+const screenRows = 1 << 11
+
 // run scores the documents, block by block.
 func (x *scoring) run(ctx context.Context) error {
 	k := x.flags.k
@@ -240,7 +243,11 @@ func (x *scoring) run(ctx context.Context) error {
 func (x *scoring) block(ctx context.Context, docs *maxsim.Batch, ordinals []uint32) error {
 	terms := maxsim.Terms{Normalize: x.flags.normalize, Threads: x.flags.threads, Logger: x.a.warner()}
 	if x.wanted == nil {
-		return x.top.Add(ctx, x.backend, x.queries, docs, terms)
+		held, err := x.backend.Hold(ctx, docs, maxsim.HoldOptions{Screen: x.queries.Tokens.Rows() >= screenRows, Threads: x.flags.threads})
+		if err != nil {
+			return err
+		}
+		return errors.Join(x.top.Add(ctx, x.backend, x.queries, held, terms), held.Close())
 	}
 	var queries, items []int32
 	for i, ordinal := range ordinals {

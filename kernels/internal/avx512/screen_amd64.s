@@ -182,54 +182,106 @@ done:
 //	R9 bytes of a row                  R10 dimensions left
 //	R11 factors, or 0                  R12, R13 best, arg
 //	K2 to K4 the second to fourth 128 bits, K5 of a gather
-//	Z24 products of 16 pairs           Z25 columns, Z26 of the panel
-//	Z27 rows                           Z28 first values of rows
-//	128 bytes of the frame: where the rows begin; 64 more: the products
+//	Z24, Z29 products of 16 pairs each Z25, Z30 their columns
+//	Z26 of the panel                   Z31 values of a row
+//
+// Frame: where 32 rows begin (256 bytes), their numbers (128), their first values (128),
+// the products (128).
 
-// LOAD loads 16 dimensions of pair n, whose row goes to every fourth register.
-#define LOAD(n, K, a, b, c, d) \
-	MOVQ (n*8)(SP), AX              \
+// LOAD loads 16 dimensions of a pair, whose row goes to every fourth register.
+#define LOAD(off, K, a, b, c, d) \
+	MOVQ (off)(SP), AX                 \
 	VBROADCASTF32X4 (AX)(BX*1), K, a   \
 	VBROADCASTF32X4 16(AX)(BX*1), K, b \
 	VBROADCASTF32X4 32(AX)(BX*1), K, c \
 	VBROADCASTF32X4 48(AX)(BX*1), K, d
 
-#define LOADFIRST(n, a, b, c, d) \
-	MOVQ (n*8)(SP), AX              \
+#define LOADFIRST(off, a, b, c, d) \
+	MOVQ (off)(SP), AX              \
 	VBROADCASTF32X4 (AX)(BX*1), a   \
 	VBROADCASTF32X4 16(AX)(BX*1), b \
 	VBROADCASTF32X4 32(AX)(BX*1), c \
 	VBROADCASTF32X4 48(AX)(BX*1), d
 
 // STEP adds the products of dimension n of 16, of which x has the values of the rows.
-#define STEP(n, x) \
-	VMOVUPS ((n)*128)(DX), Z26           \
-	VPERMT2PS ((n)*128+64)(DX), Z25, Z26 \
-	VFMADD231PS Z26, x, Z24
+#define STEP(n, x, columns, sums) \
+	VMOVUPS ((n)*128)(DX), Z26              \
+	VPERMT2PS ((n)*128+64)(DX), columns, Z26 \
+	VFMADD231PS Z26, x, sums
 
 // FOUR adds the products of dimensions n to n+3, of which a to d have 4 of 16 rows each.
-#define FOUR(n, a, b, c, d) \
-	VUNPCKLPS b, a, Z16     \
-	VUNPCKHPS b, a, Z17     \
-	VUNPCKLPS d, c, Z18     \
-	VUNPCKHPS d, c, Z19     \
-	VUNPCKLPD Z18, Z16, Z20 \
-	VUNPCKHPD Z18, Z16, Z21 \
-	VUNPCKLPD Z19, Z17, Z22 \
-	VUNPCKHPD Z19, Z17, Z23 \
-	STEP(n+0, Z20)          \
-	STEP(n+1, Z21)          \
-	STEP(n+2, Z22)          \
-	STEP(n+3, Z23)
+#define FOUR(n, a, b, c, d, columns, sums) \
+	VUNPCKLPS b, a, Z16            \
+	VUNPCKHPS b, a, Z17            \
+	VUNPCKLPS d, c, Z18            \
+	VUNPCKHPS d, c, Z19            \
+	VUNPCKLPD Z18, Z16, Z20        \
+	VUNPCKHPD Z18, Z16, Z21        \
+	VUNPCKLPD Z19, Z17, Z22        \
+	VUNPCKHPD Z19, Z17, Z23        \
+	STEP(n+0, Z20, columns, sums)  \
+	STEP(n+1, Z21, columns, sums)  \
+	STEP(n+2, Z22, columns, sums)  \
+	STEP(n+3, Z23, columns, sums)
+
+// SIXTEEN adds the products of 16 dimensions of the 16 pairs whose rows are at off.
+#define SIXTEEN(off, columns, sums) \
+	LOADFIRST(off, Z0, Z4, Z8, Z12)      \
+	LOADFIRST(off+8, Z1, Z5, Z9, Z13)    \
+	LOADFIRST(off+16, Z2, Z6, Z10, Z14)  \
+	LOADFIRST(off+24, Z3, Z7, Z11, Z15)  \
+	LOAD(off+32, K2, Z0, Z4, Z8, Z12)    \
+	LOAD(off+40, K2, Z1, Z5, Z9, Z13)    \
+	LOAD(off+48, K2, Z2, Z6, Z10, Z14)   \
+	LOAD(off+56, K2, Z3, Z7, Z11, Z15)   \
+	LOAD(off+64, K3, Z0, Z4, Z8, Z12)    \
+	LOAD(off+72, K3, Z1, Z5, Z9, Z13)    \
+	LOAD(off+80, K3, Z2, Z6, Z10, Z14)   \
+	LOAD(off+88, K3, Z3, Z7, Z11, Z15)   \
+	LOAD(off+96, K4, Z0, Z4, Z8, Z12)    \
+	LOAD(off+104, K4, Z1, Z5, Z9, Z13)   \
+	LOAD(off+112, K4, Z2, Z6, Z10, Z14)  \
+	LOAD(off+120, K4, Z3, Z7, Z11, Z15)  \
+	FOUR(0, Z0, Z1, Z2, Z3, columns, sums)     \
+	FOUR(4, Z4, Z5, Z6, Z7, columns, sums)     \
+	FOUR(8, Z8, Z9, Z10, Z11, columns, sums)   \
+	FOUR(12, Z12, Z13, Z14, Z15, columns, sums)
+
+// ENTRIES takes 16 entries of the list apart.
+#define ENTRIES(at, columns, numbers, firsts) \
+	VMOVDQU64 (at)(SI), Z0           \
+	VMOVDQU64 (at+64)(SI), Z1        \
+	VPMOVQD Z0, Y0                   \
+	VPMOVQD Z1, Y1                   \
+	VINSERTI64X4 $1, Y1, Z0, Z0      \
+	VPANDD Z2, Z0, columns           \
+	VPSRLD $5, Z0, Z0                \
+	VMOVDQU32 Z0, numbers(SP)        \
+	VPMULLD Z3, Z0, Z0               \
+	VMOVDQU32 Z0, firsts(SP)
+
+// GATHERED adds the products of one dimension.
+#define GATHERED(firsts, columns, sums) \
+	KXNORW K5, K5, K5                \
+	VMOVDQU32 firsts(SP), Z0         \
+	VPXORD Z31, Z31, Z31             \
+	VGATHERDPS (R8)(Z0*4), K5, Z31   \
+	STEP(0, Z31, columns, sums)
+
+#define SCALED(numbers, sums) \
+	KXNORW K5, K5, K5                \
+	VMOVDQU32 numbers(SP), Z0        \
+	VPXORD Z31, Z31, Z31             \
+	VGATHERDPS (R11)(Z0*4), K5, Z31  \
+	VMULPS Z31, sums, sums
 
 // func DotPairs(best *[32]float32, arg *[32]int32, list []uint64, rows []float32, dim int, panel, factors []float32)
-TEXT ·DotPairs(SB), 0, $192-120
+TEXT ·DotPairs(SB), 0, $640-120
 	MOVQ best+0(FP), R12
 	MOVQ arg+8(FP), R13
 	MOVQ list_base+16(FP), SI
 	MOVQ list_len+24(FP), CX
 	MOVQ dim+64(FP), R9
-	VPBROADCASTD R9, Z31
 	SHLQ $2, R9
 	MOVQ factors_base+96(FP), R11
 	MOVL $0xf0, AX
@@ -238,20 +290,16 @@ TEXT ·DotPairs(SB), 0, $192-120
 	KMOVW AX, K3
 	MOVL $0xf000, AX
 	KMOVW AX, K4
-	MOVL $31, AX
-	VPBROADCASTD AX, Z30
 	TESTQ CX, CX
 	JEQ  end
 
 group:
-	VMOVDQU64 (SI), Z0
-	VMOVDQU64 64(SI), Z1
-	VPMOVQD Z0, Y0
-	VPMOVQD Z1, Y1
-	VINSERTI64X4 $1, Y1, Z0, Z0
-	VPANDD Z30, Z0, Z25
-	VPSRLD $5, Z0, Z27
-	VPMULLD Z31, Z27, Z28
+	MOVL $31, AX
+	VPBROADCASTD AX, Z2
+	MOVQ dim+64(FP), AX
+	VPBROADCASTD AX, Z3
+	ENTRIES(0, Z25, 256, 384)
+	ENTRIES(128, Z30, 320, 448)
 	MOVQ rows_base+40(FP), R8
 	XORL BX, BX
 
@@ -262,37 +310,20 @@ pointer:
 	ADDQ R8, AX
 	MOVQ AX, (SP)(BX*8)
 	INCQ BX
-	CMPQ BX, $16
+	CMPQ BX, $32
 	JLT  pointer
 
 	MOVQ panel_base+72(FP), DX
 	MOVQ dim+64(FP), R10
 	VPXORD Z24, Z24, Z24
+	VPXORD Z29, Z29, Z29
 	XORL BX, BX
 	SUBQ $16, R10
 	JLT  rest
 
 sixteen:
-	LOADFIRST(0, Z0, Z4, Z8, Z12)
-	LOADFIRST(1, Z1, Z5, Z9, Z13)
-	LOADFIRST(2, Z2, Z6, Z10, Z14)
-	LOADFIRST(3, Z3, Z7, Z11, Z15)
-	LOAD(4, K2, Z0, Z4, Z8, Z12)
-	LOAD(5, K2, Z1, Z5, Z9, Z13)
-	LOAD(6, K2, Z2, Z6, Z10, Z14)
-	LOAD(7, K2, Z3, Z7, Z11, Z15)
-	LOAD(8, K3, Z0, Z4, Z8, Z12)
-	LOAD(9, K3, Z1, Z5, Z9, Z13)
-	LOAD(10, K3, Z2, Z6, Z10, Z14)
-	LOAD(11, K3, Z3, Z7, Z11, Z15)
-	LOAD(12, K4, Z0, Z4, Z8, Z12)
-	LOAD(13, K4, Z1, Z5, Z9, Z13)
-	LOAD(14, K4, Z2, Z6, Z10, Z14)
-	LOAD(15, K4, Z3, Z7, Z11, Z15)
-	FOUR(0, Z0, Z1, Z2, Z3)
-	FOUR(4, Z4, Z5, Z6, Z7)
-	FOUR(8, Z8, Z9, Z10, Z11)
-	FOUR(12, Z12, Z13, Z14, Z15)
+	SIXTEEN(0, Z25, Z24)
+	SIXTEEN(128, Z30, Z29)
 	ADDQ $64, BX
 	ADDQ $2048, DX
 	SUBQ $16, R10
@@ -304,10 +335,8 @@ rest:
 	ADDQ BX, R8
 
 one:
-	KXNORW K5, K5, K5
-	VPXORD Z0, Z0, Z0
-	VGATHERDPS (R8)(Z28*4), K5, Z0
-	STEP(0, Z0)
+	GATHERED(384, Z25, Z24)
+	GATHERED(448, Z30, Z29)
 	ADDQ $4, R8
 	ADDQ $128, DX
 	DECQ R10
@@ -316,20 +345,19 @@ one:
 scale:
 	TESTQ R11, R11
 	JEQ  scaled
-	KXNORW K5, K5, K5
-	VPXORD Z0, Z0, Z0
-	VGATHERDPS (R11)(Z27*4), K5, Z0
-	VMULPS Z0, Z24, Z24
+	SCALED(256, Z24)
+	SCALED(320, Z29)
 
 scaled:
-	VMOVUPS Z24, 128(SP)
+	VMOVUPS Z24, 512(SP)
+	VMOVUPS Z29, 576(SP)
 	XORL BX, BX
 
 pair:
 	MOVQ (SI)(BX*8), AX
 	MOVL AX, DX
 	ANDL $31, DX
-	VMOVSS 128(SP)(BX*4), X0
+	VMOVSS 512(SP)(BX*4), X0
 	VUCOMISS (R12)(DX*4), X0
 	JLS  next
 	VMOVSS X0, (R12)(DX*4)
@@ -338,10 +366,10 @@ pair:
 
 next:
 	INCQ BX
-	CMPQ BX, $16
+	CMPQ BX, $32
 	JLT  pair
-	ADDQ $128, SI
-	SUBQ $16, CX
+	ADDQ $256, SI
+	SUBQ $32, CX
 	JNZ  group
 
 end:

@@ -157,7 +157,7 @@ func Screen(dst [][32]float32, most *[32]float32, levels []byte, stride int, pan
 func Doubts(list []uint64, products [][32]float32, limits *[32]float32, first int) int
 
 // DotPairs raises the best of a column to the products of the list, as Doubts writes
-// it, a multiple of 16 long, of float32 rows and the columns of a panel [dim, 32], times
+// it, a multiple of 32 long, of float32 rows and the columns of a panel [dim, 32], times
 // the factor of the row where factors is not nil, and sets arg to the number of the
 // row. Products have the bits of MaxDot.
 //

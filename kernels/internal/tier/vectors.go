@@ -33,7 +33,7 @@ type Screen struct {
 	// Doubts lists the products that reach the limits of their columns: above, the
 	// number of the row, counted from first; below, 32 times the row, and the column.
 	Doubts func(list []uint64, products [][32]float32, limits *[32]float32, first int) int
-	// Pairs raises the best of a column to the products of the list, a multiple of 16
+	// Pairs raises the best of a column to the products of the list, a multiple of 32
 	// long, of float32 rows and a panel [dim, 32], times the factor of the row where
 	// factors is not nil, with the bits of MaxDot.
 	Pairs func(best *[32]float32, arg *[32]int32, list []uint64, rows []float32, dim int, panel, factors []float32)

@@ -206,7 +206,7 @@ func (s *screenPanels) reset(p *panels, stride int) {
 
 const (
 	screenRows = 240 // tokens that are screened at a time
-	pairs      = 16  // products that are computed at a time
+	pairs      = 32  // products that are computed at a time
 	// A product of a pair takes as long as some ten of a whole panel.
 	mostDoubts = 4 // for each token
 )
