@@ -289,7 +289,7 @@ func (x *scoring) write(queries vectors.Source, write hitWriter) error {
 			}
 			ids, results = append(ids, queries.ID(q)), append(results, r)
 		}
-		if err := write(ids, results); err != nil {
+		if err := write(&querySet{ids: ids}, results); err != nil {
 			return fmt.Errorf("writing results: %w", err)
 		}
 	}
