@@ -35,7 +35,7 @@ type scoreFlags struct {
 }
 
 func (s *scoreFlags) register(f *pflag.FlagSet) {
-	s.queries.Register(f)
+	s.queries.RegisterVectors(f)
 	s.docs.RegisterScored(f)
 	f.VarP(flags.Int(&s.k, 10, 0), "k", "k", "how many documents to return for a query (0: all)")
 	f.StringVar(&s.candidates, "candidates", "", "TREC run `FILE` with the documents to score for each query (default: all)")
@@ -82,6 +82,9 @@ query, trec has the columns query, Q0, document, rank, score and tag.`),
 }
 
 func (a *app) score(ctx context.Context, s *scoreFlags, write hitWriter) (err error) {
+	if _, err := s.queries.AreTexts(nil); err != nil {
+		return err
+	}
 	queries, err := s.queries.Open(ctx)
 	if err != nil {
 		return err

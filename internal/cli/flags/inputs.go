@@ -144,11 +144,17 @@ func (q *Queries) Register(f *pflag.FlagSet) {
 	f.StringVar(&q.Text, "queries-text", "", "`FILE` of queries to encode: .jsonl, .csv, .tsv or .txt (a query a line), - for stdin")
 	q.Encoder.Register(f)
 	q.Encoder.RegisterAny(f)
+	q.RegisterVectors(f)
+	VectorsModel(f, &q.model)
+}
+
+// RegisterVectors adds the flags of queries that are vectors, for commands that take
+// no others.
+func (q *Queries) RegisterVectors(f *pflag.FlagSet) {
 	f.StringVar(&q.Vectors, "queries", "", "`FILE` of query token vectors: .npy [tokens, dim] or [queries, rows, dim], .npz, .safetensors, .jsonl")
 	f.StringVar(&q.lengths, "query-lengths", "", "`FILE` with the number of tokens of each query: .npy, .json or text")
 	f.StringVar(&q.mask, "query-mask", "", "`FILE` [queries, rows] of booleans or integers, for padded vectors: 0 is padding")
 	f.StringVar(&q.ids, "query-ids", "", "`FILE` with one query id a line (default: row numbers from 0)")
-	VectorsModel(f, &q.model)
 }
 
 // Given says whether a flag of the group was given.
