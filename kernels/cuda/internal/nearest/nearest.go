@@ -1,9 +1,6 @@
 package nearest
 
 import (
-	"context"
-
-	"github.com/plaid-ir/plaid/internal/parallel"
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/driver"
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/runtime"
@@ -73,7 +70,7 @@ func (p *prepared) nearest(requests []*request) error {
 	}
 	at := x
 	for _, r := range requests {
-		at += copyWide(w.HostIn[at:], runtime.Bytes(r.x))
+		at += runtime.CopyWide(w.HostIn[at:], runtime.Bytes(r.x))
 	}
 	if err := c.ToDevice(w.In.Ptr, w.HostIn[:at], st); err != nil {
 		return err
@@ -118,16 +115,4 @@ func (p *prepared) nearest(requests []*request) error {
 		row += m
 	}
 	return nil
-}
-
-// copyWide is copy by several goroutines, which one is too slow for.
-func copyWide(dst, src []byte) int64 {
-	const block = 1 << 20
-	n := parallel.Blocks(len(src), block)
-	_ = parallel.Do(context.Background(), n, parallel.Threads(0, n/8), func(i int) error {
-		lo, hi := parallel.Block(i, len(src), block)
-		copy(dst[lo:hi], src[lo:hi])
-		return nil
-	})
-	return int64(len(src))
 }

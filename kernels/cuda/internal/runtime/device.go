@@ -54,7 +54,7 @@ func Describe(p *driver.Info, modules fs.FS) kernels.DeviceInfo {
 		Name: fmt.Sprintf("%s:%d", Kind, p.Ordinal), Model: p.Name, Capability: p.Capability(), Memory: p.Memory,
 		Multiprocessors: p.Multiprocessors, PCI: p.PCI, Driver: p.Driver,
 	}
-	if _, err := imageFor(modules, p.Major, p.Minor); err != nil {
+	if _, err := imageFor(modules, mainModule, p.Major, p.Minor); err != nil {
 		info.Unusable = err.Error()
 	}
 	return info

@@ -4,14 +4,21 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"strings"
 	"unsafe"
 
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/driver"
 )
 
+// mainModule is the module of kernels whose names have none. It is loaded when a
+// device is opened, others when a kernel of theirs is asked for.
+const mainModule = "plaid"
+
 // kernelSet is the loaded device code of one device.
 type kernelSet struct {
-	mod    driver.Module
+	files  fs.FS
+	props  *driver.Info
+	mods   map[string]driver.Module
 	arch   string
 	fn     map[string]driver.Function
 	shared map[string]int
@@ -23,32 +30,58 @@ type occupied struct {
 	threads, shared int
 }
 
-func (k *kernelSet) load(c *driver.Context, props *driver.Info, modules fs.FS) error {
-	name, err := imageFor(modules, props.Major, props.Minor)
-	if err != nil {
-		return err
+func (k *kernelSet) load(c *driver.Context, props *driver.Info, files fs.FS) error {
+	*k = kernelSet{
+		files: files, props: props, mods: map[string]driver.Module{},
+		fn: map[string]driver.Function{}, shared: map[string]int{}, occ: map[occupied]int{},
 	}
-	image, err := readImage(modules, name)
-	if err != nil {
-		return err
-	}
-	*k = kernelSet{arch: archOf(name), fn: map[string]driver.Function{}, shared: map[string]int{}, occ: map[occupied]int{}}
-	if k.mod, err = c.LoadModule(image); err != nil {
-		if errors.Is(err, driver.ErrDriverTooOld) {
-			return fmt.Errorf("%w: %s needs CUDA %s or newer, the driver knows %s: %w",
-				driver.ErrDriverTooOld, name, driver.Version(driver.MinVersion), props.Driver, err)
-		}
-		return fmt.Errorf("loading %s: %w", name, err)
-	}
-	return nil
+	_, err := k.module(c, mainModule)
+	return err
 }
 
-func (k *kernelSet) unload(c *driver.Context) error { return c.FreeModule(k.mod) }
+// module finds a module, once.
+func (k *kernelSet) module(c *driver.Context, name string) (driver.Module, error) {
+	if m, ok := k.mods[name]; ok {
+		return m, nil
+	}
+	file, err := imageFor(k.files, name, k.props.Major, k.props.Minor)
+	if err != nil {
+		return driver.Module{}, err
+	}
+	image, err := readImage(k.files, file)
+	if err != nil {
+		return driver.Module{}, err
+	}
+	m, err := c.LoadModule(image)
+	if errors.Is(err, driver.ErrDriverTooOld) {
+		return m, fmt.Errorf("%w: %s needs CUDA %s or newer, the driver knows %s: %w",
+			driver.ErrDriverTooOld, file, driver.Version(driver.MinVersion), k.props.Driver, err)
+	}
+	if err != nil {
+		return m, fmt.Errorf("loading %s: %w", file, err)
+	}
+	k.mods[name] = m
+	if name == mainModule {
+		k.arch = archOf(file)
+	}
+	return m, nil
+}
+
+func (k *kernelSet) unload(c *driver.Context) error {
+	var first error
+	for _, m := range k.mods {
+		if err := c.FreeModule(m); err != nil && first == nil {
+			first = err
+		}
+	}
+	return first
+}
 
 // Arch is the architecture that the device code is for, such as "80" or "90a".
 func (rt *Runtime) Arch() string { return rt.kernels.arch }
 
-// kernel finds a kernel, once, and allows it the shared memory.
+// kernel finds a kernel, once, and allows it the shared memory. Before a slash its
+// name has that of its module.
 func (rt *Runtime) kernel(name string, shared int) (driver.Function, error) {
 	k := &rt.kernels
 	f, ok := k.fn[name]
@@ -58,7 +91,15 @@ func (rt *Runtime) kernel(name string, shared int) (driver.Function, error) {
 	if shared > rt.Props.Shared {
 		return f, fmt.Errorf("%w: %s needs %d bytes of shared memory, a block may have %d", driver.ErrUnsupported, name, shared, rt.Props.Shared)
 	}
-	f, err := rt.Driver.Function(k.mod, name, shared)
+	module, plain, ok := strings.Cut(name, "/")
+	if !ok {
+		module, plain = mainModule, name
+	}
+	m, err := k.module(rt.Driver, module)
+	if err != nil {
+		return f, err
+	}
+	f, err = rt.Driver.Function(m, plain, shared)
 	if err == nil {
 		k.fn[name], k.shared[name] = f, shared
 	}

@@ -1,8 +1,11 @@
 package runtime
 
 import (
+	"context"
 	"math"
 	"unsafe"
+
+	"github.com/plaid-ir/plaid/internal/parallel"
 )
 
 // Arena lays arrays out one after another, each at a multiple of [ArenaAlign].
@@ -24,8 +27,21 @@ func CeilDiv[T int | int64 | uint32 | uint64](a, b T) T { return (a + b - 1) / b
 // Above is a little more than v, for what rounding took from a bound.
 func Above(v float32) float32 { return math.Nextafter32(v*(1+1e-5), float32(math.Inf(1))) }
 
-// Bytes is the memory of s, as the device wants it: both are little-endian.
-func Bytes[T uint32 | uint64 | float32](s []T) []byte {
+// Bytes is the memory of s, numbers or structs of numbers, as the device wants it:
+// both are little-endian.
+func Bytes[T any](s []T) []byte {
 	var zero T
 	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(s))), int(unsafe.Sizeof(zero))*len(s))
+}
+
+// CopyWide is copy by several goroutines, which one is too slow for.
+func CopyWide(dst, src []byte) int64 {
+	const block = 1 << 20
+	n := parallel.Blocks(len(src), block)
+	_ = parallel.Do(context.Background(), n, parallel.Threads(0, n/8), func(i int) error {
+		lo, hi := parallel.Block(i, len(src), block)
+		copy(dst[lo:hi], src[lo:hi])
+		return nil
+	})
+	return int64(len(src))
 }

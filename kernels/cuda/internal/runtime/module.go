@@ -11,17 +11,17 @@ import (
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/driver"
 )
 
-// Device code is built by src/build.sh and compressed: plaid_XY.cubin.gz is
+// Device code is built by src/build.sh and compressed: MODULE_XY.cubin.gz is
 // machine code for devices of compute capability X.Y and newer of the same X
-// (with an a behind it: of X.Y alone), plaid_XY.ptx.gz is compiled by the driver
+// (with an a behind it: of X.Y alone), MODULE_XY.ptx.gz is compiled by the driver
 // for newer ones.
 
 // minCapability is the lowest compute capability that the kernels are for.
 const minCapability = 80
 
-// imageFor picks the device code for a compute capability: machine code if
-// there is some, else PTX.
-func imageFor(modules fs.FS, major, minor int) (name string, err error) {
+// imageFor picks the device code of a module for a compute capability: machine code
+// if there is some, else PTX.
+func imageFor(modules fs.FS, module string, major, minor int) (name string, err error) {
 	capability := 10*major + minor
 	if capability < minCapability {
 		return "", fmt.Errorf("%w: compute capability %d.%d; at least %d.%d is needed",
@@ -33,12 +33,12 @@ func imageFor(modules fs.FS, major, minor int) (name string, err error) {
 	}
 	rank := -1
 	for _, f := range files {
-		if r := rankImage(f.Name(), capability); r > rank {
+		if r := rankImage(f.Name(), module, capability); r > rank {
 			name, rank = f.Name(), r
 		}
 	}
 	if name == "" {
-		return "", fmt.Errorf("%w: this build has no device code for compute capability %d.%d", driver.ErrUnsupported, major, minor)
+		return "", fmt.Errorf("%w: this build has no device code of %s for compute capability %d.%d", driver.ErrUnsupported, module, major, minor)
 	}
 	return name, nil
 }
@@ -59,13 +59,15 @@ func readImage(modules fs.FS, name string) ([]byte, error) {
 
 // archOf is the architecture in the name of an image.
 func archOf(name string) string {
-	arch, _, _ := strings.Cut(strings.TrimPrefix(name, "plaid_"), ".")
+	_, rest, _ := strings.Cut(name, "_")
+	arch, _, _ := strings.Cut(rest, ".")
 	return arch
 }
 
-// rankImage orders images by how well they fit a capability: −1 not at all.
-func rankImage(name string, capability int) int {
-	rest, ok := strings.CutPrefix(name, "plaid_")
+// rankImage orders images by how well they fit a module and a capability: −1 not at
+// all.
+func rankImage(name, module string, capability int) int {
+	rest, ok := strings.CutPrefix(name, module+"_")
 	if !ok {
 		return -1
 	}

@@ -34,7 +34,7 @@ func Modules() fstest.MapFS {
 	z := gzip.NewWriter(&b)
 	_, _ = z.Write([]byte("code"))
 	_ = z.Close()
-	return fstest.MapFS{"module/plaid_80.cubin.gz": {Data: b.Bytes()}}
+	return fstest.MapFS{"module/plaid_80.cubin.gz": {Data: b.Bytes()}, "module/dense_80.cubin.gz": {Data: b.Bytes()}}
 }
 
 // Open opens the first device of a driver.
