@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Builds the device code of plaid.cu into ../module: PTX for compute_80, which
-# a driver compiles for any newer device, and a cubin for each architecture
-# below. Needs python3 with venv, gzip, and a host C++ compiler; the CUDA
+# Builds the device code into ../module, of plaid.cu and of dense/dense.cu: PTX for
+# compute_80, which a driver compiles for any newer device, and a cubin for each
+# architecture below. Needs python3 with venv, gzip, and a host C++ compiler; the CUDA
 # compiler comes as Python wheels of pinned versions into a throw-away folder.
 #
 #   build.sh           rebuild ../module
@@ -25,21 +25,24 @@ mkdir "$out"
 
 # The sources are named by a relative path, so nothing of this machine is recorded.
 flags=(-std=c++17 -O3 --fmad=true)
-"$NVCC" "${flags[@]}" -arch=compute_80 -ptx -o "$work/plaid_80.ptx" plaid.cu
-sed -i '/^\/\/ .*Based on\|^\/\/ Compiler Build ID/d' "$work/plaid_80.ptx"
-gzip -9n <"$work/plaid_80.ptx" >"$out/plaid_80.ptx.gz"
-for arch in 80 86 89 90a 100 120; do
-  extra=()
-  [[ $arch == 90a ]] && extra=(-DPLAID_SM90A)
-  "$NVCC" "${flags[@]}" "${extra[@]}" -arch=sm_$arch -cubin -o "$work/plaid_$arch.cubin" plaid.cu
-  gzip -9n <"$work/plaid_$arch.cubin" >"$out/plaid_$arch.cubin.gz"
+for source in plaid.cu dense/dense.cu; do
+  name=$(basename "$source" .cu)
+  "$NVCC" "${flags[@]}" -arch=compute_80 -ptx -o "$work/${name}_80.ptx" "$source"
+  sed -i '/^\/\/ .*Based on\|^\/\/ Compiler Build ID/d' "$work/${name}_80.ptx"
+  gzip -9n <"$work/${name}_80.ptx" >"$out/${name}_80.ptx.gz"
+  for arch in 80 86 89 90a 100 120; do
+    extra=()
+    [[ $arch == 90a ]] && extra=(-DPLAID_SM90A)
+    "$NVCC" "${flags[@]}" "${extra[@]}" -arch=sm_$arch -cubin -o "$work/${name}_$arch.cubin" "$source"
+    gzip -9n <"$work/${name}_$arch.cubin" >"$out/${name}_$arch.cubin.gz"
+  done
 done
 
 if [[ ${1:-} == --check ]]; then
   diff -r -x README.md "$out" ../module && echo "module is what the sources give"
 else
   mkdir -p ../module
-  rm -f ../module/plaid_*
+  rm -f ../module/*.gz
   cp "$out"/* ../module/
   ls -l ../module
 fi
