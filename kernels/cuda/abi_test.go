@@ -35,7 +35,7 @@ type headerStruct struct {
 
 var (
 	commentPattern    = regexp.MustCompile(`//[^\n]*|(?s:/\*.*?\*/)`)
-	structPattern     = regexp.MustCompile(`(?s)struct\s+(\w+Params)\s*\{(.*?)\}\s*;`)
+	structPattern     = regexp.MustCompile(`(?s)struct\s+(\w+Params|Dense\w+)\s*\{(.*?)\}\s*;`)
 	declaratorPattern = regexp.MustCompile(`^(\**)\s*(\w+)\s*(?:\[\s*(\w+)\s*\])?$`)
 	constantPattern   = regexp.MustCompile(`constexpr\s+int\s+(\w+)\s*=\s*([^;]+);`)
 )
@@ -69,6 +69,9 @@ func parseHeader(text string) (map[string]*headerStruct, error) {
 					return nil, fmt.Errorf("%s: cannot read %q", m[1], strings.TrimSpace(line))
 				}
 				f := headerField{name: hostName(d[2]), kind: scalarTypes[words[0]], count: 1}
+				if nested := structs[words[0]]; nested != nil && d[1] == "" {
+					f.kind = nested.host()
+				}
 				if d[1] != "" {
 					f.kind = reflect.TypeFor[driver.Ptr]()
 				}
@@ -85,10 +88,10 @@ func parseHeader(text string) (map[string]*headerStruct, error) {
 					}
 					f.count = n
 				}
-				unit := f.kind.Size()
+				unit := uintptr(f.kind.Align())
 				align = max(align, unit)
 				s.size = roundUp(s.size, unit)
-				f.offset, f.size = s.size, unit*uintptr(f.count)
+				f.offset, f.size = s.size, f.kind.Size()*uintptr(f.count)
 				s.size += f.size
 				s.fields = append(s.fields, f)
 			}
@@ -97,6 +100,19 @@ func parseHeader(text string) (map[string]*headerStruct, error) {
 		structs[m[1]] = s
 	}
 	return structs, nil
+}
+
+// host is the type of the host that a struct of the header is to be like.
+func (s *headerStruct) host() reflect.Type {
+	var fields []reflect.StructField
+	for _, f := range s.fields {
+		kind := f.kind
+		if f.count > 1 {
+			kind = reflect.ArrayOf(f.count, kind)
+		}
+		fields = append(fields, reflect.StructField{Name: f.name, PkgPath: "cuda", Type: kind})
+	}
+	return reflect.StructOf(fields)
 }
 
 func roundUp(n, unit uintptr) uintptr { return (n + unit - 1) / unit * unit }
@@ -176,14 +192,14 @@ func hostStructs() (map[string]reflect.Type, error) {
 			for _, spec := range group.Specs {
 				s := spec.(*ast.TypeSpec)
 				fields, ok := s.Type.(*ast.StructType)
-				if !ok || !strings.HasSuffix(s.Name.Name, "Params") {
+				if !ok || !strings.HasSuffix(s.Name.Name, "Params") && !strings.HasPrefix(s.Name.Name, "dense") {
 					continue
 				}
 				key := strings.ToUpper(s.Name.Name[:1]) + s.Name.Name[1:]
 				if structs[key] != nil {
 					return nil, fmt.Errorf("%s: %s is there twice", name, s.Name)
 				}
-				if structs[key], err = hostStruct(fields); err != nil {
+				if structs[key], err = hostStruct(fields, structs); err != nil {
 					return nil, fmt.Errorf("%s: %s: %w", name, s.Name, err)
 				}
 			}
@@ -192,8 +208,9 @@ func hostStructs() (map[string]reflect.Type, error) {
 	return structs, nil
 }
 
-// hostStruct is the type that a declaration describes.
-func hostStruct(s *ast.StructType) (reflect.Type, error) {
+// hostStruct is the type that a declaration describes; known are structs that were
+// declared before.
+func hostStruct(s *ast.StructType, known map[string]reflect.Type) (reflect.Type, error) {
 	var fields []reflect.StructField
 	for _, f := range s.Fields.List {
 		expr, length := f.Type, 0
@@ -204,7 +221,11 @@ func hostStruct(s *ast.StructType) (reflect.Type, error) {
 			}
 			expr, length = a.Elt, n
 		}
-		kind := hostTypes[types.ExprString(expr)]
+		name := types.ExprString(expr)
+		kind := hostTypes[name]
+		if kind == nil {
+			kind = known[strings.ToUpper(name[:1])+name[1:]]
+		}
 		if kind == nil {
 			return nil, fmt.Errorf("unknown type %s", types.ExprString(expr))
 		}
@@ -247,6 +268,7 @@ func TestParametersAreThoseOfTheHeader(t *testing.T) {
 	header := ""
 	files, err := filepath.Glob("src/*.cuh")
 	require.NoError(t, err)
+	files = append(files, "src/dense/dense.cuh")
 	for _, name := range files {
 		file, err := os.ReadFile(name)
 		require.NoError(t, err)
@@ -254,7 +276,7 @@ func TestParametersAreThoseOfTheHeader(t *testing.T) {
 	}
 	structs, err := parseHeader(header)
 	require.NoError(t, err)
-	require.Len(t, structs, 13)
+	require.Len(t, structs, 21)
 	require.Empty(t, compareHeader(header))
 
 	// Each of these slips is noticed.
@@ -265,6 +287,7 @@ func TestParametersAreThoseOfTheHeader(t *testing.T) {
 		"width":          {"uint64_t stride;", "uint32_t stride;"},
 		"pointer":        {"const uint32_t *n_dev;            // number", "uint64_t n_dev;            // number"},
 		"array":          {"uint32_t max_groups;", "uint32_t max_groups[2];"},
+		"nested":         {"  DenseItem first; ", "  DenseGroup first; "},
 		"removed":        {"  uint32_t n_tiles;", "  // uint32_t n_tiles;"},
 		"added":          {"  float a_max;", "  float a_max, b_max;"},
 		"padding":        {"  uint32_t n, k;\n  uint64_t ids_stride; ", "  uint32_t n;\n  uint64_t ids_stride;\n  uint32_t k; "},

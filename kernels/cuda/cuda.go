@@ -12,6 +12,7 @@
 //	cuda                  finds and opens devices
 //	internal/compressed   the search of compressed tokens
 //	internal/nearest      nearest centroids, for builds
+//	internal/dense        scores and gradients of plain token vectors
 //	internal/runtime      the queue, the goroutine, memory and device code of a device
 //	internal/driver       libcuda, without cgo
 //
@@ -44,9 +45,11 @@ import (
 
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/compressed"
+	"github.com/plaid-ir/plaid/kernels/cuda/internal/dense"
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/driver"
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/nearest"
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/runtime"
+	"github.com/plaid-ir/plaid/kernels/maxsim"
 )
 
 // Errors of this package, and of what its devices do; test with errors.Is.
@@ -144,6 +147,9 @@ func (d *Device) Attach(ctx context.Context, c kernels.Corpus, o kernels.AttachO
 
 // Builder returns a backend for index builds; see [kernels.Device].
 func (d *Device) Builder(cpu kernels.Backend) kernels.Builder { return nearest.NewBuilder(d.dev, cpu) }
+
+// MaxSim returns a backend for plain token vectors; see [maxsim.On].
+func (d *Device) MaxSim() (maxsim.Backend, error) { return dense.New(d.dev), nil }
 
 // Close answers what waits with [kernels.ErrDeviceClosed] and frees everything.
 // It may be called more than once.

@@ -1,0 +1,269 @@
+package dense
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"regexp"
+	"strconv"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/plaid-ir/plaid/kernels/cuda/internal/driver"
+	"github.com/plaid-ir/plaid/kernels/cuda/internal/runtime/runtimetest"
+	"github.com/plaid-ir/plaid/kernels/maxsim"
+	"github.com/plaid-ir/plaid/kernels/maxsim/maxsimtest"
+)
+
+var ctx = context.Background()
+
+// The host's part against the oracle, with kernels in Go.
+func TestSuiteWithoutADevice(t *testing.T) {
+	o := maxsimtest.Options{MaxDim: 64}
+	if testing.Short() {
+		o.MaxDim = 17
+	}
+	maxsimtest.Run(t, New(runtimetest.OpenFake(t, runtimetest.Fake(fakeKernels()))), o)
+}
+
+func TestName(t *testing.T) {
+	require.Equal(t, "cuda:0", New(runtimetest.OpenFake(t, runtimetest.Fake(nil))).Name())
+}
+
+// Whatever fails on the way is the error, what was given out is given back, and the
+// device goes on.
+func TestEveryCallFailsInTurn(t *testing.T) {
+	rng := maxsimtest.Rand(41)
+	q := maxsimtest.Side{Lengths: []int{3, 40}, Masked: 0.2}.Batch(rng, 8)
+	d := maxsimtest.Side{Type: maxsim.I8, Affine: true, Lengths: []int{5, 0, 9}}.Batch(rng, 8)
+	terms := maxsim.Terms{Normalize: true, Weights: maxsimtest.Normal(rng, q.Tokens.Rows())}
+	for n := 1; ; n++ {
+		f := runtimetest.Fake(fakeKernels())
+		dev := runtimetest.OpenFake(t, f)
+		b := New(dev)
+		calls, failed := 0, ""
+		f.Fail = func(op string) driver.Result {
+			switch op {
+			case "cuMemAlloc", "cuMemHostAlloc", "cuMemcpyHtoDAsync", "cuMemcpyDtoHAsync", "cuMemsetD8Async", "cuLaunchKernel", "cuModuleLoadDataEx":
+				if calls++; calls == n {
+					failed = op
+					return driver.OutOfMemory
+				}
+			}
+			return driver.Success
+		}
+		work := func() error {
+			h, err := b.Hold(ctx, d, maxsim.HoldOptions{})
+			if err != nil {
+				return err
+			}
+			defer h.Close()
+			c := maxsimtest.NewCall(q, d, maxsim.All(), terms)
+			c.D = h
+			if err := b.Score(ctx, c); err != nil {
+				return err
+			}
+			g := &maxsim.GradCall{Q: q, D: h, Terms: terms, Argmax: c.Argmax, Push: n%2 == 0,
+				DQ: maxsimtest.NewGradient(q, maxsim.F32), DD: maxsimtest.NewGradient(d, maxsim.F32)}
+			return b.Gradients(ctx, g)
+		}
+		err := work()
+		if failed == "" {
+			require.NoError(t, err)
+			require.Greater(t, n, 20)
+			return
+		}
+		require.ErrorIs(t, err, driver.ErrOutOfMemory, "call %d, %s", n, failed)
+		require.ErrorContains(t, err, "token vectors on cuda:0")
+		f.Fail = nil
+		require.NoError(t, work(), "after call %d, %s", n, failed)
+	}
+}
+
+// A closed device holds nothing, and says so.
+func TestClosedDevice(t *testing.T) {
+	f := runtimetest.Fake(fakeKernels())
+	dev, err := runtimetest.Open(f.API(), runtimetest.Modules())
+	require.NoError(t, err)
+	b := New(dev)
+	rng := maxsimtest.Rand(42)
+	q, d := maxsimtest.Side{Lengths: []int{3}}.Batch(rng, 8), maxsimtest.Side{Lengths: []int{5}}.Batch(rng, 8)
+	h, err := b.Hold(ctx, d, maxsim.HoldOptions{})
+	require.NoError(t, err)
+	other := New(runtimetest.OpenFake(t, runtimetest.Fake(fakeKernels())))
+	c := maxsimtest.NewCall(q, d, maxsim.All(), maxsim.Terms{})
+	c.D = h
+	require.ErrorIs(t, other.Score(ctx, c), maxsim.ErrForeign, "held by another device")
+	require.NoError(t, dev.Close())
+	require.Error(t, b.Score(ctx, c))
+	require.NoError(t, h.Close())
+	runtimetest.RequireNothingOut(t, f, dev)
+}
+
+// Each query meets each of its documents in one unit, whatever the kernel.
+func TestWorkIsDoneOnce(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		lengths := func(name string, most int) *tokens {
+			l, offsets := rapid.SliceOfN(rapid.IntRange(0, most), 1, 12).Draw(t, name), []int{0}
+			for _, n := range l {
+				offsets = append(offsets, offsets[len(offsets)-1]+n)
+			}
+			return newTokens(maxsim.Shape{Layout: maxsim.Layout{Offsets: offsets}})
+		}
+		q, d := lengths("queries", 70), lengths("documents", 300)
+		k := rapid.SampledFrom([]kernel{
+			{tokens: 16, groups: 8, teams: 1}, {tokens: 16, groups: 16, teams: 1}, {tokens: 32, groups: 1, teams: 1}, {tokens: 32, groups: 1, teams: 4}, {tokens: 64, groups: 1, teams: 3},
+		}).Draw(t, "kernel")
+		k.slots = rapid.IntRange(1, 40).Draw(t, "slots")
+		nq, nd := q.shape.Len(), d.shape.Len()
+		var w work
+		want := map[[3]int]bool{} // query, token of it, document
+		meet := func(query, doc int) {
+			for r := range q.count(query) {
+				if d.count(doc) > 0 {
+					want[[3]int{q.first[query] + r, 0, doc}] = true
+				}
+			}
+		}
+		docOf := func(it denseItem) int {
+			for i := range nd {
+				if d.count(i) > 0 && uint64(d.first[i]) == it.begin {
+					return i
+				}
+			}
+			return -1
+		}
+		if rapid.Bool().Draw(t, "all") {
+			w.all(q, d, 0, nd, 0, q.longest(), &k)
+			for i := range nq * nd {
+				meet(i/nd, i%nd)
+			}
+		} else {
+			var order []int
+			for i := range nq { // one document each, in the order of queries
+				order = append(order, i)
+				meet(i, i%nd)
+			}
+			w.lists(q, d, func(i int) (int, int) { return i, i % nd }, order, 0, 0, q.longest(), &k)
+		}
+		if len(w.units)%k.teams != 0 {
+			t.Fatalf("%d units for teams of %d", len(w.units), k.teams)
+		}
+		for i, u := range w.units {
+			if u.group/uint32(k.groups) != w.units[i/k.teams*k.teams].group/uint32(k.groups) && k.teams > 1 {
+				t.Fatal("teams of a block with different groups")
+			}
+			if u.begin < u.end && u.first != w.items[u.begin] {
+				t.Fatal("not the first item")
+			}
+			for _, it := range w.items[u.begin:u.end] {
+				for _, g := range w.groups[u.group : u.group+u.groups] {
+					if g.count == 0 || int(g.count) > k.tokens || u.groups > uint32(k.groups) {
+						t.Fatalf("group of %d, %d in a unit", g.count, u.groups)
+					}
+					for r := range g.count {
+						key := [3]int{int(g.row + r), 0, docOf(it)}
+						if !want[key] {
+							t.Fatalf("%v is done twice, or not asked for", key)
+						}
+						delete(want, key)
+					}
+				}
+			}
+		}
+		if len(want) > 0 {
+			t.Fatalf("%d are not done", len(want))
+		}
+	})
+}
+
+// The kernels that are chosen are in the sources, with the shared memory and the ring
+// that the host thinks they have.
+func TestKernelsAreInTheSources(t *testing.T) {
+	source, err := os.ReadFile("../../src/dense/dense.cu")
+	require.NoError(t, err)
+	header, err := os.ReadFile("../../src/dense/dense.cuh")
+	require.NoError(t, err)
+	require.Contains(t, string(header), fmt.Sprintf("constexpr int kSplit = %d;", split))
+	require.Contains(t, string(header), fmt.Sprintf("constexpr int kPullShared = %d;", gradShared))
+
+	there, batches := map[string]bool{"dense/dense_any": true}, map[string]int{}
+	for _, m := range regexp.MustCompile(`(?m)^PLAID_ROWS_OF\((\w+), \w+, (\d)\)`).FindAllStringSubmatch(string(source), -1) {
+		for _, columns := range []string{"32", "64"} {
+			there["dense/dense_rows_"+m[1]+"_n"+columns+"_v"+m[2]] = true
+		}
+	}
+	for _, m := range regexp.MustCompile(`PLAID_DENSE_BATCH\((\w+), \w+, (\d+), (\d), (\d)\)`).FindAllStringSubmatch(string(source), -1) {
+		names := []string{m[1]}
+		if m[1] == "NAME" { // within PLAID_BATCHES_OF
+			names = []string{"f16", "bf16"}
+		}
+		for _, name := range names {
+			batches[fmt.Sprintf("%s_s%s_g%s", name, m[2], m[3])], _ = strconv.Atoi(m[4])
+			there[fmt.Sprintf("dense/dense_batch_%s_s%s_g%s", name, m[2], m[3])] = true
+		}
+	}
+	n := 0
+	for f, all := range batchStages {
+		for k, stages := range all {
+			require.Equal(t, stages, batches[fmt.Sprintf("%s_s%d_g%d", f.name(), k[0], k[1])])
+			n++
+		}
+	}
+	require.Len(t, batches, n)
+
+	const most = 227 << 10 // shared memory of sm_90
+	for _, f := range []format{f16, bf16, i8, e4m3, split} {
+		for dim := 1; dim <= 4096; dim += 1 + dim/100 {
+			s := shape{docs: rows{format: f, rowBytes: rowBytes(f, dim)}, fast: true}
+			for _, longest := range []int{1, 32, 33, 64, 65, 300} {
+				for _, all := range []bool{false, true} {
+					for _, arg := range []bool{false, true} {
+						s.longest, s.tokens, s.queryCount, s.all, s.arg = longest, 3*longest, 3, all, arg
+						k := kernel{name: "dense/dense_any", tokens: 32, groups: 1, teams: 1}
+						s.pick(&k, most)
+						if !there[k.name] || k.shared > most {
+							t.Fatalf("%s with %d bytes of shared memory", k.name, k.shared)
+						}
+					}
+				}
+			}
+			v := vectors(f, s.docs.rowBytes)
+			require.Zero(t, s.docs.rowBytes%(64*v), "dimension %d of %s", dim, f.name())
+			require.GreaterOrEqual(t, s.docs.rowBytes, dim*map[format]int{f16: 2, bf16: 2, i8: 1, e4m3: 1, split: 4}[f])
+		}
+	}
+}
+
+// Splits fill the device better than one run of all documents would, and leave a
+// document to each.
+func TestSplits(t *testing.T) {
+	require.Equal(t, 527, len(cutAll(10000, splits(1, 10000, 528)))-1)
+	require.Equal(t, 16, splits(8, 64, 132))
+	require.Equal(t, 1, splits(256, 64, 132))
+	require.Equal(t, 1, splits(1, 1, 528))
+	rapid.Check(t, func(t *rapid.T) {
+		blocks, items, slots := rapid.IntRange(1, 2000).Draw(t, "blocks"), rapid.IntRange(1, 5000).Draw(t, "items"), rapid.IntRange(1, 700).Draw(t, "slots")
+		n := splits(blocks, items, slots)
+		if n < 1 || n > items {
+			t.Fatal(n)
+		}
+		for i, c := range cutAll(items, n)[1:] {
+			if c <= i {
+				t.Fatal("an empty run")
+			}
+		}
+	})
+}
+
+// cutAll is where n runs of items of the same length are cut.
+func cutAll(items, n int) []int {
+	var w work
+	for range items {
+		w.items = append(w.items, denseItem{len: 10})
+	}
+	w.cut(0, items, n)
+	return w.cuts
+}

@@ -1,0 +1,332 @@
+package dense
+
+import (
+	"math"
+
+	"github.com/plaid-ir/plaid/kernels"
+	"github.com/plaid-ir/plaid/kernels/cuda/internal/driver"
+	"github.com/plaid-ir/plaid/kernels/cuda/internal/driver/drivertest"
+	"github.com/plaid-ir/plaid/kernels/maxsim"
+)
+
+// fakeKernels do in Go what the kernels for any device do, on the arrays of
+// dense.cuh.
+func fakeKernels() map[string]drivertest.Kernel {
+	all := map[string]drivertest.Kernel{
+		"dense_pack": fakePack, "dense_weights": fakeWeights, "dense_any": fakeAny, "dense_sum": fakeSum,
+		"dense_push": fakePush, "dense_lengths": fakeLengths,
+	}
+	for f := f32; f <= split; f++ {
+		all["dense_grad_query_"+f.name()] = func(fake *drivertest.Fake, l *driver.Launch) {
+			if p := (*denseGradParams)(l.Args); format(p.docFormat) != f {
+				panic("the kernel of another format")
+			}
+			fakeGradQuery(fake, l)
+		}
+		all["dense_grad_docs_"+f.name()] = func(fake *drivertest.Fake, l *driver.Launch) {
+			if p := (*denseGradParams)(l.Args); format(p.queryFormat) != f || l.Shared != gradShared {
+				panic("the kernel of another format")
+			}
+			fakeGradDocs(fake, l)
+		}
+	}
+	return all
+}
+
+// array is n values from the ith on; nil where there is no array.
+func array[T any](f *drivertest.Fake, p driver.Ptr, size, i, n int) []T {
+	if p == 0 {
+		return nil
+	}
+	return drivertest.Slice[T](f, p+driver.Ptr(size*i), n)
+}
+
+func float(f *drivertest.Fake, p driver.Ptr, i int) float32 {
+	if p == 0 {
+		return 1
+	}
+	return array[float32](f, p, 4, i, 1)[0]
+}
+
+// fakeRow is a row without its scale.
+func fakeRow(f *drivertest.Fake, p driver.Ptr, form, rowBytes uint32, row uint64, dim int) []float32 {
+	x, b := make([]float32, dim), f.Bytes(p+driver.Ptr(row)*driver.Ptr(rowBytes), int64(rowBytes))
+	for d := range x {
+		switch format(form) {
+		case f32:
+			x[d] = structs[float32](b, dim)[d]
+		case f16:
+			x[d] = kernels.F16ToF32(structs[uint16](b, dim)[d])
+		case bf16:
+			x[d] = math.Float32frombits(uint32(structs[uint16](b, dim)[d]) << 16)
+		case i8:
+			x[d] = float32(int8(b[d]))
+		case e4m3:
+			x[d] = maxsim.E4M3ToF32(b[d])
+		case split:
+			h := structs[uint16](b, len(b)/2)[d/32*64+d%32:]
+			x[d] = kernels.F16ToF32(h[0]) + kernels.F16ToF32(h[32])
+		}
+	}
+	return x
+}
+
+func fakePack(f *drivertest.Fake, l *driver.Launch) {
+	p := (*densePackParams)(l.Args)
+	n, dim := int(p.n), int(p.dim)
+	m := maxsim.Matrix{Type: maxsim.Type(p.source), Dim: dim}
+	switch m.Type {
+	case maxsim.F32:
+		m.F32 = drivertest.Slice[float32](f, p.in, n*dim)
+	case maxsim.F16, maxsim.BF16:
+		m.U16 = drivertest.Slice[uint16](f, p.in, n*dim)
+	case maxsim.I8:
+		m.I8 = drivertest.Slice[int8](f, p.in, n*dim)
+	default:
+		m.U8 = drivertest.Slice[uint8](f, p.in, n*dim)
+	}
+	m.Scales, m.Zeros = array[float32](f, p.scales, 4, 0, n), array[int8](f, p.zeros, 1, 0, n)
+	x := make([]float32, dim)
+	for r := range n {
+		m.Widen(x, r, r+1)
+		var square float64
+		most := 0.0
+		for _, v := range x {
+			square += float64(v) * float64(v)
+			most = max(most, math.Abs(float64(v)))
+		}
+		_, exponent := math.Frexp(most)
+		exponent = max(exponent, -110)
+		row, stored := f.Bytes(p.rows+driver.Ptr(r*int(p.rowBytes)), int64(p.rowBytes)), float64(m.Scale(r))
+		clear(row)
+		wide := structs[uint16](row, len(row)/2)
+		for d, v := range x {
+			switch format(p.format) {
+			case f32:
+				structs[float32](row, dim)[d] = v
+			case f16:
+				wide[d] = kernels.F16FromF32(v)
+			case bf16:
+				wide[d] = kernels.BF16FromF32(v)
+			case i8:
+				row[d] = byte(int8(v))
+			case e4m3:
+				row[d] = m.U8[r*dim+d]
+			case split:
+				s := float32(math.Ldexp(float64(v), 15-exponent))
+				h := wide[d/32*64+d%32:]
+				h[0] = kernels.F16FromF32(s)
+				h[32] = kernels.F16FromF32(s - kernels.F16ToF32(h[0]))
+			}
+		}
+		unit := 0.0
+		if square > 0 {
+			unit = 1 / math.Sqrt(square)
+		}
+		length := unit / math.Abs(stored)
+		if stored == 0 {
+			unit, length = 0, 0
+		}
+		if format(p.format) == split {
+			stored, unit = stored*math.Ldexp(1, exponent-15), unit*math.Ldexp(1, exponent-15)
+		}
+		for _, out := range []struct {
+			p driver.Ptr
+			v float64
+		}{{p.scale, stored}, {p.unit, math.Copysign(unit, stored)}, {p.inverse, length}} {
+			if out.p != 0 {
+				array[float32](f, out.p, 4, r, 1)[0] = float32(out.v)
+			}
+		}
+	}
+}
+
+func fakeWeights(f *drivertest.Fake, l *driver.Launch) {
+	p := (*denseWeightsParams)(l.Args)
+	for i := range int(p.n) {
+		array[float32](f, p.out, 4, i, 1)[0] = float(f, p.weights, i) * float(f, p.scale, i)
+	}
+}
+
+func fakeAny(f *drivertest.Fake, l *driver.Launch) {
+	p := (*denseParams)(l.Args)
+	dim := int(p.dim)
+	for u := range int(l.Grid.X) {
+		unit := array[denseUnit](f, p.units, 32, u, 1)[0]
+		g := array[denseGroup](f, p.groups, 32, int(unit.group), 1)[0]
+		if unit.first != array[denseItem](f, p.items, 16, int(unit.begin), 1)[0] || unit.groups != 1 || g.count == 0 || g.count > 32 {
+			panic("a unit of dense_any")
+		}
+		queries := fakeRows(f, p.queries, p.queryFormat, p.queryBytes, uint64(g.row), int(g.count), dim)
+		weights := array[float32](f, p.weights, 4, int(g.row), int(g.count))
+		for i := unit.begin; i < unit.end; i++ {
+			it := array[denseItem](f, p.items, 16, int(i), 1)[0]
+			docs := fakeRows(f, p.docs, p.docFormat, p.rowBytes, it.begin, int(it.len), dim)
+			scales := array[float32](f, p.docScale, 4, int(it.begin), int(it.len))
+			sum := float32(0)
+			for s, q := range queries {
+				best, first := math.Inf(-1), -1
+				for t, x := range docs {
+					v := dot(q, x)
+					if scales != nil {
+						v *= float64(scales[t])
+					}
+					if v > best {
+						best, first = v, t
+					}
+				}
+				sum += float32(best * float64(weights[s]))
+				if p.arg != 0 {
+					array[int32](f, p.arg, 4, int(g.arg)+int(it.pos)*int(g.argPitch)+s, 1)[0] = int32(first)
+				}
+			}
+			array[float32](f, p.out, 4, int(g.out)+int(it.pos), 1)[0] = sum
+		}
+	}
+}
+
+// fakeRows is n rows without their scales.
+func fakeRows(f *drivertest.Fake, p driver.Ptr, form, rowBytes uint32, row uint64, n, dim int) [][]float32 {
+	all := make([][]float32, n)
+	for i := range all {
+		all[i] = fakeRow(f, p, form, rowBytes, row+uint64(i), dim)
+	}
+	return all
+}
+
+func dot(x, y []float32) (sum float64) {
+	for i, v := range x {
+		sum += float64(v) * float64(y[i])
+	}
+	return sum
+}
+
+func fakeSum(f *drivertest.Fake, l *driver.Launch) {
+	p := (*denseSumParams)(l.Args)
+	for e := range int(l.Grid.X) {
+		part, out := array[uint64](f, p.partAt, 8, e, 1)[0], array[uint64](f, p.outAt, 8, e, 1)[0]
+		groups, n := array[uint32](f, p.groups, 4, e, 1)[0], array[uint32](f, p.count, 4, e, 1)[0]
+		for i := range int(min(n, 256*l.Grid.Y)) {
+			sum := float32(0)
+			for k := range int(groups) {
+				sum += array[float32](f, p.part, 4, int(part)+k*int(n)+i, 1)[0]
+			}
+			array[float32](f, p.out, 4, int(out)+i, 1)[0] = sum
+		}
+	}
+}
+
+// entries calls fn for the pairs of owner i of a table, of n where all are paired.
+func entries(f *drivertest.Fake, p *denseGradParams, i, n int, fn func(x, pos int)) {
+	if p.pairs == 0 {
+		for e := range n {
+			fn(e, -1)
+		}
+		return
+	}
+	b := array[uint64](f, p.pairFirst, 8, i, 2)
+	for e := b[0]; e < b[1]; e++ {
+		v := array[[2]uint32](f, p.pairs, 8, int(e), 1)[0]
+		fn(int(v[0]), int(v[1]))
+	}
+}
+
+// fused adds c·scale·x to a row, as far as it goes.
+func fused(sum []float32, c, scale float32, x []float32) {
+	for d, v := range x {
+		sum[d] = float32(float64(c)*float64(v*scale) + float64(sum[d]))
+	}
+}
+
+func throughLength(out, row []float32, scale, inverse float32) {
+	along := dot(out, row) * float64(scale)
+	for d, v := range row {
+		out[d] = float32(float64(out[d])-along*float64(v)*float64(scale)) * inverse
+	}
+}
+
+func fakeGradQuery(f *drivertest.Fake, l *driver.Launch) {
+	p := (*denseGradParams)(l.Args)
+	dim := int(p.dim)
+	for r := range int(p.rows) {
+		which := int(array[uint32](f, p.rowGroup, 4, r, 1)[0])
+		g := array[denseGroup](f, p.groups, 32, which, 1)[0]
+		out := array[float32](f, p.out, 4, r*dim, dim)
+		clear(out)
+		entries(f, p, which, int(p.nDocs), func(item, pos int) {
+			it := array[denseItem](f, p.items, 16, item, 1)[0]
+			if pos < 0 {
+				pos = int(it.pos)
+			}
+			a := array[int32](f, p.arg, 4, int(g.arg)+pos*int(g.argPitch)+r-int(g.row), 1)[0]
+			if a >= 0 {
+				row := it.begin + uint64(a)
+				fused(out, float(f, p.upstream, int(g.out)+pos)*float(f, p.weights, r), float(f, p.docScale, int(row)), fakeRow(f, p.docs, p.docFormat, p.rowBytes, row, dim))
+			}
+		})
+		if p.queryInverse != 0 {
+			throughLength(out, fakeRow(f, p.queries, p.queryFormat, p.queryBytes, uint64(r), dim), float(f, p.queryScale, r), float(f, p.queryInverse, r))
+		}
+	}
+}
+
+// push adds what the query tokens of a group give to the rows of a document.
+func push(f *drivertest.Fake, p *denseGradParams, g *denseGroup, it *denseItem, pos int) {
+	dim := int(p.dim)
+	for s := range int(g.count) {
+		a := array[int32](f, p.arg, 4, int(g.arg)+pos*int(g.argPitch)+s, 1)[0]
+		if a < 0 {
+			continue
+		}
+		q := int(g.row) + s
+		out := array[float32](f, p.out, 4, (int(it.begin)+int(a))*dim, dim)
+		fused(out, float(f, p.upstream, int(g.out)+pos)*float(f, p.weights, q), float(f, p.queryScale, q), fakeRow(f, p.queries, p.queryFormat, p.queryBytes, uint64(q), dim))
+	}
+}
+
+func fakeGradDocs(f *drivertest.Fake, l *driver.Launch) {
+	p := (*denseGradParams)(l.Args)
+	dim := int(p.dim)
+	for i := range int(l.Grid.X) {
+		it := array[denseItem](f, p.items, 16, i, 1)[0]
+		if it.len > 64*l.Grid.Y {
+			panic("rows that no block has")
+		}
+		clear(array[float32](f, p.out, 4, int(it.begin)*dim, int(it.len)*dim))
+		entries(f, p, i, int(p.nGroups), func(group, pos int) {
+			g := array[denseGroup](f, p.groups, 32, group, 1)[0]
+			if pos < 0 {
+				pos = int(it.pos)
+			}
+			if g.count > gradTokens {
+				panic("a group of dense_grad_docs")
+			}
+			push(f, p, &g, &it, pos)
+		})
+		for r := it.begin; p.docInverse != 0 && r < it.begin+uint64(it.len); r++ {
+			throughLength(array[float32](f, p.out, 4, int(r)*dim, dim), fakeRow(f, p.docs, p.docFormat, p.rowBytes, r, dim), float(f, p.docScale, int(r)), float(f, p.docInverse, int(r)))
+		}
+	}
+}
+
+func fakePush(f *drivertest.Fake, l *driver.Launch) {
+	p := (*denseGradParams)(l.Args)
+	for i := range int(l.Grid.X) {
+		g := array[denseGroup](f, p.groups, 32, i, 1)[0]
+		entries(f, p, i, int(p.nDocs), func(item, pos int) {
+			it := array[denseItem](f, p.items, 16, item, 1)[0]
+			if pos < 0 {
+				pos = int(it.pos)
+			}
+			push(f, p, &g, &it, pos)
+		})
+	}
+}
+
+func fakeLengths(f *drivertest.Fake, l *driver.Launch) {
+	p := (*denseGradParams)(l.Args)
+	dim := int(p.dim)
+	for r := range int(p.rows) {
+		throughLength(array[float32](f, p.out, 4, r*dim, dim), fakeRow(f, p.docs, p.docFormat, p.rowBytes, uint64(r), dim), float(f, p.docScale, r), float(f, p.docInverse, r))
+	}
+}

@@ -1,0 +1,171 @@
+package dense
+
+import (
+	"unsafe"
+
+	"github.com/plaid-ir/plaid/kernels/cuda/internal/driver"
+	"github.com/plaid-ir/plaid/kernels/cuda/internal/runtime"
+	"github.com/plaid-ir/plaid/kernels/maxsim"
+)
+
+// format is how a row lies in the device's memory; see src/dense/dense.cuh. The
+// formats of kinds of elements have their numbers.
+type format uint32
+
+const (
+	f32   = format(maxsim.F32)
+	f16   = format(maxsim.F16)
+	bf16  = format(maxsim.BF16)
+	i8    = format(maxsim.I8)
+	e4m3  = format(maxsim.E4M3)
+	split = format(maxsim.E4M3) + 1
+)
+
+// name is the format's part of the name of a kernel.
+func (f format) name() string {
+	return [...]string{f32: "f32", f16: "f16", bf16: "bf16", i8: "i8", e4m3: "e4m3", split: "split"}[f]
+}
+
+// scaled reports whether rows of a format have a scale without normalisation.
+func (f format) scaled(m *maxsim.Matrix) bool { return f == split || m.Scales != nil }
+
+// natural is the format of a matrix in which nothing is lost, and the fastest.
+func natural(m *maxsim.Matrix) format {
+	switch {
+	case m.Type == maxsim.F32:
+		return split
+	case m.Type == maxsim.I8 && m.Zeros != nil:
+		return f16 // x − zero has nine bits
+	}
+	return format(m.Type)
+}
+
+// beside is the format of a query matrix that products with rows of documents are
+// fastest for, and whether the kernels of sm_90a are for the two.
+func beside(docs format, m *maxsim.Matrix) (format, bool) {
+	switch {
+	case docs == split:
+		return split, true
+	case docs == f16 && (m.Type == maxsim.F16 || m.Type == maxsim.I8 || m.Type == maxsim.E4M3):
+		return f16, true
+	case docs == e4m3 && (m.Type == maxsim.F16 || m.Type == maxsim.I8 || m.Type == maxsim.E4M3):
+		return f16, true // documents become f16 in registers
+	}
+	q := natural(m)
+	return q, q == docs
+}
+
+// rowBytes is the length of a row: a number of 64 bytes that the kernels take some
+// at a time.
+func rowBytes(f format, dim int) int {
+	size := [...]int{f32: 4, f16: 2, bf16: 2, i8: 1, e4m3: 1, split: 4}[f]
+	n := runtime.CeilDiv(dim*size, 64)
+	switch f {
+	case split:
+		n = runtime.CeilDiv(dim, 32) * 2
+	case f16, bf16:
+		for n > 4 && n%4 != 0 && n%3 != 0 {
+			n++
+		}
+	case i8, e4m3:
+		if n > 1 {
+			n += n % 2
+		}
+	}
+	return 64 * n
+}
+
+// vectors is how many times 64 bytes dense_rows takes of a row at a time.
+func vectors(f format, rowBytes int) int {
+	n := rowBytes / 64
+	switch {
+	case f == i8 || f == e4m3:
+		return min(n, 2)
+	case n%4 == 0:
+		return 4
+	case f != split && n%3 == 0:
+		return 3
+	}
+	return min(n, 2)
+}
+
+// raw is the memory of the elements of a matrix.
+func raw(m *maxsim.Matrix) []byte {
+	switch m.Type {
+	case maxsim.F32:
+		return runtime.Bytes(m.F32)
+	case maxsim.F16, maxsim.BF16:
+		return runtime.Bytes(m.U16)
+	case maxsim.I8:
+		return runtime.Bytes(m.I8)
+	}
+	return m.U8
+}
+
+// rows is packed tokens in the device's memory.
+type rows struct {
+	format
+	rowBytes             int
+	rows                 driver.Ptr
+	scale, unit, inverse driver.Ptr // 0 where there is none; of every row
+}
+
+// from is the rows from some row on.
+func (r rows) from(row int) rows {
+	r.rows += driver.Ptr(row * r.rowBytes)
+	for _, p := range []*driver.Ptr{&r.scale, &r.unit, &r.inverse} {
+		if *p != 0 {
+			*p += driver.Ptr(4 * row)
+		}
+	}
+	return r
+}
+
+// scaleFor is the scale of rows, with normalisation or without.
+func (r *rows) scaleFor(normalize bool) driver.Ptr {
+	switch {
+	case !normalize:
+		return r.scale
+	case r.unit != 0:
+		return r.unit
+	}
+	return r.inverse
+}
+
+// layRows takes room for n rows, with scales and with lengths where they are wanted;
+// what it returns gives the rows once it is known where the room begins.
+func layRows(a *runtime.Arena, f format, dim, n int, scaled, lengths bool) func(base driver.Ptr) rows {
+	r := rows{format: f, rowBytes: rowBytes(f, dim)}
+	at := a.Take(int64(n) * int64(r.rowBytes))
+	var scale, unit, inverse int64 = -1, -1, -1
+	if scaled {
+		scale = a.Take(4 * int64(n))
+	}
+	if lengths {
+		inverse = a.Take(4 * int64(n))
+		if scaled {
+			unit = a.Take(4 * int64(n))
+		}
+	}
+	return func(base driver.Ptr) rows {
+		r := r
+		r.rows = base.Add(at)
+		for _, p := range []struct {
+			to *driver.Ptr
+			at int64
+		}{{&r.scale, scale}, {&r.unit, unit}, {&r.inverse, inverse}} {
+			if p.at >= 0 {
+				*p.to = base.Add(p.at)
+			}
+		}
+		return r
+	}
+}
+
+// structs is the first bytes of memory as n structs of the device code.
+func structs[T any](b []byte, n int) []T {
+	if n == 0 {
+		return nil
+	}
+	return unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(b))), n)
+}

@@ -1,0 +1,81 @@
+package dense
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/plaid-ir/plaid/kernels/cuda/internal/runtime/runtimetest"
+	"github.com/plaid-ir/plaid/kernels/maxsim"
+	"github.com/plaid-ir/plaid/kernels/maxsim/maxsimtest"
+)
+
+func TestGPUSuite(t *testing.T) {
+	maxsimtest.Run(t, New(runtimetest.OpenGPU(t)), maxsimtest.Options{})
+}
+
+// Every kernel of sm_90a, by the shapes that it is chosen for, against the oracle;
+// documents end before, at and after the end of a tile.
+func TestGPUKernels(t *testing.T) {
+	b := New(runtimetest.OpenGPU(t))
+	docs := []int{0, 1, 63, 64, 65, 16, 17, 129, 5, 200}
+	for _, kind := range []maxsim.Type{maxsim.F32, maxsim.F16, maxsim.BF16, maxsim.I8, maxsim.E4M3} {
+		for _, dim := range []int{20, 32, 48, 64, 96, 128, 160, 192, 256, 384, 768, 1024} {
+			if testing.Short() && dim > 256 {
+				continue
+			}
+			t.Run(fmt.Sprintf("%s/d=%d", kind, dim), func(t *testing.T) {
+				t.Parallel()
+				rng := maxsimtest.Rand(uint64(dim))
+				for i, queries := range [][]int{{32}, {7}, {64, 1}, {33}, {128}, {32, 5, 0, 70, 16, 17}, {20, 20, 20, 20, 20, 20, 20, 20, 20, 20}} {
+					q := maxsimtest.Side{Type: kind, Lengths: queries, Unit: dim == 128}.Batch(rng, dim)
+					d := maxsimtest.Side{Type: kind, Lengths: docs, Unit: dim == 128}.Batch(rng, dim)
+					c := maxsimtest.NewCall(q, d, maxsim.All(), maxsim.Terms{Normalize: i%2 == dim/32%2})
+					maxsimtest.Check(t, b, c, maxsimtest.Options{})
+					c.Argmax = nil
+					maxsimtest.Check(t, b, c, maxsimtest.Options{})
+					list := make([]int32, 4*len(queries))
+					for i := range list {
+						list[i] = int32(rng.IntN(len(docs)))
+					}
+					c = maxsimtest.NewCall(q, d, maxsim.Candidates(4, list), maxsim.Terms{})
+					maxsimtest.Check(t, b, c, maxsimtest.Options{})
+					if t.Failed() {
+						t.Fatalf("queries %v", queries)
+					}
+				}
+			})
+		}
+	}
+}
+
+// A batch of pages, where every block has many tiles and several rounds of the ring.
+func TestGPUPages(t *testing.T) {
+	b := New(runtimetest.OpenGPU(t))
+	rng := maxsimtest.Rand(32)
+	pages := func(n, tokens int) *maxsim.Batch {
+		lengths := make([]int, n)
+		for i := range lengths {
+			lengths[i] = tokens
+		}
+		return maxsimtest.Side{Type: maxsim.F16, Lengths: lengths, Unit: true}.Batch(rng, 128)
+	}
+	q, d := pages(64, 1024), pages(64, 1024)
+	all := maxsimtest.NewCall(q, d, maxsim.All(), maxsim.Terms{})
+	require.NoError(t, b.Score(ctx, all))
+	// Some pairs against the oracle, and all against scores by other blocks.
+	for _, at := range []int{0, 65, 4095, 64 * 17} {
+		qi, di := at/64, at%64
+		one := maxsimtest.NewCall(
+			maxsim.Single(q.Tokens.Slice(1024*qi, 1024*qi+1024)), maxsim.Single(d.Tokens.Slice(1024*di, 1024*di+1024)), maxsim.All(), maxsim.Terms{})
+		maxsimtest.Check(t, b, one, maxsimtest.Options{})
+		require.InDelta(t, one.Scores[0], all.Scores[at], 1e-3)
+	}
+	again := maxsimtest.NewCall(q, d, maxsim.All(), maxsim.Terms{})
+	again.Argmax = nil
+	require.NoError(t, b.Score(ctx, again))
+	for i := range again.Scores {
+		require.InDelta(t, all.Scores[i], again.Scores[i], 1e-3, "pair %d", i)
+	}
+}

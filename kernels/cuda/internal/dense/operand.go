@@ -1,0 +1,258 @@
+package dense
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/plaid-ir/plaid/kernels"
+	"github.com/plaid-ir/plaid/kernels/cuda/internal/driver"
+	"github.com/plaid-ir/plaid/kernels/cuda/internal/runtime"
+	"github.com/plaid-ir/plaid/kernels/maxsim"
+)
+
+// tokens is the tokens of a batch, one after another: on the device there is no
+// padding and nothing masked.
+type tokens struct {
+	shape maxsim.Shape
+	first []int // of each item, and the end
+	// original is the row of the matrix of each token; nil where token i is row
+	// base + i.
+	original []int32
+	base     int
+	// holes: rows within a span are masked, so that places in a span are not
+	// places among its tokens.
+	holes bool
+}
+
+func newTokens(s maxsim.Shape) *tokens {
+	t := &tokens{shape: s, first: make([]int, s.Len()+1)}
+	n, next := 0, -1
+	direct := s.Mask == nil
+	for i := range s.Len() {
+		lo, hi := s.Span(i)
+		t.first[i] = n
+		n += hi - lo
+		if next < 0 {
+			t.base, next = lo, lo
+		}
+		direct = direct && (lo == next || lo == hi)
+		if lo < hi {
+			next = hi
+		}
+	}
+	t.first[s.Len()] = n
+	if direct {
+		return t
+	}
+	t.original = make([]int32, 0, n)
+	for i := range s.Len() {
+		lo, hi := s.Span(i)
+		t.first[i] = len(t.original)
+		for r := lo; r < hi; r++ {
+			if s.IsToken(r) {
+				t.original = append(t.original, int32(r))
+			} else {
+				t.holes = true
+			}
+		}
+	}
+	t.first[s.Len()] = len(t.original)
+	return t
+}
+
+// rows is the number of tokens, of all or of an item.
+func (t *tokens) rows() int       { return t.first[len(t.first)-1] }
+func (t *tokens) count(i int) int { return t.first[i+1] - t.first[i] }
+
+// row is the row of the matrix of a token.
+func (t *tokens) row(token int) int {
+	if t.original == nil {
+		return t.base + token
+	}
+	return int(t.original[token])
+}
+
+// place is where in its span the token of an item is.
+func (t *tokens) place(item, token int) int {
+	lo, _ := t.shape.Span(item)
+	return t.row(t.first[item]+token) - lo
+}
+
+// runs calls fn for runs of rows of the matrix that the tokens lo to hi are.
+func (t *tokens) runs(lo, hi int, fn func(row, n int)) {
+	if t.original == nil {
+		fn(t.base+lo, hi-lo)
+		return
+	}
+	for lo < hi {
+		n := 1
+		for lo+n < hi && t.original[lo+n] == t.original[lo]+int32(n) {
+			n++
+		}
+		fn(int(t.original[lo]), n)
+		lo += n
+	}
+}
+
+// longest is the largest number of tokens of an item.
+func (t *tokens) longest() int {
+	most := 0
+	for i := 1; i < len(t.first); i++ {
+		most = max(most, t.first[i]-t.first[i-1])
+	}
+	return most
+}
+
+// stageBytes is how much of an operand crosses the bus at a time.
+const stageBytes = 32 << 20
+
+// upload packs the tokens lo to hi of a batch into rows, whose first is token lo.
+func upload(ctx context.Context, rt *runtime.Runtime, b *maxsim.Batch, t *tokens, to rows, lo, hi int) error {
+	m := &b.Tokens
+	size := m.Type.Size() * m.Dim
+	per := max(stageBytes/(size+5), 1)
+	for ; lo < hi; lo += per {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		n := min(per, hi-lo)
+		var piece runtime.Arena
+		elements, scales, zeros := piece.Take(int64(n*size)), int64(-1), int64(-1)
+		if m.Scales != nil {
+			scales = piece.Take(4 * int64(n))
+		}
+		if m.Zeros != nil {
+			zeros = piece.Take(int64(n))
+		}
+		st, err := rt.Stage(piece.Size, func(host []byte) error {
+			all, at := raw(m), 0
+			t.runs(lo, lo+n, func(row, n int) {
+				runtime.CopyWide(host[elements+int64(at*size):], all[row*size:(row+n)*size])
+				if scales >= 0 {
+					copy(host[scales+int64(4*at):], runtime.Bytes(m.Scales[row:row+n]))
+				}
+				if zeros >= 0 {
+					copy(host[zeros+int64(at):], runtime.Bytes(m.Zeros[row:row+n]))
+				}
+				at += n
+			})
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		p := &densePackParams{
+			in: st.Raw.Add(elements), rows: to.rows, scale: to.scale, unit: to.unit, inverse: to.inverse,
+			n: uint32(n), dim: uint32(m.Dim), source: uint32(m.Type), format: uint32(to.format), rowBytes: uint32(to.rowBytes),
+		}
+		if scales >= 0 {
+			p.scales = st.Raw.Add(scales)
+		}
+		if zeros >= 0 {
+			p.zeros = st.Raw.Add(zeros)
+		}
+		if err := runtime.Launch(rt, "dense/dense_pack", runtime.CeilDiv(n, 8), 1, 1, 256, 0, p); err != nil {
+			return err
+		}
+		if err := rt.Unstage(st); err != nil {
+			return err
+		}
+		to = to.from(n)
+	}
+	return nil
+}
+
+// held is a batch in the device's memory.
+type held struct {
+	dev    *runtime.Device
+	rt     *runtime.Runtime
+	tokens *tokens
+	rows   rows
+	mem    driver.Mem
+}
+
+// Shape implements [maxsim.Operand].
+func (h *held) Shape() maxsim.Shape { return h.tokens.shape }
+
+// Close implements [maxsim.Held].
+func (h *held) Close() error {
+	_ = h.dev.Call(context.Background(), func(*runtime.Runtime) error { // a closed device has freed it
+		h.Free()
+		return nil
+	})
+	return nil
+}
+
+// Free gives the memory back on the device's goroutine.
+func (h *held) Free() {
+	if h.mem.Ptr == 0 {
+		return
+	}
+	_ = h.rt.Driver.Free(h.mem)
+	h.mem = driver.Mem{}
+	h.rt.Disown(h)
+}
+
+// Hold implements [maxsim.Backend]. There is one stage on a device: Screen changes
+// nothing.
+func (b *backend) Hold(ctx context.Context, batch *maxsim.Batch, _ maxsim.HoldOptions) (maxsim.Held, error) {
+	if batch == nil {
+		return nil, fmt.Errorf("%w: no batch", kernels.ErrShape)
+	}
+	if err := batch.Validate(); err != nil {
+		return nil, err
+	}
+	h := &held{dev: b.dev, tokens: newTokens(batch.Shape())}
+	err := b.dev.Call(ctx, func(rt *runtime.Runtime) (err error) {
+		h.rt = rt
+		f := natural(&batch.Tokens)
+		var a runtime.Arena
+		lay := layRows(&a, f, batch.Tokens.Dim, h.tokens.rows(), f.scaled(&batch.Tokens), true)
+		rt.Own(h)
+		if h.mem, err = rt.Driver.Alloc(max(a.Size, 1)); err != nil {
+			rt.Disown(h)
+			return err
+		}
+		h.rows = lay(h.mem.Ptr)
+		err = upload(ctx, rt, batch, h.tokens, h.rows, 0, h.tokens.rows())
+		if err == nil {
+			err = rt.Sync() // the batch may change once it is closed, and staging has read it
+		}
+		if err != nil {
+			rt.Drain()
+			h.Free()
+		}
+		return err
+	})
+	if err != nil {
+		return nil, b.fault("holding", err)
+	}
+	return h, nil
+}
+
+// side is an operand of a call.
+type side struct {
+	*tokens
+	held  *held
+	batch *maxsim.Batch
+}
+
+func (b *backend) side(o maxsim.Operand) (side, error) {
+	switch x := o.(type) {
+	case *maxsim.Batch:
+		return side{tokens: newTokens(x.Shape()), batch: x}, nil
+	case *held:
+		if x.dev == b.dev {
+			return side{tokens: x.tokens, held: x}, nil
+		}
+	}
+	return side{}, maxsim.ErrForeign
+}
+
+// format is that of the rows, which for a batch is to be chosen.
+func (s *side) format() format {
+	if s.held != nil {
+		return s.held.rows.format
+	}
+	return natural(&s.batch.Tokens)
+}

@@ -1,0 +1,277 @@
+package dense
+
+import (
+	"fmt"
+
+	"github.com/plaid-ir/plaid/kernels/cuda/internal/runtime"
+)
+
+// kernel is a forward kernel and how work is cut for it.
+type kernel struct {
+	name          string
+	block, shared int
+	tokens        int // of a query in a group, at most
+	groups        int // of a unit, at most
+	teams         int // units of a block
+	slots         int // units that fill the device
+}
+
+// shape is what a kernel is chosen by.
+type shape struct {
+	docs, queries rows
+	fast          bool // formats fit the kernels of sm_90a
+	all           bool // every query meets the same documents
+	queryCount    int
+	longest       int // query, in tokens
+	tokens        int // of all queries
+	arg           bool
+}
+
+// batchStages is how many stages the ring of a dense_batch kernel has, by row length
+// in steps and warpgroups; see src/dense/dense.cu.
+var batchStages = map[format]map[[2]int]int{
+	i8:    {{2, 2}: 8, {2, 4}: 8, {4, 2}: 8, {4, 4}: 8, {8, 2}: 5, {8, 4}: 8},
+	f16:   {{4, 2}: 8, {4, 4}: 8, {6, 2}: 6, {6, 4}: 8, {8, 2}: 5, {8, 4}: 8, {16, 2}: 6},
+	bf16:  {{4, 2}: 8, {4, 4}: 8, {6, 2}: 6, {6, 4}: 8, {8, 2}: 5, {8, 4}: 8, {16, 2}: 6},
+	split: {{8, 2}: 5, {16, 2}: 6},
+}
+
+// most columns of the query operand of dense_rows.
+const mostColumns = 64
+
+func choose(rt *runtime.Runtime, s *shape) (k kernel, err error) {
+	k = kernel{name: "dense/dense_any", block: 128, tokens: 32, groups: 1, teams: 1}
+	if s.fast && rt.Arch() == "90a" {
+		s.pick(&k, rt.Props.Shared)
+	}
+	if s.arg && k.name != "dense/dense_any" {
+		k.name += "_arg"
+	}
+	blocks, err := rt.FillingBlocks(k.name, k.block, k.shared)
+	k.slots = blocks * k.teams
+	return k, err
+}
+
+// pick picks a kernel of sm_90a: query tokens on the rows of the product where there
+// are many for each document, else documents.
+func (s *shape) pick(k *kernel, shared int) {
+	steps, warpgroups := s.docs.rowBytes/32, 2
+	few := s.longest <= mostColumns && (!s.all || s.queryCount == 1)
+	groups := runtime.CeilDiv(s.longest, 16)
+	if s.all {
+		groups = runtime.CeilDiv(s.tokens, 16)
+	}
+	if _, ok := batchStages[s.docs.format][[2]int{steps, 4}]; ok && groups > 8 {
+		warpgroups = 4
+	}
+	if stages, ok := batchStages[s.docs.format][[2]int{steps, warpgroups}]; ok && !few {
+		*k = kernel{
+			name:  fmt.Sprintf("dense/dense_batch_%s_s%d_g%d", s.docs.format.name(), steps, warpgroups),
+			block: 128 * (warpgroups + 1), shared: stages * (64*128*runtime.CeilDiv(s.docs.rowBytes, 128) + 256 + 16), tokens: 16, groups: 4 * warpgroups, teams: 1,
+		}
+		return
+	}
+	operand, sums := s.docs.rowBytes, 32 // bytes a column
+	if s.docs.format == e4m3 {
+		operand *= 2 // as f16
+	}
+	if s.arg {
+		sums *= 2
+	}
+	columns, teams := 32, 1
+	if s.longest > 32 && 64*(operand+sums) <= shared {
+		columns = 64
+	}
+	// Blocks of several teams need room for one operand.
+	most := 4
+	if columns == 64 {
+		most--
+	}
+	if s.arg {
+		most--
+	}
+	if columns*operand > 16<<10 {
+		teams = most
+	}
+	if columns*(operand+teams*sums) > shared {
+		return // dense_any
+	}
+	*k = kernel{
+		name:  fmt.Sprintf("dense/dense_rows_%s_n%d_v%d", s.docs.format.name(), columns, vectors(s.docs.format, s.docs.rowBytes)),
+		block: 128 * teams, shared: columns * (operand + teams*sums), tokens: columns, groups: 1, teams: teams,
+	}
+}
+
+// work is what a launch of a forward kernel does. Its memory is used again.
+type work struct {
+	items  []denseItem
+	groups []denseGroup
+	units  []denseUnit
+	// Sums of groups, where a query has several: sums i, of count, of groups of part.
+	partAt, outAt       []uint64
+	sumGroups, sumCount []uint32
+	part                int  // floats of part; 0: scores are what groups give
+	gaps                bool // some places of the results get nothing from a unit
+	cuts                []int
+}
+
+func (w *work) reset() {
+	w.items, w.groups, w.units = w.items[:0], w.groups[:0], w.units[:0]
+	w.partAt, w.outAt, w.sumGroups, w.sumCount = w.partAt[:0], w.outAt[:0], w.sumGroups[:0], w.sumCount[:0]
+	w.part, w.gaps = 0, false
+}
+
+// all pairs every query with the documents lo to hi, whose rows begin with the token
+// base; stride is that of argmaxima.
+func (w *work) all(q, d *tokens, lo, hi, base, stride int, k *kernel) {
+	w.reset()
+	n := hi - lo
+	for i := lo; i < hi; i++ {
+		w.item(d, i, base, i-lo)
+	}
+	several := q.longest() > k.tokens
+	for i := range q.shape.Len() {
+		begin := len(w.groups)
+		for r := 0; r < q.count(i); r += k.tokens {
+			out := i
+			if several {
+				out = len(w.groups)
+			}
+			w.group(q, i, r, k, uint64(out)*uint64(n), uint64(i)*uint64(n)*uint64(stride), stride)
+		}
+		if several {
+			w.partAt, w.outAt = append(w.partAt, uint64(begin)*uint64(n)), append(w.outAt, uint64(i)*uint64(n))
+			w.sumGroups, w.sumCount = append(w.sumGroups, uint32(len(w.groups)-begin)), append(w.sumCount, uint32(n))
+		}
+		w.gaps = w.gaps || q.count(i) == 0
+	}
+	if several {
+		w.part = len(w.groups) * n
+	}
+	blocks := runtime.CeilDiv(len(w.groups), k.groups)
+	if len(w.items) == 0 || blocks == 0 {
+		return
+	}
+	// Units that read the same documents are neighbours.
+	w.cut(0, len(w.items), splits(blocks, len(w.items), k.slots))
+	w.cover(0, len(w.groups), k)
+}
+
+// lists pairs queries with documents of their own: pairs lo to hi, which order lists
+// by query.
+func (w *work) lists(q, d *tokens, pair func(i int) (query, doc int), order []int, lo, base, stride int, k *kernel) {
+	w.reset()
+	n, most, total := len(order), runtime.CeilDiv(q.longest(), k.tokens), 0
+	if most > 1 {
+		w.part = most * n
+		w.partAt, w.outAt = append(w.partAt, 0), append(w.outAt, 0)
+		w.sumGroups, w.sumCount = append(w.sumGroups, uint32(most)), append(w.sumCount, uint32(n))
+	}
+	for _, i := range order {
+		_, doc := pair(i)
+		total += d.count(doc)
+	}
+	for len(order) > 0 {
+		query, _ := pair(order[0])
+		begin, rows, same := len(w.items), 0, 0
+		for ; same < len(order); same++ {
+			other, doc := pair(order[same])
+			if other != query {
+				break
+			}
+			w.item(d, doc, base, order[same]-lo)
+			rows += d.count(doc)
+		}
+		order = order[same:]
+		first := len(w.groups)
+		for r := 0; r < q.count(query); r += k.tokens {
+			w.group(q, query, r, k, uint64(r/k.tokens)*uint64(n), 0, stride)
+		}
+		blocks := runtime.CeilDiv(len(w.groups)-first, k.groups)
+		w.gaps = w.gaps || blocks < runtime.CeilDiv(most, k.groups) || blocks == 0
+		if blocks == 0 || begin == len(w.items) {
+			continue
+		}
+		share := int(float64(k.slots)*float64(rows)/float64(max(total, 1))/float64(blocks) + 0.5)
+		w.cut(begin, len(w.items), min(max(share, 1), len(w.items)-begin))
+		w.cover(first, len(w.groups), k)
+	}
+	if most > 1 {
+		w.gaps = true // queries with fewer groups than others
+	}
+}
+
+func (w *work) item(d *tokens, doc, base, pos int) {
+	n := d.count(doc)
+	if n == 0 {
+		w.gaps = true
+		return
+	}
+	w.items = append(w.items, denseItem{begin: uint64(d.first[doc] - base), len: uint32(n), pos: uint32(pos)})
+}
+
+// group adds the tokens of a query from r on.
+func (w *work) group(q *tokens, query, r int, k *kernel, out, arg uint64, stride int) {
+	w.groups = append(w.groups, denseGroup{
+		out: out, arg: arg + uint64(r), row: uint32(q.first[query] + r), count: uint32(min(q.count(query)-r, k.tokens)), argPitch: uint32(stride),
+	})
+}
+
+// cover adds the units of groups with the runs of items that were cut.
+func (w *work) cover(first, end int, k *kernel) {
+	if k.teams > 1 { // the teams of a block have one group
+		for g := first; g < end; g++ {
+			for c := 1; c < len(w.cuts); c++ {
+				w.unit(g, 1, w.cuts[c-1], w.cuts[c])
+			}
+			for len(w.units)%k.teams > 0 {
+				w.units = append(w.units, denseUnit{group: uint32(g), groups: 1})
+			}
+		}
+		return
+	}
+	for c := 1; c < len(w.cuts); c++ {
+		for g := first; g < end; g += k.groups {
+			w.unit(g, min(k.groups, end-g), w.cuts[c-1], w.cuts[c])
+		}
+	}
+}
+
+func (w *work) unit(group, groups, lo, hi int) {
+	w.units = append(w.units, denseUnit{group: uint32(group), groups: uint32(groups), begin: uint32(lo), end: uint32(hi), first: w.items[lo]})
+}
+
+// cut cuts items into n runs of about as many tokens; none is empty.
+func (w *work) cut(lo, hi, n int) {
+	var total uint64
+	for _, it := range w.items[lo:hi] {
+		total += uint64(it.len)
+	}
+	w.cuts = append(w.cuts[:0], lo)
+	var sum uint64
+	for i := lo; i < hi; i++ {
+		// The end of a run is where the sum comes nearest to its share; enough items
+		// are left for the runs to come.
+		made, left := len(w.cuts), hi-i
+		share := total * uint64(made) / uint64(n)
+		if i > w.cuts[made-1] && made < n && (sum+uint64(w.items[i].len)/2 >= share || left <= n-made) {
+			w.cuts = append(w.cuts, i)
+		}
+		sum += uint64(w.items[i].len)
+	}
+	w.cuts = append(w.cuts, hi)
+}
+
+// splits is how many runs the documents are cut into, for blocks of queries each, so
+// that the units fill the device a whole number of times, or nearly.
+func splits(blocks, items, slots int) int {
+	best, least := 1, 0.0
+	for n := 1; n <= min(items, max(2*slots/blocks, 1)); n++ {
+		rounds := runtime.CeilDiv(blocks*n, slots)
+		cost := float64(rounds) * float64(runtime.CeilDiv(items, n))
+		if best == 1 && n == 1 || cost < 0.99*least {
+			best, least = n, cost
+		}
+	}
+	return best
+}
