@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/plaid-ir/plaid/server"
+	"github.com/plaid-ir/plaid/server/store"
 )
 
 // pets are documents with metadata, in an index of that name.
@@ -128,6 +129,53 @@ func TestSearchRestrictions(t *testing.T) {
 	require.Equal(t, []uint32{2}, texts.Results[1].Documents)
 	p := s.refused(t, 400, server.CodeBadRequest, "POST", "/indices/pets/search", object{"queries": list{query("cats"), object{"embeddings": matrix("cats"), "filter_condition": "year > ?"}}})
 	require.Equal(t, 1, *p.Details.Query)
+}
+
+func TestKeywords(t *testing.T) {
+	s := start(t, words{}, nil)
+	s.addPets(t)
+	f := s.search(t, "", object{"text_query": list{"birds!", "what about (dogs", "nothing of it"}})
+	require.Equal(t, 3, f.Queries)
+	require.Equal(t, []uint32{2}, f.Results[0].Documents)
+	require.Equal(t, []uint32{1}, f.Results[1].Documents)
+	require.Empty(t, f.Results[2].Documents)
+	require.Positive(t, f.Results[0].Scores[0])
+	require.Equal(t, "c", f.Results[0].Metadata[0]["_id"])
+	f = s.search(t, "", object{"text_query": list{"\"sleep all\" +ca*"}, "text_mode": "expression"})
+	require.Equal(t, []uint32{0}, f.Results[0].Documents)
+	p := s.refused(t, 400, server.CodeBadRequest, "POST", "/indices/pets/search", object{"text_query": list{"cats", "\"cats"}, "text_mode": "expression"})
+	require.Equal(t, 1, *p.Details.Query)
+	s.refused(t, 400, server.CodeBadRequest, "POST", "/indices/pets/search", object{"text_query": list{"x"}, "text_mode": "sql"})
+	f = s.search(t, "/filtered", object{"text_query": list{"cats dogs birds"}, "filter_condition": "year > ?", "filter_parameters": list{2019}})
+	require.ElementsMatch(t, []uint32{1, 2}, f.Results[0].Documents)
+
+	both := object{"queries": list{query("cats sleep"), query("cats sleep")}, "text_query": list{"birds", "cats"}}
+	for _, fusion := range []string{"relative_score", "rrf"} {
+		both["fusion"] = fusion
+		both["alpha"] = 1
+		require.Equal(t, uint32(0), s.search(t, "", both).Results[0].Documents[0], fusion)
+		both["alpha"] = 0
+		f := s.search(t, "", both)
+		require.Equal(t, uint32(2), f.Results[0].Documents[0], fusion)
+		require.Equal(t, uint32(0), f.Results[1].Documents[0], fusion)
+	}
+	delete(both, "fusion")
+	both["alpha"] = .75
+	f = s.search(t, "", both)
+	require.Equal(t, []uint32{0, 2}, f.Results[0].Documents[:2])
+	require.InDelta(t, .75, f.Results[0].Scores[0], 1e-6) // best of the vectors, without the word
+	f = s.search(t, "_with_encoding", object{"queries": list{"cats sleep"}, "text_query": list{"cats"}, "params": object{"top_k": 1}})
+	require.Equal(t, []uint32{0}, f.Results[0].Documents)
+	require.InDelta(t, 1, f.Results[0].Scores[0], 1e-6)
+	// A new document is found at once, a deleted one no more.
+	s.ok(t, 202, "POST", "/indices/pets/update", object{"documents": list{query("fish")}, "metadata": list{object{"_id": "f", "text": "quiet fishes"}}}, nil)
+	require.Equal(t, []uint32{3}, s.search(t, "", object{"text_query": list{"fishes"}}).Results[0].Documents)
+	s.ok(t, 202, "DELETE", "/indices/pets/documents", object{"ids": list{"f"}}, nil)
+	require.Empty(t, s.search(t, "", object{"text_query": list{"fishes"}}).Results[0].Documents)
+
+	without := startAt(t, openStore(t, &store.Options{}), nil, nil)
+	without.addPets(t)
+	without.refused(t, 400, server.CodeNotSupported, "POST", "/indices/pets/search", object{"text_query": list{"cats"}})
 }
 
 // What is wrong with a request is told before anything happens, and where it is.

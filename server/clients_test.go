@@ -6,7 +6,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
-	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -42,7 +41,7 @@ func TestRealClients(t *testing.T) {
 	defer cancel()
 	args := []string{
 		"testdata/clients/clients.py", "--plain", plain.URL, "--texts", texts.URL, "--loading", loading.URL, "--damaged", damaged(t).URL,
-		"--limited", limited.URL, "--tokens", tokens.URL, "--tmp", t.TempDir(),
+		"--limited", limited.URL, "--tokens", tokens.URL, "--tmp", t.TempDir(), "--keywords",
 	}
 	cmd := exec.CommandContext(ctx, python, args...)
 	cmd.Env = append(os.Environ(), "NO_PROXY=127.0.0.1", "no_proxy=127.0.0.1", "LANGSMITH_TRACING=false")
@@ -140,5 +139,3 @@ func lastLine(s string) string {
 	lines := strings.Split(strings.TrimSpace(s), "\n")
 	return lines[len(lines)-1]
 }
-
-var _ = httptest.NewServer

@@ -9,6 +9,7 @@ import (
 
 	"github.com/plaid-ir/plaid/condition"
 	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/keywords"
 	"github.com/plaid-ir/plaid/search"
 	"github.com/plaid-ir/plaid/server/store"
 	"github.com/plaid-ir/plaid/storage"
@@ -58,6 +59,13 @@ func ofStore(err error) *Problem {
 	case errors.As(err, &busy):
 		// Its text names no index: clients take a 503 with "model" in it for another error.
 		return problem(CodeBusy, "too much waits to be written: %d documents, %d bytes", busy.Documents, busy.Bytes).after(busy.RetryAfter)
+	case errors.Is(err, keywords.ErrSyntax):
+		p := problem(CodeBadRequest, "text_query: %w", err)
+		var at *keywords.SyntaxError
+		if errors.As(err, &at) {
+			p.at(Where{Position: &at.Offset})
+		}
+		return p
 	case errors.As(err, &doc):
 		w := Where{Document: &doc.Document, ID: doc.ID}
 		if doc.Token >= 0 {

@@ -30,6 +30,9 @@ func openStore(t testing.TB, o *store.Options) *store.Store {
 
 func openStoreAt(t testing.TB, dir string, o *store.Options) *store.Store {
 	t.Helper()
+	if o == nil {
+		o = &store.Options{Derive: server.DeriveKeywords(nil)}
+	}
 	st, err := store.Open(context.Background(), dir, o)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, st.Close(context.Background())) })

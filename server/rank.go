@@ -78,11 +78,3 @@ func explainAt(ctx context.Context, v *store.View, query search.Query, id string
 	}
 	return v.Explain(ctx, query, id, o)
 }
-
-func (q *request) byKeywords(*store.Collection, *store.View, []string, []*roaring.Bitmap, int) ([]ranking, error) {
-	return nil, problem(CodeNotSupported, "text_query: this service has no keyword search")
-}
-
-func (q *request) byBoth(*store.Collection, *store.View, []task, *common, []*roaring.Bitmap, int) ([]ranking, error) {
-	return nil, problem(CodeNotSupported, "text_query: this service has no keyword search")
-}

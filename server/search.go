@@ -65,6 +65,7 @@ type common struct {
 	Params paramsIn `json:"params,omitzero"`
 	restriction
 	TextQuery []string `json:"text_query,omitempty" doc:"texts to look for in the metadata, by keywords; alone, or one for each of queries"`
+	TextMode  string   `json:"text_mode,omitempty" enum:"words,expression" doc:"words: any text is its words; expression: phrases in quotation marks, prefixes*, +must and -must not. Default words"`
 	Alpha     *float64 `json:"alpha,omitempty" doc:"share of the vectors where keywords are used too, 0 to 1; default 0.75"`
 	Fusion    string   `json:"fusion,omitempty" enum:"relative_score,rrf" doc:"how the two are put together; default relative_score"`
 	Metadata  *bool    `json:"metadata,omitempty" doc:"false: leave the metadata out"`
@@ -181,6 +182,9 @@ const (
 	fusionRelative = "relative_score"
 	fusionRanks    = "rrf"
 	usualAlpha     = 0.75
+
+	textWords      = "words"
+	textExpression = "expression"
 )
 
 // check finds what is wrong with a search of so many queries, whatever is stored.
@@ -192,6 +196,8 @@ func (in *common) check(queries int, filtered bool) error {
 		return bad("queries is empty, and there is no text_query")
 	case queries > 0 && len(in.TextQuery) > 0 && queries != len(in.TextQuery):
 		return bad("there are %d queries and %d texts in text_query: want one for each", queries, len(in.TextQuery))
+	case in.TextMode != "" && in.TextMode != textWords && in.TextMode != textExpression:
+		return bad("text_mode is %q; there is words and expression", in.TextMode)
 	case in.Alpha != nil && !(*in.Alpha >= 0 && *in.Alpha <= 1):
 		return bad("alpha is %g; want 0 to 1", *in.Alpha)
 	case in.Fusion != "" && in.Fusion != fusionRelative && in.Fusion != fusionRanks:
@@ -286,7 +292,7 @@ func (q *request) search(tasks []task, in *common, filtered bool) (searchOut, er
 		case len(in.TextQuery) == 0:
 			ranked, err = q.byVectors(c, v, tasks, allowed, &in.Params, k)
 		case len(tasks) == 0:
-			ranked, err = q.byKeywords(c, v, in.TextQuery, allowed, k)
+			ranked, err = q.byKeywords(c, v, in, allowed, k)
 		default:
 			ranked, err = q.byBoth(c, v, tasks, in, allowed, k)
 		}
