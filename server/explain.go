@@ -3,6 +3,7 @@ package server
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/plaid-ir/plaid/encode"
@@ -19,7 +20,7 @@ type explainIn struct {
 	ID         string   `json:"id,omitempty" doc:"the _id of the document; or document_id"`
 	Params     paramsIn `json:"params,omitzero"`
 	restriction
-	TextFields   []string `json:"text_fields,omitempty" doc:"fields of the metadata that were encoded, in order; default: title and text, or page_content"`
+	TextFields   []string `json:"text_fields,omitempty" doc:"fields of the metadata that were encoded, in order; default: the first of title and text, text, page_content and content that has as many tokens as the document"`
 	Similarities bool     `json:"similarities,omitempty" doc:"also the inner product of each query token with each document token"`
 }
 
@@ -138,20 +139,26 @@ func (q *request) explainTexts(v *store.View, in *explainIn, query search.Query,
 			out.Notes = append(out.Notes, "the tokens of the query are not those of its vectors")
 		}
 	}
-	text := textOf(out.Metadata, in.TextFields)
-	if text == "" {
+	texts := textsOf(out.Metadata, in.TextFields)
+	if len(texts) == 0 {
 		out.Notes = append(out.Notes, "the metadata has no text of the document (see text_fields)")
 		return nil
 	}
-	tokens, err := pieces(e, encode.Document, text)
-	if err != nil {
-		return err
+	note := ""
+	for _, text := range texts {
+		tokens, err := pieces(e, encode.Document, text)
+		if err != nil {
+			return err
+		}
+		if len(tokens) == out.Tokens {
+			out.DocumentText, out.DocumentTokens = text, tokens
+			return nil
+		}
+		if note == "" {
+			note = fmt.Sprintf("the text has %d tokens and the document %d: it was pooled, or made of another text (see text_fields)", len(tokens), out.Tokens)
+		}
 	}
-	if len(tokens) != out.Tokens {
-		out.Notes = append(out.Notes, fmt.Sprintf("the text has %d tokens and the document %d: it was pooled, or made of another text", len(tokens), out.Tokens))
-		return nil
-	}
-	out.DocumentText, out.DocumentTokens = text, tokens
+	out.Notes = append(out.Notes, note)
 	return nil
 }
 
@@ -170,28 +177,32 @@ func pieces(e Encoder, role encode.Role, text string) ([]tokenOut, error) {
 	return kept, nil
 }
 
-// textOf is the text of a document as it was encoded.
-func textOf(metadata json.RawMessage, names []string) string {
+// usualFields are those that documents are encoded from, in the order of trial.
+var usualFields = [][]string{{"title", "text"}, {"text"}, {"page_content"}, {"content"}}
+
+// textsOf are the texts that a document may have been encoded from: of the fields that
+// are named, or of usual ones. None is empty.
+func textsOf(metadata json.RawMessage, names []string) (texts []string) {
 	var fields map[string]any
 	if json.Unmarshal(metadata, &fields) != nil {
-		return ""
+		return nil
 	}
-	join := func(names ...string) string {
+	trials := usualFields
+	if names != nil {
+		trials = [][]string{names}
+	}
+	for _, names := range trials {
 		var parts []string
 		for _, name := range names {
 			if s, ok := fields[name].(string); ok && s != "" {
 				parts = append(parts, s)
 			}
 		}
-		return strings.Join(parts, " ")
+		if text := strings.Join(parts, " "); text != "" && !slices.Contains(texts, text) {
+			texts = append(texts, text)
+		}
 	}
-	if names != nil {
-		return join(names...)
-	}
-	if text := join("title", "text"); text != "" {
-		return text
-	}
-	return join("page_content")
+	return texts
 }
 
 // similarities are the inner products of the tokens that are scored.

@@ -5,11 +5,13 @@ import "encoding/json"
 // WithKeys is for tests.
 var WithKeys = withKeys
 
-// Routes are the methods and patterns of all routes.
+// Routes are the methods and patterns of all routes of the API.
 func Routes(s *Server) []string {
 	var all []string
 	for _, r := range s.routes.routes {
-		all = append(all, r.method+" "+r.pattern)
+		if !r.page {
+			all = append(all, r.method+" "+r.pattern)
+		}
 	}
 	return all
 }

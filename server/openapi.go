@@ -26,6 +26,9 @@ func describe(routes []route, version string) ([]byte, error) {
 	tags := []object{}
 	for i := range routes {
 		r := &routes[i]
+		if r.page {
+			continue
+		}
 		item, _ := paths[r.pattern].(object)
 		if item == nil {
 			item = object{}

@@ -30,6 +30,7 @@ type route struct {
 	summary, doc    string
 	need            Permission
 	group           group
+	page            bool // of the page: not part of the API, and not described
 	stream          bool // no limit of time, since it goes on as long as bytes flow
 	params          []param
 	in, out         any // zero values of the bodies; nil: none

@@ -4,7 +4,7 @@
 // and an orderly end.
 //
 // docs/service.md describes each route with an example; GET /openapi.json is the
-// same for programs.
+// same for programs. GET /ui is a page for people (package ui).
 package server
 
 import (
@@ -112,7 +112,11 @@ func New(st *store.Store, e Encoder, o *Options) (*Server, error) {
 		s.rate = newRateLimit(s.o.Limits.Rate, s.o.Limits.Burst)
 	}
 	routes := s.allRoutes()
-	var err error
+	page, err := pageRoutes()
+	if err != nil {
+		return nil, err
+	}
+	routes = append(routes, page...)
 	if s.routes, err = newRouter(routes); err != nil {
 		return nil, err
 	}
@@ -146,7 +150,7 @@ func (s *Server) encoder() (Encoder, *Problem) {
 // else goes on.
 func (s *Server) Drain() { s.draining.Store(true) }
 
-// allRoutes is the table of everything that the service answers.
+// allRoutes is the table of the API.
 func (s *Server) allRoutes() []route {
 	var all []route
 	for _, some := range [][]route{

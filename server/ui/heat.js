@@ -1,0 +1,125 @@
+// Which token of the query matched which token of the document: a heat map in the text
+// of the document, and the same as a table.
+
+import { figure, make, row, table } from "./dom.js";
+
+// unitsAt maps offsets in the UTF-8 form of a text to offsets in the string. An offset
+// within a character is that of its beginning (down) or of its end (up).
+export function unitsAt(text) {
+  const down = [], up = [];
+  let unit = 0;
+  for (const c of text) {
+    const point = c.codePointAt(0);
+    const bytes = point < 0x80 ? 1 : point < 0x800 ? 2 : point < 0x10000 ? 3 : 4;
+    for (let i = 0; i < bytes; i++) {
+      down.push(unit);
+      up.push(i === 0 ? unit : unit + c.length);
+    }
+    unit += c.length;
+  }
+  down.push(unit);
+  up.push(unit);
+  const clamp = (i) => Math.min(Math.max(i, 0), down.length - 1);
+  return { down: (i) => down[clamp(i)], up: (i) => up[clamp(i)] };
+}
+
+// spansOf parts a text at its tokens: [{text, token}], token undefined between them.
+// Where pieces share a character it belongs to the first.
+export function spansOf(text, tokens) {
+  const at = unitsAt(text);
+  const spans = [];
+  let end = 0;
+  const order = tokens.map((t, i) => ({ token: i, start: at.down(t.start), end: at.up(t.end) }))
+    .filter((s) => s.end > s.start).sort((a, b) => a.start - b.start || a.end - b.end);
+  for (const s of order) {
+    const start = Math.max(s.start, end);
+    if (start >= s.end) continue;
+    if (start > end) spans.push({ text: text.slice(end, start) });
+    spans.push({ text: text.slice(start, s.end), token: s.token });
+    end = s.end;
+  }
+  if (end < text.length) spans.push({ text: text.slice(end) });
+  return spans;
+}
+
+// contributions are what each token of the document adds to the score.
+function contributions(x) {
+  const sums = new Array(x.tokens).fill(0);
+  for (const m of x.matches) sums[m.doc_token] += m.weight * m.score;
+  return sums;
+}
+
+const pieceOf = (tokens, i) => tokens && tokens[i] ? tokens[i].piece : "token " + i;
+
+// heatMap shows an explanation. queryTokens are the pieces of the query, where they are
+// known.
+export function heatMap(x, queryTokens) {
+  const box = make("div", { class: "explanation" });
+  const spans = [];
+  const text = make("p", { class: "heat" });
+  for (const s of x.document_text ? spansOf(x.document_text, x.document_tokens || []) : []) {
+    if (s.token === undefined) {
+      text.append(s.text);
+      continue;
+    }
+    const span = make("span", {}, s.text);
+    spans.push({ span, token: s.token });
+    text.append(span);
+  }
+  const says = make("p", { class: "quiet", role: "status" });
+  const buttons = [];
+  const show = (chosen) => {
+    const match = x.matches[chosen];
+    const values = match ? (x.similarities || [])[chosen] || [] : contributions(x);
+    const most = Math.max(...values, 1e-9);
+    for (const { span, token } of spans) {
+      const value = values[token] || 0;
+      span.style.setProperty("--heat", Math.max(0, value / most).toFixed(3));
+      span.classList.toggle("best", !!match && match.doc_token === token);
+      span.title = pieceOf(x.document_tokens, token) + ": " + figure(value);
+    }
+    buttons.forEach((b, i) => b.setAttribute("aria-pressed", String(i - 1 === chosen)));
+    says.textContent = match
+      ? "“" + pieceOf(queryTokens, match.query_token) + "” matches “" + pieceOf(x.document_tokens, match.doc_token) + "” best, with " + figure(match.score) +
+        (match.weight === 1 ? "" : " times " + figure(match.weight)) + "."
+      : "Each token is coloured by what it adds to the score. Choose a token of the query to see how near each is to it.";
+  };
+  const most = Math.max(...x.matches.map((m) => m.weight * m.score), 1e-9);
+  const chip = (label, index, heat) => {
+    const b = make("button", { type: "button", "aria-pressed": "false", onclick: () => show(index) }, label);
+    b.style.setProperty("--heat", Math.max(0, heat).toFixed(3));
+    buttons.push(b);
+    return make("li", {}, b);
+  };
+  box.append(make("ul", { class: "tokens", "aria-label": "Tokens of the query" }, chip("all", -1, 0),
+    ...x.matches.map((m, i) => chip(pieceOf(queryTokens, m.query_token), i, m.weight * m.score / most))));
+  box.append(says);
+  if (x.document_text) box.append(text);
+  for (const note of x.notes || []) box.append(make("p", { class: "quiet" }, note[0].toUpperCase() + note.slice(1) + "."));
+  box.append(make("details", { open: !x.document_text }, make("summary", {}, "As a table"),
+    table("Matches", ["Query", "Document", "Place", "Score"],
+      x.matches.map((m) => row(pieceOf(queryTokens, m.query_token), pieceOf(x.document_tokens, m.doc_token), m.doc_token, m.weight * m.score)))));
+  show(-1);
+  return box;
+}
+
+const stages = {
+  empty: "It has no tokens, so no search returns it.",
+  filtered: "The filter does not let it through.",
+  "not probed": "It is in the list of no centroid that was read for the query.",
+  cut: "It is in lists that were read, and was not among those that got an approximate score.",
+  pruned: "Its approximate score was too low for an exact one.",
+  outranked: "It was scored exactly, and others are better.",
+  returned: "It is among the results.",
+};
+
+// fate says what became of a document in a search.
+export function fate(x) {
+  const parts = [make("strong", {}, x.stage), ": " + (stages[x.stage] || "")];
+  if (x.rank) parts.push(" Rank " + x.rank + ".");
+  if (x.stage_score !== undefined) {
+    parts.push(" Its score there is " + figure(x.stage_score) + (x.stage_limit === undefined ? "." : ", the lowest that stayed " + figure(x.stage_limit) + "."));
+  }
+  parts.push(" Its full score is " + figure(x.score) + ".");
+  return make("p", {}, ...parts);
+}

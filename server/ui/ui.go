@@ -1,0 +1,84 @@
+// Package ui is the page of the service: a few static files, embedded in the program,
+// that use the routes of the service and nothing else. There is no build step.
+package ui
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"embed"
+	"encoding/base64"
+	"fmt"
+	"io/fs"
+	"net/http"
+	"path"
+	"slices"
+	"time"
+)
+
+//go:embed page.html page.css icon.svg *.js
+var content embed.FS
+
+// page is the file that /ui answers.
+const page = "page.html"
+
+// policy lets the page use what is beside it, and nothing else: no other origin, no
+// script or style within the page, no text that becomes HTML, no frame around it.
+const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
+	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'"
+
+var mediaTypes = map[string]string{
+	".html": "text/html; charset=utf-8",
+	".css":  "text/css; charset=utf-8",
+	".js":   "text/javascript; charset=utf-8",
+	".svg":  "image/svg+xml",
+}
+
+// File is one of the files, ready to be served.
+type File struct {
+	// Path below the service: "/ui", or "/ui/" and a name.
+	Path  string
+	media string
+	tag   string // ETag
+	body  []byte
+}
+
+// Files are all of them, the page first.
+func Files() ([]File, error) {
+	names, err := fs.Glob(content, "*")
+	if err != nil {
+		return nil, err
+	}
+	files := make([]File, 0, len(names))
+	for _, name := range names {
+		body, err := content.ReadFile(name)
+		if err != nil {
+			return nil, err
+		}
+		media := mediaTypes[path.Ext(name)]
+		if media == "" {
+			return nil, fmt.Errorf("server/ui: %s has no media type", name)
+		}
+		sum := sha256.Sum256(body)
+		f := File{Path: "/ui/" + name, media: media, tag: `"` + base64.RawURLEncoding.EncodeToString(sum[:12]) + `"`, body: body}
+		if name == page {
+			f.Path = "/ui"
+			files = slices.Insert(files, 0, f)
+			continue
+		}
+		files = append(files, f)
+	}
+	return files, nil
+}
+
+// ServeHTTP implements http.Handler. Browsers keep the file and ask each time whether
+// it is still the same, so that a page and its scripts are of one version.
+func (f *File) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	h := w.Header()
+	h.Set("Content-Type", f.media)
+	h.Set("Content-Security-Policy", policy)
+	h.Set("Referrer-Policy", "no-referrer")
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Cache-Control", "no-cache")
+	h.Set("ETag", f.tag)
+	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(f.body))
+}
