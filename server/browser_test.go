@@ -9,9 +9,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"image"
+	"image/color"
+	"image/png"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"sync"
 	"syscall"
 	"testing"
@@ -365,7 +370,33 @@ func (p *tab) picture(path string) {
 		Data string `json:"data"`
 	}
 	p.call("Page.captureScreenshot", object{"format": "png", "optimizeForSpeed": false}, &shot)
-	png, err := base64.StdEncoding.DecodeString(shot.Data)
+	shown, err := base64.StdEncoding.DecodeString(shot.Data)
 	require.NoError(p.t, err)
-	require.NoError(p.t, os.WriteFile(path, png, 0o666))
+	require.NoError(p.t, os.WriteFile(path, inPalette(p.t, shown), 0o666))
+}
+
+// inPalette makes a picture small: it keeps the 256 colours that are there most.
+func inPalette(t *testing.T, text []byte) []byte {
+	whole, err := png.Decode(bytes.NewReader(text))
+	require.NoError(t, err)
+	seen := map[color.Color]int{}
+	for y := range whole.Bounds().Dy() {
+		for x := range whole.Bounds().Dx() {
+			seen[whole.At(x, y)]++
+		}
+	}
+	most := slices.SortedFunc(maps.Keys(seen), func(a, b color.Color) int { return seen[b] - seen[a] })
+	few := image.NewPaletted(whole.Bounds(), most[:min(256, len(most))])
+	nearest := map[color.Color]uint8{}
+	for _, c := range most {
+		nearest[c] = uint8(few.Palette.Index(c))
+	}
+	for y := range whole.Bounds().Dy() {
+		for x := range whole.Bounds().Dx() {
+			few.SetColorIndex(x, y, nearest[whole.At(x, y)])
+		}
+	}
+	var b bytes.Buffer
+	require.NoError(t, (&png.Encoder{CompressionLevel: png.BestCompression}).Encode(&b, few))
+	return b.Bytes()
 }

@@ -83,6 +83,9 @@ func TestPage(t *testing.T) {
 		p.press("Space")
 		p.until("document.querySelector('.heat')")
 		require.Contains(t, p.text(".explanation"), "As a table")
+		var twice bool
+		p.js("document.querySelector('.hit .short').checkVisibility()", &twice)
+		require.False(t, twice, "the text is there twice")
 		require.Equal(t, "dogs bark at night", p.text(".heat"))
 		require.Contains(t, p.text(".hit"), "returned: It is among the results. Rank 1.")
 		var rows [][]string
@@ -360,6 +363,8 @@ func TestPagePictures(t *testing.T) {
 		p.until(ready + " && document.querySelector('.hit') && document.querySelector('#stats dl')")
 		p.click(".hit button[aria-expanded]")
 		p.until("document.querySelector('.heat')")
+		p.click(".tokens li:nth-child(14) button") // "amino"
+		p.until("document.querySelector('.heat .best')")
 		p.picture(filepath.Join("..", "docs", "ui-"+scheme+".png"))
 		p.sound(origin)
 	}

@@ -21,10 +21,12 @@ export const row = (...cells) => make("tr", {}, ...cells.map((c) => make("td", t
 
 const cellText = (c) => typeof c === "number" ? figure(c) : c;
 
+const numeric = ["Place", "Score", "ms"];
+
 // table has a caption for those who do not see what is around it.
 export function table(caption, heads, rows) {
   return make("table", {}, make("caption", { class: "hidden" }, caption),
-    make("thead", {}, make("tr", {}, ...heads.map((h) => make("th", { scope: "col" }, h)))), make("tbody", {}, ...rows));
+    make("thead", {}, make("tr", {}, ...heads.map((h) => make("th", { scope: "col", class: numeric.includes(h) ? "number" : undefined }, h)))), make("tbody", {}, ...rows));
 }
 
 // figure writes whole numbers in full and others with four digits.

@@ -42,11 +42,13 @@ export function spansOf(text, tokens) {
   return spans;
 }
 
-// contributions are what each token of the document adds to the score.
-function contributions(x) {
-  const sums = new Array(x.tokens).fill(0);
-  for (const m of x.matches) sums[m.doc_token] += m.weight * m.score;
-  return sums;
+// takersOf are the matches of each token of the document, best first: few tokens have
+// any, and one may have many.
+function takersOf(x) {
+  const takers = Array.from({ length: x.tokens }, () => []);
+  for (const m of x.matches) takers[m.doc_token].push(m);
+  for (const list of takers) list.sort((a, b) => b.weight * b.score - a.weight * a.score);
+  return takers;
 }
 
 const pieceOf = (tokens, i) => tokens && tokens[i] ? tokens[i].piece : "token " + i;
@@ -55,6 +57,8 @@ const pieceOf = (tokens, i) => tokens && tokens[i] ? tokens[i].piece : "token " 
 // known.
 export function heatMap(x, queryTokens) {
   const box = make("div", { class: "explanation" });
+  const takers = takersOf(x);
+  const bests = takers.map((list) => list.length ? list[0].weight * list[0].score : 0);
   const spans = [];
   const text = make("p", { class: "heat" });
   for (const s of x.document_text ? spansOf(x.document_text, x.document_tokens || []) : []) {
@@ -70,19 +74,19 @@ export function heatMap(x, queryTokens) {
   const buttons = [];
   const show = (chosen) => {
     const match = x.matches[chosen];
-    const values = match ? (x.similarities || [])[chosen] || [] : contributions(x);
+    const values = match ? (x.similarities || [])[chosen] || [] : bests;
     const most = Math.max(...values, 1e-9);
     for (const { span, token } of spans) {
       const value = values[token] || 0;
       span.style.setProperty("--heat", Math.max(0, value / most).toFixed(3));
       span.classList.toggle("best", !!match && match.doc_token === token);
-      span.title = pieceOf(x.document_tokens, token) + ": " + figure(value);
+      span.title = match ? figure(value) : takers[token].map((m) => pieceOf(queryTokens, m.query_token) + " " + figure(m.weight * m.score)).join(", ");
     }
     buttons.forEach((b, i) => b.setAttribute("aria-pressed", String(i - 1 === chosen)));
     says.textContent = match
       ? "“" + pieceOf(queryTokens, match.query_token) + "” matches “" + pieceOf(x.document_tokens, match.doc_token) + "” best, with " + figure(match.score) +
         (match.weight === 1 ? "" : " times " + figure(match.weight)) + "."
-      : "Each token is coloured by what it adds to the score. Choose a token of the query to see how near each is to it.";
+      : "Coloured is what a token of the query matched best, by the score. Choose one to see how near all are to it.";
   };
   const most = Math.max(...x.matches.map((m) => m.weight * m.score), 1e-9);
   const chip = (label, index, heat) => {
