@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -130,6 +131,9 @@ func TestPage(t *testing.T) {
 		var spans []string
 		p.js("[...document.querySelectorAll('.heat span')].map(e => e.textContent)", &spans)
 		require.Equal(t, strings.Fields(hostileText), spans)
+		p.js("void (location.hash = '#index=pets&id=c')", nil)
+		p.until("/the document itself/.test(document.querySelector('.hit')?.innerText)")
+		require.Equal(t, "c", p.ids()[0])
 		var made int
 		p.js("document.querySelectorAll('#hits img, #hits script, #hits b').length", &made)
 		require.Zero(t, made)
@@ -165,6 +169,13 @@ func TestPage(t *testing.T) {
 		p.ask("cats")
 		require.Contains(t, p.text("#error"), "not JSON")
 		require.Equal(t, "true", p.attribute("#parameters", "aria-invalid"))
+		p.write("#top-k", "0")
+		p.write("#parameters", "1")
+		p.ask("cats")
+		require.Contains(t, p.text("#error"), "1 to 1000")
+		p.write("#top-k", "3")
+		p.ask("")
+		require.Contains(t, p.text("#error"), "nothing to search for")
 		p.write("#condition", "")
 		p.write("#parameters", "")
 		p.ask("cats")
@@ -193,7 +204,33 @@ func TestPage(t *testing.T) {
 		p.ask("cats")
 		require.Equal(t, "INDEX_NOT_FOUND", p.text("#error .code"))
 		require.Contains(t, p.text("#error"), "declared and has no documents yet")
+
+		p.js("void (location.hash = '#index=gone&text=cats')", nil)
+		p.until("/there is no index gone/.test(document.querySelector('#error').innerText)")
+		p.ask("cats") // and not in another index
+		require.Contains(t, p.text("#error"), "choose an index")
 		p.sound(origin)
+	})
+
+	t.Run("what must not happen is seen, or forbidden", func(t *testing.T) {
+		for _, do := range []string{
+			"void console.error('an error')",
+			"void setTimeout(() => { throw new Error('an exception'); })",
+			"void Promise.reject(new Error('a rejection'))",
+			"fetch('http://127.0.0.1:9/').catch(() => {})",
+			"void document.body.setAttribute('style', 'color: red')",
+			"(() => { try { document.body.innerHTML = '<b>x</b>'; } catch { } })()",
+		} {
+			p := b.open(t, url)
+			p.until(ready)
+			p.js(do, nil)
+			require.Eventually(t, func() bool {
+				b.mu.Lock()
+				defer b.mu.Unlock()
+				return len(p.faults) > 0
+			}, patience, 20*time.Millisecond, do)
+			require.Empty(t, p.text("main b"))
+		}
 	})
 
 	t.Run("pieces of a text", func(t *testing.T) {

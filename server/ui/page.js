@@ -46,6 +46,16 @@ function askToken(reason) {
   if (!dialog.open) dialog.showModal();
 }
 
+// refused marks a field, and is the error of what it holds. The browser's own checks
+// do not reach what is folded away.
+function refused(id, message) {
+  const field = byId(id);
+  field.setAttribute("aria-invalid", "true");
+  if (byId("options").contains(field)) byId("options").open = true;
+  field.focus();
+  return new api.Problem("BAD_REQUEST", message);
+}
+
 // restriction is what the filter says, in the fields of a request.
 function restriction() {
   const condition = byId("condition").value.trim(), text = byId("parameters").value.trim();
@@ -54,9 +64,7 @@ function restriction() {
   try {
     parameters = JSON.parse(text.startsWith("[") ? text : "[" + text + "]");
   } catch {
-    byId("parameters").setAttribute("aria-invalid", "true");
-    byId("options").open = true;
-    throw new api.Problem("BAD_REQUEST", "the values of the condition are not JSON; texts are in double quotes, and commas between values");
+    throw refused("parameters", "the values of the condition are not JSON; texts are in double quotes, and commas between values");
   }
   return { filter_condition: condition, filter_parameters: parameters };
 }
@@ -84,6 +92,9 @@ async function search() {
   last = null;
   await guarded(async () => {
     const index = chosen(), words = byId("query").value;
+    if (!index) throw refused("index", "choose an index");
+    if (!words) throw refused("query", "there is nothing to search for");
+    if (!byId("top-k").checkValidity()) throw refused("top-k", "how many results? 1 to " + byId("top-k").max);
     const limits = restriction();
     const params = { top_k: byId("top-k").valueAsNumber };
     if (byId("mode").value) params.mode = byId("mode").value;
@@ -199,6 +210,10 @@ async function start() {
     const names = await api.indices();
     byId("index").replaceChildren(...names.map((name) => make("option", { value: name, selected: name === wanted }, name)));
     byId("status").textContent = names.length ? "" : "There are no indexes yet.";
+    if (wanted && !names.includes(wanted)) {
+      byId("index").value = ""; // none, rather than another
+      throw new api.Problem("INDEX_NOT_FOUND", "there is no index " + wanted);
+    }
     const about = await api.health();
     byId("service").textContent = ["version " + about.version, about.device, about.model ? "model " + about.model.name : "without a model: only similar documents can be found"].join(" · ");
     await showStats();
@@ -230,6 +245,13 @@ byId("token-form").addEventListener("submit", (e) => {
   api.token.set(what === "use" ? byId("token").value.trim() : "");
   byId("token").value = "";
   start();
+});
+
+addEventListener("hashchange", async () => {
+  const again = recall();
+  byId("index").value = "";
+  await start();
+  if (again && chosen()) await search();
 });
 
 const again = recall();
