@@ -263,6 +263,7 @@ func (r *retraining) encode(ctx context.Context, snap *Snapshot, src *restored) 
 	}
 	return stage.commit(ctx, func(tx *storage.Tx, g *storage.Generation, s *storage.State) error {
 		s.Live, s.LiveTokens, s.Clamped = st.Live, uint64(e.done), uint64(e.clamped)
+		s.PayloadUpdates = st.PayloadUpdates
 		r.note(e)
 		return errors.Join(g.PutTombstones(snap.Tombstones()), tx.MakeCurrent(gen), putBuilt(tx))
 	})
@@ -387,6 +388,7 @@ func (r *retraining) follow(ctx context.Context, now *Snapshot, repaid *roaring.
 	}
 	err = stage.commit(ctx, func(_ *storage.Tx, g *storage.Generation, s *storage.State) error {
 		s.Live += live
+		s.PayloadUpdates = now.State().PayloadUpdates
 		s.LiveTokens += uint64(e.done)
 		s.Clamped += uint64(e.clamped)
 		s.AddedTokens += uint64(e.done)

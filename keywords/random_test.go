@@ -2,6 +2,7 @@ package keywords
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -160,6 +161,13 @@ func TestRandomChanges(t *testing.T) {
 				w.t = t
 				err := w.ix.Compact(context.Background(), nil)
 				require.NoError(t, err)
+			},
+			"retrain": func(t *rapid.T) {
+				w.t = t
+				_, err := w.ix.Retrain(context.Background(), nil)
+				if !errors.Is(err, index.ErrNoTokens) {
+					require.NoError(t, err)
+				}
 			},
 			"reopen the index": func(t *rapid.T) { w.t = t; require.NoError(t, w.ix.Close()); w.open() },
 			"reopen the keywords": func(t *rapid.T) {
