@@ -32,8 +32,12 @@ func encodingServer(t *testing.T) *httptest.Server {
 		var answer struct {
 			Data []item `json:"data"`
 		}
-		err := json.NewDecoder(r.Body).Decode(&ask)
+		if err := json.NewDecoder(r.Body).Decode(&ask); err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
 		for _, text := range ask.Input {
+			var err error
 			var x []float32
 			if ask.IsQuery {
 				var q encode.Embedding
