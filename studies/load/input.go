@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/plaid-ir/plaid/condition"
 	"github.com/plaid-ir/plaid/eval/beir"
 	"github.com/plaid-ir/plaid/search"
 	"github.com/plaid-ir/plaid/server/store"
@@ -93,10 +94,26 @@ const collection = "load"
 // counted.
 func baseID(n int) string { return fmt.Sprintf("doc-%d", n) }
 
-// fill makes the collection at once, unless it is there.
+// fill makes the collection at once. One that is there is used, without what a run that
+// was interrupted has added to it.
 func (in *input) fill(ctx context.Context, s *store.Store) (*store.Collection, error) {
 	if c, err := s.Get(collection); err == nil {
-		return c, c.Err()
+		_, err := c.Delete(ctx, store.Selection{Condition: "added = ?", Params: []any{true}})
+		if err != nil && !errors.Is(err, condition.ErrUnknownField) {
+			return nil, err
+		}
+		st, err := c.Stats(ctx)
+		if err != nil {
+			return nil, err
+		}
+		want := uint64(0)
+		for i := range in.src.Len() {
+			want += uint64(min(in.src.Rows(i), 1))
+		}
+		if st.Documents != want || st.Dim != in.dim {
+			return nil, fmt.Errorf("%s has %d documents of dimension %d; want %d of %d: it is of other vectors", s.Dir(), st.Documents, st.Dim, want, in.dim)
+		}
+		return c, nil
 	}
 	c, err := s.Declare(ctx, collection, store.Config{})
 	if err != nil {

@@ -18,10 +18,11 @@ type tally struct {
 	took  []time.Duration // of those that were answered well
 	wrong map[string]int
 	span  time.Duration
+	cpu   time.Duration // of the whole process
 }
 
 func (t *tally) add(o *tally) {
-	t.took, t.span = append(t.took, o.took...), t.span+o.span
+	t.took, t.span, t.cpu = append(t.took, o.took...), t.span+o.span, t.cpu+o.cpu
 	for what, n := range o.wrong {
 		t.note(what, n)
 	}
@@ -57,7 +58,7 @@ func drive(clients []ask, next func() (i int, due time.Time, ok bool)) *tally {
 	var mu sync.Mutex
 	var all tally
 	var wg sync.WaitGroup
-	start := time.Now()
+	start, used := time.Now(), processorTime()
 	for _, ask := range clients {
 		wg.Go(func() {
 			var own tally
@@ -78,7 +79,7 @@ func drive(clients []ask, next func() (i int, due time.Time, ok bool)) *tally {
 		})
 	}
 	wg.Wait()
-	all.span = time.Since(start)
+	all.span, all.cpu = time.Since(start), processorTime()-used
 	return &all
 }
 

@@ -80,8 +80,8 @@ func measure(ctx context.Context, o options, in *input, stderr io.Writer) (_ *lo
 				return nil, err
 			}
 			for _, row := range rows {
-				fmt.Fprintf(stderr, "%s, %d clients, writer %v: %.0f a second, %.3f of the engine's %.0f\n",
-					row.Loop, row.Clients, row.Writing, row.Service.Rate, row.Ratio, row.Engine.Rate)
+				fmt.Fprintf(stderr, "%s, %d clients, writer %v: %.0f a second, %.3f of the engine's %.0f; CPU %.2f ms, the engine's %.2f\n",
+					row.Loop, row.Clients, row.Writing, row.Service.Rate, row.Ratio, row.Engine.Rate, row.Service.CPU, row.Engine.CPU)
 			}
 			r.Rows = append(r.Rows, rows...)
 		}

@@ -40,6 +40,11 @@ func newReference(ctx context.Context, in *input, queries int) (*reference, erro
 	if err != nil {
 		return nil, err
 	}
+	var tokens []float32 // of all queries
+	for _, q := range in.queries[:len(r.scores)] {
+		tokens = append(tokens, q...)
+	}
+	codes, best := make([]uint32, len(tokens)/in.dim), make([]float32, len(tokens)/in.dim)
 	n := 0
 	for d, err := range in.src.Docs(ctx, 0, in.src.Len()) {
 		if err != nil {
@@ -48,17 +53,16 @@ func newReference(ctx context.Context, in *input, queries int) (*reference, erro
 		if len(d.Tokens) == 0 {
 			continue
 		}
-		rows := unit(d.Tokens, in.dim)
+		// The centroid nearest to a token of a query is the token that matches it.
+		if err := backend.Nearest(ctx, codes, best, unit(d.Tokens, in.dim), tokens, in.dim); err != nil {
+			return nil, err
+		}
+		at := 0
 		for q := range r.scores {
-			tokens := len(in.queries[q]) / in.dim
-			codes, best := make([]uint32, tokens), make([]float32, tokens)
-			// The centroid nearest to a token of the query is the token that matches it.
-			if err := backend.Nearest(ctx, codes, best, rows, in.queries[q], in.dim); err != nil {
-				return nil, err
-			}
 			sum := 0.0
-			for _, x := range best {
-				sum += float64(x)
+			for range len(in.queries[q]) / in.dim {
+				sum += float64(best[at])
+				at++
 			}
 			r.scores[q] = append(r.scores[q], sum)
 		}

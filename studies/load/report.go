@@ -6,21 +6,29 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 )
 
 // figures are of the requests of a row; times are in milliseconds.
 type figures struct {
-	Requests int            `json:"requests"`
-	Rate     float64        `json:"per_second"`
-	P50      float64        `json:"p50_ms"`
-	P90      float64        `json:"p90_ms"`
-	P99      float64        `json:"p99_ms"`
-	Max      float64        `json:"max_ms"`
-	Errors   map[string]int `json:"errors,omitempty"`
+	Requests int     `json:"requests"`
+	Rate     float64 `json:"per_second"`
+	P50      float64 `json:"p50_ms"`
+	P90      float64 `json:"p90_ms"`
+	P99      float64 `json:"p99_ms"`
+	Max      float64 `json:"max_ms"`
+	// CPU is processor time of the whole process, clients and writer with it, for each
+	// request; what others do on the machine changes it little.
+	CPU    float64        `json:"cpu_ms,omitempty"`
+	Errors map[string]int `json:"errors,omitempty"`
 }
 
 func summary(t *tally) figures {
-	return figures{Requests: len(t.took), Rate: t.rate(), P50: t.at(0.5), P90: t.at(0.9), P99: t.at(0.99), Max: t.at(1), Errors: t.wrong}
+	f := figures{Requests: len(t.took), Rate: t.rate(), P50: t.at(0.5), P90: t.at(0.9), P99: t.at(0.99), Max: t.at(1), Errors: t.wrong}
+	if len(t.took) > 0 {
+		f.CPU = float64(t.cpu) / float64(len(t.took)) / float64(time.Millisecond)
+	}
+	return f
 }
 
 // row is one loop with one number of clients.
@@ -53,8 +61,8 @@ func (r *loadReport) table(w io.Writer) error {
 	p := &printer{w: w}
 	p.f("%d documents, %d tokens, %d bits, %d centroids; %d queries, %d in a request, k = %d; %d processors; %d rounds of 2 × %g s\n\n",
 		r.Documents, r.Tokens, r.Nbits, r.Centroids, r.Queries, r.Batch, r.K, r.Processors, r.Rounds, r.Slice)
-	p.f("| loop | clients | writer | engine, queries a second | service | share | engine p50 ms | p99 | service p50 ms | p90 | p99 | most | errors |\n")
-	p.f("|:--|--:|:--|--:|--:|--:|--:|--:|--:|--:|--:|--:|:--|\n")
+	p.f("| loop | clients | writer | engine, queries a second | service | share | engine CPU ms | service | engine p50 ms | p99 | service p50 ms | p90 | p99 | most | errors |\n")
+	p.f("|:--|--:|:--|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|:--|\n")
 	for i := range r.Rows {
 		row := &r.Rows[i]
 		writer := ""
@@ -69,8 +77,8 @@ func (r *loadReport) table(w io.Writer) error {
 			errs += "; writer: " + joined(f.Errors)
 		}
 		e, s := &row.Engine, &row.Service
-		p.f("| %s | %d | %s | %.0f | %.0f | %.3f | %.2f | %.2f | %.2f | %.2f | %.2f | %.2f | %s |\n",
-			row.Loop, row.Clients, writer, e.Rate, s.Rate, row.Ratio, e.P50, e.P99, s.P50, s.P90, s.P99, s.Max, errs)
+		p.f("| %s | %d | %s | %.0f | %.0f | %.3f | %.2f | %.2f | %.2f | %.2f | %.2f | %.2f | %.2f | %.2f | %s |\n",
+			row.Loop, row.Clients, writer, e.Rate, s.Rate, row.Ratio, e.CPU, s.CPU, e.P50, e.P99, s.P50, s.P90, s.P99, s.Max, errs)
 	}
 	return p.err
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -76,15 +77,16 @@ func settled(ctx context.Context, c *store.Collection) error {
 	}
 }
 
-// patience is how long a client waits for an answer.
+// patience is how long a client waits for an answer, unless it has its own.
 const patience = 60 * time.Second
 
 // client is one connection that is kept. It does little beside sending and receiving
 // bytes, as it runs on the processors of the service.
 type client struct {
-	address string
-	conn    net.Conn
-	r       *bufio.Reader
+	address  string
+	patience time.Duration
+	conn     net.Conn
+	r        *bufio.Reader
 }
 
 // message is a request as it goes over the wire.
@@ -111,7 +113,7 @@ func (c *client) do(ctx context.Context, message []byte) (status int, body []byt
 			c.close()
 		}
 	}()
-	if err := c.conn.SetDeadline(time.Now().Add(patience)); err != nil {
+	if err := c.conn.SetDeadline(time.Now().Add(cmp.Or(c.patience, patience))); err != nil {
 		return 0, nil, err
 	}
 	if _, err := c.conn.Write(message); err != nil {

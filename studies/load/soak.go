@@ -17,7 +17,7 @@ import (
 )
 
 // The soak asks a service for a while, and meanwhile adds documents, replaces, deletes
-// and updates them, and trains the index anew in the middle. It checks
+// and updates them, and trains the index anew after a third of the time. It checks
 //
 //   - each answer to a search: that each document in it is there, with its newest
 //     metadata and about the score that it has exactly, and which better ones are not
@@ -33,7 +33,7 @@ const (
 	soakSamples  = 20
 	heldExtra    = 1000 // added documents that are kept before old ones are deleted
 	leastRecall  = 0.97 // mean
-	heapGrowth   = 1.25 // the most, from the second quarter to the last one,
+	heapGrowth   = 1.25 // the most, from before the training to the last quarter,
 	heapAllowed  = 32 << 20
 	documentsGet = 200 // that are looked at with one request
 )
@@ -145,13 +145,17 @@ func soak(ctx context.Context, o options, in *input, stderr io.Writer) (_ report
 	return s.verdict()
 }
 
-func (s *soaking) fill(ctx context.Context, dir string) (err error) {
-	st, err := store.Open(ctx, dir, nil)
+// fill makes the collection in the folder of data, where it is kept, and copies it.
+func (s *soaking) fill(ctx context.Context, dir string) error {
+	st, err := store.Open(ctx, s.o.data, nil)
 	if err != nil {
 		return err
 	}
 	_, err = s.in.fill(ctx, st)
-	return errors.Join(err, st.Close(ctx))
+	if err = errors.Join(err, st.Close(ctx)); err != nil {
+		return err
+	}
+	return os.CopyFS(filepath.Join(dir, collection), os.DirFS(filepath.Join(s.o.data, collection)))
 }
 
 // wrong notes a fault; of a thousand the first ones say enough.
@@ -179,8 +183,8 @@ func (s *soaking) everything(ctx context.Context, stderr io.Writer) error {
 	wg.Go(func() {
 		select {
 		case <-during.Done():
-		case <-time.After(s.o.soak / 2):
-			s.pace(during, ctx, 4, 2/s.o.soak.Seconds(), &retrained, s.retrain) // one
+		case <-time.After(s.o.soak / 3):
+			s.pace(during, ctx, 4, 1/s.o.soak.Seconds(), &retrained, s.retrain) // one
 		}
 	})
 	wg.Go(func() {
@@ -328,7 +332,8 @@ func (s *soaking) update(ctx context.Context, c *client, rng *rand.Rand, n int) 
 }
 
 func (s *soaking) retrain(ctx context.Context, c *client, _ *rand.Rand, _ int) (time.Duration, error) {
-	return timed(func() error { return c.call(ctx, "POST", path+"/retrain", struct{}{}, nil) })
+	c.patience = time.Hour
+	return timed(func() error { return c.call(ctx, "POST", path+"/retrain", nil, nil) })
 }
 
 // search asks queries at a rate, in an open loop, and checks the answers.
@@ -478,14 +483,19 @@ func (s *soaking) verdict() (report, error) {
 		s.wrong("recall %.4f; want %g", r.Recall, leastRecall)
 	}
 	n := len(r.Samples)
-	most := func(samples []sample) float64 {
-		m := 0.0
+	if n == 0 {
+		return r, errors.Join(errSoak, errors.New("no sample was taken"))
+	}
+	heap := func(samples []sample, choose func(a, b float64) float64) float64 {
+		m := float64(samples[0].Heap)
 		for _, one := range samples {
-			m = math.Max(m, float64(one.Heap))
+			m = choose(m, float64(one.Heap))
 		}
 		return m
 	}
-	if early, late := most(r.Samples[n/4:n/2]), most(r.Samples[n-n/4:]); late > heapGrowth*early+heapAllowed {
+	// Before the training, and after it.
+	early, late := heap(r.Samples[n/6:n/3+1], math.Max), heap(r.Samples[n-n/4-1:], math.Min)
+	if late > heapGrowth*early+heapAllowed {
 		s.wrong("the heap has grown from %.0f to %.0f MB", early/1e6, late/1e6)
 	}
 	if len(r.Wrong) > 0 {
