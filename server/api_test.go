@@ -490,3 +490,13 @@ func TestHeadAndAllow(t *testing.T) {
 	r = s.send(t, "PATCH", "/indices/x", nil)
 	require.Equal(t, "DELETE, GET, HEAD", r.header.Get("Allow"))
 }
+
+// A body where none is wanted is read, since a client that leaves is not noticed
+// before its end, but not a long one.
+func TestBodiesThatNobodyWants(t *testing.T) {
+	s := start(t, nil, nil)
+	s.addPets(t)
+	s.ok(t, 200, "POST", "/indices/pets/verify", "{}", nil)
+	s.ok(t, 200, "POST", "/indices/pets/verify", strings.Repeat(" ", 64<<10), nil)
+	s.refused(t, 413, server.CodeTooLarge, "POST", "/indices/pets/verify", strings.Repeat(" ", 64<<10+1))
+}

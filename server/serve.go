@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"mime"
 	"net/http"
@@ -98,6 +99,12 @@ func (s *Server) handle(q *request) error {
 	if b, ok := q.Body.(*body); ok {
 		defer b.release()
 	}
+	if q.route.in == nil && q.route.inType == "" && q.ContentLength != 0 {
+		// Only from the end of a body on is it noticed that a client has left.
+		if _, err := io.Copy(io.Discard, q.Body); err != nil {
+			return badJSON(err)
+		}
+	}
 	if gate := s.gates[q.route.group]; gate != nil {
 		if p := gate.enter(q.ctx); p != nil {
 			return p
@@ -106,6 +113,9 @@ func (s *Server) handle(q *request) error {
 	}
 	return q.route.do(q)
 }
+
+// noBody is how much of a body is read, and forgotten, where none is wanted.
+const noBody = 64 << 10
 
 // openBody limits the body and checks what kind it says to be. A body that a page
 // could send without asking (a form, plain text) is refused.
@@ -119,10 +129,11 @@ func (s *Server) openBody(q *request, ends time.Time) *Problem {
 	if q.ContentLength > size {
 		return problem(CodeTooLarge, "the body has %d bytes; %d are the most", q.ContentLength, size)
 	}
-	b.ReadCloser = http.MaxBytesReader(q.w, b.ReadCloser, size)
 	if q.route.in == nil && q.route.inType == "" {
+		b.ReadCloser = http.MaxBytesReader(q.w, b.ReadCloser, min(size, noBody))
 		return nil
 	}
+	b.ReadCloser = http.MaxBytesReader(q.w, b.ReadCloser, size)
 	media, _, err := mime.ParseMediaType(q.Header.Get("Content-Type"))
 	if err != nil || media != q.route.inType && !(q.route.inType == mediaJSON && strings.HasSuffix(media, "+json")) {
 		return problem(CodeMediaType, "Content-Type is %q; want %s", q.Header.Get("Content-Type"), q.route.inType)
