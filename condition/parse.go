@@ -2,7 +2,6 @@ package condition
 
 import (
 	"fmt"
-	"slices"
 )
 
 // Expr is a condition as it was written, without the values of its placeholders.
@@ -66,7 +65,7 @@ func parse(text string, literals bool) (*Expr, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := parser{expr: &Expr{text: text}, tokens: tokens, literals: literals}
+	p := parser{expr: &Expr{text: text}, tokens: tokens, literals: literals, named: map[Field]bool{}}
 	if ok, err := p.whole(); ok || err != nil {
 		return p.expr, err
 	}
@@ -109,6 +108,7 @@ type parser struct {
 	tokens   []token
 	literals bool
 	depth    int
+	named    map[Field]bool // fields that the condition has named
 }
 
 // maxDepth bounds what is nested: the parser and the evaluation recur.
@@ -214,7 +214,8 @@ func (p *parser) test() (*node, error) {
 	if n.field, err = p.field(); err != nil {
 		return nil, err
 	}
-	if !slices.ContainsFunc(p.expr.fields, func(f place) bool { return f.field == n.field }) {
+	if !p.named[n.field] {
+		p.named[n.field] = true
 		p.expr.fields = append(p.expr.fields, place{n.field, at})
 	}
 	if op, negated, ok := comparison(p.peek().text); ok && p.peek().kind == tokenSign {

@@ -74,7 +74,7 @@ func adminRoutes() []route {
 			doc:     "Searches and changes go on; the answer comes when the new codec is in use. GET /indices/{name}/stats says under growth whether it would pay. A client that goes away ends it, and the index stays as it is."}, retrain),
 		typed(route{method: "POST", pattern: "/indices/{name}/verify", id: "verify_index", tag: tag, need: Admin, group: writing, stream: true,
 			summary: "Read and check every byte of an index"}, verify),
-		typed(route{method: "POST", pattern: "/indices/{name}/recall", id: "check_recall", tag: tag, need: Read, group: searching, stream: true,
+		typed(route{method: "POST", pattern: "/indices/{name}/recall", id: "check_recall", tag: tag, need: Read, group: searching,
 			summary: "How many of the best documents searches find", fails: []Code{CodeDimension},
 			doc:     "Each query is answered as params say and by an exhaustive search, which is slow in a large index.",
 			example: `{"queries": [{"embeddings": [[1, 0], [0, 1]]}], "params": {"top_k": 10}}`}, recall),
@@ -127,7 +127,8 @@ type writerFunc func(p []byte) (int, error)
 func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
 
 // vacant is the collection of the path, to be filled; it is declared if it is not there.
-// The function takes it away again, where it was declared and filling it failed.
+// The function takes it away again, where it was declared, filling it failed, and
+// nobody has put anything into it meanwhile.
 func (q *request) vacant() (c *store.Collection, undo func(), err error) {
 	c, err = q.collection()
 	if err == nil || !errors.Is(err, store.ErrUnknown) {
@@ -136,7 +137,7 @@ func (q *request) vacant() (c *store.Collection, undo func(), err error) {
 	if c, err = q.s.store.Declare(q.ctx, q.index(), store.Config{}); err != nil {
 		return nil, nil, err
 	}
-	return c, func() { _, _ = q.s.store.Drop(context.WithoutCancel(q.ctx), q.index()) }, nil
+	return c, func() { _ = q.s.store.Undeclare(context.WithoutCancel(q.ctx), c) }, nil
 }
 
 func upload(q *request) error {

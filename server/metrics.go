@@ -51,7 +51,7 @@ func newMetrics(s *Server) *metrics {
 	m.running = prometheus.NewGauge(prometheus.GaugeOpts{Namespace: "plaid", Name: "http_requests_running", Help: "Requests that are being answered."})
 	build := prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "plaid", Name: "info", Help: "Version, and the device that searches."}, []string{"version", "device"})
 	build.WithLabelValues(s.o.Version, s.device()).Set(1)
-	m.registry.MustRegister(m.running, build, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), collections{s})
+	m.registry.MustRegister(m.running, build, collectors.NewGoCollector(collectors.WithGoCollectorRuntimeMetrics(collectors.MetricsGC)), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), collections{s})
 	m.page = promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError})
 	return m
 }

@@ -243,13 +243,13 @@ func TestConcurrencyAndTimeouts(t *testing.T) {
 // headers do not come.
 func TestSlowClients(t *testing.T) {
 	st := openStore(t, nil)
-	s, err := server.New(st, nil, &server.Options{Limits: server.Limits{Stall: 50 * time.Millisecond}})
+	s, err := server.New(st, nil, &server.Options{Limits: server.Limits{Stall: time.Second}})
 	require.NoError(t, err)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
-	go func() { ended <- s.Serve(ctx, l, &server.ServeOptions{Header: 50 * time.Millisecond}) }()
+	go func() { ended <- s.Serve(ctx, l, &server.ServeOptions{Header: time.Second}) }()
 	for name, sent := range map[string]string{
 		"headers": "POST /indices HTTP/1.1\r\nHost: x\r\n",
 		"body":    "POST /indices HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{\"name\"",

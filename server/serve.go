@@ -122,7 +122,7 @@ const noBody = 64 << 10
 func (s *Server) openBody(q *request, ends time.Time) *Problem {
 	b := &body{ReadCloser: q.Body, control: http.NewResponseController(q.w), stall: s.o.Limits.Stall, budget: &s.bodies, until: ends}
 	size := s.o.Limits.Body
-	if q.route.stream {
+	if q.route.stream && q.route.inType != mediaJSON {
 		b.budget, size = nil, s.o.Limits.Upload
 	}
 	q.Body = b

@@ -165,6 +165,9 @@ func (c *pageChecker) tree(id uint64) error {
 			}
 			root := ne.Uint64(b[:])
 			if root == 0 { // a small bucket lies within the value
+				if err := c.inline(at+pos+off+ksize+bucketHeader, vsize-bucketHeader); err != nil {
+					return fmt.Errorf("page %d, element %d: %w", id, i, err)
+				}
 				continue
 			}
 			if err := c.tree(root); err != nil {
@@ -172,6 +175,38 @@ func (c *pageChecker) tree(id uint64) error {
 			}
 		default:
 			return fmt.Errorf("page %d is of kind %#x", id, flags)
+		}
+	}
+	return nil
+}
+
+// inline checks the page of a small bucket. bbolt may copy it to where a pointer
+// that leads out of it is not to be recovered from.
+func (c *pageChecker) inline(at, bytes int64) error {
+	if bytes < pageHeader {
+		return fmt.Errorf("a small bucket of %d bytes", bytes)
+	}
+	var h [pageHeader]byte
+	if _, err := c.r.ReadAt(h[:], at); err != nil {
+		return err
+	}
+	ne := binary.NativeEndian
+	flags, count := ne.Uint16(h[8:]), int64(ne.Uint16(h[10:]))
+	if flags != pageLeaf || count*elementSize+pageHeader > bytes {
+		return fmt.Errorf("a small bucket of kind %#x with %d elements in %d bytes", flags, count, bytes)
+	}
+	elements := make([]byte, count*elementSize)
+	if _, err := c.r.ReadAt(elements, at+pageHeader); err != nil {
+		return err
+	}
+	for i := range count {
+		e := elements[i*elementSize:]
+		end := i*elementSize + int64(ne.Uint32(e[4:])) + int64(ne.Uint32(e[8:])) + int64(ne.Uint32(e[12:]))
+		if end > bytes-pageHeader {
+			return fmt.Errorf("element %d of a small bucket ends beyond it", i)
+		}
+		if ne.Uint32(e)&leafBucketFlag != 0 {
+			return fmt.Errorf("element %d of a small bucket is a bucket", i)
 		}
 	}
 	return nil

@@ -27,8 +27,8 @@ type collection struct {
 
 func (c *collection) check() error {
 	switch {
-	case c.vectors == "" && c.encoder.Dir == "":
-		return flags.Usagef("--model or --vectors is missing")
+	case c.vectors == "" && !c.encoder.Named():
+		return flags.Usagef("--model or --vectors is missing (or --encoder, the address of a server)")
 	case c.vectors != "" && (c.encoder.Given() || c.spool != ""):
 		return flags.Usagef("--vectors does not go with --model and what belongs to it")
 	}

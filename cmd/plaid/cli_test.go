@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -70,7 +71,11 @@ func TestExamplesParse(t *testing.T) {
 	}
 	walk(a.rootCommand())
 	for _, e := range examples {
-		code, _, stderr := try(t, shellWords(e)[1:]...)
+		words := shellWords(e)[1:]
+		if len(words) > 0 && words[0] == "serve" && !slices.Contains(words, "--print-config") {
+			words = append(words, "--print-config") // or it would serve
+		}
+		code, _, stderr := try(t, words...)
 		if e != "plaid" {
 			require.NotEqual(t, exitUsage, code, "%s: %s", e, stderr)
 		}

@@ -82,15 +82,17 @@ func child(dir string) error {
 	if err := errors.Join(t.Close(), os.Remove(t.Name()), os.Remove(a)); err != nil { // 12, 13 and 14: not a file, a folder
 		return err
 	}
-	select {
-	case <-stop:
+	if os.Getenv(signalVariable) != "" {
+		<-stop // it is on its way
 		return errors.New("stopped")
-	default:
-		return f.Close()
 	}
+	return f.Close()
 }
 
 const childCalls = 14
+
+// signalVariable tells the child that a signal will come.
+const signalVariable = "PLAID_FAULTS_SIGNAL"
 
 func childRun(t *testing.T, o Options) (dir string, r *Run, stdout string, err error) {
 	t.Helper()
@@ -221,6 +223,7 @@ func TestFail(t *testing.T) {
 }
 
 func TestSignal(t *testing.T) {
+	t.Setenv(signalVariable, "1")
 	_, _, _, err := childRun(t, Options{Decide: at(9, Signal(syscall.SIGTERM))})
 	require.ErrorContains(t, err, "stopped")
 }

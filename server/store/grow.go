@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"time"
 
 	"github.com/plaid-ir/plaid/codec"
@@ -101,7 +102,7 @@ func (w *worker) build(ctx context.Context, src vectors.Source, model *storage.M
 		err = fmt.Errorf("%s: %w: what was built is not there", c.indexPath(), storage.ErrInternal)
 	}
 	if err != nil {
-		return err
+		return errors.Join(err, os.Remove(c.indexPath())) // nobody was told of what is in it
 	}
 	c.mu.Lock()
 	c.opened = opened

@@ -303,6 +303,39 @@ func (s *Store) Drop(ctx context.Context, name string) (existed bool, err error)
 	if err := ctx.Err(); err != nil {
 		return false, err
 	}
+	return s.remove(ctx, c)
+}
+
+// Undeclare takes a collection away that has no documents; one that has got some is
+// left, with [ErrExists]. Nothing that was acknowledged is lost.
+func (s *Store) Undeclare(ctx context.Context, c *Collection) error {
+	if err := s.claim(c.name); err != nil {
+		return err
+	}
+	defer s.unclaim(c.name)
+	if s.get(c.name) != c {
+		return nil
+	}
+	r := &request{kind: acting}
+	r.act = func(context.Context) error {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if c.opened != nil || c.fault != nil {
+			return fmt.Errorf("%w: %q has documents", ErrExists, c.name)
+		}
+		c.queue.end(fmt.Errorf("%w: %q", ErrUnknown, c.name)) // no update comes between this and the end
+		return nil
+	}
+	if err := c.do(ctx, r); err != nil {
+		return err
+	}
+	_, err := s.remove(ctx, c)
+	return err
+}
+
+// remove takes a collection away. The caller has claimed its name.
+func (s *Store) remove(ctx context.Context, c *Collection) (existed bool, err error) {
+	name := c.name
 	c.end(fmt.Errorf("%w: %q was dropped", ErrUnknown, name))
 	c.wait()
 	err = c.closeFiles()

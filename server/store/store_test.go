@@ -207,3 +207,23 @@ func ramDir(t *testing.T) string {
 	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
 	return dir
 }
+
+// A collection that was declared for something that failed goes, unless somebody has
+// put documents into it.
+func TestUndeclare(t *testing.T) {
+	s := openStore(t, t.TempDir(), nil)
+	c := declare(t, s, "a", Config{})
+	require.NoError(t, s.Undeclare(t.Context(), c))
+	_, err := s.Get("a")
+	require.ErrorIs(t, err, ErrUnknown)
+	require.NoError(t, s.Undeclare(t.Context(), c), "it is gone")
+	_, err = c.Update(t.Context(), []Document{randomDoc("x", 3)}, UpdateOptions{})
+	require.ErrorIs(t, err, ErrUnknown)
+
+	c = declare(t, s, "a", Config{})
+	_, err = c.Update(t.Context(), []Document{randomDoc("x", 3)}, UpdateOptions{})
+	require.NoError(t, err)
+	require.ErrorIs(t, s.Undeclare(t.Context(), c), ErrExists)
+	_, err = c.Update(t.Context(), []Document{randomDoc("y", 3)}, UpdateOptions{})
+	require.NoError(t, err)
+}

@@ -129,7 +129,7 @@ func (c *Collection) receive(ctx context.Context, fill func(path string) error) 
 		}
 		o, err := c.openIndex(ctx)
 		if err != nil {
-			return err
+			return errors.Join(err, os.Remove(c.indexPath()))
 		}
 		c.mu.Lock()
 		c.opened = o

@@ -321,7 +321,7 @@ func (w *worker) evict(ctx context.Context) (n int) {
 	}
 	if err := errors.Join(snap.Close(), w.deleteIDs(ctx, o, ids)); err != nil {
 		w.oldest = 0
-		w.c.log.Error("the oldest documents were not deleted", "limit", *most, "error", err)
+		w.c.log.Error("the oldest documents were not deleted", "error", err)
 		return 0
 	}
 	return len(ids)
