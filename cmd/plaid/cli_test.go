@@ -58,6 +58,7 @@ func TestCommandTreeIsDocumented(t *testing.T) {
 // files, not for their flags.
 func TestExamplesParse(t *testing.T) {
 	t.Chdir(t.TempDir())
+	require.NoError(t, os.WriteFile("plaid.yaml", []byte("data: ./data\n"), 0o644))
 	a := &app{console: out.NewConsole(nil, 0), now: time.Now}
 	var examples []string
 	var walk func(c *cobra.Command)
