@@ -63,7 +63,7 @@ func TestPanicEndsTheDeviceAlone(t *testing.T) {
 			_, err := Attach(ctx, d, c, kernels.AttachOptions{})
 			return err
 		}},
-		"on a goroutine that copies": {"slice bounds out of range", "stage", func(_ *drivertest.Fake, d *runtime.Device, _ kernels.Attachment, c *brittle) error {
+		"on a goroutine that copies": {"slice bounds out of range", "fillStage", func(_ *drivertest.Fake, d *runtime.Device, _ kernels.Attachment, c *brittle) error {
 			short := *cs.Chunk
 			short.Residuals = short.Residuals[:10:10]
 			_, err := Attach(ctx, d, newCorpus(cs.Codec, &short, cs.Chunk), kernels.AttachOptions{})
