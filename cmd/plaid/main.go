@@ -2,37 +2,9 @@
 package main
 
 import (
-	"context"
 	"os"
-	"os/signal"
-	"syscall"
 
-	"golang.org/x/term"
+	"github.com/plaid-ir/plaid/cmd/plaid/command"
 )
 
-func main() { os.Exit(process()) }
-
-// process runs the command line of this process. The first SIGINT or SIGTERM
-// stops it cleanly, the second ends it at once.
-func process() int {
-	ignoreSizeLimit()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	defer context.AfterFunc(ctx, stop)()
-	return run(ctx, os.Args[1:], streams{
-		in: os.Stdin, out: os.Stdout, err: os.Stderr,
-		outWidth: width(os.Stdout), errWidth: width(os.Stderr),
-	})
-}
-
-// width is the number of columns of a terminal, 0 if the file is none.
-func width(f *os.File) int {
-	fd := int(f.Fd())
-	if !term.IsTerminal(fd) {
-		return 0
-	}
-	if w, _, err := term.GetSize(fd); err == nil && w > 0 {
-		return w
-	}
-	return 80
-}
+func main() { os.Exit(command.Main()) }

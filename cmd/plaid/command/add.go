@@ -1,0 +1,138 @@
+package command
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/plaid-ir/plaid/encode"
+	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/internal/cli/flags"
+	"github.com/plaid-ir/plaid/internal/cli/out"
+	"github.com/plaid-ir/plaid/storage"
+	"github.com/plaid-ir/plaid/vectors"
+)
+
+func (a *app) addCommand() *cobra.Command {
+	var in input
+	var work flags.Resources
+	var replace bool
+	cmd := &cobra.Command{
+		Use:   "add INDEX {--text FILE | --vectors FILE --lengths FILE --ids FILE}",
+		Short: "Add documents to an index",
+		Long: withExitStatus(`
+Add documents to an index, all of them or none. They are compressed with the codec
+that the index has; the error that is reported tells, beside that of the build,
+whether they are too unlike the documents that the codec was trained on.
+
+Texts are encoded by the model that the index names; --model says where its folder
+is if it was moved. Vectors that are said to be another model's are refused.
+
+` + textsHelp + `
+
+An id that is in the index already is an error, or with --replace the document
+takes the place of the old one.`),
+		Example: `  plaid add docs.plaid --text more.jsonl
+  plaid add docs.plaid --vectors more.npy --lengths more-lens.npy --ids more-ids.txt
+  plaid add docs.plaid --vectors new.jsonl --replace`,
+		Args: takes("INDEX"),
+	}
+	f := cmd.Flags()
+	in.register(f)
+	in.encoder.RegisterAny(f)
+	work.Register(f)
+	f.BoolVar(&replace, "replace", false, "replace documents that have the same id")
+	f.Bool("json", false, "print the report as JSON")
+	cmd.RunE = a.command(func(ctx context.Context, args []string) (err error) {
+		if err := in.check(); err != nil {
+			return err
+		}
+		o := index.AddOptions{Replace: replace, Threads: work.Threads, Memory: work.Memory, Progress: a.progress()}
+		return a.add(ctx, args[0], &in, work, o)
+	})
+	return cmd
+}
+
+func (a *app) add(ctx context.Context, path string, in *input, work flags.Resources, o index.AddOptions) error {
+	defer work.Limit()()
+	if !in.texts.Given() {
+		return in.openVectors(ctx, func(src vectors.Source, m *storage.Model) error {
+			o.Model = m
+			return a.addDocuments(ctx, path, src, nil, o)
+		})
+	}
+	// The index is open for as long as it takes to find what is wrong with the texts,
+	// not while they are encoded.
+	s := &spooling{app: a, texts: &in.texts, path: in.texts.Spool, temporary: path + ".add.spool"}
+	err := a.openSnapshot(ctx, path, func(_ *index.Index, snap *index.Snapshot) (err error) {
+		var m *storage.Model
+		if s.encoder, m, err = a.openEncoder(ctx, &in.encoder, snap, work.Threads); err != nil {
+			return err
+		}
+		if d := s.encoder.Dim(); d != snap.Dim() {
+			return fmt.Errorf("%s: %w: the model has %d, the index %d", m.Name, index.ErrDimension, d, snap.Dim())
+		}
+		if !in.encoder.Any {
+			o.Model = m
+		}
+		return s.survey(ctx, func(t encode.Text) error {
+			if _, there, err := snap.Ordinal(t.ID); err != nil || !there || o.Replace || t.ID == "" {
+				return err
+			}
+			return fmt.Errorf("%w: %s is in %s already; --replace replaces it", index.ErrDuplicateID, out.Quoted(t.ID), path)
+		})
+	})
+	if err == nil {
+		err = s.run(ctx, func(src *vectors.Spool, r *textsReport) error { return a.addDocuments(ctx, path, src, r, o) })
+	}
+	if s.encoder != nil {
+		err = errors.Join(err, s.encoder.Close())
+	}
+	return err
+}
+
+func (a *app) addDocuments(ctx context.Context, path string, src vectors.Source, texts *textsReport, o index.AddOptions) error {
+	return a.open(ctx, path, true, func(ix *index.Index) error {
+		r, err := ix.Add(ctx, src, &o)
+		if err != nil {
+			return err
+		}
+		built, err := buildRMSE(ix)
+		if err != nil {
+			return err
+		}
+		return a.report(struct {
+			Path          string       `json:"path"`
+			Docs          int          `json:"docs"`
+			EmptyDocs     int          `json:"empty_docs"`
+			Replaced      int          `json:"replaced"`
+			Tokens        int64        `json:"tokens"`
+			ClampedTokens int          `json:"clamped_tokens"`
+			RMSE          float64      `json:"rmse"`
+			BuildRMSE     float64      `json:"build_rmse"` // 0: not known, as of an import
+			Encoded       *textsReport `json:"encoded,omitempty"`
+		}{path, r.Docs, r.Empty, r.Replaced, r.Tokens, r.Clamped, r.RMSE, built, texts}, func(b *bytes.Buffer) {
+			if texts != nil {
+				texts.line(b)
+			}
+			fmt.Fprintf(b, "added %s (%d empty, %d replaced), %s; root mean square error %.4f",
+				out.Plural(r.Docs, "document"), r.Empty, r.Replaced, out.Plural(r.Tokens, "token"), r.RMSE)
+			if built > 0 {
+				fmt.Fprintf(b, " (%.4f when the index was built)", built)
+			}
+			b.WriteByte('\n')
+		})
+	})
+}
+
+// buildRMSE is the error that the codec had on the documents of the build.
+func buildRMSE(ix *index.Index) (float64, error) {
+	snap, err := ix.Snapshot()
+	if err != nil {
+		return 0, err
+	}
+	return snap.Header().Build.RMSE, snap.Close()
+}

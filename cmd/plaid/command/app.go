@@ -1,0 +1,343 @@
+package command
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/internal/cli/flags"
+	"github.com/plaid-ir/plaid/internal/cli/out"
+	"github.com/plaid-ir/plaid/storage"
+)
+
+// streams are the ends of the command line. A width is the number of columns
+// of a terminal, 0 for anything else.
+type streams struct {
+	in                 io.Reader
+	out, err           io.Writer
+	outWidth, errWidth int
+}
+
+// app is one run of the program.
+type app struct {
+	streams
+	console *out.Console
+	now     func() time.Time
+
+	// Global flags.
+	quiet, verbose bool
+	lockTimeout    time.Duration
+	backend        string
+
+	args    []string
+	json    bool // --json is among them
+	started bool // the command line was understood
+}
+
+// run carries out a command line and returns the exit code.
+func run(ctx context.Context, args []string, s streams) int {
+	a := &app{streams: s, args: args, now: time.Now, console: out.NewConsole(s.err, s.errWidth)}
+	a.json = wantsJSON(args)
+	root := a.rootCommand()
+	root.SetArgs(args)
+	cmd, err := root.ExecuteContextC(ctx)
+	a.console.Clear()
+	if err != nil && ctx.Err() != nil && explainedByInterrupt(err) {
+		err = context.Canceled
+	}
+	if err != nil && !a.started {
+		err = flags.UsageError{Err: err}
+	}
+	if err != nil {
+		a.complain(cmd, err)
+	}
+	return exitCode(err)
+}
+
+// wantsJSON looks for --json itself, since errors in the flags before it are
+// to be JSON too.
+func wantsJSON(args []string) bool {
+	if end := slices.Index(args, "--"); end >= 0 {
+		args = args[:end]
+	}
+	return slices.Contains(args, "--json") || slices.Contains(args, "--json=true")
+}
+
+// complain writes an error to stderr, as a line of JSON with --json.
+func (a *app) complain(cmd *cobra.Command, err error) {
+	code := exitCode(err)
+	msg := a.readable(err.Error())
+	if code == exitInterrupted {
+		msg = "interrupted"
+	}
+	var fault *storage.PanicError
+	errors.As(err, &fault)
+	if a.json {
+		line := struct {
+			Error string `json:"error"`
+			Code  int    `json:"code"`
+			Stack string `json:"stack,omitempty"`
+		}{Error: msg, Code: code}
+		if fault != nil {
+			line.Stack = string(fault.Stack)
+		}
+		text, _ := out.JSON(line)
+		_, _ = a.console.Write(text)
+		return
+	}
+	for line := range strings.Lines(msg) {
+		fmt.Fprintf(a.console, "plaid: %s\n", strings.TrimSuffix(line, "\n"))
+	}
+	if fault != nil {
+		fmt.Fprintf(a.console, "plaid: this is a fault of plaid (%s), not of your files; please report it with what follows\n%s", buildVersion().Version, fault.Stack)
+	}
+	var usage flags.UsageError
+	if errors.As(err, &usage) {
+		fmt.Fprintf(a.console, "Run '%s --help' for usage.\n", cmd.CommandPath())
+	}
+}
+
+// warn writes a line to stderr unless --quiet.
+func (a *app) warn(format string, args ...any) {
+	if !a.quiet {
+		fmt.Fprintf(a.console, "plaid: warning: %s\n", a.readable(fmt.Sprintf(format, args...)))
+	}
+}
+
+// hint writes what may help after an error to stderr unless --quiet.
+func (a *app) hint(format string, args ...any) {
+	if !a.quiet {
+		fmt.Fprintf(a.console, "plaid: %s\n", a.readable(fmt.Sprintf(format, args...)))
+	}
+}
+
+// readable makes a message fit for a terminal: the names of files and documents in
+// it may be of any bytes and any length. Lines stay lines, except within a name
+// that was given as an argument.
+func (a *app) readable(msg string) string {
+	for _, arg := range a.args {
+		if strings.HasPrefix(arg, "-") {
+			_, arg, _ = strings.Cut(arg, "=")
+		}
+		if strings.Contains(arg, "\n") {
+			msg = strings.ReplaceAll(msg, arg, strings.ReplaceAll(arg, "\n", `\n`))
+		}
+	}
+	const most = 2000 // bytes of a line
+	var b strings.Builder
+	for line := range strings.Lines(out.Escaped(msg)) {
+		if over := len(line) - most; over > 0 {
+			line = fmt.Sprintf("%s … (%d bytes left out) … %s", strings.ToValidUTF8(line[:most/2], ""), over, strings.ToValidUTF8(line[len(line)-most/2:], ""))
+		}
+		b.WriteString(line)
+	}
+	return b.String()
+}
+
+// logger writes to stderr with --verbose, nowhere without.
+func (a *app) logger() *slog.Logger {
+	if !a.verbose {
+		return slog.New(slog.DiscardHandler)
+	}
+	return slog.New(slog.NewTextHandler(a.console, nil))
+}
+
+// warner prints warnings of libraries as the program prints its own.
+func (a *app) warner() *slog.Logger { return slog.New(warnHandler{a}) }
+
+type warnHandler struct{ a *app }
+
+func (h warnHandler) Enabled(_ context.Context, l slog.Level) bool { return l >= slog.LevelWarn }
+func (h warnHandler) WithAttrs([]slog.Attr) slog.Handler           { return h }
+func (h warnHandler) WithGroup(string) slog.Handler                { return h }
+
+func (h warnHandler) Handle(_ context.Context, r slog.Record) error {
+	h.a.warn("%s", r.Message)
+	return nil
+}
+
+func (a *app) rootCommand() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "plaid COMMAND",
+		Short: "Late-interaction retrieval in one file",
+		Long: withExitStatus(`
+plaid searches documents that are matrices of token vectors, as ColBERT and its
+relatives make them. An index is one file of compressed vectors; a search finds
+the documents whose MaxSim score for a query is highest.
+
+Texts are encoded by a late-interaction model from its folder. Vectors that were
+made elsewhere come from .npy, .npz, .safetensors or .jsonl files. Results go to
+stdout, everything else to stderr.`),
+		Example: `  plaid index docs.plaid --text corpus.jsonl --model answerai-colbert-small-v1
+  plaid search docs.plaid 'what makes cells divide?'
+  plaid index docs.plaid --vectors docs.npy --lengths doclens.npy --ids ids.txt
+  plaid search docs.plaid --queries queries.npy -k 10
+  plaid info docs.plaid`,
+		Version:       buildVersion().Version,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		RunE:          func(*cobra.Command, []string) error { return errors.New("no command is given") },
+	}
+	root.SetIn(a.in)
+	root.SetOut(a.out)
+	root.SetErr(a.console)
+	root.SetVersionTemplate("plaid {{.Version}}\n")
+	f := root.PersistentFlags()
+	f.BoolVarP(&a.quiet, "quiet", "q", false, "no progress and no warnings")
+	f.BoolVarP(&a.verbose, "verbose", "v", false, "log what is done to stderr")
+	f.Var(flags.Duration(&a.lockTimeout), "lock-timeout", "how long to wait for another process that has the index locked")
+	f.StringVar(&a.backend, "backend", "", "`NAME` of the kernels to compute with (default: the best there is; plaid version lists them)")
+	root.AddCommand(
+		a.modelCommand(), a.encodeCommand(), a.indexCommand(), a.searchCommand(), a.scoreCommand(), a.explainCommand(), a.addCommand(), a.deleteCommand(), a.updateCommand(),
+		a.infoCommand(), a.verifyCommand(), a.compactCommand(), a.retrainCommand(), a.backupCommand(), a.getCommand(), a.importCommand(),
+		a.exportCommand(), a.keywordsCommand(), a.evalCommand(), a.compareCommand(), a.benchCommand(), a.recallCommand(), a.tuneCommand(), a.beirCommand(),
+		a.serveCommand(), a.versionCommand(),
+	)
+	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd()
+	finish(root)
+	return root
+}
+
+// finish gives cobra's own commands what ours have, and lets no flag that has
+// one value be given twice.
+func finish(cmd *cobra.Command) {
+	if !strings.Contains(cmd.Long, "EXIT STATUS") {
+		cmd.Long = withExitStatus(cmd.Long)
+	}
+	if cmd.Example == "" {
+		cmd.Example = "  " + strings.TrimSuffix(cmd.CommandPath(), " help")
+		if cmd.Name() == "help" {
+			cmd.Example += " help search"
+		}
+	}
+	once := func(f *pflag.Flag) {
+		if _, list := f.Value.(pflag.SliceValue); !list {
+			f.Value = flags.Once(f.Value)
+		}
+		if f.DefValue == "0" || f.DefValue == "0s" {
+			f.DefValue = "" // is not worth a word in the help
+		}
+	}
+	cmd.LocalNonPersistentFlags().VisitAll(once)
+	cmd.PersistentFlags().VisitAll(once)
+	for _, c := range cmd.Commands() {
+		finish(c)
+	}
+}
+
+// command is a command whose errors are not those of its command line.
+func (a *app) command(fn func(ctx context.Context, args []string) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		a.started = true
+		return fn(cmd.Context(), args)
+	}
+}
+
+// lockStep is how long an attempt to get a lock lasts at most, between looks
+// at the context.
+const lockStep = 200 * time.Millisecond
+
+// locked calls op, which opens an index, until it gets the lock or
+// --lock-timeout has passed.
+func (a *app) locked(ctx context.Context, op func(wait time.Duration) error) error {
+	deadline := time.Now().Add(a.lockTimeout)
+	for first := true; ; first = false {
+		left := time.Until(deadline)
+		err := op(min(max(left, 0), lockStep))
+		if err == nil || !errors.Is(err, storage.ErrLocked) || left <= 0 {
+			return err
+		}
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if first {
+			a.logger().Info("waiting for the lock", "for", a.lockTimeout)
+		}
+	}
+}
+
+// open opens an index and hands it to use.
+func (a *app) open(ctx context.Context, path string, write bool, use func(*index.Index) error) (err error) {
+	var ix *index.Index
+	err = a.locked(ctx, func(wait time.Duration) (err error) {
+		ix, err = index.Open(ctx, path, &index.Options{Write: write, LockTimeout: wait, Backend: a.backend, Logger: a.logger()})
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, ix.Close()) }()
+	return use(ix)
+}
+
+// openSnapshot opens an index for reading and hands its content to use.
+func (a *app) openSnapshot(ctx context.Context, path string, use func(*index.Index, *index.Snapshot) error) error {
+	return a.open(ctx, path, false, func(ix *index.Index) (err error) {
+		snap, err := ix.Snapshot()
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, snap.Close()) }()
+		return use(ix, snap)
+	})
+}
+
+// progress is where long operations report to; nil with --quiet.
+func (a *app) progress() func(index.Progress) {
+	if a.quiet {
+		return nil
+	}
+	return out.Progress(a.console, a.now)
+}
+
+// print writes a result to stdout in one go.
+func (a *app) print(text []byte) error {
+	if _, err := a.out.Write(text); err != nil {
+		return fmt.Errorf("writing the result: %w", err)
+	}
+	return nil
+}
+
+// report prints v as a line of JSON with --json, else what text writes.
+func (a *app) report(v any, text func(b *bytes.Buffer)) error {
+	if a.json {
+		line, err := out.JSON(v)
+		if err != nil {
+			return err
+		}
+		return a.print(line)
+	}
+	var b bytes.Buffer
+	text(&b)
+	return a.print([]byte(out.Escaped(b.String())))
+}
+
+// takes wants as many arguments as names; a name that ends in … takes any
+// number, also none.
+func takes(names ...string) cobra.PositionalArgs {
+	return func(_ *cobra.Command, args []string) error {
+		for i, name := range names {
+			if strings.HasSuffix(name, "…") {
+				return nil
+			}
+			if i >= len(args) {
+				return fmt.Errorf("%s is missing", name)
+			}
+		}
+		if len(args) > len(names) {
+			return fmt.Errorf("unexpected argument %q", args[len(names)])
+		}
+		return nil
+	}
+}

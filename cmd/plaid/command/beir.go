@@ -1,0 +1,156 @@
+package command
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/plaid-ir/plaid/eval"
+	"github.com/plaid-ir/plaid/eval/beir"
+	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/internal/cli/flags"
+	"github.com/plaid-ir/plaid/internal/cli/out"
+	"github.com/plaid-ir/plaid/search"
+)
+
+func (a *app) beirCommand() *cobra.Command {
+	var o beir.Options
+	var work flags.Resources
+	var effort flags.Effort
+	var format flags.Format
+	in := collection{app: a}
+	var mode, run string
+	cmd := &cobra.Command{
+		Use:   "beir DIR {--model DIR | --vectors DIR}",
+		Short: "Index, search and evaluate a test collection",
+		Long: withExitStatus(`
+Take a test collection in BEIR's layout to a table of measures. With --model the
+texts of DIR are encoded, corpus.jsonl and queries.jsonl, each also as .gz. With
+--vectors only the judgements of DIR are read, qrels/SPLIT.tsv, and that folder has
+docs and queries as .npy, .npz, .safetensors or .jsonl, and where they have no
+lengths and ids of their own doclens.npy, doc_ids.txt, querylens.npy and
+query_ids.txt.
+
+Every judged query is searched, and counts; one without vectors counts 0. An
+--index that is there is searched as it is, with the parameters that are stored
+in it; a new one is kept.`),
+		Example: `  plaid beir scifact --model answerai-colbert-small-v1
+  plaid beir scifact --vectors scifact/vectors
+  plaid beir arguana --vectors arguana/vectors --exclude-self --index arguana.plaid --run arguana.trec
+  plaid beir scifact --vectors scifact/vectors --nbits 4 --mode exhaustive --json`,
+		Args: takes("DIR"),
+	}
+	f := cmd.Flags()
+	in.encoder.RegisterDocuments(f)
+	f.StringVar(&in.spool, "spool", "", "`FILE` to keep the vectors of the documents in: further runs with the same texts and model do not encode them again")
+	f.StringVar(&in.vectors, "vectors", "", "`DIR` with the vectors of documents and queries")
+	f.StringVar(&o.Split, "split", "test", "`NAME` of the judgements: qrels/NAME.tsv")
+	f.StringVar(&o.Index, "index", "", "`FILE` to keep the index in (default: a temporary one)")
+	f.Var(flags.Nbits(&o.Build.Nbits), "nbits", "residual bits a component")
+	f.Var(flags.Int(&o.Build.Centroids, 0, 0), "centroids", "number of centroids (0: by the number of tokens)")
+	f.Uint64Var(&o.Build.Seed, "seed", 0, "`N` that decides every random choice")
+	f.VarP(flags.Int(&o.Search.K, 100, 1), "k", "k", "how many documents to find for a query, at least as many as the measures look at")
+	f.Var(flags.Choice(&mode, "pruned", "pruned", "exhaustive"), "mode", "score the documents that pruning leaves, or all of them")
+	effort.Register(f)
+	f.Var(flags.Measures(&o.Measures, "nDCG@10,R@100,RR@10,AP,Success@5"), "measures", "what to compute, by the names of ir_measures")
+	flags.ExcludeSelf(f, &o.Eval.ExcludeSelf)
+	f.StringVar(&run, "run", "", "write the results as a TREC run to `FILE`")
+	format.Register(cmd, "results", "table", "json")
+	work.Register(f)
+	cmd.RunE = a.command(func(ctx context.Context, args []string) (err error) {
+		in.dir = args[0]
+		if err := in.check(); err != nil {
+			return err
+		}
+		if o.Search.Mode, err = search.ParseMode(mode); err != nil {
+			return err
+		}
+		effort.Apply(&o.Search)
+		o.Build.Memory, o.Threads = work.Memory, work.Threads
+		o.Build.Backend, o.Build.Logger = a.backend, a.logger()
+		o.Open = index.Options{Backend: a.backend, Logger: a.logger()}
+		o.Progress = a.progress()
+		return a.beir(ctx, &in, run, format.Word(), work, o)
+	})
+	return cmd
+}
+
+func (a *app) beir(ctx context.Context, in *collection, run, format string, work flags.Resources, o beir.Options) (err error) {
+	defer work.Limit()()
+	var r *beir.Report
+	err = in.open(ctx, &o, func(v beir.Vectors) error {
+		return a.locked(ctx, func(wait time.Duration) (err error) {
+			o.Build.LockTimeout, o.Open.LockTimeout = wait, wait
+			r, err = beir.Run(ctx, in.dir, v, o)
+			return err
+		})
+	})
+	if err != nil {
+		return err
+	}
+	if run != "" {
+		err := a.writeFile(ctx, "run", run, o.Index, func(w io.Writer) error { return eval.WriteRun(w, r.Run) })
+		if err != nil {
+			return err
+		}
+	}
+	if r.Reused {
+		a.warn("%s was there already: it was searched as it is", o.Index)
+	}
+	if r.Unsearched > 0 {
+		a.warn("%s no vectors: they count 0", out.Plural(r.Unsearched, "judged query has", "judged queries have"))
+	}
+	if r.QueriesAreDocuments() && !o.Eval.ExcludeSelf {
+		a.warn("%s of %s has its own id first: the queries are documents, as in ArguAna, for which measures are published with --exclude-self",
+			out.Count(r.Result.SelfFirst), out.Queries(r.Result.Count(eval.AverageEvaluated)))
+	}
+	if format == "json" {
+		measures := map[string]float64{}
+		for i, m := range r.Result.Measures {
+			measures[m.String()] = r.Result.Means[i]
+		}
+		line, err := out.JSON(struct {
+			*beir.Report
+			Measures map[string]float64 `json:"measures"`
+			Encoded  *textsReport       `json:"encoded,omitempty"`
+		}{r, measures, in.encoded})
+		if err != nil {
+			return err
+		}
+		return a.print(line)
+	}
+	return a.print(beirTable(r, in.encoded))
+}
+
+func beirTable(r *beir.Report, encoded *textsReport) []byte {
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "%s, %s: %s, %s, %s\n\n", r.Collection, r.Split, out.Plural(r.Docs, "document"), out.Plural(r.Tokens, "token"),
+		out.Plural(r.Queries, "judged query", "judged queries"))
+	t := out.Table{Left: 1}
+	for i, m := range r.Result.Measures {
+		t.Line(m.String())
+		t.Remark(out.Fixed(r.Result.Means[i]))
+	}
+	t.Print(&b)
+	fmt.Fprintln(&b)
+	if r.Missing > 0 {
+		fmt.Fprintf(&b, "judged, but not in the index: %s\n", out.Plural(r.Missing, "document"))
+	}
+	if encoded != nil {
+		encoded.line(&b)
+	}
+	build := "was there"
+	if !r.Reused {
+		build = "built in " + out.Seconds(r.Seconds.Build)
+	}
+	fmt.Fprintf(&b, "index:  %s, %s\n", out.Bytes(r.Bytes), build)
+	n := r.Stats.Queries
+	fmt.Fprintf(&b, "search: k = %d, %s in %s, %.0f a second; of one p50 %.2f ms, p95 %.2f ms\n", r.K, out.Queries(n),
+		out.Seconds(r.Seconds.Search), float64(n)/r.Seconds.Search, out.Milliseconds(r.Latency.P50), out.Milliseconds(r.Latency.P95))
+	fmt.Fprintf(&b, "all:    %s\n", out.Seconds(r.Seconds.Total))
+	return b.Bytes()
+}

@@ -1,0 +1,102 @@
+package command
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"iter"
+	"os"
+	"path/filepath"
+
+	"github.com/plaid-ir/plaid/encode"
+	"github.com/plaid-ir/plaid/eval/beir"
+	"github.com/plaid-ir/plaid/internal/cli/flags"
+	"github.com/plaid-ir/plaid/vectors"
+)
+
+// collection is where plaid beir has its vectors from: a folder of them, or the
+// texts of the collection and a model.
+type collection struct {
+	app            *app
+	dir            string
+	vectors, spool string
+	encoder        flags.Encoder
+	encoded        *textsReport // nil if nothing was encoded
+}
+
+func (c *collection) check() error {
+	switch {
+	case c.vectors == "" && !c.encoder.Named():
+		return flags.Usagef("--model or --vectors is missing (or --encoder, the address of a server)")
+	case c.vectors != "" && (c.encoder.Given() || c.spool != ""):
+		return flags.Usagef("--vectors does not go with --model and what belongs to it")
+	}
+	return nil
+}
+
+// open makes the vectors ready and hands them to use.
+func (c *collection) open(ctx context.Context, o *beir.Options, use func(beir.Vectors) error) (err error) {
+	if c.vectors != "" {
+		v, err := beir.Folder(c.vectors)
+		if err != nil {
+			return err
+		}
+		return use(v)
+	}
+	corpus, err := c.file("corpus.jsonl")
+	if err != nil {
+		return err
+	}
+	queries, err := c.file("queries.jsonl")
+	if err != nil {
+		return err
+	}
+	enc, model, err := c.encoder.Open(ctx, nil, o.Threads, c.app.logger())
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, enc.Close()) }()
+	s := &spooling{app: c.app, encoder: enc, texts: &flags.Texts{Paths: []string{corpus}, Drop: o.Index == ""}, path: c.spool}
+	if o.Index != "" {
+		s.temporary = o.Index + ".spool"
+	}
+	return use(beir.Vectors{
+		Docs: func(ctx context.Context, use func(vectors.Source) error) error {
+			return s.run(ctx, func(src *vectors.Spool, r *textsReport) error {
+				c.encoded = r
+				return use(src)
+			})
+		},
+		Queries: func(ctx context.Context, judged func(string) bool, use func(vectors.Source) error) error {
+			q, err := c.app.encodeQueries(ctx, enc, only(encode.Texts(ctx, queries, encode.FormatJSONL), judged), queries, false)
+			if err != nil {
+				return err
+			}
+			return errors.Join(use(q), q.Close())
+		},
+		Model: model, DocsName: corpus, QueriesName: queries,
+	})
+}
+
+// file finds a file of the collection, which may be packed.
+func (c *collection) file(name string) (string, error) {
+	path := filepath.Join(c.dir, name)
+	for _, p := range []string{path, path + ".gz"} {
+		if _, err := os.Stat(p); !errors.Is(err, fs.ErrNotExist) {
+			return p, err
+		}
+	}
+	return "", fmt.Errorf("%s: %w", path, fs.ErrNotExist)
+}
+
+// only lets the texts through that keep wants, and errors.
+func only(texts iter.Seq2[encode.Text, error], keep func(id string) bool) iter.Seq2[encode.Text, error] {
+	return func(yield func(encode.Text, error) bool) {
+		for t, err := range texts {
+			if (err != nil || keep(t.ID)) && !yield(t, err) {
+				return
+			}
+		}
+	}
+}

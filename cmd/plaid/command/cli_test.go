@@ -1,0 +1,351 @@
+package command
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"github.com/stretchr/testify/require"
+
+	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/internal/atomicfile"
+	"github.com/plaid-ir/plaid/internal/cli/flags"
+	"github.com/plaid-ir/plaid/internal/cli/out"
+	"github.com/plaid-ir/plaid/internal/failpoint"
+	"github.com/plaid-ir/plaid/search"
+	"github.com/plaid-ir/plaid/storage"
+)
+
+func TestCommandTreeIsDocumented(t *testing.T) {
+	a := &app{console: out.NewConsole(nil, 0), now: time.Now}
+	root := a.rootCommand()
+	n := 0
+	var walk func(c *cobra.Command)
+	walk = func(c *cobra.Command) {
+		n++
+		path := c.CommandPath()
+		require.NotEmpty(t, c.Short, path)
+		require.NotEmpty(t, c.Example, path)
+		for line := range strings.Lines(c.Example) {
+			require.True(t, strings.HasPrefix(line, "  plaid"), "%s: example %q", path, line)
+		}
+		require.Contains(t, c.Long, "EXIT STATUS", path)
+		for _, e := range exitTable {
+			require.Contains(t, c.Long, e.what, path)
+		}
+		c.LocalFlags().VisitAll(func(f *pflag.Flag) {
+			require.NotEmpty(t, f.Usage, "%s --%s", path, f.Name)
+		})
+		for _, sub := range c.Commands() {
+			walk(sub)
+		}
+	}
+	walk(root)
+	require.GreaterOrEqual(t, n, 14)
+}
+
+// The examples in the help must be understood: they may fail for want of
+// files, not for their flags.
+func TestExamplesParse(t *testing.T) {
+	t.Chdir(t.TempDir())
+	require.NoError(t, os.WriteFile("plaid.yaml", []byte("data: ./data\n"), 0o644))
+	a := &app{console: out.NewConsole(nil, 0), now: time.Now}
+	var examples []string
+	var walk func(c *cobra.Command)
+	walk = func(c *cobra.Command) {
+		for line := range strings.Lines(c.Example) {
+			examples = append(examples, strings.TrimSpace(line))
+		}
+		for _, sub := range c.Commands() {
+			walk(sub)
+		}
+	}
+	walk(a.rootCommand())
+	for _, e := range examples {
+		words := shellWords(e)[1:]
+		if len(words) > 0 && words[0] == "serve" && !slices.Contains(words, "--print-config") {
+			words = append(words, "--print-config") // or it would serve
+		}
+		code, _, stderr := try(t, words...)
+		if e != "plaid" {
+			require.NotEqual(t, exitUsage, code, "%s: %s", e, stderr)
+		}
+	}
+}
+
+// shellWords are the words of a line up to a redirection, as a shell finds them.
+func shellWords(line string) (words []string) {
+	var word strings.Builder
+	begun, quote := false, rune(0)
+	end := func() {
+		if begun {
+			words = append(words, word.String())
+		}
+		word.Reset()
+		begun = false
+	}
+	for _, r := range line {
+		switch {
+		case r == quote:
+			quote = 0
+		case quote == 0 && (r == '\'' || r == '"'):
+			begun, quote = true, r
+		case quote == 0 && r == ' ':
+			end()
+		case quote == 0 && r == '>':
+			end()
+			return words
+		default:
+			begun = true
+			word.WriteRune(r)
+		}
+	}
+	end()
+	return words
+}
+
+// try runs a command line in this process.
+func try(t *testing.T, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	var out, errs bytes.Buffer
+	code = run(t.Context(), args, streams{in: strings.NewReader(""), out: &out, err: &errs})
+	return code, out.String(), errs.String()
+}
+
+func TestCompletionsGoToStdout(t *testing.T) {
+	for _, shell := range []string{"bash", "zsh", "fish", "powershell"} {
+		code, stdout, stderr := try(t, "completion", shell)
+		require.Equal(t, exitOK, code)
+		require.Contains(t, stdout, "plaid", shell)
+		require.Empty(t, stderr)
+	}
+	code, stdout, _ := try(t, "__complete", "sea")
+	require.Equal(t, exitOK, code)
+	require.Contains(t, stdout, "search")
+}
+
+func TestExitCodes(t *testing.T) {
+	wrap := func(err error) error { return fmt.Errorf("x: %w", err) }
+	for _, c := range []struct {
+		err  error
+		want int
+	}{
+		{nil, exitOK},
+		{errors.New("x"), exitFailed},
+		{wrap(storage.ErrNotIndex), exitFailed},
+		{wrap(storage.ErrExists), exitFailed},
+		{wrap(fs.ErrExist), exitFailed},
+		{flags.Usagef("x"), exitUsage},
+		{wrap(flags.Usagef("x")), exitUsage},
+		{wrap(index.ErrOption), exitUsage},
+		{wrap(search.ErrOption), exitUsage},
+		{wrap(errPartial), exitPartial},
+		{wrap(errNotFound), exitNotFound},
+		{wrap(fs.ErrNotExist), exitNotFound},
+		{wrap(index.ErrNotFound), exitNotFound},
+		{wrap(search.ErrUnknownID), exitNotFound},
+		{&storage.CorruptError{Path: "x"}, exitCorrupt},
+		{errors.Join(fs.ErrNotExist, wrap(storage.ErrCorrupt)), exitCorrupt},
+		{wrap(storage.ErrLocked), exitLocked},
+		{errors.Join(wrap(context.Canceled), storage.ErrLocked), exitInterrupted},
+		{errors.Join(context.Canceled, wrap(storage.ErrCorrupt)), exitCorrupt},
+		{errors.Join(context.Canceled, wrap(storage.ErrOutcomeUnknown)), exitUnknown},
+		{wrap(atomicfile.ErrOutcomeUnknown), exitUnknown},
+		{&storage.PanicError{Path: "x", Value: "y"}, exitFailed},
+	} {
+		require.Equal(t, c.want, exitCode(c.err), "%v", c.err)
+	}
+}
+
+// oneDocument builds an index with a document "0" of one token.
+func oneDocument(t *testing.T) string {
+	dir := t.TempDir()
+	docs, lens, out := filepath.Join(dir, "d.npy"), filepath.Join(dir, "l.npy"), filepath.Join(dir, "x.plaid")
+	require.NoError(t, writeNPY(docs, []float32{1, 0, 0, 0, 0, 0, 0, 0}, 8))
+	require.NoError(t, writeInts(lens, []int64{1}))
+	code, _, stderr := try(t, "index", out, "--vectors", docs, "--lengths", lens)
+	require.Equal(t, exitOK, code, stderr)
+	return out
+}
+
+func TestUnknownOutcome(t *testing.T) {
+	path := oneDocument(t)
+	real, err := filepath.EvalSymlinks(path)
+	require.NoError(t, err)
+	failpoint.Synced = func(p string) error {
+		if p == real {
+			return errors.New("no answer")
+		}
+		return nil
+	}
+	t.Cleanup(func() { failpoint.Synced = nil })
+	code, _, stderr := try(t, "delete", path, "0")
+	require.Equal(t, exitUnknown, code, stderr)
+	require.Contains(t, stderr, "outcome unknown, open again: a change failed in its last step: no answer")
+	failpoint.Synced = nil
+	code, _, stderr = try(t, "verify", path)
+	require.Equal(t, exitOK, code, stderr)
+}
+
+// An index that is complete but larger than it need be: a warning, also without -v.
+func TestSpaceThatWasNotFreed(t *testing.T) {
+	path := oneDocument(t)
+	folder, err := filepath.EvalSymlinks(filepath.Dir(path))
+	require.NoError(t, err)
+	t.Cleanup(func() { failpoint.Synced = nil })
+	for _, json := range []bool{false, true} {
+		syncs := 0
+		failpoint.Synced = func(p string) error {
+			if p == folder {
+				syncs++
+			}
+			if syncs == 2 { // the first is that of opening
+				return errors.New("no answer")
+			}
+			return nil
+		}
+		args := []string{"index", path, "--vectors", filepath.Join(folder, "d.npy"), "--lengths", filepath.Join(folder, "l.npy"), "--force"}
+		if json {
+			args = append(args, "--json")
+		}
+		code, stdout, stderr := try(t, args...)
+		require.Equal(t, exitOK, code, stderr)
+		require.Contains(t, stderr, "the space of the one before it was not freed (plaid compact "+path+"): ")
+		require.Equal(t, json, strings.Contains(stdout, `"not_freed":"`))
+		failpoint.Synced = nil
+		code, _, stderr = try(t, "verify", path)
+		require.Equal(t, exitOK, code, stderr)
+	}
+}
+
+// What is found out about an index is told although the program was interrupted.
+func TestCorruptAlthoughInterrupted(t *testing.T) {
+	path := oneDocument(t)
+	data, err := os.ReadFile(path)
+	require.NoError(t, err)
+	data[30] ^= 1
+	require.NoError(t, os.WriteFile(path, data, 0o644))
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	var stdout, stderr bytes.Buffer
+	code := run(ctx, []string{"info", path}, streams{out: &stdout, err: &stderr})
+	require.Equal(t, exitCorrupt, code, stderr.String())
+	require.Contains(t, stderr.String(), "index is corrupt")
+}
+
+// A flipped bit in the key of an id: nothing takes the document for absent.
+func TestDamagedIDIsNotAbsent(t *testing.T) {
+	dir := t.TempDir()
+	at := func(name string) string { return filepath.Join(dir, name) }
+	require.NoError(t, writeNPY(at("d.npy"), []float32{1, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0}, 8))
+	require.NoError(t, writeNPY(at("q.npy"), []float32{1, 0, 0, 0, 0, 0, 0, 0}, 8))
+	require.NoError(t, writeInts(at("l.npy"), []int64{1, 1}))
+	require.NoError(t, writeInts(at("ql.npy"), []int64{1}))
+	require.NoError(t, os.WriteFile(at("ids"), []byte("the first document\nthe second document\n"), 0o644))
+	require.NoError(t, os.WriteFile(at("filter"), []byte("the second document\n"), 0o644))
+	source := []string{"--vectors", at("d.npy"), "--lengths", at("l.npy"), "--ids", at("ids")}
+	code, _, stderr := try(t, append([]string{"index", at("x.plaid")}, source...)...)
+	require.Equal(t, exitOK, code, stderr)
+	data, err := os.ReadFile(at("x.plaid"))
+	require.NoError(t, err)
+	again := []string{"--vectors", at("q.npy"), "--lengths", at("ql.npy"), "--ids", at("filter")}
+	damaged := 0
+	for i := range data {
+		if !bytes.HasPrefix(data[i:], []byte("the second document")) {
+			continue
+		}
+		bad := bytes.Clone(data)
+		bad[i+4] ^= 1
+		for n, args := range [][]string{
+			{"verify", at("x.plaid")},
+			{"get", at("x.plaid"), "the second document"},
+			{"delete", at("x.plaid"), "the second document"},
+			append([]string{"add", at("x.plaid")}, again...),
+			append([]string{"add", at("x.plaid"), "--replace"}, again...),
+			{"search", at("x.plaid"), "--queries", at("q.npy"), "--query-lengths", at("ql.npy"), "--filter", at("filter"), "--allow-missing"},
+		} {
+			require.NoError(t, os.WriteFile(at("x.plaid"), bad, 0o644))
+			code, _, stderr := try(t, args...)
+			if n == 0 && code == exitOK {
+				break // these bytes belong to no live page
+			}
+			require.Equal(t, exitCorrupt, code, "%v: %s", args, stderr)
+			damaged++
+		}
+	}
+	require.Equal(t, 12, damaged) // the key, and the table of documents
+}
+
+func TestPanicsAreToBeReported(t *testing.T) {
+	err := error(&storage.PanicError{Path: "x.plaid", Value: "out of range", Stack: []byte("goroutine 1: f.go:3\n")})
+	for _, json := range []bool{false, true} {
+		var stderr bytes.Buffer
+		a := &app{console: out.NewConsole(&stderr, 0), json: json}
+		a.complain(nil, err)
+		require.Contains(t, stderr.String(), "x.plaid: internal error: out of range")
+		require.Contains(t, stderr.String(), "f.go:3")
+		require.Equal(t, !json, strings.Contains(stderr.String(), "please report it"))
+	}
+}
+
+func TestInterruptedBuildLeavesNothing(t *testing.T) {
+	dir := t.TempDir()
+	docs, lens, out := filepath.Join(dir, "d.npy"), filepath.Join(dir, "l.npy"), filepath.Join(dir, "x.plaid")
+	require.NoError(t, writeNPY(docs, make([]float32, 4*8), 8))
+	require.NoError(t, writeInts(lens, []int64{4}))
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	var stdout, stderr bytes.Buffer
+	code := run(ctx, []string{"index", out, "--vectors", docs, "--lengths", lens}, streams{out: &stdout, err: &stderr})
+	require.Equal(t, exitInterrupted, code, stderr.String())
+	require.Equal(t, "plaid: interrupted\n", stderr.String())
+	require.Empty(t, stdout.String())
+	require.NoFileExists(t, out)
+}
+
+type failingWriter struct{}
+
+func (failingWriter) Write([]byte) (int, error) { return 0, errors.New("disk full") }
+
+// A result that cannot be written is a failure, not a success.
+func TestOutputErrors(t *testing.T) {
+	dir := t.TempDir()
+	docs, lens, ix := filepath.Join(dir, "d.npy"), filepath.Join(dir, "l.npy"), filepath.Join(dir, "x.plaid")
+	values := make([]float32, 4*8)
+	for i := range values {
+		values[i] = float32(i%5) - 1.5
+	}
+	require.NoError(t, writeNPY(docs, values, 8))
+	require.NoError(t, writeInts(lens, []int64{2, 2}))
+	code, _, stderr := try(t, "index", ix, "--vectors", docs, "--lengths", lens)
+	require.Equal(t, exitOK, code, stderr)
+	for _, args := range []string{
+		"info IX", "info IX --json", "verify IX", "get IX 0", "version",
+		"search IX --queries Q --query-lengths L", "search IX --queries Q --query-lengths L --format trec",
+		"search IX --queries Q --query-lengths L --format jsonl", "explain IX --queries Q --query-lengths L --query 0 --doc 0",
+		"compact IX", "delete IX 0",
+	} {
+		args = strings.NewReplacer("IX", ix, "Q", docs, "L", lens).Replace(args)
+		var errs bytes.Buffer
+		code := run(t.Context(), strings.Fields(args), streams{out: failingWriter{}, err: &errs})
+		require.Equal(t, exitFailed, code, args)
+		require.Contains(t, errs.String(), "disk full", args)
+	}
+}
+
+func TestQuietHasNoProgress(t *testing.T) {
+	a := &app{now: time.Now, console: out.NewConsole(nil, 0)}
+	require.NotNil(t, a.progress())
+	a.quiet = true
+	require.Nil(t, a.progress())
+}

@@ -1,0 +1,5 @@
+//go:build !nocuda
+
+package command
+
+import _ "github.com/plaid-ir/plaid/kernels/cuda" // GPUs

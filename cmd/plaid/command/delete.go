@@ -1,0 +1,104 @@
+package command
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/internal/cli/flags"
+	"github.com/plaid-ir/plaid/internal/cli/out"
+	"github.com/plaid-ir/plaid/vectors"
+)
+
+func (a *app) deleteCommand() *cobra.Command {
+	var idFile string
+	var where flags.Where
+	cmd := &cobra.Command{
+		Use:   "delete INDEX {ID… | --ids FILE | --where CONDITION}",
+		Short: "Delete documents from an index",
+		Long: withExitStatus(`
+Delete documents by id, all in one step. Ids that are not there are named, and
+change the exit status: 3 if other documents were deleted, 4 if none was. With
+--where, the documents are deleted of which the condition is true
+(docs/conditions.md), which may be none.
+
+The space is given back by plaid compact.`),
+		Example: `  plaid delete docs.plaid doc17 doc18
+  plaid delete docs.plaid --ids old.txt
+  plaid delete docs.plaid --where "year < ? OR lang IS NULL" --param 1990`,
+		Args: takes("INDEX", "ID…"),
+	}
+	f := cmd.Flags()
+	f.StringVar(&idFile, "ids", "", "`FILE` with one id a line")
+	where.Register(f, "delete the documents of which it is true")
+	f.Bool("json", false, "print the report as JSON")
+	cmd.RunE = a.command(func(ctx context.Context, args []string) error {
+		path, ids := args[0], args[1:]
+		c, err := where.Condition()
+		switch {
+		case err != nil:
+			return err
+		case c != nil && (idFile != "" || len(ids) > 0):
+			return flags.Usagef("give ids or --where, not both: \"_id IN (…)\" names documents in a condition")
+		case c != nil:
+		case idFile == "" && len(ids) == 0:
+			return flags.Usagef("which documents? give ids, --ids or --where")
+		case idFile != "" && len(ids) > 0:
+			return flags.Usagef("give ids or --ids, not both")
+		case idFile != "":
+			if ids, err = vectors.ReadIDList(ctx, idFile); err != nil {
+				return err
+			}
+		}
+		return a.open(ctx, path, true, func(ix *index.Index) error {
+			var n int
+			var missing []string
+			if c != nil {
+				n, err = ix.DeleteWhere(ctx, c)
+			} else {
+				n, missing, err = ix.Delete(ctx, ids)
+			}
+			if err != nil {
+				return err
+			}
+			missing = append([]string{}, slices.Compact(slices.Sorted(slices.Values(missing)))...)
+			if err := a.report(struct {
+				Path    string   `json:"path"`
+				Deleted int      `json:"deleted"`
+				Missing []string `json:"missing"`
+			}{path, n, missing}, func(b *bytes.Buffer) {
+				fmt.Fprintf(b, "deleted %s\n", out.Plural(n, "document"))
+			}); err != nil {
+				return err
+			}
+			return missingError(n, missing)
+		})
+	})
+	return cmd
+}
+
+// missingError names the ids that were not there, the first of them at least.
+func missingError(deleted int, missing []string) error {
+	if len(missing) == 0 {
+		return nil
+	}
+	kind := errPartial
+	if deleted == 0 {
+		kind = errNotFound
+	}
+	const most = 10
+	more := ""
+	if len(missing) > most {
+		more = fmt.Sprintf(" and %d more", len(missing)-most)
+	}
+	var shown []string
+	for _, id := range missing[:min(len(missing), most)] {
+		shown = append(shown, out.Quoted(id))
+	}
+	return fmt.Errorf("%w: not in the index: [%s]%s", kind, strings.Join(shown, " "), more)
+}

@@ -1,0 +1,57 @@
+package command
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/internal/cli/flags"
+	"github.com/plaid-ir/plaid/kernels"
+	"github.com/plaid-ir/plaid/search"
+)
+
+// openDevice opens a device and hands it to use; nil for the processor.
+func (a *app) openDevice(ctx context.Context, d *flags.Device, use func(kernels.Device) error) (err error) {
+	dev, note, err := kernels.OpenDevice(ctx, d.Name)
+	if err != nil {
+		return err
+	}
+	if note != "" && !a.quiet {
+		fmt.Fprintf(a.console, "plaid: %s\n", note)
+	}
+	if dev == nil {
+		return use(nil)
+	}
+	defer func() { err = errors.Join(err, dev.Close()) }()
+	return use(dev)
+}
+
+// withEngine makes an engine for a snapshot, on a device if there are flags that
+// name one, and hands it to use.
+func (a *app) withEngine(ctx context.Context, snap *index.Snapshot, threads int, d *flags.Device, use func(*search.Engine) error) error {
+	o := &search.EngineOptions{Threads: threads, Logger: a.logger()}
+	if d == nil {
+		return a.useEngine(ctx, snap, o, use)
+	}
+	return a.openDevice(ctx, d, func(dev kernels.Device) error {
+		o.Device, o.Attach.Memory = dev, d.Memory
+		return a.useEngine(ctx, snap, o, use)
+	})
+}
+
+func (a *app) useEngine(ctx context.Context, snap *index.Snapshot, o *search.EngineOptions, use func(*search.Engine) error) (err error) {
+	e, err := search.NewAt(ctx, snap, o)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, e.Close()) }()
+	about, err := e.Describe(ctx)
+	if err != nil {
+		return err
+	}
+	if m := about.Memory; m != nil {
+		a.logger().Info("index on device", "device", about.Device, "resident", m.Resident, "pieces", m.Pieces, "bytes", m.Index(), "limit", m.Limit)
+	}
+	return use(e)
+}

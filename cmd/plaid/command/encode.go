@@ -1,0 +1,293 @@
+package command
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/plaid-ir/plaid/codec"
+	"github.com/plaid-ir/plaid/encode"
+	"github.com/plaid-ir/plaid/internal/atomicfile"
+	"github.com/plaid-ir/plaid/internal/cli/flags"
+	"github.com/plaid-ir/plaid/internal/cli/out"
+	"github.com/plaid-ir/plaid/storage"
+	"github.com/plaid-ir/plaid/vectors"
+	"github.com/plaid-ir/plaid/vectors/pool"
+)
+
+// encoding is one run of plaid encode.
+type encoding struct {
+	app     *app
+	texts   flags.Texts
+	encoder flags.Encoder
+	threads int
+	dir     string // of the output
+	queries bool
+	pool    int
+	float32 bool
+	force   bool
+}
+
+func (a *app) encodeCommand() *cobra.Command {
+	e := encoding{app: a}
+	cmd := &cobra.Command{
+		Use:   "encode TEXTS… --model DIR -o DIR",
+		Short: "Turn texts into files of token vectors",
+		Long: withExitStatus(`
+Encode texts into the files that other commands take: docs.npy, doclens.npy,
+doc_ids.txt and payload.jsonl, or with --queries queries.npy, querylens.npy and
+query_ids.txt, beside model.json, which says what made them. Both may go into one
+folder, which is what plaid beir --vectors takes.
+
+TEXTS are .jsonl files as those of BEIR (_id, title, text), .csv or .tsv files
+with a column text, .txt files with a text a line, folders of .txt and .md, or -
+for stdin. A title comes before its text. A text that is too long is cut, and
+counted; --window parts it into passages instead, doc#0, doc#1 and so on.
+
+Documents go through a spool in the output folder. A run that was interrupted is
+gone on with by the same command: what was encoded is not encoded again. Texts
+from stdin or a pipe begin anew, unless --spool names a file; then only their
+ids are compared with it.`),
+		Example: `  plaid encode corpus.jsonl --model answerai-colbert-small-v1 -o vectors
+  plaid encode queries.jsonl --queries --model answerai-colbert-small-v1 -o vectors
+  plaid encode notes --model answerai-colbert-small-v1 --precision int8 --window 180 --overlap 30 -o vectors
+  plaid index docs.plaid --vectors vectors/docs.npy --lengths vectors/doclens.npy --ids vectors/doc_ids.txt --vectors-model vectors/model.json`,
+		Args: takes("TEXTS", "…"),
+	}
+	f := cmd.Flags()
+	e.encoder.RegisterDocuments(f)
+	e.texts.Register(f, true)
+	f.StringVar(&e.texts.Spool, "spool", "", "`FILE` to keep the vectors in between runs (default: one in the output folder, removed when it is complete)")
+	f.StringVarP(&e.dir, "output", "o", "", "`DIR` to write to, made if it is not there")
+	f.BoolVar(&e.queries, "queries", false, "the texts are queries")
+	f.Var(flags.Int(&e.pool, 1, 1), "pool", "keep one token vector for so many of a document, each the mean of similar ones (1: all)")
+	f.BoolVar(&e.float32, "float32", false, "write float32, not float16")
+	flags.Threads(f, &e.threads, 0)
+	f.BoolVar(&e.force, "force", false, "replace files that are there")
+	f.Bool("json", false, "print the report as JSON")
+	cmd.RunE = a.command(func(ctx context.Context, args []string) error {
+		e.texts.Paths = args
+		if e.dir == "" {
+			return flags.Usagef("-o is missing: the folder to write to")
+		}
+		if e.queries {
+			for _, name := range []string{"window", "overlap", "drop-text", "spool", "pool"} {
+				if f.Changed(name) {
+					return flags.Usagef("--%s is for documents, not for --queries", name)
+				}
+			}
+		}
+		if err := e.texts.Check(); err != nil {
+			return err
+		}
+		return e.run(ctx)
+	})
+	return cmd
+}
+
+// names are those of the files for documents and for queries.
+func (e *encoding) names() (matrix, lengths, ids string) {
+	if e.queries {
+		return "queries.npy", "querylens.npy", "query_ids.txt"
+	}
+	return "docs.npy", "doclens.npy", "doc_ids.txt"
+}
+
+const payloadFile = "payload.jsonl"
+
+func (e *encoding) in(name string) string { return filepath.Join(e.dir, name) }
+
+func (e *encoding) run(ctx context.Context) (err error) {
+	enc, model, err := e.encoder.Open(ctx, nil, e.threads, e.app.logger())
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, enc.Close()) }()
+	if err := os.MkdirAll(e.dir, 0o777); err != nil {
+		return err
+	}
+	matrix, _, _ := e.names()
+	spool := e.in(matrix + ".spool")
+	if _, err := os.Lstat(e.in(matrix)); err == nil && !e.force {
+		// Files beside the spool of an earlier run are not complete.
+		if _, err := os.Lstat(spool); err != nil {
+			return fmt.Errorf("%s: %w; --force replaces it", e.in(matrix), fs.ErrExist)
+		}
+	}
+	if err := e.sameModel(model); err != nil {
+		return err
+	}
+	if e.queries {
+		return e.encodeQueries(ctx, enc, model)
+	}
+	s := &spooling{app: e.app, encoder: enc, texts: &e.texts, path: e.texts.Spool, temporary: spool, float32: e.float32}
+	return s.run(ctx, func(src *vectors.Spool, r *textsReport) error { return e.write(ctx, src, enc.Dim(), model, r) })
+}
+
+// sameModel refuses to put vectors of documents beside queries of another model, or
+// the other way round.
+func (e *encoding) sameModel(m *storage.Model) error {
+	there, err := flags.ParseModel(e.in(flags.ModelFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	beside := encoding{dir: e.dir, queries: !e.queries}
+	name, _, _ := beside.names()
+	if _, serr := os.Lstat(beside.in(name)); serr != nil {
+		return nil // all that is there is replaced
+	}
+	if err == nil {
+		err = there.Check(m)
+	}
+	if err != nil {
+		return fmt.Errorf("%s is there already, write to another folder: %w", beside.in(name), err)
+	}
+	return nil
+}
+
+// encodeQueries goes without a file that could be gone on with.
+func (e *encoding) encodeQueries(ctx context.Context, enc *encode.Encoder, model *storage.Model) error {
+	begin := e.app.now()
+	q, err := e.app.encodeQueries(ctx, enc, e.texts.Open(ctx, e.app.in), strings.Join(e.texts.Paths, ", "), !e.float32)
+	if err != nil {
+		return err
+	}
+	r := &textsReport{Texts: q.Len(), Truncated: q.truncated, Tokens: q.Tokens(), Seconds: e.app.now().Sub(begin).Seconds()}
+	return errors.Join(e.write(ctx, q.Spool, enc.Dim(), model, r), q.Close())
+}
+
+// encodeReport is what `plaid encode --json` prints.
+type encodeReport struct {
+	Dir string `json:"dir"`
+	textsReport
+	Vectors     int64    `json:"vectors"`
+	Dim         int      `json:"dim"`
+	Fingerprint string   `json:"fingerprint"`
+	Files       []string `json:"files"`
+}
+
+// write makes the files.
+func (e *encoding) write(ctx context.Context, src *vectors.Spool, dim int, model *storage.Model, r *textsReport) error {
+	rep := encodeReport{Dir: e.dir, textsReport: *r, Dim: dim, Fingerprint: model.Fingerprint}
+	matrix, lengths, ids := e.names()
+	lens := make([]int64, src.Len())
+	for i := range lens {
+		lens[i] = int64(pool.Rows(src.Rows(i), e.pool))
+		rep.Vectors += lens[i]
+	}
+	payload := false
+	if err := e.writeMatrix(ctx, src, matrix, int(rep.Vectors), dim, &payload); err != nil {
+		return err
+	}
+	w, err := vectors.CreateNPY(e.in(lengths), "<i4", len(lens))
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(w.Ints(lens), w.Close()); err != nil {
+		return err
+	}
+	rep.Files = []string{e.in(matrix), e.in(lengths), e.in(ids)}
+	err = e.writeLines(ctx, ids, src, func(b *bufio.Writer, d vectors.Document) error {
+		_, err := fmt.Fprintln(b, d.ID)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if payload {
+		rep.Files = append(rep.Files, e.in(payloadFile))
+		if err := e.writeLines(ctx, payloadFile, src, writePayload); err != nil {
+			return err
+		}
+	}
+	line, err := out.JSON(model)
+	if err != nil {
+		return err
+	}
+	err = atomicfile.Write(ctx, e.in(flags.ModelFile), func(w io.Writer) error {
+		_, err := w.Write(line)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	rep.Files = append(rep.Files, e.in(flags.ModelFile))
+	return e.app.report(rep, func(b *bytes.Buffer) {
+		r.line(b)
+		fmt.Fprintf(b, "files: %s of dimension %d in %s\n", out.Plural(rep.Vectors, "vector"), rep.Dim, e.dir)
+	})
+}
+
+// writeMatrix writes the vectors, and finds out whether there is payload.
+func (e *encoding) writeMatrix(ctx context.Context, src vectors.Source, name string, rows, dim int, payload *bool) error {
+	kind := "<f2"
+	if e.float32 {
+		kind = "<f4"
+	}
+	w, err := vectors.CreateNPY(e.in(name), kind, rows, dim)
+	if err != nil {
+		return err
+	}
+	var pooler pool.Pooler
+	var pooled []float32
+	for d, err := range src.Docs(ctx, 0, src.Len()) {
+		if err == nil && e.pool > 1 {
+			codec.Normalize(d.Tokens, dim)
+			pooled = pooler.Pool(pooled[:0], d.Tokens, dim, e.pool)
+			d.Tokens = pooled
+		}
+		if err == nil {
+			err = w.Float32s(d.Tokens)
+		}
+		if err != nil {
+			return errors.Join(err, w.Close())
+		}
+		*payload = *payload || d.Payload != nil
+	}
+	return w.Close()
+}
+
+// writeLines writes a line for each document.
+func (e *encoding) writeLines(ctx context.Context, name string, src vectors.Source, line func(*bufio.Writer, vectors.Document) error) error {
+	return atomicfile.Write(ctx, e.in(name), func(w io.Writer) error {
+		b := bufio.NewWriterSize(w, 1<<16)
+		for d, err := range src.Docs(ctx, 0, src.Len()) {
+			if err == nil {
+				err = line(b, d)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		return b.Flush()
+	})
+}
+
+// writePayload puts the id before the fields of a document's payload.
+func writePayload(b *bufio.Writer, d vectors.Document) error {
+	id, err := json.Marshal(d.ID)
+	if err != nil {
+		return err
+	}
+	b.WriteString(`{"_id":`)
+	b.Write(id)
+	if rest, ok := bytes.CutPrefix(d.Payload, []byte("{")); ok {
+		if !bytes.Equal(rest, []byte("}")) {
+			b.WriteByte(',')
+		}
+		b.Write(rest)
+	} else {
+		b.WriteByte('}')
+	}
+	return b.WriteByte('\n')
+}

@@ -1,0 +1,141 @@
+package command
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/plaid-ir/plaid/encode"
+)
+
+// encodingServer speaks as PyLate's does, with the model in the repository.
+func encodingServer(t *testing.T) *httptest.Server {
+	e, err := encode.Open(nano, &encode.Options{Threads: 1})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, e.Close()) })
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		type item struct {
+			Embedding [][]float32 `json:"embedding"`
+		}
+		var ask struct {
+			Input   []string `json:"input"`
+			IsQuery bool     `json:"is_query"`
+		}
+		var answer struct {
+			Data []item `json:"data"`
+		}
+		if err := json.NewDecoder(r.Body).Decode(&ask); err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		for _, text := range ask.Input {
+			var err error
+			var x []float32
+			if ask.IsQuery {
+				var q encode.Embedding
+				if q, err = e.Query(r.Context(), text); err == nil {
+					x = q.Vectors
+				}
+			} else {
+				x, err = document(r.Context(), e, text)
+			}
+			if err != nil {
+				http.Error(w, err.Error(), http.StatusBadRequest)
+				return
+			}
+			answer.Data = append(answer.Data, item{slices.Collect(slices.Chunk(x, e.Dim()))})
+		}
+		_ = json.NewEncoder(w).Encode(answer)
+	}))
+	t.Cleanup(srv.Close)
+	return srv
+}
+
+func document(ctx context.Context, e *encode.Encoder, text string) (x []float32, err error) {
+	for d, derr := range e.Documents(ctx, func(yield func(encode.Text, error) bool) { yield(encode.Text{Text: text}, nil) }) {
+		x, err = slices.Clone(d.Tokens), derr
+	}
+	return x, err
+}
+
+// few is a file of the first texts of the corpus.
+func few(t *testing.T, n int) string {
+	b, err := os.ReadFile(corpus)
+	require.NoError(t, err)
+	path := filepath.Join(t.TempDir(), "few.jsonl")
+	require.NoError(t, os.WriteFile(path, []byte(strings.Join(strings.SplitAfter(string(b), "\n")[:n], "")), 0o644))
+	return path
+}
+
+// Texts and questions go to the server that --encoder or the index names.
+func TestServerEncodes(t *testing.T) {
+	srv, dir := encodingServer(t), t.TempDir()
+	path, texts := filepath.Join(dir, "x.plaid"), few(t, 8)
+	code, _, stderr := try(t, "index", path, "--text", texts, "--encoder", srv.URL, "--encoder-option", "api=pylate", "--encoder-option", "batch=3", "-q")
+	require.Equal(t, exitOK, code, stderr)
+	near := filepath.Join(dir, "near.plaid")
+	code, _, stderr = try(t, "index", near, "--text", texts, "--model", nano, "-q")
+	require.Equal(t, exitOK, code, stderr)
+
+	const question = "do proteins outside the cell serve as nutrients?"
+	code, want, stderr := try(t, "search", near, question)
+	require.Equal(t, exitOK, code, stderr)
+	code, got, stderr := try(t, "search", path, question) // the index names the server
+	require.Equal(t, exitOK, code, stderr)
+	require.Equal(t, want, got)
+	code, got, stderr = try(t, "search", path, question, "--model", nano, "--any-model")
+	require.Equal(t, exitOK, code, stderr)
+	require.Equal(t, want, got)
+	code, _, stderr = try(t, "search", path, question, "--model", nano)
+	require.Equal(t, exitFailed, code)
+	require.Contains(t, stderr, "another model")
+	code, _, stderr = try(t, "search", near, question, "--encoder", srv.URL, "--encoder-option", "api=pylate")
+	require.Equal(t, exitFailed, code)
+	require.Contains(t, stderr, "another model")
+	id := strings.Fields(want[strings.Index(want, "\n"):])[2]
+	code, got, stderr = try(t, "explain", path, id, question)
+	require.Equal(t, exitOK, code, stderr)
+	require.Contains(t, got+stderr, "a server does not tell the pieces of a text")
+
+	for message, args := range map[string][]string{
+		"--precision is for a folder":                 {"--encoder", srv.URL, "--precision", "int8"},
+		`"batch": want KEY=VALUE`:                     {"--encoder", srv.URL, "--encoder-option", "batch"},
+		`"batch=x": strconv`:                          {"--encoder", srv.URL, "--encoder-option", "batch=x"},
+		`"nosuch": there is native, onnxruntime, and`: {"--encoder", "nosuch"},
+		"has no such option":                          {"--encoder", srv.URL, "--encoder-option", "library=x"},
+		"--encoder native has no such option":         {"--model", nano, "--encoder-option", "api=pylate"},
+		"--encoder onnxruntime has no such option":    {"--model", nano, "--encoder", "onnxruntime", "--encoder-option", "timeout=1s"},
+		"flags of a model go with questions as texts": {"--queries", "x.npy", "--encoder", srv.URL},
+	} {
+		line := []string{"search", path, question}
+		if args[0] == "--queries" {
+			line = line[:2]
+		}
+		code, _, stderr := try(t, append(line, args...)...)
+		require.Equal(t, exitUsage, code, "%s: %s", args, stderr)
+		require.Contains(t, stderr, message)
+	}
+	srv.Close()
+	code, _, stderr = try(t, "search", path, question, "--encoder-option", "attempts=1")
+	require.Equal(t, exitFailed, code)
+	require.Contains(t, stderr, srv.URL)
+}
+
+// What a folder is computed with is named, and nothing stands in for it.
+func TestEncoderByName(t *testing.T) {
+	t.Setenv("PLAID_ONNXRUNTIME", "")
+	path, texts := filepath.Join(t.TempDir(), "x.plaid"), few(t, 2)
+	code, _, stderr := try(t, "index", path, "--text", texts, "--model", nano, "--encoder", "onnxruntime", "--encoder-option", "library=/nosuch/lib.so")
+	require.Equal(t, exitFailed, code, stderr)
+	require.NoFileExists(t, path)
+	code, _, stderr = try(t, "index", path, "--text", texts, "--model", nano, "--encoder", "native", "-q")
+	require.Equal(t, exitOK, code, stderr)
+}

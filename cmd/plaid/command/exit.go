@@ -1,0 +1,111 @@
+package command
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"strings"
+
+	"github.com/plaid-ir/plaid/condition"
+	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/internal/atomicfile"
+	"github.com/plaid-ir/plaid/internal/cli/flags"
+	"github.com/plaid-ir/plaid/kernels"
+	"github.com/plaid-ir/plaid/search"
+	collections "github.com/plaid-ir/plaid/server/store"
+	"github.com/plaid-ir/plaid/storage"
+)
+
+// Exit codes.
+const (
+	exitOK          = 0
+	exitFailed      = 1
+	exitUsage       = 2
+	exitPartial     = 3
+	exitNotFound    = 4
+	exitCorrupt     = 5
+	exitLocked      = 6
+	exitUnknown     = 7
+	exitInterrupted = 130
+)
+
+// exitTable describes the exit codes: the EXIT STATUS section of every help.
+var exitTable = []struct {
+	code int
+	what string
+}{
+	{exitOK, "done"},
+	{exitFailed, "failed: bad input, a full disk, a file that is no index or is there already"},
+	{exitUsage, "usage: unknown command, bad flag or value, argument missing"},
+	{exitPartial, "done in part: some of the documents to delete are not there, or not all could be salvaged"},
+	{exitNotFound, "not found: a file, a document or a query"},
+	{exitCorrupt, "the index is corrupt"},
+	{exitLocked, "the index is locked by another process (see --lock-timeout)"},
+	{exitUnknown, "outcome unknown: the disk failed at the last step of a change, which was made or was not: look (plaid info)"},
+	{exitInterrupted, "interrupted (SIGINT, SIGTERM); nothing was changed"},
+}
+
+var (
+	errPartial  = errors.New("done in part")
+	errNotFound = errors.New("not found")
+)
+
+// explainedByInterrupt tells whether an error of a command that was interrupted is
+// the interrupt, and nothing else: a full disk is a full disk, and what an error
+// says of the index holds whatever ended the command.
+func explainedByInterrupt(err error) bool {
+	if !errors.Is(err, context.Canceled) {
+		return false
+	}
+	for _, more := range []error{storage.ErrOutcomeUnknown, atomicfile.ErrOutcomeUnknown, storage.ErrCorrupt, storage.ErrInternal} {
+		if errors.Is(err, more) {
+			return false
+		}
+	}
+	return true
+}
+
+// exitCode is the exit code of an error. Where an error wraps several reasons
+// the first of the list decides.
+func exitCode(err error) int {
+	is := func(targets ...error) bool {
+		for _, t := range targets {
+			if errors.Is(err, t) {
+				return true
+			}
+		}
+		return false
+	}
+	var usage flags.UsageError
+	switch {
+	case err == nil:
+		return exitOK
+	case is(storage.ErrOutcomeUnknown, atomicfile.ErrOutcomeUnknown):
+		return exitUnknown
+	case is(storage.ErrCorrupt):
+		return exitCorrupt
+	case is(context.Canceled):
+		return exitInterrupted
+	case errors.As(err, &usage), is(index.ErrOption, search.ErrOption, kernels.ErrUnavailable, condition.ErrUnknownField):
+		return exitUsage
+	case is(errPartial):
+		return exitPartial
+	case is(storage.ErrLocked, collections.ErrLocked):
+		return exitLocked
+	case is(errNotFound, fs.ErrNotExist, index.ErrNotFound, search.ErrUnknownID):
+		return exitNotFound
+	}
+	return exitFailed
+}
+
+// withExitStatus adds the EXIT STATUS section to the help of a command.
+func withExitStatus(long string) string {
+	var b strings.Builder
+	b.WriteString(strings.TrimSpace(long))
+	b.WriteString("\n\nEXIT STATUS\n")
+	for _, e := range exitTable {
+		fmt.Fprintf(&b, "  %-4d %s\n", e.code, e.what)
+	}
+	return strings.TrimRight(b.String(), "\n")
+}

@@ -1,0 +1,153 @@
+package command
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/internal/cli/flags"
+	"github.com/plaid-ir/plaid/internal/cli/out"
+	"github.com/plaid-ir/plaid/search"
+	"github.com/plaid-ir/plaid/vectors"
+)
+
+func (a *app) explainCommand() *cobra.Command {
+	var s flags.Search
+	var query, doc string
+	cmd := &cobra.Command{
+		Use:   "explain INDEX {DOC QUESTION | --queries FILE --query ID --doc ID}",
+		Short: "Show how a document scores for a query, and where it left the search",
+		Long: withExitStatus(`
+Answer one query and tell what became of one document: whether it was returned,
+or which stage of the search dropped it and by how much, and for each query
+token the document token that it matches best. Where the query is a text and the
+index has that of the document, these are the pieces of both, with the bytes of the
+title or the text that each was made of.
+
+Give the same search parameters as to plaid search.`),
+		Example: `  plaid explain docs.plaid doc17 'what makes cells divide?'
+  plaid explain docs.plaid --queries-text queries.jsonl --query q3 --doc doc17 --json
+  plaid explain docs.plaid --queries queries.npy --query 3 --doc doc17
+  plaid explain docs.plaid --queries queries.npy --query 3 --doc doc17 -k 100 --probes 2 --json`,
+		Args: takes("INDEX", "…"),
+	}
+	f := cmd.Flags()
+	s.Register(f)
+	f.StringVar(&query, "query", "", "`ID` of the query")
+	f.StringVar(&doc, "doc", "", "`ID` of the document")
+	f.Bool("json", false, "print the explanation as JSON")
+	cmd.RunE = a.command(func(ctx context.Context, args []string) error {
+		var questions []string
+		switch path, rest := args[0], args[1:]; {
+		case len(rest) == 0 && (query == "" || doc == ""):
+			return flags.Usagef("DOC and QUESTION, or --query and --doc, are needed")
+		case len(rest) > 0 && (query != "" || doc != ""):
+			return flags.Usagef("--query and --doc do not go with arguments after %s", path)
+		case len(rest) == 1:
+			return flags.Usagef("QUESTION is missing")
+		case len(rest) > 2:
+			return flags.Usagef("unexpected argument %q", rest[2])
+		case len(rest) == 2:
+			doc, questions = rest[0], rest[1:]
+		}
+		if _, err := s.Queries.AreTexts(questions); err != nil {
+			return err
+		}
+		o, err := s.Options(ctx)
+		if err != nil {
+			return err
+		}
+		return a.explain(ctx, args[0], questions, &s, o, query, doc)
+	})
+	return cmd
+}
+
+// explainReport is what `plaid explain --json` prints.
+type explainReport struct {
+	Query string `json:"query"`
+	*search.Explanation
+	// Pieces has the texts of the matches; NoPieces is why there are none of a query
+	// that is a text.
+	Pieces   []piece `json:"pieces,omitempty"`
+	NoPieces string  `json:"no_pieces,omitempty"`
+}
+
+func (a *app) explain(ctx context.Context, path string, questions []string, s *flags.Search, o search.Options, query, doc string) error {
+	return a.openSnapshot(ctx, path, func(_ *index.Index, snap *index.Snapshot) (err error) {
+		queries, err := a.openQueries(ctx, &s.Queries, questions, snap, s.Threads)
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, queries.Close()) }()
+		row := 0
+		if questions == nil {
+			if row = findQuery(queries, query); row < 0 {
+				return fmt.Errorf("%s: %w: query %s", queries.name, errNotFound, out.Quoted(query))
+			}
+		}
+		set, err := queries.read(ctx, row, row+1)
+		if err != nil {
+			return err
+		}
+		r := explainReport{Query: set.label(0)}
+		err = a.withEngine(ctx, snap, s.Threads, nil, func(e *search.Engine) (err error) {
+			r.Explanation, err = e.Explain(ctx, set.qs[0], doc, s.ForQuery(o, set.ids[0]))
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		if queries.texts != nil && len(r.Matches) > 0 {
+			r.Pieces, err = findPieces(queries.encoder, queries.texts[row], snap, r.Explanation)
+			switch {
+			case errors.Is(err, errNoText), errors.Is(err, errPooled), errors.Is(err, errOtherText), errors.Is(err, errNoPieces):
+				r.NoPieces = err.Error()
+			case err != nil:
+				return err
+			}
+		}
+		return a.report(r, func(b *bytes.Buffer) { explainTable(b, &r) })
+	})
+}
+
+func findQuery(queries vectors.Source, id string) int {
+	for i := range queries.Len() {
+		if queries.ID(i) == id {
+			return i
+		}
+	}
+	return -1
+}
+
+func explainTable(b *bytes.Buffer, r *explainReport) {
+	x := r.Explanation
+	fmt.Fprintf(b, "query:    %s\n", out.Printable(r.Query, 200))
+	fmt.Fprintf(b, "document: %s (ordinal %d, %s)\n", out.ID(x.ID), x.Ordinal, out.Plural(x.Tokens, "token"))
+	fmt.Fprintf(b, "score:    %.6f\n", x.Score)
+	fmt.Fprintf(b, "stage:    %s", x.Stage)
+	if x.Rank > 0 {
+		fmt.Fprintf(b, ", rank %d", x.Rank)
+	}
+	if x.Rank == 0 && x.StageScore != nil && x.StageLimit != nil {
+		fmt.Fprintf(b, ": %.6f in this stage, %.6f was needed", *x.StageScore, *x.StageLimit)
+	}
+	if x.Plan != "" {
+		fmt.Fprintf(b, "\nplan:     %s", x.Plan)
+	}
+	b.WriteString("\n\n")
+	if r.Pieces != nil {
+		piecesTable(b, r.Pieces)
+		return
+	}
+	if r.NoPieces != "" {
+		fmt.Fprintf(b, "no pieces of text: %s\n\n", r.NoPieces)
+	}
+	fmt.Fprintf(b, "%11s  %9s  %8s  %10s  %11s  %8s\n", "QUERY TOKEN", "DOC TOKEN", "WEIGHT", "SCORE", "BY CENTROID", "CENTROID")
+	for _, m := range x.Matches {
+		fmt.Fprintf(b, "%11d  %9d  %8.3g  %10.6f  %11.6f  %8d\n", m.QueryToken, m.DocToken, m.Weight, m.Score, m.Centroid, m.Code)
+	}
+}

@@ -1,0 +1,65 @@
+package command
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/internal/cli/flags"
+	"github.com/plaid-ir/plaid/internal/cli/out"
+)
+
+func (a *app) exportCommand() *cobra.Command {
+	var format string
+	var where flags.Where
+	cmd := &cobra.Command{
+		Use:   "export INDEX DIR",
+		Short: "Write an index as arrays or for another engine",
+		Long: withExitStatus(`
+Write the documents of an index to a folder, which must not exist or be empty.
+
+Format npy is docs.npy, the decoded vectors as float32, doclens.npy, ids.txt
+and, where there are payloads, payload.jsonl: what plaid index takes. Format
+fast-plaid is an index folder that fast-plaid and next-plaid load, with ids.txt
+beside it; no vector is decoded for it. With --where, only the documents of which
+the condition is true are written (docs/conditions.md).`),
+		Example: `  plaid export docs.plaid folder
+  plaid export docs.plaid folder --format fast-plaid
+  plaid export docs.plaid folder --where "year >= 2020"`,
+		Args: takes("INDEX", "DIR"),
+	}
+	f := cmd.Flags()
+	f.Var(flags.Choice(&format, "npy", "npy", "fast-plaid"), "format", "what to write")
+	where.Register(f, "write no other documents")
+	f.Bool("json", false, "print the report as JSON")
+	cmd.RunE = a.command(func(ctx context.Context, args []string) error {
+		path, dir := args[0], args[1]
+		c, err := where.Condition()
+		if err != nil {
+			return err
+		}
+		return a.openSnapshot(ctx, path, func(_ *index.Index, snap *index.Snapshot) error {
+			export := snap.Export
+			if format == "fast-plaid" {
+				export = snap.ExportEngine
+			}
+			r, err := export(ctx, dir, &index.ExportOptions{Where: c, Progress: a.progress()})
+			if err != nil {
+				return err
+			}
+			return a.report(struct {
+				Path   string `json:"path"`
+				Dir    string `json:"dir"`
+				Format string `json:"format"`
+				Docs   int    `json:"docs"`
+				Tokens int64  `json:"tokens"`
+			}{path, dir, format, r.Docs, r.Tokens}, func(b *bytes.Buffer) {
+				fmt.Fprintf(b, "%s: %s, %s\n", dir, out.Plural(r.Docs, "document"), out.Plural(r.Tokens, "token"))
+			})
+		})
+	})
+	return cmd
+}

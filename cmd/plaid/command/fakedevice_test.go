@@ -1,0 +1,43 @@
+package command
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/plaid-ir/plaid/kernels"
+	"github.com/plaid-ir/plaid/kernels/kerneltest"
+)
+
+// Scripts that set PLAID_TEST_DEVICES have devices without hardware: oracle:0
+// scores with the oracle, oracle:1 is lost at its second request.
+func init() {
+	if os.Getenv("PLAID_TEST_DEVICES") != "" {
+		kernels.RegisterDevices(oracleDevices{})
+	}
+}
+
+type oracleDevices struct{}
+
+func (oracleDevices) Kind() string                           { return "oracle" }
+func (oracleDevices) Devices() ([]kernels.DeviceInfo, error) { return nil, nil }
+func (oracleDevices) Open(_ context.Context, ordinal int) (kernels.Device, error) {
+	d := &kerneltest.Device{}
+	switch ordinal {
+	case 0:
+	case 1:
+		requests := make(chan struct{}, 1)
+		d.Fail = func() error {
+			select {
+			case requests <- struct{}{}:
+				return nil
+			default:
+				return errors.New("device lost")
+			}
+		}
+	default:
+		return nil, fmt.Errorf("no device %d", ordinal)
+	}
+	return d, nil
+}

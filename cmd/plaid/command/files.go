@@ -1,0 +1,39 @@
+package command
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+
+	"github.com/plaid-ir/plaid/internal/atomicfile"
+	"github.com/plaid-ir/plaid/internal/cli/flags"
+)
+
+// writeFile writes a file that appears when it is complete; flag names it in an
+// error. The index is never overwritten. What names the program's stdout goes
+// there: to put a new file in its place would take the rest of the output away.
+func (a *app) writeFile(ctx context.Context, flag, path, index string, fill func(io.Writer) error) error {
+	if a.isStdout(path) {
+		return fill(a.out)
+	}
+	err := atomicfile.Write(ctx, path, fill, index)
+	if errors.Is(err, atomicfile.ErrSame) {
+		return flags.Usagef("--%s names the index itself", flag)
+	}
+	return err
+}
+
+// isStdout tells whether a path, such as /dev/stdout, is where results go.
+func (a *app) isStdout(path string) bool {
+	out, ok := a.out.(*os.File)
+	if !ok {
+		return false
+	}
+	there, err := os.Stat(path)
+	if err != nil {
+		return false
+	}
+	info, err := out.Stat()
+	return err == nil && os.SameFile(there, info)
+}

@@ -1,0 +1,134 @@
+package command
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"math"
+
+	"github.com/spf13/cobra"
+
+	"github.com/plaid-ir/plaid/condition"
+	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/internal/cli/flags"
+	"github.com/plaid-ir/plaid/internal/cli/out"
+	"github.com/plaid-ir/plaid/search"
+	"github.com/plaid-ir/plaid/vectors"
+)
+
+func (a *app) getCommand() *cobra.Command {
+	var file string
+	var where flags.Where
+	cmd := &cobra.Command{
+		Use:   "get INDEX {ID | --where CONDITION}",
+		Short: "Show documents",
+		Long: withExitStatus(`
+Show what an index holds of a document: its place in the order of insertion, the
+number of its tokens, its payload, and with --vectors the decoded token vectors
+as a NumPy array of float32 [tokens, dim]. A file that is there is replaced when
+the new one is complete. If --vectors is /dev/stdout, nothing else goes there.
+
+With --where, show the documents of which the condition is true
+(docs/conditions.md), in the order of insertion, one after another: with --json a
+line for each. There may be none.`),
+		Example: `  plaid get docs.plaid doc17
+  plaid get docs.plaid doc17 --vectors doc17.npy
+  plaid get docs.plaid --where "lang = ?" --param de --json`,
+		Args: takes("INDEX", "ID…"),
+	}
+	f := cmd.Flags()
+	f.StringVar(&file, "vectors", "", ".npy `FILE` to write the decoded vectors to")
+	where.Register(f, "show the documents of which it is true")
+	f.Bool("json", false, "print the document as JSON")
+	cmd.RunE = a.command(func(ctx context.Context, args []string) error {
+		c, err := where.Condition()
+		switch {
+		case err != nil:
+			return err
+		case c != nil && len(args) > 1:
+			return flags.Usagef("give an id or --where, not both")
+		case c != nil && file != "":
+			return flags.Usagef("--vectors is for one document; plaid export takes --where")
+		case c == nil && len(args) != 2:
+			return flags.Usagef("which document? give one id, or --where")
+		}
+		return a.openSnapshot(ctx, args[0], func(_ *index.Index, snap *index.Snapshot) error {
+			if c != nil {
+				return a.getWhere(ctx, snap, c)
+			}
+			return a.get(ctx, snap, args[1], file)
+		})
+	})
+	return cmd
+}
+
+func (a *app) get(ctx context.Context, snap *index.Snapshot, id, file string) error {
+	ordinal, ok, err := snap.Ordinal(id)
+	if err != nil {
+		return err
+	}
+	if !ok {
+		return fmt.Errorf("%s: %w: %s", snap.Path(), index.ErrNotFound, out.Quoted(id))
+	}
+	if file != "" {
+		v, err := snap.Vectors(ordinal)
+		if err != nil {
+			return err
+		}
+		err = a.writeFile(ctx, "vectors", file, snap.Path(), func(w io.Writer) error {
+			return vectors.WriteNPY(w, "<f4", []int{len(v) / snap.Dim(), snap.Dim()}, v)
+		})
+		if err != nil || a.isStdout(file) { // text would spoil the array there
+			return err
+		}
+	}
+	return a.show(snap, ordinal)
+}
+
+func (a *app) getWhere(ctx context.Context, snap *index.Snapshot, c *condition.Condition) error {
+	docs, err := snap.Select(ctx, c)
+	if err != nil {
+		return err
+	}
+	for it := docs.Iterator(); it.HasNext(); {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if err := a.show(snap, it.Next()); err != nil {
+			return err
+		}
+		if !a.json && it.HasNext() {
+			if err := a.print([]byte{'\n'}); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// show prints a live document.
+func (a *app) show(snap *index.Snapshot, ordinal uint32) error {
+	id := snap.ID(ordinal)
+	chunk, doc, _ := snap.Locate(ordinal)
+	_, offsets := snap.ChunkDocs(chunk)
+	tokens := offsets[doc+1] - offsets[doc]
+	payload, err := snap.Payload(ordinal)
+	if err != nil {
+		return err
+	}
+	return a.report(struct {
+		ID      string         `json:"id"`
+		Ordinal uint32         `json:"ordinal"`
+		Tokens  uint32         `json:"tokens"`
+		Dim     int            `json:"dim"`
+		Payload search.Payload `json:"payload,omitzero"`
+	}{id, ordinal, tokens, snap.Dim(), payload}, func(b *bytes.Buffer) {
+		fmt.Fprintf(b, "id:      %s\n", out.Printable(id, math.MaxInt))
+		fmt.Fprintf(b, "ordinal: %d\n", ordinal)
+		fmt.Fprintf(b, "tokens:  %d\n", tokens)
+		if payload != nil {
+			fmt.Fprintf(b, "payload: %s\n", out.Printable(string(payload), math.MaxInt))
+		}
+	})
+}

@@ -1,0 +1,128 @@
+package command
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/internal/cli/flags"
+	"github.com/plaid-ir/plaid/internal/cli/out"
+	"github.com/plaid-ir/plaid/vectors"
+)
+
+// importReport is what `plaid import --json` prints.
+type importReport struct {
+	Path          string   `json:"path"`
+	Bytes         int64    `json:"bytes"`
+	Engine        string   `json:"engine"`
+	Docs          int      `json:"docs"`
+	EmptyDocs     int      `json:"empty_docs"`
+	Payloads      int      `json:"payloads"`
+	Tokens        int64    `json:"tokens"`
+	ClampedTokens int      `json:"clamped_tokens"`
+	Dim           int      `json:"dim"`
+	Nbits         int      `json:"nbits"`
+	Centroids     int      `json:"centroids"`
+	WeightChange  float64  `json:"weight_change"`
+	WeightBefore  float64  `json:"weight_before"`
+	WeightAfter   float64  `json:"weight_after"`
+	Warnings      []string `json:"warnings"`
+}
+
+func (a *app) importCommand() *cobra.Command {
+	var ids, payload string
+	var work flags.Resources
+	o := index.ImportOptions{}
+	cmd := &cobra.Command{
+		Use:   "import SOURCE INDEX",
+		Short: "Make an index from the index folder of another engine",
+		Long: withExitStatus(`
+Make an index from the index folder of ColBERT, fast-plaid or next-plaid, which
+is only read. Centroids and codes are taken as they are, bucket weights are put
+on a grid of 16 bits; the report tells how far they moved.`),
+		Example: `  plaid import colbert/indexes/docs docs.plaid --ids ids.txt
+  plaid import fast-plaid-index docs.plaid --payload corpus.jsonl --verify-ivf`,
+		Args: takes("SOURCE", "INDEX"),
+	}
+	f := cmd.Flags()
+	f.StringVar(&ids, "ids", "", "`FILE` with one id a line (default: row numbers from 0)")
+	f.StringVar(&payload, "payload", "", "JSON-lines `FILE` with what to store beside the documents, matched by _id or id")
+	f.BoolVar(&o.VerifyIVF, "verify-ivf", false, "compare the inverted lists of the source with its codes")
+	f.BoolVar(&o.Force, "force", false, "replace an index that is there")
+	work.Register(f)
+	f.Bool("json", false, "print the report as JSON")
+	cmd.RunE = a.command(func(ctx context.Context, args []string) (err error) {
+		defer work.Limit()()
+		o.Threads, o.Memory = work.Threads, work.Memory
+		o.Backend, o.Logger, o.Progress = a.backend, a.logger(), a.progress()
+		if ids != "" {
+			if o.IDs, err = vectors.ReadIDs(ctx, ids); err != nil {
+				return err
+			}
+		}
+		err = a.importIndex(ctx, args[0], args[1], payload, o)
+		if placed := (*vectors.FileError)(nil); ids != "" && errors.Is(err, vectors.ErrID) && !errors.As(err, &placed) {
+			return fmt.Errorf("%s: %w", ids, err) // how many there are
+		}
+		return err
+	})
+	return cmd
+}
+
+func (a *app) importIndex(ctx context.Context, source, path, payload string, o index.ImportOptions) (err error) {
+	stored := 0
+	if payload != "" {
+		objects, err := vectors.OpenPayloads(ctx, payload)
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, objects.Close()) }()
+		o.Payload = func(_ int, id string) ([]byte, error) {
+			p, err := objects.Get(id)
+			if p != nil {
+				stored++
+			}
+			return p, err
+		}
+		o.Unchanged = objects.Unchanged
+	}
+	var r *index.ImportReport
+	err = a.locked(ctx, func(wait time.Duration) (err error) {
+		stored = 0
+		o.LockTimeout = wait
+		r, err = index.Import(ctx, source, path, &o)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	info, err := os.Stat(path)
+	if err != nil {
+		return err
+	}
+	if payload != "" && stored == 0 {
+		r.Warnings = append(r.Warnings, fmt.Sprintf("no object of %s has the id of a document", payload))
+	}
+	for _, w := range r.Warnings {
+		a.warn("%s", w)
+	}
+	rep := importReport{
+		Path: path, Bytes: info.Size(), Engine: r.Engine, Docs: r.Docs, EmptyDocs: r.Empty, Payloads: stored,
+		Tokens: r.Tokens, ClampedTokens: r.Clamped, Dim: r.Dim, Nbits: r.Nbits, Centroids: r.K,
+		WeightChange: r.WeightChange, WeightBefore: r.WeightBefore, WeightAfter: r.WeightAfter,
+		Warnings: append([]string{}, r.Warnings...),
+	}
+	return a.report(rep, func(b *bytes.Buffer) {
+		fmt.Fprintf(b, "%s: %s (%d empty), %s of dimension %d at %s, from %s\n", path,
+			out.Plural(rep.Docs, "document"), rep.EmptyDocs, out.Plural(rep.Tokens, "token"), rep.Dim, out.Plural(rep.Nbits, "bit"), rep.Engine)
+		fmt.Fprintf(b, "codec: %s; bucket weights moved by %.3g at most, from %.5g to %.5g\n",
+			out.Plural(rep.Centroids, "centroid"), rep.WeightChange, rep.WeightBefore, rep.WeightAfter)
+		fmt.Fprintf(b, "file:  %s\n", out.Bytes(rep.Bytes))
+	})
+}

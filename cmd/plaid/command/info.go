@@ -1,0 +1,184 @@
+package command
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/internal/cli/out"
+	"github.com/plaid-ir/plaid/kernels"
+	"github.com/plaid-ir/plaid/kernels/cpu"
+)
+
+func (a *app) infoCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "info INDEX",
+		Short: "Describe an index",
+		Long: withExitStatus(`
+Describe an index: how it was made, what is in it, and where its bytes are. The
+whole file is read. Two indexes of the same digest have the same content. Each
+document that was ever added has an ordinal of its own, the number of which is
+limited; free pages are filled by what is added next, or given back by compact.
+
+With --cpu, describe the processor instead: what it offers, and which inner
+loops each stage uses. The environment variable PLAID_CPU, or --backend, names
+others; they give the same results to the bit, at another speed.
+
+With --devices, list what --device of other commands can name.`),
+		Example: `  plaid info docs.plaid
+  plaid info docs.plaid --json
+  plaid info --cpu
+  plaid info --devices`,
+	}
+	cmd.Flags().Bool("json", false, "print everything as JSON")
+	processor := cmd.Flags().Bool("cpu", false, "describe the processor and the kernels in use; takes no INDEX")
+	devices := cmd.Flags().Bool("devices", false, "list the devices that can compute; takes no INDEX")
+	cmd.MarkFlagsMutuallyExclusive("cpu", "devices")
+	cmd.Args = func(cmd *cobra.Command, args []string) error {
+		if *processor || *devices {
+			return takes()(cmd, args)
+		}
+		return takes("INDEX")(cmd, args)
+	}
+	cmd.RunE = a.command(func(ctx context.Context, args []string) error {
+		if *processor {
+			r, err := cpu.Detect()
+			if err != nil {
+				return err
+			}
+			return a.report(r, func(b *bytes.Buffer) { b.WriteString(r.String()) })
+		}
+		if *devices {
+			return a.listDevices()
+		}
+		return a.openSnapshot(ctx, args[0], func(_ *index.Index, snap *index.Snapshot) error {
+			in, err := snap.Info(ctx)
+			if err != nil {
+				return err
+			}
+			return a.report(in, func(b *bytes.Buffer) { infoText(b, in) })
+		})
+	})
+	return cmd
+}
+
+func infoText(b *bytes.Buffer, in *index.Info) {
+	line := func(name, format string, args ...any) {
+		fmt.Fprintf(b, "%-11s "+format+"\n", append([]any{name + ":"}, args...)...)
+	}
+	h := in.Header
+	line("file", "%s, %s, format %d, features %d", in.Path, out.Bytes(in.Pages.Size), in.FormatVersion, in.FeatureVersion)
+	line("digest", "%s", in.Digest)
+	if in.Built != nil {
+		line("built", "%s by plaid %s", in.Built.Time.Format("2006-01-02 15:04:05 MST"), in.Built.Version)
+	}
+	line("documents", "%s live, %s deleted", out.Count(in.Docs), out.Count(in.Deleted))
+	line("ordinals", "%s of %s given out, %s of them to documents deleted since", out.Count(in.Ordinals), out.Count(in.MaxOrdinals), out.Count(in.Deleted))
+	line("tokens", "%s live, %s deleted, %s clamped", out.Count(in.Tokens), out.Count(in.DeletedTokens), out.Count(in.Clamped))
+	line("vectors", "dimension %d, %s a component, %s", h.Dim, out.Plural(h.Nbits, "bit"), normalized(h.Normalize))
+	line("centroids", "%s, %s", out.Count(h.Centroids), h.CentroidType)
+	if h.Build.Source == "vectors" {
+		line("training", "seed %d, %s of k-means on %s of %s; root mean square error %.4f", h.Build.Seed, out.Plural(h.Build.Iterations, "iteration"),
+			out.Plural(h.Build.SampleRows, "token"), out.Plural(h.Build.SampleDocs, "document"), h.Build.RMSE)
+	} else {
+		line("imported", "from %s; bucket weights moved by %.3g at most", h.Build.Source, h.Build.WeightChange)
+	}
+	if m := h.Model; m != nil {
+		text := m.String()
+		if m.Precision != "" {
+			text += ", " + m.Precision
+		}
+		if m.Settings != "" {
+			text += ", " + m.Settings
+		}
+		line("made by", "%s", text)
+	}
+	if h.Build.Pool > 1 {
+		line("pooling", "one token for %d of a document", h.Build.Pool)
+	}
+	driftText(line, in.Drift)
+	line("layout", "generation %d, %s, %s", in.Generation, out.Plural(in.Segments, "segment"), out.Plural(in.Chunks, "chunk"))
+	defaultsText(line, in.Defaults, in.Docs)
+	fmt.Fprintln(b)
+
+	s := in.Sizes
+	stored := in.Tokens + in.DeletedTokens
+	t := out.Table{Indent: 2}
+	t.Line("", "bytes", "a token")
+	part := func(name string, n int64) {
+		t.Line(name, out.Count(n), fmt.Sprintf("%.2f", float64(n)/float64(max(stored, 1))))
+	}
+	part("codes", s.Codes)
+	part("residuals", s.Residuals)
+	part("factors", s.Factors)
+	part("lengths and ids", s.Docs)
+	part("documents by id", s.IDs)
+	part("postings", s.Postings)
+	part("tombstones", s.Tombstones)
+	part("tokens, all in", s.Total()-s.Codec-s.Payload)
+	part("codec", s.Codec)
+	part("payload", s.Payload)
+	free := int64(in.Pages.Free+in.Pages.Pending) * int64(in.Pages.Page)
+	part("free pages", free)
+	part("rest of pages", in.Pages.Size-s.Total()-free)
+	part("file", in.Pages.Size)
+	t.Print(b)
+}
+
+// driftText tells how well the codec fits what was added to the index.
+func driftText(line func(name, format string, args ...any), d index.Drift) {
+	if d.Added == 0 {
+		return
+	}
+	text := ""
+	if d.Ratio > 0 {
+		text = fmt.Sprintf(", %.2f times that of the training", d.Ratio)
+	}
+	if d.Wanted > d.Centroids {
+		text += fmt.Sprintf("; for all tokens %s centroids would be trained now", out.Count(d.Wanted))
+	}
+	line("drift", "%s added since the training, root mean square error %.4f%s", out.Plural(int64(d.Added), "token"), d.AddedRMSE, text)
+}
+
+func normalized(yes bool) string {
+	if yes {
+		return "scaled to unit length"
+	}
+	return "taken as they are"
+}
+
+// deviceReport is what `plaid info --devices --json` prints.
+type deviceReport struct {
+	Devices []kernels.DeviceInfo `json:"devices"`
+	// Absent says for each kind without devices why there is none.
+	Absent []string `json:"absent"`
+}
+
+func (a *app) listDevices() error {
+	r := deviceReport{Devices: []kernels.DeviceInfo{}, Absent: []string{}}
+	found, why := kernels.Devices()
+	r.Devices = append(r.Devices, found...)
+	for _, err := range why {
+		r.Absent = append(r.Absent, err.Error())
+	}
+	return a.report(r, func(b *bytes.Buffer) {
+		t := out.Table{Left: 1}
+		t.Line("cpu")
+		t.Remark("the processor (plaid info --cpu)")
+		for _, d := range r.Devices {
+			text := fmt.Sprintf("%s, compute capability %s, %s, PCI %s, driver for CUDA %s", d.Model, d.Capability, out.Bytes(int64(d.Memory)), d.PCI, d.Driver)
+			if d.Unusable != "" {
+				text += "; not usable: " + d.Unusable
+			}
+			t.Line(d.Name)
+			t.Remark(text)
+		}
+		t.Print(b)
+		for _, reason := range r.Absent {
+			fmt.Fprintln(b, reason)
+		}
+	})
+}

@@ -1,0 +1,58 @@
+package command
+
+import (
+	"context"
+	"errors"
+
+	"github.com/spf13/pflag"
+
+	"github.com/plaid-ir/plaid/internal/cli/flags"
+	"github.com/plaid-ir/plaid/storage"
+	"github.com/plaid-ir/plaid/vectors"
+)
+
+// input is the flags of documents that go into an index: texts or vectors.
+type input struct {
+	texts   flags.Texts
+	encoder flags.Encoder
+	docs    flags.Documents
+}
+
+// textsHelp is what the help says about texts.
+const textsHelp = `--text reads .jsonl files as those of BEIR (_id, title, text; other fields are
+kept), .csv or .tsv files with a column text, .txt files with a text a line,
+folders of .txt and .md, or - for stdin. A title comes before its text. A text that
+is too long for the model is cut, and counted; --window parts it into passages
+instead, doc#0, doc#1 and so on. Titles and texts are stored as payload, so that
+results can show them; --drop-text leaves them out.
+
+The vectors of texts wait in a spool beside the index. A run that was interrupted
+is gone on with by the same command: what was encoded is not encoded again. Texts
+from stdin or a pipe begin anew, unless --spool names a file; then only their ids
+are compared with it.`
+
+func (in *input) register(f *pflag.FlagSet) {
+	in.texts.Register(f, false)
+	in.encoder.RegisterDocuments(f)
+	in.texts.RegisterSpool(f)
+	in.docs.Register(f)
+}
+
+func (in *input) check() error { return in.docs.CheckTexts(&in.texts, &in.encoder) }
+
+// openVectors hands the vectors to use, and what made them.
+func (in *input) openVectors(ctx context.Context, use func(vectors.Source, *storage.Model) error) (err error) {
+	m, err := flags.ParseModel(in.docs.Model)
+	if err != nil {
+		return err
+	}
+	if in.encoder.Any {
+		m = nil
+	}
+	src, err := in.docs.Open(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, src.Close()) }()
+	return use(src, m)
+}

@@ -1,0 +1,103 @@
+package command
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/internal/cli/flags"
+	"github.com/plaid-ir/plaid/internal/cli/out"
+	"github.com/plaid-ir/plaid/keywords"
+)
+
+func (a *app) keywordsCommand() *cobra.Command {
+	var settings flags.KeywordSettings
+	cmd := &cobra.Command{
+		Use:   "keywords INDEX",
+		Short: "Make the payloads of an index searchable by words",
+		Long: withExitStatus(`
+Make INDEX.keywords, with which plaid search --hybrid and --text-query find
+documents by the words of their payloads, or bring it up to the index. Searches do
+that by themselves; this command decides how text becomes words, or does the work
+before the first search.
+
+The file is derived from the index and may be deleted at any time. Settings that
+are not given stay as they are; others make the file anew.
+
+Of payloads that are JSON all values are searched, or those of --fields; of others
+the whole text.`),
+		Example: `  plaid keywords docs.plaid
+  plaid keywords docs.plaid --stemmer english --stop-words english --fields title,text
+  plaid keywords code.plaid --tokenizer trigram`,
+		Args: takes("INDEX"),
+	}
+	settings.Register(cmd.Flags())
+	cmd.Flags().Bool("json", false, "print the report as JSON")
+	cmd.RunE = a.command(func(ctx context.Context, args []string) error {
+		s, err := settings.Settings()
+		if err != nil {
+			return err
+		}
+		return a.openSnapshot(ctx, args[0], func(_ *index.Index, snap *index.Snapshot) error {
+			return a.withKeywords(ctx, snap, s, func(kw *keywords.Index) error {
+				info, err := kw.Info()
+				if err != nil {
+					return err
+				}
+				return a.report(struct {
+					Path string `json:"path"`
+					keywords.Info
+				}{kw.Path(), info}, func(b *bytes.Buffer) {
+					fmt.Fprintf(b, "%s: %s of %s, %s\n", kw.Path(), out.Plural(info.Docs, "document"), out.Plural(int64(info.Tokens), "token"), describe(info.Settings))
+				})
+			})
+		})
+	})
+	return cmd
+}
+
+// describe says how text becomes words.
+func describe(s keywords.Settings) string {
+	parts := []string{s.Tokenizer}
+	if s.Stemmer != "" {
+		parts = append(parts, "stemmer "+s.Stemmer)
+	}
+	if s.StopWords != "" {
+		parts = append(parts, "stop words "+s.StopWords)
+	}
+	if s.Fields != nil {
+		parts = append(parts, "fields "+strings.Join(s.Fields, ","))
+	}
+	return strings.Join(parts, ", ")
+}
+
+// withKeywords opens the keywords of an index, brings them up to a snapshot and hands
+// them to use. If they turn out to be damaged they are made anew, and use is called
+// again.
+func (a *app) withKeywords(ctx context.Context, snap *index.Snapshot, s *keywords.Settings, use func(*keywords.Index) error) (err error) {
+	o := &keywords.Options{Settings: s, LockTimeout: a.lockTimeout, Logger: a.logger()}
+	if show := a.progress(); show != nil {
+		o.Progress = func(done, total int64) {
+			show(index.Progress{Stage: "keywords", Done: done, Total: total, Unit: "documents"})
+		}
+	}
+	kw, err := keywords.Open(ctx, keywords.Path(snap.Path()), o)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, kw.Close()) }()
+	for again := false; ; again = true {
+		if err := kw.Sync(ctx, snap); err != nil {
+			return err
+		}
+		err := use(kw)
+		if !errors.Is(err, keywords.ErrDamaged) || again {
+			return err
+		}
+	}
+}

@@ -1,0 +1,75 @@
+package command
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/plaid-ir/plaid/internal/cli/out"
+	"github.com/plaid-ir/plaid/search"
+)
+
+// Names of files and documents may be of any bytes; none that a terminal would
+// obey reaches it, in errors, warnings and reports.
+func TestMessagesAreSafe(t *testing.T) {
+	dir := t.TempDir()
+	docs, lens, ix := filepath.Join(dir, "d.npy"), filepath.Join(dir, "l.npy"), filepath.Join(dir, "x\x1b[31m\u009b\u202ey.plaid")
+	require.NoError(t, writeNPY(docs, []float32{1, 0, 0, 1}, 2))
+	require.NoError(t, writeInts(lens, []int64{1, 1}))
+	safe := func(text string) {
+		t.Helper()
+		require.NotEmpty(t, text)
+		for _, r := range text {
+			require.True(t, r == '\n' || unicode.IsPrint(r), "%q", text)
+		}
+		require.True(t, utf8.ValidString(text))
+	}
+	code, stdout, _ := try(t, "index", ix, "--vectors", docs, "--lengths", lens, "-q")
+	require.Equal(t, exitOK, code)
+	safe(stdout)
+	require.Contains(t, stdout, `x\x1b[31m\u009b\u202ey.plaid`)
+	for _, args := range [][]string{
+		{"info", "a\n\x1b[31mb\xff"},
+		{"verify", "--json", "\u009b31m"},
+		{"index", filepath.Join(dir, "y.plaid"), "--vectors=\x1b[31m\n.npy"},
+		{"get", ix, "\x1b[31m"},
+		{"delete", ix, "\x1b[31m", "\u009b"},
+		{"search", ix, "--queries", docs, "--query-lengths", lens, "--candidates", "\x1b"},
+		{"eval", "--qrels", "\x1b", "\x1b"},
+	} {
+		code, _, stderr := try(t, args...)
+		require.Contains(t, []int{exitFailed, exitNotFound}, code, args)
+		safe(stderr)
+		require.Equal(t, 1, strings.Count(stderr, "\n"), "a line break in a name is not one of the message: %q", stderr)
+	}
+
+	// Nor does a name make a message that nobody can read.
+	long := strings.Repeat("é", 50_000)
+	for _, args := range [][]string{{"get", ix, long}, {"delete", ix, long, long + "x"}, {"info", long}, {"nosuch" + long}} {
+		code, _, stderr := try(t, args...)
+		require.NotEqual(t, exitOK, code)
+		safe(stderr)
+		require.Less(t, len(stderr), 4000)
+	}
+	_, _, stderr := try(t, "get", ix, long)
+	require.Contains(t, stderr, "… (100000 bytes)")
+}
+
+// What goes out as JSON is JSON to every reader, whatever older indexes hold.
+func TestPayloadIsUTF8(t *testing.T) {
+	for payload, want := range map[string]string{
+		"{\"a\":\"\xff\"}": `{"base64":"eyJhIjoi/yJ9"}`, "\xff": `{"base64":"/w=="}`, `{"a": "<1>"}`: `{"a":"<1>"}`, "<text>": `"<text>"`, "3": "3", "": `""`,
+	} {
+		line, err := out.JSON(hitJSON{Payload: search.Payload(payload)})
+		require.NoError(t, err)
+		require.True(t, utf8.Valid(line), "%q", line)
+		require.Equal(t, `{"id":"","score":0,"payload":`+want+"}\n", string(line))
+	}
+	line, err := out.JSON(hitJSON{})
+	require.NoError(t, err)
+	require.NotContains(t, string(line), "payload")
+}

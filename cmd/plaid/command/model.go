@@ -1,0 +1,249 @@
+package command
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/plaid-ir/plaid/encode"
+	"github.com/plaid-ir/plaid/encode/modeldir"
+	"github.com/plaid-ir/plaid/encode/tokenizer"
+	"github.com/plaid-ir/plaid/internal/cli/flags"
+	"github.com/plaid-ir/plaid/internal/cli/out"
+	"github.com/plaid-ir/plaid/internal/infile"
+)
+
+// modelReport is what `plaid model --json` prints.
+type modelReport struct {
+	encode.Config
+	// Precisions has the fingerprint of the model in each.
+	Precisions map[string]string `json:"precisions"`
+	Tokenizer  struct {
+		Kind       string `json:"kind"`
+		Vocabulary int    `json:"vocabulary"`
+	} `json:"tokenizer"`
+	Bytes int64 `json:"bytes"` // of the weights' files
+}
+
+func (a *app) modelCommand() *cobra.Command {
+	var enc flags.Encoder
+	var tokenize bool
+	var file string
+	cmd := &cobra.Command{
+		Use:   "model DIR",
+		Short: "Describe a model's folder, or tokenize with it",
+		Long: withExitStatus(`
+Read the folder of a late-interaction model as encoding does, weights included,
+and show how it will be used: each value with the file that it comes from, what
+is doubtful, and the fingerprint, which an index keeps.
+
+With --tokenize, read JSON strings from stdin, one a line, and print the ids of
+each as a JSON array, without the ones that are put around a text; --tokenizer
+does so with a tokenizer.json alone.`),
+		Example: `  plaid model answerai-colbert-small-v1
+  plaid model answerai-colbert-small-v1 --precision int8 --json
+  plaid model answerai-colbert-small-v1 --tokenize
+  plaid model --tokenizer tokenizer.json`,
+	}
+	f := cmd.Flags()
+	enc.RegisterFolder(f)
+	enc.RegisterLength(f)
+	f.Lookup("model").Hidden = true // it is the argument
+	f.BoolVar(&tokenize, "tokenize", false, "print the ids of the JSON strings on stdin")
+	f.StringVar(&file, "tokenizer", "", "tokenize with this tokenizer.json `FILE`; takes no DIR")
+	f.Bool("json", false, "print everything as JSON")
+	cmd.Args = func(cmd *cobra.Command, args []string) error {
+		if file != "" {
+			return takes()(cmd, args)
+		}
+		if len(args) == 0 && enc.Dir != "" {
+			return nil
+		}
+		return takes("DIR")(cmd, args)
+	}
+	cmd.RunE = a.command(func(ctx context.Context, args []string) error {
+		if file != "" {
+			t, err := tokenizer.Read(file)
+			if err != nil {
+				return err
+			}
+			return a.tokenize(ctx, t)
+		}
+		if len(args) > 0 {
+			if enc.Dir != "" {
+				return flags.Usagef("the folder is given as an argument and with --model")
+			}
+			enc.Dir = args[0]
+		}
+		dir, o, err := enc.Options(nil, 1, a.logger())
+		if err != nil {
+			return err
+		}
+		if tokenize {
+			c, err := modeldir.Read(dir, o.Override)
+			if err != nil {
+				return err
+			}
+			return a.tokenize(ctx, c.Tokenizer)
+		}
+		return a.describeModel(dir, o)
+	})
+	return cmd
+}
+
+func (a *app) describeModel(dir string, o *encode.Options) (err error) {
+	e, err := encode.Open(dir, o)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, e.Close()) }()
+	r := modelReport{Config: e.Config(), Precisions: map[string]string{}}
+	for _, p := range []encode.Precision{encode.F32, encode.Int8} {
+		if r.Precisions[p.String()], err = r.Config.Config.Fingerprint(p.String()); err != nil {
+			return err
+		}
+	}
+	t := r.Config.Tokenizer
+	r.Tokenizer.Kind, r.Tokenizer.Vocabulary = t.Kind(), t.VocabSize()
+	for _, path := range r.Weights {
+		info, err := os.Stat(path)
+		if err != nil {
+			return err
+		}
+		r.Bytes += info.Size()
+	}
+	return a.report(r, func(b *bytes.Buffer) { modelText(b, &r) })
+}
+
+func modelText(b *bytes.Buffer, r *modelReport) {
+	c := &r.Config.Config
+	piece := func(id int32) string {
+		if id < 0 {
+			return "none"
+		}
+		return fmt.Sprintf("%s (%d)", c.Tokenizer.Piece(id), id)
+	}
+	k := &c.Backbone
+	fmt.Fprintf(b, "%s: %s, %s of %d dimensions, %s, feed-forward %d, up to %s\n", c.Dir, k.Family, out.Plural(k.Layers, "layer"), k.Hidden,
+		out.Plural(k.Heads, "head"), k.Intermediate, out.Plural(k.Positions, "token"))
+	fmt.Fprintf(b, "tokenizer:   %s, %s\n", r.Tokenizer.Kind, out.Plural(r.Tokenizer.Vocabulary, "piece"))
+	fmt.Fprintf(b, "weights:     %s in %s\n", out.Bytes(r.Bytes), out.Plural(len(c.Weights), "file"))
+	for _, p := range []string{encode.F32.String(), encode.Int8.String()} {
+		used := ""
+		if p == r.Precision {
+			used = " (in use)"
+		}
+		fmt.Fprintf(b, "fingerprint: %s in %s%s\n", r.Precisions[p], p, used)
+	}
+	b.WriteByte('\n')
+	t := out.Table{Left: 2}
+	t.Line("SETTING", "VALUE")
+	t.Remark("FROM")
+	line := func(name, value, origin string) {
+		t.Line(name, out.Printable(value, 60))
+		t.Remark(c.Origin[origin])
+	}
+	yes := map[bool]string{true: "yes", false: "no"}
+	line("dimension", fmt.Sprint(c.Dim), "dim")
+	for _, role := range []struct {
+		name string
+		r    *modeldir.Role
+	}{{"query", &c.Query}, {"document", &c.Document}} {
+		line(role.name+" marker", piece(role.r.Marker), role.name+".marker")
+		line(role.name+" prompt", fmt.Sprintf("%q", role.r.Prompt), role.name+".prompt")
+		line(role.name+" length", fmt.Sprint(role.r.Length), role.name+".length")
+		line(role.name+" skips", yes[role.r.Skip], role.name+".skip")
+	}
+	line("expansion", yes[c.Expand.On], "expand")
+	if c.Expand.On {
+		line("… with", piece(c.Expand.Mask), "mask")
+		line("… to length", fmt.Sprint(c.Expand.Length), "")
+		line("… attended to", yes[c.Expand.Attend], "attend")
+	}
+	var skipped []string
+	for _, id := range c.Skip {
+		skipped = append(skipped, c.Tokenizer.Piece(id))
+	}
+	line("skipped", fmt.Sprintf("%d: %s", len(skipped), strings.Join(skipped, " ")), "skip")
+	line("lower case", yes[c.LowerCase], "lower_case")
+	for i, d := range c.Dense {
+		line(fmt.Sprintf("head %d", i+1), fmt.Sprintf("%d to %d, %s", d.In, d.Out, d.Activation), "")
+	}
+	t.Print(b)
+	for _, w := range c.Warnings {
+		fmt.Fprintf(b, "warning: %s\n", w)
+	}
+}
+
+// maxString bounds a line of stdin.
+const maxString = 64 << 20
+
+// tokenize prints the ids of JSON strings. What comes through a pipe is answered
+// line by line.
+func (a *app) tokenize(ctx context.Context, t *tokenizer.Tokenizer) error {
+	in := bufio.NewReaderSize(infile.Reader(ctx, a.in), 1<<16)
+	w := bufio.NewWriterSize(a.out, 1<<16)
+	var ids []int32
+	for n := 1; ; n++ {
+		line, err := readLine(in)
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		var text *string
+		if err == nil {
+			if err = json.Unmarshal(line, &text); err != nil || text == nil {
+				err = errors.New("want a JSON string")
+			}
+		}
+		if err == nil {
+			ids, err = t.EncodeIDs(ids[:0], *text)
+		}
+		if err != nil {
+			return errors.Join(fmt.Errorf("stdin: line %d: %w", n, err), w.Flush())
+		}
+		b := []byte{'['}
+		for i, id := range ids {
+			if i > 0 {
+				b = append(b, ',')
+			}
+			b = fmt.Appendf(b, "%d", id)
+		}
+		w.Write(append(b, "]\n"...))
+		if in.Buffered() == 0 {
+			if err := w.Flush(); err != nil {
+				return fmt.Errorf("writing the result: %w", err)
+			}
+		}
+	}
+	if err := w.Flush(); err != nil {
+		return fmt.Errorf("writing the result: %w", err)
+	}
+	return nil
+}
+
+// readLine reads a line of bounded length.
+func readLine(in *bufio.Reader) ([]byte, error) {
+	var line []byte
+	for {
+		part, err := in.ReadSlice('\n')
+		line = append(line, part...)
+		switch {
+		case len(line) > maxString:
+			return nil, fmt.Errorf("it has more than %d bytes", maxString)
+		case errors.Is(err, bufio.ErrBufferFull):
+			continue
+		case errors.Is(err, io.EOF) && len(line) > 0:
+			return line, nil
+		}
+		return slices.Clip(line), err
+	}
+}

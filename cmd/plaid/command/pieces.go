@@ -1,0 +1,162 @@
+package command
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"unicode/utf8"
+
+	"github.com/plaid-ir/plaid/encode"
+	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/internal/cli/out"
+	"github.com/plaid-ir/plaid/search"
+)
+
+// piece is what one query token found, as text.
+type piece struct {
+	QueryToken int    `json:"query_token"`
+	QueryPiece string `json:"query_piece"`
+	// QueryStart and QueryEnd bound the bytes of the query that the token was made
+	// of; both are 0 for tokens that the model puts around it.
+	QueryStart int    `json:"query_start"`
+	QueryEnd   int    `json:"query_end"`
+	DocToken   int    `json:"doc_token"`
+	DocPiece   string `json:"doc_piece"`
+	// Field of the payload that the document token is in, "" for those that the model
+	// puts around a text; Start and End bound its bytes there, Text has them.
+	Field string  `json:"field"`
+	Start int     `json:"start"`
+	End   int     `json:"end"`
+	Text  string  `json:"text"`
+	Score float64 `json:"score"`
+
+	context string // the text with some of what is around it
+}
+
+// Reasons why there are no pieces.
+var (
+	errNoText    = errors.New("the index has no text of the document")
+	errPooled    = errors.New("the index has pooled tokens, each of several pieces")
+	errNoPieces  = errors.New("a server does not tell the pieces of a text")
+	errOtherText = errors.New("the text beside the document is not the one that was encoded")
+)
+
+// findPieces tells which pieces of a document's text the tokens of a query found.
+func findPieces(e *encode.Encoder, query string, snap *index.Snapshot, x *search.Explanation) ([]piece, error) {
+	if snap.Header().Build.Pool > 1 {
+		return nil, errPooled
+	}
+	payload, err := snap.Payload(x.Ordinal)
+	if err != nil {
+		return nil, err
+	}
+	var fields struct{ Title, Text *string }
+	if json.Unmarshal(payload, &fields) != nil || fields.Title == nil && fields.Text == nil {
+		return nil, errNoText
+	}
+	var text encode.Text
+	for _, f := range []struct {
+		to *string
+		v  *string
+	}{{&text.Title, fields.Title}, {&text.Text, fields.Text}} {
+		if f.v != nil {
+			*f.to = *f.v
+		}
+	}
+	asked, err := keptTokens(e, encode.Query, query)
+	if err != nil {
+		return nil, err
+	}
+	if e.Config().Backend == encode.Remote {
+		return nil, errNoPieces
+	}
+	found, err := keptTokens(e, encode.Document, text.Full())
+	if err != nil {
+		return nil, err
+	}
+	if len(found) != x.Tokens {
+		return nil, fmt.Errorf("%w: it has %d tokens, the document %d", errOtherText, len(found), x.Tokens)
+	}
+	var pieces []piece
+	for _, m := range x.Matches {
+		if m.QueryToken >= len(asked) || m.DocToken < 0 || m.DocToken >= len(found) {
+			continue
+		}
+		q, d := asked[m.QueryToken], found[m.DocToken]
+		p := piece{
+			QueryToken: m.QueryToken, QueryPiece: q.Piece, QueryStart: q.Start, QueryEnd: q.End,
+			DocToken: m.DocToken, DocPiece: d.Piece, Score: m.Score,
+		}
+		p.place(text, d)
+		pieces = append(pieces, p)
+	}
+	return pieces, nil
+}
+
+func keptTokens(e *encode.Encoder, r encode.Role, text string) (kept []encode.Token, err error) {
+	tokens, err := e.Tokenize(r, text)
+	for _, t := range tokens {
+		if t.Kept {
+			kept = append(kept, t)
+		}
+	}
+	return kept, err
+}
+
+// place finds the bytes of a token in the title or the text.
+func (p *piece) place(text encode.Text, t encode.Token) {
+	if t.Start == t.End {
+		return
+	}
+	field, before := text.Text, 0
+	p.Field = "text"
+	if text.Title != "" {
+		if t.Start < len(text.Title) {
+			field, p.Field = text.Title, "title"
+		} else {
+			before = len(text.Title) + 1
+		}
+	}
+	p.Start, p.End = max(t.Start-before, 0), min(t.End-before, len(field))
+	p.Text = field[p.Start:p.End]
+	p.context = around(field, p.Start, p.End)
+}
+
+// contextRunes is how much of a text is shown on each side of a match.
+const contextRunes = 25
+
+// around marks a part of a text, with some of what is beside it.
+func around(text string, start, end int) string {
+	lo, hi := start, end
+	for range contextRunes {
+		_, n := utf8.DecodeLastRuneInString(text[:lo])
+		lo -= n
+		_, n = utf8.DecodeRuneInString(text[hi:])
+		hi += n
+	}
+	s := text[lo:start] + "[" + text[start:end] + "]" + text[end:hi]
+	if lo > 0 {
+		s = "…" + s
+	}
+	if hi < len(text) {
+		s += "…"
+	}
+	return s
+}
+
+func piecesTable(b *bytes.Buffer, pieces []piece) {
+	t := out.Table{Left: 5}
+	t.Line("QUERY", "", "DOCUMENT", "", "BYTES", "SCORE")
+	for _, p := range pieces {
+		where := ""
+		if p.Field != "" {
+			where = fmt.Sprintf("%s %d-%d", p.Field, p.Start, p.End)
+		}
+		t.Line(fmt.Sprint(p.QueryToken), out.Printable(p.QueryPiece, 20), fmt.Sprint(p.DocToken), out.Printable(p.DocPiece, 20), where, fmt.Sprintf("%.4f", p.Score))
+		if p.context != "" {
+			t.Remark(out.Printable(p.context, 80))
+		}
+	}
+	t.Print(b)
+}

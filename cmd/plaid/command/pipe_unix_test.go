@@ -1,0 +1,65 @@
+//go:build unix
+
+package command
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// A pipe at whose other end nobody is, stdin that says nothing: the first
+// interrupt ends the wait. Where a pipe is of no use it is refused at once.
+func TestInterruptedPipes(t *testing.T) {
+	dir := t.TempDir()
+	docs, lens, ix, pipe := filepath.Join(dir, "d.npy"), filepath.Join(dir, "l.npy"), filepath.Join(dir, "x.plaid"), filepath.Join(dir, "pipe.npy")
+	require.NoError(t, writeNPY(docs, []float32{1, 0, 0, 1}, 2))
+	require.NoError(t, writeInts(lens, []int64{1, 1}))
+	require.NoError(t, syscall.Mkfifo(pipe, 0o666))
+	text := filepath.Join(dir, "pipe.txt")
+	require.NoError(t, syscall.Mkfifo(text, 0o666))
+	code, _, stderr := try(t, "index", ix, "--vectors", docs, "--lengths", lens)
+	require.Equal(t, exitOK, code, stderr)
+	queries := []string{"--queries", docs, "--query-lengths", lens}
+	for i, args := range [][]string{
+		append([]string{"search", ix, "--filter", text}, queries...),
+		append([]string{"search", ix, "--candidates", text}, queries...),
+		{"delete", ix, "--ids", text},
+		{"import", dir, filepath.Join(dir, "y.plaid"), "--ids", text},
+		{"eval", "--qrels", text, docs},
+		{"compare", text, text},
+		{"compare", "-", "-"},
+		{"get", ix, "0", "--vectors", text},
+	} {
+		for j := range args { // what was interrupted still has its end of a pipe open
+			if args[j] == text {
+				args[j] = filepath.Join(dir, fmt.Sprintf("pipe%d-%d", i, j))
+				require.NoError(t, syscall.Mkfifo(args[j], 0o666))
+			}
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(20*time.Millisecond, cancel)
+		silent, w := io.Pipe()
+		defer w.Close()
+		var stderr bytes.Buffer
+		code := run(ctx, args, streams{in: silent, out: io.Discard, err: &stderr})
+		require.Equal(t, exitInterrupted, code, "%v: %s", args, stderr.String())
+	}
+	for _, args := range [][]string{
+		{"index", filepath.Join(dir, "y.plaid"), "--vectors", pipe, "--lengths", lens},
+		{"index", filepath.Join(dir, "y.plaid"), "--vectors", docs, "--lengths", pipe},
+		{"add", ix, "--vectors", docs, "--lengths", lens, "--payload", text},
+		{"import", dir, filepath.Join(dir, "y.plaid"), "--payload", text},
+	} {
+		code, _, stderr := try(t, args...)
+		require.Equal(t, exitFailed, code, args)
+		require.Contains(t, stderr, "is a pipe, not a regular file", args)
+	}
+}

@@ -1,0 +1,163 @@
+package command
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/plaid-ir/plaid/encode"
+	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/internal/cli/flags"
+	"github.com/plaid-ir/plaid/search"
+	"github.com/plaid-ir/plaid/storage"
+	"github.com/plaid-ir/plaid/vectors"
+)
+
+// querySet is queries in memory: a batch, or all of a command that measures.
+type querySet struct {
+	ids   []string
+	texts []string // of questions that are arguments; nil for others
+	words []string // of all questions that are texts; nil for others
+	qs    []search.Query
+}
+
+// label is how results name a query to a reader: by its text if that was asked.
+func (q *querySet) label(i int) string {
+	if q.texts != nil {
+		return q.texts[i]
+	}
+	return q.ids[i]
+}
+
+// named puts the id of a query in the place of its number in an error.
+func (q *querySet) named(err error) error {
+	if failed := (*search.QueryError)(nil); errors.As(err, &failed) && failed.Index < len(q.ids) {
+		return fmt.Errorf("query %q: %w", q.label(failed.Index), failed.Err)
+	}
+	return err
+}
+
+// queries are those of a command: vectors, or texts with what encoded them.
+type queries struct {
+	vectors.Source
+	name    string         // of where they come from
+	model   *storage.Model // what made them; nil: it is not known, or not to be checked
+	encoder *encode.Encoder
+	texts   []string // nil where queries are vectors
+	asked   bool     // texts are arguments of the command
+}
+
+// Close closes the encoder too.
+func (q *queries) Close() error {
+	err := q.Source.Close()
+	if q.encoder != nil {
+		err = errors.Join(err, q.encoder.Close())
+	}
+	return err
+}
+
+// openQueries opens the queries for an index. Texts are encoded, by the model that
+// the index names if the flags name none.
+func (a *app) openQueries(ctx context.Context, f *flags.Queries, questions []string, snap *index.Snapshot, threads int) (*queries, error) {
+	texts, err := f.AreTexts(questions)
+	if err != nil {
+		return nil, err
+	}
+	q := &queries{name: f.Name(), asked: len(questions) > 0}
+	if texts {
+		err = a.encodeFor(ctx, q, f, questions, snap, threads)
+	} else if q.model, err = f.Model(); err == nil {
+		q.Source, err = f.Open(ctx)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := checkQueries(q, snap); err != nil {
+		return nil, errors.Join(err, q.Close())
+	}
+	return q, nil
+}
+
+func (a *app) encodeFor(ctx context.Context, q *queries, f *flags.Queries, questions []string, snap *index.Snapshot, threads int) error {
+	enc, model, err := a.openEncoder(ctx, &f.Encoder, snap, threads)
+	if err != nil {
+		return err
+	}
+	encoded, err := a.encodeQueries(ctx, enc, f.Texts(ctx, questions, a.in), q.name, false)
+	if err != nil {
+		return errors.Join(err, enc.Close())
+	}
+	q.Source, q.texts, q.encoder = encoded.Spool, encoded.texts, enc
+	if !f.Encoder.Any {
+		q.model = model
+	}
+	return nil
+}
+
+// openEncoder opens the model of an index, or that of the flags.
+func (a *app) openEncoder(ctx context.Context, f *flags.Encoder, snap *index.Snapshot, threads int) (*encode.Encoder, *storage.Model, error) {
+	made := snap.Header().Model
+	if !f.Named() && (made == nil || made.Name == "") {
+		return nil, nil, fmt.Errorf("%s does not say which model made its vectors: %w", snap.Path(), flags.NoModel())
+	}
+	return f.Open(ctx, made, threads, a.logger())
+}
+
+// measure opens an index, reads all queries and makes an engine for use.
+func (a *app) measure(ctx context.Context, path string, f *flags.Queries, threads int, use func(*search.Engine, *index.Snapshot, *querySet) error) error {
+	if _, err := f.AreTexts(nil); err != nil {
+		return err
+	}
+	return a.openSnapshot(ctx, path, func(_ *index.Index, snap *index.Snapshot) (err error) {
+		queries, err := a.openQueries(ctx, f, nil, snap, threads)
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, queries.Close()) }()
+		if queries.Len() == 0 {
+			return fmt.Errorf("%s: %w: there are none", queries.name, search.ErrQuery)
+		}
+		set, err := queries.read(ctx, 0, queries.Len())
+		if err != nil {
+			return err
+		}
+		return a.withEngine(ctx, snap, threads, nil, func(e *search.Engine) error {
+			return set.named(use(e, snap, set))
+		})
+	})
+}
+
+// checkQueries finds queries that do not fit the index before any is answered.
+func checkQueries(queries *queries, snap *index.Snapshot) error {
+	if err := snap.Header().Model.Check(queries.model); err != nil {
+		return fmt.Errorf("%s: %w (--any-model overrules this)", queries.name, err)
+	}
+	if d := queries.Dim(); d != 0 && d != snap.Dim() {
+		return fmt.Errorf("%s: %w: queries have %d, %s has %d", queries.name, index.ErrDimension, d, snap.Path(), snap.Dim())
+	}
+	for i := range queries.Len() {
+		if queries.Rows(i) == 0 {
+			return fmt.Errorf("%s: query %q: %w: it has no tokens", queries.name, queries.ID(i), search.ErrQuery)
+		}
+	}
+	return nil
+}
+
+// read reads the queries from lo to hi (exclusive).
+func (q *queries) read(ctx context.Context, lo, hi int) (*querySet, error) {
+	set := &querySet{}
+	for d, err := range q.Docs(ctx, lo, hi) {
+		if err != nil {
+			return nil, err
+		}
+		set.qs = append(set.qs, search.Query{Vectors: append([]float32(nil), d.Tokens...), Dim: q.Dim(), Model: q.model})
+		set.ids = append(set.ids, d.ID)
+	}
+	if q.texts != nil {
+		set.words = q.texts[lo:hi]
+	}
+	if q.asked {
+		set.texts = q.texts[lo:hi]
+	}
+	return set, nil
+}

@@ -1,0 +1,92 @@
+package command
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/internal/cli/flags"
+	"github.com/plaid-ir/plaid/internal/cli/out"
+	"github.com/plaid-ir/plaid/kernels"
+)
+
+func (a *app) retrainCommand() *cobra.Command {
+	var originals flags.Documents
+	var work flags.Resources
+	var device flags.Device
+	o := index.RetrainOptions{}
+	cmd := &cobra.Command{
+		Use:   "retrain INDEX",
+		Short: "Train the codec of an index anew on what is in it",
+		Long: withExitStatus(`
+Train the codec of an index anew on the documents that it has now, encode them
+with it, and put the new file in the place of the old. Ids, order and payloads
+stay. Until then as much free space as the index takes is needed. plaid info says
+whether it would pay: what was added since the training has a larger error than
+what it was trained on, or there are many more tokens now.
+
+With --vectors, documents are encoded from their original vectors, by id, and
+those without from what is stored, which loses a little each time. What the files
+have beyond the index is passed over; other vectors for an id are an error.
+
+Search parameters that were stored by tune are dropped.`),
+		Example: `  plaid retrain docs.plaid
+  plaid retrain docs.plaid --vectors docs.npy --lengths doclens.npy --ids ids.txt --nbits 4`,
+		Args: takes("INDEX"),
+	}
+	f := cmd.Flags()
+	originals.RegisterOriginals(f, "encode from these")
+	work.Register(f)
+	device.Register(f)
+	var nbits int
+	f.Var(flags.Nbits(&nbits), "nbits", "residual bits a component; as many as there are if it is not given")
+	f.Var(flags.Int(&o.Centroids, 0, 0), "centroids", "number of centroids (0: by the number of tokens)")
+	f.Var(flags.Int(&o.Iterations, 0, 0), "iterations", "rounds of k-means (0: 4)")
+	f.Uint64Var(&o.Seed, "seed", 0, "`N` that decides every random choice")
+	f.Bool("json", false, "print the report as JSON")
+	cmd.RunE = a.command(func(ctx context.Context, args []string) error {
+		if f.Changed("nbits") {
+			o.Nbits = nbits
+		}
+		o.Threads, o.Memory, o.Progress = work.Threads, work.Memory, a.progress()
+		return a.openDevice(ctx, &device, func(d kernels.Device) error {
+			o.Device = d
+			return a.retrain(ctx, args[0], &originals, work, o)
+		})
+	})
+	return cmd
+}
+
+func (a *app) retrain(ctx context.Context, path string, originals *flags.Documents, work flags.Resources, o index.RetrainOptions) (err error) {
+	defer work.Limit()()
+	if originals.Given() {
+		src, err := originals.Open(ctx)
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, src.Close()) }()
+		o.Vectors = src
+	}
+	return a.open(ctx, path, true, func(ix *index.Index) error {
+		r, err := ix.Retrain(ctx, &o)
+		if err != nil {
+			return err
+		}
+		return a.report(struct {
+			Path string `json:"path"`
+			*index.RetrainReport
+		}{path, r}, func(b *bytes.Buffer) {
+			fmt.Fprintf(b, "%s: %s, %s; %s and %s before, %s and %s now; root mean square error %.4f\n",
+				path, out.Plural(r.Docs, "document"), out.Plural(r.Tokens, "token"),
+				out.Plural(r.Before.Nbits, "bit"), out.Plural(r.Before.Centroids, "centroid"),
+				out.Plural(r.After.Nbits, "bit"), out.Plural(r.After.Centroids, "centroid"), r.After.RMSE)
+			if o.Vectors != nil {
+				fmt.Fprintf(b, "%s from their original vectors, %s of the files not in the index\n", out.Plural(r.Original, "document"), out.Plural(r.Unused, "document"))
+			}
+		})
+	})
+}

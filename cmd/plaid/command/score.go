@@ -1,0 +1,300 @@
+package command
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/plaid-ir/plaid/eval"
+	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/internal/cli/flags"
+	"github.com/plaid-ir/plaid/internal/infile"
+	"github.com/plaid-ir/plaid/internal/topk"
+	"github.com/plaid-ir/plaid/kernels"
+	"github.com/plaid-ir/plaid/kernels/maxsim"
+	_ "github.com/plaid-ir/plaid/kernels/maxsim/cpu" // the backends
+	"github.com/plaid-ir/plaid/search"
+	"github.com/plaid-ir/plaid/vectors"
+)
+
+// scoreFlags say what plaid score scores.
+type scoreFlags struct {
+	queries      flags.Queries
+	docs         flags.Documents
+	candidates   string
+	allowMissing bool
+	k            int
+	normalize    bool
+	threads      int
+	device       flags.Device
+}
+
+func (s *scoreFlags) register(f *pflag.FlagSet) {
+	s.queries.RegisterVectors(f)
+	s.docs.RegisterScored(f)
+	f.VarP(flags.Int(&s.k, 10, 0), "k", "k", "how many documents to return for a query (0: all)")
+	f.StringVar(&s.candidates, "candidates", "", "TREC run `FILE` with the documents to score for each query (default: all)")
+	f.BoolVar(&s.allowMissing, "allow-missing", false, "pass over ids of --candidates that are not among the documents")
+	f.BoolVar(&s.normalize, "normalize", false, "divide every token vector by its length first")
+	flags.Threads(f, &s.threads, 0)
+	s.device.Register(f)
+}
+
+func (a *app) scoreCommand() *cobra.Command {
+	var s scoreFlags
+	var format flags.Format
+	var tag string
+	cmd := &cobra.Command{
+		Use:   "score --queries FILE --docs FILE",
+		Short: "Score plain vectors from files, without an index",
+		Long: withExitStatus(`
+Score documents that are plain token vectors in files with exact MaxSim, and
+print the best for each query: all documents, or with --candidates those that a
+TREC run lists for it, which reranks the run. Documents are read block by block
+and need not fit in memory. A document without tokens is never printed.
+
+The scores are of float32 products. A vector counts as it is unless --normalize
+is given.
+
+Formats are those of plaid search: table is for reading, jsonl is one object a
+query, trec has the columns query, Q0, document, rank, score and tag.`),
+		Example: `  plaid score --queries queries.npy --docs docs.npy --lengths doclens.npy --ids ids.txt -k 100 --format trec > exact.trec
+  plaid score --queries queries.npy --query-ids qids.txt --docs docs.npy --lengths doclens.npy --ids ids.txt --candidates bm25.trec -k 0`,
+		Args: takes(),
+	}
+	f := cmd.Flags()
+	s.register(f)
+	format.Register(cmd, "results", "table", "jsonl", "trec")
+	f.StringVar(&tag, "tag", "plaid", "`WORD` in the last column of format trec")
+	cmd.RunE = a.command(func(ctx context.Context, _ []string) error {
+		write, err := a.newHitWriter(format.Word(), tag, false)
+		if err != nil {
+			return err
+		}
+		return a.score(ctx, &s, write)
+	})
+	return cmd
+}
+
+func (a *app) score(ctx context.Context, s *scoreFlags, write hitWriter) (err error) {
+	if _, err := s.queries.AreTexts(nil); err != nil {
+		return err
+	}
+	queries, err := s.queries.Open(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, queries.Close()) }()
+	docs, err := s.docs.Open(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, docs.Close()) }()
+	q, d := queries.Dim(), docs.Dim()
+	if q != d && q != 0 && d != 0 {
+		return fmt.Errorf("%s: %w: queries have %d, documents %d", s.queries.Vectors, index.ErrDimension, q, d)
+	}
+	x := &scoring{a: a, flags: s, docs: docs, lists: make([][]topk.Scored, queries.Len())}
+	if err := x.readQueries(ctx, queries); err != nil {
+		return err
+	}
+	if err := x.readCandidates(ctx, queries); err != nil {
+		return err
+	}
+	err = a.openDevice(ctx, &s.device, func(dev kernels.Device) (err error) {
+		if dev == nil {
+			x.backend, err = maxsim.Select(a.backend)
+		} else {
+			x.backend, err = maxsim.On(dev)
+		}
+		if err != nil {
+			return err
+		}
+		return x.run(ctx)
+	})
+	if err != nil {
+		return err
+	}
+	return x.write(queries, write)
+}
+
+// scoring is one run of plaid score.
+type scoring struct {
+	a       *app
+	flags   *scoreFlags
+	backend maxsim.Backend
+	docs    vectors.Source
+	queries *maxsim.Batch
+	wanted  map[string][]int32 // the queries that want a document; nil: all
+	top     *maxsim.Top        // where all documents are scored
+	lists   [][]topk.Scored    // of each query, where there are candidates
+}
+
+func (x *scoring) readQueries(ctx context.Context, queries vectors.Source) error {
+	var values []float32
+	offsets := []int{0}
+	for d, err := range queries.Docs(ctx, 0, queries.Len()) {
+		if err != nil {
+			return err
+		}
+		if len(d.Tokens) == 0 {
+			return fmt.Errorf("%s: query %q: %w: it has no tokens", x.flags.queries.Vectors, d.ID, search.ErrQuery)
+		}
+		values = append(values, d.Tokens...)
+		offsets = append(offsets, len(values)/queries.Dim())
+	}
+	if len(offsets) == 1 {
+		return fmt.Errorf("%s: %w: there are none", x.flags.queries.Vectors, search.ErrQuery)
+	}
+	x.queries = maxsim.Packed(maxsim.Float32(values, queries.Dim()), offsets)
+	return nil
+}
+
+// readCandidates reads the run, and finds that all it names is there.
+func (x *scoring) readCandidates(ctx context.Context, queries vectors.Source) error {
+	if x.flags.candidates == "" {
+		return nil
+	}
+	run, err := infile.Parse(ctx, x.flags.candidates, eval.ReadRun)
+	if err != nil {
+		return err
+	}
+	x.wanted = map[string][]int32{}
+	without, first := 0, ""
+	for i := range queries.Len() {
+		id := queries.ID(i)
+		if !run.Has(id) {
+			if without++; without == 1 {
+				first = id
+			}
+		}
+		for _, h := range run.Hits(id) {
+			x.wanted[h.Doc] = append(x.wanted[h.Doc], int32(i))
+		}
+	}
+	x.a.warnOfQueries(without, first, x.flags.candidates)
+	if x.flags.allowMissing {
+		return nil
+	}
+	missing := make(map[string]bool, len(x.wanted))
+	for id := range x.wanted {
+		missing[id] = true
+	}
+	for i := range x.docs.Len() {
+		delete(missing, x.docs.ID(i))
+	}
+	if len(missing) == 0 {
+		return nil
+	}
+	least := ""
+	for id := range missing {
+		if least == "" || id < least {
+			least = id
+		}
+	}
+	return fmt.Errorf("%s: %w: %d of the documents that it lists, such as %q, are not in %s (--allow-missing passes over them)",
+		x.flags.candidates, errNotFound, len(missing), least, strings.Join(x.flags.docs.Vectors, ", "))
+}
+
+// scoreBlock is how many values of documents are in memory at a time.
+const scoreBlock = 1 << 22
+
+// screenRows is how many query tokens make it worth while to pack documents.
+const screenRows = 1 << 11
+
+// run scores the documents, block by block.
+func (x *scoring) run(ctx context.Context) error {
+	k := x.flags.k
+	if k == 0 {
+		k = x.docs.Len()
+	}
+	x.flags.k, x.top = k, maxsim.NewTop(k)
+	dim := max(x.docs.Dim(), 1)
+	var values []float32
+	var ordinals []uint32
+	offsets := []int{0}
+	flush := func() error {
+		err := x.block(ctx, maxsim.Packed(maxsim.Float32(values, x.queries.Tokens.Dim), offsets), ordinals)
+		values, offsets, ordinals = values[:0], offsets[:1], ordinals[:0]
+		return err
+	}
+	i := 0
+	for d, err := range x.docs.Docs(ctx, 0, x.docs.Len()) {
+		if err != nil {
+			return err
+		}
+		if x.wanted == nil || len(x.wanted[d.ID]) > 0 {
+			values = append(values, d.Tokens...)
+			offsets = append(offsets, len(values)/dim)
+			ordinals = append(ordinals, uint32(i))
+		}
+		if i++; len(values) >= scoreBlock {
+			if err := flush(); err != nil {
+				return err
+			}
+		}
+	}
+	return flush()
+}
+
+// block scores documents with all queries, or with those that want them.
+func (x *scoring) block(ctx context.Context, docs *maxsim.Batch, ordinals []uint32) error {
+	terms := maxsim.Terms{Normalize: x.flags.normalize, Threads: x.flags.threads, Logger: x.a.warner()}
+	if x.wanted == nil {
+		held, err := x.backend.Hold(ctx, docs, maxsim.HoldOptions{Screen: x.queries.Tokens.Rows() >= screenRows, Threads: x.flags.threads})
+		if err != nil {
+			return err
+		}
+		return errors.Join(x.top.Add(ctx, x.backend, x.queries, held, terms), held.Close())
+	}
+	var queries, items []int32
+	for i, ordinal := range ordinals {
+		if docs.Offsets[i] == docs.Offsets[i+1] {
+			continue
+		}
+		for _, q := range x.wanted[x.docs.ID(int(ordinal))] {
+			queries, items = append(queries, q), append(items, int32(i))
+		}
+	}
+	c := maxsim.Call{Q: x.queries, D: docs, Pairs: maxsim.Listed(queries, items), Terms: terms, Scores: make([]float32, len(items))}
+	if err := x.backend.Score(ctx, &c); err != nil {
+		return err
+	}
+	for i, score := range c.Scores {
+		q := queries[i]
+		x.lists[q] = append(x.lists[q], topk.Scored{Doc: ordinals[items[i]], Score: score})
+	}
+	return nil
+}
+
+// write prints the best of each query.
+func (x *scoring) write(queries vectors.Source, write hitWriter) error {
+	if x.wanted == nil {
+		for q, hits := range x.top.Hits() {
+			for _, h := range hits {
+				x.lists[q] = append(x.lists[q], topk.Scored{Doc: uint32(h.Doc), Score: h.Score})
+			}
+		}
+	}
+	for lo := 0; lo < len(x.lists); lo += batchQueries {
+		var ids []string
+		var results []search.Result
+		for q := lo; q < min(lo+batchQueries, len(x.lists)); q++ {
+			slices.SortFunc(x.lists[q], topk.Order)
+			var r search.Result
+			for _, s := range x.lists[q][:min(x.flags.k, len(x.lists[q]))] {
+				r.Hits = append(r.Hits, search.Hit{ID: x.docs.ID(int(s.Doc)), Ordinal: s.Doc, Score: s.Score})
+			}
+			ids, results = append(ids, queries.ID(q)), append(results, r)
+		}
+		if err := write(&querySet{ids: ids}, results); err != nil {
+			return fmt.Errorf("writing results: %w", err)
+		}
+	}
+	return nil
+}

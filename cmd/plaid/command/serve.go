@@ -1,0 +1,72 @@
+package command
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/plaid-ir/plaid/internal/cli/flags"
+	"github.com/plaid-ir/plaid/server"
+	"github.com/plaid-ir/plaid/server/daemon"
+)
+
+func (a *app) serveCommand() *cobra.Command {
+	c := daemon.NewConfig()
+	var show bool
+	cmd := &cobra.Command{
+		Use:   "serve",
+		Short: "Serve a folder of indexes over HTTP",
+		Long: withExitStatus(`
+Serve the indexes of a folder over HTTP until SIGINT or SIGTERM: clients of
+next-plaid use it as they are. GET /openapi.json describes the routes, and
+docs/service.md has an example of each.
+
+An index is declared (POST /indices), and grows from its first document on. What
+was acknowledged is on the disk and can be searched. The folder is locked: commands
+that change its indexes wait until the service has ended.
+
+Settings come from flags, from environment variables (--max-body is
+PLAID_SERVE_MAX_BODY), and from a file of YAML or JSON (--config), in this order of
+precedence. --print-config shows what is in force and where it comes from. Bearer
+tokens are in a file (--tokens-file) or in PLAID_SERVE_TOKENS; without them everybody
+who reaches the address may do everything, which is why it is 127.0.0.1 by default.
+Spans go to OTEL_EXPORTER_OTLP_ENDPOINT where that is set.
+
+The first signal ends it in order: /readyz says so, requests that run are finished,
+and what waits is written. The second ends it at once, which loses nothing that was
+acknowledged.`),
+		Example: `  plaid serve --data ./data
+  plaid serve --data ./data --model ./models/colbert-nano --listen :8080 --tokens-file tokens
+  plaid serve --config plaid.yaml --print-config`,
+		Args: takes(),
+	}
+	f := cmd.Flags()
+	c.Register(f)
+	f.BoolVar(&show, "print-config", false, "print the settings in force as YAML, and end")
+	cmd.RunE = a.command(func(ctx context.Context, _ []string) error {
+		if err := c.Load(os.Environ(), f); err != nil {
+			return flags.UsageError{Err: err}
+		}
+		if show {
+			var b bytes.Buffer
+			if err := c.Print(&b); err != nil {
+				return err
+			}
+			return a.print(b.Bytes())
+		}
+		c.Backend, c.LockTimeout = a.backend, a.lockTimeout
+		err := daemon.Run(ctx, c, a.console, os.Environ(), nil)
+		if errors.Is(err, daemon.ErrConfig) || errors.Is(err, server.ErrTokens) {
+			return flags.UsageError{Err: err}
+		}
+		if err != nil {
+			return fmt.Errorf("serve: %w", err)
+		}
+		return nil
+	})
+	return cmd
+}

@@ -1,0 +1,157 @@
+package command
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"iter"
+	"os"
+	"strings"
+
+	"github.com/plaid-ir/plaid/encode"
+	"github.com/plaid-ir/plaid/internal/cli/flags"
+	"github.com/plaid-ir/plaid/internal/cli/out"
+	"github.com/plaid-ir/plaid/vectors"
+)
+
+// textsReport says what encoding texts came to.
+type textsReport struct {
+	Texts   int `json:"texts"`
+	Resumed int `json:"resumed"` // of these, encoded by an earlier run
+	// Of those that were encoded now.
+	Empty     int     `json:"empty"`
+	Truncated int     `json:"truncated"`
+	Tokens    int64   `json:"tokens"`
+	Seconds   float64 `json:"seconds"`
+}
+
+// line reads like: texts: 5,183 encoded (12 cut, 0 empty), 1,389,000 tokens in 39s, 35.6k a second.
+func (r *textsReport) line(b *bytes.Buffer) {
+	fmt.Fprintf(b, "texts: %s encoded (%s cut, %s empty)", out.Count(r.Texts-r.Resumed), out.Count(r.Truncated), out.Count(r.Empty))
+	if r.Resumed > 0 {
+		fmt.Fprintf(b, ", %s before", out.Count(r.Resumed))
+	}
+	fmt.Fprintf(b, ", %s in %s", out.Plural(r.Tokens, "token"), out.Seconds(r.Seconds))
+	if r.Seconds > 0 && r.Tokens > 0 {
+		fmt.Fprintf(b, ", %s a second", out.Rate(float64(r.Tokens)/r.Seconds))
+	}
+	b.WriteByte('\n')
+}
+
+// spooling is one encoding of texts into a file.
+type spooling struct {
+	app     *app
+	encoder *encode.Encoder
+	texts   *flags.Texts
+	// path is the file, which stays; "": temporary, and what is used then while the
+	// texts can be gone through again, so that an interrupted run can go on.
+	path, temporary string
+	float32         bool // whole numbers, not halves
+
+	known *encode.Survey // nil: nothing is known before
+}
+
+// survey goes through the texts before the first one is encoded, if they can be
+// gone through again, and lets check look at each.
+func (s *spooling) survey(ctx context.Context, check func(encode.Text) error) (err error) {
+	if s.texts.Again() {
+		s.known, err = encode.SurveyTexts(checked(s.texts.Open(ctx, nil), check))
+	}
+	if te := (*encode.TextError)(nil); errors.As(err, &te) && te.Path == "" {
+		te.Path = strings.Join(s.texts.Paths, ", ")
+	}
+	return err
+}
+
+func checked(texts iter.Seq2[encode.Text, error], check func(encode.Text) error) iter.Seq2[encode.Text, error] {
+	return func(yield func(encode.Text, error) bool) {
+		for t, err := range texts {
+			if err == nil && check != nil {
+				err = check(t)
+			}
+			if !yield(t, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+// run encodes the texts, or what an earlier run left of them, and hands the vectors
+// to use. A temporary file goes when that was done.
+func (s *spooling) run(ctx context.Context, use func(*vectors.Spool, *textsReport) error) (err error) {
+	path, tag := s.path, "texts that were read once"
+	if s.known == nil {
+		if err := s.survey(ctx, nil); err != nil {
+			return err
+		}
+	}
+	p := out.Texts{}
+	if s.known != nil {
+		p.Total, p.AllBytes, tag = s.known.Texts, s.known.Bytes, s.known.Sum
+		if path == "" {
+			path = s.temporary
+		}
+	}
+	_, serr := os.Lstat(path)
+	fresh := path != "" && errors.Is(serr, fs.ErrNotExist)
+	o := &encode.SpoolOptions{Tag: tag, Float32: s.float32}
+	if !s.app.quiet {
+		show := out.TextProgress(s.app.console, s.app.now)
+		o.Progress = func(r encode.Report) {
+			p.Done, p.Tokens = r.Resumed+r.Texts, r.Tokens
+			show(p)
+		}
+	}
+	texts := func(yield func(encode.Text, error) bool) {
+		for t, err := range s.texts.Open(ctx, s.app.in) {
+			p.Bytes += int64(len(t.Title) + len(t.Text))
+			if !yield(t, err) {
+				return
+			}
+		}
+	}
+	begin := s.app.now()
+	spool, r, err := encode.Spool(ctx, s.encoder, texts, path, o)
+	if err != nil {
+		return s.stopped(path, fresh, r, err)
+	}
+	empty := spool.Tokens() == 0
+	// Closed before it is removed, which not every system allows otherwise.
+	defer func() {
+		switch err = errors.Join(err, spool.Close()); {
+		case path == "":
+		case s.path == "" && (err == nil || empty):
+			err = errors.Join(err, os.Remove(path))
+		case err != nil:
+			s.app.hint("the vectors of the texts are in %s: the same command goes on from there", path)
+		}
+	}()
+	if r.Resumed > 0 {
+		s.app.logger().Info("texts were encoded before", "texts", r.Resumed, "file", path)
+	}
+	if r.Truncated > 0 {
+		s.app.warn("%s of %s cut at %s (--document-length, --window)", out.Count(r.Truncated), out.Plural(r.Texts, "text was", "texts were"),
+			out.Plural(s.encoder.Config().Document.Length, "token"))
+	}
+	return use(spool, &textsReport{
+		Texts: spool.Len(), Resumed: r.Resumed, Empty: r.Empty, Truncated: r.Truncated, Tokens: r.Tokens, Seconds: s.app.now().Sub(begin).Seconds(),
+	})
+}
+
+// stopped says what becomes of a file that is not complete.
+func (s *spooling) stopped(path string, fresh bool, r *encode.Report, err error) error {
+	switch {
+	case path == "", errors.Is(err, vectors.ErrSpoolInUse):
+	case errors.Is(err, vectors.ErrSpool):
+		return fmt.Errorf("%w. It is of other texts, of another model, or no spool: remove it, or name another file with --spool", err)
+	case fresh && (r == nil || r.Texts == 0):
+		if rerr := os.Remove(path); !errors.Is(rerr, fs.ErrNotExist) {
+			err = errors.Join(err, rerr)
+		}
+	case r != nil:
+		s.app.hint("what was encoded is in %s: the same command goes on from there", path)
+	}
+	return err
+}

@@ -1,0 +1,123 @@
+package command
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+const (
+	nano   = "../../../examples/quickstart/colbert-nano"
+	corpus = "../../../examples/quickstart/scifact-sample/corpus.jsonl"
+)
+
+// spooled waits until a spool has some documents.
+func spooled(t *testing.T, path string) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		info, err := os.Stat(path)
+		return err == nil && info.Size() > 300_000
+	}, 2*time.Minute, 5*time.Millisecond)
+}
+
+// encodedOf is what a report says of texts.
+func encodedOf(t *testing.T, stdout []byte) (r textsReport) {
+	t.Helper()
+	var rep struct{ Encoded textsReport }
+	require.NoError(t, json.Unmarshal(stdout, &rep))
+	return rep.Encoded
+}
+
+func digest(t *testing.T, path string) string {
+	t.Helper()
+	code, stdout, stderr := try(t, "info", path, "--json")
+	require.Equal(t, exitOK, code, stderr)
+	var rep struct{ Digest string }
+	require.NoError(t, json.Unmarshal([]byte(stdout), &rep))
+	return rep.Digest
+}
+
+// What was encoded before Ctrl-C, or before a kill, is not encoded again, and the
+// index is the same as without either.
+func TestTextsGoOn(t *testing.T) {
+	dir := t.TempDir()
+	lines, err := os.ReadFile(corpus)
+	require.NoError(t, err)
+	docs := bytes.SplitAfter(lines, []byte("\n"))
+	args := func(name string) []string {
+		return []string{"index", filepath.Join(dir, name+".plaid"), "--text", "-", "--spool", filepath.Join(dir, name+".spool"),
+			"--model", nano, "--threads", "1", "--centroids", "64", "--json"}
+	}
+	all := func(name string) textsReport {
+		var stdout, stderr bytes.Buffer
+		code := run(t.Context(), args(name), streams{in: bytes.NewReader(lines), out: &stdout, err: &stderr})
+		require.Equal(t, exitOK, code, stderr.String())
+		return encodedOf(t, stdout.Bytes())
+	}
+	require.Equal(t, 0, all("whole").Resumed)
+
+	ctx, interrupt := context.WithCancel(t.Context())
+	defer interrupt()
+	r, w := io.Pipe()
+	go w.Write(bytes.Join(docs[:45], nil)) // and then stdin says nothing
+	ended := make(chan int, 1)
+	var stderr bytes.Buffer
+	go func() { ended <- run(ctx, args("interrupted"), streams{in: r, out: io.Discard, err: &stderr}) }()
+	spooled(t, filepath.Join(dir, "interrupted.spool"))
+	interrupt()
+	require.Equal(t, exitInterrupted, <-ended, stderr.String())
+	require.Contains(t, stderr.String(), "interrupted.spool: the same command goes on from there")
+	require.NoFileExists(t, filepath.Join(dir, "interrupted.plaid"))
+
+	plaid, err := exec.LookPath("plaid") // which is this test
+	require.NoError(t, err)
+	cmd := exec.Command(plaid, args("killed")...)
+	stdin, err := cmd.StdinPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	go stdin.Write(bytes.Join(docs[:45], nil))
+	spooled(t, filepath.Join(dir, "killed.spool"))
+	require.NoError(t, cmd.Process.Kill())
+	_ = cmd.Wait()
+
+	for _, name := range []string{"interrupted", "killed"} {
+		r := all(name)
+		require.Positive(t, r.Resumed, name)
+		require.Equal(t, 46, r.Texts, name)
+		require.Equal(t, digest(t, filepath.Join(dir, "whole.plaid")), digest(t, filepath.Join(dir, name+".plaid")), name)
+	}
+}
+
+// A question, a text that is encoded, strings that are tokenized: the first
+// interrupt ends the wait for stdin.
+func TestInterruptedStdin(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "x.plaid")
+	text := filepath.Join(dir, "a.txt")
+	require.NoError(t, os.WriteFile(text, []byte("cells divide\n"), 0o666))
+	code, _, stderr := try(t, "index", path, "--text", text, "--model", nano)
+	require.Equal(t, exitOK, code, stderr)
+	for _, args := range [][]string{
+		{"search", path, "--queries-text", "-"},
+		{"add", path, "--text", "-"},
+		{"encode", "-", "--model", nano, "-o", filepath.Join(dir, "v")},
+		{"encode", "-", "--queries", "--model", nano, "-o", filepath.Join(dir, "v")},
+		{"model", nano, "--tokenize"},
+	} {
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(20*time.Millisecond, cancel)
+		silent, w := io.Pipe()
+		defer w.Close()
+		var stderr bytes.Buffer
+		code := run(ctx, args, streams{in: silent, out: io.Discard, err: &stderr})
+		require.Equal(t, exitInterrupted, code, "%v: %s", args, stderr.String())
+	}
+}

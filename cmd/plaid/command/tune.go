@@ -1,0 +1,207 @@
+package command
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/internal/cli/flags"
+	"github.com/plaid-ir/plaid/internal/cli/out"
+	"github.com/plaid-ir/plaid/search"
+	"github.com/plaid-ir/plaid/search/quality"
+	"github.com/plaid-ir/plaid/storage"
+)
+
+// tuneFlags say what plaid tune looks for.
+type tuneFlags struct {
+	queries              flags.Queries
+	o                    quality.TuneOptions
+	threads              int
+	force, dryRun, reset bool
+	format               flags.Format
+}
+
+func (t *tuneFlags) register(f *pflag.FlagSet) {
+	t.queries.Register(f)
+	f.Var(flags.Portion(&t.o.Recall, 0.99), "recall", "share of the exhaustive result to find")
+	f.VarP(flags.Ints(&t.o.K, 1, 10, 100), "k", "k", "classes of k to tune for; a search uses that of the next larger one")
+	f.Uint64Var(&t.o.Seed, "seed", 0, "`N` that decides which half of the queries is held out")
+	f.Var(flags.Int(&t.threads, 1, 0), "threads", "queries searched at a time (0: one a processor)")
+	f.BoolVar(&t.force, "force", false, "store the parameters also if the held-out queries do not reach the target")
+	f.BoolVar(&t.dryRun, "dry-run", false, "store nothing")
+	f.BoolVar(&t.reset, "reset", false, "remove what is stored, and measure nothing")
+}
+
+func (a *app) tuneCommand() *cobra.Command {
+	var t tuneFlags
+	cmd := &cobra.Command{
+		Use:   "tune INDEX --queries FILE",
+		Short: "Find the cheapest search parameters and store them",
+		Long: withExitStatus(`
+Find, for each k, the cheapest parameters whose searches reach a recall of the
+exhaustive result. They are chosen on one half of the queries, where they must
+exceed the target by a standard error, and measured on the other half. If that
+reaches the target too they are stored in the index, as its defaults: searches
+without a filter that name no parameters use them. If it does not, that is said,
+nothing is stored unless --force is given, and the command fails.
+
+Queries should be those of users: some hundred, at the least. Cost is measured
+time, so let nothing else run. plaid info shows what is stored; additions keep
+it, and --reset removes it. Tune anew when the index has grown much.`),
+		Example: `  plaid tune docs.plaid --queries queries.npy
+  plaid tune docs.plaid --queries queries.npy --recall 0.995 -k 10,100,1000 --dry-run
+  plaid tune docs.plaid --reset`,
+		Args: takes("INDEX"),
+	}
+	f := cmd.Flags()
+	t.register(f)
+	t.format.Register(cmd, "results", "table", "json")
+	cmd.MarkFlagsMutuallyExclusive("reset", "queries")
+	cmd.MarkFlagsMutuallyExclusive("reset", "dry-run")
+	cmd.MarkFlagsMutuallyExclusive("force", "dry-run")
+	cmd.RunE = a.command(func(ctx context.Context, args []string) error {
+		if t.reset {
+			return a.open(ctx, args[0], true, func(ix *index.Index) error { return ix.SetDefaults(nil) })
+		}
+		return a.tune(ctx, args[0], &t)
+	})
+	return cmd
+}
+
+// tuneReport is what plaid tune prints.
+type tuneReport struct {
+	Index   string          `json:"index"`
+	Queries int             `json:"queries"`
+	HeldOut int             `json:"held_out_queries"`
+	Target  float64         `json:"target"`
+	Classes []quality.Tuned `json:"classes"`
+	Stored  bool            `json:"stored"`
+}
+
+var errUnconfirmed = errors.New("the queries held out do not reach the target")
+
+func (a *app) tune(ctx context.Context, path string, t *tuneFlags) error {
+	t.o.Progress = a.progress()
+	var tuning *quality.Tuning
+	var state storage.State
+	var generation uint64
+	rep := tuneReport{Index: path}
+	// The long part needs no lock that keeps others out.
+	err := a.measure(ctx, path, &t.queries, t.threads, func(engine *search.Engine, snap *index.Snapshot, set *querySet) (err error) {
+		state, generation = snap.State(), snap.Generation()
+		rep.Queries = len(set.qs)
+		tuning, err = quality.Tune(ctx, engine, snap, set.qs, t.o)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	rep.HeldOut, rep.Target, rep.Classes = len(tuning.HeldOut), tuning.Target, tuning.Classes
+	keep, verdict := t.verdict(tuning.Confirmed())
+	if keep {
+		err := a.open(ctx, path, true, func(ix *index.Index) error {
+			return store(ix, tuning.Defaults(state, a.now()), state, generation)
+		})
+		if err != nil {
+			return err
+		}
+		rep.Stored = true
+	}
+	var text []byte
+	if t.format.Word() == "json" {
+		if text, err = out.JSON(rep); err != nil {
+			return err
+		}
+	} else {
+		text = rep.table()
+	}
+	return errors.Join(a.print(text), verdict)
+}
+
+// verdict says whether to store what was found, and with which error to end.
+func (t *tuneFlags) verdict(confirmed bool) (keep bool, err error) {
+	switch {
+	case confirmed || t.force:
+		return !t.dryRun, nil
+	case t.dryRun:
+		return false, errUnconfirmed
+	}
+	return false, fmt.Errorf("%w: nothing is stored; more queries or a higher --recall may help, --force stores nevertheless", errUnconfirmed)
+}
+
+// store refuses to give parameters to an index that is not the one they were
+// found on.
+func store(ix *index.Index, d *storage.Defaults, state storage.State, generation uint64) (err error) {
+	snap, err := ix.Snapshot()
+	if err != nil {
+		return err
+	}
+	now := snap.State()
+	same := snap.Generation() == generation && now.Docs == state.Docs && now.Live == state.Live && now.Tokens == state.Tokens
+	if err := snap.Close(); err != nil {
+		return err
+	}
+	if !same {
+		return fmt.Errorf("%s was changed while it was tuned: nothing is stored", ix.Path())
+	}
+	return ix.SetDefaults(d)
+}
+
+func (r *tuneReport) table() []byte {
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "%s: recall %s of exhaustive search, tuned on %s, checked on %d held out\n\n", r.Index, out.Float(r.Target),
+		out.Queries(r.Queries-r.HeldOut), r.HeldOut)
+	t := out.Table{Indent: 2}
+	t.Line("k", "probes", "approx", "exact", "tuned on", "held out", "ms", "untuned: held out", "ms", "tried")
+	for _, c := range r.Classes {
+		verdict := "confirmed"
+		if !c.Confirmed {
+			verdict = "NOT CONFIRMED"
+		}
+		ms := func(d time.Duration) string { return fmt.Sprintf("%.3f", out.Milliseconds(d)) }
+		t.Line(strconv.Itoa(c.K), derivedOr(c.Probes), derivedOr(c.Approx), derivedOr(c.Exact), out.Fixed(c.Tuned.Recall),
+			out.Fixed(c.HeldOut.Recall), ms(c.HeldOut.Cost), out.Fixed(c.Derived.Recall), ms(c.Derived.Cost), strconv.Itoa(len(c.Trials)))
+		t.Remark(verdict)
+	}
+	t.Print(&b)
+	b.WriteString("\n· derived for each query; ms: mean time of a query held out\n")
+	if r.Stored {
+		b.WriteString("stored as the defaults of the index\n")
+	}
+	return b.Bytes()
+}
+
+// derivedOr is a parameter, with a dot for what is derived.
+func derivedOr(n int) string {
+	if n == 0 {
+		return "·"
+	}
+	return strconv.Itoa(n)
+}
+
+// defaultsText is the part of plaid info on stored parameters.
+func defaultsText(line func(name, format string, args ...any), d *storage.Defaults, docs uint32) {
+	if d == nil {
+		return
+	}
+	grown := ""
+	if docs != d.Docs {
+		grown = fmt.Sprintf(" of %s then", out.Plural(d.Docs, "document"))
+	}
+	line("tuned", "%s%s", d.Time.Format("2006-01-02 15:04:05 MST"), grown)
+	for _, c := range d.Classes {
+		not := ""
+		if !c.Confirmed() {
+			not = ", NOT CONFIRMED"
+		}
+		setting := quality.Setting{Probes: c.Probes, Approx: c.Approx, Exact: c.Exact}
+		line(fmt.Sprintf("  k ≤ %d", c.K), "%v; recall %.4f of %s held out, %s wanted%s", setting, c.HeldOut, out.Queries(c.Queries), out.Float(c.Target), not)
+	}
+}

@@ -1,0 +1,85 @@
+package command
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/plaid-ir/plaid/condition"
+	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/internal/cli/flags"
+	"github.com/plaid-ir/plaid/internal/cli/out"
+)
+
+func (a *app) updateCommand() *cobra.Command {
+	var where flags.Where
+	var set []string
+	cmd := &cobra.Command{
+		Use:   "update INDEX --where CONDITION --set FIELD=JSON…",
+		Short: "Set fields in the payloads of documents",
+		Long: withExitStatus(`
+Set fields in the payloads of the documents of which a condition is true
+(docs/conditions.md), all in one step; 1=1 is true of all. Vectors, ids and other
+fields stay as they are. A document without payload gets one; if a payload is no
+JSON object, nothing is changed.
+
+The value of a field is JSON: 3, true, null, or text in double quotes.`),
+		Example: `  plaid update docs.plaid --where "_id IN (?, ?)" --param doc17 --param doc18 --set reviewed=true
+  plaid update docs.plaid --where "lang IS NULL" --set 'lang="en"' --set year=2024`,
+		Args: takes("INDEX"),
+	}
+	f := cmd.Flags()
+	where.Register(f, "change the documents of which it is true")
+	f.StringArrayVar(&set, "set", nil, "`FIELD=JSON` to set; repeat it for more fields")
+	f.Bool("json", false, "print the report as JSON")
+	cmd.RunE = a.command(func(ctx context.Context, args []string) error {
+		c, err := where.Condition()
+		switch {
+		case err != nil:
+			return err
+		case c == nil:
+			return flags.Usagef("--where is missing; --where 1=1 takes all documents")
+		case len(set) == 0:
+			return flags.Usagef("--set is missing")
+		}
+		fields, err := parseFields(set)
+		if err != nil {
+			return err
+		}
+		return a.open(ctx, args[0], true, func(ix *index.Index) error {
+			n, err := ix.UpdatePayload(ctx, c, fields)
+			if err != nil {
+				return err
+			}
+			return a.report(struct {
+				Path    string `json:"path"`
+				Updated int    `json:"updated"`
+			}{args[0], n}, func(b *bytes.Buffer) {
+				fmt.Fprintf(b, "updated %s\n", out.Plural(n, "document"))
+			})
+		})
+	})
+	return cmd
+}
+
+// parseFields reads FIELD=JSON.
+func parseFields(set []string) (condition.Fields, error) {
+	fields := condition.Fields{}
+	for _, s := range set {
+		name, value, ok := strings.Cut(s, "=")
+		switch {
+		case !ok || name == "":
+			return nil, flags.Usagef("--set %s: FIELD=JSON is needed", out.Quoted(s))
+		case !json.Valid([]byte(value)):
+			return nil, flags.Usagef("--set %s: the value is not JSON; text is in double quotes, which the shell wants quoted too: '%s=%q'", out.Quoted(s), name, value)
+		case fields[name] != nil:
+			return nil, flags.Usagef("--set: %s twice", out.Quoted(name))
+		}
+		fields[name] = json.RawMessage(value)
+	}
+	return fields, nil
+}

@@ -1,5 +1,0 @@
-//go:build !nocuda
-
-package main
-
-import _ "github.com/plaid-ir/plaid/kernels/cuda" // GPUs
