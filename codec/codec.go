@@ -9,7 +9,7 @@
 //
 // which is the residual compression of ColBERTv2 (arXiv 2112.01488, section
 // 3.3) with changes that halve the error of scores in the same bytes
-// (docs/codec.md has the figures). The levels w of a codec that [Train] makes
+// (docs/lab/codec.md has the figures). The levels w of a codec that [Train] makes
 // are equally spaced rather than quantiles; residuals are scaled by g, a number
 // for each dimension, and a, one for each centroid, both optional and 1 if
 // absent; levels are chosen for the direction of the decoded vector rather than

@@ -36,7 +36,7 @@ type TrainOptions struct {
 	// Nbits is 1, 2, 4 or 8 bits a component; 0 means 2.
 	Nbits int
 	// Iterations bounds the rounds of k-means over the sample; 0 means 4, as in
-	// ColBERT. More buy little, a round over All much: docs/codec.md has figures.
+	// ColBERT. More buy little, a round over All much: docs/lab/codec.md has figures.
 	Iterations int
 	// MaxPointsPerCentroid bounds the vectors k-means runs on to that many times
 	// K; 0 means 256. More cost time and move centroids little.

@@ -89,7 +89,7 @@ func derived(k int) (probes int, approxTokens float64) {
 
 // plan settles how a query is answered, and its budgets. allowed is how many
 // documents may be returned, docs and tokens the size of the collection, lists the
-// number of centroids. The numbers follow measurements (docs/search-quality.md).
+// number of centroids. The numbers follow measurements (docs/lab/search-quality.md).
 //
 // For example a million documents of 100 tokens, 131,072 centroids, k = 10 and 32
 // query tokens: 8 probes read 32·8 = 256 lists of 100,000,000/131,072/2 = 381

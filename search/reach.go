@@ -31,7 +31,7 @@ type cursor struct {
 
 // unseenGap is how far below the floor a document's best centroid is put where
 // it was not probed, in units of how far above it the middle probe is. 4 to 10
-// find about as much, 0 less (docs/search-quality.md).
+// find about as much, 0 less (docs/lab/search-quality.md).
 const unseenGap = 5
 
 // gainSum is the largest sum of gains.

@@ -13,7 +13,7 @@ import (
 )
 
 // TestErrors measures the error of both levels against the oracle, for
-// docs/kernels.md, and holds it to the bound that is promised: with the tier in
+// docs/lab/kernels.md, and holds it to the bound that is promised: with the tier in
 // use, which is that of PLAID_CPU, and with the ways of level Fast.
 func TestErrors(t *testing.T) {
 	be, err := kernels.Select("")

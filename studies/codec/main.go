@@ -3,7 +3,7 @@
 // (arXiv 2112.01488, section 3.3), on the same centroids and in the same number of
 // bytes, ranks all documents by MaxSim over what was stored, and holds scores
 // and rankings against exact MaxSim over the vectors as they were. It prints a
-// table in Markdown; docs/codec.md shows and explains it.
+// table in Markdown; docs/lab/codec.md shows and explains it.
 //
 //	go run ./studies/codec [flags] VECTORS DATA
 //

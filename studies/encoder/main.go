@@ -1,6 +1,6 @@
 // Encoder measures the native encoder beside onnxruntime, on the same ids, in
 // rounds in which each has its turn. It prints tables in Markdown;
-// docs/benchmarks.md shows them.
+// docs/lab/benchmarks.md shows them.
 //
 //	go run ./studies/encoder [flags] MODEL CORPUS
 //

@@ -3,7 +3,7 @@
 // and adding noise to their vectors, and searches them with the real queries and
 // the parameters that are derived, one query at a time on one core. Recall is
 // against exhaustive search of the same index. It prints a table in Markdown;
-// docs/search-quality.md shows it.
+// docs/lab/search-quality.md shows it.
 //
 //	go run ./studies/growth [flags] VECTORS
 //

@@ -1,7 +1,7 @@
 // Refresh measures what a writer costs the searches beside it: one client searches
 // a copy of an index at a steady pace, first alone, then while documents are added
 // at a rate, in turns. It prints latencies as a table in Markdown, which
-// docs/benchmarks.md shows.
+// docs/lab/benchmarks.md shows.
 //
 //	go run ./studies/refresh [flags] INDEX VECTORS
 //
