@@ -183,3 +183,55 @@ func TestStagedRunsAreSwept(t *testing.T) {
 	requireIndex(t, s, docs)
 	require.NoError(t, s.Close())
 }
+
+// What has got another payload is remembered for a while, by the number of changes.
+func TestPayloadsChanged(t *testing.T) {
+	ctx := context.Background()
+	path := newPath(t)
+	build(t, path, 4, yearly("d", 10), nil)
+	ix := writing(t, path)
+	set := func(ids ...string) {
+		payloads := map[string][]byte{}
+		for _, id := range ids {
+			payloads[id] = []byte(`{"year": 1}`)
+		}
+		_, _, err := ix.SetPayload(ctx, payloads)
+		require.NoError(t, err)
+	}
+	changed := func(since uint64) ([]uint32, bool) {
+		s, err := ix.Snapshot()
+		require.NoError(t, err)
+		defer s.Close()
+		docs, known := s.PayloadsChanged(since)
+		if !known {
+			return nil, false
+		}
+		return docs.ToArray(), true
+	}
+	set("d3", "d1")
+	set("d1", "d7")
+	docs, known := changed(0)
+	require.True(t, known)
+	require.Equal(t, []uint32{1, 3, 7}, docs)
+	docs, known = changed(1)
+	require.True(t, known)
+	require.Equal(t, []uint32{1, 7}, docs)
+	docs, known = changed(2)
+	require.True(t, known)
+	require.Empty(t, docs)
+	_, known = changed(3)
+	require.False(t, known, "it has not been yet")
+	for range pastChanges {
+		ix.payloads.add(ix.payloads.last[len(ix.payloads.last)-1].count+1, []uint32{0})
+	}
+	require.Len(t, ix.payloads.last, pastChanges)
+	require.EqualValues(t, pastChanges, ix.payloads.docs)
+	require.NoError(t, ix.Close())
+	ix = writing(t, path)
+	set("d2")
+	_, known = changed(0)
+	require.False(t, known, "another handle made the changes before")
+	docs, known = changed(2)
+	require.True(t, known)
+	require.Equal(t, []uint32{2}, docs)
+}

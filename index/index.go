@@ -90,6 +90,8 @@ type Index struct {
 
 	follower *follower // nil: it does not follow its path
 
+	payloads payloadLog // which documents have got another payload
+
 	renewing sync.Mutex // held while a picture is made
 
 	mu      sync.Mutex // held for moments only

@@ -5,7 +5,10 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
 	"unicode/utf8"
+
+	"github.com/RoaringBitmap/roaring/v2"
 
 	"github.com/plaid-ir/plaid/condition"
 	"github.com/plaid-ir/plaid/storage"
@@ -145,10 +148,68 @@ func (ix *Index) changePayload(ctx context.Context, choose func(*Snapshot) (map[
 		state.PayloadUpdates++
 		return g.PutState(state)
 	}))
-	if err == nil && ix.repaid != nil {
-		for ordinal := range payloads {
-			ix.repaid.Add(ordinal)
+	if err == nil {
+		ix.payloads.add(state.PayloadUpdates, ordinals)
+		if ix.repaid != nil {
+			ix.repaid.AddMany(ordinals)
 		}
 	}
 	return err
+}
+
+// payloadLog remembers the last changes of payloads, for what is derived from them.
+type payloadLog struct {
+	mu   sync.Mutex
+	last []payloadChange // each counts one more than the one before
+	docs uint64          // in all of them
+}
+
+type payloadChange struct {
+	count uint64 // storage.State.PayloadUpdates with it
+	docs  *roaring.Bitmap
+}
+
+// How much of the past a payloadLog remembers.
+const (
+	pastChanges = 1024
+	pastDocs    = 1 << 20
+)
+
+func (l *payloadLog) add(count uint64, ordinals []uint32) {
+	docs := roaring.BitmapOf(ordinals...)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if n := len(l.last); n > 0 && l.last[n-1].count+1 != count { // one between is not known
+		l.last, l.docs = nil, 0
+	}
+	l.last = append(l.last, payloadChange{count, docs})
+	l.docs += uint64(len(ordinals))
+	for len(l.last) > pastChanges || l.docs > pastDocs && len(l.last) > 1 {
+		l.docs -= l.last[0].docs.GetCardinality()
+		l.last = slices.Delete(l.last, 0, 1)
+	}
+}
+
+// PayloadsChanged returns the ordinals of the documents that have got another payload
+// since the snapshot's index had since changes of payloads
+// ([storage.State].PayloadUpdates). known is false where that is not remembered: only
+// the last changes of this [Index] are.
+func (s *Snapshot) PayloadsChanged(since uint64) (docs *roaring.Bitmap, known bool) {
+	docs = roaring.New()
+	now := s.State().PayloadUpdates
+	if since == now {
+		return docs, true
+	}
+	l := &s.ix.payloads
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if since > now || len(l.last) == 0 || l.last[0].count > since+1 || l.last[len(l.last)-1].count < now {
+		return nil, false
+	}
+	for _, c := range l.last {
+		if c.count > since && c.count <= now {
+			docs.Or(c.docs)
+		}
+	}
+	return docs, true
 }

@@ -158,9 +158,16 @@ func (ix *Index) changes(ctx context.Context, snap *index.Snapshot, p *picture) 
 	}
 	c.dead = make([]*roaring.Bitmap, len(p.segments))
 	follows := ix.base == (base{snap.Lineage(), p.state.Stamp}) && docs >= p.state.Docs &&
-		snap.State().PayloadUpdates == p.state.PayloadUpdates && p.gone.AndCardinality(c.gone) == p.gone.GetCardinality()
-	if !follows {
+		p.gone.AndCardinality(c.gone) == p.gone.GetCardinality()
+	changed, known := snap.PayloadsChanged(p.state.PayloadUpdates)
+	if !follows || !known {
 		return c, c.compare(ctx, snap, p)
+	}
+	for it := changed.Iterator(); it.HasNext(); {
+		if ordinal := it.Next(); ordinal < p.state.Docs && !p.gone.Contains(ordinal) {
+			c.kill(p, ordinal)
+			c.read.Add(ordinal)
+		}
 	}
 	c.read.AddRange(uint64(p.state.Docs), uint64(docs))
 	c.read.AndNot(c.gone)
