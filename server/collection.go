@@ -59,6 +59,8 @@ func ofStore(err error) *Problem {
 	case errors.As(err, &busy):
 		// Its text names no index: clients take a 503 with "model" in it for another error.
 		return problem(CodeBusy, "too much waits to be written: %d documents, %d bytes", busy.Documents, busy.Bytes).after(busy.RetryAfter)
+	case errors.Is(err, store.ErrReopened):
+		return problem(CodeBusy, "the disk failed, and the file was opened again; try again").after(time.Second)
 	case errors.Is(err, keywords.ErrSyntax):
 		p := problem(CodeBadRequest, "text_query: %w", err)
 		var at *keywords.SyntaxError
@@ -102,6 +104,7 @@ func ofStore(err error) *Problem {
 		{vectors.ErrValue, CodeBadRequest},
 		{vectors.ErrID, CodeBadRequest},
 		{storage.ErrModel, CodeBadRequest},
+		{index.ErrNoTokens, CodeBadRequest},
 	} {
 		if errors.Is(err, known.is) {
 			return problem(known.code, "%w", err)

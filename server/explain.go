@@ -118,7 +118,7 @@ func explain(q *request, in *explainIn) (out explainOut, err error) {
 
 // explainTexts adds the pieces of the texts, and the inner products.
 func (q *request) explainTexts(v *store.View, in *explainIn, query search.Query, out *explainOut) (err error) {
-	if out.Metadata, err = metadataOf(v, out.DocumentID); err != nil {
+	if out.Metadata, err = q.metadataOf(v, out.DocumentID); err != nil {
 		return err
 	}
 	if in.Similarities {

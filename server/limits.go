@@ -23,6 +23,9 @@ type Limits struct {
 	Body int64
 	// Bodies is how many bytes of bodies are held at a time; default 1 GiB.
 	Bodies int64
+	// Answer is the largest answer in bytes, about; default 256 MiB. Answers is how
+	// much of answers is held at a time; default 1 GiB. What streams is not counted.
+	Answer, Answers int64
 	// Quick is how long requests that only look may take; default 30 s. Work is how
 	// long the others may, but for what streams; default 300 s.
 	Quick, Work time.Duration
@@ -58,6 +61,8 @@ const (
 func (l *Limits) setDefaults() {
 	orDefault(&l.Body, 100<<20, manyBytes)
 	orDefault(&l.Bodies, 1<<30, manyBytes)
+	orDefault(&l.Answer, 256<<20, manyBytes)
+	orDefault(&l.Answers, 1<<30, manyBytes)
 	orDefault(&l.Quick, 30*time.Second, longTime)
 	orDefault(&l.Work, 300*time.Second, longTime)
 	orDefault(&l.Stall, 30*time.Second, longTime)
@@ -215,6 +220,20 @@ func (b *body) Read(p []byte) (int, error) {
 		}
 	}
 	return n, err
+}
+
+// spend counts bytes of the answer before they are held. All of them are given back when
+// the request has ended.
+func (q *request) spend(bytes int) error {
+	most := q.s.o.Limits.Answer
+	if int64(bytes) > most-q.answered {
+		return problem(CodeTooLarge, "the answer has more than %d bytes: ask for less at a time", most)
+	}
+	q.answered += int64(bytes)
+	if q.s.answers.Add(-int64(bytes)) < 0 {
+		return problem(CodeBusy, "the service holds too many large answers now").after(time.Second)
+	}
+	return nil
 }
 
 // release gives back what the body took of the budget. What was not read of it the

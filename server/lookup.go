@@ -70,7 +70,7 @@ func lookUp(q *request, _ *nothing) (documentsOut, error) {
 			if err := q.ctx.Err(); err != nil {
 				return err
 			}
-			d, err := storedDocument(v, o, form)
+			d, err := q.storedDocument(v, o, form)
 			if err != nil {
 				return err
 			}
@@ -82,10 +82,14 @@ func lookUp(q *request, _ *nothing) (documentsOut, error) {
 	return out, err
 }
 
-func storedDocument(v *store.View, ordinal uint32, form string) (storedOut, error) {
+func (q *request) storedDocument(v *store.View, ordinal uint32, form string) (storedOut, error) {
 	out := storedOut{DocumentID: ordinal, ID: v.ID(uint64(ordinal))}
 	var err error
-	if out.Metadata, err = metadataOf(v, ordinal); err != nil || form == "" || form == "none" {
+	if out.Metadata, err = q.metadataOf(v, ordinal); err != nil || form == "" || form == "none" {
+		return out, err
+	}
+	const each = 16 // bytes for a component: 4 of the vector, and its digits
+	if err := q.spend(each * v.Tokens(uint64(ordinal)) * v.Dim()); err != nil {
 		return out, err
 	}
 	data, err := v.Vectors(uint64(ordinal))

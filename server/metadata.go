@@ -19,12 +19,16 @@ const (
 
 // metadataOf is what was stored beside a document, with its ordinal and its id. What
 // is no object is the value of _payload.
-func metadataOf(v *store.View, ordinal uint32) (json.RawMessage, error) {
+func (q *request) metadataOf(v *store.View, ordinal uint32) (json.RawMessage, error) {
 	payload, err := v.Metadata(uint64(ordinal))
 	if err != nil {
 		return nil, err
 	}
-	return withKeys(payload, ordinal, v.ID(uint64(ordinal))), nil
+	id := v.ID(uint64(ordinal))
+	if err := q.spend(len(payload) + len(id) + 40); err != nil {
+		return nil, err
+	}
+	return withKeys(payload, ordinal, id), nil
 }
 
 func withKeys(payload []byte, ordinal uint32, id string) json.RawMessage {
@@ -143,7 +147,7 @@ func metadataOfAll(q *request, v *store.View, documents *roaring.Bitmap, limit i
 		if err := q.ctx.Err(); err != nil {
 			return out, err
 		}
-		m, err := metadataOf(v, it.Next())
+		m, err := q.metadataOf(v, it.Next())
 		if err != nil {
 			return out, err
 		}
@@ -234,7 +238,10 @@ func getMetadata(q *request, in *getMetadataIn) (metadataOut, error) {
 			if id < 0 || !v.Live(uint64(id)) {
 				continue
 			}
-			m, err := metadataOf(v, uint32(id))
+			if err := q.ctx.Err(); err != nil {
+				return err
+			}
+			m, err := q.metadataOf(v, uint32(id))
 			if err != nil {
 				return err
 			}

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -64,7 +65,14 @@ func typed[In, Out any](r route, do func(q *request, in *In) (Out, error)) route
 	r.do = func(q *request) error {
 		in := new(In)
 		if r.in != nil {
-			if err := q.decode(in); err != nil {
+			text, err := q.text()
+			if err != nil {
+				return err
+			}
+			if err := q.enter(); err != nil {
+				return err
+			}
+			if err := q.decode(text, in); err != nil {
 				return err
 			}
 		}
@@ -190,6 +198,9 @@ type request struct {
 	route *route
 	ctx   context.Context
 	who   string // the name of the token
+	leave func() // gives the turn back; nil: it has none
+
+	answered int64 // bytes, see spend
 }
 
 // index is the {name} of the path.
@@ -208,11 +219,37 @@ func (q *request) wants(preference string) bool {
 	return false
 }
 
-// decode reads the body as JSON. Fields that are not known are passed over, as
+// text is the body. It is read before the request has its turn: a slow client keeps
+// nobody waiting but itself.
+func (q *request) text() ([]byte, error) {
+	var b bytes.Buffer
+	if n := q.ContentLength; n > 0 && n <= 1<<20 { // of more it is waited for that it comes
+		b.Grow(int(n) + bytes.MinRead)
+	}
+	if _, err := b.ReadFrom(q.Body); err != nil {
+		return nil, badJSON(err)
+	}
+	return b.Bytes(), nil
+}
+
+// enter waits for the turn of the request in its group.
+func (q *request) enter() error {
+	gate := q.s.gates[q.route.group]
+	if gate == nil || q.leave != nil {
+		return nil
+	}
+	if p := gate.enter(q.ctx); p != nil {
+		return p
+	}
+	q.leave = gate.leave
+	return nil
+}
+
+// decode reads a body as JSON. Fields that are not known are passed over, as
 // clients of later versions may send some; with "Prefer: handling=strict" they are
 // errors.
-func (q *request) decode(into any) error {
-	d := json.NewDecoder(q.Body)
+func (q *request) decode(text []byte, into any) error {
+	d := json.NewDecoder(bytes.NewReader(text))
 	if q.wants("handling=strict") {
 		d.DisallowUnknownFields()
 	}
@@ -221,8 +258,6 @@ func (q *request) decode(into any) error {
 	}
 	if _, err := d.Token(); err == nil {
 		return bad("the body has more than one JSON value")
-	} else if p := new(Problem); errors.As(err, &p) {
-		return p
 	}
 	return nil
 }

@@ -3,6 +3,7 @@ package server
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 
 	"github.com/RoaringBitmap/roaring/v2"
 
@@ -287,6 +288,9 @@ func (q *request) search(tasks []task, in *common, filtered bool) (searchOut, er
 			}
 		}
 		k := in.Params.top(v.Len())
+		if err := q.spend(spendHits(n, k)); err != nil {
+			return err
+		}
 		var ranked []ranking
 		switch {
 		case len(in.TextQuery) == 0:
@@ -300,7 +304,7 @@ func (q *request) search(tasks []task, in *common, filtered bool) (searchOut, er
 			return err
 		}
 		for i := range ranked {
-			r, err := ranked[i].result(i, v, in)
+			r, err := ranked[i].result(q, i, v, in)
 			if err != nil {
 				return err
 			}
@@ -310,6 +314,16 @@ func (q *request) search(tasks []task, in *common, filtered bool) (searchOut, er
 		return nil
 	})
 	return out, err
+}
+
+// spendHits is what the hits of n queries take while they are found and sent, without
+// their metadata.
+func spendHits(n, k int) int {
+	const each = 64
+	if k > math.MaxInt/each/max(n, 1) {
+		return math.MaxInt / 2
+	}
+	return n * k * each
 }
 
 // ofQuery says which query an error is of.
@@ -323,7 +337,7 @@ type ranking struct {
 }
 
 // result is the answer to query i.
-func (r *ranking) result(i int, v *store.View, in *common) (resultOut, error) {
+func (r *ranking) result(q *request, i int, v *store.View, in *common) (resultOut, error) {
 	out := resultOut{Query: i, Documents: r.documents, Scores: r.scores}
 	if out.Documents == nil {
 		out.Documents, out.Scores = []uint32{}, []float64{}
@@ -337,7 +351,7 @@ func (r *ranking) result(i int, v *store.View, in *common) (resultOut, error) {
 	out.Metadata = make([]json.RawMessage, len(r.documents))
 	for j, d := range r.documents {
 		var err error
-		if out.Metadata[j], err = metadataOf(v, d); err != nil {
+		if out.Metadata[j], err = q.metadataOf(v, d); err != nil {
 			return out, err
 		}
 	}

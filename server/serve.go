@@ -71,10 +71,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (s *Server) handle(q *request) error {
 	who, p := authorize(s.o.Tokens, q.Header.Get("Authorization"), q.route.need)
 	q.who = who
-	if p != nil {
-		return p
-	}
-	if s.rate != nil && q.route.group != free {
+	if s.rate != nil && q.route.group != free { // those that try tokens are counted too
 		name := clientAddress(q.Request, s.o.TrustedProxies)
 		if who != "" {
 			name = "token " + who
@@ -82,6 +79,9 @@ func (s *Server) handle(q *request) error {
 		if wait := s.rate.take(name, time.Now()); wait > 0 {
 			return problem(CodeRateLimited, "more than %g requests a second", s.o.Limits.Rate).after(wait)
 		}
+	}
+	if p != nil {
+		return p
 	}
 	limit := s.o.Limits.Work
 	if q.route.group == looking || q.route.group == free {
@@ -105,11 +105,16 @@ func (s *Server) handle(q *request) error {
 			return badJSON(err)
 		}
 	}
-	if gate := s.gates[q.route.group]; gate != nil {
-		if p := gate.enter(q.ctx); p != nil {
-			return p
+	defer func() {
+		s.answers.Add(q.answered)
+		if q.leave != nil {
+			q.leave()
 		}
-		defer gate.leave()
+	}()
+	if q.route.in == nil { // the others read their body first
+		if err := q.enter(); err != nil {
+			return err
+		}
 	}
 	return q.route.do(q)
 }

@@ -75,8 +75,9 @@ type Server struct {
 	routes   *router
 	openapi  []byte
 	gates    map[group]*gate
-	rate     *rateLimit // nil: none
-	bodies   atomic.Int64
+	rate     *rateLimit   // nil: none
+	bodies   atomic.Int64 // bytes that are left of Limits.Bodies
+	answers  atomic.Int64 // and of Limits.Answers
 	draining atomic.Bool
 	started  time.Time
 }
@@ -104,6 +105,7 @@ func New(st *store.Store, e Encoder, o *Options) (*Server, error) {
 	}
 	s.tracer = s.o.Tracing.Tracer("github.com/plaid-ir/plaid/server")
 	s.bodies.Store(s.o.Limits.Bodies)
+	s.answers.Store(s.o.Limits.Answers)
 	s.gates = map[group]*gate{}
 	for _, g := range []group{looking, searching, writing} {
 		s.gates[g] = newGate(s.o.Limits.Concurrent)

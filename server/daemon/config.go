@@ -40,6 +40,7 @@ type Config struct {
 	TrustedProxies  []string
 
 	MaxBody, MaxBodies, MaxUpload int64
+	MaxAnswer, MaxAnswers         int64
 	QuickTimeout, WorkTimeout     time.Duration
 	StallTimeout, HeaderTimeout   time.Duration
 	IdleTimeout, DrainTimeout     time.Duration
@@ -113,6 +114,8 @@ func NewConfig() *Config {
 
 	size("max-body", &c.MaxBody, 100<<20, "largest body of a request")
 	size("max-bodies", &c.MaxBodies, 1<<30, "how much of bodies is held at a time")
+	size("max-answer", &c.MaxAnswer, 256<<20, "largest answer, about")
+	size("max-answers", &c.MaxAnswers, 1<<30, "how much of answers is held at a time")
 	size("max-upload", &c.MaxUpload, 0, "largest upload of a backup or of another engine's index (0: no limit)")
 	span("quick-timeout", &c.QuickTimeout, 30*time.Second, "how long requests that only look may take")
 	span("work-timeout", &c.WorkTimeout, 300*time.Second, "how long the others may take")

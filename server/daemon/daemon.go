@@ -179,6 +179,7 @@ func (c *Config) limits() server.Limits {
 	}
 	return server.Limits{
 		Body: unlimited(c.MaxBody), Bodies: unlimited(c.MaxBodies), Upload: unlimited(c.MaxUpload),
+		Answer: unlimited(c.MaxAnswer), Answers: unlimited(c.MaxAnswers),
 		Quick: time.Duration(unlimited(int64(c.QuickTimeout))), Work: time.Duration(unlimited(int64(c.WorkTimeout))),
 		Stall: time.Duration(unlimited(int64(c.StallTimeout))), Concurrent: c.Concurrency, Rate: c.Rate, Burst: c.Burst,
 	}

@@ -33,11 +33,14 @@ type Collection struct {
 
 	derived derived
 
-	mu       sync.Mutex
-	cfg      Config
-	fault    error         // why it could not be opened
-	opened   *opened       // nil: no documents yet, or being opened again
-	again    chan struct{} // not nil while the file is opened again; closed then
+	mu     sync.Mutex
+	cfg    Config
+	fault  error         // why it could not be opened
+	opened *opened       // nil: no documents yet, or being opened again
+	again  chan struct{} // not nil while the file is opened again; closed then
+	// fresh ends when the file is to be opened again, and with it what goes on for long.
+	fresh    context.Context
+	stale    context.CancelCauseFunc
 	closed   error
 	growth   growthState
 	counts   Counts
@@ -57,6 +60,7 @@ func (s *Store) newCollection(name string) *Collection {
 		queue: newQueue(s.o.Queue), ended: make(chan struct{}),
 	}
 	c.alive, c.kill = context.WithCancelCause(context.Background())
+	c.fresh, c.stale = context.WithCancelCause(context.Background())
 	c.work.c = c
 	return c
 }

@@ -67,3 +67,77 @@ func TestDerived(t *testing.T) {
 	_, err = plain.Derived(t.Context())
 	require.ErrorIs(t, err, errors.ErrUnsupported)
 }
+
+// slow waits for a go in its first Sync.
+type slow struct {
+	counting
+	began, goOn chan struct{}
+	syncs       int
+}
+
+func (s *slow) Sync(ctx context.Context, snap *index.Snapshot) error {
+	if s.syncs++; s.syncs == 1 {
+		close(s.began)
+		select {
+		case <-s.goOn:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return s.counting.Sync(ctx, snap)
+}
+
+// Data that takes long to make holds up no change, and is made once, however often the
+// patience of those who ask for it ends.
+func TestDerivedIsMadeBeside(t *testing.T) {
+	d := &slow{began: make(chan struct{}), goOn: make(chan struct{})}
+	made := 0
+	s := openStore(t, t.TempDir(), &Options{Derive: func(context.Context, string, Config) (Derived, error) {
+		made++
+		return d, nil
+	}})
+	c := declare(t, s, "docs", Config{})
+	require.NoError(t, update(c, UpdateOptions{}, randomDoc("a", 1))().err)
+	ctx, cancel := context.WithCancel(t.Context())
+	gone := make(chan error)
+	go func() {
+		_, err := c.Derived(ctx)
+		gone <- err
+	}()
+	<-d.began
+	cancel()
+	require.ErrorIs(t, <-gone, context.Canceled)
+	require.NoError(t, update(c, UpdateOptions{}, randomDoc("b", 1))().err)
+	answers := make(chan error)
+	for range 3 {
+		go func() {
+			_, err := c.Derived(t.Context())
+			answers <- err
+		}()
+	}
+	close(d.goOn)
+	for range 3 {
+		require.NoError(t, <-answers)
+	}
+	require.Equal(t, 1, made)
+	require.Equal(t, 2, d.docs)
+	require.NoError(t, update(c, UpdateOptions{}, randomDoc("c", 1))().err)
+	require.Equal(t, 3, d.docs)
+}
+
+// What is being made when the collection ends is given up.
+func TestDerivedEndsWithTheStore(t *testing.T) {
+	d := &slow{began: make(chan struct{}), goOn: make(chan struct{})}
+	s := openStore(t, t.TempDir(), &Options{Derive: func(context.Context, string, Config) (Derived, error) { return d, nil }})
+	c := declare(t, s, "docs", Config{})
+	require.NoError(t, update(c, UpdateOptions{}, randomDoc("a", 1))().err)
+	gone := make(chan error)
+	go func() {
+		_, err := c.Derived(t.Context())
+		gone <- err
+	}()
+	<-d.began
+	require.NoError(t, s.Close(t.Context()))
+	require.ErrorIs(t, <-gone, ErrClosed)
+	require.True(t, d.closed)
+}

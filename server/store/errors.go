@@ -24,6 +24,9 @@ var (
 	ErrBusy = errors.New("too much waits to be written")
 	// ErrClosed: the store was closed.
 	ErrClosed = errors.New("store is closed")
+	// ErrReopened: what went on for long was given up, since the disk failed at the last
+	// step of a change and the index file had to be opened again. It may be tried again.
+	ErrReopened = errors.New("given up: the index file had to be opened again")
 	// ErrLocked: another process has the folder open.
 	ErrLocked = errors.New("data folder is in use by another process")
 	// ErrDamaged: the collection cannot be opened. The error wraps why.

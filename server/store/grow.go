@@ -119,8 +119,8 @@ type growthState struct {
 	advised bool
 }
 
-// aside lets something run beside the writer, which ends with the collection; ok is
-// false when that has ended. done is to be called.
+// aside lets something run beside the writer for long. It ends with the collection, and
+// when the file is to be opened again: the cause of within says so. done is to be called.
 func (c *Collection) aside(ctx context.Context) (within context.Context, done func(), err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -129,12 +129,30 @@ func (c *Collection) aside(ctx context.Context) (within context.Context, done fu
 	}
 	c.beside.Add(1)
 	within, cancel := context.WithCancelCause(ctx)
-	stop := context.AfterFunc(c.alive, func() { cancel(context.Cause(c.alive)) })
+	var stops []func() bool
+	for _, end := range []context.Context{c.alive, c.fresh} {
+		stops = append(stops, context.AfterFunc(end, func() { cancel(context.Cause(end)) }))
+	}
 	return within, func() {
-		stop()
+		for _, stop := range stops {
+			stop()
+		}
 		cancel(nil)
 		c.beside.Done()
 	}, nil
+}
+
+// long does something aside; an error of its end is the cause.
+func (c *Collection) long(ctx context.Context, do func(ctx context.Context) error) error {
+	ctx, done, err := c.aside(ctx)
+	if err != nil {
+		return err
+	}
+	defer done()
+	if err = do(ctx); err != nil && ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
+	return err
 }
 
 // grow begins a training beside everything else if one is due and none runs.
@@ -226,25 +244,21 @@ func (c *Collection) Retrain(ctx context.Context, o RetrainOptions) (*index.Retr
 	if err := c.Err(); err != nil {
 		return nil, err
 	}
-	ctx, done, err := c.aside(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer done()
-	r, err := c.train(ctx, o, func(h *storage.Header, tokens int64) (training, bool) {
-		t := c.trainingFor(tokens)
-		if stageOf(h, &c.s.o.Growth) == StageFinal {
-			cfg := c.Config()
-			t = training{StageFinal, cfg.bits(), 0}
-			if o.Vectors == nil {
-				t.nbits = min(t.nbits, h.Nbits)
+	var r *index.RetrainReport
+	err := c.long(ctx, func(ctx context.Context) (err error) {
+		r, err = c.train(ctx, o, func(h *storage.Header, tokens int64) (training, bool) {
+			t := c.trainingFor(tokens)
+			if stageOf(h, &c.s.o.Growth) == StageFinal {
+				cfg := c.Config()
+				t = training{StageFinal, cfg.bits(), 0}
+				if o.Vectors == nil {
+					t.nbits = min(t.nbits, h.Nbits)
+				}
 			}
-		}
-		return t, true
+			return t, true
+		})
+		return err
 	})
-	if err != nil && ctx.Err() != nil {
-		err = context.Cause(ctx)
-	}
 	return r, err
 }
 

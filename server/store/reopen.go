@@ -14,15 +14,18 @@ import (
 const viewsWait = 5 * time.Second
 
 // reopen opens the index file again. It can be locked only when its views are closed,
-// so new ones wait, those that are open have a while, and then their searches end.
+// so new ones wait, what goes on for long (a training, a backup) is given up, the other
+// views have a while, and then their searches end.
 func (w *worker) reopen(ctx context.Context) error {
 	c := w.c
-	c.stopTraining()
 	c.mu.Lock()
 	o := c.opened
 	again := make(chan struct{})
 	c.opened, c.again = nil, again
+	c.stale(ErrReopened)
+	c.fresh, c.stale = context.WithCancelCause(context.Background())
 	c.mu.Unlock()
+	c.stopTraining()
 	defer func() {
 		c.mu.Lock()
 		c.again = nil

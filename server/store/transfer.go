@@ -18,21 +18,28 @@ import (
 //
 // Errors: those of [Collection.View] and of [index.Index.Backup].
 func (c *Collection) Backup(ctx context.Context, out io.Writer) (*index.BackupReport, error) {
-	o, done, err := c.use(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer done()
-	return o.ix.Backup(ctx, out, nil)
+	var report *index.BackupReport
+	err := c.long(ctx, func(ctx context.Context) error {
+		o, done, err := c.use(ctx)
+		if err != nil {
+			return err
+		}
+		defer done()
+		report, err = o.ix.Backup(ctx, out, nil)
+		return err
+	})
+	return report, err
 }
 
 // Verify looks at every byte of the collection; the error wraps [storage.ErrCorrupt].
 func (c *Collection) Verify(ctx context.Context) error {
-	v, err := c.View(ctx)
-	if err != nil {
-		return err
-	}
-	return errors.Join(v.snap.Verify(ctx), v.Close())
+	return c.long(ctx, func(ctx context.Context) error {
+		v, err := c.View(ctx)
+		if err != nil {
+			return err
+		}
+		return errors.Join(v.snap.Verify(ctx), v.Close())
+	})
 }
 
 // Restore fills a collection that has no documents yet from an index file, such as

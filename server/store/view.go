@@ -125,6 +125,19 @@ func (v *View) Metadata(ordinal uint64) (json.RawMessage, error) {
 	return v.snap.Payload(uint32(ordinal))
 }
 
+// Tokens is how many vectors a document has; 0 for an ordinal that is no document.
+func (v *View) Tokens(ordinal uint64) int {
+	if !v.Live(ordinal) {
+		return 0
+	}
+	chunk, doc, ok := v.snap.Locate(uint32(ordinal))
+	if !ok {
+		return 0
+	}
+	_, offsets := v.snap.ChunkDocs(chunk)
+	return int(offsets[doc+1] - offsets[doc])
+}
+
 // Vectors are those of a document as they are stored: [tokens, dim], row-major, of
 // unit length. The error is [index.ErrNotFound] for an ordinal that is no document.
 func (v *View) Vectors(ordinal uint64) ([]float32, error) {

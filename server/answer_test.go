@@ -1,0 +1,122 @@
+package server_test
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/plaid-ir/plaid/server"
+)
+
+// storeLong stores documents with metadata of n bytes each.
+func storeLong(t *testing.T, s *service, docs, n int) {
+	t.Helper()
+	s.ok(t, 200, "POST", "/indices", object{"name": "a"}, nil)
+	var documents, metadata list
+	for i := range docs {
+		documents = append(documents, object{"embeddings": list{list{1, 0}, list{0, float64(i + 1)}}})
+		metadata = append(metadata, object{"_id": fmt.Sprint("d", i), "text": strings.Repeat("x", n)})
+	}
+	s.ok(t, 202, "POST", "/indices/a/update?wait=true", object{"documents": documents, "metadata": metadata}, nil)
+}
+
+// What a request can make the service hold is bounded, whatever it asks for, and given
+// back when it has ended.
+func TestAnswersAreBounded(t *testing.T) {
+	s := start(t, nil, &server.Options{Limits: server.Limits{Answer: 10_000}})
+	storeLong(t, s, 4, 1000)
+	ids := func(n int) object {
+		var ids list
+		for i := range n {
+			ids = append(ids, i%4)
+		}
+		return object{"document_ids": ids}
+	}
+	for range 3 {
+		s.ok(t, 200, "POST", "/indices/a/metadata/get", ids(8), nil)
+		p := s.refused(t, 413, server.CodeTooLarge, "POST", "/indices/a/metadata/get", ids(12))
+		require.Contains(t, p.Message, "answer")
+	}
+	query := object{"embeddings": list{list{1, 0}}}
+	search := func(queries int, metadata bool) object {
+		var all list
+		for range queries {
+			all = append(all, query)
+		}
+		return object{"queries": all, "params": object{"top_k": 4}, "metadata": metadata}
+	}
+	s.ok(t, 200, "POST", "/indices/a/search", search(2, true), nil)
+	s.refused(t, 413, server.CodeTooLarge, "POST", "/indices/a/search", search(3, true))
+	s.ok(t, 200, "POST", "/indices/a/search", search(30, false), nil)
+	s.refused(t, 413, server.CodeTooLarge, "POST", "/indices/a/search", search(50, false))
+	s.ok(t, 200, "GET", "/indices/a/documents?document_id=0&vectors=json", nil, nil)
+	s.refused(t, 413, server.CodeTooLarge, "GET", "/indices/a/documents?vectors=base64"+strings.Repeat("&document_id=0", 10), nil)
+
+	all := start(t, nil, &server.Options{Limits: server.Limits{Answers: 3000}})
+	storeLong(t, all, 4, 1000)
+	for range 3 {
+		all.ok(t, 200, "POST", "/indices/a/metadata/get", ids(2), nil)
+		require.Positive(t, all.refused(t, 503, server.CodeBusy, "POST", "/indices/a/metadata/get", ids(4)).RetryAfter)
+	}
+}
+
+// Who guesses at tokens is slowed down, too.
+func TestRateLimitOfStrangers(t *testing.T) {
+	tokens, err := server.ParseTokens(strings.NewReader("a read "+readSecret), "test")
+	require.NoError(t, err)
+	s := start(t, nil, &server.Options{Tokens: tokens, Limits: server.Limits{Rate: 1e-3, Burst: 2}})
+	for range 2 {
+		s.refused(t, 401, server.CodeUnauthorized, "GET", "/indices", nil, "Authorization: Bearer "+writeSecret)
+	}
+	s.refused(t, 429, server.CodeRateLimited, "GET", "/indices", nil, "Authorization: Bearer "+writeSecret)
+	require.Equal(t, 200, s.send(t, "GET", "/indices", nil, "Authorization: Bearer "+readSecret).status)
+}
+
+// A request has its turn when its body is there, so that clients that send slowly keep
+// nobody else waiting.
+func TestSlowBodiesHoldNoTurn(t *testing.T) {
+	s := start(t, nil, &server.Options{Limits: server.Limits{Concurrent: 1}})
+	storeLong(t, s, 1, 10)
+	body, sending := io.Pipe()
+	reading := make(chan struct{})
+	slow := httptest.NewRequest("POST", "/indices/a/search", io.TeeReader(body, writerFunc(func(p []byte) (int, error) {
+		select {
+		case <-reading:
+		default:
+			close(reading)
+		}
+		return len(p), nil
+	})))
+	slow.Header.Set("Content-Type", "application/json")
+	answered := make(chan int)
+	go func() {
+		w := httptest.NewRecorder()
+		s.ServeHTTP(w, slow)
+		answered <- w.Code
+	}()
+	_, err := io.WriteString(sending, `{"queries": [{"embeddings": `)
+	require.NoError(t, err)
+	<-reading
+	s.ok(t, 200, "POST", "/indices/a/search", object{"queries": list{object{"embeddings": list{list{1, 0}}}}}, nil)
+	_, err = io.WriteString(sending, `[[1, 0]]}]}`)
+	require.NoError(t, err)
+	require.NoError(t, sending.Close())
+	require.Equal(t, http.StatusOK, <-answered)
+}
+
+type writerFunc func([]byte) (int, error)
+
+func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
+
+// What has no tokens left to train on is no fault of the service.
+func TestRetrainWithoutTokens(t *testing.T) {
+	s := start(t, nil, nil)
+	storeLong(t, s, 2, 10)
+	s.ok(t, 202, "DELETE", "/indices/a/documents?wait=true", object{"ids": list{"d0", "d1"}}, nil)
+	s.refused(t, 400, server.CodeBadRequest, "POST", "/indices/a/retrain", nil)
+}
