@@ -138,6 +138,9 @@ func (s *Server) madeBy() *storage.Model {
 	if e == nil {
 		return nil
 	}
+	if m, ok := e.(Maker); ok {
+		return m.Model()
+	}
 	c := e.Config()
 	return &storage.Model{Name: c.Dir, Fingerprint: c.Fingerprint, Precision: c.Precision}
 }

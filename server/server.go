@@ -23,6 +23,7 @@ import (
 	"github.com/plaid-ir/plaid/encode"
 	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/server/store"
+	"github.com/plaid-ir/plaid/storage"
 	"github.com/plaid-ir/plaid/vectors"
 )
 
@@ -33,6 +34,13 @@ type Encoder interface {
 	Queries(ctx context.Context, texts []string) ([]encode.Embedding, error)
 	Documents(ctx context.Context, texts iter.Seq2[encode.Text, error]) iter.Seq2[vectors.Document, error]
 	Tokenize(r encode.Role, text string) ([]encode.Token, error)
+}
+
+// Maker is an Encoder that says what indexes are to know of it. Of others they know the
+// folder, the fingerprint and the precision.
+type Maker interface {
+	Encoder
+	Model() *storage.Model
 }
 
 // Options of a Server. The zero value, or nil, lets everybody do everything, which is

@@ -24,6 +24,9 @@ type Config struct {
 	UploadDir    string
 
 	Model          string
+	Encoder        string
+	EncoderOptions []string
+	ModelSettings  string
 	Precision      string
 	ModelThreads   int
 	QueryLength    int
@@ -95,7 +98,10 @@ func NewConfig() *Config {
 	text("base-path", &c.BasePath, "", "`PATH` below which the service is reached, such as /plaid, where a proxy passes it on")
 	text("upload-dir", &c.UploadDir, "", "`DIR` where uploads of other engines' indexes are unpacked (default: in the data folder)")
 
-	text("model", &c.Model, "", "`DIR` of the model that encodes texts; without it only vectors are taken")
+	text("model", &c.Model, "", "`DIR` of the model that encodes texts; without one only vectors are taken")
+	text("encoder", &c.Encoder, "", "`NAME` of what computes: native (the default), onnxruntime, or the address of a server that encodes")
+	add("encoder-options", listValue{&c.EncoderOptions, checkOption}, true, "KEY=VALUE for the encoder: library, device, graph; of a server api, query-prefix, document-prefix, batch, timeout, attempts (docs/encoder.md)")
+	text("model-settings", &c.ModelSettings, "", "JSON `FILE` that decides what the model's folder leaves open")
 	add("precision", flags.Choice(&c.Precision, "f32", "f32", "int8"), false, "how the model computes")
 	number("model-threads", &c.ModelThreads, 0, 0, "texts that are encoded at once (0: one a processor)")
 	number("query-length", &c.QueryLength, 0, 0, "longest query in tokens (0: as the model says)")
@@ -210,8 +216,8 @@ func (c *Config) check() error {
 		return wrong("base-path is %q; want a path such as /plaid", c.BasePath)
 	case c.Listen == "":
 		return wrong("listen is empty")
-	case c.Model == "" && (c.QueryLength != 0 || c.DocumentLength != 0 || c.ModelThreads != 0 || c.Precision != "f32"):
-		return wrong("precision, model-threads, query-length and document-length need a model")
+	case !c.encodes() && (c.QueryLength != 0 || c.DocumentLength != 0 || c.ModelThreads != 0 || c.Precision != "f32" || c.Encoder != "" || len(c.EncoderOptions) > 0 || c.ModelSettings != ""):
+		return wrong("precision, model-threads, model-settings, query-length, document-length, encoder and encoder-options need a model")
 	}
 	return nil
 }

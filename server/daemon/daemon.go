@@ -18,7 +18,6 @@ import (
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/plaid-ir/plaid/encode"
 	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/server"
@@ -46,7 +45,7 @@ func Run(ctx context.Context, c *Config, log io.Writer, environ []string, ready 
 	if err != nil {
 		return err
 	}
-	o := &server.Options{Version: index.Version(), Logger: logger, EncoderLater: c.Model != "", UploadDir: c.UploadDir, Origins: c.CORSOrigins, Limits: c.limits()}
+	o := &server.Options{Version: index.Version(), Logger: logger, EncoderLater: c.encodes(), UploadDir: c.UploadDir, Origins: c.CORSOrigins, Limits: c.limits()}
 	if tracing != nil {
 		otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { logger.Warn("spans are lost", "error", err) }))
 		closing.add(func() error { return tracing.Shutdown(context.Background()) })
@@ -117,7 +116,7 @@ func Run(ctx context.Context, c *Config, log io.Writer, environ []string, ready 
 
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	if c.Model != "" {
+	if c.encodes() {
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
@@ -126,7 +125,7 @@ func Run(ctx context.Context, c *Config, log io.Writer, environ []string, ready 
 		defer func() { stop(nil); <-done }()
 	}
 	c.warn(l, o.Tokens != nil, logger)
-	logger.Info("serving", "address", address(l, c), "data", c.Data, "indexes", len(st.Names()), "model", c.Model, "version", o.Version)
+	logger.Info("serving", "address", address(l, c), "data", c.Data, "indexes", len(st.Names()), "model", c.modelName(), "version", o.Version)
 	if ready != nil {
 		ready(l.Addr().String())
 	}
@@ -149,25 +148,6 @@ func (c *closers) close() error {
 		errs = append(errs, c.all[i]())
 	}
 	return errors.Join(errs...)
-}
-
-// loadModel loads the model while the service answers what needs none.
-func (c *Config) loadModel(ctx context.Context, s *server.Server, log *slog.Logger, closing *closers, failed func(error)) {
-	began := time.Now()
-	precision := encode.F32
-	if c.Precision == "int8" {
-		precision = encode.Int8
-	}
-	e, err := encode.Open(c.Model, &encode.Options{
-		Precision: precision, Threads: c.ModelThreads, QueryLength: c.QueryLength, DocumentLength: c.DocumentLength, Logger: log,
-	})
-	if err != nil {
-		failed(fmt.Errorf("model: %w", err))
-		return
-	}
-	closing.add(e.Close)
-	s.SetEncoder(e)
-	log.Info("model loaded", "model", c.Model, "dim", e.Dim(), "took", time.Since(began))
 }
 
 func (c *Config) limits() server.Limits {

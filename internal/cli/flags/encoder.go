@@ -153,7 +153,7 @@ func (e *Encoder) Open(ctx context.Context, of *storage.Model, threads int, log 
 		}
 		return nil, nil, err
 	}
-	m, err := modelOf(enc, dir, o)
+	m, err := ModelOf(enc, dir, o)
 	if err == nil && !e.Any {
 		err = checkModel(of, m)
 	}
@@ -163,8 +163,9 @@ func (e *Encoder) Open(ctx context.Context, of *storage.Model, threads int, log 
 	return enc, m, nil
 }
 
-// modelOf is what an index keeps of an encoder.
-func modelOf(e *encode.Encoder, dir string, o *encode.Options) (*storage.Model, error) {
+// ModelOf is what an index keeps of an encoder that was opened as [Encoder.Options]
+// says.
+func ModelOf(e *encode.Encoder, dir string, o *encode.Options) (*storage.Model, error) {
 	if o.Remote != nil {
 		return serverModel(e, o.Remote)
 	}
