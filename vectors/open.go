@@ -47,6 +47,9 @@ func Open(ctx context.Context, files Files) (Source, error) {
 }
 
 func (in *inputs) openSource(ctx context.Context, files Files) (Source, error) {
+	if f, ok := formatOf(files.Vectors); ok {
+		return in.openRegistered(ctx, f, files)
+	}
 	format, err := in.checkSuffix(files.Vectors)
 	if err != nil {
 		return nil, err
@@ -304,8 +307,11 @@ func (in *inputs) checkSuffix(path string) (string, error) {
 	}
 	ext := strings.ToLower(filepath.Ext(path))
 	format := formats[ext]
+	if format == "" && slices.Contains(elsewhere, ext) {
+		return "", faultf(path, ErrFormat, "%s files are read by the program that has more formats: formats/cmd/plaid in plaid's repository (docs/formats.md)", ext)
+	}
 	if format == "" {
-		return "", faultf(path, ErrFormat, "suffix %q is not known: want .npy, .npz, .safetensors, .jsonl or .ndjson", ext)
+		return "", faultf(path, ErrFormat, "suffix %q is not known: want %s", ext, suffixes())
 	}
 	f, size, err := in.open(path)
 	if err != nil {

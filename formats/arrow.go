@@ -1,0 +1,143 @@
+package formats
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"os"
+	"sort"
+
+	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/ipc"
+	"github.com/apache/arrow-go/v18/arrow/memory"
+
+	"github.com/plaid-ir/plaid/vectors"
+)
+
+// arrowMagic begins and ends an IPC file; a stream has none.
+const arrowMagic = "ARROW1"
+
+// arrowRows are the record batches of an IPC file or stream.
+type arrowRows struct {
+	names  *arrow.Schema
+	load   func(i int) (arrow.RecordBatch, error)
+	starts []int64 // the first row of each batch, and the end
+}
+
+func openArrow(ctx context.Context, f *os.File, size int64) (*arrowRows, error) {
+	head := make([]byte, len(arrowMagic))
+	if _, err := f.ReadAt(head, 0); err != nil && !errors.Is(err, io.EOF) {
+		return nil, err
+	}
+	if string(head) == arrowMagic {
+		return openIPCFile(ctx, io.NewSectionReader(f, 0, size))
+	}
+	return openIPCStream(ctx, f, size)
+}
+
+func openIPCFile(ctx context.Context, in *io.SectionReader) (*arrowRows, error) {
+	r, err := ipc.NewFileReader(in, ipc.WithAllocator(memory.NewGoAllocator()))
+	if err != nil {
+		return nil, malformed(err)
+	}
+	a := &arrowRows{names: r.Schema(), load: r.RecordBatchAt, starts: []int64{0}}
+	for i := range r.NumRecords() {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		b, err := r.RecordBatchAt(i)
+		if err != nil {
+			return nil, malformed(err)
+		}
+		a.starts = append(a.starts, a.starts[i]+b.NumRows())
+		b.Release()
+	}
+	return a, nil
+}
+
+// counter counts what is read.
+type counter struct {
+	r io.Reader
+	n int64
+}
+
+func (c *counter) Read(p []byte) (int, error) {
+	n, err := c.r.Read(p)
+	c.n += int64(n)
+	return n, err
+}
+
+// openIPCStream notes where each batch of a stream is: a batch is read again behind the
+// schema with which the stream begins.
+func openIPCStream(ctx context.Context, f *os.File, size int64) (*arrowRows, error) {
+	in := &counter{r: io.NewSectionReader(f, 0, size)}
+	r, err := ipc.NewReader(in, ipc.WithAllocator(memory.NewGoAllocator()))
+	if err != nil {
+		return nil, malformed(err)
+	}
+	defer r.Release()
+	schema := make([]byte, in.n)
+	if _, err := f.ReadAt(schema, 0); err != nil {
+		return nil, err
+	}
+	for _, field := range r.Schema().Fields() {
+		if field.Type.ID() == arrow.DICTIONARY {
+			return nil, fmt.Errorf("%w: column %s of a stream is a dictionary; write it as a file of Arrow or Parquet", vectors.ErrFormat, field.Name)
+		}
+	}
+	a := &arrowRows{names: r.Schema(), starts: []int64{0}}
+	ends := []int64{in.n}
+	for r.Next() {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		a.starts = append(a.starts, a.starts[len(a.starts)-1]+r.RecordBatch().NumRows())
+		ends = append(ends, in.n)
+	}
+	if err := r.Err(); err != nil && !errors.Is(err, io.EOF) {
+		return nil, malformed(err)
+	}
+	a.load = func(i int) (arrow.RecordBatch, error) {
+		part := io.MultiReader(bytes.NewReader(schema), io.NewSectionReader(f, ends[i], ends[i+1]-ends[i]))
+		r, err := ipc.NewReader(part, ipc.WithAllocator(memory.NewGoAllocator()))
+		if err != nil {
+			return nil, err
+		}
+		defer r.Release()
+		if !r.Next() {
+			return nil, fmt.Errorf("%w: batch %d is not where it was: %w", vectors.ErrChanged, i, errors.Join(r.Err()))
+		}
+		b := r.RecordBatch()
+		b.Retain()
+		return b, nil
+	}
+	return a, nil
+}
+
+func (a *arrowRows) schema() *arrow.Schema { return a.names }
+
+func (a *arrowRows) records(ctx context.Context, from int64, _ []int) iter.Seq2[record, error] {
+	return func(yield func(record, error) bool) {
+		first := sort.Search(len(a.starts)-1, func(i int) bool { return a.starts[i+1] > from })
+		for i := first; i+1 < len(a.starts); i++ {
+			err := ctx.Err()
+			var b arrow.RecordBatch
+			if err == nil {
+				b, err = a.load(i)
+				err = malformed(err)
+			}
+			if err != nil {
+				yield(record{}, err)
+				return
+			}
+			goOn := yield(record{a.starts[i], b}, nil)
+			b.Release()
+			if !goOn {
+				return
+			}
+		}
+	}
+}

@@ -1,0 +1,111 @@
+package formats
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/plaid-ir/plaid/vectors"
+)
+
+// stateFile is in a folder that save_to_disk of datasets wrote: it names the files of
+// the rows, in order.
+const stateFile = "state.json"
+
+// isFolder tells whether a folder holds files that are read.
+func isFolder(path string) bool {
+	_, err := filesOf(path)
+	return !errors.Is(err, errNothing)
+}
+
+var errNothing = errors.New("no files of Parquet or Arrow")
+
+// filesOf are the files of a dataset folder, in the order of their rows.
+func filesOf(path string) ([]string, error) {
+	text, err := os.ReadFile(filepath.Join(path, stateFile))
+	if err == nil {
+		return namedFiles(path, text)
+	}
+	if !errors.Is(err, fs.ErrNotExist) {
+		return nil, vectors.NewFileError(path, cause(err))
+	}
+	if _, err := os.Stat(filepath.Join(path, "dataset_dict.json")); err == nil {
+		return nil, vectors.NewFileError(path, fmt.Errorf("%w: it holds several datasets: name the folder of one (%s)",
+			vectors.ErrShape, strings.Join(foldersIn(path), ", ")))
+	}
+	for _, dir := range []string{path, filepath.Join(path, "data")} {
+		var found []string
+		for _, suffix := range Suffixes {
+			names, err := filepath.Glob(filepath.Join(escaped(dir), "*"+suffix))
+			if err != nil {
+				return nil, vectors.NewFileError(path, err)
+			}
+			found = append(found, names...)
+		}
+		if len(found) == 0 {
+			continue
+		}
+		slices.Sort(found)
+		if splits := splitsOf(found); len(splits) > 1 {
+			return nil, vectors.NewFileError(path, fmt.Errorf("%w: it holds the splits %s: give the files of one", vectors.ErrShape, strings.Join(splits, ", ")))
+		}
+		return found, nil
+	}
+	return nil, vectors.NewFileError(path, fmt.Errorf("%w: %w", vectors.ErrFormat, errNothing))
+}
+
+// namedFiles are those that state.json names, each beside it.
+func namedFiles(path string, text []byte) ([]string, error) {
+	var state struct {
+		Files []struct {
+			Name string `json:"filename"`
+		} `json:"_data_files"`
+	}
+	name := filepath.Join(path, stateFile)
+	if err := json.Unmarshal(text, &state); err != nil {
+		return nil, vectors.NewFileError(name, fmt.Errorf("%w: %w", vectors.ErrFormat, err))
+	}
+	var paths []string
+	for _, f := range state.Files {
+		if f.Name == "" || f.Name != filepath.Base(f.Name) {
+			return nil, vectors.NewFileError(name, fmt.Errorf("%w: %q is no file beside it", vectors.ErrFormat, f.Name))
+		}
+		paths = append(paths, filepath.Join(path, f.Name))
+	}
+	if len(paths) == 0 {
+		return nil, vectors.NewFileError(name, fmt.Errorf("%w: it names no files", vectors.ErrFormat))
+	}
+	return paths, nil
+}
+
+// splitsOf are the splits that names such as train-00000-of-00002.parquet speak of.
+func splitsOf(paths []string) (splits []string) {
+	for _, p := range paths {
+		split, _, _ := strings.Cut(filepath.Base(p), "-")
+		split = strings.TrimSuffix(split, filepath.Ext(split))
+		if slices.Contains([]string{"train", "test", "validation", "dev"}, split) && !slices.Contains(splits, split) {
+			splits = append(splits, split)
+		}
+	}
+	return splits
+}
+
+func foldersIn(path string) (names []string) {
+	entries, _ := os.ReadDir(path)
+	for _, e := range entries {
+		if e.IsDir() {
+			names = append(names, e.Name())
+		}
+	}
+	return names
+}
+
+// escaped makes a path mean itself in a pattern.
+func escaped(path string) string {
+	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(path)
+}

@@ -1,0 +1,127 @@
+package formats
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"io"
+	"iter"
+	"os"
+	"slices"
+
+	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/memory"
+	"github.com/apache/arrow-go/v18/parquet/file"
+	"github.com/apache/arrow-go/v18/parquet/pqarrow"
+)
+
+// parquetRows are those of a Parquet file.
+type parquetRows struct {
+	f     *os.File
+	names *arrow.Schema
+	batch int64   // rows of a record
+	ends  []int64 // the row after each row group
+}
+
+// recordBytes is about how much a record takes.
+const recordBytes = 32 << 20
+
+func openParquet(_ context.Context, f *os.File) (*parquetRows, error) {
+	p := &parquetRows{f: f}
+	r, err := p.reader()
+	if err != nil {
+		return nil, err
+	}
+	p.names, err = r.Schema()
+	if err != nil {
+		return nil, malformed(err)
+	}
+	meta := r.ParquetReader().MetaData()
+	var bytes, rows int64
+	for _, g := range meta.RowGroups {
+		bytes += max(g.GetTotalByteSize(), 0)
+		rows += g.GetNumRows()
+		p.ends = append(p.ends, rows)
+	}
+	p.batch = max(min(recordBytes/max(bytes/max(meta.GetNumRows(), 1), 1), 1024), 1)
+	return p, nil
+}
+
+// reader opens the file anew: one is for one pass.
+func (p *parquetRows) reader() (*pqarrow.FileReader, error) {
+	info, err := p.f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	r, err := file.NewParquetReader(io.NewSectionReader(p.f, 0, info.Size()))
+	if err != nil {
+		return nil, malformed(err)
+	}
+	fr, err := pqarrow.NewFileReader(r, pqarrow.ArrowReadProperties{BatchSize: p.batch}, memory.NewGoAllocator())
+	return fr, malformed(err)
+}
+
+func (p *parquetRows) schema() *arrow.Schema { return p.names }
+
+func (p *parquetRows) records(ctx context.Context, from int64, few []int) iter.Seq2[record, error] {
+	return func(yield func(record, error) bool) {
+		r, err := p.reader()
+		if err != nil {
+			yield(record{}, err)
+			return
+		}
+		var leaves []int
+		for i := range r.Manifest.Fields {
+			if few == nil || slices.Contains(few, i) {
+				leaves = appendLeaves(leaves, &r.Manifest.Fields[i])
+			}
+		}
+		// From the row group on: a reader that seeks within one fails on lists
+		// (number of decoded rep/def levels did not match).
+		group, _ := slices.BinarySearchFunc(p.ends, from, func(end, from int64) int { return cmp.Compare(end, from+1) })
+		first, groups := int64(0), []int{}
+		if group > 0 {
+			first = p.ends[group-1]
+		}
+		for i := group; i < len(p.ends); i++ {
+			groups = append(groups, i)
+		}
+		if len(groups) == 0 {
+			return
+		}
+		rr, err := r.GetRecordReader(ctx, leaves, groups)
+		if err != nil {
+			yield(record{}, malformed(err))
+			return
+		}
+		defer rr.Release()
+		for {
+			batch, err := rr.Read()
+			if errors.Is(err, io.EOF) || err == nil && batch == nil {
+				return
+			}
+			if err == nil {
+				err = ctx.Err()
+			}
+			if err != nil {
+				yield(record{}, malformed(err))
+				return
+			}
+			if !yield(record{first, batch}, nil) {
+				return
+			}
+			first += batch.NumRows()
+		}
+	}
+}
+
+// appendLeaves appends the columns of the file that a field is made of.
+func appendLeaves(leaves []int, f *pqarrow.SchemaField) []int {
+	if f.IsLeaf() {
+		leaves = append(leaves, f.ColIndex)
+	}
+	for i := range f.Children {
+		leaves = appendLeaves(leaves, &f.Children[i])
+	}
+	return leaves
+}
