@@ -94,15 +94,21 @@ func TestImport(t *testing.T) {
 	for _, c := range []struct {
 		engine string
 		docs   int
-		dir    []string
+		dir    []string // beside the checkout; none: a small one in it
 	}{
+		{interop.EngineColBERT, 46, nil},
+		{interop.EngineFastPlaid, 46, nil},
+		{interop.EngineNextPlaid, 46, nil},
 		{interop.EngineColBERT, 500, []string{"data", "lotte-500", "plaid-index"}},
 		{interop.EngineNPY, 500, []string{"data", "lotte-500", "plaid-npy"}},
 		{interop.EngineFastPlaid, 150, []string{"golden", "fast-plaid-nbits2"}},
 		{interop.EngineNextPlaid, 150, []string{"golden", "next-plaid-nbits2"}},
 	} {
-		t.Run(c.engine, func(t *testing.T) {
-			dir := shared(t, c.dir...)
+		t.Run(fmt.Sprint(c.engine, " ", c.docs), func(t *testing.T) {
+			dir := filepath.Join("..", "interop", "testdata", "real", c.engine)
+			if c.dir != nil {
+				dir = shared(t, c.dir...)
+			}
 			before := fingerprint(t, dir)
 			path := newPath(t)
 			r, err := Import(context.Background(), dir, path, &ImportOptions{VerifyIVF: true})

@@ -4,6 +4,7 @@
 //!     nextplaid-bench build DATA INDEX NBITS
 //!     nextplaid-bench search DATA INDEX K PROBES SCORES SECONDS
 //!     nextplaid-bench approx NAME DATA INDEX
+//!     nextplaid-bench hits DATA INDEX
 
 mod kernels;
 mod npy;
@@ -45,6 +46,28 @@ fn search(data: &str, path: &str, params: &SearchParameters, seconds: f64) -> Re
         }
     }
     Ok(json!({"hits": hits, "latency_ms": passes}))
+}
+
+/// Every document's score for every query: query, document, score, one a line.
+fn hits(data: &str, path: &str) -> Result<()> {
+    let index = MmapIndex::load(path)?;
+    let all = index.doc_lengths.len();
+    let params = SearchParameters {
+        top_k: all,
+        n_full_scores: 4 * all,
+        n_ivf_probe: index.num_partitions(),
+        centroid_score_threshold: None,
+        ..SearchParameters::default()
+    };
+    for (i, q) in npy::queries(Path::new(data))?.iter().enumerate() {
+        let found = index.search(q, &params, None)?;
+        let mut rows: Vec<_> = found.passage_ids.iter().zip(&found.scores).collect();
+        rows.sort_by_key(|r| r.0);
+        for (doc, score) in rows {
+            println!("{i}\t{doc}\t{score:.4}");
+        }
+    }
+    Ok(())
 }
 
 /// The candidate stage has no public function. Searches with more and more
@@ -129,7 +152,8 @@ fn main() -> Result<()> {
             search(data, path, &params, seconds.parse()?)?
         }
         ["approx", name, data, path] => approx(name, data, path)?,
-        _ => return Err("usage: kernels NAME=DATA=K... | build DATA INDEX NBITS | search DATA INDEX K PROBES SCORES SECONDS | approx NAME DATA INDEX".into()),
+        ["hits", data, path] => return hits(data, path),
+        _ => return Err("usage: kernels NAME=DATA=K... | build DATA INDEX NBITS | search DATA INDEX K PROBES SCORES SECONDS | approx NAME DATA INDEX | hits DATA INDEX".into()),
     };
     println!("{result}");
     Ok(())
