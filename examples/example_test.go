@@ -21,7 +21,7 @@ func Example() {
 	defer os.RemoveAll(dir)
 	path := filepath.Join(dir, "pets.plaid")
 
-	// README begins
+	// docs/api.md begins
 	// Documents are token vectors of one dimension; here 2, from memory. vectors.Open reads files.
 	docs, err := vectors.FromDocuments(2, []vectors.Document{
 		{ID: "cat", Tokens: []float32{1, 0, 0.8, 0.6}, Payload: []byte(`{"title": "About cats"}`)},
@@ -53,7 +53,7 @@ func Example() {
 	for _, hit := range res.Hits {
 		fmt.Printf("%s %.2f %s\n", hit.ID, hit.Score, hit.Payload)
 	}
-	// README ends
+	// docs/api.md ends
 	// Output:
 	// cat 0.96 {"title": "About cats"}
 	// dog 0.80

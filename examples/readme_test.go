@@ -3,25 +3,38 @@ package examples
 import (
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 )
 
-// The Go example of the README is the body of the Example below.
-func TestReadmeShowsTheExample(t *testing.T) {
-	source, err := os.ReadFile("example_test.go")
-	require.NoError(t, err)
-	_, body, ok := strings.Cut(string(source), "// README begins\n")
-	require.True(t, ok)
-	body, _, ok = strings.Cut(body, "\t// README ends\n")
-	require.True(t, ok)
-	readme, err := os.ReadFile(filepath.Join("..", "README.md"))
-	require.NoError(t, err)
-	var lines []string
-	for line := range strings.Lines(body) {
-		lines = append(lines, strings.TrimPrefix(line, "\t"))
+var (
+	shown   = regexp.MustCompile(`(?s)\t// docs/api\.md begins\n(.*?)\t// docs/api\.md ends\n`)
+	goBlock = regexp.MustCompile("(?s)```go\n(.*?)```")
+)
+
+// The Go examples of docs/api.md are the bodies of the Examples here, all of them, so that they
+// compile and run.
+func TestPageShowsTheExamples(t *testing.T) {
+	var bodies []string
+	for _, file := range []string{"example_test.go", "api_test.go"} {
+		source, err := os.ReadFile(file)
+		require.NoError(t, err)
+		for _, m := range shown.FindAllStringSubmatch(string(source), -1) {
+			var lines []string
+			for line := range strings.Lines(m[1]) {
+				lines = append(lines, strings.TrimPrefix(line, "\t"))
+			}
+			bodies = append(bodies, strings.Join(lines, ""))
+		}
 	}
-	require.Contains(t, string(readme), "```go\n"+strings.Join(lines, "")+"```")
+	page, err := os.ReadFile(filepath.Join("..", "docs", "api.md"))
+	require.NoError(t, err)
+	var blocks []string
+	for _, m := range goBlock.FindAllStringSubmatch(string(page), -1) {
+		blocks = append(blocks, m[1])
+	}
+	require.ElementsMatch(t, bodies, blocks)
 }

@@ -23,6 +23,9 @@ def documents(data):
 
 def queries(data):
     x = torch.from_numpy(np.load(Path(data) / "queries.npy").astype(np.float32))
+    if x.dim() == 2:
+        lengths = np.load(Path(data) / "querylens.npy").astype(int).tolist()
+        return [q[None] for q in torch.split(x, lengths)]
     return [x[i : i + 1] for i in range(len(x))]
 
 

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"os"
 	"path/filepath"
 	"time"
 
@@ -17,10 +18,19 @@ type searchTimes struct {
 	Latency [][]float64 `json:"latency_ms"` // of each query, a list a pass
 }
 
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
 // timeSearch answers queries one at a time on one goroutine: a pass to warm up
 // and learn the hits, then up to three timed ones while time lasts.
 func timeSearch(ctx context.Context, data, path string, k int, seconds float64) (_ *searchTimes, err error) {
-	src, err := vectors.Open(ctx, vectors.Files{Vectors: filepath.Join(data, "queries.npy")})
+	files := vectors.Files{Vectors: filepath.Join(data, "queries.npy")}
+	if lengths := filepath.Join(data, "querylens.npy"); exists(lengths) {
+		files.Lengths = lengths
+	}
+	src, err := vectors.Open(ctx, files)
 	if err != nil {
 		return nil, err
 	}

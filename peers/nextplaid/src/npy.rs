@@ -65,10 +65,12 @@ pub fn tokens(dir: &Path) -> Result<Array2<f32>> {
 
 /// One matrix a document.
 pub fn documents(dir: &Path) -> Result<Vec<Array2<f32>>> {
-    let all = tokens(dir)?;
+    split(tokens(dir)?, &dir.join("doclens.npy"))
+}
+
+fn split(all: Array2<f32>, lengths: &Path) -> Result<Vec<Array2<f32>>> {
     let mut at = 0;
-    let lengths = integers(&read(&dir.join("doclens.npy"))?)?;
-    Ok(lengths
+    Ok(integers(&read(lengths)?)?
         .into_iter()
         .map(|n| {
             at += n;
@@ -77,9 +79,13 @@ pub fn documents(dir: &Path) -> Result<Vec<Array2<f32>>> {
         .collect())
 }
 
-/// One matrix a query.
+/// One matrix a query: [queries, tokens, dim], or [tokens, dim] with querylens.npy.
 pub fn queries(dir: &Path) -> Result<Vec<Array2<f32>>> {
     let raw = read(&dir.join("queries.npy"))?;
+    if raw.shape.len() == 2 {
+        let all = Array2::from_shape_vec((raw.shape[0], raw.shape[1]), floats(&raw)?)?;
+        return split(all, &dir.join("querylens.npy"));
+    }
     let q = Array3::from_shape_vec((raw.shape[0], raw.shape[1], raw.shape[2]), floats(&raw)?)?;
     Ok(q.outer_iter().map(|m| m.to_owned()).collect())
 }
