@@ -55,7 +55,11 @@ const mergeTokens = 4 << 20
 //
 // Errors: [ErrDimension], [ErrDuplicateID], [storage.ErrModel], those of src, and
 // what writing fails with.
-func (ix *Index) Add(ctx context.Context, src vectors.Source, opts *AddOptions) (r *AddReport, err error) {
+func (ix *Index) Add(ctx context.Context, src vectors.Source, opts *AddOptions) (*AddReport, error) {
+	return ix.add(ctx, src, opts, nil)
+}
+
+func (ix *Index) add(ctx context.Context, src vectors.Source, opts *AddOptions, log *entry) (r *AddReport, err error) {
 	o := AddOptions{}
 	if opts != nil {
 		o = *opts
@@ -78,8 +82,11 @@ func (ix *Index) Add(ctx context.Context, src vectors.Source, opts *AddOptions) 
 	if err := snap.Header().Model.Check(o.Model); err != nil {
 		return nil, fmt.Errorf("%s: %w", ix.Path(), err)
 	}
+	if err := log.check(snap); err != nil {
+		return nil, err
+	}
 	if src.Len() == 0 {
-		return &AddReport{}, nil
+		return &AddReport{}, ix.note(log, snap)
 	}
 	if d := src.Dim(); d != 0 && d != snap.Dim() {
 		return nil, fmt.Errorf("%w: documents have %d, %s has %d", ErrDimension, d, ix.Path(), snap.Dim())
@@ -111,8 +118,11 @@ func (ix *Index) Add(ctx context.Context, src vectors.Source, opts *AddOptions) 
 	if err := e.all(ctx, src, o.Memory); err != nil {
 		return nil, err
 	}
-	err = stage.commit(ctx, func(_ *storage.Tx, g *storage.Generation, s *storage.State) error {
+	err = stage.commit(ctx, func(tx *storage.Tx, g *storage.Generation, s *storage.State) error {
 		if err := follows(g, snap); err != nil {
+			return err
+		}
+		if err := log.put(tx, snap.Generation()); err != nil {
 			return err
 		}
 		s.Live += uint32(e.docs)

@@ -93,7 +93,7 @@ func copyLive(ctx context.Context, dst *storage.File, snap *Snapshot, memory int
 				return err
 			}
 		}
-		return errors.Join(copyDefaults(tx, gen, snap), tx.MakeCurrent(gen))
+		return errors.Join(copyDefaults(tx, gen, snap), copyApplied(tx, gen, snap), tx.MakeCurrent(gen))
 	})
 }
 

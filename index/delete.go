@@ -13,6 +13,10 @@ import (
 // live document are returned in missing; they are no error. The space is
 // reused after [Index.Compact].
 func (ix *Index) Delete(ctx context.Context, ids []string) (deleted int, missing []string, err error) {
+	return ix.deleteIDs(ctx, ids, nil)
+}
+
+func (ix *Index) deleteIDs(ctx context.Context, ids []string, log *entry) (deleted int, missing []string, err error) {
 	deleted, err = ix.delete(ctx, func(snap *Snapshot) (*roaring.Bitmap, error) {
 		victims := roaring.New()
 		for _, id := range ids {
@@ -30,7 +34,7 @@ func (ix *Index) Delete(ctx context.Context, ids []string) (deleted int, missing
 			}
 		}
 		return victims, nil
-	})
+	}, log)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -40,12 +44,16 @@ func (ix *Index) Delete(ctx context.Context, ids []string) (deleted int, missing
 // DeleteWhere removes the documents that a condition is true of, as [Snapshot.Select]
 // finds them, all in one transaction.
 func (ix *Index) DeleteWhere(ctx context.Context, where *condition.Condition) (deleted int, err error) {
-	return ix.delete(ctx, func(snap *Snapshot) (*roaring.Bitmap, error) { return snap.Select(ctx, where) })
+	return ix.deleteWhere(ctx, where, nil)
+}
+
+func (ix *Index) deleteWhere(ctx context.Context, where *condition.Condition, log *entry) (deleted int, err error) {
+	return ix.delete(ctx, func(snap *Snapshot) (*roaring.Bitmap, error) { return snap.Select(ctx, where) }, log)
 }
 
 // delete removes the live documents that choose returns, which is given the newest
-// snapshot.
-func (ix *Index) delete(ctx context.Context, choose func(*Snapshot) (*roaring.Bitmap, error)) (deleted int, err error) {
+// snapshot; nil: none.
+func (ix *Index) delete(ctx context.Context, choose func(*Snapshot) (*roaring.Bitmap, error), log *entry) (deleted int, err error) {
 	if err := ix.write.begin(ctx); err != nil {
 		return 0, err
 	}
@@ -55,9 +63,17 @@ func (ix *Index) delete(ctx context.Context, choose func(*Snapshot) (*roaring.Bi
 		return 0, err
 	}
 	defer snap.Close()
-	victims, err := choose(snap)
-	if err != nil || victims.IsEmpty() {
+	if err := log.check(snap); err != nil {
 		return 0, err
+	}
+	victims := roaring.New()
+	if choose != nil {
+		if victims, err = choose(snap); err != nil {
+			return 0, err
+		}
+	}
+	if victims.IsEmpty() {
+		return 0, ix.note(log, snap)
 	}
 	err = ix.file.Update(func(tx *storage.Tx) error {
 		g, err := tx.Generation(snap.Generation())
@@ -65,6 +81,9 @@ func (ix *Index) delete(ctx context.Context, choose func(*Snapshot) (*roaring.Bi
 			return err
 		}
 		if err := follows(g, snap); err != nil {
+			return err
+		}
+		if err := log.put(tx, snap.Generation()); err != nil {
 			return err
 		}
 		s := snap.State()

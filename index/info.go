@@ -35,6 +35,8 @@ type Info struct {
 	BytesPerToken float64 `json:"bytes_per_token"`
 	// Defaults are the stored search parameters, nil without any.
 	Defaults *storage.Defaults `json:"search_defaults,omitempty"`
+	// Applied is the last entry of a log that was done to the index; see [Entry].
+	Applied uint64 `json:"applied,omitempty"`
 }
 
 // Info describes the index as it is now. Asked of the process that changes the
@@ -72,6 +74,9 @@ func (s *Snapshot) Info(ctx context.Context) (*Info, error) {
 		in.Built = &built
 	}
 	if in.Defaults, err = s.Defaults(); err != nil {
+		return nil, err
+	}
+	if in.Applied, err = s.Applied(); err != nil {
 		return nil, err
 	}
 	if st.Tokens > 0 {

@@ -23,10 +23,14 @@ import (
 //
 // The new payloads are in memory until the transaction is committed.
 func (ix *Index) UpdatePayload(ctx context.Context, where *condition.Condition, set condition.Fields) (updated int, err error) {
+	return ix.updatePayload(ctx, where, set, nil)
+}
+
+func (ix *Index) updatePayload(ctx context.Context, where *condition.Condition, set condition.Fields, log *entry) (updated int, err error) {
 	if err := set.Validate(); err != nil {
 		return 0, fmt.Errorf("%w: %w", ErrOption, err)
 	}
-	err = ix.changePayload(ctx, func(snap *Snapshot) (map[uint32][]byte, error) {
+	err = ix.changePayload(ctx, log, func(snap *Snapshot) (map[uint32][]byte, error) {
 		docs, err := snap.Select(ctx, where)
 		if err != nil || len(set) == 0 {
 			return nil, err
@@ -58,7 +62,11 @@ func (ix *Index) UpdatePayload(ctx context.Context, where *condition.Condition, 
 // vector takes part in. An empty payload removes what is there. Ids that name no live
 // document are returned in missing, in order; they are no error.
 func (ix *Index) SetPayload(ctx context.Context, payloads map[string][]byte) (updated int, missing []string, err error) {
-	err = ix.changePayload(ctx, func(snap *Snapshot) (map[uint32][]byte, error) {
+	return ix.setPayload(ctx, payloads, nil)
+}
+
+func (ix *Index) setPayload(ctx context.Context, payloads map[string][]byte, log *entry) (updated int, missing []string, err error) {
+	err = ix.changePayload(ctx, log, func(snap *Snapshot) (map[uint32][]byte, error) {
 		found := make(map[uint32][]byte, len(payloads))
 		for _, id := range slices.Sorted(maps.Keys(payloads)) {
 			if err := ctx.Err(); err != nil {
@@ -91,7 +99,7 @@ func (ix *Index) SetPayload(ctx context.Context, payloads map[string][]byte) (up
 
 // changePayload replaces payloads by ordinal with those that choose returns, which is
 // given the newest snapshot.
-func (ix *Index) changePayload(ctx context.Context, choose func(*Snapshot) (map[uint32][]byte, error)) error {
+func (ix *Index) changePayload(ctx context.Context, log *entry, choose func(*Snapshot) (map[uint32][]byte, error)) error {
 	if err := ix.write.begin(ctx); err != nil {
 		return err
 	}
@@ -101,9 +109,15 @@ func (ix *Index) changePayload(ctx context.Context, choose func(*Snapshot) (map[
 		return err
 	}
 	defer snap.Close()
-	payloads, err := choose(snap)
-	if err != nil || len(payloads) == 0 {
+	if err := log.check(snap); err != nil {
 		return err
+	}
+	payloads, err := choose(snap)
+	if err != nil {
+		return err
+	}
+	if len(payloads) == 0 {
+		return ix.note(log, snap)
 	}
 	ordinals := slices.Sorted(maps.Keys(payloads))
 	fields, state := newFieldRuns(DefaultMemory), snap.State()
@@ -127,6 +141,9 @@ func (ix *Index) changePayload(ctx context.Context, choose func(*Snapshot) (map[
 			return err
 		}
 		if err := follows(g, snap); err != nil {
+			return err
+		}
+		if err := log.put(tx, snap.Generation()); err != nil {
 			return err
 		}
 		for _, ordinal := range ordinals {

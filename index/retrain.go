@@ -329,6 +329,12 @@ func (r *retraining) swap(ctx context.Context) error {
 	}
 	st := now.State()
 	err = r.follow(ctx, now, repaid)
+	if err == nil {
+		err = r.rewrite.File().Update(func(tx *storage.Tx) error {
+			gen, err := tx.Current()
+			return errors.Join(err, copyApplied(tx, gen, now))
+		})
+	}
 	if err = errors.Join(err, now.Close(), r.beside.show(nil)); err != nil {
 		return r.rewrite.Failed(err)
 	}
@@ -415,7 +421,7 @@ func (r *retraining) follow(ctx context.Context, now *Snapshot, repaid *roaring.
 
 // followPayloads gives documents that the new file has the payloads that they have now.
 func (r *retraining) followPayloads(ctx context.Context, now *Snapshot, repaid *roaring.Bitmap) error {
-	return r.beside.changePayload(ctx, func(snap *Snapshot) (map[uint32][]byte, error) {
+	return r.beside.changePayload(ctx, nil, func(snap *Snapshot) (map[uint32][]byte, error) {
 		payloads := map[uint32][]byte{}
 		for it := repaid.Iterator(); it.HasNext(); {
 			ordinal := it.Next()

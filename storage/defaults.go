@@ -117,7 +117,7 @@ func (v *View) Defaults() (d *Defaults, err error) {
 	root := v.tx.Bucket(rootBucket)
 	sealed := root.Get(keyDefaults)
 	if sealed == nil {
-		return nil, v.damagedName(root)
+		return nil, v.damagedName(root, "the stored search parameters")
 	}
 	var r defaultsRecord
 	if err := decodeJSON(keyDefaults, sealed, &r); err != nil {
@@ -134,14 +134,14 @@ func (v *View) Defaults() (d *Defaults, err error) {
 
 // damagedName finds a value whose key was damaged: it has a name that means
 // nothing, and a checksum that is of another one.
-func (v *View) damagedName(root *bolt.Bucket) error {
+func (v *View) damagedName(root *bolt.Bucket, what string) error {
 	return root.ForEach(func(k, sealed []byte) error {
 		switch string(k) {
 		case string(keyFormat), string(keyCurrent), string(keyStaging):
 			return nil
 		}
 		if _, ok := unseal(k, sealed); !ok && !bytes.HasPrefix(k, notePrefix) {
-			return v.bad(errChecksum, "value %q, which may be the stored search parameters", k)
+			return v.bad(errChecksum, "value %q, which may be %s", k, what)
 		}
 		return nil
 	})

@@ -1,0 +1,109 @@
+package index
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/plaid-ir/plaid/condition"
+	"github.com/plaid-ir/plaid/storage"
+	"github.com/plaid-ir/plaid/vectors"
+)
+
+// ErrApplied: an entry of a log that has been done to the index already.
+var ErrApplied = errors.New("the index has this entry of the log already")
+
+// Entry is one entry of an ordered log of changes, as replicas of an index follow
+// it. What is done through its methods, and the number of the entry, are in one
+// transaction: whatever happens, an entry has been done to the index, and
+// [Snapshot.Applied] says so, or it has not. So a replica that starts again goes on
+// with the entry after that. An entry is for one change.
+//
+// Each of its methods is that of [Index] of the same name, with one more error:
+// [ErrApplied], if the index has this entry or a later one; nothing is changed then.
+// Where nothing is to be changed, as by a deletion of ids that are not there, the
+// number is noted nevertheless. After another error it is not; [Entry.Skip] passes
+// over an entry that cannot be done, so that every replica does.
+type Entry struct {
+	ix       *Index
+	sequence uint64
+}
+
+// Entry is the entry of a number above 0.
+func (ix *Index) Entry(sequence uint64) Entry { return Entry{ix, sequence} }
+
+// Add is [Index.Add].
+func (e Entry) Add(ctx context.Context, src vectors.Source, o *AddOptions) (*AddReport, error) {
+	return e.ix.add(ctx, src, o, e.number())
+}
+
+// Delete is [Index.Delete].
+func (e Entry) Delete(ctx context.Context, ids []string) (deleted int, missing []string, err error) {
+	return e.ix.deleteIDs(ctx, ids, e.number())
+}
+
+// DeleteWhere is [Index.DeleteWhere].
+func (e Entry) DeleteWhere(ctx context.Context, where *condition.Condition) (deleted int, err error) {
+	return e.ix.deleteWhere(ctx, where, e.number())
+}
+
+// UpdatePayload is [Index.UpdatePayload].
+func (e Entry) UpdatePayload(ctx context.Context, where *condition.Condition, set condition.Fields) (updated int, err error) {
+	return e.ix.updatePayload(ctx, where, set, e.number())
+}
+
+// SetPayload is [Index.SetPayload].
+func (e Entry) SetPayload(ctx context.Context, payloads map[string][]byte) (updated int, missing []string, err error) {
+	return e.ix.setPayload(ctx, payloads, e.number())
+}
+
+// Skip notes the number and changes nothing else.
+func (e Entry) Skip(ctx context.Context) error {
+	_, err := e.ix.delete(ctx, nil, e.number())
+	return err
+}
+
+// entry is what a change is told of the log: nil for one that is in none.
+type entry struct{ sequence uint64 }
+
+func (e Entry) number() *entry { return &entry{e.sequence} }
+
+// check tells whether the entry may be done to what a snapshot shows.
+func (e *entry) check(snap *Snapshot) error {
+	if e == nil {
+		return nil
+	}
+	if e.sequence == 0 {
+		return fmt.Errorf("%w: entries of a log count from 1", ErrOption)
+	}
+	last, err := snap.Applied()
+	if err == nil && e.sequence <= last {
+		err = fmt.Errorf("%s: entry %d: %w: the last one is %d", snap.Path(), e.sequence, ErrApplied, last)
+	}
+	return err
+}
+
+// put notes the entry in the transaction that does it.
+func (e *entry) put(tx *storage.Tx, generation uint64) error {
+	if e == nil {
+		return nil
+	}
+	return tx.PutApplied(generation, e.sequence)
+}
+
+// note is put where the entry changes nothing.
+func (ix *Index) note(e *entry, snap *Snapshot) error {
+	if e == nil {
+		return nil
+	}
+	return ix.changed(ix.file.Update(func(tx *storage.Tx) error { return e.put(tx, snap.Generation()) }))
+}
+
+// copyApplied brings the number along into a rewritten index.
+func copyApplied(tx *storage.Tx, gen uint64, snap *Snapshot) error {
+	last, err := snap.Applied()
+	if err != nil || last == 0 {
+		return err
+	}
+	return tx.PutApplied(gen, last)
+}

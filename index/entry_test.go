@@ -1,0 +1,248 @@
+package index
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/plaid-ir/plaid/condition"
+	"github.com/plaid-ir/plaid/vectors"
+)
+
+func appliedAt(t tb, ix *Index) uint64 {
+	t.Helper()
+	s, err := ix.Snapshot()
+	require.NoError(t, err)
+	defer s.Close()
+	n, err := s.Applied()
+	require.NoError(t, err)
+	return n
+}
+
+// Entries do what the methods of an index do, leave the same content, and are done
+// once each.
+func TestEntries(t *testing.T) {
+	ctx := context.Background()
+	path, plainPath := newPath(t), newPath(t)
+	docs := corpus(60, 5, 8, 3)
+	docs[2].Payload, docs[7].Payload = []byte(`{"y":1}`), nil
+	build(t, path, 8, docs[:40], &BuildOptions{Seed: 1})
+	build(t, plainPath, 8, docs[:40], &BuildOptions{Seed: 1})
+	ix, plain := writing(t, path), writing(t, plainPath)
+	require.Zero(t, appliedAt(t, ix))
+
+	changes := []struct {
+		entry func(e Entry) error
+		plain func() error
+	}{
+		{func(e Entry) error { _, err := e.Add(ctx, fromDocs(t, 8, docs[40:50]), nil); return err },
+			func() error { _, err := plain.Add(ctx, fromDocs(t, 8, docs[40:50]), nil); return err }},
+		{func(e Entry) error { _, _, err := e.Delete(ctx, []string{"d3", "d41", "nobody"}); return err },
+			func() error { _, _, err := plain.Delete(ctx, []string{"d3", "d41", "nobody"}); return err }},
+		{func(e Entry) error { _, err := e.DeleteWhere(ctx, where(t, "_id = 'd7'")); return err },
+			func() error { _, err := plain.DeleteWhere(ctx, where(t, "_id = 'd7'")); return err }},
+		{func(e Entry) error {
+			_, err := e.UpdatePayload(ctx, where(t, "_id = 'd2'"), condition.Fields{"x": json.RawMessage("1")})
+			return err
+		}, func() error {
+			_, err := plain.UpdatePayload(ctx, where(t, "_id = 'd2'"), condition.Fields{"x": json.RawMessage("1")})
+			return err
+		}},
+		{func(e Entry) error { _, _, err := e.SetPayload(ctx, map[string][]byte{"d5": []byte("five")}); return err },
+			func() error { _, _, err := plain.SetPayload(ctx, map[string][]byte{"d5": []byte("five")}); return err }},
+		// What changes nothing is noted all the same.
+		{func(e Entry) error { _, _, err := e.Delete(ctx, []string{"nobody"}); return err }, nil},
+		{func(e Entry) error { _, err := e.Add(ctx, fromDocs(t, 8, nil), nil); return err }, nil},
+		{func(e Entry) error { _, _, err := e.SetPayload(ctx, map[string][]byte{"nobody": nil}); return err }, nil},
+		{func(e Entry) error { return e.Skip(ctx) }, nil},
+	}
+	for i, c := range changes {
+		n := uint64(10 * (i + 1)) // numbers may have gaps
+		require.NoError(t, c.entry(ix.Entry(n)), "entry %d", i)
+		require.Equal(t, n, appliedAt(t, ix))
+		for _, again := range []uint64{n, n - 1, 1} {
+			require.ErrorIs(t, c.entry(ix.Entry(again)), ErrApplied, "entry %d", i)
+		}
+		require.ErrorIs(t, c.entry(ix.Entry(0)), ErrOption)
+		if c.plain != nil {
+			require.NoError(t, c.plain())
+		}
+		a, err := ix.Info(ctx)
+		require.NoError(t, err)
+		b, err := plain.Info(ctx)
+		require.NoError(t, err)
+		require.Equal(t, b.Digest, a.Digest, "entry %d: the number is no part of the content", i)
+		require.Equal(t, n, a.Applied)
+		require.Zero(t, b.Applied)
+	}
+
+	last := appliedAt(t, ix)
+	_, err := ix.Entry(last+1).Add(ctx, fromDocs(t, 8, docs[:1]), nil)
+	require.ErrorIs(t, err, ErrDuplicateID)
+	require.Equal(t, last, appliedAt(t, ix), "a change that failed is none")
+
+	// It stays through what keeps the content, and goes with it.
+	copied := filepath.Join(t.TempDir(), "copy.plaid")
+	_, err = ix.BackupTo(ctx, copied, nil)
+	require.NoError(t, err)
+	require.Equal(t, last, appliedAt(t, writing(t, copied)))
+	require.NoError(t, ix.Compact(ctx, nil))
+	require.Equal(t, last, appliedAt(t, ix))
+	_, err = ix.Retrain(ctx, &RetrainOptions{Nbits: 4})
+	require.NoError(t, err)
+	require.Equal(t, last, appliedAt(t, ix))
+	require.NoError(t, ix.Entry(last+1).Skip(ctx))
+	require.NoError(t, ix.Verify(ctx))
+	require.NoError(t, ix.Close())
+	ix = writing(t, path)
+	require.Equal(t, last+1, appliedAt(t, ix))
+	require.NoError(t, ix.Close())
+	build(t, path, 8, docs, &BuildOptions{Force: true})
+	require.Zero(t, appliedAt(t, writing(t, path)))
+}
+
+// Whatever a log holds, an index that follows it with repetitions has what one has
+// that follows it once.
+func TestEntriesReplayed(t *testing.T) {
+	ctx := context.Background()
+	dir := ramDir(t)
+	n := 0
+	rapid.Check(t, func(t *rapid.T) {
+		n++
+		path, oncePath := filepath.Join(dir, fmt.Sprint("r", n)), filepath.Join(dir, fmt.Sprint("o", n))
+		docs := corpus(12, 3, 4, uint64(n))
+		build(t, path, 4, docs[:6], nil)
+		build(t, oncePath, 4, docs[:6], nil)
+		open := func(path string) *Index {
+			ix, err := Open(ctx, path, &Options{Write: true})
+			require.NoError(t, err)
+			return ix
+		}
+		ix, once := open(path), open(oncePath)
+		defer func() { require.NoError(t, ix.Close()) }()
+		defer func() { require.NoError(t, once.Close()) }()
+		log := rapid.SliceOfN(rapid.IntRange(0, 11), 1, 6).Draw(t, "log") // delete if it is there, else add
+		do := func(e Entry, doc int) error {
+			snap, err := e.ix.Snapshot()
+			require.NoError(t, err)
+			_, there, err := snap.Ordinal(docs[doc].ID)
+			require.NoError(t, err)
+			require.NoError(t, snap.Close())
+			if there {
+				_, _, err = e.Delete(ctx, []string{docs[doc].ID})
+			} else {
+				_, err = e.Add(ctx, fromDocs(t, 4, docs[doc:doc+1]), nil)
+			}
+			return err
+		}
+		for i, doc := range log {
+			require.NoError(t, do(once.Entry(uint64(i+1)), doc))
+		}
+		for i := 0; i < len(log); {
+			before := appliedAt(t, ix)
+			if err := do(ix.Entry(uint64(i+1)), log[i]); uint64(i+1) <= before {
+				require.ErrorIs(t, err, ErrApplied)
+			} else {
+				require.NoError(t, err)
+			}
+			if rapid.IntRange(0, 2).Draw(t, "again") == 0 {
+				i = rapid.IntRange(0, i).Draw(t, "from")
+			} else {
+				i++
+			}
+		}
+		want, err := once.Info(ctx)
+		require.NoError(t, err)
+		got, err := ix.Info(ctx)
+		require.NoError(t, err)
+		require.Equal(t, want.Digest, got.Digest)
+	})
+}
+
+func init() { children["entries"] = entriesChild }
+
+// entriesChild adds documents, an entry each, and says so.
+func entriesChild() error {
+	ctx := context.Background()
+	ix, err := Open(ctx, os.Getenv("PLAID_TEST_PATH"), &Options{Write: true})
+	if err != nil {
+		return err
+	}
+	s, err := ix.Snapshot()
+	if err != nil {
+		return err
+	}
+	n, err := s.Applied()
+	if err != nil {
+		return err
+	}
+	for {
+		n++
+		src, err := vectors.FromDocuments(8, entryDocs(n))
+		if err != nil {
+			return err
+		}
+		if _, err := ix.Entry(n).Add(ctx, src, nil); err != nil {
+			return err
+		}
+		fmt.Println(n)
+	}
+}
+
+func entryDocs(n uint64) []vectors.Document {
+	docs := corpus(2, 3, 8, n)
+	for i := range docs {
+		docs[i].ID = fmt.Sprintf("e%d-%d", n, i)
+	}
+	return docs
+}
+
+// A process is killed while it follows a log: the number says exactly which entries
+// the file has.
+func TestEntriesKilled(t *testing.T) {
+	kills := 12
+	if testing.Short() {
+		kills = 4
+	}
+	self, err := os.Executable()
+	require.NoError(t, err)
+	path := newPath(t)
+	build(t, path, 8, corpus(20, 5, 8, 1), nil)
+	for kill := range kills {
+		cmd := exec.Command(self)
+		cmd.Env = append(os.Environ(), childVariable+"=entries", "PLAID_TEST_PATH="+path)
+		out, err := cmd.StdoutPipe()
+		require.NoError(t, err)
+		require.NoError(t, cmd.Start())
+		said, lines := uint64(0), bufio.NewScanner(out)
+		for i := 0; i <= kill%5 && lines.Scan(); i++ {
+			said, err = strconv.ParseUint(lines.Text(), 10, 64)
+			require.NoError(t, err)
+		}
+		require.NoError(t, cmd.Process.Kill())
+		rest, err := io.ReadAll(out)
+		require.NoError(t, err)
+		require.Error(t, cmd.Wait())
+		ix := writing(t, path)
+		n := appliedAt(t, ix)
+		require.GreaterOrEqual(t, n, said, "acknowledged entries are lost; then came %q", rest)
+		s, err := ix.Snapshot()
+		require.NoError(t, err)
+		require.EqualValues(t, 20+2*n, s.Len())
+		_, last, err := s.Ordinal(fmt.Sprintf("e%d-1", n))
+		require.NoError(t, err)
+		require.True(t, last)
+		require.NoError(t, s.Close())
+		require.NoError(t, ix.Close())
+	}
+}
