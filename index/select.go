@@ -15,15 +15,51 @@ import (
 // be it null; otherwise the error wraps [condition.ErrUnknownField], so that a
 // misspelt name is not taken for one that is NULL everywhere.
 func (s *Snapshot) Select(ctx context.Context, c *condition.Condition) (docs *roaring.Bitmap, err error) {
+	all, err := SelectAll(ctx, []*Snapshot{s}, c)
+	if err != nil {
+		return nil, err
+	}
+	return all[0], nil
+}
+
+// SelectAll is Select over several indexes, of which each may lack fields that
+// documents of another one have. It returns a set of ordinals for each.
+func SelectAll(ctx context.Context, snaps []*Snapshot, c *condition.Condition) ([]*roaring.Bitmap, error) {
+	known := map[condition.Field]bool{condition.FieldID: true, condition.FieldOrdinal: true}
+	parts := make([]*selecting, len(snaps))
+	for i, s := range snaps {
+		var err error
+		if parts[i], err = s.selecting(ctx); err != nil {
+			return nil, err
+		}
+		if err := parts[i].findFields(c, known); err != nil {
+			return nil, err
+		}
+	}
+	if err := c.Check(func(f condition.Field) bool { return known[f] }); err != nil {
+		return nil, err
+	}
+	docs := make([]*roaring.Bitmap, len(snaps))
+	for i, q := range parts {
+		var err error
+		if docs[i], err = q.selected(c); err != nil {
+			return nil, err
+		}
+	}
+	return docs, nil
+}
+
+func (s *Snapshot) selecting(ctx context.Context) (q *selecting, err error) {
 	defer storage.Guard(s.Path(), &err)()
-	q := selecting{ctx: ctx, snap: s, live: s.liveDocs()}
-	if q.runs, q.rest, err = s.runs(q.live); err != nil {
-		return nil, err
-	}
-	if err := q.checkFields(c); err != nil {
-		return nil, err
-	}
-	b, err := condition.Select(c, &q)
+	q = &selecting{ctx: ctx, snap: s, live: s.liveDocs()}
+	q.runs, q.rest, err = s.runs(q.live)
+	return q, err
+}
+
+// selected are the documents that a condition is true of.
+func (q *selecting) selected(c *condition.Condition) (docs *roaring.Bitmap, err error) {
+	defer storage.Guard(q.snap.Path(), &err)()
+	b, err := condition.Select(c, q)
 	if err != nil {
 		return nil, err
 	}
@@ -202,9 +238,10 @@ func (s *Snapshot) document(ordinal uint32) (*condition.Document, error) {
 	return condition.NewDocument(payload, s.ID(ordinal), ordinal), err
 }
 
-// checkFields looks for documents that have the fields of a condition.
-func (q *selecting) checkFields(c *condition.Condition) error {
-	known := map[condition.Field]bool{condition.FieldID: true, condition.FieldOrdinal: true}
+// findFields looks for documents that have the fields of a condition, of those that
+// are not known yet.
+func (q *selecting) findFields(c *condition.Condition, known map[condition.Field]bool) (err error) {
+	defer storage.Guard(q.snap.Path(), &err)()
 	var left []condition.Field
 	look := q.rest
 	for _, f := range c.Fields() {
@@ -242,5 +279,5 @@ func (q *selecting) checkFields(c *condition.Condition) error {
 		}
 		left = still
 	}
-	return c.Check(func(f condition.Field) bool { return known[f] })
+	return nil
 }

@@ -98,7 +98,7 @@ func (d *onDevice) ask(ctx context.Context, c *call, qs []kernels.DeviceQuery) (
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(c.turn.end, cancel)()
-	answers, err := d.attachment.Search(ctx, corpus{c.snap}, qs)
+	answers, err := d.attachment.Search(ctx, corpus{c.coll.first()}, qs)
 	switch {
 	case err == nil:
 		return answers, nil
@@ -111,10 +111,10 @@ func (d *onDevice) ask(ctx context.Context, c *call, qs []kernels.DeviceQuery) (
 // devicePlan is how a device answers, and how many centroids a query token probes.
 func devicePlan(c *call, allowed *selection) (p Plan, probes int) {
 	r := &c.request
-	if r.mode != Pruned || asList(c.snap, allowed) {
+	if r.mode != Pruned || asList(c.coll.first(), allowed) {
 		return PlanDevice, 0
 	}
-	if probes = r.probes; probes == 0 && int64(c.snap.State().LiveTokens) > deviceScanTokens {
+	if probes = r.probes; probes == 0 && int64(c.coll.first().State().LiveTokens) > deviceScanTokens {
 		probes = deviceProbes(r.k)
 	}
 	if probes == 0 {
@@ -153,26 +153,27 @@ func (q *deviceQueries) prepare(ctx context.Context, c *call) error {
 }
 
 func (q *deviceQueries) prepareOne(c *call, i int, ask *kernels.DeviceQuery, how *Plan) error {
-	allowed, err := c.allowed(i)
+	all, err := c.allowed(i)
 	if err != nil {
 		return err
 	}
-	live, n := c.snap.LiveSet()
+	allowed, snap := all.parts[0], c.coll.first()
+	live, n := snap.LiveSet()
 	ask.K = min(c.request.k, allowed.count)
 	*how, ask.Probes = devicePlan(c, allowed)
 	switch {
-	case asList(c.snap, allowed):
+	case asList(c.coll.first(), allowed):
 		ask.Docs = allowed.ordinals()
 	case allowed.count < n:
 		ask.Allowed = allowed.bits(nil, len(live))
 	}
-	if ask.Vectors, ask.Weights, err = c.queries[i].Tokens(c.snap); err != nil {
+	if ask.Vectors, ask.Weights, err = c.queries[i].tokens(c.coll); err != nil {
 		return err
 	}
-	q.results[i].Hits = []Hit{}
+	q.results[i].Hits, q.results[i].K, q.results[i].Coverage = []Hit{}, c.request.k, c.coll.coverage()
 	q.results[i].Stats = Stats{
-		Queries: 1, QueryTokens: len(ask.Vectors) / c.snap.Dim(),
-		Allowed: int64(allowed.count), FilterMissing: int64(allowed.missing), Candidates: int64(allowed.count),
+		Queries: 1, QueryTokens: len(ask.Vectors) / snap.Dim(),
+		Allowed: int64(allowed.count), FilterMissing: int64(all.missing), Candidates: int64(allowed.count),
 	}
 	return nil
 }
@@ -182,7 +183,7 @@ func (q *deviceQueries) finish(ctx context.Context, c *call, answers []kernels.D
 	var w workers
 	return w.each(ctx, c, c.threads, len(answers), func(j int) error {
 		i := q.of[j]
-		if err := hits(&q.results[i], c.snap, &answers[j], c.request.payload); err != nil {
+		if err := hits(&q.results[i], c.coll, &answers[j], c.request.payload); err != nil {
 			return &QueryError{Index: i, Err: err}
 		}
 		q.results[i].Stats.Plans = map[string]int{q.plans[j].String(): 1}
@@ -191,10 +192,10 @@ func (q *deviceQueries) finish(ctx context.Context, c *call, answers []kernels.D
 }
 
 // hits turns the answer of a device into a result.
-func hits(res *Result, snap *index.Snapshot, a *kernels.DeviceAnswer, payload bool) (err error) {
+func hits(res *Result, c *collection, a *kernels.DeviceAnswer, payload bool) (err error) {
 	res.Hits = make([]Hit, len(a.Docs))
 	for j, doc := range a.Docs {
-		if res.Hits[j], err = hit(snap, doc, a.Scores[j], payload); err != nil {
+		if res.Hits[j], err = (located{&c.parts[0], doc, a.Scores[j]}).hit(payload); err != nil {
 			return err
 		}
 	}
@@ -232,9 +233,9 @@ func (d *onDevice) follow(ctx context.Context, c *call, t *trace) error {
 		if err != nil {
 			return err
 		}
-		if how, p.probes = devicePlan(c, allowed); how == PlanDeviceProbe {
+		if how, p.probes = devicePlan(c, allowed.parts[0]); how == PlanDeviceProbe {
 			p.how, p.approx, p.exact = PlanProbe, math.MaxInt, math.MaxInt
-			p.probes = min(p.probes, c.snap.Header().Centroids)
+			p.probes = min(p.probes, c.coll.codec().Centroids.K)
 		}
 		return nil
 	})

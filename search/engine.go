@@ -72,13 +72,13 @@ type stages interface {
 
 // call is one call of a searcher's methods, as its stages see it.
 type call struct {
-	snap    *index.Snapshot
+	coll    *collection
 	queries []Query
 	request request
 	// filtered is the request of queries that have a filter of their own.
 	filtered request
 	threads  int                             // of the whole call
-	allowed  func(i int) (*selection, error) // for when query i runs
+	allowed  func(i int) (*allowance, error) // for when query i runs
 	turn     turn
 }
 
@@ -98,10 +98,32 @@ func newEngine(ctx context.Context, e *Engine, o *EngineOptions) (*Engine, error
 	if o == nil {
 		o = &EngineOptions{}
 	}
+	c, err := newCore(o)
+	if err != nil {
+		return nil, err
+	}
+	e.core = c
+	if o.Device != nil {
+		all, done, err := e.collection()
+		if err != nil {
+			return nil, err
+		}
+		c.stages, err = attach(ctx, &processor{}, all.first(), o.Device, o.Attach)
+		done()
+		if err != nil {
+			return nil, err
+		}
+		c.tuned = false
+	}
+	return e, nil
+}
+
+// newCore makes one that searches on the processor.
+func newCore(o *EngineOptions) (*core, error) {
 	if o.Threads < 0 {
 		return nil, fmt.Errorf("%w: %d threads", ErrOption, o.Threads)
 	}
-	c := &core{threads: o.Threads, scheduler: o.Scheduler, log: o.Logger}
+	c := &core{threads: o.Threads, scheduler: o.Scheduler, log: o.Logger, stages: &processor{}, tuned: true}
 	if c.threads == 0 {
 		c.threads = runtime.GOMAXPROCS(0)
 	}
@@ -113,21 +135,6 @@ func newEngine(ctx context.Context, e *Engine, o *EngineOptions) (*Engine, error
 	}
 	var cancel context.CancelFunc
 	c.end, cancel = context.WithCancel(context.Background())
-	cpu := &processor{}
-	c.stages, c.tuned = cpu, o.Device == nil
-	if o.Device != nil {
-		snap, done, err := e.snapshot()
-		if err != nil {
-			cancel()
-			return nil, err
-		}
-		c.stages, err = attach(ctx, cpu, snap, o.Device, o.Attach)
-		done()
-		if err != nil {
-			cancel()
-			return nil, err
-		}
-	}
 	c.close = sync.OnceValue(func() error {
 		c.mu.Lock()
 		c.closed = true
@@ -136,8 +143,7 @@ func newEngine(ctx context.Context, e *Engine, o *EngineOptions) (*Engine, error
 		c.running.Wait()
 		return c.stages.close()
 	})
-	e.core = c
-	return e, nil
+	return c, nil
 }
 
 // At returns an engine that answers from one snapshot where this one searches,
@@ -151,33 +157,37 @@ func (e *Engine) At(snap *index.Snapshot) *Engine {
 // and leaves the index open. Other calls wait for the first.
 func (e *Engine) Close() error { return e.close() }
 
-func (e *Engine) snapshot() (snap *index.Snapshot, done func(), err error) {
+// source gives what is to be searched, until done.
+type source func() (c *collection, done func(), err error)
+
+func (e *Engine) collection() (c *collection, done func(), err error) {
 	if e.pinned != nil {
-		return e.pinned, func() {}, nil
+		return collectionOf(e.pinned), func() {}, nil
 	}
-	if snap, err = e.ix.Snapshot(); err != nil {
+	snap, err := e.ix.Snapshot()
+	if err != nil {
 		return nil, nil, err
 	}
-	return snap, func() { _ = snap.Close() }, nil
+	return collectionOf(snap), func() { _ = snap.Close() }, nil
 }
 
-// begin opens a snapshot for a call, which Close waits for until done.
-func (e *Engine) begin() (snap *index.Snapshot, done func(), err error) {
-	e.mu.Lock()
-	closed := e.closed
+// begin takes what a call searches, which Close waits for until done.
+func (c *core) begin(of source) (all *collection, done func(), err error) {
+	c.mu.Lock()
+	closed := c.closed
 	if !closed {
-		e.running.Add(1)
+		c.running.Add(1)
 	}
-	e.mu.Unlock()
+	c.mu.Unlock()
 	if closed {
 		return nil, nil, ErrClosed
 	}
-	snap, release, err := e.snapshot()
+	all, release, err := of()
 	if err != nil {
-		e.running.Done()
+		c.running.Done()
 		return nil, nil, err
 	}
-	return snap, func() { release(); e.running.Done() }, nil
+	return all, func() { release(); c.running.Done() }, nil
 }
 
 // searching is the context of a call: it has ended when the caller's has, or the
@@ -195,18 +205,18 @@ func (s *searching) Err() error {
 }
 
 // call prepares the stages for queries with the same options.
-func (e *Engine) call(ctx context.Context, snap *index.Snapshot, qs []Query, o *Options) (*call, error) {
-	r, err := o.request(snap, e.tuned)
+func (c *core) call(ctx context.Context, all *collection, qs []Query, o *Options) (*call, error) {
+	r, err := o.request(all, c.tuned)
 	if err != nil {
 		return nil, err
 	}
-	filtered, err := o.request(snap, false)
+	filtered, err := o.request(all, false)
 	if err != nil {
 		return nil, err
 	}
 	return &call{
-		snap: snap, queries: qs, request: r, filtered: filtered, threads: e.threads, allowed: o.selecting(ctx, snap, qs),
-		turn: turn{s: e.scheduler, end: e.end},
+		coll: all, queries: qs, request: r, filtered: filtered, threads: c.threads, allowed: o.selecting(ctx, all, qs),
+		turn: turn{s: c.scheduler, end: c.end},
 	}, nil
 }
 
@@ -223,16 +233,24 @@ func (c *call) requestOf(i int) *request {
 // Errors: [ErrQuery], [ErrOption], [ErrUnknownID], [ErrClosed],
 // [storage.ErrCorrupt], and those of the context and of the device.
 func (e *Engine) Search(ctx context.Context, q Query, o Options) (*Result, error) {
-	results, err := e.SearchBatch(ctx, []Query{q}, o)
+	return e.one(ctx, e.collection, q, o)
+}
+
+// SearchBatch implements [Searcher].
+func (e *Engine) SearchBatch(ctx context.Context, qs []Query, o Options) ([]Result, error) {
+	return e.batch(ctx, e.collection, qs, o)
+}
+
+func (c *core) one(ctx context.Context, of source, q Query, o Options) (*Result, error) {
+	results, err := c.batch(ctx, of, []Query{q}, o)
 	if err != nil {
 		return nil, ofOne(err)
 	}
 	return &results[0], nil
 }
 
-// SearchBatch implements [Searcher].
-func (e *Engine) SearchBatch(ctx context.Context, qs []Query, o Options) ([]Result, error) {
-	snap, done, err := e.begin()
+func (c *core) batch(ctx context.Context, of source, qs []Query, o Options) ([]Result, error) {
+	all, done, err := c.begin(of)
 	if err != nil {
 		return nil, err
 	}
@@ -240,37 +258,37 @@ func (e *Engine) SearchBatch(ctx context.Context, qs []Query, o Options) ([]Resu
 	if len(qs) == 0 {
 		return []Result{}, ctx.Err()
 	}
-	within := &searching{ctx, e.end}
+	within := &searching{ctx, c.end}
 	var results []Result
 	err = within.Err()
 	if err == nil {
-		results, err = e.answer(within, snap, qs, &o)
+		results, err = c.answer(within, all, qs, &o)
 	}
 	if err != nil {
-		return nil, e.failed(ctx, err)
+		return nil, c.failed(ctx, err)
 	}
 	return results, nil
 }
 
-func (e *Engine) answer(ctx context.Context, snap *index.Snapshot, qs []Query, o *Options) (results []Result, err error) {
-	defer storage.Guard(snap.Path(), &err)()
-	c, err := e.call(ctx, snap, qs, o)
+func (c *core) answer(ctx context.Context, all *collection, qs []Query, o *Options) (results []Result, err error) {
+	defer storage.Guard(all.first().Path(), &err)()
+	call, err := c.call(ctx, all, qs, o)
 	if err != nil {
 		return nil, err
 	}
-	return e.stages.answer(ctx, c)
+	return c.stages.answer(ctx, call)
 }
 
 // failed is the error of a batch: of its first query, if it has no number, unless
 // the context or the engine has ended.
-func (e *Engine) failed(ctx context.Context, err error) error {
+func (c *core) failed(ctx context.Context, err error) error {
 	var ours *storage.PanicError
 	var device *kernels.PanicError
 	switch {
 	case errors.As(err, &ours):
-		e.log.Error("a search panicked", "error", err, "stack", string(ours.Stack))
+		c.log.Error("a search panicked", "error", err, "stack", string(ours.Stack))
 	case errors.As(err, &device):
-		e.log.Error("a device panicked", "error", err, "stack", string(device.Stack))
+		c.log.Error("a device panicked", "error", err, "stack", string(device.Stack))
 	}
 	if errors.Is(err, ErrClosed) {
 		return ErrClosed
@@ -292,8 +310,12 @@ func ofOne(err error) error {
 }
 
 // Describe implements [Searcher].
-func (e *Engine) Describe(ctx context.Context) (d Description, err error) {
-	snap, done, err := e.begin()
+func (e *Engine) Describe(ctx context.Context) (Description, error) {
+	return e.describe(ctx, e.collection)
+}
+
+func (c *core) describe(ctx context.Context, of source) (d Description, err error) {
+	all, done, err := c.begin(of)
 	if err != nil {
 		return d, err
 	}
@@ -301,12 +323,14 @@ func (e *Engine) Describe(ctx context.Context) (d Description, err error) {
 	if err := ctx.Err(); err != nil {
 		return d, err
 	}
+	snap := all.first()
 	defer storage.Guard(snap.Path(), &err)()
-	h, s := snap.Header(), snap.State()
+	h := snap.Header()
 	d = Description{
-		Docs: int64(s.Live), Tokens: s.LiveTokens, Dim: h.Dim, Centroids: h.Centroids, Nbits: snap.Codec().Codebook.Nbits, Model: h.Model,
-		Generation: snap.Generation(), Lineage: snap.Lineage(), Backend: snap.Backend(), Threads: e.threads,
+		Dim: h.Dim, Centroids: h.Centroids, Nbits: snap.Codec().Codebook.Nbits, Model: h.Model,
+		Generation: snap.Generation(), Lineage: snap.Lineage(), Backend: snap.Backend(), Threads: c.threads,
 	}
-	e.stages.describe(&d)
+	d.Docs, d.Tokens = all.live()
+	c.stages.describe(&d)
 	return d, nil
 }

@@ -6,7 +6,6 @@ import (
 	"math"
 	"slices"
 
-	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/internal/topk"
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/storage"
@@ -30,6 +29,7 @@ const (
 // the document got.
 type Explanation struct {
 	ID      string `json:"id"`
+	Part    int    `json:"part,omitempty"` // as in [Hit]
 	Ordinal uint32 `json:"ordinal"`
 	Tokens  int    `json:"tokens"`
 	// Score is MaxSim over the decoded vectors, in float64.
@@ -60,6 +60,7 @@ type Match struct {
 
 // trace follows one document through a search.
 type trace struct {
+	part    *part
 	ordinal uint32
 	plan    string
 	stage   Stage
@@ -71,17 +72,25 @@ type trace struct {
 // Explain answers the query and tells what became of the document. It is an
 // error ([ErrUnknownID]) if the id names no live document. The search of a device
 // is told by the processor.
-func (e *Engine) Explain(ctx context.Context, q Query, id string, o Options) (x *Explanation, err error) {
-	err = e.follow(ctx, q, id, o, func(snap *index.Snapshot, t *trace) (err error) {
-		x, err = explanation(snap, &q, id, t)
+func (e *Engine) Explain(ctx context.Context, q Query, id string, o Options) (*Explanation, error) {
+	return e.explain(ctx, e.collection, q, id, o)
+}
+
+// Trace is the Stage of Explain without the rest.
+func (e *Engine) Trace(ctx context.Context, q Query, id string, o Options) (Stage, error) {
+	return e.trace(ctx, e.collection, q, id, o)
+}
+
+func (c *core) explain(ctx context.Context, of source, q Query, id string, o Options) (x *Explanation, err error) {
+	err = c.follow(ctx, of, q, id, o, func(all *collection, t *trace) (err error) {
+		x, err = explanation(all, &q, id, t)
 		return err
 	})
 	return x, err
 }
 
-// Trace is the Stage of Explain without the rest.
-func (e *Engine) Trace(ctx context.Context, q Query, id string, o Options) (stage Stage, err error) {
-	err = e.follow(ctx, q, id, o, func(_ *index.Snapshot, t *trace) error {
+func (c *core) trace(ctx context.Context, of source, q Query, id string, o Options) (stage Stage, err error) {
+	err = c.follow(ctx, of, q, id, o, func(_ *collection, t *trace) error {
 		stage = t.stage
 		return nil
 	})
@@ -89,51 +98,59 @@ func (e *Engine) Trace(ctx context.Context, q Query, id string, o Options) (stag
 }
 
 // follow searches, and tells what became of a document.
-func (e *Engine) follow(ctx context.Context, q Query, id string, o Options, tell func(*index.Snapshot, *trace) error) (err error) {
-	snap, done, err := e.begin()
+func (c *core) follow(ctx context.Context, of source, q Query, id string, o Options, tell func(*collection, *trace) error) (err error) {
+	all, done, err := c.begin(of)
 	if err != nil {
 		return err
 	}
 	defer done()
 	defer func() {
 		if err != nil {
-			err = ofOne(e.failed(ctx, err))
+			err = ofOne(c.failed(ctx, err))
 		}
 	}()
-	defer storage.Guard(snap.Path(), &err)()
-	within := &searching{ctx, e.end}
+	defer storage.Guard(all.first().Path(), &err)()
+	within := &searching{ctx, c.end}
 	if err := within.Err(); err != nil {
 		return err
 	}
-	ordinal, ok, err := snap.Ordinal(id)
-	if err != nil {
-		return err
+	t := &trace{}
+	for i := range all.parts {
+		ordinal, ok, err := all.parts[i].snap.Ordinal(id)
+		if err != nil {
+			return err
+		}
+		if ok {
+			t.part, t.ordinal = &all.parts[i], ordinal
+			break
+		}
 	}
-	if !ok {
+	if t.part == nil {
 		return fmt.Errorf("%w: %q", ErrUnknownID, id)
 	}
-	c, err := e.call(within, snap, []Query{q}, &o)
+	call, err := c.call(within, all, []Query{q}, &o)
 	if err != nil {
 		return err
 	}
-	t := &trace{ordinal: ordinal}
-	if err := e.stages.follow(within, c, t); err != nil {
+	if err := c.stages.follow(within, call, t); err != nil {
 		return err
 	}
-	return tell(snap, t)
+	return tell(all, t)
 }
 
-func explanation(snap *index.Snapshot, q *Query, id string, t *trace) (*Explanation, error) {
+func explanation(all *collection, q *Query, id string, t *trace) (_ *Explanation, err error) {
+	snap := t.part.snap
+	defer storage.Guard(snap.Path(), &err)()
 	chunk, doc, _ := snap.Locate(t.ordinal)
 	ch, err := snap.Chunk(chunk, storage.All)
 	if err != nil {
 		return nil, err
 	}
 	x := &Explanation{
-		ID: id, Ordinal: t.ordinal, Tokens: int(ch.Offsets[doc+1] - ch.Offsets[doc]),
+		ID: id, Part: t.part.at, Ordinal: t.ordinal, Tokens: int(ch.Offsets[doc+1] - ch.Offsets[doc]),
 		Stage: t.stage, Rank: t.rank, Plan: t.plan, StageScore: t.score, StageLimit: t.limit,
 	}
-	vectors, weights, err := q.Tokens(snap)
+	vectors, weights, err := q.tokens(all)
 	if err != nil {
 		return nil, err
 	}
@@ -179,12 +196,17 @@ func (t *trace) drop(stage Stage, score, limit *float64) {
 	t.stage, t.score, t.limit = stage, score, limit
 }
 
-func (t *trace) begin(snap *index.Snapshot, allowed *selection) {
+// follows tells whether the document is in a group of parts.
+func (t *trace) follows(g group) bool {
+	return t != nil && t.part.at >= g[0].at && t.part.at <= g[len(g)-1].at
+}
+
+func (t *trace) begin(allowed *allowance) {
 	t.drop(StageFiltered, nil, nil)
-	switch live, _ := snap.LiveSet(); {
+	switch live, _ := t.part.snap.LiveSet(); {
 	case !inSet(live, t.ordinal):
 		t.stage = StageEmpty
-	case allowed.has(t.ordinal):
+	case allowed.parts[t.part.at].has(t.ordinal):
 		t.stage = StageProbe
 	}
 }
@@ -192,7 +214,7 @@ func (t *trace) begin(snap *index.Snapshot, allowed *selection) {
 // ranked notes, if the document is in list, that it leaves at this stage
 // unless a later one sees it, with its score and the lowest of the n best.
 func (t *trace) ranked(list []topk.Scored, stage Stage, n int) {
-	i := slices.IndexFunc(list, func(s topk.Scored) bool { return s.Doc == t.ordinal })
+	i := slices.IndexFunc(list, func(s topk.Scored) bool { return s.Doc == t.part.base+t.ordinal })
 	if i < 0 {
 		return
 	}
@@ -203,9 +225,12 @@ func (t *trace) ranked(list []topk.Scored, stage Stage, n int) {
 	t.drop(stage, &own, &limit)
 }
 
-func (t *trace) finish(top []topk.Scored) {
+func (t *trace) finish(top []located) {
+	if t == nil {
+		return
+	}
 	for i, s := range top {
-		if s.Doc == t.ordinal {
+		if s.part.at == t.part.at && s.ordinal == t.ordinal {
 			t.stage, t.rank = StageReturned, i+1
 		}
 	}

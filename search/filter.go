@@ -39,9 +39,9 @@ type Filter struct {
 
 // prepared is what a filter lets through of an index at one moment.
 type prepared struct {
-	mu      sync.Mutex
-	version uint64 // of the snapshot
-	allowed *selection
+	mu       sync.Mutex
+	versions []uint64 // of the snapshots
+	allowed  *allowance
 }
 
 // Only returns the filter that lets these documents through.
@@ -60,59 +60,68 @@ func (f *Filter) Prepared() *Filter {
 	return &p
 }
 
-// on returns what the filter lets through of a snapshot.
-func (f *Filter) on(ctx context.Context, snap *index.Snapshot) (*selection, error) {
+// on returns what the filter lets through of a collection.
+func (f *Filter) on(ctx context.Context, c *collection) (*allowance, error) {
 	p := f.prepared
 	if p == nil {
-		return f.find(ctx, snap)
+		return f.find(ctx, c)
 	}
+	now := c.versions()
 	p.mu.Lock()
-	allowed, version := p.allowed, p.version
+	allowed, versions := p.allowed, p.versions
 	p.mu.Unlock()
-	if allowed != nil && version == snap.Version() {
+	if allowed != nil && slices.Equal(versions, now) {
 		return allowed, nil
 	}
-	allowed, err := f.find(ctx, snap)
+	allowed, err := f.find(ctx, c)
 	if err == nil {
 		p.mu.Lock()
-		p.allowed, p.version = allowed, snap.Version()
+		p.allowed, p.versions = allowed, now
 		p.mu.Unlock()
 	}
 	return allowed, err
 }
 
-func (f *Filter) find(ctx context.Context, snap *index.Snapshot) (*selection, error) {
-	s := &selection{}
+func (f *Filter) find(ctx context.Context, c *collection) (*allowance, error) {
 	if f.Docs != nil {
-		docs := selected(f.Docs, snap)
+		if len(c.parts) > 1 {
+			return nil, fmt.Errorf("%w: filter: a set of ordinals, which name no document where several indexes are searched", ErrOption)
+		}
+		docs := (&allowance{parts: []*selection{selected(f.Docs, c.first())}}).counted()
 		if f.IDs == nil && f.Where == nil {
 			return docs, nil
 		}
 		rest := *f
 		rest.Docs = nil
-		s, err := rest.find(ctx, snap)
+		s, err := rest.find(ctx, c)
 		if err != nil {
 			return nil, err
 		}
-		return s.and(docs, snap), nil
+		return s.and(docs, c), nil
 	}
+	var listed *allowance
 	if f.IDs != nil || f.Where == nil {
-		if err := s.include(snap, "filter", f.IDs, f.AllowMissing); err != nil {
-			return nil, err
+		var err error
+		if listed, err = include(ctx, c, "filter", f.IDs, f.AllowMissing); err != nil || f.Where == nil {
+			return listed, err
 		}
 	}
-	if f.Where == nil {
-		return s.settled(snap), nil
+	snaps := make([]*index.Snapshot, len(c.parts))
+	for i := range snaps {
+		snaps[i] = c.parts[i].snap
 	}
-	docs, err := snap.Select(ctx, f.Where)
+	docs, err := index.SelectAll(ctx, snaps, f.Where)
 	if err != nil {
 		return nil, fmt.Errorf("filter: %w", err)
 	}
-	if f.IDs != nil {
-		s.list = slices.DeleteFunc(s.list, func(d uint32) bool { return !docs.Contains(d) })
-		return s.settled(snap), nil
+	found := &allowance{parts: make([]*selection, len(snaps))}
+	for i, snap := range snaps {
+		found.parts[i] = selected(docs[i], snap)
 	}
-	return selected(docs, snap), nil
+	if listed != nil {
+		return listed.and(found, c), nil
+	}
+	return found.counted(), nil
 }
 
 // selected are the documents of a set that a search may return.
@@ -145,23 +154,22 @@ func selected(docs *roaring.Bitmap, snap *index.Snapshot) *selection {
 // Ordinals is what the filter lets through of a snapshot, of the documents that have
 // vectors: for searches by other means.
 func (f *Filter) Ordinals(ctx context.Context, snap *index.Snapshot) (*roaring.Bitmap, error) {
-	s, err := f.on(ctx, snap)
+	a, err := f.on(ctx, collectionOf(snap))
 	if err != nil {
 		return nil, err
 	}
-	return roaring.BitmapOf(s.docs(nil)...), nil
+	return roaring.BitmapOf(a.parts[0].docs(nil)...), nil
 }
 
 // listed is up to how many documents a list is shorter than a set.
 func listed(live []uint64) uint64 { return 2 * uint64(len(live)) } // 4 bytes each, 8 a word
 
-// selection are the documents that a query may return: a set, which is shared and
-// not to be changed, or a list in ascending order, whichever is shorter.
+// selection are the documents of an index that a query may return: a set, which is
+// shared and not to be changed, or a list in ascending order, whichever is shorter.
 type selection struct {
-	set     []uint64 // one bit an ordinal
-	list    []uint32
-	count   int
-	missing int // ids that named nothing
+	set   []uint64 // one bit an ordinal
+	list  []uint32
+	count int
 
 	once sync.Once
 	flat []uint32 // what ordinals returns of a set
@@ -192,7 +200,7 @@ func (s *selection) and(t *selection, snap *index.Snapshot) *selection {
 	if s.set != nil && t.set == nil {
 		s, t = t, s
 	}
-	both := &selection{missing: s.missing + t.missing}
+	both := &selection{}
 	if s.set == nil {
 		for _, d := range s.list {
 			if t.has(d) {
@@ -211,14 +219,14 @@ func (s *selection) and(t *selection, snap *index.Snapshot) *selection {
 
 // selecting returns a function that finds what the i-th query may return. What the
 // queries have in common is found once, for the first that asks.
-func (o *Options) selecting(ctx context.Context, snap *index.Snapshot, qs []Query) func(i int) (*selection, error) {
-	common := sync.OnceValues(func() (*selection, error) { return o.selection(ctx, snap) })
-	return func(i int) (*selection, error) {
+func (o *Options) selecting(ctx context.Context, c *collection, qs []Query) func(i int) (*allowance, error) {
+	common := sync.OnceValues(func() (*allowance, error) { return o.allowance(ctx, c) })
+	return func(i int) (*allowance, error) {
 		f := qs[i].Filter
 		if f == nil {
 			return common()
 		}
-		s, err := f.on(ctx, snap)
+		s, err := f.on(ctx, c)
 		if err != nil || o.Filter == nil && o.Mode != Candidates {
 			return s, err
 		}
@@ -226,54 +234,76 @@ func (o *Options) selecting(ctx context.Context, snap *index.Snapshot, qs []Quer
 		if err != nil {
 			return nil, err
 		}
-		return all.and(s, snap), nil
+		return all.and(s, c), nil
 	}
 }
 
-// selection is what the options let through.
-func (o *Options) selection(ctx context.Context, snap *index.Snapshot) (*selection, error) {
+// allowance is what the options let through.
+func (o *Options) allowance(ctx context.Context, c *collection) (*allowance, error) {
 	if o.Filter == nil && o.Mode != Candidates {
-		set, n := snap.LiveSet()
-		return &selection{set: set, count: n}, nil
+		all := &allowance{parts: make([]*selection, len(c.parts))}
+		for i := range c.parts {
+			set, n := c.parts[i].snap.LiveSet()
+			all.parts[i] = &selection{set: set, count: n}
+		}
+		return all.counted(), nil
 	}
-	var s *selection
+	var listed *allowance
 	if o.Mode == Candidates {
-		s = &selection{}
-		if err := s.include(snap, "candidates", o.Candidates, o.AllowMissing); err != nil {
+		var err error
+		if listed, err = include(ctx, c, "candidates", o.Candidates, o.AllowMissing); err != nil {
 			return nil, err
 		}
-		s.settled(snap)
 	}
 	if o.Filter == nil {
-		return s, nil
+		return listed, nil
 	}
-	f, err := o.Filter.on(ctx, snap)
-	if err != nil || s == nil {
+	f, err := o.Filter.on(ctx, c)
+	if err != nil || listed == nil {
 		return f, err
 	}
-	return s.and(f, snap), nil
+	return listed.and(f, c), nil
 }
 
-// include looks ids up and includes the documents that a search may return.
-func (s *selection) include(snap *index.Snapshot, what string, ids []string, allowMissing bool) error {
-	live, _ := snap.LiveSet()
-	for _, id := range ids {
-		ordinal, ok, err := snap.Ordinal(id)
+// include looks ids up, in each part, and includes the documents that a search may
+// return. An id that no part has is missing.
+func include(ctx context.Context, c *collection, what string, ids []string, allowMissing bool) (*allowance, error) {
+	a := &allowance{parts: make([]*selection, len(c.parts))}
+	for i := range a.parts {
+		a.parts[i] = &selection{}
+	}
+	for n, id := range ids {
+		if n%1024 == 1023 && ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		there := false
+		for i := range c.parts {
+			ordinal, ok, err := c.parts[i].snap.Ordinal(id)
+			if err != nil {
+				return nil, err
+			}
+			if !ok {
+				continue
+			}
+			there = true
+			if live, _ := c.parts[i].snap.LiveSet(); inSet(live, ordinal) { // it is not empty
+				a.parts[i].list = append(a.parts[i].list, ordinal)
+			}
+		}
 		switch {
-		case err != nil:
-			return err
-		case ok && inSet(live, ordinal):
-			s.list = append(s.list, ordinal)
-		case ok: // it is empty
+		case there:
 		case !allowMissing:
-			return fmt.Errorf("%s: %w: %q", what, ErrUnknownID, id)
+			return nil, fmt.Errorf("%s: %w: %q", what, ErrUnknownID, id)
 		default:
-			s.missing++
+			a.missing++
 		}
 	}
-	slices.Sort(s.list)
-	s.list = slices.Compact(s.list)
-	return nil
+	for i, s := range a.parts {
+		slices.Sort(s.list)
+		s.list = slices.Compact(s.list)
+		s.settled(c.parts[i].snap)
+	}
+	return a.counted(), nil
 }
 
 // docs appends the documents in ascending order.

@@ -196,9 +196,9 @@ func with(o Options, change func(*Options)) Options {
 
 // testRun is a run of nobody's, to call its stages.
 func testRun(snap *index.Snapshot, threads int) *run {
-	s := NewScheduler(threads, 0)
+	s, c := NewScheduler(threads, 0), collectionOf(snap)
 	return &run{
-		ctx: context.Background(), snap: snap, scorer: snap.Scorer(), query: snap.Scorer().NewQuery(), threads: threads,
-		call: &call{snap: snap, turn: turn{s: s, end: context.Background()}},
+		ctx: context.Background(), group: c.group(0), scorer: snap.Scorer(), query: snap.Scorer().NewQuery(), threads: threads,
+		call: &call{coll: c, turn: turn{s: s, end: context.Background()}},
 	}
 }

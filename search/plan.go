@@ -1,10 +1,6 @@
 package search
 
-import (
-	"math"
-
-	"github.com/plaid-ir/plaid/index"
-)
+import "math"
 
 // Plan is how a query is answered; the keys of Stats.Plans are their names.
 type Plan int
@@ -42,7 +38,7 @@ type request struct {
 // stored for searches of this k stands in for parameters if the search names none.
 // It was found on searches of the whole index, so a filter, which leaves another number
 // of documents, goes by what is derived.
-func (o *Options) request(snap *index.Snapshot, tuned bool) (request, error) {
+func (o *Options) request(c *collection, tuned bool) (request, error) {
 	q := request{mode: o.Mode, k: o.K, probes: o.Probes, approx: o.Approx, exact: o.Exact, payload: o.Payload}
 	if q.k == 0 {
 		q.k = defaultK
@@ -53,14 +49,11 @@ func (o *Options) request(snap *index.Snapshot, tuned bool) (request, error) {
 	if !tuned || o.Mode != Pruned || o.Derive || o.Filter != nil || o.Probes != 0 || o.Approx != 0 || o.Exact != 0 {
 		return q, nil
 	}
-	d, err := snap.Defaults()
-	if err != nil || d == nil {
-		return q, err
+	d, ok, err := c.defaults(q.k)
+	if ok {
+		q.probes, q.approx, q.exact = d.Probes, d.Approx, d.Exact
 	}
-	if c, ok := d.For(q.k); ok {
-		q.probes, q.approx, q.exact = c.Probes, c.Approx, c.Exact
-	}
-	return q, nil
+	return q, err
 }
 
 // plan is how the processor answers one query.

@@ -27,7 +27,7 @@ type prober struct {
 // probe returns the allowed documents in the lists of the best centroids of each
 // query token, in ascending order. More than the approximate budget of them are cut
 // down to that.
-func (r *run) probe(weights []float32, allowed *selection) ([]uint32, error) {
+func (r *run) probe(weights []float32, allowed *allowance) ([]uint32, error) {
 	defer timed(&r.stats.Times.Probe)()
 	if err := r.prober.pick(r, weights); err != nil {
 		return nil, err
@@ -36,7 +36,7 @@ func (r *run) probe(weights []float32, allowed *selection) ([]uint32, error) {
 	if err != nil {
 		return nil, err
 	}
-	r.stats.Candidates = int64(len(reached))
+	r.stats.Candidates += int64(len(reached))
 	if len(reached) > r.plan.approx {
 		r.docs = r.cut(reached)
 		return r.docs, nil
@@ -57,7 +57,7 @@ const insertProbes = 32
 // weight, to which the documents in its lists are the worst.
 func (p *prober) pick(r *run, weights []float32) error {
 	s, stride := r.query.Scores()
-	lq, n, k := r.query.Len(), r.plan.probes, r.snap.Header().Centroids
+	lq, n, k := r.query.Len(), r.plan.probes, r.call.coll.codec().Centroids.K
 	p.n, p.picked = n, min(n+1, k)
 	p.best = slices.Grow(p.best[:0], lq*p.picked)[:lq*p.picked]
 	if n <= insertProbes {

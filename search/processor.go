@@ -4,7 +4,6 @@ import (
 	"context"
 	"sync"
 
-	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/internal/parallel"
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/storage"
@@ -37,27 +36,28 @@ func (p *processor) follow(ctx context.Context, c *call, t *trace) error {
 
 // one answers query i when it is its turn. fixed, where set, is the plan.
 func (p *processor) one(ctx context.Context, c *call, i, threads int, fixed *plan, t *trace, res *Result) (err error) {
-	n, err := c.queries[i].size(c.snap)
+	n, err := c.queries[i].size(c.coll)
 	if err != nil {
 		return err
 	}
-	need := runBytes(c.snap, n, c.requestOf(i))
+	need := runBytes(c.coll, n, c.requestOf(i))
 	waited, err := c.turn.acquire(ctx, need)
 	if err != nil {
 		return err
 	}
 	defer c.turn.release(need)
-	defer storage.Guard(c.snap.Path(), &err)()
-	vectors, weights, err := c.queries[i].Tokens(c.snap)
+	defer storage.Guard(c.coll.first().Path(), &err)()
+	vectors, weights, err := c.queries[i].tokens(c.coll)
 	if err != nil {
 		return err
 	}
-	r := p.take(c.snap.Scorer())
-	r.ctx, r.call, r.at, r.snap, r.threads, r.fixed, r.trace = ctx, c, i, c.snap, threads, fixed, t
-	r.stats = Stats{Queries: 1, QueryTokens: len(vectors) / c.snap.Dim()}
+	r := p.take(c.coll.first().Scorer())
+	r.ctx, r.call, r.at, r.threads, r.fixed, r.ready = ctx, c, i, threads, fixed, false
+	r.stats = Stats{Queries: 1, QueryTokens: len(vectors) / c.coll.first().Dim()}
 	r.stats.Times.Wait = waited
-	*res, err = r.answer(vectors, weights)
-	r.ctx, r.call, r.snap, r.fixed, r.trace = nil, nil, nil, nil, nil
+	*res, err = r.answer(vectors, weights, t)
+	r.ctx, r.call, r.group, r.fixed, r.trace = nil, nil, nil, nil, nil
+	clear(r.jobs[:cap(r.jobs)]) // which are of the snapshots
 	if r.bytes = max(r.bytes, need); r.bytes <= c.turn.s.keep() {
 		p.pool.Put(r)
 	}
@@ -75,14 +75,14 @@ func (p *processor) take(s kernels.Scorer) *run {
 }
 
 // runBytes is about the memory that a query of n tokens takes.
-func runBytes(snap *index.Snapshot, n int, q *request) int64 {
-	docs := int64(snap.State().Live)
+func runBytes(c *collection, n int, q *request) int64 {
+	docs, _ := c.live()
 	perDoc := int64(8) // candidates with what probing knows of them
 	if q.mode != Pruned || int64(q.k) > docs/16 || int64(q.approx) > docs/4 {
 		perDoc = 24 // ordinal, score, and both twice, where few are pruned
 	}
 	// S has 4 bytes an entry, what kernels derive of it another 4, in groups of 32.
-	table := int64(snap.Header().Centroids) * int64((n+31)&^31) * 8
+	table := int64(c.codec().Centroids.K) * int64((n+31)&^31) * 8
 	return table + docs*perDoc + reachBlock*8
 }
 
@@ -99,7 +99,7 @@ type workers struct {
 func (w *workers) each(ctx context.Context, c *call, threads, n int, fn func(i int) error) error {
 	extra := c.turn.borrow(min(threads, n) - 1)
 	defer c.turn.giveBack(extra)
-	w.path, w.fn = c.snap.Path(), fn
+	w.path, w.fn = c.coll.first().Path(), fn
 	defer func() { w.fn = nil }()
 	return w.pool.Run(ctx, n, 1+extra, w)
 }

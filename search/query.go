@@ -118,11 +118,13 @@ const (
 
 // size checks the shape of a query and returns its number of tokens, those that
 // the mask leaves out included.
-func (q *Query) size(snap *index.Snapshot) (n int, err error) {
-	if err := snap.Header().Model.Check(q.Model); err != nil {
-		return 0, fmt.Errorf("%w: %w", ErrQuery, err)
+func (q *Query) size(c *collection) (n int, err error) {
+	for i := range c.parts {
+		if err := c.parts[i].snap.Header().Model.Check(q.Model); err != nil {
+			return 0, fmt.Errorf("%w: %w", ErrQuery, err)
+		}
 	}
-	dim := snap.Dim()
+	dim, lists := c.first().Dim(), c.codec().Centroids.K
 	if q.Dim != 0 && q.Dim != dim {
 		return 0, fmt.Errorf("%w: dimension %d; the index has %d", ErrQuery, q.Dim, dim)
 	}
@@ -136,9 +138,8 @@ func (q *Query) size(snap *index.Snapshot) (n int, err error) {
 	if q.Mask != nil && len(q.Mask) != n || q.Weights != nil && len(q.Weights) != n {
 		return 0, fmt.Errorf("%w: %d tokens with a mask of %d and %d weights", ErrQuery, n, len(q.Mask), len(q.Weights))
 	}
-	if limit := maxScoreBytes / 4 / snap.Header().Centroids; n > limit {
-		return 0, fmt.Errorf("%w: %d tokens; with the %d centroids of this index at most %d are possible",
-			ErrQuery, n, snap.Header().Centroids, limit)
+	if limit := maxScoreBytes / 4 / lists; n > limit {
+		return 0, fmt.Errorf("%w: %d tokens; with the %d centroids of this index at most %d are possible", ErrQuery, n, lists, limit)
 	}
 	return n, nil
 }
@@ -147,11 +148,15 @@ func (q *Query) size(snap *index.Snapshot) (n int, err error) {
 // what is scored: the vectors that take part, scaled to unit length where the
 // documents are, and their weights, nil where all are 1.
 func (q *Query) Tokens(snap *index.Snapshot) (vectors, weights []float32, err error) {
-	n, err := q.size(snap)
+	return q.tokens(collectionOf(snap))
+}
+
+func (q *Query) tokens(c *collection) (vectors, weights []float32, err error) {
+	n, err := q.size(c)
 	if err != nil {
 		return nil, nil, err
 	}
-	dim := snap.Dim()
+	dim := c.first().Dim()
 	vectors = make([]float32, 0, len(q.Vectors))
 	if q.Weights != nil {
 		weights = make([]float32, 0, n)
@@ -183,7 +188,7 @@ func (q *Query) Tokens(snap *index.Snapshot) (vectors, weights []float32, err er
 	if len(vectors) == 0 {
 		return nil, nil, fmt.Errorf("%w: its mask leaves no token", ErrQuery)
 	}
-	if snap.Header().Normalize {
+	if c.first().Header().Normalize {
 		codec.Normalize(vectors, dim)
 	}
 	return vectors, weights, nil

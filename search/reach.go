@@ -6,6 +6,7 @@ import (
 	"math/bits"
 	"slices"
 
+	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/internal/topk"
 	"github.com/plaid-ir/plaid/storage"
 )
@@ -52,22 +53,37 @@ const gainSum = 1 << 31
 // 0.7 − 0.1 + 0.4 + 0.2 = 1.2, one in that of 0.9 alone 0.9 − 0.1 = 0.8. With the
 // floors themselves it would be 0.2 against 0.3: the one that a single token found
 // would be first.
-func (r *run) reach(allowed *selection) ([]topk.Scored, error) {
+func (r *run) reach(allowed *allowance) ([]topk.Scored, error) {
 	p := &r.prober
-	docs := r.snap.State().Docs
+	r.reached = r.reached[:0]
+	p.reached = slices.Grow(p.reached[:0], reachBlock)[:reachBlock]
+	defer func() { clear(p.cursors[:cap(p.cursors)]) }() // which are of the snapshots
+	gap := p.gap()
+	for i := range r.group {
+		if s := allowed.parts[r.group[i].at]; s.count > 0 {
+			if err := r.reachPart(&r.group[i], s, gap); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return r.reached, nil
+}
+
+// reachPart is reach for one part.
+func (r *run) reachPart(of *part, allowed *selection, gap float64) (err error) {
+	defer of.guard(r.call, &err)()
+	p := &r.prober
+	docs := of.snap.State().Docs
 	set := allowed.bits(r.set, (int(docs)+63)/64)
 	if allowed.set == nil {
 		r.set = set
 	}
-	r.reached = r.reached[:0]
-	p.reached = slices.Grow(p.reached[:0], reachBlock)[:reachBlock]
-	defer func() { clear(p.cursors) }() // which are of the snapshot
-	if err := r.openLists(); err != nil {
-		return nil, err
+	if err := r.openLists(of.snap, gap); err != nil {
+		return err
 	}
-	for block := uint32(0); uint64(block)*reachBlock < uint64(docs); block++ {
+	for block := range of.blocks() {
 		if err := r.ctx.Err(); err != nil {
-			return nil, err
+			return err
 		}
 		first := p.restamp()
 		for i := range p.cursors {
@@ -75,42 +91,40 @@ func (r *run) reach(allowed *selection) ([]topk.Scored, error) {
 			if c.Done() || c.Block() != block {
 				continue
 			}
-			var err error
 			if p.docs, err = c.Next(p.docs[:0], docs); err != nil {
-				return nil, r.badList(c.centroid, err)
+				return badList(of.snap, c.centroid, err)
 			}
 			if c.fresh {
 				r.stats.Postings += int64(len(p.docs))
 			}
 			p.raise(first, first+c.token, c.gain)
 		}
-		r.collect(set, block, first)
+		r.collect(set, of.base, block, first)
 	}
 	for _, c := range p.cursors {
 		if !c.Done() {
-			return nil, r.badList(c.centroid, fmt.Errorf("documents beyond %d", docs))
+			return badList(of.snap, c.centroid, fmt.Errorf("documents beyond %d", docs))
 		}
 	}
-	return r.reached, nil
+	return nil
 }
 
 // openLists puts a cursor at the beginning of each list.
-func (r *run) openLists() error {
+func (r *run) openLists(snap *index.Snapshot, gap float64) error {
 	p := &r.prober
 	p.cursors = p.cursors[:0]
-	p.lists = zeroed(p.lists, (r.snap.Header().Centroids+63)/64)
-	gap := p.gap()
+	p.lists = zeroed(p.lists, (snap.Header().Centroids+63)/64)
 	for t := range p.weights {
 		for _, s := range p.best[t*p.n : (t+1)*p.n] {
 			c := cursor{centroid: s.Centroid, token: uint32(t), gain: p.gain(t, s.Score, gap), fresh: !inSet(p.lists, s.Centroid)}
 			p.lists[s.Centroid/64] |= 1 << (s.Centroid % 64)
-			for seg := range r.snap.Segments() {
-				list, err := r.snap.Postings(seg, s.Centroid)
+			for seg := range snap.Segments() {
+				list, err := snap.Postings(seg, s.Centroid)
 				if err != nil {
 					return err
 				}
 				if c.PostingCursor, err = list.Cursor(); err != nil {
-					return r.badList(s.Centroid, err)
+					return badList(snap, s.Centroid, err)
 				}
 				if !c.Done() {
 					p.cursors = append(p.cursors, c)
@@ -118,7 +132,7 @@ func (r *run) openLists() error {
 			}
 		}
 	}
-	r.stats.Probed = int64(population(p.lists))
+	r.stats.Probed = int64(population(p.lists)) // the same lists of each part
 	return nil
 }
 
@@ -139,21 +153,21 @@ func (p *prober) raise(first, stamp, gain uint32) {
 	}
 }
 
-// collect adds the allowed documents of a block that were reached.
-func (r *run) collect(allowed []uint64, block, first uint32) {
+// collect adds the allowed documents of a block that were reached, by their numbers.
+func (r *run) collect(allowed []uint64, base, block, first uint32) {
 	words := allowed[block*(reachBlock/64):]
 	for w, v := range words[:min(len(words), reachBlock/64)] {
 		for ; v != 0; v &= v - 1 {
 			d := uint32(w*64 + bits.TrailingZeros64(v))
 			if e := r.prober.reached[d]; uint32(e>>32) >= first {
-				r.reached = append(r.reached, topk.Scored{Doc: d + block*reachBlock, Score: float32(float64(uint32(e)) * r.prober.unit)})
+				r.reached = append(r.reached, topk.Scored{Doc: base + block*reachBlock + d, Score: float32(float64(uint32(e)) * r.prober.unit)})
 			}
 		}
 	}
 }
 
-func (r *run) badList(centroid uint32, err error) error {
-	return &storage.CorruptError{Path: r.snap.Path(), What: fmt.Sprintf("postings of centroid %d", centroid), Err: err}
+func badList(snap *index.Snapshot, centroid uint32, err error) error {
+	return &storage.CorruptError{Path: snap.Path(), What: fmt.Sprintf("postings of centroid %d", centroid), Err: err}
 }
 
 // restamp returns the stamp of the first query token for another block; the
@@ -196,7 +210,7 @@ func (r *run) cut(reached []topk.Scored) []uint32 {
 	if r.trace != nil {
 		r.trace.ranked(reached, StageCut, r.plan.approx)
 	}
-	r.set = zeroed(r.set, (int(r.snap.State().Docs)+63)/64)
+	r.set = zeroed(r.set, r.group.words())
 	for _, s := range topk.Best(reached, r.plan.approx) {
 		r.set[s.Doc/64] |= 1 << (s.Doc % 64)
 	}

@@ -29,7 +29,8 @@ func testReached(t *testing.T, docs, tokens, added int) {
 	require.NoError(t, err)
 	snap := searchtest.Snapshot(t, ix)
 	require.Greater(t, snap.Segments(), 1)
-	live, _ := snap.LiveSet()
+	live, n := snap.LiveSet()
+	all := (&allowance{parts: []*selection{{set: live, count: n}}}).counted()
 
 	q := m.query(lq)
 	weights := []float32{1, 0.5, 0, 2, -1, 0.25}
@@ -40,7 +41,7 @@ func testReached(t *testing.T, docs, tokens, added int) {
 		}
 		r.plan = plan{how: PlanProbe, k: 5, probes: probes, approx: math.MaxInt}
 		require.NoError(t, r.prepare(q.Vectors, weights))
-		docs, err := r.probe(weights, &selection{set: live})
+		docs, err := r.probe(weights, all)
 		require.NoError(t, err)
 		n, reached := len(docs), map[uint32]bool{}
 		for _, d := range docs {

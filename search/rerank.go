@@ -13,11 +13,13 @@ import (
 // approximate returns the scores of documents by centroids alone.
 func (r *run) approximate(docs []uint32) ([]topk.Scored, error) {
 	defer timed(&r.stats.Times.Approx)()
-	r.stats.ApproxDocs = int64(len(docs))
+	r.stats.ApproxDocs += int64(len(docs))
 	var err error
-	r.approx, r.stats.ApproxTokens, err = r.score(r.approx, docs, approxJob, storage.Codes, kernel{docs: func(dst []float32, ch *kernels.Chunk, docs []uint32) {
+	var tokens int64
+	r.approx, tokens, err = r.score(r.approx, docs, approxJob, storage.Codes, kernel{docs: func(dst []float32, ch *kernels.Chunk, docs []uint32) {
 		r.query.Approx(dst, ch, docs)
 	}})
+	r.stats.ApproxTokens += tokens
 	return r.approx, err
 }
 
@@ -113,7 +115,9 @@ func (r *run) lead(approx []topk.Scored) error {
 	defer timed(&r.stats.Times.Exact)()
 	var tokens int64
 	var err error
-	r.exact, tokens, err = r.score(r.exact, r.list(approx), exactJob, storage.All, r.maxSim(kernels.Fine))
+	list := r.list(approx)
+	r.tally(list, func(p *PartStats) *int64 { return &p.ExactDocs })
+	r.exact, tokens, err = r.score(r.exact, list, exactJob, storage.All, r.maxSim(kernels.Fine))
 	if err != nil {
 		return err
 	}
@@ -170,6 +174,7 @@ func (r *run) bound() float64 {
 // their final scores, in order. Of level Fast, documents whose place its error
 // leaves open are scored again in float precision.
 func (r *run) rank(docs []uint32, leaders []topk.Scored, level kernels.Level) ([]topk.Scored, error) {
+	r.tally(docs, func(p *PartStats) *int64 { return &p.ExactDocs })
 	stop := timed(&r.stats.Times.Exact)
 	var tokens int64
 	var err error
@@ -191,9 +196,6 @@ func (r *run) rank(docs []uint32, leaders []topk.Scored, level kernels.Level) ([
 	all := r.merge(leaders, r.exact)
 	top := topk.Best(all, r.plan.k)
 	slices.SortFunc(top, topk.Order)
-	if r.trace != nil {
-		r.trace.finish(top)
-	}
 	return top, nil
 }
 

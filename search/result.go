@@ -9,7 +9,8 @@ import (
 // Hit is a document of a result.
 type Hit struct {
 	ID      string  `json:"id"`
-	Ordinal uint32  `json:"ordinal"` // place in the order of insertion
+	Part    int     `json:"part,omitempty"` // place of its index among those that are searched as one; 0: the first, or the only one
+	Ordinal uint32  `json:"ordinal"`        // place in the order of insertion, in its index
 	Score   float32 `json:"score"`
 	Payload Payload `json:"payload,omitzero"` // nil unless asked for
 }
@@ -18,6 +19,46 @@ type Hit struct {
 type Result struct {
 	Hits  []Hit `json:"hits"`
 	Stats Stats `json:"stats"`
+	// K is how many documents were asked for.
+	K int `json:"k,omitempty"`
+	// Coverage says of how much of the collection this is the result.
+	Coverage Coverage `json:"coverage,omitzero"`
+}
+
+// Floor is the score of the last of K hits: no document that was scored and is not
+// among them scores more. ok is false where fewer than K match, so that there are no
+// others. Whoever merges results of parts of a collection, each asked for fewer
+// documents than are wanted in all, has to ask a part again whose floor is not below
+// the last of the merged hits.
+func (r *Result) Floor() (score float32, ok bool) {
+	if r.K == 0 || len(r.Hits) < r.K {
+		return 0, false
+	}
+	return r.Hits[len(r.Hits)-1].Score, true
+}
+
+// Coverage says of how much of a collection a result is.
+type Coverage struct {
+	// Docs is how many live documents there are in the parts that were searched, Of in
+	// all.
+	Docs int64 `json:"docs"`
+	Of   int64 `json:"of"`
+	// Parts is of how many the collection consists.
+	Parts int `json:"parts"`
+	// Missing are those that were not searched. A searcher of this package returns an
+	// error instead; others may be asked for partial results.
+	Missing []MissingPart `json:"missing,omitempty"`
+}
+
+// Complete says that the result is of the whole collection.
+func (c *Coverage) Complete() bool { return len(c.Missing) == 0 && c.Docs == c.Of }
+
+// MissingPart is a part of a collection that was not searched.
+type MissingPart struct {
+	Part   int    `json:"part"` // as in [Hit]
+	Name   string `json:"name"`
+	Docs   int64  `json:"docs"`
+	Reason string `json:"reason"`
 }
 
 // Stats says what searches did; those of several searches add up with Add.
@@ -40,9 +81,21 @@ type Stats struct {
 	ExactTokens   int64 `json:"exact_tokens"`
 	RefinedDocs   int64 `json:"refined_docs"`
 
+	// Parts has an entry for each index, where several are searched as one.
+	Parts []PartStats `json:"parts,omitempty"`
+
 	Times Times `json:"times"`
 	// Device says what a device did, where one searched.
 	Device *kernels.DeviceStats `json:"device,omitempty"`
+}
+
+// PartStats says what searches did in one of several indexes.
+type PartStats struct {
+	Part       int   `json:"part"` // as in [Hit]
+	Allowed    int64 `json:"allowed_docs"`
+	Candidates int64 `json:"candidates"`
+	ExactDocs  int64 `json:"exact_docs"`
+	Hits       int64 `json:"hits"`
 }
 
 // Times of the stages, in nanoseconds of elapsed time.
@@ -84,6 +137,16 @@ func (s *Stats) Add(o Stats) {
 	s.Times.Exact += o.Times.Exact
 	s.Times.Refine += o.Times.Refine
 	s.Times.Total += o.Times.Total
+	for i, p := range o.Parts {
+		if i == len(s.Parts) {
+			s.Parts = append(s.Parts, PartStats{Part: p.Part})
+		}
+		sum := &s.Parts[i]
+		sum.Allowed += p.Allowed
+		sum.Candidates += p.Candidates
+		sum.ExactDocs += p.ExactDocs
+		sum.Hits += p.Hits
+	}
 	if o.Device == nil {
 		return
 	}

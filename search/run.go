@@ -1,11 +1,11 @@
 package search
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"time"
 
-	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/internal/parallel"
 	"github.com/plaid-ir/plaid/internal/topk"
 	"github.com/plaid-ir/plaid/kernels"
@@ -16,13 +16,14 @@ import (
 type run struct {
 	ctx     context.Context
 	call    *call
-	at      int             // of the query in the call
-	snap    *index.Snapshot // of the call
-	fixed   *plan           // in place of what follows from the options
+	at      int   // of the query in the call
+	group   group // of parts of the collection: what is searched now
+	ready   bool  // S has been computed
+	fixed   *plan // in place of what follows from the options
 	plan    plan
 	threads int // at most
 	stats   Stats
-	trace   *trace // nil: no document is followed
+	trace   *trace // nil: no document of the group is followed
 
 	scorer  kernels.Scorer
 	query   kernels.Query
@@ -45,11 +46,12 @@ type run struct {
 
 // job is a run of listed documents of one chunk, or a part of one that is long.
 type job struct {
+	part   *part
 	chunk  int
 	lo, hi int // of the list
 	tokens int
-	part   [2]int // tokens of the chunk, if it is a part
-	slot   int    // of the part in run.maxima
+	cut    [2]int // tokens of the chunk, if it is a part of a document
+	slot   int    // of that in run.maxima
 }
 
 // kernel scores documents of a chunk and, where it has the two others, parts of
@@ -69,51 +71,88 @@ const (
 )
 
 // answer takes the query from its vectors to its hits.
-func (r *run) answer(vectors, weights []float32) (Result, error) {
+func (r *run) answer(vectors, weights []float32, t *trace) (Result, error) {
 	start := time.Now()
+	c := r.call.coll
 	allowed, err := r.call.allowed(r.at)
 	if err != nil {
 		return Result{}, err
 	}
 	r.stats.Allowed, r.stats.FilterMissing = int64(allowed.count), int64(allowed.missing)
-	if r.trace != nil {
-		r.trace.begin(r.snap, allowed)
+	if t != nil {
+		t.begin(allowed)
 	}
-	var top []topk.Scored
-	if allowed.count > 0 {
-		if top, err = r.search(vectors, weights, allowed); err != nil {
-			return Result{}, err
+	if len(c.parts) > 1 {
+		r.stats.Parts = make([]PartStats, len(c.parts))
+		for i, s := range allowed.parts {
+			r.stats.Parts[i] = PartStats{Part: i, Allowed: int64(s.count)}
 		}
 	}
-	res := Result{Hits: make([]Hit, len(top))}
-	for i, s := range top {
-		if res.Hits[i], err = hit(r.snap, s.Doc, s.Score, r.call.requestOf(r.at).payload); err != nil {
+	q := r.call.requestOf(r.at)
+	var top []located
+	for at := 0; at < len(c.parts); at += len(r.group) {
+		if r.group = c.group(at); allowed.of(r.group) == 0 {
+			continue
+		}
+		if r.trace = nil; t.follows(r.group) {
+			r.trace = t
+		}
+		best, err := r.search(vectors, weights, allowed)
+		if err != nil {
 			return Result{}, err
 		}
+		for _, s := range best {
+			p := r.group.of(s.Doc)
+			top = append(top, located{p, s.Doc - p.base, s.Score})
+		}
 	}
+	if len(r.group) < len(c.parts) {
+		slices.SortStableFunc(top, func(a, b located) int { return cmp.Compare(b.score, a.score) })
+		top = top[:min(len(top), q.k)]
+	}
+	res := Result{Hits: make([]Hit, len(top)), K: q.k, Coverage: c.coverage()}
+	for i, l := range top {
+		if res.Hits[i], err = l.hit(q.payload); err != nil {
+			return Result{}, err
+		}
+		if r.stats.Parts != nil {
+			r.stats.Parts[l.part.at].Hits++
+		}
+	}
+	t.finish(top)
 	r.stats.Times.Total = time.Since(start)
 	res.Stats = r.stats
 	return res, nil
 }
 
-func hit(snap *index.Snapshot, doc uint32, score float32, payload bool) (h Hit, err error) {
-	h = Hit{ID: snap.ID(doc), Ordinal: doc, Score: score}
+// located is a document with a score.
+type located struct {
+	part    *part
+	ordinal uint32
+	score   float32
+}
+
+func (l located) hit(payload bool) (h Hit, err error) {
+	snap := l.part.snap
+	h = Hit{ID: snap.ID(l.ordinal), Part: l.part.at, Ordinal: l.ordinal, Score: l.score}
 	if payload {
-		h.Payload, err = snap.Payload(doc)
+		h.Payload, err = snap.Payload(l.ordinal)
 	}
 	return h, err
 }
 
-// search goes through the stages of the plan: vectors → centroid scores →
-// candidates → approximate scores → exact scores → the K best.
-func (r *run) search(vectors, weights []float32, allowed *selection) ([]topk.Scored, error) {
+// search takes the parts of a group through the stages of the plan: vectors →
+// centroid scores → candidates → approximate scores → exact scores → the K best.
+func (r *run) search(vectors, weights []float32, allowed *allowance) ([]topk.Scored, error) {
 	if r.fixed != nil {
 		r.plan = *r.fixed
 	} else {
-		state := r.snap.State()
-		r.plan = r.call.requestOf(r.at).plan(allowed.count, int(state.Live), int64(state.LiveTokens), r.stats.QueryTokens, r.snap.Header().Centroids)
+		docs, tokens := (&collection{r.group}).live()
+		r.plan = r.call.requestOf(r.at).plan(allowed.of(r.group), int(docs), int64(tokens), r.stats.QueryTokens, r.call.coll.codec().Centroids.K)
 	}
-	r.stats.Plans = map[string]int{r.plan.how.String(): 1}
+	if r.stats.Plans == nil {
+		r.stats.Plans = map[string]int{r.plan.how.String(): 1}
+	}
 	if err := r.prepare(vectors, weights); err != nil {
 		return nil, err
 	}
@@ -124,6 +163,7 @@ func (r *run) search(vectors, weights []float32, allowed *selection) ([]topk.Sco
 	if r.trace != nil {
 		r.trace.plan = r.plan.how.String()
 	}
+	r.tally(docs, func(p *PartStats) *int64 { return &p.Candidates })
 	if r.plan.how == PlanExact {
 		return r.rank(docs, nil, kernels.Fast)
 	}
@@ -134,13 +174,25 @@ func (r *run) search(vectors, weights []float32, allowed *selection) ([]topk.Sco
 	return r.rerank(approx)
 }
 
+// tally counts documents by part, where there are several.
+func (r *run) tally(docs []uint32, of func(*PartStats) *int64) {
+	if r.stats.Parts == nil {
+		return
+	}
+	r.group.each(docs, func(p *part, n int) { *of(&r.stats.Parts[p.at]) += int64(n) })
+}
+
 // prepare computes S and what the kernels derive from it.
 func (r *run) prepare(vectors, weights []float32) error {
+	if r.ready {
+		return nil
+	}
+	r.ready = true
 	defer timed(&r.stats.Times.Centroids)()
 	if err := r.query.Reset(vectors, weights); err != nil {
 		return err
 	}
-	k := r.snap.Header().Centroids
+	k := r.call.coll.codec().Centroids.K
 	rows := max(rowsJob/r.query.Len(), 32)
 	err := r.each(parallel.Blocks(k, rows), func(i int) error {
 		lo, hi := parallel.Block(i, k, rows)
@@ -157,16 +209,18 @@ func (r *run) prepare(vectors, weights []float32) error {
 // candidates are the documents that get a score, in ascending order: those that
 // probing finds, or all that are allowed, where the plan does not probe or too few
 // are found.
-func (r *run) candidates(weights []float32, allowed *selection) ([]uint32, error) {
+func (r *run) candidates(weights []float32, allowed *allowance) ([]uint32, error) {
+	n := allowed.of(r.group)
+	before := r.stats.Candidates
 	if r.plan.how == PlanProbe {
 		docs, err := r.probe(weights, allowed)
-		if err != nil || len(docs) >= min(r.plan.k, allowed.count) {
+		if err != nil || len(docs) >= min(r.plan.k, n) {
 			return docs, err
 		}
 		r.stats.Widened++
 	}
-	r.stats.Candidates = int64(allowed.count)
-	r.docs = allowed.docs(r.docs[:0])
+	r.stats.Candidates = before + int64(n)
+	r.docs = allowed.docs(r.docs[:0], r.group)
 	return r.docs, nil
 }
 
@@ -180,14 +234,17 @@ func (r *run) each(n int, fn func(i int) error) error {
 // threads to help.
 func (r *run) split(docs []uint32, limit int, cut bool) (tokens int64, parts int) {
 	r.jobs = r.jobs[:0]
-	chunk, end := -1, uint32(0)
-	var first uint32
+	var p *part
+	var chunk int
+	var first, end uint32
 	var offsets []uint32
 	size := 0
 	for i, d := range docs {
-		if chunk < 0 || d >= end {
-			chunk, _, _ = r.snap.Locate(d)
-			first, offsets = r.snap.ChunkDocs(chunk)
+		if p == nil || d >= end {
+			p = r.group.of(d)
+			chunk, _, _ = p.snap.Locate(d - p.base)
+			first, offsets = p.snap.ChunkDocs(chunk)
+			first += p.base
 			end = first + uint32(len(offsets)-1)
 			size = limit
 		}
@@ -197,14 +254,14 @@ func (r *run) split(docs []uint32, limit int, cut bool) (tokens int64, parts int
 		if cut && r.threads > 1 && hi-lo >= 2*limit {
 			for ; lo < hi; lo += limit {
 				n := min(limit, hi-lo)
-				r.jobs = append(r.jobs, job{chunk: chunk, lo: i, hi: i + 1, tokens: n, part: [2]int{lo, lo + n}, slot: parts})
+				r.jobs = append(r.jobs, job{part: p, chunk: chunk, lo: i, hi: i + 1, tokens: n, cut: [2]int{lo, lo + n}, slot: parts})
 				parts++
 			}
 			size = limit
 			continue
 		}
 		if size >= limit {
-			r.jobs = append(r.jobs, job{chunk: chunk, lo: i})
+			r.jobs = append(r.jobs, job{part: p, chunk: chunk, lo: i})
 			size = 0
 		}
 		size += hi - lo
@@ -220,29 +277,37 @@ func (r *run) split(docs []uint32, limit int, cut bool) (tokens int64, parts int
 // score splits an ascending list of documents, which it spoils, into jobs and runs
 // a kernel over them. It returns their scores in dst, in the same order, and how
 // many tokens they have.
-func (r *run) score(dst []topk.Scored, docs []uint32, limit int, part storage.Part, k kernel) (scored []topk.Scored, tokens int64, err error) {
+func (r *run) score(dst []topk.Scored, docs []uint32, limit int, what storage.Part, k kernel) (scored []topk.Scored, tokens int64, err error) {
 	tokens, parts := r.split(docs, limit, k.maxima != nil)
 	n := r.query.Len()
 	r.maxima = slices.Grow(r.maxima[:0], parts*n)[:parts*n]
 	r.scores = slices.Grow(r.scores[:0], len(docs))[:len(docs)]
 	scored = slices.Grow(dst[:0], len(docs))[:len(docs)]
-	err = r.each(len(r.jobs), func(i int) error {
-		j := r.jobs[i]
-		ch, err := r.snap.Chunk(j.chunk, part)
+	do := func(i int) error {
+		j := &r.jobs[i]
+		ch, err := j.part.snap.Chunk(j.chunk, what)
 		if err != nil {
 			return err
 		}
-		if j.part[0] < j.part[1] {
-			k.maxima(r.maxima[j.slot*n:(j.slot+1)*n], ch, j.part[0], j.part[1])
+		if j.cut[0] < j.cut[1] {
+			k.maxima(r.maxima[j.slot*n:(j.slot+1)*n], ch, j.cut[0], j.cut[1])
 			return nil
 		}
 		k.docs(r.scores[j.lo:j.hi], ch, docs[j.lo:j.hi])
-		first, _ := r.snap.ChunkDocs(j.chunk)
+		first, _ := j.part.snap.ChunkDocs(j.chunk)
+		first += j.part.base
 		for d := j.lo; d < j.hi; d++ {
 			scored[d] = topk.Scored{Doc: first + docs[d], Score: r.scores[d]}
 		}
 		return nil
-	})
+	}
+	if one := do; len(r.call.coll.parts) > 1 {
+		do = func(i int) (err error) {
+			defer r.jobs[i].part.guard(r.call, &err)()
+			return one(i)
+		}
+	}
+	err = r.each(len(r.jobs), do)
 	if parts > 0 && err == nil {
 		r.join(scored, docs, k, n)
 	}
@@ -253,7 +318,7 @@ func (r *run) score(dst []topk.Scored, docs []uint32, limit int, part storage.Pa
 func (r *run) join(scored []topk.Scored, docs []uint32, k kernel, n int) {
 	whole := map[int][]float64{} // by place in the list
 	for _, j := range r.jobs {
-		if j.part[0] == j.part[1] {
+		if j.cut[0] == j.cut[1] {
 			continue
 		}
 		maxima := r.maxima[j.slot*n : (j.slot+1)*n]
@@ -262,8 +327,8 @@ func (r *run) join(scored []topk.Scored, docs []uint32, k kernel, n int) {
 			continue
 		}
 		whole[j.lo] = maxima
-		first, _ := r.snap.ChunkDocs(j.chunk)
-		scored[j.lo].Doc = first + docs[j.lo]
+		first, _ := j.part.snap.ChunkDocs(j.chunk)
+		scored[j.lo].Doc = j.part.base + first + docs[j.lo]
 	}
 	for d, maxima := range whole {
 		scored[d].Score = k.total(maxima)

@@ -1,0 +1,192 @@
+package search
+
+import (
+	"slices"
+	"sort"
+
+	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/kernels"
+	"github.com/plaid-ir/plaid/storage"
+)
+
+// collection is what a call searches: one index at one moment, or several that have
+// the same codec.
+type collection struct {
+	parts []part
+}
+
+// part is one index of a collection. Searches number the documents of several parts
+// one part after the other, each from a multiple of reachBlock on, so that a block
+// belongs to one part. A number has 32 bits. Where those do not suffice the parts
+// make several groups, each with numbers from 0 on, which are searched in turn.
+type part struct {
+	snap *index.Snapshot
+	at   int    // place in the collection
+	base uint32 // number of the first document, 0 where a group begins
+}
+
+// collectionOf numbers the documents of snapshots.
+func collectionOf(snaps ...*index.Snapshot) *collection {
+	c := &collection{parts: make([]part, len(snaps))}
+	next := uint64(0)
+	for i, s := range snaps {
+		docs := (uint64(s.State().Docs) + reachBlock - 1) / reachBlock * reachBlock
+		if next+docs > maxNumbers {
+			next = 0
+		}
+		c.parts[i] = part{snap: s, at: i, base: uint32(next)}
+		next += max(docs, reachBlock) // also of an empty part: its base is its own
+	}
+	return c
+}
+
+// maxNumbers is how many documents of a group can be numbered. A variable, so that
+// tests see groups.
+var maxNumbers uint64 = 1 << 32
+
+// group are the parts from one on that are numbered together.
+func (c *collection) group(from int) group {
+	to := from + 1
+	for to < len(c.parts) && c.parts[to].base > 0 {
+		to++
+	}
+	return c.parts[from:to]
+}
+
+// first stands for all parts, where they do not differ.
+func (c *collection) first() *index.Snapshot { return c.parts[0].snap }
+
+// codec is that of all parts.
+func (c *collection) codec() *kernels.Codec { return c.first().Codec() }
+
+func (c *collection) live() (docs int64, tokens uint64) {
+	for i := range c.parts {
+		s := c.parts[i].snap.State()
+		docs += int64(s.Live)
+		tokens += s.LiveTokens
+	}
+	return docs, tokens
+}
+
+// versions tell states of a collection apart.
+func (c *collection) versions() []uint64 {
+	v := make([]uint64, len(c.parts))
+	for i := range v {
+		v[i] = c.parts[i].snap.Version()
+	}
+	return v
+}
+
+// coverage is that of a search of all parts.
+func (c *collection) coverage() Coverage {
+	docs, _ := c.live()
+	return Coverage{Docs: docs, Of: docs, Parts: len(c.parts)}
+}
+
+// defaults are the search parameters that are stored for results of k documents,
+// where all parts have the same.
+func (c *collection) defaults(k int) (d storage.DefaultClass, ok bool, err error) {
+	for i := range c.parts {
+		all, err := c.parts[i].snap.Defaults()
+		if err != nil || all == nil {
+			return d, false, err
+		}
+		other, ok := all.For(k)
+		if !ok || i > 0 && (other.Probes != d.Probes || other.Approx != d.Approx || other.Exact != d.Exact) {
+			return d, false, nil
+		}
+		d = other
+	}
+	return d, true, nil
+}
+
+// group are parts whose documents are numbered together.
+type group []part
+
+// of is the part that has a number.
+func (g group) of(number uint32) *part {
+	if len(g) == 1 {
+		return &g[0]
+	}
+	return &g[sort.Search(len(g), func(i int) bool { return g[i].base > number })-1]
+}
+
+// words is how many words a set of numbers has.
+func (g group) words() int {
+	last := &g[len(g)-1]
+	return int(last.base/64) + (int(last.snap.State().Docs)+63)/64
+}
+
+// blocks is how many blocks of documents a part has.
+func (p *part) blocks() uint32 {
+	return uint32((uint64(p.snap.State().Docs) + reachBlock - 1) / reachBlock)
+}
+
+// allowance is what a query may return of a collection: a selection of each part.
+type allowance struct {
+	parts   []*selection
+	count   int // of documents
+	missing int // ids that named nothing
+}
+
+// counted adds up what is allowed of each part.
+func (a *allowance) counted() *allowance {
+	a.count = 0
+	for _, s := range a.parts {
+		a.count += s.count
+	}
+	return a
+}
+
+// of is how many documents of a group are allowed.
+func (a *allowance) of(g group) int {
+	n := 0
+	for i := range g {
+		n += a.parts[g[i].at].count
+	}
+	return n
+}
+
+// docs appends the allowed documents of a group by their numbers, in ascending order.
+func (a *allowance) docs(dst []uint32, g group) []uint32 {
+	for i := range g {
+		from := len(dst)
+		dst = a.parts[g[i].at].docs(dst)
+		if base := g[i].base; base > 0 {
+			for j := from; j < len(dst); j++ {
+				dst[j] += base
+			}
+		}
+	}
+	return dst
+}
+
+// and is what both allow.
+func (a *allowance) and(b *allowance, c *collection) *allowance {
+	both := &allowance{parts: make([]*selection, len(a.parts)), missing: a.missing + b.missing}
+	for i := range both.parts {
+		both.parts[i] = a.parts[i].and(b.parts[i], c.parts[i].snap)
+	}
+	return both.counted()
+}
+
+// each counts the documents of ascending numbers by part.
+func (g group) each(numbers []uint32, count func(p *part, n int)) {
+	for i := range g {
+		end := len(numbers)
+		if i+1 < len(g) {
+			end, _ = slices.BinarySearch(numbers, g[i+1].base)
+		}
+		count(&g[i], end)
+		numbers = numbers[end:]
+	}
+}
+
+// guard is [storage.Guard] for what reads this part, where the one of the call names
+// another.
+func (p *part) guard(c *call, err *error) func() {
+	if len(c.coll.parts) == 1 {
+		return func() {}
+	}
+	return storage.Guard(p.snap.Path(), err)
+}
