@@ -51,6 +51,17 @@ func (ix *Index) deleteWhere(ctx context.Context, where *condition.Condition, lo
 	return ix.delete(ctx, func(snap *Snapshot) (*roaring.Bitmap, error) { return snap.Select(ctx, where) }, log)
 }
 
+// deleteKnown is DeleteWhere for who has looked for the fields of the condition.
+func (ix *Index) deleteKnown(ctx context.Context, where *condition.Condition) (deleted int, err error) {
+	return ix.delete(ctx, func(snap *Snapshot) (*roaring.Bitmap, error) {
+		q, err := snap.selecting(ctx)
+		if err != nil {
+			return nil, err
+		}
+		return q.selected(where)
+	}, nil)
+}
+
 // delete removes the live documents that choose returns, which is given the newest
 // snapshot; nil: none.
 func (ix *Index) delete(ctx context.Context, choose func(*Snapshot) (*roaring.Bitmap, error), log *entry) (deleted int, err error) {

@@ -25,6 +25,21 @@ func (s *Snapshot) Select(ctx context.Context, c *condition.Condition) (docs *ro
 // SelectAll is Select over several indexes, of which each may lack fields that
 // documents of another one have. It returns a set of ordinals for each.
 func SelectAll(ctx context.Context, snaps []*Snapshot, c *condition.Condition) ([]*roaring.Bitmap, error) {
+	parts, err := selectingAll(ctx, snaps, c)
+	if err != nil {
+		return nil, err
+	}
+	docs := make([]*roaring.Bitmap, len(snaps))
+	for i, q := range parts {
+		if docs[i], err = q.selected(c); err != nil {
+			return nil, err
+		}
+	}
+	return docs, nil
+}
+
+// selectingAll makes sure that each field of the condition is in one of the indexes.
+func selectingAll(ctx context.Context, snaps []*Snapshot, c *condition.Condition) ([]*selecting, error) {
 	known := map[condition.Field]bool{condition.FieldID: true, condition.FieldOrdinal: true}
 	parts := make([]*selecting, len(snaps))
 	for i, s := range snaps {
@@ -36,17 +51,7 @@ func SelectAll(ctx context.Context, snaps []*Snapshot, c *condition.Condition) (
 			return nil, err
 		}
 	}
-	if err := c.Check(func(f condition.Field) bool { return known[f] }); err != nil {
-		return nil, err
-	}
-	docs := make([]*roaring.Bitmap, len(snaps))
-	for i, q := range parts {
-		var err error
-		if docs[i], err = q.selected(c); err != nil {
-			return nil, err
-		}
-	}
-	return docs, nil
+	return parts, c.Check(func(f condition.Field) bool { return known[f] })
 }
 
 func (s *Snapshot) selecting(ctx context.Context) (q *selecting, err error) {

@@ -28,7 +28,7 @@ type onDevice struct {
 }
 
 // attach puts a snapshot on a device.
-func attach(ctx context.Context, cpu *processor, snap *index.Snapshot, d kernels.Device, o kernels.AttachOptions) (stages, error) {
+func attach(ctx context.Context, cpu *processor, snap *index.Snapshot, d kernels.Device, o kernels.AttachOptions) (*onDevice, error) {
 	a, err := d.Attach(ctx, corpus{snap}, o)
 	if err != nil {
 		return nil, fmt.Errorf("%s on %s: %w", snap.Path(), d.Info().Name, err)

@@ -108,12 +108,12 @@ func newEngine(ctx context.Context, e *Engine, o *EngineOptions) (*Engine, error
 		if err != nil {
 			return nil, err
 		}
-		c.stages, err = attach(ctx, &processor{}, all.first(), o.Device, o.Attach)
+		d, err := attach(ctx, &processor{}, all.first(), o.Device, o.Attach)
 		done()
 		if err != nil {
 			return nil, err
 		}
-		c.tuned = false
+		c.stages, c.tuned = d, false
 	}
 	return e, nil
 }
@@ -311,10 +311,10 @@ func ofOne(err error) error {
 
 // Describe implements [Searcher].
 func (e *Engine) Describe(ctx context.Context) (Description, error) {
-	return e.describe(ctx, e.collection)
+	return e.describe(ctx, e.collection, false)
 }
 
-func (c *core) describe(ctx context.Context, of source) (d Description, err error) {
+func (c *core) describe(ctx context.Context, of source, several bool) (d Description, err error) {
 	all, done, err := c.begin(of)
 	if err != nil {
 		return d, err
@@ -331,6 +331,9 @@ func (c *core) describe(ctx context.Context, of source) (d Description, err erro
 		Generation: snap.Generation(), Lineage: snap.Lineage(), Backend: snap.Backend(), Threads: c.threads,
 	}
 	d.Docs, d.Tokens = all.live()
+	if several {
+		all.describeParts(&d)
+	}
 	c.stages.describe(&d)
 	return d, nil
 }

@@ -1,8 +1,9 @@
 // Package search finds the documents of an index that score highest for a
 // query by MaxSim.
 //
-// A [Searcher] answers queries. The one of this package is [Engine], over the
-// newest snapshot of an index, on the processor or on a device. A search of the
+// A [Searcher] answers queries. Those of this package are [Engine], over the newest
+// snapshot of an index, and [Multi], over several indexes that have the same codec; on
+// the processor or on devices. A search of the
 // processor goes through stages, of which the plan leaves out those that do not
 // pay:
 //
@@ -76,6 +77,8 @@ type Description struct {
 	// nil: the processor searches.
 	Device string              `json:"device,omitempty"`
 	Memory *kernels.MemoryPlan `json:"device_memory,omitempty"`
+	// Parts are the indexes, where several are searched as one.
+	Parts []PartDescription `json:"parts,omitempty"`
 }
 
 // Errors of this package; test with errors.Is.

@@ -1,0 +1,245 @@
+package index
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"github.com/plaid-ir/plaid/kernels"
+)
+
+// Set is several open indexes with one codec, which are searched and changed as one.
+// Each document is in one of them. Together they may have more documents than one
+// index can: ordinals count in each.
+//
+// A change of several documents is made in one file after the other. What has been
+// shown before stays shown until it is done in all of them, or has failed, so that
+// searches of this process see all of it or nothing. A process that dies in the middle
+// leaves each file as before or as after; so does an error, which is a [*SetError]
+// then.
+//
+// It is safe for concurrent use.
+type Set struct {
+	files []*Index
+	owned bool
+
+	write turn // of changes through the set
+
+	mu     sync.Mutex
+	codecs []*kernels.Codec // of each file, known to be one codec
+	held   *setPicture      // what is shown while a change goes on; nil: none does
+}
+
+// SetError is a change that was made in some files of a set and failed in another.
+type SetError struct {
+	Path string   // of the file where it failed
+	Done []string // the files where it is done
+	Err  error
+}
+
+func (e *SetError) Error() string {
+	return fmt.Sprintf("%v; in %d other files of the set the change is done", e.Err, len(e.Done))
+}
+
+// Unwrap returns the cause.
+func (e *SetError) Unwrap() error { return e.Err }
+
+// SetPaths are the index files that a path stands for: those of a folder whose names
+// end in .plaid, in the order of their names, or the file itself.
+func SetPaths(path string) ([]string, error) {
+	info, err := os.Stat(path)
+	if err != nil || !info.IsDir() {
+		return []string{path}, nil // to open it says what is wrong
+	}
+	entries, err := os.ReadDir(path)
+	if err != nil {
+		return nil, err
+	}
+	var paths []string
+	for _, e := range entries {
+		if filepath.Ext(e.Name()) == ".plaid" && !e.IsDir() {
+			paths = append(paths, filepath.Join(path, e.Name()))
+		}
+	}
+	if len(paths) == 0 {
+		return nil, fmt.Errorf("%s: %w: a folder without files *.plaid", path, ErrOption)
+	}
+	return paths, nil
+}
+
+// OpenSet opens index files as one. Their order decides among documents of equal
+// scores, and where new ones go.
+//
+// Errors: those of [Open], [*CodecError], [storage.ErrModel], and [ErrOption] for a
+// file that is named twice.
+func OpenSet(ctx context.Context, paths []string, o *Options) (_ *Set, err error) {
+	var files []*Index
+	defer func() {
+		if err != nil {
+			for _, ix := range files {
+				err = errors.Join(err, ix.Close())
+			}
+		}
+	}()
+	var infos []os.FileInfo
+	for i, path := range paths {
+		info, err := os.Stat(path)
+		if err != nil {
+			return nil, err
+		}
+		for j, other := range infos {
+			if os.SameFile(info, other) {
+				return nil, fmt.Errorf("%w: %s and %s are the same file", ErrOption, paths[j], paths[i])
+			}
+		}
+		infos = append(infos, info)
+		ix, err := Open(ctx, path, o)
+		if err != nil {
+			return nil, err
+		}
+		files = append(files, ix)
+	}
+	s, err := NewSet(files...)
+	if err != nil {
+		return nil, err
+	}
+	s.owned = true
+	return s, nil
+}
+
+// NewSet makes a set of indexes that stay the caller's, who closes them after it.
+func NewSet(files ...*Index) (*Set, error) {
+	if len(files) == 0 {
+		return nil, fmt.Errorf("%w: a set of no indexes", ErrOption)
+	}
+	s := &Set{files: files, write: make(turn, 1), codecs: make([]*kernels.Codec, len(files))}
+	snap, err := s.Snapshot()
+	if err != nil {
+		return nil, err
+	}
+	return s, snap.Close()
+}
+
+// Files are the indexes.
+func (s *Set) Files() []*Index { return s.files }
+
+// Close closes the indexes that OpenSet opened. Snapshots stay valid until they are
+// closed.
+func (s *Set) Close() error {
+	s.write <- struct{}{}
+	defer s.write.end()
+	var errs []error
+	if s.owned {
+		for _, ix := range s.files {
+			errs = append(errs, ix.Close())
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// setPicture is what the snapshots of a set that were taken together share.
+type setPicture struct {
+	parts []*Snapshot
+	refs  int // guarded by Set.mu
+}
+
+// SetSnapshot is a set at one moment: a snapshot of each of its files, which have one
+// codec. It is safe for concurrent use until Close.
+type SetSnapshot struct {
+	set  *Set
+	p    *setPicture
+	once sync.Once
+}
+
+// Snapshot returns the set as it is now, without a part of a change that is being
+// made through it.
+func (s *Set) Snapshot() (*SetSnapshot, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p, err := s.picture()
+	if err != nil {
+		return nil, err
+	}
+	p.refs++
+	return &SetSnapshot{set: s, p: p}, nil
+}
+
+// picture is what is shown; s.mu is held.
+func (s *Set) picture() (_ *setPicture, err error) {
+	if s.held != nil {
+		return s.held, nil
+	}
+	p := &setPicture{parts: make([]*Snapshot, 0, len(s.files))}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, p.close())
+		}
+	}()
+	for i, ix := range s.files {
+		snap, err := ix.Snapshot()
+		if err != nil {
+			return nil, err
+		}
+		p.parts = append(p.parts, snap)
+		if s.codecs[i] == snap.Codec() && s.codecs[0] == p.parts[0].Codec() {
+			continue
+		}
+		if err := sameCodec(p.parts[0], snap); err != nil {
+			return nil, err
+		}
+		s.codecs[i] = snap.Codec()
+	}
+	return p, nil
+}
+
+func (p *setPicture) close() error {
+	var errs []error
+	for _, snap := range p.parts {
+		errs = append(errs, snap.Close())
+	}
+	return errors.Join(errs...)
+}
+
+func (s *Set) release(p *setPicture) error {
+	s.mu.Lock()
+	p.refs--
+	last := p.refs == 0
+	s.mu.Unlock()
+	if !last {
+		return nil
+	}
+	return p.close()
+}
+
+// Parts are the snapshots of the files, in their order. They are closed with the set's.
+func (s *SetSnapshot) Parts() []*Snapshot { return s.p.parts }
+
+// Len is the number of live documents.
+func (s *SetSnapshot) Len() int64 {
+	n := int64(0)
+	for _, p := range s.p.parts {
+		n += int64(p.Len())
+	}
+	return n
+}
+
+// Find is the first part that has a live document of an id; -1: none has.
+func (s *SetSnapshot) Find(id string) (part int, ordinal uint32, err error) {
+	for i, p := range s.p.parts {
+		ordinal, ok, err := p.Ordinal(id)
+		if err != nil || ok {
+			return i, ordinal, err
+		}
+	}
+	return -1, 0, nil
+}
+
+// Close ends the snapshot. It may be called more than once.
+func (s *SetSnapshot) Close() error {
+	var err error
+	s.once.Do(func() { err = s.set.release(s.p) })
+	return err
+}

@@ -1,0 +1,271 @@
+package index
+
+import (
+	"context"
+	"fmt"
+	"hash/fnv"
+	"iter"
+	"math/bits"
+
+	"github.com/plaid-ir/plaid/condition"
+	"github.com/plaid-ir/plaid/vectors"
+)
+
+// Place is the file, of n, that a document of an id is put in when it is new to a set,
+// and by a split by hash: the upper half of hash · n, where the hash is FNV-1a of 64
+// bits, mixed by the finalizer of MurmurHash3. So documents of one n keep together
+// those whose hashes are neighbours.
+func Place(id string, n int) int {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(id))
+	x := h.Sum64()
+	x = (x ^ x>>33) * 0xff51afd7ed558ccd
+	x = (x ^ x>>33) * 0xc4ceb9fe1a85ec53
+	hi, _ := bits.Mul64(x^x>>33, uint64(n))
+	return int(hi)
+}
+
+// change runs the change of each file for which there is one, while the set shows
+// what it showed before. Files are changed in order; what follows a failure is not.
+func (s *Set) change(before *SetSnapshot, each []func(*Index) error) error {
+	s.mu.Lock()
+	s.held = before.p
+	s.mu.Unlock()
+	defer func() {
+		s.mu.Lock()
+		s.held = nil
+		s.mu.Unlock()
+	}()
+	var done []string
+	for i, fn := range each {
+		if fn == nil {
+			continue
+		}
+		ix := s.files[i]
+		if err := fn(ix); err != nil {
+			if len(done) > 0 {
+				err = &SetError{Path: ix.Path(), Done: done, Err: err}
+			}
+			return err
+		}
+		done = append(done, ix.Path())
+	}
+	return nil
+}
+
+// begin takes the turn of changes and shows what is to be changed.
+func (s *Set) begin(ctx context.Context) (snap *SetSnapshot, done func(), err error) {
+	if err := s.write.begin(ctx); err != nil {
+		return nil, nil, err
+	}
+	if snap, err = s.Snapshot(); err != nil {
+		s.write.end()
+		return nil, nil, err
+	}
+	return snap, func() { _ = snap.Close(); s.write.end() }, nil
+}
+
+// SetAddReport says what Add did, in all, and in each file.
+type SetAddReport struct {
+	AddReport             // First means nothing here
+	Files     []AddReport // zero where nothing was added
+}
+
+// Add adds documents as [Index.Add] does: one whose id is new goes to the file that
+// [Place] says, one that replaces another (AddOptions.Replace) to the file that has
+// that; if several files have the id, it is deleted in the others. Ids, dimension and
+// model are checked in all files before the first one is changed.
+func (s *Set) Add(ctx context.Context, src vectors.Source, opts *AddOptions) (r *SetAddReport, err error) {
+	o := AddOptions{}
+	if opts != nil {
+		o = *opts
+	}
+	snap, done, err := s.begin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	to, extra, err := route(ctx, src, snap, &o)
+	if err != nil {
+		return nil, err
+	}
+	r = &SetAddReport{Files: make([]AddReport, len(s.files))}
+	each := make([]func(*Index) error, len(s.files))
+	for i := range each {
+		if len(to[i]) == 0 && len(extra[i]) == 0 {
+			continue
+		}
+		each[i] = func(ix *Index) error {
+			if len(to[i]) > 0 {
+				added, err := ix.Add(ctx, &picked{src, to[i]}, &o)
+				if err != nil {
+					return err
+				}
+				r.Files[i] = *added
+			}
+			if len(extra[i]) == 0 {
+				return nil
+			}
+			_, _, err := ix.Delete(ctx, extra[i])
+			return err
+		}
+	}
+	if err := s.change(snap, each); err != nil {
+		return nil, err
+	}
+	squares := 0.0
+	for i := range r.Files {
+		f := &r.Files[i]
+		r.Docs += f.Docs
+		r.Empty += f.Empty
+		r.Replaced += f.Replaced
+		r.Tokens += f.Tokens
+		r.Clamped += f.Clamped
+		r.BuildRMSE = max(r.BuildRMSE, f.BuildRMSE)
+		squares += f.RMSE * f.RMSE * float64(f.Tokens)
+	}
+	r.RMSE = rmse(squares, r.Tokens)
+	return r, nil
+}
+
+// route finds, for each file, which documents of a source go to it, and what is to be
+// deleted there.
+func route(ctx context.Context, src vectors.Source, snap *SetSnapshot, o *AddOptions) (to [][]int, extra [][]string, err error) {
+	parts := snap.Parts()
+	to, extra = make([][]int, len(parts)), make([][]string, len(parts))
+	for _, p := range parts {
+		if err := p.Header().Model.Check(o.Model); err != nil {
+			return nil, nil, fmt.Errorf("%s: %w", p.Path(), err)
+		}
+		if d := src.Dim(); src.Len() > 0 && d != 0 && d != p.Dim() {
+			return nil, nil, fmt.Errorf("%w: documents have %d, %s has %d", ErrDimension, d, p.Path(), p.Dim())
+		}
+	}
+	seen := make(map[string]bool, src.Len())
+	for i := range src.Len() {
+		if err := ctx.Err(); err != nil {
+			return nil, nil, err
+		}
+		id := src.ID(i)
+		if seen[id] {
+			return nil, nil, fmt.Errorf("document %d: %w: %q twice in the input", i, ErrDuplicateID, id)
+		}
+		seen[id] = true
+		owner := -1
+		for j, p := range parts {
+			_, ok, err := p.Ordinal(id)
+			switch {
+			case err != nil:
+				return nil, nil, err
+			case ok && !o.Replace:
+				return nil, nil, fmt.Errorf("document %d: %w: %q, in %s", i, ErrDuplicateID, id, p.Path())
+			case ok && owner >= 0:
+				extra[j] = append(extra[j], id)
+			case ok:
+				owner = j
+			}
+		}
+		if owner < 0 {
+			owner = Place(id, len(parts))
+		}
+		to[owner] = append(to[owner], i)
+	}
+	return to, extra, nil
+}
+
+// Delete removes documents by id, in every file that has them; see [Index.Delete].
+func (s *Set) Delete(ctx context.Context, ids []string) (deleted int, missing []string, err error) {
+	snap, done, err := s.begin(ctx)
+	if err != nil {
+		return 0, nil, err
+	}
+	defer done()
+	of := make([][]string, len(s.files))
+	for _, id := range ids {
+		if err := ctx.Err(); err != nil {
+			return 0, nil, err
+		}
+		there := false
+		for i, p := range snap.Parts() {
+			_, ok, err := p.Ordinal(id)
+			if err != nil {
+				return 0, nil, err
+			}
+			if ok {
+				of[i], there = append(of[i], id), true
+			}
+		}
+		if !there {
+			missing = append(missing, id)
+		}
+	}
+	each := make([]func(*Index) error, len(s.files))
+	for i, some := range of {
+		if len(some) == 0 {
+			continue
+		}
+		each[i] = func(ix *Index) error {
+			n, _, err := ix.Delete(ctx, some)
+			deleted += n
+			return err
+		}
+	}
+	if err := s.change(snap, each); err != nil {
+		return 0, nil, err
+	}
+	return deleted, missing, nil
+}
+
+// DeleteWhere removes the documents that a condition is true of; see
+// [Index.DeleteWhere]. A field has to be in one of the files only.
+func (s *Set) DeleteWhere(ctx context.Context, where *condition.Condition) (deleted int, err error) {
+	snap, done, err := s.begin(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer done()
+	if _, err := selectingAll(ctx, snap.Parts(), where); err != nil {
+		return 0, err
+	}
+	each := make([]func(*Index) error, len(s.files))
+	for i := range each {
+		each[i] = func(ix *Index) error {
+			n, err := ix.deleteKnown(ctx, where)
+			deleted += n
+			return err
+		}
+	}
+	if err := s.change(snap, each); err != nil {
+		return 0, err
+	}
+	return deleted, nil
+}
+
+// picked are some documents of a source, in ascending order.
+type picked struct {
+	vectors.Source
+	docs []int
+}
+
+func (p *picked) Len() int        { return len(p.docs) }
+func (p *picked) Rows(i int) int  { return p.Source.Rows(p.docs[i]) }
+func (p *picked) ID(i int) string { return p.Source.ID(p.docs[i]) }
+func (p *picked) Close() error    { return nil }
+
+// Docs reads runs of neighbours at once.
+func (p *picked) Docs(ctx context.Context, from, to int) iter.Seq2[vectors.Document, error] {
+	return func(yield func(vectors.Document, error) bool) {
+		for docs := p.docs[from:to]; len(docs) > 0; {
+			n := 1
+			for n < len(docs) && docs[n] == docs[n-1]+1 {
+				n++
+			}
+			for d, err := range p.Source.Docs(ctx, docs[0], docs[0]+n) {
+				if !yield(d, err) || err != nil {
+					return
+				}
+			}
+			docs = docs[n:]
+		}
+	}
+}
