@@ -48,6 +48,12 @@ type BuildOptions struct {
 	Model *storage.Model
 	// Codec, where set, is used as it is, and nothing is trained.
 	Codec *codec.Quantizer
+	// Like, where set, is another index, or a file of a codec alone ([Train]), whose
+	// codec is used. With it come whether vectors are scaled, how they are pooled, what
+	// made them ([storage.ErrModel] if Model names another), and how the codec was
+	// trained, so that the two can be searched as one. Options that say otherwise are
+	// errors.
+	Like *Snapshot
 	// Threads is the number of goroutines; 0: one a processor.
 	Threads int
 	// Memory is the budget in bytes for buffers and the training sample; 0: 1 GiB.
@@ -129,12 +135,39 @@ func (o *BuildOptions) validate() error {
 // fails with. After an error the path holds what it held before; only after
 // [storage.ErrOutcomeUnknown], with Force, either that or the new index.
 func Build(ctx context.Context, path string, src vectors.Source, opts *BuildOptions) (r *BuildReport, err error) {
+	return buildFile(ctx, path, src, opts, true)
+}
+
+// Train makes an index file at path that has a codec and no documents: the codec that
+// Build would train. Builds use it ([BuildOptions.Like]), on any number of machines,
+// whose indexes can then be searched as one and merged; and documents may be added to
+// it as to any index.
+//
+// Errors: those of [Build], and [ErrOption] with BuildOptions.Codec or Like.
+func Train(ctx context.Context, path string, src vectors.Source, opts *BuildOptions) (r *BuildReport, err error) {
+	if opts != nil && (opts.Codec != nil || opts.Like != nil) {
+		return nil, fmt.Errorf("%w: a codec is given, there is nothing to train", ErrOption)
+	}
+	return buildFile(ctx, path, src, opts, false)
+}
+
+// buildFile is Build, with documents, or Train, without.
+func buildFile(ctx context.Context, path string, src vectors.Source, opts *BuildOptions, documents bool) (r *BuildReport, err error) {
 	o := BuildOptions{}
 	if opts != nil {
 		o = *opts
 	}
 	if err := o.validate(); err != nil {
 		return nil, err
+	}
+	build := storage.Build{Source: "vectors", Seed: o.Seed}
+	if o.Pool > 1 {
+		build.Pool = o.Pool
+	}
+	if o.Like != nil {
+		if build, err = o.follow(); err != nil {
+			return nil, err
+		}
 	}
 	if o.Memory == 0 {
 		o.Memory = DefaultMemory
@@ -178,10 +211,6 @@ func Build(ctx context.Context, path string, src vectors.Source, opts *BuildOpti
 	}()
 
 	r = &BuildReport{Docs: src.Len(), Tokens: tokens}
-	build := storage.Build{Source: "vectors", Seed: o.Seed}
-	if o.Pool > 1 {
-		build.Pool = o.Pool
-	}
 	c := o.Codec
 	if c == nil {
 		if c, err = train(ctx, src, tokens, o, be, r); err != nil {
@@ -200,8 +229,10 @@ func Build(ctx context.Context, path string, src vectors.Source, opts *BuildOpti
 	if o.Progress != nil {
 		e.progress = func(done int64) { o.Progress(Progress{"encode", done, tokens, "tokens"}) }
 	}
-	if err := e.all(ctx, src, o.Memory); err != nil {
-		return nil, err
+	if documents {
+		if err := e.all(ctx, src, o.Memory); err != nil {
+			return nil, err
+		}
 	}
 	err = stage.commit(ctx, func(tx *storage.Tx, _ *storage.Generation, s *storage.State) error {
 		s.Live, s.LiveTokens, s.Clamped = s.Docs, s.Tokens, uint64(e.clamped)
@@ -211,12 +242,35 @@ func Build(ctx context.Context, path string, src vectors.Source, opts *BuildOpti
 		return nil, err
 	}
 	r.Empty, r.Clamped = e.empty, e.clamped
-	r.RMSE = rmse(e.sumSq, tokens)
+	if r.RMSE = r.Train.RMSE; documents {
+		r.RMSE = rmse(e.sumSq, tokens)
+	}
 	r.Seconds.Encode = time.Since(start).Seconds()
 	if !created {
 		r.NotFreed = newIndex(file, be, o.Logger).shrink(ctx, o.Memory)
 	}
 	return r, nil
+}
+
+// follow completes the options by those of the index whose codec is used, and returns
+// how that was trained.
+func (o *BuildOptions) follow() (storage.Build, error) {
+	h := o.Like.Header()
+	switch {
+	case o.Codec != nil:
+		return h.Build, fmt.Errorf("%w: two codecs are given", ErrOption)
+	case o.Nbits != 0 && o.Nbits != h.Nbits, o.Centroids != 0 && o.Centroids != h.Centroids, o.Pool > 1 && o.Pool != h.Build.Pool, o.Unnormalized && h.Normalize:
+		return h.Build, fmt.Errorf("%w: the codec of %s has %d bits, %d centroids, pools of %d, and scaling %t", ErrOption,
+			o.Like.Path(), h.Nbits, h.Centroids, max(h.Build.Pool, 1), h.Normalize)
+	}
+	if err := h.Model.Check(o.Model); err != nil {
+		return h.Build, fmt.Errorf("codec of %s: %w", o.Like.Path(), err)
+	}
+	if o.Model == nil {
+		o.Model = h.Model
+	}
+	o.Codec, o.Pool, o.Unnormalized = o.Like.Quantizer(), h.Build.Pool, !h.Normalize
+	return h.Build, nil
 }
 
 // CanBuild tells what [Build] refuses before it looks at documents, whatever they

@@ -58,7 +58,10 @@ func TestEntries(t *testing.T) {
 			_, err := plain.UpdatePayload(ctx, where(t, "_id = 'd2'"), condition.Fields{"x": json.RawMessage("1")})
 			return err
 		}},
-		{func(e Entry) error { _, _, err := e.SetPayload(ctx, map[string][]byte{"d5": []byte("five")}); return err },
+		{func(e Entry) error {
+			_, _, err := e.SetPayload(ctx, map[string][]byte{"d5": []byte("five")})
+			return err
+		},
 			func() error { _, _, err := plain.SetPayload(ctx, map[string][]byte{"d5": []byte("five")}); return err }},
 		// What changes nothing is noted all the same.
 		{func(e Entry) error { _, _, err := e.Delete(ctx, []string{"nobody"}); return err }, nil},

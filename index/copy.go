@@ -1,0 +1,351 @@
+package index
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"path/filepath"
+	"time"
+
+	"github.com/RoaringBitmap/roaring/v2"
+
+	"github.com/plaid-ir/plaid/internal/atomicfile"
+	"github.com/plaid-ir/plaid/kernels"
+	"github.com/plaid-ir/plaid/storage"
+)
+
+// CopyFrom says which documents of an index are copied.
+type CopyFrom struct {
+	*Snapshot
+	// Docs are their ordinals; nil: all live documents. Others are passed over.
+	Docs *roaring.Bitmap
+}
+
+// CopyOptions for Copy and Split. The zero value, or nil, is a good choice.
+type CopyOptions struct {
+	// Force, LockTimeout, Memory, Logger and Progress as for Build.
+	Force       bool
+	LockTimeout time.Duration
+	Memory      int64
+	Logger      *slog.Logger
+	Progress    func(Progress)
+}
+
+// CopyReport says what was copied.
+type CopyReport struct {
+	Path   string `json:"path"`
+	Docs   int    `json:"docs"`
+	Tokens uint64 `json:"tokens"`
+}
+
+// Copy makes an index file at path of documents of others, in their order, as they are
+// encoded: no vector is decoded, and codes, residuals and factors are the same to the
+// byte. Ids and payloads come along, ordinals count anew, and what was deleted stays
+// behind. Header and model are those of the first index. All must have one codec
+// ([*CodecError]), and no two documents one id ([ErrDuplicateID]). Stored search
+// parameters come along where all indexes have the same. Without any document it is
+// the codec alone, as [Train] makes it.
+//
+// A copy of all documents of one index that was just built has its digest; so has one
+// of the parts that [Split] made of it by range.
+//
+// After an error the path holds what it held before, as after one of [Build].
+func Copy(ctx context.Context, path string, from []CopyFrom, opts *CopyOptions) (r *CopyReport, err error) {
+	o, be, err := copyOptions(from, opts)
+	if err != nil {
+		return nil, err
+	}
+	var clamped uint64
+	for _, f := range from {
+		clamped += f.State().Clamped
+	}
+	c := &copying{o: o, clamped: clamped}
+	for _, f := range from {
+		c.total += f.count()
+	}
+	file, created, err := create(ctx, path, BuildOptions{Force: o.Force, LockTimeout: o.LockTimeout, Logger: o.Logger})
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = undo(file, created, err)
+		} else {
+			err = file.Close()
+		}
+	}()
+	if r, err = c.fill(ctx, file, from); err != nil {
+		return nil, err
+	}
+	if !created {
+		_ = newIndex(file, be, o.Logger).shrink(ctx, o.Memory) // which logs why it could not
+	}
+	r.Path = path
+	return r, nil
+}
+
+func copyOptions(from []CopyFrom, opts *CopyOptions) (o CopyOptions, be kernels.Backend, err error) {
+	if opts != nil {
+		o = *opts
+	}
+	if o.Memory == 0 {
+		o.Memory = DefaultMemory
+	}
+	if len(from) == 0 {
+		return o, nil, fmt.Errorf("%w: nothing to copy from", ErrOption)
+	}
+	for _, f := range from[1:] {
+		if err := sameCodec(from[0].Snapshot, f.Snapshot); err != nil {
+			return o, nil, err
+		}
+	}
+	be, err = kernels.Select("")
+	return o, be, err
+}
+
+func (f *CopyFrom) has(ordinal uint32) bool {
+	return f.Live(ordinal) && (f.Docs == nil || f.Docs.Contains(ordinal))
+}
+
+func (f *CopyFrom) count() int64 {
+	if f.Docs == nil {
+		return int64(f.Len())
+	}
+	live := f.liveDocs()
+	live.And(f.Docs)
+	return int64(live.GetCardinality())
+}
+
+// copying is one copy, or several that share the documents of an index among them.
+type copying struct {
+	o           CopyOptions
+	done, total int64  // documents
+	clamped     uint64 // tokens that have not been given to a copy yet
+
+	ofMax uint64 // tokens of this copy with the largest factor: those that were clamped, and few more
+}
+
+// fill copies into a file that is not seen yet.
+func (c *copying) fill(ctx context.Context, file *storage.File, from []CopyFrom) (*CopyReport, error) {
+	first := from[0].Snapshot
+	h := first.Header()
+	for _, f := range from {
+		if h.Model == nil {
+			h.Model = f.Header().Model
+		}
+	}
+	var gen uint64
+	err := file.Update(func(tx *storage.Tx) (err error) {
+		gen, err = tx.NewGeneration(h, first.Codec(), first.Cutoffs())
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	c.ofMax = 0
+	stage := newStager(file, gen, h.Centroids, storage.State{}, c.o.Memory)
+	var added drifting
+	for i := range from {
+		before := stage.state.Tokens
+		if err := c.copyFrom(ctx, stage, &from[i]); err != nil {
+			return nil, fmt.Errorf("%s: %w", from[i].Path(), err)
+		}
+		added.add(from[i].State(), stage.state.Tokens-before)
+	}
+	defaults := commonDefaults(from)
+	err = stage.commit(ctx, func(tx *storage.Tx, _ *storage.Generation, s *storage.State) error {
+		s.Live, s.LiveTokens = s.Docs, s.Tokens
+		s.Clamped = min(c.ofMax, c.clamped)
+		c.clamped -= s.Clamped
+		s.AddedTokens, s.AddedSumSq = added.tokens, added.sumSq
+		if defaults != nil {
+			if err := tx.PutDefaults(gen, defaults); err != nil {
+				return err
+			}
+		}
+		return errors.Join(tx.MakeCurrent(gen), putBuilt(tx))
+	})
+	return &CopyReport{Docs: int(stage.state.Docs), Tokens: stage.state.Tokens}, err
+}
+
+// copyFrom stages the documents of one index.
+func (c *copying) copyFrom(ctx context.Context, stage *stager, from *CopyFrom) (err error) {
+	defer storage.Guard(from.Path(), &err)()
+	rb := from.Codec().RowBytes()
+	for i := range from.Chunks() {
+		first, offsets := from.ChunkDocs(i)
+		var ch *kernels.Chunk
+		for d := range len(offsets) - 1 {
+			ordinal := first + uint32(d)
+			if !from.has(ordinal) {
+				continue
+			}
+			if ch == nil {
+				if ch, err = from.Chunk(i, storage.All); err != nil {
+					return err
+				}
+			}
+			payload, err := from.Payload(ordinal)
+			if err != nil {
+				return err
+			}
+			lo, hi := int(offsets[d]), int(offsets[d+1])
+			factors := ch.Factors[2*lo : 2*hi]
+			err = stage.stage(ctx, encoded{
+				id: from.ID(ordinal), fresh: true, payload: payload,
+				codes: ch.Codes[lo*ch.CodeBytes : hi*ch.CodeBytes], factors: factors, residuals: ch.Residuals[lo*rb : hi*rb],
+			})
+			if err != nil {
+				return err
+			}
+			for ; len(factors) > 0; factors = factors[2:] {
+				if binary.LittleEndian.Uint16(factors) == math.MaxInt16 {
+					c.ofMax++
+				}
+			}
+			c.done++
+		}
+		if c.o.Progress != nil {
+			c.o.Progress(Progress{"copy", c.done, c.total, "documents"})
+		}
+	}
+	return nil
+}
+
+// drifting gathers what copies know of documents that were added after the training:
+// how many tokens, and by how much they miss. Of an index of which a part is copied it
+// is the part's share.
+type drifting struct {
+	tokens uint64
+	sumSq  float64
+}
+
+func (d *drifting) add(of storage.State, copied uint64) {
+	if of.AddedTokens == 0 {
+		return
+	}
+	if copied >= of.LiveTokens {
+		d.tokens += of.AddedTokens
+		d.sumSq += of.AddedSumSq
+		return
+	}
+	share := float64(copied) / float64(of.LiveTokens)
+	d.tokens += uint64(math.Round(share * float64(of.AddedTokens)))
+	d.sumSq += share * of.AddedSumSq
+}
+
+// commonDefaults are the stored search parameters, if all indexes have the same.
+func commonDefaults(from []CopyFrom) *storage.Defaults {
+	var all *storage.Defaults
+	for i := range from {
+		d, err := from[i].Defaults()
+		if err != nil || d == nil || i > 0 && !sameClasses(all, d) {
+			return nil
+		}
+		all = d
+	}
+	return all
+}
+
+func sameClasses(a, b *storage.Defaults) bool {
+	if len(a.Classes) != len(b.Classes) {
+		return false
+	}
+	for i, x := range a.Classes {
+		if y := b.Classes[i]; x.K != y.K || x.Probes != y.Probes || x.Approx != y.Approx || x.Exact != y.Exact {
+			return false
+		}
+	}
+	return true
+}
+
+// SplitBy says which documents are together in a part.
+type SplitBy string
+
+const (
+	// ByHash puts documents where [Place] says, as [Set.Add] does with new ones.
+	ByHash SplitBy = "hash"
+	// ByRange puts neighbours together, and about as many tokens into each part.
+	ByRange SplitBy = "range"
+)
+
+// Split makes n index files of one, in a new folder, as [Copy] copies; together they
+// are a set. The folder appears when all are complete. A part may have no documents.
+func Split(ctx context.Context, from *Snapshot, dir string, n int, by SplitBy, opts *CopyOptions) (parts []CopyReport, err error) {
+	if n < 1 || n > maxParts {
+		return nil, fmt.Errorf("%w: %d parts; 1 to %d are possible", ErrOption, n, maxParts)
+	}
+	if by != ByHash && by != ByRange {
+		return nil, fmt.Errorf("%w: split by %q; there are %s and %s", ErrOption, by, ByHash, ByRange)
+	}
+	o, _, err := copyOptions([]CopyFrom{{Snapshot: from}}, opts)
+	if err != nil {
+		return nil, err
+	}
+	folder, err := atomicfile.CreateFolder(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, folder.Close()) }()
+	c := &copying{o: o, total: int64(from.Len()), clamped: from.State().Clamped}
+	parts = make([]CopyReport, n)
+	for i, docs := range divide(from, n, by) {
+		name := PartName(i, n)
+		r, err := c.part(ctx, filepath.Join(folder.Path(), name), CopyFrom{from, docs})
+		if err != nil {
+			return nil, err
+		}
+		r.Path = filepath.Join(dir, name)
+		parts[i] = *r
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	return parts, folder.Commit()
+}
+
+const maxParts = 1 << 16
+
+// PartName is the name of a file of a split, such that their order is that of names.
+func PartName(i, n int) string {
+	return fmt.Sprintf("part-%0*d.plaid", max(len(fmt.Sprint(n-1)), 3), i)
+}
+
+// part makes one file of a split.
+func (c *copying) part(ctx context.Context, path string, from CopyFrom) (r *CopyReport, err error) {
+	file, err := storage.Open(ctx, path, storage.Options{Write: true, Create: true, Logger: c.o.Logger})
+	if err != nil {
+		return nil, err
+	}
+	r, err = c.fill(ctx, file, []CopyFrom{from})
+	return r, errors.Join(err, file.Close())
+}
+
+// divide gives each part its documents.
+func divide(from *Snapshot, n int, by SplitBy) []*roaring.Bitmap {
+	sets := make([]*roaring.Bitmap, n)
+	for i := range sets {
+		sets[i] = roaring.New()
+	}
+	st := from.State()
+	tokens := uint64(0)
+	for chunk := range from.Chunks() {
+		first, offsets := from.ChunkDocs(chunk)
+		for d := range len(offsets) - 1 {
+			ordinal := first + uint32(d)
+			if !from.Live(ordinal) {
+				continue
+			}
+			part := Place(from.ID(ordinal), n)
+			if by == ByRange {
+				part = int(min(float64(tokens)/float64(max(st.LiveTokens, 1))*float64(n), float64(n-1)))
+			}
+			sets[part].Add(ordinal)
+			tokens += uint64(offsets[d+1] - offsets[d])
+		}
+	}
+	return sets
+}
