@@ -62,6 +62,9 @@ type Query interface {
 	// ErrorBound is the largest difference to the oracle that MaxSim may show
 	// at the level, for this query and any document.
 	ErrorBound(level Level) float32
+	// Shortfall is how far the score of a document at level Fast may be below
+	// that at level Fine.
+	Shortfall(b Bound) Shortfall
 }
 
 // MergeMaxima raises dst to the maxima of another part of the document.

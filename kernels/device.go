@@ -134,11 +134,10 @@ type AttachOptions struct {
 	// Memory is how many bytes of the device may be used; 0: what is free, less
 	// a reserve. An index that does not fit is streamed through.
 	Memory int64
-	// Bounded makes a device that has FP8 products scan with bytes instead, as
-	// others do. Scores that are returned are fine ones either way; but that no
-	// document is missed rests on the largest error that bytes can have, and with
-	// FP8 on errors that were seen. A fifth slower where the scan takes the time.
-	Bounded bool
+	// Bound is of the errors of the scan. With [Worst] a device that has FP8
+	// products scans with bytes instead, whose roundings all have a bound; a fifth
+	// slower where the scan takes the time.
+	Bound Bound
 	// Progress, where set, is told how many of the tokens are there.
 	Progress func(done, total int64)
 }
@@ -189,6 +188,8 @@ type DeviceStats struct {
 	RefinedDocs int64  `json:"refined_docs"`
 	Retried     int64  `json:"retried"`  // searches repeated with a wider margin
 	InDoubt     int64  `json:"in_doubt"` // whose last places the error of the scan leaves open
+	// BoundShare is how much of the bound of its errors a scan has used up at most.
+	BoundShare float64 `json:"bound_share"`
 	// Streamed counts the bytes that crossed the bus because the index does not
 	// fit into the device's memory; 0 where it is resident.
 	Streamed int64       `json:"streamed_bytes"`
@@ -222,6 +223,7 @@ func (s *DeviceStats) Add(o DeviceStats) {
 	s.RefinedDocs += o.RefinedDocs
 	s.Retried += o.Retried
 	s.InDoubt += o.InDoubt
+	s.BoundShare = max(s.BoundShare, o.BoundShare)
 	s.Streamed += o.Streamed
 	t, u := &s.Times, &o.Times
 	t.Wait += u.Wait

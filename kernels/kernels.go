@@ -71,6 +71,16 @@ func (c *Codec) Factor(stored int16) float32 {
 	return float32(stored) * (c.FactorMax / 32767)
 }
 
+// LargestFactor gives the largest |factor| of a document's tokens, 0 if it has none.
+func (c *Codec) LargestFactor(ch *Chunk, doc uint32) float32 {
+	var largest int32
+	for t := int(ch.Offsets[doc]); t < int(ch.Offsets[doc+1]); t++ {
+		f := int32(ch.Factor(t))
+		largest = max(largest, f, -f)
+	}
+	return float32(largest) * (c.FactorMax / 32767)
+}
+
 // Validate checks that the arrays fit each other.
 func (c *Codec) Validate() error {
 	ct := &c.Centroids

@@ -203,7 +203,7 @@ func hits(res *Result, c *collection, a *kernels.DeviceAnswer, payload bool) (er
 	if a.Stats.Candidates > 0 {
 		st.Candidates = a.Stats.Candidates
 	}
-	st.Widened, st.RefinedDocs = a.Stats.Widened, a.Stats.RefinedDocs
+	st.Widened, st.RefinedDocs, st.BoundShare = a.Stats.Widened, a.Stats.RefinedDocs, a.Stats.BoundShare
 	st.ExactDocs = st.Candidates
 	st.Device = &a.Stats
 	t := &a.Stats.Times

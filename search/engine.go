@@ -27,8 +27,11 @@ type EngineOptions struct {
 	// Mode Pruned scores all documents on a device where that takes no longer than
 	// pruning; Approx and Exact have no meaning then.
 	Device kernels.Device
-	// Attach says how the index is put on the device.
+	// Attach says how the index is put on the device; its Bound is that below.
 	Attach kernels.AttachOptions
+	// Bound says which errors of coarse scores searches allow for, on the
+	// processor and on a device; by default a probable one.
+	Bound kernels.Bound
 	// Scheduler decides when the engine's queries run; nil: that of all engines of
 	// the process that are not given one.
 	Scheduler *Scheduler
@@ -108,7 +111,9 @@ func newEngine(ctx context.Context, e *Engine, o *EngineOptions) (*Engine, error
 		if err != nil {
 			return nil, err
 		}
-		d, err := attach(ctx, &processor{}, all.first(), o.Device, o.Attach)
+		how := o.Attach
+		how.Bound = o.Bound
+		d, err := attach(ctx, &processor{bound: o.Bound}, all.first(), o.Device, how)
 		done()
 		if err != nil {
 			return nil, err
@@ -123,7 +128,10 @@ func newCore(o *EngineOptions) (*core, error) {
 	if o.Threads < 0 {
 		return nil, fmt.Errorf("%w: %d threads", ErrOption, o.Threads)
 	}
-	c := &core{threads: o.Threads, scheduler: o.Scheduler, log: o.Logger, stages: &processor{}, tuned: true}
+	if o.Bound != kernels.Probable && o.Bound != kernels.Worst {
+		return nil, fmt.Errorf("%w: %v", ErrOption, o.Bound)
+	}
+	c := &core{threads: o.Threads, scheduler: o.Scheduler, log: o.Logger, stages: &processor{bound: o.Bound}, tuned: true}
 	if c.threads == 0 {
 		c.threads = runtime.GOMAXPROCS(0)
 	}

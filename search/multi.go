@@ -23,6 +23,8 @@ type MultiOptions struct {
 	Devices []kernels.Device
 	// Attach says how an index is put on its device. Limits are for each index.
 	Attach kernels.AttachOptions
+	// Bound is as in [EngineOptions].
+	Bound kernels.Bound
 }
 
 // Multi answers queries from several indexes with one codec as if they were one. It is
@@ -59,7 +61,7 @@ func newMulti(ctx context.Context, m *Multi, o *MultiOptions) (*Multi, error) {
 	if o == nil {
 		o = &MultiOptions{}
 	}
-	c, err := newCore(&EngineOptions{Threads: o.Threads, Scheduler: o.Scheduler, Logger: o.Logger})
+	c, err := newCore(&EngineOptions{Threads: o.Threads, Scheduler: o.Scheduler, Logger: o.Logger, Bound: o.Bound})
 	if err != nil {
 		return nil, err
 	}

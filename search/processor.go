@@ -11,7 +11,8 @@ import (
 
 // processor answers queries with the kernels of the processor.
 type processor struct {
-	pool sync.Pool // of *run, none larger than the scheduler wants to keep
+	bound kernels.Bound
+	pool  sync.Pool // of *run, none larger than the scheduler wants to keep
 }
 
 func (p *processor) describe(*Description) {}
@@ -52,7 +53,7 @@ func (p *processor) one(ctx context.Context, c *call, i, threads int, fixed *pla
 		return err
 	}
 	r := p.take(c.coll.first().Scorer())
-	r.ctx, r.call, r.at, r.threads, r.fixed, r.ready = ctx, c, i, threads, fixed, false
+	r.ctx, r.call, r.at, r.threads, r.bound, r.fixed, r.ready = ctx, c, i, threads, p.bound, fixed, false
 	r.stats = Stats{Queries: 1, QueryTokens: len(vectors) / c.coll.first().Dim()}
 	r.stats.Times.Wait = waited
 	*res, err = r.answer(vectors, weights, t)

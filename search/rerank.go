@@ -73,7 +73,7 @@ func (r *run) rerank(approx []topk.Scored) ([]topk.Scored, error) {
 		}
 		limit, even = floor(pool[:n], r.leaders, k)
 	}
-	even -= 2 * r.bound()
+	even -= r.query.Shortfall(r.bound).Of(r.call.coll.codec().FactorMax)
 	rest := pool[n:]
 	rest = rest[:above(rest, limit)]
 	doubtful := 0
@@ -165,11 +165,6 @@ func lowest(s []topk.Scored) float64 {
 	return float64(worst.Score)
 }
 
-// bound is how far two scores of level Fast and Fine may be apart.
-func (r *run) bound() float64 {
-	return float64(r.query.ErrorBound(kernels.Fast)) + float64(r.query.ErrorBound(kernels.Fine))
-}
-
 // rank scores documents and returns the K best of them and of leaders, which have
 // their final scores, in order. Of level Fast, documents whose place its error
 // leaves open are scored again in float precision.
@@ -186,31 +181,104 @@ func (r *run) rank(docs []uint32, leaders []topk.Scored, level kernels.Level) ([
 	r.stats.ExactDocs += int64(len(docs))
 	r.stats.ExactTokens += tokens
 	defer timed(&r.stats.Times.Refine)()
+	final := r.exact
 	if level == kernels.Fast {
-		if r.exact, err = r.refine(r.exact, leaders); err != nil {
+		if final, err = r.refine(r.exact, leaders); err != nil {
 			return nil, err
 		}
 	} else {
 		r.stats.RefinedDocs += int64(len(docs))
 	}
-	all := r.merge(leaders, r.exact)
+	all := r.merge(leaders, final)
 	top := topk.Best(all, r.plan.k)
 	slices.SortFunc(top, topk.Order)
 	return top, nil
 }
 
 // refine returns those of exact that may be among the K best, with scores of level
-// Fine in place of Fast.
+// Fine in place of Fast. First the best of them get theirs: with the leaders they
+// are K documents with fine scores, and the lowest of the K best of these is one
+// that no document of the result is below. Then those do whose coarse scores are
+// no further below it than errors may have brought them.
 func (r *run) refine(exact, leaders []topk.Scored) ([]topk.Scored, error) {
 	all := r.merge(leaders, exact)
-	if k := min(r.plan.k, len(all)); k < len(all) {
-		// Two scores that are compared may each be off.
-		limit := lowest(topk.Best(all, k)) - 2*r.bound()
-		exact = slices.DeleteFunc(exact, func(s topk.Scored) bool { return float64(s.Score) < limit })
+	limit := math.Inf(-1)
+	if k := r.plan.k; k < len(all) {
+		limit = lowest(topk.Best(all, k))
 	}
-	r.stats.RefinedDocs += int64(len(exact))
-	exact, _, err := r.score(exact, r.list(exact), exactJob, storage.All, r.maxSim(kernels.Fine))
-	return exact, err
+	r.refined = r.refined[:0]
+	rest, err := r.refineAbove(exact, limit, kernels.Shortfall{})
+	bound := r.bound
+	for err == nil && len(rest) > 0 {
+		kth := lowest(topk.Best(append(append(r.merged[:0], leaders...), r.refined...), r.plan.k))
+		rest, err = r.refineAbove(rest, kth, r.query.Shortfall(bound))
+		if bound == kernels.Worst || r.stats.BoundShare <= kernels.NearBound {
+			break
+		}
+		bound = kernels.Worst
+		r.stats.Worst++
+	}
+	return r.refined, err
+}
+
+// refineAbove gives documents fine scores whose coarse ones are no further below a
+// limit than their errors may be, and returns the others.
+func (r *run) refineAbove(coarse []topk.Scored, limit float64, short kernels.Shortfall) (rest []topk.Scored, err error) {
+	factorMax := r.call.coll.codec().FactorMax
+	most := limit - short.Of(factorMax) // of any document
+	r.again, rest = r.again[:0], coarse[:0]
+	for _, s := range coarse {
+		doubtful := float64(s.Score) >= most
+		if doubtful && float64(s.Score) < limit {
+			factor, err := r.largestFactor(s.Doc)
+			if err != nil {
+				return nil, err
+			}
+			doubtful = float64(s.Score) >= limit-short.Of(factor)
+		}
+		if doubtful {
+			r.again = append(r.again, s)
+		} else {
+			rest = append(rest, s)
+		}
+	}
+	r.stats.RefinedDocs += int64(len(r.again))
+	r.fine, _, err = r.score(r.fine, r.list(r.again), exactJob, storage.All, r.maxSim(kernels.Fine))
+	if err != nil {
+		return nil, err
+	}
+	r.refined = append(r.refined, r.fine...)
+	return rest, r.compare(r.again, r.fine)
+}
+
+// compare notes how much of the bound of their errors coarse scores use up, given
+// the fine ones of the same documents, both ascending by document.
+func (r *run) compare(coarse, fine []topk.Scored) error {
+	short := r.query.Shortfall(r.bound)
+	for i, s := range fine {
+		below := float64(s.Score) - float64(coarse[i].Score)
+		if below <= 0 {
+			continue
+		}
+		factor, err := r.largestFactor(s.Doc)
+		if err != nil {
+			return err
+		}
+		share := min(below/short.Of(factor), math.MaxFloat64)
+		r.stats.BoundShare = max(r.stats.BoundShare, share)
+	}
+	return nil
+}
+
+// largestFactor is that of a document's tokens.
+func (r *run) largestFactor(doc uint32) (float32, error) {
+	p := r.group.of(doc)
+	chunk, i, _ := p.snap.Locate(doc - p.base)
+	ch, err := p.snap.Chunk(chunk, storage.All)
+	if err != nil {
+		return 0, err
+	}
+	return p.snap.Codec().LargestFactor(ch, uint32(i)), nil
 }
 
 // merge is leaders and other documents with exact scores.

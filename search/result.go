@@ -80,6 +80,12 @@ type Stats struct {
 	ExactDocs     int64 `json:"exact_docs"`
 	ExactTokens   int64 `json:"exact_tokens"`
 	RefinedDocs   int64 `json:"refined_docs"`
+	// BoundShare is how much of the bound of their errors coarse scores have used
+	// up, at most, of documents that have a fine one as well.
+	BoundShare float64 `json:"bound_share"`
+	// Worst counts queries that took the worst bound, since errors came near the
+	// probable one.
+	Worst int64 `json:"worst_bound_queries"`
 
 	// Parts has an entry for each index, where several are searched as one.
 	Parts []PartStats `json:"parts,omitempty"`
@@ -130,6 +136,8 @@ func (s *Stats) Add(o Stats) {
 	s.ExactDocs += o.ExactDocs
 	s.ExactTokens += o.ExactTokens
 	s.RefinedDocs += o.RefinedDocs
+	s.BoundShare = max(s.BoundShare, o.BoundShare)
+	s.Worst += o.Worst
 	s.Times.Wait += o.Times.Wait
 	s.Times.Centroids += o.Times.Centroids
 	s.Times.Probe += o.Times.Probe

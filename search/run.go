@@ -21,6 +21,7 @@ type run struct {
 	ready   bool  // S has been computed
 	fixed   *plan // in place of what follows from the options
 	plan    plan
+	bound   kernels.Bound
 	threads int // at most
 	stats   Stats
 	trace   *trace // nil: no document of the group is followed
@@ -40,6 +41,9 @@ type run struct {
 	leaders []topk.Scored // scored before the query decides how many more are
 	exact   []topk.Scored // the others
 	merged  []topk.Scored // both
+	again   []topk.Scored // those of exact that get fine scores next
+	fine    []topk.Scored // what they have got
+	refined []topk.Scored // all of these
 	jobs    []job
 	maxima  []float64 // [parts, query tokens], of long documents
 }

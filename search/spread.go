@@ -35,11 +35,13 @@ func spreadOver(ctx context.Context, c *collection, o *MultiOptions) (_ stages, 
 	tokens := func(i int) uint64 { return c.parts[i].snap.State().LiveTokens }
 	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(tokens(b), tokens(a)) })
 	load := make([]uint64, len(o.Devices))
-	cpu := &processor{}
+	cpu := &processor{bound: o.Bound}
+	how := o.Attach
+	how.Bound = o.Bound
 	for _, i := range order {
 		least := slices.Index(load, slices.Min(load))
 		load[least] += max(tokens(i), 1)
-		if s.parts[i], err = attach(ctx, cpu, c.parts[i].snap, o.Devices[least], o.Attach); err != nil {
+		if s.parts[i], err = attach(ctx, cpu, c.parts[i].snap, o.Devices[least], how); err != nil {
 			return nil, err
 		}
 	}

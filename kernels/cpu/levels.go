@@ -55,8 +55,8 @@ func levelParts(l kernels.Level) int {
 	return 1
 }
 
-// levelRange settles the units of the integers of query token i, and bounds
-// what rounding to 8 bits may change.
+// levelRange settles the units of the integers of query token i, and says what
+// rounding to 8 bits changes.
 func (q *query) levelRange(i int, r *residualRange) {
 	s := q.s
 	top := float64(int(1)<<s.codec.Codebook.Nbits - 1)
@@ -75,7 +75,9 @@ func (q *query) levelRange(i int, r *residualRange) {
 	if q.byLevels(kernels.Fast) {
 		for j := range s.dim {
 			v := q.scaled(i, j)
-			r.rounding[kernels.Fast] += math.Abs(float64(float64(integer(v, r.unit[kernels.Fast]))*r.unit[kernels.Fast]) - v)
+			off := float64(float64(integer(v, r.unit[kernels.Fast]))*r.unit[kernels.Fast]) - v
+			r.rounding[kernels.Fast] += math.Abs(off)
+			r.square += float64(off * off)
 		}
 		r.rounding[kernels.Fast] *= s.wMax
 	}

@@ -35,22 +35,53 @@ type paths struct {
 	float  floatPath
 }
 
-// path chooses the path for a level, and prepares it.
-func (q *query) path(sc *scratch, level kernels.Level) path {
+// way is how a level is computed.
+type way int
+
+const (
+	byFloat way = iota
+	byLevels
+	byLevelTables // of level Fine where levels are uniform: the sums of byLevels
+	byFineTables
+	byTiles
+	byFastTables
+)
+
+// way chooses how a level is computed. For level Fine it chooses among ways that
+// give the same bits.
+func (q *query) way(level kernels.Level) way {
 	switch {
 	case q.byLevels(level):
+		return byLevels
+	case level == kernels.Fine && q.tabled(fineGroup):
+		if q.s.codec.Codebook.Uniform() {
+			return byLevelTables
+		}
+		return byFineTables
+	case level != kernels.Fine && q.s.tiles != nil:
+		return byTiles
+	case level != kernels.Fine && q.tabled(fastGroup):
+		return byFastTables
+	}
+	return byFloat
+}
+
+// path prepares the way of a level.
+func (q *query) path(sc *scratch, level kernels.Level) path {
+	switch q.way(level) {
+	case byLevels:
 		q.ensure(builtLevels+int(level), func(q *query) { q.buildLevels(level) })
 		sc.paths.levels = levelsPath{q: q, sc: sc, level: level}
 		return &sc.paths.levels
-	case level == kernels.Fine && q.tabled(fineGroup):
+	case byLevelTables, byFineTables:
 		q.ensure(builtFine, (*query).buildFine)
 		sc.paths.fine = finePath{q: q, sc: sc}
 		return &sc.paths.fine
-	case level != kernels.Fine && q.s.tiles != nil:
+	case byTiles:
 		q.ensure(builtFast, (*query).buildTiles)
 		sc.paths.tiles = tilesPath{q: q, sc: sc}
 		return &sc.paths.tiles
-	case level != kernels.Fine && q.tabled(fastGroup):
+	case byFastTables:
 		q.ensure(builtFast, (*query).buildFast)
 		sc.paths.fast = fastPath{q: q, sc: sc}
 		return &sc.paths.fast

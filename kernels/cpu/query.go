@@ -29,10 +29,12 @@ type query struct {
 	fine   fineTables
 	tile   tileQuery     // in place of fast
 	levels [2]levelQuery // by level
+	short  [2]kernels.Shortfall // by bound
+	alike  likeness             // scratch of short
 
 	nibbles [2][16]row // scratch of fillTables
 
-	built [5]atomic.Bool
+	built [7]atomic.Bool
 }
 
 // parts of a query that are built at first use.
@@ -40,7 +42,8 @@ const (
 	builtApprox = iota
 	builtFast
 	builtFine
-	builtLevels // and the next, by level
+	builtLevels                   // and the next, by level
+	builtShort  = builtLevels + 2 // and the next, by bound
 )
 
 // NewQuery implements [kernels.Scorer].

@@ -32,6 +32,7 @@ type residualRange struct {
 	// With uniform levels, by level: see levelRange.
 	unit     [2]float64
 	rounding [2]float64 // of ⟨g ⊙ q, w[b]⟩
+	square   float64    // of what rounding g ⊙ q to 8 bits changes: Σδ²
 }
 
 func (q *query) residualRange(i int) (r residualRange) {

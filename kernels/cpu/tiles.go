@@ -36,6 +36,9 @@ type tileToken struct {
 	shift int     // of C, to units
 	low   float64 // −step·m·Σy, as rounded, to be added to S
 	error float64 // bounds the error of the residual part, without roundings to units
+	// square is Σh² of the errors ±h of the fields that add up to error; 0 where
+	// nothing is multiplied.
+	square float64
 }
 
 // tileLimit is the largest 16-bit result, with room for the roundings.
@@ -197,36 +200,36 @@ func (q *query) round(t *tileToken, i int, values []int32) (need float64) {
 	s := q.s
 	nbits := s.codec.Codebook.Nbits
 	split, top := int32(tiles.Split(nbits)), int64(len(s.weights)-1)
-	var sum, lows, lowAbs, most, least int64
-	var lost float64
+	var sum, lows, most, least int64
 	for j := range values {
 		y := q.scaled(i, j)
 		v := int32(math.RoundToEven(y / t.grain))
 		values[j] = v
-		lost += math.Abs(y - float64(float64(v)*t.grain))
+		lost := float64(top) / 2 * math.Abs(y-float64(float64(v)*t.grain))
 		high, low := splitValue(v, split)
 		sum += int64(v)
 		end := top * int64(v) // of what the field adds to C; the other end is 0
 		if nbits == 8 {
 			lows += int64(low)
-			lowAbs += int64(max(low, -low))
+			// The lower half of a field is not multiplied with the low part: it
+			// is taken for 7.5.
+			lost += 7.5 * t.grain * float64(max(low, -low))
 			end = top*int64(high) + 15*int64(low)
 		}
+		t.error += lost
+		t.square += float64(lost * lost)
 		most += max(end, 0)
 		least += min(end, 0)
 	}
 	step, c := float64(s.codec.Codebook.Step), 1.0
 	middle := float64(top) / 2 * float64(sum)
-	t.error = float64(top) / 2 * lost
 	if nbits == 8 {
-		// The lower half of a field is not multiplied with the low part: it is
-		// taken for 7.5.
 		c = float64(split)
 		middle -= 7.5 * float64(lows)
-		t.error += 7.5 * t.grain * float64(lowAbs)
 	}
 	a := s.tiles.scaleMax
 	t.error *= a * step
+	t.square *= a * step * a * step
 	t.low = -step * t.grain * middle
 	lo, hi := float64(q.lo[i]), float64(q.hi[i])
 	grain := step * c * t.grain
@@ -308,15 +311,3 @@ var noResults = func() (p [32]int16) {
 	}
 	return p
 }()
-
-// tileError bounds the error of a query token's best result: what rounding the
-// query lost, and half a unit each for the shift, the row of S and the product
-// with the factor; half a unit each for rounding a scale and its product.
-func (q *query) tileError(i int) float64 {
-	t := &q.tile.tokens[i]
-	units := 1.6
-	if q.s.tiles.scales != nil {
-		units += 1.1
-	}
-	return t.error + units*t.unit
-}

@@ -65,7 +65,7 @@ func Attach(ctx context.Context, d *runtime.Device, c kernels.Corpus, o kernels.
 // attach is Attach with pieces of some size, streaming even what would fit if
 // asked to.
 func attach(ctx context.Context, d *runtime.Device, c kernels.Corpus, o kernels.AttachOptions, piece int64, stream bool) (*attachment, error) {
-	a := &attachment{dev: d, piece: piece, stream: stream, bounded: o.Bounded}
+	a := &attachment{dev: d, piece: piece, stream: stream, bounded: o.Bound == kernels.Worst}
 	err := d.Call(ctx, func(rt *runtime.Runtime) (err error) {
 		a.rt = rt
 		rt.Own(a)
