@@ -49,6 +49,7 @@ func testNoAllocations(t *testing.T, b kernels.Backend) {
 						q.MaxSim(dst, c.Chunk, nil, level)
 						q.MaxSim(dst, c.Chunk, docs, level)
 						q.ErrorBound(level)
+						q.Shortfall(kernels.Bound(level))
 					}
 				}
 			}))

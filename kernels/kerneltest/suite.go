@@ -83,6 +83,28 @@ func check(t *testing.T, c *Case, s kernels.Scorer, vectors, weights []float32, 
 			checkParts(t, c, q, int(doc), level, got[i])
 		}
 	}
+	checkShortfall(t, c, q, docs, asked)
+}
+
+// checkShortfall holds the differences between the levels to both bounds. With few
+// roundings the probable one may be the larger, and is no less right.
+func checkShortfall(t *testing.T, c *Case, q kernels.Query, docs, asked []uint32) {
+	t.Helper()
+	fast, fine := make([]float32, len(asked)), make([]float32, len(asked))
+	q.MaxSim(fast, c.Chunk, docs, kernels.Fast)
+	q.MaxSim(fine, c.Chunk, docs, kernels.Fine)
+	for _, b := range []kernels.Bound{kernels.Probable, kernels.Worst} {
+		short := q.Shortfall(b)
+		require.False(t, math.IsNaN(short.Fixed) || math.IsInf(short.Fixed, 0) || short.Fixed < 0, "%v: %+v", b, short)
+		require.False(t, math.IsNaN(short.Factor) || math.IsInf(short.Factor, 0) || short.Factor < 0, "%v: %+v", b, short)
+		for i, doc := range asked {
+			bound := short.Of(c.Codec.LargestFactor(c.Chunk, doc))
+			if below := float64(fine[i]) - float64(fast[i]); !(below <= bound+1e-30) {
+				t.Fatalf("document %d of %d tokens: level Fast %g, level Fine %g, bound %v %g",
+					doc, c.Chunk.Offsets[doc+1]-c.Chunk.Offsets[doc], fast[i], fine[i], b, bound)
+			}
+		}
+	}
 }
 
 // checkParts scores a document in three parts, one of which may be empty.

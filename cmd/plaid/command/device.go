@@ -29,14 +29,14 @@ func (a *app) openDevice(ctx context.Context, d *flags.Device, use func(kernels.
 
 // withEngine makes an engine for a snapshot, on a device if there are flags that
 // name one, and hands it to use.
-func (a *app) withEngine(ctx context.Context, snap *index.Snapshot, threads int, d *flags.Device, use func(*search.Engine) error) error {
-	o := &search.EngineOptions{Threads: threads, Logger: a.logger()}
+func (a *app) withEngine(ctx context.Context, snap *index.Snapshot, o search.EngineOptions, d *flags.Device, use func(*search.Engine) error) error {
+	o.Logger = a.logger()
 	if d == nil {
-		return a.useEngine(ctx, snap, o, use)
+		return a.useEngine(ctx, snap, &o, use)
 	}
 	return a.openDevice(ctx, d, func(dev kernels.Device) error {
 		o.Device, o.Attach.Memory = dev, d.Memory
-		return a.useEngine(ctx, snap, o, use)
+		return a.useEngine(ctx, snap, &o, use)
 	})
 }
 

@@ -94,7 +94,7 @@ func (a *app) explain(ctx context.Context, path string, questions []string, s *f
 			return err
 		}
 		r := explainReport{Query: set.label(0)}
-		err = a.withEngine(ctx, snap, s.Threads, nil, func(e *search.Engine) (err error) {
+		err = a.withEngine(ctx, snap, search.EngineOptions{Threads: s.Threads, Bound: s.Bound()}, nil, func(e *search.Engine) (err error) {
 			r.Explanation, err = e.Explain(ctx, set.qs[0], doc, s.ForQuery(o, set.ids[0]))
 			return err
 		})

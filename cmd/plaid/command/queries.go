@@ -121,7 +121,7 @@ func (a *app) measure(ctx context.Context, path string, f *flags.Queries, thread
 		if err != nil {
 			return err
 		}
-		return a.withEngine(ctx, snap, threads, nil, func(e *search.Engine) error {
+		return a.withEngine(ctx, snap, search.EngineOptions{Threads: threads}, nil, func(e *search.Engine) error {
 			return set.named(use(e, snap, set))
 		})
 	})

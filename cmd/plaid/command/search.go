@@ -136,7 +136,7 @@ func (a *app) search(ctx context.Context, path string, questions []string, s *fl
 			}
 			return nil
 		}
-		err = a.withEngine(ctx, snap, s.Threads, &s.Device, func(engine *search.Engine) error {
+		err = a.withEngine(ctx, snap, search.EngineOptions{Threads: s.Threads, Bound: s.Bound()}, &s.Device, func(engine *search.Engine) error {
 			if !words.Fuses() {
 				return answer(engine, o, func(*querySet, []search.Result) error { return nil })
 			}
@@ -367,6 +367,8 @@ func statsTable(b *bytes.Buffer, s search.Stats) {
 	count("exact scores", s.ExactDocs)
 	count("… tokens", s.ExactTokens)
 	count("refined scores", s.RefinedDocs)
+	table.Line("… largest share of the error bound", fmt.Sprintf("%.3f", s.BoundShare), "")
+	count("… queries that took the worst bound", s.Worst)
 	if d := s.Device; d != nil {
 		table.Line("device", d.Device, "")
 		count("… batches that a query was part of", d.Launches)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/plaid-ir/plaid/eval"
 	"github.com/plaid-ir/plaid/internal/infile"
+	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/search"
 	"github.com/plaid-ir/plaid/vectors"
 )
@@ -23,6 +24,7 @@ type Search struct {
 
 	k            int
 	mode         string
+	bound        string
 	filter       string
 	allowMissing bool
 	set          *pflag.FlagSet
@@ -40,9 +42,19 @@ func (s *Search) Register(f *pflag.FlagSet) {
 	f.StringVar(&s.filter, "filter", "", "`FILE` with one id a line: return no other documents; an empty file lets none through")
 	s.Where.Register(f, "return no other documents")
 	f.BoolVar(&s.allowMissing, "allow-missing", false, "pass over ids of --filter and --candidates that are not in the index")
+	f.Var(Choice(&s.bound, kernels.Probable.String(), kernels.Probable.String(), kernels.Worst.String()), "bound",
+		"errors of coarse scores to allow for: those that are probable, but for one query in 1e9, or the worst there can be")
 	Threads(f, &s.Threads, 0)
 	s.Device.Register(f)
 	s.Device.registerMemory(f)
+}
+
+// Bound is the errors of coarse scores to allow for.
+func (s *Search) Bound() kernels.Bound {
+	if s.bound == kernels.Worst.String() {
+		return kernels.Worst
+	}
+	return kernels.Probable
 }
 
 // Options reads the files that the flags name.

@@ -1,0 +1,46 @@
+package cpu_test
+
+import (
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/plaid-ir/plaid/kernels"
+	"github.com/plaid-ir/plaid/kernels/kerneltest"
+)
+
+// The probable bound grows with the root of the number of query tokens, and is
+// far below the worst one; tokens that are rounded alike count in full.
+func TestShortfall(t *testing.T) {
+	rng := rand.New(rand.NewPCG(6, 6))
+	for _, nbits := range []int{1, 2, 4, 8} {
+		c := kerneltest.New(kerneltest.Config{Nbits: nbits, K: 200, Lengths: []int{10}})
+		vectors := kerneltest.UnitVectors(rng, 64, c.Dim)
+		copies := make([]float32, 0, len(vectors)) // of one vector, some longer, some the other way round
+		for i := range 64 {
+			for _, v := range vectors[:c.Dim] {
+				copies = append(copies, v*float32([]int{1, -1, 4}[i%3]))
+			}
+		}
+		for _, b := range append(otherTiers(t), generic(t)) {
+			s, err := b.Scorer(c.Codec)
+			require.NoError(t, err)
+			of := func(vectors, weights []float32, b kernels.Bound) float64 {
+				short := kerneltest.Prepare(t, s.NewQuery(), c.K, vectors, weights).Shortfall(b)
+				return short.Of(c.Codec.FactorMax)
+			}
+			one, many := of(vectors[:c.Dim], nil, kernels.Probable), of(vectors, nil, kernels.Probable)
+			require.InEpsilon(t, 8*one, many, 0.3, "%s, %d bits", b.Name(), nbits)
+			require.Less(t, 5*many, of(vectors, nil, kernels.Worst), "%s, %d bits", b.Name(), nbits)
+			same := of(copies, nil, kernels.Probable)
+			require.InEpsilon(t, (22+21+21*4)*one, same, 0.3, "%s, %d bits", b.Name(), nbits)
+
+			weights := make([]float32, 64)
+			for i := range weights {
+				weights[i] = -1
+			}
+			require.InEpsilon(t, of(vectors, nil, kernels.Worst), of(vectors, weights, kernels.Probable), 1e-6, "no maximum can be too large")
+		}
+	}
+}
