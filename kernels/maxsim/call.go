@@ -56,7 +56,7 @@ func (c *Call) Check() (Work, error) {
 	if c.Argmax != nil {
 		err = w.checkArgmax(c.Argmax)
 	}
-	c.warn()
+	warn(c.Q, &c.Terms)
 	return w, err
 }
 
@@ -68,15 +68,21 @@ func (w *Work) checkArgmax(argmax []int32) error {
 	return err
 }
 
-func check(q, d Operand, p *Pairs, t *Terms) (w Work, err error) {
+func check(q, d Operand, p *Pairs, t *Terms) (Work, error) {
+	w, err := checkSides(q, d, p, t)
+	if err == nil && w.Q.Dim != w.D.Dim {
+		err = faultf("queries have dimension %d, documents %d", w.Q.Dim, w.D.Dim)
+	}
+	return w, err
+}
+
+// checkSides is check but for the dimensions.
+func checkSides(q, d Operand, p *Pairs, t *Terms) (w Work, err error) {
 	if w.Q, err = shape("query", q); err != nil {
 		return w, err
 	}
 	if w.D, err = shape("document", d); err != nil {
 		return w, err
-	}
-	if w.Q.Dim != w.D.Dim {
-		return w, faultf("queries have dimension %d, documents %d", w.Q.Dim, w.D.Dim)
 	}
 	if t.Weights != nil && len(t.Weights) != w.Q.Rows {
 		return w, faultf("%d weights for %d query rows", len(t.Weights), w.Q.Rows)
@@ -102,11 +108,11 @@ func shape(name string, o Operand) (Shape, error) {
 var warned atomic.Bool
 
 // warn looks at the first rows of the queries.
-func (c *Call) warn() {
-	if c.Logger == nil || c.Normalize || warned.Load() {
+func warn(q Operand, t *Terms) {
+	if t.Logger == nil || t.Normalize || warned.Load() {
 		return
 	}
-	b, ok := c.Q.(*Batch)
+	b, ok := q.(*Batch)
 	if !ok {
 		return
 	}
@@ -131,7 +137,7 @@ func (c *Call) warn() {
 		}
 	}
 	if 2*odd > seen && !warned.Swap(true) {
-		c.Logger.LogAttrs(context.Background(), slog.LevelWarn, "query vectors are not of length 1, and normalisation is off",
+		t.Logger.LogAttrs(context.Background(), slog.LevelWarn, "query vectors are not of length 1, and normalisation is off",
 			slog.Int("odd", odd), slog.Int("looked_at", seen))
 	}
 }

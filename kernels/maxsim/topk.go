@@ -22,6 +22,7 @@ type Top struct {
 	docs   int // so far
 	lists  [][]topk.Scored
 	scores []float32
+	best   []int32 // documents that a Ranker found, with their scores
 }
 
 // topScores is how many scores are in memory at a time, about.
@@ -47,6 +48,9 @@ func (t *Top) Add(ctx context.Context, b Backend, q, d Operand, terms Terms) err
 	if t.docs > math.MaxUint32-nd {
 		return faultf("%d documents, and %d before", nd, t.docs)
 	}
+	if r, ok := b.(Ranker); ok && t.k > 0 {
+		return t.rank(ctx, r, q, d, terms, nq, nd)
+	}
 	size := max(topScores/max(nq, 1), 1)
 	for lo := 0; lo < nd && nq > 0; lo += size {
 		n := min(size, nd-lo)
@@ -60,6 +64,26 @@ func (t *Top) Add(ctx context.Context, b Backend, q, d Operand, terms Terms) err
 		for i := range t.lists {
 			t.keep(i, &w.D, lo, c.Scores[i*n:(i+1)*n])
 		}
+	}
+	t.docs += nd
+	return nil
+}
+
+// rank adds the best documents of d, which a backend finds by itself.
+func (t *Top) rank(ctx context.Context, r Ranker, q, d Operand, terms Terms, nq, nd int) error {
+	k := min(t.k, nd)
+	if n := nq * k; cap(t.scores) < n || cap(t.best) < n {
+		t.scores, t.best = make([]float32, n), make([]int32, n)
+	}
+	c := RankCall{Q: q, D: d, Terms: terms, K: k, Docs: t.best[:nq*k], Scores: t.scores[:nq*k]}
+	if err := r.Rank(ctx, &c); err != nil {
+		return err
+	}
+	for i, list := range t.lists {
+		for j := i * k; j < (i+1)*k && c.Docs[j] >= 0; j++ {
+			list = append(list, topk.Scored{Doc: uint32(t.docs + int(c.Docs[j])), Score: c.Scores[j]})
+		}
+		t.lists[i] = topk.Best(list, t.k)
 	}
 	t.docs += nd
 	return nil

@@ -51,6 +51,12 @@ func Run(t *testing.T, b maxsim.Backend, o Options) {
 	t.Run("Normalize", s.normalize)
 	t.Run("Weights", s.weights)
 	t.Run("TopK", s.topK)
+	if _, ok := s.b.(maxsim.Ranker); ok {
+		t.Run("Rank", s.rank)
+	}
+	if _, ok := s.b.(maxsim.Heads); ok {
+		t.Run("Head", s.head)
+	}
 	t.Run("Held", s.held)
 	t.Run("Gradients", s.gradients)
 	t.Run("GradientBuffers", s.gradientBuffers)

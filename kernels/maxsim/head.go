@@ -1,0 +1,126 @@
+package maxsim
+
+import (
+	"context"
+	"fmt"
+	"math"
+)
+
+// Head is the last layer of an encoder, which makes a token vector of a hidden
+// state: W·x + b.
+type Head struct {
+	// Weights is W, [d, h]: a row for each dimension of token vectors, as nn.Linear of
+	// PyTorch keeps it.
+	Weights Matrix
+	// Bias is b, [d]; nil: none.
+	Bias []float32
+}
+
+// HeadCall is what [Heads.ScoreHead] is to do: the scores of [Backend.Score], with
+// the token vectors of documents made of their hidden states on the way. They are in
+// memory a tile at a time, not all of them.
+type HeadCall struct {
+	Q    Operand // token vectors, of d dimensions
+	D    Operand // hidden states, of h dimensions
+	Head Head
+	Pairs
+	// Terms are those of scores: Normalize divides token vectors of both sides by their
+	// length, after the head.
+	Terms
+	// Scores gets the score of each pair.
+	Scores []float32
+}
+
+// Heads is a [Backend] that scores hidden states.
+type Heads interface {
+	ScoreHead(ctx context.Context, c *HeadCall) error
+}
+
+// ScoreHead scores hidden states on a backend that can, and is [ErrUnsupported] on
+// others.
+func ScoreHead(ctx context.Context, b Backend, c *HeadCall) error {
+	if x, ok := b.(Heads); ok {
+		return x.ScoreHead(ctx, c)
+	}
+	return fmt.Errorf("%w: scores of hidden states on %s", ErrUnsupported, b.Name())
+}
+
+// Check checks the call. In the Work, D is the shape of the hidden states.
+func (c *HeadCall) Check() (Work, error) {
+	w, err := checkSides(c.Q, c.D, &c.Pairs, &c.Terms)
+	if err != nil {
+		return w, err
+	}
+	if err := c.Head.check(w.Q.Dim, w.D.Dim); err != nil {
+		return w, err
+	}
+	if len(c.Scores) != w.Pairs {
+		return w, faultf("room for %d scores of %d pairs", len(c.Scores), w.Pairs)
+	}
+	warn(c.Q, &c.Terms)
+	return w, nil
+}
+
+func (h *Head) check(d, hidden int) error {
+	if err := h.Weights.Validate(); err != nil {
+		return faultf("head: %w", err)
+	}
+	if rows := h.Weights.Rows(); rows != d || h.Weights.Dim != hidden {
+		return faultf("a head of %d × %d for queries of dimension %d and hidden states of %d", rows, h.Weights.Dim, d, hidden)
+	}
+	if h.Bias != nil && len(h.Bias) != d {
+		return faultf("%d biases for %d dimensions", len(h.Bias), d)
+	}
+	return nil
+}
+
+// OracleToken is the token vector that a head makes of row i of a batch, divided by
+// its length where normalize says so.
+func (h *Head) OracleToken(b *Batch, i int, normalize bool) []float64 {
+	x := OracleRow(b, i, false)
+	weights := Single(h.Weights)
+	y := make([]float64, h.Weights.Rows())
+	var square float64
+	for j := range y {
+		if y[j] = dot64(OracleRow(weights, j, false), x); h.Bias != nil {
+			y[j] += float64(h.Bias[j])
+		}
+		square += y[j] * y[j]
+	}
+	if normalize && square > 0 {
+		for j := range y {
+			y[j] /= math.Sqrt(square)
+		}
+	}
+	return y
+}
+
+// Oracle computes the scores of a call.
+func (c *HeadCall) Oracle() []float64 {
+	q, d := c.Q.(*Batch), c.D.(*Batch)
+	n, _ := c.count(q.Len(), d.Len())
+	scores := make([]float64, n)
+	tokens := make([][]float64, d.Tokens.Rows())
+	for i := range tokens {
+		if d.IsToken(i) {
+			tokens[i] = c.Head.OracleToken(d, i, c.Normalize)
+		}
+	}
+	for p := range n {
+		qi, di := c.At(p, d.Len())
+		first, _ := q.Span(qi)
+		lo, hi := d.Span(di)
+		for s, x := range oracleItem(q, qi, c.Normalize) {
+			best := math.Inf(-1)
+			for _, y := range tokens[lo:hi] {
+				if x != nil && y != nil {
+					best = max(best, dot64(x, y))
+				}
+			}
+			if !math.IsInf(best, -1) {
+				scores[p] += c.weight(first+s) * best
+			}
+		}
+	}
+	return scores
+}

@@ -1,0 +1,142 @@
+package maxsimtest
+
+import (
+	"fmt"
+	"math"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/plaid-ir/plaid/kernels"
+	"github.com/plaid-ir/plaid/kernels/maxsim"
+)
+
+// head: scores of hidden states against the oracle, over shapes, layouts, types and
+// pairs.
+func (s *suite) head(t *testing.T) {
+	for i, shape := range []struct{ hidden, dim, lq int }{{1, 1, 1}, {40, 24, 33}, {96, 64, 7}, {129, 130, 5}, {384, 96, 32}, {768, 128, 40}, {200, 128, 130}} {
+		if testing.Short() && shape.hidden*shape.dim > 6000 {
+			continue
+		}
+		for j, kind := range s.o.types() {
+			t.Run(fmt.Sprintf("h=%d/d=%d/%s", shape.hidden, shape.dim, kind), func(t *testing.T) {
+				rng := Rand(uint64(40 + 10*i + j))
+				q := Side{Type: kind, Lengths: []int{shape.lq, 0, 3}, Masked: float64(j%2) / 5}.Batch(rng, shape.dim)
+				d := Side{Type: kind, Lengths: []int{9, 0, 70, 1, 5, 16}, Padded: j == 2, Masked: float64(i%2) / 4}.Batch(rng, shape.hidden)
+				c := &maxsim.HeadCall{Q: q, D: d, Head: maxsim.Head{Weights: As(kind, Normal(rng, shape.hidden*shape.dim), shape.hidden, false)}}
+				if j%2 == 0 {
+					c.Head.Bias = Normal(rng, shape.dim)
+				}
+				for name, p := range pairsOf(rng, q.Len(), d.Len()) {
+					c.Pairs = p
+					c.Normalize = (len(name)+i+j)%2 == 0
+					c.Weights = nil
+					if len(name)%2 == 0 {
+						c.Weights = Normal(rng, q.Tokens.Rows())
+					}
+					c.Scores = NewCall(q, d, p, maxsim.Terms{}).Scores
+					s.checkHead(t, c)
+				}
+			})
+		}
+	}
+	s.headHeld(t)
+}
+
+// checkHead does a call of batches and compares it with the oracle, within what
+// float32 sums in any order may differ by.
+func (s *suite) checkHead(t *testing.T, c *maxsim.HeadCall) {
+	t.Helper()
+	for i := range c.Scores {
+		c.Scores[i] = float32(math.NaN())
+	}
+	require.NoError(t, s.b.(maxsim.Heads).ScoreHead(ctx(), c))
+	want := c.Oracle()
+	q, d := c.Q.(*maxsim.Batch), c.D.(*maxsim.Batch)
+	w := maxsim.Single(c.Head.Weights)
+	var frobenius, bias float64
+	for r := range w.Tokens.Rows() {
+		l := length(w, r)
+		frobenius += l * l
+	}
+	frobenius = math.Sqrt(frobenius)
+	for _, v := range c.Head.Bias {
+		bias = math.Hypot(bias, float64(v))
+	}
+	e := s.o.epsilon(d.Tokens.Type, d.Tokens.Dim) + s.o.epsilon(d.Tokens.Type, q.Tokens.Dim)
+	for p, got := range c.Scores {
+		qi, di := c.At(p, d.Len())
+		dlo, dhi := d.Span(di)
+		var most float64 // what a token vector is made of
+		for r := dlo; r < dhi; r++ {
+			if !d.IsToken(r) {
+				continue
+			}
+			size := frobenius*length(d, r) + bias
+			if c.Normalize {
+				var square float64
+				for _, v := range c.Head.OracleToken(d, r, false) {
+					square += v * v
+				}
+				size /= max(math.Sqrt(square), 1e-30)
+			}
+			most = max(most, size)
+		}
+		qlo, qhi := q.Span(qi)
+		allowed := math.Abs(want[p])/(1<<23) + 1e-30
+		for r := qlo; r < qhi; r++ {
+			size := length(q, r)
+			if c.Normalize {
+				size = 1
+			}
+			allowed += e * most * size * math.Abs(headWeight(c, r))
+		}
+		if diff := math.Abs(float64(got) - want[p]); !(diff <= allowed) {
+			t.Fatalf("pair %d (query %d, document %d) scores %g, oracle %g, allowed %g", p, qi, di, got, want[p], allowed)
+		}
+	}
+}
+
+func headWeight(c *maxsim.HeadCall, row int) float64 {
+	if c.Weights == nil {
+		return 1
+	}
+	return float64(c.Weights[row])
+}
+
+// headHeld: held operands give the same scores, and what does not fit is refused.
+func (s *suite) headHeld(t *testing.T) {
+	rng := Rand(39)
+	q, d := Side{Lengths: []int{12, 3}}.Batch(rng, 16), Side{Lengths: []int{30, 0, 7}}.Batch(rng, 24)
+	c := &maxsim.HeadCall{Q: q, D: d, Head: maxsim.Head{Weights: maxsim.Float32(Normal(rng, 16*24), 24), Bias: Normal(rng, 16)}, Scores: make([]float32, 6)}
+	s.checkHead(t, c)
+	want := append([]float32(nil), c.Scores...)
+	hd, err := s.b.Hold(ctx(), d, maxsim.HoldOptions{})
+	require.NoError(t, err)
+	hq, err := s.b.Hold(ctx(), q, maxsim.HoldOptions{})
+	require.NoError(t, err)
+	heads := s.b.(maxsim.Heads)
+	held := *c
+	held.D, held.Q, held.Scores = hd, hq, make([]float32, 6)
+	require.NoError(t, heads.ScoreHead(ctx(), &held))
+	for i, v := range want {
+		require.InDelta(t, v, held.Scores[i], 1e-4*float64(1+max(v, -v)))
+	}
+	require.NoError(t, hd.Close())
+	require.NoError(t, hq.Close())
+	require.ErrorIs(t, heads.ScoreHead(ctx(), &held), maxsim.ErrForeign)
+
+	for name, spoil := range map[string]func(c *maxsim.HeadCall){
+		"rows":    func(c *maxsim.HeadCall) { c.Head.Weights = maxsim.Float32(c.Head.Weights.F32[24:], 24) },
+		"hidden":  func(c *maxsim.HeadCall) { c.Head.Weights = maxsim.Float32(c.Head.Weights.F32, 16) },
+		"bias":    func(c *maxsim.HeadCall) { c.Head.Bias = c.Head.Bias[1:] },
+		"scores":  func(c *maxsim.HeadCall) { c.Scores = c.Scores[1:] },
+		"weights": func(c *maxsim.HeadCall) { c.Weights = make([]float32, 3) },
+		"pairs":   func(c *maxsim.HeadCall) { c.Pairs = maxsim.Range(2, 3) },
+		"none":    func(c *maxsim.HeadCall) { c.Head = maxsim.Head{} },
+	} {
+		bad := *c
+		spoil(&bad)
+		require.ErrorIs(t, heads.ScoreHead(ctx(), &bad), kernels.ErrShape, name)
+	}
+}
