@@ -117,9 +117,11 @@ func forward(b *testing.B, be *backend, rt *runtime.Runtime, q, d maxsim.Operand
 		tune(&s.kernel)
 	}
 	pieces := 0
-	require.NoError(b, s.pieces(func(lo, hi int) error {
+	require.NoError(b, s.pieces(func(p piece) error {
 		pieces++
-		return s.piece(ctx, lo, hi)
+		require.NoError(b, s.bring(ctx, p.lo, p.hi))
+		_, err := s.prepare(p)
+		return err
 	}))
 	require.Equal(b, 1, pieces)
 	return s

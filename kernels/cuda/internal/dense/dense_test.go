@@ -28,6 +28,24 @@ func TestSuiteWithoutADevice(t *testing.T) {
 	maxsimtest.Run(t, New(runtimetest.OpenFake(t, runtimetest.Fake(fakeKernels()))), o)
 }
 
+// The same in pieces, of documents and of pairs, and of documents that were cut into
+// segments.
+func TestSuiteInPieces(t *testing.T) {
+	o := maxsimtest.Options{MaxDim: 17}
+	b := New(runtimetest.OpenFake(t, runtimetest.Fake(fakeKernels()))).(*backend)
+	for _, l := range []limits{
+		{docs: 2000, projected: 3000, out: 700, part: 300, segment: 1 << 30},
+		{docs: 1 << 20, projected: 1 << 20, out: 1 << 20, part: 1 << 20, segment: 4},
+		{docs: 2000, projected: 2000, out: 3000, part: 1000, segment: 2},
+	} {
+		b.limits = l
+		t.Run(fmt.Sprintf("%+v", l), func(t *testing.T) { maxsimtest.Run(t, b, o) })
+		if testing.Short() && l.segment == 2 {
+			break
+		}
+	}
+}
+
 func TestName(t *testing.T) {
 	require.Equal(t, "cuda:0", New(runtimetest.OpenFake(t, runtimetest.Fake(nil))).Name())
 }
@@ -141,12 +159,10 @@ func TestWorkIsDoneOnce(t *testing.T) {
 				meet(i/nd, i%nd)
 			}
 		} else {
-			var order []int
-			for i := range nq { // one document each, in the order of queries
-				order = append(order, i)
+			for i := range nq { // one document each
 				meet(i, i%nd)
 			}
-			w.lists(q, d, func(i int) (int, int) { return i, i % nd }, order, 0, 0, q.longest(), &k)
+			w.lists(q, d, nq, func(i int) (int, int) { return i, i % nd }, 0, q.longest(), &k)
 		}
 		if len(w.units)%k.teams != 0 {
 			t.Fatalf("%d units for teams of %d", len(w.units), k.teams)

@@ -14,7 +14,9 @@ import (
 func fakeKernels() map[string]drivertest.Kernel {
 	all := map[string]drivertest.Kernel{
 		"dense_pack": fakePack, "dense_weights": fakeWeights, "dense_any": fakeAny, "dense_sum": fakeSum,
-		"dense_push": fakePush, "dense_lengths": fakeLengths,
+		"dense_push": fakePush, "dense_lengths": fakeLengths, "dense_rank": fakeRank, "dense_join": fakeJoin, "dense_project_any": fakeProject,
+		"dense_chamfer_l2": fakeChamfer(maxsim.SquaredL2), "dense_chamfer_l1": fakeChamfer(maxsim.L1), "dense_chamfer_sum": fakeChamferSum,
+		"dense_chamfer_grad_l2": fakeChamferGrad(maxsim.SquaredL2), "dense_chamfer_grad_l1": fakeChamferGrad(maxsim.L1),
 	}
 	for f := f32; f <= split; f++ {
 		all["dense_grad_query_"+f.name()] = func(fake *drivertest.Fake, l *driver.Launch) {
@@ -178,6 +180,9 @@ func fakeAny(f *drivertest.Fake, l *driver.Launch) {
 				sum += float32(best * float64(weights[s]))
 				if p.arg != 0 {
 					array[int32](f, p.arg, 4, int(g.arg)+int(it.pos)*int(g.argPitch)+s, 1)[0] = int32(first)
+				}
+				if p.top != 0 {
+					array[float32](f, p.top, 4, int(g.arg)+int(it.pos)*int(g.argPitch)+s, 1)[0] = float32(best)
 				}
 			}
 			array[float32](f, p.out, 4, int(g.out)+int(it.pos), 1)[0] = sum

@@ -2,10 +2,7 @@ package dense
 
 import (
 	"context"
-	"fmt"
-	"sort"
 
-	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/driver"
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/runtime"
 	"github.com/plaid-ir/plaid/kernels/maxsim"
@@ -154,19 +151,9 @@ func (d *grading) gather() error {
 	stride, nd := d.size.Stride, d.d.shape.Len()
 	d.arg = make([]int32, len(d.call.Argmax))
 	for i := range d.size.Pairs {
-		from, to := d.call.Argmax[i*stride:(i+1)*stride], d.arg[i*stride:(i+1)*stride]
 		query, doc := d.call.At(i, nd)
-		for r := range d.q.count(query) {
-			v := from[d.q.place(query, r)]
-			if v >= 0 && d.d.holes {
-				n := d.d.count(doc)
-				at := sort.Search(n, func(t int) bool { return d.d.place(doc, t) >= int(v) })
-				if at == n || d.d.place(doc, at) != int(v) {
-					return fmt.Errorf("%w: row %d wins in pair %d and is masked", kernels.ErrShape, v, i)
-				}
-				v = int32(at)
-			}
-			to[r] = v
+		if err := gatherRow(&d.q, &d.d, d.arg[i*stride:(i+1)*stride], d.call.Argmax[i*stride:(i+1)*stride], query, doc, i); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -229,7 +216,7 @@ func (d *grading) begin(ctx context.Context, rt *runtime.Runtime) error {
 		if s.batch != nil {
 			f := s.formatFor()
 			rowsOf[i] = layRows(&scratch, f, dim, s.rows(), f.scaled(&s.batch.Tokens), c.Normalize)
-		} else if s.held.mem.Ptr == 0 {
+		} else if s.closed() {
 			return maxsim.ErrForeign
 		}
 	}
@@ -347,28 +334,26 @@ func (d *grading) launch() error {
 	return runtime.Launch(rt, "dense/dense_lengths", runtime.CeilDiv(int(x.rows), 8), 1, 1, 256, 0, &x)
 }
 
-// put writes the gradients where the caller wants them; rows that are no tokens of
-// the call get 0.
+// put writes the gradients where the caller wants them.
 func (d *grading) put() {
-	dim := d.size.Q.Dim
-	for _, g := range []struct {
-		to     *maxsim.Gradient
-		t      *tokens
-		lo, hi int
-		from   []float32
-	}{{d.call.DQ, d.q.tokens, 0, d.q.shape.Len(), d.dq}, {d.call.DD, d.d.tokens, d.lo, d.hi, d.dd}} {
-		if g.to == nil {
-			continue
+	putGradient(d.call.DQ, d.q.tokens, 0, d.q.shape.Len(), d.dq)
+	putGradient(d.call.DD, d.d.tokens, d.lo, d.hi, d.dd)
+}
+
+// putGradient writes the gradient of the items lo to hi, if it is wanted; rows that are
+// no tokens of theirs get 0.
+func putGradient(to *maxsim.Gradient, t *tokens, lo, hi int, from []float32) {
+	if to == nil {
+		return
+	}
+	first, n, dim := t.first[lo], t.first[hi]-t.first[lo], t.shape.Dim
+	if !to.Add && n < to.Rows() {
+		zero := make([]float32, dim)
+		for r := range to.Rows() {
+			to.Put(r, zero)
 		}
-		first, n := g.t.first[g.lo], g.t.first[g.hi]-g.t.first[g.lo]
-		if !g.to.Add && n < g.to.Rows() {
-			zero := make([]float32, dim)
-			for r := range g.to.Rows() {
-				g.to.Put(r, zero)
-			}
-		}
-		for i := range n {
-			g.to.Put(g.t.row(first+i), g.from[i*dim:(i+1)*dim])
-		}
+	}
+	for i := range n {
+		to.Put(t.row(first+i), from[i*dim:(i+1)*dim])
 	}
 }

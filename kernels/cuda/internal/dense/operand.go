@@ -3,6 +3,7 @@ package dense
 import (
 	"context"
 	"fmt"
+	"sort"
 
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/driver"
@@ -76,6 +77,14 @@ func (t *tokens) row(token int) int {
 func (t *tokens) place(item, token int) int {
 	lo, _ := t.shape.Span(item)
 	return t.row(t.first[item]+token) - lo
+}
+
+// token is the token of an item that is at a place of its span; false where that is
+// masked.
+func (t *tokens) token(item, place int) (int, bool) {
+	n := t.count(item)
+	at := sort.Search(n, func(i int) bool { return t.place(item, i) >= place })
+	return at, at < n && t.place(item, at) == place
 }
 
 // runs calls fn for runs of rows of the matrix that the tokens lo to hi are.
@@ -248,6 +257,9 @@ func (b *backend) side(o maxsim.Operand) (side, error) {
 	}
 	return side{}, maxsim.ErrForeign
 }
+
+// closed reports whether the operand was held and is no more.
+func (s *side) closed() bool { return s.held != nil && s.held.mem.Ptr == 0 }
 
 // format is that of the rows, which for a batch is to be chosen.
 func (s *side) format() format {

@@ -33,6 +33,7 @@ type denseWeightsParams struct {
 type denseParams struct {
 	docs, docScale, queries, weights, items, groups, units, out, arg driver.Ptr
 	rowBytes, queryBytes, docFormat, queryFormat, dim, _             uint32
+	top                                                              driver.Ptr
 }
 
 type denseSumParams struct{ part, out, partAt, outAt, groups, count driver.Ptr }
@@ -41,4 +42,44 @@ type denseGradParams struct {
 	docs, docScale, docInverse, queries, queryScale, queryInverse, weights, upstream, arg driver.Ptr
 	groups, items, pairs, pairFirst, rowGroup, out                                        driver.Ptr
 	rowBytes, queryBytes, docFormat, queryFormat, dim, rows, nDocs, nGroups               uint32
+}
+
+type denseRankParams struct {
+	scores, items, best, list driver.Ptr
+	n, nItems, k, first       uint32
+}
+
+type denseJoin struct {
+	first, out              uint64
+	segments, row, count, _ uint32
+}
+
+type denseJoinParams struct {
+	top, arg, weights, joins, out, outArg driver.Ptr
+	pitch, segment                        uint32
+}
+
+type denseProjectParams struct {
+	hidden, hiddenScale, weights, weightScale, bias, out, rowsOut, scale, unit        driver.Ptr
+	rows, dim, rowBytes, weightBytes, hiddenFormat, weightFormat, hiddenDim, outBytes uint32
+}
+
+type denseChamferPair struct {
+	x, y, keyX, keyY uint64
+	xLen, yLen       uint32
+}
+
+type denseChamferParams struct {
+	x, xScale, y, yScale, pairs, keys        driver.Ptr
+	xBytes, yBytes, xFormat, yFormat, dim, _ uint32
+}
+
+type denseChamferSumParams struct {
+	pairs, keys, out, nearX, nearY driver.Ptr
+	pitchX, pitchY, mean, _        uint32
+}
+
+type denseChamferGradParams struct {
+	x, xScale, y, yScale, pairs, nearX, nearY, coefX, coefY, pairFirst, pairList, rowItem, out driver.Ptr
+	xBytes, yBytes, xFormat, yFormat, dim, rows                                                uint32
 }

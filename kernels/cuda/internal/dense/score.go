@@ -9,14 +9,6 @@ import (
 	"github.com/plaid-ir/plaid/kernels/maxsim"
 )
 
-const (
-	// mostDocs is how many bytes of documents that are not held are on the device at
-	// a time, mostOut of results, and mostPart of sums of groups.
-	mostDocs = 256 << 20
-	mostOut  = 256 << 20
-	mostPart = 8 << 20
-)
-
 // Score implements [maxsim.Backend].
 func (b *backend) Score(ctx context.Context, c *maxsim.Call) error {
 	w, err := c.Check()
@@ -30,7 +22,12 @@ func (b *backend) Score(ctx context.Context, c *maxsim.Call) error {
 	if err != nil {
 		return err
 	}
-	err = b.dev.Call(ctx, func(rt *runtime.Runtime) error {
+	return b.score(ctx, s)
+}
+
+// score does a call on the device's goroutine.
+func (b *backend) score(ctx context.Context, s *scoring) error {
+	err := b.dev.Call(ctx, func(rt *runtime.Runtime) error {
 		err := s.run(ctx, rt)
 		if err != nil {
 			rt.Drain()
@@ -43,12 +40,17 @@ func (b *backend) Score(ctx context.Context, c *maxsim.Call) error {
 	return nil
 }
 
-// scoring is a call under way.
+// scoring is a call under way. Documents come piece by piece, and while the device
+// works on a piece the host prepares the next one and takes the results of the one
+// before.
 type scoring struct {
-	call *maxsim.Call
-	size maxsim.Work
-	q, d side
-	buf  *work
+	call   *maxsim.Call
+	size   maxsim.Work
+	q, d   side
+	head   *head    // what makes token vectors of the documents; nil: nothing
+	rank   *ranking // who takes the scores; nil: the caller of Score
+	buf    *work
+	limits limits
 
 	rt         *runtime.Runtime
 	shape      shape
@@ -56,13 +58,31 @@ type scoring struct {
 	layQ, layD func(driver.Ptr) rows
 	weights    int64 // places in the scratch memory
 	part       int64
-	dRows      rows // of all documents, or of a piece
+	top, arg   int64    // of segments
+	dRows      rows     // of all documents, or of a piece
+	there      [2]int   // the documents that are in dRows, where they come in pieces
+	pairs      pairList // where not all are paired
+	segment    int      // rows of a segment; 0: documents are whole
+	segments   *tokens
+	places     []int // of each document among the results of a query, and the end
+	joins      []denseJoin
+	segPairs   [][2]uint32 // query and segment
+	wholeItems []denseItem // where documents are ranked: those with tokens
+	whole      driver.Ptr
 	params     *denseParams
-	sums       *denseSumParams
+	slots      [2]slot
+	turn       int
+}
+
+// slot is a part of the workspace, with a piece that the device works on.
+type slot struct {
+	busy        bool
+	at          piece
+	scores, arg int64 // in the page-locked memory
 }
 
 func (b *backend) newScoring(c *maxsim.Call, w maxsim.Work) (*scoring, error) {
-	s := &scoring{call: c, size: w, buf: &b.work}
+	s := &scoring{call: c, size: w, buf: &b.work, limits: b.limits}
 	var err error
 	if s.q, err = b.side(c.Q); err != nil {
 		return nil, err
@@ -73,7 +93,10 @@ func (b *backend) newScoring(c *maxsim.Call, w maxsim.Work) (*scoring, error) {
 
 // formats chooses how rows lie.
 func (s *scoring) formats() (q, d format) {
-	d = s.d.format()
+	d = split
+	if s.head == nil {
+		d = s.d.format()
+	}
 	if s.q.held != nil {
 		q = s.q.held.rows.format
 		s.shape.fast = q == d || d == e4m3 && q == f16
@@ -90,52 +113,69 @@ func (s *scoring) run(ctx context.Context, rt *runtime.Runtime) error {
 	if err := s.begin(ctx, rt); err != nil {
 		return err
 	}
-	return s.pieces(func(lo, hi int) error {
+	err := s.pieces(func(p piece) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if err := s.piece(ctx, lo, hi); err != nil {
+		if err := s.bring(ctx, p.lo, p.hi); err != nil {
+			return err
+		}
+		slot, err := s.prepare(p)
+		if err != nil {
 			return err
 		}
 		if err := s.launch(); err != nil {
 			return err
 		}
-		return s.fetch(lo, hi)
+		return s.send(slot)
 	})
+	if err != nil {
+		return err
+	}
+	if s.rank != nil {
+		return s.rank.collect(s)
+	}
+	return s.drain()
 }
 
-// begin lays the memory of a call out, brings the queries to the device and chooses
-// the kernel.
+// begin chooses the kernel, lays the memory of a call out, and brings the queries to
+// the device.
 func (s *scoring) begin(ctx context.Context, rt *runtime.Runtime) (err error) {
 	s.rt = rt
-	if s.d.held != nil && s.d.held.mem.Ptr == 0 || s.q.held != nil && s.q.held.mem.Ptr == 0 {
+	if s.d.closed() || s.q.closed() {
 		return maxsim.ErrForeign
 	}
 	qf, df := s.formats()
-	dim, arg := s.size.Q.Dim, s.call.Argmax != nil
+	dim := s.size.Q.Dim
 	s.shape.docs, s.shape.queries = rows{format: df, rowBytes: rowBytes(df, dim)}, rows{format: qf, rowBytes: rowBytes(qf, dim)}
-	s.shape.all, s.shape.arg = s.call.Kind == maxsim.AllPairs, arg
+	s.shape.all, s.shape.arg = s.call.Kind == maxsim.AllPairs, s.call.Argmax != nil
 	s.shape.queryCount, s.shape.longest, s.shape.tokens = s.q.shape.Len(), s.q.longest(), s.q.rows()
 	if s.kernel, err = choose(rt, &s.shape); err != nil {
 		return err
+	}
+	if err := s.cutDocuments(); err != nil {
+		return err
+	}
+	if !s.shape.all {
+		s.pairs = newPairList(&s.call.Pairs, s.size.Pairs, s.d.shape.Len())
 	}
 	var scratch runtime.Arena
 	if s.q.batch != nil {
 		s.layQ = layRows(&scratch, qf, dim, s.q.rows(), qf.scaled(&s.q.batch.Tokens), s.call.Normalize)
 	}
-	if s.d.batch != nil {
-		most := s.d.rows()
-		if s.shape.all {
-			most = 0
-			_ = s.pieces(func(lo, hi int) error {
-				most = max(most, s.d.first[hi]-s.d.first[lo])
-				return nil
-			})
-		}
-		s.layD = layRows(&scratch, df, dim, most, df.scaled(&s.d.batch.Tokens), s.call.Normalize)
+	most := s.most()
+	if s.head != nil {
+		s.head.lay(&scratch, s, most.rows)
+		s.layD = layRows(&scratch, df, dim, most.rows, true, s.call.Normalize)
+	} else if s.d.batch != nil {
+		s.layD = layRows(&scratch, df, dim, most.rows, df.scaled(&s.d.batch.Tokens), s.call.Normalize)
 	}
 	s.weights = scratch.Take(4 * int64(s.q.rows()))
-	s.part = scratch.Take(s.partBytes())
+	s.part = scratch.Take(most.part)
+	s.top, s.arg = scratch.Take(most.top), scratch.Take(most.top)
+	if s.rank != nil {
+		s.rank.lay(&scratch, s, most.docs)
+	}
 	weights := int64(0)
 	if s.call.Weights != nil {
 		weights = 4 * int64(s.q.rows())
@@ -171,157 +211,145 @@ func (s *scoring) begin(ctx context.Context, rt *runtime.Runtime) (err error) {
 	if err := runtime.Launch(rt, "dense/dense_weights", runtime.CeilDiv(s.q.rows(), 256), 1, 1, 256, 0, p); err != nil {
 		return err
 	}
-	if s.d.held != nil {
-		s.dRows = s.d.held.rows
-	} else {
+	if s.layD != nil {
 		s.dRows = s.layD(w.Scratch.Ptr)
-		if !s.shape.all {
-			if err := upload(ctx, rt, s.d.batch, s.d.tokens, s.dRows, 0, s.d.rows()); err != nil {
-				return err
-			}
+	} else {
+		s.dRows = s.d.held.rows
+	}
+	if s.head != nil {
+		if err := s.head.begin(ctx, s); err != nil {
+			return err
+		}
+	}
+	if s.rank != nil {
+		if err := s.rank.begin(s); err != nil {
+			return err
 		}
 	}
 	return rt.Sync() // the workspace may move, and is written again
 }
 
-// groupsOf is the number of groups of all queries.
-func (s *scoring) groupsOf() (n int) {
-	for i := range s.q.shape.Len() {
-		n += runtime.CeilDiv(s.q.count(i), s.kernel.tokens)
+// bring sees that the documents lo to hi are on the device.
+func (s *scoring) bring(ctx context.Context, lo, hi int) error {
+	if s.layD == nil || s.there == [2]int{lo, hi} {
+		return nil
 	}
-	return n
+	s.there = [2]int{lo, hi}
+	if s.head != nil {
+		return s.head.bring(ctx, s, lo, hi)
+	}
+	return upload(ctx, s.rt, s.d.batch, s.d.tokens, s.dRows, s.d.first[lo], s.d.first[hi])
 }
 
-// partBytes is room for the sums of groups of any piece.
-func (s *scoring) partBytes() (most int64) {
-	if s.q.longest() <= s.kernel.tokens {
+// base is the token that is the first of dRows.
+func (s *scoring) base(p piece) int {
+	if s.layD == nil {
 		return 0
 	}
-	groups := int64(s.groupsOf())
-	if !s.shape.all {
-		groups = int64(runtime.CeilDiv(s.q.longest(), s.kernel.tokens))
-	}
-	_ = s.pieces(func(lo, hi int) error {
-		most = max(most, 4*groups*int64(hi-lo))
-		return nil
-	})
-	return most
+	return s.d.first[p.lo]
 }
 
-// pieces calls do for parts of a call that fit: documents lo to hi with all queries,
-// or pairs lo to hi.
-func (s *scoring) pieces(do func(lo, hi int) error) error {
-	nq, perPair := s.q.shape.Len(), 4
-	if s.call.Argmax != nil {
-		perPair += 4 * s.size.Stride
-	}
-	if !s.shape.all {
-		most := max(mostOut/perPair, 1)
-		if s.q.longest() > s.kernel.tokens {
-			most = min(most, max(mostPart/4/runtime.CeilDiv(s.q.longest(), s.kernel.tokens), 1))
-		}
-		for lo := 0; lo < s.size.Pairs; lo += most {
-			hi := min(lo+most, s.size.Pairs)
-			if err := do(lo, hi); err != nil {
-				return err
-			}
-		}
-		return nil
-	}
-	first := s.call.First
-	end := first + s.size.Pairs/max(nq, 1)
-	most := max(mostOut/perPair/max(nq, 1), 1)
-	if s.q.longest() > s.kernel.tokens {
-		most = min(most, max(mostPart/4/max(s.groupsOf(), 1), 1))
-	}
-	for lo := first; lo < end; {
-		hi := min(lo+most, end)
-		if s.d.batch != nil {
-			room := mostDocs / s.shape.docs.rowBytes
-			// The document that goes beyond is of the next piece, unless it is the first.
-			fit, _ := slices.BinarySearch(s.d.first[lo+1:hi+1], s.d.first[lo]+room+1)
-			hi = lo + max(fit, 1)
-		}
-		if err := do(lo, hi); err != nil {
-			return err
-		}
-		lo = hi
-	}
-	return nil
-}
-
-// order lists the pairs lo to hi by their queries.
-func (s *scoring) order(lo, hi int) []int {
-	order := make([]int, hi-lo)
-	for i := range order {
-		order[i] = lo + i
-	}
-	if s.call.Kind == maxsim.ListedPairs {
-		slices.SortStableFunc(order, func(a, b int) int { return int(s.call.Queries[a]) - int(s.call.Queries[b]) })
-	}
-	return order
-}
-
-// piece brings what a piece needs to the device.
-func (s *scoring) piece(ctx context.Context, lo, hi int) error {
+// prepare brings what a piece needs but the documents to the device, in a slot of its
+// own.
+func (s *scoring) prepare(p piece) (*slot, error) {
 	rt, w, stride := s.rt, &s.rt.Work, s.size.Stride
-	n := int64(hi - lo)
-	if s.shape.all {
-		base := 0
-		if s.d.batch != nil {
-			base = s.d.first[lo]
-			if err := upload(ctx, rt, s.d.batch, s.d.tokens, s.dRows, base, s.d.first[hi]); err != nil {
-				return err
-			}
-		}
-		s.buf.all(s.q.tokens, s.d.tokens, lo, hi, base, stride, &s.kernel)
-		n *= int64(s.q.shape.Len())
-	} else {
-		nd := s.d.shape.Len()
-		s.buf.lists(s.q.tokens, s.d.tokens, func(i int) (int, int) { return s.call.At(i, nd) }, s.order(lo, hi), lo, 0, stride, &s.kernel)
+	which := s.turn % len(s.slots)
+	slot := &s.slots[which]
+	s.turn++
+	if err := s.finish(which); err != nil {
+		return nil, err
 	}
+	n := s.plan(p)
 	var in, out runtime.Arena
 	items, groups, units := place(&in, s.buf.items), place(&in, s.buf.groups), place(&in, s.buf.units)
 	partAt, outAt := place(&in, s.buf.partAt), place(&in, s.buf.outAt)
 	sumGroups, sumCount := place(&in, s.buf.sumGroups), place(&in, s.buf.sumCount)
-	scores, arg := out.Take(4*n), int64(-1)
+	joins, whole := place(&in, s.joins), place(&in, s.wholeItems)
+	scores, arg := out.Take(4*int64(n)), int64(-1)
 	if s.call.Argmax != nil {
-		arg = out.Take(4 * n * int64(stride))
+		arg = out.Take(4 * int64(n) * int64(stride))
 	}
-	if err := w.Reserve(in.Size, out.Size, 0, 0); err != nil {
-		return err
+	inAt, outPlace, err := s.room(which, in.Size, out.Size)
+	if err != nil {
+		return nil, err
 	}
-	put(w.HostIn[items:], s.buf.items)
-	put(w.HostIn[groups:], s.buf.groups)
-	put(w.HostIn[units:], s.buf.units)
-	put(w.HostIn[partAt:], s.buf.partAt)
-	put(w.HostIn[outAt:], s.buf.outAt)
-	put(w.HostIn[sumGroups:], s.buf.sumGroups)
-	put(w.HostIn[sumCount:], s.buf.sumCount)
-	if err := rt.Driver.ToDevice(w.In.Ptr, w.HostIn[:in.Size], rt.Stream); err != nil {
-		return err
+	host := w.HostIn[inAt : inAt+in.Size]
+	put(host[items:], s.buf.items)
+	put(host[groups:], s.buf.groups)
+	put(host[units:], s.buf.units)
+	put(host[partAt:], s.buf.partAt)
+	put(host[outAt:], s.buf.outAt)
+	put(host[sumGroups:], s.buf.sumGroups)
+	put(host[sumCount:], s.buf.sumCount)
+	put(host[joins:], s.joins)
+	put(host[whole:], s.wholeItems)
+	table := w.In.At(inAt)
+	if err := rt.Driver.ToDevice(table, host, rt.Stream); err != nil {
+		return nil, err
 	}
-	p := s.params
-	p.docs, p.docScale = s.dRows.rows, s.dRows.scaleFor(s.call.Normalize)
-	p.items, p.groups, p.units = w.In.At(items), w.In.At(groups), w.In.At(units)
-	p.out, p.arg, s.sums = w.Out.At(scores), 0, nil
-	if s.buf.part > 0 {
-		p.out = w.Scratch.At(s.part)
-		s.sums = &denseSumParams{part: p.out, out: w.Out.At(scores), partAt: w.In.At(partAt), outAt: w.In.At(outAt), groups: w.In.At(sumGroups), count: w.In.At(sumCount)}
+	slot.at, slot.scores, slot.arg = p, outPlace+scores, -1
+	if arg >= 0 {
+		slot.arg = outPlace + arg
 	}
-	if s.buf.gaps {
-		if err := rt.Driver.Set(w.Out.At(scores), 0, 4*n, rt.Stream); err != nil {
-			return err
+	x := s.params
+	x.docs, x.docScale = s.dRows.rows, s.dRows.scaleFor(s.call.Normalize)
+	x.items, x.groups, x.units = table.Add(items), table.Add(groups), table.Add(units)
+	s.whole = table.Add(whole)
+	x.out, x.arg, x.top = w.Out.At(slot.scores), 0, 0
+	s.buf.sums, s.buf.join = nil, nil
+	if s.buf.part > 0 || s.segment > 0 {
+		x.out = w.Scratch.At(s.part)
+	}
+	switch {
+	case s.segment > 0:
+		x.top, x.arg = w.Scratch.At(s.top), w.Scratch.At(s.arg)
+		s.buf.join = &denseJoinParams{
+			top: x.top, arg: x.arg, weights: x.weights, joins: table.Add(joins), out: w.Out.At(slot.scores), pitch: uint32(stride), segment: uint32(s.segment),
+		}
+		if slot.arg >= 0 {
+			s.buf.join.outArg = w.Out.At(slot.arg)
+		}
+	case s.buf.part > 0:
+		s.buf.sums = &denseSumParams{
+			part: x.out, out: w.Out.At(slot.scores), partAt: table.Add(partAt), outAt: table.Add(outAt), groups: table.Add(sumGroups), count: table.Add(sumCount),
+		}
+	}
+	if s.buf.gaps && s.segment == 0 {
+		if err := rt.Driver.Set(w.Out.At(slot.scores), 0, 4*int64(n), rt.Stream); err != nil {
+			return nil, err
 		}
 		if err := rt.Driver.Set(w.Scratch.At(s.part), 0, 4*int64(s.buf.part), rt.Stream); err != nil {
-			return err
+			return nil, err
 		}
 	}
-	if arg >= 0 {
-		p.arg = w.Out.At(arg)
-		return rt.Driver.Set(p.arg, 0xFF, 4*n*int64(stride), rt.Stream) // −1
+	if slot.arg >= 0 {
+		if s.segment == 0 {
+			x.arg = w.Out.At(slot.arg)
+		}
+		return slot, rt.Driver.Set(w.Out.At(slot.arg), 0xFF, 4*int64(n)*int64(stride), rt.Stream) // −1
 	}
-	return nil
+	return slot, nil
+}
+
+// room is where a slot has so much memory for tables and results.
+func (s *scoring) room(which int, in, out int64) (inAt, outAt int64, err error) {
+	w := &s.rt.Work
+	half := func(device int64, host []byte) int64 {
+		return min(device, int64(len(host))) / int64(len(s.slots)) / runtime.ArenaAlign * runtime.ArenaAlign
+	}
+	if half(w.In.Bytes, w.HostIn) < in || half(w.Out.Bytes, w.HostOut) < out {
+		if err := s.drain(); err != nil {
+			return 0, 0, err
+		}
+		if err := s.rt.Sync(); err != nil {
+			return 0, 0, err
+		}
+		n := int64(len(s.slots))
+		if err := w.Reserve(n*in, n*out, 0, 0); err != nil {
+			return 0, 0, err
+		}
+	}
+	return int64(which) * half(w.In.Bytes, w.HostIn), int64(which) * half(w.Out.Bytes, w.HostOut), nil
 }
 
 // launch computes the scores of a piece.
@@ -330,67 +358,127 @@ func (s *scoring) launch() error {
 	if err := runtime.Launch(s.rt, k.name, len(s.buf.units)/k.teams, 1, 1, k.block, k.shared, s.params); err != nil {
 		return err
 	}
-	if s.sums == nil {
+	if s.buf.join != nil {
+		return runtime.Launch(s.rt, "dense/dense_join", len(s.joins), 1, 1, 1024, 0, s.buf.join)
+	}
+	if s.buf.sums == nil {
 		return nil
 	}
 	most := slices.Max(s.buf.sumCount)
-	return runtime.Launch(s.rt, "dense/dense_sum", len(s.buf.sumCount), runtime.CeilDiv(int(most), 256), 1, 256, 0, s.sums)
+	return runtime.Launch(s.rt, "dense/dense_sum", len(s.buf.sumCount), runtime.CeilDiv(int(most), 256), 1, 256, 0, s.buf.sums)
 }
 
-// fetch brings the results of a piece to the caller's memory.
-func (s *scoring) fetch(lo, hi int) error {
-	rt, w, stride := s.rt, &s.rt.Work, s.size.Stride
-	n, nq := hi-lo, 1
-	if s.shape.all {
-		nq = s.q.shape.Len()
+// points are those of the runtime that mark the ends of slots.
+const points = 2
+
+// send lets the results of a slot come to page-locked memory, or to who takes them on
+// the device.
+func (s *scoring) send(slot *slot) error {
+	rt, w := s.rt, &s.rt.Work
+	slot.busy = true
+	which := (s.turn - 1) % len(s.slots)
+	if s.rank != nil {
+		if err := s.rank.take(s, slot); err != nil {
+			return err
+		}
+		return rt.Mark(points + which)
 	}
 	var out runtime.Arena
-	scores, arg := out.Take(4*int64(n*nq)), int64(0)
-	if s.call.Argmax != nil {
-		arg = out.Take(4 * int64(n*nq) * int64(stride))
+	n := int64(slot.at.scores(s))
+	out.Take(4 * n)
+	if slot.arg >= 0 {
+		out.Take(4 * n * int64(s.size.Stride))
 	}
-	if err := rt.Driver.ToHost(w.HostOut[:out.Size], w.Out.Ptr, rt.Stream); err != nil {
+	if err := rt.Driver.ToHost(w.HostOut[slot.scores:slot.scores+out.Size], w.Out.At(slot.scores), rt.Stream); err != nil {
 		return err
 	}
-	if err := rt.Sync(); err != nil {
+	return rt.Mark(points + which)
+}
+
+// finish waits for the piece of a slot, if there is one, and gives the caller its
+// results.
+func (s *scoring) finish(which int) error {
+	slot := &s.slots[which]
+	if !slot.busy {
+		return nil
+	}
+	slot.busy = false
+	if err := s.rt.SyncMark(points + which); err != nil {
 		return err
 	}
-	from, pitch := lo, 0 // of the first of these pairs, and from query to query
-	if s.shape.all {
-		from, pitch = lo-s.call.First, s.size.Pairs/nq
-	}
-	for q := range nq {
-		put(runtime.Bytes(s.call.Scores[q*pitch+from:]), structs[float32](w.HostOut[scores+4*int64(q*n):], n))
-		if s.call.Argmax == nil {
-			continue
-		}
-		to := s.call.Argmax[(q*pitch+from)*stride : (q*pitch+from+n)*stride]
-		copy(to, structs[int32](w.HostOut[arg+4*int64(q*n*stride):], n*stride))
-		if !s.q.holes && !s.d.holes {
-			continue
-		}
-		for i := range n {
-			query, doc := s.call.At(q*pitch+from+i, s.d.shape.Len())
-			s.spread(to[i*stride:(i+1)*stride], query, doc)
-		}
+	if s.rank == nil {
+		s.give(slot)
 	}
 	return nil
 }
 
-// spread turns the argmaxima of a pair, from token to token, into those from row to
-// row.
-func (s *scoring) spread(arg []int32, query, doc int) {
-	for r := range s.q.count(query) {
-		if s.d.holes && arg[r] >= 0 {
-			arg[r] = int32(s.d.place(doc, int(arg[r])))
+// drain finishes all slots, in their order.
+func (s *scoring) drain() error {
+	for range s.slots {
+		if err := s.finish(s.turn % len(s.slots)); err != nil {
+			return err
+		}
+		s.turn++
+	}
+	return nil
+}
+
+// give copies the results of a slot to the caller's memory.
+func (s *scoring) give(slot *slot) {
+	w, stride := &s.rt.Work, s.size.Stride
+	p := slot.at
+	n := p.scores(s)
+	scores := structs[float32](w.HostOut[slot.scores:], n)
+	var arg []int32
+	if slot.arg >= 0 {
+		arg = structs[int32](w.HostOut[slot.arg:], n*stride)
+	}
+	one := func(from, to int) {
+		s.call.Scores[to] = scores[from]
+		if arg == nil {
+			return
+		}
+		row := s.call.Argmax[to*stride : (to+1)*stride]
+		copy(row, arg[from*stride:(from+1)*stride])
+		if s.q.holes || s.d.holes {
+			query, doc := s.call.At(to, s.d.shape.Len())
+			spread(&s.q, &s.d, row, query, doc)
 		}
 	}
-	if !s.q.holes {
+	if !s.shape.all {
+		for i, pair := range p.pairs {
+			one(i, int(pair))
+		}
+		return
+	}
+	nq, nd := s.q.shape.Len(), p.hi-p.lo
+	pitch := s.size.Pairs / nq
+	for q := range nq {
+		to := q*pitch + p.lo - s.call.First
+		if arg == nil {
+			copy(s.call.Scores[to:], scores[q*nd:(q+1)*nd])
+			continue
+		}
+		for i := range nd {
+			one(q*nd+i, to+i)
+		}
+	}
+}
+
+// spread turns the argmaxima of a pair, from token to token, into those from row to
+// row.
+func spread(q, d *side, arg []int32, query, doc int) {
+	for r := range q.count(query) {
+		if d.holes && arg[r] >= 0 {
+			arg[r] = int32(d.place(doc, int(arg[r])))
+		}
+	}
+	if !q.holes {
 		return
 	}
 	end := len(arg)
-	for r := s.q.count(query) - 1; r >= 0; r-- {
-		v, at := arg[r], s.q.place(query, r)
+	for r := q.count(query) - 1; r >= 0; r-- {
+		v, at := arg[r], q.place(query, r)
 		for i := at; i < end; i++ {
 			arg[i] = -1
 		}

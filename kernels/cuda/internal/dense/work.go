@@ -113,6 +113,9 @@ type work struct {
 	part                int  // floats of part; 0: scores are what groups give
 	gaps                bool // some places of the results get nothing from a unit
 	cuts                []int
+	// What follows the kernel, where it does not give the scores.
+	sums *denseSumParams
+	join *denseJoinParams
 }
 
 func (w *work) reset() {
@@ -157,32 +160,31 @@ func (w *work) all(q, d *tokens, lo, hi, base, stride int, k *kernel) {
 	w.cover(0, len(w.groups), k)
 }
 
-// lists pairs queries with documents of their own: pairs lo to hi, which order lists
-// by query.
-func (w *work) lists(q, d *tokens, pair func(i int) (query, doc int), order []int, lo, base, stride int, k *kernel) {
+// lists pairs queries with documents of their own: n pairs, by query, whose rows begin
+// with the token base.
+func (w *work) lists(q, d *tokens, n int, pair func(i int) (query, doc int), base, stride int, k *kernel) {
 	w.reset()
-	n, most, total := len(order), runtime.CeilDiv(q.longest(), k.tokens), 0
+	most, total := runtime.CeilDiv(q.longest(), k.tokens), 0
 	if most > 1 {
 		w.part = most * n
 		w.partAt, w.outAt = append(w.partAt, 0), append(w.outAt, 0)
 		w.sumGroups, w.sumCount = append(w.sumGroups, uint32(most)), append(w.sumCount, uint32(n))
 	}
-	for _, i := range order {
+	for i := range n {
 		_, doc := pair(i)
 		total += d.count(doc)
 	}
-	for len(order) > 0 {
-		query, _ := pair(order[0])
-		begin, rows, same := len(w.items), 0, 0
-		for ; same < len(order); same++ {
-			other, doc := pair(order[same])
+	for at := 0; at < n; {
+		query, _ := pair(at)
+		begin, rows := len(w.items), 0
+		for ; at < n; at++ {
+			other, doc := pair(at)
 			if other != query {
 				break
 			}
-			w.item(d, doc, base, order[same]-lo)
+			w.item(d, doc, base, at)
 			rows += d.count(doc)
 		}
-		order = order[same:]
 		first := len(w.groups)
 		for r := 0; r < q.count(query); r += k.tokens {
 			w.group(q, query, r, k, uint64(r/k.tokens)*uint64(n), 0, stride)

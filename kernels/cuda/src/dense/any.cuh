@@ -87,7 +87,9 @@ extern "C" __global__ void __launch_bounds__(128) dense_any(const __grid_constan
       for (int r = 1; r < 16; r++)
         if (tops[r][tid] > v || (tops[r][tid] == v && tops_at[r][tid] < f)) v = tops[r][tid], f = tops_at[r][tid];
       const bool used = tid < group.count;
-      if (used && p.arg) p.arg[group.arg + uint64_t(item.pos) * group.arg_pitch + tid] = int32_t(f);
+      const uint64_t to = group.arg + uint64_t(item.pos) * group.arg_pitch + tid;
+      if (used && p.arg) p.arg[to] = int32_t(f);
+      if (used && p.top) p.top[to] = v;
       float sum = used ? v * p.weights[group.row + tid] : 0.0f;
       for (int s = 16; s; s >>= 1) sum += __shfl_xor_sync(0xffffffffu, sum, s);
       if (tid == 0) p.out[group.out + item.pos] = sum;

@@ -196,9 +196,13 @@ __device__ __forceinline__ void dense_batch(const DenseParams &p) {
       }
     }
     if constexpr (kArg) {
-      int32_t *to = p.arg + group.arg + uint64_t(item.pos) * group.arg_pitch;
-      if (j == 0 && lower) to[g] = int32_t(first0);
-      if (j == 0 && upper) to[g + 8] = int32_t(first1);
+      const uint64_t to = group.arg + uint64_t(item.pos) * group.arg_pitch + g;
+      if (j == 0 && lower) p.arg[to] = int32_t(first0);
+      if (j == 0 && upper) p.arg[to + 8] = int32_t(first1);
+      if (p.top && j == 0) {
+        if (lower) p.top[to] = best0;
+        if (upper) p.top[to + 8] = best1;
+      }
     }
     float sum = fmaf(best0, weight0, best1 * weight1);
 #pragma unroll

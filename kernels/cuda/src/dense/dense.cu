@@ -1,7 +1,10 @@
 // dense.cu: the device code for plain token vectors, one module.
 #include "any.cuh"
+#include "chamfer.cuh"
 #include "grad.cuh"
 #include "pack.cuh"
+#include "project.cuh"
+#include "rank.cuh"
 #ifdef PLAID_SM90A
 #include "batch.cuh"
 #include "rows.cuh"

@@ -8,6 +8,10 @@
 //   dense_any        the same: any device, any two types
 //   dense_sum        sums of groups -> scores
 //   dense_grad_query, dense_grad_docs, dense_push, dense_lengths   gradients
+//   dense_rank       scores -> the best documents so far
+//   dense_join       maxima of segments of documents -> scores
+//   dense_project_*  hidden states -> token vectors
+//   dense_chamfer_*  Chamfer distances and their gradients
 //
 // # Rows
 //
@@ -116,6 +120,7 @@ struct DenseParams {
   uint32_t doc_format, query_format;  // dense_any
   uint32_t dim;                     // dense_any
   uint32_t reserved;
+  float *top;                       // with arg, or null: the maxima, placed as argmaxima
 };
 
 // dense_sum: grid (n, ceil(longest count/256)), block 256: out[i] = Σ_k part[k·count + i],
@@ -158,6 +163,114 @@ struct DenseGradParams {
   uint32_t row_bytes, query_bytes;
   uint32_t doc_format, query_format;
   uint32_t dim, rows, n_docs, n_groups;
+};
+
+// dense_rank: grid (queries), block 1024. best is zero before the first piece.
+struct DenseRankParams {
+  const float *scores;              // [queries][n]
+  const DenseItem *items;           // of the piece: pos is the place of a score
+  uint64_t *best;                   // [queries][k] keys so far, in no order; 0: none
+  uint64_t *list;                   // [queries][n + k], for the block
+  uint32_t n, n_items, k;
+  uint32_t first;                   // document of place 0
+};
+
+// A pair whose document was cut into segments.
+struct DenseJoin {
+  uint64_t first;                   // place of the first segment's maxima, in pitches
+  uint64_t out;
+  uint32_t segments;                // 0: the document has no tokens
+  uint32_t row, count;              // of the query
+  uint32_t reserved;
+};
+
+// dense_join: grid (pairs), block 1024.
+struct DenseJoinParams {
+  const float *top;                 // [segments][pitch]
+  const int32_t *arg;               // [segments][pitch]
+  const float *weights;             // a query row
+  const DenseJoin *joins;           // [pairs]
+  float *out;
+  int32_t *out_arg;                 // [pairs][pitch], or null
+  uint32_t pitch;
+  uint32_t segment;                 // rows of a segment
+};
+
+// dense_project_TYPE_nN_vV: grid (blocks, ceil(dim/N)), block 128·teams, shared memory
+// N·row_bytes: out = hidden · weightsᵀ, scaled, plus bias. TYPE: f16, bf16, split, of
+// both operands. N: 64 or 128 dimensions of a block. row_bytes is a multiple of 64·V; V
+// is 1 or 4, of split 2 or 4. A team takes tiles of 64 rows in turn.
+// dense_project_any: grid (ceil(rows/64), ceil(dim/32)), block 128.
+struct DenseProjectParams {
+  const uint8_t *hidden;
+  const float *hidden_scale;        // a row, or null: 1
+  const uint8_t *weights;           // [dim] rows
+  const float *weight_scale;        // a row, or null: 1
+  const float *bias;                // [dim], or null
+  float *out;                       // [rows][dim], or null: split rows, of up to N dimensions
+  uint8_t *rows_out;                // out [rows][out_bytes]
+  float *scale;                     // out [rows]
+  float *unit;                      // out [rows], or null; as of dense_pack
+  uint32_t rows, dim;
+  uint32_t row_bytes, weight_bytes;
+  uint32_t hidden_format, weight_format;  // dense_project_any
+  uint32_t hidden_dim;              // dense_project_any
+  uint32_t out_bytes;
+};
+
+// A pair of items of X and Y.
+struct DenseChamferPair {
+  uint64_t x, y;                    // first rows
+  uint64_t key_x, key_y;            // places of what their rows have: keys, nearest rows
+  uint32_t x_len, y_len;
+};
+
+// dense_chamfer_l2, _l1: grid (pairs, tiles of X, splits of Y), block 128. Keys are all
+// ones before.
+struct DenseChamferParams {
+  const uint8_t *x;
+  const float *x_scale;             // a row, or null: 1
+  const uint8_t *y;
+  const float *y_scale;
+  const DenseChamferPair *pairs;
+  uint64_t *keys;
+  uint32_t x_bytes, y_bytes;
+  uint32_t x_format, y_format;
+  uint32_t dim;
+  uint32_t reserved;
+};
+
+// dense_chamfer_sum: grid (pairs), block 256.
+struct DenseChamferSumParams {
+  const DenseChamferPair *pairs;
+  const uint64_t *keys;
+  float *out;                       // [pairs]
+  int32_t *near_x;                  // [pairs][pitch_x], or null
+  int32_t *near_y;                  // [pairs][pitch_y], or null
+  uint32_t pitch_x, pitch_y;
+  uint32_t mean;
+  uint32_t reserved;
+};
+
+// dense_chamfer_grad_l2, _l1: grid (ceil(rows/4)), block 128: a warp a row of X. Called
+// for Y with the sides exchanged.
+struct DenseChamferGradParams {
+  const uint8_t *x;
+  const float *x_scale;
+  const uint8_t *y;
+  const float *y_scale;
+  const DenseChamferPair *pairs;
+  const int32_t *near_x;            // at key_x
+  const int32_t *near_y;            // at key_y
+  const float *coef_x;              // [pairs]: what a distance of a row of X counts
+  const float *coef_y;
+  const uint64_t *pair_first;       // [items + 1]
+  const uint32_t *pair_list;        // the pairs of each item of X
+  const uint32_t *row_item;         // [rows]
+  float *out;                       // [rows][dim]
+  uint32_t x_bytes, y_bytes;
+  uint32_t x_format, y_format;
+  uint32_t dim, rows;
 };
 
 }  // namespace plaid

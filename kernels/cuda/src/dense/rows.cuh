@@ -23,6 +23,28 @@ struct Place {
   uint32_t pos, len, token, chunk;
 };
 
+// lay_operand writes rows, of which there are count, as the right operand of N columns:
+// what the lanes of a quad have of 64 bytes, as two steps.
+template <int N, int kTimes>
+__device__ __forceinline__ void lay_operand(uint8_t *to_shared, const uint8_t *rows, uint32_t count, uint32_t operand_bytes, uint32_t bytes) {
+  for (uint32_t i = threadIdx.x; i < N * (operand_bytes / 64); i += blockDim.x) {
+    const uint32_t n = i % N, x = i / N;
+    const uint32_t word = kTimes == 2 ? x / 2 * 32 + x % 2 * 4 : x * 16;
+    uint4 w[4];
+#pragma unroll
+    for (int k = 0; k < 4; k++) {
+      const uint32_t from = word + 4 * kTimes * k;
+      w[k] = make_uint4(0, 0, 0, 0);
+      if (n < count && from * 4 < bytes) w[k] = __ldg(reinterpret_cast<const uint4 *>(rows + uint64_t(n) * bytes) + from / 4);
+    }
+    uint4 *to = reinterpret_cast<uint4 *>(to_shared) + x * (4 * N) + n / 8 * 16 + n % 8;
+    to[0] = make_uint4(w[0].x, w[1].x, w[2].x, w[3].x);
+    to[8] = make_uint4(w[0].y, w[1].y, w[2].y, w[3].y);
+    to[2 * N] = make_uint4(w[0].z, w[1].z, w[2].z, w[3].z);
+    to[2 * N + 8] = make_uint4(w[0].w, w[1].w, w[2].w, w[3].w);
+  }
+}
+
 // By names that the compiler knows: it would reserve all barriers of a block else.
 __device__ __forceinline__ void team_sync(uint32_t team) {
   switch (team) {
@@ -90,26 +112,9 @@ __device__ __forceinline__ void dense_rows(const DenseParams &p) {
   if (more) aim();
   load();
 
-  // The query operand: what the lanes of a quad have of 64 bytes, as two steps.
   constexpr int kTimes = kWiden ? 2 : 1;  // f16 rows are twice as long
   const uint32_t operand_bytes = p.row_bytes * kTimes;
-  for (uint32_t i = threadIdx.x; i < N * (operand_bytes / 64); i += blockDim.x) {
-    const uint32_t n = i % N, x = i / N;
-    const uint32_t word = kWiden ? x / 2 * 32 + x % 2 * 4 : x * 16;
-    uint4 w[4];
-#pragma unroll
-    for (int k = 0; k < 4; k++) {
-      const uint32_t from = word + 4 * kTimes * k;
-      w[k] = make_uint4(0, 0, 0, 0);
-      if (n < count && from * 4 < p.query_bytes)
-        w[k] = __ldg(reinterpret_cast<const uint4 *>(p.queries + uint64_t(first_row + n) * p.query_bytes) + from / 4);
-    }
-    uint4 *to = reinterpret_cast<uint4 *>(shared) + x * (4 * N) + n / 8 * 16 + n % 8;
-    to[0] = make_uint4(w[0].x, w[1].x, w[2].x, w[3].x);
-    to[8] = make_uint4(w[0].y, w[1].y, w[2].y, w[3].y);
-    to[2 * N] = make_uint4(w[0].z, w[1].z, w[2].z, w[3].z);
-    to[2 * N + 8] = make_uint4(w[0].w, w[1].w, w[2].w, w[3].w);
-  }
+  lay_operand<N, kTimes>(shared, p.queries + uint64_t(first_row) * p.query_bytes, count, operand_bytes, p.query_bytes);
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
   __syncthreads();
   const uint64_t operand = right(shared_at(shared), 128, 256);
@@ -165,7 +170,11 @@ __device__ __forceinline__ void dense_rows(const DenseParams &p) {
             const uint32_t f2 = joint_arg[from + w * N];
             if (v2 > v || (v2 == v && f2 < f)) v = v2, f = f2;
           }
-          if (l + 32 * i < count) p.arg[p.groups[unit.group].arg + uint64_t(pos) * p.groups[unit.group].arg_pitch + l + 32 * i] = int32_t(f);
+          if (l + 32 * i < count) {
+            const uint64_t to = p.groups[unit.group].arg + uint64_t(pos) * p.groups[unit.group].arg_pitch + l + 32 * i;
+            p.arg[to] = int32_t(f);
+            if (p.top) p.top[to] = v;
+          }
         } else {
 #pragma unroll
           for (int w = 1; w < 4; w++) v = fmaxf(v, joint[from + w * N]);

@@ -1,0 +1,414 @@
+package dense
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/plaid-ir/plaid/kernels"
+	"github.com/plaid-ir/plaid/kernels/cuda/internal/driver"
+	"github.com/plaid-ir/plaid/kernels/cuda/internal/runtime"
+	"github.com/plaid-ir/plaid/kernels/maxsim"
+)
+
+// chamferTile is how many rows of X, or of Y, a tile of dense_chamfer has.
+const chamferTile = 64
+
+// sides are the operands of a call of Chamfer, and where their rows lie.
+type sides struct {
+	x, y       side
+	work       maxsim.ChamferWork
+	layX, layY func(driver.Ptr) rows
+	rx, ry     rows
+}
+
+func (b *backend) sides(x, y maxsim.Operand, w maxsim.ChamferWork) (s sides, err error) {
+	s.work = w
+	if s.x, err = b.side(x); err != nil {
+		return s, err
+	}
+	s.y, err = b.side(y)
+	return s, err
+}
+
+// lay takes room for the operands that are not held.
+func (s *sides) lay(a *runtime.Arena) error {
+	if s.x.closed() || s.y.closed() {
+		return maxsim.ErrForeign
+	}
+	for _, o := range []struct {
+		side *side
+		lay  *func(driver.Ptr) rows
+	}{{&s.x, &s.layX}, {&s.y, &s.layY}} {
+		if b := o.side.batch; b != nil {
+			f := o.side.formatFor()
+			*o.lay = layRows(a, f, b.Tokens.Dim, o.side.rows(), f.scaled(&b.Tokens), false)
+		}
+	}
+	return nil
+}
+
+// bring brings the operands to the device.
+func (s *sides) bring(ctx context.Context, rt *runtime.Runtime) error {
+	for _, o := range []struct {
+		side *side
+		lay  func(driver.Ptr) rows
+		to   *rows
+	}{{&s.x, s.layX, &s.rx}, {&s.y, s.layY, &s.ry}} {
+		if o.side.held != nil {
+			*o.to = o.side.held.rows
+			continue
+		}
+		*o.to = o.lay(rt.Work.Scratch.Ptr)
+		if err := upload(ctx, rt, o.side.batch, o.side.tokens, *o.to, 0, o.side.rows()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// pair is a pair of items without places of keys.
+func (s *sides) pair(x, y int) denseChamferPair {
+	return denseChamferPair{x: uint64(s.x.first[x]), y: uint64(s.y.first[y]), xLen: uint32(s.x.count(x)), yLen: uint32(s.y.count(y))}
+}
+
+// chamfer is a call under way.
+type chamfer struct {
+	sides
+	limits limits
+	call   *maxsim.ChamferCall
+}
+
+// Chamfer implements [maxsim.Chamfers].
+func (b *backend) Chamfer(ctx context.Context, c *maxsim.ChamferCall) error {
+	w, err := c.Check()
+	if err != nil {
+		return err
+	}
+	s, err := b.sides(c.X, c.Y, w)
+	if err != nil || w.Pairs == 0 {
+		return err
+	}
+	x := &chamfer{sides: s, limits: b.limits, call: c}
+	err = b.dev.Call(ctx, func(rt *runtime.Runtime) error {
+		err := x.run(ctx, rt)
+		if err != nil {
+			rt.Drain()
+		}
+		return err
+	})
+	if err != nil {
+		return b.fault("distances of", err)
+	}
+	return nil
+}
+
+func (c *chamfer) run(ctx context.Context, rt *runtime.Runtime) error {
+	// Pieces of pairs whose keys and results fit.
+	strideX, strideY := c.work.StrideX, c.work.StrideY
+	per := min(max(c.limits.out/(4+12*(strideX+strideY)), 1), c.work.Pairs)
+	var in, out, scratch runtime.Arena
+	if err := c.lay(&scratch); err != nil {
+		return err
+	}
+	keys := scratch.Take(8 * int64(per) * int64(strideX+strideY))
+	pairs := make([]denseChamferPair, per)
+	table := place(&in, pairs)
+	distances := out.Take(4 * int64(per))
+	near := [2]int64{-1, -1}
+	lists := [2][]int32{c.call.NearestX, c.call.NearestY}
+	strides := [2]int{strideX, strideY}
+	for i, list := range lists {
+		if list != nil {
+			near[i] = out.Take(4 * int64(per) * int64(strides[i]))
+		}
+	}
+	w := &rt.Work
+	if err := w.Reserve(in.Size, out.Size, scratch.Size, 0); err != nil {
+		return err
+	}
+	if err := c.bring(ctx, rt); err != nil {
+		return err
+	}
+	name := "dense/dense_chamfer_l2"
+	if c.call.Metric == maxsim.L1 {
+		name = "dense/dense_chamfer_l1"
+	}
+	slots, err := rt.FillingBlocks(name, 128, 0)
+	if err != nil {
+		return err
+	}
+	for lo := 0; lo < c.work.Pairs; lo += per {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		n := min(per, c.work.Pairs-lo)
+		tilesX, tilesY := 1, 1
+		for i := range n {
+			x, y := c.call.At(lo+i, c.work.Y.Len())
+			pairs[i] = c.pair(x, y)
+			pairs[i].keyX, pairs[i].keyY = uint64(i*strideX), uint64(per*strideX+i*strideY)
+			tilesX = max(tilesX, runtime.CeilDiv(c.x.count(x), chamferTile))
+			tilesY = max(tilesY, runtime.CeilDiv(c.y.count(y), chamferTile))
+		}
+		put(w.HostIn[table:], pairs[:n])
+		if err := rt.Driver.ToDevice(w.In.Ptr, w.HostIn[:in.Size], rt.Stream); err != nil {
+			return err
+		}
+		if err := rt.Driver.Set(w.Scratch.At(keys), 0xFF, 8*int64(per)*int64(strideX+strideY), rt.Stream); err != nil {
+			return err
+		}
+		p := &denseChamferParams{
+			x: c.rx.rows, xScale: c.rx.scale, y: c.ry.rows, yScale: c.ry.scale, pairs: w.In.At(table), keys: w.Scratch.At(keys),
+			xBytes: uint32(c.rx.rowBytes), yBytes: uint32(c.ry.rowBytes), xFormat: uint32(c.rx.format), yFormat: uint32(c.ry.format), dim: uint32(c.work.X.Dim),
+		}
+		// Some blocks for each that runs at a time, so that the last ones end together.
+		along := min(tilesX, 1<<15)
+		splits := min(tilesY, max(4*slots/(n*along), 1), 1<<15)
+		if err := runtime.Launch(rt, name, n, along, splits, 128, 0, p); err != nil {
+			return err
+		}
+		sum := &denseChamferSumParams{pairs: p.pairs, keys: p.keys, out: w.Out.At(distances), pitchX: uint32(strideX), pitchY: uint32(strideY)}
+		if c.call.Mean {
+			sum.mean = 1
+		}
+		for i, to := range []*driver.Ptr{&sum.nearX, &sum.nearY} {
+			if near[i] < 0 {
+				continue
+			}
+			*to = w.Out.At(near[i])
+			if err := rt.Driver.Set(*to, 0xFF, 4*int64(n)*int64(strides[i]), rt.Stream); err != nil { // −1
+				return err
+			}
+		}
+		if err := runtime.Launch(rt, "dense/dense_chamfer_sum", n, 1, 1, 256, 0, sum); err != nil {
+			return err
+		}
+		if err := rt.Driver.ToHost(w.HostOut[:out.Size], w.Out.Ptr, rt.Stream); err != nil {
+			return err
+		}
+		if err := rt.Sync(); err != nil {
+			return err
+		}
+		copy(c.call.Distances[lo:], structs[float32](w.HostOut[distances:], n))
+		for i, list := range lists {
+			if list != nil {
+				copy(list[lo*strides[i]:], structs[int32](w.HostOut[near[i]:], n*strides[i]))
+			}
+		}
+		c.spread(lo, n)
+	}
+	return nil
+}
+
+// spread turns nearest tokens into nearest rows.
+func (c *chamfer) spread(lo, n int) {
+	if !c.x.holes && !c.y.holes {
+		return
+	}
+	for i := lo; i < lo+n; i++ {
+		x, y := c.call.At(i, c.work.Y.Len())
+		if list := c.call.NearestX; list != nil {
+			spread(&c.x, &c.y, list[i*c.work.StrideX:(i+1)*c.work.StrideX], x, y)
+		}
+		if list := c.call.NearestY; list != nil {
+			spread(&c.y, &c.x, list[i*c.work.StrideY:(i+1)*c.work.StrideY], y, x)
+		}
+	}
+}
+
+// chamferGrads is a call under way.
+type chamferGrads struct {
+	sides
+	call  *maxsim.ChamferGradCall
+	near  [2][]int32            // of tokens, at places of the pairs
+	coefs [2][]float32          // what a distance of a side counts in each pair
+	pairs [2][]denseChamferPair // for the gradient of X, and, exchanged, of Y
+	first [2][]uint64           // the pairs of each item
+	list  [2][]uint32
+	owner [2][]uint32 // the item of each row
+	out   [2][]float32
+}
+
+// ChamferGradients implements [maxsim.Chamfers]: by pulling, the same bits each time.
+func (b *backend) ChamferGradients(ctx context.Context, call *maxsim.ChamferGradCall) error {
+	w, err := call.Check()
+	if err != nil {
+		return err
+	}
+	s, err := b.sides(call.X, call.Y, w)
+	if err != nil || call.DX == nil && call.DY == nil {
+		return err
+	}
+	g := &chamferGrads{sides: s, call: call}
+	if err := g.prepare(); err != nil {
+		return err
+	}
+	err = b.dev.Call(ctx, func(rt *runtime.Runtime) error {
+		err := g.run(ctx, rt)
+		if err != nil {
+			rt.Drain()
+		}
+		return err
+	})
+	if err != nil {
+		return b.fault("gradients of", err)
+	}
+	putGradient(call.DX, g.x.tokens, 0, g.x.shape.Len(), g.out[0])
+	putGradient(call.DY, g.y.tokens, 0, g.y.shape.Len(), g.out[1])
+	return nil
+}
+
+// prepare makes the tables of a call, on the caller's goroutine.
+func (g *chamferGrads) prepare() error {
+	n, ny := g.work.Pairs, g.work.Y.Len()
+	both := [2]*side{&g.x, &g.y}
+	given := [2][]int32{g.call.NearestX, g.call.NearestY}
+	strides := [2]int{g.work.StrideX, g.work.StrideY}
+	for i, s := range both {
+		g.coefs[i], g.pairs[i] = make([]float32, n), make([]denseChamferPair, n)
+		g.near[i] = given[i]
+		if g.x.holes || g.y.holes {
+			g.near[i] = make([]int32, len(given[i]))
+		}
+		g.first[i] = make([]uint64, s.shape.Len()+1)
+		g.list[i] = make([]uint32, n)
+		for item := range s.shape.Len() {
+			for range s.count(item) {
+				g.owner[i] = append(g.owner[i], uint32(item))
+			}
+		}
+	}
+	for p := range n {
+		x, y := g.call.At(p, ny)
+		g.first[0][x+1]++
+		g.first[1][y+1]++
+		pair := g.pair(x, y)
+		pair.keyX, pair.keyY = uint64(p*strides[0]), uint64(p*strides[1])
+		g.pairs[0][p] = pair
+		g.pairs[1][p] = denseChamferPair{x: pair.y, y: pair.x, keyX: pair.keyY, keyY: pair.keyX, xLen: pair.yLen, yLen: pair.xLen}
+		items := [2]int{x, y}
+		for i := range both {
+			list := given[i][p*strides[i] : (p+1)*strides[i]]
+			count := 0
+			for _, a := range list {
+				if a >= 0 {
+					count++
+				}
+			}
+			up := 1.0
+			if g.call.Upstream != nil {
+				up = float64(g.call.Upstream[p])
+			}
+			if g.call.Mean {
+				up /= float64(max(count, 1))
+			}
+			g.coefs[i][p] = float32(up)
+			if !g.x.holes && !g.y.holes {
+				continue
+			}
+			to := g.near[i][p*strides[i] : (p+1)*strides[i]]
+			if err := gatherRow(both[i], both[1-i], to, list, items[i], items[1-i], p); err != nil {
+				return err
+			}
+		}
+	}
+	for i := range both {
+		for item := 1; item < len(g.first[i]); item++ {
+			g.first[i][item] += g.first[i][item-1]
+		}
+		at := slices.Clone(g.first[i])
+		for p := range n {
+			items := [2]int{}
+			items[0], items[1] = g.call.At(p, ny)
+			g.list[i][at[items[i]]] = uint32(p)
+			at[items[i]]++
+		}
+	}
+	return nil
+}
+
+func (g *chamferGrads) run(ctx context.Context, rt *runtime.Runtime) error {
+	var in, out, scratch runtime.Arena
+	if err := g.lay(&scratch); err != nil {
+		return err
+	}
+	wanted := [2]bool{g.call.DX != nil, g.call.DY != nil}
+	both := [2]*side{&g.x, &g.y}
+	var near, coefs, pairs, first, list, owner, grads [2]int64
+	for i := range both {
+		near[i], coefs[i], pairs[i] = place(&in, g.near[i]), place(&in, g.coefs[i]), place(&in, g.pairs[i])
+		first[i], list[i], owner[i] = place(&in, g.first[i]), place(&in, g.list[i]), place(&in, g.owner[i])
+		if wanted[i] {
+			grads[i] = out.Take(4 * int64(both[i].rows()) * int64(g.work.X.Dim))
+		}
+	}
+	w := &rt.Work
+	if err := w.Reserve(in.Size, out.Size, scratch.Size, 0); err != nil {
+		return err
+	}
+	if err := g.bring(ctx, rt); err != nil {
+		return err
+	}
+	for i := range both {
+		put(w.HostIn[near[i]:], g.near[i])
+		put(w.HostIn[coefs[i]:], g.coefs[i])
+		put(w.HostIn[pairs[i]:], g.pairs[i])
+		put(w.HostIn[first[i]:], g.first[i])
+		put(w.HostIn[list[i]:], g.list[i])
+		put(w.HostIn[owner[i]:], g.owner[i])
+	}
+	if err := rt.Driver.ToDevice(w.In.Ptr, w.HostIn[:in.Size], rt.Stream); err != nil {
+		return err
+	}
+	name := "dense/dense_chamfer_grad_l2"
+	if g.call.Metric == maxsim.L1 {
+		name = "dense/dense_chamfer_grad_l1"
+	}
+	rowsOf := [2]*rows{&g.rx, &g.ry}
+	for i := range both {
+		if !wanted[i] {
+			continue
+		}
+		x, y := rowsOf[i], rowsOf[1-i]
+		p := &denseChamferGradParams{
+			x: x.rows, xScale: x.scale, y: y.rows, yScale: y.scale, pairs: w.In.At(pairs[i]), nearX: w.In.At(near[i]), nearY: w.In.At(near[1-i]),
+			coefX: w.In.At(coefs[i]), coefY: w.In.At(coefs[1-i]), pairFirst: w.In.At(first[i]), pairList: w.In.At(list[i]), rowItem: w.In.At(owner[i]), out: w.Out.At(grads[i]),
+			xBytes: uint32(x.rowBytes), yBytes: uint32(y.rowBytes), xFormat: uint32(x.format), yFormat: uint32(y.format), dim: uint32(g.work.X.Dim), rows: uint32(both[i].rows()),
+		}
+		if err := runtime.Launch(rt, name, runtime.CeilDiv(both[i].rows(), 4), 1, 1, 128, 0, p); err != nil {
+			return err
+		}
+	}
+	if err := rt.Driver.ToHost(w.HostOut[:out.Size], w.Out.Ptr, rt.Stream); err != nil {
+		return err
+	}
+	if err := rt.Sync(); err != nil {
+		return err
+	}
+	for i := range both {
+		if wanted[i] { // the workspace is the next call's
+			g.out[i] = slices.Clone(structs[float32](w.HostOut[grads[i]:], both[i].rows()*g.work.X.Dim))
+		}
+	}
+	return nil
+}
+
+// gatherRow makes winners from token to token of those of a pair from row to row.
+func gatherRow(q, d *side, to, from []int32, query, doc, pair int) error {
+	for r := range to {
+		to[r] = -1
+	}
+	for r := range q.count(query) {
+		v := from[q.place(query, r)]
+		if v >= 0 && d.holes {
+			at, ok := d.token(doc, int(v))
+			if !ok {
+				return fmt.Errorf("%w: row %d wins in pair %d and is masked", kernels.ErrShape, v, pair)
+			}
+			v = int32(at)
+		}
+		to[r] = v
+	}
+	return nil
+}

@@ -1,0 +1,158 @@
+package dense
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/plaid-ir/plaid/kernels/cuda/internal/driver"
+	"github.com/plaid-ir/plaid/kernels/cuda/internal/runtime"
+	"github.com/plaid-ir/plaid/kernels/maxsim"
+)
+
+// ScoreHead implements [maxsim.Heads]. Token vectors are made of hidden states a piece
+// at a time, in rows that are scored while they are in the cache: once for all queries.
+func (b *backend) ScoreHead(ctx context.Context, c *maxsim.HeadCall) error {
+	w, err := c.Check()
+	if err != nil {
+		return err
+	}
+	if w.Pairs == 0 {
+		return nil
+	}
+	s, err := b.newScoring(&maxsim.Call{Q: c.Q, D: c.D, Pairs: c.Pairs, Terms: c.Terms, Scores: c.Scores}, w)
+	if err != nil {
+		return err
+	}
+	s.head = &head{Head: c.Head}
+	return b.score(ctx, s)
+}
+
+// head makes token vectors of hidden states.
+type head struct {
+	maxsim.Head
+	layWeights, layHidden func(driver.Ptr) rows
+	weights, hidden       rows
+	bias, out             int64 // places in the scratch memory
+	kernel                projector
+	params                *denseProjectParams
+}
+
+// projector is a kernel that makes token vectors.
+type projector struct {
+	name          string
+	block, shared int
+	columns       int  // dimensions of a block
+	packs         bool // it writes rows as dense_pack does
+	rows          int  // of a block, of dense_project_any; 0: it takes tiles in turn
+}
+
+// project picks the kernel for hidden states and weights of a format, which is the same
+// where fast.
+func project(arch string, shared int, f format, fast bool, rowBytes, dim int) projector {
+	k := projector{name: "dense/dense_project_any", block: 128, columns: 32, rows: 64}
+	if !fast || arch != "90a" || f != f16 && f != bf16 && f != split {
+		return k
+	}
+	columns, v := 64, 1
+	if f != split && dim > 64 && 128*rowBytes <= shared {
+		columns = 128
+	}
+	if f == split {
+		v = 2
+	}
+	if rowBytes%256 == 0 {
+		v = 4
+	}
+	if columns*rowBytes > shared {
+		return k
+	}
+	return projector{
+		name:  fmt.Sprintf("dense/dense_project_%s_n%d_v%d", f.name(), columns, v),
+		block: 384, shared: columns * rowBytes, columns: columns, packs: dim <= columns,
+	}
+}
+
+// lay takes room for the weights, and for most rows at a time.
+func (h *head) lay(a *runtime.Arena, s *scoring, most int) {
+	dim := s.size.D.Dim
+	f := s.d.format()
+	wf, fast := beside(f, &h.Weights)
+	if fast = fast && wf == f && (f == f16 || f == bf16 || f == split); !fast && s.d.held == nil {
+		f, wf, fast = split, split, true
+	}
+	h.hidden, h.weights = rows{format: f, rowBytes: rowBytes(f, dim)}, rows{format: wf, rowBytes: rowBytes(wf, dim)}
+	h.layWeights = layRows(a, wf, dim, h.Weights.Rows(), wf.scaled(&h.Weights), false)
+	if s.d.batch != nil {
+		h.layHidden = layRows(a, f, dim, most, f.scaled(&s.d.batch.Tokens), false)
+	}
+	h.bias = a.Take(4 * int64(len(h.Bias)))
+	h.kernel = project(s.rt.Arch(), s.rt.Props.Shared, f, fast, h.hidden.rowBytes, s.size.Q.Dim)
+	if !h.kernel.packs {
+		h.out = a.Take(4 * int64(most) * int64(s.size.Q.Dim))
+	}
+}
+
+// begin brings the weights to the device.
+func (h *head) begin(ctx context.Context, s *scoring) error {
+	rt, w := s.rt, &s.rt.Work
+	h.weights = h.layWeights(w.Scratch.Ptr)
+	if h.layHidden != nil {
+		h.hidden = h.layHidden(w.Scratch.Ptr)
+	} else {
+		h.hidden = s.d.held.rows
+	}
+	b := maxsim.Single(h.Weights)
+	if err := upload(ctx, rt, b, newTokens(b.Shape()), h.weights, 0, h.Weights.Rows()); err != nil {
+		return err
+	}
+	p := &denseProjectParams{
+		weights: h.weights.rows, weightScale: h.weights.scale, dim: uint32(s.size.Q.Dim), rowBytes: uint32(h.hidden.rowBytes), weightBytes: uint32(h.weights.rowBytes),
+		hiddenFormat: uint32(h.hidden.format), weightFormat: uint32(h.weights.format), hiddenDim: uint32(s.size.D.Dim),
+	}
+	if h.kernel.packs {
+		p.rowsOut, p.outBytes = s.dRows.rows, uint32(s.dRows.rowBytes)
+		p.scale, p.unit = s.dRows.scale, s.dRows.unit
+	} else {
+		p.out = w.Scratch.At(h.out)
+	}
+	h.params = p
+	if h.Bias == nil {
+		return nil
+	}
+	p.bias = w.Scratch.At(h.bias)
+	// Not page-locked: it has been read when the call returns.
+	return rt.Driver.ToDevice(p.bias, runtime.Bytes(h.Bias), rt.Stream)
+}
+
+// bring makes the token vectors of the documents lo to hi.
+func (h *head) bring(ctx context.Context, s *scoring, lo, hi int) error {
+	first, n := s.d.first[lo], s.d.first[hi]-s.d.first[lo]
+	if n == 0 {
+		return nil
+	}
+	hidden := h.hidden
+	if s.d.held != nil {
+		hidden = hidden.from(first)
+	} else if err := upload(ctx, s.rt, s.d.batch, s.d.tokens, hidden, first, first+n); err != nil {
+		return err
+	}
+	p, k := h.params, &h.kernel
+	p.hidden, p.hiddenScale, p.rows = hidden.rows, hidden.scale, uint32(n)
+	across := runtime.CeilDiv(int(p.dim), k.columns)
+	along := runtime.CeilDiv(n, max(k.rows, 1))
+	if k.rows == 0 {
+		blocks, err := s.rt.FillingBlocks(k.name, k.block, k.shared)
+		if err != nil {
+			return err
+		}
+		along = min(runtime.CeilDiv(n, 64*k.block/128), max(blocks/across, 1))
+	}
+	if err := runtime.Launch(s.rt, k.name, along, across, 1, k.block, k.shared, p); err != nil || k.packs {
+		return err
+	}
+	to := s.dRows
+	return runtime.Launch(s.rt, "dense/dense_pack", runtime.CeilDiv(n, 8), 1, 1, 256, 0, &densePackParams{
+		in: p.out, rows: to.rows, scale: to.scale, unit: to.unit, inverse: to.inverse,
+		n: uint32(n), dim: p.dim, source: uint32(f32), format: uint32(to.format), rowBytes: uint32(to.rowBytes),
+	})
+}

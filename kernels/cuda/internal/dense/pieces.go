@@ -1,0 +1,304 @@
+package dense
+
+import (
+	"slices"
+
+	"github.com/plaid-ir/plaid/kernels/cuda/internal/runtime"
+	"github.com/plaid-ir/plaid/kernels/maxsim"
+)
+
+// limits bound what of a call is on the device at a time, in bytes, so that it does not
+// grow with the call.
+type limits struct {
+	// docs is that of documents that are not held: as many as cross the bus while the
+	// ones before are worked on. projected is that of token vectors made of hidden
+	// states: most of them are in the cache until they are scored.
+	docs, projected int
+	out             int // results
+	part            int // sums of groups
+	segment         int // tokens, no bytes: the least that a document is cut into
+}
+
+var usualLimits = limits{docs: 2 * stageBytes, projected: 64 << 20, out: 64 << 20, part: 8 << 20, segment: 512}
+
+// piece is a part of a call that fits: documents lo to hi with all queries, or pairs of
+// these documents.
+type piece struct {
+	lo, hi int
+	pairs  []int32 // by query; nil where all are paired
+}
+
+// scores is the number of scores of a piece.
+func (p *piece) scores(s *scoring) int {
+	if !s.shape.all {
+		return len(p.pairs)
+	}
+	return (p.hi - p.lo) * s.q.shape.Len()
+}
+
+// pairList has the pairs of a call in the orders that pieces are cut in.
+type pairList struct {
+	query, doc func(i int) int
+	byDoc      []int32
+}
+
+func newPairList(p *maxsim.Pairs, n, nd int) pairList {
+	l := pairList{
+		query: func(i int) int { q, _ := p.At(i, nd); return q },
+		doc:   func(i int) int { _, d := p.At(i, nd); return d },
+		byDoc: make([]int32, n),
+	}
+	for i := range l.byDoc {
+		l.byDoc[i] = int32(i)
+	}
+	slices.SortStableFunc(l.byDoc, func(a, b int32) int { return l.doc(int(a)) - l.doc(int(b)) })
+	return l
+}
+
+// of is the pairs of the documents lo to hi, by query.
+func (l *pairList) of(lo, hi int) []int32 {
+	from, _ := slices.BinarySearchFunc(l.byDoc, lo, func(i int32, doc int) int { return l.doc(int(i)) - doc })
+	to, _ := slices.BinarySearchFunc(l.byDoc, hi, func(i int32, doc int) int { return l.doc(int(i)) - doc })
+	pairs := slices.Clone(l.byDoc[from:to])
+	slices.SortFunc(pairs, func(a, b int32) int {
+		if d := l.query(int(a)) - l.query(int(b)); d != 0 {
+			return d
+		}
+		return int(a - b)
+	})
+	return pairs
+}
+
+// groupsOf is the number of groups of all queries, or of the longest.
+func (s *scoring) groupsOf() (n int) {
+	if !s.shape.all {
+		return runtime.CeilDiv(s.q.longest(), s.kernel.tokens)
+	}
+	for i := range s.q.shape.Len() {
+		n += runtime.CeilDiv(s.q.count(i), s.kernel.tokens)
+	}
+	return n
+}
+
+// pieces calls do for the pieces of a call, in order.
+func (s *scoring) pieces(do func(p piece) error) error {
+	nq, first := 1, 0
+	end := s.d.shape.Len()
+	if s.shape.all {
+		nq, first = max(s.q.shape.Len(), 1), s.call.First
+		end = first + s.size.Pairs/nq
+	}
+	most := s.mostPerPiece(nq)
+	room := s.docRoom()
+	for lo := first; lo < end; {
+		hi := end
+		if s.shape.all {
+			hi = lo + fits(s.places, lo, end, most)
+		}
+		if room > 0 {
+			hi = lo + fits(s.d.first, lo, hi, room)
+		}
+		if s.shape.all {
+			if err := do(piece{lo: lo, hi: hi}); err != nil {
+				return err
+			}
+		} else if err := s.pairPieces(lo, hi, most, do); err != nil {
+			return err
+		}
+		lo = hi
+	}
+	return nil
+}
+
+// pairPieces calls do for the pairs of the documents lo to hi.
+func (s *scoring) pairPieces(lo, hi, most int, do func(p piece) error) error {
+	pairs := s.pairs.of(lo, hi)
+	for len(pairs) > 0 {
+		n, places := 0, 0
+		for n < len(pairs) {
+			if places += s.placesOf(s.pairs.doc(int(pairs[n]))); n > 0 && places > most {
+				break
+			}
+			n++
+		}
+		if err := do(piece{lo: lo, hi: hi, pairs: pairs[:n]}); err != nil {
+			return err
+		}
+		pairs = pairs[n:]
+	}
+	return nil
+}
+
+// fits is how many of the items lo to hi, whose sizes are the differences of first,
+// are no larger than room together; at least one.
+func fits(first []int, lo, hi, room int) int {
+	n, _ := slices.BinarySearch(first[lo+1:hi+1], first[lo]+room+1)
+	return max(n, 1)
+}
+
+// placesOf is how many results of a query the device has of a document: one, or one a
+// segment.
+func (s *scoring) placesOf(doc int) int {
+	return s.places[doc+1] - s.places[doc]
+}
+
+// mostPerPiece is how many places a query of all may have in a piece.
+func (s *scoring) mostPerPiece(nq int) int {
+	per := 4
+	if s.call.Argmax != nil {
+		per += 4 * s.size.Stride
+	}
+	if s.segment > 0 {
+		per = 4 + 8*s.size.Stride
+	}
+	if s.rank != nil {
+		per += 8
+	}
+	most := max(s.limits.out/per/nq, 1)
+	if s.q.longest() > s.kernel.tokens || s.segment > 0 {
+		most = min(most, max(s.limits.part/4/max(s.groupsOf(), 1), 1))
+	}
+	return most
+}
+
+// docRoom is how many tokens of documents may be on the device at a time; 0: all are.
+func (s *scoring) docRoom() int {
+	switch {
+	case s.head != nil:
+		return max(s.limits.projected/s.shape.docs.rowBytes, 1)
+	case s.d.batch != nil:
+		return max(s.limits.docs/s.shape.docs.rowBytes, 1)
+	}
+	return 0
+}
+
+// most is what the largest pieces need.
+type most struct {
+	docs, rows int
+	part, top  int64 // bytes
+}
+
+func (s *scoring) most() (m most) {
+	_ = s.pieces(func(p piece) error {
+		m.docs = max(m.docs, p.hi-p.lo)
+		m.rows = max(m.rows, s.d.first[p.hi]-s.d.first[p.lo])
+		places := s.places[p.hi] - s.places[p.lo]
+		queries := s.q.shape.Len()
+		if !s.shape.all {
+			places, queries = 0, 1
+			for _, i := range p.pairs {
+				places += s.placesOf(s.pairs.doc(int(i)))
+			}
+		}
+		if s.q.longest() > s.kernel.tokens || s.segment > 0 {
+			m.part = max(m.part, 4*int64(max(s.groupsOf(), queries))*int64(places))
+		}
+		if s.segment > 0 {
+			m.top = max(m.top, 4*int64(queries)*int64(places)*int64(s.size.Stride))
+		}
+		return nil
+	})
+	return m
+}
+
+// cutDocuments cuts documents into segments where the longest would keep the device
+// waiting: where it has more than twice the share of the work that there is for each
+// unit that runs at a time.
+func (s *scoring) cutDocuments() error {
+	nd := s.d.shape.Len()
+	s.places = counting(nd)
+	lo, hi := 0, nd
+	blocks := runtime.CeilDiv(s.groupsOf(), s.kernel.groups)
+	longest, work := 0, 0
+	if s.shape.all {
+		lo = s.call.First
+		hi = lo + s.size.Pairs/max(s.q.shape.Len(), 1)
+		work = (s.d.first[hi] - s.d.first[lo]) * blocks
+	} else {
+		for i := range s.size.Pairs {
+			_, doc := s.call.At(i, nd)
+			work += s.d.count(doc) * blocks
+		}
+	}
+	for i := lo; i < hi; i++ {
+		longest = max(longest, s.d.count(i))
+	}
+	share := work / max(s.kernel.slots, 1)
+	if longest < 2*s.limits.segment || longest <= 2*share {
+		return nil
+	}
+	s.segment = max(s.limits.segment, runtime.CeilDiv(share, 64)*64)
+	s.segments = &tokens{first: []int{0}}
+	for i := range nd {
+		s.places[i] = len(s.segments.first) - 1
+		for r := 0; r < s.d.count(i); r += s.segment {
+			s.segments.first = append(s.segments.first, s.d.first[i]+min(r+s.segment, s.d.count(i)))
+		}
+	}
+	s.places[nd] = len(s.segments.first) - 1
+	if s.shape.arg {
+		return nil
+	}
+	s.shape.arg = true // those kernels give the maxima
+	var err error
+	s.kernel, err = choose(s.rt, &s.shape)
+	return err
+}
+
+// counting is 0 to n.
+func counting(n int) []int {
+	c := make([]int, n+1)
+	for i := range c {
+		c[i] = i
+	}
+	return c
+}
+
+// plan makes the tables of a piece, and returns how many scores it has.
+func (s *scoring) plan(p piece) int {
+	stride, base := s.size.Stride, s.base(p)
+	n := p.scores(s)
+	s.joins, s.wholeItems = s.joins[:0], s.wholeItems[:0]
+	if s.shape.all {
+		if s.segment == 0 {
+			s.buf.all(s.q.tokens, s.d.tokens, p.lo, p.hi, base, stride, &s.kernel)
+			return n
+		}
+		lo, hi := s.places[p.lo], s.places[p.hi]
+		s.buf.all(s.q.tokens, s.segments, lo, hi, base, stride, &s.kernel)
+		for doc := p.lo; doc < p.hi && s.rank != nil; doc++ {
+			if s.d.count(doc) > 0 {
+				s.wholeItems = append(s.wholeItems, denseItem{pos: uint32(doc - p.lo)})
+			}
+		}
+		for q := range s.q.shape.Len() {
+			for doc := p.lo; doc < p.hi; doc++ {
+				s.join(q, doc, q*(hi-lo)+s.places[doc]-lo)
+			}
+		}
+		return n
+	}
+	query, doc := s.pairs.query, s.pairs.doc
+	if s.segment == 0 {
+		s.buf.lists(s.q.tokens, s.d.tokens, len(p.pairs), func(i int) (int, int) { return query(int(p.pairs[i])), doc(int(p.pairs[i])) }, base, stride, &s.kernel)
+		return n
+	}
+	s.segPairs = s.segPairs[:0]
+	for _, i := range p.pairs {
+		q, d := query(int(i)), doc(int(i))
+		s.join(q, d, len(s.segPairs))
+		for x := s.places[d]; x < s.places[d+1]; x++ {
+			s.segPairs = append(s.segPairs, [2]uint32{uint32(q), uint32(x)})
+		}
+	}
+	s.buf.lists(s.q.tokens, s.segments, len(s.segPairs), func(i int) (int, int) { return int(s.segPairs[i][0]), int(s.segPairs[i][1]) }, base, stride, &s.kernel)
+	return n
+}
+
+// join adds the pair of a query and a document, whose segments' results are from a
+// place on.
+func (s *scoring) join(query, doc, at int) {
+	s.joins = append(s.joins, denseJoin{
+		first: uint64(at), out: uint64(len(s.joins)), segments: uint32(s.placesOf(doc)), row: uint32(s.q.first[query]), count: uint32(s.q.count(query)),
+	})
+}

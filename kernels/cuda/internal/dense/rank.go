@@ -1,0 +1,120 @@
+package dense
+
+import (
+	"context"
+	"math"
+	"slices"
+
+	"github.com/plaid-ir/plaid/internal/parallel"
+	"github.com/plaid-ir/plaid/kernels/cuda/internal/runtime"
+	"github.com/plaid-ir/plaid/kernels/maxsim"
+)
+
+// ranking takes the scores of a call on the device, and keeps the best there.
+type ranking struct {
+	call       *maxsim.RankCall
+	k          int   // no more than there are documents
+	best, list int64 // places in the scratch memory
+	keys       []uint64
+}
+
+// Rank implements [maxsim.Ranker]: the scores of all documents are never on the host,
+// and on the device only those of a piece.
+func (b *backend) Rank(ctx context.Context, c *maxsim.RankCall) error {
+	w, err := c.Check()
+	if err != nil {
+		return err
+	}
+	r := &ranking{call: c, k: min(c.K, w.D.Len())}
+	s, err := b.newScoring(&maxsim.Call{Q: c.Q, D: c.D, Terms: c.Terms}, w)
+	if err != nil {
+		return err
+	}
+	if s.d.closed() || s.q.closed() {
+		return b.fault("ranking", maxsim.ErrForeign)
+	}
+	if r.k > 0 && w.Pairs > 0 {
+		s.rank = r
+		if err := b.score(ctx, s); err != nil {
+			return err
+		}
+	}
+	return r.put(ctx, w.Q.Len())
+}
+
+// lay takes room for the best and for the list of each query.
+func (r *ranking) lay(a *runtime.Arena, s *scoring, docs int) {
+	nq := int64(s.q.shape.Len())
+	r.best = a.Take(8 * nq * int64(r.k))
+	r.list = a.Take(8 * nq * int64(docs+r.k))
+}
+
+func (r *ranking) begin(s *scoring) error {
+	return s.rt.Driver.Set(s.rt.Work.Scratch.At(r.best), 0, 8*int64(s.q.shape.Len())*int64(r.k), s.rt.Stream)
+}
+
+// take adds the scores of a piece to the best.
+func (r *ranking) take(s *scoring, slot *slot) error {
+	w := &s.rt.Work
+	p := &denseRankParams{
+		scores: w.Out.At(slot.scores), items: s.params.items, best: w.Scratch.At(r.best), list: w.Scratch.At(r.list),
+		n: uint32(slot.at.hi - slot.at.lo), nItems: uint32(len(s.buf.items)), k: uint32(r.k), first: uint32(slot.at.lo),
+	}
+	if s.segment > 0 {
+		p.items, p.nItems = s.whole, uint32(len(s.wholeItems))
+	}
+	return runtime.Launch(s.rt, "dense/dense_rank", s.q.shape.Len(), 1, 1, 1024, 0, p)
+}
+
+// collect brings the best to the host.
+func (r *ranking) collect(s *scoring) error {
+	rt, w := s.rt, &s.rt.Work
+	if err := s.drain(); err != nil {
+		return err
+	}
+	size := 8 * int64(s.q.shape.Len()) * int64(r.k)
+	if err := w.Reserve(0, size, 0, 0); err != nil {
+		return err
+	}
+	if err := rt.Driver.ToHost(w.HostOut[:size], w.Scratch.At(r.best), rt.Stream); err != nil {
+		return err
+	}
+	if err := rt.Sync(); err != nil {
+		return err
+	}
+	r.keys = slices.Clone(structs[uint64](w.HostOut, s.q.shape.Len()*r.k)) // the workspace is the next call's
+	return nil
+}
+
+// put writes the best of each query in their order.
+func (r *ranking) put(ctx context.Context, nq int) error {
+	c := r.call
+	return parallel.Do(ctx, nq, parallel.Threads(c.Threads, nq), func(q int) error {
+		docs, scores := c.Docs[q*c.K:(q+1)*c.K], c.Scores[q*c.K:(q+1)*c.K]
+		for i := range docs {
+			docs[i], scores[i] = -1, 0
+		}
+		if r.keys == nil {
+			return nil
+		}
+		keys := r.keys[q*r.k : (q+1)*r.k]
+		slices.Sort(keys)
+		for i := range keys {
+			if key := keys[len(keys)-1-i]; key != 0 {
+				docs[i], scores[i] = rankDoc(key), rankScore(key)
+			}
+		}
+		return nil
+	})
+}
+
+// A key of src/dense/rank.cuh: the larger, the better.
+func rankDoc(key uint64) int32 { return int32(^uint32(key)) }
+
+func rankScore(key uint64) float32 {
+	b := uint32(key >> 32)
+	if b>>31 != 0 {
+		return math.Float32frombits(b &^ (1 << 31))
+	}
+	return math.Float32frombits(^b)
+}
