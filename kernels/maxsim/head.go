@@ -74,25 +74,29 @@ func (h *Head) check(d, hidden int) error {
 	return nil
 }
 
-// OracleToken is the token vector that a head makes of row i of a batch, divided by
-// its length where normalize says so.
-func (h *Head) OracleToken(b *Batch, i int, normalize bool) []float64 {
-	x := OracleRow(b, i, false)
-	weights := Single(h.Weights)
-	y := make([]float64, h.Weights.Rows())
-	var square float64
-	for j := range y {
-		if y[j] = dot64(OracleRow(weights, j, false), x); h.Bias != nil {
-			y[j] += float64(h.Bias[j])
+// OracleTokens are the token vectors that a head makes of the rows of a batch, divided
+// by their length where normalize says so; those that are masked are nil.
+func (h *Head) OracleTokens(b *Batch, normalize bool) [][]float64 {
+	weights := oracleRows(Single(h.Weights), false)
+	tokens := make([][]float64, b.Tokens.Rows())
+	for i := range tokens {
+		if !b.IsToken(i) {
+			continue
 		}
-		square += y[j] * y[j]
-	}
-	if normalize && square > 0 {
-		for j := range y {
-			y[j] /= math.Sqrt(square)
+		x, y := OracleRow(b, i, false), make([]float64, len(weights))
+		for j, w := range weights {
+			if y[j] = dot64(w, x); h.Bias != nil {
+				y[j] += float64(h.Bias[j])
+			}
 		}
+		if length := math.Sqrt(dot64(y, y)); normalize && length > 0 {
+			for j := range y {
+				y[j] /= length
+			}
+		}
+		tokens[i] = y
 	}
-	return y
+	return tokens
 }
 
 // Oracle computes the scores of a call.
@@ -100,12 +104,7 @@ func (c *HeadCall) Oracle() []float64 {
 	q, d := c.Q.(*Batch), c.D.(*Batch)
 	n, _ := c.count(q.Len(), d.Len())
 	scores := make([]float64, n)
-	tokens := make([][]float64, d.Tokens.Rows())
-	for i := range tokens {
-		if d.IsToken(i) {
-			tokens[i] = c.Head.OracleToken(d, i, c.Normalize)
-		}
-	}
+	tokens := c.Head.OracleTokens(d, c.Normalize)
 	for p := range n {
 		qi, di := c.At(p, d.Len())
 		first, _ := q.Span(qi)

@@ -66,6 +66,9 @@ func Run(t *testing.T, b maxsim.Backend, o Options) {
 	t.Run("BadInput", s.badInput)
 	if _, ok := b.(maxsim.Chamfers); ok {
 		t.Run("Chamfer", s.chamfer)
+		t.Run("ChamferTypes", s.chamferTypes)
+		t.Run("ChamferDifferences", s.chamferDifferences)
+		t.Run("ChamferFaults", s.chamferFaults)
 	}
 }
 

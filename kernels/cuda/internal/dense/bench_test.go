@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -256,5 +257,164 @@ func BenchmarkGPUTraining(b *testing.B) {
 				}))
 			}
 		})
+	}
+}
+
+// whole is the median time of a call that is done again and again, from its first to
+// its last work on the device.
+func whole(b *testing.B, be *backend, newScoring func() *scoring) float64 {
+	b.Helper()
+	var ms float64
+	require.NoError(b, be.dev.Call(ctx, func(rt *runtime.Runtime) error {
+		ms = timed(b, rt, func() error { return newScoring().run(ctx, rt) })
+		return nil
+	}))
+	return ms
+}
+
+// BenchmarkGPUWhole times whole calls with documents held, beside the limit of reading
+// them once: ranks, and documents that few blocks would have.
+func BenchmarkGPUWhole(b *testing.B) {
+	be := New(runtimetest.OpenGPU(b)).(*backend)
+	for _, c := range []struct {
+		q, d []int
+		k    int
+	}{
+		{equal(1, 32), equal(10000, 300), 0},
+		{equal(1, 32), equal(10000, 300), 100},
+		{equal(16, 32), equal(10000, 300), 100},
+		{equal(1, 32), equal(1, 100_000), 0},
+		{equal(1, 32), equal(4, 100_000), 0},
+		{equal(1, 512), equal(2, 100_000), 0},
+	} {
+		b.Run(fmt.Sprintf("%dx%d,%dx%d,k%d", len(c.q), c.q[0], len(c.d), c.d[0], c.k), func(b *testing.B) {
+			q, d := randomBatch(maxsim.F16, 128, c.q), randomBatch(maxsim.F16, 128, c.d)
+			h, err := be.Hold(ctx, d, maxsim.HoldOptions{})
+			require.NoError(b, err)
+			defer h.Close()
+			hq, err := be.Hold(ctx, q, maxsim.HoldOptions{})
+			require.NoError(b, err)
+			defer hq.Close()
+			limit := float64(total(c.d)*256) / h200Bytes * 1e3
+			for range b.N {
+				for _, cut := range []int{usualLimits.segment, 1 << 30} {
+					be.limits.segment = cut
+					ms := whole(b, be, func() *scoring {
+						call := &maxsim.Call{Q: hq, D: h}
+						if c.k == 0 {
+							call.Scores = make([]float32, len(c.q)*len(c.d))
+						}
+						s, err := be.newScoring(call, maxsim.Work{Q: q.Shape(), D: d.Shape(), Pairs: len(c.q) * len(c.d), Stride: q.MaxRows()})
+						require.NoError(b, err)
+						if c.k > 0 {
+							s.rank = &ranking{k: c.k}
+						}
+						return s
+					})
+					be.limits = usualLimits
+					b.Logf("segments of %d: %.4f ms, limit %.4f", cut, ms, limit)
+					b.ReportMetric(ms, fmt.Sprintf("ms_%d", cut))
+				}
+			}
+		})
+	}
+}
+
+// BenchmarkGPUStream times ranks of documents in the host's memory.
+func BenchmarkGPUStream(b *testing.B) {
+	be := New(runtimetest.OpenGPU(b)).(*backend)
+	for _, queries := range []int{1, 64} {
+		b.Run(fmt.Sprintf("%dx32", queries), func(b *testing.B) {
+			q, d := randomBatch(maxsim.F16, 128, equal(queries, 32)), randomBatch(maxsim.F16, 128, equal(50_000, 300))
+			r := &maxsim.RankCall{Q: q, D: d, K: 100, Docs: make([]int32, 100*queries), Scores: make([]float32, 100*queries)}
+			require.NoError(b, be.Rank(ctx, r))
+			b.SetBytes(int64(2 * len(d.Tokens.U16)))
+			b.ResetTimer()
+			for range b.N {
+				require.NoError(b, be.Rank(ctx, r))
+			}
+			b.ReportMetric(float64(be.dev.Live().Bytes)/(1<<20), "MiB")
+		})
+	}
+}
+
+// BenchmarkGPUHead times scores of hidden states that are held, beside the limit of
+// reading them and multiplying with the head once.
+func BenchmarkGPUHead(b *testing.B) {
+	be := New(runtimetest.OpenGPU(b)).(*backend)
+	for _, c := range []struct {
+		kind        maxsim.Type
+		hidden, dim int
+		q, d        []int
+	}{
+		{maxsim.F16, 768, 128, equal(1, 32), equal(1024, 2048)},
+		{maxsim.F16, 768, 128, equal(1, 32), equal(32, 1024)},
+		{maxsim.F16, 768, 128, equal(1, 32), equal(1000, 300)},
+		{maxsim.F16, 384, 96, equal(1, 32), equal(1000, 300)},
+		{maxsim.F16, 1024, 128, equal(1, 32), equal(1000, 300)},
+		{maxsim.F16, 768, 128, equal(16, 32), equal(1000, 300)},
+		{maxsim.F32, 768, 128, equal(1, 32), equal(1000, 300)},
+	} {
+		b.Run(fmt.Sprintf("%s/h%d,d%d/%dx%d,%dx%d", c.kind, c.hidden, c.dim, len(c.q), c.q[0], len(c.d), c.d[0]), func(b *testing.B) {
+			q, d := randomBatch(maxsim.F32, c.dim, c.q), randomBatch(c.kind, c.hidden, c.d)
+			w := randomBatch(c.kind, c.hidden, equal(1, c.dim)).Tokens
+			h, err := be.Hold(ctx, d, maxsim.HoldOptions{})
+			require.NoError(b, err)
+			defer h.Close()
+			hq, err := be.Hold(ctx, q, maxsim.HoldOptions{})
+			require.NoError(b, err)
+			defer hq.Close()
+			tokens := float64(total(c.d))
+			limit := max(tokens*float64(c.hidden*c.kind.Size())/h200Bytes, 2*tokens*float64(c.hidden*c.dim)/h200Flops) * 1e3
+			for range b.N {
+				ms := whole(b, be, func() *scoring {
+					call := &maxsim.Call{Q: hq, D: h, Terms: maxsim.Terms{Normalize: true}, Scores: make([]float32, len(c.q)*len(c.d))}
+					s, err := be.newScoring(call, maxsim.Work{Q: q.Shape(), D: d.Shape(), Pairs: len(call.Scores), Stride: q.MaxRows()})
+					require.NoError(b, err)
+					s.head = &head{Head: maxsim.Head{Weights: w}}
+					return s
+				})
+				b.Logf("%.4f ms, limit %.4f", ms, limit)
+				b.ReportMetric(ms, "ms")
+			}
+		})
+	}
+}
+
+// BenchmarkGPUChamfer times distances and gradients of held sets, whole calls on the
+// host's clock.
+func BenchmarkGPUChamfer(b *testing.B) {
+	be := New(runtimetest.OpenGPU(b)).(*backend)
+	for _, c := range []struct{ sets, points, dim int }{{1, 4096, 3}, {1, 16384, 3}, {1, 100_000, 3}, {1, 4096, 128}, {1, 16384, 128}, {32, 1024, 128}} {
+		for _, metric := range []maxsim.Metric{maxsim.SquaredL2, maxsim.L1} {
+			b.Run(fmt.Sprintf("%dx%d,d%d/%d", c.sets, c.points, c.dim, metric), func(b *testing.B) {
+				rng := maxsimtest.Rand(72)
+				side := maxsimtest.Side{Lengths: equal(c.sets, c.points)}
+				x, y := side.Batch(rng, c.dim), side.Batch(rng, c.dim)
+				hx, err := be.Hold(ctx, x, maxsim.HoldOptions{})
+				require.NoError(b, err)
+				defer hx.Close()
+				hy, err := be.Hold(ctx, y, maxsim.HoldOptions{})
+				require.NoError(b, err)
+				defer hy.Close()
+				call := &maxsim.ChamferCall{X: hx, Y: hy, Pairs: maxsim.Own(1), Metric: metric, Mean: true, Distances: make([]float32, c.sets),
+					NearestX: make([]int32, c.sets*c.points), NearestY: make([]int32, c.sets*c.points)}
+				grad := &maxsim.ChamferGradCall{X: hx, Y: hy, Pairs: call.Pairs, Metric: metric, Mean: true, NearestX: call.NearestX, NearestY: call.NearestY,
+					DX: maxsimtest.NewGradient(x, maxsim.F32), DY: maxsimtest.NewGradient(y, maxsim.F32)}
+				var forward, backward []float64
+				for range 11 {
+					begin := time.Now()
+					require.NoError(b, be.Chamfer(ctx, call))
+					forward = append(forward, time.Since(begin).Seconds()*1e3)
+					begin = time.Now()
+					require.NoError(b, be.ChamferGradients(ctx, grad))
+					backward = append(backward, time.Since(begin).Seconds()*1e3)
+				}
+				slices.Sort(forward)
+				slices.Sort(backward)
+				b.ReportMetric(forward[5], "forward_ms")
+				b.ReportMetric(backward[5], "backward_ms")
+			})
+		}
 	}
 }

@@ -85,12 +85,28 @@ func TestEveryCallFailsInTurn(t *testing.T) {
 			}
 			g := &maxsim.GradCall{Q: q, D: h, Terms: terms, Argmax: c.Argmax, Push: n%2 == 0,
 				DQ: maxsimtest.NewGradient(q, maxsim.F32), DD: maxsimtest.NewGradient(d, maxsim.F32)}
-			return b.Gradients(ctx, g)
+			if err := b.Gradients(ctx, g); err != nil {
+				return err
+			}
+			r := &maxsim.RankCall{Q: q, D: h, K: 2, Docs: make([]int32, 4), Scores: make([]float32, 4)}
+			if err := b.(maxsim.Ranker).Rank(ctx, r); err != nil {
+				return err
+			}
+			head := &maxsim.HeadCall{Q: q, D: d, Head: maxsim.Head{Weights: maxsim.Float32(make([]float32, 64), 8), Bias: make([]float32, 8)}, Scores: c.Scores}
+			if err := maxsim.ScoreHead(ctx, b, head); err != nil {
+				return err
+			}
+			x := &maxsim.ChamferCall{X: q, Y: d, Distances: c.Scores, NearestX: c.Argmax, NearestY: make([]int32, 6*9)}
+			if err := maxsim.Chamfer(ctx, b, x); err != nil {
+				return err
+			}
+			return maxsim.ChamferGradients(ctx, b, &maxsim.ChamferGradCall{X: q, Y: d, NearestX: x.NearestX, NearestY: x.NearestY,
+				DX: maxsimtest.NewGradient(q, maxsim.F32), DY: maxsimtest.NewGradient(d, maxsim.F32)})
 		}
 		err := work()
 		if failed == "" {
 			require.NoError(t, err)
-			require.Greater(t, n, 20)
+			require.Greater(t, n, 50)
 			return
 		}
 		require.ErrorIs(t, err, driver.ErrOutOfMemory, "call %d, %s", n, failed)

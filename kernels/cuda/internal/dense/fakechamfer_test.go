@@ -26,10 +26,13 @@ func fakeChamfer(metric maxsim.Metric) drivertest.Kernel {
 		}
 		for i := range int(l.Grid.X) {
 			pair := array[denseChamferPair](f, p.pairs, 40, i, 1)[0]
+			var ys [][]float32
+			for t := range pair.yLen {
+				ys = append(ys, scaledRow(f, p.y, p.yScale, p.yFormat, p.yBytes, pair.y+uint64(t), int(p.dim)))
+			}
 			for s := range int(pair.xLen) {
 				x := scaledRow(f, p.x, p.xScale, p.xFormat, p.xBytes, pair.x+uint64(s), int(p.dim))
-				for t := range int(pair.yLen) {
-					y := scaledRow(f, p.y, p.yScale, p.yFormat, p.yBytes, pair.y+uint64(t), int(p.dim))
+				for t, y := range ys {
 					d := metric.Delta32(x, y)
 					lower(pair.keyX+uint64(s), d, t)
 					lower(pair.keyY+uint64(t), d, s)

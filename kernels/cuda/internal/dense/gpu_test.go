@@ -2,10 +2,13 @@ package dense
 
 import (
 	"fmt"
+	"math"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/plaid-ir/plaid/internal/topk"
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/runtime/runtimetest"
 	"github.com/plaid-ir/plaid/kernels/maxsim"
 	"github.com/plaid-ir/plaid/kernels/maxsim/maxsimtest"
@@ -13,6 +16,76 @@ import (
 
 func TestGPUSuite(t *testing.T) {
 	maxsimtest.Run(t, New(runtimetest.OpenGPU(t)), maxsimtest.Options{})
+}
+
+// The same in pieces, and with documents cut into segments.
+func TestGPUInPieces(t *testing.T) {
+	b := New(runtimetest.OpenGPU(t)).(*backend)
+	b.limits = limits{docs: 60_000, projected: 60_000, out: 20_000, part: 10_000, segment: 16}
+	maxsimtest.Run(t, b, maxsimtest.Options{MaxDim: 300})
+}
+
+// Documents of 100,000 tokens are cut, and give what they give whole.
+func TestGPULongDocuments(t *testing.T) {
+	b := New(runtimetest.OpenGPU(t)).(*backend)
+	for _, kind := range []maxsim.Type{maxsim.F32, maxsim.F16, maxsim.I8} {
+		rng := maxsimtest.Rand(70)
+		d := maxsimtest.Side{Type: kind, Lengths: []int{100_000, 0, 3000, 5}}.Batch(rng, 128)
+		for _, queries := range [][]int{{32}, {100, 0, 7}} {
+			q := maxsimtest.Side{Type: kind, Lengths: queries}.Batch(rng, 128)
+			all := maxsimtest.NewCall(q, d, maxsim.All(), maxsim.Terms{})
+			listed := maxsimtest.NewCall(q, d, maxsim.Listed([]int32{0, 0}, []int32{2, 0}), maxsim.Terms{})
+			for _, c := range []*maxsim.Call{all, listed} {
+				maxsimtest.Check(t, b, c, maxsimtest.Options{})
+				c.Argmax = nil
+				maxsimtest.Check(t, b, c, maxsimtest.Options{})
+			}
+			r := &maxsim.RankCall{Q: q, D: d, K: 4, Docs: make([]int32, 4*len(queries)), Scores: make([]float32, 4*len(queries))}
+			require.NoError(t, b.Rank(ctx, r))
+			for i := range queries {
+				best := float32(math.Inf(-1))
+				for doc := range 4 {
+					if doc != 1 { // which has no tokens
+						best = max(best, all.Scores[4*i+doc])
+					}
+				}
+				require.InDelta(t, best, r.Scores[4*i], 1e-3)
+				require.EqualValues(t, -1, r.Docs[4*i+3])
+			}
+		}
+	}
+}
+
+// Ranks of many documents are those of their scores, held or streamed.
+func TestGPURank(t *testing.T) {
+	b := New(runtimetest.OpenGPU(t)).(*backend)
+	q, d := randomBatch(maxsim.F16, 128, equal(5, 32)), randomBatch(maxsim.F16, 128, ragged(60_000, 0, 30))
+	nd := d.Len()
+	c := maxsimtest.NewCall(q, d, maxsim.All(), maxsim.Terms{})
+	c.Argmax = nil
+	require.NoError(t, b.Score(ctx, c))
+	h, err := b.Hold(ctx, d, maxsim.HoldOptions{})
+	require.NoError(t, err)
+	defer h.Close()
+	for _, k := range []int{1, 100, 7000} {
+		for _, of := range []maxsim.Operand{d, h} {
+			r := &maxsim.RankCall{Q: q, D: of, K: k, Docs: make([]int32, 5*k), Scores: make([]float32, 5*k)}
+			require.NoError(t, b.Rank(ctx, r))
+			for i := range 5 {
+				order := make([]topk.Scored, 0, nd)
+				for doc, s := range c.Scores[i*nd : (i+1)*nd] {
+					if lo, hi := d.Span(doc); lo < hi {
+						order = append(order, topk.Scored{Doc: uint32(doc), Score: s})
+					}
+				}
+				slices.SortFunc(order, topk.Order)
+				for j := range k {
+					require.EqualValues(t, order[j].Doc, r.Docs[i*k+j], "query %d, place %d of %d", i, j, k)
+					require.Equal(t, order[j].Score, r.Scores[i*k+j])
+				}
+			}
+		}
+	}
 }
 
 // Every kernel of sm_90a, by the shapes that it is chosen for, against the oracle;

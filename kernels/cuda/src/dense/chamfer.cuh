@@ -18,37 +18,40 @@ __device__ __forceinline__ void lower_key(uint64_t *to, uint64_t key) {
   atomicMin(reinterpret_cast<unsigned long long *>(to), static_cast<unsigned long long>(key));
 }
 
-// load_tile brings 32 dimensions of 64 rows to shared memory; rows after the last
+// load_tile brings up to 32 dimensions of 64 rows to shared memory; rows after the last
 // repeat it.
 __device__ __forceinline__ void load_tile(float (*to)[kChamferTile + 4], const uint8_t *rows, const float *scales, uint64_t first, uint32_t t, uint32_t len,
-                                          uint32_t d, uint32_t dim, uint32_t format, uint32_t bytes) {
-  for (uint32_t e = threadIdx.x; e < kChamferTile * 32; e += 128) {
-    const uint32_t r = e / 32, k = e % 32;
+                                          uint32_t d, uint32_t dims, uint32_t format, uint32_t bytes) {
+  for (uint32_t e = threadIdx.x; e < kChamferTile * dims; e += 128) {
+    const uint32_t r = e / dims, k = e % dims;
     const uint64_t row = first + min(t + r, len - 1);
-    to[k][r] = d + k < dim ? value(format, rows + row * bytes, d + k) * (scales ? scales[row] : 1.0f) : 0.0f;
+    to[k][r] = value(format, rows + row * bytes, d + k) * (scales ? scales[row] : 1.0f);
   }
 }
 
 // A thread has 8 rows of X × 4 of Y of a tile of 64 × 64.
 template <bool kL1>
 __device__ __forceinline__ void chamfer(const DenseChamferParams &p) {
-  __shared__ float xs[32][kChamferTile + 4], ys[32][kChamferTile + 4];
+  __shared__ __align__(16) float xs[32][kChamferTile + 4], ys[32][kChamferTile + 4];
   __shared__ uint64_t columns[4][kChamferTile];
   const DenseChamferPair pair = p.pairs[blockIdx.x];
   if (pair.x_len == 0 || pair.y_len == 0) return;
   const uint32_t tid = threadIdx.x, warp = tid / 32, i = tid % 16, j = tid / 16;
   for (uint32_t tx = blockIdx.y * kChamferTile; tx < pair.x_len; tx += gridDim.y * kChamferTile) {
-    uint64_t nearest[8];
+    float best[8];
+    uint32_t at[8];
 #pragma unroll
-    for (int m = 0; m < 8; m++) nearest[m] = ~0ull;
+    for (int m = 0; m < 8; m++) best[m] = INFINITY, at[m] = 0;
+    bool there = false;  // xs has all dimensions of these rows
     for (uint32_t ty = blockIdx.z * kChamferTile; ty < pair.y_len; ty += gridDim.z * kChamferTile) {
       float sums[8][4] = {};
       for (uint32_t d = 0; d < p.dim; d += 32) {
-        __syncthreads();
-        load_tile(xs, p.x, p.x_scale, pair.x, tx, pair.x_len, d, p.dim, p.x_format, p.x_bytes);
-        load_tile(ys, p.y, p.y_scale, pair.y, ty, pair.y_len, d, p.dim, p.y_format, p.y_bytes);
-        __syncthreads();
         const uint32_t dims = min(p.dim - d, 32u);
+        __syncthreads();
+        if (!there) load_tile(xs, p.x, p.x_scale, pair.x, tx, pair.x_len, d, dims, p.x_format, p.x_bytes);
+        load_tile(ys, p.y, p.y_scale, pair.y, ty, pair.y_len, d, dims, p.y_format, p.y_bytes);
+        there = p.dim <= 32;
+        __syncthreads();
 #pragma unroll 4
         for (uint32_t k = 0; k < dims; k++) {
           const float4 a = *reinterpret_cast<const float4 *>(&xs[k][8 * j]), b = *reinterpret_cast<const float4 *>(&xs[k][8 * j + 4]);
@@ -63,16 +66,28 @@ __device__ __forceinline__ void chamfer(const DenseChamferParams &p) {
             }
         }
       }
+      // Rows of X: few tiles have a nearer one.
 #pragma unroll
-      for (int m = 0; m < 8; m++)
-#pragma unroll
-        for (int n = 0; n < 4; n++) nearest[m] = min(nearest[m], chamfer_key(sums[m][n], ty + 4 * i + n));
+      for (int m = 0; m < 8; m++) {
+        const float least = fminf(fminf(sums[m][0], sums[m][1]), fminf(sums[m][2], sums[m][3]));
+        if (least < best[m]) {
+          best[m] = least;
+          const uint32_t n = sums[m][0] == least ? 0 : sums[m][1] == least ? 1 : sums[m][2] == least ? 2 : 3;
+          at[m] = min(ty + 4 * i + n, pair.y_len - 1);
+        }
+      }
       // Rows of Y: over the thread's 8, then two threads of the warp, then the warps.
 #pragma unroll
       for (int n = 0; n < 4; n++) {
-        uint64_t key = ~0ull;
+        float least = sums[0][n];
 #pragma unroll
-        for (int m = 0; m < 8; m++) key = min(key, chamfer_key(sums[m][n], tx + 8 * j + m));
+        for (int m = 1; m < 8; m++) least = fminf(least, sums[m][n]);
+        uint32_t first = 0;
+#pragma unroll
+        for (int m = 7; m > 0; m--)
+          if (sums[m][n] == least) first = m;
+        if (sums[0][n] == least) first = 0;
+        uint64_t key = chamfer_key(least, min(tx + 8 * j + first, pair.x_len - 1));
         key = min(key, uint64_t(__shfl_xor_sync(0xffffffffu, static_cast<unsigned long long>(key), 16)));
         if (tid % 32 < 16) columns[warp][4 * i + n] = key;
       }
@@ -82,9 +97,10 @@ __device__ __forceinline__ void chamfer(const DenseChamferParams &p) {
     }
 #pragma unroll
     for (int m = 0; m < 8; m++) {
+      uint64_t key = chamfer_key(best[m], at[m]);
 #pragma unroll
-      for (int s = 1; s < 16; s <<= 1) nearest[m] = min(nearest[m], uint64_t(__shfl_xor_sync(0xffffffffu, static_cast<unsigned long long>(nearest[m]), s)));
-      if (i == 0 && tx + 8 * j + m < pair.x_len) lower_key(p.keys + pair.key_x + tx + 8 * j + m, nearest[m]);
+      for (int s = 1; s < 16; s <<= 1) key = min(key, uint64_t(__shfl_xor_sync(0xffffffffu, static_cast<unsigned long long>(key), s)));
+      if (i == 0 && tx + 8 * j + m < pair.x_len) lower_key(p.keys + pair.key_x + tx + 8 * j + m, key);
     }
   }
 }

@@ -1,0 +1,122 @@
+package maxsimtest
+
+import (
+	"context"
+	"math"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/plaid-ir/plaid/kernels"
+	"github.com/plaid-ir/plaid/kernels/maxsim"
+)
+
+// newChamfer makes a call with room for all of its results.
+func newChamfer(x, y *maxsim.Batch, p maxsim.Pairs, m maxsim.Metric, mean bool) *maxsim.ChamferCall {
+	of := NewCall(x, y, p, maxsim.Terms{})
+	return &maxsim.ChamferCall{X: x, Y: y, Pairs: p, Metric: m, Mean: mean,
+		Distances: of.Scores, NearestX: of.Argmax, NearestY: make([]int32, len(of.Scores)*y.MaxRows())}
+}
+
+func newChamferGrad(c *maxsim.ChamferCall, upstream []float32) *maxsim.ChamferGradCall {
+	return &maxsim.ChamferGradCall{X: c.X, Y: c.Y, Pairs: c.Pairs, Metric: c.Metric, Mean: c.Mean, NearestX: c.NearestX, NearestY: c.NearestY,
+		Upstream: upstream, DX: NewGradient(c.X.(*maxsim.Batch), maxsim.F32), DY: NewGradient(c.Y.(*maxsim.Batch), maxsim.F32)}
+}
+
+// chamferTypes: every type, over lengths about those of tiles, and held operands.
+func (s *suite) chamferTypes(t *testing.T) {
+	chamfers := s.b.(maxsim.Chamfers)
+	for i, kind := range s.o.types() {
+		rng := Rand(uint64(50 + i))
+		dim := []int{2, 40, 33, 130, 64}[i%5]
+		x := Side{Type: kind, Affine: true, Lengths: []int{63, 130, 1}, Masked: float64(i%2) / 5}.Batch(rng, dim)
+		y := Side{Type: kind, Lengths: []int{64, 0, 65, 200}, Padded: i == 2}.Batch(rng, dim)
+		for _, metric := range []maxsim.Metric{maxsim.SquaredL2, maxsim.L1} {
+			c := newChamfer(x, y, maxsim.All(), metric, i%2 == 0)
+			require.NoError(t, chamfers.Chamfer(ctx(), c))
+			want, _, _ := c.Oracle()
+			for j, w := range want {
+				require.InEpsilon(t, 1+w, 1+c.Distances[j], 1e-4, "%s, pair %d", kind, j)
+			}
+			s.checkNearest(t, c)
+			g := newChamferGrad(c, Normal(rng, len(want)))
+			require.NoError(t, chamfers.ChamferGradients(ctx(), g))
+			dx, dy := g.Oracle()
+			requireGradient(t, "X", dx, &g.DX.Matrix, x, false)
+			requireGradient(t, "Y", dy, &g.DY.Matrix, y, false)
+
+			hx, err := s.b.Hold(ctx(), x, maxsim.HoldOptions{})
+			require.NoError(t, err)
+			hy, err := s.b.Hold(ctx(), y, maxsim.HoldOptions{})
+			require.NoError(t, err)
+			held := *c
+			held.X, held.Y, held.Distances = hx, hy, make([]float32, len(want))
+			require.NoError(t, chamfers.Chamfer(ctx(), &held))
+			for j, w := range want {
+				require.InEpsilon(t, 1+w, 1+held.Distances[j], 1e-4, "%s, held, pair %d", kind, j)
+			}
+			again := *g
+			again.X, again.Y, again.DX, again.DY = hx, hy, NewGradient(x, maxsim.F32), NewGradient(y, maxsim.F32)
+			require.NoError(t, chamfers.ChamferGradients(ctx(), &again))
+			require.NoError(t, hx.Close())
+			require.NoError(t, hy.Close())
+			require.ErrorIs(t, chamfers.Chamfer(ctx(), &held), maxsim.ErrForeign)
+			require.ErrorIs(t, chamfers.ChamferGradients(ctx(), &again), maxsim.ErrForeign)
+		}
+	}
+}
+
+// chamferDifferences: gradients against central differences of the oracle's distances.
+func (s *suite) chamferDifferences(t *testing.T) {
+	rng := Rand(60)
+	chamfers := s.b.(maxsim.Chamfers)
+	for i, metric := range []maxsim.Metric{maxsim.SquaredL2, maxsim.L1} {
+		x, y := Side{Lengths: []int{3, 2}}.Batch(rng, 4), Side{Lengths: []int{4, 1, 0, 5}}.Batch(rng, 4)
+		c := newChamfer(x, y, maxsim.All(), metric, i == 0)
+		require.NoError(t, chamfers.Chamfer(ctx(), c))
+		up := Normal(rng, len(c.Distances))
+		g := newChamferGrad(c, up)
+		require.NoError(t, chamfers.ChamferGradients(ctx(), g))
+		loss := func() (sum float64, nearest []int32) {
+			distances, nx, ny := c.Oracle()
+			for j, v := range distances {
+				sum += v * float64(up[j])
+			}
+			return sum, append(nx, ny...)
+		}
+		requireDifferences(t, loss, x.Tokens.F32, g.DX.F32)
+		requireDifferences(t, loss, y.Tokens.F32, g.DY.F32)
+	}
+}
+
+// chamferFaults: what does not fit is refused, and contexts are honoured.
+func (s *suite) chamferFaults(t *testing.T) {
+	rng := Rand(61)
+	chamfers := s.b.(maxsim.Chamfers)
+	x, y := Side{Lengths: []int{3, 2}}.Batch(rng, 4), Side{Lengths: []int{4, 1}}.Batch(rng, 4)
+	good := newChamfer(x, y, maxsim.All(), maxsim.L1, false)
+	require.NoError(t, chamfers.Chamfer(ctx(), good))
+	over, cancel := context.WithCancel(ctx())
+	cancel()
+	require.ErrorIs(t, chamfers.Chamfer(over, good), context.Canceled)
+	require.ErrorIs(t, chamfers.ChamferGradients(over, newChamferGrad(good, nil)), context.Canceled)
+	for name, spoil := range map[string]func(c *maxsim.ChamferCall){
+		"metric":    func(c *maxsim.ChamferCall) { c.Metric = 7 },
+		"distances": func(c *maxsim.ChamferCall) { c.Distances = c.Distances[1:] },
+		"nearest":   func(c *maxsim.ChamferCall) { c.NearestY = c.NearestY[1:] },
+		"pairs":     func(c *maxsim.ChamferCall) { c.Pairs = maxsim.Range(1, 5) },
+		"dimension": func(c *maxsim.ChamferCall) { c.Y = maxsim.Single(maxsim.Float32(make([]float32, 6), 3)) },
+	} {
+		bad := *good
+		spoil(&bad)
+		before := append([]float32(nil), good.Distances...)
+		require.ErrorIs(t, chamfers.Chamfer(ctx(), &bad), kernels.ErrShape, name)
+		require.Equal(t, before, good.Distances)
+	}
+	g := newChamferGrad(good, []float32{1})
+	require.ErrorIs(t, chamfers.ChamferGradients(ctx(), g), kernels.ErrShape)
+	g = newChamferGrad(good, nil)
+	g.NearestX = append([]int32(nil), g.NearestX...)
+	g.NearestX[0] = math.MaxInt32
+	require.ErrorIs(t, chamfers.ChamferGradients(ctx(), g), kernels.ErrShape)
+}
