@@ -8,6 +8,7 @@ import (
 
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/kernels/kerneltest"
+	"github.com/plaid-ir/plaid/kernels/maxsim"
 )
 
 // Scripts that set PLAID_TEST_DEVICES have devices without hardware: oracle:0
@@ -39,5 +40,10 @@ func (oracleDevices) Open(_ context.Context, ordinal int) (kernels.Device, error
 	default:
 		return nil, fmt.Errorf("no device %d", ordinal)
 	}
-	return d, nil
+	return scoringDevice{d}, nil
 }
+
+// scoringDevice scores plain vectors as well.
+type scoringDevice struct{ *kerneltest.Device }
+
+func (scoringDevice) MaxSim() (maxsim.Backend, error) { return maxsim.Select("") }

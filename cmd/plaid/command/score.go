@@ -14,6 +14,7 @@ import (
 	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/internal/cli/flags"
 	"github.com/plaid-ir/plaid/internal/infile"
+	"github.com/plaid-ir/plaid/internal/parallel"
 	"github.com/plaid-ir/plaid/internal/topk"
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/kernels/maxsim"
@@ -110,6 +111,7 @@ func (a *app) score(ctx context.Context, s *scoreFlags, write hitWriter) (err er
 		if dev == nil {
 			x.backend, err = maxsim.Select(a.backend)
 		} else {
+			x.onDevice = true
 			x.backend, err = maxsim.On(dev)
 		}
 		if err != nil {
@@ -128,11 +130,13 @@ type scoring struct {
 	a       *app
 	flags   *scoreFlags
 	backend maxsim.Backend
-	docs    vectors.Source
-	queries *maxsim.Batch
-	wanted  map[string][]int32 // the queries that want a document; nil: all
-	top     *maxsim.Top        // where all documents are scored
-	lists   [][]topk.Scored    // of each query, where there are candidates
+	// onDevice: the backend is that of a device.
+	onDevice bool
+	docs     vectors.Source
+	queries  *maxsim.Batch
+	wanted   map[string][]int32 // the queries that want a document; nil: all
+	top      *maxsim.Top        // where all documents are scored
+	lists    [][]topk.Scored    // of each query, where there are candidates
 }
 
 func (x *scoring) readQueries(ctx context.Context, queries vectors.Source) error {
@@ -201,11 +205,23 @@ func (x *scoring) readCandidates(ctx context.Context, queries vectors.Source) er
 		x.flags.candidates, errNotFound, len(missing), least, strings.Join(x.flags.docs.Vectors, ", "))
 }
 
-// scoreBlock is how many values of documents are in memory at a time.
-const scoreBlock = 1 << 22
+// scoreBlock is how many values of documents are a block, of which there are two in
+// memory: one is scored while the next is read. That of a device is what crosses the bus
+// as one piece.
+const (
+	scoreBlock       = 1 << 22
+	scoreBlockDevice = 1 << 24
+)
 
 // screenRows is how many query tokens make it worth while to pack documents.
 const screenRows = 1 << 11
+
+// docBlock is documents as they were read.
+type docBlock struct {
+	values   []float32
+	offsets  []int
+	ordinals []uint32
+}
 
 // run scores the documents, block by block.
 func (x *scoring) run(ctx context.Context) error {
@@ -214,37 +230,76 @@ func (x *scoring) run(ctx context.Context) error {
 		k = x.docs.Len()
 	}
 	x.flags.k, x.top = k, maxsim.NewTop(k)
-	dim := max(x.docs.Dim(), 1)
-	var values []float32
-	var ordinals []uint32
-	offsets := []int{0}
-	flush := func() error {
-		err := x.block(ctx, maxsim.Packed(maxsim.Float32(values, x.queries.Tokens.Dim), offsets), ordinals)
-		values, offsets, ordinals = values[:0], offsets[:1], ordinals[:0]
-		return err
+	full, empty := make(chan *docBlock), make(chan *docBlock, 2)
+	for range cap(empty) {
+		empty <- &docBlock{offsets: []int{0}}
 	}
-	i := 0
+	reading, stop := context.WithCancel(ctx)
+	defer stop()
+	// The error of scoring comes first: reading ends after it.
+	return parallel.Do(ctx, 2, 2, func(i int) error {
+		if i == 1 {
+			defer close(full)
+			return x.read(reading, full, empty)
+		}
+		defer stop()
+		for b := range full {
+			if err := x.block(ctx, maxsim.Packed(maxsim.Float32(b.values, x.queries.Tokens.Dim), b.offsets), b.ordinals); err != nil {
+				return err
+			}
+			b.values, b.offsets, b.ordinals = b.values[:0], b.offsets[:1], b.ordinals[:0]
+			empty <- b
+		}
+		return nil
+	})
+}
+
+// read reads the documents that are scored into blocks that are empty.
+func (x *scoring) read(ctx context.Context, full, empty chan *docBlock) error {
+	size := scoreBlock
+	if x.onDevice {
+		size = scoreBlockDevice
+	}
+	give := func(b *docBlock) error {
+		select {
+		case full <- b:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	b := <-empty
+	i, dim := 0, max(x.docs.Dim(), 1)
 	for d, err := range x.docs.Docs(ctx, 0, x.docs.Len()) {
 		if err != nil {
 			return err
 		}
 		if x.wanted == nil || len(x.wanted[d.ID]) > 0 {
-			values = append(values, d.Tokens...)
-			offsets = append(offsets, len(values)/dim)
-			ordinals = append(ordinals, uint32(i))
+			b.values = append(b.values, d.Tokens...)
+			b.offsets = append(b.offsets, len(b.values)/dim)
+			b.ordinals = append(b.ordinals, uint32(i))
 		}
-		if i++; len(values) >= scoreBlock {
-			if err := flush(); err != nil {
+		if i++; len(b.values) >= size {
+			if err := give(b); err != nil {
 				return err
+			}
+			select {
+			case b = <-empty:
+			case <-ctx.Done():
+				return ctx.Err()
 			}
 		}
 	}
-	return flush()
+	return give(b)
 }
 
 // block scores documents with all queries, or with those that want them.
 func (x *scoring) block(ctx context.Context, docs *maxsim.Batch, ordinals []uint32) error {
 	terms := maxsim.Terms{Normalize: x.flags.normalize, Threads: x.flags.threads, Logger: x.a.warner()}
+	if x.wanted == nil && x.onDevice {
+		// Not held: what the device keeps for the next block would go with it.
+		return x.top.Add(ctx, x.backend, x.queries, docs, terms)
+	}
 	if x.wanted == nil {
 		held, err := x.backend.Hold(ctx, docs, maxsim.HoldOptions{Screen: x.queries.Tokens.Rows() >= screenRows, Threads: x.flags.threads})
 		if err != nil {
