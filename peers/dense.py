@@ -2,6 +2,7 @@
 and writes what they compute on random inputs, for plaid's own test to compare with.
 
     dense.py time           a line for each shape, of the medians in milliseconds
+    dense.py more           the same of ranks, hidden states and Chamfer distances
     dense.py save FOLDER    inputs, scores and gradients
 
 Needs PyTorch with CUDA, Triton, and the two packages of requirements-dense.txt. plaid's
@@ -23,6 +24,8 @@ from pathlib import Path
 import torch
 import flash_maxsim
 from late_interaction_kernels import maxsim, maxsim_varlen
+from late_interaction_kernels.fused_head import maxsim_from_hidden
+from late_interaction_kernels.retrieve import retrieve
 
 warnings.filterwarnings("ignore")
 # Queries, their tokens, documents, their tokens, dimensions.
@@ -30,6 +33,11 @@ FORWARD = [(1, 32, 1000, 300, 128), (1, 32, 10000, 300, 128), (1, 32, 1000, 1024
            (1, 512, 1000, 512, 128), (1, 1024, 1000, 1024, 128), (16, 32, 10000, 300, 128), (64, 32, 64, 1024, 128),
            (256, 32, 256, 300, 128), (64, 1024, 64, 1024, 128), (1, 32, 1000, 300, 768), (1, 32, 10000, 300, 96)]
 TRAINING = [(64, 32, 64, 300, 128), (256, 32, 256, 300, 128), (64, 32, 64, 1024, 128), (128, 32, 128, 1024, 128)]
+# Queries, their tokens, documents, their tokens, hidden and token dimensions.
+HEAD = [(1, 32, 1024, 2048, 768, 128), (1, 32, 32, 1024, 768, 128), (1, 32, 1000, 300, 768, 128), (1, 32, 1000, 300, 384, 96),
+        (1, 32, 1000, 300, 1024, 128), (16, 32, 1000, 300, 768, 128)]
+# Sets, points of each, dimensions.
+CHAMFER = [(1, 4096, 3), (1, 16384, 3), (1, 100000, 3), (1, 4096, 128), (1, 16384, 128), (32, 1024, 128)]
 SAVED = [(1, 32, 50, 300, 128), (5, 32, 40, 77, 128), (3, 130, 20, 1024, 96)]
 
 
@@ -112,14 +120,61 @@ def time():
         print(line, flush=True)
 
 
+def more():
+    """Ranks, scores of hidden states and Chamfer distances."""
+    for nq in 1, 16:
+        q, d = unit(nq, 32, 128), unit(10000, 300, 128, seed=1)
+        with torch.no_grad():
+            print(f"rank {nq} × 32, 10000 × 300, k 100    LIK {tried(lambda: retrieve(q, d, 100, normalize=False, chunk=4096))}", flush=True)
+    for nq, lq, nd, ld, h, dim in HEAD:
+        q, hidden, w = unit(nq, lq, dim), unit(nd, ld, h, seed=1), unit(dim, h, seed=2)
+        with torch.no_grad():
+            print(f"head {nq} × {lq}, {nd} × {ld}, h {h}, d {dim}    LIK {tried(lambda: maxsim_from_hidden(q, hidden, w))}", flush=True)
+        del q, hidden, w
+    for sets, n, dim in CHAMFER:
+        x, y = points(sets, n, dim), points(sets, n, dim, seed=1)
+        line = f"chamfer {sets} × {n}, d {dim}"
+        for metric in "l2_sq", "l1":
+            line += f", Flash-MaxSim {metric} {tried(lambda: [flash_maxsim.flash_chamfer(a, b, metric) for a, b in zip(x, y)])}"
+        x.requires_grad_(), y.requires_grad_()
+        line += f", forward and backward {tried(lambda: sum(flash_maxsim.flash_chamfer_train(a, b) for a, b in zip(x, y)).backward())}"
+        print(line, flush=True)
+
+
+def points(*shape, seed=0):
+    return torch.randn(*shape, generator=torch.Generator(device="cuda").manual_seed(seed), device="cuda")
+
+
+def save_more(put, shapes):
+    """Each has a number of its own."""
+    for nq, lq, nd, ld, h, dim in [(3, 32, 50, 77, 384, 96), (1, 40, 20, 300, 768, 128)]:
+        i = len(shapes)
+        q, hidden, w = unit(nq, lq, dim, seed=i), unit(nd, ld, h, seed=100 + i), unit(dim, h, seed=200 + i)
+        bias = points(dim, seed=i) / 10
+        put(i, "q", q), put(i, "d", hidden), put(i, "w", w), put(i, "bias", bias)
+        with torch.no_grad():
+            put(i, "lik", maxsim_from_hidden(q, hidden, w, bias.half()).reshape(nq, nd))
+        shapes.append({"kind": "head", "nq": nq, "lq": lq, "nd": nd, "ld": ld, "hidden": h, "dim": dim})
+    for n, m, dim in [(500, 700, 3), (300, 200, 64)]:
+        i = len(shapes)
+        x, y = points(n, dim, seed=i).requires_grad_(), points(m, dim, seed=100 + i).requires_grad_()
+        put(i, "q", x), put(i, "d", y)
+        put(i, "l1", flash_maxsim.flash_chamfer(x.detach(), y.detach(), "l1"))
+        distance = flash_maxsim.flash_chamfer_train(x, y)
+        distance.backward()
+        put(i, "l2", distance), put(i, "dx", x.grad), put(i, "dy", y.grad)
+        shapes.append({"kind": "chamfer", "nq": 1, "lq": n, "nd": 1, "ld": m, "dim": dim})
+
+
 def save(folder):
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
+    write = lambda i, name, x: x.detach().cpu().contiguous().numpy().tofile(folder / f"{i}.{name}")
     shapes = []
     for i, (nq, lq, nd, ld, dim) in enumerate(SAVED):
         q, d = unit(nq, lq, dim, seed=i), unit(nd, ld, dim, seed=100 + i)
         upstream = torch.randn(nq, nd, device="cuda", generator=torch.Generator(device="cuda").manual_seed(i))
-        put = lambda name, x: x.detach().cpu().contiguous().numpy().tofile(folder / f"{i}.{name}")
+        put = lambda name, x: write(i, name, x)
         put("q", q), put("d", d), put("upstream", upstream)
         put("flash", forward(q, d).reshape(nq, nd).float())
         for name, method in ("push", "unified"), ("pull", "lowmem"):
@@ -128,9 +183,10 @@ def save(folder):
             scores.backward(upstream)
             put("lik", scores), put(f"{name}.dq", x.grad.float()), put(f"{name}.dd", y.grad.float())
         shapes.append({"nq": nq, "lq": lq, "nd": nd, "ld": ld, "dim": dim})
+    save_more(write, shapes)
     (folder / "shapes.json").write_text(json.dumps(shapes))
 
 
 if __name__ == "__main__":
     print(torch.cuda.get_device_name())
-    time() if sys.argv[1] == "time" else save(sys.argv[2])
+    {"time": time, "more": more, "save": lambda: save(sys.argv[2])}[sys.argv[1]]()

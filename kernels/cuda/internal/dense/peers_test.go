@@ -24,13 +24,21 @@ func TestGPUPeers(t *testing.T) {
 	b := New(runtimetest.OpenGPU(t))
 	text, err := os.ReadFile(filepath.Join(folder, "shapes.json"))
 	require.NoError(t, err)
-	var shapes []struct{ Nq, Lq, Nd, Ld, Dim int }
+	var shapes []peerShape
 	require.NoError(t, json.Unmarshal(text, &shapes))
 	for i, s := range shapes {
 		read := func(name string) []byte {
 			data, err := os.ReadFile(filepath.Join(folder, fmt.Sprintf("%d.%s", i, name)))
 			require.NoError(t, err)
 			return data
+		}
+		switch s.Kind {
+		case "head":
+			peersHead(t, b, &s, read)
+			continue
+		case "chamfer":
+			peersChamfer(t, b, &s, read)
+			continue
 		}
 		floats := func(name string) []float32 { x := read(name); return structs[float32](x, len(x)/4) }
 		tokens := func(name string, rows int) *maxsim.Batch {
@@ -52,6 +60,50 @@ func TestGPUPeers(t *testing.T) {
 			near(t, fmt.Sprintf("shape %d, %s, gradient of Q", i, how), floats(how+".dq"), g.DQ.F32, allowed, 2)
 			near(t, fmt.Sprintf("shape %d, %s, gradient of D", i, how), floats(how+".dd"), g.DD.F32, allowed, 2)
 		}
+	}
+}
+
+// peerShape is what peers/dense.py says of its files.
+type peerShape struct {
+	Kind                        string
+	Nq, Lq, Nd, Ld, Dim, Hidden int
+}
+
+func peersHead(t *testing.T, b maxsim.Backend, s *peerShape, read func(string) []byte) {
+	t.Helper()
+	half := func(name string, dim int) maxsim.Matrix {
+		x := read(name)
+		return maxsim.Float16(structs[uint16](x, len(x)/2), dim)
+	}
+	bias, want := read("bias"), read("lik")
+	c := &maxsim.HeadCall{
+		Q: maxsim.Padded(half("q", s.Dim), s.Lq), D: maxsim.Padded(half("d", s.Hidden), s.Ld),
+		Head:   maxsim.Head{Weights: half("w", s.Hidden), Bias: structs[float32](bias, s.Dim)},
+		Terms:  maxsim.Terms{Normalize: true},
+		Scores: make([]float32, s.Nq*s.Nd),
+	}
+	require.NoError(t, maxsim.ScoreHead(ctx, b, c))
+	// Theirs rounds token vectors to half precision.
+	near(t, "scores of hidden states", structs[float32](want, len(c.Scores)), c.Scores, 1e-3*float64(s.Lq), 0)
+}
+
+func peersChamfer(t *testing.T, b maxsim.Backend, s *peerShape, read func(string) []byte) {
+	t.Helper()
+	floats := func(name string) []float32 { x := read(name); return structs[float32](x, len(x)/4) }
+	x, y := maxsim.Single(maxsim.Float32(floats("q"), s.Dim)), maxsim.Single(maxsim.Float32(floats("d"), s.Dim))
+	for _, metric := range []maxsim.Metric{maxsim.L1, maxsim.SquaredL2} {
+		c := &maxsim.ChamferCall{X: x, Y: y, Metric: metric, Mean: true, Distances: make([]float32, 1), NearestX: make([]int32, s.Lq), NearestY: make([]int32, s.Ld)}
+		require.NoError(t, maxsim.Chamfer(ctx, b, c))
+		// Theirs are of squares and products, in fewer bits.
+		near(t, fmt.Sprintf("distance %d", metric), floats(map[maxsim.Metric]string{maxsim.L1: "l1", maxsim.SquaredL2: "l2"}[metric]), c.Distances, 5e-3, 0)
+		if metric == maxsim.L1 {
+			continue
+		}
+		g := &maxsim.ChamferGradCall{X: x, Y: y, Metric: metric, Mean: true, NearestX: c.NearestX, NearestY: c.NearestY,
+			DX: maxsimtest.NewGradient(x, maxsim.F32), DY: maxsimtest.NewGradient(y, maxsim.F32)}
+		require.NoError(t, maxsim.ChamferGradients(ctx, b, g))
+		near(t, "gradient of X", floats("dx"), g.DX.F32, 1e-4, 20)
+		near(t, "gradient of Y", floats("dy"), g.DY.F32, 1e-4, 20)
 	}
 }
 
