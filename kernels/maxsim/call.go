@@ -223,6 +223,9 @@ func (g *Gradient) check(name string, s *Shape) error {
 	if err := g.Validate(); err != nil {
 		return faultf("%s gradient: %w", name, err)
 	}
+	if s.Type == Compressed {
+		return faultf("%s gradient by compressed tokens, which are constants", name)
+	}
 	if g.Type > BF16 || g.Dim != s.Dim || g.Rows() != s.Rows {
 		return faultf("%s gradient of %d rows of %d of type %s; want %d of %d, of float32, float16 or bfloat16", name, g.Rows(), g.Dim, g.Type, s.Rows, s.Dim)
 	}

@@ -16,16 +16,19 @@ const (
 	BF16      // the upper half of a float32
 	I8        // scale·(x − zero)
 	E4M3      // scale·x; 8-bit floats without infinities (OCP FP8), largest 448
+	// Compressed is tokens as an index keeps them; see [FromChunk].
+	Compressed
 )
 
 func (t Type) String() string {
-	if t < F32 || t > E4M3 {
+	if t < F32 || t > Compressed {
 		return "no type"
 	}
-	return [...]string{"float32", "float16", "bfloat16", "int8", "e4m3"}[t-1]
+	return [...]string{"float32", "float16", "bfloat16", "int8", "e4m3", "compressed"}[t-1]
 }
 
-// Size is the number of bytes of an element.
+// Size is the number of bytes of an element; of Compressed, whose elements have none of
+// their own, 1.
 func (t Type) Size() int {
 	switch t {
 	case F32:
@@ -49,6 +52,9 @@ type Matrix struct {
 	// zero point of each row of I8 (nil: all 0).
 	Scales []float32
 	Zeros  []int8
+	// Codec and Chunk have the tokens of Compressed.
+	Codec *kernels.Codec
+	Chunk *kernels.Chunk
 }
 
 // Float32 makes a matrix of float32.
@@ -80,6 +86,11 @@ func (m *Matrix) elements() int {
 		return len(m.U16)
 	case I8:
 		return len(m.I8)
+	case Compressed:
+		if m.Chunk == nil {
+			return 0
+		}
+		return m.Chunk.Tokens() * m.Dim
 	}
 	return len(m.U8)
 }
@@ -89,11 +100,17 @@ func (m *Matrix) Rows() int { return m.elements() / max(m.Dim, 1) }
 
 // Validate checks that the slices fit each other.
 func (m *Matrix) Validate() error {
-	if m.Type < F32 || m.Type > E4M3 {
+	if m.Type < F32 || m.Type > Compressed {
 		return faultf("elements of type %d", m.Type)
 	}
 	if m.Dim < 1 || m.Dim > kernels.MaxDim {
 		return faultf("dimension %d is not in 1..%d", m.Dim, kernels.MaxDim)
+	}
+	if m.Type == Compressed {
+		return m.validateCompressed()
+	}
+	if m.Codec != nil || m.Chunk != nil {
+		return faultf("a codec or a chunk beside elements of type %s", m.Type)
 	}
 	n := m.elements()
 	if n%m.Dim != 0 {
@@ -121,8 +138,13 @@ func (m *Matrix) Scale(row int) float32 {
 	return m.Scales[row]
 }
 
-// Widen writes the rows lo to hi to dst, without their scales; every value is exact.
+// Widen writes the rows lo to hi to dst, without their scales; every value is exact, but
+// for those of Compressed.
 func (m *Matrix) Widen(dst []float32, lo, hi int) {
+	if m.Type == Compressed {
+		m.decode(dst, lo, hi)
+		return
+	}
 	lo, hi = lo*m.Dim, hi*m.Dim
 	switch m.Type {
 	case F32:
@@ -163,6 +185,8 @@ func (m *Matrix) Slice(lo, hi int) Matrix {
 		s.U16 = m.U16[a:b]
 	case I8:
 		s.I8 = m.I8[a:b]
+	case Compressed:
+		s.Chunk = sliceChunk(m.Codec, m.Chunk, lo, hi)
 	default:
 		s.U8 = m.U8[a:b]
 	}

@@ -51,6 +51,7 @@ func Run(t *testing.T, b maxsim.Backend, o Options) {
 	t.Run("Normalize", s.normalize)
 	t.Run("Weights", s.weights)
 	t.Run("TopK", s.topK)
+	t.Run("Compressed", s.compressed)
 	if _, ok := s.b.(maxsim.Ranker); ok {
 		t.Run("Rank", s.rank)
 	}

@@ -418,3 +418,25 @@ func BenchmarkGPUChamfer(b *testing.B) {
 		}
 	}
 }
+
+// BenchmarkGPUOpen times what a program that scores once waits for: the driver and the
+// context with its code, and the first call, which loads the code for plain vectors and
+// takes memory, beside the next.
+func BenchmarkGPUOpen(b *testing.B) {
+	q, d := randomBatch(maxsim.F32, 128, equal(10, 32)), randomBatch(maxsim.F32, 128, equal(1000, 60))
+	for range b.N {
+		begin := time.Now()
+		dev := runtimetest.OpenGPU(b)
+		b.ReportMetric(time.Since(begin).Seconds()*1e3, "open_ms")
+		be := New(dev)
+		for _, unit := range []string{"first_ms", "second_ms"} {
+			begin = time.Now()
+			_, err := maxsim.TopK(ctx, be, q, d, 10, maxsim.Terms{})
+			require.NoError(b, err)
+			b.ReportMetric(time.Since(begin).Seconds()*1e3, unit)
+		}
+		begin = time.Now()
+		require.NoError(b, dev.Close())
+		b.ReportMetric(time.Since(begin).Seconds()*1e3, "close_ms")
+	}
+}
