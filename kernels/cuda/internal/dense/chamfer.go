@@ -42,7 +42,7 @@ func (s *sides) lay(a *runtime.Arena) error {
 	}{{&s.x, &s.layX}, {&s.y, &s.layY}} {
 		if b := o.side.batch; b != nil {
 			f := o.side.formatFor()
-			*o.lay = layRows(a, f, b.Tokens.Dim, o.side.rows(), f.scaled(&b.Tokens), false)
+			*o.lay = layBatch(a, f, b, o.side.rows(), false)
 		}
 	}
 	return nil

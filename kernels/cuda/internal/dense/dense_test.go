@@ -219,6 +219,7 @@ func TestKernelsAreInTheSources(t *testing.T) {
 	header, err := os.ReadFile("../../src/dense/dense.cuh")
 	require.NoError(t, err)
 	require.Contains(t, string(header), fmt.Sprintf("constexpr int kSplit = %d;", split))
+	require.Contains(t, string(header), fmt.Sprintf("constexpr int kCompressed = %d;", source(maxsim.Compressed)))
 	require.Contains(t, string(header), fmt.Sprintf("constexpr int kPullShared = %d;", gradShared))
 
 	there, batches := map[string]bool{"dense/dense_any": true}, map[string]int{}
@@ -247,6 +248,24 @@ func TestKernelsAreInTheSources(t *testing.T) {
 	require.Len(t, batches, n)
 
 	const most = 227 << 10 // shared memory of sm_90
+	projections, err := os.ReadFile("../../src/dense/project.cuh")
+	require.NoError(t, err)
+	there["dense/dense_projectionsany"] = true
+	for _, m := range regexp.MustCompile(`(?m)^PLAID_DENSE_PROJECT\((\w+), \w+, (\d+), (\d)\)`).FindAllStringSubmatch(string(projections), -1) {
+		there[fmt.Sprintf("dense/dense_projections%s_n%s_v%s", m[1], m[2], m[3])] = true
+	}
+	for _, f := range []format{f16, bf16, i8, e4m3, split} {
+		for hidden := 1; hidden <= 4096; hidden += 1 + hidden/50 {
+			for _, dim := range []int{1, 64, 65, 128, 129, 1000} {
+				for _, fast := range []bool{false, true} {
+					k := project("90a", most, f, fast, rowBytes(f, hidden), dim)
+					if !there[k.name] || k.shared > most || k.packs && dim > k.columns {
+						t.Fatalf("%s with %d bytes of shared memory, %d columns for %d dimensions", k.name, k.shared, k.columns, dim)
+					}
+				}
+			}
+		}
+	}
 	for _, f := range []format{f16, bf16, i8, e4m3, split} {
 		for dim := 1; dim <= 4096; dim += 1 + dim/100 {
 			s := shape{docs: rows{format: f, rowBytes: rowBytes(f, dim)}, fast: true}

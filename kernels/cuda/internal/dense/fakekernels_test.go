@@ -77,12 +77,14 @@ func fakePack(f *drivertest.Fake, l *driver.Launch) {
 	p := (*densePackParams)(l.Args)
 	n, dim := int(p.n), int(p.dim)
 	m := maxsim.Matrix{Type: maxsim.Type(p.source), Dim: dim}
-	switch m.Type {
-	case maxsim.F32:
+	switch {
+	case p.source == source(maxsim.Compressed):
+		m = maxsim.Float32(fakeCompressed(f, p), dim)
+	case m.Type == maxsim.F32:
 		m.F32 = drivertest.Slice[float32](f, p.in, n*dim)
-	case maxsim.F16, maxsim.BF16:
+	case m.Type == maxsim.F16, m.Type == maxsim.BF16:
 		m.U16 = drivertest.Slice[uint16](f, p.in, n*dim)
-	case maxsim.I8:
+	case m.Type == maxsim.I8:
 		m.I8 = drivertest.Slice[int8](f, p.in, n*dim)
 	default:
 		m.U8 = drivertest.Slice[uint8](f, p.in, n*dim)
@@ -141,6 +143,26 @@ func fakePack(f *drivertest.Fake, l *driver.Launch) {
 			}
 		}
 	}
+}
+
+// fakeCompressed is the tokens that a launch decodes.
+func fakeCompressed(f *drivertest.Fake, p *densePackParams) []float32 {
+	c, n, dim := &p.codec, int(p.n), int(p.dim)
+	ch := &kernels.Chunk{CodeBytes: int(c.codeBytes), Codes: f.Bytes(p.in, int64(n)*int64(c.codeBytes)), Factors: f.Bytes(p.factors, 2*int64(n))}
+	kind := kernels.FloatType(c.centroidType)
+	x := make([]float32, n*dim)
+	for t := range n {
+		row, residual := x[t*dim:(t+1)*dim], f.Bytes(p.residuals+driver.Ptr(t*int(c.residualBytes)), int64(c.residualBytes))
+		code, size := int(ch.Code(t)), dim*kind.Size()
+		centroid := kernels.Centroids{K: 1, Dim: dim, Type: kind, Data: f.Bytes(c.centroids+driver.Ptr(code*size), int64(size))}
+		centroid.Rows(row, 0, 1)
+		for j := range row {
+			bit := j * int(c.nbits)
+			bucket := int(residual[bit/8]) >> (bit % 8) & (1<<c.nbits - 1)
+			row[j] = float32(ch.Factor(t)) * c.factor * (row[j] + float(f, c.weights, bucket)*float(f, c.centroidScale, code)*float(f, c.dimScale, j))
+		}
+	}
+	return x
 }
 
 func fakeWeights(f *drivertest.Fake, l *driver.Launch) {

@@ -21,6 +21,14 @@ const (
 	split = format(maxsim.E4M3) + 1
 )
 
+// source is the number of a type as dense_pack takes it.
+func source(t maxsim.Type) uint32 {
+	if t == maxsim.Compressed {
+		return uint32(split) + 1
+	}
+	return uint32(t)
+}
+
 // name is the format's part of the name of a kernel.
 func (f format) name() string {
 	return [...]string{f32: "f32", f16: "f16", bf16: "bf16", i8: "i8", e4m3: "e4m3", split: "split"}[f]
@@ -32,7 +40,7 @@ func (f format) scaled(m *maxsim.Matrix) bool { return f == split || m.Scales !=
 // natural is the format of a matrix in which nothing is lost, and the fastest.
 func natural(m *maxsim.Matrix) format {
 	switch {
-	case m.Type == maxsim.F32:
+	case m.Type == maxsim.F32, m.Type == maxsim.Compressed:
 		return split
 	case m.Type == maxsim.I8 && m.Zeros != nil:
 		return f16 // x − zero has nine bits
@@ -107,7 +115,8 @@ type rows struct {
 	format
 	rowBytes             int
 	rows                 driver.Ptr
-	scale, unit, inverse driver.Ptr // 0 where there is none; of every row
+	scale, unit, inverse driver.Ptr   // 0 where there is none; of every row
+	codec                *codecTables // of a batch of compressed tokens
 }
 
 // from is the rows from some row on.
@@ -158,6 +167,17 @@ func layRows(a *runtime.Arena, f format, dim, n int, scaled, lengths bool) func(
 				*p.to = base.Add(p.at)
 			}
 		}
+		return r
+	}
+}
+
+// layBatch takes room for n rows of a batch in a format, as layRows does.
+func layBatch(a *runtime.Arena, f format, b *maxsim.Batch, n int, lengths bool) func(base driver.Ptr) rows {
+	lay := layRows(a, f, b.Tokens.Dim, n, f.scaled(&b.Tokens), lengths)
+	codec := layCodec(a, &b.Tokens)
+	return func(base driver.Ptr) rows {
+		r := lay(base)
+		r.codec = codec.at(base)
 		return r
 	}
 }

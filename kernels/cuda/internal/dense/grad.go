@@ -214,8 +214,7 @@ func (d *grading) begin(ctx context.Context, rt *runtime.Runtime) error {
 	var rowsOf [2]func(driver.Ptr) rows
 	for i, s := range []*side{&d.q, &d.d} {
 		if s.batch != nil {
-			f := s.formatFor()
-			rowsOf[i] = layRows(&scratch, f, dim, s.rows(), f.scaled(&s.batch.Tokens), c.Normalize)
+			rowsOf[i] = layBatch(&scratch, s.formatFor(), s.batch, s.rows(), c.Normalize)
 		} else if s.closed() {
 			return maxsim.ErrForeign
 		}

@@ -81,9 +81,9 @@ func (h *head) lay(a *runtime.Arena, s *scoring, most int) {
 		f, wf, fast = split, split, true
 	}
 	h.hidden, h.weights = rows{format: f, rowBytes: rowBytes(f, dim)}, rows{format: wf, rowBytes: rowBytes(wf, dim)}
-	h.layWeights = layRows(a, wf, dim, h.Weights.Rows(), wf.scaled(&h.Weights), false)
+	h.layWeights = layBatch(a, wf, maxsim.Single(h.Weights), h.Weights.Rows(), false)
 	if s.d.batch != nil {
-		h.layHidden = layRows(a, f, dim, most, f.scaled(&s.d.batch.Tokens), false)
+		h.layHidden = layBatch(a, f, s.d.batch, most, false)
 	}
 	h.bias = a.Take(4 * int64(len(h.Bias)))
 	h.kernel = project(s.rt.Arch(), s.rt.Props.Shared, f, fast, h.hidden.rowBytes, s.size.Q.Dim)

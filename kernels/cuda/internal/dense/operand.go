@@ -115,33 +115,55 @@ func (t *tokens) longest() int {
 // stageBytes is how much of an operand crosses the bus at a time.
 const stageBytes = 32 << 20
 
+// part is an array of a matrix that is staged, with so many bytes a row; nil: there is
+// none.
+type part struct {
+	data []byte
+	size int
+	at   int64
+}
+
+// parts are the arrays of a matrix: elements, scales and zero points, or codes, residuals
+// and factors.
+func parts(m *maxsim.Matrix) [3]part {
+	if m.Type == maxsim.Compressed {
+		ch := m.Chunk
+		return [3]part{{data: ch.Codes, size: ch.CodeBytes}, {data: ch.Residuals, size: m.Codec.RowBytes()}, {data: ch.Factors, size: 2}}
+	}
+	return [3]part{{data: raw(m), size: m.Type.Size() * m.Dim}, {data: runtime.Bytes(m.Scales), size: 4}, {data: runtime.Bytes(m.Zeros), size: 1}}
+}
+
 // upload packs the tokens lo to hi of a batch into rows, whose first is token lo.
 func upload(ctx context.Context, rt *runtime.Runtime, b *maxsim.Batch, t *tokens, to rows, lo, hi int) error {
 	m := &b.Tokens
-	size := m.Type.Size() * m.Dim
-	per := max(stageBytes/(size+5), 1)
+	all, size := parts(m), 0
+	for _, p := range all {
+		if p.data != nil {
+			size += p.size
+		}
+	}
+	if err := to.codec.bring(rt); err != nil {
+		return err
+	}
+	per := max(stageBytes/max(size, 1), 1)
 	for ; lo < hi; lo += per {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
 		n := min(per, hi-lo)
 		var piece runtime.Arena
-		elements, scales, zeros := piece.Take(int64(n*size)), int64(-1), int64(-1)
-		if m.Scales != nil {
-			scales = piece.Take(4 * int64(n))
-		}
-		if m.Zeros != nil {
-			zeros = piece.Take(int64(n))
+		for i := range all {
+			if all[i].data != nil {
+				all[i].at = piece.Take(int64(n) * int64(all[i].size))
+			}
 		}
 		st, err := rt.Stage(piece.Size, func(host []byte) error {
-			all, at := raw(m), 0
+			at := 0
 			t.runs(lo, lo+n, func(row, n int) {
-				runtime.CopyWide(host[elements+int64(at*size):], all[row*size:(row+n)*size])
-				if scales >= 0 {
-					copy(host[scales+int64(4*at):], runtime.Bytes(m.Scales[row:row+n]))
-				}
-				if zeros >= 0 {
-					copy(host[zeros+int64(at):], runtime.Bytes(m.Zeros[row:row+n]))
+				for _, p := range all {
+					if p.data != nil {
+						runtime.CopyWide(host[p.at+int64(at*p.size):], p.data[row*p.size:(row+n)*p.size])
+					}
 				}
 				at += n
 			})
@@ -151,14 +173,18 @@ func upload(ctx context.Context, rt *runtime.Runtime, b *maxsim.Batch, t *tokens
 			return err
 		}
 		p := &densePackParams{
-			in: st.Raw.Add(elements), rows: to.rows, scale: to.scale, unit: to.unit, inverse: to.inverse,
-			n: uint32(n), dim: uint32(m.Dim), source: uint32(m.Type), format: uint32(to.format), rowBytes: uint32(to.rowBytes),
+			rows: to.rows, scale: to.scale, unit: to.unit, inverse: to.inverse,
+			n: uint32(n), dim: uint32(m.Dim), source: source(m.Type), format: uint32(to.format), rowBytes: uint32(to.rowBytes),
 		}
-		if scales >= 0 {
-			p.scales = st.Raw.Add(scales)
+		into := [3]*driver.Ptr{&p.in, &p.scales, &p.zeros}
+		if m.Type == maxsim.Compressed {
+			into[1], into[2] = &p.residuals, &p.factors
+			p.codec = to.codec.params(m.Chunk)
 		}
-		if zeros >= 0 {
-			p.zeros = st.Raw.Add(zeros)
+		for i, part := range all {
+			if part.data != nil {
+				*into[i] = st.Raw.Add(part.at)
+			}
 		}
 		if err := runtime.Launch(rt, "dense/dense_pack", runtime.CeilDiv(n, 8), 1, 1, 256, 0, p); err != nil {
 			return err
@@ -216,7 +242,7 @@ func (b *backend) Hold(ctx context.Context, batch *maxsim.Batch, _ maxsim.HoldOp
 		h.rt = rt
 		f := natural(&batch.Tokens)
 		var a runtime.Arena
-		lay := layRows(&a, f, batch.Tokens.Dim, h.tokens.rows(), f.scaled(&batch.Tokens), true)
+		lay := layBatch(&a, f, batch, h.tokens.rows(), true)
 		rt.Own(h)
 		if h.mem, err = rt.Driver.Alloc(max(a.Size, 1)); err != nil {
 			rt.Disown(h)

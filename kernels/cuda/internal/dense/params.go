@@ -20,9 +20,17 @@ type denseUnit struct {
 	first                     denseItem
 }
 
+type denseCodec struct {
+	centroids, centroidScale, dimScale, weights      driver.Ptr
+	factor                                           float32
+	nbits, residualBytes, codeBytes, centroidType, _ uint32
+}
+
 type densePackParams struct {
 	in, scales, zeros, rows, scale, unit, inverse driver.Ptr
 	n, dim, source, format, rowBytes, _           uint32
+	residuals, factors                            driver.Ptr
+	codec                                         denseCodec
 }
 
 type denseWeightsParams struct {

@@ -161,14 +161,14 @@ func (s *scoring) begin(ctx context.Context, rt *runtime.Runtime) (err error) {
 	}
 	var scratch runtime.Arena
 	if s.q.batch != nil {
-		s.layQ = layRows(&scratch, qf, dim, s.q.rows(), qf.scaled(&s.q.batch.Tokens), s.call.Normalize)
+		s.layQ = layBatch(&scratch, qf, s.q.batch, s.q.rows(), s.call.Normalize)
 	}
 	most := s.most()
 	if s.head != nil {
 		s.head.lay(&scratch, s, most.rows)
 		s.layD = layRows(&scratch, df, dim, most.rows, true, s.call.Normalize)
 	} else if s.d.batch != nil {
-		s.layD = layRows(&scratch, df, dim, most.rows, df.scaled(&s.d.batch.Tokens), s.call.Normalize)
+		s.layD = layBatch(&scratch, df, s.d.batch, most.rows, s.call.Normalize)
 	}
 	s.weights = scratch.Take(4 * int64(s.q.rows()))
 	s.part = scratch.Take(most.part)

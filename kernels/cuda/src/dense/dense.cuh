@@ -46,6 +46,7 @@ namespace plaid {
 
 constexpr int kF32 = 1, kF16 = 2, kBF16 = 3, kI8 = 4, kE4M3 = 5;  // as in kernels/maxsim
 constexpr int kSplit = 6;
+constexpr int kCompressed = 7;  // a source of dense_pack: tokens as an index keeps them
 constexpr int kPullShared = 58880;
 
 struct DenseItem {
@@ -69,12 +70,25 @@ struct DenseUnit {
   DenseItem first;                  // item begin: the first rows are loaded one step sooner
 };
 
-// dense_pack: grid (ceil(n/8)), block 256: a warp a row. Formats: split or kF32 of
-// kF32; kF16 of kF16, of kI8 (x − zero) and of kE4M3; else the type itself. The
+// What tokens of kCompressed are decoded with; see kernels.Codec.
+struct DenseCodec {
+  const uint8_t *centroids;         // [k][dim]
+  const float *centroid_scale;      // [k] or null: 1
+  const float *dim_scale;           // [dim] or null: 1
+  const float *weights;             // [2^nbits]
+  float factor;                     // of a stored 1
+  uint32_t nbits, residual_bytes;   // of a token
+  uint32_t code_bytes;              // 2 or 4
+  uint32_t centroid_type;           // 1 bfloat16, 2 float16, 3 float32
+  uint32_t reserved;
+};
+
+// dense_pack: grid (ceil(n/8)), block 256: a warp a row. Formats: split or kF32 of any
+// source; kF16 of kF16, of kI8 (x − zero) and of kE4M3; else the type itself. The
 // source is where it was staged; the output is that of the whole operand from the
 // first of these rows on.
 struct DensePackParams {
-  const uint8_t *in;                // [n][dim]
+  const uint8_t *in;                // [n][dim]; of kCompressed the codes, [n]
   const float *scales;              // [n] or null: 1
   const int8_t *zeros;              // [n] or null
   uint8_t *rows;                    // out [n][row_bytes]
@@ -84,6 +98,9 @@ struct DensePackParams {
   uint32_t n, dim, source, format;
   uint32_t row_bytes;
   uint32_t reserved;
+  const uint8_t *residuals;         // of kCompressed: [n][residual_bytes]
+  const int16_t *factors;           // of kCompressed: [n]
+  DenseCodec codec;
 };
 
 // dense_weights: grid (ceil(n/256)), block 256: out = weights · scale, each 1 where null.

@@ -4,6 +4,23 @@
 
 namespace plaid {
 
+// A dimension of a token that is decoded: factor · (centroid + scales · weight).
+__device__ __forceinline__ float decoded_value(const DensePackParams &p, uint32_t r, uint32_t d) {
+  const DenseCodec &c = p.codec;
+  const uint32_t code = c.code_bytes == 2 ? reinterpret_cast<const uint16_t *>(p.in)[r] : reinterpret_cast<const uint32_t *>(p.in)[r];
+  const uint64_t at = uint64_t(code) * p.dim + d;
+  float v;
+  if (c.centroid_type == 1) v = bf16_value(reinterpret_cast<const uint16_t *>(c.centroids)[at]);
+  else if (c.centroid_type == 2) v = f16_value(reinterpret_cast<const uint16_t *>(c.centroids)[at]);
+  else v = reinterpret_cast<const float *>(c.centroids)[at];
+  const uint32_t bit = d * c.nbits;
+  const uint32_t bucket = p.residuals[uint64_t(r) * c.residual_bytes + bit / 8] >> bit % 8 & ((1u << c.nbits) - 1);
+  float w = c.weights[bucket];
+  if (c.centroid_scale) w *= c.centroid_scale[code];
+  if (c.dim_scale) w *= c.dim_scale[d];
+  return float(p.factors[r]) * c.factor * (v + w);
+}
+
 // The value that a source has at a dimension, without its scale.
 __device__ __forceinline__ float source_value(const DensePackParams &p, uint32_t r, uint32_t d) {
   const uint64_t i = uint64_t(r) * p.dim + d;
@@ -12,6 +29,7 @@ __device__ __forceinline__ float source_value(const DensePackParams &p, uint32_t
     case kF16: return f16_value(reinterpret_cast<const uint16_t *>(p.in)[i]);
     case kBF16: return bf16_value(reinterpret_cast<const uint16_t *>(p.in)[i]);
     case kI8: return float(int32_t(int8_t(p.in[i])) - (p.zeros ? p.zeros[r] : 0));
+    case kCompressed: return decoded_value(p, r, d);
     default: return e4m3_value(p.in[i]);
   }
 }

@@ -1,0 +1,76 @@
+package dense
+
+import (
+	"github.com/plaid-ir/plaid/kernels"
+	"github.com/plaid-ir/plaid/kernels/cuda/internal/driver"
+	"github.com/plaid-ir/plaid/kernels/cuda/internal/runtime"
+	"github.com/plaid-ir/plaid/kernels/maxsim"
+)
+
+// codecTables are what compressed tokens are decoded with, in the device's memory.
+type codecTables struct {
+	codec                                     *kernels.Codec
+	weights                                   []float32
+	base                                      driver.Ptr
+	centroids, centroidScale, dimScale, table int64 // places
+	there                                     bool
+}
+
+// layCodec takes room for the tables of a matrix; nil where it needs none.
+func layCodec(a *runtime.Arena, m *maxsim.Matrix) *codecTables {
+	if m.Type != maxsim.Compressed {
+		return nil
+	}
+	c := m.Codec
+	t := &codecTables{codec: c, weights: c.Codebook.Weights()}
+	t.centroids = a.Take(int64(c.Centroids.K) * int64(c.Centroids.Dim) * int64(c.Centroids.Type.Size()))
+	t.centroidScale, t.dimScale = place(a, c.CentroidScale), place(a, c.DimScale)
+	t.table = place(a, t.weights)
+	return t
+}
+
+// at says where the room begins.
+func (t *codecTables) at(base driver.Ptr) *codecTables {
+	if t != nil {
+		t.base, t.there = base, false
+	}
+	return t
+}
+
+// bring brings the tables to the device, once. They are not page-locked, so that they
+// have been read when it returns.
+func (t *codecTables) bring(rt *runtime.Runtime) error {
+	if t == nil || t.there {
+		return nil
+	}
+	t.there = true
+	c := t.codec
+	for _, part := range []struct {
+		at   int64
+		data []byte
+	}{
+		{t.centroids, c.Centroids.Data[:c.Centroids.K*c.Centroids.Dim*c.Centroids.Type.Size()]},
+		{t.centroidScale, runtime.Bytes(c.CentroidScale)}, {t.dimScale, runtime.Bytes(c.DimScale)}, {t.table, runtime.Bytes(t.weights)},
+	} {
+		if err := rt.Driver.ToDevice(t.base.Add(part.at), part.data, rt.Stream); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// params is what dense_pack decodes with.
+func (t *codecTables) params(ch *kernels.Chunk) denseCodec {
+	c := t.codec
+	p := denseCodec{
+		centroids: t.base.Add(t.centroids), weights: t.base.Add(t.table), factor: c.FactorMax / 32767,
+		nbits: uint32(c.Codebook.Nbits), residualBytes: uint32(c.RowBytes()), codeBytes: uint32(ch.CodeBytes), centroidType: uint32(c.Centroids.Type),
+	}
+	if c.CentroidScale != nil {
+		p.centroidScale = t.base.Add(t.centroidScale)
+	}
+	if c.DimScale != nil {
+		p.dimScale = t.base.Add(t.dimScale)
+	}
+	return p
+}
