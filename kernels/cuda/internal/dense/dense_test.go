@@ -214,7 +214,7 @@ func TestWorkIsDoneOnce(t *testing.T) {
 // The kernels that are chosen are in the sources, with the shared memory and the ring
 // that the host thinks they have.
 func TestKernelsAreInTheSources(t *testing.T) {
-	source, err := os.ReadFile("../../src/dense/dense.cu")
+	text, err := os.ReadFile("../../src/dense/dense.cu")
 	require.NoError(t, err)
 	header, err := os.ReadFile("../../src/dense/dense.cuh")
 	require.NoError(t, err)
@@ -223,12 +223,12 @@ func TestKernelsAreInTheSources(t *testing.T) {
 	require.Contains(t, string(header), fmt.Sprintf("constexpr int kPullShared = %d;", gradShared))
 
 	there, batches := map[string]bool{"dense/dense_any": true}, map[string]int{}
-	for _, m := range regexp.MustCompile(`(?m)^PLAID_ROWS_OF\((\w+), \w+, (\d)\)`).FindAllStringSubmatch(string(source), -1) {
+	for _, m := range regexp.MustCompile(`(?m)^PLAID_ROWS_OF\((\w+), \w+, (\d)\)`).FindAllStringSubmatch(string(text), -1) {
 		for _, columns := range []string{"32", "64"} {
 			there["dense/dense_rows_"+m[1]+"_n"+columns+"_v"+m[2]] = true
 		}
 	}
-	for _, m := range regexp.MustCompile(`PLAID_DENSE_BATCH\((\w+), \w+, (\d+), (\d), (\d)\)`).FindAllStringSubmatch(string(source), -1) {
+	for _, m := range regexp.MustCompile(`PLAID_DENSE_BATCH\((\w+), \w+, (\d+), (\d), (\d)\)`).FindAllStringSubmatch(string(text), -1) {
 		names := []string{m[1]}
 		if m[1] == "NAME" { // within PLAID_BATCHES_OF
 			names = []string{"f16", "bf16"}
