@@ -89,10 +89,10 @@ func TestStats(t *testing.T) {
 	require.Equal(t, sum, back)
 }
 
-// Each figure of two searches is added, none forgotten.
+// Each figure of two searches is added, or the larger one taken; none is forgotten.
 func TestStatsAdd(t *testing.T) {
 	s := Stats{Queries: 1, QueryTokens: 2, Plans: map[string]int{"scan": 1}, Allowed: 3, FilterMissing: 4, Probed: 5, Postings: 6, Candidates: 7,
-		Widened: 8, ApproxDocs: 9, ApproxTokens: 10, ExactDocs: 11, ExactTokens: 12, RefinedDocs: 13,
+		Widened: 8, ApproxDocs: 9, ApproxTokens: 10, ExactDocs: 11, ExactTokens: 12, RefinedDocs: 13, BoundShare: .25, Worst: 21,
 		Times: Times{Wait: 20, Centroids: 14, Probe: 15, Approx: 16, Exact: 17, Refine: 18, Total: 19}}
 	var fields map[string]any
 	text, err := json.Marshal(s)
@@ -117,8 +117,11 @@ func TestStatsAdd(t *testing.T) {
 			}
 			require.NotZero(t, v, path+name)
 			want := 3 * v.(float64)
-			if name == "scan" {
+			switch name {
+			case "scan":
 				want = 2
+			case "bound_share": // the largest
+				want = v.(float64)
 			}
 			require.Equal(t, want, b[name], path+name)
 		}
