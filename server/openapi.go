@@ -108,7 +108,11 @@ func (d *describer) operation(r *route) (object, error) {
 			}
 			media["example"] = example
 		}
-		op["requestBody"] = object{"required": true, "content": object{r.inType: media}}
+		content := object{r.inType: media}
+		if r.tensors {
+			content[mediaBytes] = object{"schema": object{"description": tensorsDoc}}
+		}
+		op["requestBody"] = object{"required": true, "content": content}
 	}
 	success := object{"description": "done"}
 	if r.outType != "" {

@@ -36,6 +36,7 @@ type route struct {
 	params          []param
 	in, out         any // zero values of the bodies; nil: none
 	inType, outType string
+	tensors         bool   // the body may be a file of tensors instead of JSON
 	status          int    // of success
 	whole           any    // zero value of what a change answers where return=representation is preferred
 	fails           []Code // beside those that any route can answer
@@ -61,6 +62,7 @@ func typed[In, Out any](r route, do func(q *request, in *In) (Out, error)) route
 	if r.in != nil {
 		r.inType = mediaJSON
 	}
+	_, r.tensors = any(new(In)).(vectorTaker)
 	r.outType = mediaJSON
 	r.do = func(q *request) error {
 		in := new(In)
@@ -245,10 +247,18 @@ func (q *request) enter() error {
 	return nil
 }
 
-// decode reads a body as JSON. Fields that are not known are passed over, as
+// decode reads a body, which is JSON or, where the route takes them, tensors.
+func (q *request) decode(text []byte, into any) error {
+	if v, ok := into.(vectorTaker); ok && isTensors(q.Header.Get("Content-Type")) {
+		return q.decodeTensors(text, v)
+	}
+	return q.decodeJSON(text, into)
+}
+
+// decodeJSON reads JSON. Fields that are not known are passed over, as
 // clients of later versions may send some; with "Prefer: handling=strict" they are
 // errors.
-func (q *request) decode(text []byte, into any) error {
+func (q *request) decodeJSON(text []byte, into any) error {
 	d := json.NewDecoder(bytes.NewReader(text))
 	if q.wants("handling=strict") {
 		d.DisallowUnknownFields()

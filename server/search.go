@@ -69,7 +69,7 @@ type common struct {
 	TextMode  string   `json:"text_mode,omitempty" enum:"words,expression" doc:"words: any text is its words; expression: phrases in quotation marks, prefixes*, +must and -must not. Default words"`
 	Alpha     *float64 `json:"alpha,omitempty" doc:"share of the vectors where keywords are used too, 0 to 1; default 0.75"`
 	Fusion    string   `json:"fusion,omitempty" enum:"relative_score,rrf" doc:"how the two are put together; default relative_score"`
-	Metadata  *bool    `json:"metadata,omitempty" doc:"false: leave the metadata out"`
+	Metadata  *bool    `json:"metadata,omitempty" doc:"false: leave the metadata out, and name the documents in ids"`
 	Stats     bool     `json:"stats,omitempty" doc:"tell what each query did, and how long its stages took"`
 }
 
@@ -93,6 +93,7 @@ type resultOut struct {
 	Query     int               `json:"query_id" doc:"place in the request"`
 	Documents []uint32          `json:"document_ids"`
 	Scores    []float64         `json:"scores"`
+	IDs       []string          `json:"ids,omitzero" doc:"the _id of each, where the metadata, which has it, is left out"`
 	Metadata  []json.RawMessage `json:"metadata,omitzero" doc:"what was stored beside each document, with its _id and, as _subset_, its document id"`
 	Stats     *search.Stats     `json:"stats,omitempty"`
 }
@@ -346,6 +347,10 @@ func (r *ranking) result(q *request, i int, v *store.View, in *common) (resultOu
 		out.Stats = r.stats
 	}
 	if in.Metadata != nil && !*in.Metadata {
+		out.IDs = make([]string, len(r.documents))
+		for j, d := range r.documents {
+			out.IDs[j] = v.ID(uint64(d))
+		}
 		return out, nil
 	}
 	out.Metadata = make([]json.RawMessage, len(r.documents))

@@ -140,8 +140,12 @@ func (s *Server) openBody(q *request, ends time.Time) *Problem {
 	}
 	b.ReadCloser = http.MaxBytesReader(q.w, b.ReadCloser, size)
 	media, _, err := mime.ParseMediaType(q.Header.Get("Content-Type"))
-	if err != nil || media != q.route.inType && !(q.route.inType == mediaJSON && strings.HasSuffix(media, "+json")) {
-		return problem(CodeMediaType, "Content-Type is %q; want %s", q.Header.Get("Content-Type"), q.route.inType)
+	if err != nil || media != q.route.inType && !(q.route.inType == mediaJSON && strings.HasSuffix(media, "+json")) && !(q.route.tensors && media == mediaBytes) {
+		want := q.route.inType
+		if q.route.tensors {
+			want += ", or " + mediaBytes + " for tensors"
+		}
+		return problem(CodeMediaType, "Content-Type is %q; want %s", q.Header.Get("Content-Type"), want)
 	}
 	return nil
 }

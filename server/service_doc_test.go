@@ -112,6 +112,7 @@ func TestServiceDocumentation(t *testing.T) {
 		"PUT /indices/{name}/import": true, // of another engine's folder; TestImport
 	}
 	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "queries.safetensors"), safetensors(f32Tensor(2, 0, 1), lengthsTensor(1)), 0o666))
 	var last *reply
 	for _, b := range blocksOf(t, "../docs/service.md") {
 		if b.kind == "json" {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 
 	"github.com/spf13/cobra"
@@ -16,7 +17,7 @@ import (
 
 func (a *app) serveCommand() *cobra.Command {
 	c := daemon.NewConfig()
-	var show bool
+	var show, untilEOF bool
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Serve a folder of indexes over HTTP",
@@ -38,7 +39,9 @@ Spans go to OTEL_EXPORTER_OTLP_ENDPOINT where that is set.
 
 The first signal ends it in order: /readyz says so, requests that run are finished,
 and what waits is written. The second ends it at once, which loses nothing that was
-acknowledged.`),
+acknowledged. With --until-eof the end of stdin is such a signal: a program that
+starts the service for itself holds the other end of a pipe, which closes however
+that program ends.`),
 		Example: `  plaid serve --data ./data
   plaid serve --data ./data --model ./models/colbert-nano --listen :8080 --tokens-file tokens
   plaid serve --config plaid.yaml --print-config`,
@@ -47,6 +50,7 @@ acknowledged.`),
 	f := cmd.Flags()
 	c.Register(f)
 	f.BoolVar(&show, "print-config", false, "print the settings in force as YAML, and end")
+	f.BoolVar(&untilEOF, "until-eof", false, "end in order when stdin ends, which is otherwise not read")
 	cmd.RunE = a.command(func(ctx context.Context, _ []string) error {
 		if err := c.Load(os.Environ(), f); err != nil {
 			return flags.UsageError{Err: err}
@@ -59,7 +63,18 @@ acknowledged.`),
 			return a.print(b.Bytes())
 		}
 		c.Backend, c.LockTimeout = a.backend, a.lockTimeout
-		err := daemon.Run(ctx, c, a.console, os.Environ(), nil)
+		ctx, end := context.WithCancel(ctx)
+		defer end()
+		var ready func(string)
+		if untilEOF {
+			ready = func(string) {
+				go func() { // until the process ends: a read of a terminal cannot be given up
+					defer end()
+					_, _ = io.Copy(io.Discard, a.in)
+				}()
+			}
+		}
+		err := daemon.Run(ctx, c, a.console, os.Environ(), ready)
 		if errors.Is(err, daemon.ErrConfig) || errors.Is(err, server.ErrTokens) {
 			return flags.UsageError{Err: err}
 		}
