@@ -1,0 +1,54 @@
+// Package python_test builds the Python package, installs it, and runs its tests.
+package python_test
+
+import (
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/plaid-ir/plaid/internal/pyenv"
+)
+
+// The wheel for this machine is installed as a user would, and its tests pass: the index
+// against exact scores, the blocks of the pages for Python users, and the types.
+//
+// PLAID_ENCODERS is a Python that has pylate 1.6.0 or sentence-transformers from 6 on:
+// then the index is tried with their classes, too.
+func TestPython(t *testing.T) {
+	if testing.Short() {
+		t.Skip("builds a wheel and installs Python packages")
+	}
+	if runtime.GOOS != "linux" && runtime.GOOS != "darwin" {
+		t.Skip("there is no wheel for this system")
+	}
+	base := pyenv.Python(t, "tests/requirements.txt")
+	must := func(environ []string, name string, args ...string) {
+		t.Helper()
+		out, err := pyenv.Run(environ, name, args...)
+		require.NoError(t, err, "%s %s\n%s", name, strings.Join(args, " "), out)
+		t.Log(out)
+	}
+	dist := t.TempDir()
+	must(nil, base, "build.py", "--out", dist)
+	wheels, err := filepath.Glob(filepath.Join(dist, "*.whl"))
+	require.NoError(t, err)
+	require.Len(t, wheels, 1)
+	python := pyenv.Fresh(t, base)
+	must(nil, base, "-m", "pip", "--disable-pip-version-check", "--python", python, "install", "--quiet", "--no-index", "--no-deps", wheels[0])
+	must(nil, python, "-m", "mypy", "--python-executable", python, "--cache-dir", t.TempDir())
+	tests := []string{"-W", "error::ResourceWarning", "-m", "unittest", "discover", "--start-directory", "tests", "--top-level-directory", "."}
+	must([]string{"PLAID_BINARY=", "PYTHONDONTWRITEBYTECODE=1"}, python, tests...)
+
+	encoders := os.Getenv("PLAID_ENCODERS")
+	if encoders == "" {
+		t.Log("PLAID_ENCODERS is not set: the classes of PyLate and sentence-transformers are not tried")
+		return
+	}
+	target := t.TempDir()
+	must(nil, encoders, "-m", "pip", "--disable-pip-version-check", "install", "--quiet", "--no-index", "--no-deps", "--target", target, wheels[0])
+	must([]string{"PLAID_BINARY=", "PYTHONPATH=" + target, "PYTHONDONTWRITEBYTECODE=1"}, encoders, "-m", "unittest", "-v", "tests.test_encoders")
+}

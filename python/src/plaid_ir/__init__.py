@@ -1,0 +1,50 @@
+"""An index for late-interaction (ColBERT-style, multi-vector) retrieval.
+
+A document is a matrix of token vectors, [tokens, dim], and so is a query. The score
+of a document is MaxSim: for each vector of the query the largest inner product with a
+vector of the document, summed up.
+
+    from plaid_ir import Index
+
+    with Index(index_folder="indexes", index_name="papers") as index:
+        index.add_documents(["a", "b"], [matrix_a, matrix_b])
+        results = index([query], k=10)      # [[{"id": "a", "score": 12.3}, ...]]
+
+`Index` has the interface of PyLate's indexes. The work is done by the program plaid,
+which comes with this package: it runs as long as an index is open, or somewhere else
+(`Index(url=...)`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ._version import __version__
+
+if TYPE_CHECKING:
+    from ._errors import EmptyIndexError, PlaidError, RequestError, ServiceError
+    from ._index import Hit, Index
+
+__all__ = ["EmptyIndexError", "Hit", "Index", "PlaidError", "RequestError", "ServiceError", "__version__"]
+
+_HOMES = {
+    "EmptyIndexError": "_errors",
+    "Hit": "_index",
+    "Index": "_index",
+    "PlaidError": "_errors",
+    "RequestError": "_errors",
+    "ServiceError": "_errors",
+}
+
+
+def __getattr__(name: str) -> Any:
+    # The command line needs no numpy: names are imported when they are asked for.
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(f".{_HOMES[name]}", __name__), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(set(globals()) | set(__all__))

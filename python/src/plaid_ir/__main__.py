@@ -1,0 +1,20 @@
+"""The command line: `plaid` and `python -m plaid_ir`."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from ._binary import find_binary
+
+
+def main() -> None:
+    try:
+        binary = find_binary(None)
+        os.execv(binary, ["plaid", *sys.argv[1:]])
+    except OSError as e:
+        sys.exit(f"plaid: {e}")
+
+
+if __name__ == "__main__":
+    main()

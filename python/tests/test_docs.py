@@ -1,0 +1,165 @@
+"""Every block of the pages for Python users runs, and prints what it says."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import os
+import pickle
+import re
+import subprocess
+import sys
+import tempfile
+import types
+import unittest
+import zlib
+from pathlib import Path
+
+import numpy as np
+
+from plaid_ir._binary import find_binary
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = ["python/README.md", "docs/from-pylate.md", "docs/from-sentence-transformers.md", "docs/from-fast-plaid.md"]
+
+
+def encode(text: str) -> np.ndarray:
+    """A vector for each word; words that differ by an ending have the same."""
+    rows = []
+    for word in text.lower().split():
+        rng = np.random.default_rng(zlib.crc32(word.rstrip("s").encode()))
+        v = rng.standard_normal(64).astype(np.float32)
+        rows.append(v / np.linalg.norm(v))
+    return np.stack(rows)
+
+
+def encode_all(texts: object) -> object:
+    return encode(texts) if isinstance(texts, str) else [encode(t) for t in texts]
+
+
+class ColBERT:
+    """What the page needs of pylate.models.ColBERT."""
+
+    def __init__(self, model_name_or_path: str) -> None:
+        self.name = model_name_or_path
+
+    def encode(self, sentences: object, *, is_query: bool, batch_size: int = 32) -> object:
+        return encode_all(sentences)
+
+
+class Retriever:
+    """pylate.retrieve.ColBERT, as far as it concerns an index that ranks by itself."""
+
+    def __init__(self, index: object) -> None:
+        self.index = index
+
+    def retrieve(self, queries_embeddings: object, k: int = 10, subset: object = None) -> object:
+        assert self.index.is_end_to_end_index
+        return self.index(queries_embeddings=queries_embeddings, k=k, subset=subset)
+
+
+class MultiVectorEncoder:
+    """What the page needs of sentence_transformers.MultiVectorEncoder."""
+
+    def __init__(self, model_name_or_path: str) -> None:
+        self.name = model_name_or_path
+
+    def encode_document(self, inputs: object) -> object:
+        return encode_all(inputs)
+
+    encode_query = encode_document
+
+
+def modules() -> dict[str, types.ModuleType]:
+    pylate, st = types.ModuleType("pylate"), types.ModuleType("sentence_transformers")
+    pylate.models = types.SimpleNamespace(ColBERT=ColBERT)
+    pylate.retrieve = types.SimpleNamespace(ColBERT=Retriever)
+    st.MultiVectorEncoder = MultiVectorEncoder
+    return {"pylate": pylate, "sentence_transformers": st}
+
+
+def foreign_index(folder: Path) -> None:
+    """An index folder of fast-plaid, and one of PyLate around it."""
+    rng = np.random.default_rng(0)
+    docs = [rng.standard_normal((rng.integers(4, 12), 32)) for _ in range(60)]
+    docs = [d / np.linalg.norm(d, axis=1, keepdims=True) for d in docs]
+    np.save(folder / "v.npy", np.concatenate(docs).astype(np.float32))
+    np.save(folder / "l.npy", np.array([len(d) for d in docs], dtype=np.int32))
+    plaid = find_binary(None)
+    subprocess.run([plaid, "index", folder / "own.plaid", "--vectors", folder / "v.npy", "--lengths", folder / "l.npy", "--scales", "none", "-q"], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run([plaid, "export", "-q", folder / "own.plaid", folder / "fast-plaid-index", "--format", "fast-plaid"], check=True, stdout=subprocess.DEVNULL)
+    old = folder / "pylate-indexes" / "old"
+    old.mkdir(parents=True)
+    subprocess.run([plaid, "export", "-q", folder / "own.plaid", old / "fast_plaid_index", "--format", "fast-plaid"], check=True, stdout=subprocess.DEVNULL)
+    with open(old / "plaid_ids_to_documents_ids.pkl", "wb") as f:
+        pickle.dump({i: hashlib.md5(bytes([i])).hexdigest() for i in range(len(docs))}, f)
+
+
+def blocks(page: Path) -> list[tuple[int, str, str]]:
+    found, kind, begin, lines = [], None, 0, []
+    for number, line in enumerate(page.read_text().split("\n"), 1):
+        if line.startswith("```"):
+            if kind is None:
+                kind, begin, lines = line[3:], number, []
+            else:
+                found.append((begin, kind, "\n".join(lines)))
+                kind = None
+        elif kind is not None:
+            lines.append(line)
+    return found
+
+
+def expected(code: str) -> list[str]:
+    """What the prints of a block say that they print."""
+    return [m[1] for m in re.finditer(r"^ *print\(.*\) +# (.*)$", code, re.MULTILINE)]
+
+
+class Documentation(unittest.TestCase):
+    def run_page(self, name: str) -> None:
+        space: dict[str, object] = {"__name__": name}
+        before = os.getcwd()
+        fakes = modules()
+        kept = {m: sys.modules.get(m) for m in fakes}
+        with tempfile.TemporaryDirectory() as folder:
+            tools = Path(folder) / "bin"
+            tools.mkdir()
+            (tools / "pip").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m pip "$@"\n')
+            (tools / "pip").chmod(0o755)
+            path = [str(tools), os.path.dirname(sys.executable), os.environ["PATH"]]
+            shell = {**os.environ, "PATH": os.pathsep.join(path), "PIP_NO_INDEX": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+            foreign_index(Path(folder))
+            os.chdir(folder)
+            sys.modules.update(fakes)
+            try:
+                ran = 0
+                for line, kind, code in blocks(ROOT / name):
+                    where = f"{name}, line {line}"
+                    if kind == "sh":
+                        done = subprocess.run(["bash", "-euo", "pipefail", "-c", code], env=shell, capture_output=True, text=True)
+                        self.assertEqual(done.returncode, 0, f"{where}: {done.stdout}{done.stderr}")
+                    elif kind == "python":
+                        said = io.StringIO()
+                        with contextlib.redirect_stdout(said):
+                            exec(compile("\n" * line + code, str(ROOT / name), "exec"), space)
+                        self.assertEqual(said.getvalue().splitlines(), expected(code), where)
+                    else:
+                        self.assertEqual(kind, "text", where)
+                        continue
+                    ran += 1
+                self.assertGreater(ran, 1)
+            finally:
+                os.chdir(before)
+                for m, module in kept.items():
+                    if module is None:
+                        del sys.modules[m]
+                    else:
+                        sys.modules[m] = module
+
+
+for page in PAGES:
+    setattr(Documentation, "test_" + re.sub(r"\W", "_", page), lambda self, page=page: self.run_page(page))
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,558 @@
+"""The index against exact scores in numpy."""
+
+from __future__ import annotations
+
+import gc
+import inspect
+import json
+import os
+import pickle
+import subprocess
+import sys
+import tempfile
+import textwrap
+import threading
+import time
+import unittest
+
+import numpy as np
+
+import plaid_ir
+from plaid_ir import EmptyIndexError, Index, PlaidError, RequestError, ServiceError
+
+from .common import DIM, collection, maxsim, ranking, unit
+
+
+def alive(pid: int) -> bool:
+    """Whether a process runs: one that nobody has waited for does not."""
+    try:
+        with open(f"/proc/{pid}/stat") as f:
+            return f.read().rsplit(")", 1)[1].split()[0] != "Z"
+    except FileNotFoundError:
+        if os.path.isdir("/proc/self"):
+            return False
+    try:
+        os.kill(pid, 0)
+        return True
+    except ProcessLookupError:
+        return False
+
+
+class Results(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls) -> None:
+        cls.docs, cls.queries = collection(400, 20)
+        cls.ids = [f"doc-{i}" for i in range(len(cls.docs))]
+        cls.by_id = dict(zip(cls.ids, cls.docs))
+        cls.index = Index(None)
+        cls.index.add_documents(cls.ids, cls.docs, [{"n": i, "even": i % 2 == 0} for i in range(len(cls.docs))], batch_size=150)
+
+    @classmethod
+    def tearDownClass(cls) -> None:
+        cls.index.close()
+
+    def agree(self, hits: list, query: np.ndarray, k: int, among: dict | None = None) -> None:
+        """The hits are the k best, but for what 8 bits a component move."""
+        best = ranking(query, self.by_id if among is None else among)
+        self.assertEqual(len(hits), min(k, len(best)))
+        self.assertEqual([h["score"] for h in hits], sorted((h["score"] for h in hits), reverse=True))
+        tolerance = 0.01 * len(query)
+        for hit, (score, _) in zip(hits, best):
+            self.assertAlmostEqual(hit["score"], maxsim(query, self.by_id[hit["id"]]), delta=tolerance)
+            self.assertAlmostEqual(hit["score"], score, delta=tolerance)
+
+    def test_agrees_with_exact_scores(self) -> None:
+        self.assertEqual(len(self.index), 400)
+        for mode in ("pruned", "exhaustive"):
+            results = self.index(self.queries, k=10, mode=mode)
+            self.assertEqual(len(results), len(self.queries))
+            for hits, query in zip(results, self.queries):
+                self.assertEqual(set(hits[0]), {"id", "score"})
+                self.agree(hits, query, 10)
+
+    def test_default_is_ten(self) -> None:
+        self.assertEqual(len(self.index(self.queries[:1])[0]), 10)
+        self.assertEqual(len(self.index(self.queries[:1], k=1000)[0]), 400)
+        self.assertEqual(self.index([]), [])
+
+    def test_subset_for_all(self) -> None:
+        some = self.ids[5:25]
+        for hits, query in zip(self.index(self.queries, k=5, subset=[*some, "nobody"]), self.queries):
+            self.agree(hits, query, 5, {i: self.by_id[i] for i in some})
+        self.assertEqual(self.index(self.queries[:2], subset=[]), [[], []])
+
+    def test_subset_for_each(self) -> None:
+        subsets = [self.ids[3 * i : 3 * i + 6] for i in range(len(self.queries))]
+        subsets[1] = []
+        results = self.index(self.queries, k=4, subset=subsets)
+        for hits, query, own in zip(results, self.queries, subsets):
+            self.agree(hits, query, 4, {i: self.by_id[i] for i in own})
+        self.assertEqual(results[1], [])
+        with self.assertRaisesRegex(ValueError, "20 queries and 19 subsets"):
+            self.index(self.queries, subset=subsets[1:])
+
+    def test_where(self) -> None:
+        hits = self.index(self.queries[:1], k=3, where="n < ? AND even = ?", parameters=[50, True], metadata=True)[0]
+        self.agree(hits, self.queries[0], 3, {self.ids[i]: self.docs[i] for i in range(0, 50, 2)})
+        self.assertEqual(hits[0]["metadata"], {"n": int(hits[0]["id"][4:]), "even": True})
+        both = self.index(self.queries[:1], where="n < ?", parameters=[50], subset=[self.ids[49], self.ids[50]])[0]
+        self.assertEqual([h["id"] for h in both], [self.ids[49]])
+        with self.assertRaisesRegex(RequestError, "(?i)no_such"):
+            self.index(self.queries[:1], where="no_such = ?", parameters=[1])
+        with self.assertRaisesRegex(ValueError, "without a condition"):
+            self.index(self.queries[:1], parameters=[1])
+
+    def test_queries_of_every_kind(self) -> None:
+        query = self.queries[0]
+        want = self.index([query])
+        same = {
+            "one matrix": query,
+            "an array of matrices": query[None],
+            "a padded array": np.concatenate([query, np.zeros((3, DIM), np.float32)])[None],
+            "lists": query.tolist(),
+            "lists of lists": [query.tolist()],
+            "float64": [query.astype(np.float64)],
+            "other byte order": [query.astype(">f4")],
+            "Fortran order": [np.asfortranarray(query)],
+            "not contiguous": [np.repeat(query, 2, axis=0)[::2]],
+            "a tensor": [Tensor(query)],
+            "a tensor of bfloat16": [Tensor(query, "torch.bfloat16")],
+            "one tensor": Tensor(query[None]),
+            "a tuple": (query,),
+        }
+        for name, given in same.items():
+            with self.subTest(name):
+                self.assertEqual(self.index(given), want)
+        half = self.index([query.astype(np.float16)])[0]
+        for a, b in zip(half, want[0]):
+            self.assertAlmostEqual(a["score"], b["score"], delta=0.01)
+        mixed = self.index([query.astype(np.float16), query])
+        self.assertEqual(mixed[1], want[0])
+
+    def test_embeddings_come_back(self) -> None:
+        first, second = self.index.get_documents_embeddings([["doc-3", "doc-5"], ["doc-3"]])
+        self.assertEqual((len(first), len(second)), (2, 1))
+        np.testing.assert_array_equal(first[0], second[0])
+        for i, m in ((3, first[0]), (5, first[1])):
+            self.assertEqual((m.shape, m.dtype), (self.docs[i].shape, np.float32))
+            np.testing.assert_allclose(m, self.docs[i], atol=0.01)
+        all_of_them = self.index.get_documents_embeddings(self.ids)
+        self.assertEqual([len(m) for m in all_of_them], [len(d) for d in self.docs])
+        with self.assertRaises(KeyError) as e:
+            self.index.get_documents_embeddings(["doc-3", "nobody"])
+        self.assertEqual(e.exception.args, ("nobody",))
+
+    def test_many_threads(self) -> None:
+        want = self.index(self.queries, k=5)
+        wrong: list[object] = []
+
+        def ask() -> None:
+            for _ in range(5):
+                got = self.index(self.queries, k=5)
+                if got != want:
+                    wrong.append(got)
+
+        threads = [threading.Thread(target=ask) for _ in range(4)]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+        self.assertEqual(wrong, [])
+
+    def test_a_forked_child_may_search(self) -> None:
+        want = self.index(self.queries[:1])
+        pid = os.fork()
+        if pid == 0:
+            code = 1
+            try:
+                code = 0 if self.index(self.queries[:1]) == want else 2
+                self.index.close()  # of the child alone
+            finally:
+                os._exit(code)
+        self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), 0)
+        self.assertEqual(self.index(self.queries[:1]), want)
+
+
+class Tensor:
+    """What this package asks of a torch tensor."""
+
+    def __init__(self, values: np.ndarray, dtype: str = "torch.float32") -> None:
+        self.values, self.dtype, self.ndim = values, dtype, values.ndim
+
+    def detach(self) -> Tensor:
+        return self
+
+    def cpu(self) -> Tensor:
+        return self
+
+    def float(self) -> Tensor:
+        return Tensor(self.values)
+
+    def numpy(self) -> np.ndarray:
+        if self.dtype == "torch.bfloat16":
+            raise TypeError("numpy has no bfloat16")
+        return self.values
+
+
+class Changes(unittest.TestCase):
+    def setUp(self) -> None:
+        self.docs, self.queries = collection(30, 3, seed=2)
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = os.path.join(folder.name, "indexes")
+
+    def open(self, name: str = "x", **options: object) -> Index:
+        index = Index(self.folder, name, **options)
+        self.addCleanup(index.close)
+        return index
+
+    def test_documents_come_and_go(self) -> None:
+        index = self.open()
+        self.assertEqual(len(index), 0)
+        with self.assertRaises(EmptyIndexError):
+            index(self.queries)
+        self.assertIs(index.remove_documents(["nobody"]), index)
+        with self.assertRaises(KeyError):
+            index.get_documents_embeddings(["nobody"])
+        self.assertIs(index.add_documents("a", self.docs[0]), index)
+        self.assertIs(index.add_documents([], []), index)
+        index.add_documents(["b", "c"], self.docs[1:3])
+        self.assertEqual([h["id"] for h in index([self.docs[1]], k=1)[0]], ["b"])
+        # An id that is there is replaced, by whatever name.
+        self.assertIs(index.update_documents(["b", "d"], [self.docs[5], self.docs[6]]), index)
+        self.assertEqual(len(index), 4)
+        self.assertEqual([h["id"] for h in index([self.docs[5]], k=1)[0]], ["b"])
+        index.remove_documents("b").remove_documents(["d", "nobody"])
+        self.assertEqual(sorted(h["id"] for h in index([self.docs[0]], k=9)[0]), ["a", "c"])
+        index.remove_documents(["a", "c"])
+        self.assertEqual(len(index), 0)
+        self.assertEqual(index([self.docs[0]]), [[]])
+
+    def test_opened_again(self) -> None:
+        with self.open() as index:
+            index.add_documents(["a", "b"], self.docs[:2])
+            want = index(self.queries)
+        with self.assertRaisesRegex(ValueError, "closed"):
+            index(self.queries)
+        index.close()
+        again = self.open()
+        self.assertEqual(again(self.queries), want)
+        over = self.open(override=True)
+        self.assertEqual(len(over), 0)
+        self.assertEqual(len(again), 0)
+
+    def test_indexes_of_a_folder_share_a_service(self) -> None:
+        one, two = self.open("one"), self.open("two")
+        self.assertIs(one._service, two._service)
+        one.add_documents(["a"], self.docs[:1])
+        two.add_documents(["b", "c"], self.docs[1:3])
+        process = one._service.process
+        one.close()
+        self.assertEqual(len(two), 2)
+        two.close()
+        self.assertEqual(process.returncode, 0)
+        with self.assertRaisesRegex(ValueError, "other options"):
+            self.open("one", threads=1)
+            self.open("two", threads=2)
+
+    def test_forgotten_indexes_end_their_service(self) -> None:
+        index = Index(None)
+        process, folder = index._service.process, index._service.folder
+        del index
+        gc.collect()
+        self.assertIsNotNone(process.returncode)
+        self.assertFalse(os.path.exists(folder))
+
+    def test_whole_numbers_as_ids(self) -> None:
+        index = self.open(id_type=int)
+        index.add_documents(range(len(self.docs)), self.docs)
+        hits = index([self.docs[7]], k=3, subset=np.array([[7, 8]]))[0]
+        self.assertEqual(hits[0]["id"], 7)
+        self.assertIs(type(hits[0]["id"]), int)
+        index.remove_documents(np.int64(7))
+        self.assertEqual(index([self.docs[7]], subset=[7]), [[]])
+        with self.assertRaisesRegex(TypeError, "are int"):
+            index.add_documents(["7"], self.docs[:1])
+        with self.assertRaisesRegex(TypeError, "are int"):
+            index.add_documents([True], self.docs[:1])
+        with self.assertRaisesRegex(TypeError, r"id_type=int\) is for whole numbers"):
+            self.open("other").add_documents([7], self.docs[:1])
+
+    def test_from_embeddings(self) -> None:
+        with Index.from_embeddings(self.docs) as index:
+            self.assertEqual(index(self.docs[4], k=1)[0][0]["id"], 4)
+        with Index.from_embeddings(self.docs, [f"d{i}" for i in range(30)], index_folder=self.folder, index_name="y", nbits=2) as index:
+            self.assertEqual(index(self.docs[4], k=1)[0][0]["id"], "d4")
+            self.assertEqual(index.stats()["config"]["nbits"], 2)
+        with self.assertRaisesRegex(ValueError, "documents already"):
+            Index.from_embeddings(self.docs, index_folder=self.folder, index_name="y")
+        with self.assertRaisesRegex(ValueError, "nbits 2, not 4"):
+            Index(self.folder, "y", nbits=4)
+        with Index.from_embeddings(self.docs[:3], [7, 8, 9], [{"a": 1}, {"a": 2}, {}], index_folder=self.folder, index_name="y", override=True) as index:
+            self.assertEqual(index(self.docs[1], k=1, metadata=True)[0], [{"id": 8, "score": index(self.docs[1])[0][0]["score"], "metadata": {"a": 2}}])
+
+    def test_odd_ids(self) -> None:
+        index = self.open("a.b-c_D")
+        ids = ["", "é/?&=+ %", "x" * 4000, "日本"]
+        with self.assertRaises(RequestError):
+            index.add_documents(ids, self.docs[:4])
+        ids[0] = "0"
+        index.add_documents(ids, self.docs[:4])
+        self.assertEqual([len(m) for m in index.get_documents_embeddings(ids)], [len(d) for d in self.docs[:4]])
+        self.assertEqual(sorted(h["id"] for h in index(self.queries)[0]), sorted(ids))
+        with self.assertRaises(RequestError):
+            self.open("a/b").add_documents(["a"], self.docs[:1])
+
+    def test_what_is_refused_changes_nothing(self) -> None:
+        index = self.open()
+        index.add_documents(["a"], self.docs[:1])
+        bad = self.docs[1].copy()
+        bad[1, 3] = np.nan
+        with self.assertRaises(RequestError) as e:
+            index.add_documents(["b", "c"], [self.docs[2], bad])
+        self.assertEqual((e.exception.code, e.exception.status, e.exception.details), ("BAD_REQUEST", 400, {"document": 1, "token": 1}))
+        with self.assertRaisesRegex(RequestError, "number 1 on"):  # the first batch is stored
+            index.add_documents(["b", "c"], [self.docs[2], bad], batch_size=1)
+        self.assertEqual(len(index), 2)
+        with self.assertRaises(RequestError) as e:
+            index.add_documents(["d"], [np.ones((2, DIM + 1))])
+        self.assertEqual(e.exception.code, "DIMENSION_MISMATCH")
+        for want, ids, docs in (
+            ("2 ids and 1 documents", ["b", "c"], self.docs[:1]),
+            ("'b' is there twice", ["b", "b"], self.docs[:2]),
+            ("document 1 has dimension 3", ["b", "c"], [self.docs[0], np.ones((2, 3))]),
+            ("document 0 has no vectors", ["b"], [np.ones((0, DIM))]),
+            ("document 1 has no vectors", ["b", "c"], np.stack([np.ones((2, DIM)), np.zeros((2, DIM))])),
+            ("document 0 has one axis", ["b"], [np.ones(DIM)]),
+            ("document 0 has 3 axes", ["b"], [np.ones((1, 2, DIM))]),
+        ):
+            with self.assertRaisesRegex(ValueError, want):
+                index.add_documents(ids, docs)
+        with self.assertRaisesRegex(TypeError, "not object"):
+            index.add_documents(["b"], [np.array([[object()]])])
+        with self.assertRaisesRegex(ValueError, "2 metadata"):
+            index.add_documents(["b"], self.docs[:1], [{}, {}])
+        with self.assertRaisesRegex(ValueError, "_id"):
+            index.add_documents(["b"], self.docs[:1], [{"_id": "c"}])
+        with self.assertRaisesRegex(ValueError, "k is 0"):
+            index(self.queries, k=0)
+        self.assertEqual(len(index), 2)
+
+    def test_bad_options(self) -> None:
+        for error, options in (
+            (TypeError, {"id_type": float}),
+            (ValueError, {"mode": "fast"}),
+            (ValueError, {"url": "http://localhost:1", "device": "cpu"}),
+            (ValueError, {"url": "localhost:8080"}),
+            (ValueError, {"url": "unix:"}),
+            (FileNotFoundError, {"binary": "/nowhere/plaid"}),
+            (ServiceError, {"device": "abacus"}),
+            (ServiceError, {"url": "http://127.0.0.1:1"}),
+            (ServiceError, {"url": "unix:/nowhere/socket"}),
+        ):
+            with self.subTest(str(options)), self.assertRaises(error):
+                self.open(**options)
+        with self.assertRaises(TypeError):
+            pickle.dumps(self.open())
+
+    def test_padding_is_left_out(self) -> None:
+        index = self.open()
+        rng = np.random.default_rng(3)
+        padded = np.zeros((2, 6, DIM), np.float32)
+        padded[0, :6], padded[1, :2] = unit(rng, 6), unit(rng, 2)
+        index.add_documents(["a", "b"], padded)
+        self.assertEqual([len(m) for m in index.get_documents_embeddings(["a", "b"])], [6, 2])
+
+
+    def test_files(self) -> None:
+        index = self.open()
+        index.add_documents(["a", "b", "c"], self.docs[:3], [{"n": 1}, {"n": 2}, {}])
+        want = index(self.queries, metadata=True)
+        file = os.path.join(self.folder, "saved.plaid")
+        index.save(file)
+        index.remove_documents(["a"])
+        copy = self.open("copy").load(file)
+        self.assertEqual(copy(self.queries, metadata=True), want)
+        with self.assertRaises(RequestError) as e:
+            copy.load(file)
+        self.assertEqual(e.exception.code, "INDEX_ALREADY_EXISTS")
+        copy.add_documents(["d"], self.docs[3:4])
+        self.assertEqual(len(copy), 4)
+        with self.assertRaisesRegex(ValueError, "has ids"):
+            self.open("other").load(file, ["a"])
+        before = os.listdir(self.folder)
+        with self.assertRaises(RequestError):
+            self.open("none").save(file)  # it has no documents
+        self.assertEqual(os.listdir(self.folder), before)
+        empty = self.open("empty")
+        with self.assertRaises(RequestError):
+            empty.load(__file__)
+        with self.assertRaises(RequestError):
+            empty.load(os.path.dirname(__file__))
+        self.assertEqual(len(empty), 0)
+
+
+class Processes(unittest.TestCase):
+    def setUp(self) -> None:
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+        self.docs, _ = collection(3, 1)
+
+    def python(self, text: str) -> subprocess.Popen:
+        return subprocess.Popen([sys.executable, "-c", textwrap.dedent(text), self.folder], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def gone(self, pid: int) -> None:
+        deadline = time.monotonic() + 60
+        while alive(pid):
+            self.assertLess(time.monotonic(), deadline, "the service outlives its program")
+            time.sleep(0.02)
+
+    def test_service_ends_with_a_killed_program(self) -> None:
+        program = self.python("""
+            import sys, numpy as np
+            from plaid_ir import Index
+            index = Index(sys.argv[1]).add_documents(["a"], [np.eye(4)])
+            print(index._service.process.pid, flush=True)
+            sys.stdin.read()
+        """)
+        with program:
+            pid = int(program.stdout.readline())
+            with self.assertRaisesRegex(ServiceError, "in use by another process.*url"):
+                Index(self.folder)
+            self.assertTrue(alive(pid))
+            program.kill()
+        self.gone(pid)
+        with Index(self.folder) as index:
+            self.assertEqual(len(index), 1)
+
+    def test_service_ends_with_a_program_that_forgets_it(self) -> None:
+        program = self.python("""
+            import sys, numpy as np
+            from plaid_ir import Index
+            index = Index(sys.argv[1]).add_documents(["a"], [np.eye(4)])
+            print(index._service.process.pid, flush=True)
+        """)
+        with program:
+            pid = int(program.stdout.readline())
+            self.assertEqual(program.wait(120), 0)
+        self.gone(pid)
+
+    def test_a_service_that_was_killed_says_so(self) -> None:
+        index = Index(self.folder)
+        self.addCleanup(index.close)
+        index.add_documents(["a"], self.docs[:1])
+        process = index._service.process
+        process.kill()
+        process.wait()
+        with self.assertRaisesRegex(ServiceError, "exit status -9"):
+            len(index)
+        with Index(self.folder) as again:  # what was answered is there
+            self.assertEqual(len(again), 1)
+
+    def test_command_line(self) -> None:
+        said = subprocess.run([sys.executable, "-m", "plaid_ir", "version"], capture_output=True, text=True, check=True).stdout
+        self.assertIn("plaid ", said)
+        bad = subprocess.run([sys.executable, "-m", "plaid_ir", "nosuch"], capture_output=True, text=True)
+        self.assertEqual(bad.returncode, 2)
+        none = subprocess.run([sys.executable, "-m", "plaid_ir"], capture_output=True, text=True, env={**os.environ, "PLAID_BINARY": "/nowhere"})
+        self.assertEqual(none.returncode, 1)
+        self.assertIn("PLAID_BINARY", none.stderr)
+        imports = "import sys, plaid_ir.__main__; assert 'numpy' not in sys.modules"
+        subprocess.run([sys.executable, "-c", imports], check=True)
+
+
+class Addresses(unittest.TestCase):
+    """A service that somebody else runs."""
+
+    def serve(self, *options: str, **environment: str) -> str:
+        from plaid_ir._binary import find_binary
+
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        process = subprocess.Popen(
+            [find_binary(None), "serve", "--until-eof", "--data", folder.name, "--listen", "127.0.0.1:0", "--log-format", "json", *options],
+            stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, **environment},
+        )  # fmt: skip
+
+        def end() -> None:
+            process.stdin.close()
+            process.stderr.read()
+            self.assertEqual(process.wait(120), 0)
+            process.stderr.close()
+
+        self.addCleanup(end)
+        for line in process.stderr:
+            said = json.loads(line)
+            if said["msg"] == "serving":
+                return said["address"]
+        self.fail("the service has ended")
+
+    def test_a_token_and_a_path(self) -> None:
+        docs, queries = collection(10, 2)
+        ids = [str(i) for i in range(10)]
+        tokens = "reader read read-read-read-read\nboss admin boss-boss-boss-boss"
+        url = self.serve("--base-path", "/plaid", PLAID_SERVE_TOKENS=tokens)
+        self.assertTrue(url.endswith("/plaid"), url)
+        with Index(url=url + "/", index_name="x", token="boss-boss-boss-boss") as index:
+            index.add_documents(ids, docs)
+            want = index(queries)
+        with Index(url=url, index_name="x", token="read-read-read-read") as reader:
+            self.assertEqual(reader(queries), want)
+            self.assertEqual(len(reader), 10)
+            with self.assertRaises(PlaidError) as e:
+                reader.add_documents(ids, docs)
+            self.assertEqual((e.exception.code, e.exception.status), ("FORBIDDEN", 403))
+        with self.assertRaises(PlaidError) as e:
+            Index(url=url, index_name="x")
+        self.assertEqual(e.exception.code, "UNAUTHORIZED")
+
+    def test_a_body_that_is_too_large_says_so(self) -> None:
+        url = self.serve("--max-body", "64KiB")
+        with Index(url=url) as index:
+            with self.assertRaises(RequestError) as e:
+                index.add_documents(["a"], [np.ones((20000, 128), np.float32)])
+            self.assertEqual(e.exception.code, "PAYLOAD_TOO_LARGE")
+            index.add_documents([str(i) for i in range(40)], [np.ones((20, 64), np.float32)] * 40, batch_size=8)
+            self.assertEqual(len(index), 40)
+
+    def test_a_connection_that_was_closed_is_made_again(self) -> None:
+        url = self.serve("--idle-timeout", "10ms")
+        with Index(url=url) as index:
+            for i in range(3):
+                index.add_documents([str(i)], [np.eye(4)])
+                time.sleep(0.05)
+            self.assertEqual(len(index), 3)
+
+
+class Interface(unittest.TestCase):
+    def test_names(self) -> None:
+        self.assertEqual(set(plaid_ir.__all__) - set(dir(plaid_ir)), set())
+        with self.assertRaises(AttributeError):
+            plaid_ir.nothing  # noqa: B018
+
+    def test_every_public_name_is_explained(self) -> None:
+        for name in plaid_ir.__all__:
+            if name.startswith("__"):
+                continue
+            thing = getattr(plaid_ir, name)
+            self.assertTrue(inspect.getdoc(thing), name)
+        for name, method in inspect.getmembers(Index, inspect.isfunction):
+            if not name.startswith("_"):
+                self.assertTrue(inspect.getdoc(method), name)
+
+    def test_pylate_names(self) -> None:
+        """Names and order of parameters, as PyLate 1.6.0 has them for its index PLAID."""
+        for method, want in {
+            "__init__": ["self", "index_folder", "index_name", "override"],
+            "add_documents": ["self", "documents_ids", "documents_embeddings"],
+            "update_documents": ["self", "documents_ids", "documents_embeddings"],
+            "remove_documents": ["self", "documents_ids"],
+            "__call__": ["self", "queries_embeddings", "k", "subset"],
+        }.items():
+            self.assertEqual(list(inspect.signature(getattr(Index, method)).parameters)[: len(want)], want)
+        self.assertIs(Index.is_end_to_end_index, True)
+
+
+if __name__ == "__main__":
+    unittest.main()
