@@ -1,16 +1,22 @@
 package deploy_test
 
 import (
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"strings"
 	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/plaid-ir/plaid/internal/sources"
 )
 
-// The program that the image has runs in a root with nothing else, as nobody.
+// The program that the image has, built as the Dockerfile says, runs in a root with
+// nothing else, as nobody: it indexes the sample, searches it, and serves.
 func TestStartsInAnEmptyRoot(t *testing.T) {
 	switch {
 	case testing.Short():
@@ -18,25 +24,53 @@ func TestStartsInAnEmptyRoot(t *testing.T) {
 	case os.Geteuid() != 0:
 		t.Skip("changing the root needs root")
 	}
+	sources.Watch(t, "..")
+	line := regexp.MustCompile(`(?m)^RUN CGO_ENABLED=0 go build (.*) -o /out/plaid \./cmd/plaid$`).FindStringSubmatch(read(t, "Dockerfile"))
+	require.NotNil(t, line)
 	root, err := os.MkdirTemp("", "plaid-root-") // every folder above can be passed through by nobody
 	require.NoError(t, err)
 	defer os.RemoveAll(root)
 	require.NoError(t, os.Chmod(root, 0o755))
-	build := exec.Command("go", "build", "-o", filepath.Join(root, "plaid"), "../cmd/plaid")
+	build := exec.Command("sh", "-c", "go build "+line[1]+` -o "$0" ../cmd/plaid`, filepath.Join(root, "plaid"))
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	out, err := build.CombinedOutput()
 	require.NoError(t, err, "%s", out)
-	data := filepath.Join(root, "data")
-	require.NoError(t, os.Mkdir(data, 0o700))
-	require.NoError(t, os.Chown(data, 65532, 65532))
-	cmd := exec.Command("/plaid", "serve", "--data", "/data", "--listen", "unix:/data/socket")
-	cmd.SysProcAttr = &syscall.SysProcAttr{Chroot: root, Credential: &syscall.Credential{Uid: 65532, Gid: 65532}}
-	cmd.Dir, cmd.Env = "/", []string{}
+	for _, dir := range []string{"data", "tmp"} { // what the image has
+		require.NoError(t, os.Mkdir(filepath.Join(root, dir), 0o700))
+		require.NoError(t, os.Chown(filepath.Join(root, dir), 65532, 65532))
+	}
+	require.NoError(t, os.CopyFS(filepath.Join(root, "sample"), os.DirFS("../examples/quickstart")))
+	require.NoError(t, filepath.WalkDir(filepath.Join(root, "sample"), func(path string, d os.DirEntry, err error) error {
+		return errors.Join(err, os.Chmod(path, 0o755))
+	}))
+	inside := func(args ...string) *exec.Cmd {
+		cmd := exec.Command("/plaid", args...)
+		cmd.SysProcAttr = &syscall.SysProcAttr{Chroot: root, Credential: &syscall.Credential{Uid: 65532, Gid: 65532}}
+		cmd.Dir, cmd.Env = "/", []string{}
+		return cmd
+	}
+	run := func(args ...string) string {
+		t.Helper()
+		var said strings.Builder
+		cmd := inside(args...)
+		cmd.Stderr = &said
+		out, err := cmd.Output()
+		if errors.Is(err, syscall.EPERM) {
+			t.Skipf("the root cannot be changed here: %v", err)
+		}
+		require.NoError(t, err, "%s: %s", strings.Join(args, " "), said.String())
+		return string(out)
+	}
+	require.Contains(t, run("version"), "plaid")
+	const sample, model = "/sample/scifact-sample/", "/sample/colbert-nano"
+	run("index", "/data/sample.plaid", "--text", sample+"corpus.jsonl", "--model", model)
+	require.Contains(t, run("search", "/data/sample.plaid", "do proteins outside the cell serve as nutrients?", "-k", "3"), "8460275")
+	require.Contains(t, run("verify", "/data/sample.plaid"), "sound")
+
+	cmd := inside("serve", "--data", "/data", "--listen", "unix:/data/socket")
 	log, err := cmd.StderrPipe()
 	require.NoError(t, err)
-	if err := cmd.Start(); err != nil {
-		t.Skipf("the root cannot be changed here: %v", err)
-	}
+	require.NoError(t, cmd.Start())
 	said := make([]byte, 4096)
 	n, err := log.Read(said) // until it serves, or ends
 	require.NoError(t, err)

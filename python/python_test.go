@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/plaid-ir/plaid/internal/pyenv"
+	"github.com/plaid-ir/plaid/internal/sources"
 )
 
 // The wheel for this machine is installed as a user would, and its tests pass: the index
@@ -25,6 +26,7 @@ func TestPython(t *testing.T) {
 	if runtime.GOOS != "linux" && runtime.GOOS != "darwin" {
 		t.Skip("there is no wheel for this system")
 	}
+	sources.Watch(t, "..")
 	base := pyenv.Python(t, "tests/requirements.txt")
 	must := func(environ []string, name string, args ...string) {
 		t.Helper()

@@ -78,7 +78,8 @@ class PyLate(Encoders):
                     self.assertEqual(index(one, k=1)[0][0]["id"], WANT[0])
 
                     ids = [[h["id"] for h in hits] for hits in results]
-                    again = rank.rerank(documents_ids=ids, queries_embeddings=queries, documents_embeddings=index.get_documents_embeddings(ids))
+                    floats = [numpy_of(q) for q in queries]  # the model computes in half precision
+                    again = rank.rerank(documents_ids=ids, queries_embeddings=floats, documents_embeddings=index.get_documents_embeddings(ids))
                     self.assertEqual([[h["id"] for h in hits] for hits in again], ids)
 
     def test_has_what_the_base_class_asks_for(self) -> None:

@@ -118,6 +118,7 @@ class Results(unittest.TestCase):
             "a tensor": [Tensor(query)],
             "a tensor of bfloat16": [Tensor(query, "torch.bfloat16")],
             "one tensor": Tensor(query[None]),
+            "a list of padded arrays": [np.concatenate([query, np.zeros((3, DIM), np.float32)])[None]],
             "a tuple": (query,),
         }
         for name, given in same.items():
@@ -324,7 +325,7 @@ class Changes(unittest.TestCase):
             ("document 0 has no vectors", ["b"], [np.ones((0, DIM))]),
             ("document 1 has no vectors", ["b", "c"], np.stack([np.ones((2, DIM)), np.zeros((2, DIM))])),
             ("document 0 has one axis", ["b"], [np.ones(DIM)]),
-            ("document 0 has 3 axes", ["b"], [np.ones((1, 2, DIM))]),
+            ("document 0 has 3 axes", ["b"], [np.ones((2, 2, DIM))]),
         ):
             with self.assertRaisesRegex(ValueError, want):
                 index.add_documents(ids, docs)

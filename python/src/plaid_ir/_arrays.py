@@ -50,7 +50,7 @@ def _without_padding(m: Matrix) -> Matrix:
 
 def to_matrices(embeddings: Embeddings, what: str) -> list[Matrix]:
     """The matrices of documents or queries: of a list of matrices, of one matrix
-    [tokens, dim], or of a padded array [documents, tokens, dim], whose last rows of
+    [tokens, dim], or of padded arrays [documents, tokens, dim], whose last rows of
     zeros are left out."""
     axes = _number_of_axes(embeddings)
     if isinstance(embeddings, (list, tuple)):
@@ -62,6 +62,8 @@ def to_matrices(embeddings: Embeddings, what: str) -> list[Matrix]:
             raise ValueError(f"{what} 0 has one axis; want matrices, [tokens, dim]")
         else:
             matrices = [to_array(m) for m in embeddings]
+            # PyLate pads like this: a list of [1, tokens, dim].
+            matrices = [_without_padding(m[0]) if m.ndim == 3 and len(m) == 1 else m for m in matrices]
     elif axes == 3:
         matrices = [_without_padding(m) for m in to_array(embeddings)]
     elif axes == 2:

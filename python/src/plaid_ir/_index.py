@@ -335,7 +335,7 @@ class Index:
                     raise KeyError(e.details.get("id", wanted[part][0])) from e
                 raise
             for d in answer["documents"]:
-                values = np.frombuffer(base64.b64decode(d["embeddings_b64"]), dtype="<f4")
+                values = np.frombuffer(base64.b64decode(d["embeddings_b64"]), dtype="<f4").copy()  # to be written to
                 found[d["id"]] = values.reshape(d["shape"])
         matrices = [[found[i] for i in ids] for ids in lists]
         return matrices if nested else matrices[0]
