@@ -20,6 +20,9 @@ import (
 	"github.com/plaid-ir/plaid/kernels"
 )
 
+// BuiltIn tells whether this build has the engine.
+const BuiltIn = true
+
 // Model is a graph, ready to run, safe for concurrent use. It has to be closed.
 type Model struct {
 	a       *api

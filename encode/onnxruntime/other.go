@@ -10,6 +10,9 @@ import (
 	"github.com/plaid-ir/plaid/encode/engine"
 )
 
+// BuiltIn tells whether this build has the engine.
+const BuiltIn = false
+
 // Model is a graph. There is none in this build.
 type Model struct{}
 

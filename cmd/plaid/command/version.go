@@ -4,11 +4,15 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"maps"
 	"runtime"
 	"runtime/debug"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/plaid-ir/plaid/encode/onnxruntime"
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/storage"
 )
@@ -21,15 +25,25 @@ type version struct {
 	Modified      bool     `json:"modified"`
 	Go            string   `json:"go"`
 	Platform      string   `json:"platform"`
+	Tags          []string `json:"tags"`
+	Cgo           bool     `json:"cgo"`
 	FormatVersion int      `json:"format_version"`
 	Backends      []string `json:"backends"`
+
+	// Devices are the kinds of devices that the build knows, with the device code in it.
+	Devices  map[string][]string `json:"devices"`
+	Encoders []string            `json:"encoders"`
 }
 
 // buildVersion reads what the linker has noted.
 func buildVersion() version {
 	v := version{
 		Version: "(devel)", Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH,
-		FormatVersion: storage.FormatVersion, Backends: kernels.Backends(),
+		Tags: []string{}, FormatVersion: storage.FormatVersion, Backends: kernels.Backends(), Devices: kernels.DeviceCode(),
+		Encoders: []string{"native", "remote"},
+	}
+	if onnxruntime.BuiltIn {
+		v.Encoders = append(v.Encoders, "onnxruntime")
 	}
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
@@ -46,6 +60,10 @@ func buildVersion() version {
 			v.Time = s.Value
 		case "vcs.modified":
 			v.Modified = s.Value == "true"
+		case "CGO_ENABLED":
+			v.Cgo = s.Value == "1"
+		case "-tags":
+			v.Tags = strings.Split(s.Value, ",")
 		}
 	}
 	return v
@@ -56,8 +74,9 @@ func (a *app) versionCommand() *cobra.Command {
 		Use:   "version",
 		Short: "Show the version of the program",
 		Long: withExitStatus(`
-Show the version of the program, of Go and of the index format, and the kernels
-that this build has.`),
+Show the version of the program, the commit and the tags that it was built of, the
+versions of Go and of the index format, and the kernels, device code and encoders that
+this build has.`),
 		Example: `  plaid version --json`,
 		Args:    takes(),
 	}
@@ -73,7 +92,19 @@ that this build has.`),
 				}
 				fmt.Fprintf(b, "revision: %s of %s%s\n", v.Revision, v.Time, changed)
 			}
-			fmt.Fprintf(b, "built with %s for %s; index format %d; kernels: %v\n", v.Go, v.Platform, v.FormatVersion, v.Backends)
+			how := ""
+			if len(v.Tags) > 0 {
+				how = ", tags " + strings.Join(v.Tags, " ")
+			}
+			fmt.Fprintf(b, "built with %s for %s%s; index format %d\n", v.Go, v.Platform, how, v.FormatVersion)
+			fmt.Fprintf(b, "kernels: %s\n", strings.Join(v.Backends, ", "))
+			if len(v.Devices) == 0 {
+				fmt.Fprintln(b, "devices: none are built in")
+			}
+			for _, kind := range slices.Sorted(maps.Keys(v.Devices)) {
+				fmt.Fprintf(b, "devices: %s, %d modules of device code\n", kind, len(v.Devices[kind]))
+			}
+			fmt.Fprintf(b, "encoders: %s\n", strings.Join(v.Encoders, ", "))
 		})
 	})
 	return cmd
