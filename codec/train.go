@@ -19,6 +19,9 @@ const (
 	tuneRows = 50_000
 	// stepRows is how many of them the search for the step encodes again and again.
 	stepRows = 8192
+	// stepTrials is how often that search encodes them, at most: 2 and the halvings by
+	// the golden section from 0.65 of the first guess to a hundredth of 0.6 of it.
+	stepTrials = 12
 
 	defaultNbits                = 2
 	defaultIterations           = 4
@@ -56,9 +59,14 @@ type TrainOptions struct {
 	NoDimScales, NoCentroidScales bool
 	// Backend assigns vectors to centroids; nil means the default one.
 	Backend kernels.Backend
+	// AllVectors is how many vectors All yields, for Progress; 0: Tokens.
+	AllVectors int64
 	// Progress, where set, is told the number of vector assignments done and
-	// their total; calls do not overlap. Training may end before the total.
+	// their total; calls do not overlap.
 	Progress func(done, total int64)
+	// FitProgress is told the same of what follows: the vectors that were encoded
+	// to find the step of the levels.
+	FitProgress func(done, total int64)
 }
 
 // TrainReport says what Train did.
@@ -104,9 +112,13 @@ type trainer struct {
 	opts   TrainOptions
 	report TrainReport
 
-	mu          sync.Mutex
-	done, total int64
+	mu     sync.Mutex
+	assign ticker
+	encode ticker
 }
+
+// ticker counts one kind of work.
+type ticker struct{ done, total int64 }
 
 func (t *trainer) train(ctx context.Context) (*Quantizer, error) {
 	if err := t.prepare(ctx); err != nil {
@@ -126,6 +138,7 @@ func (t *trainer) train(ctx context.Context) (*Quantizer, error) {
 		return nil, err
 	}
 	r.Iterations, r.Reseeded = km.iterations, km.reseeded
+	t.tick((t.opts.Iterations - km.iterations) * r.Points) // rounds that were not needed
 	if t.opts.All == nil {
 		km.clusters = km.sampleClusters()
 	} else {
@@ -182,9 +195,10 @@ func (t *trainer) prepare(ctx context.Context) error {
 		r.Points = r.K * o.MaxPointsPerCentroid
 	}
 	r.TuneVectors = min(n, tuneRows)
-	t.total = int64(o.Iterations)*int64(r.Points) + int64(r.TuneVectors)
+	t.assign.total = int64(o.Iterations)*int64(r.Points) + int64(r.TuneVectors)
 	if o.All != nil {
-		t.total += o.Tokens
+		setDefault(&o.AllVectors, o.Tokens)
+		t.assign.total += o.AllVectors
 	}
 	return nil
 }
@@ -216,14 +230,17 @@ func (t *trainer) checkValues(ctx context.Context, n int) error {
 	return err
 }
 
-func (t *trainer) tick(rows int) {
-	if t.opts.Progress == nil {
+// tick counts vectors that were assigned to centroids.
+func (t *trainer) tick(rows int) { t.count(&t.assign, t.opts.Progress, rows) }
+
+func (t *trainer) count(c *ticker, tell func(done, total int64), rows int) {
+	if tell == nil || rows == 0 {
 		return
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.done += int64(rows)
-	t.opts.Progress(t.done, t.total)
+	c.done = min(c.done+int64(rows), c.total)
+	tell(c.done, c.total)
 }
 
 // fit builds the codec around trained centroids.
@@ -307,6 +324,7 @@ func (t *trainer) searchStep(ctx context.Context, c *Quantizer, set *tuneSet) (*
 	for i := 0; i < len(set.rows); i += max(len(set.rows)/stepRows, 1) {
 		some.rows, some.codes = append(some.rows, set.rows[i]), append(some.codes, set.codes[i])
 	}
+	t.encode.total = stepTrials*int64(len(some.rows)) + int64(len(set.rows))
 	var err error
 	loss := func(step float64) float64 {
 		m, e := t.measure(ctx, c.withStep(float32(step)), some)
@@ -317,6 +335,7 @@ func (t *trainer) searchStep(ctx context.Context, c *Quantizer, set *tuneSet) (*
 	}
 	start := float64(c.kernel.Codebook.Step)
 	step := goldenSection(start*0.6, start*1.25, 0.01, loss)
+	t.count(&t.encode, t.opts.FitProgress, int(t.encode.total-t.encode.done)-len(set.rows)) // trials that were not needed
 	return c.withStep(float32(step)), err
 }
 
@@ -339,6 +358,7 @@ func (t *trainer) measure(ctx context.Context, c *Quantizer, set *tuneSet) (meas
 			m.factor = max(m.factor, f)
 			m.sumSq += max(dot64(x, x)-2*f*dot64(x, y)+f*f*yy, 0)
 		}
+		t.count(&t.encode, t.opts.FitProgress, hi-lo)
 		return nil
 	})
 	var all measured

@@ -93,17 +93,24 @@ func TestTrainFindsClusters(t *testing.T) {
 func TestTrainReport(t *testing.T) {
 	const dim = 16
 	x := clustered(2000, dim, 30, 0.8, 2)
-	var last, total int64
+	var last, total, fitted, toFit int64
 	c, r := mustTrain(t, x, dim, TrainOptions{
 		Tokens: 100, Threads: 3, MaxPointsPerCentroid: 10,
 		Progress: func(d, n int64) { last, total = max(last, d), n },
+		FitProgress: func(d, n int64) {
+			require.LessOrEqual(t, fitted, d)
+			require.Equal(t, total, last, "assignments come before")
+			fitted, toFit = d, n
+		},
 	})
+	require.Equal(t, toFit, fitted)
+	require.Positive(t, fitted)
 	require.Equal(t, DefaultK(100), r.WantedK)
 	require.Equal(t, r.WantedK, r.K)
 	require.Equal(t, 10*r.K, r.Points)
 	require.Equal(t, 2000, r.TuneVectors)
-	require.LessOrEqual(t, last, total)
-	require.Equal(t, int64(r.Iterations*r.Points+r.TuneVectors), last)
+	require.Equal(t, total, last)
+	require.Equal(t, int64(defaultIterations*r.Points+r.TuneVectors), last)
 	require.Equal(t, c.Kernel().Codebook.Step, r.Step)
 	require.True(t, r.FactorMax >= 1.5 && r.FactorMax <= 8)
 	require.True(t, r.Similarity > 0.5 && r.Similarity < 1, "%g", r.Similarity)

@@ -118,6 +118,7 @@ func (ix *Index) add(ctx context.Context, src vectors.Source, opts *AddOptions, 
 	if err := e.all(ctx, src, o.Memory); err != nil {
 		return nil, err
 	}
+	committing(o.Progress)
 	err = stage.commit(ctx, func(tx *storage.Tx, g *storage.Generation, s *storage.State) error {
 		if err := follows(g, snap); err != nil {
 			return err

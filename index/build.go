@@ -74,9 +74,13 @@ type BuildOptions struct {
 
 // Progress of a long operation.
 type Progress struct {
-	Stage       string // "sample", "train", "encode", "import", "compact", "export", "check", "salvage"
+	// Stage is "sample", "train", "levels", "encode", "commit", "import", "compact",
+	// "export", "backup", "check", "salvage", or what package quality measures.
+	Stage string
+	// Done of Total is how far it is; Total 0: nobody knows. A stage that cannot be
+	// counted has no Unit, and both are 0.
 	Done, Total int64
-	Unit        string // of Done and Total
+	Unit        string // of Done and Total, such as "tokens"
 }
 
 // DefaultMemory is the budget of a build, in bytes.
@@ -234,6 +238,7 @@ func buildFile(ctx context.Context, path string, src vectors.Source, opts *Build
 			return nil, err
 		}
 	}
+	committing(o.Progress)
 	err = stage.commit(ctx, func(tx *storage.Tx, _ *storage.Generation, s *storage.State) error {
 		s.Live, s.LiveTokens, s.Clamped = s.Docs, s.Tokens, uint64(e.clamped)
 		return errors.Join(tx.MakeCurrent(gen), putBuilt(tx))
@@ -271,6 +276,13 @@ func (o *BuildOptions) follow() (storage.Build, error) {
 	}
 	o.Codec, o.Pool, o.Unnormalized = o.Like.Quantizer(), h.Build.Pool, !h.Normalize
 	return h.Build, nil
+}
+
+// committing says that the last stage of a change begins, which cannot be counted.
+func committing(progress func(Progress)) {
+	if progress != nil {
+		progress(Progress{Stage: "commit"})
+	}
 }
 
 // CanBuild tells what [Build] refuses before it looks at documents, whatever they

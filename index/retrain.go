@@ -261,6 +261,7 @@ func (r *retraining) encode(ctx context.Context, snap *Snapshot, src *restored) 
 	if err := e.all(ctx, src, r.o.Memory); err != nil {
 		return err
 	}
+	committing(r.o.Progress)
 	return stage.commit(ctx, func(tx *storage.Tx, g *storage.Generation, s *storage.State) error {
 		s.Live, s.LiveTokens, s.Clamped = st.Live, uint64(e.done), uint64(e.clamped)
 		s.PayloadUpdates = st.PayloadUpdates

@@ -35,10 +35,11 @@ func train(ctx context.Context, src vectors.Source, tokens int64, o BuildOptions
 	}
 	useful := float64(k) * maxPointsPerCentroid
 	if all := choose(src, tokens, useful, useful, o); o.SampleDocs == 0 && all.more(picked) {
-		to.All = streamSample(ctx, src, all, o)
+		to.All, to.AllVectors = streamSample(ctx, src, all, o), all.tokens
 	}
 	if o.Progress != nil {
 		to.Progress = func(done, total int64) { o.Progress(Progress{"train", done, total, "assignments"}) }
+		to.FitProgress = func(done, total int64) { o.Progress(Progress{"levels", done, total, "tokens"}) }
 	}
 	c, report, err := codec.Train(ctx, sample, src.Dim(), to)
 	r.Train = report

@@ -24,13 +24,18 @@ type Stage struct {
 	Uses  string `json:"uses"`
 }
 
-// Detect reports on the processor. The error is that of kernels.Select("").
-func Detect() (Report, error) {
+// Detect reports on the processor, with the backend that is used. The error is that of
+// kernels.Select("").
+func Detect() (Report, error) { return Describe("") }
+
+// Describe reports on the processor with the backend of a name. The error is that of
+// kernels.Select.
+func Describe(name string) (Report, error) {
 	r := Report{Arch: runtime.GOARCH, Features: tier.Features()}
 	for _, t := range tier.All {
 		r.Tiers = append(r.Tiers, t.Name)
 	}
-	b, err := kernels.Select("")
+	b, err := kernels.Select(name)
 	if err != nil {
 		return r, err
 	}

@@ -23,7 +23,7 @@ func (a *app) addCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "add INDEX {--text FILE | --vectors FILE --lengths FILE --ids FILE}",
 		Short: "Add documents to an index",
-		Long: withExitStatus(`
+		Long: `
 Add documents to an index, all of them or none. They are compressed with the codec
 that the index has; the error that is reported tells, beside that of the build,
 whether they are too unlike the documents that the codec was trained on.
@@ -34,7 +34,7 @@ is if it was moved. Vectors that are said to be another model's are refused.
 ` + textsHelp + `
 
 An id that is in the index already is an error, or with --replace the document
-takes the place of the old one.`),
+takes the place of the old one.`,
 		Example: `  plaid add docs.plaid --text more.jsonl
   plaid add docs.plaid --vectors more.npy --lengths more-lens.npy --ids more-ids.txt
   plaid add docs.plaid --vectors new.jsonl --replace`,

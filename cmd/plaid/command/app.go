@@ -12,11 +12,11 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/internal/cli/flags"
 	"github.com/plaid-ir/plaid/internal/cli/out"
+	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/storage"
 )
 
@@ -26,13 +26,15 @@ type streams struct {
 	in                 io.Reader
 	out, err           io.Writer
 	outWidth, errWidth int
+	now                func() time.Time // nil: time.Now
 }
 
 // app is one run of the program.
 type app struct {
 	streams
 	console *out.Console
-	now     func() time.Time
+	stdout  io.Writer // as it came; streams.out takes progress off the screen first
+	name    string    // of the command
 
 	// Global flags.
 	quiet, verbose bool
@@ -42,15 +44,18 @@ type app struct {
 	args    []string
 	json    bool // --json is among them
 	started bool // the command line was understood
+	stages  stages
+	root    *cobra.Command
 }
 
 // run carries out a command line and returns the exit code.
 func run(ctx context.Context, args []string, s streams) int {
-	a := &app{streams: s, args: args, now: time.Now, console: out.NewConsole(s.err, s.errWidth)}
+	a := newApp(s, args)
 	a.json = wantsJSON(args)
 	root := a.rootCommand()
 	root.SetArgs(args)
 	cmd, err := root.ExecuteContextC(ctx)
+	a.stages.end()
 	a.console.Clear()
 	if err != nil && ctx.Err() != nil && explainedByInterrupt(err) {
 		err = context.Canceled
@@ -62,6 +67,15 @@ func run(ctx context.Context, args []string, s streams) int {
 		a.complain(cmd, err)
 	}
 	return exitCode(err)
+}
+
+func newApp(s streams, args []string) *app {
+	a := &app{streams: s, stdout: s.out, args: args, console: out.NewConsole(s.err, s.errWidth)}
+	a.out = a.console.Before(s.out)
+	if a.now == nil {
+		a.now = time.Now
+	}
+	return a
 }
 
 // wantsJSON looks for --json itself, since errors in the flags before it are
@@ -84,14 +98,15 @@ func (a *app) complain(cmd *cobra.Command, err error) {
 	errors.As(err, &fault)
 	if a.json {
 		line := struct {
-			Error string `json:"error"`
-			Code  int    `json:"code"`
-			Stack string `json:"stack,omitempty"`
-		}{Error: msg, Code: code}
+			Error  string `json:"error"`
+			Reason string `json:"reason"`
+			Code   int    `json:"code"`
+			Stack  string `json:"stack,omitempty"`
+		}{Error: msg, Reason: exitWord(code), Code: code}
 		if fault != nil {
 			line.Stack = string(fault.Stack)
 		}
-		text, _ := out.JSON(line)
+		text, _ := out.Typed("error", line)
 		_, _ = a.console.Write(text)
 		return
 	}
@@ -103,6 +118,9 @@ func (a *app) complain(cmd *cobra.Command, err error) {
 	}
 	var usage flags.UsageError
 	if errors.As(err, &usage) {
+		if near := nearest(cmd.Root(), msg); near != "" {
+			fmt.Fprintf(a.console, "Did you mean '%s'?\n", near)
+		}
 		fmt.Fprintf(a.console, "Run '%s --help' for usage.\n", cmd.CommandPath())
 	}
 }
@@ -144,14 +162,6 @@ func (a *app) readable(msg string) string {
 	return b.String()
 }
 
-// logger writes to stderr with --verbose, nowhere without.
-func (a *app) logger() *slog.Logger {
-	if !a.verbose {
-		return slog.New(slog.DiscardHandler)
-	}
-	return slog.New(slog.NewTextHandler(a.console, nil))
-}
-
 // warner prints warnings of libraries as the program prints its own.
 func (a *app) warner() *slog.Logger { return slog.New(warnHandler{a}) }
 
@@ -166,82 +176,30 @@ func (h warnHandler) Handle(_ context.Context, r slog.Record) error {
 	return nil
 }
 
-func (a *app) rootCommand() *cobra.Command {
-	root := &cobra.Command{
-		Use:   "plaid COMMAND",
-		Short: "Late-interaction retrieval in one file",
-		Long: withExitStatus(`
-plaid searches documents that are matrices of token vectors, as ColBERT and its
-relatives make them. An index is one file of compressed vectors; a search finds
-the documents whose MaxSim score for a query is highest.
-
-Texts are encoded by a late-interaction model from its folder. Vectors that were
-made elsewhere come from .npy, .npz, .safetensors or .jsonl files. Results go to
-stdout, everything else to stderr.`),
-		Example: `  plaid index docs.plaid --text corpus.jsonl --model answerai-colbert-small-v1
-  plaid search docs.plaid 'what makes cells divide?'
-  plaid index docs.plaid --vectors docs.npy --lengths doclens.npy --ids ids.txt
-  plaid search docs.plaid --queries queries.npy -k 10
-  plaid info docs.plaid`,
-		Version:       buildVersion().Version,
-		SilenceErrors: true,
-		SilenceUsage:  true,
-		RunE:          func(*cobra.Command, []string) error { return errors.New("no command is given") },
-	}
-	root.SetIn(a.in)
-	root.SetOut(a.out)
-	root.SetErr(a.console)
-	root.SetVersionTemplate("plaid {{.Version}}\n")
-	f := root.PersistentFlags()
-	f.BoolVarP(&a.quiet, "quiet", "q", false, "no progress and no warnings")
-	f.BoolVarP(&a.verbose, "verbose", "v", false, "log what is done to stderr")
-	f.Var(flags.Duration(&a.lockTimeout), "lock-timeout", "how long to wait for another process that has the index locked")
-	f.StringVar(&a.backend, "backend", "", "`NAME` of the kernels to compute with (default: the best there is; plaid version lists them)")
-	root.AddCommand(
-		a.modelCommand(), a.encodeCommand(), a.indexCommand(), a.searchCommand(), a.scoreCommand(), a.explainCommand(), a.addCommand(), a.deleteCommand(), a.updateCommand(),
-		a.infoCommand(), a.verifyCommand(), a.compactCommand(), a.retrainCommand(), a.backupCommand(), a.getCommand(), a.importCommand(),
-		a.exportCommand(), a.keywordsCommand(), a.evalCommand(), a.compareCommand(), a.benchCommand(), a.recallCommand(), a.tuneCommand(), a.beirCommand(),
-		a.serveCommand(), a.versionCommand(),
-	)
-	root.InitDefaultHelpCmd()
-	root.InitDefaultCompletionCmd()
-	finish(root)
-	return root
-}
-
-// finish gives cobra's own commands what ours have, and lets no flag that has
-// one value be given twice.
-func finish(cmd *cobra.Command) {
-	if !strings.Contains(cmd.Long, "EXIT STATUS") {
-		cmd.Long = withExitStatus(cmd.Long)
-	}
-	if cmd.Example == "" {
-		cmd.Example = "  " + strings.TrimSuffix(cmd.CommandPath(), " help")
-		if cmd.Name() == "help" {
-			cmd.Example += " help search"
-		}
-	}
-	once := func(f *pflag.Flag) {
-		if _, list := f.Value.(pflag.SliceValue); !list {
-			f.Value = flags.Once(f.Value)
-		}
-		if f.DefValue == "0" || f.DefValue == "0s" {
-			f.DefValue = "" // is not worth a word in the help
-		}
-	}
-	cmd.LocalNonPersistentFlags().VisitAll(once)
-	cmd.PersistentFlags().VisitAll(once)
-	for _, c := range cmd.Commands() {
-		finish(c)
-	}
-}
-
 // command is a command whose errors are not those of its command line.
 func (a *app) command(fn func(ctx context.Context, args []string) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
-		a.started = true
+		a.started, a.name = true, cmd.Name()
+		if err := a.checkBackend(); err != nil {
+			return err
+		}
 		return fn(cmd.Context(), args)
 	}
+}
+
+// withoutKernels are the commands that compute nothing with vectors of an index.
+var withoutKernels = []string{"completion", "compare", "encode", "eval", "help", "man", "model", "version"}
+
+// checkBackend refuses a --backend that is not there, or that would not be used.
+func (a *app) checkBackend() error {
+	switch {
+	case a.backend == "":
+		return nil
+	case slices.Contains(withoutKernels, a.name):
+		return flags.Usagef("--backend means nothing to plaid %s", a.name)
+	}
+	_, err := kernels.Select(a.backend)
+	return err
 }
 
 // lockStep is how long an attempt to get a lock lasts at most, between looks
@@ -293,14 +251,6 @@ func (a *app) openSnapshot(ctx context.Context, path string, use func(*index.Ind
 	})
 }
 
-// progress is where long operations report to; nil with --quiet.
-func (a *app) progress() func(index.Progress) {
-	if a.quiet {
-		return nil
-	}
-	return out.Progress(a.console, a.now)
-}
-
 // print writes a result to stdout in one go.
 func (a *app) print(text []byte) error {
 	if _, err := a.out.Write(text); err != nil {
@@ -309,10 +259,16 @@ func (a *app) print(text []byte) error {
 	return nil
 }
 
+// line is v as a line of JSON, of the type that has the name of the command.
+func (a *app) line(v any) ([]byte, error) { return out.Typed(a.name, v) }
+
 // report prints v as a line of JSON with --json, else what text writes.
-func (a *app) report(v any, text func(b *bytes.Buffer)) error {
+func (a *app) report(v any, text func(b *bytes.Buffer)) error { return a.reportAs(a.name, v, text) }
+
+// reportAs is report for a type of JSON that has another name than the command.
+func (a *app) reportAs(kind string, v any, text func(b *bytes.Buffer)) error {
 	if a.json {
-		line, err := out.JSON(v)
+		line, err := out.Typed(kind, v)
 		if err != nil {
 			return err
 		}

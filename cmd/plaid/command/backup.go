@@ -20,7 +20,7 @@ func (a *app) backupCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "backup INDEX COPY",
 		Short: "Copy an index to where it is safe, or where readers follow it",
-		Long: withExitStatus(`
+		Long: `
 Copy an index as it is at this moment. The copy is an index file like any other.
 It is written beside COPY under a name that ends in .tmp, checked as plaid verify
 checks, flushed to disk, and then renamed to COPY: whatever happens, COPY is
@@ -36,7 +36,7 @@ With --incremental a COPY that is an earlier backup is brought up to date in one
 transaction, which writes only what has changed. For that nobody may have COPY
 open, not even to read it, and no other name may be linked to it. If that is not
 so, or more than half has changed or the index was built anew, all is copied; the
-report says which happened. Both are read whole either way.`),
+report says which happened. Both are read whole either way.`,
 		Example: `  plaid backup docs.plaid /backup/docs.plaid
   plaid backup docs.plaid /backup/docs.plaid --incremental
   plaid backup docs.plaid - > /mnt/stick/docs.plaid`,

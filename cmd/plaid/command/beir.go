@@ -27,7 +27,7 @@ func (a *app) beirCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "beir DIR {--model DIR | --vectors DIR}",
 		Short: "Index, search and evaluate a test collection",
-		Long: withExitStatus(`
+		Long: `
 Take a test collection in BEIR's layout to a table of measures. With --model the
 texts of DIR are encoded, corpus.jsonl and queries.jsonl, each also as .gz. With
 --vectors only the judgements of DIR are read, qrels/SPLIT.tsv, and that folder has
@@ -37,7 +37,7 @@ query_ids.txt.
 
 Every judged query is searched, and counts; one without vectors counts 0. An
 --index that is there is searched as it is, with the parameters that are stored
-in it; a new one is kept.`),
+in it; a new one is kept.`,
 		Example: `  plaid beir scifact --model answerai-colbert-small-v1
   plaid beir scifact --vectors scifact/vectors
   plaid beir arguana --vectors arguana/vectors --exclude-self --index arguana.plaid --run arguana.trec
@@ -113,7 +113,7 @@ func (a *app) beir(ctx context.Context, in *collection, run, format string, work
 		for i, m := range r.Result.Measures {
 			measures[m.String()] = r.Result.Means[i]
 		}
-		line, err := out.JSON(struct {
+		line, err := a.line(struct {
 			*beir.Report
 			Measures map[string]float64 `json:"measures"`
 			Encoded  *textsReport       `json:"encoded,omitempty"`

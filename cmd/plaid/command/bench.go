@@ -54,7 +54,7 @@ func (a *app) benchCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "bench INDEX --queries FILE",
 		Short: "Measure speed against recall over search parameters",
-		Long: withExitStatus(`
+		Long: `
 Search the same queries with every combination of --probes, --approx and
 --exact, with the parameters that are derived and those that plaid tune stored,
 and exhaustively. For each setting print latency, queries a second, recall and,
@@ -64,7 +64,7 @@ Latency is of queries searched one at a time, on --threads goroutines; queries
 a second are of all of them handed in at once. Recall is the share of the
 exhaustive result over the stored vectors that is found. A * marks the Pareto
 front: no other setting is faster, by the median, and finds as much. Results are
-of the machine as it is: let nothing else run.`),
+of the machine as it is: let nothing else run.`,
 		Example: `  plaid bench docs.plaid --queries queries.npy
   plaid bench docs.plaid --queries queries.npy --query-ids qids.txt --qrels scifact -k 100 --svg recall.svg
   plaid bench docs.plaid --queries queries.npy --probes 4,8 --exact 0,200,400 --format csv > bench.csv`,
@@ -170,7 +170,7 @@ func judgeWith(qrels *eval.Qrels, o eval.Options, ids []string) (func([]search.R
 }
 
 func (a *app) writeBench(ctx context.Context, r *benchReport, b *benchFlags) error {
-	json, err := out.JSON(r)
+	json, err := a.line(r)
 	if err != nil {
 		return err
 	}

@@ -17,7 +17,7 @@ func (a *app) compactCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "compact INDEX",
 		Short: "Rewrite an index without what was deleted",
-		Long: withExitStatus(`
+		Long: `
 Write an index anew, without deleted documents and with its segments merged into
 one, and put the new file in the place of the old. Until then as much free space
 as the index takes is needed. Searches give the same results as before.
@@ -28,7 +28,7 @@ payload, and what is lost is listed. If one of the two meta pages of the file is
 damaged, the commit that the other one shows is taken. The exit status is 3 if
 anything is lost or in doubt. It is 5, and nothing is written, if the header, the
 codec, or every document is lost, or if it cannot be told any more what was
-deleted; --with-deleted then takes the documents in doubt and lists them.`),
+deleted; --with-deleted then takes the documents in doubt and lists them.`,
 		Example: `  plaid compact docs.plaid
   plaid compact damaged.plaid --salvage rescued.plaid`,
 		Args: takes("INDEX"),

@@ -37,7 +37,7 @@ func (a *app) compareCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "compare RUN RUN… [--qrels FILE]",
 		Short: "Say how runs differ, and whether chance explains it",
-		Long: withExitStatus(`
+		Long: `
 Compare each run with the first one: how alike they rank (overlap of the first k,
 rank-biased overlap, Kendall's tau-b) and, with --qrels, what each measure gives,
 the mean difference with its interval by bootstrap, wins, ties and losses by
@@ -52,7 +52,7 @@ beforehand, with --holm runs over the runs of each measure.
 The queries that differ most are those of the first measure, or without
 judgements those whose rankings agree least. Formats: table is for reading; tsv
 has the columns run, measure, statistic, value; json is one object, with the
-queries of every measure.`),
+queries of every measure.`,
 		Example: `  plaid compare exhaustive.trec pruned.trec
   plaid compare bm25.run plaid.run plaid-1bit.run --qrels scifact
   plaid compare a.run b.run --qrels qrels.trec --measures nDCG@10 --samples 100000 --seed 7 --json`,
@@ -159,7 +159,7 @@ func (c *compareFlags) significance(ctx context.Context, results []judged, other
 func (c *compareFlags) render(baseline string, results []judged, others []compared) ([]byte, error) {
 	switch c.format.Word() {
 	case "json":
-		return out.JSON(c.object(baseline, others))
+		return out.Typed("compare", c.object(baseline, others))
 	case "tsv":
 		return c.tsv(others), nil
 	}

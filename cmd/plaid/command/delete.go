@@ -21,13 +21,13 @@ func (a *app) deleteCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "delete INDEX {ID… | --ids FILE | --where CONDITION}",
 		Short: "Delete documents from an index",
-		Long: withExitStatus(`
+		Long: `
 Delete documents by id, all in one step. Ids that are not there are named, and
 change the exit status: 3 if other documents were deleted, 4 if none was. With
 --where, the documents are deleted of which the condition is true
 (docs/conditions.md), which may be none.
 
-The space is given back by plaid compact.`),
+The space is given back by plaid compact.`,
 		Example: `  plaid delete docs.plaid doc17 doc18
   plaid delete docs.plaid --ids old.txt
   plaid delete docs.plaid --where "year < ? OR lang IS NULL" --param 1990`,

@@ -43,7 +43,7 @@ func (a *app) encodeCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "encode TEXTS… --model DIR -o DIR",
 		Short: "Turn texts into files of token vectors",
-		Long: withExitStatus(`
+		Long: `
 Encode texts into the files that other commands take: docs.npy, doclens.npy,
 doc_ids.txt and payload.jsonl, or with --queries queries.npy, querylens.npy and
 query_ids.txt, beside model.json, which says what made them. Both may go into one
@@ -57,7 +57,7 @@ counted; --window parts it into passages instead, doc#0, doc#1 and so on.
 Documents go through a spool in the output folder. A run that was interrupted is
 gone on with by the same command: what was encoded is not encoded again. Texts
 from stdin or a pipe begin anew, unless --spool names a file; then only their
-ids are compared with it.`),
+ids are compared with it.`,
 		Example: `  plaid encode corpus.jsonl --model answerai-colbert-small-v1 -o vectors
   plaid encode queries.jsonl --queries --model answerai-colbert-small-v1 -o vectors
   plaid encode notes --model answerai-colbert-small-v1 --precision int8 --window 180 --overlap 30 -o vectors

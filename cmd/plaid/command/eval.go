@@ -17,7 +17,7 @@ func (a *app) evalCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "eval --qrels FILE RUN…",
 		Short: "Measure runs against judgements",
-		Long: withExitStatus(`
+		Long: `
 Compute measures of ranking for runs (TREC's six columns, or query, document,
 rank, score; plain or gzip; - is stdin). Values are those of trec_eval; names are
 those of ir_measures:
@@ -33,7 +33,7 @@ as in P(rel=2)@10.
 
 Formats: table is for reading; tsv has the columns query, measure, value, with a
 first one for the run if there are several, all digits, and the mean as query
-"all" at the end; json is one object.`),
+"all" at the end; json is one object.`,
 		Example: `  plaid eval --qrels scifact run.trec
   plaid eval --qrels qrels.trec --measures nDCG@10,AP(rel=2),R@1000 bm25.run plaid.run.gz
   plaid eval --qrels arguana --exclude-self --per-query --format tsv run.trec > values.tsv`,
@@ -78,7 +78,7 @@ type evalOutput struct {
 func (o evalOutput) render(e *flags.Judging, results []judged) ([]byte, error) {
 	switch o.format.Word() {
 	case "json":
-		return out.JSON(o.object(e, results))
+		return out.Typed("eval", o.object(e, results))
 	case "tsv":
 		return o.tsv(results), nil
 	}

@@ -3,9 +3,7 @@ package command
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io/fs"
-	"strings"
 
 	"github.com/plaid-ir/plaid/condition"
 	"github.com/plaid-ir/plaid/index"
@@ -30,20 +28,31 @@ const (
 	exitInterrupted = 130
 )
 
-// exitTable describes the exit codes: the EXIT STATUS section of every help.
+// exitTable describes the exit codes, for plaid help exit and the manual page. The
+// words are those of errors as JSON.
 var exitTable = []struct {
-	code int
-	what string
+	code       int
+	word, what string
 }{
-	{exitOK, "done"},
-	{exitFailed, "failed: bad input, a full disk, a file that is no index or is there already"},
-	{exitUsage, "usage: unknown command, bad flag or value, argument missing"},
-	{exitPartial, "done in part: some of the documents to delete are not there, or not all could be salvaged"},
-	{exitNotFound, "not found: a file, a document or a query"},
-	{exitCorrupt, "the index is corrupt"},
-	{exitLocked, "the index is locked by another process (see --lock-timeout)"},
-	{exitUnknown, "outcome unknown: the disk failed at the last step of a change, which was made or was not: look (plaid info)"},
-	{exitInterrupted, "interrupted (SIGINT, SIGTERM); nothing was changed"},
+	{exitOK, "done", "done"},
+	{exitFailed, "failed", "failed: bad input, a full disk, a file that is no index or is there already"},
+	{exitUsage, "usage", "usage: unknown command, bad flag or value, argument or flag missing, a backend or device that this machine does not have"},
+	{exitPartial, "partial", "done in part: some of the documents to delete are not there, or not all could be salvaged"},
+	{exitNotFound, "not_found", "not found: a file, a document or a query"},
+	{exitCorrupt, "corrupt", "the index is corrupt"},
+	{exitLocked, "locked", "the index is locked by another process (see --lock-timeout)"},
+	{exitUnknown, "unknown_outcome", "outcome unknown: the disk failed at the last step of a change, which was made or was not: look (plaid info)"},
+	{exitInterrupted, "interrupted", "interrupted (SIGINT, SIGTERM); nothing was changed"},
+}
+
+// exitWord is the word for an exit code.
+func exitWord(code int) string {
+	for _, e := range exitTable {
+		if e.code == code {
+			return e.word
+		}
+	}
+	return ""
 }
 
 var (
@@ -97,15 +106,4 @@ func exitCode(err error) int {
 		return exitNotFound
 	}
 	return exitFailed
-}
-
-// withExitStatus adds the EXIT STATUS section to the help of a command.
-func withExitStatus(long string) string {
-	var b strings.Builder
-	b.WriteString(strings.TrimSpace(long))
-	b.WriteString("\n\nEXIT STATUS\n")
-	for _, e := range exitTable {
-		fmt.Fprintf(&b, "  %-4d %s\n", e.code, e.what)
-	}
-	return strings.TrimRight(b.String(), "\n")
 }

@@ -21,14 +21,14 @@ func (a *app) explainCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "explain INDEX {DOC QUESTION | --queries FILE --query ID --doc ID}",
 		Short: "Show how a document scores for a query, and where it left the search",
-		Long: withExitStatus(`
+		Long: `
 Answer one query and tell what became of one document: whether it was returned,
 or which stage of the search dropped it and by how much, and for each query
 token the document token that it matches best. Where the query is a text and the
 index has that of the document, these are the pieces of both, with the bytes of the
 title or the text that each was made of.
 
-Give the same search parameters as to plaid search.`),
+Give the same search parameters as to plaid search.`,
 		Example: `  plaid explain docs.plaid doc17 'what makes cells divide?'
   plaid explain docs.plaid --queries-text queries.jsonl --query q3 --doc doc17 --json
   plaid explain docs.plaid --queries queries.npy --query 3 --doc doc17

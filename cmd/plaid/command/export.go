@@ -18,14 +18,14 @@ func (a *app) exportCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "export INDEX DIR",
 		Short: "Write an index as arrays or for another engine",
-		Long: withExitStatus(`
+		Long: `
 Write the documents of an index to a folder, which must not exist or be empty.
 
 Format npy is docs.npy, the decoded vectors as float32, doclens.npy, ids.txt
 and, where there are payloads, payload.jsonl: what plaid index takes. Format
 fast-plaid is an index folder that fast-plaid and next-plaid load, with ids.txt
 beside it; no vector is decoded for it. With --where, only the documents of which
-the condition is true are written (docs/conditions.md).`),
+the condition is true are written (docs/conditions.md).`,
 		Example: `  plaid export docs.plaid folder
   plaid export docs.plaid folder --format fast-plaid
   plaid export docs.plaid folder --where "year >= 2020"`,

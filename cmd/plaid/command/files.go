@@ -26,7 +26,7 @@ func (a *app) writeFile(ctx context.Context, flag, path, index string, fill func
 
 // isStdout tells whether a path, such as /dev/stdout, is where results go.
 func (a *app) isStdout(path string) bool {
-	out, ok := a.out.(*os.File)
+	out, ok := a.stdout.(*os.File)
 	if !ok {
 		return false
 	}

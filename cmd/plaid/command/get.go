@@ -23,7 +23,7 @@ func (a *app) getCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "get INDEX {ID | --where CONDITION}",
 		Short: "Show documents",
-		Long: withExitStatus(`
+		Long: `
 Show what an index holds of a document: its place in the order of insertion, the
 number of its tokens, its payload, and with --vectors the decoded token vectors
 as a NumPy array of float32 [tokens, dim]. A file that is there is replaced when
@@ -31,7 +31,7 @@ the new one is complete. If --vectors is /dev/stdout, nothing else goes there.
 
 With --where, show the documents of which the condition is true
 (docs/conditions.md), in the order of insertion, one after another: with --json a
-line for each. There may be none.`),
+line for each. There may be none.`,
 		Example: `  plaid get docs.plaid doc17
   plaid get docs.plaid doc17 --vectors doc17.npy
   plaid get docs.plaid --where "lang = ?" --param de --json`,
@@ -117,7 +117,7 @@ func (a *app) show(snap *index.Snapshot, ordinal uint32) error {
 	if err != nil {
 		return err
 	}
-	return a.report(struct {
+	return a.reportAs("document", struct {
 		ID      string         `json:"id"`
 		Ordinal uint32         `json:"ordinal"`
 		Tokens  uint32         `json:"tokens"`

@@ -42,10 +42,10 @@ func (a *app) importCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "import SOURCE INDEX",
 		Short: "Make an index from the index folder of another engine",
-		Long: withExitStatus(`
+		Long: `
 Make an index from the index folder of ColBERT, fast-plaid or next-plaid, which
 is only read. Centroids and codes are taken as they are, bucket weights are put
-on a grid of 16 bits; the report tells how far they moved.`),
+on a grid of 16 bits; the report tells how far they moved.`,
 		Example: `  plaid import colbert/indexes/docs docs.plaid --ids ids.txt
   plaid import fast-plaid-index docs.plaid --payload corpus.jsonl --verify-ivf`,
 		Args: takes("SOURCE", "INDEX"),

@@ -59,7 +59,7 @@ func (a *app) indexCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "index INDEX {--text FILE --model DIR | --vectors FILE --lengths FILE}",
 		Short: "Build an index from texts or token vectors",
-		Long: withExitStatus(`
+		Long: `
 Build an index file from texts, which the model in a folder encodes, or from token
 vectors. A codec is trained on a sample of the documents, then all of them are
 compressed, in bounded memory. The same input, options and seed give the same
@@ -73,7 +73,7 @@ add and plaid search find it there, and refuse another one.
 An index that is there is replaced only with --force, and stays as it is, and
 readable, until the new one is finished.
 
-Sizes are bytes, or have a unit: MiB or M for 2²⁰ bytes, MB for 10⁶ and so on.`),
+Sizes are bytes, or have a unit: MiB or M for 2²⁰ bytes, MB for 10⁶ and so on.`,
 		Example: `  plaid index docs.plaid --text corpus.jsonl --model answerai-colbert-small-v1
   plaid index notes.plaid --text notes --model answerai-colbert-small-v1 --precision int8 --window 180 --overlap 30
   plaid index docs.plaid --vectors docs.npy --lengths doclens.npy

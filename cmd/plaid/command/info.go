@@ -17,7 +17,7 @@ func (a *app) infoCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "info INDEX",
 		Short: "Describe an index",
-		Long: withExitStatus(`
+		Long: `
 Describe an index: how it was made, what is in it, and where its bytes are. The
 whole file is read. Two indexes of the same digest have the same content. Each
 document that was ever added has an ordinal of its own, the number of which is
@@ -27,7 +27,8 @@ With --cpu, describe the processor instead: what it offers, and which inner
 loops each stage uses. The environment variable PLAID_CPU, or --backend, names
 others; they give the same results to the bit, at another speed.
 
-With --devices, list what --device of other commands can name.`),
+With --devices, list what --device of other commands can name; as JSON, the model of
+the cpu is its architecture and its capability the name of the kernels.`,
 		Example: `  plaid info docs.plaid
   plaid info docs.plaid --json
   plaid info --cpu
@@ -45,11 +46,11 @@ With --devices, list what --device of other commands can name.`),
 	}
 	cmd.RunE = a.command(func(ctx context.Context, args []string) error {
 		if *processor {
-			r, err := cpu.Detect()
+			r, err := cpu.Describe(a.backend)
 			if err != nil {
 				return err
 			}
-			return a.report(r, func(b *bytes.Buffer) { b.WriteString(r.String()) })
+			return a.reportAs("cpu", r, func(b *bytes.Buffer) { b.WriteString(r.String()) })
 		}
 		if *devices {
 			return a.listDevices()
@@ -158,17 +159,21 @@ type deviceReport struct {
 }
 
 func (a *app) listDevices() error {
-	r := deviceReport{Devices: []kernels.DeviceInfo{}, Absent: []string{}}
+	processor, err := cpu.Describe(a.backend)
+	if err != nil {
+		return err
+	}
+	r := deviceReport{Devices: []kernels.DeviceInfo{{Name: "cpu", Model: processor.Arch, Capability: processor.Selected}}, Absent: []string{}}
 	found, why := kernels.Devices()
 	r.Devices = append(r.Devices, found...)
 	for _, err := range why {
 		r.Absent = append(r.Absent, err.Error())
 	}
-	return a.report(r, func(b *bytes.Buffer) {
+	return a.reportAs("devices", r, func(b *bytes.Buffer) {
 		t := out.Table{Left: 1}
 		t.Line("cpu")
-		t.Remark("the processor (plaid info --cpu)")
-		for _, d := range r.Devices {
+		t.Remark(fmt.Sprintf("the processor, %s, kernels %s (plaid info --cpu)", processor.Arch, processor.Selected))
+		for _, d := range r.Devices[1:] {
 			text := fmt.Sprintf("%s, compute capability %s, %s, PCI %s, driver for CUDA %s", d.Model, d.Capability, out.Bytes(int64(d.Memory)), d.PCI, d.Driver)
 			if d.Unusable != "" {
 				text += "; not usable: " + d.Unusable

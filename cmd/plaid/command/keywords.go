@@ -20,7 +20,7 @@ func (a *app) keywordsCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "keywords INDEX",
 		Short: "Make the payloads of an index searchable by words",
-		Long: withExitStatus(`
+		Long: `
 Make INDEX.keywords, with which plaid search --hybrid and --text-query find
 documents by the words of their payloads, or bring it up to the index. Searches do
 that by themselves; this command decides how text becomes words, or does the work
@@ -30,7 +30,7 @@ The file is derived from the index and may be deleted at any time. Settings that
 are not given stay as they are; others make the file anew.
 
 Of payloads that are JSON all values are searched, or those of --fields; of others
-the whole text.`),
+the whole text.`,
 		Example: `  plaid keywords docs.plaid
   plaid keywords docs.plaid --stemmer english --stop-words english --fields title,text
   plaid keywords code.plaid --tokenizer trigram`,

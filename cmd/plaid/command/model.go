@@ -41,14 +41,14 @@ func (a *app) modelCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "model DIR",
 		Short: "Describe a model's folder, or tokenize with it",
-		Long: withExitStatus(`
+		Long: `
 Read the folder of a late-interaction model as encoding does, weights included,
 and show how it will be used: each value with the file that it comes from, what
 is doubtful, and the fingerprint, which an index keeps.
 
 With --tokenize, read JSON strings from stdin, one a line, and print the ids of
 each as a JSON array, without the ones that are put around a text; --tokenizer
-does so with a tokenizer.json alone.`),
+does so with a tokenizer.json alone.`,
 		Example: `  plaid model answerai-colbert-small-v1
   plaid model answerai-colbert-small-v1 --precision int8 --json
   plaid model answerai-colbert-small-v1 --tokenize

@@ -44,7 +44,7 @@ func (a *app) recallCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "recall INDEX --queries FILE",
 		Short: "Measure what pruning and compression lose",
-		Long: withExitStatus(`
+		Long: `
 Measure two losses, which are never mixed.
 
 Pruning: the share of the exhaustive result over the stored vectors that a
@@ -58,7 +58,7 @@ over the original vectors in float32, that exhaustive search over the stored
 vectors returns; and by how much the scores of the exact result differ.
 
 Format tsv has the columns query, measure and value, with all digits, and the
-mean as query "all" at the end; json is one object.`),
+mean as query "all" at the end; json is one object.`,
 		Example: `  plaid recall docs.plaid --queries queries.npy
   plaid recall docs.plaid --queries queries.npy -k 100 --probes 4 --per-query --format json
   plaid recall docs.plaid --queries queries.npy --vectors docs.npy --lengths doclens.npy --ids ids.txt`,
@@ -204,7 +204,7 @@ func (r *recallReport) addCompression(c *quality.Compression, ks []int) {
 func (r *recallReport) render(format string) ([]byte, error) {
 	switch format {
 	case "json":
-		return out.JSON(r)
+		return out.Typed("recall", r)
 	case "tsv":
 		return r.tsv(), nil
 	}

@@ -22,7 +22,7 @@ func (a *app) retrainCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "retrain INDEX",
 		Short: "Train the codec of an index anew on what is in it",
-		Long: withExitStatus(`
+		Long: `
 Train the codec of an index anew on the documents that it has now, encode them
 with it, and put the new file in the place of the old. Ids, order and payloads
 stay. Until then as much free space as the index takes is needed. plaid info says
@@ -33,7 +33,7 @@ With --vectors, documents are encoded from their original vectors, by id, and
 those without from what is stored, which loses a little each time. What the files
 have beyond the index is passed over; other vectors for an id are an error.
 
-Search parameters that were stored by tune are dropped.`),
+Search parameters that were stored by tune are dropped.`,
 		Example: `  plaid retrain docs.plaid
   plaid retrain docs.plaid --vectors docs.npy --lengths doclens.npy --ids ids.txt --nbits 4`,
 		Args: takes("INDEX"),

@@ -53,7 +53,7 @@ func (a *app) scoreCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "score --queries FILE --docs FILE",
 		Short: "Score plain vectors from files, without an index",
-		Long: withExitStatus(`
+		Long: `
 Score documents that are plain token vectors in files with exact MaxSim, and
 print the best for each query: all documents, or with --candidates those that a
 TREC run lists for it, which reranks the run. Documents are read block by block
@@ -63,7 +63,7 @@ The scores are of float32 products. A vector counts as it is unless --normalize
 is given.
 
 Formats are those of plaid search: table is for reading, jsonl is one object a
-query, trec has the columns query, Q0, document, rank, score and tag.`),
+query, trec has the columns query, Q0, document, rank, score and tag.`,
 		Example: `  plaid score --queries queries.npy --docs docs.npy --lengths doclens.npy --ids ids.txt -k 100 --format trec > exact.trec
   plaid score --queries queries.npy --query-ids qids.txt --docs docs.npy --lengths doclens.npy --ids ids.txt --candidates bm25.trec -k 0`,
 		Args: takes(),

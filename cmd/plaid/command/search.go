@@ -32,7 +32,7 @@ func (a *app) searchCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "search INDEX {QUESTION… | --queries-text FILE | --queries FILE}",
 		Short: "Find the best documents for queries",
-		Long: withExitStatus(`
+		Long: `
 Find the documents of highest MaxSim score for each query. Results come in the
 order of the queries, best document first; documents of the same score in the
 order in which they were added. Fewer than k documents are returned only where
@@ -48,10 +48,11 @@ with the query, and of these exactly only the most promising; its budgets follow
 from k. Mode exhaustive scores every document, mode candidates those that a TREC
 run lists for the query.
 
-Formats: table is for reading; jsonl is one object a query, {"query": …, "hits":
-[{"id": …, "score": …}, …]}, the query being a question's text or else an id; trec has the columns query, Q0, document, rank,
-score and tag, and questions by their numbers from 0. The scores of the last two
-give back the exact float32.`),
+Formats: table is for reading; jsonl is one object a query, {"type": "result",
+"query": …, "hits": [{"rank": 1, "id": …, "score": …}, …]}, the query being a
+question's text or else an id; trec has the columns query, Q0, document, rank, score
+and tag, and questions by their numbers from 0. The scores of the last two give back
+the exact float32.`,
 		Example: `  plaid search docs.plaid 'what makes cells divide?'
   plaid search docs.plaid --queries-text queries.jsonl -k 100 --format trec > run.trec
   plaid search docs.plaid --queries queries.npy
@@ -208,6 +209,7 @@ func (a *app) newHitWriter(format, tag string, payload bool) (hitWriter, error) 
 
 // hitJSON is a [search.Hit] without what means something inside the index only.
 type hitJSON struct {
+	Rank    int            `json:"rank"` // from 1
 	ID      string         `json:"id"`
 	Score   float32        `json:"score"`
 	Payload search.Payload `json:"payload,omitzero"`
@@ -218,9 +220,9 @@ func (a *app) writeJSONL(queries *querySet, results []search.Result) error {
 	for i, r := range results {
 		hits := make([]hitJSON, len(r.Hits))
 		for j, h := range r.Hits {
-			hits[j] = hitJSON{h.ID, h.Score, h.Payload}
+			hits[j] = hitJSON{j + 1, h.ID, h.Score, h.Payload}
 		}
-		line, err := out.JSON(struct {
+		line, err := out.Typed("result", struct {
 			Query string    `json:"query"`
 			Hits  []hitJSON `json:"hits"`
 		}{queries.label(i), hits})
@@ -328,7 +330,7 @@ func (a *app) printStats(format string, s search.Stats) error {
 	case "":
 		return nil
 	case "json":
-		line, err := out.JSON(s)
+		line, err := out.Typed("stats", s)
 		if err != nil {
 			return err
 		}

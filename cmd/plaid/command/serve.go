@@ -21,7 +21,7 @@ func (a *app) serveCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Serve a folder of indexes over HTTP",
-		Long: withExitStatus(`
+		Long: `
 Serve the indexes of a folder over HTTP until SIGINT or SIGTERM: clients of
 next-plaid use it as they are. GET /openapi.json describes the routes, and
 docs/service.md has an example of each.
@@ -41,7 +41,7 @@ The first signal ends it in order: /readyz says so, requests that run are finish
 and what waits is written. The second ends it at once, which loses nothing that was
 acknowledged. With --until-eof the end of stdin is such a signal: a program that
 starts the service for itself holds the other end of a pipe, which closes however
-that program ends.`),
+that program ends.`,
 		Example: `  plaid serve --data ./data
   plaid serve --data ./data --model ./models/colbert-nano --listen :8080 --tokens-file tokens
   plaid serve --config plaid.yaml --print-config`,

@@ -44,7 +44,7 @@ func (a *app) tuneCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "tune INDEX --queries FILE",
 		Short: "Find the cheapest search parameters and store them",
-		Long: withExitStatus(`
+		Long: `
 Find, for each k, the cheapest parameters whose searches reach a recall of the
 exhaustive result. They are chosen on one half of the queries, where they must
 exceed the target by a standard error, and measured on the other half. If that
@@ -54,7 +54,7 @@ nothing is stored unless --force is given, and the command fails.
 
 Queries should be those of users: some hundred, at the least. Cost is measured
 time, so let nothing else run. plaid info shows what is stored; additions keep
-it, and --reset removes it. Tune anew when the index has grown much.`),
+it, and --reset removes it. Tune anew when the index has grown much.`,
 		Example: `  plaid tune docs.plaid --queries queries.npy
   plaid tune docs.plaid --queries queries.npy --recall 0.995 -k 10,100,1000 --dry-run
   plaid tune docs.plaid --reset`,
@@ -116,7 +116,7 @@ func (a *app) tune(ctx context.Context, path string, t *tuneFlags) error {
 	}
 	var text []byte
 	if t.format.Word() == "json" {
-		if text, err = out.JSON(rep); err != nil {
+		if text, err = a.line(rep); err != nil {
 			return err
 		}
 	} else {

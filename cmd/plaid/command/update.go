@@ -21,13 +21,13 @@ func (a *app) updateCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "update INDEX --where CONDITION --set FIELD=JSON…",
 		Short: "Set fields in the payloads of documents",
-		Long: withExitStatus(`
+		Long: `
 Set fields in the payloads of the documents of which a condition is true
 (docs/conditions.md), all in one step; 1=1 is true of all. Vectors, ids and other
 fields stay as they are. A document without payload gets one; if a payload is no
 JSON object, nothing is changed.
 
-The value of a field is JSON: 3, true, null, or text in double quotes.`),
+The value of a field is JSON: 3, true, null, or text in double quotes.`,
 		Example: `  plaid update docs.plaid --where "_id IN (?, ?)" --param doc17 --param doc18 --set reviewed=true
   plaid update docs.plaid --where "lang IS NULL" --set 'lang="en"' --set year=2024`,
 		Args: takes("INDEX"),

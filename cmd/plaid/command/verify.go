@@ -17,11 +17,11 @@ import (
 func (a *app) verifyCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "verify INDEX",
-		Short: "Check every byte of an index",
-		Long: withExitStatus(`
+		Short: "Check every byte of an index that is in use",
+		Long: `
 Check the pages of the file, every checksum, that the postings are those of the
 codes, and that ids and documents agree. The first
-twenty faults are printed.`),
+twenty faults are printed.`,
 		Example: `  plaid verify docs.plaid`,
 		Args:    takes("INDEX"),
 	}

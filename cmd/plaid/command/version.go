@@ -73,10 +73,10 @@ func (a *app) versionCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "version",
 		Short: "Show the version of the program",
-		Long: withExitStatus(`
+		Long: `
 Show the version of the program, the commit and the tags that it was built of, the
 versions of Go and of the index format, and the kernels, device code and encoders that
-this build has.`),
+this build has.`,
 		Example: `  plaid version --json`,
 		Args:    takes(),
 	}

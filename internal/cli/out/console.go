@@ -31,6 +31,22 @@ func (c *Console) erase() {
 	}
 }
 
+// Before is a writer to another end of the program, such as stdout, that takes the
+// status line away first: on a terminal both are the same screen.
+func (c *Console) Before(w io.Writer) io.Writer { return after{c, w} }
+
+type after struct {
+	console *Console
+	w       io.Writer
+}
+
+func (a after) Write(p []byte) (int, error) {
+	a.console.mu.Lock()
+	defer a.console.mu.Unlock()
+	a.console.erase()
+	return a.w.Write(p)
+}
+
 // Clear takes the status line away.
 func (c *Console) Clear() {
 	c.mu.Lock()

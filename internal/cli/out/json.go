@@ -3,6 +3,7 @@ package out
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"strings"
 )
 
@@ -13,6 +14,28 @@ func JSON(v any) ([]byte, error) {
 	e.SetEscapeHTML(false)
 	err := e.Encode(v)
 	return b.Bytes(), err
+}
+
+// Typed is v, whose JSON is an object, as one line of JSON with a field "type" before
+// its own.
+func Typed(kind string, v any) ([]byte, error) {
+	line, err := JSON(v)
+	if err != nil {
+		return nil, err
+	}
+	head, err := json.Marshal(kind)
+	if err != nil {
+		return nil, err
+	}
+	rest, ok := bytes.CutPrefix(line, []byte("{"))
+	if !ok {
+		return nil, fmt.Errorf("%T is no JSON object", v)
+	}
+	typed := append([]byte(`{"type":`), head...)
+	if !bytes.HasPrefix(rest, []byte("}")) {
+		typed = append(typed, ',')
+	}
+	return append(typed, rest...), nil
 }
 
 // Snippet is what a table shows of a payload: title and text of a JSON object

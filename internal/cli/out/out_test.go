@@ -52,6 +52,19 @@ func TestTexts(t *testing.T) {
 	require.Equal(t, `"`+strings.Repeat("é", 40)+`"… (100 bytes)`, Quoted(strings.Repeat("é", 50)))
 }
 
+func TestTyped(t *testing.T) {
+	line, err := Typed("a", struct {
+		B string `json:"b"`
+	}{"<"})
+	require.NoError(t, err)
+	require.Equal(t, `{"type":"a","b":"<"}`+"\n", string(line))
+	line, err = Typed("a", struct{}{})
+	require.NoError(t, err)
+	require.Equal(t, `{"type":"a"}`+"\n", string(line))
+	_, err = Typed("a", []int{1})
+	require.Error(t, err)
+}
+
 func TestSnippet(t *testing.T) {
 	for payload, want := range map[string]string{
 		`{"title": "T", "text": "text"}`: "T: text", `{"title": "", "text": "text"}`: "text",

@@ -34,6 +34,9 @@ func Progress(c *Console, now func() time.Time) func(index.Progress) {
 func (p *progress) report(r index.Progress) {
 	now := p.now()
 	if r.Stage != p.stage {
+		if p.stage != "" && p.console.width > 0 {
+			p.shown = time.Time{} // what stands there is over
+		}
 		p.stage, p.begin, p.first = r.Stage, now, r.Done
 	}
 	p.show(now, func() string { return p.text(r, now) })
@@ -59,6 +62,9 @@ func (p *progress) show(now time.Time, line func() string) {
 
 // text reads like: encode 45%, 1,200,000 of 2,600,000 tokens, 310.2k/s, 5s left.
 func (p *progress) text(r index.Progress, now time.Time) string {
+	if r.Unit == "" {
+		return r.Stage + " …"
+	}
 	parts := []string{r.Stage, fmt.Sprintf("%s %s", Count(r.Done), r.Unit)}
 	if r.Total > 0 {
 		parts[0] = fmt.Sprintf("%s %d%%", r.Stage, 100*min(r.Done, r.Total)/r.Total)

@@ -28,6 +28,10 @@ func TestProgressLines(t *testing.T) {
 	step(time.Second, "encode", 1000, 1_000_000)
 	step(9*time.Second, "encode", 91_000, 1_000_000)
 	require.Equal(t, "encode 9%, 91,000 of 1,000,000 tokens, 10.0k/s, 1m31s left\n", b.String())
+	b.Reset()
+	now = now.Add(10 * time.Second)
+	report(index.Progress{Stage: "commit"})
+	require.Equal(t, "commit …\n", b.String(), "what cannot be counted")
 }
 
 func TestProgressOnTerminal(t *testing.T) {
@@ -42,6 +46,21 @@ func TestProgressOnTerminal(t *testing.T) {
 	fmt.Fprintln(console, "careful")
 	console.Clear()
 	require.Equal(t, "\rencode 33%, 1 of 3…\x1b[K\rencode 100%, 3 of …\x1b[K\r\x1b[Kcareful\n", b.String())
+}
+
+// A stage that begins is shown at once, since the one that stands there is over, and a
+// result is written where the status line was.
+func TestStagesAndResults(t *testing.T) {
+	now := time.Unix(1000, 0)
+	var b bytes.Buffer
+	console := NewConsole(&b, 40)
+	report := Progress(console, func() time.Time { return now })
+	now = now.Add(time.Second)
+	report(index.Progress{Stage: "train", Done: 1, Total: 2, Unit: "x"})
+	report(index.Progress{Stage: "encode", Done: 0, Total: 2, Unit: "x"})
+	fmt.Fprint(console.Before(&b), "result\n")
+	console.Clear()
+	require.Equal(t, "\rtrain 50%, 1 of 2 x\x1b[K\rencode 0%, 0 of 2 x\x1b[K\r\x1b[Kresult\n", b.String())
 }
 
 func TestTextProgress(t *testing.T) {
