@@ -2,6 +2,8 @@ package encode
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"io"
 	"iter"
 	"os"
@@ -20,19 +22,25 @@ const (
 	FormatLines Format = "lines" // as for [Lines]
 )
 
+// ErrSuffix: the name of a file of texts does not tell their format.
+var ErrSuffix = errors.New("unknown suffix")
+
 // Formats are all of them.
 func Formats() []Format { return []Format{FormatJSONL, FormatCSV, FormatTSV, FormatLines} }
 
 // FormatOf is the format of a file by its name, without .gz: tables end in .csv
-// and .tsv, lines in .txt, everything else is JSON lines.
+// and .tsv, lines in .txt, JSON lines in .jsonl, .ndjson, .json or nothing; "" for a
+// name that ends otherwise.
 func FormatOf(name string) Format {
 	switch strings.ToLower(filepath.Ext(strings.TrimSuffix(name, ".gz"))) {
 	case ".csv", ".tsv":
 		return tableFormat(name)
 	case ".txt":
 		return FormatLines
+	case ".jsonl", ".ndjson", ".json", "":
+		return FormatJSONL
 	}
-	return FormatJSONL
+	return ""
 }
 
 func tableFormat(name string) Format {
@@ -55,13 +63,17 @@ func parserOf(f Format) parser {
 }
 
 // Texts reads a folder as [Folder] does, or a file in a format, "": that of
-// [FormatOf]. A sequence over a regular file or a folder can be gone through again.
+// [FormatOf], which must know it ([ErrSuffix]). A sequence over a regular file or a folder can be gone through again.
 func Texts(ctx context.Context, name string, f Format) iter.Seq2[Text, error] {
 	if info, err := os.Stat(name); err == nil && info.IsDir() {
 		return Folder(ctx, name)
 	}
 	if f == "" {
-		f = FormatOf(name)
+		if f = FormatOf(name); f == "" {
+			return func(yield func(Text, error) bool) {
+				yield(Text{}, fmt.Errorf("%s: %w: %q is none of .jsonl, .ndjson, .json, .csv, .tsv and .txt", name, ErrSuffix, filepath.Ext(name)))
+			}
+		}
 	}
 	return parserOf(f).file(ctx, name)
 }

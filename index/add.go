@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"reflect"
 	"runtime"
+	"slices"
 
 	"github.com/RoaringBitmap/roaring/v2"
 
@@ -18,6 +20,13 @@ type AddOptions struct {
 	// Replace lets a document take the place of one with the same id: it gets a
 	// new ordinal, and the old one is deleted, in the same transaction.
 	Replace bool
+	// KeepPayload leaves a document that replaces another, and brings no payload, the
+	// payload of the old one.
+	KeepPayload bool
+	// Delete has ids of documents that go in the same transaction, if documents are
+	// added. Ids that name no document are passed over, and so are those of documents
+	// that are added.
+	Delete []string
 	// Model, where set, is what made the vectors. If the index names another, that is
 	// an error ([storage.ErrModel]).
 	Model *storage.Model
@@ -30,10 +39,18 @@ type AddOptions struct {
 
 // AddReport says what Add did.
 type AddReport struct {
+	// Docs counts the documents that were added, Empty those of them without tokens,
+	// Replaced those that took the place of another.
 	Docs, Empty, Replaced int
-	First                 uint32 // ordinal of the first document; the others follow it
-	Tokens                int64
-	Clamped               int
+	// Kept counts the replaced documents whose payload stayed, Deleted those of
+	// AddOptions.Delete.
+	Kept, Deleted int
+	// First is the ordinal of the first document; the others follow it.
+	First uint32
+	// Tokens, Zero and Clamped are those of [BuildReport].
+	Tokens  int64
+	Zero    int64
+	Clamped int
 	// RMSE is the root mean square error of the new vectors under the codec that
 	// the index has, BuildRMSE that of the sample it was trained on (0 if unknown):
 	// they show whether documents drift away from it.
@@ -111,6 +128,23 @@ func (ix *Index) add(ctx context.Context, src vectors.Source, opts *AddOptions, 
 	e := &encoder{codec: snap.Quantizer(), backend: ix.backend, threads: o.Threads, normalize: snap.Header().Normalize, stage: stage}
 	if len(replaced) > 0 {
 		e.fresh = func(id string) bool { _, old := replaced[id]; return !old }
+		if o.KeepPayload {
+			e.payload = func(id string) ([]byte, error) {
+				old, ok := replaced[id]
+				if !ok {
+					return nil, nil
+				}
+				p, err := snap.Payload(old)
+				if p != nil {
+					r.Kept++
+				}
+				return p, err
+			}
+		}
+	}
+	removed, err := removals(ctx, src, snap, o.Delete)
+	if err != nil {
+		return nil, err
 	}
 	if o.Progress != nil {
 		e.progress = func(done int64) { o.Progress(Progress{"encode", done, tokens, "tokens"}) }
@@ -134,13 +168,14 @@ func (ix *Index) add(ctx context.Context, src vectors.Source, opts *AddOptions, 
 		if err := dropSegments(g, merged); err != nil {
 			return err
 		}
-		return replaceOld(g, s, snap, src, replaced)
+		return replaceOld(g, s, snap, src, replaced, removed)
 	})
 	if err != nil {
 		return nil, err
 	}
 	r.Docs, r.Empty, r.Replaced, r.Tokens = e.docs, e.empty, len(replaced), e.done
 	r.First = snap.State().Docs
+	r.Zero, r.Deleted = e.zero, len(removed)
 	r.Clamped, r.RMSE, r.BuildRMSE = e.clamped, rmse(e.sumSq, e.done), snap.Header().Build.RMSE
 	return r, nil
 }
@@ -237,10 +272,31 @@ func dropSegments(g *storage.Generation, segments []storage.Segment) error {
 	return nil
 }
 
-// replaceOld points the ids of replaced documents to the new ones and deletes
-// the old ones.
-func replaceOld(g *storage.Generation, s *storage.State, snap *Snapshot, src vectors.Source, replaced map[string]uint32) error {
-	if len(replaced) == 0 {
+// removals finds the documents of AddOptions.Delete, by id.
+func removals(ctx context.Context, src vectors.Source, snap *Snapshot, ids []string) (map[string]uint32, error) {
+	removed := map[string]uint32{}
+	for _, id := range ids {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		ordinal, ok, err := snap.Ordinal(id)
+		if err != nil {
+			return nil, err
+		}
+		if ok {
+			removed[id] = ordinal
+		}
+	}
+	for i := 0; len(removed) > 0 && i < src.Len(); i++ {
+		delete(removed, src.ID(i))
+	}
+	return removed, nil
+}
+
+// replaceOld points the ids of replaced documents to the new ones, and deletes the old
+// ones and those that are removed.
+func replaceOld(g *storage.Generation, s *storage.State, snap *Snapshot, src vectors.Source, replaced, removed map[string]uint32) error {
+	if len(replaced)+len(removed) == 0 {
 		return nil
 	}
 	tombstones := snap.Tombstones().Clone()
@@ -255,6 +311,14 @@ func replaceOld(g *storage.Generation, s *storage.State, snap *Snapshot, src vec
 			return err
 		}
 		if err := bury(g, s, snap, tombstones, old); err != nil {
+			return err
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(removed)) {
+		if err := g.DeleteID(id); err != nil {
+			return err
+		}
+		if err := bury(g, s, snap, tombstones, removed[id]); err != nil {
 			return err
 		}
 	}

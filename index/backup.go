@@ -215,7 +215,7 @@ func replaceable(ctx context.Context, s *Snapshot, path string, o BackupOptions)
 	case o.Force, errors.Is(err, storage.ErrUnfinished), errors.Is(err, storage.ErrCorrupt):
 		return false, nil // the remains of an index
 	}
-	return false, fmt.Errorf("what is to be replaced: %w; --force (BackupOptions.Force) does it", err)
+	return false, fmt.Errorf("what is to be replaced: %w", err)
 }
 
 // replace writes a whole copy.

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/plaid-ir/plaid/codec"
+	"github.com/plaid-ir/plaid/internal/atomicfile"
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/storage"
 	"github.com/plaid-ir/plaid/vectors"
@@ -88,13 +89,24 @@ const DefaultMemory = 1 << 30
 
 // BuildReport says what a build did.
 type BuildReport struct {
+	// Docs counts documents, Empty those of them without tokens.
 	Docs, Empty int
-	Tokens      int64 // after pooling
-	Clamped     int   // tokens whose factor did not fit; see storage.State
-	RMSE        float64
-	Train       codec.TrainReport // zero where a codec was given
-	SampleDocs  int
-	Seconds     struct{ Sample, Train, Encode float64 }
+	// Tokens counts token vectors, after pooling.
+	Tokens int64
+	// Zero counts those that are zero vectors, as padding is: they score 0 with every
+	// query token, which is more than what is unlike it does.
+	Zero int64
+	// Clamped counts those whose factor did not fit; see [storage.State].
+	Clamped int
+	// RMSE is the root mean square of the distances of token vectors, of unit length,
+	// from what is decoded of them.
+	RMSE float64
+	// Train says what training did; zero where a codec was given. SampleDocs is how
+	// many documents it had tokens of.
+	Train      codec.TrainReport
+	SampleDocs int
+	// Seconds is how long the stages took.
+	Seconds struct{ Sample, Train, Encode float64 }
 	// NotFreed is why the space of the index that this one replaced was not freed:
 	// the file is larger than it need be until it is compacted. Usually nil.
 	NotFreed error
@@ -246,7 +258,7 @@ func buildFile(ctx context.Context, path string, src vectors.Source, opts *Build
 	if err != nil {
 		return nil, err
 	}
-	r.Empty, r.Clamped = e.empty, e.clamped
+	r.Empty, r.Clamped, r.Zero = e.empty, e.clamped, e.zero
 	if r.RMSE = r.Train.RMSE; documents {
 		r.RMSE = rmse(e.sumSq, tokens)
 	}
@@ -286,7 +298,7 @@ func committing(progress func(Progress)) {
 }
 
 // CanBuild tells what [Build] refuses before it looks at documents, whatever they
-// are: options, and an index that is there without Force. It is for programs that
+// are: options, an index that is there without Force, and a folder that takes no file. It is for programs that
 // have much work to do before they build.
 func CanBuild(ctx context.Context, path string, opts *BuildOptions) error {
 	o := BuildOptions{}
@@ -299,7 +311,13 @@ func CanBuild(ctx context.Context, path string, opts *BuildOptions) error {
 	if _, err := kernels.Select(o.Backend); err != nil {
 		return err
 	}
-	return vacant(ctx, path, o)
+	if err := vacant(ctx, path, o); err != nil {
+		return err
+	}
+	if _, err := os.Stat(path); err == nil {
+		return nil
+	}
+	return atomicfile.CanCreate(path)
 }
 
 // vacant says so if there is an index without waiting for readers to go.
@@ -342,7 +360,7 @@ func create(ctx context.Context, path string, o BuildOptions) (f *storage.File, 
 }
 
 func exists(path string) error {
-	return fmt.Errorf("%s: %w; --force (BuildOptions.Force) replaces it", path, storage.ErrExists)
+	return fmt.Errorf("%s: %w", path, storage.ErrExists)
 }
 
 func isEmpty(path string) bool {

@@ -74,7 +74,11 @@ func (m *model) add(t *rapid.T) {
 			taken++
 		}
 	}
-	r, err := m.ix.Add(context.Background(), fromDocs(t, modelDim, docs), &AddOptions{Replace: replace, Threads: 1})
+	o := &AddOptions{Replace: replace, KeepPayload: rapid.Bool().Draw(t, "keep"), Threads: 1}
+	if rapid.Bool().Draw(t, "also delete") {
+		o.Delete = drawIDs(t, 4)
+	}
+	r, err := m.ix.Add(context.Background(), fromDocs(t, modelDim, docs), o)
 	if taken > 0 && !replace {
 		require.ErrorIs(t, err, ErrDuplicateID)
 		return
@@ -83,9 +87,21 @@ func (m *model) add(t *rapid.T) {
 	require.Equal(t, len(docs), r.Docs)
 	require.Equal(t, taken, r.Replaced)
 	require.EqualValues(t, tokens, r.Tokens)
-	for _, d := range docs {
+	kept, deleted := 0, 0
+	for i, d := range docs {
+		if at := m.find(d.ID); at >= 0 && o.KeepPayload && len(d.Payload) == 0 && m.docs[at].Payload != nil {
+			docs[i].Payload = m.docs[at].Payload
+			kept++
+		}
 		m.remove(d.ID)
 	}
+	for _, id := range o.Delete {
+		if !slices.ContainsFunc(docs, func(d vectors.Document) bool { return d.ID == id }) && m.remove(id) {
+			deleted++
+		}
+	}
+	require.Equal(t, kept, r.Kept)
+	require.Equal(t, deleted, r.Deleted)
 	m.docs = append(slices.Clone(m.docs), docs...)
 }
 

@@ -3,6 +3,7 @@ package index
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/plaid-ir/plaid/codec"
 	"github.com/plaid-ir/plaid/kernels"
@@ -85,11 +86,14 @@ type encoder struct {
 	normalize bool
 	stage     *stager
 	// fresh tells whether an id is to be entered as it is staged; nil: each is.
-	fresh    func(id string) bool
+	fresh func(id string) bool
+	// payload is what a document without payload gets; nil: nothing.
+	payload  func(id string) ([]byte, error)
 	progress func(tokens int64)
 
 	docs, empty int
 	clamped     int
+	zero        int64
 	sumSq       float64
 	done        int64
 }
@@ -132,6 +136,7 @@ func (e *encoder) flush(ctx context.Context, b *batch) error {
 	if e.normalize {
 		codec.Normalize(b.tokens, b.dim)
 	}
+	e.zero += zeroRows(b.tokens, b.dim)
 	b.block.Reset()
 	if err := e.codec.Encode(ctx, &b.block, b.tokens, e.threads, e.backend); err != nil {
 		return err
@@ -145,6 +150,11 @@ func (e *encoder) flush(ctx context.Context, b *batch) error {
 		var payload []byte
 		if len(b.payloads[i]) > 0 {
 			payload = b.payloads[i]
+		} else if e.payload != nil {
+			var err error
+			if payload, err = e.payload(id); err != nil {
+				return err
+			}
 		}
 		err := e.stage.stage(ctx, encoded{
 			id: id, fresh: e.fresh == nil || e.fresh(id), payload: payload, again: id == "", // a hole
@@ -165,4 +175,15 @@ func (e *encoder) flush(ctx context.Context, b *batch) error {
 		e.progress(e.done)
 	}
 	return nil
+}
+
+// zeroRows counts vectors of which every component is 0, as padding has them.
+func zeroRows(x []float32, dim int) (n int64) {
+	for ; len(x) >= dim; x = x[dim:] {
+		row := x[:dim]
+		if !slices.ContainsFunc(row, func(v float32) bool { return v != 0 }) {
+			n++
+		}
+	}
+	return n
 }

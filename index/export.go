@@ -242,7 +242,7 @@ func (s *Snapshot) ExportEngine(ctx context.Context, dir string, opts *ExportOpt
 	c := s.Quantizer()
 	k := c.Kernel()
 	if k.DimScale != nil || k.CentroidScale != nil {
-		return nil, fmt.Errorf("%w: the format has no scales of residuals; build the index with --scales none (BuildOptions.NoDimScales, NoCentroidScales) to export it", interop.ErrUnsupported)
+		return nil, fmt.Errorf("%w: the format has no scales of residuals, and this index has some", interop.ErrUnsupported)
 	}
 	h := interop.Header{Dim: c.Dim, Nbits: c.Nbits, Centroids: c.Centroids(), Weights: k.Codebook.Weights(), Cutoffs: c.Cutoffs}
 	if h.Cutoffs == nil {

@@ -16,8 +16,9 @@ var (
 	ErrVersion = errors.New("index format is newer than this program")
 	// ErrCorrupt: the file is cut short or its bytes have changed.
 	ErrCorrupt = errors.New("index is corrupt")
-	// ErrLocked: another process has the file open in a way that excludes this one.
-	ErrLocked = errors.New("index is locked by another process")
+	// ErrLocked: another process, or another part of this one, has the file open in a
+	// way that excludes this one.
+	ErrLocked = errors.New("index is locked: it is open elsewhere")
 	// ErrClosed: the file or view was closed.
 	ErrClosed = errors.New("index is closed")
 	// ErrReadOnly: a write to a file that was opened for reading.

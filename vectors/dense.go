@@ -2,6 +2,7 @@ package vectors
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"iter"
 	"strconv"
@@ -60,7 +61,8 @@ func newDense(vec, mask *Array, lengths []int64, lengthsPath string) (*denseSour
 	case rank == 2 && mask != nil:
 		return nil, faultf(mask.path, ErrShape, "a mask fits [docs, rows, dim]; %s is %s and needs lengths", vec.path, shapeString(vec.Shape))
 	case rank == 2 && lengths == nil:
-		return nil, faultf(vec.path, ErrShape, "array %s is the tokens of all documents: their lengths are needed too (lengths: .npy, .json or text)", shapeString(vec.Shape))
+		return nil, NewFileError(vec.path, fmt.Errorf("%w: %w: array %s has the tokens of all, one after another, and not where each ends (.npy, .json or text)",
+			ErrShape, ErrNoLengths, shapeString(vec.Shape)))
 	case rank == 2:
 		s.starts, err = startsOf(lengths, lengthsPath, rows, vec.path)
 		s.n = len(lengths)
@@ -84,7 +86,7 @@ func (s *denseSource) padded(lengths []int64, lengthsPath string) (err error) {
 		return err
 	}
 	if s.vec.n == 0 && s.n > maxEmptyDocs {
-		return faultf(s.vec.path, ErrShape, "array %s claims %d documents without any data", shapeString(s.vec.Shape), s.n)
+		return faultf(s.vec.path, ErrShape, "array %s claims %d without any data", shapeString(s.vec.Shape), s.n)
 	}
 	switch {
 	case lengths != nil:

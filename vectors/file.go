@@ -14,7 +14,10 @@ import (
 // inputs are the files of a collection, which must stay as they were when they
 // were opened: places in them are noted once and used again later, and what one
 // of them says is held against what another said before. The zero value is ready.
-type inputs struct{ watch infile.Watch }
+type inputs struct {
+	watch   infile.Watch
+	queries bool // they are of queries, and errors call them so
+}
 
 // open opens a regular file: reading a pipe or device here would hang.
 func (in *inputs) open(path string) (*os.File, int64, error) {
@@ -55,6 +58,9 @@ func (in *inputs) check() error {
 func (in *inputs) blame(err error) error {
 	if err == nil || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return err
+	}
+	if fe := (*FileError)(nil); in.queries && errors.As(err, &fe) {
+		fe.Query = true
 	}
 	if changed := in.check(); changed != nil {
 		return changed

@@ -156,7 +156,7 @@ func parseIDs(r io.Reader, path string, want wantedIDs) ([]string, error) {
 			}
 		}
 		if ids = append(ids, id); want.n >= 0 && len(ids) > want.n {
-			return nil, inFile(fmt.Errorf("%w: one id more than the %d documents of %s", ErrID, want.n, want.of), path, -1, lines.no, "")
+			return nil, inFile(fmt.Errorf("%w: one id more than the %d of %s", ErrID, want.n, want.of), path, -1, lines.no, "")
 		}
 	}
 	return ids, want.check(path, len(ids))
@@ -172,7 +172,7 @@ func parseIDList(r io.Reader, path string, want wantedIDs) ([]string, error) {
 			return err
 		}
 		if first, twice := seen.note(id, i); twice && !want.loose {
-			return duplicateID(id, "document", first, i)
+			return duplicateID(id, "row", first, i)
 		}
 		ids = append(ids, id)
 		return nil
@@ -200,7 +200,7 @@ func idsOfArray(a *Array, want wantedIDs) ([]string, error) {
 	for i, v := range numbers {
 		ids[i] = strconv.FormatInt(v, 10)
 		if first, twice := seen.note(ids[i], i); twice && !want.loose {
-			return nil, inFile(duplicateID(ids[i], "document", first, i), a.path, i, -1, "")
+			return nil, inFile(duplicateID(ids[i], "row", first, i), a.path, i, -1, "")
 		}
 	}
 	return ids, nil
@@ -208,7 +208,7 @@ func idsOfArray(a *Array, want wantedIDs) ([]string, error) {
 
 func (w wantedIDs) check(path string, have int) error {
 	if w.n >= 0 && have != w.n {
-		return faultf(path, ErrID, "%d ids for the %d documents of %s", have, w.n, w.of)
+		return faultf(path, ErrID, "%d ids for the %d of %s", have, w.n, w.of)
 	}
 	return nil
 }

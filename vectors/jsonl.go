@@ -129,9 +129,9 @@ func (s *jsonlSource) addID(raw []byte, seen idSet) error {
 func parseRecord(line []byte, payload *[]byte, row func(token int, text []byte) error) (rec record, err error) {
 	var plain []byte
 	err = members(line, func(key, rest []byte) (int, error) {
-		if keyIs(key, "vectors") {
+		if keyIs(key, "vectors") || keyIs(key, "embeddings") {
 			if rec.vectors != nil {
-				return 0, fmt.Errorf("%w: vectors twice", ErrFormat)
+				return 0, fmt.Errorf("%w: vectors (or embeddings) twice", ErrFormat)
 			}
 			n, rows, err := walkRows(rest, row)
 			if err != nil {
@@ -177,7 +177,7 @@ func parseRecord(line []byte, payload *[]byte, row func(token int, text []byte) 
 		*payload = append(*payload, '}')
 	}
 	if err == nil && rec.vectors == nil {
-		err = fmt.Errorf("%w: object has no vectors", ErrFormat)
+		err = fmt.Errorf("%w: object has no vectors (or embeddings)", ErrFormat)
 	}
 	return rec, err
 }

@@ -82,7 +82,7 @@ func TestBadJSONL(t *testing.T) {
 		{ok + "{\"i\x01d\":3}", ErrFormat, "malformed name"},
 		{line(`"vectors":[[1,2]],"x":[1}`), ErrFormat, `field "\"x\""`},
 		{line(`"vectors":[[1,2]],"x":tru`), ErrFormat, "malformed value"},
-		{line(`"vectors":[[1,2]],"vectors":[]`), ErrFormat, "vectors twice"},
+		{line(`"vectors":[[1,2]],"vectors":[]`), ErrFormat, "vectors (or embeddings) twice"},
 		{line(`"vectors":null`), ErrFormat, `not "null"`},
 		{line(`"vectors":{}`), ErrFormat, "array of arrays"},
 		{line(`"vectors":[1,2]`), ErrFormat, "token 0: malformed"},

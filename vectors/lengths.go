@@ -113,7 +113,7 @@ func startsOf(lengths []int64, path string, rows int, of string) ([]int, error) 
 		}
 	}
 	if sum != uint64(rows) {
-		return nil, faultf(path, ErrShape, "lengths of %d documents sum to %d, %s has %d rows", len(lengths), sum, of, rows)
+		return nil, faultf(path, ErrShape, "%d lengths sum to %d, %s has %d rows", len(lengths), sum, of, rows)
 	}
 	starts := make([]int, len(lengths)+1)
 	for i, l := range lengths {
@@ -139,12 +139,12 @@ func checkCount(n int, path string) error {
 // paddedLengths checks the lengths of documents padded to rows each.
 func paddedLengths(lengths []int64, path string, docs, rows int, of string) ([]int, error) {
 	if len(lengths) != docs {
-		return nil, faultf(path, ErrShape, "%d lengths for the %d documents of %s", len(lengths), docs, of)
+		return nil, faultf(path, ErrShape, "%d lengths for the %d of %s", len(lengths), docs, of)
 	}
 	out := make([]int, docs)
 	for i, l := range lengths {
 		if l < 0 || l > int64(rows) {
-			return nil, lengthFault(path, i, fmt.Sprintf("length %d, %s has %d rows for each document", l, of, rows))
+			return nil, lengthFault(path, i, fmt.Sprintf("length %d, %s has %d rows for each", l, of, rows))
 		}
 		out[i] = int(l)
 	}

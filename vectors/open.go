@@ -17,8 +17,14 @@ type Files struct {
 	// [tokens, dim] with lengths, or [docs, rows, dim], padded, optionally with
 	// lengths or a mask. In .npz and .safetensors it is named vectors, docs,
 	// embeddings or data, or is the only array of floats; lengths (doclens),
-	// mask and integer ids may lie beside it.
+	// mask and integer ids may lie beside it. Where there is none of these, and several
+	// arrays [tokens, dim], each is a document, and its name the id.
 	Vectors string
+	// Format is that of Vectors, "npy", "npz", "safetensors" or "jsonl"; "": by its suffix.
+	Format string
+	// Queries says that these are queries: errors call them so, and an array
+	// [tokens, dim] without lengths is one query.
+	Queries bool
 	// Lengths has the number of tokens of each document: .npy, a .json list,
 	// or text with one number a line.
 	Lengths string
@@ -38,7 +44,7 @@ type Files struct {
 // [ErrID] or an error of ctx or the operating system; values are checked only as
 // documents are read ([Source].Docs).
 func Open(ctx context.Context, files Files) (Source, error) {
-	in := new(inputs)
+	in := &inputs{queries: files.Queries}
 	s, err := in.openSource(ctx, files)
 	if err != nil {
 		return nil, in.blame(err)
@@ -47,10 +53,10 @@ func Open(ctx context.Context, files Files) (Source, error) {
 }
 
 func (in *inputs) openSource(ctx context.Context, files Files) (Source, error) {
-	if f, ok := formatOf(files.Vectors); ok {
+	if f, ok := formatOf(files.Vectors); ok && files.Format == "" {
 		return in.openRegistered(ctx, f, files)
 	}
-	format, err := in.checkSuffix(files.Vectors)
+	format, err := in.checkSuffix(files.Vectors, files.Format)
 	if err != nil {
 		return nil, err
 	}
@@ -131,6 +137,9 @@ func (in *inputs) openDense(ctx context.Context, files Files, format string) (_ 
 			return nil, err
 		}
 		p.closers = []io.Closer{z}
+		if many, err := p.each(z, files); err != nil || many != nil {
+			return in.openMany(ctx, many, &p, files, err)
+		}
 		if err := p.pick(z, files); err != nil {
 			return nil, err
 		}
@@ -140,6 +149,9 @@ func (in *inputs) openDense(ctx context.Context, files Files, format string) (_ 
 			return nil, err
 		}
 		p.closers = []io.Closer{t}
+		if many, err := p.each(t, files); err != nil || many != nil {
+			return in.openMany(ctx, many, &p, files, err)
+		}
 		if err := p.pick(t, files); err != nil {
 			return nil, err
 		}
@@ -169,6 +181,9 @@ func (in *inputs) openDense(ctx context.Context, files Files, format string) (_ 
 	}
 	if lengths == nil && lengthsPath != "" {
 		lengths = []int64{}
+	}
+	if lengths == nil && files.Queries && p.mask == nil && len(p.vec.Shape) == 2 {
+		lengths, lengthsPath = []int64{int64(p.vec.Shape[0])}, p.vec.path
 	}
 	s, err := newDense(p.vec, p.mask, lengths, lengthsPath)
 	if err != nil {
@@ -291,6 +306,9 @@ func (p *parts) onlyFloats(c container, path string) (*Array, error) {
 	return only, nil
 }
 
+// Formats are the names of the formats of vectors.
+func Formats() []string { return []string{"npy", "npz", "safetensors", "jsonl"} }
+
 // formats by suffix.
 var formats = map[string]string{
 	".npy": "npy", ".npz": "npz", ".safetensors": "safetensors", ".jsonl": "jsonl", ".ndjson": "jsonl",
@@ -298,7 +316,7 @@ var formats = map[string]string{
 
 // checkSuffix is the format of a file, by its suffix, which its first bytes
 // must confirm.
-func (in *inputs) checkSuffix(path string) (string, error) {
+func (in *inputs) checkSuffix(path, format string) (string, error) {
 	if path == "" {
 		return "", faultf("", ErrFormat, "no file of vectors is named")
 	}
@@ -306,12 +324,15 @@ func (in *inputs) checkSuffix(path string) (string, error) {
 		return "", err
 	}
 	ext := strings.ToLower(filepath.Ext(path))
-	format := formats[ext]
-	if format == "" && slices.Contains(elsewhere, ext) {
-		return "", faultf(path, ErrFormat, "%s files are read by the program that has more formats: formats/cmd/plaid in plaid's repository (docs/formats.md)", ext)
-	}
-	if format == "" {
-		return "", faultf(path, ErrFormat, "suffix %q is not known: want %s", ext, suffixes())
+	switch {
+	case format == "":
+		if format = formats[ext]; format == "" && slices.Contains(elsewhere, ext) {
+			return "", NewFileError(path, fmt.Errorf("%w: %w: %s is read by the program that has more formats: formats/cmd/plaid in plaid's repository (docs/formats.md)", ErrFormat, ErrSuffix, ext))
+		} else if format == "" {
+			return "", NewFileError(path, fmt.Errorf("%w: %w: %q is not known: want %s, or the format by name", ErrFormat, ErrSuffix, ext, suffixes()))
+		}
+	case !slices.Contains(Formats(), format):
+		return "", faultf(path, ErrFormat, "format %q is not known: there is %s", format, strings.Join(Formats(), ", "))
 	}
 	f, size, err := in.open(path)
 	if err != nil {
@@ -329,6 +350,9 @@ func (in *inputs) checkSuffix(path string) (string, error) {
 		what := "unknown content"
 		if content != "" {
 			what = content
+		}
+		if formats[ext] != format {
+			return "", faultf(path, ErrFormat, "is not what was said: %s, not %s", what, format)
 		}
 		return "", faultf(path, ErrFormat, "is not what its suffix says: %s in a %s file", what, ext)
 	}

@@ -69,7 +69,7 @@ func TestBadInput(t *testing.T) {
 	row(one("d.safetensors", nil))("empty safetensors", ErrFormat, "d.safetensors: ", "cut short")
 
 	// Shapes.
-	row(one("d.npy", two))("no lengths", ErrShape, "d.npy: ", "lengths are needed")
+	row(one("d.npy", two))("no lengths", ErrShape, "d.npy: ", "lengths are missing")
 	row(one("d.npy", npyBytes(t, "<f4", []int{2}, 1, 2)))("rank 1", ErrShape, "d.npy: ", "rank 1")
 	row(one("d.npy", npyBytes(t, "<f4", nil, 1)))("rank 0", ErrShape, "d.npy: ", "() has rank 0")
 	row(one("d.npy", npyBytes(t, "<f4", []int{1, 1, 1, 1}, 1)))("rank 4", ErrShape, "d.npy: ", "rank 4")
@@ -80,14 +80,14 @@ func TestBadInput(t *testing.T) {
 	row(one("d.npy", rawNPY("{'descr':'<f4','fortran_order':False,'shape':(1152921504606846975,0,4)}", nil)))(
 		"documents of nothing", ErrFormat, "d.npy: ", "any file")
 	row(one("d.npy", rawNPY("{'descr':'<f4','fortran_order':False,'shape':(1048577,0,4)}", nil)))(
-		"many documents of nothing", ErrShape, "d.npy: ", "1048577 documents without any data")
+		"many documents of nothing", ErrShape, "d.npy: ", "1048577 without any data")
 	row(one("d.npy", rawNPY("{'descr':'<f4','fortran_order':False,'shape':(8589934592,0,4)}", nil)))(
 		"too many documents", ErrShape, "d.npy: ", "8589934592 documents, at most")
 
 	// Lengths.
-	row(ragged("1\n2\n"))("sum over", ErrShape, "l.txt: ", "2 documents sum to 3, "+"DIR/d.npy has 2 rows")
+	row(ragged("1\n2\n"))("sum over", ErrShape, "l.txt: ", "2 lengths sum to 3, "+"DIR/d.npy has 2 rows")
 	row(ragged("1\n"))("sum under", ErrShape, "l.txt: ", "sum to 1")
-	row(ragged(""))("no lengths in the file", ErrShape, "l.txt: ", "0 documents sum to 0")
+	row(ragged(""))("no lengths in the file", ErrShape, "l.txt: ", "0 lengths sum to 0")
 	row(ragged("2\n-1\n1"))("negative", ErrShape, "l.txt: document 1: ", "length -1")
 	row(ragged("0\n4611686018427387904\n"))("2^62", ErrShape, "l.txt: document 1: ", "length 4611686018427387904")
 	row(ragged("2\n99999999999999999999\n"))("beyond int64", ErrShape, "l.txt: line 2: ", "99999999999999999999")
@@ -114,7 +114,7 @@ func TestBadInput(t *testing.T) {
 	}
 	row(padded("1\n3\n"))("padded over", ErrShape, "l.txt: document 1: ", "length 3, DIR/d.npy has 2 rows for each")
 	row(padded("1\n-3\n"))("padded negative", ErrShape, "l.txt: document 1: ", "length -3")
-	row(padded("1\n"))("padded count", ErrShape, "l.txt: ", "1 lengths for the 2 documents")
+	row(padded("1\n"))("padded count", ErrShape, "l.txt: ", "1 lengths for the 2 of")
 	row(map[string][]byte{"d.jsonl": text(`{"vectors":[]}`), "l.txt": text("0")}, Files{Vectors: "d.jsonl", Lengths: "l.txt"})(
 		"lengths for jsonl", ErrShape, "d.jsonl: ", "lengths of their own")
 
@@ -130,7 +130,7 @@ func TestBadInput(t *testing.T) {
 		"mask for rank 2", ErrShape, "m.npy: ", "needs lengths")
 
 	// Ids.
-	row(withIDs("i.txt", "a\n"))("one id", ErrID, "i.txt: ", "1 ids for the 2 documents of DIR/d.npy")
+	row(withIDs("i.txt", "a\n"))("one id", ErrID, "i.txt: ", "1 ids for the 2 of DIR/d.npy")
 	row(withIDs("i.txt", "a\nb\nc\n"))("three ids", ErrID, "i.txt: line 3: ", "one id more than the 2")
 	row(withIDs("i.txt", "a\n\n"))("empty id", ErrID, "i.txt: line 2: ", "is empty")
 	row(withIDs("i.txt", "a\r\n\r\n"))("empty id, CRLF", ErrID, "i.txt: line 2: ", "is empty")
@@ -143,7 +143,7 @@ func TestBadInput(t *testing.T) {
 	row(withIDs("i.txt", "a\n"+strings.Repeat("x", MaxIDBytes+1)))("long", ErrID, "i.txt: line 2: ", "at most 4096")
 	row(withIDs("i.txt", "a\n"+strings.Repeat("x", 1<<20)))("very long", ErrID, "i.txt: line 2: ", "more than 4096")
 	row(withIDs("i.json", `["a"]`))("json count", ErrID, "i.json: ", "1 ids for the 2")
-	row(withIDs("i.json", `["a", "a"]`))("json duplicate", ErrID, "i.json: document 1: ", "document 0 and document 1")
+	row(withIDs("i.json", `["a", "a"]`))("json duplicate", ErrID, "i.json: document 1: ", "row 0 and row 1")
 	row(withIDs("i.json", `["a", "b\n"]`))("json newline", ErrID, "i.json: document 1: ", "U+000A")
 	row(withIDs("i.json", `["a", ""]`))("json empty id", ErrID, "i.json: document 1: ", "is empty")
 	row(withIDs("i.json", `["a", null]`))("json null", ErrID, "i.json: document 1: ", "neither")

@@ -27,6 +27,11 @@ var (
 	ErrID = errors.New("bad id")
 	// ErrChanged: a file is not what it was when it was opened.
 	ErrChanged = errors.New("changed while it was read")
+	// ErrNoLengths: an array [tokens, dim] does not tell where documents end. It is an
+	// ErrShape, too.
+	ErrNoLengths = errors.New("lengths are missing")
+	// ErrSuffix: the name of a file does not tell its format. It is an ErrFormat, too.
+	ErrSuffix = errors.New("unknown suffix")
 )
 
 // FileError names the place of a fault. Fields that do not apply are −1 (or
@@ -38,6 +43,7 @@ type FileError struct {
 	Token int    // token of the document
 	Dim   int    // component of the vector
 	Line  int    // line of a text file, from 1
+	Query bool   // what it calls a document is a query
 	Err   error
 }
 
@@ -55,13 +61,17 @@ func (e *FileError) Error() string {
 			place = append(place, fmt.Sprintf("%s %d", name, n))
 		}
 	}
+	noun := "document"
+	if e.Query {
+		noun = "query"
+	}
 	add("line", e.Line)
-	add("document", e.Doc)
+	add(noun, e.Doc)
 	if e.ID != "" {
 		if e.Doc >= 0 {
 			place[len(place)-1] += fmt.Sprintf(" (id %q)", e.ID)
 		} else {
-			place = append(place, fmt.Sprintf("document with id %q", e.ID))
+			place = append(place, fmt.Sprintf("%s with id %q", noun, e.ID))
 		}
 	}
 	add("token", e.Token)

@@ -128,6 +128,7 @@ type Vectors struct {
 // Folder is the vectors in the files that [Files] finds.
 func Folder(dir string) (Vectors, error) {
 	docs, queries, err := Files(dir)
+	queries.Queries = true
 	read := func(ctx context.Context, files vectors.Files, use func(vectors.Source) error) error {
 		src, err := vectors.Open(ctx, files)
 		if err != nil {

@@ -195,6 +195,29 @@ func Write(ctx context.Context, path string, fill func(io.Writer) error, keep ..
 	return f.Commit()
 }
 
+// CanCreate is why [Create] could put no file at path: a folder that is not there, or
+// takes no files. It is for programs that have much work to do before they write.
+func CanCreate(path string) error {
+	there, err := os.Stat(path)
+	switch {
+	case err != nil && !errors.Is(err, fs.ErrNotExist):
+		return err
+	case err == nil && there.IsDir():
+		return fault(path, ErrFolder)
+	case err == nil && !there.Mode().IsRegular():
+		return nil
+	}
+	target, err := resolve(path)
+	if err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(filepath.Dir(target), ".plaid-*")
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Close(), os.Remove(f.Name()))
+}
+
 // resolve follows symbolic links to the name that is none, of what is there or
 // of what is to be, in a folder of which the path has none either.
 func resolve(path string) (string, error) {

@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -34,7 +36,8 @@ is if it was moved. Vectors that are said to be another model's are refused.
 ` + textsHelp + `
 
 An id that is in the index already is an error, or with --replace the document
-takes the place of the old one.`,
+takes the place of the old one, whose payload it keeps if it brings none. With
+--replace and --window, passages go that are left over of the text as it was.`,
 		Example: `  plaid add docs.plaid --text more.jsonl
   plaid add docs.plaid --vectors more.npy --lengths more-lens.npy --ids more-ids.txt
   plaid add docs.plaid --vectors new.jsonl --replace`,
@@ -50,7 +53,7 @@ takes the place of the old one.`,
 		if err := in.check(); err != nil {
 			return err
 		}
-		o := index.AddOptions{Replace: replace, Threads: work.Threads, Memory: work.Memory, Progress: a.progress()}
+		o := index.AddOptions{Replace: replace, KeepPayload: !in.texts.Drop, Threads: work.Threads, Memory: work.Memory, Progress: a.progress()}
 		return a.add(ctx, args[0], &in, work, o)
 	})
 	return cmd
@@ -59,9 +62,9 @@ takes the place of the old one.`,
 func (a *app) add(ctx context.Context, path string, in *input, work flags.Resources, o index.AddOptions) error {
 	defer work.Limit()()
 	if !in.texts.Given() {
-		return in.openVectors(ctx, func(src vectors.Source, m *storage.Model) error {
+		return in.openVectors(ctx, a.in, func(src vectors.Source, m *storage.Model) error {
 			o.Model = m
-			return a.addDocuments(ctx, path, src, nil, o)
+			return a.addDocuments(ctx, path, src, nil, o, !in.encoder.Any)
 		})
 	}
 	// The index is open for as long as it takes to find what is wrong with the texts,
@@ -82,11 +85,18 @@ func (a *app) add(ctx context.Context, path string, in *input, work flags.Resour
 			if _, there, err := snap.Ordinal(t.ID); err != nil || !there || o.Replace || t.ID == "" {
 				return err
 			}
-			return fmt.Errorf("%w: %s is in %s already; --replace replaces it", index.ErrDuplicateID, out.Quoted(t.ID), path)
+			return fmt.Errorf("%w: %s is in %s", index.ErrDuplicateID, out.Quoted(t.ID), path)
 		})
 	})
 	if err == nil {
-		err = s.run(ctx, func(src *vectors.Spool, r *textsReport) error { return a.addDocuments(ctx, path, src, r, o) })
+		err = s.run(ctx, func(src *vectors.Spool, r *textsReport) error {
+			if o.Replace && in.texts.Windowed() {
+				if o.Delete, err = a.leftOver(ctx, path, src); err != nil {
+					return err
+				}
+			}
+			return a.addDocuments(ctx, path, src, r, o, false)
+		})
 	}
 	if s.encoder != nil {
 		err = errors.Join(err, s.encoder.Close())
@@ -94,11 +104,54 @@ func (a *app) add(ctx context.Context, path string, in *input, work flags.Resour
 	return err
 }
 
-func (a *app) addDocuments(ctx context.Context, path string, src vectors.Source, texts *textsReport, o index.AddOptions) error {
+// leftOver are the ids of passages of the same texts that are in the index and not
+// among the new ones, which are fewer than they were, or parted no more.
+func (a *app) leftOver(ctx context.Context, path string, src vectors.Source) (ids []string, err error) {
+	fresh, texts := map[string]bool{}, map[string]bool{}
+	for i := range src.Len() {
+		id := src.ID(i)
+		text, _ := encode.WindowID(id)
+		fresh[id], texts[text] = true, true
+	}
+	err = a.openSnapshot(ctx, path, func(_ *index.Index, snap *index.Snapshot) error {
+		for _, text := range slices.Sorted(maps.Keys(texts)) {
+			there := func(id string) (bool, error) {
+				_, ok, err := snap.Ordinal(id)
+				if ok && !fresh[id] {
+					ids = append(ids, id)
+				}
+				return ok, err
+			}
+			if _, err := there(text); err != nil {
+				return err
+			}
+			for n := 0; ; n++ {
+				id := fmt.Sprintf("%s#%d", text, n)
+				ok, err := there(id)
+				if err != nil {
+					return err
+				}
+				if !ok && !fresh[id] {
+					break
+				}
+			}
+		}
+		return ctx.Err()
+	})
+	return ids, err
+}
+
+func (a *app) addDocuments(ctx context.Context, path string, src vectors.Source, texts *textsReport, o index.AddOptions, checked bool) error {
 	return a.open(ctx, path, true, func(ix *index.Index) error {
 		r, err := ix.Add(ctx, src, &o)
 		if err != nil {
 			return err
+		}
+		a.warnOfZeros(r.Zero, r.Tokens)
+		if checked && o.Model == nil {
+			if err := a.hintAtModel(ix); err != nil {
+				return err
+			}
 		}
 		built, err := buildRMSE(ix)
 		if err != nil {
@@ -109,12 +162,15 @@ func (a *app) addDocuments(ctx context.Context, path string, src vectors.Source,
 			Docs          int          `json:"docs"`
 			EmptyDocs     int          `json:"empty_docs"`
 			Replaced      int          `json:"replaced"`
+			KeptPayloads  int          `json:"kept_payloads"`
+			Deleted       int          `json:"deleted"` // passages that were left over
 			Tokens        int64        `json:"tokens"`
+			ZeroTokens    int64        `json:"zero_tokens"`
 			ClampedTokens int          `json:"clamped_tokens"`
 			RMSE          float64      `json:"rmse"`
 			BuildRMSE     float64      `json:"build_rmse"` // 0: not known, as of an import
 			Encoded       *textsReport `json:"encoded,omitempty"`
-		}{path, r.Docs, r.Empty, r.Replaced, r.Tokens, r.Clamped, r.RMSE, built, texts}, func(b *bytes.Buffer) {
+		}{path, r.Docs, r.Empty, r.Replaced, r.Kept, r.Deleted, r.Tokens, r.Zero, r.Clamped, r.RMSE, built, texts}, func(b *bytes.Buffer) {
 			if texts != nil {
 				texts.line(b)
 			}
@@ -124,8 +180,34 @@ func (a *app) addDocuments(ctx context.Context, path string, src vectors.Source,
 				fmt.Fprintf(b, " (%.4f when the index was built)", built)
 			}
 			b.WriteByte('\n')
+			if r.Kept > 0 {
+				fmt.Fprintf(b, "%s the payload of the document before\n", out.Plural(r.Kept, "document keeps", "documents keep"))
+			}
+			if r.Deleted > 0 {
+				fmt.Fprintf(b, "deleted %s that were left over\n", out.Plural(r.Deleted, "passage"))
+			}
 		})
 	})
+}
+
+// warnOfZeros warns of what is probably padding.
+func (a *app) warnOfZeros(zero, tokens int64) {
+	if zero > 0 {
+		a.warn("%s of %s zero, and score 0 with everything: padding? --mask or --lengths says what is a token", out.Count(zero),
+			out.Plural(tokens, "token vector is", "token vectors are"))
+	}
+}
+
+// hintAtModel says that nobody knows whether vectors are of the model of the index.
+func (a *app) hintAtModel(ix *index.Index) error {
+	snap, err := ix.Snapshot()
+	if err != nil {
+		return err
+	}
+	if m := snap.Header().Model; m != nil {
+		a.hint("%s is of %v; --vectors-model lets plaid check that such vectors are, too", ix.Path(), m)
+	}
+	return snap.Close()
 }
 
 // buildRMSE is the error that the codec had on the documents of the build.

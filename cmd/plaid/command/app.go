@@ -13,11 +13,14 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/plaid-ir/plaid/encode"
 	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/internal/cli/flags"
 	"github.com/plaid-ir/plaid/internal/cli/out"
+	"github.com/plaid-ir/plaid/interop"
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/storage"
+	"github.com/plaid-ir/plaid/vectors"
 )
 
 // streams are the ends of the command line. A width is the number of columns
@@ -93,6 +96,8 @@ func (a *app) complain(cmd *cobra.Command, err error) {
 	msg := a.readable(err.Error())
 	if code == exitInterrupted {
 		msg = "interrupted"
+	} else if more := advice(cmd, err); more != "" {
+		msg += "; " + more
 	}
 	var fault *storage.PanicError
 	errors.As(err, &fault)
@@ -123,6 +128,28 @@ func (a *app) complain(cmd *cobra.Command, err error) {
 		}
 		fmt.Fprintf(a.console, "Run '%s --help' for usage.\n", cmd.CommandPath())
 	}
+}
+
+// advice is what a command line can do about an error of a library, which knows no
+// flags.
+func advice(cmd *cobra.Command, err error) string {
+	has := func(flag string) bool { return cmd != nil && cmd.Flags().Lookup(flag) != nil }
+	is := func(target error) bool { return errors.Is(err, target) }
+	switch {
+	case has("force") && !cmd.Flags().Changed("force") && (is(storage.ErrExists) || is(storage.ErrNotIndex) && cmd.Name() == "backup"):
+		return "--force replaces it"
+	case is(index.ErrDuplicateID) && has("replace") && !cmd.Flags().Changed("replace"):
+		return "--replace puts the new documents in the place of the old"
+	case is(vectors.ErrSuffix) && has("input-format"):
+		return "--input-format says how it is written"
+	case is(encode.ErrSuffix) && has("text-format"):
+		return "--text-format says how they are written"
+	case is(storage.ErrLocked) && has("lock-timeout"):
+		return "--lock-timeout waits for it"
+	case is(interop.ErrUnsupported) && cmd != nil && cmd.Name() == "export":
+		return "plaid index --scales none makes one without, from the original vectors or from those of plaid export --format npy"
+	}
+	return ""
 }
 
 // warn writes a line to stderr unless --quiet.
@@ -228,6 +255,7 @@ func (a *app) locked(ctx context.Context, op func(wait time.Duration) error) err
 // open opens an index and hands it to use.
 func (a *app) open(ctx context.Context, path string, write bool, use func(*index.Index) error) (err error) {
 	var ix *index.Index
+	begin := a.now()
 	err = a.locked(ctx, func(wait time.Duration) (err error) {
 		ix, err = index.Open(ctx, path, &index.Options{Write: write, LockTimeout: wait, Backend: a.backend, Logger: a.logger()})
 		return err
@@ -236,6 +264,11 @@ func (a *app) open(ctx context.Context, path string, write bool, use func(*index
 		return err
 	}
 	defer func() { err = errors.Join(err, ix.Close()) }()
+	if a.verbose {
+		if err := a.logOpened(ix, a.now().Sub(begin)); err != nil {
+			return err
+		}
+	}
 	return use(ix)
 }
 
@@ -254,10 +287,13 @@ func (a *app) openSnapshot(ctx context.Context, path string, use func(*index.Ind
 // print writes a result to stdout in one go.
 func (a *app) print(text []byte) error {
 	if _, err := a.out.Write(text); err != nil {
-		return fmt.Errorf("writing the result: %w", err)
+		return fmt.Errorf("%w: %w", errOutput, err)
 	}
 	return nil
 }
+
+// errOutput: what a command was to do is done, and its report could not be written.
+var errOutput = errors.New("writing the result")
 
 // line is v as a line of JSON, of the type that has the name of the command.
 func (a *app) line(v any) ([]byte, error) { return out.Typed(a.name, v) }

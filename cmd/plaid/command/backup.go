@@ -30,7 +30,7 @@ written.
 
 Other processes may read the index meanwhile, and those that read COPY keep what
 they have, or follow it. A process that has the index open for writing keeps this
-command out; it can make backups itself while it works (Index.Backup in Go).
+command out; it can make backups itself while it works, as plaid serve does.
 
 With --incremental a COPY that is an earlier backup is brought up to date in one
 transaction, which writes only what has changed. For that nobody may have COPY
@@ -86,7 +86,7 @@ report says which happened. Both are read whole either way.`,
 			return flags.UsageError{Err: err}
 		}
 		if !opened && errors.Is(err, storage.ErrLocked) {
-			return fmt.Errorf("%w; it writes, and can make backups itself (Index.Backup), or stop writing for a moment (--lock-timeout waits)", err)
+			return fmt.Errorf("%w; the process that writes can make backups itself, or stop writing for a moment", err)
 		}
 		return err
 	})

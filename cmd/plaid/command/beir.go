@@ -5,9 +5,11 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"os"
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/plaid-ir/plaid/eval"
 	"github.com/plaid-ir/plaid/eval/beir"
@@ -37,7 +39,7 @@ query_ids.txt.
 
 Every judged query is searched, and counts; one without vectors counts 0. An
 --index that is there is searched as it is, with the parameters that are stored
-in it; a new one is kept.`,
+in it, and flags of a build that it contradicts are an error; a new one is kept.`,
 		Example: `  plaid beir scifact --model answerai-colbert-small-v1
   plaid beir scifact --vectors scifact/vectors
   plaid beir arguana --vectors arguana/vectors --exclude-self --index arguana.plaid --run arguana.trec
@@ -66,6 +68,12 @@ in it; a new one is kept.`,
 		if err := in.check(); err != nil {
 			return err
 		}
+		if err := a.checkOutput("run", run); err != nil {
+			return err
+		}
+		if err := a.sameBuild(ctx, cmd.Flags(), &o); err != nil {
+			return err
+		}
 		if o.Search.Mode, err = search.ParseMode(mode); err != nil {
 			return err
 		}
@@ -77,6 +85,31 @@ in it; a new one is kept.`,
 		return a.beir(ctx, &in, run, format.Word(), work, o)
 	})
 	return cmd
+}
+
+// sameBuild refuses flags of a build that contradict an index that is there, which is
+// searched as it is, and a place where none can be.
+func (a *app) sameBuild(ctx context.Context, f *pflag.FlagSet, o *beir.Options) error {
+	if o.Index == "" {
+		return nil
+	}
+	if _, err := os.Stat(o.Index); err != nil { // there is none
+		return a.checkOutput("index", o.Index)
+	}
+	return a.openSnapshot(ctx, o.Index, func(_ *index.Index, snap *index.Snapshot) error {
+		h := snap.Header()
+		for _, x := range []struct {
+			flag        string
+			asked, have uint64
+		}{
+			{"nbits", uint64(o.Build.Nbits), uint64(h.Nbits)}, {"centroids", uint64(o.Build.Centroids), uint64(h.Centroids)}, {"seed", o.Build.Seed, h.Build.Seed},
+		} {
+			if f.Changed(x.flag) && x.asked != x.have && !(x.flag == "centroids" && x.asked == 0) {
+				return flags.Usagef("%s is there already, and has %d: --%s %d contradicts that; name another --index, or leave the flag out", o.Index, x.have, x.flag, x.asked)
+			}
+		}
+		return nil
+	})
 }
 
 func (a *app) beir(ctx context.Context, in *collection, run, format string, work flags.Resources, o beir.Options) (err error) {

@@ -83,6 +83,11 @@ of the machine as it is: let nothing else run.`,
 }
 
 func (a *app) bench(ctx context.Context, path string, b *benchFlags) error {
+	for flag, path := range map[string]string{"json-file": b.jsonFile, "csv": b.csv, "svg": b.svg} {
+		if err := a.checkOutput(flag, path); err != nil {
+			return err
+		}
+	}
 	qrels, err := b.judging.LoadIfGiven(ctx)
 	if err != nil {
 		return err

@@ -40,7 +40,7 @@ var exitTable = []struct {
 	{exitPartial, "partial", "done in part: some of the documents to delete are not there, or not all could be salvaged"},
 	{exitNotFound, "not_found", "not found: a file, a document or a query"},
 	{exitCorrupt, "corrupt", "the index is corrupt"},
-	{exitLocked, "locked", "the index is locked by another process (see --lock-timeout)"},
+	{exitLocked, "locked", "the index is locked: another process has it open (see --lock-timeout)"},
 	{exitUnknown, "unknown_outcome", "outcome unknown: the disk failed at the last step of a change, which was made or was not: look (plaid info)"},
 	{exitInterrupted, "interrupted", "interrupted (SIGINT, SIGTERM); nothing was changed"},
 }

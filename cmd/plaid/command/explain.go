@@ -127,13 +127,13 @@ func explainTable(b *bytes.Buffer, r *explainReport) {
 	x := r.Explanation
 	fmt.Fprintf(b, "query:    %s\n", out.Printable(r.Query, 200))
 	fmt.Fprintf(b, "document: %s (ordinal %d, %s)\n", out.ID(x.ID), x.Ordinal, out.Plural(x.Tokens, "token"))
-	fmt.Fprintf(b, "score:    %.6f\n", x.Score)
+	fmt.Fprintf(b, "score:    %.4f\n", x.Score)
 	fmt.Fprintf(b, "stage:    %s", x.Stage)
 	if x.Rank > 0 {
 		fmt.Fprintf(b, ", rank %d", x.Rank)
 	}
 	if x.Rank == 0 && x.StageScore != nil && x.StageLimit != nil {
-		fmt.Fprintf(b, ": %.6f in this stage, %.6f was needed", *x.StageScore, *x.StageLimit)
+		fmt.Fprintf(b, ": %.4f in this stage, %.4f was needed", *x.StageScore, *x.StageLimit)
 	}
 	if x.Plan != "" {
 		fmt.Fprintf(b, "\nplan:     %s", x.Plan)
@@ -148,6 +148,6 @@ func explainTable(b *bytes.Buffer, r *explainReport) {
 	}
 	fmt.Fprintf(b, "%11s  %9s  %8s  %10s  %11s  %8s\n", "QUERY TOKEN", "DOC TOKEN", "WEIGHT", "SCORE", "BY CENTROID", "CENTROID")
 	for _, m := range x.Matches {
-		fmt.Fprintf(b, "%11d  %9d  %8.3g  %10.6f  %11.6f  %8d\n", m.QueryToken, m.DocToken, m.Weight, m.Score, m.Centroid, m.Code)
+		fmt.Fprintf(b, "%11d  %9d  %8.3g  %10.4f  %11.4f  %8d\n", m.QueryToken, m.DocToken, m.Weight, m.Score, m.Centroid, m.Code)
 	}
 }

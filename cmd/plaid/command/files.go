@@ -3,6 +3,7 @@ package command
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 
@@ -22,6 +23,18 @@ func (a *app) writeFile(ctx context.Context, flag, path, index string, fill func
 		return flags.Usagef("--%s names the index itself", flag)
 	}
 	return err
+}
+
+// checkOutput finds out whether a file can be written before there is anything to
+// write, so that nobody waits for a result that is lost then.
+func (a *app) checkOutput(flag, path string) error {
+	if path == "" || a.isStdout(path) {
+		return nil
+	}
+	if err := atomicfile.CanCreate(path); err != nil {
+		return fmt.Errorf("--%s: %w", flag, err)
+	}
+	return nil
 }
 
 // isStdout tells whether a path, such as /dev/stdout, is where results go.

@@ -28,6 +28,7 @@ type indexReport struct {
 	EmptyDocs     int     `json:"empty_docs"`
 	Tokens        int64   `json:"tokens"`
 	Pool          int     `json:"pool"`
+	ZeroTokens    int64   `json:"zero_tokens"`
 	ClampedTokens int     `json:"clamped_tokens"`
 	Dim           int     `json:"dim"`
 	Nbits         int     `json:"nbits"`
@@ -120,7 +121,7 @@ func (a *app) index(ctx context.Context, path string, in *input, work flags.Reso
 	defer work.Limit()()
 	start := a.now()
 	if !in.texts.Given() {
-		return in.openVectors(ctx, func(src vectors.Source, m *storage.Model) error {
+		return in.openVectors(ctx, a.in, func(src vectors.Source, m *storage.Model) error {
 			o.Model = m
 			return in.docs.Named(a.buildIndex(ctx, path, src, nil, o, start))
 		})
@@ -160,7 +161,7 @@ func (a *app) buildIndex(ctx context.Context, path string, src vectors.Source, t
 		return err
 	}
 	rep := indexReport{
-		Path: path, Bytes: info.Size(), Docs: r.Docs, EmptyDocs: r.Empty, Tokens: r.Tokens, Pool: o.Pool, ClampedTokens: r.Clamped,
+		Path: path, Bytes: info.Size(), Docs: r.Docs, EmptyDocs: r.Empty, Tokens: r.Tokens, Pool: o.Pool, ZeroTokens: r.Zero, ClampedTokens: r.Clamped,
 		Dim: src.Dim(), Nbits: o.Nbits, Centroids: r.Train.K, Seed: o.Seed,
 		SampleDocs: r.SampleDocs, SampleTokens: r.Train.Vectors, Iterations: r.Train.Iterations, RMSE: r.RMSE,
 		Encoded: texts, Model: o.Model,
@@ -170,6 +171,7 @@ func (a *app) buildIndex(ctx context.Context, path string, src vectors.Source, t
 	if o.Centroids > rep.Centroids {
 		a.warn("%d centroids were asked for, the sample of %s allows %d", o.Centroids, out.Plural(rep.SampleTokens, "token"), rep.Centroids)
 	}
+	a.warnOfZeros(r.Zero, r.Tokens)
 	rep.NotFreed = a.notFreed(path, r.NotFreed)
 	return a.report(rep, func(b *bytes.Buffer) {
 		if texts != nil {

@@ -21,7 +21,8 @@ func (a *app) infoCommand() *cobra.Command {
 Describe an index: how it was made, what is in it, and where its bytes are. The
 whole file is read. Two indexes of the same digest have the same content. Each
 document that was ever added has an ordinal of its own, the number of which is
-limited; free pages are filled by what is added next, or given back by compact.
+limited, and which compact does not give out again; free pages are filled by what is
+added next, or given back by compact.
 
 With --cpu, describe the processor instead: what it offers, and which inner
 loops each stage uses. The environment variable PLAID_CPU, or --backend, names
@@ -76,9 +77,9 @@ func infoText(b *bytes.Buffer, in *index.Info) {
 	if in.Built != nil {
 		line("built", "%s by plaid %s", in.Built.Time.Format("2006-01-02 15:04:05 MST"), in.Built.Version)
 	}
-	line("documents", "%s live, %s deleted", out.Count(in.Docs), out.Count(in.Deleted))
-	line("ordinals", "%s of %s given out, %s of them to documents deleted since", out.Count(in.Ordinals), out.Count(in.MaxOrdinals), out.Count(in.Deleted))
-	line("tokens", "%s live, %s deleted, %s clamped", out.Count(in.Tokens), out.Count(in.DeletedTokens), out.Count(in.Clamped))
+	line("documents", "%s", out.Count(in.Docs))
+	line("ordinals", "%s of %s given out, %s of them to documents that were deleted since", out.Count(in.Ordinals), out.Count(in.MaxOrdinals), out.Count(in.Deleted))
+	line("tokens", "%s, %s clamped%s", out.Count(in.Tokens), out.Count(in.Clamped), deletedText(in))
 	line("vectors", "dimension %d, %s a component, %s", h.Dim, out.Plural(h.Nbits, "bit"), normalized(h.Normalize))
 	line("centroids", "%s, %s", out.Count(h.Centroids), h.CentroidType)
 	if h.Build.Source == "vectors" {
@@ -127,6 +128,14 @@ func infoText(b *bytes.Buffer, in *index.Info) {
 	part("rest of pages", in.Pages.Size-s.Total()-free)
 	part("file", in.Pages.Size)
 	t.Print(b)
+}
+
+// deletedText says what plaid compact would give back.
+func deletedText(in *index.Info) string {
+	if in.DeletedTokens == 0 {
+		return ""
+	}
+	return fmt.Sprintf("; %s of deleted documents (plaid compact gives their space back)", out.Count(in.DeletedTokens))
 }
 
 // driftText tells how well the codec fits what was added to the index.

@@ -3,6 +3,7 @@ package command
 import (
 	"context"
 	"errors"
+	"io"
 
 	"github.com/spf13/pflag"
 
@@ -41,7 +42,7 @@ func (in *input) register(f *pflag.FlagSet) {
 func (in *input) check() error { return in.docs.CheckTexts(&in.texts, &in.encoder) }
 
 // openVectors hands the vectors to use, and what made them.
-func (in *input) openVectors(ctx context.Context, use func(vectors.Source, *storage.Model) error) (err error) {
+func (in *input) openVectors(ctx context.Context, stdin io.Reader, use func(vectors.Source, *storage.Model) error) (err error) {
 	m, err := flags.ParseModel(in.docs.Model)
 	if err != nil {
 		return err
@@ -49,7 +50,7 @@ func (in *input) openVectors(ctx context.Context, use func(vectors.Source, *stor
 	if in.encoder.Any {
 		m = nil
 	}
-	src, err := in.docs.Open(ctx)
+	src, err := in.docs.Open(ctx, stdin)
 	if err != nil {
 		return err
 	}

@@ -56,10 +56,23 @@ func (s *stages) end() {
 	if s.last.Stage == "" {
 		return
 	}
-	args := []any{"stage", s.last.Stage, "took", s.now().Sub(s.begin).Round(100 * time.Microsecond)}
+	args := []any{"stage", s.last.Stage, "took", round(s.now().Sub(s.begin))}
 	if s.last.Unit != "" {
 		args = append(args, s.last.Unit, s.last.Done)
 	}
 	s.log.Info("stage done", args...)
 	s.last = index.Progress{}
 }
+
+// logOpened logs what has been opened.
+func (a *app) logOpened(ix *index.Index, took time.Duration) error {
+	snap, err := ix.Snapshot()
+	if err != nil {
+		return err
+	}
+	a.logger().Info("index opened", "path", ix.Path(), "documents", snap.Len(), "tokens", snap.State().LiveTokens, "kernels", ix.Backend(), "took", round(took))
+	return snap.Close()
+}
+
+// round leaves what is worth reading of a time.
+func round(d time.Duration) time.Duration { return d.Round(100 * time.Microsecond) }

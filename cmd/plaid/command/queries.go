@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/plaid-ir/plaid/encode"
 	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/internal/cli/flags"
+	"github.com/plaid-ir/plaid/internal/cli/out"
 	"github.com/plaid-ir/plaid/search"
 	"github.com/plaid-ir/plaid/storage"
 	"github.com/plaid-ir/plaid/vectors"
@@ -45,6 +47,8 @@ type queries struct {
 	encoder *encode.Encoder
 	texts   []string // nil where queries are vectors
 	asked   bool     // texts are arguments of the command
+
+	warn func(format string, args ...any) // of zero vectors; nil: it has been done
 }
 
 // Close closes the encoder too.
@@ -63,11 +67,11 @@ func (a *app) openQueries(ctx context.Context, f *flags.Queries, questions []str
 	if err != nil {
 		return nil, err
 	}
-	q := &queries{name: f.Name(), asked: len(questions) > 0}
+	q := &queries{name: f.Name(), asked: len(questions) > 0, warn: a.warn}
 	if texts {
 		err = a.encodeFor(ctx, q, f, questions, snap, threads)
 	} else if q.model, err = f.Model(); err == nil {
-		q.Source, err = f.Open(ctx)
+		q.Source, err = f.Open(ctx, a.in)
 	}
 	if err != nil {
 		return nil, err
@@ -75,8 +79,14 @@ func (a *app) openQueries(ctx context.Context, f *flags.Queries, questions []str
 	if err := checkQueries(q, snap); err != nil {
 		return nil, errors.Join(err, q.Close())
 	}
+	if !texts && f.Single() && q.Len() == 1 && q.Rows(0) > longQuery {
+		a.warn("%s is taken for one query of %s; --query-lengths says where several end", q.name, out.Plural(q.Rows(0), "token"))
+	}
 	return q, nil
 }
+
+// longQuery is more tokens than the queries of any model have that is known.
+const longQuery = 256
 
 func (a *app) encodeFor(ctx context.Context, q *queries, f *flags.Queries, questions []string, snap *index.Snapshot, threads int) error {
 	enc, model, err := a.openEncoder(ctx, &f.Encoder, snap, threads)
@@ -143,12 +153,25 @@ func checkQueries(queries *queries, snap *index.Snapshot) error {
 	return nil
 }
 
+func hasZeroVector(tokens []float32, dim int) bool {
+	for row := range slices.Chunk(tokens, dim) {
+		if !slices.ContainsFunc(row, func(v float32) bool { return v != 0 }) {
+			return true
+		}
+	}
+	return false
+}
+
 // read reads the queries from lo to hi (exclusive).
 func (q *queries) read(ctx context.Context, lo, hi int) (*querySet, error) {
 	set := &querySet{}
 	for d, err := range q.Docs(ctx, lo, hi) {
 		if err != nil {
 			return nil, err
+		}
+		if q.warn != nil && hasZeroVector(d.Tokens, q.Dim()) {
+			q.warn("query %q of %s has token vectors that are zero, and add nothing to any score: padding? --query-mask or --query-lengths says what is a token", d.ID, q.name)
+			q.warn = nil
 		}
 		set.qs = append(set.qs, search.Query{Vectors: append([]float32(nil), d.Tokens...), Dim: q.Dim(), Model: q.model})
 		set.ids = append(set.ids, d.ID)

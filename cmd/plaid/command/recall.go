@@ -108,7 +108,7 @@ func (a *app) recall(ctx context.Context, path string, r *recallFlags) error {
 }
 
 func (a *app) compression(ctx context.Context, engine *search.Engine, snap *index.Snapshot, r *recallFlags, set *querySet, k int, reference [][]search.Hit) (c *quality.Compression, err error) {
-	src, err := r.originals.Open(ctx)
+	src, err := r.originals.Open(ctx, a.in)
 	if err != nil {
 		return nil, err
 	}

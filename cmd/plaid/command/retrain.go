@@ -64,7 +64,7 @@ Search parameters that were stored by tune are dropped.`,
 func (a *app) retrain(ctx context.Context, path string, originals *flags.Documents, work flags.Resources, o index.RetrainOptions) (err error) {
 	defer work.Limit()()
 	if originals.Given() {
-		src, err := originals.Open(ctx)
+		src, err := originals.Open(ctx, a.in)
 		if err != nil {
 			return err
 		}

@@ -148,6 +148,7 @@ func (a *app) search(ctx context.Context, path string, questions []string, s *fl
 		if err != nil {
 			return err
 		}
+		a.logger().Info("searched", "queries", total.Queries, "took", round(total.Times.Total), "candidates", total.Candidates, "exact", total.ExactDocs)
 		return a.printStats(stats, total)
 	})
 }

@@ -122,9 +122,9 @@ func (s *spooling) run(ctx context.Context, use func(*vectors.Spool, *textsRepor
 	defer func() {
 		switch err = errors.Join(err, spool.Close()); {
 		case path == "":
-		case s.path == "" && (err == nil || empty):
+		case s.path == "" && (err == nil || empty || errors.Is(err, errOutput)):
 			err = errors.Join(err, os.Remove(path))
-		case err != nil:
+		case err != nil && !errors.Is(err, errOutput):
 			s.app.hint("the vectors of the texts are in %s: the same command goes on from there", path)
 		}
 	}()

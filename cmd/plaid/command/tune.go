@@ -68,11 +68,39 @@ it, and --reset removes it. Tune anew when the index has grown much.`,
 	cmd.MarkFlagsMutuallyExclusive("force", "dry-run")
 	cmd.RunE = a.command(func(ctx context.Context, args []string) error {
 		if t.reset {
-			return a.open(ctx, args[0], true, func(ix *index.Index) error { return ix.SetDefaults(nil) })
+			a.json = t.format.Word() == "json"
+			return a.resetDefaults(ctx, args[0])
 		}
 		return a.tune(ctx, args[0], &t)
 	})
 	return cmd
+}
+
+// resetDefaults removes what tune has stored.
+func (a *app) resetDefaults(ctx context.Context, path string) error {
+	return a.open(ctx, path, true, func(ix *index.Index) error {
+		snap, err := ix.Snapshot()
+		if err != nil {
+			return err
+		}
+		before, err := snap.Defaults()
+		if err := errors.Join(err, snap.Close()); err != nil {
+			return err
+		}
+		if err := ix.SetDefaults(nil); err != nil {
+			return err
+		}
+		return a.report(struct {
+			Index string `json:"index"`
+			Reset bool   `json:"reset"`
+		}{path, before != nil}, func(b *bytes.Buffer) {
+			if before == nil {
+				fmt.Fprintf(b, "%s had no stored parameters\n", path)
+				return
+			}
+			fmt.Fprintf(b, "%s: the stored parameters are removed\n", path)
+		})
+	})
 }
 
 // tuneReport is what plaid tune prints.

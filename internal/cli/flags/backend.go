@@ -41,12 +41,19 @@ type serverSettings struct {
 	DocumentPrefix string `json:"document_prefix,omitempty"`
 }
 
-// local applies the flags to options of a folder.
-func (b *backend) local(o *encode.Options) error {
-	switch o.Backend = b.name; b.name {
+// local applies the flags to options of a folder, or what an index keeps of it where
+// they say nothing.
+func (b *backend) local(o *encode.Options, kept folderSettings) error {
+	if o.Backend = b.name; b.name == "" && kept.Encoder != "" {
+		o.Backend = kept.Encoder
+	}
+	if o.Backend != encode.Native {
+		o.Graph = kept.Graph
+	}
+	switch o.Backend {
 	case "", encode.Native, encode.ONNXRuntime:
 	default:
-		return Usagef("--encoder %q: there is %s, %s, and servers by their address, http:// or https://", b.name, encode.Native, encode.ONNXRuntime)
+		return Usagef("--encoder %q: there is %s, %s, and servers by their address, http:// or https://", o.Backend, encode.Native, encode.ONNXRuntime)
 	}
 	return b.each(func(key, value string) (bool, error) {
 		switch key {

@@ -102,7 +102,7 @@ func (e *Encoder) Options(of *storage.Model, threads int, log *slog.Logger) (dir
 		of = nil // nothing that it says is of a folder
 	}
 	dir, o = e.Dir, &encode.Options{Threads: threads, Logger: log}
-	precision, settings := e.precision, new(modeldir.Override)
+	precision, kept, settings := e.precision, folderSettings{}, new(modeldir.Override)
 	if of != nil {
 		if dir == "" {
 			dir = of.Name
@@ -110,9 +110,12 @@ func (e *Encoder) Options(of *storage.Model, threads int, log *slog.Logger) (dir
 		if of.Precision != "" && !e.changed("precision") {
 			precision = of.Precision
 		}
-		if of.Settings != "" && e.settings == "" {
-			if err := json.Unmarshal([]byte(of.Settings), settings); err != nil {
+		if of.Settings != "" {
+			if err := json.Unmarshal([]byte(of.Settings), &kept); err != nil {
 				return "", nil, fmt.Errorf("settings of %v: %w", *of, err)
+			}
+			if e.settings == "" {
+				settings = &kept.Override
 			}
 		}
 	}
@@ -132,7 +135,16 @@ func (e *Encoder) Options(of *storage.Model, threads int, log *slog.Logger) (dir
 		settings.DocumentLength = &e.documentLength
 	}
 	o.Override = settings
-	return dir, o, e.backend.local(o)
+	return dir, o, e.backend.local(o, kept)
+}
+
+// folderSettings is what an index keeps of how a folder was used, beside the precision.
+type folderSettings struct {
+	modeldir.Override
+	// Encoder is what computed, if not the native encoder, and Graph the file of the
+	// folder that it took, if not the usual one: the vectors of others differ.
+	Encoder string `json:"encoder,omitempty"`
+	Graph   string `json:"graph,omitempty"`
 }
 
 // Open opens the model of --model, or that of an index, and says what an index is
@@ -174,7 +186,14 @@ func ModelOf(e *encode.Encoder, dir string, o *encode.Options) (*storage.Model, 
 		return nil, err
 	}
 	m := &storage.Model{Name: abs, Fingerprint: e.Config().Fingerprint, Precision: e.Config().Precision}
-	b, err := json.Marshal(o.Override)
+	kept := folderSettings{Graph: o.Graph}
+	if o.Override != nil {
+		kept.Override = *o.Override
+	}
+	if e.Config().Backend != encode.Native {
+		kept.Encoder = e.Config().Backend
+	}
+	b, err := json.Marshal(kept)
 	if err != nil {
 		return nil, err
 	}

@@ -75,6 +75,28 @@ func TestEncoderOpen(t *testing.T) {
 	require.ErrorContains(t, err, "--model says where it is now")
 }
 
+// What computes is kept, and used again where no flag names another.
+func TestEncoderIsKept(t *testing.T) {
+	log := slog.New(slog.DiscardHandler)
+	of := &storage.Model{Name: "dir", Settings: `{"document_length":50,"encoder":"onnxruntime","graph":"x.onnx"}`}
+	dir, o, err := new(Encoder).Options(of, 1, log)
+	require.NoError(t, err)
+	require.Equal(t, "dir", dir)
+	require.Equal(t, encode.ONNXRuntime, o.Backend)
+	require.Equal(t, "x.onnx", o.Graph)
+	require.Equal(t, 50, *o.Override.DocumentLength)
+	_, o, err = (&Encoder{backend: backend{name: encode.Native}}).Options(of, 1, log)
+	require.NoError(t, err)
+	require.Equal(t, encode.Native, o.Backend)
+	require.Empty(t, o.Graph)
+	_, o, err = (&Encoder{Dir: "moved", backend: backend{options: []string{"graph=y.onnx"}}}).Options(of, 1, log)
+	require.NoError(t, err)
+	require.Equal(t, encode.ONNXRuntime, o.Backend)
+	require.Equal(t, "y.onnx", o.Graph)
+	_, _, err = new(Encoder).Options(&storage.Model{Name: "dir", Settings: `{"encoder":"nosuch"}`}, 1, log)
+	usage(t, err, `--encoder "nosuch"`)
+}
+
 func TestParseModel(t *testing.T) {
 	sum := strings.Repeat("0a", 32)
 	for value, want := range map[string]*storage.Model{

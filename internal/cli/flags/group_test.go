@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime/debug"
+	"strings"
 	"testing"
 
 	"github.com/spf13/cobra"
@@ -91,26 +92,71 @@ func TestInputs(t *testing.T) {
 	a, b := file(t, "a.jsonl", twoDocs), file(t, "b.jsonl", `{"_id": "c", "vectors": [[1, 0]]}`+"\n")
 	var d Documents
 	parse(t, d.Register, "--vectors", a, "--vectors", b)
-	src, err := d.Open(t.Context())
+	src, err := d.Open(t.Context(), nil)
 	require.NoError(t, err)
 	require.Equal(t, 3, src.Len())
 	require.Equal(t, "c", src.ID(2))
 	require.NoError(t, src.Close())
 
-	_, err = new(Documents).Open(t.Context())
+	_, err = new(Documents).Open(t.Context(), nil)
 	usage(t, err, "--vectors is missing")
 	d = Documents{}
 	parse(t, func(f *pflag.FlagSet) { d.RegisterOriginals(f, "x") }, "--vectors", a, "--vectors", b, "--ids", "x")
-	_, err = d.Open(t.Context())
+	_, err = d.Open(t.Context(), nil)
 	usage(t, err, "1 --ids for 2 --vectors: give one for each")
 
 	_, err = new(Queries).AreTexts(nil)
+	usage(t, err, "which queries? give --queries-text")
+	_, err = new(Queries).AreTexts([]string{})
+	usage(t, err, "which queries? give questions as arguments")
+	var plain Queries
+	parse(t, plain.RegisterVectors)
+	_, err = plain.AreTexts(nil)
 	usage(t, err, "--queries is missing")
 	var q Queries
 	parse(t, q.Register, "--queries", file(t, "text.jsonl", `{"_id": "a", "text": "b"}`+"\n"))
-	_, err = q.Open(t.Context())
+	_, err = q.Open(t.Context(), nil)
 	require.ErrorIs(t, err, vectors.ErrFormat)
 	require.ErrorContains(t, err, "texts go to --text and --queries-text")
+}
+
+func TestStdin(t *testing.T) {
+	open := func(stdin string, args ...string) (vectors.Source, error) {
+		var d Documents
+		parse(t, d.Register, args...)
+		return d.Open(t.Context(), strings.NewReader(stdin))
+	}
+	src, err := open(twoDocs, "--vectors", "-", "--input-format", "jsonl")
+	require.NoError(t, err)
+	copied := src.(*copiedSource).path
+	require.FileExists(t, copied)
+	n := 0
+	for d, err := range src.Docs(t.Context(), 0, 2) {
+		require.NoError(t, err)
+		require.Equal(t, src.ID(n), d.ID)
+		n++
+	}
+	require.Equal(t, 2, n)
+	require.NoError(t, src.Close())
+	require.NoError(t, src.Close())
+	require.NoFileExists(t, copied)
+
+	_, err = open(twoDocs, "--vectors", "-")
+	usage(t, err, "stdin: --input-format is missing")
+	_, err = open(twoDocs, "--vectors", "-", "--vectors", "-", "--input-format", "jsonl")
+	usage(t, err, "stdin (-) can be read once")
+	_, err = open("no vectors\n", "--vectors", "-", "--input-format", "jsonl")
+	require.ErrorContains(t, err, "stdin: line 1")
+	src, err = open(`{"_id": "a", "vectors": [[1e99, 2]]}`+"\n", "--vectors", "-", "--input-format", "jsonl")
+	require.NoError(t, err)
+	for _, err := range src.Docs(t.Context(), 0, 1) {
+		require.ErrorContains(t, err, "stdin: line 1")
+	}
+	require.NoError(t, src.Close())
+	// A name that tells the format needs no flag, and is not overruled by one.
+	src, err = open("", "--vectors", file(t, "a.jsonl", twoDocs), "--input-format", "npy")
+	require.NoError(t, err)
+	require.NoError(t, src.Close())
 }
 
 func TestSearch(t *testing.T) {

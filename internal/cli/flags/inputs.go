@@ -8,6 +8,7 @@ import (
 	"io"
 	"iter"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/pflag"
@@ -25,11 +26,12 @@ type Documents struct {
 	Model                         string // what made them
 	lengths, masks, ids, payloads []string
 	flag                          string // that names the vectors; "": --vectors
+	set                           *pflag.FlagSet
 }
 
 // Register adds the flags of documents to be indexed.
 func (d *Documents) Register(f *pflag.FlagSet) {
-	f.StringArrayVar(&d.Vectors, "vectors", nil, "`FILE` of token vectors: .npy [tokens, dim] or [docs, rows, dim], .npz, .safetensors, .jsonl; may be repeated")
+	f.StringArrayVar(&d.Vectors, "vectors", nil, "`FILE` of token vectors: .npy [tokens, dim] or [docs, rows, dim], .npz, .safetensors, .jsonl, - for stdin; may be repeated")
 	d.registerParts(f)
 	f.StringArrayVar(&d.payloads, "payload", nil, "JSON-lines `FILE` with what to store beside the documents, matched by _id or id")
 	VectorsModel(f, &d.Model)
@@ -60,12 +62,14 @@ func (d *Documents) RegisterOriginals(f *pflag.FlagSet, what string) {
 // RegisterScored adds the flags of documents to be scored as they are.
 func (d *Documents) RegisterScored(f *pflag.FlagSet) {
 	d.flag = "docs"
-	f.StringArrayVar(&d.Vectors, d.flag, nil, "`FILE` of token vectors: .npy [tokens, dim] or [docs, rows, dim], .npz, .safetensors, .jsonl; may be repeated")
+	f.StringArrayVar(&d.Vectors, d.flag, nil, "`FILE` of token vectors: .npy [tokens, dim] or [docs, rows, dim], .npz, .safetensors, .jsonl, - for stdin; may be repeated")
 	d.registerParts(f)
 }
 
 // registerParts adds the flags of the files beside the vectors.
 func (d *Documents) registerParts(f *pflag.FlagSet) {
+	d.set = f
+	registerInputFormat(f)
 	f.StringArrayVar(&d.lengths, "lengths", nil, "`FILE` with the number of tokens of each document: .npy, .json or text")
 	f.StringArrayVar(&d.masks, "mask", nil, "`FILE` [docs, rows] of booleans or integers, for padded vectors: 0 is padding")
 	f.StringArrayVar(&d.ids, "ids", nil, "`FILE` with one document id a line (default: row numbers from 0)")
@@ -79,8 +83,11 @@ func (d *Documents) Given() bool {
 func (d *Documents) name() string { return cmp.Or(d.flag, "vectors") }
 
 // Open opens the collections, one after another.
-func (d *Documents) Open(ctx context.Context) (_ vectors.Source, err error) {
+func (d *Documents) Open(ctx context.Context, stdin io.Reader) (_ vectors.Source, err error) {
 	n := len(d.Vectors)
+	if once := slices.Index(d.Vectors, "-"); once >= 0 && slices.Contains(d.Vectors[once+1:], "-") {
+		return nil, Usagef("stdin (-) can be read once")
+	}
 	if n == 0 {
 		return nil, Usagef("--%s is missing", d.name())
 	}
@@ -105,9 +112,12 @@ func (d *Documents) Open(ctx context.Context) (_ vectors.Source, err error) {
 		}
 	}()
 	for i := range n {
-		s, err := vectors.Open(ctx, vectors.Files{
+		s, err := openVectors(ctx, d.set, stdin, vectors.Files{
 			Vectors: d.Vectors[i], Lengths: d.lengths[i], Mask: d.masks[i], IDs: d.ids[i], Payload: d.payloads[i],
 		})
+		if errors.Is(err, vectors.ErrNoLengths) {
+			return nil, Usagef("%w; --lengths is missing: it names the file that says how many tokens each document has", err)
+		}
 		if err != nil {
 			return nil, withTextHint(d.Vectors[i], err)
 		}
@@ -137,6 +147,8 @@ type Queries struct {
 	Encoder            Encoder
 	model              string // what made the vectors
 	lengths, mask, ids string
+	set                *pflag.FlagSet
+	textless           bool // texts are of no use to the command
 }
 
 // Register adds the flags.
@@ -148,10 +160,12 @@ func (q *Queries) Register(f *pflag.FlagSet) {
 	VectorsModel(f, &q.model)
 }
 
-// RegisterVectors adds the flags of queries that are vectors, for commands that take
-// no others.
+// RegisterVectors adds the flags of queries that are vectors.
 func (q *Queries) RegisterVectors(f *pflag.FlagSet) {
-	f.StringVar(&q.Vectors, "queries", "", "`FILE` of query token vectors: .npy [tokens, dim] or [queries, rows, dim], .npz, .safetensors, .jsonl")
+	q.set = f
+	q.textless = f.Lookup("queries-text") == nil
+	registerInputFormat(f)
+	f.StringVar(&q.Vectors, "queries", "", "`FILE` of query token vectors: .npy [tokens, dim] (one query, or several with --query-lengths) or [queries, rows, dim], .npz, .safetensors, .jsonl, - for stdin")
 	f.StringVar(&q.lengths, "query-lengths", "", "`FILE` with the number of tokens of each query: .npy, .json or text")
 	f.StringVar(&q.mask, "query-mask", "", "`FILE` [queries, rows] of booleans or integers, for padded vectors: 0 is padding")
 	f.StringVar(&q.ids, "query-ids", "", "`FILE` with one query id a line (default: row numbers from 0)")
@@ -176,7 +190,7 @@ func (q *Queries) AreTexts(questions []string) (bool, error) {
 	case !texts && q.Encoder.Given():
 		return false, Usagef("flags of a model go with questions as texts")
 	case !texts && q.Vectors == "":
-		return false, Usagef("--queries is missing")
+		return false, Usagef("%s", q.missing(questions))
 	}
 	for _, text := range questions {
 		if strings.TrimSpace(text) == "" {
@@ -186,13 +200,25 @@ func (q *Queries) AreTexts(questions []string) (bool, error) {
 	return texts, nil
 }
 
+// missing says what a command without queries could have been given; questions are nil
+// where it takes none as arguments.
+func (q *Queries) missing(questions []string) string {
+	switch {
+	case q.textless:
+		return "--queries is missing: the file of the query vectors"
+	case questions == nil:
+		return "which queries? give --queries-text, a file of texts, or --queries, a file of vectors"
+	}
+	return "which queries? give questions as arguments, --queries-text, a file of texts, or --queries, a file of vectors"
+}
+
 // Name is what errors call the queries.
 func (q *Queries) Name() string {
 	switch {
+	case q.Vectors == "-", q.Text == "-":
+		return "stdin"
 	case q.Vectors != "":
 		return q.Vectors
-	case q.Text == "-":
-		return "stdin"
 	case q.Text != "":
 		return q.Text
 	}
@@ -215,10 +241,13 @@ func (q *Queries) Texts(ctx context.Context, questions []string, stdin io.Reader
 }
 
 // Open opens queries that are vectors.
-func (q *Queries) Open(ctx context.Context) (vectors.Source, error) {
-	s, err := vectors.Open(ctx, vectors.Files{Vectors: q.Vectors, Lengths: q.lengths, Mask: q.mask, IDs: q.ids})
+func (q *Queries) Open(ctx context.Context, stdin io.Reader) (vectors.Source, error) {
+	s, err := openVectors(ctx, q.set, stdin, vectors.Files{Vectors: q.Vectors, Queries: true, Lengths: q.lengths, Mask: q.mask, IDs: q.ids})
 	return s, withTextHint(q.Vectors, err)
 }
+
+// Single says whether nothing tells where one query of an array ends.
+func (q *Queries) Single() bool { return q.lengths == "" && q.mask == "" }
 
 // Model is what made queries that are vectors; nil if nobody says, or if it is not
 // to be checked.

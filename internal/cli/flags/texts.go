@@ -53,6 +53,9 @@ func (t *Texts) registerFormat(f *pflag.FlagSet) {
 	f.Var(Choice(&t.format, "", words...), "text-format", "how texts are written (default: by the name of the file; stdin: jsonl)")
 }
 
+// Windowed says whether texts are parted into passages.
+func (t *Texts) Windowed() bool { return t.window > 0 }
+
 // Given says whether texts were given.
 func (t *Texts) Given() bool { return len(t.Paths) > 0 }
 

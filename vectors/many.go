@@ -1,0 +1,142 @@
+package vectors
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"iter"
+	"slices"
+
+	"github.com/plaid-ir/plaid/kernels"
+)
+
+// manySource reads documents of which each is an array [tokens, dim] of one file; the
+// name of the array is the id.
+type manySource struct {
+	path    string
+	arrays  []*Array
+	ids     []string
+	dim     int
+	payload *payloads
+	files   *inputs
+	closers []io.Closer
+	floats  []float32
+}
+
+// each opens the arrays of a file that has a document in each: several of floats, all
+// of rank 2, none with a name that pick knows. It returns nil if this is no such file.
+func (p *parts) each(c container, files Files) (*manySource, error) {
+	names := c.Names()
+	if len(names) < 2 || files.Lengths != "" || files.Mask != "" {
+		return nil, nil
+	}
+	known := slices.Concat(vectorNames, lengthNames, maskNames, idNames)
+	if slices.ContainsFunc(names, func(name string) bool { return slices.Contains(known, name) }) {
+		return nil, nil
+	}
+	s := &manySource{path: files.Vectors}
+	for _, name := range names {
+		a, err := c.Array(name)
+		if err != nil {
+			return nil, err
+		}
+		p.closers = append(p.closers, a)
+		if !a.kind.isFloat() || len(a.Shape) != 2 {
+			return nil, nil
+		}
+		if a.n > 0 {
+			switch dim := a.Shape[1]; {
+			case dim > kernels.MaxDim:
+				return nil, faultf(a.path, ErrShape, "dimension %d is not in 1..%d", dim, kernels.MaxDim)
+			case s.dim == 0:
+				s.dim = dim
+			case s.dim != dim:
+				return nil, faultf(a.path, ErrShape, "dimension %d, arrays before it have %d: each array of this file is a document", dim, s.dim)
+			}
+		}
+		if err := CheckID(name); err != nil {
+			return nil, NewFileError(a.path, fmt.Errorf("the name of an array is the id of a document: %w", err))
+		}
+		s.arrays, s.ids = append(s.arrays, a), append(s.ids, name)
+	}
+	return s, nil
+}
+
+// openMany completes what each has begun.
+func (in *inputs) openMany(ctx context.Context, s *manySource, p *parts, files Files, err error) (Source, error) {
+	if err != nil {
+		return nil, err
+	}
+	if files.IDs != "" {
+		if s.ids, err = in.readIDs(ctx, files.IDs, wantedIDs{n: len(s.arrays), of: files.Vectors}); err != nil {
+			return nil, err
+		}
+	}
+	if files.Payload != "" {
+		if s.payload, err = in.openPayloads(ctx, files.Payload, len(s.arrays), s.ids); err != nil {
+			return nil, err
+		}
+		p.closers = append(p.closers, s.payload)
+	}
+	s.closers, s.files = p.closers, in
+	return s, nil
+}
+
+func (s *manySource) Dim() int        { return s.dim }
+func (s *manySource) Len() int        { return len(s.arrays) }
+func (s *manySource) ID(i int) string { return s.ids[i] }
+func (s *manySource) name() string    { return s.path }
+func (s *manySource) numbered() bool  { return false }
+
+func (s *manySource) Rows(i int) int {
+	if s.arrays[i].n == 0 {
+		return 0
+	}
+	return s.arrays[i].Shape[0]
+}
+
+func (s *manySource) Close() error {
+	err := closeAll(s.closers)
+	s.closers = nil
+	return err
+}
+
+func (s *manySource) Docs(ctx context.Context, from, to int) iter.Seq2[Document, error] {
+	return s.files.guard(from, s.docs(ctx, from, to))
+}
+
+func (s *manySource) docs(ctx context.Context, from, to int) iter.Seq2[Document, error] {
+	return func(yield func(Document, error) bool) {
+		if err := checkRange(s.path, from, to, len(s.arrays)); err != nil {
+			yield(Document{}, err)
+			return
+		}
+		// Borrowed, so that a loop inside a loop gets its own.
+		floats, payload := s.floats, []byte(nil)
+		s.floats = nil
+		defer func() { s.floats = floats }()
+		for i := from; i < to; i++ {
+			if err := ctx.Err(); err != nil {
+				yield(Document{}, err)
+				return
+			}
+			a := s.arrays[i]
+			floats = slices.Grow(floats[:0], a.n)[:a.n]
+			doc := Document{ID: s.ids[i], Tokens: floats}
+			err := a.Float32s(floats, 0)
+			if err == nil {
+				err = checkFinite(floats, s.dim)
+			}
+			if err == nil && s.payload != nil {
+				doc.Payload, payload, err = s.payload.get(payload, i)
+			}
+			if err != nil {
+				yield(Document{}, inFile(err, a.path, i, -1, doc.ID))
+				return
+			}
+			if !yield(doc, nil) {
+				return
+			}
+		}
+	}
+}
