@@ -52,6 +52,9 @@ func (o *Options) request(c *collection, tuned bool) (request, error) {
 	d, ok, err := c.defaults(q.k)
 	if ok {
 		q.probes, q.approx, q.exact = d.Probes, d.Approx, d.Exact
+		if d.Scan {
+			q.probes = AllProbes
+		}
 	}
 	return q, err
 }

@@ -66,7 +66,8 @@ type Options struct {
 	// Probes is the number of centroids probed for each query token. Approx
 	// bounds the documents that get an approximate score, Exact is how many get
 	// an exact one (at least K). 0: derived from K, the collection and what the
-	// first scores of the query say, for each query anew; see [Plan].
+	// first scores of the query say, for each query anew; see [Plan]. Probes of
+	// [AllProbes] leaves probing out.
 	Probes int `json:"probes,omitempty"`
 	Approx int `json:"approx,omitempty"`
 	Exact  int `json:"exact,omitempty"`
@@ -82,6 +83,10 @@ type Options struct {
 	// Payload returns what was stored beside the documents.
 	Payload bool `json:"payload,omitempty"`
 }
+
+// AllProbes for Options.Probes is all centroids, however many there are: documents are
+// scanned ([PlanScan]).
+const AllProbes = math.MaxInt32
 
 const defaultK = 10
 

@@ -33,6 +33,8 @@ type DefaultClass struct {
 	Probes int `json:"probes"`
 	Approx int `json:"approx"`
 	Exact  int `json:"exact"`
+	// Scan says that nothing is probed; Probes is 0 then.
+	Scan bool `json:"scan,omitempty"`
 	// Target is the recall of exhaustive search that was asked for; Recall and
 	// HeldOut what the queries tuned on, and those held out, gave.
 	Target  float64 `json:"target"`
@@ -74,6 +76,9 @@ func (d *Defaults) Validate() error {
 		last = c.K
 		if min(c.Probes, c.Approx, c.Exact) < 0 || max(c.Probes, c.Approx, c.Exact) > maxParameter {
 			return fmt.Errorf("k = %d: %d probes, approximate budget %d, exact budget %d", c.K, c.Probes, c.Approx, c.Exact)
+		}
+		if c.Scan && c.Probes != 0 {
+			return fmt.Errorf("k = %d: a scan with %d probes", c.K, c.Probes)
 		}
 		for _, share := range []float64{c.Target, c.Recall, c.HeldOut} {
 			if !(share >= 0 && share <= 1) {

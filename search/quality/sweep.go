@@ -18,6 +18,8 @@ type Setting struct {
 	Probes int `json:"probes"`
 	Approx int `json:"approx"`
 	Exact  int `json:"exact"`
+	// Scan gives every document an approximate score, and probes none; Probes is 0 then.
+	Scan bool `json:"scan,omitempty"`
 	// Exhaustive scores every document; the others are 0 then.
 	Exhaustive bool `json:"exhaustive,omitempty"`
 }
@@ -25,6 +27,9 @@ type Setting struct {
 // Options of a search with this setting. Stored defaults take no part.
 func (s Setting) Options(k int) search.Options {
 	o := search.Options{K: k, Probes: s.Probes, Approx: s.Approx, Exact: s.Exact, Derive: true}
+	if s.Scan {
+		o.Probes = search.AllProbes
+	}
 	if s.Exhaustive {
 		o.Mode = search.Exhaustive
 	}
@@ -34,6 +39,9 @@ func (s Setting) Options(k int) search.Options {
 // String reads like "probes 8, exact 200"; what is derived is left out.
 func (s Setting) String() string {
 	var parts []string
+	if s.Scan {
+		parts = append(parts, "scan")
+	}
 	for _, x := range []struct {
 		name  string
 		value int

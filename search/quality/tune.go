@@ -58,7 +58,11 @@ type Trial struct {
 	Recall float64 `json:"recall"`
 	// Error is the standard error of Recall.
 	Error float64 `json:"standard_error"`
-	// Cost is the mean time of a query, of each its fastest.
+	// Work is what a query takes on average, by which settings are compared: counted,
+	// in tokens scored by centroids, a token scored exactly being twenty of them. On a
+	// device it is the time in nanoseconds.
+	Work float64 `json:"work"`
+	// Cost is the mean time of a query, of each its fastest. It decides nothing.
 	Cost time.Duration `json:"cost_ns"`
 }
 
@@ -73,7 +77,7 @@ func (t *Tuning) Defaults(s storage.State, now time.Time) *storage.Defaults {
 	d := &storage.Defaults{Docs: s.Live, Tokens: s.LiveTokens, Time: now.UTC().Truncate(time.Second), Version: index.Version()}
 	for _, c := range t.Classes {
 		d.Classes = append(d.Classes, storage.DefaultClass{
-			K: c.K, Probes: c.Probes, Approx: c.Approx, Exact: c.Exact,
+			K: c.K, Probes: c.Probes, Approx: c.Approx, Exact: c.Exact, Scan: c.Scan,
 			Target: t.Target, Recall: c.Tuned.Recall, HeldOut: c.HeldOut.Recall, Queries: len(t.HeldOut),
 		})
 	}
@@ -82,8 +86,9 @@ func (t *Tuning) Defaults(s storage.State, now time.Time) *storage.Defaults {
 
 // Tune looks for the cheapest setting that reaches a recall of exhaustive
 // search on one half of the queries, drawn by the seed, and measures it on the
-// other half. What it costs is measured, so that two runs may choose differently
-// among settings that cost about the same.
+// other half. What a setting costs is counted, so that a busy machine changes nothing.
+// Among settings that cost about the same the one that finds most is taken, and what
+// is derived for each query stays unless something is clearly cheaper.
 //
 // The best of many settings looks better on the queries that it was chosen by
 // than it is. A setting therefore has to exceed the target by one standard error
@@ -153,8 +158,8 @@ type tuner struct {
 	reference [][]search.Hit
 	tried     map[Setting]Trial
 	trials    []Trial
-	stats     search.Stats  // of the last measurement
-	before    time.Duration // what comes before exact scores in the last number of probes
+	stats     search.Stats // of the last measurement
+	before    float64      // work before exact scores in the last number of probes
 }
 
 func (u *tuner) take(qs []search.Query, reference [][]search.Hit, which []int) {
@@ -198,6 +203,7 @@ func (u *tuner) measure(ctx context.Context, s Setting, repeats int) (Trial, err
 	for _, d := range fastest {
 		t.Cost += d / time.Duration(len(fastest))
 	}
+	t.Work = work(&u.stats, u.snap.Header().Centroids)
 	return t, nil
 }
 
@@ -223,10 +229,10 @@ func (u *tuner) margin(t Trial) float64 { return math.Sqrt2 * t.Error }
 func (u *tuner) reaches(t Trial) bool { return t.Recall-u.margin(t) >= u.target }
 
 const (
-	finalRepeats = 3   // passes over settings that are near the best
-	near         = 1.1 // cost over that of the best
-	finalists    = 5
-	worthwhile   = 0.95 // of the cost of what is derived
+	finalRepeats = 3    // passes for the times that are told
+	near         = 1.05 // work over that of the best, among which recall decides
+	worthwhile   = 0.95 // of the work of what is derived, for a setting that finds as much
+	worthLess    = 0.8  // and for one that finds less
 )
 
 var (
@@ -242,7 +248,7 @@ func (u *tuner) tune(ctx context.Context) (*Tuned, error) {
 		return nil, err
 	}
 	if docs <= max(1<<16, 64*u.k) { // all lists are a scan, which costs too much beyond
-		if err := u.budgets(ctx, lists, docs); err != nil {
+		if err := u.budgets(ctx, Setting{Scan: true}, docs); err != nil {
 			return nil, err
 		}
 	}
@@ -250,11 +256,11 @@ func (u *tuner) tune(ctx context.Context) (*Tuned, error) {
 		if p >= lists {
 			break
 		}
-		if err := u.budgets(ctx, p, docs); err != nil {
+		if err := u.budgets(ctx, Setting{Probes: p}, docs); err != nil {
 			return nil, err
 		}
 		// What comes before exact scores only gets dearer with more probes.
-		if best, ok := u.best(); ok && u.before > best.Cost {
+		if best, ok := u.best(); ok && u.before > best.Work {
 			break
 		}
 	}
@@ -271,7 +277,7 @@ func (u *tuner) tune(ctx context.Context) (*Tuned, error) {
 // budgets tries exact budgets with a number of probes: the derived one, and by
 // bisection the least that reaches the target. Where none does because candidates
 // are cut, none is cut.
-func (u *tuner) budgets(ctx context.Context, probes, docs int) error {
+func (u *tuner) budgets(ctx context.Context, s Setting, docs int) error {
 	var ladder []int
 	for _, f := range tuneExact {
 		if n := int(math.Ceil(f * float64(u.k))); n < docs {
@@ -281,12 +287,13 @@ func (u *tuner) budgets(ctx context.Context, probes, docs int) error {
 	if len(ladder) == 0 {
 		return nil
 	}
-	if _, err := u.try(ctx, Setting{Probes: probes}); err != nil {
+	if _, err := u.try(ctx, s); err != nil {
 		return err
 	}
-	times := u.stats.Times
-	u.before = (times.Centroids + times.Probe + times.Approx) / time.Duration(max(u.stats.Queries, 1))
-	s := Setting{Probes: probes, Exact: ladder[len(ladder)-1]}
+	before := u.stats
+	before.ExactTokens, before.RefinedDocs = 0, 0
+	u.before = work(&before, u.snap.Header().Centroids)
+	s.Exact = ladder[len(ladder)-1]
 	t, err := u.try(ctx, s)
 	if err == nil && !u.reaches(t) && u.wasCut() {
 		s.Approx = docs
@@ -334,7 +341,7 @@ func (u *tuner) cutting(ctx context.Context, t Trial) error {
 		if err != nil {
 			return err
 		}
-		if !u.reaches(next) || next.Cost >= t.Cost {
+		if !u.reaches(next) || next.Work >= t.Work {
 			return nil
 		}
 		t = next
@@ -345,42 +352,34 @@ func (u *tuner) cutting(ctx context.Context, t Trial) error {
 // best is the cheapest trial that reaches the target.
 func (u *tuner) best() (best Trial, ok bool) {
 	for _, t := range u.trials {
-		if u.reaches(t) && (!ok || t.Cost < best.Cost) {
+		if u.reaches(t) && (!ok || t.Work < best.Work) {
 			best, ok = t, true
 		}
 	}
 	return best, ok
 }
 
-// final measures the cheapest trials again and chooses among them. What is
-// derived adapts to each query, and stays if nothing is clearly cheaper.
+// final chooses among the trials that reach the target.
 func (u *tuner) final(ctx context.Context) (*Tuned, error) {
-	var list []Trial
 	best, _ := u.best()
+	least := best.Work
 	for _, t := range u.trials {
-		if u.reaches(t) && float64(t.Cost) <= near*float64(best.Cost) {
-			list = append(list, t)
+		if u.reaches(t) && t.Work <= near*least && (t.Recall > best.Recall || t.Recall == best.Recall && t.Work < best.Work) {
+			best = t
 		}
 	}
-	slices.SortStableFunc(list, func(a, b Trial) int { return int(a.Cost - b.Cost) })
-	list = list[:min(len(list), finalists)]
-	derived := -1
-	if t := u.tried[Setting{}]; u.reaches(t) {
-		derived = slices.IndexFunc(list, func(t Trial) bool { return t.Setting == Setting{} })
-		if derived < 0 {
-			derived = len(list)
-			list = append(list, t)
+	if t := u.tried[Setting{}]; u.reaches(t) && best.Setting != t.Setting {
+		enough := worthwhile
+		if best.Recall < t.Recall {
+			enough = worthLess
+		}
+		if best.Work > enough*t.Work {
+			best = t
 		}
 	}
-	for i := range list {
-		var err error
-		if list[i], err = u.measure(ctx, list[i].Setting, finalRepeats); err != nil {
-			return nil, err
-		}
-	}
-	t := slices.MinFunc(list, func(a, b Trial) int { return int(a.Cost - b.Cost) })
-	if derived >= 0 && float64(t.Cost) > worthwhile*float64(list[derived].Cost) {
-		t = list[derived]
+	t, err := u.measure(ctx, best.Setting, finalRepeats)
+	if err != nil {
+		return nil, err
 	}
 	return &Tuned{K: u.k, Setting: t.Setting, Tuned: t, Margin: u.margin(t), Trials: u.trials}, nil
 }

@@ -55,6 +55,40 @@ func TestTune(t *testing.T) {
 	require.Equal(t, tuning.Classes[1].Confirmed, d.Classes[1].Confirmed())
 }
 
+// Nothing of what is chosen depends on a clock, and all centroids are no number.
+func TestTuneIsCounted(t *testing.T) {
+	e, snap, qs, _ := recallIndex(t)
+	chosen := func() (all []Setting) {
+		tuning, err := Tune(t.Context(), e, snap, qs, TuneOptions{Recall: 0.95, K: []int{3, 10, 30}})
+		require.NoError(t, err)
+		for _, c := range tuning.Classes {
+			all = append(all, c.Setting)
+			for _, x := range c.Trials {
+				require.Less(t, x.Probes, snap.Header().Centroids, "%v", x.Setting)
+				require.Positive(t, x.Work)
+			}
+			require.True(t, slices.ContainsFunc(c.Trials, func(x Trial) bool { return x.Scan }))
+			// Recall is not sold for little.
+			derived := c.Trials[0]
+			require.Equal(t, Setting{}, derived.Setting)
+			if c.Setting != derived.Setting && c.Tuned.Recall < derived.Recall && derived.Recall-c.Margin >= 0.95 {
+				require.LessOrEqual(t, c.Tuned.Work, worthLess*derived.Work)
+			}
+		}
+		return all
+	}
+	require.Equal(t, chosen(), chosen())
+
+	scan := find(t, e, qs[0], Setting{Scan: true}.Options(3))
+	require.Zero(t, scan.Stats.Probed)
+	require.Equal(t, 1, scan.Stats.Plans[search.PlanScan.String()])
+	d := (&Tuning{Classes: []Tuned{{K: 3, Setting: Setting{Scan: true}}}}).Defaults(storage.State{}, time.Now())
+	require.NoError(t, d.Validate())
+	require.True(t, d.Classes[0].Scan)
+	d.Classes[0].Probes = 1
+	require.Error(t, d.Validate())
+}
+
 // A recall of 1 can always be had.
 func TestTuneForEverything(t *testing.T) {
 	e, snap, qs, _ := recallIndex(t)
@@ -153,7 +187,7 @@ func TestParetoProperty(t *testing.T) {
 
 func TestSettingString(t *testing.T) {
 	for want, s := range map[string]Setting{
-		"derived": {}, "exhaustive": {Exhaustive: true}, "probes 8, exact 200": {Probes: 8, Exact: 200}, "approx 50": {Approx: 50},
+		"derived": {}, "exhaustive": {Exhaustive: true}, "probes 8, exact 200": {Probes: 8, Exact: 200}, "scan, exact 200": {Scan: true, Exact: 200}, "approx 50": {Approx: 50},
 	} {
 		require.Equal(t, want, fmt.Sprint(s))
 	}

@@ -142,7 +142,7 @@ func storedSetting(snap *index.Snapshot, k int) (*quality.Setting, error) {
 	if !ok {
 		return nil, nil
 	}
-	return &quality.Setting{Probes: c.Probes, Approx: c.Approx, Exact: c.Exact}, nil
+	return &quality.Setting{Probes: c.Probes, Approx: c.Approx, Exact: c.Exact, Scan: c.Scan}, nil
 }
 
 // judgeMeasure is what plaid bench computes from judgements.
@@ -252,7 +252,11 @@ func (r *benchReport) table() []byte {
 			return derivedOr(n)
 		}
 		ms := func(d time.Duration) string { return fmt.Sprintf("%.3f", out.Milliseconds(d)) }
-		line := []string{mark, budget(p.Probes), budget(p.Approx), budget(p.Exact),
+		probes := budget(p.Probes)
+		if p.Scan {
+			probes = "scan"
+		}
+		line := []string{mark, probes, budget(p.Approx), budget(p.Exact),
 			ms(p.Latency.P50), ms(p.Latency.P95), ms(p.Latency.P99), fmt.Sprintf("%.1f", p.QPS), out.Fixed(p.Recall)}
 		if p.Value != nil {
 			line = append(line, out.Fixed(*p.Value))

@@ -52,8 +52,10 @@ reaches the target too they are stored in the index, as its defaults: searches
 without a filter that name no parameters use them. If it does not, that is said,
 nothing is stored unless --force is given, and the command fails.
 
-Queries should be those of users: some hundred, at the least. Cost is measured
-time, so let nothing else run. plaid info shows what is stored; additions keep
+Queries should be those of users: some hundred, at the least. What a setting costs
+is counted, not timed, so that a busy machine changes nothing. Of settings that cost
+about the same the one that finds most is taken, and what is derived for each query
+stays unless something is clearly cheaper. plaid info shows what is stored; additions keep
 it, and --reset removes it. Tune anew when the index has grown much.`,
 		Example: `  plaid tune docs.plaid --queries queries.npy
   plaid tune docs.plaid --queries queries.npy --recall 0.995 -k 10,100,1000 --dry-run
@@ -187,23 +189,31 @@ func (r *tuneReport) table() []byte {
 	fmt.Fprintf(&b, "%s: recall %s of exhaustive search, tuned on %s, checked on %d held out\n\n", r.Index, out.Float(r.Target),
 		out.Queries(r.Queries-r.HeldOut), r.HeldOut)
 	t := out.Table{Indent: 2}
-	t.Line("k", "probes", "approx", "exact", "tuned on", "held out", "ms", "untuned: held out", "ms", "tried")
+	t.Line("k", "probes", "approx", "exact", "tuned on", "held out", "work", "ms", "untuned: held out", "work", "ms", "tried")
 	for _, c := range r.Classes {
 		verdict := "confirmed"
 		if !c.Confirmed {
 			verdict = "NOT CONFIRMED"
 		}
 		ms := func(d time.Duration) string { return fmt.Sprintf("%.3f", out.Milliseconds(d)) }
-		t.Line(strconv.Itoa(c.K), derivedOr(c.Probes), derivedOr(c.Approx), derivedOr(c.Exact), out.Fixed(c.Tuned.Recall),
-			out.Fixed(c.HeldOut.Recall), ms(c.HeldOut.Cost), out.Fixed(c.Derived.Recall), ms(c.Derived.Cost), strconv.Itoa(len(c.Trials)))
+		t.Line(strconv.Itoa(c.K), probesText(c.Setting), derivedOr(c.Approx), derivedOr(c.Exact), out.Fixed(c.Tuned.Recall),
+			out.Fixed(c.HeldOut.Recall), out.Rate(c.HeldOut.Work), ms(c.HeldOut.Cost), out.Fixed(c.Derived.Recall), out.Rate(c.Derived.Work), ms(c.Derived.Cost), strconv.Itoa(len(c.Trials)))
 		t.Remark(verdict)
 	}
 	t.Print(&b)
-	b.WriteString("\n· derived for each query; ms: mean time of a query held out\n")
+	b.WriteString("\n· derived for each query; scan: no probing; work: counted, in tokens scored by centroids; ms: mean time of a query held out\n")
 	if r.Stored {
 		b.WriteString("stored as the defaults of the index\n")
 	}
 	return b.Bytes()
+}
+
+// probesText is what is probed.
+func probesText(s quality.Setting) string {
+	if s.Scan {
+		return "scan"
+	}
+	return derivedOr(s.Probes)
 }
 
 // derivedOr is a parameter, with a dot for what is derived.
@@ -229,7 +239,7 @@ func defaultsText(line func(name, format string, args ...any), d *storage.Defaul
 		if !c.Confirmed() {
 			not = ", NOT CONFIRMED"
 		}
-		setting := quality.Setting{Probes: c.Probes, Approx: c.Approx, Exact: c.Exact}
+		setting := quality.Setting{Probes: c.Probes, Approx: c.Approx, Exact: c.Exact, Scan: c.Scan}
 		line(fmt.Sprintf("  k ≤ %d", c.K), "%v; recall %.4f of %s held out, %s wanted%s", setting, c.HeldOut, out.Queries(c.Queries), out.Float(c.Target), not)
 	}
 }
