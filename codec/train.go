@@ -71,15 +71,15 @@ type TrainOptions struct {
 
 // TrainReport says what Train did.
 type TrainReport struct {
-	Vectors      int // in the sample
-	Points       int // that k-means ran on
-	WantedK      int // asked for or by the rule
-	K            int
-	Iterations   int // rounds of k-means done
-	Reseeded     int // centroids moved because they had no vector
-	TuneVectors  int // that step, scales and FactorMax were fitted to
-	Step         float32
-	FactorMax    float32
+	Vectors      int     // in the sample
+	Points       int     // that k-means ran on
+	WantedK      int     // asked for or by the rule
+	K            int     // centroids that were made
+	Iterations   int     // rounds of k-means done
+	Reseeded     int     // centroids moved because they had no vector
+	TuneVectors  int     // that step, scales and FactorMax were fitted to
+	Step         float32 // the distance between two levels, before scales
+	FactorMax    float32 // the largest factor that the codec can store
 	Similarity   float64 // mean inner product of tuning vectors with their centroids
 	RMSE         float64 // root mean square of ‖x − v̂‖ over them
 	MeanResidual float64 // mean absolute residual component over them

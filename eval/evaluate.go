@@ -40,7 +40,7 @@ type Options struct {
 
 // Result holds the values of an evaluation.
 type Result struct {
-	Measures []Measure
+	Measures []Measure     // in the order of Means
 	Average  Average       // what Means runs over
 	Means    []float64     // one a measure; 0 where Average has no query
 	Queries  []QueryResult // every judged query, in the order of the qrels
@@ -54,14 +54,14 @@ type Result struct {
 
 // QueryResult is one judged query.
 type QueryResult struct {
-	Query  string
+	Query  string    // its id
 	Values []float64 // one a measure
 	InRun  bool      // false: missing from the run, so that all values are 0
 
 	// Counts after ExcludeSelf, where grade 1 or more is relevant.
 	Retrieved         int
-	Relevant          int
-	RelevantRetrieved int
+	Relevant          int // documents that are judged relevant
+	RelevantRetrieved int // those of them that were found
 }
 
 // Evaluate scores a run against judgements. Values and means are float64, added

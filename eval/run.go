@@ -13,7 +13,7 @@ import (
 
 // Hit is one retrieved document.
 type Hit struct {
-	Doc   string
+	Doc   string  // the id
 	Score float64 // higher is better; finite
 	Rank  int     // as the file has it, from 0 or 1; used by [TiesRank] only
 }

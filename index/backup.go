@@ -59,9 +59,9 @@ type BackupOptions struct {
 
 // BackupReport says what a backup wrote.
 type BackupReport struct {
-	Docs       int    `json:"docs"`
-	Tokens     uint64 `json:"tokens"`
-	Generation uint64 `json:"generation"`
+	Docs       int    `json:"docs"`       // live ones in the copy
+	Tokens     uint64 `json:"tokens"`     // of these documents
+	Generation uint64 `json:"generation"` // of the index that was copied
 	// Size is the length of the copy, Written how much of it was written; free
 	// pages are holes.
 	Size    int64 `json:"file_bytes"`

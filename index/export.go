@@ -48,8 +48,8 @@ func (o *ExportOptions) documents(ctx context.Context, s *Snapshot) (*roaring.Bi
 
 // ExportReport says what was exported.
 type ExportReport struct {
-	Docs   int
-	Tokens int64
+	Docs   int   // that were written
+	Tokens int64 // of these documents
 }
 
 // Export writes documents as float32 arrays: decoded vectors, lengths,

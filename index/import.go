@@ -44,15 +44,15 @@ type ImportOptions struct {
 
 // ImportReport says what an import found and what it had to change.
 type ImportReport struct {
-	Engine        string
-	Docs, Empty   int
-	Tokens        int64
-	Dim, Nbits, K int
+	Engine        string // whose index it was: "colbert", "fast-plaid" or "next-plaid"
+	Docs, Empty   int    // documents, and those of them without tokens
+	Tokens        int64  // of all documents
+	Dim, Nbits, K int    // dimension, bits a component, centroids
 	// WeightChange is the largest absolute change of a bucket weight when the
 	// weights were put on the 16-bit grid, from WeightBefore to WeightAfter.
 	WeightChange, WeightBefore, WeightAfter float64
-	Clamped                                 int
-	Warnings                                []string
+	Clamped                                 int      // tokens whose factor did not fit; see [storage.State]
+	Warnings                                []string // what is odd about the source, for people
 }
 
 const importBlock = 1 << 16 // tokens

@@ -9,27 +9,27 @@ import (
 
 // Info describes an index.
 type Info struct {
-	Path           string         `json:"path"`
-	FormatVersion  int            `json:"format_version"`
-	FeatureVersion int            `json:"feature_version"`
-	Generation     uint64         `json:"generation"`
-	Built          *Built         `json:"built,omitempty"`
-	Digest         string         `json:"digest"` // of the content; see storage.View.Inspect
-	Header         storage.Header `json:"header"`
-	Docs           uint32         `json:"docs"` // live
-	Deleted        uint32         `json:"deleted_docs"`
+	Path           string         `json:"path"`            // of the file
+	FormatVersion  int            `json:"format_version"`  // which programs must know to read it
+	FeatureVersion int            `json:"feature_version"` // which programs may pass over; see docs/format.md
+	Generation     uint64         `json:"generation"`      // counts how often all was coded anew
+	Built          *Built         `json:"built,omitempty"` // nil in files of the first programs
+	Digest         string         `json:"digest"`          // of the content; see storage.View.Inspect
+	Header         storage.Header `json:"header"`          // how documents are coded, and how that was trained
+	Docs           uint32         `json:"docs"`            // live
+	Deleted        uint32         `json:"deleted_docs"`    // documents that were deleted or replaced since the first build
 	// Ordinals is how many were given out, of MaxOrdinals that there are. Documents
 	// that were deleted keep theirs for good, and a few bytes each.
 	Ordinals      uint32        `json:"ordinals"`
 	MaxOrdinals   uint32        `json:"max_ordinals"`
-	Tokens        uint64        `json:"tokens"` // live
-	DeletedTokens uint64        `json:"deleted_tokens"`
-	Clamped       uint64        `json:"clamped_tokens"`
-	Drift         Drift         `json:"drift"`
-	Segments      int           `json:"segments"`
-	Chunks        int           `json:"chunks"`
-	Pages         storage.Pages `json:"pages"`
-	Sizes         storage.Sizes `json:"bytes"`
+	Tokens        uint64        `json:"tokens"`         // live
+	DeletedTokens uint64        `json:"deleted_tokens"` // of deleted documents, until the index is compacted
+	Clamped       uint64        `json:"clamped_tokens"` // tokens whose factor did not fit; see [storage.State]
+	Drift         Drift         `json:"drift"`          // how well the codec fits what was added
+	Segments      int           `json:"segments"`       // runs of documents that were added together
+	Chunks        int           `json:"chunks"`         // blocks of documents
+	Pages         storage.Pages `json:"pages"`          // of the file
+	Sizes         storage.Sizes `json:"bytes"`          // where the bytes of the file are
 	// BytesPerToken is what each stored token takes: codes, residuals, factors,
 	// documents, ids and postings; neither codec nor payload.
 	BytesPerToken float64 `json:"bytes_per_token"`

@@ -39,23 +39,24 @@ type RetrainOptions struct {
 
 // RetrainReport says what Retrain did.
 type RetrainReport struct {
-	Docs   int   `json:"docs"` // live
-	Tokens int64 `json:"tokens"`
+	Docs   int   `json:"docs"`   // live
+	Tokens int64 `json:"tokens"` // of all documents
 	// Original is how many documents were encoded from RetrainOptions.Vectors, Unused
 	// how many of those are not in the index.
 	Original int `json:"original_docs"`
 	Unused   int `json:"unused_docs"`
 	// Followed is how many documents were added meanwhile.
 	Followed int `json:"followed_docs"`
-	Clamped  int `json:"clamped_tokens"`
+	Clamped  int `json:"clamped_tokens"` // tokens whose factor did not fit; see [storage.State]
 	// Before and After describe the codec.
-	Before  CodecReport       `json:"before"`
-	After   CodecReport       `json:"after"`
-	Train   codec.TrainReport `json:"-"`
+	Before CodecReport       `json:"before"`
+	After  CodecReport       `json:"after"`
+	Train  codec.TrainReport `json:"-"` // what training did
+	// Seconds is how long the stages took.
 	Seconds struct {
-		Sample float64 `json:"sample"`
-		Train  float64 `json:"train"`
-		Encode float64 `json:"encode"`
+		Sample float64 `json:"sample"` // reading the sample
+		Train  float64 `json:"train"`  // training
+		Encode float64 `json:"encode"` // encoding all
 		// Swap is how long changes had to wait.
 		Swap float64 `json:"swap"`
 	} `json:"seconds"`
@@ -63,8 +64,8 @@ type RetrainReport struct {
 
 // CodecReport describes a codec and how well it fits the documents.
 type CodecReport struct {
-	Nbits     int `json:"nbits"`
-	Centroids int `json:"centroids"`
+	Nbits     int `json:"nbits"`     // a component
+	Centroids int `json:"centroids"` // how many
 	// RMSE is the root mean square error of vectors: before, of those added since the
 	// codec was trained, after, of all, against what they were encoded from.
 	RMSE float64 `json:"rmse"`

@@ -40,13 +40,13 @@ func (e *PanicError) Unwrap() error {
 
 // DeviceInfo describes a device that can hold and search an index.
 type DeviceInfo struct {
-	Name            string `json:"name"`  // to ask for it by, such as "cuda:0"
-	Model           string `json:"model"` // as its maker calls it
-	Capability      string `json:"capability"`
-	Memory          uint64 `json:"memory"` // bytes
-	Multiprocessors int    `json:"multiprocessors"`
-	PCI             string `json:"pci"`
-	Driver          string `json:"driver"`
+	Name            string `json:"name"`            // to ask for it by, such as "cuda:0"
+	Model           string `json:"model"`           // as its maker calls it
+	Capability      string `json:"capability"`      // for CUDA the compute capability, such as "9.0"
+	Memory          uint64 `json:"memory"`          // bytes
+	Multiprocessors int    `json:"multiprocessors"` // how many there are
+	PCI             string `json:"pci"`             // the address on the bus
+	Driver          string `json:"driver"`          // the newest version of CUDA that the driver knows
 	// Unusable says why the device cannot be used, "" if it can.
 	Unusable string `json:"unusable,omitempty"`
 }
@@ -171,42 +171,42 @@ type DeviceQuery struct {
 // DeviceAnswer is the K best documents, score descending, then ordinal
 // ascending.
 type DeviceAnswer struct {
-	Docs   []uint32
-	Scores []float32
-	Stats  DeviceStats
+	Docs   []uint32    // ordinals, best first
+	Scores []float32   // of Docs
+	Stats  DeviceStats // what the search did
 }
 
 // DeviceStats says what a device did. Those of several searches add up.
 type DeviceStats struct {
-	Device      string `json:"device"`
-	Searches    int64  `json:"searches"`
+	Device      string `json:"device"`           // its name
+	Searches    int64  `json:"searches"`         // queries that were answered
 	Launches    int64  `json:"launches"`         // batches that a search was part of
 	Batched     int64  `json:"batched_searches"` // that shared launches with others
-	ScanTokens  int64  `json:"scan_tokens"`
-	Candidates  int64  `json:"candidates"` // of probed searches
-	Widened     int64  `json:"widened"`    // probed searches with too few candidates, repeated over all documents
-	RefinedDocs int64  `json:"refined_docs"`
-	Retried     int64  `json:"retried"`  // searches repeated with a wider margin
-	InDoubt     int64  `json:"in_doubt"` // whose last places the error of the scan leaves open
+	ScanTokens  int64  `json:"scan_tokens"`      // tokens that got a score in the first pass
+	Candidates  int64  `json:"candidates"`       // of probed searches
+	Widened     int64  `json:"widened"`          // probed searches with too few candidates, repeated over all documents
+	RefinedDocs int64  `json:"refined_docs"`     // documents scored again in float precision
+	Retried     int64  `json:"retried"`          // searches repeated with a wider margin
+	InDoubt     int64  `json:"in_doubt"`         // whose last places the error of the scan leaves open
 	// BoundShare is how much of the bound of its errors a scan has used up at most.
 	BoundShare float64 `json:"bound_share"`
 	// Streamed counts the bytes that crossed the bus because the index does not
 	// fit into the device's memory; 0 where it is resident.
 	Streamed int64       `json:"streamed_bytes"`
-	Times    DeviceTimes `json:"times"`
+	Times    DeviceTimes `json:"times"` // of the stages
 }
 
 // DeviceTimes are times of the device, a search's share of its batch; Wait and
 // Total are elapsed time.
 type DeviceTimes struct {
-	Wait      time.Duration `json:"wait_ns"`
-	Upload    time.Duration `json:"upload_ns"`
-	Centroids time.Duration `json:"centroids_ns"`
-	Probe     time.Duration `json:"probe_ns"`
-	Scan      time.Duration `json:"scan_ns"`
-	TopK      time.Duration `json:"topk_ns"`
-	Fine      time.Duration `json:"fine_ns"`
-	Total     time.Duration `json:"total_ns"`
+	Wait      time.Duration `json:"wait_ns"`      // for the device
+	Upload    time.Duration `json:"upload_ns"`    // of queries to the device
+	Centroids time.Duration `json:"centroids_ns"` // scores of all centroids
+	Probe     time.Duration `json:"probe_ns"`     // choosing centroids, and marking their documents
+	Scan      time.Duration `json:"scan_ns"`      // scores of tokens
+	TopK      time.Duration `json:"topk_ns"`      // the best of all documents
+	Fine      time.Duration `json:"fine_ns"`      // scores in float precision
+	Total     time.Duration `json:"total_ns"`     // all of it
 }
 
 // Add adds the figures of another search.

@@ -202,11 +202,11 @@ func (ix *Index) Close() error {
 
 // Info describes the file.
 type Info struct {
-	Settings Settings `json:"settings"`
-	Docs     int      `json:"docs"`   // that have text
-	Tokens   uint64   `json:"tokens"` // of these
-	Segments int      `json:"segments"`
-	Bytes    int64    `json:"file_bytes"`
+	Settings Settings `json:"settings"`   // how text becomes words
+	Docs     int      `json:"docs"`       // that have text
+	Tokens   uint64   `json:"tokens"`     // of these
+	Segments int      `json:"segments"`   // runs of postings that were written together
+	Bytes    int64    `json:"file_bytes"` // of the file
 }
 
 // Info returns what the last Sync made.

@@ -49,8 +49,8 @@ type Query struct {
 
 // Hit is a document that was found.
 type Hit struct {
-	Ordinal uint32  `json:"ordinal"`
-	Score   float32 `json:"score"` // above 0
+	Ordinal uint32  `json:"ordinal"` // the document
+	Score   float32 `json:"score"`   // above 0
 }
 
 // Search returns the best documents, the highest score first and equal ones in the

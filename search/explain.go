@@ -28,10 +28,10 @@ const (
 // Explanation says how a document's score for a query comes about and how far
 // the document got.
 type Explanation struct {
-	ID      string `json:"id"`
+	ID      string `json:"id"`             // of the document
 	Part    int    `json:"part,omitempty"` // as in [Hit]
-	Ordinal uint32 `json:"ordinal"`
-	Tokens  int    `json:"tokens"`
+	Ordinal uint32 `json:"ordinal"`        // of the document
+	Tokens  int    `json:"tokens"`         // it has so many
 	// Score is MaxSim over the decoded vectors, in float64.
 	Score float64 `json:"score"`
 	// Stage is where the document left the search, Rank its place from 1 if it
@@ -50,9 +50,9 @@ type Explanation struct {
 
 // Match is the best document token for one query token.
 type Match struct {
-	QueryToken int     `json:"query_token"`
-	DocToken   int     `json:"doc_token"`
-	Weight     float64 `json:"weight"`
+	QueryToken int     `json:"query_token"`    // its number in the query, from 0
+	DocToken   int     `json:"doc_token"`      // the one of the document that matches it best, from 0
+	Weight     float64 `json:"weight"`         // that the query gives the token; 1 without weights
 	Score      float64 `json:"score"`          // ⟨q, v̂⟩
 	Code       uint32  `json:"code"`           // centroid of the document token
 	Centroid   float64 `json:"centroid_score"` // ⟨q, C⟩

@@ -8,17 +8,17 @@ import (
 
 // Hit is a document of a result.
 type Hit struct {
-	ID      string  `json:"id"`
-	Part    int     `json:"part,omitempty"` // place of its index among those that are searched as one; 0: the first, or the only one
-	Ordinal uint32  `json:"ordinal"`        // place in the order of insertion, in its index
-	Score   float32 `json:"score"`
+	ID      string  `json:"id"`               // of the document
+	Part    int     `json:"part,omitempty"`   // place of its index among those that are searched as one; 0: the first, or the only one
+	Ordinal uint32  `json:"ordinal"`          // place in the order of insertion, in its index
+	Score   float32 `json:"score"`            // MaxSim
 	Payload Payload `json:"payload,omitzero"` // nil unless asked for
 }
 
 // Result of one query.
 type Result struct {
-	Hits  []Hit `json:"hits"`
-	Stats Stats `json:"stats"`
+	Hits  []Hit `json:"hits"`  // best first
+	Stats Stats `json:"stats"` // what the search did
 	// K is how many documents were asked for.
 	K int `json:"k,omitempty"`
 	// Coverage says of how much of the collection this is the result.
@@ -55,16 +55,16 @@ func (c *Coverage) Complete() bool { return len(c.Missing) == 0 && c.Docs == c.O
 
 // MissingPart is a part of a collection that was not searched.
 type MissingPart struct {
-	Part   int    `json:"part"` // as in [Hit]
-	Name   string `json:"name"`
-	Docs   int64  `json:"docs"`
-	Reason string `json:"reason"`
+	Part   int    `json:"part"`   // as in [Hit]
+	Name   string `json:"name"`   // of the part
+	Docs   int64  `json:"docs"`   // live ones in it
+	Reason string `json:"reason"` // why it was not searched
 }
 
 // Stats says what searches did; those of several searches add up with Add.
 type Stats struct {
-	Queries     int `json:"queries"`
-	QueryTokens int `json:"query_tokens"`
+	Queries     int `json:"queries"`      // that were answered
+	QueryTokens int `json:"query_tokens"` // that took part
 	// Plans counts queries by plan; see [Plan]. A query that no document may
 	// answer has none.
 	Plans map[string]int `json:"plans,omitempty"`
@@ -75,11 +75,11 @@ type Stats struct {
 	Postings      int64 `json:"postings"`        // entries of their lists
 	Candidates    int64 `json:"candidates"`      // documents in them that are allowed; without probing, all allowed ones
 	Widened       int64 `json:"widened_queries"` // whose candidates were fewer than K, so that all allowed documents became candidates
-	ApproxDocs    int64 `json:"approx_docs"`
-	ApproxTokens  int64 `json:"approx_tokens"`
-	ExactDocs     int64 `json:"exact_docs"`
-	ExactTokens   int64 `json:"exact_tokens"`
-	RefinedDocs   int64 `json:"refined_docs"`
+	ApproxDocs    int64 `json:"approx_docs"`     // documents that got a score from centroids alone
+	ApproxTokens  int64 `json:"approx_tokens"`   // of these documents
+	ExactDocs     int64 `json:"exact_docs"`      // documents that got an exact score
+	ExactTokens   int64 `json:"exact_tokens"`    // of these documents
+	RefinedDocs   int64 `json:"refined_docs"`    // documents scored again in float precision
 	// BoundShare is how much of the bound of their errors coarse scores have used
 	// up, at most, of documents that have a fine one as well.
 	BoundShare float64 `json:"bound_share"`
@@ -90,7 +90,7 @@ type Stats struct {
 	// Parts has an entry for each index, where several are searched as one.
 	Parts []PartStats `json:"parts,omitempty"`
 
-	Times Times `json:"times"`
+	Times Times `json:"times"` // of the stages
 	// Device says what a device did, where one searched.
 	Device *kernels.DeviceStats `json:"device,omitempty"`
 }
@@ -106,13 +106,13 @@ type PartStats struct {
 
 // Times of the stages, in nanoseconds of elapsed time.
 type Times struct {
-	Wait      time.Duration `json:"wait_ns"` // for the scheduler; not part of the total
-	Centroids time.Duration `json:"centroids_ns"`
-	Probe     time.Duration `json:"probe_ns"`
-	Approx    time.Duration `json:"approx_ns"`
-	Exact     time.Duration `json:"exact_ns"`
-	Refine    time.Duration `json:"refine_ns"`
-	Total     time.Duration `json:"total_ns"`
+	Wait      time.Duration `json:"wait_ns"`      // for the scheduler; not part of the total
+	Centroids time.Duration `json:"centroids_ns"` // scores of all centroids
+	Probe     time.Duration `json:"probe_ns"`     // reading posting lists
+	Approx    time.Duration `json:"approx_ns"`    // scores from centroids alone
+	Exact     time.Duration `json:"exact_ns"`     // exact scores
+	Refine    time.Duration `json:"refine_ns"`    // scores in float precision
+	Total     time.Duration `json:"total_ns"`     // from the beginning of the first stage
 }
 
 // Add adds the figures of another search.

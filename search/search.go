@@ -57,11 +57,11 @@ type Searcher interface {
 
 // Description says what a [Searcher] searches.
 type Description struct {
-	Docs      int64  `json:"docs"`   // live
-	Tokens    uint64 `json:"tokens"` // of live documents
-	Dim       int    `json:"dim"`
-	Centroids int    `json:"centroids"`
-	Nbits     int    `json:"nbits"`
+	Docs      int64  `json:"docs"`      // live
+	Tokens    uint64 `json:"tokens"`    // of live documents
+	Dim       int    `json:"dim"`       // of every vector
+	Centroids int    `json:"centroids"` // of the codec
+	Nbits     int    `json:"nbits"`     // of a residual's component
 	// Model is what made the vectors; nil if nobody said.
 	Model *storage.Model `json:"model,omitempty"`
 	// Generation counts the times that documents were renumbered or coded anew.

@@ -18,16 +18,16 @@ import (
 // Sizes is where the bytes of an index are, checksums and tails included, the
 // overhead of B+tree pages not.
 type Sizes struct {
-	Codec      int64 `json:"codec"` // centroids, cutoffs, scales
-	Codes      int64 `json:"codes"`
-	Residuals  int64 `json:"residuals"`
-	Factors    int64 `json:"factors"`
-	Docs       int64 `json:"docs"` // lengths and ids by ordinal
-	IDs        int64 `json:"ids"`  // ordinals by id
-	Postings   int64 `json:"postings"`
-	Tombstones int64 `json:"tombstones"`
-	Payload    int64 `json:"payload"`
-	Fields     int64 `json:"fields"` // what is derived from payloads
+	Codec      int64 `json:"codec"`      // centroids, cutoffs, scales
+	Codes      int64 `json:"codes"`      // the number of each token's centroid
+	Residuals  int64 `json:"residuals"`  // of each token
+	Factors    int64 `json:"factors"`    // of each token
+	Docs       int64 `json:"docs"`       // lengths and ids by ordinal
+	IDs        int64 `json:"ids"`        // ordinals by id
+	Postings   int64 `json:"postings"`   // documents by centroid
+	Tombstones int64 `json:"tombstones"` // which documents are deleted
+	Payload    int64 `json:"payload"`    // what is stored beside documents
+	Fields     int64 `json:"fields"`     // what is derived from payloads
 }
 
 // Total adds them up.

@@ -73,11 +73,11 @@ type Layer struct {
 type Activation int
 
 const (
-	Identity Activation = iota
-	ReLU
-	GELU // with the exact Φ
-	SiLU
-	Tanh
+	Identity Activation = iota // x
+	ReLU                       // the larger of x and 0
+	GELU                       // with the exact Φ
+	SiLU                       // x times the logistic function of x
+	Tanh                       // the hyperbolic tangent
 )
 
 // Dense is a head: y = activation(W·x + b), and the residual where there is one,

@@ -47,21 +47,21 @@ type Options struct {
 
 // Report is the outcome of Run.
 type Report struct {
-	Collection string       `json:"collection"`
-	Split      string       `json:"split"`
-	Docs       int          `json:"docs"`
-	Tokens     int64        `json:"tokens"`
+	Collection string       `json:"collection"`      // the folder
+	Split      string       `json:"split"`           // of the judgements
+	Docs       int          `json:"docs"`            // in the index
+	Tokens     int64        `json:"tokens"`          // of these documents
 	Bytes      int64        `json:"bytes"`           // of the file
 	Queries    int          `json:"queries"`         // judged
 	Unsearched int          `json:"without_vectors"` // of these; they count 0
 	Missing    int          `json:"judged_missing"`  // distinct judged documents that the index lacks
-	K          int          `json:"k"`
-	Result     *eval.Result `json:"-"`
-	Run        *eval.Run    `json:"-"`
-	Stats      search.Stats `json:"search"`
+	K          int          `json:"k"`               // documents that were searched for
+	Result     *eval.Result `json:"-"`               // the measures
+	Run        *eval.Run    `json:"-"`               // what was found
+	Stats      search.Stats `json:"search"`          // the sum over all searches
 	// Latency is of a query while others run beside it, one for each thread.
 	Latency quality.Latency `json:"latency"`
-	Reused  bool            `json:"index_reused"`
+	Reused  bool            `json:"index_reused"` // the index was there, and was searched as it is
 	// Seconds: Build is 0 for an index that was there; Total is all of it, reading
 	// files included.
 	Seconds struct {

@@ -39,7 +39,7 @@ type Axis struct {
 
 // Point of a series.
 type Point struct {
-	X, Y float64
+	X, Y float64 // in the units of the axes
 	// Title is shown when a reader points at it.
 	Title string
 }

@@ -11,11 +11,11 @@ import (
 
 // Report says what the processor offers and what is used of it.
 type Report struct {
-	Arch     string   `json:"arch"`
+	Arch     string   `json:"arch"`     // GOARCH
 	Features []string `json:"features"` // instruction sets found that matter here
 	Tiers    []string `json:"tiers"`    // backends that can run, slowest first
 	Selected string   `json:"selected"` // the one that kernels.Select("") returns
-	Stages   []Stage  `json:"stages"`
+	Stages   []Stage  `json:"stages"`   // what each stage uses
 }
 
 // Stage says which tier's inner loop a stage of the selected backend uses.

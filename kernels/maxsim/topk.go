@@ -10,8 +10,8 @@ import (
 
 // Hit is a document with its score.
 type Hit struct {
-	Doc   int
-	Score float32
+	Doc   int     // its number among the documents
+	Score float32 // MaxSim
 }
 
 // Top keeps the best documents of each query, of any number of batches one after

@@ -86,8 +86,8 @@ func (m *Method) UnmarshalText(text []byte) (err error) {
 
 // Hit is a document of a ranking.
 type Hit struct {
-	Ordinal uint32  `json:"ordinal"`
-	Score   float64 `json:"score"`
+	Ordinal uint32  `json:"ordinal"` // the document
+	Score   float64 `json:"score"`   // on the scale of its side
 }
 
 // Ranking is hits, the best first, with a weight. Each document is there once.

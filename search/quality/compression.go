@@ -22,8 +22,8 @@ var ErrOriginals = errors.New("not the vectors that the index was made from")
 // vectors against exact MaxSim over the original ones. Pruning has no part in
 // it, see [Recall].
 type Compression struct {
-	K       int                `json:"k"`
-	Queries []QueryCompression `json:"queries"`
+	K       int                `json:"k"`       // documents that were compared
+	Queries []QueryCompression `json:"queries"` // one by one
 	// Scores is how many pairs of a query and a document RMSE and Bias are over:
 	// the exact K best of each query. RMSE is the root mean square of the stored
 	// score less the exact one, Bias its mean.

@@ -28,9 +28,9 @@ const defaultK = 10
 // stored vectors a search returns. What the codec loses is another matter, see
 // [Compression].
 type Recall struct {
-	K       int           `json:"k"`
-	Queries []QueryRecall `json:"queries"`
-	Stats   search.Stats  `json:"stats"` // of the searches that were measured
+	K       int           `json:"k"`       // documents that were searched for
+	Queries []QueryRecall `json:"queries"` // one by one
+	Stats   search.Stats  `json:"stats"`   // of the searches that were measured
 }
 
 // QueryRecall is one query of [Recall].

@@ -122,11 +122,11 @@ type Point struct {
 
 // Latency is how long queries took, by nearest rank.
 type Latency struct {
-	Mean time.Duration `json:"mean_ns"`
-	P50  time.Duration `json:"p50_ns"`
-	P95  time.Duration `json:"p95_ns"`
-	P99  time.Duration `json:"p99_ns"`
-	Max  time.Duration `json:"max_ns"`
+	Mean time.Duration `json:"mean_ns"` // of all queries
+	P50  time.Duration `json:"p50_ns"`  // half of the queries took no longer
+	P95  time.Duration `json:"p95_ns"`  // 95 of 100 took no longer
+	P99  time.Duration `json:"p99_ns"`  // 99 of 100 took no longer
+	Max  time.Duration `json:"max_ns"`  // the slowest query
 }
 
 // NewLatency summarises times, which it sorts.

@@ -27,7 +27,7 @@ type TuneOptions struct {
 
 // Tuning is the outcome of [Tune].
 type Tuning struct {
-	Target float64 `json:"target"`
+	Target float64 `json:"target"` // the recall that was wanted
 	// TunedOn and HeldOut are the numbers of the queries of either half.
 	TunedOn []int   `json:"-"`
 	HeldOut []int   `json:"-"`
@@ -36,7 +36,7 @@ type Tuning struct {
 
 // Tuned is the setting that was found for one k.
 type Tuned struct {
-	K int `json:"k"`
+	K int `json:"k"` // it is for searches of up to so many documents
 	Setting
 	// Tuned and HeldOut is what it does on the two halves, Derived what untuned
 	// parameters do on the half held out.
@@ -55,7 +55,7 @@ type Tuned struct {
 // Trial is one setting on some queries.
 type Trial struct {
 	Setting
-	Recall float64 `json:"recall"`
+	Recall float64 `json:"recall"` // the mean share of the exhaustive result that was found
 	// Error is the standard error of Recall.
 	Error float64 `json:"standard_error"`
 	// Work is what a query takes on average, by which settings are compared: counted,

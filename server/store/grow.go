@@ -315,12 +315,12 @@ func (c *Collection) train(ctx context.Context, o RetrainOptions, choose func(*s
 
 // GrowthStats say how a collection is kept.
 type GrowthStats struct {
-	Stage Stage `json:"stage"`
+	Stage Stage `json:"stage"` // how it is coded now
 	// Training: a training runs because the collection has grown. Failed is why the last
 	// one was given up.
 	Training bool        `json:"training"`
 	Failed   string      `json:"training_failed,omitempty"`
-	Drift    index.Drift `json:"drift"`
+	Drift    index.Drift `json:"drift"` // how well the codec fits
 	// Advice says why training anew would pay; "": it would not.
 	Advice string `json:"advice,omitempty"`
 }

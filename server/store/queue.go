@@ -205,9 +205,9 @@ func (q *queue) end(why error) {
 
 // QueueStats says what waits to be written.
 type QueueStats struct {
-	Requests  int   `json:"requests"`
-	Documents int   `json:"documents"`
-	Bytes     int64 `json:"bytes"`
+	Requests  int   `json:"requests"`  // that wait
+	Documents int   `json:"documents"` // in them
+	Bytes     int64 `json:"bytes"`     // of memory that they hold
 }
 
 func (q *queue) stats() QueueStats {

@@ -43,20 +43,20 @@ func (c *Collection) counted(rs []*request, took time.Duration) {
 
 // Stats describes a collection, at little cost.
 type Stats struct {
-	Documents uint64 `json:"documents"`
+	Documents uint64 `json:"documents"`         // live ones
 	Deleted   uint64 `json:"deleted_documents"` // whose ordinals are not used again
-	Tokens    uint64 `json:"tokens"`
+	Tokens    uint64 `json:"tokens"`            // of live documents
 	// Metadata is how many documents have some.
 	Metadata   uint64         `json:"metadata"`
-	Dim        int            `json:"dim"`   // 0: no documents yet, as the next three
-	Nbits      int            `json:"nbits"` // as they are kept now
-	Centroids  int            `json:"centroids"`
-	Generation uint64         `json:"generation"`
-	Model      *storage.Model `json:"model,omitempty"`
-	FileBytes  int64          `json:"file_bytes"`
-	Growth     GrowthStats    `json:"growth"`
-	Queue      QueueStats     `json:"queue"`
-	Counts     Counts         `json:"counts"`
+	Dim        int            `json:"dim"`             // 0: no documents yet, as the next three
+	Nbits      int            `json:"nbits"`           // as they are kept now
+	Centroids  int            `json:"centroids"`       // of the codec
+	Generation uint64         `json:"generation"`      // counts how often all was coded anew
+	Model      *storage.Model `json:"model,omitempty"` // what made the vectors; nil: nobody said
+	FileBytes  int64          `json:"file_bytes"`      // of the index
+	Growth     GrowthStats    `json:"growth"`          // from one codec to the next
+	Queue      QueueStats     `json:"queue"`           // what waits to be written
+	Counts     Counts         `json:"counts"`          // since the collection was opened
 }
 
 // Stats describes the collection as it is now. A collection without documents has
