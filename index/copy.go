@@ -36,9 +36,9 @@ type CopyOptions struct {
 
 // CopyReport says what was copied.
 type CopyReport struct {
-	Path   string `json:"path"`
-	Docs   int    `json:"docs"`
-	Tokens uint64 `json:"tokens"`
+	Path   string `json:"path"`   // of the new index
+	Docs   int    `json:"docs"`   // in it
+	Tokens uint64 `json:"tokens"` // of these documents
 }
 
 // Copy makes an index file at path of documents of others, in their order, as they are

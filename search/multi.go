@@ -120,7 +120,7 @@ func (m *Multi) Trace(ctx context.Context, q Query, id string, o Options) (Stage
 type PartDescription struct {
 	Name   string `json:"name"` // the path of its file
 	Docs   int64  `json:"docs"` // live
-	Tokens uint64 `json:"tokens"`
+	Tokens uint64 `json:"tokens"` // of these documents
 	// Device and Memory as in [Description].
 	Device string              `json:"device,omitempty"`
 	Memory *kernels.MemoryPlan `json:"device_memory,omitempty"`

@@ -97,11 +97,11 @@ type Stats struct {
 
 // PartStats says what searches did in one of several indexes.
 type PartStats struct {
-	Part       int   `json:"part"` // as in [Hit]
-	Allowed    int64 `json:"allowed_docs"`
-	Candidates int64 `json:"candidates"`
-	ExactDocs  int64 `json:"exact_docs"`
-	Hits       int64 `json:"hits"`
+	Part       int   `json:"part"`         // as in [Hit]
+	Allowed    int64 `json:"allowed_docs"` // that the filter lets through
+	Candidates int64 `json:"candidates"`   // that probing found
+	ExactDocs  int64 `json:"exact_docs"`   // that got an exact score
+	Hits       int64 `json:"hits"`         // among the best of all
 }
 
 // Times of the stages, in nanoseconds of elapsed time.

@@ -3,7 +3,7 @@ package quality
 import "github.com/plaid-ir/plaid/search"
 
 // What the steps of a search cost, in tokens scored by centroids. They are of one
-// processor (docs/search-quality.md) and need not be exact: settings are compared that
+// processor (docs/lab/search-quality.md) and need not be exact: settings are compared that
 // differ in how much they do of each step.
 const (
 	centroidWork = 60  // a centroid against the tokens of a query
