@@ -135,6 +135,21 @@ def search_table(results, name, collection):
     return [f"### {name}: search, k = 100, one query at a time on one core", ""] + table(head, rows)
 
 
+def throughput_table(results, name, collection):
+    rows = []
+    for engine in ("plaid", "next-plaid"):
+        for nbits in "24":
+            key = f"throughput.{name}.{engine}.{nbits}"
+            if key in results.of:
+                r = results.of[key]["result"]
+                runs = {q: [collection.docs[d] for d in hits] for q, hits in zip(collection.queries, r["hits"])}
+                rows.append([NAMES[engine], nbits, spread(r["queries_per_second"], results.mark(key)), *quality_cells(collection.quality(runs))])
+    if not rows:
+        return []
+    head = ["engine", "bits", "queries a second", "recall@10", "recall@100", "nDCG@10"]
+    return [f"### {name}: search, k = 100, all queries at once on all cores", ""] + table(head, rows)
+
+
 def size(path):
     return path.stat().st_size if path.is_file() else sum(p.stat().st_size for p in path.rglob("*") if p.is_file())
 
@@ -181,7 +196,8 @@ def main(data, work):
     for name in "cranfield", "scifact":
         if (data / name / "docs.npy").exists():
             collection = Collection(data / name)
-            out += search_table(results, name, collection) + build_table(results, name, collection)
+            out += search_table(results, name, collection) + throughput_table(results, name, collection)
+            out += build_table(results, name, collection)
     text = "\n".join(out)
     (work / "report.md").write_text(text)
     print(text)

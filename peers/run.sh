@@ -12,7 +12,7 @@ shift 2
 patterns=("$@")
 here=$(cd "$(dirname "$0")" && pwd)
 python=$work/venv/bin/python
-nextplaid=$work/target/release/nextplaid-bench
+rust=$work/target/release/peers-bench
 core=${CORE:-$(($(nproc) - 1))}
 mkdir -p "$work/results" "$work/index"
 
@@ -54,7 +54,7 @@ install() {
 }
 compile_peers() {
   RUSTFLAGS="-C target-cpu=native" CARGO_TARGET_DIR=$work/target \
-    cargo build -q --release --locked --manifest-path "$here/nextplaid/Cargo.toml"
+    cargo build -q --release --locked --manifest-path "$here/rust/Cargo.toml"
   done_with compile.peers
 }
 compile_plaid() {
@@ -68,7 +68,7 @@ build() { # COLLECTION ENGINE NBITS
   case $2 in
   plaid) measured "$name" "$work/plaid" index "$out" --vectors "$in/docs.npy" --lengths "$in/doclens.npy" \
     --ids "$in/doc_ids.txt" --nbits "$3" --json ;;
-  next-plaid) measured "$name" "$nextplaid" build "$in" "$out" "$3" ;;
+  next-plaid) measured "$name" "$rust" build "$in" "$out" "$3" ;;
   *) measured "$name" "$python" "$here/engines.py" build "$2" "$in" "$out" "$3" ;;
   esac
 }
@@ -76,15 +76,22 @@ search() { # COLLECTION ENGINE NBITS HOW
   local name=search.$1.$2.$3.$4 in=$data/$1 index=$work/index/$1.$2.$3
   case $2.$4 in
   plaid.*) pinned "$name" "$work/plaid-bench" search "$in" "$index" 100 20 ;;
-  next-plaid.default) pinned "$name" "$nextplaid" search "$in" "$index" 100 8 4096 20 ;;
-  next-plaid.narrow) pinned "$name" "$nextplaid" search "$in" "$index" 100 4 1024 20 ;;
+  next-plaid.default) pinned "$name" "$rust" search "$in" "$index" 100 8 4096 20 ;;
+  next-plaid.narrow) pinned "$name" "$rust" search "$in" "$index" 100 4 1024 20 ;;
   *.default) pinned "$name" "$python" "$here/engines.py" search "$2" "$in" "$index" 100 20 ;;
   xtr-warp.wide) pinned "$name" "$python" "$here/engines.py" search "$2" "$in" "$index" 100 20 32 2048 ;;
   esac
 }
+throughput() { # COLLECTION ENGINE NBITS: all queries at once, all processors
+  local name=throughput.$1.$2.$3 in=$data/$1 index=$work/index/$1.$2.$3
+  case $2 in
+  plaid) measured "$name" "$work/plaid-bench" throughput "$in" "$index" 100 10 ;;
+  next-plaid) measured "$name" "$rust" throughput "$in" "$index" 100 8 4096 10 ;;
+  esac
+}
 
 approximate() { # COLLECTION
-  pinned "kernels.approx.$1" "$nextplaid" approx "$1" "$data/$1" "$work/index/$1.next-plaid.2"
+  pinned "kernels.approx.$1" "$rust" approx "$1" "$data/$1" "$work/index/$1.next-plaid.2"
 }
 
 step install install
@@ -92,7 +99,7 @@ step compile.peers compile_peers
 step compile.plaid compile_plaid
 for round in 1 2 3; do # turn by turn, so that all meet the same moods of the machine
   step "kernels.plaid.$round" pinned "kernels.plaid.$round" "$work/plaid-bench" kernels "${shapes[@]}"
-  step "kernels.next-plaid.$round" pinned "kernels.next-plaid.$round" "$nextplaid" kernels "${shapes[@]}"
+  step "kernels.next-plaid.$round" pinned "kernels.next-plaid.$round" "$rust" kernels "${shapes[@]}"
   step "kernels.python.$round" pinned "kernels.python.$round" "$python" "$here/kernels.py" "${shapes[@]}"
 done
 for c in "${collections[@]}"; do
@@ -102,6 +109,11 @@ for c in "${collections[@]}"; do
       [[ $engine =~ ^(xtr-warp|fast-plaid)$ && $nbits == 2 ]] && continue
       step "build.$c.$engine.$nbits" build "$c" "$engine" "$nbits"
       step "search.$c.$engine.$nbits.default" search "$c" "$engine" "$nbits" default
+    done
+  done
+  for engine in plaid next-plaid; do
+    for nbits in 2 4; do
+      step "throughput.$c.$engine.$nbits" throughput "$c" "$engine" "$nbits"
     done
   done
   step "search.$c.next-plaid.4.narrow" search "$c" next-plaid 4 narrow

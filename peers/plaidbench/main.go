@@ -3,6 +3,7 @@
 //
 //	plaid kernels NAME=DATA=K...
 //	plaid search DATA INDEX K SECONDS
+//	plaid throughput DATA INDEX K SECONDS
 package main
 
 import (
@@ -14,7 +15,7 @@ import (
 	"strconv"
 )
 
-var errUsage = errors.New("usage: kernels NAME=DATA=K... | search DATA INDEX K SECONDS")
+var errUsage = errors.New("usage: kernels NAME=DATA=K... | search|throughput DATA INDEX K SECONDS")
 
 func main() {
 	result, err := run(context.Background(), os.Args[1:])
@@ -34,7 +35,7 @@ func run(ctx context.Context, args []string) (any, error) {
 	switch command, args := args[0], args[1:]; {
 	case command == "kernels":
 		return timeKernels(ctx, args)
-	case command == "search" && len(args) == 4:
+	case (command == "search" || command == "throughput") && len(args) == 4:
 		k, err := strconv.Atoi(args[2])
 		if err != nil {
 			return nil, fmt.Errorf("k: %w", err)
@@ -42,6 +43,9 @@ func run(ctx context.Context, args []string) (any, error) {
 		seconds, err := strconv.ParseFloat(args[3], 64)
 		if err != nil {
 			return nil, fmt.Errorf("seconds: %w", err)
+		}
+		if command == "throughput" {
+			return timeAll(ctx, args[0], args[1], k, seconds)
 		}
 		return timeSearch(ctx, args[0], args[1], k, seconds)
 	}

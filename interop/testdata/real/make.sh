@@ -12,7 +12,7 @@ if [[ ! -e $python ]]; then
   python3 -m venv "$work/venv"
   "$python" -m pip install -q -r "$here/requirements.txt"
 fi
-CARGO_TARGET_DIR=$work/target cargo build -q --locked --manifest-path "$here/../../../peers/nextplaid/Cargo.toml"
+CARGO_TARGET_DIR=$work/target cargo build -q --locked --manifest-path "$here/../../../peers/rust/Cargo.toml"
 export OMP_NUM_THREADS=1
 
 "$python" "$here/make.py" input "$work/input"
@@ -22,8 +22,8 @@ for engine in colbert fast-plaid; do
   "$python" "$here/make.py" "$engine-hits" "$work/input" "$work/$engine" >"$work/$engine.hits.tsv"
 done
 rm -rf "$work/next-plaid"
-"$work/target/debug/nextplaid-bench" build "$work/input" "$work/next-plaid" 2 >&2
-"$work/target/debug/nextplaid-bench" hits "$work/input" "$work/next-plaid" >"$work/next-plaid.hits.tsv"
+"$work/target/debug/peers-bench" build "$work/input" "$work/next-plaid" 2 >&2
+"$work/target/debug/peers-bench" hits "$work/input" "$work/next-plaid" >"$work/next-plaid.hits.tsv"
 rm "$work/next-plaid/embeddings.npy" "$work/next-plaid/embeddings_lengths.json" # the vectors, for updates of its own
 
 for engine in colbert fast-plaid next-plaid; do

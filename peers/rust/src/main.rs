@@ -1,10 +1,11 @@
-//! Times next-plaid. Results are JSON on standard output.
+//! Times next-plaid, and kernels of maxsim-lut. Results are JSON on standard output.
 //!
-//!     nextplaid-bench kernels NAME=DATA=K...
-//!     nextplaid-bench build DATA INDEX NBITS
-//!     nextplaid-bench search DATA INDEX K PROBES SCORES SECONDS
-//!     nextplaid-bench approx NAME DATA INDEX
-//!     nextplaid-bench hits DATA INDEX
+//!     peers-bench kernels NAME=DATA=K...
+//!     peers-bench build DATA INDEX NBITS
+//!     peers-bench search DATA INDEX K PROBES SCORES SECONDS
+//!     peers-bench throughput DATA INDEX K PROBES SCORES SECONDS
+//!     peers-bench approx NAME DATA INDEX
+//!     peers-bench hits DATA INDEX
 
 mod kernels;
 mod npy;
@@ -46,6 +47,23 @@ fn search(data: &str, path: &str, params: &SearchParameters, seconds: f64) -> Re
         }
     }
     Ok(json!({"hits": hits, "latency_ms": passes}))
+}
+
+/// All queries handed in at once, on all cores: a pass to warm up, then passes while time lasts, of
+/// which the queries a second are given.
+fn throughput(data: &str, path: &str, params: &SearchParameters, seconds: f64) -> Result<Value> {
+    let queries = npy::queries(Path::new(data))?;
+    let index = MmapIndex::load(path)?;
+    let found = index.search_batch(&queries, params, true, None)?;
+    let hits: Vec<_> = found.into_iter().map(|f| f.passage_ids).collect();
+    let begin = Instant::now();
+    let mut rates = Vec::new();
+    while rates.is_empty() || begin.elapsed().as_secs_f64() < seconds {
+        let start = Instant::now();
+        index.search_batch(&queries, params, true, None)?;
+        rates.push(queries.len() as f64 / start.elapsed().as_secs_f64());
+    }
+    Ok(json!({"hits": hits, "queries_per_second": rates}))
 }
 
 /// Every document's score for every query: query, document, score, one a line.
@@ -142,18 +160,19 @@ fn main() -> Result<()> {
             kernels::run(&list)?
         }
         ["build", data, path, nbits] => build(data, path, nbits.parse()?)?,
-        ["search", data, path, k, probes, scores, seconds] => {
+        [what @ ("search" | "throughput"), data, path, k, probes, scores, seconds] => {
             let params = SearchParameters {
                 top_k: k.parse()?,
                 n_ivf_probe: probes.parse()?,
                 n_full_scores: scores.parse()?,
                 ..SearchParameters::default()
             };
-            search(data, path, &params, seconds.parse()?)?
+            let measure = if *what == "search" { search } else { throughput };
+            measure(data, path, &params, seconds.parse()?)?
         }
         ["approx", name, data, path] => approx(name, data, path)?,
         ["hits", data, path] => return hits(data, path),
-        _ => return Err("usage: kernels NAME=DATA=K... | build DATA INDEX NBITS | search DATA INDEX K PROBES SCORES SECONDS | approx NAME DATA INDEX | hits DATA INDEX".into()),
+        _ => return Err("usage: kernels NAME=DATA=K... | build DATA INDEX NBITS | search|throughput DATA INDEX K PROBES SCORES SECONDS | approx NAME DATA INDEX | hits DATA INDEX".into()),
     };
     println!("{result}");
     Ok(())

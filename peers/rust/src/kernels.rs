@@ -1,6 +1,7 @@
-//! Kernels of next-plaid that its library exports, on the shapes that ../README.md describes.
+//! Kernels of next-plaid that its library exports, and maxsim-lut, on the shapes that ../README.md describes.
 
 use crate::npy::{self, Result};
+use maxsim_lut::{Codes, DocView, Lut, PreparedQuery, Scorer};
 use ndarray::{s, Array1, Array2};
 use next_plaid::{binary, codec::ResidualCodec, maxsim, residual_lut as lut};
 use serde_json::{json, Value};
@@ -51,9 +52,11 @@ fn time(mut f: impl FnMut()) -> Vec<f64> {
         .collect()
 }
 
-fn record(out: &mut Vec<Value>, work: &str, how: &str, per: f64, samples: Vec<f64>) {
+const NEXT_PLAID: &str = "next-plaid 1.8.5";
+
+fn record(out: &mut Vec<Value>, work: &str, engine: &str, how: &str, per: f64, samples: Vec<f64>) {
     let samples: Vec<f64> = samples.iter().map(|x| x / per).collect();
-    out.push(json!({"work": work, "engine": "next-plaid 1.8.5", "how": how, "samples": samples}));
+    out.push(json!({"work": work, "engine": engine, "how": how, "samples": samples}));
 }
 
 fn rescoring(out: &mut Vec<Value>, name: &str, nbits: usize, k: usize, docs: usize) -> Result<()> {
@@ -92,7 +95,30 @@ fn rescoring(out: &mut Vec<Value>, name: &str, nbits: usize, k: usize, docs: usi
             black_box(score(d, &inverse[offsets[d]..offsets[d + 1]]));
         }
     });
-    record(out, &format!("rerank {nbits} bits {name}"), &format!("maxsim_residual_lut_i8 ({kernel}), stored norms"), tokens as f64, samples);
+    record(out, &format!("rerank {nbits} bits {name}"), NEXT_PLAID, &format!("maxsim_residual_lut_i8 ({kernel}), stored norms"), tokens as f64, samples);
+
+    // The same documents and centroid scores, norms stored as well.
+    let theirs = Lut::colbert(nbits, codec.bucket_weights.as_ref().ok_or("no weights")?.as_slice().ok_or("weights")?)?;
+    let prepared = PreparedQuery::new(&theirs, query.as_slice().ok_or("query")?, QUERY_TOKENS, DIM)?;
+    let cdot_rows = cdot.as_standard_layout();
+    let scorer = Scorer::new(&theirs, &prepared).with_centroid_term(cdot_rows.as_slice().ok_or("cdot")?, k)?;
+    let ids: Vec<u32> = codes.iter().map(|&c| c as u32).collect();
+    let (bytes, stride) = (packed.as_slice().ok_or("packed")?, DIM * nbits / 8);
+    let lut_score = |d: usize| {
+        let (lo, hi) = (offsets[d], offsets[d + 1]);
+        let doc = DocView::new(&bytes[lo * stride..hi * stride], hi - lo, stride);
+        scorer.score(doc.codes(Codes::U32(&ids[lo..hi])).inv_norms(&inverse[lo..hi]))
+    };
+    let off = (0..docs.min(100)).map(|d| (lut_score(d) - score(d, &inverse[offsets[d]..offsets[d + 1]])).abs()).fold(0.0, f32::max);
+    if off > 0.05 {
+        return Err(format!("maxsim-lut and next-plaid differ by {off}: they do not score the same").into());
+    }
+    let samples = time(|| {
+        for &d in &order {
+            black_box(lut_score(d));
+        }
+    });
+    record(out, &format!("rerank {nbits} bits {name}"), "maxsim-lut 0.1.0", &format!("Scorer::score ({:?}), stored norms", theirs.kernel(DIM)), tokens as f64, samples);
     if nbits == 2 {
         let samples = time(|| {
             for &d in &order {
@@ -101,7 +127,7 @@ fn rescoring(out: &mut Vec<Value>, name: &str, nbits: usize, k: usize, docs: usi
                 black_box(score(d, &norms));
             }
         });
-        record(out, &format!("rerank {nbits} bits {name}"), "the same, norms computed, as for older indexes", tokens as f64, samples);
+        record(out, &format!("rerank {nbits} bits {name}"), NEXT_PLAID, "the same, norms computed, as for older indexes", tokens as f64, samples);
     }
     Ok(())
 }
@@ -115,7 +141,7 @@ fn nearest(out: &mut Vec<Value>, name: &str, dir: &Path, k: usize) -> Result<()>
     });
     let operations = 2.0 * x.len() as f64 * k as f64;
     let rates = samples.iter().map(|ns| operations / ns).collect();
-    record(out, &format!("nearest {name} K={k}"), "assign_to_centroids", 1.0, rates);
+    record(out, &format!("nearest {name} K={k}"), NEXT_PLAID, "assign_to_centroids", 1.0, rates);
     Ok(())
 }
 
@@ -131,7 +157,7 @@ pub fn run(collections: &[(String, String, usize)]) -> Result<Value> {
     let samples = time(|| {
         black_box(query.dot(&centroids.t()));
     });
-    record(&mut out, "centroid scores K=65536", "ndarray's dot, as its search calls it; f32, S only", 1e6, samples);
+    record(&mut out, "centroid scores K=65536", NEXT_PLAID, "ndarray's dot, as its search calls it; f32, S only", 1e6, samples);
     for (name, dir, k) in collections {
         nearest(&mut out, name, Path::new(dir), *k)?;
     }
