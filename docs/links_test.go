@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 	"unicode"
+	"unicode/utf8"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -174,6 +175,37 @@ func TestIndexNamesEveryPage(t *testing.T) {
 		for _, page := range pages {
 			if name := filepath.Base(page); name != "README.md" {
 				assert.Contains(t, string(index), "]("+name+")", "%s/README.md", dir)
+			}
+		}
+	}
+}
+
+// Pages are read raw too, and compared line by line: lines are short, but for tables and what programs
+// print.
+func TestLinesAreShort(t *testing.T) {
+	const width, cell = 100, 180
+	for _, page := range markdownFiles(t) {
+		if !strings.HasPrefix(page, "docs/") && strings.Contains(page, "/") && page != "peers/README.md" || page == "CHANGELOG.md" {
+			continue
+		}
+		block := ""
+		for _, l := range readLines(t, page) {
+			text := strings.TrimSpace(l.text)
+			if strings.HasPrefix(text, "```") {
+				block = strings.TrimPrefix(text, "```")
+				continue
+			}
+			switch long := utf8.RuneCountInString(l.text) > width; {
+			case !l.code && strings.HasPrefix(text, "|"):
+				if page == "docs/architecture.md" { // the rooms import what they import
+					continue
+				}
+				for _, c := range strings.Split(text, "|") {
+					assert.LessOrEqual(t, utf8.RuneCountInString(strings.TrimSpace(c)), cell, "%s:%d: a cell of more than %d characters", page, l.number, cell)
+				}
+			case l.code && block != "sh" && block != "go": // what a program prints
+			case long && strings.ContainsRune(text, ' '):
+				assert.Fail(t, "long line", "%s:%d: more than %d characters", page, l.number, width)
 			}
 		}
 	}

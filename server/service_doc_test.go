@@ -125,7 +125,7 @@ func TestServiceDocumentation(t *testing.T) {
 		if b.kind != "sh" || !curlLine.MatchString(b.text) {
 			continue
 		}
-		for _, command := range curlLine.Split(b.text, -1)[1:] {
+		for _, command := range curlLine.Split(strings.ReplaceAll(b.text, "\\\n", ""), -1)[1:] {
 			status := 0
 			if before, after, ok := strings.Cut(command, " # "); ok {
 				var err error
