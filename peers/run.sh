@@ -14,7 +14,15 @@ here=$(cd "$(dirname "$0")" && pwd)
 python=$work/venv/bin/python
 rust=$work/target/release/peers-bench
 core=${CORE:-$(($(nproc) - 1))}
-mkdir -p "$work/results" "$work/index"
+mkdir -p "$work/results" "$work/index" "$work/data"
+
+# DATA/NAME has the files, or DATA/NAME/vectors, as eval/beir/vectors.sh makes them.
+given=$data data=$work/data
+for c in cranfield scifact; do
+  for from in "$given/$c" "$given/$c/vectors"; do
+    [[ -e $from/docs.npy ]] && ln -sfn "$from" "$data/$c"
+  done
+done
 
 collections=()
 shapes=()

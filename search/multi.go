@@ -118,8 +118,8 @@ func (m *Multi) Trace(ctx context.Context, q Query, id string, o Options) (Stage
 
 // PartDescription is one of several indexes that are searched as one.
 type PartDescription struct {
-	Name   string `json:"name"` // the path of its file
-	Docs   int64  `json:"docs"` // live
+	Name   string `json:"name"`   // the path of its file
+	Docs   int64  `json:"docs"`   // live
 	Tokens uint64 `json:"tokens"` // of these documents
 	// Device and Memory as in [Description].
 	Device string              `json:"device,omitempty"`
