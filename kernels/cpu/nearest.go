@@ -54,15 +54,15 @@ func (b backend) nearest(codes []uint32, scores []float32, centroids, x []float3
 			return
 		}
 	}
-	if loops.Lanes {
+	if loops.Rounded != nil {
 		nearestLanes(loops, codes, scores, centroids, x, dim)
 		return
 	}
 	nearestAll(codes, scores, centroids, x, dim)
 }
 
-// nearestLanes compares every row with every centroid, with the loop that
-// computes S: the rows are the query.
+// nearestLanes compares every row with every centroid, with a loop like that
+// which computes S: the rows are the query.
 func nearestLanes(loops *tier.Tokens, codes []uint32, scores []float32, centroids, x []float32, dim int) {
 	const block = 36 // centroids
 	sc := lanesPool.Get().(*lanesScratch)
@@ -78,7 +78,7 @@ func nearestLanes(loops *tier.Tokens, codes []uint32, scores []float32, centroid
 		for c0 := 0; c0 < k; c0 += block {
 			m := min(block, k-c0)
 			products := sc.products[:m*sc.q.Stride]
-			loops.CentroidScores(products, centroids[c0*dim:(c0+m)*dim], m, &sc.q, sc.lo[:], sc.hi[:])
+			loops.Rounded(products, centroids[c0*dim:(c0+m)*dim], m, &sc.q, sc.lo[:], sc.hi[:])
 			for c := range m {
 				for i, v := range products[c*sc.q.Stride:][:n] {
 					if v > best[i] {

@@ -27,8 +27,8 @@ type query struct {
 	ranges []residualRange // of each query token
 	fast   fastTables
 	fine   fineTables
-	tile   tileQuery     // in place of fast
-	levels [2]levelQuery // by level
+	tile   tileQuery            // in place of fast
+	levels [2]levelQuery        // by level
 	short  [2]kernels.Shortfall // by bound
 	alike  likeness             // scratch of short
 

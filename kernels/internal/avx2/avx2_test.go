@@ -19,6 +19,9 @@ func TestLoops(t *testing.T) {
 		Dots: func(dst []float32, stride int, rows []float32, m, dim int, queries []float32, n int, lo, hi []float32) {
 			Dots(dst, stride, rows, m, dim, queries, n, (*[16]float32)(lo), (*[16]float32)(hi))
 		},
+		DotsFused: func(dst []float32, stride int, rows []float32, m, dim int, queries []float32, n int, lo, hi []float32) {
+			DotsFused(dst, stride, rows, m, dim, queries, n, (*[16]float32)(lo), (*[16]float32)(hi))
+		},
 		WidenBF16: WidenBF16, Bytes: Bytes, Words: Words, Above: Above,
 	})
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/plaid-ir/plaid/internal/fenced"
+	"github.com/plaid-ir/plaid/internal/fma"
 )
 
 // Loops are the functions of a package; those that are nil are not tested.
@@ -28,6 +29,7 @@ type Loops struct {
 	// Dots has at most Lanes columns a call, and lo and hi of that length.
 	Lanes     int
 	Dots      func(dst []float32, stride int, rows []float32, m, dim int, queries []float32, n int, lo, hi []float32)
+	DotsFused func(dst []float32, stride int, rows []float32, m, dim int, queries []float32, n int, lo, hi []float32)
 	WidenBF16 func(dst []float32, src []byte)
 	WidenF16  func(dst []float32, src []byte)
 	Bytes     func(dst [][4]uint64, scores []float32, stride, n int, mul, add *[32]float32)
@@ -48,6 +50,7 @@ func Run(t *testing.T, l Loops) {
 		{"MaxFine", l.MaxFine != nil, testMaxFine},
 		{"MaxBytes", l.MaxBytes2 != nil, testMaxBytes},
 		{"Dots", l.Dots != nil, testDots},
+		{"DotsFused", l.DotsFused != nil, testDotsFused},
 		{"Widen", l.WidenBF16 != nil, testWiden},
 		{"Bytes", l.Bytes != nil, testBytes},
 		{"Words", l.Words != nil, testWords},
@@ -290,27 +293,36 @@ func testMaxBytes(t *testing.T, l Loops, rng *rand.Rand) {
 }
 
 func testDots(t *testing.T, l Loops, rng *rand.Rand) {
+	compareDots(t, l.Lanes, l.Dots, rng, func(a, b, sum float32) float32 { return sum + float32(a*b) })
+}
+
+func testDotsFused(t *testing.T, l Loops, rng *rand.Rand) {
+	compareDots(t, l.Lanes, l.DotsFused, rng, fma.FMA)
+}
+
+func compareDots(t *testing.T, lanes int, dots func([]float32, int, []float32, int, int, []float32, int, []float32, []float32),
+	rng *rand.Rand, add func(a, b, sum float32) float32) {
 	for _, dim := range []int{1, 2, 15, 64, 100} {
 		for _, m := range []int{1, 2, 5, 6, 7, 11, 12, 13, 24, 31, 36} {
-			n := 1 + rng.IntN(l.Lanes)
+			n := 1 + rng.IntN(lanes)
 			stride := (n + 7) &^ 7
 			queries := floats(t, rng, dim*32, 1)
 			rows := floats(t, rng, m*dim, 1)
 			dst := fenced.Slice[float32](t, (m-1)*stride+n)
-			lo, hi := floats(t, rng, l.Lanes, 1), floats(t, rng, l.Lanes, 1)
+			lo, hi := floats(t, rng, lanes, 1), floats(t, rng, lanes, 1)
 			wantLo, wantHi := append([]float32{}, lo...), append([]float32{}, hi...)
 			want := make([]float32, len(dst))
 			for r := range m {
 				for s := range n {
 					var sum float32
 					for j := range dim {
-						sum += float32(rows[r*dim+j] * queries[32*j+s])
+						sum = add(rows[r*dim+j], queries[32*j+s], sum)
 					}
 					want[r*stride+s] = sum
 					wantLo[s], wantHi[s] = min(wantLo[s], sum), max(wantHi[s], sum)
 				}
 			}
-			l.Dots(dst, stride, rows, m, dim, queries, n, lo, hi)
+			dots(dst, stride, rows, m, dim, queries, n, lo, hi)
 			require.Equal(t, want, append([]float32{}, dst...), "dim %d, %d rows, %d columns", dim, m, n)
 			require.Equal(t, wantLo[:n], append([]float32{}, lo[:n]...))
 			require.Equal(t, wantHi[:n], append([]float32{}, hi[:n]...))

@@ -2,6 +2,7 @@
 // the order of the Go assembler: m, n, d stand for Vd = Vn op Vm.
 
 // 4 lanes of float32
+#define FMLA4S(m, n, d)  WORD $(0x4e20cc00|(m)<<16|(n)<<5|(d))
 #define FADD4S(m, n, d)  WORD $(0x4e20d400|(m)<<16|(n)<<5|(d))
 #define FSUB4S(m, n, d)  WORD $(0x4ea0d400|(m)<<16|(n)<<5|(d))
 #define FMUL4S(m, n, d)  WORD $(0x6e20dc00|(m)<<16|(n)<<5|(d))

@@ -55,6 +55,11 @@ func MaxBytes4(best [][4]uint64, ranges [][2]uint32, rows [][4]uint64, codes []b
 //go:noescape
 func Dots(dst []float32, stride int, rows []float32, m, dim int, queries []float32, n int, lo, hi *[32]float32)
 
+// DotsFused is Dots with products that are not rounded before they are added.
+//
+//go:noescape
+func DotsFused(dst []float32, stride int, rows []float32, m, dim int, queries []float32, n int, lo, hi *[32]float32)
+
 // WidenBF16 converts len(dst) little-endian bfloat16 values.
 //
 //go:noescape

@@ -1,49 +1,36 @@
 package portable
 
-// Products of float32 vectors. Each product is one chain of additions in the
-// order of the dimensions, whichever of the functions below computes it, and
-// every multiplication is rounded (the conversion forbids a fused one), so
-// the same pair of vectors gives the same bits everywhere: in any block, on
-// any machine.
+import "github.com/plaid-ir/plaid/internal/fma"
+
+// Products of float32 vectors. Each is one chain of additions in the order of the
+// dimensions, whichever of the functions below computes it, so the same pair of
+// vectors gives the same bits everywhere: in any block, on any machine. Dots fuses
+// product and sum, as loops in vector instructions do; the others, for which there
+// are no such loops, round both (the conversion forbids to fuse them).
 //
 // The Go compiler keeps one register of 16 for itself and needs one for each
 // product on the way, so four chains fit and eight spill: a 2×2 tile reaches
 // 15 GFLOP/s where a 4×2 tile reaches 6 (Zen 5).
 
-// Dots writes dst[r·stride+s] = ⟨row r, query s⟩ for m rows of dim values and n
-// queries, the other columns 0, and widens lo to hi by each of the first n.
-func Dots(dst []float32, stride int, rows []float32, m, dim int, queries []float32, n int, lo, hi []float32) {
-	dots(dst, stride, rows, m, queries, n, dim)
-	for ; len(dst) > 0; dst = dst[stride:] {
-		clear(dst[n:stride])
-		for i, v := range dst[:n] {
-			if v < lo[i] {
-				lo[i] = v
+// Dots writes dst[r·stride+s] = ⟨row r, query s⟩ for m rows of dim values and the
+// first n columns of a panel [dim, 32], the next ones 0 up to a multiple of 8, and
+// widens lo to hi by each of the first n.
+func Dots(dst []float32, stride int, rows []float32, m, dim int, panel []float32, n int, lo, hi []float32) {
+	var c [2 * 32]float32
+	for r := 0; r < m; r += 2 {
+		next := min(1, m-1-r) * dim // 0: the last row twice
+		fma.Products(c[:], 32, rows[r*dim:], next, 2, dim, panel, noBias[:], 32)
+		for i := range min(2, m-r) {
+			copy(dst[(r+i)*stride:], c[32*i:32*i+(n+7)&^7])
+			for j, v := range c[32*i : 32*i+n] {
+				if v < lo[j] {
+					lo[j] = v
+				}
+				if v > hi[j] {
+					hi[j] = v
+				}
 			}
-			if v > hi[i] {
-				hi[i] = v
-			}
 		}
-	}
-}
-
-// dots writes dst[i·stride+j] = ⟨a_i, b_j⟩ for the m vectors of a and the n of b.
-func dots(dst []float32, stride int, a []float32, m int, b []float32, n, dim int) {
-	i := 0
-	for ; i+2 <= m; i += 2 {
-		a0, a1 := a[i*dim:(i+1)*dim], a[(i+1)*dim:(i+2)*dim]
-		d0, d1 := dst[i*stride:i*stride+n], dst[(i+1)*stride:(i+1)*stride+n]
-		j := 0
-		for ; j+2 <= n; j += 2 {
-			d0[j], d0[j+1], d1[j], d1[j+1] = Dot2x2(a0, a1, b[j*dim:(j+1)*dim], b[(j+1)*dim:(j+2)*dim])
-		}
-		if j < n {
-			bj := b[j*dim : (j+1)*dim]
-			d0[j], d1[j], _, _ = Dot1x4(bj, a0, a1, a0, a1)
-		}
-	}
-	if i < m {
-		DotsOne(dst[i*stride:i*stride+n], a[i*dim:(i+1)*dim], b)
 	}
 }
 

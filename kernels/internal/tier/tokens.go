@@ -58,9 +58,11 @@ type Tokens struct {
 
 	// CentroidScores writes the products of m centroids with all query tokens,
 	// the padding of a row set to 0, and widens the ranges lo to hi of the columns.
+	// A product is a chain of fused additions in the order of the dimensions.
 	CentroidScores func(dst []float32, centroids []float32, m int, q *QueryVectors, lo, hi []float32)
-	// Lanes says that CentroidScores computes on lanes of query tokens.
-	Lanes bool
+	// Rounded is CentroidScores with each product rounded before it is added, as
+	// those are that find nearest centroids; nil where plain Go computes these.
+	Rounded func(dst []float32, centroids []float32, m int, q *QueryVectors, lo, hi []float32)
 	// WidenBF16 and WidenF16 convert 16-bit floats; nil where plain Go does.
 	WidenBF16, WidenF16 func(dst []float32, src []byte)
 	// Above writes to rows the numbers of those of the len(rows) rows of S that
@@ -126,7 +128,9 @@ var portableTokens = Tokens{
 	MaxFine:    portable.MaxFine,
 	MaxBytes:   portable.MaxBytes,
 	CentroidScores: func(dst []float32, centroids []float32, m int, q *QueryVectors, lo, hi []float32) {
-		portable.Dots(dst, q.Stride, centroids, m, q.Dim, q.Vectors, q.N, lo, hi)
+		for g := 0; g < q.N; g += 32 {
+			portable.Dots(dst[g:], q.Stride, centroids, m, q.Dim, q.Lanes[g*q.Dim:], min(32, q.N-g), lo[g:], hi[g:])
+		}
 	},
 	Above: portable.Above,
 	Bytes: portable.Bytes,

@@ -16,13 +16,7 @@ func avx2Tokens() Tokens {
 	t.MaxFast = avx2.MaxFast
 	t.MaxFine = avx2.MaxFine
 	t.MaxBytes = avx2MaxBytes
-	t.Lanes = true
-	t.CentroidScores = func(dst []float32, centroids []float32, m int, q *QueryVectors, lo, hi []float32) {
-		for g := 0; g < q.N; g += 16 {
-			avx2.Dots(dst[g:], q.Stride, centroids, m, q.Dim, q.Lanes[g/32*32*q.Dim+g%32:], min(16, q.Stride-g),
-				(*[16]float32)(lo[g:]), (*[16]float32)(hi[g:]))
-		}
-	}
+	t.CentroidScores, t.Rounded = lanes16(avx2.DotsFused), lanes16(avx2.Dots)
 	t.WidenBF16 = avx2.WidenBF16
 	t.Bytes = avx2.Bytes
 	t.Words = avx2.Words
@@ -48,13 +42,7 @@ func avx512Tokens() Tokens {
 	t.MaxFine = avx512.MaxFine
 	t.MaxBytes = avx2MaxBytes // a row is 32 bytes, so wider registers bring nothing
 	t.Uses[StageApprox] = "avx2"
-	t.Lanes = true
-	t.CentroidScores = func(dst []float32, centroids []float32, m int, q *QueryVectors, lo, hi []float32) {
-		for g := 0; g < q.N; g += 32 {
-			avx512.Dots(dst[g:], q.Stride, centroids, m, q.Dim, q.Lanes[g*q.Dim:], min(32, q.Stride-g),
-				(*[32]float32)(lo[g:]), (*[32]float32)(hi[g:]))
-		}
-	}
+	t.CentroidScores, t.Rounded = lanes32(avx512.DotsFused), lanes32(avx512.Dots)
 	t.WidenBF16 = avx512.WidenBF16
 	t.WidenF16 = avx512.WidenF16
 	t.Bytes = avx512.Bytes
@@ -80,4 +68,24 @@ func amxTokens() Tokens {
 	f.Filter = amx.Filter
 	t.Filter = &f
 	return t
+}
+
+// lanes16 calls a loop that computes on 16 lanes of query tokens.
+func lanes16(dots func(dst []float32, stride int, rows []float32, m, dim int, queries []float32, n int, lo, hi *[16]float32)) func([]float32, []float32, int, *QueryVectors, []float32, []float32) {
+	return func(dst, rows []float32, m int, q *QueryVectors, lo, hi []float32) {
+		for g := 0; g < q.N; g += 16 {
+			dots(dst[g:], q.Stride, rows, m, q.Dim, q.Lanes[g/32*32*q.Dim+g%32:], min(16, q.Stride-g),
+				(*[16]float32)(lo[g:]), (*[16]float32)(hi[g:]))
+		}
+	}
+}
+
+// lanes32 calls a loop that computes on 32 lanes of query tokens.
+func lanes32(dots func(dst []float32, stride int, rows []float32, m, dim int, queries []float32, n int, lo, hi *[32]float32)) func([]float32, []float32, int, *QueryVectors, []float32, []float32) {
+	return func(dst, rows []float32, m int, q *QueryVectors, lo, hi []float32) {
+		for g := 0; g < q.N; g += 32 {
+			dots(dst[g:], q.Stride, rows, m, q.Dim, q.Lanes[g*q.Dim:], min(32, q.Stride-g),
+				(*[32]float32)(lo[g:]), (*[32]float32)(hi[g:]))
+		}
+	}
 }

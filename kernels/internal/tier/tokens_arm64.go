@@ -18,13 +18,7 @@ func neonTokens() Tokens {
 			neon.MaxBytes4(best, ranges, rows, codes)
 		}
 	}
-	t.Lanes = true
-	t.CentroidScores = func(dst []float32, centroids []float32, m int, q *QueryVectors, lo, hi []float32) {
-		for g := 0; g < q.N; g += 32 {
-			neon.Dots(dst[g:], q.Stride, centroids, m, q.Dim, q.Lanes[g*q.Dim:], min(32, q.Stride-g),
-				(*[32]float32)(lo[g:]), (*[32]float32)(hi[g:]))
-		}
-	}
+	t.CentroidScores, t.Rounded = lanes32(neon.DotsFused), lanes32(neon.Dots)
 	t.WidenBF16 = neon.WidenBF16
 	t.WidenF16 = neon.WidenF16
 	t.Bytes = neon.Bytes
@@ -34,4 +28,14 @@ func neonTokens() Tokens {
 		t.Filter = &Filter{Top: 255, Range: neon.Range, Levels: neon.Levels, Pack: neon.Pack, Filter: neon.Filter}
 	}
 	return t
+}
+
+// lanes32 calls a loop that computes on 32 lanes of query tokens.
+func lanes32(dots func(dst []float32, stride int, rows []float32, m, dim int, queries []float32, n int, lo, hi *[32]float32)) func([]float32, []float32, int, *QueryVectors, []float32, []float32) {
+	return func(dst, rows []float32, m int, q *QueryVectors, lo, hi []float32) {
+		for g := 0; g < q.N; g += 32 {
+			dots(dst[g:], q.Stride, rows, m, q.Dim, q.Lanes[g*q.Dim:], min(32, q.Stride-g),
+				(*[32]float32)(lo[g:]), (*[32]float32)(hi[g:]))
+		}
+	}
 }
