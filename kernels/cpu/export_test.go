@@ -25,5 +25,6 @@ func TilesInGo(dim int) kernels.Backend {
 	}
 	own.Name = "tiles in Go"
 	own.Tokens.Tiles = func(c *tiles.Call) { tiletest.Rerank(c, dim) }
+	own.Tokens.FineTiles = func(c *tiles.Fine) { tiletest.Fine(c, dim) }
 	return backend{&own}
 }

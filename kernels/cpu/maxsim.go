@@ -28,11 +28,12 @@ type path interface {
 
 // paths has the state of each path.
 type paths struct {
-	fast   fastPath
-	fine   finePath
-	levels levelsPath
-	tiles  tilesPath
-	float  floatPath
+	fast      fastPath
+	fine      finePath
+	levels    levelsPath
+	fineTiles fineTilesPath
+	tiles     tilesPath
+	float     floatPath
 }
 
 // way is how a level is computed.
@@ -70,6 +71,11 @@ func (q *query) way(level kernels.Level) way {
 func (q *query) path(sc *scratch, level kernels.Level) path {
 	switch q.way(level) {
 	case byLevels:
+		if level == kernels.Fine && q.byFineTiles() {
+			q.ensure(builtFine, (*query).buildFineTiles)
+			sc.paths.fineTiles = fineTilesPath{q: q, sc: sc}
+			return &sc.paths.fineTiles
+		}
 		q.ensure(builtLevels+int(level), func(q *query) { q.buildLevels(level) })
 		sc.paths.levels = levelsPath{q: q, sc: sc, level: level}
 		return &sc.paths.levels

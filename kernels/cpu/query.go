@@ -23,14 +23,15 @@ type query struct {
 	mu     sync.Mutex
 	lo, hi []float32 // range of each column of scores; guarded by mu until Seal
 
-	approx approxRows
-	ranges []residualRange // of each query token
-	fast   fastTables
-	fine   fineTables
-	tile   tileQuery            // in place of fast
-	levels [2]levelQuery        // by level
-	short  [2]kernels.Shortfall // by bound
-	alike  likeness             // scratch of short
+	approx   approxRows
+	ranges   []residualRange // of each query token
+	fast     fastTables
+	fine     fineTables
+	tile     tileQuery            // in place of fast
+	fineTile fineTiles            // in place of fine
+	levels   [2]levelQuery        // by level
+	short    [2]kernels.Shortfall // by bound
+	alike    likeness             // scratch of short
 
 	nibbles [2][16]row // scratch of fillTables
 

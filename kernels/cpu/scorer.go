@@ -34,7 +34,7 @@ func (b backend) Scorer(c *kernels.Codec) (kernels.Scorer, error) {
 	if c.CentroidScale != nil {
 		s.scaleCentroids(c.CentroidScale)
 	}
-	s.tiles = newTileSet(s)
+	s.tiles, s.fineLayout = newTileSet(s), newFineLayout(s)
 	s.scratch.New = func() any { return new(scratch) }
 	return s, nil
 }
@@ -56,7 +56,8 @@ type scorer struct {
 	scale16    []uint32 // scales in units of aMax/2¹⁶; nil: all 1
 	negative   bool     // some scale is negative, for which there are no tables
 
-	tiles *tileSet // nil: level Fast does without tiles
+	tiles      *tileSet      // nil: level Fast does without tiles
+	fineLayout *tiles.Layout // nil: level Fine does without
 
 	normMax func() float64 // the largest norm of a centroid
 	scratch sync.Pool
@@ -68,16 +69,17 @@ type scratch struct {
 	lo, hi []float32
 	sums   [callDocs]float64
 
-	ranges [callDocs][2]uint32
-	cut    [1][2]uint32
-	fast   [callDocs][fastGroup]int32
-	fine   [callDocs][fineGroup]float32
-	wide   [callDocs][levelGroup]float32
-	levels []byte
-	bytes  [callDocs]row4
-	tiles  *tiles.Call
-	values []float64 // largest products of a group of query tokens
-	paths  paths
+	ranges    [callDocs][2]uint32
+	cut       [1][2]uint32
+	fast      [callDocs][fastGroup]int32
+	fine      [callDocs][fineGroup]float32
+	wide      [callDocs][levelGroup]float32
+	levels    []byte
+	bytes     [callDocs]row4
+	tiles     *tiles.Call
+	fineTiles *tiles.Fine
+	values    []float64 // largest products of a group of query tokens
+	paths     paths
 }
 
 func (s *scorer) scaleCentroids(scales []float32) {

@@ -297,8 +297,8 @@ func TestRequired(t *testing.T) {
 		switch {
 		case s.Stage == "approximate score" && (want == "avx512" || want == "amx"):
 			loops = "avx2" // by choice: a row is 32 bytes
-		case s.Stage != "nearest centroid" && s.Stage != "maxsim fast" && want == "amx":
-			loops = "avx512" // AMX has loops for these two alone
+		case s.Stage == "centroid scores" && want == "amx":
+			loops = "avx512" // float32
 		}
 		require.True(t, strings.HasPrefix(s.Uses, loops), "%s uses %s", s.Stage, s.Uses)
 	}

@@ -1,7 +1,10 @@
 package cpu_test
 
 import (
+	"math/rand/v2"
 	"testing"
+
+	"github.com/stretchr/testify/require"
 
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/kernels/cpu"
@@ -19,3 +22,33 @@ func (anyDim) Scorer(c *kernels.Codec) (kernels.Scorer, error) {
 // Go: what is left to be shown on a processor that has them is that they
 // compute the same integers.
 func TestTilesInGo(t *testing.T) { kerneltest.Run(t, anyDim{cpu.TilesInGo(128)}) }
+
+// TestFineTilesInGo: and that level Fine by matrix products has the bits of the
+// others, whatever the shape.
+func TestFineTilesInGo(t *testing.T) {
+	rng := rand.New(rand.NewPCG(15, 8))
+	for _, nbits := range []int{1, 2, 4, 8} {
+		for _, dim := range []int{64, 65, 100, 128, 200} {
+			for _, lq := range []int{1, 16, 17, 32, 40} {
+				c := kerneltest.New(kerneltest.Config{
+					Dim: dim, Nbits: nbits, K: 50, CodeBytes: 2 + 2*rng.IntN(2), DimScale: rng.IntN(2) == 1, CentroidScale: rng.IntN(2) == 1,
+					Lengths: []int{rng.IntN(40), 0, 16, 1, 15, 17, 31 + rng.IntN(9)}, Seed: rng.Uint64(),
+				})
+				vectors := c.Query(lq)
+				var want, got [2]float32
+				for i := range c.Chunk.Docs() {
+					docs := []uint32{uint32(i), uint32(rng.IntN(c.Chunk.Docs()))}
+					for _, of := range []struct {
+						b   kernels.Backend
+						dst []float32
+					}{{generic(t), want[:]}, {anyDim{cpu.TilesInGo(dim)}, got[:]}} {
+						s, err := of.b.Scorer(c.Codec)
+						require.NoError(t, err)
+						kerneltest.Prepare(t, s.NewQuery(), c.K, vectors, nil).MaxSim(of.dst, c.Chunk, docs, kernels.Fine)
+					}
+					require.Equal(t, want, got, "%d bits, dim %d, %d query tokens", nbits, dim, lq)
+				}
+			}
+		}
+	}
+}

@@ -38,6 +38,9 @@ type Tokens struct {
 	// Tiles, where there is one, does the work of MaxFast for codecs whose weights
 	// are uniform, with other roundings.
 	Tiles func(*tiles.Call)
+	// FineTiles, where there is one, does the work of MaxLevels at level Fine, with
+	// the same bits.
+	FineTiles func(*tiles.Fine)
 	// MaxFine raises best[i] to the largest products, over the tokens of
 	// ranges[i], of the factor and scores[code·stride+lane] + a·(mid + unit·(sum − 2³¹)),
 	// with the 32-bit lanes of the sum Σ tables, for the first n lanes; a is

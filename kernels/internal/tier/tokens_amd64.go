@@ -63,6 +63,8 @@ func amxTokens() Tokens {
 	t := avx512Tokens()
 	t.Uses[StageFast] = "amx (int8)"
 	t.Tiles = amx.Rerank
+	t.Uses[StageFine] = "amx (int8)"
+	t.FineTiles = amx.Fine
 	t.Uses[StageNearest] = "amx (int8)"
 	f := *t.Filter
 	f.Filter = amx.Filter

@@ -60,3 +60,48 @@ func saturate(v int32) int32 { return min(max(v, -1<<15), 1<<15-1) }
 
 // highRounded is VPMULHRSW.
 func highRounded(a, b int32) int32 { return int32(int16((a*b>>14 + 1) >> 1)) }
+
+// Fine does in plain Go what amx.Fine does, for the given dimension.
+func Fine(c *tiles.Fine, dim int) {
+	layout, _ := tiles.NewLayout(dim, c.Nbits)
+	for _, b := range c.Planned() {
+		codes, residuals, factors, first := c.Codes, c.Residuals, c.Factors, int(b.First)
+		if b.First&tiles.InShort != 0 {
+			codes, residuals, factors, first = c.ShortCodes, c.ShortResiduals, c.ShortFactors, int(b.First&^tiles.InShort)
+		}
+		for t := first; t < first+tiles.BlockTokens; t++ {
+			code := int(binary.LittleEndian.Uint16(codes[c.CodeBytes*t:]))
+			if c.CodeBytes == 4 {
+				code = int(binary.LittleEndian.Uint32(codes[4*t:]))
+			}
+			factor, scale := float32(int16(binary.LittleEndian.Uint16(factors[2*t:]))), float32(1)
+			if c.RowScales != nil {
+				scale = c.RowScales[code]
+			}
+			sums := sums(c, layout, residuals[t*c.RowBytes:(t+1)*c.RowBytes])
+			best := &c.Maxima[b.Doc]
+			for i := range c.N {
+				part := float32(c.Mid[i] + float32(c.Unit[i]*float32(sums[i])))
+				v := float32(factor * float32(c.Rows[code*c.Stride+i]+float32(scale*part)))
+				if v > best[i] {
+					best[i] = v
+				}
+			}
+		}
+	}
+}
+
+// sums returns those of the fields of a residual times the query.
+func sums(c *tiles.Fine, layout tiles.Layout, residual []byte) (sums [32]int32) {
+	for block := range layout.Blocks() {
+		for m := range 64 {
+			bit := layout.Decoded(block, m) * c.Nbits
+			field := int32(residual[bit/8] >> (bit % 8) & byte(1<<c.Nbits-1))
+			for i := range sums {
+				at := tiles.At(block, i/16, i%16, m)
+				sums[i] += field * (int32(int8(c.Tiles[at]))<<8 + int32(int8(c.Tiles[at+tiles.Low])))
+			}
+		}
+	}
+	return sums
+}
