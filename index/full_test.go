@@ -18,6 +18,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/plaid-ir/plaid/internal/race"
 	"github.com/plaid-ir/plaid/vectors"
 )
 
@@ -311,7 +312,7 @@ func TestUnreadableFile(t *testing.T) {
 }
 
 func TestLittleAddressSpace(t *testing.T) {
-	if raceDetector {
+	if race.Enabled {
 		t.Skip("the race detector needs address space without limit")
 	}
 	require.Contains(t, child(t, "address space", "PLAID_TEST_PATH="+filepath.Join(ramDir(t), "as.plaid")), "all held")

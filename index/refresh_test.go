@@ -15,6 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/plaid-ir/plaid/internal/race"
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/vectors"
 )
@@ -277,7 +278,7 @@ func TestChangeThatCannotBeShown(t *testing.T) {
 func TestRefreshesLeaveNothing(t *testing.T) {
 	const dim = 8
 	rounds := 8000
-	if testing.Short() || raceDetector {
+	if testing.Short() || race.Enabled {
 		rounds = 800
 	}
 	path := newPath(t)

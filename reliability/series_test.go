@@ -13,6 +13,8 @@ import (
 	"testing"
 	"text/tabwriter"
 	"time"
+
+	"github.com/plaid-ir/plaid/internal/race"
 )
 
 // point is one thing that goes wrong.
@@ -42,6 +44,9 @@ func TestSeries(t *testing.T) {
 			wanted := s.short
 			if testing.Short() {
 				wanted /= 4
+			}
+			if race.Brief() {
+				wanted /= 3
 			}
 			if *full {
 				wanted = s.least

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/internal/race"
 	"github.com/plaid-ir/plaid/search/searchtest"
 	"github.com/plaid-ir/plaid/vectors"
 )
@@ -89,7 +90,11 @@ func TestLongQueries(t *testing.T) {
 	ix := searchtest.Build(t, dim, m.Docs("d", 30, 4), &index.BuildOptions{Centroids: 16})
 	o := newOracle(t, searchtest.Snapshot(t, ix))
 	q := Query{}
-	for len(q.Vectors) < 10_000*dim {
+	tokens := 10_000
+	if race.Brief() {
+		tokens = 3000
+	}
+	for len(q.Vectors) < tokens*dim {
 		q.Vectors = append(q.Vectors, m.Tokens(100)...)
 	}
 	for _, mode := range []Mode{Pruned, Exhaustive} {

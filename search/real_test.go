@@ -15,6 +15,7 @@ import (
 	"github.com/plaid-ir/plaid/codec"
 	"github.com/plaid-ir/plaid/eval"
 	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/internal/race"
 	"github.com/plaid-ir/plaid/search/searchtest"
 	"github.com/plaid-ir/plaid/vectors"
 )
@@ -63,8 +64,12 @@ func TestRealColBERTIndex(t *testing.T) {
 	e := on(t, ix, 2)
 	o := newOracle(t, searchtest.Snapshot(t, ix))
 	const k, tol = 50, 2e-3
-	worst, swaps, recall50, recall10 := 0.0, 0, 0.0, 0.0
+	worst, swaps, recall50, recall10, seen := 0.0, 0, 0.0, 0.0, 0.0
 	for i, q := range queries {
+		if race.Brief() && i%9 != 0 {
+			continue
+		}
+		seen++
 		want := golden[i*k : (i+1)*k] // its queries are in the order of the file
 		require.Equal(t, want[0][0], want[k-1][0])
 		exact := search(t, e, Query{Vectors: q.Tokens}, Options{K: k, Mode: Exhaustive}).Hits
@@ -91,9 +96,10 @@ func TestRealColBERTIndex(t *testing.T) {
 			}
 		}
 		pruned := search(t, e, Query{Vectors: q.Tokens}, Options{K: k})
-		recall50 += eval.OverlapAtK(ids(pruned.Hits), names, k) / 100
-		recall10 += eval.OverlapAtK(ids(search(t, e, Query{Vectors: q.Tokens}, Options{}).Hits), names, 10) / 100
+		recall50 += eval.OverlapAtK(ids(pruned.Hits), names, k)
+		recall10 += eval.OverlapAtK(ids(search(t, e, Query{Vectors: q.Tokens}, Options{}).Hits), names, 10)
 	}
+	recall50, recall10 = recall50/seen, recall10/seen
 	t.Logf("worst score difference %.2e, %d of 5000 places swapped, pruned recall@50 %.4f, recall@10 (k = 10) %.4f", worst, swaps, recall50, recall10)
 	require.GreaterOrEqual(t, recall50, 0.99)
 	require.GreaterOrEqual(t, recall10, 0.99)

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/plaid-ir/plaid/internal/race"
 	"github.com/plaid-ir/plaid/search/searchtest"
 	"github.com/stretchr/testify/require"
 
@@ -58,7 +59,11 @@ func TestQueryDecidesHowManyAreScored(t *testing.T) {
 	e := at(t, snap, 1)
 	rng := rand.New(rand.NewPCG(5, 5))
 	differ := map[int64]bool{}
-	for range 20 {
+	times := 20
+	if race.Brief() {
+		times = 7
+	}
+	for range times {
 		q := m.query(4 + rng.IntN(20))
 		for _, k := range []int{1, 10, 40} {
 			res, err := e.Search(t.Context(), q, Options{K: k})

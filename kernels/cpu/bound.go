@@ -1,7 +1,9 @@
 package cpu
 
 import (
+	"cmp"
 	"math"
+	"slices"
 
 	"github.com/plaid-ir/plaid/kernels"
 )
@@ -150,39 +152,48 @@ func (q *query) spread(i int, fast way) (spread, rest float64) {
 // likeness tells which query tokens are rounded alike.
 type likeness struct {
 	of     []int32      // the group of each token
-	first  []int32      // the first token of each group
-	peak   []int32      // the largest component of each first token
-	spread [][2]float64 // scratch of Shortfall, of each group
+	spread [][2]float64 // scratch of shortfall, of each group
+	// To find them: the tokens by key, the first component as a part of the largest,
+	// which is at peak.
+	order []int32
+	key   []float32
+	peak  []int32
 }
 
 // group puts query tokens together that point the same way, or the opposite one,
 // to within the rounding of 8 bits: they are rounded alike, and their errors add up.
 func (q *query) group() {
 	l, dim := &q.alike, q.s.dim
-	l.of = resize(l.of, q.N)
-	l.first, l.peak = l.first[:0], l.peak[:0]
+	l.of, l.order, l.key, l.peak = resize(l.of, q.N), resize(l.order, q.N), resize(l.key, q.N), resize(l.peak, q.N)
+	vector := func(i int32) []float32 { return q.Vectors[int(i)*dim : (int(i)+1)*dim] }
 	for i := range l.of {
-		v := q.Vectors[i*dim : (i+1)*dim]
-		g := 0
-		for g < len(l.first) {
-			first := int(l.first[g])
-			if parallel(q.Vectors[first*dim:(first+1)*dim], v, int(l.peak[g])) {
+		v, peak := vector(int32(i)), 0
+		for j, x := range v {
+			if abs(x) > abs(v[peak]) {
+				peak = j
+			}
+		}
+		l.order[i], l.peak[i], l.key[i] = int32(i), int32(peak), 0
+		if v[peak] != 0 {
+			l.key[i] = v[0] / v[peak]
+		}
+	}
+	slices.SortFunc(l.order, func(a, b int32) int { return cmp.Compare(l.key[a], l.key[b]) })
+	groups := 0
+	for at, i := range l.order {
+		l.of[i] = int32(groups)
+		for b := at - 1; b >= 0 && l.key[i]-l.key[l.order[b]] <= 2.0/levels8; b-- {
+			j := l.order[b]
+			if parallel(vector(j), vector(i), int(l.peak[j])) {
+				l.of[i] = l.of[j]
 				break
 			}
-			g++
 		}
-		if g == len(l.first) {
-			peak := 0
-			for j, x := range v {
-				if abs(x) > abs(v[peak]) {
-					peak = j
-				}
-			}
-			l.first, l.peak = append(l.first, int32(i)), append(l.peak, int32(peak))
+		if int(l.of[i]) == groups {
+			groups++
 		}
-		l.of[i] = int32(g)
 	}
-	l.spread = resize(l.spread, len(l.first))
+	l.spread = resize(l.spread, groups)
 }
 
 // parallel reports whether y is a multiple of x, within 1/127 of the largest
@@ -193,8 +204,8 @@ func parallel(x, y []float32, peak int) bool {
 	}
 	ratio := y[peak] / x[peak]
 	most := abs(y[peak]) / levels8
-	for j, v := range x {
-		if !(abs(y[j]-v*ratio) <= most) {
+	for j := len(x) - 1; j >= 0; j-- {
+		if !(abs(y[j]-x[j]*ratio) <= most) {
 			return false
 		}
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/plaid-ir/plaid/internal/race"
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/kernels/cpu"
 	"github.com/plaid-ir/plaid/kernels/kerneltest"
@@ -24,6 +25,9 @@ func TestGeneric(t *testing.T) { kerneltest.Run(t, generic(t)) }
 // TestTop compares the best centroids of each query token with sorting.
 func TestTop(t *testing.T) {
 	for _, k := range []int{1, 7, 300, 1000} {
+		if race.Brief() && k > 300 {
+			continue
+		}
 		c := kerneltest.New(kerneltest.Config{K: k, Lengths: []int{3}})
 		report, err := cpu.Detect()
 		require.NoError(t, err)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/plaid-ir/plaid/internal/race"
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/kernels/cpu"
 	"github.com/plaid-ir/plaid/kernels/kerneltest"
@@ -21,6 +22,9 @@ func TestErrors(t *testing.T) {
 	const k, queries = 512, 2
 	for _, nbits := range []int{1, 2, 4, 8} {
 		lengths := make([]int, 60)
+		if race.Brief() {
+			lengths = lengths[:10]
+		}
 		rng := rand.New(rand.NewPCG(uint64(nbits), 5))
 		for i := range lengths {
 			lengths[i] = 40 + rng.IntN(121)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/plaid-ir/plaid/internal/race"
 	"github.com/plaid-ir/plaid/kernels"
 )
 
@@ -76,6 +77,9 @@ func clustered(t testing.TB, x []float32, k, dim, rounds int) []float32 {
 // TestNearestRealVectors: on real vectors, too, leaving products out changes
 // no bit.
 func TestNearestRealVectors(t *testing.T) {
+	if race.Brief() {
+		t.Skip("long, and of one goroutine")
+	}
 	const dim, k = 128, 1024
 	x := tokenVectors(t, 8192, 28)
 	centroids := clustered(t, x, k, dim, 2)

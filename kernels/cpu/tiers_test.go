@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/plaid-ir/plaid/internal/race"
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/kernels/cpu"
 	"github.com/plaid-ir/plaid/kernels/kerneltest"
@@ -115,6 +116,9 @@ func TestTiersSameBits(t *testing.T) {
 	queries := []int{1, 7, 16, 31, 32, 33, 64, 128, 300}
 	rng := rand.New(rand.NewPCG(8, 8))
 	for i := range 72 {
+		if race.Brief() && i%5 != 0 {
+			continue
+		}
 		cfg := kerneltest.Config{
 			Dim: dims[i%8], Nbits: 1 << (i / 2 % 4), K: 1 + rng.IntN(90),
 			Type:          kernels.FloatType(rng.IntN(3) + 1),
@@ -150,7 +154,11 @@ func TestTiersSameBits(t *testing.T) {
 		})
 	}
 	t.Run("long", func(t *testing.T) {
-		c := kerneltest.New(kerneltest.Config{Lengths: []int{9, 5000, 0, 4096, 4097, 3}, K: 3000})
+		k := 3000
+		if race.Brief() {
+			k = 100
+		}
+		c := kerneltest.New(kerneltest.Config{Lengths: []int{9, 5000, 0, 4096, 4097, 3}, K: k})
 		vectors := c.Query(33)
 		want := resultsOf(t, generic(t), c, vectors, nil)
 		for _, b := range tiers {
@@ -163,9 +171,13 @@ func TestTiersSameBits(t *testing.T) {
 // included.
 func TestTiersSameNearest(t *testing.T) {
 	rng := rand.New(rand.NewPCG(9, 9))
+	dims, ks := []int{1, 3, 16, 63, 100, 128, 256}, []int{1, 5, 70, 600, 1031}
+	if race.Brief() {
+		dims, ks = []int{1, 63, 128}, []int{1, 70, 600}
+	}
 	for _, b := range otherTiers(t) {
-		for _, dim := range []int{1, 3, 16, 63, 100, 128, 256} {
-			for _, k := range []int{1, 5, 70, 600, 1031} {
+		for _, dim := range dims {
+			for _, k := range ks {
 				centroids := kerneltest.UnitVectors(rng, k, dim)
 				copy(centroids[k/2*dim:], centroids[:k/3*dim]) // ties
 				for _, rows := range []int{1, 7, 40, 131} {
@@ -219,6 +231,10 @@ func TestTiersStress(t *testing.T) {
 	x := kerneltest.UnitVectors(rand.New(rand.NewPCG(1, 9)), 64, c.Dim)
 	centroids := kerneltest.UnitVectors(rand.New(rand.NewPCG(2, 9)), 600, c.Dim)
 	vectors := c.Query(33)
+	rounds := 6
+	if race.Brief() {
+		rounds = 2
+	}
 	for _, b := range otherTiers(t) {
 		want, first := resultsOf(t, generic(t), c, vectors, nil), resultsOf(t, b, c, vectors, nil)
 		codes := make([]uint32, 64)
@@ -237,7 +253,7 @@ func TestTiersStress(t *testing.T) {
 		})
 		for range 8 {
 			wg.Go(func() {
-				for range 6 {
+				for range rounds {
 					r := resultsOf(t, b, c, vectors, nil)
 					requireAgree(t, want, r)
 					require.Equal(t, first, r)

@@ -30,6 +30,9 @@ func TestFineTilesInGo(t *testing.T) {
 	for _, nbits := range []int{1, 2, 4, 8} {
 		for _, dim := range []int{64, 65, 100, 128, 200} {
 			for _, lq := range []int{1, 16, 17, 32, 40} {
+				if testing.Short() && rng.IntN(4) > 0 {
+					continue
+				}
 				c := kerneltest.New(kerneltest.Config{
 					Dim: dim, Nbits: nbits, K: 50, CodeBytes: 2 + 2*rng.IntN(2), DimScale: rng.IntN(2) == 1, CentroidScale: rng.IntN(2) == 1,
 					Lengths: []int{rng.IntN(40), 0, 16, 1, 15, 17, 31 + rng.IntN(9)}, Seed: rng.Uint64(),

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/plaid-ir/plaid/internal/race"
 	"github.com/plaid-ir/plaid/kernels"
 )
 
@@ -244,7 +245,11 @@ func testShapes(t *testing.T, b kernels.Backend) {
 				if dim == 768 {
 					lq = min(lq, 33)
 				}
-				if i++; testing.Short() && i%4 != dim%4 {
+				every := 4
+				if race.Brief() {
+					every = 11
+				}
+				if i++; testing.Short() && i%every != dim%every {
 					continue
 				}
 				t.Run(fmt.Sprintf("d=%d/n=%d/table=%v/Lq=%d", dim, nbits, table, lq), func(t *testing.T) {
@@ -265,6 +270,9 @@ func testLengths(t *testing.T, b kernels.Backend) {
 	var lengths []int
 	for l := range 71 {
 		lengths = append(lengths, l)
+	}
+	if race.Brief() {
+		lengths = []int{0, 1, 2, 3, 4, 5, 15, 16, 17, 31, 32, 33, 64, 65}
 	}
 	lengths = append(lengths, 127, 128, 129, 200)
 	for i, nbits := range []int{1, 2, 4, 8} {
@@ -356,9 +364,13 @@ func testFactors(t *testing.T, b kernels.Backend) {
 }
 
 func testWeights(t *testing.T, b kernels.Backend) {
-	c := New(Config{Lengths: []int{0, 1, 5, 30, 64, 70}, K: 500})
+	cfg, some := Config{Lengths: []int{0, 1, 5, 30, 64, 70}, K: 500}, []int{1, 7, 32, 40}
+	if race.Brief() {
+		cfg.K, some = 100, []int{7, 40}
+	}
+	c := New(cfg)
 	s := newScorer(t, b, c)
-	for _, lq := range []int{1, 7, 32, 40} {
+	for _, lq := range some {
 		vectors := c.Query(lq)
 		check(t, c, s, vectors, c.Weights(lq, 0, 3), nil)
 		check(t, c, s, vectors, c.Weights(lq, -1, 1), nil)

@@ -40,20 +40,28 @@ func Rerank(c *tiles.Call, dim int) {
 }
 
 // multiply returns the products of a residual with the query.
+//
+//go:norace
 func multiply(c *tiles.Call, layout tiles.Layout, residual []byte) (products [2][16]int32) {
 	for block := range layout.Blocks() {
 		for m := range 64 {
-			bit := layout.Decoded(block, m) * c.Nbits
-			high, low := tiles.Parts(c.Nbits, residual[bit/8]>>(bit%8)&byte(1<<c.Nbits-1))
+			high, low := tiles.Parts(c.Nbits, field(c, layout, residual, block, m))
 			for half := range products {
+				at := tiles.At(block, half, 0, m)
 				for column := range products[half] {
-					at := tiles.At(block, half, column, m)
 					products[half][column] += int32(high)*int32(int8(c.Tiles[at])) + int32(low)*int32(int8(c.Tiles[at+tiles.Low]))
+					at += 4
 				}
 			}
 		}
 	}
 	return products
+}
+
+// field is the field of a residual that is at byte m of a block's operand.
+func field(c *tiles.Call, layout tiles.Layout, residual []byte, block, m int) byte {
+	bit := layout.Decoded(block, m) * c.Nbits
+	return residual[bit/8] >> (bit % 8) & byte(1<<c.Nbits-1)
 }
 
 func saturate(v int32) int32 { return min(max(v, -1<<15), 1<<15-1) }
@@ -92,14 +100,19 @@ func Fine(c *tiles.Fine, dim int) {
 }
 
 // sums returns those of the fields of a residual times the query.
+//
+//go:norace
 func sums(c *tiles.Fine, layout tiles.Layout, residual []byte) (sums [32]int32) {
 	for block := range layout.Blocks() {
 		for m := range 64 {
-			bit := layout.Decoded(block, m) * c.Nbits
-			field := int32(residual[bit/8] >> (bit % 8) & byte(1<<c.Nbits-1))
-			for i := range sums {
-				at := tiles.At(block, i/16, i%16, m)
-				sums[i] += field * (int32(int8(c.Tiles[at]))<<8 + int32(int8(c.Tiles[at+tiles.Low])))
+			f := int32(field(&c.Call, layout, residual, block, m))
+			for half := range 2 {
+				at := tiles.At(block, half, 0, m)
+				part := sums[16*half:][:16]
+				for i := range part {
+					part[i] += f * (int32(int8(c.Tiles[at]))<<8 + int32(int8(c.Tiles[at+tiles.Low])))
+					at += 4
+				}
 			}
 		}
 	}

@@ -1,0 +1,20 @@
+package compressed
+
+import (
+	"flag"
+	"os"
+	"testing"
+
+	"github.com/plaid-ir/plaid/internal/race"
+)
+
+// A short run under the race detector draws fewer cases of each property.
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if race.Brief() {
+		if err := flag.Set("rapid.checks", "20"); err != nil {
+			panic(err)
+		}
+	}
+	os.Exit(m.Run())
+}
