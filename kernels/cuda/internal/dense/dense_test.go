@@ -250,9 +250,9 @@ func TestKernelsAreInTheSources(t *testing.T) {
 	const most = 227 << 10 // shared memory of sm_90
 	projections, err := os.ReadFile("../../src/dense/project.cuh")
 	require.NoError(t, err)
-	there["dense/dense_projectionsany"] = true
+	there["dense/dense_project_any"] = true
 	for _, m := range regexp.MustCompile(`(?m)^PLAID_DENSE_PROJECT\((\w+), \w+, (\d+), (\d)\)`).FindAllStringSubmatch(string(projections), -1) {
-		there[fmt.Sprintf("dense/dense_projections%s_n%s_v%s", m[1], m[2], m[3])] = true
+		there[fmt.Sprintf("dense/dense_project_%s_n%s_v%s", m[1], m[2], m[3])] = true
 	}
 	for _, f := range []format{f16, bf16, i8, e4m3, split} {
 		for hidden := 1; hidden <= 4096; hidden += 1 + hidden/50 {
