@@ -93,7 +93,7 @@ func (s *scoring) pieces(do func(p piece) error) error {
 	for lo := first; lo < end; {
 		hi := end
 		if s.shape.all {
-			hi = lo + fits(s.places, lo, end, most)
+			hi = lo + fits(s.buf.places, lo, end, most)
 		}
 		if room > 0 {
 			hi = lo + fits(s.d.first, lo, hi, room)
@@ -139,7 +139,7 @@ func fits(first []int, lo, hi, room int) int {
 // placesOf is how many results of a query the device has of a document: one, or one a
 // segment.
 func (s *scoring) placesOf(doc int) int {
-	return s.places[doc+1] - s.places[doc]
+	return s.buf.places[doc+1] - s.buf.places[doc]
 }
 
 // mostPerPiece is how many places a query of all may have in a piece.
@@ -182,7 +182,7 @@ func (s *scoring) most() (m most) {
 	_ = s.pieces(func(p piece) error {
 		m.docs = max(m.docs, p.hi-p.lo)
 		m.rows = max(m.rows, s.d.first[p.hi]-s.d.first[p.lo])
-		places := s.places[p.hi] - s.places[p.lo]
+		places := s.buf.places[p.hi] - s.buf.places[p.lo]
 		queries := s.q.shape.Len()
 		if !s.shape.all {
 			places, queries = 0, 1
@@ -206,7 +206,7 @@ func (s *scoring) most() (m most) {
 // unit that runs at a time.
 func (s *scoring) cutDocuments() error {
 	nd := s.d.shape.Len()
-	s.places = counting(nd)
+	s.buf.places = counting(s.buf.places, nd)
 	lo, hi := 0, nd
 	blocks := runtime.CeilDiv(s.groupsOf(), s.kernel.groups)
 	longest, work := 0, 0
@@ -230,12 +230,12 @@ func (s *scoring) cutDocuments() error {
 	s.segment = max(s.limits.segment, runtime.CeilDiv(share, 64)*64)
 	s.segments = &tokens{first: []int{0}}
 	for i := range nd {
-		s.places[i] = len(s.segments.first) - 1
+		s.buf.places[i] = len(s.segments.first) - 1
 		for r := 0; r < s.d.count(i); r += s.segment {
 			s.segments.first = append(s.segments.first, s.d.first[i]+min(r+s.segment, s.d.count(i)))
 		}
 	}
-	s.places[nd] = len(s.segments.first) - 1
+	s.buf.places[nd] = len(s.segments.first) - 1
 	if s.shape.arg {
 		return nil
 	}
@@ -245,11 +245,11 @@ func (s *scoring) cutDocuments() error {
 	return err
 }
 
-// counting is 0 to n.
-func counting(n int) []int {
-	c := make([]int, n+1)
-	for i := range c {
-		c[i] = i
+// counting is 0 to n, in the memory of c.
+func counting(c []int, n int) []int {
+	c = c[:0]
+	for i := range n + 1 {
+		c = append(c, i)
 	}
 	return c
 }
@@ -258,22 +258,22 @@ func counting(n int) []int {
 func (s *scoring) plan(p piece) int {
 	stride, base := s.size.Stride, s.base(p)
 	n := p.scores(s)
-	s.joins, s.wholeItems = s.joins[:0], s.wholeItems[:0]
+	s.buf.joins, s.buf.whole = s.buf.joins[:0], s.buf.whole[:0]
 	if s.shape.all {
 		if s.segment == 0 {
 			s.buf.all(s.q.tokens, s.d.tokens, p.lo, p.hi, base, stride, &s.kernel)
 			return n
 		}
-		lo, hi := s.places[p.lo], s.places[p.hi]
+		lo, hi := s.buf.places[p.lo], s.buf.places[p.hi]
 		s.buf.all(s.q.tokens, s.segments, lo, hi, base, stride, &s.kernel)
 		for doc := p.lo; doc < p.hi && s.rank != nil; doc++ {
 			if s.d.count(doc) > 0 {
-				s.wholeItems = append(s.wholeItems, denseItem{pos: uint32(doc - p.lo)})
+				s.buf.whole = append(s.buf.whole, denseItem{pos: uint32(doc - p.lo)})
 			}
 		}
 		for q := range s.q.shape.Len() {
 			for doc := p.lo; doc < p.hi; doc++ {
-				s.join(q, doc, q*(hi-lo)+s.places[doc]-lo)
+				s.join(q, doc, q*(hi-lo)+s.buf.places[doc]-lo)
 			}
 		}
 		return n
@@ -283,22 +283,22 @@ func (s *scoring) plan(p piece) int {
 		s.buf.lists(s.q.tokens, s.d.tokens, len(p.pairs), func(i int) (int, int) { return query(int(p.pairs[i])), doc(int(p.pairs[i])) }, base, stride, &s.kernel)
 		return n
 	}
-	s.segPairs = s.segPairs[:0]
+	s.buf.segPairs = s.buf.segPairs[:0]
 	for _, i := range p.pairs {
 		q, d := query(int(i)), doc(int(i))
-		s.join(q, d, len(s.segPairs))
-		for x := s.places[d]; x < s.places[d+1]; x++ {
-			s.segPairs = append(s.segPairs, [2]uint32{uint32(q), uint32(x)})
+		s.join(q, d, len(s.buf.segPairs))
+		for x := s.buf.places[d]; x < s.buf.places[d+1]; x++ {
+			s.buf.segPairs = append(s.buf.segPairs, [2]uint32{uint32(q), uint32(x)})
 		}
 	}
-	s.buf.lists(s.q.tokens, s.segments, len(s.segPairs), func(i int) (int, int) { return int(s.segPairs[i][0]), int(s.segPairs[i][1]) }, base, stride, &s.kernel)
+	s.buf.lists(s.q.tokens, s.segments, len(s.buf.segPairs), func(i int) (int, int) { return int(s.buf.segPairs[i][0]), int(s.buf.segPairs[i][1]) }, base, stride, &s.kernel)
 	return n
 }
 
 // join adds the pair of a query and a document, whose segments' results are from a
 // place on.
 func (s *scoring) join(query, doc, at int) {
-	s.joins = append(s.joins, denseJoin{
-		first: uint64(at), out: uint64(len(s.joins)), segments: uint32(s.placesOf(doc)), row: uint32(s.q.first[query]), count: uint32(s.q.count(query)),
+	s.buf.joins = append(s.buf.joins, denseJoin{
+		first: uint64(at), out: uint64(len(s.buf.joins)), segments: uint32(s.placesOf(doc)), row: uint32(s.q.first[query]), count: uint32(s.q.count(query)),
 	})
 }

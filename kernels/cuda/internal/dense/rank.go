@@ -61,7 +61,7 @@ func (r *ranking) take(s *scoring, slot *slot) error {
 		n: uint32(slot.at.hi - slot.at.lo), nItems: uint32(len(s.buf.items)), k: uint32(r.k), first: uint32(slot.at.lo),
 	}
 	if s.segment > 0 {
-		p.items, p.nItems = s.whole, uint32(len(s.wholeItems))
+		p.items, p.nItems = s.whole, uint32(len(s.buf.whole))
 	}
 	return runtime.Launch(s.rt, "dense/dense_rank", s.q.shape.Len(), 1, 1, 1024, 0, p)
 }

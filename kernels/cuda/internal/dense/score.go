@@ -64,11 +64,7 @@ type scoring struct {
 	pairs      pairList // where not all are paired
 	segment    int      // rows of a segment; 0: documents are whole
 	segments   *tokens
-	places     []int // of each document among the results of a query, and the end
-	joins      []denseJoin
-	segPairs   [][2]uint32 // query and segment
-	wholeItems []denseItem // where documents are ranked: those with tokens
-	whole      driver.Ptr
+	whole      driver.Ptr // items of the documents with tokens, where these were cut
 	params     *denseParams
 	slots      [2]slot
 	turn       int
@@ -264,7 +260,7 @@ func (s *scoring) prepare(p piece) (*slot, error) {
 	items, groups, units := place(&in, s.buf.items), place(&in, s.buf.groups), place(&in, s.buf.units)
 	partAt, outAt := place(&in, s.buf.partAt), place(&in, s.buf.outAt)
 	sumGroups, sumCount := place(&in, s.buf.sumGroups), place(&in, s.buf.sumCount)
-	joins, whole := place(&in, s.joins), place(&in, s.wholeItems)
+	joins, whole := place(&in, s.buf.joins), place(&in, s.buf.whole)
 	scores, arg := out.Take(4*int64(n)), int64(-1)
 	if s.call.Argmax != nil {
 		arg = out.Take(4 * int64(n) * int64(stride))
@@ -281,8 +277,8 @@ func (s *scoring) prepare(p piece) (*slot, error) {
 	put(host[outAt:], s.buf.outAt)
 	put(host[sumGroups:], s.buf.sumGroups)
 	put(host[sumCount:], s.buf.sumCount)
-	put(host[joins:], s.joins)
-	put(host[whole:], s.wholeItems)
+	put(host[joins:], s.buf.joins)
+	put(host[whole:], s.buf.whole)
 	table := w.In.At(inAt)
 	if err := rt.Driver.ToDevice(table, host, rt.Stream); err != nil {
 		return nil, err
@@ -359,7 +355,7 @@ func (s *scoring) launch() error {
 		return err
 	}
 	if s.buf.join != nil {
-		return runtime.Launch(s.rt, "dense/dense_join", len(s.joins), 1, 1, 1024, 0, s.buf.join)
+		return runtime.Launch(s.rt, "dense/dense_join", len(s.buf.joins), 1, 1, 1024, 0, s.buf.join)
 	}
 	if s.buf.sums == nil {
 		return nil

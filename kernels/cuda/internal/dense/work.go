@@ -113,6 +113,13 @@ type work struct {
 	part                int  // floats of part; 0: scores are what groups give
 	gaps                bool // some places of the results get nothing from a unit
 	cuts                []int
+	// Where the results of each document are among those of a query, and the end; see
+	// cutDocuments. Pairs of queries and segments, what puts these together, and the
+	// documents with tokens.
+	places   []int
+	segPairs [][2]uint32
+	joins    []denseJoin
+	whole    []denseItem
 	// What follows the kernel, where it does not give the scores.
 	sums *denseSumParams
 	join *denseJoinParams
