@@ -38,7 +38,7 @@ func Bytes[T any](s []T) []byte {
 func CopyWide(dst, src []byte) int64 {
 	const block = 1 << 20
 	n := parallel.Blocks(len(src), block)
-	_ = parallel.Do(context.Background(), n, parallel.Threads(0, n/8), func(i int) error {
+	_ = parallel.Do(context.Background(), n, parallel.Threads(0, n/4), func(i int) error {
 		lo, hi := parallel.Block(i, len(src), block)
 		copy(dst[lo:hi], src[lo:hi])
 		return nil
