@@ -87,7 +87,10 @@ func (c *Codec) Validate() error {
 	if ct.Dim < 1 || ct.Dim > MaxDim {
 		return fmt.Errorf("%w: dimension %d is not in 1..%d", ErrShape, ct.Dim, MaxDim)
 	}
-	if ct.K < 1 || len(ct.Data) < ct.K*ct.Dim*ct.Type.Size() {
+	if ct.Type < BF16 || ct.Type > F32 {
+		return fmt.Errorf("%w: centroids of type %d", ErrShape, ct.Type)
+	}
+	if ct.K < 1 || ct.K > len(ct.Data) || len(ct.Data) < ct.K*ct.Dim*ct.Type.Size() {
 		return fmt.Errorf("%w: %d centroids of dimension %d in %d bytes", ErrShape, ct.K, ct.Dim, len(ct.Data))
 	}
 	if c.DimScale != nil && len(c.DimScale) != ct.Dim {

@@ -207,5 +207,46 @@ func FuzzCheck(f *testing.F) {
 		g := GradCall{Q: c.Q, D: c.D, Pairs: c.Pairs, Argmax: argmax}
 		_, err = g.Check()
 		require.NoError(t, err)
+		h := HeadCall{Q: c.Q, D: c.D, Pairs: c.Pairs, Head: Head{Weights: Float32(make([]float32, max(k, 0)%100*d), d)}, Scores: make([]float32, w.Pairs)}
+		if _, err = h.Check(); err != nil {
+			require.ErrorIs(t, err, kernels.ErrShape)
+		} else {
+			require.Len(t, h.Oracle(), w.Pairs)
+		}
+		r := RankCall{Q: c.Q, D: c.D, K: k, Docs: make([]int32, max(k, 0)%100*w.Q.Len()), Scores: make([]float32, max(k, 0)%100*w.Q.Len())}
+		if _, err = r.Check(); err != nil {
+			require.ErrorIs(t, err, kernels.ErrShape)
+		}
+	})
+}
+
+// Chunks that lie are errors.
+func FuzzCheckCompressed(f *testing.F) {
+	f.Add(4, 2, uint8(2), uint8(1), []byte{0, 1, 1, 3}, 6, 12, 3)
+	f.Add(4096, 1, uint8(8), uint8(3), []byte{0, 200}, 800, 4096, 400)
+	f.Add(4, 2, uint8(2), uint8(14), []byte{0, 1, 1, 3}, 6, 12, 3)
+	f.Fuzz(func(t *testing.T, dim, k int, nbits, kind uint8, list []byte, codes, residuals, factors int) {
+		const most = 1 << 12
+		if max(codes, residuals, factors, len(list)) > most || min(codes, residuals, factors) < 0 {
+			return
+		}
+		offsets := make([]uint32, len(list))
+		for i, v := range list {
+			offsets[i] = uint32(v)
+		}
+		c := &kernels.Codec{
+			Centroids: kernels.Centroids{K: k, Dim: dim, Type: kernels.FloatType(kind), Data: make([]byte, most)},
+			Codebook:  kernels.Codebook{Nbits: int(nbits), Step: 1}, FactorMax: 1,
+		}
+		ch := &kernels.Chunk{Offsets: offsets, CodeBytes: 2, Codes: make([]byte, codes), Residuals: make([]byte, residuals), Factors: make([]byte, factors)}
+		m := FromChunk(c, ch)
+		if err := m.Validate(); err != nil {
+			require.ErrorIs(t, err, kernels.ErrShape)
+			return
+		}
+		n := m.Rows()
+		m.Widen(make([]float32, n*dim), 0, n)
+		part := m.Slice(n/2, n)
+		require.NoError(t, part.Validate())
 	})
 }
