@@ -172,6 +172,8 @@ class Results(unittest.TestCase):
                 os._exit(code)
         self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), 0)
         self.assertEqual(self.index(self.queries[:1]), want)
+        self.index.add_documents(["new"], self.queries[:1]).remove_documents(["new"])
+        self.assertTrue(os.path.exists(self.index._service.folder))
 
 
 class Tensor:
@@ -343,16 +345,21 @@ class Changes(unittest.TestCase):
         for error, options in (
             (TypeError, {"id_type": float}),
             (ValueError, {"mode": "fast"}),
-            (ValueError, {"url": "http://localhost:1", "device": "cpu"}),
-            (ValueError, {"url": "localhost:8080"}),
-            (ValueError, {"url": "unix:"}),
             (FileNotFoundError, {"binary": "/nowhere/plaid"}),
             (ServiceError, {"device": "abacus"}),
-            (ServiceError, {"url": "http://127.0.0.1:1"}),
-            (ServiceError, {"url": "unix:/nowhere/socket"}),
         ):
             with self.subTest(str(options)), self.assertRaises(error):
                 self.open(**options)
+        for error, want, options in (
+            (ValueError, "index_folder", {"url": "http://localhost:1", "index_folder": self.folder}),
+            (ValueError, "device", {"url": "http://localhost:1", "device": "cpu"}),
+            (ValueError, "no address", {"url": "localhost:8080"}),
+            (ValueError, "no path", {"url": "unix:"}),
+            (ServiceError, "cannot be reached", {"url": "http://127.0.0.1:1"}),
+            (ServiceError, "/nowhere/socket", {"url": "unix:/nowhere/socket"}),
+        ):
+            with self.subTest(str(options)), self.assertRaisesRegex(error, want):
+                Index(**options)
         with self.assertRaises(TypeError):
             pickle.dumps(self.open())
 

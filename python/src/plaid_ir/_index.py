@@ -6,6 +6,7 @@ import base64
 import io
 import json
 import os
+import shutil
 import ssl
 import tarfile
 import tempfile
@@ -106,6 +107,8 @@ class Index:
             raise TypeError(f"id_type is {id_type!r}; want str or int")
         if mode not in ("pruned", "exhaustive"):
             raise ValueError(f"mode is {mode!r}; want 'pruned' or 'exhaustive'")
+        if url is not None and index_folder not in ("indexes", None):
+            raise ValueError("index_folder is for an index that is served here; the service at a url has its own folder")
         if url is not None and (device is not None or threads is not None or binary is not None):
             raise ValueError("device, threads and binary are for a service that is started here; the one at a url has its own")
         self.index_name = index_name
@@ -115,20 +118,23 @@ class Index:
         self._path = "/indices/" + quote(index_name, safe="")
         self._service: Service | None = None
         self._closed = False
-        temporary: tempfile.TemporaryDirectory[str] | None = None
+        temporary: str | None = None
         if url is None:
             if index_folder is None:
-                temporary = tempfile.TemporaryDirectory(prefix="plaid-index-")
-                index_folder = temporary.name
+                index_folder = temporary = tempfile.mkdtemp(prefix="plaid-index-")
             options = []
             if device is not None:
                 options += ["--device", device]
             if threads is not None:
                 options += ["--threads", str(threads)]
-            self._service = Service.acquire(index_folder, binary, options, start_timeout)
+            try:
+                self._service = Service.acquire(index_folder, binary, options, start_timeout)
+            except BaseException:
+                _release(None, temporary, os.getpid())
+                raise
             url = self._service.url
         self.index_folder = None if temporary or self._service is None else os.fspath(cast("str", index_folder))
-        self._release = weakref.finalize(self, _release, self._service, temporary)
+        self._release = weakref.finalize(self, _release, self._service, temporary, os.getpid())
         self._client = Client(url, token, timeout, ssl_context)
         try:
             self._open(override)
@@ -279,6 +285,7 @@ class Index:
         own: list[list[str]] | None = None
         common: dict[str, Any] = {"params": {"top_k": k, "mode": mode or self.mode}, "metadata": metadata}
         if subset is not None:
+            subset = [subset] if isinstance(subset, (str, int)) else list(subset)
             if len(subset) and isinstance(subset[0], (list, tuple, set, frozenset, np.ndarray)):
                 own = [self._names(s) for s in subset]
                 if len(own) != len(matrices):
@@ -474,8 +481,10 @@ class Index:
             raise
 
 
-def _release(service: Service | None, temporary: tempfile.TemporaryDirectory[str] | None) -> None:
+def _release(service: Service | None, temporary: str | None, pid: int) -> None:
+    if pid != os.getpid():  # a child that was forked: the index is its parent's
+        return
     if service is not None:
         service.release()
     if temporary is not None:
-        temporary.cleanup()
+        shutil.rmtree(temporary, ignore_errors=True)

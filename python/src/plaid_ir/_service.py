@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -28,7 +29,7 @@ class Service:
     """
 
     _all: dict[str, Service] = {}
-    _lock = threading.Lock()
+    _lock = threading.RLock()  # a collection of garbage may release while a service is acquired
 
     def __init__(self, folder: str, binary: str, options: tuple[str, ...], timeout: float) -> None:
         self.folder = folder
@@ -106,8 +107,8 @@ class Service:
         found = find_binary(binary)
         with cls._lock:
             service = cls._all.get(folder)
-            if service is not None and (service.pid != os.getpid() or service.process.poll() is not None):
-                service = None  # of a process that has forked, or it has ended
+            if service is not None and service.process.poll() is not None:
+                service = None  # it has ended
             if service is None:
                 service = cls._all[folder] = cls(folder, found, tuple(options), timeout)
             elif (service.binary, service.options) != (found, tuple(options)):
@@ -127,6 +128,16 @@ class Service:
                 del self._all[self.folder]
             self._end()
             self._log.close()
+
+
+def _after_fork() -> None:
+    # Another thread of the parent may have had the lock, and the services are the parent's.
+    Service._lock = threading.RLock()
+    Service._all = {}
+
+
+if sys.platform != "win32":  # where Index(url=...) works all the same
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 def _stop(process: subprocess.Popen[bytes], folder: str, pid: int) -> None:
