@@ -62,18 +62,18 @@ func isTensors(contentType string) bool {
 
 // decodeTensors reads the body as a safetensors file.
 func (q *request) decodeTensors(body []byte, into vectorTaker) error {
-	file, err := vectors.NewSafetensors(bytes.NewReader(body), int64(len(body)), "the body")
+	file, err := vectors.NewSafetensors(bytes.NewReader(body), int64(len(body)), "tensors")
 	if err != nil {
 		return bad("%w", err)
 	}
 	request, all, err := readTensors(file)
 	if err != nil {
-		return bad("the body: %w", err)
+		return bad("%w", err)
 	}
 	if q.wants("handling=strict") {
 		for _, name := range file.Names() {
 			if name != tensorVectors && name != tensorLengths && name != tensorRequest {
-				return bad("the body: tensor %.80q is not known", name)
+				return bad("tensors: %.80q is not known", name)
 			}
 		}
 	}
@@ -107,13 +107,13 @@ func readTensors(file *vectors.Safetensors) (request []byte, all []Matrix, err e
 	}
 	switch {
 	case len(v.Shape) != 2 || v.Shape[1] < 1:
-		return nil, nil, fmt.Errorf("%s has the shape %v; want [tokens, dimension]", tensorVectors, v.Shape)
+		return nil, nil, fmt.Errorf("tensors: %s has the shape %v; want [tokens, dimension]", tensorVectors, v.Shape)
 	case !strings.Contains(v.Dtype, "f"):
-		return nil, nil, fmt.Errorf("%s has the type %s; want F16, BF16, F32 or F64", tensorVectors, v.Dtype)
+		return nil, nil, fmt.Errorf("tensors: %s has the type %s; want F16, BF16, F32 or F64", tensorVectors, v.Dtype)
 	case len(l.Shape) != 1:
-		return nil, nil, fmt.Errorf("%s has the shape %v; want one axis", tensorLengths, l.Shape)
+		return nil, nil, fmt.Errorf("tensors: %s has the shape %v; want one axis", tensorLengths, l.Shape)
 	case l.Len() > v.Shape[0]: // before memory is taken for so many
-		return nil, nil, fmt.Errorf("there are %d %s and %d vectors: some have no vectors", l.Len(), tensorLengths, v.Shape[0])
+		return nil, nil, fmt.Errorf("tensors: there are %d %s and %d vectors: some have no vectors", l.Len(), tensorLengths, v.Shape[0])
 	}
 	lengths := make([]int64, l.Len())
 	if err := l.Ints(lengths, 0); err != nil {
@@ -127,14 +127,14 @@ func readTensors(file *vectors.Safetensors) (request []byte, all []Matrix, err e
 	rest, dim := int64(v.Shape[0]), v.Shape[1]
 	for i, n := range lengths {
 		if n < 0 || n > rest {
-			return nil, nil, fmt.Errorf("number %d of %s is %d, and %d vectors are left", i, tensorLengths, n, rest)
+			return nil, nil, fmt.Errorf("tensors: number %d of %s is %d, and %d vectors are left", i, tensorLengths, n, rest)
 		}
 		size := int(n) * dim
 		all[i] = Matrix{Tokens: int(n), Dim: dim, Data: data[:size:size]}
 		data, rest = data[size:], rest-n
 	}
 	if rest > 0 {
-		return nil, nil, fmt.Errorf("%s are %d short of the %d vectors", tensorLengths, rest, v.Shape[0])
+		return nil, nil, fmt.Errorf("tensors: %s are %d short of the %d vectors", tensorLengths, rest, v.Shape[0])
 	}
 	return request, all, nil
 }

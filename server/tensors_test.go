@@ -194,7 +194,7 @@ func TestBadTensors(t *testing.T) {
 	other := tensor{"other", "U8", []int{1}, []byte{0}}
 	require.Equal(t, 200, s.send(t, "POST", "/indices/pets/search", safetensors(good, lengthsTensor(2), other), tensorsMedia).status)
 	p := s.refused(t, 400, server.CodeBadRequest, "POST", "/indices/pets/search", safetensors(good, lengthsTensor(2), other), tensorsMedia, "Prefer: handling=strict")
-	require.Contains(t, p.Message, `tensor "other" is not known`)
+	require.Contains(t, p.Message, `"other" is not known`)
 	// Only routes with vectors take tensors, and nobody takes a form.
 	s.refused(t, 415, server.CodeMediaType, "POST", "/indices/pets/metadata/query", safetensors(good, lengthsTensor(2)), tensorsMedia)
 	p = s.refused(t, 415, server.CodeMediaType, "POST", "/indices/pets/search", "x", "Content-Type: multipart/form-data")
