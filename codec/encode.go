@@ -92,8 +92,9 @@ type blockTotal struct {
 }
 
 // Encode appends the rows of x, len(x)/Dim vectors, to dst. The result does not
-// depend on threads (below 1: all processors). On error dst is as before; errors
-// are those of ctx and be, or wrap [ErrShape] or [ErrNoCutoffs]. A row of zeros gets
+// depend on threads (below 1: all processors) nor on be (nil: the default backend). On
+// error dst is as before; errors are those of ctx and be, or wrap [ErrShape],
+// [ErrNoCutoffs] or [kernels.ErrUnavailable]. A row of zeros gets
 // factor 0. NaN must have been refused before: the bytes it gives mean nothing.
 func (c *Quantizer) Encode(ctx context.Context, dst *Block, x []float32, threads int, be kernels.Backend) error {
 	if len(x)%c.Dim != 0 {
@@ -101,6 +102,12 @@ func (c *Quantizer) Encode(ctx context.Context, dst *Block, x []float32, threads
 	}
 	if c.buckets == nil && !c.kernel.Codebook.Uniform() {
 		return ErrNoCutoffs
+	}
+	if be == nil {
+		var err error
+		if be, err = kernels.Select(""); err != nil {
+			return fmt.Errorf("codec: %w", err)
+		}
 	}
 	n := len(x) / c.Dim
 	c.Centroids() // not inside a worker: the others would wait

@@ -26,24 +26,38 @@ func threeDocuments() vectors.Source {
 	return src
 }
 
-func newIndex() (path string, done func()) {
+// eightDimensions are two documents whose vectors have whole bytes of residuals.
+func eightDimensions() vectors.Source {
+	src, err := vectors.FromDocuments(8, []vectors.Document{
+		{Tokens: []float32{0, 1, 0, 0, 0, 0, 0, 0, 0.1, 0.9, 0, 0, 0, 0, 0, 0}},
+		{Tokens: []float32{1, 0, 0, 0, 0, 0, 0, 0}},
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	return src
+}
+
+func newFolder() (dir string, done func()) {
 	dir, err := os.MkdirTemp("", "plaid-example-")
 	if err != nil {
 		log.Fatal(err)
 	}
+	return dir, func() { _ = os.RemoveAll(dir) }
+}
+
+func newIndex() (path string, done func()) {
+	dir, done := newFolder()
 	path = filepath.Join(dir, "example.plaid")
 	if _, err := index.Build(ctx, path, threeDocuments(), nil); err != nil {
 		log.Fatal(err)
 	}
-	return path, func() { _ = os.RemoveAll(dir) }
+	return path, done
 }
 
 func ExampleBuild() {
-	dir, err := os.MkdirTemp("", "plaid-example-")
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer os.RemoveAll(dir)
+	dir, done := newFolder()
+	defer done()
 	report, err := index.Build(ctx, filepath.Join(dir, "example.plaid"), threeDocuments(), &index.BuildOptions{Nbits: 4})
 	if err != nil {
 		log.Fatal(err)

@@ -44,7 +44,7 @@ type ImportOptions struct {
 
 // ImportReport says what an import found and what it had to change.
 type ImportReport struct {
-	Engine        string // whose index it was: "colbert", "fast-plaid" or "next-plaid"
+	Engine        string // the engine, as [interop.Index] names it
 	Docs, Empty   int    // documents, and those of them without tokens
 	Tokens        int64  // of all documents
 	Dim, Nbits, K int    // dimension, bits a component, centroids

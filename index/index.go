@@ -4,7 +4,8 @@
 //	[Open] → [Index]       opens one
 //	[Index.Snapshot]       a consistent picture to search, however the index changes meanwhile
 //	[Index.Add], [Index.Delete], [Index.UpdatePayload], [Index.Compact]
-//	[Index.Verify], [Index.Info], [Snapshot.Export]
+//	[Index.Get], [Index.Has]   a document by its id
+//	[Snapshot.Verify], [Snapshot.Info], [Snapshot.Export]
 //
 // Every change is atomic and durable when its method returns: a program that
 // dies leaves the index as it was before, and so does a change that fails, with
@@ -75,8 +76,8 @@ type Options struct {
 	Logger *slog.Logger
 }
 
-// Index is an open index. It is safe for concurrent use: any number of
-// snapshots may be read while one goroutine at a time changes the index.
+// Index is an open index. It is safe for concurrent use: any number of snapshots may be
+// read while the index changes, and changes of several goroutines wait for each other.
 type Index struct {
 	file    *storage.File
 	backend kernels.Backend
@@ -101,6 +102,10 @@ type Index struct {
 
 // Open opens the index file at path. What takes long of it ends with ctx: waiting for
 // the lock, and reading the pages and document tables of a large index.
+//
+// Errors: [fs.ErrNotExist], [storage.ErrNotIndex], [storage.ErrUnfinished],
+// [storage.ErrVersion], [storage.ErrCorrupt], [storage.ErrLocked], [ErrOption],
+// [kernels.ErrUnavailable], and those of ctx and the system.
 func Open(ctx context.Context, path string, o *Options) (*Index, error) {
 	if o == nil {
 		o = &Options{}

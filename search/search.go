@@ -28,6 +28,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/storage"
 )
@@ -86,13 +87,24 @@ var (
 	// ErrQuery: a query without tokens, with too many, of another dimension, or
 	// with a value that is not finite or beyond ±10¹².
 	ErrQuery = errors.New("bad query")
-	// ErrOption: an option out of range.
-	ErrOption = errors.New("bad search option")
-	// ErrUnknownID: a filter or candidate list names a document that is not there.
-	ErrUnknownID = errors.New("no such document")
-	// ErrClosed: the searcher has been closed, before the search or during it.
-	ErrClosed = errors.New("searcher is closed")
+	// ErrOption: an option out of range. It is an [index.ErrOption], too.
+	ErrOption error = &kind{"bad search option", index.ErrOption}
+	// ErrUnknownID: a filter or candidate list names a document that is not there. It is
+	// an [index.ErrNotFound], too.
+	ErrUnknownID error = &kind{"no such document", index.ErrNotFound}
+	// ErrClosed: the searcher has been closed, before the search or during it. It is a
+	// [storage.ErrClosed], too.
+	ErrClosed error = &kind{"searcher is closed", storage.ErrClosed}
 )
+
+// kind is an error that is a kind of another.
+type kind struct {
+	text string
+	of   error
+}
+
+func (k *kind) Error() string { return k.text }
+func (k *kind) Unwrap() error { return k.of }
 
 // QueryError says which query of a batch failed. What concerns all queries is the
 // error of the first.

@@ -68,7 +68,7 @@ func (a *app) get(ctx context.Context, snap *index.Snapshot, id, file string) er
 	if err != nil {
 		return err
 	}
-	if !ok {
+	if !ok { // with an id that is not too long to be read
 		return fmt.Errorf("%s: %w: %s", snap.Path(), index.ErrNotFound, out.Quoted(id))
 	}
 	if file != "" {
@@ -109,26 +109,22 @@ func (a *app) getWhere(ctx context.Context, snap *index.Snapshot, c *condition.C
 
 // show prints a live document.
 func (a *app) show(snap *index.Snapshot, ordinal uint32) error {
-	id := snap.ID(ordinal)
-	chunk, doc, _ := snap.Locate(ordinal)
-	_, offsets := snap.ChunkDocs(chunk)
-	tokens := offsets[doc+1] - offsets[doc]
-	payload, err := snap.Payload(ordinal)
+	d, err := snap.At(ordinal)
 	if err != nil {
 		return err
 	}
 	return a.reportAs("document", struct {
 		ID      string         `json:"id"`
 		Ordinal uint32         `json:"ordinal"`
-		Tokens  uint32         `json:"tokens"`
+		Tokens  int            `json:"tokens"`
 		Dim     int            `json:"dim"`
 		Payload search.Payload `json:"payload,omitzero"`
-	}{id, ordinal, tokens, snap.Dim(), payload}, func(b *bytes.Buffer) {
-		fmt.Fprintf(b, "id:      %s\n", out.Printable(id, math.MaxInt))
-		fmt.Fprintf(b, "ordinal: %d\n", ordinal)
-		fmt.Fprintf(b, "tokens:  %d\n", tokens)
-		if payload != nil {
-			fmt.Fprintf(b, "payload: %s\n", out.Printable(string(payload), math.MaxInt))
+	}{d.ID, d.Ordinal, d.Tokens, snap.Dim(), d.Payload}, func(b *bytes.Buffer) {
+		fmt.Fprintf(b, "id:      %s\n", out.Printable(d.ID, math.MaxInt))
+		fmt.Fprintf(b, "ordinal: %d\n", d.Ordinal)
+		fmt.Fprintf(b, "tokens:  %d\n", d.Tokens)
+		if d.Payload != nil {
+			fmt.Fprintf(b, "payload: %s\n", out.Printable(string(d.Payload), math.MaxInt))
 		}
 	})
 }

@@ -1,0 +1,105 @@
+package plaid
+
+import (
+	"github.com/plaid-ir/plaid/condition"
+	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/interop"
+	"github.com/plaid-ir/plaid/kernels"
+	"github.com/plaid-ir/plaid/search"
+	"github.com/plaid-ir/plaid/storage"
+	"github.com/plaid-ir/plaid/vectors"
+)
+
+// Errors of index files.
+var (
+	// ErrNotIndex: the file is not a plaid index.
+	ErrNotIndex = storage.ErrNotIndex
+	// ErrUnfinished: a build of this file was interrupted; building again just works.
+	ErrUnfinished = storage.ErrUnfinished
+	// ErrVersion: the file has a newer format than this program knows.
+	ErrVersion = storage.ErrVersion
+	// ErrCorrupt: the file is cut short or its bytes have changed.
+	ErrCorrupt = storage.ErrCorrupt
+	// ErrLocked: the file is open elsewhere, in this process or another, in a way that
+	// excludes this one.
+	ErrLocked = storage.ErrLocked
+	// ErrExists: an index is there already.
+	ErrExists = storage.ErrExists
+	// ErrReadOnly: a change of an index that was opened for reading.
+	ErrReadOnly = storage.ErrReadOnly
+	// ErrClosed: the index, or the searcher, has been closed.
+	ErrClosed = storage.ErrClosed
+	// ErrOutcomeUnknown: the disk failed in the last step of a change, which was made or
+	// was not; opening the index again tells.
+	ErrOutcomeUnknown = storage.ErrOutcomeUnknown
+	// ErrTooLarge: the file would outgrow the address space that is mapped for it.
+	ErrTooLarge = storage.ErrTooLarge
+	// ErrSameFile: a backup onto the index itself.
+	ErrSameFile = index.ErrSameFile
+	// ErrInternal: a fault of plaid, not of its caller or of a file.
+	ErrInternal = storage.ErrInternal
+)
+
+// Errors of documents and queries.
+var (
+	// ErrNotFound: no live document has the id, also of one that a filter names.
+	ErrNotFound = index.ErrNotFound
+	// ErrDuplicateID: an id that is in the index, or twice in the input.
+	ErrDuplicateID = index.ErrDuplicateID
+	// ErrDimension: vectors of another dimension than the index.
+	ErrDimension = index.ErrDimension
+	// ErrModel: vectors of another model than those of the index.
+	ErrModel = storage.ErrModel
+	// ErrNoDocuments: a build without documents.
+	ErrNoDocuments = index.ErrNoDocuments
+	// ErrNoTokens: a build from documents that are all empty.
+	ErrNoTokens = index.ErrNoTokens
+	// ErrTooMany: more documents than an index has numbers for.
+	ErrTooMany = index.ErrTooMany
+	// ErrMismatch: original vectors that are not those of the document that is stored.
+	ErrMismatch = index.ErrMismatch
+	// ErrQuery: a query without tokens, with too many, of another dimension, or with a
+	// value that is not finite.
+	ErrQuery = search.ErrQuery
+	// ErrOption: an option out of range, of an index or of a search.
+	ErrOption = index.ErrOption
+)
+
+// Errors of inputs.
+var (
+	// ErrFormat: a file of vectors is not what its suffix or header says, or is cut short.
+	ErrFormat = vectors.ErrFormat
+	// ErrShape: arrays that do not fit each other.
+	ErrShape = vectors.ErrShape
+	// ErrNoLengths: an array [tokens, dim] does not tell where documents end.
+	ErrNoLengths = vectors.ErrNoLengths
+	// ErrValue: a NaN or infinite component.
+	ErrValue = vectors.ErrValue
+	// ErrID: an id that is empty, duplicate, missing, too long, no UTF-8 or has a control
+	// character.
+	ErrID = vectors.ErrID
+	// ErrChanged: a file is not what it was when it was opened.
+	ErrChanged = vectors.ErrChanged
+	// ErrSuffix: the name of a file does not tell its format.
+	ErrSuffix = vectors.ErrSuffix
+	// ErrSpool: a file that is not the spool that is to go on. ErrSpoolInUse: it is open.
+	ErrSpool      = vectors.ErrSpool
+	ErrSpoolInUse = vectors.ErrSpoolInUse
+	// ErrNoObject: a payload of which a field is to be set is no JSON object.
+	ErrNoObject = condition.ErrNoObject
+	// ErrSyntax: a text that is no condition.
+	ErrSyntax = condition.ErrSyntax
+	// ErrParameter: a value of a condition that is none, or too few or many of them.
+	ErrParameter = condition.ErrParameter
+	// ErrUnknownField: a condition names a field that no document has.
+	ErrUnknownField = condition.ErrUnknownField
+	// ErrForeign: a folder that is no index of another engine.
+	ErrForeign = interop.ErrNotIndex
+	// ErrBroken: the index folder of another engine is damaged.
+	ErrBroken = interop.ErrBroken
+	// ErrUnsupported: an index that cannot go from one engine to the other.
+	ErrUnsupported = interop.ErrUnsupported
+)
+
+// ErrUnavailable: a backend or a device that this machine does not have.
+var ErrUnavailable = kernels.ErrUnavailable
