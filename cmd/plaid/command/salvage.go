@@ -44,7 +44,7 @@ func (a *app) salvage(ctx context.Context, path, to string, withDeleted bool) er
 		return err
 	}
 	complete := err == nil && r.Complete()
-	err = errors.Join(err, a.report(salvaged{path, to, complete, r}, func(b *bytes.Buffer) { salvageText(b, to, r) }))
+	err = errors.Join(err, a.reportAs("salvage", salvaged{path, to, complete, r}, func(b *bytes.Buffer) { salvageText(b, to, r) }))
 	if err != nil || complete {
 		return err
 	}
