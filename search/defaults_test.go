@@ -41,6 +41,10 @@ func TestStoredDefaults(t *testing.T) {
 	with := plain(named)
 	filter := Options{K: 5, Filter: Only("d1", "d2", "d4")}
 	filtered := plain(filter)
+	require.NoError(t, ix.SetDefaults(&storage.Defaults{Classes: []storage.DefaultClass{{K: 10, Scan: true, Exact: 11}}}))
+	scan := plain(Options{K: 5})
+	require.Equal(t, map[string]int{PlanScan.String(): 1}, scan.Plans)
+	require.Equal(t, plain(Options{K: 5, Probes: AllProbes, Exact: 11}), scan)
 	require.NoError(t, ix.SetDefaults(nil))
 	require.Equal(t, with, plain(named))
 	require.Equal(t, filtered, plain(filter))

@@ -403,6 +403,7 @@ func (r *reader) defaults() error {
 	r.skip().otherwise(asciiPunctuation())
 	if r.origin["document.skip"] == "" {
 		r.c.Document.Skip = true
+		r.origin["query.skip"], r.origin["document.skip"] = byDefault, byDefault
 	}
 	for _, m := range []struct {
 		to      setting[int32]
@@ -427,11 +428,9 @@ func (r *reader) defaults() error {
 			}
 		}
 	}
-	if r.c.Expand.Length == 0 {
+	if r.c.Expand.Length == 0 || r.origin["query.length"] == byOverride {
 		r.c.Expand.Length = r.c.Query.Length
-	}
-	if r.origin["query.length"] == byOverride {
-		r.c.Expand.Length = r.c.Query.Length
+		r.origin["expand.length"] = r.origin["query.length"]
 	}
 	return nil
 }

@@ -156,7 +156,7 @@ func (r *reader) readMask(folder string) error {
 	if err != nil || !ok {
 		return err
 	}
-	r.origin["document.skip"] = r.name(f.path)
+	r.origin["query.skip"], r.origin["document.skip"] = r.name(f.path), r.name(f.path)
 	for _, task := range tasks {
 		switch task {
 		case "query":
@@ -240,7 +240,7 @@ func (r *reader) expansion(f *file) error {
 		return err
 	}
 	if ok && r.o.QueryLength == nil {
-		r.c.Expand.Length = n
+		r.c.Expand.Length, r.origin["expand.length"] = n, r.name(f.path)
 		if !r.c.Expand.Longer {
 			err = r.queryLength().say(o, "length", n)
 		}

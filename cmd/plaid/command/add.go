@@ -23,7 +23,7 @@ func (a *app) addCommand() *cobra.Command {
 	var work flags.Resources
 	var replace bool
 	cmd := &cobra.Command{
-		Use:   "add INDEX {--text FILE | --vectors FILE --lengths FILE --ids FILE}",
+		Use:   "add INDEX {--text FILE | --vectors FILE [--lengths FILE] [--ids FILE]}",
 		Short: "Add documents to an index",
 		Long: `
 Add documents to an index, all of them or none. They are compressed with the codec

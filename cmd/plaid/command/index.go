@@ -58,7 +58,7 @@ func (a *app) indexCommand() *cobra.Command {
 	o := index.BuildOptions{}
 	var noNormalize bool
 	cmd := &cobra.Command{
-		Use:   "index INDEX {--text FILE --model DIR | --vectors FILE --lengths FILE}",
+		Use:   "index INDEX {--text FILE --model DIR | --vectors FILE [--lengths FILE] [--ids FILE]}",
 		Short: "Build an index from texts or token vectors",
 		Long: `
 Build an index file from texts, which the model in a folder encodes, or from token

@@ -3,6 +3,7 @@ package command
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -150,7 +151,7 @@ func modelText(b *bytes.Buffer, r *modelReport) {
 	t.Remark("FROM")
 	line := func(name, value, origin string) {
 		t.Line(name, out.Printable(value, 60))
-		t.Remark(c.Origin[origin])
+		t.Remark(cmp.Or(c.Origin[origin], origin))
 	}
 	yes := map[bool]string{true: "yes", false: "no"}
 	line("dimension", fmt.Sprint(c.Dim), "dim")
@@ -166,7 +167,7 @@ func modelText(b *bytes.Buffer, r *modelReport) {
 	line("expansion", yes[c.Expand.On], "expand")
 	if c.Expand.On {
 		line("… with", piece(c.Expand.Mask), "mask")
-		line("… to length", fmt.Sprint(c.Expand.Length), "")
+		line("… to length", fmt.Sprint(c.Expand.Length), "expand.length")
 		line("… attended to", yes[c.Expand.Attend], "attend")
 	}
 	var skipped []string
@@ -176,7 +177,7 @@ func modelText(b *bytes.Buffer, r *modelReport) {
 	line("skipped", fmt.Sprintf("%d: %s", len(skipped), strings.Join(skipped, " ")), "skip")
 	line("lower case", yes[c.LowerCase], "lower_case")
 	for i, d := range c.Dense {
-		line(fmt.Sprintf("head %d", i+1), fmt.Sprintf("%d to %d, %s", d.In, d.Out, d.Activation), "")
+		line(fmt.Sprintf("head %d", i+1), fmt.Sprintf("%d to %d, %s", d.In, d.Out, d.Activation), d.Path)
 	}
 	t.Print(b)
 	for _, w := range c.Warnings {

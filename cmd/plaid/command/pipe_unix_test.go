@@ -37,6 +37,9 @@ func TestInterruptedPipes(t *testing.T) {
 		{"compare", text, text},
 		{"compare", "-", "-"},
 		{"get", ix, "0", "--vectors", text},
+		{"index", filepath.Join(dir, "y.plaid"), "--vectors", text, "--input-format", "npy", "--lengths", lens},
+		{"add", ix, "--vectors", "-", "--input-format", "jsonl"},
+		{"search", ix, "--queries", "-", "--input-format", "npy"},
 	} {
 		for j := range args { // what was interrupted still has its end of a pipe open
 			if args[j] == text {
@@ -53,7 +56,6 @@ func TestInterruptedPipes(t *testing.T) {
 		require.Equal(t, exitInterrupted, code, "%v: %s", args, stderr.String())
 	}
 	for _, args := range [][]string{
-		{"index", filepath.Join(dir, "y.plaid"), "--vectors", pipe, "--lengths", lens},
 		{"index", filepath.Join(dir, "y.plaid"), "--vectors", docs, "--lengths", pipe},
 		{"add", ix, "--vectors", docs, "--lengths", lens, "--payload", text},
 		{"import", dir, filepath.Join(dir, "y.plaid"), "--payload", text},

@@ -121,3 +121,27 @@ func TestInterruptedStdin(t *testing.T) {
 		require.Equal(t, exitInterrupted, code, "%v: %s", args, stderr.String())
 	}
 }
+
+// What was to be done is done, and the report of it cannot be written: nothing is left
+// that would be needed to go on.
+func TestSpoolGoesWithoutReport(t *testing.T) {
+	dir := t.TempDir()
+	at := func(name string) string { return filepath.Join(dir, name) }
+	require.NoError(t, os.WriteFile(at("one.txt"), []byte("one text\nanother text\n"), 0o644))
+	for _, args := range [][]string{
+		{"index", at("x.plaid"), "--text", at("one.txt"), "--model", nano},
+		{"add", at("x.plaid"), "--text", at("one.txt"), "--replace"},
+	} {
+		var stderr bytes.Buffer
+		code := run(t.Context(), args, streams{out: failingWriter{}, err: &stderr})
+		require.Equal(t, exitFailed, code)
+		require.Contains(t, stderr.String(), "writing the result: disk full")
+		require.NotContains(t, stderr.String(), "goes on from there")
+		left, err := filepath.Glob(at("*.spool"))
+		require.NoError(t, err)
+		require.Empty(t, left)
+		code, stdout, errs := try(t, "info", at("x.plaid"), "--json")
+		require.Equal(t, exitOK, code, errs)
+		require.Contains(t, stdout, `"docs":2,`)
+	}
+}

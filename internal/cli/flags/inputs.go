@@ -134,7 +134,11 @@ func (d *Documents) Named(err error) error { return named(d.Vectors, err) }
 
 func named(paths []string, err error) error {
 	if errors.Is(err, index.ErrNoDocuments) || errors.Is(err, index.ErrNoTokens) {
-		return fmt.Errorf("%s: %w", strings.Join(paths, ", "), err)
+		names := slices.Clone(paths)
+		if i := slices.Index(names, "-"); i >= 0 {
+			names[i] = "stdin"
+		}
+		return fmt.Errorf("%s: %w", strings.Join(names, ", "), err)
 	}
 	return err
 }
