@@ -116,7 +116,7 @@ func (d *Documents) Open(ctx context.Context, stdin io.Reader) (_ vectors.Source
 			Vectors: d.Vectors[i], Lengths: d.lengths[i], Mask: d.masks[i], IDs: d.ids[i], Payload: d.payloads[i],
 		})
 		if errors.Is(err, vectors.ErrNoLengths) {
-			return nil, Usagef("%w; --lengths is missing: it names the file that says how many tokens each document has", err)
+			return nil, Usagef("%w; --lengths names the file that says how many tokens each document has", err)
 		}
 		if err != nil {
 			return nil, withTextHint(d.Vectors[i], err)
