@@ -63,10 +63,11 @@ func fakeProject(f *drivertest.Fake, l *driver.Launch) {
 	if l.Grid.X*64 < p.rows || l.Grid.Y*32 < p.dim {
 		panic("rows or dimensions that no block has")
 	}
+	weights := fakeRows(f, p.weights, p.weightFormat, p.weightBytes, 0, int(p.dim), int(p.hiddenDim))
 	for r := range int(p.rows) {
 		x := fakeRow(f, p.hidden, p.hiddenFormat, p.rowBytes, uint64(r), int(p.hiddenDim))
-		for c := range int(p.dim) {
-			v := dot(x, fakeRow(f, p.weights, p.weightFormat, p.weightBytes, uint64(c), int(p.hiddenDim)))
+		for c, w := range weights {
+			v := dot(x, w)
 			v *= float64(float(f, p.hiddenScale, r)) * float64(float(f, p.weightScale, c))
 			if p.bias != 0 {
 				v += float64(float(f, p.bias, c))
