@@ -227,7 +227,9 @@ type chamferGrads struct {
 	first [2][]uint64           // the pairs of each item
 	list  [2][]uint32
 	owner [2][]uint32 // the item of each row
-	out   [2][]float32
+	// For each row the rows of the other side that it is nearest to, of each pair.
+	wonFirst [2][]uint64
+	won      [2][][2]uint32
 }
 
 // ChamferGradients implements [maxsim.Chamfers]: by pulling, the same bits each time.
@@ -254,8 +256,6 @@ func (b *backend) ChamferGradients(ctx context.Context, call *maxsim.ChamferGrad
 	if err != nil {
 		return b.fault("gradients of", err)
 	}
-	putGradient(call.DX, g.x.tokens, 0, g.x.shape.Len(), g.out[0])
-	putGradient(call.DY, g.y.tokens, 0, g.y.shape.Len(), g.out[1])
 	return nil
 }
 
@@ -324,8 +324,35 @@ func (g *chamferGrads) prepare() error {
 			g.list[i][at[items[i]]] = uint32(p)
 			at[items[i]]++
 		}
+		g.listWon(i, both[i].rows())
 	}
 	return nil
+}
+
+// listWon sorts what the rows of a side won by these.
+func (g *chamferGrads) listWon(side, rows int) {
+	first := make([]uint64, rows+1)
+	each := func(fn func(row uint64, pair int, from uint32)) {
+		for p := range g.pairs[side] {
+			pair := &g.pairs[side][p]
+			for t, a := range g.near[1-side][pair.keyY : pair.keyY+uint64(pair.yLen)] {
+				if a >= 0 {
+					fn(pair.x+uint64(a), p, uint32(t))
+				}
+			}
+		}
+	}
+	n := 0
+	each(func(row uint64, _ int, _ uint32) { first[row+1]++; n++ })
+	for r := range rows {
+		first[r+1] += first[r]
+	}
+	at, won := slices.Clone(first), make([][2]uint32, n)
+	each(func(row uint64, pair int, from uint32) {
+		won[at[row]] = [2]uint32{uint32(pair), from}
+		at[row]++
+	})
+	g.wonFirst[side], g.won[side] = first, won
 }
 
 func (g *chamferGrads) run(ctx context.Context, rt *runtime.Runtime) error {
@@ -335,10 +362,11 @@ func (g *chamferGrads) run(ctx context.Context, rt *runtime.Runtime) error {
 	}
 	wanted := [2]bool{g.call.DX != nil, g.call.DY != nil}
 	both := [2]*side{&g.x, &g.y}
-	var near, coefs, pairs, first, list, owner, grads [2]int64
+	var near, coefs, pairs, first, list, owner, wonFirst, won, grads [2]int64
 	for i := range both {
 		near[i], coefs[i], pairs[i] = place(&in, g.near[i]), place(&in, g.coefs[i]), place(&in, g.pairs[i])
 		first[i], list[i], owner[i] = place(&in, g.first[i]), place(&in, g.list[i]), place(&in, g.owner[i])
+		wonFirst[i], won[i] = place(&in, g.wonFirst[i]), place(&in, g.won[i])
 		if wanted[i] {
 			grads[i] = out.Take(4 * int64(both[i].rows()) * int64(g.work.X.Dim))
 		}
@@ -357,6 +385,8 @@ func (g *chamferGrads) run(ctx context.Context, rt *runtime.Runtime) error {
 		put(w.HostIn[first[i]:], g.first[i])
 		put(w.HostIn[list[i]:], g.list[i])
 		put(w.HostIn[owner[i]:], g.owner[i])
+		put(w.HostIn[wonFirst[i]:], g.wonFirst[i])
+		put(w.HostIn[won[i]:], g.won[i])
 	}
 	if err := rt.Driver.ToDevice(w.In.Ptr, w.HostIn[:in.Size], rt.Stream); err != nil {
 		return err
@@ -372,8 +402,8 @@ func (g *chamferGrads) run(ctx context.Context, rt *runtime.Runtime) error {
 		}
 		x, y := rowsOf[i], rowsOf[1-i]
 		p := &denseChamferGradParams{
-			x: x.rows, xScale: x.scale, y: y.rows, yScale: y.scale, pairs: w.In.At(pairs[i]), nearX: w.In.At(near[i]), nearY: w.In.At(near[1-i]),
-			coefX: w.In.At(coefs[i]), coefY: w.In.At(coefs[1-i]), pairFirst: w.In.At(first[i]), pairList: w.In.At(list[i]), rowItem: w.In.At(owner[i]), out: w.Out.At(grads[i]),
+			x: x.rows, xScale: x.scale, y: y.rows, yScale: y.scale, pairs: w.In.At(pairs[i]), nearX: w.In.At(near[i]),
+			coefX: w.In.At(coefs[i]), coefY: w.In.At(coefs[1-i]), pairFirst: w.In.At(first[i]), pairList: w.In.At(list[i]), rowItem: w.In.At(owner[i]), wonFirst: w.In.At(wonFirst[i]), won: w.In.At(won[i]), out: w.Out.At(grads[i]),
 			xBytes: uint32(x.rowBytes), yBytes: uint32(y.rowBytes), xFormat: uint32(x.format), yFormat: uint32(y.format), dim: uint32(g.work.X.Dim), rows: uint32(both[i].rows()),
 		}
 		if err := runtime.Launch(rt, name, runtime.CeilDiv(both[i].rows(), 4), 1, 1, 128, 0, p); err != nil {
@@ -386,9 +416,9 @@ func (g *chamferGrads) run(ctx context.Context, rt *runtime.Runtime) error {
 	if err := rt.Sync(); err != nil {
 		return err
 	}
-	for i := range both {
-		if wanted[i] { // the workspace is the next call's
-			g.out[i] = slices.Clone(structs[float32](w.HostOut[grads[i]:], both[i].rows()*g.work.X.Dim))
+	for i, to := range []*maxsim.Gradient{g.call.DX, g.call.DY} {
+		if wanted[i] {
+			putGradient(to, both[i].tokens, 0, both[i].shape.Len(), structs[float32](w.HostOut[grads[i]:], both[i].rows()*g.work.X.Dim))
 		}
 	}
 	return nil

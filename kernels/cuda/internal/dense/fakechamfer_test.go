@@ -92,15 +92,14 @@ func fakeChamferGrad(metric maxsim.Metric) drivertest.Kernel {
 			for i := first[0]; i < first[1]; i++ {
 				at := int(array[uint32](f, p.pairList, 4, int(i), 1)[0])
 				pair := array[denseChamferPair](f, p.pairs, 40, at, 1)[0]
-				s := r - int(pair.x)
-				if own := array[int32](f, p.nearX, 4, int(pair.keyX)+s, 1)[0]; own >= 0 {
+				if own := array[int32](f, p.nearX, 4, int(pair.keyX)+r-int(pair.x), 1)[0]; own >= 0 {
 					add(float(f, p.coefX, at), pair.y+uint64(own))
 				}
-				for t, a := range array[int32](f, p.nearY, 4, int(pair.keyY), int(pair.yLen)) {
-					if int(a) == s {
-						add(float(f, p.coefY, at), pair.y+uint64(t))
-					}
-				}
+			}
+			won := array[uint64](f, p.wonFirst, 8, r, 2)
+			for i := won[0]; i < won[1]; i++ {
+				w := array[[2]uint32](f, p.won, 8, int(i), 1)[0]
+				add(float(f, p.coefY, int(w[0])), array[denseChamferPair](f, p.pairs, 40, int(w[0]), 1)[0].y+uint64(w[1]))
 			}
 		}
 	}

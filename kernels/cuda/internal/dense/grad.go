@@ -3,6 +3,7 @@ package dense
 import (
 	"context"
 
+	"github.com/plaid-ir/plaid/internal/parallel"
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/driver"
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/runtime"
 	"github.com/plaid-ir/plaid/kernels/maxsim"
@@ -44,7 +45,6 @@ func (b *backend) Gradients(ctx context.Context, g *maxsim.GradCall) error {
 	if err != nil {
 		return b.fault("gradients of", err)
 	}
-	d.put()
 	return nil
 }
 
@@ -64,7 +64,6 @@ type grading struct {
 	byQuery, byDoc           [][2]uint32
 	byQueryFirst, byDocFirst []uint64
 	arg                      []int32
-	dq, dd                   []float32 // results, copied from the device
 
 	rt         *runtime.Runtime
 	weights    []float32
@@ -182,12 +181,11 @@ func (d *grading) run(ctx context.Context, rt *runtime.Runtime) error {
 	if err := rt.Sync(); err != nil {
 		return err
 	}
-	// The workspace is the next call's.
 	if d.call.DQ != nil {
-		d.dq = append([]float32(nil), structs[float32](w.HostOut[d.outQ:], d.q.rows()*d.size.Q.Dim)...)
+		putGradient(d.call.DQ, d.q.tokens, 0, d.q.shape.Len(), structs[float32](w.HostOut[d.outQ:], d.q.rows()*d.size.Q.Dim))
 	}
 	if d.call.DD != nil {
-		d.dd = append([]float32(nil), structs[float32](w.HostOut[d.outD:], d.docRows()*d.size.Q.Dim)...)
+		putGradient(d.call.DD, d.d.tokens, d.lo, d.hi, structs[float32](w.HostOut[d.outD:], d.docRows()*d.size.Q.Dim))
 	}
 	return nil
 }
@@ -333,26 +331,25 @@ func (d *grading) launch() error {
 	return runtime.Launch(rt, "dense/dense_lengths", runtime.CeilDiv(int(x.rows), 8), 1, 1, 256, 0, &x)
 }
 
-// put writes the gradients where the caller wants them.
-func (d *grading) put() {
-	putGradient(d.call.DQ, d.q.tokens, 0, d.q.shape.Len(), d.dq)
-	putGradient(d.call.DD, d.d.tokens, d.lo, d.hi, d.dd)
-}
-
-// putGradient writes the gradient of the items lo to hi, if it is wanted; rows that are
-// no tokens of theirs get 0.
+// putGradient writes the gradient of the items lo to hi, by several goroutines; rows
+// that are no tokens of theirs get 0.
 func putGradient(to *maxsim.Gradient, t *tokens, lo, hi int, from []float32) {
-	if to == nil {
-		return
-	}
 	first, n, dim := t.first[lo], t.first[hi]-t.first[lo], t.shape.Dim
+	const block = 1 << 18 // values
+	rows := max(block/dim, 1)
+	spread := func(n int, fn func(i int)) {
+		blocks := parallel.Blocks(n, rows)
+		_ = parallel.Do(context.Background(), blocks, parallel.Threads(0, blocks), func(b int) error {
+			lo, hi := parallel.Block(b, n, rows)
+			for i := lo; i < hi; i++ {
+				fn(i)
+			}
+			return nil
+		})
+	}
 	if !to.Add && n < to.Rows() {
 		zero := make([]float32, dim)
-		for r := range to.Rows() {
-			to.Put(r, zero)
-		}
+		spread(to.Rows(), func(r int) { to.Put(r, zero) })
 	}
-	for i := range n {
-		to.Put(t.row(first+i), from[i*dim:(i+1)*dim])
-	}
+	spread(n, func(i int) { to.Put(t.row(first+i), from[i*dim:(i+1)*dim]) })
 }

@@ -88,6 +88,6 @@ type denseChamferSumParams struct {
 }
 
 type denseChamferGradParams struct {
-	x, xScale, y, yScale, pairs, nearX, nearY, coefX, coefY, pairFirst, pairList, rowItem, out driver.Ptr
-	xBytes, yBytes, xFormat, yFormat, dim, rows                                                uint32
+	x, xScale, y, yScale, pairs, nearX, coefX, coefY, pairFirst, pairList, rowItem, wonFirst, won, out driver.Ptr
+	xBytes, yBytes, xFormat, yFormat, dim, rows                                                        uint32
 }

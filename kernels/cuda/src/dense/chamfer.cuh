@@ -145,8 +145,8 @@ __device__ __forceinline__ float chamfer_slope(float x, float y) {
   return kL1 ? (v > 0 ? 1.0f : v < 0 ? -1.0f : 0.0f) : 2 * v;
 }
 
-// A warp has a row of X: for each pair of its item what it gets from the row that is
-// nearest to it, then from those that it is nearest to, in order.
+// A warp has a row of X: what it gets from the rows that are nearest to it, in the order
+// of the pairs of its item, then from those that it is nearest to, which are listed.
 template <bool kL1>
 __device__ __forceinline__ void chamfer_grad(const DenseChamferGradParams &p) {
   const uint32_t r = blockIdx.x * 4 + threadIdx.x / 32, l = threadIdx.x & 31;
@@ -171,13 +171,12 @@ __device__ __forceinline__ void chamfer_grad(const DenseChamferGradParams &p) {
     for (uint64_t i = p.pair_first[item]; i < p.pair_first[item + 1]; i++) {
       const uint32_t at = p.pair_list[i];
       const DenseChamferPair pair = p.pairs[at];
-      const uint32_t s = uint32_t(r - pair.x);
-      const int32_t own = p.near_x[pair.key_x + s];
+      const int32_t own = p.near_x[pair.key_x + (r - pair.x)];
       if (own >= 0) add(p.coef_x[at], pair.y + own);
-      for (uint32_t t = 0; t < pair.y_len; t += 32) {
-        const bool mine = t + l < pair.y_len && p.near_y[pair.key_y + t + l] == int32_t(s);
-        for (uint32_t left = __ballot_sync(0xffffffffu, mine); left; left &= left - 1) add(p.coef_y[at], pair.y + t + __ffs(left) - 1);
-      }
+    }
+    for (uint64_t i = p.won_first[r]; i < p.won_first[r + 1]; i++) {
+      const uint2 won = p.won[i];
+      add(p.coef_y[won.x], p.pairs[won.x].y + won.y);
     }
 #pragma unroll
     for (int k = 0; k < 4; k++) {

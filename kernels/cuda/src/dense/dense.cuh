@@ -278,12 +278,13 @@ struct DenseChamferGradParams {
   const float *y_scale;
   const DenseChamferPair *pairs;
   const int32_t *near_x;            // at key_x
-  const int32_t *near_y;            // at key_y
   const float *coef_x;              // [pairs]: what a distance of a row of X counts
   const float *coef_y;
   const uint64_t *pair_first;       // [items + 1]
   const uint32_t *pair_list;        // the pairs of each item of X
   const uint32_t *row_item;         // [rows]
+  const uint64_t *won_first;        // [rows + 1]
+  const uint2 *won;                 // for each row the rows of Y that it is nearest to: pair, row of the item
   float *out;                       // [rows][dim]
   uint32_t x_bytes, y_bytes;
   uint32_t x_format, y_format;
