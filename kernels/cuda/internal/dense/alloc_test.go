@@ -22,7 +22,7 @@ func TestWarmCallsTakeLittleMemory(t *testing.T) {
 	}
 	b := New(runtimetest.OpenFake(t, runtimetest.Fake(idle))).(*backend)
 	rng := maxsimtest.Rand(1)
-	q, d := maxsimtest.Side{Lengths: []int{3, 40}}.Batch(rng, 8), maxsimtest.Side{Lengths: equal(50_000, 2)}.Batch(rng, 8)
+	q, d := maxsimtest.Side{Lengths: []int{3, 40}}.Batch(rng, 8), maxsimtest.Side{Lengths: equal(4000, 2)}.Batch(rng, 8)
 	h, err := b.Hold(ctx, d, maxsim.HoldOptions{})
 	require.NoError(t, err)
 	defer h.Close()
