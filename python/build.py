@@ -29,8 +29,8 @@ TARGETS = {
     "linux-amd64": ("linux", "amd64", "", "manylinux_2_17_x86_64"),
     "linux-amd64-static": ("linux", "amd64", STATIC, "musllinux_1_1_x86_64"),
     "linux-arm64-static": ("linux", "arm64", STATIC, "manylinux_2_17_aarch64.musllinux_1_1_aarch64"),
-    "darwin-arm64": ("darwin", "arm64", "", "macosx_12_0_arm64"),
-    "darwin-amd64": ("darwin", "amd64", "", "macosx_12_0_x86_64"),
+    "darwin-arm64": ("darwin", "arm64", "nocuda", "macosx_12_0_arm64"),
+    "darwin-amd64": ("darwin", "amd64", "nocuda", "macosx_12_0_x86_64"),
 }
 
 
