@@ -39,10 +39,19 @@ func TestSurvey(t *testing.T) {
 	}
 }
 
+func TestUnknownSuffix(t *testing.T) {
+	path := write(t, t.TempDir(), "a.unknown", `{"id": "1", "text": "x"}`)
+	_, err := all(Texts(t.Context(), path, ""))
+	require.ErrorIs(t, err, ErrSuffix)
+	got, err := all(Texts(t.Context(), path, FormatJSONL))
+	require.NoError(t, err)
+	require.Equal(t, []Text{{ID: "1", Text: "x"}}, got)
+}
+
 func TestTexts(t *testing.T) {
 	dir := t.TempDir()
 	for name, content := range map[string]string{
-		"a.jsonl": `{"id": "1", "text": "x"}`, "a.csv": "id,text\n1,x\n", "a.TSV": "id\ttext\n1\tx\n", "d/1": "", "d/1.txt": "x", "a.unknown": `{"id": "1", "text": "x"}`,
+		"a.jsonl": `{"id": "1", "text": "x"}`, "a.csv": "id,text\n1,x\n", "a.TSV": "id\ttext\n1\tx\n", "d/1": "", "d/1.txt": "x", "a": `{"id": "1", "text": "x"}`,
 	} {
 		path := write(t, dir, name, content)
 		if strings.HasPrefix(name, "d/") {

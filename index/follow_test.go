@@ -182,7 +182,7 @@ func TestFollowPassesOverDamage(t *testing.T) {
 	build(t, path+".other", 12, others, nil)
 	w := writing(t, path+".other")
 	put(path + ".other")
-	logged("locked by another process")
+	logged("index is locked: it is open elsewhere")
 	require.NoError(t, w.Close())
 	eventually(t, "the new index is not taken", func() bool { return strings.Contains(log.String(), "opened anew") })
 	require.NoError(t, holds(ix, others))
