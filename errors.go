@@ -58,6 +58,11 @@ var (
 	ErrTooMany = index.ErrTooMany
 	// ErrMismatch: original vectors that are not those of the document that is stored.
 	ErrMismatch = index.ErrMismatch
+	// ErrCodec: indexes that were encoded with different codecs, so that scores and
+	// documents of the one mean nothing in the other.
+	ErrCodec = index.ErrCodec
+	// ErrApplied: an entry of a log that has been done to the index already.
+	ErrApplied = index.ErrApplied
 	// ErrQuery: a query without tokens, with too many, of another dimension, or with a
 	// value that is not finite.
 	ErrQuery = search.ErrQuery
