@@ -55,6 +55,14 @@ type BuildOptions struct {
 	// trained, so that the two can be searched as one. Options that say otherwise are
 	// errors.
 	Like *Snapshot
+	// Input, where set, says what the documents are, such as names, sizes and times of
+	// files: it must be another for other documents. A build with it leaves, if the
+	// process dies, what another one needs to go on.
+	Input string
+	// Resume goes on with what an interrupted build of the same Input and options has
+	// left at the path, and if this one fails or is interrupted leaves what is staged for
+	// the next. The index is that of a build that was not interrupted.
+	Resume bool
 	// Threads is the number of goroutines; 0: one a processor.
 	Threads int
 	// Memory is the budget in bytes for buffers and the training sample; 0: 1 GiB.
@@ -105,6 +113,8 @@ type BuildReport struct {
 	// many documents it had tokens of.
 	Train      codec.TrainReport
 	SampleDocs int
+	// Resumed is how many documents an interrupted build had encoded.
+	Resumed int
 	// Seconds is how long the stages took.
 	Seconds struct{ Sample, Train, Encode float64 }
 	// NotFreed is why the space of the index that this one replaced was not freed:
@@ -135,6 +145,9 @@ func (o *BuildOptions) validate() error {
 	}
 	if o.Pool < 0 || o.Pool > maxPool {
 		bad("pools of %d tokens; up to %d are possible", o.Pool, maxPool)
+	}
+	if o.Resume && o.Input == "" {
+		bad("resuming without saying what the input is")
 	}
 	if o.Memory != 0 && o.Memory < 32<<20 {
 		bad("memory budget of %d bytes; at least 32 MiB are needed", o.Memory)
@@ -218,8 +231,11 @@ func buildFile(ctx context.Context, path string, src vectors.Source, opts *Build
 	if err != nil {
 		return nil, err
 	}
+	var stage *stager
 	defer func() {
-		if err != nil {
+		if err != nil && o.Resume && stage != nil && stage.marked {
+			err = errors.Join(err, file.Close())
+		} else if err != nil {
 			err = undo(file, created, err)
 		} else {
 			err = file.Close()
@@ -228,7 +244,28 @@ func buildFile(ctx context.Context, path string, src vectors.Source, opts *Build
 
 	r = &BuildReport{Docs: src.Len(), Tokens: tokens}
 	c := o.Codec
-	if c == nil {
+	var note, found *checkpoint
+	if o.Input != "" && documents {
+		note = &checkpoint{}
+		if note.Tag, err = o.tag(src, be.Name(), build); err != nil {
+			return nil, err
+		}
+	}
+	if o.Resume && note != nil {
+		if found, err = resumable(file, note.Tag); err != nil {
+			return nil, err
+		}
+	}
+	switch {
+	case found != nil:
+		if c, err = stagedCodec(file, found); err != nil {
+			return nil, err
+		}
+		r.Train, r.SampleDocs, r.Resumed = found.Train, found.SampleDocs, int(found.State.Docs)
+		if o.Logger != nil {
+			o.Logger.Info("going on with an interrupted build", "index", path, "documents", r.Resumed)
+		}
+	case c == nil:
 		if c, err = train(ctx, src, tokens, o, be, r); err != nil {
 			return nil, err
 		}
@@ -236,14 +273,28 @@ func buildFile(ctx context.Context, path string, src vectors.Source, opts *Build
 		build.RMSE, build.Tokens = r.Train.RMSE, uint64(tokens)
 	}
 	start := time.Now()
-	gen, err := newGeneration(file, c, build, o.Model, !o.Unnormalized)
-	if err != nil {
+	var gen uint64
+	if found != nil {
+		gen = found.Generation
+	} else if gen, err = newGeneration(file, c, build, o.Model, !o.Unnormalized); err != nil {
 		return nil, err
 	}
-	stage := newStager(file, gen, c.K, storage.State{}, o.Memory)
+	stage = newStager(file, gen, c.K, storage.State{}, o.Memory)
+	if note != nil {
+		note.Generation, note.Train, note.SampleDocs = gen, r.Train, r.SampleDocs
+		stage.note = note
+	}
 	e := &encoder{codec: c, backend: be, threads: o.Threads, normalize: !o.Unnormalized, stage: stage}
 	if o.Progress != nil {
 		e.progress = func(done int64) { o.Progress(Progress{"encode", done, tokens, "tokens"}) }
+	}
+	if found != nil {
+		if err := stage.goOn(ctx, found); err != nil {
+			return nil, err
+		}
+		at := found.Batch
+		e.docs, e.empty, e.clamped, e.sumSq, e.done, e.zero = at.Doc, at.Empty, at.Clamped, at.SumSq, at.Tokens, at.Zero
+		e.skip = int(found.State.Docs)
 	}
 	if documents {
 		if err := e.all(ctx, src, o.Memory); err != nil {
@@ -259,8 +310,14 @@ func buildFile(ctx context.Context, path string, src vectors.Source, opts *Build
 		return nil, err
 	}
 	r.Empty, r.Clamped, r.Zero = e.empty, e.clamped, e.zero
-	if r.RMSE = r.Train.RMSE; documents {
-		r.RMSE = rmse(e.sumSq, tokens)
+	r.RMSE = rmse(e.sumSq, tokens)
+	if !documents {
+		r.RMSE = r.Train.RMSE
+		for i := range src.Len() {
+			if src.Rows(i) == 0 {
+				r.Empty++
+			}
+		}
 	}
 	r.Seconds.Encode = time.Since(start).Seconds()
 	if !created {
@@ -342,7 +399,7 @@ func create(ctx context.Context, path string, o BuildOptions) (f *storage.File, 
 	if err := vacant(ctx, path, o); err != nil {
 		return nil, false, err
 	}
-	f, err = storage.Open(ctx, path, storage.Options{Write: true, Create: true, LockTimeout: o.LockTimeout, Logger: o.Logger})
+	f, err = storage.Open(ctx, path, storage.Options{Write: true, Create: true, Resume: o.Resume, LockTimeout: o.LockTimeout, Logger: o.Logger})
 	if err != nil {
 		return nil, false, err
 	}

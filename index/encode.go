@@ -25,8 +25,10 @@ type batch struct {
 
 // batchTokens is how many tokens to hold in memory on their way.
 func batchTokens(dim int, memory int64) int {
-	return int(min(max(memory/16/int64(4*dim), 256), 65536))
+	return int(min(max(memory/16/int64(4*dim), 256), maxBatchTokens))
 }
+
+var maxBatchTokens int64 = 65536 // a variable, so that tests see many batches
 
 func newBatch(dim int, memory int64) *batch {
 	return &batch{
@@ -91,6 +93,7 @@ type encoder struct {
 	payload  func(id string) ([]byte, error)
 	progress func(tokens int64)
 
+	skip        int // documents that are staged already, of those that are read
 	docs, empty int
 	clamped     int
 	zero        int64
@@ -107,8 +110,8 @@ func (e *encoder) all(ctx context.Context, src vectors.Source, memory int64) err
 	defer release()
 	e.backend = backend
 	b := newBatch(e.codec.Dim, memory)
-	n := 0
-	for d, err := range src.Docs(ctx, 0, src.Len()) {
+	n := e.docs
+	for d, err := range src.Docs(ctx, n, src.Len()) {
 		if err != nil {
 			return err
 		}
@@ -133,6 +136,7 @@ func (e *encoder) flush(ctx context.Context, b *batch) error {
 	if len(b.ids) == 0 {
 		return ctx.Err()
 	}
+	e.stage.batch = batchStart{e.docs, e.empty, e.clamped, e.sumSq, e.done, e.zero}
 	if e.normalize {
 		codec.Normalize(b.tokens, b.dim)
 	}
@@ -147,6 +151,14 @@ func (e *encoder) flush(ctx context.Context, b *batch) error {
 	lo := 0
 	for i, hi := range b.ends {
 		id := b.ids[i]
+		if e.docs < e.skip {
+			if lo == hi {
+				e.empty++
+			}
+			e.docs++
+			lo = hi
+			continue
+		}
 		var payload []byte
 		if len(b.payloads[i]) > 0 {
 			payload = b.payloads[i]

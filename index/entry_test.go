@@ -2,6 +2,7 @@ package index
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -16,6 +17,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/plaid-ir/plaid/condition"
+	"github.com/plaid-ir/plaid/storage"
 	"github.com/plaid-ir/plaid/vectors"
 )
 
@@ -112,6 +114,41 @@ func TestEntries(t *testing.T) {
 	require.NoError(t, ix.Close())
 	build(t, path, 8, docs, &BuildOptions{Force: true})
 	require.Zero(t, appliedAt(t, writing(t, path)))
+}
+
+// A number that is damaged is an error, not another number.
+func TestEntriesDamaged(t *testing.T) {
+	path := newPath(t)
+	build(t, path, 8, corpus(20, 5, 8, 1), nil)
+	ix := writing(t, path)
+	require.NoError(t, ix.Entry(77).Skip(context.Background()))
+	require.NoError(t, ix.Close())
+	data, err := os.ReadFile(path)
+	require.NoError(t, err)
+	found := 0
+	for at := 0; ; at++ {
+		i := bytes.Index(data[at:], []byte("applied"))
+		if i < 0 {
+			break
+		}
+		at += i
+		for _, bit := range []int{at + 2, at + 7, at + 15, at + 24} { // key, generation, number, checksum
+			bad := bytes.Clone(data)
+			bad[bit] ^= 1
+			require.NoError(t, os.WriteFile(path, bad, 0o600))
+			reading(t, path, func(s *Snapshot) {
+				n, err := s.Applied()
+				if err != nil {
+					require.ErrorIs(t, err, storage.ErrCorrupt)
+					require.Error(t, s.Verify(context.Background()))
+					found++
+					return
+				}
+				require.EqualValues(t, 77, n, "what is left of another page")
+			})
+		}
+	}
+	require.GreaterOrEqual(t, found, 4)
 }
 
 // Whatever a log holds, an index that follows it with repetitions has what one has

@@ -15,6 +15,7 @@ type Info struct {
 	Generation     uint64         `json:"generation"`      // counts how often all was coded anew
 	Built          *Built         `json:"built,omitempty"` // nil in files of the first programs
 	Digest         string         `json:"digest"`          // of the content; see storage.View.Inspect
+	CodecDigest    string         `json:"codec_digest"`    // see Snapshot.CodecDigest
 	Header         storage.Header `json:"header"`          // how documents are coded, and how that was trained
 	Docs           uint32         `json:"docs"`            // live
 	Deleted        uint32         `json:"deleted_docs"`    // documents that were deleted or replaced since the first build
@@ -62,6 +63,9 @@ func (s *Snapshot) Info(ctx context.Context) (*Info, error) {
 	}
 	var err error
 	if in.Digest, in.Sizes, err = s.Inspect(ctx); err != nil {
+		return nil, err
+	}
+	if in.CodecDigest, err = s.CodecDigest(); err != nil {
 		return nil, err
 	}
 	if in.Pages, err = s.Pages(); err != nil {

@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/plaid-ir/plaid/kernels"
+	"github.com/plaid-ir/plaid/storage"
 )
 
 // Set is several open indexes with one codec, which are searched and changed as one.
@@ -65,7 +66,7 @@ func SetPaths(path string) ([]string, error) {
 		}
 	}
 	if len(paths) == 0 {
-		return nil, fmt.Errorf("%s: %w: a folder without files *.plaid", path, ErrOption)
+		return nil, fmt.Errorf("%s: %w: a folder without files *.plaid", path, storage.ErrNotIndex)
 	}
 	return paths, nil
 }

@@ -96,17 +96,17 @@ func (s *Set) Add(ctx context.Context, src vectors.Source, opts *AddOptions) (r 
 			continue
 		}
 		each[i] = func(ix *Index) error {
-			if len(to[i]) > 0 {
-				added, err := ix.Add(ctx, &picked{src, to[i]}, &o)
-				if err != nil {
-					return err
-				}
+			if len(to[i]) == 0 {
+				n, _, err := ix.Delete(ctx, extra[i])
+				r.Files[i].Deleted = n
+				return err
+			}
+			own := o
+			own.Delete = extra[i]
+			added, err := ix.Add(ctx, &picked{src, to[i]}, &own)
+			if err == nil {
 				r.Files[i] = *added
 			}
-			if len(extra[i]) == 0 {
-				return nil
-			}
-			_, _, err := ix.Delete(ctx, extra[i])
 			return err
 		}
 	}
@@ -119,6 +119,9 @@ func (s *Set) Add(ctx context.Context, src vectors.Source, opts *AddOptions) (r 
 		r.Docs += f.Docs
 		r.Empty += f.Empty
 		r.Replaced += f.Replaced
+		r.Kept += f.Kept
+		r.Deleted += f.Deleted
+		r.Zero += f.Zero
 		r.Tokens += f.Tokens
 		r.Clamped += f.Clamped
 		r.BuildRMSE = max(r.BuildRMSE, f.BuildRMSE)
@@ -169,6 +172,18 @@ func route(ctx context.Context, src vectors.Source, snap *SetSnapshot, o *AddOpt
 			owner = Place(id, len(parts))
 		}
 		to[owner] = append(to[owner], i)
+	}
+	for _, id := range o.Delete {
+		if seen[id] || src.Len() == 0 {
+			continue
+		}
+		for j, p := range parts {
+			if _, ok, err := p.Ordinal(id); err != nil {
+				return nil, nil, err
+			} else if ok {
+				extra[j] = append(extra[j], id)
+			}
+		}
 	}
 	return to, extra, nil
 }

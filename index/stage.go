@@ -2,7 +2,6 @@ package index
 
 import (
 	"context"
-	"encoding/binary"
 	"fmt"
 	"strings"
 	"unicode"
@@ -18,6 +17,10 @@ import (
 var (
 	chunkBytes = 4 << 20 // variables, so that tests see many chunks and transactions
 	stageBytes = 8 << 20
+	// minSegmentBytes is what the postings of a segment may take, however small the
+	// budget.
+	minSegmentBytes int64 = 16 << 20
+	segmentShare    int64 = 4 // one of so many bytes of the budget is for them
 )
 
 // docBytes is what a document takes in the table of its chunk, beside its id.
@@ -40,6 +43,12 @@ type stager struct {
 	fields *fieldRuns
 	before *Snapshot // what the documents are added to; nil: nothing
 
+	// note, where set, is put into each transaction, so that a build can go on.
+	note       *checkpoint
+	marked     bool   // it says where
+	fieldsFrom uint32 // the first document that fields has
+	batch      batchStart
+
 	table                     storage.DocTable
 	codes, factors, residuals []byte
 	chunk                     int // bytes that these will take
@@ -51,7 +60,7 @@ type stager struct {
 func newStager(f *storage.File, gen uint64, centroids int, state storage.State, memory int64) *stager {
 	s := &stager{
 		file: f, gen: gen, codeBytes: storage.CodeBytes(centroids),
-		segmentBytes: max(memory/4, 16<<20), state: state, post: newPostings(centroids), fields: newFieldRuns(memory),
+		segmentBytes: max(memory/segmentShare, minSegmentBytes), state: state, post: newPostings(centroids), fields: newFieldRuns(memory),
 	}
 	s.beginSegment()
 	return s
@@ -107,13 +116,7 @@ func (s *stager) stage(ctx context.Context, d encoded) error {
 	s.codes = append(s.codes, codes...)
 	s.factors = append(s.factors, d.factors...)
 	s.residuals = append(s.residuals, d.residuals...)
-	for t := range tokens {
-		if s.codeBytes == 2 {
-			s.post.note(uint32(binary.LittleEndian.Uint16(codes[2*t:])), ordinal)
-		} else {
-			s.post.note(binary.LittleEndian.Uint32(codes[4*t:]), ordinal)
-		}
-	}
+	s.list(codes, ordinal)
 	if d.fresh {
 		s.do(len(id)+64, func(g *storage.Generation) error {
 			if g.HasID(id) {
@@ -132,6 +135,7 @@ func (s *stager) stage(ctx context.Context, d encoded) error {
 			if err := s.endFields(); err != nil {
 				return err
 			}
+			s.fieldsFrom = ordinal + 1
 		}
 	}
 	s.state.Docs++
@@ -203,6 +207,7 @@ func (s *stager) endChunk(ctx context.Context) error {
 	s.codes = make([]byte, 0, cap(codes))
 	s.factors = make([]byte, 0, cap(factors))
 	s.residuals = make([]byte, 0, cap(residuals))
+	s.mark()
 	return s.flush(ctx, stageBytes)
 }
 
@@ -217,6 +222,11 @@ func (s *stager) flush(ctx context.Context, limit int) error {
 	return s.file.Update(func(tx *storage.Tx) error {
 		if err := tx.MarkStaging(); err != nil {
 			return err
+		}
+		if s.marked {
+			if err := tx.PutBuilding(s.note); err != nil {
+				return err
+			}
 		}
 		g, err := tx.Generation(s.gen)
 		if err != nil {

@@ -24,6 +24,10 @@ type Options struct {
 	Write bool
 	// Create makes the file if there is none; only with Write.
 	Create bool
+	// Resume leaves in the file what an interrupted build needs to go on, if that left
+	// such ([File.Building]); only with Write. To go on with it, or to Discard it, is
+	// for the caller then.
+	Resume bool
 	// LockTimeout is how long to wait for the lock; 0: not at all.
 	LockTimeout time.Duration
 	// Logger hears of what is swept and rewritten; nil: nobody does.
@@ -89,7 +93,7 @@ func Open(ctx context.Context, path string, o Options) (*File, error) {
 	if real, err := filepath.EvalSymlinks(f.path); err == nil && o.Write {
 		f.path = real // a rewrite replaces the file, not a link to it
 	}
-	if err := f.prepare(o.Create); err != nil {
+	if err := f.prepare(o.Create, o.Resume); err != nil {
 		if f.created {
 			err = errors.Join(err, os.Remove(f.path))
 		}
@@ -191,7 +195,7 @@ func openLocked(ctx context.Context, path string, write bool, deadline time.Time
 }
 
 // prepare checks format and versions, and sweeps.
-func (f *File) prepare(create bool) (err error) {
+func (f *File) prepare(create, resume bool) (err error) {
 	defer Guard(f.path, &err)()
 	err = f.h.db.View(func(tx *bolt.Tx) error {
 		if err := checkFormat(tx, f.path); err != nil || f.write {
@@ -205,7 +209,10 @@ func (f *File) prepare(create bool) (err error) {
 		err = f.h.db.Update(writeFormat)
 	case err == nil && f.write:
 		if err = f.sweepRewrite(besideSuffix); err == nil {
-			err = f.sweep()
+			var building bool
+			if building, err = f.hasBuilding(); err == nil && !(resume && building) {
+				err = f.sweep()
+			}
 		}
 	}
 	if err == nil && f.write {

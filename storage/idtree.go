@@ -25,6 +25,14 @@ type checkedIDs struct {
 	since int // the first transaction for which it holds; 0: none
 }
 
+// CheckIDs makes sure, once for each state of the file, that an id which is not in the
+// tree of ids is in no document table. The first look-up of an id that is not there
+// does so otherwise.
+func (v *View) CheckIDs() (err error) {
+	defer Guard(v.file.path, &err)()
+	return v.checkIDs()
+}
+
 // checkIDs makes sure that an id which is not in the tree is in no document table.
 func (v *View) checkIDs() error {
 	ids := &v.h.ids

@@ -50,6 +50,11 @@ func (g *Generation) sweep() error {
 	if err != nil {
 		return err
 	}
+	return g.sweepBeyond(s)
+}
+
+// sweepBeyond removes what is beyond the counters of a state.
+func (g *Generation) sweepBeyond(s State) error {
 	if err := deleteFrom(g.chunks, s.NextChunk); err != nil {
 		return err
 	}
@@ -65,7 +70,7 @@ func (g *Generation) sweep() error {
 		}
 	}
 	var ids [][]byte
-	err = g.ids.ForEach(func(id, v []byte) error {
+	err := g.ids.ForEach(func(id, v []byte) error {
 		if len(v) >= 4 && binary.LittleEndian.Uint32(v) >= s.Docs {
 			ids = append(ids, bytes.Clone(id))
 		}

@@ -3,6 +3,7 @@ package storage
 import (
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -162,7 +163,7 @@ func (tx *Tx) finish(keep uint64) error {
 			return err
 		}
 	}
-	return tx.root.Delete(keyStaging)
+	return errors.Join(tx.root.Delete(keyStaging), tx.root.Delete(keyBuilding))
 }
 
 // Generation gives access to generation n.

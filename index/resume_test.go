@@ -1,0 +1,201 @@
+package index
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/plaid-ir/plaid/storage"
+	"github.com/plaid-ir/plaid/vectors"
+)
+
+// failing is a source that fails before a document, when it is read for the encoding.
+type failing struct {
+	vectors.Source
+	at  int
+	err error
+}
+
+func (f *failing) Docs(ctx context.Context, from, to int) iter.Seq2[vectors.Document, error] {
+	return func(yield func(vectors.Document, error) bool) {
+		i := from
+		for d, err := range f.Source.Docs(ctx, from, to) {
+			if i >= f.at && err == nil {
+				err = f.err
+			}
+			if i++; !yield(d, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+// tiny makes many chunks, transactions, runs of fields, segments and batches.
+func tiny(t *testing.T) {
+	small(t)
+	segment, share, batch := minSegmentBytes, segmentShare, maxBatchTokens
+	tiniest()
+	t.Cleanup(func() { minSegmentBytes, segmentShare, maxBatchTokens = segment, share, batch })
+}
+
+func tiniest() {
+	chunkBytes, stageBytes, fieldBytes, minSegmentBytes, segmentShare, maxBatchTokens = 300, 500, 3000, 1500, 1<<40, 37
+}
+
+func resumeDocs(n int) []vectors.Document {
+	docs := corpus(n, 6, 8, 11)
+	for i := range docs {
+		if i%4 != 1 {
+			docs[i].Payload = fmt.Appendf(nil, `{"n":%d,"t":"text %d"}`, i, i%7)
+		}
+	}
+	return docs
+}
+
+// Wherever a build is interrupted, the one that goes on makes the same index.
+func TestResume(t *testing.T) {
+	tiny(t)
+	ctx := context.Background()
+	dir := ramDir(t)
+	docs := resumeDocs(120)
+	path := func(name any) string { return filepath.Join(dir, fmt.Sprint(name)) }
+	o := BuildOptions{Seed: 3, Memory: 32 << 20, Threads: 1}
+	train := func(src vectors.Source) *Snapshot { // so that only the encoding reads the source
+		_, err := Train(ctx, path("codec"), src, &o)
+		require.NoError(t, err)
+		return snapshotOf(t, path("codec"))
+	}
+	src := fromDocs(t, 8, docs)
+	o = BuildOptions{Like: train(src), Memory: o.Memory, Threads: 1}
+	build(t, path("whole"), 8, docs, &o)
+	want := digestOf(t, path("whole"))
+	whole := snapshotOf(t, path("whole"))
+	require.Greater(t, whole.Segments(), 2)
+	require.Greater(t, len(whole.State().FieldRuns), 1)
+	broken := errors.New("broken")
+	o.Input, o.Resume = "docs", true
+	resumed := 0
+	for _, at := range []int{1, 7, 30, 31, 32, 33, 60, 77, 100, 119} {
+		p := path(at)
+		stops := []int{at, min(at+1, 119), min(at+20, 119)}
+		for _, stop := range stops {
+			_, err := Build(ctx, p, &failing{src, stop, broken}, &o)
+			require.ErrorIs(t, err, broken)
+		}
+		r, err := Build(ctx, p, src, &o)
+		require.NoError(t, err)
+		require.Equal(t, want, digestOf(t, p), "interrupted at %v", stops)
+		s := snapshotOf(t, p)
+		require.NoError(t, s.Verify(ctx))
+		require.Equal(t, whole.State().Clamped, s.State().Clamped)
+		if at == 119 {
+			require.Greater(t, r.Resumed, 80)
+		}
+		resumed += r.Resumed
+		require.Equal(t, 120, r.Docs)
+	}
+	require.Positive(t, resumed)
+
+	// Another input, or other options, begin anew; so does a build that is not to go on.
+	for name, other := range map[string]BuildOptions{
+		"input": {Like: o.Like, Memory: o.Memory, Input: "others", Resume: true}, "options": {Nbits: 4, Input: "docs", Resume: true}, "anew": {Like: o.Like, Memory: o.Memory},
+	} {
+		_, err := Build(ctx, path(name), &failing{src, 100, broken}, &o)
+		require.ErrorIs(t, err, broken)
+		_, err = Open(ctx, path(name), nil)
+		require.ErrorIs(t, err, storage.ErrUnfinished)
+		r, err := Build(ctx, path(name), src, &other)
+		require.NoError(t, err)
+		require.Zero(t, r.Resumed, name)
+		require.NoError(t, snapshotOf(t, path(name)).Verify(ctx))
+	}
+	// One that is not to go on leaves nothing.
+	_, err := Build(ctx, path("none"), &failing{src, 100, broken}, &BuildOptions{Like: o.Like, Memory: o.Memory, Input: "docs"})
+	require.ErrorIs(t, err, broken)
+	require.NoFileExists(t, path("none"))
+	_, err = Build(ctx, path("none"), src, &BuildOptions{Resume: true})
+	require.ErrorIs(t, err, ErrOption)
+	// Beside an index that is to be replaced.
+	build(t, path("there"), 8, docs[:9], nil)
+	o.Force = true
+	_, err = Build(ctx, path("there"), &failing{src, 90, broken}, &o)
+	require.ErrorIs(t, err, broken)
+	require.Equal(t, 9, snapshotOf(t, path("there")).Len())
+}
+
+func init() { children["resume"] = resumeChild }
+
+// resumeChild builds until it is killed, and says how far it is.
+func resumeChild() error {
+	tiniest()
+	ctx := context.Background()
+	src, err := vectors.FromDocuments(8, resumeDocs(400))
+	if err != nil {
+		return err
+	}
+	r, err := Build(ctx, os.Getenv("PLAID_TEST_PATH"), src, &BuildOptions{
+		Seed: 3, Memory: 32 << 20, Input: "docs", Resume: os.Getenv("PLAID_TEST_RESUME") != "", Threads: 1,
+		Progress: func(p Progress) { fmt.Println(p.Stage, p.Done) },
+	})
+	if err != nil {
+		return err
+	}
+	fmt.Println("done", r.Resumed)
+	return nil
+}
+
+// A build is killed again and again; the last one makes the same index.
+func TestResumeKilled(t *testing.T) {
+	tiny(t)
+	self, err := os.Executable()
+	require.NoError(t, err)
+	dir := ramDir(t)
+	whole := filepath.Join(dir, "whole")
+	build(t, whole, 8, resumeDocs(400), &BuildOptions{Seed: 3, Memory: 32 << 20})
+	want := digestOf(t, whole)
+	rounds := 6
+	if testing.Short() {
+		rounds = 2
+	}
+	for round := range rounds {
+		path := filepath.Join(dir, fmt.Sprint("x", round))
+		for kill := 0; ; kill++ {
+			cmd := exec.Command(self)
+			cmd.Env = append(os.Environ(), childVariable+"=resume", "PLAID_TEST_PATH="+path)
+			if kill > 0 { // the first need not know that it will be gone on with
+				cmd.Env = append(cmd.Env, "PLAID_TEST_RESUME=1")
+			}
+			var stderr strings.Builder
+			cmd.Stderr = &stderr
+			out, err := cmd.StdoutPipe()
+			require.NoError(t, err)
+			require.NoError(t, cmd.Start())
+			done, encoding := false, 0
+			for lines := bufio.NewScanner(out); lines.Scan(); {
+				done = done || strings.HasPrefix(lines.Text(), "done")
+				if strings.HasPrefix(lines.Text(), "encode") {
+					if encoding++; kill < 4 && encoding > kill+round {
+						break
+					}
+				}
+			}
+			_ = cmd.Process.Kill()
+			_ = cmd.Wait()
+			require.Empty(t, stderr.String())
+			if done {
+				break
+			}
+			require.Less(t, kill, 10)
+		}
+		require.Equal(t, want, digestOf(t, path))
+	}
+}

@@ -1,0 +1,200 @@
+package index
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/plaid-ir/plaid/storage"
+	"github.com/plaid-ir/plaid/vectors"
+)
+
+// twoParts builds two files with one codec.
+func twoParts(t *testing.T, docs []vectors.Document) (paths [2]string) {
+	t.Helper()
+	ctx := context.Background()
+	dir := ramDir(t)
+	_, err := Train(ctx, filepath.Join(dir, "codec"), fromDocs(t, 8, docs), nil)
+	require.NoError(t, err)
+	c := snapshotOf(t, filepath.Join(dir, "codec"))
+	for i := range paths {
+		paths[i] = filepath.Join(dir, PartName(i, 2))
+		half := len(docs) / 2
+		build(t, paths[i], 8, docs[i*half:(i+1)*half], &BuildOptions{Like: c})
+	}
+	return paths
+}
+
+// idsOf are ids that go to each of n parts when they are new.
+func idsOf(n int, prefix string) []string {
+	ids := make([]string, n)
+	for found, i := 0, 0; found < n; i++ {
+		id := prefix + string(rune('a'+i%26)) + string(rune('a'+i/26))
+		if p := Place(id, n); ids[p] == "" {
+			ids[p], found = id, found+1
+		}
+	}
+	return ids
+}
+
+// A change that fails in a file names it, and those where it is done.
+func TestSetFailsInTheMiddle(t *testing.T) {
+	ctx := context.Background()
+	paths := twoParts(t, corpus(40, 4, 8, 2))
+	first := writing(t, paths[0])
+	second, err := Open(ctx, paths[1], nil) // which cannot be changed
+	require.NoError(t, err)
+	defer second.Close()
+	set, err := NewSet(first, second)
+	require.NoError(t, err)
+	ids := idsOf(2, "new")
+	docs := corpus(2, 4, 8, 3)
+	docs[0].ID, docs[1].ID = ids[0], ids[1]
+	_, err = set.Add(ctx, fromDocs(t, 8, docs), nil)
+	var failed *SetError
+	require.ErrorAs(t, err, &failed)
+	require.ErrorIs(t, err, storage.ErrReadOnly)
+	require.Equal(t, SetError{Path: second.Path(), Done: []string{first.Path()}, Err: failed.Err}, *failed)
+	snap, err := set.Snapshot()
+	require.NoError(t, err)
+	require.EqualValues(t, 41, snap.Len())
+	part, _, err := snap.Find(ids[0])
+	require.NoError(t, err)
+	require.Zero(t, part)
+	part, _, err = snap.Find(ids[1])
+	require.NoError(t, err)
+	require.Equal(t, -1, part)
+	require.NoError(t, snap.Close())
+	_, _, err = set.Delete(ctx, []string{"d39"}) // nothing is done elsewhere
+	require.ErrorIs(t, err, storage.ErrReadOnly)
+	require.NotErrorAs(t, err, &failed)
+
+	// What is wrong with the input is found before anything is changed.
+	docs[1].ID = "d39"
+	_, err = set.Add(ctx, fromDocs(t, 8, docs[1:]), nil)
+	require.ErrorIs(t, err, ErrDuplicateID)
+	require.ErrorContains(t, err, paths[1])
+	_, err = set.Add(ctx, fromDocs(t, 6, corpus(3, 3, 6, 1)), nil)
+	require.ErrorIs(t, err, ErrDimension)
+	require.NoError(t, set.Close())
+}
+
+// An id that is in several files is one document after it has been replaced.
+func TestSetReplacesAll(t *testing.T) {
+	ctx := context.Background()
+	docs := corpus(40, 4, 8, 4)
+	docs[30].ID = "d3"
+	dir := ramDir(t)
+	_, err := Train(ctx, filepath.Join(dir, "codec"), fromDocs(t, 8, docs[:20]), nil)
+	require.NoError(t, err)
+	c := snapshotOf(t, filepath.Join(dir, "codec"))
+	a, b := filepath.Join(dir, "a.plaid"), filepath.Join(dir, "b.plaid")
+	build(t, a, 8, docs[:20], &BuildOptions{Like: c})
+	build(t, b, 8, docs[20:], &BuildOptions{Like: c})
+	paths, err := SetPaths(dir)
+	require.NoError(t, err)
+	require.Equal(t, []string{a, b}, paths)
+	set, err := OpenSet(ctx, paths, &Options{Write: true})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, set.Close()) }()
+	r, err := set.Add(ctx, fromDocs(t, 8, []vectors.Document{{ID: "d3", Tokens: docs[5].Tokens}}), &AddOptions{Replace: true})
+	require.NoError(t, err)
+	require.Equal(t, []int{1, 1}, []int{r.Docs, r.Replaced})
+	snap, err := set.Snapshot()
+	require.NoError(t, err)
+	defer snap.Close()
+	require.EqualValues(t, 39, snap.Len())
+	_, there, err := snap.Parts()[1].Ordinal("d3")
+	require.NoError(t, err)
+	require.False(t, there)
+	_, err = OpenSet(ctx, []string{c.Path(), c.Path()}, nil)
+	require.ErrorIs(t, err, ErrOption)
+	_, err = SetPaths(t.TempDir())
+	require.ErrorIs(t, err, storage.ErrNotIndex)
+}
+
+// A file that is followed may be replaced, but not by one of another codec.
+func TestSetFollowsOneCodec(t *testing.T) {
+	ctx := context.Background()
+	docs := corpus(40, 4, 8, 5)
+	paths := twoParts(t, docs)
+	set, err := OpenSet(ctx, paths[:], nil)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, set.Close()) }()
+	replace := func(o *BuildOptions, n int) {
+		build(t, paths[1]+".new", 8, docs[20:20+n], o)
+		require.NoError(t, os.Rename(paths[1]+".new", paths[1]))
+		_, err := set.Files()[1].Refresh(ctx)
+		require.NoError(t, err)
+	}
+	first := snapshotOf(t, paths[0])
+	replace(&BuildOptions{Like: first}, 9)
+	snap, err := set.Snapshot()
+	require.NoError(t, err)
+	require.EqualValues(t, 29, snap.Len())
+	require.NoError(t, snap.Close())
+	replace(&BuildOptions{Seed: 4}, 9)
+	_, err = set.Snapshot()
+	require.ErrorIs(t, err, ErrCodec)
+	replace(&BuildOptions{Like: first}, 20)
+	snap, err = set.Snapshot()
+	require.NoError(t, err)
+	require.EqualValues(t, 40, snap.Len())
+	require.NoError(t, snap.Close())
+}
+
+// Hashes spread ids evenly, and do not change.
+func TestPlace(t *testing.T) {
+	require.Equal(t, []int{3, 2, 1, 3}, []int{Place("", 4), Place("a", 4), Place("doc17", 4), Place("ordnung", 4)})
+	for _, n := range []int{1, 3, 16, 4096} {
+		count := make([]int, n)
+		docs := 100 * n
+		for i := range docs {
+			count[Place(string(rune('a'+i%26))+string(rune(0x4e00+i%20000))+string(rune('0'+i/20000%10))+string(rune('0'+i/200000)), n)]++
+		}
+		for _, c := range count {
+			require.InDelta(t, 100, c, 70, "%d parts", n)
+		}
+	}
+}
+
+// damageCodes changes a bit of the first chunk's codes.
+func damageCodes(t *testing.T, path string) {
+	t.Helper()
+	var codes []byte
+	reading(t, path, func(s *Snapshot) {
+		ch, err := s.Chunk(0, storage.All)
+		require.NoError(t, err)
+		codes = bytes.Clone(ch.Residuals)
+	})
+	data, err := os.ReadFile(path)
+	require.NoError(t, err)
+	at := bytes.Index(data, codes)
+	require.Positive(t, at)
+	data[at] ^= 1
+	require.NoError(t, os.WriteFile(path, data, 0o600))
+}
+
+// Damage of one file is said of that file.
+func TestSetVerifiesEach(t *testing.T) {
+	paths := twoParts(t, corpus(40, 4, 8, 6))
+	damageCodes(t, paths[1])
+	set, err := OpenSet(context.Background(), paths[:], nil)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, set.Close()) }()
+	snap, err := set.Snapshot()
+	require.NoError(t, err)
+	defer snap.Close()
+	require.NoError(t, snap.Parts()[0].Warm(t.Context(), 1, nil))
+	var damaged *storage.CorruptError
+	require.ErrorAs(t, snap.Parts()[1].Warm(t.Context(), 1, nil), &damaged)
+	require.Equal(t, paths[1], damaged.Path)
+	_, err = Copy(t.Context(), paths[0]+".merged", allOf(snap.Parts()...), nil)
+	require.ErrorAs(t, err, &damaged)
+	require.Equal(t, paths[1], damaged.Path)
+	require.NoFileExists(t, paths[0]+".merged")
+}
