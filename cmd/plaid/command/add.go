@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"path/filepath"
 	"slices"
 
 	"github.com/spf13/cobra"
@@ -22,6 +23,7 @@ func (a *app) addCommand() *cobra.Command {
 	var in input
 	var work flags.Resources
 	var replace bool
+	var names indexes
 	cmd := &cobra.Command{
 		Use:   "add INDEX {--text FILE | --vectors FILE [--lengths FILE] [--ids FILE]}",
 		Short: "Add documents to an index",
@@ -37,7 +39,11 @@ is if it was moved. Vectors that are said to be another model's are refused.
 
 An id that is in the index already is an error, or with --replace the document
 takes the place of the old one, whose payload it keeps if it brings none. With
---replace and --window, passages go that are left over of the text as it was.`,
+--replace and --window, passages go that are left over of the text as it was.
+
+` + severalHelp + ` A document goes to
+the file that has its id, or else to one by the hash of the id. Each file takes its
+documents in one step; if one fails, those before it have theirs.`,
 		Example: `  plaid add docs.plaid --text more.jsonl
   plaid add docs.plaid --vectors more.npy --lengths more-lens.npy --ids more-ids.txt
   plaid add docs.plaid --vectors new.jsonl --replace`,
@@ -47,6 +53,7 @@ takes the place of the old one, whose payload it keeps if it brings none. With
 	in.register(f)
 	in.encoder.RegisterAny(f)
 	work.Register(f)
+	names.register(f)
 	f.BoolVar(&replace, "replace", false, "replace documents that have the same id")
 	f.Bool("json", false, "print the report as JSON")
 	cmd.RunE = a.command(func(ctx context.Context, args []string) (err error) {
@@ -54,23 +61,24 @@ takes the place of the old one, whose payload it keeps if it brings none. With
 			return err
 		}
 		o := index.AddOptions{Replace: replace, KeepPayload: !in.texts.Drop, Threads: work.Threads, Memory: work.Memory, Progress: a.progress()}
-		return a.add(ctx, args[0], &in, work, o)
+		return a.add(ctx, &names, args[0], &in, work, o)
 	})
 	return cmd
 }
 
-func (a *app) add(ctx context.Context, path string, in *input, work flags.Resources, o index.AddOptions) error {
+func (a *app) add(ctx context.Context, names *indexes, path string, in *input, work flags.Resources, o index.AddOptions) error {
 	defer work.Limit()()
 	if !in.texts.Given() {
 		return in.openVectors(ctx, a.in, func(src vectors.Source, m *storage.Model) error {
 			o.Model = m
-			return a.addDocuments(ctx, path, src, nil, o, !in.encoder.Any)
+			return a.addDocuments(ctx, names, path, src, nil, o, !in.encoder.Any)
 		})
 	}
 	// The index is open for as long as it takes to find what is wrong with the texts,
 	// not while they are encoded.
-	s := &spooling{app: a, texts: &in.texts, path: in.texts.Spool, temporary: path + ".add.spool"}
-	err := a.openSnapshot(ctx, path, func(_ *index.Index, snap *index.Snapshot) (err error) {
+	s := &spooling{app: a, texts: &in.texts, path: in.texts.Spool, temporary: filepath.Clean(path) + ".add.spool"}
+	err := a.openSearched(ctx, names, path, func(x *searched) (err error) {
+		snap := x.snap
 		var m *storage.Model
 		if s.encoder, m, err = a.openEncoder(ctx, &in.encoder, snap, work.Threads); err != nil {
 			return err
@@ -82,20 +90,21 @@ func (a *app) add(ctx context.Context, path string, in *input, work flags.Resour
 			o.Model = m
 		}
 		return s.survey(ctx, func(t encode.Text) error {
-			if _, there, err := snap.Ordinal(t.ID); err != nil || !there || o.Replace || t.ID == "" {
+			at, err := x.find(t.ID)
+			if err != nil || at == nil || o.Replace || t.ID == "" {
 				return err
 			}
-			return fmt.Errorf("%w: %s is in %s", index.ErrDuplicateID, out.Quoted(t.ID), path)
+			return fmt.Errorf("%w: %s is in %s", index.ErrDuplicateID, out.Quoted(t.ID), at.Path())
 		})
 	})
 	if err == nil {
 		err = s.run(ctx, func(src *vectors.Spool, r *textsReport) error {
 			if o.Replace && in.texts.Windowed() {
-				if o.Delete, err = a.leftOver(ctx, path, src); err != nil {
+				if o.Delete, err = a.leftOver(ctx, names, path, src); err != nil {
 					return err
 				}
 			}
-			return a.addDocuments(ctx, path, src, r, o, false)
+			return a.addDocuments(ctx, names, path, src, r, o, false)
 		})
 	}
 	if s.encoder != nil {
@@ -106,17 +115,18 @@ func (a *app) add(ctx context.Context, path string, in *input, work flags.Resour
 
 // leftOver are the ids of passages of the same texts that are in the index and not
 // among the new ones, which are fewer than they were, or parted no more.
-func (a *app) leftOver(ctx context.Context, path string, src vectors.Source) (ids []string, err error) {
+func (a *app) leftOver(ctx context.Context, names *indexes, path string, src vectors.Source) (ids []string, err error) {
 	fresh, texts := map[string]bool{}, map[string]bool{}
 	for i := range src.Len() {
 		id := src.ID(i)
 		text, _ := encode.WindowID(id)
 		fresh[id], texts[text] = true, true
 	}
-	err = a.openSnapshot(ctx, path, func(_ *index.Index, snap *index.Snapshot) error {
+	err = a.openSearched(ctx, names, path, func(x *searched) error {
 		for _, text := range slices.Sorted(maps.Keys(texts)) {
 			there := func(id string) (bool, error) {
-				_, ok, err := snap.Ordinal(id)
+				at, err := x.find(id)
+				ok := at != nil
 				if ok && !fresh[id] {
 					ids = append(ids, id)
 				}
@@ -141,12 +151,12 @@ func (a *app) leftOver(ctx context.Context, path string, src vectors.Source) (id
 	return ids, err
 }
 
-func (a *app) addDocuments(ctx context.Context, path string, src vectors.Source, texts *textsReport, o index.AddOptions, checked bool) error {
-	return a.open(ctx, path, true, func(ix *index.Index) error {
-		r, err := ix.Add(ctx, src, &o)
-		if err != nil {
-			return err
-		}
+func (a *app) addDocuments(ctx context.Context, names *indexes, path string, src vectors.Source, texts *textsReport, o index.AddOptions, checked bool) error {
+	paths, err := names.paths(path)
+	if err != nil {
+		return err
+	}
+	report := func(r *index.AddReport, ix *index.Index) error {
 		a.warnOfZeros(r.Zero, r.Tokens)
 		if checked && o.Model == nil {
 			if err := a.hintAtModel(ix); err != nil {
@@ -187,6 +197,22 @@ func (a *app) addDocuments(ctx context.Context, path string, src vectors.Source,
 				fmt.Fprintf(b, "deleted %s that were left over\n", out.Plural(r.Deleted, "passage"))
 			}
 		})
+	}
+	if len(paths) == 1 {
+		return a.open(ctx, paths[0], true, func(ix *index.Index) error {
+			r, err := ix.Add(ctx, src, &o)
+			if err != nil {
+				return err
+			}
+			return report(r, ix)
+		})
+	}
+	return a.openSet(ctx, paths, true, func(set *index.Set) error {
+		r, err := set.Add(ctx, src, &o)
+		if err != nil {
+			return err
+		}
+		return report(&r.AddReport, set.Files()[0])
 	})
 }
 

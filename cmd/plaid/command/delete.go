@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/plaid-ir/plaid/condition"
 	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/internal/cli/flags"
 	"github.com/plaid-ir/plaid/internal/cli/out"
@@ -18,6 +19,7 @@ import (
 func (a *app) deleteCommand() *cobra.Command {
 	var idFile string
 	var where flags.Where
+	var names indexes
 	cmd := &cobra.Command{
 		Use:   "delete INDEX {ID… | --ids FILE | --where CONDITION}",
 		Short: "Delete documents from an index",
@@ -27,13 +29,17 @@ change the exit status: 3 if other documents were deleted, 4 if none was. With
 --where, the documents are deleted of which the condition is true
 (docs/conditions.md), which may be none.
 
-The space is given back by plaid compact.`,
+The space is given back by plaid compact.
+
+` + severalHelp + ` Every file that has an
+id loses it.`,
 		Example: `  plaid delete docs.plaid doc17 doc18
   plaid delete docs.plaid --ids old.txt
   plaid delete docs.plaid --where "year < ? OR lang IS NULL" --param 1990`,
 		Args: takes("INDEX", "ID…"),
 	}
 	f := cmd.Flags()
+	names.register(f)
 	f.StringVar(&idFile, "ids", "", "`FILE` with one id a line")
 	where.Register(f, "delete the documents of which it is true")
 	f.Bool("json", false, "print the report as JSON")
@@ -55,7 +61,7 @@ The space is given back by plaid compact.`,
 				return err
 			}
 		}
-		return a.open(ctx, path, true, func(ix *index.Index) error {
+		return a.change(ctx, &names, path, func(ix changeable) error {
 			var n int
 			var missing []string
 			if c != nil {
@@ -101,4 +107,22 @@ func missingError(deleted int, missing []string) error {
 		shown = append(shown, out.Quoted(id))
 	}
 	return fmt.Errorf("%w: not in the index: [%s]%s", kind, strings.Join(shown, " "), more)
+}
+
+// changeable is an index, or several that are changed as one.
+type changeable interface {
+	Delete(ctx context.Context, ids []string) (deleted int, missing []string, err error)
+	DeleteWhere(ctx context.Context, where *condition.Condition) (deleted int, err error)
+}
+
+// change opens one index, or several, for writing.
+func (a *app) change(ctx context.Context, names *indexes, path string, use func(changeable) error) error {
+	paths, err := names.paths(path)
+	if err != nil {
+		return err
+	}
+	if len(paths) == 1 {
+		return a.open(ctx, paths[0], true, func(ix *index.Index) error { return use(ix) })
+	}
+	return a.openSet(ctx, paths, true, func(set *index.Set) error { return use(set) })
 }

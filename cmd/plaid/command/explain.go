@@ -8,7 +8,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/internal/cli/flags"
 	"github.com/plaid-ir/plaid/internal/cli/out"
 	"github.com/plaid-ir/plaid/search"
@@ -18,6 +17,7 @@ import (
 func (a *app) explainCommand() *cobra.Command {
 	var s flags.Search
 	var query, doc string
+	var names indexes
 	cmd := &cobra.Command{
 		Use:   "explain INDEX {DOC QUESTION | --queries FILE --query ID --doc ID}",
 		Short: "Show how a document scores for a query, and where it left the search",
@@ -28,7 +28,9 @@ token the document token that it matches best. Where the query is a text and the
 index has that of the document, these are the pieces of both, with the bytes of the
 title or the text that each was made of.
 
-Give the same search parameters as to plaid search.`,
+Give the same search parameters as to plaid search.
+
+` + severalHelp,
 		Example: `  plaid explain docs.plaid doc17 'what makes cells divide?'
   plaid explain docs.plaid --queries-text queries.jsonl --query q3 --doc doc17 --json
   plaid explain docs.plaid --queries queries.npy --query 3 --doc doc17
@@ -37,6 +39,7 @@ Give the same search parameters as to plaid search.`,
 	}
 	f := cmd.Flags()
 	s.Register(f)
+	names.register(f)
 	f.StringVar(&query, "query", "", "`ID` of the query")
 	f.StringVar(&doc, "doc", "", "`ID` of the document")
 	f.Bool("json", false, "print the explanation as JSON")
@@ -61,7 +64,7 @@ Give the same search parameters as to plaid search.`,
 		if err != nil {
 			return err
 		}
-		return a.explain(ctx, args[0], questions, &s, o, query, doc)
+		return a.explain(ctx, &names, args[0], questions, &s, o, query, doc)
 	})
 	return cmd
 }
@@ -69,6 +72,8 @@ Give the same search parameters as to plaid search.`,
 // explainReport is what `plaid explain --json` prints.
 type explainReport struct {
 	Query string `json:"query"`
+	// File is where the document is, if several indexes are searched.
+	File string `json:"file,omitempty"`
 	*search.Explanation
 	// Pieces has the texts of the matches; NoPieces is why there are none of a query
 	// that is a text.
@@ -76,9 +81,9 @@ type explainReport struct {
 	NoPieces string  `json:"no_pieces,omitempty"`
 }
 
-func (a *app) explain(ctx context.Context, path string, questions []string, s *flags.Search, o search.Options, query, doc string) error {
-	return a.openSnapshot(ctx, path, func(_ *index.Index, snap *index.Snapshot) (err error) {
-		queries, err := a.openQueries(ctx, &s.Queries, questions, snap, s.Threads)
+func (a *app) explain(ctx context.Context, names *indexes, path string, questions []string, s *flags.Search, o search.Options, query, doc string) error {
+	return a.openSearched(ctx, names, path, func(y *searched) (err error) {
+		queries, err := a.openQueries(ctx, &s.Queries, questions, y.snap, s.Threads)
 		if err != nil {
 			return err
 		}
@@ -94,15 +99,18 @@ func (a *app) explain(ctx context.Context, path string, questions []string, s *f
 			return err
 		}
 		r := explainReport{Query: set.label(0)}
-		err = a.withEngine(ctx, snap, search.EngineOptions{Threads: s.Threads, Bound: s.Bound()}, nil, func(e *search.Engine) (err error) {
+		err = a.withSearcher(ctx, y, search.EngineOptions{Threads: s.Threads, Bound: s.Bound()}, nil, func(e searcher) (err error) {
 			r.Explanation, err = e.Explain(ctx, set.qs[0], doc, s.ForQuery(o, set.ids[0]))
 			return err
 		})
 		if err != nil {
 			return err
 		}
+		if y.parts != nil {
+			r.File = y.part(r.Part).Path()
+		}
 		if queries.texts != nil && len(r.Matches) > 0 {
-			r.Pieces, err = findPieces(queries.encoder, queries.texts[row], snap, r.Explanation)
+			r.Pieces, err = findPieces(queries.encoder, queries.texts[row], y.part(r.Part), r.Explanation)
 			switch {
 			case errors.Is(err, errNoText), errors.Is(err, errPooled), errors.Is(err, errOtherText), errors.Is(err, errNoPieces):
 				r.NoPieces = err.Error()
@@ -126,7 +134,11 @@ func findQuery(queries vectors.Source, id string) int {
 func explainTable(b *bytes.Buffer, r *explainReport) {
 	x := r.Explanation
 	fmt.Fprintf(b, "query:    %s\n", out.Printable(r.Query, 200))
-	fmt.Fprintf(b, "document: %s (ordinal %d, %s)\n", out.ID(x.ID), x.Ordinal, out.Plural(x.Tokens, "token"))
+	where := ""
+	if r.File != "" {
+		where = " of " + r.File
+	}
+	fmt.Fprintf(b, "document: %s (ordinal %d%s, %s)\n", out.ID(x.ID), x.Ordinal, where, out.Plural(x.Tokens, "token"))
 	fmt.Fprintf(b, "score:    %.4f\n", x.Score)
 	fmt.Fprintf(b, "stage:    %s", x.Stage)
 	if x.Rank > 0 {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/internal/cli/flags"
@@ -39,8 +40,12 @@ type indexReport struct {
 	Iterations    int     `json:"iterations"`
 	RMSE          float64 `json:"rmse"`
 	NotFreed      string  `json:"not_freed,omitempty"`
+	// Codec is the file whose codec was used; "": it was trained.
+	Codec string `json:"codec,omitempty"`
 	// Encoded is what became of texts; nil for vectors.
-	Encoded *textsReport   `json:"encoded,omitempty"`
+	Encoded *textsReport `json:"encoded,omitempty"`
+	// Resumed is how many documents an interrupted build had encoded.
+	Resumed int            `json:"resumed_docs,omitempty"`
 	Model   *storage.Model `json:"model,omitempty"`
 	Seconds struct {
 		Sample float64 `json:"sample"`
@@ -50,13 +55,66 @@ type indexReport struct {
 	} `json:"seconds"`
 }
 
+// build is the flags of commands that train a codec, and build an index with it.
+type build struct {
+	in          input
+	work        flags.Resources
+	device      flags.Device
+	o           index.BuildOptions
+	scales      []string
+	noNormalize bool
+	codec       string // the file whose codec is used; "": one is trained
+	trainOnly   bool
+}
+
+func (b *build) register(f *pflag.FlagSet) {
+	o := &b.o
+	b.in.register(f)
+	b.work.Register(f)
+	b.device.Register(f)
+	f.Var(flags.Nbits(&o.Nbits), "nbits", "residual bits a component")
+	f.Var(flags.Int(&o.Centroids, 0, 0), "centroids", "number of centroids (0: by the number of tokens, at most what the sample allows)")
+	f.Var(flags.Int(&o.SampleDocs, 0, 0), "sample-docs", "documents to train on (0: by their number)")
+	f.Var(flags.Int(&o.Iterations, 0, 0), "iterations", "rounds of k-means (0: 4)")
+	f.Uint64Var(&o.Seed, "seed", 0, "`N` that decides every random choice")
+	f.StringSliceVar(&b.scales, "scales", []string{"dim", "centroid"}, "`LIST` of scales of residuals to fit, separated by a comma: for each dim, for each centroid, or none")
+	f.Var(flags.Int(&o.Pool, 1, 1), "pool", "keep one token vector for so many of a document, each the mean of similar ones (1: all)")
+	f.BoolVar(&b.noNormalize, "no-normalize", false, "do not scale vectors to unit length")
+	f.BoolVar(&o.Force, "force", false, "replace an index that is there")
+	f.Bool("json", false, "print the report as JSON")
+}
+
+// ofCodec are the flags that say what a codec is like.
+var ofCodec = []string{"nbits", "centroids", "sample-docs", "iterations", "seed", "scales", "pool", "no-normalize"}
+
+// complete checks the flags and makes options of them.
+func (b *build) complete(a *app, f *pflag.FlagSet) error {
+	for _, s := range b.scales {
+		if !slices.Contains([]string{"dim", "centroid", "none"}, s) || s == "none" && len(b.scales) > 1 {
+			return flags.Usagef("--scales %s: there is dim, centroid or both, and none", strings.Join(b.scales, ","))
+		}
+	}
+	if b.codec != "" {
+		for _, name := range ofCodec {
+			if f.Changed(name) {
+				return flags.Usagef("--%s goes with a codec that is trained, not with --codec", name)
+			}
+		}
+		b.o.Nbits = 0
+	}
+	o := &b.o
+	o.NoDimScales, o.NoCentroidScales = !slices.Contains(b.scales, "dim"), !slices.Contains(b.scales, "centroid")
+	o.Unnormalized = b.noNormalize
+	o.Threads, o.Memory = b.work.Threads, b.work.Memory
+	o.Backend, o.Logger, o.Progress = a.backend, a.logger(), a.progress()
+	if o.Resume && b.in.texts.Given() {
+		return flags.Usagef("--resume is for vectors; texts wait in their spool, and the same command goes on from there")
+	}
+	return b.in.check()
+}
+
 func (a *app) indexCommand() *cobra.Command {
-	var in input
-	var work flags.Resources
-	var device flags.Device
-	var scales []string
-	o := index.BuildOptions{}
-	var noNormalize bool
+	var b build
 	cmd := &cobra.Command{
 		Use:   "index INDEX {--text FILE --model DIR | --vectors FILE [--lengths FILE] [--ids FILE]}",
 		Short: "Build an index from texts or token vectors",
@@ -71,6 +129,15 @@ index, whatever the number of threads.
 The index keeps the fingerprint of the model, its folder and its precision: plaid
 add and plaid search find it there, and refuse another one.
 
+--codec takes the codec of another index, or of a file that plaid train has made, in
+place of training one. Indexes of one codec are searched as one, and merged
+(docs/sharding.md). Texts are then encoded by the model that it names.
+
+A build from vectors that died, or with --resume was interrupted, left what it had
+encoded: with --resume the same command goes on from there, as long as the files are
+as they were, by size and time, and makes the same index. Without it, it begins anew.
+Memory, --memory, is one of the options that must be the same.
+
 An index that is there is replaced only with --force, and stays as it is, and
 readable, until the new one is finished.
 
@@ -79,51 +146,53 @@ Sizes are bytes, or have a unit: MiB or M for 2²⁰ bytes, MB for 10⁶ and so 
   plaid index notes.plaid --text notes --model answerai-colbert-small-v1 --precision int8 --window 180 --overlap 30
   plaid index docs.plaid --vectors docs.npy --lengths doclens.npy
   plaid index docs.plaid --vectors docs.npy --lengths doclens.npy --ids ids.txt --payload corpus.jsonl
-  plaid index docs.plaid --vectors a.npy --lengths a-lens.npy --vectors b.npy --lengths b-lens.npy --nbits 4 --memory 512MiB`,
+  plaid index docs.plaid --vectors a.npy --lengths a-lens.npy --vectors b.npy --lengths b-lens.npy --nbits 4 --memory 512MiB
+  plaid index part-000.plaid --vectors a.npy --lengths a-lens.npy --ids a-ids.txt --codec codec.plaid`,
 		Args: takes("INDEX"),
 	}
 	f := cmd.Flags()
-	in.register(f)
-	work.Register(f)
-	device.Register(f)
-	f.Var(flags.Nbits(&o.Nbits), "nbits", "residual bits a component")
-	f.Var(flags.Int(&o.Centroids, 0, 0), "centroids", "number of centroids (0: by the number of tokens, at most what the sample allows)")
-	f.Var(flags.Int(&o.SampleDocs, 0, 0), "sample-docs", "documents to train on (0: by their number)")
-	f.Var(flags.Int(&o.Iterations, 0, 0), "iterations", "rounds of k-means (0: 4)")
-	f.Uint64Var(&o.Seed, "seed", 0, "`N` that decides every random choice")
-	f.StringSliceVar(&scales, "scales", []string{"dim", "centroid"}, "`LIST` of scales of residuals to fit, separated by a comma: for each dim, for each centroid, or none")
-	f.Var(flags.Int(&o.Pool, 1, 1), "pool", "keep one token vector for so many of a document, each the mean of similar ones (1: all)")
-	f.BoolVar(&noNormalize, "no-normalize", false, "do not scale vectors to unit length")
-	f.BoolVar(&o.Force, "force", false, "replace an index that is there")
-	f.Bool("json", false, "print the report as JSON")
-	cmd.RunE = a.command(func(ctx context.Context, args []string) (err error) {
-		for _, s := range scales {
-			if !slices.Contains([]string{"dim", "centroid", "none"}, s) || s == "none" && len(scales) > 1 {
-				return flags.Usagef("--scales %s: there is dim, centroid or both, and none", strings.Join(scales, ","))
-			}
-		}
-		o.NoDimScales, o.NoCentroidScales = !slices.Contains(scales, "dim"), !slices.Contains(scales, "centroid")
-		o.Unnormalized = noNormalize
-		o.Threads, o.Memory = work.Threads, work.Memory
-		o.Backend, o.Logger, o.Progress = a.backend, a.logger(), a.progress()
-		if err := in.check(); err != nil {
-			return err
-		}
-		return a.openDevice(ctx, &device, func(d kernels.Device) error {
-			o.Device = d
-			return a.index(ctx, args[0], &in, work, o)
-		})
-	})
+	b.register(f)
+	f.BoolVar(&b.o.Resume, "resume", false, "go on with what an interrupted build from the same files left, and leave such if this one is interrupted")
+	f.StringVar(&b.codec, "codec", "", "`FILE` whose codec is used: an index, or what plaid train made")
+	cmd.RunE = a.command(func(ctx context.Context, args []string) (err error) { return a.build(ctx, f, args[0], &b) })
 	return cmd
 }
 
-func (a *app) index(ctx context.Context, path string, in *input, work flags.Resources, o index.BuildOptions) error {
+// build carries out a command that trains or builds.
+func (a *app) build(ctx context.Context, f *pflag.FlagSet, path string, b *build) error {
+	if err := b.complete(a, f); err != nil {
+		return err
+	}
+	run := func() error {
+		return a.openDevice(ctx, &b.device, func(d kernels.Device) error {
+			b.o.Device = d
+			return a.index(ctx, path, b)
+		})
+	}
+	if b.codec == "" {
+		return run()
+	}
+	return a.openSnapshot(ctx, b.codec, func(_ *index.Index, snap *index.Snapshot) error {
+		b.o.Like = snap
+		return run()
+	})
+}
+
+func (a *app) index(ctx context.Context, path string, b *build) error {
+	in, work, o := &b.in, &b.work, b.o
 	defer work.Limit()()
 	start := a.now()
 	if !in.texts.Given() {
+		var err error
+		if o.Input, err = in.docs.Identity(); err != nil {
+			return err
+		}
+		if o.Input == "" && o.Resume {
+			return flags.Usagef("--resume needs files, not pipes")
+		}
 		return in.openVectors(ctx, a.in, func(src vectors.Source, m *storage.Model) error {
 			o.Model = m
-			return in.docs.Named(a.buildIndex(ctx, path, src, nil, o, start))
+			return in.docs.Named(a.buildIndex(ctx, path, src, nil, b, o, start))
 		})
 	}
 	err := a.locked(ctx, func(wait time.Duration) error {
@@ -134,26 +203,37 @@ func (a *app) index(ctx context.Context, path string, in *input, work flags.Reso
 	if err != nil {
 		return err
 	}
-	enc, m, err := in.encoder.Open(ctx, nil, work.Threads, a.logger())
+	var made *storage.Model
+	if o.Like != nil {
+		made = o.Like.Header().Model
+	}
+	enc, m, err := in.encoder.Open(ctx, made, work.Threads, a.logger())
 	if err != nil {
 		return err
 	}
 	o.Model = m
 	s := &spooling{app: a, encoder: enc, texts: &in.texts, path: in.texts.Spool, temporary: path + ".spool"}
 	err = s.run(ctx, func(src *vectors.Spool, r *textsReport) error {
-		return in.texts.Named(a.buildIndex(ctx, path, src, r, o, start))
+		return in.texts.Named(a.buildIndex(ctx, path, src, r, b, o, start))
 	})
 	return errors.Join(err, enc.Close())
 }
 
-func (a *app) buildIndex(ctx context.Context, path string, src vectors.Source, texts *textsReport, o index.BuildOptions, start time.Time) error {
+func (a *app) buildIndex(ctx context.Context, path string, src vectors.Source, texts *textsReport, b *build, o index.BuildOptions, start time.Time) error {
 	var r *index.BuildReport
 	err := a.locked(ctx, func(wait time.Duration) (err error) {
 		o.LockTimeout = wait
-		r, err = index.Build(ctx, path, src, &o)
+		if b.trainOnly {
+			r, err = index.Train(ctx, path, src, &o)
+		} else {
+			r, err = index.Build(ctx, path, src, &o)
+		}
 		return err
 	})
 	if err != nil {
+		if _, serr := os.Stat(path); o.Resume && serr == nil && ctx.Err() != nil {
+			a.hint("what was encoded is in %s: the same command goes on from there", path)
+		}
 		return err
 	}
 	info, err := os.Stat(path)
@@ -164,7 +244,11 @@ func (a *app) buildIndex(ctx context.Context, path string, src vectors.Source, t
 		Path: path, Bytes: info.Size(), Docs: r.Docs, EmptyDocs: r.Empty, Tokens: r.Tokens, Pool: o.Pool, ZeroTokens: r.Zero, ClampedTokens: r.Clamped,
 		Dim: src.Dim(), Nbits: o.Nbits, Centroids: r.Train.K, Seed: o.Seed,
 		SampleDocs: r.SampleDocs, SampleTokens: r.Train.Vectors, Iterations: r.Train.Iterations, RMSE: r.RMSE,
-		Encoded: texts, Model: o.Model,
+		Encoded: texts, Model: o.Model, Codec: b.codec, Resumed: r.Resumed,
+	}
+	if o.Like != nil {
+		h := o.Like.Header()
+		rep.Nbits, rep.Centroids, rep.Pool, rep.Seed = h.Nbits, h.Centroids, max(h.Build.Pool, 1), h.Build.Seed
 	}
 	rep.Seconds.Sample, rep.Seconds.Train, rep.Seconds.Encode = r.Seconds.Sample, r.Seconds.Train, r.Seconds.Encode
 	rep.Seconds.Total = a.now().Sub(start).Seconds()
@@ -173,16 +257,28 @@ func (a *app) buildIndex(ctx context.Context, path string, src vectors.Source, t
 	}
 	a.warnOfZeros(r.Zero, r.Tokens)
 	rep.NotFreed = a.notFreed(path, r.NotFreed)
-	return a.report(rep, func(b *bytes.Buffer) {
+	return a.report(rep, func(text *bytes.Buffer) {
 		if texts != nil {
-			texts.line(b)
+			texts.line(text)
 		}
-		fmt.Fprintf(b, "%s: %s (%d empty), %s of dimension %d at %s\n",
-			path, out.Plural(rep.Docs, "document"), rep.EmptyDocs, out.Plural(rep.Tokens, "token"), rep.Dim, out.Plural(rep.Nbits, "bit"))
-		fmt.Fprintf(b, "codec: %s, trained on %s of %s; root mean square error %.4f\n",
-			out.Plural(rep.Centroids, "centroid"), out.Plural(rep.SampleTokens, "token"), out.Plural(rep.SampleDocs, "document"), rep.RMSE)
-		fmt.Fprintf(b, "file:  %s\n", out.Bytes(rep.Bytes))
-		fmt.Fprintf(b, "time:  %s (sample %s, train %s, encode %s)\n", out.Seconds(rep.Seconds.Total),
+		if b.trainOnly {
+			fmt.Fprintf(text, "%s: a codec, from ", path)
+		} else {
+			fmt.Fprintf(text, "%s: ", path)
+		}
+		fmt.Fprintf(text, "%s (%d empty), %s of dimension %d at %s\n",
+			out.Plural(rep.Docs, "document"), rep.EmptyDocs, out.Plural(rep.Tokens, "token"), rep.Dim, out.Plural(rep.Nbits, "bit"))
+		if rep.Resumed > 0 {
+			fmt.Fprintf(text, "resumed: %s had been encoded before\n", out.Plural(rep.Resumed, "document"))
+		}
+		if rep.Codec != "" {
+			fmt.Fprintf(text, "codec: that of %s, %s; root mean square error %.4f\n", rep.Codec, out.Plural(rep.Centroids, "centroid"), rep.RMSE)
+		} else {
+			fmt.Fprintf(text, "codec: %s, trained on %s of %s; root mean square error %.4f\n",
+				out.Plural(rep.Centroids, "centroid"), out.Plural(rep.SampleTokens, "token"), out.Plural(rep.SampleDocs, "document"), rep.RMSE)
+		}
+		fmt.Fprintf(text, "file:  %s\n", out.Bytes(rep.Bytes))
+		fmt.Fprintf(text, "time:  %s (sample %s, train %s, encode %s)\n", out.Seconds(rep.Seconds.Total),
 			out.Seconds(rep.Seconds.Sample), out.Seconds(rep.Seconds.Train), out.Seconds(rep.Seconds.Encode))
 	})
 }

@@ -24,6 +24,9 @@ document that was ever added has an ordinal of its own, the number of which is
 limited, and which compact does not give out again; free pages are filled by what is
 added next, or given back by compact.
 
+` + severalHelp + ` Then there is a
+line for each file, and with --json all that is known of each.
+
 With --cpu, describe the processor instead: what it offers, and which inner
 loops each stage uses. The environment variable PLAID_CPU, or --backend, names
 others; they give the same results to the bit, at another speed.
@@ -35,6 +38,8 @@ the cpu is its architecture and its capability the name of the kernels.`,
   plaid info --cpu
   plaid info --devices`,
 	}
+	var names indexes
+	names.register(cmd.Flags())
 	cmd.Flags().Bool("json", false, "print everything as JSON")
 	processor := cmd.Flags().Bool("cpu", false, "describe the processor and the kernels in use; takes no INDEX")
 	devices := cmd.Flags().Bool("devices", false, "list the devices that can compute; takes no INDEX")
@@ -56,8 +61,11 @@ the cpu is its architecture and its capability the name of the kernels.`,
 		if *devices {
 			return a.listDevices()
 		}
-		return a.openSnapshot(ctx, args[0], func(_ *index.Index, snap *index.Snapshot) error {
-			in, err := snap.Info(ctx)
+		return a.openSearched(ctx, &names, args[0], func(x *searched) error {
+			if x.parts != nil {
+				return a.infoOfSet(ctx, args[0], x.parts)
+			}
+			in, err := x.snap.Info(ctx)
 			if err != nil {
 				return err
 			}
@@ -65,6 +73,39 @@ the cpu is its architecture and its capability the name of the kernels.`,
 		})
 	})
 	return cmd
+}
+
+// infoOfSet describes several indexes that are one.
+func (a *app) infoOfSet(ctx context.Context, path string, snap *index.SetSnapshot) error {
+	r := struct {
+		Path   string        `json:"path"`
+		Codec  string        `json:"codec_digest"`
+		Docs   int64         `json:"docs"` // live
+		Tokens uint64        `json:"tokens"`
+		Bytes  int64         `json:"file_bytes"`
+		Files  []*index.Info `json:"files"`
+	}{Path: path}
+	for _, p := range snap.Parts() {
+		in, err := p.Info(ctx)
+		if err != nil {
+			return err
+		}
+		r.Codec = in.CodecDigest
+		r.Docs += int64(in.Docs)
+		r.Tokens += in.Tokens
+		r.Bytes += in.Pages.Size
+		r.Files = append(r.Files, in)
+	}
+	return a.report(r, func(b *bytes.Buffer) {
+		fmt.Fprintf(b, "codec: %s\n\n", r.Codec)
+		t := out.Table{Left: 1}
+		t.Line("FILE", "DOCUMENTS", "DELETED", "TOKENS", "SEGMENTS", "BYTES")
+		for _, in := range r.Files {
+			t.Line(in.Path, out.Count(in.Docs), out.Count(in.Deleted), out.Count(in.Tokens), out.Count(in.Segments), out.Count(in.Pages.Size))
+		}
+		t.Line("all", out.Count(r.Docs), "", out.Count(r.Tokens), "", out.Count(r.Bytes))
+		t.Print(b)
+	})
 }
 
 func infoText(b *bytes.Buffer, in *index.Info) {
@@ -81,7 +122,11 @@ func infoText(b *bytes.Buffer, in *index.Info) {
 	line("ordinals", "%s of %s given out, %s of them to documents that were deleted since", out.Count(in.Ordinals), out.Count(in.MaxOrdinals), out.Count(in.Deleted))
 	line("tokens", "%s, %s clamped%s", out.Count(in.Tokens), out.Count(in.Clamped), deletedText(in))
 	line("vectors", "dimension %d, %s a component, %s", h.Dim, out.Plural(h.Nbits, "bit"), normalized(h.Normalize))
+	line("codec", "%s", in.CodecDigest)
 	line("centroids", "%s, %s", out.Count(h.Centroids), h.CentroidType)
+	if in.Applied > 0 {
+		line("log", "entry %d is the last that was applied", in.Applied)
+	}
 	if h.Build.Source == "vectors" {
 		line("training", "seed %d, %s of k-means on %s of %s; root mean square error %.4f", h.Build.Seed, out.Plural(h.Build.Iterations, "iteration"),
 			out.Plural(h.Build.SampleRows, "token"), out.Plural(h.Build.SampleDocs, "document"), h.Build.RMSE)

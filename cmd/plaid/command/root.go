@@ -73,7 +73,7 @@ type group struct {
 func (a *app) groups() []group {
 	return []group{
 		{"Make an index", []*cobra.Command{
-			a.indexCommand(), a.addCommand(), a.importCommand(), a.encodeCommand(), a.modelCommand(),
+			a.indexCommand(), a.addCommand(), a.trainCommand(), a.mergeCommand(), a.splitCommand(), a.importCommand(), a.encodeCommand(), a.modelCommand(),
 		}},
 		{"Search", []*cobra.Command{
 			a.searchCommand(), a.explainCommand(), a.getCommand(), a.scoreCommand(), a.serveCommand(),

@@ -12,7 +12,6 @@ import (
 
 	"github.com/plaid-ir/plaid/eval"
 	"github.com/plaid-ir/plaid/eval/beir"
-	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/internal/cli/flags"
 	"github.com/plaid-ir/plaid/internal/cli/out"
 	"github.com/plaid-ir/plaid/search"
@@ -26,6 +25,7 @@ const batchQueries = 32
 func (a *app) searchCommand() *cobra.Command {
 	var s flags.Search
 	var words flags.Words
+	var names indexes
 	var format flags.Format
 	var stats, tag string
 	var payload bool
@@ -43,6 +43,9 @@ where its folder is if it was moved, or names the model of an index that was bui
 from vectors. A query by another model than that of the index is refused, and so
 are vectors that --vectors-model says to be another model's.
 
+` + severalHelp + `
+--device may then name several devices, as cuda:0,cuda:1, which share the files.
+
 Mode pruned, the default, scores only documents that share a probed centroid
 with the query, and of these exactly only the most promising; its budgets follow
 from k. Mode exhaustive scores every document, mode candidates those that a TREC
@@ -56,6 +59,8 @@ the exact float32.`,
 		Example: `  plaid search docs.plaid 'what makes cells divide?'
   plaid search docs.plaid --queries-text queries.jsonl -k 100 --format trec > run.trec
   plaid search docs.plaid --queries queries.npy
+  plaid search shards/ 'what makes cells divide?'
+  plaid search a.plaid --index b.plaid --index c.plaid --queries queries.npy
   plaid search docs.plaid --queries queries.npy --query-ids qids.txt -k 100 --format trec > run.trec
   plaid search docs.plaid --queries queries.jsonl --candidates bm25.trec --allow-missing --format jsonl`,
 		Args: takes("INDEX", "…"),
@@ -63,6 +68,7 @@ the exact float32.`,
 	f := cmd.Flags()
 	s.Register(f)
 	words.Register(cmd)
+	names.register(f)
 	format.Register(cmd, "results", "table", "jsonl", "trec")
 	f.BoolVar(&payload, "payload", false, "print payloads (format jsonl)")
 	f.StringVar(&tag, "tag", "plaid", "`WORD` in the last column of format trec")
@@ -87,11 +93,17 @@ the exact float32.`,
 			return err
 		}
 		o.Payload = payload || format.Word() == "table"
+		if paths, err := names.paths(args[0]); err != nil {
+			return err
+		} else if len(paths) > 1 && (!given || words.Fuses()) {
+			return flags.Usagef("searches by words are of one index; %s stands for %d", args[0], len(paths))
+		}
 		if !given {
 			if stats != "" {
 				return flags.Usagef("--stats counts what searches by vectors did, and there are none")
 			}
-			return a.openSnapshot(ctx, args[0], func(_ *index.Index, snap *index.Snapshot) error {
+			return a.openSearched(ctx, &names, args[0], func(x *searched) error {
+				snap := x.snap
 				m, err := a.mixer(ctx, &words, snap, o)
 				if err != nil {
 					return err
@@ -99,14 +111,14 @@ the exact float32.`,
 				return m.onlyWords(ctx, write)
 			})
 		}
-		return a.search(ctx, args[0], args[1:], &s, &words, o, write, stats)
+		return a.search(ctx, &names, args, &s, &words, o, write, stats)
 	})
 	return cmd
 }
 
-func (a *app) search(ctx context.Context, path string, questions []string, s *flags.Search, words *flags.Words, o search.Options, write hitWriter, stats string) error {
-	return a.openSnapshot(ctx, path, func(_ *index.Index, snap *index.Snapshot) (err error) {
-		queries, err := a.openQueries(ctx, &s.Queries, questions, snap, s.Threads)
+func (a *app) search(ctx context.Context, names *indexes, args []string, s *flags.Search, words *flags.Words, o search.Options, write hitWriter, stats string) error {
+	return a.openSearched(ctx, names, args[0], func(x *searched) (err error) {
+		queries, err := a.openQueries(ctx, &s.Queries, args[1:], x.snap, s.Threads)
 		if err != nil {
 			return err
 		}
@@ -114,7 +126,7 @@ func (a *app) search(ctx context.Context, path string, questions []string, s *fl
 		a.warnWithoutCandidates(s, queries)
 		var total search.Stats
 		next := 0
-		answer := func(engine *search.Engine, o search.Options, more func(*querySet, []search.Result) error) error {
+		answer := func(engine search.Searcher, o search.Options, more func(*querySet, []search.Result) error) error {
 			for lo := next; lo < queries.Len(); lo += batchQueries {
 				batch, err := queries.read(ctx, lo, min(lo+batchQueries, queries.Len()))
 				if err != nil {
@@ -137,11 +149,11 @@ func (a *app) search(ctx context.Context, path string, questions []string, s *fl
 			}
 			return nil
 		}
-		err = a.withEngine(ctx, snap, search.EngineOptions{Threads: s.Threads, Bound: s.Bound()}, &s.Device, func(engine *search.Engine) error {
+		err = a.withSearcher(ctx, x, search.EngineOptions{Threads: s.Threads, Bound: s.Bound()}, &s.Device, func(engine searcher) error {
 			if !words.Fuses() {
 				return answer(engine, o, func(*querySet, []search.Result) error { return nil })
 			}
-			return a.fused(ctx, words, queries, snap, o, func(o search.Options, more func(*querySet, []search.Result) error) error {
+			return a.fused(ctx, words, queries, x.snap, o, func(o search.Options, more func(*querySet, []search.Result) error) error {
 				return answer(engine, o, more)
 			})
 		})
@@ -372,6 +384,9 @@ func statsTable(b *bytes.Buffer, s search.Stats) {
 	count("refined scores", s.RefinedDocs)
 	table.Line("… largest share of the error bound", fmt.Sprintf("%.3f", s.BoundShare), "")
 	count("… queries that took the worst bound", s.Worst)
+	for _, p := range s.Parts {
+		count(fmt.Sprintf("hits of file %d", p.Part), p.Hits)
+	}
 	if d := s.Device; d != nil {
 		table.Line("device", d.Device, "")
 		count("… batches that a query was part of", d.Launches)

@@ -9,22 +9,25 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/internal/cli/out"
 	"github.com/plaid-ir/plaid/storage"
 )
 
 func (a *app) verifyCommand() *cobra.Command {
+	var names indexes
 	cmd := &cobra.Command{
 		Use:   "verify INDEX",
 		Short: "Check every byte of an index that is in use",
 		Long: `
 Check the pages of the file, every checksum, that the postings are those of the
 codes, and that ids and documents agree. The first
-twenty faults are printed.`,
+twenty faults are printed.
+
+` + severalHelp + ` Each is checked.`,
 		Example: `  plaid verify docs.plaid`,
 		Args:    takes("INDEX"),
 	}
+	names.register(cmd.Flags())
 	cmd.Flags().Bool("json", false, "print the result as JSON")
 	cmd.RunE = a.command(func(ctx context.Context, args []string) error {
 		type result struct {
@@ -35,9 +38,18 @@ twenty faults are printed.`,
 			Faults []string `json:"faults"`
 		}
 		r := result{Path: args[0], Faults: []string{}}
-		err := a.openSnapshot(ctx, args[0], func(_ *index.Index, snap *index.Snapshot) error {
-			r.Docs, r.Tokens = snap.Len(), snap.State().LiveTokens
-			return snap.Verify(ctx)
+		err := a.openSearched(ctx, &names, args[0], func(x *searched) error {
+			if x.parts == nil {
+				r.Docs, r.Tokens = x.snap.Len(), x.snap.State().LiveTokens
+				return x.snap.Verify(ctx)
+			}
+			var faults []error
+			for _, p := range x.parts.Parts() {
+				r.Docs += p.Len()
+				r.Tokens += p.State().LiveTokens
+				faults = append(faults, p.Verify(ctx))
+			}
+			return errors.Join(faults...)
 		})
 		r.OK = err == nil
 		if !r.OK && (!errors.Is(err, storage.ErrCorrupt) || !a.json) {

@@ -3,10 +3,13 @@ package flags
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
 	"iter"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -35,6 +38,28 @@ func (d *Documents) Register(f *pflag.FlagSet) {
 	d.registerParts(f)
 	f.StringArrayVar(&d.payloads, "payload", nil, "JSON-lines `FILE` with what to store beside the documents, matched by _id or id")
 	VectorsModel(f, &d.Model)
+}
+
+// Identity stands for the files that are named, by their places, sizes and times: it is
+// another one when one of them is written. "" where there is one that is no regular
+// file, such as a pipe, or is not there.
+func (d *Documents) Identity() (string, error) {
+	sum := sha256.New()
+	for _, files := range [][]string{d.Vectors, d.lengths, d.masks, d.ids, d.payloads} {
+		fmt.Fprintln(sum, len(files))
+		for _, name := range files {
+			path, err := filepath.Abs(name)
+			if err != nil {
+				return "", err
+			}
+			info, err := os.Stat(path)
+			if err != nil || !info.Mode().IsRegular() {
+				return "", nil // who opens it says what is wrong
+			}
+			fmt.Fprintf(sum, "%q %d %d\n", path, info.Size(), info.ModTime().UnixNano())
+		}
+	}
+	return hex.EncodeToString(sum.Sum(nil)), nil
 }
 
 // CheckTexts finds flags that do not go together: documents are texts that are
