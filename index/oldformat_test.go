@@ -73,11 +73,29 @@ func TestOldFormats(t *testing.T) {
 
 			ix, err := index.Open(context.Background(), path, nil)
 			require.NoError(t, err)
-			require.Equal(t, want, describe(t, ix))
+			got := describe(t, ix)
+			requireNear(t, want.Queries, got.Queries)
+			want.Queries, got.Queries = nil, nil
+			require.Equal(t, want, got)
 			require.NoError(t, ix.Close())
 
 			change(t, path, want.IDs)
 		})
+	}
+}
+
+// requireNear demands the same documents with scores that differ by their last bits at
+// most: how a version adds them up is not part of a format.
+func requireNear(t *testing.T, want, got [][]oldHit) {
+	t.Helper()
+	require.Len(t, got, len(want))
+	for q := range want {
+		require.Len(t, got[q], len(want[q]))
+		for i, w := range want[q] {
+			require.Equal(t, w.ID, got[q][i].ID)
+			score := float64(math.Float32frombits(w.Score))
+			require.InDelta(t, score, float64(math.Float32frombits(got[q][i].Score)), 2e-6*max(1, math.Abs(score)))
+		}
 	}
 }
 
