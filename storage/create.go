@@ -55,7 +55,7 @@ func (f *File) first(old fs.FileInfo) (err error) {
 	}
 	defer func() {
 		if err != nil {
-			_ = h.db.Close()
+			_ = h.close()
 			_ = os.Remove(tmp)
 		}
 	}()
@@ -159,8 +159,12 @@ func (f *File) newFile(tmp string, old fs.FileInfo) (*handle, error) {
 			_ = file.Close()
 		}
 	}
+	expected := int64(0)
+	if old != nil {
+		expected = old.Size()
+	}
 	for smaller := 0; err == nil; smaller++ {
-		h, merr := mapFile(file, true, smaller) // bbolt locks it; nobody else has heard of the name
+		h, merr := mapFile(file, true, expected, smaller) // bbolt locks it; nobody else has heard of the name
 		if merr == nil {
 			return h, nil
 		}

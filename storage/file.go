@@ -57,6 +57,7 @@ type handle struct {
 	file     *os.File    // bbolt's own, closed by it
 	opened   fs.FileInfo // of file when it was opened
 	pageSize int
+	reserved int64 // bytes of address space
 	checks   checkedValues
 	ids      checkedIDs
 	lineage  lineage
@@ -158,7 +159,7 @@ func openBolt(ctx context.Context, path string, write bool, deadline time.Time) 
 		if err := checkNewest(ctx, file); err != nil {
 			return nil, errors.Join(treeFault(ctx, path, err), file.Close())
 		}
-		h, err := mapFile(file, write, smaller)
+		h, err := mapFile(file, write, 0, smaller)
 		if !errors.Is(err, errSmaller) {
 			return h, err
 		}
@@ -270,7 +271,7 @@ func (f *File) release(h *handle) error {
 	if unknown != nil {
 		err = unknown.before.Rollback()
 	}
-	return errors.Join(err, h.db.Close())
+	return errors.Join(err, h.close())
 }
 
 // syncDir makes the name of a file durable, where the system can do that.

@@ -6,6 +6,7 @@ import (
 	"math/bits"
 	"os"
 	"runtime"
+	"sync/atomic"
 	"syscall"
 
 	bolt "go.etcd.io/bbolt"
@@ -19,6 +20,34 @@ var mappedBytes int64 = 16 << 40 // a variable, so that tests can reach its end
 
 // mappedLeast is where a writer gives up looking for room to grow.
 const mappedLeast = 64 << 20
+
+// reserved is the address space that the writers of this process have mapped. The first
+// ones take as much as they like; a service has many, which share the rest.
+var reserved atomic.Int64
+
+// Of 128 TiB that a process has on x86-64, so much is for the first writers, and so much
+// in all. A later one takes no more than a 64th of what is left: 256 GiB each for a
+// hundred and fifty, 32 GiB for the next hundreds, and so on.
+const (
+	reservedFirst = 48 << 40
+	reservedMost  = 112 << 40
+	reservedShare = 64
+)
+
+// fairSize is the first of the sizes, which fall, that is this process's due.
+func fairSize(sizes []int64) int {
+	taken := reserved.Load()
+	if taken <= reservedFirst {
+		return 0
+	}
+	most := (reservedMost - taken) / reservedShare
+	for i, n := range sizes {
+		if n <= most {
+			return i
+		}
+	}
+	return len(sizes) - 1
+}
 
 // growBytes is how far the file grows beyond what is needed at the moment.
 const growBytes = 32 << 10
@@ -38,9 +67,9 @@ var errSmaller = errors.New("no address space")
 // mapFile gives a locked file to bbolt, which maps it; a writer maps as much of
 // mappedBytes as a limit on address space leaves: smaller says how many times less
 // than that is to be tried. To map a file anew bbolt waits for readers, of which
-// the writer itself may be one: so it may not grow beyond. After an error the file
-// is closed.
-func mapFile(file *os.File, write bool, smaller int) (h *handle, err error) {
+// the writer itself may be one: so it may not grow beyond. It is expected to grow to a
+// size, as far as that is known. After an error the file is closed.
+func mapFile(file *os.File, write bool, expected int64, smaller int) (h *handle, err error) {
 	path := file.Name()
 	defer func() {
 		if err != nil {
@@ -57,10 +86,13 @@ func mapFile(file *os.File, write bool, smaller int) (h *handle, err error) {
 		return nil, fmt.Errorf("opening index: %w", err)
 	}
 	last := true
+	h = &handle{file: file, opened: info, refs: 1}
 	if write {
-		sizes := mapSizes(info.Size())
-		last = smaller == len(sizes)-1
-		bo.InitialMmapSize, bo.MaxSize = int(sizes[smaller]), int(sizes[smaller])
+		sizes := mapSizes(max(info.Size(), expected))
+		at := min(fairSize(sizes)+smaller, len(sizes)-1)
+		last = at == len(sizes)-1
+		h.reserved = sizes[at]
+		bo.InitialMmapSize, bo.MaxSize = int(h.reserved), int(h.reserved)
 	}
 	defer Guard(path, &err)()
 	db, err := bolt.Open(path, 0, bo)
@@ -71,7 +103,15 @@ func mapFile(file *os.File, write bool, smaller int) (h *handle, err error) {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	db.AllocSize = growBytes
-	return &handle{db: db, file: file, opened: info, pageSize: db.Info().PageSize, refs: 1}, nil
+	h.db, h.pageSize = db, db.Info().PageSize
+	reserved.Add(h.reserved)
+	return h, nil
+}
+
+// close closes the file when nobody uses it any more.
+func (h *handle) close() error {
+	reserved.Add(-h.reserved)
+	return h.db.Close()
 }
 
 // closeLeft closes a file that bbolt has not closed because it panicked.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -76,6 +77,32 @@ func TestMapSizes(t *testing.T) {
 			require.True(t, i == 0 || n < sizes[i-1], "%d", sizes)
 		}
 	}
+}
+
+// A process may have many indexes open for writing: each leaves address space for the
+// others, and gives it back.
+func TestManyWriters(t *testing.T) {
+	if mappedBytes != 16<<40 {
+		t.Skip("only where all of it is mapped")
+	}
+	before := reserved.Load()
+	first, err := os.ReadFile(writeTestIndex(t))
+	require.NoError(t, err)
+	dir := t.TempDir()
+	var open []*File
+	for i := range 120 {
+		path := filepath.Join(dir, fmt.Sprint(i))
+		require.NoError(t, os.WriteFile(path, first, 0o644))
+		f, err := Open(context.Background(), path, Options{Write: true})
+		require.NoError(t, err, i)
+		open = append(open, f)
+	}
+	require.GreaterOrEqual(t, open[len(open)-1].h.reserved, int64(32<<30))
+	require.LessOrEqual(t, reserved.Load()-before, int64(reservedMost))
+	for _, f := range open {
+		require.NoError(t, f.Close())
+	}
+	require.Equal(t, before, reserved.Load())
 }
 
 // What is remembered of checked values is bounded by the values in use.
