@@ -1,0 +1,256 @@
+package wire
+
+import (
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/plaid-ir/plaid/search"
+)
+
+// Status says what became of a query.
+type Status uint8
+
+// The statuses.
+const (
+	OK Status = iota
+	// Busy: the queue of the node is full. Another replica may have time.
+	Busy
+	// WrongGeneration: the node does not serve this generation of this shard.
+	WrongGeneration
+	// Behind: a shard has not applied what was asked for.
+	Behind
+	// Late: the time was over before the answer was there, or the query was cancelled.
+	Late
+	// Refused: the query itself is at fault, whoever is asked; Code says how.
+	Refused
+	// Failed: the node is at fault. Another replica may answer.
+	Failed
+	statuses
+)
+
+var statusNames = [statuses]string{"ok", "busy", "wrong generation", "behind", "late", "refused", "failed"}
+
+func (s Status) String() string {
+	if s < statuses {
+		return statusNames[s]
+	}
+	return fmt.Sprintf("status %d", uint8(s))
+}
+
+// Code says why a query was refused.
+type Code uint16
+
+// The codes; each stands for an error of package search or condition.
+const (
+	CodeNone Code = iota
+	CodeQuery
+	CodeOption
+	CodeUnknownID
+	CodeModel
+	CodeUnknownField
+	codes
+)
+
+// Answer is what a node found.
+type Answer struct {
+	ID         ID
+	Status     Status
+	Code       Code
+	Text       string // of an error
+	Generation uint64
+	// Queued and Worked is how long the query waited and took; Waiting how many wait now.
+	Queued, Worked time.Duration
+	Waiting        int
+	// Shards that were searched.
+	Shards []ShardState
+	// Hits in order: by score, then by shard, then by ordinal. More says that the list was
+	// cut at Query.Keep.
+	Hits []Hit
+	More bool
+	// Stats of the search.
+	Stats search.Stats
+}
+
+// ShardState is a shard as it was searched.
+type ShardState struct {
+	Shard     int
+	Applied   uint64 // sequence of the log
+	Documents uint64 // live
+}
+
+// Hit is a hit and its shard.
+type Hit struct {
+	Shard int
+	search.Hit
+}
+
+const answerMagic = "PLR1"
+
+// Flags of an answer.
+const (
+	flagMore = 1 << iota
+	flagPayloads
+	flagCut        // the text of the error was cut
+	allAnswerFlags = 1<<iota - 1
+)
+
+const maxText = 4096
+
+// noPayload is the length of a payload that is not there.
+const noPayload = math.MaxUint32
+
+var planNames = []string{
+	search.PlanProbe.String(), search.PlanScan.String(), search.PlanExact.String(), search.PlanDevice.String(), search.PlanDeviceProbe.String(),
+}
+
+func statFields(s *search.Stats) []*int64 {
+	t := &s.Times
+	return []*int64{
+		&s.Allowed, &s.FilterMissing, &s.Probed, &s.Postings, &s.Candidates, &s.Widened, &s.ApproxDocs, &s.ApproxTokens, &s.ExactDocs,
+		&s.ExactTokens, &s.RefinedDocs, (*int64)(&t.Wait), (*int64)(&t.Centroids), (*int64)(&t.Probe), (*int64)(&t.Approx), (*int64)(&t.Exact),
+		(*int64)(&t.Refine), (*int64)(&t.Total),
+	}
+}
+
+// Encode returns the message. A payload or id beyond what fits is an error.
+func (a *Answer) Encode() ([]byte, error) {
+	size, flags := 0, uint16(0)
+	for _, h := range a.Hits {
+		size += 18 + len(h.ID) + len(h.Payload)
+		if h.Payload != nil {
+			flags |= flagPayloads
+		}
+		if len(h.ID) > math.MaxUint16 || h.Shard < 0 || h.Shard > MaxShards || int64(len(h.Payload)) >= noPayload {
+			return nil, fmt.Errorf("answer: %w: hit %q of shard %d does not fit", ErrMessage, h.ID, h.Shard)
+		}
+	}
+	if a.More {
+		flags |= flagMore
+	}
+	text := a.Text
+	if len(text) > maxText {
+		text, flags = text[:maxText], flags|flagCut
+	}
+	w := begin(answerMagic, 256+len(text)+18*len(a.Shards)+size)
+	w.u8(version)
+	w.u8(uint8(a.Status))
+	w.u16(flags)
+	w.bytes(a.ID[:])
+	w.u64(a.Generation)
+	w.u16(uint16(a.Code))
+	w.u16(uint16(len(text)))
+	w.u32(micros(a.Queued))
+	w.u32(micros(a.Worked))
+	w.u32(uint32(a.Waiting))
+	w.u16(uint16(len(a.Shards)))
+	w.u32(uint32(len(a.Hits)))
+	w.u32(uint32(a.Stats.Queries))
+	w.u32(uint32(a.Stats.QueryTokens))
+	for _, name := range planNames {
+		w.u32(uint32(a.Stats.Plans[name]))
+	}
+	for _, f := range statFields(&a.Stats) {
+		w.u64(uint64(*f))
+	}
+	for _, s := range a.Shards {
+		w.u16(uint16(s.Shard))
+		w.u64(s.Applied)
+		w.u64(s.Documents)
+	}
+	for _, h := range a.Hits {
+		w.f32(h.Score)
+		w.u32(h.Ordinal)
+		w.u16(uint16(h.Shard))
+		w.u16(uint16(len(h.ID)))
+		if flags&flagPayloads != 0 {
+			w.u32(payloadLength(h.Payload))
+		}
+	}
+	for _, h := range a.Hits {
+		w.text(h.ID)
+	}
+	for _, h := range a.Hits {
+		w.bytes(h.Payload)
+	}
+	w.text(text)
+	return w.sealed(), nil
+}
+
+func payloadLength(p []byte) uint32 {
+	if p == nil {
+		return noPayload
+	}
+	return uint32(len(p))
+}
+
+func micros(d time.Duration) uint32 { return uint32(min(max(d.Microseconds(), 0), math.MaxUint32)) }
+
+// DecodeAnswer reads what Encode writes.
+func DecodeAnswer(msg []byte) (*Answer, error) {
+	r := open("answer", answerMagic, msg)
+	a := &Answer{}
+	a.Status = Status(r.u8())
+	flags := r.u16()
+	a.ID = r.id()
+	a.Generation = r.u64()
+	a.Code = Code(r.u16())
+	text := r.u16()
+	a.Queued = time.Duration(r.u32()) * time.Microsecond
+	a.Worked = time.Duration(r.u32()) * time.Microsecond
+	a.Waiting = int(r.u32())
+	shards, hits := r.u16(), r.u32()
+	a.Stats.Queries, a.Stats.QueryTokens = int(r.u32()), int(r.u32())
+	for _, name := range planNames {
+		if n := r.u32(); n > 0 {
+			if a.Stats.Plans == nil {
+				a.Stats.Plans = map[string]int{}
+			}
+			a.Stats.Plans[name] = int(n)
+		}
+	}
+	for _, f := range statFields(&a.Stats) {
+		*f = int64(r.u64())
+	}
+	switch {
+	case r.err != nil:
+	case a.Status >= statuses || a.Code >= codes:
+		r.fail("unknown %v, code %d", a.Status, a.Code)
+	case flags&^allAnswerFlags != 0:
+		r.fail("unknown flags %x", flags&^allAnswerFlags)
+	}
+	a.More = flags&flagMore != 0
+	a.Shards = make([]ShardState, r.count(uint64(shards), 18))
+	for i := range a.Shards {
+		a.Shards[i] = ShardState{int(r.u16()), r.u64(), r.u64()}
+	}
+	head := uint64(12)
+	if flags&flagPayloads != 0 {
+		head = 16
+	}
+	a.Hits = make([]Hit, r.count(uint64(hits), head))
+	ids, payloads := make([]uint16, len(a.Hits)), make([]uint32, len(a.Hits))
+	for i := range a.Hits {
+		h := &a.Hits[i]
+		h.Score, h.Ordinal, h.Shard, ids[i], payloads[i] = r.f32(), r.u32(), int(r.u16()), r.u16(), noPayload
+		if flags&flagPayloads != 0 {
+			payloads[i] = r.u32()
+		}
+	}
+	for i := range a.Hits {
+		a.Hits[i].ID = string(r.take(uint64(ids[i])))
+	}
+	for i := range a.Hits {
+		if payloads[i] != noPayload {
+			a.Hits[i].Payload = append(search.Payload{}, r.take(uint64(payloads[i]))...)
+		}
+	}
+	a.Text = string(r.take(uint64(text)))
+	if flags&flagCut != 0 {
+		a.Text += " …"
+	}
+	if err := r.close(); err != nil {
+		return nil, err
+	}
+	return a, nil
+}
