@@ -1,0 +1,142 @@
+package bus
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// Names of what plaid has in NATS. Collections and nodes have names without dots.
+const (
+	Prefix     = "plaid.v1."
+	MapBucket  = "plaid-map"
+	NodeBucket = "plaid-nodes"
+	// BuildStream is the queue of builds.
+	BuildStream = "PLAID_BUILD"
+
+	nodePrefix      = Prefix + "n."
+	ackPrefix       = Prefix + "ack."
+	logPrefix       = Prefix + "log."
+	buildPrefix     = Prefix + "build."
+	logStreamPrefix = "PLAID_LOG_"
+)
+
+// QuerySubject is where a node is asked.
+func QuerySubject(node string) string { return nodePrefix + node + ".q" }
+
+// CancelSubject is where a node hears which queries nobody waits for.
+func CancelSubject(node string) string { return nodePrefix + node + ".cancel" }
+
+// AdminSubject is where a node takes orders of an operator.
+func AdminSubject(node string) string { return nodePrefix + node + ".admin" }
+
+// LogStream is the log of a shard, LogSubject where it is written to. Each shard has a
+// stream of its own, so that its sequence has no gaps by others.
+func LogStream(collection string, shard int) string {
+	return fmt.Sprintf("%s%s_s%04d", logStreamPrefix, collection, shard)
+}
+
+// LogSubject is where changes of a shard are published.
+func LogSubject(collection string, shard int) string {
+	return fmt.Sprintf("%s%s.s%04d", logPrefix, collection, shard)
+}
+
+// BuildSubject is where the build of a shard is ordered.
+func BuildSubject(collection string, generation uint64, shard int) string {
+	return fmt.Sprintf("%s%s.g%d.s%04d", buildPrefix, collection, generation, shard)
+}
+
+// LeaseTime is how long a node counts as there after it was last heard of.
+const LeaseTime = 10 * time.Second
+
+// Bus is a connection with the buckets and streams.
+type Bus struct {
+	Conn  *nats.Conn
+	JS    jetstream.JetStream
+	Maps  jetstream.KeyValue
+	Nodes jetstream.KeyValue
+	// Replicas of streams and buckets; those that are made later have as many.
+	Replicas int
+}
+
+// Open finds the buckets. Setup makes them first.
+func Open(ctx context.Context, conn *nats.Conn) (*Bus, error) {
+	b, err := attach(conn)
+	if err != nil {
+		return nil, err
+	}
+	if b.Maps, err = b.JS.KeyValue(ctx, MapBucket); err != nil {
+		return nil, fmt.Errorf("bucket %s: %w", MapBucket, err)
+	}
+	if b.Nodes, err = b.JS.KeyValue(ctx, NodeBucket); err != nil {
+		return nil, fmt.Errorf("bucket %s: %w", NodeBucket, err)
+	}
+	status, err := b.Maps.Status(ctx)
+	if err != nil {
+		return nil, err
+	}
+	b.Replicas = max(status.(*jetstream.KeyValueBucketStatus).StreamInfo().Config.Replicas, 1)
+	return b, nil
+}
+
+func attach(conn *nats.Conn) (*Bus, error) {
+	js, err := jetstream.New(conn, jetstream.WithDefaultTimeout(10*time.Second))
+	return &Bus{Conn: conn, JS: js}, err
+}
+
+// Setup makes the buckets and the queue of builds where they are not there, with so
+// many replicas, which takes as many servers. It waits for these until ctx ends.
+func Setup(ctx context.Context, conn *nats.Conn, replicas int, lease time.Duration) (*Bus, error) {
+	if lease == 0 {
+		lease = LeaseTime
+	}
+	b, err := attach(conn)
+	if err != nil {
+		return nil, err
+	}
+	for {
+		err := b.make(ctx, replicas, lease)
+		if err == nil {
+			return Open(ctx, conn)
+		}
+		select { // servers that are started one after another find each other in a moment
+		case <-ctx.Done():
+			return nil, fmt.Errorf("making buckets with %d replicas: %w", replicas, err)
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
+}
+
+func (b *Bus) make(ctx context.Context, replicas int, lease time.Duration) error {
+	if _, err := b.JS.CreateOrUpdateKeyValue(ctx, jetstream.KeyValueConfig{Bucket: MapBucket, History: 8, Replicas: replicas}); err != nil {
+		return err
+	}
+	// A key's own time to live never fires where there is history, and without markers
+	// nobody hears that one has ended.
+	if _, err := b.JS.CreateOrUpdateKeyValue(ctx, jetstream.KeyValueConfig{
+		Bucket: NodeBucket, History: 1, Replicas: replicas, TTL: lease, LimitMarkerTTL: max(lease, time.Second),
+	}); err != nil {
+		return err
+	}
+	_, err := b.JS.CreateOrUpdateStream(ctx, jetstream.StreamConfig{
+		Name: BuildStream, Subjects: []string{buildPrefix + ">"}, Retention: jetstream.WorkQueuePolicy, Replicas: replicas,
+		// One order a shard: another one for the same is refused while it waits.
+		MaxMsgsPerSubject: 1, Discard: jetstream.DiscardNew, DiscardNewPerSubject: true,
+	})
+	return err
+}
+
+// MakeLog makes the log of a shard, whose first entry gets the sequence after.
+func (b *Bus) MakeLog(ctx context.Context, collection string, shard int, after uint64) error {
+	_, err := b.JS.CreateStream(ctx, jetstream.StreamConfig{
+		Name: LogStream(collection, shard), Subjects: []string{LogSubject(collection, shard)}, Replicas: b.Replicas,
+		FirstSeq: after + 1, Duplicates: 2 * time.Minute, DenyDelete: true,
+	})
+	if err != nil {
+		return fmt.Errorf("log of shard %d of %s: %w", shard, collection, err)
+	}
+	return nil
+}
