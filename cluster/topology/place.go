@@ -30,8 +30,12 @@ func (m *Map) Assign() {
 		m.Assigned[s] = append(m.Assigned[s], node)
 		load[node]++
 	}
-	for s := range before {
-		for _, node := range before[s] {
+	for r := range MaxReplicas { // so that no shard loses all while another loses none
+		for s := range before {
+			if r >= len(before[s]) {
+				continue
+			}
+			node := before[s][r]
 			if _, member := zone[node]; member && load[node] < most && len(m.Assigned[s]) < replicas {
 				give(s, node)
 			}
@@ -46,14 +50,48 @@ func (m *Map) Assign() {
 		for pass := range 3 {
 			for _, node := range order {
 				has := m.Assigned[s]
-				taken := slices.Contains(has, node.Name) || pass < 2 && load[node.Name] >= most ||
-					pass == 0 && slices.ContainsFunc(has, func(n string) bool { return zone[n] == node.Zone })
+				taken := slices.Contains(has, node.Name) || pass < 2 && load[node.Name] >= most || pass == 0 && inZone(zone, has, node.Zone)
 				if !taken && len(has) < replicas {
 					give(s, node.Name)
 				}
 			}
 		}
 	}
+	for _, over := range m.Members {
+		for load[over.Name] > most && m.relieve(over.Name, most, load, zone) {
+		}
+	}
+}
+
+func inZone(zone map[string]string, nodes []string, z string) bool {
+	return slices.ContainsFunc(nodes, func(n string) bool { return zone[n] == z })
+}
+
+// relieve moves one shard of a member that has too many to one with room: there is a
+// shard that the first has and the second has not. Best one for which the zones stay
+// different.
+func (m *Map) relieve(over string, most int, load map[string]int, zone map[string]string) bool {
+	for _, anywhere := range []bool{false, true} {
+		for _, to := range m.Members {
+			if load[to.Name] >= most {
+				continue
+			}
+			for s, nodes := range m.Assigned {
+				at := slices.Index(nodes, over)
+				if at < 0 || slices.Contains(nodes, to.Name) {
+					continue
+				}
+				others := slices.Concat(nodes[:at], nodes[at+1:])
+				if anywhere || !inZone(zone, others, to.Zone) {
+					m.Assigned[s][at] = to.Name
+					load[over]--
+					load[to.Name]++
+					return true
+				}
+			}
+		}
+	}
+	return false
 }
 
 func weight(node string, shard int) uint64 {
