@@ -1,0 +1,240 @@
+package node
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/plaid-ir/plaid/cluster/bus"
+	"github.com/plaid-ir/plaid/cluster/objects"
+	"github.com/plaid-ir/plaid/cluster/topology"
+	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/storage"
+	"github.com/plaid-ir/plaid/vectors"
+)
+
+// BuildOrder has a worker build a shard. It lies in the queue until a worker says that
+// the shard is in the map.
+type BuildOrder struct {
+	Collection string `json:"collection"`
+	Generation uint64 `json:"generation"`
+	Shard      int    `json:"shard"`
+	// Codec is an index file whose codec is used, Input a spool of the documents of the
+	// shard, without a name if it has none.
+	Codec objects.Ref    `json:"codec"`
+	Input objects.Ref    `json:"input,omitzero"`
+	Dim   int            `json:"dim"`
+	Model *storage.Model `json:"model,omitempty"`
+	Pool  int            `json:"pool,omitempty"`
+}
+
+// InputTag is the tag of the spools of input.
+const InputTag = "plaid cluster input"
+
+var (
+	// errOver: an order that there is no use for any more.
+	errOver = errors.New("the order is over")
+	// errOrder: an order that nobody can carry out.
+	errOrder = errors.New("bad order")
+)
+
+// build takes orders from the queue until the node ends.
+func (n *Node) build() {
+	for n.ctx.Err() == nil {
+		if err := n.takeOrders(); err != nil && n.ctx.Err() == nil {
+			n.log.Warn("the queue of builds", "error", err)
+			select {
+			case <-n.ctx.Done():
+			case <-time.After(time.Second):
+			}
+		}
+	}
+}
+
+func (n *Node) takeOrders() error {
+	consumer, err := n.bus.JS.CreateOrUpdateConsumer(n.ctx, bus.BuildStream, jetstream.ConsumerConfig{
+		Durable: "builders", AckPolicy: jetstream.AckExplicitPolicy, AckWait: n.c.BuildWait, MaxDeliver: -1, MaxAckPending: 4096,
+	})
+	if err != nil {
+		return err
+	}
+	for {
+		msg, err := consumer.Next(jetstream.FetchContext(n.ctx))
+		switch {
+		case n.ctx.Err() != nil:
+			return nil
+		case errors.Is(err, context.DeadlineExceeded) || errors.Is(err, jetstream.ErrNoMessages):
+			continue
+		case err != nil:
+			return err
+		}
+		n.take(msg)
+	}
+}
+
+func (n *Node) take(msg jetstream.Msg) {
+	var o BuildOrder
+	err := json.Unmarshal(msg.Data(), &o)
+	log := n.log.With("collection", o.Collection, "generation", o.Generation, "shard", o.Shard)
+	ctx, stop := context.WithCancel(n.ctx)
+	defer stop()
+	n.done.Go(func() { // the sign of life of a build that takes long
+		tick := time.NewTicker(n.c.BuildWait / 3)
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+				_ = msg.InProgress() // without it the order goes to another node
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
+	if err == nil {
+		log.Info("building")
+		err = n.buildShard(ctx, &o)
+	}
+	switch {
+	case err == nil:
+		ctx, stop := context.WithTimeout(n.ctx, 10*time.Second)
+		err = msg.DoubleAck(ctx)
+		stop()
+	case errors.Is(err, errOver) || errors.Is(err, errOrder):
+		log.Warn("an order is dropped", "error", err)
+		err = msg.TermWithReason(err.Error())
+	case n.ctx.Err() == nil:
+		log.Error("a build has failed and is tried again", "error", err)
+		err = msg.NakWithDelay(n.c.BuildWait)
+	}
+	if err != nil && n.ctx.Err() == nil {
+		log.Warn("the queue does not hear what became of an order", "error", err)
+	}
+}
+
+// buildShard builds the file of a shard, makes an object of it and enters that in the map.
+func (n *Node) buildShard(ctx context.Context, o *BuildOrder) error {
+	if topology.CheckName(o.Collection) != nil || o.Codec.Check() != nil || o.Shard < 0 {
+		return fmt.Errorf("%w: %+v", errOrder, o)
+	}
+	m, err := n.maps.Get(ctx, o.Collection)
+	if err != nil {
+		return err
+	}
+	g, err := openPlace(m, o)
+	if err != nil || g.Shards[o.Shard].Object.Name != "" {
+		return err
+	}
+	dir := filepath.Join(n.c.Dir, "build")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	dir, err = os.MkdirTemp(dir, "shard-*")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	path := filepath.Join(dir, "shard.plaid")
+	if err := n.buildFile(ctx, dir, path, o); err != nil {
+		return err
+	}
+	shard, err := examine(ctx, path, g.Start[o.Shard])
+	if err != nil {
+		return err
+	}
+	shard.Object, err = objects.PutFile(ctx, n.store, ObjectName(o.Collection, o.Generation, o.Shard, shard.Applied), path)
+	if err != nil {
+		return err
+	}
+	entered := false
+	_, err = n.maps.Update(ctx, o.Collection, func(m *topology.Map) error {
+		g, err := openPlace(m, o)
+		if err != nil {
+			return err
+		}
+		if entered = g.Shards[o.Shard].Object.Name == ""; entered {
+			g.Shards[o.Shard] = *shard
+		}
+		return nil
+	})
+	if !entered { // another worker was first, with the same content
+		err = errors.Join(err, n.store.Delete(ctx, shard.Object.Name))
+	}
+	return err
+}
+
+// openPlace is the generation that waits for the shard of an order.
+func openPlace(m *topology.Map, o *BuildOrder) (*topology.Generation, error) {
+	if g := m.Next; g != nil && g.Number == o.Generation && o.Shard < len(g.Shards) {
+		return g, nil
+	}
+	return nil, fmt.Errorf("%w: generation %d of %s is not being built", errOver, o.Generation, o.Collection)
+}
+
+func (n *Node) buildFile(ctx context.Context, dir, path string, o *BuildOrder) (err error) {
+	codecFile := filepath.Join(dir, "codec.plaid")
+	if err := objects.Fetch(ctx, n.store, o.Codec, codecFile); err != nil {
+		return err
+	}
+	ix, err := index.Open(ctx, codecFile, &index.Options{Backend: n.c.Backend})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, ix.Close()) }()
+	snap, err := ix.Snapshot()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, snap.Close()) }()
+	opts := &index.BuildOptions{Codec: snap.Quantizer(), Model: o.Model, Pool: o.Pool, Threads: n.c.Threads, Backend: n.c.Backend, Logger: n.log}
+	if o.Input.Name == "" {
+		return buildEmpty(ctx, path, o.Dim, opts)
+	}
+	input := filepath.Join(dir, "input.spool")
+	if err := objects.Fetch(ctx, n.store, o.Input, input); err != nil {
+		return err
+	}
+	src, err := vectors.NewSpool(o.Dim, &vectors.SpoolOptions{Path: input, Resume: true, Tag: InputTag})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, src.Close()) }()
+	if src.Tokens() == 0 {
+		return buildEmpty(ctx, path, o.Dim, opts, src)
+	}
+	_, err = index.Build(ctx, path, src, opts)
+	return err
+}
+
+// buildEmpty builds an index that has a codec and no tokens: a build needs a token, so
+// there is one, and it is deleted.
+func buildEmpty(ctx context.Context, path string, dim int, opts *index.BuildOptions, more ...vectors.Source) (err error) {
+	token := make([]float32, dim)
+	token[0] = 1
+	src, err := vectors.FromDocuments(dim, []vectors.Document{{ID: "placeholder", Tokens: token}})
+	if err != nil {
+		return err
+	}
+	if _, err := index.Build(ctx, path, src, opts); err != nil {
+		return err
+	}
+	ix, err := index.Open(ctx, path, &index.Options{Write: true, Backend: opts.Backend})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, ix.Close()) }()
+	if _, _, err := ix.Delete(ctx, []string{"placeholder"}); err != nil {
+		return err
+	}
+	for _, src := range more {
+		if _, err := ix.Add(ctx, src, &index.AddOptions{Threads: opts.Threads}); err != nil {
+			return err
+		}
+	}
+	return nil
+}

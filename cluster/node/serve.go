@@ -1,0 +1,263 @@
+package node
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/plaid-ir/plaid/cluster/wire"
+	"github.com/plaid-ir/plaid/condition"
+	"github.com/plaid-ir/plaid/search"
+	"github.com/plaid-ir/plaid/storage"
+)
+
+// job is a query that waits or runs.
+type job struct {
+	q    *wire.Query
+	msg  *nats.Msg
+	came time.Time
+	ctx  context.Context
+	end  context.CancelFunc
+}
+
+// queries are those of a node: a bounded queue, and the way to cancel one.
+type queries struct {
+	queue chan *job
+	mu    sync.Mutex
+	jobs  map[wire.ID]*job
+	ended bool
+	none  chan struct{} // closed while there is none
+}
+
+func (s *queries) init(queue, workers int) {
+	s.queue = make(chan *job, queue)
+	s.jobs = map[wire.ID]*job{}
+	s.none = make(chan struct{})
+	close(s.none)
+}
+
+// add takes a query in, or tells that there is no room.
+func (s *queries) add(j *job) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ended || s.jobs[j.q.ID] != nil {
+		return false
+	}
+	select {
+	case s.queue <- j:
+	default:
+		return false
+	}
+	if len(s.jobs) == 0 {
+		s.none = make(chan struct{})
+	}
+	s.jobs[j.q.ID] = j
+	return true
+}
+
+func (s *queries) remove(j *job) {
+	j.end()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.jobs, j.q.ID)
+	if len(s.jobs) == 0 {
+		close(s.none)
+	}
+}
+
+func (s *queries) cancel(id wire.ID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if j := s.jobs[id]; j != nil {
+		j.end()
+	}
+}
+
+func (s *queries) waiting() int { return len(s.queue) }
+
+// idle waits until there is no query.
+func (s *queries) idle(ctx context.Context) error {
+	s.mu.Lock()
+	none := s.none
+	s.mu.Unlock()
+	select {
+	case <-none:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (s *queries) close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ended = true
+	close(s.queue)
+}
+
+// hear takes a query in. It runs on the connection's goroutine, so it does little.
+func (n *Node) hear(msg *nats.Msg) {
+	q, err := wire.DecodeQuery(msg.Data)
+	if err != nil {
+		n.log.Warn("a message is no query", "error", err)
+		n.reply(msg, &wire.Answer{Status: wire.Refused, Code: wire.CodeQuery, Text: err.Error()})
+		return
+	}
+	j := &job{q: q, msg: msg, came: time.Now()}
+	j.ctx, j.end = context.WithTimeout(n.ctx, q.Left)
+	if !n.queries.add(j) {
+		j.end()
+		n.reply(msg, &wire.Answer{ID: q.ID, Status: wire.Busy, Waiting: n.queries.waiting()})
+	}
+}
+
+// hearCancel ends queries that nobody waits for: a list of ids.
+func (n *Node) hearCancel(msg *nats.Msg) {
+	for b := msg.Data; len(b) >= len(wire.ID{}); b = b[len(wire.ID{}):] {
+		n.queries.cancel(wire.ID(b[:len(wire.ID{})]))
+	}
+}
+
+func (n *Node) reply(msg *nats.Msg, a *wire.Answer) {
+	text, err := a.Encode()
+	if err == nil && int64(len(text)) > n.bus.Conn.MaxPayload() {
+		a.Hits, a.Status, a.Text = nil, wire.Failed, fmt.Sprintf("the answer has %d bytes, %d are the most of a message", len(text), n.bus.Conn.MaxPayload())
+		text, err = a.Encode()
+	}
+	if err == nil {
+		err = msg.Respond(text)
+	}
+	if err != nil {
+		n.log.Warn("a query is not answered", "error", err)
+	}
+}
+
+// work answers queries until the queue is closed.
+func (n *Node) work() {
+	for j := range n.queries.queue {
+		began := time.Now()
+		a := n.answer(j)
+		a.ID, a.Generation = j.q.ID, j.q.Generation
+		a.Queued, a.Worked, a.Waiting = began.Sub(j.came), time.Since(began), n.queries.waiting()
+		if a.Status != wire.Late || n.ctx.Err() == nil {
+			n.reply(j.msg, a)
+		}
+		n.queries.remove(j)
+	}
+}
+
+// answer searches the shards of a query, each in one state, and merges what it finds.
+func (n *Node) answer(j *job) *wire.Answer {
+	q := j.q
+	if j.ctx.Err() != nil {
+		return &wire.Answer{Status: wire.Late}
+	}
+	query, o, err := request(q)
+	if err != nil {
+		return refused(err)
+	}
+	var views []*view
+	defer func() {
+		for _, v := range views {
+			v.close()
+		}
+	}()
+	for _, s := range q.Shards {
+		r := n.replica(key{q.Collection, q.Generation, s.Shard})
+		if r == nil || !r.state().Ready {
+			return &wire.Answer{Status: wire.WrongGeneration, Text: fmt.Sprintf("%s does not serve shard %d of generation %d of %s", n.c.Name, s.Shard, q.Generation, q.Collection)}
+		}
+		v, err := r.view()
+		if err != nil {
+			return &wire.Answer{Status: wire.Failed, Text: err.Error()}
+		}
+		views = append(views, v)
+		if v.applied < s.Applied {
+			return &wire.Answer{Status: wire.Behind, Text: fmt.Sprintf("shard %d has applied %d of its log, %d is asked for", s.Shard, v.applied, s.Applied)}
+		}
+	}
+	results, errs := make([]*search.Result, len(views)), make([]error, len(views))
+	var wg sync.WaitGroup
+	for i, v := range views {
+		wg.Go(func() {
+			results[i], errs[i] = v.engine.Search(j.ctx, query, o)
+		})
+	}
+	wg.Wait()
+	a := &wire.Answer{}
+	for i, v := range views {
+		if err := errs[i]; err != nil {
+			switch {
+			case j.ctx.Err() != nil:
+				return &wire.Answer{Status: wire.Late}
+			case codeOf(err) != wire.CodeNone:
+				return refused(err)
+			}
+			return &wire.Answer{Status: wire.Failed, Text: err.Error()}
+		}
+		a.Shards = append(a.Shards, wire.ShardState{Shard: q.Shards[i].Shard, Applied: v.applied, Documents: uint64(v.snap.Len())})
+		for _, h := range results[i].Hits {
+			a.Hits = append(a.Hits, wire.Hit{Shard: q.Shards[i].Shard, Hit: h})
+		}
+		a.Stats.Add(results[i].Stats)
+	}
+	slices.SortFunc(a.Hits, func(x, y wire.Hit) int {
+		return cmp.Or(cmp.Compare(y.Score, x.Score), cmp.Compare(x.Shard, y.Shard), cmp.Compare(x.Ordinal, y.Ordinal))
+	})
+	if k := cmp.Or(q.K, 10); len(a.Hits) > k {
+		a.Hits = a.Hits[:k]
+	}
+	if q.Keep > 0 && len(a.Hits) > q.Keep {
+		a.Hits, a.More = a.Hits[:q.Keep], true
+	}
+	return a
+}
+
+// request is the query as an engine takes it. Ids that are in other shards are no
+// fault here; whoever asks counts them.
+func request(q *wire.Query) (search.Query, search.Options, error) {
+	query := search.Query{Vectors: q.Vectors, Dim: q.Dim, Weights: q.Weights}
+	o := search.Options{K: q.K, Mode: q.Mode, Probes: q.Probes, Approx: q.Approx, Exact: q.Exact, Derive: q.Derive, Payload: q.Payload, AllowMissing: true}
+	for _, f := range []struct {
+		from []byte
+		to   any
+	}{{q.Model, &query.Model}, {q.Filter, &o.Filter}, {q.Candidates, &o.Candidates}} {
+		if f.from == nil {
+			continue
+		}
+		if err := json.Unmarshal(f.from, f.to); err != nil {
+			return query, o, fmt.Errorf("%w: %w", search.ErrOption, err)
+		}
+	}
+	if o.Filter != nil {
+		o.Filter.AllowMissing = true
+	}
+	return query, o, nil
+}
+
+func refused(err error) *wire.Answer {
+	return &wire.Answer{Status: wire.Refused, Code: codeOf(err), Text: err.Error()}
+}
+
+func codeOf(err error) wire.Code {
+	switch {
+	case errors.Is(err, search.ErrQuery):
+		return wire.CodeQuery
+	case errors.Is(err, condition.ErrUnknownField):
+		return wire.CodeUnknownField
+	case errors.Is(err, search.ErrOption):
+		return wire.CodeOption
+	case errors.Is(err, search.ErrUnknownID):
+		return wire.CodeUnknownID
+	case errors.Is(err, storage.ErrModel):
+		return wire.CodeModel
+	}
+	return wire.CodeNone
+}

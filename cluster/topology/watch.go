@@ -1,0 +1,213 @@
+package topology
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/plaid-ir/plaid/cluster/bus"
+)
+
+// Lease is what a node says of itself, again and again: a node that no longer does is
+// forgotten after [bus.LeaseTime].
+type Lease struct {
+	Node string `json:"node"`
+	Zone string `json:"zone,omitempty"`
+	// Started tells one life of a node from the next.
+	Started string `json:"started"`
+	// Builds: it takes orders from the queue. Draining: it is about to leave.
+	Builds   bool      `json:"builds,omitempty"`
+	Draining bool      `json:"draining,omitempty"`
+	Shards   []Serving `json:"shards"`
+}
+
+// Serving is a replica.
+type Serving struct {
+	Collection string `json:"collection"`
+	Generation uint64 `json:"generation"`
+	Shard      int    `json:"shard"`
+	// Ready: it answers queries. Otherwise Fault says why not, "" if it is being made.
+	Ready bool   `json:"ready"`
+	Fault string `json:"fault,omitempty"`
+	// Applied is the last entry of its log that is in its file.
+	Applied   uint64 `json:"applied"`
+	Documents uint64 `json:"documents"`
+	// Log says why the replica follows no log, so that the shard takes no changes; "": it does.
+	Log string `json:"log,omitempty"`
+}
+
+// Watcher knows the maps and leases of a cluster as they are. When NATS cannot be
+// reached it goes on knowing what it knew.
+type Watcher struct {
+	mu      sync.Mutex
+	maps    map[string]*Map
+	leases  map[string]*Lease
+	changed chan struct{}
+	faults  map[string]error // maps that this program does not understand
+	stop    []func() error
+	done    sync.WaitGroup
+}
+
+// Watch begins to watch, and returns when it knows what there is.
+func Watch(ctx context.Context, b *bus.Bus) (*Watcher, error) {
+	w := &Watcher{maps: map[string]*Map{}, leases: map[string]*Lease{}, faults: map[string]error{}, changed: make(chan struct{})}
+	for _, x := range []struct {
+		kv   jetstream.KeyValue
+		take func(jetstream.KeyValueEntry)
+	}{{b.Maps, w.takeMap}, {b.Nodes, w.takeLease}} {
+		// The watch outlives the call.
+		kw, err := x.kv.WatchAll(context.WithoutCancel(ctx))
+		if err != nil {
+			w.Close()
+			return nil, fmt.Errorf("watching %s: %w", x.kv.Bucket(), err)
+		}
+		w.stop = append(w.stop, kw.Stop)
+		known := make(chan struct{})
+		w.done.Go(func() {
+			for e := range kw.Updates() {
+				if e == nil {
+					close(known)
+					continue
+				}
+				x.take(e)
+			}
+		})
+		select {
+		case <-known:
+		case <-ctx.Done():
+			w.Close()
+			return nil, fmt.Errorf("watching %s: %w", x.kv.Bucket(), ctx.Err())
+		}
+	}
+	return w, nil
+}
+
+func (w *Watcher) takeMap(e jetstream.KeyValueEntry) {
+	var m *Map
+	var err error
+	if e.Operation() == jetstream.KeyValuePut {
+		m, err = Decode(e.Value())
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	defer w.tell()
+	delete(w.faults, e.Key())
+	switch old := w.maps[e.Key()]; {
+	case err != nil:
+		w.faults[e.Key()] = err
+	case m == nil:
+		delete(w.maps, e.Key())
+	case old == nil || m.Version > old.Version:
+		w.maps[e.Key()] = m
+	}
+}
+
+func (w *Watcher) takeLease(e jetstream.KeyValueEntry) {
+	l := &Lease{}
+	gone := e.Operation() != jetstream.KeyValuePut || json.Unmarshal(e.Value(), l) != nil || l.Node != e.Key()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	defer w.tell()
+	if gone {
+		delete(w.leases, e.Key())
+		return
+	}
+	w.leases[e.Key()] = l
+}
+
+func (w *Watcher) tell() {
+	close(w.changed)
+	w.changed = make(chan struct{})
+}
+
+// Changed is closed with the next change. Take it before looking.
+func (w *Watcher) Changed() <-chan struct{} {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.changed
+}
+
+// Map is the map of a collection, which is not to be changed. The error is
+// [ErrNoCollection], or why it is not understood.
+func (w *Watcher) Map(collection string) (*Map, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if err := w.faults[collection]; err != nil {
+		return nil, err
+	}
+	if m := w.maps[collection]; m != nil {
+		return m, nil
+	}
+	return nil, fmt.Errorf("%w: %s", ErrNoCollection, collection)
+}
+
+// Maps are those of all collections.
+func (w *Watcher) Maps() []*Map {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var all []*Map
+	for _, m := range w.maps {
+		all = append(all, m)
+	}
+	slices.SortFunc(all, func(a, b *Map) int { return cmp.Compare(a.Collection, b.Collection) })
+	return all
+}
+
+// Leases are those of all nodes that were heard of lately. They are not to be changed.
+func (w *Watcher) Leases() []*Lease {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var all []*Lease
+	for _, l := range w.leases {
+		all = append(all, l)
+	}
+	slices.SortFunc(all, func(a, b *Lease) int { return cmp.Compare(a.Node, b.Node) })
+	return all
+}
+
+// Replica is a node and what it says of a shard.
+type Replica struct {
+	*Lease
+	Serving
+}
+
+// Replicas are those of a shard in a generation, ready or not.
+func (w *Watcher) Replicas(collection string, generation uint64, shard int) []Replica {
+	var all []Replica
+	for _, l := range w.Leases() {
+		for _, s := range l.Shards {
+			if s.Collection == collection && s.Generation == generation && s.Shard == shard {
+				all = append(all, Replica{l, s})
+			}
+		}
+	}
+	return all
+}
+
+// Wait returns when ok does, which is asked again after each change.
+func (w *Watcher) Wait(ctx context.Context, ok func() bool) error {
+	for {
+		changed := w.Changed()
+		if ok() {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// Close ends watching. It may be called more than once.
+func (w *Watcher) Close() {
+	for _, stop := range w.stop {
+		_ = stop() // an error is that it has ended
+	}
+	w.done.Wait()
+}
