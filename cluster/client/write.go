@@ -1,0 +1,371 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/plaid-ir/plaid/cluster/bus"
+	"github.com/plaid-ir/plaid/cluster/node"
+	"github.com/plaid-ir/plaid/cluster/topology"
+	"github.com/plaid-ir/plaid/cluster/wire"
+	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/storage"
+	"github.com/plaid-ir/plaid/vectors"
+)
+
+// WriteOptions of Add and Delete. The zero value, or nil, is for a change without a
+// condition.
+type WriteOptions struct {
+	// Replace lets a document take the place of one with the same id; without it that is an
+	// error ([index.ErrDuplicateID]).
+	Replace bool
+	// Model, where set, is what made the vectors.
+	Model *storage.Model
+	// If, where set, has for shards the last entry of their logs: a shard that has been
+	// changed since refuses the change ([ErrConflict]). Shards that are not named have no
+	// condition.
+	If map[int]uint64
+}
+
+// WriteReport says what was changed. What is reported is in the files of as many
+// replicas as the map asks for, durable.
+type WriteReport struct {
+	Added    int `json:"added"`
+	Replaced int `json:"replaced"`
+	Deleted  int `json:"deleted"`
+	// Missing are ids that were to be deleted and name nothing.
+	Missing []string `json:"missing,omitempty"`
+	// Applied has the last entry of each shard's log that was part of it: [WriteOptions.If]
+	// of a change that is to follow only this one.
+	Applied map[int]uint64 `json:"applied"`
+}
+
+// WriteError says which shard a change has failed at. The report beside it tells what
+// was made in others and before: a change of several batches is not atomic.
+type WriteError struct {
+	Shard int
+	Err   error
+}
+
+func (e *WriteError) Error() string { return fmt.Sprintf("shard %d: %v", e.Shard, e.Err) }
+
+// Unwrap returns the cause.
+func (e *WriteError) Unwrap() error { return e.Err }
+
+// Add adds documents. Those of one shard are added in their order, in batches of which
+// each is atomic.
+//
+// Errors: [ErrQuorum], [ErrRefused] (with [index.ErrDuplicateID] for an id that is there
+// already), [ErrConflict], [ErrUnacknowledged], [ErrEmpty], and those of src.
+func (f *Client) Add(ctx context.Context, src vectors.Source, o *WriteOptions) (*WriteReport, error) {
+	if o == nil {
+		o = &WriteOptions{}
+	}
+	op := wire.Add
+	if o.Replace {
+		op = wire.Put
+	}
+	w, done, err := f.writing(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	if d := src.Dim(); d != 0 && d != w.m.Current.Dim {
+		return nil, fmt.Errorf("%w: documents have %d, the collection has %d", index.ErrDimension, d, w.m.Current.Dim)
+	}
+	if o.Model != nil {
+		if w.model, err = json.Marshal(o.Model); err != nil {
+			return nil, err
+		}
+	}
+	for doc, err := range src.Docs(w.ctx, 0, src.Len()) {
+		if err == nil {
+			err = w.add(op, src.Dim(), doc)
+		}
+		if err != nil {
+			return w.end(err)
+		}
+	}
+	return w.end(w.flush())
+}
+
+// Delete removes documents. Errors are those of Add.
+func (f *Client) Delete(ctx context.Context, ids []string, o *WriteOptions) (*WriteReport, error) {
+	if o == nil {
+		o = &WriteOptions{}
+	}
+	w, done, err := f.writing(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	for _, id := range unique(ids) {
+		if err := w.add(wire.Delete, 0, vectors.Document{ID: id}); err != nil {
+			return w.end(err)
+		}
+	}
+	return w.end(w.flush())
+}
+
+// writing is a change on its way.
+type writing struct {
+	f       *Client
+	ctx     context.Context
+	caller  context.Context
+	m       *topology.Map
+	o       *WriteOptions
+	model   []byte
+	batches map[int]*wire.Batch
+	bytes   map[int]int
+
+	mu     sync.Mutex
+	report WriteReport
+}
+
+func (f *Client) writing(ctx context.Context, o *WriteOptions) (*writing, func(), error) {
+	within, done, err := f.begin(ctx, f.c.WriteDeadline)
+	if err != nil {
+		return nil, nil, err
+	}
+	m, err := f.collection()
+	if err != nil {
+		done()
+		return nil, nil, err
+	}
+	w := &writing{f: f, ctx: within, caller: ctx, m: m, o: o, batches: map[int]*wire.Batch{}, bytes: map[int]int{}}
+	w.report.Applied = map[int]uint64{}
+	return w, done, nil
+}
+
+func (w *writing) end(err error) (*WriteReport, error) {
+	if err != nil && w.caller.Err() != nil && !errors.Is(err, ErrUnacknowledged) {
+		err = w.caller.Err()
+	}
+	return &w.report, err
+}
+
+// add puts a document into the batch of its shard, and sends that if it is large enough.
+func (w *writing) add(op wire.Op, dim int, doc vectors.Document) error {
+	if err := vectors.CheckID(doc.ID); err != nil {
+		return err
+	}
+	s := w.m.ShardOf(doc.ID)
+	size := len(doc.ID) + len(doc.Payload) + 4*len(doc.Tokens) + 16
+	if int64(size) > w.f.bus.Conn.MaxPayload()-1024-int64(len(w.model)) {
+		return fmt.Errorf("document %q: %w: it has %d bytes, a message %d at most", doc.ID, ErrRefused, size, w.f.bus.Conn.MaxPayload())
+	}
+	if w.batches[s] != nil && w.bytes[s]+size > w.f.c.BatchBytes {
+		if err := w.send(s); err != nil {
+			return err
+		}
+	}
+	b := w.batches[s]
+	if b == nil {
+		b = &wire.Batch{ID: wire.NewID(), Op: op, Shard: s, Dim: dim, Model: w.model}
+		w.batches[s] = b
+	}
+	b.Documents = append(b.Documents, vectors.Document{ID: doc.ID, Tokens: append([]float32(nil), doc.Tokens...), Payload: doc.Payload})
+	w.bytes[s] += size
+	return nil
+}
+
+// flush sends what there is, to all shards at a time.
+func (w *writing) flush() error {
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	var failed error
+	for s := range w.m.Shards() {
+		if w.batches[s] == nil {
+			continue
+		}
+		wg.Go(func() {
+			if err := w.publish(s); err != nil {
+				mu.Lock()
+				defer mu.Unlock()
+				failed = errors.Join(failed, err)
+			}
+		})
+	}
+	wg.Wait()
+	return failed
+}
+
+func (w *writing) send(s int) error {
+	err := w.publish(s)
+	delete(w.batches, s)
+	delete(w.bytes, s)
+	return err
+}
+
+// publish writes a batch to the log of its shard and waits until enough replicas have it.
+func (w *writing) publish(s int) error {
+	fail := func(err error) error { return &WriteError{s, err} }
+	if err := w.f.quorum(w.m, s); err != nil {
+		return fail(err)
+	}
+	b := w.batches[s]
+	inbox, heard := w.f.acks.expect(b.ID)
+	defer w.f.acks.forget(b.ID)
+	b.Reply = inbox
+	msg, err := b.Encode()
+	if err != nil {
+		return fail(err)
+	}
+	if int64(len(msg)) > w.f.bus.Conn.MaxPayload() {
+		return fail(fmt.Errorf("%w: a batch of %d bytes", ErrRefused, len(msg)))
+	}
+	opts := []jetstream.PublishOpt{jetstream.WithMsgID(b.ID.String()), jetstream.WithExpectStream(bus.LogStream(w.m.Collection, s)), jetstream.WithRetryAttempts(5)}
+	if after, conditional := w.o.If[s]; conditional {
+		if last, more := w.report.at(&w.mu, s); more { // its own batch before
+			after = last
+		}
+		opts = append(opts, jetstream.WithExpectLastSequence(after))
+	}
+	entry, err := w.f.bus.JS.Publish(w.ctx, bus.LogSubject(w.m.Collection, s), msg, opts...)
+	var api *jetstream.APIError
+	switch {
+	case errors.As(err, &api) && api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence:
+		return fail(fmt.Errorf("%w: %w", ErrConflict, err))
+	case errors.Is(err, nats.ErrMaxPayload) || errors.Is(err, jetstream.ErrNoStreamResponse):
+		return fail(fmt.Errorf("%w: %w", ErrQuorum, err)) // nobody has taken it
+	case err != nil:
+		return fail(fmt.Errorf("%w: %w", ErrUnacknowledged, err))
+	}
+	return w.await(s, entry.Sequence, heard)
+}
+
+func (r *WriteReport) at(mu *sync.Mutex, s int) (uint64, bool) {
+	mu.Lock()
+	defer mu.Unlock()
+	n, ok := r.Applied[s]
+	return n, ok
+}
+
+// await counts the replicas that have an entry.
+func (w *writing) await(s int, sequence uint64, heard <-chan *node.Ack) error {
+	nodes := map[string]bool{}
+	for {
+		select {
+		case a := <-heard:
+			if a.Sequence != sequence || a.Shard != s {
+				continue
+			}
+			nodes[a.Node] = true
+			if len(nodes) < w.m.Acks {
+				continue
+			}
+			return w.take(s, a)
+		case <-w.ctx.Done():
+			return &WriteError{s, fmt.Errorf("%w: %d of %d have entry %d: %w", ErrUnacknowledged, len(nodes), w.m.Acks, sequence, w.ctx.Err())}
+		}
+	}
+}
+
+func (w *writing) take(s int, a *node.Ack) error {
+	w.f.mu.Lock()
+	w.f.seen[s] = max(w.f.seen[s], a.Sequence)
+	w.f.mu.Unlock()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.report.Applied[s] = a.Sequence
+	switch {
+	case a.Kind == "duplicate":
+		return &WriteError{s, fmt.Errorf("%w: %w: %s", ErrRefused, index.ErrDuplicateID, a.Refused)}
+	case a.Refused != "":
+		return &WriteError{s, fmt.Errorf("%w: %s", ErrRefused, a.Refused)}
+	}
+	w.report.Added += a.Added
+	w.report.Replaced += a.Replaced
+	w.report.Deleted += a.Deleted
+	w.report.Missing = append(w.report.Missing, a.Missing...)
+	return nil
+}
+
+// quorum refuses a change before it is sent, if it cannot be kept: too few replicas
+// follow the log, or one says that the log has lost entries.
+func (f *Client) quorum(m *topology.Map, s int) error {
+	n := 0
+	for _, r := range f.watch.Replicas(m.Collection, m.Current.Number, s) {
+		if r.Log != "" {
+			return fmt.Errorf("%w: node %s: %s", ErrQuorum, r.Node, r.Log)
+		}
+		if r.Ready {
+			n++
+		}
+	}
+	if n < m.Acks {
+		return fmt.Errorf("%w: there are %d, %d are needed", ErrQuorum, n, m.Acks)
+	}
+	return nil
+}
+
+// acks are the answers of replicas to the changes of a client.
+type acks struct {
+	inbox string
+	sub   *nats.Subscription
+	mu    sync.Mutex
+	wait  map[string]chan *node.Ack
+}
+
+func listen(conn *nats.Conn) (*acks, error) {
+	a := &acks{inbox: conn.NewInbox(), wait: map[string]chan *node.Ack{}}
+	var err error
+	a.sub, err = conn.Subscribe(a.inbox, a.hear)
+	return a, err
+}
+
+func (a *acks) hear(msg *nats.Msg) {
+	ack := &node.Ack{}
+	if json.Unmarshal(msg.Data, ack) != nil {
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if ch := a.wait[ack.Batch]; ch != nil {
+		select {
+		case ch <- ack:
+		default: // more answers than replicas
+		}
+	}
+}
+
+func (a *acks) expect(id wire.ID) (inbox string, heard <-chan *node.Ack) {
+	ch := make(chan *node.Ack, 2*topology.MaxReplicas)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.wait[id.String()] = ch
+	return a.inbox, ch
+}
+
+func (a *acks) forget(id wire.ID) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	delete(a.wait, id.String())
+}
+
+func (a *acks) close() { _ = a.sub.Unsubscribe() }
+
+// Applied are the last entries of the logs, as replicas said last: [WriteOptions.If] of
+// a change that is to follow what there is now.
+func (f *Client) Applied() (map[int]uint64, error) {
+	m, err := f.collection()
+	if err != nil {
+		return nil, err
+	}
+	all := map[int]uint64{}
+	for s := range m.Shards() {
+		f.mu.Lock()
+		all[s] = f.seen[s]
+		f.mu.Unlock()
+		for _, r := range f.watch.Replicas(m.Collection, m.Current.Number, s) {
+			all[s] = max(all[s], r.Applied)
+		}
+	}
+	return all, nil
+}
