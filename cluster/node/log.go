@@ -128,12 +128,11 @@ type Ack struct {
 
 // apply carries out an entry, in one transaction with its number.
 func (r *replica) apply(sequence uint64, data []byte) error {
-	r.mu.RLock()
-	ix := r.ix
-	r.mu.RUnlock()
+	ix := r.use()
 	if ix == nil {
 		return errNotOpen
 	}
+	defer r.release()
 	ack := Ack{Node: r.n.c.Name, Shard: r.key.shard, Sequence: sequence}
 	entry := ix.Entry(sequence)
 	batch, err := wire.DecodeBatch(data)

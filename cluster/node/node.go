@@ -104,6 +104,7 @@ type Node struct {
 	subs []*nats.Subscription
 
 	queries  queries
+	sets     sets
 	announce chan struct{} // something to say before the next renewal
 
 	mu       sync.Mutex

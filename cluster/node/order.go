@@ -93,15 +93,14 @@ func (n *Node) carryOut(order []byte) (*topology.Shard, error) {
 	case r == nil:
 		return nil, fmt.Errorf("%s is not here", k)
 	case o.Do == "verify":
-		v, err := r.view()
-		if err != nil {
-			return nil, err
-		}
-		defer v.close()
-		if err := v.snap.Verify(n.ctx); err != nil {
-			return nil, err
-		}
-		return describe(n.ctx, v.snap, v.applied)
+		var shard *topology.Shard
+		err := r.at(func(snap *index.Snapshot, applied uint64) (err error) {
+			if err = snap.Verify(n.ctx); err == nil {
+				shard, err = describe(n.ctx, snap, applied)
+			}
+			return err
+		})
+		return shard, err
 	case o.Do == "checkpoint":
 		return r.checkpoint()
 	}
@@ -118,14 +117,14 @@ func describe(ctx context.Context, snap *index.Snapshot, applied uint64) (*topol
 
 // checkpoint makes an object of the replica as it is.
 func (r *replica) checkpoint() (*topology.Shard, error) {
-	r.mu.RLock()
-	defer r.mu.RUnlock()
-	if r.ix == nil {
+	ix := r.use()
+	if ix == nil {
 		return nil, errNotOpen
 	}
+	defer r.release()
 	path := r.n.path(r.key) + ".checkpoint"
 	defer os.Remove(path)
-	if _, err := r.ix.BackupTo(r.ctx, path, &index.BackupOptions{Force: true}); err != nil {
+	if _, err := ix.BackupTo(r.ctx, path, &index.BackupOptions{Force: true}); err != nil {
 		return nil, err
 	}
 	shard, err := examine(r.ctx, path, r.base)

@@ -30,10 +30,10 @@ type replica struct {
 	end  context.CancelFunc
 	done chan struct{}
 
-	mu        sync.RWMutex // held for reading while the index is used
-	ix        *index.Index // nil: not open
-	engine    *search.Engine
-	base      uint64 // entries that the file stands for without saying so
+	mu        sync.Mutex
+	ix        *index.Index   // nil: not open
+	users     sync.WaitGroup // of ix
+	base      uint64         // entries that the file stands for without saying so
 	ready     bool
 	fault     string
 	logFault  string
@@ -48,8 +48,8 @@ func newReplica(n *Node, k key) *replica {
 }
 
 func (r *replica) state() topology.Serving {
-	r.mu.RLock()
-	defer r.mu.RUnlock()
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	return topology.Serving{
 		Collection: r.key.collection, Generation: r.key.generation, Shard: r.key.shard,
 		Ready: r.ready, Fault: r.fault, Applied: r.applied, Documents: r.documents, Log: r.logFault,
@@ -103,18 +103,31 @@ func (r *replica) set(change func()) {
 	r.n.say()
 }
 
-func (r *replica) close() {
+// use is the index, which stays open until release; nil: it is not open.
+func (r *replica) use() *index.Index {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.ready = false
-	if r.ix == nil {
+	if r.ix != nil {
+		r.users.Add(1)
+	}
+	return r.ix
+}
+
+func (r *replica) release() { r.users.Done() }
+
+func (r *replica) close() {
+	r.mu.Lock()
+	ix := r.ix
+	r.ready, r.ix = false, nil
+	r.mu.Unlock()
+	if ix == nil {
 		return
 	}
-	err := errors.Join(r.engine.Close(), r.ix.Close())
-	if err != nil {
+	r.users.Wait()
+	r.n.sets.forget(ix)
+	if err := ix.Close(); err != nil {
 		r.n.log.Warn("closing a replica", "replica", r.key, "error", err)
 	}
-	r.ix, r.engine = nil, nil
 }
 
 // live fetches the file if need be, opens it, catches up, and follows the log.
@@ -129,7 +142,8 @@ func (r *replica) live() error {
 			return r.startOver(err)
 		case errors.Is(err, errLog):
 			// Without a log the replica answers queries, if it has all that others have.
-			r.set(func() { r.logFault = err.Error(); r.ready = r.complete() })
+			complete := r.complete()
+			r.set(func() { r.logFault, r.ready = err.Error(), complete })
 			r.n.log.Error("a log is not followed", "replica", r.key, "error", err)
 		default:
 			return err
@@ -178,12 +192,8 @@ func (r *replica) open() error {
 	if err != nil {
 		return err
 	}
-	engine, err := search.New(r.ctx, ix, &search.EngineOptions{Threads: r.n.c.Threads, Scheduler: r.n.scheduler, Logger: r.n.log})
-	if err != nil {
-		return errors.Join(err, ix.Close())
-	}
 	r.mu.Lock()
-	r.ix, r.engine, r.base, r.fault, r.logFault = ix, engine, g.Start[r.key.shard], "", ""
+	r.ix, r.base, r.fault, r.logFault = ix, g.Start[r.key.shard], "", ""
 	r.mu.Unlock()
 	if err := r.look(); err != nil {
 		return err
@@ -207,80 +217,64 @@ func (r *replica) startOver(why error) error {
 	return errors.Join(why, os.Rename(path, path+".aside"))
 }
 
-// look takes over what the file says of itself.
-func (r *replica) look() error {
-	v, err := r.view()
+var errNotOpen = errors.New("the replica is not open")
+
+// at gives a snapshot to fn, and what it has applied.
+func (r *replica) at(fn func(snap *index.Snapshot, applied uint64) error) (err error) {
+	ix := r.use()
+	if ix == nil {
+		return errNotOpen
+	}
+	defer r.release()
+	snap, err := ix.Snapshot()
 	if err != nil {
 		return err
 	}
-	applied, documents := v.applied, uint64(v.snap.Len())
-	v.close()
-	r.mu.Lock()
-	r.applied, r.documents = applied, documents
-	r.mu.Unlock()
-	return nil
-}
-
-// view is one state of the replica. The index stays open until it is closed.
-type view struct {
-	r       *replica
-	snap    *index.Snapshot
-	engine  *search.Engine
-	applied uint64
-}
-
-var errNotOpen = errors.New("the replica is not open")
-
-func (r *replica) view() (*view, error) {
-	r.mu.RLock()
-	if r.ix == nil {
-		r.mu.RUnlock()
-		return nil, errNotOpen
-	}
-	snap, err := r.ix.Snapshot()
-	if err != nil {
-		r.mu.RUnlock()
-		return nil, err
-	}
+	defer func() { err = errors.Join(err, snap.Close()) }()
 	applied, err := snap.Applied()
 	if err != nil {
-		r.mu.RUnlock()
-		return nil, errors.Join(err, snap.Close())
+		return err
 	}
-	return &view{r, snap, r.engine.At(snap), max(applied, r.base)}, nil
+	return fn(snap, max(applied, r.base))
 }
 
-func (v *view) close() {
-	if err := v.snap.Close(); err != nil {
-		v.r.n.log.Warn("closing a snapshot", "replica", v.r.key, "error", err)
-	}
-	v.r.mu.RUnlock()
+// look takes over what the file says of itself.
+func (r *replica) look() error {
+	return r.at(func(snap *index.Snapshot, applied uint64) error {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.applied, r.documents = applied, uint64(snap.Len())
+		return nil
+	})
 }
 
 // warm reads what the first query would have to wait for.
 func (r *replica) warm() error {
-	v, err := r.view()
-	if err != nil {
-		return err
-	}
-	defer v.close()
-	if v.snap.Len() == 0 {
-		return nil
-	}
-	q := search.Query{Vectors: make([]float32, v.snap.Dim())}
-	q.Vectors[0] = 1
-	for _, mode := range []search.Mode{search.Exhaustive, search.Pruned} {
-		if _, err := v.engine.Search(r.ctx, q, search.Options{Mode: mode}); err != nil {
-			return fmt.Errorf("warming up: %w", err)
+	return r.at(func(snap *index.Snapshot, _ uint64) error {
+		if snap.Len() == 0 {
+			return nil
 		}
-	}
-	return nil
+		engine, err := search.NewAt(r.ctx, snap, &search.EngineOptions{Threads: r.n.c.Threads, Scheduler: r.n.scheduler, Logger: r.n.log})
+		if err != nil {
+			return err
+		}
+		defer engine.Close()
+		q := search.Query{Vectors: make([]float32, snap.Dim())}
+		q.Vectors[0] = 1
+		for _, mode := range []search.Mode{search.Exhaustive, search.Pruned} {
+			if _, err := engine.Search(r.ctx, q, search.Options{Mode: mode}); err != nil {
+				return fmt.Errorf("warming up: %w", err)
+			}
+		}
+		return nil
+	})
 }
 
 // complete tells whether the replica has what the others of its shard have.
 func (r *replica) complete() bool {
+	applied := r.state().Applied
 	for _, o := range r.n.watch.Replicas(r.key.collection, r.key.generation, r.key.shard) {
-		if o.Node != r.n.c.Name && o.Applied > r.applied {
+		if o.Node != r.n.c.Name && o.Applied > applied {
 			return false
 		}
 	}

@@ -1,12 +1,10 @@
 package node
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
@@ -163,56 +161,28 @@ func (n *Node) answer(j *job) *wire.Answer {
 	if err != nil {
 		return refused(err)
 	}
-	var views []*view
-	defer func() {
-		for _, v := range views {
-			v.close()
-		}
-	}()
-	for _, s := range q.Shards {
-		r := n.replica(key{q.Collection, q.Generation, s.Shard})
-		if r == nil || !r.state().Ready {
-			return &wire.Answer{Status: wire.WrongGeneration, Text: fmt.Sprintf("%s does not serve shard %d of generation %d of %s", n.c.Name, s.Shard, q.Generation, q.Collection)}
-		}
-		v, err := r.view()
-		if err != nil {
-			return &wire.Answer{Status: wire.Failed, Text: err.Error()}
-		}
-		views = append(views, v)
-		if v.applied < s.Applied {
-			return &wire.Answer{Status: wire.Behind, Text: fmt.Sprintf("shard %d has applied %d of its log, %d is asked for", s.Shard, v.applied, s.Applied)}
-		}
+	p, no := n.pick(q)
+	if no != nil {
+		return no
 	}
-	results, errs := make([]*search.Result, len(views)), make([]error, len(views))
-	var wg sync.WaitGroup
-	for i, v := range views {
-		wg.Go(func() {
-			results[i], errs[i] = v.engine.Search(j.ctx, query, o)
-		})
+	defer p.close()
+	result, err := p.searcher.Search(j.ctx, query, o)
+	switch {
+	case err == nil:
+	case j.ctx.Err() != nil:
+		return &wire.Answer{Status: wire.Late}
+	case codeOf(err) != wire.CodeNone:
+		return refused(err)
+	default:
+		return &wire.Answer{Status: wire.Failed, Text: err.Error()}
 	}
-	wg.Wait()
-	a := &wire.Answer{}
-	for i, v := range views {
-		if err := errs[i]; err != nil {
-			switch {
-			case j.ctx.Err() != nil:
-				return &wire.Answer{Status: wire.Late}
-			case codeOf(err) != wire.CodeNone:
-				return refused(err)
-			}
-			return &wire.Answer{Status: wire.Failed, Text: err.Error()}
-		}
-		a.Shards = append(a.Shards, wire.ShardState{Shard: q.Shards[i].Shard, Applied: v.applied, Documents: uint64(v.snap.Len())})
-		for _, h := range results[i].Hits {
-			a.Hits = append(a.Hits, wire.Hit{Shard: q.Shards[i].Shard, Hit: h})
-		}
-		a.Stats.Add(results[i].Stats)
+	a := &wire.Answer{Stats: result.Stats, Hits: make([]wire.Hit, len(result.Hits))}
+	for i, snap := range p.snap.Parts() {
+		a.Shards = append(a.Shards, wire.ShardState{Shard: q.Shards[i].Shard, Applied: p.applied[i], Documents: uint64(snap.Len())})
 	}
-	slices.SortFunc(a.Hits, func(x, y wire.Hit) int {
-		return cmp.Or(cmp.Compare(y.Score, x.Score), cmp.Compare(x.Shard, y.Shard), cmp.Compare(x.Ordinal, y.Ordinal))
-	})
-	if k := cmp.Or(q.K, 10); len(a.Hits) > k {
-		a.Hits = a.Hits[:k]
+	for i, h := range result.Hits {
+		a.Hits[i] = wire.Hit{Shard: q.Shards[h.Part].Shard, Hit: h}
+		a.Hits[i].Part = 0
 	}
 	if q.Keep > 0 && len(a.Hits) > q.Keep {
 		a.Hits, a.More = a.Hits[:q.Keep], true

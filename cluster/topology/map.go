@@ -8,10 +8,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"hash/fnv"
 	"slices"
 
 	"github.com/plaid-ir/plaid/cluster/objects"
+	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/storage"
 )
 
@@ -66,9 +66,13 @@ type Generation struct {
 	Codec  objects.Ref    `json:"codec"`
 	Dim    int            `json:"dim"`
 	Model  *storage.Model `json:"model,omitempty"`
+	// Pool replaces so many similar tokens of a document by one; 0 and 1: none.
+	Pool int `json:"pool,omitempty"`
 	// Start has, for each shard, how much of its log there was when the input was read: the
 	// file of a fresh build stands for that much.
 	Start []uint64 `json:"log_start"`
+	// Inputs are the documents of the shards while they are built; an empty reference: none.
+	Inputs []objects.Ref `json:"inputs,omitempty"`
 	// Shards are their files; an empty reference: it is not built.
 	Shards []Shard `json:"shards"`
 }
@@ -102,11 +106,7 @@ func New(collection string, shards, replicas, acks int, members []Member) (*Map,
 }
 
 // Slot is the class of an id.
-func Slot(id string) int {
-	h := fnv.New64a()
-	_, _ = h.Write([]byte(id))
-	return int(mixed(h.Sum64()) >> 52)
-}
+func Slot(id string) int { return index.Place(id, Slots) }
 
 // mixed spreads the bits of a hash (the finalizer of splitmix64).
 func mixed(x uint64) uint64 {
@@ -222,12 +222,17 @@ func (m *Map) checkGeneration(g *Generation) error {
 		return fmt.Errorf("generation %d of %d", g.Number, m.Last)
 	case g.Dim < 1:
 		return fmt.Errorf("generation %d: dimension %d", g.Number, g.Dim)
-	case len(g.Shards) != m.Shards() || len(g.Start) != m.Shards():
+	case len(g.Shards) != m.Shards() || len(g.Start) != m.Shards() || g.Inputs != nil && len(g.Inputs) != m.Shards():
 		return fmt.Errorf("generation %d has %d shards", g.Number, len(g.Shards))
 	case g == m.Current && !g.Built():
 		return fmt.Errorf("generation %d is searched and not built", g.Number)
 	}
 	refs := []objects.Ref{g.Codec}
+	for _, input := range g.Inputs {
+		if input.Name != "" {
+			refs = append(refs, input)
+		}
+	}
 	for s, shard := range g.Shards {
 		if shard.Object.Name == "" {
 			continue

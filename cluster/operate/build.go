@@ -1,0 +1,283 @@
+package operate
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+	"os"
+	"path/filepath"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/plaid-ir/plaid/cluster/bus"
+	"github.com/plaid-ir/plaid/cluster/node"
+	"github.com/plaid-ir/plaid/cluster/objects"
+	"github.com/plaid-ir/plaid/cluster/topology"
+	"github.com/plaid-ir/plaid/codec"
+	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/vectors"
+)
+
+// BuildOptions of a generation.
+type BuildOptions struct {
+	// Train says how the codec is trained, and the model and pooling of the documents.
+	Train index.BuildOptions
+	// Dir is where codec and input are made before they are objects; "": a temporary folder.
+	Dir string
+	// Progress, where set, is told what is being done.
+	Progress func(stage string, done, total int)
+}
+
+// Build makes the next generation of a collection from documents: one codec is trained
+// on a sample of all, each shard gets its documents, and the nodes that build take the
+// shards from a queue. It returns when all are built; [Operator.Promote] comes next.
+//
+// A build that was interrupted after the orders were given goes on by [Operator.Resume].
+// Changes that are made to the collection after Build has begun are in the new
+// generation too: its replicas apply the logs from then on.
+func (o *Operator) Build(ctx context.Context, collection string, src vectors.Source, b BuildOptions) (_ *topology.Map, err error) {
+	if b.Progress == nil {
+		b.Progress = func(string, int, int) {}
+	}
+	m, err := o.maps.Update(ctx, collection, func(m *topology.Map) error {
+		if m.Next != nil {
+			return fmt.Errorf("%w: generation %d of %s is being built or waits", ErrState, m.Next.Number, collection)
+		}
+		m.Last++ // nobody else gets the number
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	g := &topology.Generation{Number: m.Last, Dim: src.Dim(), Model: b.Train.Model, Pool: b.Train.Pool, Shards: make([]topology.Shard, m.Shards())}
+	for s := range m.Shards() {
+		stream, err := o.bus.JS.Stream(ctx, bus.LogStream(collection, s))
+		if err != nil {
+			return nil, fmt.Errorf("log of shard %d: %w", s, err)
+		}
+		g.Start = append(g.Start, stream.CachedInfo().State.LastSeq)
+	}
+	dir, err := os.MkdirTemp(b.Dir, "plaid-build-*")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	b.Progress("train", 0, 1)
+	if g.Codec, err = o.codec(ctx, dir, fmt.Sprintf("codecs/%s/g%d.plaid", collection, g.Number), src, b); err != nil {
+		return nil, err
+	}
+	b.Progress("train", 1, 1)
+	if g.Inputs, err = o.split(ctx, dir, m, g.Number, src, b); err != nil {
+		return nil, err
+	}
+	m, err = o.maps.Update(ctx, collection, func(m *topology.Map) error {
+		if m.Next != nil {
+			return fmt.Errorf("%w: generation %d of %s is being built", ErrState, m.Next.Number, collection)
+		}
+		m.Next = g
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return o.finish(ctx, m, b)
+}
+
+// Resume goes on with a build after its documents were taken apart: what is not built
+// is ordered again, unless that is in the queue.
+func (o *Operator) Resume(ctx context.Context, collection string, b BuildOptions) (*topology.Map, error) {
+	if b.Progress == nil {
+		b.Progress = func(string, int, int) {}
+	}
+	m, err := o.maps.Get(ctx, collection)
+	if err != nil {
+		return nil, err
+	}
+	if m.Next == nil {
+		return nil, fmt.Errorf("%w: nothing of %s is being built", ErrState, collection)
+	}
+	return o.finish(ctx, m, b)
+}
+
+// finish orders what is not built, and waits for it.
+func (o *Operator) finish(ctx context.Context, m *topology.Map, b BuildOptions) (*topology.Map, error) {
+	g := m.Next
+	for s, shard := range g.Shards {
+		if shard.Object.Name != "" || g.Inputs == nil {
+			continue
+		}
+		order := node.BuildOrder{Collection: m.Collection, Generation: g.Number, Shard: s, Codec: g.Codec, Input: g.Inputs[s], Dim: g.Dim, Model: g.Model, Pool: g.Pool}
+		if err := o.order(ctx, order); err != nil {
+			return nil, err
+		}
+	}
+	return o.built(ctx, m, b)
+}
+
+// codec trains on a sample of the documents and makes an object of the codec.
+func (o *Operator) codec(ctx context.Context, dir, name string, src vectors.Source, b BuildOptions) (objects.Ref, error) {
+	tokens := int64(0)
+	for i := range src.Len() {
+		tokens += int64(src.Rows(i))
+	}
+	t := b.Train
+	if t.Centroids == 0 {
+		t.Centroids = codec.DefaultK(tokens)
+	}
+	n := t.SampleDocs
+	if n == 0 {
+		n = codec.SampleDocs(src.Len())
+	}
+	sample := sampled(src, n)
+	t.SampleDocs = sample.Len()
+	path := filepath.Join(dir, "codec.plaid")
+	if _, err := index.Build(ctx, path, sample, &t); err != nil {
+		return objects.Ref{}, err
+	}
+	return objects.PutFile(ctx, o.store, name, path)
+}
+
+// subset are some documents of a source.
+type subset struct {
+	vectors.Source
+	docs []int
+}
+
+func (s subset) Len() int        { return len(s.docs) }
+func (s subset) Rows(i int) int  { return s.Source.Rows(s.docs[i]) }
+func (s subset) ID(i int) string { return s.Source.ID(s.docs[i]) }
+func (s subset) Close() error    { return nil }
+
+func (s subset) Docs(ctx context.Context, from, to int) iter.Seq2[vectors.Document, error] {
+	return func(yield func(vectors.Document, error) bool) {
+		for _, i := range s.docs[from:to] {
+			for d, err := range s.Source.Docs(ctx, i, i+1) {
+				d.Payload = nil
+				if !yield(d, err) || err != nil {
+					return
+				}
+			}
+		}
+	}
+}
+
+// sampled are n documents that have tokens, evenly spread, or all of them.
+func sampled(src vectors.Source, n int) subset {
+	s := subset{Source: src}
+	var full []int
+	for i := range src.Len() {
+		if src.Rows(i) > 0 {
+			full = append(full, i)
+		}
+	}
+	n = min(n, len(full))
+	for i := range n {
+		s.docs = append(s.docs, full[i*len(full)/n])
+	}
+	return s
+}
+
+// split writes the documents of each shard to an object.
+func (o *Operator) split(ctx context.Context, dir string, m *topology.Map, generation uint64, src vectors.Source, b BuildOptions) (_ []objects.Ref, err error) {
+	spools := make([]*vectors.Spool, m.Shards())
+	defer func() {
+		for _, s := range spools {
+			if s != nil {
+				err = errors.Join(err, s.Close())
+			}
+		}
+	}()
+	path := func(s int) string { return filepath.Join(dir, fmt.Sprintf("s%04d.spool", s)) }
+	done := 0
+	for doc, err := range src.Docs(ctx, 0, src.Len()) {
+		if err != nil {
+			return nil, err
+		}
+		if doc.ID == "" {
+			doc.ID = src.ID(done)
+		}
+		s := m.ShardOf(doc.ID)
+		if spools[s] == nil {
+			if spools[s], err = vectors.NewSpool(src.Dim(), &vectors.SpoolOptions{Path: path(s), Tag: node.InputTag}); err != nil {
+				return nil, err
+			}
+		}
+		if err := spools[s].Add(doc); err != nil {
+			return nil, err
+		}
+		if done++; done%1000 == 0 || done == src.Len() {
+			b.Progress("split", done, src.Len())
+		}
+	}
+	refs := make([]objects.Ref, m.Shards())
+	for s, spool := range spools {
+		if spool == nil {
+			continue
+		}
+		err := spool.Close()
+		spools[s] = nil
+		if err == nil {
+			refs[s], err = objects.PutFile(ctx, o.store, fmt.Sprintf("inputs/%s/g%d/s%04d.spool", m.Collection, generation, s), path(s))
+		}
+		if err != nil {
+			return nil, err
+		}
+		b.Progress("upload", s+1, m.Shards())
+	}
+	return refs, nil
+}
+
+func (o *Operator) order(ctx context.Context, order node.BuildOrder) error {
+	text, err := json.Marshal(order)
+	if err != nil {
+		return err
+	}
+	_, err = o.bus.JS.Publish(ctx, bus.BuildSubject(order.Collection, order.Generation, order.Shard), text, jetstream.WithExpectStream(bus.BuildStream))
+	var api *jetstream.APIError
+	if errors.As(err, &api) && api.ErrorCode == tooMany {
+		return nil // it is in the queue
+	}
+	if err != nil {
+		return fmt.Errorf("ordering shard %d: %w", order.Shard, err)
+	}
+	return nil
+}
+
+// tooMany is JetStream's code where a subject of a stream has as many messages as it may.
+const tooMany = 10077
+
+// built waits until every shard has its file, and drops the input.
+func (o *Operator) built(ctx context.Context, m *topology.Map, b BuildOptions) (*topology.Map, error) {
+	number := m.Next.Number
+	var over error
+	err := o.watch.Wait(ctx, func() bool {
+		now, err := o.watch.Map(m.Collection)
+		if err != nil || now.Version < m.Version {
+			return false
+		}
+		g := now.Generation(number)
+		if g == nil {
+			over = fmt.Errorf("%w: generation %d of %s was given up", ErrState, number, m.Collection)
+			return true
+		}
+		m = now
+		n := 0
+		for _, s := range g.Shards {
+			if s.Object.Name != "" {
+				n++
+			}
+		}
+		b.Progress("build", n, len(g.Shards))
+		return n == len(g.Shards)
+	})
+	if err = errors.Join(err, over); err != nil {
+		return nil, err
+	}
+	inputs, err := o.store.List(ctx, fmt.Sprintf("inputs/%s/g%d/", m.Collection, number))
+	for _, name := range inputs {
+		err = errors.Join(err, o.store.Delete(ctx, name))
+	}
+	return m, err
+}

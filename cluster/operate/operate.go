@@ -1,0 +1,428 @@
+// Package operate is what an operator does with a cluster: collections are made, built,
+// promoted, moved, checked and restored.
+package operate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/plaid-ir/plaid/cluster/bus"
+	"github.com/plaid-ir/plaid/cluster/node"
+	"github.com/plaid-ir/plaid/cluster/objects"
+	"github.com/plaid-ir/plaid/cluster/topology"
+)
+
+var (
+	// ErrState: the collection is not in a state for that.
+	ErrState = errors.New("the collection is not in a state for that")
+	// ErrNodes: there are too few nodes.
+	ErrNodes = errors.New("too few nodes")
+	// ErrDiffer: replicas that should be alike are not.
+	ErrDiffer = errors.New("replicas differ")
+)
+
+// Operator works on a cluster. It is safe for concurrent use, also by several
+// operators at a time.
+type Operator struct {
+	bus   *bus.Bus
+	store objects.Store
+	maps  *topology.Store
+	watch *topology.Watcher
+	log   *slog.Logger
+}
+
+// New returns an operator; log may be nil.
+func New(ctx context.Context, b *bus.Bus, store objects.Store, log *slog.Logger) (*Operator, error) {
+	watch, err := topology.Watch(ctx, b)
+	if err != nil {
+		return nil, err
+	}
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	return &Operator{b, store, topology.NewStore(store, b.Maps), watch, log}, nil
+}
+
+// Close ends the operator.
+func (o *Operator) Close() { o.watch.Close() }
+
+// Watcher tells what the operator knows of the cluster.
+func (o *Operator) Watcher() *topology.Watcher { return o.watch }
+
+// Nodes are those that there are now, without those that are about to leave.
+func (o *Operator) Nodes() []topology.Member {
+	var nodes []topology.Member
+	for _, l := range o.watch.Leases() {
+		if !l.Draining {
+			nodes = append(nodes, topology.Member{Name: l.Node, Zone: l.Zone})
+		}
+	}
+	return nodes
+}
+
+// CreateOptions of a collection. Zero values: one shard, one replica, and of R replicas
+// R/2 + 1 acknowledge a change.
+type CreateOptions struct {
+	Shards, Replicas, Acks int
+}
+
+// Create makes a collection without documents, on the nodes that there are, and the logs
+// of its shards.
+func (o *Operator) Create(ctx context.Context, collection string, c CreateOptions) (*topology.Map, error) {
+	if c.Shards == 0 {
+		c.Shards = 1
+	}
+	if c.Replicas == 0 {
+		c.Replicas = 1
+	}
+	if c.Acks == 0 {
+		c.Acks = c.Replicas/2 + 1
+	}
+	nodes := o.Nodes()
+	if len(nodes) < c.Replicas {
+		return nil, fmt.Errorf("%w: %d, and %d replicas are wanted", ErrNodes, len(nodes), c.Replicas)
+	}
+	m, err := topology.New(collection, c.Shards, c.Replicas, c.Acks, nodes)
+	if err != nil {
+		return nil, err
+	}
+	if err := o.maps.Create(ctx, m); err != nil {
+		return nil, err
+	}
+	return m, o.logs(ctx, m)
+}
+
+// logs makes the logs that are not there.
+func (o *Operator) logs(ctx context.Context, m *topology.Map) error {
+	for s := range m.Shards() {
+		if err := o.bus.MakeLog(ctx, m.Collection, s, 0); err != nil && !errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
+			return err
+		}
+	}
+	return nil
+}
+
+// ready counts the replicas of a shard that answer.
+func (o *Operator) ready(m *topology.Map, generation uint64, shard int) int {
+	n := 0
+	for _, r := range o.watch.Replicas(m.Collection, generation, shard) {
+		if r.Ready && slices.Contains(m.Assigned[shard], r.Node) {
+			n++
+		}
+	}
+	return n
+}
+
+// Promote lets the generation that was built take the place of the one that is searched,
+// when every replica of it answers. Queries that have begun are finished with the old one.
+func (o *Operator) Promote(ctx context.Context, collection string) (*topology.Map, error) {
+	m, err := o.maps.Get(ctx, collection)
+	if err != nil {
+		return nil, err
+	}
+	if !m.Next.Built() {
+		return nil, fmt.Errorf("%w: %s has no generation that is built and waits", ErrState, collection)
+	}
+	number := m.Next.Number
+	var waits string
+	err = o.watch.Wait(ctx, func() bool {
+		for s, nodes := range m.Assigned {
+			if n := o.ready(m, number, s); n < len(nodes) {
+				waits = fmt.Sprintf("shard %d of generation %d has %d of %d replicas", s, number, n, len(nodes))
+				return false
+			}
+		}
+		return true
+	})
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", waits, err)
+	}
+	return o.maps.Update(ctx, collection, func(m *topology.Map) error {
+		if m.Current != nil && m.Current.Number == number {
+			return nil // done by another operator
+		}
+		if m.Next == nil || m.Next.Number != number {
+			return fmt.Errorf("%w: generation %d of %s waits no longer", ErrState, number, collection)
+		}
+		m.Current, m.Next = m.Next, nil
+		m.Current.Inputs = nil
+		return nil
+	})
+}
+
+// Discard gives up the generation that is built.
+func (o *Operator) Discard(ctx context.Context, collection string) (*topology.Map, error) {
+	return o.maps.Update(ctx, collection, func(m *topology.Map) error { m.Next = nil; return nil })
+}
+
+// Drain gives the shards of a node to others, and waits until they answer.
+func (o *Operator) Drain(ctx context.Context, collection, name string) (*topology.Map, error) {
+	m, err := o.maps.Update(ctx, collection, func(m *topology.Map) error {
+		if m.Leave(name); len(m.Members) < m.Replicas {
+			return fmt.Errorf("%w: without %s there are %d, and %d replicas are wanted", ErrNodes, name, len(m.Members), m.Replicas)
+		}
+		m.Assign()
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return m, o.settled(ctx, m)
+}
+
+// Rebalance takes in nodes that have come, and waits until what they were given answers.
+func (o *Operator) Rebalance(ctx context.Context, collection string) (*topology.Map, error) {
+	nodes := o.Nodes()
+	m, err := o.maps.Update(ctx, collection, func(m *topology.Map) error {
+		for _, n := range nodes {
+			m.Join(n)
+		}
+		m.Assign()
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return m, o.settled(ctx, m)
+}
+
+// settled waits until every shard that is searched has its replicas.
+func (o *Operator) settled(ctx context.Context, m *topology.Map) error {
+	if m.Current == nil {
+		return nil
+	}
+	var waits string
+	err := o.watch.Wait(ctx, func() bool {
+		for s, nodes := range m.Assigned {
+			if n := o.ready(m, m.Current.Number, s); n < len(nodes) {
+				waits = fmt.Sprintf("shard %d has %d of %d replicas", s, n, len(nodes))
+				return false
+			}
+		}
+		return true
+	})
+	if err != nil {
+		return fmt.Errorf("%s: %w", waits, err)
+	}
+	return nil
+}
+
+// Check is what Verify found of a shard.
+type Check struct {
+	Shard    int            `json:"shard"`
+	Replicas []ReplicaCheck `json:"replicas"`
+}
+
+// ReplicaCheck is a replica as its node has read it.
+type ReplicaCheck struct {
+	Node      string `json:"node"`
+	Applied   uint64 `json:"applied"`
+	Documents uint64 `json:"documents"`
+	Digest    string `json:"digest,omitempty"`
+	Error     string `json:"error,omitempty"`
+}
+
+// Verify has every node read all of its replicas, and compares those of a shard at
+// the same entry of its log. The error is [ErrDiffer] if any differ, are damaged, or do
+// not come to the same entry until ctx ends.
+func (o *Operator) Verify(ctx context.Context, collection string) ([]Check, error) {
+	m, err := o.maps.Get(ctx, collection)
+	if err != nil {
+		return nil, err
+	}
+	if m.Current == nil {
+		return nil, fmt.Errorf("%w: nothing is searched", ErrState)
+	}
+	var all []Check
+	var failed error
+	for s := range m.Shards() {
+		c, err := o.verify(ctx, m, s)
+		all = append(all, *c)
+		failed = errors.Join(failed, err)
+	}
+	return all, failed
+}
+
+func (o *Operator) verify(ctx context.Context, m *topology.Map, s int) (*Check, error) {
+	for {
+		c := &Check{Shard: s}
+		var failed error
+		same := true
+		for _, r := range o.watch.Replicas(m.Collection, m.Current.Number, s) {
+			if !r.Ready {
+				continue
+			}
+			report, err := node.Send(ctx, o.bus.Conn, r.Node, node.Order{Do: "verify", Collection: m.Collection, Generation: m.Current.Number, Shard: s})
+			if err != nil {
+				c.Replicas = append(c.Replicas, ReplicaCheck{Node: r.Node, Error: err.Error()})
+				failed = errors.Join(failed, fmt.Errorf("shard %d: %w: %w", s, ErrDiffer, err))
+				continue
+			}
+			c.Replicas = append(c.Replicas, ReplicaCheck{r.Node, report.Shard.Applied, report.Shard.Documents, report.Shard.Digest, ""})
+			same = same && report.Shard.Applied == c.Replicas[0].Applied
+		}
+		if len(c.Replicas) == 0 {
+			return c, fmt.Errorf("shard %d: %w: no replica answers", s, ErrDiffer)
+		}
+		if failed != nil {
+			return c, failed
+		}
+		if same {
+			for _, r := range c.Replicas[1:] {
+				if r.Digest != c.Replicas[0].Digest {
+					return c, fmt.Errorf("shard %d: %w: at entry %d nodes %s and %s have other documents", s, ErrDiffer, r.Applied, c.Replicas[0].Node, r.Node)
+				}
+			}
+			return c, nil
+		}
+		select { // changes go on
+		case <-ctx.Done():
+			return c, fmt.Errorf("shard %d: %w: the replicas are at different entries of the log: %w", s, ErrDiffer, ctx.Err())
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
+}
+
+// Checkpoint makes objects of the shards as they are now, so that new replicas begin
+// there, and cuts the logs off before, as far as all replicas have applied them.
+func (o *Operator) Checkpoint(ctx context.Context, collection string) (*topology.Map, error) {
+	m, err := o.maps.Get(ctx, collection)
+	if err != nil {
+		return nil, err
+	}
+	if m.Current == nil {
+		return nil, fmt.Errorf("%w: nothing is searched", ErrState)
+	}
+	number := m.Current.Number
+	for s := range m.Shards() {
+		best, err := o.furthest(m, s)
+		if err != nil {
+			return nil, err
+		}
+		if m.Current.Shards[s].Applied == best.Applied {
+			continue
+		}
+		report, err := node.Send(ctx, o.bus.Conn, best.Node, node.Order{Do: "checkpoint", Collection: collection, Generation: number, Shard: s})
+		if err != nil {
+			return nil, err
+		}
+		if m, err = o.maps.Update(ctx, collection, func(m *topology.Map) error {
+			if m.Current == nil || m.Current.Number != number {
+				return fmt.Errorf("%w: generation %d is over", ErrState, number)
+			}
+			if m.Current.Shards[s].Applied < report.Shard.Applied {
+				m.Current.Shards[s] = report.Shard
+			}
+			return nil
+		}); err != nil {
+			return nil, err
+		}
+		if err := o.trim(ctx, m, s); err != nil {
+			return nil, err
+		}
+	}
+	return m, nil
+}
+
+// furthest is the replica of a shard that has applied most.
+func (o *Operator) furthest(m *topology.Map, s int) (best topology.Replica, err error) {
+	for _, r := range o.watch.Replicas(m.Collection, m.Current.Number, s) {
+		if r.Ready && (best.Lease == nil || r.Applied > best.Applied) {
+			best = r
+		}
+	}
+	if best.Lease == nil {
+		return best, fmt.Errorf("%w: shard %d has no replica that answers", ErrState, s)
+	}
+	return best, nil
+}
+
+// trim cuts a log off before what every replica, and every object of the map, has.
+func (o *Operator) trim(ctx context.Context, m *topology.Map, s int) error {
+	if m.Next != nil {
+		return nil // it begins with an earlier entry
+	}
+	least := m.Current.Shards[s].Applied
+	for _, name := range m.Assigned[s] {
+		there := false
+		for _, r := range o.watch.Replicas(m.Collection, m.Current.Number, s) {
+			if r.Node == name {
+				there, least = true, min(least, r.Applied)
+			}
+		}
+		if !there {
+			return nil // it is away, and comes back with what it had
+		}
+	}
+	stream, err := o.bus.JS.Stream(ctx, bus.LogStream(m.Collection, s))
+	if err != nil {
+		return err
+	}
+	return stream.Purge(ctx, jetstream.WithPurgeSequence(least+1))
+}
+
+// Restore brings back what JetStream has lost: maps, from the object store, and logs,
+// which go on after what the replicas have. It is for a cluster of which the nodes, or
+// their files, are there; without any, what the object store has is restored by the
+// nodes themselves as soon as they see the map.
+func (o *Operator) Restore(ctx context.Context, collection string) (*topology.Map, error) {
+	m, err := o.maps.Recover(ctx, collection)
+	if err != nil {
+		return nil, err
+	}
+	if err := o.watch.Wait(ctx, func() bool { _, err := o.watch.Map(collection); return err == nil }); err != nil {
+		return nil, err
+	}
+	for s := range m.Shards() {
+		if err := o.restoreLog(ctx, m, s); err != nil {
+			return nil, err
+		}
+	}
+	return m, nil
+}
+
+func (o *Operator) restoreLog(ctx context.Context, m *topology.Map, s int) error {
+	applied := uint64(0)
+	for _, g := range []*topology.Generation{m.Current, m.Next} {
+		if g == nil {
+			continue
+		}
+		applied = max(applied, g.Start[s], g.Shards[s].Applied)
+		// Every node has to say what it has, or a log would begin that one of them is ahead of.
+		if err := o.watch.Wait(ctx, func() bool {
+			for _, name := range m.Assigned[s] {
+				if !slices.ContainsFunc(o.watch.Replicas(m.Collection, g.Number, s), func(r topology.Replica) bool { return r.Node == name && (r.Ready || r.Log != "") }) {
+					return g.Shards[s].Object.Name == ""
+				}
+			}
+			return true
+		}); err != nil {
+			return fmt.Errorf("waiting for the nodes of shard %d: %w", s, err)
+		}
+		for _, r := range o.watch.Replicas(m.Collection, g.Number, s) {
+			applied = max(applied, r.Applied)
+		}
+	}
+	name := bus.LogStream(m.Collection, s)
+	stream, err := o.bus.JS.Stream(ctx, name)
+	switch {
+	case errors.Is(err, jetstream.ErrStreamNotFound):
+	case err != nil:
+		return err
+	default:
+		if info := stream.CachedInfo(); info.State.LastSeq >= applied {
+			return nil // nothing is lost
+		}
+		o.log.Warn("a log has lost entries and begins anew", "collection", m.Collection, "shard", s, "after", applied)
+		if err := o.bus.JS.DeleteStream(ctx, name); err != nil {
+			return err
+		}
+	}
+	return o.bus.MakeLog(ctx, m.Collection, s, applied)
+}
