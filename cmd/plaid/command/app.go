@@ -44,16 +44,18 @@ type app struct {
 	lockTimeout    time.Duration
 	backend        string
 
-	args    []string
-	json    bool // --json is among them
-	started bool // the command line was understood
-	stages  stages
-	root    *cobra.Command
+	args       []string
+	json       bool // --json is among them
+	started    bool // the command line was understood
+	stages     stages
+	root       *cobra.Command
+	extensions []Extension
 }
 
 // run carries out a command line and returns the exit code.
-func run(ctx context.Context, args []string, s streams) int {
+func run(ctx context.Context, args []string, s streams, extensions ...Extension) int {
 	a := newApp(s, args)
+	a.extensions = extensions
 	a.json = wantsJSON(args)
 	root := a.rootCommand()
 	root.SetArgs(args)
@@ -69,7 +71,20 @@ func run(ctx context.Context, args []string, s streams) int {
 	if err != nil {
 		a.complain(cmd, err)
 	}
-	return exitCode(err)
+	return a.exitCode(err)
+}
+
+// exitCode is that of the program, or of an extension for its own errors.
+func (a *app) exitCode(err error) int {
+	code := exitCode(err)
+	for _, x := range a.extensions {
+		if code == exitFailed && x.Exit != nil {
+			if own := x.Exit(err); own != 0 {
+				code = own
+			}
+		}
+	}
+	return code
 }
 
 func newApp(s streams, args []string) *app {
@@ -92,7 +107,7 @@ func wantsJSON(args []string) bool {
 
 // complain writes an error to stderr, as a line of JSON with --json.
 func (a *app) complain(cmd *cobra.Command, err error) {
-	code := exitCode(err)
+	code := a.exitCode(err)
 	msg := a.readable(err.Error())
 	if code == exitInterrupted {
 		msg = "interrupted"

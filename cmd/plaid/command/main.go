@@ -13,7 +13,7 @@ import (
 
 // Main runs the command line of this process and returns its exit code. The first SIGINT or SIGTERM
 // stops it cleanly, the second ends it at once.
-func Main() int {
+func Main(extensions ...Extension) int {
 	ignoreSizeLimit()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -21,7 +21,7 @@ func Main() int {
 	return run(ctx, os.Args[1:], streams{
 		in: os.Stdin, out: os.Stdout, err: os.Stderr,
 		outWidth: width(os.Stdout), errWidth: width(os.Stderr),
-	})
+	}, extensions...)
 }
 
 // width is the number of columns of a terminal, 0 if the file is none.

@@ -71,7 +71,7 @@ type group struct {
 }
 
 func (a *app) groups() []group {
-	return []group{
+	groups := []group{
 		{"Make an index", []*cobra.Command{
 			a.indexCommand(), a.addCommand(), a.trainCommand(), a.mergeCommand(), a.splitCommand(), a.importCommand(), a.encodeCommand(), a.modelCommand(),
 		}},
@@ -89,6 +89,10 @@ func (a *app) groups() []group {
 			a.helpCommand(), a.completionCommand(), a.manCommand(), a.versionCommand(),
 		}},
 	}
+	for _, x := range a.extensions {
+		groups = append(groups, group{x.Title, x.Commands(App{a})})
+	}
+	return groups
 }
 
 // finish makes texts fit for what prints them, and lets no flag that has one value be

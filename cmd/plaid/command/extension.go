@@ -1,0 +1,196 @@
+package command
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/internal/cli/flags"
+	"github.com/plaid-ir/plaid/internal/cli/out"
+	"github.com/plaid-ir/plaid/search"
+	"github.com/plaid-ir/plaid/storage"
+	"github.com/plaid-ir/plaid/vectors"
+)
+
+// Extension adds commands to the command line, for programs that are plaid and more.
+type Extension struct {
+	// Title of its commands in the help.
+	Title string
+	// Commands returns the commands of one run of the program.
+	Commands func(App) []*cobra.Command
+	// Exit is the exit code of an error of the extension, of those that the program has; 0:
+	// it is none.
+	Exit func(error) int
+}
+
+// Exit codes for [Extension.Exit]; the help of every command says what they mean.
+const (
+	ExitFailed   = exitFailed
+	ExitUsage    = exitUsage
+	ExitPartial  = exitPartial
+	ExitNotFound = exitNotFound
+	ExitCorrupt  = exitCorrupt
+	ExitUnknown  = exitUnknown
+)
+
+// App is one run of the program, as commands of extensions see it.
+type App struct{ a *app }
+
+// RunE makes the function of a command: its errors are not those of the command line.
+func (x App) RunE(fn func(ctx context.Context, args []string) error) func(*cobra.Command, []string) error {
+	return x.a.command(fn)
+}
+
+// Help is the long help of a command as it is to be given to cobra.
+func (App) Help(text string) string { return strings.TrimSpace(text) }
+
+// Takes wants as many arguments as names.
+func (App) Takes(names ...string) cobra.PositionalArgs { return takes(names...) }
+
+// Report prints v as JSON with --json, else what text writes.
+func (x App) Report(v any, text func(*bytes.Buffer)) error { return x.a.report(v, text) }
+
+// Warn writes a line to stderr unless --quiet.
+func (x App) Warn(format string, args ...any) { x.a.warn(format, args...) }
+
+// Hint writes what is good to know to stderr unless --quiet.
+func (x App) Hint(format string, args ...any) { x.a.hint(format, args...) }
+
+// Logger writes to stderr with --verbose.
+func (x App) Logger() *slog.Logger { return x.a.logger() }
+
+// Backend is that of --backend.
+func (x App) Backend() string { return x.a.backend }
+
+// Progress is where long operations of package index report to.
+func (x App) Progress() func(index.Progress) { return x.a.progress() }
+
+// Search makes a command that answers queries by a searcher which open returns for the
+// first argument of the command.
+func (x App) Search(cmd *cobra.Command, open func(ctx context.Context, name string) (search.Searcher, error)) *cobra.Command {
+	a := x.a
+	var s flags.Search
+	var format flags.Format
+	var stats, tag string
+	var payload bool
+	f := cmd.Flags()
+	s.Register(f)
+	format.Register(cmd, "results", "table", "jsonl", "trec")
+	f.BoolVar(&payload, "payload", false, "print payloads (format jsonl)")
+	f.StringVar(&tag, "tag", "plaid", "`WORD` in the last column of format trec")
+	f.Var(flags.Choice(&stats, "", "table", "json"), "stats", "print to stderr what the searches did")
+	f.Lookup("stats").NoOptDefVal = "table"
+	cmd.RunE = a.command(func(ctx context.Context, args []string) (err error) {
+		write, err := a.newHitWriter(format.Word(), tag, payload)
+		if err != nil {
+			return err
+		}
+		texts, err := s.Queries.AreTexts(args[1:])
+		if err != nil {
+			return err
+		}
+		o, err := s.Options(ctx)
+		if err != nil {
+			return err
+		}
+		o.Payload = payload || format.Word() == "table"
+		searcher, err := open(ctx, args[0])
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, searcher.Close()) }()
+		q, err := a.queriesFor(ctx, searcher, &s, args[1:], texts)
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, q.Close()) }()
+		a.warnWithoutCandidates(&s, q)
+		var total search.Stats
+		var missing *search.Coverage
+		for lo := 0; lo < q.Len(); lo += batchQueries {
+			batch, err := q.read(ctx, lo, min(lo+batchQueries, q.Len()))
+			if err != nil {
+				return err
+			}
+			results, err := answerBatch(ctx, searcher, &s, batch, o)
+			if err != nil {
+				return err
+			}
+			for _, r := range results {
+				total.Add(r.Stats)
+				if !r.Coverage.Complete() {
+					missing = &r.Coverage
+				}
+			}
+			if err := write(batch, results); err != nil {
+				return fmt.Errorf("writing results: %w", err)
+			}
+		}
+		if err := a.printStats(stats, total); err != nil {
+			return err
+		}
+		if missing != nil {
+			return fmt.Errorf("%w: of %s documents %s were searched; %s: %s", errPartial, out.Count(missing.Of), out.Count(missing.Docs), missing.Missing[0].Name, missing.Missing[0].Reason)
+		}
+		return nil
+	})
+	return cmd
+}
+
+// queriesFor opens queries for a searcher that is no index here.
+func (a *app) queriesFor(ctx context.Context, searcher search.Searcher, s *flags.Search, questions []string, texts bool) (*queries, error) {
+	q := &queries{name: s.Queries.Name(), asked: len(questions) > 0}
+	if !texts {
+		var err error
+		if q.model, err = s.Queries.Model(); err == nil {
+			q.Source, err = s.Queries.Open(ctx, a.in)
+		}
+		return q, err
+	}
+	d, err := searcher.Describe(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if !s.Queries.Encoder.Named() && (d.Model == nil || d.Model.Name == "") {
+		return nil, fmt.Errorf("nothing says which model made the vectors: %w", flags.NoModel())
+	}
+	enc, model, err := s.Queries.Encoder.Open(ctx, d.Model, s.Threads, a.logger())
+	if err != nil {
+		return nil, err
+	}
+	encoded, err := a.encodeQueries(ctx, enc, s.Queries.Texts(ctx, questions, a.in), q.name, false)
+	if err != nil {
+		return nil, errors.Join(err, enc.Close())
+	}
+	q.Source, q.texts, q.encoder = encoded.Spool, encoded.texts, enc
+	if !s.Queries.Encoder.Any {
+		q.model = model
+	}
+	return q, nil
+}
+
+// Vectors makes a command that does something with documents whose vectors are in
+// files.
+func (x App) Vectors(cmd *cobra.Command, use func(ctx context.Context, name string, src vectors.Source, model *storage.Model) error) *cobra.Command {
+	var docs flags.Documents
+	docs.Register(cmd.Flags())
+	cmd.RunE = x.a.command(func(ctx context.Context, args []string) (err error) {
+		model, err := flags.ParseModel(docs.Model)
+		if err != nil {
+			return err
+		}
+		src, err := docs.Open(ctx, x.a.in)
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, src.Close()) }()
+		return use(ctx, args[0], src, model)
+	})
+	return cmd
+}
