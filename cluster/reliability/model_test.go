@@ -1,0 +1,264 @@
+package reliability
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/plaid-ir/plaid/cluster/client"
+	"github.com/plaid-ir/plaid/cluster/operate"
+	"github.com/plaid-ir/plaid/cluster/topology"
+	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/search"
+	"github.com/plaid-ir/plaid/search/searchtest"
+	"github.com/plaid-ir/plaid/vectors"
+)
+
+var (
+	kills = flag.Int("kills", 0, "how many processes the model test kills (0: a few)")
+	seed  = flag.Uint64("seed", 1, "of the model test")
+	own   = flag.Bool("servers", false, "each node of the model test has a server of its own")
+)
+
+// freePorts are ports that were free a moment ago. Servers that are to know each
+// other's addresses before they start need fixed ones.
+func freePorts(t testing.TB, n int) []string {
+	t.Helper()
+	var ports []string
+	for range n {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		require.NoError(t, err)
+		defer l.Close()
+		_, port, err := net.SplitHostPort(l.Addr().String())
+		require.NoError(t, err)
+		ports = append(ports, port)
+	}
+	return ports
+}
+
+// model is what a collection may hold: of each id the versions that it may have, 0 being
+// that it is not there. One version, if all changes of the id were acknowledged.
+type model struct {
+	may   map[string]map[int]bool
+	next  int
+	maker *searchtest.Maker
+}
+
+func (m *model) doc(id string, version int) vectors.Document {
+	return vectors.Document{ID: id, Tokens: m.maker.Tokens(1 + version%5), Payload: fmt.Appendf(nil, `{"v":%d}`, version)}
+}
+
+// counts is what a run of the model test saw.
+type counts struct {
+	kills, changes, acknowledged, refused, unknown, searches, answered, turned int
+	reasons                                                                    map[string]int
+}
+
+// Random changes and searches, while processes are killed and started again, against one
+// map in memory. No answer is wrong, no acknowledged change is lost, and no result lacks
+// documents without saying so.
+func TestModel(t *testing.T) {
+	n := *kills
+	if n == 0 {
+		if n = 12; testing.Short() {
+			n = 3
+		}
+	}
+	p := start(t, 3, *own)
+	rng := rand.New(rand.NewPCG(*seed, 17))
+	m := &model{may: map[string]map[int]bool{}, maker: searchtest.New(*seed, dim, 6)}
+	var docs []vectors.Document
+	for i := range 60 {
+		m.next++
+		id := fmt.Sprint("d", i)
+		m.may[id] = map[int]bool{m.next: true}
+		docs = append(docs, m.doc(id, m.next))
+	}
+	p.collection("wiki", operate.CreateOptions{Shards: 3, Replicas: 3, Acks: 2}, docs)
+	f := p.client(client.Config{Collection: "wiki", Deadline: 4 * time.Second, WriteDeadline: 4 * time.Second})
+
+	var c counts
+	c.reasons = map[string]int{}
+	ctx, stop := context.WithCancel(p.ctx)
+	defer stop()
+	var killer sync.WaitGroup
+	killer.Go(func() {
+		defer stop()
+		random := rand.New(rand.NewPCG(*seed, 18))
+		for i := range n {
+			time.Sleep(time.Duration(random.IntN(300)) * time.Millisecond)
+			name := fmt.Sprint("n", random.IntN(3))
+			p.kill(name)
+			c.kills++
+			time.Sleep(time.Duration(random.IntN(300)) * time.Millisecond)
+			p.again(name)
+			// Two at a time would leave no quorum, which is another test.
+			if err := p.op.Watcher().Wait(ctx, func() bool { return p.fresh("wiki", name) }); err != nil {
+				t.Errorf("after kill %d: %v", i, err)
+				return
+			}
+		}
+	})
+	for ctx.Err() == nil {
+		if rng.IntN(3) == 0 {
+			m.search(t, ctx, f, &c)
+		} else {
+			m.change(t, ctx, f, rng, &c)
+		}
+		if t.Failed() {
+			break
+		}
+	}
+	stop()
+	killer.Wait()
+	p.await("all replicas", func() bool { return p.allReady("wiki") })
+	last, end := context.WithTimeout(p.ctx, patience)
+	defer end()
+	before := c.answered
+	for c.answered == before && last.Err() == nil && !t.Failed() {
+		m.search(t, last, f, &c)
+	}
+	checks, err := p.op.Verify(last, "wiki")
+	require.NoError(t, err)
+	for _, s := range checks {
+		require.Len(t, s.Replicas, 3)
+	}
+	t.Logf("seed %d: %+v", *seed, c)
+	if *kills > 0 {
+		fmt.Fprintf(os.Stderr, "model: seed %d: %d kills; %d changes, of which %d acknowledged, %d refused, %d of unknown outcome; %d searches, of which %d answered; 0 wrong answers, 0 lost changes, 0 unlabelled partial results: %v\n",
+			*seed, c.kills, c.changes, c.acknowledged, c.refused, c.unknown, c.searches, c.answered, !t.Failed())
+	}
+}
+
+// fresh tells whether a node that was started again answers for all its shards.
+func (p *processes) fresh(collection, name string) bool {
+	m, err := p.op.Watcher().Map(collection)
+	if err != nil {
+		return false
+	}
+	ready := 0
+	for _, l := range p.op.Watcher().Leases() {
+		if l.Node != name || l.Started == p.startedBefore(name) {
+			continue
+		}
+		for _, s := range l.Shards {
+			if s.Ready && s.Collection == collection {
+				ready++
+			}
+		}
+	}
+	if ready < m.Shards() {
+		return false
+	}
+	p.note(name)
+	return true
+}
+
+var lives sync.Map // of nodes: which one was seen last
+
+func (p *processes) startedBefore(name string) string {
+	if s, ok := lives.Load(p.dir + name); ok {
+		return s.(string)
+	}
+	return ""
+}
+
+func (p *processes) note(name string) {
+	for _, l := range p.op.Watcher().Leases() {
+		if l.Node == name {
+			lives.Store(p.dir+name, l.Started)
+		}
+	}
+}
+
+func (m *model) change(t *testing.T, ctx context.Context, f *client.Client, rng *rand.Rand, c *counts) {
+	c.changes++
+	id := fmt.Sprint("d", rng.IntN(80))
+	if m.may[id] == nil {
+		m.may[id] = map[int]bool{0: true}
+	}
+	may := m.may[id]
+	m.next++
+	version, op := m.next, rng.IntN(3)
+	var err error
+	switch op {
+	case 0:
+		version = 0
+		_, err = f.Delete(ctx, []string{id}, nil)
+	default:
+		_, err = f.Add(ctx, searchtest.Source(t, dim, []vectors.Document{m.doc(id, version)}), &client.WriteOptions{Replace: op == 1})
+	}
+	switch {
+	case err == nil:
+		c.acknowledged++
+		if op == 2 && !may[0] {
+			t.Errorf("%s was added and is there already: %v", id, may)
+		}
+		m.may[id] = map[int]bool{version: true}
+	case errors.Is(err, index.ErrDuplicateID):
+		c.acknowledged++
+		if delete(may, 0); len(may) == 0 {
+			t.Errorf("%s is said to be there, and was deleted", id)
+		}
+	case errors.Is(err, client.ErrQuorum):
+		c.refused++
+	case errors.Is(err, client.ErrUnacknowledged) || ctx.Err() != nil:
+		c.unknown++
+		may[version] = true
+	default:
+		t.Errorf("a change fails: %v", err)
+	}
+}
+
+// search asks for all documents, and compares them with what they may be.
+func (m *model) search(t *testing.T, ctx context.Context, f *client.Client, c *counts) {
+	c.searches++
+	r, err := f.Search(ctx, search.Query{Vectors: m.maker.Tokens(2), Dim: dim}, search.Options{K: 1000, Mode: search.Exhaustive, Payload: true})
+	if err != nil {
+		var partial *client.PartialError
+		switch {
+		case errors.As(err, &partial):
+			c.turned++
+			c.reasons[partial.Coverage.Missing[0].Reason]++
+		case ctx.Err() != nil, errors.Is(err, context.DeadlineExceeded), errors.Is(err, topology.ErrNoCollection):
+			c.turned++
+		default:
+			t.Errorf("a search fails: %v", err)
+		}
+		return
+	}
+	c.answered++
+	if !r.Coverage.Complete() {
+		t.Errorf("a result is partial: %+v", r.Coverage)
+	}
+	found := map[string]int{}
+	for i, h := range r.Hits {
+		var version int
+		if _, err := fmt.Sscanf(string(h.Payload), `{"v":%d}`, &version); err != nil || found[h.ID] > 0 {
+			t.Errorf("hit %d: %s comes twice or has the payload %q", i, h.ID, h.Payload)
+		}
+		found[h.ID] = version
+		if i > 0 && h.Score > r.Hits[i-1].Score {
+			t.Errorf("hit %d has a higher score than the one before", i)
+		}
+	}
+	for id, may := range m.may {
+		if !may[found[id]] {
+			t.Errorf("%s has version %d, it may have %v", id, found[id], may)
+		}
+	}
+	for id := range found {
+		if m.may[id] == nil {
+			t.Errorf("%s was never added", id)
+		}
+	}
+}

@@ -1,0 +1,255 @@
+// Package reliability has tests that kill, stop and cut off the processes of clusters.
+package reliability
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/stretchr/testify/require"
+
+	"github.com/plaid-ir/plaid/cluster/bus"
+	"github.com/plaid-ir/plaid/cluster/client"
+	"github.com/plaid-ir/plaid/cluster/command"
+	"github.com/plaid-ir/plaid/cluster/objects"
+	"github.com/plaid-ir/plaid/cluster/operate"
+	"github.com/plaid-ir/plaid/cluster/topology"
+	plaid "github.com/plaid-ir/plaid/cmd/plaid/command"
+	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/search/searchtest"
+	"github.com/plaid-ir/plaid/vectors"
+)
+
+// The test binary is plaid too.
+func TestMain(m *testing.M) {
+	if os.Getenv("PLAID_TEST_COMMAND") != "" {
+		os.Exit(plaid.Main(command.Extension()))
+	}
+	os.Exit(m.Run())
+}
+
+const (
+	dim = 8
+	// patience is much longer than anything takes on an idle machine.
+	patience = 3 * time.Minute
+)
+
+// processes is a cluster: a server in the test, or one in each node.
+type processes struct {
+	t     testing.TB
+	ctx   context.Context
+	dir   string
+	url   string // of servers
+	ports []string
+	bus   *bus.Bus
+	op    *operate.Operator
+	store objects.Store
+
+	mu    sync.Mutex
+	nodes map[string]*process
+}
+
+type process struct {
+	name string
+	args []string
+	cmd  *exec.Cmd
+	log  bytes.Buffer
+	done chan struct{}
+}
+
+// start makes a cluster of nodes n0 … over one server in the test, or with own servers.
+func start(t testing.TB, nodes int, own bool, more ...string) *processes {
+	t.Helper()
+	ctx, stop := context.WithCancel(context.Background())
+	t.Cleanup(stop)
+	p := &processes{t: t, ctx: ctx, dir: t.TempDir(), nodes: map[string]*process{}}
+	var err error
+	p.store, err = objects.OpenFolder(filepath.Join(p.dir, "store"))
+	require.NoError(t, err)
+	args := func(i int) []string {
+		return append([]string{"--name", fmt.Sprint("n", i), "--data", filepath.Join(p.dir, fmt.Sprint("n", i)), "--store", filepath.Join(p.dir, "store"),
+			"--build", "--lease", "3s", "--linger", "500ms", "--build-wait", "4s", "--threads", "1"}, more...)
+	}
+	if own {
+		p.serveAll(nodes, args)
+	} else {
+		s, err := bus.StartServer(ctx, bus.ServerOptions{Name: "hub", Dir: filepath.Join(p.dir, "nats"), Listen: "127.0.0.1:0"})
+		require.NoError(t, err)
+		t.Cleanup(s.Close)
+		p.url = s.ClientURL()
+		p.connect()
+		for i := range nodes {
+			p.run(fmt.Sprint("n", i), append(args(i), "--connect", p.url)...)
+		}
+	}
+	t.Cleanup(p.killAll)
+	p.op, err = operate.New(ctx, p.bus, p.store, nil)
+	require.NoError(t, err)
+	t.Cleanup(p.op.Close)
+	p.await("nodes", func() bool { return len(p.op.Nodes()) == nodes })
+	for i := range nodes {
+		p.note(fmt.Sprint("n", i))
+	}
+	return p
+}
+
+func (p *processes) conn(name string) *nats.Conn {
+	p.t.Helper()
+	var conn *nats.Conn
+	var err error
+	for range 600 { // servers of their own come up one after another
+		if conn, err = bus.Connect(p.url, name, nil); err == nil {
+			p.t.Cleanup(conn.Close)
+			return conn
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	require.NoError(p.t, err)
+	return nil
+}
+
+func (p *processes) connect() {
+	ctx, stop := context.WithTimeout(p.ctx, patience)
+	defer stop()
+	var err error
+	p.bus, err = bus.Setup(ctx, p.conn("operator"), 1, 3*time.Second)
+	require.NoError(p.t, err)
+}
+
+// run starts a node, or starts one again.
+func (p *processes) run(name string, args ...string) {
+	p.t.Helper()
+	self, err := os.Executable()
+	require.NoError(p.t, err)
+	x := &process{name: name, args: args, done: make(chan struct{})}
+	x.cmd = exec.Command(self, append([]string{"cluster", "node"}, args...)...)
+	x.cmd.Env = append(os.Environ(), "PLAID_TEST_COMMAND=1", "GOMAXPROCS=2")
+	x.cmd.Stderr, x.cmd.Stdout = &x.log, &x.log
+	require.NoError(p.t, x.cmd.Start())
+	go func() { _ = x.cmd.Wait(); close(x.done) }()
+	p.mu.Lock()
+	p.nodes[name] = x
+	p.mu.Unlock()
+}
+
+func (p *processes) node(name string) *process {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.nodes[name]
+}
+
+// kill ends a process as a power failure would.
+func (p *processes) kill(name string) {
+	x := p.node(name)
+	_ = x.cmd.Process.Kill()
+	<-x.done
+}
+
+func (p *processes) again(name string) { p.run(name, p.node(name).args...) }
+
+func (p *processes) killAll() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, x := range p.nodes {
+		_ = x.cmd.Process.Kill()
+		<-x.done
+		if p.t.Failed() {
+			p.t.Logf("%s: %s", x.name, last(x.log.String()))
+		}
+	}
+}
+
+func last(s string) string { return s[max(0, len(s)-3000):] }
+
+func (p *processes) await(what string, ok func() bool) {
+	p.t.Helper()
+	ctx, stop := context.WithTimeout(p.ctx, patience)
+	defer stop()
+	if err := p.op.Watcher().Wait(ctx, ok); err != nil {
+		for _, l := range p.op.Watcher().Leases() {
+			p.t.Logf("%s: %+v", l.Node, l.Shards)
+		}
+		p.t.Fatalf("waiting for %s: %v", what, err)
+	}
+}
+
+// allReady tells whether the assigned replicas of a collection answer.
+func (p *processes) allReady(collection string) bool {
+	m, err := p.op.Watcher().Map(collection)
+	if err != nil || m.Current == nil {
+		return false
+	}
+	for s, nodes := range m.Assigned {
+		n := 0
+		for _, r := range p.op.Watcher().Replicas(collection, m.Current.Number, s) {
+			if r.Ready && p.alive(r) {
+				n++
+			}
+		}
+		if n < len(nodes) {
+			return false
+		}
+	}
+	return true
+}
+
+// alive tells a lease of the process that runs from that of one before.
+func (p *processes) alive(r topology.Replica) bool {
+	x := p.node(r.Node)
+	select {
+	case <-x.done:
+		return false
+	default:
+		return true
+	}
+}
+
+func (p *processes) collection(name string, o operate.CreateOptions, docs []vectors.Document) {
+	p.t.Helper()
+	ctx, stop := context.WithTimeout(p.ctx, patience)
+	defer stop()
+	_, err := p.op.Create(ctx, name, o)
+	require.NoError(p.t, err)
+	_, err = p.op.Build(ctx, name, searchtest.Source(p.t, dim, docs), operate.BuildOptions{Train: index.BuildOptions{Nbits: 2, Centroids: 8, Threads: 1}, Dir: p.t.TempDir()})
+	require.NoError(p.t, err)
+	_, err = p.op.Promote(ctx, name)
+	require.NoError(p.t, err)
+}
+
+func (p *processes) client(c client.Config) *client.Client {
+	p.t.Helper()
+	ctx, stop := context.WithTimeout(p.ctx, patience)
+	defer stop()
+	f, err := client.New(ctx, p.conn("front"), c)
+	require.NoError(p.t, err)
+	p.t.Cleanup(func() { _ = f.Close() })
+	return f
+}
+
+// serveAll gives each node a server; together they keep three copies of what they share.
+func (p *processes) serveAll(nodes int, args func(int) []string) {
+	p.ports = freePorts(p.t, 2*nodes)
+	var urls, routes []string
+	for i := range nodes {
+		urls = append(urls, "nats://127.0.0.1:"+p.ports[2*i])
+		routes = append(routes, "127.0.0.1:"+p.ports[2*i+1])
+	}
+	p.url = strings.Join(urls, ",")
+	for i := range nodes {
+		p.run(fmt.Sprint("n", i), append(args(i), "--listen", "127.0.0.1:"+p.ports[2*i], "--cluster-listen", routes[i], "--join", strings.Join(routes, ","),
+			"--log-replicas", "3")...)
+	}
+	ctx, stop := context.WithTimeout(p.ctx, patience)
+	defer stop()
+	var err error
+	p.bus, err = bus.Setup(ctx, p.conn("operator"), 3, 3*time.Second)
+	require.NoError(p.t, err)
+}
