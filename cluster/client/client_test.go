@@ -14,6 +14,7 @@ import (
 	"github.com/plaid-ir/plaid/cluster/clustertest"
 	"github.com/plaid-ir/plaid/cluster/objects"
 	"github.com/plaid-ir/plaid/cluster/operate"
+	"github.com/plaid-ir/plaid/codec"
 	"github.com/plaid-ir/plaid/condition"
 	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/search"
@@ -32,15 +33,20 @@ func documents(seed uint64, n int) ([]vectors.Document, *searchtest.Maker) {
 	return docs, m
 }
 
-// single is one index with the codec of the collection.
-func single(t *testing.T, c *clustertest.Cluster, docs []vectors.Document) *search.Engine {
+// codecOf is the codec of the collection.
+func codecOf(t *testing.T, c *clustertest.Cluster) *codec.Quantizer {
 	t.Helper()
 	m, err := c.Op.Watcher().Map("wiki")
 	require.NoError(t, err)
 	file := filepath.Join(t.TempDir(), "codec.plaid")
 	require.NoError(t, objects.Fetch(c.Ctx, c.Store, m.Current.Codec, file))
-	ix := searchtest.Open(t, file)
-	all := searchtest.Build(t, dim, docs, &index.BuildOptions{Codec: searchtest.Snapshot(t, ix).Quantizer()})
+	return searchtest.Snapshot(t, searchtest.Open(t, file)).Quantizer()
+}
+
+// single is one index with the codec of the collection.
+func single(t *testing.T, c *clustertest.Cluster, docs []vectors.Document) *search.Engine {
+	t.Helper()
+	all := searchtest.Build(t, dim, docs, &index.BuildOptions{Codec: codecOf(t, c)})
 	e, err := search.New(c.Ctx, all, nil)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = e.Close() })
@@ -181,7 +187,7 @@ func TestChanges(t *testing.T) {
 		}
 	}
 	c.Start("n0")
-	require.NoError(t, c.Nodes["n0"].Ready(ctx))
+	c.Ready("n0")
 	_, err = f.Delete(ctx, []string{docs[5].ID}, nil)
 	require.NoError(t, err)
 	_, err = c.Op.Verify(ctx, "wiki")

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -18,6 +19,7 @@ import (
 	"github.com/plaid-ir/plaid/cluster/node"
 	"github.com/plaid-ir/plaid/cluster/objects"
 	"github.com/plaid-ir/plaid/cluster/operate"
+	"github.com/plaid-ir/plaid/cluster/topology"
 	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/search/searchtest"
 	"github.com/plaid-ir/plaid/vectors"
@@ -92,6 +94,21 @@ func (c *Cluster) Start(name string, change ...func(*node.Config)) *node.Node {
 	return n
 }
 
+// Ready waits until a node answers for all that it is given, and the operator knows.
+func (c *Cluster) Ready(name string) {
+	c.T.Helper()
+	n := c.Nodes[name]
+	require.NoError(c.T, n.Ready(c.Ctx))
+	c.Await(func() bool {
+		for _, l := range c.Op.Watcher().Leases() {
+			if l.Node == name && l.Started == n.Life() && len(l.Shards) > 0 {
+				return !slices.ContainsFunc(l.Shards, func(s topology.Serving) bool { return !s.Ready })
+			}
+		}
+		return false
+	})
+}
+
 // Stop ends a node as if it had been cut off: nobody is told.
 func (c *Cluster) Stop(name string) {
 	c.conns[name].Close()
@@ -144,6 +161,7 @@ func (c *Cluster) Build(name string, dim int, docs []vectors.Document) {
 	c.T.Helper()
 	_, err := c.Op.Build(c.Ctx, name, searchtest.Source(c.T, dim, docs), operate.BuildOptions{Train: Train, Dir: c.T.TempDir()})
 	require.NoError(c.T, err)
-	_, err = c.Op.Promote(c.Ctx, name)
+	m, err := c.Op.Promote(c.Ctx, name)
 	require.NoError(c.T, err)
+	c.Await(func() bool { now, err := c.Op.Watcher().Map(name); return err == nil && now.Version >= m.Version })
 }

@@ -217,6 +217,9 @@ func (n *Node) Ready(ctx context.Context) error {
 	})
 }
 
+// Life is what its leases have as [topology.Lease.Started].
+func (n *Node) Life() string { return n.started }
+
 // wanted is what the maps give the node.
 func (n *Node) wanted() map[key]*topology.Map {
 	wanted := map[key]*topology.Map{}
