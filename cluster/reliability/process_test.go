@@ -1,4 +1,5 @@
-// Package reliability has tests that kill, stop and cut off the processes of clusters.
+//go:build unix
+
 package reliability
 
 import (
@@ -8,8 +9,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -31,6 +34,12 @@ import (
 // The test binary is plaid too.
 func TestMain(m *testing.M) {
 	if os.Getenv("PLAID_TEST_COMMAND") != "" {
+		if most, err := strconv.ParseUint(os.Getenv("PLAID_TEST_FILE_LIMIT"), 10, 64); err == nil {
+			// A write beyond that fails, as one to a full disk does.
+			if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &syscall.Rlimit{Cur: most, Max: most}); err != nil {
+				panic(err)
+			}
+		}
 		os.Exit(plaid.Main(command.Extension()))
 	}
 	os.Exit(m.Run())
