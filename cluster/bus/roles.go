@@ -1,7 +1,6 @@
 package bus
 
 import (
-	"crypto/rand"
 	"fmt"
 	"strings"
 	"time"
@@ -44,12 +43,8 @@ func (u User) node() string {
 	return name
 }
 
-const insideUser = "inside"
-
-func password() string { return rand.Text() }
-
-// permissions of a role. What JetStream's interface allows is named by stream: a
-// subject of its requests ends with the name of one.
+// permissions of a role. The requests of JetStream name a stream, and a wildcard stands
+// for a whole name: a node may read every stream, and write to none but what is named.
 func (r Role) permissions(node string) *server.Permissions {
 	watch := []string{"$JS.API.INFO"}
 	for _, bucket := range []string{MapBucket, NodeBucket} {
@@ -59,12 +54,12 @@ func (r Role) permissions(node string) *server.Permissions {
 	switch r {
 	case RoleFront:
 		return &server.Permissions{
-			Publish:   &server.SubjectPermission{Allow: append(watch, nodePrefix+"*.q", nodePrefix+"*.cancel", logPrefix+">", "$JS.API.STREAM.INFO."+logStreamPrefix+"*")},
+			Publish:   &server.SubjectPermission{Allow: append(watch, nodePrefix+"*.q", nodePrefix+"*.cancel", logPrefix+">")},
 			Subscribe: &server.SubjectPermission{Allow: []string{"_INBOX.>"}},
 		}
 	case RoleNode:
 		return &server.Permissions{
-			Publish: &server.SubjectPermission{Allow: append(append(append(watch, consumer(logStreamPrefix+"*")...), consumer(BuildStream)...),
+			Publish: &server.SubjectPermission{Allow: append(append(watch, consumer("*")...),
 				"$KV."+NodeBucket+"."+node, "$KV."+MapBucket+".>", ackPrefix+">", "$JS.ACK.>", "_INBOX.>")},
 			Subscribe: &server.SubjectPermission{Allow: []string{"_INBOX.>", nodePrefix + node + ".>"}},
 			Response:  reply,

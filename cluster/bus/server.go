@@ -7,6 +7,7 @@ package bus
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -53,8 +54,10 @@ type ServerOptions struct {
 
 // Server is a NATS server in this process.
 type Server struct {
-	s      *server.Server
-	inside string // the password of connections from within
+	s   *server.Server
+	tls *tls.Config // of connections from within, where users are known by certificates
+	// fatal is what the server could not go on after.
+	fatal chan error
 }
 
 // StartServer starts a server and waits until it takes connections.
@@ -89,8 +92,11 @@ func StartServer(ctx context.Context, o ServerOptions) (*Server, error) {
 			opts.Routes = append(opts.Routes, &url.URL{Scheme: "nats-route", Host: route})
 		}
 	}
-	s := &Server{}
+	s := &Server{fatal: make(chan error, 1)}
 	if o.TLS != nil {
+		if len(o.TLS.Certificates) == 0 {
+			return nil, fmt.Errorf("%w: no certificate is given", ErrServer)
+		}
 		t := o.TLS.Clone()
 		t.ClientAuth, t.ClientCAs, t.MinVersion = tls.RequireAndVerifyClientCert, t.RootCAs, tls.VersionTLS13
 		opts.TLS, opts.TLSVerify, opts.TLSConfig, opts.TLSTimeout = true, true, t, 5
@@ -100,31 +106,48 @@ func StartServer(ctx context.Context, o ServerOptions) (*Server, error) {
 		if o.TLS == nil {
 			return nil, fmt.Errorf("%w: users are known by their certificates, and there are none", ErrServer)
 		}
-		s.inside = password()
+		// The owner of the server's own certificate may do everything, as the server may.
+		own, err := x509.ParseCertificate(o.TLS.Certificates[0].Certificate[0])
+		if err != nil {
+			return nil, fmt.Errorf("%w: its certificate: %w", ErrServer, err)
+		}
+		s.tls = o.TLS
 		opts.TLSMap = true
-		opts.Users = []*server.User{{Username: insideUser, Password: s.inside}}
+		opts.Users = []*server.User{{Username: own.Subject.String()}}
 		for _, u := range o.Users {
-			opts.Users = append(opts.Users, &server.User{Username: u.Name, Permissions: u.Role.permissions(u.node())})
+			if u.Name != own.Subject.String() {
+				opts.Users = append(opts.Users, &server.User{Username: u.Name, Permissions: u.Role.permissions(u.node())})
+			}
 		}
 	}
 	var err error
 	if s.s, err = server.NewServer(opts); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrServer, err)
 	}
-	if o.Logger != nil {
-		s.s.SetLoggerV2(logger{o.Logger}, false, false, false)
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	s.s.Start()
-	for !s.s.ReadyForConnections(100 * time.Millisecond) {
-		if err := ctx.Err(); err != nil {
+	s.s.SetLoggerV2(logger{o.Logger, s.fatal}, false, false, false)
+	started := make(chan struct{})
+	go func() { s.s.Start(); close(started) }()
+	for {
+		ready := s.s.ReadyForConnections(100 * time.Millisecond)
+		select {
+		case err := <-s.fatal:
+			<-started
 			s.Close()
-			return nil, err
-		}
-		if !s.s.Running() {
-			return nil, fmt.Errorf("%w: %s has ended", ErrServer, o.Name)
+			return nil, fmt.Errorf("%w %s: %w", ErrServer, o.Name, err)
+		case <-ctx.Done():
+			<-started
+			s.Close()
+			return nil, ctx.Err()
+		case <-started:
+			if ready {
+				return s, nil
+			}
+		default:
 		}
 	}
-	return s, nil
 }
 
 func address(a string) (host string, port int, err error) {
@@ -144,8 +167,10 @@ func address(a string) (host string, port int, err error) {
 // Connect returns a connection that needs no port.
 func (s *Server) Connect(name string, more ...nats.Option) (*nats.Conn, error) {
 	o := append(options(name), nats.InProcessServer(s.s))
-	if s.inside != "" {
-		o = append(o, nats.UserInfo(insideUser, s.inside))
+	if s.tls != nil {
+		t := s.tls.Clone()
+		t.InsecureSkipVerify = true // the other end is this process
+		o = append(o, nats.Secure(t))
 	}
 	return nats.Connect("", append(o, more...)...)
 }
@@ -188,11 +213,23 @@ func options(name string) []nats.Option {
 }
 
 // logger passes on what the server says.
-type logger struct{ l *slog.Logger }
+type logger struct {
+	l     *slog.Logger
+	fatal chan<- error
+}
 
 func (l logger) Noticef(f string, v ...any) { l.l.Info(fmt.Sprintf(f, v...)) }
 func (l logger) Warnf(f string, v ...any)   { l.l.Warn(fmt.Sprintf(f, v...)) }
-func (l logger) Fatalf(f string, v ...any)  { l.l.Error(fmt.Sprintf(f, v...)) }
-func (l logger) Errorf(f string, v ...any)  { l.l.Error(fmt.Sprintf(f, v...)) }
-func (l logger) Debugf(string, ...any)      {}
-func (l logger) Tracef(string, ...any)      {}
+
+func (l logger) Fatalf(f string, v ...any) {
+	err := fmt.Errorf(f, v...)
+	l.l.Error(err.Error())
+	select {
+	case l.fatal <- err:
+	default: // the first says it
+	}
+}
+
+func (l logger) Errorf(f string, v ...any) { l.l.Error(fmt.Sprintf(f, v...)) }
+func (l logger) Debugf(string, ...any)     {}
+func (l logger) Tracef(string, ...any)     {}

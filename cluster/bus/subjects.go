@@ -52,6 +52,10 @@ func BuildSubject(collection string, generation uint64, shard int) string {
 // LeaseTime is how long a node counts as there after it was last heard of.
 const LeaseTime = 10 * time.Second
 
+// Attempt is how long to wait for an answer of JetStream before asking again: while it
+// finds a leader it gives none.
+const Attempt = 4 * time.Second
+
 // Bus is a connection with the buckets and streams.
 type Bus struct {
 	Conn  *nats.Conn
@@ -98,7 +102,10 @@ func Setup(ctx context.Context, conn *nats.Conn, replicas int, lease time.Durati
 		return nil, err
 	}
 	for {
-		err := b.make(ctx, replicas, lease)
+		// What is asked while there is no leader is never answered.
+		within, stop := context.WithTimeout(ctx, Attempt)
+		err := b.make(within, replicas, lease)
+		stop()
 		if err == nil {
 			return Open(ctx, conn)
 		}

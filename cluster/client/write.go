@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -227,7 +228,7 @@ func (w *writing) publish(s int) error {
 		}
 		opts = append(opts, jetstream.WithExpectLastSequence(after))
 	}
-	entry, err := w.f.bus.JS.Publish(w.ctx, bus.LogSubject(w.m.Collection, s), msg, opts...)
+	entry, err := w.log(s, msg, opts)
 	var api *jetstream.APIError
 	switch {
 	case errors.As(err, &api) && api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence:
@@ -238,6 +239,19 @@ func (w *writing) publish(s int) error {
 		return fail(fmt.Errorf("%w: %w", ErrUnacknowledged, err))
 	}
 	return w.await(s, entry.Sequence, heard)
+}
+
+// log publishes a batch. It is asked for again where there is no answer, as while
+// JetStream finds a leader: the log knows the id of a batch that it has, for two minutes.
+func (w *writing) log(s int, msg []byte, opts []jetstream.PublishOpt) (*jetstream.PubAck, error) {
+	for until := time.Now().Add(100 * time.Second); ; {
+		ctx, stop := context.WithTimeout(w.ctx, bus.Attempt)
+		ack, err := w.f.bus.JS.Publish(ctx, bus.LogSubject(w.m.Collection, s), msg, opts...)
+		stop()
+		if !errors.Is(err, context.DeadlineExceeded) || w.ctx.Err() != nil || time.Now().After(until) {
+			return ack, err
+		}
+	}
 }
 
 func (r *WriteReport) at(mu *sync.Mutex, s int) (uint64, bool) {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/plaid-ir/plaid/cluster/bus"
 	"github.com/plaid-ir/plaid/cluster/objects"
 )
 
@@ -45,6 +46,8 @@ func (s *Store) get(ctx context.Context, collection string) (*Map, uint64, error
 	if err := CheckName(collection); err != nil {
 		return nil, 0, err
 	}
+	ctx, stop := context.WithTimeout(ctx, 3*bus.Attempt)
+	defer stop()
 	e, err := s.kv.Get(ctx, collection)
 	if errors.Is(err, jetstream.ErrKeyNotFound) {
 		return nil, 0, fmt.Errorf("%w: %s", ErrNoCollection, collection)
