@@ -14,7 +14,6 @@ import (
 	"github.com/plaid-ir/plaid/cluster/clustertest"
 	"github.com/plaid-ir/plaid/cluster/objects"
 	"github.com/plaid-ir/plaid/cluster/operate"
-	"github.com/plaid-ir/plaid/codec"
 	"github.com/plaid-ir/plaid/condition"
 	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/search"
@@ -34,19 +33,19 @@ func documents(seed uint64, n int) ([]vectors.Document, *searchtest.Maker) {
 }
 
 // codecOf is the codec of the collection.
-func codecOf(t *testing.T, c *clustertest.Cluster) *codec.Quantizer {
+func codecOf(t *testing.T, c *clustertest.Cluster) *index.Snapshot {
 	t.Helper()
 	m, err := c.Op.Watcher().Map("wiki")
 	require.NoError(t, err)
 	file := filepath.Join(t.TempDir(), "codec.plaid")
 	require.NoError(t, objects.Fetch(c.Ctx, c.Store, m.Current.Codec, file))
-	return searchtest.Snapshot(t, searchtest.Open(t, file)).Quantizer()
+	return searchtest.Snapshot(t, searchtest.Open(t, file))
 }
 
 // single is one index with the codec of the collection.
 func single(t *testing.T, c *clustertest.Cluster, docs []vectors.Document) *search.Engine {
 	t.Helper()
-	all := searchtest.Build(t, dim, docs, &index.BuildOptions{Codec: codecOf(t, c)})
+	all := searchtest.Build(t, dim, docs, &index.BuildOptions{Like: codecOf(t, c)})
 	e, err := search.New(c.Ctx, all, nil)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = e.Close() })

@@ -376,7 +376,7 @@ func TestBuild(t *testing.T) {
 				mine = append(mine, d)
 			}
 		}
-		snap := searchtest.Snapshot(t, searchtest.Build(t, dim, mine, &index.BuildOptions{Codec: codecOf(t, c)}))
+		snap := searchtest.Snapshot(t, searchtest.Build(t, dim, mine, &index.BuildOptions{Like: codecOf(t, c)}))
 		digest, _, err := snap.Inspect(c.Ctx)
 		require.NoError(t, err)
 		assert.Equal(t, m.Current.Shards[s].Digest, digest, "shard %d", s)

@@ -15,7 +15,6 @@ import (
 	"github.com/plaid-ir/plaid/cluster/objects"
 	"github.com/plaid-ir/plaid/cluster/topology"
 	"github.com/plaid-ir/plaid/index"
-	"github.com/plaid-ir/plaid/storage"
 	"github.com/plaid-ir/plaid/vectors"
 )
 
@@ -27,11 +26,9 @@ type BuildOrder struct {
 	Shard      int    `json:"shard"`
 	// Codec is an index file whose codec is used, Input a spool of the documents of the
 	// shard, without a name if it has none.
-	Codec objects.Ref    `json:"codec"`
-	Input objects.Ref    `json:"input,omitzero"`
-	Dim   int            `json:"dim"`
-	Model *storage.Model `json:"model,omitempty"`
-	Pool  int            `json:"pool,omitempty"`
+	Codec objects.Ref `json:"codec"`
+	Input objects.Ref `json:"input,omitzero"`
+	Dim   int         `json:"dim"`
 }
 
 // InputTag is the tag of the spools of input.
@@ -191,9 +188,9 @@ func (n *Node) buildFile(ctx context.Context, dir, path string, o *BuildOrder) (
 		return err
 	}
 	defer func() { err = errors.Join(err, snap.Close()) }()
-	opts := &index.BuildOptions{Codec: snap.Quantizer(), Model: o.Model, Pool: o.Pool, Threads: n.c.Threads, Backend: n.c.Backend, Logger: n.log}
-	if o.Input.Name == "" {
-		return buildEmpty(ctx, path, o.Dim, opts)
+	if o.Input.Name == "" { // a codec without documents is an index without documents
+		_, err = ix.BackupTo(ctx, path, &index.BackupOptions{Check: index.CheckSums})
+		return err
 	}
 	input := filepath.Join(dir, "input.spool")
 	if err := objects.Fetch(ctx, n.store, o.Input, input); err != nil {
@@ -204,37 +201,18 @@ func (n *Node) buildFile(ctx context.Context, dir, path string, o *BuildOrder) (
 		return err
 	}
 	defer func() { err = errors.Join(err, src.Close()) }()
-	if src.Tokens() == 0 {
-		return buildEmpty(ctx, path, o.Dim, opts, src)
+	if src.Tokens() > 0 {
+		_, err = index.Build(ctx, path, src, &index.BuildOptions{Like: snap, Threads: n.c.Threads, Backend: n.c.Backend, Logger: n.log})
+		return err
 	}
-	_, err = index.Build(ctx, path, src, opts)
-	return err
-}
-
-// buildEmpty builds an index that has a codec and no tokens: a build needs a token, so
-// there is one, and it is deleted.
-func buildEmpty(ctx context.Context, path string, dim int, opts *index.BuildOptions, more ...vectors.Source) (err error) {
-	token := make([]float32, dim)
-	token[0] = 1
-	src, err := vectors.FromDocuments(dim, []vectors.Document{{ID: "placeholder", Tokens: token}})
+	// A build needs a token; documents without any are added to the codec.
+	if _, err := ix.BackupTo(ctx, path, &index.BackupOptions{Check: index.CheckSums}); err != nil {
+		return err
+	}
+	empty, err := index.Open(ctx, path, &index.Options{Write: true, Backend: n.c.Backend})
 	if err != nil {
 		return err
 	}
-	if _, err := index.Build(ctx, path, src, opts); err != nil {
-		return err
-	}
-	ix, err := index.Open(ctx, path, &index.Options{Write: true, Backend: opts.Backend})
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, ix.Close()) }()
-	if _, _, err := ix.Delete(ctx, []string{"placeholder"}); err != nil {
-		return err
-	}
-	for _, src := range more {
-		if _, err := ix.Add(ctx, src, &index.AddOptions{Threads: opts.Threads}); err != nil {
-			return err
-		}
-	}
-	return nil
+	_, err = empty.Add(ctx, src, nil)
+	return errors.Join(err, empty.Close())
 }

@@ -14,7 +14,6 @@ import (
 	"github.com/plaid-ir/plaid/cluster/objects"
 	"github.com/plaid-ir/plaid/cluster/topology"
 	"github.com/plaid-ir/plaid/index"
-	"github.com/plaid-ir/plaid/search"
 	"github.com/plaid-ir/plaid/storage"
 )
 
@@ -250,24 +249,7 @@ func (r *replica) look() error {
 
 // warm reads what the first query would have to wait for.
 func (r *replica) warm() error {
-	return r.at(func(snap *index.Snapshot, _ uint64) error {
-		if snap.Len() == 0 {
-			return nil
-		}
-		engine, err := search.NewAt(r.ctx, snap, &search.EngineOptions{Threads: r.n.c.Threads, Scheduler: r.n.scheduler, Logger: r.n.log})
-		if err != nil {
-			return err
-		}
-		defer engine.Close()
-		q := search.Query{Vectors: make([]float32, snap.Dim())}
-		q.Vectors[0] = 1
-		for _, mode := range []search.Mode{search.Exhaustive, search.Pruned} {
-			if _, err := engine.Search(r.ctx, q, search.Options{Mode: mode}); err != nil {
-				return fmt.Errorf("warming up: %w", err)
-			}
-		}
-		return nil
-	})
+	return r.at(func(snap *index.Snapshot, _ uint64) error { return snap.Warm(r.ctx, r.n.c.Threads, nil) })
 }
 
 // complete tells whether the replica has what the others of its shard have.

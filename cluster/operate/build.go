@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"iter"
 	"os"
 	"path/filepath"
 
@@ -15,14 +14,14 @@ import (
 	"github.com/plaid-ir/plaid/cluster/node"
 	"github.com/plaid-ir/plaid/cluster/objects"
 	"github.com/plaid-ir/plaid/cluster/topology"
-	"github.com/plaid-ir/plaid/codec"
 	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/vectors"
 )
 
 // BuildOptions of a generation.
 type BuildOptions struct {
-	// Train says how the codec is trained, and the model and pooling of the documents.
+	// Train says how the codec is trained, and what else the shards have of it: the model,
+	// pooling, and whether vectors are scaled.
 	Train index.BuildOptions
 	// Dir is where codec and input are made before they are objects; "": a temporary folder.
 	Dir string
@@ -51,7 +50,7 @@ func (o *Operator) Build(ctx context.Context, collection string, src vectors.Sou
 	if err != nil {
 		return nil, err
 	}
-	g := &topology.Generation{Number: m.Last, Dim: src.Dim(), Model: b.Train.Model, Pool: b.Train.Pool, Shards: make([]topology.Shard, m.Shards())}
+	g := &topology.Generation{Number: m.Last, Dim: src.Dim(), Model: b.Train.Model, Shards: make([]topology.Shard, m.Shards())}
 	for s := range m.Shards() {
 		stream, err := o.bus.JS.Stream(ctx, bus.LogStream(collection, s))
 		if err != nil {
@@ -108,7 +107,7 @@ func (o *Operator) finish(ctx context.Context, m *topology.Map, b BuildOptions) 
 		if shard.Object.Name != "" || g.Inputs == nil {
 			continue
 		}
-		order := node.BuildOrder{Collection: m.Collection, Generation: g.Number, Shard: s, Codec: g.Codec, Input: g.Inputs[s], Dim: g.Dim, Model: g.Model, Pool: g.Pool}
+		order := node.BuildOrder{Collection: m.Collection, Generation: g.Number, Shard: s, Codec: g.Codec, Input: g.Inputs[s], Dim: g.Dim}
 		if err := o.order(ctx, order); err != nil {
 			return nil, err
 		}
@@ -116,67 +115,13 @@ func (o *Operator) finish(ctx context.Context, m *topology.Map, b BuildOptions) 
 	return o.built(ctx, m, b)
 }
 
-// codec trains on a sample of the documents and makes an object of the codec.
+// codec trains on the documents and makes an object of the codec.
 func (o *Operator) codec(ctx context.Context, dir, name string, src vectors.Source, b BuildOptions) (objects.Ref, error) {
-	tokens := int64(0)
-	for i := range src.Len() {
-		tokens += int64(src.Rows(i))
-	}
-	t := b.Train
-	if t.Centroids == 0 {
-		t.Centroids = codec.DefaultK(tokens)
-	}
-	n := t.SampleDocs
-	if n == 0 {
-		n = codec.SampleDocs(src.Len())
-	}
-	sample := sampled(src, n)
-	t.SampleDocs = sample.Len()
 	path := filepath.Join(dir, "codec.plaid")
-	if _, err := index.Build(ctx, path, sample, &t); err != nil {
+	if _, err := index.Train(ctx, path, src, &b.Train); err != nil {
 		return objects.Ref{}, err
 	}
 	return objects.PutFile(ctx, o.store, name, path)
-}
-
-// subset are some documents of a source.
-type subset struct {
-	vectors.Source
-	docs []int
-}
-
-func (s subset) Len() int        { return len(s.docs) }
-func (s subset) Rows(i int) int  { return s.Source.Rows(s.docs[i]) }
-func (s subset) ID(i int) string { return s.Source.ID(s.docs[i]) }
-func (s subset) Close() error    { return nil }
-
-func (s subset) Docs(ctx context.Context, from, to int) iter.Seq2[vectors.Document, error] {
-	return func(yield func(vectors.Document, error) bool) {
-		for _, i := range s.docs[from:to] {
-			for d, err := range s.Source.Docs(ctx, i, i+1) {
-				d.Payload = nil
-				if !yield(d, err) || err != nil {
-					return
-				}
-			}
-		}
-	}
-}
-
-// sampled are n documents that have tokens, evenly spread, or all of them.
-func sampled(src vectors.Source, n int) subset {
-	s := subset{Source: src}
-	var full []int
-	for i := range src.Len() {
-		if src.Rows(i) > 0 {
-			full = append(full, i)
-		}
-	}
-	n = min(n, len(full))
-	for i := range n {
-		s.docs = append(s.docs, full[i*len(full)/n])
-	}
-	return s
 }
 
 // split writes the documents of each shard to an object.

