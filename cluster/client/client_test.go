@@ -89,6 +89,35 @@ func TestSearch(t *testing.T) {
 	assert.EqualValues(t, 300, d.Docs)
 	assert.Equal(t, dim, d.Dim)
 
+	// Masks, weights and candidates.
+	q := search.Query{Vectors: maker.Tokens(4), Dim: dim, Mask: []bool{true, false, true, true}, Weights: []float32{1, 2, 3, 0.5}}
+	o := search.Options{K: 3, Mode: search.Candidates, Candidates: []string{"d7", "d8", "d90", "d200", "nothing"}, AllowMissing: true}
+	want, err := one.Search(c.Ctx, q, o)
+	require.NoError(t, err)
+	got, err := f.Search(c.Ctx, q, o)
+	require.NoError(t, err)
+	for i, h := range want.Hits {
+		assert.Equal(t, h.ID, got.Hits[i].ID)
+		assert.Equal(t, h.Score, got.Hits[i].Score)
+	}
+	o.AllowMissing = false
+	_, err = f.Search(c.Ctx, q, o)
+	assert.ErrorIs(t, err, search.ErrUnknownID)
+	// Two filters of ids, and one of them with a condition.
+	e, err := condition.Parse("n < 100")
+	require.NoError(t, err)
+	w, err := e.Bind()
+	require.NoError(t, err)
+	r, err := f.Search(c.Ctx, search.Query{Vectors: maker.Tokens(2), Filter: search.Only("d7", "d8", "d150", "d160")},
+		search.Options{Mode: search.Exhaustive, Filter: &search.Filter{IDs: []string{"d8", "d150", "d20"}, Where: w}})
+	require.NoError(t, err)
+	for _, h := range r.Hits {
+		assert.Equal(t, "d8", h.ID)
+	}
+	r, err = f.Search(c.Ctx, search.Query{Vectors: maker.Tokens(2)}, search.Options{Filter: &search.Filter{}})
+	require.NoError(t, err)
+	assert.Empty(t, r.Hits)
+
 	_, err = f.Search(c.Ctx, search.Query{Vectors: []float32{1, 2, 3}}, search.Options{})
 	assert.ErrorIs(t, err, search.ErrQuery)
 	_, err = f.Search(c.Ctx, search.Query{Vectors: maker.Tokens(1)}, search.Options{Filter: search.Only("nothing")})

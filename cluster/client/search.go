@@ -360,6 +360,10 @@ func (a *ask) node(ctx context.Context, node string, shards []int, tried map[str
 	}
 	patience := time.NewTimer(a.f.peers.patience(node, a.f.c.HedgeFloor))
 	defer patience.Stop()
+	// What takes a third of all the time there is asked elsewhere whatever the budget.
+	deadline, _ := ctx.Deadline()
+	late := time.NewTimer(time.Until(deadline) / 3)
+	defer late.Stop()
 	var second []part
 	for {
 		select {
@@ -382,6 +386,10 @@ func (a *ask) node(ctx context.Context, node string, shards []int, tried map[str
 			others = nil
 		case <-patience.C:
 			if others == nil && second == nil && first != nil && a.elsewhere(shards, tried) && a.f.peers.again() {
+				elsewhere()
+			}
+		case <-late.C:
+			if second == nil && first != nil && a.elsewhere(shards, tried) {
 				elsewhere()
 			}
 		case <-ctx.Done():

@@ -290,14 +290,14 @@ func (n *Node) reconcile() {
 }
 
 // replaced tells whether a shard that this node is to give up is answered for by those
-// that it was given to, or is of no generation that anybody may ask for.
+// that it was given to, or is of no generation that anybody may ask for; n.mu is held.
 func (n *Node) replaced(k key) bool {
 	m, err := n.watch.Map(k.collection)
 	if err != nil {
 		return errors.Is(err, topology.ErrNoCollection) && n.bus.Conn.IsConnected()
 	}
 	if m.Generation(k.generation) == nil {
-		return true
+		return m.Current == nil || k.generation > m.Current.Number || n.succeeded(k, m)
 	}
 	there := n.watch.Replicas(k.collection, k.generation, k.shard)
 	for _, name := range m.Assigned[k.shard] {
@@ -306,6 +306,15 @@ func (n *Node) replaced(k key) bool {
 		}
 	}
 	return len(m.Assigned[k.shard]) > 0
+}
+
+// succeeded tells whether the generation that is searched has every change that a
+// replica of an earlier one has: until then that may be the only copy beside the log.
+func (n *Node) succeeded(k key, m *topology.Map) bool {
+	applied := n.replicas[k].state().Applied
+	return slices.ContainsFunc(n.watch.Replicas(m.Collection, m.Current.Number, k.shard), func(r topology.Replica) bool {
+		return r.Ready && r.Applied >= applied
+	})
 }
 
 func (n *Node) replica(k key) *replica {
