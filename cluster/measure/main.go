@@ -1,0 +1,210 @@
+// Command measure measures one shard called directly and through NATS, a front with a
+// node that hangs, and simulates clusters of a thousand shards from what it measured:
+// docs/scale.md. It takes a folder with an index in it: index.plaid, and queries.npy.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/plaid-ir/plaid/cluster/bus"
+	"github.com/plaid-ir/plaid/cluster/client"
+	"github.com/plaid-ir/plaid/cluster/node"
+	"github.com/plaid-ir/plaid/cluster/objects"
+	"github.com/plaid-ir/plaid/cluster/operate"
+	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/search"
+	"github.com/plaid-ir/plaid/vectors"
+)
+
+func main() {
+	var docs vectors.Files
+	flag.StringVar(&docs.Vectors, "vectors", "", "vectors of documents")
+	flag.StringVar(&docs.Lengths, "lengths", "", "their lengths")
+	flag.StringVar(&docs.IDs, "ids", "", "their ids")
+	queries := flag.String("queries", "", "vectors of queries")
+	k := flag.Int("k", 100, "documents a query")
+	passes := flag.Int("passes", 5, "over the queries")
+	seed := flag.Uint64("seed", 1, "of the simulation")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := run(ctx, docs, *queries, *k, *passes, *seed); err != nil {
+		fmt.Fprintln(os.Stderr, "measure:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, docs vectors.Files, queries string, k, passes int, seed uint64) (err error) {
+	dir, err := os.MkdirTemp("", "plaid-measure-*")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	qs, err := read(ctx, queries)
+	if err != nil {
+		return err
+	}
+	r, err := newRig(ctx, dir, docs)
+	if err != nil {
+		return err
+	}
+	defer r.close()
+	measured, err := r.compare(ctx, qs, k, passes)
+	if err != nil {
+		return err
+	}
+	fmt.Println(spread(measured))
+	return table(ctx, os.Stdout, measured, seed)
+}
+
+func read(ctx context.Context, path string) ([]search.Query, error) {
+	src, err := vectors.Open(ctx, vectors.Files{Vectors: path})
+	if err != nil {
+		return nil, err
+	}
+	defer src.Close()
+	var qs []search.Query
+	for d, err := range src.Docs(ctx, 0, src.Len()) {
+		if err != nil {
+			return nil, err
+		}
+		qs = append(qs, search.Query{Vectors: slices.Clone(d.Tokens), Dim: src.Dim()})
+	}
+	return qs, nil
+}
+
+// rig is a cluster of one node and one shard, and the same index opened directly.
+type rig struct {
+	ends   []func()
+	front  *client.Client
+	engine *search.Engine
+}
+
+func (r *rig) close() {
+	for _, end := range slices.Backward(r.ends) {
+		end()
+	}
+}
+
+func newRig(ctx context.Context, dir string, docs vectors.Files) (r *rig, err error) {
+	r = &rig{}
+	defer func() {
+		if err != nil {
+			r.close()
+		}
+	}()
+	s, err := bus.StartServer(ctx, bus.ServerOptions{Name: "one", Dir: filepath.Join(dir, "nats")})
+	if err != nil {
+		return r, err
+	}
+	r.ends = append(r.ends, s.Close)
+	conn, err := s.Connect("measure")
+	if err != nil {
+		return r, err
+	}
+	r.ends = append(r.ends, conn.Close)
+	b, err := bus.Setup(ctx, conn, 1, time.Minute)
+	if err != nil {
+		return r, err
+	}
+	store, err := objects.OpenFolder(filepath.Join(dir, "store"))
+	if err != nil {
+		return r, err
+	}
+	n, err := node.Start(ctx, b, store, node.Config{Name: "n0", Dir: filepath.Join(dir, "n0"), Builds: true, Threads: 1})
+	if err != nil {
+		return r, err
+	}
+	r.ends = append(r.ends, n.Close)
+	op, err := operate.New(ctx, b, store, nil)
+	if err != nil {
+		return r, err
+	}
+	r.ends = append(r.ends, op.Close)
+	if err := op.Watcher().Wait(ctx, func() bool { return len(op.Nodes()) == 1 }); err != nil {
+		return r, err
+	}
+	if _, err := op.Create(ctx, "one", operate.CreateOptions{}); err != nil {
+		return r, err
+	}
+	src, err := vectors.Open(ctx, docs)
+	if err != nil {
+		return r, err
+	}
+	defer src.Close()
+	if _, err := op.Build(ctx, "one", src, operate.BuildOptions{Dir: dir}); err != nil {
+		return r, err
+	}
+	m, err := op.Promote(ctx, "one")
+	if err != nil {
+		return r, err
+	}
+	if r.front, err = client.New(ctx, conn, client.Config{Collection: "one"}); err != nil {
+		return r, err
+	}
+	r.ends = append(r.ends, func() { _ = r.front.Close() })
+	if err := r.front.Watcher().Wait(ctx, func() bool { m, err := r.front.Watcher().Map("one"); return err == nil && m.Current != nil }); err != nil {
+		return r, err
+	}
+	file := filepath.Join(dir, "direct.plaid")
+	if err := objects.Fetch(ctx, store, m.Current.Shards[0].Object, file); err != nil {
+		return r, err
+	}
+	ix, err := index.Open(ctx, file, nil)
+	if err != nil {
+		return r, err
+	}
+	r.ends = append(r.ends, func() { _ = ix.Close() })
+	if r.engine, err = search.New(ctx, ix, &search.EngineOptions{Threads: 1}); err != nil {
+		return r, err
+	}
+	r.ends = append(r.ends, func() { _ = r.engine.Close() })
+	return r, nil
+}
+
+// compare asks both in turn, and returns the times of the direct calls.
+func (r *rig) compare(ctx context.Context, qs []search.Query, k, passes int) (times, error) {
+	measured := make(times, len(qs))
+	for _, mode := range []search.Mode{search.Pruned, search.Exhaustive} {
+		var direct, front []float64
+		o := search.Options{K: k, Mode: mode}
+		for pass := range passes + 1 {
+			for i, q := range qs {
+				a, b := direct, front
+				for turn := range 2 {
+					s := search.Searcher(r.engine)
+					if (turn+i+pass)%2 == 1 {
+						s = r.front
+					}
+					began := time.Now()
+					if _, err := s.Search(ctx, q, o); err != nil {
+						return nil, err
+					}
+					took := milliseconds(time.Since(began))
+					if s == search.Searcher(r.engine) {
+						a = append(a, took)
+						if mode == search.Pruned && pass > 0 {
+							measured[i] = append(measured[i], took)
+						}
+					} else {
+						b = append(b, took)
+					}
+				}
+				if pass > 0 { // the first pass warms up
+					direct, front = a, b
+				}
+			}
+		}
+		d, f := median(direct), median(front)
+		fmt.Printf("%v, k = %d: direct %.3f ms, through NATS %.3f ms: %.3f times; least %.3f and %.3f ms\n", mode, k, d, f, f/d, direct[0], front[0])
+	}
+	return measured, nil
+}
