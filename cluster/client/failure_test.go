@@ -210,10 +210,10 @@ func TestLostLog(t *testing.T) {
 	require.NoError(t, err)
 	said := func() bool {
 		rs := c.Op.Watcher().Replicas("wiki", 1, 0)
-		return len(rs) == 2 && rs[0].Log != "" && rs[1].Log != ""
+		return len(rs) == 2 && rs[0].Lost && rs[1].Lost
 	}
 	c.Await(said)
-	require.NoError(t, f.Watcher().Wait(c.Ctx, func() bool { rs := f.Watcher().Replicas("wiki", 1, 0); return rs[0].Log != "" && rs[1].Log != "" }))
+	require.NoError(t, f.Watcher().Wait(c.Ctx, func() bool { rs := f.Watcher().Replicas("wiki", 1, 0); return rs[0].Lost && rs[1].Lost }))
 	assert.ErrorIs(t, add(45), client.ErrQuorum)
 	r, err := f.Search(c.Ctx, search.Query{Vectors: maker.Tokens(2)}, search.Options{K: 100, Mode: search.Exhaustive})
 	require.NoError(t, err)

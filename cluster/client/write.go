@@ -306,10 +306,10 @@ func (w *writing) take(s int, a *node.Ack) error {
 func (f *Client) quorum(m *topology.Map, s int) error {
 	n := 0
 	for _, r := range f.watch.Replicas(m.Collection, m.Current.Number, s) {
-		if r.Log != "" {
+		if r.Lost {
 			return fmt.Errorf("%w: node %s: %s", ErrQuorum, r.Node, r.Log)
 		}
-		if r.Ready {
+		if r.Ready && r.Log == "" {
 			n++
 		}
 	}

@@ -16,93 +16,124 @@ import (
 	"github.com/plaid-ir/plaid/vectors"
 )
 
-// errLog: the log cannot be followed, or is not the one that was applied.
-var errLog = errors.New("the log cannot be followed")
+var (
+	// errLog: the log cannot be followed.
+	errLog = errors.New("the log cannot be followed")
+	// errLost: the log is not the one that was applied.
+	errLost = fmt.Errorf("%w: it has lost entries", errLog)
+)
 
 // follow applies the entries of the log in their order, and returns when that cannot go
 // on. The replica is ready as soon as it has what was in the log when it began.
+//
+// The consumer is a plain one, made anew whenever something is odd: that entries come
+// in order is checked here anyway, and every request has an end.
 func (r *replica) follow() error {
-	stream, err := r.n.bus.JS.Stream(r.ctx, bus.LogStream(r.key.collection, r.key.shard))
-	if err != nil {
-		return fmt.Errorf("%w: %w", errLog, err)
+	var stream jetstream.Stream
+	if err := r.request(func(ctx context.Context) (err error) {
+		stream, err = r.n.bus.JS.Stream(ctx, bus.LogStream(r.key.collection, r.key.shard))
+		return err
+	}); err != nil {
+		return err
 	}
-	target, err := r.check(r.ctx, stream)
+	target, err := r.check(stream)
 	if err != nil {
 		return err
 	}
 	next := r.state().Applied + 1
-	consumer, err := stream.OrderedConsumer(r.ctx, jetstream.OrderedConsumerConfig{DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: next})
-	if err != nil {
-		return fmt.Errorf("%w: %w", errLog, err)
+	var consumer jetstream.Consumer
+	if err := r.request(func(ctx context.Context) (err error) {
+		consumer, err = stream.CreateConsumer(ctx, jetstream.ConsumerConfig{
+			DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: next, AckPolicy: jetstream.AckNonePolicy,
+			InactiveThreshold: time.Minute, MemoryStorage: true, Replicas: 1,
+		})
+		return err
+	}); err != nil {
+		return err
 	}
-	messages, err := consumer.Messages(jetstream.PullMaxMessages(64))
-	if err != nil {
-		return fmt.Errorf("%w: %w", errLog, err)
-	}
-	defer messages.Stop()
+	defer r.forget(stream, consumer)
 	caughtUp := func() {
 		if s := r.state(); s.Applied >= target && (!s.Ready || s.Log != "") {
-			r.set(func() { r.ready, r.logFault = true, "" })
+			r.set(func() { r.ready, r.logFault, r.lost = true, "", false })
 		}
 	}
 	caughtUp()
-	checked := time.Now()
 	for {
-		ctx, stop := context.WithTimeout(r.ctx, r.n.c.Renew)
-		msg, err := messages.Next(jetstream.NextContext(ctx))
-		stop()
-		if r.ctx.Err() != nil {
-			return r.ctx.Err()
+		batch, err := consumer.Fetch(64, jetstream.FetchMaxWait(r.n.c.Renew), jetstream.FetchHeartbeat(r.n.c.Renew/3))
+		if err != nil {
+			return fmt.Errorf("%w: %w", errLog, err)
 		}
-		if time.Since(checked) > r.n.c.Renew {
-			if _, err := r.check(r.ctx, stream); err != nil {
+		for msg := range batch.Messages() {
+			if r.ctx.Err() != nil {
+				return r.ctx.Err()
+			}
+			meta, err := msg.Metadata()
+			if err != nil {
+				return fmt.Errorf("%w: %w", errLog, err)
+			}
+			if meta.Sequence.Stream != next {
+				return fmt.Errorf("%w: entry %d comes where %d is next", errLog, meta.Sequence.Stream, next)
+			}
+			if err := r.apply(next, msg.Data()); err != nil {
 				return err
 			}
-			checked = time.Now()
+			next++
+			caughtUp()
 		}
-		if errors.Is(err, context.DeadlineExceeded) {
-			continue
-		}
-		if err != nil {
+		switch err := batch.Error(); {
+		case r.ctx.Err() != nil:
+			return r.ctx.Err()
+		case err != nil:
 			return fmt.Errorf("%w: %w", errLog, err)
 		}
-		meta, err := msg.Metadata()
-		if err != nil {
-			return fmt.Errorf("%w: %w", errLog, err)
-		}
-		if meta.Sequence.Stream != next {
-			return fmt.Errorf("%w: entry %d comes where %d is next", errLog, meta.Sequence.Stream, next)
-		}
-		if err := r.apply(next, msg.Data()); err != nil {
+		if _, err := r.check(stream); err != nil {
 			return err
 		}
-		next++
-		caughtUp()
 	}
+}
+
+// request asks JetStream for something, and not for ever.
+func (r *replica) request(ask func(context.Context) error) error {
+	ctx, stop := context.WithTimeout(r.ctx, bus.Attempt)
+	defer stop()
+	if err := ask(ctx); err != nil {
+		return fmt.Errorf("%w: %w", errLog, err)
+	}
+	return nil
+}
+
+// forget deletes a consumer; the server does so by itself after a while.
+func (r *replica) forget(stream jetstream.Stream, consumer jetstream.Consumer) {
+	ctx, stop := context.WithTimeout(context.WithoutCancel(r.ctx), time.Second)
+	defer stop()
+	_ = stream.DeleteConsumer(ctx, consumer.CachedInfo().Name)
 }
 
 // check compares the replica with the log: one that has more than the log, or than
 // others where the log ends, shows that the log has lost entries.
-func (r *replica) check(ctx context.Context, stream jetstream.Stream) (last uint64, err error) {
-	info, err := stream.Info(ctx)
-	if err != nil {
-		return 0, fmt.Errorf("%w: %w", errLog, err)
+func (r *replica) check(stream jetstream.Stream) (last uint64, err error) {
+	var info *jetstream.StreamInfo
+	look := func() error {
+		return r.request(func(ctx context.Context) (err error) { info, err = stream.Info(ctx); return err })
+	}
+	if err := look(); err != nil {
+		return 0, err
 	}
 	applied := r.state().Applied
 	switch last = info.State.LastSeq; {
 	case info.State.FirstSeq > applied+1:
 		return 0, fmt.Errorf("%w: it has %d, the log begins with %d", errTrimmed, applied, info.State.FirstSeq)
 	case last < applied:
-		return 0, fmt.Errorf("%w: it ends at %d and the replica has %d: it has lost entries", errLog, last, applied)
+		return 0, fmt.Errorf("%w: it ends at %d and the replica has %d", errLost, last, applied)
 	}
 	for _, o := range r.n.watch.Replicas(r.key.collection, r.key.generation, r.key.shard) {
 		if o.Applied > last {
 			// The log may have grown between the two looks.
-			if info, err = stream.Info(ctx); err != nil {
-				return 0, fmt.Errorf("%w: %w", errLog, err)
+			if err := look(); err != nil {
+				return 0, err
 			}
 			if last = info.State.LastSeq; o.Applied > last {
-				return 0, fmt.Errorf("%w: it ends at %d and node %s has %d: it has lost entries", errLog, last, o.Node, o.Applied)
+				return 0, fmt.Errorf("%w: it ends at %d and node %s has %d", errLost, last, o.Node, o.Applied)
 			}
 		}
 	}

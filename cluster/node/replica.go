@@ -36,6 +36,7 @@ type replica struct {
 	ready     bool
 	fault     string
 	logFault  string
+	lost      bool
 	applied   uint64
 	documents uint64
 }
@@ -51,7 +52,7 @@ func (r *replica) state() topology.Serving {
 	defer r.mu.Unlock()
 	return topology.Serving{
 		Collection: r.key.collection, Generation: r.key.generation, Shard: r.key.shard,
-		Ready: r.ready, Fault: r.fault, Applied: r.applied, Documents: r.documents, Log: r.logFault,
+		Ready: r.ready, Fault: r.fault, Applied: r.applied, Documents: r.documents, Log: r.logFault, Lost: r.lost,
 	}
 }
 
@@ -142,7 +143,7 @@ func (r *replica) live() error {
 		case errors.Is(err, errLog):
 			// Without a log the replica answers queries, if it has all that others have.
 			complete := r.complete()
-			r.set(func() { r.logFault, r.ready = err.Error(), complete })
+			r.set(func() { r.logFault, r.lost, r.ready = err.Error(), errors.Is(err, errLost), complete })
 			r.n.log.Error("a log is not followed", "replica", r.key, "error", err)
 		default:
 			return err
@@ -192,7 +193,7 @@ func (r *replica) open() error {
 		return err
 	}
 	r.mu.Lock()
-	r.ix, r.base, r.fault, r.logFault = ix, g.Start[r.key.shard], "", ""
+	r.ix, r.base, r.fault, r.logFault, r.lost = ix, g.Start[r.key.shard], "", "", false
 	r.mu.Unlock()
 	if err := r.look(); err != nil {
 		return err

@@ -305,7 +305,11 @@ func (o *Operator) Checkpoint(ctx context.Context, collection string) (*topology
 		if err != nil {
 			return nil, err
 		}
-		if m.Current.Shards[s].Applied == best.Applied {
+		stream, err := o.bus.JS.Stream(ctx, bus.LogStream(collection, s))
+		if err != nil {
+			return nil, fmt.Errorf("log of shard %d: %w", s, err)
+		}
+		if m.Current.Shards[s].Applied >= stream.CachedInfo().State.LastSeq {
 			continue
 		}
 		report, err := node.Send(ctx, o.bus.Conn, best.Node, node.Order{Do: "checkpoint", Collection: collection, Generation: number, Shard: s})

@@ -77,7 +77,7 @@ type process struct {
 // start makes a cluster of nodes n0 … over one server in the test, or with own servers.
 func start(t testing.TB, nodes int, own bool, more ...string) *processes {
 	t.Helper()
-	ctx, stop := context.WithCancel(context.Background())
+	ctx, stop := context.WithTimeout(context.Background(), time.Hour)
 	t.Cleanup(stop)
 	p := &processes{t: t, ctx: ctx, dir: t.TempDir(), nodes: map[string]*process{}}
 	var err error

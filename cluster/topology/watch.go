@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -37,54 +38,137 @@ type Serving struct {
 	// Applied is the last entry of its log that is in its file.
 	Applied   uint64 `json:"applied"`
 	Documents uint64 `json:"documents"`
-	// Log says why the replica follows no log, so that the shard takes no changes; "": it does.
-	Log string `json:"log,omitempty"`
+	// Log says why the replica follows no log; "": it does. Lost: the log lacks entries that
+	// replicas have, so that the shard takes no changes.
+	Log  string `json:"log,omitempty"`
+	Lost bool   `json:"lost,omitempty"`
 }
 
 // Watcher knows the maps and leases of a cluster as they are. When NATS cannot be
 // reached it goes on knowing what it knew.
 type Watcher struct {
+	bus     *bus.Bus
 	mu      sync.Mutex
 	maps    map[string]*Map
 	leases  map[string]*Lease
 	changed chan struct{}
 	faults  map[string]error // maps that this program does not understand
-	stop    []func() error
+	end     context.CancelFunc
 	done    sync.WaitGroup
 }
 
+// silence is how long nothing may be heard before a watch is begun anew: nodes renew
+// their leases more often. A watch that was lost in the failure of a server need not say
+// so.
+const silence = 2 * bus.LeaseTime
+
 // Watch begins to watch, and returns when it knows what there is.
 func Watch(ctx context.Context, b *bus.Bus) (*Watcher, error) {
-	w := &Watcher{maps: map[string]*Map{}, leases: map[string]*Lease{}, faults: map[string]error{}, changed: make(chan struct{})}
-	for _, x := range []struct {
-		kv   jetstream.KeyValue
-		take func(jetstream.KeyValueEntry)
-	}{{b.Maps, w.takeMap}, {b.Nodes, w.takeLease}} {
-		// The watch outlives the call.
-		kw, err := x.kv.WatchAll(context.WithoutCancel(ctx))
-		if err != nil {
-			w.Close()
-			return nil, fmt.Errorf("watching %s: %w", x.kv.Bucket(), err)
-		}
-		w.stop = append(w.stop, kw.Stop)
-		known := make(chan struct{})
-		w.done.Go(func() {
-			for e := range kw.Updates() {
-				if e == nil {
-					close(known)
-					continue
-				}
-				x.take(e)
+	w := &Watcher{bus: b, maps: map[string]*Map{}, leases: map[string]*Lease{}, faults: map[string]error{}, changed: make(chan struct{})}
+	own, end := context.WithCancel(context.WithoutCancel(ctx))
+	w.end = end
+	known := make(chan error, 1)
+	w.done.Go(func() {
+		for own.Err() == nil {
+			err := w.watch(own, known)
+			select {
+			case known <- err: // only of the first time
+			default:
 			}
-		})
+			select {
+			case <-own.Done():
+			case <-time.After(500 * time.Millisecond):
+			}
+		}
+	})
+	select {
+	case err := <-known:
+		if err == nil {
+			return w, nil
+		}
+		w.Close()
+		return nil, fmt.Errorf("watching the cluster: %w", err)
+	case <-ctx.Done():
+		w.Close()
+		return nil, fmt.Errorf("watching the cluster: %w", ctx.Err())
+	}
+}
+
+// watch takes over what there is, says nil to known, and what comes, until that is
+// silent.
+func (w *Watcher) watch(ctx context.Context, known chan<- error) error {
+	ctx, stop := context.WithCancel(ctx) // a watch lives as long as its context
+	defer stop()
+	begin := func(kv jetstream.KeyValue) (jetstream.KeyWatcher, error) {
+		late := time.AfterFunc(bus.Attempt, stop)
+		defer late.Stop()
+		return kv.WatchAll(ctx)
+	}
+	maps, err := begin(w.bus.Maps)
+	if err != nil {
+		return err
+	}
+	defer maps.Stop()
+	nodes, err := begin(w.bus.Nodes)
+	if err != nil {
+		return err
+	}
+	defer nodes.Stop()
+	quiet := time.NewTimer(silence)
+	defer quiet.Stop()
+	there := map[string]bool{} // nodes that there are, until all are known
+	waits := 2
+	for {
 		select {
-		case <-known:
+		case e, ok := <-maps.Updates():
+			switch {
+			case !ok:
+				return nil
+			case e == nil:
+				waits--
+			default:
+				w.takeMap(e)
+			}
+		case e, ok := <-nodes.Updates():
+			switch {
+			case !ok:
+				return nil
+			case e == nil:
+				w.keep(there)
+				there = nil
+				waits--
+			default:
+				if there != nil {
+					there[e.Key()] = true
+				}
+				w.takeLease(e)
+			}
+			quiet.Reset(silence)
+		case <-quiet.C:
+			return nil
 		case <-ctx.Done():
-			w.Close()
-			return nil, fmt.Errorf("watching %s: %w", x.kv.Bucket(), ctx.Err())
+			return nil
+		}
+		if waits == 0 {
+			waits = -1
+			select {
+			case known <- nil:
+			default:
+			}
 		}
 	}
-	return w, nil
+}
+
+// keep forgets the leases of nodes that there are no more.
+func (w *Watcher) keep(there map[string]bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for name := range w.leases {
+		if !there[name] {
+			delete(w.leases, name)
+		}
+	}
+	w.tell()
 }
 
 func (w *Watcher) takeMap(e jetstream.KeyValueEntry) {
@@ -206,8 +290,6 @@ func (w *Watcher) Wait(ctx context.Context, ok func() bool) error {
 
 // Close ends watching. It may be called more than once.
 func (w *Watcher) Close() {
-	for _, stop := range w.stop {
-		_ = stop() // an error is that it has ended
-	}
+	w.end()
 	w.done.Wait()
 }
