@@ -1,6 +1,6 @@
-// Command measure measures one shard called directly and through NATS, a front with a
-// node that hangs, and simulates clusters of a thousand shards from what it measured:
-// docs/scale.md. It takes a folder with an index in it: index.plaid, and queries.npy.
+// Command measure compares one shard called directly and through NATS, and simulates
+// clusters of up to a thousand shards from the times that it measured.
+// docs/scale.md has what it found.
 package main
 
 import (
@@ -33,9 +33,18 @@ func main() {
 	k := flag.Int("k", 100, "documents a query")
 	passes := flag.Int("passes", 5, "over the queries")
 	seed := flag.Uint64("seed", 1, "of the simulation")
+	known := flag.Bool("known", false, "measure nothing, and simulate from the times that docs/scale.md names")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
+	if *known {
+		m := modelBetween([]float64{0, 0.5, 0.95, 0.99, 0.999, 1}, []float64{1.6, 3.45, 7.6, 9.1, 15.3, 25}, 0.24)
+		if err := table(ctx, os.Stdout, m, *seed); err != nil {
+			fmt.Fprintln(os.Stderr, "measure:", err)
+			os.Exit(1)
+		}
+		return
+	}
 	if err := run(ctx, docs, *queries, *k, *passes, *seed); err != nil {
 		fmt.Fprintln(os.Stderr, "measure:", err)
 		os.Exit(1)
@@ -62,7 +71,7 @@ func run(ctx context.Context, docs vectors.Files, queries string, k, passes int,
 		return err
 	}
 	fmt.Println(spread(measured))
-	return table(ctx, os.Stdout, measured, seed)
+	return table(ctx, os.Stdout, modelOf(measured), seed)
 }
 
 func read(ctx context.Context, path string) ([]search.Query, error) {

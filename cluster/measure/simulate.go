@@ -8,29 +8,57 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"sort"
 	"time"
 )
 
 // times are measured searches of one shard: [query][repetition].
 type times [][]float64 // ms
 
-// model takes them apart: what is the query's, and what is the moment's. Shards of one
-// query share the first, which hedging cannot help.
+// model draws times of shards: their distribution, and how much of a time is the
+// query's, which all shards of it share and hedging cannot help; the rest is the
+// moment's. The two are joined as normal variables are (a Gaussian copula).
 type model struct {
-	query  []float64 // median of each query
-	moment []float64 // factors to it
+	at    func(p float64) float64 // quantiles, ms
+	share float64                 // of the variance of the logarithm that is the query's
 }
 
+// modelOf is the model of measured times.
 func modelOf(measured times) *model {
-	m := &model{}
+	var all []float64
+	between, n := 0.0, 0.0
+	mean, square := 0.0, 0.0
 	for _, q := range measured {
-		own := median(slices.Clone(q))
-		m.query = append(m.query, own)
+		own := 0.0
 		for _, t := range q {
-			m.moment = append(m.moment, t/own)
+			l := math.Log(t)
+			own += l / float64(len(q))
+			mean += l
+			square += l * l
+			n++
 		}
+		between += own * own
+		all = append(all, q...)
 	}
-	return m
+	mean /= n
+	slices.Sort(all)
+	share := (between/float64(len(measured)) - mean*mean) / (square/n - mean*mean)
+	return &model{func(p float64) float64 { return all[min(int(p*float64(len(all))), len(all)-1)] }, min(max(share, 0), 1)}
+}
+
+// modelBetween interpolates quantiles of times, on a logarithmic scale.
+func modelBetween(p, ms []float64, share float64) *model {
+	return &model{func(x float64) float64 {
+		i := min(max(sort.SearchFloat64s(p, x), 1), len(p)-1)
+		part := (x - p[i-1]) / (p[i] - p[i-1])
+		return ms[i-1] * math.Pow(ms[i]/ms[i-1], part)
+	}, share}
+}
+
+// draw is the time of a shard for a query of which the part z is known.
+func (m *model) draw(z float64, rng *rand.Rand) float64 {
+	x := math.Sqrt(m.share)*z + math.Sqrt(1-m.share)*rng.NormFloat64()
+	return m.at(math.Erfc(-x/math.Sqrt2) / 2)
 }
 
 // setup is a simulated cluster.
@@ -52,15 +80,15 @@ type result struct {
 
 const transport = 0.15 // ms for a request and its answer, measured on loopback
 
-// simulate draws queries: each node works off its shards one after another on as many
-// cores, and the slowest node decides. A hedged request goes to a second replica when a
-// node exceeds the 95th percentile of its times.
+// simulate draws queries: each node has a core for each of its shards, so that its
+// slowest shard decides, and of the nodes the slowest. A hedged request goes to a second
+// replica when a node exceeds the 95th percentile of its times, within the budget.
 func simulate(m *model, s setup, queries int, rng *rand.Rand) result {
 	perNode := (s.shards + s.nodes - 1) / s.nodes
-	draw := func(q int) float64 {
+	draw := func(z float64) float64 {
 		most := 0.0
 		for range perNode { // a core a shard
-			most = max(most, m.query[q]*m.moment[rng.IntN(len(m.moment))])
+			most = max(most, m.draw(z, rng))
 		}
 		if rng.Float64() < s.slow {
 			most += s.late
@@ -69,7 +97,7 @@ func simulate(m *model, s setup, queries int, rng *rand.Rand) result {
 	}
 	var own []float64
 	for range 4000 {
-		own = append(own, draw(rng.IntN(len(m.query))))
+		own = append(own, draw(rng.NormFloat64()))
 	}
 	slices.Sort(own)
 	p95 := own[len(own)*95/100]
@@ -78,16 +106,16 @@ func simulate(m *model, s setup, queries int, rng *rand.Rand) result {
 	asked, twice := 0, 0
 	tokens := 10.0
 	for range queries {
-		q := rng.IntN(len(m.query))
+		z := rng.NormFloat64()
 		slowest := 0.0
 		for range s.nodes {
 			asked++
 			tokens = min(tokens+0.05, 10+0.05*float64(s.nodes))
-			t := draw(q)
+			t := draw(z)
 			if s.hedge && t > p95 && tokens >= 1 {
 				tokens--
 				twice++
-				t = min(t, p95+draw(q))
+				t = min(t, p95+draw(z))
 			}
 			each = append(each, t)
 			slowest = max(slowest, t)
@@ -114,8 +142,7 @@ func simulate(m *model, s setup, queries int, rng *rand.Rand) result {
 }
 
 // table prints the simulations of docs/scale.md.
-func table(ctx context.Context, w io.Writer, measured times, seed uint64) error {
-	m := modelOf(measured)
+func table(ctx context.Context, w io.Writer, m *model, seed uint64) error {
 	fmt.Fprintln(w, "| shards | nodes | late answers | p50 / p99, ms | hedged: p50 / p99, ms | made twice | all in 3 medians | coverage |")
 	fmt.Fprintln(w, "|--:|--:|---|--:|--:|--:|--:|--:|")
 	for _, late := range []struct{ chance, ms float64 }{{0, 0}, {0.01, 50}, {0.001, 200}} {

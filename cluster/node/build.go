@@ -55,24 +55,27 @@ func (n *Node) build() {
 }
 
 func (n *Node) takeOrders() error {
-	consumer, err := n.bus.JS.CreateOrUpdateConsumer(n.ctx, bus.BuildStream, jetstream.ConsumerConfig{
+	ctx, stop := context.WithTimeout(n.ctx, bus.Attempt)
+	defer stop()
+	consumer, err := n.bus.JS.CreateOrUpdateConsumer(ctx, bus.BuildStream, jetstream.ConsumerConfig{
 		Durable: "builders", AckPolicy: jetstream.AckExplicitPolicy, AckWait: n.c.BuildWait, MaxDeliver: -1, MaxAckPending: 4096,
 	})
 	if err != nil {
 		return err
 	}
-	for {
-		msg, err := consumer.Next(jetstream.FetchContext(n.ctx))
-		switch {
-		case n.ctx.Err() != nil:
-			return nil
-		case errors.Is(err, context.DeadlineExceeded) || errors.Is(err, jetstream.ErrNoMessages):
-			continue
-		case err != nil:
+	for n.ctx.Err() == nil {
+		batch, err := consumer.Fetch(1, jetstream.FetchMaxWait(n.c.Renew), jetstream.FetchHeartbeat(n.c.Renew/3))
+		if err != nil {
 			return err
 		}
-		n.take(msg)
+		for msg := range batch.Messages() {
+			n.take(msg)
+		}
+		if err := batch.Error(); err != nil {
+			return err
+		}
 	}
+	return nil
 }
 
 func (n *Node) take(msg jetstream.Msg) {

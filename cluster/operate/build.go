@@ -197,6 +197,7 @@ const tooMany = 10077
 func (o *Operator) built(ctx context.Context, m *topology.Map, b BuildOptions) (*topology.Map, error) {
 	number := m.Next.Number
 	var over error
+	n := 0
 	err := o.watch.Wait(ctx, func() bool {
 		now, err := o.watch.Map(m.Collection)
 		if err != nil || now.Version < m.Version {
@@ -207,8 +208,7 @@ func (o *Operator) built(ctx context.Context, m *topology.Map, b BuildOptions) (
 			over = fmt.Errorf("%w: generation %d of %s was given up", ErrState, number, m.Collection)
 			return true
 		}
-		m = now
-		n := 0
+		m, n = now, 0
 		for _, s := range g.Shards {
 			if s.Object.Name != "" {
 				n++
@@ -217,6 +217,9 @@ func (o *Operator) built(ctx context.Context, m *topology.Map, b BuildOptions) (
 		b.Progress("build", n, len(g.Shards))
 		return n == len(g.Shards)
 	})
+	if err != nil {
+		err = fmt.Errorf("%d of %d shards are built: %w", n, m.Shards(), err)
+	}
 	if err = errors.Join(err, over); err != nil {
 		return nil, err
 	}
