@@ -89,9 +89,23 @@ type ask struct {
 	limit bool     // there is a list of ids
 
 	mu      sync.Mutex
+	over    bool           // what requests that were given up still say does not count
 	missing map[int]string // why a shard was not searched
 	refusal error          // the query itself is at fault
 	stale   bool           // a node knows another generation
+}
+
+// end is when the parts are there. It tells whether shards are missing.
+func (a *ask) end(parts []part) (missing bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.over = true
+	for _, p := range parts {
+		for _, s := range p.shards {
+			delete(a.missing, s)
+		}
+	}
+	return len(a.missing) > 0
 }
 
 // part is the answer of a node for some shards.
@@ -116,10 +130,11 @@ func (f *Client) search(ctx context.Context, q search.Query, o search.Options) (
 			return nil, err
 		}
 		parts := a.all(ctx)
+		missing := a.end(parts)
 		if a.refusal != nil {
 			return nil, a.refusal
 		}
-		if now, err := f.collection(); a.stale && len(a.missing) > 0 && (err != nil || now.Current.Number == m.Current.Number) {
+		if now, err := f.collection(); a.stale && missing && (err != nil || now.Current.Number == m.Current.Number) {
 			// The generation may be flipping: the map says so in a moment.
 			select {
 			case <-changed:
@@ -127,7 +142,7 @@ func (f *Client) search(ctx context.Context, q search.Query, o search.Options) (
 			case <-time.After(100 * time.Millisecond):
 			case <-ctx.Done():
 			}
-		} else if err == nil && len(a.missing) > 0 && now.Current.Number != m.Current.Number && ctx.Err() == nil {
+		} else if err == nil && missing && now.Current.Number != m.Current.Number && ctx.Err() == nil {
 			continue
 		}
 		return f.merge(a, parts, o)
@@ -237,7 +252,7 @@ func (a *ask) all(ctx context.Context) []part {
 		shards = a.shardsOf(a.ids)
 	}
 	parts := a.some(ctx, shards, nil, true)
-	if a.refusal != nil || len(parts) == 1 && !parts[0].a.More {
+	if a.refused() || len(parts) == 1 && !parts[0].a.More {
 		return parts
 	}
 	floor, full := kth(parts, a.q.K)
@@ -332,15 +347,9 @@ func (a *ask) miss(shards []int, reason string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, s := range shards {
-		a.missing[s] = reason
-	}
-}
-
-func (a *ask) found(shards []int) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	for _, s := range shards {
-		delete(a.missing, s)
+		if !a.over {
+			a.missing[s] = reason
+		}
 	}
 }
 
@@ -369,7 +378,6 @@ func (a *ask) node(ctx context.Context, node string, shards []int, tried map[str
 		select {
 		case p := <-first:
 			if p != nil {
-				a.found(shards)
 				return []part{*p}
 			}
 			if first = nil; second != nil {
@@ -465,7 +473,7 @@ func (a *ask) send(ctx context.Context, node string, shards []int, cut bool) *pa
 		a.refuse(answerError(answer))
 	default:
 		a.mu.Lock()
-		a.stale = a.stale || answer.Status == wire.WrongGeneration
+		a.stale = a.stale || !a.over && answer.Status == wire.WrongGeneration
 		a.mu.Unlock()
 		a.miss(shards, fmt.Sprintf("node %s: %v %s", node, answer.Status, answer.Text))
 	}
@@ -475,7 +483,15 @@ func (a *ask) send(ctx context.Context, node string, shards []int, cut bool) *pa
 func (a *ask) refuse(err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.refusal = err
+	if !a.over {
+		a.refusal = err
+	}
+}
+
+func (a *ask) refused() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.refusal != nil
 }
 
 // request sends a message and waits for the answer to it. If the context ends before

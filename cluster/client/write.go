@@ -207,7 +207,7 @@ func (w *writing) send(s int) error {
 // publish writes a batch to the log of its shard and waits until enough replicas have it.
 func (w *writing) publish(s int) error {
 	fail := func(err error) error { return &WriteError{s, err} }
-	if err := w.f.quorum(w.m, s); err != nil {
+	if err := w.f.awaitQuorum(w.ctx, w.m, s); err != nil {
 		return fail(err)
 	}
 	b := w.batches[s]
@@ -301,13 +301,27 @@ func (w *writing) take(s int, a *node.Ack) error {
 	return nil
 }
 
+// settle is how long replicas that have just come may take to be seen.
+const settle = 3 * time.Second
+
+func (f *Client) awaitQuorum(ctx context.Context, m *topology.Map, s int) error {
+	ctx, stop := context.WithTimeout(ctx, settle)
+	defer stop()
+	var err error
+	_ = f.watch.Wait(ctx, func() bool { err = f.quorum(m, s); return err == nil || errors.Is(err, errLost) })
+	return err
+}
+
+// errLost: a shard takes no changes whatever comes.
+var errLost = fmt.Errorf("%w: its log has lost entries", ErrQuorum)
+
 // quorum refuses a change before it is sent, if it cannot be kept: too few replicas
 // follow the log, or one says that the log has lost entries.
 func (f *Client) quorum(m *topology.Map, s int) error {
 	n := 0
 	for _, r := range f.watch.Replicas(m.Collection, m.Current.Number, s) {
 		if r.Lost {
-			return fmt.Errorf("%w: node %s: %s", ErrQuorum, r.Node, r.Log)
+			return fmt.Errorf("%w: node %s: %s", errLost, r.Node, r.Log)
 		}
 		if r.Ready && r.Log == "" {
 			n++
