@@ -37,9 +37,9 @@ type WriteOptions struct {
 // WriteReport says what was changed. What is reported is in the files of as many
 // replicas as the map asks for, durable.
 type WriteReport struct {
-	Added    int `json:"added"`
-	Replaced int `json:"replaced"`
-	Deleted  int `json:"deleted"`
+	Added    int `json:"added"`    // documents, those that took the place of others included
+	Replaced int `json:"replaced"` // documents whose place was taken
+	Deleted  int `json:"deleted"`  // documents
 	// Missing are ids that were to be deleted and name nothing.
 	Missing []string `json:"missing,omitempty"`
 	// Applied has the last entry of each shard's log that was part of it: [WriteOptions.If]

@@ -322,7 +322,9 @@ func (x *cli) verifyCommand() *cobra.Command {
 		if checks == nil {
 			return err
 		}
-		return errors.Join(err, x.Report(checks, func(b *bytes.Buffer) {
+		return errors.Join(err, x.Report(struct {
+			Shards []operate.Check `json:"shards"`
+		}{checks}, func(b *bytes.Buffer) {
 			t := out.Table{}
 			t.Line("SHARD", "NODE", "ENTRY", "DOCUMENTS", "DIGEST")
 			for _, c := range checks {

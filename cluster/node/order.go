@@ -29,8 +29,8 @@ type Order struct {
 
 // Report is the answer to an order.
 type Report struct {
-	Node  string `json:"node"`
-	Error string `json:"error,omitempty"`
+	Node  string `json:"node"`            // who reports
+	Error string `json:"error,omitempty"` // why the order was not carried out; "": it was
 	// Shard is the replica as it was at the entry Applied; its object is set by a checkpoint.
 	Shard topology.Shard `json:"shard"`
 }

@@ -54,11 +54,11 @@ const (
 
 // Answer is what a node found.
 type Answer struct {
-	ID         ID
-	Status     Status
-	Code       Code
+	ID         ID     // of the query
+	Status     Status // what became of it
+	Code       Code   // of a refusal
 	Text       string // of an error
-	Generation uint64
+	Generation uint64 // that was searched
 	// Queued and Worked is how long the query waited and took; Waiting how many wait now.
 	Queued, Worked time.Duration
 	Waiting        int
@@ -81,7 +81,7 @@ type ShardState struct {
 
 // Hit is a hit and its shard.
 type Hit struct {
-	Shard int
+	Shard int // that has the document
 	search.Hit
 }
 

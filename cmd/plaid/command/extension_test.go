@@ -73,7 +73,7 @@ func TestExtension(t *testing.T) {
 	assert.Equal(t, exitNotFound, code)
 	code, out, _ = call("fail", "--help")
 	assert.Equal(t, exitOK, code)
-	assert.Contains(t, out, "EXIT STATUS")
+	assert.Contains(t, out, "It fails.")
 	code, _, _ = call("find", "here")
 	assert.Equal(t, exitUsage, code)
 }
