@@ -80,7 +80,14 @@ func (q *query) Shortfall(b kernels.Bound) kernels.Shortfall {
 	case byTiles:
 		q.ensure(builtFast, (*query).buildTiles)
 	}
-	q.ensure(builtShort+int(b), func(q *query) { q.short[b] = q.shortfall(b, fast) })
+	q.ensure(builtShort+int(b), func(q *query) {
+		q.short[b] = q.shortfall(b, fast)
+		// Of few roundings the worst errors are the smaller bound.
+		worst := q.shortfall(kernels.Worst, fast)
+		if factorMax := q.s.codec.FactorMax; worst.Of(factorMax) < q.short[b].Of(factorMax) {
+			q.short[b] = worst
+		}
+	})
 	return q.short[b]
 }
 

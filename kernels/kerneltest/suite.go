@@ -87,8 +87,7 @@ func check(t *testing.T, c *Case, s kernels.Scorer, vectors, weights []float32, 
 	checkShortfall(t, c, q, docs, asked)
 }
 
-// checkShortfall holds the differences between the levels to both bounds. With few
-// roundings the probable one may be the larger, and is no less right.
+// checkShortfall holds the differences between the levels to both bounds.
 func checkShortfall(t *testing.T, c *Case, q kernels.Query, docs, asked []uint32) {
 	t.Helper()
 	fast, fine := make([]float32, len(asked)), make([]float32, len(asked))
