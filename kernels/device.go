@@ -196,11 +196,14 @@ type DeviceStats struct {
 	Times    DeviceTimes `json:"times"` // of the stages
 }
 
-// DeviceTimes are times of the device, a search's share of its batch; Wait and
-// Total are elapsed time.
+// DeviceTimes are a search's share of the times of its batch, so that those of
+// all searches of a batch add up to the batch's, each counted once: Wait in the
+// queue, Transfer for copies, launches and the host, the others on the device. Of
+// searches with probes that shared launches Scan has TopK and Fine of most.
+// Total is a search's share of the elapsed time of its call.
 type DeviceTimes struct {
 	Wait      time.Duration `json:"wait_ns"`      // for the device
-	Upload    time.Duration `json:"upload_ns"`    // of queries to the device
+	Transfer  time.Duration `json:"transfer_ns"`  // of queries and results, and launches
 	Centroids time.Duration `json:"centroids_ns"` // scores of all centroids
 	Probe     time.Duration `json:"probe_ns"`     // choosing centroids, and marking their documents
 	Scan      time.Duration `json:"scan_ns"`      // scores of tokens
@@ -227,7 +230,7 @@ func (s *DeviceStats) Add(o DeviceStats) {
 	s.Streamed += o.Streamed
 	t, u := &s.Times, &o.Times
 	t.Wait += u.Wait
-	t.Upload += u.Upload
+	t.Transfer += u.Transfer
 	t.Centroids += u.Centroids
 	t.Probe += u.Probe
 	t.Scan += u.Scan
@@ -296,9 +299,11 @@ func Devices() (devices []DeviceInfo, why []error) {
 
 // OpenDevice opens a device by name: "cuda:0" and the like, "cpu" for none, or
 // "auto" for the first that can be opened, and none where there is none. ""
-// stands for what [EnvDevice] names, or else for "cpu". note says what "auto"
-// picked and why. A device asked for by name that cannot be used is an error
-// that wraps [ErrUnavailable] and the cause; there is no fallback.
+// stands for what [EnvDevice] names, or else for "cpu". Several names with commas
+// between them, or "cuda:all" for all that there are, make a [Spread], with
+// "copies:" in front [Copies]. note says what "auto" picked and why. A device asked
+// for by name that cannot be used is an error that wraps [ErrUnavailable] and the
+// cause; there is no fallback.
 func OpenDevice(ctx context.Context, name string) (d Device, note string, err error) {
 	from := ""
 	if name == "" {
@@ -312,22 +317,36 @@ func OpenDevice(ctx context.Context, name string) (d Device, note string, err er
 	case "auto":
 		return openAny(ctx)
 	}
+	if strings.ContainsAny(name, ",") || strings.HasPrefix(name, copiesPrefix) || strings.HasSuffix(name, ":all") {
+		d, err = openSeveral(ctx, name, from)
+	} else {
+		d, err = openOne(ctx, name, from)
+	}
+	if err != nil {
+		return nil, "", err
+	}
+	return d, "", nil
+}
+
+// openOne opens the device of a name such as cuda:0; from says where that is from.
+func openOne(ctx context.Context, name, from string) (Device, error) {
 	kind, number, _ := strings.Cut(name, ":")
 	ordinal, err := strconv.Atoi(number)
 	if err != nil || ordinal < 0 || strconv.Itoa(ordinal) != number {
-		return nil, "", fmt.Errorf("%w: device %q%s; want cpu, auto or a name such as cuda:0", ErrUnavailable, name, from)
+		return nil, fmt.Errorf("%w: device %q%s; want cpu, auto or a name such as cuda:0", ErrUnavailable, name, from)
 	}
 	var known []string
 	for _, k := range deviceKinds() {
 		known = append(known, k.Kind())
 		if k.Kind() == kind {
-			if d, err = k.Open(ctx, ordinal); err != nil {
-				return nil, "", fmt.Errorf("%w: device %q%s: %w", ErrUnavailable, name, from, err)
+			d, err := k.Open(ctx, ordinal)
+			if err != nil {
+				return nil, fmt.Errorf("%w: device %q%s: %w", ErrUnavailable, name, from, err)
 			}
-			return d, "", nil
+			return d, nil
 		}
 	}
-	return nil, "", fmt.Errorf("%w: device %q%s; this build has: %s", ErrUnavailable, name, from, strings.Join(append(known, "cpu"), ", "))
+	return nil, fmt.Errorf("%w: device %q%s; this build has: %s", ErrUnavailable, name, from, strings.Join(append(known, "cpu"), ", "))
 }
 
 // openAny opens the first device that can be opened.

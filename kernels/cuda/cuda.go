@@ -24,14 +24,16 @@
 //	Attach            chunks → staging → pack → tiles of 16 tokens, resident
 //	Search            checks, and puts requests into the device's queue
 //	Device            takes what can share launches, in one goroutine
-//	prep_query, centroid_scores, [probe], scan, topk, fine
+//	prep_query, centroid_scores, [probe], scan, pick, fine
 //	order             by fine scores, in the asking goroutine
 //
-// The scan scores every document within a bound that the device computes for
-// each query. The best of its scores, somewhat more than asked for, get a fine
-// score in float32 and are ordered by it. If the bound leaves open whether a
-// document without a fine score belongs among the first K, the search is
-// repeated with more of them; [kernels.DeviceStats] counts that.
+// The scan scores every document, and the device computes for each query how much
+// too low those scores may be. It lists all documents that may belong among the
+// first K by that, and gives them fine scores, by which they are ordered: one pass,
+// which the host does not interrupt. If there was no room for the list, or the K-th
+// fine score is lower than was expected, the search is repeated with more room;
+// [kernels.DeviceStats] counts that. Of one query after the other, the driver is
+// given the whole pass as one graph.
 //
 // An index that does not fit into the memory given to it is streamed: pieces
 // cross the bus while the one before is scanned.

@@ -57,48 +57,33 @@ extern "C" __global__ void __launch_bounds__(256) probe_mark(const __grid_consta
   if (i >= p.columns * p.n) return;
   const uint32_t column = i / p.n;
   if (!(p.weights[column] > 0)) return;
+  uint32_t q = 0;
+  while (q + 1 < p.queries && p.group_begin[q + 1] <= column / kColumns) q++;
   const uint32_t c = p.ids[size_t(column) * p.picked + i % p.n];
-  if (c != 0xFFFFFFFFu) atomicOr(&p.bitmap[c / 32], 1u << (c & 31));
+  if (c != 0xFFFFFFFFu) atomicOr(&p.marks[c], 1u << q);
 }
 
-// candidates: a thread a token; reads 8 bytes a token, and the bitmap from
-// shared memory or L1.
+// candidates: a thread a token; reads 8 bytes a token, and 4 of the marks, which
+// are in L1 or L2.
 extern "C" __global__ void __launch_bounds__(256) candidates(const __grid_constant__ CandidateParams p) {
-  extern __shared__ uint32_t marks[];
-  const uint32_t *bitmap = p.bitmap;
-  if (p.smem) {
-    for (uint32_t i = threadIdx.x; i < (p.k + 31) / 32; i += 256) marks[i] = p.bitmap[i];
-    __syncthreads();
-    bitmap = marks;
-  }
   const uint64_t tokens = uint64_t(p.tiles) * kTile, stride = uint64_t(gridDim.x) * 256;
   for (uint64_t t = uint64_t(blockIdx.x) * 256 + threadIdx.x; t < tokens; t += stride) {
-    const uint32_t code = p.words[t].x / 64;
-    const bool hit = bitmap[code / 32] >> (code & 31) & 1;
     // One lane a tile asks for its 16 tokens. The loop is uniform in a half-warp.
-    const uint32_t half = 0xffffu << (threadIdx.x & 16);
-    if (__ballot_sync(__activemask(), hit) & half) {
-      if ((threadIdx.x & 15) == 0) {
-        const uint32_t doc = p.tile_doc[t / kTile] & 0x7FFFFFFFu;
-        atomicOr(&p.hits[doc / 32], 1u << (doc & 31));
-      }
-    }
+    uint32_t m = __ldg(&p.marks[p.words[t].x / 64]);
+    m = __reduce_or_sync(0xffffu << (threadIdx.x & 16), m);
+    if (m && (threadIdx.x & 15) == 0) atomicOr(&p.hits[p.tile_doc[t / kTile] & 0x7FFFFFFFu], m);
   }
 }
 
 extern "C" __global__ void __launch_bounds__(256) compact(const __grid_constant__ CompactParams p) {
-  const uint32_t i = blockIdx.x * 256 + threadIdx.x, l = threadIdx.x & 31;
-  uint32_t w = i < p.words ? p.a[i] & (p.b ? p.b[i] : 0xffffffffu) : 0;
-  uint32_t sum = __popc(w);
-  for (int s = 1; s < 32; s <<= 1) {
-    const uint32_t v = __shfl_up_sync(0xffffffffu, sum, s);
-    if (l >= s) sum += v;
-  }
+  const uint32_t doc = blockIdx.x * 256 + threadIdx.x, l = threadIdx.x & 31;
+  const bool in = doc < p.docs && (p.hits[doc] >> p.query & 1) && (p.allowed[doc / 32] >> (doc & 31) & 1);
+  const uint32_t b = __ballot_sync(0xffffffffu, in);
+  if (!b) return;
   uint32_t base = 0;
-  if (l == 31 && sum) base = atomicAdd(p.n, sum);
-  base = __shfl_sync(0xffffffffu, base, 31) + sum - __popc(w);
-  for (; w; w &= w - 1, base++)
-    if (base < p.capacity) p.list[base] = i * 32 + __ffs(w) - 1;
+  if (l == 0) base = atomicAdd(p.n, __popc(b));
+  base = __shfl_sync(0xffffffffu, base, 0);
+  if (in) p.list[base + __popc(b & ((1u << l) - 1))] = doc;
 }
 
 }  // namespace plaid

@@ -20,8 +20,12 @@ extern "C" __global__ void __launch_bounds__(256) pack(const __grid_constant__ P
     const uint32_t t = min(at + l, end - 1);
     const uint32_t code = p.code_bytes == 2 ? reinterpret_cast<const uint16_t *>(p.codes)[t] : reinterpret_cast<const uint32_t *>(p.codes)[t];
     float n = float(p.factors[t]) * (1.0f / 32767);
+    float most = fabsf(n);
     if (p.centroid_scale) n *= p.centroid_scale[code];
     p.words[size_t(tile) * kTile + l] = make_uint2(code * 64, __float_as_uint(n));
+    if (!p.plain_max) most = fabsf(n);
+    for (int s = 8; s; s >>= 1) most = fmaxf(most, __shfl_xor_sync(0xffffu, most, s));
+    if (l == 0) atomicMax(&p.doc_max[p.doc_base + lo], __float_as_uint(most));
   }
   const uint32_t words = 4 * p.lane_words;
   uint32_t *out = p.rows + size_t(tile) * kTile * words;

@@ -9,9 +9,9 @@
 //   centroid_scores groups        -> rows of S, float S
 //   list_tiles      list of documents -> walk
 //   scan_*          walk          -> a score a (group, document)
-//   approx          walk          -> the same from S alone
-//   topk_first/next scores        -> the k best, sorted
-//   fine            (query, document) pairs -> float scores
+//   pick            scores        -> the documents that can be among the k best;
+//                                    above 8,192: topk_first/next, then collect
+//   fine            those         -> float scores
 //   probe_mark, candidates   pruned search
 //   nearest, nearest_exact   index build
 //
@@ -28,6 +28,8 @@
 //              rows of 16·W bytes, W = lane words = ceil(ceil(d·nbits/8)/16)
 //   tile_doc   uint32 [tiles+4]      document | 1<<31 on its last tile
 //   first_tile uint32 [docs+1]       first tile of a document; [docs] = tiles
+//   doc_max    uint32 [docs]         bits of the largest |y| of a document's words, for modes
+//                                    33, 34, 36 without a_c/a_max; zero before it is packed
 //
 // The four tiles at the end exist to be read ahead: zero them. Documents of
 // one resident index: at most 2^31−1; centroids: at most 2^26.
@@ -44,10 +46,35 @@
 //   frags  uint32 [groups][frag_stride]   query operand of the tensor cores, lane order
 //   cols   float4 [groups][32]  x: s_mul, y: s_add  (row value = S·s_mul + s_add)
 //                               z: out scale, w: approx scale
-//   bound  float  [groups]      rigorous bound of |scan score − oracle| of the group
+//   bound  float4 [groups][32]  error of a column for factor 1, see Bounds
+//   parts  uint2  [groups][5][steps][4][32]  the query in lane order: three bfloat16 parts
+//                               of the vectors, for S and fine scores, and two half-precision
+//                               parts of the residuals' coefficients
 //   s_rows uint16 [groups][K][32] (64 B a row): entry 8·j + 2·b + c is column 8·b + 2·j + c
 //   scores float  [groups][stride]; zero it before a scan where documents may
 //          be empty: a scan writes the documents that have a tile, and no other
+//
+// # Lane order
+//
+// Lane j of four has the dimensions [D·j, D·(j+1)), D = 32·W/nbits, of a token,
+// as it has a quarter of the packed row; step s has 4s to 4s+3 of each lane, so
+// there are D/4 steps of 16. Entry [s][n][4c + j] of a part is those four
+// dimensions of column 8n + c. Dimensions past the last are zero.
+//
+// # Bounds
+//
+// |scan score − oracle| of a document is at most n·E, n being its doc_max.
+// The worst case adds up what every rounding can do: E = Σ x over the columns.
+// Roundings that are independent and of mean zero cancel: with Hoeffding's
+// inequality |Σ| <= λ·sqrt(Σ z) but for a probability of 2·exp(−λ²/2), z being a
+// column's sum of squares of the largest sizes, and y what may always add up
+// (the same rounding in several columns): E = min(Σ x, Σ y + λ·sqrt(Σ z)).
+// w is |weight|·|q|, for the error of fine scores.
+// A document is missed only if its own score is too low, and that concerns the
+// tokens that are best by the oracle, which do not depend on the roundings. So
+// does not hold for a negative weight, whose column has the worst case in y.
+// Columns that point the same way are rounded alike: their z is multiplied with
+// their number, (Σ a)² <= m·Σ a².
 #pragma once
 #include <cstdint>
 #include <cuda_fp16.h>
@@ -57,8 +84,18 @@ namespace plaid {
 
 constexpr int kTile = 16;            // tokens a tile
 constexpr int kColumns = 32;         // query tokens a group
-constexpr int kScanThreads = 128;    // block of scan_*, approx
+constexpr int kScanThreads = 128;    // block of scan_*
 constexpr int kMaxList = 1 << 30;
+
+// stamp notes the device's time, in nanoseconds, at the beginning of a launch.
+__device__ __forceinline__ uint64_t now() {
+  uint64_t t;
+  asm volatile("mov.u64 %0, %globaltimer;" : "=l"(t));
+  return t;
+}
+__device__ __forceinline__ void stamp(uint64_t *clock) {
+  if (clock && threadIdx.x == 0) *clock = now();
+}
 
 // Words of frags for one group: frag_stride = plaid_frag_words(mode, W).
 // steps(mode): 1 bit: 5·W, 2 bits: 3·W, 4 bits: 2·W, 8 bits: 2·ceil(W/2)
@@ -69,7 +106,7 @@ constexpr int kMaxList = 1 << 30;
 // mode: 1, 2, 4, 8: uniform levels of that many bits, for scan_b*; 16: table
 // codebook, for scan_table; 33, 34, 36: uniform levels of 1, 2, 4 bits for
 // scan_f*, which only the sm_90a module has: rows of S are then half precision
-// (centroid_scores with half_rows = 1), and not for approx.
+// (centroid_scores with half_rows = 1).
 
 // pack: grid (ceil(tiles/8), 1), block 256 (a warp a tile), no shared memory.
 // Called for each uploaded piece of whole documents.
@@ -83,9 +120,12 @@ struct PackParams {
   uint2 *words;                     // resident arrays, whole
   uint32_t *rows;
   uint32_t *tile_doc;
+  uint32_t *doc_max;
   uint32_t docs, doc_base;          // of the piece; number of its first document
   uint32_t tiles;                   // first_tile[docs] − first_tile[0]
   uint32_t code_bytes, row_bytes, lane_words;
+  uint32_t plain_max;               // 1: doc_max without a_c/a_max
+  uint32_t reserved;
 };
 
 // prep_query: grid (4, groups), block 256, shared memory 0.
@@ -93,29 +133,37 @@ struct PackParams {
 struct PrepParams {
   const float *query;               // [groups][32][dim], unused columns zero
   const float *weights;             // [groups][32], unused columns zero
+  const float *alike;               // [groups][32]: how many of the query's columns point the same way
   const float *dim_scale;           // [dim] or null
   uint32_t *frags;                  // out
   float4 *cols;                     // out
-  float *bound;                     // out, may be null; atomically added: zero it before
-  __nv_bfloat16 *split;             // out [groups][2][32][dim16], dim16 = dim rounded up to 16: for centroid_scores
-  uint32_t dim, mode, nbits, lane_words, frag_stride;
+  float4 *bound;                    // out
+  uint2 *parts;                     // out
+  float *unit;                      // out [groups][32]: what sums over the last two parts are to be multiplied with
+  uint32_t *zeros;                  // zero_words words to be zero
+  uint64_t *clock;                  // out: time when it began, in ns, or null
+  uint32_t dim, mode, nbits, lane_words, frag_stride, zero_words;
   float step;                       // uniform: the step; table: largest |weight| of the table
   float s_max;                      // largest norm of a centroid / smallest a_c (1 without scales), rounded up
+  float s_least;                    // largest norm of a centroid / a_max, rounded up
   float factor_max;                 // FactorMax · a_max
+  float table_scale;                // table: what fine's weights are multiplied with, a power of two
+  uint32_t reserved;
 };
 
 // centroid_scores: grid (ceil(K/128), groups), block 256 (8 warps of 16 centroids), no shared memory.
 // Error of S: below 1e-5 · |q|.
 struct CentroidParams {
   const __nv_bfloat16 *centroids;   // [K][dim16], columns dim..dim16 zero
-  const __nv_bfloat16 *split;       // of prep_query
+  const uint2 *parts;               // of prep_query
   const float4 *cols;
-  const float *inv_scale;           // [K] 1/a_c, or null; approx needs rows made with null
+  const float *inv_scale;           // [K] 1/a_c, or null
   uint16_t *s_rows;                 // out [groups][K][32] or null
   float *s_float;                   // out [groups][32][K], not scaled, or null: feed topk_first with it to probe
+  uint64_t *clock;
   uint32_t k, dim;
   uint32_t half_rows;               // 1 for modes 33, 34, 36, else 0
-  uint32_t reserved;
+  uint32_t lane_dims;               // D: see lane order
 };
 
 // list_tiles: grid (ceil(n/256)), block 256. Turns a list of documents into a
@@ -131,13 +179,13 @@ struct ListParams {
   uint32_t walk_capacity;           // entries of walk; the host sizes it as the sum of tiles, or the tiles of the index
 };
 
-// scan_b{1,2,4,8}[_wW][_list], scan_table[_list], approx[_list]:
+// scan_b{1,2,4,8}[_wW][_list], scan_table[_list]:
 // grid (blocks, groups), block 128; a warp takes a run of tiles, so documents
 // of any length load all warps alike; pieces of a document cut between warps
 // are joined by the last warp to finish one.
 // blocks: SMs × occupancy, no more than ceil(tiles/4).
 // Shared memory (dynamic): 4·(3072 + 1024·W) bytes for the names with _w; else
-// 4·frag_stride bytes for scan_b*, 4·frag_stride + 2048 for scan_table; 0 for approx.
+// 4·frag_stride bytes for scan_b*, 4·frag_stride + 2048 for scan_table.
 // scan_f{1,2,4}_wW[_list] (sm_90a): grid and block the same, shared memory
 // 4·frag_stride + 4·(3072 + 1024·W), for (bits, W): f1_w1, f2_w1, f2_w2, f4_w2, f4_w4.
 // Names with _wW exist for (bits, W): b1_w1, b2_w1, b2_w2, b4_w2, b4_w4.
@@ -156,6 +204,7 @@ struct ScanParams {
   float *scores;                    // [groups][score_stride], by document or by position
   uint32_t *part;                   // scratch [groups][warps][2][32], warps = 4 · gridDim.x
   uint32_t *count;                  // scratch [groups][warps], zero before the first use; left zero
+  uint64_t *clock;
   uint64_t s_stride;                // entries of s_rows between groups: 32·K
   uint64_t score_stride;
   uint32_t n_tiles;                 // tiles of the walk when n_tiles_dev is null
@@ -168,16 +217,23 @@ struct ScanParams {
 // Makes 64-bit keys (score descending, then number ascending) and keeps the k
 // largest of each 8,192: out has [queries][gridDim.x][k] keys, 0 where there are
 // fewer. Scores of a query are summed over its groups, in order. NaN never wins.
+// With bound, scores are lowered as pick lowers them.
 struct TopkFirstParams {
   const float *scores;              // [groups][stride]
   const uint32_t *group_begin;      // [queries+1], or null: query i has group i alone
   const uint32_t *ids;              // number of entry i, or null: i
   const uint32_t *n_dev;            // entries if not null, at most n
   const uint32_t *allowed;          // bitmap by number, or null
+  const uint32_t *doc_max;          // by number
+  const float4 *bound;              // of prep_query, or null
   uint64_t *keys;                   // out
+  uint64_t *clock;
   uint64_t stride;
   uint32_t n, k;
   uint64_t ids_stride;              // entries of ids between queries (0: shared)
+  uint32_t max_by_entry;            // doc_max is by entry and not by number
+  float deviations, slack;
+  uint32_t reserved;
 };
 
 // topk_next: grid (ceil(n/8192), queries), block 1024, shared memory 0:
@@ -195,60 +251,99 @@ struct TopkNextParams {
   uint32_t n, k;
 };
 
-// fine: grid (n, queries, splits), block 128, no dynamic shared memory; then
-// fine_sum: grid (ceil(n/8), queries), block 256, same parameters.
-// Float32 decode and products, for every document of each query's list:
-// scores[q][i] of document ids[q][i]; an empty document scores 0, the number
-// 0xFFFFFFFF −inf. splits = min(ceil(largest document's tiles / 16), 1024)
-// blocks share a document's tiles. best must be zero before.
+// pick: grid (1, queries), block 1024, for n <= 8192; else topk_first and
+// topk_next, and collect: grid (ceil(n/8192), queries), block 256.
+//
+// What is listed is every document that can be among the k best. With l the score
+// less slack·n·E and u the score plus n·E plus error, a document is listed if
+// its u is at least the k-th largest l, the limit. If the k-th best fine score of
+// those listed is at least the limit, no document that is not listed belongs
+// among them; slack makes that so but for an unlucky query.
+struct PickParams {
+  const float *scores;              // as of topk_first
+  const uint32_t *group_begin;
+  const uint32_t *ids;
+  const uint32_t *n_dev;
+  const uint32_t *allowed;
+  const uint32_t *doc_max;
+  const float4 *bound;
+  const float *kth;                 // collect: [queries][k] lowered scores of topk_next
+  uint32_t *out_ids;                // [queries][capacity], in no order
+  float2 *out_scores;               // [queries][capacity]: the score, n·E
+  uint32_t *found;                  // [queries][4]: how many there are (zero before), bits of the
+                                    // limit, of E, of the largest share of the bound (of fine; zero before)
+  uint64_t *clock;
+  uint64_t stride;
+  uint32_t n, k, capacity;
+  uint32_t max_by_entry;
+  float deviations;                 // λ; negative: the worst case
+  float slack;
+  float error;                      // of fine scores, for Σ |weight|·|q| = 1
+  uint32_t reserved;
+};
+
+// fine_b{1,2,4,8} (uniform levels), fine_t{1,2,4,8} (tables): grid (blocks, queries,
+// splits), block 128, no dynamic shared memory. A block takes every blocks-th
+// document of its query. Scores of the listed
+// documents, as precise as float32: the query in parts, so that the products on
+// the tensor cores are exact, and float32 sums. An empty document scores 0.
+// splits blocks share a document's tiles; the last to come joins them.
 struct FineParams {
   const uint2 *words;
   const uint32_t *rows;
   const uint32_t *first_tile;
   const __nv_bfloat16 *centroids;   // [K][dim16]
-  const float *weights_table;       // [2^nbits] float weights, uniform or table
-  const float *dim_scale;           // [dim] or null
+  const __half *table;              // [2][2^nbits]: of uniform levels the number of the bucket less
+                                    // (2^nbits − 1)/2, and 0; else weights times table_scale, in two halves
   const float *centroid_ratio;      // [K] a_c/a_max, or null
-  const float *query;               // [groups][32][dim]
+  const uint2 *parts;               // of prep_query
+  const float *unit;                // of prep_query
   const float *weights;             // [groups][32]
   const uint32_t *group_begin;      // [queries+1] or null: query i has group i alone
-  const uint32_t *ids;              // [queries][n]
-  uint32_t *best;                   // scratch [queries][n][max_groups][32]
-  float *scores;                    // [queries][n]
+  const uint32_t *ids;              // [queries][capacity]
+  const float2 *coarse;             // [queries][capacity] of pick, or null
+  uint32_t *found;                  // [queries][4]: of pick
+  float *part;                      // scratch [queries][capacity][splits][max_groups][32] where splits > 1
+  uint32_t *count;                  // scratch [queries][capacity], zero before; left zero
+  float *scores;                    // [queries][capacity]
+  uint64_t *clock;                  // out: when it began, when it ended (zero before)
   float factor_max;                 // FactorMax (without a_max)
   float a_max;                      // 1 without scales
-  uint32_t n, dim, nbits, lane_words;
+  uint32_t capacity, dim, lane_words;
   uint32_t max_groups;              // most groups of a query
-  uint32_t reserved;
 };
 
-// probe_mark: grid (ceil(n·columns/256)), block 256. Sets the bits of probed
-// centroids; zero the bitmap before. Columns of weight <= 0 probe nothing.
+// probe_mark: grid (ceil(n·columns/256)), block 256. Sets the query's bit of probed
+// centroids, of at most 32 queries; zero the marks before. Columns of weight <= 0
+// probe nothing.
 struct MarkParams {
   const uint32_t *ids;              // [columns][picked], best first, of topk_next over s_float
   const float *weights;             // [columns]
-  uint32_t *bitmap;                 // [ceil(K/32)]
+  const uint32_t *group_begin;      // [queries+1]
+  uint32_t *marks;                  // [K]
   uint32_t columns, picked, n;      // n <= picked are used
+  uint32_t queries;
 };
 
-// candidates: grid (blocks), block 256, shared memory 4·ceil(K/32) where that
-// is at most 48 KiB and smem is 1, else 0 and smem 0. Sets the bits of documents
-// that have a token with a marked centroid. Zero hits before.
+// candidates: grid (blocks), block 256. Sets the bits of those queries that probe a
+// centroid of one of a document's tokens, for 32 queries at once. Zero hits before.
 struct CandidateParams {
   const uint2 *words;
   const uint32_t *tile_doc;
-  const uint32_t *bitmap;
-  uint32_t *hits;                   // [ceil(docs/32)]
-  uint32_t tiles, k, smem, reserved;
+  const uint32_t *marks;
+  uint32_t *hits;                   // [docs]
+  uint32_t tiles, reserved;
 };
 
-// compact: grid (ceil(words/256)), block 256. Bits of a AND b (b may be null)
-// to a list of numbers, in no order that results depend on. n must be zero before.
+// compact: grid (ceil(docs/256)), block 256. The documents whose hits have the bit
+// of a query and that are allowed, in no order that results depend on. n must be
+// zero before.
 struct CompactParams {
-  const uint32_t *a, *b;
+  const uint32_t *hits;
+  const uint32_t *allowed;          // bitmap
   uint32_t *list;
   uint32_t *n;
-  uint32_t words, capacity;
+  uint32_t docs, query;
 };
 
 // to_half: grid (ceil(rows/8)), block 256. Rows to half precision, padded with

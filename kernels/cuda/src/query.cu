@@ -60,7 +60,7 @@ __device__ __forceinline__ float split(const float (&k)[kFields], int bits, floa
 
 // A warp's column, uniform levels of NB bits.
 template <int NB>
-__device__ void prepare(const PrepParams &p, const float *q, uint32_t g, uint32_t col, float weight) {
+__device__ float3 prepare(const PrepParams &p, const float *q, uint32_t g, uint32_t col, float weight) {
   constexpr int kFields = NB == 1 ? 4 : NB == 2 ? 2 : 1;  // of a half-byte; of a byte at 8 bits
   constexpr float kM = NB == 1 ? 128 : NB == 2 ? 64 : 16;
   // Room for x: 8·64 of 128 a unit of h at 1 bit, 4·32 of 64 at 2, 8 of 16 else.
@@ -83,7 +83,7 @@ __device__ void prepare(const PrepParams &p, const float *q, uint32_t g, uint32_
     frags[(((step * 4 + nb) * 32 + (col & 7) * 4 + j) * 2 + reg) * 4 + byte] = uint8_t(int8_t(v));
   };
   const uint32_t parts = NB == 8 ? 1 : 2;  // of a byte
-  float total = 0, errors = 0;
+  float total = 0, errors = 0, squares = 0;
   for (uint32_t i = l; i < 16 * words * parts; i += 32) {
     const uint32_t half = i % parts, byte = i / parts;  // byte of the row
     const uint32_t lane = byte / (4 * words), word = byte / 4 % words, m = byte & 3;
@@ -97,7 +97,8 @@ __device__ void prepare(const PrepParams &p, const float *q, uint32_t g, uint32_
     split<kFields>(k, NB, kM, h, x);
     for (int f = 0; f < kFields; f++) {
       const float made = kM * float(h[f]) + float(x << (NB == 8 ? 0 : NB * f));
-      if (d0 + f < p.dim) total += made, errors += fabsf(made - k[f]);  // else the field is 0
+      const float e = made - k[f];
+      if (d0 + f < p.dim) total += made, errors += fabsf(e), squares += e * e;  // else the field is 0
       if (NB == 8) {
         put(word & ~1u, lane, word & 1, m, h[f]);
       } else {
@@ -110,12 +111,11 @@ __device__ void prepare(const PrepParams &p, const float *q, uint32_t g, uint32_
   }
   if (NB == 8 && (words & 1))  // the second word of the last pair does not exist
     for (uint32_t i = l; i < 16; i += 32) put(words - 1, i / 4, 1, i & 3, 0), put(words, i / 4, 1, i & 3, 0);
-  total = warp_sum(total), errors = warp_sum(errors);
-  if (l == 0) {
-    p.cols[g * kColumns + col] = make_float4(inv, kHalfRange - kMid * total, weight * u * p.factor_max, weight * u);
-    // S rounded to 256 units, the coefficients, float32 arithmetic near 2^23, S itself.
-    if (p.bound) atomicAdd(&p.bound[g], fabsf(weight) * p.factor_max * (u * (128 + kMid * errors + 4) + 2e-5f * p.s_max * norm));
-  }
+  total = warp_sum(total), errors = warp_sum(errors), squares = warp_sum(squares);
+  if (l == 0) p.cols[g * kColumns + col] = make_float4(inv, kHalfRange - kMid * total, weight * u * p.factor_max, weight * u);
+  // S rounded to 256 units, the coefficients, float32 arithmetic near 2^23, S itself.
+  const float always = u * 4 + 2e-5f * p.s_max * norm;
+  return {u * (128 + kMid * errors) + always, always, u * u * (128 * 128 + kMid * kMid * squares)};
 }
 
 __device__ __forceinline__ uint8_t to_fp8(float v) { return __nv_cvt_float_to_fp8(v, __NV_SATFINITE, __NV_E4M3); }
@@ -123,7 +123,7 @@ __device__ __forceinline__ float of_fp8(uint8_t v) { return __half2float(__half(
 
 // A warp's column for scan_f*: coefficients in two e4m3 parts, placed as the
 // core matrices (8 query tokens × 16 bytes) of wgmma's B operand.
-__device__ void prepare_fp8(const PrepParams &p, const float *q, uint32_t g, uint32_t col, float weight) {
+__device__ float3 prepare_fp8(const PrepParams &p, const float *q, uint32_t g, uint32_t col, float weight) {
   const int l = threadIdx.x & 31, nb = p.nbits;
   const float mid = ((1 << nb) - 1) * 0.5f;
   float largest = 0, norm = 0, sum = 0;
@@ -137,36 +137,40 @@ __device__ void prepare_fp8(const PrepParams &p, const float *q, uint32_t g, uin
   const float alpha = fminf(440.0f / fmaxf(largest, 1e-30f), 32000.0f * 512 / fmaxf(reach, 1e-30f));
   uint8_t *frags = reinterpret_cast<uint8_t *>(p.frags + size_t(g) * p.frag_stride);
   const uint32_t words = p.lane_words, fields = 8 / nb, per = fields / 2, steps = per * words;
-  float total = 0, errors = 0;
+  float total = 0, errors = 0, squares = 0;
   for (uint32_t i = l; i < 16 * words * fields; i += 32) {
     const uint32_t f = i % fields, byte = i / fields, lane = byte / (4 * words), word = byte / 4 % words, m = byte & 3;
     const float place = float(1 << (f % (4 / nb) * nb));
     const float k = i < p.dim ? q[i] * (p.dim_scale ? p.dim_scale[i] : 1.0f) * p.step * alpha : 0.0f;
     const uint8_t hi = to_fp8(k / place), lo = to_fp8(k / place - of_fp8(hi));
     const float made = (of_fp8(hi) + of_fp8(lo)) * place;
-    total += made, errors += fabsf(made - k);
+    total += made, errors += fabsf(made - k), squares += (made - k) * (made - k);
     const uint32_t at = (word * per + f / 2) * 1024 + col / 8 * 256 + (f & 1) * 128 + (col & 7) * 16 + lane * 4 + m;
     frags[at] = hi, frags[at + steps * 1024] = lo;
   }
-  total = warp_sum(total), errors = warp_sum(errors);
-  if (l == 0) {
-    const float mul = alpha * (1.0f / 512);
-    p.cols[g * kColumns + col] = make_float4(mul, -mid * total * (1.0f / 512), weight * p.factor_max / mul, weight / mul);
-    // 2·steps roundings of the sum, those of S, of the factor and of their product.
-    if (p.bound) atomicAdd(&p.bound[g], fabsf(weight) * p.factor_max * (mid * errors / alpha + (2 * steps + 4) * 0x1p-11f * reach));
-  }
+  total = warp_sum(total), errors = warp_sum(errors), squares = warp_sum(squares);
+  const float mul = alpha * (1.0f / 512);
+  if (l == 0) p.cols[g * kColumns + col] = make_float4(mul, -mid * total * (1.0f / 512), weight * p.factor_max / mul, weight / mul);
+  // Of the start −mid·Σk and the fields up to a place, each dimension has one, so
+  // that no sum on the way is larger than ‖c‖·|q|/a_c + this; the second part adds a
+  // sixteenth. It is rounded 2·steps times, S once, and the factor and their
+  // product, which several columns may share. Roundings are in proportion, and with
+  // the factor, f·a_c, comes ‖c‖·|q|·f + a_c·f·this: doc_max is of f alone.
+  const float most = p.s_least * norm + mid * sum * (1 + 0x1p-4f), one = 0x1p-11f * most;
+  const float shared = 2 * one + 2e-5f * p.s_least * norm, c = mid / alpha;
+  return {c * errors + (2 * steps + 1) * one + shared, shared, c * c * squares + (2 * steps + 1) * one * one};
 }
 
 // A warp's column for a table codebook: half-precision coefficients in units
 // of a row entry, 1/16000 of the largest S.
-__device__ void prepare_table(const PrepParams &p, const float *q, uint32_t g, uint32_t col, float weight) {
+__device__ float3 prepare_table(const PrepParams &p, const float *q, uint32_t g, uint32_t col, float weight) {
   const int l = threadIdx.x & 31;
-  float largest = 0, norm = 0, sum = 0;
+  float largest = 0, norm = 0, sum = 0, squares = 0;
   for (uint32_t j = l; j < p.dim; j += 32) {
     const float v = q[j], a = fabsf(v * (p.dim_scale ? p.dim_scale[j] : 1.0f)) * p.step;
-    norm += v * v, largest = fmaxf(largest, a), sum += a;
+    norm += v * v, largest = fmaxf(largest, a), sum += a, squares += a * a;
   }
-  norm = sqrtf(warp_sum(norm)), largest = warp_max(largest), sum = warp_sum(sum);
+  norm = sqrtf(warp_sum(norm)), largest = warp_max(largest), sum = warp_sum(sum), squares = warp_sum(squares);
   const float u = fmaxf(fmaxf(p.s_max * norm / 16000.0f, largest / 30000.0f), 1e-30f), inv = 1.0f / u;
   __half *frags = reinterpret_cast<__half *>(p.frags + size_t(g) * p.frag_stride);
   const uint32_t lane_dims = p.lane_words * 32 / p.nbits;
@@ -175,32 +179,83 @@ __device__ void prepare_table(const PrepParams &p, const float *q, uint32_t g, u
     const float v = i < p.dim ? q[i] * (p.dim_scale ? p.dim_scale[i] : 1.0f) * p.step * inv : 0.0f;
     frags[((((e / 4) * 4 + col / 8) * 32 + (col & 7) * 4 + j) * 2 + (e >> 1 & 1)) * 2 + (e & 1)] = __float2half_rn(v);
   }
-  if (l == 0) {
-    p.cols[g * kColumns + col] = make_float4(256 * inv, 16384.0f * 256, weight * u * p.factor_max, weight * u / 256);
-    if (p.bound) atomicAdd(&p.bound[g], fabsf(weight) * p.factor_max * (u + 1.1e-3f * sum + 2e-5f * p.s_max * norm));
+  if (l == 0) p.cols[g * kColumns + col] = make_float4(256 * inv, 16384.0f * 256, weight * u * p.factor_max, weight * u / 256);
+  // S rounded to a unit; the query's and the table's halves, the former rounded
+  // anew for each dimension, the latter shared by all columns.
+  const float always = 2e-5f * p.s_max * norm, half = 0x1p-11f * 1.01f;
+  return {u + 2 * half * sum + always, half * sum + always, u * u + half * half * squares};
+}
+
+// A warp's column for fine scores, and for S: a lane writes four dimensions of
+// each part at a time.
+__device__ void prepare_parts(const PrepParams &p, const float *q, uint32_t g, uint32_t col) {
+  const int l = threadIdx.x & 31;
+  const uint32_t lane_dims = p.lane_words * 32 / p.nbits, steps = lane_dims / 4;
+  const bool table = p.mode == 16;
+  // A coefficient is below 2^15, so that its first half is finite and the second,
+  // 2^-11 of it, far from the smallest.
+  float largest = 0;
+  for (uint32_t j = l; j < p.dim; j += 32) largest = fmaxf(largest, fabsf(q[j] * (p.dim_scale ? p.dim_scale[j] : 1.0f)));
+  const float by = table ? 1.0f / p.table_scale : p.step;
+  largest = warp_max(largest) * by;
+  int exponent = 0;
+  if (largest > 0) frexpf(largest, &exponent);
+  exponent = max(-100, min(14 - exponent, 100));
+  const float up = ldexpf(1.0f, exponent);
+  if (l == 0) p.unit[g * kColumns + col] = ldexpf(1.0f, -exponent);
+  uint2 *out = p.parts + (size_t(g) * 5 * steps * 4 + col / 8) * 32 + (col & 7) * 4;
+  const size_t part = size_t(steps) * 128;
+  for (uint32_t i = l; i < 4 * steps; i += 32) {
+    const uint32_t j = i & 3, step = i / 4, d0 = j * lane_dims + 4 * step;
+    __align__(8) __nv_bfloat16 b[3][4];
+    __align__(8) __half h[2][4];
+#pragma unroll
+    for (uint32_t e = 0; e < 4; e++) {
+      const uint32_t d = d0 + e;
+      const float v = d < p.dim ? q[d] : 0.0f;
+      b[0][e] = __float2bfloat16_rn(v);
+      const float r = v - __bfloat162float(b[0][e]);
+      b[1][e] = __float2bfloat16_rn(r);
+      b[2][e] = __float2bfloat16_rn(r - __bfloat162float(b[1][e]));
+      const float k = d < p.dim ? v * (p.dim_scale ? p.dim_scale[d] : 1.0f) * by * up : 0.0f;
+      h[0][e] = __float2half_rn(k);
+      h[1][e] = __float2half_rn(k - __half2float(h[0][e]));
+    }
+    uint2 *to = out + size_t(step) * 128 + j;
+#pragma unroll
+    for (int k = 0; k < 3; k++) to[k * part] = *reinterpret_cast<const uint2 *>(b[k]);
+#pragma unroll
+    for (int k = 0; k < 2; k++) to[(3 + k) * part] = *reinterpret_cast<const uint2 *>(h[k]);
   }
 }
 
-// prep_query: a warp a column. 8 to 10 µs for a group of 128 dimensions.
+// prep_query: a warp a column.
 extern "C" __global__ void __launch_bounds__(256) prep_query(const __grid_constant__ PrepParams p) {
   const uint32_t g = blockIdx.y, col = blockIdx.x * 8 + threadIdx.x / 32, l = threadIdx.x & 31;
+  if (blockIdx.x == 0 && g == 0) {
+    for (uint32_t i = threadIdx.x; i < p.zero_words; i += 256) p.zeros[i] = 0;
+    __syncthreads();
+    stamp(p.clock);
+  }
   const float *q = p.query + (size_t(g) * kColumns + col) * p.dim;
-  const uint32_t dim16 = (p.dim + 15) & ~15u;
-  __nv_bfloat16 *hi = p.split + (size_t(g) * 2 * kColumns + col) * dim16, *lo = hi + size_t(kColumns) * dim16;
-  for (uint32_t j = l; j < dim16; j += 32) {
-    const float v = j < p.dim ? q[j] : 0.0f;
-    const __nv_bfloat16 h = __float2bfloat16_rn(v);
-    hi[j] = h, lo[j] = __float2bfloat16_rn(v - __bfloat162float(h));
-  }
   const float weight = p.weights[g * kColumns + col];
+  prepare_parts(p, q, g, col);
+  float3 bound;
   switch (p.mode) {
-    case 1: prepare<1>(p, q, g, col, weight); break;
-    case 2: prepare<2>(p, q, g, col, weight); break;
-    case 4: prepare<4>(p, q, g, col, weight); break;
-    case 8: prepare<8>(p, q, g, col, weight); break;
-    case 16: prepare_table(p, q, g, col, weight); break;
-    default: prepare_fp8(p, q, g, col, weight);
+    case 1: bound = prepare<1>(p, q, g, col, weight); break;
+    case 2: bound = prepare<2>(p, q, g, col, weight); break;
+    case 4: bound = prepare<4>(p, q, g, col, weight); break;
+    case 8: bound = prepare<8>(p, q, g, col, weight); break;
+    case 16: bound = prepare_table(p, q, g, col, weight); break;
+    default: bound = prepare_fp8(p, q, g, col, weight);
   }
+  float square = 0;
+  for (uint32_t j = l; j < p.dim; j += 32) square += q[j] * q[j];
+  square = warp_sum(square);
+  const float w = fabsf(weight), by = w * p.factor_max;
+  if (weight < 0) bound.y = bound.x, bound.z = 0;
+  if (l == 0)
+    p.bound[g * kColumns + col] = make_float4(by * bound.x, by * bound.y, by * by * bound.z * p.alike[g * kColumns + col], w * sqrtf(square));
 }
 
 __device__ __forceinline__ void mma_bf16(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
@@ -212,27 +267,28 @@ __device__ __forceinline__ void mma_bf16(float (&c)[4], const uint32_t (&a)[4], 
 // centroid_scores: bf16 centroids are exact, the query is the sum of two bf16
 // vectors, sums are float32. A warp takes 16 centroids; lane 4g + j ends with
 // exactly the 16 bytes of a row that lane 4g' + j of a scan will load.
-// Bound: 2·d bytes a centroid. K = 65,536, d = 128: 0.03 to 0.04 ms.
+// Bound: 2·d bytes a centroid, from L2 for all but the first group.
 extern "C" __global__ void __launch_bounds__(256) centroid_scores(const __grid_constant__ CentroidParams p) {
   const uint32_t group = blockIdx.y, l = threadIdx.x & 31, g = l >> 2, j = l & 3;
+  if (blockIdx.x == 0 && group == 0) stamp(p.clock);
   const uint32_t c0 = (blockIdx.x * 8 + threadIdx.x / 32) * 16;
   if (c0 >= p.k) return;
-  const uint32_t dim16 = (p.dim + 15) & ~15u;
+  const uint32_t dim16 = (p.dim + 15) & ~15u, steps = p.lane_dims / 4;
   const uint32_t r0 = min(c0 + g, p.k - 1), r1 = min(c0 + g + 8, p.k - 1);
-  const uint32_t *a0 = reinterpret_cast<const uint32_t *>(p.centroids + size_t(r0) * dim16) + j;
-  const uint32_t *a1 = reinterpret_cast<const uint32_t *>(p.centroids + size_t(r1) * dim16) + j;
-  const uint32_t *hi = reinterpret_cast<const uint32_t *>(p.split + (size_t(group) * 2 * kColumns + g) * dim16) + j;
-  const uint32_t *lo = hi + kColumns * dim16 / 2;
+  const __nv_bfloat16 *a0 = p.centroids + size_t(r0) * dim16, *a1 = p.centroids + size_t(r1) * dim16;
+  const uint2 *hi = p.parts + size_t(group) * 5 * steps * 128 + l, *lo = hi + size_t(steps) * 128;
   float acc[4][4] = {};
-  const uint32_t half = dim16 / 2;  // words a row
 #pragma unroll 4
-  for (uint32_t k = 0; k < half; k += 8) {
-    const uint32_t a[4] = {__ldg(a0 + k), __ldg(a1 + k), __ldg(a0 + k + 4), __ldg(a1 + k + 4)};
+  for (uint32_t s = 0; s < steps; s++) {
+    const uint32_t d = j * p.lane_dims + 4 * s;
+    uint2 u = {}, v = {};
+    if (d < dim16) u = __ldg(reinterpret_cast<const uint2 *>(a0 + d)), v = __ldg(reinterpret_cast<const uint2 *>(a1 + d));
+    const uint32_t a[4] = {u.x, v.x, u.y, v.y};
 #pragma unroll
     for (int n = 0; n < 4; n++) {
-      const uint32_t *h = hi + n * 8 * half + k, *w = lo + n * 8 * half + k;
-      mma_bf16(acc[n], a, __ldg(h), __ldg(h + 4));
-      mma_bf16(acc[n], a, __ldg(w), __ldg(w + 4));
+      const uint2 h = __ldg(hi + (s * 4 + n) * 32), w = __ldg(lo + (s * 4 + n) * 32);
+      mma_bf16(acc[n], a, h.x, h.y);
+      mma_bf16(acc[n], a, w.x, w.y);
     }
   }
   const bool in0 = c0 + g < p.k, in1 = c0 + g + 8 < p.k;

@@ -15,6 +15,7 @@ __device__ __forceinline__ void scan_shared(const ScanParams &p) {
 
 #define PLAID_SCAN(name, list, blocks, call)                                                                  \
   extern "C" __global__ void __launch_bounds__(kScanThreads, blocks) name(const __grid_constant__ ScanParams p) { \
+    if (blockIdx.x + blockIdx.y == 0) stamp(p.clock);                                                         \
     call;                                                                                                     \
   }
 #define PLAID_REGISTERS(nb, w, blocks)                                                        \
@@ -44,8 +45,5 @@ PLAID_FP8(2, 2, 6)
 PLAID_FP8(4, 2, 6)
 PLAID_FP8(4, 4, 5)
 #endif
-
-PLAID_SCAN(approx, false, 8, Walk walk; if (walk.start(p)) { Approx body; body.load(p); run<false>(p, walk, body); })
-PLAID_SCAN(approx_list, true, 8, Walk walk; if (walk.start(p)) { Approx body; body.load(p); run<true>(p, walk, body); })
 
 }  // namespace plaid

@@ -246,37 +246,4 @@ template <int NB> struct InShared : Uniform {
   }
 };
 
-// Approx takes the maxima of S alone (two 16-bit columns a register).
-struct Approx {
-  using Raw = Raw2;
-  using Row = RowPair;
-  const uint2 *words;
-  const char *s;
-  float scale, zero;
-
-  __device__ __forceinline__ void load(const ScanParams &p) {
-    const int l = lane_id();
-    words = p.words + (l >> 2);
-    s = reinterpret_cast<const char *>(p.s_rows + blockIdx.y * p.s_stride) + (l & 3) * 16;
-    const float4 c = p.cols[blockIdx.y * kColumns + Walk::column()];
-    scale = c.w, zero = c.y;
-  }
-  __device__ __forceinline__ Raw raw(uint32_t tile) const {
-    const uint2 *w = words + size_t(tile) * kTile;
-    return {load_stream(w), load_stream(w + 8)};
-  }
-  __device__ __forceinline__ Row row(const Raw &r) const { return rows_of(s, r); }
-  // best: the first four registers hold pairs of columns until value.
-  __device__ __forceinline__ void add(const Raw &, const Row &r, uint32_t (&best)[8]) const {
-    const uint32_t a[4] = {r.a.x, r.a.y, r.a.z, r.a.w}, b[4] = {r.b.x, r.b.y, r.b.z, r.b.w};
-#pragma unroll
-    for (int i = 0; i < 4; i++) {
-      const uint32_t m = __vmaxu2(a[i], b[i]);
-      best[2 * i] = max(best[2 * i], m & 0xffff);
-      best[2 * i + 1] = max(best[2 * i + 1], m >> 16);
-    }
-  }
-  __device__ __forceinline__ float value(uint32_t m) const { return (float(m) * 256.0f - zero) * scale; }
-};
-
 }  // namespace plaid

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/driver"
@@ -21,20 +22,23 @@ const (
 	mostGroups = 512
 	// workspaceShare of the memory limit is for batches.
 	workspaceShare = 4
+	// mostSurplus bounds for how many more documents than are asked for there is
+	// room from the start.
+	mostSurplus = 4096
 )
 
 // attachment is an index on the device. What is not guarded by mu belongs to
 // the device's goroutine.
 type attachment struct {
-	dev     *runtime.Device
-	rt      *runtime.Runtime
-	limit   int64
-	piece   int64 // bytes
-	stream  bool  // though it may fit
-	bounded bool  // no scan_f*
-	shape   *shape
-	codec   driver.Mem
-	at      codecArrays
+	dev    *runtime.Device
+	rt     *runtime.Runtime
+	limit  int64
+	piece  int64         // bytes
+	stream bool          // though it may fit
+	bound  kernels.Bound // of scans; with Worst no scan_f*
+	shape  *shape
+	codec  driver.Mem
+	at     codecArrays
 
 	lineage   uint64
 	firstTile []uint32 // of each document, and the number of tiles
@@ -48,6 +52,9 @@ type attachment struct {
 	liveOf    *uint64 // the set that live is a copy of
 	maxGroups int
 	freed     bool
+	replay    replay
+
+	surplus atomic.Int64 // documents that searches have listed beyond those asked for
 
 	mu   sync.Mutex
 	plan kernels.MemoryPlan
@@ -65,7 +72,7 @@ func Attach(ctx context.Context, d *runtime.Device, c kernels.Corpus, o kernels.
 // attach is Attach with pieces of some size, streaming even what would fit if
 // asked to.
 func attach(ctx context.Context, d *runtime.Device, c kernels.Corpus, o kernels.AttachOptions, piece int64, stream bool) (*attachment, error) {
-	a := &attachment{dev: d, piece: piece, stream: stream, bounded: o.Bound == kernels.Worst}
+	a := &attachment{dev: d, piece: piece, stream: stream, bound: o.Bound}
 	err := d.Call(ctx, func(rt *runtime.Runtime) (err error) {
 		a.rt = rt
 		rt.Own(a)
@@ -125,6 +132,8 @@ func (a *attachment) drop() {
 			*p = nil
 		}
 	}
+	_ = c.FreeGraph(a.replay.graph)
+	a.replay = replay{off: a.replay.off}
 	_ = c.Free(a.codec)
 	_ = c.Free(a.live)
 	a.codec, a.live, a.liveOf = driver.Mem{}, driver.Mem{}, nil
@@ -148,7 +157,7 @@ func (a *attachment) array(offset int64) driver.Ptr {
 // codecUp uploads the arrays of the codec.
 func (a *attachment) codecUp(c kernels.Corpus) (err error) {
 	err = c.Guard(func() (err error) {
-		a.shape, err = newShape(c.Codec(), a.rt.Arch() == halfArch && !a.bounded)
+		a.shape, err = newShape(c.Codec(), a.rt.Arch() == halfArch && a.bound != kernels.Worst)
 		return err
 	})
 	if err != nil {

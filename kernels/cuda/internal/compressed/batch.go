@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/driver"
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/runtime"
 )
@@ -18,28 +19,39 @@ type batch struct {
 	requests []*request
 	queries  int
 	groups   int
+	group    int // the first one
 	most     int // groups of a query
-	k        int // documents a query that get a fine score
+	k        int // documents a query that are asked for
+	room     int // documents a query that may be listed, and get a fine score
 	begin    []uint32
+
+	slack, deviations float32 // see PickParams
+
+	// Of a query that is probed beside others: what is noted of them all is when the
+	// first is scanned, and when the last has its fine scores.
+	others, later, sooner bool
 
 	in  inLayout
 	out outLayout
 	tmp tmpLayout
+	// zeroed is the offset of the counters of fine scores behind those of scans.
+	zeroed int64
 }
 
 // The arrays of a batch in the memory of the workspace.
 type (
 	inLayout struct {
-		query, weights, begin, list, allowed, size int64
+		query, weights, alike, begin, list, allowed, size int64
 	}
 	outLayout struct {
-		ids, coarse, fine, n, bound, cand, size int64
+		found, clock, cand, ids, fine, coarse, size int64
 	}
 	tmpLayout struct {
-		frags, cols, split, sRows, scores, part, keys, keys2, best int64
-		walk, posFirst, posEnd, total                              int64
-		sFloat, probes, marks, hits, found                         int64
-		size                                                       int64
+		frags, cols, bound, parts, unit, sRows, scores, part int64
+		keys, keys2, kth, fineParts                          int64
+		walk, posFirst, posEnd, total                        int64
+		sFloat, probes, marks, hits, found                   int64
+		size                                                 int64
 	}
 )
 
@@ -52,29 +64,25 @@ type target struct {
 	allowed driver.Ptr
 	list    bool
 	listLen driver.Ptr // number of entries if only the device knows it
+	// maxByEntry is 1 where entries are the packed documents, whatever ids says.
+	maxByEntry uint32
 }
-
-// The points of a batch between which time is taken.
-const (
-	atStart = iota
-	atUploaded
-	atCentroids
-	atProbed
-	atScanned
-	atRanked
-	atEnd
-)
 
 // newBatch is a batch of searches of one attachment.
 func newBatch(rt *runtime.Runtime, requests []*request) *batch {
-	a := requests[0].at
+	a, worst := requests[0].at, requests[0].at.bound == kernels.Worst
 	b := &batch{rt: rt, a: a, s: a.shape, requests: requests, queries: len(requests), begin: []uint32{0}}
 	for _, t := range requests {
 		b.groups += t.groups
 		b.most = max(b.most, t.groups)
-		b.k = max(b.k, t.want)
+		b.k, b.room, b.slack = max(b.k, t.q.K), max(b.room, t.room), max(b.slack, t.slack)
 		b.begin = append(b.begin, uint32(b.groups))
+		worst = worst || t.worst
 	}
+	if b.deviations = kernels.Deviations; worst {
+		b.deviations = -1
+	}
+	b.k = max(min(b.k, requests[0].docs), 1)
 	return b
 }
 
@@ -87,7 +95,7 @@ func runBatch(rt *runtime.Runtime, requests []*request) error {
 	b := newBatch(rt, requests)
 	now := time.Now()
 	for _, t := range requests {
-		t.stats.Times.Wait = now.Sub(t.Queued())
+		t.stats.Times.Wait = now.Sub(t.Queued()) / time.Duration(len(requests))
 		t.stats.Launches = 1
 		if len(requests) > 1 {
 			t.stats.Batched = 1
@@ -95,7 +103,7 @@ func runBatch(rt *runtime.Runtime, requests []*request) error {
 	}
 	var err error
 	if b.a.whole != nil {
-		err = b.resident()
+		err = b.resident(now)
 	} else {
 		err = b.streamed()
 	}
@@ -136,8 +144,9 @@ func (b *batch) ended() error {
 	return err
 }
 
-// resident answers a batch on an index that is on the device.
-func (b *batch) resident() error {
+// resident answers a batch, which began at some time, on an index that is on the
+// device: one copy there, one back, and nothing that the host decides in between.
+func (b *batch) resident(began time.Time) error {
 	t := b.requests[0]
 	docs := int64(t.docs)
 	tgt := target{p: b.a.whole, docs: docs, tiles: int64(b.a.firstTile[docs])}
@@ -149,55 +158,67 @@ func (b *batch) resident() error {
 		}
 	}
 	probing := t.q.Probes > 0 && t.q.Docs == nil && docs > 0
-	wide := b.k > maxTopK
+	wide := b.k > maxTopK && tgt.docs > topkBlock
 	if probing {
 		tgt.list = true
 	}
 	if err := b.reserve(tgt, probing, wide); err != nil {
 		return err
 	}
-	if err := b.upload(&tgt); err != nil {
+	size, err := b.fill(&tgt)
+	if err != nil {
+		return err
+	}
+	work := func() error { return b.work(tgt, size, probing, wide) }
+	if probing || wide || tgt.list || tgt.docs == 0 {
+		err = work()
+	} else {
+		err = b.once(b.keyOf(tgt, size), work)
+	}
+	if err != nil {
+		return err
+	}
+	if err := b.rt.Sync(); err != nil {
+		return err
+	}
+	b.collect(tgt, began)
+	return nil
+}
+
+// work gives the device all that a batch takes.
+func (b *batch) work(tgt target, size int64, probing, wide bool) error {
+	if err := b.send(size); err != nil {
 		return err
 	}
 	if err := b.prepare(probing); err != nil {
 		return err
 	}
+	search := b.best
 	if probing {
-		if err := b.probe(&tgt); err != nil {
+		search = b.probed
+	}
+	if err := search(tgt, wide); err != nil {
+		return err
+	}
+	return b.fetch(b.out.coarse)
+}
+
+// best scans a target, lists the best of it, and gives them their fine scores.
+func (b *batch) best(t target, wide bool) error {
+	if t.docs == 0 {
+		return nil
+	}
+	if t.tiles > 0 {
+		if err := b.scan(t); err != nil {
 			return err
 		}
 	}
-	if err := b.rt.Mark(atProbed); err != nil {
-		return err
-	}
-	if tgt.docs > 0 && tgt.tiles > 0 {
-		if err := b.scan(tgt); err != nil {
-			return err
-		}
-	}
-	if err := b.rt.Mark(atScanned); err != nil {
-		return err
-	}
-	var err error
+	pick := b.pick
 	if wide {
-		err = b.rankOnHost(tgt)
-	} else {
-		err = b.rank(tgt)
+		pick = b.pickOnHost
 	}
-	if err != nil {
+	if err := pick(t); err != nil {
 		return err
 	}
-	if err := b.rt.Mark(atRanked); err != nil {
-		return err
-	}
-	if err := b.fine(b.a.whole); err != nil {
-		return err
-	}
-	if err := b.rt.Mark(atEnd); err != nil {
-		return err
-	}
-	if err := b.fetch(); err != nil {
-		return err
-	}
-	return b.collect(tgt)
+	return b.fine(b.a.whole, true)
 }

@@ -6,73 +6,96 @@ import (
 	"time"
 
 	"github.com/plaid-ir/plaid/kernels"
+	"github.com/plaid-ir/plaid/kernels/cuda/internal/driver"
+	"github.com/plaid-ir/plaid/kernels/cuda/internal/runtime"
 )
 
-// fetch copies the output to the host and waits for it.
-func (b *batch) fetch() error {
-	w := &b.rt.Work
-	if err := b.rt.Driver.ToHost(w.HostOut[:b.out.size], w.Out.Ptr, b.rt.Stream); err != nil {
-		return err
+// The points of a batch at which the device notes its time: where stages begin,
+// and where the last ends.
+const (
+	atStart = iota
+	atPrepared
+	atCentroids
+	atProbed
+	atScanned
+	atPicked
+	atEnd
+	clocks
+)
+
+// clock is where the time of a point is noted; 0 in batches that have no such
+// points, since they are streamed.
+func (b *batch) clock(point int) driver.Ptr {
+	switch {
+	case b.a.whole == nil,
+		b.later && point == atProbed, b.others && point == atScanned, b.sooner && point == atPicked:
+		return 0
 	}
-	return b.rt.Sync()
+	return b.outAt(b.out.clock + 8*int64(point))
 }
 
-// collect hands the output to the searches.
-func (b *batch) collect(t target) error {
-	host := b.rt.Work.HostOut
-	le := binary.LittleEndian
-	times, err := b.times()
-	if err != nil {
-		return err
-	}
+// fetch copies the output to the host, up to an offset.
+func (b *batch) fetch(size int64) error {
+	w := &b.rt.Work
+	return b.rt.Driver.ToHost(w.HostOut[:size], w.Out.Ptr, b.rt.Stream)
+}
+
+// found is what pick says of a query: how many documents there are, which the
+// list has as far as there is room, the limit, and the largest share of the bound.
+func (b *batch) found(query int) (n int, limit, share float32) {
+	row := b.rt.Work.HostOut[b.out.found+16*int64(query):]
+	word := func(i int) uint32 { return binary.LittleEndian.Uint32(row[4*i:]) }
+	return int(word(0)), math.Float32frombits(word(1)), math.Float32frombits(word(3))
+}
+
+// take copies an array of a query out of the output.
+func take[T uint32 | float32](b *batch, at int64, query, n int) []T {
+	out := make([]T, n)
+	copy(runtime.Bytes(out), b.rt.Work.HostOut[at+4*int64(query*b.room):])
+	return out
+}
+
+// collect hands the output to the searches. began is when the batch was.
+func (b *batch) collect(t target, began time.Time) {
+	times := b.times(time.Since(began))
 	for i, q := range b.requests {
-		row := 4 * int64(i*b.k)
 		n := 0
-		for n < q.want && le.Uint32(host[b.out.ids+row+4*int64(n):]) != noDocument {
-			n++
-		}
-		q.ids, q.coarse, q.fine = make([]uint32, n), make([]float32, n), make([]float32, n)
-		for j := range n {
-			at := row + 4*int64(j)
-			q.ids[j] = le.Uint32(host[b.out.ids+at:])
-			q.coarse[j] = math.Float32frombits(le.Uint32(host[b.out.coarse+at:]))
-			q.fine[j] = math.Float32frombits(le.Uint32(host[b.out.fine+at:]))
-		}
-		q.bound = b.boundOf(i)
+		q.found, q.limit, q.share = b.found(i)
+		n = min(q.found, b.room)
+		q.ids, q.fine = take[uint32](b, b.out.ids, i, n), take[float32](b, b.out.fine, i, n)
 		q.stats.ScanTokens = t.tiles * tileTokens
 		if q.q.Probes > 0 {
-			q.stats.Candidates = int64(le.Uint32(host[b.out.cand:]))
+			q.stats.Candidates = int64(binary.LittleEndian.Uint32(b.rt.Work.HostOut[b.out.cand+4*int64(i):]))
 			q.stats.ScanTokens = 0 // known to the device alone
 		}
 		wait := q.stats.Times.Wait
 		q.stats.Times = times
 		q.stats.Times.Wait = wait
 	}
-	return nil
 }
 
-func (b *batch) boundOf(query int) float32 {
-	sum := float32(0)
-	for g := b.begin[query]; g < b.begin[query+1]; g++ {
-		sum += math.Float32frombits(binary.LittleEndian.Uint32(b.rt.Work.HostOut[b.out.bound+4*int64(g):]))
-	}
-	return sum
-}
-
-// times is a search's share of the times of the batch.
-func (b *batch) times() (t kernels.DeviceTimes, err error) {
+// times is a search's share of the times of the batch, which took so long.
+func (b *batch) times(took time.Duration) (t kernels.DeviceTimes) {
+	var at [clocks]uint64
+	copy(runtime.Bytes(at[:]), b.rt.Work.HostOut[b.out.clock:])
+	n := time.Duration(b.queries)
+	last := at[atEnd]
 	for _, s := range []struct {
-		dst      *time.Duration
-		from, to int
-	}{
-		{&t.Upload, atStart, atUploaded}, {&t.Centroids, atUploaded, atCentroids}, {&t.Probe, atCentroids, atProbed},
-		{&t.Scan, atProbed, atScanned}, {&t.TopK, atScanned, atRanked}, {&t.Fine, atRanked, atEnd},
-	} {
-		elapsed, err := b.rt.Elapsed(s.from, s.to)
-		if err != nil {
-			return t, err
+		dst *time.Duration
+		at  int
+	}{{&t.Fine, atPicked}, {&t.TopK, atScanned}, {&t.Scan, atProbed}, {&t.Probe, atCentroids}, {&t.Centroids, atStart}} {
+		if at[s.at] == 0 { // no such stage
+			continue
 		}
-		*s.dst = elapsed / time.Duration(b.queries)
+		if last > at[s.at] {
+			*s.dst = time.Duration(last-at[s.at]) / n
+		}
+		last = at[s.at]
 	}
-	return t, nil
+	busy := time.Duration(0)
+	if at[atStart] > 0 && at[atEnd] > at[atStart] {
+		busy = time.Duration(at[atEnd] - at[atStart])
+	}
+	t.Transfer = max(took-busy, 0) / n
+	return t
 }

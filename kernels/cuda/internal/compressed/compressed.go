@@ -3,7 +3,7 @@
 //
 //	Attach     chunks → staging → pack → tiles of 16 tokens, resident
 //	Search     checks, and asks the device for requests, which batch
-//	batch      prep_query, centroid_scores, [probe], scan, topk, fine
+//	batch      prep_query, centroid_scores, [probe], scan, pick, fine
 //	order      by fine scores, in the asking goroutine
 //
 // The structs of parameters stand beside the launches that they are for. They
@@ -19,7 +19,6 @@ const (
 	spareTiles  = 4 // zero tiles after the last one
 	maxTopK     = 4096
 	topkBlock   = 8192 // entries that a block of topk_* reduces
-	noDocument  = 0xFFFFFFFF
 	tableMode   = 16
 	halfMode    = 32 // + bits: scan_f*, of sm_90a alone
 	maxDocs     = 1<<31 - 1

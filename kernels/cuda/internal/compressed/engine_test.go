@@ -59,6 +59,15 @@ func TestEngineOnDeviceFollowsTheIndex(t *testing.T) {
 	}
 }
 
+// Two devices that share the documents follow the index as one does.
+func TestEngineOnTwoDevicesFollowsTheIndex(t *testing.T) {
+	one, _ := newFake()
+	two, _ := newFake()
+	compareEngines(t, kernels.Spread(attaching{runtimetest.OpenFake(t, one), 0}, attaching{runtimetest.OpenFake(t, two), 1 << 11}), 5, 60)
+	require.Empty(t, one.Faults())
+	require.Empty(t, two.Faults())
+}
+
 // compareEngines changes an index at random and searches it on the device and
 // on the processor.
 func compareEngines(t *testing.T, d kernels.Device, seed uint64, steps int) {

@@ -12,11 +12,12 @@ import (
 )
 
 // fakeKernels does in Go what the kernels do, on the arrays of plaid.cuh. What
-// only kernels look at (frags, cols, split) is kept beside them; rows of S are
+// only kernels look at (frags, cols, parts) is kept beside them; rows of S are
 // half precision, so that scans err as they may.
 type fakeKernels struct {
 	mu      sync.Mutex
-	queries map[driver.Ptr]*fakeQuery // by frags, and by split
+	queries map[driver.Ptr]*fakeQuery // by frags, and by parts
+	last    driver.Ptr                // frags of the batch at hand
 	scans   int
 }
 
@@ -25,8 +26,12 @@ type fakeQuery struct {
 	dim, nbits, lanes int
 	dimScale          []float32
 	step, factorMax   float32
+	tableScale        float32
 	table             bool
 }
+
+// noDocument is the number of no document.
+const noDocument = 0xFFFFFFFF
 
 func newFake() (*drivertest.Fake, *fakeKernels) {
 	k := &fakeKernels{queries: map[driver.Ptr]*fakeQuery{}}
@@ -38,8 +43,11 @@ func args[T any](l *driver.Launch) *T { return (*T)(l.Args) }
 func (k *fakeKernels) table() map[string]drivertest.Kernel {
 	t := map[string]drivertest.Kernel{
 		"pack": k.pack, "prep_query": k.prep, "centroid_scores": k.centroids, "list_tiles": k.list,
-		"topk_first": k.topkFirst, "topk_next": k.topkNext, "fine": func(*drivertest.Fake, *driver.Launch) {}, "fine_sum": k.fine,
+		"topk_first": k.topkFirst, "topk_next": k.topkNext, "pick": k.pick, "collect": k.collect,
 		"probe_mark": k.mark, "candidates": k.candidates, "compact": k.compact,
+	}
+	for _, n := range []string{"1", "2", "4", "8"} {
+		t["fine_b"+n], t["fine_t"+n] = k.fine, k.fine
 	}
 	for _, name := range []string{"b1", "b2", "b4", "b8", "b1_w1", "b2_w1", "b2_w2", "b4_w2", "b4_w4", "table"} {
 		t["scan_"+name], t["scan_"+name+"_list"] = k.scan, k.scanList
@@ -63,6 +71,7 @@ func (k *fakeKernels) pack(f *drivertest.Fake, l *driver.Launch) {
 			}
 			drivertest.Slice[uint32](f, p.tileDoc+driver.Ptr(4*tile), 1)[0] = at
 			words := drivertest.Slice[uint32](f, p.words+driver.Ptr(8*16*int(tile)), 32)
+			most := &drivertest.Slice[float32](f, p.docMax+driver.Ptr(4*(int(p.docBase)+d)), 1)[0]
 			rows := drivertest.Slice[byte](f, p.rows+driver.Ptr(16*width*int(tile)), 16*width)
 			clear(rows)
 			for i := range 16 {
@@ -78,6 +87,7 @@ func (k *fakeKernels) pack(f *drivertest.Fake, l *driver.Launch) {
 					v *= drivertest.Slice[float32](f, p.centroidScale+driver.Ptr(4*code), 1)[0]
 				}
 				words[2*i], words[2*i+1] = code*64, math.Float32bits(v)
+				*most = max(*most, float32(math.Abs(float64(v))))
 				copy(rows[i*width:], res[t*int(p.rowBytes):(t+1)*int(p.rowBytes)])
 			}
 		}
@@ -90,21 +100,31 @@ func (k *fakeKernels) prep(f *drivertest.Fake, l *driver.Launch) {
 	q := &fakeQuery{
 		vectors: slices.Clone(drivertest.Slice[float32](f, p.query, g*columns*int(p.dim))),
 		weights: slices.Clone(drivertest.Slice[float32](f, p.weights, g*columns)),
-		dim:     int(p.dim), nbits: int(p.nbits), lanes: int(p.laneWords), step: p.step, factorMax: p.factorMax, table: p.mode == tableMode,
+		dim:     int(p.dim), nbits: int(p.nbits), lanes: int(p.laneWords), step: p.step, factorMax: p.factorMax, table: p.mode == tableMode, tableScale: p.tableScale,
 		dimScale: slices.Clone(drivertest.Slice[float32](f, p.dimScale, int(p.dim))),
 	}
 	drivertest.Slice[uint32](f, p.frags, g*int(p.fragStride)) // there is room
 	drivertest.Slice[float32](f, p.cols, g*columns*4)
-	drivertest.Slice[uint16](f, p.split, g*2*columns*((int(p.dim)+15)/16*16))
+	drivertest.Slice[uint64](f, p.parts, g*5*(int(p.laneWords)*32/int(p.nbits)/4)*128)
+	drivertest.Slice[float32](f, p.unit, g*columns)
+	clear(drivertest.Slice[uint32](f, p.zeros, int(p.zeroWords)))
+	tick(f, p.clock, 1)
 	k.mu.Lock()
-	k.queries[p.frags], k.queries[p.split] = q, q
+	k.queries[p.frags], k.queries[p.parts], k.last = q, q, p.frags
 	k.mu.Unlock()
-	bound := drivertest.Slice[float32](f, p.bound, g)
-	for i := range g {
-		for s := range columns {
-			v := q.vectors[(i*columns+s)*q.dim:][:q.dim]
-			bound[i] += float32(math.Abs(float64(q.weights[i*columns+s]))*math.Sqrt(float64(dotf(v, v)))) * p.factorMax * p.sMax * 1e-3
-		}
+	bound := drivertest.Slice[[4]float32](f, p.bound, g*columns)
+	for i := range bound {
+		v := q.vectors[i*q.dim:][:q.dim]
+		size := float32(math.Abs(float64(q.weights[i])) * math.Sqrt(float64(dotf(v, v))))
+		e := size * p.factorMax * p.sMax * 1e-3
+		bound[i] = [4]float32{e, e / 2, e * e / 100 * drivertest.Slice[float32](f, p.alike, g*columns)[i], size}
+	}
+}
+
+// tick notes a time.
+func tick(f *drivertest.Fake, clock driver.Ptr, at uint64) {
+	if clock != 0 {
+		drivertest.Slice[uint64](f, clock, 1)[0] = at * 1000
 	}
 }
 
@@ -122,9 +142,23 @@ func (k *fakeKernels) query(p driver.Ptr) *fakeQuery {
 	return k.queries[p]
 }
 
+// operands are the queries of the batch at hand, from that on whose operands are at p.
+func (k *fakeKernels) operands(p driver.Ptr, stride int) *fakeQuery {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	group := int(p-k.last) / (4 * stride)
+	from := *k.queries[k.last]
+	from.vectors, from.weights = from.vectors[group*columns*from.dim:], from.weights[group*columns:]
+	return &from
+}
+
 func (k *fakeKernels) centroids(f *drivertest.Fake, l *driver.Launch) {
 	p := args[centroidParams](l)
-	q := k.query(p.split)
+	q := k.query(p.parts)
+	if int(p.laneDims)*4 < q.dim {
+		panic("centroid_scores: too few dimensions a lane")
+	}
+	tick(f, p.clock, 2)
 	n, dim16 := int(p.k), (q.dim+15)/16*16
 	g := int(l.Grid.Y)
 	c := drivertest.Slice[uint16](f, p.centroids, n*dim16)
@@ -182,7 +216,8 @@ func (k *fakeKernels) scanList(f *drivertest.Fake, l *driver.Launch) {
 
 func (k *fakeKernels) scanAny(f *drivertest.Fake, l *driver.Launch, list bool) {
 	p := args[scanParams](l)
-	q := k.query(p.frags)
+	tick(f, p.clock, 4)
+	q := k.operands(p.frags, int(p.fragStride))
 	g := int(l.Grid.Y)
 	warps := int(l.Grid.X) * 4
 	drivertest.Slice[uint32](f, p.part, g*warps*2*columns) // there is room
@@ -267,113 +302,39 @@ func key(score float32, number uint32) uint64 {
 	return uint64(b)<<32 | uint64(^number)
 }
 
-func (k *fakeKernels) topkFirst(f *drivertest.Fake, l *driver.Launch) {
-	p := args[topkFirstParams](l)
-	n := int(p.n)
-	if p.nDev != 0 {
-		n = min(n, int(drivertest.Slice[uint32](f, p.nDev, 1)[0]))
-	}
-	for q := range int(l.Grid.Y) {
-		from, to := uint32(q), uint32(q+1)
-		if p.groupBegin != 0 {
-			b := drivertest.Slice[uint32](f, p.groupBegin+driver.Ptr(4*q), 2)
-			from, to = b[0], b[1]
-		}
-		for block := range int(l.Grid.X) {
-			var keys []uint64
-			for i := block * topkBlock; i < min((block+1)*topkBlock, n); i++ {
-				number := uint32(i)
-				if p.ids != 0 {
-					number = drivertest.Slice[uint32](f, p.ids+driver.Ptr(4*(uint64(q)*p.idsStride+uint64(i))), 1)[0]
-				}
-				if p.allowed != 0 && drivertest.Slice[uint32](f, p.allowed+driver.Ptr(number/32*4), 1)[0]>>(number%32)&1 == 0 {
-					continue
-				}
-				sum := float32(0)
-				for g := from; g < to; g++ {
-					sum += drivertest.Slice[float32](f, p.scores+driver.Ptr(4*(uint64(g)*p.stride+uint64(i))), 1)[0]
-				}
-				keys = append(keys, key(sum, number))
-			}
-			putKeys(f, p.keys, (q*int(l.Grid.X)+block)*int(p.k), int(p.k), keys)
-		}
-	}
-}
-
-func putKeys(f *drivertest.Fake, at driver.Ptr, from, k int, keys []uint64) []uint64 {
-	slices.SortFunc(keys, func(a, b uint64) int {
-		if a > b {
-			return -1
-		}
-		return 1
-	})
-	out := drivertest.Slice[uint64](f, at+driver.Ptr(8*from), k)
-	clear(out)
-	copy(out, keys)
-	return out
-}
-
-func (k *fakeKernels) topkNext(f *drivertest.Fake, l *driver.Launch) {
-	p := args[topkNextParams](l)
-	for q := range int(l.Grid.Y) {
-		in := drivertest.Slice[uint64](f, p.keys+driver.Ptr(8*q*int(p.n)), int(p.n))
-		for block := range int(l.Grid.X) {
-			var keys []uint64
-			for _, v := range in[block*topkBlock : min((block+1)*topkBlock, int(p.n))] {
-				if v != 0 {
-					keys = append(keys, v)
-				}
-			}
-			out := putKeys(f, p.out, (q*int(l.Grid.X)+block)*int(p.k), int(p.k), keys)
-			if l.Grid.X > 1 || p.outIDs == 0 {
-				continue
-			}
-			ids := drivertest.Slice[uint32](f, p.outIDs+driver.Ptr(4*q*int(p.k)), int(p.k))
-			for i, v := range out {
-				ids[i] = noDocument
-				if v != 0 {
-					ids[i] = ^uint32(v)
-				}
-				if p.outScores == 0 {
-					continue
-				}
-				score := float32(math.Inf(-1))
-				if v != 0 {
-					b := uint32(v >> 32)
-					if b>>31 == 1 {
-						b &^= 1 << 31
-					} else {
-						b = ^b
-					}
-					score = math.Float32frombits(b)
-				}
-				drivertest.Slice[float32](f, p.outScores+driver.Ptr(4*(q*int(p.k)+i)), 1)[0] = score
-			}
-			if p.outN != 0 {
-				drivertest.Slice[uint32](f, p.outN+driver.Ptr(4*q), 1)[0] = uint32(min(len(keys), int(p.k)))
-			}
-		}
-	}
-}
-
 func (k *fakeKernels) fine(f *drivertest.Fake, l *driver.Launch) {
 	p := args[fineParams](l)
-	dim, width := int(p.dim), 16*int(p.laneWords)
-	weights := drivertest.Slice[float32](f, p.weightsTable, 1<<p.nbits)
-	dimScale := drivertest.Slice[float32](f, p.dimScale, dim)
+	all := k.query(p.parts)
+	dim, width, capacity := int(p.dim), 16*int(p.laneWords), int(p.capacity)
+	table := drivertest.Slice[uint16](f, p.table, 2<<all.nbits)
+	weights := make([]float32, 1<<all.nbits)
+	for i := range weights {
+		weights[i] = kernels.F16ToF32(table[i]) + kernels.F16ToF32(table[len(weights)+i])
+		if all.table {
+			weights[i] /= all.tableScale
+		} else {
+			weights[i] *= all.step
+		}
+	}
+	if l.Grid.Z > 1 { // there is room
+		drivertest.Slice[float32](f, p.part, int(l.Grid.Y)*capacity*int(l.Grid.Z)*int(p.maxGroups)*columns)
+	}
+	for _, n := range drivertest.Slice[uint32](f, p.count, int(l.Grid.Y)*capacity) {
+		if n != 0 {
+			panic("fine: count is not zero")
+		}
+	}
+	tick(f, p.clock, 6)
 	v := make([]float32, dim)
 	for q := range int(l.Grid.Y) {
-		drivertest.Slice[uint32](f, p.best, (q+1)*int(p.n*p.maxGroups)*columns)
 		b := drivertest.Slice[uint32](f, p.groupBegin+driver.Ptr(4*q), 2)
 		g := int(b[1] - b[0])
-		query := drivertest.Slice[float32](f, p.query+driver.Ptr(4*int(b[0])*columns*dim), g*columns*dim)
+		query := all.vectors[int(b[0])*columns*dim:][:g*columns*dim]
 		w := drivertest.Slice[float32](f, p.weights+driver.Ptr(4*int(b[0])*columns), g*columns)
-		for i := range int(p.n) {
-			id := drivertest.Slice[uint32](f, p.ids+driver.Ptr(4*(q*int(p.n)+i)), 1)[0]
-			out := &drivertest.Slice[float32](f, p.scores+driver.Ptr(4*(q*int(p.n)+i)), 1)[0]
-			if *out = float32(math.Inf(-1)); id == noDocument {
-				continue
-			}
+		found := drivertest.Slice[uint32](f, p.found+driver.Ptr(16*q), 4)
+		for i := range min(int(found[0]), capacity) {
+			id := drivertest.Slice[uint32](f, p.ids+driver.Ptr(4*(q*capacity+i)), 1)[0]
+			out := &drivertest.Slice[float32](f, p.scores+driver.Ptr(4*(q*capacity+i)), 1)[0]
 			*out = 0
 			first := drivertest.Slice[uint32](f, p.firstTile+driver.Ptr(4*id), 2)
 			best := make([]float32, g*columns)
@@ -388,7 +349,7 @@ func (k *fakeKernels) fine(f *drivertest.Fake, l *driver.Launch) {
 					ratio := drivertest.Slice[float32](f, p.centroidRatio+driver.Ptr(4*code), 1)[0]
 					factor, a = factor/ratio, ratio*p.aMax
 				}
-				decode(v, drivertest.Slice[byte](f, p.rows+driver.Ptr(width*t), width), int(p.nbits), weights, dimScale)
+				decode(v, drivertest.Slice[byte](f, p.rows+driver.Ptr(width*t), width), all.nbits, weights, all.dimScale)
 				c := drivertest.Slice[uint16](f, p.centroids+driver.Ptr(2*code*((dim+15)/16*16)), dim)
 				for j := range v {
 					v[j] = v[j]*a + math.Float32frombits(uint32(c[j])<<16)
@@ -397,48 +358,65 @@ func (k *fakeKernels) fine(f *drivertest.Fake, l *driver.Launch) {
 					best[col] = max(best[col], factor*dotf(v, query[col*dim:][:dim]))
 				}
 			}
+			if first[0] == first[1] {
+				continue
+			}
 			for col := range best {
-				if w[col] != 0 && first[0] < first[1] {
+				if w[col] != 0 {
 					*out += w[col] * best[col]
 				}
 			}
+			if p.coarse == 0 {
+				continue
+			}
+			c := drivertest.Slice[[2]float32](f, p.coarse+driver.Ptr(8*(q*capacity+i)), 1)[0]
+			if c[1] > 0 {
+				share := max(*out-c[0], 0) / c[1]
+				found[3] = max(found[3], math.Float32bits(share))
+			}
 		}
+	}
+	if p.clock != 0 {
+		tick(f, p.clock+8, 7)
 	}
 }
 
 func (k *fakeKernels) mark(f *drivertest.Fake, l *driver.Launch) {
 	p := args[markParams](l)
+	begin := drivertest.Slice[uint32](f, p.groupBegin, int(p.queries)+1)
 	for col, w := range drivertest.Slice[float32](f, p.weights, int(p.columns)) {
 		if w <= 0 {
 			continue
 		}
+		q := 0
+		for begin[q+1] <= uint32(col/columns) {
+			q++
+		}
 		for _, c := range drivertest.Slice[uint32](f, p.ids+driver.Ptr(4*col*int(p.picked)), int(p.n)) {
-			drivertest.Slice[uint32](f, p.bitmap+driver.Ptr(c/32*4), 1)[0] |= 1 << (c % 32)
+			drivertest.Slice[uint32](f, p.marks+driver.Ptr(4*c), 1)[0] |= 1 << q
 		}
 	}
 }
 
 func (k *fakeKernels) candidates(f *drivertest.Fake, l *driver.Launch) {
 	p := args[candidateParams](l)
-	marks := drivertest.Slice[uint32](f, p.bitmap, int(p.k+31)/32)
 	for t := range int(p.tiles) {
 		doc := drivertest.Slice[uint32](f, p.tileDoc+driver.Ptr(4*t), 1)[0] &^ (1 << 31)
 		words := drivertest.Slice[uint32](f, p.words+driver.Ptr(128*t), 32)
+		hits := &drivertest.Slice[uint32](f, p.hits+driver.Ptr(4*doc), 1)[0]
 		for i := range 16 {
-			if c := words[2*i] / 64; marks[c/32]>>(c%32)&1 == 1 {
-				drivertest.Slice[uint32](f, p.hits+driver.Ptr(doc/32*4), 1)[0] |= 1 << (doc % 32)
-			}
+			*hits |= drivertest.Slice[uint32](f, p.marks+driver.Ptr(4*(words[2*i]/64)), 1)[0]
 		}
 	}
 }
 
 func (k *fakeKernels) compact(f *drivertest.Fake, l *driver.Launch) {
 	p := args[compactParams](l)
-	a := drivertest.Slice[uint32](f, p.a, int(p.words))
-	b := drivertest.Slice[uint32](f, p.b, int(p.words))
 	n := &drivertest.Slice[uint32](f, p.n, 1)[0]
-	for i := int(p.words)*32 - 1; i >= 0; i-- {
-		if a[i/32]>>(i%32)&1 == 1 && (b == nil || b[i/32]>>(i%32)&1 == 1) {
+	allowed := drivertest.Slice[uint32](f, p.allowed, (int(p.docs)+31)/32)
+	hits := drivertest.Slice[uint32](f, p.hits, int(p.docs))
+	for i := int(p.docs) - 1; i >= 0; i-- {
+		if hits[i]>>p.query&1 == 1 && allowed[i/32]>>(i%32)&1 == 1 {
 			drivertest.Slice[uint32](f, p.list+driver.Ptr(4**n), 1)[0] = uint32(i)
 			*n++
 		}

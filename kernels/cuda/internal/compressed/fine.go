@@ -1,43 +1,65 @@
 package compressed
 
 import (
+	"fmt"
+
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/driver"
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/runtime"
 )
 
 type fineParams struct {
-	words, rows, firstTile, centroids, weightsTable, dimScale, centroidRatio driver.Ptr
-	query, weights, groupBegin, ids, best, scores                            driver.Ptr
-	factorMax, aMax                                                          float32
-	n, dim, nbits, laneWords, maxGroups, _                                   uint32
+	words, rows, firstTile, centroids, table, centroidRatio, parts, unit driver.Ptr
+	weights, groupBegin, ids, coarse, found, part, count, scores, clock  driver.Ptr
+	factorMax, aMax                                                      float32
+	capacity, dim, laneWords, maxGroups                                  uint32
 }
 
-// fineBlocks is how many blocks fill a device with fine scores.
-const fineBlocks = 4096
+const (
+	fineThreads = 128
+	// fineBlocks is how many blocks of fine scores there are to be at least, and
+	// fineTiles how many tiles one takes where documents are long.
+	fineBlocks, fineTiles = 512, 16
+	// mostFineParts bounds the memory for documents that are shared by blocks.
+	mostFineParts = 1 << 16
+)
 
-// fine scores the k best of each query in float32.
-func (b *batch) fine(p *packed) error {
+// shares is how many blocks share a document's tiles: enough to fill the device
+// and for long documents, and not many more than pay for collections in which
+// such are rare.
+func (b *batch) shares() int {
+	cells := b.queries * b.room
+	n := max(runtime.CeilDiv(int(b.a.maxTiles), fineTiles), runtime.CeilDiv(fineBlocks, cells))
+	return max(min(n, int(b.a.maxTiles), mostFineParts/(cells*b.most)), 1)
+}
+
+// fineDocs is how many documents of a query a block takes at most where others
+// fill the device, so that the operands of the query are not loaded for each.
+const fineDocs = 16
+
+// fineGrid is how many blocks the documents of a query have.
+func (b *batch) fineGrid() int {
+	return min(b.room, max(runtime.CeilDiv(b.room, fineDocs), runtime.CeilDiv(8*fineBlocks, b.queries)))
+}
+
+// fine scores the documents that are listed. coarse says that pick has listed
+// them, with their scores.
+func (b *batch) fine(p *packed, coarse bool) error {
 	s, a := b.s, b.a
-	if b.k == 0 {
-		return nil
-	}
-	cells := b.queries * b.k
-	if err := b.rt.Driver.Set(b.tmpAt(b.tmp.best), 0, 4*int64(cells)*int64(b.most)*columns, b.rt.Stream); err != nil {
-		return err
-	}
 	args := &fineParams{
 		words: p.words.Ptr, rows: p.rows.Ptr, firstTile: p.firstTile.Ptr,
-		centroids: a.array(a.at.centroids), weightsTable: a.array(a.at.weights), dimScale: a.array(a.at.dimScale), centroidRatio: a.array(a.at.ratio),
-		query: b.inAt(b.in.query), weights: b.inAt(b.in.weights), groupBegin: b.inAt(b.in.begin), ids: b.outAt(b.out.ids),
-		best: b.tmpAt(b.tmp.best), scores: b.outAt(b.out.fine), factorMax: s.factorMax / s.aMax, aMax: s.aMax,
-		n: uint32(b.k), dim: uint32(s.dim), nbits: uint32(s.nbits), laneWords: uint32(s.lanes), maxGroups: uint32(b.most),
+		centroids: a.array(a.at.centroids), table: a.array(a.at.fineTable), centroidRatio: a.array(a.at.ratio),
+		parts: b.tmpAt(b.tmp.parts), unit: b.tmpAt(b.tmp.unit), weights: b.inAt(b.in.weights), groupBegin: b.inAt(b.in.begin),
+		ids: b.outAt(b.out.ids), found: b.outAt(b.out.found), part: b.tmpAt(b.tmp.fineParts),
+		count: b.rt.Work.Zeroed.At(b.zeroed), scores: b.outAt(b.out.fine), clock: b.clock(atPicked),
+		factorMax: s.factorMax / s.aMax, aMax: s.aMax,
+		capacity: uint32(b.room), dim: uint32(s.dim), laneWords: uint32(s.lanes), maxGroups: uint32(b.most),
 	}
-	// Enough blocks to fill the device and to share a long document, and not
-	// many more than pay for collections in which such are rare.
-	splits := max(runtime.CeilDiv(int(a.maxTiles), 16), runtime.CeilDiv(fineBlocks, cells))
-	splits = max(min(splits, int(a.maxTiles), 1<<16/cells), 1)
-	if err := runtime.Launch(b.rt, "fine", b.k, b.queries, splits, 128, 0, args); err != nil {
-		return err
+	if coarse {
+		args.coarse = b.outAt(b.out.coarse)
 	}
-	return runtime.Launch(b.rt, "fine_sum", runtime.CeilDiv(b.k, 8), b.queries, 1, 256, 0, args)
+	kind := "b"
+	if s.mode == tableMode {
+		kind = "t"
+	}
+	return runtime.Launch(b.rt, fmt.Sprintf("fine_%s%d", kind, s.nbits), b.fineGrid(), b.queries, b.shares(), fineThreads, 0, args)
 }

@@ -11,14 +11,16 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/plaid-ir/plaid/internal/parallel"
 	"github.com/plaid-ir/plaid/kernels"
+	"github.com/plaid-ir/plaid/kernels/cuda/internal/driver"
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/runtime"
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/runtime/runtimetest"
 	"github.com/plaid-ir/plaid/kernels/kerneltest"
 )
 
 // Scores of the GPU are within the bound that it states of the float64 oracle,
-// fine ones within rounding, over PLAID_GPU_SHAPES random shapes.
+// fine ones within half of theirs, over PLAID_GPU_SHAPES random shapes.
 func TestGPUAgainstOracle(t *testing.T) {
 	d := runtimetest.OpenGPU(t)
 	rng := rand.New(rand.NewPCG(uint64(runtimetest.Env("PLAID_GPU_SEED", 1)), 1))
@@ -59,7 +61,7 @@ func TestGPUAgainstOracle(t *testing.T) {
 		for doc := range c.docs() {
 			want := c.exact(q.Vectors, q.Weights, uint32(doc))
 			off, offFine := math.Abs(want-float64(fast[doc])), math.Abs(want-float64(fine[doc]))
-			if !(off <= float64(bound)) || !(offFine <= 2e-4) {
+			if !(off <= float64(bound)) || !(offFine <= fineError/2*float64(lq)) {
 				t.Fatalf("shape %d: document %d of %d tokens: %g, %g fine, %g exact, bound %g, Lq %d, streamed %v: %+v", i, doc,
 					cfg.Lengths[doc], fast[doc], fine[doc], want, bound, lq, a.whole == nil, cfg)
 			}
@@ -139,9 +141,9 @@ func TestGPUStress(t *testing.T) {
 // synthetic is a corpus of random bytes in chunks of 65,536 documents.
 func synthetic(docs, shortest, longest, k int) *corpus {
 	cs := kerneltest.New(kerneltest.Config{K: k, CodeBytes: 2, DimScale: true, Aligned: true})
-	rng := rand.New(rand.NewPCG(1, 2))
-	var chunks []*kernels.Chunk
-	for left := docs; left > 0; left -= 65536 {
+	chunks := make([]*kernels.Chunk, (docs+65535)/65536)
+	_ = parallel.Do(ctx, len(chunks), parallel.Threads(0, len(chunks)), func(i int) error {
+		rng, left := rand.New(rand.NewPCG(1, uint64(i))), docs-65536*i
 		ch := &kernels.Chunk{Offsets: []uint32{0}, CodeBytes: 2}
 		n := uint32(0)
 		for range min(left, 65536) {
@@ -162,8 +164,9 @@ func synthetic(docs, shortest, longest, k int) *corpus {
 			}
 			kerneltest.SetFactor(ch, t, 16000+int16(ch.Factors[2*t])*20)
 		}
-		chunks = append(chunks, ch)
-	}
+		chunks[i] = ch
+		return nil
+	})
 	c := newCorpus(cs.Codec, chunks...)
 	return c
 }
@@ -180,6 +183,9 @@ func BenchmarkGPUSearch(b *testing.B) {
 		{"1M-docs/batch-32", 1_000_000, 40, 120, 65536, 32, 10, 32, 0, false},
 		{"1M-docs/probe-8", 1_000_000, 40, 120, 65536, 1, 10, 32, 8, false},
 		{"1M-docs/streamed", 1_000_000, 40, 120, 65536, 1, 10, 32, 0, true},
+		{"600M-tokens/one", 7_500_000, 40, 120, 65536, 1, 10, 32, 0, false},
+		{"600M-tokens/batch-32", 7_500_000, 40, 120, 65536, 32, 10, 32, 0, false},
+		{"600M-tokens/probe-8", 7_500_000, 40, 120, 65536, 1, 10, 32, 8, false},
 		{"scifact-size/one", 5183, 150, 310, 16384, 1, 100, 32, 0, false},
 		{"scifact-size/batch-300", 5183, 150, 310, 16384, 300, 100, 32, 0, false},
 	} {
@@ -213,7 +219,7 @@ func BenchmarkGPUSearch(b *testing.B) {
 			b.ReportMetric(n/seconds, "queries/s")
 			b.ReportMetric(float64(a.tokens)*n/seconds/1e9, "Gtokens/s")
 			us := func(t time.Duration) float64 { return float64(t.Microseconds()) / n }
-			b.ReportMetric(us(stats.Times.Upload), "up-µs")
+			b.ReportMetric(us(stats.Times.Transfer), "transfer-µs")
 			b.ReportMetric(us(stats.Times.Centroids), "cent-µs")
 			b.ReportMetric(us(stats.Times.Probe), "probe-µs")
 			b.ReportMetric(us(stats.Times.Scan), "scan-µs")
@@ -246,4 +252,62 @@ func TestGPUFollowsTheIndex(t *testing.T) {
 			compareEngines(t, attaching{runtimetest.OpenGPU(t), piece}, 3, 100)
 		})
 	}
+}
+
+// Documents of 100,000 tokens, few and many query tokens, and the widest fields: at
+// the ends of what scans and fine scores are made for.
+func TestGPULongDocuments(t *testing.T) {
+	d := runtimetest.OpenGPU(t)
+	for _, x := range []struct{ dim, nbits, lq int }{{128, 2, 8}, {128, 2, 64}, {128, 2, 128}, {256, 8, 32}, {128, 1, 33}, {96, 4, 32}} {
+		cs := kerneltest.New(kerneltest.Config{Dim: x.dim, Nbits: x.nbits, K: 300, CodeBytes: 2, Lengths: []int{3, 100_000, 0, 17, 5000, 16, 1}, DimScale: true})
+		c := newCorpus(cs.Codec, cs.Chunk)
+		a, err := Attach(ctx, d, c, kernels.AttachOptions{})
+		require.NoError(t, err)
+		q := kernels.DeviceQuery{Vectors: cs.Query(x.lq), K: 4}
+		got, err := a.Search(ctx, c, []kernels.DeviceQuery{q})
+		require.NoError(t, err)
+		requireBest(t, c, &q, got[0], nil, 4e-4)
+		require.NoError(t, a.Close())
+	}
+}
+
+// A device without room for an index says so; with a limit it is streamed; and once
+// there is room it is taken.
+func TestGPUOutOfMemory(t *testing.T) {
+	d := runtimetest.OpenGPU(t)
+	rng := rand.New(rand.NewPCG(8, 8))
+	cs := kerneltest.New(kerneltest.Config{CodeBytes: 2, K: 100, Lengths: lengths(rng, 2000, 60)})
+	c := newCorpus(cs.Codec, cs.Chunk)
+	var taken []driver.Mem
+	require.NoError(t, d.Call(ctx, func(rt *runtime.Runtime) error {
+		for bytes := int64(64 << 30); bytes >= 1<<20; bytes /= 2 {
+			for {
+				m, err := rt.Driver.Alloc(bytes)
+				if err != nil {
+					break
+				}
+				taken = append(taken, m)
+			}
+		}
+		return nil
+	}))
+	_, err := Attach(ctx, d, c, kernels.AttachOptions{})
+	require.ErrorIs(t, err, driver.ErrOutOfMemory)
+	_, err = Attach(ctx, d, c, kernels.AttachOptions{Memory: 64 << 20})
+	require.ErrorIs(t, err, driver.ErrOutOfMemory)
+	require.NoError(t, d.Call(ctx, func(rt *runtime.Runtime) error {
+		for _, m := range taken {
+			if err := rt.Driver.Free(m); err != nil {
+				return err
+			}
+		}
+		return nil
+	}))
+	a, err := Attach(ctx, d, c, kernels.AttachOptions{})
+	require.NoError(t, err)
+	q := kernels.DeviceQuery{Vectors: cs.Query(32), K: 10}
+	got, err := a.Search(ctx, c, []kernels.DeviceQuery{q})
+	require.NoError(t, err)
+	requireBest(t, c, &q, got[0], nil, 4e-4)
+	require.NoError(t, a.Close())
 }

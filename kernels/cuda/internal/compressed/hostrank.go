@@ -8,11 +8,15 @@ import (
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/runtime"
 )
 
-// rankOnHost takes the place of rank where more documents are asked for than
+// pickOnHost takes the place of pick where more documents are asked for than
 // the device can rank. Such a batch has one query. It waits for the device.
-func (b *batch) rankOnHost(t target) error {
+func (b *batch) pickOnHost(t target) error {
 	c, st := b.rt.Driver, b.rt.Stream
-	scores, err := b.scores(t)
+	bounds, err := b.bounds()
+	if err != nil {
+		return err
+	}
+	scores, err := b.scores(t, 0)
 	if err != nil {
 		return err
 	}
@@ -35,26 +39,27 @@ func (b *batch) rankOnHost(t target) error {
 		}
 		scores = scores[:len(numbers)]
 	}
+	l := listing{k: b.k, slack: b.slack, bound: bounds[0]}
 	allowed := q.restriction()
-	list := make([]entry, 0, len(scores))
 	for i, s := range scores {
 		doc := uint32(i)
 		if numbers != nil {
 			doc = numbers[i]
 		}
 		if allowed[doc/64]>>(doc%64)&1 == 1 {
-			list = append(list, entry{doc, s})
+			l.add(doc, s, l.bound.error)
 		}
 	}
-	return b.putRanked(topOf(list, b.k))
+	l.prune()
+	return b.putListed(l)
 }
 
-// scores fetches the sums over the groups of the batch's one query.
-func (b *batch) scores(t target) ([]float32, error) {
+// scores fetches the sums over the groups of a query.
+func (b *batch) scores(t target, query int) ([]float32, error) {
 	sum := make([]float32, t.docs)
 	row := sum
-	for g := range b.groups {
-		if g == 1 {
+	for g := b.begin[query]; g < b.begin[query+1]; g++ {
+		if g == b.begin[query]+1 {
 			row = make([]float32, t.docs)
 		}
 		if err := b.rt.Driver.ToHost(runtime.Bytes(row), b.tmpAt(b.tmp.scores+4*int64(g)*t.docs), b.rt.Stream); err != nil {
@@ -63,7 +68,7 @@ func (b *batch) scores(t target) ([]float32, error) {
 		if err := b.rt.Sync(); err != nil {
 			return nil, err
 		}
-		if g > 0 {
+		if g > b.begin[query] {
 			for i, v := range row {
 				sum[i] += v
 			}
@@ -72,44 +77,85 @@ func (b *batch) scores(t target) ([]float32, error) {
 	return sum, nil
 }
 
-// putRanked writes documents and their scores where rank leaves them.
-func (b *batch) putRanked(list []entry) error {
-	ids, scores := make([]uint32, b.k), make([]float32, b.k)
-	for i := range ids {
-		ids[i], scores[i] = noDocument, float32(math.Inf(-1))
-		if i < len(list) {
-			ids[i], scores[i] = list[i].doc, list[i].score
-		}
+// putListed writes what pick would.
+func (b *batch) putListed(l listing) error {
+	n := min(len(l.list), b.room)
+	ids, coarse := make([]uint32, n), make([]float32, 2*n)
+	for i, e := range l.list[:n] {
+		ids[i], coarse[2*i], coarse[2*i+1] = e.doc, e.score, e.error
 	}
+	found := []uint32{uint32(len(l.list)), math.Float32bits(l.limit), math.Float32bits(l.bound.error), 0}
 	c, st := b.rt.Driver, b.rt.Stream
 	if err := c.ToDevice(b.outAt(b.out.ids), runtime.Bytes(ids), st); err != nil {
 		return err
 	}
-	return c.ToDevice(b.outAt(b.out.coarse), runtime.Bytes(scores), st)
-}
-
-// entry is a document with a score.
-type entry struct {
-	doc   uint32
-	score float32
-}
-
-func byScore(a, b entry) int {
-	switch {
-	case a.score > b.score:
-		return -1
-	case a.score < b.score:
-		return 1
-	case a.doc < b.doc:
-		return -1
-	case a.doc > b.doc:
-		return 1
+	if err := c.ToDevice(b.outAt(b.out.coarse), runtime.Bytes(coarse), st); err != nil {
+		return err
 	}
-	return 0
+	return c.ToDevice(b.outAt(b.out.found), runtime.Bytes(found), st)
 }
 
-// topOf keeps the k best of a list.
-func topOf(list []entry, k int) []entry {
-	slices.SortFunc(list, byScore)
-	return list[:min(k, len(list))]
+// bound is the largest error of a query's scores by the scan, and of its fine
+// scores.
+type bound struct{ error, fine float32 }
+
+// bounds fetches the bounds of the queries. It waits for the device.
+func (b *batch) bounds() ([]bound, error) {
+	of := make([][4]float32, b.groups*columns)
+	if err := b.rt.Driver.ToHost(runtime.Bytes(of), b.tmpAt(b.tmp.bound), b.rt.Stream); err != nil {
+		return nil, err
+	}
+	if err := b.rt.Sync(); err != nil {
+		return nil, err
+	}
+	out := make([]bound, b.queries)
+	for q := range out {
+		var sum [4]float64
+		for _, column := range of[b.begin[q]*columns : b.begin[q+1]*columns] {
+			for i, v := range column {
+				sum[i] += float64(v)
+			}
+		}
+		e := sum[0]
+		if b.deviations >= 0 {
+			e = min(e, sum[1]+float64(b.deviations)*math.Sqrt(sum[2]))
+		}
+		out[q] = bound{runtime.Above(float32(e)), fineError * float32(sum[3])}
+	}
+	return out, nil
+}
+
+// entry is a document with its score by the scan, and the most by which that errs.
+type entry struct {
+	doc          uint32
+	score, error float32
+}
+
+// listing is what pick makes of scores, for scores that come to the host.
+type listing struct {
+	k     int
+	slack float32
+	bound bound
+	list  []entry
+	limit float32 // after prune
+}
+
+func (l *listing) add(doc uint32, score, error float32) {
+	if score == score { // NaN is never among the best
+		l.list = append(l.list, entry{doc, score, error})
+	}
+}
+
+// prune leaves the documents that can be among the k best.
+func (l *listing) prune() {
+	l.limit = float32(math.Inf(-1))
+	if len(l.list) >= l.k {
+		low := make([]float32, len(l.list))
+		for i, e := range l.list {
+			low[i] = e.score - l.slack*e.error
+		}
+		slices.Sort(low)
+		l.limit = low[len(low)-l.k]
+	}
+	l.list = slices.DeleteFunc(l.list, func(e entry) bool { return !(e.score+e.error+l.bound.fine >= l.limit) })
 }

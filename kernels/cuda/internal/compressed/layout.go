@@ -1,9 +1,12 @@
 package compressed
 
 import (
+	"context"
 	"encoding/binary"
 	"math"
+	"slices"
 
+	"github.com/plaid-ir/plaid/internal/parallel"
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/driver"
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/runtime"
@@ -12,22 +15,23 @@ import (
 // reserve lays the arrays out, and makes room for them.
 func (b *batch) reserve(t target, probing, wide bool) error {
 	s := b.s
-	q, g, k := int64(b.queries), int64(b.groups), int64(b.k)
+	q, g, r := int64(b.queries), int64(b.groups), int64(b.room)
 	var a runtime.Arena
 	b.in.query = a.Take(4 * g * columns * int64(s.dim))
 	b.in.weights = a.Take(4 * g * columns)
+	b.in.alike = a.Take(4 * g * columns)
 	b.in.begin = a.Take(4 * (q + 1))
 	b.in.list = a.Take(4 * t.docs * btoi(t.list))
 	b.in.allowed = a.Take((int64(b.requests[0].docs) + 63) / 64 * 8)
 	b.in.size = a.Size
 
 	a = runtime.Arena{}
-	b.out.n = a.Take(4 * q)
-	b.out.cand = a.Take(4)
-	b.out.bound = a.Take(4 * g)
-	b.out.ids = a.Take(4 * q * k)
-	b.out.coarse = a.Take(4 * q * k)
-	b.out.fine = a.Take(4 * q * k)
+	b.out.found = a.Take(16 * q)
+	b.out.clock = a.Take(8 * clocks)
+	b.out.cand = a.Take(4 * q)
+	b.out.ids = a.Take(4 * q * r) // zero in front of it
+	b.out.fine = a.Take(4 * q * r)
+	b.out.coarse = a.Take(8 * q * r)
 	b.out.size = a.Size
 
 	blocks, err := b.blocks(t)
@@ -39,15 +43,19 @@ func (b *batch) reserve(t target, probing, wide bool) error {
 	m := &b.tmp
 	m.frags = a.Take(4 * g * int64(s.fragStride))
 	m.cols = a.Take(16 * g * columns)
-	m.split = a.Take(4 * g * columns * int64(s.dim16))
+	m.bound = a.Take(16 * g * columns)
+	m.parts = a.Take(g * s.partsBytes())
+	m.unit = a.Take(4 * g * columns)
 	m.sRows = a.Take(64 * g * int64(s.k))
 	m.scores = a.Take(4 * g * t.docs)
 	m.part = a.Take(8 * columns * g * warps)
-	m.best = a.Take(4 * q * k * int64(b.most) * columns)
-	if !wide {
-		first := runtime.CeilDiv(max(t.docs, 1), topkBlock)
+	if n := int64(b.shares()); n > 1 {
+		m.fineParts = a.Take(4 * q * r * n * int64(b.most) * columns)
+	}
+	if first, k := runtime.CeilDiv(t.docs, topkBlock), int64(b.k); first > 1 && !wide {
 		m.keys = a.Take(8 * q * first * k)
 		m.keys2 = a.Take(8 * q * runtime.CeilDiv(first*k, topkBlock) * k)
+		m.kth = a.Take(4 * q * k)
 	}
 	if t.list {
 		m.walk = a.Take(8 * (t.tiles + spareTiles))
@@ -57,17 +65,18 @@ func (b *batch) reserve(t target, probing, wide bool) error {
 	}
 	if probing {
 		// The keys of probing are a first pass over all centroids.
-		n := min(int64(b.requests[0].q.Probes), int64(s.k), maxTopK)
+		n := int64(b.probes())
 		rows := g * columns
 		first := runtime.CeilDiv(int64(s.k), topkBlock)
 		m.sFloat = a.Take(4 * rows * int64(s.k))
 		m.probes = a.Take(4*rows*n + 256 + 8*rows*first*n + 256 + 8*rows*runtime.CeilDiv(first*n, topkBlock)*n)
-		m.marks = a.Take((int64(s.k) + 31) / 32 * 4)
-		m.hits = a.Take((t.docs + 63) / 64 * 8)
+		m.marks = a.Take(4 * int64(s.k))
+		m.hits = a.Take(4 * t.docs)
 		m.found = a.Take(4 * t.docs)
 	}
 	m.size = a.Size
-	return b.rt.Work.Reserve(b.in.size, b.out.size, m.size, 4*g*warps)
+	b.zeroed = 4 * g * warps
+	return b.rt.Work.Reserve(b.in.size, b.out.size, m.size, b.zeroed+4*q*r)
 }
 
 func btoi(b bool) int64 {
@@ -77,11 +86,18 @@ func btoi(b bool) int64 {
 	return 0
 }
 
+// A scan of several groups has fewer blocks for each, with more work, as long as
+// there are warpTiles for a warp and enough waves of blocks that the last, which
+// is not full, does not matter.
+const warpTiles, scanWaves = 256, 16
+
 // blocks is the width of the grid of a scan.
 func (b *batch) blocks(t target) (int, error) {
 	name, shared := b.s.scanKernel(t.list)
 	n, err := b.rt.FillingBlocks(name, scanThreads, shared)
-	return max(min(n, int(runtime.CeilDiv(t.tiles, 4))), 1), err
+	warps := scanThreads / 32
+	few := max(int(runtime.CeilDiv(t.tiles, int64(warps*warpTiles))), runtime.CeilDiv(scanWaves*n, b.groups))
+	return max(min(n, few, int(runtime.CeilDiv(t.tiles, int64(warps)))), 1), err
 }
 
 func (b *batch) inAt(offset int64) driver.Ptr  { return b.rt.Work.In.At(offset) }
@@ -90,36 +106,42 @@ func (b *batch) tmpAt(offset int64) driver.Ptr { return b.rt.Work.Scratch.At(off
 
 // upload sends the queries, and which documents they are for, in one copy.
 func (b *batch) upload(t *target) error {
+	size, err := b.fill(t)
+	if err != nil {
+		return err
+	}
+	return b.send(size)
+}
+
+func (b *batch) send(size int64) error {
+	w := &b.rt.Work
+	return b.rt.Driver.ToDevice(w.In.Ptr, w.HostIn[:size], b.rt.Stream)
+}
+
+// fill writes what is to be sent, and says how much that is.
+func (b *batch) fill(t *target) (size int64, err error) {
 	s, w := b.s, &b.rt.Work
 	host := w.HostIn
-	for i, t := range b.requests {
-		g := int64(b.begin[i])
+	_ = parallel.Do(context.Background(), b.queries, parallel.Threads(0, b.queries/16), func(i int) error { // fewer do not pay
+		g, t := int64(b.begin[i]), b.requests[i]
 		putQuery(host[b.in.query+4*g*columns*int64(s.dim):], host[b.in.weights+4*g*columns:], t.q, s.dim, t.groups)
-	}
+		putAlike(host[b.in.alike+4*g*columns:], t.q.Vectors, s.dim, t.groups)
+		return nil
+	})
 	copy(host[b.in.begin:], runtime.Bytes(b.begin))
-	size := b.in.list
+	size = b.in.list
 	first := b.requests[0]
 	if first.q.Docs != nil && t.list {
 		size += int64(copy(host[b.in.list:], runtime.Bytes(first.q.Docs)))
 		t.ids = b.inAt(b.in.list)
 	}
-	if err := b.rt.Mark(atStart); err != nil {
-		return err
-	}
-	size, err := b.allow(first, size)
-	if err != nil {
-		return err
+	if size, err = b.allow(first, size); err != nil {
+		return 0, err
 	}
 	if t.allowed = b.a.live.Ptr; first.q.Allowed != nil {
 		t.allowed = b.inAt(b.in.allowed)
 	}
-	if err := b.rt.Driver.ToDevice(w.In.Ptr, host[:size], b.rt.Stream); err != nil {
-		return err
-	}
-	if err := b.rt.Driver.Set(w.Out.Ptr, 0, b.out.ids, b.rt.Stream); err != nil {
-		return err
-	}
-	return b.rt.Mark(atUploaded)
+	return size, nil
 }
 
 // allow writes the set of documents that may be returned behind the query, or
@@ -167,4 +189,50 @@ func putQuery(vectors, weights []byte, q *kernels.DeviceQuery, dim, groups int) 
 		}
 		binary.LittleEndian.PutUint32(weights[4*s:], math.Float32bits(w))
 	}
+}
+
+// putAlike writes for each query token how many of them point the same way, or the
+// opposite one, to within the rounding of 8 bits: those are rounded alike, and
+// their errors add up.
+func putAlike(dst []byte, vectors []float32, dim, groups int) {
+	type class struct{ first, peak, size int }
+	var classes []class
+	n := len(vectors) / dim
+	of := make([]int, n)
+	for i := range of {
+		v := vectors[i*dim : (i+1)*dim]
+		at := slices.IndexFunc(classes, func(c class) bool { return parallels(vectors[c.first*dim:(c.first+1)*dim], v, c.peak) })
+		if at < 0 {
+			peak := 0
+			for j, x := range v {
+				if max(x, -x) > max(v[peak], -v[peak]) {
+					peak = j
+				}
+			}
+			at = len(classes)
+			classes = append(classes, class{first: i, peak: peak})
+		}
+		of[i] = at
+		classes[at].size++
+	}
+	clear(dst[:4*groups*columns])
+	for i, at := range of {
+		binary.LittleEndian.PutUint32(dst[4*i:], math.Float32bits(float32(classes[at].size)))
+	}
+}
+
+// parallels reports whether y is a multiple of x, within 1/127 of its component at
+// peak, the largest one of x.
+func parallels(x, y []float32, peak int) bool {
+	if x[peak] == 0 {
+		return y[peak] == 0
+	}
+	ratio := y[peak] / x[peak]
+	most := max(y[peak], -y[peak]) / 127
+	for j, v := range x {
+		if d := y[j] - v*ratio; !(max(d, -d) <= most) {
+			return false
+		}
+	}
+	return true
 }

@@ -8,21 +8,21 @@ import (
 
 // packed is documents in the layout of the scans: a resident index, or a piece.
 type packed struct {
-	words, rows, tileDoc, firstTile driver.Mem
-	tileCap, docCap                 int64
-	docs, tiles                     int64
+	words, rows, tileDoc, firstTile, docMax driver.Mem
+	tileCap, docCap                         int64
+	docs, tiles                             int64
 }
 
 // packedBytes is the memory of the arrays, in the order of the fields.
-func (s *shape) packedBytes(docs, tiles int64) [4]int64 {
+func (s *shape) packedBytes(docs, tiles int64) [5]int64 {
 	slots := tiles + spareTiles
-	return [4]int64{8 * tileTokens * slots, tileTokens * s.rowStride() * slots, 4 * slots, 4 * (docs + 1)}
+	return [5]int64{8 * tileTokens * slots, tileTokens * s.rowStride() * slots, 4 * slots, 4 * (docs + 1), 4 * max(docs, 1)}
 }
 
 func (s *shape) newPacked(c *driver.Context, docs, tiles int64) (p *packed, err error) {
 	p = &packed{tileCap: tiles, docCap: docs}
 	bytes := s.packedBytes(docs, tiles)
-	for i, m := range []*driver.Mem{&p.words, &p.rows, &p.tileDoc, &p.firstTile} {
+	for i, m := range []*driver.Mem{&p.words, &p.rows, &p.tileDoc, &p.firstTile, &p.docMax} {
 		if *m, err = c.Alloc(bytes[i]); err != nil {
 			p.free(c)
 			return nil, err
@@ -32,7 +32,7 @@ func (s *shape) newPacked(c *driver.Context, docs, tiles int64) (p *packed, err 
 }
 
 func (p *packed) free(c *driver.Context) {
-	for _, m := range []*driver.Mem{&p.words, &p.rows, &p.tileDoc, &p.firstTile} {
+	for _, m := range []*driver.Mem{&p.words, &p.rows, &p.tileDoc, &p.firstTile, &p.docMax} {
 		_ = c.Free(*m) // of a lost device; the memory went with it
 		*m = driver.Mem{}
 	}
@@ -66,21 +66,26 @@ func (a *attachment) stage(from kernels.Corpus, p *piece, tile uint32) (staged, 
 
 type packParams struct {
 	codes, factors, residuals, offsets, firstTile, centroidScale driver.Ptr
-	words, rows, tileDoc                                         driver.Ptr
+	words, rows, tileDoc, docMax                                 driver.Ptr
 	docs, docBase, tiles, codeBytes, rowBytes, laneWords         uint32
+	plainMax, _                                                  uint32
 }
 
 // pack brings a staged piece into the layout of the scans, behind the documents
 // that are there.
 func (a *attachment) pack(st staged, p *piece, dst *packed) error {
 	s := a.shape
+	if err := a.rt.Driver.Set(dst.docMax.At(4*dst.docs), 0, 4*p.docs, a.rt.Stream); err != nil {
+		return err
+	}
 	if p.tiles > 0 {
 		err := runtime.Launch(a.rt, "pack", int(runtime.CeilDiv(p.tiles, 8)), 1, 1, 256, 0, &packParams{
 			codes: st.Raw.Add(st.at.codes), factors: st.Raw.Add(st.at.factors), residuals: st.Raw.Add(st.at.residuals),
 			offsets: st.Raw.Add(st.at.offsets), firstTile: st.Raw.Add(st.at.firstTile), centroidScale: a.array(a.at.ratio),
-			words: dst.words.Ptr, rows: dst.rows.Ptr, tileDoc: dst.tileDoc.Ptr,
+			words: dst.words.Ptr, rows: dst.rows.Ptr, tileDoc: dst.tileDoc.Ptr, docMax: dst.docMax.Ptr,
 			docs: uint32(p.docs), docBase: uint32(dst.docs), tiles: uint32(p.tiles),
 			codeBytes: uint32(s.codeBytes), rowBytes: uint32(s.rowBytes), laneWords: uint32(s.lanes),
+			plainMax: uint32(btoi(s.mode > halfMode)),
 		})
 		if err != nil {
 			return err

@@ -54,7 +54,7 @@ func TestPanicEndsTheDeviceAlone(t *testing.T) {
 		fault        func(f *drivertest.Fake, d *runtime.Device, a kernels.Attachment, c *brittle) error
 	}{
 		"in a kernel launch": {"broken kernel", "TestPanicEndsTheDeviceAlone", func(f *drivertest.Fake, d *runtime.Device, a kernels.Attachment, c *brittle) error {
-			f.Kernels["topk_first"] = func(*drivertest.Fake, *driver.Launch) { panic("broken kernel") }
+			f.Kernels["pick"] = func(*drivertest.Fake, *driver.Launch) { panic("broken kernel") }
 			_, err := a.Search(ctx, c, q)
 			return err
 		}},

@@ -16,7 +16,7 @@ func (a *attachment) newPlan(docs, tiles int64) kernels.MemoryPlan {
 	stage := 2 * a.stageBytes()
 	p := kernels.MemoryPlan{
 		Tokens: a.tokens, Slots: tiles * tileTokens, Codec: a.at.size, Words: bytes[0], Residuals: bytes[1],
-		Tables: bytes[2] + bytes[3] + docs/8, Staging: stage, Query: s.groupBytes(docs), Limit: a.limit, Resident: true, Pieces: 1,
+		Tables: bytes[2] + bytes[3] + bytes[4] + docs/8, Staging: stage, Query: s.groupBytes(docs), Limit: a.limit, Resident: true, Pieces: 1,
 	}
 	if a.stream || p.Index()+stage+2*p.Query > a.limit {
 		p.Resident = false
@@ -50,7 +50,7 @@ func (a *attachment) stageBytes() int64 {
 // groupBytes is the workspace of one group of query tokens over so many
 // documents, but for what depends on the number of results.
 func (s *shape) groupBytes(docs int64) int64 {
-	return 4*int64(s.fragStride) + columns*(16+8+4*int64(s.dim16)+4*int64(s.dim)) + 64*int64(s.k) + 4*docs + 1<<20
+	return 4*int64(s.fragStride) + s.partsBytes() + columns*(16+16+8+4*int64(s.dim)) + 64*int64(s.k) + 4*docs + 1<<20
 }
 
 func (a *attachment) largestStage(pieces []piece) (bytes int64) {
@@ -66,7 +66,7 @@ func (a *attachment) prepareStreaming(p *kernels.MemoryPlan) error {
 	stage := a.stageBytes()
 	docs, tiles := a.pieceSize()
 	bytes := a.shape.packedBytes(docs, tiles)
-	need := p.Codec + 2*stage + bytes[0] + bytes[1] + bytes[2] + bytes[3] + a.shape.groupBytes(docs)
+	need := p.Codec + 2*stage + bytes[0] + bytes[1] + bytes[2] + bytes[3] + bytes[4] + a.shape.groupBytes(docs)
 	if need > a.limit {
 		return fmt.Errorf("%w: streaming needs %d bytes, the limit is %d", driver.ErrOutOfMemory, need, a.limit)
 	}

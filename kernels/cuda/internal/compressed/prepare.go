@@ -6,31 +6,33 @@ import (
 )
 
 type prepParams struct {
-	query, weights, dimScale, frags, cols, bound, split driver.Ptr
-	dim, mode, nbits, laneWords, fragStride             uint32
-	step, sMax, factorMax                               float32
+	query, weights, alike, dimScale, frags, cols, bound, parts, unit, zeros, clock driver.Ptr
+	dim, mode, nbits, laneWords, fragStride, zeroWords                             uint32
+	step, sMax, sLeast, factorMax, tableScale                                      float32
+	_                                                                              uint32
 }
 
 type centroidParams struct {
-	centroids, split, cols, invScale, sRows, sFloat driver.Ptr
-	k, dim, halfRows, _                             uint32
+	centroids, parts, cols, invScale, sRows, sFloat, clock driver.Ptr
+	k, dim, halfRows, laneDims                             uint32
 }
 
 // prepare makes the operands of the scan from the queries: S and the rest.
 func (b *batch) prepare(probing bool) error {
 	s, a := b.s, b.a
 	err := runtime.Launch(b.rt, "prep_query", 4, b.groups, 1, 256, 0, &prepParams{
-		query: b.inAt(b.in.query), weights: b.inAt(b.in.weights), dimScale: a.array(a.at.dimScale),
-		frags: b.tmpAt(b.tmp.frags), cols: b.tmpAt(b.tmp.cols), bound: b.outAt(b.out.bound), split: b.tmpAt(b.tmp.split),
+		query: b.inAt(b.in.query), weights: b.inAt(b.in.weights), alike: b.inAt(b.in.alike), dimScale: a.array(a.at.dimScale),
+		frags: b.tmpAt(b.tmp.frags), cols: b.tmpAt(b.tmp.cols), bound: b.tmpAt(b.tmp.bound),
+		parts: b.tmpAt(b.tmp.parts), unit: b.tmpAt(b.tmp.unit), zeros: b.outAt(0), clock: b.clock(atStart),
 		dim: uint32(s.dim), mode: uint32(s.mode), nbits: uint32(s.nbits), laneWords: uint32(s.lanes), fragStride: uint32(s.fragStride),
-		step: s.step, sMax: s.sMax, factorMax: s.factorMax,
+		zeroWords: uint32(b.out.ids / 4), step: s.step, sMax: s.sMax, sLeast: s.sLeast, factorMax: s.factorMax, tableScale: s.tableScale,
 	})
 	if err != nil {
 		return err
 	}
 	p := &centroidParams{
-		centroids: a.array(a.at.centroids), split: b.tmpAt(b.tmp.split), cols: b.tmpAt(b.tmp.cols), invScale: a.array(a.at.invScale),
-		sRows: b.tmpAt(b.tmp.sRows), k: uint32(s.k), dim: uint32(s.dim),
+		centroids: a.array(a.at.centroids), parts: b.tmpAt(b.tmp.parts), cols: b.tmpAt(b.tmp.cols), invScale: a.array(a.at.invScale),
+		sRows: b.tmpAt(b.tmp.sRows), clock: b.clock(atPrepared), k: uint32(s.k), dim: uint32(s.dim), laneDims: uint32(s.laneDims()),
 	}
 	if s.mode > halfMode {
 		p.halfRows = 1
@@ -38,8 +40,5 @@ func (b *batch) prepare(probing bool) error {
 	if probing {
 		p.sFloat = b.tmpAt(b.tmp.sFloat)
 	}
-	if err := runtime.Launch(b.rt, "centroid_scores", runtime.CeilDiv(s.k, 128), b.groups, 1, 256, 0, p); err != nil {
-		return err
-	}
-	return b.rt.Mark(atCentroids)
+	return runtime.Launch(b.rt, "centroid_scores", runtime.CeilDiv(s.k, 128), b.groups, 1, 256, 0, p)
 }

@@ -5,41 +5,45 @@ import (
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/runtime"
 )
 
-// request is a query on its way through the device: its scores by the scan,
-// and the fine scores of the best of them.
+// request is a query on its way through the device, which lists the documents
+// that can be among the best by the scan, and gives those their fine scores.
 type request struct {
 	runtime.Ticket
 	at     *attachment
 	corpus kernels.Corpus
 	q      *kernels.DeviceQuery
 	groups int
-	want   int // documents that get a fine score
-	docs   int // of the corpus
+	room   int     // documents that may be listed
+	slack  float32 // see PickParams
+	worst  bool    // the bound of the scan is the worst
+	docs   int     // of the corpus
 	// Also of the corpus, which is not asked while the queue is locked.
 	lineage uint64
 	live    []uint64
 
-	// Filled by the device: the best by the scan, in order.
-	ids    []uint32
-	coarse []float32
-	fine   []float32
-	bound  float32 // of the error of coarse
-	stats  kernels.DeviceStats
+	// Filled by the device.
+	ids   []uint32  // of the listed documents, in no order
+	fine  []float32 // their scores
+	found int       // documents to be listed; more than ids where there was no room
+	limit float32   // no document that was not to be listed has this fine score
+	share float32   // largest error of the scan that was seen, of its bound
+	stats kernels.DeviceStats
 }
 
-func newRequest(at *attachment, c kernels.Corpus, q *kernels.DeviceQuery, groups, want int) *request {
-	t := &request{at: at, corpus: c, q: q, groups: groups, want: want, docs: corpusDocs(c), lineage: c.Lineage()}
+func newRequest(at *attachment, c kernels.Corpus, q *kernels.DeviceQuery, groups, room int, slack float32) *request {
+	t := &request{at: at, corpus: c, q: q, groups: groups, slack: slack, docs: corpusDocs(c), lineage: c.Lineage()}
+	t.room = max(min(room, t.docs), 1)
 	t.live, _ = c.LiveSet()
 	return t
 }
 
 // Joins reports whether two searches can share launches: those of one snapshot,
 // which has one live set, with the same restriction, which is all documents, or
-// one and the same filter or list. Probed searches run by themselves.
+// one and the same filter or list, and as many probes.
 func (t *request) Joins(other runtime.Request) bool {
 	o, ok := other.(*request)
 	return ok && t.at == o.at && t.docs == o.docs && t.lineage == o.lineage && same(t.live, o.live) &&
-		t.q.Probes == 0 && o.q.Probes == 0 && t.want <= maxTopK && o.want <= maxTopK &&
+		t.q.Probes == o.q.Probes && t.q.K <= maxTopK && o.q.K <= maxTopK &&
 		same(t.q.Docs, o.q.Docs) && same(t.q.Allowed, o.q.Allowed)
 }
 
@@ -47,7 +51,12 @@ func (t *request) Joins(other runtime.Request) bool {
 func (t *request) Size() int { return t.groups }
 
 // Room is how many groups fit into the workspace.
-func (t *request) Room() int { return t.at.maxGroups }
+func (t *request) Room() int {
+	if t.q.Probes > 0 {
+		return min(t.at.maxGroups, mostProbed)
+	}
+	return t.at.maxGroups
+}
 
 // Run answers a batch.
 func (t *request) Run(rt *runtime.Runtime, batch []runtime.Request) error {

@@ -14,7 +14,7 @@ type listParams struct {
 
 type scanParams struct {
 	words, rows, tileDoc, walk, nTilesDev, docFirst, docEnd driver.Ptr
-	sRows, frags, cols, table, scores, part, count          driver.Ptr
+	sRows, frags, cols, table, scores, part, count, clock   driver.Ptr
 	sStride, scoreStride                                    uint64
 	nTiles, laneWords, fragStride, dim, nbits, _            uint32
 }
@@ -26,11 +26,11 @@ func (b *batch) scan(t target) error {
 	if err != nil {
 		return err
 	}
-	first := t.p.firstTile.Ptr
+	first, g := t.p.firstTile.Ptr, int64(b.group)
 	p := &scanParams{
 		words: t.p.words.Ptr, rows: t.p.rows.Ptr, tileDoc: t.p.tileDoc.Ptr, docFirst: first, docEnd: first + 4,
-		sRows: b.tmpAt(b.tmp.sRows), frags: b.tmpAt(b.tmp.frags), cols: b.tmpAt(b.tmp.cols), table: b.a.array(b.a.at.table),
-		scores: b.tmpAt(b.tmp.scores), part: b.tmpAt(b.tmp.part), count: b.rt.Work.Zeroed.Ptr,
+		sRows: b.tmpAt(b.tmp.sRows + 64*g*int64(s.k)), frags: b.tmpAt(b.tmp.frags + 4*g*int64(s.fragStride)), cols: b.tmpAt(b.tmp.cols + 16*g*columns),
+		table: b.a.array(b.a.at.table), scores: b.tmpAt(b.tmp.scores + 4*g*t.docs), part: b.tmpAt(b.tmp.part), count: b.rt.Work.Zeroed.Ptr, clock: b.clock(atProbed),
 		sStride: uint64(columns * s.k), scoreStride: uint64(t.docs), nTiles: uint32(t.tiles),
 		laneWords: uint32(s.lanes), fragStride: uint32(s.fragStride), dim: uint32(s.dim), nbits: uint32(s.nbits),
 	}

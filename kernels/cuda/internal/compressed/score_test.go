@@ -2,9 +2,7 @@ package compressed
 
 import (
 	"context"
-	"encoding/binary"
 	"fmt"
-	"math"
 
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/runtime"
@@ -32,7 +30,7 @@ func (a *attachment) Score(ctx context.Context, c kernels.Corpus, vectors, weigh
 	if n == 0 {
 		return out, nil
 	}
-	r := &scoring{newRequest(a, c, q, groups, min(n, fineBlock)), out, docs, level}
+	r := &scoring{newRequest(a, c, q, groups, fineBlock, firstSlack), out, docs, level}
 	return out, runtime.Do(ctx, a.dev, []*scoring{r})
 }
 
@@ -58,16 +56,45 @@ func (r *scoring) Run(rt *runtime.Runtime, _ []runtime.Request) error {
 }
 
 // ScoreBound is the largest difference to the float64 definition that Score
-// shows at level Fast for a query.
+// shows at level Fast for a query: the worst case.
 func (a *attachment) ScoreBound(ctx context.Context, c kernels.Corpus, vectors, weights []float32) (float32, error) {
 	q := &kernels.DeviceQuery{Vectors: vectors, Weights: weights, K: 1, Docs: []uint32{}}
 	groups, err := checkQuery(c, q, 0)
 	if err != nil {
 		return 0, err
 	}
-	s := newRequest(a, c, q, groups, 1)
-	err = runtime.Do(ctx, a.dev, []*request{s})
-	return s.bound, err
+	r := &bounding{request: newRequest(a, c, q, groups, 1, firstSlack)}
+	err = runtime.Do(ctx, a.dev, []*bounding{r})
+	return r.bound, err
+}
+
+// bounding is a request for the bound of a query.
+type bounding struct {
+	*request
+	bound float32
+}
+
+func (*bounding) Joins(runtime.Request) bool { return false }
+
+func (r *bounding) Run(rt *runtime.Runtime, _ []runtime.Request) error {
+	if err := r.at.ensure(r.Context(), r.corpus, nil); err != nil {
+		return err
+	}
+	b := newBatch(rt, []*request{r.request})
+	if err := b.reserve(target{list: true}, false, true); err != nil {
+		return err
+	}
+	if err := b.upload(&target{list: true}); err != nil {
+		return err
+	}
+	if err := b.prepare(false); err != nil {
+		return err
+	}
+	bounds, err := b.bounds()
+	if err == nil {
+		r.bound = bounds[0].error
+	}
+	return err
 }
 
 func (b *batch) scoreAll(out []float32, docs []uint32, level kernels.Level) error {
@@ -94,19 +121,15 @@ func (b *batch) scoreAll(out []float32, docs []uint32, level kernels.Level) erro
 	if level == kernels.Fast {
 		return b.scanInto(out, t)
 	}
-	ids := make([]uint32, b.k)
-	for lo := 0; lo < len(out); lo += b.k {
-		for i := range ids {
-			ids[i] = noDocument
-			switch {
-			case lo+i >= len(out):
-			case docs != nil:
+	ids := make([]uint32, b.room)
+	for lo := 0; lo < len(out); lo += b.room {
+		n := min(len(out)-lo, b.room)
+		for i := range n {
+			if ids[i] = uint32(lo + i); docs != nil {
 				ids[i] = docs[lo+i]
-			default:
-				ids[i] = uint32(lo + i)
 			}
 		}
-		if err := b.fineInto(out[lo:min(lo+b.k, len(out))], t.p, ids); err != nil {
+		if err := b.fineInto(out[lo:lo+n], t.p, ids[:n]); err != nil {
 			return err
 		}
 	}
@@ -124,26 +147,29 @@ func (b *batch) scanInto(out []float32, t target) error {
 			return err
 		}
 	}
-	scores, err := b.scores(t)
+	scores, err := b.scores(t, 0)
 	copy(out, scores)
 	return err
 }
 
 // fineInto writes the fine scores of listed documents. It waits for the device.
 func (b *batch) fineInto(out []float32, p *packed, ids []uint32) error {
-	w := &b.rt.Work
 	if err := b.rt.Driver.ToDevice(b.outAt(b.out.ids), runtime.Bytes(ids), b.rt.Stream); err != nil {
 		return err
 	}
-	if err := b.fine(p); err != nil {
+	if err := b.rt.Driver.ToDevice(b.outAt(b.out.found), runtime.Bytes([]uint32{uint32(len(ids)), 0, 0, 0}), b.rt.Stream); err != nil {
 		return err
 	}
-	if err := b.fetch(); err != nil {
+	if err := b.fine(p, false); err != nil {
 		return err
 	}
-	for i := range out {
-		out[i] = math.Float32frombits(binary.LittleEndian.Uint32(w.HostOut[b.out.fine+4*int64(i):]))
+	if err := b.fetch(b.out.coarse); err != nil {
+		return err
 	}
+	if err := b.rt.Sync(); err != nil {
+		return err
+	}
+	copy(out, take[float32](b, b.out.fine, 0, len(ids)))
 	return nil
 }
 
@@ -155,7 +181,7 @@ func (b *batch) scoreStreamed(out []float32, docs []uint32, level kernels.Level)
 	} else {
 		cut.docs(from, 0)
 	}
-	if err := b.reserve(b.room(), false, true); err != nil {
+	if err := b.reserve(b.largest(), false, true); err != nil {
 		return err
 	}
 	if err := b.upload(&target{}); err != nil {
@@ -164,7 +190,7 @@ func (b *batch) scoreStreamed(out []float32, docs []uint32, level kernels.Level)
 	if err := b.prepare(false); err != nil {
 		return err
 	}
-	done, ids := 0, make([]uint32, b.k)
+	done, ids := 0, make([]uint32, b.room)
 	for i := range cut.pieces {
 		// A piece without tiles is not handed on; its documents keep 0.
 		if cut.pieces[i].tiles == 0 {
@@ -178,14 +204,12 @@ func (b *batch) scoreStreamed(out []float32, docs []uint32, level kernels.Level)
 				return func() error { return b.scanInto(part, t) }, nil
 			}
 			return func() error {
-				for lo := 0; lo < len(part); lo += b.k {
-					for j := range ids {
-						ids[j] = noDocument
-						if lo+j < len(part) {
-							ids[j] = uint32(lo + j)
-						}
+				for lo := 0; lo < len(part); lo += b.room {
+					n := min(len(part)-lo, b.room)
+					for j := range n {
+						ids[j] = uint32(lo + j)
 					}
-					if err := b.fineInto(part[lo:min(lo+b.k, len(part))], t.p, ids); err != nil {
+					if err := b.fineInto(part[lo:lo+n], t.p, ids[:n]); err != nil {
 						return err
 					}
 				}

@@ -10,10 +10,6 @@ import (
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/runtime"
 )
 
-// margin is how many documents beyond k get a fine score, so that the error of
-// the scan leaves the first k in no doubt.
-func margin(k int) int { return k + k/4 + 28 }
-
 // Search answers queries; see [kernels.Attachment].
 func (a *attachment) Search(ctx context.Context, c kernels.Corpus, qs []kernels.DeviceQuery) ([]kernels.DeviceAnswer, error) {
 	start := time.Now()
@@ -27,51 +23,84 @@ func (a *attachment) Search(ctx context.Context, c kernels.Corpus, qs []kernels.
 		if err != nil {
 			return nil, err
 		}
-		pending = append(pending, newRequest(a, c, q, groups, min(margin(q.K), max(docs, 1))))
+		pending = append(pending, newRequest(a, c, q, groups, a.roomFor(q.K), firstSlack))
 		index = append(index, i)
 	}
 	for len(pending) > 0 {
 		if err := runtime.Do(ctx, a.dev, pending); err != nil {
 			return nil, err
 		}
-		again := make([]bool, len(pending))
+		next := make([]*request, len(pending))
 		_ = parallel.Do(context.Background(), len(pending), parallel.Threads(0, len(pending)/8), func(i int) error { // fewer do not pay
-			answers[index[i]].Docs, answers[index[i]].Scores, again[i] = pending[i].order()
+			next[i] = pending[i].finish(&answers[index[i]])
 			return nil
 		})
 		var more []*request
 		var at []int
-		for i, s := range pending {
-			ans := &answers[index[i]]
-			s.stats.RefinedDocs = int64(len(s.ids))
-			ans.Stats.Add(s.stats)
-			next := newRequest(a, c, s.q, s.groups, s.want)
-			switch {
-			case s.q.Probes > 0 && len(s.ids) < s.q.K: // too few for an answer
-				ans.Stats.Widened++
-				all := *s.q
-				all.Probes = 0
-				next.q = &all
-			case again[i] && s.want < min(maxTopK, docs):
-				ans.Stats.Retried++
-				next.want = min(4*s.want, maxTopK, docs)
-			case again[i]:
-				ans.Stats.InDoubt++
-				continue
-			default:
-				continue
+		for i, r := range next {
+			if r != nil {
+				more, at = append(more, r), append(at, index[i])
 			}
-			more = append(more, next)
-			at = append(at, index[i])
 		}
 		pending, index = more, at
 	}
+	total := time.Since(start)
 	for i := range answers {
 		st := &answers[i].Stats
 		st.Device, st.Searches = a.dev.Info().Name, 1
-		st.Times.Total = time.Since(start)
+		st.Times.Total = total / time.Duration(len(answers))
 	}
 	return answers, nil
+}
+
+// finish makes the answer of what the device has found, or the request that is
+// to follow.
+func (t *request) finish(to *kernels.DeviceAnswer) (next *request) {
+	docs, scores, more, doubtful := t.order()
+	t.stats.RefinedDocs, t.stats.BoundShare = int64(len(t.ids)), float64(t.share)
+	to.Stats.Add(t.stats)
+	to.Docs, to.Scores = docs, scores
+	next = newRequest(t.at, t.corpus, t.q, t.groups, t.room, t.slack)
+	next.worst = t.worst
+	switch {
+	case t.q.Probes > 0 && t.found < t.q.K: // too few for an answer
+		to.Stats.Widened++
+		all := *t.q
+		all.Probes = 0
+		next.q = &all
+	case more > 0:
+		to.Stats.Retried++
+		next.room = more
+		t.at.needsRoom(t.q.K, more)
+	case t.share > kernels.NearBound && !t.worst && t.at.bound != kernels.Worst: // roundings are not as probable ones are
+		to.Stats.Retried++
+		next.worst = true
+	case doubtful && t.slack < lastSlack:
+		to.Stats.Retried++
+		next.slack = lastSlack
+	case doubtful:
+		to.Stats.InDoubt++
+		return nil
+	default:
+		return nil
+	}
+	return next
+}
+
+// roomFor is how many documents may be listed for the k best. What is not
+// needed costs little, and too little a search.
+func (a *attachment) roomFor(k int) int {
+	return k + max(k/2+64, int(a.surplus.Load()))
+}
+
+// needsRoom remembers that a search for the k best found so many.
+func (a *attachment) needsRoom(k, found int) {
+	want := int64(min(found-k+(found-k)/4, mostSurplus))
+	for {
+		if old := a.surplus.Load(); old >= want || a.surplus.CompareAndSwap(old, want) {
+			return
+		}
+	}
 }
 
 func checkQuery(c kernels.Corpus, q *kernels.DeviceQuery, docs int) (groups int, err error) {

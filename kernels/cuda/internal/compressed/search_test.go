@@ -199,6 +199,26 @@ func TestWaitingSearchesShareLaunches(t *testing.T) {
 	_, err = a.Search(ctx, c, qs)
 	require.NoError(t, err)
 	require.Equal(t, 3, k.scans, "17 alike, 2 with a filter, 1 that probes")
+	for i := range qs {
+		qs[i] = kernels.DeviceQuery{Vectors: cs.Query(1 + i%40), K: 5, Probes: 3}
+	}
+	launches := 0
+	f.Fail = func(op string) driver.Result {
+		if op == "cuLaunchKernel" {
+			launches++
+		}
+		return driver.Success
+	}
+	got, err = a.Search(ctx, c, qs)
+	require.NoError(t, err)
+	f.Fail = nil
+	require.Equal(t, 6+5*len(qs), launches, "one look at the documents for all")
+	for i := range qs {
+		one, err := a.Search(ctx, c, qs[i:i+1])
+		require.NoError(t, err)
+		require.Equal(t, one[0].Docs, got[i].Docs)
+		require.Equal(t, one[0].Scores, got[i].Scores)
+	}
 }
 
 // Whatever fails on the way, what was given out is given back.

@@ -18,8 +18,9 @@ type shape struct {
 	aMax                       float32 // largest scale of a centroid
 	scaled                     bool    // centroids have scales
 	step                       float32 // prep_query's: step, or largest |weight|
-	sMax, factorMax            float32
+	sMax, sLeast, factorMax    float32
 	weights                    []float32
+	tableScale                 float32 // a power of two: fine scores have weights of tables times this
 }
 
 // half allows the scans that only some devices have.
@@ -61,12 +62,22 @@ func newShape(c *kernels.Codec, half bool) (*shape, error) {
 			s.mode = halfMode + s.nbits
 		}
 	}
+	s.tableScale = 1
+	if s.mode == tableMode && s.step > 0 {
+		_, exponent := math.Frexp(float64(s.step))
+		s.tableScale = float32(math.Ldexp(1, min(9-exponent, 100)))
+	}
 	s.factorMax *= s.aMax
 	s.fragStride = fragWords(s.mode, s.lanes, s.nbits)
 	norm, err := largestNorm(&c.Centroids)
-	s.sMax = runtime.Above(norm / least)
+	s.sMax, s.sLeast = runtime.Above(norm/least), runtime.Above(norm/s.aMax)
 	return s, err
 }
+
+// laneDims is how many dimensions a lane has, in lane order, and partsBytes what
+// the parts of a query take in that order.
+func (s *shape) laneDims() int     { return s.lanes * 32 / s.nbits }
+func (s *shape) partsBytes() int64 { return 5 * int64(s.laneDims()/4) * 128 * 8 }
 
 // rowStride is the bytes of a row of packed fields on the device.
 func (s *shape) rowStride() int64 { return 16 * int64(s.lanes) }
@@ -93,8 +104,8 @@ func largestNorm(c *kernels.Centroids) (float32, error) {
 
 // codecArrays is the arrays of a codec as the device holds them.
 type codecArrays struct {
-	centroids, weights, table, dimScale, ratio, invScale int64 // offsets; −1: absent
-	size                                                 int64
+	centroids, fineTable, table, dimScale, ratio, invScale int64 // offsets; −1: absent
+	size                                                   int64
 }
 
 // arrays lays the arrays of a codec out one after another, each at a multiple
@@ -103,7 +114,7 @@ func (s *shape) arrays(c *kernels.Codec) codecArrays {
 	var a runtime.Arena
 	out := codecArrays{dimScale: -1, ratio: -1, invScale: -1}
 	out.centroids = a.Take(2 * int64(s.k) * int64(s.dim16))
-	out.weights = a.Take(4 << s.nbits)
+	out.fineTable = a.Take(4 << s.nbits)
 	out.table = a.Take(2 << s.nbits)
 	if c.DimScale != nil {
 		out.dimScale = a.Take(4 * int64(s.dim))
@@ -136,7 +147,15 @@ func (s *shape) fill(dst []byte, at codecArrays, c *kernels.Codec) {
 			le.PutUint32(dst[offset+4*int64(i):], math.Float32bits(f(i)))
 		}
 	}
-	floats(at.weights, len(s.weights), func(i int) float32 { return s.weights[i] })
+	for i, w := range s.weights {
+		w *= s.tableScale
+		if s.mode != tableMode {
+			w = float32(i) - float32(len(s.weights)-1)/2
+		}
+		high := kernels.F16FromF32(w)
+		le.PutUint16(dst[at.fineTable+2*int64(i):], high)
+		le.PutUint16(dst[at.fineTable+2*int64(len(s.weights)+i):], kernels.F16FromF32(w-kernels.F16ToF32(high)))
+	}
 	largest := float32(0)
 	for _, w := range s.weights {
 		largest = max(largest, float32(math.Abs(float64(w))))

@@ -1,8 +1,6 @@
 package compressed
 
 import (
-	"encoding/binary"
-	"math"
 	"slices"
 	"sort"
 
@@ -23,8 +21,9 @@ func (b *batch) streamed() error {
 	} else {
 		cut.docs(from, 0)
 	}
-	wide := b.k > maxTopK
-	if err := b.reserve(b.room(), false, wide); err != nil {
+	// A piece that is ranked on the device has no more documents than it can rank.
+	wide := b.k > maxTopK && b.largest().docs > topkBlock
+	if err := b.reserve(b.largest(), false, wide); err != nil {
 		return err
 	}
 	tgt := target{}
@@ -34,9 +33,16 @@ func (b *batch) streamed() error {
 	if err := b.prepare(false); err != nil {
 		return err
 	}
-	best := make([][]entry, b.queries)
+	bounds, err := b.bounds()
+	if err != nil {
+		return err
+	}
+	best := make([]listing, b.queries)
+	for i := range best {
+		best[i] = listing{k: b.k, slack: b.slack, bound: bounds[i]}
+	}
 	bytes, tiles := int64(0), int64(0)
-	err := b.pieces(from, cut.pieces, func(t target, p *piece) (func() error, error) {
+	err = b.pieces(from, cut.pieces, func(t target, p *piece) (func() error, error) {
 		bytes += b.s.stageLayout(p.docs, p.tokens).size
 		tiles += p.tiles
 		t.allowed = tgt.allowed
@@ -44,38 +50,50 @@ func (b *batch) streamed() error {
 			return nil, err
 		}
 		if wide {
-			return func() error { return b.takeAll(best, t, p, from) }, nil
-		}
-		if err := b.rank(t); err != nil {
-			return nil, err
+			return func() error { return b.takeAll(&best[0], 0, t, p, from) }, nil
 		}
 		w := &b.rt.Work
-		if err := b.rt.Driver.ToHost(w.HostOut[:b.out.fine], w.Out.Ptr, b.rt.Stream); err != nil {
+		if err := b.rt.Driver.Set(b.outAt(b.out.found), 0, 16*int64(b.queries), b.rt.Stream); err != nil {
 			return nil, err
 		}
-		return func() error { b.takeBest(best); return nil }, nil
+		if err := b.pick(t); err != nil {
+			return nil, err
+		}
+		if err := b.rt.Driver.ToHost(w.HostOut[:b.out.size], w.Out.Ptr, b.rt.Stream); err != nil {
+			return nil, err
+		}
+		return func() error { return b.takeListed(best, t, p, from) }, nil
 	})
 	if err != nil {
 		return err
 	}
-	if err := b.fetch(); err != nil {
-		return err
-	}
 	for i, q := range b.requests {
-		list := best[i][:min(len(best[i]), q.want)]
-		q.ids, q.coarse, q.fine = make([]uint32, len(list)), make([]float32, len(list)), make([]float32, len(list))
-		for j, e := range list {
-			q.ids[j], q.coarse[j] = e.doc, e.score
+		l := &best[i]
+		l.prune()
+		q.found, q.limit = len(l.list), l.limit
+		l.list = l.list[:min(len(l.list), b.room)]
+		q.ids, q.fine = make([]uint32, len(l.list)), make([]float32, len(l.list))
+		for j, e := range l.list {
+			q.ids[j] = e.doc
 		}
-		q.bound = b.boundOf(i)
 		q.stats.ScanTokens = tiles * tileTokens
 		q.stats.Streamed = bytes / int64(b.queries)
 	}
-	return b.fineStreamed(from)
+	if err := b.fineStreamed(from); err != nil {
+		return err
+	}
+	for i, q := range b.requests {
+		for j, e := range best[i].list {
+			if e.error > 0 {
+				q.share = max(q.share, (q.fine[j]-e.score)/e.error)
+			}
+		}
+	}
+	return nil
 }
 
-// room is a target as large as the largest piece.
-func (b *batch) room() target { return target{docs: b.a.part.docCap, tiles: b.a.part.tileCap} }
+// largest is a target as large as the largest piece.
+func (b *batch) largest() target { return target{docs: b.a.part.docCap, tiles: b.a.part.tileCap} }
 
 // pieces brings one piece after the other to the device and has scan start
 // work on it; what that returns is called when the work is done, while the next
@@ -101,7 +119,7 @@ func (b *batch) pieces(from kernels.Corpus, pieces []piece, scan func(t target, 
 		then := func() error { return nil }
 		if p.tiles > 0 {
 			ids := st.Raw.Add(st.at.ids)
-			if then, err = scan(target{p: b.a.part, docs: p.docs, tiles: p.tiles, ids: ids}, p); err != nil {
+			if then, err = scan(target{p: b.a.part, docs: p.docs, tiles: p.tiles, ids: ids, maxByEntry: 1}, p); err != nil {
 				return err
 			}
 		}
@@ -126,38 +144,47 @@ func (b *batch) pieces(from kernels.Corpus, pieces []piece, scan func(t target, 
 	return nil
 }
 
-// takeBest merges what rank has left of a piece.
-func (b *batch) takeBest(best [][]entry) {
-	host, le := b.rt.Work.HostOut, binary.LittleEndian
+// takeListed adds what pick has listed of a piece; of queries for whose documents
+// there was no room, the scores of all.
+func (b *batch) takeListed(best []listing, t target, p *piece, from kernels.Corpus) error {
+	host := b.rt.Work.HostOut
 	for q := range best {
-		n := int64(le.Uint32(host[b.out.n+4*int64(q):]))
-		for j := range n {
-			at := 4 * (int64(q*b.k) + j)
-			best[q] = append(best[q], entry{le.Uint32(host[b.out.ids+at:]), math.Float32frombits(le.Uint32(host[b.out.coarse+at:]))})
+		n, _, _ := b.found(q)
+		if n > b.room {
+			if err := b.takeAll(&best[q], q, t, p, from); err != nil {
+				return err
+			}
+			continue
 		}
-		best[q] = topOf(best[q], b.k)
+		coarse := make([][2]float32, n)
+		copy(runtime.Bytes(coarse), host[b.out.coarse+8*int64(q*b.room):])
+		for i, doc := range take[uint32](b, b.out.ids, q, n) {
+			best[q].add(doc, coarse[i][0], coarse[i][1])
+		}
+		best[q].prune()
 	}
+	return nil
 }
 
-// takeAll merges all scores of a piece, of the batch's one query.
-func (b *batch) takeAll(best [][]entry, t target, p *piece, from kernels.Corpus) error {
-	scores, err := b.scores(t)
+// takeAll adds all documents of a piece that may be returned.
+func (b *batch) takeAll(best *listing, query int, t target, p *piece, from kernels.Corpus) error {
+	scores, err := b.scores(t, query)
 	if err != nil {
 		return err
 	}
-	allowed := b.requests[0].restriction()
+	allowed := b.requests[query].restriction()
 	i := 0
 	for _, sp := range p.spans {
 		first, _ := from.ChunkDocs(sp.chunk)
 		for d := sp.lo; d < sp.hi; d++ {
 			doc := first + uint32(d)
 			if allowed[doc/64]>>(doc%64)&1 == 1 {
-				best[0] = append(best[0], entry{doc, scores[i]})
+				best.add(doc, scores[i], best.bound.error)
 			}
 			i++
 		}
 	}
-	best[0] = topOf(best[0], b.k)
+	best.prune()
 	return nil
 }
 
@@ -171,37 +198,41 @@ func (b *batch) fineStreamed(from kernels.Corpus) error {
 	docs = slices.Compact(docs)
 	cut := cutter{limit: b.a.pieceTokens()}
 	addDocs(&cut, from, docs)
-	w, le := &b.rt.Work, binary.LittleEndian
-	local := make([]uint32, b.queries*b.k)
+	local, place := make([]uint32, b.queries*b.room), make([]int, b.queries*b.room)
+	found := make([]uint32, 4*b.queries)
 	base := 0 // of the piece in docs
 	return b.pieces(from, cut.pieces, func(t target, p *piece) (func() error, error) {
 		here := docs[base : base+int(p.docs)]
 		base += int(p.docs)
-		for i := range local {
-			local[i] = noDocument
-		}
+		clear(found)
 		for q, t := range b.requests {
+			n := 0
 			for j, doc := range t.ids {
 				if at, ok := slices.BinarySearch(here, doc); ok {
-					local[q*b.k+j] = uint32(at)
+					local[q*b.room+n], place[q*b.room+n] = uint32(at), j
+					n++
 				}
 			}
+			found[4*q] = uint32(n)
 		}
-		if err := b.rt.Driver.ToDevice(b.outAt(b.out.ids), runtime.Bytes(local), b.rt.Stream); err != nil {
+		c, st, w := b.rt.Driver, b.rt.Stream, &b.rt.Work
+		if err := c.ToDevice(b.outAt(b.out.ids), runtime.Bytes(local), st); err != nil {
 			return nil, err
 		}
-		if err := b.fine(t.p); err != nil {
+		if err := c.ToDevice(b.outAt(b.out.found), runtime.Bytes(found), st); err != nil {
 			return nil, err
 		}
-		if err := b.rt.Driver.ToHost(w.HostOut[b.out.fine:b.out.size], w.Out.At(b.out.fine), b.rt.Stream); err != nil {
+		if err := b.fine(t.p, false); err != nil {
+			return nil, err
+		}
+		if err := c.ToHost(w.HostOut[b.out.fine:b.out.coarse], w.Out.At(b.out.fine), st); err != nil {
 			return nil, err
 		}
 		return func() error {
 			for q, t := range b.requests {
-				for j := range t.ids {
-					if at := int64(q*b.k + j); local[at] != noDocument {
-						t.fine[j] = math.Float32frombits(le.Uint32(w.HostOut[b.out.fine+4*at:]))
-					}
+				n := int(found[4*q])
+				for i, s := range take[float32](b, b.out.fine, q, n) {
+					t.fine[place[q*b.room+i]] = s
 				}
 			}
 			return nil

@@ -30,6 +30,10 @@ type (
 	StreamHandle uintptr
 	// EventHandle is a CUevent.
 	EventHandle uintptr
+	// GraphHandle is a CUgraph.
+	GraphHandle uintptr
+	// GraphExecHandle is a CUgraphExec.
+	GraphExecHandle uintptr
 	// Ptr is an address in device memory.
 	Ptr uint64
 )
@@ -112,6 +116,15 @@ type API struct {
 	EventElapsed  func(ms *float32, start, end EventHandle) Result
 
 	LaunchKernel func(l *Launch) Result
+
+	// Between CaptureBegin and CaptureEnd what a stream is given is not done but
+	// becomes a graph. Only calls of the same thread are restricted meanwhile.
+	CaptureBegin     func(s StreamHandle) Result
+	CaptureEnd       func(g *GraphHandle, s StreamHandle) Result
+	GraphInstantiate func(e *GraphExecHandle, g GraphHandle) Result
+	GraphDestroy     func(g GraphHandle) Result
+	GraphExecDestroy func(e GraphExecHandle) Result
+	GraphLaunch      func(e GraphExecHandle, s StreamHandle) Result
 }
 
 // MinVersion is the oldest driver that runs the kernels, which are compiled by

@@ -12,6 +12,7 @@ type Resources struct {
 	Allocations, HostAllocations int
 	Bytes, HostBytes             int64
 	Streams, Events, Modules     int
+	Graphs                       int
 }
 
 // Zero reports whether nothing is out.
@@ -288,4 +289,45 @@ func (c *Context) Launch(f Function, grid, block Dim3, shared int, s Stream, arg
 		return &Error{Op: "cuLaunchKernel", Code: r, Note: fmt.Sprintf("%s, grid %d×%d×%d, block %d", f.Name, grid.X, grid.Y, grid.Z, block.X)}
 	}
 	return nil
+}
+
+// Graph is work that a stream was given once, and can be given again in one call.
+type Graph struct{ h GraphExecHandle }
+
+// Capture makes a graph of what record gives a stream, which is not done meanwhile.
+// record must not allocate or wait.
+func (c *Context) Capture(s Stream, record func() error) (g Graph, err error) {
+	if err := check(c.api.CaptureBegin(s.h), "cuStreamBeginCapture", ""); err != nil {
+		return g, err
+	}
+	err = record()
+	var drawn GraphHandle
+	if ended := check(c.api.CaptureEnd(&drawn, s.h), "cuStreamEndCapture", ""); err == nil {
+		err = ended
+	}
+	if drawn != 0 {
+		defer func() { err = errors.Join(err, check(c.api.GraphDestroy(drawn), "cuGraphDestroy", "")) }()
+	}
+	if err != nil {
+		return g, err
+	}
+	if err := check(c.api.GraphInstantiate(&g.h, drawn), "cuGraphInstantiate", ""); err != nil {
+		return Graph{}, err
+	}
+	c.live.Graphs++
+	return g, nil
+}
+
+// FreeGraph destroys a graph; the zero Graph is none.
+func (c *Context) FreeGraph(g Graph) error {
+	if g.h == 0 {
+		return nil
+	}
+	c.live.Graphs--
+	return check(c.api.GraphExecDestroy(g.h), "cuGraphExecDestroy", "")
+}
+
+// LaunchGraph gives a stream the work of a graph.
+func (c *Context) LaunchGraph(g Graph, s Stream) error {
+	return check(c.api.GraphLaunch(g.h, s.h), "cuGraphLaunch", "")
 }

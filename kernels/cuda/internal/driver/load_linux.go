@@ -27,6 +27,8 @@ const (
 
 	streamNonBlocking  = 1
 	eventDisableTiming = 2
+
+	captureThreadLocal = 1
 )
 
 func load() (*API, error) {
@@ -65,6 +67,7 @@ func (s *symbols) table() *API {
 	s.modules(api)
 	s.memory(api)
 	s.order(api)
+	s.graphs(api)
 	return api
 }
 
@@ -283,6 +286,39 @@ func (s *symbols) order(api *API) {
 	elapsed := s.get("cuEventElapsedTime")
 	api.EventElapsed = func(ms *float32, start, end EventHandle) Result {
 		r, _, _ := purego.SyscallN(elapsed, uintptr(unsafe.Pointer(ms)), uintptr(start), uintptr(end))
+		return Result(r)
+	}
+}
+
+func (s *symbols) graphs(api *API) {
+	begin := s.get("cuStreamBeginCapture_v2")
+	api.CaptureBegin = func(st StreamHandle) Result {
+		r, _, _ := purego.SyscallN(begin, uintptr(st), captureThreadLocal)
+		return Result(r)
+	}
+	end := s.get("cuStreamEndCapture")
+	api.CaptureEnd = func(g *GraphHandle, st StreamHandle) Result {
+		r, _, _ := purego.SyscallN(end, uintptr(st), uintptr(unsafe.Pointer(g)))
+		return Result(r)
+	}
+	instantiate := s.get("cuGraphInstantiateWithFlags")
+	api.GraphInstantiate = func(e *GraphExecHandle, g GraphHandle) Result {
+		r, _, _ := purego.SyscallN(instantiate, uintptr(unsafe.Pointer(e)), uintptr(g), 0)
+		return Result(r)
+	}
+	destroy := s.get("cuGraphDestroy")
+	api.GraphDestroy = func(g GraphHandle) Result {
+		r, _, _ := purego.SyscallN(destroy, uintptr(g))
+		return Result(r)
+	}
+	execDestroy := s.get("cuGraphExecDestroy")
+	api.GraphExecDestroy = func(e GraphExecHandle) Result {
+		r, _, _ := purego.SyscallN(execDestroy, uintptr(e))
+		return Result(r)
+	}
+	launch := s.get("cuGraphLaunch")
+	api.GraphLaunch = func(e GraphExecHandle, st StreamHandle) Result {
+		r, _, _ := purego.SyscallN(launch, uintptr(e), uintptr(st))
 		return Result(r)
 	}
 }

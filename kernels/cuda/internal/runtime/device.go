@@ -17,6 +17,7 @@ import (
 	"runtime"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/driver"
@@ -41,6 +42,9 @@ type Device struct {
 	closed bool
 	lost   error // what ended the context, or a panic; set by the goroutine
 	done   chan struct{}
+
+	asking atomic.Int64 // requests that are waited for
+	news   atomic.Bool  // something has come since the goroutine last looked
 
 	live atomic.Pointer[driver.Resources]
 
@@ -92,6 +96,7 @@ func (d *Device) Live() driver.Resources { return *d.live.Load() }
 func (d *Device) Close() error {
 	d.mu.Lock()
 	d.closed = true
+	d.news.Store(true)
 	d.wake.Broadcast()
 	d.mu.Unlock()
 	<-d.done
@@ -112,8 +117,8 @@ func (d *Device) loop(ready chan<- error, start func() error) {
 	}
 	for {
 		d.mu.Lock()
-		for len(d.queue) == 0 && !d.closed {
-			d.wake.Wait()
+		for awake := true; len(d.queue) == 0 && !d.closed; awake = false {
+			d.rest(awake)
 		}
 		if d.closed {
 			rest := d.queue
@@ -129,6 +134,32 @@ func (d *Device) loop(ready chan<- error, start func() error) {
 		d.mu.Unlock()
 		d.answer(batch)
 	}
+}
+
+// To put a thread to sleep and to wake it takes ten microseconds or more, a good
+// part of a short search. So where there are processors enough, who asks a device
+// alone stays awake for as long as such a search takes, and the device's goroutine,
+// after an answer, for as long as the next question takes to come.
+const (
+	awakeProcessors = 4
+	askAwake        = 300 * time.Microsecond
+	restAwake       = 300 * time.Microsecond
+)
+
+func mayStayAwake() bool { return runtime.GOMAXPROCS(0) >= awakeProcessors }
+
+// rest waits until something comes, first awake if asked to. The caller holds mu,
+// and looks again afterwards.
+func (d *Device) rest(awake bool) {
+	if !awake || !mayStayAwake() {
+		d.wake.Wait()
+		return
+	}
+	d.news.Store(false)
+	d.mu.Unlock()
+	for until := time.Now().Add(restAwake); !d.news.Load() && time.Now().Before(until); {
+	}
+	d.mu.Lock()
 }
 
 // answer carries out requests that were taken together.

@@ -5,7 +5,9 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	goruntime "runtime"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/fstest"
@@ -410,4 +412,45 @@ func TestDeviceCodeFitsTheDevice(t *testing.T) {
 		require.Equal(t, c.want, got, "%d.%d", c.major, c.minor)
 		require.NoError(t, d.Close())
 	}
+
+	// PTX alone, if asked for.
+	f := runtimetest.Fake(nil)
+	t.Setenv(runtime.EnvCode, "ptx")
+	d, err := runtimetest.Open(f.API(), modules)
+	require.NoError(t, err)
+	require.NoError(t, d.Close())
+	delete(modules, "module/plaid_80.ptx.gz")
+	_, err = runtimetest.Open(f.API(), modules)
+	require.ErrorIs(t, err, driver.ErrUnsupported)
+	t.Setenv(runtime.EnvCode, "sass")
+	_, err = runtimetest.Open(f.API(), modules)
+	require.ErrorContains(t, err, runtime.EnvCode)
+}
+
+// Where there are processors for it, askers and the device stay awake for a while,
+// which changes no answer.
+func TestAwake(t *testing.T) {
+	defer goruntime.GOMAXPROCS(goruntime.GOMAXPROCS(4))
+	d := runtimetest.OpenFake(t, runtimetest.Fake(nil))
+	for i := range 200 {
+		answered := false
+		require.NoError(t, d.Call(ctx, func(*runtime.Runtime) error { answered = true; return nil }))
+		require.True(t, answered)
+		if i%50 == 0 {
+			canceled, cancel := context.WithCancel(ctx)
+			cancel()
+			require.ErrorIs(t, d.Call(canceled, func(*runtime.Runtime) error { return nil }), context.Canceled)
+		}
+	}
+	var wg sync.WaitGroup
+	var n atomic.Int64
+	for range 16 {
+		wg.Go(func() {
+			for range 20 {
+				assert.NoError(t, d.Call(ctx, func(*runtime.Runtime) error { n.Add(1); return nil }))
+			}
+		})
+	}
+	wg.Wait()
+	require.EqualValues(t, 320, n.Load())
 }

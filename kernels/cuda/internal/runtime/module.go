@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"os"
 	"strconv"
 	"strings"
 
@@ -15,6 +16,11 @@ import (
 // machine code for devices of compute capability X.Y and newer of the same X
 // (with an a behind it: of X.Y alone), MODULE_XY.ptx.gz is compiled by the driver
 // for newer ones.
+
+// EnvCode is the environment variable that, set to "ptx", leaves machine code out, so
+// that the driver compiles the device code, as it does for devices that are newer
+// than this build. That takes up to a minute; drivers keep what they compiled.
+const EnvCode = "PLAID_CUDA_CODE"
 
 // minCapability is the lowest compute capability that the kernels are for.
 const minCapability = 80
@@ -31,8 +37,14 @@ func imageFor(modules fs.FS, module string, major, minor int) (name string, err 
 	if err != nil {
 		return "", err
 	}
-	rank := -1
+	rank, code := -1, os.Getenv(EnvCode)
+	if code != "" && code != "ptx" {
+		return "", fmt.Errorf("%w: %s is %q; want ptx, or nothing", driver.ErrUnsupported, EnvCode, code)
+	}
 	for _, f := range files {
+		if code != "" && !strings.HasSuffix(f.Name(), ".ptx.gz") {
+			continue
+		}
 		if r := rankImage(f.Name(), module, capability); r > rank {
 			name, rank = f.Name(), r
 		}

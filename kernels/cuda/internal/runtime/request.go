@@ -106,6 +106,7 @@ func enqueue[R Request](ctx context.Context, d *Device, requests []R) error {
 		*r.ticket() = Ticket{ctx: ctx, queued: now, done: make(chan struct{})}
 		d.queue = append(d.queue, r)
 	}
+	d.news.Store(true)
 	d.wake.Signal()
 	return nil
 }
@@ -114,6 +115,10 @@ func enqueue[R Request](ctx context.Context, d *Device, requests []R) error {
 // was begun.
 func (d *Device) wait(r Request) error {
 	t := r.ticket()
+	if d.asking.Add(1) == 1 && mayStayAwake() {
+		t.watch()
+	}
+	defer d.asking.Add(-1)
 	select {
 	case <-t.done:
 		return t.err
@@ -130,6 +135,19 @@ func (d *Device) wait(r Request) error {
 	d.mu.Unlock()
 	<-t.done
 	return t.err
+}
+
+// watch waits awake for the answer, or the end of the context, for a while.
+func (t *Ticket) watch() {
+	for until := time.Now().Add(askAwake); time.Now().Before(until); {
+		select {
+		case <-t.done:
+			return
+		case <-t.ctx.Done():
+			return
+		default:
+		}
+	}
 }
 
 // take removes the oldest request from the queue, and what joins it. The caller

@@ -22,9 +22,10 @@ struct Bench {
   float step;
   Buf<uint2> words;
   Buf<uint32_t> rows, tile_doc, first, frags, part, count;
-  Buf<__nv_bfloat16> cent, split;
-  Buf<float> q, qw, scores, s_float;
-  Buf<float4> cols;
+  Buf<__nv_bfloat16> cent;
+  Buf<uint2> parts;
+  Buf<float> q, qw, alike, unit, scores, s_float;
+  Buf<float4> cols, bound;
   Buf<uint16_t> s_rows;
   Buf<__half> table;
   std::vector<uint32_t> hfirst;
@@ -59,9 +60,10 @@ struct Bench {
     CK(cudaMemcpy(cent.p, c.data(), c.size() * 2, cudaMemcpyHostToDevice));
     std::vector<float> hq(size_t(groups) * 32 * dim);
     for (auto &v : hq) v = gauss(rng) / std::sqrt(float(dim));
-    q = Buf<float>(hq), qw = Buf<float>(std::vector<float>(groups * 32, 1.0f));
+    q = Buf<float>(hq), qw = Buf<float>(std::vector<float>(groups * 32, 1.0f)), alike = Buf<float>(std::vector<float>(groups * 32, 1.0f));
     step = 0.35f / std::sqrt(float(dim)) * (nbits == 1 ? 1.6f : nbits == 2 ? 1.0f : nbits == 4 ? 0.335f : 0.03f);
-    frags = Buf<uint32_t>(size_t(groups) * fs), cols = Buf<float4>(groups * 32), split = Buf<__nv_bfloat16>(size_t(groups) * 64 * d16);
+    frags = Buf<uint32_t>(size_t(groups) * fs), cols = Buf<float4>(groups * 32), bound = Buf<float4>(groups * 32);
+    parts = Buf<uint2>(size_t(groups) * 5 * (lane_dims() / 4) * 128), unit = Buf<float>(groups * 32);
     s_rows = Buf<uint16_t>(size_t(groups) * k * 32), scores = Buf<float>(size_t(groups) * docs);
     part = Buf<uint32_t>(size_t(groups) * sms() * 64 * 64), count = Buf<uint32_t>(size_t(groups) * sms() * 64);
     std::vector<__half> ht(1 << nbits);
@@ -70,12 +72,14 @@ struct Bench {
     prep(), centroids();
     CK(cudaDeviceSynchronize());
   }
+  uint32_t lane_dims() const { return w * 32 / nbits; }
   void prep() {
-    PrepParams p{q.p, qw.p, nullptr, frags.p, cols.p, nullptr, split.p, uint32_t(dim), uint32_t(mode), uint32_t(nbits), w, fs, mode == 16 ? step * ((1 << nbits) - 1) / 2 : step, 1.5f, 1.0f};
+    PrepParams p{q.p, qw.p, alike.p, nullptr, frags.p, cols.p, bound.p, parts.p, unit.p, nullptr, nullptr, uint32_t(dim), uint32_t(mode), uint32_t(nbits), w, fs, 0,
+                 mode == 16 ? step * ((1 << nbits) - 1) / 2 : step, 1.5f, 1.5f, 1.0f, 1.0f, 0};
     prep_query<<<dim3(4, groups), 256>>>(p);
   }
   void centroids(float *sf = nullptr) {
-    CentroidParams p{cent.p, split.p, cols.p, nullptr, s_rows.p, sf, k, uint32_t(dim), mode > 32, 0};
+    CentroidParams p{cent.p, parts.p, cols.p, nullptr, s_rows.p, sf, nullptr, k, uint32_t(dim), mode > 32, lane_dims()};
     centroid_scores<<<dim3((k + 127) / 128, groups), 256>>>(p);
   }
   ScanParams params() {

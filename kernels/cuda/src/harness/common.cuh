@@ -8,7 +8,6 @@
 #include <functional>
 #include <random>
 #include <string>
-#include <thread>
 #include <vector>
 #include "../plaid.cu"
 
@@ -79,13 +78,6 @@ inline double median_ms(const std::function<void()> &f, int runs = 21, bool cold
   return t[t.size() / 2];
 }
 
-inline void parallel_for(size_t n, const std::function<void(size_t)> &f) {
-  const size_t w = std::max(1u, std::thread::hardware_concurrency());
-  std::vector<std::thread> ts;
-  for (size_t i = 0; i < w; i++) ts.emplace_back([=, &f] { for (size_t k = i; k < n; k += w) f(k); });
-  for (auto &t : ts) t.join();
-}
-
 inline uint32_t lane_words(int dim, int nbits) { return ((dim * nbits + 7) / 8 + 15) / 16; }
 inline uint32_t frag_words(int mode, int nbits, uint32_t w) {
   switch (mode) {
@@ -136,10 +128,4 @@ inline uint16_t bf16_bits(float v) {
   uint32_t b;
   memcpy(&b, &v, 4);
   return uint16_t((b + 0x7fff + (b >> 16 & 1)) >> 16);
-}
-inline float bf16_float(uint16_t h) {
-  uint32_t b = uint32_t(h) << 16;
-  float v;
-  memcpy(&v, &b, 4);
-  return v;
 }

@@ -43,6 +43,15 @@ func (f *Fake) modules(api *driver.API) {
 		if l.Grid.Y > 65535 || l.Grid.Z > 65535 || l.Block.X > 1024 || l.Grid.X > 1<<31-1 {
 			r = driver.InvalidValue
 		}
+		if drawing := f.drawing[l.Stream]; drawing != nil && r == driver.Success {
+			kept := *l
+			args := make([]uint64, (l.ArgBytes+7)/8)
+			kept.Args = unsafe.Pointer(unsafe.SliceData(args))
+			copy(unsafe.Slice((*byte)(kept.Args), l.ArgBytes), unsafe.Slice((*byte)(l.Args), l.ArgBytes))
+			*drawing = append(*drawing, func() driver.Result { k(f, &kept); return driver.Success })
+			f.mu.Unlock()
+			return r
+		}
 		f.mu.Unlock()
 		if r == driver.Success {
 			k(f, l)
@@ -97,6 +106,18 @@ func (f *Fake) memoryCalls(api *driver.API) {
 			return driver.Success
 		})
 	}
+	// A copy of a stream that is captured is done when its graph is.
+	later := func(s driver.StreamHandle, do func() driver.Result) driver.Result {
+		if drawing := f.drawing[s]; drawing != nil {
+			*drawing = append(*drawing, func() driver.Result {
+				f.mu.Lock()
+				defer f.mu.Unlock()
+				return do()
+			})
+			return driver.Success
+		}
+		return do()
+	}
 	move := func(op string, dst, src []byte) driver.Result {
 		if dst == nil || src == nil {
 			return f.fault("%s beyond what is allocated", op)
@@ -104,14 +125,18 @@ func (f *Fake) memoryCalls(api *driver.API) {
 		copy(dst, src)
 		return driver.Success
 	}
-	api.CopyToDevice = func(dst driver.Ptr, src unsafe.Pointer, n uintptr, _ driver.StreamHandle) driver.Result {
+	api.CopyToDevice = func(dst driver.Ptr, src unsafe.Pointer, n uintptr, s driver.StreamHandle) driver.Result {
 		return f.does("cuMemcpyHtoDAsync", true, func() driver.Result {
-			return move("copy to the device", f.find(dst, int64(n)), unsafe.Slice((*byte)(src), n))
+			return later(s, func() driver.Result {
+				return move("copy to the device", f.find(dst, int64(n)), unsafe.Slice((*byte)(src), n))
+			})
 		})
 	}
-	api.CopyToHost = func(dst unsafe.Pointer, src driver.Ptr, n uintptr, _ driver.StreamHandle) driver.Result {
+	api.CopyToHost = func(dst unsafe.Pointer, src driver.Ptr, n uintptr, s driver.StreamHandle) driver.Result {
 		return f.does("cuMemcpyDtoHAsync", true, func() driver.Result {
-			return move("copy from the device", unsafe.Slice((*byte)(dst), n), f.find(src, int64(n)))
+			return later(s, func() driver.Result {
+				return move("copy from the device", unsafe.Slice((*byte)(dst), n), f.find(src, int64(n)))
+			})
 		})
 	}
 	api.CopyOnDevice = func(dst, src driver.Ptr, n uintptr, _ driver.StreamHandle) driver.Result {
@@ -130,6 +155,58 @@ func (f *Fake) memoryCalls(api *driver.API) {
 			}
 			return driver.Success
 		})
+	}
+}
+
+func (f *Fake) graphCalls(api *driver.API) {
+	api.CaptureBegin = func(s driver.StreamHandle) driver.Result {
+		return f.does("cuStreamBeginCapture", true, func() driver.Result {
+			if f.drawing[s] != nil {
+				return f.fault("a stream is captured twice")
+			}
+			f.drawing[s] = new([]func() driver.Result)
+			return driver.Success
+		})
+	}
+	api.CaptureEnd = func(g *driver.GraphHandle, s driver.StreamHandle) driver.Result {
+		return f.does("cuStreamEndCapture", true, func() driver.Result {
+			if f.drawing[s] == nil {
+				return f.fault("the end of a capture that did not begin")
+			}
+			*g = driver.GraphHandle(f.handle("graph"))
+			f.graphs[uintptr(*g)] = *f.drawing[s]
+			delete(f.drawing, s)
+			return driver.Success
+		})
+	}
+	api.GraphInstantiate = func(e *driver.GraphExecHandle, g driver.GraphHandle) driver.Result {
+		return f.does("cuGraphInstantiate", true, func() driver.Result {
+			*e = driver.GraphExecHandle(f.handle("executable graph"))
+			f.graphs[uintptr(*e)] = f.graphs[uintptr(g)]
+			return driver.Success
+		})
+	}
+	api.GraphDestroy = func(g driver.GraphHandle) driver.Result {
+		return f.does("cuGraphDestroy", true, func() driver.Result { return f.drop(uintptr(g), "graph") })
+	}
+	api.GraphExecDestroy = func(e driver.GraphExecHandle) driver.Result {
+		return f.does("cuGraphExecDestroy", true, func() driver.Result { return f.drop(uintptr(e), "executable graph") })
+	}
+	api.GraphLaunch = func(e driver.GraphExecHandle, s driver.StreamHandle) driver.Result {
+		var steps []func() driver.Result
+		r := f.does("cuGraphLaunch", true, func() driver.Result {
+			if f.handles[uintptr(e)] != "executable graph" {
+				return f.fault("launch of a graph that does not exist")
+			}
+			steps = f.graphs[uintptr(e)]
+			return driver.Success
+		})
+		for _, do := range steps {
+			if r == driver.Success {
+				r = do()
+			}
+		}
+		return r
 	}
 }
 

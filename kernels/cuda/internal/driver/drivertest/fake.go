@@ -32,6 +32,8 @@ type Fake struct {
 	funcs   map[uintptr]string
 	current map[int]bool // threads with a context
 	faults  []string
+	drawing map[driver.StreamHandle]*[]func() driver.Result // streams that are captured
+	graphs  map[uintptr][]func() driver.Result
 	calls   map[string]int
 }
 
@@ -103,6 +105,7 @@ func (f *Fake) enter(op string, context bool) driver.Result {
 	if f.calls == nil {
 		f.calls, f.current, f.handles = map[string]int{}, map[int]bool{}, map[uintptr]string{}
 		f.host, f.funcs, f.next = map[unsafe.Pointer][]byte{}, map[uintptr]string{}, 1<<32
+		f.drawing, f.graphs = map[driver.StreamHandle]*[]func() driver.Result{}, map[uintptr][]func() driver.Result{}
 	}
 	f.calls[op]++
 	if context && !f.current[thread()] {
@@ -223,6 +226,7 @@ func (f *Fake) API() *driver.API {
 	f.modules(api)
 	f.memoryCalls(api)
 	f.order(api)
+	f.graphCalls(api)
 	return api
 }
 
