@@ -11,10 +11,16 @@ import (
 	"github.com/plaid-ir/plaid/storage"
 )
 
-// deviceScanTokens is how many tokens a device scores in less time than pruning
-// them would save. Below it mode Pruned scores everything. A variable, so that
-// tests see small collections probed.
-var deviceScanTokens int64 = 1 << 26
+// What a device takes, in nanoseconds: to score a token in order, or one of a
+// document that probing has found; to read a token's centroid; to rank a centroid
+// for a query token; and to start what probing needs (an H200, docs/lab/gpu.md).
+// Others are slower in about the same proportions. A variable, so that tests see
+// small collections probed.
+var deviceCost = struct{ scan, scanFound, look, rank, probe float64 }{0.0205, 0.021, 0.0052, 0.01, 60e3}
+
+// probeGain is how much less time than scoring everything probing has to take, for
+// what it may lose.
+const probeGain = 1.5
 
 // listShare: restrictions to less than one of so many documents are given to the
 // device as a list.
@@ -85,10 +91,12 @@ func (d *onDevice) answer(ctx context.Context, c *call) ([]Result, error) {
 		}
 	}
 	more, err := c.turn.do(ctx, func() error { return q.finish(ctx, c, answers) })
-	total := time.Since(start) - wait - more
+	// Queries of a call are answered together: each has its share of the time.
+	n := time.Duration(max(len(q.results), 1))
+	wait += more
 	for i := range q.results {
 		t := &q.results[i].Stats.Times
-		t.Wait, t.Total = wait+more, total
+		t.Wait, t.Total = wait/n, (time.Since(start)-wait)/n
 	}
 	return q.results, err
 }
@@ -108,19 +116,41 @@ func (d *onDevice) ask(ctx context.Context, c *call, qs []kernels.DeviceQuery) (
 	return nil, fmt.Errorf("%s: %w", d.name, err)
 }
 
-// devicePlan is how a device answers, and how many centroids a query token probes.
-func devicePlan(c *call, allowed *selection) (p Plan, probes int) {
-	r := &c.request
-	if r.mode != Pruned || asList(c.coll.first(), allowed) {
+// devicePlan is how a device answers a query of so many tokens, and how many
+// centroids a query token probes.
+func devicePlan(c *call, allowed *selection, queryTokens int) (p Plan, probes int) {
+	r, snap := &c.request, c.coll.first()
+	if r.mode != Pruned || asList(snap, allowed) {
 		return PlanDevice, 0
 	}
-	if probes = r.probes; probes == 0 && int64(c.coll.first().State().LiveTokens) > deviceScanTokens {
-		probes = deviceProbes(r.k)
+	if r.probes > 0 {
+		return PlanDeviceProbe, r.probes
 	}
-	if probes == 0 {
+	probes = deviceProbes(r.k)
+	state, lists := snap.State(), c.coll.codec().Centroids.K
+	if !probingPays(float64(state.LiveTokens), float64(state.Live), float64(lists), float64(queryTokens), float64(probes)) {
 		return PlanDevice, 0
 	}
 	return PlanDeviceProbe, probes
+}
+
+// probingPays compares the times of a scan of all tokens and of probing, which
+// scans those of the documents that it finds; how many that are is told as in
+// request.plan.
+//
+// For example 50 million tokens of 213,000 documents, 65,536 centroids and 32 query
+// tokens: a scan takes 1.0 ms. 8 probes read 256 lists of 381 documents, which find
+// 24 %: 0.06 ms to start, 0.02 to rank centroids, 0.26 to look for them and 0.25 to
+// score, 0.59 ms together.
+func probingPays(tokens, docs, lists, queryTokens, probes float64) bool {
+	if docs == 0 || probes >= lists {
+		return false
+	}
+	entries := queryTokens * probes * tokens / lists / 2
+	found := -math.Expm1(-0.6 * entries / docs)
+	c := &deviceCost
+	probing := c.probe + c.rank*lists*queryTokens + c.look*tokens + c.scanFound*found*tokens
+	return probing*probeGain < c.scan*tokens
 }
 
 // asList says that so few documents are allowed that the device gets a list.
@@ -158,17 +188,17 @@ func (q *deviceQueries) prepareOne(c *call, i int, ask *kernels.DeviceQuery, how
 		return err
 	}
 	allowed, snap := all.parts[0], c.coll.first()
+	if ask.Vectors, ask.Weights, err = c.queries[i].tokens(c.coll); err != nil {
+		return err
+	}
 	live, n := snap.LiveSet()
 	ask.K = min(c.request.k, allowed.count)
-	*how, ask.Probes = devicePlan(c, allowed)
+	*how, ask.Probes = devicePlan(c, allowed, len(ask.Vectors)/snap.Dim())
 	switch {
 	case asList(c.coll.first(), allowed):
 		ask.Docs = allowed.ordinals()
 	case allowed.count < n:
 		ask.Allowed = allowed.bits(nil, len(live))
-	}
-	if ask.Vectors, ask.Weights, err = c.queries[i].tokens(c.coll); err != nil {
-		return err
 	}
 	q.results[i].Hits, q.results[i].K, q.results[i].Coverage = []Hit{}, c.request.k, c.coll.coverage()
 	q.results[i].Stats = Stats{
@@ -233,7 +263,11 @@ func (d *onDevice) follow(ctx context.Context, c *call, t *trace) error {
 		if err != nil {
 			return err
 		}
-		if how, p.probes = devicePlan(c, allowed.parts[0]); how == PlanDeviceProbe {
+		n, err := c.queries[0].size(c.coll)
+		if err != nil {
+			return err
+		}
+		if how, p.probes = devicePlan(c, allowed.parts[0], n); how == PlanDeviceProbe {
 			p.how, p.approx, p.exact = PlanProbe, math.MaxInt, math.MaxInt
 			p.probes = min(p.probes, c.coll.codec().Centroids.K)
 		}

@@ -194,6 +194,25 @@ func TestErrorsOfBatches(t *testing.T) {
 	require.ErrorContains(t, err, "oracle:0")
 }
 
+// A device probes where that takes less time, which is for large collections.
+func TestProbingPays(t *testing.T) {
+	for _, c := range []struct {
+		tokens, docs, lists, queryTokens float64
+		probes                           int
+		want                             bool
+	}{
+		{1.2e6, 5183, 16384, 32, 8, false},
+		{10e6, 43e3, 32768, 32, 8, false},
+		{50e6, 213e3, 65536, 32, 8, true},
+		{600e6, 2.6e6, 262144, 32, 8, true},
+		{600e6, 1000, 262144, 32, 8, false}, // all documents are found
+		{600e6, 2.6e6, 8, 32, 8, false},
+		{0, 0, 1, 32, 8, false},
+	} {
+		require.Equal(t, c.want, probingPays(c.tokens, c.docs, c.lists, c.queryTokens, float64(c.probes)), "%+v", c)
+	}
+}
+
 // Trace and Explain tell where a device loses documents: they are not probed, by as
 // many probes as the device has, or outranked.
 func TestExplainOnDevice(t *testing.T) {
@@ -203,13 +222,13 @@ func TestExplainOnDevice(t *testing.T) {
 	ix := searchtest.Build(t, 32, docs, &index.BuildOptions{Centroids: 128, Threads: 1})
 	var d kerneltest.Device
 	e := onDeviceOf(t, ix, &d)
-	defer func(n int64) { deviceScanTokens = n }(deviceScanTokens)
+	defer func(cost float64) { deviceCost.scan = cost }(deviceCost.scan)
 	rng := rand.New(rand.NewPCG(1, 1))
 	stages := map[string]int{}
 	for i := range 10 {
 		q := Query{Vectors: kerneltest.UnitVectors(rng, 1, 32)} // whose best documents are in many lists
 		for _, o := range []Options{{K: 10}, {K: 10, Probes: 1}, {K: 10, Mode: Exhaustive}} {
-			deviceScanTokens = int64(1 + i%2<<30)
+			deviceCost.scan = float64(1e9 * (i % 2))
 			res := search(t, e, q, o)
 			place := map[string]int{}
 			for r, h := range res.Hits {

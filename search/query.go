@@ -168,13 +168,13 @@ func (q *Query) tokens(c *collection) (vectors, weights []float32, err error) {
 	}
 	for t := range n {
 		row := q.Vectors[t*dim : (t+1)*dim]
-		var square float64
-		for j, v := range row {
-			f := float64(v)
-			if math.IsNaN(f) || math.IsInf(f, 0) {
-				return nil, nil, fmt.Errorf("%w: token %d, component %d is %v", ErrQuery, t, j, v)
+		square := squareOf(row)
+		if math.IsNaN(square) || math.IsInf(square, 0) { // no square of a float32 overflows
+			for j, v := range row {
+				if f := float64(v); math.IsNaN(f) || math.IsInf(f, 0) {
+					return nil, nil, fmt.Errorf("%w: token %d, component %d is %v", ErrQuery, t, j, v)
+				}
 			}
-			square += f * f
 		}
 		if q.Mask != nil && !q.Mask[t] {
 			continue
@@ -197,4 +197,20 @@ func (q *Query) tokens(c *collection) (vectors, weights []float32, err error) {
 		codec.Normalize(vectors, dim)
 	}
 	return vectors, weights, nil
+}
+
+// squareOf is about the square of a vector's length; four sums, so that none waits
+// for another.
+func squareOf(row []float32) float64 {
+	var sum [4]float64
+	for ; len(row) >= 4; row = row[4:] {
+		for i := range sum {
+			f := float64(row[i])
+			sum[i] += f * f
+		}
+	}
+	for _, v := range row {
+		sum[0] += float64(v) * float64(v)
+	}
+	return sum[0] + sum[1] + sum[2] + sum[3]
 }

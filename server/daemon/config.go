@@ -107,7 +107,7 @@ func NewConfig() *Config {
 	number("query-length", &c.QueryLength, 0, 0, "longest query in tokens (0: as the model says)")
 	number("document-length", &c.DocumentLength, 0, 0, "longest document in tokens (0: as the model says)")
 
-	text("device", &c.Device, "", "`NAME` of the device that searches: cpu, cuda:0 and so on, or auto (default: PLAID_DEVICE, or cpu)")
+	text("device", &c.Device, "", "`NAME` of the device that searches: cpu, cuda:0 and so on, several with commas, cuda:all, or auto (default: PLAID_DEVICE, or cpu)")
 	size("device-memory", &c.DeviceMemory, 0, "how much of the device's memory to use (0: what is free)")
 	number("threads", &c.Threads, 0, 0, "goroutines of one search (0: one a processor)")
 	size("memory", &c.Memory, 0, "budget of one training (0: 1GiB)")

@@ -396,15 +396,27 @@ func statsTable(b *bytes.Buffer, s search.Stats) {
 		count("… queries with last places in doubt", d.InDoubt)
 		count("… bytes streamed", d.Streamed)
 	}
-	t := s.Times
-	for _, x := range []struct {
+	type timed struct {
 		name string
 		ns   int64
-	}{
+	}
+	times := func(list []timed) {
+		for _, x := range list {
+			table.Line("time: "+x.name, fmt.Sprintf("%.2f ms", float64(x.ns)/1e6), fmt.Sprintf("%.3f ms", float64(x.ns)/1e6/float64(n)))
+		}
+	}
+	if d := s.Device; d != nil {
+		t := d.Times
+		times([]timed{
+			{"device, waiting", int64(t.Wait)}, {"device, copies and launches", int64(t.Transfer)}, {"device, centroid scores", int64(t.Centroids)},
+			{"device, probe", int64(t.Probe)}, {"device, scan", int64(t.Scan)}, {"device, choice", int64(t.TopK)}, {"device, fine scores", int64(t.Fine)},
+			{"device, all", int64(t.Total)},
+		})
+	}
+	t := s.Times
+	times([]timed{
 		{"centroid scores", int64(t.Centroids)}, {"probe", int64(t.Probe)}, {"approximate", int64(t.Approx)},
 		{"exact", int64(t.Exact)}, {"refine", int64(t.Refine)}, {"all stages", int64(t.Total)},
-	} {
-		table.Line("time: "+x.name, fmt.Sprintf("%.2f ms", float64(x.ns)/1e6), fmt.Sprintf("%.3f ms", float64(x.ns)/1e6/float64(n)))
-	}
+	})
 	table.Print(b)
 }
