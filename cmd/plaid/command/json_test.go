@@ -69,7 +69,8 @@ func TestJSONIsDocumented(t *testing.T) {
 		"bench DIR/a QUERIES -k 3 --probes 1 --exact 3 --warmup 0 --qrels SAMPLE",
 		"tune DIR/a QUERIES -k 3 --force",
 		"info DIR/a", "info DIR/t", "info --cpu", "info --devices",
-		"verify DIR/a", "backup DIR/a DIR/c",
+		"verify DIR/a", "backup DIR/a DIR/c", "train DIR/k DOCS --centroids 32",
+		"split DIR/a DIR/parts --shards 2", "merge DIR/m DIR/parts", "search DIR/parts QUERIES -k 1 --stats=json", "info DIR/parts", "verify DIR/parts",
 		"delete DIR/a 970012", "update DIR/a --where 1=1 --set x=1", "compact DIR/a", "compact DIR/a --salvage DIR/s", "retrain DIR/b --centroids 32 --iterations 1",
 		"keywords DIR/t", "tune DIR/a --reset", "version", "info DIR/nosuch",
 	} {
