@@ -47,6 +47,7 @@ type options struct {
 	pools       ints
 	reference   bool
 	sampleOnly  bool
+	ternary     bool
 }
 
 // ints is a list of numbers, separated by commas.
@@ -79,6 +80,7 @@ func run(ctx context.Context, args []string) error {
 	f.IntVar(&o.queries, "queries", 0, "use the first `N` queries (0: all)")
 	f.BoolVar(&o.excludeSelf, "exclude-self", false, "never retrieve a document of the query's id")
 	f.BoolVar(&o.reference, "reference", true, "measure the reference codec as well")
+	f.BoolVar(&o.ternary, "ternary", false, "measure three levels a component (1.6 bits) as well, beside 2 bits")
 	f.BoolVar(&o.sampleOnly, "sample-only", false, "leave out the round of k-means over what the sample does not hold")
 	f.IntVar(&o.sample, "sample", 0, "train on at most `N` tokens (0: as many as a build of the default memory)")
 	f.IntVar(&o.train.Iterations, "iterations", 0, "rounds of k-means (0: the default)")

@@ -179,15 +179,27 @@ func (s *study) compare(ctx context.Context, w io.Writer, docs *matrix, pool, k,
 		}
 		relative = fmt.Sprintf("%.3f", a.rmse/b.rmse)
 	}
-	line := func(name, relative string, r outcome) error {
-		_, err := fmt.Fprintf(w, "| %d | %d | %d | %s | %.4f | %.4f | %s | %+.4f | %.4f | %.4f | %.4f | %+.4f | %.3f | %.3f |\n",
-			pool, ours.K, nbits, name, r.vector, r.rmse, relative, r.bias, r.top10, r.top100, r.ndcg, r.difference, r.pRandom, r.pT)
+	line := func(bits any, name, relative string, r outcome) error {
+		_, err := fmt.Fprintf(w, "| %d | %d | %v | %s | %.4f | %.4f | %s | %+.4f | %.4f | %.4f | %.4f | %+.4f | %.3f | %.3f |\n",
+			pool, ours.K, bits, name, r.vector, r.rmse, relative, r.bias, r.top10, r.top100, r.ndcg, r.difference, r.pRandom, r.pT)
 		return err
 	}
-	if err := line("plaid", relative, a); err != nil || !s.o.reference {
+	if err := line(nbits, "plaid", relative, a); err != nil {
 		return err
 	}
-	return line("reference", "", b)
+	if s.o.reference {
+		if err := line(nbits, "reference", "", b); err != nil {
+			return err
+		}
+	}
+	if !s.o.ternary || nbits != 2 {
+		return nil
+	}
+	r, err := s.ternaryOutcome(ctx, ours, docs, codes)
+	if err != nil {
+		return err
+	}
+	return line("1.6", "three levels", "", r)
 }
 
 // encoded measures a codec.
