@@ -1,0 +1,160 @@
+package command
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/plaid-ir/plaid/cluster/bus"
+	"github.com/plaid-ir/plaid/cluster/client"
+	"github.com/plaid-ir/plaid/internal/cli/flags"
+	"github.com/plaid-ir/plaid/search"
+	"github.com/plaid-ir/plaid/storage"
+	"github.com/plaid-ir/plaid/vectors"
+)
+
+// front are the flags of commands that search and change.
+type front struct {
+	*place
+	c       client.Config
+	partial string
+}
+
+func (x *cli) front(f *pflag.FlagSet) *front {
+	r := &front{place: x.place(f, time.Hour)}
+	f.StringVar(&r.c.Zone, "zone", "", "`NAME` of the zone whose replicas are asked first")
+	return r
+}
+
+// open connects a client, which closes the connection with it.
+func (r *front) open(ctx context.Context, collection string) (*connected, error) {
+	t, err := r.tls.config()
+	if err != nil {
+		return nil, err
+	}
+	conn, err := bus.Connect(r.servers, "plaid", t)
+	if err != nil {
+		return nil, err
+	}
+	r.c.Collection, r.c.AllowPartial, r.c.Logger = collection, r.partial == "allow", r.x.Logger()
+	c, err := client.New(ctx, conn, r.c)
+	if err != nil {
+		conn.Close()
+		return nil, err
+	}
+	return &connected{c, conn.Close}, nil
+}
+
+type connected struct {
+	*client.Client
+	hangUp func()
+}
+
+func (c *connected) Close() error {
+	defer c.hangUp()
+	return c.Client.Close()
+}
+
+func (x *cli) searchCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "search COLLECTION {QUESTION… | --queries-text FILE | --queries FILE}", Short: "Find the best documents of a collection",
+		Long: x.Help(`
+Find the documents of highest MaxSim score in all shards of a collection, as plaid
+search does in an index. A shard that does not answer is an error; with --partial allow
+the documents of the others are returned, and the exit code says so.`),
+		Example: "  plaid cluster search wiki --queries queries.npy -k 100 --deadline 200ms",
+		Args:    x.Takes("COLLECTION", "…"),
+	}
+	f := cmd.Flags()
+	r := x.front(f)
+	f.DurationVar(&r.c.Deadline, "deadline", 10*time.Second, "`TIME` that a query may take")
+	f.Var(flags.Choice(&r.partial, "refuse", "refuse", "allow"), "partial", "results that lack shards")
+	return x.Search(cmd, func(ctx context.Context, name string) (search.Searcher, error) { return r.open(ctx, name) })
+}
+
+func (x *cli) addCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "add COLLECTION --vectors FILE…", Short: "Add documents to a collection",
+		Long: x.Help(`
+Add documents. Each goes to its shard, in batches, and a batch is reported when enough
+replicas have it on their disks. What was added before an error stays added.`),
+		Args: x.Takes("COLLECTION"),
+	}
+	f := cmd.Flags()
+	r := x.front(f)
+	o := client.WriteOptions{}
+	f.BoolVar(&o.Replace, "replace", false, "replace documents that have the same id")
+	f.DurationVar(&r.c.WriteDeadline, "deadline", 10*time.Minute, "`TIME` that the change may take")
+	f.Bool("json", false, "print the report as JSON")
+	return x.Vectors(cmd, func(ctx context.Context, name string, src vectors.Source, model *storage.Model) error {
+		o.Model = model
+		return x.change(ctx, r, name, func(ctx context.Context, c *client.Client) (*client.WriteReport, error) { return c.Add(ctx, src, &o) })
+	})
+}
+
+func (x *cli) deleteCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "delete COLLECTION {ID… | --ids FILE}", Short: "Delete documents of a collection",
+		Long: x.Help("Delete documents by their ids. Ids that name no document are counted; they are no error."),
+		Args: x.Takes("COLLECTION", "…"),
+	}
+	f := cmd.Flags()
+	r := x.front(f)
+	var file string
+	f.StringVar(&file, "ids", "", "`FILE` with one id a line")
+	f.DurationVar(&r.c.WriteDeadline, "deadline", 10*time.Minute, "`TIME` that the change may take")
+	f.Bool("json", false, "print the report as JSON")
+	cmd.RunE = x.RunE(func(ctx context.Context, args []string) error {
+		ids := args[1:]
+		if file != "" {
+			more, err := vectors.ReadIDList(ctx, file)
+			if err != nil {
+				return err
+			}
+			ids = append(ids, more...)
+		}
+		if len(ids) == 0 && file == "" {
+			return flags.Usagef("no ids are given")
+		}
+		return x.change(ctx, r, args[0], func(ctx context.Context, c *client.Client) (*client.WriteReport, error) {
+			return c.Delete(ctx, ids, nil)
+		})
+	})
+	return cmd
+}
+
+func (x *cli) change(ctx context.Context, r *front, name string, do func(context.Context, *client.Client) (*client.WriteReport, error)) error {
+	c, err := r.open(ctx, name)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	report, err := do(ctx, c.Client)
+	if report == nil {
+		return err
+	}
+	if err != nil && len(report.Applied) == 0 {
+		return err
+	}
+	return errors.Join(err, x.Report(report, func(b *bytes.Buffer) {
+		var said []string
+		for _, w := range []struct {
+			n    int
+			what string
+		}{{report.Added, "added"}, {report.Replaced, "replaced"}, {report.Deleted, "deleted"}, {len(report.Missing), "not there"}} {
+			if w.n > 0 {
+				said = append(said, fmt.Sprintf("%d %s", w.n, w.what))
+			}
+		}
+		if said == nil {
+			said = []string{"nothing to do"}
+		}
+		fmt.Fprintln(b, strings.Join(said, ", "))
+	}))
+}
