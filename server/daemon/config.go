@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/plaid-ir/plaid/internal/cli/flags"
+	"github.com/plaid-ir/plaid/kernels"
 )
 
 // Config is the configuration. [NewConfig] makes one with the defaults.
@@ -34,6 +35,7 @@ type Config struct {
 
 	Device       string
 	DeviceMemory int64
+	Bound        kernels.Bound
 	Threads      int
 	Memory       int64
 
@@ -109,6 +111,7 @@ func NewConfig() *Config {
 
 	text("device", &c.Device, "", "`NAME` of the device that searches: cpu, cuda:0 and so on, several with commas, cuda:all, or auto (default: PLAID_DEVICE, or cpu)")
 	size("device-memory", &c.DeviceMemory, 0, "how much of the device's memory to use (0: what is free)")
+	add("bound", flags.Bound(&c.Bound), false, flags.BoundUsage)
 	number("threads", &c.Threads, 0, 0, "goroutines of one search (0: one a processor)")
 	size("memory", &c.Memory, 0, "budget of one training (0: 1GiB)")
 

@@ -84,7 +84,7 @@ func Run(ctx context.Context, c *Config, log io.Writer, environ []string, ready 
 	if note != "" {
 		logger.Info(note)
 	}
-	so := &store.Options{Threads: c.Threads, Memory: c.Memory, Device: device, Backend: c.Backend, LockTimeout: c.LockTimeout, Logger: logger, Derive: server.DeriveKeywords(logger), Queue: store.QueueLimits{Documents: c.QueueDocuments, Bytes: c.QueueBytes}}
+	so := &store.Options{Threads: c.Threads, Memory: c.Memory, Device: device, Bound: c.Bound, Backend: c.Backend, LockTimeout: c.LockTimeout, Logger: logger, Derive: server.DeriveKeywords(logger), Queue: store.QueueLimits{Documents: c.QueueDocuments, Bytes: c.QueueBytes}}
 	if device != nil {
 		closing.add(device.Close)
 		so.Attach.Memory = c.DeviceMemory

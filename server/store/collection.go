@@ -110,7 +110,7 @@ func (c *Collection) openIndex(ctx context.Context) (*opened, error) {
 		return nil, err
 	}
 	engine, err := search.New(ctx, ix, &search.EngineOptions{
-		Threads: c.s.o.Threads, Device: c.s.o.Device, Attach: c.s.o.Attach, Scheduler: c.s.o.Scheduler, Logger: c.log,
+		Threads: c.s.o.Threads, Device: c.s.o.Device, Attach: c.s.o.Attach, Bound: c.s.o.Bound, Scheduler: c.s.o.Scheduler, Logger: c.log,
 	})
 	if err != nil {
 		return nil, errors.Join(err, ix.Close())

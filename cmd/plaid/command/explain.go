@@ -99,7 +99,7 @@ func (a *app) explain(ctx context.Context, names *indexes, path string, question
 			return err
 		}
 		r := explainReport{Query: set.label(0)}
-		err = a.withSearcher(ctx, y, search.EngineOptions{Threads: s.Threads, Bound: s.Bound()}, nil, func(e searcher) (err error) {
+		err = a.withSearcher(ctx, y, search.EngineOptions{Threads: s.Threads, Bound: s.Bound}, nil, func(e searcher) (err error) {
 			r.Explanation, err = e.Explain(ctx, set.qs[0], doc, s.ForQuery(o, set.ids[0]))
 			return err
 		})

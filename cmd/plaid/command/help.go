@@ -116,21 +116,27 @@ type flagSet struct {
 
 // flagSets are the flags that the help of a command lists.
 func flagSets(cmd *cobra.Command) (sets []flagSet) {
-	for _, part := range []struct {
-		title string
-		set   *pflag.FlagSet
-	}{{"Flags", cmd.LocalFlags()}, {"Flags of every command", cmd.InheritedFlags()}} {
-		s := flagSet{title: part.title}
-		part.set.VisitAll(func(f *pflag.Flag) {
-			if !f.Hidden {
-				s.flags = append(s.flags, f)
-			}
-		})
-		if len(s.flags) > 0 && cmd.Runnable() {
-			sets = append(sets, s)
-		}
+	if !cmd.Runnable() {
+		return nil
+	}
+	if own := shown("Flags", cmd.LocalFlags()); len(own.flags) > 0 {
+		sets = byTopic(own)
+	}
+	if every := shown("Flags of every command", cmd.InheritedFlags()); len(every.flags) > 0 {
+		sets = append(sets, every)
 	}
 	return sets
+}
+
+// shown are the flags of a set that are not hidden.
+func shown(title string, set *pflag.FlagSet) flagSet {
+	s := flagSet{title: title}
+	set.VisitAll(func(f *pflag.Flag) {
+		if !f.Hidden {
+			s.flags = append(s.flags, f)
+		}
+	})
+	return s
 }
 
 // flagNames reads like: -k, --k N.

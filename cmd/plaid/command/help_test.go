@@ -5,11 +5,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/require"
 )
 
@@ -71,6 +73,65 @@ func TestUnknownCommands(t *testing.T) {
 	require.Equal(t, 0, distance("a", "a"))
 	require.Equal(t, 3, distance("", "abc"))
 	require.Equal(t, 1, distance("ab", "ba"))
+}
+
+// The names of topics are those of flags, each in one topic, and no flag is lost.
+func TestTopics(t *testing.T) {
+	there := map[string]bool{}
+	for _, c := range commands(newApp(streams{}, nil)) {
+		if !c.Runnable() {
+			continue
+		}
+		n, listed := 0, 0
+		c.LocalFlags().VisitAll(func(f *pflag.Flag) {
+			there[f.Name] = true
+			if !f.Hidden {
+				n++
+			}
+		})
+		c.InheritedFlags().VisitAll(func(f *pflag.Flag) {
+			if !f.Hidden {
+				n++
+			}
+		})
+		for _, set := range flagSets(c) {
+			listed += len(set.flags)
+		}
+		require.Equal(t, n, listed, c.Name())
+	}
+	seen := map[string]bool{}
+	for _, topic := range topics {
+		for _, name := range topic.flags {
+			require.True(t, there[name], name)
+			require.False(t, seen[name], name)
+			seen[name] = true
+		}
+	}
+}
+
+// docs/commands.md has every command, and the flags that it speaks of are theirs.
+func TestCommandsAreDocumented(t *testing.T) {
+	text, err := os.ReadFile("../../../docs/commands.md")
+	require.NoError(t, err)
+	const docOf = "| `plaid "
+	documented := map[string]string{}
+	for line := range strings.Lines(string(text)) {
+		if rest, ok := strings.CutPrefix(line, docOf); ok {
+			documented[strings.FieldsFunc(rest, func(r rune) bool { return r == ' ' || r == '`' })[0]] += rest
+		}
+	}
+	flag := regexp.MustCompile("--([a-z][a-z-]*)")
+	for _, c := range commands(newApp(streams{}, nil)) {
+		if c.HasParent() && c.Runnable() && !c.Hidden && c.Parent() == c.Root() && c.Name() != "help" {
+			lines := documented[c.Name()]
+			require.NotEmpty(t, lines, c.Name())
+			delete(documented, c.Name())
+			for _, m := range flag.FindAllStringSubmatch(lines, -1) {
+				require.NotNil(t, c.Flag(m[1]), "%s --%s", c.Name(), m[1])
+			}
+		}
+	}
+	require.Empty(t, documented)
 }
 
 func TestManPages(t *testing.T) {

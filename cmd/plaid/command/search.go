@@ -149,7 +149,7 @@ func (a *app) search(ctx context.Context, names *indexes, args []string, s *flag
 			}
 			return nil
 		}
-		err = a.withSearcher(ctx, x, search.EngineOptions{Threads: s.Threads, Bound: s.Bound()}, &s.Device, func(engine searcher) error {
+		err = a.withSearcher(ctx, x, search.EngineOptions{Threads: s.Threads, Bound: s.Bound}, &s.Device, func(engine searcher) error {
 			if !words.Fuses() {
 				return answer(engine, o, func(*querySet, []search.Result) error { return nil })
 			}

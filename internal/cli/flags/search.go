@@ -17,6 +17,8 @@ type Search struct {
 	Queries Queries
 	Where   Where
 	Effort
+	// Bound is the errors of coarse scores to allow for.
+	Bound   kernels.Bound
 	Threads int
 	Device  Device
 	// Candidates is the run that --candidates names.
@@ -24,7 +26,6 @@ type Search struct {
 
 	k            int
 	mode         string
-	bound        string
 	filter       string
 	allowMissing bool
 	set          *pflag.FlagSet
@@ -42,20 +43,33 @@ func (s *Search) Register(f *pflag.FlagSet) {
 	f.StringVar(&s.filter, "filter", "", "`FILE` with one id a line: return no other documents; an empty file lets none through")
 	s.Where.Register(f, "return no other documents")
 	f.BoolVar(&s.allowMissing, "allow-missing", false, "pass over ids of --filter and --candidates that are not in the index")
-	f.Var(Choice(&s.bound, kernels.Probable.String(), kernels.Probable.String(), kernels.Worst.String()), "bound",
-		"errors of coarse scores to allow for: those that are probable, but for one query in 1e9, or the worst there can be")
+	f.Var(Bound(&s.Bound), "bound", BoundUsage)
 	Threads(f, &s.Threads, 0)
 	s.Device.Register(f)
 	s.Device.registerMemory(f)
 }
 
+// BoundUsage describes a flag with [Bound].
+const BoundUsage = "errors of coarse scores to allow for: those that are probable, but for one query in 1e9, or the worst there can be"
+
+type boundValue struct{ p *kernels.Bound }
+
 // Bound is the errors of coarse scores to allow for.
-func (s *Search) Bound() kernels.Bound {
-	if s.bound == kernels.Worst.String() {
-		return kernels.Worst
+func Bound(p *kernels.Bound) pflag.Value { return boundValue{p} }
+
+func (v boundValue) Set(s string) error {
+	var name string
+	if err := Choice(&name, "", kernels.Probable.String(), kernels.Worst.String()).Set(s); err != nil {
+		return err
 	}
-	return kernels.Probable
+	*v.p = kernels.Probable
+	if name == kernels.Worst.String() {
+		*v.p = kernels.Worst
+	}
+	return nil
 }
+func (v boundValue) String() string { return v.p.String() }
+func (v boundValue) Type() string   { return kernels.Probable.String() + "|" + kernels.Worst.String() }
 
 // Options reads the files that the flags name.
 func (s *Search) Options(ctx context.Context) (search.Options, error) {
