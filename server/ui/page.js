@@ -10,6 +10,14 @@ import { statsOf, timesOf } from "./panels.js";
 let last = null;
 let running = new AbortController();
 
+// asks are the kinds of searches: what is typed, and an example of it.
+const asks = {
+  text: ["Query", "a question or a statement"],
+  both: ["Query", "a question or a statement"],
+  words: ["Words", "words of the metadata"],
+  id: ["Id of the document", "_id of the document"],
+};
+
 const chosen = () => byId("index").value;
 const kind = () => document.querySelector("input[name=kind]:checked").value;
 
@@ -101,9 +109,14 @@ async function search() {
     remember();
     byId("status").textContent = "Searching …";
     const began = performance.now();
-    const asked = { index, id: kind() === "id" ? words : "", question: { params, ...limits, ...textFields() } };
+    const asked = { index, kind: kind(), id: kind() === "id" ? words : "", question: { params, ...limits, ...textFields() } };
     let answer;
-    if (asked.id) {
+    if (asked.kind === "words") {
+      answer = await api.searchVectors(index, { text_query: [words], params: { top_k: params.top_k }, ...limits }, signal);
+    } else if (asked.kind === "both") {
+      asked.question.text = words;
+      answer = await api.searchTexts(index, { queries: [words], text_query: [words], params, ...limits, stats: true }, signal);
+    } else if (asked.id) {
       asked.question.query = await api.vectorsOf(index, words, signal);
       answer = await api.searchVectors(index, { queries: [asked.question.query], params, ...limits, stats: true }, signal);
     } else {
@@ -112,7 +125,7 @@ async function search() {
     }
     const whole = performance.now() - began;
     if (signal.aborted) return;
-    last = asked;
+    last = asked.kind === "words" ? null : asked; // there are no tokens to explain
     const result = answer.results[0];
     byId("hits").replaceChildren(...result.document_ids.map((_, i) => hit(asked, result, i)));
     byId("times").replaceChildren(...timesOf(result.stats, whole));
@@ -137,7 +150,7 @@ function hit(asked, result, i) {
     place.append(make("p", { class: "quiet" }, "…"));
     try {
       const x = await explained(asked, fields._id);
-      place.replaceChildren(fate(x), heatMap(x, x.query_tokens || asked.pieces));
+      place.replaceChildren(...asked.kind === "both" ? [make("p", { class: "quiet" }, "By meaning alone:")] : [], fate(x), heatMap(x, x.query_tokens || asked.pieces));
     } catch (err) {
       place.replaceChildren(); // the next click asks again
       throw err;
@@ -149,7 +162,7 @@ function hit(asked, result, i) {
       make("span", { class: "score", title: "score" }, figure(result.scores[i]))),
     make("p", { class: "quiet" }, String(fields._id) + (asked.id === fields._id ? " (the document itself)" : "")),
     short, place,
-    make("div", { class: "buttons" }, toggle,
+    make("div", { class: "buttons" }, asked.kind === "words" ? "" : toggle,
       make("button", { type: "button", class: "plain", onclick: () => similar(String(fields._id)) }, "Similar")),
     make("details", {}, make("summary", {}, "Metadata"), make("pre", {}, JSON.stringify(fields, null, 1)))));
 }
@@ -176,7 +189,7 @@ async function why() {
   clearError();
   const place = byId("why-answer");
   if (!last) {
-    place.replaceChildren(make("p", {}, "Search first."));
+    place.replaceChildren(make("p", {}, kind() === "words" ? "A search by words alone is not explained." : "Search first."));
     return;
   }
   place.replaceChildren();
@@ -197,9 +210,9 @@ async function showStats() {
 }
 
 function kindChanged() {
-  const byText = kind() === "text";
-  byId("query-label").textContent = byText ? "Query" : "Id of the document";
-  byId("query").placeholder = byText ? "a question or a statement" : "_id of the document";
+  const [label, hint] = asks[kind()];
+  byId("query-label").textContent = label;
+  byId("query").placeholder = hint;
 }
 
 // start asks what there is, at the beginning and after the token has changed.
@@ -215,7 +228,7 @@ async function start() {
       throw new api.Problem("INDEX_NOT_FOUND", "there is no index " + wanted);
     }
     const about = await api.health();
-    byId("service").textContent = ["version " + about.version, about.device, about.model ? "model " + about.model.name : "without a model: only similar documents can be found"].join(" · ");
+    byId("service").textContent = ["version " + about.version, about.device, about.model ? "model " + about.model.name : "without a model: finds words and similar documents"].join(" · ");
     await showStats();
   });
 }
@@ -223,9 +236,9 @@ async function start() {
 // recall takes the search from the address.
 function recall() {
   const p = new URLSearchParams(location.hash.slice(1));
-  const id = p.get("id");
-  document.querySelector("input[name=kind][value=" + (id ? "id" : "text") + "]").checked = true;
-  byId("query").value = id || p.get("text") || "";
+  const wanted = Object.keys(asks).find((k) => p.get(k)) || "text";
+  document.querySelector("input[name=kind][value=" + wanted + "]").checked = true;
+  byId("query").value = p.get(wanted) || "";
   byId("condition").value = p.get("condition") || "";
   byId("parameters").value = p.get("parameters") || "";
   byId("options").open = p.has("condition");
