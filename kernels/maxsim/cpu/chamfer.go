@@ -119,7 +119,7 @@ func (c *chamfer) nearest(ctx context.Context, side int, x, y *maxsim.Batch) err
 	return c.b.score(ctx, &maxsim.Call{
 		Q: q, D: d, Pairs: maxsim.Listed(c.lists[side], c.lists[1-side]),
 		Terms: maxsim.Terms{Threads: c.call.Threads}, Scores: c.scores, Argmax: c.near[side],
-	}, maxsim.Work{Q: q.Shape(), D: d.Shape(), Pairs: c.work.Pairs, Stride: q.MaxRows()}, q, d)
+	}, maxsim.Work{Q: q.Shape(), D: d.Shape(), Pairs: c.work.Pairs, Stride: q.MaxRows()}, q, d, nil)
 }
 
 // Run adds up the distances of a pair.

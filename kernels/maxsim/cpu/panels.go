@@ -73,6 +73,9 @@ func (p *panels) reset(t *tier.Tier, b *maxsim.Batch, terms *maxsim.Terms, toget
 	}
 }
 
+// count is the number of panels.
+func (p *panels) count() int { return (len(p.rows) + width - 1) / width }
+
 // panel is panel i, and how many columns it has.
 func (p *panels) panel(i int) (data []float32, n int) {
 	return p.data[i*width*p.dim : (i+1)*width*p.dim], min(width, len(p.rows)-i*width)

@@ -13,7 +13,11 @@ type rows struct {
 	tier      *tier.Tier
 	b         *maxsim.Batch
 	normalize bool
+	head      *head     // what rows become before they are token vectors; nil: they are
 	wide      []float32 // a block, where the rows in memory do not serve
+	products  []float32 // what the head makes of it, and their ranges, which nobody reads
+	lows      []float32
+	highs     []float32
 	factors   []float32
 	squares   [][8]float64
 	list      []int32 // the tokens of an item, counted from its first row, where some rows are none
@@ -23,14 +27,17 @@ type rows struct {
 // columns.
 const blockValues = 1 << 14
 
-func (r *rows) reset(t *tier.Tier, b *maxsim.Batch, normalize bool) {
-	r.tier, r.b, r.normalize = t, b, normalize
+func (r *rows) reset(t *tier.Tier, b *maxsim.Batch, normalize bool, h *head) {
+	r.tier, r.b, r.normalize, r.head = t, b, normalize, h
 }
 
 // blockRows is how many rows a block has at most.
 func (r *rows) blockRows() int {
-	tile := r.tier.Vectors.Rows
-	return max(blockValues/r.b.Tokens.Dim/tile, 2) * tile
+	tile, values := r.tier.Vectors.Rows, blockValues
+	if r.head != nil {
+		values = headValues
+	}
+	return max(values/r.b.Tokens.Dim/tile, 2) * tile
 }
 
 // item counts the tokens of item i, of which it notes the rows if not all are.
@@ -65,6 +72,10 @@ func (r *rows) row(t int32) int32 {
 func (r *rows) block(lo, from, to int) (x []float32, m int, factors []float32) {
 	t, dim := &r.b.Tokens, r.b.Tokens.Dim
 	m = max(to-from, r.tier.Vectors.Rows)
+	if r.head != nil {
+		x, factors = r.projected(lo, from, to, m)
+		return x, m, factors
+	}
 	if t.Type == maxsim.F32 && len(r.list) == 0 && m == to-from {
 		x = t.F32[(lo+from)*dim : (lo+to)*dim]
 	} else {
@@ -73,23 +84,24 @@ func (r *rows) block(lo, from, to int) (x []float32, m int, factors []float32) {
 	if !r.normalize && t.Scales == nil {
 		return x, m, nil
 	}
-	r.factors = resize(r.factors, m)
+	scale := func(i int) float32 { return t.Scale(lo + int(r.row(int32(min(from+i, to-1))))) }
 	if !r.normalize {
+		r.factors = resize(r.factors, m)
 		for i := range m {
-			r.factors[i] = t.Scales[lo+int(r.row(int32(min(from+i, to-1))))]
+			r.factors[i] = scale(i)
 		}
 		return x, m, r.factors
 	}
-	if r.inverseNorms(x, lo, from, to, m) {
-		return x, m, r.factors
+	if !r.inverseNorms(x, dim, m) {
+		if len(r.wide) == 0 || &x[0] != &r.wide[0] {
+			x = r.widen(lo, from, to, m)
+		}
+		r.units(x, dim, m)
 	}
-	// Lengths whose inverse is beyond the range of float32.
-	if len(r.wide) == 0 || &x[0] != &r.wide[0] {
-		x = r.widen(lo, from, to, m)
-	}
-	for i := range m {
-		unit(x[i*dim:(i+1)*dim], x[i*dim:(i+1)*dim], sign(t.Scale(lo+int(r.row(int32(min(from+i, to-1)))))))
-		r.factors[i] = 1
+	if t.Scales != nil {
+		for i := range m {
+			r.factors[i] *= float32(sign(scale(i)))
+		}
 	}
 	return x, m, r.factors
 }
@@ -113,10 +125,9 @@ func (r *rows) widen(lo, from, to, m int) []float32 {
 }
 
 // inverseNorms fills factors, unless one of them is beyond what float32 is good for.
-func (r *rows) inverseNorms(x []float32, lo, from, to, m int) bool {
+func (r *rows) inverseNorms(x []float32, dim, m int) bool {
 	const least, most = 1e-30, 1e30
-	dim := r.b.Tokens.Dim
-	r.squares = resize(r.squares, m)
+	r.squares, r.factors = resize(r.squares, m), resize(r.factors, m)
 	r.tier.Vectors.Squares(r.squares, x, dim)
 	for i := range m {
 		f := 0.0
@@ -125,9 +136,17 @@ func (r *rows) inverseNorms(x []float32, lo, from, to, m int) bool {
 				return false
 			}
 		}
-		r.factors[i] = float32(f * sign(r.b.Tokens.Scale(lo+int(r.row(int32(min(from+i, to-1)))))))
+		r.factors[i] = float32(f)
 	}
 	return true
+}
+
+// units divides rows by their lengths, which no float32 may be the inverse of.
+func (r *rows) units(x []float32, dim, m int) {
+	for i := range m {
+		unit(x[i*dim:(i+1)*dim], x[i*dim:(i+1)*dim], 1)
+		r.factors[i] = 1
+	}
 }
 
 // squared adds the sums of a row and the squares of what is beyond whole groups.

@@ -2,7 +2,9 @@ package cpu_test
 
 import (
 	"context"
+	"fmt"
 	"math"
+	"math/rand/v2"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -140,4 +142,83 @@ func FuzzScore(f *testing.F) {
 			}
 		}
 	})
+}
+
+// TestSegmentsSameBits: a document that several goroutines share scores the same bits,
+// argmaxima included, screened or not, whatever kind the pairs are of.
+func TestSegmentsSameBits(t *testing.T) {
+	ctx := context.Background()
+	b, err := maxsim.Select("")
+	require.NoError(t, err)
+	const dim = 16
+	rng := maxsimtest.Rand(3)
+	for name, side := range map[string]maxsimtest.Side{
+		"one":    {Lengths: []int{9000}},
+		"some":   {Lengths: []int{3, 9000, 0, 40, 6000, 9}},
+		"masked": {Lengths: []int{20, 9000, 30}, Masked: 0.4},
+		"few":    {Type: maxsim.BF16, Lengths: []int{9000, 7000}, Masked: 0.9995},
+		"none":   {Lengths: []int{9000}, Masked: 1.1},
+	} {
+		q := maxsimtest.Side{Lengths: []int{70, 40, 0, 33}}.SmallBatch(rng, dim) // small: there are ties
+		d := side.SmallBatch(rng, dim)
+		var lists [2][]int32
+		for i := range q.Len() {
+			for j := range d.Len() {
+				lists[0], lists[1] = append(lists[0], int32(i)), append(lists[1], int32(j))
+			}
+		}
+		for kind, pairs := range map[string]maxsim.Pairs{"all": maxsim.All(), "listed": maxsim.Listed(lists[0], lists[1]), "first": maxsim.Range(0, 1)} {
+			want := maxsimtest.NewCall(q, d, pairs, maxsim.Terms{Threads: 1})
+			require.NoError(t, b.Score(ctx, want))
+			h, err := b.Hold(ctx, d, maxsim.HoldOptions{Screen: true})
+			require.NoError(t, err)
+			head := headCall(rng, q, d, pairs)
+			require.NoError(t, b.(maxsim.Heads).ScoreHead(ctx, head))
+			wantHead := append([]float32(nil), head.Scores...)
+			for _, threads := range []int{2, 3, 7} {
+				t.Run(fmt.Sprintf("%s/%s/%d", name, kind, threads), func(t *testing.T) {
+					for _, o := range []maxsim.Operand{d, h} {
+						got := maxsimtest.NewCall(q, d, pairs, maxsim.Terms{Threads: threads})
+						got.D = o
+						require.NoError(t, b.Score(ctx, got))
+						requireSame(t, want, got)
+					}
+					head.Threads = threads
+					require.NoError(t, b.(maxsim.Heads).ScoreHead(ctx, head))
+					require.Equal(t, wantHead, head.Scores)
+				})
+			}
+		}
+	}
+}
+
+// headCall is a call with the documents as hidden states.
+func headCall(rng *rand.Rand, q, d *maxsim.Batch, p maxsim.Pairs) *maxsim.HeadCall {
+	c := maxsimtest.NewCall(q, d, p, maxsim.Terms{Threads: 1, Normalize: true})
+	hidden := d.Tokens.Dim
+	return &maxsim.HeadCall{
+		Q: q, D: d, Pairs: p, Terms: c.Terms, Scores: c.Scores,
+		Head: maxsim.Head{Weights: maxsim.Float32(maxsimtest.Normal(rng, q.Tokens.Dim*hidden), hidden), Bias: maxsimtest.Normal(rng, q.Tokens.Dim)},
+	}
+}
+
+// TestHeadSameBits: heads give the same bits on every tier.
+func TestHeadSameBits(t *testing.T) {
+	ctx := context.Background()
+	generic, err := maxsim.Select("generic")
+	require.NoError(t, err)
+	for i, kind := range []maxsim.Type{maxsim.F32, maxsim.BF16, maxsim.I8} {
+		rng := maxsimtest.Rand(uint64(i))
+		q := maxsimtest.Side{Type: kind, Lengths: []int{32, 7}}.Batch(rng, 30+i)
+		d := maxsimtest.Side{Type: kind, Lengths: []int{70, 0, 5}, Masked: float64(i) / 5}.Batch(rng, 65+i)
+		c := headCall(rng, q, d, maxsim.All())
+		require.NoError(t, generic.(maxsim.Heads).ScoreHead(ctx, c))
+		want := append([]float32(nil), c.Scores...)
+		for _, name := range maxsim.Backends() {
+			b, err := maxsim.Select(name)
+			require.NoError(t, err)
+			require.NoError(t, b.(maxsim.Heads).ScoreHead(ctx, c))
+			require.Equal(t, want, c.Scores, name)
+		}
+	}
 }

@@ -8,7 +8,8 @@ import (
 	"github.com/plaid-ir/plaid/kernels/maxsim"
 )
 
-// scorer does a call of Score, one after another.
+// scorer does a call of Score, one after another. Its work is units, each a document
+// with some of the queries: with all, that of one pair, or those of all its pairs.
 type scorer struct {
 	b        *backend
 	ctx      context.Context
@@ -16,21 +17,34 @@ type scorer struct {
 	work     maxsim.Work
 	docs     *maxsim.Batch
 	packed   *packed // documents that are screened; nil if they are not
-	together bool    // every document meets all queries at once
-	first    int     // document of the first piece
-	count    int     // documents
-	size     int     // documents, or pairs, of a piece
+	by       int     // what a unit is
+	units    int
+	first    int // document of the first unit, and documents, of AllPairs
+	count    int
+	size     int // units of a piece
 	panels   panels
 	screen   screenPanels
+	head     head
+	grouped  grouped
+	long     []longUnit
+	segments segments
 	workers  []worker
 	pool     parallel.Pool
 }
 
+// What a unit is.
+const (
+	perPair = iota
+	withAll // all queries
+	perDocument
+)
+
 // worker is what one goroutine works with.
 type worker struct {
-	rows rows
-	best [][width]float32 // of each panel
-	arg  [][width]int32
+	rows  rows
+	spans []span           // of panels: those of the queries of a unit
+	best  [][width]float32 // of each panel
+	arg   [][width]int32
 
 	screener *screener
 }
@@ -45,11 +59,11 @@ func (b *backend) Score(ctx context.Context, c *maxsim.Call) error {
 	if err != nil {
 		return err
 	}
-	return b.score(ctx, c, w, q, d)
+	return b.score(ctx, c, w, q, d, nil)
 }
 
-// score does a checked call.
-func (b *backend) score(ctx context.Context, c *maxsim.Call, w maxsim.Work, q, d *maxsim.Batch) error {
+// score does a checked call. With a head d has hidden states.
+func (b *backend) score(ctx context.Context, c *maxsim.Call, w maxsim.Work, q, d *maxsim.Batch, h *maxsim.Head) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -57,11 +71,11 @@ func (b *backend) score(ctx context.Context, c *maxsim.Call, w maxsim.Work, q, d
 	if s == nil {
 		s = &scorer{b: b}
 	}
-	if h, ok := c.D.(*held); ok {
-		s.packed = h.packed
+	if held, ok := c.D.(*held); ok && h == nil {
+		s.packed = held.packed
 	}
-	err := s.run(ctx, c, w, q, d)
-	s.ctx, s.call, s.docs, s.packed, s.work = nil, nil, nil, nil, maxsim.Work{}
+	err := s.run(ctx, c, w, q, d, h)
+	s.ctx, s.call, s.docs, s.packed, s.work, s.grouped.pairs = nil, nil, nil, nil, maxsim.Work{}, nil
 	b.scorers.Put(s)
 	return err
 }
@@ -70,79 +84,146 @@ func (b *backend) score(ctx context.Context, c *maxsim.Call, w maxsim.Work, q, d
 // enough to do.
 const pieceProducts = 1 << 17
 
-func (s *scorer) run(ctx context.Context, c *maxsim.Call, w maxsim.Work, q, d *maxsim.Batch) error {
+func (s *scorer) run(ctx context.Context, c *maxsim.Call, w maxsim.Work, q, d *maxsim.Batch, h *maxsim.Head) error {
 	s.ctx, s.call, s.work, s.docs = ctx, c, w, d
 	if w.Pairs == 0 {
 		return nil
 	}
-	s.first, s.count = 0, d.Len()
-	if c.First > 0 || c.Count > 0 {
-		s.first, s.count = c.First, c.Count
-	}
-	// Products of a document with all queries, or of a pair, on average.
-	rows := d.Tokens.Rows()/max(d.Len(), 1) + 1
-	threads := parallel.Threads(c.Threads, w.Pairs)
-	s.size = max(pieceProducts/(rows*(q.Tokens.Rows()+1)), 1)
-	s.together = c.Kind == maxsim.AllPairs && (q.Len() == 1 || parallel.Blocks(s.count, s.size) >= 2*threads || threads == 1)
-	pieces := parallel.Blocks(s.count, s.size)
-	if !s.together {
-		s.size = max(min(pieceProducts/(rows*(q.Tokens.Rows()/q.Len()+1)), w.Pairs/(4*threads)), 1)
-		pieces = parallel.Blocks(w.Pairs, s.size)
-	}
-	s.panels.reset(s.b.tier, q, &c.Terms, s.together)
+	most := parallel.Threads(c.Threads, math.MaxInt)
+	s.cut(q, d, h != nil, min(most, w.Pairs))
+	s.panels.reset(s.b.tier, q, &c.Terms, s.by == withAll)
 	if s.packed != nil {
 		s.screen.reset(&s.panels, s.packed.stride)
 	}
-	threads = parallel.Threads(threads, pieces)
+	var own *head
+	if h != nil {
+		own = &s.head
+		own.reset(s.b.tier, h)
+	}
+	pieces, threads := parallel.Blocks(s.units, s.size), most
+	if s.findLong(most); len(s.long) == 0 {
+		threads = parallel.Threads(most, pieces)
+	}
 	for len(s.workers) < threads {
 		s.workers = append(s.workers, worker{})
 	}
 	for i := range s.workers[:threads] {
 		x := &s.workers[i]
-		n := parallel.Blocks(len(s.panels.rows), width)
-		x.rows.reset(s.b.tier, d, c.Normalize)
+		n := s.panels.count()
+		x.rows.reset(s.b.tier, d, c.Normalize, own)
 		x.best, x.arg = resize(x.best, n), resize(x.arg, n)
 	}
-	return s.pool.Run(ctx, pieces, threads, s)
-}
-
-// Run does a piece: some documents with all queries, or some pairs.
-func (s *scorer) Run(worker, i int) error {
-	w := &s.workers[worker]
-	if s.together {
-		lo, hi := parallel.Block(i, s.count, s.size)
-		for d := lo; d < hi; d++ {
-			if err := s.document(w, s.first+d, 0, len(s.panels.spans), d, s.count); err != nil {
-				return err
-			}
-		}
-		return nil
+	if err := s.pool.Run(ctx, pieces, threads, s); err != nil {
+		return err
 	}
-	lo, hi := parallel.Block(i, s.work.Pairs, s.size)
-	for p := lo; p < hi; p++ {
-		q, d := s.call.At(p, s.work.D.Len())
-		if err := s.document(w, d, q, q+1, p, 0); err != nil {
+	for i := range s.long {
+		if err := s.inSegments(ctx, &s.long[i], threads); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// document scores a document with the queries q0 to q1, and writes the results of the
-// first at pair, those of each other one step further.
-func (s *scorer) document(w *worker, doc, q0, q1, pair, step int) error {
-	columns := span{s.panels.spans[q0].lo, s.panels.spans[q1-1].hi}
-	lo, n := w.rows.item(doc)
-	var err error
-	if s.packed != nil && n >= s.b.tier.Vectors.Screen.Rows {
-		err = w.screened(s.ctx, &s.panels, &s.screen, s.packed, s.call.Normalize, columns, doc, lo, n)
-	} else {
-		err = w.maxima(s.ctx, &s.panels, columns, lo, n)
+// cut decides what units are, and how many of them a piece has.
+func (s *scorer) cut(q, d *maxsim.Batch, head bool, threads int) {
+	s.first, s.count = 0, d.Len()
+	if s.call.First > 0 || s.call.Count > 0 {
+		s.first, s.count = s.call.First, s.call.Count
 	}
-	if err != nil {
-		return err
+	rows := d.Tokens.Rows()/max(d.Len(), 1) + 1 // of a document, on average
+	perDoc := max(pieceProducts/(rows*(q.Tokens.Rows()+1)), 1)
+	switch {
+	case s.call.Kind == maxsim.AllPairs && (head || q.Len() == 1 || threads == 1 || parallel.Blocks(s.count, perDoc) >= 2*threads):
+		s.by, s.units, s.size = withAll, s.count, perDoc
+	case head: // a token vector is made once for all who want it
+		s.by, s.units, s.size = perDocument, d.Len(), 1
+		s.grouped.reset(&s.call.Pairs, s.work, true)
+	default:
+		s.by, s.units = perPair, s.work.Pairs
+		s.size = max(min(pieceProducts/(rows*(q.Tokens.Rows()/q.Len()+1)), s.units/(4*threads)), 1)
 	}
-	for q := q0; q < q1; q, pair = q+1, pair+step {
+}
+
+// document is that of a unit.
+func (s *scorer) document(unit int) int {
+	switch s.by {
+	case withAll:
+		return s.first + unit
+	case perDocument:
+		return unit
+	}
+	_, d := s.call.At(unit, s.work.D.Len())
+	return d
+}
+
+// pairs is how many pairs a unit has.
+func (s *scorer) pairs(unit int) int {
+	switch s.by {
+	case withAll:
+		return len(s.panels.spans)
+	case perDocument:
+		return s.grouped.count(unit)
+	}
+	return 1
+}
+
+// pair is pair j of a unit, and its query.
+func (s *scorer) pair(unit, j int) (pair, query int) {
+	switch s.by {
+	case withAll:
+		return j*s.count + unit, j
+	case perDocument:
+		unit = s.grouped.pair(unit, j)
+	}
+	query, _ = s.call.At(unit, s.work.D.Len())
+	return unit, query
+}
+
+// spansOf lists the panels of a unit.
+func (s *scorer) spansOf(w *worker, unit int) {
+	w.spans = w.spans[:0]
+	if s.by == withAll {
+		w.spans = append(w.spans, span{0, s.panels.count()})
+		return
+	}
+	for j := range s.pairs(unit) {
+		_, q := s.pair(unit, j)
+		columns := s.panels.spans[q]
+		w.spans = append(w.spans, span{columns.lo / width, parallel.Blocks(columns.hi, width)})
+	}
+}
+
+// Run does a piece: some units, without those that are cut into segments.
+func (s *scorer) Run(worker, i int) error {
+	w := &s.workers[worker]
+	lo, hi := parallel.Block(i, s.units, s.size)
+	for u := lo; u < hi; u++ {
+		if len(s.long) > 0 && s.isLong(u) || s.pairs(u) == 0 {
+			continue
+		}
+		lo, n := w.rows.item(s.document(u))
+		s.spansOf(w, u)
+		if err := s.maxima(w, u, lo, 0, n); err != nil {
+			return err
+		}
+		s.finish(w, u, n)
+	}
+	return nil
+}
+
+// maxima finds the best of the tokens from to to of a unit's document, which begins at
+// row lo, for the panels of its queries.
+func (s *scorer) maxima(w *worker, unit, lo, from, to int) error {
+	if s.packed != nil && to-from >= s.b.tier.Vectors.Screen.Rows {
+		return w.screened(s.ctx, &s.panels, &s.screen, s.packed, s.call.Normalize, s.document(unit), lo, from, to)
+	}
+	return w.maxima(s.ctx, &s.panels, lo, from, to)
+}
+
+// finish writes the results of a unit, whose document has n tokens.
+func (s *scorer) finish(w *worker, unit, n int) {
+	for j := range s.pairs(unit) {
+		pair, q := s.pair(unit, j)
 		var argmax []int32
 		if s.call.Argmax != nil {
 			argmax = s.call.Argmax[pair*s.work.Stride : (pair+1)*s.work.Stride]
@@ -155,31 +236,37 @@ func (s *scorer) document(w *worker, doc, q0, q1, pair, step int) error {
 			s.call.Scores[pair] = s.total(w, s.panels.spans[q], argmax)
 		}
 	}
-	return nil
 }
 
-// maxima finds the best of n tokens from row lo on for columns of panels.
-func (w *worker) maxima(ctx context.Context, p *panels, columns span, lo, n int) error {
-	from, to := columns.lo/width, parallel.Blocks(columns.hi, width)
-	for i := from; i < to; i++ {
-		for j := range w.best[i] {
-			w.best[i][j] = float32(math.Inf(-1))
+// maxima finds the best of the tokens from to to of a document that begins at row lo, for
+// the panels of the worker's spans.
+func (w *worker) maxima(ctx context.Context, p *panels, lo, from, to int) error {
+	some := false
+	for _, s := range w.spans {
+		for i := s.lo; i < s.hi; i++ {
+			for j := range w.best[i] {
+				w.best[i][j] = float32(math.Inf(-1))
+			}
+			w.arg[i] = [width]int32{}
+			some = true
 		}
-		w.arg[i] = [width]int32{}
 	}
-	if from == to {
+	if !some {
 		return nil
 	}
+	n := to - from
 	blocks := parallel.Blocks(n, w.rows.blockRows())
 	for k := range blocks {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		a, b := k*n/blocks, (k+1)*n/blocks
+		a, b := from+k*n/blocks, from+(k+1)*n/blocks
 		x, m, factors := w.rows.block(lo, a, b)
-		for i := from; i < to; i++ {
-			panel, c := p.panel(i)
-			w.rows.tier.Vectors.MaxDot(&w.best[i], &w.arg[i], x, m, p.dim, a, panel, c, factors)
+		for _, s := range w.spans {
+			for i := s.lo; i < s.hi; i++ {
+				panel, c := p.panel(i)
+				w.rows.tier.Vectors.MaxDot(&w.best[i], &w.arg[i], x, m, p.dim, a, panel, c, factors)
+			}
 		}
 	}
 	return nil

@@ -219,10 +219,13 @@ type screener struct {
 	most     [][width]float32 // of each panel
 	factors  []float32
 	rows     []float32
+	// Of a block, once a panel needs all its rows.
+	whole               bool
+	block, blockFactors []float32
 }
 
 // screened finds what maxima finds, in two stages.
-func (w *worker) screened(ctx context.Context, p *panels, s *screenPanels, docs *packed, normalize bool, columns span, item, lo, n int) error {
+func (w *worker) screened(ctx context.Context, p *panels, s *screenPanels, docs *packed, normalize bool, item, lo, from, to int) error {
 	if w.screener == nil {
 		w.screener = new(screener)
 	}
@@ -230,50 +233,58 @@ func (w *worker) screened(ctx context.Context, p *panels, s *screenPanels, docs 
 	if normalize {
 		side = &docs.items[1]
 	}
-	from, to := columns.lo/width, parallel.Blocks(columns.hi, width)
 	x.most = resize(x.most, len(s.starts))
-	for i := from; i < to; i++ {
-		for j := range width {
-			w.best[i][j], x.most[i][j] = float32(math.Inf(-1)), float32(math.Inf(-1))
-			if s.per[i][j] == 0 && math.IsInf(float64(s.perErr[i][j]), 1) {
-				w.best[i][j] = 0
+	for _, span := range w.spans {
+		for i := span.lo; i < span.hi; i++ {
+			for j := range width {
+				w.best[i][j], x.most[i][j] = float32(math.Inf(-1)), float32(math.Inf(-1))
+				if s.per[i][j] == 0 && math.IsInf(float64(s.perErr[i][j]), 1) {
+					w.best[i][j] = 0
+				}
 			}
+			w.arg[i] = [width]int32{}
 		}
-		w.arg[i] = [width]int32{}
 	}
-	loops := w.rows.tier.Vectors.Screen
+	n := to - from
 	blocks := parallel.Blocks(n, screenRows)
 	for k := range blocks {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		a, b := k*n/blocks, (k+1)*n/blocks
-		products := x.products[:b-a]
-		var rows, factors []float32 // of the whole block, once a panel needs them
-		whole := false
-		for i := from; i < to; i++ {
-			levels := docs.levels[(first+a)*s.stride : (first+b)*s.stride]
-			loops.Products(products, &x.most[i], levels, s.stride, s.levels[i*width*s.stride:(i+1)*width*s.stride], &s.starts[i], side.scales[first+a:first+b])
-			panel, c := p.panel(i)
-			x.limit(i, &s.perErr[i], &s.per[i], side.errors[item], side.norms[item], c)
-			doubts := loops.Doubts(x.list[:], products, &x.limits, a)
-			if doubts > mostDoubts*(b-a) {
-				if !whole {
-					rows, _, factors = w.rows.block(lo, a, b)
-				}
-				whole = true
-				w.rows.tier.Vectors.MaxDot(&w.best[i], &w.arg[i], rows, b-a, p.dim, a, panel, c, factors)
-				continue
+		a, b := from+k*n/blocks, from+(k+1)*n/blocks
+		x.whole = false
+		for _, span := range w.spans {
+			for i := span.lo; i < span.hi; i++ {
+				w.screenBlock(p, s, docs, side, item, i, lo, first, a, b)
 			}
-			list := x.list[:(doubts+pairs-1)/pairs*pairs]
-			for j := doubts; j < len(list); j++ {
-				list[j] = list[doubts-1]
-			}
-			some, theirs := w.doubted(list, side.factors, first, lo, a, b)
-			loops.Pairs(&w.best[i], &w.arg[i], list, some, p.dim, panel, theirs)
 		}
 	}
 	return nil
+}
+
+// screenBlock raises the maxima of panel i by the tokens a to b of an item.
+func (w *worker) screenBlock(p *panels, s *screenPanels, docs *packed, side *side, item, i, lo, first, a, b int) {
+	x, loops := w.screener, w.rows.tier.Vectors.Screen
+	products := x.products[:b-a]
+	levels := docs.levels[(first+a)*s.stride : (first+b)*s.stride]
+	loops.Products(products, &x.most[i], levels, s.stride, s.levels[i*width*s.stride:(i+1)*width*s.stride], &s.starts[i], side.scales[first+a:first+b])
+	panel, c := p.panel(i)
+	x.limit(i, &s.perErr[i], &s.per[i], side.errors[item], side.norms[item], c)
+	doubts := loops.Doubts(x.list[:], products, &x.limits, a)
+	if doubts > mostDoubts*(b-a) {
+		if !x.whole {
+			x.block, _, x.blockFactors = w.rows.block(lo, a, b)
+			x.whole = true
+		}
+		w.rows.tier.Vectors.MaxDot(&w.best[i], &w.arg[i], x.block, b-a, p.dim, a, panel, c, x.blockFactors)
+		return
+	}
+	list := x.list[:(doubts+pairs-1)/pairs*pairs]
+	for j := doubts; j < len(list); j++ {
+		list[j] = list[doubts-1]
+	}
+	some, theirs := w.doubted(list, side.factors, first, lo, a, b)
+	loops.Pairs(&w.best[i], &w.arg[i], list, some, p.dim, panel, theirs)
 }
 
 // limit sets what a product of bytes has to reach, of the first n columns of panel i.
