@@ -46,6 +46,9 @@ var (
 	ErrUnsupported = errors.New("maxsim: not supported by this backend")
 	// ErrForeign says that an operand is held by another backend, or closed.
 	ErrForeign = errors.New("maxsim: operand is not held by this backend")
+	// ErrFault says that memory of an operand cannot be read: it is a mapped file that
+	// was cut short.
+	ErrFault = errors.New("maxsim: memory of an operand cannot be read")
 )
 
 // Backend computes scores and gradients. It is safe for concurrent use. Every
@@ -70,6 +73,9 @@ type HoldOptions struct {
 	// multiplied in full. It takes about dim+16 bytes a token more, and the results
 	// are the same.
 	Screen bool
+	// Screening, where not nil, is what was packed of the batch before, by [Pack] or in
+	// a file, so that Screen packs nothing. It must not change either.
+	Screening *Screening
 	// Threads is how many goroutines may work; 0: one a processor.
 	Threads int
 }

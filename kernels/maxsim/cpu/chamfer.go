@@ -3,6 +3,7 @@ package cpu
 import (
 	"context"
 	"math"
+	"runtime/debug"
 
 	"github.com/plaid-ir/plaid/internal/parallel"
 	"github.com/plaid-ir/plaid/kernels/maxsim"
@@ -28,7 +29,8 @@ type chamfer struct {
 }
 
 // Chamfer implements [maxsim.Chamfers].
-func (b *backend) Chamfer(ctx context.Context, call *maxsim.ChamferCall) error {
+func (b *backend) Chamfer(ctx context.Context, call *maxsim.ChamferCall) (err error) {
+	defer guard(&err, debug.SetPanicOnFault(true))
 	w, err := call.Check()
 	if err != nil {
 		return err
@@ -124,6 +126,7 @@ func (c *chamfer) nearest(ctx context.Context, side int, x, y *maxsim.Batch) err
 
 // Run adds up the distances of a pair.
 func (c *chamfer) Run(_, p int) error {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	x, y := c.call.At(p, c.work.Y.Len())
 	c.call.Distances[p] = float32(c.side(p, 0, c.x, c.y, x, y) + c.side(p, 1, c.y, c.x, y, x))
 	return nil
@@ -200,7 +203,8 @@ type chamferGradients struct {
 }
 
 // ChamferGradients implements [maxsim.Chamfers].
-func (b *backend) ChamferGradients(ctx context.Context, call *maxsim.ChamferGradCall) error {
+func (b *backend) ChamferGradients(ctx context.Context, call *maxsim.ChamferGradCall) (err error) {
+	defer guard(&err, debug.SetPanicOnFault(true))
 	w, err := call.Check()
 	if err != nil {
 		return err
@@ -233,6 +237,7 @@ func (b *backend) ChamferGradients(ctx context.Context, call *maxsim.ChamferGrad
 
 // Run pulls the gradient of an item.
 func (g *chamferGradients) Run(worker, item int) error {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	out, of, other := g.call.DX, g.c.x, g.c.y
 	mine, mineStride, theirs, theirStride := g.call.NearestX, g.work.StrideX, g.call.NearestY, g.work.StrideY
 	if g.side == 1 {

@@ -12,6 +12,7 @@ package cpu
 import (
 	"context"
 	"fmt"
+	"runtime/debug"
 	"sync"
 	"sync/atomic"
 
@@ -52,15 +53,26 @@ func (h *held) Close() error {
 }
 
 // Hold implements [maxsim.Backend].
-func (b *backend) Hold(ctx context.Context, batch *maxsim.Batch, o maxsim.HoldOptions) (maxsim.Held, error) {
+func (b *backend) Hold(ctx context.Context, batch *maxsim.Batch, o maxsim.HoldOptions) (_ maxsim.Held, err error) {
+	defer guard(&err, debug.SetPanicOnFault(true))
 	if err := batch.Validate(); err != nil {
 		return nil, err
 	}
 	h := &held{by: b, batch: batch}
-	if o.Screen && b.tier.Vectors.Screen != nil {
-		var err error
-		if h.packed, err = packDocuments(ctx, b.tier, batch, o.Threads); err != nil {
+	if o.Screening != nil {
+		if err := o.Screening.Check(batch); err != nil {
 			return nil, err
+		}
+	}
+	if o.Screen && b.tier.Vectors.Screen != nil {
+		s := o.Screening
+		if s == nil {
+			if s, err = b.Pack(ctx, batch, o.Threads); err != nil {
+				return nil, err
+			}
+		}
+		if s != nil {
+			h.packed = &packed{s, batch.Starts()}
 		}
 	}
 	if err := ctx.Err(); err != nil {

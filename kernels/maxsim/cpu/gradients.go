@@ -3,6 +3,7 @@ package cpu
 import (
 	"context"
 	"math"
+	"runtime/debug"
 
 	"github.com/plaid-ir/plaid/internal/parallel"
 	"github.com/plaid-ir/plaid/kernels/maxsim"
@@ -36,7 +37,8 @@ type puller struct {
 const queryRows = 16
 
 // Gradients implements [maxsim.Backend].
-func (b *backend) Gradients(ctx context.Context, g *maxsim.GradCall) error {
+func (b *backend) Gradients(ctx context.Context, g *maxsim.GradCall) (err error) {
+	defer guard(&err, debug.SetPanicOnFault(true))
 	w, err := g.Check()
 	if err != nil {
 		return err
@@ -142,6 +144,7 @@ func (x *gradients) pull(ctx context.Context, pieces int) error {
 
 // Run does a piece.
 func (x *gradients) Run(worker, i int) error {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	w := &x.workers[worker]
 	if x.grouped.byDoc {
 		x.document(w, i)

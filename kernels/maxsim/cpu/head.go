@@ -2,6 +2,7 @@ package cpu
 
 import (
 	"context"
+	"runtime/debug"
 
 	"github.com/plaid-ir/plaid/kernels/internal/tier"
 	"github.com/plaid-ir/plaid/kernels/maxsim"
@@ -20,7 +21,8 @@ type head struct {
 const headValues = 1 << 16
 
 // ScoreHead implements [maxsim.Heads].
-func (b *backend) ScoreHead(ctx context.Context, c *maxsim.HeadCall) error {
+func (b *backend) ScoreHead(ctx context.Context, c *maxsim.HeadCall) (err error) {
+	defer guard(&err, debug.SetPanicOnFault(true))
 	w, err := c.Check()
 	if err != nil {
 		return err

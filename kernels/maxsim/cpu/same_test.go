@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/kernels/maxsim"
 	"github.com/plaid-ir/plaid/kernels/maxsim/maxsimtest"
 )
@@ -81,7 +82,15 @@ func TestScreenedSameBits(t *testing.T) {
 				change(d.Tokens.F32[r*dim:(r+1)*dim], base, r)
 			}
 			d.Tokens = maxsimtest.As(kind, d.Tokens.F32, dim, false)
-			h, err := b.Hold(ctx, d, maxsim.HoldOptions{Screen: true})
+			// What any tier packs is what this one does.
+			generic, err := maxsim.Select("generic")
+			require.NoError(t, err)
+			screening, err := maxsim.Pack(ctx, generic, d, 2)
+			require.NoError(t, err)
+			own, err := maxsim.Pack(ctx, b, d, 1)
+			require.NoError(t, err)
+			require.Equal(t, screening, own)
+			h, err := b.Hold(ctx, d, maxsim.HoldOptions{Screen: true, Screening: screening})
 			require.NoError(t, err)
 			for _, normalize := range []bool{false, true} {
 				c := maxsimtest.NewCall(q, d, maxsim.All(), maxsim.Terms{Normalize: normalize})
@@ -92,6 +101,32 @@ func TestScreenedSameBits(t *testing.T) {
 				requireSame(t, c, held)
 			}
 		}
+	}
+}
+
+// TestScreeningSizes: a screening of something else is refused.
+func TestScreeningSizes(t *testing.T) {
+	ctx := context.Background()
+	b, err := maxsim.Select("")
+	require.NoError(t, err)
+	rng := maxsimtest.Rand(1)
+	d := maxsimtest.Side{Lengths: []int{9, 0, 30}, Masked: 0.3}.Batch(rng, 10)
+	for name, spoil := range map[string]func(s *maxsim.Screening){
+		"levels":  func(s *maxsim.Screening) { s.Levels = s.Levels[1:] },
+		"stride":  func(s *maxsim.Screening) { s.Stride = 10 },
+		"scales":  func(s *maxsim.Screening) { s.Plain.Scales = s.Plain.Scales[1:] },
+		"factors": func(s *maxsim.Screening) { s.Unit.Factors = nil },
+		"plain":   func(s *maxsim.Screening) { s.Plain.Factors = s.Unit.Factors },
+		"errors":  func(s *maxsim.Screening) { s.Unit.Errors = nil },
+		"norms":   func(s *maxsim.Screening) { s.Plain.Norms = s.Plain.Norms[:1] },
+		"other":   func(s *maxsim.Screening) { *s = *s.Slice(0, 2, 0, 5) },
+	} {
+		s, err := maxsim.Pack(ctx, b, d, 0)
+		require.NoError(t, err)
+		require.NoError(t, s.Check(d))
+		spoil(s)
+		_, err = b.Hold(ctx, d, maxsim.HoldOptions{Screening: s})
+		require.ErrorIs(t, err, kernels.ErrShape, name)
 	}
 }
 

@@ -3,6 +3,7 @@ package cpu
 import (
 	"context"
 	"math"
+	"runtime/debug"
 
 	"github.com/plaid-ir/plaid/internal/parallel"
 	"github.com/plaid-ir/plaid/kernels/maxsim"
@@ -50,7 +51,8 @@ type worker struct {
 }
 
 // Score implements [maxsim.Backend].
-func (b *backend) Score(ctx context.Context, c *maxsim.Call) error {
+func (b *backend) Score(ctx context.Context, c *maxsim.Call) (err error) {
+	defer guard(&err, debug.SetPanicOnFault(true))
 	w, err := c.Check()
 	if err != nil {
 		return err
@@ -93,7 +95,7 @@ func (s *scorer) run(ctx context.Context, c *maxsim.Call, w maxsim.Work, q, d *m
 	s.cut(q, d, h != nil, min(most, w.Pairs))
 	s.panels.reset(s.b.tier, q, &c.Terms, s.by == withAll)
 	if s.packed != nil {
-		s.screen.reset(&s.panels, s.packed.stride)
+		s.screen.reset(&s.panels, s.packed.Stride)
 	}
 	var own *head
 	if h != nil {
@@ -195,6 +197,7 @@ func (s *scorer) spansOf(w *worker, unit int) {
 
 // Run does a piece: some units, without those that are cut into segments.
 func (s *scorer) Run(worker, i int) error {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	w := &s.workers[worker]
 	lo, hi := parallel.Block(i, s.units, s.size)
 	for u := lo; u < hi; u++ {

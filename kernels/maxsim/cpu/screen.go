@@ -3,6 +3,7 @@ package cpu
 import (
 	"context"
 	"math"
+	"runtime/debug"
 	"unsafe"
 
 	"github.com/plaid-ir/plaid/internal/parallel"
@@ -22,52 +23,42 @@ import (
 
 // packed is documents in bytes beside their originals.
 type packed struct {
-	stride int     // bytes of a token
-	starts []int   // of the tokens of each item
-	levels []byte  // x̃ in units of its scale, 128 added
-	items  [2]side // as they are, and divided by their lengths
+	*maxsim.Screening
+	starts []int // of the tokens of each item
 }
 
-// side is what depends on whether vectors are divided by their lengths.
-type side struct {
-	scales  []float32 // of the bytes of a token
-	factors []float32 // of its values; nil: all 1
-	errors  []float32 // the largest |x − x̃| of an item
-	norms   []float32 // the largest |x̃|
+func (p *packed) terms(normalize bool) *maxsim.ScreeningTerms {
+	if normalize {
+		return &p.Unit
+	}
+	return &p.Plain
 }
 
-// packDocuments packs a batch, or returns nil if there are values that bytes are no
-// good for.
-func packDocuments(ctx context.Context, t *tier.Tier, b *maxsim.Batch, threads int) (*packed, error) {
-	n := b.Len()
-	p := &packed{stride: (b.Tokens.Dim + 3) &^ 3, starts: make([]int, n+1)}
-	for i := range n {
-		lo, hi := b.Span(i)
-		p.starts[i+1] = p.starts[i] + hi - lo
-		if b.Mask != nil {
-			for _, real := range b.Mask[lo:hi] {
-				if !real {
-					p.starts[i+1]--
-				}
-			}
-		}
+// Pack implements [maxsim.Packer].
+func (b *backend) Pack(ctx context.Context, batch *maxsim.Batch, threads int) (_ *maxsim.Screening, err error) {
+	defer guard(&err, debug.SetPanicOnFault(true))
+	if err := batch.Validate(); err != nil {
+		return nil, err
 	}
-	rows := p.starts[n]
-	p.levels = aligned(rows * p.stride)
-	for i := range p.items {
-		p.items[i] = side{make([]float32, rows), nil, make([]float32, n), make([]float32, n)}
+	n, t := batch.Len(), b.tier
+	starts, stride := batch.Starts(), (batch.Tokens.Dim+3)&^3
+	rows := starts[n]
+	p := &maxsim.Screening{Stride: stride, Levels: aligned(rows * stride)}
+	for _, s := range []*maxsim.ScreeningTerms{&p.Plain, &p.Unit} {
+		*s = maxsim.ScreeningTerms{Scales: make([]float32, rows), Errors: make([]float32, n), Norms: make([]float32, n)}
 	}
-	p.items[1].factors = make([]float32, rows)
-	if b.Tokens.Scales != nil {
-		p.items[0].factors = make([]float32, rows)
+	p.Unit.Factors = make([]float32, rows)
+	if batch.Tokens.Scales != nil {
+		p.Plain.Factors = make([]float32, rows)
 	}
 	const block = 64 // items
 	workers := make([]rounder, parallel.Threads(threads, parallel.Blocks(n, block)))
 	var pool parallel.Pool
-	err := pool.Run(ctx, parallel.Blocks(n, block), len(workers), parallel.Func(func(worker, i int) error {
+	err = pool.Run(ctx, parallel.Blocks(n, block), len(workers), parallel.Func(func(worker, i int) error {
+		defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 		lo, hi := parallel.Block(i, n, block)
 		for ; lo < hi; lo++ {
-			workers[worker].item(p, t, b, lo)
+			workers[worker].item(p, t, batch, lo, starts[lo])
 		}
 		return nil
 	}))
@@ -93,17 +84,16 @@ type rounder struct {
 	unfit   bool
 }
 
-func (r *rounder) item(p *packed, t *tier.Tier, b *maxsim.Batch, item int) {
+func (r *rounder) item(p *maxsim.Screening, t *tier.Tier, b *maxsim.Batch, item, at int) {
 	lo, hi := b.Span(item)
 	dim := b.Tokens.Dim
 	r.row = resize(r.row, dim)
-	at := p.starts[item]
 	for i := lo; i < hi; i++ {
 		if !b.IsToken(i) {
 			continue
 		}
 		widen(t, &b.Tokens, r.row, i, i+1)
-		levels := p.levels[at*p.stride : (at+1)*p.stride]
+		levels := p.Levels[at*p.Stride : (at+1)*p.Stride]
 		unit, err, norm, length := round(levels, r.row, 128)
 		inverse := 0.0
 		if t.Vectors.Squares(r.squares[:], r.row, dim); length > 0 {
@@ -113,21 +103,21 @@ func (r *rounder) item(p *packed, t *tier.Tier, b *maxsim.Batch, item int) {
 			r.unfit = true
 		}
 		scale := b.Tokens.Scale(i)
-		p.items[0].put(item, at, float64(scale), unit, err, norm)
-		p.items[1].put(item, at, sign(scale)*inverse, unit, err, norm)
+		put(&p.Plain, item, at, float64(scale), unit, err, norm)
+		put(&p.Unit, item, at, sign(scale)*inverse, unit, err, norm)
 		at++
 	}
 }
 
 // put enters a token whose values count times factor.
-func (s *side) put(item, at int, factor, unit, err, norm float64) {
-	s.scales[at] = float32(factor * unit)
-	if s.factors != nil {
-		s.factors[at] = float32(factor)
+func put(s *maxsim.ScreeningTerms, item, at int, factor, unit, err, norm float64) {
+	s.Scales[at] = float32(factor * unit)
+	if s.Factors != nil {
+		s.Factors[at] = float32(factor)
 	}
 	factor = math.Abs(factor)
-	s.errors[item] = max(s.errors[item], up(factor*err))
-	s.norms[item] = max(s.norms[item], up(factor*norm))
+	s.Errors[item] = max(s.Errors[item], up(factor*err))
+	s.Norms[item] = max(s.Norms[item], up(factor*norm))
 }
 
 // up is v as float32, or a little more.
@@ -229,10 +219,7 @@ func (w *worker) screened(ctx context.Context, p *panels, s *screenPanels, docs 
 	if w.screener == nil {
 		w.screener = new(screener)
 	}
-	x, side, first := w.screener, &docs.items[0], docs.starts[item]
-	if normalize {
-		side = &docs.items[1]
-	}
+	x, terms, first := w.screener, docs.terms(normalize), docs.starts[item]
 	x.most = resize(x.most, len(s.starts))
 	for _, span := range w.spans {
 		for i := span.lo; i < span.hi; i++ {
@@ -255,7 +242,7 @@ func (w *worker) screened(ctx context.Context, p *panels, s *screenPanels, docs 
 		x.whole = false
 		for _, span := range w.spans {
 			for i := span.lo; i < span.hi; i++ {
-				w.screenBlock(p, s, docs, side, item, i, lo, first, a, b)
+				w.screenBlock(p, s, docs.Levels, terms, item, i, lo, first, a, b)
 			}
 		}
 	}
@@ -263,13 +250,13 @@ func (w *worker) screened(ctx context.Context, p *panels, s *screenPanels, docs 
 }
 
 // screenBlock raises the maxima of panel i by the tokens a to b of an item.
-func (w *worker) screenBlock(p *panels, s *screenPanels, docs *packed, side *side, item, i, lo, first, a, b int) {
+func (w *worker) screenBlock(p *panels, s *screenPanels, levels []byte, terms *maxsim.ScreeningTerms, item, i, lo, first, a, b int) {
 	x, loops := w.screener, w.rows.tier.Vectors.Screen
 	products := x.products[:b-a]
-	levels := docs.levels[(first+a)*s.stride : (first+b)*s.stride]
-	loops.Products(products, &x.most[i], levels, s.stride, s.levels[i*width*s.stride:(i+1)*width*s.stride], &s.starts[i], side.scales[first+a:first+b])
+	levels = levels[(first+a)*s.stride : (first+b)*s.stride]
+	loops.Products(products, &x.most[i], levels, s.stride, s.levels[i*width*s.stride:(i+1)*width*s.stride], &s.starts[i], terms.Scales[first+a:first+b])
 	panel, c := p.panel(i)
-	x.limit(i, &s.perErr[i], &s.per[i], side.errors[item], side.norms[item], c)
+	x.limit(i, &s.perErr[i], &s.per[i], terms.Errors[item], terms.Norms[item], c)
 	doubts := loops.Doubts(x.list[:], products, &x.limits, a)
 	if doubts > mostDoubts*(b-a) {
 		if !x.whole {
@@ -283,7 +270,7 @@ func (w *worker) screenBlock(p *panels, s *screenPanels, docs *packed, side *sid
 	for j := doubts; j < len(list); j++ {
 		list[j] = list[doubts-1]
 	}
-	some, theirs := w.doubted(list, side.factors, first, lo, a, b)
+	some, theirs := w.doubted(list, terms.Factors, first, lo, a, b)
 	loops.Pairs(&w.best[i], &w.arg[i], list, some, p.dim, panel, theirs)
 }
 

@@ -2,6 +2,7 @@ package cpu
 
 import (
 	"context"
+	"runtime/debug"
 	"sort"
 
 	"github.com/plaid-ir/plaid/internal/parallel"
@@ -113,6 +114,7 @@ func (s *scorer) inSegments(ctx context.Context, l *longUnit, threads int) error
 
 // Run does a segment.
 func (x *segments) Run(worker, i int) error {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	w := &x.s.workers[worker]
 	w.rows.item(x.s.document(x.unit))
 	x.s.spansOf(w, x.unit)

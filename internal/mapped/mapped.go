@@ -1,0 +1,42 @@
+// Package mapped shows files as memory, to be read only.
+package mapped
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"os"
+)
+
+// Memory is a file, or part of one, as memory. Where systems have no mappings it is a
+// copy. A file that is cut short later makes reading fault: readers are to guard against
+// that (debug.SetPanicOnFault).
+type Memory struct {
+	Data  []byte // from the beginning of the file on
+	unmap func() error
+}
+
+// Map maps the first size bytes of an open file, which may be closed afterwards.
+func Map(f *os.File, size int64) (*Memory, error) {
+	if size < 0 || size > math.MaxInt {
+		return nil, &os.PathError{Op: "map", Path: f.Name(), Err: fmt.Errorf("%d bytes: %w", size, errors.ErrUnsupported)}
+	}
+	if size == 0 {
+		return &Memory{}, nil
+	}
+	data, unmap, err := mapFile(f, int(size))
+	if err != nil {
+		return nil, &os.PathError{Op: "map", Path: f.Name(), Err: err}
+	}
+	return &Memory{data, unmap}, nil
+}
+
+// Close ends the mapping: Data must not be read any more. It may be called twice.
+func (m *Memory) Close() error {
+	unmap := m.unmap
+	m.Data, m.unmap = nil, nil
+	if unmap == nil {
+		return nil
+	}
+	return unmap()
+}
