@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"runtime/debug"
 )
 
 // Memory is a file, or part of one, as memory. Where systems have no mappings it is a
@@ -39,4 +40,32 @@ func (m *Memory) Close() error {
 		return nil
 	}
 	return unmap()
+}
+
+// faulted is the error of the runtime for memory that is not there.
+type faulted interface {
+	error
+	Addr() uintptr
+}
+
+// Recover makes a fault in mapped memory an error, what become says of it, and faults
+// what they were before:
+//
+//	defer mapped.Recover(&err, debug.SetPanicOnFault(true), become)
+//
+// It is for every function that reads mapped memory, of this goroutine; a panic of
+// another one that wraps a fault counts, too. Other panics go on.
+func Recover(err *error, old bool, become func(error) error) {
+	debug.SetPanicOnFault(old)
+	r := recover()
+	if r == nil {
+		return
+	}
+	if e, ok := r.(error); ok {
+		if _, ok := errors.AsType[faulted](e); ok {
+			*err = become(e)
+			return
+		}
+	}
+	panic(r)
 }

@@ -5,6 +5,7 @@ import (
 	"math"
 	"runtime/debug"
 
+	"github.com/plaid-ir/plaid/internal/mapped"
 	"github.com/plaid-ir/plaid/internal/parallel"
 	"github.com/plaid-ir/plaid/kernels/maxsim"
 )
@@ -38,7 +39,7 @@ const queryRows = 16
 
 // Gradients implements [maxsim.Backend].
 func (b *backend) Gradients(ctx context.Context, g *maxsim.GradCall) (err error) {
-	defer guard(&err, debug.SetPanicOnFault(true))
+	defer mapped.Recover(&err, debug.SetPanicOnFault(true), asFault)
 	w, err := g.Check()
 	if err != nil {
 		return err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"runtime/debug"
 
+	"github.com/plaid-ir/plaid/internal/mapped"
 	"github.com/plaid-ir/plaid/kernels/internal/tier"
 	"github.com/plaid-ir/plaid/kernels/maxsim"
 )
@@ -22,7 +23,7 @@ const headValues = 1 << 16
 
 // ScoreHead implements [maxsim.Heads].
 func (b *backend) ScoreHead(ctx context.Context, c *maxsim.HeadCall) (err error) {
-	defer guard(&err, debug.SetPanicOnFault(true))
+	defer mapped.Recover(&err, debug.SetPanicOnFault(true), asFault)
 	w, err := c.Check()
 	if err != nil {
 		return err

@@ -6,6 +6,7 @@ import (
 	"runtime/debug"
 	"unsafe"
 
+	"github.com/plaid-ir/plaid/internal/mapped"
 	"github.com/plaid-ir/plaid/internal/parallel"
 	"github.com/plaid-ir/plaid/kernels/internal/tier"
 	"github.com/plaid-ir/plaid/kernels/maxsim"
@@ -36,7 +37,7 @@ func (p *packed) terms(normalize bool) *maxsim.ScreeningTerms {
 
 // Pack implements [maxsim.Packer].
 func (b *backend) Pack(ctx context.Context, batch *maxsim.Batch, threads int) (_ *maxsim.Screening, err error) {
-	defer guard(&err, debug.SetPanicOnFault(true))
+	defer mapped.Recover(&err, debug.SetPanicOnFault(true), asFault)
 	if err := batch.Validate(); err != nil {
 		return nil, err
 	}
