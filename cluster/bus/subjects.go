@@ -49,12 +49,18 @@ func BuildSubject(collection string, generation uint64, shard int) string {
 	return fmt.Sprintf("%s%s.g%d.s%04d", buildPrefix, collection, generation, shard)
 }
 
-// LeaseTime is how long a node counts as there after it was last heard of.
+// LeaseTime is how long a node counts as there after it was last heard of, if [Setup] is
+// not told otherwise.
 const LeaseTime = 10 * time.Second
 
 // Attempt is how long to wait for an answer of JetStream before asking again: while it
 // finds a leader it gives none.
 const Attempt = 4 * time.Second
+
+// Duplicates is how long a log knows the batches that it has. Servers count it from the
+// time that another one has put on the batch, so it is longer than anybody asks again by
+// more than clocks should disagree.
+const Duplicates = 10 * time.Minute
 
 // Bus is a connection with the buckets and streams.
 type Bus struct {
@@ -62,6 +68,8 @@ type Bus struct {
 	JS    jetstream.JetStream
 	Maps  jetstream.KeyValue
 	Nodes jetstream.KeyValue
+	// Lease is how long nodes count as there.
+	Lease time.Duration
 	// Replicas of streams and buckets; those that are made later have as many.
 	Replicas int
 }
@@ -81,6 +89,11 @@ func Open(ctx context.Context, conn *nats.Conn) (*Bus, error) {
 	status, err := b.Maps.Status(ctx)
 	if err != nil {
 		return nil, err
+	}
+	if leases, err := b.Nodes.Status(ctx); err != nil {
+		return nil, err
+	} else if b.Lease = leases.TTL(); b.Lease <= 0 {
+		b.Lease = LeaseTime
 	}
 	b.Replicas = max(status.(*jetstream.KeyValueBucketStatus).StreamInfo().Config.Replicas, 1)
 	return b, nil
@@ -140,7 +153,7 @@ func (b *Bus) make(ctx context.Context, replicas int, lease time.Duration) error
 func (b *Bus) MakeLog(ctx context.Context, collection string, shard int, after uint64) error {
 	_, err := b.JS.CreateStream(ctx, jetstream.StreamConfig{
 		Name: LogStream(collection, shard), Subjects: []string{LogSubject(collection, shard)}, Replicas: b.Replicas,
-		FirstSeq: after + 1, Duplicates: 2 * time.Minute, DenyDelete: true,
+		FirstSeq: after + 1, Duplicates: Duplicates, DenyDelete: true,
 	})
 	if err != nil {
 		return fmt.Errorf("log of shard %d of %s: %w", shard, collection, err)

@@ -231,6 +231,8 @@ func (w *writing) publish(s int) error {
 	entry, err := w.log(s, msg, opts)
 	var api *jetstream.APIError
 	switch {
+	case errors.Is(err, ErrUnacknowledged):
+		return fail(err)
 	case errors.As(err, &api) && api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence:
 		return fail(fmt.Errorf("%w: %w", ErrConflict, err))
 	case errors.Is(err, nats.ErrMaxPayload) || errors.Is(err, jetstream.ErrNoStreamResponse):
@@ -242,15 +244,24 @@ func (w *writing) publish(s int) error {
 }
 
 // log publishes a batch. It is asked for again where there is no answer, as while
-// JetStream finds a leader: the log knows the id of a batch that it has, for two minutes.
+// JetStream finds a leader: the log knows the ids of batches that it has, for
+// [bus.Duplicates]. What is said to a later request says nothing of those before that
+// were not answered.
 func (w *writing) log(s int, msg []byte, opts []jetstream.PublishOpt) (*jetstream.PubAck, error) {
+	unanswered := false
 	for until := time.Now().Add(100 * time.Second); ; {
 		ctx, stop := context.WithTimeout(w.ctx, bus.Attempt)
 		ack, err := w.f.bus.JS.Publish(ctx, bus.LogSubject(w.m.Collection, s), msg, opts...)
 		stop()
-		if !errors.Is(err, context.DeadlineExceeded) || w.ctx.Err() != nil || time.Now().After(until) {
-			return ack, err
+		late := errors.Is(err, context.DeadlineExceeded)
+		if late && w.ctx.Err() == nil && time.Now().Before(until) {
+			unanswered = true
+			continue
 		}
+		if err != nil && unanswered {
+			err = fmt.Errorf("%w: %w", ErrUnacknowledged, err)
+		}
+		return ack, err
 	}
 }
 

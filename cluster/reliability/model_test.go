@@ -75,7 +75,11 @@ func TestModel(t *testing.T) {
 			n = 3
 		}
 	}
-	p := start(t, 3, *own)
+	runModel(t, start(t, 3, *own), n)
+}
+
+// runModel kills n processes of a cluster of three nodes.
+func runModel(t *testing.T, p *processes, n int) {
 	rng := rand.New(rand.NewPCG(*seed, 17))
 	m := &model{may: map[string]map[int]bool{}, maker: searchtest.New(*seed, dim, 6)}
 	var docs []vectors.Document
@@ -129,11 +133,7 @@ func TestModel(t *testing.T) {
 	for c.answered == before && last.Err() == nil && !t.Failed() {
 		m.search(t, last, f, &c)
 	}
-	checks, err := p.op.Verify(last, "wiki")
-	require.NoError(t, err)
-	for _, s := range checks {
-		require.Len(t, s.Replicas, 3)
-	}
+	p.same(last, "wiki", 3)
 	t.Logf("seed %d: %+v", *seed, c)
 	if *kills > 0 {
 		fmt.Fprintf(os.Stderr, "model: seed %d: %d kills; %d changes, of which %d acknowledged, %d refused, %d of unknown outcome; %d searches, of which %d answered; 0 wrong answers, 0 lost changes, 0 unlabelled partial results: %v\n",

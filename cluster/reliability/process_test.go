@@ -5,10 +5,12 @@ package reliability
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -62,6 +64,8 @@ type processes struct {
 	op    *operate.Operator
 	store objects.Store
 
+	clocks map[string]time.Duration // how far the clocks of nodes are off
+
 	mu    sync.Mutex
 	nodes map[string]*process
 }
@@ -77,9 +81,23 @@ type process struct {
 // start makes a cluster of nodes n0 … over one server in the test, or with own servers.
 func start(t testing.TB, nodes int, own bool, more ...string) *processes {
 	t.Helper()
+	return startSet(t, nodes, own, setup{}, more...)
+}
+
+// setup is what may be odd about a cluster.
+type setup struct {
+	clocks map[string]time.Duration // how far the clocks of nodes are off
+	link   func(to string) string   // what nodes reach HOST:PORT of a server by
+}
+
+func startSet(t testing.TB, nodes int, own bool, o setup, more ...string) *processes {
+	t.Helper()
+	if o.link == nil {
+		o.link = func(to string) string { return to }
+	}
 	ctx, stop := context.WithTimeout(context.Background(), time.Hour)
 	t.Cleanup(stop)
-	p := &processes{t: t, ctx: ctx, dir: t.TempDir(), nodes: map[string]*process{}}
+	p := &processes{t: t, ctx: ctx, dir: t.TempDir(), nodes: map[string]*process{}, clocks: o.clocks}
 	var err error
 	p.store, err = objects.OpenFolder(filepath.Join(p.dir, "store"))
 	require.NoError(t, err)
@@ -88,7 +106,7 @@ func start(t testing.TB, nodes int, own bool, more ...string) *processes {
 			"--build", "--lease", "3s", "--linger", "500ms", "--build-wait", "4s", "--threads", "1"}, more...)
 	}
 	if own {
-		p.serveAll(nodes, args)
+		p.serveAll(nodes, args, o.link)
 	} else {
 		s, err := bus.StartServer(ctx, bus.ServerOptions{Name: "hub", Dir: filepath.Join(p.dir, "nats"), Listen: "127.0.0.1:0"})
 		require.NoError(t, err)
@@ -96,7 +114,7 @@ func start(t testing.TB, nodes int, own bool, more ...string) *processes {
 		p.url = s.ClientURL()
 		p.connect()
 		for i := range nodes {
-			p.run(fmt.Sprint("n", i), append(args(i), "--connect", p.url)...)
+			p.run(fmt.Sprint("n", i), append(args(i), "--connect", "nats://"+o.link(strings.TrimPrefix(p.url, "nats://")))...)
 		}
 	}
 	t.Cleanup(p.killAll)
@@ -142,7 +160,13 @@ func (p *processes) run(name string, args ...string) {
 	x.cmd = exec.Command(self, append([]string{"cluster", "node"}, args...)...)
 	x.cmd.Env = append(os.Environ(), "PLAID_TEST_COMMAND=1", "GOMAXPROCS=2")
 	x.cmd.Stderr, x.cmd.Stdout = &x.log, &x.log
-	require.NoError(p.t, x.cmd.Start())
+	if by := p.clocks[name]; by != 0 {
+		if err := startSkewed(x.cmd, by); errors.Is(err, errSkew) {
+			p.t.Skip(err)
+		}
+	} else {
+		require.NoError(p.t, x.cmd.Start())
+	}
 	go func() { _ = x.cmd.Wait(); close(x.done) }()
 	p.mu.Lock()
 	p.nodes[name] = x
@@ -210,6 +234,25 @@ func (p *processes) allReady(collection string) bool {
 	return true
 }
 
+// same waits until the replicas of each shard answer, so many, which are alike then. One
+// that cannot follow its log for a moment, as while that finds a leader, does not.
+func (p *processes) same(ctx context.Context, collection string, replicas int) {
+	p.t.Helper()
+	for {
+		changed := p.op.Watcher().Changed()
+		checks, err := p.op.Verify(ctx, collection)
+		require.NoError(p.t, err, "%+v", checks)
+		if !slices.ContainsFunc(checks, func(c operate.Check) bool { return len(c.Replicas) < replicas }) {
+			return
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			p.t.Fatalf("replicas are missing: %+v", checks)
+		}
+	}
+}
+
 // alive tells a lease of the process that runs from that of one before.
 func (p *processes) alive(r topology.Replica) bool {
 	x := p.node(r.Node)
@@ -244,7 +287,7 @@ func (p *processes) client(c client.Config) *client.Client {
 }
 
 // serveAll gives each node a server; together they keep three copies of what they share.
-func (p *processes) serveAll(nodes int, args func(int) []string) {
+func (p *processes) serveAll(nodes int, args func(int) []string, link func(string) string) {
 	p.ports = freePorts(p.t, 2*nodes)
 	var urls, routes []string
 	for i := range nodes {
@@ -253,7 +296,15 @@ func (p *processes) serveAll(nodes int, args func(int) []string) {
 	}
 	p.url = strings.Join(urls, ",")
 	for i := range nodes {
-		p.run(fmt.Sprint("n", i), append(args(i), "--listen", "127.0.0.1:"+p.ports[2*i], "--cluster-listen", routes[i], "--join", strings.Join(routes, ","),
+		var join []string
+		for j, to := range routes {
+			if j == i {
+				join = append(join, to)
+			} else {
+				join = append(join, link(to))
+			}
+		}
+		p.run(fmt.Sprint("n", i), append(args(i), "--listen", "127.0.0.1:"+p.ports[2*i], "--cluster-listen", routes[i], "--join", strings.Join(join, ","),
 			"--log-replicas", "3")...)
 	}
 	ctx, stop := context.WithTimeout(p.ctx, patience)

@@ -15,7 +15,7 @@ import (
 )
 
 // Lease is what a node says of itself, again and again: a node that no longer does is
-// forgotten after [bus.LeaseTime].
+// forgotten after [bus.Bus.Lease], as those who watch measure it.
 type Lease struct {
 	Node string `json:"node"`
 	Zone string `json:"zone,omitempty"`
@@ -50,12 +50,28 @@ type Watcher struct {
 	bus     *bus.Bus
 	mu      sync.Mutex
 	maps    map[string]*Map
-	leases  map[string]*Lease
+	leases  map[string]*heard
 	changed chan struct{}
 	faults  map[string]error // maps that this program does not understand
 	end     context.CancelFunc
 	done    sync.WaitGroup
 }
+
+// heard is a lease, and when it came by the clock of this process, which never jumps.
+// NATS ends leases by the clocks of its servers. Where these disagree and another server
+// comes to lead, it ends all of them at once, or those of dead nodes after minutes only.
+// So it is not believed alone.
+type heard struct {
+	*Lease
+	at     time.Time
+	ended  bool // so NATS says
+	silent int  // looks in turn at which others had been heard, and this node had not
+	spoke  bool // since the last look
+}
+
+// looks is how many looks at the leases there are in the time of one. A node of which
+// nothing comes while others are heard is forgotten after twice that time.
+const looks = 4
 
 // silence is how long nothing may be heard before a watch is begun anew: nodes renew
 // their leases more often. A watch that was lost in the failure of a server need not say
@@ -64,7 +80,7 @@ const silence = 2 * bus.LeaseTime
 
 // Watch begins to watch, and returns when it knows what there is.
 func Watch(ctx context.Context, b *bus.Bus) (*Watcher, error) {
-	w := &Watcher{bus: b, maps: map[string]*Map{}, leases: map[string]*Lease{}, faults: map[string]error{}, changed: make(chan struct{})}
+	w := &Watcher{bus: b, maps: map[string]*Map{}, leases: map[string]*heard{}, faults: map[string]error{}, changed: make(chan struct{})}
 	own, end := context.WithCancel(context.WithoutCancel(ctx))
 	w.end = end
 	known := make(chan error, 1)
@@ -114,8 +130,11 @@ func (w *Watcher) watch(ctx context.Context, known chan<- error) error {
 		return err
 	}
 	defer nodes.Stop()
+	silence := max(silence, w.bus.Lease)
 	quiet := time.NewTimer(silence)
 	defer quiet.Stop()
+	look := time.NewTicker(max(w.bus.Lease/looks, time.Millisecond))
+	defer look.Stop()
 	there := map[string]bool{} // nodes that there are, until all are known
 	waits := 2
 	for {
@@ -144,6 +163,8 @@ func (w *Watcher) watch(ctx context.Context, known chan<- error) error {
 				w.takeLease(e)
 			}
 			quiet.Reset(silence)
+		case <-look.C:
+			w.look()
 		case <-quiet.C:
 			return nil
 		case <-ctx.Done():
@@ -159,16 +180,49 @@ func (w *Watcher) watch(ctx context.Context, known chan<- error) error {
 	}
 }
 
-// keep forgets the leases of nodes that there are no more.
+// keep ends the leases of nodes that the bucket has no more.
 func (w *Watcher) keep(there map[string]bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for name := range w.leases {
+	for name, l := range w.leases {
 		if !there[name] {
-			delete(w.leases, name)
+			w.ends(name, l)
 		}
 	}
 	w.tell()
+}
+
+// ends forgets a node whose lease NATS has ended, unless it was heard of too lately for
+// that to be true; look forgets it later. Messages may have been under way for some time.
+func (w *Watcher) ends(name string, l *heard) {
+	if time.Since(l.at) >= w.bus.Lease*3/4 {
+		delete(w.leases, name)
+		return
+	}
+	l.ended = true
+}
+
+// look forgets nodes of which nothing has come for long.
+func (w *Watcher) look() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	spoke := false
+	for _, l := range w.leases {
+		spoke = spoke || l.spoke
+	}
+	for name, l := range w.leases {
+		switch {
+		case l.spoke:
+			l.silent = 0
+		case spoke:
+			l.silent++
+		}
+		l.spoke = false
+		if l.ended && time.Since(l.at) >= w.bus.Lease || l.silent >= 2*looks {
+			delete(w.leases, name)
+			w.tell()
+		}
+	}
 }
 
 func (w *Watcher) takeMap(e jetstream.KeyValueEntry) {
@@ -193,15 +247,18 @@ func (w *Watcher) takeMap(e jetstream.KeyValueEntry) {
 
 func (w *Watcher) takeLease(e jetstream.KeyValueEntry) {
 	l := &Lease{}
-	gone := e.Operation() != jetstream.KeyValuePut || json.Unmarshal(e.Value(), l) != nil || l.Node != e.Key()
+	there := e.Operation() == jetstream.KeyValuePut && json.Unmarshal(e.Value(), l) == nil && l.Node == e.Key()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	defer w.tell()
-	if gone {
+	switch old := w.leases[e.Key()]; {
+	case there:
+		w.leases[e.Key()] = &heard{Lease: l, at: time.Now(), spoke: true}
+	case old != nil && e.Operation() == jetstream.KeyValuePurge:
+		w.ends(e.Key(), old)
+	default: // the node has taken it back
 		delete(w.leases, e.Key())
-		return
 	}
-	w.leases[e.Key()] = l
 }
 
 func (w *Watcher) tell() {
@@ -248,7 +305,7 @@ func (w *Watcher) Leases() []*Lease {
 	defer w.mu.Unlock()
 	var all []*Lease
 	for _, l := range w.leases {
-		all = append(all, l)
+		all = append(all, l.Lease)
 	}
 	slices.SortFunc(all, func(a, b *Lease) int { return cmp.Compare(a.Node, b.Node) })
 	return all

@@ -1,0 +1,24 @@
+//go:build unix
+
+package reliability
+
+import (
+	"testing"
+	"time"
+)
+
+// Nodes whose clocks are minutes off are like others: nothing compares their times.
+func TestClocks(t *testing.T) {
+	p := startSet(t, 3, false, setup{clocks: map[string]time.Duration{"n0": -7 * time.Minute, "n1": 6 * time.Minute}})
+	runModel(t, p, 2)
+}
+
+// The same where each node has a server, and each of those leads at times: leases, logs
+// and the queue of builds have the stamps of all clocks.
+func TestClocksOfServers(t *testing.T) {
+	if testing.Short() {
+		t.Skip("half a minute")
+	}
+	p := startSet(t, 3, true, setup{clocks: map[string]time.Duration{"n0": -4 * time.Minute, "n1": 3 * time.Minute}})
+	runModel(t, p, 4)
+}

@@ -1,0 +1,106 @@
+package topology
+
+import (
+	"context"
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// What NATS says of leases is not believed where the watcher's own clock says otherwise:
+// servers may have other clocks than each other.
+func TestLeasesByOwnClock(t *testing.T) {
+	_, b, _ := store(t)
+	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+	defer stop()
+	b.Lease = 500 * time.Millisecond // the bucket's is longer
+	w, err := Watch(ctx, b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	say := func(node string) {
+		text, err := json.Marshal(Lease{Node: node})
+		if err == nil {
+			_, err = b.Nodes.Put(ctx, node, text)
+		}
+		if err != nil && ctx.Err() == nil {
+			t.Error(err)
+		}
+	}
+	knows := func(want ...string) func() bool {
+		return func() bool {
+			ls := w.Leases()
+			if len(ls) != len(want) {
+				return false
+			}
+			for i, l := range ls {
+				if l.Node != want[i] {
+					return false
+				}
+			}
+			return true
+		}
+	}
+	await := func(what string, ok func() bool) {
+		t.Helper()
+		if err := w.Wait(ctx, ok); err != nil {
+			t.Fatalf("%s: %v: %+v", what, err, w.Leases())
+		}
+	}
+	// One that takes its lease back is forgotten at once.
+	say("a")
+	await("a", knows("a"))
+	if err := b.Nodes.Delete(ctx, "a"); err != nil {
+		t.Fatal(err)
+	}
+	await("none", knows())
+
+	// A server whose clock is ahead ends a lease that has just been renewed.
+	w.takeLease(entry{key: "a", op: jetstream.KeyValuePut, value: []byte(`{"node":"a"}`)})
+	heardAt := func(at time.Time) {
+		w.mu.Lock()
+		w.leases["a"].at = at
+		w.mu.Unlock()
+	}
+	heardAt(time.Now().Add(time.Hour)) // however long this test is not run
+	w.takeLease(entry{key: "a", op: jetstream.KeyValuePurge})
+	if !knows("a")() {
+		t.Error("a lease that has just come is forgotten")
+	}
+	w.keep(map[string]bool{})
+	if !knows("a")() {
+		t.Error("a lease that has just come is forgotten when the watch begins anew")
+	}
+	heardAt(time.Now())
+	await("the end of a lease that was not renewed", knows())
+
+	// One whose clock is behind does not end that of a node that is dead.
+	say("a")
+	say("b")
+	await("both", knows("a", "b"))
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for !knows("b")() {
+		select {
+		case <-tick.C:
+			say("b")
+		case <-ctx.Done():
+			t.Fatal("a dead node is never forgotten")
+		}
+	}
+}
+
+// entry is what a server says of a lease.
+type entry struct {
+	jetstream.KeyValueEntry
+	key   string
+	op    jetstream.KeyValueOp
+	value []byte
+}
+
+func (e entry) Key() string                     { return e.key }
+func (e entry) Operation() jetstream.KeyValueOp { return e.op }
+func (e entry) Value() []byte                   { return e.value }
