@@ -31,31 +31,41 @@ func (ix *Index) updatePayload(ctx context.Context, where *condition.Condition, 
 		return 0, fmt.Errorf("%w: %w", ErrOption, err)
 	}
 	err = ix.changePayload(ctx, log, func(snap *Snapshot) (map[uint32][]byte, error) {
-		docs, err := snap.Select(ctx, where)
-		if err != nil || len(set) == 0 {
+		parts, err := selectingAll(ctx, []*Snapshot{snap}, where)
+		if err != nil {
 			return nil, err
 		}
-		payloads := make(map[uint32][]byte, docs.GetCardinality())
-		for it := docs.Iterator(); it.HasNext(); {
-			if err := ctx.Err(); err != nil {
-				return nil, err
-			}
-			ordinal := it.Next()
-			was, err := snap.Payload(ordinal)
-			if err != nil {
-				return nil, err
-			}
-			if payloads[ordinal], err = set.Merge(was); err != nil {
-				return nil, fmt.Errorf("%s: document %q: %w", ix.Path(), snap.ID(ordinal), err)
-			}
-		}
+		payloads, err := parts[0].merged(where, set)
 		updated = len(payloads)
-		return payloads, nil
+		return payloads, err
 	})
 	if err != nil {
 		return 0, err
 	}
 	return updated, nil
+}
+
+// merged are the payloads, with fields set, of the documents that a condition is true of.
+func (q *selecting) merged(where *condition.Condition, set condition.Fields) (map[uint32][]byte, error) {
+	docs, err := q.selected(where)
+	if err != nil || len(set) == 0 {
+		return nil, err
+	}
+	payloads := make(map[uint32][]byte, docs.GetCardinality())
+	for it := docs.Iterator(); it.HasNext(); {
+		if err := q.ctx.Err(); err != nil {
+			return nil, err
+		}
+		ordinal := it.Next()
+		was, err := q.snap.Payload(ordinal)
+		if err != nil {
+			return nil, err
+		}
+		if payloads[ordinal], err = set.Merge(was); err != nil {
+			return nil, fmt.Errorf("%s: document %q: %w", q.snap.Path(), q.snap.ID(ordinal), err)
+		}
+	}
+	return payloads, nil
 }
 
 // SetPayload replaces the payloads of documents, by id, all in one transaction that no
@@ -73,8 +83,8 @@ func (ix *Index) setPayload(ctx context.Context, payloads map[string][]byte, log
 				return nil, err
 			}
 			p := payloads[id]
-			if !utf8.Valid(p) {
-				return nil, fmt.Errorf("payload of document %q: %w: it is not UTF-8", id, vectors.ErrFormat)
+			if err := checkPayload(id, p); err != nil {
+				return nil, err
 			}
 			ordinal, ok, err := snap.Ordinal(id)
 			switch {
@@ -95,6 +105,13 @@ func (ix *Index) setPayload(ctx context.Context, payloads map[string][]byte, log
 		return 0, nil, err
 	}
 	return updated, missing, nil
+}
+
+func checkPayload(id string, p []byte) error {
+	if !utf8.Valid(p) {
+		return fmt.Errorf("payload of document %q: %w: it is not UTF-8", id, vectors.ErrFormat)
+	}
+	return nil
 }
 
 // changePayload replaces payloads by ordinal with those that choose returns, which is

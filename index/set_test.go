@@ -3,12 +3,15 @@ package index
 import (
 	"bytes"
 	"context"
+	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/plaid-ir/plaid/condition"
 	"github.com/plaid-ir/plaid/storage"
 	"github.com/plaid-ir/plaid/vectors"
 )
@@ -145,6 +148,78 @@ func TestSetFollowsOneCodec(t *testing.T) {
 	require.NoError(t, err)
 	require.EqualValues(t, 40, snap.Len())
 	require.NoError(t, snap.Close())
+}
+
+// What is wrong with one payload of one file changes nothing in any, and a field need be
+// in one file only.
+func TestSetPayloads(t *testing.T) {
+	ctx := context.Background()
+	docs := corpus(40, 4, 8, 7)
+	for i := range docs {
+		docs[i].Payload = fmt.Appendf(nil, `{"n":%d,"part%d":true}`, i, i/20)
+	}
+	docs[33].Payload = []byte("[1]") // is in the second file
+	paths := twoParts(t, docs)
+	set, err := OpenSet(ctx, paths[:], &Options{Write: true})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, set.Close()) }()
+	digests := func() []string {
+		return []string{digestOfIndex(t, set.Files()[0]), digestOfIndex(t, set.Files()[1])}
+	}
+	before := digests()
+	checked := condition.Fields{"checked": json.RawMessage("true")}
+	_, err = set.UpdatePayload(ctx, where(t, "1=1"), checked)
+	require.ErrorIs(t, err, condition.ErrNoObject)
+	require.ErrorContains(t, err, `document "d33"`)
+	require.ErrorContains(t, err, paths[1])
+	_, err = set.UpdatePayload(ctx, where(t, "part2 = 1"), checked)
+	require.ErrorIs(t, err, condition.ErrUnknownField)
+	_, err = set.UpdatePayload(ctx, where(t, "1=1"), condition.Fields{"_id": json.RawMessage("1")})
+	require.ErrorIs(t, err, ErrOption)
+	_, _, err = set.SetPayload(ctx, map[string][]byte{"d1": []byte("{}"), "d39": []byte("\xff")})
+	require.ErrorIs(t, err, vectors.ErrFormat)
+	canceled, cancel := context.WithCancel(ctx)
+	cancel()
+	_, err = set.UpdatePayload(canceled, where(t, "n > 1"), checked)
+	require.ErrorIs(t, err, context.Canceled)
+	_, _, err = set.SetPayload(canceled, map[string][]byte{"d1": nil})
+	require.ErrorIs(t, err, context.Canceled)
+	require.Equal(t, before, digests())
+
+	n, err := set.UpdatePayload(ctx, where(t, "part1 = 1 OR n < 2"), checked)
+	require.NoError(t, err)
+	require.Equal(t, 21, n) // d33 has no fields
+	n, missing, err := set.SetPayload(ctx, map[string][]byte{"d2": []byte(`{"checked":1}`), "nobody": nil, "d33": nil})
+	require.NoError(t, err)
+	require.Equal(t, []any{2, []string{"nobody"}}, []any{n, missing})
+	for i, ix := range set.Files() {
+		snap, err := ix.Snapshot()
+		require.NoError(t, err)
+		require.NoError(t, snap.Verify(ctx))
+		found, err := snap.Select(ctx, where(t, "checked = 1"))
+		require.NoError(t, err)
+		require.EqualValues(t, []int{3, 19}[i], found.GetCardinality())
+		require.NoError(t, snap.Close())
+	}
+
+	// The second file cannot be changed: what is done in the first is said.
+	first := set.Files()[0]
+	path := newPath(t)
+	like, err := set.Files()[0].Snapshot()
+	require.NoError(t, err)
+	build(t, path, 8, docs[20:30], &BuildOptions{Like: like})
+	require.NoError(t, like.Close())
+	second, err := Open(ctx, path, nil)
+	require.NoError(t, err)
+	defer second.Close()
+	mixed, err := NewSet(first, second)
+	require.NoError(t, err)
+	_, err = mixed.UpdatePayload(ctx, where(t, "n > 10"), checked)
+	var failed *SetError
+	require.ErrorAs(t, err, &failed)
+	require.ErrorIs(t, err, storage.ErrReadOnly)
+	require.Equal(t, []string{first.Path()}, failed.Done)
+	require.NoError(t, mixed.Close())
 }
 
 // Hashes spread ids evenly, and do not change.

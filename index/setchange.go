@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"hash/fnv"
-	"iter"
 	"math/bits"
 
 	"github.com/plaid-ir/plaid/condition"
@@ -177,12 +176,12 @@ func route(ctx context.Context, src vectors.Source, snap *SetSnapshot, o *AddOpt
 		if seen[id] || src.Len() == 0 {
 			continue
 		}
-		for j, p := range parts {
-			if _, ok, err := p.Ordinal(id); err != nil {
-				return nil, nil, err
-			} else if ok {
-				extra[j] = append(extra[j], id)
-			}
+		in, err := snap.having(id)
+		if err != nil {
+			return nil, nil, err
+		}
+		for _, j := range in {
+			extra[j] = append(extra[j], id)
 		}
 	}
 	return to, extra, nil
@@ -200,17 +199,14 @@ func (s *Set) Delete(ctx context.Context, ids []string) (deleted int, missing []
 		if err := ctx.Err(); err != nil {
 			return 0, nil, err
 		}
-		there := false
-		for i, p := range snap.Parts() {
-			_, ok, err := p.Ordinal(id)
-			if err != nil {
-				return 0, nil, err
-			}
-			if ok {
-				of[i], there = append(of[i], id), true
-			}
+		in, err := snap.having(id)
+		if err != nil {
+			return 0, nil, err
 		}
-		if !there {
+		for _, i := range in {
+			of[i] = append(of[i], id)
+		}
+		if len(in) == 0 {
 			missing = append(missing, id)
 		}
 	}
@@ -254,33 +250,4 @@ func (s *Set) DeleteWhere(ctx context.Context, where *condition.Condition) (dele
 		return 0, err
 	}
 	return deleted, nil
-}
-
-// picked are some documents of a source, in ascending order.
-type picked struct {
-	vectors.Source
-	docs []int
-}
-
-func (p *picked) Len() int        { return len(p.docs) }
-func (p *picked) Rows(i int) int  { return p.Source.Rows(p.docs[i]) }
-func (p *picked) ID(i int) string { return p.Source.ID(p.docs[i]) }
-func (p *picked) Close() error    { return nil }
-
-// Docs reads runs of neighbours at once.
-func (p *picked) Docs(ctx context.Context, from, to int) iter.Seq2[vectors.Document, error] {
-	return func(yield func(vectors.Document, error) bool) {
-		for docs := p.docs[from:to]; len(docs) > 0; {
-			n := 1
-			for n < len(docs) && docs[n] == docs[n-1]+1 {
-				n++
-			}
-			for d, err := range p.Source.Docs(ctx, docs[0], docs[0]+n) {
-				if !yield(d, err) || err != nil {
-					return
-				}
-			}
-			docs = docs[n:]
-		}
-	}
 }

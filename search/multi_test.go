@@ -2,9 +2,11 @@ package search
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"sort"
+	"strconv"
 	"sync"
 	"testing"
 
@@ -230,10 +232,11 @@ func TestMultiModel(t *testing.T) {
 	set := sharded(t, one, base, 3, true)
 	e, s := on(t, one, 1), multi(t, set, 1)
 	made := 0
+	where := func(text string, params ...any) *condition.Condition { return bind(t, text, params...) }
 	rapid.Check(t, func(t *rapid.T) {
 		for range rapid.IntRange(1, 3).Draw(t, "changes") {
 			some := rapid.SliceOfNDistinct(rapid.IntRange(0, 80), 1, 6, rapid.ID).Draw(t, "documents")
-			switch rapid.SampledFrom([]string{"add", "replace", "delete", "where"}).Draw(t, "change") {
+			switch rapid.SampledFrom([]string{"add", "replace", "delete", "where", "update", "payload"}).Draw(t, "change") {
 			case "add", "replace":
 				made++
 				var docs []vectors.Document
@@ -264,15 +267,30 @@ func TestMultiModel(t *testing.T) {
 				require.Equal(t, n, k)
 				require.Equal(t, missing, lost)
 			case "where":
-				e, err := condition.Parse("_id = ?")
-				require.NoError(t, err)
-				c, err := e.Bind(fmt.Sprintf("d%d", some[0]))
-				require.NoError(t, err)
+				c := where("_id = ?", fmt.Sprintf("d%d", some[0]))
 				n, err := one.DeleteWhere(ctx, c)
 				require.NoError(t, err)
 				k, err := set.DeleteWhere(ctx, c)
 				require.NoError(t, err)
 				require.Equal(t, n, k)
+			case "update":
+				made++
+				c := where("n > ?", made-rapid.IntRange(1, 20).Draw(t, "last"))
+				fields := condition.Fields{"m": json.RawMessage(strconv.Itoa(made))}
+				n, aerr := one.UpdatePayload(ctx, c, fields)
+				k, berr := set.UpdatePayload(ctx, c, fields)
+				require.Equal(t, []any{n, aerr == nil}, []any{k, berr == nil}, "%v %v", aerr, berr)
+			case "payload":
+				made++
+				payloads := map[string][]byte{}
+				for _, i := range some {
+					payloads[fmt.Sprintf("d%d", i)] = fmt.Appendf(nil, `{"n":%d}`, made)
+				}
+				n, missing, err := one.SetPayload(ctx, payloads)
+				require.NoError(t, err)
+				k, lost, err := set.SetPayload(ctx, payloads)
+				require.NoError(t, err)
+				require.Equal(t, []any{n, missing}, []any{k, lost})
 			}
 		}
 		q := m.query(3)

@@ -113,6 +113,7 @@ func missingError(deleted int, missing []string) error {
 type changeable interface {
 	Delete(ctx context.Context, ids []string) (deleted int, missing []string, err error)
 	DeleteWhere(ctx context.Context, where *condition.Condition) (deleted int, err error)
+	UpdatePayload(ctx context.Context, where *condition.Condition, set condition.Fields) (updated int, err error)
 }
 
 // change opens one index, or several, for writing.

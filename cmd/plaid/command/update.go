@@ -10,7 +10,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/plaid-ir/plaid/condition"
-	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/internal/cli/flags"
 	"github.com/plaid-ir/plaid/internal/cli/out"
 )
@@ -18,6 +17,7 @@ import (
 func (a *app) updateCommand() *cobra.Command {
 	var where flags.Where
 	var set []string
+	var names indexes
 	cmd := &cobra.Command{
 		Use:   "update INDEX --where CONDITION --set FIELD=JSON…",
 		Short: "Set fields in the payloads of documents",
@@ -27,12 +27,16 @@ Set fields in the payloads of the documents of which a condition is true
 fields stay as they are. A document without payload gets one; if a payload is no
 JSON object, nothing is changed.
 
-The value of a field is JSON: 3, true, null, or text in double quotes.`,
+The value of a field is JSON: 3, true, null, or text in double quotes.
+
+` + severalHelp + ` A field of the
+condition has to be in one of them only.`,
 		Example: `  plaid update docs.plaid --where "_id IN (?, ?)" --param doc17 --param doc18 --set reviewed=true
   plaid update docs.plaid --where "lang IS NULL" --set 'lang="en"' --set year=2024`,
 		Args: takes("INDEX"),
 	}
 	f := cmd.Flags()
+	names.register(f)
 	where.Register(f, "change the documents of which it is true")
 	f.StringArrayVar(&set, "set", nil, "`FIELD=JSON` to set; repeat it for more fields")
 	f.Bool("json", false, "print the report as JSON")
@@ -50,7 +54,7 @@ The value of a field is JSON: 3, true, null, or text in double quotes.`,
 		if err != nil {
 			return err
 		}
-		return a.open(ctx, args[0], true, func(ix *index.Index) error {
+		return a.change(ctx, &names, args[0], func(ix changeable) error {
 			n, err := ix.UpdatePayload(ctx, c, fields)
 			if err != nil {
 				return err

@@ -1,0 +1,120 @@
+package index
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/plaid-ir/plaid/condition"
+)
+
+// UpdatePayload sets fields in the payloads of the documents that a condition is true
+// of; see [Index.UpdatePayload]. A field of the condition has to be in one of the files
+// only. What is wrong with a payload of any file is found before the first is changed.
+//
+// The new payloads of all files are in memory until they are committed.
+func (s *Set) UpdatePayload(ctx context.Context, where *condition.Condition, set condition.Fields) (updated int, err error) {
+	if err := set.Validate(); err != nil {
+		return 0, fmt.Errorf("%w: %w", ErrOption, err)
+	}
+	snap, done, err := s.begin(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer done()
+	parts, err := selectingAll(ctx, snap.Parts(), where)
+	if err != nil {
+		return 0, err
+	}
+	each := make([]func(*Index) error, len(s.files))
+	for i, q := range parts {
+		payloads, err := q.merged(where, set)
+		if err != nil {
+			return 0, err
+		}
+		if len(payloads) == 0 {
+			continue
+		}
+		each[i] = func(ix *Index) error {
+			return ix.changePayload(ctx, nil, func(now *Snapshot) (_ map[uint32][]byte, err error) {
+				if now.Version() != q.snap.Version() { // the file was changed, and not through the set
+					q, err := now.selecting(ctx)
+					if err == nil {
+						payloads, err = q.merged(where, set)
+					}
+					if err != nil {
+						return nil, err
+					}
+				}
+				updated += len(payloads)
+				return payloads, nil
+			})
+		}
+	}
+	if err := s.change(snap, each); err != nil {
+		return 0, err
+	}
+	return updated, nil
+}
+
+// SetPayload replaces the payloads of documents by id, in every file that has them; see
+// [Index.SetPayload].
+func (s *Set) SetPayload(ctx context.Context, payloads map[string][]byte) (updated int, missing []string, err error) {
+	snap, done, err := s.begin(ctx)
+	if err != nil {
+		return 0, nil, err
+	}
+	defer done()
+	of := make([]map[string][]byte, len(s.files))
+	for _, id := range slices.Sorted(maps.Keys(payloads)) {
+		if err := ctx.Err(); err != nil {
+			return 0, nil, err
+		}
+		if err := checkPayload(id, payloads[id]); err != nil {
+			return 0, nil, err
+		}
+		in, err := snap.having(id)
+		if err != nil {
+			return 0, nil, err
+		}
+		for _, i := range in {
+			if of[i] == nil {
+				of[i] = map[string][]byte{}
+			}
+			of[i][id] = payloads[id]
+		}
+		if len(in) == 0 {
+			missing = append(missing, id)
+		}
+	}
+	each := make([]func(*Index) error, len(s.files))
+	for i, some := range of {
+		if len(some) == 0 {
+			continue
+		}
+		each[i] = func(ix *Index) error {
+			n, _, err := ix.SetPayload(ctx, some)
+			updated += n
+			return err
+		}
+	}
+	if err := s.change(snap, each); err != nil {
+		return 0, nil, err
+	}
+	return updated, missing, nil
+}
+
+// having are the files that have a live document of an id.
+func (s *SetSnapshot) having(id string) (files []int, err error) {
+	for i, p := range s.p.parts {
+		_, ok, err := p.Ordinal(id)
+		if err != nil {
+			return nil, err
+		}
+		if ok {
+			files = append(files, i)
+		}
+	}
+	return files, nil
+}
