@@ -3,7 +3,7 @@ and writes what they compute on random inputs, for plaid's own test to compare w
 
     dense.py time           a line for each shape, of the medians in milliseconds
     dense.py more           the same of ranks, hidden states and Chamfer distances
-    dense.py save FOLDER    inputs, scores and gradients
+    dense.py save FOLDER scores|heads|distances    inputs, scores and gradients
 
 Needs PyTorch with CUDA, Triton, and the two packages of requirements-dense.txt. plaid's
 side is in kernels/cuda/internal/dense:
@@ -145,9 +145,9 @@ def points(*shape, seed=0):
     return torch.randn(*shape, generator=torch.Generator(device="cuda").manual_seed(seed), device="cuda")
 
 
-def save_more(put, shapes):
+def heads(put, shapes):
     """Each has a number of its own."""
-    for nq, lq, nd, ld, h, dim in [(3, 32, 50, 77, 384, 96), (1, 40, 20, 300, 768, 128)]:
+    for nq, lq, nd, ld, h, dim in [(3, 32, 50, 77, 384, 96), (1, 32, 20, 300, 768, 128)]:
         i = len(shapes)
         q, hidden, w = unit(nq, lq, dim, seed=i), unit(nd, ld, h, seed=100 + i), unit(dim, h, seed=200 + i)
         bias = points(dim, seed=i) / 10
@@ -155,6 +155,9 @@ def save_more(put, shapes):
         with torch.no_grad():
             put(i, "lik", maxsim_from_hidden(q, hidden, w, bias.half()).reshape(nq, nd))
         shapes.append({"kind": "head", "nq": nq, "lq": lq, "nd": nd, "ld": ld, "hidden": h, "dim": dim})
+
+
+def distances(put, shapes):
     for n, m, dim in [(500, 700, 3), (300, 200, 64)]:
         i = len(shapes)
         x, y = points(n, dim, seed=i).requires_grad_(), points(m, dim, seed=100 + i).requires_grad_()
@@ -166,27 +169,31 @@ def save_more(put, shapes):
         shapes.append({"kind": "chamfer", "nq": 1, "lq": n, "nd": 1, "ld": m, "dim": dim})
 
 
-def save(folder):
-    folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    write = lambda i, name, x: x.detach().cpu().contiguous().numpy().tofile(folder / f"{i}.{name}")
-    shapes = []
-    for i, (nq, lq, nd, ld, dim) in enumerate(SAVED):
+def scores(put, shapes):
+    for nq, lq, nd, ld, dim in SAVED:
+        i = len(shapes)
         q, d = unit(nq, lq, dim, seed=i), unit(nd, ld, dim, seed=100 + i)
         upstream = torch.randn(nq, nd, device="cuda", generator=torch.Generator(device="cuda").manual_seed(i))
-        put = lambda name, x: write(i, name, x)
-        put("q", q), put("d", d), put("upstream", upstream)
-        put("flash", forward(q, d).reshape(nq, nd).float())
+        put(i, "q", q), put(i, "d", d), put(i, "upstream", upstream)
+        put(i, "flash", forward(q, d).reshape(nq, nd).float())
         for name, method in ("push", "unified"), ("pull", "lowmem"):
             x, y = q.clone().requires_grad_(), d.clone().requires_grad_()
             scores = maxsim(x, y, backward=method)
             scores.backward(upstream)
-            put("lik", scores), put(f"{name}.dq", x.grad.float()), put(f"{name}.dd", y.grad.float())
+            put(i, "lik", scores), put(i, f"{name}.dq", x.grad.float()), put(i, f"{name}.dd", y.grad.float())
         shapes.append({"nq": nq, "lq": lq, "nd": nd, "ld": ld, "dim": dim})
-    save_more(write, shapes)
+
+
+def save(folder, kind):
+    """The kinds are apart: each compiles kernels of its own for a minute or so."""
+    folder = Path(folder) / kind
+    folder.mkdir(parents=True, exist_ok=True)
+    shapes = []
+    {"scores": scores, "heads": heads, "distances": distances}[kind](
+        lambda i, name, x: x.detach().cpu().contiguous().numpy().tofile(folder / f"{i}.{name}"), shapes)
     (folder / "shapes.json").write_text(json.dumps(shapes))
 
 
 if __name__ == "__main__":
     print(torch.cuda.get_device_name())
-    {"time": time, "more": more, "save": lambda: save(sys.argv[2])}[sys.argv[1]]()
+    {"time": time, "more": more, "save": lambda: save(*sys.argv[2:])}[sys.argv[1]]()

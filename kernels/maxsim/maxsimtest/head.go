@@ -37,6 +37,13 @@ func (s *suite) head(t *testing.T) {
 					c.Scores = NewCall(q, d, p, maxsim.Terms{}).Scores
 					s.checkHead(t, c)
 				}
+				// One query, which a backend may score as it reads the hidden states.
+				one := Side{Type: kind, Lengths: []int{min(shape.lq, 32)}, Masked: float64(j%2) / 5}.Batch(rng, shape.dim)
+				c.Q, c.Pairs, c.Weights, c.Scores = one, maxsim.Range(0, d.Len()-i%2), nil, make([]float32, d.Len()-i%2)
+				for range 2 {
+					s.checkHead(t, c)
+					c.Normalize, c.Weights = !c.Normalize, Normal(rng, one.Tokens.Rows())
+				}
 			})
 		}
 	}

@@ -117,15 +117,20 @@ func forward(b *testing.B, be *backend, rt *runtime.Runtime, q, d maxsim.Operand
 	if tune != nil {
 		tune(&s.kernel)
 	}
-	pieces := 0
+	require.Equal(b, 1, prepared(b, s))
+	return s
+}
+
+// prepared brings the pieces of a scoring that has begun to the device, and counts them.
+func prepared(b *testing.B, s *scoring) (pieces int) {
+	b.Helper()
 	require.NoError(b, s.pieces(func(p piece) error {
 		pieces++
 		require.NoError(b, s.bring(ctx, p.lo, p.hi))
 		_, err := s.prepare(p)
 		return err
 	}))
-	require.Equal(b, 1, pieces)
-	return s
+	return pieces
 }
 
 func ragged(n, lo, hi int) []int {
@@ -367,15 +372,35 @@ func BenchmarkGPUHead(b *testing.B) {
 			tokens := float64(total(c.d))
 			limit := max(tokens*float64(c.hidden*c.kind.Size())/h200Bytes, 2*tokens*float64(c.hidden*c.dim)/h200Flops) * 1e3
 			for range b.N {
-				ms := whole(b, be, func() *scoring {
+				scoring := func() *scoring {
 					call := &maxsim.Call{Q: hq, D: h, Terms: maxsim.Terms{Normalize: true}, Scores: make([]float32, len(c.q)*len(c.d))}
 					s, err := be.newScoring(call, maxsim.Work{Q: q.Shape(), D: d.Shape(), Pairs: len(call.Scores), Stride: q.MaxRows()})
 					require.NoError(b, err)
 					s.head = &head{Head: maxsim.Head{Weights: w}}
 					return s
-				})
-				b.Logf("%.4f ms, limit %.4f", ms, limit)
+				}
+				ms := whole(b, be, scoring)
+				var name string
+				var kernels float64
+				require.NoError(b, be.dev.Call(ctx, func(rt *runtime.Runtime) error {
+					x := scoring()
+					require.NoError(b, x.begin(ctx, rt))
+					if prepared(b, x) > 1 {
+						return nil // only one is timed
+					}
+					name = x.kernel.name
+					kernels = timed(b, rt, func() error {
+						x.there = [2]int{}
+						if err := x.bring(ctx, 0, len(c.d)); err != nil {
+							return err
+						}
+						return x.launch()
+					})
+					return nil
+				}))
+				b.Logf("%-32s %.4f ms, kernels %.4f, limit %.4f", name, ms, kernels, limit)
 				b.ReportMetric(ms, "ms")
+				b.ReportMetric(kernels, "kernels_ms")
 			}
 		})
 	}

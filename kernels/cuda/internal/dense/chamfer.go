@@ -90,17 +90,7 @@ func (b *backend) Chamfer(ctx context.Context, c *maxsim.ChamferCall) error {
 		return err
 	}
 	x := &chamfer{sides: s, limits: b.limits, call: c}
-	err = b.dev.Call(ctx, func(rt *runtime.Runtime) error {
-		err := x.run(ctx, rt)
-		if err != nil {
-			rt.Drain()
-		}
-		return err
-	})
-	if err != nil {
-		return b.fault("distances of", err)
-	}
-	return nil
+	return b.do(ctx, "distances of", x.run)
 }
 
 func (c *chamfer) run(ctx context.Context, rt *runtime.Runtime) error {
@@ -246,17 +236,7 @@ func (b *backend) ChamferGradients(ctx context.Context, call *maxsim.ChamferGrad
 	if err := g.prepare(); err != nil {
 		return err
 	}
-	err = b.dev.Call(ctx, func(rt *runtime.Runtime) error {
-		err := g.run(ctx, rt)
-		if err != nil {
-			rt.Drain()
-		}
-		return err
-	})
-	if err != nil {
-		return b.fault("gradients of", err)
-	}
-	return nil
+	return b.do(ctx, "gradients of", g.run)
 }
 
 // prepare makes the tables of a call, on the caller's goroutine.

@@ -15,6 +15,7 @@
 package dense
 
 import (
+	"context"
 	"fmt"
 
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/runtime"
@@ -33,6 +34,21 @@ func New(d *runtime.Device) maxsim.Backend { return &backend{dev: d, limits: usu
 
 // Name implements [maxsim.Backend]: it is that of the device.
 func (b *backend) Name() string { return b.dev.Info().Name }
+
+// do runs a call on the device's goroutine. What it had begun is over when it fails.
+func (b *backend) do(ctx context.Context, what string, run func(context.Context, *runtime.Runtime) error) error {
+	err := b.dev.Call(ctx, func(rt *runtime.Runtime) error {
+		err := run(ctx, rt)
+		if err != nil {
+			rt.Drain()
+		}
+		return err
+	})
+	if err != nil {
+		return b.fault(what, err)
+	}
+	return nil
+}
 
 func (b *backend) fault(what string, err error) error {
 	return fmt.Errorf("%s token vectors on %s: %w", what, b.Name(), err)

@@ -248,11 +248,12 @@ func TestKernelsAreInTheSources(t *testing.T) {
 	require.Len(t, batches, n)
 
 	const most = 227 << 10 // shared memory of sm_90
-	projections, err := os.ReadFile("../../src/dense/project.cuh")
+	projections, err := os.ReadFile("../../src/dense/head.cuh")
 	require.NoError(t, err)
 	there["dense/dense_project_any"] = true
-	for _, m := range regexp.MustCompile(`(?m)^PLAID_DENSE_PROJECT\((\w+), \w+, (\d+), (\d)\)`).FindAllStringSubmatch(string(projections), -1) {
-		there[fmt.Sprintf("dense/dense_project_%s_n%s_v%s", m[1], m[2], m[3])] = true
+	require.Contains(t, string(projections), fmt.Sprintf("kHeadTeams = %d, kHeadStages = %d;", headTeams, headStages))
+	for _, m := range regexp.MustCompile(`(?m)^PLAID_DENSE_HEAD\((\w+), \w+, (\d+)\)`).FindAllStringSubmatch(string(projections), -1) {
+		there[fmt.Sprintf("dense/dense_project_%s_n%s", m[1], m[2])] = true
 	}
 	for _, f := range []format{f16, bf16, i8, e4m3, split} {
 		for hidden := 1; hidden <= 4096; hidden += 1 + hidden/50 {
@@ -261,6 +262,9 @@ func TestKernelsAreInTheSources(t *testing.T) {
 					k := project("90a", most, f, fast, rowBytes(f, hidden), dim)
 					if !there[k.name] || k.shared > most || k.packs && dim > k.columns {
 						t.Fatalf("%s with %d bytes of shared memory, %d columns for %d dimensions", k.name, k.shared, k.columns, dim)
+					}
+					if bytes, ok := headShared(most, k.columns, rowBytes(f, hidden), true); k.packs && (!ok || bytes > most) {
+						t.Fatalf("%d columns and %d bytes a row: %d bytes of shared memory", k.columns, rowBytes(f, hidden), bytes)
 					}
 				}
 			}

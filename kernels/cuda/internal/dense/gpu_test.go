@@ -88,6 +88,39 @@ func TestGPURank(t *testing.T) {
 	}
 }
 
+// Hidden states that are scored as they are read give what token vectors in memory do,
+// which two queries make them; documents end anywhere in a tile.
+func TestGPUHeads(t *testing.T) {
+	b := New(runtimetest.OpenGPU(t)).(*backend)
+	for i, shape := range []struct{ hidden, dim, lq int }{{768, 128, 32}, {1024, 128, 20}, {384, 96, 32}, {200, 64, 7}, {64, 40, 1}, {2048, 100, 32}} {
+		for _, kind := range []maxsim.Type{maxsim.F16, maxsim.BF16, maxsim.F32} {
+			rng := maxsimtest.Rand(uint64(80 + i))
+			d := randomBatch(kind, shape.hidden, append(ragged(400, 0, 200), 1, 63, 64, 65, 5000))
+			head := maxsim.Head{Weights: randomBatch(kind, shape.hidden, equal(1, shape.dim)).Tokens, Bias: maxsimtest.Normal(rng, shape.dim)}
+			q := maxsimtest.Side{Lengths: []int{shape.lq}, Unit: true}.Batch(rng, shape.dim)
+			two := maxsim.Packed(maxsim.Float32(append(slices.Clone(q.Tokens.F32), q.Tokens.F32...), shape.dim), []int{0, shape.lq, 2 * shape.lq})
+			h, err := b.Hold(ctx, d, maxsim.HoldOptions{})
+			require.NoError(t, err)
+			for _, terms := range []maxsim.Terms{{}, {Normalize: true}} {
+				want := &maxsim.HeadCall{Q: two, D: d, Head: head, Terms: terms, Scores: make([]float32, 2*d.Len())}
+				require.NoError(t, b.ScoreHead(ctx, want))
+				for _, of := range []maxsim.Operand{d, h} {
+					got := &maxsim.HeadCall{Q: q, D: of, Head: head, Terms: terms, Scores: make([]float32, d.Len())}
+					require.NoError(t, b.ScoreHead(ctx, got))
+					for doc, v := range got.Scores {
+						for _, w := range []float32{want.Scores[doc], want.Scores[d.Len()+doc]} {
+							if !(math.Abs(float64(v-w)) <= 1e-5*float64(shape.lq)) {
+								t.Fatalf("h %d, d %d, %s: document %d of %d tokens scores %g, alone %g", shape.hidden, shape.dim, kind, doc, h.(*held).tokens.count(doc), w, v)
+							}
+						}
+					}
+				}
+			}
+			require.NoError(t, h.Close())
+		}
+	}
+}
+
 // Every kernel of sm_90a, by the shapes that it is chosen for, against the oracle;
 // documents end before, at and after the end of a tile.
 func TestGPUKernels(t *testing.T) {

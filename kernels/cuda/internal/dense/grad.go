@@ -35,17 +35,7 @@ func (b *backend) Gradients(ctx context.Context, g *maxsim.GradCall) error {
 	if err := d.prepare(); err != nil {
 		return err
 	}
-	err = b.dev.Call(ctx, func(rt *runtime.Runtime) error {
-		err := d.run(ctx, rt)
-		if err != nil {
-			rt.Drain()
-		}
-		return err
-	})
-	if err != nil {
-		return b.fault("gradients of", err)
-	}
-	return nil
+	return b.do(ctx, "gradients of", d.run)
 }
 
 // grading is a call under way. All of its operands and argmaxima are on the device at

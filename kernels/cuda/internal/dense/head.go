@@ -24,7 +24,7 @@ func (b *backend) ScoreHead(ctx context.Context, c *maxsim.HeadCall) error {
 		return err
 	}
 	s.head = &head{Head: c.Head}
-	return b.score(ctx, s)
+	return b.do(ctx, "scoring", s.run)
 }
 
 // head makes token vectors of hidden states.
@@ -35,6 +35,8 @@ type head struct {
 	bias, out             int64 // places in the scratch memory
 	kernel                projector
 	params                *denseProjectParams
+	fused                 bool // a kernel scores what it makes: documents are hidden states
+	score                 denseHeadParams
 }
 
 // projector is a kernel that makes token vectors.
@@ -46,6 +48,28 @@ type projector struct {
 	rows          int  // of a block, of dense_project_any; 0: it takes tiles in turn
 }
 
+// What the kernels of src/dense/head.cuh have in shared memory beside weights.
+const (
+	headTeams   = 4
+	headStages  = 3
+	headRing    = headStages * headTeams * 64 * 128
+	headTokens  = 32
+	headQuery   = headTokens*16 + 16 // of 4 dimensions
+	headMaxima  = headTeams * 8 * 32 * 4
+	headColumns = 128 // dimensions of a block, at most
+)
+
+// headShared is the shared memory of a kernel for rows of some length, with as many of
+// the weights as there is room for; false: there is too little.
+func headShared(most, columns, rowBytes int, scores bool) (int, bool) {
+	fixed, one := headRing+8*columns, 128*columns+128
+	if scores {
+		fixed += columns/4*headQuery + headMaxima
+	}
+	n := min(runtime.CeilDiv(rowBytes, 128), (most-fixed)/one)
+	return fixed + n*one, n >= min(headStages, runtime.CeilDiv(rowBytes, 128))
+}
+
 // project picks the kernel for hidden states and weights of a format, which is the same
 // where fast.
 func project(arch string, shared int, f format, fast bool, rowBytes, dim int) projector {
@@ -53,27 +77,20 @@ func project(arch string, shared int, f format, fast bool, rowBytes, dim int) pr
 	if !fast || arch != "90a" || f != f16 && f != bf16 && f != split {
 		return k
 	}
-	columns, v := 64, 1
-	if f != split && dim > 64 && 128*rowBytes <= shared {
-		columns = 128
-	}
-	if f == split {
-		v = 2
-	}
-	if rowBytes%256 == 0 {
-		v = 4
-	}
-	if columns*rowBytes > shared {
+	columns := min(max(runtime.CeilDiv(dim, 32)*32, 64), headColumns)
+	bytes, ok := headShared(shared, columns, rowBytes, false)
+	if !ok {
 		return k
 	}
 	return projector{
-		name:  fmt.Sprintf("dense/dense_project_%s_n%d_v%d", f.name(), columns, v),
-		block: 384, shared: columns * rowBytes, columns: columns, packs: dim <= columns,
+		name:  fmt.Sprintf("dense/dense_project_%s_n%d", f.name(), columns),
+		block: 128 * headTeams, shared: bytes, columns: columns, packs: dim <= columns,
 	}
 }
 
-// lay takes room for the weights, and for most rows at a time.
-func (h *head) lay(a *runtime.Arena, s *scoring, most int) {
+// choose chooses the formats and the kernels. Where one query is all that hidden states
+// are for, and a product takes it, they are scored as they are read.
+func (h *head) choose(s *scoring) error {
 	dim := s.size.D.Dim
 	f := s.d.format()
 	wf, fast := beside(f, &h.Weights)
@@ -81,12 +98,41 @@ func (h *head) lay(a *runtime.Arena, s *scoring, most int) {
 		f, wf, fast = split, split, true
 	}
 	h.hidden, h.weights = rows{format: f, rowBytes: rowBytes(f, dim)}, rows{format: wf, rowBytes: rowBytes(wf, dim)}
-	h.layWeights = layBatch(a, wf, maxsim.Single(h.Weights), h.Weights.Rows(), false)
+	props := &s.rt.Props
+	h.kernel = project(s.rt.Arch(), props.Shared, f, fast, h.hidden.rowBytes, s.size.Q.Dim)
+	once := s.shape.all && s.shape.queryCount == 1 && s.shape.longest <= headTokens && s.segment == 0
+	if !once || !h.kernel.packs || s.shape.queries.format != split {
+		return nil
+	}
+	bytes, ok := headShared(props.Shared, h.kernel.columns, h.hidden.rowBytes, true)
+	if !ok {
+		return nil
+	}
+	k := kernel{
+		name:  fmt.Sprintf("dense/dense_head_%s_n%d", f.name(), h.kernel.columns),
+		block: 128 * headTeams, shared: bytes, tokens: headTokens, groups: 1, teams: headTeams,
+	}
+	blocks, err := s.rt.FillingBlocks(k.name, k.block, k.shared)
+	if err != nil {
+		return err
+	}
+	k.slots = blocks * k.teams
+	s.kernel, h.fused = k, true
+	return nil
+}
+
+// lay takes room for the weights, and for most rows at a time.
+func (h *head) lay(a *runtime.Arena, s *scoring, most int) {
+	h.layWeights = layBatch(a, h.weights.format, maxsim.Single(h.Weights), h.Weights.Rows(), false)
 	if s.d.batch != nil {
-		h.layHidden = layBatch(a, f, s.d.batch, most, false)
+		h.layHidden = layBatch(a, h.hidden.format, s.d.batch, most, false)
 	}
 	h.bias = a.Take(4 * int64(len(h.Bias)))
-	h.kernel = project(s.rt.Arch(), s.rt.Props.Shared, f, fast, h.hidden.rowBytes, s.size.Q.Dim)
+	if h.fused {
+		s.layD = h.layHidden
+		return
+	}
+	s.layD = layRows(a, s.shape.docs.format, s.size.Q.Dim, most, true, s.call.Normalize)
 	if !h.kernel.packs {
 		h.out = a.Take(4 * int64(most) * int64(s.size.Q.Dim))
 	}
@@ -109,10 +155,12 @@ func (h *head) begin(ctx context.Context, s *scoring) error {
 		weights: h.weights.rows, weightScale: h.weights.scale, dim: uint32(s.size.Q.Dim), rowBytes: uint32(h.hidden.rowBytes), weightBytes: uint32(h.weights.rowBytes),
 		hiddenFormat: uint32(h.hidden.format), weightFormat: uint32(h.weights.format), hiddenDim: uint32(s.size.D.Dim),
 	}
-	if h.kernel.packs {
+	switch {
+	case h.fused:
+	case h.kernel.packs:
 		p.rowsOut, p.outBytes = s.dRows.rows, uint32(s.dRows.rowBytes)
 		p.scale, p.unit = s.dRows.scale, s.dRows.unit
-	} else {
+	default:
 		p.out = w.Scratch.At(h.out)
 	}
 	h.params = p
@@ -155,4 +203,15 @@ func (h *head) bring(ctx context.Context, s *scoring, lo, hi int) error {
 		in: p.out, rows: to.rows, scale: to.scale, unit: to.unit, inverse: to.inverse,
 		n: uint32(n), dim: p.dim, source: uint32(f32), format: uint32(to.format), rowBytes: uint32(to.rowBytes),
 	})
+}
+
+// launch scores the hidden states that are there.
+func (h *head) launch(s *scoring) error {
+	h.score = denseHeadParams{head: *h.params, score: *s.params}
+	h.score.head.hidden, h.score.head.hiddenScale = s.dRows.rows, s.dRows.scale
+	if s.call.Normalize {
+		h.score.normalize = 1
+	}
+	k := &s.kernel
+	return runtime.Launch(s.rt, k.name, len(s.buf.units)/k.teams, 1, 1, k.block, k.shared, &h.score)
 }

@@ -72,6 +72,12 @@ type denseProjectParams struct {
 	rows, dim, rowBytes, weightBytes, hiddenFormat, weightFormat, hiddenDim, outBytes uint32
 }
 
+type denseHeadParams struct {
+	head         denseProjectParams
+	score        denseParams
+	normalize, _ uint32
+}
+
 type denseChamferPair struct {
 	x, y, keyX, keyY uint64
 	xLen, yLen       uint32

@@ -164,6 +164,10 @@ func (s *scoring) mostPerPiece(nq int) int {
 // docRoom is how many tokens of documents may be on the device at a time; 0: all are.
 func (s *scoring) docRoom() int {
 	switch {
+	case s.head != nil && s.head.fused && s.d.held != nil:
+		return 0
+	case s.head != nil && s.head.fused:
+		return max(s.limits.docs/s.head.hidden.rowBytes, 1)
 	case s.head != nil:
 		return max(s.limits.projected/s.shape.docs.rowBytes, 1)
 	case s.d.batch != nil:

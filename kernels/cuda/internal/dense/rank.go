@@ -35,7 +35,7 @@ func (b *backend) Rank(ctx context.Context, c *maxsim.RankCall) error {
 	}
 	if r.k > 0 && w.Pairs > 0 {
 		s.rank = r
-		if err := b.score(ctx, s); err != nil {
+		if err := b.do(ctx, "scoring", s.run); err != nil {
 			return err
 		}
 	}

@@ -22,22 +22,7 @@ func (b *backend) Score(ctx context.Context, c *maxsim.Call) error {
 	if err != nil {
 		return err
 	}
-	return b.score(ctx, s)
-}
-
-// score does a call on the device's goroutine.
-func (b *backend) score(ctx context.Context, s *scoring) error {
-	err := b.dev.Call(ctx, func(rt *runtime.Runtime) error {
-		err := s.run(ctx, rt)
-		if err != nil {
-			rt.Drain()
-		}
-		return err
-	})
-	if err != nil {
-		return b.fault("scoring", err)
-	}
-	return nil
+	return b.do(ctx, "scoring", s.run)
 }
 
 // scoring is a call under way. Documents come piece by piece, and while the device
@@ -152,6 +137,11 @@ func (s *scoring) begin(ctx context.Context, rt *runtime.Runtime) (err error) {
 	if err := s.cutDocuments(); err != nil {
 		return err
 	}
+	if s.head != nil {
+		if err := s.head.choose(s); err != nil {
+			return err
+		}
+	}
 	if !s.shape.all {
 		s.pairs = newPairList(&s.call.Pairs, s.size.Pairs, s.d.shape.Len())
 	}
@@ -162,7 +152,6 @@ func (s *scoring) begin(ctx context.Context, rt *runtime.Runtime) (err error) {
 	most := s.most()
 	if s.head != nil {
 		s.head.lay(&scratch, s, most.rows)
-		s.layD = layRows(&scratch, df, dim, most.rows, true, s.call.Normalize)
 	} else if s.d.batch != nil {
 		s.layD = layBatch(&scratch, df, s.d.batch, most.rows, s.call.Normalize)
 	}
@@ -231,7 +220,7 @@ func (s *scoring) bring(ctx context.Context, lo, hi int) error {
 		return nil
 	}
 	s.there = [2]int{lo, hi}
-	if s.head != nil {
+	if s.head != nil && !s.head.fused {
 		return s.head.bring(ctx, s, lo, hi)
 	}
 	return upload(ctx, s.rt, s.d.batch, s.d.tokens, s.dRows, s.d.first[lo], s.d.first[hi])
@@ -351,6 +340,9 @@ func (s *scoring) room(which int, in, out int64) (inAt, outAt int64, err error) 
 // launch computes the scores of a piece.
 func (s *scoring) launch() error {
 	k := &s.kernel
+	if s.head != nil && s.head.fused {
+		return s.head.launch(s)
+	}
 	if err := runtime.Launch(s.rt, k.name, len(s.buf.units)/k.teams, 1, 1, k.block, k.shared, s.params); err != nil {
 		return err
 	}

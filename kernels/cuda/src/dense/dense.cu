@@ -7,7 +7,7 @@
 #include "rank.cuh"
 #ifdef PLAID_SM90A
 #include "batch.cuh"
-#include "rows.cuh"
+#include "head.cuh"
 
 namespace plaid {
 

@@ -11,6 +11,7 @@
 //   dense_rank       scores -> the best documents so far
 //   dense_join       maxima of segments of documents -> scores
 //   dense_project_*  hidden states -> token vectors
+//   dense_head_*     hidden states -> scores                               (sm_90a)
 //   dense_chamfer_*  Chamfer distances and their gradients
 //
 // # Rows
@@ -213,10 +214,11 @@ struct DenseJoinParams {
   uint32_t segment;                 // rows of a segment
 };
 
-// dense_project_TYPE_nN_vV: grid (blocks, ceil(dim/N)), block 128·teams, shared memory
-// N·row_bytes: out = hidden · weightsᵀ, scaled, plus bias. TYPE: f16, bf16, split, of
-// both operands. N: 64 or 128 dimensions of a block. row_bytes is a multiple of 64·V; V
-// is 1 or 4, of split 2 or 4. A team takes tiles of 64 rows in turn.
+// dense_project_TYPE_nN: grid (blocks, ceil(dim/N)), block 512: out = hidden ·
+// weightsᵀ, scaled, plus bias. TYPE: f16, bf16, split, of both operands. N: 64, 96 or
+// 128 dimensions of a block. A block takes 256 rows at a time, its tiles in turn.
+// Shared memory: 98304 + 8·N, and 128·N + 128 for each 128 bytes of a row, or for three
+// of them at least.
 // dense_project_any: grid (ceil(rows/64), ceil(dim/32)), block 128.
 struct DenseProjectParams {
   const uint8_t *hidden;
@@ -233,6 +235,17 @@ struct DenseProjectParams {
   uint32_t hidden_format, weight_format;  // dense_project_any
   uint32_t hidden_dim;              // dense_project_any
   uint32_t out_bytes;
+};
+
+// dense_head_TYPE_nN: grid (units/4), block 512: the scores of what dense_project_TYPE_nN
+// makes, of up to N dimensions and up to 32 tokens of a query, whose rows are of format
+// split; documents are hidden states. Units of a block have one group, as in
+// dense_rows. Shared memory: as there, and 132·N + 4096.
+struct DenseHeadParams {
+  DenseProjectParams head;          // without rows and results
+  DenseParams score;                // without documents and results but out
+  uint32_t normalize;               // token vectors
+  uint32_t reserved;
 };
 
 // A pair of items of X and Y.
