@@ -58,24 +58,24 @@ func adminRoutes() []route {
 	digest := param{headerDigest, "header", "sha-256=:BASE64: of the file; checked", object{"type": "string"}}
 	return []route{
 		{method: "GET", pattern: "/indices/{name}/backup", id: "download_backup", tag: tag, need: Admin, group: writing, stream: true,
-			status: http.StatusOK, outType: mediaBytes, summary: "The index as it is now, as one file",
+			status: http.StatusOK, outType: mediaBytes, summary: "The index as it is now, as one file", fails: []Code{CodeNotSupported},
 			doc: "The index is checked before the first byte. The trailer Repr-Digest has the digest of what was sent; a connection that breaks before it sent no whole file. Searches and changes go on meanwhile.",
 			do:  download},
 		{method: "PUT", pattern: "/indices/{name}/backup", id: "upload_backup", tag: tag, need: Admin, group: writing, stream: true,
-			status: http.StatusOK, inType: mediaBytes, outType: mediaJSON, out: infoOut{}, params: []param{digest}, fails: []Code{CodeIndexExists},
+			status: http.StatusOK, inType: mediaBytes, outType: mediaJSON, out: infoOut{}, params: []param{digest}, fails: []Code{CodeIndexExists, CodeNotSupported},
 			summary: "Make an index of a backup, or of any index file",
 			doc:     "The file is checked in full before it takes its place. The index must not be there, or have no documents.", do: upload},
 		{method: "PUT", pattern: "/indices/{name}/import", id: "import_index", tag: tag, need: Admin, group: writing, stream: true,
-			status: http.StatusOK, inType: mediaTar, outType: mediaJSON, out: importedOut{}, fails: []Code{CodeIndexExists},
+			status: http.StatusOK, inType: mediaTar, outType: mediaJSON, out: importedOut{}, fails: []Code{CodeIndexExists, CodeNotSupported},
 			summary: "Make an index of one of ColBERT, fast-plaid or next-plaid",
 			doc:     "The body is a tar archive of the index folder. A file ids.txt in it names the documents, one a line; without it they are named by row.", do: importIndex},
 		typed(route{method: "POST", pattern: "/indices/{name}/retrain", id: "retrain_index", tag: tag, need: Admin, group: writing, stream: true,
-			summary: "Train an index anew on what it holds",
-			doc:     "Searches and changes go on; the answer comes when the new codec is in use. GET /indices/{name}/stats says under growth whether it would pay. A client that goes away ends it, and the index stays as it is."}, retrain),
+			summary: "Train an index anew on what it holds", fails: []Code{CodeNotSupported},
+			doc: "Searches and changes go on; the answer comes when the new codec is in use. GET /indices/{name}/stats says under growth whether it would pay. A client that goes away ends it, and the index stays as it is."}, retrain),
 		typed(route{method: "POST", pattern: "/indices/{name}/verify", id: "verify_index", tag: tag, need: Admin, group: writing, stream: true,
-			summary: "Read and check every byte of an index"}, verify),
+			summary: "Read and check every byte of an index", fails: []Code{CodeNotSupported}}, verify),
 		typed(route{method: "POST", pattern: "/indices/{name}/recall", id: "check_recall", tag: tag, need: Read, group: searching,
-			summary: "How many of the best documents searches find", fails: []Code{CodeDimension},
+			summary: "How many of the best documents searches find", fails: []Code{CodeDimension, CodeNotSupported},
 			doc:     "Each query is answered as params say and by an exhaustive search, which is slow in a large index.",
 			example: `{"queries": [{"embeddings": [[1, 0], [0, 1]]}], "params": {"top_k": 10}}`}, recall),
 	}
@@ -100,7 +100,7 @@ func digestText(sum hash.Hash) string {
 }
 
 func download(q *request) error {
-	c, err := q.collection()
+	c, err := q.file("a backup")
 	if err != nil {
 		return err
 	}
@@ -129,15 +129,19 @@ func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
 // vacant is the collection of the path, to be filled; it is declared if it is not there.
 // The function takes it away again, where it was declared, filling it failed, and
 // nobody has put anything into it meanwhile.
-func (q *request) vacant() (c *store.Collection, undo func(), err error) {
-	c, err = q.collection()
+func (q *request) vacant(what string) (c *store.Collection, undo func(), err error) {
+	f, ok := q.s.indexes.(folder)
+	if !ok {
+		return nil, nil, NotSupported(what)
+	}
+	c, err = q.file(what)
 	if err == nil || !errors.Is(err, store.ErrUnknown) {
 		return c, func() {}, err
 	}
-	if c, err = q.s.store.Declare(q.ctx, q.index(), store.Config{}); err != nil {
+	if c, err = f.Store.Declare(q.ctx, q.index(), store.Config{}); err != nil {
 		return nil, nil, err
 	}
-	return c, func() { _ = q.s.store.Undeclare(context.WithoutCancel(q.ctx), c) }, nil
+	return c, func() { _ = f.Undeclare(context.WithoutCancel(q.ctx), c) }, nil
 }
 
 func upload(q *request) error {
@@ -145,7 +149,7 @@ func upload(q *request) error {
 	if want != "" && (!strings.HasPrefix(want, "sha-256=:") || !strings.HasSuffix(want, ":")) {
 		return bad("%s is %q; want sha-256=:BASE64:", headerDigest, want)
 	}
-	c, undo, err := q.vacant()
+	c, undo, err := q.vacant("a restored backup")
 	if err != nil {
 		return err
 	}
@@ -197,7 +201,7 @@ func badFile(err error) error {
 }
 
 func importIndex(q *request) (err error) {
-	c, undo, err := q.vacant()
+	c, undo, err := q.vacant("an import")
 	if err != nil {
 		return err
 	}
@@ -231,7 +235,7 @@ func importIndex(q *request) (err error) {
 }
 
 func retrain(q *request, _ *nothing) (index.RetrainReport, error) {
-	c, err := q.collection()
+	c, err := q.file("training anew")
 	if err != nil {
 		return index.RetrainReport{}, err
 	}
@@ -243,7 +247,7 @@ func retrain(q *request, _ *nothing) (index.RetrainReport, error) {
 }
 
 func verify(q *request, _ *nothing) (verifiedOut, error) {
-	c, err := q.collection()
+	c, err := q.file("a check")
 	if err != nil {
 		return verifiedOut{}, err
 	}
@@ -265,7 +269,7 @@ func recall(q *request, in *recallIn) (out recallOut, err error) {
 		}
 		tasks[i].query = qs[i]
 	}
-	err = q.view(func(_ *store.Collection, v *store.View) error {
+	err = q.fileView("a measured recall", func(v folderView) error {
 		k := in.Params.top(v.Len())
 		if k == 0 {
 			return bad("params.top_k is 0")

@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/RoaringBitmap/roaring/v2"
-
 	"github.com/plaid-ir/plaid/condition"
 	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/keywords"
@@ -17,15 +15,15 @@ import (
 )
 
 // collection is the one that the path names.
-func (q *request) collection() (*store.Collection, error) {
+func (q *request) collection() (Index, error) {
 	if err := store.CheckName(q.index()); err != nil {
 		return nil, err
 	}
-	return q.s.store.Get(q.index())
+	return q.s.indexes.Get(q.index())
 }
 
 // view calls use with the newest state of the collection that the path names.
-func (q *request) view(use func(c *store.Collection, v *store.View) error) (err error) {
+func (q *request) view(use func(c Index, v View) error) (err error) {
 	c, err := q.collection()
 	if err != nil {
 		return err
@@ -148,71 +146,35 @@ func (r *restriction) restricts() bool {
 }
 
 // allowed are the documents that may answer; nil: all.
-func (r *restriction) allowed(q *request, v *store.View) (*roaring.Bitmap, error) {
+func (r *restriction) allowed(q *request, v View) (*search.Filter, error) {
 	if len(r.Parameters) > 0 && r.Condition == "" {
 		return nil, bad("filter_parameters without a filter_condition")
 	}
 	if !r.restricts() {
 		return nil, nil
 	}
-	var all *roaring.Bitmap
-	and := func(b *roaring.Bitmap) {
-		if all == nil {
-			all = b
-			return
-		}
-		all.And(b)
-	}
+	all := Restriction{Condition: r.Condition, Params: r.Parameters}
 	if r.Subset != nil {
-		and(liveOrdinals(v, *r.Subset))
+		all.Documents = documentIDs(*r.Subset)
 	}
 	if r.IDs != nil {
-		b, err := liveIDs(v, *r.IDs)
-		if err != nil {
-			return nil, err
-		}
-		and(b)
+		all.IDs = append([]string{}, *r.IDs...)
 	}
-	if r.Condition != "" {
-		b, err := selectWhere(q, v, r.Condition, r.Parameters)
-		if err != nil {
-			return nil, err
-		}
-		and(b)
-	}
-	return all, nil
-}
-
-func liveOrdinals(v *store.View, ids []int64) *roaring.Bitmap {
-	b := roaring.New()
-	for _, id := range ids {
-		if id >= 0 && v.Live(uint64(id)) {
-			b.Add(uint32(id))
-		}
-	}
-	return b
-}
-
-func liveIDs(v *store.View, ids []string) (*roaring.Bitmap, error) {
-	b := roaring.New()
-	for _, id := range ids {
-		ordinal, ok, err := v.Ordinal(id)
-		if err != nil {
-			return nil, err
-		}
-		if ok {
-			b.Add(ordinal)
-		}
-	}
-	return b, nil
-}
-
-// selectWhere finds the documents that a condition holds for.
-func selectWhere(q *request, v *store.View, text string, params []any) (*roaring.Bitmap, error) {
 	ctx, end := q.span("select")
-	b, err := v.Select(ctx, text, params...)
+	f, err := v.Filter(ctx, all)
 	end(err)
-	return b, err
+	return f, err
+}
+
+// documentIDs are those that can be some; never nil.
+func documentIDs(ids []int64) []uint64 {
+	could := make([]uint64, 0, len(ids))
+	for _, id := range ids {
+		if id >= 0 {
+			could = append(could, uint64(id))
+		}
+	}
+	return could
 }
 
 // plural is a number and what there is of it.

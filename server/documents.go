@@ -31,7 +31,7 @@ type updateTextIn struct {
 
 // updatedOut says what an update did, for those who prefer return=representation.
 type updatedOut struct {
-	DocumentIDs []uint32 `json:"document_ids" doc:"in the order of the request"`
+	DocumentIDs []uint64 `json:"document_ids" doc:"in the order of the request"`
 	IDs         []string `json:"ids" doc:"the _id of each"`
 	Generation  uint64   `json:"generation" doc:"how often the index has been trained anew"`
 	Evicted     int      `json:"evicted" doc:"oldest documents that were deleted for max_documents"`
@@ -146,13 +146,13 @@ func (q *request) update(docs []store.Document, metadata []json.RawMessage, by *
 	if receipt.Evicted > 0 {
 		text += fmt.Sprintf(", the %s oldest deleted", plural(receipt.Evicted, "document"))
 	}
-	out := updatedOut{receipt.Ordinals, receipt.IDs, receipt.Generation, receipt.Evicted, text}
+	out := updatedOut{receipt.Documents, receipt.IDs, receipt.Generation, receipt.Evicted, text}
 	return change{text, out}, nil
 }
 
 // declared is the collection of the path; that it is not declared has a code of its
 // own where documents are added.
-func (q *request) declared() (*store.Collection, error) {
+func (q *request) declared() (Index, error) {
 	c, err := q.collection()
 	if errors.Is(err, store.ErrUnknown) {
 		return nil, problem(CodeIndexNotDeclared, "index not found: declare it first (POST /indices)")
@@ -239,12 +239,7 @@ func keepTexts(in *updateTextIn) ([]json.RawMessage, error) {
 func deleteDocuments(q *request, in *deleteIn) (change, error) {
 	chosen := store.Selection{IDs: in.IDs, Condition: in.Condition, Params: in.Parameters}
 	if in.DocumentIDs != nil {
-		chosen.Ordinals = []uint64{}
-		for _, id := range in.DocumentIDs {
-			if id >= 0 {
-				chosen.Ordinals = append(chosen.Ordinals, uint64(id))
-			}
-		}
+		chosen.Ordinals = documentIDs(in.DocumentIDs)
 	}
 	if chosen.IDs == nil && chosen.Ordinals == nil && chosen.Condition == "" {
 		return change{}, bad("a condition is needed, or document_ids, or ids")

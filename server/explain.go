@@ -9,7 +9,6 @@ import (
 	"github.com/plaid-ir/plaid/encode"
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/search"
-	"github.com/plaid-ir/plaid/server/store"
 )
 
 // explainIn asks what became of a document in a search.
@@ -26,7 +25,7 @@ type explainIn struct {
 
 // explainOut says how a score comes about and how far the document got.
 type explainOut struct {
-	DocumentID uint32 `json:"document_id"`
+	DocumentID uint64 `json:"document_id"`
 	ID         string `json:"id"`
 	Tokens     int    `json:"tokens" doc:"of the document"`
 	// Score and what follows are those of search.Explanation.
@@ -55,7 +54,7 @@ type tokenOut struct {
 func explainRoutes() []route {
 	return []route{typed(route{method: "POST", pattern: "/indices/{name}/explain", id: "explain", tag: "search", need: Read, group: searching,
 		summary: "Which token matched which, or the stage that dropped the document",
-		fails:   append([]Code{CodeDocumentNotFound, CodeDimension}, modelCodes...),
+		fails:   append([]Code{CodeDocumentNotFound, CodeDimension, CodeNotSupported}, modelCodes...),
 		example: `{"query": {"embeddings": [[1, 0], [0, 1]]}, "document_id": 0}`}, explain)}
 }
 
@@ -66,7 +65,7 @@ func explain(q *request, in *explainIn) (out explainOut, err error) {
 	case (in.DocumentID == nil) == (in.ID == ""):
 		return out, bad("a document is needed, as document_id or as id, and one of them only")
 	}
-	if _, err := q.collection(); err != nil {
+	if _, err := q.file("explain"); err != nil {
 		return out, err
 	}
 	var query search.Query
@@ -81,7 +80,7 @@ func explain(q *request, in *explainIn) (out explainOut, err error) {
 		}
 		query = search.Query{Vectors: m[0].Data, Dim: m[0].Dim, Model: q.s.madeBy()}
 	}
-	err = q.view(func(_ *store.Collection, v *store.View) error {
+	err = q.fileView("explain", func(v folderView) error {
 		id := in.ID
 		if in.DocumentID != nil {
 			if *in.DocumentID < 0 || !v.Live(uint64(*in.DocumentID)) {
@@ -100,12 +99,13 @@ func explain(q *request, in *explainIn) (out explainOut, err error) {
 		if err != nil {
 			return err
 		}
-		x, err := explainAt(q.ctx, v, query, id, o, allowed)
+		o.Filter = allowed
+		x, err := v.Explain(q.ctx, query, id, o)
 		if err != nil {
 			return err
 		}
 		out = explainOut{
-			DocumentID: x.Ordinal, ID: x.ID, Tokens: x.Tokens, Score: x.Score, Stage: x.Stage, Rank: x.Rank, Plan: x.Plan,
+			DocumentID: uint64(x.Ordinal), ID: x.ID, Tokens: x.Tokens, Score: x.Score, Stage: x.Stage, Rank: x.Rank, Plan: x.Plan,
 			StageScore: x.StageScore, StageLimit: x.StageLimit, Matches: x.Matches,
 		}
 		if out.Matches == nil {
@@ -117,8 +117,12 @@ func explain(q *request, in *explainIn) (out explainOut, err error) {
 }
 
 // explainTexts adds the pieces of the texts, and the inner products.
-func (q *request) explainTexts(v *store.View, in *explainIn, query search.Query, out *explainOut) (err error) {
-	if out.Metadata, err = q.metadataOf(v, out.DocumentID); err != nil {
+func (q *request) explainTexts(v folderView, in *explainIn, query search.Query, out *explainOut) (err error) {
+	d, err := v.document(out.DocumentID, &Wanted{Metadata: true})
+	if err != nil {
+		return err
+	}
+	if out.Metadata, err = q.metadataOf(&d); err != nil {
 		return err
 	}
 	if in.Similarities {
@@ -206,12 +210,12 @@ func textsOf(metadata json.RawMessage, names []string) (texts []string) {
 }
 
 // similarities are the inner products of the tokens that are scored.
-func similarities(v *store.View, query search.Query, ordinal uint32) ([][]float32, error) {
+func similarities(v folderView, query search.Query, document uint64) ([][]float32, error) {
 	vectors, _, err := query.Tokens(v.Snapshot())
 	if err != nil {
 		return nil, err
 	}
-	doc, err := v.Vectors(uint64(ordinal))
+	doc, err := v.Vectors(document)
 	if err != nil {
 		return nil, err
 	}

@@ -99,11 +99,11 @@ func (q *request) health(*nothing) (healthOut, error) {
 	var mem runtime.MemStats
 	runtime.ReadMemStats(&mem)
 	out := healthOut{
-		Status: "healthy", Version: s.o.Version, Dir: s.store.Dir(), Memory: mem.Sys - mem.HeapReleased, Device: s.device(),
+		Status: "healthy", Version: s.o.Version, Dir: s.indexes.Place(), Memory: mem.Sys - mem.HeapReleased, Device: s.device(),
 		Indices: []summaryOut{}, Updates: []waitingOut{}, UptimeMS: time.Since(s.started).Milliseconds(),
 	}
-	for _, name := range s.store.Names() {
-		c, err := s.store.Get(name)
+	for _, name := range s.indexes.Names() {
+		c, err := s.indexes.Get(name)
 		if err != nil {
 			continue // dropped meanwhile
 		}
@@ -145,8 +145,8 @@ func (q *request) ready(*nothing) (readyOut, error) {
 		return readyOut{}, none
 	}
 	out := readyOut{Status: "ready"}
-	for _, name := range q.s.store.Names() {
-		if c, err := q.s.store.Get(name); err == nil && c.Err() != nil {
+	for _, name := range q.s.indexes.Names() {
+		if c, err := q.s.indexes.Get(name); err == nil && c.Err() != nil {
 			if out.Damaged == nil {
 				out.Damaged = map[string]string{}
 			}

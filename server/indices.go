@@ -51,17 +51,17 @@ func indexRoutes() []route {
 	return []route{
 		typed(route{method: "GET", pattern: "/indices", id: "list_indices", tag: tag, need: Read, group: looking,
 			summary: "Names of all indexes, in order; also of those without documents"},
-			func(q *request, _ *nothing) ([]string, error) { return append([]string{}, q.s.store.Names()...), nil }),
+			func(q *request, _ *nothing) ([]string, error) { return append([]string{}, q.s.indexes.Names()...), nil }),
 		typed(route{method: "POST", pattern: "/indices", id: "create_index", tag: tag, need: Admin, group: writing,
-			summary: "Declare an index", fails: []Code{CodeIndexExists},
+			summary: "Declare an index", fails: []Code{CodeIndexExists, CodeNotSupported},
 			doc:     "The index has no documents then, and is found by searches when it has some.",
 			example: `{"name": "papers", "config": {"nbits": 4}}`}, declare),
 		typed(route{method: "GET", pattern: "/indices/{name}", id: "get_index", tag: tag, need: Read, group: looking,
 			summary: "What an index holds", doc: "An index without documents is not found."}, getIndex),
 		typed(route{method: "DELETE", pattern: "/indices/{name}", id: "delete_index", tag: tag, need: Admin, group: writing,
-			summary: "Remove an index and all that is in it", doc: "A name that is not there is no error."}, dropIndex),
+			summary: "Remove an index and all that is in it", fails: []Code{CodeNotSupported}, doc: "A name that is not there is no error."}, dropIndex),
 		typed(route{method: "PUT", pattern: "/indices/{name}/config", id: "update_index_config", tag: tag, need: Admin, group: writing,
-			summary: "Set the largest number of documents",
+			summary: "Set the largest number of documents", fails: []Code{CodeNotSupported},
 			doc:     "After an update that goes beyond it the oldest documents are deleted; ids do not move.",
 			example: `{"max_documents": 10000}`}, setConfig),
 		typed(route{method: "GET", pattern: "/indices/{name}/stats", id: "get_index_stats", tag: tag, need: Read, group: looking,
@@ -70,7 +70,7 @@ func indexRoutes() []route {
 }
 
 func declare(q *request, in *declareIn) (configOut, error) {
-	c, err := q.s.store.Declare(q.ctx, in.Name, store.Config(in.Config))
+	c, err := q.s.indexes.Declare(q.ctx, in.Name, store.Config(in.Config))
 	if err != nil {
 		return configOut{}, err
 	}
@@ -79,14 +79,14 @@ func declare(q *request, in *declareIn) (configOut, error) {
 
 func getIndex(q *request, _ *nothing) (infoOut, error) {
 	var out infoOut
-	err := q.view(func(c *store.Collection, v *store.View) (err error) {
+	err := q.view(func(c Index, v View) (err error) {
 		out, err = infoOf(q, c, v)
 		return err
 	})
 	return out, err
 }
 
-func infoOf(q *request, c *store.Collection, v *store.View) (infoOut, error) {
+func infoOf(q *request, c Index, v View) (infoOut, error) {
 	d, err := v.Describe(q.ctx)
 	if err != nil {
 		return infoOut{}, err
@@ -109,7 +109,7 @@ func infoOf(q *request, c *store.Collection, v *store.View) (infoOut, error) {
 }
 
 func dropIndex(q *request, _ *nothing) (deletedOut, error) {
-	_, err := q.s.store.Drop(q.ctx, q.index())
+	_, err := q.s.indexes.Drop(q.ctx, q.index())
 	if err != nil {
 		return deletedOut{}, err
 	}

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"log/slog"
 
@@ -23,9 +24,22 @@ func DeriveKeywords(log *slog.Logger) func(ctx context.Context, path string, c s
 	}
 }
 
+// bitmap is what a query may return of an index file; nil: all documents.
+func (f *filtered) bitmap(i int) *roaring.Bitmap {
+	switch {
+	case f.shared == nil && f.own[i] == nil:
+		return nil
+	case f.shared == nil:
+		return f.own[i].Docs
+	case f.own[i] == nil:
+		return f.shared.Docs
+	}
+	return roaring.And(f.shared.Docs, f.own[i].Docs)
+}
+
 // byKeywords ranks the k best documents for each text among those that are allowed.
-func (q *request) byKeywords(c *store.Collection, v *store.View, in *common, allowed []*roaring.Bitmap, k int) ([]ranking, error) {
-	derived, err := c.Derived(q.ctx)
+func (q *request) byKeywords(v folderView, in *common, f filtered, k int) ([]ranking, error) {
+	derived, err := v.c.Derived(q.ctx)
 	if errors.Is(err, errors.ErrUnsupported) {
 		return nil, problem(CodeNotSupported, "text_query: this service has no keyword search")
 	} else if err != nil {
@@ -39,38 +53,49 @@ func (q *request) byKeywords(c *store.Collection, v *store.View, in *common, all
 	if in.TextMode == textExpression {
 		mode = keywords.Expression
 	}
-	ranked := make([]ranking, len(in.TextQuery))
+	out := make([]ranking, len(in.TextQuery))
 	if k == 0 {
-		return ranked, nil
+		return out, nil
 	}
 	ctx, end := q.span("keywords")
 	for i, text := range in.TextQuery {
-		hits, err := ix.Search(ctx, keywords.Query{Text: text, Mode: mode, K: k, Filter: allowed[i]})
+		hits, err := ix.Search(ctx, keywords.Query{Text: text, Mode: mode, K: k, Filter: f.bitmap(i)})
 		if err != nil {
 			end(err)
 			return nil, ofQuery(i, err)
 		}
 		for _, h := range hits {
 			if v.Live(uint64(h.Ordinal)) { // the keywords may know of a later change than the view
-				ranked[i].documents = append(ranked[i].documents, h.Ordinal)
-				ranked[i].scores = append(ranked[i].scores, float64(h.Score))
+				out[i].add(v, h.Ordinal, float64(h.Score))
 			}
 		}
+		out[i].readFrom(v)
 	}
 	end(nil)
-	return ranked, nil
+	return out, nil
+}
+
+// add appends a document of an index file.
+func (r *ranking) add(v folderView, ordinal uint32, score float64) {
+	r.hits = append(r.hits, rankedDoc{uint64(ordinal), v.ID(uint64(ordinal)), score})
+}
+
+// readFrom reads metadata from an index file.
+func (r *ranking) readFrom(v folderView) {
+	hits := r.hits
+	r.metadata = func(i int) (json.RawMessage, error) { return v.View.Metadata(hits[i].document) }
 }
 
 // byBoth fuses the rankings by vectors and by keywords.
-func (q *request) byBoth(c *store.Collection, v *store.View, tasks []task, in *common, allowed []*roaring.Bitmap, k int) ([]ranking, error) {
+func (q *request) byBoth(v folderView, tasks []task, in *common, f filtered, k int) ([]ranking, error) {
 	depth := min(fuse.Depth(k), v.Len())
-	words, err := q.byKeywords(c, v, in, allowed, depth)
+	words, err := q.byKeywords(v, in, f, depth)
 	if err != nil {
 		return nil, err
 	}
-	ranked, err := q.byVectors(c, v, tasks, allowed, &in.Params, depth)
+	out, err := q.byVectors(v, tasks, in, f, depth)
 	if err != nil || k == 0 {
-		return ranked, err
+		return out, err
 	}
 	method, alpha := fuse.RelativeScore, usualAlpha
 	if in.Fusion == fusionRanks {
@@ -79,8 +104,8 @@ func (q *request) byBoth(c *store.Collection, v *store.View, tasks []task, in *c
 	if in.Alpha != nil {
 		alpha = *in.Alpha
 	}
-	for i := range ranked {
-		pair, err := fuse.Pair(ranked[i].hits(), words[i].hits(), alpha)
+	for i := range out {
+		pair, err := fuse.Pair(out[i].fused(), words[i].fused(), alpha)
 		if err != nil {
 			return nil, err
 		}
@@ -88,20 +113,20 @@ func (q *request) byBoth(c *store.Collection, v *store.View, tasks []task, in *c
 		if err != nil {
 			return nil, err
 		}
-		ranked[i].documents, ranked[i].scores = nil, nil
+		out[i].hits = nil
 		for _, h := range hits {
-			ranked[i].documents = append(ranked[i].documents, h.Ordinal)
-			ranked[i].scores = append(ranked[i].scores, h.Score)
+			out[i].add(v, h.Ordinal, h.Score)
 		}
+		out[i].readFrom(v)
 	}
-	return ranked, nil
+	return out, nil
 }
 
-// hits is the ranking as package fuse has it.
-func (r *ranking) hits() []fuse.Hit {
-	hits := make([]fuse.Hit, len(r.documents))
-	for i, d := range r.documents {
-		hits[i] = fuse.Hit{Ordinal: d, Score: r.scores[i]}
+// fused is the ranking as package fuse has it.
+func (r *ranking) fused() []fuse.Hit {
+	hits := make([]fuse.Hit, len(r.hits))
+	for i, h := range r.hits {
+		hits[i] = fuse.Hit{Ordinal: uint32(h.document), Score: h.score}
 	}
 	return hits
 }

@@ -9,7 +9,7 @@ import (
 
 // storedOut is a document as it is stored.
 type storedOut struct {
-	DocumentID uint32          `json:"document_id"`
+	DocumentID uint64          `json:"document_id"`
 	ID         string          `json:"id"`
 	Metadata   json.RawMessage `json:"metadata"`
 	Embeddings rowsJSON        `json:"embeddings,omitzero" doc:"decoded, of unit length"`
@@ -44,37 +44,59 @@ func lookUp(q *request, _ *nothing) (documentsOut, error) {
 	if len(query["document_id"])+len(query["id"]) == 0 {
 		return out, bad("a document_id or an id is needed")
 	}
-	err := q.view(func(_ *store.Collection, v *store.View) error {
-		var ordinals []uint32
-		for _, text := range query["document_id"] {
-			o, err := strconv.ParseUint(text, 10, 32)
-			if err != nil {
-				return bad("document_id %q is no whole number from 0", text)
-			}
-			if !v.Live(o) {
-				return problem(CodeDocumentNotFound, "there is no document %d", o)
-			}
-			ordinals = append(ordinals, uint32(o))
+	var numbers []uint64
+	for _, text := range query["document_id"] {
+		n, err := strconv.ParseUint(text, 10, 63)
+		if err != nil {
+			return out, bad("document_id %q is no whole number from 0", text)
 		}
-		for _, id := range query["id"] {
-			o, ok, err := v.Ordinal(id)
-			if err != nil {
+		numbers = append(numbers, n)
+	}
+	err := q.view(func(_ Index, v View) error {
+		out.Documents = make([]storedOut, len(numbers)+len(query["id"]))
+		byNumber, byID := map[uint64][]int{}, map[string][]int{} // places in the request
+		for i, n := range numbers {
+			byNumber[n] = append(byNumber[n], i)
+		}
+		for i, id := range query["id"] {
+			byID[id] = append(byID[id], len(numbers)+i)
+		}
+		read := func(chosen store.Selection, places func(d *Document) []int) error {
+			w := Wanted{Chosen: &chosen, Metadata: true, Vectors: form == "json" || form == "base64"}
+			for d, err := range v.Documents(q.ctx, w) {
+				if err != nil {
+					return err
+				}
+				for _, i := range places(&d) {
+					if out.Documents[i].Metadata != nil {
+						continue
+					}
+					if out.Documents[i], err = q.storedDocument(&d, v.Dim(), form); err != nil {
+						return err
+					}
+				}
+			}
+			return nil
+		}
+		if len(numbers) > 0 {
+			if err := read(store.Selection{Ordinals: numbers}, func(d *Document) []int { return byNumber[d.Document] }); err != nil {
 				return err
 			}
-			if !ok {
+		}
+		if ids := query["id"]; len(ids) > 0 {
+			if err := read(store.Selection{IDs: ids}, func(d *Document) []int { return byID[d.ID] }); err != nil {
+				return err
+			}
+		}
+		for i := range out.Documents {
+			switch {
+			case out.Documents[i].Metadata != nil: // has its keys at least
+			case i < len(numbers):
+				return problem(CodeDocumentNotFound, "there is no document %d", numbers[i])
+			default:
+				id := query["id"][i-len(numbers)]
 				return problem(CodeDocumentNotFound, "there is no document with _id %q", id).at(Where{ID: id})
 			}
-			ordinals = append(ordinals, o)
-		}
-		for _, o := range ordinals {
-			if err := q.ctx.Err(); err != nil {
-				return err
-			}
-			d, err := q.storedDocument(v, o, form)
-			if err != nil {
-				return err
-			}
-			out.Documents = append(out.Documents, d)
 		}
 		return nil
 	})
@@ -82,21 +104,17 @@ func lookUp(q *request, _ *nothing) (documentsOut, error) {
 	return out, err
 }
 
-func (q *request) storedDocument(v *store.View, ordinal uint32, form string) (storedOut, error) {
-	out := storedOut{DocumentID: ordinal, ID: v.ID(uint64(ordinal))}
+func (q *request) storedDocument(d *Document, dim int, form string) (storedOut, error) {
+	out := storedOut{DocumentID: d.Document, ID: d.ID}
 	var err error
-	if out.Metadata, err = q.metadataOf(v, ordinal); err != nil || form == "" || form == "none" {
+	if out.Metadata, err = q.metadataOf(d); err != nil || form == "" || form == "none" {
 		return out, err
 	}
 	const each = 16 // bytes for a component: 4 of the vector, and its digits
-	if err := q.spend(each * v.Tokens(uint64(ordinal)) * v.Dim()); err != nil {
+	if err := q.spend(each * len(d.Vectors)); err != nil {
 		return out, err
 	}
-	data, err := v.Vectors(uint64(ordinal))
-	if err != nil {
-		return out, err
-	}
-	m := Matrix{Tokens: len(data) / v.Dim(), Dim: v.Dim(), Data: data}
+	m := Matrix{Tokens: len(d.Vectors) / dim, Dim: dim, Data: d.Vectors}
 	if form == "json" {
 		out.Embeddings = rowsJSON{given: true, m: m}
 	} else {

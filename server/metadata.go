@@ -5,8 +5,6 @@ import (
 	"encoding/json"
 	"strconv"
 
-	"github.com/RoaringBitmap/roaring/v2"
-
 	"github.com/plaid-ir/plaid/server/store"
 )
 
@@ -17,25 +15,20 @@ const (
 	keyPayload = "_payload"
 )
 
-// metadataOf is what was stored beside a document, with its ordinal and its id. What
-// is no object is the value of _payload.
-func (q *request) metadataOf(v *store.View, ordinal uint32) (json.RawMessage, error) {
-	payload, err := v.Metadata(uint64(ordinal))
-	if err != nil {
+// metadataOf is what was stored beside a document, with its document id and its id.
+// What is no object is the value of _payload.
+func (q *request) metadataOf(d *Document) (json.RawMessage, error) {
+	if err := q.spend(len(d.Metadata) + len(d.ID) + 40); err != nil {
 		return nil, err
 	}
-	id := v.ID(uint64(ordinal))
-	if err := q.spend(len(payload) + len(id) + 40); err != nil {
-		return nil, err
-	}
-	return withKeys(payload, ordinal, id), nil
+	return withKeys(d.Metadata, d.Document, d.ID), nil
 }
 
-func withKeys(payload []byte, ordinal uint32, id string) json.RawMessage {
+func withKeys(payload []byte, document uint64, id string) json.RawMessage {
 	name, _ := json.Marshal(id) // a string
 	b := make([]byte, 0, len(payload)+len(name)+40)
 	b = append(b, `{"`+keyOrdinal+`":`...)
-	b = strconv.AppendUint(b, uint64(ordinal), 10)
+	b = strconv.AppendUint(b, document, 10)
 	b = append(b, `,"`+keyID+`":`...)
 	b = append(b, name...)
 	payload = bytes.TrimSpace(payload)
@@ -101,7 +94,7 @@ type conditionIn struct {
 }
 
 type foundOut struct {
-	DocumentIDs []uint32 `json:"document_ids"`
+	DocumentIDs []uint64 `json:"document_ids"`
 	Count       int      `json:"count"`
 }
 
@@ -140,14 +133,15 @@ func metadataRoutes() []route {
 	}
 }
 
-// metadataOfAll is the metadata of documents, at most limit of them.
-func metadataOfAll(q *request, v *store.View, documents *roaring.Bitmap, limit int) (metadataOut, error) {
+// metadataOfAll is the metadata of documents.
+func metadataOfAll(q *request, v View, w Wanted) (metadataOut, error) {
 	out := metadataOut{Metadata: []json.RawMessage{}}
-	for it := documents.Iterator(); it.HasNext() && len(out.Metadata) < limit; {
-		if err := q.ctx.Err(); err != nil {
+	w.Metadata = true
+	for d, err := range v.Documents(q.ctx, w) {
+		if err != nil {
 			return out, err
 		}
-		m, err := q.metadataOf(v, it.Next())
+		m, err := q.metadataOf(&d)
 		if err != nil {
 			return out, err
 		}
@@ -158,15 +152,15 @@ func metadataOfAll(q *request, v *store.View, documents *roaring.Bitmap, limit i
 }
 
 func allMetadata(q *request, _ *nothing) (out metadataOut, err error) {
-	err = q.view(func(_ *store.Collection, v *store.View) (err error) {
-		out, err = metadataOfAll(q, v, v.All(), v.Len())
+	err = q.view(func(_ Index, v View) (err error) {
+		out, err = metadataOfAll(q, v, Wanted{})
 		return err
 	})
 	return out, err
 }
 
 func countMetadata(q *request, _ *nothing) (out countOut, err error) {
-	err = q.view(func(c *store.Collection, _ *store.View) error { // an error for an index without documents
+	err = q.view(func(c Index, _ View) error { // an error for an index without documents
 		st, err := c.Stats(q.ctx)
 		out = countOut{st.Metadata, st.Metadata > 0}
 		return err
@@ -176,9 +170,16 @@ func countMetadata(q *request, _ *nothing) (out countOut, err error) {
 
 func checkMetadata(q *request, in *checkIn) (checkOut, error) {
 	out := checkOut{Existing: []int64{}, Missing: []int64{}}
-	err := q.view(func(_ *store.Collection, v *store.View) error {
+	err := q.view(func(_ Index, v View) error {
+		there := map[uint64]bool{}
+		for d, err := range v.Documents(q.ctx, Wanted{Chosen: &store.Selection{Ordinals: documentIDs(in.DocumentIDs)}}) {
+			if err != nil {
+				return err
+			}
+			there[d.Document] = true
+		}
 		for _, id := range in.DocumentIDs {
-			if id >= 0 && v.Live(uint64(id)) {
+			if id >= 0 && there[uint64(id)] {
 				out.Existing = append(out.Existing, id)
 			} else {
 				out.Missing = append(out.Missing, id)
@@ -191,16 +192,20 @@ func checkMetadata(q *request, in *checkIn) (checkOut, error) {
 }
 
 func queryMetadata(q *request, in *conditionIn) (foundOut, error) {
-	out := foundOut{DocumentIDs: []uint32{}}
+	out := foundOut{DocumentIDs: []uint64{}}
 	if in.Condition == "" {
 		return out, bad("condition is empty")
 	}
-	err := q.view(func(_ *store.Collection, v *store.View) error {
-		b, err := selectWhere(q, v, in.Condition, in.Parameters)
-		if err == nil {
-			out.DocumentIDs = b.ToArray()
+	err := q.view(func(_ Index, v View) (err error) {
+		ctx, end := q.span("select")
+		defer func() { end(err) }()
+		for d, err := range v.Documents(ctx, Wanted{Chosen: &store.Selection{Condition: in.Condition, Params: in.Parameters}}) {
+			if err != nil {
+				return err
+			}
+			out.DocumentIDs = append(out.DocumentIDs, d.Document)
 		}
-		return err
+		return nil
 	})
 	out.Count = len(out.DocumentIDs)
 	return out, err
@@ -216,40 +221,24 @@ func getMetadata(q *request, in *getMetadataIn) (metadataOut, error) {
 	case in.Condition == "" && len(in.Parameters) > 0:
 		return out, bad("parameters without a condition")
 	}
-	err := q.view(func(_ *store.Collection, v *store.View) (err error) {
-		limit := v.Len()
-		if in.Limit != nil {
-			limit = min(limit, *in.Limit)
-		}
-		if in.DocumentIDs == nil {
-			chosen := v.All()
-			if in.Condition != "" {
-				if chosen, err = selectWhere(q, v, in.Condition, in.Parameters); err != nil {
-					return err
-				}
-			}
-			out, err = metadataOfAll(q, v, chosen, limit)
-			return err
-		}
-		for _, id := range *in.DocumentIDs {
-			if len(out.Metadata) == limit && in.Limit != nil {
-				break
-			}
-			if id < 0 || !v.Live(uint64(id)) {
-				continue
-			}
-			if err := q.ctx.Err(); err != nil {
-				return err
-			}
-			m, err := q.metadataOf(v, uint32(id))
-			if err != nil {
-				return err
-			}
-			out.Metadata = append(out.Metadata, m)
-		}
-		out.Count = len(out.Metadata)
-		return nil
+	var w Wanted
+	switch {
+	case in.DocumentIDs != nil:
+		w.Chosen = &store.Selection{Ordinals: documentIDs(*in.DocumentIDs)}
+	case in.Condition != "":
+		w.Chosen = &store.Selection{Condition: in.Condition, Params: in.Parameters}
+	}
+	none := in.Limit != nil && *in.Limit == 0
+	if in.Limit != nil {
+		w.Limit = max(*in.Limit, 1)
+	}
+	err := q.view(func(_ Index, v View) (err error) {
+		out, err = metadataOfAll(q, v, w)
+		return err
 	})
+	if none && err == nil { // the condition is checked all the same
+		out = metadataOut{Metadata: []json.RawMessage{}}
+	}
 	return out, err
 }
 

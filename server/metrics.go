@@ -126,11 +126,11 @@ func (collections) Describe(to chan<- *prometheus.Desc) {
 
 // Collect implements prometheus.Collector.
 func (c collections) Collect(to chan<- prometheus.Metric) {
-	for _, name := range c.s.store.Names() {
+	for _, name := range c.s.indexes.Names() {
 		gauge := func(d *prometheus.Desc, x float64) {
 			to <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, x, name)
 		}
-		col, err := c.s.store.Get(name)
+		col, err := c.s.indexes.Get(name)
 		if err != nil {
 			continue // dropped meanwhile
 		}

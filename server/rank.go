@@ -1,50 +1,56 @@
 package server
 
 import (
-	"context"
+	"encoding/json"
 	"errors"
 
-	"github.com/RoaringBitmap/roaring/v2"
-
 	"github.com/plaid-ir/plaid/search"
-	"github.com/plaid-ir/plaid/server/store"
 )
 
 // byVectors ranks the k best documents for each task among those that are allowed.
-func (q *request) byVectors(c *store.Collection, v *store.View, tasks []task, allowed []*roaring.Bitmap, p *paramsIn, k int) ([]ranking, error) {
-	o, err := p.options(k)
+func (q *request) byVectors(v View, tasks []task, in *common, f filtered, k int) ([]ranking, error) {
+	o, err := in.Params.options(k)
 	if err != nil {
 		return nil, err
 	}
-	ranked := make([]ranking, len(tasks))
+	out := make([]ranking, len(tasks))
 	if k == 0 { // nothing is wanted; the queries are checked all the same
-		snap := v.Snapshot()
 		for i := range tasks {
-			if _, _, err := tasks[i].query.Tokens(snap); err != nil {
+			if err := v.Check(&tasks[i].query); err != nil {
 				return nil, q.dimension(v, tasks, ofQuery(i, err))
 			}
 		}
-		return ranked, nil
+		return out, nil
+	}
+	o.Filter, o.Payload = f.shared, in.metadata()
+	qs := make([]search.Query, len(tasks))
+	for i := range tasks {
+		qs[i] = tasks[i].query
+		qs[i].Filter = f.own[i]
 	}
 	ctx, end := q.span("search")
-	results, err := searchEach(ctx, v, tasks, allowed, o)
+	results, err := v.Search(ctx, qs, o)
 	end(err)
 	if err != nil {
 		return nil, q.dimension(v, tasks, err)
 	}
 	for i := range results {
 		r := &results[i]
-		q.s.metrics.searched(c.Name(), &r.Stats)
-		ranked[i] = ranking{make([]uint32, len(r.Hits)), make([]float64, len(r.Hits)), &r.Stats}
-		for j, h := range r.Hits {
-			ranked[i].documents[j], ranked[i].scores[j] = h.Ordinal, float64(h.Score)
+		q.s.metrics.searched(q.index(), &r.Stats)
+		out[i] = ranking{hits: make([]rankedDoc, len(r.Hits)), stats: &r.Stats, metadata: func(j int) (json.RawMessage, error) { return v.Metadata(&r.Hits[j]) }}
+		for j := range r.Hits {
+			h := &r.Hits[j]
+			out[i].hits[j] = rankedDoc{DocumentID(h), h.ID, float64(h.Score)}
+		}
+		if !r.Coverage.Complete() {
+			out[i].coverage = &r.Coverage
 		}
 	}
-	return ranked, nil
+	return out, nil
 }
 
 // dimension gives an error of the dimension its code.
-func (q *request) dimension(v *store.View, tasks []task, err error) error {
+func (q *request) dimension(v View, tasks []task, err error) error {
 	var of *search.QueryError
 	if !errors.As(err, &of) || of.Index >= len(tasks) {
 		return err
@@ -53,28 +59,4 @@ func (q *request) dimension(v *store.View, tasks []task, err error) error {
 		return problem(CodeDimension, "query %d has dimension %d, the index %d", of.Index, dim, v.Dim()).at(Where{Query: &of.Index})
 	}
 	return err
-}
-
-// searchEach answers each task among the documents that are allowed to it.
-func searchEach(ctx context.Context, v *store.View, tasks []task, allowed []*roaring.Bitmap, o search.Options) ([]search.Result, error) {
-	qs := make([]search.Query, len(tasks))
-	for i := range tasks {
-		qs[i] = tasks[i].query
-	}
-	filters := map[*roaring.Bitmap]*search.Filter{nil: nil}
-	for i := range qs {
-		b := allowed[i]
-		if _, made := filters[b]; !made {
-			filters[b] = (&search.Filter{Docs: b}).Prepared()
-		}
-		qs[i].Filter = filters[b]
-	}
-	return v.SearchBatch(ctx, qs, o)
-}
-
-func explainAt(ctx context.Context, v *store.View, query search.Query, id string, o search.Options, allowed *roaring.Bitmap) (*search.Explanation, error) {
-	if allowed != nil {
-		o.Filter = &search.Filter{Docs: allowed}
-	}
-	return v.Explain(ctx, query, id, o)
 }

@@ -5,11 +5,8 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/RoaringBitmap/roaring/v2"
-
 	"github.com/plaid-ir/plaid/encode"
 	"github.com/plaid-ir/plaid/search"
-	"github.com/plaid-ir/plaid/server/store"
 )
 
 // queryIn is a query as vectors, and what holds for it alone.
@@ -91,11 +88,12 @@ type searchOut struct {
 // resultOut are the hits of one query, best first, in lists of one length.
 type resultOut struct {
 	Query     int               `json:"query_id" doc:"place in the request"`
-	Documents []uint32          `json:"document_ids"`
+	Documents []uint64          `json:"document_ids"`
 	Scores    []float64         `json:"scores"`
 	IDs       []string          `json:"ids,omitzero" doc:"the _id of each, where the metadata, which has it, is left out"`
 	Metadata  []json.RawMessage `json:"metadata,omitzero" doc:"what was stored beside each document, with its _id and, as _subset_, its document id"`
 	Stats     *search.Stats     `json:"stats,omitempty"`
+	Coverage  *search.Coverage  `json:"coverage,omitempty" doc:"of how many documents this is the result, where it is not of all: a cluster may be asked for that"`
 }
 
 func searchRoutes() []route {
@@ -265,47 +263,10 @@ func (q *request) search(tasks []task, in *common, filtered bool) (searchOut, er
 	if err := in.check(len(tasks), filtered); err != nil {
 		return out, err
 	}
-	err := q.view(func(c *store.Collection, v *store.View) (err error) {
-		shared, err := in.allowed(q, v)
-		if err != nil {
-			return err
-		}
-		n := max(len(tasks), len(in.TextQuery))
-		allowed := make([]*roaring.Bitmap, n)
-		for i := range allowed {
-			allowed[i] = shared
-			if i < len(tasks) && tasks[i].own.restricts() {
-				own, err := tasks[i].own.allowed(q, v)
-				if err != nil {
-					return ofQuery(i, err)
-				}
-				if shared != nil {
-					own.And(shared)
-				}
-				allowed[i] = own
-			}
-			if in.Params.Mode == "candidates" && allowed[i] == nil {
-				return bad("mode candidates needs a subset, ids or a filter_condition")
-			}
-		}
-		k := in.Params.top(v.Len())
-		if err := q.spend(spendHits(n, k)); err != nil {
-			return err
-		}
-		var ranked []ranking
-		switch {
-		case len(in.TextQuery) == 0:
-			ranked, err = q.byVectors(c, v, tasks, allowed, &in.Params, k)
-		case len(tasks) == 0:
-			ranked, err = q.byKeywords(c, v, in, allowed, k)
-		default:
-			ranked, err = q.byBoth(c, v, tasks, in, allowed, k)
-		}
-		if err != nil {
-			return err
-		}
+	n := max(len(tasks), len(in.TextQuery))
+	answer := func(ranked []ranking) error {
 		for i := range ranked {
-			r, err := ranked[i].result(q, i, v, in)
+			r, err := ranked[i].result(q, i, in)
 			if err != nil {
 				return err
 			}
@@ -313,8 +274,62 @@ func (q *request) search(tasks []task, in *common, filtered bool) (searchOut, er
 		}
 		out.Queries = n
 		return nil
+	}
+	if len(in.TextQuery) > 0 {
+		return out, q.fileView("text_query", func(v folderView) error {
+			f, k, err := q.filters(v, tasks, in, n)
+			if err != nil {
+				return err
+			}
+			var ranked []ranking
+			if len(tasks) == 0 {
+				ranked, err = q.byKeywords(v, in, f, k)
+			} else {
+				ranked, err = q.byBoth(v, tasks, in, f, k)
+			}
+			if err != nil {
+				return err
+			}
+			return answer(ranked)
+		})
+	}
+	return out, q.view(func(_ Index, v View) error {
+		f, k, err := q.filters(v, tasks, in, n)
+		if err != nil {
+			return err
+		}
+		ranked, err := q.byVectors(v, tasks, in, f, k)
+		if err != nil {
+			return err
+		}
+		return answer(ranked)
 	})
-	return out, err
+}
+
+// filtered are the documents that may answer: to all queries, and to each beside that.
+type filtered struct {
+	shared *search.Filter
+	own    []*search.Filter
+}
+
+// filters finds the documents that may answer n queries, and how many are wanted.
+func (q *request) filters(v View, tasks []task, in *common, n int) (f filtered, k int, err error) {
+	if f.shared, err = in.allowed(q, v); err != nil {
+		return f, 0, err
+	}
+	f.own = make([]*search.Filter, n)
+	for i := range tasks {
+		if f.own[i], err = tasks[i].own.allowed(q, v); err != nil {
+			return f, 0, ofQuery(i, err)
+		}
+	}
+	for i := range f.own {
+		if in.Params.Mode == "candidates" && f.own[i] == nil && f.shared == nil {
+			return f, 0, bad("mode candidates needs a subset, ids or a filter_condition")
+		}
+	}
+	k = in.Params.top(v.Most())
+	return f, k, q.spend(spendHits(n, k))
 }
 
 // spendHits is what the hits of n queries take while they are found and sent, without
@@ -330,35 +345,49 @@ func spendHits(n, k int) int {
 // ofQuery says which query an error is of.
 func ofQuery(i int, err error) error { return &search.QueryError{Index: i, Err: err} }
 
-// ranking are documents, best first.
+// ranking are documents, best first, and how to read what is stored beside them.
 type ranking struct {
-	documents []uint32
-	scores    []float64
-	stats     *search.Stats
+	hits     []rankedDoc
+	stats    *search.Stats
+	coverage *search.Coverage // nil: all documents
+	metadata func(i int) (json.RawMessage, error)
+}
+
+// rankedDoc is a document of a ranking.
+type rankedDoc struct {
+	document uint64
+	id       string
+	score    float64
 }
 
 // result is the answer to query i.
-func (r *ranking) result(q *request, i int, v *store.View, in *common) (resultOut, error) {
-	out := resultOut{Query: i, Documents: r.documents, Scores: r.scores}
-	if out.Documents == nil {
-		out.Documents, out.Scores = []uint32{}, []float64{}
+func (r *ranking) result(q *request, i int, in *common) (resultOut, error) {
+	out := resultOut{Query: i, Documents: make([]uint64, len(r.hits)), Scores: make([]float64, len(r.hits)), Coverage: r.coverage}
+	for j, h := range r.hits {
+		out.Documents[j], out.Scores[j] = h.document, h.score
 	}
 	if in.Stats {
 		out.Stats = r.stats
 	}
-	if in.Metadata != nil && !*in.Metadata {
-		out.IDs = make([]string, len(r.documents))
-		for j, d := range r.documents {
-			out.IDs[j] = v.ID(uint64(d))
+	if !in.metadata() {
+		out.IDs = make([]string, len(r.hits))
+		for j, h := range r.hits {
+			out.IDs[j] = h.id
 		}
 		return out, nil
 	}
-	out.Metadata = make([]json.RawMessage, len(r.documents))
-	for j, d := range r.documents {
-		var err error
-		if out.Metadata[j], err = q.metadataOf(v, d); err != nil {
+	out.Metadata = make([]json.RawMessage, len(r.hits))
+	for j, h := range r.hits {
+		payload, err := r.metadata(j)
+		if err != nil {
+			return out, err
+		}
+		if out.Metadata[j], err = q.metadataOf(&Document{Document: h.document, ID: h.id, Metadata: payload}); err != nil {
 			return out, err
 		}
 	}
 	return out, nil
 }
+
+// metadata tells whether that of the hits is wanted.
+func (in *common) metadata() bool { return in.Metadata == nil || *in.Metadata }

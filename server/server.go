@@ -73,7 +73,7 @@ type Options struct {
 
 // Server is the service as an http.Handler. It is safe for concurrent use.
 type Server struct {
-	store   *store.Store
+	indexes Indexes
 	model   atomic.Pointer[Encoder]
 	o       Options
 	log     *slog.Logger
@@ -96,7 +96,12 @@ func New(st *store.Store, e Encoder, o *Options) (*Server, error) {
 	if st == nil {
 		return nil, errors.New("server.New: no store is given")
 	}
-	s := &Server{store: st, started: time.Now()}
+	return NewOver(Folder(st), e, o)
+}
+
+// NewOver makes a service of indexes, which stay the caller's too.
+func NewOver(indexes Indexes, e Encoder, o *Options) (*Server, error) {
+	s := &Server{indexes: indexes, started: time.Now()}
 	if o != nil {
 		s.o = *o
 	}
