@@ -10,6 +10,7 @@ import (
 
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/kernels/maxsim"
+	"github.com/plaid-ir/plaid/vectors"
 )
 
 // The file, all numbers little-endian. The header:
@@ -72,17 +73,15 @@ const (
 
 // Errors; test with errors.Is.
 var (
-	// ErrFormat: a file is not one of packed documents, or is cut short.
-	ErrFormat = errors.New("malformed file of packed documents")
-	// ErrVersion: it is of a version that this program does not know. It is an
-	// ErrFormat, too.
+	// ErrVersion: a file is of a version that this program does not know. It is a
+	// vectors.ErrFormat, too, as all is that is wrong in a file.
 	ErrVersion = errors.New("unknown version")
-	// ErrChecksum: its bytes are not those that were written. It is an ErrFormat, too.
+	// ErrChecksum: its bytes are not those that were written.
 	ErrChecksum = errors.New("checksum does not match")
 )
 
 func faultf(format string, args ...any) error {
-	return fmt.Errorf("%w: %w", ErrFormat, fmt.Errorf(format, args...))
+	return fmt.Errorf("%w: %w", vectors.ErrFormat, fmt.Errorf(format, args...))
 }
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)

@@ -42,7 +42,7 @@ type File struct {
 }
 
 // Open maps a file. Its sizes, ids and all that is small are checked; values are by
-// [File.Verify]. Errors are [*vectors.FileError] and wrap [ErrFormat] or one of the
+// [File.Verify]. Errors are [*vectors.FileError] and wrap [vectors.ErrFormat] or one of the
 // operating system.
 func Open(path string) (*File, error) {
 	p := &File{path: path}

@@ -161,11 +161,11 @@ func TestDamage(t *testing.T) {
 	}
 	for i := 0; i < len(data); i += step {
 		data[i] ^= 0x10
-		require.ErrorIs(t, look(data), packed.ErrFormat, "byte %d", i)
+		require.ErrorIs(t, look(data), vectors.ErrFormat, "byte %d", i)
 		data[i] ^= 0x10
-		require.ErrorIs(t, look(data[:i]), packed.ErrFormat, "%d bytes", i)
+		require.ErrorIs(t, look(data[:i]), vectors.ErrFormat, "%d bytes", i)
 	}
-	require.ErrorIs(t, look(append(bytes.Clone(data), 0)), packed.ErrFormat)
+	require.ErrorIs(t, look(append(bytes.Clone(data), 0)), vectors.ErrFormat)
 }
 
 // seal makes the sums of a file right whose bytes were changed.
@@ -223,7 +223,7 @@ func TestLies(t *testing.T) {
 		if name == "narrow" && d.Batch.Tokens.Zeros == nil && err == nil {
 			continue // as right as the other
 		}
-		require.ErrorIs(t, err, packed.ErrFormat, name)
+		require.ErrorIs(t, err, vectors.ErrFormat, name)
 	}
 	b := write(t, d)
 	b[8] = 2
@@ -285,7 +285,7 @@ func TestChanged(t *testing.T) {
 		require.ErrorIs(t, err, vectors.ErrChanged)
 	}
 	_, err = packed.Open(path)
-	require.ErrorIs(t, err, packed.ErrFormat)
+	require.ErrorIs(t, err, vectors.ErrFormat)
 	require.ErrorContains(t, err, path)
 	_, err = packed.Open(filepath.Join(t.TempDir(), "none"))
 	require.ErrorIs(t, err, os.ErrNotExist)
@@ -312,7 +312,7 @@ func FuzzParse(f *testing.F) {
 		}
 		p, err := packed.Parse(data)
 		if err != nil {
-			require.ErrorIs(t, err, packed.ErrFormat)
+			require.ErrorIs(t, err, vectors.ErrFormat)
 			return
 		}
 		if p.Verify(ctx, 0, p.Len()) != nil || p.Len()*p.Batch.Tokens.Dim > 1<<16 {

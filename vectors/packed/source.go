@@ -14,7 +14,7 @@ import (
 
 func init() {
 	vectors.RegisterFormat(vectors.Format{
-		Name: "packed documents", Suffixes: []string{Suffix},
+		Name: "a .maxsim file", Suffixes: []string{Suffix},
 		Open: func(_ context.Context, path string) (vectors.Source, error) {
 			f, err := Open(path)
 			if err != nil {

@@ -34,7 +34,7 @@ func (d *Documents) Check() error {
 		return fmt.Errorf("%w: tokens of an index are in its file already", maxsim.ErrUnsupported)
 	}
 	if d.IDs != nil && len(d.IDs) != d.Batch.Len() {
-		return fmt.Errorf("%w: %d ids for %d documents", ErrFormat, len(d.IDs), d.Batch.Len())
+		return fmt.Errorf("%w: %d ids for %d documents", vectors.ErrShape, len(d.IDs), d.Batch.Len())
 	}
 	if err := checkIDs(d.IDs); err != nil {
 		return err

@@ -75,7 +75,7 @@ func (a *app) completions(root *cobra.Command) {
 
 // Endings of files.
 var (
-	vectorFiles = ending("npy", "npz", "safetensors", "jsonl", "ndjson")
+	vectorFiles = ending("npy", "npz", "safetensors", "jsonl", "ndjson", "maxsim")
 	textFiles   = ending("jsonl", "ndjson", "json", "csv", "tsv", "txt", "md", "gz")
 	lengthFiles = ending("npy", "json", "txt")
 	idFiles     = ending("txt", "json", "npy")

@@ -63,7 +63,7 @@ func TestEvalPrintsGoldenValues(t *testing.T) {
 	require.Equal(t, 33*len(names), compared)
 }
 
-func packed(t *testing.T, path, text string) string {
+func gzipped(t *testing.T, path, text string) string {
 	t.Helper()
 	var b bytes.Buffer
 	w := gzip.NewWriter(&b)
@@ -77,9 +77,9 @@ func packed(t *testing.T, path, text string) string {
 
 func TestEvalReadsGzip(t *testing.T) {
 	dir := t.TempDir()
-	run := packed(t, filepath.Join(dir, "a.run.gz"), "q Q0 d 1 9 t\n")
-	packed(t, filepath.Join(dir, "set", "qrels", "test.tsv.gz"), "query-id\tcorpus-id\tscore\r\nq\td\t1\r\n")
-	trec := packed(t, filepath.Join(dir, "trec.gz"), "q 0 d 1\n")
+	run := gzipped(t, filepath.Join(dir, "a.run.gz"), "q Q0 d 1 9 t\n")
+	gzipped(t, filepath.Join(dir, "set", "qrels", "test.tsv.gz"), "query-id\tcorpus-id\tscore\r\nq\td\t1\r\n")
+	trec := gzipped(t, filepath.Join(dir, "trec.gz"), "q 0 d 1\n")
 	for _, qrels := range []string{filepath.Join(dir, "set"), trec} {
 		code, stdout, stderr := try(t, "eval", "--qrels", qrels, "--measures", "RR", "--format", "tsv", run)
 		require.Equal(t, exitOK, code, stderr)

@@ -21,6 +21,7 @@ import (
 	_ "github.com/plaid-ir/plaid/kernels/maxsim/cpu" // the backends
 	"github.com/plaid-ir/plaid/search"
 	"github.com/plaid-ir/plaid/vectors"
+	"github.com/plaid-ir/plaid/vectors/packed"
 )
 
 // scoreFlags say what plaid score scores.
@@ -33,6 +34,7 @@ type scoreFlags struct {
 	normalize    bool
 	threads      int
 	device       flags.Device
+	pack         string // file to write instead
 }
 
 func (s *scoreFlags) register(f *pflag.FlagSet) {
@@ -44,6 +46,7 @@ func (s *scoreFlags) register(f *pflag.FlagSet) {
 	f.BoolVar(&s.normalize, "normalize", false, "divide every token vector by its length first")
 	flags.Threads(f, &s.threads, 0)
 	s.device.Register(f)
+	f.StringVar(&s.pack, "pack", "", "score nothing: write the documents to `FILE`"+packed.Suffix+", packed, for --docs")
 }
 
 func (a *app) scoreCommand() *cobra.Command {
@@ -56,16 +59,24 @@ func (a *app) scoreCommand() *cobra.Command {
 		Long: `
 Score documents that are plain token vectors in files with exact MaxSim, and
 print the best for each query: all documents, or with --candidates those that a
-TREC run lists for it, which reranks the run. Documents are read block by block
-and need not fit in memory. A document without tokens is never printed.
+TREC run lists for it, which reranks the run. Documents need not fit in memory:
+arrays of 16-bit and 32-bit floats are mapped, others read block by block. A
+document without tokens is never printed.
 
 The scores are of float32 products. A vector counts as it is unless --normalize
 is given.
 
+With --pack nothing is scored: documents go to a file, NAME.maxsim, with their
+ids and what lets most products be left out (docs/dense.md). It takes the type of
+the vectors, and where they are not mapped the memory for all; it is read where
+other files of vectors are, and --docs maps it.
+
 Formats are those of plaid search: table is for reading, jsonl is one object a
 query, trec has the columns query, Q0, document, rank, score and tag.`,
 		Example: `  plaid score --queries queries.npy --docs docs.npy --lengths doclens.npy --ids ids.txt -k 100 --format trec > exact.trec
-  plaid score --queries queries.npy --query-ids qids.txt --docs docs.npy --lengths doclens.npy --ids ids.txt --candidates bm25.trec -k 0`,
+  plaid score --queries queries.npy --query-ids qids.txt --docs docs.npy --lengths doclens.npy --ids ids.txt --candidates bm25.trec -k 0
+  plaid score --pack docs.maxsim --docs docs.npy --lengths doclens.npy --ids ids.txt
+  plaid score --queries queries.npy --docs docs.maxsim`,
 		Args: takes(),
 	}
 	f := cmd.Flags()
@@ -73,6 +84,12 @@ query, trec has the columns query, Q0, document, rank, score and tag.`,
 	format.Register(cmd, "results", "table", "jsonl", "trec")
 	f.StringVar(&tag, "tag", "plaid", "`WORD` in the last column of format trec")
 	cmd.RunE = a.command(func(ctx context.Context, _ []string) error {
+		if s.pack != "" {
+			if err := s.checkPack(f); err != nil {
+				return err
+			}
+			return a.pack(ctx, &s)
+		}
 		write, err := a.newHitWriter(format.Word(), tag, false)
 		if err != nil {
 			return err
@@ -107,6 +124,12 @@ func (a *app) score(ctx context.Context, s *scoreFlags, write hitWriter) (err er
 	if err := x.readCandidates(ctx, queries); err != nil {
 		return err
 	}
+	if x.whole, err = wholeOf(docs); err != nil {
+		return err
+	}
+	if x.whole != nil {
+		defer func() { err = errors.Join(err, x.whole.close()) }()
+	}
 	err = a.openDevice(ctx, &s.device, func(dev kernels.Device) (err error) {
 		if dev == nil {
 			x.backend, err = maxsim.Select(a.backend)
@@ -133,6 +156,7 @@ type scoring struct {
 	// onDevice: the backend is that of a device.
 	onDevice bool
 	docs     vectors.Source
+	whole    *wholeDocs // the documents, where they are mapped
 	queries  *maxsim.Batch
 	wanted   map[string][]int32 // the queries that want a document; nil: all
 	top      *maxsim.Top        // where all documents are scored
@@ -230,6 +254,10 @@ func (x *scoring) run(ctx context.Context) error {
 		k = x.docs.Len()
 	}
 	x.flags.k, x.top = k, maxsim.NewTop(k)
+	// Those that a device wants are gathered, so that no others cross the bus.
+	if x.whole != nil && !(x.onDevice && x.wanted != nil) {
+		return x.scoreWhole(ctx)
+	}
 	full, empty := make(chan *docBlock), make(chan *docBlock, 2)
 	for range cap(empty) {
 		empty <- &docBlock{offsets: []int{0}}
@@ -293,19 +321,28 @@ func (x *scoring) read(ctx context.Context, full, empty chan *docBlock) error {
 	return give(b)
 }
 
+func (x *scoring) terms() maxsim.Terms {
+	return maxsim.Terms{Normalize: x.flags.normalize, Threads: x.flags.threads, Logger: x.a.warner()}
+}
+
+// all scores documents with all queries. They were screened before, or will be if that
+// is worth while.
+func (x *scoring) all(ctx context.Context, docs *maxsim.Batch, s *maxsim.Screening) error {
+	if x.onDevice {
+		// Not held: what the device keeps for the next block would go with it.
+		return x.top.Add(ctx, x.backend, x.queries, docs, x.terms())
+	}
+	held, err := x.backend.Hold(ctx, docs, maxsim.HoldOptions{Screen: s != nil || x.queries.Tokens.Rows() >= screenRows, Screening: s, Threads: x.flags.threads})
+	if err != nil {
+		return err
+	}
+	return errors.Join(x.top.Add(ctx, x.backend, x.queries, held, x.terms()), held.Close())
+}
+
 // block scores documents with all queries, or with those that want them.
 func (x *scoring) block(ctx context.Context, docs *maxsim.Batch, ordinals []uint32) error {
-	terms := maxsim.Terms{Normalize: x.flags.normalize, Threads: x.flags.threads, Logger: x.a.warner()}
-	if x.wanted == nil && x.onDevice {
-		// Not held: what the device keeps for the next block would go with it.
-		return x.top.Add(ctx, x.backend, x.queries, docs, terms)
-	}
 	if x.wanted == nil {
-		held, err := x.backend.Hold(ctx, docs, maxsim.HoldOptions{Screen: x.queries.Tokens.Rows() >= screenRows, Threads: x.flags.threads})
-		if err != nil {
-			return err
-		}
-		return errors.Join(x.top.Add(ctx, x.backend, x.queries, held, terms), held.Close())
+		return x.all(ctx, docs, nil)
 	}
 	var queries, items []int32
 	for i, ordinal := range ordinals {
@@ -316,7 +353,7 @@ func (x *scoring) block(ctx context.Context, docs *maxsim.Batch, ordinals []uint
 			queries, items = append(queries, q), append(items, int32(i))
 		}
 	}
-	c := maxsim.Call{Q: x.queries, D: docs, Pairs: maxsim.Listed(queries, items), Terms: terms, Scores: make([]float32, len(items))}
+	c := maxsim.Call{Q: x.queries, D: docs, Pairs: maxsim.Listed(queries, items), Terms: x.terms(), Scores: make([]float32, len(items))}
 	if err := x.backend.Score(ctx, &c); err != nil {
 		return err
 	}

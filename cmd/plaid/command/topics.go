@@ -38,7 +38,7 @@ var topics = []struct {
 	}},
 	{"Machine", []string{"threads", "memory", "device", "devices", "device-memory"}},
 	{"Output", []string{
-		"format", "json", "json-file", "csv", "svg", "tag", "payload", "stats", "output", "float32", "log-format", "log-level",
+		"pack", "format", "json", "json-file", "csv", "svg", "tag", "payload", "stats", "output", "float32", "log-format", "log-level",
 	}},
 }
 
