@@ -76,3 +76,32 @@ one:
 return:
 	VZEROUPPER
 	RET
+
+// func SumProducts(dst *[8]float64, x, y []float32)
+TEXT ·SumProducts(SB), NOSPLIT, $0-56
+	MOVQ dst+0(FP), DI
+	MOVQ x_base+8(FP), SI
+	MOVQ x_len+16(FP), CX
+	MOVQ y_base+32(FP), DX
+	VXORPD Y0, Y0, Y0
+	VXORPD Y1, Y1, Y1
+	SHRQ $3, CX
+	JEQ  store
+
+eight:
+	VCVTPS2PD (SI), Y2
+	VCVTPS2PD 16(SI), Y3
+	VCVTPS2PD (DX), Y4
+	VCVTPS2PD 16(DX), Y5
+	VFMADD231PD Y4, Y2, Y0
+	VFMADD231PD Y5, Y3, Y1
+	ADDQ $32, SI
+	ADDQ $32, DX
+	DECQ CX
+	JNZ  eight
+
+store:
+	VMOVUPD Y0, (DI)
+	VMOVUPD Y1, 32(DI)
+	VZEROUPPER
+	RET

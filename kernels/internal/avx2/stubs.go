@@ -137,6 +137,12 @@ func MaxDot(best *[32]float32, arg *[32]int32, rows []float32, m, dim, first int
 //go:noescape
 func Squares(dst [][8]float64, rows []float32, dim int)
 
+// SumProducts writes sums of the products of whole groups of 8 values: those of place j
+// of the groups to dst[j].
+//
+//go:noescape
+func SumProducts(dst *[8]float64, x, y []float32)
+
 // AddScaled adds c·x to dst, each value by one fused operation.
 //
 //go:noescape

@@ -50,6 +50,24 @@ func Squares(dst [][8]float64, rows []float32, dim int) {
 	}
 }
 
+// SumProducts writes sums of the products of whole groups of 8 values: those of place j
+// of the groups to dst[j]. A product is exact, and each sum rounded.
+func SumProducts(dst *[8]float64, x, y []float32) {
+	y = y[:len(x)]
+	var s0, s1, s2, s3, s4, s5, s6, s7 float64
+	for ; len(x) >= 8; x, y = x[8:], y[8:] {
+		s0 += float64(x[0]) * float64(y[0])
+		s1 += float64(x[1]) * float64(y[1])
+		s2 += float64(x[2]) * float64(y[2])
+		s3 += float64(x[3]) * float64(y[3])
+		s4 += float64(x[4]) * float64(y[4])
+		s5 += float64(x[5]) * float64(y[5])
+		s6 += float64(x[6]) * float64(y[6])
+		s7 += float64(x[7]) * float64(y[7])
+	}
+	*dst = [8]float64{s0, s1, s2, s3, s4, s5, s6, s7}
+}
+
 // AddScaled adds c·x to dst, each value by one fused operation.
 func AddScaled(dst, x []float32, c float32) {
 	for i, v := range x[:len(dst)] {

@@ -16,8 +16,13 @@ type Vectors struct {
 	// Squares writes sums of the squares of whole groups of 8 values of each row:
 	// those of place j of the groups to dst[row][j].
 	Squares func(dst [][8]float64, rows []float32, dim int)
+	// Products writes sums of the products of whole groups of 8 values: those of place j
+	// of the groups to dst[j].
+	Products func(dst *[8]float64, x, y []float32)
 	// AddScaled adds c·x to dst, each value by one fused operation.
 	AddScaled func(dst, x []float32, c float32)
+	// AddRows does AddScaled with rows as long as dst, one after another.
+	AddRows func(dst, rows []float32, list []uint32, factors []float32)
 	// Screen has the loops that exclude rows by products of bytes, nil where there
 	// are none.
 	Screen *Screen
@@ -41,5 +46,15 @@ type Screen struct {
 
 var portableVectors = Vectors{
 	Uses: "generic", Rows: portable.MaxDotRows,
-	MaxDot: portable.MaxDot, Squares: portable.Squares, AddScaled: portable.AddScaled,
+	MaxDot: portable.MaxDot, Squares: portable.Squares, Products: portable.SumProducts,
+	AddScaled: portable.AddScaled, AddRows: addRows(portable.AddScaled),
+}
+
+// addRows is AddRows of tiers that have no loop of their own for it.
+func addRows(add func(dst, x []float32, c float32)) func(dst, rows []float32, list []uint32, factors []float32) {
+	return func(dst, rows []float32, list []uint32, factors []float32) {
+		for i, r := range list {
+			add(dst, rows[int(r)*len(dst):(int(r)+1)*len(dst)], factors[i])
+		}
+	}
 }

@@ -23,6 +23,8 @@ func TestVectors(t *testing.T) {
 			t.Run(tier.Name+"/Screen", func(t *testing.T) { testScreen(t, tier.Vectors.Screen, rng) })
 			t.Run(tier.Name+"/Pairs", func(t *testing.T) { testPairs(t, tier.Vectors.Screen, rng) })
 		}
+		t.Run(tier.Name+"/Products", func(t *testing.T) { testProducts(t, tier.Vectors, rng) })
+		t.Run(tier.Name+"/AddRows", func(t *testing.T) { testAddRows(t, tier.Vectors, rng) })
 		t.Run(tier.Name+"/AddScaled", func(t *testing.T) { testAddScaled(t, tier.Vectors, rng) })
 	}
 }
@@ -93,6 +95,32 @@ func testAddScaled(t *testing.T, v Vectors, rng *rand.Rand) {
 		portable.AddScaled(want, x, c)
 		v.AddScaled(got, x, c)
 		require.Equal(t, want, append([]float32{}, got...), "%d values", n)
+	}
+}
+
+func testProducts(t *testing.T, v Vectors, rng *rand.Rand) {
+	for n := range 50 {
+		x, y := floats(t, rng, n), floats(t, rng, n)
+		got, want := &fenced.Slice[[8]float64](t, 1)[0], new([8]float64)
+		portable.SumProducts(want, x, y)
+		v.Products(got, x, y)
+		require.Equal(t, *want, *got, "%d values", n)
+	}
+}
+
+func testAddRows(t *testing.T, v Vectors, rng *rand.Rand) {
+	for _, n := range []int{1, 7, 15, 16, 17, 33, 127, 128, 129, 144, 300, 511} {
+		for _, entries := range []int{0, 1, 2, 9} {
+			rows, got := floats(t, rng, 5*n), floats(t, rng, n)
+			list, factors := fenced.Slice[uint32](t, entries), floats(t, rng, entries)
+			for i := range list {
+				list[i] = uint32(rng.IntN(5))
+			}
+			want := append([]float32{}, got...)
+			portableVectors.AddRows(want, rows, list, factors)
+			v.AddRows(got, rows, list, factors)
+			require.Equal(t, want, append([]float32{}, got...), "%d values, %d rows", n, entries)
+		}
 	}
 }
 

@@ -7,35 +7,38 @@ import (
 
 	"github.com/plaid-ir/plaid/internal/mapped"
 	"github.com/plaid-ir/plaid/internal/parallel"
+	"github.com/plaid-ir/plaid/kernels/internal/tier"
 	"github.com/plaid-ir/plaid/kernels/maxsim"
 )
 
 // gradients does a call of Gradients, one after another. Every row of a gradient has
-// one writer, who pulls what it gets: a piece is some rows of a query for DQ, and a
-// document for DD.
+// one writer, who pulls what it gets: a piece is some rows of a query for DQ, and some of
+// a document for DD. How rows are cut into pieces changes no bit.
 type gradients struct {
 	b       *backend
 	call    *maxsim.GradCall
 	work    maxsim.Work
 	q, d    *maxsim.Batch
 	grouped grouped
+	rows    int          // of a query, in a piece
 	n       int          // pieces of a query
+	pieces  []piece      // of documents
 	inverse [2][]float64 // lengths of the rows of q and of d; empty where they are computed when needed
-	own     puller
+	lengths lengths
 	workers []puller
 	pool    parallel.Pool
 }
 
-// puller is what one goroutine works with.
-type puller struct {
-	sums       []float32 // of the rows of an item
-	seen       []bool    // rows that got something
-	row, other []float32
-	squares    [1][8]float64
-}
+// piece is rows of an item, counted from its first.
+type piece struct{ item, from, to int32 }
 
-// queryRows is how many rows of a query are a piece.
-const queryRows = 16
+const (
+	// queryRows is how many rows of a query are a piece, at most.
+	queryRows = 16
+	// documentRows is the least number of rows of a document that are a piece beside
+	// others, each of which looks through all argmaxima of the document.
+	documentRows = 4096
+)
 
 // Gradients implements [maxsim.Backend].
 func (b *backend) Gradients(ctx context.Context, g *maxsim.GradCall) (err error) {
@@ -71,9 +74,14 @@ func (x *gradients) run(ctx context.Context) error {
 			}
 		}
 	}
+	threads := parallel.Threads(x.call.Threads, math.MaxInt)
 	if g := x.call.DQ; g != nil {
 		x.grouped.reset(&x.call.Pairs, x.work, false)
-		x.n = max(parallel.Blocks(x.work.Stride, queryRows), 1)
+		x.rows = queryRows
+		if threads > 1 {
+			x.rows = min(max(x.q.Tokens.Rows()/(4*threads), 1), queryRows)
+		}
+		x.n = max(parallel.Blocks(x.work.Stride, x.rows), 1)
 		clearOutside(g, x.q)
 		if err := x.pull(ctx, x.q.Len()*x.n); err != nil {
 			return err
@@ -82,35 +90,88 @@ func (x *gradients) run(ctx context.Context) error {
 	if g := x.call.DD; g != nil {
 		x.grouped.reset(&x.call.Pairs, x.work, true)
 		clearOutside(g, x.d)
-		return x.pull(ctx, x.d.Len())
+		x.cut(threads)
+		return x.pull(ctx, len(x.pieces))
 	}
 	return nil
 }
 
-// inverseNorms computes the inverse lengths of all rows of a side, unless few of them
-// are needed.
+// cut makes pieces of the documents.
+func (x *gradients) cut(threads int) {
+	x.pieces = x.pieces[:0]
+	for d := range x.d.Len() {
+		lo, hi := x.d.Span(d)
+		n := 1
+		if threads > 1 {
+			n = min(max((hi-lo)/documentRows, 1), 2*threads)
+		}
+		for i := range n {
+			x.pieces = append(x.pieces, piece{int32(d), int32(i * (hi - lo) / n), int32((i + 1) * (hi - lo) / n)})
+		}
+	}
+}
+
+// inverseNorms computes the inverse lengths of all rows of a side, without their scales,
+// unless few of them are needed.
 func (x *gradients) inverseNorms(ctx context.Context, side int, b *maxsim.Batch) error {
 	n := b.Tokens.Rows()
 	if n > x.work.Pairs*x.work.Stride {
 		return nil
 	}
 	x.inverse[side] = resize(x.inverse[side], n)
-	w := &x.own
-	for i := range n {
-		if i%1024 == 0 && ctx.Err() != nil {
-			return ctx.Err()
-		}
-		x.inverse[side][i] = x.inverseNorm(w, x.row(w, &b.Tokens, i))
+	l := &x.lengths
+	l.t, l.m, l.dst = x.b.tier, &b.Tokens, x.inverse[side]
+	pieces := parallel.Blocks(n, lengthRows)
+	threads := parallel.Threads(x.call.Threads, pieces)
+	for len(l.workers) < threads {
+		l.workers = append(l.workers, measurer{})
+	}
+	err := x.pool.Run(ctx, pieces, threads, l)
+	l.m, l.dst = nil, nil
+	return err
+}
+
+// lengths measures rows.
+type lengths struct {
+	t       *tier.Tier
+	m       *maxsim.Matrix
+	dst     []float64
+	workers []measurer
+}
+
+type measurer struct {
+	wide    []float32
+	squares [lengthRows][8]float64
+}
+
+// lengthRows is how many rows are measured at a time.
+const lengthRows = 64
+
+// Run measures a block.
+func (l *lengths) Run(worker, i int) error {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	w, dim := &l.workers[worker], l.m.Dim
+	lo, hi := parallel.Block(i, len(l.dst), lengthRows)
+	var rows []float32
+	if l.m.Type == maxsim.F32 {
+		rows = l.m.F32[lo*dim : hi*dim]
+	} else {
+		w.wide = resize(w.wide, (hi-lo)*dim)
+		widen(l.t, l.m, w.wide, lo, hi)
+		rows = w.wide
+	}
+	l.t.Vectors.Squares(w.squares[:hi-lo], rows, dim)
+	for r := range hi - lo {
+		l.dst[lo+r] = inverseRoot(squared(&w.squares[r], rows[r*dim:(r+1)*dim]))
 	}
 	return nil
 }
 
-// inverseOf is the inverse of the length of a row, without its scale.
-func (x *gradients) inverseOf(w *puller, side, i int, row []float32) float64 {
-	if list := x.inverse[side]; len(list) > 0 {
-		return list[i]
+func inverseRoot(square float64) float64 {
+	if square > 0 {
+		return 1 / math.Sqrt(square)
 	}
-	return x.inverseNorm(w, row)
+	return 0
 }
 
 // clearOutside clears the rows of a gradient that belong to no item.
@@ -148,177 +209,9 @@ func (x *gradients) Run(worker, i int) error {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	w := &x.workers[worker]
 	if x.grouped.byDoc {
-		x.document(w, i)
+		x.document(w, x.pieces[i])
 	} else {
-		x.query(w, i/x.n, i%x.n*queryRows)
+		x.query(w, i/x.n, i%x.n*x.rows)
 	}
 	return nil
-}
-
-// query pulls the gradients of some rows of a query from the tokens that won.
-func (x *gradients) query(w *puller, q, first int) {
-	lo, hi := x.q.Span(q)
-	from := lo + first
-	to := min(from+queryRows, hi)
-	if from >= to {
-		return
-	}
-	sums := x.begin(w, x.call.DQ, from, to)
-	for i := range x.grouped.count(q) {
-		p := x.grouped.pair(q, i)
-		_, d := x.call.At(p, x.work.D.Len())
-		dlo, _ := x.d.Span(d)
-		for r := from; r < to; r++ {
-			if a := x.call.Argmax[p*x.work.Stride+r-lo]; a >= 0 {
-				x.add(w, sums, r-from, p, r, 1, dlo+int(a), r)
-			}
-		}
-	}
-	x.end(w, x.call.DQ, x.q, sums, from, to)
-}
-
-// document pulls the gradients of the tokens of a document from the query rows that
-// they won.
-func (x *gradients) document(w *puller, d int) {
-	lo, hi := x.d.Span(d)
-	if lo == hi {
-		return
-	}
-	sums := x.begin(w, x.call.DD, lo, hi)
-	for i := range x.grouped.count(d) {
-		p := x.grouped.pair(d, i)
-		q, _ := x.call.At(p, x.work.D.Len())
-		qlo, qhi := x.q.Span(q)
-		for s, a := range x.call.Argmax[p*x.work.Stride:][:qhi-qlo] {
-			if a >= 0 {
-				x.add(w, sums, int(a), p, qlo+s, 0, qlo+s, lo+int(a))
-			}
-		}
-	}
-	x.end(w, x.call.DD, x.d, sums, lo, hi)
-}
-
-// begin returns sums, all 0, for the rows from to to: those of the gradient itself,
-// where nothing is left to do with them.
-func (x *gradients) begin(w *puller, g *maxsim.Gradient, from, to int) []float32 {
-	w.seen = resize(w.seen, to-from)
-	clear(w.seen)
-	var sums []float32
-	if x.direct(g) {
-		sums = g.F32[from*g.Dim : to*g.Dim]
-	} else {
-		w.sums = resize(w.sums, (to-from)*g.Dim)
-		sums = w.sums
-	}
-	clear(sums)
-	return sums
-}
-
-// direct says that sums are the gradient.
-func (x *gradients) direct(g *maxsim.Gradient) bool { return g.Type == maxsim.F32 && !g.Add }
-
-// add adds to row i of the sums what pair p gives it: row src of a side, for row dst of
-// the other. weighed is the query row whose weight counts.
-func (x *gradients) add(w *puller, sums []float32, i, p, weighed, side, src, dst int) {
-	b, other := x.d, x.q
-	if side == 0 {
-		b, other = other, b
-	}
-	m := &b.Tokens
-	c := 1.0
-	if x.call.Upstream != nil {
-		c = float64(x.call.Upstream[p])
-	}
-	if x.call.Weights != nil {
-		c *= float64(x.call.Weights[weighed])
-	}
-	row := x.row(w, m, src)
-	if x.call.Normalize {
-		// The derivative by x is (g − ⟨g, x̂⟩ x̂) / |x|; the division is done here.
-		c *= sign(m.Scale(src)) * x.inverseOf(w, side, src, row) * x.inverseLength(w, 1-side, &other.Tokens, dst)
-	} else if m.Scales != nil {
-		c *= float64(m.Scales[src])
-	}
-	w.seen[i] = true
-	x.b.tier.Vectors.AddScaled(sums[i*m.Dim:(i+1)*m.Dim], row, float32(c))
-}
-
-// inverseLength is the inverse of the length of a row, its scale included; that of 0
-// is 0.
-func (x *gradients) inverseLength(w *puller, side int, m *maxsim.Matrix, i int) float64 {
-	scale := math.Abs(float64(m.Scale(i)))
-	if scale == 0 {
-		return 0
-	}
-	if list := x.inverse[side]; len(list) > 0 {
-		return list[i] / scale
-	}
-	if m.Type == maxsim.F32 {
-		return x.inverseNorm(w, m.F32[i*m.Dim:(i+1)*m.Dim]) / scale
-	}
-	w.other = resize(w.other, m.Dim)
-	widen(x.b.tier, m, w.other, i, i+1)
-	return x.inverseNorm(w, w.other) / scale
-}
-
-// row is a row as float32, without its scale.
-func (x *gradients) row(w *puller, m *maxsim.Matrix, i int) []float32 {
-	if m.Type == maxsim.F32 {
-		return m.F32[i*m.Dim : (i+1)*m.Dim]
-	}
-	w.row = resize(w.row, m.Dim)
-	widen(x.b.tier, m, w.row, i, i+1)
-	return w.row
-}
-
-func (x *gradients) inverseNorm(w *puller, row []float32) float64 {
-	x.b.tier.Vectors.Squares(w.squares[:], row, len(row))
-	if s := squared(&w.squares[0], row); s > 0 {
-		return 1 / math.Sqrt(s)
-	}
-	return 0
-}
-
-// end brings sums through the division by the norm, and puts them where they belong.
-func (x *gradients) end(w *puller, g *maxsim.Gradient, b *maxsim.Batch, sums []float32, from, to int) {
-	if x.direct(g) && !x.call.Normalize {
-		return
-	}
-	side := 0
-	if x.grouped.byDoc {
-		side = 1
-	}
-	for i := range to - from {
-		sum := sums[i*g.Dim : (i+1)*g.Dim]
-		if !w.seen[i] {
-			if !g.Add {
-				clearRows(g, from+i, from+i+1)
-			}
-			continue
-		}
-		if x.call.Normalize {
-			row := x.row(w, &b.Tokens, from+i)
-			inverse := x.inverseOf(w, side, from+i, row)
-			x.b.tier.Vectors.AddScaled(sum, row, float32(-dot(sum, row)*inverse*inverse))
-		}
-		if !x.direct(g) {
-			g.Put(from+i, sum)
-		}
-	}
-}
-
-// dot is a product in float64.
-func dot(x, y []float32) float64 {
-	var s [4]float64
-	y = y[:len(x)]
-	for ; len(x) >= 4; x, y = x[4:], y[4:] {
-		s[0] += float64(x[0]) * float64(y[0])
-		s[1] += float64(x[1]) * float64(y[1])
-		s[2] += float64(x[2]) * float64(y[2])
-		s[3] += float64(x[3]) * float64(y[3])
-	}
-	for j, v := range x {
-		s[j] += float64(v) * float64(y[j])
-	}
-	return (s[0] + s[1]) + (s[2] + s[3])
 }

@@ -257,3 +257,37 @@ func TestHeadSameBits(t *testing.T) {
 		}
 	}
 }
+
+// TestGradientPiecesSameBits: gradients of long documents are pulled in pieces, with the
+// same bits on any number of threads, into any buffer.
+func TestGradientPiecesSameBits(t *testing.T) {
+	ctx := context.Background()
+	b, err := maxsim.Select("")
+	require.NoError(t, err)
+	const dim = 12
+	rng := maxsimtest.Rand(9)
+	q := maxsimtest.Side{Lengths: []int{700, 3, 0, 90}}.SmallBatch(rng, dim)
+	d := maxsimtest.Side{Type: maxsim.BF16, Lengths: []int{20000, 0, 9000, 70}, Masked: 0.1}.SmallBatch(rng, dim)
+	for _, normalize := range []bool{false, true} {
+		for _, kind := range []maxsim.Type{maxsim.F32, maxsim.BF16} {
+			terms := maxsim.Terms{Normalize: normalize, Threads: 1, Weights: maxsimtest.Normal(rng, q.Tokens.Rows())}
+			c := maxsimtest.NewCall(q, d, maxsim.All(), terms)
+			require.NoError(t, b.Score(ctx, c))
+			gradients := func(threads int, add bool) (dq, dd *maxsim.Gradient) {
+				g := &maxsim.GradCall{Q: q, D: d, Terms: terms, Argmax: c.Argmax, Upstream: c.Scores,
+					DQ: maxsimtest.NewGradient(q, kind), DD: maxsimtest.NewGradient(d, kind)}
+				g.Threads, g.DQ.Add, g.DD.Add = threads, add, add
+				require.NoError(t, b.Gradients(ctx, g))
+				return g.DQ, g.DD
+			}
+			for _, add := range []bool{false, true} {
+				wantQ, wantD := gradients(1, add)
+				for _, threads := range []int{2, 5} {
+					gotQ, gotD := gradients(threads, add)
+					require.Equal(t, wantQ, gotQ)
+					require.Equal(t, wantD, gotD)
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,226 @@
+package cpu
+
+import (
+	"math"
+
+	"github.com/plaid-ir/plaid/kernels/maxsim"
+)
+
+// puller is what one goroutine works with.
+type puller struct {
+	sums       []float32 // of the rows of a piece
+	row, other []float32
+	squares    [1][8]float64
+	counts     []int32   // what each row gets, and then where the list of it ends
+	inverse    []float64 // lengths of the rows
+	from       []uint32  // rows of the other side that add to one row, and then the next
+	factors    []float32 // what they count times
+}
+
+// queryPairs is how many pairs are added at a time, so that their documents stay in the
+// cache while all rows of a piece look at them.
+const queryPairs = 8
+
+// query pulls the gradients of some rows of a query from the tokens that won.
+func (x *gradients) query(w *puller, q, first int) {
+	lo, hi := x.q.Span(q)
+	from := lo + first
+	to := min(from+x.rows, hi)
+	if from >= to {
+		return
+	}
+	sums := x.begin(w, x.call.DQ, from, to)
+	for r := from; r < to && x.call.Normalize; r++ {
+		w.inverse[r-from] = x.inverseLength(w, 0, r)
+	}
+	n := x.grouped.count(q)
+	for i := 0; i < n; i += queryPairs {
+		for r := from; r < to; r++ {
+			w.from, w.factors = w.from[:0], w.factors[:0]
+			for j := i; j < min(i+queryPairs, n); j++ {
+				p := x.grouped.pair(q, j)
+				a := x.call.Argmax[p*x.work.Stride+r-lo]
+				if a < 0 {
+					continue
+				}
+				_, d := x.call.At(p, x.work.D.Len())
+				dlo, _ := x.d.Span(d)
+				w.from = append(w.from, uint32(dlo+int(a)))
+				w.factors = append(w.factors, x.factor(w, p, r, 1, dlo+int(a), w.inverse[r-from]))
+			}
+			w.counts[r-from] += int32(len(w.from))
+			x.add(w, sums[(r-from)*x.d.Tokens.Dim:(r-from+1)*x.d.Tokens.Dim], &x.d.Tokens, w.from, w.factors)
+		}
+	}
+	x.end(w, x.call.DQ, x.q, 0, sums, from, to)
+}
+
+// document pulls the gradients of some tokens of a document from the query rows that they
+// won, which are sorted by token first.
+func (x *gradients) document(w *puller, p piece) {
+	lo, _ := x.d.Span(int(p.item))
+	from, to := lo+int(p.from), lo+int(p.to)
+	if from == to {
+		return
+	}
+	sums := x.begin(w, x.call.DD, from, to)
+	x.winners(p, func(_, _ int, token int32) { w.counts[token]++ })
+	total := int32(0)
+	for i, n := range w.counts {
+		if n > 0 && x.call.Normalize {
+			w.inverse[i] = x.inverseLength(w, 1, from+i)
+		}
+		w.counts[i], total = total, total+n
+	}
+	w.from, w.factors = resize(w.from, int(total)), resize(w.factors, int(total))
+	x.winners(p, func(pair, row int, token int32) {
+		at := w.counts[token]
+		w.counts[token]++
+		w.from[at], w.factors[at] = uint32(row), x.factor(w, pair, row, 0, row, w.inverse[token])
+	})
+	dim, start := x.q.Tokens.Dim, int32(0)
+	for i, end := range w.counts {
+		if end > start {
+			x.add(w, sums[i*dim:(i+1)*dim], &x.q.Tokens, w.from[start:end], w.factors[start:end])
+		}
+		w.counts[i], start = end-start, end
+	}
+	x.end(w, x.call.DD, x.d, 1, sums, from, to)
+}
+
+// winners calls f with what won each of the tokens of a piece, counted from its first:
+// the pair and the row of the query, in their order.
+func (x *gradients) winners(p piece, f func(pair, row int, token int32)) {
+	d := int(p.item)
+	for i := range x.grouped.count(d) {
+		pair := x.grouped.pair(d, i)
+		q, _ := x.call.At(pair, x.work.D.Len())
+		lo, hi := x.q.Span(q)
+		for s, a := range x.call.Argmax[pair*x.work.Stride:][:hi-lo] {
+			if a >= p.from && a < p.to {
+				f(pair, lo+s, a-p.from)
+			}
+		}
+	}
+}
+
+// begin returns sums, all 0, for the rows from to to: those of the gradient itself,
+// where nothing is left to do with them.
+func (x *gradients) begin(w *puller, g *maxsim.Gradient, from, to int) []float32 {
+	w.counts, w.inverse = resize(w.counts, to-from), resize(w.inverse, to-from)
+	clear(w.counts)
+	var sums []float32
+	if x.direct(g) {
+		sums = g.F32[from*g.Dim : to*g.Dim]
+	} else {
+		w.sums = resize(w.sums, (to-from)*g.Dim)
+		sums = w.sums
+	}
+	clear(sums)
+	return sums
+}
+
+// direct says that sums are the gradient.
+func (x *gradients) direct(g *maxsim.Gradient) bool { return g.Type == maxsim.F32 && !g.Add }
+
+// factor is what row src of a side counts times where it adds to a row with an inverse
+// length for pair p. weighed is the query row whose weight counts.
+func (x *gradients) factor(w *puller, p, weighed, side, src int, inverse float64) float32 {
+	c := 1.0
+	if x.call.Upstream != nil {
+		c = float64(x.call.Upstream[p])
+	}
+	if x.call.Weights != nil {
+		c *= float64(x.call.Weights[weighed])
+	}
+	m := x.side(side)
+	if x.call.Normalize {
+		// The derivative by x is (g − ⟨g, x̂⟩ x̂) / |x|; the division is done here.
+		c *= sign(m.Scale(src)) * x.inverseOf(w, side, src) * inverse
+	} else if m.Scales != nil {
+		c *= float64(m.Scales[src])
+	}
+	return float32(c)
+}
+
+func (x *gradients) side(i int) *maxsim.Matrix {
+	if i == 0 {
+		return &x.q.Tokens
+	}
+	return &x.d.Tokens
+}
+
+// add adds rows of a matrix, in their order, to sum.
+func (x *gradients) add(w *puller, sum []float32, m *maxsim.Matrix, rows []uint32, factors []float32) {
+	if m.Type == maxsim.F32 {
+		x.b.tier.Vectors.AddRows(sum, m.F32, rows, factors)
+		return
+	}
+	for i, r := range rows {
+		x.b.tier.Vectors.AddScaled(sum, x.wide(&w.row, m, int(r)), factors[i])
+	}
+}
+
+// wide is a row as float32, without its scale.
+func (x *gradients) wide(buf *[]float32, m *maxsim.Matrix, i int) []float32 {
+	if m.Type == maxsim.F32 {
+		return m.F32[i*m.Dim : (i+1)*m.Dim]
+	}
+	*buf = resize(*buf, m.Dim)
+	widen(x.b.tier, m, *buf, i, i+1)
+	return *buf
+}
+
+// inverseOf is the inverse of the length of a row, without its scale.
+func (x *gradients) inverseOf(w *puller, side, i int) float64 {
+	if list := x.inverse[side]; len(list) > 0 {
+		return list[i]
+	}
+	row := x.wide(&w.other, x.side(side), i)
+	x.b.tier.Vectors.Squares(w.squares[:], row, len(row))
+	return inverseRoot(squared(&w.squares[0], row))
+}
+
+// inverseLength is the inverse of the length of a row, its scale included; that of 0
+// is 0.
+func (x *gradients) inverseLength(w *puller, side, i int) float64 {
+	scale := math.Abs(float64(x.side(side).Scale(i)))
+	if scale == 0 {
+		return 0
+	}
+	return x.inverseOf(w, side, i) / scale
+}
+
+// end brings sums through the division by the norm, and puts them where they belong.
+func (x *gradients) end(w *puller, g *maxsim.Gradient, b *maxsim.Batch, side int, sums []float32, from, to int) {
+	if x.direct(g) && !x.call.Normalize {
+		return
+	}
+	for i := range to - from {
+		sum := sums[i*g.Dim : (i+1)*g.Dim]
+		if w.counts[i] == 0 {
+			if !g.Add && !x.direct(g) {
+				clearRows(g, from+i, from+i+1)
+			}
+			continue
+		}
+		if x.call.Normalize {
+			inverse := x.inverseOf(w, side, from+i)
+			row := x.wide(&w.row, &b.Tokens, from+i)
+			x.b.tier.Vectors.AddScaled(sum, row, float32(-x.dot(w, sum, row)*inverse*inverse))
+		}
+		if !x.direct(g) {
+			g.Put(from+i, sum)
+		}
+	}
+}
+
+// dot is a product in float64.
+func (x *gradients) dot(w *puller, a, b []float32) float64 {
+	s := &w.squares[0]
+	x.b.tier.Vectors.Products(s, a, b)
+	for j := len(a) &^ 7; j < len(a); j++ {
+		s[j&7] += float64(a[j]) * float64(b[j])
+	}
+	return ((s[0] + s[4]) + (s[2] + s[6])) + ((s[1] + s[5]) + (s[3] + s[7]))
+}
