@@ -4,12 +4,11 @@ package reliability
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"io"
-	"net"
 	"os"
 	"path/filepath"
-	"strings"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -43,6 +42,24 @@ func complete(t *testing.T, f *client.Client, maker *searchtest.Maker, times int
 		require.True(t, r.Coverage.Complete())
 		require.Equal(t, docs, r.Coverage.Docs)
 	}
+}
+
+// finds searches, and wants an answer that is whole and has some documents.
+func finds(t *testing.T, f *client.Client, maker *searchtest.Maker, ids ...string) error {
+	t.Helper()
+	r, err := f.Search(t.Context(), search.Query{Vectors: maker.Tokens(3)}, all)
+	if err != nil {
+		return err
+	}
+	require.True(t, r.Coverage.Complete())
+	for _, id := range ids {
+		require.True(t, slices.ContainsFunc(r.Hits, func(h search.Hit) bool { return h.ID == id }), "%s is missing", id)
+	}
+	return nil
+}
+
+func isOneOf(err error, targets ...error) bool {
+	return slices.ContainsFunc(targets, func(target error) bool { return errors.Is(err, target) })
 }
 
 // A node that hangs: the others answer in its place.
@@ -123,76 +140,6 @@ func TestBuildKilled(t *testing.T) {
 	complete(t, f, maker, 2, 3000)
 }
 
-// proxy passes bytes on, some time later.
-type proxy struct {
-	l     net.Listener
-	delay atomic.Int64 // of each piece, in nanoseconds
-}
-
-func slow(t *testing.T, to string) *proxy {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = l.Close() })
-	p := &proxy{l: l}
-	go func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			d, err := net.Dial("tcp", to)
-			if err != nil {
-				_ = c.Close()
-				continue
-			}
-			go p.pass(c, d)
-			go p.pass(d, c)
-		}
-	}()
-	return p
-}
-
-func (p *proxy) pass(from, to net.Conn) {
-	defer from.Close()
-	defer to.Close()
-	b := make([]byte, 64<<10)
-	for {
-		n, err := from.Read(b)
-		if n > 0 {
-			time.Sleep(time.Duration(p.delay.Load()))
-			if _, err := to.Write(b[:n]); err != nil {
-				return
-			}
-		}
-		if err == io.EOF || err != nil {
-			return
-		}
-	}
-}
-
-// A node behind a slow link is asked less, and nothing is missing.
-func TestSlowLink(t *testing.T) {
-	p := start(t, 1, false)
-	px := slow(t, strings.TrimPrefix(p.url, "nats://"))
-	args := append([]string{}, p.node("n0").args...)
-	for i, a := range args {
-		args[i] = strings.ReplaceAll(a, "n0", "n1")
-		if a == p.url {
-			args[i] = "nats://" + px.l.Addr().String()
-		}
-	}
-	p.run("n1", args...)
-	p.await("two nodes", func() bool { return len(p.op.Nodes()) == 2 })
-	docs, maker := documents(4, 60)
-	p.collection("wiki", operate.CreateOptions{Shards: 4, Replicas: 2, Acks: 1}, docs)
-	f := p.client(client.Config{Collection: "wiki", Deadline: patience})
-	complete(t, f, maker, 20, 60)
-	px.delay.Store(int64(80 * time.Millisecond))
-	began := time.Now()
-	complete(t, f, maker, 60, 60)
-	t.Logf("60 searches in %v with a node that is 160 ms away", time.Since(began))
-}
-
 // A disk that is full: the replica fails and says so, others go on, and when there is
 // room it catches up.
 func TestFullDisk(t *testing.T) {
@@ -233,4 +180,42 @@ func TestFullDisk(t *testing.T) {
 	checks, err := p.op.Verify(ctx, "wiki")
 	require.NoError(t, err)
 	assert.Len(t, checks[0].Replicas, 2)
+}
+
+// The disk of a server is full: what the log cannot keep is not said to be made, searches
+// go on, and when there is room everything that was acknowledged is there.
+func TestFullLog(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a quarter of a minute")
+	}
+	p := start(t, 1, true)
+	docs, maker := documents(6, 60)
+	p.collection("wiki", operate.CreateOptions{Shards: 1}, docs)
+	p.kill("n0")
+	t.Setenv("PLAID_TEST_FILE_LIMIT", fmt.Sprint(512<<10))
+	p.again("n0")
+	p.await("its replica", func() bool { return p.fresh("wiki", "n0") })
+	f := p.client(client.Config{Collection: "wiki", Deadline: 20 * time.Second, WriteDeadline: 6 * time.Second})
+	require.Eventually(t, func() bool { return finds(t, f, maker, "d1") == nil }, patience, 10*time.Millisecond)
+	// Large batches of the same documents: the log grows, the index hardly does.
+	made := ""
+	var failed error
+	for i := 0; failed == nil; i++ {
+		require.Less(t, i, 100, "a log of files that are half a megabyte large takes everything")
+		batch := []vectors.Document{{ID: fmt.Sprint("made", i), Tokens: maker.Tokens(2)}, {ID: "large", Tokens: maker.Tokens(1), Payload: fmt.Appendf(nil, `"%*d"`, 40<<10, i)}}
+		if _, failed = f.Add(t.Context(), searchtest.Source(t, dim, batch), &client.WriteOptions{Replace: true}); failed == nil {
+			made = fmt.Sprint("made", i)
+		}
+	}
+	t.Logf("after %s: %v", made, failed)
+	require.True(t, isOneOf(failed, client.ErrUnacknowledged, client.ErrQuorum), "%v", failed)
+	require.NotEmpty(t, made)
+	require.NoError(t, finds(t, f, maker, made))
+	p.kill("n0")
+	t.Setenv("PLAID_TEST_FILE_LIMIT", "")
+	p.again("n0")
+	p.await("its replica", func() bool { return p.fresh("wiki", "n0") })
+	g := p.client(client.Config{Collection: "wiki", Deadline: patience, WriteDeadline: patience})
+	require.Eventually(t, func() bool { return finds(t, g, maker, made) == nil }, patience, 10*time.Millisecond)
+	put(t, g, maker, 5)
 }

@@ -87,14 +87,11 @@ func start(t testing.TB, nodes int, own bool, more ...string) *processes {
 // setup is what may be odd about a cluster.
 type setup struct {
 	clocks map[string]time.Duration // how far the clocks of nodes are off
-	link   func(to string) string   // what nodes reach HOST:PORT of a server by
+	links  map[string]*link         // what nodes reach the server by
 }
 
 func startSet(t testing.TB, nodes int, own bool, o setup, more ...string) *processes {
 	t.Helper()
-	if o.link == nil {
-		o.link = func(to string) string { return to }
-	}
 	ctx, stop := context.WithTimeout(context.Background(), time.Hour)
 	t.Cleanup(stop)
 	p := &processes{t: t, ctx: ctx, dir: t.TempDir(), nodes: map[string]*process{}, clocks: o.clocks}
@@ -106,7 +103,7 @@ func startSet(t testing.TB, nodes int, own bool, o setup, more ...string) *proce
 			"--build", "--lease", "3s", "--linger", "500ms", "--build-wait", "4s", "--threads", "1"}, more...)
 	}
 	if own {
-		p.serveAll(nodes, args, o.link)
+		p.serveAll(nodes, args)
 	} else {
 		s, err := bus.StartServer(ctx, bus.ServerOptions{Name: "hub", Dir: filepath.Join(p.dir, "nats"), Listen: "127.0.0.1:0"})
 		require.NoError(t, err)
@@ -114,7 +111,11 @@ func startSet(t testing.TB, nodes int, own bool, o setup, more ...string) *proce
 		p.url = s.ClientURL()
 		p.connect()
 		for i := range nodes {
-			p.run(fmt.Sprint("n", i), append(args(i), "--connect", "nats://"+o.link(strings.TrimPrefix(p.url, "nats://")))...)
+			url, name := p.url, fmt.Sprint("n", i)
+			if l := o.links[name]; l != nil {
+				url = "nats://" + l.open(strings.TrimPrefix(url, "nats://"))
+			}
+			p.run(name, append(args(i), "--connect", url)...)
 		}
 	}
 	t.Cleanup(p.killAll)
@@ -241,14 +242,16 @@ func (p *processes) same(ctx context.Context, collection string, replicas int) {
 	for {
 		changed := p.op.Watcher().Changed()
 		checks, err := p.op.Verify(ctx, collection)
-		require.NoError(p.t, err, "%+v", checks)
-		if !slices.ContainsFunc(checks, func(c operate.Check) bool { return len(c.Replicas) < replicas }) {
+		if !slices.ContainsFunc(checks, func(c operate.Check) bool {
+			return len(c.Replicas) < replicas || slices.ContainsFunc(c.Replicas, func(r operate.ReplicaCheck) bool { return r.Error != "" })
+		}) {
+			require.NoError(p.t, err, "%+v", checks)
 			return
 		}
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			p.t.Fatalf("replicas are missing: %+v", checks)
+			p.t.Fatalf("replicas do not answer: %v: %+v", err, checks)
 		}
 	}
 }
@@ -286,8 +289,8 @@ func (p *processes) client(c client.Config) *client.Client {
 	return f
 }
 
-// serveAll gives each node a server; together they keep three copies of what they share.
-func (p *processes) serveAll(nodes int, args func(int) []string, link func(string) string) {
+// serveAll gives each node a server; three or more keep three copies of what they share.
+func (p *processes) serveAll(nodes int, args func(int) []string) {
 	p.ports = freePorts(p.t, 2*nodes)
 	var urls, routes []string
 	for i := range nodes {
@@ -296,20 +299,15 @@ func (p *processes) serveAll(nodes int, args func(int) []string, link func(strin
 	}
 	p.url = strings.Join(urls, ",")
 	for i := range nodes {
-		var join []string
-		for j, to := range routes {
-			if j == i {
-				join = append(join, to)
-			} else {
-				join = append(join, link(to))
-			}
+		own := append(args(i), "--listen", "127.0.0.1:"+p.ports[2*i])
+		if nodes > 1 {
+			own = append(own, "--cluster-listen", routes[i], "--join", strings.Join(routes, ","), "--log-replicas", "3")
 		}
-		p.run(fmt.Sprint("n", i), append(args(i), "--listen", "127.0.0.1:"+p.ports[2*i], "--cluster-listen", routes[i], "--join", strings.Join(join, ","),
-			"--log-replicas", "3")...)
+		p.run(fmt.Sprint("n", i), own...)
 	}
 	ctx, stop := context.WithTimeout(p.ctx, patience)
 	defer stop()
 	var err error
-	p.bus, err = bus.Setup(ctx, p.conn("operator"), 3, 3*time.Second)
+	p.bus, err = bus.Setup(ctx, p.conn("operator"), min(nodes, 3), 3*time.Second)
 	require.NoError(p.t, err)
 }

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/plaid-ir/plaid/cluster/bus"
@@ -133,6 +134,9 @@ func (w *Watcher) watch(ctx context.Context, known chan<- error) error {
 	silence := max(silence, w.bus.Lease)
 	quiet := time.NewTimer(silence)
 	defer quiet.Stop()
+	// A server that was reached again need not know what it was asked to tell.
+	again := w.bus.Conn.StatusChanged(nats.CONNECTED)
+	defer w.bus.Conn.RemoveStatusListener(again)
 	look := time.NewTicker(max(w.bus.Lease/looks, time.Millisecond))
 	defer look.Stop()
 	there := map[string]bool{} // nodes that there are, until all are known
@@ -166,6 +170,8 @@ func (w *Watcher) watch(ctx context.Context, known chan<- error) error {
 		case <-look.C:
 			w.look()
 		case <-quiet.C:
+			return nil
+		case <-again:
 			return nil
 		case <-ctx.Done():
 			return nil
