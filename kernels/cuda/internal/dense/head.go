@@ -32,7 +32,7 @@ type head struct {
 	maxsim.Head
 	layWeights, layHidden func(driver.Ptr) rows
 	weights, hidden       rows
-	bias, out             int64 // places in the scratch memory
+	bias, out, laid       int64 // places in the scratch memory
 	kernel                projector
 	params                *denseProjectParams
 	fused                 bool // a kernel scores what it makes: documents are hidden states
@@ -57,12 +57,13 @@ const (
 	headQuery   = headTokens*16 + 16 // of 4 dimensions
 	headMaxima  = headTeams * 8 * 32 * 4
 	headColumns = 128 // dimensions of a block, at most
+	headOthers  = 64  // barriers
 )
 
 // headShared is the shared memory of a kernel for rows of some length, with as many of
 // the weights as there is room for; false: there is too little.
 func headShared(most, columns, rowBytes int, scores bool) (int, bool) {
-	fixed, one := headRing+8*columns, 128*columns+128
+	fixed, one := headRing+8*columns+headOthers, 128*columns
 	if scores {
 		fixed += columns/4*headQuery + headMaxima
 	}
@@ -128,6 +129,10 @@ func (h *head) lay(a *runtime.Arena, s *scoring, most int) {
 		h.layHidden = layBatch(a, h.hidden.format, s.d.batch, most, false)
 	}
 	h.bias = a.Take(4 * int64(len(h.Bias)))
+	if k := &h.kernel; k.rows == 0 {
+		across, chunks := h.blocks(s)
+		h.laid = a.Take(int64(across) * int64(chunks) * 128 * int64(k.columns))
+	}
 	if h.fused {
 		s.layD = h.layHidden
 		return
@@ -136,6 +141,11 @@ func (h *head) lay(a *runtime.Arena, s *scoring, most int) {
 	if !h.kernel.packs {
 		h.out = a.Take(4 * int64(most) * int64(s.size.Q.Dim))
 	}
+}
+
+// blocks is how many blocks of columns there are, and chunks of 128 bytes of a row.
+func (h *head) blocks(s *scoring) (across, chunks int) {
+	return runtime.CeilDiv(s.size.Q.Dim, h.kernel.columns), runtime.CeilDiv(h.hidden.rowBytes, 128)
 }
 
 // begin brings the weights to the device.
@@ -151,9 +161,17 @@ func (h *head) begin(ctx context.Context, s *scoring) error {
 	if err := upload(ctx, rt, b, newTokens(b.Shape()), h.weights, 0, h.Weights.Rows()); err != nil {
 		return err
 	}
+	across, chunks := h.blocks(s)
 	p := &denseProjectParams{
 		weights: h.weights.rows, weightScale: h.weights.scale, dim: uint32(s.size.Q.Dim), rowBytes: uint32(h.hidden.rowBytes), weightBytes: uint32(h.weights.rowBytes),
 		hiddenFormat: uint32(h.hidden.format), weightFormat: uint32(h.weights.format), hiddenDim: uint32(s.size.D.Dim),
+	}
+	if h.kernel.rows == 0 {
+		lay := &denseLayParams{weights: p.weights, out: w.Scratch.At(h.laid), dim: p.dim, weightBytes: p.weightBytes, columns: uint32(h.kernel.columns)}
+		if err := runtime.Launch(rt, "dense/dense_lay", chunks, across, 1, 256, 0, lay); err != nil {
+			return err
+		}
+		p.weights = lay.out
 	}
 	switch {
 	case h.fused:

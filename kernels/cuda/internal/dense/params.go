@@ -78,6 +78,11 @@ type denseHeadParams struct {
 	normalize, _ uint32
 }
 
+type denseLayParams struct {
+	weights, out                 driver.Ptr
+	dim, weightBytes, columns, _ uint32
+}
+
 type denseChamferPair struct {
 	x, y, keyX, keyY uint64
 	xLen, yLen       uint32

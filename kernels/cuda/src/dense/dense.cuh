@@ -216,9 +216,9 @@ struct DenseJoinParams {
 
 // dense_project_TYPE_nN: grid (blocks, ceil(dim/N)), block 512: out = hidden ·
 // weightsᵀ, scaled, plus bias. TYPE: f16, bf16, split, of both operands. N: 64, 96 or
-// 128 dimensions of a block. A block takes 256 rows at a time, its tiles in turn.
-// Shared memory: 98304 + 8·N, and 128·N + 128 for each 128 bytes of a row, or for three
-// of them at least.
+// 128 dimensions of a block. Weights are as dense_lay has laid them for N columns. A
+// block takes 256 rows at a time, its tiles in turn. Shared memory: 98368 + 8·N, and
+// 128·N for each 128 bytes of a row, or for three of them at least.
 // dense_project_any: grid (ceil(rows/64), ceil(dim/32)), block 128.
 struct DenseProjectParams {
   const uint8_t *hidden;
@@ -245,6 +245,16 @@ struct DenseHeadParams {
   DenseProjectParams head;          // without rows and results
   DenseParams score;                // without documents and results but out
   uint32_t normalize;               // token vectors
+  uint32_t reserved;
+};
+
+// dense_lay: grid (ceil(row_bytes/128), ceil(dim/columns)), block 256. For each block of
+// columns and each 128 bytes of a row, 16 bytes of all columns one after another, and
+// eight times so.
+struct DenseLayParams {
+  const uint8_t *weights;           // [dim] rows
+  uint8_t *out;                     // [blocks of columns][chunks][8][columns] of 16 bytes
+  uint32_t dim, weight_bytes, columns;
   uint32_t reserved;
 };
 

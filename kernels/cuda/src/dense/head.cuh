@@ -5,8 +5,10 @@
 // bytes of a row, a chunk, at a time. Chunks of hidden states come through a ring of
 // three stages in shared memory by asynchronous copies, those of a warp's rows by the
 // warp itself; as many chunks of the weights as there is room for stay in shared
-// memory, the others come through the ring. Loads to registers, as in rows.cuh, pass
-// through the first-level cache, for which the weights would leave no room.
+// memory, the others come through a ring of three, by bulk copies of one thread. Teams
+// wait for each other only for that ring: while one takes maxima the tensor cores have
+// the products of the others. Loads to registers, as in rows.cuh, pass through the
+// first-level cache, for which the weights would leave no room.
 //
 // Scores: token vectors stay in registers, as two f16 (format split), and are the left
 // operand of the product with the query. That of 128 dimensions is 32 · 512 bytes.
@@ -22,16 +24,48 @@ constexpr int kHeadTeams = 4, kHeadStages = 3;
 constexpr uint32_t kHeadStage = kHeadTeams * 64 * 128;  // bytes of hidden states
 constexpr uint32_t kHeadQuery = 32 * 16 + 16;           // 16 bytes of each of 32 query tokens
 constexpr uint32_t kHeadJoint = kHeadTeams * 8 * 32 * 4;
+constexpr uint32_t kHeadBarriers = 64;
+
+// dense_lay: weights as the right operand, 16 bytes of all columns one after another.
+extern "C" __global__ void __launch_bounds__(256) dense_lay(const __grid_constant__ DenseLayParams p) {
+  const uint32_t chunk = blockIdx.x, c0 = blockIdx.y * p.columns;
+  uint4 *out = reinterpret_cast<uint4 *>(p.out) + (uint64_t(blockIdx.y) * gridDim.x + chunk) * p.columns * 8;
+  for (uint32_t i = threadIdx.x; i < p.columns * 8; i += 256) {
+    const uint32_t n = c0 + i % p.columns, at = chunk * 128 + i / p.columns * 16;
+    uint4 v = make_uint4(0, 0, 0, 0);
+    if (n < p.dim && at < p.weight_bytes) v = *reinterpret_cast<const uint4 *>(p.weights + uint64_t(n) * p.weight_bytes + at);
+    out[i] = v;
+  }
+}
 
 // copy16 copies 16 bytes to shared memory, or zeros.
 __device__ __forceinline__ void copy16(uint32_t to, const uint8_t *from, bool there) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(there ? 16 : 0) : "memory");
+  asm volatile("cp.async.cg.shared.global" PLAID_HINT " [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(there ? 16 : 0) : "memory");
+}
+
+// copy_bulk copies a multiple of 16 bytes; the barrier counts them.
+__device__ __forceinline__ void copy_bulk(uint32_t to, const uint8_t *from, uint32_t bytes, uint32_t barrier) {
+#ifdef PLAID_SM90A
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to), "l"(from), "r"(bytes), "r"(barrier) : "memory");
+#endif
+}
+__device__ __forceinline__ bool barrier_passed(uint32_t at, uint32_t parity) {
+  uint32_t passed = 0;
+#ifdef PLAID_SM90A
+  asm volatile("{\n.reg .pred p;\nmbarrier.test_wait.parity.shared::cta.b64 p, [%1], %2;\nselp.u32 %0, 1, 0, p;\n}" : "=r"(passed) : "r"(at), "r"(parity) : "memory");
+#endif
+  return passed;
 }
 
 // left_of loads rows × 32 bytes of a warp as a left operand.
 __device__ __forceinline__ void left_of(uint32_t (&a)[4], uint32_t at) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];" : "=r"(a[0]), "=r"(a[1]), "=r"(a[2]), "=r"(a[3]) : "r"(at) : "memory");
 }
+
+template <bool V> struct Is {
+  static constexpr bool value = V;
+};
 
 // Where a team is: 64 rows from a token of an item on.
 struct HeadTile {
@@ -43,19 +77,18 @@ struct HeadTile {
 template <class T, int N, bool kScore>
 __device__ __forceinline__ void dense_head(const DenseProjectParams &p, const DenseParams &s, bool normalize) {
   constexpr bool kSplitRow = T::kFormat == kSplit;
-  constexpr int kPart = N == 96 ? 48 : 64, kParts = N / kPart;  // columns of a product
-  // 16 bytes of each column; 16 more keep what a warp writes out of each other's banks.
-  constexpr uint32_t kPlane = N * 16 + 16, kChunk = 8 * kPlane;
+  constexpr uint32_t kPlane = N * 16, kChunk = 8 * kPlane;       // 16 bytes of each column
   extern __shared__ __align__(1024) uint8_t shared[];
   const uint32_t tid = threadIdx.x, team = tid / 128, warp = tid / 32, l = tid & 31, g = l >> 2, j = l & 3;
   const uint32_t c0 = blockIdx.y * N, chunks = (p.row_bytes + 127) / 128;
   const uint32_t ring = shared_at(shared) + warp * (16 * 128), query = shared_at(shared) + kHeadStages * kHeadStage;
-  const uint32_t columns = query + (kScore ? N / 4 * kHeadQuery + kHeadJoint : 0), weights = columns + N * 8;
+  const uint32_t columns = query + (kScore ? N / 4 * kHeadQuery + kHeadJoint : 0);
+  const uint32_t full = columns + N * 8, empty = full + 8 * kHeadStages, weights = full + kHeadBarriers;
   uint32_t room;
   asm("mov.u32 %0, %%dynamic_smem_size;" : "=r"(room));
   room = (room - (weights - shared_at(shared))) / kChunk;
   const uint32_t resident = room >= chunks ? chunks : room - kHeadStages;
-  auto weights_of = [&](uint32_t chunk, uint32_t slot) { return weights + (chunk < resident ? chunk : resident + slot) * kChunk; };
+  const uint8_t *const laid = p.weights + uint64_t(blockIdx.y) * chunks * kChunk;
 
   DenseUnit unit;
   if constexpr (kScore) unit = load_unit(s.units + blockIdx.x * kHeadTeams + team);
@@ -67,18 +100,34 @@ __device__ __forceinline__ void dense_head(const DenseProjectParams &p, const De
   auto to_item = [](HeadTile &t, const DenseItem &item) { t.begin = item.begin, t.len = item.len, t.pos = item.pos, t.token = 0; };
   auto item_at = [&](uint32_t i) { return load_item(s.items + min(i, max(unit.end, 1) - 1)); };
 
-  // Copies are two stages ahead of the products.
+  // How often a block goes round: as often as its longest team.
+  uint32_t &tiles = *reinterpret_cast<uint32_t *>(shared + (columns - shared_at(shared)));
+  if (tid == 0) {
+    tiles = 0;
+    for (int i = 0; i < kHeadStages; i++) barrier_init(full + 8 * i, 1), barrier_init(empty + 8 * i, 4 * kHeadTeams);
+    barrier_init(empty + 8 * kHeadStages, 1);
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+  }
+  __syncthreads();
+  if constexpr (kScore) {
+    uint32_t mine = 0;
+    for (uint32_t i = unit.begin + l; i < unit.end; i += 32) mine += (s.items[i].len + 63) / 64;
+    mine = __reduce_add_sync(0xffffffffu, mine);
+    if (l == 0) atomicMax(&tiles, mine);
+  } else if (tid == 0) {
+    const uint32_t first = blockIdx.x * kHeadTeams * 64, step = gridDim.x * kHeadTeams * 64;
+    tiles = first < p.rows ? (p.rows - first + step - 1) / step : 0;
+  }
+  __syncthreads();
+  const uint32_t rounds = __shfl_sync(0xffffffffu, tiles, 0);
+  __syncthreads();
+
+  // Copies of hidden states are two stages ahead of the products.
   HeadTile ahead = first_tile();
   DenseItem after;
   if constexpr (kScore) after = item_at(ahead.index + 1);
   uint32_t chunk_ahead = 0;
-  auto lay_weights = [&](uint32_t chunk, uint32_t to) {
-    for (uint32_t i = tid; i < N * 8; i += 128 * kHeadTeams) {
-      const uint32_t n = i / 8, c = i % 8, at = chunk * 128 + c * 16;
-      const bool there = c0 + n < p.dim && at < p.weight_bytes;
-      copy16(to + c * kPlane + n * 16, there ? p.weights + uint64_t(c0 + n) * p.weight_bytes + at : p.weights, there);
-    }
-  };
+  const uint32_t copy_to = ring + l / 8 * 128;
   auto fetch = [&](uint32_t slot) {
     const uint32_t c = l % 8, at = chunk_ahead * 128 + c * 16;
     if (ahead.more) {
@@ -86,12 +135,10 @@ __device__ __forceinline__ void dense_head(const DenseProjectParams &p, const De
       const uint8_t *from = p.hidden + (ahead.begin + token) * p.row_bytes + at;
 #pragma unroll
       for (int i = 0; i < 4; i++) {
-        const uint32_t r = l / 8 + 4 * i;
         const bool there = token + 4 * i < ahead.len && at < p.row_bytes;
-        copy16(ring + slot * kHeadStage + r * 128 + (c ^ (r & 7)) * 16, there ? from + 4 * i * p.row_bytes : p.hidden, there);
+        copy16(copy_to + slot * kHeadStage + i * 512 + (c ^ (l / 8 + 4 * (i & 1))) * 16, there ? from + 4 * i * p.row_bytes : p.hidden, there);
       }
     }
-    if (chunk_ahead >= resident) lay_weights(chunk_ahead, weights_of(chunk_ahead, slot));
     asm volatile("cp.async.commit_group;" ::: "memory");
     if (++chunk_ahead < chunks) return;
     chunk_ahead = 0;
@@ -105,16 +152,35 @@ __device__ __forceinline__ void dense_head(const DenseProjectParams &p, const De
       ahead.more = ahead.token < p.rows;
     }
   };
+#pragma unroll
+  for (int i = 0; i < kHeadStages - 1; i++) fetch(i);
+
+  // Weights: the first thread copies what there is room for.
+  const uint32_t streamed = (chunks - resident) * rounds;
+  uint32_t sent = 0;
+  auto send = [&](uint32_t wanted) {
+    while (sent < streamed) {
+      const uint32_t to = sent % kHeadStages, turn = sent / kHeadStages;
+      if (turn > 0 && !barrier_passed(empty + 8 * to, (turn - 1) & 1)) {
+        if (sent > wanted) return;
+        continue;
+      }
+      copy_bulk(weights + (resident + to) * kChunk, laid + (resident + sent % (chunks - resident)) * kChunk, kChunk, full + 8 * to);
+      sent++;
+    }
+  };
+  if (tid == 0) {
+    if (resident > 0) copy_bulk(weights, laid, resident * kChunk, empty + 8 * kHeadStages);
+    send(0);
+  }
+  __syncwarp();
+
   float2 *const column = reinterpret_cast<float2 *>(shared + (columns - shared_at(shared)));  // scale, bias
   if (tid < N) {
     const uint32_t c = c0 + tid;
     const bool there = c < p.dim;
     column[tid] = make_float2(!there ? 0.0f : p.weight_scale ? p.weight_scale[c] : 1.0f, there && p.bias ? p.bias[c] : 0.0f);
   }
-  for (uint32_t chunk = 0; chunk < resident; chunk++) lay_weights(chunk, weights_of(chunk, 0));
-#pragma unroll
-  for (int i = 0; i < kHeadStages - 1; i++) fetch(i);
-
   // What the warps of a team have, of 32 columns each, of a document and of the next one.
   float weight = 0;
   uint32_t turn = 0;
@@ -146,47 +212,56 @@ __device__ __forceinline__ void dense_head(const DenseProjectParams &p, const De
     turn ^= 1;
   };
 
+  // The query and the columns were written here, and are read by products.
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+  __syncthreads();
+  if (resident > 0) barrier_wait(empty + 8 * kHeadStages, 0);
+
   HeadTile here = first_tile();
-  uint32_t slot = 0;
-  bool fresh = true;  // weights that stay have come with the first stage
+  uint32_t slot = 0, taken = 0, taken_slot = 0, taken_parity = 0;
   float sums[N / 2];
   // Rows of a core matrix lie as fetch puts them.
   const uint32_t left_row = ring + (l & 15) * 128, left_piece = l >> 4, left_turn = l & 7;
-  while (__syncthreads_or(here.more)) {
-    for (uint32_t chunk = 0; chunk < chunks; chunk++) {
+  for (uint32_t round = 0; round < rounds; round++) {
+    auto take = [&](uint32_t chunk, auto resides) {
+      constexpr bool kStays = decltype(resides)::value;
       asm volatile("cp.async.wait_group %0;" ::"n"(kHeadStages - 2) : "memory");
-      if (fresh || chunk >= resident) asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-      fresh = false;
-      __syncthreads();
+      if constexpr (!kStays)
+        if (tid == 0) send(taken);
+      __syncwarp();
       fetch(slot == 0 ? kHeadStages - 1 : slot - 1);
       uint32_t left[4][4];
 #pragma unroll
       for (int i = 0; i < 4; i++) left_of(left[i], left_row + slot * kHeadStage + ((2 * i + left_piece) ^ left_turn) * 16);
-      const uint64_t b = right(weights_of(chunk, slot), kPlane, 128);
+      slot = slot == kHeadStages - 1 ? 0 : slot + 1;
+      if constexpr (!kStays) barrier_wait(full + 8 * taken_slot, taken_parity);
+      const uint64_t b = right(weights + (kStays ? chunk : resident + taken_slot) * kChunk, kPlane, 128);
       constexpr uint32_t kStep = 2 * kPlane / 16;  // of the weights, in units of 16 bytes
       const int add = chunk > 0;
       products_begin();
 #pragma unroll
       for (int i = 0; i < 4; i++) {
-#pragma unroll
-        for (int part = 0; part < kParts; part++) {
-          const uint64_t at = b + i * kStep + part * kPart;
-          float *to = sums + kPart / 2 * part;
-          if constexpr (kSplitRow) {
-            if (i & 2) continue;
-            product(T{}, Width<kPart>{}, to, left[i], at, i > 0 || add);
-            product(T{}, Width<kPart>{}, to, left[i], at + 2 * kStep, 1);
-            product(T{}, Width<kPart>{}, to, left[i + 2], at, 1);
-          } else {
-            product(T{}, Width<kPart>{}, to, left[i], at, i > 0 || add);
-          }
+        const uint64_t at = b + i * kStep;
+        if constexpr (kSplitRow) {
+          if (i & 2) continue;
+          product(T{}, Width<N>{}, sums, left[i], at, i > 0 || add);
+          product(T{}, Width<N>{}, sums, left[i], at + 2 * kStep, 1);
+          product(T{}, Width<N>{}, sums, left[i + 2], at, 1);
+        } else {
+          product(T{}, Width<N>{}, sums, left[i], at, i > 0 || add);
         }
       }
       products_end();
 #pragma unroll
       for (int i = 0; i < N / 2; i++) settle(sums[i]);
-      slot = slot == kHeadStages - 1 ? 0 : slot + 1;
-    }
+      if constexpr (!kStays) {
+        if (l == 0) barrier_arrive(empty + 8 * taken_slot);
+        taken++;
+        if (++taken_slot == kHeadStages) taken_slot = 0, taken_parity ^= 1;
+      }
+    };
+    for (uint32_t chunk = 0; chunk < resident; chunk++) take(chunk, Is<true>{});
+    for (uint32_t chunk = resident; chunk < chunks; chunk++) take(chunk, Is<false>{});
 
     // Teams that are done go along: products are for all warps at once.
     const uint32_t r = here.token + warp % 4 * 16 + g;

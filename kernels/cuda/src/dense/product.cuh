@@ -35,10 +35,19 @@ struct Split {
 #define PLAID_REGS16 "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15}"
 #define PLAID_REGS32 \
   "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31}"
+#define PLAID_REGS48 \
+  "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26," \
+  "%27,%28,%29,%30,%31,%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47}"
+#define PLAID_REGS64 \
+  "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26," \
+  "%27,%28,%29,%30,%31,%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51," \
+  "%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63}"
 #define PLAID_SUMS8(k, o) k(c[o]), k(c[o + 1]), k(c[o + 2]), k(c[o + 3]), k(c[o + 4]), k(c[o + 5]), k(c[o + 6]), k(c[o + 7])
 #define PLAID_SUMS16(k) PLAID_SUMS8(k, 0), PLAID_SUMS8(k, 8)
 #define PLAID_SUMS24(k) PLAID_SUMS16(k), PLAID_SUMS8(k, 16)
 #define PLAID_SUMS32(k) PLAID_SUMS16(k), PLAID_SUMS8(k, 16), PLAID_SUMS8(k, 24)
+#define PLAID_SUMS48(k) PLAID_SUMS32(k), PLAID_SUMS8(k, 32), PLAID_SUMS8(k, 40)
+#define PLAID_SUMS64(k) PLAID_SUMS48(k), PLAID_SUMS8(k, 48), PLAID_SUMS8(k, 56)
 #define PLAID_F(x) "+f"(x)
 #define PLAID_R(x) "+r"(x)
 #define PLAID_LEFT(a) "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3])
@@ -66,12 +75,18 @@ template <int N> struct Width {
   PLAID_PRODUCT(T, S, 32, "m64n32" TYPES, PLAID_REGS16, PLAID_SUMS16(K), "%16", "%17", "%18", "%19", "%20", "%21", TAIL)       \
   PLAID_PRODUCT(T, S, 48, "m64n48" TYPES, PLAID_REGS24, PLAID_SUMS24(K), "%24", "%25", "%26", "%27", "%28", "%29", TAIL)       \
   PLAID_PRODUCT(T, S, 64, "m64n64" TYPES, PLAID_REGS32, PLAID_SUMS32(K), "%32", "%33", "%34", "%35", "%36", "%37", TAIL)
+#define PLAID_WIDE_PRODUCTS(T, S, K, TYPES, TAIL)                                                                                 \
+  PLAID_PRODUCT(T, S, 96, "m64n96" TYPES, PLAID_REGS48, PLAID_SUMS48(K), "%48", "%49", "%50", "%51", "%52", "%53", TAIL)       \
+  PLAID_PRODUCT(T, S, 128, "m64n128" TYPES, PLAID_REGS64, PLAID_SUMS64(K), "%64", "%65", "%66", "%67", "%68", "%69", TAIL)
 
 PLAID_PRODUCTS(F16, float, PLAID_F, "k16.f32.f16.f16", ", 1, 1, 0")
 PLAID_PRODUCTS(BF16, float, PLAID_F, "k16.f32.bf16.bf16", ", 1, 1, 0")
 PLAID_PRODUCTS(I8, int32_t, PLAID_R, "k32.s32.s8.s8", "")
 PLAID_PRODUCTS(E4M3, float, PLAID_F, "k16.f32.f16.f16", ", 1, 1, 0")
 PLAID_PRODUCTS(Split, float, PLAID_F, "k16.f32.f16.f16", ", 1, 1, 0")
+PLAID_WIDE_PRODUCTS(F16, float, PLAID_F, "k16.f32.f16.f16", ", 1, 1, 0")
+PLAID_WIDE_PRODUCTS(BF16, float, PLAID_F, "k16.f32.bf16.bf16", ", 1, 1, 0")
+PLAID_WIDE_PRODUCTS(Split, float, PLAID_F, "k16.f32.f16.f16", ", 1, 1, 0")
 
 __device__ __forceinline__ void products_begin() {
 #ifdef PLAID_SM90A
