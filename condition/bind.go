@@ -10,9 +10,10 @@ import (
 // Condition is a condition with the values of its parameters. It does not change, and
 // is safe for concurrent use.
 type Condition struct {
-	expr   *Expr
-	params []Value
-	root   *bound
+	expr    *Expr
+	params  []Value
+	root    *bound
+	lenient bool
 }
 
 // bound is a node with values.
@@ -119,8 +120,21 @@ func (c *Condition) Params() []Value { return slices.Clone(c.params) }
 // Fields are the fields that the condition names, each once.
 func (c *Condition) Fields() []Field { return c.expr.Fields() }
 
-// Check is [Expr.Check].
-func (c *Condition) Check(known func(Field) bool) error { return c.expr.Check(known) }
+// Check is [Expr.Check]; of a lenient condition there is nothing to check.
+func (c *Condition) Check(known func(Field) bool) error {
+	if c.lenient {
+		return nil
+	}
+	return c.expr.Check(known)
+}
+
+// Lenient returns the condition as one that may name fields which no document has: they
+// are NULL. It is for a part of a collection, of which other parts may have them.
+func (c *Condition) Lenient() *Condition {
+	l := *c
+	l.lenient = true
+	return &l
+}
 
 // Match tells whether the condition is true of a document.
 func (c *Condition) Match(d *Document) bool { return c.Truth(d) == True }

@@ -38,6 +38,26 @@ func SelectAll(ctx context.Context, snaps []*Snapshot, c *condition.Condition) (
 	return docs, nil
 }
 
+// UnknownFields are the fields of a condition that no live document of the indexes has.
+func UnknownFields(ctx context.Context, snaps []*Snapshot, c *condition.Condition) (unknown []condition.Field, err error) {
+	known := map[condition.Field]bool{condition.FieldID: true, condition.FieldOrdinal: true}
+	for _, s := range snaps {
+		q, err := s.selecting(ctx)
+		if err == nil {
+			err = q.findFields(c, known)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	for _, f := range c.Fields() {
+		if !known[f] {
+			unknown = append(unknown, f)
+		}
+	}
+	return unknown, nil
+}
+
 // selectingAll makes sure that each field of the condition is in one of the indexes.
 func selectingAll(ctx context.Context, snaps []*Snapshot, c *condition.Condition) ([]*selecting, error) {
 	known := map[condition.Field]bool{condition.FieldID: true, condition.FieldOrdinal: true}

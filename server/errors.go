@@ -69,7 +69,7 @@ var codeTable = []struct {
 	{CodeTooLarge, http.StatusRequestEntityTooLarge, "The body is too large"},
 	{CodeMediaType, http.StatusUnsupportedMediaType, "The body has another media type than the route takes"},
 	{CodeCorrupt, http.StatusInternalServerError, "The index is damaged"},
-	{CodeOutcomeUnknown, http.StatusInternalServerError, "The disk failed at the last step of a change"},
+	{CodeOutcomeUnknown, http.StatusInternalServerError, "It is not known whether the change was made"},
 	{CodeNotSupported, http.StatusBadRequest, "This service does not do that"},
 }
 
@@ -116,6 +116,17 @@ func (p *Problem) Error() string { return string(p.Code) + ": " + p.Message }
 
 // Unwrap returns the cause; nil if there is no other error behind it.
 func (p *Problem) Unwrap() error { return p.err }
+
+// NewProblem is the error that is answered as a problem of that code, with a cause for
+// the log, which may be nil. It is for [Indexes]. With after set, clients are told when to
+// try again.
+func NewProblem(c Code, message string, after time.Duration, cause error) *Problem {
+	p := &Problem{Code: c, Message: message, err: cause}
+	if after > 0 {
+		p.after(after)
+	}
+	return p
+}
 
 // problem makes a Problem. A %w in the format is its cause.
 func problem(c Code, format string, args ...any) *Problem {

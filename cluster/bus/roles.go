@@ -54,7 +54,7 @@ func (r Role) permissions(node string) *server.Permissions {
 	switch r {
 	case RoleFront:
 		return &server.Permissions{
-			Publish:   &server.SubjectPermission{Allow: append(watch, nodePrefix+"*.q", nodePrefix+"*.cancel", logPrefix+">")},
+			Publish:   &server.SubjectPermission{Allow: append(watch, nodePrefix+"*.q", nodePrefix+"*.look", nodePrefix+"*.cancel", logPrefix+">")},
 			Subscribe: &server.SubjectPermission{Allow: []string{"_INBOX.>"}},
 		}
 	case RoleNode:

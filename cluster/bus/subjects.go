@@ -27,6 +27,9 @@ const (
 // QuerySubject is where a node is asked.
 func QuerySubject(node string) string { return nodePrefix + node + ".q" }
 
+// LookSubject is where a node is asked for documents, and for what it says of a shard.
+func LookSubject(node string) string { return nodePrefix + node + ".look" }
+
 // CancelSubject is where a node hears which queries nobody waits for.
 func CancelSubject(node string) string { return nodePrefix + node + ".cancel" }
 

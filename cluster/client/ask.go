@@ -26,7 +26,7 @@ func (a *ask) all(ctx context.Context) []part {
 	for s := range shards {
 		shards[s] = s
 	}
-	if a.limit && a.q.Mode != search.Candidates && len(a.ids) > 0 {
+	if a.limit && a.where == nil && a.q.Mode != search.Candidates && len(a.ids) > 0 {
 		shards = a.shardsOf(a.ids)
 	}
 	parts := a.some(ctx, shards, nil, true)

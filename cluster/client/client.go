@@ -116,6 +116,7 @@ type Client struct {
 	c     Config
 	bus   *bus.Bus
 	watch *topology.Watcher
+	own   bool // the watcher
 	peers peers
 	acks  *acks
 
@@ -132,9 +133,6 @@ var _ search.Searcher = (*Client)(nil)
 
 // New returns a client over a connection, which stays the caller's.
 func New(ctx context.Context, conn *nats.Conn, c Config) (*Client, error) {
-	if err := c.complete(); err != nil {
-		return nil, err
-	}
 	b, err := bus.Open(ctx, conn)
 	if err != nil {
 		return nil, err
@@ -143,14 +141,27 @@ func New(ctx context.Context, conn *nats.Conn, c Config) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &Client{c: c, bus: b, watch: watch, seen: map[int]uint64{}}
-	f.peers.init(c.HedgeBudget)
-	f.end, f.stop = context.WithCancel(context.Background())
-	if f.acks, err = listen(conn); err != nil {
+	f, err := Over(b, watch, c)
+	if err != nil {
 		watch.Close()
 		return nil, err
 	}
+	f.own = true
 	return f, nil
+}
+
+// Over returns a client over a bus and a watcher that others use too, and which stay
+// the caller's.
+func Over(b *bus.Bus, watch *topology.Watcher, c Config) (*Client, error) {
+	if err := c.complete(); err != nil {
+		return nil, err
+	}
+	f := &Client{c: c, bus: b, watch: watch, seen: map[int]uint64{}}
+	f.peers.init(c.HedgeBudget)
+	f.end, f.stop = context.WithCancel(context.Background())
+	var err error
+	f.acks, err = listen(b.Conn)
+	return f, err
 }
 
 // Watcher tells what the client knows of the cluster.
@@ -177,7 +188,9 @@ func (f *Client) Close() error {
 	f.stop()
 	f.running.Wait()
 	f.acks.close()
-	f.watch.Close()
+	if f.own {
+		f.watch.Close()
+	}
 	return nil
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"github.com/plaid-ir/plaid/cluster/topology"
 	"github.com/plaid-ir/plaid/cluster/wire"
+	"github.com/plaid-ir/plaid/condition"
 	"github.com/plaid-ir/plaid/search"
 )
 
@@ -82,6 +83,7 @@ type ask struct {
 	q     wire.Query
 	ids   []string // of the filter, without repetitions
 	limit bool     // there is a list of ids
+	where *condition.Condition
 
 	mu      sync.Mutex
 	over    bool           // what requests that were given up still say does not count
@@ -140,8 +142,34 @@ func (f *Client) search(ctx context.Context, q search.Query, o search.Options) (
 		} else if err == nil && missing && now.Current.Number != m.Current.Number && ctx.Err() == nil {
 			continue
 		}
+		if err := a.checkFields(parts); err != nil {
+			return nil, err
+		}
 		return f.merge(a, parts, o)
 	}
+}
+
+// checkFields makes sure that some shard has each field of the condition.
+func (a *ask) checkFields(parts []part) error {
+	if a.where == nil || len(parts) == 0 {
+		return nil
+	}
+	lists := make([][]string, len(parts))
+	for i, p := range parts {
+		lists[i] = p.a.Unknown
+	}
+	if err := known(a.where, lists); err != nil {
+		return fmt.Errorf("filter: %w", err)
+	}
+	return nil
+}
+
+// known checks that each field of a condition is missing in one of the lists at least,
+// which are of fields that parts of the collection do not have.
+func known(where *condition.Condition, unknown [][]string) error {
+	return where.Check(func(f condition.Field) bool {
+		return slices.ContainsFunc(unknown, func(list []string) bool { return !slices.Contains(list, string(f)) })
+	})
 }
 
 // newAsk checks a query as far as that can be done here, and takes the parts of it that
@@ -202,17 +230,16 @@ func (a *ask) masked(q *search.Query) error {
 
 // filter takes filters apart: a shard gets the ids that belong to it.
 func (a *ask) filter(filters ...*search.Filter) error {
-	var rest *search.Filter
 	for _, f := range filters {
 		switch {
 		case f == nil:
 			continue
 		case f.Docs != nil:
 			return fmt.Errorf("%w: ordinals mean nothing in a cluster", search.ErrOption)
-		case f.Where != nil && rest != nil:
-			return fmt.Errorf("%w: two conditions in a query to a cluster", search.ErrOption)
 		case f.Where != nil:
-			rest = &search.Filter{Where: f.Where}
+			if err := a.and(f.Where); err != nil {
+				return err
+			}
 		}
 		if f.Where != nil && f.IDs == nil {
 			continue
@@ -223,12 +250,38 @@ func (a *ask) filter(filters ...*search.Filter) error {
 		}
 		a.ids, a.limit = ids, true
 	}
-	if rest == nil {
+	if a.where == nil {
 		return nil
 	}
 	var err error
-	a.q.Filter, err = json.Marshal(rest)
+	a.q.Filter, err = whereJSON(a.where)
 	return err
+}
+
+// and adds a condition.
+func (a *ask) and(where *condition.Condition) error {
+	if a.where == nil {
+		a.where = where
+		return nil
+	}
+	e, err := condition.Parse("(" + a.where.String() + ") AND (" + where.String() + ")")
+	if err != nil {
+		return err
+	}
+	var params []any
+	for _, v := range slices.Concat(a.where.Params(), where.Params()) {
+		params = append(params, v)
+	}
+	a.where, err = e.Bind(params...)
+	return err
+}
+
+// whereJSON is a condition in the form of a filter.
+func whereJSON(where *condition.Condition) ([]byte, error) {
+	if slices.Contains(where.Fields(), condition.FieldOrdinal) {
+		return nil, fmt.Errorf("%w: a condition over %s, which means nothing in a cluster", search.ErrOption, condition.FieldOrdinal)
+	}
+	return json.Marshal(&search.Filter{Where: where})
 }
 
 func unique(ids []string) []string {

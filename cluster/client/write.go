@@ -15,6 +15,7 @@ import (
 	"github.com/plaid-ir/plaid/cluster/node"
 	"github.com/plaid-ir/plaid/cluster/topology"
 	"github.com/plaid-ir/plaid/cluster/wire"
+	"github.com/plaid-ir/plaid/condition"
 	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/storage"
 	"github.com/plaid-ir/plaid/vectors"
@@ -28,6 +29,9 @@ type WriteOptions struct {
 	Replace bool
 	// Model, where set, is what made the vectors.
 	Model *storage.Model
+	// Placed, where set, is told of each document that was added, by its id, the shard and the
+	// ordinal in it. It is called by one goroutine at a time.
+	Placed func(id string, shard int, ordinal uint32)
 	// If, where set, has for shards the last entry of their logs: a shard that has been
 	// changed since refuses the change ([ErrConflict]). Shards that are not named have no
 	// condition.
@@ -40,6 +44,7 @@ type WriteReport struct {
 	Added    int `json:"added"`    // documents, those that took the place of others included
 	Replaced int `json:"replaced"` // documents whose place was taken
 	Deleted  int `json:"deleted"`  // documents
+	Updated  int `json:"updated"`  // documents the payload of which was changed
 	// Missing are ids that were to be deleted and name nothing.
 	Missing []string `json:"missing,omitempty"`
 	// Applied has the last entry of each shard's log that was part of it: [WriteOptions.If]
@@ -110,6 +115,49 @@ func (f *Client) Delete(ctx context.Context, ids []string, o *WriteOptions) (*Wr
 		if err := w.add(wire.Delete, 0, vectors.Document{ID: id}); err != nil {
 			return w.end(err)
 		}
+	}
+	return w.end(w.flush())
+}
+
+// DeleteWhere removes the documents that a condition is true of, in each shard when the
+// change has its turn there. Errors are those of Add, and [condition.ErrUnknownField] for
+// a field that no document has; then nothing is changed.
+func (f *Client) DeleteWhere(ctx context.Context, where *condition.Condition, o *WriteOptions) (*WriteReport, error) {
+	return f.change(ctx, wire.DeleteWhere, where, nil, o)
+}
+
+// UpdatePayload sets fields in the payloads of the documents that a condition is true of,
+// as [index.Index.UpdatePayload] does. Otherwise it is as DeleteWhere.
+func (f *Client) UpdatePayload(ctx context.Context, where *condition.Condition, set condition.Fields, o *WriteOptions) (*WriteReport, error) {
+	if err := set.Validate(); err != nil {
+		return nil, fmt.Errorf("%w: %w", index.ErrOption, err)
+	}
+	return f.change(ctx, wire.Set, where, set, o)
+}
+
+// change has every shard change what a condition is true of.
+func (f *Client) change(ctx context.Context, op wire.Op, where *condition.Condition, set condition.Fields, o *WriteOptions) (*WriteReport, error) {
+	if o == nil {
+		o = &WriteOptions{}
+	}
+	filter, err := whereJSON(where)
+	if err != nil {
+		return nil, err
+	}
+	choice, err := json.Marshal(wire.Choice{Where: filter, Set: set})
+	if err != nil {
+		return nil, err
+	}
+	if err := f.CheckFields(ctx, where); err != nil {
+		return nil, err
+	}
+	w, done, err := f.writing(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	for s := range w.m.Shards() {
+		w.batches[s] = &wire.Batch{ID: wire.NewID(), Op: op, Shard: s, Choice: choice}
 	}
 	return w.end(w.flush())
 }
@@ -240,7 +288,7 @@ func (w *writing) publish(s int) error {
 	case err != nil:
 		return fail(fmt.Errorf("%w: %w", ErrUnacknowledged, err))
 	}
-	return w.await(s, entry.Sequence, heard)
+	return w.await(s, b, entry.Sequence, heard)
 }
 
 // log publishes a batch. It is asked for again where there is no answer, as while
@@ -273,7 +321,7 @@ func (r *WriteReport) at(mu *sync.Mutex, s int) (uint64, bool) {
 }
 
 // await counts the replicas that have an entry.
-func (w *writing) await(s int, sequence uint64, heard <-chan *node.Ack) error {
+func (w *writing) await(s int, b *wire.Batch, sequence uint64, heard <-chan *node.Ack) error {
 	nodes := map[string]bool{}
 	for {
 		select {
@@ -285,14 +333,14 @@ func (w *writing) await(s int, sequence uint64, heard <-chan *node.Ack) error {
 			if len(nodes) < w.m.Acks {
 				continue
 			}
-			return w.take(s, a)
+			return w.take(s, b, a)
 		case <-w.ctx.Done():
 			return &WriteError{s, fmt.Errorf("%w: %d of %d have entry %d: %w", ErrUnacknowledged, len(nodes), w.m.Acks, sequence, w.ctx.Err())}
 		}
 	}
 }
 
-func (w *writing) take(s int, a *node.Ack) error {
+func (w *writing) take(s int, b *wire.Batch, a *node.Ack) error {
 	w.f.mu.Lock()
 	w.f.seen[s] = max(w.f.seen[s], a.Sequence)
 	w.f.mu.Unlock()
@@ -308,6 +356,12 @@ func (w *writing) take(s int, a *node.Ack) error {
 	w.report.Added += a.Added
 	w.report.Replaced += a.Replaced
 	w.report.Deleted += a.Deleted
+	w.report.Updated += a.Updated
+	if w.o.Placed != nil && a.Added == len(b.Documents) {
+		for i := range b.Documents {
+			w.o.Placed(b.Documents[i].ID, s, a.First+uint32(i))
+		}
+	}
 	w.report.Missing = append(w.report.Missing, a.Missing...)
 	return nil
 }

@@ -11,7 +11,9 @@ import (
 
 	"github.com/plaid-ir/plaid/cluster/bus"
 	"github.com/plaid-ir/plaid/cluster/wire"
+	"github.com/plaid-ir/plaid/condition"
 	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/search"
 	"github.com/plaid-ir/plaid/storage"
 	"github.com/plaid-ir/plaid/vectors"
 )
@@ -150,8 +152,12 @@ type Ack struct {
 	// Refused says why the batch was not carried out, which all replicas find alike; "": it was.
 	Refused string `json:"refused,omitempty"`
 	Kind    string `json:"kind,omitempty"` // of a refusal: "duplicate" or "bad"
-	// Added, Replaced and Deleted count documents; Missing are ids that were to be deleted.
+	// First is the ordinal of the first of the documents that were added; the others follow.
+	First uint32 `json:"first,omitempty"`
+	// Added, Replaced, Deleted and Updated count documents; Missing are ids that were to be
+	// deleted.
 	Added    int      `json:"added,omitempty"`
+	Updated  int      `json:"updated,omitempty"`
 	Replaced int      `json:"replaced,omitempty"`
 	Deleted  int      `json:"deleted,omitempty"`
 	Missing  []string `json:"missing,omitempty"`
@@ -214,6 +220,9 @@ func (r *replica) carryOut(entry index.Entry, b *wire.Batch, ack *Ack) (err erro
 		ack.Deleted, ack.Missing, err = entry.Delete(r.ctx, ids)
 		return err
 	}
+	if b.Choice != nil {
+		return r.carryOutChoice(entry, b, ack)
+	}
 	var model *storage.Model
 	if b.Model != nil {
 		model = &storage.Model{}
@@ -230,7 +239,30 @@ func (r *replica) carryOut(entry index.Entry, b *wire.Batch, ack *Ack) (err erro
 	}
 	report, err := entry.Add(r.ctx, src, &index.AddOptions{Replace: b.Op == wire.Put, Model: model, Threads: r.n.c.Threads})
 	if err == nil {
-		ack.Added, ack.Replaced = report.Docs, report.Replaced
+		ack.Added, ack.Replaced, ack.First = report.Docs, report.Replaced, report.First
+	}
+	return err
+}
+
+// carryOutChoice changes the documents that a condition is true of now. All replicas have
+// the same documents at this entry, so they choose the same.
+func (r *replica) carryOutChoice(entry index.Entry, b *wire.Batch, ack *Ack) error {
+	var choice wire.Choice
+	if err := wire.ReadJSON(b.Choice, &choice); err != nil {
+		return err
+	}
+	var filter search.Filter
+	if err := wire.ReadJSON(choice.Where, &filter); err != nil {
+		return err
+	}
+	if filter.Where == nil || filter.IDs != nil {
+		return fmt.Errorf("%w: a choice without a condition", wire.ErrMessage)
+	}
+	var err error
+	if b.Op == wire.DeleteWhere {
+		ack.Deleted, err = entry.DeleteWhere(r.ctx, filter.Where.Lenient())
+	} else {
+		ack.Updated, err = entry.UpdatePayload(r.ctx, filter.Where.Lenient(), choice.Set)
 	}
 	return err
 }
@@ -253,7 +285,7 @@ func refusal(err error) string {
 	switch {
 	case is(index.ErrDuplicateID):
 		return "duplicate"
-	case is(index.ErrDimension, index.ErrTooMany, index.ErrOption, storage.ErrModel, vectors.ErrID, vectors.ErrShape, vectors.ErrValue, wire.ErrMessage, wire.ErrVersion):
+	case is(index.ErrDimension, index.ErrTooMany, index.ErrOption, storage.ErrModel, vectors.ErrID, vectors.ErrShape, vectors.ErrValue, wire.ErrMessage, wire.ErrVersion, condition.ErrNoObject):
 		return "bad"
 	}
 	return ""

@@ -104,6 +104,7 @@ type Node struct {
 	subs []*nats.Subscription
 
 	queries  queries
+	looks    chan struct{} // those that run
 	sets     sets
 	announce chan struct{} // something to say before the next renewal
 
@@ -143,10 +144,11 @@ func Start(ctx context.Context, b *bus.Bus, store objects.Store, c Config) (*Nod
 	}
 	n.ctx, n.end = context.WithCancel(context.WithoutCancel(ctx))
 	n.queries.init(c.Queue, c.Workers)
+	n.looks = make(chan struct{}, c.Queue)
 	for _, s := range []struct {
 		subject string
 		handle  nats.MsgHandler
-	}{{bus.QuerySubject(c.Name), n.hear}, {bus.CancelSubject(c.Name), n.hearCancel}, {bus.AdminSubject(c.Name), n.hearOrder}} {
+	}{{bus.QuerySubject(c.Name), n.hear}, {bus.LookSubject(c.Name), n.hearLook}, {bus.CancelSubject(c.Name), n.hearCancel}, {bus.AdminSubject(c.Name), n.hearOrder}} {
 		sub, err := b.Conn.Subscribe(s.subject, s.handle)
 		if err == nil {
 			err = sub.SetPendingLimits(-1, 256<<20)

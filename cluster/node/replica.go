@@ -39,7 +39,11 @@ type replica struct {
 	lost      bool
 	applied   uint64
 	documents uint64
+	payloads  payloads
 }
+
+// payloads is how many documents of a version of the file have a payload.
+type payloads struct{ version, docs uint64 }
 
 func newReplica(n *Node, k key) *replica {
 	r := &replica{n: n, key: k, done: make(chan struct{})}

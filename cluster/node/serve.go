@@ -12,6 +12,7 @@ import (
 
 	"github.com/plaid-ir/plaid/cluster/wire"
 	"github.com/plaid-ir/plaid/condition"
+	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/search"
 	"github.com/plaid-ir/plaid/storage"
 )
@@ -166,6 +167,14 @@ func (n *Node) answer(j *job) *wire.Answer {
 		return no
 	}
 	defer p.close()
+	var unknown []string
+	if o.Filter != nil && o.Filter.Where != nil {
+		// Whether a field that is nowhere here is one at all, other nodes know.
+		if unknown, err = unknownFields(j.ctx, p.snap.Parts(), o.Filter.Where); err != nil && j.ctx.Err() == nil {
+			return &wire.Answer{Status: wire.Failed, Text: err.Error()}
+		}
+		o.Filter.Where = o.Filter.Where.Lenient()
+	}
 	result, err := p.searcher.Search(j.ctx, query, o)
 	switch {
 	case err == nil:
@@ -176,7 +185,7 @@ func (n *Node) answer(j *job) *wire.Answer {
 	default:
 		return &wire.Answer{Status: wire.Failed, Text: err.Error()}
 	}
-	a := &wire.Answer{Stats: result.Stats, Hits: make([]wire.Hit, len(result.Hits))}
+	a := &wire.Answer{Stats: result.Stats, Hits: make([]wire.Hit, len(result.Hits)), Unknown: unknown}
 	for i, snap := range p.snap.Parts() {
 		a.Shards = append(a.Shards, wire.ShardState{Shard: q.Shards[i].Shard, Applied: p.applied[i], Documents: uint64(snap.Len())})
 	}
@@ -210,6 +219,15 @@ func request(q *wire.Query) (search.Query, search.Options, error) {
 		o.Filter.AllowMissing = true
 	}
 	return query, o, nil
+}
+
+func unknownFields(ctx context.Context, snaps []*index.Snapshot, where *condition.Condition) ([]string, error) {
+	fields, err := index.UnknownFields(ctx, snaps, where)
+	var names []string
+	for _, f := range fields {
+		names = append(names, string(f))
+	}
+	return names, err
 }
 
 func refused(err error) *wire.Answer {

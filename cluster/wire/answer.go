@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"encoding/json"
 	"fmt"
 	"math"
 	"time"
@@ -54,10 +55,13 @@ const (
 
 // Answer is what a node found.
 type Answer struct {
-	ID         ID     // of the query
-	Status     Status // what became of it
-	Code       Code   // of a refusal
-	Text       string // of an error
+	ID     ID     // of the query
+	Status Status // what became of it
+	Code   Code   // of a refusal
+	Text   string // of an error
+	// Unknown are the fields of the query's condition that no document of the shards has. It
+	// is for whoever asks to decide whether that is an error: other shards may have them.
+	Unknown    []string
 	Generation uint64 // that was searched
 	// Queued and Worked is how long the query waited and took; Waiting how many wait now.
 	Queued, Worked time.Duration
@@ -92,10 +96,15 @@ const (
 	flagMore = 1 << iota
 	flagPayloads
 	flagCut        // the text of the error was cut
+	flagUnknown    // the text is that of Unknown
 	allAnswerFlags = 1<<iota - 1
 )
 
 const maxText = 4096
+
+// maxUnknown bounds the list of unknown fields in JSON, so that it fits with every byte
+// escaped.
+const maxUnknown = math.MaxUint16 / 6
 
 // noPayload is the length of a payload that is not there.
 const noPayload = math.MaxUint32
@@ -129,7 +138,14 @@ func (a *Answer) Encode() ([]byte, error) {
 		flags |= flagMore
 	}
 	text := a.Text
-	if len(text) > maxText {
+	if len(a.Unknown) > 0 {
+		list, err := json.Marshal(a.Unknown)
+		if err != nil || text != "" || len(list) > maxUnknown {
+			return nil, fmt.Errorf("answer: %w: %d fields are unknown", ErrMessage, len(a.Unknown))
+		}
+		text, flags = string(list), flags|flagUnknown
+	}
+	if flags&flagUnknown == 0 && len(text) > maxText {
 		text, flags = text[:maxText], flags|flagCut
 	}
 	w := begin(answerMagic, 256+len(text)+18*len(a.Shards)+size)
@@ -245,7 +261,12 @@ func DecodeAnswer(msg []byte) (*Answer, error) {
 			a.Hits[i].Payload = append(search.Payload{}, r.take(uint64(payloads[i]))...)
 		}
 	}
-	a.Text = string(r.take(uint64(text)))
+	switch b := r.take(uint64(text)); {
+	case flags&flagUnknown == 0:
+		a.Text = string(b)
+	case r.err == nil && (len(b) > maxUnknown || json.Unmarshal(b, &a.Unknown) != nil || len(a.Unknown) == 0 || flags&flagCut != 0):
+		r.fail("no list of fields")
+	}
 	if flags&flagCut != 0 {
 		a.Text += " …"
 	}

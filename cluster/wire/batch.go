@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"encoding/json"
 	"fmt"
 	"math"
 
@@ -19,7 +20,14 @@ const (
 	Put
 	// Delete removes documents; those that are not there are no fault.
 	Delete
+	// DeleteWhere removes the documents that a condition is true of when its turn comes.
+	DeleteWhere
+	// Set sets fields in the payloads of such documents.
+	Set
 )
+
+// whole tells an operation on the whole shard, which names no documents.
+func (o Op) whole() bool { return o == DeleteWhere || o == Set }
 
 func (o Op) String() string {
 	switch o {
@@ -29,6 +37,10 @@ func (o Op) String() string {
 		return "put"
 	case Delete:
 		return "delete"
+	case DeleteWhere:
+		return "delete where"
+	case Set:
+		return "set"
 	}
 	return fmt.Sprintf("operation %d", uint8(o))
 }
@@ -41,10 +53,21 @@ type Batch struct {
 	Dim   int // of the vectors; 0 in a batch without any
 	// Model is what made the vectors, in its JSON form; nil: nobody said.
 	Model []byte
+	// Choice, of DeleteWhere and Set, is a [Choice] in its JSON form.
+	Choice []byte
 	// Documents; of a deletion only the ids count.
 	Documents []vectors.Document
 	// Reply is the subject that hears what became of the batch; "": nobody asks.
 	Reply string
+}
+
+// Choice says which documents of a shard change, and how. A field that no document of the
+// shard has is NULL.
+type Choice struct {
+	// Where is a filter with a condition, as in a query.
+	Where json.RawMessage `json:"where"`
+	// Set has fields and their new values; null removes one.
+	Set map[string]json.RawMessage `json:"set,omitempty"`
 }
 
 const batchMagic = "PLB1"
@@ -54,8 +77,15 @@ func (b *Batch) Encode() ([]byte, error) {
 	bad := func(format string, args ...any) ([]byte, error) {
 		return nil, fmt.Errorf("batch: %w: %s", ErrMessage, fmt.Sprintf(format, args...))
 	}
-	if b.Op < Add || b.Op > Delete || b.Shard < 0 || b.Shard > MaxShards || b.Dim < 0 || b.Dim > MaxDim || len(b.Reply) > math.MaxUint16 {
+	if b.Op < Add || b.Op > Set || b.Shard < 0 || b.Shard > MaxShards || b.Dim < 0 || b.Dim > MaxDim || len(b.Reply) > math.MaxUint16 {
 		return bad("%v of dimension %d for shard %d", b.Op, b.Dim, b.Shard)
+	}
+	extra := b.Model
+	if b.Op.whole() {
+		extra = b.Choice
+	}
+	if b.Op.whole() != (b.Choice != nil) || b.Op.whole() && (b.Model != nil || b.Documents != nil) {
+		return bad("%v with %d documents", b.Op, len(b.Documents))
 	}
 	size := 0
 	for _, d := range b.Documents {
@@ -69,17 +99,17 @@ func (b *Batch) Encode() ([]byte, error) {
 			return bad("document %q has %d values of dimension %d", d.ID, len(d.Tokens), b.Dim)
 		}
 	}
-	w := begin(batchMagic, 64+len(b.Model)+len(b.Reply)+size)
+	w := begin(batchMagic, 64+len(extra)+len(b.Reply)+size)
 	w.u8(version)
 	w.u8(uint8(b.Op))
 	w.u16(uint16(b.Shard))
 	w.bytes(b.ID[:])
 	w.u16(uint16(b.Dim))
 	w.u16(uint16(len(b.Reply)))
-	w.u32(uint32(len(b.Model)))
+	w.u32(uint32(len(extra)))
 	w.u32(uint32(len(b.Documents)))
 	w.text(b.Reply)
-	w.bytes(b.Model)
+	w.bytes(extra)
 	for _, d := range b.Documents {
 		w.u16(uint16(len(d.ID)))
 		w.text(d.ID)
@@ -106,19 +136,28 @@ func DecodeBatch(msg []byte) (*Batch, error) {
 	b.Shard = int(r.u16())
 	b.ID = r.id()
 	b.Dim = int(r.u16())
-	reply, model, docs := r.u16(), r.u32(), r.u32()
-	if r.err == nil && (b.Op < Add || b.Op > Delete) {
+	reply, extra, docs := r.u16(), r.u32(), r.u32()
+	switch {
+	case r.err != nil:
+	case b.Op < Add || b.Op > Set:
 		r.fail("unknown %v", b.Op)
+	case b.Op.whole() && (docs > 0 || extra == 0):
+		r.fail("%v with %d documents, and a choice of %d bytes", b.Op, docs, extra)
 	}
 	b.Reply = string(r.take(uint64(reply)))
-	if model > 0 {
-		b.Model = r.take(uint64(model))
+	switch {
+	case b.Op.whole():
+		b.Choice = r.take(uint64(extra))
+	case extra > 0:
+		b.Model = r.take(uint64(extra))
 	}
 	least := uint64(10)
 	if b.Op == Delete {
 		least = 2
 	}
-	b.Documents = make([]vectors.Document, r.count(uint64(docs), least))
+	if !b.Op.whole() {
+		b.Documents = make([]vectors.Document, r.count(uint64(docs), least))
+	}
 	for i := range b.Documents {
 		d := &b.Documents[i]
 		d.ID = string(r.take(uint64(r.u16())))

@@ -127,6 +127,27 @@ func TestAnswerAndBatch(t *testing.T) {
 			t.Fatalf("%d bytes of a batch are read: %v", n, err)
 		}
 	}
+	for _, whole := range []*Batch{{Op: DeleteWhere, Shard: 7, Choice: []byte(`{"where":{"where":"a > 1"}}`)}, {Op: Set, Reply: "in.box", Choice: []byte(`{}`)}} {
+		msg, err := whole.Encode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if b, err := DecodeBatch(msg); err != nil || !reflect.DeepEqual(b, whole) {
+			t.Errorf("%v: %v\n%+v\n%+v", whole.Op, err, b, whole)
+		}
+	}
+	for _, bad := range []*Batch{{Op: Set}, {Op: Add, Choice: []byte(`{}`)}, {Op: DeleteWhere, Choice: []byte(`{}`), Documents: []vectors.Document{{ID: "x"}}}, {Op: Set + 1}} {
+		if _, err := bad.Encode(); !errors.Is(err, ErrMessage) {
+			t.Errorf("%+v is written: %v", bad, err)
+		}
+	}
+	open := &Answer{Hits: []Hit{}, Shards: []ShardState{}, Unknown: []string{"year", "<b>"}}
+	if msg, err = open.Encode(); err != nil {
+		t.Fatal(err)
+	}
+	if a, err := DecodeAnswer(msg); err != nil || !reflect.DeepEqual(a, open) {
+		t.Errorf("unknown fields: %v\n%+v\n%+v", err, a, open)
+	}
 	del := &Batch{Op: Delete, Documents: []vectors.Document{{ID: "x", Payload: []byte("p")}}}
 	if _, err := del.Encode(); !errors.Is(err, ErrMessage) {
 		t.Errorf("a deletion with content is written: %v", err)
@@ -143,7 +164,9 @@ func seeds(f *testing.F) {
 	q, _ := exampleQuery().Encode()
 	a, _ := exampleAnswer().Encode()
 	b, _ := exampleBatch().Encode()
-	for _, m := range [][]byte{q, a, b} {
+	u, _ := (&Answer{Unknown: []string{"year"}}).Encode()
+	w, _ := (&Batch{Op: Set, Choice: []byte(`{}`)}).Encode()
+	for _, m := range [][]byte{q, a, b, u, w} {
 		f.Add(m[:len(m)-4])
 	}
 }

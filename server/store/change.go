@@ -50,7 +50,7 @@ func (c *Collection) Update(ctx context.Context, docs []Document, o UpdateOption
 	if err != nil {
 		return Receipt{}, err
 	}
-	docs, err = checkDocuments(docs, dim, c.s.o.MaxMetadata)
+	docs, err = CheckDocuments(docs, dim, c.s.o.MaxMetadata)
 	if err != nil {
 		return Receipt{}, err
 	}
@@ -76,7 +76,7 @@ func (c *Collection) Update(ctx context.Context, docs []Document, o UpdateOption
 // Errors: [ErrSelection], [*condition.Error], [ErrEmpty], [*BusyError],
 // [ErrUnknown], [ErrDamaged], [ErrClosed], that of ctx, and what writing fails with.
 func (c *Collection) Delete(ctx context.Context, chosen Selection) (int, error) {
-	if err := chosen.check(); err != nil {
+	if err := chosen.Check(); err != nil {
 		return 0, err
 	}
 	r := &request{kind: deleting, chosen: chosen, cost: chosen.cost()}
@@ -91,10 +91,10 @@ func (c *Collection) Delete(ctx context.Context, chosen Selection) (int, error) 
 //
 // Errors: [ErrMetadata], and those of [Collection.Delete].
 func (c *Collection) UpdateMetadata(ctx context.Context, chosen Selection, set map[string]json.RawMessage) (int, error) {
-	if err := checkSet(set, c.s.o.MaxMetadata); err != nil {
+	if err := CheckFields(set, c.s.o.MaxMetadata); err != nil {
 		return 0, err
 	}
-	if err := chosen.check(); err != nil {
+	if err := chosen.Check(); err != nil {
 		return 0, err
 	}
 	r := &request{kind: acting, cost: chosen.cost()}

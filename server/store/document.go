@@ -31,10 +31,10 @@ func (d *Document) cost() int64 {
 	return int64(4*len(d.Vectors) + len(d.Metadata) + len(d.ID) + 64)
 }
 
-// checkDocuments finds what can be wrong with one document, whatever is stored. dim
-// is that of the collection, 0 where it has none yet. It returns the documents as
-// they are to be stored, which share the vectors.
-func checkDocuments(docs []Document, dim, maxMetadata int) ([]Document, error) {
+// CheckDocuments finds what can be wrong with one document, whatever is stored
+// ([*DocumentError]). dim is that of the collection, 0 where it has none yet. It returns
+// the documents as they are to be stored, which share the vectors.
+func CheckDocuments(docs []Document, dim, maxMetadata int) ([]Document, error) {
 	checked := make([]Document, len(docs))
 	seen := make(map[string]int, len(docs))
 	for i, d := range docs {

@@ -30,8 +30,8 @@ func (s *Selection) cost() int64 {
 	return n
 }
 
-// check finds what can be wrong with a selection, whatever is stored.
-func (s *Selection) check() error {
+// Check finds what can be wrong with a selection, whatever is stored.
+func (s *Selection) Check() error {
 	ways := 0
 	for _, named := range []bool{s.IDs != nil, s.Ordinals != nil, s.Condition != ""} {
 		if named {
@@ -44,11 +44,12 @@ func (s *Selection) check() error {
 	if s.Condition == "" {
 		return nil
 	}
-	_, err := bind(s.Condition, s.Params)
+	_, err := Bind(s.Condition, s.Params)
 	return err
 }
 
-func bind(text string, params []any) (*condition.Condition, error) {
+// Bind reads a condition with a value for each "?".
+func Bind(text string, params []any) (*condition.Condition, error) {
 	e, err := condition.ParsePlaceholders(text)
 	if err != nil {
 		return nil, err
@@ -84,14 +85,20 @@ func resolve(ctx context.Context, snap *index.Snapshot, s *Selection) (*roaring.
 
 // match finds the live documents that a condition holds for.
 func match(ctx context.Context, snap *index.Snapshot, text string, params []any) (*roaring.Bitmap, error) {
-	c, err := bind(text, params)
+	c, err := Bind(text, params)
 	if err != nil {
 		return nil, err
 	}
 	return snap.Select(ctx, c)
 }
 
-func checkSet(set map[string]json.RawMessage, most int) error {
+// MaxMetadata is the largest metadata of one document in bytes, if the options of a store
+// do not say otherwise.
+const MaxMetadata = 1 << 20
+
+// CheckFields finds what is wrong with fields that are to be set ([ErrMetadata]); most is
+// how many bytes they may have.
+func CheckFields(set map[string]json.RawMessage, most int) error {
 	size := 2
 	for key, value := range set {
 		if err := checkKey(key); err != nil {

@@ -93,7 +93,7 @@ func (o *Options) complete() error {
 		o.Queue.Bytes = 512 << 20
 	}
 	if o.MaxMetadata == 0 {
-		o.MaxMetadata = 1 << 20
+		o.MaxMetadata = MaxMetadata
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)

@@ -1,0 +1,347 @@
+package client
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+	"math"
+	"sync"
+	"time"
+
+	"github.com/plaid-ir/plaid/cluster/bus"
+	"github.com/plaid-ir/plaid/cluster/topology"
+	"github.com/plaid-ir/plaid/cluster/wire"
+	"github.com/plaid-ir/plaid/condition"
+	"github.com/plaid-ir/plaid/search"
+)
+
+// Place is where a document is in a generation. All replicas of a shard give the same
+// ordinal.
+type Place struct {
+	Shard   int
+	Ordinal uint32
+}
+
+// Document is a document of a collection.
+type Document struct {
+	Place
+	ID      string
+	Payload []byte    // nil unless asked for, or if there is none
+	Vectors []float32 // [tokens, dimension], row-major; nil unless asked for
+}
+
+// Wanted says which documents to read, and what of them: those of a list of ids or of
+// places, in its order, those that a condition is true of, or where there is none of
+// these, all, in the order of shards and of ordinals in them. Those that are not there
+// are passed over.
+type Wanted struct {
+	IDs    []string
+	Places []Place
+	Where  *condition.Condition
+	// Limit is how many at most; 0: all.
+	Limit            int
+	Payload, Vectors bool
+}
+
+// list tells whether the documents are named one by one.
+func (w *Wanted) list() bool { return w.IDs != nil || w.Places != nil }
+
+// Documents reads documents. Those of a shard that come in one answer are of one state
+// of it; while changes go on, a long list is of several. A shard that does not answer is
+// an error ([*PartialError]) whatever the configuration says. Other errors:
+// [condition.ErrUnknownField], and those of Search.
+func (f *Client) Documents(ctx context.Context, w Wanted) iter.Seq2[Document, error] {
+	return func(yield func(Document, error) bool) {
+		err := f.documentsOf(ctx, &w, func(d Document) bool { return yield(d, nil) })
+		if err != nil {
+			yield(Document{}, err)
+		}
+	}
+}
+
+// CheckFields makes sure that some document has each field of a condition.
+func (f *Client) CheckFields(ctx context.Context, where *condition.Condition) error {
+	w := Wanted{Where: where, Limit: 1}
+	m, err := f.collection()
+	if err != nil {
+		return err
+	}
+	_, err = f.firstPages(ctx, m, &w)
+	return err
+}
+
+// Shards describes each shard, as one of its replicas is now.
+func (f *Client) Shards(ctx context.Context) ([]wire.ShardStats, error) {
+	m, err := f.collection()
+	if err != nil {
+		return nil, err
+	}
+	found, err := f.lookAll(ctx, m, func(int) *wire.Look { return &wire.Look{Stats: true} })
+	if err != nil {
+		return nil, err
+	}
+	all := make([]wire.ShardStats, len(found))
+	for s, answer := range found {
+		if answer.Stats == nil {
+			return nil, fmt.Errorf("shard %d: %w: no figures", s, wire.ErrMessage)
+		}
+		all[s] = *answer.Stats
+	}
+	return all, nil
+}
+
+func (f *Client) documentsOf(ctx context.Context, w *Wanted, give func(Document) bool) error {
+	m, err := f.collection()
+	if err != nil {
+		return err
+	}
+	if w.list() {
+		return f.listed(ctx, m, w, give)
+	}
+	pages, err := f.firstPages(ctx, m, w)
+	if err != nil {
+		return err
+	}
+	n := 0
+	for s, page := range pages {
+		pages[s] = nil // what was read may be forgotten
+		for {
+			for i := range page.Documents {
+				d, err := documentOf(s, &page.Documents[i])
+				if err != nil {
+					return err
+				}
+				if n++; !give(d) || n == w.Limit {
+					return nil
+				}
+			}
+			if !page.More {
+				break
+			}
+			l, err := w.look(m)
+			if err != nil {
+				return err
+			}
+			l.From, l.Bytes = page.Next, 0
+			if page, err = f.look(ctx, m, s, l); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// look is what one shard is asked for.
+func (w *Wanted) look(m *topology.Map) (*wire.Look, error) {
+	l := &wire.Look{Payload: w.Payload, Vectors: w.Vectors, Limit: w.Limit, Bytes: max(4<<20/m.Shards(), 64<<10)}
+	if w.Where == nil {
+		l.All = true
+		return l, nil
+	}
+	var err error
+	l.Filter, err = whereJSON(w.Where)
+	return l, err
+}
+
+// firstPages are the first documents of each shard, when all say what they have.
+func (f *Client) firstPages(ctx context.Context, m *topology.Map, w *Wanted) ([]*wire.Found, error) {
+	l, err := w.look(m)
+	if err != nil {
+		return nil, err
+	}
+	pages, err := f.lookAll(ctx, m, func(int) *wire.Look { one := *l; return &one })
+	if err != nil || w.Where == nil {
+		return pages, err
+	}
+	lists := make([][]string, len(pages))
+	for s, p := range pages {
+		lists[s] = p.Unknown
+	}
+	return pages, known(w.Where, lists)
+}
+
+// listed reads the documents of a list.
+func (f *Client) listed(ctx context.Context, m *topology.Map, w *Wanted, give func(Document) bool) error {
+	const most = 2 << 20 // bytes of a list in one message
+	looks, sizes := map[int][]*wire.Look{}, map[int]int{}
+	of := func(s, size int) *wire.Look {
+		if len(looks[s]) == 0 || sizes[s]+size > most {
+			looks[s], sizes[s] = append(looks[s], &wire.Look{Payload: w.Payload, Vectors: w.Vectors}), 0
+		}
+		sizes[s] += size
+		return looks[s][len(looks[s])-1]
+	}
+	for _, id := range w.IDs {
+		l := of(m.ShardOf(id), 3+len(id))
+		l.IDs = append(l.IDs, id)
+	}
+	for _, p := range w.Places {
+		if p.Shard >= 0 && p.Shard < m.Shards() {
+			l := of(p.Shard, 11)
+			l.Ordinals = append(l.Ordinals, p.Ordinal)
+		}
+	}
+	byID, byPlace := map[string]Document{}, map[Place]Document{}
+	var mu sync.Mutex
+	err := f.each(m, func(s int) error {
+		for rest := looks[s]; len(rest) > 0; {
+			l := rest[0]
+			page, err := f.look(ctx, m, s, l)
+			if err != nil {
+				return err
+			}
+			for i := range page.Documents {
+				d, err := documentOf(s, &page.Documents[i])
+				if err != nil {
+					return err
+				}
+				mu.Lock()
+				byID[d.ID], byPlace[d.Place] = d, d
+				mu.Unlock()
+			}
+			if l.From = page.Next; !page.More {
+				rest = rest[1:]
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	n := 0
+	for i := range len(w.IDs) + len(w.Places) {
+		var d Document
+		var there bool
+		if i < len(w.IDs) {
+			d, there = byID[w.IDs[i]]
+		} else {
+			d, there = byPlace[w.Places[i-len(w.IDs)]]
+		}
+		if !there {
+			continue
+		}
+		if n++; !give(d) || n == w.Limit {
+			return nil
+		}
+	}
+	return nil
+}
+
+func documentOf(shard int, d *wire.FoundDocument) (Document, error) {
+	out := Document{Place: Place{shard, d.Ordinal}, ID: d.ID, Payload: d.Payload}
+	if len(d.Vectors)%4 != 0 {
+		return out, fmt.Errorf("document %q: %w: vectors of %d bytes", d.ID, wire.ErrMessage, len(d.Vectors))
+	}
+	if d.Vectors != nil {
+		out.Vectors = make([]float32, len(d.Vectors)/4)
+		for i := range out.Vectors {
+			out.Vectors[i] = math.Float32frombits(binary.LittleEndian.Uint32(d.Vectors[4*i:]))
+		}
+	}
+	return out, nil
+}
+
+// lookAll asks every shard.
+func (f *Client) lookAll(ctx context.Context, m *topology.Map, what func(s int) *wire.Look) ([]*wire.Found, error) {
+	all := make([]*wire.Found, m.Shards())
+	err := f.each(m, func(s int) (err error) {
+		all[s], err = f.look(ctx, m, s, what(s))
+		return err
+	})
+	return all, err
+}
+
+// each does something for every shard, several at a time. The error is that of the first
+// shard that has one.
+func (f *Client) each(m *topology.Map, do func(s int) error) error {
+	const most = 16
+	errs := make([]error, m.Shards())
+	turns := make(chan struct{}, most)
+	var wg sync.WaitGroup
+	for s := range errs {
+		turns <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-turns }()
+			errs[s] = do(s)
+		})
+	}
+	wg.Wait()
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// look asks the replicas of a shard, one after another, until one answers.
+func (f *Client) look(ctx context.Context, m *topology.Map, s int, l *wire.Look) (*wire.Found, error) {
+	within, done, err := f.begin(ctx, f.c.Deadline)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	l.Collection, l.Generation, l.Shard = m.Collection, m.Current.Number, s
+	f.mu.Lock()
+	l.Applied = f.seen[s]
+	f.mu.Unlock()
+	reason := "no node serves it"
+	tried := map[string]bool{}
+	for within.Err() == nil {
+		var ready []topology.Replica
+		for _, r := range f.watch.Replicas(m.Collection, m.Current.Number, s) {
+			if r.Ready && !r.Draining && !tried[r.Node] {
+				ready = append(ready, r)
+			}
+		}
+		if len(ready) == 0 {
+			break
+		}
+		node := f.peers.choose(ready, f.c.Zone, nil)
+		tried[node] = true
+		found, err := f.lookAt(within, node, l, len(ready))
+		switch {
+		case err != nil:
+			reason = fmt.Sprintf("node %s: %v", node, err)
+		case found.Status == wire.OK:
+			return found, nil
+		case found.Status == wire.Refused:
+			return nil, answerError(&wire.Answer{Code: found.Code, Text: found.Text})
+		default:
+			reason = fmt.Sprintf("node %s: %v %s", node, found.Status, found.Text)
+		}
+	}
+	switch {
+	case f.end.Err() != nil:
+		return nil, search.ErrClosed
+	case ctx.Err() != nil:
+		return nil, ctx.Err()
+	}
+	docs := f.documents(m, s)
+	return nil, &PartialError{search.Coverage{Parts: m.Shards(), Of: docs, Missing: []search.MissingPart{{Part: s, Name: fmt.Sprintf("shard %d", s), Docs: docs, Reason: reason}}}}
+}
+
+// lookAt asks a node, for a part of the time where others are left.
+func (f *Client) lookAt(ctx context.Context, node string, l *wire.Look, left int) (*wire.Found, error) {
+	deadline, _ := ctx.Deadline()
+	most := time.Until(deadline) / time.Duration(left)
+	ctx, stop := context.WithTimeout(ctx, most)
+	defer stop()
+	l.Left = most * 9 / 10
+	msg, err := json.Marshal(l)
+	if err != nil {
+		return nil, err
+	}
+	reply, err := f.bus.Conn.RequestWithContext(ctx, bus.LookSubject(node), msg)
+	if errors.Is(err, context.DeadlineExceeded) {
+		return nil, errors.New("no answer in time")
+	}
+	if err != nil {
+		return nil, err
+	}
+	found := &wire.Found{}
+	return found, wire.ReadJSON(reply.Data, found)
+}

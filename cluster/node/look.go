@@ -1,0 +1,215 @@
+package node
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+
+	"github.com/RoaringBitmap/roaring/v2"
+	"github.com/nats-io/nats.go"
+
+	"github.com/plaid-ir/plaid/cluster/wire"
+	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/search"
+)
+
+// maxLook is about how many bytes of payloads and vectors an answer has: a message has room
+// for them in base64, and for the ids.
+const maxLook = 4 << 20
+
+// maxListed is how many documents an answer has at most.
+const maxListed = 1 << 15
+
+// hearLook answers for documents of a shard, as long as not too many ask.
+func (n *Node) hearLook(msg *nats.Msg) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.closed {
+		return
+	}
+	select {
+	case n.looks <- struct{}{}:
+	default:
+		n.found(msg, &wire.Found{Status: wire.Busy})
+		return
+	}
+	n.done.Go(func() {
+		defer func() { <-n.looks }()
+		n.found(msg, n.look(msg.Data))
+	})
+}
+
+func (n *Node) found(msg *nats.Msg, f *wire.Found) {
+	text, err := json.Marshal(f)
+	if most := n.bus.Conn.MaxPayload(); err == nil && int64(len(text)) > most {
+		text, err = json.Marshal(&wire.Found{Status: wire.Refused, Code: wire.CodeOption, Text: fmt.Sprintf("the documents take %d bytes, %d are the most of a message", len(text), most)})
+	}
+	if err == nil {
+		err = msg.Respond(text)
+	}
+	if err != nil {
+		n.log.Warn("a question for documents is not answered", "error", err)
+	}
+}
+
+// look finds documents in one state of a shard.
+func (n *Node) look(msg []byte) *wire.Found {
+	var l wire.Look
+	if err := wire.ReadJSON(msg, &l); err != nil {
+		return &wire.Found{Status: wire.Refused, Code: wire.CodeQuery, Text: err.Error()}
+	}
+	k := key{l.Collection, l.Generation, l.Shard}
+	r := n.replica(k)
+	if r == nil || !r.state().Ready {
+		return &wire.Found{Status: wire.WrongGeneration, Text: fmt.Sprintf("%s is not here", k)}
+	}
+	ctx, stop := context.WithTimeout(n.ctx, l.Left)
+	defer stop()
+	f := &wire.Found{}
+	err := r.at(func(snap *index.Snapshot, applied uint64) error {
+		if applied < l.Applied {
+			f.Status, f.Text = wire.Behind, fmt.Sprintf("shard %d has applied %d of its log, %d is asked for", l.Shard, applied, l.Applied)
+			return nil
+		}
+		if l.Stats {
+			f.Stats = r.stats(snap)
+		}
+		return gather(ctx, snap, &l, f)
+	})
+	switch {
+	case err == nil:
+		return f
+	case ctx.Err() != nil:
+		return &wire.Found{Status: wire.Late}
+	case errors.Is(err, search.ErrOption), errors.Is(err, wire.ErrMessage):
+		return &wire.Found{Status: wire.Refused, Code: wire.CodeOption, Text: err.Error()}
+	}
+	return &wire.Found{Status: wire.Failed, Text: err.Error()}
+}
+
+// gather reads the documents that are asked for, as many as fit.
+func gather(ctx context.Context, snap *index.Snapshot, l *wire.Look, f *wire.Found) error {
+	limit, room := maxListed, maxLook
+	if l.Limit > 0 {
+		limit = min(limit, l.Limit)
+	}
+	if l.Bytes > 0 {
+		room = min(room, l.Bytes)
+	}
+	// take reads a document; place is where to go on if it has no room.
+	take := func(place, ordinal uint32) (goOn bool, err error) {
+		if err := ctx.Err(); err != nil {
+			return false, err
+		}
+		if len(f.Documents) >= limit || room <= 0 {
+			f.More, f.Next = true, place
+			return false, nil
+		}
+		d, err := document(snap, ordinal, l)
+		f.Documents = append(f.Documents, d)
+		room -= len(d.Payload) + len(d.Vectors) + len(d.ID)
+		return true, err
+	}
+	var among *roaring.Bitmap
+	switch {
+	case l.IDs != nil:
+		for i := int(l.From); i < len(l.IDs); i++ {
+			ordinal, there, err := snap.Ordinal(l.IDs[i])
+			if err != nil {
+				return err
+			}
+			if there {
+				if goOn, err := take(uint32(i), ordinal); err != nil || !goOn {
+					return err
+				}
+			}
+		}
+		return nil
+	case l.Ordinals != nil:
+		for i := int(l.From); i < len(l.Ordinals); i++ {
+			if ordinal := l.Ordinals[i]; snap.Live(ordinal) {
+				if goOn, err := take(uint32(i), ordinal); err != nil || !goOn {
+					return err
+				}
+			}
+		}
+		return nil
+	case l.Filter != nil:
+		var filter search.Filter
+		if err := wire.ReadJSON(l.Filter, &filter); err != nil {
+			return err
+		}
+		if filter.Where == nil || filter.IDs != nil {
+			return fmt.Errorf("%w: a filter without a condition", wire.ErrMessage)
+		}
+		var err error
+		if f.Unknown, err = unknownFields(ctx, []*index.Snapshot{snap}, filter.Where); err != nil {
+			return err
+		}
+		if among, err = snap.Select(ctx, filter.Where.Lenient()); err != nil {
+			return err
+		}
+	case l.All:
+		among = roaring.New()
+		among.AddRange(0, uint64(snap.State().Docs))
+		among.AndNot(snap.Tombstones())
+	default:
+		return nil
+	}
+	it := among.Iterator()
+	for it.AdvanceIfNeeded(l.From); it.HasNext(); {
+		ordinal := it.Next()
+		if goOn, err := take(ordinal, ordinal); err != nil || !goOn {
+			return err
+		}
+	}
+	return nil
+}
+
+func document(snap *index.Snapshot, ordinal uint32, l *wire.Look) (d wire.FoundDocument, err error) {
+	d.Ordinal, d.ID = ordinal, snap.ID(ordinal)
+	if l.Payload {
+		if d.Payload, err = snap.Payload(ordinal); err != nil {
+			return d, err
+		}
+	}
+	if l.Vectors {
+		v, err := snap.Vectors(ordinal)
+		if err != nil {
+			return d, err
+		}
+		for _, x := range v {
+			d.Vectors = binary.LittleEndian.AppendUint32(d.Vectors, math.Float32bits(x))
+		}
+	}
+	return d, nil
+}
+
+// stats describes a shard.
+func (r *replica) stats(snap *index.Snapshot) *wire.ShardStats {
+	s, h := snap.State(), snap.Header()
+	st := &wire.ShardStats{Documents: uint64(s.Live), Deleted: uint64(s.Docs - s.Live), Tokens: s.LiveTokens, Nbits: h.Nbits, Centroids: h.Centroids}
+	if info, err := os.Stat(r.n.path(r.key)); err == nil {
+		st.FileBytes = info.Size()
+	}
+	r.mu.Lock()
+	known := r.payloads
+	r.mu.Unlock()
+	if known.version != snap.Version() || known.version == 0 {
+		known = payloads{version: snap.Version()}
+		for o := range s.Docs {
+			if snap.HasPayload(o) {
+				known.docs++
+			}
+		}
+		r.mu.Lock()
+		r.payloads = known
+		r.mu.Unlock()
+	}
+	st.Payloads = known.docs
+	return st
+}

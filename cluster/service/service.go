@@ -1,0 +1,282 @@
+// Package service lets package server serve the collections of a cluster: they are the
+// [server.Indexes] of a front.
+//
+// A document id is the shard in the upper 32 bits and the ordinal in it below; it lasts
+// as long as the generation. Documents that come without a name get a random one, since
+// the name decides on the shard.
+package service
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/plaid-ir/plaid/cluster/bus"
+	"github.com/plaid-ir/plaid/cluster/client"
+	"github.com/plaid-ir/plaid/cluster/topology"
+	"github.com/plaid-ir/plaid/server"
+	"github.com/plaid-ir/plaid/server/store"
+)
+
+// Config of a front.
+type Config struct {
+	// Client is what the clients of all collections have in common.
+	Client client.Config
+	// Place says where the cluster is, for /health.
+	Place string
+}
+
+// Front is the collections of a cluster, as a service sees them. It is safe for
+// concurrent use.
+type Front struct {
+	c     Config
+	bus   *bus.Bus
+	watch *topology.Watcher
+	log   *slog.Logger
+
+	mu      sync.Mutex
+	closed  bool
+	clients map[string]*collection
+}
+
+var _ server.Indexes = (*Front)(nil)
+
+// New returns a front over a connection, which stays the caller's.
+func New(ctx context.Context, conn *nats.Conn, c Config) (*Front, error) {
+	b, err := bus.Open(ctx, conn)
+	if err != nil {
+		return nil, err
+	}
+	watch, err := topology.Watch(ctx, b)
+	if err != nil {
+		return nil, err
+	}
+	f := &Front{c: c, bus: b, watch: watch, log: c.Client.Logger, clients: map[string]*collection{}}
+	if f.log == nil {
+		f.log = slog.New(slog.DiscardHandler)
+	}
+	return f, nil
+}
+
+// Close ends what goes on. It may be called more than once.
+func (f *Front) Close() error {
+	f.mu.Lock()
+	f.closed = true
+	all := f.clients
+	f.clients = nil
+	f.mu.Unlock()
+	var errs []error
+	for _, c := range all {
+		errs = append(errs, c.Close())
+	}
+	f.watch.Close()
+	return errors.Join(errs...)
+}
+
+// Place implements [server.Indexes].
+func (f *Front) Place() string { return f.c.Place }
+
+// Names implements [server.Indexes].
+func (f *Front) Names() []string {
+	var names []string
+	for _, m := range f.watch.Maps() {
+		names = append(names, m.Collection)
+	}
+	return names
+}
+
+// Get implements [server.Indexes].
+func (f *Front) Get(name string) (server.Index, error) {
+	if _, err := f.watch.Map(name); errors.Is(err, topology.ErrNoCollection) {
+		return nil, fmt.Errorf("%w: %q", store.ErrUnknown, name)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.closed {
+		return nil, store.ErrClosed
+	}
+	if c := f.clients[name]; c != nil {
+		return c, nil
+	}
+	cfg := f.c.Client
+	cfg.Collection = name
+	cl, err := client.Over(f.bus, f.watch, cfg)
+	if err != nil {
+		return nil, err
+	}
+	c := &collection{Client: cl, name: name, partial: cfg.AllowPartial}
+	f.clients[name] = c
+	return c, nil
+}
+
+// Declare implements [server.Indexes]: of a name that is there it says so, and otherwise
+// that it is for an operator to decide on shards and replicas.
+func (f *Front) Declare(_ context.Context, name string, _ store.Config) (server.Index, error) {
+	if err := store.CheckName(name); err != nil {
+		return nil, err
+	}
+	if _, err := f.watch.Map(name); !errors.Is(err, topology.ErrNoCollection) {
+		return nil, fmt.Errorf("%w: %q", store.ErrExists, name)
+	}
+	return nil, server.NotSupported("declaring an index (in a cluster plaid cluster create, build and promote make one)")
+}
+
+// Drop implements [server.Indexes]. A collection is not removed.
+func (f *Front) Drop(context.Context, string) (bool, error) {
+	return false, server.NotSupported("removing an index")
+}
+
+// collection is one of them.
+type collection struct {
+	*client.Client
+	name    string
+	partial bool
+}
+
+var _ server.Index = (*collection)(nil)
+
+func (c *collection) Name() string { return c.name }
+
+// Err is why the map of the collection is not understood.
+func (c *collection) Err() error {
+	if _, err := c.Watcher().Map(c.name); err != nil && !errors.Is(err, topology.ErrNoCollection) {
+		return fmt.Errorf("%w: %w", store.ErrDamaged, err)
+	}
+	return nil
+}
+
+// Config is what is known of how the collection is made.
+func (c *collection) Config() store.Config { return store.Config{Tokenizer: store.TokenizerUnicode} }
+
+func (c *collection) SetMaxDocuments(context.Context, *uint64) (store.Config, error) {
+	return store.Config{}, server.NotSupported("a largest number of documents")
+}
+
+// looking is how long figures may take: they are shown on pages that have more to show.
+const looking = 5 * time.Second
+
+// Stats asks one replica of each shard.
+func (c *collection) Stats(ctx context.Context) (store.Stats, error) {
+	ctx, stop := context.WithTimeout(ctx, looking)
+	defer stop()
+	st := store.Stats{Growth: store.GrowthStats{Stage: store.StageEmpty}}
+	d, err := c.Describe(ctx)
+	if errors.Is(err, client.ErrEmpty) {
+		return st, nil
+	} else if err != nil {
+		return st, answered(err)
+	}
+	shards, err := c.Shards(ctx)
+	if err != nil {
+		return st, answered(err)
+	}
+	st.Dim, st.Generation, st.Model, st.Growth.Stage = d.Dim, d.Generation, d.Model, store.StageFinal
+	for _, s := range shards {
+		st.Documents += s.Documents
+		st.Deleted += s.Deleted
+		st.Tokens += s.Tokens
+		st.Metadata += s.Payloads
+		st.FileBytes += s.FileBytes
+		st.Nbits, st.Centroids = s.Nbits, s.Centroids // one codec
+	}
+	return st, nil
+}
+
+// View is the collection as it is from now on: what a shard answers is of one state of
+// it, and has the changes that this front was told are made.
+func (c *collection) View(ctx context.Context) (server.View, error) {
+	d, err := c.Describe(ctx)
+	if err != nil {
+		return nil, answered(err)
+	}
+	return &view{c, d}, nil
+}
+
+// Update sends documents to their shards.
+func (c *collection) Update(ctx context.Context, docs []store.Document, o store.UpdateOptions) (server.Receipt, error) {
+	d, err := c.Describe(ctx)
+	if errors.Is(err, client.ErrEmpty) {
+		return server.Receipt{}, server.NotSupported("documents in a collection that has not been built (plaid cluster build and promote)")
+	} else if err != nil {
+		return server.Receipt{}, answered(err)
+	}
+	if docs, err = store.CheckDocuments(docs, d.Dim, store.MaxMetadata); err != nil {
+		return server.Receipt{}, err
+	}
+	src, r, place, err := named(docs, d.Dim)
+	if err != nil {
+		return server.Receipt{}, err
+	}
+	r.Generation = d.Generation
+	w := &client.WriteOptions{Replace: o.Replace, Model: o.Model, Placed: place}
+	report, err := c.Add(ctx, src, w)
+	return r, changed(report, err)
+}
+
+// Delete deletes documents by name, by document id, or by a condition.
+func (c *collection) Delete(ctx context.Context, chosen store.Selection) (int, error) {
+	if err := chosen.Check(); err != nil {
+		return 0, err
+	}
+	var report *client.WriteReport
+	var err error
+	if chosen.Condition != "" {
+		where, berr := store.Bind(chosen.Condition, chosen.Params)
+		if berr != nil {
+			return 0, berr
+		}
+		report, err = c.DeleteWhere(ctx, where, nil)
+	} else {
+		ids := chosen.IDs
+		if chosen.Ordinals != nil {
+			if ids, err = c.names(ctx, chosen.Ordinals); err != nil {
+				return 0, err
+			}
+		}
+		report, err = c.Client.Delete(ctx, ids, nil)
+	}
+	if err := changed(report, err); err != nil {
+		return 0, err
+	}
+	return report.Deleted, nil
+}
+
+// names are those of the documents that there are of some document ids.
+func (c *collection) names(ctx context.Context, documents []uint64) ([]string, error) {
+	ids := []string{}
+	for d, err := range c.Documents(ctx, client.Wanted{Places: places(documents)}) {
+		if err != nil {
+			return nil, answered(err)
+		}
+		ids = append(ids, d.ID)
+	}
+	return ids, nil
+}
+
+// UpdateMetadata sets fields of the documents that a condition is true of.
+func (c *collection) UpdateMetadata(ctx context.Context, chosen store.Selection, set map[string]json.RawMessage) (int, error) {
+	if err := store.CheckFields(set, store.MaxMetadata); err != nil {
+		return 0, err
+	}
+	if err := chosen.Check(); err != nil {
+		return 0, err
+	}
+	if chosen.Condition == "" {
+		return 0, server.NotSupported("metadata of documents that are chosen without a condition")
+	}
+	where, err := store.Bind(chosen.Condition, chosen.Params)
+	if err != nil {
+		return 0, err
+	}
+	report, err := c.UpdatePayload(ctx, where, set, nil)
+	if err := changed(report, err); err != nil {
+		return 0, err
+	}
+	return report.Updated, nil
+}

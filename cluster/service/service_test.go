@@ -1,0 +1,447 @@
+package service_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/plaid-ir/plaid/cluster/bus"
+	"github.com/plaid-ir/plaid/cluster/client"
+	"github.com/plaid-ir/plaid/cluster/clustertest"
+	"github.com/plaid-ir/plaid/cluster/operate"
+	"github.com/plaid-ir/plaid/cluster/service"
+	"github.com/plaid-ir/plaid/cluster/wire"
+	"github.com/plaid-ir/plaid/condition"
+	"github.com/plaid-ir/plaid/search"
+	"github.com/plaid-ir/plaid/search/searchtest"
+	"github.com/plaid-ir/plaid/server"
+	"github.com/plaid-ir/plaid/vectors"
+)
+
+const dim = 16
+
+type (
+	object = map[string]any
+	list   = []any
+)
+
+// front is a service over a cluster.
+type front struct {
+	t   testing.TB
+	url string
+}
+
+// serve starts one.
+func serve(t testing.TB, c *clustertest.Cluster, cfg client.Config) *front {
+	t.Helper()
+	if cfg.Deadline == 0 {
+		cfg.Deadline = clustertest.Patience
+	}
+	cfg.WriteDeadline = clustertest.Patience
+	f, err := service.New(c.Ctx, c.Connect("front"), service.Config{Client: cfg, Place: "a test"})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, f.Close()) })
+	s, err := server.NewOver(f, nil, nil)
+	require.NoError(t, err)
+	h := httptest.NewServer(s)
+	t.Cleanup(h.Close)
+	return &front{t, h.URL}
+}
+
+// do sends a request that must be answered with a status, and reads the answer into v,
+// unless that is nil.
+func (f *front) do(status int, method, path string, body, v any) {
+	f.t.Helper()
+	text, err := json.Marshal(body)
+	require.NoError(f.t, err)
+	if body == nil {
+		text = nil
+	}
+	r, err := http.NewRequest(method, f.url+path, bytes.NewReader(text))
+	require.NoError(f.t, err)
+	r.Header.Set("Content-Type", "application/json")
+	r.Header.Set("Prefer", "return=representation")
+	a, err := http.DefaultClient.Do(r)
+	require.NoError(f.t, err)
+	defer a.Body.Close()
+	text, err = io.ReadAll(a.Body)
+	require.NoError(f.t, err)
+	require.Equal(f.t, status, a.StatusCode, "%s %s: %s", method, path, text)
+	if v != nil {
+		require.NoError(f.t, json.Unmarshal(text, v), string(text))
+	}
+}
+
+func (f *front) refused(code server.Code, status int, method, path string, body any) string {
+	f.t.Helper()
+	var p server.Problem
+	f.do(status, method, path, body, &p)
+	require.Equal(f.t, code, p.Code, p.Message)
+	return p.Message
+}
+
+func rows(d vectors.Document) [][]float32 {
+	var rows [][]float32
+	for t := range slices.Chunk(d.Tokens, dim) {
+		rows = append(rows, t)
+	}
+	return rows
+}
+
+// searched are the documents and the metadata that a search finds.
+type searched struct {
+	Results []struct {
+		Documents []uint64         `json:"document_ids"`
+		Scores    []float64        `json:"scores"`
+		Metadata  []object         `json:"metadata"`
+		IDs       []string         `json:"ids"`
+		Stats     object           `json:"stats"`
+		Coverage  *json.RawMessage `json:"coverage"`
+	} `json:"results"`
+}
+
+// Every route does with the shards of a cluster what it does with a file, or says that it
+// does not.
+func TestRoutes(t *testing.T) {
+	c := clustertest.New(t, 3)
+	maker := searchtest.New(1, dim, 12)
+	docs := maker.Docs("d", 60, 6)
+	for i := range docs {
+		docs[i].Tokens, docs[i].Payload = maker.Tokens(1+i%6), fmt.Appendf(nil, `{"n":%d}`, i)
+	}
+	c.Collection("wiki", operate.CreateOptions{Shards: 3, Replicas: 2}, dim, docs)
+	_, err := c.Op.Create(c.Ctx, "later", operate.CreateOptions{})
+	require.NoError(t, err)
+	f := serve(t, c, client.Config{})
+	const at = "/indices/wiki"
+
+	var names []string
+	f.do(200, "GET", "/indices", nil, &names)
+	require.Equal(t, []string{"later", "wiki"}, names)
+	var info struct {
+		Documents  int `json:"num_documents"`
+		Embeddings int `json:"num_embeddings"`
+		Partitions int `json:"num_partitions"`
+		Metadata   int `json:"metadata_count"`
+	}
+	f.do(200, "GET", at, nil, &info)
+	tokens := 0
+	for _, d := range docs {
+		tokens += len(d.Tokens) / dim
+	}
+	require.Equal(t, []int{60, tokens, 16, 60}, []int{info.Documents, info.Embeddings, info.Partitions, info.Metadata})
+	f.refused(server.CodeIndexNotFound, 404, "GET", "/indices/later", nil)
+	f.refused(server.CodeIndexNotFound, 404, "GET", "/indices/nothing", nil)
+	f.refused(server.CodeNotSupported, 400, "POST", "/indices/later/update", object{"documents": list{object{"embeddings": rows(docs[0])}}})
+
+	// A document of a field that no other has; its shard is one of three.
+	var r struct {
+		Documents []uint64 `json:"document_ids"`
+		IDs       []string `json:"ids"`
+		Count     int      `json:"count"`
+		Message   string   `json:"message"`
+		Deleted   int      `json:"deleted"`
+		Updated   int      `json:"updated"`
+	}
+	more := maker.Docs("e", 20, 6)
+	var bodies, metadata list
+	for i := range more {
+		more[i].Tokens = maker.Tokens(3 + i%4)
+		d := more[i]
+		bodies = append(bodies, object{"embeddings": rows(d)})
+		m := object{"_id": d.ID, "n": 100 + i}
+		if i == 0 {
+			m["only"] = "here"
+		}
+		metadata = append(metadata, m)
+	}
+	f.do(200, "POST", at+"/update", object{"documents": bodies, "metadata": metadata}, &r)
+	require.Len(t, r.Documents, 20)
+	ids := slices.Clone(r.Documents) // reading another answer writes over it
+	shards := map[uint64]bool{}
+	for _, d := range ids {
+		shards[d>>32] = true
+	}
+	require.Len(t, shards, 3, "documents go to all shards")
+	var unnamed = r
+	f.do(200, "POST", at+"/update", object{"documents": bodies[:2]}, &unnamed)
+	require.Len(t, unnamed.IDs, 2)
+	require.Len(t, unnamed.IDs[0], 32)
+
+	// What was written is found, where it is said to be.
+	var s searched
+	f.do(200, "POST", at+"/search", object{"queries": list{bodies[3]}, "params": object{"top_k": 5, "mode": "exhaustive"}, "stats": true}, &s)
+	require.Equal(t, ids[3], s.Results[0].Documents[0])
+	require.EqualValues(t, 103, s.Results[0].Metadata[0]["n"])
+	require.EqualValues(t, ids[3], s.Results[0].Metadata[0]["_subset_"])
+	require.Nil(t, s.Results[0].Coverage)
+	require.Len(t, s.Results[0].Documents, 5)
+	s = searched{}
+	f.do(200, "POST", at+"/search", object{"queries": list{bodies[3]}, "params": object{"top_k": 1000, "mode": "exhaustive"}, "metadata": false}, &s)
+	require.Len(t, s.Results[0].IDs, 82)
+	f.do(200, "POST", at+"/search", object{"queries": list{bodies[3]}, "params": object{"top_k": 0}}, &s)
+	require.Empty(t, s.Results[0].Documents)
+	f.refused(server.CodeDimension, 400, "POST", at+"/search", object{"queries": list{object{"embeddings": [][]float32{{1, 2}}}}})
+	f.refused(server.CodeDimension, 400, "POST", at+"/search", object{"queries": list{object{"embeddings": [][]float32{{1, 2}}}}, "params": object{"top_k": 0}})
+
+	find := func(body object) (found []uint64) {
+		t.Helper()
+		body["params"] = object{"top_k": 100}
+		if body["queries"] == nil {
+			body["queries"] = list{bodies[0]}
+		}
+		var s searched
+		f.do(200, "POST", at+"/search", body, &s)
+		found = s.Results[0].Documents
+		slices.Sort(found)
+		return found
+	}
+	require.Equal(t, ids[:1], find(object{"filter_condition": "only = ?", "filter_parameters": list{"here"}}), "a field that one shard has is one of all")
+	require.Len(t, find(object{"filter_condition": "only IS NULL AND n >= ?", "filter_parameters": list{0}}), 79, "and NULL in the others")
+	sorted := slices.Clone(ids[2:6])
+	slices.Sort(sorted)
+	require.Equal(t, sorted, find(object{"subset": append(list{1 << 40, 7 << 32}, anys(ids[2:6])...)}))
+	require.Equal(t, ids[2:3], find(object{"subset": ids[2:6], "filter_condition": "n <= ?", "filter_parameters": list{102}}))
+	require.Equal(t, ids[3:4], find(object{"subset": ids[2:6], "ids": list{more[3].ID, more[9].ID, "nothing"}}))
+	require.Equal(t, ids[4:5], find(object{"filter_condition": "n > ?", "filter_parameters": list{103},
+		"queries": list{object{"embeddings": rows(more[0]), "filter_condition": "n < ?", "filter_parameters": list{105}}}}), "two conditions")
+	require.Empty(t, find(object{"subset": list{}}))
+	require.Equal(t, ids[5:6], func() []uint64 {
+		var s searched
+		f.do(200, "POST", at+"/search", object{"queries": list{bodies[0]}, "ids": list{more[5].ID}, "params": object{"mode": "candidates"}}, &s)
+		return s.Results[0].Documents
+	}())
+	f.refused(server.CodeBadRequest, 400, "POST", at+"/search", object{"queries": list{bodies[0]}, "filter_condition": "nowhere = ?", "filter_parameters": list{1}})
+	f.refused(server.CodeBadRequest, 400, "POST", at+"/search", object{"queries": list{bodies[0]}, "filter_condition": "_subset_ = ?", "filter_parameters": list{1}})
+
+	// Metadata.
+	f.do(200, "POST", at+"/metadata/query", object{"condition": "n BETWEEN ? AND ?", "parameters": list{104, 106}}, &r)
+	sorted = slices.Clone(ids[4:7])
+	slices.Sort(sorted)
+	require.Equal(t, sorted, r.Documents)
+	f.refused(server.CodeBadRequest, 400, "POST", at+"/metadata/query", object{"condition": "nowhere IS NULL"})
+	var m struct {
+		Metadata []object `json:"metadata"`
+		Existing []uint64 `json:"existing_ids"`
+		Missing  []uint64 `json:"missing_ids"`
+		Count    int      `json:"count"`
+	}
+	f.do(200, "GET", at+"/metadata", nil, &m)
+	require.Equal(t, 82, m.Count)
+	require.True(t, slices.IsSortedFunc(m.Metadata, func(a, b object) int { return int(a["_subset_"].(float64) - b["_subset_"].(float64)) }))
+	f.do(200, "GET", at+"/metadata/count", nil, &m)
+	require.Equal(t, 80, m.Count)
+	f.do(200, "POST", at+"/metadata/check", object{"document_ids": list{ids[7], 99, 5 << 32}}, &m)
+	require.Equal(t, ids[7:8], m.Existing)
+	require.Len(t, m.Missing, 2)
+	f.do(200, "POST", at+"/metadata/get", object{"document_ids": list{ids[9], 1 << 50, ids[8]}}, &m)
+	require.Equal(t, []any{109., 108.}, []any{m.Metadata[0]["n"], m.Metadata[1]["n"]})
+	f.do(200, "POST", at+"/metadata/get", object{"condition": "n >= ?", "parameters": list{50}, "limit": 4}, &m)
+	require.Len(t, m.Metadata, 4)
+	f.do(200, "POST", at+"/metadata/update", object{"condition": "only IS NULL AND n < ?", "parameters": list{5}, "updates": object{"fresh": true, "n": 1000}}, &r)
+	require.Equal(t, 5, r.Updated)
+	f.do(200, "POST", at+"/metadata/query", object{"condition": "fresh = ?", "parameters": list{true}}, &r)
+	require.Equal(t, 5, r.Count)
+	f.refused(server.CodeBadRequest, 400, "POST", at+"/metadata/update", object{"condition": "nowhere IS NULL", "updates": object{"a": 1}})
+
+	// Documents.
+	var stored struct {
+		Documents []struct {
+			ID         string      `json:"id"`
+			Document   uint64      `json:"document_id"`
+			Embeddings [][]float32 `json:"embeddings"`
+		} `json:"documents"`
+	}
+	f.do(200, "GET", fmt.Sprintf("%s/documents?document_id=%d&id=%s&vectors=json", at, ids[11], more[10].ID), nil, &stored)
+	require.Equal(t, []string{more[11].ID, more[10].ID}, []string{stored.Documents[0].ID, stored.Documents[1].ID})
+	require.Len(t, stored.Documents[0].Embeddings, len(more[11].Tokens)/dim)
+	require.Len(t, stored.Documents[0].Embeddings[0], dim)
+	f.refused(server.CodeDocumentNotFound, 404, "GET", at+"/documents?id=nothing", nil)
+	f.refused(server.CodeDocumentNotFound, 404, "GET", at+"/documents?document_id=4294967295", nil)
+
+	// Deletions.
+	f.do(200, "DELETE", at+"/documents", object{"condition": "only IS NULL AND n > ?", "parameters": list{500}}, &r)
+	require.Equal(t, 5, r.Deleted)
+	f.do(200, "DELETE", at+"/documents", object{"condition": "nowhere IS NULL"}, &r)
+	require.Equal(t, 0, r.Deleted)
+	f.do(200, "DELETE", at+"/documents", object{"document_ids": list{ids[12], 1 << 60}}, &r)
+	require.Equal(t, 1, r.Deleted)
+	f.do(200, "DELETE", at+"/documents", object{"ids": list{more[13].ID, "nothing"}}, &r)
+	require.Equal(t, 1, r.Deleted)
+	f.do(200, "GET", at, nil, &info)
+	require.Equal(t, 75, info.Documents)
+
+	// A bad document, and what a cluster does not do.
+	msg := f.refused(server.CodeDimension, 400, "POST", at+"/update", object{"documents": list{bodies[0], object{"embeddings": [][]float32{{1}}}}})
+	require.Contains(t, msg, "document 1")
+	f.refused(server.CodeBadRequest, 400, "POST", at+"/update", object{"documents": list{bodies[0]}, "metadata": list{object{"bad key": 1}}})
+	f.refused(server.CodeIndexExists, 409, "POST", "/indices", object{"name": "wiki"})
+	msg = f.refused(server.CodeNotSupported, 400, "POST", "/indices", object{"name": "new"})
+	require.Contains(t, msg, "plaid cluster create")
+	for _, no := range []struct {
+		method, path string
+		body         any
+	}{
+		{"DELETE", at, nil},
+		{"PUT", at + "/config", object{"max_documents": 5}},
+		{"POST", at + "/search", object{"text_query": list{"words"}}},
+		{"POST", at + "/explain", object{"query": bodies[0], "id": more[0].ID}},
+		{"GET", at + "/backup", nil},
+		{"POST", at + "/retrain", nil},
+		{"POST", at + "/verify", nil},
+		{"POST", at + "/recall", object{"queries": list{bodies[0]}}},
+	} {
+		f.refused(server.CodeNotSupported, 400, no.method, no.path, no.body)
+	}
+	var health struct {
+		Dir     string   `json:"index_dir"`
+		Indices []object `json:"indices"`
+	}
+	f.do(200, "GET", "/health", nil, &health)
+	require.Equal(t, "a test", health.Dir)
+	require.Len(t, health.Indices, 1)
+	f.do(200, "GET", "/readyz", nil, nil)
+	var st object
+	f.do(200, "GET", at+"/stats", nil, &st)
+	require.EqualValues(t, 75, st["documents"])
+
+	// A generation that waits to be searched takes part in what is changed by a condition.
+	_, err = c.Op.Build(c.Ctx, "wiki", searchtest.Source(t, dim, docs), operate.BuildOptions{Train: clustertest.Train, Dir: t.TempDir()})
+	require.NoError(t, err)
+	f.do(200, "DELETE", at+"/documents", object{"condition": "n < ?", "parameters": list{10}}, &r)
+	require.Equal(t, 5, r.Deleted)
+	_, err = c.Op.Promote(c.Ctx, "wiki")
+	require.NoError(t, err)
+	for st["generation"] != 2. { // the front hears of it
+		require.NoError(t, c.Ctx.Err())
+		f.do(200, "GET", at+"/stats", nil, &st)
+	}
+	f.do(200, "GET", at, nil, &info)
+	require.Equal(t, 50, info.Documents)
+}
+
+func anys(ids []uint64) (all list) {
+	for _, id := range ids {
+		all = append(all, id)
+	}
+	return all
+}
+
+// A shard that nobody answers for is an error; where partial results are allowed, a search
+// says what it lacks, and everything else is refused all the same.
+func TestMissingShard(t *testing.T) {
+	c := clustertest.New(t, 2)
+	maker := searchtest.New(2, dim, 12)
+	docs := maker.Docs("d", 40, 4)
+	c.Collection("wiki", operate.CreateOptions{Shards: 4}, dim, docs)
+	strict := serve(t, c, client.Config{Deadline: 20 * time.Second})
+	loose := serve(t, c, client.Config{Deadline: 20 * time.Second, AllowPartial: true})
+	query := object{"queries": list{object{"embeddings": [][]float32{maker.Tokens(1)}}}, "params": object{"mode": "exhaustive", "top_k": 40}}
+	var all, some searched
+	loose.do(200, "POST", "/indices/wiki/search", query, &all)
+	require.Nil(t, all.Results[0].Coverage)
+	c.Stop("n1")
+	msg := strict.refused(server.CodeBusy, 503, "POST", "/indices/wiki/search", query)
+	require.Contains(t, msg, "shard")
+	loose.do(200, "POST", "/indices/wiki/search", query, &some)
+	require.NotNil(t, some.Results[0].Coverage)
+	var coverage search.Coverage
+	require.NoError(t, json.Unmarshal(*some.Results[0].Coverage, &coverage))
+	require.Len(t, coverage.Missing, 2)
+	require.Equal(t, int64(40), coverage.Of)
+	require.Less(t, coverage.Docs, coverage.Of)
+	require.Less(t, len(some.Results[0].Documents), len(all.Results[0].Documents))
+	for _, f := range []*front{strict, loose} {
+		f.refused(server.CodeBusy, 503, "GET", "/indices/wiki/metadata", nil)
+		f.refused(server.CodeBusy, 503, "POST", "/indices/wiki/metadata/check", object{"document_ids": list{0, 1 << 32, 2 << 32, 3 << 32}})
+		f.refused(server.CodeBusy, 503, "GET", "/indices/wiki", nil)
+		f.refused(server.CodeBusy, 503, "DELETE", "/indices/wiki/documents", object{"condition": "_id = ?", "parameters": list{"d1"}})
+	}
+	strict.do(200, "GET", "/health", nil, nil)
+}
+
+// Long lists come in pages, in order and each document once.
+func TestPages(t *testing.T) {
+	c := clustertest.New(t, 1)
+	maker := searchtest.New(3, dim, 12)
+	docs := maker.Docs("d", 150, 4)
+	for i := range docs {
+		docs[i].Payload = fmt.Appendf(nil, `{"n":%d,"long":%q}`, i, strings.Repeat("x", 4000))
+	}
+	c.Collection("wiki", operate.CreateOptions{Shards: 2}, dim, docs)
+	_, err := c.Client(client.Config{Collection: "wiki"}).Delete(c.Ctx, []string{"d3", "d70"}, nil)
+	require.NoError(t, err)
+	f := c.Client(client.Config{Collection: "wiki", Deadline: clustertest.Patience})
+	read := func(w client.Wanted) (ids []string) {
+		t.Helper()
+		for d, err := range f.Documents(c.Ctx, w) {
+			require.NoError(t, err)
+			ids = append(ids, d.ID)
+		}
+		return ids
+	}
+	one, err := condition.Parse("n >= 0")
+	require.NoError(t, err)
+	where, err := one.Bind()
+	require.NoError(t, err)
+	for len(read(client.Wanted{})) != 148 { // this client is told of no change
+		require.NoError(t, c.Ctx.Err())
+	}
+	all := read(client.Wanted{Payload: true, Vectors: true})
+	require.Len(t, all, 148)
+	require.Equal(t, all, read(client.Wanted{Where: where, Payload: true}))
+	require.Equal(t, all[:40], read(client.Wanted{Where: where, Payload: true, Limit: 40}))
+	names := slices.Clone(all)
+	slices.Reverse(names)
+	require.Equal(t, names, read(client.Wanted{IDs: names, Payload: true}))
+	var places []client.Place
+	for d, err := range f.Documents(c.Ctx, client.Wanted{}) {
+		require.NoError(t, err)
+		places = append(places, d.Place)
+	}
+	slices.Reverse(places)
+	require.Equal(t, names, read(client.Wanted{Places: places}))
+
+	// A node answers whatever it is asked, in pages as small as may be.
+	conn := c.Connect("asker")
+	ask := func(msg []byte) (found wire.Found) {
+		t.Helper()
+		reply, err := conn.RequestWithContext(c.Ctx, bus.LookSubject("n0"), msg)
+		require.NoError(t, err)
+		require.NoError(t, wire.ReadJSON(reply.Data, &found))
+		return found
+	}
+	look := func(l wire.Look) wire.Found {
+		t.Helper()
+		l.Collection, l.Generation, l.Left = "wiki", 1, time.Minute
+		msg, err := json.Marshal(l)
+		require.NoError(t, err)
+		return ask(msg)
+	}
+	var paged []string
+	for from, more := uint32(0), true; more; {
+		page := look(wire.Look{All: true, Payload: true, Bytes: 10000, From: from})
+		require.LessOrEqual(t, len(page.Documents), 3)
+		for _, d := range page.Documents {
+			paged = append(paged, d.ID)
+		}
+		from, more = page.Next, page.More
+	}
+	require.Equal(t, all[:len(paged)], paged)
+	require.Equal(t, wire.Refused, ask([]byte("{")).Status)
+	require.Equal(t, wire.Refused, look(wire.Look{Filter: []byte(`{"ids":["a"]}`)}).Status)
+	require.Equal(t, wire.WrongGeneration, look(wire.Look{Shard: 9}).Status)
+	require.Equal(t, wire.Behind, look(wire.Look{Applied: 99}).Status)
+	require.Empty(t, look(wire.Look{IDs: []string{"d1"}, From: 5}).Documents)
+	require.Empty(t, look(wire.Look{Ordinals: []uint32{1 << 31}, From: 0}).Documents)
+	require.Empty(t, look(wire.Look{All: true, From: 1 << 31}).Documents)
+}

@@ -1,0 +1,79 @@
+package wire
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+)
+
+// Look asks a node for documents of one of its shards, or for what it says of the shard.
+// Unlike queries it has the form of JSON: it is asked for seldom, and lists of payloads
+// are most of an answer.
+type Look struct {
+	Collection string `json:"collection"`
+	Generation uint64 `json:"generation"`
+	Shard      int    `json:"shard"`
+	// Applied is the entry of the shard's log that must have been applied.
+	Applied uint64 `json:"applied"`
+	// Left is the time until the answer is of no use.
+	Left time.Duration `json:"left_ns"`
+	// The documents: those of a list of ids or of ordinals, in its order, those that a filter
+	// lets through, in the order of their ordinals, or all of them (All). Those that are not
+	// there are passed over.
+	IDs      []string        `json:"ids,omitempty"`
+	Ordinals []uint32        `json:"ordinals,omitempty"`
+	Filter   json.RawMessage `json:"filter,omitempty"`
+	All      bool            `json:"all,omitempty"`
+	// From is where to begin: a place in the list, or an ordinal.
+	From uint32 `json:"from,omitempty"`
+	// Limit is how many documents the answer has at most, Bytes about how large it is.
+	Limit int `json:"limit"`
+	Bytes int `json:"bytes"`
+	// Payload and Vectors say what comes with the documents, Stats that the shard is described.
+	Payload bool `json:"payload,omitempty"`
+	Vectors bool `json:"vectors,omitempty"`
+	Stats   bool `json:"stats,omitempty"`
+}
+
+// Found is the answer to a Look.
+type Found struct {
+	// Status, Code and Text are as in an [Answer].
+	Status Status `json:"status"`
+	Code   Code   `json:"code,omitempty"`
+	Text   string `json:"text,omitempty"`
+	// Documents are those that fit; More says that there are others, from Next on.
+	Documents []FoundDocument `json:"documents,omitempty"`
+	More      bool            `json:"more,omitempty"`
+	Next      uint32          `json:"next,omitempty"`
+	// Unknown as in an [Answer].
+	Unknown []string    `json:"unknown,omitempty"`
+	Stats   *ShardStats `json:"stats,omitempty"`
+}
+
+// FoundDocument is a document of a shard.
+type FoundDocument struct {
+	Ordinal uint32 `json:"ordinal"`
+	ID      string `json:"id"`
+	Payload []byte `json:"payload,omitempty"`
+	// Vectors is [tokens, dimension] as little-endian float32.
+	Vectors []byte `json:"vectors,omitempty"`
+}
+
+// ShardStats describes a shard.
+type ShardStats struct {
+	Documents uint64 `json:"documents"` // live
+	Deleted   uint64 `json:"deleted"`
+	Tokens    uint64 `json:"tokens"`   // of live documents
+	Payloads  uint64 `json:"payloads"` // documents that have one
+	Nbits     int    `json:"nbits"`
+	Centroids int    `json:"centroids"`
+	FileBytes int64  `json:"file_bytes"`
+}
+
+// ReadJSON reads a Look or a Found. What is none is [ErrMessage].
+func ReadJSON(msg []byte, into any) error {
+	if err := json.Unmarshal(msg, into); err != nil {
+		return fmt.Errorf("%w: %w", ErrMessage, err)
+	}
+	return nil
+}
