@@ -45,8 +45,21 @@ all of it.`),
 			)
 			return []*cobra.Command{cmd}
 		},
-		Exit: exit,
+		Serve:   serve,
+		Instead: instead(),
+		Exit:    exit,
 	}
+}
+
+// instead are the commands of plaid that are those of a cluster with --cluster.
+func instead() (all []plaid.Instead) {
+	for _, name := range []string{"search", "add", "delete"} {
+		all = append(all, plaid.Instead{
+			Command: name, Flag: "cluster", To: []string{"cluster", name}, As: "servers",
+			Usage: "`ADDRESSES` of nodes of a cluster, with commas between: as plaid cluster " + name + ", whose flags go with it",
+		})
+	}
+	return all
 }
 
 func exit(err error) int {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -16,6 +17,7 @@ import (
 	"github.com/plaid-ir/plaid/cluster/node"
 	"github.com/plaid-ir/plaid/cluster/objects"
 	"github.com/plaid-ir/plaid/internal/cli/flags"
+	"github.com/plaid-ir/plaid/server/daemon"
 )
 
 // running are the flags of a node.
@@ -23,6 +25,7 @@ type running struct {
 	c        node.Config
 	s        bus.ServerOptions
 	tls      tlsFlags
+	http     httpFlags
 	store    string
 	connect  string
 	users    []string
@@ -40,7 +43,8 @@ func (x *cli) nodeCommand() *cobra.Command {
 Run a node until SIGINT or SIGTERM: it fetches the shards that it is given, answers
 queries, and follows the logs of changes. A NATS server is part of it; --join names
 those of others, three of which at least keep what they share (--log-replicas 3). With
---connect the node has no server and uses that of another.
+--connect the node has no server and uses that of another. With --http it also serves
+the collections over HTTP, as plaid serve --cluster does in a process of its own.
 
 The first signal ends it in order: others are told, and queries that have come are
 answered. The second ends it at once, which loses nothing that was acknowledged.`),
@@ -65,6 +69,7 @@ answered. The second ends it at once, which loses nothing that was acknowledged.
 	f.DurationVar(&r.lease, "lease", bus.LeaseTime, "`TIME` after which a node that is not heard of is forgotten")
 	f.DurationVar(&r.grace, "grace", 30*time.Second, "`TIME` for queries that run when the node ends")
 	r.tls.register(f)
+	r.http.register(f)
 	f.StringArrayVar(&r.users, "user", nil, "`NAME=ROLE` of a certificate: front, node or operator; may be repeated; without any, whoever has a certificate may do everything")
 	f.StringVar(&r.keyFile, "key-file", "", "`FILE` with a key that logs are enciphered with on the disk")
 	cmd.RunE = x.RunE(func(ctx context.Context, _ []string) error {
@@ -72,7 +77,7 @@ answered. The second ends it at once, which loses nothing that was acknowledged.
 			return err
 		}
 		r.c.Backend, r.c.Logger = x.Backend(), x.Logger()
-		return r.run(ctx, func(format string, args ...any) { x.Hint(format, args...) })
+		return r.run(ctx, cmd.ErrOrStderr(), func(format string, args ...any) { x.Hint(format, args...) })
 	})
 	return cmd
 }
@@ -106,7 +111,11 @@ func (r *running) check() error {
 	return nil
 }
 
-func (r *running) run(ctx context.Context, say func(string, ...any)) (err error) {
+func (r *running) run(ctx context.Context, log io.Writer, say func(string, ...any)) (err error) {
+	settings, front, err := r.http.load(r.c.Zone)
+	if err != nil {
+		return err
+	}
 	store, err := objects.Open(r.store)
 	if err != nil {
 		return err
@@ -126,16 +135,28 @@ func (r *running) run(ctx context.Context, say func(string, ...any)) (err error)
 		return err
 	}
 	defer n.Close()
+	serves := make(chan error, 1)
+	if settings != nil {
+		front.conn = conn
+		go func() { serves <- daemon.Run(ctx, settings, log, os.Environ(), nil) }()
+	}
 	if err := n.Ready(ctx); err == nil {
 		say("node %s answers", r.c.Name)
 	}
-	<-ctx.Done()
+	var served error
+	select {
+	case served = <-serves: // it fails before it is told to end
+	case <-ctx.Done():
+		if settings != nil {
+			served = <-serves // requests that run need the node
+		}
+	}
 	within, end := context.WithTimeout(context.WithoutCancel(ctx), r.grace)
 	defer end()
 	if err := n.Drain(within); err != nil {
-		return fmt.Errorf("ending node %s: %w", r.c.Name, err)
+		served = errors.Join(served, fmt.Errorf("ending node %s: %w", r.c.Name, err))
 	}
-	return nil
+	return served
 }
 
 // reach connects to the server, which is in this process or is not.

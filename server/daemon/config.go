@@ -3,6 +3,7 @@
 package daemon
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"log/slog"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/plaid-ir/plaid/internal/cli/flags"
 	"github.com/plaid-ir/plaid/kernels"
+	"github.com/plaid-ir/plaid/server"
 )
 
 // Config is the configuration. [NewConfig] makes one with the defaults.
@@ -59,12 +61,35 @@ type Config struct {
 
 	LogFormat, LogLevel string
 
+	// Elsewhere, where set, may have indexes that are in no folder of this machine. Its own
+	// settings come from [Config.Setting] and [Config.TextSetting].
+	Elsewhere Elsewhere
+
 	// Backend names the kernels, and LockTimeout is how long to wait for another
 	// process that has the data folder. They are for whoever makes a Config in Go.
 	Backend     string
 	LockTimeout time.Duration
 
 	settings []*setting
+}
+
+// Elsewhere are indexes that are in no folder of this machine.
+type Elsewhere interface {
+	// Check tells whether the settings ask for them, and what is wrong with those.
+	Check() (asked bool, err error)
+	// Open opens them. What is written is finished, at the latest, when close returns.
+	Open(ctx context.Context, c *Config, log *slog.Logger) (indexes server.Indexes, close func() error, err error)
+}
+
+// Setting adds a setting, before [Config.Register] and [Config.Load]: a flag, an environment
+// variable, and a name in the file.
+func (c *Config) Setting(name string, v pflag.Value, usage string) {
+	c.settings = append(c.settings, &setting{name: name, usage: usage, value: v})
+}
+
+// TextSetting adds one that is a text.
+func (c *Config) TextSetting(name string, p *string, usage string) {
+	c.Setting(name, stringValue{p}, usage)
 }
 
 // otherEnv are variables with the prefix that are no settings: secrets are never
@@ -210,8 +235,13 @@ func (c *Config) check() error {
 	wrong := func(format string, args ...any) error {
 		return fmt.Errorf("%w: %s", ErrConfig, fmt.Sprintf(format, args...))
 	}
+	asked, err := c.elsewhere()
 	switch {
-	case c.Data == "":
+	case err != nil:
+		return fmt.Errorf("%w: %w", ErrConfig, err)
+	case asked && (c.Data != "" || c.Device != "" || c.UploadDir != ""):
+		return wrong("data, device and upload-dir are of indexes in a folder of this machine")
+	case !asked && c.Data == "":
 		return wrong("data is missing: the folder of the indexes")
 	case (c.TLSCert == "") != (c.TLSKey == ""):
 		return wrong("tls-cert and tls-key go together")
@@ -223,6 +253,14 @@ func (c *Config) check() error {
 		return wrong("precision, model-threads, model-settings, query-length, document-length, encoder and encoder-options need a model")
 	}
 	return nil
+}
+
+// elsewhere tells whether the indexes are in no folder.
+func (c *Config) elsewhere() (bool, error) {
+	if c.Elsewhere == nil {
+		return false, nil
+	}
+	return c.Elsewhere.Check()
 }
 
 func (c *Config) proxies() ([]netip.Prefix, error) {

@@ -77,38 +77,11 @@ func Run(ctx context.Context, c *Config, log io.Writer, environ []string, ready 
 		}
 		return nil
 	})
-	device, note, err := kernels.OpenDevice(ctx, c.Device)
+	indexes, err := c.open(ctx, o, logger, closing)
 	if err != nil {
 		return err
 	}
-	if note != "" {
-		logger.Info(note)
-	}
-	so := &store.Options{Threads: c.Threads, Memory: c.Memory, Device: device, Bound: c.Bound, Backend: c.Backend, LockTimeout: c.LockTimeout, Logger: logger, Derive: server.DeriveKeywords(logger), Queue: store.QueueLimits{Documents: c.QueueDocuments, Bytes: c.QueueBytes}}
-	if device != nil {
-		closing.add(device.Close)
-		so.Attach.Memory = c.DeviceMemory
-		o.Device = device.Info().Name
-	}
-	st, err := store.Open(ctx, c.Data, so)
-	if err != nil {
-		return err
-	}
-	closing.add(func() error {
-		drain, cancel := context.WithTimeout(context.Background(), c.DrainTimeout)
-		defer cancel()
-		return st.Close(drain)
-	})
-	if o.UploadDir == "" {
-		o.UploadDir = filepath.Join(c.Data, ".uploads")
-		if err := os.RemoveAll(o.UploadDir); err != nil { // what a service that was killed has left
-			return err
-		}
-		if err := os.MkdirAll(o.UploadDir, 0o777); err != nil {
-			return err
-		}
-	}
-	s, err := server.New(st, nil, o)
+	s, err := server.NewOver(indexes, nil, o)
 	if err != nil {
 		return err
 	}
@@ -125,7 +98,7 @@ func Run(ctx context.Context, c *Config, log io.Writer, environ []string, ready 
 		defer func() { stop(nil); <-done }()
 	}
 	c.warn(l, o.Tokens != nil, logger)
-	logger.Info("serving", "address", address(l, c), "data", c.Data, "indexes", len(st.Names()), "model", c.modelName(), "version", o.Version)
+	logger.Info("serving", "address", address(l, c), "data", indexes.Place(), "indexes", len(indexes.Names()), "model", c.modelName(), "version", o.Version)
 	if ready != nil {
 		ready(l.Addr().String())
 	}
@@ -135,6 +108,52 @@ func Run(ctx context.Context, c *Config, log io.Writer, environ []string, ready 
 	}
 	logger.Info("ended")
 	return err
+}
+
+// open opens the indexes, and completes the options of the service with what they are.
+func (c *Config) open(ctx context.Context, o *server.Options, logger *slog.Logger, closing *closers) (server.Indexes, error) {
+	if asked, err := c.elsewhere(); err != nil {
+		return nil, err
+	} else if asked {
+		indexes, end, err := c.Elsewhere.Open(ctx, c, logger)
+		if err != nil {
+			return nil, err
+		}
+		closing.add(end)
+		return indexes, nil
+	}
+	device, note, err := kernels.OpenDevice(ctx, c.Device)
+	if err != nil {
+		return nil, err
+	}
+	if note != "" {
+		logger.Info(note)
+	}
+	so := &store.Options{Threads: c.Threads, Memory: c.Memory, Device: device, Bound: c.Bound, Backend: c.Backend, LockTimeout: c.LockTimeout, Logger: logger, Derive: server.DeriveKeywords(logger), Queue: store.QueueLimits{Documents: c.QueueDocuments, Bytes: c.QueueBytes}}
+	if device != nil {
+		closing.add(device.Close)
+		so.Attach.Memory = c.DeviceMemory
+		o.Device = device.Info().Name
+	}
+	st, err := store.Open(ctx, c.Data, so)
+	if err != nil {
+		return nil, err
+	}
+	closing.add(func() error {
+		drain, cancel := context.WithTimeout(context.Background(), c.DrainTimeout)
+		defer cancel()
+		return st.Close(drain)
+	})
+	if o.UploadDir == "" {
+		o.UploadDir = filepath.Join(c.Data, ".uploads")
+		if err := os.RemoveAll(o.UploadDir); err != nil { // what a service that was killed has left
+			return nil, err
+		}
+		if err := os.MkdirAll(o.UploadDir, 0o777); err != nil {
+			return nil, err
+		}
+	}
+	return server.Folder(st), nil
 }
 
 // closers are closed in the order opposite to that in which they were added.

@@ -58,7 +58,7 @@ func run(ctx context.Context, args []string, s streams, extensions ...Extension)
 	a.extensions = extensions
 	a.json = wantsJSON(args)
 	root := a.rootCommand()
-	root.SetArgs(args)
+	root.SetArgs(a.resolve(root, args))
 	cmd, err := root.ExecuteContextC(ctx)
 	a.stages.end()
 	a.console.Clear()

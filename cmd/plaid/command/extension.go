@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -14,6 +15,7 @@ import (
 	"github.com/plaid-ir/plaid/internal/cli/flags"
 	"github.com/plaid-ir/plaid/internal/cli/out"
 	"github.com/plaid-ir/plaid/search"
+	"github.com/plaid-ir/plaid/server/daemon"
 	"github.com/plaid-ir/plaid/storage"
 	"github.com/plaid-ir/plaid/vectors"
 )
@@ -24,9 +26,62 @@ type Extension struct {
 	Title string
 	// Commands returns the commands of one run of the program.
 	Commands func(App) []*cobra.Command
+	// Serve adds settings to those of plaid serve, and what they open ([daemon.Elsewhere]).
+	Serve func(App, *daemon.Config)
+	// Instead has commands of the extension that stand in for commands of the program.
+	Instead []Instead
 	// Exit is the exit code of an error of the extension, of those that the program has; 0:
 	// it is none.
 	Exit func(error) int
+}
+
+// Instead lets a flag of a command of the program name another command, which then takes
+// the whole line: plaid search --cluster X … is plaid cluster search --servers X ….
+type Instead struct {
+	Command, Flag string   // of the program: search, cluster
+	Usage         string   // of the flag
+	To            []string // the other command: cluster, search
+	As            string   // its flag: servers
+}
+
+// instead adds the flags to the commands.
+func (a *app) instead(root *cobra.Command) {
+	for _, x := range a.extensions {
+		for _, i := range x.Instead {
+			for _, c := range root.Commands() {
+				if c.Name() == i.Command {
+					c.Flags().String(i.Flag, "", i.Usage)
+				}
+			}
+		}
+	}
+}
+
+// resolve is the command line with the commands that stand in for others.
+func (a *app) resolve(root *cobra.Command, args []string) []string {
+	cmd, rest, err := root.Find(args)
+	if err != nil {
+		return args // the command line says what is wrong
+	}
+	for _, x := range a.extensions {
+		for _, i := range x.Instead {
+			if cmd.Parent() != root || cmd.Name() != i.Command {
+				continue
+			}
+			for n, arg := range rest {
+				if arg == "--" {
+					break
+				}
+				if flag, value, equals := strings.Cut(arg, "="); flag == "--"+i.Flag {
+					if equals {
+						value = "=" + value
+					}
+					return slices.Concat(i.To, rest[:n], []string{"--" + i.As + value}, rest[n+1:])
+				}
+			}
+		}
+	}
+	return args
 }
 
 // Exit codes for [Extension.Exit]; the help of every command says what they mean.

@@ -56,6 +56,7 @@ stdout, everything else to stderr.`,
 			}
 		}
 	}
+	a.instead(root)
 	root.AddCommand(exitTopic())
 	root.SetHelpFunc(a.help)
 	root.SetUsageFunc(func(c *cobra.Command) error { a.help(c, nil); return nil })

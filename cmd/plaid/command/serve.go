@@ -17,6 +17,11 @@ import (
 
 func (a *app) serveCommand() *cobra.Command {
 	c := daemon.NewConfig()
+	for _, x := range a.extensions {
+		if x.Serve != nil {
+			x.Serve(App{a}, c)
+		}
+	}
 	var show, untilEOF bool
 	cmd := &cobra.Command{
 		Use:   "serve",

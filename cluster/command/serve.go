@@ -1,0 +1,119 @@
+package command
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/spf13/pflag"
+
+	"github.com/plaid-ir/plaid/cluster/bus"
+	"github.com/plaid-ir/plaid/cluster/client"
+	"github.com/plaid-ir/plaid/cluster/service"
+	plaid "github.com/plaid-ir/plaid/cmd/plaid/command"
+	"github.com/plaid-ir/plaid/internal/cli/flags"
+	"github.com/plaid-ir/plaid/server"
+	"github.com/plaid-ir/plaid/server/daemon"
+)
+
+// serving are the settings of plaid serve that are of a cluster. It is what opens the
+// collections for the service.
+type serving struct {
+	servers, partial string
+	c                client.Config
+	tls              tlsFlags
+	// conn is that of a node of the same process; nil: one is made.
+	conn *nats.Conn
+}
+
+// serve adds the settings.
+func serve(_ plaid.App, c *daemon.Config) {
+	s := &serving{}
+	s.register(c)
+	c.TextSetting("cluster", &s.servers, "serve the collections of a cluster, in place of a folder: `ADDRESSES` of nodes, with commas between")
+	c.TextSetting("cluster-tls-cert", &s.tls.cert, "`FILE` with the certificate to show to nodes")
+	c.TextSetting("cluster-tls-key", &s.tls.key, "`FILE` with its key")
+	c.TextSetting("cluster-tls-ca", &s.tls.ca, "`FILE` with the authority that certificates of nodes must be from")
+	c.TextSetting("cluster-zone", &s.c.Zone, "`NAME` of the zone whose replicas are asked first")
+}
+
+// register adds the settings that a front in the process of a node has too.
+func (s *serving) register(c *daemon.Config) {
+	c.Elsewhere = s
+	s.c.Deadline = 10 * time.Second
+	c.Setting("cluster-deadline", flags.Duration(&s.c.Deadline), "`TIME` that a query may take in a cluster")
+	c.Setting("cluster-partial", flags.Choice(&s.partial, "refuse", "refuse", "allow"), "results of a cluster that lack shards")
+}
+
+// Check implements [daemon.Elsewhere].
+func (s *serving) Check() (asked bool, err error) {
+	switch {
+	case s.servers == "" && s.conn == nil && (s.c.Zone != "" || s.tls != tlsFlags{}):
+		return false, errors.New("settings of a cluster without cluster")
+	case s.c.Deadline <= 0:
+		return false, fmt.Errorf("cluster-deadline: %v is no time to wait", s.c.Deadline)
+	}
+	_, err = s.tls.config()
+	return s.servers != "" || s.conn != nil, err
+}
+
+// Open implements [daemon.Elsewhere].
+func (s *serving) Open(ctx context.Context, c *daemon.Config, log *slog.Logger) (server.Indexes, func() error, error) {
+	conn, hangUp := s.conn, func() {}
+	place := "the cluster of this node"
+	if conn == nil {
+		t, err := s.tls.config()
+		if err != nil {
+			return nil, nil, err
+		}
+		if conn, err = bus.Connect(s.servers, "plaid serve", t); err != nil {
+			return nil, nil, err
+		}
+		hangUp, place = conn.Close, s.servers
+	}
+	s.c.AllowPartial, s.c.WriteDeadline, s.c.Logger = s.partial == "allow", c.WorkTimeout, log
+	f, err := service.New(ctx, conn, service.Config{Client: s.c, Place: place})
+	if err != nil {
+		hangUp()
+		return nil, nil, err
+	}
+	return f, func() error { defer hangUp(); return f.Close() }, nil
+}
+
+// httpFlags let a node be a front too.
+type httpFlags struct{ listen, config string }
+
+func (h *httpFlags) register(f *pflag.FlagSet) {
+	f.StringVar(&h.listen, "http", "", "`ADDRESS` to serve the collections at over HTTP, as plaid serve does: host:port, or unix:PATH")
+	f.StringVar(&h.config, "http-config", "", "`FILE` with the settings of plaid serve; PLAID_SERVE_… are read too")
+}
+
+// load reads the settings of the service of a node; nil: it has none.
+func (h *httpFlags) load(zone string) (*daemon.Config, *serving, error) {
+	if h.listen == "" {
+		if h.config != "" {
+			return nil, nil, flags.Usagef("--http-config needs --http")
+		}
+		return nil, nil, nil
+	}
+	c, s := daemon.NewConfig(), &serving{conn: &nats.Conn{}} // the node's, as soon as there is one
+	s.c.Zone = zone
+	s.register(c)
+	f := pflag.NewFlagSet("http", pflag.ContinueOnError)
+	c.Register(f)
+	args := []string{"--listen", h.listen}
+	if h.config != "" {
+		args = append(args, "--config", h.config)
+	}
+	if err := f.Parse(args); err != nil {
+		return nil, nil, flags.UsageError{Err: err}
+	}
+	if err := c.Load(os.Environ(), f); err != nil {
+		return nil, nil, flags.UsageError{Err: err}
+	}
+	return c, s, nil
+}
