@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -17,6 +18,8 @@ import (
 	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/search"
 	"github.com/plaid-ir/plaid/search/searchtest"
+	"github.com/plaid-ir/plaid/server"
+	"github.com/plaid-ir/plaid/server/daemon"
 	"github.com/plaid-ir/plaid/storage"
 	"github.com/plaid-ir/plaid/vectors"
 )
@@ -75,5 +78,93 @@ func TestExtension(t *testing.T) {
 	assert.Equal(t, exitOK, code)
 	assert.Contains(t, out, "It fails.")
 	code, _, _ = call("find", "here")
+	assert.Equal(t, exitUsage, code)
+}
+
+// A flag of a command may name another command, which takes the whole line.
+func TestInstead(t *testing.T) {
+	var got []string
+	x := Extension{
+		Commands: func(a App) []*cobra.Command {
+			far := &cobra.Command{Use: "far COMMAND", RunE: func(*cobra.Command, []string) error { return nil }}
+			find := &cobra.Command{Use: "find NAME", Args: a.Takes("NAME", "…")}
+			at := find.Flags().String("at", "", "where")
+			find.RunE = a.RunE(func(_ context.Context, args []string) error {
+				got = append([]string{*at}, args...)
+				return nil
+			})
+			far.AddCommand(find)
+			return []*cobra.Command{far}
+		},
+		Instead: []Instead{{Command: "search", Flag: "far", Usage: "search `ELSEWHERE`", To: []string{"far", "find"}, As: "at"}},
+	}
+	call := func(args ...string) (code int, out, errs string) {
+		var o, e bytes.Buffer
+		got = nil
+		code = run(t.Context(), args, streams{in: strings.NewReader(""), out: &o, err: &e}, x)
+		return code, o.String(), e.String()
+	}
+	for _, args := range [][]string{
+		{"search", "--far", "there", "name", "question"}, {"search", "name", "--far=there", "question"}, {"-q", "search", "name", "question", "--far", "there"},
+	} {
+		code, _, errs := call(args...)
+		assert.Equal(t, exitOK, code, errs)
+		assert.Equal(t, []string{"there", "name", "question"}, got, args)
+	}
+	code, out, _ := call("search", "--help")
+	assert.Equal(t, exitOK, code)
+	assert.Contains(t, out, "--far ELSEWHERE")
+	code, _, errs := call("search", "nothing.plaid", "--", "--far")
+	assert.NotEqual(t, exitOK, code)
+	assert.Nil(t, got, errs)
+	code, _, _ = call("search", "name", "--far")
+	assert.Equal(t, exitUsage, code)
+	code, _, _ = call("get", "--far", "there", "name")
+	assert.Equal(t, exitUsage, code)
+}
+
+// nowhere has no indexes.
+type nowhere struct {
+	server.Indexes
+	name string
+	err  error
+}
+
+func (n *nowhere) Check() (bool, error) { return n.name != "", n.err }
+
+func (n *nowhere) Open(context.Context, *daemon.Config, *slog.Logger) (server.Indexes, func() error, error) {
+	return nil, nil, fmt.Errorf("%w: %s", errExtension, n.name)
+}
+
+// A program may serve indexes that are in no folder, with settings of its own.
+func TestServeElsewhere(t *testing.T) {
+	there := &nowhere{}
+	x := Extension{
+		Commands: func(App) []*cobra.Command { return nil },
+		Serve: func(_ App, c *daemon.Config) {
+			c.Elsewhere = there
+			c.TextSetting("there", &there.name, "`NAME` of the place")
+		},
+	}
+	call := func(args ...string) (code int, out, errs string) {
+		var o, e bytes.Buffer
+		there.name = ""
+		code = run(t.Context(), append([]string{"serve", "--listen", "127.0.0.1:0"}, args...), streams{in: strings.NewReader(""), out: &o, err: &e}, x)
+		return code, o.String(), e.String()
+	}
+	code, _, errs := call("--there", "a place")
+	assert.Equal(t, exitFailed, code)
+	assert.Contains(t, errs, "an error of the extension: a place")
+	code, out, _ := call("--there", "a place", "--print-config")
+	assert.Equal(t, exitOK, code)
+	assert.Contains(t, out, "there: a place # from flag")
+	code, _, errs = call("--there", "a place", "--data", "folder")
+	assert.Equal(t, exitUsage, code)
+	assert.Contains(t, errs, "of indexes in a folder")
+	code, _, errs = call()
+	assert.Equal(t, exitUsage, code)
+	assert.Contains(t, errs, "data is missing")
+	there.err = errExtension
+	code, _, _ = call("--there", "a place")
 	assert.Equal(t, exitUsage, code)
 }

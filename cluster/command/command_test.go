@@ -1,0 +1,215 @@
+package command_test
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/plaid-ir/plaid/cluster/command"
+	plaid "github.com/plaid-ir/plaid/cmd/plaid/command"
+	"github.com/plaid-ir/plaid/search/searchtest"
+	"github.com/plaid-ir/plaid/vectors"
+)
+
+// The test binary is plaid too.
+func TestMain(m *testing.M) {
+	if os.Getenv("PLAID_TEST_COMMAND") != "" {
+		os.Exit(plaid.Main(command.Extension()))
+	}
+	os.Exit(m.Run())
+}
+
+const dim = 8
+
+func start(t *testing.T, args ...string) *exec.Cmd {
+	t.Helper()
+	self, err := os.Executable()
+	require.NoError(t, err)
+	cmd := exec.Command(self, args...)
+	cmd.Env = append(os.Environ(), "PLAID_TEST_COMMAND=1")
+	return cmd
+}
+
+// run runs a command, which has to end with an exit code.
+func run(t *testing.T, want int, args ...string) (stdout string) {
+	t.Helper()
+	cmd := start(t, args...)
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	err := cmd.Run()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		require.NoError(t, err)
+	}
+	require.Equal(t, want, cmd.ProcessState.ExitCode(), "%v: %s%s", args, &out, &errs)
+	return out.String()
+}
+
+// process is a command that goes on.
+type process struct {
+	t       *testing.T
+	cmd     *exec.Cmd
+	in      io.Closer
+	drained chan struct{}
+	ended   bool
+}
+
+// serves starts a command, and finds in what it says what some patterns have in
+// parentheses.
+func serves(t *testing.T, args []string, patterns ...string) (*process, []string) {
+	t.Helper()
+	p := &process{t: t, cmd: start(t, args...), drained: make(chan struct{})}
+	var err error
+	p.in, err = p.cmd.StdinPipe()
+	require.NoError(t, err)
+	errs, err := p.cmd.StderrPipe()
+	require.NoError(t, err)
+	require.NoError(t, p.cmd.Start())
+	t.Cleanup(func() {
+		if !p.ended {
+			_ = p.cmd.Process.Kill()
+			_ = p.cmd.Wait()
+		}
+	})
+	found := make([]string, len(patterns))
+	missing := len(patterns)
+	said := ""
+	lines := bufio.NewScanner(errs)
+	for missing > 0 && lines.Scan() {
+		said += lines.Text() + "\n"
+		for i, pattern := range patterns {
+			if m := regexp.MustCompile(pattern).FindStringSubmatch(lines.Text()); m != nil && found[i] == "" {
+				found[i] = m[1]
+				missing--
+			}
+		}
+	}
+	require.Zero(t, missing, said)
+	go func() { defer close(p.drained); _, _ = io.Copy(io.Discard, errs) }()
+	return p, found
+}
+
+// wait returns the exit code of a process that was told to end.
+func (p *process) wait() int {
+	p.ended = true
+	<-p.drained
+	_ = p.cmd.Wait()
+	return p.cmd.ProcessState.ExitCode()
+}
+
+func write(t *testing.T, dir, name string, docs ...vectors.Document) string {
+	t.Helper()
+	path := filepath.Join(dir, name)
+	f, err := os.Create(path)
+	require.NoError(t, err)
+	w := vectors.NewJSONLWriter(f)
+	for _, d := range docs {
+		require.NoError(t, w.Write(d, dim))
+	}
+	require.NoError(t, errors.Join(w.Flush(), f.Close()))
+	return path
+}
+
+func get(t *testing.T, url string, v any) int {
+	t.Helper()
+	r, err := http.Get(url)
+	require.NoError(t, err)
+	defer r.Body.Close()
+	text, err := io.ReadAll(r.Body)
+	require.NoError(t, err)
+	require.NoError(t, json.Unmarshal(text, v), string(text))
+	return r.StatusCode
+}
+
+// A node that is a front too, a front in a process of its own, and the usual commands with
+// --cluster.
+func TestServe(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts processes")
+	}
+	dir := t.TempDir()
+	store := filepath.Join(dir, "store")
+	tokens := filepath.Join(dir, "tokens")
+	require.NoError(t, os.WriteFile(tokens, []byte("somebody read a-secret-of-a-reader\n"), 0o600))
+	settings := filepath.Join(dir, "front.yaml")
+	require.NoError(t, os.WriteFile(settings, []byte("cluster-partial: allow\ncluster-deadline: 1m\ntokens-file: "+tokens+"\n"), 0o600))
+	node, found := serves(t, []string{
+		"cluster", "node", "--name", "a", "--data", filepath.Join(dir, "a"), "--store", store, "--build", "--listen", "127.0.0.1:0",
+		"--http", "127.0.0.1:0", "--http-config", settings,
+	}, `clients reach a at (nats://\S+)`, `address=(http://\S+)`, `node (a) answers`)
+	nats, guarded := found[0], found[1]
+	maker := searchtest.New(1, dim, 12)
+	docs := maker.Docs("d", 30, 4)
+	for i := range docs {
+		docs[i].Tokens = maker.Tokens(2)
+	}
+	run(t, 0, "cluster", "create", "wiki", "--shards", "2", "--servers", nats, "--store", store)
+	run(t, 0, "cluster", "build", "wiki", "--vectors", write(t, dir, "docs.jsonl", docs[:20]...), "--centroids", "4", "--servers", nats, "--store", store, "-q")
+	run(t, 0, "cluster", "promote", "wiki", "--servers", nats, "--store", store)
+	more := write(t, dir, "more.jsonl", docs[20:]...)
+	require.Contains(t, run(t, 0, "add", "--cluster", nats, "wiki", "--vectors", more), "10 added")
+	run(t, 1, "add", "wiki", "--vectors", more, "--cluster="+nats)
+	require.Contains(t, run(t, 0, "delete", "wiki", "--cluster", nats, docs[0].ID, "nothing"), "1 deleted, 1 not there")
+	queries := write(t, dir, "queries.jsonl", vectors.Document{ID: "q0", Tokens: maker.Tokens(3)})
+	out := run(t, 0, "search", "--cluster", nats, "wiki", "--queries", queries, "-k", "30", "--mode", "exhaustive", "--deadline", "1m", "--format", "trec")
+	require.Equal(t, 29, strings.Count(out, "\n"), out)
+
+	front, found := serves(t, []string{"serve", "--cluster", nats, "--listen", "127.0.0.1:0", "--until-eof"}, `address=(http://\S+)`)
+	var info struct {
+		Documents int    `json:"num_documents"`
+		Dir       string `json:"index_dir"`
+		Code      string `json:"code"`
+	}
+	require.Equal(t, 200, get(t, found[0]+"/indices/wiki", &info))
+	require.Equal(t, 29, info.Documents)
+	require.Equal(t, 200, get(t, found[0]+"/health", &info))
+	require.Equal(t, nats, info.Dir)
+	require.NoError(t, front.in.Close())
+	require.Zero(t, front.wait())
+	require.Equal(t, 401, get(t, guarded+"/indices", &info))
+	require.Equal(t, "UNAUTHORIZED", info.Code)
+	r, err := http.NewRequest(http.MethodGet, guarded+"/indices/wiki", nil)
+	require.NoError(t, err)
+	r.Header.Set("Authorization", "Bearer a-secret-of-a-reader")
+	a, err := http.DefaultClient.Do(r)
+	require.NoError(t, err)
+	require.NoError(t, a.Body.Close())
+	require.Equal(t, 200, a.StatusCode)
+	if runtime.GOOS != "windows" {
+		require.NoError(t, node.cmd.Process.Signal(os.Interrupt))
+		require.Zero(t, node.wait())
+	}
+}
+
+func TestBadSettings(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts processes")
+	}
+	dir := t.TempDir()
+	node := []string{"cluster", "node", "--name", "a", "--data", dir, "--store", dir}
+	for _, bad := range [][]string{
+		{"serve", "--cluster", "nats://127.0.0.1:1", "--data", dir},
+		{"serve", "--cluster-zone", "here", "--data", dir},
+		{"serve", "--cluster", "nats://127.0.0.1:1", "--cluster-tls-cert", "a"},
+		{"serve", "--cluster", "nats://127.0.0.1:1", "--cluster-deadline", "0s"},
+		{"serve", "--cluster", "nats://127.0.0.1:1", "--cluster-partial", "perhaps"},
+		append(node, "--http-config", "x"),
+		append(node, "--http", "127.0.0.1:0", "--http-config", filepath.Join(dir, "none")),
+		{"search", "wiki", "--cluster"},
+	} {
+		run(t, 2, bad...)
+	}
+	run(t, 1, "serve", "--cluster", "nats://127.0.0.1:1", "--listen", "127.0.0.1:0")
+}
