@@ -57,6 +57,11 @@ func NewMultiAt(ctx context.Context, snap *index.SetSnapshot, o *MultiOptions) (
 	return newMulti(ctx, &Multi{pinned: snap}, o)
 }
 
+// At is a searcher for one snapshot of the set that m searches. It uses the memory and
+// the devices of m, which is what makes it cheap enough to have one for each query: m is
+// closed after it, and Close of either closes both.
+func (m *Multi) At(snap *index.SetSnapshot) *Multi { return &Multi{core: m.core, pinned: snap} }
+
 func newMulti(ctx context.Context, m *Multi, o *MultiOptions) (*Multi, error) {
 	if o == nil {
 		o = &MultiOptions{}

@@ -84,6 +84,11 @@ func kth(parts []part, k int) (score float32, full bool) {
 // is noted as missing.
 func (a *ask) some(ctx context.Context, shards []int, tried map[string]bool, cut bool) []part {
 	groups := a.choose(shards, tried)
+	if len(groups) == 1 { // as often
+		for node, shards := range groups {
+			return a.node(ctx, node, shards, tried, cut)
+		}
+	}
 	var mu sync.Mutex
 	var parts []part
 	var wg sync.WaitGroup

@@ -11,36 +11,47 @@ import (
 )
 
 // sets remembers which indexes were searched together, so that they are not compared
-// with each other for each query.
+// with each other for each query, and what searching them takes is not allocated anew.
 type sets struct {
 	mu   sync.Mutex
-	list []*index.Set
+	list []together
+}
+
+type together struct {
+	*index.Set
+	searcher *search.Multi
 }
 
 const maxSets = 64
 
-func (s *sets) of(files []*index.Index) (*index.Set, error) {
+// of finds the set of some files, or makes it with a searcher that open returns.
+func (s *sets) of(files []*index.Index, open func(*index.Set) (*search.Multi, error)) (together, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for i, set := range s.list {
-		if slices.Equal(set.Files(), files) {
+	for i, t := range s.list {
+		if slices.Equal(t.Files(), files) {
 			copy(s.list[1:i+1], s.list[:i]) // the last one used is the first
-			s.list[0] = set
-			return set, nil
+			s.list[0] = t
+			return t, nil
 		}
 	}
 	set, err := index.NewSet(files...)
-	if err == nil {
-		s.list = append([]*index.Set{set}, s.list[:min(len(s.list), maxSets-1)]...)
+	if err != nil {
+		return together{}, err
 	}
-	return set, err
+	t := together{Set: set}
+	if t.searcher, err = open(set); err != nil {
+		return together{}, err
+	}
+	s.list = append([]together{t}, s.list[:min(len(s.list), maxSets-1)]...)
+	return t, nil
 }
 
 // forget drops what has an index that is about to be closed.
 func (s *sets) forget(ix *index.Index) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.list = slices.DeleteFunc(s.list, func(set *index.Set) bool { return slices.Contains(set.Files(), ix) })
+	s.list = slices.DeleteFunc(s.list, func(t together) bool { return slices.Contains(t.Files(), ix) })
 }
 
 // picked are the replicas that a query is about, in one state each. They stay open
@@ -53,9 +64,6 @@ type picked struct {
 }
 
 func (p *picked) close() {
-	if p.searcher != nil {
-		_ = p.searcher.Close() // has nothing of its own
-	}
 	if p.snap != nil {
 		_ = p.snap.Close()
 	}
@@ -95,7 +103,9 @@ func (n *Node) pick(q *wire.Query) (_ *picked, no *wire.Answer) {
 	if len(files) == 0 {
 		return nil, refused(fmt.Errorf("%w: no shards", search.ErrQuery))
 	}
-	set, err := n.sets.of(files)
+	set, err := n.sets.of(files, func(set *index.Set) (*search.Multi, error) {
+		return search.NewMulti(n.ctx, set, &search.MultiOptions{Threads: n.c.Threads, Scheduler: n.scheduler, Logger: n.log})
+	})
 	if err != nil {
 		return failed(err)
 	}
@@ -113,8 +123,6 @@ func (n *Node) pick(q *wire.Query) (_ *picked, no *wire.Answer) {
 		}
 		p.applied = append(p.applied, applied)
 	}
-	if p.searcher, err = search.NewMultiAt(n.ctx, p.snap, &search.MultiOptions{Threads: n.c.Threads, Scheduler: n.scheduler, Logger: n.log}); err != nil {
-		return failed(err)
-	}
+	p.searcher = set.searcher.At(p.snap)
 	return p, nil
 }
