@@ -169,6 +169,9 @@ func (a *ask) node(ctx context.Context, node string, shards []int, tried map[str
 			elsewhere()
 		case got := <-others:
 			if covers(got, shards) || first == nil {
+				if first != nil {
+					a.f.peers.fail(node) // the others had less time
+				}
 				return got
 			}
 			if second = got; second == nil {
@@ -184,6 +187,9 @@ func (a *ask) node(ctx context.Context, node string, shards []int, tried map[str
 				elsewhere()
 			}
 		case <-ctx.Done():
+			if first != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
+				a.f.peers.fail(node)
+			}
 			return nil
 		}
 	}
@@ -247,20 +253,31 @@ func (a *ask) send(ctx context.Context, node string, shards []int, cut bool) *pa
 	a.f.peers.done(node, time.Since(began), waiting, err == nil && answer.Status == wire.OK)
 	switch {
 	case errors.Is(err, nats.ErrNoResponders):
+		a.f.peers.fail(node)
 		a.miss(shards, fmt.Sprintf("node %s is gone", node))
+	case errors.Is(err, wire.ErrMessage) || errors.Is(err, wire.ErrVersion):
+		a.f.peers.fail(node)
+		a.miss(shards, fmt.Sprintf("node %s: %v", node, err))
 	case err != nil:
 		a.miss(shards, fmt.Sprintf("node %s: no answer in time", node))
+	case answer.Status == wire.WrongGeneration || answer.Status == wire.Failed:
+		a.f.peers.fail(node)
+		a.mu.Lock()
+		a.stale = a.stale || !a.over && answer.Status == wire.WrongGeneration
+		a.mu.Unlock()
+		a.miss(shards, said(node, answer))
 	case answer.Status == wire.OK:
 		return &part{node, shards, answer}
 	case answer.Status == wire.Refused:
 		a.refuse(answerError(answer))
 	default:
-		a.mu.Lock()
-		a.stale = a.stale || !a.over && answer.Status == wire.WrongGeneration
-		a.mu.Unlock()
-		a.miss(shards, fmt.Sprintf("node %s: %v %s", node, answer.Status, answer.Text))
+		a.miss(shards, said(node, answer))
 	}
 	return nil
+}
+
+func said(node string, a *wire.Answer) string {
+	return fmt.Sprintf("node %s: %v %s", node, a.Status, a.Text)
 }
 
 func (a *ask) refuse(err error) {

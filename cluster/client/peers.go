@@ -1,6 +1,7 @@
 package client
 
 import (
+	"math"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -27,7 +28,15 @@ type peer struct {
 	times   [recent]time.Duration
 	n       int // that were ever put into times
 	p95     time.Duration
+
+	failures int // in turn: it said nothing that counts, or others were faster
+	failed   time.Time
 }
+
+// A node that fails is asked less at once, and tried again after as many seconds as it
+// has failed times, maxFailures at most: one that refuses quickly would otherwise look
+// like the fastest, and one that hangs like one without work.
+const maxFailures = 6
 
 const maxTokens = 10
 
@@ -46,7 +55,19 @@ func (p *peers) of(node string) *peer {
 
 // cost is what it takes to ask a node, by what is known: its queue times its time.
 func (n *peer) cost() float64 {
-	return float64(n.running+n.waiting+1) * float64(max(n.average, 50*time.Microsecond))
+	c := float64(n.running+n.waiting+1) * float64(max(n.average, 50*time.Microsecond))
+	if n.failures > 0 {
+		c *= math.Exp2(max(0, float64(n.failures)-time.Since(n.failed).Seconds()))
+	}
+	return c
+}
+
+// fail counts a request that was in vain.
+func (p *peers) fail(node string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	n := p.of(node)
+	n.failures, n.failed = min(n.failures+1, maxFailures), time.Now()
 }
 
 // begin counts a request.
@@ -75,6 +96,7 @@ func (p *peers) done(node string, took time.Duration, waiting int, answered bool
 	if !answered {
 		return
 	}
+	n.failures = 0
 	n.times[n.n%recent] = took
 	n.n++
 	if n.n%16 == 0 || n.n < 16 {
