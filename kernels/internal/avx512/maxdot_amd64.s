@@ -7,6 +7,8 @@
 //	DX          dimension k of the panel      R10 dimensions left
 //	SI          rows of the tile              R13 rows left
 //	R11         number of the first row       R12 scales of the tile, or 0
+//	DI          what is fetched of the next tile, 48 bytes for a dimension: rows are
+//	            too far apart for the processor to see where this goes
 //	Z0 to Z23   products of 12 rows with two vectors of columns
 
 #define ROW(addr, x, y) \
@@ -44,9 +46,12 @@
 	LEAQ (SI)(R8*4), BX     \
 	LEAQ (SI)(R8*8), CX     \
 	MOVQ panel_base+64(FP), DX \
+	LEAQ (SI)(R9*4), DI     \
 	MOVQ dim+48(FP), R10
 
 #define ADVANCE \
+	PREFETCHT0 (DI)         \
+	ADDQ $48, DI            \
 	ADDQ $4, AX             \
 	ADDQ $4, BX             \
 	ADDQ $4, CX             \
