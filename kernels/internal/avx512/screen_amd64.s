@@ -7,6 +7,7 @@
 //	DX          panel                 R10 groups of four dimensions left
 //	SI          levels of the tile    R13 rows left
 //	DI          products              R12 scales of the tile
+//	R11         what is fetched of the next tile, 48 bytes for a group of dimensions
 //	Z0 to Z23   sums of 12 rows with two vectors of columns
 
 #define ROW(addr, x, y) \
@@ -42,6 +43,7 @@ tile:
 	LEAQ (SI)(R8*4), BX
 	LEAQ (SI)(R8*8), CX
 	MOVQ panel_base+64(FP), DX
+	LEAQ (SI)(R9*4), R11
 	MOVQ R8, R10
 	SHRQ $2, R10
 	VMOVDQA32 Z28, Z0
@@ -84,6 +86,8 @@ dims:
 	ROW((CX)(R8*1), Z18, Z19)
 	ROW((CX)(R8*2), Z20, Z21)
 	ROW((CX)(R9*1), Z22, Z23)
+	PREFETCHT0 (R11)
+	ADDQ $48, R11
 	ADDQ $4, AX
 	ADDQ $4, BX
 	ADDQ $4, CX

@@ -52,9 +52,9 @@ func BenchmarkScore(b *testing.B) {
 		for _, kind := range []maxsim.Type{maxsim.F32, maxsim.BF16, maxsim.F16, maxsim.I8} {
 			for _, screen := range []bool{false, true} {
 				for _, c := range benchCases {
-					q, d := c.batches(kind)
 					run := fmt.Sprintf("%s/%s/screen=%v/%s", name, kind, screen, c)
 					b.Run(run, func(b *testing.B) {
+						q, d := c.batches(kind)
 						call := maxsimtest.NewCall(q, d, maxsim.All(), maxsim.Terms{Threads: 1})
 						call.Argmax = nil
 						h, err := be.Hold(context.Background(), d, maxsim.HoldOptions{Screen: screen})
