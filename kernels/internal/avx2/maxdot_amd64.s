@@ -8,6 +8,7 @@
 //	SI          rows of the tile              R13 rows left
 //	R11         number of the first row       R12 scales of the tile, or 0
 //	R9          bytes of the panel's row before the 16 columns
+//	DI          what is fetched of the next tile, 24 bytes for a dimension
 //	Y0 to Y11   products of 6 rows with two vectors of columns
 
 DATA one<>+0(SB)/4, $1
@@ -66,6 +67,8 @@ tile:
 	ADDQ SI, BX
 	MOVQ panel_base+64(FP), DX
 	ADDQ R9, DX
+	LEAQ (BX)(R8*2), DI
+	ADDQ R8, DI
 	MOVQ dim+48(FP), R10
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
@@ -89,6 +92,8 @@ dims:
 	ROW((BX), Y6, Y7)
 	ROW((BX)(R8*1), Y8, Y9)
 	ROW((BX)(R8*2), Y10, Y11)
+	PREFETCHT0 (DI)
+	ADDQ $24, DI
 	ADDQ $4, AX
 	ADDQ $4, BX
 	ADDQ $128, DX
