@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -110,7 +111,7 @@ func (f *Front) Get(name string) (server.Index, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &collection{Client: cl, name: name, partial: cfg.AllowPartial}
+	c := &collection{Client: cl, name: name}
 	f.clients[name] = c
 	return c, nil
 }
@@ -135,8 +136,8 @@ func (f *Front) Drop(context.Context, string) (bool, error) {
 // collection is one of them.
 type collection struct {
 	*client.Client
-	name    string
-	partial bool
+	name  string
+	nbits atomic.Int32 // as Stats has seen it last
 }
 
 var _ server.Index = (*collection)(nil)
@@ -152,7 +153,9 @@ func (c *collection) Err() error {
 }
 
 // Config is what is known of how the collection is made.
-func (c *collection) Config() store.Config { return store.Config{Tokenizer: store.TokenizerUnicode} }
+func (c *collection) Config() store.Config {
+	return store.Config{Nbits: int(c.nbits.Load()), Tokenizer: store.TokenizerUnicode}
+}
 
 func (c *collection) SetMaxDocuments(context.Context, *uint64) (store.Config, error) {
 	return store.Config{}, server.NotSupported("a largest number of documents")
@@ -185,6 +188,7 @@ func (c *collection) Stats(ctx context.Context) (store.Stats, error) {
 		st.FileBytes += s.FileBytes
 		st.Nbits, st.Centroids = s.Nbits, s.Centroids // one codec
 	}
+	c.nbits.Store(int32(st.Nbits))
 	return st, nil
 }
 

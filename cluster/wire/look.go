@@ -61,13 +61,13 @@ type FoundDocument struct {
 
 // ShardStats describes a shard.
 type ShardStats struct {
-	Documents uint64 `json:"documents"` // live
-	Deleted   uint64 `json:"deleted"`
-	Tokens    uint64 `json:"tokens"`   // of live documents
-	Payloads  uint64 `json:"payloads"` // documents that have one
-	Nbits     int    `json:"nbits"`
-	Centroids int    `json:"centroids"`
-	FileBytes int64  `json:"file_bytes"`
+	Documents uint64 `json:"documents"`  // live
+	Deleted   uint64 `json:"deleted"`    // whose ordinals are not used again
+	Tokens    uint64 `json:"tokens"`     // of live documents
+	Payloads  uint64 `json:"payloads"`   // documents that have one
+	Nbits     int    `json:"nbits"`      // a component
+	Centroids int    `json:"centroids"`  // of the codec
+	FileBytes int64  `json:"file_bytes"` // of the replica that answers
 }
 
 // ReadJSON reads a Look or a Found. What is none is [ErrMessage].
