@@ -78,7 +78,7 @@ func healthRoutes() []route {
 			func(*request, *nothing) (aliveOut, error) { return aliveOut{"alive"}, nil }),
 		typed(route{method: "GET", pattern: "/readyz", id: "readyz", tag: tag, group: free, fails: []Code{CodeBusy, CodeModelLoading},
 			summary: "Requests may be sent here",
-			doc:     "503 while the service ends. An index that is damaged is named, and the others are served."}, (*request).ready),
+			doc:     "503 while the service ends, and while its indexes are out of reach. An index that is damaged is named, and the others are served."}, (*request).ready),
 		{method: "GET", pattern: "/metrics", id: "metrics", tag: tag, need: Read, group: free, status: http.StatusOK, outType: "text/plain",
 			summary: "Figures for Prometheus", do: func(q *request) error { q.s.metrics.page.ServeHTTP(q.w, q.Request); return nil }},
 		description("/openapi.json", "openapi"),
@@ -143,6 +143,11 @@ func (q *request) ready(*nothing) (readyOut, error) {
 	}
 	if _, none := q.s.encoder(); none != nil && none.Code == CodeModelLoading {
 		return readyOut{}, none
+	}
+	if r, ok := q.s.indexes.(Readier); ok {
+		if err := r.Ready(); err != nil {
+			return readyOut{}, problem(CodeBusy, "%w", err).after(time.Second)
+		}
 	}
 	out := readyOut{Status: "ready"}
 	for _, name := range q.s.indexes.Names() {

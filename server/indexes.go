@@ -28,6 +28,12 @@ type Indexes interface {
 	Drop(ctx context.Context, name string) (existed bool, err error)
 }
 
+// Readier are indexes that may be out of reach as a whole: Ready is why, nil if they are
+// not. Requests are sent elsewhere meanwhile, where that is looked at (/readyz).
+type Readier interface {
+	Ready() error
+}
+
 // Index is one of them. What its methods that change it return is durable, and is seen by
 // views that are taken afterwards.
 type Index interface {

@@ -145,8 +145,37 @@ func (f *Client) search(ctx context.Context, q search.Query, o search.Options) (
 		if err := a.checkFields(parts); err != nil {
 			return nil, err
 		}
-		return f.merge(a, parts, o)
+		r, err := f.merge(a, parts, o)
+		if err == nil && slices.ContainsFunc(parts, func(p part) bool { return p.a.Bare }) {
+			err = f.payloads(ctx, m, r)
+		}
+		return r, err
 	}
+}
+
+// payloads reads those of hits, of which some did not fit into an answer. A document that
+// is deleted meanwhile is left out of the result.
+func (f *Client) payloads(ctx context.Context, m *topology.Map, r *search.Result) error {
+	w := &Wanted{Payload: true}
+	for _, h := range r.Hits {
+		if h.Payload == nil {
+			w.Places = append(w.Places, Place{h.Part, h.Ordinal})
+		}
+	}
+	found := map[Place][]byte{}
+	if err := f.listed(ctx, m, w, func(d Document) bool { found[d.Place] = d.Payload; return true }); err != nil {
+		return err
+	}
+	r.Hits = slices.DeleteFunc(r.Hits, func(h search.Hit) bool {
+		_, there := found[Place{h.Part, h.Ordinal}]
+		return h.Payload == nil && !there
+	})
+	for i := range r.Hits {
+		if h := &r.Hits[i]; h.Payload == nil {
+			h.Payload = found[Place{h.Part, h.Ordinal}]
+		}
+	}
+	return nil
 }
 
 // checkFields makes sure that some shard has each field of the condition.

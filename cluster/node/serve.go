@@ -127,7 +127,15 @@ func (n *Node) hearCancel(msg *nats.Msg) {
 func (n *Node) reply(msg *nats.Msg, a *wire.Answer) {
 	text, err := a.Encode()
 	if err == nil && int64(len(text)) > n.bus.Conn.MaxPayload() {
-		a.Hits, a.Status, a.Text = nil, wire.Failed, fmt.Sprintf("the answer has %d bytes, %d are the most of a message", len(text), n.bus.Conn.MaxPayload())
+		// Whoever asks reads the payloads of the hits that stay, a message at a time.
+		for i := range a.Hits {
+			a.Hits[i].Payload = nil
+		}
+		a.Bare = len(a.Hits) > 0
+		text, err = a.Encode()
+	}
+	if err == nil && int64(len(text)) > n.bus.Conn.MaxPayload() {
+		a.Hits, a.Bare, a.Unknown, a.Status, a.Text = nil, false, nil, wire.Failed, fmt.Sprintf("the answer has %d bytes, %d are the most of a message", len(text), n.bus.Conn.MaxPayload())
 		text, err = a.Encode()
 	}
 	if err == nil {

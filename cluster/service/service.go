@@ -46,7 +46,10 @@ type Front struct {
 	clients map[string]*collection
 }
 
-var _ server.Indexes = (*Front)(nil)
+var (
+	_ server.Indexes = (*Front)(nil)
+	_ server.Readier = (*Front)(nil)
+)
 
 // New returns a front over a connection, which stays the caller's.
 func New(ctx context.Context, conn *nats.Conn, c Config) (*Front, error) {
@@ -78,6 +81,14 @@ func (f *Front) Close() error {
 	}
 	f.watch.Close()
 	return errors.Join(errs...)
+}
+
+// Ready implements [server.Readier]: without a connection nobody can be asked.
+func (f *Front) Ready() error {
+	if !f.bus.Conn.IsConnected() {
+		return errors.New("no node of the cluster can be reached")
+	}
+	return nil
 }
 
 // Place implements [server.Indexes].

@@ -69,9 +69,10 @@ type Answer struct {
 	// Shards that were searched.
 	Shards []ShardState
 	// Hits in order: by score, then by shard, then by ordinal. More says that the list was
-	// cut at Query.Keep.
+	// cut at Query.Keep, Bare that payloads were asked for and left out, as they do not fit.
 	Hits []Hit
 	More bool
+	Bare bool
 	// Stats of the search.
 	Stats search.Stats
 }
@@ -95,8 +96,9 @@ const answerMagic = "PLR1"
 const (
 	flagMore = 1 << iota
 	flagPayloads
-	flagCut        // the text of the error was cut
-	flagUnknown    // the text is that of Unknown
+	flagCut     // the text of the error was cut
+	flagUnknown // the text is that of Unknown
+	flagBare
 	allAnswerFlags = 1<<iota - 1
 )
 
@@ -136,6 +138,9 @@ func (a *Answer) Encode() ([]byte, error) {
 	}
 	if a.More {
 		flags |= flagMore
+	}
+	if a.Bare {
+		flags |= flagBare
 	}
 	text := a.Text
 	if len(a.Unknown) > 0 {
@@ -235,7 +240,7 @@ func DecodeAnswer(msg []byte) (*Answer, error) {
 	case flags&^allAnswerFlags != 0:
 		r.fail("unknown flags %x", flags&^allAnswerFlags)
 	}
-	a.More = flags&flagMore != 0
+	a.More, a.Bare = flags&flagMore != 0, flags&flagBare != 0
 	a.Shards = make([]ShardState, r.count(uint64(shards), 18))
 	for i := range a.Shards {
 		a.Shards[i] = ShardState{int(r.u16()), r.u64(), r.u64()}

@@ -141,7 +141,7 @@ func TestAnswerAndBatch(t *testing.T) {
 			t.Errorf("%+v is written: %v", bad, err)
 		}
 	}
-	open := &Answer{Hits: []Hit{}, Shards: []ShardState{}, Unknown: []string{"year", "<b>"}}
+	open := &Answer{Hits: []Hit{}, Shards: []ShardState{}, Unknown: []string{"year", "<b>"}, Bare: true}
 	if msg, err = open.Encode(); err != nil {
 		t.Fatal(err)
 	}
