@@ -9,6 +9,7 @@ import (
 	"github.com/plaid-ir/plaid/encode"
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/search"
+	"github.com/plaid-ir/plaid/server/store"
 )
 
 // explainIn asks what became of a document in a search.
@@ -65,7 +66,7 @@ func explain(q *request, in *explainIn) (out explainOut, err error) {
 	case (in.DocumentID == nil) == (in.ID == ""):
 		return out, bad("a document is needed, as document_id or as id, and one of them only")
 	}
-	if _, err := q.file("explain"); err != nil {
+	if _, err := q.collection(); err != nil {
 		return out, err
 	}
 	var query search.Query
@@ -80,13 +81,21 @@ func explain(q *request, in *explainIn) (out explainOut, err error) {
 		}
 		query = search.Query{Vectors: m[0].Data, Dim: m[0].Dim, Model: q.s.madeBy()}
 	}
-	err = q.fileView("explain", func(v folderView) error {
+	err = q.view(func(_ Index, v View) error {
+		explainer, ok := v.(Explainer)
+		if !ok {
+			return NotSupported("explain")
+		}
 		id := in.ID
 		if in.DocumentID != nil {
-			if *in.DocumentID < 0 || !v.Live(uint64(*in.DocumentID)) {
+			d, err := q.document(v, Wanted{Chosen: &store.Selection{Ordinals: documentIDs([]int64{*in.DocumentID})}})
+			if err != nil {
+				return err
+			}
+			if d == nil {
 				return problem(CodeDocumentNotFound, "there is no document %d", *in.DocumentID)
 			}
-			id = v.ID(uint64(*in.DocumentID))
+			id = d.ID
 		}
 		if dim := query.Dim; dim != v.Dim() {
 			return problem(CodeDimension, "the query has dimension %d, the index %d", dim, v.Dim())
@@ -95,40 +104,53 @@ func explain(q *request, in *explainIn) (out explainOut, err error) {
 		if err != nil {
 			return err
 		}
-		o, err := in.Params.options(max(1, in.Params.top(v.Len())))
+		o, err := in.Params.options(max(1, in.Params.top(v.Most())))
 		if err != nil {
 			return err
 		}
 		o.Filter = allowed
-		x, err := v.Explain(q.ctx, query, id, o)
+		x, err := explainer.Explain(q.ctx, query, id, o)
 		if err != nil {
 			return err
 		}
 		out = explainOut{
-			DocumentID: uint64(x.Ordinal), ID: x.ID, Tokens: x.Tokens, Score: x.Score, Stage: x.Stage, Rank: x.Rank, Plan: x.Plan,
+			DocumentID: DocumentID(&search.Hit{Part: x.Part, Ordinal: x.Ordinal}), ID: x.ID, Tokens: x.Tokens, Score: x.Score, Stage: x.Stage, Rank: x.Rank, Plan: x.Plan,
 			StageScore: x.StageScore, StageLimit: x.StageLimit, Matches: x.Matches,
 		}
 		if out.Matches == nil {
 			out.Matches = []search.Match{}
 		}
-		return q.explainTexts(v, in, query, &out)
+		return q.explainTexts(v, explainer, in, query, &out)
 	})
 	return out, err
 }
 
+// document is one document, nil if there is none.
+func (q *request) document(v View, w Wanted) (*Document, error) {
+	for d, err := range v.Documents(q.ctx, w) {
+		return &d, err
+	}
+	return nil, nil
+}
+
 // explainTexts adds the pieces of the texts, and the inner products.
-func (q *request) explainTexts(v folderView, in *explainIn, query search.Query, out *explainOut) (err error) {
-	d, err := v.document(out.DocumentID, &Wanted{Metadata: true})
+func (q *request) explainTexts(v View, explainer Explainer, in *explainIn, query search.Query, out *explainOut) error {
+	d, err := q.document(v, Wanted{Chosen: &store.Selection{IDs: []string{out.ID}}, Metadata: true, Vectors: in.Similarities})
 	if err != nil {
 		return err
 	}
-	if out.Metadata, err = q.metadataOf(&d); err != nil {
+	if d == nil { // deleted meanwhile
+		return problem(CodeDocumentNotFound, "there is no document with _id %q", out.ID).at(Where{ID: out.ID})
+	}
+	if out.Metadata, err = q.metadataOf(d); err != nil {
 		return err
 	}
 	if in.Similarities {
-		if out.Similarities, err = similarities(v, query, out.DocumentID); err != nil {
+		tokens, err := explainer.Tokens(q.ctx, &query)
+		if err != nil {
 			return err
 		}
+		out.Similarities = similarities(tokens, d.Vectors, v.Dim())
 	}
 	e, _ := q.s.encoder()
 	if e == nil {
@@ -209,24 +231,16 @@ func textsOf(metadata json.RawMessage, names []string) (texts []string) {
 	return texts
 }
 
-// similarities are the inner products of the tokens that are scored.
-func similarities(v folderView, query search.Query, document uint64) ([][]float32, error) {
-	vectors, _, err := query.Tokens(v.Snapshot())
-	if err != nil {
-		return nil, err
-	}
-	doc, err := v.Vectors(document)
-	if err != nil {
-		return nil, err
-	}
-	dim := v.Dim()
-	rows := make([][]float32, len(vectors)/dim)
+// similarities are the inner products of the tokens that are scored with those of a
+// document.
+func similarities(query, doc []float32, dim int) [][]float32 {
+	rows := make([][]float32, len(query)/dim)
 	for i := range rows {
-		token := vectors[i*dim : (i+1)*dim]
+		token := query[i*dim : (i+1)*dim]
 		rows[i] = make([]float32, len(doc)/dim)
 		for j := range rows[i] {
 			rows[i][j] = float32(kernels.MaxSimFloat(token, nil, doc[j*dim:(j+1)*dim], dim))
 		}
 	}
-	return rows, nil
+	return rows
 }

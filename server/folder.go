@@ -110,6 +110,11 @@ func (v folderView) Check(q *search.Query) error {
 	return err
 }
 
+func (v folderView) Tokens(_ context.Context, q *search.Query) ([]float32, error) {
+	vectors, _, err := q.Tokens(v.Snapshot())
+	return vectors, err
+}
+
 // Search leaves metadata out, which Metadata reads when it is asked for: that of many
 // documents is never in memory at a time without being counted.
 func (v folderView) Search(ctx context.Context, qs []search.Query, o search.Options) ([]search.Result, error) {

@@ -85,6 +85,14 @@ type View interface {
 	Documents(ctx context.Context, o Wanted) iter.Seq2[Document, error]
 }
 
+// Explainer is a View that tells what became of a document in a search.
+type Explainer interface {
+	// Explain tells it of the document of a name.
+	Explain(ctx context.Context, q search.Query, id string, o search.Options) (*search.Explanation, error)
+	// Tokens are the vectors of a query that are scored, as they are scored.
+	Tokens(ctx context.Context, q *search.Query) ([]float32, error)
+}
+
 // Restriction says which documents may answer. What is given must all hold; what is nil or
 // empty restricts nothing, and a list without entries lets nothing through.
 type Restriction struct {

@@ -48,7 +48,6 @@ func TestIndexesElsewhere(t *testing.T) {
 	}{
 		{"POST", "/indices/pets/search", object{"text_query": list{"cats"}}},
 		{"POST", "/indices/pets/search", object{"queries": list{query("cats")}, "text_query": list{"cats"}}},
-		{"POST", "/indices/pets/explain", object{"query": query("cats"), "id": "a"}},
 		{"POST", "/indices/pets/recall", object{"queries": list{query("cats")}}},
 		{"GET", "/indices/pets/backup", nil},
 		{"POST", "/indices/pets/retrain", nil},

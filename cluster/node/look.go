@@ -69,6 +69,9 @@ func (n *Node) look(msg []byte) *wire.Found {
 	}
 	ctx, stop := context.WithTimeout(n.ctx, l.Left)
 	defer stop()
+	if l.Explain != nil {
+		return n.explain(ctx, &l)
+	}
 	f := &wire.Found{}
 	err := r.at(func(snap *index.Snapshot, applied uint64) error {
 		if applied < l.Applied {
@@ -87,6 +90,44 @@ func (n *Node) look(msg []byte) *wire.Found {
 		return &wire.Found{Status: wire.Late}
 	case errors.Is(err, search.ErrOption), errors.Is(err, wire.ErrMessage):
 		return &wire.Found{Status: wire.Refused, Code: wire.CodeOption, Text: err.Error()}
+	}
+	return &wire.Found{Status: wire.Failed, Text: err.Error()}
+}
+
+// explain tells what becomes of a document in a search of its shard.
+func (n *Node) explain(ctx context.Context, l *wire.Look) *wire.Found {
+	q, err := wire.DecodeQuery(l.Explain)
+	if err == nil && (len(q.Shards) != 1 || len(l.IDs) != 1) {
+		err = fmt.Errorf("%w: an explanation is of one document and of its shard", wire.ErrMessage)
+	}
+	var query search.Query
+	var o search.Options
+	if err == nil {
+		query, o, err = request(q)
+	}
+	if err != nil {
+		return &wire.Found{Status: wire.Refused, Code: wire.CodeQuery, Text: err.Error()}
+	}
+	p, no := n.pick(q)
+	if no != nil {
+		return &wire.Found{Status: no.Status, Code: no.Code, Text: no.Text}
+	}
+	defer p.close()
+	f := &wire.Found{}
+	if o.Filter != nil && o.Filter.Where != nil {
+		if f.Unknown, err = unknownFields(ctx, p.snap.Parts(), o.Filter.Where); err != nil {
+			return &wire.Found{Status: wire.Failed, Text: err.Error()}
+		}
+		o.Filter.Where = o.Filter.Where.Lenient()
+	}
+	f.Explanation, err = p.searcher.Explain(ctx, query, l.IDs[0], o)
+	switch {
+	case err == nil:
+		return f
+	case ctx.Err() != nil:
+		return &wire.Found{Status: wire.Late}
+	case codeOf(err) != wire.CodeNone:
+		return &wire.Found{Status: wire.Refused, Code: codeOf(err), Text: err.Error()}
 	}
 	return &wire.Found{Status: wire.Failed, Text: err.Error()}
 }
@@ -192,7 +233,7 @@ func document(snap *index.Snapshot, ordinal uint32, l *wire.Look) (d wire.FoundD
 // stats describes a shard.
 func (r *replica) stats(snap *index.Snapshot) *wire.ShardStats {
 	s, h := snap.State(), snap.Header()
-	st := &wire.ShardStats{Documents: uint64(s.Live), Deleted: uint64(s.Docs - s.Live), Tokens: s.LiveTokens, Nbits: h.Nbits, Centroids: h.Centroids}
+	st := &wire.ShardStats{Documents: uint64(s.Live), Deleted: uint64(s.Docs - s.Live), Tokens: s.LiveTokens, Nbits: h.Nbits, Centroids: h.Centroids, Normalize: h.Normalize}
 	if info, err := os.Stat(r.n.path(r.key)); err == nil {
 		st.FileBytes = info.Size()
 	}

@@ -46,7 +46,9 @@ func serve(t testing.TB, c *clustertest.Cluster, cfg client.Config) *front {
 	if cfg.Deadline == 0 {
 		cfg.Deadline = clustertest.Patience
 	}
-	cfg.WriteDeadline = clustertest.Patience
+	if cfg.WriteDeadline == 0 {
+		cfg.WriteDeadline = clustertest.Patience
+	}
 	f, err := service.New(c.Ctx, c.Connect("front"), service.Config{Client: cfg, Place: "a test"})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, f.Close()) })
@@ -223,6 +225,38 @@ func TestRoutes(t *testing.T) {
 	f.refused(server.CodeBadRequest, 400, "POST", at+"/search", object{"queries": list{bodies[0]}, "filter_condition": "nowhere = ?", "filter_parameters": list{1}})
 	f.refused(server.CodeBadRequest, 400, "POST", at+"/search", object{"queries": list{bodies[0]}, "filter_condition": "_subset_ = ?", "filter_parameters": list{1}})
 
+	// What became of a document is what the search of all shards says.
+	s = searched{}
+	params := object{"top_k": 20, "mode": "exhaustive"}
+	f.do(200, "POST", at+"/search", object{"queries": list{bodies[6]}, "params": params}, &s)
+	var x struct {
+		search.Explanation
+		Document     uint64      `json:"document_id"`
+		Similarities [][]float64 `json:"similarities"`
+		Metadata     object      `json:"metadata"`
+	}
+	for i, d := range s.Results[0].Documents {
+		f.do(200, "POST", at+"/explain", object{"query": bodies[6], "document_id": d, "params": params, "similarities": true}, &x)
+		require.Equal(t, []any{d, search.StageReturned, i + 1}, []any{x.Document, x.Stage, x.Rank})
+		require.InDelta(t, s.Results[0].Scores[i], x.Score, 1e-4)
+		require.EqualValues(t, d, x.Metadata["_subset_"])
+		sum := 0.
+		for _, row := range x.Similarities {
+			sum += slices.Max(row)
+		}
+		require.InDelta(t, x.Score, sum, 1e-3)
+	}
+	f.do(200, "POST", at+"/explain", object{"query": bodies[6], "document_id": s.Results[0].Documents[3], "params": object{"top_k": 2, "mode": "exhaustive"}}, &x)
+	require.Equal(t, search.StageOutranked, x.Stage)
+	require.InDelta(t, s.Results[0].Scores[1], *x.StageLimit, 1e-4)
+	f.do(200, "POST", at+"/explain", object{"query": bodies[6], "id": more[2].ID, "filter_condition": "only = ?", "filter_parameters": list{"here"}}, &x)
+	require.Equal(t, search.StageFiltered, x.Stage)
+	f.do(200, "POST", at+"/explain", object{"query": bodies[6], "id": more[2].ID, "ids": list{more[3].ID}}, &x)
+	require.Equal(t, search.StageFiltered, x.Stage)
+	f.refused(server.CodeDocumentNotFound, 404, "POST", at+"/explain", object{"query": bodies[6], "id": "nothing"})
+	f.refused(server.CodeDocumentNotFound, 404, "POST", at+"/explain", object{"query": bodies[6], "document_id": 4000000000})
+	f.refused(server.CodeBadRequest, 400, "POST", at+"/explain", object{"query": bodies[6], "id": more[2].ID, "filter_condition": "nowhere = ?", "filter_parameters": list{1}})
+
 	// Metadata.
 	f.do(200, "POST", at+"/metadata/query", object{"condition": "n BETWEEN ? AND ?", "parameters": list{104, 106}}, &r)
 	sorted = slices.Clone(ids[4:7])
@@ -294,7 +328,6 @@ func TestRoutes(t *testing.T) {
 		{"DELETE", at, nil},
 		{"PUT", at + "/config", object{"max_documents": 5}},
 		{"POST", at + "/search", object{"text_query": list{"words"}}},
-		{"POST", at + "/explain", object{"query": bodies[0], "id": more[0].ID}},
 		{"GET", at + "/backup", nil},
 		{"POST", at + "/retrain", nil},
 		{"POST", at + "/verify", nil},
@@ -367,6 +400,26 @@ func TestMissingShard(t *testing.T) {
 		f.refused(server.CodeBusy, 503, "DELETE", "/indices/wiki/documents", object{"condition": "_id = ?", "parameters": list{"d1"}})
 	}
 	strict.do(200, "GET", "/health", nil, nil)
+}
+
+// A change that too few replicas acknowledge in time is of unknown outcome, and says so; it
+// is made as soon as they can.
+func TestUnacknowledged(t *testing.T) {
+	c := clustertest.New(t, 2)
+	maker := searchtest.New(5, dim, 12)
+	c.Collection("wiki", operate.CreateOptions{Replicas: 2, Acks: 2}, dim, maker.Docs("d", 20, 4))
+	hasty, patient := serve(t, c, client.Config{WriteDeadline: time.Second}), serve(t, c, client.Config{})
+	c.Stop("n1")
+	one := object{"documents": list{object{"embeddings": [][]float32{maker.Tokens(1)}}}, "metadata": list{object{"_id": "new"}}}
+	hasty.refused(server.CodeOutcomeUnknown, 500, "POST", "/indices/wiki/update", one)
+	c.Start("n1")
+	c.Ready("n1")
+	patient.do(200, "POST", "/indices/wiki/update", one, nil)
+	var r struct {
+		Count int `json:"count"`
+	}
+	patient.do(200, "POST", "/indices/wiki/metadata/query", object{"condition": "_id = ?", "parameters": list{"new"}}, &r)
+	require.Equal(t, 1, r.Count)
 }
 
 // Payloads that do not fit into one message come in several.

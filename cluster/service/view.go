@@ -10,6 +10,7 @@ import (
 
 	"github.com/plaid-ir/plaid/cluster/client"
 	"github.com/plaid-ir/plaid/cluster/wire"
+	"github.com/plaid-ir/plaid/codec"
 	"github.com/plaid-ir/plaid/search"
 	"github.com/plaid-ir/plaid/server"
 	"github.com/plaid-ir/plaid/server/store"
@@ -22,7 +23,10 @@ type view struct {
 	d search.Description
 }
 
-var _ server.View = (*view)(nil)
+var (
+	_ server.View      = (*view)(nil)
+	_ server.Explainer = (*view)(nil)
+)
 
 func (v *view) Close() error { return nil }
 
@@ -77,6 +81,33 @@ func (v *view) Check(q *search.Query) error {
 		return fmt.Errorf("%w: %d values of dimension %d; the collection has %d", search.ErrQuery, len(q.Vectors), q.Dim, v.d.Dim)
 	}
 	return v.d.Model.Check(q.Model)
+}
+
+// Explain implements [server.Explainer].
+func (v *view) Explain(ctx context.Context, q search.Query, id string, o search.Options) (*search.Explanation, error) {
+	x, err := v.c.Explain(ctx, q, id, o)
+	return x, answered(err)
+}
+
+// Tokens implements [server.Explainer].
+func (v *view) Tokens(ctx context.Context, q *search.Query) ([]float32, error) {
+	if err := v.Check(q); err != nil {
+		return nil, err
+	}
+	shards, err := v.c.Shards(ctx)
+	if err != nil {
+		return nil, answered(err)
+	}
+	var tokens []float32
+	for t := range len(q.Vectors) / v.d.Dim {
+		if q.Mask == nil || t < len(q.Mask) && q.Mask[t] {
+			tokens = append(tokens, q.Vectors[t*v.d.Dim:(t+1)*v.d.Dim]...)
+		}
+	}
+	if shards[0].Normalize {
+		codec.Normalize(tokens, v.d.Dim)
+	}
+	return tokens, nil
 }
 
 func (v *view) Search(ctx context.Context, qs []search.Query, o search.Options) ([]search.Result, error) {

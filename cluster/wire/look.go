@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"time"
+
+	"github.com/plaid-ir/plaid/search"
 )
 
 // Look asks a node for documents of one of its shards, or for what it says of the shard.
@@ -33,6 +35,9 @@ type Look struct {
 	Payload bool `json:"payload,omitempty"`
 	Vectors bool `json:"vectors,omitempty"`
 	Stats   bool `json:"stats,omitempty"`
+	// Explain, where set, is a [Query] of the shard: the answer says what became of the
+	// document of the only id in it.
+	Explain []byte `json:"explain,omitempty"`
 }
 
 // Found is the answer to a Look.
@@ -48,6 +53,8 @@ type Found struct {
 	// Unknown as in an [Answer].
 	Unknown []string    `json:"unknown,omitempty"`
 	Stats   *ShardStats `json:"stats,omitempty"`
+	// Explanation of a search of this shard alone.
+	Explanation *search.Explanation `json:"explanation,omitempty"`
 }
 
 // FoundDocument is a document of a shard.
@@ -68,6 +75,7 @@ type ShardStats struct {
 	Nbits     int    `json:"nbits"`      // a component
 	Centroids int    `json:"centroids"`  // of the codec
 	FileBytes int64  `json:"file_bytes"` // of the replica that answers
+	Normalize bool   `json:"normalize"`  // vectors, those of queries too, are scaled to unit length
 }
 
 // ReadJSON reads a Look or a Found. What is none is [ErrMessage].
