@@ -83,6 +83,7 @@ def step(score, q, d):
 
 
 def peak(f):
+    """MiB above the operands and the gradients of the last call, which this one replaces."""
     f()
     torch.cuda.synchronize()
     torch.cuda.reset_peak_memory_stats()
@@ -114,7 +115,7 @@ def time():
             run = lambda: step(score, q, d)
             line += f", {how} {tried(run)}"
             try:
-                line += f" ({peak(run) - (q.nbytes + d.nbytes) / 2**20:.0f} MiB)"
+                line += f" ({peak(run):.0f} MiB)"
             except Exception:
                 pass
         print(line, flush=True)

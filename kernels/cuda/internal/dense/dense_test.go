@@ -252,6 +252,7 @@ func TestKernelsAreInTheSources(t *testing.T) {
 	require.NoError(t, err)
 	there["dense/dense_project_any"] = true
 	require.Contains(t, string(projections), fmt.Sprintf("kHeadTeams = %d, kHeadStages = %d;", headTeams, headStages))
+	require.Contains(t, string(projections), fmt.Sprintf("kHeadRing = %d;", headRing))
 	for _, m := range regexp.MustCompile(`(?m)^PLAID_DENSE_HEAD\((\w+), \w+, (\d+)\)`).FindAllStringSubmatch(string(projections), -1) {
 		there[fmt.Sprintf("dense/dense_project_%s_n%s", m[1], m[2])] = true
 	}

@@ -9,8 +9,9 @@ import (
 	"github.com/plaid-ir/plaid/kernels/maxsim"
 )
 
-// ScoreHead implements [maxsim.Heads]. Token vectors are made of hidden states a piece
-// at a time, in rows that are scored while they are in the cache: once for all queries.
+// ScoreHead implements [maxsim.Heads]. For one short query a kernel scores the token
+// vectors that it makes. For others they are made of hidden states a piece at a time, in
+// rows that are scored while they are in the cache: once for all queries.
 func (b *backend) ScoreHead(ctx context.Context, c *maxsim.HeadCall) error {
 	w, err := c.Check()
 	if err != nil {
@@ -52,23 +53,24 @@ type projector struct {
 const (
 	headTeams   = 4
 	headStages  = 3
-	headRing    = headStages * headTeams * 64 * 128
+	headRows    = headStages * headTeams * 64 * 128
 	headTokens  = 32
 	headQuery   = headTokens*16 + 16 // of 4 dimensions
 	headMaxima  = headTeams * 8 * 32 * 4
 	headColumns = 128 // dimensions of a block, at most
-	headOthers  = 64  // barriers
+	headRing    = 6   // chunks of weights, at most where they do not stay
+	headOthers  = 96  // barriers
 )
 
 // headShared is the shared memory of a kernel for rows of some length, with as many of
 // the weights as there is room for; false: there is too little.
 func headShared(most, columns, rowBytes int, scores bool) (int, bool) {
-	fixed, one := headRing+8*columns+headOthers, 128*columns
+	fixed, one := headRows+8*columns+headOthers, 128*columns
 	if scores {
 		fixed += columns/4*headQuery + headMaxima
 	}
 	n := min(runtime.CeilDiv(rowBytes, 128), (most-fixed)/one)
-	return fixed + n*one, n >= min(headStages, runtime.CeilDiv(rowBytes, 128))
+	return fixed + n*one, n >= min(headRing, runtime.CeilDiv(rowBytes, 128))
 }
 
 // project picks the kernel for hidden states and weights of a format, which is the same

@@ -217,8 +217,8 @@ struct DenseJoinParams {
 // dense_project_TYPE_nN: grid (blocks, ceil(dim/N)), block 512: out = hidden ·
 // weightsᵀ, scaled, plus bias. TYPE: f16, bf16, split, of both operands. N: 64, 96 or
 // 128 dimensions of a block. Weights are as dense_lay has laid them for N columns. A
-// block takes 256 rows at a time, its tiles in turn. Shared memory: 98368 + 8·N, and
-// 128·N for each 128 bytes of a row, or for three of them at least.
+// block takes 256 rows at a time, its tiles in turn. Shared memory: 98400 + 8·N, and
+// 128·N for each 128 bytes of a row, or for six of them at least.
 // dense_project_any: grid (ceil(rows/64), ceil(dim/32)), block 128.
 struct DenseProjectParams {
   const uint8_t *hidden;

@@ -4,11 +4,12 @@
 // A block of four teams multiplies 256 rows, 64 a team, with N columns of weights, 128
 // bytes of a row, a chunk, at a time. Chunks of hidden states come through a ring of
 // three stages in shared memory by asynchronous copies, those of a warp's rows by the
-// warp itself; as many chunks of the weights as there is room for stay in shared
-// memory, the others come through a ring of three, by bulk copies of one thread. Teams
-// wait for each other only for that ring: while one takes maxima the tensor cores have
-// the products of the others. Loads to registers, as in rows.cuh, pass through the
-// first-level cache, for which the weights would leave no room.
+// warp itself. The weights stay in shared memory if there is room; else they come
+// through a ring of as many chunks as have room, by bulk copies, each begun by the warp
+// that is the last to need what was in its place. Teams wait for each other only for
+// that ring: while one takes maxima the tensor cores have the products of the others.
+// Loads to registers, as in rows.cuh, pass through the first-level cache, for which the
+// weights would leave no room.
 //
 // Scores: token vectors stay in registers, as two f16 (format split), and are the left
 // operand of the product with the query. That of 128 dimensions is 32 · 512 bytes.
@@ -24,7 +25,8 @@ constexpr int kHeadTeams = 4, kHeadStages = 3;
 constexpr uint32_t kHeadStage = kHeadTeams * 64 * 128;  // bytes of hidden states
 constexpr uint32_t kHeadQuery = 32 * 16 + 16;           // 16 bytes of each of 32 query tokens
 constexpr uint32_t kHeadJoint = kHeadTeams * 8 * 32 * 4;
-constexpr uint32_t kHeadBarriers = 64;
+constexpr int kHeadRing = 6;            // chunks of weights, at most
+constexpr uint32_t kHeadBarriers = 96;  // of the ring, of what stays; who has taken
 
 // dense_lay: weights as the right operand, 16 bytes of all columns one after another.
 extern "C" __global__ void __launch_bounds__(256) dense_lay(const __grid_constant__ DenseLayParams p) {
@@ -49,13 +51,6 @@ __device__ __forceinline__ void copy_bulk(uint32_t to, const uint8_t *from, uint
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
   asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to), "l"(from), "r"(bytes), "r"(barrier) : "memory");
 #endif
-}
-__device__ __forceinline__ bool barrier_passed(uint32_t at, uint32_t parity) {
-  uint32_t passed = 0;
-#ifdef PLAID_SM90A
-  asm volatile("{\n.reg .pred p;\nmbarrier.test_wait.parity.shared::cta.b64 p, [%1], %2;\nselp.u32 %0, 1, 0, p;\n}" : "=r"(passed) : "r"(at), "r"(parity) : "memory");
-#endif
-  return passed;
 }
 
 // left_of loads rows × 32 bytes of a warp as a left operand.
@@ -83,11 +78,11 @@ __device__ __forceinline__ void dense_head(const DenseProjectParams &p, const De
   const uint32_t c0 = blockIdx.y * N, chunks = (p.row_bytes + 127) / 128;
   const uint32_t ring = shared_at(shared) + warp * (16 * 128), query = shared_at(shared) + kHeadStages * kHeadStage;
   const uint32_t columns = query + (kScore ? N / 4 * kHeadQuery + kHeadJoint : 0);
-  const uint32_t full = columns + N * 8, empty = full + 8 * kHeadStages, weights = full + kHeadBarriers;
+  const uint32_t full = columns + N * 8, weights = full + kHeadBarriers;
   uint32_t room;
   asm("mov.u32 %0, %%dynamic_smem_size;" : "=r"(room));
   room = (room - (weights - shared_at(shared))) / kChunk;
-  const uint32_t resident = room >= chunks ? chunks : room - kHeadStages;
+  const uint32_t places = room >= chunks ? 0 : min(room, kHeadRing), kept = places == 0 ? chunks : room - places, others = chunks - kept;
   const uint8_t *const laid = p.weights + uint64_t(blockIdx.y) * chunks * kChunk;
 
   DenseUnit unit;
@@ -102,10 +97,11 @@ __device__ __forceinline__ void dense_head(const DenseProjectParams &p, const De
 
   // How often a block goes round: as often as its longest team.
   uint32_t &tiles = *reinterpret_cast<uint32_t *>(shared + (columns - shared_at(shared)));
+  uint32_t *const done = &tiles + (full - columns) / 4 + 2 * (kHeadRing + 1);  // warps that need a chunk no more
   if (tid == 0) {
     tiles = 0;
-    for (int i = 0; i < kHeadStages; i++) barrier_init(full + 8 * i, 1), barrier_init(empty + 8 * i, 4 * kHeadTeams);
-    barrier_init(empty + 8 * kHeadStages, 1);
+    for (int i = 0; i < kHeadRing; i++) barrier_init(full + 8 * i, 1), done[i] = 0;
+    barrier_init(full + 8 * kHeadRing, 1);
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
   }
   __syncthreads();
@@ -155,23 +151,11 @@ __device__ __forceinline__ void dense_head(const DenseProjectParams &p, const De
 #pragma unroll
   for (int i = 0; i < kHeadStages - 1; i++) fetch(i);
 
-  // Weights: the first thread copies what there is room for.
-  const uint32_t streamed = (chunks - resident) * rounds;
-  uint32_t sent = 0;
-  auto send = [&](uint32_t wanted) {
-    while (sent < streamed) {
-      const uint32_t to = sent % kHeadStages, turn = sent / kHeadStages;
-      if (turn > 0 && !barrier_passed(empty + 8 * to, (turn - 1) & 1)) {
-        if (sent > wanted) return;
-        continue;
-      }
-      copy_bulk(weights + (resident + to) * kChunk, laid + (resident + sent % (chunks - resident)) * kChunk, kChunk, full + 8 * to);
-      sent++;
-    }
-  };
+  const uint32_t streamed = others * rounds;
+  auto send = [&](uint32_t n) { copy_bulk(weights + (kept + n % places) * kChunk, laid + (kept + n % others) * kChunk, kChunk, full + 8 * (n % places)); };
   if (tid == 0) {
-    if (resident > 0) copy_bulk(weights, laid, resident * kChunk, empty + 8 * kHeadStages);
-    send(0);
+    if (kept > 0) copy_bulk(weights, laid, kept * kChunk, full + 8 * kHeadRing);
+    for (uint32_t n = 0; n < min(places, streamed); n++) send(n);
   }
   __syncwarp();
 
@@ -215,7 +199,7 @@ __device__ __forceinline__ void dense_head(const DenseProjectParams &p, const De
   // The query and the columns were written here, and are read by products.
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
   __syncthreads();
-  if (resident > 0) barrier_wait(empty + 8 * kHeadStages, 0);
+  if (kept > 0) barrier_wait(full + 8 * kHeadRing, 0);
 
   HeadTile here = first_tile();
   uint32_t slot = 0, taken = 0, taken_slot = 0, taken_parity = 0;
@@ -226,8 +210,6 @@ __device__ __forceinline__ void dense_head(const DenseProjectParams &p, const De
     auto take = [&](uint32_t chunk, auto resides) {
       constexpr bool kStays = decltype(resides)::value;
       asm volatile("cp.async.wait_group %0;" ::"n"(kHeadStages - 2) : "memory");
-      if constexpr (!kStays)
-        if (tid == 0) send(taken);
       __syncwarp();
       fetch(slot == 0 ? kHeadStages - 1 : slot - 1);
       uint32_t left[4][4];
@@ -235,7 +217,7 @@ __device__ __forceinline__ void dense_head(const DenseProjectParams &p, const De
       for (int i = 0; i < 4; i++) left_of(left[i], left_row + slot * kHeadStage + ((2 * i + left_piece) ^ left_turn) * 16);
       slot = slot == kHeadStages - 1 ? 0 : slot + 1;
       if constexpr (!kStays) barrier_wait(full + 8 * taken_slot, taken_parity);
-      const uint64_t b = right(weights + (kStays ? chunk : resident + taken_slot) * kChunk, kPlane, 128);
+      const uint64_t b = right(weights + (kStays ? chunk : kept + taken_slot) * kChunk, kPlane, 128);
       constexpr uint32_t kStep = 2 * kPlane / 16;  // of the weights, in units of 16 bytes
       const int add = chunk > 0;
       products_begin();
@@ -255,13 +237,14 @@ __device__ __forceinline__ void dense_head(const DenseProjectParams &p, const De
 #pragma unroll
       for (int i = 0; i < N / 2; i++) settle(sums[i]);
       if constexpr (!kStays) {
-        if (l == 0) barrier_arrive(empty + 8 * taken_slot);
+        if (l == 0 && atomicAdd(done + taken_slot, 1) % (4 * kHeadTeams) == 4 * kHeadTeams - 1 && taken + places < streamed) send(taken + places);
+        __syncwarp();
         taken++;
-        if (++taken_slot == kHeadStages) taken_slot = 0, taken_parity ^= 1;
+        if (++taken_slot == places) taken_slot = 0, taken_parity ^= 1;
       }
     };
-    for (uint32_t chunk = 0; chunk < resident; chunk++) take(chunk, Is<true>{});
-    for (uint32_t chunk = resident; chunk < chunks; chunk++) take(chunk, Is<false>{});
+    for (uint32_t chunk = 0; chunk < kept; chunk++) take(chunk, Is<true>{});
+    for (uint32_t chunk = kept; chunk < chunks; chunk++) take(chunk, Is<false>{});
 
     // Teams that are done go along: products are for all warps at once.
     const uint32_t r = here.token + warp % 4 * 16 + g;
