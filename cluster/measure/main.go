@@ -1,5 +1,6 @@
 // Command measure compares one shard called directly and through NATS, and simulates
-// clusters of up to a thousand shards from the times that it measured.
+// clusters of up to a thousand shards from the times that it measured. With -nodes it
+// has a front search nodes that sleep for as long as searches take.
 // docs/scale.md has what it found.
 package main
 
@@ -34,12 +35,21 @@ func main() {
 	passes := flag.Int("passes", 5, "over the queries")
 	seed := flag.Uint64("seed", 1, "of the simulation")
 	known := flag.Bool("known", false, "measure nothing, and simulate from the times that docs/scale.md names")
+	nodes := flag.Bool("nodes", false, "measure what four nodes bring and what one that hangs costs: real messages, simulated searches")
+	stretch := flag.Float64("stretch", 5, "with -nodes: searches take so many times as long as measured, so that messages of all nodes do not fill this machine")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	if *known {
 		m := modelBetween([]float64{0, 0.5, 0.95, 0.99, 0.999, 1}, []float64{1.6, 3.45, 7.6, 9.1, 15.3, 25}, 0.24)
 		if err := table(ctx, os.Stdout, m, *seed); err != nil {
+			fmt.Fprintln(os.Stderr, "measure:", err)
+			os.Exit(1)
+		}
+		return
+	}
+	if *nodes {
+		if err := severalNodes(ctx, docs, *queries, *k, *passes, *stretch, *seed); err != nil {
 			fmt.Fprintln(os.Stderr, "measure:", err)
 			os.Exit(1)
 		}

@@ -150,7 +150,19 @@ func shiftQuery(err error, lo int) error {
 // the work where much is missing. On a device a document is lost where it is not
 // probed, or outranked.
 func MeasureRecall(ctx context.Context, e *search.Engine, snap *index.Snapshot, qs []search.Query, o search.Options, reference [][]search.Hit, progress Progress) (*Recall, error) {
-	at := e.At(snap)
+	return MeasureRecallOf(ctx, e.At(snap), qs, o, reference, progress)
+}
+
+// Traced is a searcher that can follow a document through a search: a [search.Engine]
+// or a [search.Multi]. What is measured with one should stay as it is meanwhile, as
+// with NewAt and NewMultiAt.
+type Traced interface {
+	search.Searcher
+	Trace(ctx context.Context, q search.Query, id string, o search.Options) (search.Stage, error)
+}
+
+// MeasureRecallOf is [MeasureRecall] of any searcher.
+func MeasureRecallOf(ctx context.Context, at Traced, qs []search.Query, o search.Options, reference [][]search.Hit, progress Progress) (*Recall, error) {
 	if o.K == 0 {
 		o.K = defaultK
 	}
@@ -199,7 +211,7 @@ func found(got, want []search.Hit) float64 {
 }
 
 // blame finds the stage that lost each missing document.
-func (r *Recall) blame(ctx context.Context, at *search.Engine, qs []search.Query, o search.Options, progress Progress) error {
+func (r *Recall) blame(ctx context.Context, at Traced, qs []search.Query, o search.Options, progress Progress) error {
 	threads, err := threadsOf(ctx, at)
 	if err != nil {
 		return err

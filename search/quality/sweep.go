@@ -149,6 +149,11 @@ func NewLatency(times []time.Duration) Latency {
 // where the engine searches. reference is
 // as in [MeasureRecall].
 func Sweep(ctx context.Context, e *search.Engine, snap *index.Snapshot, qs []search.Query, o SweepOptions, reference [][]search.Hit) ([]Point, error) {
+	return SweepOf(ctx, e.At(snap), qs, o, reference)
+}
+
+// SweepOf is [Sweep] of any searcher; what it searches should stay as it is meanwhile.
+func SweepOf(ctx context.Context, at search.Searcher, qs []search.Query, o SweepOptions, reference [][]search.Hit) ([]Point, error) {
 	if len(qs) == 0 {
 		return nil, fmt.Errorf("%w: no queries", search.ErrQuery)
 	}
@@ -158,7 +163,6 @@ func Sweep(ctx context.Context, e *search.Engine, snap *index.Snapshot, qs []sea
 	if o.Warmup == 0 {
 		o.Warmup = 10
 	}
-	at := e.At(snap)
 	threads, err := threadsOf(ctx, at)
 	if err != nil {
 		return nil, err

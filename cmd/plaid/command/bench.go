@@ -51,6 +51,7 @@ func (b *benchFlags) register(f *pflag.FlagSet) {
 
 func (a *app) benchCommand() *cobra.Command {
 	var b benchFlags
+	var names indexes
 	cmd := &cobra.Command{
 		Use:   "bench INDEX --queries FILE",
 		Short: "Measure speed against recall over search parameters",
@@ -64,7 +65,9 @@ Latency is of queries searched one at a time, on --threads goroutines; queries
 a second are of all of them handed in at once. Recall is the share of the
 exhaustive result over the stored vectors that is found. A * marks the Pareto
 front: no other setting is faster, by the median, and finds as much. Results are
-of the machine as it is: let nothing else run.`,
+of the machine as it is: let nothing else run.
+
+` + severalHelp,
 		Example: `  plaid bench docs.plaid --queries queries.npy
   plaid bench docs.plaid --queries queries.npy --query-ids qids.txt --qrels scifact -k 100 --svg recall.svg
   plaid bench docs.plaid --queries queries.npy --probes 4,8 --exact 0,200,400 --format csv > bench.csv`,
@@ -72,17 +75,18 @@ of the machine as it is: let nothing else run.`,
 	}
 	f := cmd.Flags()
 	b.register(f)
+	names.register(f)
 	b.format.Register(cmd, "results", "table", "json", "csv")
 	cmd.RunE = a.command(func(ctx context.Context, args []string) error {
 		if b.efforts.Exact == nil {
 			b.efforts.Exact = []int{0, b.k, 2 * b.k, 4 * b.k, 8 * b.k}
 		}
-		return a.bench(ctx, args[0], &b)
+		return a.bench(ctx, &names, args[0], &b)
 	})
 	return cmd
 }
 
-func (a *app) bench(ctx context.Context, path string, b *benchFlags) error {
+func (a *app) bench(ctx context.Context, names *indexes, path string, b *benchFlags) error {
 	for flag, path := range map[string]string{"json-file": b.jsonFile, "csv": b.csv, "svg": b.svg} {
 		if err := a.checkOutput(flag, path); err != nil {
 			return err
@@ -92,12 +96,13 @@ func (a *app) bench(ctx context.Context, path string, b *benchFlags) error {
 	if err != nil {
 		return err
 	}
-	return a.measure(ctx, path, &b.queries, b.threads, func(engine *search.Engine, snap *index.Snapshot, set *querySet) error {
+	return a.measure(ctx, names, path, &b.queries, b.threads, func(e searcher, x *searched, set *querySet) error {
+		snap := x.snap
 		o := quality.SweepOptions{K: b.k, Warmup: b.warmup, Repeat: b.repeat, Progress: a.progress()}
 		if b.warmup == 0 {
 			o.Warmup = -1
 		}
-		stored, err := storedSetting(snap, b.k)
+		stored, err := storedSetting(x.all(), b.k)
 		if err != nil {
 			return err
 		}
@@ -116,14 +121,17 @@ func (a *app) bench(ctx context.Context, path string, b *benchFlags) error {
 				return err
 			}
 		}
-		points, err := quality.Sweep(ctx, engine, snap, set.qs, o, nil)
+		points, err := quality.SweepOf(ctx, e, set.qs, o, nil)
 		if err != nil {
 			return err
 		}
-		state := snap.State()
 		r := &benchReport{
-			Index: path, Backend: snap.Backend(), Threads: b.threads, K: b.k, Queries: len(set.qs),
-			Docs: state.Live, Tokens: state.LiveTokens, Points: points, stored: stored,
+			Index: path, Backend: snap.Backend(), Threads: b.threads, K: b.k, Queries: len(set.qs), Points: points, stored: stored,
+		}
+		for _, part := range x.all() {
+			state := part.State()
+			r.Docs += int64(state.Live)
+			r.Tokens += state.LiveTokens
 		}
 		if qrels != nil {
 			r.Measure = judgeMeasure
@@ -132,17 +140,22 @@ func (a *app) bench(ctx context.Context, path string, b *benchFlags) error {
 	})
 }
 
-// storedSetting is what the index has stored for searches of k; nil without.
-func storedSetting(snap *index.Snapshot, k int) (*quality.Setting, error) {
-	d, err := snap.Defaults()
-	if err != nil || d == nil {
-		return nil, err
+// storedSetting is what the indexes have stored for searches of k, if all have the same;
+// nil without.
+func storedSetting(snaps []*index.Snapshot, k int) (first *quality.Setting, err error) {
+	for i, snap := range snaps {
+		d, err := snap.Defaults()
+		if err != nil || d == nil {
+			return nil, err
+		}
+		c, ok := d.For(k)
+		s := quality.Setting{Probes: c.Probes, Approx: c.Approx, Exact: c.Exact, Scan: c.Scan}
+		if !ok || i > 0 && s != *first {
+			return nil, nil
+		}
+		first = &s
 	}
-	c, ok := d.For(k)
-	if !ok {
-		return nil, nil
-	}
-	return &quality.Setting{Probes: c.Probes, Approx: c.Approx, Exact: c.Exact, Scan: c.Scan}, nil
+	return first, nil
 }
 
 // judgeMeasure is what plaid bench computes from judgements.
@@ -218,7 +231,7 @@ func (a *app) writeBench(ctx context.Context, r *benchReport, b *benchFlags) err
 // benchReport is what plaid bench measured.
 type benchReport struct {
 	Index   string          `json:"index"`
-	Docs    uint32          `json:"docs"`
+	Docs    int64           `json:"docs"`
 	Tokens  uint64          `json:"tokens"`
 	Backend string          `json:"backend"`
 	Threads int             `json:"threads"` // 0: one a processor

@@ -113,13 +113,13 @@ func (a *app) openEncoder(ctx context.Context, f *flags.Encoder, snap *index.Sna
 	return f.Open(ctx, made, threads, a.logger())
 }
 
-// measure opens an index, reads all queries and makes an engine for use.
-func (a *app) measure(ctx context.Context, path string, f *flags.Queries, threads int, use func(*search.Engine, *index.Snapshot, *querySet) error) error {
+// measure opens an index, or several, reads all queries and makes a searcher for use.
+func (a *app) measure(ctx context.Context, names *indexes, path string, f *flags.Queries, threads int, use func(searcher, *searched, *querySet) error) error {
 	if _, err := f.AreTexts(nil); err != nil {
 		return err
 	}
-	return a.openSnapshot(ctx, path, func(_ *index.Index, snap *index.Snapshot) (err error) {
-		queries, err := a.openQueries(ctx, f, nil, snap, threads)
+	return a.openSearched(ctx, names, path, func(x *searched) (err error) {
+		queries, err := a.openQueries(ctx, f, nil, x.snap, threads)
 		if err != nil {
 			return err
 		}
@@ -131,8 +131,8 @@ func (a *app) measure(ctx context.Context, path string, f *flags.Queries, thread
 		if err != nil {
 			return err
 		}
-		return a.withEngine(ctx, snap, search.EngineOptions{Threads: threads}, nil, func(e *search.Engine) error {
-			return set.named(use(e, snap, set))
+		return a.withSearcher(ctx, x, search.EngineOptions{Threads: threads}, nil, func(e searcher) error {
+			return set.named(use(e, x, set))
 		})
 	})
 }

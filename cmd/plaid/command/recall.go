@@ -41,6 +41,7 @@ func (r *recallFlags) register(f *pflag.FlagSet) {
 
 func (a *app) recallCommand() *cobra.Command {
 	var r recallFlags
+	var names indexes
 	cmd := &cobra.Command{
 		Use:   "recall INDEX --queries FILE",
 		Short: "Measure what pruning and compression lose",
@@ -58,7 +59,10 @@ over the original vectors in float32, that exhaustive search over the stored
 vectors returns; and by how much the scores of the exact result differ.
 
 Format tsv has the columns query, measure and value, with all digits, and the
-mean as query "all" at the end; json is one object.`,
+mean as query "all" at the end; json is one object.
+
+` + severalHelp + ` Compression
+is measured on one index.`,
 		Example: `  plaid recall docs.plaid --queries queries.npy
   plaid recall docs.plaid --queries queries.npy -k 100 --probes 4 --per-query --format json
   plaid recall docs.plaid --queries queries.npy --vectors docs.npy --lengths doclens.npy --ids ids.txt`,
@@ -66,19 +70,24 @@ mean as query "all" at the end; json is one object.`,
 	}
 	f := cmd.Flags()
 	r.register(f)
+	names.register(f)
 	r.format.Register(cmd, "results", "table", "tsv", "json")
 	cmd.RunE = a.command(func(ctx context.Context, args []string) error {
-		return a.recall(ctx, args[0], &r)
+		return a.recall(ctx, &names, args[0], &r)
 	})
 	return cmd
 }
 
-func (a *app) recall(ctx context.Context, path string, r *recallFlags) error {
+func (a *app) recall(ctx context.Context, names *indexes, path string, r *recallFlags) error {
 	ks := slices.Compact(slices.Sorted(slices.Values(r.k)))
 	most := ks[len(ks)-1]
-	return a.measure(ctx, path, &r.queries, r.threads, func(engine *search.Engine, snap *index.Snapshot, set *querySet) error {
+	return a.measure(ctx, names, path, &r.queries, r.threads, func(e searcher, x *searched, set *querySet) error {
+		engine, one := e.(*search.Engine)
+		if !one && len(r.originals.Vectors) > 0 {
+			return flags.Usagef("--vectors: compression is measured on one index")
+		}
 		progress := a.progress()
-		reference, err := quality.Reference(ctx, engine, set.qs, most, progress)
+		reference, err := quality.Reference(ctx, e, set.qs, most, progress)
 		if err != nil {
 			return err
 		}
@@ -86,14 +95,14 @@ func (a *app) recall(ctx context.Context, path string, r *recallFlags) error {
 		for _, k := range ks {
 			o := search.Options{K: k}
 			r.effort.Apply(&o)
-			x, err := quality.MeasureRecall(ctx, engine, snap, set.qs, o, reference, progress)
+			losses, err := quality.MeasureRecallOf(ctx, e, set.qs, o, reference, progress)
 			if err != nil {
 				return err
 			}
-			rep.addPruning(x)
+			rep.addPruning(losses)
 		}
 		if len(r.originals.Vectors) > 0 {
-			c, err := a.compression(ctx, engine, snap, r, set, most, reference)
+			c, err := a.compression(ctx, engine, x.snap, r, set, most, reference)
 			if err != nil {
 				return err
 			}

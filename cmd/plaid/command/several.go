@@ -13,6 +13,7 @@ import (
 	"github.com/plaid-ir/plaid/internal/cli/flags"
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/search"
+	"github.com/plaid-ir/plaid/search/quality"
 )
 
 // indexes names the index files of a command: INDEX, which may be a folder, and those
@@ -48,7 +49,7 @@ type searched struct {
 
 // searcher answers queries and tells how.
 type searcher interface {
-	search.Searcher
+	quality.Traced
 	Explain(ctx context.Context, q search.Query, id string, o search.Options) (*search.Explanation, error)
 }
 
@@ -58,6 +59,14 @@ func (x *searched) part(i int) *index.Snapshot {
 		return x.snap
 	}
 	return x.parts.Parts()[i]
+}
+
+// all are the snapshots of all parts.
+func (x *searched) all() []*index.Snapshot {
+	if x.parts == nil {
+		return []*index.Snapshot{x.snap}
+	}
+	return x.parts.Parts()
 }
 
 // find is the snapshot that has a live document of an id; nil: none has.

@@ -124,7 +124,12 @@ func (a *app) tune(ctx context.Context, path string, t *tuneFlags) error {
 	var generation uint64
 	rep := tuneReport{Index: path}
 	// The long part needs no lock that keeps others out.
-	err := a.measure(ctx, path, &t.queries, t.threads, func(engine *search.Engine, snap *index.Snapshot, set *querySet) (err error) {
+	err := a.measure(ctx, &indexes{}, path, &t.queries, t.threads, func(e searcher, x *searched, set *querySet) (err error) {
+		engine, one := e.(*search.Engine)
+		if !one {
+			return flags.Usagef("%s is a folder of several indexes: parameters are stored in one; plaid split copies them", path)
+		}
+		snap := x.snap
 		state, generation = snap.State(), snap.Generation()
 		rep.Queries = len(set.qs)
 		tuning, err = quality.Tune(ctx, engine, snap, set.qs, t.o)
