@@ -195,7 +195,7 @@ func TestFullLog(t *testing.T) {
 	t.Setenv("PLAID_TEST_FILE_LIMIT", fmt.Sprint(512<<10))
 	p.again("n0")
 	p.await("its replica", func() bool { return p.fresh("wiki", "n0") })
-	f := p.client(client.Config{Collection: "wiki", Deadline: 20 * time.Second, WriteDeadline: 6 * time.Second})
+	f := p.client(client.Config{Collection: "wiki", Deadline: 20 * time.Second, WriteDeadline: 3 * time.Second})
 	require.Eventually(t, func() bool { return finds(t, f, maker, "d1") == nil }, patience, 10*time.Millisecond)
 	// Large batches of the same documents: the log grows, the index hardly does.
 	made := ""

@@ -28,6 +28,7 @@ import (
 var (
 	kills = flag.Int("kills", 0, "how many processes the model test kills (0: a few)")
 	seed  = flag.Uint64("seed", 1, "of the model test")
+	full  = flag.Bool("full", false, "the long forms of tests, too")
 	own   = flag.Bool("servers", false, "each node of the model test has a server of its own")
 )
 

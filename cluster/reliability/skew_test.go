@@ -16,8 +16,8 @@ func TestClocks(t *testing.T) {
 // The same where each node has a server, and each of those leads at times: leases, logs
 // and the queue of builds have the stamps of all clocks.
 func TestClocksOfServers(t *testing.T) {
-	if testing.Short() {
-		t.Skip("half a minute")
+	if !*full {
+		t.Skip("a minute: -full")
 	}
 	p := startSet(t, 3, true, setup{clocks: map[string]time.Duration{"n0": -4 * time.Minute, "n1": 3 * time.Minute}})
 	runModel(t, p, 4)
