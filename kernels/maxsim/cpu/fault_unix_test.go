@@ -6,6 +6,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"testing"
 	"unsafe"
 
@@ -33,6 +34,9 @@ func TestFault(t *testing.T) {
 	d := maxsim.Padded(maxsim.Float32(values, dim), 128)
 	q := maxsimtest.Side{Lengths: []int{32}}.Batch(maxsimtest.Rand(1), dim)
 	require.NoError(t, os.Truncate(path, 0))
+	if !addressed(values) {
+		t.Skip("faults have no address here, as in an emulator")
+	}
 	for _, name := range maxsim.Backends() {
 		b, err := maxsim.Select(name)
 		require.NoError(t, err)
@@ -48,4 +52,11 @@ func TestFault(t *testing.T) {
 		own := maxsimtest.Side{Lengths: []int{40}}.Batch(maxsimtest.Rand(2), dim)
 		maxsimtest.Check(t, b, maxsimtest.NewCall(q, own, maxsim.All(), maxsim.Terms{}), maxsimtest.Options{})
 	}
+}
+
+// addressed reads what is not there, and tells whether the fault says where.
+func addressed(values []float32) (ok bool) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() { _, ok = recover().(interface{ Addr() uintptr }) }()
+	return values[0] > 0
 }
