@@ -194,3 +194,45 @@ striprows:
 return:
 	VZEROUPPER
 	RET
+
+// func Zero(dst []float32)
+TEXT ·Zero(SB), NOSPLIT, $0-24
+	MOVQ dst_base+0(FP), DI
+	MOVQ dst_len+8(FP), CX
+	XORL AX, AX
+
+head:
+	TESTQ CX, CX
+	JEQ  end
+	TESTQ $63, DI
+	JEQ  lines
+	MOVL AX, (DI)
+	ADDQ $4, DI
+	DECQ CX
+	JMP  head
+
+lines:
+	VPXORD Z0, Z0, Z0
+	SUBQ $16, CX
+	JLT  tail
+
+line:
+	VMOVNTPS Z0, (DI)
+	ADDQ $64, DI
+	SUBQ $16, CX
+	JGE  line
+
+tail:
+	ADDQ $16, CX
+
+rest:
+	JEQ  end
+	MOVL AX, (DI)
+	ADDQ $4, DI
+	DECQ CX
+	JMP  rest
+
+end:
+	SFENCE
+	VZEROUPPER
+	RET

@@ -143,6 +143,11 @@ func Squares(dst [][8]float64, rows []float32, dim int)
 //go:noescape
 func SumProducts(dst *[8]float64, x, y []float32)
 
+// Zero clears dst past the cache, for memory that nobody reads soon.
+//
+//go:noescape
+func Zero(dst []float32)
+
 // AddRows adds factors[i] times row list[i], as long as dst, to dst, one after another,
 // each value by one fused operation.
 //

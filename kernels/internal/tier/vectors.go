@@ -23,6 +23,8 @@ type Vectors struct {
 	AddScaled func(dst, x []float32, c float32)
 	// AddRows does AddScaled with rows as long as dst, one after another.
 	AddRows func(dst, rows []float32, list []uint32, factors []float32)
+	// Zero clears much memory that nobody reads soon.
+	Zero func(dst []float32)
 	// Screen has the loops that exclude rows by products of bytes, nil where there
 	// are none.
 	Screen *Screen
@@ -47,8 +49,10 @@ type Screen struct {
 var portableVectors = Vectors{
 	Uses: "generic", Rows: portable.MaxDotRows,
 	MaxDot: portable.MaxDot, Squares: portable.Squares, Products: portable.SumProducts,
-	AddScaled: portable.AddScaled, AddRows: addRows(portable.AddScaled),
+	AddScaled: portable.AddScaled, AddRows: addRows(portable.AddScaled), Zero: zero,
 }
+
+func zero(dst []float32) { clear(dst) }
 
 // addRows is AddRows of tiers that have no loop of their own for it.
 func addRows(add func(dst, x []float32, c float32)) func(dst, rows []float32, list []uint32, factors []float32) {

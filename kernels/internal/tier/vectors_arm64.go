@@ -9,5 +9,5 @@ import (
 
 func neonVectors() Vectors {
 	return Vectors{Uses: "neon", Rows: neon.MaxDotRows, MaxDot: neon.MaxDot, Squares: neon.Squares,
-		Products: portable.SumProducts, AddScaled: neon.AddScaled, AddRows: addRows(neon.AddScaled)}
+		Products: portable.SumProducts, AddScaled: neon.AddScaled, AddRows: addRows(neon.AddScaled), Zero: zero}
 }

@@ -24,6 +24,7 @@ func TestVectors(t *testing.T) {
 			t.Run(tier.Name+"/Pairs", func(t *testing.T) { testPairs(t, tier.Vectors.Screen, rng) })
 		}
 		t.Run(tier.Name+"/Products", func(t *testing.T) { testProducts(t, tier.Vectors, rng) })
+		t.Run(tier.Name+"/Zero", func(t *testing.T) { testZero(t, tier.Vectors, rng) })
 		t.Run(tier.Name+"/AddRows", func(t *testing.T) { testAddRows(t, tier.Vectors, rng) })
 		t.Run(tier.Name+"/AddScaled", func(t *testing.T) { testAddScaled(t, tier.Vectors, rng) })
 	}
@@ -121,6 +122,21 @@ func testAddRows(t *testing.T, v Vectors, rng *rand.Rand) {
 			v.AddRows(got, rows, list, factors)
 			require.Equal(t, want, append([]float32{}, got...), "%d values, %d rows", n, entries)
 		}
+	}
+}
+
+func testZero(t *testing.T, v Vectors, rng *rand.Rand) {
+	for n := range 100 {
+		x := floats(t, rng, n)
+		v.Zero(x)
+		require.Equal(t, make([]float32, n), append([]float32{}, x...))
+	}
+	x := floats(t, rng, 1000)
+	for lo := range 20 {
+		want := append([]float32{}, x...)
+		clear(want[lo : 900+lo])
+		v.Zero(x[lo : 900+lo])
+		require.Equal(t, want, append([]float32{}, x...))
 	}
 }
 

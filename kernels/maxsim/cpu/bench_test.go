@@ -109,3 +109,38 @@ func BenchmarkGradients(b *testing.B) {
 		}
 	}
 }
+
+// BenchmarkHead is one thread: hidden states of 768 dimensions to 128, and then scores.
+func BenchmarkHead(b *testing.B) {
+	be, err := maxsim.Select("")
+	require.NoError(b, err)
+	peak := roofline.FMAs(16)
+	const hidden, dim = 768, 128
+	q, _ := benchCase{lq: 32, docs: 1, lo: 1, hi: 1, dim: dim}.batches(maxsim.F32)
+	_, d := benchCase{lq: 1, docs: 32, lo: 256, hi: 256, dim: hidden}.batches(maxsim.F32)
+	rng := maxsimtest.Rand(1)
+	c := &maxsim.HeadCall{Q: q, D: d, Terms: maxsim.Terms{Threads: 1, Normalize: true}, Scores: make([]float32, d.Len()),
+		Head: maxsim.Head{Weights: maxsim.Float32(maxsimtest.Normal(rng, hidden*dim), hidden), Bias: maxsimtest.Normal(rng, dim)}}
+	for b.Loop() {
+		require.NoError(b, maxsim.ScoreHead(context.Background(), be, c))
+	}
+	perToken := b.Elapsed().Seconds() / float64(b.N) / float64(d.Tokens.Rows())
+	b.ReportMetric(perToken*1e9, "ns/token")
+	b.ReportMetric(2*float64(hidden*dim+q.Tokens.Rows()*dim)/perToken/peak, "fma/peak")
+}
+
+// BenchmarkLong is one document of 100,000 tokens.
+func BenchmarkLong(b *testing.B) {
+	be, err := maxsim.Select("")
+	require.NoError(b, err)
+	q, d := benchCase{lq: 32, docs: 1, lo: 100000, hi: 100000, dim: 128}.batches(maxsim.F32)
+	c := maxsimtest.NewCall(q, d, maxsim.All(), maxsim.Terms{})
+	for _, threads := range []int{1, 2, 4} {
+		c.Threads = threads
+		b.Run(fmt.Sprintf("threads=%d", threads), func(b *testing.B) {
+			for b.Loop() {
+				require.NoError(b, be.Score(context.Background(), c))
+			}
+		})
+	}
+}

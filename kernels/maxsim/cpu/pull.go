@@ -30,6 +30,7 @@ func (x *gradients) query(w *puller, q, first int) {
 		return
 	}
 	sums := x.begin(w, x.call.DQ, from, to)
+	clear(sums)
 	for r := from; r < to && x.call.Normalize; r++ {
 		w.inverse[r-from] = x.inverseLength(w, 0, r)
 	}
@@ -65,6 +66,7 @@ func (x *gradients) document(w *puller, p piece) {
 	}
 	sums := x.begin(w, x.call.DD, from, to)
 	x.winners(p, func(_, _ int, token int32) { w.counts[token]++ })
+	x.clear(w, x.call.DD, sums)
 	total := int32(0)
 	for i, n := range w.counts {
 		if n > 0 && x.call.Normalize {
@@ -104,8 +106,33 @@ func (x *gradients) winners(p piece, f func(pair, row int, token int32)) {
 	}
 }
 
-// begin returns sums, all 0, for the rows from to to: those of the gradient itself,
-// where nothing is left to do with them.
+// clear clears sums. Of the gradient itself it clears what gets nothing past the cache:
+// that is most of it where a query meets many documents.
+func (x *gradients) clear(w *puller, g *maxsim.Gradient, sums []float32) {
+	const most = 8 // rows that are not worth while
+	if !x.direct(g) {
+		clear(sums)
+		return
+	}
+	for i := 0; i < len(w.counts); {
+		from := i
+		for i < len(w.counts) && w.counts[i] == 0 {
+			i++
+		}
+		if none := sums[from*g.Dim : i*g.Dim]; i-from > most {
+			x.b.tier.Vectors.Zero(none)
+		} else {
+			clear(none)
+		}
+		for from = i; i < len(w.counts) && w.counts[i] > 0; {
+			i++
+		}
+		clear(sums[from*g.Dim : i*g.Dim])
+	}
+}
+
+// begin returns sums for the rows from to to: those of the gradient itself, where nothing
+// is left to do with them.
 func (x *gradients) begin(w *puller, g *maxsim.Gradient, from, to int) []float32 {
 	w.counts, w.inverse = resize(w.counts, to-from), resize(w.inverse, to-from)
 	clear(w.counts)
@@ -116,7 +143,6 @@ func (x *gradients) begin(w *puller, g *maxsim.Gradient, from, to int) []float32
 		w.sums = resize(w.sums, (to-from)*g.Dim)
 		sums = w.sums
 	}
-	clear(sums)
 	return sums
 }
 
