@@ -178,7 +178,14 @@ func (n *Node) answer(j *job) *wire.Answer {
 	var unknown []string
 	if o.Filter != nil && o.Filter.Where != nil {
 		// Whether a field that is nowhere here is one at all, other nodes know.
-		if unknown, err = unknownFields(j.ctx, p.snap.Parts(), o.Filter.Where); err != nil && j.ctx.Err() == nil {
+		unknown, err = unknownFields(j.ctx, p.snap.Parts(), o.Filter.Where)
+		switch {
+		case err == nil:
+		case j.ctx.Err() != nil:
+			return &wire.Answer{Status: wire.Late}
+		case codeOf(err) != wire.CodeNone:
+			return refused(err)
+		default:
 			return &wire.Answer{Status: wire.Failed, Text: err.Error()}
 		}
 		o.Filter.Where = o.Filter.Where.Lenient()
@@ -230,10 +237,16 @@ func request(q *wire.Query) (search.Query, search.Options, error) {
 }
 
 func unknownFields(ctx context.Context, snaps []*index.Snapshot, where *condition.Condition) ([]string, error) {
+	const most = 8 << 10 // bytes, so that an answer has room for them
 	fields, err := index.UnknownFields(ctx, snaps, where)
 	var names []string
+	size := 0
 	for _, f := range fields {
 		names = append(names, string(f))
+		size += len(f)
+	}
+	if size > most {
+		return nil, fmt.Errorf("%w: %d fields that no document has", search.ErrOption, len(fields))
 	}
 	return names, err
 }

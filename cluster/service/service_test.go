@@ -426,15 +426,15 @@ func TestUnacknowledged(t *testing.T) {
 func TestLargePayloads(t *testing.T) {
 	c := clustertest.New(t, 1)
 	maker := searchtest.New(4, dim, 12)
-	docs := maker.Docs("d", 24, 4)
+	docs := maker.Docs("d", 16, 4)
 	for i := range docs {
 		docs[i].Tokens, docs[i].Payload = maker.Tokens(2), fmt.Appendf(nil, `{"n":%d,"long":%q}`, i, strings.Repeat("x", 600<<10))
 	}
 	c.Collection("wiki", operate.CreateOptions{Shards: 2}, dim, docs)
 	f := serve(t, c, client.Config{})
 	var s searched
-	f.do(200, "POST", "/indices/wiki/search", object{"queries": list{object{"embeddings": [][]float32{maker.Tokens(1)}}}, "params": object{"mode": "exhaustive", "top_k": 24}}, &s)
-	require.Len(t, s.Results[0].Metadata, 24)
+	f.do(200, "POST", "/indices/wiki/search", object{"queries": list{object{"embeddings": [][]float32{maker.Tokens(1)}}}, "params": object{"mode": "exhaustive", "top_k": 16}}, &s)
+	require.Len(t, s.Results[0].Metadata, 16)
 	for _, m := range s.Results[0].Metadata {
 		require.Len(t, m["long"], 600<<10)
 	}

@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -104,10 +105,6 @@ const (
 
 const maxText = 4096
 
-// maxUnknown bounds the list of unknown fields in JSON, so that it fits with every byte
-// escaped.
-const maxUnknown = math.MaxUint16 / 6
-
 // noPayload is the length of a payload that is not there.
 const noPayload = math.MaxUint32
 
@@ -145,7 +142,7 @@ func (a *Answer) Encode() ([]byte, error) {
 	text := a.Text
 	if len(a.Unknown) > 0 {
 		list, err := json.Marshal(a.Unknown)
-		if err != nil || text != "" || len(list) > maxUnknown {
+		if err != nil || text != "" || len(list) > math.MaxUint16 {
 			return nil, fmt.Errorf("answer: %w: %d fields are unknown", ErrMessage, len(a.Unknown))
 		}
 		text, flags = string(list), flags|flagUnknown
@@ -269,8 +266,11 @@ func DecodeAnswer(msg []byte) (*Answer, error) {
 	switch b := r.take(uint64(text)); {
 	case flags&flagUnknown == 0:
 		a.Text = string(b)
-	case r.err == nil && (len(b) > maxUnknown || json.Unmarshal(b, &a.Unknown) != nil || len(a.Unknown) == 0 || flags&flagCut != 0):
-		r.fail("no list of fields")
+	case r.err == nil:
+		err := json.Unmarshal(b, &a.Unknown)
+		if again, _ := json.Marshal(a.Unknown); err != nil || len(a.Unknown) == 0 || !bytes.Equal(again, b) || flags&flagCut != 0 {
+			r.fail("no list of fields")
+		}
 	}
 	if flags&flagCut != 0 {
 		a.Text += " …"
