@@ -13,7 +13,6 @@ import (
 	"github.com/plaid-ir/plaid/cluster/wire"
 	"github.com/plaid-ir/plaid/condition"
 	"github.com/plaid-ir/plaid/index"
-	"github.com/plaid-ir/plaid/search"
 	"github.com/plaid-ir/plaid/storage"
 	"github.com/plaid-ir/plaid/vectors"
 )
@@ -251,18 +250,14 @@ func (r *replica) carryOutChoice(entry index.Entry, b *wire.Batch, ack *Ack) err
 	if err := wire.ReadJSON(b.Choice, &choice); err != nil {
 		return err
 	}
-	var filter search.Filter
-	if err := wire.ReadJSON(choice.Where, &filter); err != nil {
+	where, err := conditionOf(choice.Where)
+	if err != nil {
 		return err
 	}
-	if filter.Where == nil || filter.IDs != nil {
-		return fmt.Errorf("%w: a choice without a condition", wire.ErrMessage)
-	}
-	var err error
 	if b.Op == wire.DeleteWhere {
-		ack.Deleted, err = entry.DeleteWhere(r.ctx, filter.Where.Lenient())
+		ack.Deleted, err = entry.DeleteWhere(r.ctx, where.Lenient())
 	} else {
-		ack.Updated, err = entry.UpdatePayload(r.ctx, filter.Where.Lenient(), choice.Set)
+		ack.Updated, err = entry.UpdatePayload(r.ctx, where.Lenient(), choice.Set)
 	}
 	return err
 }

@@ -86,12 +86,15 @@ func (n *Node) look(msg []byte) *wire.Found {
 	switch {
 	case err == nil:
 		return f
-	case ctx.Err() != nil:
-		return &wire.Found{Status: wire.Late}
-	case errors.Is(err, search.ErrOption), errors.Is(err, wire.ErrMessage):
+	case errors.Is(err, wire.ErrMessage):
 		return &wire.Found{Status: wire.Refused, Code: wire.CodeOption, Text: err.Error()}
 	}
-	return &wire.Found{Status: wire.Failed, Text: err.Error()}
+	return notFound(failed(ctx, err))
+}
+
+// notFound is an answer without documents.
+func notFound(a *wire.Answer) *wire.Found {
+	return &wire.Found{Status: a.Status, Code: a.Code, Text: a.Text}
 }
 
 // explain tells what becomes of a document in a search of its shard.
@@ -110,26 +113,20 @@ func (n *Node) explain(ctx context.Context, l *wire.Look) *wire.Found {
 	}
 	p, no := n.pick(q)
 	if no != nil {
-		return &wire.Found{Status: no.Status, Code: no.Code, Text: no.Text}
+		return notFound(no)
 	}
 	defer p.close()
 	f := &wire.Found{}
 	if o.Filter != nil && o.Filter.Where != nil {
 		if f.Unknown, err = unknownFields(ctx, p.snap.Parts(), o.Filter.Where); err != nil {
-			return &wire.Found{Status: wire.Failed, Text: err.Error()}
+			return notFound(failed(ctx, err))
 		}
 		o.Filter.Where = o.Filter.Where.Lenient()
 	}
-	f.Explanation, err = p.searcher.Explain(ctx, query, l.IDs[0], o)
-	switch {
-	case err == nil:
-		return f
-	case ctx.Err() != nil:
-		return &wire.Found{Status: wire.Late}
-	case codeOf(err) != wire.CodeNone:
-		return &wire.Found{Status: wire.Refused, Code: codeOf(err), Text: err.Error()}
+	if f.Explanation, err = p.searcher.Explain(ctx, query, l.IDs[0], o); err != nil {
+		return notFound(failed(ctx, err))
 	}
-	return &wire.Found{Status: wire.Failed, Text: err.Error()}
+	return f
 }
 
 // gather reads the documents that are asked for, as many as fit.
@@ -180,18 +177,14 @@ func gather(ctx context.Context, snap *index.Snapshot, l *wire.Look, f *wire.Fou
 		}
 		return nil
 	case l.Filter != nil:
-		var filter search.Filter
-		if err := wire.ReadJSON(l.Filter, &filter); err != nil {
+		where, err := conditionOf(l.Filter)
+		if err != nil {
 			return err
 		}
-		if filter.Where == nil || filter.IDs != nil {
-			return fmt.Errorf("%w: a filter without a condition", wire.ErrMessage)
-		}
-		var err error
-		if f.Unknown, err = unknownFields(ctx, []*index.Snapshot{snap}, filter.Where); err != nil {
+		if f.Unknown, err = unknownFields(ctx, []*index.Snapshot{snap}, where); err != nil {
 			return err
 		}
-		if among, err = snap.Select(ctx, filter.Where.Lenient()); err != nil {
+		if among, err = snap.Select(ctx, where.Lenient()); err != nil {
 			return err
 		}
 	case l.All:

@@ -178,27 +178,14 @@ func (n *Node) answer(j *job) *wire.Answer {
 	var unknown []string
 	if o.Filter != nil && o.Filter.Where != nil {
 		// Whether a field that is nowhere here is one at all, other nodes know.
-		unknown, err = unknownFields(j.ctx, p.snap.Parts(), o.Filter.Where)
-		switch {
-		case err == nil:
-		case j.ctx.Err() != nil:
-			return &wire.Answer{Status: wire.Late}
-		case codeOf(err) != wire.CodeNone:
-			return refused(err)
-		default:
-			return &wire.Answer{Status: wire.Failed, Text: err.Error()}
+		if unknown, err = unknownFields(j.ctx, p.snap.Parts(), o.Filter.Where); err != nil {
+			return failed(j.ctx, err)
 		}
 		o.Filter.Where = o.Filter.Where.Lenient()
 	}
 	result, err := p.searcher.Search(j.ctx, query, o)
-	switch {
-	case err == nil:
-	case j.ctx.Err() != nil:
-		return &wire.Answer{Status: wire.Late}
-	case codeOf(err) != wire.CodeNone:
-		return refused(err)
-	default:
-		return &wire.Answer{Status: wire.Failed, Text: err.Error()}
+	if err != nil {
+		return failed(j.ctx, err)
 	}
 	a := &wire.Answer{Stats: result.Stats, Hits: make([]wire.Hit, len(result.Hits)), Unknown: unknown}
 	for i, snap := range p.snap.Parts() {
@@ -249,6 +236,29 @@ func unknownFields(ctx context.Context, snaps []*index.Snapshot, where *conditio
 		return nil, fmt.Errorf("%w: %d fields that no document has", search.ErrOption, len(fields))
 	}
 	return names, err
+}
+
+// failed is the answer to a query that has an error.
+func failed(ctx context.Context, err error) *wire.Answer {
+	switch {
+	case ctx.Err() != nil:
+		return &wire.Answer{Status: wire.Late}
+	case codeOf(err) != wire.CodeNone:
+		return refused(err)
+	}
+	return &wire.Answer{Status: wire.Failed, Text: err.Error()}
+}
+
+// conditionOf reads a filter that is a condition and nothing else.
+func conditionOf(filter []byte) (*condition.Condition, error) {
+	var f search.Filter
+	if err := wire.ReadJSON(filter, &f); err != nil {
+		return nil, err
+	}
+	if f.Where == nil || f.IDs != nil {
+		return nil, fmt.Errorf("%w: a filter without a condition", wire.ErrMessage)
+	}
+	return f.Where, nil
 }
 
 func refused(err error) *wire.Answer {
