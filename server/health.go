@@ -1,9 +1,11 @@
 package server
 
 import (
+	"context"
 	"net/http"
 	"path/filepath"
 	"runtime"
+	"sync"
 	"time"
 
 	"github.com/plaid-ir/plaid/server/store"
@@ -94,6 +96,36 @@ func (s *Server) device() string {
 	return s.o.Device
 }
 
+// indexStatus is an index and what it says of itself.
+type indexStatus struct {
+	Index
+	stats store.Stats
+	err   error
+}
+
+// allStats asks all indexes, in order, several at a time: one that is elsewhere may be slow
+// to answer.
+func (s *Server) allStats(ctx context.Context) []indexStatus {
+	const most = 16
+	var all []indexStatus
+	for _, name := range s.indexes.Names() {
+		if c, err := s.indexes.Get(name); err == nil { // it may be dropped meanwhile
+			all = append(all, indexStatus{Index: c})
+		}
+	}
+	var wg sync.WaitGroup
+	turns := make(chan struct{}, most)
+	for i := range all {
+		turns <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-turns }()
+			all[i].stats, all[i].err = all[i].Stats(ctx)
+		})
+	}
+	wg.Wait()
+	return all
+}
+
 func (q *request) health(*nothing) (healthOut, error) {
 	s := q.s
 	var mem runtime.MemStats
@@ -102,15 +134,11 @@ func (q *request) health(*nothing) (healthOut, error) {
 		Status: "healthy", Version: s.o.Version, Dir: s.indexes.Place(), Memory: mem.Sys - mem.HeapReleased, Device: s.device(),
 		Indices: []summaryOut{}, Updates: []waitingOut{}, UptimeMS: time.Since(s.started).Milliseconds(),
 	}
-	for _, name := range s.indexes.Names() {
-		c, err := s.indexes.Get(name)
-		if err != nil {
-			continue // dropped meanwhile
-		}
-		st, err := c.Stats(q.ctx)
-		if err != nil {
+	for _, c := range s.allStats(q.ctx) {
+		if c.err != nil {
 			continue // damaged: /readyz says so
 		}
+		name, st := c.Name(), c.stats
 		if st.Queue.Requests > 0 {
 			out.Updates = append(out.Updates, waitingOut{name, "running", st.Queue})
 		}

@@ -126,19 +126,15 @@ func (collections) Describe(to chan<- *prometheus.Desc) {
 
 // Collect implements prometheus.Collector.
 func (c collections) Collect(to chan<- prometheus.Metric) {
-	for _, name := range c.s.indexes.Names() {
+	for _, one := range c.s.allStats(context.Background()) {
 		gauge := func(d *prometheus.Desc, x float64) {
-			to <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, x, name)
+			to <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, x, one.Name())
 		}
-		col, err := c.s.indexes.Get(name)
-		if err != nil {
-			continue // dropped meanwhile
-		}
-		st, err := col.Stats(context.Background())
-		if err != nil {
+		if one.err != nil {
 			gauge(descUp, 0)
 			continue
 		}
+		st := one.stats
 		gauge(descUp, 1)
 		gauge(descDocuments, float64(st.Documents))
 		gauge(descTokens, float64(st.Tokens))
