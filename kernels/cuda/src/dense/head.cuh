@@ -85,7 +85,7 @@ __device__ __forceinline__ void dense_head(const DenseProjectParams &p, const De
   const uint32_t places = room >= chunks ? 0 : min(room, kHeadRing), kept = places == 0 ? chunks : room - places, others = chunks - kept;
   const uint8_t *const laid = p.weights + uint64_t(blockIdx.y) * chunks * kChunk;
 
-  DenseUnit unit;
+  DenseUnit unit{};
   if constexpr (kScore) unit = load_unit(s.units + blockIdx.x * kHeadTeams + team);
   auto first_tile = [&] {
     if constexpr (kScore) return HeadTile{unit.first.begin, 0, unit.first.len, unit.first.pos, unit.begin, unit.begin < unit.end};
