@@ -52,7 +52,11 @@ func float(f *drivertest.Fake, p driver.Ptr, i int) float32 {
 
 // fakeRow is a row without its scale.
 func fakeRow(f *drivertest.Fake, p driver.Ptr, form, rowBytes uint32, row uint64, dim int) []float32 {
-	x, b := make([]float32, dim), f.Bytes(p+driver.Ptr(row)*driver.Ptr(rowBytes), int64(rowBytes))
+	return decode(f.Bytes(p+driver.Ptr(row)*driver.Ptr(rowBytes), int64(rowBytes)), form, dim)
+}
+
+func decode(b []byte, form uint32, dim int) []float32 {
+	x := make([]float32, dim)
 	for d := range x {
 		switch format(form) {
 		case f32:

@@ -29,12 +29,18 @@ func Fake(kernels map[string]drivertest.Kernel) *drivertest.Fake {
 
 // Modules has device code for compute capability 8.0, which a fake driver takes
 // for what it has.
-func Modules() fstest.MapFS {
+func Modules() fstest.MapFS { return modulesFor("80") }
+
+func modulesFor(arch string) fstest.MapFS {
 	var b bytes.Buffer
 	z := gzip.NewWriter(&b)
 	_, _ = z.Write([]byte("code"))
 	_ = z.Close()
-	return fstest.MapFS{"module/plaid_80.cubin.gz": {Data: b.Bytes()}, "module/dense_80.cubin.gz": {Data: b.Bytes()}}
+	files := fstest.MapFS{}
+	for _, name := range []string{"plaid", "dense"} {
+		files["module/"+name+"_"+arch+".cubin.gz"] = &fstest.MapFile{Data: b.Bytes()}
+	}
+	return files
 }
 
 // Open opens the first device of a driver.
@@ -49,7 +55,18 @@ func Open(api *driver.API, modules fs.FS) (*runtime.Device, error) {
 // OpenFake opens the device of a fake driver, and sees that nothing is left at
 // the end.
 func OpenFake(t testing.TB, f *drivertest.Fake) *runtime.Device {
-	d, err := Open(f.API(), Modules())
+	return openFake(t, f, Modules())
+}
+
+// OpenFakeHopper is OpenFake with a device of compute capability 9.0.
+func OpenFakeHopper(t testing.TB, f *drivertest.Fake) *runtime.Device {
+	d := &f.Devices[0]
+	d.Major, d.Minor, d.Shared = 9, 0, 227<<10
+	return openFake(t, f, modulesFor("90a"))
+}
+
+func openFake(t testing.TB, f *drivertest.Fake, modules fs.FS) *runtime.Device {
+	d, err := Open(f.API(), modules)
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		require.NoError(t, d.Close())
