@@ -72,6 +72,33 @@ func TestMap(t *testing.T) {
 	}
 }
 
+// TestMapSafetensors: bfloat16 of a safetensors file, with its lengths beside it.
+func TestMapSafetensors(t *testing.T) {
+	ctx := context.Background()
+	head := `{"vectors":{"dtype":"BF16","shape":[3,2],"data_offsets":[0,12]},"lengths":{"dtype":"I32","shape":[2],"data_offsets":[12,20]}}`
+	for len(head)%8 > 0 {
+		head += " "
+	}
+	b := append(binary.LittleEndian.AppendUint64(nil, uint64(len(head))), head...)
+	values := []uint16{0x3f80, 0x4000, 0xbf80, 0, 0x3f00, 0x4040} // 1, 2, −1, 0, ½, 3
+	for _, v := range values {
+		b = binary.LittleEndian.AppendUint16(b, v)
+	}
+	b = binary.LittleEndian.AppendUint32(binary.LittleEndian.AppendUint32(b, 1), 2)
+	path := filepath.Join(t.TempDir(), "v.safetensors")
+	require.NoError(t, os.WriteFile(path, b, 0o666))
+	s, err := vectors.Open(ctx, vectors.Files{Vectors: path})
+	require.NoError(t, err)
+	defer s.Close()
+	m, err := vectors.Map(s)
+	require.NoError(t, err)
+	defer m.Close()
+	require.True(t, m.Brain)
+	require.Equal(t, values, m.U16)
+	require.Equal(t, []int{0, 1, 3}, m.Starts)
+	require.NoError(t, m.Check(ctx, 0, 2))
+}
+
 // TestMapFaults: values that are not finite, and files that change.
 func TestMapFaults(t *testing.T) {
 	ctx := context.Background()

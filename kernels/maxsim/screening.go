@@ -44,8 +44,8 @@ func Pack(ctx context.Context, b Backend, documents *Batch, threads int) (*Scree
 	return nil, fmt.Errorf("%w: packing on %s", ErrUnsupported, b.Name())
 }
 
-// Tokens counts the rows of the items that are tokens.
-func (l *Layout) Tokens() int {
+// CountTokens counts the rows of the items that are tokens.
+func (l *Layout) CountTokens() int {
 	n := 0
 	for i := range l.Len() {
 		n += l.tokens(i)
@@ -79,7 +79,7 @@ func (l *Layout) Starts() []int {
 
 // Check checks that a screening has the sizes that it has to have for a batch.
 func (s *Screening) Check(b *Batch) error {
-	tokens, items := b.Layout.Tokens(), b.Len()
+	tokens, items := b.CountTokens(), b.Len()
 	if stride := (b.Tokens.Dim + 3) &^ 3; s.Stride != stride || len(s.Levels) != tokens*stride {
 		return faultf("%d bytes, %d a token, screen %d tokens of dimension %d", len(s.Levels), s.Stride, tokens, b.Tokens.Dim)
 	}

@@ -67,7 +67,7 @@ func Write(ctx context.Context, w io.Writer, d *Documents) (err error) {
 	}
 	b := d.Batch
 	m := &b.Tokens
-	h := &header{kind: m.Type, dim: m.Dim, docs: b.Len(), tokens: b.Layout.Tokens()}
+	h := &header{kind: m.Type, dim: m.Dim, docs: b.Len(), tokens: b.CountTokens()}
 	starts := make([]uint64, b.Len()+1)
 	for i := range b.Len() {
 		lo, hi := b.Span(i)

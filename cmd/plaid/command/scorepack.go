@@ -91,7 +91,7 @@ func (a *app) pack(ctx context.Context, s *scoreFlags) (err error) {
 		Dim    int    `json:"dim"`
 		Type   string `json:"type"`
 		Bytes  int64  `json:"bytes"`
-	}{s.pack, src.Len(), docs.Batch.Layout.Tokens(), src.Dim(), docs.Batch.Tokens.Type.String(), info.Size()}
+	}{s.pack, src.Len(), docs.Batch.CountTokens(), src.Dim(), docs.Batch.Tokens.Type.String(), info.Size()}
 	return a.reportAs("pack", report, func(b *bytes.Buffer) {
 		fmt.Fprintf(b, "%s: %s, %s of %d dimensions, %s, %d bytes\n",
 			s.pack, out.Plural(report.Docs, "document"), out.Plural(report.Tokens, "token"), report.Dim, report.Type, report.Bytes)

@@ -6,7 +6,7 @@
 // The files follow the data: panels.go lays the queries out in columns, rows.go brings
 // documents to float32, or, with head.go, what a head makes of them, score.go cuts the
 // work in pieces and finds the maxima, segments.go those of one long document,
-// gradients.go goes back, and chamfer.go uses the same maxima for distances.
+// gradients.go and pull.go go back, and chamfer.go uses the same maxima for distances.
 package cpu
 
 import (

@@ -20,14 +20,14 @@ type longUnit struct {
 
 // segments does one long unit.
 type segments struct {
-	s         *scorer
-	unit      int
-	lo, n     int
-	count     int
-	panels    int
-	best      [][width]float32 // of each segment and panel
-	arg       [][width]int32
-	parallels parallel.Pool
+	s      *scorer
+	unit   int
+	lo, n  int
+	count  int
+	panels int
+	best   [][width]float32 // of each segment and panel
+	arg    [][width]int32
+	pool   parallel.Pool
 }
 
 // segmentRows is the least number of tokens of a segment.
@@ -89,7 +89,7 @@ func (s *scorer) inSegments(ctx context.Context, l *longUnit, threads int) error
 	s.spansOf(w, l.unit)
 	x.count = min(l.segments, x.n) // tokens, of which masks may leave few
 	x.best, x.arg = resize(x.best, x.count*x.panels), resize(x.arg, x.count*x.panels)
-	if err := x.parallels.Run(ctx, x.count, threads, x); err != nil {
+	if err := x.pool.Run(ctx, x.count, threads, x); err != nil {
 		return err
 	}
 	for _, span := range w.spans {
