@@ -137,6 +137,11 @@ func MaxDot(best *[32]float32, arg *[32]int32, rows []float32, m, dim, first int
 //go:noescape
 func Squares(dst [][8]float64, rows []float32, dim int)
 
+// WidenI8 converts len(dst) bytes.
+//
+//go:noescape
+func WidenI8(dst []float32, src []int8)
+
 // SumProducts writes sums of the products of whole groups of 8 values: those of place j
 // of the groups to dst[j].
 //

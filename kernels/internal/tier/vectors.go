@@ -25,6 +25,8 @@ type Vectors struct {
 	AddRows func(dst, rows []float32, list []uint32, factors []float32)
 	// Zero clears much memory that nobody reads soon.
 	Zero func(dst []float32)
+	// WidenI8 converts bytes; nil where plain Go does.
+	WidenI8 func(dst []float32, src []int8)
 	// Screen has the loops that exclude rows by products of bytes, nil where there
 	// are none.
 	Screen *Screen

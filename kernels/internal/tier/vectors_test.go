@@ -19,6 +19,9 @@ func TestVectors(t *testing.T) {
 		rng := rand.New(rand.NewPCG(5, 7))
 		t.Run(tier.Name+"/MaxDot", func(t *testing.T) { testMaxDot(t, tier.Vectors, rng) })
 		t.Run(tier.Name+"/Squares", func(t *testing.T) { testSquares(t, tier.Vectors, rng) })
+		if tier.Vectors.WidenI8 != nil {
+			t.Run(tier.Name+"/WidenI8", func(t *testing.T) { testWidenI8(t, tier.Vectors, rng) })
+		}
 		if tier.Vectors.Screen != nil {
 			t.Run(tier.Name+"/Screen", func(t *testing.T) { testScreen(t, tier.Vectors.Screen, rng) })
 			t.Run(tier.Name+"/Pairs", func(t *testing.T) { testPairs(t, tier.Vectors.Screen, rng) })
@@ -137,6 +140,18 @@ func testZero(t *testing.T, v Vectors, rng *rand.Rand) {
 		clear(want[lo : 900+lo])
 		v.Zero(x[lo : 900+lo])
 		require.Equal(t, want, append([]float32{}, x...))
+	}
+}
+
+func testWidenI8(t *testing.T, v Vectors, rng *rand.Rand) {
+	for n := range 100 {
+		src, dst, want := fenced.Slice[int8](t, n), fenced.Slice[float32](t, n), make([]float32, n)
+		for i := range src {
+			src[i] = int8(rng.Uint32())
+			want[i] = float32(src[i])
+		}
+		v.WidenI8(dst, src)
+		require.Equal(t, want, append([]float32{}, dst...))
 	}
 }
 

@@ -194,6 +194,13 @@ func widen(t *tier.Tier, m *maxsim.Matrix, dst []float32, lo, hi int) {
 	case maxsim.F16:
 		loop = t.Tokens.WidenF16
 	case maxsim.BF16:
+	case maxsim.I8:
+		if loop := t.Vectors.WidenI8; loop != nil && m.Zeros == nil {
+			n := (hi - lo) * m.Dim
+			loop(dst[:n], m.I8[lo*m.Dim:hi*m.Dim])
+			return
+		}
+		loop = nil
 	default:
 		loop = nil
 	}
