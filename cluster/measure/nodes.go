@@ -246,42 +246,49 @@ func serviceTimes(ctx context.Context, dir string, docs vectors.Files, qs []sear
 	if err := errors.Join(err, ix.Close()); err != nil {
 		return nil, 0, err
 	}
+	one, closeOne, err := engine(ctx, path)
+	if err != nil {
+		return nil, 0, err
+	}
+	defer closeOne()
+	part, closePart, err := engine(ctx, filepath.Join(parts, index.PartName(1, 4)))
+	if err != nil {
+		return nil, 0, err
+	}
+	defer closePart()
 	for _, o := range os {
 		var t service
-		if t.whole, err = timesOf(ctx, path, qs, o, passes); err != nil {
-			return nil, 0, err
-		}
-		if t.fourth, err = timesOf(ctx, filepath.Join(parts, index.PartName(1, 4)), qs, o, passes); err != nil {
-			return nil, 0, err
+		for pass := range passes + 1 { // in turn, so that what else the machine does is in both
+			for _, q := range qs {
+				began := time.Now()
+				if _, err := one.Search(ctx, q, o); err != nil {
+					return nil, 0, err
+				}
+				middle := time.Now()
+				if _, err := part.Search(ctx, q, o); err != nil {
+					return nil, 0, err
+				}
+				if pass > 0 { // the first pass warms up
+					t.whole = append(t.whole, milliseconds(middle.Sub(began)))
+					t.fourth = append(t.fourth, milliseconds(time.Since(middle)))
+				}
+			}
 		}
 		times = append(times, t)
 	}
 	return times, src.Len(), nil
 }
 
-func timesOf(ctx context.Context, path string, qs []search.Query, o search.Options, passes int) (times []float64, err error) {
+func engine(ctx context.Context, path string) (*search.Engine, func(), error) {
 	ix, err := index.Open(ctx, path, nil)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	defer ix.Close()
 	e, err := search.New(ctx, ix, &search.EngineOptions{Threads: 1})
 	if err != nil {
-		return nil, err
+		return nil, nil, errors.Join(err, ix.Close())
 	}
-	defer e.Close()
-	for pass := range passes + 1 {
-		for _, q := range qs {
-			began := time.Now()
-			if _, err := e.Search(ctx, q, o); err != nil {
-				return nil, err
-			}
-			if pass > 0 { // the first pass warms up
-				times = append(times, milliseconds(time.Since(began)))
-			}
-		}
-	}
-	return times, nil
+	return e, func() { _ = e.Close(); _ = ix.Close() }, nil
 }
 
 // severalNodes measures what more nodes bring, and what one that hangs costs.
