@@ -200,13 +200,18 @@ func (c *Quantizer) scale(code uint32) float32 {
 // zero row stays zero.
 func Normalize(x []float32, dim int) {
 	for ; len(x) >= dim && dim > 0; x = x[dim:] {
-		normalizeRow(x[:dim])
+		Unit(x[:dim], Square(x[:dim]))
 	}
 }
 
-func normalizeRow(x []float32) {
-	if n2 := dot64(x, x); n2 > 0 {
-		inv := 1 / math.Sqrt(n2)
+// Square is the square of the length of x, summed in float64.
+func Square(x []float32) float64 { return dot64(x, x) }
+
+// Unit scales a row whose [Square] is known to unit length, in place, as [Normalize]
+// does.
+func Unit(x []float32, square float64) {
+	if square > 0 {
+		inv := 1 / math.Sqrt(square)
 		for j, v := range x {
 			x[j] = float32(float64(v) * inv)
 		}

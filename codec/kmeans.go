@@ -65,7 +65,7 @@ func (km *kmeans) init(candidates []uint32) {
 	}
 	for c := range km.k {
 		row := km.centroid(c)
-		if normalizeRow(row); dot64(row, row) == 0 {
+		if Normalize(row, len(row)); dot64(row, row) == 0 {
 			row[c%km.dim] = 1 // only zero rows are left: any direction will do
 		}
 	}
@@ -220,7 +220,7 @@ func (km *kmeans) reseed() {
 		}
 		row := km.centroid(empty[0])
 		copy(row, km.row(pos))
-		normalizeRow(row)
+		Normalize(row, len(row))
 		empty = empty[1:]
 		km.reseeded++
 	}

@@ -162,13 +162,14 @@ func (q *Query) tokens(c *collection) (vectors, weights []float32, err error) {
 		return nil, nil, err
 	}
 	dim := c.first().Dim()
+	unit := c.first().Header().Normalize
 	vectors = make([]float32, 0, len(q.Vectors))
 	if q.Weights != nil {
 		weights = make([]float32, 0, n)
 	}
 	for t := range n {
 		row := q.Vectors[t*dim : (t+1)*dim]
-		square := squareOf(row)
+		square := codec.Square(row)
 		if math.IsNaN(square) || math.IsInf(square, 0) { // no square of a float32 overflows
 			for j, v := range row {
 				if f := float64(v); math.IsNaN(f) || math.IsInf(f, 0) {
@@ -183,6 +184,9 @@ func (q *Query) tokens(c *collection) (vectors, weights []float32, err error) {
 			return nil, nil, fmt.Errorf("%w: token %d has length %.3g; at most %g is possible", ErrQuery, t, length, maxMagnitude)
 		}
 		vectors = append(vectors, row...)
+		if unit {
+			codec.Unit(vectors[len(vectors)-dim:], square)
+		}
 		if q.Weights != nil {
 			if f := math.Abs(float64(q.Weights[t])); !(f <= maxMagnitude) {
 				return nil, nil, fmt.Errorf("%w: weight of token %d is %v; at most ±%g is possible", ErrQuery, t, q.Weights[t], maxMagnitude)
@@ -193,24 +197,5 @@ func (q *Query) tokens(c *collection) (vectors, weights []float32, err error) {
 	if len(vectors) == 0 {
 		return nil, nil, fmt.Errorf("%w: its mask leaves no token", ErrQuery)
 	}
-	if c.first().Header().Normalize {
-		codec.Normalize(vectors, dim)
-	}
 	return vectors, weights, nil
-}
-
-// squareOf is about the square of a vector's length; four sums, so that none waits
-// for another.
-func squareOf(row []float32) float64 {
-	var sum [4]float64
-	for ; len(row) >= 4; row = row[4:] {
-		for i := range sum {
-			f := float64(row[i])
-			sum[i] += f * f
-		}
-	}
-	for _, v := range row {
-		sum[0] += float64(v) * float64(v)
-	}
-	return sum[0] + sum[1] + sum[2] + sum[3]
 }

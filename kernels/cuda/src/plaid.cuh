@@ -47,9 +47,12 @@
 //   cols   float4 [groups][32]  x: s_mul, y: s_add  (row value = S·s_mul + s_add)
 //                               z: out scale, w: approx scale
 //   bound  float4 [groups][32]  error of a column for factor 1, see Bounds
-//   parts  uint2  [groups][5][steps][4][32]  the query in lane order: three bfloat16 parts
-//                               of the vectors, for S and fine scores, and two half-precision
-//                               parts of the residuals' coefficients
+//   parts  uint32 [groups][4][steps][4][2][32]  the query in lane order, for S and fine scores, in
+//                               half precision: two parts of the vectors, and two of the
+//                               coefficients of the fields, those in field order
+//   unit   float4 [groups][32]  what sums of products with x: the vectors, y: the coefficients
+//                               are to be multiplied with; z: what is to be added to the latter;
+//                               w: the column's weight
 //   s_rows uint16 [groups][K][32] (64 B a row): entry 8·j + 2·b + c is column 8·b + 2·j + c
 //   scores float  [groups][stride]; zero it before a scan where documents may
 //          be empty: a scan writes the documents that have a tile, and no other
@@ -58,8 +61,22 @@
 //
 // Lane j of four has the dimensions [D·j, D·(j+1)), D = 32·W/nbits, of a token,
 // as it has a quarter of the packed row; step s has 4s to 4s+3 of each lane, so
-// there are D/4 steps of 16. Entry [s][n][4c + j] of a part is those four
-// dimensions of column 8n + c. Dimensions past the last are zero.
+// there are D/4 steps of 16. Entries [s][n][0][4c + j] and [s][n][1][4c + j] of a part
+// are the first two and the last two of those dimensions of column 8n + c: the core
+// matrices of wgmma, 8 columns × 16 bytes. Dimensions past the last are zero.
+//
+// Centroids are half precision, times a power of two (centroid_up), which keeps
+// every bfloat16 that is not 2^-24 of the largest norm: rows of 16 bytes
+// [ceil(steps/2)][4][8], entry [i][j] being steps 2i and 2i + 1 of lane j, so that
+// the four lanes read 64 bytes side by side.
+//
+// # Field order
+//
+// The fields of uniform levels are operands as they are: masked, they are the
+// halves b·2^p·2^-24, subnormal or nearly so. Of the 32/nbits fields of a word, step
+// s of the word has 2s and 2s + 16/nbits, then 2s + 1 and 2s + 1 + 16/nbits, which
+// are the same place apart in the two half-words; p is their place in a byte, for
+// which the coefficient is divided. Tables are looked up in lane order.
 //
 // # Bounds
 //
@@ -128,8 +145,9 @@ struct PackParams {
   uint32_t reserved;
 };
 
-// prep_query: grid (4, groups), block 256, shared memory 0.
-// Groups are independent; 8 columns a block.
+// prep_query: grid (4, groups), block 256, shared memory 32·dim bytes where staged is
+// 1, else 0. Groups are independent; 8 columns a block. query, weights and alike may be
+// page-locked memory of the host, and should then be staged.
 struct PrepParams {
   const float *query;               // [groups][32][dim], unused columns zero
   const float *weights;             // [groups][32], unused columns zero
@@ -138,8 +156,8 @@ struct PrepParams {
   uint32_t *frags;                  // out
   float4 *cols;                     // out
   float4 *bound;                    // out
-  uint2 *parts;                     // out
-  float *unit;                      // out [groups][32]: what sums over the last two parts are to be multiplied with
+  uint32_t *parts;                  // out
+  float4 *unit;                     // out
   uint32_t *zeros;                  // zero_words words to be zero
   uint64_t *clock;                  // out: time when it began, in ns, or null
   uint32_t dim, mode, nbits, lane_words, frag_stride, zero_words;
@@ -148,22 +166,25 @@ struct PrepParams {
   float s_least;                    // largest norm of a centroid / a_max, rounded up
   float factor_max;                 // FactorMax · a_max
   float table_scale;                // table: what fine's weights are multiplied with, a power of two
-  uint32_t reserved;
+  float centroid_up;                // what centroids are multiplied with
+  uint32_t staged, reserved;
 };
 
 // centroid_scores: grid (ceil(K/128), groups), block 256 (8 warps of 16 centroids), no shared memory.
 // Error of S: below 1e-5 · |q|.
 struct CentroidParams {
-  const __nv_bfloat16 *centroids;   // [K][dim16], columns dim..dim16 zero
-  const uint2 *parts;               // of prep_query
+  const __half *centroids;          // [K], in lane order
+  const uint32_t *parts;            // of prep_query
+  const float4 *unit;
   const float4 *cols;
   const float *inv_scale;           // [K] 1/a_c, or null
   uint16_t *s_rows;                 // out [groups][K][32] or null
   float *s_float;                   // out [groups][32][K], not scaled, or null: feed topk_first with it to probe
   uint64_t *clock;
-  uint32_t k, dim;
+  uint32_t k;
   uint32_t half_rows;               // 1 for modes 33, 34, 36, else 0
   uint32_t lane_dims;               // D: see lane order
+  uint32_t reserved;
 };
 
 // list_tiles: grid (ceil(n/256)), block 256. Turns a list of documents into a
@@ -283,22 +304,21 @@ struct PickParams {
 };
 
 // fine_b{1,2,4,8} (uniform levels), fine_t{1,2,4,8} (tables): grid (blocks, queries,
-// splits), block 128, no dynamic shared memory. A block takes every blocks-th
+// splits), block 128, shared memory 32 KiB, 48 on sm_90a. A block takes every blocks-th
 // document of its query. Scores of the listed
 // documents, as precise as float32: the query in parts, so that the products on
 // the tensor cores are exact, and float32 sums. An empty document scores 0.
-// splits blocks share a document's tiles; the last to come joins them.
+// splits blocks share a document's tiles; the last to come joins them. With host, the
+// last block of all copies out there, page-locked memory, and then writes 1 behind it.
 struct FineParams {
   const uint2 *words;
   const uint32_t *rows;
   const uint32_t *first_tile;
-  const __nv_bfloat16 *centroids;   // [K][dim16]
-  const __half *table;              // [2][2^nbits]: of uniform levels the number of the bucket less
-                                    // (2^nbits − 1)/2, and 0; else weights times table_scale, in two halves
+  const __half *centroids;          // [K], in lane order
+  const __half *table;              // tables: [2][2^nbits] weights times table_scale, in two halves
   const float *centroid_ratio;      // [K] a_c/a_max, or null
-  const uint2 *parts;               // of prep_query
-  const float *unit;                // of prep_query
-  const float *weights;             // [groups][32]
+  const uint32_t *parts;            // of prep_query
+  const float4 *unit;               // of prep_query
   const uint32_t *group_begin;      // [queries+1] or null: query i has group i alone
   const uint32_t *ids;              // [queries][capacity]
   const float2 *coarse;             // [queries][capacity] of pick, or null
@@ -307,10 +327,14 @@ struct FineParams {
   uint32_t *count;                  // scratch [queries][capacity], zero before; left zero
   float *scores;                    // [queries][capacity]
   uint64_t *clock;                  // out: when it began, when it ended (zero before)
+  const uint4 *out;                 // [out_words]
+  uint4 *host;                      // [out_words + 1], or null
+  uint32_t *done;                   // scratch, zero before; left zero
   float factor_max;                 // FactorMax (without a_max)
   float a_max;                      // 1 without scales
-  uint32_t capacity, dim, lane_words;
+  uint32_t capacity, lane_words;
   uint32_t max_groups;              // most groups of a query
+  uint32_t out_words;
 };
 
 // probe_mark: grid (ceil(n·columns/256)), block 256. Sets the query's bit of probed

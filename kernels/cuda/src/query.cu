@@ -186,47 +186,62 @@ __device__ float3 prepare_table(const PrepParams &p, const float *q, uint32_t g,
   return {u + 2 * half * sum + always, half * sum + always, u * u + half * half * squares};
 }
 
-// A warp's column for fine scores, and for S: a lane writes four dimensions of
-// each part at a time.
-__device__ void prepare_parts(const PrepParams &p, const float *q, uint32_t g, uint32_t col) {
-  const int l = threadIdx.x & 31;
-  const uint32_t lane_dims = p.lane_words * 32 / p.nbits, steps = lane_dims / 4;
-  const bool table = p.mode == 16;
-  // A coefficient is below 2^15, so that its first half is finite and the second,
-  // 2^-11 of it, far from the smallest.
-  float largest = 0;
-  for (uint32_t j = l; j < p.dim; j += 32) largest = fmaxf(largest, fabsf(q[j] * (p.dim_scale ? p.dim_scale[j] : 1.0f)));
-  const float by = table ? 1.0f / p.table_scale : p.step;
-  largest = warp_max(largest) * by;
+// power is the power of two that brings a largest value below 2^15, so that its
+// half is finite and the second half, 2^-11 of it, far from the smallest.
+__device__ __forceinline__ float power(float largest) {
   int exponent = 0;
   if (largest > 0) frexpf(largest, &exponent);
-  exponent = max(-100, min(14 - exponent, 100));
-  const float up = ldexpf(1.0f, exponent);
-  if (l == 0) p.unit[g * kColumns + col] = ldexpf(1.0f, -exponent);
-  uint2 *out = p.parts + (size_t(g) * 5 * steps * 4 + col / 8) * 32 + (col & 7) * 4;
-  const size_t part = size_t(steps) * 128;
+  return ldexpf(1.0f, max(-100, min(14 - exponent, 100)));
+}
+
+// A warp's column for fine scores, and for S: a lane writes four dimensions of
+// each part at a time.
+__device__ void prepare_parts(const PrepParams &p, const float *q, uint32_t g, uint32_t col, float weight) {
+  const int l = threadIdx.x & 31, nb = p.nbits;
+  const uint32_t lane_dims = p.lane_words * 32 / nb, steps = lane_dims / 4, per = 8 / nb;
+  const bool table = p.mode == 16;
+  float largest = 0, scaled = 0;
+  for (uint32_t j = l; j < p.dim; j += 32) {
+    const float v = fabsf(q[j]);
+    largest = fmaxf(largest, v), scaled = fmaxf(scaled, fabsf(v * (p.dim_scale ? p.dim_scale[j] : 1.0f)));
+  }
+  const float by = table ? 1.0f / p.table_scale : p.step;
+  const float up = power(warp_max(largest)), up_k = power(warp_max(scaled) * by);
+  uint32_t *out = p.parts + (size_t(g) * 4 * steps * 4 + col / 8) * 64 + (col & 7) * 4;
+  const size_t part = size_t(steps) * 256;
+  float total = 0;  // of the coefficients as they are made
   for (uint32_t i = l; i < 4 * steps; i += 32) {
-    const uint32_t j = i & 3, step = i / 4, d0 = j * lane_dims + 4 * step;
-    __align__(8) __nv_bfloat16 b[3][4];
-    __align__(8) __half h[2][4];
+    const uint32_t j = i & 3, step = i / 4;
+    __align__(8) __half h[4][4];
 #pragma unroll
     for (uint32_t e = 0; e < 4; e++) {
-      const uint32_t d = d0 + e;
-      const float v = d < p.dim ? q[d] : 0.0f;
-      b[0][e] = __float2bfloat16_rn(v);
-      const float r = v - __bfloat162float(b[0][e]);
-      b[1][e] = __float2bfloat16_rn(r);
-      b[2][e] = __float2bfloat16_rn(r - __bfloat162float(b[1][e]));
-      const float k = d < p.dim ? v * (p.dim_scale ? p.dim_scale[d] : 1.0f) * by * up : 0.0f;
-      h[0][e] = __float2half_rn(k);
-      h[1][e] = __float2half_rn(k - __half2float(h[0][e]));
+      const uint32_t d = j * lane_dims + 4 * step + e;
+      const float v = d < p.dim ? q[d] * up : 0.0f;
+      h[0][e] = __float2half_rn(v);
+      h[1][e] = __float2half_rn(v - __half2float(h[0][e]));
+      uint32_t f = d;
+      float place = 1;
+      if (!table) {
+        const uint32_t i = step % per * 2 + (e >> 1);
+        f = j * lane_dims + step / per * (32 / nb) + i + (e & 1) * (16 / nb);
+        place = float(1 << (i * nb & 7));
+      }
+      const float k = f < p.dim ? q[f] * (p.dim_scale ? p.dim_scale[f] : 1.0f) * by * up_k / place : 0.0f;
+      h[2][e] = __float2half_rn(k);
+      h[3][e] = __float2half_rn(k - __half2float(h[2][e]));
+      total += (__half2float(h[2][e]) + __half2float(h[3][e])) * place;
     }
-    uint2 *to = out + size_t(step) * 128 + j;
+    uint32_t *to = out + size_t(step) * 256 + j;
 #pragma unroll
-    for (int k = 0; k < 3; k++) to[k * part] = *reinterpret_cast<const uint2 *>(b[k]);
-#pragma unroll
-    for (int k = 0; k < 2; k++) to[(3 + k) * part] = *reinterpret_cast<const uint2 *>(h[k]);
+    for (int k = 0; k < 4; k++) {
+      const uint2 v = *reinterpret_cast<const uint2 *>(h[k]);
+      to[k * part] = v.x, to[k * part + 32] = v.y;
+    }
   }
+  total = warp_sum(total);
+  const float one = 1.0f / up_k, mid = ((1 << nb) - 1) * 0.5f;
+  if (l == 0)
+    p.unit[g * kColumns + col] = make_float4(1.0f / up / p.centroid_up, table ? one : one * 0x1p24f, table ? 0.0f : -mid * (total * one), weight);
 }
 
 // prep_query: a warp a column.
@@ -237,9 +252,16 @@ extern "C" __global__ void __launch_bounds__(256) prep_query(const __grid_consta
     __syncthreads();
     stamp(p.clock);
   }
+  extern __shared__ __align__(16) float columns[];
   const float *q = p.query + (size_t(g) * kColumns + col) * p.dim;
-  const float weight = p.weights[g * kColumns + col];
-  prepare_parts(p, q, g, col);
+  const float weight = p.weights[g * kColumns + col], alike = p.alike[g * kColumns + col];
+  if (p.staged) {
+    const float4 *from = reinterpret_cast<const float4 *>(p.query + (size_t(g) * kColumns + blockIdx.x * 8) * p.dim);
+    for (uint32_t i = threadIdx.x; i < 2 * p.dim; i += 256) reinterpret_cast<float4 *>(columns)[i] = from[i];
+    __syncthreads();
+    q = columns + threadIdx.x / 32 * p.dim;
+  }
+  prepare_parts(p, q, g, col, weight);
   float3 bound;
   switch (p.mode) {
     case 1: bound = prepare<1>(p, q, g, col, weight); break;
@@ -255,42 +277,51 @@ extern "C" __global__ void __launch_bounds__(256) prep_query(const __grid_consta
   const float w = fabsf(weight), by = w * p.factor_max;
   if (weight < 0) bound.y = bound.x, bound.z = 0;
   if (l == 0)
-    p.bound[g * kColumns + col] = make_float4(by * bound.x, by * bound.y, by * by * bound.z * p.alike[g * kColumns + col], w * sqrtf(square));
+    p.bound[g * kColumns + col] = make_float4(by * bound.x, by * bound.y, by * by * bound.z * alike, w * sqrtf(square));
 }
 
-__device__ __forceinline__ void mma_bf16(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
-  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+__device__ __forceinline__ void mma_half(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
       : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-// centroid_scores: bf16 centroids are exact, the query is the sum of two bf16
-// vectors, sums are float32. A warp takes 16 centroids; lane 4g + j ends with
-// exactly the 16 bytes of a row that lane 4g' + j of a scan will load.
+// centroid_scores: the query is the sum of two half-precision vectors, sums are
+// float32. A warp takes 16 centroids; lane 4g + j ends with exactly the 16 bytes of
+// a row that lane 4g' + j of a scan will load.
 // Bound: 2·d bytes a centroid, from L2 for all but the first group.
 extern "C" __global__ void __launch_bounds__(256) centroid_scores(const __grid_constant__ CentroidParams p) {
   const uint32_t group = blockIdx.y, l = threadIdx.x & 31, g = l >> 2, j = l & 3;
   if (blockIdx.x == 0 && group == 0) stamp(p.clock);
   const uint32_t c0 = (blockIdx.x * 8 + threadIdx.x / 32) * 16;
   if (c0 >= p.k) return;
-  const uint32_t dim16 = (p.dim + 15) & ~15u, steps = p.lane_dims / 4;
+  const uint32_t steps = p.lane_dims / 4, pairs = (steps + 1) / 2;
   const uint32_t r0 = min(c0 + g, p.k - 1), r1 = min(c0 + g + 8, p.k - 1);
-  const __nv_bfloat16 *a0 = p.centroids + size_t(r0) * dim16, *a1 = p.centroids + size_t(r1) * dim16;
-  const uint2 *hi = p.parts + size_t(group) * 5 * steps * 128 + l, *lo = hi + size_t(steps) * 128;
+  const uint4 *a0 = reinterpret_cast<const uint4 *>(p.centroids) + size_t(r0) * pairs * 4 + j;
+  const uint4 *a1 = reinterpret_cast<const uint4 *>(p.centroids) + size_t(r1) * pairs * 4 + j;
+  const uint32_t *hi = p.parts + size_t(group) * 4 * steps * 256 + l, *lo = hi + size_t(steps) * 256;
   float acc[4][4] = {};
-#pragma unroll 4
-  for (uint32_t s = 0; s < steps; s++) {
-    const uint32_t d = j * p.lane_dims + 4 * s;
-    uint2 u = {}, v = {};
-    if (d < dim16) u = __ldg(reinterpret_cast<const uint2 *>(a0 + d)), v = __ldg(reinterpret_cast<const uint2 *>(a1 + d));
-    const uint32_t a[4] = {u.x, v.x, u.y, v.y};
+  auto step = [&](const uint32_t(&a)[4], uint32_t s) {
 #pragma unroll
     for (int n = 0; n < 4; n++) {
-      const uint2 h = __ldg(hi + (s * 4 + n) * 32), w = __ldg(lo + (s * 4 + n) * 32);
-      mma_bf16(acc[n], a, h.x, h.y);
-      mma_bf16(acc[n], a, w.x, w.y);
+      const uint32_t at = (s * 4 + n) * 64;
+      mma_half(acc[n], a, __ldg(lo + at), __ldg(lo + at + 32));
+      mma_half(acc[n], a, __ldg(hi + at), __ldg(hi + at + 32));
     }
+  };
+#pragma unroll 4
+  for (uint32_t i = 0; i < pairs; i++) {
+    const uint4 u = __ldg(a0 + i * 4), v = __ldg(a1 + i * 4);
+    step({u.x, v.x, u.y, v.y}, 2 * i);
+    if (2 * i + 1 < steps) step({u.z, v.z, u.w, v.w}, 2 * i + 1);
   }
+#pragma unroll
+  for (int n = 0; n < 4; n++)
+#pragma unroll
+    for (int c = 0; c < 2; c++) {
+      const float one = p.unit[group * kColumns + n * 8 + j * 2 + c].x;
+      acc[n][c] *= one, acc[n][c + 2] *= one;
+    }
   const bool in0 = c0 + g < p.k, in1 = c0 + g + 8 < p.k;
   if (p.s_float) {
     float *s = p.s_float + size_t(group) * kColumns * p.k;

@@ -3,7 +3,9 @@ package compressed
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"time"
+	"unsafe"
 
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/driver"
@@ -30,6 +32,12 @@ type batch struct {
 	// Of a query that is probed beside others: what is noted of them all is when the
 	// first is scanned, and when the last has its fine scores.
 	others, later, sooner bool
+
+	// each: queries get their fine scores one after another.
+	each bool
+	// direct: the device reads the query where the host has it, and writes the answer
+	// there itself, which the host watches for.
+	direct bool
 
 	in  inLayout
 	out outLayout
@@ -173,12 +181,14 @@ func (b *batch) resident(began time.Time) error {
 	if probing || wide || tgt.list || tgt.docs == 0 {
 		err = work()
 	} else {
+		b.direct = b.groups == 1 && size == b.in.list && 32*b.s.dim <= mostStaged
+		b.watched().Store(0)
 		err = b.once(b.keyOf(tgt, size), work)
 	}
 	if err != nil {
 		return err
 	}
-	if err := b.rt.Sync(); err != nil {
+	if err := b.wait(); err != nil {
 		return err
 	}
 	b.collect(tgt, began)
@@ -187,8 +197,10 @@ func (b *batch) resident(began time.Time) error {
 
 // work gives the device all that a batch takes.
 func (b *batch) work(tgt target, size int64, probing, wide bool) error {
-	if err := b.send(size); err != nil {
-		return err
+	if !b.direct {
+		if err := b.send(size); err != nil {
+			return err
+		}
 	}
 	if err := b.prepare(probing); err != nil {
 		return err
@@ -197,10 +209,32 @@ func (b *batch) work(tgt target, size int64, probing, wide bool) error {
 	if probing {
 		search = b.probed
 	}
-	if err := search(tgt, wide); err != nil {
+	if err := search(tgt, wide); err != nil || b.direct {
 		return err
 	}
 	return b.fetch(b.out.coarse)
+}
+
+// watched is what the device writes last of an answer, behind it.
+func (b *batch) watched() *atomic.Uint32 {
+	return (*atomic.Uint32)(unsafe.Pointer(&b.rt.Work.HostOut[b.out.coarse]))
+}
+
+// watchFor is how long an answer is watched for before the driver is asked to wait,
+// which takes longer to see that the device is done, but sees errors.
+const watchFor = 2 * time.Millisecond
+
+// wait returns when the device has answered.
+func (b *batch) wait() error {
+	if b.direct {
+		answer := b.watched()
+		for start := time.Now(); time.Since(start) < watchFor; {
+			if answer.Load() != 0 {
+				return nil
+			}
+		}
+	}
+	return b.rt.Sync()
 }
 
 // best scans a target, lists the best of it, and gives them their fine scores.

@@ -4,6 +4,8 @@ import (
 	"math"
 	"slices"
 	"sync"
+	"sync/atomic"
+	"unsafe"
 
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/driver"
@@ -19,6 +21,7 @@ type fakeKernels struct {
 	queries map[driver.Ptr]*fakeQuery // by frags, and by parts
 	last    driver.Ptr                // frags of the batch at hand
 	scans   int
+	silent  atomic.Bool // answers that the host watches for do not come
 }
 
 type fakeQuery struct {
@@ -27,6 +30,7 @@ type fakeQuery struct {
 	dimScale          []float32
 	step, factorMax   float32
 	tableScale        float32
+	centroidUp        float32
 	table             bool
 }
 
@@ -100,13 +104,16 @@ func (k *fakeKernels) prep(f *drivertest.Fake, l *driver.Launch) {
 	q := &fakeQuery{
 		vectors: slices.Clone(drivertest.Slice[float32](f, p.query, g*columns*int(p.dim))),
 		weights: slices.Clone(drivertest.Slice[float32](f, p.weights, g*columns)),
-		dim:     int(p.dim), nbits: int(p.nbits), lanes: int(p.laneWords), step: p.step, factorMax: p.factorMax, table: p.mode == tableMode, tableScale: p.tableScale,
+		dim:     int(p.dim), nbits: int(p.nbits), lanes: int(p.laneWords), step: p.step, factorMax: p.factorMax, table: p.mode == tableMode, tableScale: p.tableScale, centroidUp: p.centroidUp,
 		dimScale: slices.Clone(drivertest.Slice[float32](f, p.dimScale, int(p.dim))),
 	}
 	drivertest.Slice[uint32](f, p.frags, g*int(p.fragStride)) // there is room
 	drivertest.Slice[float32](f, p.cols, g*columns*4)
-	drivertest.Slice[uint64](f, p.parts, g*5*(int(p.laneWords)*32/int(p.nbits)/4)*128)
-	drivertest.Slice[float32](f, p.unit, g*columns)
+	drivertest.Slice[uint64](f, p.parts, g*4*(int(p.laneWords)*32/int(p.nbits)/4)*128)
+	for i, unit := range drivertest.Slice[[4]float32](f, p.unit, g*columns) {
+		unit[3] = q.weights[i]
+		drivertest.Slice[[4]float32](f, p.unit, g*columns)[i] = unit
+	}
 	clear(drivertest.Slice[uint32](f, p.zeros, int(p.zeroWords)))
 	tick(f, p.clock, 1)
 	k.mu.Lock()
@@ -118,6 +125,18 @@ func (k *fakeKernels) prep(f *drivertest.Fake, l *driver.Launch) {
 		size := float32(math.Abs(float64(q.weights[i])) * math.Sqrt(float64(dotf(v, v))))
 		e := size * p.factorMax * p.sMax * 1e-3
 		bound[i] = [4]float32{e, e / 2, e * e / 100 * drivertest.Slice[float32](f, p.alike, g*columns)[i], size}
+	}
+}
+
+// shape is as much of the codec's as says how centroids lie.
+func (q *fakeQuery) shape() *shape { return &shape{nbits: q.nbits, lanes: q.lanes} }
+
+// centroid reads a centroid out of its row.
+func (q *fakeQuery) centroid(f *drivertest.Fake, v []float32, at driver.Ptr, i int) {
+	s := q.shape()
+	row := drivertest.Slice[uint16](f, at+driver.Ptr(2*i*s.centroidStride()), s.centroidStride())
+	for j := range v {
+		v[j] = kernels.F16ToF32(row[s.centroidPlace(j)]) / q.centroidUp
 	}
 }
 
@@ -155,21 +174,18 @@ func (k *fakeKernels) operands(p driver.Ptr, stride int) *fakeQuery {
 func (k *fakeKernels) centroids(f *drivertest.Fake, l *driver.Launch) {
 	p := args[centroidParams](l)
 	q := k.query(p.parts)
-	if int(p.laneDims)*4 < q.dim {
-		panic("centroid_scores: too few dimensions a lane")
+	if int(p.laneDims) != q.shape().laneDims() {
+		panic("centroid_scores: dimensions of a lane")
 	}
 	tick(f, p.clock, 2)
-	n, dim16 := int(p.k), (q.dim+15)/16*16
+	n := int(p.k)
 	g := int(l.Grid.Y)
-	c := drivertest.Slice[uint16](f, p.centroids, n*dim16)
 	rows := drivertest.Slice[uint16](f, p.sRows, g*n*columns)
 	inv := drivertest.Slice[float32](f, p.invScale, n)
 	sf := drivertest.Slice[float32](f, p.sFloat, g*columns*n)
 	v := make([]float32, q.dim)
 	for i := range n {
-		for j := range v {
-			v[j] = math.Float32frombits(uint32(c[i*dim16+j]) << 16)
-		}
+		q.centroid(f, v, p.centroids, i)
 		for col := range g * columns {
 			s := dotf(v, q.vectors[col*q.dim:][:q.dim])
 			if sf != nil {
@@ -305,15 +321,14 @@ func key(score float32, number uint32) uint64 {
 func (k *fakeKernels) fine(f *drivertest.Fake, l *driver.Launch) {
 	p := args[fineParams](l)
 	all := k.query(p.parts)
-	dim, width, capacity := int(p.dim), 16*int(p.laneWords), int(p.capacity)
-	table := drivertest.Slice[uint16](f, p.table, 2<<all.nbits)
+	dim, width, capacity := all.dim, 16*int(p.laneWords), int(p.capacity)
+	table := drivertest.Slice[uint16](f, p.table, 2<<all.nbits) // nil but for tables
 	weights := make([]float32, 1<<all.nbits)
 	for i := range weights {
-		weights[i] = kernels.F16ToF32(table[i]) + kernels.F16ToF32(table[len(weights)+i])
 		if all.table {
-			weights[i] /= all.tableScale
+			weights[i] = (kernels.F16ToF32(table[i]) + kernels.F16ToF32(table[len(weights)+i])) / all.tableScale
 		} else {
-			weights[i] *= all.step
+			weights[i] = (float32(i) - float32(len(weights)-1)/2) * all.step
 		}
 	}
 	if l.Grid.Z > 1 { // there is room
@@ -325,12 +340,12 @@ func (k *fakeKernels) fine(f *drivertest.Fake, l *driver.Launch) {
 		}
 	}
 	tick(f, p.clock, 6)
-	v := make([]float32, dim)
+	v, c := make([]float32, dim), make([]float32, dim)
 	for q := range int(l.Grid.Y) {
-		b := drivertest.Slice[uint32](f, p.groupBegin+driver.Ptr(4*q), 2)
+		b := k.groups(f, p.groupBegin, q)
 		g := int(b[1] - b[0])
 		query := all.vectors[int(b[0])*columns*dim:][:g*columns*dim]
-		w := drivertest.Slice[float32](f, p.weights+driver.Ptr(4*int(b[0])*columns), g*columns)
+		units := drivertest.Slice[[4]float32](f, p.unit+driver.Ptr(16*int(b[0])*columns), g*columns)
 		found := drivertest.Slice[uint32](f, p.found+driver.Ptr(16*q), 4)
 		for i := range min(int(found[0]), capacity) {
 			id := drivertest.Slice[uint32](f, p.ids+driver.Ptr(4*(q*capacity+i)), 1)[0]
@@ -350,9 +365,9 @@ func (k *fakeKernels) fine(f *drivertest.Fake, l *driver.Launch) {
 					factor, a = factor/ratio, ratio*p.aMax
 				}
 				decode(v, drivertest.Slice[byte](f, p.rows+driver.Ptr(width*t), width), all.nbits, weights, all.dimScale)
-				c := drivertest.Slice[uint16](f, p.centroids+driver.Ptr(2*code*((dim+15)/16*16)), dim)
+				all.centroid(f, c, p.centroids, code)
 				for j := range v {
-					v[j] = v[j]*a + math.Float32frombits(uint32(c[j])<<16)
+					v[j] = v[j]*a + c[j]
 				}
 				for col := range best {
 					best[col] = max(best[col], factor*dotf(v, query[col*dim:][:dim]))
@@ -362,8 +377,8 @@ func (k *fakeKernels) fine(f *drivertest.Fake, l *driver.Launch) {
 				continue
 			}
 			for col := range best {
-				if w[col] != 0 {
-					*out += w[col] * best[col]
+				if w := units[col][3]; w != 0 {
+					*out += w * best[col]
 				}
 			}
 			if p.coarse == 0 {
@@ -379,6 +394,20 @@ func (k *fakeKernels) fine(f *drivertest.Fake, l *driver.Launch) {
 	if p.clock != 0 {
 		tick(f, p.clock+8, 7)
 	}
+	if p.host != 0 && !k.silent.Load() {
+		n := int(p.outWords)
+		drivertest.Slice[uint32](f, p.done, 1)
+		copy(drivertest.Slice[[16]byte](f, p.host, n), drivertest.Slice[[16]byte](f, p.out, n))
+		(*atomic.Uint32)(unsafe.Pointer(&drivertest.Slice[uint32](f, p.host+driver.Ptr(16*n), 1)[0])).Store(1)
+	}
+}
+
+// groups are those of a query, the first and the one after the last.
+func (k *fakeKernels) groups(f *drivertest.Fake, begin driver.Ptr, query int) []uint32 {
+	if begin == 0 {
+		return []uint32{uint32(query), uint32(query) + 1}
+	}
+	return drivertest.Slice[uint32](f, begin+driver.Ptr(4*query), 2)
 }
 
 func (k *fakeKernels) mark(f *drivertest.Fake, l *driver.Launch) {

@@ -9,18 +9,22 @@ import (
 
 type fineParams struct {
 	words, rows, firstTile, centroids, table, centroidRatio, parts, unit driver.Ptr
-	weights, groupBegin, ids, coarse, found, part, count, scores, clock  driver.Ptr
+	groupBegin, ids, coarse, found, part, count, scores, clock           driver.Ptr
+	out, host, done                                                      driver.Ptr
 	factorMax, aMax                                                      float32
-	capacity, dim, laneWords, maxGroups                                  uint32
+	capacity, laneWords, maxGroups, outWords                             uint32
 }
 
 const (
 	fineThreads = 128
 	// fineBlocks is how many blocks of fine scores there are to be at least, and
 	// fineTiles how many tiles one takes where documents are long.
-	fineBlocks, fineTiles = 512, 16
+	fineBlocks, fineTiles = 512, 32
 	// mostFineParts bounds the memory for documents that are shared by blocks.
 	mostFineParts = 1 << 16
+	// fineShared is the shared memory of a block, for the operands of the query;
+	// where there are scan_f*, fineAhead more for centroids on their way.
+	fineShared, fineAhead = 32 << 10, 16 << 10
 )
 
 // shares is how many blocks share a document's tiles: enough to fill the device
@@ -28,6 +32,9 @@ const (
 // such are rare.
 func (b *batch) shares() int {
 	cells := b.queries * b.room
+	if b.each {
+		cells = b.room
+	}
 	n := max(runtime.CeilDiv(int(b.a.maxTiles), fineTiles), runtime.CeilDiv(fineBlocks, cells))
 	return max(min(n, int(b.a.maxTiles), mostFineParts/(cells*b.most)), 1)
 }
@@ -48,11 +55,15 @@ func (b *batch) fine(p *packed, coarse bool) error {
 	args := &fineParams{
 		words: p.words.Ptr, rows: p.rows.Ptr, firstTile: p.firstTile.Ptr,
 		centroids: a.array(a.at.centroids), table: a.array(a.at.fineTable), centroidRatio: a.array(a.at.ratio),
-		parts: b.tmpAt(b.tmp.parts), unit: b.tmpAt(b.tmp.unit), weights: b.inAt(b.in.weights), groupBegin: b.inAt(b.in.begin),
+		parts: b.tmpAt(b.tmp.parts), unit: b.tmpAt(b.tmp.unit), groupBegin: b.beginAt(),
 		ids: b.outAt(b.out.ids), found: b.outAt(b.out.found), part: b.tmpAt(b.tmp.fineParts),
 		count: b.rt.Work.Zeroed.At(b.zeroed), scores: b.outAt(b.out.fine), clock: b.clock(atPicked),
 		factorMax: s.factorMax / s.aMax, aMax: s.aMax,
-		capacity: uint32(b.room), dim: uint32(s.dim), laneWords: uint32(s.lanes), maxGroups: uint32(b.most),
+		capacity: uint32(b.room), laneWords: uint32(s.lanes), maxGroups: uint32(b.most),
+	}
+	if b.direct {
+		args.out, args.host, args.outWords = b.outAt(0), b.rt.Work.AtHostOut(0), uint32(b.out.coarse/16)
+		args.done = b.rt.Work.Zeroed.At(b.zeroed + 4*int64(b.queries)*int64(b.room))
 	}
 	if coarse {
 		args.coarse = b.outAt(b.out.coarse)
@@ -61,5 +72,9 @@ func (b *batch) fine(p *packed, coarse bool) error {
 	if s.mode == tableMode {
 		kind = "t"
 	}
-	return runtime.Launch(b.rt, fmt.Sprintf("fine_%s%d", kind, s.nbits), b.fineGrid(), b.queries, b.shares(), fineThreads, 0, args)
+	shared := fineShared
+	if b.rt.Arch() == halfArch {
+		shared += fineAhead
+	}
+	return runtime.Launch(b.rt, fmt.Sprintf("fine_%s%d", kind, s.nbits), b.fineGrid(), b.queries, b.shares(), fineThreads, shared, args)
 }

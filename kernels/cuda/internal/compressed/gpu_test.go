@@ -72,7 +72,7 @@ func TestGPUAgainstOracle(t *testing.T) {
 		}
 		answers, err := a.Search(ctx, c, []kernels.DeviceQuery{q, q})
 		require.NoError(t, err)
-		requireBest(t, c, &q, answers[0], nil, 4e-4)
+		requireBest(t, c, &q, answers[0], nil, fineError/2*float64(lq))
 		require.Equal(t, answers[0].Docs, answers[1].Docs)
 		one, err := a.Search(ctx, c, []kernels.DeviceQuery{q})
 		require.NoError(t, err)

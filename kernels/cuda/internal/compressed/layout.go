@@ -45,10 +45,11 @@ func (b *batch) reserve(t target, probing, wide bool) error {
 	m.cols = a.Take(16 * g * columns)
 	m.bound = a.Take(16 * g * columns)
 	m.parts = a.Take(g * s.partsBytes())
-	m.unit = a.Take(4 * g * columns)
+	m.unit = a.Take(16 * g * columns)
 	m.sRows = a.Take(64 * g * int64(s.k))
 	m.scores = a.Take(4 * g * t.docs)
 	m.part = a.Take(8 * columns * g * warps)
+	b.each = probing
 	if n := int64(b.shares()); n > 1 {
 		m.fineParts = a.Take(4 * q * r * n * int64(b.most) * columns)
 	}
@@ -76,7 +77,7 @@ func (b *batch) reserve(t target, probing, wide bool) error {
 	}
 	m.size = a.Size
 	b.zeroed = 4 * g * warps
-	return b.rt.Work.Reserve(b.in.size, b.out.size, m.size, b.zeroed+4*q*r)
+	return b.rt.Work.Reserve(b.in.size, b.out.size, m.size, b.zeroed+4*q*r+4)
 }
 
 func btoi(b bool) int64 {
@@ -100,9 +101,22 @@ func (b *batch) blocks(t target) (int, error) {
 	return max(min(n, few, int(runtime.CeilDiv(t.tiles, int64(warps)))), 1), err
 }
 
-func (b *batch) inAt(offset int64) driver.Ptr  { return b.rt.Work.In.At(offset) }
+func (b *batch) inAt(offset int64) driver.Ptr {
+	if b.direct {
+		return b.rt.Work.AtHostIn(offset)
+	}
+	return b.rt.Work.In.At(offset)
+}
 func (b *batch) outAt(offset int64) driver.Ptr { return b.rt.Work.Out.At(offset) }
 func (b *batch) tmpAt(offset int64) driver.Ptr { return b.rt.Work.Scratch.At(offset) }
+
+// beginAt is the first groups of the queries; 0 where each has one group.
+func (b *batch) beginAt() driver.Ptr {
+	if b.groups == b.queries && b.group == 0 {
+		return 0
+	}
+	return b.inAt(b.in.begin)
+}
 
 // upload sends the queries, and which documents they are for, in one copy.
 func (b *batch) upload(t *target) error {
@@ -203,10 +217,10 @@ func putAlike(dst []byte, vectors []float32, dim, groups int) {
 		v := vectors[i*dim : (i+1)*dim]
 		at := slices.IndexFunc(classes, func(c class) bool { return parallels(vectors[c.first*dim:(c.first+1)*dim], v, c.peak) })
 		if at < 0 {
-			peak := 0
+			peak, most := 0, uint32(0)
 			for j, x := range v {
-				if max(x, -x) > max(v[peak], -v[peak]) {
-					peak = j
+				if size := math.Float32bits(x) &^ (1 << 31); size > most { // as |x|
+					peak, most = j, size
 				}
 			}
 			at = len(classes)

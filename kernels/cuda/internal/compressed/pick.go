@@ -34,7 +34,7 @@ func (b *batch) pick(t target) error {
 		return nil
 	}
 	p := &pickParams{
-		scores: b.tmpAt(b.tmp.scores), groupBegin: b.inAt(b.in.begin), ids: t.ids, nDev: t.listLen, allowed: t.allowed,
+		scores: b.tmpAt(b.tmp.scores), groupBegin: b.beginAt(), ids: t.ids, nDev: t.listLen, allowed: t.allowed,
 		docMax: t.p.docMax.Ptr, bound: b.tmpAt(b.tmp.bound), outIDs: b.outAt(b.out.ids), outScores: b.outAt(b.out.coarse),
 		found: b.outAt(b.out.found), stride: uint64(t.docs), n: uint32(t.docs), k: uint32(b.k), capacity: uint32(b.room),
 		maxByEntry: t.maxByEntry, deviations: b.deviations, slack: b.slack, error: fineError,

@@ -50,7 +50,7 @@ func (a *attachment) stageBytes() int64 {
 // groupBytes is the workspace of one group of query tokens over so many
 // documents, but for what depends on the number of results.
 func (s *shape) groupBytes(docs int64) int64 {
-	return 4*int64(s.fragStride) + s.partsBytes() + columns*(16+16+8+4*int64(s.dim)) + 64*int64(s.k) + 4*docs + 1<<20
+	return 4*int64(s.fragStride) + s.partsBytes() + columns*(16+16+16+8+4*int64(s.dim)) + 64*int64(s.k) + 4*docs + 1<<20
 }
 
 func (a *attachment) largestStage(pieces []piece) (bytes int64) {

@@ -275,7 +275,7 @@ func TestEveryAllocationFailsInTurn(t *testing.T) {
 
 // A lost device answers every later request with an error that says so.
 func TestLostDevice(t *testing.T) {
-	f, _ := newFake()
+	f, k := newFake()
 	rng := rand.New(rand.NewPCG(5, 5))
 	cs := kerneltest.New(kerneltest.Config{Dim: 32, CodeBytes: 2, Lengths: lengths(rng, 20, 30)})
 	c := newCorpus(cs.Codec, cs.Chunk)
@@ -290,6 +290,7 @@ func TestLostDevice(t *testing.T) {
 		return driver.Success
 	}
 	lost.Store(true)
+	k.silent.Store(true)
 	qs := []kernels.DeviceQuery{{Vectors: cs.Query(4), K: 3}}
 	for range 2 {
 		_, err = a.Search(ctx, c, qs)

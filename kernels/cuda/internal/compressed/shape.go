@@ -12,7 +12,7 @@ import (
 
 // shape is what the kernels must know of a codec beside its arrays.
 type shape struct {
-	dim, dim16, nbits, k       int
+	dim, nbits, k              int
 	lanes, rowBytes, codeBytes int
 	mode, fragStride           int
 	aMax                       float32 // largest scale of a centroid
@@ -21,6 +21,7 @@ type shape struct {
 	sMax, sLeast, factorMax    float32
 	weights                    []float32
 	tableScale                 float32 // a power of two: fine scores have weights of tables times this
+	centroidUp                 float32 // a power of two: centroids are kept times this
 }
 
 // half allows the scans that only some devices have.
@@ -35,7 +36,6 @@ func newShape(c *kernels.Codec, half bool) (*shape, error) {
 	if s.k > 1<<16 {
 		s.codeBytes = 4
 	}
-	s.dim16 = (s.dim + 15) / 16 * 16
 	s.lanes = laneWords(s.dim, s.nbits)
 	ratio, least := float32(1), float32(1)
 	if c.CentroidScale != nil {
@@ -62,14 +62,16 @@ func newShape(c *kernels.Codec, half bool) (*shape, error) {
 			s.mode = halfMode + s.nbits
 		}
 	}
-	s.tableScale = 1
+	s.tableScale, s.centroidUp = 1, 1
 	if s.mode == tableMode && s.step > 0 {
-		_, exponent := math.Frexp(float64(s.step))
-		s.tableScale = float32(math.Ldexp(1, min(9-exponent, 100)))
+		s.tableScale = powerTo(9, float64(s.step))
 	}
 	s.factorMax *= s.aMax
 	s.fragStride = fragWords(s.mode, s.lanes, s.nbits)
 	norm, err := largestNorm(&c.Centroids)
+	if norm > 0 {
+		s.centroidUp = powerTo(7, float64(norm))
+	}
 	s.sMax, s.sLeast = runtime.Above(norm/least), runtime.Above(norm/s.aMax)
 	return s, err
 }
@@ -77,7 +79,22 @@ func newShape(c *kernels.Codec, half bool) (*shape, error) {
 // laneDims is how many dimensions a lane has, in lane order, and partsBytes what
 // the parts of a query take in that order.
 func (s *shape) laneDims() int     { return s.lanes * 32 / s.nbits }
-func (s *shape) partsBytes() int64 { return 5 * int64(s.laneDims()/4) * 128 * 8 }
+func (s *shape) partsBytes() int64 { return 4 * int64(s.laneDims()/4) * 128 * 8 }
+
+// centroidStride is how many halves a centroid takes in lane order, and
+// centroidPlace which of them a dimension is.
+func (s *shape) centroidStride() int { return (s.laneDims()/4 + 1) / 2 * 32 }
+func (s *shape) centroidPlace(d int) int {
+	lane, e := d/s.laneDims(), d%s.laneDims()
+	return e/8*32 + lane*8 + e%8
+}
+
+// powerTo is the power of two that brings x to below 2^exponent, and to half of it
+// or more.
+func powerTo(exponent int, x float64) float32 {
+	_, e := math.Frexp(x)
+	return float32(math.Ldexp(1, max(min(exponent-e, 100), -100)))
+}
 
 // rowStride is the bytes of a row of packed fields on the device.
 func (s *shape) rowStride() int64 { return 16 * int64(s.lanes) }
@@ -112,10 +129,12 @@ type codecArrays struct {
 // of 256 bytes.
 func (s *shape) arrays(c *kernels.Codec) codecArrays {
 	var a runtime.Arena
-	out := codecArrays{dimScale: -1, ratio: -1, invScale: -1}
-	out.centroids = a.Take(2 * int64(s.k) * int64(s.dim16))
-	out.fineTable = a.Take(4 << s.nbits)
-	out.table = a.Take(2 << s.nbits)
+	out := codecArrays{fineTable: -1, table: -1, dimScale: -1, ratio: -1, invScale: -1}
+	out.centroids = a.Take(2 * int64(s.k) * int64(s.centroidStride()))
+	if s.mode == tableMode {
+		out.fineTable = a.Take(4 << s.nbits)
+		out.table = a.Take(2 << s.nbits)
+	}
 	if c.DimScale != nil {
 		out.dimScale = a.Take(4 * int64(s.dim))
 	}
@@ -133,11 +152,10 @@ func (s *shape) fill(dst []byte, at codecArrays, c *kernels.Codec) {
 	row := make([]float32, s.dim)
 	for i := range s.k {
 		c.Centroids.Rows(row, i, i+1)
-		out := dst[at.centroids+2*int64(i)*int64(s.dim16):]
+		out := dst[at.centroids+2*int64(i)*int64(s.centroidStride()):]
 		for j, v := range row {
-			le.PutUint16(out[2*j:], kernels.BF16FromF32(v))
+			le.PutUint16(out[2*s.centroidPlace(j):], kernels.F16FromF32(v*s.centroidUp))
 		}
-		clear(out[2*s.dim : 2*s.dim16])
 	}
 	floats := func(offset int64, n int, f func(i int) float32) {
 		if offset < 0 {
@@ -147,24 +165,17 @@ func (s *shape) fill(dst []byte, at codecArrays, c *kernels.Codec) {
 			le.PutUint32(dst[offset+4*int64(i):], math.Float32bits(f(i)))
 		}
 	}
-	for i, w := range s.weights {
-		w *= s.tableScale
-		if s.mode != tableMode {
-			w = float32(i) - float32(len(s.weights)-1)/2
+	if s.mode == tableMode {
+		for i, w := range s.weights { // s.step is the largest
+			fine := w * s.tableScale
+			high := kernels.F16FromF32(fine)
+			le.PutUint16(dst[at.fineTable+2*int64(i):], high)
+			le.PutUint16(dst[at.fineTable+2*int64(len(s.weights)+i):], kernels.F16FromF32(fine-kernels.F16ToF32(high)))
+			if s.step > 0 {
+				w /= s.step
+			}
+			le.PutUint16(dst[at.table+2*int64(i):], kernels.F16FromF32(w))
 		}
-		high := kernels.F16FromF32(w)
-		le.PutUint16(dst[at.fineTable+2*int64(i):], high)
-		le.PutUint16(dst[at.fineTable+2*int64(len(s.weights)+i):], kernels.F16FromF32(w-kernels.F16ToF32(high)))
-	}
-	largest := float32(0)
-	for _, w := range s.weights {
-		largest = max(largest, float32(math.Abs(float64(w))))
-	}
-	for i, w := range s.weights {
-		if largest > 0 {
-			w /= largest
-		}
-		le.PutUint16(dst[at.table+2*int64(i):], kernels.F16FromF32(w))
 	}
 	floats(at.dimScale, s.dim, func(i int) float32 { return c.DimScale[i] })
 	floats(at.ratio, s.k, func(i int) float32 { return c.CentroidScale[i] / s.aMax })

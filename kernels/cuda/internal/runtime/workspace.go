@@ -2,6 +2,7 @@ package runtime
 
 import (
 	"fmt"
+	"unsafe"
 
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/driver"
 )
@@ -62,6 +63,15 @@ func (w *Workspace) Reserve(in, out, scratch, zeroed int64) (err error) {
 		*m.data = m.mem.Data
 	}
 	return nil
+}
+
+// AtHostIn and AtHostOut are the addresses of bytes of HostIn and HostOut for the
+// device, which has page-locked memory at the addresses of the host.
+func (w *Workspace) AtHostIn(offset int64) driver.Ptr  { return hostPtr(w.HostIn, offset) }
+func (w *Workspace) AtHostOut(offset int64) driver.Ptr { return hostPtr(w.HostOut, offset) }
+
+func hostPtr(b []byte, offset int64) driver.Ptr {
+	return driver.Ptr(uintptr(unsafe.Pointer(&b[offset])))
 }
 
 // Release gives the memory back, of which nothing must be in use.

@@ -22,10 +22,10 @@ struct Bench {
   float step;
   Buf<uint2> words;
   Buf<uint32_t> rows, tile_doc, first, frags, part, count;
-  Buf<__nv_bfloat16> cent;
-  Buf<uint2> parts;
-  Buf<float> q, qw, alike, unit, scores, s_float;
-  Buf<float4> cols, bound;
+  Buf<__half> cent;
+  Buf<uint32_t> parts;
+  Buf<float> q, qw, alike, scores, s_float;
+  Buf<float4> cols, bound, unit;
   Buf<uint16_t> s_rows;
   Buf<__half> table;
   std::vector<uint32_t> hfirst;
@@ -51,19 +51,18 @@ struct Bench {
     words = Buf<uint2>(size_t(tiles + 4) * 16), rows = Buf<uint32_t>(size_t(tiles + 4) * 64 * w);
     fill_words<<<4096, 256>>>(words.p, size_t(tiles) * 16, k);
     fill_bits<<<4096, 256>>>(rows.p, rows.n, 1);
-    const int d16 = (dim + 15) & ~15;
-    std::vector<uint16_t> c(size_t(k) * d16);
+    std::vector<__half> c(size_t(k) * ((lane_dims() / 4 + 1) / 2) * 32);
     std::vector<float> base(1 << 16);
     for (auto &v : base) v = gauss(rng) / std::sqrt(float(dim));
-    for (size_t i = 0; i < c.size(); i++) c[i] = bf16_bits(base[rng() & 0xffff]);
-    cent = Buf<__nv_bfloat16>(c.size());
+    for (size_t i = 0; i < c.size(); i++) c[i] = __float2half_rn(base[rng() & 0xffff]);
+    cent = Buf<__half>(c.size());
     CK(cudaMemcpy(cent.p, c.data(), c.size() * 2, cudaMemcpyHostToDevice));
     std::vector<float> hq(size_t(groups) * 32 * dim);
     for (auto &v : hq) v = gauss(rng) / std::sqrt(float(dim));
     q = Buf<float>(hq), qw = Buf<float>(std::vector<float>(groups * 32, 1.0f)), alike = Buf<float>(std::vector<float>(groups * 32, 1.0f));
     step = 0.35f / std::sqrt(float(dim)) * (nbits == 1 ? 1.6f : nbits == 2 ? 1.0f : nbits == 4 ? 0.335f : 0.03f);
     frags = Buf<uint32_t>(size_t(groups) * fs), cols = Buf<float4>(groups * 32), bound = Buf<float4>(groups * 32);
-    parts = Buf<uint2>(size_t(groups) * 5 * (lane_dims() / 4) * 128), unit = Buf<float>(groups * 32);
+    parts = Buf<uint32_t>(size_t(groups) * lane_dims() * 256), unit = Buf<float4>(groups * 32);
     s_rows = Buf<uint16_t>(size_t(groups) * k * 32), scores = Buf<float>(size_t(groups) * docs);
     part = Buf<uint32_t>(size_t(groups) * sms() * 64 * 64), count = Buf<uint32_t>(size_t(groups) * sms() * 64);
     std::vector<__half> ht(1 << nbits);
@@ -75,11 +74,11 @@ struct Bench {
   uint32_t lane_dims() const { return w * 32 / nbits; }
   void prep() {
     PrepParams p{q.p, qw.p, alike.p, nullptr, frags.p, cols.p, bound.p, parts.p, unit.p, nullptr, nullptr, uint32_t(dim), uint32_t(mode), uint32_t(nbits), w, fs, 0,
-                 mode == 16 ? step * ((1 << nbits) - 1) / 2 : step, 1.5f, 1.5f, 1.0f, 1.0f, 0};
-    prep_query<<<dim3(4, groups), 256>>>(p);
+                 mode == 16 ? step * ((1 << nbits) - 1) / 2 : step, 1.5f, 1.5f, 1.0f, 1.0f, 1.0f, dim <= 1024, 0};
+    prep_query<<<dim3(4, groups), 256, dim <= 1024 ? 32 * dim : 0>>>(p);
   }
   void centroids(float *sf = nullptr) {
-    CentroidParams p{cent.p, parts.p, cols.p, nullptr, s_rows.p, sf, nullptr, k, uint32_t(dim), mode > 32, lane_dims()};
+    CentroidParams p{cent.p, parts.p, unit.p, cols.p, nullptr, s_rows.p, sf, nullptr, k, mode > 32, lane_dims(), 0};
     centroid_scores<<<dim3((k + 127) / 128, groups), 256>>>(p);
   }
   ScanParams params() {

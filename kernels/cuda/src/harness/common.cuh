@@ -123,9 +123,3 @@ inline Scan scan_for(int mode, uint32_t w, bool list, bool &shared) {
     default: return list ? scan_table_list : scan_table;
   }
 }
-
-inline uint16_t bf16_bits(float v) {
-  uint32_t b;
-  memcpy(&b, &v, 4);
-  return uint16_t((b + 0x7fff + (b >> 16 & 1)) >> 16);
-}

@@ -86,6 +86,11 @@ func Slice[T any](f *Fake, p driver.Ptr, n int) []T {
 }
 
 func (f *Fake) find(p driver.Ptr, n int64) []byte {
+	for at, b := range f.host { // the device has it where the host has it
+		if lo := int64(uintptr(p)) - int64(uintptr(at)); lo >= 0 && lo+n <= int64(len(b)) {
+			return b[lo : lo+n]
+		}
+	}
 	i := sort.Search(len(f.blocks), func(i int) bool { return f.blocks[i].at > uintptr(p) }) - 1
 	if i < 0 {
 		return nil
