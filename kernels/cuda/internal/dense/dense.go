@@ -17,7 +17,9 @@ package dense
 import (
 	"context"
 	"fmt"
+	"runtime/debug"
 
+	"github.com/plaid-ir/plaid/internal/mapped"
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/runtime"
 	"github.com/plaid-ir/plaid/kernels/maxsim"
 )
@@ -35,10 +37,11 @@ func New(d *runtime.Device) maxsim.Backend { return &backend{dev: d, limits: usu
 // Name implements [maxsim.Backend]: it is that of the device.
 func (b *backend) Name() string { return b.dev.Info().Name }
 
-// do runs a call on the device's goroutine. What it had begun is over when it fails.
+// do runs a call on the device's goroutine. What it had begun is over when it fails, as
+// it does where an operand is a mapped file that was cut short.
 func (b *backend) do(ctx context.Context, what string, run func(context.Context, *runtime.Runtime) error) error {
 	err := b.dev.Call(ctx, func(rt *runtime.Runtime) error {
-		err := run(ctx, rt)
+		err := guarded(ctx, rt, run)
 		if err != nil {
 			rt.Drain()
 		}
@@ -48,6 +51,12 @@ func (b *backend) do(ctx context.Context, what string, run func(context.Context,
 		return b.fault(what, err)
 	}
 	return nil
+}
+
+// guarded makes faults of mapped memory errors.
+func guarded(ctx context.Context, rt *runtime.Runtime, run func(context.Context, *runtime.Runtime) error) (err error) {
+	defer mapped.Recover(&err, debug.SetPanicOnFault(true), func(err error) error { return fmt.Errorf("%w: %w", maxsim.ErrFault, err) })
+	return run(ctx, rt)
 }
 
 func (b *backend) fault(what string, err error) error {

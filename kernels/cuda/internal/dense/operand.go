@@ -238,7 +238,7 @@ func (b *backend) Hold(ctx context.Context, batch *maxsim.Batch, _ maxsim.HoldOp
 		return nil, err
 	}
 	h := &held{dev: b.dev, tokens: newTokens(batch.Shape())}
-	err := b.dev.Call(ctx, func(rt *runtime.Runtime) (err error) {
+	err := b.do(ctx, "holding", func(ctx context.Context, rt *runtime.Runtime) (err error) {
 		h.rt = rt
 		f := natural(&batch.Tokens)
 		var a runtime.Arena
@@ -249,18 +249,19 @@ func (b *backend) Hold(ctx context.Context, batch *maxsim.Batch, _ maxsim.HoldOp
 			return err
 		}
 		h.rows = lay(h.mem.Ptr)
-		err = upload(ctx, rt, batch, h.tokens, h.rows, 0, h.tokens.rows())
-		if err == nil {
-			err = rt.Sync() // the batch may change once it is closed, and staging has read it
-		}
-		if err != nil {
+		if err = guarded(ctx, rt, func(ctx context.Context, rt *runtime.Runtime) error {
+			if err := upload(ctx, rt, batch, h.tokens, h.rows, 0, h.tokens.rows()); err != nil {
+				return err
+			}
+			return rt.Sync() // the batch may change once it is closed, and staging has read it
+		}); err != nil {
 			rt.Drain()
 			h.Free()
 		}
 		return err
 	})
 	if err != nil {
-		return nil, b.fault("holding", err)
+		return nil, err
 	}
 	return h, nil
 }

@@ -3,6 +3,7 @@ package runtime
 import (
 	"context"
 	"math"
+	"runtime/debug"
 	"unsafe"
 
 	"github.com/plaid-ir/plaid/internal/parallel"
@@ -34,11 +35,13 @@ func Bytes[T any](s []T) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(s))), int(unsafe.Sizeof(zero))*len(s))
 }
 
-// CopyWide is copy by several goroutines, which one is too slow for.
+// CopyWide is copy by several goroutines, which one is too slow for. Where src is of a
+// mapped file that was cut short it panics (debug.SetPanicOnFault).
 func CopyWide(dst, src []byte) int64 {
 	const block = 1 << 20
 	n := parallel.Blocks(len(src), block)
 	_ = parallel.Do(context.Background(), n, parallel.Threads(0, n/4), func(i int) error {
+		defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 		lo, hi := parallel.Block(i, len(src), block)
 		copy(dst[lo:hi], src[lo:hi])
 		return nil
