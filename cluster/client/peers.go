@@ -1,7 +1,6 @@
 package client
 
 import (
-	"math"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -33,8 +32,8 @@ type peer struct {
 	failed   time.Time
 }
 
-// A node that fails is asked less at once, and tried again after as many seconds as it
-// has failed times, maxFailures at most: one that refuses quickly would otherwise look
+// A node that fails is passed over at once. It is tried again, with one request at a
+// time, after as many seconds as it has failed times, maxFailures at most: one that refuses quickly would otherwise look
 // like the fastest, and one that hangs like one without work.
 const maxFailures = 6
 
@@ -56,8 +55,8 @@ func (p *peers) of(node string) *peer {
 // cost is what it takes to ask a node, by what is known: its queue times its time.
 func (n *peer) cost() float64 {
 	c := float64(n.running+n.waiting+1) * float64(max(n.average, 50*time.Microsecond))
-	if n.failures > 0 {
-		c *= math.Exp2(max(0, float64(n.failures)-time.Since(n.failed).Seconds()))
+	if n.failures > 0 && (n.running > 0 || time.Since(n.failed) < time.Duration(n.failures)*time.Second) {
+		c *= 1000 // it is asked where there is nobody else
 	}
 	return c
 }
