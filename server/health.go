@@ -103,10 +103,12 @@ type indexStatus struct {
 	err   error
 }
 
-// allStats asks all indexes, in order, several at a time: one that is elsewhere may be slow
-// to answer.
+// allStats asks all indexes, in order, several at a time, and not for long: one that is
+// elsewhere may be slow to answer, and a page has others to show.
 func (s *Server) allStats(ctx context.Context) []indexStatus {
 	const most = 16
+	ctx, stop := context.WithTimeout(ctx, 5*time.Second)
+	defer stop()
 	var all []indexStatus
 	for _, name := range s.indexes.Names() {
 		if c, err := s.indexes.Get(name); err == nil { // it may be dropped meanwhile
@@ -136,7 +138,7 @@ func (q *request) health(*nothing) (healthOut, error) {
 	}
 	for _, c := range s.allStats(q.ctx) {
 		if c.err != nil {
-			continue // damaged: /readyz says so
+			continue // damaged, as /readyz says, or out of reach now
 		}
 		name, st := c.Name(), c.stats
 		if st.Queue.Requests > 0 {

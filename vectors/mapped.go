@@ -31,7 +31,7 @@ type Mapped struct {
 
 // Map maps the vectors of a source, of which they are read by nobody else meanwhile. It
 // is nil where they do not lie in a file as one array of 16-bit or 32-bit floats in the
-// byte order of this processor, or have a mask. Close it before the source.
+// byte order of this processor, or have a mask, or cannot be mapped. Close it before the source.
 func Map(s Source) (*Mapped, error) {
 	d, ok := s.(*denseSource)
 	if !ok || d.mask != nil || d.Dim() == 0 {
@@ -44,8 +44,8 @@ func Map(s Source) (*Mapped, error) {
 		return nil, nil
 	}
 	memory, err := mapped.Map(f, d.vec.off+int64(d.vec.n)*size)
-	if err != nil {
-		return nil, NewFileError(d.vec.path, cause(err))
+	if err != nil { // there is no room for it, or the file's system maps nothing: it is read then
+		return nil, nil
 	}
 	m := &Mapped{Dim: d.dim, Starts: d.starts, Rows: d.kept, Brain: d.vec.kind == kindBF16, ids: d.ID, files: d.files, path: d.vec.path, memory: memory}
 	if m.Starts == nil {

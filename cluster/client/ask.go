@@ -190,7 +190,7 @@ func (a *ask) node(ctx context.Context, node string, shards []int, tried map[str
 			if first != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
 				a.f.peers.fail(node)
 			}
-			return nil
+			return second
 		}
 	}
 }

@@ -27,6 +27,8 @@ import (
 var (
 	// ErrPartial: shards were not searched; see [*PartialError].
 	ErrPartial = errors.New("not all shards were searched")
+	// ErrTooLarge: more is asked for than is held at a time.
+	ErrTooLarge = errors.New("too much at a time")
 	// ErrEmpty: the collection has no generation that can be searched.
 	ErrEmpty = errors.New("nothing has been built and promoted yet")
 	// ErrQuorum: a shard has too few replicas for a change to be kept; nothing was changed.

@@ -18,6 +18,10 @@ import (
 	"github.com/plaid-ir/plaid/search"
 )
 
+// maxHeld is how many bytes of listed documents are held at a time: they are given in the
+// order of the list.
+const maxHeld = 256 << 20
+
 // Place is where a document is in a generation. All replicas of a shard give the same
 // ordinal.
 type Place struct {
@@ -31,12 +35,14 @@ type Document struct {
 	ID      string
 	Payload []byte    // nil unless asked for, or if there is none
 	Vectors []float32 // [tokens, dimension], row-major; nil unless asked for
+	// Applied is the entry of the shard's log up to which the document was read.
+	Applied uint64
 }
 
 // Wanted says which documents to read, and what of them: those of a list of ids or of
 // places, in its order, those that a condition is true of, or where there is none of
 // these, all, in the order of shards and of ordinals in them. Those that are not there
-// are passed over.
+// are passed over. A list of more than 256 MiB is [ErrTooLarge].
 type Wanted struct {
 	IDs    []string
 	Places []Place
@@ -44,6 +50,8 @@ type Wanted struct {
 	// Limit is how many at most; 0: all.
 	Limit            int
 	Payload, Vectors bool
+
+	applied map[int]uint64 // what shards must have applied, beside what this client knows of
 }
 
 // list tells whether the documents are named one by one.
@@ -110,7 +118,7 @@ func (f *Client) documentsOf(ctx context.Context, w *Wanted, give func(Document)
 		pages[s] = nil // what was read may be forgotten
 		for {
 			for i := range page.Documents {
-				d, err := documentOf(s, &page.Documents[i])
+				d, err := documentOf(s, page, i)
 				if err != nil {
 					return err
 				}
@@ -169,7 +177,7 @@ func (f *Client) listed(ctx context.Context, m *topology.Map, w *Wanted, give fu
 	looks, sizes := map[int][]*wire.Look{}, map[int]int{}
 	of := func(s, size int) *wire.Look {
 		if len(looks[s]) == 0 || sizes[s]+size > most {
-			looks[s], sizes[s] = append(looks[s], &wire.Look{Payload: w.Payload, Vectors: w.Vectors}), 0
+			looks[s], sizes[s] = append(looks[s], &wire.Look{Applied: w.applied[s], Payload: w.Payload, Vectors: w.Vectors}), 0
 		}
 		sizes[s] += size
 		return looks[s][len(looks[s])-1]
@@ -186,6 +194,7 @@ func (f *Client) listed(ctx context.Context, m *topology.Map, w *Wanted, give fu
 	}
 	byID, byPlace := map[string]Document{}, map[Place]Document{}
 	var mu sync.Mutex
+	held := 0
 	err := f.each(m, func(s int) error {
 		for rest := looks[s]; len(rest) > 0; {
 			l := rest[0]
@@ -194,13 +203,18 @@ func (f *Client) listed(ctx context.Context, m *topology.Map, w *Wanted, give fu
 				return err
 			}
 			for i := range page.Documents {
-				d, err := documentOf(s, &page.Documents[i])
+				d, err := documentOf(s, page, i)
 				if err != nil {
 					return err
 				}
 				mu.Lock()
 				byID[d.ID], byPlace[d.Place] = d, d
+				held += len(d.ID) + len(d.Payload) + 4*len(d.Vectors)
+				over := held > maxHeld
 				mu.Unlock()
+				if over {
+					return fmt.Errorf("%w: a list of documents with more than %d bytes", ErrTooLarge, maxHeld)
+				}
 			}
 			if l.From = page.Next; !page.More {
 				rest = rest[1:]
@@ -230,8 +244,9 @@ func (f *Client) listed(ctx context.Context, m *topology.Map, w *Wanted, give fu
 	return nil
 }
 
-func documentOf(shard int, d *wire.FoundDocument) (Document, error) {
-	out := Document{Place: Place{shard, d.Ordinal}, ID: d.ID, Payload: d.Payload}
+func documentOf(shard int, page *wire.Found, i int) (Document, error) {
+	d := &page.Documents[i]
+	out := Document{Place: Place{shard, d.Ordinal}, ID: d.ID, Payload: d.Payload, Applied: page.Applied}
 	if len(d.Vectors)%4 != 0 {
 		return out, fmt.Errorf("document %q: %w: vectors of %d bytes", d.ID, wire.ErrMessage, len(d.Vectors))
 	}
@@ -286,7 +301,7 @@ func (f *Client) look(ctx context.Context, m *topology.Map, s int, l *wire.Look)
 	defer done()
 	l.Collection, l.Generation, l.Shard = m.Collection, m.Current.Number, s
 	f.mu.Lock()
-	l.Applied = f.seen[s]
+	l.Applied = max(l.Applied, f.seen[s])
 	f.mu.Unlock()
 	reason := "no node serves it"
 	tried := map[string]bool{}

@@ -142,21 +142,29 @@ func (f *Client) search(ctx context.Context, q search.Query, o search.Options) (
 		} else if err == nil && missing && now.Current.Number != m.Current.Number && ctx.Err() == nil {
 			continue
 		}
-		if err := a.checkFields(parts); err != nil {
-			return nil, err
+		if !missing { // a shard that is not there may have the field
+			if err := a.checkFields(parts); err != nil {
+				return nil, err
+			}
 		}
 		r, err := f.merge(a, parts, o)
 		if err == nil && slices.ContainsFunc(parts, func(p part) bool { return p.a.Bare }) {
-			err = f.payloads(ctx, m, r)
+			err = f.payloads(ctx, m, r, parts)
 		}
 		return r, err
 	}
 }
 
-// payloads reads those of hits, of which some did not fit into an answer. A document that
-// is deleted meanwhile is left out of the result.
-func (f *Client) payloads(ctx context.Context, m *topology.Map, r *search.Result) error {
-	w := &Wanted{Payload: true}
+// payloads reads those of hits, of which some did not fit into an answer, from replicas
+// that are not behind those which were searched. A document that is deleted meanwhile is
+// left out of the result.
+func (f *Client) payloads(ctx context.Context, m *topology.Map, r *search.Result, parts []part) error {
+	w := &Wanted{Payload: true, applied: map[int]uint64{}}
+	for _, p := range parts {
+		for _, s := range p.a.Shards {
+			w.applied[s.Shard] = max(w.applied[s.Shard], s.Applied)
+		}
+	}
 	for _, h := range r.Hits {
 		if h.Payload == nil {
 			w.Places = append(w.Places, Place{h.Part, h.Ordinal})

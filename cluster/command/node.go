@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -112,7 +113,7 @@ func (r *running) check() error {
 }
 
 func (r *running) run(ctx context.Context, log io.Writer, say func(string, ...any)) (err error) {
-	settings, front, err := r.http.load(r.c.Zone)
+	settings, front, err := r.http.load(r.c.Zone, r.connect)
 	if err != nil {
 		return err
 	}
@@ -140,9 +141,15 @@ func (r *running) run(ctx context.Context, log io.Writer, say func(string, ...an
 		front.conn = conn
 		go func() { serves <- daemon.Run(ctx, settings, log, os.Environ(), nil) }()
 	}
-	if err := n.Ready(ctx); err == nil {
-		say("node %s answers", r.c.Name)
-	}
+	var told sync.WaitGroup
+	defer told.Wait()
+	starting, started := context.WithCancel(ctx)
+	defer started()
+	told.Go(func() {
+		if n.Ready(starting) == nil {
+			say("node %s answers", r.c.Name)
+		}
+	})
 	var served error
 	select {
 	case served = <-serves: // it fails before it is told to end

@@ -26,7 +26,8 @@ type serving struct {
 	servers, partial string
 	c                client.Config
 	tls              tlsFlags
-	// conn is that of a node of the same process; nil: one is made.
+	// conn is that of a node of the same process; nil: one is made. It is also made to the
+	// servers of a node where the front has a certificate of its own.
 	conn *nats.Conn
 }
 
@@ -35,9 +36,6 @@ func serve(_ plaid.App, c *daemon.Config) {
 	s := &serving{}
 	s.register(c)
 	c.TextSetting("cluster", &s.servers, "serve the collections of a cluster, in place of a folder: `ADDRESSES` of nodes, with commas between")
-	c.TextSetting("cluster-tls-cert", &s.tls.cert, "`FILE` with the certificate to show to nodes")
-	c.TextSetting("cluster-tls-key", &s.tls.key, "`FILE` with its key")
-	c.TextSetting("cluster-tls-ca", &s.tls.ca, "`FILE` with the authority that certificates of nodes must be from")
 	c.TextSetting("cluster-zone", &s.c.Zone, "`NAME` of the zone whose replicas are asked first")
 }
 
@@ -46,6 +44,9 @@ func (s *serving) register(c *daemon.Config) {
 	c.Elsewhere = s
 	s.c.Deadline = 10 * time.Second
 	c.Setting("cluster-deadline", flags.Duration(&s.c.Deadline), "`TIME` that a query may take in a cluster")
+	c.TextSetting("cluster-tls-cert", &s.tls.cert, "`FILE` with the certificate to show to nodes")
+	c.TextSetting("cluster-tls-key", &s.tls.key, "`FILE` with its key")
+	c.TextSetting("cluster-tls-ca", &s.tls.ca, "`FILE` with the authority that certificates of nodes must be from")
 	c.Setting("cluster-partial", flags.Choice(&s.partial, "refuse", "refuse", "allow"), "results of a cluster that lack shards")
 }
 
@@ -54,6 +55,8 @@ func (s *serving) Check() (asked bool, err error) {
 	switch {
 	case s.servers == "" && s.conn == nil && (s.c.Zone != "" || s.tls != tlsFlags{}):
 		return false, errors.New("settings of a cluster without cluster")
+	case s.servers == "" && s.tls != tlsFlags{}:
+		return false, errors.New("cluster-tls-cert is for a node with --connect: this one asks its own server")
 	case s.c.Deadline <= 0:
 		return false, fmt.Errorf("cluster-deadline: %v is no time to wait", s.c.Deadline)
 	}
@@ -65,7 +68,7 @@ func (s *serving) Check() (asked bool, err error) {
 func (s *serving) Open(ctx context.Context, c *daemon.Config, log *slog.Logger) (server.Indexes, func() error, error) {
 	conn, hangUp := s.conn, func() {}
 	place := "the cluster of this node"
-	if conn == nil {
+	if conn == nil || s.tls != (tlsFlags{}) {
 		t, err := s.tls.config()
 		if err != nil {
 			return nil, nil, err
@@ -76,6 +79,9 @@ func (s *serving) Open(ctx context.Context, c *daemon.Config, log *slog.Logger) 
 		hangUp, place = conn.Close, s.servers
 	}
 	s.c.AllowPartial, s.c.WriteDeadline, s.c.Logger = s.partial == "allow", c.WorkTimeout, log
+	if c.WorkTimeout == 0 { // no limit
+		s.c.WriteDeadline = 24 * time.Hour
+	}
 	f, err := service.New(ctx, conn, service.Config{Client: s.c, Place: place})
 	if err != nil {
 		hangUp()
@@ -93,14 +99,14 @@ func (h *httpFlags) register(f *pflag.FlagSet) {
 }
 
 // load reads the settings of the service of a node; nil: it has none.
-func (h *httpFlags) load(zone string) (*daemon.Config, *serving, error) {
+func (h *httpFlags) load(zone, servers string) (*daemon.Config, *serving, error) {
 	if h.listen == "" {
 		if h.config != "" {
 			return nil, nil, flags.Usagef("--http-config needs --http")
 		}
 		return nil, nil, nil
 	}
-	c, s := daemon.NewConfig(), &serving{conn: &nats.Conn{}} // the node's, as soon as there is one
+	c, s := daemon.NewConfig(), &serving{servers: servers, conn: &nats.Conn{}} // the node's, as soon as there is one
 	s.c.Zone = zone
 	s.register(c)
 	f := pflag.NewFlagSet("http", pflag.ContinueOnError)

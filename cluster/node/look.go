@@ -24,22 +24,37 @@ const maxLook = 4 << 20
 // maxListed is how many documents an answer has at most.
 const maxListed = 1 << 15
 
-// hearLook answers for documents of a shard, as long as not too many ask.
+// maxWaitingLooks is how many questions for documents a node has at a time, those that wait
+// for their turn included.
+const maxWaitingLooks = 4096
+
+// hearLook answers for documents of a shard, some questions at a time; others wait.
 func (n *Node) hearLook(msg *nats.Msg) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.closed {
 		return
 	}
-	select {
-	case n.looks <- struct{}{}:
-	default:
+	if n.asked.Add(1) > maxWaitingLooks {
+		n.asked.Add(-1)
 		n.found(msg, &wire.Found{Status: wire.Busy})
 		return
 	}
 	n.done.Go(func() {
-		defer func() { <-n.looks }()
-		n.found(msg, n.look(msg.Data))
+		defer n.asked.Add(-1)
+		var l wire.Look
+		if err := wire.ReadJSON(msg.Data, &l); err != nil {
+			n.found(msg, &wire.Found{Status: wire.Refused, Code: wire.CodeQuery, Text: err.Error()})
+			return
+		}
+		ctx, stop := context.WithTimeout(n.ctx, l.Left)
+		defer stop()
+		select {
+		case n.looks <- struct{}{}:
+			defer func() { <-n.looks }()
+			n.found(msg, n.look(ctx, &l))
+		case <-ctx.Done(): // nobody waits any more
+		}
 	})
 }
 
@@ -57,20 +72,14 @@ func (n *Node) found(msg *nats.Msg, f *wire.Found) {
 }
 
 // look finds documents in one state of a shard.
-func (n *Node) look(msg []byte) *wire.Found {
-	var l wire.Look
-	if err := wire.ReadJSON(msg, &l); err != nil {
-		return &wire.Found{Status: wire.Refused, Code: wire.CodeQuery, Text: err.Error()}
-	}
+func (n *Node) look(ctx context.Context, l *wire.Look) *wire.Found {
 	k := key{l.Collection, l.Generation, l.Shard}
 	r := n.replica(k)
 	if r == nil || !r.state().Ready {
 		return &wire.Found{Status: wire.WrongGeneration, Text: fmt.Sprintf("%s is not here", k)}
 	}
-	ctx, stop := context.WithTimeout(n.ctx, l.Left)
-	defer stop()
 	if l.Explain != nil {
-		return n.explain(ctx, &l)
+		return n.explain(ctx, l)
 	}
 	f := &wire.Found{}
 	err := r.at(func(snap *index.Snapshot, applied uint64) error {
@@ -78,10 +87,11 @@ func (n *Node) look(msg []byte) *wire.Found {
 			f.Status, f.Text = wire.Behind, fmt.Sprintf("shard %d has applied %d of its log, %d is asked for", l.Shard, applied, l.Applied)
 			return nil
 		}
+		f.Applied = applied
 		if l.Stats {
 			f.Stats = r.stats(snap)
 		}
-		return gather(ctx, snap, &l, f)
+		return gather(ctx, snap, l, f)
 	})
 	switch {
 	case err == nil:
@@ -143,14 +153,22 @@ func gather(ctx context.Context, snap *index.Snapshot, l *wire.Look, f *wire.Fou
 		if err := ctx.Err(); err != nil {
 			return false, err
 		}
-		if len(f.Documents) >= limit || room <= 0 {
+		full := len(f.Documents) >= limit
+		var d wire.FoundDocument
+		if !full {
+			if d, err = document(snap, ordinal, l); err != nil {
+				return false, err
+			}
+			size := len(d.Payload) + len(d.Vectors) + len(d.ID)
+			full = len(f.Documents) > 0 && size > room // one by itself has a message of its own
+			room -= size
+		}
+		if full {
 			f.More, f.Next = true, place
 			return false, nil
 		}
-		d, err := document(snap, ordinal, l)
 		f.Documents = append(f.Documents, d)
-		room -= len(d.Payload) + len(d.Vectors) + len(d.ID)
-		return true, err
+		return true, nil
 	}
 	var among *roaring.Bitmap
 	switch {

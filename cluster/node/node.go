@@ -17,6 +17,7 @@ import (
 	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -105,6 +106,7 @@ type Node struct {
 
 	queries  queries
 	looks    chan struct{} // those that run
+	asked    atomic.Int32  // those that run and those that wait
 	sets     sets
 	announce chan struct{} // something to say before the next renewal
 

@@ -183,6 +183,7 @@ func (n *Node) answer(j *job) *wire.Answer {
 		}
 		o.Filter.Where = o.Filter.Where.Lenient()
 	}
+	o.Payload = false // of as many hits as an answer has room for, below
 	result, err := p.searcher.Search(j.ctx, query, o)
 	if err != nil {
 		return failed(j.ctx, err)
@@ -198,7 +199,37 @@ func (n *Node) answer(j *job) *wire.Answer {
 	if q.Keep > 0 && len(a.Hits) > q.Keep {
 		a.Hits, a.More = a.Hits[:q.Keep], true
 	}
+	if q.Payload {
+		if err := attach(a, p.snap.Parts(), result.Hits, n.bus.Conn.MaxPayload()); err != nil {
+			return failed(j.ctx, err)
+		}
+	}
 	return a
+}
+
+// attach puts payloads into an answer, as long as there is room: whoever asks reads the
+// others of the hits that stay, a message at a time.
+func attach(a *wire.Answer, parts []*index.Snapshot, hits []search.Hit, room int64) error {
+	room -= 4096 // its head
+	for _, h := range a.Hits {
+		room -= int64(22 + len(h.ID))
+	}
+	for i := range a.Hits {
+		h := &hits[i]
+		if !parts[h.Part].HasPayload(h.Ordinal) {
+			continue
+		}
+		payload, err := parts[h.Part].Payload(h.Ordinal)
+		if err != nil {
+			return err
+		}
+		if room -= int64(len(payload)); room < 0 {
+			a.Bare = true
+			return nil
+		}
+		a.Hits[i].Payload = payload
+	}
+	return nil
 }
 
 // request is the query as an engine takes it. Ids that are in other shards are no

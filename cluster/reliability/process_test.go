@@ -78,6 +78,9 @@ type process struct {
 	done chan struct{}
 }
 
+// leaseTime is that of nodes: long enough that a disk which is busy does not end a lease.
+const leaseTime = 8 * time.Second
+
 // start makes a cluster of nodes n0 … over one server in the test, or with own servers.
 func start(t testing.TB, nodes int, own bool, more ...string) *processes {
 	t.Helper()
@@ -100,7 +103,7 @@ func startSet(t testing.TB, nodes int, own bool, o setup, more ...string) *proce
 	require.NoError(t, err)
 	args := func(i int) []string {
 		return append([]string{"--name", fmt.Sprint("n", i), "--data", filepath.Join(p.dir, fmt.Sprint("n", i)), "--store", filepath.Join(p.dir, "store"),
-			"--build", "--lease", "3s", "--linger", "500ms", "--build-wait", "4s", "--threads", "1"}, more...)
+			"--build", "--lease", leaseTime.String(), "--linger", "500ms", "--build-wait", "4s", "--threads", "1"}, more...)
 	}
 	if own {
 		p.serveAll(nodes, args)
@@ -148,7 +151,7 @@ func (p *processes) connect() {
 	ctx, stop := context.WithTimeout(p.ctx, patience)
 	defer stop()
 	var err error
-	p.bus, err = bus.Setup(ctx, p.conn("operator"), 1, 3*time.Second)
+	p.bus, err = bus.Setup(ctx, p.conn("operator"), 1, leaseTime)
 	require.NoError(p.t, err)
 }
 
@@ -308,6 +311,6 @@ func (p *processes) serveAll(nodes int, args func(int) []string) {
 	ctx, stop := context.WithTimeout(p.ctx, patience)
 	defer stop()
 	var err error
-	p.bus, err = bus.Setup(ctx, p.conn("operator"), min(nodes, 3), 3*time.Second)
+	p.bus, err = bus.Setup(ctx, p.conn("operator"), min(nodes, 3), leaseTime)
 	require.NoError(p.t, err)
 }

@@ -42,6 +42,10 @@ func answered(err error) error {
 		return server.NewProblem(server.CodeBusy, cause(err), soon, err)
 	case is(client.ErrUnacknowledged):
 		return server.NewProblem(server.CodeOutcomeUnknown, "too few replicas have acknowledged the change in time: it is made, will be, or was not; look before you repeat it", 0, err)
+	case is(client.ErrTooLarge):
+		return server.NewProblem(server.CodeTooLarge, err.Error()+": ask for less", 0, err)
+	case is(client.ErrConflict):
+		return server.NewProblem(server.CodeBusy, "others are changing the shards: "+cause(err), soon, err)
 	case is(client.ErrQuorum):
 		return server.NewProblem(server.CodeBusy, cause(err), soon, err)
 	case is(client.ErrRefused):

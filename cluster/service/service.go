@@ -172,13 +172,8 @@ func (c *collection) SetMaxDocuments(context.Context, *uint64) (store.Config, er
 	return store.Config{}, server.NotSupported("a largest number of documents")
 }
 
-// looking is how long figures may take: they are shown on pages that have more to show.
-const looking = 5 * time.Second
-
 // Stats asks one replica of each shard.
 func (c *collection) Stats(ctx context.Context) (store.Stats, error) {
-	ctx, stop := context.WithTimeout(ctx, looking)
-	defer stop()
 	st := store.Stats{Growth: store.GrowthStats{Stage: store.StageEmpty}}
 	d, err := c.Describe(ctx)
 	if errors.Is(err, client.ErrEmpty) {
@@ -241,20 +236,17 @@ func (c *collection) Delete(ctx context.Context, chosen store.Selection) (int, e
 	}
 	var report *client.WriteReport
 	var err error
-	if chosen.Condition != "" {
+	switch {
+	case chosen.Ordinals != nil:
+		return c.deletePlaces(ctx, chosen.Ordinals)
+	case chosen.Condition != "":
 		where, berr := store.Bind(chosen.Condition, chosen.Params)
 		if berr != nil {
 			return 0, berr
 		}
 		report, err = c.DeleteWhere(ctx, where, nil)
-	} else {
-		ids := chosen.IDs
-		if chosen.Ordinals != nil {
-			if ids, err = c.names(ctx, chosen.Ordinals); err != nil {
-				return 0, err
-			}
-		}
-		report, err = c.Client.Delete(ctx, ids, nil)
+	default:
+		report, err = c.Client.Delete(ctx, chosen.IDs, nil)
 	}
 	if err := changed(report, err); err != nil {
 		return 0, err
@@ -262,16 +254,46 @@ func (c *collection) Delete(ctx context.Context, chosen store.Selection) (int, e
 	return report.Deleted, nil
 }
 
-// names are those of the documents that there are of some document ids.
-func (c *collection) names(ctx context.Context, documents []uint64) ([]string, error) {
-	ids := []string{}
+// deletePlaces deletes by document id. The logs have names: a shard that was changed since
+// its names were read refuses them, as they may be those of later documents, and they
+// are read again.
+func (c *collection) deletePlaces(ctx context.Context, documents []uint64) (deleted int, err error) {
+	const tries = 20
+	for i := 0; ; i++ {
+		ids, applied, err := c.names(ctx, documents)
+		if err != nil || len(ids) == 0 {
+			return deleted, err
+		}
+		report, err := c.Client.Delete(ctx, ids, &client.WriteOptions{If: applied})
+		if report != nil {
+			deleted += report.Deleted
+			report.Deleted = deleted
+		}
+		if !errors.Is(err, client.ErrConflict) || errors.Is(err, client.ErrUnacknowledged) || i == tries {
+			return deleted, changed(report, err)
+		}
+		select {
+		case <-time.After(time.Duration(i+1) * 5 * time.Millisecond):
+		case <-ctx.Done():
+			return deleted, changed(report, ctx.Err())
+		}
+	}
+}
+
+// names are those of the documents that there are of some document ids, and the entries
+// of the logs of their shards up to which that was looked up.
+func (c *collection) names(ctx context.Context, documents []uint64) ([]string, map[int]uint64, error) {
+	ids, applied := []string{}, map[int]uint64{}
 	for d, err := range c.Documents(ctx, client.Wanted{Places: places(documents)}) {
 		if err != nil {
-			return nil, answered(err)
+			return nil, nil, answered(err)
 		}
 		ids = append(ids, d.ID)
+		if at, there := applied[d.Shard]; !there || d.Applied < at {
+			applied[d.Shard] = d.Applied
+		}
 	}
-	return ids, nil
+	return ids, applied, nil
 }
 
 // UpdateMetadata sets fields of the documents that a condition is true of.

@@ -38,6 +38,7 @@ type (
 type front struct {
 	t   testing.TB
 	url string
+	of  *service.Front
 }
 
 // serve starts one.
@@ -56,7 +57,7 @@ func serve(t testing.TB, c *clustertest.Cluster, cfg client.Config) *front {
 	require.NoError(t, err)
 	h := httptest.NewServer(s)
 	t.Cleanup(h.Close)
-	return &front{t, h.URL}
+	return &front{t, h.URL, f}
 }
 
 // do sends a request that must be answered with a status, and reads the answer into v,
@@ -354,10 +355,12 @@ func TestRoutes(t *testing.T) {
 	require.Equal(t, 5, r.Deleted)
 	_, err = c.Op.Promote(c.Ctx, "wiki")
 	require.NoError(t, err)
-	for st["generation"] != 2. { // the front hears of it
-		require.NoError(t, c.Ctx.Err())
-		f.do(200, "GET", at+"/stats", nil, &st)
-	}
+	c.Await(func() bool { // the front hears of it
+		ix, err := f.of.Get("wiki")
+		require.NoError(t, err)
+		st, err := ix.Stats(c.Ctx)
+		return err == nil && st.Generation == 2
+	})
 	f.do(200, "GET", at, nil, &info)
 	require.Equal(t, 50, info.Documents)
 }
@@ -400,6 +403,12 @@ func TestMissingShard(t *testing.T) {
 		f.refused(server.CodeBusy, 503, "DELETE", "/indices/wiki/documents", object{"condition": "_id = ?", "parameters": list{"d1"}})
 	}
 	strict.do(200, "GET", "/health", nil, nil)
+	// A field that no shard which answers has may be one of a shard that does not.
+	query["filter_condition"], query["filter_parameters"] = "lang = ?", list{"en"}
+	strict.refused(server.CodeBusy, 503, "POST", "/indices/wiki/search", query)
+	some = searched{}
+	loose.do(200, "POST", "/indices/wiki/search", query, &some)
+	require.NotNil(t, some.Results[0].Coverage)
 }
 
 // A change that too few replicas acknowledge in time is of unknown outcome, and says so; it

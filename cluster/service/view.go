@@ -54,7 +54,7 @@ func (v *view) Filter(ctx context.Context, r server.Restriction) (*search.Filter
 	}
 	if r.Documents != nil {
 		var err error
-		if f.IDs, err = v.c.names(ctx, r.Documents); err != nil {
+		if f.IDs, _, err = v.c.names(ctx, r.Documents); err != nil {
 			return nil, err
 		}
 	}

@@ -46,6 +46,8 @@ type Found struct {
 	Status Status `json:"status"`
 	Code   Code   `json:"code,omitempty"`
 	Text   string `json:"text,omitempty"`
+	// Applied is the last entry of the shard's log that was applied.
+	Applied uint64 `json:"applied,omitempty"`
 	// Documents are those that fit; More says that there are others, from Next on.
 	Documents []FoundDocument `json:"documents,omitempty"`
 	More      bool            `json:"more,omitempty"`

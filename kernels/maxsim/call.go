@@ -4,8 +4,10 @@ import (
 	"context"
 	"log/slog"
 	"math"
+	"runtime/debug"
 	"sync/atomic"
 
+	"github.com/plaid-ir/plaid/internal/mapped"
 	"github.com/plaid-ir/plaid/kernels"
 )
 
@@ -107,7 +109,8 @@ func shape(name string, o Operand) (Shape, error) {
 // warned is set when somebody was told of odd lengths.
 var warned atomic.Bool
 
-// warn looks at the first rows of the queries.
+// warn looks at the first rows of the queries. Those of a mapped file that was cut short
+// are for the scores to stumble over.
 func warn(q Operand, t *Terms) {
 	if t.Logger == nil || t.Normalize || warned.Load() {
 		return
@@ -116,6 +119,8 @@ func warn(q Operand, t *Terms) {
 	if !ok {
 		return
 	}
+	var gone error
+	defer mapped.Recover(&gone, debug.SetPanicOnFault(true), func(err error) error { return err })
 	const rows, most = 64, 0.1
 	row := make([]float32, b.Tokens.Dim)
 	odd, seen := 0, 0

@@ -168,11 +168,11 @@ func (w *writer) write(b []byte) {
 		if w.err = w.ctx.Err(); w.err != nil {
 			return
 		}
+		w.sum = crc32.Update(w.sum, castagnoli, b[:n]) // before Write: here a fault of mapped memory is seen as one
 		if _, err := w.w.Write(b[:n]); err != nil {
 			w.err = err
 			return
 		}
-		w.sum = crc32.Update(w.sum, castagnoli, b[:n])
 		if w.at += int64(n); w.at%blockSize == 0 {
 			w.sums, w.sum = append(w.sums, w.sum), 0
 		}

@@ -68,7 +68,7 @@ is given.
 
 With --pack nothing is scored: documents go to a file, NAME.maxsim, with their
 ids and what lets most products be left out (docs/dense.md). It takes the type of
-the vectors, and where they are not mapped the memory for all; it is read where
+vectors that are mapped; of others it is float32, and takes the memory for all. It is read where
 other files of vectors are, and --docs maps it.
 
 Formats are those of plaid search: table is for reading, jsonl is one object a

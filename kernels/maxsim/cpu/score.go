@@ -103,10 +103,13 @@ func (s *scorer) run(ctx context.Context, c *maxsim.Call, w maxsim.Work, q, d *m
 		own = &s.head
 		own.reset(s.b.tier, h)
 	}
-	pieces, threads := parallel.Blocks(s.units, s.size), most
-	if s.findLong(most); len(s.long) == 0 {
-		threads = parallel.Threads(most, pieces)
+	pieces := parallel.Blocks(s.units, s.size)
+	s.findLong(most)
+	useful := pieces
+	for i := range s.long {
+		useful = max(useful, s.long[i].segments)
 	}
+	threads := parallel.Threads(most, useful)
 	for len(s.workers) < threads {
 		s.workers = append(s.workers, worker{})
 	}

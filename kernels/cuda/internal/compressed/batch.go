@@ -228,9 +228,12 @@ const watchFor = 2 * time.Millisecond
 func (b *batch) wait() error {
 	if b.direct {
 		answer := b.watched()
-		for start := time.Now(); time.Since(start) < watchFor; {
+		for start := time.Now(); ; {
 			if answer.Load() != 0 {
 				return nil
+			}
+			if time.Since(start) >= watchFor {
+				break
 			}
 		}
 	}
