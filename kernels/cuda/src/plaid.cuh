@@ -53,7 +53,8 @@
 //   unit   float4 [groups][32]  what sums of products with x: the vectors, y: the coefficients
 //                               are to be multiplied with; z: what is to be added to the latter;
 //                               w: the column's weight
-//   s_rows uint16 [groups][K][32] (64 B a row): entry 8·j + 2·b + c is column 8·b + 2·j + c
+//   s_rows uint16 [groups][K][32] (64 B a row): entry 8·j + 2·b + c is column 8·b + 2·j + c;
+//          for scans of several groups side by side [ceil(groups/side)][K][side][32]
 //   scores float  [groups][stride]; zero it before a scan where documents may
 //          be empty: a scan writes the documents that have a tile, and no other
 //
@@ -102,6 +103,7 @@ namespace plaid {
 constexpr int kTile = 16;            // tokens a tile
 constexpr int kColumns = 32;         // query tokens a group
 constexpr int kScanThreads = 128;    // block of scan_*
+constexpr int kWideThreads = 512;    // of scan_*_x4
 constexpr int kMaxList = 1 << 30;
 
 // stamp notes the device's time, in nanoseconds, at the beginning of a launch.
@@ -118,7 +120,7 @@ __device__ __forceinline__ void stamp(uint64_t *clock) {
 // steps(mode): 1 bit: 5·W, 2 bits: 3·W, 4 bits: 2·W, 8 bits: 2·ceil(W/2)
 // table (mode 16): 8·W/nbits        frag words = steps · 256
 //
-// modes 33, 34, 36: 2·(4·W, 2·W, W)
+// modes 33, 34, 36: 4·W, 2·W, W
 //
 // mode: 1, 2, 4, 8: uniform levels of that many bits, for scan_b*; 16: table
 // codebook, for scan_table; 33, 34, 36: uniform levels of 1, 2, 4 bits for
@@ -184,7 +186,7 @@ struct CentroidParams {
   uint32_t k;
   uint32_t half_rows;               // 1 for modes 33, 34, 36, else 0
   uint32_t lane_dims;               // D: see lane order
-  uint32_t reserved;
+  uint32_t side;                    // groups side by side in s_rows
 };
 
 // list_tiles: grid (ceil(n/256)), block 256. Turns a list of documents into a
@@ -209,6 +211,8 @@ struct ListParams {
 // 4·frag_stride bytes for scan_b*, 4·frag_stride + 2048 for scan_table.
 // scan_f{1,2,4}_wW[_list] (sm_90a): grid and block the same, shared memory
 // 4·frag_stride + 4·(3072 + 1024·W), for (bits, W): f1_w1, f2_w1, f2_w2, f4_w2, f4_w4.
+// scan_f{1,2,4}_wW_x{2,4}: so many groups side by side: grid (blocks, ceil(groups/side)),
+// block 128 or 512, shared memory 4·side·frag_stride + warps·(1024 + 1024·W + 2048·side).
 // Names with _wW exist for (bits, W): b1_w1, b2_w1, b2_w2, b4_w2, b4_w4.
 struct ScanParams {
   const uint2 *words;
@@ -223,15 +227,16 @@ struct ScanParams {
   const float4 *cols;
   const __half *table;              // scan_table: [2^nbits] weights / largest |weight|
   float *scores;                    // [groups][score_stride], by document or by position
-  uint32_t *part;                   // scratch [groups][warps][2][32], warps = 4 · gridDim.x
-  uint32_t *count;                  // scratch [groups][warps], zero before the first use; left zero
+  uint32_t *part;                   // scratch [gridDim.y][warps][2][32], warps = those of a grid row;
+                                    // [..][2][64] for four groups side by side
+  uint32_t *count;                  // scratch [gridDim.y][warps], zero before the first use; left zero
   uint64_t *clock;
   uint64_t s_stride;                // entries of s_rows between groups: 32·K
   uint64_t score_stride;
   uint32_t n_tiles;                 // tiles of the walk when n_tiles_dev is null
   uint32_t lane_words, frag_stride;
   uint32_t dim, nbits;              // scan_table
-  uint32_t reserved;
+  uint32_t groups;
 };
 
 // topk_first: grid (ceil(n/8192), queries), block 1024, shared memory 0.

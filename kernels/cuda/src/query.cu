@@ -121,7 +121,7 @@ __device__ float3 prepare(const PrepParams &p, const float *q, uint32_t g, uint3
 __device__ __forceinline__ uint8_t to_fp8(float v) { return __nv_cvt_float_to_fp8(v, __NV_SATFINITE, __NV_E4M3); }
 __device__ __forceinline__ float of_fp8(uint8_t v) { return __half2float(__half(__nv_cvt_fp8_to_halfraw(v, __NV_E4M3))); }
 
-// A warp's column for scan_f*: coefficients in two e4m3 parts, placed as the
+// A warp's column for scan_f*: coefficients in e4m3, placed as the
 // core matrices (8 query tokens × 16 bytes) of wgmma's B operand.
 __device__ float3 prepare_fp8(const PrepParams &p, const float *q, uint32_t g, uint32_t col, float weight) {
   const int l = threadIdx.x & 31, nb = p.nbits;
@@ -142,23 +142,24 @@ __device__ float3 prepare_fp8(const PrepParams &p, const float *q, uint32_t g, u
     const uint32_t f = i % fields, byte = i / fields, lane = byte / (4 * words), word = byte / 4 % words, m = byte & 3;
     const float place = float(1 << (f % (4 / nb) * nb));
     const float k = i < p.dim ? q[i] * (p.dim_scale ? p.dim_scale[i] : 1.0f) * p.step * alpha : 0.0f;
-    const uint8_t hi = to_fp8(k / place), lo = to_fp8(k / place - of_fp8(hi));
-    const float made = (of_fp8(hi) + of_fp8(lo)) * place;
+    const uint8_t v = to_fp8(k / place);
+    const float made = of_fp8(v) * place;
     total += made, errors += fabsf(made - k), squares += (made - k) * (made - k);
     const uint32_t at = (word * per + f / 2) * 1024 + col / 8 * 256 + (f & 1) * 128 + (col & 7) * 16 + lane * 4 + m;
-    frags[at] = hi, frags[at + steps * 1024] = lo;
+    frags[at] = v;
   }
   total = warp_sum(total), errors = warp_sum(errors), squares = warp_sum(squares);
   const float mul = alpha * (1.0f / 512);
   if (l == 0) p.cols[g * kColumns + col] = make_float4(mul, -mid * total * (1.0f / 512), weight * p.factor_max / mul, weight / mul);
   // Of the start −mid·Σk and the fields up to a place, each dimension has one, so
-  // that no sum on the way is larger than ‖c‖·|q|/a_c + this; the second part adds a
-  // sixteenth. It is rounded 2·steps times, S once, and the factor and their
+  // that no sum on the way is larger than ‖c‖·|q|/a_c + this; coefficients were rounded
+  // by up to a sixteenth. It is rounded at each step, S once, and the factor and their
   // product, which several columns may share. Roundings are in proportion, and with
   // the factor, f·a_c, comes ‖c‖·|q|·f + a_c·f·this: doc_max is of f alone.
   const float most = p.s_least * norm + mid * sum * (1 + 0x1p-4f), one = 0x1p-11f * most;
   const float shared = 2 * one + 2e-5f * p.s_least * norm, c = mid / alpha;
-  return {c * errors + (2 * steps + 1) * one + shared, shared, c * c * squares + (2 * steps + 1) * one * one};
+  const float sums = steps + 1;
+  return {c * errors + sums * one + shared, shared, c * c * squares + sums * one * one};
 }
 
 // A warp's column for a table codebook: half-precision coefficients in units
@@ -354,9 +355,10 @@ extern "C" __global__ void __launch_bounds__(256) centroid_scores(const __grid_c
     }
     w0[n] = v[0] | v[1] << 16, w1[n] = v[2] | v[3] << 16;
   }
-  uint4 *rows = reinterpret_cast<uint4 *>(p.s_rows + size_t(group) * kColumns * p.k) + j;
-  if (in0) rows[size_t(r0) * 4] = make_uint4(w0[0], w0[1], w0[2], w0[3]);
-  if (in1) rows[size_t(r1) * 4] = make_uint4(w1[0], w1[1], w1[2], w1[3]);
+  const uint32_t side = group % p.side;
+  uint4 *rows = reinterpret_cast<uint4 *>(p.s_rows + size_t(group - side) * kColumns * p.k) + side * 4 + j;
+  if (in0) rows[size_t(r0) * p.side * 4] = make_uint4(w0[0], w0[1], w0[2], w0[3]);
+  if (in1) rows[size_t(r1) * p.side * 4] = make_uint4(w1[0], w1[1], w1[2], w1[3]);
 }
 
 }  // namespace plaid

@@ -32,8 +32,9 @@ template <> __device__ __forceinline__ uint4 shared_load(uint32_t at) {
 }
 
 // A warp's rings: four slots of 256 B for words and document, four of 256·W B
-// for residuals, two of 1 KiB for rows of S (each lane's own two quarters).
-template <int W> constexpr int kRingBytes = 4 * 256 + 4 * 256 * W + 2 * 1024;
+// for residuals, two of 1 KiB for rows of S (each lane's own two quarters), of as
+// many groups as are side by side.
+template <int W, int kSide = 1> constexpr int kRingBytes = 4 * 256 + 4 * 256 * W + 2 * 1024 * kSide;
 
 template <class Body, bool kList>
 __device__ __forceinline__ void scan_ring(const ScanParams &p) {

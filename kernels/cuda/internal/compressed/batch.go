@@ -23,6 +23,7 @@ type batch struct {
 	groups   int
 	group    int // the first one
 	most     int // groups of a query
+	side     int // groups that a scan takes side by side
 	k        int // documents a query that are asked for
 	room     int // documents a query that may be listed, and get a fine score
 	begin    []uint32

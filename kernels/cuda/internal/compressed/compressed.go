@@ -16,7 +16,8 @@ const (
 	tileTokens  = 16
 	columns     = 32 // query tokens of a group
 	scanThreads = 128
-	spareTiles  = 4 // zero tiles after the last one
+	wideThreads = 512 // of scans of four groups side by side
+	spareTiles  = 4   // zero tiles after the last one
 	maxTopK     = 4096
 	topkBlock   = 8192 // entries that a block of topk_* reduces
 	tableMode   = 16

@@ -12,7 +12,7 @@ import (
 func TestConstantsAreThoseOfTheHeader(t *testing.T) {
 	header, err := os.ReadFile("../../src/plaid.cuh")
 	require.NoError(t, err)
-	for name, want := range map[string]int{"kTile": tileTokens, "kColumns": columns, "kScanThreads": scanThreads} {
+	for name, want := range map[string]int{"kTile": tileTokens, "kColumns": columns, "kScanThreads": scanThreads, "kWideThreads": wideThreads} {
 		require.Regexp(t, fmt.Sprintf(`constexpr int %s = %d;`, name, want), string(header))
 	}
 }

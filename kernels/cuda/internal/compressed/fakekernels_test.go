@@ -20,8 +20,8 @@ type fakeKernels struct {
 	mu      sync.Mutex
 	queries map[driver.Ptr]*fakeQuery // by frags, and by parts
 	last    driver.Ptr                // frags of the batch at hand
-	scans   int
-	silent  atomic.Bool // answers that the host watches for do not come
+	sides   []int                     // groups side by side, of each scan
+	silent  atomic.Bool               // answers that the host watches for do not come
 }
 
 type fakeQuery struct {
@@ -53,8 +53,11 @@ func (k *fakeKernels) table() map[string]drivertest.Kernel {
 	for _, n := range []string{"1", "2", "4", "8"} {
 		t["fine_b"+n], t["fine_t"+n] = k.fine, k.fine
 	}
-	for _, name := range []string{"b1", "b2", "b4", "b8", "b1_w1", "b2_w1", "b2_w2", "b4_w2", "b4_w4", "table"} {
-		t["scan_"+name], t["scan_"+name+"_list"] = k.scan, k.scanList
+	for _, name := range []string{"b1", "b2", "b4", "b8", "b1_w1", "b2_w1", "b2_w2", "b4_w2", "b4_w4", "table", "f1_w1", "f2_w1", "f2_w2", "f4_w2", "f4_w4"} {
+		t["scan_"+name], t["scan_"+name+"_list"] = k.scan(false, 1), k.scan(true, 1)
+		if name[0] == 'f' {
+			t["scan_"+name+"_x2"], t["scan_"+name+"_x4"] = k.scan(false, 2), k.scan(false, 4)
+		}
 	}
 	return t
 }
@@ -180,7 +183,7 @@ func (k *fakeKernels) centroids(f *drivertest.Fake, l *driver.Launch) {
 	tick(f, p.clock, 2)
 	n := int(p.k)
 	g := int(l.Grid.Y)
-	rows := drivertest.Slice[uint16](f, p.sRows, g*n*columns)
+	rows := drivertest.Slice[uint16](f, p.sRows, (g+int(p.side)-1)/int(p.side)*int(p.side)*n*columns)
 	inv := drivertest.Slice[float32](f, p.invScale, n)
 	sf := drivertest.Slice[float32](f, p.sFloat, g*columns*n)
 	v := make([]float32, q.dim)
@@ -194,7 +197,7 @@ func (k *fakeKernels) centroids(f *drivertest.Fake, l *driver.Launch) {
 			if inv != nil {
 				s *= inv[i]
 			}
-			rows[(col/columns*n+i)*columns+col%columns] = kernels.F16FromF32(s)
+			rows[rowOf(col/columns, i, n, int(p.side))+col%columns] = kernels.F16FromF32(s)
 		}
 	}
 }
@@ -224,20 +227,29 @@ func (k *fakeKernels) list(f *drivertest.Fake, l *driver.Launch) {
 	}
 }
 
-func (k *fakeKernels) scan(f *drivertest.Fake, l *driver.Launch) { k.scans++; k.scanAny(f, l, false) }
-func (k *fakeKernels) scanList(f *drivertest.Fake, l *driver.Launch) {
-	k.scans++
-	k.scanAny(f, l, true)
+// rowOf is where the row of a centroid is, of k ones, for a group.
+func rowOf(group, centroid, k, side int) int {
+	return ((group/side*k+centroid)*side + group%side) * columns
 }
 
-func (k *fakeKernels) scanAny(f *drivertest.Fake, l *driver.Launch, list bool) {
+func (k *fakeKernels) scan(list bool, side int) drivertest.Kernel {
+	return func(f *drivertest.Fake, l *driver.Launch) {
+		k.sides = append(k.sides, side)
+		k.scanAny(f, l, list, side)
+	}
+}
+
+func (k *fakeKernels) scanAny(f *drivertest.Fake, l *driver.Launch, list bool, side int) {
 	p := args[scanParams](l)
 	tick(f, p.clock, 4)
 	q := k.operands(p.frags, int(p.fragStride))
-	g := int(l.Grid.Y)
-	warps := int(l.Grid.X) * 4
-	drivertest.Slice[uint32](f, p.part, g*warps*2*columns) // there is room
-	for _, c := range drivertest.Slice[uint32](f, p.count, g*warps) {
+	g, sets := int(p.groups), int(l.Grid.Y)
+	if sets != (g+side-1)/side {
+		panic("scan: sets of groups")
+	}
+	warps := int(l.Grid.X) * int(l.Block.X) / 32
+	drivertest.Slice[uint32](f, p.part, sets*warps*2*columns*max(side/2, 1)) // there is room
+	for _, c := range drivertest.Slice[uint32](f, p.count, sets*warps) {
 		if c != 0 {
 			panic("scan: count is not zero")
 		}
@@ -247,7 +259,7 @@ func (k *fakeKernels) scanAny(f *drivertest.Fake, l *driver.Launch, list bool) {
 		n = int(drivertest.Slice[uint32](f, p.nTilesDev, 1)[0])
 	}
 	k0 := int(p.sStride) / columns
-	rows := drivertest.Slice[uint16](f, p.sRows, g*k0*columns)
+	rows := drivertest.Slice[uint16](f, p.sRows, sets*side*k0*columns)
 	width := 16 * q.lanes
 	weights := make([]float32, 1<<q.nbits)
 	for b := range weights {
@@ -280,7 +292,7 @@ func (k *fakeKernels) scanAny(f *drivertest.Fake, l *driver.Launch, list bool) {
 			code, factor := int(words[2*t]/64), math.Float32frombits(words[2*t+1])
 			decode(residual, bytes[t*width:], q.nbits, weights, q.dimScale)
 			for col := range best {
-				s := kernels.F16ToF32(rows[(col/columns*k0+code)*columns+col%columns])
+				s := kernels.F16ToF32(rows[rowOf(col/columns, code, k0, side)+col%columns])
 				best[col] = max(best[col], factor*(s+dotf(residual, q.vectors[col*q.dim:][:q.dim])))
 			}
 		}

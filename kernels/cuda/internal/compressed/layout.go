@@ -34,11 +34,15 @@ func (b *batch) reserve(t target, probing, wide bool) error {
 	b.out.coarse = a.Take(8 * q * r)
 	b.out.size = a.Size
 
-	blocks, err := b.blocks(t)
+	if b.side = 1; !t.list {
+		b.side = s.sideBySide(b.groups, b.a.maxGroups)
+	}
+	k := s.scanner(t.list, b.side)
+	blocks, err := b.blocks(t, k)
 	if err != nil {
 		return err
 	}
-	warps := int64(blocks) * scanThreads / 32
+	warps := int64(blocks * k.threads / 32)
 	a = runtime.Arena{}
 	m := &b.tmp
 	m.frags = a.Take(4 * g * int64(s.fragStride))
@@ -46,7 +50,7 @@ func (b *batch) reserve(t target, probing, wide bool) error {
 	m.bound = a.Take(16 * g * columns)
 	m.parts = a.Take(g * s.partsBytes())
 	m.unit = a.Take(16 * g * columns)
-	m.sRows = a.Take(64 * g * int64(s.k))
+	m.sRows = a.Take(64 * int64(runtime.CeilDiv(b.groups, b.side)*b.side) * int64(s.k))
 	m.scores = a.Take(4 * g * t.docs)
 	m.part = a.Take(8 * columns * g * warps)
 	b.each = probing
@@ -93,11 +97,10 @@ func btoi(b bool) int64 {
 const warpTiles, scanWaves = 256, 16
 
 // blocks is the width of the grid of a scan.
-func (b *batch) blocks(t target) (int, error) {
-	name, shared := b.s.scanKernel(t.list)
-	n, err := b.rt.FillingBlocks(name, scanThreads, shared)
-	warps := scanThreads / 32
-	few := max(int(runtime.CeilDiv(t.tiles, int64(warps*warpTiles))), runtime.CeilDiv(scanWaves*n, b.groups))
+func (b *batch) blocks(t target, k scanner) (int, error) {
+	n, err := b.rt.FillingBlocks(k.name, k.threads, k.shared)
+	warps := k.threads / 32
+	few := max(int(runtime.CeilDiv(t.tiles, int64(warps*warpTiles))), runtime.CeilDiv(scanWaves*n, runtime.CeilDiv(b.groups, k.side)))
 	return max(min(n, few, int(runtime.CeilDiv(t.tiles, int64(warps)))), 1), err
 }
 

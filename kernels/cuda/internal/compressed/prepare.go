@@ -14,7 +14,7 @@ type prepParams struct {
 
 type centroidParams struct {
 	centroids, parts, unit, cols, invScale, sRows, sFloat, clock driver.Ptr
-	k, halfRows, laneDims, _                                     uint32
+	k, halfRows, laneDims, side                                  uint32
 }
 
 // mostStaged is for how many bytes of a block's query tokens there is shared memory.
@@ -41,7 +41,7 @@ func (b *batch) prepare(probing bool) error {
 	}
 	p := &centroidParams{
 		centroids: a.array(a.at.centroids), parts: b.tmpAt(b.tmp.parts), unit: b.tmpAt(b.tmp.unit), cols: b.tmpAt(b.tmp.cols), invScale: a.array(a.at.invScale),
-		sRows: b.tmpAt(b.tmp.sRows), clock: b.clock(atPrepared), k: uint32(s.k), laneDims: uint32(s.laneDims()),
+		sRows: b.tmpAt(b.tmp.sRows), clock: b.clock(atPrepared), k: uint32(s.k), laneDims: uint32(s.laneDims()), side: uint32(b.side),
 	}
 	if s.mode > halfMode {
 		p.halfRows = 1

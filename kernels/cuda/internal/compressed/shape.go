@@ -198,11 +198,11 @@ func fragWords(mode, lanes, nbits int) int {
 	case 8:
 		steps = 2 * ((lanes + 1) / 2)
 	case halfMode + 1:
-		steps = 8 * lanes
-	case halfMode + 2:
 		steps = 4 * lanes
-	case halfMode + 4:
+	case halfMode + 2:
 		steps = 2 * lanes
+	case halfMode + 4:
+		steps = lanes
 	default:
 		steps = 8 * lanes / nbits
 	}

@@ -63,7 +63,7 @@ struct Bench {
     step = 0.35f / std::sqrt(float(dim)) * (nbits == 1 ? 1.6f : nbits == 2 ? 1.0f : nbits == 4 ? 0.335f : 0.03f);
     frags = Buf<uint32_t>(size_t(groups) * fs), cols = Buf<float4>(groups * 32), bound = Buf<float4>(groups * 32);
     parts = Buf<uint32_t>(size_t(groups) * lane_dims() * 256), unit = Buf<float4>(groups * 32);
-    s_rows = Buf<uint16_t>(size_t(groups) * k * 32), scores = Buf<float>(size_t(groups) * docs);
+    s_rows = Buf<uint16_t>(size_t((groups + 3) / 4 * 4) * k * 32), scores = Buf<float>(size_t(groups) * docs);
     part = Buf<uint32_t>(size_t(groups) * sms() * 64 * 64), count = Buf<uint32_t>(size_t(groups) * sms() * 64);
     std::vector<__half> ht(1 << nbits);
     for (int i = 0; i < 1 << nbits; i++) ht[i] = __float2half_rn(2.0f * i / ((1 << nbits) - 1) - 1);
@@ -77,15 +77,15 @@ struct Bench {
                  mode == 16 ? step * ((1 << nbits) - 1) / 2 : step, 1.5f, 1.5f, 1.0f, 1.0f, 1.0f, dim <= 1024, 0};
     prep_query<<<dim3(4, groups), 256, dim <= 1024 ? 32 * dim : 0>>>(p);
   }
-  void centroids(float *sf = nullptr) {
-    CentroidParams p{cent.p, parts.p, unit.p, cols.p, nullptr, s_rows.p, sf, nullptr, k, mode > 32, lane_dims(), 0};
+  void centroids(float *sf = nullptr, uint32_t side = 1) {
+    CentroidParams p{cent.p, parts.p, unit.p, cols.p, nullptr, s_rows.p, sf, nullptr, k, mode > 32, lane_dims(), side};
     centroid_scores<<<dim3((k + 127) / 128, groups), 256>>>(p);
   }
   ScanParams params() {
     ScanParams sp{};
     sp.words = words.p, sp.rows = rows.p, sp.tile_doc = tile_doc.p, sp.doc_first = first.p, sp.doc_end = first.p + 1;
     sp.s_rows = s_rows.p, sp.frags = frags.p, sp.cols = cols.p, sp.table = table.p, sp.scores = scores.p, sp.part = part.p, sp.count = count.p;
-    sp.s_stride = uint64_t(k) * 32, sp.score_stride = docs, sp.n_tiles = tiles, sp.lane_words = w, sp.frag_stride = fs, sp.dim = dim, sp.nbits = nbits;
+    sp.s_stride = uint64_t(k) * 32, sp.score_stride = docs, sp.n_tiles = tiles, sp.lane_words = w, sp.frag_stride = fs, sp.dim = dim, sp.nbits = nbits, sp.groups = groups;
     return sp;
   }
   double scan(Scan kern = nullptr, bool cold = false, int threads = kScanThreads, int runs = 21) {

@@ -85,9 +85,9 @@ inline uint32_t frag_words(int mode, int nbits, uint32_t w) {
     case 2: return 3 * w * 256;
     case 4: return 2 * w * 256;
     case 8: return 2 * ((w + 1) / 2) * 256;
-    case 33: return 8 * w * 256;
-    case 34: return 4 * w * 256;
-    case 36: return 2 * w * 256;
+    case 33: return 4 * w * 256;
+    case 34: return 2 * w * 256;
+    case 36: return w * 256;
     default: return 8 * w / nbits * 256;
   }
 }

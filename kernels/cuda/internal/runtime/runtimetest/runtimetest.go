@@ -60,9 +60,15 @@ func OpenFake(t testing.TB, f *drivertest.Fake) *runtime.Device {
 
 // OpenFakeHopper is OpenFake with a device of compute capability 9.0.
 func OpenFakeHopper(t testing.TB, f *drivertest.Fake) *runtime.Device {
+	return openFake(t, f, Hopper(f))
+}
+
+// Hopper makes the device of a fake driver one of compute capability 9.0, for which
+// it returns device code.
+func Hopper(f *drivertest.Fake) fstest.MapFS {
 	d := &f.Devices[0]
 	d.Major, d.Minor, d.Shared = 9, 0, 227<<10
-	return openFake(t, f, modulesFor("90a"))
+	return modulesFor("90a")
 }
 
 func openFake(t testing.TB, f *drivertest.Fake, modules fs.FS) *runtime.Device {
