@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"math/bits"
+	"slices"
 
 	"github.com/plaid-ir/plaid/condition"
 	"github.com/plaid-ir/plaid/vectors"
@@ -62,6 +63,30 @@ func (s *Set) begin(ctx context.Context) (snap *SetSnapshot, done func(), err er
 		return nil, nil, err
 	}
 	return snap, func() { _ = snap.Close(); s.write.end() }, nil
+}
+
+// having are the ids of which each file has a live document, and those that no file has.
+func (s *SetSnapshot) having(ctx context.Context, ids []string) (in [][]string, missing []string, err error) {
+	in = make([][]string, len(s.p.parts))
+	for _, id := range ids {
+		if err := ctx.Err(); err != nil {
+			return nil, nil, err
+		}
+		found := false
+		for i, p := range s.p.parts {
+			_, ok, err := p.Ordinal(id)
+			if err != nil {
+				return nil, nil, err
+			}
+			if ok {
+				in[i], found = append(in[i], id), true
+			}
+		}
+		if !found {
+			missing = append(missing, id)
+		}
+	}
+	return in, missing, nil
 }
 
 // SetAddReport says what Add did, in all, and in each file.
@@ -172,16 +197,13 @@ func route(ctx context.Context, src vectors.Source, snap *SetSnapshot, o *AddOpt
 		}
 		to[owner] = append(to[owner], i)
 	}
-	for _, id := range o.Delete {
-		if seen[id] || src.Len() == 0 {
-			continue
-		}
-		in, err := snap.having(id)
+	if src.Len() > 0 {
+		in, _, err := snap.having(ctx, slices.DeleteFunc(slices.Clone(o.Delete), func(id string) bool { return seen[id] }))
 		if err != nil {
 			return nil, nil, err
 		}
-		for _, j := range in {
-			extra[j] = append(extra[j], id)
+		for j, ids := range in {
+			extra[j] = append(extra[j], ids...)
 		}
 	}
 	return to, extra, nil
@@ -194,24 +216,12 @@ func (s *Set) Delete(ctx context.Context, ids []string) (deleted int, missing []
 		return 0, nil, err
 	}
 	defer done()
-	of := make([][]string, len(s.files))
-	for _, id := range ids {
-		if err := ctx.Err(); err != nil {
-			return 0, nil, err
-		}
-		in, err := snap.having(id)
-		if err != nil {
-			return 0, nil, err
-		}
-		for _, i := range in {
-			of[i] = append(of[i], id)
-		}
-		if len(in) == 0 {
-			missing = append(missing, id)
-		}
+	in, missing, err := snap.having(ctx, ids)
+	if err != nil {
+		return 0, nil, err
 	}
 	each := make([]func(*Index) error, len(s.files))
-	for i, some := range of {
+	for i, some := range in {
 		if len(some) == 0 {
 			continue
 		}

@@ -66,34 +66,29 @@ func (s *Set) SetPayload(ctx context.Context, payloads map[string][]byte) (updat
 		return 0, nil, err
 	}
 	defer done()
-	of := make([]map[string][]byte, len(s.files))
-	for _, id := range slices.Sorted(maps.Keys(payloads)) {
+	ids := slices.Sorted(maps.Keys(payloads))
+	for _, id := range ids {
 		if err := ctx.Err(); err != nil {
 			return 0, nil, err
 		}
 		if err := checkPayload(id, payloads[id]); err != nil {
 			return 0, nil, err
 		}
-		in, err := snap.having(id)
-		if err != nil {
-			return 0, nil, err
-		}
-		for _, i := range in {
-			if of[i] == nil {
-				of[i] = map[string][]byte{}
-			}
-			of[i][id] = payloads[id]
-		}
-		if len(in) == 0 {
-			missing = append(missing, id)
-		}
+	}
+	in, missing, err := snap.having(ctx, ids)
+	if err != nil {
+		return 0, nil, err
 	}
 	each := make([]func(*Index) error, len(s.files))
-	for i, some := range of {
-		if len(some) == 0 {
+	for i, ids := range in {
+		if len(ids) == 0 {
 			continue
 		}
 		each[i] = func(ix *Index) error {
+			some := make(map[string][]byte, len(ids))
+			for _, id := range ids {
+				some[id] = payloads[id]
+			}
 			n, _, err := ix.SetPayload(ctx, some)
 			updated += n
 			return err
@@ -103,18 +98,4 @@ func (s *Set) SetPayload(ctx context.Context, payloads map[string][]byte) (updat
 		return 0, nil, err
 	}
 	return updated, missing, nil
-}
-
-// having are the files that have a live document of an id.
-func (s *SetSnapshot) having(id string) (files []int, err error) {
-	for i, p := range s.p.parts {
-		_, ok, err := p.Ordinal(id)
-		if err != nil {
-			return nil, err
-		}
-		if ok {
-			files = append(files, i)
-		}
-	}
-	return files, nil
 }
