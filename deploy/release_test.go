@@ -143,7 +143,8 @@ func TestReleaseSnapshot(t *testing.T) {
 	}
 	tool("check")
 	skip := "publish"
-	if _, err := exec.LookPath("syft"); err != nil {
+	_, noSyft := exec.LookPath("syft")
+	if noSyft != nil {
 		t.Log("syft is not there: no lists of components")
 		skip += ",sbom"
 	}
@@ -173,6 +174,9 @@ func TestReleaseSnapshot(t *testing.T) {
 	}
 	for _, name := range []string{"plaid_*_linux_amd64.tar.gz", "plaid_*_linux_arm64.tar.gz", "plaid-cuda_*_linux_amd64.tar.gz", "plaid_*_darwin_amd64.tar.gz", "plaid_*_darwin_arm64.tar.gz"} {
 		dir := unpack(t, one(name))
+		if noSyft == nil {
+			require.Contains(t, read(t, one(name+".sbom.json")), `"go.etcd.io/bbolt"`)
+		}
 		for _, f := range []string{"LICENSE", "README.md", "CHANGELOG.md", "completions/plaid.bash", "completions/_plaid", "completions/plaid.fish", "completions/plaid.ps1", "man/plaid.1", "man/plaid-search.1", "systemd/plaid.service", "systemd/plaid.yaml"} {
 			require.FileExists(t, filepath.Join(dir, f), name)
 		}
@@ -197,6 +201,7 @@ func TestReleaseSnapshot(t *testing.T) {
 			Devices  map[string][]string
 		}
 		require.NoError(t, json.Unmarshal(out, &v))
+		require.Regexp(t, `^[0-9a-f]{40}$`, v.Revision)
 		require.Equal(t, !dynamic, slices.Contains(v.Tags, "nocuda"), "%s", out)
 		require.Equal(t, dynamic, len(v.Devices["cuda"]) > 0, "%s", out)
 	}
