@@ -66,22 +66,15 @@ func Copy(ctx context.Context, path string, from []CopyFrom, opts *CopyOptions) 
 	for _, f := range from {
 		c.total += f.count()
 	}
-	file, created, err := create(ctx, path, BuildOptions{Force: o.Force, LockTimeout: o.LockTimeout, Logger: o.Logger})
+	b := BuildOptions{Force: o.Force, LockTimeout: o.LockTimeout, Logger: o.Logger}
+	err = made(ctx, path, b, func(file *storage.File, created bool) (err error) {
+		if r, err = c.fill(ctx, file, from); err == nil && !created {
+			_ = newIndex(file, be, o.Logger).shrink(ctx, o.Memory) // which logs why it could not
+		}
+		return err
+	})
 	if err != nil {
 		return nil, err
-	}
-	defer func() {
-		if err != nil {
-			err = undo(file, created, err)
-		} else {
-			err = file.Close()
-		}
-	}()
-	if r, err = c.fill(ctx, file, from); err != nil {
-		return nil, err
-	}
-	if !created {
-		_ = newIndex(file, be, o.Logger).shrink(ctx, o.Memory) // which logs why it could not
 	}
 	r.Path = path
 	return r, nil

@@ -98,24 +98,18 @@ func Import(ctx context.Context, dir, path string, opts *ImportOptions) (r *Impo
 	if err := im.makeCodec(ctx); err != nil {
 		return nil, fmt.Errorf("%s: %w", dir, err)
 	}
-	file, created, err := create(ctx, path, BuildOptions{Force: o.Force, LockTimeout: o.LockTimeout, Logger: o.Logger})
-	if err != nil {
-		return nil, err
-	}
-	defer func() {
-		if err != nil {
-			err = undo(file, created, err)
-		} else {
-			err = file.Close()
+	b := BuildOptions{Force: o.Force, LockTimeout: o.LockTimeout, Logger: o.Logger}
+	err = made(ctx, path, b, func(file *storage.File, created bool) error {
+		if err := im.copy(ctx, file); err != nil || created {
+			return err
 		}
-	}()
-	if err := im.copy(ctx, file); err != nil {
-		return nil, err
-	}
-	if !created {
 		if err := newIndex(file, be, o.Logger).shrink(ctx, o.Memory); err != nil {
 			im.report.Warnings = append(im.report.Warnings, fmt.Sprintf("the space of the index before it was not freed: %v", err))
 		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
 	}
 	return im.report, nil
 }

@@ -121,14 +121,8 @@ func Salvage(ctx context.Context, in, out string, opts *SalvageOptions) (r *Salv
 	if s.docs == 0 && r.LostDocs > 0 {
 		return r, fmt.Errorf("%s: %w: not one document can be read", in, storage.ErrCorrupt)
 	}
-	file, created, err := create(ctx, out, BuildOptions{LockTimeout: o.LockTimeout, Logger: o.Logger})
-	if err != nil {
-		return r, err
-	}
-	if err := s.copyAll(ctx, file); err != nil {
-		return r, undo(file, created, err)
-	}
-	return r, file.Close()
+	b := BuildOptions{LockTimeout: o.LockTimeout, Logger: o.Logger}
+	return r, made(ctx, out, b, func(file *storage.File, _ bool) error { return s.copyAll(ctx, file) })
 }
 
 // salvage is a salvage at work.
