@@ -19,6 +19,8 @@ import (
 	"runtime"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/plaid-ir/plaid/internal/pipe"
 )
 
 // Errors; test with errors.Is.
@@ -91,31 +93,12 @@ func fault(path string, err error) error {
 
 // inPlace opens what is no regular file.
 func inPlace(ctx context.Context, path string) (*File, error) {
-	type opened struct {
-		f   *os.File
-		err error
+	f, err := pipe.Open(ctx, path, os.O_WRONLY|os.O_TRUNC)
+	if err != nil {
+		return nil, err
 	}
-	done := make(chan opened)
-	go func() { // a pipe waits for its reader
-		f, err := os.OpenFile(path, os.O_WRONLY|os.O_TRUNC, 0)
-		select {
-		case done <- opened{f, err}:
-		case <-ctx.Done():
-			if err == nil {
-				f.Close()
-			}
-		}
-	}()
-	select {
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	case o := <-done:
-		if o.err != nil {
-			return nil, o.err
-		}
-		// A full pipe waits for its reader, too; closing it ends a write.
-		return &File{f: o.f, stop: context.AfterFunc(ctx, func() { o.f.Close() })}, nil
-	}
+	// A full pipe waits for its reader; closing it ends a write.
+	return &File{f: f, stop: context.AfterFunc(ctx, func() { f.Close() })}, nil
 }
 
 // Write appends to the file.

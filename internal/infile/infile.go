@@ -9,6 +9,8 @@ import (
 	"io"
 	"io/fs"
 	"os"
+
+	"github.com/plaid-ir/plaid/internal/pipe"
 )
 
 // ErrNotRegular: a folder, pipe, device or socket in the place of a file.
@@ -82,30 +84,11 @@ func Stream(ctx context.Context, path string) (io.ReadCloser, error) {
 		}
 		return stream{limited{ctx, f}, f.Close}, nil
 	}
-	type opened struct {
-		f   *os.File
-		err error
+	f, err := pipe.Open(ctx, path, os.O_RDONLY)
+	if err != nil {
+		return nil, err
 	}
-	done := make(chan opened)
-	go func() { // opening a pipe waits for its other end
-		f, err := os.Open(path)
-		select {
-		case done <- opened{f, err}:
-		case <-ctx.Done():
-			if err == nil {
-				f.Close()
-			}
-		}
-	}()
-	select {
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	case o := <-done:
-		if o.err != nil {
-			return nil, o.err
-		}
-		return stream{Reader(ctx, o.f), o.f.Close}, nil
-	}
+	return stream{Reader(ctx, f), f.Close}, nil
 }
 
 type stream struct {
