@@ -16,24 +16,18 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"os"
-	"os/signal"
+	"io"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/plaid-ir/plaid/codec"
 	"github.com/plaid-ir/plaid/kernels"
+	"github.com/plaid-ir/plaid/studies/program"
 )
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	if err := run(ctx, os.Args[1:]); err != nil {
-		fmt.Fprintln(os.Stderr, "codec:", err)
-		os.Exit(1)
-	}
-}
+func main() { program.Main("codec", run) }
 
 type options struct {
 	split       string
@@ -58,20 +52,18 @@ func (l *ints) String() string {
 }
 
 func (l *ints) Set(s string) error {
-	*l = nil
-	for f := range strings.SplitSeq(s, ",") {
-		n, err := strconv.Atoi(f)
-		if err != nil || n < 0 {
-			return errors.New("want numbers, separated by commas")
-		}
-		*l = append(*l, n)
+	all, err := program.List(s, strconv.Atoi)
+	if err != nil || len(all) == 0 || slices.Min(all) < 0 {
+		return errors.New("want numbers, separated by commas")
 	}
+	*l = all
 	return nil
 }
 
-func run(ctx context.Context, args []string) error {
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	o := options{ks: ints{0}, nbits: ints{1, 2, 4}, pools: ints{1}}
 	f := flag.NewFlagSet("codec", flag.ContinueOnError)
+	f.SetOutput(stderr)
 	f.Var(&o.ks, "k", "numbers of centroids (0: the default for the number of tokens)")
 	f.Var(&o.nbits, "nbits", "bits a component")
 	f.Var(&o.pools, "pool", "pool the tokens of a document to one in N")
@@ -110,5 +102,5 @@ func run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	return s.run(ctx, os.Stdout)
+	return s.run(ctx, stdout)
 }

@@ -18,7 +18,6 @@ import (
 	"io"
 	"math"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -32,16 +31,10 @@ import (
 	"github.com/plaid-ir/plaid/encode/native"
 	"github.com/plaid-ir/plaid/encode/onnxruntime"
 	"github.com/plaid-ir/plaid/encode/weights"
+	"github.com/plaid-ir/plaid/studies/program"
 )
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	if err := run(ctx, os.Args[1:], os.Stdout, os.Stderr); err != nil {
-		fmt.Fprintln(os.Stderr, "encoder:", err)
-		os.Exit(1)
-	}
-}
+func main() { program.Main("encoder", run) }
 
 type options struct {
 	model, corpus            string

@@ -18,27 +18,19 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/plaid-ir/plaid/eval"
 	"github.com/plaid-ir/plaid/eval/beir"
 	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/server/store"
+	"github.com/plaid-ir/plaid/studies/program"
 	"github.com/plaid-ir/plaid/vectors"
 )
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	if err := run(ctx, os.Args[1:], os.Stdout, os.Stderr); err != nil {
-		fmt.Fprintln(os.Stderr, "grown:", err)
-		os.Exit(1)
-	}
-}
+func main() { program.Main("grown", run) }
 
 type options struct {
 	collection, vectors string
@@ -68,21 +60,14 @@ func parse(args []string, stderr io.Writer) (o options, err error) {
 		return o, errors.New("want COLLECTION and VECTORS, and a batch of at least 1")
 	}
 	o.collection, o.vectors = f.Arg(0), f.Arg(1)
-	for s := range strings.SplitSeq(*until, ",") {
-		n, err := strconv.ParseInt(s, 10, 64)
-		if err != nil {
-			return o, fmt.Errorf("-until %s: want numbers", s)
-		}
-		o.until = append(o.until, n)
+	if o.until, err = program.List(*until, func(s string) (int64, error) { return strconv.ParseInt(s, 10, 64) }); err != nil || len(o.until) == 0 {
+		return o, fmt.Errorf("-until %s: want numbers", *until)
 	}
 	return o, nil
 }
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err error) {
 	o, err := parse(args, stderr)
-	if errors.Is(err, flag.ErrHelp) {
-		return nil
-	}
 	if err != nil {
 		return err
 	}

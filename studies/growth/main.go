@@ -18,8 +18,8 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -29,17 +29,11 @@ import (
 	"github.com/plaid-ir/plaid/internal/atomicfile"
 	"github.com/plaid-ir/plaid/search"
 	"github.com/plaid-ir/plaid/search/quality"
+	"github.com/plaid-ir/plaid/studies/program"
 	"github.com/plaid-ir/plaid/vectors"
 )
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	if err := run(ctx, os.Args[1:], os.Stdout, os.Stderr); err != nil {
-		fmt.Fprintln(os.Stderr, "growth:", err)
-		os.Exit(1)
-	}
-}
+func main() { program.Main("growth", run) }
 
 type options struct {
 	vectors, dir, svg string
@@ -74,12 +68,9 @@ func parse(args []string, stderr io.Writer) (o options, err error) {
 	if o.k < 1 || o.queries < 1 || !(o.noise >= 0 && o.noise < 100) {
 		return o, errors.New("k and queries are at least 1, noise is from 0 to 100")
 	}
-	for s := range strings.SplitSeq(*tokens, ",") {
-		m, err := strconv.ParseFloat(s, 64)
-		if err != nil || !(m > 0 && m <= 1000) {
-			return o, fmt.Errorf("-tokens %s: want millions above 0 and up to 1000", s)
-		}
-		o.millions = append(o.millions, m)
+	o.millions, err = program.List(*tokens, func(s string) (float64, error) { return strconv.ParseFloat(s, 64) })
+	if err != nil || len(o.millions) == 0 || !(slices.Min(o.millions) > 0) || slices.Max(o.millions) > 1000 {
+		return o, fmt.Errorf("-tokens %s: want millions above 0 and up to 1000", *tokens)
 	}
 	return o, nil
 }
@@ -93,9 +84,6 @@ type measured struct {
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	o, err := parse(args, stderr)
-	if errors.Is(err, flag.ErrHelp) {
-		return nil
-	}
 	if err != nil {
 		return err
 	}

@@ -29,25 +29,20 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"slices"
 	"strconv"
-	"strings"
-	"syscall"
 	"time"
+
+	"github.com/plaid-ir/plaid/studies/program"
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	err := serveIfAsked(ctx)
-	if errors.Is(err, errNotAsked) {
-		err = run(ctx, os.Args[1:], os.Stdout, os.Stderr)
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "load:", err)
-		os.Exit(1)
-	}
+	program.Main("load", func(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+		if err := serveIfAsked(ctx); !errors.Is(err, errNotAsked) {
+			return err
+		}
+		return run(ctx, args, stdout, stderr)
+	})
 }
 
 type options struct {
@@ -93,35 +88,18 @@ func parse(args []string, stderr io.Writer) (o options, err error) {
 		return o, errors.New("want rounds, k, batch, group, slice and rate above zero, and nothing negative")
 	}
 	o.vectors = f.Arg(0)
-	if o.clients, err = list(*clients, strconv.Atoi); err != nil || len(o.clients) == 0 || slices.Min(o.clients) < 1 {
+	if o.clients, err = program.List(*clients, strconv.Atoi); err != nil || len(o.clients) == 0 || slices.Min(o.clients) < 1 {
 		return o, fmt.Errorf("-clients %s: want numbers of at least 1", *clients)
 	}
 	share := func(s string) (float64, error) { return strconv.ParseFloat(s, 64) }
-	if o.open, err = list(*open, share); err != nil || len(o.open) > 0 && !(slices.Min(o.open) > 0) {
+	if o.open, err = program.List(*open, share); err != nil || len(o.open) > 0 && !(slices.Min(o.open) > 0) {
 		return o, fmt.Errorf("-open %s: want shares above 0", *open)
 	}
 	return o, nil
 }
 
-func list[T any](text string, parse func(string) (T, error)) (all []T, err error) {
-	if text == "" {
-		return nil, nil
-	}
-	for s := range strings.SplitSeq(text, ",") {
-		v, err := parse(strings.TrimSpace(s))
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, v)
-	}
-	return all, nil
-}
-
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err error) {
 	o, err := parse(args, stderr)
-	if errors.Is(err, flag.ErrHelp) {
-		return nil
-	}
 	if err != nil {
 		return err
 	}
