@@ -300,8 +300,6 @@ func codeOf(err error) wire.Code {
 	switch {
 	case errors.Is(err, search.ErrQuery):
 		return wire.CodeQuery
-	case errors.Is(err, condition.ErrUnknownField):
-		return wire.CodeUnknownField
 	case errors.Is(err, search.ErrOption):
 		return wire.CodeOption
 	case errors.Is(err, search.ErrUnknownID):

@@ -43,14 +43,14 @@ func (s Status) String() string {
 // Code says why a query was refused.
 type Code uint16
 
-// The codes; each stands for an error of package search or condition.
+// The codes; each stands for an error of package search or storage. Fields that a
+// node does not have are no error there, but [Answer.Unknown].
 const (
 	CodeNone Code = iota
 	CodeQuery
 	CodeOption
 	CodeUnknownID
 	CodeModel
-	CodeUnknownField
 	codes
 )
 
