@@ -156,7 +156,7 @@ func (s *Server) encoder() (Encoder, *Problem) {
 	case e != nil:
 		return *e, nil
 	case s.o.EncoderLater:
-		return nil, problem(CodeModelLoading, "the model is being loaded").after(5 * time.Second)
+		return nil, problem(CodeModelLoading, "the model is being loaded").after(time.Second)
 	}
 	return nil, problem(CodeModelNotLoaded, "the service was started without a model: send vectors, or start it with --model")
 }
