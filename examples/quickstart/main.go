@@ -68,7 +68,7 @@ func run(ctx context.Context, out io.Writer) (err error) {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "Indexed %d token vectors in %.1f s.\n\n", report.Tokens, time.Since(start).Seconds())
+	fmt.Fprintf(out, "Indexed %d token vectors (none of punctuation) in %.1f s.\n\n", report.Tokens, time.Since(start).Seconds())
 
 	ix, err := index.Open(ctx, path, nil)
 	if err != nil {

@@ -51,6 +51,7 @@ documents in one step; if one fails, those before it have theirs.`,
 	}
 	f := cmd.Flags()
 	in.register(f)
+	in.registerStored(f)
 	in.encoder.RegisterAny(f)
 	work.Register(f)
 	names.register(f)

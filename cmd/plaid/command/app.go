@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -161,10 +163,26 @@ func advice(cmd *cobra.Command, err error) string {
 		return "--text-format says how they are written"
 	case is(storage.ErrLocked) && has("lock-timeout"):
 		return "--lock-timeout waits for it"
+	case is(fs.ErrNotExist) && missingModel(cmd, err):
+		return "--model takes a folder; one of the Hugging Face hub has to be downloaded first (docs/encoder.md)"
 	case is(interop.ErrUnsupported) && cmd != nil && cmd.Name() == "export":
 		return "plaid index --scales none makes one without, from the original vectors or from those of plaid export --format npy"
 	}
 	return ""
+}
+
+// missingModel says whether an error is of a --model that is not there, and may be a
+// name of the hub.
+func missingModel(cmd *cobra.Command, err error) bool {
+	if cmd == nil {
+		return false
+	}
+	f := cmd.Flags().Lookup("model")
+	if f == nil || !f.Changed || !strings.HasPrefix(err.Error(), f.Value.String()+": ") {
+		return false
+	}
+	_, serr := os.Stat(f.Value.String())
+	return errors.Is(serr, fs.ErrNotExist)
 }
 
 // warn writes a line to stderr unless --quiet.

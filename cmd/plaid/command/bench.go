@@ -53,7 +53,7 @@ func (a *app) benchCommand() *cobra.Command {
 	var b benchFlags
 	var names indexes
 	cmd := &cobra.Command{
-		Use:   "bench INDEX --queries FILE",
+		Use:   "bench INDEX {--queries FILE | --queries-text FILE}",
 		Short: "Measure speed against recall over search parameters",
 		Long: `
 Search the same queries with every combination of --probes, --approx and

@@ -67,6 +67,7 @@ ids are compared with it.`,
 	f := cmd.Flags()
 	e.encoder.RegisterDocuments(f)
 	e.texts.Register(f, true)
+	e.texts.RegisterDrop(f)
 	f.StringVar(&e.texts.Spool, "spool", "", "`FILE` to keep the vectors in between runs (default: one in the output folder, removed when it is complete)")
 	f.StringVarP(&e.dir, "output", "o", "", "`DIR` to write to, made if it is not there")
 	f.BoolVar(&e.queries, "queries", false, "the texts are queries")

@@ -152,6 +152,7 @@ Sizes are bytes, or have a unit: MiB or M for 2²⁰ bytes, MB for 10⁶ and so 
 	}
 	f := cmd.Flags()
 	b.register(f)
+	b.in.registerStored(f)
 	f.BoolVar(&b.o.Resume, "resume", false, "go on with what an interrupted build from the same files left, and leave such if this one is interrupted")
 	f.StringVar(&b.codec, "codec", "", "`FILE` whose codec is used: an index, or what plaid train made")
 	cmd.RunE = a.command(func(ctx context.Context, args []string) (err error) { return a.build(ctx, f, args[0], &b) })
@@ -278,8 +279,11 @@ func (a *app) buildIndex(ctx context.Context, path string, src vectors.Source, t
 				out.Plural(rep.Centroids, "centroid"), out.Plural(rep.SampleTokens, "token"), out.Plural(rep.SampleDocs, "document"), rep.RMSE)
 		}
 		fmt.Fprintf(text, "file:  %s\n", out.Bytes(rep.Bytes))
-		fmt.Fprintf(text, "time:  %s (sample %s, train %s, encode %s)\n", out.Seconds(rep.Seconds.Total),
-			out.Seconds(rep.Seconds.Sample), out.Seconds(rep.Seconds.Train), out.Seconds(rep.Seconds.Encode))
+		fmt.Fprintf(text, "time:  %s (", out.Seconds(rep.Seconds.Total))
+		if texts != nil {
+			fmt.Fprintf(text, "texts %s, ", out.Seconds(texts.Seconds))
+		}
+		fmt.Fprintf(text, "sample %s, train %s, compress %s)\n", out.Seconds(rep.Seconds.Sample), out.Seconds(rep.Seconds.Train), out.Seconds(rep.Seconds.Encode))
 	})
 }
 

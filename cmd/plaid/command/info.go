@@ -15,7 +15,7 @@ import (
 
 func (a *app) infoCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "info INDEX",
+		Use:   "info {INDEX | --cpu | --devices}",
 		Short: "Describe an index",
 		Long: `
 Describe an index: how it was made, what is in it, and where its bytes are. The

@@ -19,15 +19,21 @@ type input struct {
 	docs    flags.Documents
 }
 
-// textsHelp is what the help says about texts.
-const textsHelp = `--text reads .jsonl files as those of BEIR (_id, title, text; other fields are
+// textsHelp is what the help says about texts that are stored.
+const textsHelp = textsRead + ` Titles and texts are stored as payload,
+so that results can show them; --drop-text leaves them out.
+
+` + spoolHelp
+
+// textsRead is what it says about reading them.
+const textsRead = `--text reads .jsonl files as those of BEIR (_id, title, text; other fields are
 kept), .csv or .tsv files with a column text, .txt files with a text a line,
 folders of .txt and .md, or - for stdin. A title comes before its text. A text that
 is too long for the model is cut, and counted; --window parts it into passages
-instead, doc#0, doc#1 and so on. Titles and texts are stored as payload, so that
-results can show them; --drop-text leaves them out.
+instead, doc#0, doc#1 and so on.`
 
-The vectors of texts wait in a spool beside the index. A run that was interrupted
+// spoolHelp is what it says about where their vectors wait.
+const spoolHelp = `The vectors of texts wait in a spool beside the index. A run that was interrupted
 is gone on with by the same command: what was encoded is not encoded again. Texts
 from stdin or a pipe begin anew, unless --spool names a file; then only their ids
 are compared with it.`
@@ -37,6 +43,12 @@ func (in *input) register(f *pflag.FlagSet) {
 	in.encoder.RegisterDocuments(f)
 	in.texts.RegisterSpool(f)
 	in.docs.Register(f)
+}
+
+// registerStored adds the flags of what is stored beside the vectors.
+func (in *input) registerStored(f *pflag.FlagSet) {
+	in.texts.RegisterDrop(f)
+	in.docs.RegisterPayload(f)
 }
 
 func (in *input) check() error { return in.docs.CheckTexts(&in.texts, &in.encoder) }

@@ -43,7 +43,7 @@ func (a *app) recallCommand() *cobra.Command {
 	var r recallFlags
 	var names indexes
 	cmd := &cobra.Command{
-		Use:   "recall INDEX --queries FILE",
+		Use:   "recall INDEX {--queries FILE | --queries-text FILE}",
 		Short: "Measure what pruning and compression lose",
 		Long: `
 Measure two losses, which are never mixed.

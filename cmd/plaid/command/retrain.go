@@ -43,7 +43,8 @@ Search parameters that were stored by tune are dropped.`,
 	work.Register(f)
 	device.Register(f)
 	var nbits int
-	f.Var(flags.Nbits(&nbits), "nbits", "residual bits a component; as many as there are if it is not given")
+	f.Var(flags.Nbits(&nbits), "nbits", "residual bits a component (default: as many as there are)")
+	f.Lookup("nbits").DefValue = ""
 	f.Var(flags.Int(&o.Centroids, 0, 0), "centroids", "number of centroids (0: by the number of tokens)")
 	f.Var(flags.Int(&o.Iterations, 0, 0), "iterations", "rounds of k-means (0: 4)")
 	f.Uint64Var(&o.Seed, "seed", 0, "`N` that decides every random choice")

@@ -20,7 +20,7 @@ Documents that are like all that will be indexed are enough; they need not be al
 The file is an index without documents: plaid info describes it, plaid verify checks
 it, and plaid add fills it.
 
-` + textsHelp,
+` + textsRead + "\n\n" + spoolHelp,
 		Example: `  plaid train codec.plaid --vectors sample.npy --lengths sample-lens.npy
   plaid train codec.plaid --text sample.jsonl --model answerai-colbert-small-v1 --nbits 4
   plaid index part-000.plaid --vectors a.npy --lengths a-lens.npy --ids a-ids.txt --codec codec.plaid`,

@@ -42,7 +42,7 @@ func (t *tuneFlags) register(f *pflag.FlagSet) {
 func (a *app) tuneCommand() *cobra.Command {
 	var t tuneFlags
 	cmd := &cobra.Command{
-		Use:   "tune INDEX --queries FILE",
+		Use:   "tune INDEX {--queries FILE | --queries-text FILE | --reset}",
 		Short: "Find the cheapest search parameters and store them",
 		Long: `
 Find, for each k, the cheapest parameters whose searches reach a recall of the

@@ -51,7 +51,7 @@ func (e *Encoder) RegisterFolder(f *pflag.FlagSet) {
 	e.set = f
 	f.StringVar(&e.Dir, "model", "", "`DIR` of the model that encodes texts (plaid model DIR describes it)")
 	f.Var(Choice(&e.precision, "", encode.F32.String(), encode.Int8.String()), "precision",
-		"how the model computes: exactly, or more than twice as fast with small errors (default: as for the index that is there, or f32)")
+		"how the model computes: exactly, or more than twice as fast with small errors (default: as for the index, or f32)")
 	f.StringVar(&e.settings, "model-settings", "", "JSON `FILE` that decides what the model's folder leaves open or contradicts itself in (docs/encoder.md)")
 }
 

@@ -122,7 +122,7 @@ func TestParseModel(t *testing.T) {
 func TestTexts(t *testing.T) {
 	list := func(args ...string) (texts []encode.Text) {
 		var x Texts
-		parse(t, func(f *pflag.FlagSet) { x.Register(f, false) }, args...)
+		parse(t, func(f *pflag.FlagSet) { x.Register(f, false); x.RegisterDrop(f) }, args...)
 		require.NoError(t, x.Check())
 		for text, err := range x.Open(context.Background(), strings.NewReader(`{"text": "of stdin"}`)) {
 			require.NoError(t, err)

@@ -36,8 +36,12 @@ type Documents struct {
 func (d *Documents) Register(f *pflag.FlagSet) {
 	f.StringArrayVar(&d.Vectors, "vectors", nil, "`FILE` of token vectors: .npy [tokens, dim] or [docs, rows, dim], .npz, .safetensors, .jsonl, .maxsim, - for stdin; may be repeated")
 	d.registerParts(f)
-	f.StringArrayVar(&d.payloads, "payload", nil, "JSON-lines `FILE` with what to store beside the documents, matched by _id or id")
 	VectorsModel(f, &d.Model)
+}
+
+// RegisterPayload adds the flag for what is stored beside them.
+func (d *Documents) RegisterPayload(f *pflag.FlagSet) {
+	f.StringArrayVar(&d.payloads, "payload", nil, "JSON-lines `FILE` with what to store beside the documents, matched by _id or id")
 }
 
 // Identity stands for the files that are named, by their places, sizes and times: it is

@@ -37,6 +37,10 @@ func (t *Texts) Register(f *pflag.FlagSet, arguments bool) {
 	t.registerFormat(f)
 	f.Var(Int(&t.window, 0, 0), "window", "part texts into passages of so many words, with ids like doc#0 (0: do not)")
 	f.Var(Int(&t.overlap, 0, 0), "overlap", "words that a passage of --window repeats of the one before")
+}
+
+// RegisterDrop adds the flag for what is kept of texts.
+func (t *Texts) RegisterDrop(f *pflag.FlagSet) {
 	f.BoolVar(&t.Drop, "drop-text", false, "do not keep titles and texts in the payload: results cannot show them then")
 }
 
