@@ -117,7 +117,7 @@ func (q *query) CentroidScores(lo, hi int) {
 	for c0 := lo; c0 < hi; c0 += block {
 		c1 := min(c0+block, hi)
 		q.s.rows(sc.floats, c0, c1)
-		q.s.loops.CentroidScores(q.scores[c0*q.Stride:c1*q.Stride], sc.floats, c1-c0, &q.QueryVectors, sc.lo, sc.hi)
+		q.s.loops.CentroidScores(q.scores[c0*q.Stride:c1*q.Stride], sc.floats, c1-c0, &q.QueryVectors, sc.lo, sc.hi, q.s.stored(c1, min(c1+block, hi)))
 	}
 	q.mu.Lock()
 	for i := range q.lo {
@@ -125,6 +125,13 @@ func (q *query) CentroidScores(lo, hi int) {
 	}
 	q.mu.Unlock()
 	q.s.scratch.Put(sc)
+}
+
+// stored is the centroids lo to hi as they are stored.
+func (s *scorer) stored(lo, hi int) []byte {
+	c := &s.codec.Centroids
+	width := len(c.Data) / c.K
+	return c.Data[lo*width : hi*width]
 }
 
 // rows writes the centroids lo to hi as float32 into dst.

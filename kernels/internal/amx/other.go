@@ -4,3 +4,6 @@ package amx
 
 // Supported reports false: this build cannot ask for AMX.
 func Supported() bool { return false }
+
+// SupportedHalves reports the same of Halves.
+func SupportedHalves() bool { return false }

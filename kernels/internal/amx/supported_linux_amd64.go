@@ -14,3 +14,6 @@ import (
 func Supported() bool {
 	return cpu.X86.HasAVX512VBMI && avx512.SupportedBytes() && amxstate.Allowed()
 }
+
+// SupportedHalves reports whether it has what Halves needs.
+func SupportedHalves() bool { return Supported() && cpu.X86.HasAMXBF16 }

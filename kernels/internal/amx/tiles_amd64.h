@@ -16,3 +16,5 @@
 #define LOAD_DI_BX(t, disp) BYTE $0xc4; BYTE $0xe2; BYTE $0x7b; BYTE $0x4b; BYTE $(0x84|t<<3); BYTE $0x1f; LONG $disp
 // TILESTORED disp(AX)(BX*1), tile
 #define STORE_AX_BX(t, disp) BYTE $0xc4; BYTE $0xe2; BYTE $0x7a; BYTE $0x4b; BYTE $(0x84|t<<3); BYTE $0x18; LONG $disp
+// TDPBF16PS c, a, b: c += a·b, of pairs of bfloat16, in float32
+#define TDPBF16PS(c, a, b) BYTE $0xc4; BYTE $0xe2; BYTE $(0x02|(15-b)<<3); BYTE $0x5c; BYTE $(0xc0|c<<3|a)

@@ -4,6 +4,7 @@ package avx512
 
 import (
 	"testing"
+	"unsafe"
 
 	"github.com/plaid-ir/plaid/kernels/internal/looptest"
 )
@@ -19,7 +20,7 @@ func TestLoops(t *testing.T) {
 			Dots(dst, stride, rows, m, dim, queries, n, (*[32]float32)(lo), (*[32]float32)(hi))
 		},
 		DotsFused: func(dst []float32, stride int, rows []float32, m, dim int, queries []float32, n int, lo, hi []float32) {
-			DotsFused(dst, stride, rows, m, dim, queries, n, (*[32]float32)(lo), (*[32]float32)(hi))
+			DotsFused(dst, stride, rows, m, dim, queries, n, (*[32]float32)(lo), (*[32]float32)(hi), (*byte)(unsafe.Pointer(&dst[0])), 24)
 		},
 		WidenBF16: WidenBF16, WidenF16: WidenF16, Bytes: Bytes, Words: Words,
 	})

@@ -6,6 +6,7 @@
 //	R8, R9      bytes of a row, of three rows
 //	DX          dimension k of the queries
 //	R10         dimensions left
+//	R15         what to prefetch
 //	Z0 to Z23   products of 12 rows with two vectors of queries
 
 // ROUNDED adds to the products x and y of a row, and rounds product and sum.
@@ -48,8 +49,16 @@
 	VMOVUPS Z26, (AX)       \
 	VMOVUPS Z27, 64(AX)
 
+// AHEAD asks, once a dimension, for a part of the rows that come next, so that all of
+// them are there when the products of these are done.
+#define AHEAD \
+	PREFETCHT0 (R15)        \
+	ADDQ step+128(FP), R15
+
+#define NONE
+
 // DOTS is the body of Dots and DotsFused.
-#define DOTS(ROW) \
+#define DOTS(ROW, NEXT) \
 	MOVQ n+96(FP), CX \
 	MOVL $1, AX \
 	SHLQ CX, AX \
@@ -100,6 +109,7 @@ tile: \
 tiledim: \
 	VMOVUPS (DX), Z24 \
 	VMOVUPS 64(DX), Z25 \
+	NEXT \
 	ROW((AX), Z0, Z1) \
 	ROW((AX)(R8*1), Z2, Z3) \
 	ROW((AX)(R8*2), Z4, Z5) \
@@ -176,8 +186,9 @@ return: \
 
 // func Dots(dst []float32, stride int, rows []float32, m, dim int, queries []float32, n int, lo, hi *[32]float32)
 TEXT ·Dots(SB), NOSPLIT, $0-120
-	DOTS(ROUNDED)
+	DOTS(ROUNDED, NONE)
 
-// func DotsFused(dst []float32, stride int, rows []float32, m, dim int, queries []float32, n int, lo, hi *[32]float32)
-TEXT ·DotsFused(SB), NOSPLIT, $0-120
-	DOTS(FUSED)
+// func DotsFused(dst []float32, stride int, rows []float32, m, dim int, queries []float32, n int, lo, hi *[32]float32, ahead *byte, step int)
+TEXT ·DotsFused(SB), NOSPLIT, $0-136
+	MOVQ ahead+120(FP), R15
+	DOTS(FUSED, AHEAD)

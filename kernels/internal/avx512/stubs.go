@@ -55,10 +55,11 @@ func MaxFine(best [][16]float32, ranges [][2]uint32, tables [][256][8]uint64, sc
 //go:noescape
 func Dots(dst []float32, stride int, rows []float32, m, dim int, queries []float32, n int, lo, hi *[32]float32)
 
-// DotsFused is Dots with products that are not rounded before they are added.
+// DotsFused is Dots with products that are not rounded before they are added. Of every
+// dimension of 12 rows it prefetches step bytes from ahead on.
 //
 //go:noescape
-func DotsFused(dst []float32, stride int, rows []float32, m, dim int, queries []float32, n int, lo, hi *[32]float32)
+func DotsFused(dst []float32, stride int, rows []float32, m, dim int, queries []float32, n int, lo, hi *[32]float32, ahead *byte, step int)
 
 // WidenBF16 converts len(dst) little-endian bfloat16 values.
 //

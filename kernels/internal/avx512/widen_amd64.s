@@ -30,10 +30,7 @@ done:                                \
 	VZEROUPPER                   \
 	RET
 
-// Centroids are read in blocks of some 8 KiB, with products in between: this far
-// ahead most of the next block is.
 #define BF16 \
-	PREFETCHT0 8192(SI)          \
 	VPMOVZXWD Y0, Z0             \
 	VPSLLD $16, Z0, Z0
 

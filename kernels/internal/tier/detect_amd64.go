@@ -19,7 +19,7 @@ func detect() (tiers []*Tier) {
 		tiers = append(tiers, &Tier{"avx512", avx512Tokens(), avx512Vectors()})
 	}
 	if amx.Supported() {
-		tiers = append(tiers, &Tier{"amx", amxTokens(), avx512Vectors()})
+		tiers = append(tiers, &Tier{"amx", amxTokens(), amxVectors()})
 	}
 	return tiers
 }

@@ -61,8 +61,9 @@ type Tokens struct {
 
 	// CentroidScores writes the products of m centroids with all query tokens,
 	// the padding of a row set to 0, and widens the ranges lo to hi of the columns.
-	// A product is a chain of fused additions in the order of the dimensions.
-	CentroidScores func(dst []float32, centroids []float32, m int, q *QueryVectors, lo, hi []float32)
+	// A product is a chain of fused additions in the order of the dimensions. ahead is
+	// the centroids that come next, as they are stored, or nil: those are asked for.
+	CentroidScores func(dst []float32, centroids []float32, m int, q *QueryVectors, lo, hi []float32, ahead []byte)
 	// Rounded is CentroidScores with each product rounded before it is added, as
 	// those are that find nearest centroids; nil where plain Go computes these.
 	Rounded func(dst []float32, centroids []float32, m int, q *QueryVectors, lo, hi []float32)
@@ -130,14 +131,21 @@ var portableTokens = Tokens{
 	MaxFast:    portable.MaxFast,
 	MaxFine:    portable.MaxFine,
 	MaxBytes:   portable.MaxBytes,
-	CentroidScores: func(dst []float32, centroids []float32, m int, q *QueryVectors, lo, hi []float32) {
+	CentroidScores: inTurn(func(dst []float32, centroids []float32, m int, q *QueryVectors, lo, hi []float32) {
 		for g := 0; g < q.N; g += 32 {
 			portable.Dots(dst[g:], q.Stride, centroids, m, q.Dim, q.Lanes[g*q.Dim:], min(32, q.N-g), lo[g:], hi[g:])
 		}
-	},
+	}),
 	Above: portable.Above,
 	Bytes: portable.Bytes,
 	Words: portable.Words,
+}
+
+// inTurn makes centroid scores of a loop that does not look ahead.
+func inTurn(scores func(dst, rows []float32, m int, q *QueryVectors, lo, hi []float32)) func([]float32, []float32, int, *QueryVectors, []float32, []float32, []byte) {
+	return func(dst, rows []float32, m int, q *QueryVectors, lo, hi []float32, _ []byte) {
+		scores(dst, rows, m, q, lo, hi)
+	}
 }
 
 // everywhere is the use of one tier in all stages.

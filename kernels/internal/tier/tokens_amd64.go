@@ -3,6 +3,8 @@
 package tier
 
 import (
+	"unsafe"
+
 	"github.com/plaid-ir/plaid/kernels/internal/amx"
 	"github.com/plaid-ir/plaid/kernels/internal/avx2"
 	"github.com/plaid-ir/plaid/kernels/internal/avx512"
@@ -16,7 +18,7 @@ func avx2Tokens() Tokens {
 	t.MaxFast = avx2.MaxFast
 	t.MaxFine = avx2.MaxFine
 	t.MaxBytes = avx2MaxBytes
-	t.CentroidScores, t.Rounded = lanes16(avx2.DotsFused), lanes16(avx2.Dots)
+	t.CentroidScores, t.Rounded = inTurn(lanes16(avx2.DotsFused)), lanes16(avx2.Dots)
 	t.WidenBF16 = avx2.WidenBF16
 	t.Bytes = avx2.Bytes
 	t.Words = avx2.Words
@@ -42,7 +44,18 @@ func avx512Tokens() Tokens {
 	t.MaxFine = avx512.MaxFine
 	t.MaxBytes = avx2MaxBytes // a row is 32 bytes, so wider registers bring nothing
 	t.Uses[StageApprox] = "avx2"
-	t.CentroidScores, t.Rounded = lanes32(avx512.DotsFused), lanes32(avx512.Dots)
+	t.CentroidScores = func(dst, rows []float32, m int, q *QueryVectors, lo, hi []float32, ahead []byte) {
+		next, step := (*byte)(unsafe.Pointer(unsafe.SliceData(rows))), 0
+		if len(ahead) > 0 {
+			next, step = &ahead[0], 12*len(ahead)/(m*q.Dim)
+		}
+		for g := 0; g < q.N; g += 32 {
+			avx512.DotsFused(dst[g:], q.Stride, rows, m, q.Dim, q.Lanes[g*q.Dim:], min(32, q.Stride-g),
+				(*[32]float32)(lo[g:]), (*[32]float32)(hi[g:]), next, step)
+			step = 0
+		}
+	}
+	t.Rounded = lanes32(avx512.Dots)
 	t.WidenBF16 = avx512.WidenBF16
 	t.WidenF16 = avx512.WidenF16
 	t.Bytes = avx512.Bytes

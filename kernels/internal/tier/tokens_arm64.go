@@ -18,7 +18,7 @@ func neonTokens() Tokens {
 			neon.MaxBytes4(best, ranges, rows, codes)
 		}
 	}
-	t.CentroidScores, t.Rounded = lanes32(neon.DotsFused), lanes32(neon.Dots)
+	t.CentroidScores, t.Rounded = inTurn(lanes32(neon.DotsFused)), lanes32(neon.Dots)
 	t.WidenBF16 = neon.WidenBF16
 	t.WidenF16 = neon.WidenF16
 	t.Bytes = neon.Bytes

@@ -39,6 +39,12 @@ type Screen struct {
 	// Products writes those of rows of unsigned bytes with a panel of signed ones,
 	// times the scale of the row, and raises most to the largest of each column.
 	Products func(dst [][32]float32, most *[32]float32, levels []byte, stride int, panel []byte, start *[32]int32, scales []float32)
+	// Halves does the same with rows of HalvesDims·k values, at least HalvesRows of them,
+	// as bfloat16 and a panel of bfloat16, whose values are side by side in twos; factors
+	// may be nil. It is nil where there is no such loop. Sums are those of float32 in any
+	// order.
+	Halves                 func(dst [][32]float32, most *[32]float32, rows []uint16, dim int, panel []uint16, factors []float32)
+	HalvesRows, HalvesDims int
 	// Doubts lists the products that reach the limits of their columns: above, the
 	// number of the row, counted from first; below, 32 times the row, and the column.
 	Doubts func(list []uint64, products [][32]float32, limits *[32]float32, first int) int

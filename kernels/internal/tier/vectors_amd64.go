@@ -3,6 +3,7 @@
 package tier
 
 import (
+	"github.com/plaid-ir/plaid/kernels/internal/amx"
 	"github.com/plaid-ir/plaid/kernels/internal/avx2"
 	"github.com/plaid-ir/plaid/kernels/internal/avx512"
 )
@@ -17,6 +18,16 @@ func avx512Vectors() Vectors {
 		Products: avx512.SumProducts, AddScaled: avx512.AddScaled, AddRows: avx512.AddRows, Zero: avx512.Zero, WidenI8: avx512.WidenI8}
 	if avx512.SupportedBytes() {
 		v.Screen = &Screen{Rows: avx512.ScreenRows, Products: avx512.Screen, Doubts: avx512.Doubts, Pairs: avx512.DotPairs}
+	}
+	return v
+}
+
+// amxVectors screens bfloat16 as it is, by matrix products.
+func amxVectors() Vectors {
+	v := avx512Vectors()
+	if amx.SupportedHalves() {
+		v.Uses, v.Screen.Halves = "avx512, amx (bfloat16) to screen", amx.Halves
+		v.Screen.HalvesRows, v.Screen.HalvesDims = amx.HalvesRows, amx.HalvesDims
 	}
 	return v
 }

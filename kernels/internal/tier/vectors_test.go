@@ -24,6 +24,9 @@ func TestVectors(t *testing.T) {
 		}
 		if tier.Vectors.Screen != nil {
 			t.Run(tier.Name+"/Screen", func(t *testing.T) { testScreen(t, tier.Vectors.Screen, rng) })
+			if tier.Vectors.Screen.Halves != nil {
+				t.Run(tier.Name+"/Halves", func(t *testing.T) { testHalves(t, tier.Vectors.Screen, rng) })
+			}
 			t.Run(tier.Name+"/Pairs", func(t *testing.T) { testPairs(t, tier.Vectors.Screen, rng) })
 		}
 		t.Run(tier.Name+"/Products", func(t *testing.T) { testProducts(t, tier.Vectors, rng) })
@@ -204,6 +207,46 @@ func testScreen(t *testing.T, s *Screen, rng *rand.Rand) {
 		}
 	}
 	require.Zero(t, s.Doubts(nil, nil, new([32]float32), 3))
+}
+
+func testHalves(t *testing.T, s *Screen, rng *rand.Rand) {
+	value := func(bits uint16) float64 { return float64(math.Float32frombits(uint32(bits) << 16)) }
+	for k := range 5 {
+		dim := (k + 1) * s.HalvesDims
+		for _, m := range []int{s.HalvesRows, s.HalvesRows + 1, 31, 32, 33, 63, 64, 100} {
+			rows, panel := fenced.Slice[uint16](t, m*dim), fenced.Slice[uint16](t, 32*dim)
+			for _, x := range [][]uint16{rows, panel} {
+				for i := range x {
+					x[i] = uint16(math.Float32bits(float32(rng.NormFloat64())) >> 16)
+				}
+			}
+			most := &fenced.Slice[[32]float32](t, 1)[0]
+			for i := range most {
+				most[i] = 1
+			}
+			var factors []float32
+			if m%2 == 1 {
+				factors = floats(t, rng, m)
+			}
+			got, want := fenced.Slice[[32]float32](t, m), *most
+			s.Halves(got, most, rows, dim, panel, factors)
+			for r := range m {
+				for c := range 32 {
+					sum, size := 0.0, 0.0
+					for j := range dim {
+						p := value(rows[r*dim+j]) * value(panel[j/2*64+2*c+j%2])
+						sum, size = sum+p, size+math.Abs(p)
+					}
+					if factors != nil {
+						sum, size = sum*float64(factors[r]), size*math.Abs(float64(factors[r]))
+					}
+					require.InDelta(t, sum, got[r][c], size*float64(dim+2)/(1<<24), "dim %d, %d rows, row %d, column %d", dim, m, r, c)
+					want[c] = max(want[c], got[r][c])
+				}
+			}
+			require.Equal(t, want, *most)
+		}
+	}
 }
 
 func testPairs(t *testing.T, s *Screen, rng *rand.Rand) {

@@ -64,7 +64,7 @@ func (r *rows) projected(lo, from, to, m int) (x []float32, factors []float32) {
 	stride, dim := h.columns.Stride, h.dim()
 	r.products = resize(r.products, m*stride)
 	r.lows, r.highs = resize(r.lows, (dim+31)&^31), resize(r.highs, (dim+31)&^31)
-	r.tier.Tokens.CentroidScores(r.products, states, m, &h.columns, r.lows, r.highs)
+	r.tier.Tokens.CentroidScores(r.products, states, m, &h.columns, r.lows, r.highs, nil)
 	x = r.products[:m*dim]
 	for i := range m {
 		row := x[i*dim : (i+1)*dim]

@@ -11,6 +11,7 @@ import (
 
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/kernels/maxsim"
+	"github.com/plaid-ir/plaid/kernels/maxsim/cpu"
 	"github.com/plaid-ir/plaid/kernels/maxsim/maxsimtest"
 )
 
@@ -56,6 +57,10 @@ func TestScreenedSameBits(t *testing.T) {
 	ctx := context.Background()
 	b, err := maxsim.Select("")
 	require.NoError(t, err)
+	backends := []maxsim.Backend{b}
+	if halves := cpu.HalvesBackend(); halves != nil {
+		backends = append(backends, halves)
+	}
 	near := func(scale float32) func(x, base []float32, i int) {
 		return func(x, base []float32, i int) {
 			for j := range x {
@@ -69,12 +74,12 @@ func TestScreenedSameBits(t *testing.T) {
 		func(x, base []float32, i int) { x[0] = 100 },                                             // an outlier
 		func(x, base []float32, i int) { near(float32(math.Pow(10, float64(-i%9))))(x, base, i) }, // all at once
 	} {
-		for j, kind := range []maxsim.Type{maxsim.F32, maxsim.BF16, maxsim.I8, maxsim.F32} {
+		for j, kind := range []maxsim.Type{maxsim.F32, maxsim.BF16, maxsim.I8, maxsim.F32, maxsim.BF16} {
 			rng := maxsimtest.Rand(uint64(i))
-			if testing.Short() && (i+j)%4 > 0 {
+			if testing.Short() && (i+j)%4 > 0 && j < 4 {
 				continue
 			}
-			dim := []int{128, 31, 96, 1000}[j]
+			dim := []int{128, 31, 96, 1000, 64}[j]
 			q := maxsimtest.Side{Lengths: []int{32, 3, 40}}.Batch(rng, dim)
 			d := maxsimtest.Side{Lengths: []int{700, 0, 5, 12, 13, 90, 241}, Masked: float64(j%2) / 3}.Batch(rng, dim)
 			base := maxsimtest.Normal(rng, dim)
@@ -92,15 +97,17 @@ func TestScreenedSameBits(t *testing.T) {
 				require.NoError(t, err)
 				require.Equal(t, o.Screening, own)
 			}
-			h, err := b.Hold(ctx, d, o)
-			require.NoError(t, err)
-			for _, normalize := range []bool{false, true} {
-				c := maxsimtest.NewCall(q, d, maxsim.All(), maxsim.Terms{Normalize: normalize})
-				require.NoError(t, b.Score(ctx, c))
-				held := maxsimtest.NewCall(q, d, maxsim.All(), c.Terms)
-				held.D = h
-				require.NoError(t, b.Score(ctx, held))
-				requireSame(t, c, held)
+			for _, b := range backends {
+				h, err := b.Hold(ctx, d, o)
+				require.NoError(t, err)
+				for _, normalize := range []bool{false, true} {
+					c := maxsimtest.NewCall(q, d, maxsim.All(), maxsim.Terms{Normalize: normalize, Threads: 1})
+					require.NoError(t, b.Score(ctx, c))
+					held := maxsimtest.NewCall(q, d, maxsim.All(), c.Terms)
+					held.D = h
+					require.NoError(t, b.Score(ctx, held))
+					requireSame(t, c, held)
+				}
 			}
 		}
 	}

@@ -96,7 +96,7 @@ func (s *scorer) run(ctx context.Context, c *maxsim.Call, w maxsim.Work, q, d *m
 	s.cut(q, d, h != nil, min(most, w.Pairs))
 	s.panels.reset(s.b.tier, q, &c.Terms, s.by == withAll)
 	if s.packed != nil {
-		s.screen.reset(&s.panels, s.packed.Stride)
+		s.screen.reset(&s.panels, s.packed.Stride, halvesFit(s.b.tier, d))
 	}
 	var own *head
 	if h != nil {
@@ -221,7 +221,7 @@ func (s *scorer) Run(worker, i int) error {
 // maxima finds the best of the tokens from to to of a unit's document, which begins at
 // row lo, for the panels of its queries.
 func (s *scorer) maxima(w *worker, unit, lo, from, to int) error {
-	if s.packed != nil && to-from >= s.b.tier.Vectors.Screen.Rows {
+	if s.packed != nil && to-from >= s.screen.rows(s.b.tier) {
 		return w.screened(s.ctx, &s.panels, &s.screen, s.packed, s.call.Normalize, s.document(unit), lo, from, to)
 	}
 	return w.maxima(s.ctx, &s.panels, lo, from, to)

@@ -21,6 +21,9 @@ import (
 // Those tokens, a few of a hundred, are multiplied in float32, and the best of them
 // wins. The bound takes in what float32 rounds, so scores and argmaxima are, to the
 // bit, those of multiplying all.
+//
+// Documents in bfloat16 are their own x̃ where the processor multiplies bfloat16
+// matrices: x − x̃ is 0 then, and few tokens but the best are in doubt.
 
 // packed is documents in bytes beside their originals.
 type packed struct {
@@ -163,10 +166,18 @@ type screenPanels struct {
 	per    [][width]float32
 	row    []float32
 	bytes  []byte
+
+	halves []uint16 // [panels, dim/2, 32, 2], bfloat16; empty: bytes are used
 }
 
-func (s *screenPanels) reset(p *panels, stride int) {
+// reset lays the columns out: in halves where the documents can be multiplied as bfloat16,
+// else in bytes.
+func (s *screenPanels) reset(p *panels, stride int, halves bool) {
 	n := parallel.Blocks(len(p.rows), width)
+	if s.halves = s.halves[:0]; halves {
+		s.resetHalves(p, n)
+		return
+	}
 	s.stride = stride
 	s.levels = resize(s.levels, n*width*stride)
 	clear(s.levels)
@@ -195,8 +206,67 @@ func (s *screenPanels) reset(p *panels, stride int) {
 	}
 }
 
+// resetHalves lays n panels out as bfloat16. A unit is a power of two near the largest
+// value of a column, so that no product is so small that it counts as zero.
+func (s *screenPanels) resetHalves(p *panels, n int) {
+	s.halves = resize(s.halves, n*width*p.dim)
+	s.perErr, s.per = resize(s.perErr, n), resize(s.per, n)
+	rounding := float64(p.dim+8) / (1 << 22) // of two sums of float32 products, twice
+	for i := range n {
+		data, out := p.data[i*p.dim*width:(i+1)*p.dim*width], s.halves[i*p.dim*width:(i+1)*p.dim*width]
+		var most [width]uint32
+		for j := range p.dim {
+			for lane, v := range (*[width]float32)(data[j*width:]) {
+				most[lane] = max(most[lane], math.Float32bits(v)&^(1<<31))
+			}
+		}
+		var scale, errs, lengths [width]float32
+		for lane, bits := range most {
+			_, exponent := math.Frexp(float64(math.Float32frombits(bits)))
+			scale[lane] = float32(math.Ldexp(1, max(min(-exponent, 120), -120)))
+		}
+		for j := range p.dim {
+			to := out[j/2*2*width+j%2:]
+			for lane, v := range (*[width]float32)(data[j*width:]) {
+				v *= scale[lane]
+				bits := math.Float32bits(v)
+				bits += 0x7fff + bits>>16&1
+				to[2*lane] = uint16(bits >> 16)
+				d := v - math.Float32frombits(bits&^0xffff)
+				errs[lane] += d * d
+				lengths[lane] += v * v
+			}
+		}
+		sums := 1 + float64(p.dim)/(1<<23) // these, in float32
+		for lane, bits := range most {
+			s.perErr[i][lane], s.per[i][lane] = float32(math.Inf(1)), 0 // a query of zeros
+			if bits > 0 {
+				// |x| is no larger than |x − x̃| + |x̃|, of bytes.
+				gap := up(2 * sums * (math.Sqrt(float64(errs[lane])) + rounding*math.Sqrt(float64(lengths[lane]))))
+				s.perErr[i][lane], s.per[i][lane] = gap, gap
+			}
+		}
+	}
+}
+
+// halvesFit says that documents can be multiplied as bfloat16, as they are.
+func halvesFit(t *tier.Tier, docs *maxsim.Batch) bool {
+	m, x := &docs.Tokens, t.Vectors.Screen
+	return m.Type == maxsim.BF16 && docs.Mask == nil && x.Halves != nil && m.Dim%x.HalvesDims == 0
+}
+
+// rows is the least number of tokens of a document that can be screened.
+func (s *screenPanels) rows(t *tier.Tier) int {
+	if len(s.halves) > 0 {
+		return t.Vectors.Screen.HalvesRows
+	}
+	return t.Vectors.Screen.Rows
+}
+
 const (
 	screenRows = 240 // tokens that are screened at a time
+	halvesRows = 256 // of them as bfloat16
+	manyPanels = 3   // that pay for all tokens as float32, not only those in doubt
 	pairs      = 32  // products that are computed at a time
 	// A product of a pair takes as long as some ten of a whole panel.
 	mostDoubts = 4 // for each token
@@ -204,12 +274,13 @@ const (
 
 // screener is what one goroutine screens with.
 type screener struct {
-	products [screenRows][width]float32
-	list     [screenRows*width + pairs]uint64
+	products [halvesRows][width]float32
+	list     [halvesRows*width + pairs]uint64
 	limits   [width]float32
 	most     [][width]float32 // of each panel
 	factors  []float32
 	rows     []float32
+	many     bool // the item at hand meets many panels
 	// Of a block, once a panel needs all its rows.
 	whole               bool
 	block, blockFactors []float32
@@ -221,8 +292,10 @@ func (w *worker) screened(ctx context.Context, p *panels, s *screenPanels, docs 
 		w.screener = new(screener)
 	}
 	x, terms, first := w.screener, docs.terms(normalize), docs.starts[item]
-	x.most = resize(x.most, len(s.starts))
+	x.most = resize(x.most, p.count())
+	panels := 0
 	for _, span := range w.spans {
+		panels += span.hi - span.lo
 		for i := span.lo; i < span.hi; i++ {
 			for j := range width {
 				w.best[i][j], x.most[i][j] = float32(math.Inf(-1)), float32(math.Inf(-1))
@@ -234,7 +307,11 @@ func (w *worker) screened(ctx context.Context, p *panels, s *screenPanels, docs 
 		}
 	}
 	n := to - from
+	x.many = panels >= manyPanels
 	blocks := parallel.Blocks(n, screenRows)
+	if len(s.halves) > 0 {
+		blocks = parallel.Blocks(n, halvesRows)
+	}
 	for k := range blocks {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -254,16 +331,25 @@ func (w *worker) screened(ctx context.Context, p *panels, s *screenPanels, docs 
 func (w *worker) screenBlock(p *panels, s *screenPanels, levels []byte, terms *maxsim.ScreeningTerms, item, i, lo, first, a, b int) {
 	x, loops := w.screener, w.rows.tier.Vectors.Screen
 	products := x.products[:b-a]
-	levels = levels[(first+a)*s.stride : (first+b)*s.stride]
-	loops.Products(products, &x.most[i], levels, s.stride, s.levels[i*width*s.stride:(i+1)*width*s.stride], &s.starts[i], terms.Scales[first+a:first+b])
 	panel, c := p.panel(i)
+	if len(s.halves) > 0 {
+		var factors []float32
+		if terms.Factors != nil {
+			factors = terms.Factors[first+a : first+b]
+		}
+		loops.Halves(products, &x.most[i], w.rows.b.Tokens.U16[(lo+a)*p.dim:(lo+b)*p.dim], p.dim, s.halves[i*width*p.dim:(i+1)*width*p.dim], factors)
+	} else {
+		levels = levels[(first+a)*s.stride : (first+b)*s.stride]
+		loops.Products(products, &x.most[i], levels, s.stride, s.levels[i*width*s.stride:(i+1)*width*s.stride], &s.starts[i], terms.Scales[first+a:first+b])
+	}
 	x.limit(i, &s.perErr[i], &s.per[i], terms.Errors[item], terms.Norms[item], c)
 	doubts := loops.Doubts(x.list[:], products, &x.limits, a)
-	if doubts > mostDoubts*(b-a) {
-		if !x.whole {
-			x.block, _, x.blockFactors = w.rows.block(lo, a, b)
-			x.whole = true
-		}
+	inDoubt := doubts > mostDoubts*(b-a)
+	if !x.whole && (inDoubt || x.many && w.rows.b.Tokens.Type != maxsim.F32) {
+		x.block, _, x.blockFactors = w.rows.block(lo, a, b)
+		x.whole = true
+	}
+	if inDoubt {
 		w.rows.tier.Vectors.MaxDot(&w.best[i], &w.arg[i], x.block, b-a, p.dim, a, panel, c, x.blockFactors)
 		return
 	}
@@ -288,16 +374,19 @@ func (x *screener) limit(i int, perErr, per *[width]float32, err, norm float32, 
 }
 
 // doubted returns the rows that the list, of tokens from a on, counts from the first
-// of, with their factors: those in memory, or else copies, to which the list then
-// points.
+// of, with their factors: those in memory, those of the block, or else copies, to which
+// the list then points.
 func (w *worker) doubted(list []uint64, factors []float32, first, lo, a, b int) (rows, rowFactors []float32) {
 	r, x := &w.rows, w.screener
 	t, dim := &r.b.Tokens, r.b.Tokens.Dim
-	if t.Type == maxsim.F32 && len(r.list) == 0 {
+	if direct := t.Type == maxsim.F32 && len(r.list) == 0; direct || x.whole {
 		if factors != nil {
 			factors = factors[first+a : first+b]
 		}
-		return t.F32[(lo+a)*dim : (lo+b)*dim], factors
+		if direct {
+			return t.F32[(lo+a)*dim : (lo+b)*dim], factors
+		}
+		return x.block, factors
 	}
 	x.rows, x.factors = x.rows[:0], x.factors[:0]
 	last, n := -1, -1
