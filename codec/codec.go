@@ -28,6 +28,7 @@ import (
 	"math"
 	"sync"
 
+	"github.com/plaid-ir/plaid/internal/norm"
 	"github.com/plaid-ir/plaid/kernels"
 )
 
@@ -205,16 +206,13 @@ func Normalize(x []float32, dim int) {
 }
 
 // Square is the square of the length of x, summed in float64.
-func Square(x []float32) float64 { return dot64(x, x) }
+func Square(x []float32) float64 { return norm.Square(x) }
 
 // Unit scales a row whose [Square] is known to unit length, in place, as [Normalize]
 // does.
 func Unit(x []float32, square float64) {
 	if square > 0 {
-		inv := 1 / math.Sqrt(square)
-		for j, v := range x {
-			x[j] = float32(float64(v) * inv)
-		}
+		norm.Scale(x, 1/math.Sqrt(square))
 	}
 }
 
