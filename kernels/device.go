@@ -146,7 +146,7 @@ type AttachOptions struct {
 type Attachment interface {
 	// Search answers queries on a snapshot of the attached index. Those of one
 	// call, and of other goroutines, may share launches; results do not depend on
-	// it.
+	// it. Memory of the queries is not used after it has returned.
 	Search(ctx context.Context, c Corpus, qs []DeviceQuery) ([]DeviceAnswer, error)
 	// Plan says what memory is used for.
 	Plan() MemoryPlan

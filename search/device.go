@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"sync"
 	"time"
 
 	"github.com/plaid-ir/plaid/index"
@@ -31,6 +32,7 @@ type onDevice struct {
 	name       string
 	attachment kernels.Attachment
 	cpu        *processor // retells searches
+	pool       sync.Pool  // of *[]float32: vectors of the queries of a call
 }
 
 // attach puts a snapshot on a device.
@@ -75,11 +77,15 @@ type deviceQueries struct {
 	plans   []Plan
 	of      []int // the queries that these are; the others may return no document
 	results []Result
+
+	vectors *[]float32 // in which those of asked are
+	at      []int      // where those of each query are
 }
 
 func (d *onDevice) answer(ctx context.Context, c *call) ([]Result, error) {
 	start := time.Now()
 	var q deviceQueries
+	q.vectors, _ = d.pool.Get().(*[]float32)
 	wait, err := c.turn.do(ctx, func() error { return q.prepare(ctx, c) })
 	if err != nil {
 		return nil, err
@@ -89,6 +95,9 @@ func (d *onDevice) answer(ctx context.Context, c *call) ([]Result, error) {
 		if answers, err = d.ask(ctx, c, q.asked); err != nil {
 			return nil, err
 		}
+	}
+	if int64(4*cap(*q.vectors)) <= c.turn.s.keep() {
+		d.pool.Put(q.vectors)
 	}
 	more, err := c.turn.do(ctx, func() error { return q.finish(ctx, c, answers) })
 	// Queries of a call are answered together: each has its share of the time.
@@ -162,6 +171,7 @@ func asList(snap *index.Snapshot, allowed *selection) bool {
 // prepare checks the queries and completes them.
 func (q *deviceQueries) prepare(ctx context.Context, c *call) error {
 	n := len(c.queries)
+	q.room(c.queries)
 	asked, plans := make([]kernels.DeviceQuery, n), make([]Plan, n)
 	q.results = make([]Result, n)
 	var w workers
@@ -182,13 +192,29 @@ func (q *deviceQueries) prepare(ctx context.Context, c *call) error {
 	return nil
 }
 
+// room makes room for the vectors of queries.
+func (q *deviceQueries) room(queries []Query) {
+	total := 0
+	q.at = make([]int, len(queries)+1)
+	for i := range queries {
+		total += len(queries[i].Vectors)
+		q.at[i+1] = total
+	}
+	if q.vectors == nil {
+		q.vectors = new([]float32)
+	}
+	if cap(*q.vectors) < total {
+		*q.vectors = make([]float32, total)
+	}
+}
+
 func (q *deviceQueries) prepareOne(c *call, i int, ask *kernels.DeviceQuery, how *Plan) error {
 	all, err := c.allowed(i)
 	if err != nil {
 		return err
 	}
 	allowed, snap := all.parts[0], c.coll.first()
-	if ask.Vectors, ask.Weights, err = c.queries[i].tokens(c.coll); err != nil {
+	if ask.Vectors, ask.Weights, err = c.queries[i].tokens(c.coll, (*q.vectors)[q.at[i]:q.at[i+1]:q.at[i+1]]); err != nil {
 		return err
 	}
 	live, n := snap.LiveSet()
@@ -213,7 +239,7 @@ func (q *deviceQueries) finish(ctx context.Context, c *call, answers []kernels.D
 	var w workers
 	return w.each(ctx, c, c.threads, len(answers), func(j int) error {
 		i := q.of[j]
-		if err := hits(&q.results[i], c.coll, &answers[j], c.request.payload); err != nil {
+		if err := told(&q.results[i], c.coll, &answers[j], c.request.payload); err != nil {
 			return &QueryError{Index: i, Err: err}
 		}
 		q.results[i].Stats.Plans = map[string]int{q.plans[j].String(): 1}
@@ -221,13 +247,11 @@ func (q *deviceQueries) finish(ctx context.Context, c *call, answers []kernels.D
 	})
 }
 
-// hits turns the answer of a device into a result.
-func hits(res *Result, c *collection, a *kernels.DeviceAnswer, payload bool) (err error) {
-	res.Hits = make([]Hit, len(a.Docs))
-	for j, doc := range a.Docs {
-		if res.Hits[j], err = (located{&c.parts[0], doc, a.Scores[j]}).hit(payload); err != nil {
-			return err
-		}
+// told turns the answer of a device into a result.
+func told(res *Result, c *collection, a *kernels.DeviceAnswer, payload bool) (err error) {
+	part := &c.parts[0]
+	if res.Hits, err = hitsOf(len(a.Docs), func(i int) located { return located{part, a.Docs[i], a.Scores[i]} }, payload); err != nil {
+		return err
 	}
 	st := &res.Stats
 	if a.Stats.Candidates > 0 {

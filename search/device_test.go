@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -146,6 +147,79 @@ func TestEngineOnDevice(t *testing.T) {
 	require.Zero(t, d.open)
 	_, err = e.Search(ctx, q, Options{})
 	require.ErrorIs(t, err, ErrClosed)
+}
+
+// keeping is a device that copies the vectors that it is asked for while it may.
+type keeping struct {
+	*scripted
+	vectors [][]float32
+}
+
+func (k *keeping) Attach(context.Context, kernels.Corpus, kernels.AttachOptions) (kernels.Attachment, error) {
+	k.open++
+	return &keepingIndex{scriptedIndex{k.scripted}, k}, nil
+}
+
+type keepingIndex struct {
+	scriptedIndex
+	k *keeping
+}
+
+func (a *keepingIndex) Search(_ context.Context, _ kernels.Corpus, qs []kernels.DeviceQuery) ([]kernels.DeviceAnswer, error) {
+	out := make([]kernels.DeviceAnswer, len(qs))
+	for i := range qs {
+		a.k.vectors = append(a.k.vectors, slices.Clone(qs[i].Vectors))
+		out[i] = a.k.answer
+	}
+	return out, nil
+}
+
+// Queries are given to a device as they are scored, one call after the other in the
+// same memory: long ones and short ones, and some with tokens that are left out.
+func TestVectorsOfDeviceQueries(t *testing.T) {
+	m := newMaker(1, 16, 4)
+	ix := searchtest.Build(t, 16, m.Docs("d", 40, 5), nil)
+	d := &keeping{scripted: &scripted{}}
+	e := onDeviceOf(t, ix, d)
+	snap := searchtest.Snapshot(t, ix)
+	rng := rand.New(rand.NewPCG(1, 1))
+	for range 30 {
+		qs := make([]Query, 1+rng.IntN(4))
+		for i := range qs {
+			qs[i] = m.query(1 + rng.IntN(40))
+			for j := range qs[i].Vectors {
+				qs[i].Vectors[j] *= 3
+			}
+			if n := len(qs[i].Vectors) / 16; rng.IntN(2) == 0 {
+				qs[i].Mask = make([]bool, n)
+				for j := range n {
+					qs[i].Mask[j] = j == 0 || rng.IntN(2) == 0
+				}
+			}
+		}
+		d.vectors = nil
+		_, err := e.SearchBatch(context.Background(), qs, Options{})
+		require.NoError(t, err)
+		require.Len(t, d.vectors, len(qs))
+		for i := range qs {
+			want, _, err := qs[i].Tokens(snap)
+			require.NoError(t, err)
+			require.Equal(t, want, d.vectors[i])
+		}
+	}
+}
+
+// Hits of a long result have the ids of their documents.
+func TestHitsOfManyDocuments(t *testing.T) {
+	m := newMaker(1, 16, 4)
+	docs := m.Docs("a document with a long name ", 400, 2)
+	docs[7].ID = "x"
+	ix := searchtest.Build(t, 16, docs, nil)
+	res := search(t, on(t, ix, 2), m.query(4), Options{K: 400, Mode: Exhaustive})
+	require.True(t, len(res.Hits) > 2*idBlock, "some documents are empty")
+	for _, h := range res.Hits {
+		require.Equal(t, docs[h.Ordinal].ID, h.ID)
+	}
 }
 
 // Errors of a batch say the same on the device and on the processor.

@@ -150,7 +150,7 @@ func explanation(all *collection, q *Query, id string, t *trace) (_ *Explanation
 		ID: id, Part: t.part.at, Ordinal: t.ordinal, Tokens: int(ch.Offsets[doc+1] - ch.Offsets[doc]),
 		Stage: t.stage, Rank: t.rank, Plan: t.plan, StageScore: t.score, StageLimit: t.limit,
 	}
-	vectors, weights, err := q.tokens(all)
+	vectors, weights, err := q.tokens(all, nil)
 	if err != nil {
 		return nil, err
 	}

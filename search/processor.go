@@ -48,7 +48,7 @@ func (p *processor) one(ctx context.Context, c *call, i, threads int, fixed *pla
 	}
 	defer c.turn.release(need)
 	defer storage.Guard(c.coll.first().Path(), &err)()
-	vectors, weights, err := c.queries[i].tokens(c.coll)
+	vectors, weights, err := c.queries[i].tokens(c.coll, nil)
 	if err != nil {
 		return err
 	}

@@ -153,17 +153,21 @@ func (q *Query) size(c *collection) (n int, err error) {
 // what is scored: the vectors that take part, scaled to unit length where the
 // documents are, and their weights, nil where all are 1.
 func (q *Query) Tokens(snap *index.Snapshot) (vectors, weights []float32, err error) {
-	return q.tokens(collectionOf(snap))
+	return q.tokens(collectionOf(snap), nil)
 }
 
-func (q *Query) tokens(c *collection) (vectors, weights []float32, err error) {
+// tokens is Tokens of all parts of a collection. The vectors are in the memory of dst,
+// if there is room.
+func (q *Query) tokens(c *collection, dst []float32) (vectors, weights []float32, err error) {
 	n, err := q.size(c)
 	if err != nil {
 		return nil, nil, err
 	}
 	dim := c.first().Dim()
 	unit := c.first().Header().Normalize
-	vectors = make([]float32, 0, len(q.Vectors))
+	if vectors = dst[:0]; cap(dst) < len(q.Vectors) {
+		vectors = make([]float32, 0, len(q.Vectors))
+	}
 	if q.Weights != nil {
 		weights = make([]float32, 0, n)
 	}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/plaid-ir/plaid/internal/parallel"
@@ -114,13 +115,13 @@ func (r *run) answer(vectors, weights []float32, t *trace) (Result, error) {
 		slices.SortStableFunc(top, func(a, b located) int { return cmp.Compare(b.score, a.score) })
 		top = top[:min(len(top), q.k)]
 	}
-	res := Result{Hits: make([]Hit, len(top)), K: q.k, Coverage: c.coverage()}
-	for i, l := range top {
-		if res.Hits[i], err = l.hit(q.payload); err != nil {
-			return Result{}, err
-		}
-		if r.stats.Parts != nil {
-			r.stats.Parts[l.part.at].Hits++
+	res := Result{K: q.k, Coverage: c.coverage()}
+	if res.Hits, err = hitsOf(len(top), func(i int) located { return top[i] }, q.payload); err != nil {
+		return Result{}, err
+	}
+	if r.stats.Parts != nil {
+		for i := range top {
+			r.stats.Parts[top[i].part.at].Hits++
 		}
 	}
 	t.finish(top)
@@ -136,13 +137,37 @@ type located struct {
 	score   float32
 }
 
-func (l located) hit(payload bool) (h Hit, err error) {
-	snap := l.part.snap
-	h = Hit{ID: snap.ID(l.ordinal), Part: l.part.at, Ordinal: l.ordinal, Score: l.score}
-	if payload {
-		h.Payload, err = snap.Payload(l.ordinal)
+// idBlock is how many hits have their ids in one piece of memory, which lives as long
+// as one of them.
+const idBlock = 128
+
+// hitsOf makes hits of n located documents.
+func hitsOf(n int, at func(i int) located, payload bool) (hits []Hit, err error) {
+	hits = make([]Hit, n)
+	for lo := 0; lo < n; lo += idBlock {
+		some := hits[lo:min(lo+idBlock, n)]
+		bytes := 0
+		for i := range some {
+			l := at(lo + i)
+			some[i].Part, some[i].Ordinal, some[i].Score = l.part.at, l.ordinal, l.score
+			bytes += len(l.part.snap.IDBytes(l.ordinal))
+		}
+		var ids strings.Builder
+		ids.Grow(bytes)
+		for i := range some {
+			snap := at(lo + i).part.snap
+			from := ids.Len()
+			ids.Write(snap.IDBytes(some[i].Ordinal))
+			some[i].ID = ids.String()[from:] // its memory stays where it is
+			if !payload {
+				continue
+			}
+			if some[i].Payload, err = snap.Payload(some[i].Ordinal); err != nil {
+				return nil, err
+			}
+		}
 	}
-	return h, err
+	return hits, nil
 }
 
 // search takes the parts of a group through the stages of the plan: vectors →

@@ -147,12 +147,12 @@ func mergeParts(res *Result, c *call, i int, answers [][]Result) error {
 	}
 	slices.SortStableFunc(top, func(a, b located) int { return cmp.Compare(b.score, a.score) })
 	top = top[:min(len(top), q.k)]
-	*res = Result{Hits: make([]Hit, len(top)), K: q.k, Coverage: c.coll.coverage()}
-	for j, l := range top {
-		if res.Hits[j], err = l.hit(q.payload); err != nil {
-			return err
-		}
-		parts[l.part.at].Hits++
+	*res = Result{K: q.k, Coverage: c.coll.coverage()}
+	if res.Hits, err = hitsOf(len(top), func(i int) located { return top[i] }, q.payload); err != nil {
+		return err
+	}
+	for i := range top {
+		parts[top[i].part.at].Hits++
 	}
 	st.Queries, st.QueryTokens = 1, answers[0][i].Stats.QueryTokens
 	if len(st.Plans) > 0 { // a query counts once

@@ -120,6 +120,16 @@ func (v *View) ID(ordinal uint32) string {
 	return v.chunks[chunk].docs.id(doc)
 }
 
+// IDBytes is [View.ID] in the memory of the view: it is not to be changed, nor read
+// after the view has been closed.
+func (v *View) IDBytes(ordinal uint32) []byte {
+	chunk, doc, ok := v.Locate(ordinal)
+	if !ok {
+		return nil
+	}
+	return v.chunks[chunk].docs.idBytes(doc)
+}
+
 // Live reports whether an ordinal is a document that was not deleted.
 func (v *View) Live(ordinal uint32) bool {
 	return ordinal < v.state.Docs && !v.tombstones.Contains(ordinal)
