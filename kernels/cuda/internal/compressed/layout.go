@@ -4,8 +4,8 @@ import (
 	"context"
 	"encoding/binary"
 	"math"
-	"slices"
 
+	"github.com/plaid-ir/plaid/internal/norm"
 	"github.com/plaid-ir/plaid/internal/parallel"
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/driver"
@@ -212,22 +212,18 @@ func putQuery(vectors, weights []byte, q *kernels.DeviceQuery, dim, groups int) 
 // opposite one, to within the rounding of 8 bits: those are rounded alike, and
 // their errors add up.
 func putAlike(dst []byte, vectors []float32, dim, groups int) {
-	type class struct{ first, peak, size int }
-	var classes []class
 	n := len(vectors) / dim
-	of := make([]int, n)
+	var room [columns]direction
+	classes, of := room[:0], make([]int, n)
 	for i := range of {
 		v := vectors[i*dim : (i+1)*dim]
-		at := slices.IndexFunc(classes, func(c class) bool { return parallels(vectors[c.first*dim:(c.first+1)*dim], v, c.peak) })
-		if at < 0 {
-			peak, most := 0, uint32(0)
-			for j, x := range v {
-				if size := math.Float32bits(x) &^ (1 << 31); size > most { // as |x|
-					peak, most = j, size
-				}
-			}
-			at = len(classes)
-			classes = append(classes, class{first: i, peak: peak})
+		length := math.Sqrt(norm.Square(v))
+		at := 0
+		for at < len(classes) && !classes[at].has(v, length) {
+			at++
+		}
+		if at == len(classes) {
+			classes = append(classes, direction{x: v, peak: -1})
 		}
 		of[i] = at
 		classes[at].size++
@@ -236,6 +232,35 @@ func putAlike(dst []byte, vectors []float32, dim, groups int) {
 	for i, at := range of {
 		binary.LittleEndian.PutUint32(dst[4*i:], math.Float32bits(float32(classes[at].size)))
 	}
+}
+
+// direction is that of a vector, and of size vectors in all.
+type direction struct {
+	x    []float32
+	peak int // the place of its largest component; -1: not known yet
+	size int
+}
+
+// has reports whether y, which is of some length, is a multiple of x, within 1/127 of
+// its component where x has its largest.
+func (d *direction) has(y []float32, length float64) bool {
+	// No component may be further off than most. A few of them tell most vectors apart.
+	x, most := d.x, length*(1.01/127)
+	for j := 0; j+1 < min(len(x), 8); j += 2 {
+		a, b := float64(x[j]), float64(x[j+1])
+		if math.Abs(a*float64(y[j+1])-b*float64(y[j])) > most*(math.Abs(a)+math.Abs(b)) {
+			return false
+		}
+	}
+	if d.peak < 0 {
+		d.peak = 0
+		for j, v := range x {
+			if math.Abs(float64(v)) > math.Abs(float64(x[d.peak])) {
+				d.peak = j
+			}
+		}
+	}
+	return parallels(x, y, d.peak)
 }
 
 // parallels reports whether y is a multiple of x, within 1/127 of its component at

@@ -2,6 +2,7 @@ package compressed
 
 import (
 	"math"
+	"math/bits"
 	"slices"
 )
 
@@ -18,7 +19,8 @@ const firstSlack, lastSlack = 0.25, 2.5
 // listed for that, 0 if those were enough; doubtful says that one that was not
 // to be listed may belong among them.
 func (t *request) order() (docs []uint32, scores []float32, more int, doubtful bool) {
-	keys := make([]uint64, len(t.ids)) // the best score is the smallest key, then the lowest number
+	room := make([]uint64, 2*len(t.ids))
+	keys := room[:len(t.ids)] // the best score is the smallest key, then the lowest number
 	for i, s := range t.fine {
 		b := math.Float32bits(s + 0) // −0 is 0
 		if b>>31 == 0 {
@@ -26,7 +28,7 @@ func (t *request) order() (docs []uint32, scores []float32, more int, doubtful b
 		}
 		keys[i] = uint64(b)<<32 | uint64(t.ids[i])
 	}
-	slices.Sort(keys)
+	keys = sorted(keys, room[len(keys):])
 	k := min(t.q.K, len(keys))
 	docs, scores = make([]uint32, k), make([]float32, k)
 	for i, key := range keys[:k] {
@@ -40,4 +42,42 @@ func (t *request) order() (docs []uint32, scores []float32, more int, doubtful b
 		return docs, scores, t.found, false
 	}
 	return docs, scores, 0, k == t.q.K && scores[k-1] < t.limit
+}
+
+// sorted sorts keys into room, of the same length. Scores are spread, so that of 256
+// equal steps between the least and the most each has a few keys, which are sorted by
+// themselves: in less than half of the time of one sort of all, whose branches are
+// guessed wrong.
+func sorted(keys, room []uint64) []uint64 {
+	if len(keys) < 32 {
+		slices.Sort(keys)
+		return keys
+	}
+	least, most := keys[0], keys[0]
+	for _, k := range keys {
+		least, most = min(least, k), max(most, k)
+	}
+	shift := max(bits.Len64(most-least)-8, 0)
+	var end [256]int // of each step; where its next key belongs, until all are there
+	for _, k := range keys {
+		end[(k-least)>>shift]++
+	}
+	sum := 0
+	for i, n := range end {
+		end[i] = sum
+		sum += n
+	}
+	for _, k := range keys {
+		i := (k - least) >> shift
+		room[end[i]] = k
+		end[i]++
+	}
+	begin := 0
+	for _, e := range end {
+		if e-begin > 1 {
+			slices.Sort(room[begin:e])
+		}
+		begin = e
+	}
+	return room
 }

@@ -60,29 +60,33 @@ func (t *request) finish(to *kernels.DeviceAnswer) (next *request) {
 	t.stats.RefinedDocs, t.stats.BoundShare = int64(len(t.ids)), float64(t.share)
 	to.Stats.Add(t.stats)
 	to.Docs, to.Scores = docs, scores
-	next = newRequest(t.at, t.corpus, t.q, t.groups, t.room, t.slack)
-	next.worst = t.worst
+	again := func() *request {
+		next := newRequest(t.at, t.corpus, t.q, t.groups, t.room, t.slack)
+		next.worst = t.worst
+		return next
+	}
 	switch {
 	case t.q.Probes > 0 && t.found < t.q.K: // too few for an answer
 		to.Stats.Widened++
 		all := *t.q
 		all.Probes = 0
+		next = again()
 		next.q = &all
 	case more > 0:
 		to.Stats.Retried++
+		next = again()
 		next.room = more
 		t.at.needsRoom(t.q.K, more)
 	case t.share > kernels.NearBound && !t.worst && t.at.bound != kernels.Worst: // roundings are not as probable ones are
 		to.Stats.Retried++
+		next = again()
 		next.worst = true
 	case doubtful && t.slack < lastSlack:
 		to.Stats.Retried++
+		next = again()
 		next.slack = lastSlack
 	case doubtful:
 		to.Stats.InDoubt++
-		return nil
-	default:
-		return nil
 	}
 	return next
 }
