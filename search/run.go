@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/plaid-ir/plaid/internal/parallel"
@@ -144,27 +143,25 @@ const idBlock = 128
 // hitsOf makes hits of n located documents.
 func hitsOf(n int, at func(i int) located, payload bool) (hits []Hit, err error) {
 	hits = make([]Hit, n)
+	var room [32 * idBlock]byte
+	var end [idBlock]int
 	for lo := 0; lo < n; lo += idBlock {
-		some := hits[lo:min(lo+idBlock, n)]
-		bytes := 0
+		some, ids := hits[lo:min(lo+idBlock, n)], room[:0]
 		for i := range some {
-			l := at(lo + i)
-			some[i].Part, some[i].Ordinal, some[i].Score = l.part.at, l.ordinal, l.score
-			bytes += len(l.part.snap.IDBytes(l.ordinal))
-		}
-		var ids strings.Builder
-		ids.Grow(bytes)
-		for i := range some {
-			snap := at(lo + i).part.snap
-			from := ids.Len()
-			ids.Write(snap.IDBytes(some[i].Ordinal))
-			some[i].ID = ids.String()[from:] // its memory stays where it is
+			l, h := at(lo+i), &some[i]
+			h.Part, h.Ordinal, h.Score = l.part.at, l.ordinal, l.score
+			ids = append(ids, l.part.snap.IDBytes(l.ordinal)...)
+			end[i] = len(ids)
 			if !payload {
 				continue
 			}
-			if some[i].Payload, err = snap.Payload(some[i].Ordinal); err != nil {
+			if h.Payload, err = l.part.snap.Payload(l.ordinal); err != nil {
 				return nil, err
 			}
+		}
+		all, from := string(ids), 0
+		for i := range some {
+			some[i].ID, from = all[from:end[i]], end[i]
 		}
 	}
 	return hits, nil
