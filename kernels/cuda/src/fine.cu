@@ -178,9 +178,6 @@ template <int NB, bool kTable> __device__ __forceinline__ void fine_scores(const
   __shared__ float maxima[2][4][kColumns];
   __shared__ uint32_t joined;
   const uint32_t q = blockIdx.y, z = blockIdx.z, l = threadIdx.x & 31, warp = threadIdx.x / 32;
-  if (blockIdx.x + q + z == 0) stamp(p.clock);
-  const uint32_t n_docs = min(p.found[q * 4], p.capacity);
-  if (blockIdx.x >= n_docs) return;
   const uint32_t g0 = p.group_begin ? p.group_begin[q] : q, g1 = p.group_begin ? p.group_begin[q + 1] : q + 1;
   const uint32_t steps = p.lane_words * 8 / NB, pairs = (steps + 1) / 2;
   const uint32_t g = l >> 2, j = l & 3;
@@ -229,7 +226,16 @@ template <int NB, bool kTable> __device__ __forceinline__ void fine_scores(const
 #endif
   };
 
-  fetch(g0, 0);
+  fetch(g0, 0);  // which was there before pick let this begin
+  wait_before();
+  if (blockIdx.x + q + z == 0) stamp(p.clock);
+  const uint32_t n_docs = min(p.found[q * 4], p.capacity);
+  if (blockIdx.x >= n_docs) {
+#ifdef PLAID_SM90A
+    asm volatile("cp.async.wait_group 0;" ::: "memory");
+#endif
+    return;
+  }
   bool fetched = true;            // operands are on their way
   uint32_t loaded = 0xFFFFFFFFu;  // the group whose operands are in shared memory
   uint32_t turn = 0;              // of maxima
@@ -442,11 +448,10 @@ __device__ __forceinline__ void deliver(const FineParams &p) {
   if (!last) return;
   __threadfence();
   for (uint32_t i = threadIdx.x; i < p.out_words; i += 128) p.host[i] = __ldcg(p.out + i);
-  __threadfence_system();
   __syncthreads();
   if (threadIdx.x) return;
   *p.done = 0;
-  __threadfence_system();
+  __threadfence_system();  // of what all threads have written
   *reinterpret_cast<volatile uint32_t *>(p.host + p.out_words) = 1;
 }
 

@@ -2,7 +2,7 @@
 // extern "C", takes ONE struct by value (mirrored field for field by the host;
 // 8-byte fields first, no padding in between), and is launched with the grid,
 // block and dynamic shared memory given beside it. All launches of one search
-// go to one stream in the order of this file; no kernel waits for another.
+// go to one stream in the order of this file.
 //
 //   pack            stored arrays -> resident index          (once)
 //   prep_query      query tokens  -> groups                  (a query)
@@ -116,6 +116,24 @@ __device__ __forceinline__ void stamp(uint64_t *clock) {
   if (clock && threadIdx.x == 0) *clock = now();
 }
 
+// From compute capability 9.0 on, centroid_scores, scan_*, pick and fine may each be
+// launched to begin before the launch in front of it has ended (programmatic dependent
+// launch): until wait_before() a kernel reads only what was there before prep_query was
+// launched, and writes nothing. let_next() says that what follows may begin; what a
+// kernel reads before it waits must have been complete when the one in front of it said
+// so. fine has the operands of the query on their way then, which is why pick waits
+// first.
+__device__ __forceinline__ void wait_before() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+__device__ __forceinline__ void let_next() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
 // Words of frags for one group: frag_stride = plaid_frag_words(mode, W).
 // steps(mode): 1 bit: 5·W, 2 bits: 3·W, 4 bits: 2·W, 8 bits: 2·ceil(W/2)
 // table (mode 16): 8·W/nbits        frag words = steps · 256
@@ -147,8 +165,8 @@ struct PackParams {
   uint32_t reserved;
 };
 
-// prep_query: grid (4, groups), block 256, shared memory 32·dim bytes where staged is
-// 1, else 0. Groups are independent; 8 columns a block. query, weights and alike may be
+// prep_query: grid (4, groups), block 512, shared memory 32·dim bytes where staged is
+// 1, else 0. Groups are independent; 8 columns a block, two warps each. query, weights and alike may be
 // page-locked memory of the host, and should then be staged.
 struct PrepParams {
   const float *query;               // [groups][32][dim], unused columns zero

@@ -245,24 +245,28 @@ __device__ void prepare_parts(const PrepParams &p, const float *q, uint32_t g, u
     p.unit[g * kColumns + col] = make_float4(1.0f / up / p.centroid_up, table ? one : one * 0x1p24f, table ? 0.0f : -mid * (total * one), weight);
 }
 
-// prep_query: a warp a column.
-extern "C" __global__ void __launch_bounds__(256) prep_query(const __grid_constant__ PrepParams p) {
-  const uint32_t g = blockIdx.y, col = blockIdx.x * 8 + threadIdx.x / 32, l = threadIdx.x & 31;
-  if (blockIdx.x == 0 && g == 0) {
-    for (uint32_t i = threadIdx.x; i < p.zero_words; i += 256) p.zeros[i] = 0;
-    __syncthreads();
-    stamp(p.clock);
-  }
+// prep_query: two warps a column, one of which makes what fine scores and S take, the
+// other the operand of the scan and the bound.
+extern "C" __global__ void __launch_bounds__(512) prep_query(const __grid_constant__ PrepParams p) {
+  const uint32_t g = blockIdx.y, warp = threadIdx.x / 32, col = blockIdx.x * 8 + warp % 8, l = threadIdx.x & 31;
+  let_next();
+  const uint64_t began = now();
   extern __shared__ __align__(16) float columns[];
   const float *q = p.query + (size_t(g) * kColumns + col) * p.dim;
   const float weight = p.weights[g * kColumns + col], alike = p.alike[g * kColumns + col];
   if (p.staged) {
     const float4 *from = reinterpret_cast<const float4 *>(p.query + (size_t(g) * kColumns + blockIdx.x * 8) * p.dim);
-    for (uint32_t i = threadIdx.x; i < 2 * p.dim; i += 256) reinterpret_cast<float4 *>(columns)[i] = from[i];
-    __syncthreads();
-    q = columns + threadIdx.x / 32 * p.dim;
+    for (uint32_t i = threadIdx.x; i < 2 * p.dim; i += 512) reinterpret_cast<float4 *>(columns)[i] = from[i];
+    q = columns + warp % 8 * p.dim;
   }
-  prepare_parts(p, q, g, col, weight);
+  if (blockIdx.x == 0 && g == 0)
+    for (uint32_t i = threadIdx.x; i < p.zero_words; i += 512) p.zeros[i] = 0;
+  __syncthreads();
+  if (blockIdx.x + g == 0 && threadIdx.x == 0 && p.clock) *p.clock = began;  // it is among what was zeroed
+  if (warp < 8) {
+    prepare_parts(p, q, g, col, weight);
+    return;
+  }
   float3 bound;
   switch (p.mode) {
     case 1: bound = prepare<1>(p, q, g, col, weight); break;
@@ -291,12 +295,18 @@ __device__ __forceinline__ void mma_half(float (&c)[4], const uint32_t (&a)[4], 
 // float32. A warp takes 16 centroids; lane 4g + j ends with exactly the 16 bytes of
 // a row that lane 4g' + j of a scan will load.
 // Bound: 2·d bytes a centroid, from L2 for all but the first group.
-extern "C" __global__ void __launch_bounds__(256) centroid_scores(const __grid_constant__ CentroidParams p) {
+extern "C" __global__ void __launch_bounds__(256, 3) centroid_scores(const __grid_constant__ CentroidParams p) {
   const uint32_t group = blockIdx.y, l = threadIdx.x & 31, g = l >> 2, j = l & 3;
-  if (blockIdx.x == 0 && group == 0) stamp(p.clock);
   const uint32_t c0 = (blockIdx.x * 8 + threadIdx.x / 32) * 16;
-  if (c0 >= p.k) return;
   const uint32_t steps = p.lane_dims / 4, pairs = (steps + 1) / 2;
+  let_next();
+  if (group == 0 && c0 < p.k) {  // centroids come while the query is prepared
+    const char *from = reinterpret_cast<const char *>(p.centroids) + size_t(c0) * pairs * 64;
+    for (uint32_t i = l * 128; i < min(16u, p.k - c0) * pairs * 64; i += 32 * 128) asm volatile("prefetch.global.L2 [%0];" ::"l"(from + i));
+  }
+  wait_before();
+  if (blockIdx.x == 0 && group == 0) stamp(p.clock);
+  if (c0 >= p.k) return;
   const uint32_t r0 = min(c0 + g, p.k - 1), r1 = min(c0 + g + 8, p.k - 1);
   const uint4 *a0 = reinterpret_cast<const uint4 *>(p.centroids) + size_t(r0) * pairs * 4 + j;
   const uint4 *a1 = reinterpret_cast<const uint4 *>(p.centroids) + size_t(r1) * pairs * 4 + j;

@@ -15,6 +15,7 @@ __device__ __forceinline__ void scan_shared(const ScanParams &p) {
 
 #define PLAID_SCAN(name, threads, blocks, call)                                                               \
   extern "C" __global__ void __launch_bounds__(threads, blocks) name(const __grid_constant__ ScanParams p) {    \
+    let_next(), wait_before();                                                                                \
     if (blockIdx.x + blockIdx.y == 0) stamp(p.clock);                                                         \
     call;                                                                                                     \
   }

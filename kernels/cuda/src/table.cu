@@ -108,6 +108,7 @@ template <int NB, bool kList> __device__ __forceinline__ void scan_table_bits(co
 }
 
 template <bool kList> __device__ __forceinline__ void scan_table_any(const ScanParams &p) {
+  let_next(), wait_before();
   if (blockIdx.x + blockIdx.y == 0) stamp(p.clock);
   switch (p.nbits) {
     case 1: return scan_table_bits<1, kList>(p);

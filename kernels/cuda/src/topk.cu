@@ -17,14 +17,16 @@ struct SelectShared {
   uint32_t hist[256];
   uint32_t want, digit, done, out;
 };
+// Of kth.
+constexpr int kSteps = 2 * kThreads, kFew = 128;
+struct StepShared {
+  uint32_t hist[kSteps], few[kFew];
+  uint32_t least[kThreads / 32], most[kThreads / 32], sum[kThreads / 32];
+  uint32_t step, want, held, gathered, result;
+};
 struct SortShared : SelectShared {
   uint64_t sorted[kMaxK];
 };
-
-__device__ __forceinline__ float key_score(uint64_t key) {
-  const uint32_t b = uint32_t(key >> 32);
-  return key ? __uint_as_float(b & 0x80000000u ? b ^ 0x80000000u : ~b) : -INFINITY;
-}
 
 // query_bound is E of a query, and the sum of |weight|·|q|, for a warp.
 __device__ __forceinline__ float2 query_bound(const float4 *bound, uint32_t g0, uint32_t g1, float deviations) {
@@ -40,12 +42,18 @@ __device__ __forceinline__ float2 query_bound(const float4 *bound, uint32_t g0, 
   return {deviations < 0 ? sum.x : fminf(sum.x, sum.y + deviations * sqrtf(sum.z)), sum.w};
 }
 
-__device__ __forceinline__ uint64_t make_key(float score, uint32_t number) {
-  if (score != score) return 0;
-  uint32_t b = __float_as_uint(score + 0.0f);  // −0 is 0
-  b ^= uint32_t(int32_t(b) >> 31) | 0x80000000u;
-  return uint64_t(b) << 32 | uint32_t(~number);
+// ordered_bits is a score as an integer of the same order, and score_of the inverse.
+__device__ __forceinline__ uint32_t ordered_bits(float score) {
+  const uint32_t b = __float_as_uint(score + 0.0f);  // −0 is 0
+  return b ^ (uint32_t(int32_t(b) >> 31) | 0x80000000u);
 }
+__device__ __forceinline__ float score_of(uint32_t b) { return __uint_as_float(b & 0x80000000u ? b ^ 0x80000000u : ~b); }
+
+__device__ __forceinline__ uint64_t make_key(float score, uint32_t number) {
+  return score != score ? 0 : uint64_t(ordered_bits(score)) << 32 | uint32_t(~number);
+}
+
+__device__ __forceinline__ float key_score(uint64_t key) { return key ? score_of(uint32_t(key >> 32)) : -INFINITY; }
 
 // Entries are the entries of a query that a thread has, kStride apart.
 template <int kCount, int kStride> struct Entries {
@@ -53,15 +61,15 @@ template <int kCount, int kStride> struct Entries {
   float score[kCount], most[kCount];  // most: doc_max
   bool in[kCount];                    // may be returned
 
-  // Loads stand side by side, so that they are under way together.
-  template <class P> __device__ __forceinline__ void load(const P &p, uint32_t q, uint64_t ids_stride, uint32_t first, uint32_t n, uint32_t g0, uint32_t g1) {
+  // Loads stand side by side, so that they are under way together. what loads all but
+  // the scores.
+  template <class P> __device__ __forceinline__ void what(const P &p, uint32_t q, uint64_t ids_stride, uint32_t first, uint32_t n) {
 #pragma unroll
     for (int i = 0; i < kCount; i++) {
       const uint32_t e = first + i * kStride;
       in[i] = e < n;
       number[i] = e;
       if (p.ids && in[i]) number[i] = p.ids[q * ids_stride + e];
-      score[i] = in[i] ? p.scores[g0 * p.stride + e] : 0.0f;
     }
 #pragma unroll
     for (int i = 0; i < kCount; i++) {
@@ -71,10 +79,18 @@ template <int kCount, int kStride> struct Entries {
       if (p.allowed && in[i]) word = p.allowed[number[i] / 32];
       in[i] = in[i] && (word >> (number[i] & 31) & 1);
     }
+  }
+  template <class P> __device__ __forceinline__ void scores(const P &p, uint32_t first, uint32_t n, uint32_t g0, uint32_t g1) {
+#pragma unroll
+    for (int i = 0; i < kCount; i++) score[i] = first + i * kStride < n ? p.scores[g0 * p.stride + first + i * kStride] : 0.0f;
     for (uint32_t g = g0 + 1; g < g1; g++)
 #pragma unroll
       for (int i = 0; i < kCount; i++)
         if (first + i * kStride < n) score[i] += p.scores[g * p.stride + first + i * kStride];
+  }
+  template <class P> __device__ __forceinline__ void load(const P &p, uint32_t q, uint64_t ids_stride, uint32_t first, uint32_t n, uint32_t g0, uint32_t g1) {
+    scores(p, first, n, g0, g1);
+    what(p, q, ids_stride, first, n);
   }
 };
 
@@ -175,54 +191,123 @@ extern "C" __global__ void __launch_bounds__(kThreads) topk_first(const __grid_c
   keep(key, threshold(key, p.k, s), out, p.k, s);
 }
 
-// list appends an entry to those of its query, which counter counts, for all
-// lanes of a warp.
-__device__ __forceinline__ void list(const PickParams &p, uint32_t *counter, uint32_t q, uint32_t number, float score, float error, bool in) {
-  const uint32_t l = threadIdx.x & 31, b = __ballot_sync(0xffffffffu, in);
-  if (!b) return;
+// kth returns the k-th largest of the block's values that are in, and false where
+// there are fewer. Scores are spread, so that a histogram of equal steps from the
+// least to the most leaves a few in the step of the k-th, which are compared with one
+// another; where many share it, it is divided again.
+__device__ bool kth(const uint32_t (&value)[kPer], const bool (&in)[kPer], uint32_t k, StepShared &s, uint32_t &result) {
+  const uint32_t t = threadIdx.x, l = t & 31, w = t / 32;
+  uint32_t least = 0xFFFFFFFFu, most = 0, many = 0;
+#pragma unroll
+  for (int i = 0; i < kPer; i++)
+    if (in[i]) least = min(least, value[i]), most = max(most, value[i]), many++;
+  least = __reduce_min_sync(0xffffffffu, least), most = __reduce_max_sync(0xffffffffu, most), many = __reduce_add_sync(0xffffffffu, many);
+  if (l == 0) s.least[w] = least, s.most[w] = most, s.sum[w] = many;
+  __syncthreads();
+  least = __reduce_min_sync(0xffffffffu, s.least[l]), most = __reduce_max_sync(0xffffffffu, s.most[l]);
+  if (__reduce_add_sync(0xffffffffu, s.sum[l]) < k) return false;
+  uint32_t range = most - least;
+  while (true) {
+    const int shift = max(21 - __clz(range), 0);
+    s.hist[t] = 0, s.hist[t + kThreads] = 0;
+    if (t == 0) s.gathered = 0;
+    __syncthreads();
+#pragma unroll
+    for (int i = 0; i < kPer; i++)
+      if (in[i] && value[i] - least <= range) atomicAdd(&s.hist[(value[i] - least) >> shift], 1);
+    __syncthreads();
+    // Thread t has the two steps that are 2t and 2t + 1 below the highest.
+    const uint32_t h0 = s.hist[kSteps - 1 - 2 * t], h1 = s.hist[kSteps - 2 - 2 * t];
+    uint32_t upto = h0 + h1;
+    for (int o = 1; o < 32; o <<= 1) {
+      const uint32_t v = __shfl_up_sync(0xffffffffu, upto, o);
+      if (l >= o) upto += v;
+    }
+    if (l == 31) s.sum[w] = upto;
+    __syncthreads();
+    const uint32_t above = upto - h0 - h1 + __reduce_add_sync(0xffffffffu, l < w ? s.sum[l] : 0);
+    if (above < k && k <= above + h0 + h1) {
+      const bool second = above + h0 < k;
+      s.step = kSteps - 1 - 2 * t - second, s.want = k - above - (second ? h0 : 0), s.held = second ? h1 : h0;
+    }
+    __syncthreads();
+    least += s.step << shift, range = (1u << shift) - 1, k = s.want;
+    if (shift == 0) {
+      result = least;
+      return true;
+    }
+    if (s.held <= kFew) break;
+    __syncthreads();
+  }
+#pragma unroll
+  for (int i = 0; i < kPer; i++)
+    if (in[i] && value[i] - least <= range) s.few[atomicAdd(&s.gathered, 1)] = value[i];
+  __syncthreads();
+  if (t < s.held) {
+    const uint32_t v = s.few[t];
+    uint32_t over = 0, same = 0;
+    for (uint32_t i = 0; i < s.held; i++) over += s.few[i] > v, same += s.few[i] == v;
+    if (over < k && k <= over + same) s.result = v;
+  }
+  __syncthreads();
+  result = s.result;
+  return true;
+}
+
+// list appends the entries that are in to those of their query, which counter counts,
+// for all lanes of a warp.
+template <int kCount, int kStride>
+__device__ __forceinline__ void list(const PickParams &p, uint32_t *counter, uint32_t q, const Entries<kCount, kStride> &e, const bool (&in)[kCount], float bound) {
+  const uint32_t l = threadIdx.x & 31;
+  uint32_t mine = 0;
+#pragma unroll
+  for (int i = 0; i < kCount; i++) mine += in[i];
+  uint32_t upto = mine;
+  for (int o = 1; o < 32; o <<= 1) {
+    const uint32_t v = __shfl_up_sync(0xffffffffu, upto, o);
+    if (l >= o) upto += v;
+  }
   uint32_t base = 0;
-  if (l == 0) base = atomicAdd(counter, __popc(b));
-  base = __shfl_sync(0xffffffffu, base, 0) + __popc(b & ((1u << l) - 1));
-  if (in && base < p.capacity) {
-    p.out_ids[size_t(q) * p.capacity + base] = number;
-    p.out_scores[size_t(q) * p.capacity + base] = make_float2(score, error);
+  if (l == 31 && upto) base = atomicAdd(counter, upto);
+  base = __shfl_sync(0xffffffffu, base, 31) + upto - mine;
+#pragma unroll
+  for (int i = 0; i < kCount; i++) {
+    if (!in[i]) continue;
+    if (base < p.capacity) {
+      p.out_ids[size_t(q) * p.capacity + base] = e.number[i];
+      p.out_scores[size_t(q) * p.capacity + base] = make_float2(e.score[i], bound * e.most[i]);
+    }
+    base++;
   }
 }
 
 extern "C" __global__ void __launch_bounds__(kThreads) pick(const __grid_constant__ PickParams p) {
-  __shared__ SelectShared s;
-  __shared__ uint64_t least[kThreads / 32];
+  __shared__ StepShared s;
   __shared__ uint32_t listed;
   const uint32_t q = blockIdx.y, n = p.n_dev ? min(*p.n_dev, p.n) : p.n, t = threadIdx.x;
-  if (q == 0) stamp(p.clock);
   const uint32_t g0 = p.group_begin ? p.group_begin[q] : q, g1 = p.group_begin ? p.group_begin[q + 1] : q + 1;
   Entries<kPer, kThreads> e;
-  e.load(p, q, 0, t, n, g0, g1);
+  e.what(p, q, 0, t, n);
+  if (t == 0) listed = 0;
+  wait_before();
+  let_next();
+  if (q == 0) stamp(p.clock);
+  e.scores(p, t, n, g0, g1);
   const float2 bound = query_bound(p.bound, g0, g1, p.deviations);
   const float more = p.error * bound.y;
-  uint64_t key[kPer];
-#pragma unroll
-  for (int i = 0; i < kPer; i++) key[i] = e.in[i] ? make_key(e.score[i] - p.slack * bound.x * e.most[i], e.number[i]) : 0;
-  const uint64_t from = threshold(key, p.k, s);
-  // The smallest key from there up, which the search may have stopped short of.
-  uint64_t low = ~0ull;
-  uint32_t many = 0;
-#pragma unroll
-  for (int i = 0; i < kPer; i++)
-    if (key[i] >= from && key[i] != 0) low = min(low, key[i]), many++;
-  for (int o = 16; o; o >>= 1) low = min(low, __shfl_xor_sync(0xffffffffu, low, o)), many += __shfl_xor_sync(0xffffffffu, many, o);
-  if (t == 0) s.out = 0, listed = 0;
-  __syncthreads();
-  if ((t & 31) == 0) least[t / 32] = low, atomicAdd(&s.out, many);
-  __syncthreads();
-  low = least[t & 31];
-  for (int o = 16; o; o >>= 1) low = min(low, __shfl_xor_sync(0xffffffffu, low, o));
-  const float limit = s.out < p.k ? -INFINITY : key_score(low);
+  uint32_t lowered[kPer];
+  bool in[kPer];
 #pragma unroll
   for (int i = 0; i < kPer; i++) {
-    const float error = bound.x * e.most[i];
-    list(p, &listed, q, e.number[i], e.score[i], error, key[i] != 0 && e.score[i] + error + more >= limit);
+    const float low = e.score[i] - p.slack * bound.x * e.most[i];
+    in[i] = e.in[i] && low == low;
+    lowered[i] = ordered_bits(low);
   }
+  uint32_t from;
+  const float limit = kth(lowered, in, p.k, s, from) ? score_of(from) : -INFINITY;
+#pragma unroll
+  for (int i = 0; i < kPer; i++) in[i] = in[i] && e.score[i] + bound.x * e.most[i] + more >= limit;
+  list(p, &listed, q, e, in, bound.x);
   __syncthreads();
   if (t == 0) {
     uint32_t *found = p.found + q * 4;
@@ -239,11 +324,10 @@ extern "C" __global__ void __launch_bounds__(256) collect(const __grid_constant_
   for (int at = 0; at < kSlice; at += 256 * kPer) {
     Entries<kPer, 256> e;
     e.load(p, q, 0, blockIdx.x * kSlice + at + t, n, g0, g1);
+    bool in[kPer];
 #pragma unroll
-    for (int i = 0; i < kPer; i++) {
-      const float error = bound.x * e.most[i];
-      list(p, &p.found[q * 4], q, e.number[i], e.score[i], error, e.in[i] && e.score[i] + error + more >= limit);
-    }
+    for (int i = 0; i < kPer; i++) in[i] = e.in[i] && e.score[i] + bound.x * e.most[i] + more >= limit;
+    list(p, &p.found[q * 4], q, e, in, bound.x);
   }
 }
 

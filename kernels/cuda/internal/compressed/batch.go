@@ -39,6 +39,8 @@ type batch struct {
 	// direct: the device reads the query where the host has it, and writes the answer
 	// there itself, which the host watches for.
 	direct bool
+	// chained: each kernel follows the one in front of it, with nothing in between.
+	chained bool
 
 	in  inLayout
 	out outLayout
@@ -178,6 +180,7 @@ func (b *batch) resident(began time.Time) error {
 	if err != nil {
 		return err
 	}
+	b.chained = !probing && !wide && !tgt.list
 	work := func() error { return b.work(tgt, size, probing, wide) }
 	if probing || wide || tgt.list || tgt.docs == 0 {
 		err = work()
@@ -214,6 +217,15 @@ func (b *batch) work(tgt target, size int64, probing, wide bool) error {
 		return err
 	}
 	return b.fetch(b.out.coarse)
+}
+
+// follow launches a kernel that may have a place in a chain, where it is not the
+// first. What it does before it waits is said in plaid.cuh.
+func follow[T any](b *batch, name string, gx, gy, gz, block, shared int, args *T) error {
+	if b.chained {
+		return runtime.Follow(b.rt, name, gx, gy, gz, block, shared, args)
+	}
+	return runtime.Launch(b.rt, name, gx, gy, gz, block, shared, args)
 }
 
 // watched is what the device writes last of an answer, behind it.

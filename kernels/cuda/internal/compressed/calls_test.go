@@ -10,6 +10,7 @@ import (
 
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/driver"
+	"github.com/plaid-ir/plaid/kernels/cuda/internal/driver/drivertest"
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/runtime/runtimetest"
 	"github.com/plaid-ir/plaid/kernels/kerneltest"
 )
@@ -58,6 +59,53 @@ func TestSearchesMakeFewCalls(t *testing.T) {
 			maps.DeleteFunc(expected, func(_ string, n int) bool { return n == 0 })
 			require.Equal(t, expected, calls)
 		})
+	}
+}
+
+// Where code can wait for the kernel in front of it, those of a search follow one
+// another; the first, and searches with other work in between, wait for all of it.
+func TestKernelsFollowOneAnother(t *testing.T) {
+	rng := rand.New(rand.NewPCG(4, 4))
+	cs := kerneltest.New(kerneltest.Config{CodeBytes: 2, Lengths: lengths(rng, 60, 30)})
+	c := newCorpus(cs.Codec, cs.Chunk)
+	one := kernels.DeviceQuery{Vectors: cs.Query(4), K: 3}
+	probed, listed := one, one
+	probed.Probes, listed.Docs = 3, []uint32{1, 5, 7}
+	for _, hopper := range []bool{false, true} {
+		for name, qs := range map[string][]kernels.DeviceQuery{
+			"one": {one}, "two": {one, one}, "large": {{Vectors: cs.Query(40), K: 3}}, "probed": {probed}, "listed": {listed},
+		} {
+			f, _ := newFake()
+			var launched []string
+			early := 0
+			for kernel, run := range f.Kernels {
+				f.Kernels[kernel] = func(f *drivertest.Fake, l *driver.Launch) {
+					if launched = append(launched, kernel); l.Early {
+						early++
+						require.NotContains(t, []string{"prep_query", "pack"}, kernel)
+					}
+					run(f, l)
+				}
+			}
+			open := runtimetest.OpenFake
+			if hopper {
+				open = runtimetest.OpenFakeHopper
+			}
+			a, err := Attach(ctx, open(t, f), c, kernels.AttachOptions{Bound: kernels.Worst}) // the fake has no FP8
+			require.NoError(t, err)
+			for range 3 { // as a graph in the end, where there is one
+				launched, early = nil, 0
+				_, err = a.Search(ctx, c, qs)
+				require.NoError(t, err)
+				if !hopper || name == "probed" || name == "listed" {
+					require.Zero(t, early, name)
+					continue
+				}
+				require.Len(t, launched, 5, name)
+				require.Equal(t, "prep_query", launched[0])
+				require.Equal(t, 4, early, name)
+			}
+		}
 	}
 }
 

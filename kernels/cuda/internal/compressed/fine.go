@@ -76,5 +76,5 @@ func (b *batch) fine(p *packed, coarse bool) error {
 	if b.rt.Arch() == halfArch {
 		shared += fineAhead
 	}
-	return runtime.Launch(b.rt, fmt.Sprintf("fine_%s%d", kind, s.nbits), b.fineGrid(), b.queries, b.shares(), fineThreads, shared, args)
+	return follow(b, fmt.Sprintf("fine_%s%d", kind, s.nbits), b.fineGrid(), b.queries, b.shares(), fineThreads, shared, args)
 }

@@ -42,7 +42,7 @@ func (b *batch) pick(t target) error {
 	gx := int(runtime.CeilDiv(t.docs, topkBlock))
 	if gx == 1 {
 		p.clock = b.clock(atScanned)
-		return runtime.Launch(b.rt, "pick", 1, b.queries, 1, 1024, 0, p)
+		return follow(b, "pick", 1, b.queries, 1, 1024, 0, p)
 	}
 	err := runtime.Launch(b.rt, "topk_first", gx, b.queries, 1, 1024, 0, &topkFirstParams{
 		scores: p.scores, groupBegin: p.groupBegin, ids: p.ids, nDev: p.nDev, allowed: p.allowed, docMax: p.docMax, bound: p.bound,

@@ -29,7 +29,7 @@ func (b *batch) prepare(probing bool) error {
 	} else {
 		shared = 0
 	}
-	err := runtime.Launch(b.rt, "prep_query", 4, b.groups, 1, 256, shared, &prepParams{
+	err := runtime.Launch(b.rt, "prep_query", 4, b.groups, 1, 512, shared, &prepParams{
 		query: b.inAt(b.in.query), weights: b.inAt(b.in.weights), alike: b.inAt(b.in.alike), dimScale: a.array(a.at.dimScale),
 		frags: b.tmpAt(b.tmp.frags), cols: b.tmpAt(b.tmp.cols), bound: b.tmpAt(b.tmp.bound),
 		parts: b.tmpAt(b.tmp.parts), unit: b.tmpAt(b.tmp.unit), zeros: b.outAt(0), clock: b.clock(atStart),
@@ -49,5 +49,5 @@ func (b *batch) prepare(probing bool) error {
 	if probing {
 		p.sFloat = b.tmpAt(b.tmp.sFloat)
 	}
-	return runtime.Launch(b.rt, "centroid_scores", runtime.CeilDiv(s.k, 128), b.groups, 1, 256, 0, p)
+	return follow(b, "centroid_scores", runtime.CeilDiv(s.k, 128), b.groups, 1, 256, 0, p)
 }

@@ -50,7 +50,7 @@ func (b *batch) scan(t target) error {
 		}
 		p.walk, p.nTilesDev, p.docFirst, p.docEnd = b.tmpAt(b.tmp.walk), total, b.tmpAt(b.tmp.posFirst), b.tmpAt(b.tmp.posEnd)
 	}
-	return runtime.Launch(b.rt, k.name, blocks, runtime.CeilDiv(b.groups, k.side), 1, k.threads, k.shared, p)
+	return follow(b, k.name, blocks, runtime.CeilDiv(b.groups, k.side), 1, k.threads, k.shared, p)
 }
 
 // scanner is a scan for a shape: its name, block and shared memory, and how many groups

@@ -66,6 +66,9 @@ type Launch struct {
 	Grid, Block Dim3
 	Shared      uint32 // bytes of dynamic shared memory
 	Stream      StreamHandle
+	// Early: it may begin before the kernel that the stream was given last has ended
+	// (programmatic stream serialization), and waits for it itself.
+	Early bool
 	// Args points to the kernel's parameters, one after the other and aligned
 	// as in C, ArgBytes long. It must point into the heap.
 	Args     unsafe.Pointer

@@ -282,9 +282,10 @@ func (c *Context) Occupancy(f Function, threads, shared int) (int, error) {
 }
 
 // Launch starts a kernel with the parameters that args points to, a struct laid
-// out as C lays out the parameter list, of size bytes and on the heap.
-func (c *Context) Launch(f Function, grid, block Dim3, shared int, s Stream, args unsafe.Pointer, size uintptr) error {
-	l := Launch{Func: f.h, Grid: grid, Block: block, Shared: uint32(shared), Stream: s.h, Args: args, ArgBytes: size}
+// out as C lays out the parameter list, of size bytes and on the heap. See
+// [Launch] for early.
+func (c *Context) Launch(f Function, grid, block Dim3, shared int, s Stream, early bool, args unsafe.Pointer, size uintptr) error {
+	l := Launch{Func: f.h, Grid: grid, Block: block, Shared: uint32(shared), Stream: s.h, Early: early, Args: args, ArgBytes: size}
 	if r := c.api.LaunchKernel(&l); r != Success {
 		return &Error{Op: "cuLaunchKernel", Code: r, Note: fmt.Sprintf("%s, grid %d×%d×%d, block %d", f.Name, grid.X, grid.Y, grid.Z, block.X)}
 	}

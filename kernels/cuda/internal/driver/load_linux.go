@@ -29,6 +29,8 @@ const (
 	eventDisableTiming = 2
 
 	captureThreadLocal = 1
+
+	launchProgrammaticSerialization = 6
 )
 
 func load() (*API, error) {
@@ -170,8 +172,11 @@ func (s *symbols) modules(api *API) {
 		r, _, _ := purego.SyscallN(occupancy, uintptr(unsafe.Pointer(blocks)), uintptr(f), uintptr(threads), shared)
 		return Result(r)
 	}
-	launch := s.get("cuLaunchKernel")
+	launch, launchEx := s.get("cuLaunchKernel"), s.get("cuLaunchKernelEx")
 	api.LaunchKernel = func(l *Launch) Result {
+		if l.Early {
+			return launchEarly(launchEx, l)
+		}
 		e := extras.Get().(*extra)
 		*e = extra{launchBuffer, l.Args, launchSize, unsafe.Pointer(&e.bytes), launchEnd, l.ArgBytes}
 		r, _, _ := purego.SyscallN(launch, uintptr(l.Func),
@@ -194,6 +199,35 @@ type extra struct {
 }
 
 var extras = sync.Pool{New: func() any { return new(extra) }}
+
+// early is what cuLaunchKernelEx reads: a CUlaunchConfig, its one CUlaunchAttribute,
+// and the parameters.
+type early struct {
+	grid, block Dim3
+	shared, _   uint32
+	stream      StreamHandle
+	attributes  unsafe.Pointer
+	count, _    uint32
+
+	attribute struct {
+		id    uint32
+		_     uint32
+		value [16]uint32 // a union of 64 bytes
+	}
+	extra extra
+}
+
+var earlies = sync.Pool{New: func() any { return new(early) }}
+
+func launchEarly(launchEx uintptr, l *Launch) Result {
+	e := earlies.Get().(*early)
+	*e = early{grid: l.Grid, block: l.Block, shared: l.Shared, stream: l.Stream, attributes: unsafe.Pointer(&e.attribute), count: 1}
+	e.attribute.id, e.attribute.value[0] = launchProgrammaticSerialization, 1
+	e.extra = extra{launchBuffer, l.Args, launchSize, unsafe.Pointer(&e.extra.bytes), launchEnd, l.ArgBytes}
+	r, _, _ := purego.SyscallN(launchEx, uintptr(unsafe.Pointer(e)), uintptr(l.Func), 0, uintptr(unsafe.Pointer(&e.extra)))
+	earlies.Put(e)
+	return Result(r)
+}
 
 func (s *symbols) memory(api *API) {
 	alloc := s.get("cuMemAlloc_v2")

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"strconv"
 	"strings"
 	"unsafe"
 
@@ -14,12 +15,16 @@ import (
 // device is opened, others when a kernel of theirs is asked for.
 const mainModule = "plaid"
 
+// waitCapability is for what code can have griddepcontrol.wait. PTX is for less.
+const waitCapability = 90
+
 // kernelSet is the loaded device code of one device.
 type kernelSet struct {
 	files  fs.FS
 	props  *driver.Info
 	mods   map[string]driver.Module
 	arch   string
+	waits  bool // kernels can wait for the one in front of them, which Follow says they do
 	fn     map[string]driver.Function
 	shared map[string]int
 	occ    map[occupied]int
@@ -63,6 +68,8 @@ func (k *kernelSet) module(c *driver.Context, name string) (driver.Module, error
 	k.mods[name] = m
 	if name == mainModule {
 		k.arch = archOf(file)
+		n, _ := strconv.Atoi(strings.TrimSuffix(k.arch, "a"))
+		k.waits = n >= waitCapability
 	}
 	return m, nil
 }
@@ -109,6 +116,17 @@ func (rt *Runtime) kernel(name string, shared int) (driver.Function, error) {
 // Launch starts a kernel on Stream, with the parameters in args: a struct as in
 // the sources of the device code, on the heap. An empty grid is nothing to do.
 func Launch[T any](rt *Runtime, name string, gx, gy, gz, block, shared int, args *T) error {
+	return launch(rt, name, gx, gy, gz, block, shared, false, args)
+}
+
+// Follow is Launch of a kernel of the main module that waits itself for the kernel
+// which Stream was given last, as far as its code can: then it is there already when
+// that one ends.
+func Follow[T any](rt *Runtime, name string, gx, gy, gz, block, shared int, args *T) error {
+	return launch(rt, name, gx, gy, gz, block, shared, rt.kernels.waits, args)
+}
+
+func launch[T any](rt *Runtime, name string, gx, gy, gz, block, shared int, early bool, args *T) error {
 	if gx == 0 || gy == 0 || gz == 0 {
 		return nil
 	}
@@ -117,7 +135,7 @@ func Launch[T any](rt *Runtime, name string, gx, gy, gz, block, shared int, args
 		return err
 	}
 	return rt.Driver.Launch(f, driver.Dim3{X: uint32(gx), Y: uint32(gy), Z: uint32(gz)}, driver.Dim3{X: uint32(block), Y: 1, Z: 1},
-		shared, rt.Stream, unsafe.Pointer(args), unsafe.Sizeof(*args))
+		shared, rt.Stream, early, unsafe.Pointer(args), unsafe.Sizeof(*args))
 }
 
 // FillingBlocks is how many blocks of a kernel fill the device.

@@ -75,7 +75,7 @@ struct Bench {
   void prep() {
     PrepParams p{q.p, qw.p, alike.p, nullptr, frags.p, cols.p, bound.p, parts.p, unit.p, nullptr, nullptr, uint32_t(dim), uint32_t(mode), uint32_t(nbits), w, fs, 0,
                  mode == 16 ? step * ((1 << nbits) - 1) / 2 : step, 1.5f, 1.5f, 1.0f, 1.0f, 1.0f, dim <= 1024, 0};
-    prep_query<<<dim3(4, groups), 256, dim <= 1024 ? 32 * dim : 0>>>(p);
+    prep_query<<<dim3(4, groups), 512, dim <= 1024 ? 32 * dim : 0>>>(p);
   }
   void centroids(float *sf = nullptr, uint32_t side = 1) {
     CentroidParams p{cent.p, parts.p, unit.p, cols.p, nullptr, s_rows.p, sf, nullptr, k, mode > 32, lane_dims(), side};
