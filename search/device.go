@@ -239,7 +239,7 @@ func (q *deviceQueries) finish(ctx context.Context, c *call, answers []kernels.D
 	var w workers
 	return w.each(ctx, c, c.threads, len(answers), func(j int) error {
 		i := q.of[j]
-		if err := told(&q.results[i], c.coll, &answers[j], c.request.payload); err != nil {
+		if err := resultOf(&q.results[i], c.coll, &answers[j], c.request.payload); err != nil {
 			return &QueryError{Index: i, Err: err}
 		}
 		q.results[i].Stats.Plans = map[string]int{q.plans[j].String(): 1}
@@ -247,8 +247,8 @@ func (q *deviceQueries) finish(ctx context.Context, c *call, answers []kernels.D
 	})
 }
 
-// told turns the answer of a device into a result.
-func told(res *Result, c *collection, a *kernels.DeviceAnswer, payload bool) (err error) {
+// resultOf turns the answer of a device into a result.
+func resultOf(res *Result, c *collection, a *kernels.DeviceAnswer, payload bool) (err error) {
 	part := &c.parts[0]
 	if res.Hits, err = hitsOf(len(a.Docs), func(i int) located { return located{part, a.Docs[i], a.Scores[i]} }, payload); err != nil {
 		return err
