@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -21,9 +22,10 @@ func TestVectorsThatPointTheSameWay(t *testing.T) {
 		for i := range n {
 			v := kerneltest.UnitVectors(rng, 1, dim)
 			if i > 0 && rng.IntN(2) == 0 { // a multiple of another, off by about as much as may be
-				by, off := float32(math.Exp(20*rng.NormFloat64())), rng.Float32()*0.02
-				for j, x := range vectors[rng.IntN(i)*dim:][:dim] {
-					v[j] = (x + off*(rng.Float32()-0.5)*x) * by
+				by, off := float32(math.Exp(20*rng.NormFloat64())), rng.Float32()*1.5/127
+				of := vectors[rng.IntN(i)*dim:][:dim]
+				for j, x := range of {
+					v[j] = (x + off*(2*rng.Float32()-1)*slices.Max(of)) * by
 				}
 			}
 			for j := range v {
