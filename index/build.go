@@ -169,12 +169,13 @@ func Build(ctx context.Context, path string, src vectors.Source, opts *BuildOpti
 // Train makes an index file at path that has a codec and no documents: the codec that
 // Build would train. Builds use it ([BuildOptions.Like]), on any number of machines,
 // whose indexes can then be searched as one and merged; and documents may be added to
-// it as to any index.
+// it as to any index. With BuildOptions.Codec the file has that one, and nothing is
+// trained.
 //
-// Errors: those of [Build], and [ErrOption] with BuildOptions.Codec or Like.
+// Errors: those of [Build], and [ErrOption] with BuildOptions.Like.
 func Train(ctx context.Context, path string, src vectors.Source, opts *BuildOptions) (r *BuildReport, err error) {
-	if opts != nil && (opts.Codec != nil || opts.Like != nil) {
-		return nil, fmt.Errorf("%w: a codec is given, there is nothing to train", ErrOption)
+	if opts != nil && opts.Like != nil {
+		return nil, fmt.Errorf("%w: an index is given whose codec is to be used, there is nothing to train", ErrOption)
 	}
 	return buildFile(ctx, path, src, opts, false)
 }

@@ -2,6 +2,7 @@ package bus
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -9,7 +10,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// Names of what plaid has in NATS. Collections and nodes have names without dots.
+// Names of what plaid has in NATS. Collections are named by their identities, which, as
+// names of nodes, have no dots.
 const (
 	Prefix     = "plaid.v1."
 	MapBucket  = "plaid-map"
@@ -46,6 +48,9 @@ func LogStream(collection string, shard int) string {
 func LogSubject(collection string, shard int) string {
 	return fmt.Sprintf("%s%s.s%04d", logPrefix, collection, shard)
 }
+
+// buildSubjects are those of all shards and generations of a collection.
+func buildSubjects(collection string) string { return buildPrefix + collection + ".>" }
 
 // BuildSubject is where the build of a shard is ordered.
 func BuildSubject(collection string, generation uint64, shard int) string {
@@ -150,6 +155,25 @@ func (b *Bus) make(ctx context.Context, replicas int, lease time.Duration) error
 		MaxMsgsPerSubject: 1, Discard: jetstream.DiscardNew, DiscardNewPerSubject: true,
 	})
 	return err
+}
+
+// Forget drops what there is of a collection: the logs of its shards, and orders to build
+// them. What is not there is no error.
+func (b *Bus) Forget(ctx context.Context, collection string, shards int) error {
+	var errs []error
+	for s := range shards {
+		if err := b.JS.DeleteStream(ctx, LogStream(collection, s)); err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
+			errs = append(errs, fmt.Errorf("log of shard %d of %s: %w", s, collection, err))
+		}
+	}
+	stream, err := b.JS.Stream(ctx, BuildStream)
+	if err == nil {
+		err = stream.Purge(ctx, jetstream.WithPurgeSubject(buildSubjects(collection)))
+	}
+	if err != nil {
+		errs = append(errs, fmt.Errorf("orders to build %s: %w", collection, err))
+	}
+	return errors.Join(errs...)
 }
 
 // MakeLog makes the log of a shard, whose first entry gets the sequence after.

@@ -108,7 +108,7 @@ func (a *ask) choose(shards []int, tried map[string]bool) map[string][]int {
 	groups := map[string][]int{}
 	for _, s := range shards {
 		var ready []topology.Replica
-		for _, r := range a.f.watch.Replicas(a.m.Collection, a.m.Current.Number, s) {
+		for _, r := range a.f.watch.Replicas(a.m.ID(), a.m.Current.Number, s) {
 			if r.Ready && !tried[r.Node] && !r.Draining {
 				ready = append(ready, r)
 			}
@@ -197,7 +197,7 @@ func (a *ask) node(ctx context.Context, node string, shards []int, tried map[str
 // elsewhere tells whether there are other replicas of all of some shards.
 func (a *ask) elsewhere(shards []int, tried map[string]bool) bool {
 	for _, s := range shards {
-		if !slices.ContainsFunc(a.f.watch.Replicas(a.m.Collection, a.m.Current.Number, s), func(r topology.Replica) bool { return r.Ready && !tried[r.Node] }) {
+		if !slices.ContainsFunc(a.f.watch.Replicas(a.m.ID(), a.m.Current.Number, s), func(r topology.Replica) bool { return r.Ready && !tried[r.Node] }) {
 			return false
 		}
 	}

@@ -113,7 +113,10 @@ func (c *Config) complete() error {
 	return nil
 }
 
-// Client searches and changes one collection. It is safe for concurrent use.
+// Client searches and changes one collection: the one that has the name when the client
+// sees the name first. If it is removed everything that is asked of the client fails with
+// [topology.ErrRemoved], also what is under way, and where another collection has the name,
+// with [topology.ErrReplaced]: a new client is one of that. It is safe for concurrent use.
 type Client struct {
 	c     Config
 	bus   *bus.Bus
@@ -128,6 +131,7 @@ type Client struct {
 	mu      sync.Mutex
 	closed  bool
 	running sync.WaitGroup
+	id      string         // identity of the collection, as soon as there is one
 	seen    map[int]uint64 // entries of each shard's log that its own changes were
 }
 
@@ -184,11 +188,17 @@ func (f *Client) begin(ctx context.Context, most time.Duration) (context.Context
 
 // Close implements [search.Searcher].
 func (f *Client) Close() error {
+	f.stop()
+	return f.Drain()
+}
+
+// Drain is Close that lets what is under way come to its end.
+func (f *Client) Drain() error {
 	f.mu.Lock()
 	f.closed = true
 	f.mu.Unlock()
-	f.stop()
 	f.running.Wait()
+	f.stop()
 	f.acks.close()
 	if f.own {
 		f.watch.Close()
@@ -216,9 +226,31 @@ func (f *Client) Describe(ctx context.Context) (search.Description, error) {
 	return d, nil
 }
 
+// Map is the map of the client's collection as it is now. It is not to be changed.
+func (f *Client) Map() (*topology.Map, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.id != "" {
+		return f.watch.MapOf(f.id)
+	}
+	m, err := f.watch.Map(f.c.Collection)
+	if err == nil {
+		f.id = m.ID()
+	}
+	return m, err
+}
+
+// removed is the error of a collection that was removed, nil as long as it is there.
+func (f *Client) removed() error {
+	if _, err := f.Map(); errors.Is(err, topology.ErrRemoved) {
+		return err
+	}
+	return nil
+}
+
 // collection is the map, of which there is something to search.
 func (f *Client) collection() (*topology.Map, error) {
-	m, err := f.watch.Map(f.c.Collection)
+	m, err := f.Map()
 	if err != nil {
 		return nil, err
 	}
@@ -231,7 +263,7 @@ func (f *Client) collection() (*topology.Map, error) {
 // documents is how many a shard has, as far as that is known.
 func (f *Client) documents(m *topology.Map, shard int) int64 {
 	n, applied := m.Current.Shards[shard].Documents, m.Current.Shards[shard].Applied
-	for _, r := range f.watch.Replicas(m.Collection, m.Current.Number, shard) {
+	for _, r := range f.watch.Replicas(m.ID(), m.Current.Number, shard) {
 		if r.Applied > applied {
 			n, applied = r.Documents, r.Applied
 		}

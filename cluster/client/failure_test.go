@@ -151,7 +151,7 @@ func TestGenerations(t *testing.T) {
 	// What is over is taken away.
 	for _, n := range []string{"n0", "n1"} {
 		for g := 1; g <= 3; g++ {
-			dir := filepath.Join(c.Dir, n, "wiki", fmt.Sprint("g", g))
+			dir := filepath.Join(c.Dir, n, c.ID("wiki"), fmt.Sprint("g", g))
 			require.Eventually(t, func() bool { _, err := os.Stat(dir); return os.IsNotExist(err) }, clustertest.Patience, 20*time.Millisecond)
 		}
 	}
@@ -203,17 +203,17 @@ func TestLostLog(t *testing.T) {
 		require.NoError(t, add(i))
 	}
 	// JetStream comes back with fewer entries than it had acknowledged.
-	name := bus.LogStream("wiki", 0)
+	name := bus.LogStream(c.ID("wiki"), 0)
 	require.NoError(t, c.Bus.JS.DeleteStream(c.Ctx, name))
 	require.NoError(t, c.Bus.MakeLog(c.Ctx, "wiki", 0, 0))
-	_, err := c.Bus.JS.Publish(c.Ctx, bus.LogSubject("wiki", 0), []byte("a lost tail is written anew"))
+	_, err := c.Bus.JS.Publish(c.Ctx, bus.LogSubject(c.ID("wiki"), 0), []byte("a lost tail is written anew"))
 	require.NoError(t, err)
 	said := func() bool {
-		rs := c.Op.Watcher().Replicas("wiki", 1, 0)
+		rs := c.Op.Watcher().Replicas(c.ID("wiki"), 1, 0)
 		return len(rs) == 2 && rs[0].Lost && rs[1].Lost
 	}
 	c.Await(said)
-	require.NoError(t, f.Watcher().Wait(c.Ctx, func() bool { rs := f.Watcher().Replicas("wiki", 1, 0); return rs[0].Lost && rs[1].Lost }))
+	require.NoError(t, f.Watcher().Wait(c.Ctx, func() bool { rs := f.Watcher().Replicas(c.ID("wiki"), 1, 0); return rs[0].Lost && rs[1].Lost }))
 	assert.ErrorIs(t, add(45), client.ErrQuorum)
 	r, err := f.Search(c.Ctx, search.Query{Vectors: maker.Tokens(2)}, search.Options{K: 100, Mode: search.Exhaustive})
 	require.NoError(t, err)
@@ -221,7 +221,7 @@ func TestLostLog(t *testing.T) {
 	assert.EqualValues(t, 45, r.Coverage.Docs)
 	_, err = c.Op.Restore(c.Ctx, "wiki")
 	require.NoError(t, err)
-	require.NoError(t, f.Watcher().Wait(c.Ctx, func() bool { rs := f.Watcher().Replicas("wiki", 1, 0); return rs[0].Log == "" && rs[1].Log == "" }))
+	require.NoError(t, f.Watcher().Wait(c.Ctx, func() bool { rs := f.Watcher().Replicas(c.ID("wiki"), 1, 0); return rs[0].Log == "" && rs[1].Log == "" }))
 	require.NoError(t, add(45))
 	_, err = c.Op.Verify(c.Ctx, "wiki")
 	require.NoError(t, err)
@@ -241,7 +241,7 @@ func TestLostDisk(t *testing.T) {
 			_, err := c.Op.Checkpoint(c.Ctx, "wiki")
 			require.NoError(t, err)
 			for s := range 2 {
-				stream, err := c.Bus.JS.Stream(c.Ctx, bus.LogStream("wiki", s))
+				stream, err := c.Bus.JS.Stream(c.Ctx, bus.LogStream(c.ID("wiki"), s))
 				require.NoError(t, err)
 				t.Logf("log %d: %+v", s, stream.CachedInfo().State)
 			}
@@ -258,7 +258,7 @@ func TestLostDisk(t *testing.T) {
 	}
 	// A file that is damaged is put aside and restored.
 	c.Stop("n2")
-	file := filepath.Join(c.Dir, "n2", "wiki", "g1", "s0000.plaid")
+	file := filepath.Join(c.Dir, "n2", c.ID("wiki"), "g1", "s0000.plaid")
 	require.NoError(t, os.WriteFile(file, make([]byte, 1<<16), 0o644))
 	c.Start("n2")
 	c.Ready("n2")
@@ -295,7 +295,7 @@ func TestLostNATS(t *testing.T) {
 	g := c.Client(client.Config{Collection: "wiki"})
 	require.NoError(t, g.Watcher().Wait(c.Ctx, func() bool {
 		for s := range 2 {
-			rs := g.Watcher().Replicas("wiki", 1, s)
+			rs := g.Watcher().Replicas(c.ID("wiki"), 1, s)
 			if len(rs) != 2 || !rs[0].Ready || !rs[1].Ready || rs[0].Log != "" || rs[1].Log != "" {
 				return false
 			}

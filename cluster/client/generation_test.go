@@ -24,10 +24,10 @@ func TestWrongGeneration(t *testing.T) {
 	c := clustertest.New(t, 1)
 	c.Collection("wiki", operate.CreateOptions{}, dim, docs[:20])
 	c.Build("wiki", dim, docs)
-	c.Await(func() bool { return len(c.Op.Watcher().Replicas("wiki", 1, 0)) == 0 }) // it is taken away
+	c.Await(func() bool { return len(c.Op.Watcher().Replicas(c.ID("wiki"), 1, 0)) == 0 }) // it is taken away
 	ask := func(generation uint64) *wire.Answer {
 		q := wire.Query{
-			ID: wire.NewID(), Collection: "wiki", Generation: generation, Dim: dim, Vectors: maker.Tokens(2), K: 50, Mode: search.Exhaustive,
+			ID: wire.NewID(), Collection: c.ID("wiki"), Generation: generation, Dim: dim, Vectors: maker.Tokens(2), K: 50, Mode: search.Exhaustive,
 			Left: clustertest.Patience, Shards: []wire.ShardAt{{Shard: 0}},
 		}
 		text, err := q.Encode()
@@ -86,11 +86,11 @@ func TestAnswersThatDoNotCount(t *testing.T) {
 			})
 			require.NoError(t, err)
 			require.NoError(t, conn.Flush())
-			lease, err := json.Marshal(topology.Lease{Node: "false", Shards: []topology.Serving{{Collection: "wiki", Generation: 1, Shard: 0, Ready: true}}})
+			lease, err := json.Marshal(topology.Lease{Node: "false", Shards: []topology.Serving{{Collection: c.ID("wiki"), Generation: 1, Shard: 0, Ready: true}}})
 			require.NoError(t, err)
 			_, err = c.Bus.Nodes.Put(c.Ctx, "false", lease)
 			require.NoError(t, err)
-			two := func() bool { return len(f.Watcher().Replicas("wiki", 1, 0)) == 2 }
+			two := func() bool { return len(f.Watcher().Replicas(c.ID("wiki"), 1, 0)) == 2 }
 			require.NoError(t, f.Watcher().Wait(c.Ctx, two))
 			for asked.Load() < 3 {
 				r, err := f.Search(c.Ctx, search.Query{Vectors: maker.Tokens(3)}, search.Options{K: 100, Mode: search.Exhaustive})
@@ -99,7 +99,7 @@ func TestAnswersThatDoNotCount(t *testing.T) {
 				require.EqualValues(t, 40, r.Coverage.Docs)
 			}
 			require.NoError(t, c.Nodes["n0"].Drain(c.Ctx))
-			require.NoError(t, f.Watcher().Wait(c.Ctx, func() bool { return len(f.Watcher().Replicas("wiki", 1, 0)) == 1 }))
+			require.NoError(t, f.Watcher().Wait(c.Ctx, func() bool { return len(f.Watcher().Replicas(c.ID("wiki"), 1, 0)) == 1 }))
 			_, err = f.Search(c.Ctx, search.Query{Vectors: maker.Tokens(3)}, search.Options{})
 			require.ErrorIs(t, err, client.ErrPartial)
 			require.ErrorContains(t, err, "node false")

@@ -299,7 +299,7 @@ func (f *Client) look(ctx context.Context, m *topology.Map, s int, l *wire.Look)
 		return nil, err
 	}
 	defer done()
-	l.Collection, l.Generation, l.Shard = m.Collection, m.Current.Number, s
+	l.Collection, l.Generation, l.Shard = m.ID(), m.Current.Number, s
 	f.mu.Lock()
 	l.Applied = max(l.Applied, f.seen[s])
 	f.mu.Unlock()
@@ -307,7 +307,7 @@ func (f *Client) look(ctx context.Context, m *topology.Map, s int, l *wire.Look)
 	tried := map[string]bool{}
 	for within.Err() == nil {
 		var ready []topology.Replica
-		for _, r := range f.watch.Replicas(m.Collection, m.Current.Number, s) {
+		for _, r := range f.watch.Replicas(m.ID(), m.Current.Number, s) {
 			if r.Ready && !r.Draining && !tried[r.Node] {
 				ready = append(ready, r)
 			}
@@ -334,6 +334,9 @@ func (f *Client) look(ctx context.Context, m *topology.Map, s int, l *wire.Look)
 		return nil, search.ErrClosed
 	case ctx.Err() != nil:
 		return nil, ctx.Err()
+	}
+	if err := f.removed(); err != nil {
+		return nil, err
 	}
 	docs := f.documents(m, s)
 	return nil, &PartialError{search.Coverage{Parts: m.Shards(), Of: docs, Missing: []search.MissingPart{{Part: s, Name: fmt.Sprintf("shard %d", s), Docs: docs, Reason: reason}}}}

@@ -131,6 +131,9 @@ func (f *Client) search(ctx context.Context, q search.Query, o search.Options) (
 		if a.refusal != nil {
 			return nil, a.refusal
 		}
+		if gone := f.removed(); missing && gone != nil {
+			return nil, gone
+		}
 		if now, err := f.collection(); a.stale && missing && (err != nil || now.Current.Number == m.Current.Number) {
 			// The generation may be flipping: the map says so in a moment.
 			select {
@@ -220,7 +223,7 @@ func (f *Client) newAsk(ctx context.Context, m *topology.Map, q search.Query, o 
 	}
 	a := &ask{f: f, m: m, missing: map[int]string{}}
 	a.q = wire.Query{
-		Collection: m.Collection, Generation: m.Current.Number, Dim: m.Current.Dim, Vectors: q.Vectors, Weights: q.Weights,
+		Collection: m.ID(), Generation: m.Current.Number, Dim: m.Current.Dim, Vectors: q.Vectors, Weights: q.Weights,
 		K: o.K, Mode: o.Mode, Probes: o.Probes, Approx: o.Approx, Exact: o.Exact, Derive: o.Derive, Payload: o.Payload, AllowMissing: true,
 	}
 	if q.Mask != nil {

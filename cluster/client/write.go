@@ -68,7 +68,8 @@ func (e *WriteError) Unwrap() error { return e.Err }
 // each is atomic.
 //
 // Errors: [ErrQuorum], [ErrRefused] (with [index.ErrDuplicateID] for an id that is there
-// already), [ErrConflict], [ErrUnacknowledged], [ErrEmpty], and those of src.
+// already), [ErrConflict], [ErrUnacknowledged], [ErrEmpty], [topology.ErrNoCollection],
+// and those of src.
 func (f *Client) Add(ctx context.Context, src vectors.Source, o *WriteOptions) (*WriteReport, error) {
 	if o == nil {
 		o = &WriteOptions{}
@@ -269,7 +270,7 @@ func (w *writing) publish(s int) error {
 	if int64(len(msg)) > w.f.bus.Conn.MaxPayload() {
 		return fail(fmt.Errorf("%w: a batch of %d bytes", ErrRefused, len(msg)))
 	}
-	opts := []jetstream.PublishOpt{jetstream.WithMsgID(b.ID.String()), jetstream.WithExpectStream(bus.LogStream(w.m.Collection, s)), jetstream.WithRetryAttempts(5)}
+	opts := []jetstream.PublishOpt{jetstream.WithMsgID(b.ID.String()), jetstream.WithExpectStream(bus.LogStream(w.m.ID(), s)), jetstream.WithRetryAttempts(5)}
 	if after, conditional := w.o.If[s]; conditional {
 		if last, more := w.report.at(&w.mu, s); more { // its own batch before
 			after = last
@@ -278,6 +279,11 @@ func (w *writing) publish(s int) error {
 	}
 	entry, err := w.log(s, msg, opts)
 	var api *jetstream.APIError
+	if err != nil {
+		if gone := w.f.removed(); gone != nil {
+			return fail(gone) // with its log
+		}
+	}
 	switch {
 	case errors.Is(err, ErrUnacknowledged):
 		return fail(err)
@@ -299,7 +305,7 @@ func (w *writing) log(s int, msg []byte, opts []jetstream.PublishOpt) (*jetstrea
 	unanswered := false
 	for until := time.Now().Add(100 * time.Second); ; {
 		ctx, stop := context.WithTimeout(w.ctx, bus.Attempt)
-		ack, err := w.f.bus.JS.Publish(ctx, bus.LogSubject(w.m.Collection, s), msg, opts...)
+		ack, err := w.f.bus.JS.Publish(ctx, bus.LogSubject(w.m.ID(), s), msg, opts...)
 		stop()
 		late := errors.Is(err, context.DeadlineExceeded)
 		if late && w.ctx.Err() == nil && time.Now().Before(until) {
@@ -324,7 +330,12 @@ func (r *WriteReport) at(mu *sync.Mutex, s int) (uint64, bool) {
 func (w *writing) await(s int, b *wire.Batch, sequence uint64, heard <-chan *node.Ack) error {
 	nodes := map[string]bool{}
 	for {
+		changed := w.f.watch.Changed()
+		if err := w.f.removed(); err != nil {
+			return &WriteError{s, err} // nobody has it, whatever became of the change before
+		}
 		select {
+		case <-changed:
 		case a := <-heard:
 			if a.Sequence != sequence || a.Shard != s {
 				continue
@@ -373,7 +384,12 @@ func (f *Client) awaitQuorum(ctx context.Context, m *topology.Map, s int) error 
 	ctx, stop := context.WithTimeout(ctx, settle)
 	defer stop()
 	var err error
-	_ = f.watch.Wait(ctx, func() bool { err = f.quorum(m, s); return err == nil || errors.Is(err, errLost) })
+	_ = f.watch.Wait(ctx, func() bool {
+		if err = f.removed(); err == nil {
+			err = f.quorum(m, s)
+		}
+		return err == nil || errors.Is(err, errLost) || errors.Is(err, topology.ErrRemoved)
+	})
 	return err
 }
 
@@ -384,7 +400,7 @@ var errLost = fmt.Errorf("%w: its log has lost entries", ErrQuorum)
 // follow the log, or one says that the log has lost entries.
 func (f *Client) quorum(m *topology.Map, s int) error {
 	n := 0
-	for _, r := range f.watch.Replicas(m.Collection, m.Current.Number, s) {
+	for _, r := range f.watch.Replicas(m.ID(), m.Current.Number, s) {
 		if r.Lost {
 			return fmt.Errorf("%w: node %s: %s", errLost, r.Node, r.Log)
 		}
@@ -456,7 +472,7 @@ func (f *Client) Applied() (map[int]uint64, error) {
 		f.mu.Lock()
 		all[s] = f.seen[s]
 		f.mu.Unlock()
-		for _, r := range f.watch.Replicas(m.Collection, m.Current.Number, s) {
+		for _, r := range f.watch.Replicas(m.ID(), m.Current.Number, s) {
 			all[s] = max(all[s], r.Applied)
 		}
 	}

@@ -145,6 +145,14 @@ func (c *Cluster) Client(cfg client.Config) *client.Client {
 	return f
 }
 
+// ID is the identity of the collection that has a name now.
+func (c *Cluster) ID(name string) string {
+	c.T.Helper()
+	m, err := c.Op.Watcher().Map(name)
+	require.NoError(c.T, err)
+	return m.ID()
+}
+
 // Train are options that make small codecs.
 var Train = index.BuildOptions{Nbits: 2, Centroids: 16, Threads: 1}
 

@@ -40,8 +40,8 @@ all of it.`),
 				RunE: func(*cobra.Command, []string) error { return errors.New("no command is given") },
 			}
 			cmd.AddCommand(
-				x.nodeCommand(), x.createCommand(), x.buildCommand(), x.promoteCommand(), x.discardCommand(), x.statusCommand(),
-				x.searchCommand(), x.addCommand(), x.deleteCommand(), x.drainCommand(), x.rebalanceCommand(), x.verifyCommand(), x.checkpointCommand(), x.restoreCommand(),
+				x.nodeCommand(), x.createCommand(), x.buildCommand(), x.promoteCommand(), x.discardCommand(), x.statusCommand(), x.describeCommand(),
+				x.searchCommand(), x.addCommand(), x.deleteCommand(), x.drainCommand(), x.rebalanceCommand(), x.verifyCommand(), x.checkpointCommand(), x.restoreCommand(), x.removeCommand(),
 			)
 			return []*cobra.Command{cmd}
 		},
@@ -168,7 +168,8 @@ func (x *cli) createCommand() *cobra.Command {
 Make a collection on the nodes that there are. Its documents are spread over the
 shards by their ids, once and for all; each shard gets its replicas on different
 nodes, in different zones where there are some. A change is acknowledged when so many
-replicas have it on their disks.`),
+replicas have it on their disks. A name may be used again when the collection that had it
+was removed; nothing of that is in the new one.`),
 		Example: "  plaid cluster create wiki --shards 16 --replicas 2 --store /mnt/plaid",
 		Args:    x.Takes("COLLECTION"),
 	}

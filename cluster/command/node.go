@@ -138,7 +138,7 @@ func (r *running) run(ctx context.Context, log io.Writer, say func(string, ...an
 	defer n.Close()
 	serves := make(chan error, 1)
 	if settings != nil {
-		front.conn = conn
+		front.conn, front.store = conn, r.store
 		go func() { serves <- daemon.Run(ctx, settings, log, os.Environ(), nil) }()
 	}
 	var told sync.WaitGroup

@@ -13,6 +13,8 @@ import (
 
 	"github.com/plaid-ir/plaid/cluster/bus"
 	"github.com/plaid-ir/plaid/cluster/client"
+	"github.com/plaid-ir/plaid/cluster/objects"
+	"github.com/plaid-ir/plaid/cluster/operate"
 	"github.com/plaid-ir/plaid/cluster/service"
 	plaid "github.com/plaid-ir/plaid/cmd/plaid/command"
 	"github.com/plaid-ir/plaid/internal/cli/flags"
@@ -29,6 +31,10 @@ type serving struct {
 	// conn is that of a node of the same process; nil: one is made. It is also made to the
 	// servers of a node where the front has a certificate of its own.
 	conn *nats.Conn
+	// store is the object store, with which collections are declared and removed; "": they
+	// are not.
+	store  string
+	create operate.CreateOptions
 }
 
 // serve adds the settings.
@@ -37,6 +43,7 @@ func serve(_ plaid.App, c *daemon.Config) {
 	s.register(c)
 	c.TextSetting("cluster", &s.servers, "serve the collections of a cluster, in place of a folder: `ADDRESSES` of nodes, with commas between")
 	c.TextSetting("cluster-zone", &s.c.Zone, "`NAME` of the zone whose replicas are asked first")
+	c.TextSetting("cluster-store", &s.store, "object store of the cluster, a `FOLDER` or s3://BUCKET/PREFIX: collections are declared and removed over HTTP too")
 }
 
 // register adds the settings that a front in the process of a node has too.
@@ -47,13 +54,15 @@ func (s *serving) register(c *daemon.Config) {
 	c.TextSetting("cluster-tls-cert", &s.tls.cert, "`FILE` with the certificate to show to nodes")
 	c.TextSetting("cluster-tls-key", &s.tls.key, "`FILE` with its key")
 	c.TextSetting("cluster-tls-ca", &s.tls.ca, "`FILE` with the authority that certificates of nodes must be from")
+	c.Setting("cluster-shards", flags.Int(&s.create.Shards, 1, 1), "shards of a collection that is declared over HTTP")
+	c.Setting("cluster-replicas", flags.Int(&s.create.Replicas, 1, 1), "replicas of each shard of such a collection")
 	c.Setting("cluster-partial", flags.Choice(&s.partial, "refuse", "refuse", "allow"), "results of a cluster that lack shards")
 }
 
 // Check implements [daemon.Elsewhere].
 func (s *serving) Check() (asked bool, err error) {
 	switch {
-	case s.servers == "" && s.conn == nil && (s.c.Zone != "" || s.tls != tlsFlags{}):
+	case s.servers == "" && s.conn == nil && (s.c.Zone != "" || s.store != "" || s.tls != tlsFlags{}):
 		return false, errors.New("settings of a cluster without cluster")
 	case s.servers == "" && s.tls != tlsFlags{}:
 		return false, errors.New("cluster-tls-cert is for a node with --connect: this one asks its own server")
@@ -82,7 +91,15 @@ func (s *serving) Open(ctx context.Context, c *daemon.Config, log *slog.Logger) 
 	if c.WorkTimeout == 0 { // no limit
 		s.c.WriteDeadline = 24 * time.Hour
 	}
-	f, err := service.New(ctx, conn, service.Config{Client: s.c, Place: place})
+	cfg := service.Config{Client: s.c, Place: place, Create: s.create, Backend: c.Backend, Threads: c.Threads}
+	var err error
+	if s.store != "" {
+		cfg.Store, err = objects.Open(s.store)
+	}
+	var f *service.Front
+	if err == nil {
+		f, err = service.New(ctx, conn, cfg)
+	}
 	if err != nil {
 		hangUp()
 		return nil, nil, err

@@ -60,36 +60,41 @@ func (x *cli) statusCommand() *cobra.Command {
 func look(w *topology.Watcher) *status {
 	s := &status{Nodes: w.Leases(), Collections: []collectionStatus{}}
 	for _, m := range w.Maps() {
-		c := collectionStatus{Collection: m.Collection, Version: m.Version, Shards: m.Shards(), Replicas: m.Replicas, Short: []int{}, Silent: []int{}}
-		if m.Next != nil {
-			c.Next = m.Next.Number
-			for _, shard := range m.Next.Shards {
-				if shard.Object.Name != "" {
-					c.Built++
-				}
-			}
-		}
-		if m.Current != nil {
-			c.Generation = m.Current.Number
-			for i := range m.Shards() {
-				ready, documents := 0, m.Current.Shards[i].Documents
-				for _, r := range w.Replicas(m.Collection, m.Current.Number, i) {
-					if r.Ready {
-						ready, documents = ready+1, r.Documents
-					}
-				}
-				c.Documents += documents
-				switch {
-				case ready == 0:
-					c.Silent = append(c.Silent, i)
-				case ready < m.Replicas:
-					c.Short = append(c.Short, i)
-				}
-			}
-		}
-		s.Collections = append(s.Collections, c)
+		s.Collections = append(s.Collections, collectionOf(w, m))
 	}
 	return s
+}
+
+func collectionOf(w *topology.Watcher, m *topology.Map) collectionStatus {
+	c := collectionStatus{Collection: m.Collection, Version: m.Version, Shards: m.Shards(), Replicas: m.Replicas, Short: []int{}, Silent: []int{}}
+	if m.Next != nil {
+		c.Next = m.Next.Number
+		for _, shard := range m.Next.Shards {
+			if shard.Object.Name != "" {
+				c.Built++
+			}
+		}
+	}
+	if m.Current == nil {
+		return c
+	}
+	c.Generation = m.Current.Number
+	for i := range m.Shards() {
+		ready, documents := 0, m.Current.Shards[i].Documents
+		for _, r := range w.Replicas(m.ID(), m.Current.Number, i) {
+			if r.Ready {
+				ready, documents = ready+1, r.Documents
+			}
+		}
+		c.Documents += documents
+		switch {
+		case ready == 0:
+			c.Silent = append(c.Silent, i)
+		case ready < m.Replicas:
+			c.Short = append(c.Short, i)
+		}
+	}
+	return c
 }
 
 func (s *status) print(b *bytes.Buffer) {
@@ -119,18 +124,23 @@ func (s *status) print(b *bytes.Buffer) {
 	}
 	t.Print(b)
 	for _, c := range s.Collections {
-		fmt.Fprintf(b, "\n%s: %s in %s, generation %d", c.Collection, out.Plural(int(c.Documents), "document"), out.Plural(c.Shards, "shard"), c.Generation)
-		if c.Next > 0 {
-			fmt.Fprintf(b, "; generation %d has %d of %d built", c.Next, c.Built, c.Shards)
-		}
 		b.WriteByte('\n')
-		for _, w := range []struct {
-			shards []int
-			what   string
-		}{{c.Silent, "without a replica that answers"}, {c.Short, "with fewer replicas than wanted"}} {
-			if len(w.shards) > 0 {
-				fmt.Fprintf(b, "  shards %s: %v\n", w.what, w.shards)
-			}
+		c.print(b)
+	}
+}
+
+func (c *collectionStatus) print(b *bytes.Buffer) {
+	fmt.Fprintf(b, "%s: %s in %s, generation %d", c.Collection, out.Plural(int(c.Documents), "document"), out.Plural(c.Shards, "shard"), c.Generation)
+	if c.Next > 0 {
+		fmt.Fprintf(b, "; generation %d has %d of %d built", c.Next, c.Built, c.Shards)
+	}
+	b.WriteByte('\n')
+	for _, w := range []struct {
+		shards []int
+		what   string
+	}{{c.Silent, "without a replica that answers"}, {c.Short, "with fewer replicas than wanted"}} {
+		if len(w.shards) > 0 {
+			fmt.Fprintf(b, "  shards %s: %v\n", w.what, w.shards)
 		}
 	}
 }

@@ -21,7 +21,7 @@ import (
 // BuildOrder has a worker build a shard. It lies in the queue until a worker says that
 // the shard is in the map.
 type BuildOrder struct {
-	Collection string `json:"collection"`
+	Collection string `json:"collection"` // its identity
 	Generation uint64 `json:"generation"`
 	Shard      int    `json:"shard"`
 	// Codec is an index file whose codec is used, Input a spool of the documents of the
@@ -119,10 +119,13 @@ func (n *Node) take(msg jetstream.Msg) {
 
 // buildShard builds the file of a shard, makes an object of it and enters that in the map.
 func (n *Node) buildShard(ctx context.Context, o *BuildOrder) error {
-	if topology.CheckName(o.Collection) != nil || o.Codec.Check() != nil || o.Shard < 0 {
+	if topology.CheckID(o.Collection) != nil || o.Codec.Check() != nil || o.Shard < 0 {
 		return fmt.Errorf("%w: %+v", errOrder, o)
 	}
-	m, err := n.maps.Get(ctx, o.Collection)
+	m, err := n.maps.Find(ctx, o.Collection)
+	if errors.Is(err, topology.ErrRemoved) {
+		return fmt.Errorf("%w: %w", errOver, err)
+	}
 	if err != nil {
 		return err
 	}
@@ -143,7 +146,7 @@ func (n *Node) buildShard(ctx context.Context, o *BuildOrder) error {
 	if err := n.buildFile(ctx, dir, path, o); err != nil {
 		return err
 	}
-	shard, err := examine(ctx, path, g.Start[o.Shard])
+	shard, err := Examine(ctx, path, g.Start[o.Shard])
 	if err != nil {
 		return err
 	}
@@ -162,6 +165,9 @@ func (n *Node) buildShard(ctx context.Context, o *BuildOrder) error {
 		}
 		return nil
 	})
+	if errors.Is(err, topology.ErrRemoved) {
+		err = fmt.Errorf("%w: %w", errOver, err)
+	}
 	if !entered { // another worker was first, with the same content
 		err = errors.Join(err, n.store.Delete(ctx, shard.Object.Name))
 	}

@@ -203,7 +203,7 @@ func (r *replica) apply(sequence uint64, data []byte) error {
 // isNext tells whether a replica is of a generation that nobody searches yet: what it
 // has does not count for a change.
 func (n *Node) isNext(k key) bool {
-	m, err := n.watch.Map(k.collection)
+	m, err := n.watch.MapOf(k.collection)
 	return err == nil && m.Current != nil && m.Current.Number != k.generation
 }
 

@@ -118,7 +118,7 @@ type Node struct {
 
 // key names a replica.
 type key struct {
-	collection string
+	collection string // its identity
 	generation uint64
 	shard      int
 }
@@ -234,7 +234,7 @@ func (n *Node) wanted() map[key]*topology.Map {
 			}
 			for _, g := range []*topology.Generation{m.Current, m.Next} {
 				if g != nil && g.Shards[s].Object.Name != "" {
-					wanted[key{m.Collection, g.Number, s}] = m
+					wanted[key{m.ID(), g.Number, s}] = m
 				}
 			}
 		}
@@ -244,8 +244,10 @@ func (n *Node) wanted() map[key]*topology.Map {
 
 // reconcile starts replicas that the map wants and ends those that it does not want any
 // more, once others answer in their place and those who ask have had time to see that.
+// Those of a collection that was removed end at once.
 func (n *Node) reconcile() {
 	unwanted := map[key]time.Time{}
+	var tidied attic
 	for {
 		changed := n.watch.Changed()
 		wanted := n.wanted()
@@ -258,10 +260,15 @@ func (n *Node) reconcile() {
 				n.done.Go(r.run)
 			}
 		}
-		var over []*replica
+		var over, ended []*replica
 		wake := 24 * time.Hour
 		for k, r := range n.replicas {
 			if wanted[k] != nil {
+				continue
+			}
+			if n.removed(k.collection) {
+				ended = append(ended, r)
+				delete(unwanted, k)
 				continue
 			}
 			since, counting := unwanted[k]
@@ -278,10 +285,19 @@ func (n *Node) reconcile() {
 			}
 		}
 		n.mu.Unlock()
+		for _, r := range ended {
+			r.stop()
+		}
 		for _, r := range over {
 			r.remove()
 		}
-		if len(over) > 0 {
+		if err := n.tidy(&tidied); err != nil {
+			n.log.Warn("what is left of collections cannot be taken away", "error", err)
+			wake = min(wake, n.c.Renew)
+		} else {
+			n.forget(ended) // the lease says so when the files are gone, not before
+		}
+		if len(over)+len(ended) > 0 {
 			n.say()
 		}
 		select {
@@ -293,10 +309,19 @@ func (n *Node) reconcile() {
 	}
 }
 
+// forget drops replicas that have ended.
+func (n *Node) forget(all []*replica) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, r := range all {
+		delete(n.replicas, r.key)
+	}
+}
+
 // replaced tells whether a shard that this node is to give up is answered for by those
 // that it was given to, or is of no generation that anybody may ask for; n.mu is held.
 func (n *Node) replaced(k key) bool {
-	m, err := n.watch.Map(k.collection)
+	m, err := n.watch.MapOf(k.collection)
 	if err != nil {
 		return errors.Is(err, topology.ErrNoCollection) && n.bus.Conn.IsConnected()
 	}
@@ -316,12 +341,17 @@ func (n *Node) replaced(k key) bool {
 // replica of an earlier one has: until then that may be the only copy beside the log.
 func (n *Node) succeeded(k key, m *topology.Map) bool {
 	applied := n.replicas[k].state().Applied
-	return slices.ContainsFunc(n.watch.Replicas(m.Collection, m.Current.Number, k.shard), func(r topology.Replica) bool {
+	return slices.ContainsFunc(n.watch.Replicas(k.collection, m.Current.Number, k.shard), func(r topology.Replica) bool {
 		return r.Ready && r.Applied >= applied
 	})
 }
 
+// replica is nil where there is none, and where the collection was removed, which the
+// node may have heard a moment before its replicas end.
 func (n *Node) replica(k key) *replica {
+	if n.removed(k.collection) {
+		return nil
+	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.replicas[k]

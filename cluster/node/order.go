@@ -21,7 +21,8 @@ import (
 type Order struct {
 	// Do is "verify", which reads all of the file, or "checkpoint", which also makes an
 	// object of it.
-	Do         string `json:"do"`
+	Do string `json:"do"`
+	// Collection is the identity of the collection.
 	Collection string `json:"collection"`
 	Generation uint64 `json:"generation"`
 	Shard      int    `json:"shard"`
@@ -127,7 +128,7 @@ func (r *replica) checkpoint() (*topology.Shard, error) {
 	if _, err := ix.BackupTo(r.ctx, path, &index.BackupOptions{Force: true}); err != nil {
 		return nil, err
 	}
-	shard, err := examine(r.ctx, path, r.base)
+	shard, err := Examine(r.ctx, path, r.base)
 	if err != nil {
 		return nil, err
 	}
@@ -140,9 +141,9 @@ func ObjectName(collection string, generation uint64, shard int, applied uint64)
 	return fmt.Sprintf("shards/%s/g%d/s%04d-a%d-%s.plaid", collection, generation, shard, applied, wire.NewID().String()[:12])
 }
 
-// examine describes the index file at a path, which stands for base entries of the log
+// Examine describes the index file at a path, which stands for base entries of the log
 // if it does not say.
-func examine(ctx context.Context, path string, base uint64) (shard *topology.Shard, err error) {
+func Examine(ctx context.Context, path string, base uint64) (shard *topology.Shard, err error) {
 	ix, err := index.Open(ctx, path, &index.Options{LockTimeout: time.Second})
 	if err != nil {
 		return nil, err

@@ -60,10 +60,15 @@ func (r *replica) state() topology.Serving {
 	}
 }
 
-// remove ends the replica and takes its file away.
-func (r *replica) remove() {
+// stop ends the replica.
+func (r *replica) stop() {
 	r.end()
 	<-r.done
+}
+
+// remove ends the replica and takes its file away.
+func (r *replica) remove() {
+	r.stop()
 	path := r.n.path(r.key)
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		r.n.log.Warn("a replica cannot be removed", "replica", r.key, "error", err)
@@ -162,7 +167,7 @@ func (r *replica) live() error {
 
 // generation is that of the replica as the map has it now.
 func (r *replica) generation() (*topology.Generation, error) {
-	m, err := r.n.watch.Map(r.key.collection)
+	m, err := r.n.watch.MapOf(r.key.collection)
 	if err != nil {
 		return nil, err
 	}

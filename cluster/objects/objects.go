@@ -43,14 +43,14 @@ type Store interface {
 	Delete(ctx context.Context, name string) error
 }
 
-// CheckName refuses what is no name: parts of letters, digits and -_. between
+// CheckName refuses what is no name: parts of letters, digits and -_.@ between
 // slashes, none of which begins with a dot.
 func CheckName(name string) error {
 	ok := name != "" && len(name) <= 900 && path.Clean(name) == name && !strings.HasPrefix(name, "/") && utf8.ValidString(name)
 	for part := range strings.SplitSeq(name, "/") {
 		ok = ok && part != "" && part[0] != '.'
 		for _, r := range part {
-			ok = ok && (r < unicode.MaxASCII && (unicode.IsLetter(r) || unicode.IsDigit(r)) || strings.ContainsRune("-_.", r))
+			ok = ok && (r < unicode.MaxASCII && (unicode.IsLetter(r) || unicode.IsDigit(r)) || strings.ContainsRune("-_.@", r))
 		}
 	}
 	if !ok {

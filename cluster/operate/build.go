@@ -15,6 +15,7 @@ import (
 	"github.com/plaid-ir/plaid/cluster/objects"
 	"github.com/plaid-ir/plaid/cluster/topology"
 	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/storage"
 	"github.com/plaid-ir/plaid/vectors"
 )
 
@@ -40,7 +41,7 @@ func (o *Operator) Build(ctx context.Context, collection string, src vectors.Sou
 	if b.Progress == nil {
 		b.Progress = func(string, int, int) {}
 	}
-	m, err := o.maps.Update(ctx, collection, func(m *topology.Map) error {
+	m, err := o.update(ctx, collection, func(m *topology.Map) error {
 		if m.Next != nil {
 			return fmt.Errorf("%w: generation %d of %s is being built or waits", ErrState, m.Next.Number, collection)
 		}
@@ -50,13 +51,11 @@ func (o *Operator) Build(ctx context.Context, collection string, src vectors.Sou
 	if err != nil {
 		return nil, err
 	}
-	g := &topology.Generation{Number: m.Last, Dim: src.Dim(), Model: b.Train.Model, Shards: make([]topology.Shard, m.Shards())}
-	for s := range m.Shards() {
-		stream, err := o.bus.JS.Stream(ctx, bus.LogStream(collection, s))
-		if err != nil {
-			return nil, fmt.Errorf("log of shard %d: %w", s, err)
-		}
-		g.Start = append(g.Start, stream.CachedInfo().State.LastSeq)
+	of := m
+	defer func() { err = o.left(ctx, of, err) }()
+	g, err := o.generation(ctx, m, src.Dim(), b.Train.Model)
+	if err != nil {
+		return nil, err
 	}
 	dir, err := os.MkdirTemp(b.Dir, "plaid-build-*")
 	if err != nil {
@@ -64,14 +63,14 @@ func (o *Operator) Build(ctx context.Context, collection string, src vectors.Sou
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	b.Progress("train", 0, 1)
-	if g.Codec, err = o.codec(ctx, dir, fmt.Sprintf("codecs/%s/g%d.plaid", collection, g.Number), src, b); err != nil {
+	if g.Codec, err = o.codec(ctx, dir, codecName(m, g.Number), src, b); err != nil {
 		return nil, err
 	}
 	b.Progress("train", 1, 1)
 	if g.Inputs, err = o.split(ctx, dir, m, g.Number, src, b); err != nil {
 		return nil, err
 	}
-	m, err = o.maps.Update(ctx, collection, func(m *topology.Map) error {
+	m, err = o.maps.Update(ctx, m.ID(), func(m *topology.Map) error {
 		if m.Next != nil {
 			return fmt.Errorf("%w: generation %d of %s is being built", ErrState, m.Next.Number, collection)
 		}
@@ -82,6 +81,25 @@ func (o *Operator) Build(ctx context.Context, collection string, src vectors.Sou
 		return nil, err
 	}
 	return o.finish(ctx, m, b)
+}
+
+// generation is the one that is built next, whose number m.Last was taken for it. It
+// begins with what is in the logs now.
+func (o *Operator) generation(ctx context.Context, m *topology.Map, dim int, model *storage.Model) (*topology.Generation, error) {
+	g := &topology.Generation{Number: m.Last, Dim: dim, Model: model, Shards: make([]topology.Shard, m.Shards())}
+	for s := range m.Shards() {
+		stream, err := o.bus.JS.Stream(ctx, bus.LogStream(m.ID(), s))
+		if err != nil {
+			return nil, fmt.Errorf("log of shard %d: %w", s, err)
+		}
+		g.Start = append(g.Start, stream.CachedInfo().State.LastSeq)
+	}
+	return g, nil
+}
+
+// codecName is where the codec of a generation is.
+func codecName(m *topology.Map, generation uint64) string {
+	return fmt.Sprintf("codecs/%s/g%d.plaid", m.ID(), generation)
 }
 
 // Resume goes on with a build after its documents were taken apart: what is not built
@@ -107,7 +125,7 @@ func (o *Operator) finish(ctx context.Context, m *topology.Map, b BuildOptions) 
 		if shard.Object.Name != "" || g.Inputs == nil {
 			continue
 		}
-		order := node.BuildOrder{Collection: m.Collection, Generation: g.Number, Shard: s, Codec: g.Codec, Input: g.Inputs[s], Dim: g.Dim}
+		order := node.BuildOrder{Collection: m.ID(), Generation: g.Number, Shard: s, Codec: g.Codec, Input: g.Inputs[s], Dim: g.Dim}
 		if err := o.order(ctx, order); err != nil {
 			return nil, err
 		}
@@ -164,7 +182,7 @@ func (o *Operator) split(ctx context.Context, dir string, m *topology.Map, gener
 		err := spool.Close()
 		spools[s] = nil
 		if err == nil {
-			refs[s], err = objects.PutFile(ctx, o.store, fmt.Sprintf("inputs/%s/g%d/s%04d.spool", m.Collection, generation, s), path(s))
+			refs[s], err = objects.PutFile(ctx, o.store, fmt.Sprintf("inputs/%s/g%d/s%04d.spool", m.ID(), generation, s), path(s))
 		}
 		if err != nil {
 			return nil, err
@@ -198,8 +216,8 @@ func (o *Operator) built(ctx context.Context, m *topology.Map, b BuildOptions) (
 	number := m.Next.Number
 	var over error
 	n := 0
-	err := o.watch.Wait(ctx, func() bool {
-		now, err := o.watch.Map(m.Collection)
+	err := o.wait(ctx, m, func() bool {
+		now, err := o.watch.MapOf(m.ID())
 		if err != nil || now.Version < m.Version {
 			return false
 		}
@@ -223,7 +241,7 @@ func (o *Operator) built(ctx context.Context, m *topology.Map, b BuildOptions) (
 	if err = errors.Join(err, over); err != nil {
 		return nil, err
 	}
-	inputs, err := o.store.List(ctx, fmt.Sprintf("inputs/%s/g%d/", m.Collection, number))
+	inputs, err := o.store.List(ctx, fmt.Sprintf("inputs/%s/g%d/", m.ID(), number))
 	for _, name := range inputs {
 		err = errors.Join(err, o.store.Delete(ctx, name))
 	}

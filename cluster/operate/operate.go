@@ -4,6 +4,7 @@ package operate
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -34,6 +35,7 @@ type Operator struct {
 	store objects.Store
 	maps  *topology.Store
 	watch *topology.Watcher
+	own   bool // the watcher
 	log   *slog.Logger
 }
 
@@ -43,14 +45,26 @@ func New(ctx context.Context, b *bus.Bus, store objects.Store, log *slog.Logger)
 	if err != nil {
 		return nil, err
 	}
+	o := Over(b, watch, store, log)
+	o.own = true
+	return o, nil
+}
+
+// Over returns an operator over a watcher that others use too, and which stays the
+// caller's; log may be nil.
+func Over(b *bus.Bus, watch *topology.Watcher, store objects.Store, log *slog.Logger) *Operator {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	return &Operator{b, store, topology.NewStore(store, b.Maps), watch, log}, nil
+	return &Operator{bus: b, store: store, maps: topology.NewStore(store, b.Maps), watch: watch, log: log}
 }
 
 // Close ends the operator.
-func (o *Operator) Close() { o.watch.Close() }
+func (o *Operator) Close() {
+	if o.own {
+		o.watch.Close()
+	}
+}
 
 // Watcher tells what the operator knows of the cluster.
 func (o *Operator) Watcher() *topology.Watcher { return o.watch }
@@ -70,10 +84,13 @@ func (o *Operator) Nodes() []topology.Member {
 // R/2 + 1 acknowledge a change.
 type CreateOptions struct {
 	Shards, Replicas, Acks int
+	// Settings are kept in the map for whoever makes the collection: JSON, or nil.
+	Settings json.RawMessage
 }
 
 // Create makes a collection without documents, on the nodes that there are, and the logs
-// of its shards.
+// of its shards. It is another collection than any that had the name before. The error is
+// [topology.ErrExists] if there is one of the name.
 func (o *Operator) Create(ctx context.Context, collection string, c CreateOptions) (*topology.Map, error) {
 	if c.Shards == 0 {
 		c.Shards = 1
@@ -92,16 +109,32 @@ func (o *Operator) Create(ctx context.Context, collection string, c CreateOption
 	if err != nil {
 		return nil, err
 	}
+	m.Incarnation, m.Settings = topology.NewIncarnation(), c.Settings
 	if err := o.maps.Create(ctx, m); err != nil {
 		return nil, err
 	}
-	return m, o.logs(ctx, m)
+	err = o.logs(ctx, m)
+	if err == nil {
+		if _, gone := o.maps.Find(ctx, m.ID()); errors.Is(gone, topology.ErrRemoved) {
+			err = gone
+		}
+	}
+	return m, o.left(ctx, m, err)
+}
+
+// update changes the map of the collection that has a name now.
+func (o *Operator) update(ctx context.Context, name string, change func(*topology.Map) error) (*topology.Map, error) {
+	m, err := o.maps.Get(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	return o.maps.Update(ctx, m.ID(), change)
 }
 
 // logs makes the logs that are not there.
 func (o *Operator) logs(ctx context.Context, m *topology.Map) error {
 	for s := range m.Shards() {
-		if err := o.bus.MakeLog(ctx, m.Collection, s, 0); err != nil && !errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
+		if err := o.bus.MakeLog(ctx, m.ID(), s, 0); err != nil && !errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
 			return err
 		}
 	}
@@ -111,12 +144,25 @@ func (o *Operator) logs(ctx context.Context, m *topology.Map) error {
 // ready counts the replicas of a shard that answer.
 func (o *Operator) ready(m *topology.Map, generation uint64, shard int) int {
 	n := 0
-	for _, r := range o.watch.Replicas(m.Collection, generation, shard) {
+	for _, r := range o.watch.Replicas(m.ID(), generation, shard) {
 		if r.Ready && slices.Contains(m.Assigned[shard], r.Node) {
 			n++
 		}
 	}
 	return n
+}
+
+// wait waits until ok, or until the collection is removed, which is an error.
+func (o *Operator) wait(ctx context.Context, m *topology.Map, ok func() bool) error {
+	var over error
+	err := o.watch.Wait(ctx, func() bool {
+		if _, over = o.watch.MapOf(m.ID()); errors.Is(over, topology.ErrRemoved) {
+			return true
+		}
+		over = nil
+		return ok()
+	})
+	return errors.Join(err, over)
 }
 
 // Promote lets the generation that was built take the place of the one that is searched,
@@ -126,12 +172,16 @@ func (o *Operator) Promote(ctx context.Context, collection string) (*topology.Ma
 	if err != nil {
 		return nil, err
 	}
+	return o.promote(ctx, m)
+}
+
+func (o *Operator) promote(ctx context.Context, m *topology.Map) (*topology.Map, error) {
 	if !m.Next.Built() {
-		return nil, fmt.Errorf("%w: %s has no generation that is built and waits", ErrState, collection)
+		return nil, fmt.Errorf("%w: %s has no generation that is built and waits", ErrState, m.Collection)
 	}
 	number := m.Next.Number
 	var waits string
-	err = o.watch.Wait(ctx, func() bool {
+	err := o.wait(ctx, m, func() bool {
 		for s, nodes := range m.Assigned {
 			if n := o.ready(m, number, s); n < len(nodes) {
 				waits = fmt.Sprintf("shard %d of generation %d has %d of %d replicas", s, number, n, len(nodes))
@@ -143,12 +193,12 @@ func (o *Operator) Promote(ctx context.Context, collection string) (*topology.Ma
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", waits, err)
 	}
-	return o.maps.Update(ctx, collection, func(m *topology.Map) error {
+	return o.maps.Update(ctx, m.ID(), func(m *topology.Map) error {
 		if m.Current != nil && m.Current.Number == number {
 			return nil // done by another operator
 		}
 		if m.Next == nil || m.Next.Number != number {
-			return fmt.Errorf("%w: generation %d of %s waits no longer", ErrState, number, collection)
+			return fmt.Errorf("%w: generation %d of %s waits no longer", ErrState, number, m.Collection)
 		}
 		m.Current, m.Next = m.Next, nil
 		m.Current.Inputs = nil
@@ -158,12 +208,12 @@ func (o *Operator) Promote(ctx context.Context, collection string) (*topology.Ma
 
 // Discard gives up the generation that is built.
 func (o *Operator) Discard(ctx context.Context, collection string) (*topology.Map, error) {
-	return o.maps.Update(ctx, collection, func(m *topology.Map) error { m.Next = nil; return nil })
+	return o.update(ctx, collection, func(m *topology.Map) error { m.Next = nil; return nil })
 }
 
 // Drain gives the shards of a node to others, and waits until they answer.
 func (o *Operator) Drain(ctx context.Context, collection, name string) (*topology.Map, error) {
-	m, err := o.maps.Update(ctx, collection, func(m *topology.Map) error {
+	m, err := o.update(ctx, collection, func(m *topology.Map) error {
 		if m.Leave(name); len(m.Members) < m.Replicas {
 			return fmt.Errorf("%w: without %s there are %d, and %d replicas are wanted", ErrNodes, name, len(m.Members), m.Replicas)
 		}
@@ -179,7 +229,7 @@ func (o *Operator) Drain(ctx context.Context, collection, name string) (*topolog
 // Rebalance takes in nodes that have come, and waits until what they were given answers.
 func (o *Operator) Rebalance(ctx context.Context, collection string) (*topology.Map, error) {
 	nodes := o.Nodes()
-	m, err := o.maps.Update(ctx, collection, func(m *topology.Map) error {
+	m, err := o.update(ctx, collection, func(m *topology.Map) error {
 		for _, n := range nodes {
 			m.Join(n)
 		}
@@ -198,7 +248,7 @@ func (o *Operator) settled(ctx context.Context, m *topology.Map) error {
 		return nil
 	}
 	var waits string
-	err := o.watch.Wait(ctx, func() bool {
+	err := o.wait(ctx, m, func() bool {
 		for s, nodes := range m.Assigned {
 			if n := o.ready(m, m.Current.Number, s); n < len(nodes) {
 				waits = fmt.Sprintf("shard %d has %d of %d replicas", s, n, len(nodes))
@@ -254,11 +304,11 @@ func (o *Operator) verify(ctx context.Context, m *topology.Map, s int) (*Check, 
 		c := &Check{Shard: s}
 		var failed error
 		same := true
-		for _, r := range o.watch.Replicas(m.Collection, m.Current.Number, s) {
+		for _, r := range o.watch.Replicas(m.ID(), m.Current.Number, s) {
 			if !r.Ready {
 				continue
 			}
-			report, err := node.Send(ctx, o.bus.Conn, r.Node, node.Order{Do: "verify", Collection: m.Collection, Generation: m.Current.Number, Shard: s})
+			report, err := node.Send(ctx, o.bus.Conn, r.Node, node.Order{Do: "verify", Collection: m.ID(), Generation: m.Current.Number, Shard: s})
 			if err != nil {
 				c.Replicas = append(c.Replicas, ReplicaCheck{Node: r.Node, Error: err.Error()})
 				failed = errors.Join(failed, fmt.Errorf("shard %d: %w: %w", s, ErrDiffer, err))
@@ -305,18 +355,18 @@ func (o *Operator) Checkpoint(ctx context.Context, collection string) (*topology
 		if err != nil {
 			return nil, err
 		}
-		stream, err := o.bus.JS.Stream(ctx, bus.LogStream(collection, s))
+		stream, err := o.bus.JS.Stream(ctx, bus.LogStream(m.ID(), s))
 		if err != nil {
 			return nil, fmt.Errorf("log of shard %d: %w", s, err)
 		}
 		if m.Current.Shards[s].Applied >= stream.CachedInfo().State.LastSeq {
 			continue
 		}
-		report, err := node.Send(ctx, o.bus.Conn, best.Node, node.Order{Do: "checkpoint", Collection: collection, Generation: number, Shard: s})
+		report, err := node.Send(ctx, o.bus.Conn, best.Node, node.Order{Do: "checkpoint", Collection: m.ID(), Generation: number, Shard: s})
 		if err != nil {
 			return nil, err
 		}
-		if m, err = o.maps.Update(ctx, collection, func(m *topology.Map) error {
+		now, err := o.maps.Update(ctx, m.ID(), func(m *topology.Map) error {
 			if m.Current == nil || m.Current.Number != number {
 				return fmt.Errorf("%w: generation %d is over", ErrState, number)
 			}
@@ -324,9 +374,11 @@ func (o *Operator) Checkpoint(ctx context.Context, collection string) (*topology
 				m.Current.Shards[s] = report.Shard
 			}
 			return nil
-		}); err != nil {
-			return nil, err
+		})
+		if err != nil {
+			return nil, o.left(ctx, m, err)
 		}
+		m = now
 		if err := o.trim(ctx, m, s); err != nil {
 			return nil, err
 		}
@@ -336,7 +388,7 @@ func (o *Operator) Checkpoint(ctx context.Context, collection string) (*topology
 
 // furthest is the replica of a shard that has applied most.
 func (o *Operator) furthest(m *topology.Map, s int) (best topology.Replica, err error) {
-	for _, r := range o.watch.Replicas(m.Collection, m.Current.Number, s) {
+	for _, r := range o.watch.Replicas(m.ID(), m.Current.Number, s) {
 		if r.Ready && (best.Lease == nil || r.Applied > best.Applied) {
 			best = r
 		}
@@ -355,7 +407,7 @@ func (o *Operator) trim(ctx context.Context, m *topology.Map, s int) error {
 	least := m.Current.Shards[s].Applied
 	for _, name := range m.Assigned[s] {
 		there := false
-		for _, r := range o.watch.Replicas(m.Collection, m.Current.Number, s) {
+		for _, r := range o.watch.Replicas(m.ID(), m.Current.Number, s) {
 			if r.Node == name {
 				there, least = true, min(least, r.Applied)
 			}
@@ -364,7 +416,7 @@ func (o *Operator) trim(ctx context.Context, m *topology.Map, s int) error {
 			return nil // it is away, and comes back with what it had
 		}
 	}
-	stream, err := o.bus.JS.Stream(ctx, bus.LogStream(m.Collection, s))
+	stream, err := o.bus.JS.Stream(ctx, bus.LogStream(m.ID(), s))
 	if err != nil {
 		return err
 	}
@@ -380,7 +432,7 @@ func (o *Operator) Restore(ctx context.Context, collection string) (*topology.Ma
 	if err != nil {
 		return nil, err
 	}
-	if err := o.watch.Wait(ctx, func() bool { _, err := o.watch.Map(collection); return err == nil }); err != nil {
+	if err := o.watch.Wait(ctx, func() bool { _, err := o.watch.MapOf(m.ID()); return err == nil }); err != nil {
 		return nil, err
 	}
 	for s := range m.Shards() {
@@ -399,9 +451,9 @@ func (o *Operator) restoreLog(ctx context.Context, m *topology.Map, s int) error
 		}
 		applied = max(applied, g.Start[s], g.Shards[s].Applied)
 		// Every node has to say what it has, or a log would begin that one of them is ahead of.
-		if err := o.watch.Wait(ctx, func() bool {
+		if err := o.wait(ctx, m, func() bool {
 			for _, name := range m.Assigned[s] {
-				if !slices.ContainsFunc(o.watch.Replicas(m.Collection, g.Number, s), func(r topology.Replica) bool { return r.Node == name && (r.Ready || r.Log != "") }) {
+				if !slices.ContainsFunc(o.watch.Replicas(m.ID(), g.Number, s), func(r topology.Replica) bool { return r.Node == name && (r.Ready || r.Log != "") }) {
 					return g.Shards[s].Object.Name == ""
 				}
 			}
@@ -409,11 +461,11 @@ func (o *Operator) restoreLog(ctx context.Context, m *topology.Map, s int) error
 		}); err != nil {
 			return fmt.Errorf("waiting for the nodes of shard %d: %w", s, err)
 		}
-		for _, r := range o.watch.Replicas(m.Collection, g.Number, s) {
+		for _, r := range o.watch.Replicas(m.ID(), g.Number, s) {
 			applied = max(applied, r.Applied)
 		}
 	}
-	name := bus.LogStream(m.Collection, s)
+	name := bus.LogStream(m.ID(), s)
 	stream, err := o.bus.JS.Stream(ctx, name)
 	switch {
 	case errors.Is(err, jetstream.ErrStreamNotFound):
@@ -428,5 +480,5 @@ func (o *Operator) restoreLog(ctx context.Context, m *topology.Map, s int) error
 			return err
 		}
 	}
-	return o.bus.MakeLog(ctx, m.Collection, s, applied)
+	return o.bus.MakeLog(ctx, m.ID(), s, applied)
 }

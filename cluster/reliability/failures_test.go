@@ -95,7 +95,7 @@ func TestQuorumLost(t *testing.T) {
 	complete(t, f, maker, 5, 65)
 	p.again("n0")
 	require.NoError(t, f.Watcher().Wait(ctx, func() bool {
-		return len(f.Watcher().Replicas("wiki", 1, 0)) == 2 && len(f.Watcher().Replicas("wiki", 1, 1)) == 2 && f.Watcher().Replicas("wiki", 1, 0)[0].Ready && f.Watcher().Replicas("wiki", 1, 1)[0].Ready
+		return len(f.Watcher().Replicas(p.id("wiki"), 1, 0)) == 2 && len(f.Watcher().Replicas(p.id("wiki"), 1, 1)) == 2 && f.Watcher().Replicas(p.id("wiki"), 1, 0)[0].Ready && f.Watcher().Replicas(p.id("wiki"), 1, 1)[0].Ready
 	}))
 	_, err = f.Add(ctx, searchtest.Source(t, dim, docs[65:]), nil)
 	require.NoError(t, err)
@@ -149,7 +149,7 @@ func TestFullDisk(t *testing.T) {
 	x := p.node("n1")
 	require.NoError(t, x.cmd.Process.Signal(syscall.SIGTERM))
 	<-x.done
-	size, err := os.Stat(filepath.Join(p.dir, "n1", "shards", "wiki", "g1", "s0000.plaid"))
+	size, err := os.Stat(filepath.Join(p.dir, "n1", "shards", p.id("wiki"), "g1", "s0000.plaid"))
 	require.NoError(t, err)
 	t.Setenv("PLAID_TEST_FILE_LIMIT", fmt.Sprint(size.Size()))
 	p.again("n1")
@@ -162,7 +162,7 @@ func TestFullDisk(t *testing.T) {
 		have += 20
 	}
 	p.await("the fault", func() bool {
-		for _, r := range p.op.Watcher().Replicas("wiki", 1, 0) {
+		for _, r := range p.op.Watcher().Replicas(p.id("wiki"), 1, 0) {
 			if r.Node == "n1" && r.Fault != "" {
 				t.Log(r.Fault)
 				return true

@@ -226,7 +226,7 @@ func (p *processes) allReady(collection string) bool {
 	}
 	for s, nodes := range m.Assigned {
 		n := 0
-		for _, r := range p.op.Watcher().Replicas(collection, m.Current.Number, s) {
+		for _, r := range p.op.Watcher().Replicas(m.ID(), m.Current.Number, s) {
 			if r.Ready && p.alive(r) {
 				n++
 			}
@@ -268,6 +268,14 @@ func (p *processes) alive(r topology.Replica) bool {
 	default:
 		return true
 	}
+}
+
+// id is the identity of the collection that has a name.
+func (p *processes) id(name string) string {
+	p.t.Helper()
+	m, err := p.op.Watcher().Map(name)
+	require.NoError(p.t, err)
+	return m.ID()
 }
 
 func (p *processes) collection(name string, o operate.CreateOptions, docs []vectors.Document) {

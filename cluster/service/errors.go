@@ -9,6 +9,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/plaid-ir/plaid/cluster/client"
+	"github.com/plaid-ir/plaid/cluster/operate"
 	"github.com/plaid-ir/plaid/cluster/topology"
 	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/server"
@@ -32,6 +33,8 @@ func answered(err error) error {
 	switch {
 	case err == nil, errors.As(err, &p):
 		return err
+	case is(topology.ErrReplaced):
+		return server.NewProblem(server.CodeBusy, "the index was removed and declared anew while this was under way", soon, err)
 	case is(topology.ErrNoCollection):
 		return fmt.Errorf("%w: %w", store.ErrUnknown, err)
 	case is(topology.ErrMap):
@@ -46,6 +49,8 @@ func answered(err error) error {
 		return server.NewProblem(server.CodeTooLarge, err.Error()+": ask for less", 0, err)
 	case is(client.ErrConflict):
 		return server.NewProblem(server.CodeBusy, "others are changing the shards: "+cause(err), soon, err)
+	case is(operate.ErrState), is(operate.ErrNodes):
+		return server.NewProblem(server.CodeBusy, err.Error(), soon, err)
 	case is(client.ErrQuorum):
 		return server.NewProblem(server.CodeBusy, cause(err), soon, err)
 	case is(client.ErrRefused):
@@ -76,7 +81,7 @@ func cause(err error) string {
 // changed is the error of a change. One that was made in some shards and not in others is
 // one of unknown outcome: what is answered with any other changes nothing.
 func changed(r *client.WriteReport, err error) error {
-	if err == nil || r == nil || r.Added+r.Deleted+r.Updated == 0 {
+	if err == nil || r == nil || errors.Is(err, topology.ErrRemoved) || r.Added+r.Deleted+r.Updated == 0 {
 		return answered(err)
 	}
 	return server.NewProblem(server.CodeOutcomeUnknown, "the change was made in some shards and not in others: "+cause(err), 0, err)

@@ -90,7 +90,7 @@ func TestPages(t *testing.T) {
 	}
 	look := func(l wire.Look) wire.Found {
 		t.Helper()
-		l.Collection, l.Generation, l.Left = "wiki", 1, time.Minute
+		l.Collection, l.Generation, l.Left = c.ID("wiki"), 1, time.Minute
 		msg, err := json.Marshal(l)
 		require.NoError(t, err)
 		return ask(msg)

@@ -20,6 +20,8 @@ import (
 
 	"github.com/plaid-ir/plaid/cluster/bus"
 	"github.com/plaid-ir/plaid/cluster/client"
+	"github.com/plaid-ir/plaid/cluster/objects"
+	"github.com/plaid-ir/plaid/cluster/operate"
 	"github.com/plaid-ir/plaid/cluster/topology"
 	"github.com/plaid-ir/plaid/server"
 	"github.com/plaid-ir/plaid/server/store"
@@ -31,6 +33,14 @@ type Config struct {
 	Client client.Config
 	// Place says where the cluster is, for /health.
 	Place string
+	// Store is the object store of the cluster. With it collections are declared and removed;
+	// nil: they are not. Create says how they are made.
+	Store  objects.Store
+	Create operate.CreateOptions
+	// Backend names the kernels that codecs are trained with, and Threads bounds the
+	// goroutines of that; "" and 0: the best there is, one a processor.
+	Backend string
+	Threads int
 }
 
 // Front is the collections of a cluster, as a service sees them. It is safe for
@@ -40,10 +50,12 @@ type Front struct {
 	bus   *bus.Bus
 	watch *topology.Watcher
 	log   *slog.Logger
+	op    *operate.Operator // nil: nothing is declared or removed
 
 	mu      sync.Mutex
 	closed  bool
 	clients map[string]*collection
+	ending  sync.WaitGroup // clients of collections that were removed
 }
 
 var (
@@ -65,6 +77,9 @@ func New(ctx context.Context, conn *nats.Conn, c Config) (*Front, error) {
 	if f.log == nil {
 		f.log = slog.New(slog.DiscardHandler)
 	}
+	if c.Store != nil {
+		f.op = operate.Over(b, watch, c.Store, f.log)
+	}
 	return f, nil
 }
 
@@ -79,6 +94,7 @@ func (f *Front) Close() error {
 	for _, c := range all {
 		errs = append(errs, c.Close())
 	}
+	f.ending.Wait()
 	f.watch.Close()
 	return errors.Join(errs...)
 }
@@ -105,15 +121,21 @@ func (f *Front) Names() []string {
 
 // Get implements [server.Indexes].
 func (f *Front) Get(name string) (server.Index, error) {
-	if _, err := f.watch.Map(name); errors.Is(err, topology.ErrNoCollection) {
-		return nil, fmt.Errorf("%w: %q", store.ErrUnknown, name)
-	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.closed {
 		return nil, store.ErrClosed
 	}
-	if c := f.clients[name]; c != nil {
+	c := f.clients[name]
+	m, err := f.watch.Map(name)
+	if c != nil && (m != nil && c.id != m.ID() || errors.Is(err, topology.ErrNoCollection)) {
+		f.drain(c) // it was removed, and another collection may have the name
+		c = nil
+	}
+	switch {
+	case errors.Is(err, topology.ErrNoCollection):
+		return nil, fmt.Errorf("%w: %q", store.ErrUnknown, name)
+	case c != nil:
 		return c, nil
 	}
 	cfg := f.c.Client
@@ -122,32 +144,27 @@ func (f *Front) Get(name string) (server.Index, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &collection{Client: cl, name: name}
+	c = &collection{Client: cl, f: f, name: name}
+	if m, err := cl.Map(); err == nil {
+		c.id = m.ID()
+	}
 	f.clients[name] = c
 	return c, nil
 }
 
-// Declare implements [server.Indexes]: of a name that is there it says so, and otherwise
-// that it is for an operator to decide on shards and replicas.
-func (f *Front) Declare(_ context.Context, name string, _ store.Config) (server.Index, error) {
-	if err := store.CheckName(name); err != nil {
-		return nil, err
-	}
-	if _, err := f.watch.Map(name); !errors.Is(err, topology.ErrNoCollection) {
-		return nil, fmt.Errorf("%w: %q", store.ErrExists, name)
-	}
-	return nil, server.NotSupported("declaring an index (in a cluster plaid cluster create, build and promote make one)")
-}
-
-// Drop implements [server.Indexes]. A collection is not removed.
-func (f *Front) Drop(context.Context, string) (bool, error) {
-	return false, server.NotSupported("removing an index")
+// drain forgets a collection that was removed; f.mu is held. What is asked of it finds
+// that out by itself.
+func (f *Front) drain(c *collection) {
+	delete(f.clients, c.name)
+	f.ending.Go(func() { _ = c.Drain() })
 }
 
 // collection is one of them.
 type collection struct {
 	*client.Client
+	f     *Front
 	name  string
+	id    string       // its identity; "": its map is not understood
 	nbits atomic.Int32 // as Stats has seen it last
 }
 
@@ -163,9 +180,17 @@ func (c *collection) Err() error {
 	return nil
 }
 
-// Config is what is known of how the collection is made.
+// Config is how the collection was declared, and of one that an operator has made, what is
+// known.
 func (c *collection) Config() store.Config {
-	return store.Config{Nbits: int(c.nbits.Load()), Tokenizer: store.TokenizerUnicode}
+	cfg := store.Config{Nbits: int(c.nbits.Load()), Tokenizer: store.TokenizerUnicode}
+	if m, err := c.Map(); err == nil && m.Settings != nil {
+		var declared store.Config
+		if json.Unmarshal(m.Settings, &declared) == nil {
+			return declared
+		}
+	}
+	return cfg
 }
 
 func (c *collection) SetMaxDocuments(context.Context, *uint64) (store.Config, error) {
@@ -194,6 +219,9 @@ func (c *collection) Stats(ctx context.Context) (store.Stats, error) {
 		st.FileBytes += s.FileBytes
 		st.Nbits, st.Centroids = s.Nbits, s.Centroids // one codec
 	}
+	if st.Nbits == 8 && st.Centroids == 1 {
+		st.Growth.Stage = store.StageFlat
+	}
 	c.nbits.Store(int32(st.Nbits))
 	return st, nil
 }
@@ -212,8 +240,12 @@ func (c *collection) View(ctx context.Context) (server.View, error) {
 func (c *collection) Update(ctx context.Context, docs []store.Document, o store.UpdateOptions) (server.Receipt, error) {
 	d, err := c.Describe(ctx)
 	if errors.Is(err, client.ErrEmpty) {
-		return server.Receipt{}, server.NotSupported("documents in a collection that has not been built (plaid cluster build and promote)")
-	} else if err != nil {
+		if err := c.begin(ctx, docs, o.Model); err != nil || len(docs) == 0 {
+			return server.Receipt{}, err
+		}
+		d, err = c.Describe(ctx)
+	}
+	if err != nil {
 		return server.Receipt{}, answered(err)
 	}
 	if docs, err = store.CheckDocuments(docs, d.Dim, store.MaxMetadata); err != nil {

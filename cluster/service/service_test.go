@@ -40,20 +40,34 @@ type front struct {
 // serve starts one.
 func serve(t testing.TB, c *clustertest.Cluster, cfg client.Config) *front {
 	t.Helper()
-	if cfg.Deadline == 0 {
-		cfg.Deadline = clustertest.Patience
+	return serveAs(t, c, service.Config{Client: cfg})
+}
+
+func serveAs(t testing.TB, c *clustertest.Cluster, cfg service.Config) *front {
+	t.Helper()
+	cfg.Place = "a test"
+	if cfg.Client.Deadline == 0 {
+		cfg.Client.Deadline = clustertest.Patience
 	}
-	if cfg.WriteDeadline == 0 {
-		cfg.WriteDeadline = clustertest.Patience
+	if cfg.Client.WriteDeadline == 0 {
+		cfg.Client.WriteDeadline = clustertest.Patience
 	}
-	f, err := service.New(c.Ctx, c.Connect("front"), service.Config{Client: cfg, Place: "a test"})
+	of, err := service.New(c.Ctx, c.Connect("front"), cfg)
 	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, f.Close()) })
-	s, err := server.NewOver(f, nil, nil)
+	t.Cleanup(func() { require.NoError(t, of.Close()) })
+	f := serveOver(t, of)
+	f.of = of
+	return f
+}
+
+// serveOver starts a service over whichever indexes.
+func serveOver(t testing.TB, indexes server.Indexes) *front {
+	t.Helper()
+	s, err := server.NewOver(indexes, nil, nil)
 	require.NoError(t, err)
 	h := httptest.NewServer(s)
 	t.Cleanup(h.Close)
-	return &front{t, h.URL, f}
+	return &front{t: t, url: h.URL}
 }
 
 // do sends a request that must be answered with a status, and reads the answer into v,

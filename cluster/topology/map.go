@@ -34,6 +34,15 @@ var (
 type Map struct {
 	Format     int    `json:"format"` // 1
 	Collection string `json:"collection"`
+	// Incarnation tells the collection from others that had or will have its name; see
+	// [Map.ID]. "": it was made before there were incarnations.
+	Incarnation string `json:"incarnation,omitempty"`
+	// Removed: the collection is no more, and the map keeps its place until the name is used
+	// again. Former are the identities of those that had the name before, the last one first.
+	Removed bool     `json:"removed,omitempty"`
+	Former  []string `json:"former,omitempty"`
+	// Settings are of whoever made the collection, and mean nothing here.
+	Settings json.RawMessage `json:"settings,omitempty"`
 	// Version counts the changes of the map, from 1.
 	Version uint64 `json:"version"`
 	// Replicas is how many nodes are to have each shard, Acks how many must have a change in
@@ -88,6 +97,12 @@ type Shard struct {
 // Built tells whether every shard has its file.
 func (g *Generation) Built() bool {
 	return g != nil && !slices.ContainsFunc(g.Shards, func(s Shard) bool { return s.Object.Name == "" })
+}
+
+// Bare tells whether the generation is a codec and no documents: the file of each shard
+// is that of the codec.
+func (g *Generation) Bare() bool {
+	return !slices.ContainsFunc(g.Shards, func(s Shard) bool { return s.Object != g.Codec })
 }
 
 // Shards is how many there are.
@@ -178,6 +193,9 @@ func (m *Map) Check() error {
 		return bad("%d replicas of which %d acknowledge", m.Replicas, m.Acks)
 	case len(m.Assigned) != n:
 		return bad("%d of %d shards are assigned", len(m.Assigned), n)
+	}
+	if err := m.checkIdentity(); err != nil {
+		return bad("%v", err)
 	}
 	for s := 1; s < n; s++ {
 		if m.First[s] <= m.First[s-1] {

@@ -35,58 +35,136 @@ func object(collection string, version uint64) string {
 	return fmt.Sprintf("%s%016d.json", prefix(collection), version)
 }
 
-// Get returns the map that is shown, and the revision of the bucket; the error is
-// [ErrNoCollection] if there is none.
-func (s *Store) Get(ctx context.Context, collection string) (*Map, error) {
-	m, _, err := s.get(ctx, collection)
-	return m, err
+// Get returns the map of the collection that has a name, as it is shown; the error is
+// [ErrNoCollection] if there is none, or [ErrRemoved].
+func (s *Store) Get(ctx context.Context, name string) (*Map, error) {
+	m, _, err := s.shown(ctx, name)
+	if err == nil && m.Removed {
+		err = m.is(m.ID())
+	}
+	if err != nil {
+		return nil, err
+	}
+	return m, nil
 }
 
-func (s *Store) get(ctx context.Context, collection string) (*Map, uint64, error) {
-	if err := CheckName(collection); err != nil {
+// Find returns the map of the collection of an identity. The error is as that of Get, or
+// [ErrReplaced].
+func (s *Store) Find(ctx context.Context, id string) (*Map, error) {
+	m, _, err := s.shown(ctx, NameOf(id))
+	if err == nil {
+		err = m.is(id)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return m, nil
+}
+
+// shown is the map that is shown under a name, also that of a removed collection, and the
+// revision of the bucket.
+func (s *Store) shown(ctx context.Context, name string) (*Map, uint64, error) {
+	if err := CheckName(name); err != nil {
 		return nil, 0, err
 	}
 	ctx, stop := context.WithTimeout(ctx, 3*bus.Attempt)
 	defer stop()
-	e, err := s.kv.Get(ctx, collection)
+	e, err := s.kv.Get(ctx, name)
 	if errors.Is(err, jetstream.ErrKeyNotFound) {
-		return nil, 0, fmt.Errorf("%w: %s", ErrNoCollection, collection)
+		return nil, 0, fmt.Errorf("%w: %s", ErrNoCollection, name)
 	}
 	if err != nil {
-		return nil, 0, fmt.Errorf("map of %s: %w", collection, err)
+		return nil, 0, fmt.Errorf("map of %s: %w", name, err)
 	}
 	m, err := Decode(e.Value())
 	return m, e.Revision(), err
 }
 
-// Create makes the first version of a map.
+// newest is the last version of a map that there is, also that of a removed collection:
+// a process may have died before it was shown, and what is shown may have been lost, or
+// be all that is left.
+func (s *Store) newest(ctx context.Context, name string) (*Map, error) {
+	m, _, err := s.shown(ctx, name)
+	if err != nil && !errors.Is(err, ErrNoCollection) {
+		return nil, err
+	}
+	stored, serr := s.stored(ctx, name)
+	switch {
+	case errors.Is(serr, ErrNoCollection):
+		return m, err
+	case serr != nil:
+		return nil, serr
+	case m == nil || stored.Version > m.Version:
+		return stored, nil
+	}
+	return m, nil
+}
+
+// stored is the newest version that the object store has.
+func (s *Store) stored(ctx context.Context, name string) (*Map, error) {
+	if err := CheckName(name); err != nil {
+		return nil, err
+	}
+	names, err := s.objects.List(ctx, prefix(name))
+	if err != nil {
+		return nil, err
+	}
+	if len(names) == 0 {
+		return nil, fmt.Errorf("%w: %s", ErrNoCollection, name)
+	}
+	return s.read(ctx, names[len(names)-1])
+}
+
+// Create makes the first version of a map, or the next one where the name was that of a
+// collection that was removed: m gets the numbers that follow. The error is [ErrExists]
+// if there is a collection of the name.
 func (s *Store) Create(ctx context.Context, m *Map) error {
-	m.Version = 1
+	for {
+		m.Version = 1
+		before, err := s.newest(ctx, m.Collection)
+		switch {
+		case errors.Is(err, ErrNoCollection):
+		case err != nil:
+			return err
+		case !before.Removed:
+			// Whoever made it may have died before it was shown.
+			return errors.Join(fmt.Errorf("%w: %s", ErrExists, m.Collection), s.show(ctx, before))
+		default:
+			m.follow(before)
+		}
+		err = s.put(ctx, m)
+		if errors.Is(err, objects.ErrExists) {
+			continue // another one was faster, and is looked at
+		}
+		return err
+	}
+}
+
+// put writes a version and shows it. The error is [objects.ErrExists] if another process
+// has written one of that number.
+func (s *Store) put(ctx context.Context, m *Map) error {
 	text, err := m.Encode()
 	if err != nil {
 		return err
 	}
-	err = s.objects.Put(ctx, object(m.Collection, 1), bytes.NewReader(text), int64(len(text)))
-	if errors.Is(err, objects.ErrExists) {
-		return fmt.Errorf("%w: %s", ErrExists, m.Collection)
-	}
-	if err != nil {
+	if err := s.objects.Put(ctx, object(m.Collection, m.Version), bytes.NewReader(text), int64(len(text))); err != nil {
 		return err
 	}
 	return s.show(ctx, m)
 }
 
-// Update makes the next version of a map. If another change comes first, change is
-// called again, with what that one made. Its error ends the update.
-func (s *Store) Update(ctx context.Context, collection string, change func(*Map) error) (*Map, error) {
+// Update makes the next version of the map of a collection, which an identity says, so
+// that what began with one collection never goes on with another. If another change comes
+// first, change is called again, with what that one made. Its error ends the update.
+func (s *Store) Update(ctx context.Context, id string, change func(*Map) error) (*Map, error) {
 	for {
-		now, _, err := s.get(ctx, collection)
+		now, _, err := s.shown(ctx, NameOf(id))
 		if err != nil {
 			return nil, err
 		}
 		// Another process may have died between making a version and showing it.
 		for {
-			next, err := s.read(ctx, object(collection, now.Version+1))
+			next, err := s.read(ctx, object(now.Collection, now.Version+1))
 			if errors.Is(err, objects.ErrNotFound) {
 				break
 			}
@@ -94,6 +172,9 @@ func (s *Store) Update(ctx context.Context, collection string, change func(*Map)
 				return nil, err
 			}
 			now = next
+		}
+		if err := now.is(id); err != nil {
+			return nil, err
 		}
 		next, err := now.clone()
 		if err != nil {
@@ -103,19 +184,27 @@ func (s *Store) Update(ctx context.Context, collection string, change func(*Map)
 			return nil, err
 		}
 		next.Version = now.Version + 1
-		text, err := next.Encode()
-		if err != nil {
-			return nil, err
-		}
-		err = s.objects.Put(ctx, object(collection, next.Version), bytes.NewReader(text), int64(len(text)))
+		err = s.put(ctx, next)
 		if errors.Is(err, objects.ErrExists) {
 			continue
 		}
-		if err != nil {
-			return nil, err
-		}
-		return next, s.show(ctx, next)
+		return next, err
 	}
+}
+
+// Remove says of the collection that has a name that it is removed, which everybody who
+// watches hears, and returns what says so. Of one that was removed already it says so
+// again: existed is false then.
+func (s *Store) Remove(ctx context.Context, name string) (m *Map, existed bool, err error) {
+	m, err = s.newest(ctx, name)
+	if err != nil {
+		return nil, false, err
+	}
+	if err := s.show(ctx, m); err != nil || m.Removed {
+		return m, false, err
+	}
+	m, err = s.Update(ctx, m.ID(), func(m *Map) error { m.remove(); return nil })
+	return m, err == nil, err
 }
 
 // show puts a version where it is watched, unless a later one is there.
@@ -125,7 +214,7 @@ func (s *Store) show(ctx context.Context, m *Map) error {
 		return err
 	}
 	for {
-		shown, revision, err := s.get(ctx, m.Collection)
+		shown, revision, err := s.shown(ctx, m.Collection)
 		switch {
 		case errors.Is(err, ErrNoCollection):
 			_, err = s.kv.Create(ctx, m.Collection, text)
@@ -181,21 +270,15 @@ func (s *Store) Collections(ctx context.Context) ([]string, error) {
 }
 
 // Recover shows the newest version that the object store has, which is all that is
-// left of a map when JetStream has lost its files.
-func (s *Store) Recover(ctx context.Context, collection string) (*Map, error) {
-	if err := CheckName(collection); err != nil {
-		return nil, err
-	}
-	names, err := s.objects.List(ctx, prefix(collection))
+// left of a map when JetStream has lost its files. The error is [ErrRemoved] if it says
+// that the collection was removed.
+func (s *Store) Recover(ctx context.Context, name string) (*Map, error) {
+	m, err := s.stored(ctx, name)
 	if err != nil {
 		return nil, err
 	}
-	if len(names) == 0 {
-		return nil, fmt.Errorf("%w: %s", ErrNoCollection, collection)
-	}
-	m, err := s.read(ctx, names[len(names)-1])
-	if err != nil {
+	if err := s.show(ctx, m); err != nil {
 		return nil, err
 	}
-	return m, s.show(ctx, m)
+	return m, m.is(m.ID())
 }

@@ -30,6 +30,7 @@ type Lease struct {
 
 // Serving is a replica.
 type Serving struct {
+	// Collection is the identity of the collection; see [Map.ID].
 	Collection string `json:"collection"`
 	Generation uint64 `json:"generation"`
 	Shard      int    `json:"shard"`
@@ -279,27 +280,54 @@ func (w *Watcher) Changed() <-chan struct{} {
 	return w.changed
 }
 
-// Map is the map of a collection, which is not to be changed. The error is
-// [ErrNoCollection], or why it is not understood.
-func (w *Watcher) Map(collection string) (*Map, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if err := w.faults[collection]; err != nil {
+// Map is the map of the collection that has a name. It is not to be changed. The error
+// is [ErrNoCollection], [ErrRemoved], or why the map is not understood.
+func (w *Watcher) Map(name string) (*Map, error) {
+	m, err := w.Last(name)
+	if err == nil && m.Removed {
+		err = m.is(m.ID())
+	}
+	if err != nil {
 		return nil, err
 	}
-	if m := w.maps[collection]; m != nil {
-		return m, nil
-	}
-	return nil, fmt.Errorf("%w: %s", ErrNoCollection, collection)
+	return m, nil
 }
 
-// Maps are those of all collections.
+// MapOf is the map of the collection of an identity. The error is as that of Map, or
+// [ErrReplaced].
+func (w *Watcher) MapOf(id string) (*Map, error) {
+	m, err := w.Last(NameOf(id))
+	if err == nil {
+		err = m.is(id)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return m, nil
+}
+
+// Last is the last map under a name, also that of a collection that was removed.
+func (w *Watcher) Last(name string) (*Map, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if err := w.faults[name]; err != nil {
+		return nil, err
+	}
+	if m := w.maps[name]; m != nil {
+		return m, nil
+	}
+	return nil, fmt.Errorf("%w: %s", ErrNoCollection, name)
+}
+
+// Maps are those of all collections that there are.
 func (w *Watcher) Maps() []*Map {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	var all []*Map
 	for _, m := range w.maps {
-		all = append(all, m)
+		if !m.Removed {
+			all = append(all, m)
+		}
 	}
 	slices.SortFunc(all, func(a, b *Map) int { return cmp.Compare(a.Collection, b.Collection) })
 	return all
@@ -323,12 +351,13 @@ type Replica struct {
 	Serving
 }
 
-// Replicas are those of a shard in a generation, ready or not.
-func (w *Watcher) Replicas(collection string, generation uint64, shard int) []Replica {
+// Replicas are those of a shard in a generation of the collection of an identity, ready or
+// not.
+func (w *Watcher) Replicas(id string, generation uint64, shard int) []Replica {
 	var all []Replica
 	for _, l := range w.Leases() {
 		for _, s := range l.Shards {
-			if s.Collection == collection && s.Generation == generation && s.Shard == shard {
+			if s.Collection == id && s.Generation == generation && s.Shard == shard {
 				all = append(all, Replica{l, s})
 			}
 		}

@@ -45,6 +45,13 @@ const (
 	TokenizerTrigram = "trigram"
 )
 
+// Completed is the configuration with what is not set filled in. The error is
+// [ErrConfig].
+func (c Config) Completed() (Config, error) {
+	err := c.complete()
+	return c, err
+}
+
 // complete fills in what is not set, and checks. The error is [ErrConfig].
 func (c *Config) complete() error {
 	if c.Nbits == 0 {

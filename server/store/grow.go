@@ -45,10 +45,13 @@ type training struct {
 
 // trainingFor is how a collection of so many tokens is to be kept.
 func (c *Collection) trainingFor(tokens int64) training {
-	g := &c.s.o.Growth
+	cfg := c.Config()
+	return c.s.o.Growth.trainingFor(tokens, &cfg)
+}
+
+func (g *Growth) trainingFor(tokens int64, cfg *Config) training {
 	switch {
 	case tokens >= g.Until:
-		cfg := c.Config()
 		return training{StageFinal, cfg.bits(), 0}
 	case tokens >= g.Flat:
 		return training{StagePrecise, 8, fewCentroids(tokens)}
@@ -76,24 +79,35 @@ func (c *Collection) due(h *storage.Header, tokens int64) (t training, due bool)
 	return t, false
 }
 
-// build makes the index file of the first documents.
-func (w *worker) build(ctx context.Context, src vectors.Source, model *storage.Model) error {
-	c := w.c
+// First says how the first documents of a collection are encoded. A Growth whose fields
+// are 0 is that of a store which is not told of another.
+func (g Growth) First(src vectors.Source, cfg Config) (*index.BuildOptions, error) {
+	if err := errors.Join(g.complete(), cfg.complete()); err != nil {
+		return nil, err
+	}
 	tokens := int64(0)
 	for i := range src.Len() {
 		tokens += int64(src.Rows(i))
 	}
-	t, cfg := c.trainingFor(tokens), c.Config()
-	o := &index.BuildOptions{
-		Nbits: t.nbits, Centroids: t.centroids, Seed: cfg.seed(), Model: model,
-		Threads: c.s.o.Threads, Memory: c.s.o.Memory, Backend: c.s.o.Backend, Logger: c.log,
-	}
+	t := g.trainingFor(tokens, &cfg)
+	o := &index.BuildOptions{Nbits: t.nbits, Centroids: t.centroids, Seed: cfg.seed()}
 	if t.stage == StageFlat {
 		var err error
 		if o.Codec, err = codec.Flat(src.Dim()); err != nil {
-			return err
+			return nil, err
 		}
 	}
+	return o, nil
+}
+
+// build makes the index file of the first documents.
+func (w *worker) build(ctx context.Context, src vectors.Source, model *storage.Model) error {
+	c := w.c
+	o, err := c.s.o.Growth.First(src, c.Config())
+	if err != nil {
+		return err
+	}
+	o.Model, o.Threads, o.Memory, o.Backend, o.Logger = model, c.s.o.Threads, c.s.o.Memory, c.s.o.Backend, c.log
 	if _, err := index.Build(ctx, c.indexPath(), src, o); err != nil {
 		return err
 	}
