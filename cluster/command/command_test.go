@@ -45,7 +45,15 @@ func start(t *testing.T, args ...string) *exec.Cmd {
 // run runs a command, which has to end with an exit code.
 func run(t *testing.T, want int, args ...string) (stdout string) {
 	t.Helper()
+	stdout, _ = answer(t, "", want, args...)
+	return stdout
+}
+
+// answer is run for a command that asks something.
+func answer(t *testing.T, typed string, want int, args ...string) (stdout, stderr string) {
+	t.Helper()
 	cmd := start(t, args...)
+	cmd.Stdin = strings.NewReader(typed)
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	err := cmd.Run()
@@ -54,7 +62,7 @@ func run(t *testing.T, want int, args ...string) (stdout string) {
 		require.NoError(t, err)
 	}
 	require.Equal(t, want, cmd.ProcessState.ExitCode(), "%v: %s%s", args, &out, &errs)
-	return out.String()
+	return out.String(), errs.String()
 }
 
 // process is a command that goes on.
@@ -193,6 +201,88 @@ func TestServe(t *testing.T) {
 	}
 }
 
+// send makes a request with a body and wants a status.
+func send(t *testing.T, status int, method, url, body string) (answered string) {
+	t.Helper()
+	r, err := http.NewRequest(method, url, strings.NewReader(body))
+	require.NoError(t, err)
+	r.Header.Set("Content-Type", "application/json")
+	a, err := http.DefaultClient.Do(r)
+	require.NoError(t, err)
+	defer a.Body.Close()
+	text, err := io.ReadAll(a.Body)
+	require.NoError(t, err)
+	require.Equal(t, status, a.StatusCode, string(text))
+	return string(text)
+}
+
+// Collections come and go, by commands and over HTTP, at a node and at a front that is
+// told of the object store.
+func TestLife(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts processes")
+	}
+	dir := t.TempDir()
+	store := filepath.Join(dir, "store")
+	_, found := serves(t, []string{
+		"cluster", "node", "--name", "a", "--data", filepath.Join(dir, "a"), "--store", store, "--build", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0",
+	}, `clients reach a at (nats://\S+)`, `address=(http://\S+)`, `node (a) answers`)
+	nats, node := found[0], found[1]
+	_, found = serves(t, []string{
+		"serve", "--cluster", nats, "--cluster-store", store, "--cluster-shards", "3", "--listen", "127.0.0.1:0", "--until-eof",
+	}, `address=(http://\S+)`)
+	front := found[0]
+	at := []string{"--servers", nats}
+	op := append([]string{"--store", store}, at...)
+	with := func(flags []string, args ...string) []string {
+		return append(append([]string{"cluster"}, args...), flags...)
+	}
+	const one = `{"documents": [{"embeddings": [[1, 0], [0, 1]]}], "metadata": [{"_id": "d"}]}`
+
+	send(t, 200, "POST", front+"/indices", `{"name": "wiki", "config": {"nbits": 2}}`)
+	send(t, 409, "POST", front+"/indices", `{"name": "wiki"}`)
+	run(t, 1, with(op, "create", "wiki")...)
+	said := run(t, 0, with(at, "describe", "wiki")...)
+	require.Contains(t, said, "wiki@")
+	require.Contains(t, said, "3 shards")
+	send(t, 202, "POST", front+"/indices/wiki/update?wait=true", one)
+	said = run(t, 0, with(at, "describe", "wiki", "--json")...)
+	var d struct {
+		ID       string `json:"id"`
+		Replicas []struct {
+			Node  string `json:"node"`
+			Ready bool   `json:"ready"`
+		} `json:"replicas"`
+	}
+	require.NoError(t, json.Unmarshal([]byte(said), &d), said)
+	require.Len(t, d.Replicas, 3)
+	require.Contains(t, run(t, 0, with(at, "status")...), "wiki: ")
+	run(t, 4, with(at, "describe", "nothing")...)
+
+	_, asked := answer(t, "wikis\n", 2, with(op, "remove", "wiki")...)
+	require.Contains(t, asked, "in 3 shards")
+	run(t, 2, with(op, "remove", "wiki")...) // nobody types anything
+	run(t, 2, with(at, "remove", "wiki", "--yes")...)
+	run(t, 4, with(op, "remove", "nothing", "--yes")...)
+	require.Contains(t, run(t, 0, with(at, "describe", "wiki")...), d.ID, "it is there as before")
+	gone, _ := answer(t, "wiki\n", 0, with(op, "remove", "wiki")...)
+	require.Contains(t, gone, "wiki is removed")
+	require.NoDirExists(t, filepath.Join(dir, "a", "shards", d.ID))
+	require.Contains(t, run(t, 0, with(op, "remove", "wiki", "--yes")...), "removed before")
+	run(t, 4, with(at, "describe", "wiki")...)
+	run(t, 4, with(at, "search", "wiki", "--queries", write(t, dir, "q.jsonl", vectors.Document{ID: "q", Tokens: make([]float32, dim)}))...)
+	run(t, 4, with(op, "restore", "wiki")...)
+	send(t, 404, "GET", front+"/indices/wiki", "")
+
+	run(t, 0, with(op, "create", "wiki")...)
+	require.NotContains(t, run(t, 0, with(at, "describe", "wiki")...), d.ID)
+	send(t, 202, "POST", node+"/indices/wiki/update?wait=true", one)
+	send(t, 200, "GET", node+"/indices/wiki", "")
+	send(t, 200, "DELETE", node+"/indices/wiki", "")
+	send(t, 200, "POST", node+"/indices", `{"name": "wiki"}`)
+	require.Contains(t, run(t, 0, with(at, "describe", "wiki")...), "1 shard")
+}
+
 func TestBadSettings(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts processes")
@@ -202,6 +292,8 @@ func TestBadSettings(t *testing.T) {
 	for _, bad := range [][]string{
 		{"serve", "--cluster", "nats://127.0.0.1:1", "--data", dir},
 		{"serve", "--cluster-zone", "here", "--data", dir},
+		{"serve", "--cluster-store", dir, "--data", dir},
+		{"serve", "--cluster", "nats://127.0.0.1:1", "--cluster-shards", "0"},
 		{"serve", "--cluster", "nats://127.0.0.1:1", "--cluster-tls-cert", "a"},
 		{"serve", "--cluster", "nats://127.0.0.1:1", "--cluster-deadline", "0s"},
 		{"serve", "--cluster", "nats://127.0.0.1:1", "--cluster-partial", "perhaps"},

@@ -2,7 +2,6 @@ package service_test
 
 import (
 	"context"
-	"fmt"
 	"iter"
 	"net/http/httptest"
 	"strings"
@@ -17,7 +16,6 @@ import (
 	"github.com/plaid-ir/plaid/encode"
 	"github.com/plaid-ir/plaid/internal/pyenv"
 	"github.com/plaid-ir/plaid/server"
-	"github.com/plaid-ir/plaid/server/store"
 	"github.com/plaid-ir/plaid/vectors"
 )
 
@@ -80,34 +78,12 @@ func TestRealClients(t *testing.T) {
 	}
 	python := pyenv.Python(t, "../../server/testdata/clients/requirements.txt")
 	c := clustertest.New(t, 3)
-	var docs []vectors.Document
-	var ids []string
-	for i := range 200 {
-		ids = append(ids, fmt.Sprint("seed", i))
-		docs = append(docs, vectors.Document{ID: ids[i], Tokens: flat(fmt.Sprintf("the words %d of a codec %d", i, -i))})
-	}
-	train := clustertest.Train
-	train.Nbits = 8
-	for _, name := range []string{"sync", "async", "lc0", "lc8", "lcd", "order"} {
-		_, err := c.Op.Create(c.Ctx, name, operate.CreateOptions{Shards: 3, Replicas: 2})
-		require.NoError(t, err)
-		src, err := vectors.FromDocuments(dim, docs)
-		require.NoError(t, err)
-		_, err = c.Op.Build(c.Ctx, name, src, operate.BuildOptions{Train: train, Dir: t.TempDir()})
-		require.NoError(t, err)
-		_, err = c.Op.Promote(c.Ctx, name)
-		require.NoError(t, err)
-	}
-	f, err := service.New(c.Ctx, c.Connect("front"), service.Config{Client: client.Config{Deadline: clustertest.Patience, WriteDeadline: clustertest.Patience}, Place: "a test"})
+	f, err := service.New(c.Ctx, c.Connect("front"), service.Config{
+		Client: client.Config{Deadline: clustertest.Patience, WriteDeadline: clustertest.Patience}, Place: "a test",
+		Store: c.Store, Create: operate.CreateOptions{Shards: 3, Replicas: 2},
+	})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, f.Close()) })
-	for _, name := range f.Names() { // a codec without documents
-		ix, err := f.Get(name)
-		require.NoError(t, err)
-		n, err := ix.Delete(c.Ctx, store.Selection{IDs: ids})
-		require.NoError(t, err)
-		require.Equal(t, len(ids), n)
-	}
 	start := func(o *server.Options) string {
 		s, err := server.NewOver(f, words{}, o)
 		require.NoError(t, err)
