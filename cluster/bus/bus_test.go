@@ -163,6 +163,11 @@ func TestRoles(t *testing.T) {
 	assert.Equal(t, "change", string(msg.Data()))
 	boss, err := Open(ctx, connect("boss"))
 	require.NoError(t, err)
+	assert.NoError(t, boss.CheckOperator(ctx))
+	for _, other := range []*Bus{b, n} {
+		assert.ErrorIs(t, other.CheckOperator(ctx), ErrRole)
+		assert.ErrorIs(t, <-refused, nats.ErrPermissionViolation)
+	}
 	require.NoError(t, boss.MakeLog(ctx, "wiki", 1, 41))
 	require.NoError(t, boss.JS.DeleteStream(ctx, LogStream("wiki", 0)))
 	assert.Empty(t, refused)

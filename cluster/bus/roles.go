@@ -1,11 +1,14 @@
 package bus
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
 )
 
 // Role is what a user of the cluster may do, and no more.
@@ -20,6 +23,28 @@ const (
 	// RoleOperator changes maps, logs and queues.
 	RoleOperator Role = "operator"
 )
+
+// ErrRole: the certificate of a connection does not have the role that something takes.
+var ErrRole = errors.New("the certificate does not have the role")
+
+// CheckOperator tells whether the connection may do what an operator does: the error is
+// [ErrRole] if not.
+func (b *Bus) CheckOperator(ctx context.Context) error {
+	// Nothing has this name. Whoever may not publish there is told so before the flush ends.
+	const subject = "$JS.API.STREAM.PURGE.PLAID_NONE"
+	if err := b.Conn.Publish(subject, nil); err != nil {
+		return err
+	}
+	ctx, stop := context.WithTimeout(ctx, Attempt)
+	defer stop()
+	if err := b.Conn.FlushWithContext(ctx); err != nil {
+		return err
+	}
+	if err := b.Conn.LastError(); errors.Is(err, nats.ErrPermissionViolation) && strings.Contains(err.Error(), subject) {
+		return fmt.Errorf("%w %s", ErrRole, RoleOperator)
+	}
+	return nil
+}
 
 // ParseRole reads a role.
 func ParseRole(s string) (Role, error) {

@@ -205,7 +205,7 @@ func TestLostLog(t *testing.T) {
 	// JetStream comes back with fewer entries than it had acknowledged.
 	name := bus.LogStream(c.ID("wiki"), 0)
 	require.NoError(t, c.Bus.JS.DeleteStream(c.Ctx, name))
-	require.NoError(t, c.Bus.MakeLog(c.Ctx, "wiki", 0, 0))
+	require.NoError(t, c.Bus.MakeLog(c.Ctx, c.ID("wiki"), 0, 0))
 	_, err := c.Bus.JS.Publish(c.Ctx, bus.LogSubject(c.ID("wiki"), 0), []byte("a lost tail is written anew"))
 	require.NoError(t, err)
 	said := func() bool {

@@ -100,6 +100,11 @@ func (s *serving) Open(ctx context.Context, c *daemon.Config, log *slog.Logger) 
 	if err == nil {
 		f, err = service.New(ctx, conn, cfg)
 	}
+	if s.conn != nil && errors.Is(err, bus.ErrRole) { // nobody has asked for it
+		log.Warn("collections are not declared and removed over HTTP here", "because", err)
+		cfg.Store = nil
+		f, err = service.New(ctx, conn, cfg)
+	}
 	if err != nil {
 		hangUp()
 		return nil, nil, err

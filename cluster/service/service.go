@@ -63,11 +63,17 @@ var (
 	_ server.Readier = (*Front)(nil)
 )
 
-// New returns a front over a connection, which stays the caller's.
+// New returns a front over a connection, which stays the caller's. The error is
+// [bus.ErrRole] if it may not declare collections, and is told of the object store.
 func New(ctx context.Context, conn *nats.Conn, c Config) (*Front, error) {
 	b, err := bus.Open(ctx, conn)
 	if err != nil {
 		return nil, err
+	}
+	if c.Store != nil {
+		if err := b.CheckOperator(ctx); err != nil {
+			return nil, fmt.Errorf("declaring and removing collections: %w", err)
+		}
 	}
 	watch, err := topology.Watch(ctx, b)
 	if err != nil {
