@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"sync"
 	"time"
 
@@ -133,6 +134,9 @@ type Client struct {
 	running sync.WaitGroup
 	id      string         // identity of the collection, as soon as there is one
 	seen    map[int]uint64 // entries of each shard's log that its own changes were
+	// generation is the one that is searched, since when, if this client has seen another.
+	generation uint64
+	since      time.Time
 }
 
 var _ search.Searcher = (*Client)(nil)
@@ -254,10 +258,42 @@ func (f *Client) collection() (*topology.Map, error) {
 	if err != nil {
 		return nil, err
 	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	if m.Current == nil {
+		f.generation = noGeneration
 		return nil, fmt.Errorf("%s: %w", f.c.Collection, ErrEmpty)
 	}
+	if number := m.Current.Number; number != f.generation {
+		if f.generation != 0 {
+			f.since = time.Now()
+		}
+		f.generation = number
+	}
 	return m, nil
+}
+
+// noGeneration is that of a collection which has none.
+const noGeneration = math.MaxUint64
+
+// settles waits for the next change where the generation is searched for so short a time
+// that this client need not have heard of the nodes that serve it: maps and leases do
+// not come together. It tells whether to look again.
+func (f *Client) settles(ctx context.Context, changed <-chan struct{}) bool {
+	f.mu.Lock()
+	left := settle - time.Since(f.since)
+	f.mu.Unlock()
+	if left <= 0 {
+		return false
+	}
+	late := time.NewTimer(left)
+	defer late.Stop()
+	select {
+	case <-changed:
+	case <-late.C:
+	case <-ctx.Done():
+	}
+	return ctx.Err() == nil
 }
 
 // documents is how many a shard has, as far as that is known.

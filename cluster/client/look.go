@@ -306,11 +306,15 @@ func (f *Client) look(ctx context.Context, m *topology.Map, s int, l *wire.Look)
 	reason := "no node serves it"
 	tried := map[string]bool{}
 	for within.Err() == nil {
+		changed := f.watch.Changed()
 		var ready []topology.Replica
 		for _, r := range f.watch.Replicas(m.ID(), m.Current.Number, s) {
 			if r.Ready && !r.Draining && !tried[r.Node] {
 				ready = append(ready, r)
 			}
+		}
+		if len(ready) == 0 && len(tried) == 0 && f.settles(within, changed) {
+			continue
 		}
 		if len(ready) == 0 {
 			break

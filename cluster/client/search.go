@@ -134,6 +134,9 @@ func (f *Client) search(ctx context.Context, q search.Query, o search.Options) (
 		if gone := f.removed(); missing && gone != nil {
 			return nil, gone
 		}
+		if missing && f.settles(ctx, changed) {
+			continue
+		}
 		if now, err := f.collection(); a.stale && missing && (err != nil || now.Current.Number == m.Current.Number) {
 			// The generation may be flipping: the map says so in a moment.
 			select {
