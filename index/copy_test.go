@@ -207,6 +207,14 @@ func TestTrain(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, a, b)
 
+	// A codec that is there is taken as it is.
+	_, err = Train(ctx, path("given"), fromDocs(t, 8, docs[:1]), &BuildOptions{Codec: c.Quantizer(), Pool: 2, Seed: 5})
+	require.NoError(t, err)
+	given := snapshotOf(t, path("given"))
+	require.NoError(t, given.Verify(ctx))
+	require.Zero(t, given.Len())
+	require.Equal(t, c.Codec(), given.Codec())
+
 	// Parts that are built one by one are those of a split.
 	for i, part := range [][]vectors.Document{docs[:30], docs[30:]} {
 		build(t, path(fmt.Sprint("part", i)), 8, part, &BuildOptions{Like: c})

@@ -159,12 +159,16 @@ func (b *Bus) make(ctx context.Context, replicas int, lease time.Duration) error
 
 // Forget drops what there is of a collection: the logs of its shards, and orders to build
 // them. What is not there is no error.
-func (b *Bus) Forget(ctx context.Context, collection string, shards int) error {
+func (b *Bus) Forget(ctx context.Context, collection string) error {
 	var errs []error
-	for s := range shards {
-		if err := b.JS.DeleteStream(ctx, LogStream(collection, s)); err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
-			errs = append(errs, fmt.Errorf("log of shard %d of %s: %w", s, collection, err))
+	logs := b.JS.StreamNames(ctx, jetstream.WithStreamListSubject(logPrefix+collection+".*"))
+	for name := range logs.Name() {
+		if err := b.JS.DeleteStream(ctx, name); err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
+			errs = append(errs, fmt.Errorf("log %s: %w", name, err))
 		}
+	}
+	if err := logs.Err(); err != nil {
+		errs = append(errs, fmt.Errorf("logs of %s: %w", collection, err))
 	}
 	stream, err := b.JS.Stream(ctx, BuildStream)
 	if err == nil {

@@ -307,6 +307,20 @@ func TestRemovalInterrupted(t *testing.T) {
 	_, _, err = op.Remove(c.Ctx, "nothing")
 	require.ErrorIs(t, err, topology.ErrNoCollection)
 	require.NotErrorIs(t, err, topology.ErrRemoved)
+
+	c.Collection("wiki", operate.CreateOptions{}, dim, docs)
+	second := c.ID("wiki")
+	store.fails = true
+	_, _, err = op.Remove(c.Ctx, "wiki")
+	require.ErrorIs(t, err, errFails)
+	_, err = op.Create(c.Ctx, "wiki", operate.CreateOptions{})
+	require.NoError(t, err, "what is left is in nobody's way")
+	require.NotEmpty(t, left(t, c, second))
+	store.fails = false
+	_, existed, err = op.Remove(c.Ctx, "wiki")
+	require.NoError(t, err)
+	require.True(t, existed)
+	require.Empty(t, left(t, c, second))
 }
 
 // Files of a collection that lost its name in a way that nobody recorded are put aside:

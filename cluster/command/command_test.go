@@ -294,6 +294,8 @@ func TestBadSettings(t *testing.T) {
 		{"serve", "--cluster-zone", "here", "--data", dir},
 		{"serve", "--cluster-store", dir, "--data", dir},
 		{"serve", "--cluster", "nats://127.0.0.1:1", "--cluster-shards", "0"},
+		{"serve", "--cluster", "nats://127.0.0.1:1", "--cluster-replicas", "2"},
+		{"serve", "--cluster", "nats://127.0.0.1:1", "--cluster-store", dir, "--cluster-shards", "5000"},
 		{"serve", "--cluster", "nats://127.0.0.1:1", "--cluster-tls-cert", "a"},
 		{"serve", "--cluster", "nats://127.0.0.1:1", "--cluster-deadline", "0s"},
 		{"serve", "--cluster", "nats://127.0.0.1:1", "--cluster-partial", "perhaps"},

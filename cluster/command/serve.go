@@ -16,6 +16,7 @@ import (
 	"github.com/plaid-ir/plaid/cluster/objects"
 	"github.com/plaid-ir/plaid/cluster/operate"
 	"github.com/plaid-ir/plaid/cluster/service"
+	"github.com/plaid-ir/plaid/cluster/topology"
 	plaid "github.com/plaid-ir/plaid/cmd/plaid/command"
 	"github.com/plaid-ir/plaid/internal/cli/flags"
 	"github.com/plaid-ir/plaid/server"
@@ -66,6 +67,10 @@ func (s *serving) Check() (asked bool, err error) {
 		return false, errors.New("settings of a cluster without cluster")
 	case s.servers == "" && s.tls != tlsFlags{}:
 		return false, errors.New("cluster-tls-cert is for a node with --connect: this one asks its own server")
+	case s.store == "" && s.conn == nil && (s.create.Shards > 1 || s.create.Replicas > 1):
+		return false, errors.New("cluster-shards and cluster-replicas are of collections that are declared: they need cluster-store")
+	case s.create.Shards > topology.Slots || s.create.Replicas > topology.MaxReplicas:
+		return false, fmt.Errorf("cluster-shards: at most %d; cluster-replicas: at most %d", topology.Slots, topology.MaxReplicas)
 	case s.c.Deadline <= 0:
 		return false, fmt.Errorf("cluster-deadline: %v is no time to wait", s.c.Deadline)
 	}

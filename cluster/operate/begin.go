@@ -25,10 +25,11 @@ var errTaken = errors.New("a generation was begun")
 func (o *Operator) Begin(ctx context.Context, id string, src vectors.Source, b BuildOptions) (*topology.Map, error) {
 	for {
 		changed := o.watch.Changed()
-		m, err := o.maps.Find(ctx, id)
+		of, err := o.maps.Find(ctx, id)
 		if err != nil {
 			return nil, err
 		}
+		m := of
 		switch {
 		case m.Current != nil:
 			return m, nil
@@ -41,7 +42,7 @@ func (o *Operator) Begin(ctx context.Context, id string, src vectors.Source, b B
 			m, err = o.promote(ctx, m)
 		}
 		if !errors.Is(err, errTaken) {
-			return m, o.left(ctx, m, err)
+			return m, o.left(ctx, of, err)
 		}
 		select {
 		case <-changed:

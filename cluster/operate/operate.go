@@ -113,6 +113,11 @@ func (o *Operator) Create(ctx context.Context, collection string, c CreateOption
 	if err := o.maps.Create(ctx, m); err != nil {
 		return nil, err
 	}
+	if len(m.Former) > 0 {
+		if err := o.sweep(ctx, m.Former[0]); err != nil { // what an interrupted removal has left
+			o.log.Warn("something is left of a removed collection", "collection", m.Former[0], "error", err)
+		}
+	}
 	err = o.logs(ctx, m)
 	if err == nil {
 		if _, gone := o.maps.Find(ctx, m.ID()); errors.Is(gone, topology.ErrRemoved) {
@@ -293,6 +298,9 @@ func (o *Operator) Verify(ctx context.Context, collection string) ([]Check, erro
 	var failed error
 	for s := range m.Shards() {
 		c, err := o.verify(ctx, m, s)
+		if _, gone := o.watch.MapOf(m.ID()); errors.Is(gone, topology.ErrRemoved) {
+			return nil, gone
+		}
 		all = append(all, *c)
 		failed = errors.Join(failed, err)
 	}

@@ -22,31 +22,35 @@ func (o *Operator) Remove(ctx context.Context, collection string) (m *topology.M
 	if m, existed, err = o.maps.Remove(ctx, collection); err != nil {
 		return nil, existed, err
 	}
-	return m, existed, o.sweep(ctx, m)
+	err = o.sweep(ctx, m.ID())
+	for _, id := range m.Former { // whose removal may have been interrupted
+		err = errors.Join(err, o.sweep(ctx, id))
+	}
+	if err != nil {
+		return m, existed, fmt.Errorf("%s is removed, and some of what it consisted of is left; removing it again goes on: %w", collection, err)
+	}
+	return m, existed, nil
 }
 
 // sweep deletes logs, orders and objects of a collection that was removed. Its map stays,
 // all versions of it: what they number is not to be numbered so again.
-func (o *Operator) sweep(ctx context.Context, m *topology.Map) error {
-	err := o.bus.Forget(ctx, m.ID(), m.Shards())
+func (o *Operator) sweep(ctx context.Context, id string) error {
+	err := o.bus.Forget(ctx, id)
 	for _, kind := range []string{"inputs", "codecs", "shards"} {
-		names, lerr := o.store.List(ctx, fmt.Sprintf("%s/%s/", kind, m.ID()))
+		names, lerr := o.store.List(ctx, fmt.Sprintf("%s/%s/", kind, id))
 		err = errors.Join(err, lerr)
 		for _, name := range names {
 			err = errors.Join(err, o.store.Delete(ctx, name))
 		}
 	}
-	if err != nil {
-		return fmt.Errorf("%s is removed, and some of what it consisted of is left; removing it again goes on: %w", m.Collection, err)
-	}
-	return nil
+	return err
 }
 
 // left passes an error on. Where it is that the collection was removed meanwhile, what
 // this operator has added to it since is removed too.
 func (o *Operator) left(ctx context.Context, m *topology.Map, err error) error {
 	if errors.Is(err, topology.ErrRemoved) {
-		err = errors.Join(err, o.sweep(context.WithoutCancel(ctx), m))
+		err = errors.Join(err, o.sweep(context.WithoutCancel(ctx), m.ID()))
 	}
 	return err
 }
