@@ -156,7 +156,7 @@ func (p *processes) fresh(collection, name string) bool {
 			continue
 		}
 		for _, s := range l.Shards {
-			if s.Ready && s.Collection == collection {
+			if s.Ready && s.Collection == m.ID() {
 				ready++
 			}
 		}
