@@ -119,7 +119,8 @@ func TestDeclareAnewElsewhere(t *testing.T) {
 	c.Await(func() bool { _, err := other.of.Get("wiki"); return err == nil })
 	var wg sync.WaitGroup // both give it its first documents
 	for i, f := range []*front{one, other} {
-		wg.Go(func() { f.do(200, "POST", at+"/update", doc(fmt.Sprint("old", i)), nil) })
+		first := doc(fmt.Sprint("old", i))
+		wg.Go(func() { f.do(200, "POST", at+"/update", first, nil) })
 	}
 	wg.Wait()
 	stale, err := other.of.Get("wiki")
