@@ -158,6 +158,12 @@ func FuzzDecode(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Add(good)
+	m.remove()
+	m.Incarnation, m.Former = "0123456789abcdef", []string{"wiki", "wiki@fedcba9876543210"}
+	if good, err = m.Encode(); err != nil {
+		f.Fatal(err)
+	}
+	f.Add(good)
 	f.Fuzz(func(t *testing.T, text []byte) {
 		m, err := Decode(text)
 		if err != nil {
