@@ -71,9 +71,14 @@ func TestDockerfile(t *testing.T) {
 	text := read(t, "Dockerfile")
 	require.Regexp(t, `(?m)^FROM scratch$`, text)
 	require.Regexp(t, `(?m)^USER [1-9][0-9]*:[1-9][0-9]*$`, text)
-	module := read(t, "../go.mod")
-	goVersion := regexp.MustCompile(`(?m)^go (\d+\.\d+)`).FindStringSubmatch(module)
-	require.Contains(t, text, "FROM golang:"+goVersion[1]+" ")
+	require.Regexp(t, `(?m)^ARG MODULE=\.$`, text)
+	for _, module := range []string{".", "cluster"} { // what MODULE may be
+		require.FileExists(t, filepath.Join("..", module, "cmd", "plaid", "main.go"))
+		require.Contains(t, text, "COPY "+filepath.Join(module, "go.mod")+" ")
+		goVersion := regexp.MustCompile(`(?m)^go (\d+\.\d+)`).FindStringSubmatch(read(t, filepath.Join("..", module, "go.mod")))
+		require.Contains(t, text, "FROM golang:"+goVersion[1]+" ")
+	}
+	require.Contains(t, text, "--build-arg MODULE=cluster ")
 	var environ []string
 	for _, line := range regexp.MustCompile(`(?m)^ENV (.*)$`).FindAllStringSubmatch(text, -1) {
 		environ = append(environ, strings.Fields(line[1])...)

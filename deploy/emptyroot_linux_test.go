@@ -25,7 +25,7 @@ func TestStartsInAnEmptyRoot(t *testing.T) {
 		t.Skip("changing the root needs root")
 	}
 	sources.Watch(t, "..")
-	line := regexp.MustCompile(`(?m)^RUN CGO_ENABLED=0 go build (.*) -o /out/plaid \./cmd/plaid$`).FindStringSubmatch(read(t, "Dockerfile"))
+	line := regexp.MustCompile(`(?m)^RUN CGO_ENABLED=0 go -C \$MODULE build (.*) -o /out/plaid \./cmd/plaid$`).FindStringSubmatch(read(t, "Dockerfile"))
 	require.NotNil(t, line)
 	root, err := os.MkdirTemp("", "plaid-root-") // every folder above can be passed through by nobody
 	require.NoError(t, err)

@@ -406,8 +406,15 @@ func putBuilt(tx *storage.Tx) error {
 	return tx.PutNote(noteBuilt, Built{Time: time.Now().UTC().Truncate(time.Second), Version: Version()})
 }
 
-// Version of the program, from its build information.
+// release is the version that the linker flags of a release set: tags of the repository are
+// not those of a module in one of its folders.
+var release string
+
+// Version of the program: of its release, else from its build information.
 func Version() string {
+	if release != "" {
+		return release
+	}
 	info, ok := debug.ReadBuildInfo()
 	if !ok || info.Main.Version == "" {
 		return "(devel)"

@@ -28,6 +28,7 @@ import (
 // Extension is the commands, for [plaid.Main].
 func Extension() plaid.Extension {
 	return plaid.Extension{
+		Name:  "cluster",
 		Title: "Several machines",
 		Commands: func(a plaid.App) []*cobra.Command {
 			x := &cli{App: a}

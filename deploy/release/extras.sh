@@ -3,20 +3,27 @@
 #
 #   deploy/release/extras.sh DIR
 #
-# DIR/completions for four shells, DIR/man, and DIR/plaid.service for packages.
+# DIR/completions for four shells, DIR/man, DIR/man-cluster for the program of clusters, and
+# DIR/plaid.service for packages. The completions ask the program, so they are those of both.
 set -eu
-out=$1
+mkdir -p "$1"
+out=$(cd "$1" && pwd)
 cd "$(dirname "$0")/../.."
 rm -rf "$out"
-mkdir -p "$out/completions" "$out/man" "$out/bin"
-# Of this machine, whatever the release is for.
-GOOS= GOARCH= CGO_ENABLED=0 go build -tags nocuda,noonnxruntime -o "$out/bin/plaid" ./cmd/plaid
+mkdir -p "$out/completions" "$out/man" "$out/man-cluster" "$out/bin"
 plaid=$out/bin/plaid
+# Of this machine, whatever the release is for.
+build() {
+  GOOS= GOARCH= CGO_ENABLED=0 go -C "$1" build -tags nocuda,noonnxruntime -o "$plaid" ./cmd/plaid
+}
+build cluster
+"$plaid" man "$out/man-cluster"
+build .
+"$plaid" man "$out/man"
 "$plaid" completion bash >"$out/completions/plaid.bash"
 "$plaid" completion zsh >"$out/completions/_plaid"
 "$plaid" completion fish >"$out/completions/plaid.fish"
 "$plaid" completion powershell >"$out/completions/plaid.ps1"
-"$plaid" man "$out/man"
 rm -r "$out/bin"
 # Packages have the program in another place than somebody who copies it there.
 sed 's|/usr/local/bin/plaid|/usr/bin/plaid|' deploy/plaid.service >"$out/plaid.service"

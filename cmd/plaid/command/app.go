@@ -136,7 +136,7 @@ func (a *app) complain(cmd *cobra.Command, err error) {
 		fmt.Fprintf(a.console, "plaid: %s\n", strings.TrimSuffix(line, "\n"))
 	}
 	if fault != nil {
-		fmt.Fprintf(a.console, "plaid: this is a fault of plaid (%s), not of your files; please report it with what follows\n%s", buildVersion().Version, fault.Stack)
+		fmt.Fprintf(a.console, "plaid: this is a fault of plaid (%s), not of your files; please report it with what follows\n%s", index.Version(), fault.Stack)
 	}
 	var usage flags.UsageError
 	if errors.As(err, &usage) {

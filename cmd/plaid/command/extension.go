@@ -22,6 +22,8 @@ import (
 
 // Extension adds commands to the command line, for programs that are plaid and more.
 type Extension struct {
+	// Name tells builds with the extension from others: plaid version.
+	Name string
 	// Title of its commands in the help.
 	Title string
 	// Commands returns the commands of one run of the program.

@@ -38,6 +38,7 @@ func TestExtension(t *testing.T) {
 	queries := filepath.Join(t.TempDir(), "queries.jsonl")
 	require.NoError(t, os.WriteFile(queries, lines.Bytes(), 0o644))
 	x := Extension{
+		Name: "afar",
 		Commands: func(a App) []*cobra.Command {
 			find := a.Search(&cobra.Command{Use: "find NAME", Args: a.Takes("NAME", "…")}, func(ctx context.Context, name string) (search.Searcher, error) {
 				if name != "here" {
@@ -77,6 +78,9 @@ func TestExtension(t *testing.T) {
 	code, out, _ = call("fail", "--help")
 	assert.Equal(t, exitOK, code)
 	assert.Contains(t, out, "It fails.")
+	code, out, _ = call("version")
+	assert.Equal(t, exitOK, code)
+	assert.Contains(t, out, "\nextensions: afar\n")
 	code, _, _ = call("find", "here")
 	assert.Equal(t, exitUsage, code)
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/internal/atomicfile"
 	"github.com/plaid-ir/plaid/internal/cli/flags"
 )
@@ -63,7 +64,7 @@ func pageName(cmd *cobra.Command) string { return strings.ReplaceAll(cmd.Command
 // so that the same program writes the same pages.
 func manPage(cmd *cobra.Command) string {
 	p := &page{}
-	p.macro("TH", strings.ToUpper(pageName(cmd)), "1", "", "plaid "+buildVersion().Version, "plaid")
+	p.macro("TH", strings.ToUpper(pageName(cmd)), "1", "", "plaid "+index.Version(), "plaid")
 	p.macro("SH", "NAME")
 	p.line(pageName(cmd) + " - " + cmd.Short)
 	p.macro("SH", "SYNOPSIS")

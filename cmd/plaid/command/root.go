@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/internal/cli/flags"
 )
 
@@ -29,7 +30,7 @@ stdout, everything else to stderr.`,
   plaid index docs.plaid --vectors docs.npy --lengths doclens.npy --ids ids.txt
   plaid search docs.plaid --queries queries.npy -k 10
   plaid info docs.plaid`,
-		Version:       buildVersion().Version,
+		Version:       index.Version(),
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		RunE:          func(*cobra.Command, []string) error { return errors.New("no command is given") },

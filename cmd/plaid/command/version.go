@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/plaid-ir/plaid/encode/onnxruntime"
+	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/storage"
 )
@@ -33,14 +34,20 @@ type version struct {
 	// Devices are the kinds of devices that the build knows, with the device code in it.
 	Devices  map[string][]string `json:"devices"`
 	Encoders []string            `json:"encoders"`
+
+	// Extensions are what the program has beyond plaid, by name.
+	Extensions []string `json:"extensions"`
 }
 
 // buildVersion reads what the linker has noted.
-func buildVersion() version {
+func (a *app) buildVersion() version {
 	v := version{
-		Version: "(devel)", Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH,
+		Version: index.Version(), Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH,
 		Tags: []string{}, FormatVersion: storage.FormatVersion, Backends: kernels.Backends(), Devices: kernels.DeviceCode(),
-		Encoders: []string{"native", "remote"},
+		Encoders: []string{"native", "remote"}, Extensions: []string{},
+	}
+	for _, x := range a.extensions {
+		v.Extensions = append(v.Extensions, x.Name)
 	}
 	if onnxruntime.BuiltIn {
 		v.Encoders = append(v.Encoders, "onnxruntime")
@@ -48,9 +55,6 @@ func buildVersion() version {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return v
-	}
-	if info.Main.Version != "" {
-		v.Version = info.Main.Version
 	}
 	for _, s := range info.Settings {
 		switch s.Key {
@@ -76,13 +80,13 @@ func (a *app) versionCommand() *cobra.Command {
 		Long: `
 Show the version of the program, the commit and the tags that it was built of, the
 versions of Go and of the index format, and the kernels, device code and encoders that
-this build has.`,
+this build has. A program that is plaid and more names its extensions.`,
 		Example: `  plaid version --json`,
 		Args:    takes(),
 	}
 	cmd.Flags().Bool("json", false, "print the version as JSON")
 	cmd.RunE = a.command(func(context.Context, []string) error {
-		v := buildVersion()
+		v := a.buildVersion()
 		return a.report(v, func(b *bytes.Buffer) {
 			fmt.Fprintf(b, "plaid %s\n", v.Version)
 			if v.Revision != "" {
@@ -105,6 +109,9 @@ this build has.`,
 				fmt.Fprintf(b, "devices: %s, %d modules of device code\n", kind, len(v.Devices[kind]))
 			}
 			fmt.Fprintf(b, "encoders: %s\n", strings.Join(v.Encoders, ", "))
+			if len(v.Extensions) > 0 {
+				fmt.Fprintf(b, "extensions: %s\n", strings.Join(v.Extensions, ", "))
+			}
 		})
 	})
 	return cmd
