@@ -16,6 +16,7 @@ import argparse
 import os
 import platform
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -63,11 +64,18 @@ def hatchling(directory: str) -> str:
     return python
 
 
+def commit() -> list[str]:
+    """The flag with which plaid version tells the commit, whatever GOFLAGS says; none where git cannot tell it."""
+    git = shutil.which("git")
+    told = git is not None and subprocess.run([git, "rev-parse", "HEAD"], cwd=HERE, capture_output=True).returncode == 0
+    return ["-buildvcs=true"] if told else []
+
+
 def build(target: str, python: str, directory: str, out: Path) -> None:
     goos, goarch, tags, tag = TARGETS[target]
     binary = os.path.join(directory, target, "plaid")
     environment = {**os.environ, "CGO_ENABLED": "0", "GOOS": goos, "GOARCH": goarch}
-    go = ["go", "build", "-trimpath", "-ldflags", "-s -w", "-tags", tags, "-o", binary, "./cmd/plaid"]
+    go = ["go", "build", *commit(), "-trimpath", "-ldflags", "-s -w", "-tags", tags, "-o", binary, "./cmd/plaid"]
     subprocess.run(go, cwd=HERE.parent, env=environment, check=True)
     environment = {**os.environ, "PLAID_WHEEL_BINARY": binary, "PLAID_WHEEL_PLATFORM": tag}
     subprocess.run([python, "-m", "hatchling", "build", "-t", "wheel", "-d", str(out)], cwd=HERE, env=environment, check=True)

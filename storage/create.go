@@ -120,13 +120,13 @@ func (f *File) sweepFirst(same fs.FileInfo) {
 func (f *File) replaceEmpty(ctx context.Context, deadline time.Time) error {
 	path, err := filepath.EvalSymlinks(f.path)
 	if err != nil {
-		return fmt.Errorf("opening index: %w", err)
+		return opening(f.path, err)
 	}
 	old, err := os.OpenFile(path, os.O_RDWR, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return errRaced
 	} else if err != nil {
-		return fmt.Errorf("opening index: %w", err)
+		return opening(path, err)
 	}
 	defer old.Close()
 	if err := lock(ctx, old, true, deadline); err != nil {
@@ -134,7 +134,7 @@ func (f *File) replaceEmpty(ctx context.Context, deadline time.Time) error {
 	}
 	info, err := old.Stat()
 	if err != nil {
-		return fmt.Errorf("opening index: %w", err)
+		return opening(path, err)
 	}
 	if named, err := os.Stat(path); err != nil || !os.SameFile(info, named) || info.Size() > 0 && !isFirst(old, info.Size()) {
 		return errRaced

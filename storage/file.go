@@ -112,20 +112,20 @@ func (f *File) open(ctx context.Context, o Options, deadline time.Time) error {
 		case lerr != nil:
 			return f.first(nil)
 		case named.Mode().Type() == fs.ModeSymlink:
-			return fmt.Errorf("opening index: a link that leads to no file: %w", err)
+			return fmt.Errorf("%s: a link that leads to no file: %w", f.path, fs.ErrNotExist)
 		}
 		return errRaced // made by another since the first look
 	}
 	switch {
 	case err != nil:
-		return fmt.Errorf("opening index: %w", err)
+		return opening(f.path, err)
 	case !info.Mode().IsRegular():
 		return fmt.Errorf("%s: %w: it is a %s", f.path, ErrNotIndex, kindOf(info))
 	case info.Size() == 0 && !create:
 		return fmt.Errorf("%s: %w: the file is empty", f.path, ErrNotIndex)
 	}
 	if first, err := isFirstAt(f.path, info.Size()); err != nil {
-		return fmt.Errorf("opening index: %w", err)
+		return opening(f.path, err)
 	} else if create && (first || info.Size() == 0) {
 		return f.replaceEmpty(ctx, deadline)
 	} else if first {
@@ -136,6 +136,14 @@ func (f *File) open(ctx context.Context, o Options, deadline time.Time) error {
 		return errRaced // who held the lock has taken the file away
 	}
 	return err
+}
+
+// opening puts the path in front of an error of the system, which says it behind the call.
+func opening(path string, err error) error {
+	if pe, ok := err.(*fs.PathError); ok {
+		err = pe.Err
+	}
+	return fmt.Errorf("%s: %w", path, err)
 }
 
 func kindOf(info fs.FileInfo) string {
@@ -177,7 +185,7 @@ func openLocked(ctx context.Context, path string, write bool, deadline time.Time
 	for {
 		file, err := os.OpenFile(path, flag, 0)
 		if err != nil {
-			return nil, fmt.Errorf("opening index: %w", err)
+			return nil, opening(path, err)
 		}
 		if err := lock(ctx, file, write, deadline); err != nil {
 			return nil, errors.Join(fmt.Errorf("%s: %w", path, err), file.Close())
@@ -190,7 +198,7 @@ func openLocked(ctx context.Context, path string, write bool, deadline time.Time
 			}
 		}
 		if err := errors.Join(err, file.Close()); err != nil {
-			return nil, fmt.Errorf("opening index: %w", err)
+			return nil, opening(path, err)
 		}
 	}
 }

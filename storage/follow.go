@@ -28,7 +28,7 @@ func (f *File) Refresh(ctx context.Context, accept func(*View) error) (changed b
 	// A program that writes into the file instead of replacing it heeds no lock;
 	// what it leaves may be sound all the same.
 	if info, err := os.Stat(f.path); err != nil {
-		return false, fmt.Errorf("opening index: %w", err)
+		return false, opening(f.path, err)
 	} else if was := old.opened; os.SameFile(info, was) && info.Size() == was.Size() && info.ModTime().Equal(was.ModTime()) {
 		return false, nil
 	}

@@ -83,7 +83,7 @@ func mapFile(file *os.File, write bool, expected int64, smaller int) (h *handle,
 	}
 	info, err := file.Stat()
 	if err != nil {
-		return nil, fmt.Errorf("opening index: %w", err)
+		return nil, opening(file.Name(), err)
 	}
 	last := true
 	h = &handle{file: file, opened: info, refs: 1}

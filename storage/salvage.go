@@ -80,21 +80,21 @@ type WreckOptions struct {
 func OpenWreck(ctx context.Context, path string, o WreckOptions) (w *Wreck, err error) {
 	info, err := os.Stat(path)
 	if err != nil {
-		return nil, fmt.Errorf("opening index: %w", err)
+		return nil, opening(path, err)
 	}
 	if !info.Mode().IsRegular() {
 		return nil, fmt.Errorf("%s: %w: it is a %s", path, ErrNotIndex, kindOf(info))
 	}
 	f, err := os.Open(path)
 	if err != nil {
-		return nil, fmt.Errorf("opening index: %w", err)
+		return nil, opening(path, err)
 	}
 	w = &Wreck{path: path, file: f, frame: map[string]span{}, gens: map[uint64]*finds{}}
 	if err := lock(ctx, f, false, time.Now().Add(o.LockTimeout)); err != nil {
 		return nil, errors.Join(fmt.Errorf("%s: %w", path, err), f.Close())
 	}
 	if info, err = f.Stat(); err != nil {
-		return nil, errors.Join(fmt.Errorf("opening index: %w", err), f.Close())
+		return nil, errors.Join(opening(path, err), f.Close())
 	}
 	w.size = info.Size()
 	if err := w.chooseMeta(); err != nil {

@@ -125,6 +125,16 @@ func TestInstead(t *testing.T) {
 	assert.Equal(t, exitUsage, code)
 	code, _, _ = call("get", "--far", "there", "name")
 	assert.Equal(t, exitUsage, code)
+
+	// The commands of a command have manual pages too.
+	dir := t.TempDir()
+	code, _, errs = call("man", dir)
+	require.Equal(t, exitOK, code, errs)
+	for page, text := range map[string]string{"plaid-far.1": `plaid\-far\-find(1)`, "plaid-far-find.1": `\-\-at`} {
+		page, err := os.ReadFile(filepath.Join(dir, page))
+		require.NoError(t, err)
+		assert.Contains(t, string(page), text)
+	}
 }
 
 // nowhere has no indexes.

@@ -22,8 +22,8 @@ func (a *app) manCommand() *cobra.Command {
 		Short: "Write the manual pages",
 		Long: `
 Write the manual pages, made of the same texts as --help, into a folder, which is
-made if it is not there: plaid.1, and plaid-COMMAND.1 for each command. Without
-DIR, plaid.1 goes to stdout.`,
+made if it is not there: plaid.1, and plaid-COMMAND.1 for each command, also for
+those of a command (plaid-cluster-node.1). Without DIR, plaid.1 goes to stdout.`,
 		Example: `  plaid man ~/.local/share/man/man1
   plaid man > plaid.1`,
 		Args: takes("DIR…"),
@@ -37,13 +37,7 @@ DIR, plaid.1 goes to stdout.`,
 			if err := os.MkdirAll(args[0], 0o777); err != nil {
 				return err
 			}
-			pages := []*cobra.Command{a.root}
-			for _, c := range a.root.Commands() {
-				if c.Runnable() && !c.Hidden {
-					pages = append(pages, c)
-				}
-			}
-			for _, c := range pages {
+			for _, c := range withPages(a.root) {
 				err := atomicfile.Write(ctx, filepath.Join(args[0], pageName(c)+".1"), func(w io.Writer) error {
 					_, err := io.WriteString(w, manPage(c))
 					return err
@@ -55,6 +49,17 @@ DIR, plaid.1 goes to stdout.`,
 			return nil
 		}),
 	}
+}
+
+// withPages are a command and those below it.
+func withPages(cmd *cobra.Command) []*cobra.Command {
+	pages := []*cobra.Command{cmd}
+	for _, c := range cmd.Commands() {
+		if c.Runnable() && !c.Hidden {
+			pages = append(pages, withPages(c)...)
+		}
+	}
+	return pages
 }
 
 // pageName is plaid-search for plaid search.
@@ -73,13 +78,11 @@ func manPage(cmd *cobra.Command) string {
 	p.prose(cmd.Long)
 	for _, g := range cmd.Groups() {
 		p.macro("SS", strings.TrimSuffix(g.Title, ":"))
-		for _, c := range cmd.Commands() {
-			if c.GroupID == g.ID && c.IsAvailableCommand() {
-				p.macro("TP")
-				p.line(pageName(c) + "(1)")
-				p.line(c.Short)
-			}
-		}
+		p.commands(cmd, g.ID)
+	}
+	if len(cmd.Groups()) == 0 && cmd.HasAvailableSubCommands() {
+		p.macro("SS", "Commands")
+		p.commands(cmd, "")
 	}
 	for _, set := range flagSets(cmd) {
 		p.macro("SH", strings.ToUpper(set.title))
@@ -87,8 +90,10 @@ func manPage(cmd *cobra.Command) string {
 			p.flag(f)
 		}
 	}
-	p.macro("SH", "EXAMPLES")
-	p.kept(strings.Split(cmd.Example, "\n"))
+	if cmd.Example != "" {
+		p.macro("SH", "EXAMPLES")
+		p.kept(strings.Split(cmd.Example, "\n"))
+	}
 	if cmd.HasParent() {
 		p.macro("SH", "SEE ALSO")
 		p.line("plaid(1), which has the exit codes")
@@ -127,6 +132,17 @@ func (p *page) line(text string) {
 // escaped is text that roff prints as it is.
 func escaped(text string) string {
 	return strings.NewReplacer(`\`, `\e`, "-", `\-`, "`", `\(ga`, "^", `\(ha`, "~", `\(ti`).Replace(text)
+}
+
+// commands lists those of a command that are in a group.
+func (p *page) commands(cmd *cobra.Command, group string) {
+	for _, c := range cmd.Commands() {
+		if c.GroupID == group && c.IsAvailableCommand() {
+			p.macro("TP")
+			p.line(pageName(c) + "(1)")
+			p.line(c.Short)
+		}
+	}
 }
 
 func (p *page) prose(text string) {

@@ -81,10 +81,18 @@ func (a *app) retrain(ctx context.Context, path string, originals *flags.Documen
 			Path string `json:"path"`
 			*index.RetrainReport
 		}{path, r}, func(b *bytes.Buffer) {
-			fmt.Fprintf(b, "%s: %s, %s; %s and %s before, %s and %s now; root mean square error %.4f\n",
+			// Decoded vectors were rounded before, so the error against them is below that of a build.
+			against := ""
+			switch {
+			case r.Original == 0:
+				against = " against decoded vectors"
+			case r.Original < r.Docs:
+				against = " against original and decoded vectors"
+			}
+			fmt.Fprintf(b, "%s: %s, %s; %s and %s before, %s and %s now; root mean square error %.4f%s\n",
 				path, out.Plural(r.Docs, "document"), out.Plural(r.Tokens, "token"),
 				out.Plural(r.Before.Nbits, "bit"), out.Plural(r.Before.Centroids, "centroid"),
-				out.Plural(r.After.Nbits, "bit"), out.Plural(r.After.Centroids, "centroid"), r.After.RMSE)
+				out.Plural(r.After.Nbits, "bit"), out.Plural(r.After.Centroids, "centroid"), r.After.RMSE, against)
 			if o.Vectors != nil {
 				fmt.Fprintf(b, "%s from their original vectors, %s of the files not in the index\n", out.Plural(r.Original, "document"), out.Plural(r.Unused, "document"))
 			}
