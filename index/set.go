@@ -89,7 +89,7 @@ func OpenSet(ctx context.Context, paths []string, o *Options) (_ *Set, err error
 	for i, path := range paths {
 		info, err := os.Stat(path)
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("%s: %w", path, errors.Unwrap(err)) // without the call
 		}
 		for j, other := range infos {
 			if os.SameFile(info, other) {

@@ -9,8 +9,8 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"slices"
 	"time"
@@ -22,43 +22,38 @@ import (
 	"github.com/plaid-ir/plaid/cluster/operate"
 	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/search"
+	"github.com/plaid-ir/plaid/studies/program"
 	"github.com/plaid-ir/plaid/vectors"
 )
 
-func main() {
+func main() { program.Main("measure", begin) }
+
+// begin reads the flags, which say what is measured.
+func begin(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	f := flag.NewFlagSet("measure", flag.ContinueOnError)
+	f.SetOutput(stderr)
 	var docs vectors.Files
-	flag.StringVar(&docs.Vectors, "vectors", "", "vectors of documents")
-	flag.StringVar(&docs.Lengths, "lengths", "", "their lengths")
-	flag.StringVar(&docs.IDs, "ids", "", "their ids")
-	queries := flag.String("queries", "", "vectors of queries")
-	k := flag.Int("k", 100, "documents a query")
-	passes := flag.Int("passes", 5, "over the queries")
-	seed := flag.Uint64("seed", 1, "of the simulation")
-	known := flag.Bool("known", false, "measure nothing, and simulate from the times that docs/scale.md names")
-	nodes := flag.Bool("nodes", false, "measure what four nodes bring and what one that hangs costs: real messages, simulated searches")
-	stretch := flag.Float64("stretch", 5, "with -nodes: searches take so many times as long as measured, so that messages of all nodes do not fill this machine")
-	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	if *known {
+	f.StringVar(&docs.Vectors, "vectors", "", "vectors of documents")
+	f.StringVar(&docs.Lengths, "lengths", "", "their lengths")
+	f.StringVar(&docs.IDs, "ids", "", "their ids")
+	queries := f.String("queries", "", "vectors of queries")
+	k := f.Int("k", 100, "documents a query")
+	passes := f.Int("passes", 5, "over the queries")
+	seed := f.Uint64("seed", 1, "of the simulation")
+	known := f.Bool("known", false, "measure nothing, and simulate from the times that docs/scale.md names")
+	nodes := f.Bool("nodes", false, "measure what four nodes bring and what one that hangs costs: real messages, simulated searches")
+	stretch := f.Float64("stretch", 5, "with -nodes: searches take so many times as long as measured, so that messages of all nodes do not fill this machine")
+	if err := f.Parse(args); err != nil {
+		return err
+	}
+	switch {
+	case *known:
 		m := modelBetween([]float64{0, 0.5, 0.95, 0.99, 0.999, 1}, []float64{1.6, 3.45, 7.6, 9.1, 15.3, 25}, 0.24)
-		if err := table(ctx, os.Stdout, m, *seed); err != nil {
-			fmt.Fprintln(os.Stderr, "measure:", err)
-			os.Exit(1)
-		}
-		return
+		return table(ctx, stdout, m, *seed)
+	case *nodes:
+		return severalNodes(ctx, docs, *queries, *k, *passes, *stretch, *seed)
 	}
-	if *nodes {
-		if err := severalNodes(ctx, docs, *queries, *k, *passes, *stretch, *seed); err != nil {
-			fmt.Fprintln(os.Stderr, "measure:", err)
-			os.Exit(1)
-		}
-		return
-	}
-	if err := run(ctx, docs, *queries, *k, *passes, *seed); err != nil {
-		fmt.Fprintln(os.Stderr, "measure:", err)
-		os.Exit(1)
-	}
+	return run(ctx, docs, *queries, *k, *passes, *seed)
 }
 
 func run(ctx context.Context, docs vectors.Files, queries string, k, passes int, seed uint64) (err error) {
