@@ -17,7 +17,7 @@ import (
 // for a query token; and to start what probing needs (an H200, docs/lab/gpu.md).
 // Others are slower in about the same proportions. A variable, so that tests see
 // small collections probed.
-var deviceCost = struct{ scan, scanFound, look, rank, probe float64 }{0.0205, 0.021, 0.0052, 0.01, 60e3}
+var deviceCost = struct{ scan, scanFound, look, rank, probe float64 }{0.0165, 0.017, 0.0052, 0.01, 60e3}
 
 // probeGain is how much less time than scoring everything probing has to take, for
 // what it may lose.
@@ -148,9 +148,9 @@ func devicePlan(c *call, allowed *selection, queryTokens int) (p Plan, probes in
 // request.plan.
 //
 // For example 50 million tokens of 213,000 documents, 65,536 centroids and 32 query
-// tokens: a scan takes 1.0 ms. 8 probes read 256 lists of 381 documents, which find
-// 24 %: 0.06 ms to start, 0.02 to rank centroids, 0.26 to look for them and 0.25 to
-// score, 0.59 ms together.
+// tokens: a scan takes 0.83 ms. 8 probes read 256 lists of 381 documents, which find
+// 24 %: 0.06 ms to start, 0.02 to rank centroids, 0.26 to look for them and 0.20 to
+// score, 0.54 ms together.
 func probingPays(tokens, docs, lists, queryTokens, probes float64) bool {
 	if docs == 0 || probes >= lists {
 		return false

@@ -4,7 +4,7 @@
 // as they are, a field 2^p high in its half-byte being worth 2^p more, for
 // which its coefficient is divided. A coefficient is one e4m3 number: of what is
 // rounded that is the lesser part (plaid.cuh, Bounds), and the largest share of the
-// bound that was seen on real vectors is 0.07, where it was 0.05 with a second
+// bound that was seen on real vectors is 0.08, where it was 0.05 with a second
 // number for what the first leaves, and twice the products.
 //
 // Sums are half precision, so that rows of S in lane order, copied to shared
@@ -16,10 +16,10 @@
 //
 // 2 bits, 128 dimensions, for 16 tokens and a group: 150 instructions; with two
 // side by side 99, with four 66. Registers: 68, 80 and 108. Measured on an H200, a
-// million documents of 40 to 120 tokens, K = 65,536: 56 G tokens/s for one query,
+// million documents of 40 to 120 tokens, K = 65,536: 59 G tokens/s for one query,
 // limited by all at once (the data pipe of shared memory and L1 73 % busy, issue
 // slots 70 %, L2 69 %, DRAM 53 %, tensor cores 30 %); for eight, token-queries:
-// 52 G with one group, 73 with two, 90 with four. Long runs are limited by power:
+// 54 G with one group, 67 with two, 76 with four. Long runs are limited by power:
 // the clock falls from 1.98 to 1.4-1.7 GHz at 700 W.
 #pragma once
 #include "ring.cuh"

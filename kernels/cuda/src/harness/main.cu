@@ -107,6 +107,7 @@ static void nearest_bench() {
 
 int main() {
   headline(), std::fflush(stdout), nearest_bench(), std::fflush(stdout), shapes(), std::fflush(stdout);
+  gathered(65536);
   side_by_side(5183, 150, 310, 16384, 32, 11);
   side_by_side(625000, 40, 120, 65536, 8, 7);
   side_by_side(1000000, 40, 120, 65536, 8, 7);

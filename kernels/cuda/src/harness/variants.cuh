@@ -20,6 +20,25 @@ inline void variants(Bench &b) {
   show("bound 8", variant<8>);
 }
 
+// gather copies random rows of 64 bytes to shared memory, as a scan does with those of S.
+__global__ void __launch_bounds__(128) gather(const char *s, uint32_t rows, uint32_t rounds) {
+  extern __shared__ __align__(1024) char ring[];
+  const uint32_t l = threadIdx.x & 31, warp = blockIdx.x * 4 + threadIdx.x / 32;
+  const uint32_t to = uint32_t(__cvta_generic_to_shared(ring)) + threadIdx.x / 32 * 2048 + l * 16;
+  for (uint32_t i = 0; i < rounds; i++) {
+    for (uint32_t k = 0; k < 2; k++)
+      copy_async<16>(to + (i & 1) * 1024 + k * 512, s + size_t(mix(warp * 977 + i * 16 + k * 8 + l / 4) % rows) * 64 + l % 4 * 16);
+    asm volatile("cp.async.commit_group;\ncp.async.wait_group 1;" ::: "memory");
+  }
+  asm volatile("cp.async.wait_group 0;" ::: "memory");
+}
+inline void gathered(uint32_t rows) {
+  Buf<char> s(size_t(rows) * 64);
+  const uint32_t rounds = 4000, warps = sms() * 8 * 4;
+  const double ms = median_ms([&] { gather<<<sms() * 8, 128, 8192>>>(s.p, rows, rounds); }, 7);
+  std::printf("random rows of 64 bytes of %.1f MB: %.2f TB/s\n", s.n / 1e6, double(warps) * rounds * 1024 / ms / 1e9);
+}
+
 // side_by_side times what shares the decoding of tokens beside what does not.
 inline void side_by_side(uint32_t docs, int lo, int hi, uint32_t k, int queries, int runs) {
   Bench b(2, 128, k, docs, lo, hi, queries);
