@@ -98,7 +98,7 @@ func (r *rounder) item(p *maxsim.Screening, t *tier.Tier, b *maxsim.Batch, item,
 		}
 		widen(t, &b.Tokens, r.row, i, i+1)
 		levels := p.Levels[at*p.Stride : (at+1)*p.Stride]
-		unit, err, norm, length := round(levels, r.row, 128)
+		unit, err, norm, length := round(levels, r.row)
 		inverse := 0.0
 		if t.Vectors.Squares(r.squares[:], r.row, dim); length > 0 {
 			inverse = 1 / math.Sqrt(squared(&r.squares[0], r.row)) // as for whole blocks
@@ -128,9 +128,9 @@ func put(s *maxsim.ScreeningTerms, item, at int, factor, unit, err, norm float64
 func up(v float64) float32 { return float32(v * (1 + 1e-6)) }
 
 // round writes the multiples of unit that are nearest to x, the largest of which is
-// ±127, with offset added, and returns unit and the lengths of the rounding error, of the
+// ±127, with 128 added, and returns unit and the lengths of the rounding error, of the
 // rounded vector and of x.
-func round(dst []byte, x []float32, offset int) (unit, err, norm, length float64) {
+func round(dst []byte, x []float32) (unit, err, norm, length float64) {
 	var most float64
 	for _, v := range x {
 		most = max(most, math.Abs(float64(v)))
@@ -149,118 +149,12 @@ func round(dst []byte, x []float32, offset int) (unit, err, norm, length float64
 		err += d * d
 		norm += rounded * rounded
 		length += x * x
-		dst[j] = byte(int(level) + offset)
+		dst[j] = byte(int(level) + 128)
 	}
 	for j := len(x); j < len(dst); j++ {
-		dst[j] = byte(offset)
+		dst[j] = 128
 	}
 	return unit, math.Sqrt(err), math.Sqrt(norm), math.Sqrt(length)
-}
-
-// screenPanels are columns of queries in bytes.
-type screenPanels struct {
-	stride int
-	levels []byte           // [panels, stride/4, 32, 4]
-	starts [][width]int32   // take off what 128 adds
-	perErr [][width]float32 // what |x − x̃| and |x̃| add to twice the bound, in units of the column
-	per    [][width]float32
-	row    []float32
-	bytes  []byte
-
-	halves []uint16 // [panels, dim/2, 32, 2], bfloat16; empty: bytes are used
-}
-
-// reset lays the columns out: in halves where the documents can be multiplied as bfloat16,
-// else in bytes.
-func (s *screenPanels) reset(p *panels, stride int, halves bool) {
-	n := parallel.Blocks(len(p.rows), width)
-	if s.halves = s.halves[:0]; halves {
-		s.resetHalves(p, n)
-		return
-	}
-	s.stride = stride
-	s.levels = resize(s.levels, n*width*stride)
-	clear(s.levels)
-	s.starts, s.perErr, s.per = resize(s.starts, n), resize(s.perErr, n), resize(s.per, n)
-	s.row, s.bytes = resize(s.row, p.dim), resize(s.bytes, stride)
-	rounding := float64(p.dim+8) / (1 << 23) // of a sum of float32 products, twice
-	for c := range n * width {
-		i, lane := c/width, c%width
-		for j := range s.row {
-			s.row[j] = p.data[(i*p.dim+j)*width+lane]
-		}
-		unit, err, _, length := round(s.bytes, s.row, 0)
-		err += rounding * length
-		length += rounding * length
-		var sum int32
-		out := s.levels[i*width*stride+4*lane:]
-		for j, b := range s.bytes {
-			sum += int32(int8(b))
-			out[j/4*4*width+j%4] = b
-		}
-		s.starts[i][lane] = -128 * sum
-		s.perErr[i][lane], s.per[i][lane] = float32(math.Inf(1)), 0 // a query of zeros
-		if unit > 0 {
-			s.perErr[i][lane], s.per[i][lane] = up(2*length/unit), up(2*err/unit)
-		}
-	}
-}
-
-// resetHalves lays n panels out as bfloat16. A unit is a power of two near the largest
-// value of a column, so that no product is so small that it counts as zero.
-func (s *screenPanels) resetHalves(p *panels, n int) {
-	s.halves = resize(s.halves, n*width*p.dim)
-	s.perErr, s.per = resize(s.perErr, n), resize(s.per, n)
-	rounding := float64(p.dim+8) / (1 << 22) // of two sums of float32 products, twice
-	for i := range n {
-		data, out := p.data[i*p.dim*width:(i+1)*p.dim*width], s.halves[i*p.dim*width:(i+1)*p.dim*width]
-		var most [width]uint32
-		for j := range p.dim {
-			for lane, v := range (*[width]float32)(data[j*width:]) {
-				most[lane] = max(most[lane], math.Float32bits(v)&^(1<<31))
-			}
-		}
-		var scale, errs, lengths [width]float32
-		for lane, bits := range most {
-			_, exponent := math.Frexp(float64(math.Float32frombits(bits)))
-			scale[lane] = float32(math.Ldexp(1, max(min(-exponent, 120), -120)))
-		}
-		for j := range p.dim {
-			to := out[j/2*2*width+j%2:]
-			for lane, v := range (*[width]float32)(data[j*width:]) {
-				v *= scale[lane]
-				bits := math.Float32bits(v)
-				bits += 0x7fff + bits>>16&1
-				to[2*lane] = uint16(bits >> 16)
-				d := v - math.Float32frombits(bits&^0xffff)
-				errs[lane] += d * d
-				lengths[lane] += v * v
-			}
-		}
-		sums := 1 + float64(p.dim)/(1<<23) // these, in float32
-		for lane, bits := range most {
-			s.perErr[i][lane], s.per[i][lane] = float32(math.Inf(1)), 0 // a query of zeros
-			if bits > 0 {
-				// |x| is no larger than |x − x̃| + |x̃|, of bytes.
-				gap := up(2 * sums * (math.Sqrt(float64(errs[lane])) + rounding*math.Sqrt(float64(lengths[lane]))))
-				s.perErr[i][lane], s.per[i][lane] = gap, gap
-			}
-		}
-	}
-}
-
-// halvesFit says that documents can be multiplied as bfloat16, as they are.
-func halvesFit(t *tier.Tier, docs *maxsim.Batch) bool {
-	m, x := &docs.Tokens, t.Vectors.Screen
-	return m.Type == maxsim.BF16 && docs.Mask == nil && x.Halves != nil && m.Dim%x.HalvesDims == 0
-}
-
-// rows is the least number of tokens of a document that can be screened.
-func (s *screenPanels) rows(t *tier.Tier) int {
-	if len(s.halves) > 0 {
-		return t.Vectors.Screen.HalvesRows
-	}
-	return t.Vectors.Screen.Rows
 }
 
 const (
