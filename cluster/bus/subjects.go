@@ -162,7 +162,12 @@ func (b *Bus) make(ctx context.Context, replicas int, lease time.Duration) error
 func (b *Bus) Forget(ctx context.Context, collection string) error {
 	var errs []error
 	logs := b.JS.StreamNames(ctx, jetstream.WithStreamListSubject(logPrefix+collection+".*"))
+	// All names come first: pages of the listing are counted from its beginning.
+	var names []string
 	for name := range logs.Name() {
+		names = append(names, name)
+	}
+	for _, name := range names {
 		if err := b.JS.DeleteStream(ctx, name); err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
 			errs = append(errs, fmt.Errorf("log %s: %w", name, err))
 		}

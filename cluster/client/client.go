@@ -182,6 +182,11 @@ func (f *Client) begin(ctx context.Context, most time.Duration) (context.Context
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.closed {
+		if f.id != "" { // drained since the collection was removed, that is the news
+			if _, err := f.watch.MapOf(f.id); errors.Is(err, topology.ErrRemoved) {
+				return nil, nil, err
+			}
+		}
 		return nil, nil, search.ErrClosed
 	}
 	f.running.Add(1)

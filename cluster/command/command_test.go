@@ -164,15 +164,24 @@ func TestServe(t *testing.T) {
 		docs[i].Tokens = maker.Tokens(2)
 	}
 	run(t, 0, "cluster", "create", "wiki", "--shards", "2", "--servers", nats, "--store", store)
-	run(t, 0, "cluster", "build", "wiki", "--vectors", write(t, dir, "docs.jsonl", docs[:20]...), "--centroids", "4", "--servers", nats, "--store", store, "-q")
+	payload := func(id, title string) string {
+		name := filepath.Join(dir, title+".payload.jsonl")
+		require.NoError(t, os.WriteFile(name, []byte(`{"_id": "`+id+`", "title": "`+title+`"}`), 0o600))
+		return name
+	}
+	run(t, 0, "cluster", "build", "wiki", "--vectors", write(t, dir, "docs.jsonl", docs[:20]...), "--payload", payload(docs[1].ID, "built"), "--centroids", "4", "--servers", nats, "--store", store, "-q")
 	run(t, 0, "cluster", "promote", "wiki", "--servers", nats, "--store", store)
 	more := write(t, dir, "more.jsonl", docs[20:]...)
-	require.Contains(t, run(t, 0, "add", "--cluster", nats, "wiki", "--vectors", more), "10 added")
+	require.Contains(t, run(t, 0, "add", "--cluster", nats, "wiki", "--vectors", more, "--payload", payload(docs[25].ID, "added")), "10 added")
 	run(t, 1, "add", "wiki", "--vectors", more, "--cluster="+nats)
 	require.Contains(t, run(t, 0, "delete", "wiki", "--cluster", nats, docs[0].ID, "nothing"), "1 deleted, 1 not there")
 	queries := write(t, dir, "queries.jsonl", vectors.Document{ID: "q0", Tokens: maker.Tokens(3)})
 	out := run(t, 0, "search", "--cluster", nats, "wiki", "--queries", queries, "-k", "30", "--mode", "exhaustive", "--deadline", "1m", "--format", "trec")
 	require.Equal(t, 29, strings.Count(out, "\n"), out)
+	out = run(t, 0, "search", "--cluster", nats, "wiki", "--queries", queries, "-k", "30", "--mode", "exhaustive", "--deadline", "1m", "--format", "jsonl")
+	for _, title := range []string{"built", "added"} {
+		require.Regexp(t, `"title": ?"`+title+`"`, out)
+	}
 
 	front, found := serves(t, []string{"serve", "--cluster", nats, "--listen", "127.0.0.1:0", "--until-eof"}, `address=(http://\S+)`)
 	var info struct {

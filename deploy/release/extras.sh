@@ -1,7 +1,7 @@
 #!/bin/sh
 # Writes what goes into archives and packages beside the program:
 #
-#   deploy/release/extras.sh DIR
+#   deploy/release/extras.sh DIR [VERSION]
 #
 # DIR/completions for four shells, DIR/man, DIR/man-cluster for the program of clusters, and
 # DIR/plaid.service for packages. The completions ask the program, so they are those of both.
@@ -12,9 +12,10 @@ cd "$(dirname "$0")/../.."
 rm -rf "$out"
 mkdir -p "$out/completions" "$out/man" "$out/man-cluster" "$out/bin"
 plaid=$out/bin/plaid
-# Of this machine, whatever the release is for.
+ldflags=${2:+-X github.com/plaid-ir/plaid/index.release=$2}
+# Of this machine, whatever the release is for; manual pages name the version.
 build() {
-  GOOS= GOARCH= CGO_ENABLED=0 go -C "$1" build -tags nocuda,noonnxruntime -o "$plaid" ./cmd/plaid
+  GOOS= GOARCH= CGO_ENABLED=0 go -C "$1" build -tags nocuda,noonnxruntime -ldflags "$ldflags" -o "$plaid" ./cmd/plaid
 }
 build cluster
 "$plaid" man "$out/man-cluster"

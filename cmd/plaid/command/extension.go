@@ -237,6 +237,7 @@ func (a *app) queriesFor(ctx context.Context, searcher search.Searcher, s *flags
 func (x App) Vectors(cmd *cobra.Command, use func(ctx context.Context, name string, src vectors.Source, model *storage.Model) error) *cobra.Command {
 	var docs flags.Documents
 	docs.Register(cmd.Flags())
+	docs.RegisterPayload(cmd.Flags())
 	cmd.RunE = x.a.command(func(ctx context.Context, args []string) (err error) {
 		model, err := flags.ParseModel(docs.Model)
 		if err != nil {
