@@ -293,11 +293,12 @@ func TestKilledAtAnyMoment(t *testing.T) {
 		require.LessOrEqual(t, len(entries), 1, "kill %d leaves %v", kill, entries)
 	}
 	t.Logf("acknowledged %v; killed during %v, of which %d were committed", st.ops, st.cut, st.landed)
-	require.Greater(t, len(st.ops), 3)
-	if testing.Short() { // too few kills to hit every kind of operation
+	if testing.Short() { // too few kills to hit every kind of operation, on a slow machine at least
+		require.NotEmpty(t, st.ops)
 		require.NotEmpty(t, st.cut)
 		return
 	}
+	require.Greater(t, len(st.ops), 3)
 	require.Greater(t, len(st.cut), 3)
 }
 

@@ -142,7 +142,7 @@ func (b *batch) fill(t *target) (size int64, err error) {
 	_ = parallel.Do(context.Background(), b.queries, parallel.Threads(0, b.queries/16), func(i int) error { // fewer do not pay
 		g, t := int64(b.begin[i]), b.requests[i]
 		putQuery(host[b.in.query+4*g*columns*int64(s.dim):], host[b.in.weights+4*g*columns:], t.q, s.dim, t.groups)
-		putAlike(host[b.in.alike+4*g*columns:], t.q.Vectors, s.dim, t.groups)
+		putAlike(host[b.in.alike+4*g*columns:], t.q.Vectors, s.dim, t.groups, s.alike())
 		return nil
 	})
 	copy(host[b.in.begin:], runtime.Bytes(b.begin))
@@ -208,10 +208,20 @@ func putQuery(vectors, weights []byte, q *kernels.DeviceQuery, dim, groups int) 
 	}
 }
 
+// alike is how close to each other tokens are whose coefficients are rounded alike: to
+// within a 127th of the largest, as 8 bits are, or a 32nd, for the 4 bits of e4m3, whose
+// steps are of the size of the coefficient.
+func (s *shape) alike() float32 {
+	if s.mode > halfMode {
+		return 32
+	}
+	return 127
+}
+
 // putAlike writes for each query token how many of them point the same way, or the
-// opposite one, to within the rounding of 8 bits: those are rounded alike, and
+// opposite one, to within a part of the largest component: those are rounded alike, and
 // their errors add up.
-func putAlike(dst []byte, vectors []float32, dim, groups int) {
+func putAlike(dst []byte, vectors []float32, dim, groups int, part float32) {
 	n := len(vectors) / dim
 	var room [columns]direction
 	classes, of := room[:0], make([]int, n)
@@ -219,7 +229,7 @@ func putAlike(dst []byte, vectors []float32, dim, groups int) {
 		v := vectors[i*dim : (i+1)*dim]
 		length := math.Sqrt(norm.Square(v))
 		at := 0
-		for at < len(classes) && !classes[at].has(v, length) {
+		for at < len(classes) && !classes[at].has(v, length, part) {
 			at++
 		}
 		if at == len(classes) {
@@ -241,11 +251,11 @@ type direction struct {
 	size int
 }
 
-// has reports whether y, which is of some length, is a multiple of x, within 1/127 of
+// has reports whether y, which is of some length, is a multiple of x, within a part of
 // its component where x has its largest.
-func (d *direction) has(y []float32, length float64) bool {
+func (d *direction) has(y []float32, length float64, part float32) bool {
 	// No component may be further off than most. A few of them tell most vectors apart.
-	x, most := d.x, length*(1.01/127)
+	x, most := d.x, length*1.01/float64(part)
 	for j := 0; j+1 < min(len(x), 8); j += 2 {
 		a, b := float64(x[j]), float64(x[j+1])
 		if math.Abs(a*float64(y[j+1])-b*float64(y[j])) > most*(math.Abs(a)+math.Abs(b)) {
@@ -260,17 +270,17 @@ func (d *direction) has(y []float32, length float64) bool {
 			}
 		}
 	}
-	return parallels(x, y, d.peak)
+	return parallels(x, y, d.peak, part)
 }
 
-// parallels reports whether y is a multiple of x, within 1/127 of its component at
+// parallels reports whether y is a multiple of x, within a part of its component at
 // peak, the largest one of x.
-func parallels(x, y []float32, peak int) bool {
+func parallels(x, y []float32, peak int, part float32) bool {
 	if x[peak] == 0 {
 		return y[peak] == 0
 	}
 	ratio := y[peak] / x[peak]
-	most := max(y[peak], -y[peak]) / 127
+	most := max(y[peak], -y[peak]) / part
 	for j, v := range x {
 		if d := y[j] - v*ratio; !(max(d, -d) <= most) {
 			return false

@@ -18,11 +18,12 @@ func TestVectorsThatPointTheSameWay(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		rng := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 1))
 		dim, n := rapid.IntRange(1, 40).Draw(t, "dim"), rapid.IntRange(1, 40).Draw(t, "vectors")
+		part := rapid.SampledFrom([]float32{32, 127}).Draw(t, "part")
 		var vectors []float32
 		for i := range n {
 			v := kerneltest.UnitVectors(rng, 1, dim)
 			if i > 0 && rng.IntN(2) == 0 { // a multiple of another, off by about as much as may be
-				by, off := float32(math.Exp(20*rng.NormFloat64())), rng.Float32()*1.5/127
+				by, off := float32(math.Exp(4*rng.NormFloat64())), rng.Float32()*1.5/part
 				of := vectors[rng.IntN(i)*dim:][:dim]
 				for j, x := range of {
 					v[j] = (x + off*(2*rng.Float32()-1)*slices.Max(of)) * by
@@ -47,7 +48,7 @@ func TestVectorsThatPointTheSameWay(t *testing.T) {
 						peak = j
 					}
 				}
-				if parallels(row(c), row(i), peak) {
+				if parallels(row(c), row(i), peak, part) {
 					of[i] = c
 					break
 				}
@@ -59,7 +60,7 @@ func TestVectorsThatPointTheSameWay(t *testing.T) {
 		}
 		groups := (n + columns - 1) / columns
 		got := make([]byte, 4*groups*columns)
-		putAlike(got, vectors, dim, groups)
+		putAlike(got, vectors, dim, groups, part)
 		for i := range groups * columns {
 			want := float32(0)
 			if i < n {
@@ -74,6 +75,6 @@ func BenchmarkAlike(b *testing.B) {
 	v := kerneltest.UnitVectors(rand.New(rand.NewPCG(1, 2)), 32, 128)
 	dst := make([]byte, 4*columns)
 	for b.Loop() {
-		putAlike(dst, v, 128, 1)
+		putAlike(dst, v, 128, 1, 32)
 	}
 }
