@@ -1,13 +1,17 @@
 package topology
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/plaid-ir/plaid/cluster/objects"
 )
 
 func make1(t *testing.T, incarnation string) *Map {
@@ -224,5 +228,58 @@ func TestLeaseOfFormer(t *testing.T) {
 	defer w.Close()
 	if len(w.Replicas(old.ID(), 1, 0)) != 1 || len(w.Replicas(now.ID(), 1, 0)) != 0 || len(w.Replicas("c", 1, 0)) != 0 {
 		t.Fatal(w.Leases())
+	}
+}
+
+// second is a store of objects that calls a function before it writes the first one.
+type second struct {
+	objects.Store
+	first func()
+}
+
+func (s *second) Put(ctx context.Context, name string, r io.Reader, size int64) error {
+	if first := s.first; first != nil {
+		s.first = nil
+		first()
+	}
+	return s.Store.Put(ctx, name, r, size)
+}
+
+// Of two removals at a time one is first, and the other one finds the collection removed:
+// no error, so that it finishes what the first may not come to.
+func TestRemoveTwiceAtOnce(t *testing.T) {
+	s, b, o := store(t)
+	ctx := t.Context()
+	m := make1(t, NewIncarnation())
+	if err := s.Create(ctx, m); err != nil {
+		t.Fatal(err)
+	}
+	late := NewStore(&second{o, func() {
+		if _, existed, err := s.Remove(ctx, "c"); err != nil || !existed {
+			t.Error(existed, err)
+		}
+	}}, b.Maps)
+	gone, existed, err := late.Remove(ctx, "c")
+	if err != nil || existed || !gone.Removed || gone.ID() != m.ID() || gone.Version != 2 {
+		t.Fatal(gone, existed, err)
+	}
+
+	// Where the name was used again meanwhile, the new collection stays.
+	m, next := make1(t, NewIncarnation()), make1(t, NewIncarnation())
+	if err := s.Create(ctx, m); err != nil {
+		t.Fatal(err)
+	}
+	late = NewStore(&second{o, func() {
+		if _, existed, err := s.Remove(ctx, "c"); err != nil || !existed {
+			t.Error(existed, err)
+		}
+		if err := s.Create(ctx, next); err != nil {
+			t.Error(err)
+		}
+	}}, b.Maps)
+	_, existed, err = late.Remove(ctx, "c")
+	want(t, err, ErrReplaced, nil)
+	if now, err := s.Get(ctx, "c"); existed || err != nil || now.ID() != next.ID() {
+		t.Fatal(now, existed, err)
 	}
 }

@@ -193,8 +193,8 @@ func (s *Store) Update(ctx context.Context, id string, change func(*Map) error) 
 }
 
 // Remove says of the collection that has a name that it is removed, which everybody who
-// watches hears, and returns what says so. Of one that was removed already it says so
-// again: existed is false then.
+// watches hears, and returns what says so. Of one that was removed already, be it a moment
+// ago, it says so again: existed is false then.
 func (s *Store) Remove(ctx context.Context, name string) (m *Map, existed bool, err error) {
 	m, err = s.newest(ctx, name)
 	if err != nil {
@@ -203,8 +203,17 @@ func (s *Store) Remove(ctx context.Context, name string) (m *Map, existed bool, 
 	if err := s.show(ctx, m); err != nil || m.Removed {
 		return m, false, err
 	}
-	m, err = s.Update(ctx, m.ID(), func(m *Map) error { m.remove(); return nil })
-	return m, err == nil, err
+	gone, err := s.Update(ctx, m.ID(), func(m *Map) error { m.remove(); return nil })
+	if errors.Is(err, ErrRemoved) && !errors.Is(err, ErrReplaced) { // another removal was faster
+		now, nerr := s.newest(ctx, name)
+		if nerr != nil {
+			return nil, false, nerr
+		}
+		if now.Removed {
+			return now, false, s.show(ctx, now)
+		}
+	}
+	return gone, err == nil, err
 }
 
 // show puts a version where it is watched, unless a later one is there.
