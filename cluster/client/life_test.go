@@ -4,9 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -263,6 +266,54 @@ func TestRemoveDuringBuild(t *testing.T) {
 		info, err := stream.Info(c.Ctx)
 		return err == nil && info.State.Msgs == 0
 	}, clustertest.Patience, 10*time.Millisecond)
+}
+
+// waiting is an object store where the next shard, once it is told to, is written late.
+type waiting struct {
+	objects.Store
+	next        atomic.Bool
+	begun, goOn chan struct{}
+}
+
+func (s *waiting) Put(ctx context.Context, name string, r io.Reader, size int64) error {
+	if strings.HasPrefix(name, "shards/") && s.next.CompareAndSwap(true, false) {
+		close(s.begun)
+		<-s.goOn
+		ctx = context.WithoutCancel(ctx) // the last bytes are on their way
+	}
+	return s.Store.Put(ctx, name, r, size)
+}
+
+// A checkpoint ends with the error that says so too, whatever the nodes say that end it,
+// and leaves nothing behind.
+func TestRemoveDuringCheckpoint(t *testing.T) {
+	docs, _ := alive(41, 40)
+	c := clustertest.New(t, 1)
+	s := &waiting{Store: c.Store, begun: make(chan struct{}), goOn: make(chan struct{})}
+	goOn := sync.OnceFunc(func() { close(s.goOn) })
+	c.Stop("n0")
+	c.Store = s
+	c.Start("n0")
+	t.Cleanup(goOn) // before the node is closed
+	c.Collection("wiki", operate.CreateOptions{}, dim, docs[:20])
+	id := c.ID("wiki")
+	f := c.Client(client.Config{Collection: "wiki"})
+	_, err := f.Add(c.Ctx, searchtest.Source(t, dim, docs[20:]), nil)
+	require.NoError(t, err)
+	s.next.Store(true)
+	done := make(chan error, 1)
+	go func() { _, err := c.Op.Checkpoint(c.Ctx, "wiki"); done <- err }()
+	select {
+	case <-s.begun:
+	case err := <-done:
+		require.FailNow(t, "the checkpoint has written nothing", err)
+	}
+	m, _, err := c.Op.Remove(c.Ctx, "wiki")
+	require.NoError(t, err)
+	goOn()
+	require.ErrorIs(t, <-done, topology.ErrRemoved)
+	require.NoError(t, c.Op.Gone(c.Ctx, m))
+	require.Empty(t, left(t, c, id))
 }
 
 // failing is an object store that deletes nothing for a while.

@@ -357,6 +357,18 @@ func (o *Operator) Checkpoint(ctx context.Context, collection string) (*topology
 	if m.Current == nil {
 		return nil, fmt.Errorf("%w: nothing is searched", ErrState)
 	}
+	now, err := o.checkpoint(ctx, m)
+	if err != nil {
+		// Nodes and logs that end with the collection say other things.
+		if _, gone := o.maps.Find(ctx, m.ID()); errors.Is(gone, topology.ErrRemoved) {
+			err = gone
+		}
+		return nil, o.left(ctx, m, err)
+	}
+	return now, nil
+}
+
+func (o *Operator) checkpoint(ctx context.Context, m *topology.Map) (*topology.Map, error) {
 	number := m.Current.Number
 	for s := range m.Shards() {
 		best, err := o.furthest(m, s)
@@ -384,7 +396,7 @@ func (o *Operator) Checkpoint(ctx context.Context, collection string) (*topology
 			return nil
 		})
 		if err != nil {
-			return nil, o.left(ctx, m, err)
+			return nil, err
 		}
 		m = now
 		if err := o.trim(ctx, m, s); err != nil {
