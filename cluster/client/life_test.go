@@ -400,6 +400,46 @@ func TestFilesPutAside(t *testing.T) {
 	require.ElementsMatch(t, idsOf(others), everything(t, c, c.Client(client.Config{Collection: "wiki"}), maker))
 }
 
+// NATS may come back with less than it had, from an old copy of its files: with the map of
+// a collection that was removed since. What a node has of the next one of the name is left
+// alone, and served again as soon as the map is restored.
+func TestMapOfBeforeRemoval(t *testing.T) {
+	docs, maker := alive(42, 40)
+	c := clustertest.New(t, 1)
+	c.Collection("wiki", operate.CreateOptions{}, dim, docs)
+	before, err := c.Bus.Maps.Get(c.Ctx, "wiki")
+	require.NoError(t, err)
+	m, _, err := c.Op.Remove(c.Ctx, "wiki")
+	require.NoError(t, err)
+	require.NoError(t, c.Op.Gone(c.Ctx, m))
+	c.Collection("wiki", operate.CreateOptions{}, dim, docs[:20])
+	now := c.ID("wiki")
+	f := c.Client(client.Config{Collection: "wiki"})
+	_, err = f.Add(c.Ctx, searchtest.Source(t, dim, docs[20:]), nil) // only the replica has these
+	require.NoError(t, err)
+	require.ElementsMatch(t, idsOf(docs), everything(t, c, f, maker))
+
+	c.Stop("n0")
+	// The folder of another one, of this number, is put aside, and is the last to be looked at.
+	other := filepath.Join(c.Dir, "n0", "wiki@ffffffffffffffff")
+	require.NoError(t, os.MkdirAll(filepath.Join(other, "g1"), 0o755))
+	require.NoError(t, c.Bus.JS.DeleteStream(c.Ctx, bus.LogStream(now, 0)))
+	_, err = c.Bus.Maps.Put(c.Ctx, "wiki", before.Value())
+	require.NoError(t, err)
+	c.Start("n0")
+	require.Eventually(t, func() bool {
+		_, err := os.Stat(filepath.Join(other, "g1.aside"))
+		return err == nil
+	}, clustertest.Patience, 10*time.Millisecond)
+	require.FileExists(t, filepath.Join(c.Dir, "n0", now, "g2", "s0000.plaid"))
+
+	restored, err := c.Op.Restore(c.Ctx, "wiki")
+	require.NoError(t, err)
+	require.Equal(t, now, restored.ID())
+	c.Ready("n0")
+	require.ElementsMatch(t, idsOf(docs), everything(t, c, c.Client(client.Config{Collection: "wiki"}), maker))
+}
+
 // A collection gets a codec of its own with the first documents, whoever comes first.
 func TestBegin(t *testing.T) {
 	docs, maker := alive(37, 40)

@@ -247,7 +247,7 @@ func (n *Node) wanted() map[key]*topology.Map {
 // Those of a collection that was removed end at once.
 func (n *Node) reconcile() {
 	unwanted := map[key]time.Time{}
-	var tidied attic
+	tidied := attic{removeAll: os.RemoveAll}
 	for {
 		changed := n.watch.Changed()
 		wanted := n.wanted()
@@ -291,12 +291,12 @@ func (n *Node) reconcile() {
 		for _, r := range over {
 			r.remove()
 		}
-		if err := n.tidy(&tidied); err != nil {
+		gone, err := n.tidy(&tidied, ended)
+		if err != nil {
 			n.log.Warn("what is left of collections cannot be taken away", "error", err)
 			wake = min(wake, n.c.Renew)
-		} else {
-			n.forget(ended) // the lease says so when the files are gone, not before
 		}
+		n.forget(gone) // the lease says so when the files are gone, not before
 		if len(over)+len(ended) > 0 {
 			n.say()
 		}

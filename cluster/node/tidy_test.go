@@ -1,0 +1,74 @@
+package node
+
+import (
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/plaid-ir/plaid/cluster/bus"
+	"github.com/plaid-ir/plaid/cluster/objects"
+	"github.com/plaid-ir/plaid/cluster/topology"
+)
+
+// A folder that cannot be deleted keeps nothing else from being taken away, nor the lease
+// from saying so, and is tried again.
+func TestTidyGoesOn(t *testing.T) {
+	ctx := t.Context()
+	server, err := bus.StartServer(ctx, bus.ServerOptions{Name: "one", Dir: t.TempDir()})
+	require.NoError(t, err)
+	t.Cleanup(server.Close)
+	conn, err := server.Connect("test")
+	require.NoError(t, err)
+	t.Cleanup(conn.Close)
+	b, err := bus.Setup(ctx, conn, 1, 0)
+	require.NoError(t, err)
+	store, err := objects.OpenFolder(t.TempDir())
+	require.NoError(t, err)
+	maps := topology.NewStore(store, b.Maps)
+	n := &Node{c: Config{Dir: t.TempDir()}, log: slog.New(slog.DiscardHandler)}
+	var ended []*replica
+	folder := func(r *replica, generation string) string {
+		return filepath.Join(n.c.Dir, r.key.collection, generation)
+	}
+	for _, name := range []string{"a", "b"} {
+		m, err := topology.New(name, 1, 1, 1, []topology.Member{{Name: "n0"}})
+		require.NoError(t, err)
+		m.Incarnation = topology.NewIncarnation()
+		require.NoError(t, maps.Create(ctx, m))
+		_, _, err = maps.Remove(ctx, name)
+		require.NoError(t, err)
+		r := &replica{n: n, key: key{m.ID(), 1, 0}}
+		for _, generation := range []string{"g1", "g2"} {
+			require.NoError(t, os.MkdirAll(folder(r, generation), 0o755))
+		}
+		ended = append(ended, r)
+	}
+	n.watch, err = topology.Watch(ctx, b)
+	require.NoError(t, err)
+	t.Cleanup(n.watch.Close)
+
+	stuck := folder(ended[0], "g1")
+	errStuck := errors.New("it cannot be deleted")
+	a := attic{removeAll: func(path string) error {
+		if path == stuck {
+			return errStuck
+		}
+		return os.RemoveAll(path)
+	}}
+	gone, err := n.tidy(&a, ended)
+	require.ErrorIs(t, err, errStuck)
+	require.Equal(t, ended[1:], gone)
+	require.DirExists(t, stuck)
+	require.NoDirExists(t, folder(ended[0], "g2"))
+	require.NoDirExists(t, filepath.Join(n.c.Dir, ended[1].key.collection))
+
+	a.removeAll = os.RemoveAll
+	gone, err = n.tidy(&a, ended[:1])
+	require.NoError(t, err)
+	require.Equal(t, ended[:1], gone)
+	require.NoDirExists(t, filepath.Join(n.c.Dir, ended[0].key.collection))
+}
