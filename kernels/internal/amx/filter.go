@@ -1,8 +1,8 @@
 //go:build amd64 && !purego
 
-// Package amx has the loops that gain from AMX's 8-bit matrix products: level Fast
-// of MaxSim, and the filter of nearest centroids, which computes the same
-// integers as avx512.Filter.
+// Package amx has the loops that gain from AMX's matrix products: of bytes, levels Fast
+// and Fine of MaxSim and the filter of nearest centroids, which computes the same
+// integers as avx512.Filter; of bfloat16, the screening of plain vectors.
 package amx
 
 import (

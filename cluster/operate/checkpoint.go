@@ -1,0 +1,170 @@
+package operate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/plaid-ir/plaid/cluster/bus"
+	"github.com/plaid-ir/plaid/cluster/node"
+	"github.com/plaid-ir/plaid/cluster/topology"
+)
+
+// Checkpoint makes objects of the shards as they are now, so that new replicas begin
+// there, and cuts the logs off before, as far as all replicas have applied them.
+func (o *Operator) Checkpoint(ctx context.Context, collection string) (*topology.Map, error) {
+	m, err := o.maps.Get(ctx, collection)
+	if err != nil {
+		return nil, err
+	}
+	if m.Current == nil {
+		return nil, fmt.Errorf("%w: nothing is searched", ErrState)
+	}
+	now, err := o.checkpoint(ctx, m)
+	if err != nil {
+		// Nodes and logs that end with the collection say other things.
+		if _, gone := o.maps.Find(ctx, m.ID()); errors.Is(gone, topology.ErrRemoved) {
+			err = gone
+		}
+		return nil, o.left(ctx, m, err)
+	}
+	return now, nil
+}
+
+func (o *Operator) checkpoint(ctx context.Context, m *topology.Map) (*topology.Map, error) {
+	number := m.Current.Number
+	for s := range m.Shards() {
+		best, err := o.furthest(m, s)
+		if err != nil {
+			return nil, err
+		}
+		stream, err := o.bus.JS.Stream(ctx, bus.LogStream(m.ID(), s))
+		if err != nil {
+			return nil, fmt.Errorf("log of shard %d: %w", s, err)
+		}
+		if m.Current.Shards[s].Applied >= stream.CachedInfo().State.LastSeq {
+			continue
+		}
+		report, err := node.Send(ctx, o.bus.Conn, best.Node, node.Order{Do: "checkpoint", Collection: m.ID(), Generation: number, Shard: s})
+		if err != nil {
+			return nil, err
+		}
+		now, err := o.maps.Update(ctx, m.ID(), func(m *topology.Map) error {
+			if m.Current == nil || m.Current.Number != number {
+				return fmt.Errorf("%w: generation %d is over", ErrState, number)
+			}
+			if m.Current.Shards[s].Applied < report.Shard.Applied {
+				m.Current.Shards[s] = report.Shard
+			}
+			return nil
+		})
+		if err != nil {
+			return nil, err
+		}
+		m = now
+		if err := o.trim(ctx, m, s); err != nil {
+			return nil, err
+		}
+	}
+	return m, nil
+}
+
+// furthest is the replica of a shard that has applied most.
+func (o *Operator) furthest(m *topology.Map, s int) (best topology.Replica, err error) {
+	for _, r := range o.watch.Replicas(m.ID(), m.Current.Number, s) {
+		if r.Ready && (best.Lease == nil || r.Applied > best.Applied) {
+			best = r
+		}
+	}
+	if best.Lease == nil {
+		return best, fmt.Errorf("%w: shard %d has no replica that answers", ErrState, s)
+	}
+	return best, nil
+}
+
+// trim cuts a log off before what every replica, and every object of the map, has.
+func (o *Operator) trim(ctx context.Context, m *topology.Map, s int) error {
+	if m.Next != nil {
+		return nil // it begins with an earlier entry
+	}
+	least := m.Current.Shards[s].Applied
+	for _, name := range m.Assigned[s] {
+		there := false
+		for _, r := range o.watch.Replicas(m.ID(), m.Current.Number, s) {
+			if r.Node == name {
+				there, least = true, min(least, r.Applied)
+			}
+		}
+		if !there {
+			return nil // it is away, and comes back with what it had
+		}
+	}
+	stream, err := o.bus.JS.Stream(ctx, bus.LogStream(m.ID(), s))
+	if err != nil {
+		return err
+	}
+	return stream.Purge(ctx, jetstream.WithPurgeSequence(least+1))
+}
+
+// Restore brings back what JetStream has lost: maps, from the object store, and logs,
+// which go on after what the replicas have. It is for a cluster of which the nodes, or
+// their files, are there; without any, what the object store has is restored by the
+// nodes themselves as soon as they see the map.
+func (o *Operator) Restore(ctx context.Context, collection string) (*topology.Map, error) {
+	m, err := o.maps.Recover(ctx, collection)
+	if err != nil {
+		return nil, err
+	}
+	if err := o.watch.Wait(ctx, func() bool { _, err := o.watch.MapOf(m.ID()); return err == nil }); err != nil {
+		return nil, err
+	}
+	for s := range m.Shards() {
+		if err := o.restoreLog(ctx, m, s); err != nil {
+			return nil, err
+		}
+	}
+	return m, nil
+}
+
+func (o *Operator) restoreLog(ctx context.Context, m *topology.Map, s int) error {
+	applied := uint64(0)
+	for _, g := range []*topology.Generation{m.Current, m.Next} {
+		if g == nil {
+			continue
+		}
+		applied = max(applied, g.Start[s], g.Shards[s].Applied)
+		// Every node has to say what it has, or a log would begin that one of them is ahead of.
+		if err := o.wait(ctx, m, func() bool {
+			for _, name := range m.Assigned[s] {
+				if !slices.ContainsFunc(o.watch.Replicas(m.ID(), g.Number, s), func(r topology.Replica) bool { return r.Node == name && (r.Ready || r.Log != "") }) {
+					return g.Shards[s].Object.Name == ""
+				}
+			}
+			return true
+		}); err != nil {
+			return fmt.Errorf("waiting for the nodes of shard %d: %w", s, err)
+		}
+		for _, r := range o.watch.Replicas(m.ID(), g.Number, s) {
+			applied = max(applied, r.Applied)
+		}
+	}
+	name := bus.LogStream(m.ID(), s)
+	stream, err := o.bus.JS.Stream(ctx, name)
+	switch {
+	case errors.Is(err, jetstream.ErrStreamNotFound):
+	case err != nil:
+		return err
+	default:
+		if info := stream.CachedInfo(); info.State.LastSeq >= applied {
+			return nil // nothing is lost
+		}
+		o.log.Warn("a log has lost entries and begins anew", "collection", m.Collection, "shard", s, "after", applied)
+		if err := o.bus.JS.DeleteStream(ctx, name); err != nil {
+			return err
+		}
+	}
+	return o.bus.MakeLog(ctx, m.ID(), s, applied)
+}
