@@ -93,9 +93,11 @@ func (p *fineTilesPath) raise(ranges [][2]uint32, ch *kernels.Chunk) {
 
 func (p *fineTilesPath) largest(dst []float64, doc int) { widen(dst, p.sc.fineTiles.Maxima[doc][:]) }
 
-func (p *fineTilesPath) total(values []float64, first int) float64 {
-	return p.q.floatTotal(values, first)
+func (p *fineTilesPath) add(sum float64, values []float64, first int) float64 {
+	return p.q.addFloats(sum, values, first)
 }
+
+func (p *fineTilesPath) unit() float64 { return p.q.s.factorUnit() }
 
 func (p *fineTilesPath) end() {
 	if p.sc.fineTiles != nil {

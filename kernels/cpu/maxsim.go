@@ -20,8 +20,11 @@ type path interface {
 	// largest writes the largest products of a document with the group, in units
 	// of the path.
 	largest(dst []float64, doc int)
-	// total is the score that they make, of the group from query token first on.
-	total(values []float64, first int) float64
+	// add adds them to a sum, those of the group from query token first on. It goes one
+	// by one, so that the sum does not depend on the sizes of groups.
+	add(sum float64, values []float64, first int) float64
+	// unit is what makes a score of the sum over all query tokens.
+	unit() float64
 	// end drops the references to query and chunk.
 	end()
 }
@@ -118,13 +121,14 @@ func (sc *scratch) score(dst []float32, p path, n int, c *kernels.Chunk, docs []
 			values := sc.values[:min(group, n-first)]
 			for j := range sums {
 				p.largest(values, j)
-				sums[j] += p.total(values, first)
+				sums[j] = p.add(sums[j], values, first)
 			}
 		}
+		unit := p.unit()
 		for j, r := range ranges {
 			dst[i+j] = 0
 			if r[0] < r[1] {
-				dst[i+j] = float32(sums[j])
+				dst[i+j] = float32(sums[j] * unit)
 			}
 		}
 		i += len(ranges)
@@ -164,8 +168,9 @@ func (q *query) Total(maxima []float64, level kernels.Level) float32 {
 	group, _ := p.sizes()
 	var sum float64
 	for first := 0; first < q.N; first += group {
-		sum += p.total(maxima[first:min(first+group, q.N)], first)
+		sum = p.add(sum, maxima[first:min(first+group, q.N)], first)
 	}
+	sum *= p.unit()
 	p.end()
 	q.s.scratch.Put(sc)
 	return float32(sum)
@@ -202,13 +207,15 @@ func (p *fastPath) largest(dst []float64, doc int) {
 	}
 }
 
-func (p *fastPath) total(values []float64, first int) (score float64) {
+func (p *fastPath) add(sum float64, values []float64, first int) float64 {
 	q := p.q
 	for i, v := range values {
-		score += float64(float64(q.weights[first+i]) * q.ranges[first+i].fast * v)
+		sum += float64(float64(q.weights[first+i]) * q.ranges[first+i].fast * v)
 	}
-	return score * float64(q.s.codec.FactorMax) / 32767
+	return sum
 }
+
+func (p *fastPath) unit() float64 { return p.q.s.factorUnit() }
 
 func (p *fastPath) end() { *p = fastPath{} }
 
@@ -245,7 +252,11 @@ func (p *finePath) raise(ranges [][2]uint32, c *kernels.Chunk) {
 
 func (p *finePath) largest(dst []float64, doc int) { widen(dst, p.sc.fine[doc][:]) }
 
-func (p *finePath) total(values []float64, first int) float64 { return p.q.floatTotal(values, first) }
+func (p *finePath) add(sum float64, values []float64, first int) float64 {
+	return p.q.addFloats(sum, values, first)
+}
+
+func (p *finePath) unit() float64 { return p.q.s.factorUnit() }
 
 func (p *finePath) end() { *p = finePath{} }
 
@@ -288,7 +299,11 @@ func (p *levelsPath) raise(ranges [][2]uint32, c *kernels.Chunk) {
 
 func (p *levelsPath) largest(dst []float64, doc int) { widen(dst, p.sc.wide[doc][:]) }
 
-func (p *levelsPath) total(values []float64, first int) float64 { return p.q.floatTotal(values, first) }
+func (p *levelsPath) add(sum float64, values []float64, first int) float64 {
+	return p.q.addFloats(sum, values, first)
+}
+
+func (p *levelsPath) unit() float64 { return p.q.s.factorUnit() }
 
 func (p *levelsPath) end() { *p = levelsPath{} }
 
@@ -298,13 +313,16 @@ func widen(dst []float64, src []float32) {
 	}
 }
 
-// floatTotal adds up largest products with factors still in stored units.
-func (q *query) floatTotal(values []float64, first int) (score float64) {
+// addFloats adds up largest products with factors still in stored units.
+func (q *query) addFloats(sum float64, values []float64, first int) float64 {
 	for i, v := range values {
-		score += float64(float64(q.weights[first+i]) * v)
+		sum += float64(float64(q.weights[first+i]) * v)
 	}
-	return score * float64(q.s.codec.FactorMax) / 32767
+	return sum
 }
+
+// factorUnit is the unit of the factors that are stored.
+func (s *scorer) factorUnit() float64 { return float64(s.codec.FactorMax) / 32767 }
 
 // floatPath decodes each token and multiplies: for codecs and queries whose
 // tables would be too large. All query tokens are one group.
@@ -351,7 +369,11 @@ func (p *floatPath) largest(dst []float64, doc int) {
 	widen(dst, p.sc.hi[doc*p.q.N:(doc+1)*p.q.N])
 }
 
-func (p *floatPath) total(values []float64, first int) float64 { return p.q.floatTotal(values, first) }
+func (p *floatPath) add(sum float64, values []float64, first int) float64 {
+	return p.q.addFloats(sum, values, first)
+}
+
+func (p *floatPath) unit() float64 { return p.q.s.factorUnit() }
 
 func (p *floatPath) end() { *p = floatPath{} }
 

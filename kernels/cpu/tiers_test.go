@@ -167,6 +167,31 @@ func TestTiersSameBits(t *testing.T) {
 	})
 }
 
+// TestTiersSameBitsOfCancellingWeights: where the parts of a score cancel, its last
+// bits are all there is, so that every tier has to add up in the same order.
+func TestTiersSameBitsOfCancellingWeights(t *testing.T) {
+	tiers := otherTiers(t)
+	if len(tiers) == 0 {
+		t.Skip("this processor runs the portable backend only")
+	}
+	for _, n := range []int{9, 17, 33, 65} {
+		for nbits := 1; nbits <= 8; nbits *= 2 {
+			for _, table := range []bool{false, true} {
+				c := kerneltest.New(kerneltest.Config{Dim: 24, Nbits: nbits, K: 40, Table: table, Lengths: []int{30, 0, 7, 100}, Seed: uint64(n)})
+				vectors, weights := c.Query(n), c.Weights(n, .1, 2)
+				for i := n - 1; i >= 0; i-- { // each token again, with the opposite weight
+					vectors = append(vectors, vectors[i*c.Dim:(i+1)*c.Dim]...)
+					weights = append(weights, -weights[i])
+				}
+				want := resultsOf(t, generic(t), c, vectors, weights)
+				for _, b := range tiers {
+					requireAgree(t, want, resultsOf(t, b, c, vectors, weights))
+				}
+			}
+		}
+	}
+}
+
 // TestTiersSameNearest: and the same nearest centroids, ties and products
 // included.
 func TestTiersSameNearest(t *testing.T) {

@@ -286,13 +286,15 @@ func (p *tilesPath) largest(dst []float64, doc int) {
 	}
 }
 
-func (p *tilesPath) total(values []float64, first int) (score float64) {
+func (p *tilesPath) add(sum float64, values []float64, first int) float64 {
 	q := p.q
 	for i, v := range values {
-		score += float64(float64(q.weights[first+i]) * q.tile.tokens[first+i].unit * v)
+		sum += float64(float64(q.weights[first+i]) * q.tile.tokens[first+i].unit * v)
 	}
-	return score * float64(q.s.codec.FactorMax) * (32768.0 / 32767)
+	return sum
 }
+
+func (p *tilesPath) unit() float64 { return 32768 * p.q.s.factorUnit() }
 
 func (p *tilesPath) end() {
 	if p.sc.tiles != nil {
