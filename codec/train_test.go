@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/plaid-ir/plaid/internal/race"
 	"github.com/plaid-ir/plaid/kernels"
 )
 
@@ -302,6 +303,9 @@ func residuals(c *Quantizer, x []float32, b *Block) []float32 {
 }
 
 func TestBeatsQuantilesOnRealVectors(t *testing.T) {
+	if race.Brief() {
+		t.Skip("long, and of one goroutine")
+	}
 	x, dim := readNPY(t, 0, 6000, "cranfield", "vectors", "docs.npy")
 	for _, tc := range []struct {
 		nbits int

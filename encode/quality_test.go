@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/plaid-ir/plaid/encode/modeldir"
+	"github.com/plaid-ir/plaid/internal/race"
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/vectors"
 )
@@ -121,6 +122,9 @@ func TestStored(t *testing.T) {
 
 // TestNanoRanks: the small model's own figure, of its README.
 func TestNanoRanks(t *testing.T) {
+	if race.Brief() {
+		t.Skip("long, and of one goroutine")
+	}
 	c := load(t, "scifact-sample")
 	_, ndcg := rank(c, encodeAll(t, open(t, nano(t), nil), c))
 	t.Logf("nDCG@10 %.4f", ndcg)
@@ -145,6 +149,9 @@ func cosines(want, got [][]float32, dim int) (least, mean float64) {
 
 // TestMutants: mistakes that rankings hardly notice, vectors do.
 func TestMutants(t *testing.T) {
+	if race.Brief() {
+		t.Skip("long, and of one goroutine")
+	}
 	c := load(t, "scifact-sample")
 	reference, _ := stored(t, "scifact-sample")
 	c.docs, reference.docs = c.docs[:6], reference.docs[:6]

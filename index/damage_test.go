@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/internal/race"
 	"github.com/plaid-ir/plaid/search"
 	"github.com/plaid-ir/plaid/storage"
 	"github.com/plaid-ir/plaid/vectors"
@@ -373,6 +374,9 @@ func bytesInUse(t *testing.T, data []byte) []bool {
 
 // One bit of a byte is changed, of byte after byte.
 func TestFlippedBits(t *testing.T) {
+	if race.Brief() {
+		t.Skip("long, and of one goroutine")
+	}
 	sp := newSpecimen(t, 160)
 	used := bytesInUse(t, sp.data)
 	step, less := 53, 7 // of bytes that mean nothing, fewer are tried

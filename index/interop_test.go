@@ -14,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/plaid-ir/plaid/internal/race"
 	"github.com/plaid-ir/plaid/interop"
 	"github.com/plaid-ir/plaid/storage"
 	"github.com/plaid-ir/plaid/vectors"
@@ -107,6 +108,9 @@ func TestImport(t *testing.T) {
 		t.Run(fmt.Sprint(c.engine, " ", c.docs), func(t *testing.T) {
 			dir := filepath.Join("..", "interop", "testdata", "real", c.engine)
 			if c.dir != nil {
+				if race.Brief() {
+					t.Skip("the small ones are read in the same way")
+				}
 				dir = shared(t, c.dir...)
 			}
 			before := fingerprint(t, dir)

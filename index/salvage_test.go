@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/internal/race"
 	"github.com/plaid-ir/plaid/search"
 )
 
@@ -183,6 +184,9 @@ func TestSalvageOfDamagedPages(t *testing.T) {
 }
 
 func TestSalvageOfOtherDamage(t *testing.T) {
+	if race.Brief() {
+		t.Skip("long, and of one goroutine")
+	}
 	s := newSalvager(t, damageDocs())
 	stride, one := 193, 13
 	if testing.Short() {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/plaid-ir/plaid/internal/race"
 	"github.com/plaid-ir/plaid/vectors"
 )
 
@@ -35,6 +36,9 @@ func TestSampleRegardsTokens(t *testing.T) {
 	} {
 		src := fromDocs(t, dim, heavyTail(dim, rows...))
 		for seed := range uint64(4) {
+			if race.Brief() && seed > 0 {
+				break
+			}
 			o := &BuildOptions{Centroids: 16, Seed: seed, Threads: 2}
 			r := build(t, newPath(t), dim, heavyTail(dim, rows...), o)
 			require.InDelta(t, 16*maxPointsPerCentroid, r.Train.Vectors, 16*maxPointsPerCentroid/2, "%s, seed %d", name, seed)

@@ -22,6 +22,9 @@ import (
 // half of the probable bound, and a search finds with it what it finds with the
 // worst one. The bundled sample is always there.
 func TestRealBoundShare(t *testing.T) {
+	if race.Brief() {
+		t.Skip("long, and of one goroutine")
+	}
 	dirs := map[string]string{"scifact-sample": filepath.Join("..", "examples", "quickstart", "scifact-sample", "vectors")}
 	if !testing.Short() {
 		for name, elem := range map[string][]string{"lotte-500": {"lotte-500", "vectors"}, "cranfield": {"cranfield", "vectors"}} {
@@ -43,8 +46,6 @@ func TestRealBoundShare(t *testing.T) {
 				bits = bits[1:3]
 			}
 			switch {
-			case race.Brief():
-				bits, queries = bits[:1], queries[:3]
 			case testing.Short():
 				queries = queries[:min(len(queries), 8)]
 			case os.Getenv("PLAID_DATA") != dir:

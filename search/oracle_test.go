@@ -88,6 +88,9 @@ func TestPrunedStages(t *testing.T) {
 // the cut is chosen by score: of the best documents that probing reaches most
 // stay, not just the share that is kept.
 func TestCutByScore(t *testing.T) {
+	if race.Brief() {
+		t.Skip("long, and of one goroutine")
+	}
 	m := newMaker(11, 32, 40)
 	ix := searchtest.Build(t, 32, m.Docs("d", 1500, 8), &index.BuildOptions{Centroids: 256})
 	e := on(t, ix, 1)

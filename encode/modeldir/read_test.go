@@ -331,14 +331,19 @@ func FuzzConfig(f *testing.F) {
 		f.Add(uint8(i), `[{"path": "", "type": "Transformer"}, {"path": "1_Dense", "type": "Dense"}]`)
 		f.Add(uint8(i), `{"hidden_size": 1e300, "weight_map": {"a": "b.safetensors"}, "colbert": {"query_marker_id": -1}}`)
 	}
+	dirs := []string{f.TempDir(), f.TempDir()}
+	modeltest.PyLate(f, dirs[0], "modernbert")
+	modeltest.MultiVector(f, dirs[1])
 	f.Fuzz(func(t *testing.T, which uint8, content string) {
-		dir := t.TempDir()
-		if which%2 == 0 {
-			modeltest.PyLate(t, dir, "modernbert")
+		dir := dirs[which%2]
+		path := filepath.Join(dir, filepath.FromSlash(names[int(which)%len(names)]))
+		before, err := os.ReadFile(path)
+		if err == nil {
+			defer modeltest.WriteFile(t, path, before)
 		} else {
-			modeltest.MultiVector(t, dir)
+			defer os.Remove(path)
 		}
-		modeltest.WriteFile(t, filepath.Join(dir, filepath.FromSlash(names[int(which)%len(names)])), []byte(content))
+		modeltest.WriteFile(t, path, []byte(content))
 		graph, err := modeldir.ReadGraph(dir, []string{"tokenizer.json"}, nil) // a file that is there
 		if err != nil {
 			var me *modeldir.ModelError
