@@ -129,19 +129,38 @@ func (p *place) within(ctx context.Context, use func(ctx context.Context, b *bus
 
 // operator is a command of an operator, which needs the object store too.
 func (x *cli) operator(cmd *cobra.Command, wait time.Duration, use func(ctx context.Context, o *operate.Operator, args []string) error) *cobra.Command {
+	return x.operatorAfter(cmd, wait, func(context.Context, *place, []string) error { return nil }, use)
+}
+
+// operatorAfter is an operator that does something before its time begins.
+func (x *cli) operatorAfter(cmd *cobra.Command, wait time.Duration, before func(ctx context.Context, p *place, args []string) error,
+	use func(ctx context.Context, o *operate.Operator, args []string) error) *cobra.Command {
 	p := x.place(cmd.Flags(), wait)
 	var store string
 	cmd.Flags().StringVar(&store, "store", "", "object store: a `FOLDER` or s3://BUCKET/PREFIX")
 	cmd.Flags().Bool("json", false, "print the report as JSON")
 	cmd.RunE = x.RunE(func(ctx context.Context, args []string) error {
+		if err := storeGiven(store); err != nil {
+			return err
+		}
+		if err := before(ctx, p, args); err != nil {
+			return err
+		}
 		return x.operating(ctx, p, store, func(ctx context.Context, o *operate.Operator) error { return use(ctx, o, args) })
 	})
 	return cmd
 }
 
-func (x *cli) operating(ctx context.Context, p *place, store string, use func(context.Context, *operate.Operator) error) error {
+func storeGiven(store string) error {
 	if store == "" {
 		return flags.Usagef("--store is missing")
+	}
+	return nil
+}
+
+func (x *cli) operating(ctx context.Context, p *place, store string, use func(context.Context, *operate.Operator) error) error {
+	if err := storeGiven(store); err != nil {
+		return err
 	}
 	s, err := objects.Open(store)
 	if err != nil {

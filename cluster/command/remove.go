@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/plaid-ir/plaid/cluster/bus"
 	"github.com/plaid-ir/plaid/cluster/operate"
 	"github.com/plaid-ir/plaid/cluster/topology"
 	"github.com/plaid-ir/plaid/internal/cli/flags"
@@ -32,13 +33,14 @@ finished by another one. The name may be used again at once, for another collect
 		Args:    x.Takes("COLLECTION"),
 	}
 	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask for the name a second time")
-	return x.operator(cmd, time.Minute, func(ctx context.Context, o *operate.Operator, args []string) error {
-		name := args[0]
-		if !yes {
-			if err := confirm(ctx, cmd, o.Watcher(), name); err != nil {
-				return err
-			}
+	ask := func(ctx context.Context, p *place, args []string) error {
+		if yes {
+			return nil
 		}
+		return confirm(ctx, cmd, p, args[0])
+	}
+	return x.operatorAfter(cmd, time.Minute, ask, func(ctx context.Context, o *operate.Operator, args []string) error {
+		name := args[0]
 		m, existed, err := o.Remove(ctx, name)
 		if err == nil {
 			err = o.Gone(ctx, m)
@@ -55,10 +57,21 @@ finished by another one. The name may be used again at once, for another collect
 }
 
 // confirm has somebody type the name of a collection that is to be removed.
-func confirm(ctx context.Context, cmd *cobra.Command, w *topology.Watcher, name string) error {
-	if m, err := w.Map(name); err == nil {
-		c := collectionOf(w, m)
-		fmt.Fprintf(cmd.ErrOrStderr(), "%s has %s in %s\n", name, out.Plural(int(c.Documents), "document"), out.Plural(c.Shards, "shard"))
+func confirm(ctx context.Context, cmd *cobra.Command, p *place, name string) error {
+	err := p.within(ctx, func(ctx context.Context, b *bus.Bus) error {
+		w, err := topology.Watch(ctx, b)
+		if err != nil {
+			return err
+		}
+		defer w.Close()
+		if m, err := w.Map(name); err == nil {
+			c := collectionOf(w, m)
+			fmt.Fprintf(cmd.ErrOrStderr(), "%s has %s in %s\n", name, out.Plural(int(c.Documents), "document"), out.Plural(c.Shards, "shard"))
+		}
+		return nil
+	})
+	if err != nil {
+		return err
 	}
 	fmt.Fprint(cmd.ErrOrStderr(), "type its name again to remove it: ")
 	line, err := bufio.NewReader(infile.Reader(ctx, io.LimitReader(cmd.InOrStdin(), 1024))).ReadString('\n')

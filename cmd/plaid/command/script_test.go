@@ -21,6 +21,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/internal/race"
 	"github.com/plaid-ir/plaid/vectors"
 )
 
@@ -53,8 +54,11 @@ func TestScripts(t *testing.T) {
 			return err
 		},
 		Condition: func(cond string) (bool, error) {
-			if cond == "root" {
+			switch cond {
+			case "root":
 				return os.Geteuid() == 0, nil
+			case "brief":
+				return race.Brief(), nil
 			}
 			return false, fmt.Errorf("unknown condition %s", cond)
 		},
