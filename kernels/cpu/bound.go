@@ -1,11 +1,10 @@
 package cpu
 
 import (
-	"cmp"
 	"math"
-	"slices"
 
 	"github.com/plaid-ir/plaid/kernels"
+	"github.com/plaid-ir/plaid/kernels/internal/alike"
 )
 
 const eps = 0x1p-24 // half the distance of float32 values around 1
@@ -92,8 +91,11 @@ func (q *query) Shortfall(b kernels.Bound) kernels.Shortfall {
 }
 
 func (q *query) shortfall(b kernels.Bound, fast way) (short kernels.Shortfall) {
-	q.group()
-	clear(q.alike.spread)
+	var square [2]float64
+	var like []float32
+	if b != kernels.Worst {
+		like = q.liken(fast)
+	}
 	for i := range q.ranges {
 		w := math.Abs(float64(q.weights[i]))
 		fixed, factor := q.levelError(i, kernels.Fast)
@@ -104,17 +106,9 @@ func (q *query) shortfall(b kernels.Bound, fast way) (short kernels.Shortfall) {
 			continue
 		}
 		spread, rest := q.spread(i, fast)
-		g := &q.alike.spread[q.alike.of[i]]
-		g[0] += w * spread
-		if fixed > 0 {
-			g[1] += w * fixed
-		}
+		square[0] += w * w * spread * spread * float64(like[i])
+		square[1] += w * w * fixed * fixed * float64(like[i])
 		short.Factor += w * rest
-	}
-	var square [2]float64
-	for _, g := range q.alike.spread {
-		square[0] += float64(g[0] * g[0])
-		square[1] += float64(g[1] * g[1])
 	}
 	short.Factor = (short.Factor + float64(kernels.Deviations*math.Sqrt(square[0]))) * (1 + 1e-4)
 	short.Fixed = (short.Fixed + float64(kernels.Deviations*math.Sqrt(square[1]))) * float64(q.s.codec.FactorMax) * (1 + 1e-4)
@@ -156,67 +150,36 @@ func (q *query) spread(i int, fast way) (spread, rest float64) {
 	return math.Hypot(math.Sqrt(2*float64(s.rowBytes))*h, math.Sqrt2*roundUnit*r.fast), rest
 }
 
-// likeness tells which query tokens are rounded alike.
+// likeness tells how many query tokens are rounded alike.
 type likeness struct {
-	of     []int32      // the group of each token
-	spread [][2]float64 // scratch of shortfall, of each group
-	// To find them: the tokens by key, the first component as a part of the largest,
-	// which is at peak.
-	order []int32
-	key   []float32
-	peak  []int32
+	counter alike.Counter
+	of      []float32 // of each token: as Counter.Count says
 }
 
-// group puts query tokens together that point the same way, or the opposite one,
-// to within the rounding of 8 bits: they are rounded alike, and their errors add up.
-func (q *query) group() {
-	l, dim := &q.alike, q.s.dim
-	l.of, l.order, l.key, l.peak = resize(l.of, q.N), resize(l.order, q.N), resize(l.key, q.N), resize(l.peak, q.N)
-	vector := func(i int32) []float32 { return q.Vectors[int(i)*dim : (int(i)+1)*dim] }
-	for i := range l.of {
-		v, peak := vector(int32(i)), 0
-		for j, x := range v {
-			if abs(x) > abs(v[peak]) {
-				peak = j
+// chance is the share of components of unrelated tokens that may happen to be alike.
+const chance = 1.0 / 32
+
+// liken finds out how many query tokens are rounded alike: in tables, bytes or tiles,
+// whose steps differ in size.
+func (q *query) liken(fast way) []float32 {
+	s, l := q.s, &q.alike
+	l.of = resize(l.of, q.N)
+	l.counter.Count(l.of, s.dim, chance, func(i, j int) alike.Code {
+		steps := math.Abs(q.scaled(i, j))
+		switch fast {
+		case byLevels:
+			steps *= 4 / q.ranges[i].unit[kernels.Fast]
+		case byTiles:
+			if steps *= 4; q.tile.tokens[i].grain > 0 {
+				steps /= q.tile.tokens[i].grain
 			}
+		default: // an entry is the sum of several, each with an error of its own
+			steps *= s.wMax / q.ranges[i].fast
 		}
-		l.order[i], l.peak[i], l.key[i] = int32(i), int32(peak), 0
-		if v[peak] != 0 {
-			l.key[i] = v[0] / v[peak]
+		if !(steps < float64(alike.MaxCode)) {
+			return alike.MaxCode
 		}
-	}
-	slices.SortFunc(l.order, func(a, b int32) int { return cmp.Compare(l.key[a], l.key[b]) })
-	groups := 0
-	for at, i := range l.order {
-		l.of[i] = int32(groups)
-		for b := at - 1; b >= 0 && l.key[i]-l.key[l.order[b]] <= 2.0/levels8; b-- {
-			j := l.order[b]
-			if parallel(vector(j), vector(i), int(l.peak[j])) {
-				l.of[i] = l.of[j]
-				break
-			}
-		}
-		if int(l.of[i]) == groups {
-			groups++
-		}
-	}
-	l.spread = resize(l.spread, groups)
+		return alike.Code(steps)
+	})
+	return l.of
 }
-
-// parallel reports whether y is a multiple of x, within 1/127 of the largest
-// component of x, which is at peak.
-func parallel(x, y []float32, peak int) bool {
-	if x[peak] == 0 {
-		return y[peak] == 0
-	}
-	ratio := y[peak] / x[peak]
-	most := abs(y[peak]) / levels8
-	for j := len(x) - 1; j >= 0; j-- {
-		if !(abs(y[j]-x[j]*ratio) <= most) {
-			return false
-		}
-	}
-	return true
-}
-
-func abs(v float32) float32 { return max(v, -v) }

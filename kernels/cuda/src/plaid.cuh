@@ -91,8 +91,8 @@
 // A document is missed only if its own score is too low, and that concerns the
 // tokens that are best by the oracle, which do not depend on the roundings. So
 // does not hold for a negative weight, whose column has the worst case in y.
-// Columns that point the same way are rounded alike: their z is multiplied with
-// their number, (Σ a)² <= m·Σ a².
+// Columns that are one in many components are rounded alike there: with r_ik the share
+// of components, Σ r_ik·s_i·s_k <= Σ_i s_i²·Σ_k r_ik, and z is multiplied with that.
 #pragma once
 #include <cstdint>
 #include <cuda_fp16.h>
@@ -171,7 +171,7 @@ struct PackParams {
 struct PrepParams {
   const float *query;               // [groups][32][dim], unused columns zero
   const float *weights;             // [groups][32], unused columns zero
-  const float *alike;               // [groups][32]: how many of the query's columns point the same way
+  const float *alike;               // [groups][32]: how many of the query's columns are rounded alike
   const float *dim_scale;           // [dim] or null
   uint32_t *frags;                  // out
   float4 *cols;                     // out

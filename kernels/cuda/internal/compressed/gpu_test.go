@@ -43,13 +43,20 @@ func TestGPUAgainstOracle(t *testing.T) {
 		require.NoError(t, err)
 		lq := pick(1, 8, 32, 32, 33, 64, 100, 128)
 		q := kernels.DeviceQuery{Vectors: cs.Query(lq), K: pick(1, 10, 100)}
-		switch rng.IntN(5) {
+		switch rng.IntN(6) {
 		case 0:
 			q.Weights = cs.Weights(lq, -0.5, 1)
 		case 2: // tokens that are nearly one and the same, which are rounded nearly alike
 			off := float32(math.Exp(-6 * rng.Float64()))
 			for j := cfg.Dim; j < len(q.Vectors); j++ {
 				q.Vectors[j] = q.Vectors[j%cfg.Dim] + off*q.Vectors[j]
+			}
+		case 3: // tokens that are one in a part of their components, which are rounded alike
+			part := rng.Float64()
+			for j := cfg.Dim; j < len(q.Vectors); j++ {
+				if rng.Float64() < part {
+					q.Vectors[j] = q.Vectors[j%cfg.Dim]
+				}
 			}
 		case 1:
 			q.Vectors = cs.Vectors(lq)

@@ -4,12 +4,13 @@ import (
 	"context"
 	"encoding/binary"
 	"math"
+	"sync"
 
-	"github.com/plaid-ir/plaid/internal/norm"
 	"github.com/plaid-ir/plaid/internal/parallel"
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/driver"
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/runtime"
+	"github.com/plaid-ir/plaid/kernels/internal/alike"
 )
 
 // reserve lays the arrays out, and makes room for them.
@@ -142,7 +143,7 @@ func (b *batch) fill(t *target) (size int64, err error) {
 	_ = parallel.Do(context.Background(), b.queries, parallel.Threads(0, b.queries/16), func(i int) error { // fewer do not pay
 		g, t := int64(b.begin[i]), b.requests[i]
 		putQuery(host[b.in.query+4*g*columns*int64(s.dim):], host[b.in.weights+4*g*columns:], t.q, s.dim, t.groups)
-		putAlike(host[b.in.alike+4*g*columns:], t.q.Vectors, s.dim, t.groups, s.alike())
+		s.putAlike(host[b.in.alike+4*g*columns:], t.q.Vectors, t.groups)
 		return nil
 	})
 	copy(host[b.in.begin:], runtime.Bytes(b.begin))
@@ -208,83 +209,57 @@ func putQuery(vectors, weights []byte, q *kernels.DeviceQuery, dim, groups int) 
 	}
 }
 
-// alike is how close to each other tokens are whose coefficients are rounded alike: to
-// within a 127th of the largest, as 8 bits are, or a 32nd, for the 4 bits of e4m3, whose
-// steps are of the size of the coefficient.
-func (s *shape) alike() float32 {
-	if s.mode > halfMode {
-		return 32
+// chance is the share of components of unrelated tokens that may happen to be alike.
+const chance = 1.0 / 8
+
+// putAlike writes for each query token how many of them are rounded alike, as
+// alike.Count says. Coefficients are rounded in units of the largest one. Those of e4m3
+// and of halves have steps of the size of the coefficient: an eighth of a power of two
+// for e4m3, which is taken for both.
+func (s *shape) putAlike(dst []byte, vectors []float32, groups int) {
+	n := len(vectors) / s.dim
+	counter := counters.Get().(*alike.Counter)
+	defer counters.Put(counter)
+	var room [2 * columns]float32
+	of, unit := room[:0:columns], room[columns:columns]
+	for i := range n {
+		of, unit = append(of, 0), append(unit, 1/max(s.largest(vectors[i*s.dim:(i+1)*s.dim]), 1e-30))
 	}
-	return 127
+	counter.Count(of, s.dim, chance, func(i, j int) alike.Code {
+		x := max(vectors[i*s.dim+j], -vectors[i*s.dim+j]) * unit[i]
+		if s.dimScale != nil {
+			x *= max(s.dimScale[j], -s.dimScale[j])
+		}
+		if s.coarse() {
+			return alike.Code(math.Float32bits(x+0x1p-14) >> 18)
+		}
+		return alike.Code(4 * 127 * x)
+	})
+	clear(dst[copy(dst, runtime.Bytes(of)) : 4*groups*columns])
 }
 
-// putAlike writes for each query token how many of them point the same way, or the
-// opposite one, to within a part of the largest component: those are rounded alike, and
-// their errors add up.
-func putAlike(dst []byte, vectors []float32, dim, groups int, part float32) {
-	n := len(vectors) / dim
-	var room [columns]direction
-	classes, of := room[:0], make([]int, n)
-	for i := range of {
-		v := vectors[i*dim : (i+1)*dim]
-		length := math.Sqrt(norm.Square(v))
-		at := 0
-		for at < len(classes) && !classes[at].has(v, length, part) {
-			at++
+// largest is the size of the largest coefficient of a token.
+func (s *shape) largest(v []float32) float32 {
+	size := func(x float32) uint32 { return math.Float32bits(x) &^ (1 << 31) } // sizes compare as their bits do
+	var a, b uint32
+	switch g := s.dimScale; {
+	case g != nil:
+		for j, x := range v {
+			a = max(a, size(x*g[j]))
 		}
-		if at == len(classes) {
-			classes = append(classes, direction{x: v, peak: -1})
+	default:
+		for ; len(v) >= 4; v = v[4:] {
+			a, b = max(a, size(v[0]), size(v[1])), max(b, size(v[2]), size(v[3]))
 		}
-		of[i] = at
-		classes[at].size++
+		for _, x := range v {
+			a = max(a, size(x))
+		}
 	}
-	clear(dst[:4*groups*columns])
-	for i, at := range of {
-		binary.LittleEndian.PutUint32(dst[4*i:], math.Float32bits(float32(classes[at].size)))
-	}
+	return math.Float32frombits(max(a, b))
 }
 
-// direction is that of a vector, and of size vectors in all.
-type direction struct {
-	x    []float32
-	peak int // the place of its largest component; -1: not known yet
-	size int
-}
+// counters have the scratch of putAlike.
+var counters = sync.Pool{New: func() any { return new(alike.Counter) }}
 
-// has reports whether y, which is of some length, is a multiple of x, within a part of
-// its component where x has its largest.
-func (d *direction) has(y []float32, length float64, part float32) bool {
-	// No component may be further off than most. A few of them tell most vectors apart.
-	x, most := d.x, length*1.01/float64(part)
-	for j := 0; j+1 < min(len(x), 8); j += 2 {
-		a, b := float64(x[j]), float64(x[j+1])
-		if math.Abs(a*float64(y[j+1])-b*float64(y[j])) > most*(math.Abs(a)+math.Abs(b)) {
-			return false
-		}
-	}
-	if d.peak < 0 {
-		d.peak = 0
-		for j, v := range x {
-			if math.Abs(float64(v)) > math.Abs(float64(x[d.peak])) {
-				d.peak = j
-			}
-		}
-	}
-	return parallels(x, y, d.peak, part)
-}
-
-// parallels reports whether y is a multiple of x, within a part of its component at
-// peak, the largest one of x.
-func parallels(x, y []float32, peak int, part float32) bool {
-	if x[peak] == 0 {
-		return y[peak] == 0
-	}
-	ratio := y[peak] / x[peak]
-	most := max(y[peak], -y[peak]) / part
-	for j, v := range x {
-		if d := y[j] - v*ratio; !(max(d, -d) <= most) {
-			return false
-		}
-	}
-	return true
-}
+// coarse says that the steps of coefficients are of their size.
+func (s *shape) coarse() bool { return s.mode > halfMode || s.mode == tableMode }

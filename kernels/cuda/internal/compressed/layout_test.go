@@ -4,77 +4,77 @@ import (
 	"encoding/binary"
 	"math"
 	"math/rand/v2"
-	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	"pgregory.net/rapid"
 
 	"github.com/plaid-ir/plaid/kernels/kerneltest"
 )
 
-// What tells vectors apart at a glance never parts those that count as alike.
-func TestVectorsThatPointTheSameWay(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		rng := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 1))
-		dim, n := rapid.IntRange(1, 40).Draw(t, "dim"), rapid.IntRange(1, 40).Draw(t, "vectors")
-		part := rapid.SampledFrom([]float32{32, 127}).Draw(t, "part")
-		var vectors []float32
-		for i := range n {
-			v := kerneltest.UnitVectors(rng, 1, dim)
-			if i > 0 && rng.IntN(2) == 0 { // a multiple of another, off by about as much as may be
-				by, off := float32(math.Exp(4*rng.NormFloat64())), rng.Float32()*1.5/part
-				of := vectors[rng.IntN(i)*dim:][:dim]
-				for j, x := range of {
-					v[j] = (x + off*(2*rng.Float32()-1)*slices.Max(of)) * by
+// TestAlike: multiples of a vector, and vectors that are one in many components, count;
+// unrelated ones do not.
+func TestAlike(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 1))
+	for _, mode := range []int{2, tableMode, halfMode + 2} {
+		for _, dim := range []int{64, 128, 100} {
+			for _, n := range []int{1, 5, 32, 33, 70} {
+				s := &shape{dim: dim, mode: mode}
+				groups := (n + columns - 1) / columns
+				alike := func(vectors []float32) []float32 {
+					raw := make([]byte, 4*groups*columns)
+					for i := range raw {
+						raw[i] = 0xff
+					}
+					s.putAlike(raw, vectors, groups)
+					got := make([]float32, groups*columns)
+					for i := range got {
+						got[i] = math.Float32frombits(binary.LittleEndian.Uint32(raw[4*i:]))
+					}
+					require.Equal(t, make([]float32, len(got)-n), got[n:])
+					return got[:n]
 				}
-			}
-			for j := range v {
-				if rng.IntN(4) == 0 && i%3 == 0 {
-					v[j] = 0
-				}
-			}
-			vectors = append(vectors, v...)
-		}
-		row := func(i int) []float32 { return vectors[i*dim : (i+1)*dim] }
-		var first []int // of each class
-		of, size := make([]int, n), map[int]int{}
-		for i := range n {
-			of[i] = i
-			for _, c := range first {
-				peak := 0
-				for j, v := range row(c) {
-					if math.Abs(float64(v)) > math.Abs(float64(row(c)[peak])) {
-						peak = j
+				one := kerneltest.UnitVectors(rng, 1, dim)
+				largest := 0
+				for j, v := range one {
+					if v*v > one[largest]*one[largest] {
+						largest = j
 					}
 				}
-				if parallels(row(c), row(i), peak, part) {
-					of[i] = c
-					break
+				var multiples, moved []float32
+				for i := range n {
+					j := rng.IntN(dim)
+					if j == largest {
+						j = (j + 1) % dim
+					}
+					for at, v := range one {
+						multiples = append(multiples, v*float32([]float64{1, -1, 4, 0.1}[i%4]))
+						if at == j {
+							v *= rng.Float32()
+						}
+						moved = append(moved, v)
+					}
 				}
+				for _, v := range alike(multiples) {
+					require.InDelta(t, n, v, 0.01*float64(n), "mode %d", mode)
+				}
+				for _, v := range alike(moved) {
+					require.InDelta(t, n, v, 0.15*float64(n), "mode %d", mode)
+				}
+				sum := float32(0)
+				for _, v := range alike(kerneltest.UnitVectors(rng, n, dim)) {
+					sum += v
+				}
+				require.Less(t, sum, 1.2*float32(n), "mode %d", mode)
 			}
-			if of[i] == i {
-				first = append(first, i)
-			}
-			size[of[i]]++
 		}
-		groups := (n + columns - 1) / columns
-		got := make([]byte, 4*groups*columns)
-		putAlike(got, vectors, dim, groups, part)
-		for i := range groups * columns {
-			want := float32(0)
-			if i < n {
-				want = float32(size[of[i]])
-			}
-			require.Equal(t, want, math.Float32frombits(binary.LittleEndian.Uint32(got[4*i:])), "vector %d", i)
-		}
-	})
+	}
 }
 
 func BenchmarkAlike(b *testing.B) {
 	v := kerneltest.UnitVectors(rand.New(rand.NewPCG(1, 2)), 32, 128)
 	dst := make([]byte, 4*columns)
+	s := &shape{dim: 128, mode: halfMode + 2}
 	for b.Loop() {
-		putAlike(dst, v, 128, 1, 32)
+		s.putAlike(dst, v, 1)
 	}
 }

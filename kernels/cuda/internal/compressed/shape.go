@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/driver"
@@ -19,7 +20,7 @@ type shape struct {
 	scaled                     bool    // centroids have scales
 	step                       float32 // prep_query's: step, or largest |weight|
 	sMax, sLeast, factorMax    float32
-	weights                    []float32
+	weights, dimScale          []float32
 	tableScale                 float32 // a power of two: fine scores have weights of tables times this
 	centroidUp                 float32 // a power of two: centroids are kept times this
 }
@@ -32,6 +33,7 @@ func newShape(c *kernels.Codec, half bool) (*shape, error) {
 	s := &shape{
 		dim: c.Dim(), nbits: c.Codebook.Nbits, k: c.Centroids.K, rowBytes: c.RowBytes(), codeBytes: 2,
 		aMax: 1, factorMax: c.FactorMax, weights: c.Codebook.Weights(), mode: c.Codebook.Nbits, step: c.Codebook.Step,
+		dimScale: slices.Clone(c.DimScale),
 	}
 	if s.k > 1<<16 {
 		s.codeBytes = 4

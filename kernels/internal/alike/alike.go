@@ -1,0 +1,113 @@
+// Package alike estimates how many of a query's tokens are rounded alike. Roundings
+// of independent numbers cancel when they are added up; those of tokens that are the
+// same in many components do not.
+package alike
+
+// A Code is the size of a component in quarters of a rounding step. Two
+// components are rounded alike when their codes are less than about half a step apart:
+// the correlation of two such roundings is 1 − 6δ + 6δ² at δ steps, and 0 at δ = 0.21.
+type Code = uint16
+
+// MaxCode is the largest code; larger components have it too.
+const MaxCode Code = 1<<15 - 3
+
+const (
+	lanes   = 4
+	samples = 16
+	ones    = 0x0001000100010001
+	tops    = ones << 15
+)
+
+// Counter has the scratch of calls that follow one another.
+type Counter struct {
+	sample, codes []uint64
+	ready         []bool // whose codes are there
+}
+
+// Count writes into dst, for each of len(dst) tokens of dim components, the sum over
+// all tokens of the share of components that are rounded alike: 1 for a token that has
+// no like, len(dst) where all are the same. The code of component j of token i is of
+// its size, so that opposite tokens are alike. A share of up to chance is taken for
+// none: so many components of unrelated tokens are close to each other.
+//
+// For errors e with |e_i| ≤ s_i of which the share ρ_ik is common to i and k, the sum
+// has Σ_ik ρ_ik·s_i·s_k ≤ Σ_i s_i²·dst[i], because s_i·s_k ≤ (s_i² + s_k²)/2.
+func (c *Counter) Count(dst []float32, dim int, chance float64, code func(i, j int) Code) {
+	n, words := len(dst), (dim+lanes-1)/lanes
+	for i := range dst {
+		dst[i] = 1
+	}
+	if n < 2 {
+		return
+	}
+	// A few components of each first: most tokens have no like.
+	few := min(dim, samples)
+	fewWords, stride := (few+lanes-1)/lanes, dim/few
+	c.sample = resize(c.sample, n*fewWords)
+	c.codes = resize(c.codes, n*words)
+	c.ready = resize(c.ready, n)
+	clear(c.sample)
+	clear(c.ready)
+	for i := range n {
+		for j := range few {
+			c.sample[i*fewWords+j/lanes] |= uint64(code(i, j*stride)) << (j % lanes * 16)
+		}
+	}
+	least := few / 4
+	scale := 1 / (1 - chance)
+	for i := 1; i < n; i++ {
+		x := c.sample[i*fewWords : (i+1)*fewWords]
+		for k := range i {
+			y := c.sample[k*fewWords : (k+1)*fewWords]
+			if fewWords == 4 { // as nearly always
+				not := different(x[0], y[0]) + different(x[1], y[1]) + different(x[2], y[2]) + different(x[3], y[3])
+				if few-int(not*ones>>48) < least {
+					continue
+				}
+			}
+			a := c.whole(i, dim, words, code)
+			b := c.whole(k, dim, words, code)
+			if share := float64(agreeing(a, b, dim))/float64(dim) - chance; share > 0 {
+				dst[i] += float32(share * scale)
+				dst[k] += float32(share * scale)
+			}
+		}
+	}
+}
+
+// whole returns the codes of token i.
+func (c *Counter) whole(i, dim, words int, code func(i, j int) Code) []uint64 {
+	x := c.codes[i*words : (i+1)*words]
+	if !c.ready[i] {
+		c.ready[i] = true
+		clear(x)
+		for j := range dim {
+			x[j/lanes] |= uint64(code(i, j)) << (j % lanes * 16)
+		}
+	}
+	return x
+}
+
+// agreeing counts the n codes of x and y of which x's is at most two below y's, or one
+// above, four at a time.
+func agreeing(x, y []uint64, n int) int {
+	var not uint64
+	y = y[:len(x)]
+	for i, a := range x {
+		not += different(a, y[i])
+	}
+	return n - int(not*ones>>48) // what fills the last word agrees
+}
+
+// different has 1 in each lane that does not agree.
+func different(a, b uint64) uint64 {
+	off := (((a | tops) - b + 2*ones) ^ tops) &^ (3 * ones)
+	return (((off &^ tops) + (tops - ones)) | off) >> 15 & ones
+}
+
+func resize[T any](s []T, n int) []T {
+	if cap(s) < n {
+		return make([]T, n)
+	}
+	return s[:n]
+}
