@@ -82,8 +82,8 @@ func (r *rows) projected(lo, from, to, m int) (x []float32, factors []float32) {
 	if !r.normalize {
 		return x, nil
 	}
-	if !r.inverseNorms(x, dim, m) {
-		r.units(x, dim, m)
+	if r.inverseNorms(x, dim, m) {
+		r.units(x, dim)
 	}
 	return x, r.factors
 }

@@ -20,6 +20,7 @@ type rows struct {
 	highs     []float32
 	factors   []float32
 	squares   [][8]float64
+	beyond    []int32 // rows of a block whose lengths float32 has no inverse of
 	list      []int32 // the tokens of an item, counted from its first row, where some rows are none
 }
 
@@ -92,11 +93,11 @@ func (r *rows) block(lo, from, to int) (x []float32, m int, factors []float32) {
 		}
 		return x, m, r.factors
 	}
-	if !r.inverseNorms(x, dim, m) {
+	if r.inverseNorms(x, dim, m) {
 		if len(r.wide) == 0 || &x[0] != &r.wide[0] {
 			x = r.widen(lo, from, to, m)
 		}
-		r.units(x, dim, m)
+		r.units(x, dim)
 	}
 	if t.Scales != nil {
 		for i := range m {
@@ -124,27 +125,30 @@ func (r *rows) widen(lo, from, to, m int) []float32 {
 	return r.wide
 }
 
-// inverseNorms fills factors, unless one of them is beyond what float32 is good for.
-func (r *rows) inverseNorms(x []float32, dim, m int) bool {
+// inverseNorms fills factors, and lists the rows, if there are some, whose factor is
+// beyond what float32 is good for. Each row is looked at by itself: what its neighbours
+// are, which tiers and numbers of threads decide, must not change its bits.
+func (r *rows) inverseNorms(x []float32, dim, m int) (beyond bool) {
 	const least, most = 1e-30, 1e30
-	r.squares, r.factors = resize(r.squares, m), resize(r.factors, m)
+	r.squares, r.factors, r.beyond = resize(r.squares, m), resize(r.factors, m), r.beyond[:0]
 	r.tier.Vectors.Squares(r.squares, x, dim)
 	for i := range m {
 		f := 0.0
 		if s := squared(&r.squares[i], x[i*dim:(i+1)*dim]); s > 0 {
 			if f = 1 / math.Sqrt(s); !(f > least && f < most) {
-				return false
+				r.beyond = append(r.beyond, int32(i))
 			}
 		}
 		r.factors[i] = float32(f)
 	}
-	return true
+	return len(r.beyond) > 0
 }
 
-// units divides rows by their lengths, which no float32 may be the inverse of.
-func (r *rows) units(x []float32, dim, m int) {
-	for i := range m {
-		unit(x[i*dim:(i+1)*dim], x[i*dim:(i+1)*dim], 1)
+// units divides the rows that inverseNorms listed by their lengths, in place of a factor.
+func (r *rows) units(x []float32, dim int) {
+	for _, i := range r.beyond {
+		row := x[int(i)*dim : (int(i)+1)*dim]
+		unit(row, row, 1)
 		r.factors[i] = 1
 	}
 }

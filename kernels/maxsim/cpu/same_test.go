@@ -55,12 +55,7 @@ func TestTiersSameBits(t *testing.T) {
 // other in many ways.
 func TestScreenedSameBits(t *testing.T) {
 	ctx := context.Background()
-	b, err := maxsim.Select("")
-	require.NoError(t, err)
-	backends := []maxsim.Backend{b}
-	if halves := cpu.HalvesBackend(); halves != nil {
-		backends = append(backends, halves)
-	}
+	backends := screeners(t)
 	near := func(scale float32) func(x, base []float32, i int) {
 		return func(x, base []float32, i int) {
 			for j := range x {
@@ -97,23 +92,40 @@ func TestScreenedSameBits(t *testing.T) {
 				require.NoError(t, err)
 				o.Screening, err = maxsim.Pack(ctx, generic, d, 2)
 				require.NoError(t, err)
-				own, err := maxsim.Pack(ctx, b, d, 1)
+				own, err := maxsim.Pack(ctx, backends[0], d, 1)
 				require.NoError(t, err)
 				require.Equal(t, o.Screening, own)
 			}
 			for _, b := range backends {
-				h, err := b.Hold(ctx, d, o)
-				require.NoError(t, err)
-				for _, normalize := range []bool{false, true} {
-					c := maxsimtest.NewCall(q, d, maxsim.All(), maxsim.Terms{Normalize: normalize, Threads: 1})
-					require.NoError(t, b.Score(ctx, c))
-					held := maxsimtest.NewCall(q, d, maxsim.All(), c.Terms)
-					held.D = h
-					require.NoError(t, b.Score(ctx, held))
-					requireSame(t, c, held)
-				}
+				requireScreened(t, b, q, d, o)
 			}
 		}
+	}
+}
+
+// screeners are the backends whose screening is tested.
+func screeners(t *testing.T) []maxsim.Backend {
+	b, err := maxsim.Select("")
+	require.NoError(t, err)
+	backends := []maxsim.Backend{b}
+	if halves := cpu.HalvesBackend(); halves != nil {
+		backends = append(backends, halves)
+	}
+	return backends
+}
+
+// requireScreened checks that documents that are held give the bits of those that are not.
+func requireScreened(t *testing.T, b maxsim.Backend, q, d *maxsim.Batch, o maxsim.HoldOptions) {
+	t.Helper()
+	h, err := b.Hold(context.Background(), d, o)
+	require.NoError(t, err)
+	for _, normalize := range []bool{false, true} {
+		c := maxsimtest.NewCall(q, d, maxsim.All(), maxsim.Terms{Normalize: normalize, Threads: 1})
+		require.NoError(t, b.Score(context.Background(), c))
+		held := maxsimtest.NewCall(q, d, maxsim.All(), c.Terms)
+		held.D = h
+		require.NoError(t, b.Score(context.Background(), held))
+		requireSame(t, c, held)
 	}
 }
 
@@ -160,11 +172,17 @@ func compute(t *testing.T, ctx context.Context, b maxsim.Backend, q, d *maxsim.B
 	return c, g.DQ, g.DD
 }
 
-// FuzzScore: any shape, on every tier, against the oracle.
+// FuzzScore: any shape, on every tier, against the oracle; with the same bits on all, screened
+// or not.
 func FuzzScore(f *testing.F) {
 	f.Add(uint64(1), 5, 3, 7, byte(0), byte(0), false)
 	f.Add(uint64(2), 130, 33, 70, byte(3), byte(7), true)
 	f.Add(uint64(3), 1, 1, 0, byte(4), byte(3), true)
+	// Some rows are of extreme lengths.
+	f.Add(uint64(168), 160, 9, 150, byte(0), byte(24), true)
+	f.Add(uint64(5), 150, 9, 140, byte(2), byte(28), true)
+	f.Add(uint64(13), 64, 9, 90, byte(3), byte(24), false)
+	f.Add(uint64(13), 64, 9, 90, byte(4), byte(24), false)
 	f.Fuzz(func(t *testing.T, seed uint64, dim, lq, ld int, kind, layout byte, normalize bool) {
 		if dim < 1 || dim > 200 || lq < 0 || lq > 80 || ld < 0 || ld > 150 {
 			return
@@ -175,11 +193,25 @@ func FuzzScore(f *testing.F) {
 		q := side.Batch(rng, dim)
 		side.Lengths = []int{ld, 0, rng.IntN(ld + 1), rng.IntN(ld + 1)}
 		d := side.Batch(rng, dim)
+		if layout&16 > 0 {
+			maxsimtest.Stretch(rng, d, 0.02)
+			for r := range q.Tokens.Rows() {
+				maxsimtest.Scale(q, r, 1e-4) // so that no score is beyond float32
+			}
+			if normalize {
+				maxsimtest.Stretch(rng, q, 0.02)
+			}
+		}
+		var first *maxsim.Call
 		for _, name := range maxsim.Backends() {
 			b, err := maxsim.Select(name)
 			require.NoError(t, err)
 			c := maxsimtest.NewCall(q, d, maxsim.All(), maxsim.Terms{Normalize: normalize, Threads: rng.IntN(4)})
 			maxsimtest.Check(t, b, c, maxsimtest.Options{})
+			if first == nil {
+				first = c
+			}
+			requireSame(t, first, c)
 			if layout&8 > 0 {
 				h, err := b.Hold(context.Background(), d, maxsim.HoldOptions{Screen: true})
 				require.NoError(t, err)

@@ -95,8 +95,8 @@ func (s *scorer) run(ctx context.Context, c *maxsim.Call, w maxsim.Work, q, d *m
 	most := parallel.Threads(c.Threads, math.MaxInt)
 	s.cut(q, d, h != nil, min(most, w.Pairs))
 	s.panels.reset(s.b.tier, q, &c.Terms, s.by == withAll)
-	if s.packed != nil {
-		s.screen.reset(&s.panels, s.packed.Stride, halvesFit(s.b.tier, d))
+	if s.packed != nil && !s.screen.reset(&s.panels, s.packed.Stride, halvesFit(s.b.tier, d)) {
+		s.packed = nil
 	}
 	var own *head
 	if h != nil {

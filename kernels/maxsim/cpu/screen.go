@@ -103,15 +103,21 @@ func (r *rounder) item(p *maxsim.Screening, t *tier.Tier, b *maxsim.Batch, item,
 		if t.Vectors.Squares(r.squares[:], r.row, dim); length > 0 {
 			inverse = 1 / math.Sqrt(squared(&r.squares[0], r.row)) // as for whole blocks
 		}
-		if !(length < 1e15 && inverse < 1e15) {
+		scale := b.Tokens.Scale(i)
+		if !fits(length) || !fits(length*math.Abs(float64(scale))) {
 			r.unfit = true
 		}
-		scale := b.Tokens.Scale(i)
 		put(&p.Plain, item, at, float64(scale), unit, err, norm)
 		put(&p.Unit, item, at, sign(scale)*inverse, unit, err, norm)
 		at++
 	}
 }
+
+// fits says that a length, of a token without its scale or with it, or of a query token,
+// is so far from the ends of float32 that products of two are rounded by no more than
+// shares of them: the bound knows of no others, of no infinities, and of no products so
+// small that they count as zero. Lengths of 0 fit, as all products are 0.
+func fits(length float64) bool { return length == 0 || length > 1e-15 && length < 1e15 }
 
 // put enters a token whose values count times factor.
 func put(s *maxsim.ScreeningTerms, item, at int, factor, unit, err, norm float64) {

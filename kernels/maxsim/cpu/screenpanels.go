@@ -39,6 +39,17 @@ func (c *columns) begin(data []float32) {
 	}
 }
 
+// fit says that products with all columns can be screened.
+func (c *columns) fit(dim int) bool {
+	for _, bits := range c.most {
+		most := float64(math.Float32frombits(bits))
+		if !fits(most) || !fits(most*math.Sqrt(float64(dim))) { // between which the length is
+			return false
+		}
+	}
+	return true
+}
+
 // end returns the lengths of the error and of the column, or a little more.
 func (c *columns) end(lane, dim int) (err, length float64) {
 	sums := 1 + float64(dim)/(1<<23) // theirs, in float32
@@ -46,13 +57,12 @@ func (c *columns) end(lane, dim int) (err, length float64) {
 }
 
 // reset lays the columns out: in halves where the documents can be multiplied as bfloat16,
-// else in bytes.
-func (s *screenPanels) reset(p *panels, stride int, halves bool) {
+// else in bytes. It reports whether the documents can be screened for them.
+func (s *screenPanels) reset(p *panels, stride int, halves bool) bool {
 	n := p.count()
 	s.perErr, s.per = resize(s.perErr, n), resize(s.per, n)
 	if s.halves = s.halves[:0]; halves {
-		s.resetHalves(p)
-		return
+		return s.resetHalves(p)
 	}
 	s.stride = stride
 	s.levels, s.starts = resize(s.levels, n*width*stride), resize(s.starts, n)
@@ -61,7 +71,9 @@ func (s *screenPanels) reset(p *panels, stride int, halves bool) {
 	var c columns
 	for i := range n {
 		data, out := p.data[i*p.dim*width:(i+1)*p.dim*width], s.levels[i*width*stride:(i+1)*width*stride]
-		c.begin(data)
+		if c.begin(data); !c.fit(p.dim) {
+			return false
+		}
 		var unit, inverse [width]float32
 		for lane, bits := range c.most {
 			if most := math.Float32frombits(bits) * c.scale[lane]; most > 0 {
@@ -94,18 +106,21 @@ func (s *screenPanels) reset(p *panels, stride int, halves bool) {
 			}
 		}
 	}
+	return true
 }
 
 // resetHalves lays the columns out as bfloat16, in units so near the largest value of a
 // column that no product is so small that it counts as zero.
-func (s *screenPanels) resetHalves(p *panels) {
+func (s *screenPanels) resetHalves(p *panels) bool {
 	n := p.count()
 	s.halves = resize(s.halves, n*width*p.dim)
 	rounding := float64(p.dim+8) / (1 << 22) // of two sums of float32 products, twice
 	var c columns
 	for i := range n {
 		data, out := p.data[i*p.dim*width:(i+1)*p.dim*width], s.halves[i*p.dim*width:(i+1)*p.dim*width]
-		c.begin(data)
+		if c.begin(data); !c.fit(p.dim) {
+			return false
+		}
 		for j := range p.dim {
 			to := out[j/2*2*width+j%2:]
 			for lane, v := range (*[width]float32)(data[j*width:]) {
@@ -128,6 +143,7 @@ func (s *screenPanels) resetHalves(p *panels) {
 			}
 		}
 	}
+	return true
 }
 
 // halvesFit says that documents can be multiplied as bfloat16, as they are.

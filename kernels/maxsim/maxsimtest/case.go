@@ -6,6 +6,7 @@ import (
 	"math"
 	"math/rand/v2"
 
+	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/kernels/maxsim"
 )
 
@@ -101,6 +102,40 @@ func (s Side) of(rng *rand.Rand, dim int, values func(*rand.Rand, int) []float32
 		}
 	}
 	return &maxsim.Batch{Tokens: As(t, x, dim, s.Affine), Layout: layout}
+}
+
+// Stretch multiplies a share of the rows by numbers of 1e-33 to 1e-28 or of 1e28 to 1e36, so
+// that many of them have lengths whose inverse, or whose square, float32 does not hold. Rows of
+// F16 stay as they are.
+func Stretch(rng *rand.Rand, b *maxsim.Batch, share float64) {
+	for r := range b.Tokens.Rows() {
+		if rng.Float64() < share {
+			exponent := 28 + 8*rng.Float64()
+			if rng.IntN(2) == 0 {
+				exponent = -28 - 5*rng.Float64()
+			}
+			Scale(b, r, float32(math.Pow(10, exponent)))
+		}
+	}
+}
+
+// Scale multiplies a row by c: its values, or its scale where it has one. F16 has no room for
+// values so large or small, and stays as it is.
+func Scale(b *maxsim.Batch, row int, c float32) {
+	m := &b.Tokens
+	lo, hi := row*m.Dim, (row+1)*m.Dim
+	switch {
+	case m.Scales != nil:
+		m.Scales[row] *= c
+	case m.Type == maxsim.F32:
+		for i := range m.F32[lo:hi] {
+			m.F32[lo+i] *= c
+		}
+	case m.Type == maxsim.BF16:
+		for i, v := range m.U16[lo:hi] {
+			m.U16[lo+i] = kernels.BF16FromF32(math.Float32frombits(uint32(v)<<16) * c)
+		}
+	}
 }
 
 // NewCall makes a call with room for its results, scores and argmaxima both.

@@ -1,0 +1,101 @@
+package cpu_test
+
+import (
+	"context"
+	"math"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/plaid-ir/plaid/kernels/maxsim"
+	"github.com/plaid-ir/plaid/kernels/maxsim/maxsimtest"
+)
+
+// Vectors at the ends of what float32 holds.
+
+// TestRowsApartSameBits: what a token of a document gives depends on that token alone,
+// and not on those that it shares a block with, some of which have lengths that float32
+// has no inverse of. How many share one is a matter of the tier and of the threads.
+func TestRowsApartSameBits(t *testing.T) {
+	ctx := context.Background()
+	const dim = 128
+	for i, kind := range []maxsim.Type{maxsim.F32, maxsim.BF16} {
+		rng := maxsimtest.Rand(uint64(i))
+		q := maxsimtest.Side{Lengths: []int{3}}.Batch(rng, dim)
+		d := maxsimtest.Side{Type: kind, Lengths: []int{700, 30, 90}, Masked: float64(i%2) / 10}.Batch(rng, dim)
+		maxsimtest.Stretch(rng, d, 0.01)
+		apart := &maxsim.Batch{Tokens: d.Tokens, Layout: maxsim.Layout{Count: d.Tokens.Rows(), Stride: 1, Mask: d.Mask}}
+		one := &maxsim.Batch{Tokens: q.Tokens, Layout: maxsim.Layout{Count: q.Tokens.Rows(), Stride: 1}}
+		head := headCall(rng, q, d, maxsim.All()).Head
+		head.Bias = nil // beside which short vectors would be none
+		for _, name := range maxsim.Backends() {
+			b, err := maxsim.Select(name)
+			require.NoError(t, err)
+			for _, threads := range []int{1, 3} {
+				terms := maxsim.Terms{Normalize: true, Threads: threads}
+				want, got := maxsimtest.NewCall(one, apart, maxsim.All(), terms), maxsimtest.NewCall(one, d, maxsim.All(), terms)
+				require.NoError(t, b.Score(ctx, want))
+				require.NoError(t, b.Score(ctx, got))
+				requireBest(t, d, want.Scores, got.Scores, got.Argmax)
+				for _, c := range []*maxsim.Call{want, got} {
+					require.NoError(t, b.(maxsim.Heads).ScoreHead(ctx, &maxsim.HeadCall{
+						Q: c.Q, D: c.D, Pairs: c.Pairs, Terms: terms, Scores: c.Scores, Head: head}))
+				}
+				requireBest(t, d, want.Scores, got.Scores, nil)
+			}
+		}
+	}
+}
+
+// requireBest checks that scores of single query tokens with documents are the largest
+// of those with each of their tokens.
+func requireBest(t *testing.T, d *maxsim.Batch, tokens, scores []float32, argmax []int32) {
+	t.Helper()
+	rows := d.Tokens.Rows()
+	for p, score := range scores {
+		q, lo, hi := p/d.Len(), d.Offsets[p%d.Len()], d.Offsets[p%d.Len()+1]
+		best, at := float32(math.Inf(-1)), 0
+		for r := lo; r < hi; r++ {
+			if v := tokens[q*rows+r]; d.IsToken(r) && v > best {
+				best, at = v, r-lo
+			}
+		}
+		require.Equal(t, math.Float32bits(best), math.Float32bits(score), "pair %d", p)
+		if argmax != nil {
+			require.Equal(t, int32(at), argmax[p], "pair %d", p)
+		}
+	}
+}
+
+// TestScreenedRange: screening changes no bit where products are beyond float32, or below.
+func TestScreenedRange(t *testing.T) {
+	ctx := context.Background()
+	const dim = 64
+	for _, kind := range []maxsim.Type{maxsim.F32, maxsim.BF16, maxsim.I8, maxsim.E4M3} {
+		for _, docs := range []float32{1e-37, 1e-10, 1, 1e10, 1e32, 1e37} {
+			for _, queries := range []float32{1e-35, 1e-10, 1, 1e10, 1e35} {
+				for _, few := range []bool{false, true} {
+					rng := maxsimtest.Rand(5)
+					q := maxsimtest.Side{Lengths: []int{5}}.Batch(rng, dim)
+					d := maxsimtest.Side{Type: kind, Lengths: []int{200}}.Batch(rng, dim)
+					for i := range d.Tokens.Rows() {
+						if !few || i%70 == 7 {
+							maxsimtest.Scale(d, i, docs)
+						}
+					}
+					for i := range q.Tokens.Rows() {
+						if !few || i == 3 {
+							maxsimtest.Scale(q, i, queries)
+						}
+					}
+					for _, b := range screeners(t) {
+						requireScreened(t, b, q, d, maxsim.HoldOptions{Screen: true})
+					}
+					screening, err := maxsim.Pack(ctx, screeners(t)[0], d, 1)
+					require.NoError(t, err)
+					require.Equal(t, docs > 1e-15 && docs < 1e15, screening != nil)
+				}
+			}
+		}
+	}
+}
