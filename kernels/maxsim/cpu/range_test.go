@@ -67,6 +67,59 @@ func requireBest(t *testing.T, d *maxsim.Batch, tokens, scores []float32, argmax
 	}
 }
 
+// TestGradientsRange: gradients of tokens of extreme lengths are those of the oracle, and of
+// the same bits on all tiers, with any number of threads.
+func TestGradientsRange(t *testing.T) {
+	const dim = 24
+	for i, kind := range []maxsim.Type{maxsim.F32, maxsim.BF16, maxsim.I8} {
+		rng := maxsimtest.Rand(uint64(i))
+		side := maxsimtest.Side{Type: kind, Lengths: []int{12, 30}}
+		q, d := side.Batch(rng, dim), side.Batch(rng, dim)
+		maxsimtest.Stretch(rng, q, 0.5)
+		maxsimtest.Stretch(rng, d, 0.5)
+		var want *maxsim.GradCall
+		for _, name := range maxsim.Backends() {
+			b, err := maxsim.Select(name)
+			require.NoError(t, err)
+			for _, threads := range []int{1, 3} {
+				terms := maxsim.Terms{Normalize: true, Threads: threads}
+				_, dq, dd := compute(t, context.Background(), b, q, d, maxsim.All(), terms)
+				if want == nil {
+					c := maxsimtest.NewCall(q, d, maxsim.All(), terms)
+					require.NoError(t, b.Score(context.Background(), c))
+					want = &maxsim.GradCall{Q: q, D: d, Terms: terms, Argmax: c.Argmax, Upstream: c.Scores, DQ: dq, DD: dd}
+					oracleQ, oracleD := want.Oracle()
+					requireRelative(t, q, oracleQ, dq.F32)
+					requireRelative(t, d, oracleD, dd.F32)
+				}
+				require.Equal(t, want.DQ.F32, dq.F32)
+				require.Equal(t, want.DD.F32, dd.F32)
+			}
+		}
+	}
+}
+
+// requireRelative checks gradients by rows, each within a share of the largest, all times
+// the lengths of their rows.
+func requireRelative(t *testing.T, b *maxsim.Batch, want []float64, got []float32) {
+	t.Helper()
+	dim, most := b.Tokens.Dim, 0.0
+	lengths := make([]float64, b.Tokens.Rows())
+	for r := range lengths {
+		for _, v := range maxsim.OracleRow(b, r, false) {
+			lengths[r] = math.Hypot(lengths[r], v)
+		}
+		for _, v := range want[r*dim : (r+1)*dim] {
+			most = max(most, math.Abs(v)*lengths[r])
+		}
+	}
+	for i, v := range got {
+		l := lengths[i/dim]
+		diff := math.Abs(float64(v)-want[i]) * l
+		require.True(t, diff <= 1e-5*most, "row %d of length %g: %g, oracle %g", i/dim, l, v, want[i])
+	}
+}
+
 // TestScreenedRange: screening changes no bit where products are beyond float32, or below.
 func TestScreenedRange(t *testing.T) {
 	ctx := context.Background()
