@@ -56,6 +56,8 @@ const (
 
 	filterRows      = 64
 	filterCentroids = 252 // of one call: a multiple of 6
+
+	leastUnit = 1e-18
 )
 
 var filterPool = sync.Pool{New: func() any { return new(filter) }}
@@ -91,7 +93,7 @@ func (f *filter) prepare(centroids []float32, dim int) bool {
 	f.norm = math.Sqrt(float64(most[1])) * (1 + 1e-3)
 	f.rounding = math.Sqrt(float64(most[0]))*(1+1e-3) + f.norm*4e-6
 	f.length = math.Sqrt(float64(most[2])) * (1 + 1e-3)
-	return f.norm < 1e15 && finite(most[3])
+	return f.norm >= leastLength && f.norm < 1e15 && finite(most[3])
 }
 
 // nearest writes the nearest centroid of every row of x.
@@ -126,7 +128,10 @@ func (f *filter) nearest(codes []uint32, scores []float32, x []float32) {
 	}
 }
 
-// load rounds up to 64 rows. Those that cannot be rounded get no hits.
+// load rounds up to 64 rows. Those that cannot be rounded get no hits, nor do those
+// whose errors may be lost: the square of an error of up to half a unit is computed
+// in float32, and with what is lost of it the error stays within the 1e-6·127·unit
+// that is added, for units of leastUnit.
 func (f *filter) load(x []float32) {
 	for i := range f.pending {
 		f.pending[i].n, f.pending[i].scored = 0, false
@@ -139,7 +144,7 @@ func (f *filter) load(x []float32) {
 		u, length := float64(unit), math.Sqrt(float64(norm))*(1+1e-3)
 		e := math.Sqrt(float64(err))*(1+1e-3) + 1e-6*127*u*math.Sqrt(float64(f.dim))
 		d := e*f.length + length*f.rounding + length*f.norm*float64(f.dim+2)*0x1p-23
-		if margin := 2*d/u + 2; margin < 1<<30 { // not of a row of zeros, or NaN
+		if margin := 2*d/u + 2; u >= leastUnit && length >= leastLength && margin < 1<<30 { // false for NaN
 			f.best[i], f.margin[i] = math.MinInt32/2, int32(margin)
 		}
 	}

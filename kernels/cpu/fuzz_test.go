@@ -2,6 +2,7 @@ package cpu_test
 
 import (
 	"context"
+	"math"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -135,12 +136,18 @@ func FuzzApprox(f *testing.F) {
 	})
 }
 
-// FuzzNearest has vectors of small integers, which makes ties, some scaled.
+// FuzzNearest has vectors of small integers, which makes ties, some scaled, all of
+// them down to where squares and products are lost.
 func FuzzNearest(f *testing.F) {
 	f.Add([]byte{})
 	f.Add([]byte{0, 3, 0, 130, 0, 40, 1, 2, 3, 4, 5, 6, 7, 250, 251, 9, 3})
 	f.Add([]byte{0, 127, 0, 90, 0, 64, 9, 200, 31, 7})
 	f.Add([]byte{0, 15, 1, 200, 0, 99, 128, 129, 3})
+	f.Add([]byte{0, 63, 2, 87, 0, 63, 4, 81, 17, 60, 60})  // 2⁻⁶⁰ and 2⁻⁶⁰
+	f.Add([]byte{0, 63, 0, 99, 0, 63, 4, 81, 17, 73, 66})  // 2⁻⁷³ and 2⁻⁶⁶
+	f.Add([]byte{0, 7, 2, 87, 0, 63, 4, 81, 17, 0, 73})    // 1 and 2⁻⁷³
+	f.Add([]byte{0, 63, 2, 87, 0, 63, 4, 81, 17, 120, 0})  // 2⁻¹²⁰ and 1
+	f.Add([]byte{0, 63, 2, 87, 0, 63, 4, 81, 17, 120, 25}) // products that are lost
 	f.Fuzz(func(t *testing.T, data []byte) {
 		in := fuzzInput(data)
 		dim, k, rows := 1+in.below(150), 1+in.below(700), 1+in.below(140)
@@ -162,10 +169,22 @@ func FuzzNearest(f *testing.F) {
 		} else if flags&2 != 0 {
 			copy(centroids[k/2*dim:], centroids[:k/2*dim])
 		}
+		down := 0
+		if seed[0]&4 != 0 && len(seed) > 1 {
+			for i, v := range [][]float32{x, centroids} {
+				exp := int(seed[len(seed)-2+i]) % 140
+				for j := range v {
+					v[j] *= float32(math.Ldexp(1, -exp))
+				}
+				down += exp
+			}
+		}
 		want, wantScores := make([]uint32, rows), make([]float32, rows)
 		got, gotScores := make([]uint32, rows), make([]float32, rows)
-		require.NoError(t, generic(t).Nearest(context.Background(), want, wantScores, centroids, x, dim))
-		if rows*k*dim < 1<<20 {
+		for i := range rows { // so few that every product is computed
+			require.NoError(t, generic(t).Nearest(context.Background(), want[i:i+1], wantScores[i:i+1], centroids, x[i*dim:(i+1)*dim], dim))
+		}
+		if down < 140 && rows*k*dim < 1<<20 {
 			exact, products := kernels.OracleNearest(centroids, x, dim)
 			for i, c := range want { // small integers, and their products, are exact in float32
 				require.InDelta(t, products[i], wantScores[i], 1e-3)
@@ -174,7 +193,7 @@ func FuzzNearest(f *testing.F) {
 				}
 			}
 		}
-		for _, b := range otherTiers(t) {
+		for _, b := range append(otherTiers(t), generic(t)) {
 			require.NoError(t, b.Nearest(context.Background(), got, gotScores, centroids, x, dim))
 			require.Equal(t, want, got, b.Name())
 			require.Equal(t, wantScores, gotScores, b.Name())

@@ -16,6 +16,12 @@ const (
 	pruneMinCentroids = 512
 	pruneMaxDim       = 1024 // its tables take 8 KiB a dimension
 
+	// leastLength is that of centroids and rows whose products are bounded from
+	// squares in float32: what those lose of shorter ones, below 1e-45, is not
+	// within the roundings allowed for, nor is what the products themselves lose.
+	// For shorter rows, and where no centroid is as long, every product is computed.
+	leastLength = 1e-10
+
 	nearestRows      = 128     // rows of x that pass over a block of centroids
 	nearestBlockSize = 4 << 10 // values of a block of centroids: half of L1
 )

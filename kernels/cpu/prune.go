@@ -110,7 +110,7 @@ func (p *pruner) prepare(centroids []float32, dim int) bool {
 	}
 	// The errors were computed in float32.
 	p.errUnit = p.errUnit*(1+1e-3) + p.norm*4e-6
-	return p.norm+p.errUnit < 1e15 // also false for NaN
+	return p.norm >= leastLength && p.norm+p.errUnit < 1e15 // also false for NaN
 }
 
 // round writes the levels of a centroid and returns the squares of the norms
@@ -164,7 +164,9 @@ func (p *pruner) load(x []float32) {
 			l.base += float64(v)*float64(p.lo[j]) + min(s, 0)
 			normSum += float64(v) * float64(v)
 		}
-		l.norm = math.Sqrt(normSum)
+		if l.norm = math.Sqrt(normSum); l.norm < leastLength {
+			continue // with unit 0 every product is computed
+		}
 		// Each dimension may round up by half a unit, the error by one.
 		l.unit = (span + 255*l.norm*p.errUnit) / float64(pruneSumMax-p.dim-1)
 		// Table entries (fixed-point slopes included), the float32 product, and

@@ -228,6 +228,65 @@ func TestTiersSameNearest(t *testing.T) {
 	}
 }
 
+// TestNearestScales: however short or long rows and centroids are, the nearest
+// centroid does not depend on the tier, nor on how many rows a call has.
+func TestNearestScales(t *testing.T) {
+	for _, exps := range [][2]int{
+		{-44, 0}, {-40, 0}, {-36, 0}, {-32, 0}, {-28, 0}, {-24, 0}, {-22, 0}, {-16, 0}, {-12, 0}, {-8, 0}, {0, 0}, {16, 0}, {30, 0}, {37, 0},
+		{0, -44}, {0, -36}, {0, -32}, {0, -28}, {0, -22}, {0, -16}, {0, -12}, {0, -8}, {0, 14}, {0, 16}, {0, 36},
+		{-22, -20}, {-18, -18}, {-20, -20}, {-16, -16}, {-14, -14}, {-12, -12}, {-10, -10}, {-9, -9}, {-8, -8}, {-30, 14}, {-24, 14}, {20, -9}, {18, 18},
+	} {
+		for _, shape := range [][2]int{{8, 600}, {64, 100}} {
+			dim, k := shape[0], shape[1]
+			if race.Brief() && dim > 8 {
+				continue
+			}
+			rng := rand.New(rand.NewPCG(9, uint64(exps[0]+100)))
+			centroids, x := kerneltest.UnitVectors(rng, k, dim), kerneltest.UnitVectors(rng, 64, dim)
+			for j := range x {
+				x[j] *= float32(math.Pow(10, float64(exps[0])))
+			}
+			for j := range centroids {
+				centroids[j] *= float32(math.Pow(10, float64(exps[1])))
+			}
+			requireNearest(t, centroids, x, dim, "rows of 1e%d, centroids of 1e%d", exps[0], exps[1])
+		}
+	}
+}
+
+// TestNearestErrorsOfRowsAlone: where centroids are rounded without an error, all that
+// a margin is made of are the errors of the rows, whose squares are lost at 1e-9².
+func TestNearestErrorsOfRowsAlone(t *testing.T) {
+	const k, rows, dim = 500, 640, 64
+	rng := rand.New(rand.NewPCG(9, 2))
+	centroids, x := kerneltest.UnitVectors(rng, k, dim), kerneltest.UnitVectors(rng, rows, dim)
+	for j := range x {
+		x[j] *= 1e-9
+	}
+	for j, v := range centroids {
+		centroids[j] = float32(math.Copysign(1e-9/8, float64(v)))
+	}
+	requireNearest(t, centroids, x, dim, "errors of rows alone")
+}
+
+// requireNearest holds every backend to the answers for one row at a time, for which
+// every product is computed.
+func requireNearest(t *testing.T, centroids, x []float32, dim int, format string, args ...any) {
+	t.Helper()
+	rows := len(x) / dim
+	want, got := make([]uint32, rows), make([]uint32, rows)
+	wantScores, scores := make([]float32, rows), make([]float32, rows)
+	for r := range rows {
+		require.NoError(t, generic(t).Nearest(context.Background(), want[r:r+1], wantScores[r:r+1], centroids, x[r*dim:(r+1)*dim], dim))
+	}
+	for _, b := range append(otherTiers(t), generic(t)) {
+		require.NoError(t, b.Nearest(context.Background(), got, scores, centroids, x, dim))
+		name := fmt.Sprintf("%s d=%d K=%d, %s", b.Name(), dim, len(centroids)/dim, fmt.Sprintf(format, args...))
+		require.Equal(t, want, got, name)
+		require.Equal(t, wantScores, scores, name)
+	}
+}
+
 // NaN has no place in centroids; if there is one anyway, it is no one's nearest,
 // wherever in the array it is.
 func TestTiersPassOverNaNCentroids(t *testing.T) {
