@@ -199,9 +199,14 @@ func (j *encodeJob) Run(worker, block int) error {
 		f, clamped := c.storeFactor(yy)
 		j.put(t, code, f, clamped, total)
 		v := float64(c.kernel.Factor(f))
-		total.sumSq += max(xx-2*v*dot64(x, y)+v*v*yy, 0)
+		total.sumSq += squaredErrorOf(xx, dot64(x, y), yy, v)
 	}
 	return nil
+}
+
+// squaredErrorOf is ‖x − f·y‖² of ‖x‖², ⟨x, y⟩, ‖y‖² and f.
+func squaredErrorOf(xx, xy, yy, f float64) float64 {
+	return max(xx-float64(2*f*xy)+float64(f*f*yy), 0)
 }
 
 func (j *encodeJob) put(t int, code uint32, factor int16, clamped bool, total *blockTotal) {

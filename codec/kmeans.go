@@ -180,7 +180,7 @@ func (km *kmeans) mean(c int, sum []float64) {
 	}
 	var n2 float64
 	for _, s := range sum {
-		n2 += s * s
+		n2 += float64(s * s)
 	}
 	if norm := math.Sqrt(n2); norm > 1e-12*float64(len(members)) {
 		out := km.centroid(c)

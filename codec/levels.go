@@ -59,7 +59,7 @@ func (c *Quantizer) searchLevels(dst []uint8, s *levelSearch, x []float32, code 
 
 func (c *Quantizer) prepareSearch(s *levelSearch, x, centroid []float32, code uint32) {
 	inv := c.reach(x, centroid)
-	half := float32(int(1)<<c.Nbits) / 2
+	half := float32(float32(int(1)<<c.Nbits) / 2)
 	a, g := c.scale(code)*c.kernel.Codebook.Step, c.kernel.DimScale
 	unit, slope, shift, base, width := s.unit[:len(x)], s.slope[:len(x)], s.shift[:len(x)], s.base[:len(x)], s.width[:len(x)]
 	w, iw := a, 1/a

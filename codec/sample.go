@@ -12,7 +12,8 @@ func DefaultK(tokens int64) int {
 	if tokens < 1 {
 		return 1
 	}
-	return 1 << int(math.Log2(16*math.Sqrt(float64(tokens))))
+	_, exp := math.Frexp(16 * math.Sqrt(float64(tokens))) // of at least 2^(exp−1)
+	return 1 << (exp - 1)
 }
 
 // SampleDocs is the number of documents, of n, whose tokens ColBERT's family

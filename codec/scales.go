@@ -31,7 +31,7 @@ func (s *tuneSet) dimScales(c *Quantizer) []float32 {
 	for i, code := range s.codes {
 		c.offset(r, s.row(i), code)
 		for j, v := range r {
-			sum[j] += float64(v) * float64(v)
+			sum[j] += float64(float64(v) * float64(v))
 		}
 	}
 	var all float64
@@ -84,7 +84,7 @@ func (s *clusters) scales() []float32 {
 	all /= max(n, 1)
 	scales := make([]float32, len(s.spread))
 	for c, v := range s.spread {
-		scales[c] = relativeScale(v+scalePrior*all, (float64(s.counts[c])+scalePrior)*all)
+		scales[c] = relativeScale(v+float64(scalePrior*all), (float64(s.counts[c])+scalePrior)*all)
 	}
 	return scales
 }
@@ -112,7 +112,7 @@ func (s *tuneSet) step(c *Quantizer) (step float32, mean float64) {
 				w *= g[j]
 			}
 			h.count(v, w)
-			mean += math.Abs(float64(v)) * float64(w)
+			mean += float64(math.Abs(float64(v)) * float64(w))
 		}
 	}
 	return h.step(c.Nbits), mean / float64(max(len(s.codes)*s.dim, 1))

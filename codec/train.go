@@ -356,7 +356,7 @@ func (t *trainer) measure(ctx context.Context, c *Quantizer, set *tuneSet) (meas
 			yy := dot64(y, y)
 			f := inverseNorm(yy)
 			m.factor = max(m.factor, f)
-			m.sumSq += max(dot64(x, x)-2*f*dot64(x, y)+f*f*yy, 0)
+			m.sumSq += squaredErrorOf(dot64(x, x), dot64(x, y), yy, f)
 		}
 		t.count(&t.encode, t.opts.FitProgress, hi-lo)
 		return nil

@@ -227,7 +227,7 @@ func (d *drifting) add(of storage.State, copied uint64) {
 	}
 	share := float64(copied) / float64(of.LiveTokens)
 	d.tokens += uint64(math.Round(share * float64(of.AddedTokens)))
-	d.sumSq += share * of.AddedSumSq
+	d.sumSq += float64(share * of.AddedSumSq)
 }
 
 // commonDefaults are the stored search parameters, if all indexes have the same.

@@ -158,7 +158,7 @@ func (s *restored) check(i int, d vectors.Document) error {
 	codec.Normalize(stored, dim)
 	sum := 0.0
 	for j, x := range given {
-		sum += float64(x) * float64(stored[j])
+		sum += float64(float64(x) * float64(stored[j]))
 	}
 	if mean := sum / float64(len(given)/dim); mean < leastCosine || math.IsNaN(mean) {
 		return fmt.Errorf("document %q: %w: their cosine is %.2f", d.ID, ErrMismatch, mean)

@@ -149,7 +149,7 @@ func (s *Set) Add(ctx context.Context, src vectors.Source, opts *AddOptions) (r 
 		r.Tokens += f.Tokens
 		r.Clamped += f.Clamped
 		r.BuildRMSE = max(r.BuildRMSE, f.BuildRMSE)
-		squares += f.RMSE * f.RMSE * float64(f.Tokens)
+		squares += float64(f.RMSE * f.RMSE * float64(f.Tokens))
 	}
 	r.RMSE = rmse(squares, r.Tokens)
 	return r, nil

@@ -143,7 +143,7 @@ func (b *Codebook) Weights() []float32 {
 	w := make([]float32, 1<<b.Nbits)
 	for i := range w {
 		if b.Uniform() {
-			w[i] = b.Step * (float32(i) - float32(len(w)-1)/2)
+			w[i] = b.Step * (float32(i) - float32(float32(len(w)-1)/2))
 		} else {
 			w[i] = b.Scale * float32(b.Grid[i])
 		}
