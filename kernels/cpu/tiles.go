@@ -187,6 +187,10 @@ func (q *query) roundToken(i int, values []int32) (t tileToken) {
 		}
 		t.unit = a * step * c * t.grain * math.Ldexp(1, t.shift)
 		need := q.round(&t, i, values)
+		if !(need <= math.MaxFloat64) { // S overflows: no unit will do, and no score is finite
+			t.unit = math.Inf(1)
+			return t
+		}
 		if need <= t.unit {
 			return t
 		}

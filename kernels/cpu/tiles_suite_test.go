@@ -53,3 +53,30 @@ func TestFineTilesInGo(t *testing.T) {
 		}
 	}
 }
+
+// TestOverflow: a query whose products leave the range of float32 has no finite scores,
+// and neither hangs nor panics.
+func TestOverflow(t *testing.T) {
+	for _, table := range []bool{false, true} {
+		for _, nbits := range []int{1, 2, 4, 8} {
+			c := kerneltest.New(kerneltest.Config{Dim: 64, Nbits: nbits, Table: table, K: 40, Lengths: []int{30, 0, 7, 100}})
+			vectors := c.Query(33)
+			for i := range 3 * 64 {
+				vectors[i] = 3e38
+			}
+			for _, b := range fuzzTiers(t) {
+				s, err := b.Scorer(c.Codec)
+				require.NoError(t, err)
+				q := kerneltest.Prepare(t, s.NewQuery(), c.K, vectors, nil)
+				scores := make([]float32, c.Chunk.Docs())
+				q.Approx(scores, c.Chunk, nil)
+				for _, level := range []kernels.Level{kernels.Fine, kernels.Fast} {
+					q.MaxSim(scores, c.Chunk, nil, level)
+					for d, v := range scores {
+						require.Equal(t, d == 1, v-v == 0, "%s, %d bits, table %v, level %v: document %d has %v", b.Name(), nbits, table, level, d, v)
+					}
+				}
+			}
+		}
+	}
+}
