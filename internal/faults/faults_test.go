@@ -235,6 +235,10 @@ func TestLimits(t *testing.T) {
 	_, err := Start(cmd, Options{Root: t.TempDir()})
 	require.ErrorIs(t, err, os.ErrNotExist)
 	cmd = exec.Command("sleep", "60")
+	cmd.Dir = "/nonexistent"
+	_, err = Start(cmd, Options{Root: t.TempDir()})
+	require.ErrorIs(t, err, os.ErrNotExist)
+	cmd = exec.Command("sleep", "60")
 	r, err := Start(cmd, Options{Root: t.TempDir()})
 	require.NoError(t, err)
 	require.ErrorIs(t, r.CheckedWait(100*time.Millisecond), os.ErrDeadlineExceeded)

@@ -96,7 +96,11 @@ func (r *Run) start(begun chan<- error) {
 		return
 	}
 	r.starter = unix.Gettid()
-	listener, err := install()
+	err := startable(r.cmd)
+	var listener int
+	if err == nil {
+		listener, err = install()
+	}
 	if err != nil {
 		close(r.started)
 		begun <- errors.Join(err, unix.Close(r.wake[0]), unix.Close(r.wake[1]))
@@ -119,6 +123,29 @@ func (r *Run) start(begun chan<- error) {
 		<-r.done
 	}
 	begun <- err
+}
+
+// startable returns why a program cannot be started. A child that fails to become the
+// program tells of it in a call that waits for the supervisor, and until then the
+// goroutine that forked keeps its place in the scheduler: with one place both would wait
+// for good.
+func startable(cmd *exec.Cmd) error {
+	if cmd.Err != nil {
+		return cmd.Err
+	}
+	name := cmd.Path
+	if !filepath.IsAbs(name) {
+		name = filepath.Join(cmd.Dir, name)
+	}
+	for _, at := range []string{cmd.Dir, name} {
+		if at == "" {
+			continue
+		}
+		if err := unix.Access(at, unix.X_OK); err != nil {
+			return &os.PathError{Op: "fork/exec", Path: at, Err: err}
+		}
+	}
+	return nil
 }
 
 // Wait waits for the end of the process and returns what [exec.Cmd.Wait] does;

@@ -126,7 +126,8 @@ func (a attached) search(c kernels.Corpus, q *kernels.DeviceQuery, to *kernels.D
 			all = slices.DeleteFunc(all, func(s scored) bool { return !s.found })
 		}
 	}
-	sort.SliceStable(all, func(i, j int) bool { return all[i].score > all[j].score })
+	// What is equal as it is returned is a tie: the first document wins, as with any device.
+	sort.SliceStable(all, func(i, j int) bool { return float32(all[i].score) > float32(all[j].score) })
 	for _, s := range all[:min(q.K, len(all))] {
 		to.Docs, to.Scores = append(to.Docs, s.doc), append(to.Scores, float32(s.score))
 	}
