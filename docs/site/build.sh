@@ -16,7 +16,7 @@ trap 'rm -rf "$work"' EXIT INT TERM
 
 python=${PYTHON:-}
 if [ -z "$python" ]; then
-  if ! { python3 -m venv "$work/venv" && "$work/venv/bin/python" -m pip install -q --disable-pip-version-check --retries 1 --timeout 30 -r "$here/requirements.txt"; } >"$work/log" 2>&1; then
+  if ! { python3 -m venv "$work/venv" && "$work/venv/bin/python" -m pip install -q --disable-pip-version-check --retries 1 --timeout 30 -r "$here/requirements.txt" -c "$here/constraints.txt"; } >"$work/log" 2>&1; then
     echo "build.sh: mkdocs-material cannot be had: $(tail -n 1 "$work/log")" >&2
     exit 3
   fi

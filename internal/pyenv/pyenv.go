@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -20,9 +21,14 @@ import (
 // virtual environment, but only because the package index is out of reach.
 const Required = "PLAID_REQUIRE_CLIENTS"
 
-// Python is that of a virtual environment with what a file of requirements lists. It is
-// made once for each list and kept in the user's cache folder: whoever installs more
-// makes an environment of their own ([Fresh]).
+// makingLimit is for each step of making an environment. It is well below what go test
+// gives a package: a package index that does not answer skips a test and fails none.
+const makingLimit = 4 * time.Minute
+
+// Python is that of a virtual environment with what a file of requirements lists, and
+// what that needs in the versions of the file constraints.txt beside it: what others
+// publish changes no test. It is made once for each list and kept in the user's cache
+// folder: whoever installs more makes an environment of their own ([Fresh]).
 func Python(t *testing.T, requirements string) string {
 	t.Helper()
 	skip := func(format string, args ...any) {
@@ -38,6 +44,9 @@ func Python(t *testing.T, requirements string) string {
 	}
 	list, err := os.ReadFile(requirements)
 	require.NoError(t, err)
+	constraints := filepath.Join(filepath.Dir(requirements), "constraints.txt")
+	versions, err := os.ReadFile(constraints)
+	require.NoError(t, err)
 	version, err := exec.Command(base, "-c", "import sys; print(sys.version)").Output()
 	if err != nil {
 		skip("python3 does not run: %v", err)
@@ -46,7 +55,7 @@ func Python(t *testing.T, requirements string) string {
 	if err != nil {
 		cache = os.TempDir()
 	}
-	sum := sha256.Sum256(append(list, version...))
+	sum := sha256.Sum256(slices.Concat(list, versions, version))
 	dir := filepath.Join(cache, "plaid-test-python", hex.EncodeToString(sum[:8]))
 	python := filepath.Join(dir, "bin", "python")
 	if _, err := os.Stat(filepath.Join(dir, "complete")); err == nil {
@@ -57,10 +66,11 @@ func Python(t *testing.T, requirements string) string {
 	made, err := os.MkdirTemp(filepath.Dir(dir), "making-")
 	require.NoError(t, err)
 	defer os.RemoveAll(made)
-	if out, err := Run(nil, base, "-m", "venv", made); err != nil {
+	if out, err := run(makingLimit, nil, base, "-m", "venv", made); err != nil {
 		skip("no virtual environment can be made (python3 -m venv): %v\n%s", err, out)
 	}
-	if out, err := Run(nil, filepath.Join(made, "bin", "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-r", requirements); err != nil {
+	pip := []string{"-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--retries", "1", "--timeout", "30", "-r", requirements, "-c", constraints}
+	if out, err := run(makingLimit, nil, filepath.Join(made, "bin", "python"), pip...); err != nil {
 		// A package index that is out of reach is no fault of this program.
 		lines := strings.Split(strings.TrimSpace(out), "\n")
 		fmt.Fprintf(os.Stderr, "%s skipped: pip cannot install %s: %s\n", t.Name(), requirements, lines[len(lines)-1])
@@ -97,9 +107,14 @@ func Fresh(t *testing.T, base string) string {
 // Run runs a program, for ten minutes at most, and returns what it says. environ is
 // added to the environment.
 func Run(environ []string, name string, args ...string) (string, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
+	return run(10*time.Minute, environ, name, args...)
+}
+
+func run(limit time.Duration, environ []string, name string, args ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.WaitDelay = 10 * time.Second // processes that it started may hold its output open
 	cmd.Env = append(os.Environ(), environ...)
 	out, err := cmd.CombinedOutput()
 	return string(out), err
