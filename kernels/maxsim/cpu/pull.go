@@ -32,12 +32,11 @@ func (x *gradients) query(w *puller, q, first int) {
 	sums := x.begin(w, x.call.DQ, from, to)
 	clear(sums)
 	for r := from; r < to && x.call.Normalize; r++ {
-		w.inverse[r-from] = x.inverseLength(w, 0, r)
+		w.inverse[r-from] = early(x.inverseLength(w, 0, r))
 	}
 	n := x.grouped.count(q)
 	for i := 0; i < n; i += queryPairs {
 		for r := from; r < to; r++ {
-			sum := sums[(r-from)*x.d.Tokens.Dim : (r-from+1)*x.d.Tokens.Dim]
 			w.from, w.factors = w.from[:0], w.factors[:0]
 			for j := i; j < min(i+queryPairs, n); j++ {
 				p := x.grouped.pair(q, j)
@@ -48,10 +47,10 @@ func (x *gradients) query(w *puller, q, first int) {
 				_, d := x.call.At(p, x.work.D.Len())
 				dlo, _ := x.d.Span(d)
 				w.from = append(w.from, uint32(dlo+int(a)))
-				w.factors = append(w.factors, x.factor(w, p, r, 1, dlo+int(a), w.inverse[r-from], sum))
+				w.factors = append(w.factors, x.factor(w, p, r, 1, dlo+int(a), w.inverse[r-from]))
 			}
 			w.counts[r-from] += int32(len(w.from))
-			x.add(w, sum, &x.d.Tokens, w.from, w.factors)
+			x.add(w, sums[(r-from)*x.d.Tokens.Dim:(r-from+1)*x.d.Tokens.Dim], &x.d.Tokens, w.from, w.factors)
 		}
 	}
 	x.end(w, x.call.DQ, x.q, 0, sums, from, to)
@@ -71,18 +70,17 @@ func (x *gradients) document(w *puller, p piece) {
 	total := int32(0)
 	for i, n := range w.counts {
 		if n > 0 && x.call.Normalize {
-			w.inverse[i] = x.inverseLength(w, 1, from+i)
+			w.inverse[i] = early(x.inverseLength(w, 1, from+i))
 		}
 		w.counts[i], total = total, total+n
 	}
 	w.from, w.factors = resize(w.from, int(total)), resize(w.factors, int(total))
-	dim, start := x.q.Tokens.Dim, int32(0)
 	x.winners(p, func(pair, row int, token int32) {
 		at := w.counts[token]
 		w.counts[token]++
-		w.from[at] = uint32(row)
-		w.factors[at] = x.factor(w, pair, row, 0, row, w.inverse[token], sums[int(token)*dim:(int(token)+1)*dim])
+		w.from[at], w.factors[at] = uint32(row), x.factor(w, pair, row, 0, row, w.inverse[token])
 	})
+	dim, start := x.q.Tokens.Dim, int32(0)
 	for i, end := range w.counts {
 		if end > start {
 			x.add(w, sums[i*dim:(i+1)*dim], &x.q.Tokens, w.from[start:end], w.factors[start:end])
@@ -152,9 +150,8 @@ func (x *gradients) begin(w *puller, g *maxsim.Gradient, from, to int) []float32
 func (x *gradients) direct(g *maxsim.Gradient) bool { return g.Type == maxsim.F32 && !g.Add }
 
 // factor is what row src of a side counts times where it adds to a row with an inverse
-// length for pair p. weighed is the query row whose weight counts. Where float32 is no
-// good for the factor, the row is added to sum at once, and nothing is left to add.
-func (x *gradients) factor(w *puller, p, weighed, side, src int, inverse float64, sum []float32) float32 {
+// length for pair p. weighed is the query row whose weight counts.
+func (x *gradients) factor(w *puller, p, weighed, side, src int, inverse float64) float32 {
 	c := 1.0
 	if x.call.Upstream != nil {
 		c = float64(x.call.Upstream[p])
@@ -169,21 +166,7 @@ func (x *gradients) factor(w *puller, p, weighed, side, src int, inverse float64
 	} else if m.Scales != nil {
 		c *= float64(m.Scales[src])
 	}
-	if !usable(c) {
-		addWide(sum, x.wide(&w.row, m, src), c)
-		return 0
-	}
 	return float32(c)
-}
-
-// usable says that float32 is good for a factor.
-func usable(c float64) bool { return c == 0 || inRange(math.Abs(c)) }
-
-// addWide adds c·x to dst, in float64.
-func addWide(dst, x []float32, c float64) {
-	for j, v := range x {
-		dst[j] = float32(float64(dst[j]) + float64(c*float64(v)))
-	}
 }
 
 func (x *gradients) side(i int) *maxsim.Matrix {
@@ -227,11 +210,26 @@ func (x *gradients) inverseOf(w *puller, side, i int) float64 {
 // inverseLength is the inverse of the length of a row, its scale included; that of 0
 // is 0.
 func (x *gradients) inverseLength(w *puller, side, i int) float64 {
+	return x.overScale(side, i, x.inverseOf(w, side, i))
+}
+
+// overScale brings the scale of a row into its inverse length.
+func (x *gradients) overScale(side, i int, inverse float64) float64 {
 	scale := math.Abs(float64(x.side(side).Scale(i)))
 	if scale == 0 {
 		return 0
 	}
-	return x.inverseOf(w, side, i) / scale
+	return inverse / scale
+}
+
+// early is what factors are multiplied with of the inverse length of the row that they add
+// to: all of it, unless it is so far from 1 that float32 may be no good for its product with
+// the inverse of another length, of 1e-32 to 1e32. [gradients.end] multiplies with it then.
+func early(inverse float64) float64 {
+	if inverse == 0 || inverse > 1e-6 && inverse < 1e6 {
+		return inverse
+	}
+	return 1
 }
 
 // end brings sums through the division by the norm, and puts them where they belong.
@@ -250,10 +248,13 @@ func (x *gradients) end(w *puller, g *maxsim.Gradient, b *maxsim.Batch, side int
 		if x.call.Normalize {
 			inverse := x.inverseOf(w, side, from+i)
 			row := x.wide(&w.row, &b.Tokens, from+i)
-			if c := -x.dot(w, sum, row) * inverse * inverse; usable(c) {
+			c := -x.dot(w, sum, row) * inverse * inverse
+			if late := x.overScale(side, from+i, inverse); early(late) == late {
 				x.b.tier.Vectors.AddScaled(sum, row, float32(c))
 			} else {
-				addWide(sum, row, c)
+				for j, v := range row {
+					sum[j] = float32(late * (float64(sum[j]) + float64(c*float64(v))))
+				}
 			}
 		}
 		if !x.direct(g) {

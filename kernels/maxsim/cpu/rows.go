@@ -125,19 +125,17 @@ func (r *rows) widen(lo, from, to, m int) []float32 {
 	return r.wide
 }
 
-// inRange says that a factor, and what it multiplies, is well inside what float32 holds.
-func inRange(factor float64) bool { return factor > 1e-30 && factor < 1e30 }
-
 // inverseNorms fills factors, and lists the rows, if there are some, whose factor is
 // beyond what float32 is good for. Each row is looked at by itself: what its neighbours
 // are, which tiers and numbers of threads decide, must not change its bits.
 func (r *rows) inverseNorms(x []float32, dim, m int) (beyond bool) {
+	const least, most = 1e-30, 1e30
 	r.squares, r.factors, r.beyond = resize(r.squares, m), resize(r.factors, m), r.beyond[:0]
 	r.tier.Vectors.Squares(r.squares, x, dim)
 	for i := range m {
 		f := 0.0
 		if s := squared(&r.squares[i], x[i*dim:(i+1)*dim]); s > 0 {
-			if f = 1 / math.Sqrt(s); !inRange(f) {
+			if f = 1 / math.Sqrt(s); !(f > least && f < most) {
 				r.beyond = append(r.beyond, int32(i))
 			}
 		}
