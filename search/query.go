@@ -11,9 +11,10 @@ import (
 )
 
 // Query is one query. Like documents, its vectors are scaled to unit length
-// unless the index was built without.
+// unless the index was built without; such an index takes a vector shorter than 1e-20
+// for one of zeros.
 type Query struct {
-	// Vectors is [Lq, dim], row-major.
+	// Vectors is [Lq, dim], row-major, no longer than 1e12 each.
 	Vectors []float32
 	// Dim, where set, must be the dimension of the index. Vectors alone do not
 	// tell one vector of 256 from two of 128.
@@ -119,6 +120,10 @@ const (
 	// maxMagnitude bounds the length of a query vector, and a weight, so that no
 	// product or sum leaves the range of float32.
 	maxMagnitude = 1e12
+	// minMagnitude is the length below which a vector counts as zeros: its scores, or
+	// what they are counted in, would leave the range of float32 at the lower end,
+	// where errors are larger than the bounds of the kernels say.
+	minMagnitude = 1e-20
 )
 
 // size checks the shape of a query and returns its number of tokens, those that
@@ -184,12 +189,15 @@ func (q *Query) tokens(c *collection, dst []float32) (vectors, weights []float32
 		if q.Mask != nil && !q.Mask[t] {
 			continue
 		}
-		if length := math.Sqrt(square); length > maxMagnitude {
+		length := math.Sqrt(square)
+		if length > maxMagnitude {
 			return nil, nil, fmt.Errorf("%w: token %d has length %.3g; at most %g is possible", ErrQuery, t, length, maxMagnitude)
 		}
 		vectors = append(vectors, row...)
 		if unit {
 			codec.Unit(vectors[len(vectors)-dim:], square)
+		} else if length < minMagnitude {
+			clear(vectors[len(vectors)-dim:])
 		}
 		if q.Weights != nil {
 			if f := math.Abs(float64(q.Weights[t])); !(f <= maxMagnitude) {

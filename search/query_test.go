@@ -118,6 +118,46 @@ func TestLongQueries(t *testing.T) {
 	require.ErrorContains(t, err, "at most 65536")
 }
 
+// TestTinyQueries: where vectors are not scaled, those that are too short for the
+// arithmetic of scores count as zeros; others keep the order that they give.
+func TestTinyQueries(t *testing.T) {
+	const dim = 64
+	m := newMaker(37, dim, 20)
+	docs := m.Docs("d", 300, 6)
+	for _, unscaled := range []bool{false, true} {
+		ix := searchtest.Build(t, dim, docs, &index.BuildOptions{Unnormalized: unscaled})
+		e, snap := on(t, ix, 2), searchtest.Snapshot(t, ix)
+		q := m.query(6)
+		for _, mode := range []Mode{Pruned, Exhaustive} {
+			want := ids(search(t, e, q, Options{Mode: mode}).Hits)
+			for _, scale := range []float32{1e-12, 1e-18, 1e-24, 1e-36, 1e-43} {
+				small := Query{Vectors: append([]float32(nil), q.Vectors...)}
+				for i := range small.Vectors {
+					small.Vectors[i] *= scale
+				}
+				hits := search(t, e, small, Options{Mode: mode}).Hits
+				switch {
+				case unscaled && scale < 1e-20:
+					for _, h := range hits {
+						require.Zero(t, h.Score, "%v, scale %g", mode, scale)
+					}
+				case scale > 1e-36: // else components are rounded
+					require.Equal(t, want, ids(hits), "%v, scale %g, unscaled %v", mode, scale, unscaled)
+				}
+				if unscaled {
+					copy(small.Vectors[:dim], q.Vectors)
+					tokens, _, err := small.Tokens(snap)
+					require.NoError(t, err)
+					require.Equal(t, q.Vectors[:dim], tokens[:dim])
+					for _, v := range tokens[dim:] {
+						require.Equal(t, scale < 1e-20, v == 0)
+					}
+				}
+			}
+		}
+	}
+}
+
 func TestMasks(t *testing.T) {
 	const dim = 32
 	m := newMaker(32, dim, 20)
