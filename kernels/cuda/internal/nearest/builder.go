@@ -102,6 +102,34 @@ func (p *prepared) Nearest(ctx context.Context, codes []uint32, scores []float32
 	if err := runtime.Do(ctx, p.dev, requests); err != nil {
 		return p.fault(err)
 	}
+	return p.unanswered(ctx, codes[:n], scores, centroids, x)
+}
+
+// unanswered asks the processor for the rows that the device has no centroid for. It
+// gives those a number beyond the last whose error it cannot bound: components above
+// 65504, of a row or of a centroid, are infinite in half precision.
+func (p *prepared) unanswered(ctx context.Context, codes []uint32, scores []float32, centroids, x []float32) error {
+	const most = 256 // rows between two looks at ctx
+	for lo := 0; lo < len(codes); lo++ {
+		hi := lo
+		for hi < min(len(codes), lo+most) && int64(codes[hi]) >= int64(p.k) {
+			hi++
+		}
+		if hi == lo {
+			continue
+		}
+		if err := ctx.Err(); err != nil {
+			return p.fault(err)
+		}
+		var s []float32
+		if scores != nil {
+			s = scores[lo:hi]
+		}
+		if err := p.Backend.Nearest(ctx, codes[lo:hi], s, centroids, x[lo*p.dim:hi*p.dim], p.dim); err != nil {
+			return p.fault(err)
+		}
+		lo = hi - 1
+	}
 	return nil
 }
 

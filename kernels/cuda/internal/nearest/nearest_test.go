@@ -2,7 +2,9 @@ package nearest
 
 import (
 	"context"
+	"math"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"testing"
 
@@ -92,6 +94,50 @@ func TestNearestOnDevice(t *testing.T) {
 		cancel()
 		require.ErrorIs(t, b.Nearest(canceled, codes, nil, centroids, x, dim), context.Canceled)
 		require.NoError(t, b.Nearest(ctx, codes, nil, centroids, x, dim), "the device goes on")
+	}
+}
+
+// Rows that the device has no centroid for, because a component is too large for half
+// precision, are the processor's, wherever they lie.
+func TestRowsBeyondHalfPrecision(t *testing.T) {
+	const k, n, dim = 30, 700, 64
+	fakes := fakeKernels()
+	fakes["nearest_exact"] = func(f *drivertest.Fake, l *driver.Launch) {
+		nearestRows(f, l)
+		p := (*nearestParams)(l.Args)
+		x := drivertest.Slice[float32](f, p.x, int(p.n*p.dim))
+		for i := range int(p.n) {
+			if slices.ContainsFunc(x[i*dim:(i+1)*dim], func(v float32) bool { return max(v, -v) > 65504 }) {
+				drivertest.Slice[uint32](f, p.codes, int(p.n))[i] = math.MaxUint32
+				drivertest.Slice[float32](f, p.scores, int(p.n))[i] = float32(math.Inf(-1))
+			}
+		}
+	}
+	d := runtimetest.OpenFake(t, runtimetest.Fake(fakes))
+	cpu, err := kernels.Select("")
+	require.NoError(t, err)
+	rng := rand.New(rand.NewPCG(6, 55))
+	centroids := kerneltest.UnitVectors(rng, k, dim)
+	for _, large := range [][]int{{}, {0}, {n - 1}, {3, 4, 5, 9, n - 2, n - 1}, nil} {
+		x := kerneltest.UnitVectors(rng, n, dim)
+		if large == nil {
+			for i := range n {
+				large = append(large, i)
+			}
+		}
+		for _, i := range large {
+			x[i*dim+i%dim] = 70000
+		}
+		want, products := kernels.OracleNearest(centroids, x, dim)
+		codes, scores := make([]uint32, n), make([]float32, n)
+		require.NoError(t, NewBuilder(d, cpu).Nearest(ctx, codes, scores, centroids, x, dim))
+		require.Equal(t, want, codes)
+		for i, s := range scores {
+			require.InEpsilon(t, products[i], s, 1e-5, "row %d", i)
+		}
+		clear(codes)
+		require.NoError(t, NewBuilder(d, cpu).Nearest(ctx, codes, nil, centroids, x, dim))
+		require.Equal(t, want, codes)
 	}
 }
 
