@@ -348,7 +348,7 @@ func TestRacingBuilds(t *testing.T) {
 		for i := range errs {
 			src := fromDocs(t, 8, corpus(20+i, 5, 8, uint64(i)))
 			wg.Go(func() {
-				_, errs[i] = Build(context.Background(), path, src, &BuildOptions{LockTimeout: 30 * time.Second})
+				_, errs[i] = Build(context.Background(), path, src, &BuildOptions{LockTimeout: 5 * time.Minute})
 			})
 		}
 		wg.Wait()

@@ -15,10 +15,11 @@ type use struct {
 	goroutines, descriptors int
 }
 
-// measure takes the least heap of some looks: the holder of a snapshot goes on
-// meanwhile, and what it holds in the middle of a verification is no growth.
+// measure takes the least heap and the fewest goroutines of some looks: the holder of a
+// snapshot goes on meanwhile, and what it holds in the middle of a verification is no
+// growth, nor are goroutines that are about to end.
 func (s *soak) measure() use {
-	u := use{heap: math.MaxUint64, goroutines: runtime.NumGoroutine()}
+	u := use{heap: math.MaxUint64, goroutines: math.MaxInt}
 	for range 5 {
 		runtime.GC()
 		runtime.GC()
@@ -26,6 +27,7 @@ func (s *soak) measure() use {
 		runtime.ReadMemStats(&m)
 		u.heap = min(u.heap, m.HeapAlloc)
 		time.Sleep(20 * time.Millisecond)
+		u.goroutines = min(u.goroutines, runtime.NumGoroutine())
 	}
 	if entries, err := os.ReadDir("/proc/self/fd"); err == nil {
 		u.descriptors = len(entries)

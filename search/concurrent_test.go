@@ -134,7 +134,7 @@ func searchOnce(ctx context.Context, e *Engine, q Query, i int) error {
 // requireGoroutines waits for goroutines that are about to end.
 func requireGoroutines(t *testing.T, most int) {
 	t.Helper()
-	for i := 0; runtime.NumGoroutine() > most && i < 500; i++ {
+	for i := 0; runtime.NumGoroutine() > most && i < 6000; i++ {
 		time.Sleep(10 * time.Millisecond)
 	}
 	require.LessOrEqual(t, runtime.NumGoroutine(), most)

@@ -217,14 +217,14 @@ func release(ts *testscript.TestScript, _ bool, _ []string) {
 }
 
 func interrupt(ts *testscript.TestScript, _ bool, args []string) {
-	cmd := exec.Command(args[0], append(args[1:], "--verbose", "--lock-timeout=60s")...)
+	cmd := exec.Command(args[0], append(args[1:], "--verbose", "--lock-timeout=5m")...)
 	path, err := exec.LookPath(args[0])
 	ts.Check(err)
 	cmd.Path, cmd.Dir = path, ts.Getenv("WORK")
 	stderr, err := cmd.StderrPipe()
 	ts.Check(err)
 	ts.Check(cmd.Start())
-	defer time.AfterFunc(30*time.Second, func() { _ = cmd.Process.Kill() }).Stop()
+	defer time.AfterFunc(5*time.Minute, func() { _ = cmd.Process.Kill() }).Stop()
 	lines := bufio.NewScanner(stderr)
 	waiting := false
 	var all []string
