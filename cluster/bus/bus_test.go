@@ -23,6 +23,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/plaid-ir/plaid/cluster/internal/freeports"
 )
 
 const patience = 3 * time.Minute
@@ -207,7 +209,10 @@ func TestServers(t *testing.T) {
 	ctx, stop := context.WithTimeout(t.Context(), patience)
 	defer stop()
 	var servers []*Server
-	routes := free(t, 3) // servers know each other's addresses before they start
+	var routes []string // servers know each other's addresses before they start
+	for _, port := range freeports.Find(t, 3) {
+		routes = append(routes, "127.0.0.1:"+port)
+	}
 	for i := range 3 {
 		servers = append(servers, serve(t, ServerOptions{Name: fmt.Sprint("n", i), Cluster: routes[i], Routes: routes, TLS: a.config(fmt.Sprint("n", i)), Listen: "127.0.0.1:0"}))
 	}
@@ -218,30 +223,24 @@ func TestServers(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, 3, b.Replicas)
 	require.NoError(t, b.MakeLog(ctx, "wiki", 0, 0))
-	_, err = b.JS.Publish(ctx, LogSubject("wiki", 0), []byte("before"))
-	require.NoError(t, err)
-	servers[0].Close()
-	for { // another leader has to be found
-		if _, err = b.JS.Publish(ctx, LogSubject("wiki", 0), []byte("after"), jetstream.WithMsgID("once")); err == nil || ctx.Err() != nil {
-			break
+	publish := func(text string) {
+		t.Helper()
+		for {
+			within, stop := context.WithTimeout(ctx, Attempt) // what is asked while there is no leader is never answered
+			_, err := b.JS.Publish(within, LogSubject("wiki", 0), []byte(text), jetstream.WithMsgID(text))
+			stop()
+			if err == nil {
+				return
+			}
+			require.NoError(t, ctx.Err(), "%v", err)
 		}
 	}
-	require.NoError(t, err)
+	publish("before")
+	servers[0].Close()
+	publish("after")
 	stream, err := b.JS.Stream(ctx, LogStream("wiki", 0))
 	require.NoError(t, err)
 	assert.EqualValues(t, 2, stream.CachedInfo().State.LastSeq)
-}
-
-// free are addresses that were free a moment ago.
-func free(t *testing.T, n int) []string {
-	var all []string
-	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		require.NoError(t, err)
-		defer l.Close()
-		all = append(all, l.Addr().String())
-	}
-	return all
 }
 
 // The first entry of a log that goes on has the number after the last one.

@@ -8,13 +8,10 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
-	"net"
 	"os"
 	"sync"
 	"testing"
 	"time"
-
-	"github.com/stretchr/testify/require"
 
 	"github.com/plaid-ir/plaid/cluster/client"
 	"github.com/plaid-ir/plaid/cluster/operate"
@@ -31,24 +28,6 @@ var (
 	full  = flag.Bool("full", false, "the long forms of tests, too")
 	own   = flag.Bool("servers", false, "each node of the model test has a server of its own")
 )
-
-// freePorts are ports that were free a moment ago. Servers that are to know each
-// other's addresses before they start need fixed ones.
-func freePorts(t testing.TB, n int) []string {
-	t.Helper()
-	var ports []string
-	for tries := 0; len(ports) < n; tries++ {
-		require.Less(t, tries, 10_000)
-		port := fmt.Sprint(12_000 + rand.IntN(18_000)) // below those that connections get by themselves
-		l, err := net.Listen("tcp", "127.0.0.1:"+port)
-		if err != nil {
-			continue
-		}
-		defer l.Close()
-		ports = append(ports, port)
-	}
-	return ports
-}
 
 // model is what a collection may hold: of each id the versions that it may have, 0 being
 // that it is not there. One version, if all changes of the id were acknowledged.

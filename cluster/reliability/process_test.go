@@ -24,6 +24,7 @@ import (
 	"github.com/plaid-ir/plaid/cluster/bus"
 	"github.com/plaid-ir/plaid/cluster/client"
 	"github.com/plaid-ir/plaid/cluster/command"
+	"github.com/plaid-ir/plaid/cluster/internal/freeports"
 	"github.com/plaid-ir/plaid/cluster/objects"
 	"github.com/plaid-ir/plaid/cluster/operate"
 	"github.com/plaid-ir/plaid/cluster/topology"
@@ -302,7 +303,7 @@ func (p *processes) client(c client.Config) *client.Client {
 
 // serveAll gives each node a server; three or more keep three copies of what they share.
 func (p *processes) serveAll(nodes int, args func(int) []string) {
-	p.ports = freePorts(p.t, 2*nodes)
+	p.ports = freeports.Find(p.t, 2*nodes)
 	var urls, routes []string
 	for i := range nodes {
 		urls = append(urls, "nats://127.0.0.1:"+p.ports[2*i])
