@@ -20,6 +20,9 @@ func TestRowsApartSameBits(t *testing.T) {
 	ctx := context.Background()
 	const dim = 128
 	for i, kind := range []maxsim.Type{maxsim.F32, maxsim.BF16} {
+		if testing.Short() && i > 0 {
+			continue
+		}
 		rng := maxsimtest.Rand(uint64(i))
 		q := maxsimtest.Side{Lengths: []int{3}}.Batch(rng, dim)
 		d := maxsimtest.Side{Type: kind, Lengths: []int{700, 30, 90}, Masked: float64(i%2) / 10}.Batch(rng, dim)
@@ -32,6 +35,9 @@ func TestRowsApartSameBits(t *testing.T) {
 			b, err := maxsim.Select(name)
 			require.NoError(t, err)
 			for _, threads := range []int{1, 3} {
+				if testing.Short() && threads == 1 {
+					continue
+				}
 				terms := maxsim.Terms{Normalize: true, Threads: threads}
 				want, got := maxsimtest.NewCall(one, apart, maxsim.All(), terms), maxsimtest.NewCall(one, d, maxsim.All(), terms)
 				require.NoError(t, b.Score(ctx, want))
