@@ -32,14 +32,19 @@ func openArrow(ctx context.Context, f *os.File, size int64) (*arrowRows, error) 
 	if _, err := f.ReadAt(head, 0); err != nil && !errors.Is(err, io.EOF) {
 		return nil, err
 	}
-	if string(head) == arrowMagic {
+	isFile := string(head) == arrowMagic
+	if err := checkArrow(ctx, f, size, !isFile); err != nil {
+		return nil, err
+	}
+	if isFile {
 		return openIPCFile(ctx, io.NewSectionReader(f, 0, size))
 	}
 	return openIPCStream(ctx, f, size)
 }
 
 func openIPCFile(ctx context.Context, in *io.SectionReader) (*arrowRows, error) {
-	r, err := ipc.NewFileReader(in, ipc.WithAllocator(memory.NewGoAllocator()))
+	// Any batch that is in the file: the library's limit is 256 MiB.
+	r, err := ipc.NewFileReader(in, ipc.WithAllocator(memory.NewGoAllocator()), ipc.WithBodySizeLimit(0))
 	if err != nil {
 		return nil, malformed(err)
 	}
