@@ -119,25 +119,24 @@ func (v *verifier) table(at int, l *layout, depth int) error {
 	if err := v.spend(places, 4); err != nil {
 		return err
 	}
-	length, size := int(binary.LittleEndian.Uint16(v.b[places:])), int(binary.LittleEndian.Uint16(v.b[places+2:]))
+	// The size of the table, which comes next, is not for all that share the places: writers
+	// in Go let tables of different sizes share them.
+	length := int(binary.LittleEndian.Uint16(v.b[places:]))
 	if length < 4 || length%2 != 0 {
 		return damaged("a table of places of %d bytes", length)
 	}
 	if err := v.spend(places, length); err != nil {
 		return err
 	}
-	if err := v.spend(at, size); err != nil {
-		return err
-	}
 	for i, s := range *l {
-		if err := v.slot(t, i, size, s, depth); err != nil {
+		if err := v.slot(t, i, s, depth); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (v *verifier) slot(t table, i, size int, s slot, depth int) error {
+func (v *verifier) slot(t table, i int, s slot, depth int) error {
 	at := t.at(i)
 	if at < 0 {
 		return nil
@@ -146,8 +145,8 @@ func (v *verifier) slot(t table, i, size int, s slot, depth int) error {
 	if s.size > 0 && !s.vector {
 		width = s.size
 	}
-	if at-t.pos < 4 || at-t.pos+width > size {
-		return damaged("field %d at byte %d of a table of %d", i, at-t.pos, size)
+	if err := v.spend(at, width); err != nil {
+		return err
 	}
 	if width = s.size; !s.vector && width > 0 {
 		return nil

@@ -1,18 +1,25 @@
 package formats
 
 import (
+	"bytes"
 	"cmp"
 	"context"
+	"encoding/base64"
 	"errors"
+	"fmt"
 	"io"
 	"iter"
 	"os"
 	"slices"
+	"strings"
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/memory"
 	"github.com/apache/arrow-go/v18/parquet/file"
+	"github.com/apache/arrow-go/v18/parquet/metadata"
 	"github.com/apache/arrow-go/v18/parquet/pqarrow"
+
+	"github.com/plaid-ir/plaid/vectors"
 )
 
 // parquetRows are those of a Parquet file.
@@ -57,8 +64,24 @@ func (p *parquetRows) reader() (*pqarrow.FileReader, error) {
 	if err != nil {
 		return nil, malformed(err)
 	}
+	if err := checkStoredSchema(r.MetaData().KeyValueMetadata()); err != nil {
+		return nil, err
+	}
 	fr, err := pqarrow.NewFileReader(r, pqarrow.ArrowReadProperties{BatchSize: p.batch}, memory.NewGoAllocator())
 	return fr, malformed(err)
+}
+
+// checkStoredSchema checks the schema of Arrow that a Parquet file may have besides its own.
+func checkStoredSchema(pairs metadata.KeyValueMetadata) error {
+	value := pairs.FindValue("ARROW:schema")
+	if value == nil {
+		return nil
+	}
+	b, err := base64.RawStdEncoding.DecodeString(strings.TrimRight(*value, "="))
+	if err != nil {
+		return fmt.Errorf("%w: the stored schema of Arrow: %w", vectors.ErrFormat, err)
+	}
+	return checkArrow(context.Background(), bytes.NewReader(b), int64(len(b)), true)
 }
 
 func (p *parquetRows) schema() *arrow.Schema { return p.names }
