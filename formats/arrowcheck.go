@@ -166,7 +166,7 @@ func (c *arrowCheck) file() error {
 	c.setSchema(footer.table(1))
 	left := c.size
 	for _, kind := range []uint8{headerDictionary, headerBatch} {
-		n, blocks := footer.vector(int(kind)) // fields 2 and 3, as it happens
+		n, blocks := footer.vector(int(kind)) // the fields have the numbers of the kinds
 		for i := range n {
 			if err := c.ctx.Err(); err != nil {
 				return err
@@ -262,6 +262,9 @@ func (c *arrowCheck) batch(t table, need needs, at, body int64) error {
 			if size := int64(binary.LittleEndian.Uint64(head)); size != -1 {
 				if size < 0 || size > believed+believedTimes*body-total {
 					if err := c.count(t.table(3).uint8(0), at+from+8, n, size); err != nil {
+						if c.ctx.Err() != nil {
+							return err
+						}
 						return damaged("buffer %d of %d bytes is not one of %d compressed: %v", i, n, size, err)
 					}
 				}
@@ -296,6 +299,15 @@ func (c *arrowCheck) count(codec uint8, at, n, size int64) error {
 		defer d.Close()
 		in = d
 	}
-	_, err := io.CopyN(io.Discard, in, size)
-	return err
+	for size > 0 {
+		if err := c.ctx.Err(); err != nil {
+			return err
+		}
+		n, err := io.CopyN(io.Discard, in, min(size, believed))
+		if err != nil {
+			return err
+		}
+		size -= n
+	}
+	return nil
 }

@@ -3,6 +3,7 @@ package formats
 import (
 	"bytes"
 	"context"
+	"encoding/base64"
 	"encoding/binary"
 	"math"
 	"os"
@@ -202,14 +203,13 @@ func TestArrowCompressedWell(t *testing.T) {
 
 // What is damaged is named.
 func TestDamagedArrow(t *testing.T) {
-	tt := t
 	good := arrowFile(t, false, []arrow.RecordBatch{recordOf(words, arrow.BinaryTypes.StringView, words)}, ipc.WithLZ4())
-	put := func(t table, field int, v uint64, size int) {
-		at := t.at(field)
-		require.Positive(tt, at)
+	put := func(in table, field int, v uint64, size int) {
+		at := in.at(field)
+		require.Positive(t, at)
 		var b [8]byte
 		binary.LittleEndian.PutUint64(b[:], v)
-		copy(t.b[at:at+size], b[:size])
+		copy(in.b[at:at+size], b[:size])
 	}
 	put64 := func(b []byte, v uint64) { binary.LittleEndian.PutUint64(b, v) }
 	vector := func(t table, field int) []byte { _, b := t.vector(field); return b }
@@ -319,23 +319,62 @@ func TestDamagedWords(t *testing.T) {
 		require.NoError(t, err)
 		files = append(files, half)
 	}
-	path := filepath.Join(t.TempDir(), "x.arrow")
 	for _, b := range files {
 		for at := 0; at+4 <= len(b); at += 4 {
-			for _, v := range []uint32{math.MaxUint32, math.MaxInt32, 1 << 24} {
+			for _, v := range damage {
 				bad := bytes.Clone(b)
 				binary.LittleEndian.PutUint32(bad[at:], v)
-				require.NoError(t, os.WriteFile(path, bad, 0o666))
-				var before, after runtime.MemStats
-				runtime.ReadMemStats(&before)
-				if s, err := Open(t.Context(), path); err == nil {
-					for range s.Docs(t.Context(), 0, s.Len()) {
-					}
-					s.Close()
-				}
-				runtime.ReadMemStats(&after)
-				require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(256<<20), "%x at %d", v, at)
+				_ = frugal(t, ".arrow", bad)
 			}
 		}
 	}
+}
+
+// damage are numbers that take the place of others.
+var damage = []uint32{math.MaxUint32, math.MaxInt32, 1 << 24}
+
+// frugal opens and reads a file, and fails the test if that takes much memory.
+func frugal(t *testing.T, suffix string, b []byte) error {
+	path := filepath.Join(t.TempDir(), "x"+suffix)
+	require.NoError(t, os.WriteFile(path, b, 0o666))
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	s, err := Open(t.Context(), path)
+	if err == nil {
+		for range s.Docs(t.Context(), 0, s.Len()) {
+		}
+		s.Close()
+	}
+	runtime.ReadMemStats(&after)
+	require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(256<<20), path)
+	return err
+}
+
+// So is it for the schema of Arrow in a Parquet file.
+func TestDamagedStoredSchema(t *testing.T) {
+	b, err := os.ReadFile("testdata/f32.parquet")
+	require.NoError(t, err)
+	_, value, ok := bytes.Cut(b, []byte("ARROW:schema\x18"))
+	require.True(t, ok)
+	value = value[bytes.Index(value, []byte("////")):]
+	n := 0
+	for value[n] == '+' || value[n] == '/' || value[n] == '=' || value[n] >= '0' && value[n] <= '9' || value[n] >= 'A' && value[n] <= 'Z' || value[n] >= 'a' && value[n] <= 'z' {
+		n++
+	}
+	value = value[:n-n%4]
+	stored, err := base64.StdEncoding.DecodeString(string(value))
+	require.NoError(t, err)
+	refused := 0
+	for at := 0; at+4 <= len(stored); at += 4 {
+		for _, v := range damage {
+			bad := bytes.Clone(stored)
+			binary.LittleEndian.PutUint32(bad[at:], v)
+			file := bytes.Replace(b, value, []byte(base64.StdEncoding.EncodeToString(bad)), 1)
+			if err := frugal(t, ".parquet", file); err != nil {
+				require.ErrorIs(t, err, vectors.ErrFormat)
+				refused++
+			}
+		}
+	}
+	require.Greater(t, refused, 100)
 }
