@@ -57,7 +57,7 @@ func (q *query) buildFineTiles() {
 // fineTilesPath does by matrix products what levelsPath does by dot products, at
 // level Fine.
 type fineTilesPath struct {
-	q  *query
+	floatUnits
 	sc *scratch
 	g  int
 }
@@ -92,12 +92,6 @@ func (p *fineTilesPath) raise(ranges [][2]uint32, ch *kernels.Chunk) {
 }
 
 func (p *fineTilesPath) largest(dst []float64, doc int) { widen(dst, p.sc.fineTiles.Maxima[doc][:]) }
-
-func (p *fineTilesPath) add(sum float64, values []float64, first int) float64 {
-	return p.q.addFloats(sum, values, first)
-}
-
-func (p *fineTilesPath) unit() float64 { return p.q.s.factorUnit() }
 
 func (p *fineTilesPath) end() {
 	if p.sc.fineTiles != nil {

@@ -76,15 +76,15 @@ func (q *query) path(sc *scratch, level kernels.Level) path {
 	case byLevels:
 		if level == kernels.Fine && q.byFineTiles() {
 			q.ensure(builtFine, (*query).buildFineTiles)
-			sc.paths.fineTiles = fineTilesPath{q: q, sc: sc}
+			sc.paths.fineTiles = fineTilesPath{floatUnits: floatUnits{q}, sc: sc}
 			return &sc.paths.fineTiles
 		}
 		q.ensure(builtLevels+int(level), func(q *query) { q.buildLevels(level) })
-		sc.paths.levels = levelsPath{q: q, sc: sc, level: level}
+		sc.paths.levels = levelsPath{floatUnits: floatUnits{q}, sc: sc, level: level}
 		return &sc.paths.levels
 	case byLevelTables, byFineTables:
 		q.ensure(builtFine, (*query).buildFine)
-		sc.paths.fine = finePath{q: q, sc: sc}
+		sc.paths.fine = finePath{floatUnits: floatUnits{q}, sc: sc}
 		return &sc.paths.fine
 	case byTiles:
 		q.ensure(builtFast, (*query).buildTiles)
@@ -95,7 +95,7 @@ func (q *query) path(sc *scratch, level kernels.Level) path {
 		sc.paths.fast = fastPath{q: q, sc: sc}
 		return &sc.paths.fast
 	}
-	sc.paths.float = floatPath{q: q, sc: sc}
+	sc.paths.float = floatPath{floatUnits: floatUnits{q}, sc: sc}
 	return &sc.paths.float
 }
 
@@ -229,7 +229,7 @@ var noProducts = func() (p [fastGroup]int32) {
 
 // finePath sums the residual part in 32 bits and does the rest in float32.
 type finePath struct {
-	q    *query
+	floatUnits
 	sc   *scratch
 	g, n int
 }
@@ -252,12 +252,6 @@ func (p *finePath) raise(ranges [][2]uint32, c *kernels.Chunk) {
 
 func (p *finePath) largest(dst []float64, doc int) { widen(dst, p.sc.fine[doc][:]) }
 
-func (p *finePath) add(sum float64, values []float64, first int) float64 {
-	return p.q.addFloats(sum, values, first)
-}
-
-func (p *finePath) unit() float64 { return p.q.s.factorUnit() }
-
 func (p *finePath) end() { *p = finePath{} }
 
 // noScores is no larger than any products.
@@ -271,7 +265,7 @@ var noScores = func() (p [fineGroup]float32) {
 // levelsPath does by dot products what finePath does by tables; at level Fast
 // with shorter integers.
 type levelsPath struct {
-	q     *query
+	floatUnits
 	sc    *scratch
 	level kernels.Level
 	g, n  int
@@ -299,12 +293,6 @@ func (p *levelsPath) raise(ranges [][2]uint32, c *kernels.Chunk) {
 
 func (p *levelsPath) largest(dst []float64, doc int) { widen(dst, p.sc.wide[doc][:]) }
 
-func (p *levelsPath) add(sum float64, values []float64, first int) float64 {
-	return p.q.addFloats(sum, values, first)
-}
-
-func (p *levelsPath) unit() float64 { return p.q.s.factorUnit() }
-
 func (p *levelsPath) end() { *p = levelsPath{} }
 
 func widen(dst []float64, src []float32) {
@@ -313,13 +301,18 @@ func widen(dst []float64, src []float32) {
 	}
 }
 
-// addFloats adds up largest products with factors still in stored units.
-func (q *query) addFloats(sum float64, values []float64, first int) float64 {
+// floatUnits is what paths have in common whose products are such, but for the factors,
+// which are still in stored units.
+type floatUnits struct{ q *query }
+
+func (p *floatUnits) add(sum float64, values []float64, first int) float64 {
 	for i, v := range values {
-		sum += float64(float64(q.weights[first+i]) * v)
+		sum += float64(float64(p.q.weights[first+i]) * v)
 	}
 	return sum
 }
+
+func (p *floatUnits) unit() float64 { return p.q.s.factorUnit() }
 
 // factorUnit is the unit of the factors that are stored.
 func (s *scorer) factorUnit() float64 { return float64(s.codec.FactorMax) / 32767 }
@@ -327,7 +320,7 @@ func (s *scorer) factorUnit() float64 { return float64(s.codec.FactorMax) / 3276
 // floatPath decodes each token and multiplies: for codecs and queries whose
 // tables would be too large. All query tokens are one group.
 type floatPath struct {
-	q  *query
+	floatUnits
 	sc *scratch
 }
 
@@ -368,12 +361,6 @@ func (p *floatPath) raise(ranges [][2]uint32, c *kernels.Chunk) {
 func (p *floatPath) largest(dst []float64, doc int) {
 	widen(dst, p.sc.hi[doc*p.q.N:(doc+1)*p.q.N])
 }
-
-func (p *floatPath) add(sum float64, values []float64, first int) float64 {
-	return p.q.addFloats(sum, values, first)
-}
-
-func (p *floatPath) unit() float64 { return p.q.s.factorUnit() }
 
 func (p *floatPath) end() { *p = floatPath{} }
 

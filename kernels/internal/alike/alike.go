@@ -28,7 +28,8 @@ type Counter struct {
 // all tokens of the share of components that are rounded alike: 1 for a token that has
 // no like, len(dst) where all are the same. The code of component j of token i is of
 // its size, so that opposite tokens are alike. A share of up to chance is taken for
-// none: so many components of unrelated tokens are close to each other.
+// none: so many components of unrelated tokens are close to each other; and so are two
+// tokens that agree in less than a quarter of 16 components that are looked at first.
 //
 // For errors e with |e_i| ≤ s_i of which the share ρ_ik is common to i and k, the sum
 // has Σ_ik ρ_ik·s_i·s_k ≤ Σ_i s_i²·dst[i], because s_i·s_k ≤ (s_i² + s_k²)/2.
