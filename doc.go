@@ -8,25 +8,26 @@
 //
 // From vectors to hits:
 //
-//	vectors.Open, FromDocuments, FromSeq   documents from files, memory or a stream
-//	index.Build                            an index file of them
-//	index.Open                             the index, to read or to change
-//	search.New                             an engine, on the processor or on a GPU
-//	Engine.Search, SearchBatch, Each       hits: id, score, payload
+//	vectors.Open, FromDocuments, NewSpool   documents from files, memory or a stream
+//	index.Build                             an index file of them
+//	index.Open                              the index, to read or to change
+//	search.New                              an engine, on the processor or on a GPU
+//	Engine.Search, SearchBatch              hits: id, score, payload
 //
 // From texts, package encode makes the vectors: encode.Open takes the folder of a model,
 // Encoder.Query and Encoder.Documents encode.
 //
 // Further packages:
 //
-//	index           additions, deletions, snapshots, payloads, backup, import, export
-//	condition       conditions over the payload, for filters and deletions
-//	search/quality  recall, speed against recall, tuning
-//	keywords        BM25 over payloads; search/fuse makes one ranking of two
-//	kernels/maxsim  MaxSim over plain vectors, without an index
-//	eval, eval/beir measures of runs, and test collections
-//	codec, interop  the compression, and index folders of other engines
-//	server          the service as an http.Handler
+//	index               additions, deletions, snapshots, payloads, backup, import, export
+//	metadata/condition  conditions over the payload, for filters and deletions
+//	search/quality      recall, speed against recall, tuning
+//	search/keywords     BM25 over payloads; search/fuse makes one ranking of two
+//	kernels/maxsim      MaxSim over plain vectors, without an index
+//	eval, eval/beir     measures of runs, and test collections
+//	codec               the compression
+//	index/interop       index folders of other engines
+//	server              the service as an http.Handler
 //
 // A device is opened by kernels.OpenDevice where kernels/cuda is imported, and given to
 // an engine or a build.

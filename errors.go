@@ -1,10 +1,10 @@
 package plaid
 
 import (
-	"github.com/plaid-ir/plaid/condition"
 	"github.com/plaid-ir/plaid/index"
-	"github.com/plaid-ir/plaid/interop"
+	"github.com/plaid-ir/plaid/index/interop"
 	"github.com/plaid-ir/plaid/kernels"
+	"github.com/plaid-ir/plaid/metadata/condition"
 	"github.com/plaid-ir/plaid/search"
 	"github.com/plaid-ir/plaid/storage"
 	"github.com/plaid-ir/plaid/vectors"
@@ -63,6 +63,8 @@ var (
 	ErrCodec = index.ErrCodec
 	// ErrApplied: an entry of a log that has been done to the index already.
 	ErrApplied = index.ErrApplied
+	// ErrTooManyValues: the values of a facet do not fit in the memory for them.
+	ErrTooManyValues = index.ErrTooManyValues
 	// ErrQuery: a query without tokens, with too many, of another dimension, or with a
 	// value that is not finite.
 	ErrQuery = search.ErrQuery
@@ -98,6 +100,9 @@ var (
 	ErrParameter = condition.ErrParameter
 	// ErrUnknownField: a condition names a field that no document has.
 	ErrUnknownField = condition.ErrUnknownField
+	// ErrTooComplex: a condition of more tests, words or instructions of patterns than are
+	// possible.
+	ErrTooComplex = condition.ErrTooComplex
 	// ErrForeign: a folder that is no index of another engine.
 	ErrForeign = interop.ErrNotIndex
 	// ErrBroken: the index folder of another engine is damaged.

@@ -29,7 +29,7 @@ var elsewhere = map[string]string{
 func TestErrorsAreInOnePlace(t *testing.T) {
 	here, err := os.ReadFile("errors.go")
 	require.NoError(t, err)
-	for _, dir := range []string{"condition", "index", "interop", "kernels", "search", "storage", "vectors"} {
+	for _, dir := range []string{"metadata/condition", "index", "index/interop", "kernels", "search", "storage", "vectors"} {
 		files, err := filepath.Glob(filepath.Join(dir, "*.go"))
 		require.NoError(t, err)
 		for _, file := range files {
@@ -45,7 +45,7 @@ func TestErrorsAreInOnePlace(t *testing.T) {
 				}
 				for _, spec := range vars.Specs {
 					for _, name := range spec.(*ast.ValueSpec).Names {
-						full := dir + "." + name.Name
+						full := filepath.Base(dir) + "." + name.Name
 						if !strings.HasPrefix(name.Name, "Err") || elsewhere[full] != "" {
 							continue
 						}

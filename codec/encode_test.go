@@ -78,7 +78,7 @@ func TestDecodeWithScales(t *testing.T) {
 		for i := range 90 {
 			code := int(ch.Code(i))
 			buckets := make([]uint8, dim)
-			Unpack(buckets, b.Residuals[i*c.RowBytes():(i+1)*c.RowBytes()], nbits)
+			unpack(buckets, b.Residuals[i*c.RowBytes():(i+1)*c.RowBytes()], nbits)
 			for j := range dim {
 				s := codec.CentroidScale[code] * codec.DimScale[j]
 				cj := c.Centroids()[code*dim+j]

@@ -6,7 +6,6 @@ import (
 	"encoding/binary"
 	"math"
 	"os"
-	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/plaid-ir/plaid/internal/realdata"
 	"github.com/plaid-ir/plaid/kernels"
 )
 
@@ -81,11 +81,9 @@ func clustered(n, dim, clusters int, spread float64, seed uint64) []float32 {
 // entries), and skips the test where the file is not there.
 func readNPY(t testing.TB, lo, hi int, elem ...string) (values []float32, cols int) {
 	t.Helper()
-	path := filepath.Join(append([]string{"..", "..", "shared", "data"}, elem...)...)
+	path := realdata.Path(t, append([]string{"data"}, elem...)...)
 	f, err := os.Open(path)
-	if err != nil {
-		t.Skipf("real vectors are not here: %v", err)
-	}
+	require.NoError(t, err)
 	defer f.Close()
 	var pre [10]byte
 	_, err = f.ReadAt(pre[:], 0)

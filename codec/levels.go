@@ -54,7 +54,7 @@ func (c *Quantizer) searchLevels(dst []uint8, s *levelSearch, x []float32, code 
 	mid := at
 	try(mid - targetStep/2)
 	try(mid + targetStep/2)
-	c.descend(dst, s, centroid, at, top)
+	c.descend(dst, s, at, top)
 }
 
 func (c *Quantizer) prepareSearch(s *levelSearch, x, centroid []float32, code uint32) {
@@ -118,7 +118,7 @@ func (c *Quantizer) quality(dot, norm float32) float32 {
 // descend rounds t·u − C and then, dimension by dimension, takes the level next
 // to the best value that the others leave: that of ⟨u, y⟩²/‖y‖² has
 // y_j = u_j·N/D, with N and D the sums of ‖y‖² and ⟨u, y⟩ over the others.
-func (c *Quantizer) descend(dst []uint8, s *levelSearch, centroid []float32, t float32, top int32) {
+func (c *Quantizer) descend(dst []uint8, s *levelSearch, t float32, top int32) {
 	dot, norm := s.round(t, top)
 	n := len(s.unit)
 	unit, slope, shift, base, width := s.unit, s.slope[:n], s.shift[:n], s.base[:n], s.width[:n]

@@ -39,23 +39,6 @@ func Pack(dst []byte, buckets []uint8, nbits int) {
 	}
 }
 
-// Unpack reads len(dst) fields of nbits from packed, the inverse of [Pack].
-func Unpack(dst []uint8, packed []byte, nbits int) {
-	if nbits == 8 {
-		copy(dst, packed[:len(dst)])
-		return
-	}
-	per := 8 / nbits
-	mask := uint8(1<<nbits - 1)
-	for j := 0; j < len(dst); j += per {
-		p := packed[j/per]
-		for i := range dst[j:min(j+per, len(dst))] {
-			dst[j+i] = p & mask
-			p >>= nbits
-		}
-	}
-}
-
 // byteTable gives, for each byte, the weights of the fields in it.
 func byteTable(weights []float32, nbits int) []float32 {
 	per := 8 / nbits

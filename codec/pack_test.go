@@ -32,7 +32,7 @@ func TestPackRoundTrip(t *testing.T) {
 			t.Fatalf("padding of %08b is not zero", packed[n-1])
 		}
 		back := make([]uint8, len(buckets))
-		Unpack(back, packed[:n], nbits)
+		unpack(back, packed[:n], nbits)
 		for j := range back {
 			if back[j] != buckets[j] {
 				t.Fatalf("field %d came back as %d, want %d", j, back[j], buckets[j])
@@ -47,4 +47,21 @@ func TestPackOrder(t *testing.T) {
 	require.Equal(t, []byte{0b00_11_10_01, 0b10}, dst)
 	Pack(dst, []uint8{0xff, 0xff, 0xff}, 4) // only the low bits of a number count
 	require.Equal(t, []byte{0xff, 0x0f}, dst)
+}
+
+// unpack reads len(dst) fields of nbits from packed, the inverse of [Pack].
+func unpack(dst []uint8, packed []byte, nbits int) {
+	if nbits == 8 {
+		copy(dst, packed[:len(dst)])
+		return
+	}
+	per := 8 / nbits
+	mask := uint8(1<<nbits - 1)
+	for j := 0; j < len(dst); j += per {
+		p := packed[j/per]
+		for i := range dst[j:min(j+per, len(dst))] {
+			dst[j+i] = p & mask
+			p >>= nbits
+		}
+	}
 }

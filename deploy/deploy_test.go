@@ -90,3 +90,17 @@ func TestDockerfile(t *testing.T) {
 	require.NoError(t, c.Load(environ, f))
 	require.Equal(t, "/data", c.Data)
 }
+
+// The alert rules are read by Prometheus, and fire when they should.
+func TestAlerts(t *testing.T) {
+	promtool, err := exec.LookPath("promtool")
+	if err != nil {
+		t.Skip("promtool, of Debian's package prometheus, is not there")
+	}
+	for _, args := range [][]string{
+		{"check", "rules", "plaid.rules.yaml", "plaid-cluster.rules.yaml"}, {"test", "rules", "plaid.rules.test.yaml", "plaid-cluster.rules.test.yaml"},
+	} {
+		out, err := exec.Command(promtool, args...).CombinedOutput()
+		require.NoError(t, err, string(out))
+	}
+}

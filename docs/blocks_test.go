@@ -78,7 +78,7 @@ func writeProgram(t *testing.T, dir, name, text string) {
 
 func runPage(t *testing.T, page, root, bin string) {
 	dir := t.TempDir()
-	for _, name := range []string{"examples", "interop"} {
+	for _, name := range []string{"examples", "index"} {
 		require.NoError(t, os.Symlink(filepath.Join(root, name), filepath.Join(dir, name)))
 	}
 	// The service listens on a socket of its own, and curl finds it there, so that no port is needed.

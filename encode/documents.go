@@ -2,11 +2,8 @@ package encode
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"iter"
-	"runtime/debug"
-	"sync"
+	"time"
 
 	"github.com/plaid-ir/plaid/encode/engine"
 	"github.com/plaid-ir/plaid/internal/parallel"
@@ -18,15 +15,18 @@ import (
 // enough that it never waits for the tokenizer.
 const queued = 4
 
-// chunk is texts that one worker computes together.
+// chunk is texts of one call that a worker computes together, with chunks of other calls
+// or alone.
 type chunk struct {
 	texts  []entry
 	batch  engine.Batch // of ids, where they are known
 	memory []float32    // of vectors
 	pooler pool.Pooler
 	pooled []float32
-	err    error // of the computation
-	last   error // of the stream, after these texts
+	of     *call
+	since  time.Time // when it was queued
+	err    error     // of the computation
+	last   error     // of the stream, after these texts
 	panic  *parallel.Panic
 	done   chan struct{}
 }
@@ -56,7 +56,8 @@ type Report struct {
 //
 // Memory is bounded: for each thread four chunks of about 500 ids or one text
 // (of onnxruntime: 8,192 ids; of a server: one request), with Dim float32 values
-// an id. A stream that blocks holds back what is computed.
+// an id, which calls at the same time share, as they share the threads. A stream
+// that blocks holds back what is computed.
 //
 // The first error ends the sequence, after the documents before it. A text that
 // is not valid UTF-8 is a [*TextError] around [tokenizer.ErrText].
@@ -103,8 +104,9 @@ func (e *Encoder) Queries(ctx context.Context, texts []string) ([]Embedding, err
 	}
 	e.run(ctx, Query, stream, func(t *entry) bool {
 		var em Embedding
-		if em.Tokens, failed = e.Tokenize(Query, t.text.Text); failed != nil {
-			return false
+		if !t.empty {
+			_, lead := e.trim(t.text.Text)
+			em.Tokens = within(e.backend.added(t.seq), t.text.Text, lead)
 		}
 		em.Vectors = append(em.Vectors, t.vectors...)
 		em.Truncated = t.seq.truncated
@@ -119,42 +121,35 @@ func (e *Encoder) Queries(ctx context.Context, texts []string) ([]Embedding, err
 
 // run takes texts through the encoder and gives them to use, in their order,
 // until that says false. Tokenizing happens on the goroutine of the caller, where
-// a panic of the stream belongs; chunks are computed by others.
+// a panic of the stream belongs; chunks are computed by the workers. It returns at once
+// when the context ends.
 func (e *Encoder) run(ctx context.Context, role Role, texts iter.Seq2[Text, error], use func(*entry) bool, fail func(error)) {
 	if err := e.begin(); err != nil {
 		fail(err)
 		return
 	}
-	defer e.end()
-	inner, cancel := context.WithCancel(ctx)
-	var wg sync.WaitGroup
-	defer wg.Wait()
-	work := make(chan *chunk, queued*e.threads)
-	defer close(work)
-	defer cancel()
+	defer e.done()
 	next, stop := iter.Pull2(texts)
 	defer stop()
-	workers := 0
+	of := &call{role: role}
+	var cancel context.CancelFunc
+	of.ctx, cancel = context.WithCancel(ctx)
+	defer e.workers.leave(of)
+	defer cancel()
 	var waiting, free []*chunk
 	row, ended := 0, false
 	for {
-		for !ended && len(waiting) < queued*e.threads {
+		for !ended && (len(waiting) == 0 || len(waiting) < e.ahead()) {
 			c := new(chunk)
 			if n := len(free); n > 0 {
 				c, free = free[n-1], free[:n-1]
 			}
 			ended = e.fill(ctx, c, role, next, &row)
-			if workers < e.threads {
-				workers++
-				wg.Add(1)
-				go func() {
-					defer wg.Done()
-					for c := range work {
-						e.compute(inner, role, c)
-					}
-				}()
+			if len(c.texts) == 0 {
+				close(c.done) // of the end, or of an error alone
+			} else {
+				e.workers.submit(of, c)
 			}
-			work <- c
 			waiting = append(waiting, c)
 		}
 		if len(waiting) == 0 {
@@ -162,9 +157,18 @@ func (e *Encoder) run(ctx context.Context, role Role, texts iter.Seq2[Text, erro
 		}
 		c := waiting[0]
 		waiting = waiting[1:]
-		<-c.done
+		select {
+		case <-c.done:
+		case <-ctx.Done(): // what is under way is nobody's any more
+			fail(ctx.Err())
+			return
+		}
 		if c.panic != nil {
 			panic(c.panic)
+		}
+		if err := ctx.Err(); err != nil {
+			fail(err)
+			return
 		}
 		if c.err != nil {
 			fail(c.err)
@@ -192,7 +196,7 @@ func (e *Encoder) fill(ctx context.Context, c *chunk, role Role, next func() (Te
 	clear(c.texts)
 	c.texts, c.err, c.last, c.done = c.texts[:0], nil, nil, make(chan struct{})
 	c.batch.IDs = c.batch.IDs[:0]
-	for !e.b.full(c) {
+	for !e.backend.full(c) {
 		if c.last = ctx.Err(); c.last != nil {
 			return true
 		}
@@ -207,7 +211,7 @@ func (e *Encoder) fill(ctx context.Context, c *chunk, role Role, next func() (Te
 		*row++
 		trimmed, _ := e.trim(text.Full())
 		if t.empty = trimmed == ""; !t.empty {
-			if t.seq, err = e.b.add(c, role, trimmed); err != nil {
+			if t.seq, err = e.backend.add(c, role, trimmed); err != nil {
 				c.last = &TextError{Row: t.row, ID: text.ID, Err: err}
 				return true
 			}
@@ -216,32 +220,4 @@ func (e *Encoder) fill(ctx context.Context, c *chunk, role Role, next func() (Te
 		c.texts = append(c.texts, t)
 	}
 	return false
-}
-
-// compute is the work of one goroutine.
-func (e *Encoder) compute(ctx context.Context, role Role, c *chunk) {
-	defer close(c.done)
-	defer func() {
-		if v := recover(); v != nil {
-			c.panic = &parallel.Panic{Value: v, Stack: debug.Stack()}
-		}
-	}()
-	if len(c.texts) == 0 {
-		return
-	}
-	if err := e.b.compute(ctx, role, c); err != nil {
-		c.err = err
-		if first := c.texts[0]; !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) {
-			c.err = &TextError{Row: first.row, ID: first.text.ID, Err: fmt.Errorf("in one of the %d texts from this one on: %w", len(c.texts), err)}
-		}
-		return
-	}
-	if e.c.Pool > 0 && role == Document {
-		for i := range c.texts {
-			t := &c.texts[i]
-			// Pooled vectors take the place of the first ones: there are fewer.
-			c.pooled = c.pooler.Pool(c.pooled[:0], t.vectors, e.Dim(), e.c.Pool)
-			t.vectors = t.vectors[:copy(t.vectors, c.pooled)]
-		}
-	}
 }

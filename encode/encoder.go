@@ -8,11 +8,13 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/plaid-ir/plaid/encode/engine"
 	"github.com/plaid-ir/plaid/encode/modeldir"
 	"github.com/plaid-ir/plaid/encode/native"
 	"github.com/plaid-ir/plaid/encode/remote"
+	"github.com/plaid-ir/plaid/encode/tokenizer"
 )
 
 // Precision is how products with weights are computed.
@@ -47,9 +49,13 @@ type Options struct {
 	// Precision of Native, or which graph of a folder: model.onnx or
 	// model_int8.onnx.
 	Precision Precision
-	// Threads is how many texts are computed at once; 0: one a processor. Of
-	// Remote: how many requests; 0: 4.
+	// Threads is how many texts are computed at once, by all calls together; 0: one a
+	// processor. Of Remote: how many requests; 0: 4.
 	Threads int
+	// BatchWait is how long a batch that is not full waits for texts of other calls while
+	// other batches are computed. 0: it does not wait, and has what waits anyway. Where
+	// nothing else is computed none waits.
+	BatchWait time.Duration
 	// QueryLength and DocumentLength are in ids, with all that is put around a
 	// text; 0: those of the model.
 	QueryLength, DocumentLength int
@@ -67,14 +73,6 @@ type Options struct {
 	// 0 and 1: none. Queries are not pooled.
 	Pool   int
 	Logger *slog.Logger // nil: silent
-
-	mutant mutant
-}
-
-// mutant are mistakes that tests make on purpose, to see that they are noticed.
-type mutant struct {
-	noMarker, documentMarker, keepSkipped, cutEnd bool
-	positionOffset                                int
 }
 
 // Config is that of the model, resolved; see [modeldir.Config].
@@ -104,12 +102,14 @@ func (r Role) String() string {
 
 // Encoder turns texts into token vectors. It is safe for concurrent use.
 type Encoder struct {
-	c       Config
-	b       backend
+	config  Config
+	backend backend
 	threads int
+	workers *workers
 
 	mu     sync.Mutex
-	uses   int // calls that compute
+	calls  int // that encode
+	uses   int // of the backend: calls, and chunks that nobody may wait for any more
 	closed bool
 }
 
@@ -120,11 +120,16 @@ type backend interface {
 	add(c *chunk, r Role, text string) (sequence, error)
 	// full says that a chunk is best computed now.
 	full(c *chunk) bool
-	// compute sets the vectors of all texts of a chunk that are kept, in memory
-	// that the chunk owns.
-	compute(ctx context.Context, r Role, c *chunk) error
+	// joins says that a chunk is well computed together with others, of other calls.
+	joins(batch []*chunk, c *chunk) bool
+	// compute sets the vectors of all texts of some chunks that are kept, in memory
+	// that the chunks own. The role is that of the first.
+	compute(ctx context.Context, r Role, batch []*chunk) error
 	// tokens are those of a text, trimmed and not empty; nil if they are not known.
 	tokens(r Role, text string) ([]Token, error)
+	// added are the tokens of a query that add has made a sequence of; nil if they are
+	// not known.
+	added(s sequence) []Token
 	close() error
 }
 
@@ -164,10 +169,11 @@ func OpenContext(ctx context.Context, dir string, o *Options) (*Encoder, error) 
 	if err != nil {
 		return nil, err
 	}
+	e.workers = newWorkers(e, e.threads, o.BatchWait)
 	if o.Pool > 1 {
-		e.c.Pool = o.Pool
+		e.config.Pool = o.Pool
 	}
-	log.Info("model opened", "dir", dir, "dim", e.Dim(), "backend", e.c.Backend, "precision", e.c.Precision)
+	log.Info("model opened", "dir", dir, "dim", e.Dim(), "backend", e.config.Backend, "precision", e.config.Precision)
 	return e, nil
 }
 
@@ -178,6 +184,9 @@ func (o *Options) check(dir string) error {
 	}
 	if !slices.Contains(Backends(), o.Backend) {
 		return fmt.Errorf("%w: %q, want %s", engine.ErrBackend, o.Backend, strings.Join(Backends(), ", "))
+	}
+	if o.BatchWait < 0 {
+		return fmt.Errorf("%w: a wait of %v", engine.ErrBackend, o.BatchWait)
 	}
 	if o.Pool < 0 {
 		return fmt.Errorf("%w: pool of %d vectors", engine.ErrBackend, o.Pool)
@@ -205,10 +214,10 @@ func (o *Options) check(dir string) error {
 }
 
 // Config is that of the model.
-func (e *Encoder) Config() Config { return e.c }
+func (e *Encoder) Config() Config { return e.config }
 
 // Dim is the dimension of the vectors.
-func (e *Encoder) Dim() int { return e.b.dim() }
+func (e *Encoder) Dim() int { return e.backend.dim() }
 
 // Close ends the use of the encoder. Calls after it are [ErrClosed]; those under
 // way end as they would have, and the last one gives back what the backend holds.
@@ -222,7 +231,7 @@ func (e *Encoder) Close() error {
 	if e.closed = true; e.uses > 0 {
 		return nil
 	}
-	return e.b.close()
+	return e.backend.close()
 }
 
 func (e *Encoder) usable() error {
@@ -234,22 +243,46 @@ func (e *Encoder) usable() error {
 	return nil
 }
 
-// begin begins a call that computes, which end ends.
+// ahead is how many chunks a call may have in memory: what there is for all of them is
+// shared, and each has at least one that is computed while another is used.
+func (e *Encoder) ahead() int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return max(2, queued*e.threads/max(e.calls, 1))
+}
+
+// begin begins a call, which done ends.
 func (e *Encoder) begin() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.closed {
 		return ErrClosed
 	}
+	e.calls++
 	e.uses++
 	return nil
+}
+
+// done ends a call.
+func (e *Encoder) done() {
+	e.mu.Lock()
+	e.calls--
+	e.mu.Unlock()
+	e.end()
+}
+
+// hold is a further use, by who has one; end ends a use.
+func (e *Encoder) hold() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.uses++
 }
 
 func (e *Encoder) end() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.uses--; e.uses == 0 && e.closed {
-		_ = e.b.close() // of what nobody uses any more
+		_ = e.backend.close() // of what nobody uses any more
 	}
 }
 
@@ -285,13 +318,18 @@ func (e *Encoder) Tokenize(r Role, text string) ([]Token, error) {
 	if trimmed == "" {
 		return nil, nil
 	}
-	tokens, err := e.b.tokens(r, trimmed)
+	tokens, err := e.backend.tokens(r, trimmed)
+	return within(tokens, text, lead), err
+}
+
+// within moves the places of tokens by what was trimmed off the beginning of the text.
+func within(tokens []Token, text string, lead int) []Token {
 	for i := range tokens {
 		if t := &tokens[i]; t.End > 0 {
 			t.Start, t.End = min(t.Start+lead, len(text)), min(t.End+lead, len(text))
 		}
 	}
-	return tokens, err
+	return tokens
 }
 
 // sequence is a text as ids.
@@ -302,13 +340,14 @@ type sequence struct {
 	real      int // ids that are no filling
 	attended  int // ids that are attended to
 	truncated bool
+	places    []tokenizer.Token // of the prompt and the text; nil: not asked for
 }
 
 // trim is the text without white space around it, where the model has it so, and
 // how many bytes were before it; "" for white space alone.
 func (e *Encoder) trim(text string) (string, int) {
 	trimmed, lead := trim(text)
-	if trimmed != "" && e.c.KeepSpace {
+	if trimmed != "" && e.config.KeepSpace {
 		return text, 0
 	}
 	return trimmed, lead

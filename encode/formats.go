@@ -33,21 +33,16 @@ func Formats() []Format { return []Format{FormatJSONL, FormatCSV, FormatTSV, For
 // name that ends otherwise.
 func FormatOf(name string) Format {
 	switch strings.ToLower(filepath.Ext(strings.TrimSuffix(name, ".gz"))) {
-	case ".csv", ".tsv":
-		return tableFormat(name)
+	case ".csv":
+		return FormatCSV
+	case ".tsv":
+		return FormatTSV
 	case ".txt":
 		return FormatLines
 	case ".jsonl", ".ndjson", ".json", "":
 		return FormatJSONL
 	}
 	return ""
-}
-
-func tableFormat(name string) Format {
-	if strings.HasSuffix(strings.ToLower(strings.TrimSuffix(name, ".gz")), ".tsv") {
-		return FormatTSV
-	}
-	return FormatCSV
 }
 
 func parserOf(f Format) parser {

@@ -30,9 +30,9 @@ func FuzzTexts(f *testing.F) {
 		case 0:
 			texts = JSONL(t.Context(), name)
 		case 1, 2:
-			texts = CSV(t.Context(), name)
+			texts = Texts(t.Context(), name, "")
 		default:
-			texts = Lines(t.Context(), bytes.NewReader(content), name)
+			texts = ReadTexts(t.Context(), bytes.NewReader(content), name, FormatLines)
 		}
 		ended := false
 		for text, err := range Window(texts, 3, 1) {
@@ -59,9 +59,9 @@ func FuzzSequence(f *testing.F) {
 		f.Add(s, false)
 	}
 	f.Fuzz(func(t *testing.T, text string, query bool) {
-		role, most := Document, e.c.Document.Length
+		role, most := Document, e.config.Document.Length
 		if query {
-			role, most = Query, e.c.Query.Length
+			role, most = Query, e.config.Query.Length
 		}
 		tokens, err := e.Tokenize(role, text)
 		if err != nil {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/plaid-ir/plaid/internal/realdata"
 	"github.com/plaid-ir/plaid/vectors"
 )
 
@@ -20,17 +21,11 @@ import (
 // the test is skipped.
 func shared(t testing.TB, elem ...string) string {
 	t.Helper()
-	inside := append([]string{"..", "examples", "quickstart"}, elem[1:]...)
-	beside := append([]string{"..", "..", "shared"}, elem...)
-	var path string
-	for _, place := range [][]string{inside, beside} {
-		path = filepath.Join(place...)
-		if _, err := os.Stat(path); err == nil {
-			return path
-		}
+	inside := filepath.Join(append([]string{"..", "examples", "quickstart"}, elem[1:]...)...)
+	if _, err := os.Stat(inside); err == nil {
+		return inside
 	}
-	t.Skip("not there: ", path)
-	return ""
+	return realdata.Path(t, elem...)
 }
 
 // nano and mini are the folders of the two test models.
@@ -45,7 +40,7 @@ func open(t testing.TB, dir string, o *Options) *Encoder {
 	return e
 }
 
-func localOf(e *Encoder) *local { return e.b.(*local) }
+func localOf(e *Encoder) *local { return e.backend.(*local) }
 
 // chunked sets how many ids a worker gets at once.
 func chunked(e *Encoder, ids int) *Encoder {

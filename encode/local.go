@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"runtime"
 	"slices"
+	"sync"
 
 	"github.com/plaid-ir/plaid/encode/engine"
 	"github.com/plaid-ir/plaid/encode/modeldir"
@@ -18,13 +19,13 @@ import (
 
 // local is a model's folder: texts become ids here, and an engine computes.
 type local struct {
-	c              *modeldir.Config
+	config         *modeldir.Config
 	engine         engine.Engine
 	chunk          int // ids of a chunk
 	tok            *tokenizer.Tokenizer
 	prefix, suffix []int32
 	skip           map[int32]bool
-	mutant         mutant
+	memory         sync.Pool // of *joined
 }
 
 // maxTexts bounds the texts of a chunk: empty ones have no ids, but must not be
@@ -59,8 +60,9 @@ func (e *Encoder) openLocal(dir string, o *Options, log *slog.Logger) error {
 		log.Warn("model: "+w, "dir", dir)
 	}
 	l := &local{
-		c: c, tok: c.Tokenizer, prefix: c.Tokenizer.Prefix(), suffix: c.Tokenizer.Suffix(), skip: map[int32]bool{}, mutant: o.mutant,
+		config: c, tok: c.Tokenizer, prefix: c.Tokenizer.Prefix(), suffix: c.Tokenizer.Suffix(), skip: map[int32]bool{},
 	}
+	l.memory.New = func() any { return new(joined) }
 	for _, id := range c.Skip {
 		l.skip[id] = true
 	}
@@ -72,8 +74,8 @@ func (e *Encoder) openLocal(dir string, o *Options, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	e.c = Config{Config: *c, Backend: o.Backend, Precision: o.Precision.String()}
-	if e.c.Fingerprint, err = c.Fingerprint(e.c.Precision); err != nil {
+	e.config = Config{Config: *c, Backend: o.Backend, Precision: o.Precision.String()}
+	if e.config.Fingerprint, err = c.Fingerprint(e.config.Precision); err != nil {
 		return errors.Join(err, l.close())
 	}
 	l.chunk = l.engine.Chunk()
@@ -83,18 +85,15 @@ func (e *Encoder) openLocal(dir string, o *Options, log *slog.Logger) error {
 	if n := l.engine.Workers(); n > 0 {
 		e.threads = min(e.threads, n)
 	}
-	e.b = l
+	e.backend = l
 	return nil
 }
 
 // openNative loads the weights.
 func (l *local) openNative(dir string, o *Options, log *slog.Logger) error {
-	nc, w, err := weights.Load(l.c)
+	nc, w, err := weights.Load(l.config)
 	if err != nil {
 		return err
-	}
-	if k := l.mutant.positionOffset; k > 0 {
-		nc.MaxPositions, nc.PositionOffset = nc.MaxPositions-k, k
 	}
 	m, err := native.New(nc, w, native.Options{Precision: o.Precision, Tier: o.Tier})
 	if err != nil {
@@ -118,10 +117,10 @@ func graphs(o *Options) []string {
 
 // openGraph hands the graph to onnxruntime.
 func (l *local) openGraph(o *Options, log *slog.Logger) error {
-	m, err := onnxruntime.Open(l.c.Weights[0], onnxruntime.Options{Library: o.Library, Device: o.Device, Logger: log})
+	m, err := onnxruntime.Open(l.config.Weights[0], onnxruntime.Options{Library: o.Library, Device: o.Device, Logger: log})
 	if err != nil {
 		if errors.Is(err, onnxruntime.ErrGraph) {
-			err = &modeldir.ModelError{Path: l.c.Weights[0], Err: fmt.Errorf("%w: %w", modeldir.ErrGraph, err)}
+			err = &modeldir.ModelError{Path: l.config.Weights[0], Err: fmt.Errorf("%w: %w", modeldir.ErrGraph, err)}
 		}
 		return err
 	}
@@ -134,13 +133,13 @@ func (l *local) openGraph(o *Options, log *slog.Logger) error {
 
 // dimFrom holds the dimension of the engine against that of the folder.
 func (l *local) dimFrom(origin string) error {
-	switch d := l.engine.Dim(); l.c.Dim {
+	switch d := l.engine.Dim(); l.config.Dim {
 	case 0:
-		l.c.Dim, l.c.Origin["dim"] = d, origin
+		l.config.Dim, l.config.Origin["dim"] = d, origin
 	case d:
 	default:
-		return modeldir.Faultf(l.c.Weights[0], "", modeldir.ErrContradiction, "gives vectors of %d dimensions, but %s says %d",
-			d, l.c.Origin["dim"], l.c.Dim)
+		return modeldir.Faultf(l.config.Weights[0], "", modeldir.ErrContradiction, "gives vectors of %d dimensions, but %s says %d",
+			d, l.config.Origin["dim"], l.config.Dim)
 	}
 	return nil
 }
@@ -162,24 +161,17 @@ func (l *local) close() error { return l.engine.Close() }
 
 func (l *local) role(r Role) *modeldir.Role {
 	if r == Query {
-		return &l.c.Query
+		return &l.config.Query
 	}
-	return &l.c.Document
+	return &l.config.Document
 }
 
-// ids are those of a trimmed text: prompt and text as pieces, cut so that what
-// is put around them has room, the marker behind the first id, and mask tokens
-// up to the length where queries are expanded.
-func (l *local) ids(r Role, text string) (s sequence, err error) {
-	role, x := l.role(r), &l.c.Expand
-	length := role.Length
-	marker := role.Marker
-	if l.mutant.noMarker {
-		marker = -1
-	}
-	if l.mutant.documentMarker {
-		marker = l.c.Document.Marker
-	}
+// sequence has the ids of a trimmed text: prompt and text as pieces, cut so that what
+// is put around them has room, the marker behind the first id, and mask tokens up to the
+// length where queries are expanded; with the places of the pieces if they are wanted.
+func (l *local) sequence(r Role, text string, places bool) (s sequence, err error) {
+	role, x := l.role(r), &l.config.Expand
+	length, marker := role.Length, role.Marker
 	around := len(l.prefix) + len(l.suffix)
 	if marker >= 0 {
 		around++
@@ -194,7 +186,15 @@ func (l *local) ids(r Role, text string) (s sequence, err error) {
 	}
 	ids = append(ids, l.prefix[1:]...)
 	s.first = len(ids)
-	if ids, err = l.tok.EncodeIDs(ids, role.Prompt+text); err != nil {
+	if places {
+		s.places, err = l.tok.Encode(role.Prompt + text)
+		for _, p := range s.places {
+			ids = append(ids, p.ID)
+		}
+	} else {
+		ids, err = l.tok.EncodeIDs(ids, role.Prompt+text)
+	}
+	if err != nil {
 		return s, err
 	}
 	s.pieces = len(ids) - s.first
@@ -203,9 +203,6 @@ func (l *local) ids(r Role, text string) (s sequence, err error) {
 		ids = ids[:s.first+most]
 	}
 	ids = append(ids, l.suffix...)
-	if l.mutant.cutEnd && s.truncated {
-		ids = ids[:len(ids)-len(l.suffix)]
-	}
 	s.real, s.attended = len(ids), len(ids)
 	if r == Query && x.On {
 		for len(ids) < x.Length {
@@ -221,33 +218,37 @@ func (l *local) ids(r Role, text string) (s sequence, err error) {
 
 // keeps says whether the vector of an id is used.
 func (l *local) keeps(r Role, s sequence, i int) bool {
-	return i >= s.real || !l.role(r).Skip || l.mutant.keepSkipped || !l.skip[s.ids[i]]
+	return i >= s.real || !l.role(r).Skip || !l.skip[s.ids[i]]
 }
 
 // tokens implements backend.
 func (l *local) tokens(r Role, text string) ([]Token, error) {
-	s, err := l.ids(r, text)
+	s, err := l.sequence(r, text, true)
 	if err != nil {
 		return nil, err
 	}
+	return l.named(r, s), nil
+}
+
+// added implements backend.
+func (l *local) added(s sequence) []Token { return l.named(Query, s) }
+
+// named are the tokens of a sequence with places.
+func (l *local) named(r Role, s sequence) []Token {
 	prompt := l.role(r).Prompt
-	pieces, err := l.tok.Encode(prompt + text)
-	if err != nil {
-		return nil, err
-	}
 	tokens := make([]Token, len(s.ids))
 	for i, id := range s.ids {
 		tokens[i] = Token{ID: id, Piece: l.tok.Piece(id), Kept: l.keeps(r, s, i)}
 		if j := i - s.first; j >= 0 && j < s.pieces {
-			tokens[i].Start, tokens[i].End = max(pieces[j].Start-len(prompt), 0), max(pieces[j].End-len(prompt), 0)
+			tokens[i].Start, tokens[i].End = max(s.places[j].Start-len(prompt), 0), max(s.places[j].End-len(prompt), 0)
 		}
 	}
-	return tokens, nil
+	return tokens
 }
 
 // add implements backend.
 func (l *local) add(c *chunk, r Role, text string) (s sequence, err error) {
-	if s, err = l.ids(r, text); err == nil {
+	if s, err = l.sequence(r, text, r == Query); err == nil {
 		c.batch.IDs = append(c.batch.IDs, s.ids...)
 	}
 	return s, err
@@ -255,37 +256,60 @@ func (l *local) add(c *chunk, r Role, text string) (s sequence, err error) {
 
 // full implements backend.
 func (l *local) full(c *chunk) bool {
-	return len(c.batch.IDs) >= l.chunk || len(c.texts) >= max(maxTexts, l.chunk/8)
+	return len(c.batch.IDs) >= l.chunk || len(c.texts) >= l.maxTexts()
 }
 
-// compute implements backend.
-func (l *local) compute(ctx context.Context, r Role, c *chunk) error {
-	d, b := l.dim(), &c.batch
-	b.Offsets, b.Attended = append(b.Offsets[:0], 0), b.Attended[:0]
-	for i := range c.texts {
-		s := &c.texts[i].seq
-		b.Offsets = append(b.Offsets, b.Offsets[i]+len(s.ids))
-		b.Attended = append(b.Attended, s.attended)
+func (l *local) maxTexts() int { return max(maxTexts, l.chunk/8) }
+
+// joins implements backend.
+func (l *local) joins(batch []*chunk, c *chunk) bool {
+	ids, texts := len(c.batch.IDs), len(c.texts)
+	for _, other := range batch {
+		ids, texts = ids+len(other.batch.IDs), texts+len(other.texts)
 	}
-	c.memory = slices.Grow(c.memory[:0], len(b.IDs)*d)[:len(b.IDs)*d]
+	return ids <= l.chunk && texts <= l.maxTexts()
+}
+
+// joined is the chunks of one call of the engine.
+type joined struct {
+	engine.Batch
+	vectors []float32
+}
+
+// compute implements backend. The engine does not know of roles.
+func (l *local) compute(ctx context.Context, _ Role, batch []*chunk) error {
+	d := l.dim()
+	b := l.memory.Get().(*joined)
+	defer l.memory.Put(b)
+	b.IDs, b.Offsets, b.Attended = b.IDs[:0], append(b.Offsets[:0], 0), b.Attended[:0]
+	for _, c := range batch {
+		b.IDs = append(b.IDs, c.batch.IDs...)
+		for i := range c.texts {
+			s := &c.texts[i].seq
+			b.Offsets = append(b.Offsets, b.Offsets[len(b.Offsets)-1]+len(s.ids))
+			b.Attended = append(b.Attended, s.attended)
+		}
+	}
 	if len(b.IDs) == 0 {
 		return nil
 	}
-	if err := l.engine.Encode(ctx, c.memory, *b); err != nil {
+	b.vectors = slices.Grow(b.vectors[:0], len(b.IDs)*d)[:len(b.IDs)*d]
+	if err := l.engine.Encode(ctx, b.vectors, b.Batch); err != nil {
 		return err
 	}
-	// The vectors that are kept move together.
-	for i := range c.texts {
-		t := &c.texts[i]
-		all := c.memory[b.Offsets[i]*d : b.Offsets[i+1]*d]
-		n := 0
-		for j := range t.seq.ids {
-			if l.keeps(r, t.seq, j) {
-				copy(all[n*d:(n+1)*d], all[j*d:(j+1)*d])
-				n++
+	rest := b.vectors
+	for _, c := range batch {
+		c.memory = slices.Grow(c.memory[:0], len(c.batch.IDs)*d)
+		for i := range c.texts {
+			t := &c.texts[i]
+			first := len(c.memory)
+			for j := range t.seq.ids {
+				if l.keeps(c.of.role, t.seq, j) {
+					c.memory = append(c.memory, rest[j*d:(j+1)*d]...)
+				}
 			}
+			t.vectors, rest = c.memory[first:len(c.memory):len(c.memory)], rest[len(t.seq.ids)*d:]
 		}
-		t.vectors = all[: n*d : n*d]
 	}
 	return nil
 }

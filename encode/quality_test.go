@@ -9,6 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/plaid-ir/plaid/encode/modeldir"
+	"github.com/plaid-ir/plaid/encode/native"
+	"github.com/plaid-ir/plaid/encode/weights"
 	"github.com/plaid-ir/plaid/internal/race"
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/vectors"
@@ -17,7 +19,7 @@ import (
 // stored are the vectors of a collection that Python computed, as float16.
 func stored(t testing.TB, name string) (out encoded, ids int) {
 	t.Helper()
-	read := func(file string) (*vectors.NPY, []float32) {
+	read := func(file string) (*vectors.Array, []float32) {
 		a, err := vectors.OpenNPY(filepath.Join(shared(t, "data", name, "vectors"), file))
 		require.NoError(t, err)
 		defer a.Close()
@@ -159,27 +161,52 @@ func TestMutants(t *testing.T) {
 		c.queries, reference.queries = c.queries[:8], reference.queries[:8]
 	}
 	no, long, prompt := false, 48, "[unused0] "
+	noMarker := func(l *local) { l.config.Query.Marker, l.config.Document.Marker = -1, -1 }
 	for name, m := range map[string]struct {
 		o       Options
-		queries bool // else documents
+		queries bool         // else documents
+		mistake func(*local) // made on purpose once the model is open
 	}{
-		"mask not attended": {Options{Override: &modeldir.Override{Attend: &no}}, true},
-		"no expansion":      {Options{Override: &modeldir.Override{Expand: &no}}, true},
-		"no marker":         {Options{mutant: mutant{noMarker: true}}, true},
-		"document marker":   {Options{mutant: mutant{documentMarker: true}}, true},
-		"marker as text":    {Options{mutant: mutant{noMarker: true}, Override: &modeldir.Override{QueryPrompt: &prompt}}, true},
-		"length 48":         {Options{Override: &modeldir.Override{QueryLength: &long}}, true},
-		"skiplist off":      {Options{mutant: mutant{keepSkipped: true}}, false},
-		"end cut off":       {Options{mutant: mutant{cutEnd: true}}, false},
-		"position offset":   {Options{mutant: mutant{positionOffset: 1}}, true},
-		"no marker, either": {Options{mutant: mutant{noMarker: true}}, false},
+		"mask not attended": {Options{Override: &modeldir.Override{Attend: &no}}, true, nil},
+		"no expansion":      {Options{Override: &modeldir.Override{Expand: &no}}, true, nil},
+		"no marker":         {Options{}, true, noMarker},
+		"document marker":   {Options{}, true, func(l *local) { l.config.Query.Marker = l.config.Document.Marker }},
+		"marker as text":    {Options{Override: &modeldir.Override{QueryPrompt: &prompt}}, true, noMarker},
+		"length 48":         {Options{Override: &modeldir.Override{QueryLength: &long}}, true, nil},
+		"skiplist off":      {Options{}, false, func(l *local) { l.config.Document.Skip = false }},
+		"end cut off":       {Options{}, false, func(l *local) { l.suffix = nil }},
+		"position offset": {Options{}, true, func(l *local) {
+			nc, w, err := weights.Load(l.config)
+			require.NoError(t, err)
+			nc.MaxPositions, nc.PositionOffset = nc.MaxPositions-1, 1
+			require.NoError(t, l.engine.Close())
+			l.engine, err = native.New(nc, w, native.Options{})
+			require.NoError(t, err)
+		}},
+		"no marker, either": {Options{}, false, noMarker},
 	} {
 		e := open(t, mini(t), &m.o)
+		c, reference := *c, reference
+		if name == "end cut off" { // as a cut without room for it does to texts that are too long
+			docs, vectors := c.docs, reference.docs
+			c.docs, reference.docs = nil, nil
+			for i, d := range docs {
+				s, err := localOf(e).sequence(Document, d.Full(), false)
+				require.NoError(t, err)
+				if s.truncated {
+					c.docs, reference.docs = append(c.docs, d), append(reference.docs, vectors[i])
+				}
+			}
+			require.NotEmpty(t, c.docs)
+		}
+		if m.mistake != nil {
+			m.mistake(localOf(e))
+		}
 		var got string
 		if m.queries {
-			got = fault(reference.queries, encodeQueries(t, e, c))
+			got = fault(reference.queries, encodeQueries(t, e, &c))
 		} else {
-			got = fault(reference.docs, encodeAll(t, e, c).docs)
+			got = fault(reference.docs, encodeAll(t, e, &c).docs)
 		}
 		t.Logf("%s: %s", name, got)
 		require.NotEmpty(t, got, name)

@@ -189,12 +189,7 @@ func parseRecord(line []byte) (t Text, err error) {
 	return t, nil
 }
 
-// Lines reads a text a line, without ids; empty lines are texts too. The name is
-// for errors.
-func Lines(ctx context.Context, r io.Reader, name string) iter.Seq2[Text, error] {
-	return parser(parseLines).stream(ctx, r, name)
-}
-
+// parseLines reads a text a line, without ids; empty lines are texts too.
 func parseLines(ctx context.Context, r io.Reader, yield func(Text, error) bool) error {
 	return eachLine(ctx, r, func(line []byte, _ int) (bool, error) {
 		if err := valid(string(line)); err != nil {
@@ -204,14 +199,9 @@ func parseLines(ctx context.Context, r io.Reader, yield func(Text, error) bool) 
 	})
 }
 
-// CSV reads a table whose first line names the columns: text, and if they are
-// there id (or _id) and title. Other columns go into the payload, as a JSON
-// object of strings. A name that ends in .tsv, or .tsv.gz, has tabs for commas.
-func CSV(ctx context.Context, name string) iter.Seq2[Text, error] {
-	return parserOf(tableFormat(name)).file(ctx, name)
-}
-
-// parseTable reads a table whose columns are parted by comma.
+// parseTable reads a table whose columns are parted by comma. Its first line names them:
+// text, and if they are there id (or _id) and title. Others go into the payload, as a
+// JSON object of strings.
 func parseTable(comma rune) parser {
 	return func(ctx context.Context, r io.Reader, yield func(Text, error) bool) error {
 		b := bufio.NewReader(r)
@@ -221,27 +211,9 @@ func parseTable(comma rune) parser {
 		in := csv.NewReader(b)
 		in.ReuseRecord = true
 		in.Comma = comma
-		head, err := in.Read()
-		if errors.Is(err, io.EOF) {
-			err = fmt.Errorf("is empty: want a line that names the columns")
-		}
+		names, err := tableColumns(in)
 		if err != nil {
 			return err
-		}
-		columns := map[string]int{}
-		var names []string
-		for i, h := range head {
-			h = strings.TrimSpace(h)
-			if h == "_id" {
-				h = "id"
-			}
-			if _, twice := columns[h]; twice {
-				return &TextError{Line: 1, Row: -1, Err: fmt.Errorf("names column %q twice", h)}
-			}
-			columns[h], names = i, append(names, h)
-		}
-		if _, ok := columns["text"]; !ok {
-			return &TextError{Line: 1, Row: -1, Err: fmt.Errorf("has no column text, only %s", strings.Join(names, ", "))}
 		}
 		for {
 			if err := ctx.Err(); err != nil {
@@ -254,33 +226,66 @@ func parseTable(comma rune) parser {
 			if err != nil {
 				return err
 			}
-			t, rest := Text{}, map[string]string{}
-			for i, v := range record {
-				if err := valid(v); err != nil {
-					line, _ := in.FieldPos(i)
-					return &TextError{Line: line, Row: -1, Err: fmt.Errorf("column %s %w", names[i], err)}
-				}
-				switch names[i] {
-				case "id":
-					t.ID = v
-				case "title":
-					t.Title = v
-				case "text":
-					t.Text = v
-				default:
-					rest[names[i]] = v
-				}
-			}
-			if len(rest) > 0 {
-				if t.Payload, err = json.Marshal(rest); err != nil {
-					return err
-				}
+			t, err := tableRow(in, names, record)
+			if err != nil {
+				return err
 			}
 			if !yield(t, nil) {
 				return nil
 			}
 		}
 	}
+}
+
+// tableColumns reads the line that names the columns.
+func tableColumns(in *csv.Reader) (names []string, err error) {
+	head, err := in.Read()
+	if errors.Is(err, io.EOF) {
+		err = fmt.Errorf("is empty: want a line that names the columns")
+	}
+	if err != nil {
+		return nil, err
+	}
+	seen := map[string]bool{}
+	for _, h := range head {
+		h = strings.TrimSpace(h)
+		if h == "_id" {
+			h = "id"
+		}
+		if seen[h] {
+			return nil, &TextError{Line: 1, Row: -1, Err: fmt.Errorf("names column %q twice", h)}
+		}
+		seen[h], names = true, append(names, h)
+	}
+	if !seen["text"] {
+		return nil, &TextError{Line: 1, Row: -1, Err: fmt.Errorf("has no column text, only %s", strings.Join(names, ", "))}
+	}
+	return names, nil
+}
+
+// tableRow is the text of a row.
+func tableRow(in *csv.Reader, names, record []string) (t Text, err error) {
+	rest := map[string]string{}
+	for i, v := range record {
+		if err := valid(v); err != nil {
+			line, _ := in.FieldPos(i)
+			return t, &TextError{Line: line, Row: -1, Err: fmt.Errorf("column %s %w", names[i], err)}
+		}
+		switch names[i] {
+		case "id":
+			t.ID = v
+		case "title":
+			t.Title = v
+		case "text":
+			t.Text = v
+		default:
+			rest[names[i]] = v
+		}
+	}
+	if len(rest) > 0 {
+		t.Payload, err = json.Marshal(rest)
+	}
+	return t, err
 }
 
 // Folder reads the text files below a folder, in the order of their names: those

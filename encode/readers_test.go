@@ -72,28 +72,28 @@ func TestJSONL(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 }
 
-func TestLinesAndCSV(t *testing.T) {
-	got, err := all(Lines(t.Context(), strings.NewReader("a b\r\n\nc"), "stdin"))
+func TestLinesAndTables(t *testing.T) {
+	got, err := all(ReadTexts(t.Context(), strings.NewReader("a b\r\n\nc"), "stdin", FormatLines))
 	require.NoError(t, err)
 	require.Equal(t, []Text{{Text: "a b"}, {}, {Text: "c"}}, got)
-	_, err = all(Lines(t.Context(), strings.NewReader("a\n\xff\n"), "stdin"))
+	_, err = all(ReadTexts(t.Context(), strings.NewReader("a\n\xff\n"), "stdin", FormatLines))
 	require.EqualError(t, err, "stdin: line 2: is not valid UTF-8")
 
 	dir := t.TempDir()
 	path := write(t, dir, "a.csv", "\ufeff_id,text,year\n1,\"two\nlines, one comma\",1999\n2,x,\n")
-	got, err = all(CSV(t.Context(), path))
+	got, err = all(Texts(t.Context(), path, ""))
 	require.NoError(t, err)
 	require.Equal(t, []Text{
 		{ID: "1", Text: "two\nlines, one comma", Payload: []byte(`{"year":"1999"}`)}, {ID: "2", Text: "x", Payload: []byte(`{"year":""}`)},
 	}, got)
-	got, err = all(CSV(t.Context(), write(t, dir, "a.tsv", "title\ttext\na, b\tc\n")))
+	got, err = all(Texts(t.Context(), write(t, dir, "a.tsv", "title\ttext\na, b\tc\n"), ""))
 	require.NoError(t, err)
 	require.Equal(t, []Text{{Title: "a, b", Text: "c"}}, got)
 	for content, message := range map[string]string{
 		"": "is empty", "id,body\n1,x\n": "no column text, only id, body", "text,text\n": `names column "text" twice`,
 		"id,text\n1\n": "wrong number of fields", "id,text\n1,\xff\n": "line 2: column text is not valid UTF-8",
 	} {
-		_, err := all(CSV(t.Context(), write(t, dir, "bad.csv", content)))
+		_, err := all(Texts(t.Context(), write(t, dir, "bad.csv", content), ""))
 		var te *TextError
 		require.ErrorAs(t, err, &te, content)
 		require.ErrorContains(t, err, message)

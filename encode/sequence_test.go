@@ -17,7 +17,7 @@ func shown(t *testing.T, e *Encoder, r Role, text string) string {
 	t.Helper()
 	tokens, err := e.Tokenize(r, text)
 	require.NoError(t, err)
-	s, err := localOf(e).ids(r, text)
+	s, err := localOf(e).sequence(r, text, false)
 	require.NoError(t, err)
 	var list []string
 	for _, k := range tokens {

@@ -3,6 +3,7 @@ package encode
 import (
 	"context"
 	"fmt"
+	"slices"
 	"unicode/utf8"
 
 	"github.com/plaid-ir/plaid/encode/modeldir"
@@ -26,8 +27,8 @@ func (e *Encoder) openRemote(ctx context.Context, o *Options) error {
 	if err != nil {
 		return err
 	}
-	e.b, e.threads = &server{c}, c.Concurrency()
-	e.c = Config{
+	e.backend, e.threads = &server{c}, c.Concurrency()
+	e.config = Config{
 		Config: modeldir.Config{
 			Dir: c.URL(), Dim: c.Dim(), Origin: map[string]string{"dim": c.URL()},
 			Query: modeldir.Role{Marker: -1, Prompt: ro.QueryPrefix}, Document: modeldir.Role{Marker: -1, Prompt: ro.DocumentPrefix},
@@ -61,35 +62,38 @@ func (s *server) full(c *chunk) bool { return len(c.texts) >= s.c.Batch() }
 // tokens implements backend: the server keeps them to itself.
 func (s *server) tokens(_ Role, text string) ([]Token, error) { return nil, utf8Text(text) }
 
+// added implements backend.
+func (s *server) added(sequence) []Token { return nil }
+
+// joins implements backend: a request is of one role.
+func (s *server) joins(batch []*chunk, c *chunk) bool {
+	n := len(c.texts)
+	for _, other := range batch {
+		n += len(other.texts)
+	}
+	return c.of.role == batch[0].of.role && n <= s.c.Batch()
+}
+
 // compute implements backend.
-func (s *server) compute(ctx context.Context, r Role, c *chunk) error {
+func (s *server) compute(ctx context.Context, r Role, batch []*chunk) error {
 	var texts []string
-	for i := range c.texts {
-		if t := &c.texts[i]; !t.empty {
-			texts = append(texts, t.text.Text)
+	for _, c := range batch {
+		for i := range c.texts {
+			if t := &c.texts[i]; !t.empty {
+				texts = append(texts, t.text.Text)
+			}
 		}
 	}
 	all, err := s.c.Encode(ctx, texts, r == Query)
 	if err != nil {
 		return err
 	}
-	d := s.dim()
-	n := 0
-	for _, v := range all {
-		n += len(v) * d
-	}
-	c.memory = append(c.memory[:0], make([]float32, n)...)
-	rest := c.memory
-	for i := range c.texts {
-		t := &c.texts[i]
-		if t.empty {
-			continue
-		}
-		v := all[0]
-		all = all[1:]
-		t.vectors, rest = rest[:len(v)*d:len(v)*d], rest[len(v)*d:]
-		for j, x := range v {
-			copy(t.vectors[j*d:], x)
+	for _, c := range batch {
+		for i := range c.texts {
+			if t := &c.texts[i]; !t.empty {
+				t.vectors = slices.Concat(all[0]...)
+				all = all[1:]
+			}
 		}
 	}
 	return nil

@@ -41,9 +41,9 @@ func Spool(ctx context.Context, e *Encoder, texts iter.Seq2[Text, error], path s
 		o = new(SpoolOptions)
 	}
 	r := new(Report)
-	tag := "plaid encode " + e.c.Fingerprint + "\n" + o.Tag
-	if e.c.Pool > 0 {
-		tag = fmt.Sprintf("plaid encode %s pool %d\n%s", e.c.Fingerprint, e.c.Pool, o.Tag)
+	tag := "plaid encode " + e.config.Fingerprint + "\n" + o.Tag
+	if e.config.Pool > 0 {
+		tag = fmt.Sprintf("plaid encode %s pool %d\n%s", e.config.Fingerprint, e.config.Pool, o.Tag)
 	}
 	s, err := vectors.NewSpool(e.Dim(), &vectors.SpoolOptions{Path: path, Resume: path != "", Float16: !o.Float32, Tag: tag})
 	if err != nil {

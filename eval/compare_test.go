@@ -12,6 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/plaid-ir/plaid/eval"
+	"github.com/plaid-ir/plaid/internal/realdata"
 )
 
 // reciprocal evaluates a run that finds the relevant document of query i at rank
@@ -263,21 +264,21 @@ func TestCompareIsAntisymmetric(t *testing.T) {
 
 // A ranking cut at 10 against the whole one, on real data.
 func TestCompareRealRuns(t *testing.T) {
-	c, err := eval.LoadBEIR(shared(t, "data", "cranfield"), "test")
+	qrels, err := eval.LoadQrelsOf(realdata.Path(t, "data", "cranfield"), "test")
 	require.NoError(t, err)
-	whole, err := eval.LoadRun(shared(t, "data", "cranfield", "vectors", "exact-top100.tsv"))
+	whole, err := eval.LoadRun(realdata.Path(t, "data", "cranfield", "vectors", "exact-top100.tsv"))
 	require.NoError(t, err)
 	cut := new(eval.Run)
 	for _, query := range whole.Queries() {
 		hits := whole.Hits(query)
 		require.NoError(t, cut.Add(query, hits[:min(10, len(hits))]...))
 	}
-	a := evaluate(t, c.Qrels, whole, eval.Options{}, "nDCG@10", "R@100")
-	b := evaluate(t, c.Qrels, cut, eval.Options{}, "nDCG@10", "R@100")
+	a := evaluate(t, qrels, whole, eval.Options{}, "nDCG@10", "R@100")
+	b := evaluate(t, qrels, cut, eval.Options{}, "nDCG@10", "R@100")
 
 	same, err := eval.Compare(a, b, 0, eval.CompareOptions{})
 	require.NoError(t, err)
-	require.Equal(t, c.Qrels.Len(), same.Ties)
+	require.Equal(t, qrels.Len(), same.Ties)
 	require.Equal(t, 1.0, same.Randomisation.P)
 
 	recall, err := eval.Compare(a, b, 1, eval.CompareOptions{})

@@ -1,6 +1,6 @@
-// Package eval measures retrieval quality: it reads test collections (BEIR
-// folders), relevance judgements (qrels) and runs, computes the measures of
-// trec_eval under the names of ir_measures, and compares runs.
+// Package eval measures retrieval quality: it reads relevance judgements (qrels, also
+// those of BEIR folders) and runs, computes the measures of trec_eval under the names
+// of ir_measures, and compares runs.
 //
 // # Order of a run
 //

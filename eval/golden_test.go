@@ -12,18 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/plaid-ir/plaid/eval"
+	"github.com/plaid-ir/plaid/internal/realdata"
 )
-
-// shared returns a path in the folder of test data beside the checkout, and skips
-// the test where that is absent.
-func shared(t testing.TB, elem ...string) string {
-	t.Helper()
-	path := filepath.Join(append([]string{"..", "..", "shared"}, elem...)...)
-	if _, err := os.Stat(path); err != nil {
-		t.Skipf("needs the test data beside the checkout: %v", err)
-	}
-	return path
-}
 
 // trecNames are pytrec_eval's names of our measures. nDCG has no relevance level.
 var trecNames = map[string]string{
@@ -52,9 +42,9 @@ func atLevel(name string, level int) string {
 // pytrec_eval's names to the columns of the result.
 func goldenResult(t *testing.T, level int) (res *eval.Result, index map[string]int) {
 	t.Helper()
-	qrels, err := eval.LoadQrels(shared(t, "golden", "eval", "made-up.qrels.tsv"))
+	qrels, err := eval.LoadQrels(filepath.Join("testdata", "golden", "made-up.qrels.tsv"))
 	require.NoError(t, err)
-	run, err := eval.LoadRun(shared(t, "golden", "eval", "made-up.run.trec"))
+	run, err := eval.LoadRun(filepath.Join("testdata", "golden", "made-up.run.trec"))
 	require.NoError(t, err)
 	index = make(map[string]int)
 	var names []string
@@ -73,7 +63,7 @@ func TestGoldenPerQuery(t *testing.T) {
 			for _, q := range res.Queries {
 				rows[q.Query] = q
 			}
-			f, err := os.Open(shared(t, "golden", "eval", file))
+			f, err := os.Open(filepath.Join("testdata", "golden", file))
 			require.NoError(t, err)
 			defer f.Close()
 			compared := make(map[string]int)
@@ -118,7 +108,7 @@ func TestGoldenPerQuery(t *testing.T) {
 
 func TestGoldenAverages(t *testing.T) {
 	res, index := goldenResult(t, 1)
-	data, err := os.ReadFile(shared(t, "golden", "eval", "made-up.aggregate.json"))
+	data, err := os.ReadFile(filepath.Join("testdata", "golden", "made-up.aggregate.json"))
 	require.NoError(t, err)
 	var want struct {
 		Judged    int                `json:"queries_in_qrels"`
@@ -142,14 +132,14 @@ func TestGoldenAverages(t *testing.T) {
 func TestPublishedNDCG(t *testing.T) {
 	for set, want := range map[string]float64{"cranfield": 0.5470, "lotte-500": 0.9687, "scifact-sample": 0.8731} {
 		t.Run(set, func(t *testing.T) {
-			c, err := eval.LoadBEIR(shared(t, "data", set), "test")
+			qrels, err := eval.LoadQrelsOf(realdata.Path(t, "data", set), "test")
 			require.NoError(t, err)
-			run, err := eval.LoadRun(shared(t, "data", set, "vectors", "exact-top100.tsv"))
+			run, err := eval.LoadRun(realdata.Path(t, "data", set, "vectors", "exact-top100.tsv"))
 			require.NoError(t, err)
 			for _, ties := range []eval.Ties{eval.TiesTREC, eval.TiesRank} {
-				res := evaluate(t, c.Qrels, run, eval.Options{Ties: ties}, "nDCG@10")
+				res := evaluate(t, qrels, run, eval.Options{Ties: ties}, "nDCG@10")
 				require.InDelta(t, want, res.Means[0], 0.00005, ties)
-				require.Equal(t, len(c.JudgedQueries()), res.Count(eval.AverageEvaluated))
+				require.Equal(t, qrels.Len(), res.Count(eval.AverageEvaluated))
 			}
 		})
 	}

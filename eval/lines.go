@@ -11,11 +11,8 @@ import (
 	"github.com/plaid-ir/plaid/internal/infile"
 )
 
-// Longest lines accepted: a table has short ones, a JSON line holds a document.
-const (
-	maxTableLine = 1 << 20
-	maxJSONLine  = 64 << 20
-)
+// maxLine is the longest line accepted.
+const maxLine = 1 << 20
 
 // load reads a regular file, which must not change meanwhile.
 func load[T any](path string, read func(io.Reader, string) (T, error)) (v T, err error) {
@@ -31,13 +28,12 @@ func load[T any](path string, read func(io.Reader, string) (T, error)) (v T, err
 type lineReader struct {
 	name string
 	br   *bufio.Reader
-	max  int
 	line int // number of the line given last, from 1
 	buf  []byte
 }
 
-func newLineReader(r io.Reader, name string, limit int) (*lineReader, error) {
-	lr := &lineReader{name: name, br: bufio.NewReaderSize(r, 64<<10), max: limit}
+func newLineReader(r io.Reader, name string) (*lineReader, error) {
+	lr := &lineReader{name: name, br: bufio.NewReaderSize(r, 64<<10)}
 	if magic, err := lr.br.Peek(2); err == nil && magic[0] == 0x1f && magic[1] == 0x8b {
 		zr, err := gzip.NewReader(lr.br)
 		if err != nil {
@@ -73,8 +69,8 @@ func (lr *lineReader) read() ([]byte, error) {
 		if len(lr.buf) == 0 && len(part) > 0 {
 			lr.line++
 		}
-		if len(lr.buf)+len(part) > lr.max {
-			return nil, lr.fail(malformed("line is longer than %d bytes", lr.max))
+		if len(lr.buf)+len(part) > maxLine {
+			return nil, lr.fail(malformed("line is longer than %d bytes", maxLine))
 		}
 		if err == nil && len(lr.buf) == 0 {
 			return part[:len(part)-1], nil
@@ -119,7 +115,7 @@ type table struct {
 type header [][]string
 
 func newTable(r io.Reader, name string, head header, layouts string, known ...int) (*table, error) {
-	lr, err := newLineReader(r, name, maxTableLine)
+	lr, err := newLineReader(r, name)
 	if err != nil {
 		return nil, err
 	}

@@ -108,24 +108,19 @@ var qrelsHeader = header{
 func LoadQrels(path string) (*Qrels, error) { return load(path, ReadQrels) }
 
 // LoadQrelsOf reads the judgements of a split of a collection in BEIR's layout,
-// <dir>/qrels/<split>.tsv, plain or gzip, with [ReadQrels]. Unlike [LoadBEIR] it needs
-// no other file of the folder. A split that is not there wraps [fs.ErrNotExist], and
-// the message names those that are.
+// <dir>/qrels/<split>.tsv, plain or gzip, with [ReadQrels]. No other file of the folder
+// is needed. A split that is not there wraps [fs.ErrNotExist], and the message names
+// those that are.
 func LoadQrelsOf(dir, split string) (*Qrels, error) {
-	path, err := qrelsPath(dir, split)
-	if err != nil {
-		return nil, err
-	}
-	return LoadQrels(path)
-}
-
-// qrelsPath is the file of a split.
-func qrelsPath(dir, split string) (string, error) {
 	if split == "" || strings.ContainsAny(split, `/\`) || !filepath.IsLocal(split) {
-		return "", fmt.Errorf("split %q is not the name of a file in qrels", clip(split))
+		return nil, fmt.Errorf("split %q is not the name of a file in qrels", clip(split))
 	}
-	path, err := plainOrGzip(filepath.Join(dir, "qrels", split+".tsv"))
+	path := filepath.Join(dir, "qrels", split+".tsv")
+	_, err := os.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) {
+		if _, gzErr := os.Stat(path + ".gz"); gzErr == nil {
+			return LoadQrels(path + ".gz")
+		}
 		entries, _ := os.ReadDir(filepath.Join(dir, "qrels")) // the error at hand says enough
 		var splits []string
 		for _, e := range entries {
@@ -137,7 +132,10 @@ func qrelsPath(dir, split string) (string, error) {
 			err = fmt.Errorf("%w; there is %s", err, strings.Join(slices.Compact(splits), ", "))
 		}
 	}
-	return path, err
+	if err != nil {
+		return nil, err
+	}
+	return LoadQrels(path)
 }
 
 // ReadQrels reads judgements, plain or gzip, of one of three layouts:

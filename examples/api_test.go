@@ -7,9 +7,9 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/plaid-ir/plaid/condition"
 	"github.com/plaid-ir/plaid/encode"
 	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/metadata/condition"
 	"github.com/plaid-ir/plaid/search"
 	"github.com/plaid-ir/plaid/vectors"
 )

@@ -1,16 +1,15 @@
 package index
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"maps"
-	"reflect"
 	"runtime"
 	"slices"
 
-	"github.com/RoaringBitmap/roaring/v2"
-
+	"github.com/plaid-ir/plaid/internal/mergepolicy"
 	"github.com/plaid-ir/plaid/storage"
 	"github.com/plaid-ir/plaid/vectors"
 )
@@ -57,18 +56,13 @@ type AddReport struct {
 	RMSE, BuildRMSE float64
 }
 
-// mergeTokens is the size above which a segment is left alone by additions.
-const mergeTokens = 4 << 20
+// segmentMerges is when a new segment takes in those before it, by their tokens.
+var segmentMerges = mergepolicy.Policy{Largest: 4 << 20} // a variable, so that tests see large segments
 
 // Add encodes documents with the codec of the index and makes them visible,
 // all at once. Either all documents are added or none.
 //
-// Small segments are merged as the logarithmic method has it (Bentley and Saxe,
-// 1980): a new segment takes in the ones before it that are at most twice as
-// large as itself. So each segment is more than twice as large as the next,
-// their number is logarithmic in the size of the index (up to the size from
-// which on they are left alone), and a token that is rewritten finds itself in
-// a segment at least half as large again.
+// Small segments are merged as [mergepolicy.Policy] has it, so that they stay few.
 //
 // Errors: [ErrDimension], [ErrDuplicateID], [storage.ErrModel], those of src, and
 // what writing fails with.
@@ -76,170 +70,152 @@ func (ix *Index) Add(ctx context.Context, src vectors.Source, opts *AddOptions) 
 	return ix.add(ctx, src, opts, nil)
 }
 
-func (ix *Index) add(ctx context.Context, src vectors.Source, opts *AddOptions, log *entry) (r *AddReport, err error) {
-	o := AddOptions{}
-	if opts != nil {
-		o = *opts
-	}
-	if o.Memory == 0 {
-		o.Memory = DefaultMemory
-	}
-	if o.Threads == 0 {
-		o.Threads = runtime.GOMAXPROCS(0)
-	}
-	if err := ix.write.begin(ctx); err != nil {
-		return nil, err
-	}
-	defer ix.write.end()
-	snap, err := ix.beginChange()
+func (ix *Index) add(ctx context.Context, src vectors.Source, opts *AddOptions, log *entry) (*AddReport, error) {
+	o := given(opts)
+	o.Memory = cmp.Or(o.Memory, DefaultMemory)
+	o.Threads = cmp.Or(o.Threads, runtime.GOMAXPROCS(0))
+	c, err := ix.beginChange(ctx, log)
 	if err != nil {
 		return nil, err
 	}
-	defer snap.Close()
-	if err := snap.Header().Model.Check(o.Model); err != nil {
+	defer c.end()
+	h := c.snap.Header()
+	if err := h.Model.Check(o.Model); err != nil {
 		return nil, fmt.Errorf("%s: %w", ix.Path(), err)
 	}
-	if err := log.check(snap); err != nil {
-		return nil, err
-	}
 	if src.Len() == 0 {
-		return &AddReport{}, ix.note(log, snap)
+		return &AddReport{}, c.noteEntry()
 	}
-	if d := src.Dim(); d != 0 && d != snap.Dim() {
-		return nil, fmt.Errorf("%w: documents have %d, %s has %d", ErrDimension, d, ix.Path(), snap.Dim())
+	if d := src.Dim(); d != 0 && d != h.Dim {
+		return nil, fmt.Errorf("%w: documents have %d, %s has %d", ErrDimension, d, ix.Path(), h.Dim)
 	}
-	src = pooled(src, snap.Header().Build.Pool, o.Threads, snap.Header().Normalize, o.Memory)
-	r = &AddReport{}
-	replaced, tokens, err := checkIDs(ctx, src, snap, o.Replace)
-	if err != nil {
+	a := &addition{change: c, options: o, src: pooled(src, h.Build.Pool, o.Threads, h.Normalize, o.Memory)}
+	if err := a.lookUp(ctx); err != nil {
 		return nil, err
 	}
-	defer func() {
-		if err != nil && !errors.Is(err, storage.ErrOutcomeUnknown) {
-			err = errors.Join(err, ix.file.Discard())
-		}
-		err = ix.changed(err)
-	}()
+	e, err := a.encode(ctx)
+	if err != nil && !errors.Is(err, storage.ErrOutcomeUnknown) {
+		err = errors.Join(err, ix.file.Discard())
+	}
+	if err := ix.changed(err); err != nil {
+		return nil, err
+	}
+	return &AddReport{
+		Docs: e.docs, Empty: e.empty, Replaced: len(a.replaced), Kept: a.kept, Deleted: len(a.removed), First: c.snap.State().Docs,
+		Tokens: e.done, Zero: e.zero, Clamped: e.clamped, RMSE: rmse(e.sumSq, e.done), BuildRMSE: h.Build.RMSE,
+	}, nil
+}
 
-	stage, merged, err := ix.stageMerged(ctx, snap, tokens, o.Memory)
+// addition is an Add on its way.
+type addition struct {
+	*change
+	options  AddOptions
+	src      vectors.Source    // pooled
+	tokens   int64             // of it
+	replaced map[string]uint32 // by id, the ordinals of documents that are replaced
+	removed  map[string]uint32 // the same of AddOptions.Delete
+	kept     int               // payloads of replaced documents
+}
+
+// encode stages the documents, with those of the segments that the new one takes in, and
+// commits them.
+func (a *addition) encode(ctx context.Context) (*encoder, error) {
+	stage, merged, err := a.ix.stageMerged(ctx, a.snap, a.tokens, a.options.Memory)
 	if err != nil {
 		return nil, err
 	}
-	e := &encoder{codec: snap.Quantizer(), backend: ix.backend, threads: o.Threads, normalize: snap.Header().Normalize, stage: stage}
-	if len(replaced) > 0 {
-		e.fresh = func(id string) bool { _, old := replaced[id]; return !old }
-		if o.KeepPayload {
-			e.payload = func(id string) ([]byte, error) {
-				old, ok := replaced[id]
-				if !ok {
-					return nil, nil
-				}
-				p, err := snap.Payload(old)
-				if p != nil {
-					r.Kept++
-				}
-				return p, err
-			}
-		}
+	e := &encoder{
+		codec: a.snap.Quantizer(), backend: a.ix.backend, threads: a.options.Threads, normalize: a.snap.Header().Normalize, stage: stage,
+		fresh: func(id string) bool { _, old := a.replaced[id]; return !old },
 	}
-	removed, err := removals(ctx, src, snap, o.Delete)
-	if err != nil {
+	if a.options.KeepPayload {
+		e.payload = a.keptPayload
+	}
+	if a.options.Progress != nil {
+		e.progress = func(done int64) { a.options.Progress(Progress{"encode", done, a.tokens, "tokens"}) }
+	}
+	if err := e.encodeAll(ctx, a.src, a.options.Memory); err != nil {
 		return nil, err
 	}
-	if o.Progress != nil {
-		e.progress = func(done int64) { o.Progress(Progress{"encode", done, tokens, "tokens"}) }
-	}
-	if err := e.all(ctx, src, o.Memory); err != nil {
-		return nil, err
-	}
-	committing(o.Progress)
-	err = stage.commit(ctx, func(tx *storage.Tx, g *storage.Generation, s *storage.State) error {
-		if err := follows(g, snap); err != nil {
+	committing(a.options.Progress)
+	return e, stage.commit(ctx, func(tx *storage.Tx, g *storage.Generation, s *storage.State) error {
+		if err := a.confirm(tx, g); err != nil {
 			return err
 		}
-		if err := log.put(tx, snap.Generation()); err != nil {
-			return err
-		}
-		s.Live += uint32(e.docs)
-		s.LiveTokens += uint64(e.done)
-		s.Clamped += uint64(e.clamped)
-		s.AddedTokens += uint64(e.done)
-		s.AddedSumSq += e.sumSq
+		countAdded(s, e, uint32(e.docs))
 		if err := dropSegments(g, merged); err != nil {
 			return err
 		}
-		return replaceOld(g, s, snap, src, replaced, removed)
+		return a.replaceOld(g, s, stage.sets)
 	})
-	if err != nil {
-		return nil, err
-	}
-	r.Docs, r.Empty, r.Replaced, r.Tokens = e.docs, e.empty, len(replaced), e.done
-	r.First = snap.State().Docs
-	r.Zero, r.Deleted = e.zero, len(removed)
-	r.Clamped, r.RMSE, r.BuildRMSE = e.clamped, rmse(e.sumSq, e.done), snap.Header().Build.RMSE
-	return r, nil
 }
 
-// beginChange returns what is to be changed, free of what an addition that
-// failed may have left because removing it failed as well, as on a full disk.
-func (ix *Index) beginChange() (*Snapshot, error) {
-	if err := ix.file.Discard(); err != nil {
-		return nil, ix.changed(err)
+// keptPayload is the payload of the document that one with this id replaces.
+func (a *addition) keptPayload(id string) ([]byte, error) {
+	old, ok := a.replaced[id]
+	if !ok {
+		return nil, nil
 	}
-	return ix.Snapshot()
+	payload, err := a.snap.Payload(old)
+	if payload != nil {
+		a.kept++
+	}
+	return payload, err
 }
 
-// follows makes sure that a change goes on from what its snapshot shows.
-func follows(g *storage.Generation, snap *Snapshot) error {
-	s, err := g.State()
-	if err == nil && !reflect.DeepEqual(s, snap.State()) {
-		err = fmt.Errorf("%s: %w: the index has changed under a change", snap.Path(), storage.ErrInternal)
-	}
-	return err
+// countAdded adds what was encoded to the sums of a state: so many documents, without holes.
+func countAdded(s *storage.State, e *encoder, docs uint32) {
+	s.Live += docs
+	s.LiveTokens += uint64(e.done)
+	s.Clamped += uint64(e.clamped)
+	s.AddedTokens += uint64(e.done)
+	s.AddedSumSq += e.sumSq
 }
 
-// checkIDs finds ids that are taken before anything is encoded. It returns the
-// ordinals that are to be replaced, by id, and the number of new tokens.
-func checkIDs(ctx context.Context, src vectors.Source, snap *Snapshot, replace bool) (map[string]uint32, int64, error) {
-	replaced := map[string]uint32{}
-	tokens := int64(0)
-	for i := range src.Len() {
+// lookUp finds the ids of the documents in the index, before anything is encoded: which
+// ones are replaced, if that may be, and which of AddOptions.Delete there are.
+func (a *addition) lookUp(ctx context.Context) error {
+	a.replaced, a.removed = map[string]uint32{}, map[string]uint32{}
+	for i := range a.src.Len() {
 		if err := ctx.Err(); err != nil {
-			return nil, 0, err
+			return err
 		}
-		tokens += int64(src.Rows(i))
-		id := src.ID(i)
-		ordinal, ok, err := snap.Ordinal(id)
+		a.tokens += int64(a.src.Rows(i))
+		id := a.src.ID(i)
+		ordinal, ok, err := a.snap.Ordinal(id)
 		switch {
 		case err != nil:
-			return nil, 0, err
+			return err
 		case !ok:
 			continue
-		case !replace:
-			return nil, 0, fmt.Errorf("document %d: %w: %q", i, ErrDuplicateID, id)
+		case !a.options.Replace:
+			return fmt.Errorf("document %d: %w: %q", i, ErrDuplicateID, id)
 		}
-		if _, twice := replaced[id]; twice {
-			return nil, 0, fmt.Errorf("document %d: %w: %q twice in the input", i, ErrDuplicateID, id)
+		if _, twice := a.replaced[id]; twice {
+			return fmt.Errorf("document %d: %w: %q twice in the input", i, ErrDuplicateID, id)
 		}
-		replaced[id] = ordinal
+		a.replaced[id] = ordinal
 	}
-	return replaced, tokens, nil
+	for _, id := range a.options.Delete {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		ordinal, ok, err := a.snap.Ordinal(id)
+		if err != nil {
+			return err
+		}
+		if _, replaced := a.replaced[id]; ok && !replaced {
+			a.removed[id] = ordinal
+		}
+	}
+	return nil
 }
 
 // stageMerged begins staging behind the last segment that stays, and stages
 // the documents of the segments that the new one takes in.
 func (ix *Index) stageMerged(ctx context.Context, snap *Snapshot, tokens, memory int64) (*stager, []storage.Segment, error) {
 	state := snap.State()
-	keep := len(state.Segments)
-	size := uint64(tokens)
-	for keep > 0 {
-		last := state.Segments[keep-1]
-		if last.Tokens > 2*size || last.Tokens > mergeTokens {
-			break
-		}
-		size += last.Tokens
-		keep--
-	}
+	keep := mergepolicy.Keep(segmentMerges, state.Segments, func(s storage.Segment) uint64 { return s.Tokens }, uint64(tokens))
 	merged := state.Segments[keep:]
 	chunks := snap.Chunks()
 	for _, g := range merged {
@@ -249,7 +225,7 @@ func (ix *Index) stageMerged(ctx context.Context, snap *Snapshot, tokens, memory
 	}
 	state.Segments = append([]storage.Segment(nil), state.Segments[:keep]...)
 	stage := newStager(ix.file, snap.Generation(), snap.Header().Centroids, state, memory)
-	stage.before = snap
+	stage.before, stage.sets = snap, snap.view.DocSets()
 	for ; chunks < snap.Chunks(); chunks++ {
 		if err := stage.copyChunk(ctx, snap, chunks, false); err != nil {
 			return nil, nil, err
@@ -272,64 +248,40 @@ func dropSegments(g *storage.Generation, segments []storage.Segment) error {
 	return nil
 }
 
-// removals finds the documents of AddOptions.Delete, by id.
-func removals(ctx context.Context, src vectors.Source, snap *Snapshot, ids []string) (map[string]uint32, error) {
-	removed := map[string]uint32{}
-	for _, id := range ids {
-		if err := ctx.Err(); err != nil {
-			return nil, err
-		}
-		ordinal, ok, err := snap.Ordinal(id)
-		if err != nil {
-			return nil, err
-		}
-		if ok {
-			removed[id] = ordinal
-		}
-	}
-	for i := 0; len(removed) > 0 && i < src.Len(); i++ {
-		delete(removed, src.ID(i))
-	}
-	return removed, nil
-}
-
 // replaceOld points the ids of replaced documents to the new ones, and deletes the old
 // ones and those that are removed.
-func replaceOld(g *storage.Generation, s *storage.State, snap *Snapshot, src vectors.Source, replaced, removed map[string]uint32) error {
-	if len(replaced)+len(removed) == 0 {
-		return nil
-	}
-	tombstones := snap.Tombstones().Clone()
-	first := s.Docs - uint32(src.Len())
-	for i := range src.Len() {
-		id := src.ID(i)
-		old, ok := replaced[id]
+func (a *addition) replaceOld(g *storage.Generation, s *storage.State, sets storage.DocSets) error {
+	first := s.Docs - uint32(a.src.Len())
+	for i := range a.src.Len() {
+		id := a.src.ID(i)
+		old, ok := a.replaced[id]
 		if !ok {
 			continue
 		}
 		if err := g.PutID(id, first+uint32(i)); err != nil {
 			return err
 		}
-		if err := bury(g, s, snap, tombstones, old); err != nil {
+		if err := bury(g, s, sets, a.snap, old); err != nil {
 			return err
 		}
 	}
-	for _, id := range slices.Sorted(maps.Keys(removed)) {
+	for _, id := range slices.Sorted(maps.Keys(a.removed)) {
 		if err := g.DeleteID(id); err != nil {
 			return err
 		}
-		if err := bury(g, s, snap, tombstones, removed[id]); err != nil {
+		if err := bury(g, s, sets, a.snap, a.removed[id]); err != nil {
 			return err
 		}
 	}
-	return g.PutTombstones(tombstones)
+	return nil
 }
 
 // bury marks a live document deleted and forgets its payload.
-func bury(g *storage.Generation, s *storage.State, snap *Snapshot, tombstones *roaring.Bitmap, ordinal uint32) error {
+func bury(g *storage.Generation, s *storage.State, sets storage.DocSets, snap *Snapshot, ordinal uint32) error {
 	chunk, doc, _ := snap.Locate(ordinal)
 	_, offsets := snap.ChunkDocs(chunk)
-	tombstones.Add(ordinal)
+	sets.Deleted.Add(ordinal)
+	sets.Payload.Remove(ordinal)
 	s.Live--
 	s.LiveTokens -= uint64(offsets[doc+1] - offsets[doc])
 	return g.DeletePayload(ordinal)

@@ -17,7 +17,7 @@ import (
 type Checks int
 
 const (
-	// CheckAll is what [storage.View.Verify] does.
+	// CheckAll is what [Snapshot.Verify] does.
 	CheckAll Checks = iota
 	// CheckSums is pages and checksums.
 	CheckSums
@@ -84,10 +84,7 @@ var ErrSameFile = errors.New("the copy would be the index itself")
 // [Open] takes. Searches and changes in this process go on meanwhile; the copy
 // shows none of the changes that come later.
 func (ix *Index) Backup(ctx context.Context, w io.Writer, opts *BackupOptions) (r *BackupReport, err error) {
-	o := BackupOptions{}
-	if opts != nil {
-		o = *opts
-	}
+	o := given(opts)
 	err = ix.backup(func(s *Snapshot, report *BackupReport) error {
 		r = report
 		if err := r.check(ctx, s.view, o.Check); err != nil {
@@ -120,10 +117,7 @@ func (ix *Index) Backup(ctx context.Context, w io.Writer, opts *BackupOptions) (
 // After an error path holds what it held before; with Incremental, or if it is
 // [storage.ErrOutcomeUnknown], it may hold the new state.
 func (ix *Index) BackupTo(ctx context.Context, path string, opts *BackupOptions) (r *BackupReport, err error) {
-	o := BackupOptions{}
-	if opts != nil {
-		o = *opts
-	}
+	o := given(opts)
 	err = ix.backup(func(s *Snapshot, report *BackupReport) error {
 		r = report
 		there, err := replaceable(ctx, s, path, o)
@@ -177,7 +171,7 @@ func (r *BackupReport) check(ctx context.Context, v *storage.View, c Checks) err
 	defer r.timed(&r.Seconds.Check)()
 	switch c {
 	case CheckAll:
-		return v.Verify(ctx)
+		return verifyView(ctx, v)
 	case CheckSums:
 		return v.VerifyChecksums(ctx)
 	}
@@ -282,7 +276,7 @@ func (r *BackupReport) update(ctx context.Context, s *Snapshot, path string, o B
 	}
 	if info, err := os.Stat(path); err != nil {
 		return err, nil
-	} else if storage.SharedWith(info) {
+	} else if storage.SharedWith(path, info) {
 		return errors.New("the copy has other names, which would change too"), nil
 	}
 	f, err := storage.Open(ctx, path, storage.Options{Write: true})

@@ -3,9 +3,11 @@
 package index
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -17,11 +19,14 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/plaid-ir/plaid/internal/race"
+	"github.com/plaid-ir/plaid/internal/testenv"
 )
 
 func init() {
-	children["backup"] = backupChild
-	children["backup file size"] = backupFileSizeChild
+	testenv.Children["backup"] = backupChild
+	testenv.Children["backup file size"] = backupFileSizeChild
 }
 
 // backupChild changes an index and backs it up until it is killed. It says
@@ -65,28 +70,34 @@ func backupChild() error {
 // A process is killed while it makes backups: the copy is the one before or the
 // new one, and the next backup removes what is left.
 func TestBackupKilled(t *testing.T) {
-	kills := 60
-	if testing.Short() {
-		kills = 12
-	}
+	kills := race.Cases(12, 20, 60)
 	self, err := os.Executable()
 	require.NoError(t, err)
-	dir := ramDir(t)
+	dir := testenv.RAMDir(t)
 	path := filepath.Join(dir, "x.plaid")
 	build(t, path, fullDim, heavy("base", 100, 3000), nil)
 	have := ""
 	left := 0
 	for kill := range kills {
 		cmd := exec.Command(self)
-		cmd.Env = append(os.Environ(), childVariable+"=backup", "PLAID_TEST_PATH="+path)
-		var out strings.Builder
-		cmd.Stdout = &out
+		cmd.Env = append(os.Environ(), testenv.ChildVariable+"=backup", "PLAID_TEST_PATH="+path)
+		pipe, err := cmd.StdoutPipe()
+		require.NoError(t, err)
 		require.NoError(t, cmd.Start())
-		time.Sleep(20*time.Millisecond + time.Duration(rand.IntN(60_000))*time.Microsecond)
+		out := bufio.NewReader(pipe)
+		first, err := out.ReadString('\n') // the clock starts with the first backup
+		require.NoError(t, err)
+		rest := make(chan string, 1)
+		go func() {
+			text, _ := io.ReadAll(out)
+			rest <- string(text)
+		}()
+		time.Sleep(time.Duration(rand.IntN(60_000)) * time.Microsecond) // any moment will do
 		require.NoError(t, cmd.Process.Kill())
+		said := first + <-rest
 		require.Error(t, cmd.Wait())
 		next := ""
-		for line := range strings.Lines(out.String()) {
+		for line := range strings.Lines(said) {
 			if d, ok := strings.CutPrefix(line, "begin "); ok && strings.HasSuffix(d, "\n") {
 				next = strings.TrimSpace(d)
 			} else if line == "done\n" {
@@ -119,7 +130,7 @@ func TestBackupKilled(t *testing.T) {
 }
 
 func TestBackupWithoutRoom(t *testing.T) {
-	require.Contains(t, child(t, "backup file size", "PLAID_TEST_PATH="+filepath.Join(ramDir(t), "x.plaid")), "all held")
+	require.Contains(t, child(t, "backup file size", "PLAID_TEST_PATH="+filepath.Join(testenv.RAMDir(t), "x.plaid")), "all held")
 }
 
 // backupFileSizeChild lets backups fail after more and more of them was written.
@@ -185,7 +196,7 @@ func backupFileSizeChild() error {
 
 func TestBackupDiskFull(t *testing.T) {
 	dir := mount(t, "size=400k")
-	path := filepath.Join(ramDir(t), "x.plaid")
+	path := filepath.Join(testenv.RAMDir(t), "x.plaid")
 	ctx := context.Background()
 	docs := heavy("base", 10, 4000)
 	build(t, path, fullDim, docs, nil)

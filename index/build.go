@@ -1,6 +1,7 @@
 package index
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -180,155 +181,215 @@ func Train(ctx context.Context, path string, src vectors.Source, opts *BuildOpti
 	return buildFile(ctx, path, src, opts, false)
 }
 
+// building is a build on its way. For 1,000 documents of 100 tokens and the default
+// options its stages are:
+//
+//	prepare  the options that were left open, and 100,000 tokens (fewer, where they are pooled)
+//	create   a file, or room in the one that is to be replaced
+//	leftover nothing is there that an interrupted build has left
+//	settle   a codec of 4,096 centroids, trained on all 1,000 documents (⌊16·√120,000⌋ would be more)
+//	begin    a generation that nobody sees yet, and an encoder whose documents are staged in it
+//	all      the encoder goes through 1,000 documents; a codec alone has none
+//	finish   the generation is current, and the report has its sums
+type building struct {
+	BuildOptions
+	backend   kernels.Backend
+	src       vectors.Source // pooled
+	tokens    int64
+	origin    storage.Build // of the codec, as the header has it
+	file      *storage.File
+	created   bool        // else an index that is there is replaced
+	note      *checkpoint // is kept up to date, so that another build can go on; nil: cannot
+	left      *checkpoint // by an interrupted build; nil: nothing
+	quantizer *codec.Quantizer
+	stage     *stager
+	report    BuildReport
+}
+
 // buildFile is Build, with documents, or Train, without.
 func buildFile(ctx context.Context, path string, src vectors.Source, opts *BuildOptions, documents bool) (r *BuildReport, err error) {
-	o := BuildOptions{}
-	if opts != nil {
-		o = *opts
-	}
-	if err := o.validate(); err != nil {
+	b := &building{BuildOptions: given(opts)}
+	if err := b.prepare(src); err != nil {
 		return nil, err
 	}
-	build := storage.Build{Source: "vectors", Seed: o.Seed}
-	if o.Pool > 1 {
-		build.Pool = o.Pool
-	}
-	if o.Like != nil {
-		if build, err = o.follow(); err != nil {
-			return nil, err
-		}
-	}
-	if o.Memory == 0 {
-		o.Memory = DefaultMemory
-	}
-	be, err := kernels.Select(o.Backend)
-	if err != nil {
+	if b.file, b.created, err = create(ctx, path, b.BuildOptions); err != nil {
 		return nil, err
 	}
-	if o.Device != nil {
-		be = o.Device.Builder(be)
-		if o.Threads == 0 { // many small requests at once keep a device busy
-			o.Threads = max(64, runtime.GOMAXPROCS(0))
+	defer func() { err = b.close(err) }()
+	if b.Input != "" && documents {
+		if err := b.leftover(); err != nil {
+			return nil, err
 		}
 	}
-	if o.Threads == 0 {
-		o.Threads = runtime.GOMAXPROCS(0)
-	}
-	src = pooled(src, o.Pool, o.Threads, !o.Unnormalized, o.Memory)
-	tokens := int64(0)
-	for i := range src.Len() {
-		tokens += int64(src.Rows(i))
-	}
-	switch {
-	case src.Len() == 0:
-		return nil, ErrNoDocuments
-	case tokens == 0:
-		return nil, fmt.Errorf("%d documents: %w", src.Len(), ErrNoTokens)
-	case o.Codec != nil && o.Codec.Dim != src.Dim():
-		return nil, fmt.Errorf("%w: codec has %d, documents have %d", ErrDimension, o.Codec.Dim, src.Dim())
-	}
-	file, created, err := create(ctx, path, o)
-	if err != nil {
+	if err := b.settle(ctx, path); err != nil {
 		return nil, err
-	}
-	var stage *stager
-	defer func() {
-		if err != nil && o.Resume && stage != nil && stage.marked {
-			err = errors.Join(err, file.Close())
-		} else if err != nil {
-			err = undo(file, created, err)
-		} else {
-			err = file.Close()
-		}
-	}()
-
-	r = &BuildReport{Docs: src.Len(), Tokens: tokens}
-	c := o.Codec
-	var note, found *checkpoint
-	if o.Input != "" && documents {
-		note = &checkpoint{}
-		if note.Tag, err = o.tag(src, be.Name(), build); err != nil {
-			return nil, err
-		}
-	}
-	if o.Resume && note != nil {
-		if found, err = resumable(file, note.Tag); err != nil {
-			return nil, err
-		}
-	}
-	switch {
-	case found != nil:
-		if c, err = stagedCodec(file, found); err != nil {
-			return nil, err
-		}
-		r.Train, r.SampleDocs, r.Resumed = found.Train, found.SampleDocs, int(found.State.Docs)
-		if o.Logger != nil {
-			o.Logger.Info("going on with an interrupted build", "index", path, "documents", r.Resumed)
-		}
-	case c == nil:
-		if c, err = train(ctx, src, tokens, o, be, r); err != nil {
-			return nil, err
-		}
-		build.Iterations, build.SampleDocs, build.SampleRows = r.Train.Iterations, r.SampleDocs, r.Train.Vectors
-		build.RMSE, build.Tokens = r.Train.RMSE, uint64(tokens)
 	}
 	start := time.Now()
-	var gen uint64
-	if found != nil {
-		gen = found.Generation
-	} else if gen, err = newGeneration(file, c, build, o.Model, !o.Unnormalized); err != nil {
-		return nil, err
-	}
-	stage = newStager(file, gen, c.K, storage.State{}, o.Memory)
-	if note != nil {
-		note.Generation, note.Train, note.SampleDocs = gen, r.Train, r.SampleDocs
-		stage.note = note
-	}
-	e := &encoder{codec: c, backend: be, threads: o.Threads, normalize: !o.Unnormalized, stage: stage}
-	if o.Progress != nil {
-		e.progress = func(done int64) { o.Progress(Progress{"encode", done, tokens, "tokens"}) }
-	}
-	if found != nil {
-		if err := stage.goOn(ctx, found); err != nil {
-			return nil, err
-		}
-		at := found.Batch
-		e.docs, e.empty, e.clamped, e.sumSq, e.done, e.zero = at.Doc, at.Empty, at.Clamped, at.SumSq, at.Tokens, at.Zero
-		e.skip = int(found.State.Docs)
-	}
-	if documents {
-		if err := e.all(ctx, src, o.Memory); err != nil {
-			return nil, err
-		}
-	}
-	committing(o.Progress)
-	err = stage.commit(ctx, func(tx *storage.Tx, _ *storage.Generation, s *storage.State) error {
-		s.Live, s.LiveTokens, s.Clamped = s.Docs, s.Tokens, uint64(e.clamped)
-		return errors.Join(tx.MakeCurrent(gen), putBuilt(tx))
-	})
+	e, err := b.begin(ctx)
 	if err != nil {
 		return nil, err
 	}
-	r.Empty, r.Clamped, r.Zero = e.empty, e.clamped, e.zero
-	r.RMSE = rmse(e.sumSq, tokens)
+	if documents {
+		if err := e.encodeAll(ctx, b.src, b.Memory); err != nil {
+			return nil, err
+		}
+	}
+	if err := b.finish(ctx, e, documents); err != nil {
+		return nil, err
+	}
+	b.report.Seconds.Encode = time.Since(start).Seconds()
+	if !b.created {
+		b.report.NotFreed = newIndex(b.file, b.backend, b.Logger).shrink(ctx, b.Memory)
+	}
+	return &b.report, nil
+}
+
+func (b *building) prepare(src vectors.Source) (err error) {
+	if err := b.validate(); err != nil {
+		return err
+	}
+	b.origin = storage.Build{Source: "vectors", Seed: b.Seed}
+	if b.Pool > 1 {
+		b.origin.Pool = b.Pool
+	}
+	if b.Like != nil {
+		if b.origin, err = b.takeCodecOf(); err != nil {
+			return err
+		}
+	}
+	b.Memory = cmp.Or(b.Memory, DefaultMemory)
+	if b.backend, err = kernels.Select(b.Backend); err != nil {
+		return err
+	}
+	b.backend, b.Threads = builder(b.backend, b.Device, b.Threads)
+	b.src = pooled(src, b.Pool, b.Threads, !b.Unnormalized, b.Memory)
+	for i := range b.src.Len() {
+		b.tokens += int64(b.src.Rows(i))
+	}
+	switch docs, dim := b.src.Len(), b.src.Dim(); {
+	case docs == 0:
+		return ErrNoDocuments
+	case b.tokens == 0:
+		return fmt.Errorf("%d documents: %w", docs, ErrNoTokens)
+	case b.Codec != nil && b.Codec.Dim != dim:
+		return fmt.Errorf("%w: codec has %d, documents have %d", ErrDimension, b.Codec.Dim, dim)
+	}
+	b.report.Docs, b.report.Tokens = b.src.Len(), b.tokens
+	return nil
+}
+
+// builder is what finds nearest centroids, on a device if there is one, and how many
+// goroutines ask it.
+func builder(cpu kernels.Backend, d kernels.Device, threads int) (kernels.Backend, int) {
+	all := runtime.GOMAXPROCS(0)
+	if d == nil {
+		return cpu, cmp.Or(threads, all)
+	}
+	return d.Builder(cpu), cmp.Or(threads, max(64, all)) // many small requests at once keep a device busy
+}
+
+// close ends a build; one that may be resumed leaves what it has staged.
+func (b *building) close(err error) error {
+	switch {
+	case err == nil:
+		return b.file.Close()
+	case b.Resume && b.stage != nil && b.stage.marked:
+		return errors.Join(err, b.file.Close())
+	}
+	return undo(b.file, b.created, err)
+}
+
+// leftover begins the note of this build, and finds that of an interrupted one.
+func (b *building) leftover() error {
+	tag, err := b.tag(b.src, b.backend.Name(), b.origin)
+	if err != nil {
+		return err
+	}
+	b.note = &checkpoint{Tag: tag}
+	if b.Resume {
+		b.left, err = resumable(b.file, tag)
+	}
+	return err
+}
+
+// settle decides the codec: that of an interrupted build, the one that is given, or
+// one that is trained.
+func (b *building) settle(ctx context.Context, path string) (err error) {
+	r := &b.report
+	b.quantizer = b.Codec
+	switch {
+	case b.left != nil:
+		if b.quantizer, err = stagedCodec(b.file, b.left); err != nil {
+			return err
+		}
+		r.Train, r.SampleDocs, r.Resumed = b.left.Train, b.left.SampleDocs, int(b.left.State.Docs)
+		if b.Logger != nil {
+			b.Logger.Info("going on with an interrupted build", "index", path, "documents", r.Resumed)
+		}
+	case b.Codec == nil:
+		if b.quantizer, err = train(ctx, b.src, b.tokens, b.BuildOptions, b.backend, r); err != nil {
+			return err
+		}
+		b.origin.Iterations, b.origin.SampleDocs, b.origin.SampleRows = r.Train.Iterations, r.SampleDocs, r.Train.Vectors
+		b.origin.RMSE, b.origin.Tokens = r.Train.RMSE, uint64(b.tokens)
+	}
+	return nil
+}
+
+// begin makes the generation, or goes on in that of an interrupted build.
+func (b *building) begin(ctx context.Context) (e *encoder, err error) {
+	var gen uint64
+	if b.left != nil {
+		gen = b.left.Generation
+	} else if gen, err = newGeneration(b.file, b.quantizer, b.origin, b.Model, !b.Unnormalized); err != nil {
+		return nil, err
+	}
+	b.stage = newStager(b.file, gen, b.quantizer.K, storage.State{}, b.Memory)
+	if b.note != nil {
+		b.note.Generation, b.note.Train, b.note.SampleDocs = gen, b.report.Train, b.report.SampleDocs
+		b.stage.note = b.note
+	}
+	e = &encoder{codec: b.quantizer, backend: b.backend, threads: b.Threads, normalize: !b.Unnormalized, stage: b.stage}
+	if b.Progress != nil {
+		e.progress = func(done int64) { b.Progress(Progress{"encode", done, b.tokens, "tokens"}) }
+	}
+	if b.left != nil {
+		if err := b.stage.restore(ctx, b.left); err != nil {
+			return nil, err
+		}
+		batch := b.left.Batch
+		e.docs, e.empty, e.clamped, e.sumSq, e.done, e.zero = batch.Doc, batch.Empty, batch.Clamped, batch.SumSq, batch.Tokens, batch.Zero
+		e.skip = int(b.left.State.Docs)
+	}
+	return e, nil
+}
+
+// finish commits what the encoder has staged.
+func (b *building) finish(ctx context.Context, e *encoder, documents bool) error {
+	committing(b.Progress)
+	err := b.stage.commit(ctx, func(tx *storage.Tx, _ *storage.Generation, s *storage.State) error {
+		s.Live, s.LiveTokens, s.Clamped = s.Docs, s.Tokens, uint64(e.clamped)
+		return errors.Join(tx.MakeCurrent(b.stage.generation), putBuilt(tx))
+	})
+	if err != nil {
+		return err
+	}
+	r := &b.report
+	r.Empty, r.Clamped, r.Zero, r.RMSE = e.empty, e.clamped, e.zero, rmse(e.sumSq, b.tokens)
 	if !documents {
 		r.RMSE = r.Train.RMSE
-		for i := range src.Len() {
-			if src.Rows(i) == 0 {
+		for i := range b.src.Len() {
+			if b.src.Rows(i) == 0 {
 				r.Empty++
 			}
 		}
 	}
-	r.Seconds.Encode = time.Since(start).Seconds()
-	if !created {
-		r.NotFreed = newIndex(file, be, o.Logger).shrink(ctx, o.Memory)
-	}
-	return r, nil
+	return nil
 }
 
-// follow completes the options by those of the index whose codec is used, and returns
+// takeCodecOf completes the options by those of the index whose codec is used, and returns
 // how that was trained.
-func (o *BuildOptions) follow() (storage.Build, error) {
+func (o *BuildOptions) takeCodecOf() (storage.Build, error) {
 	h := o.Like.Header()
 	switch {
 	case o.Codec != nil:
@@ -358,10 +419,7 @@ func committing(progress func(Progress)) {
 // are: options, an index that is there without Force, and a folder that takes no file. It is for programs that
 // have much work to do before they build.
 func CanBuild(ctx context.Context, path string, opts *BuildOptions) error {
-	o := BuildOptions{}
-	if opts != nil {
-		o = *opts
-	}
+	o := given(opts)
 	if err := o.validate(); err != nil {
 		return err
 	}
@@ -386,9 +444,13 @@ func newGeneration(f *storage.File, c *codec.Quantizer, build storage.Build, mod
 	for _, g := range k.Codebook.Grid {
 		h.Grid = append(h.Grid, int(g))
 	}
-	cutoffs := c.Cutoffs
-	err = f.Update(func(tx *storage.Tx) error {
-		gen, err = tx.NewGeneration(h, k, cutoffs)
+	return putGeneration(f, h, k, c.Cutoffs)
+}
+
+// putGeneration makes a generation that nobody sees yet.
+func putGeneration(f *storage.File, h storage.Header, c *kernels.Codec, cutoffs []float32) (gen uint64, err error) {
+	err = f.Update(func(tx *storage.Tx) (err error) {
+		gen, err = tx.NewGeneration(h, c, cutoffs)
 		return err
 	})
 	return gen, err

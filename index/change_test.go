@@ -15,6 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/plaid-ir/plaid/internal/race"
+	"github.com/plaid-ir/plaid/internal/testenv"
 	"github.com/plaid-ir/plaid/vectors"
 )
 
@@ -202,6 +204,7 @@ func (m *model) check(t *rapid.T) {
 	}
 	entries, err := os.ReadDir(m.dir)
 	require.NoError(t, err)
+	entries = withoutReplaced(entries)
 	require.Len(t, entries, 1, "nothing is left beside the index")
 }
 
@@ -216,13 +219,9 @@ func requireFewSegments(t tb, s *Snapshot) {
 
 // Random changes against the model.
 func TestChangesLikeTheModel(t *testing.T) {
-	checks := "400"
-	if testing.Short() {
-		checks = "20"
-	}
-	defer setFlag(t, "rapid.checks", checks)()
+	defer setFlag(t, "rapid.checks", strconv.Itoa(race.Cases(20, 100, 400)))()
 	small(t)
-	dir := ramDir(t)
+	dir := testenv.RAMDir(t)
 	n := 0
 	rapid.Check(t, func(t *rapid.T) {
 		n++

@@ -57,12 +57,7 @@ func (ix *Index) compactLoose(ctx context.Context, memory int64) error {
 
 func copyLive(ctx context.Context, dst *storage.File, snap *Snapshot, memory int64, progress func(Progress)) (err error) {
 	defer storage.Guard(snap.Path(), &err)()
-	var gen uint64
-	err = dst.Update(func(tx *storage.Tx) error {
-		var err error
-		gen, err = tx.NewGeneration(snap.Header(), snap.Codec(), snap.Cutoffs())
-		return err
-	})
+	gen, err := putGeneration(dst, snap.Header(), snap.Codec(), snap.Cutoffs())
 	if err != nil {
 		return err
 	}
@@ -82,9 +77,7 @@ func copyLive(ctx context.Context, dst *storage.File, snap *Snapshot, memory int
 		if s.LiveTokens != s.Tokens {
 			return fmt.Errorf("%w: %d live tokens copied, %d expected", storage.ErrCorrupt, s.Tokens, s.LiveTokens)
 		}
-		if err := g.PutTombstones(snap.Tombstones()); err != nil {
-			return err
-		}
+		stage.sets.Deleted = snap.Tombstones()
 		var built Built
 		if ok, err := snap.Note(noteBuilt, &built); err != nil {
 			return err
@@ -105,11 +98,10 @@ func (s *stager) copyChunk(ctx context.Context, snap *Snapshot, i int, whole boo
 		return err
 	}
 	first, _ := snap.ChunkDocs(i)
-	rb := snap.Codec().RowBytes()
 	for d := range ch.Docs() {
 		ordinal := first + uint32(d)
 		if !snap.Live(ordinal) {
-			if err := s.hole(ctx); err != nil {
+			if err := s.stageHole(ctx); err != nil {
 				return err
 			}
 			continue
@@ -120,12 +112,8 @@ func (s *stager) copyChunk(ctx context.Context, snap *Snapshot, i int, whole boo
 				return err
 			}
 		}
-		lo, hi := int(ch.Offsets[d]), int(ch.Offsets[d+1])
-		err := s.stage(ctx, encoded{
-			id: snap.ID(ordinal), fresh: whole, payload: payload, keepPayload: snap.HasPayload(ordinal), again: !whole,
-			codes: ch.Codes[lo*ch.CodeBytes : hi*ch.CodeBytes], factors: ch.Factors[2*lo : 2*hi], residuals: ch.Residuals[lo*rb : hi*rb],
-		})
-		if err != nil {
+		doc := encoded{id: snap.ID(ordinal), fresh: whole, payload: payload, again: !whole, tokens: tokensOfChunk(ch, d, snap.Codec())}
+		if err := s.stage(ctx, doc); err != nil {
 			return err
 		}
 	}

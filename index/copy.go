@@ -1,6 +1,7 @@
 package index
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -50,7 +51,7 @@ type CopyReport struct {
 // the codec alone, as [Train] makes it.
 //
 // A copy of all documents of one index that was just built has its digest; so has one
-// of the parts that [Split] made of it by range.
+// state the parts that [Split] made of it by range.
 //
 // After an error the path holds what it held before, as after one of [Build].
 func Copy(ctx context.Context, path string, from []CopyFrom, opts *CopyOptions) (r *CopyReport, err error) {
@@ -62,13 +63,13 @@ func Copy(ctx context.Context, path string, from []CopyFrom, opts *CopyOptions) 
 	for _, f := range from {
 		clamped += f.State().Clamped
 	}
-	c := &copying{o: o, clamped: clamped}
+	c := &copying{options: o, clamped: clamped}
 	for _, f := range from {
 		c.total += f.count()
 	}
 	b := BuildOptions{Force: o.Force, LockTimeout: o.LockTimeout, Logger: o.Logger}
 	err = made(ctx, path, b, func(file *storage.File, created bool) (err error) {
-		if r, err = c.fill(ctx, file, from); err == nil && !created {
+		if r, err = c.copyInto(ctx, file, from); err == nil && !created {
 			_ = newIndex(file, be, o.Logger).shrink(ctx, o.Memory) // which logs why it could not
 		}
 		return err
@@ -81,12 +82,8 @@ func Copy(ctx context.Context, path string, from []CopyFrom, opts *CopyOptions) 
 }
 
 func copyOptions(from []CopyFrom, opts *CopyOptions) (o CopyOptions, be kernels.Backend, err error) {
-	if opts != nil {
-		o = *opts
-	}
-	if o.Memory == 0 {
-		o.Memory = DefaultMemory
-	}
+	o = given(opts)
+	o.Memory = cmp.Or(o.Memory, DefaultMemory)
 	if len(from) == 0 {
 		return o, nil, fmt.Errorf("%w: nothing to copy from", ErrOption)
 	}
@@ -107,22 +104,22 @@ func (f *CopyFrom) count() int64 {
 	if f.Docs == nil {
 		return int64(f.Len())
 	}
-	live := f.liveDocs()
+	live := liveDocs(f.view)
 	live.And(f.Docs)
 	return int64(live.GetCardinality())
 }
 
 // copying is one copy, or several that share the documents of an index among them.
 type copying struct {
-	o           CopyOptions
+	options     CopyOptions
 	done, total int64  // documents
 	clamped     uint64 // tokens that have not been given to a copy yet
 
 	ofMax uint64 // tokens of this copy with the largest factor: those that were clamped, and few more
 }
 
-// fill copies into a file that is not seen yet.
-func (c *copying) fill(ctx context.Context, file *storage.File, from []CopyFrom) (*CopyReport, error) {
+// copyInto copies into a file that is not seen yet.
+func (c *copying) copyInto(ctx context.Context, file *storage.File, from []CopyFrom) (*CopyReport, error) {
 	first := from[0].Snapshot
 	h := first.Header()
 	for _, f := range from {
@@ -130,16 +127,12 @@ func (c *copying) fill(ctx context.Context, file *storage.File, from []CopyFrom)
 			h.Model = f.Header().Model
 		}
 	}
-	var gen uint64
-	err := file.Update(func(tx *storage.Tx) (err error) {
-		gen, err = tx.NewGeneration(h, first.Codec(), first.Cutoffs())
-		return err
-	})
+	gen, err := putGeneration(file, h, first.Codec(), first.Cutoffs())
 	if err != nil {
 		return nil, err
 	}
 	c.ofMax = 0
-	stage := newStager(file, gen, h.Centroids, storage.State{}, c.o.Memory)
+	stage := newStager(file, gen, h.Centroids, storage.State{}, c.options.Memory)
 	var added drifting
 	for i := range from {
 		before := stage.state.Tokens
@@ -167,7 +160,6 @@ func (c *copying) fill(ctx context.Context, file *storage.File, from []CopyFrom)
 // copyFrom stages the documents of one index.
 func (c *copying) copyFrom(ctx context.Context, stage *stager, from *CopyFrom) (err error) {
 	defer storage.Guard(from.Path(), &err)()
-	rb := from.Codec().RowBytes()
 	for i := range from.Chunks() {
 		first, offsets := from.ChunkDocs(i)
 		var ch *kernels.Chunk
@@ -185,24 +177,19 @@ func (c *copying) copyFrom(ctx context.Context, stage *stager, from *CopyFrom) (
 			if err != nil {
 				return err
 			}
-			lo, hi := int(offsets[d]), int(offsets[d+1])
-			factors := ch.Factors[2*lo : 2*hi]
-			err = stage.stage(ctx, encoded{
-				id: from.ID(ordinal), fresh: true, payload: payload,
-				codes: ch.Codes[lo*ch.CodeBytes : hi*ch.CodeBytes], factors: factors, residuals: ch.Residuals[lo*rb : hi*rb],
-			})
-			if err != nil {
+			tokens := tokensOfChunk(ch, d, from.Codec())
+			if err := stage.stage(ctx, encoded{id: from.ID(ordinal), fresh: true, payload: payload, tokens: tokens}); err != nil {
 				return err
 			}
-			for ; len(factors) > 0; factors = factors[2:] {
+			for factors := tokens.factors; len(factors) > 0; factors = factors[2:] {
 				if binary.LittleEndian.Uint16(factors) == math.MaxInt16 {
 					c.ofMax++
 				}
 			}
 			c.done++
 		}
-		if c.o.Progress != nil {
-			c.o.Progress(Progress{"copy", c.done, c.total, "documents"})
+		if c.options.Progress != nil {
+			c.options.Progress(Progress{"copy", c.done, c.total, "documents"})
 		}
 	}
 	return nil
@@ -216,18 +203,18 @@ type drifting struct {
 	sumSq  float64
 }
 
-func (d *drifting) add(of storage.State, copied uint64) {
-	if of.AddedTokens == 0 {
+func (d *drifting) add(state storage.State, copied uint64) {
+	if state.AddedTokens == 0 {
 		return
 	}
-	if copied >= of.LiveTokens {
-		d.tokens += of.AddedTokens
-		d.sumSq += of.AddedSumSq
+	if copied >= state.LiveTokens {
+		d.tokens += state.AddedTokens
+		d.sumSq += state.AddedSumSq
 		return
 	}
-	share := float64(copied) / float64(of.LiveTokens)
-	d.tokens += uint64(math.Round(share * float64(of.AddedTokens)))
-	d.sumSq += float64(share * of.AddedSumSq)
+	share := float64(copied) / float64(state.LiveTokens)
+	d.tokens += uint64(math.Round(share * float64(state.AddedTokens)))
+	d.sumSq += float64(share * state.AddedSumSq)
 }
 
 // commonDefaults are the stored search parameters, if all indexes have the same.
@@ -283,7 +270,7 @@ func Split(ctx context.Context, from *Snapshot, dir string, n int, by SplitBy, o
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, folder.Close()) }()
-	c := &copying{o: o, total: int64(from.Len()), clamped: from.State().Clamped}
+	c := &copying{options: o, total: int64(from.Len()), clamped: from.State().Clamped}
 	parts = make([]CopyReport, n)
 	for i, docs := range divide(from, n, by) {
 		name := PartName(i, n)
@@ -309,11 +296,11 @@ func PartName(i, n int) string {
 
 // part makes one file of a split.
 func (c *copying) part(ctx context.Context, path string, from CopyFrom) (r *CopyReport, err error) {
-	file, err := storage.Open(ctx, path, storage.Options{Write: true, Create: true, Logger: c.o.Logger})
+	file, err := storage.Open(ctx, path, storage.Options{Write: true, Create: true, Logger: c.options.Logger})
 	if err != nil {
 		return nil, err
 	}
-	r, err = c.fill(ctx, file, []CopyFrom{from})
+	r, err = c.copyInto(ctx, file, []CopyFrom{from})
 	return r, errors.Join(err, file.Close())
 }
 

@@ -14,6 +14,8 @@ import (
 	"github.com/RoaringBitmap/roaring/v2"
 	"github.com/stretchr/testify/require"
 
+	"github.com/plaid-ir/plaid/internal/race"
+	"github.com/plaid-ir/plaid/internal/testenv"
 	"github.com/plaid-ir/plaid/storage"
 	"github.com/plaid-ir/plaid/vectors"
 )
@@ -43,7 +45,7 @@ func allOf(snaps ...*Snapshot) []CopyFrom {
 func TestSplitAndMerge(t *testing.T) {
 	small(t)
 	ctx := context.Background()
-	dir := ramDir(t)
+	dir := testenv.RAMDir(t)
 	path := filepath.Join(dir, "x.plaid")
 	docs := corpus(90, 6, 8, 5)
 	model := &storage.Model{Name: "m", Fingerprint: "f"}
@@ -118,7 +120,7 @@ func sameDocuments(t *testing.T, a, b *Snapshot) {
 // An index that was changed is copied without what was deleted.
 func TestCopyOfChanged(t *testing.T) {
 	ctx := context.Background()
-	dir := ramDir(t)
+	dir := testenv.RAMDir(t)
 	path, to := filepath.Join(dir, "x.plaid"), filepath.Join(dir, "y.plaid")
 	docs := corpus(50, 5, 8, 6)
 	build(t, path, 8, docs[:30], nil)
@@ -180,7 +182,7 @@ func TestCopyOfChanged(t *testing.T) {
 // A codec alone is an index without documents, from which the same indexes are built.
 func TestTrain(t *testing.T) {
 	ctx := context.Background()
-	dir := ramDir(t)
+	dir := testenv.RAMDir(t)
 	path := func(name string) string { return filepath.Join(dir, name) }
 	docs := corpus(80, 6, 8, 7)
 	o := &BuildOptions{Seed: 5, Nbits: 4, Pool: 2, Model: &storage.Model{Name: "m", Fingerprint: "f"}}
@@ -253,7 +255,7 @@ func requireSameVectors(t *testing.T, a *Snapshot, ix *Index) {
 	sameDocuments(t, a, b)
 }
 
-func init() { children["split"] = splitChild }
+func init() { testenv.Children["split"] = splitChild }
 
 // splitChild splits and merges until it is killed.
 func splitChild() error {
@@ -299,20 +301,17 @@ func splitChild() error {
 
 // A process is killed while it splits and merges: what has its name is complete.
 func TestSplitKilled(t *testing.T) {
-	kills := 10
-	if testing.Short() {
-		kills = 3
-	}
+	kills := race.Cases(3, 4, 10)
 	self, err := os.Executable()
 	require.NoError(t, err)
 	small(t)
-	dir := ramDir(t)
+	dir := testenv.RAMDir(t)
 	path := filepath.Join(dir, "x.plaid")
 	build(t, path, 8, corpus(40, 6, 8, 9), nil)
 	want := digestOf(t, path)
 	for kill := range kills {
 		cmd := exec.Command(self)
-		cmd.Env = append(os.Environ(), childVariable+"=split", "PLAID_TEST_PATH="+dir)
+		cmd.Env = append(os.Environ(), testenv.ChildVariable+"=split", "PLAID_TEST_PATH="+dir)
 		var stderr strings.Builder
 		cmd.Stderr = &stderr
 		out, err := cmd.StdoutPipe()

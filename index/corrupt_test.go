@@ -8,6 +8,7 @@ import (
 	"hash/crc32"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -15,6 +16,8 @@ import (
 	"github.com/stretchr/testify/require"
 	bolt "go.etcd.io/bbolt"
 
+	"github.com/plaid-ir/plaid/internal/race"
+	"github.com/plaid-ir/plaid/internal/testenv"
 	"github.com/plaid-ir/plaid/storage"
 )
 
@@ -138,11 +141,8 @@ func TestFlippedBytes(t *testing.T) {
 	require.NoError(t, err)
 	data, err := os.ReadFile(path)
 	require.NoError(t, err)
-	steps := 1200
-	if testing.Short() {
-		steps = 100
-	}
-	bad := filepath.Join(ramDir(t), "bad.plaid")
+	steps := race.Cases(100, 300, 1200)
+	bad := filepath.Join(testenv.RAMDir(t), "bad.plaid")
 	noticed := 0
 	for i := range steps {
 		// Evenly over the file, and all bytes of the pages' heads in turn.
@@ -172,7 +172,7 @@ func TestTruncatedFiles(t *testing.T) {
 	path := livedIn(t)
 	data, err := os.ReadFile(path)
 	require.NoError(t, err)
-	cut := filepath.Join(ramDir(t), "cut.plaid")
+	cut := filepath.Join(testenv.RAMDir(t), "cut.plaid")
 	for i := range 60 {
 		n := (len(data) - 1) * i / 59
 		if i%3 == 0 {
@@ -196,6 +196,9 @@ func TestTruncatedFiles(t *testing.T) {
 
 // A file that is cut short while it is open gives errors, no crash.
 func TestTruncatedWhileOpen(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("it keeps who would do so from it")
+	}
 	path := livedIn(t)
 	ix, err := Open(context.Background(), path, nil)
 	require.NoError(t, err)
@@ -259,7 +262,7 @@ func TestLostValues(t *testing.T) {
 	path := livedIn(t)
 	data, err := os.ReadFile(path)
 	require.NoError(t, err)
-	lost := filepath.Join(ramDir(t), "lost.plaid")
+	lost := filepath.Join(testenv.RAMDir(t), "lost.plaid")
 	var generation uint64
 	reading(t, path, func(s *Snapshot) { generation = s.Generation() })
 	gen := binary.BigEndian.AppendUint64([]byte("g"), generation)

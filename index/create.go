@@ -77,7 +77,7 @@ func made(ctx context.Context, path string, o BuildOptions, fill func(f *storage
 // undo leaves the path as it was before a build that failed.
 func undo(f *storage.File, created bool, failed error) error {
 	if created {
-		err := os.Remove(f.Path()) // while the lock keeps others from it
+		err := f.Remove() // while the lock keeps others from it
 		if err == nil && errors.Is(failed, storage.ErrOutcomeUnknown) {
 			failed = fmt.Errorf("%s was removed again: %s", f.Path(), failed) // so it is known
 		}

@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/plaid-ir/plaid/internal/race"
 )
 
 // damagedPages visits copies of a file in which one page is not what it was.
@@ -98,21 +100,15 @@ func TestDamagedPages(t *testing.T) {
 
 // damageDocs is how many documents an index to be damaged page by page has.
 func damageDocs() int {
-	if testing.Short() {
-		return 40
-	}
-	return 160
+	return race.Cases(40, 60, 160)
 }
 
 func TestSwappedPages(t *testing.T) {
 	sp := newSpecimen(t, damageDocs())
 	var n tally
-	one := 4
-	switch {
-	case *everyByte:
+	one := race.Cases(29, 13, 4)
+	if *everyByte {
 		one = 1
-	case testing.Short():
-		one = 29
 	}
 	swappedPages(sp.data, one, func(data []byte, what string) {
 		var but []string
@@ -161,10 +157,7 @@ func TestCutFiles(t *testing.T) {
 func TestLostWrites(t *testing.T) {
 	sp := newSpecimen(t, damageDocs())
 	var n tally
-	back := 3
-	if testing.Short() {
-		back = 1
-	}
+	back := race.Cases(1, 1, 3)
 	for v := 1; v < len(sp.versions); v++ {
 		sp.use(t, sp.versions[v])
 		for b := 1; b <= min(back, v); b++ {

@@ -3,6 +3,7 @@ package index_test
 import (
 	"context"
 	"encoding/binary"
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -18,6 +19,7 @@ import (
 
 	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/internal/race"
+	"github.com/plaid-ir/plaid/internal/testenv"
 	"github.com/plaid-ir/plaid/search"
 	"github.com/plaid-ir/plaid/storage"
 	"github.com/plaid-ir/plaid/vectors"
@@ -44,8 +46,8 @@ type specimen struct {
 func newSpecimen(t *testing.T, docs int) *specimen {
 	index.Small(t)
 	ctx := context.Background()
-	sp := &specimen{path: filepath.Join(index.RAMDir(t), "damaged.plaid")}
-	path := filepath.Join(index.RAMDir(t), "specimen.plaid")
+	sp := &specimen{path: filepath.Join(testenv.RAMDir(t), "damaged.plaid")}
+	path := filepath.Join(testenv.RAMDir(t), "specimen.plaid")
 	src := func(d []vectors.Document) vectors.Source {
 		s, err := vectors.FromDocuments(specimenDim, d)
 		require.NoError(t, err)
@@ -131,13 +133,14 @@ type look struct {
 	digest                           result
 	read, pruned, exhaustive, filter result
 	lookup                           []result // of each id
-	defaults                         result
+	defaults, info                   result
 }
 
 func (l *look) results() map[string]result {
 	all := map[string]result{
 		"open": {err: l.open}, "verify": {err: l.verify}, "digest": l.digest, "reading all": l.read, "pruned search": l.pruned,
 		"exhaustive search": l.exhaustive, "filtered search": l.filter, "defaults": l.defaults,
+		"info": l.info,
 	}
 	for i, r := range l.lookup {
 		all[fmt.Sprintf("look-up %d", i)] = r
@@ -204,6 +207,16 @@ func (sp *specimen) look() (l look) {
 		}
 		return err
 	})
+	l.info = fingerprint(func(show func(...any)) error {
+		in, err := s.Info(ctx)
+		if err != nil {
+			return err
+		}
+		in.Path, in.Pages, in.Digest = "", storage.Pages{}, "" // a digest is looked at below
+		text, err := json.Marshal(in)
+		show(string(text))
+		return err
+	})
 	l.digest = fingerprint(func(show func(...any)) error {
 		d, _, err := s.Inspect(ctx)
 		show(d)
@@ -229,9 +242,12 @@ func readEach(s *index.Snapshot, show func(...any)) (err error) {
 		if err != nil {
 			return err
 		}
-		show(ordinal, s.ID(ordinal), string(p), v)
+		show(ordinal, s.ID(ordinal), s.HasPayload(ordinal), string(p), v)
 	}
-	return nil
+	return s.PayloadSums(context.Background(), 0, func(ordinal uint32, sum storage.PayloadSum) error {
+		show(ordinal, sum)
+		return nil
+	})
 }
 
 // tally counts what became of damaged files.
@@ -261,7 +277,7 @@ func (sp *specimen) try(t *testing.T, n *tally, data []byte, what string, but ..
 	var l look
 	select {
 	case l = <-done:
-	case <-time.After(2 * time.Minute):
+	case <-time.After(10 * time.Minute):
 		require.Fail(t, "a damaged file hangs", what)
 	}
 	n.cases++
@@ -379,12 +395,9 @@ func TestFlippedBits(t *testing.T) {
 	}
 	sp := newSpecimen(t, 160)
 	used := bytesInUse(t, sp.data)
-	step, less := 53, 7 // of bytes that mean nothing, fewer are tried
-	switch {
-	case *everyByte:
+	step, less := race.Cases(331, 211, 53), 7 // of bytes that mean nothing, fewer are tried
+	if *everyByte {
 		step = 1
-	case testing.Short():
-		step = 331
 	}
 	var live, dead tally
 	unmoved := map[string]int{}

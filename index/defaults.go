@@ -8,7 +8,7 @@ import (
 
 // Defaults returns the search parameters that are stored with the index; nil if
 // there are none. They are not to be changed.
-func (s *Snapshot) Defaults() (*storage.Defaults, error) { return s.p.defaults() }
+func (s *Snapshot) Defaults() (*storage.Defaults, error) { return s.picture.defaults() }
 
 // SetDefaults stores search parameters with the index, in one transaction; nil
 // removes them. Searches that name none of their own use them from the next

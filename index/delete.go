@@ -5,7 +5,7 @@ import (
 
 	"github.com/RoaringBitmap/roaring/v2"
 
-	"github.com/plaid-ir/plaid/condition"
+	"github.com/plaid-ir/plaid/metadata/condition"
 	"github.com/plaid-ir/plaid/storage"
 )
 
@@ -53,67 +53,43 @@ func (ix *Index) deleteWhere(ctx context.Context, where *condition.Condition, lo
 
 // deleteKnown is DeleteWhere for who has looked for the fields of the condition.
 func (ix *Index) deleteKnown(ctx context.Context, where *condition.Condition) (deleted int, err error) {
-	return ix.delete(ctx, func(snap *Snapshot) (*roaring.Bitmap, error) {
-		q, err := snap.selecting(ctx)
-		if err != nil {
-			return nil, err
-		}
-		return q.selected(where)
-	}, nil)
+	return ix.delete(ctx, func(snap *Snapshot) (*roaring.Bitmap, error) { return snap.selectKnown(ctx, where) }, nil)
 }
 
 // delete removes the live documents that choose returns, which is given the newest
 // snapshot; nil: none.
 func (ix *Index) delete(ctx context.Context, choose func(*Snapshot) (*roaring.Bitmap, error), log *entry) (deleted int, err error) {
-	if err := ix.write.begin(ctx); err != nil {
-		return 0, err
-	}
-	defer ix.write.end()
-	snap, err := ix.beginChange()
+	c, err := ix.beginChange(ctx, log)
 	if err != nil {
 		return 0, err
 	}
-	defer snap.Close()
-	if err := log.check(snap); err != nil {
-		return 0, err
-	}
+	defer c.end()
 	victims := roaring.New()
 	if choose != nil {
-		if victims, err = choose(snap); err != nil {
+		if victims, err = choose(c.snap); err != nil {
 			return 0, err
 		}
 	}
 	if victims.IsEmpty() {
-		return 0, ix.note(log, snap)
+		return 0, c.noteEntry()
 	}
-	err = ix.file.Update(func(tx *storage.Tx) error {
-		g, err := tx.Generation(snap.Generation())
-		if err != nil {
-			return err
-		}
-		if err := follows(g, snap); err != nil {
-			return err
-		}
-		if err := log.put(tx, snap.Generation()); err != nil {
-			return err
-		}
-		s := snap.State()
-		tombstones := snap.Tombstones().Clone()
+	state := c.snap.State()
+	err = c.update(&state, func(g *storage.Generation, sets storage.DocSets) error {
 		for it := victims.Iterator(); it.HasNext(); {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
 			ordinal := it.Next()
-			if err := bury(g, &s, snap, tombstones, ordinal); err != nil {
+			if err := bury(g, &state, sets, c.snap, ordinal); err != nil {
 				return err
 			}
-			if err := g.DeleteID(snap.ID(ordinal)); err != nil {
+			if err := g.DeleteID(c.snap.ID(ordinal)); err != nil {
 				return err
 			}
 		}
-		if err := g.PutTombstones(tombstones); err != nil {
-			return err
-		}
-		return g.PutState(s)
+		return nil
 	})
-	if err := ix.changed(err); err != nil {
+	if err != nil {
 		return 0, err
 	}
 	return int(victims.GetCardinality()), nil

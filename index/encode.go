@@ -37,7 +37,7 @@ func newBatch(dim int, memory int64) *batch {
 	}
 }
 
-func (b *batch) take(d vectors.Document) {
+func (b *batch) addDocument(d vectors.Document) {
 	b.tokens = append(b.tokens, d.Tokens...)
 	b.ids = append(b.ids, d.ID)
 	b.payloads = append(b.payloads, append([]byte(nil), d.Payload...))
@@ -101,8 +101,8 @@ type encoder struct {
 	done        int64
 }
 
-// all encodes and stages the documents of a source.
-func (e *encoder) all(ctx context.Context, src vectors.Source, memory int64) error {
+// encodeAll encodes and stages the documents of a source.
+func (e *encoder) encodeAll(ctx context.Context, src vectors.Source, memory int64) error {
 	backend, release, err := kernels.Prepare(ctx, e.backend, e.codec.Centroids(), e.codec.Dim)
 	if err != nil {
 		return err
@@ -119,7 +119,7 @@ func (e *encoder) all(ctx context.Context, src vectors.Source, memory int64) err
 			return err
 		}
 		n++
-		b.take(d)
+		b.addDocument(d)
 		if b.full() {
 			if err := e.flush(ctx, b); err != nil {
 				return err
@@ -147,46 +147,43 @@ func (e *encoder) flush(ctx context.Context, b *batch) error {
 	}
 	e.clamped += b.block.Clamped
 	e.sumSq += b.block.SumSq
-	cb, rb := e.codec.CodeBytes(), e.codec.RowBytes()
-	lo := 0
-	for i, hi := range b.ends {
-		id := b.ids[i]
-		if e.docs < e.skip {
-			if lo == hi {
-				e.empty++
-			}
-			e.docs++
-			lo = hi
-			continue
-		}
-		var payload []byte
-		if len(b.payloads[i]) > 0 {
-			payload = b.payloads[i]
-		} else if e.payload != nil {
-			var err error
-			if payload, err = e.payload(id); err != nil {
+	first := 0
+	for i, end := range b.ends {
+		if e.docs >= e.skip {
+			if err := e.stageDocument(ctx, b, i, first, end); err != nil {
 				return err
 			}
 		}
-		err := e.stage.stage(ctx, encoded{
-			id: id, fresh: e.fresh == nil || e.fresh(id), payload: payload, again: id == "", // a hole
-			codes: b.block.Codes[lo*cb : hi*cb], factors: b.block.Factors[2*lo : 2*hi], residuals: b.block.Residuals[lo*rb : hi*rb],
-		})
-		if err != nil {
-			return err
-		}
-		if lo == hi {
+		if first == end {
 			e.empty++
 		}
 		e.docs++
-		lo = hi
+		first = end
 	}
-	e.done += int64(lo)
+	e.done += int64(first)
 	b.reset()
 	if e.progress != nil {
 		e.progress(e.done)
 	}
 	return nil
+}
+
+// stageDocument stages a document of an encoded batch, which has the tokens first to end.
+func (e *encoder) stageDocument(ctx context.Context, b *batch, i, first, end int) error {
+	id := b.ids[i]
+	var payload []byte
+	if len(b.payloads[i]) > 0 {
+		payload = b.payloads[i]
+	} else if e.payload != nil {
+		var err error
+		if payload, err = e.payload(id); err != nil {
+			return err
+		}
+	}
+	return e.stage.stage(ctx, encoded{
+		id: id, fresh: e.fresh == nil || e.fresh(id), payload: payload, again: id == "", // a hole
+		tokens: tokensOfBlock(&b.block, first, end, e.codec),
+	})
 }
 
 // zeroRows counts vectors of which every component is 0, as padding has them.

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/plaid-ir/plaid/condition"
+	"github.com/plaid-ir/plaid/metadata/condition"
 	"github.com/plaid-ir/plaid/storage"
 	"github.com/plaid-ir/plaid/vectors"
 )
@@ -25,84 +25,86 @@ var ErrApplied = errors.New("the index has this entry of the log already")
 // number is noted nevertheless. After another error it is not; [Entry.Skip] passes
 // over an entry that cannot be done, so that every replica does.
 type Entry struct {
-	ix       *Index
-	sequence uint64
+	ix      *Index
+	applied storage.Applied
 }
 
 // Entry is the entry of a number above 0.
-func (ix *Index) Entry(sequence uint64) Entry { return Entry{ix, sequence} }
+func (ix *Index) Entry(sequence uint64) Entry {
+	return Entry{ix, storage.Applied{Sequence: sequence}}
+}
+
+// Marked is the entry with what tells it from another one of its number, such as a digest
+// of it: a log that was lost and grew again has others. [Snapshot.Applied] has the mark of
+// the last entry, for comparing before a log is followed further.
+func (e Entry) Marked(mark [16]byte) Entry {
+	e.applied.Mark = mark
+	return e
+}
 
 // Add is [Index.Add].
 func (e Entry) Add(ctx context.Context, src vectors.Source, o *AddOptions) (*AddReport, error) {
-	return e.ix.add(ctx, src, o, e.number())
+	return e.ix.add(ctx, src, o, e.logged())
 }
 
 // Delete is [Index.Delete].
 func (e Entry) Delete(ctx context.Context, ids []string) (deleted int, missing []string, err error) {
-	return e.ix.deleteIDs(ctx, ids, e.number())
+	return e.ix.deleteIDs(ctx, ids, e.logged())
 }
 
 // DeleteWhere is [Index.DeleteWhere].
 func (e Entry) DeleteWhere(ctx context.Context, where *condition.Condition) (deleted int, err error) {
-	return e.ix.deleteWhere(ctx, where, e.number())
+	return e.ix.deleteWhere(ctx, where, e.logged())
 }
 
 // UpdatePayload is [Index.UpdatePayload].
 func (e Entry) UpdatePayload(ctx context.Context, where *condition.Condition, set condition.Fields) (updated int, err error) {
-	return e.ix.updatePayload(ctx, where, set, e.number())
+	return e.ix.updatePayload(ctx, where, set, e.logged())
 }
 
 // SetPayload is [Index.SetPayload].
 func (e Entry) SetPayload(ctx context.Context, payloads map[string][]byte) (updated int, missing []string, err error) {
-	return e.ix.setPayload(ctx, payloads, e.number())
+	return e.ix.setPayload(ctx, payloads, e.logged())
 }
 
 // Skip notes the number and changes nothing else.
 func (e Entry) Skip(ctx context.Context) error {
-	_, err := e.ix.delete(ctx, nil, e.number())
+	_, err := e.ix.delete(ctx, nil, e.logged())
 	return err
 }
 
 // entry is what a change is told of the log: nil for one that is in none.
-type entry struct{ sequence uint64 }
+type entry struct{ storage.Applied }
 
-func (e Entry) number() *entry { return &entry{e.sequence} }
+func (e Entry) logged() *entry { return &entry{e.applied} }
 
 // check tells whether the entry may be done to what a snapshot shows.
 func (e *entry) check(snap *Snapshot) error {
 	if e == nil {
 		return nil
 	}
-	if e.sequence == 0 {
+	if e.Sequence == 0 {
 		return fmt.Errorf("%w: entries of a log count from 1", ErrOption)
 	}
 	last, err := snap.Applied()
-	if err == nil && e.sequence <= last {
-		err = fmt.Errorf("%s: entry %d: %w: the last one is %d", snap.Path(), e.sequence, ErrApplied, last)
+	if err == nil && e.Sequence <= last.Sequence {
+		err = fmt.Errorf("%s: entry %d: %w: the last one is %d", snap.Path(), e.Sequence, ErrApplied, last.Sequence)
 	}
 	return err
 }
 
-// put notes the entry in the transaction that does it.
-func (e *entry) put(tx *storage.Tx, generation uint64) error {
+// noteIn notes the entry in the transaction that does it.
+func (e *entry) noteIn(tx *storage.Tx, generation uint64) error {
 	if e == nil {
 		return nil
 	}
-	return tx.PutApplied(generation, e.sequence)
-}
-
-// note is put where the entry changes nothing.
-func (ix *Index) note(e *entry, snap *Snapshot) error {
-	if e == nil {
-		return nil
-	}
-	return ix.changed(ix.file.Update(func(tx *storage.Tx) error { return e.put(tx, snap.Generation()) }))
+	return tx.PutApplied(generation, e.Applied)
 }
 
 // copyApplied brings the number along into a rewritten index.
 func copyApplied(tx *storage.Tx, gen uint64, snap *Snapshot) error {
 	last, err := snap.Applied()
-	if err != nil || last == 0 {
+	if err != nil || last.Sequence == 0 {
 		return err
 	}
 	return tx.PutApplied(gen, last)

@@ -16,7 +16,9 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
-	"github.com/plaid-ir/plaid/condition"
+	"github.com/plaid-ir/plaid/internal/race"
+	"github.com/plaid-ir/plaid/internal/testenv"
+	"github.com/plaid-ir/plaid/metadata/condition"
 	"github.com/plaid-ir/plaid/storage"
 	"github.com/plaid-ir/plaid/vectors"
 )
@@ -28,7 +30,7 @@ func appliedAt(t tb, ix *Index) uint64 {
 	defer s.Close()
 	n, err := s.Applied()
 	require.NoError(t, err)
-	return n
+	return n.Sequence
 }
 
 // Entries do what the methods of an index do, leave the same content, and are done
@@ -144,7 +146,7 @@ func TestEntriesDamaged(t *testing.T) {
 					found++
 					return
 				}
-				require.EqualValues(t, 77, n, "what is left of another page")
+				require.EqualValues(t, 77, n.Sequence, "what is left of another page")
 			})
 		}
 	}
@@ -155,7 +157,7 @@ func TestEntriesDamaged(t *testing.T) {
 // that follows it once.
 func TestEntriesReplayed(t *testing.T) {
 	ctx := context.Background()
-	dir := ramDir(t)
+	dir := testenv.RAMDir(t)
 	n := 0
 	rapid.Check(t, func(t *rapid.T) {
 		n++
@@ -209,7 +211,7 @@ func TestEntriesReplayed(t *testing.T) {
 	})
 }
 
-func init() { children["entries"] = entriesChild }
+func init() { testenv.Children["entries"] = entriesChild }
 
 // entriesChild adds documents, an entry each, and says so.
 func entriesChild() error {
@@ -222,11 +224,11 @@ func entriesChild() error {
 	if err != nil {
 		return err
 	}
-	n, err := s.Applied()
+	last, err := s.Applied()
 	if err != nil {
 		return err
 	}
-	for {
+	for n := last.Sequence; ; {
 		n++
 		src, err := vectors.FromDocuments(8, entryDocs(n))
 		if err != nil {
@@ -250,17 +252,14 @@ func entryDocs(n uint64) []vectors.Document {
 // A process is killed while it follows a log: the number says exactly which entries
 // the file has.
 func TestEntriesKilled(t *testing.T) {
-	kills := 12
-	if testing.Short() {
-		kills = 4
-	}
+	kills := race.Cases(4, 5, 12)
 	self, err := os.Executable()
 	require.NoError(t, err)
 	path := newPath(t)
 	build(t, path, 8, corpus(20, 5, 8, 1), nil)
 	for kill := range kills {
 		cmd := exec.Command(self)
-		cmd.Env = append(os.Environ(), childVariable+"=entries", "PLAID_TEST_PATH="+path)
+		cmd.Env = append(os.Environ(), testenv.ChildVariable+"=entries", "PLAID_TEST_PATH="+path)
 		out, err := cmd.StdoutPipe()
 		require.NoError(t, err)
 		require.NoError(t, cmd.Start())

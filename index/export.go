@@ -14,9 +14,10 @@ import (
 
 	"github.com/RoaringBitmap/roaring/v2"
 
-	"github.com/plaid-ir/plaid/condition"
+	"github.com/plaid-ir/plaid/codec"
+	"github.com/plaid-ir/plaid/index/interop"
 	"github.com/plaid-ir/plaid/internal/atomicfile"
-	"github.com/plaid-ir/plaid/interop"
+	"github.com/plaid-ir/plaid/metadata/condition"
 	"github.com/plaid-ir/plaid/storage"
 	"github.com/plaid-ir/plaid/vectors"
 )
@@ -41,7 +42,7 @@ type ExportOptions struct {
 // documents are those that are to be exported.
 func (o *ExportOptions) documents(ctx context.Context, s *Snapshot) (*roaring.Bitmap, error) {
 	if o.Where == nil {
-		return s.liveDocs(), nil
+		return liveDocs(s.view), nil
 	}
 	return s.Select(ctx, o.Where)
 }
@@ -57,10 +58,7 @@ type ExportReport struct {
 // whose it is. dir must not exist or be empty; it appears, durable, when
 // everything is written. What an export to it left that was killed is removed.
 func (s *Snapshot) Export(ctx context.Context, dir string, opts *ExportOptions) (r *ExportReport, err error) {
-	o := ExportOptions{}
-	if opts != nil {
-		o = *opts
-	}
+	o := given(opts)
 	defer storage.Guard(s.Path(), &err)()
 	docs, err := o.documents(ctx, s)
 	if err != nil {
@@ -113,7 +111,7 @@ func (s *Snapshot) exportVectors(ctx context.Context, folder *atomicfile.Folder,
 		if err != nil {
 			return err
 		}
-		err = each(ctx, docs, func(ordinal uint32) error {
+		err = visitDocuments(ctx, docs, func(ordinal uint32) error {
 			v, err := s.Vectors(ordinal)
 			if err != nil {
 				return err
@@ -127,8 +125,8 @@ func (s *Snapshot) exportVectors(ctx context.Context, folder *atomicfile.Folder,
 	})
 }
 
-// each visits documents in order.
-func each(ctx context.Context, docs *roaring.Bitmap, visit func(ordinal uint32) error, progress func(Progress)) error {
+// visitDocuments visits documents in order.
+func visitDocuments(ctx context.Context, docs *roaring.Bitmap, visit func(ordinal uint32) error, progress func(Progress)) error {
 	n, total := int64(0), int64(docs.GetCardinality())
 	for it := docs.Iterator(); it.HasNext(); n++ {
 		if err := ctx.Err(); err != nil {
@@ -161,7 +159,7 @@ func lines(texts []string) func(io.Writer) error {
 func (s *Snapshot) exportPayload(ctx context.Context, folder *atomicfile.Folder, docs *roaring.Bitmap) error {
 	n := 0
 	err := folder.Write(exportPayload, func(w io.Writer) error {
-		return each(ctx, docs, func(ordinal uint32) error {
+		return visitDocuments(ctx, docs, func(ordinal uint32) error {
 			p, err := s.Payload(ordinal)
 			if err != nil || p == nil {
 				return err
@@ -234,21 +232,11 @@ func payloadLine(id string, p []byte) ([]byte, error) {
 // An index with scales of residuals, which is the default, has no such form: the
 // error wraps [interop.ErrUnsupported].
 func (s *Snapshot) ExportEngine(ctx context.Context, dir string, opts *ExportOptions) (r *ExportReport, err error) {
-	o := ExportOptions{}
-	if opts != nil {
-		o = *opts
-	}
+	o := given(opts)
 	defer storage.Guard(s.Path(), &err)()
-	c := s.Quantizer()
-	k := c.Kernel()
-	if k.DimScale != nil || k.CentroidScale != nil {
-		return nil, fmt.Errorf("%w: the format has no scales of residuals, and this index has some", interop.ErrUnsupported)
-	}
-	h := interop.Header{Dim: c.Dim, Nbits: c.Nbits, Centroids: c.Centroids(), Weights: k.Codebook.Weights(), Cutoffs: c.Cutoffs}
-	if h.Cutoffs == nil {
-		for i := 1; i < len(h.Weights); i++ {
-			h.Cutoffs = append(h.Cutoffs, (h.Weights[i-1]+h.Weights[i])/2)
-		}
+	h, err := engineHeader(s.Quantizer())
+	if err != nil {
+		return nil, err
 	}
 	docs, err := o.documents(ctx, s)
 	if err != nil {
@@ -264,33 +252,8 @@ func (s *Snapshot) ExportEngine(ctx context.Context, dir string, opts *ExportOpt
 		return nil, err
 	}
 	defer w.Close()
-	rb := c.RowBytes()
-	var codes []uint32
-	for i := range s.Chunks() {
-		ch, err := s.Chunk(i, storage.All)
-		if err != nil {
-			return nil, err
-		}
-		first, _ := s.ChunkDocs(i)
-		for d := range ch.Docs() {
-			if err := ctx.Err(); err != nil {
-				return nil, err
-			}
-			if !docs.Contains(first + uint32(d)) {
-				continue
-			}
-			lo, hi := int(ch.Offsets[d]), int(ch.Offsets[d+1])
-			codes = codes[:0]
-			for t := lo; t < hi; t++ {
-				codes = append(codes, ch.Code(t))
-			}
-			if err := w.WriteBlock(codes, ch.Residuals[lo*rb:hi*rb]); err != nil {
-				return nil, err
-			}
-		}
-		if o.Progress != nil {
-			o.Progress(Progress{"export", int64(i + 1), int64(s.Chunks()), "chunks"})
-		}
+	if err := s.writeTokens(ctx, w, docs, o.Progress); err != nil {
+		return nil, err
 	}
 	if err := w.WriteFile(exportIDs, lines(ids)); err != nil {
 		return nil, err
@@ -298,9 +261,55 @@ func (s *Snapshot) ExportEngine(ctx context.Context, dir string, opts *ExportOpt
 	return reportOf(lengths), w.Commit(ctx)
 }
 
+// engineHeader is that of an index folder with the codec.
+func engineHeader(c *codec.Quantizer) (h interop.Header, err error) {
+	k := c.Kernel()
+	if k.DimScale != nil || k.CentroidScale != nil {
+		return h, fmt.Errorf("%w: the format has no scales of residuals, and this index has some", interop.ErrUnsupported)
+	}
+	h = interop.Header{Dim: c.Dim, Nbits: c.Nbits, Centroids: c.Centroids(), Weights: k.Codebook.Weights(), Cutoffs: c.Cutoffs}
+	if h.Cutoffs == nil {
+		for i := 1; i < len(h.Weights); i++ {
+			h.Cutoffs = append(h.Cutoffs, (h.Weights[i-1]+h.Weights[i])/2)
+		}
+	}
+	return h, nil
+}
+
+// writeTokens writes the tokens of documents.
+func (s *Snapshot) writeTokens(ctx context.Context, w *interop.Writer, docs *roaring.Bitmap, progress func(Progress)) error {
+	var codes []uint32
+	for i := range s.Chunks() {
+		ch, err := s.Chunk(i, storage.All)
+		if err != nil {
+			return err
+		}
+		first, _ := s.ChunkDocs(i)
+		for d := range ch.Docs() {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			if !docs.Contains(first + uint32(d)) {
+				continue
+			}
+			codes = codes[:0]
+			for t := ch.Offsets[d]; t < ch.Offsets[d+1]; t++ {
+				codes = append(codes, ch.Code(int(t)))
+			}
+			if err := w.WriteBlock(codes, tokensOfChunk(ch, d, s.Codec()).residuals); err != nil {
+				return err
+			}
+		}
+		if progress != nil {
+			progress(Progress{"export", int64(i + 1), int64(s.Chunks()), "chunks"})
+		}
+	}
+	return nil
+}
+
 // idsOf returns the ids and lengths of documents.
 func (s *Snapshot) idsOf(ctx context.Context, docs *roaring.Bitmap) (ids []string, lengths []int32, err error) {
-	err = each(ctx, docs, func(ordinal uint32) error {
+	err = visitDocuments(ctx, docs, func(ordinal uint32) error {
 		chunk, doc, _ := s.Locate(ordinal)
 		_, offsets := s.ChunkDocs(chunk)
 		n := offsets[doc+1] - offsets[doc]

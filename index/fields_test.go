@@ -3,11 +3,13 @@ package index
 import (
 	"context"
 	"fmt"
+	"io"
 	"math/bits"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/plaid-ir/plaid/metadata"
 	"github.com/plaid-ir/plaid/storage"
 	"github.com/plaid-ir/plaid/vectors"
 )
@@ -35,12 +37,12 @@ func selected(t tb, ix *Index, text string) (ids []string, scanned uint64) {
 	for it := docs.Iterator(); it.HasNext(); {
 		ids = append(ids, s.ID(it.Next()))
 	}
-	_, rest, err := s.runs(s.liveDocs())
+	m, err := s.picture.selector()
 	require.NoError(t, err)
-	return ids, rest.GetCardinality()
+	return ids, m.Unindexed()
 }
 
-func change(t tb, ix *Index, fn func(*storage.Generation, *storage.State) error) {
+func changeState(t tb, ix *Index, fn func(*storage.Generation, *storage.State) error) {
 	t.Helper()
 	s, err := ix.Snapshot()
 	require.NoError(t, err)
@@ -69,7 +71,7 @@ func TestIndexWithoutRuns(t *testing.T) {
 	want, scanned := selected(t, ix, "year < 1992")
 	require.Equal(t, []string{"d0", "d1", "d30", "d31"}, want)
 	require.Zero(t, scanned)
-	change(t, ix, func(_ *storage.Generation, s *storage.State) error { // as an older program writes it
+	changeState(t, ix, func(_ *storage.Generation, s *storage.State) error { // as an older program writes it
 		s.FieldRuns, s.NextFieldRun = nil, 0
 		return nil
 	})
@@ -124,6 +126,51 @@ func TestRunsStayFew(t *testing.T) {
 	require.Zero(t, scanned)
 }
 
+// What conditions need of an index is made once between two changes.
+func TestSelectorIsKeptInThePicture(t *testing.T) {
+	path := newPath(t)
+	build(t, path, 4, yearly("d", 20), nil)
+	ix := writing(t, path)
+	selector := func() *metadata.Selector {
+		t.Helper()
+		s, err := ix.Snapshot()
+		require.NoError(t, err)
+		defer s.Close()
+		_, err = s.Select(context.Background(), where(t, "year = 1990"))
+		require.NoError(t, err)
+		m, err := s.picture.selector()
+		require.NoError(t, err)
+		return m
+	}
+	first := selector()
+	require.Same(t, first, selector())
+	add(t, ix, 4, yearly("e", 1)...)
+	require.NotSame(t, first, selector())
+}
+
+// Conditions take true for 1, and a text for the array that it looks like; runs know better.
+func TestVerifyFindsWrongForms(t *testing.T) {
+	docs := yearly("d", 3)
+	payloads := []string{`{"a": true, "b": "[1]"}`, `{"a": 1, "b": "[1]"}`, `{"a": true, "b": [1]}`}
+	for i := range docs {
+		docs[i].Payload = []byte(payloads[i])
+	}
+	path := newPath(t)
+	build(t, path, 4, docs, nil)
+	ix := writing(t, path)
+	for ordinal, damaged := range []string{`{"a": 1, "b": "[1]"}`, `{"a": true, "b": "[1]"}`, `{"a": true, "b": "[1]"}`} {
+		put := func(payload string) {
+			changeState(t, ix, func(g *storage.Generation, _ *storage.State) error {
+				return g.PutPayload(uint32(ordinal), []byte(payload))
+			})
+		}
+		put(damaged)
+		require.ErrorContains(t, ix.Verify(context.Background()), "field "+[]string{"a", "a", "b"}[ordinal]+" does not follow from the payloads")
+		put(payloads[ordinal])
+		require.NoError(t, ix.Verify(context.Background()))
+	}
+}
+
 func TestVerifyFindsWrongRuns(t *testing.T) {
 	ctx := context.Background()
 	docs := yearly("d", 10)
@@ -143,12 +190,17 @@ func TestVerifyFindsWrongRuns(t *testing.T) {
 		build(t, path, 4, docs, nil)
 		ix := writing(t, path)
 		require.NoError(t, ix.Verify(ctx))
-		change(t, ix, damage)
+		changeState(t, ix, damage)
 		err := ix.Verify(ctx)
 		require.ErrorIs(t, err, storage.ErrCorrupt, name)
 		if name != "field run 0 is missing" { // storage sees it first
 			require.ErrorContains(t, err, name)
 		}
+		_, err = ix.BackupTo(ctx, path+".copy", nil)
+		require.ErrorIs(t, err, storage.ErrCorrupt, name)
+		require.NoFileExists(t, path+".copy")
+		_, err = ix.Backup(ctx, io.Discard, nil)
+		require.ErrorIs(t, err, storage.ErrCorrupt, name)
 		if name == "malformed field data" || name == "field run 0 is missing" {
 			s, err := ix.Snapshot()
 			require.NoError(t, err, "what is derived is not needed to search")

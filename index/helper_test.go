@@ -9,31 +9,20 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/plaid-ir/plaid/codec"
+	"github.com/plaid-ir/plaid/internal/testenv"
 	"github.com/plaid-ir/plaid/storage"
 	"github.com/plaid-ir/plaid/vectors"
 )
 
-// children are what the test binary does when a test runs it as a process of
-// its own, by the name in the environment.
-var children = map[string]func() error{}
-
-const childVariable = "PLAID_TEST_CHILD"
-
-func TestMain(m *testing.M) {
-	if name := os.Getenv(childVariable); name != "" {
-		if err := children[name](); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		os.Exit(0)
-	}
-	os.Exit(m.Run())
-}
+func TestMain(m *testing.M) { testenv.Main(m) }
 
 // tb is testing.TB or *rapid.T.
 type tb interface {
@@ -41,15 +30,12 @@ type tb interface {
 	Helper()
 }
 
-// ramDir is a folder for tests that commit often and do not depend on the
-// disk: in memory, where there is such a place.
-func ramDir(t *testing.T) string {
-	dir, err := os.MkdirTemp("/dev/shm", "plaid-test-")
-	if err != nil {
-		return t.TempDir()
-	}
-	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
-	return dir
+// withoutReplaced leaves out files that others have replaced while they were open: on
+// Windows they have a name until they are closed.
+func withoutReplaced(entries []os.DirEntry) []os.DirEntry {
+	return slices.DeleteFunc(entries, func(e os.DirEntry) bool {
+		return runtime.GOOS == "windows" && strings.HasSuffix(e.Name(), ".gone.tmp")
+	})
 }
 
 // small makes many chunks and transactions of little data.
@@ -146,7 +132,7 @@ func build(t tb, path string, dim int, docs []vectors.Document, o *BuildOptions)
 	return r
 }
 
-func newPath(t *testing.T) string { return filepath.Join(ramDir(t), "test.plaid") }
+func newPath(t *testing.T) string { return filepath.Join(testenv.RAMDir(t), "test.plaid") }
 
 // reading opens for the length of fn.
 func reading(t tb, path string, fn func(s *Snapshot)) {

@@ -1,6 +1,7 @@
 package index
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,7 +12,7 @@ import (
 	"time"
 
 	"github.com/plaid-ir/plaid/codec"
-	"github.com/plaid-ir/plaid/interop"
+	"github.com/plaid-ir/plaid/index/interop"
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/storage"
 	"github.com/plaid-ir/plaid/vectors"
@@ -63,16 +64,9 @@ const importBlock = 1 << 16 // tokens
 //
 // Errors: those of package interop, and those of [Build].
 func Import(ctx context.Context, dir, path string, opts *ImportOptions) (r *ImportReport, err error) {
-	o := ImportOptions{}
-	if opts != nil {
-		o = *opts
-	}
-	if o.Memory == 0 {
-		o.Memory = DefaultMemory
-	}
-	if o.Threads == 0 {
-		o.Threads = runtime.GOMAXPROCS(0)
-	}
+	o := given(opts)
+	o.Memory = cmp.Or(o.Memory, DefaultMemory)
+	o.Threads = cmp.Or(o.Threads, runtime.GOMAXPROCS(0))
 	if err := o.Model.Validate(); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrOption, err)
 	}
@@ -94,7 +88,7 @@ func Import(ctx context.Context, dir, path string, opts *ImportOptions) (r *Impo
 	if inside(path, dir) {
 		return nil, fmt.Errorf("%w: %s lies within %s, which is only read", ErrOption, path, dir)
 	}
-	im := &importer{src: src, o: o}
+	im := &importer{src: src, options: o}
 	if err := im.makeCodec(ctx); err != nil {
 		return nil, fmt.Errorf("%s: %w", dir, err)
 	}
@@ -129,11 +123,12 @@ func inside(path, dir string) bool {
 }
 
 type importer struct {
-	src    *interop.Index
-	o      ImportOptions
-	codec  *codec.Quantizer
-	report *ImportReport
-	block  codec.Block
+	src     *interop.Index
+	options ImportOptions
+	codec   *codec.Quantizer
+	report  *ImportReport
+	block   codec.Block // encoded, and not staged
+	docs    int         // staged
 }
 
 // makeCodec settles codec and largest factor; the latter takes a pass over all
@@ -153,7 +148,7 @@ func (im *importer) makeCodec(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		f, err := c.MaxFactor(ctx, b.Codes, b.Residuals, im.o.Threads)
+		f, err := c.MaxFactor(ctx, b.Codes, b.Residuals, im.options.Threads)
 		if err != nil {
 			return err
 		}
@@ -165,7 +160,7 @@ func (im *importer) makeCodec(ctx context.Context) error {
 		WeightChange: float64(grid.Worst), WeightBefore: float64(grid.Before), WeightAfter: float64(grid.After),
 		Warnings: append([]string(nil), src.Warnings...),
 	}
-	if im.o.VerifyIVF && src.HasIVF() {
+	if im.options.VerifyIVF && src.HasIVF() {
 		diff, err := src.VerifyIVF(ctx)
 		if err != nil {
 			return err
@@ -176,19 +171,19 @@ func (im *importer) makeCodec(ctx context.Context) error {
 }
 
 func (im *importer) copy(ctx context.Context, file *storage.File) error {
-	gen, err := newGeneration(file, im.codec, storage.Build{Source: im.src.Engine, WeightChange: im.report.WeightChange}, im.o.Model, true)
+	gen, err := newGeneration(file, im.codec, storage.Build{Source: im.src.Engine, WeightChange: im.report.WeightChange}, im.options.Model, true)
 	if err != nil {
 		return err
 	}
-	stage := newStager(file, gen, im.codec.K, storage.State{}, im.o.Memory)
+	stage := newStager(file, gen, im.codec.K, storage.State{}, im.options.Memory)
 	if err := im.stageDocs(ctx, stage); err != nil {
 		return err
 	}
 	if err := im.src.Unchanged(); err != nil {
 		return err
 	}
-	if im.o.Unchanged != nil {
-		if err := im.o.Unchanged(); err != nil {
+	if im.options.Unchanged != nil {
+		if err := im.options.Unchanged(); err != nil {
 			return err
 		}
 	}
@@ -200,72 +195,64 @@ func (im *importer) copy(ctx context.Context, file *storage.File) error {
 
 // stageDocs cuts the blocks of tokens into documents.
 func (im *importer) stageDocs(ctx context.Context, stage *stager) error {
-	cb, rb := im.codec.CodeBytes(), im.codec.RowBytes()
-	block := &im.block
-	row, at := 0, 0 // next document; first token of the block that is not staged
-	drain := func() error {
-		for row < len(im.src.DocLens) {
-			n := int(im.src.DocLens[row])
-			if at+n > block.Tokens {
-				return nil
-			}
-			id := strconv.Itoa(row)
-			if im.o.IDs != nil {
-				id = im.o.IDs[row]
-			}
-			var payload []byte
-			if im.o.Payload != nil {
-				var err error
-				if payload, err = im.o.Payload(row, id); err != nil {
-					return err
-				}
-			}
-			hi := at + n
-			err := stage.stage(ctx, encoded{
-				id: id, fresh: true, payload: payload,
-				codes: block.Codes[at*cb : hi*cb], factors: block.Factors[2*at : 2*hi], residuals: block.Residuals[at*rb : hi*rb],
-			})
-			if err != nil {
-				return err
-			}
-			if n == 0 {
-				im.report.Empty++
-			}
-			row++
-			at = hi
-		}
-		return nil
-	}
 	for b, err := range im.src.Blocks(ctx, importBlock) {
 		if err != nil {
 			return err
 		}
-		keepTail(block, at, cb, rb)
-		at = 0
-		if err := im.codec.EncodeFixed(ctx, block, b.Codes, b.Residuals, im.o.Threads); err != nil {
+		if err := im.codec.EncodeFixed(ctx, &im.block, b.Codes, b.Residuals, im.options.Threads); err != nil {
 			return err
 		}
-		if err := drain(); err != nil {
+		if err := im.stageWhole(ctx, stage); err != nil {
 			return err
 		}
-		if im.o.Progress != nil {
-			im.o.Progress(Progress{"import", int64(row), int64(len(im.src.DocLens)), "documents"})
+		if im.options.Progress != nil {
+			im.options.Progress(Progress{"import", int64(im.docs), int64(len(im.src.DocLens)), "documents"})
 		}
 	}
-	if err := drain(); err != nil {
+	if err := im.stageWhole(ctx, stage); err != nil { // empty ones behind the last block
 		return err
 	}
-	im.report.Clamped = block.Clamped
-	if row != len(im.src.DocLens) {
-		return fmt.Errorf("%s: %w: tokens end in document %d of %d", im.src.Dir, interop.ErrBroken, row, len(im.src.DocLens))
+	im.report.Clamped = im.block.Clamped
+	if im.docs != len(im.src.DocLens) {
+		return fmt.Errorf("%s: %w: tokens end in document %d of %d", im.src.Dir, interop.ErrBroken, im.docs, len(im.src.DocLens))
 	}
 	return nil
 }
 
-// keepTail moves the tokens from at on to the front of the block.
-func keepTail(b *codec.Block, at, cb, rb int) {
-	b.Codes = append(b.Codes[:0], b.Codes[at*cb:]...)
-	b.Factors = append(b.Factors[:0], b.Factors[2*at:]...)
-	b.Residuals = append(b.Residuals[:0], b.Residuals[at*rb:]...)
-	b.Tokens -= at
+// stageWhole stages the documents that the block has all tokens of, and keeps the rest of
+// it.
+func (im *importer) stageWhole(ctx context.Context, stage *stager) (err error) {
+	first := 0
+	for ; im.docs < len(im.src.DocLens); im.docs++ {
+		end := first + int(im.src.DocLens[im.docs])
+		if end > im.block.Tokens {
+			break
+		}
+		d := encoded{id: strconv.Itoa(im.docs), fresh: true, tokens: tokensOfBlock(&im.block, first, end, im.codec)}
+		if im.options.IDs != nil {
+			d.id = im.options.IDs[im.docs]
+		}
+		if im.options.Payload != nil {
+			if d.payload, err = im.options.Payload(im.docs, d.id); err != nil {
+				return err
+			}
+		}
+		if err := stage.stage(ctx, d); err != nil {
+			return err
+		}
+		if first == end {
+			im.report.Empty++
+		}
+		first = end
+	}
+	keepTail(&im.block, first, im.codec.CodeBytes(), im.codec.RowBytes())
+	return nil
+}
+
+// keepTail moves the tokens from first on to the front of the block.
+func keepTail(b *codec.Block, first, codeBytes, rowBytes int) {
+	b.Codes = append(b.Codes[:0], b.Codes[first*codeBytes:]...)
+	b.Factors = append(b.Factors[:0], b.Factors[2*first:]...)
+	b.Residuals = append(b.Residuals[:0], b.Residuals[first*rowBytes:]...)
+	b.Tokens -= first
 }

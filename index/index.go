@@ -85,9 +85,9 @@ type Index struct {
 
 	write    turn // of changes
 	training turn // beside them
-	// repaid are the documents that have got another payload since a training began or
-	// last asked; nil: none runs. Guarded by write.
-	repaid *roaring.Bitmap
+	// newPayloads are the documents that have got another payload since a training began
+	// or last asked; nil: none runs. Guarded by write.
+	newPayloads *roaring.Bitmap
 
 	follower *follower // nil: it does not follow its path
 
@@ -125,10 +125,22 @@ func Open(ctx context.Context, path string, o *Options) (*Index, error) {
 	if err := ix.load(ctx); err != nil { // what cannot be read is an error here, not at the first search
 		return nil, errors.Join(err, ix.Close())
 	}
+	if n, err := ix.formerDocs(); err == nil && n > 0 { // what is damaged there, searches for it tell
+		ix.log.Warn("conditions read the payloads of documents whose fields a former version has derived, and not all of them; compact makes them fast again",
+			"index", path, "documents", n)
+	}
 	if o.Follow > 0 {
 		ix.follower = ix.follow(o.Follow)
 	}
 	return ix, nil
+}
+
+// given are the options of a caller, who may leave them out.
+func given[T any](opts *T) (o T) {
+	if opts != nil {
+		o = *opts
+	}
+	return o
 }
 
 func newIndex(f *storage.File, be kernels.Backend, log *slog.Logger) *Index {
@@ -159,6 +171,9 @@ func (t turn) end() { <-t }
 
 // Path is the index file.
 func (ix *Index) Path() string { return ix.file.Path() }
+
+// Writes tells whether the index was opened to be changed ([Options.Write]).
+func (ix *Index) Writes() bool { return ix.file.Writes() }
 
 // Backend is the name of the kernels in use.
 func (ix *Index) Backend() string { return ix.backend.Name() }

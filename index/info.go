@@ -36,6 +36,8 @@ type Info struct {
 	BytesPerToken float64 `json:"bytes_per_token"`
 	// Defaults are the stored search parameters, nil without any.
 	Defaults *storage.Defaults `json:"search_defaults,omitempty"`
+	// FormerFieldDocs is what [Snapshot.FormerDocs] returns.
+	FormerFieldDocs uint64 `json:"former_field_docs,omitempty"`
 	// Applied is the last entry of a log that was done to the index; see [Entry].
 	Applied uint64 `json:"applied,omitempty"`
 }
@@ -54,8 +56,9 @@ func (ix *Index) Info(ctx context.Context) (in *Info, err error) {
 // Info walks the whole index.
 func (s *Snapshot) Info(ctx context.Context) (*Info, error) {
 	st := s.State()
+	format, feature := s.Versions()
 	in := &Info{
-		Path: s.Path(), FormatVersion: storage.FormatVersion, FeatureVersion: storage.FeatureVersion,
+		Path: s.Path(), FormatVersion: format, FeatureVersion: feature,
 		Generation: s.Generation(), Header: s.Header(),
 		Docs: st.Live, Deleted: st.Docs - st.Live, Ordinals: st.Docs, MaxOrdinals: storage.MaxDocs,
 		Tokens: st.LiveTokens, DeletedTokens: st.Tokens - st.LiveTokens,
@@ -80,9 +83,14 @@ func (s *Snapshot) Info(ctx context.Context) (*Info, error) {
 	if in.Defaults, err = s.Defaults(); err != nil {
 		return nil, err
 	}
-	if in.Applied, err = s.Applied(); err != nil {
+	if in.FormerFieldDocs, err = s.FormerDocs(); err != nil {
 		return nil, err
 	}
+	applied, err := s.Applied()
+	if err != nil {
+		return nil, err
+	}
+	in.Applied = applied.Sequence
 	if st.Tokens > 0 {
 		in.BytesPerToken = float64(in.Sizes.Total()-in.Sizes.Codec-in.Sizes.Payload) / float64(st.Tokens)
 	}

@@ -16,7 +16,7 @@ type liveSet struct {
 
 func newLiveSet(v *storage.View) liveSet {
 	l := liveSet{words: make([]uint64, (int(v.State().Docs)+63)/64)}
-	l.fill(v, 0)
+	l.setFrom(v, 0)
 	l.count()
 	return l
 }
@@ -36,7 +36,7 @@ func nextLiveSet(v, older *storage.View, was liveSet) liveSet {
 	}
 	l := liveSet{words: make([]uint64, (int(docs)+63)/64)}
 	copy(l.words, was.words)
-	l.fill(v, from)
+	l.setFrom(v, from)
 	if dead != deadThen {
 		l.clear(roaring.AndNot(dead, deadThen), 0)
 	}
@@ -44,8 +44,8 @@ func nextLiveSet(v, older *storage.View, was liveSet) liveSet {
 	return l
 }
 
-// fill sets the documents from an ordinal on that are neither empty nor deleted.
-func (l *liveSet) fill(v *storage.View, from uint32) {
+// setFrom sets the documents from an ordinal on that are neither empty nor deleted.
+func (l *liveSet) setFrom(v *storage.View, from uint32) {
 	chunk, doc, ok := v.Locate(from)
 	if !ok {
 		return

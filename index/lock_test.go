@@ -2,11 +2,13 @@ package index
 
 import (
 	"context"
+	"runtime"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/plaid-ir/plaid/internal/failpoint"
 	"github.com/plaid-ir/plaid/storage"
 )
 
@@ -41,10 +43,28 @@ func TestLocks(t *testing.T) {
 	requireFile(t, path, docs)
 }
 
+// waiting gives a channel on which a test hears that somebody looked for a lock and goes
+// on waiting for it.
+func waiting(t *testing.T) <-chan struct{} {
+	if runtime.GOOS == "windows" {
+		t.Skip("there are no locks to wait for")
+	}
+	looked := make(chan struct{})
+	t.Cleanup(func() { failpoint.Waiting = nil })
+	failpoint.Waiting = func(string) {
+		select {
+		case looked <- struct{}{}:
+		default:
+		}
+	}
+	return looked
+}
+
 // Who waits for the lock gets the index that is there when it is given back:
 // also where the file was replaced, or came to be, meanwhile.
 func TestLockTimeoutWaits(t *testing.T) {
 	docs := corpus(30, 5, 8, 1)
+	waits := waiting(t)
 	for _, compact := range []bool{false, true} {
 		for _, write := range []bool{false, true} {
 			path := newPath(t)
@@ -59,14 +79,17 @@ func TestLockTimeoutWaits(t *testing.T) {
 				}
 				opened <- ix
 			}()
+			<-waits
 			add(t, w, 8, docs[20:]...)
 			if compact {
 				require.NoError(t, w.Compact(context.Background(), nil))
 			}
-			select {
-			case <-opened:
-				require.Fail(t, "opened beside a writer")
-			case <-time.After(120 * time.Millisecond):
+			for range 2 { // the first may have looked before the change was done
+				select {
+				case <-opened:
+					require.Fail(t, "opened beside a writer")
+				case <-waits:
+				}
 			}
 			require.NoError(t, w.Close())
 			ix := <-opened
@@ -82,6 +105,7 @@ func TestLockTimeoutWaits(t *testing.T) {
 // A build that waits for another, which fails and takes its file away, makes
 // its own.
 func TestBuildAfterAFailedOne(t *testing.T) {
+	waits := waiting(t)
 	for _, force := range []bool{true, false} {
 		path := newPath(t)
 		docs := corpus(30, 5, 8, 1)
@@ -95,7 +119,7 @@ func TestBuildAfterAFailedOne(t *testing.T) {
 				_, err := Build(context.Background(), path, fromDocs(t, 8, docs[:9]), &BuildOptions{Force: force, LockTimeout: time.Minute})
 				done <- err
 			}()
-			time.Sleep(100 * time.Millisecond) // so that the other waits
+			<-waits
 			cancel()
 		}})
 		require.ErrorIs(t, err, context.Canceled)

@@ -15,12 +15,14 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/plaid-ir/plaid/internal/race"
+	"github.com/plaid-ir/plaid/internal/testenv"
 	"github.com/plaid-ir/plaid/vectors"
 )
 
 func init() {
-	children["memory"] = memoryChild
-	children["payload memory"] = payloadMemoryChild
+	testenv.Children["memory"] = memoryChild
+	testenv.Children["payload memory"] = payloadMemoryChild
 }
 
 // madeUp is a source whose vectors exist only while they are read.
@@ -99,11 +101,19 @@ func measured(src vectors.Source, o *BuildOptions) error {
 }
 
 func memoryChild() error {
-	return measured(newMadeUp(4000, 100, 128, 0), &BuildOptions{Centroids: 256, Iterations: 2})
+	docs := 2000
+	if race.Long() {
+		docs = 4000
+	}
+	return measured(newMadeUp(docs, 100, 128, 0), &BuildOptions{Centroids: 256, Iterations: 2})
 }
 
 func payloadMemoryChild() error {
-	return measured(newMadeUp(40_000, 1, 8, 10_000), &BuildOptions{Centroids: 256, Iterations: 2})
+	docs := 15_000
+	if race.Long() {
+		docs = 40_000
+	}
+	return measured(newMadeUp(docs, 1, 8, 10_000), &BuildOptions{Centroids: 256, Iterations: 2})
 }
 
 // A build keeps to its budget. What the process holds may be up to 1.6 times
@@ -112,7 +122,7 @@ func payloadMemoryChild() error {
 // MiB: program text, runtime, libraries).
 func TestMemoryOfABuild(t *testing.T) {
 	if testing.Short() {
-		t.Skip("builds indexes of 400,000 tokens and of 400 MB payload")
+		t.Skip("builds indexes of 200,000 tokens and of 150 MB payload")
 	}
 	for _, name := range []string{"memory", "payload memory"} {
 		t.Run(name, func(t *testing.T) {
@@ -131,10 +141,10 @@ func mib(n int64) float64 { return float64(n) / (1 << 20) }
 
 // Postings beyond a share of the budget end a segment: here, of a build.
 func TestBuildOfSeveralSegments(t *testing.T) {
-	if testing.Short() {
-		t.Skip("builds an index of 900,000 documents")
-	}
-	const docs = 900_000
+	docs := race.Cases(9_000, 90_000, 900_000)
+	segment, share := minSegmentBytes, segmentShare
+	t.Cleanup(func() { minSegmentBytes, segmentShare = segment, share })
+	minSegmentBytes, segmentShare = segment*int64(docs)/900_000, 1<<40
 	path := newPath(t)
 	_, err := Build(context.Background(), path, newMadeUp(docs, 1, 2, 0), &BuildOptions{Memory: 32 << 20, Centroids: 16, Iterations: 1, Nbits: 1})
 	require.NoError(t, err)
@@ -145,7 +155,7 @@ func TestBuildOfSeveralSegments(t *testing.T) {
 	require.Equal(t, docs, s.Len())
 	require.NoError(t, s.Verify(context.Background()))
 	require.NoError(t, s.Close())
-	_, _, err = ix.Delete(context.Background(), []string{"doc0", "doc899999"})
+	_, _, err = ix.Delete(context.Background(), []string{"doc0", fmt.Sprint("doc", docs-1)})
 	require.NoError(t, err)
 	require.NoError(t, ix.Compact(context.Background(), nil))
 	s, err = ix.Snapshot()

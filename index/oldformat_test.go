@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"os"
@@ -50,8 +51,9 @@ type oldHit struct {
 
 // oldKinds are the makers of the indexes of one version, by name.
 var oldKinds = map[string]func(ctx context.Context, path, scratch string) error{
-	"built": makeBuilt,
-	"table": makeTable,
+	"built":    makeBuilt,
+	"table":    makeTable,
+	"payloads": makePayloads,
 }
 
 func TestOldFormats(t *testing.T) {
@@ -80,6 +82,7 @@ func TestOldFormats(t *testing.T) {
 			require.NoError(t, ix.Close())
 
 			change(t, path, want.IDs)
+			update(t, file, path, want)
 		})
 	}
 }
@@ -124,6 +127,75 @@ func change(t *testing.T, path string, ids []string) {
 	check(rest...)
 	require.NoError(t, ix.Compact(ctx, nil))
 	check(rest...)
+}
+
+// update changes payloads of an old index, before and after everything else that may
+// change it: documents that had one keep it, whatever says so from then on.
+func update(t *testing.T, file, path string, old oldIndex) {
+	ctx := t.Context()
+	for _, first := range []struct {
+		name   string
+		change func(*index.Index) error
+	}{
+		{"nothing", func(*index.Index) error { return nil }},
+		{"delete", func(ix *index.Index) error {
+			_, _, err := ix.Delete(ctx, old.IDs[1:2])
+			return err
+		}},
+		{"add", func(ix *index.Index) error {
+			src, err := vectors.FromDocuments(oldDim, []vectors.Document{oldDocument(rand.New(rand.NewPCG(1, 1)), "x", 3)})
+			require.NoError(t, err)
+			_, err = ix.Add(ctx, src, nil)
+			require.NoError(t, err)
+			_, _, err = ix.Delete(ctx, []string{"x"})
+			return err
+		}},
+		{"compact", func(ix *index.Index) error { return ix.Compact(ctx, nil) }},
+	} {
+		unpack(t, file, path)
+		ix, err := index.Open(ctx, path, &index.Options{Write: true})
+		require.NoError(t, err)
+		info, err := ix.Info(ctx)
+		require.NoError(t, err)
+		was := info.FormatVersion
+		require.NoError(t, first.change(ix), first.name)
+		with, without := "", "" // a document that has a payload, and one that has none
+		want := maps.Clone(old.Payload)
+		for i, id := range old.IDs {
+			if first.name == "delete" && i == 1 {
+				delete(want, id)
+				continue
+			}
+			if _, ok := want[id]; ok {
+				with = id
+			} else {
+				without = id
+			}
+		}
+		set := map[string][]byte{without: []byte(`{"now": "here"}`)}
+		if with != "" {
+			set[with] = nil
+			delete(want, with)
+		}
+		want[without] = `{"now": "here"}`
+		for range 2 {
+			n, missing, err := ix.SetPayload(ctx, set)
+			require.NoError(t, err)
+			require.Len(t, set, n)
+			require.Empty(t, missing)
+			require.Equal(t, want, describe(t, ix).Payload, first.name)
+		}
+		require.NoError(t, ix.Close())
+		ix, err = index.Open(ctx, path, nil)
+		require.NoError(t, err)
+		require.Equal(t, want, describe(t, ix).Payload, first.name)
+		if info, err = ix.Info(ctx); was < 2 {
+			// A program that looks for flags refuses it.
+			require.Equal(t, 2, info.FormatVersion)
+		}
+		require.NoError(t, err)
+		require.NoError(t, ix.Close())
+	}
 }
 
 func describe(t *testing.T, ix *index.Index) oldIndex {
@@ -218,6 +290,23 @@ func makeBuilt(ctx context.Context, path, _ string) error {
 	return ix.SetDefaults(&storage.Defaults{Docs: 38, Tokens: 150, Classes: []storage.DefaultClass{
 		{K: 10, Probes: 4, Approx: 20, Exact: 12, Target: 0.99, Recall: 1, HeldOut: 1, Queries: 3},
 	}})
+}
+
+// makePayloads has payloads that came, changed and went after their documents.
+func makePayloads(ctx context.Context, path, scratch string) error {
+	if err := makeBuilt(ctx, path, scratch); err != nil {
+		return err
+	}
+	ix, err := index.Open(ctx, path, &index.Options{Write: true})
+	if err != nil {
+		return err
+	}
+	defer ix.Close()
+	_, _, err = ix.SetPayload(ctx, map[string][]byte{
+		"first-6 ü": []byte(`{"late": 1}`), "second-3 ü": []byte(`{"late": 2}`), // had none
+		"first-8 ü": []byte(`{"other": 3}`), "first-10 ü": nil, "third-1 ü": nil,
+	})
+	return err
 }
 
 // makeTable has a table of weights, as an import has.

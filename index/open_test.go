@@ -5,36 +5,15 @@ package index
 import (
 	"context"
 	"errors"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/plaid-ir/plaid/storage"
+
+	"github.com/plaid-ir/plaid/internal/countdown"
 )
-
-// countdown is a context that ends when it has been asked so many times.
-type countdown struct {
-	context.Context
-	left atomic.Int64
-	done chan struct{}
-}
-
-func endsAfter(n int64) *countdown {
-	c := &countdown{Context: context.Background(), done: make(chan struct{})}
-	c.left.Store(n)
-	return c
-}
-
-func (c *countdown) Done() <-chan struct{} { return c.done }
-
-func (c *countdown) Err() error {
-	if c.left.Add(-1) >= 0 {
-		return nil
-	}
-	return context.Canceled
-}
 
 // An opening that is broken off anywhere says so, calls nothing damaged and leaves
 // nothing open.
@@ -44,9 +23,9 @@ func TestOpenCancelled(t *testing.T) {
 	docs := corpus(60, 6, 8, 1)
 	build(t, path, 8, docs, nil)
 	for _, o := range []*Options{nil, {Write: true}} {
-		n := int64(0)
+		n := 0
 		for ; ; n++ {
-			ix, err := Open(endsAfter(n), path, o)
+			ix, err := Open(countdown.New(n), path, o)
 			if err == nil {
 				require.NoError(t, ix.Close())
 				break
@@ -54,7 +33,7 @@ func TestOpenCancelled(t *testing.T) {
 			require.ErrorIs(t, err, context.Canceled)
 			require.NotErrorIs(t, err, storage.ErrCorrupt)
 		}
-		require.Greater(t, n, int64(15), "pages and document tables are read with it")
+		require.Greater(t, n, 15, "pages and document tables are read with it")
 	}
 	requireFile(t, path, docs)
 }
@@ -97,16 +76,16 @@ func TestVerifyCancelled(t *testing.T) {
 	build(t, path, 8, corpus(30, 6, 8, 1), nil)
 	reading(t, path, func(s *Snapshot) {
 		for _, check := range []func(context.Context) error{s.Verify, s.VerifyChecksums} {
-			n := int64(0)
+			n := 0
 			for ; ; n++ {
-				err := check(endsAfter(n))
+				err := check(countdown.New(n))
 				if err == nil {
 					break
 				}
 				require.ErrorIs(t, err, context.Canceled)
 				require.NotErrorIs(t, err, storage.ErrCorrupt)
 			}
-			require.Greater(t, n, int64(5))
+			require.Greater(t, n, 5)
 		}
 	})
 }

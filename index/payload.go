@@ -10,7 +10,7 @@ import (
 
 	"github.com/RoaringBitmap/roaring/v2"
 
-	"github.com/plaid-ir/plaid/condition"
+	"github.com/plaid-ir/plaid/metadata/condition"
 	"github.com/plaid-ir/plaid/storage"
 	"github.com/plaid-ir/plaid/vectors"
 )
@@ -31,11 +31,10 @@ func (ix *Index) updatePayload(ctx context.Context, where *condition.Condition, 
 		return 0, fmt.Errorf("%w: %w", ErrOption, err)
 	}
 	err = ix.changePayload(ctx, log, func(snap *Snapshot) (map[uint32][]byte, error) {
-		parts, err := selectingAll(ctx, []*Snapshot{snap}, where)
-		if err != nil {
+		if err := checkFields(ctx, []*Snapshot{snap}, where); err != nil {
 			return nil, err
 		}
-		payloads, err := parts[0].merged(where, set)
+		payloads, err := snap.merged(ctx, where, set)
 		updated = len(payloads)
 		return payloads, err
 	})
@@ -46,23 +45,23 @@ func (ix *Index) updatePayload(ctx context.Context, where *condition.Condition, 
 }
 
 // merged are the payloads, with fields set, of the documents that a condition is true of.
-func (q *selecting) merged(where *condition.Condition, set condition.Fields) (map[uint32][]byte, error) {
-	docs, err := q.selected(where)
+func (s *Snapshot) merged(ctx context.Context, where *condition.Condition, set condition.Fields) (map[uint32][]byte, error) {
+	docs, err := s.selectKnown(ctx, where)
 	if err != nil || len(set) == 0 {
 		return nil, err
 	}
 	payloads := make(map[uint32][]byte, docs.GetCardinality())
 	for it := docs.Iterator(); it.HasNext(); {
-		if err := q.ctx.Err(); err != nil {
+		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
 		ordinal := it.Next()
-		was, err := q.snap.Payload(ordinal)
+		was, err := s.Payload(ordinal)
 		if err != nil {
 			return nil, err
 		}
 		if payloads[ordinal], err = set.Merge(was); err != nil {
-			return nil, fmt.Errorf("%s: document %q: %w", q.snap.Path(), q.snap.ID(ordinal), err)
+			return nil, fmt.Errorf("%s: document %q: %w", s.Path(), s.ID(ordinal), err)
 		}
 	}
 	return payloads, nil
@@ -117,78 +116,74 @@ func checkPayload(id string, p []byte) error {
 // changePayload replaces payloads by ordinal with those that choose returns, which is
 // given the newest snapshot.
 func (ix *Index) changePayload(ctx context.Context, log *entry, choose func(*Snapshot) (map[uint32][]byte, error)) error {
-	if err := ix.write.begin(ctx); err != nil {
-		return err
-	}
-	defer ix.write.end()
-	snap, err := ix.beginChange()
+	c, err := ix.beginChange(ctx, log)
 	if err != nil {
 		return err
 	}
-	defer snap.Close()
-	if err := log.check(snap); err != nil {
-		return err
-	}
-	payloads, err := choose(snap)
+	defer c.end()
+	payloads, err := choose(c.snap)
 	if err != nil {
 		return err
 	}
 	if len(payloads) == 0 {
-		return ix.note(log, snap)
+		return c.noteEntry()
 	}
-	ordinals := slices.Sorted(maps.Keys(payloads))
-	fields, state := newFieldRuns(DefaultMemory), snap.State()
-	for _, ordinal := range ordinals {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		fields.builder.Add(ordinal, payloads[ordinal])
-	}
-	old, err := fields.absorb(ctx, snap, &state)
+	ordinals, state := slices.Sorted(maps.Keys(payloads)), c.snap.State()
+	run, absorbed, err := deriveFields(ctx, c.snap, ordinals, payloads, &state)
 	if err != nil {
 		return err
 	}
-	run, err := fields.take(&state)
-	if err != nil {
-		return err
-	}
-	err = ix.changed(ix.file.Update(func(tx *storage.Tx) error {
-		g, err := tx.Generation(snap.Generation())
-		if err != nil {
-			return err
-		}
-		if err := follows(g, snap); err != nil {
-			return err
-		}
-		if err := log.put(tx, snap.Generation()); err != nil {
-			return err
-		}
+	state.PayloadUpdates++
+	err = c.update(&state, func(g *storage.Generation, sets storage.DocSets) error {
 		for _, ordinal := range ordinals {
 			if err := ctx.Err(); err != nil {
 				return err
 			}
-			if err := g.ReplacePayload(snap.view, ordinal, payloads[ordinal]); err != nil {
+			if err := replacePayload(g, sets, ordinal, payloads[ordinal]); err != nil {
 				return err
 			}
 		}
-		for _, id := range old {
-			if err := g.DeleteFieldRun(id); err != nil {
+		for _, r := range absorbed {
+			if err := g.DeleteFieldRun(r.ID); err != nil {
 				return err
 			}
 		}
-		if err := run.put(g); err != nil {
-			return err
-		}
-		state.PayloadUpdates++
-		return g.PutState(state)
-	}))
-	if err == nil {
-		ix.payloads.add(state.PayloadUpdates, ordinals)
-		if ix.repaid != nil {
-			ix.repaid.AddMany(ordinals)
+		return run.put(g)
+	})
+	if err != nil {
+		return err
+	}
+	ix.payloads.add(state.PayloadUpdates, ordinals)
+	if ix.newPayloads != nil {
+		ix.newPayloads.AddMany(ordinals)
+	}
+	return nil
+}
+
+// deriveFields makes a run of the fields of new payloads, which takes in the last runs of
+// the state.
+func deriveFields(ctx context.Context, snap *Snapshot, ordinals []uint32, payloads map[uint32][]byte, state *storage.State) (run *fieldRun, absorbed []storage.FieldRun, err error) {
+	fields := newGatherer(DefaultMemory)
+	for _, ordinal := range ordinals {
+		if err := fields.Add(ctx, ordinal, payloads[ordinal]); err != nil {
+			return nil, nil, err
 		}
 	}
-	return err
+	if absorbed, err = absorbRuns(ctx, fields, snap, state); err != nil {
+		return nil, nil, err
+	}
+	run, err = endRun(fields, state)
+	return run, absorbed, err
+}
+
+// replacePayload replaces the payload of a live document; nil removes it.
+func replacePayload(g *storage.Generation, sets storage.DocSets, ordinal uint32, p []byte) error {
+	if p == nil {
+		sets.Payload.Remove(ordinal)
+		return g.DeletePayload(ordinal)
+	}
+	sets.Payload.Add(ordinal)
+	return g.PutPayload(ordinal, p)
 }
 
 // payloadLog remembers the last changes of payloads, for what is derived from them.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/plaid-ir/plaid/codec"
 	"github.com/plaid-ir/plaid/kernels"
+	"github.com/plaid-ir/plaid/metadata"
 	"github.com/plaid-ir/plaid/storage"
 )
 
@@ -26,7 +27,8 @@ type picture struct {
 	scorer   kernels.Scorer
 	live     liveSet
 	defaults func() (*storage.Defaults, error)
-	refs     int // guarded by Index.mu; one is the index's own
+	selector func() (*metadata.Selector, error) // made for the first condition
+	refs     int                                // guarded by Index.mu; one is the index's own
 }
 
 // pictures counts those that were made.
@@ -36,6 +38,7 @@ var pictures atomic.Uint64
 // view is taken from it.
 func (ix *Index) newPicture(v *storage.View, older *picture) (*picture, error) {
 	p := &picture{number: pictures.Add(1), view: v, refs: 1, defaults: sync.OnceValues(v.Defaults)}
+	p.selector = sync.OnceValues(func() (*metadata.Selector, error) { return selectorOf(v) })
 	if older == nil {
 		p.live = newLiveSet(v)
 	} else {

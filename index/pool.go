@@ -60,7 +60,7 @@ func (p *pooledSource) Docs(ctx context.Context, from, to int) iter.Seq2[vectors
 				return
 			}
 			row++
-			if b.take(d); b.full() && !flush() {
+			if b.addDocument(d); b.full() && !flush() {
 				return
 			}
 		}

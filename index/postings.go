@@ -37,7 +37,8 @@ func (p *postings) reset() {
 }
 
 // blocks yields the encoded posting blocks that are not empty, in order. It is
-// a counting sort by centroid, which keeps documents ascending.
+// a counting sort by centroid, which keeps documents ascending. See maxSegmentBytes for
+// how many pairs there may be.
 func (p *postings) blocks(yield func(block uint32, data []byte) error) error {
 	k := len(p.last)
 	ends := make([]uint32, k+1)

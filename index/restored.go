@@ -45,6 +45,17 @@ func (s *restored) ID(i int) string {
 	return ""
 }
 
+// count is how many tokens there are, and how many documents without the holes.
+func (s *restored) count() (tokens int64, live uint32) {
+	for i := range s.Len() {
+		tokens += int64(s.Rows(i))
+		if s.ID(i) != "" {
+			live++
+		}
+	}
+	return tokens, live
+}
+
 // Close implements [vectors.Source].
 func (s *restored) Close() error { return nil }
 
@@ -52,9 +63,9 @@ func (s *restored) Close() error { return nil }
 func (s *restored) Docs(ctx context.Context, from, to int) iter.Seq2[vectors.Document, error] {
 	return func(yield func(vectors.Document, error) bool) {
 		for i := from; i < to; {
-			run := s.run(i, to)
+			run := s.originalsFrom(i, to)
 			if run == 0 {
-				d, err := s.stored(i)
+				d, err := s.decodedDocument(i)
 				if err == nil {
 					err = ctx.Err()
 				}
@@ -64,8 +75,11 @@ func (s *restored) Docs(ctx context.Context, from, to int) iter.Seq2[vectors.Doc
 				i++
 				continue
 			}
-			row := s.rows[s.first+uint32(i)]
+			row, end := s.rows[s.first+uint32(i)], i+run
 			for d, err := range s.originals.Docs(ctx, row, row+run) {
+				if err == nil && i == end {
+					err = fmt.Errorf("%w: the source of the original vectors did not end before document %d", vectors.ErrShape, row+run)
+				}
 				if err == nil {
 					err = s.check(i, d)
 				}
@@ -77,12 +91,21 @@ func (s *restored) Docs(ctx context.Context, from, to int) iter.Seq2[vectors.Doc
 				}
 				i++
 			}
+			if i < end { // the next round would ask for the same again
+				err := ctx.Err()
+				if err == nil {
+					err = fmt.Errorf("%w: the source of the original vectors ended before document %d, %q, of %d",
+						vectors.ErrShape, row+run-(end-i), s.ID(i), s.originals.Len())
+				}
+				yield(vectors.Document{}, err)
+				return
+			}
 		}
 	}
 }
 
-// run is how many documents from i on have original vectors in one piece.
-func (s *restored) run(i, to int) int {
+// originalsFrom is how many documents from i on have original vectors in one piece.
+func (s *restored) originalsFrom(i, to int) int {
 	n := 0
 	for ; i+n < to; n++ {
 		row, ok := s.rows[s.first+uint32(i+n)]
@@ -93,8 +116,8 @@ func (s *restored) run(i, to int) int {
 	return n
 }
 
-// stored is a document as the index has it.
-func (s *restored) stored(i int) (d vectors.Document, err error) {
+// decodedDocument is a document as the index has it.
+func (s *restored) decodedDocument(i int) (d vectors.Document, err error) {
 	ordinal := s.first + uint32(i)
 	if !s.snap.Live(ordinal) {
 		return d, nil
@@ -108,11 +131,11 @@ func (s *restored) stored(i int) (d vectors.Document, err error) {
 
 // match finds the documents that have original vectors.
 func (s *restored) match(ctx context.Context, r *retraining) error {
-	src, h := r.o.Vectors, s.snap.Header()
+	src, h := r.options.Vectors, s.snap.Header()
 	if d := src.Dim(); d != 0 && d != s.Dim() {
 		return fmt.Errorf("%w: vectors have %d, %s has %d", ErrDimension, d, s.snap.Path(), s.Dim())
 	}
-	s.originals = pooled(src, h.Build.Pool, r.o.Threads, h.Normalize, r.o.Memory)
+	s.originals = pooled(src, h.Build.Pool, r.options.Threads, h.Normalize, r.options.Memory)
 	s.rows = make(map[uint32]int, src.Len())
 	for row := range src.Len() {
 		if err := ctx.Err(); err != nil {

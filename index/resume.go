@@ -103,22 +103,22 @@ func stagedCodec(f *storage.File, c *checkpoint) (*codec.Quantizer, error) {
 	return q, nil
 }
 
-// mark notes where the stager is, at the end of a chunk.
-func (s *stager) mark() {
+// noteCheckpoint notes where the stager is, at the end of a chunk.
+func (s *stager) noteCheckpoint() {
 	if s.note == nil {
 		return
 	}
-	s.note.State, s.note.Segment, s.note.FieldsFrom, s.note.Batch = s.state, s.seg, s.fieldsFrom, s.batch
+	s.note.State, s.note.Segment, s.note.FieldsFrom, s.note.Batch = s.state, s.segment, s.fieldsFrom, s.batch
 	s.note.State.Segments = slices.Clone(s.state.Segments)
-	s.note.Segment.Chunks = slices.Clone(s.seg.Chunks)
+	s.note.Segment.Chunks = slices.Clone(s.segment.Chunks)
 	s.marked = true
 }
 
-// goOn brings a new stager to where a checkpoint was.
-func (s *stager) goOn(ctx context.Context, c *checkpoint) error {
-	s.state, s.seg, s.fieldsFrom, s.batch = c.State, c.Segment, c.FieldsFrom, c.Batch
+// restore brings a new stager to where a checkpoint was.
+func (s *stager) restore(ctx context.Context, c *checkpoint) error {
+	s.state, s.segment, s.fieldsFrom, s.batch = c.State, c.Segment, c.FieldsFrom, c.Batch
 	err := s.file.Update(func(tx *storage.Tx) error {
-		g, err := tx.Generation(s.gen)
+		g, err := tx.Generation(s.generation)
 		if err != nil {
 			return err
 		}
@@ -127,7 +127,8 @@ func (s *stager) goOn(ctx context.Context, c *checkpoint) error {
 		if err := g.Keep(beyond); err != nil {
 			return err
 		}
-		if err := s.relist(ctx, g); err != nil {
+		s.sets.Payload = g.StagedPayloads()
+		if err := s.restorePostings(ctx, g); err != nil {
 			return err
 		}
 		for doc := c.FieldsFrom; doc < c.State.Docs; doc++ {
@@ -135,24 +136,26 @@ func (s *stager) goOn(ctx context.Context, c *checkpoint) error {
 			if err != nil {
 				return err
 			}
-			s.fields.builder.Add(doc, slices.Clone(p))
+			if err := s.fields.Add(ctx, doc, slices.Clone(p)); err != nil {
+				return err
+			}
 		}
 		return ctx.Err()
 	})
 	if err != nil {
 		return err
 	}
-	s.mark()
-	if s.post.bytes() > s.segmentBytes { // it was about to end
+	s.noteCheckpoint()
+	if s.postings.bytes() > s.segmentBytes { // it was about to end
 		return s.endSegment(ctx)
 	}
 	return nil
 }
 
-// relist gathers the postings of the open segment from its codes.
-func (s *stager) relist(ctx context.Context, g *storage.Generation) error {
-	next := s.seg.FirstDoc
-	for _, number := range s.seg.Chunks {
+// restorePostings gathers the postings of the open segment from its codes.
+func (s *stager) restorePostings(ctx context.Context, g *storage.Generation) error {
+	next := s.segment.FirstDoc
+	for _, number := range s.segment.Chunks {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
@@ -168,7 +171,7 @@ func (s *stager) relist(ctx context.Context, g *storage.Generation) error {
 			return &storage.CorruptError{Path: s.file.Path(), What: fmt.Sprintf("staged chunk %d", number)}
 		}
 		for _, n := range lengths {
-			s.list(codes[:int(n)*s.codeBytes], next)
+			s.notePostings(codes[:int(n)*s.codeBytes], next)
 			codes = codes[int(n)*s.codeBytes:]
 			next++
 		}
@@ -179,8 +182,8 @@ func (s *stager) relist(ctx context.Context, g *storage.Generation) error {
 	return nil
 }
 
-// list notes the codes of a document.
-func (s *stager) list(codes []byte, ordinal uint32) {
+// notePostings notes the codes of a document.
+func (s *stager) notePostings(codes []byte, ordinal uint32) {
 	for ; len(codes) > 0; codes = codes[s.codeBytes:] {
 		var code uint32
 		if s.codeBytes == 2 {
@@ -188,6 +191,6 @@ func (s *stager) list(codes []byte, ordinal uint32) {
 		} else {
 			code = binary.LittleEndian.Uint32(codes)
 		}
-		s.post.note(code, ordinal)
+		s.postings.note(code, ordinal)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"iter"
 	"os"
 	"os/exec"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/plaid-ir/plaid/internal/testenv"
 	"github.com/plaid-ir/plaid/storage"
 	"github.com/plaid-ir/plaid/vectors"
 )
@@ -65,7 +67,7 @@ func resumeDocs(n int) []vectors.Document {
 func TestResume(t *testing.T) {
 	tiny(t)
 	ctx := context.Background()
-	dir := ramDir(t)
+	dir := testenv.RAMDir(t)
 	docs := resumeDocs(120)
 	path := func(name any) string { return filepath.Join(dir, fmt.Sprint(name)) }
 	o := BuildOptions{Seed: 3, Memory: 32 << 20, Threads: 1}
@@ -132,10 +134,12 @@ func TestResume(t *testing.T) {
 	require.Equal(t, 9, snapshotOf(t, path("there")).Len())
 }
 
-func init() { children["resume"] = resumeChild }
+func init() { testenv.Children["resume"] = resumeChild }
 
-// resumeChild builds until it is killed, and says how far it is.
+// resumeChild builds until it is killed, and says how far it is. It may have to wait
+// after each time for a word to go on.
 func resumeChild() error {
+	in, waits := bufio.NewReader(os.Stdin), os.Getenv("PLAID_TEST_WAIT") != ""
 	tiniest()
 	ctx := context.Background()
 	src, err := vectors.FromDocuments(8, resumeDocs(400))
@@ -144,7 +148,12 @@ func resumeChild() error {
 	}
 	r, err := Build(ctx, os.Getenv("PLAID_TEST_PATH"), src, &BuildOptions{
 		Seed: 3, Memory: 32 << 20, Input: "docs", Resume: os.Getenv("PLAID_TEST_RESUME") != "", Threads: 1,
-		Progress: func(p Progress) { fmt.Println(p.Stage, p.Done) },
+		Progress: func(p Progress) {
+			fmt.Println(p.Stage, p.Done)
+			if waits {
+				_, _ = in.ReadString('\n')
+			}
+		},
 	})
 	if err != nil {
 		return err
@@ -153,12 +162,14 @@ func resumeChild() error {
 	return nil
 }
 
-// A build is killed again and again; the last one makes the same index.
+// A build is killed again and again; the last one makes the same index. In every other
+// round it is killed while it waits, in the midst of the encoding; in the others while it
+// works, so that it may be further than it has said, and done too.
 func TestResumeKilled(t *testing.T) {
 	tiny(t)
 	self, err := os.Executable()
 	require.NoError(t, err)
-	dir := ramDir(t)
+	dir := testenv.RAMDir(t)
 	whole := filepath.Join(dir, "whole")
 	build(t, whole, 8, resumeDocs(400), &BuildOptions{Seed: 3, Memory: 32 << 20})
 	want := digestOf(t, whole)
@@ -166,36 +177,53 @@ func TestResumeKilled(t *testing.T) {
 	if testing.Short() {
 		rounds = 2
 	}
+	resumed := 0
 	for round := range rounds {
 		path := filepath.Join(dir, fmt.Sprint("x", round))
+		waits := round%2 == 0
 		for kill := 0; ; kill++ {
 			cmd := exec.Command(self)
-			cmd.Env = append(os.Environ(), childVariable+"=resume", "PLAID_TEST_PATH="+path)
+			cmd.Env = append(os.Environ(), testenv.ChildVariable+"=resume", "PLAID_TEST_PATH="+path)
 			if kill > 0 { // the first need not know that it will be gone on with
 				cmd.Env = append(cmd.Env, "PLAID_TEST_RESUME=1")
 			}
+			if waits {
+				cmd.Env = append(cmd.Env, "PLAID_TEST_WAIT=1")
+			}
 			var stderr strings.Builder
 			cmd.Stderr = &stderr
+			in, err := cmd.StdinPipe()
+			require.NoError(t, err)
 			out, err := cmd.StdoutPipe()
 			require.NoError(t, err)
 			require.NoError(t, cmd.Start())
-			done, encoding := false, 0
+			encoding := 0
 			for lines := bufio.NewScanner(out); lines.Scan(); {
-				done = done || strings.HasPrefix(lines.Text(), "done")
+				if n, ok := strings.CutPrefix(lines.Text(), "done "); ok && n != "0" {
+					resumed++
+				}
 				if strings.HasPrefix(lines.Text(), "encode") {
 					if encoding++; kill < 4 && encoding > kill+round {
 						break
 					}
 				}
+				if waits {
+					_, _ = in.Write([]byte("\n")) // the child may be done
+				}
 			}
 			_ = cmd.Process.Kill()
 			_ = cmd.Wait()
 			require.Empty(t, stderr.String())
-			if done {
+			ix, err := Open(context.Background(), path, nil)
+			if err == nil { // done
+				require.NoError(t, ix.Close())
+				require.True(t, kill == 4 || !waits)
 				break
 			}
-			require.Less(t, kill, 10)
+			require.True(t, errors.Is(err, storage.ErrUnfinished) || errors.Is(err, fs.ErrNotExist), "%v", err)
+			require.Less(t, kill, 4)
 		}
 		require.Equal(t, want, digestOf(t, path))
 	}
+	require.GreaterOrEqual(t, resumed, (rounds+1)/2)
 }

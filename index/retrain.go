@@ -1,10 +1,10 @@
 package index
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
 	"time"
 
 	"github.com/RoaringBitmap/roaring/v2"
@@ -24,12 +24,10 @@ type RetrainOptions struct {
 	Vectors vectors.Source
 	// Nbits, where not 0, is another number of residual bits than the index has.
 	Nbits int
-	// Centroids, SampleDocs, Iterations, Seed, NoDimScales, NoCentroidScales and Codec
-	// as for Build.
-	Centroids, SampleDocs, Iterations int
-	Seed                              uint64
-	NoDimScales, NoCentroidScales     bool
-	Codec                             *codec.Quantizer
+	// Centroids, Iterations, Seed and Codec as for Build.
+	Centroids, Iterations int
+	Seed                  uint64
+	Codec                 *codec.Quantizer
 	// Threads, Memory, Device and Progress as for Build.
 	Threads  int
 	Memory   int64
@@ -85,10 +83,7 @@ type CodecReport struct {
 // error the index is as it was; only after [storage.ErrOutcomeUnknown] it may be the
 // new one.
 func (ix *Index) Retrain(ctx context.Context, opts *RetrainOptions) (report *RetrainReport, err error) {
-	r := &retraining{ix: ix, report: &RetrainReport{}}
-	if opts != nil {
-		r.o = *opts
-	}
+	r := &retraining{ix: ix, options: given(opts), report: &RetrainReport{}}
 	if err := r.prepare(); err != nil {
 		return nil, err
 	}
@@ -108,7 +103,7 @@ var ErrMismatch = errors.New("vectors are not those that are stored")
 
 type retraining struct {
 	ix      *Index
-	o       RetrainOptions
+	options RetrainOptions
 	build   BuildOptions // the same, as train takes them
 	backend kernels.Backend
 	report  *RetrainReport
@@ -125,23 +120,12 @@ type retraining struct {
 
 // prepare checks the options and completes them.
 func (r *retraining) prepare() error {
-	o := &r.o
-	if o.Memory == 0 {
-		o.Memory = DefaultMemory
-	}
-	r.backend = r.ix.backend
-	if o.Device != nil {
-		r.backend = o.Device.Builder(r.backend)
-		if o.Threads == 0 {
-			o.Threads = max(64, runtime.GOMAXPROCS(0))
-		}
-	}
-	if o.Threads == 0 {
-		o.Threads = runtime.GOMAXPROCS(0)
-	}
+	o := &r.options
+	o.Memory = cmp.Or(o.Memory, DefaultMemory)
+	r.backend, o.Threads = builder(r.ix.backend, o.Device, o.Threads)
 	r.build = BuildOptions{
-		Nbits: o.Nbits, Centroids: o.Centroids, SampleDocs: o.SampleDocs, Iterations: o.Iterations, Seed: o.Seed,
-		NoDimScales: o.NoDimScales, NoCentroidScales: o.NoCentroidScales, Threads: o.Threads, Memory: o.Memory, Progress: o.Progress,
+		Nbits: o.Nbits, Centroids: o.Centroids, Iterations: o.Iterations, Seed: o.Seed,
+		Threads: o.Threads, Memory: o.Memory, Progress: o.Progress,
 	}
 	return r.build.validate()
 }
@@ -150,14 +134,14 @@ func (r *retraining) run(ctx context.Context) (err error) {
 	if !r.ix.file.Writable() {
 		return fmt.Errorf("%s: %w", r.ix.Path(), storage.ErrReadOnly)
 	}
-	snap, _, err := r.now(ctx)
+	snap, _, err := r.newest(ctx)
 	if err != nil {
 		return err
 	}
 	r.shown = snap
 	defer func() {
 		r.ix.write <- struct{}{} // a change takes a moment
-		r.ix.repaid = nil
+		r.ix.newPayloads = nil
 		r.ix.write.end()
 		err = errors.Join(err, r.shown.Close())
 	}()
@@ -184,30 +168,30 @@ func (r *retraining) run(ctx context.Context) (err error) {
 	return r.swap(ctx)
 }
 
-// now is the newest snapshot, and what has got another payload since the last time.
-func (r *retraining) now(ctx context.Context) (*Snapshot, *roaring.Bitmap, error) {
+// newest is the newest snapshot, and what has got another payload since the last time.
+func (r *retraining) newest(ctx context.Context) (*Snapshot, *roaring.Bitmap, error) {
 	if err := r.ix.write.begin(ctx); err != nil {
 		return nil, nil, err
 	}
 	defer r.ix.write.end()
-	return r.nowExclusive()
+	return r.newestExclusive()
 }
 
-// nowExclusive is now with the writer's turn.
-func (r *retraining) nowExclusive() (*Snapshot, *roaring.Bitmap, error) {
+// newestExclusive is newest with the writer's turn.
+func (r *retraining) newestExclusive() (*Snapshot, *roaring.Bitmap, error) {
 	snap, err := r.ix.Snapshot()
 	if err != nil {
 		return nil, nil, err
 	}
-	repaid := r.ix.repaid
-	r.ix.repaid = roaring.New()
-	return snap, repaid, nil
+	newPayloads := r.ix.newPayloads
+	r.ix.newPayloads = roaring.New()
+	return snap, newPayloads, nil
 }
 
 // source are the documents of the snapshot, with holes where there are none any more.
 func (r *retraining) source(ctx context.Context, snap *Snapshot) (*restored, error) {
 	s := &restored{snap: snap, end: snap.State().Docs}
-	if r.o.Vectors != nil {
+	if r.options.Vectors != nil {
 		if err := s.match(ctx, r); err != nil {
 			return nil, err
 		}
@@ -226,7 +210,7 @@ func (r *retraining) train(ctx context.Context, snap *Snapshot, src *restored) e
 		r.build.Nbits = h.Nbits
 	}
 	r.build.Unnormalized = !h.Normalize
-	if r.codec = r.o.Codec; r.codec != nil {
+	if r.codec = r.options.Codec; r.codec != nil {
 		if r.codec.Dim != snap.Dim() {
 			return fmt.Errorf("%w: codec has %d, %s has %d", ErrDimension, r.codec.Dim, snap.Path(), snap.Dim())
 		}
@@ -245,8 +229,8 @@ func (r *retraining) train(ctx context.Context, snap *Snapshot, src *restored) e
 // encode fills the new file with what the snapshot shows.
 func (r *retraining) encode(ctx context.Context, snap *Snapshot, src *restored) error {
 	h, st := snap.Header(), snap.State()
-	build := storage.Build{Source: h.Build.Source, Seed: r.o.Seed, Pool: h.Build.Pool}
-	if t := r.report.Train; r.o.Codec == nil {
+	build := storage.Build{Source: h.Build.Source, Seed: r.options.Seed, Pool: h.Build.Pool}
+	if t := r.report.Train; r.options.Codec == nil {
 		build.Iterations, build.SampleDocs, build.SampleRows = t.Iterations, r.sampled, t.Vectors
 		build.RMSE, build.Tokens = t.RMSE, st.LiveTokens
 	}
@@ -254,32 +238,33 @@ func (r *retraining) encode(ctx context.Context, snap *Snapshot, src *restored) 
 	if err != nil {
 		return err
 	}
-	stage := newStager(r.beside.file, gen, r.codec.K, storage.State{}, r.o.Memory)
+	stage := newStager(r.beside.file, gen, r.codec.K, storage.State{}, r.options.Memory)
 	e := r.encoder(stage)
-	if r.o.Progress != nil {
-		e.progress = func(done int64) { r.o.Progress(Progress{"encode", done, int64(st.LiveTokens), "tokens"}) }
+	if r.options.Progress != nil {
+		e.progress = func(done int64) { r.options.Progress(Progress{"encode", done, int64(st.LiveTokens), "tokens"}) }
 	}
-	if err := e.all(ctx, src, r.o.Memory); err != nil {
+	if err := e.encodeAll(ctx, src, r.options.Memory); err != nil {
 		return err
 	}
-	committing(r.o.Progress)
-	return stage.commit(ctx, func(tx *storage.Tx, g *storage.Generation, s *storage.State) error {
+	committing(r.options.Progress)
+	return stage.commit(ctx, func(tx *storage.Tx, _ *storage.Generation, s *storage.State) error {
 		s.Live, s.LiveTokens, s.Clamped = st.Live, uint64(e.done), uint64(e.clamped)
 		s.PayloadUpdates = st.PayloadUpdates
-		r.note(e)
-		return errors.Join(g.PutTombstones(snap.Tombstones()), tx.MakeCurrent(gen), putBuilt(tx))
+		r.countEncoded(e)
+		stage.sets.Deleted = snap.Tombstones()
+		return errors.Join(tx.MakeCurrent(gen), putBuilt(tx))
 	})
 }
 
 // encoder makes holes of documents without an id.
 func (r *retraining) encoder(stage *stager) *encoder {
 	return &encoder{
-		codec: r.codec, backend: r.backend, threads: r.o.Threads, normalize: !r.build.Unnormalized, stage: stage,
+		codec: r.codec, backend: r.backend, threads: r.options.Threads, normalize: !r.build.Unnormalized, stage: stage,
 		fresh: func(id string) bool { return id != "" },
 	}
 }
 
-func (r *retraining) note(e *encoder) {
+func (r *retraining) countEncoded(e *encoder) {
 	r.report.Clamped += e.clamped
 	r.sumSq += e.sumSq
 	r.tokens += e.done
@@ -296,13 +281,13 @@ const (
 // catchUp does to the new file what has changed in the old one.
 func (r *retraining) catchUp(ctx context.Context) error {
 	for range followRounds {
-		now, repaid, err := r.now(ctx)
+		now, newPayloads, err := r.newest(ctx)
 		if err != nil {
 			return err
 		}
 		then := r.shown
 		docs := now.State().Docs - then.State().Docs
-		if err := r.follow(ctx, now, repaid); err != nil {
+		if err := r.follow(ctx, now, newPayloads); err != nil {
 			return errors.Join(err, now.Close())
 		}
 		r.shown = now
@@ -325,12 +310,12 @@ func (r *retraining) swap(ctx context.Context) error {
 	}
 	defer ix.write.end()
 	start := time.Now()
-	now, repaid, err := r.nowExclusive()
+	now, newPayloads, err := r.newestExclusive()
 	if err != nil {
 		return err
 	}
 	st := now.State()
-	err = r.follow(ctx, now, repaid)
+	err = r.follow(ctx, now, newPayloads)
 	if err == nil {
 		err = r.rewrite.File().Update(func(tx *storage.Tx) error {
 			gen, err := tx.Current()
@@ -354,78 +339,87 @@ func (r *retraining) swap(ctx context.Context) error {
 }
 
 // follow does to the new file, which shows what r.shown does, what was changed up to a
-// newer snapshot. repaid are the documents that have got another payload.
-func (r *retraining) follow(ctx context.Context, now *Snapshot, repaid *roaring.Bitmap) error {
-	then := r.shown
-	if now.Lineage() != then.Lineage() {
+// newer snapshot: the payloads of documents that it has, and which documents there are.
+// newPayloads are the documents that have got another payload.
+func (r *retraining) follow(ctx context.Context, now *Snapshot, newPayloads *roaring.Bitmap) error {
+	if now.Lineage() != r.shown.Lineage() {
 		return fmt.Errorf("%s: %w: the index was replaced while it was trained anew", now.Path(), storage.ErrInternal)
 	}
-	if now.Version() == then.Version() {
+	if now.Version() == r.shown.Version() {
 		return nil
 	}
-	if err := r.followPayloads(ctx, now, repaid); err != nil {
+	if err := r.followPayloads(ctx, now, newPayloads); err != nil {
 		return err
 	}
+	if err := r.followDocuments(ctx, now); err != nil {
+		return err
+	}
+	return r.beside.renew()
+}
+
+// followDocuments adds to the new file what was added, and buries in it what was deleted.
+func (r *retraining) followDocuments(ctx context.Context, now *Snapshot) error {
 	snap, err := r.beside.Snapshot()
 	if err != nil {
 		return err
 	}
 	defer func() { _ = snap.Close() }()
-	src := &restored{snap: now, first: then.State().Docs, end: now.State().Docs}
-	tokens, live := int64(0), uint32(0)
-	for i := range src.Len() {
-		tokens += int64(src.Rows(i))
-		if src.ID(i) != "" {
-			live++
-		}
-	}
-	stage, merged, err := r.beside.stageMerged(ctx, snap, tokens, r.o.Memory)
+	added := &restored{snap: now, first: r.shown.State().Docs, end: now.State().Docs}
+	tokens, live := added.count()
+	stage, merged, err := r.beside.stageMerged(ctx, snap, tokens, r.options.Memory)
 	if err != nil {
 		return err
 	}
+	buried := buriedSince(r.shown, now)
 	e := r.encoder(stage)
-	buried := roaring.AndNot(now.Tombstones(), then.Tombstones())
-	buried.RemoveRange(uint64(then.State().Docs), 1<<32)
-	old := map[string]bool{} // ids that the new file has, and that mean another document now, or none
-	for it := buried.Iterator(); it.HasNext(); {
-		old[snap.ID(it.Next())] = true
-	}
-	e.fresh = func(id string) bool { return id != "" && !old[id] }
-	if err := e.all(ctx, src, r.o.Memory); err != nil {
+	e.fresh = freshBeside(snap, buried)
+	if err := e.encodeAll(ctx, added, r.options.Memory); err != nil {
 		return err
 	}
 	err = stage.commit(ctx, func(_ *storage.Tx, g *storage.Generation, s *storage.State) error {
-		s.Live += live
 		s.PayloadUpdates = now.State().PayloadUpdates
-		s.LiveTokens += uint64(e.done)
-		s.Clamped += uint64(e.clamped)
-		s.AddedTokens += uint64(e.done)
-		s.AddedSumSq += e.sumSq
+		countAdded(s, e, live)
 		if err := dropSegments(g, merged); err != nil {
 			return err
 		}
-		tombstones := snap.Tombstones().Clone()
 		for it := buried.Iterator(); it.HasNext(); {
-			ordinal := it.Next()
-			if err := r.bury(g, s, snap, now, tombstones, ordinal); err != nil {
+			if err := r.bury(g, s, stage.sets, snap, now, it.Next()); err != nil {
 				return err
 			}
 		}
-		return g.PutTombstones(now.Tombstones())
+		stage.sets.Deleted = now.Tombstones()
+		return nil
 	})
 	if err != nil {
 		return err
 	}
-	r.note(e)
+	r.countEncoded(e)
 	r.report.Followed += int(live)
-	return r.beside.renew()
+	return nil
+}
+
+// buriedSince are the documents of an older snapshot that a newer one shows no more.
+func buriedSince(then, now *Snapshot) *roaring.Bitmap {
+	buried := roaring.AndNot(now.Tombstones(), then.Tombstones())
+	buried.RemoveRange(uint64(then.State().Docs), 1<<32)
+	return buried
+}
+
+// freshBeside tells whether an id of a document that is added is to be entered: not that
+// of a hole, nor one that the snapshot has for a document that is to be buried.
+func freshBeside(snap *Snapshot, buried *roaring.Bitmap) func(id string) bool {
+	stale := make(map[string]bool, buried.GetCardinality())
+	for it := buried.Iterator(); it.HasNext(); {
+		stale[snap.ID(it.Next())] = true
+	}
+	return func(id string) bool { return id != "" && !stale[id] }
 }
 
 // followPayloads gives documents that the new file has the payloads that they have now.
-func (r *retraining) followPayloads(ctx context.Context, now *Snapshot, repaid *roaring.Bitmap) error {
+func (r *retraining) followPayloads(ctx context.Context, now *Snapshot, newPayloads *roaring.Bitmap) error {
 	return r.beside.changePayload(ctx, nil, func(snap *Snapshot) (map[uint32][]byte, error) {
 		payloads := map[uint32][]byte{}
-		for it := repaid.Iterator(); it.HasNext(); {
+		for it := newPayloads.Iterator(); it.HasNext(); {
 			ordinal := it.Next()
 			if ordinal >= snap.State().Docs || !now.Live(ordinal) {
 				continue
@@ -441,8 +435,8 @@ func (r *retraining) followPayloads(ctx context.Context, now *Snapshot, repaid *
 
 // bury deletes a document of the new file, or lets its id name the one that took its
 // place.
-func (r *retraining) bury(g *storage.Generation, s *storage.State, snap, now *Snapshot, tombstones *roaring.Bitmap, ordinal uint32) error {
-	if err := bury(g, s, snap, tombstones, ordinal); err != nil {
+func (r *retraining) bury(g *storage.Generation, s *storage.State, sets storage.DocSets, snap, now *Snapshot, ordinal uint32) error {
+	if err := bury(g, s, sets, snap, ordinal); err != nil {
 		return err
 	}
 	id := snap.ID(ordinal)

@@ -3,6 +3,7 @@ package index
 import (
 	"context"
 	"errors"
+	"iter"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -248,6 +249,54 @@ func TestRetrainFails(t *testing.T) {
 		failpoint.Synced = nil
 		requireShown(t, ix, docs)
 	})
+}
+
+// short is a source that ends before a document without a word, or goes on behind
+// the last one that was asked for.
+type short struct {
+	vectors.Source
+	end, more int
+}
+
+func (s *short) Docs(ctx context.Context, from, to int) iter.Seq2[vectors.Document, error] {
+	return s.Source.Docs(ctx, min(from, s.end), min(to+s.more, s.end))
+}
+
+// Original vectors of which fewer or more come than were asked for end a retraining,
+// in each of its passes.
+func TestRetrainFromALyingSource(t *testing.T) {
+	const dim = 8
+	docs := corpus(40, 6, dim, 3)
+	src := fromDocs(t, dim, docs)
+	path := newPath(t)
+	build(t, path, dim, docs, &BuildOptions{Nbits: 8})
+	ix := writing(t, path)
+	s, err := ix.Snapshot()
+	require.NoError(t, err)
+	defer s.Close()
+	for _, pass := range []string{"training", "encoding"} {
+		for _, lying := range []*short{{src, 0, 0}, {src, 17, 0}, {src, 39, 0}, {src, 40, 1}} {
+			o := RetrainOptions{Vectors: lying}
+			if pass == "encoding" {
+				o.Codec = s.Quantizer()
+			}
+			if lying.more > 0 { // there is a document behind those of the run
+				o.Vectors = &short{fromDocs(t, dim, append(slices.Clone(docs[:20:20]), append(corpus(50, 6, dim, 5)[49:], docs[20:]...)...)), 41, 1}
+			}
+			_, err := ix.Retrain(t.Context(), &o)
+			require.ErrorIs(t, err, vectors.ErrShape, "%s, %d documents", pass, lying.end)
+			require.ErrorContains(t, err, "the source of the original vectors")
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		o := RetrainOptions{Vectors: &fakeSource{dim: dim, docs: docs[:20], said: 40, rows: src.Rows, id: src.ID, visit: func(int) error { cancel(); return nil }}}
+		if pass == "encoding" {
+			o.Codec = s.Quantizer()
+		}
+		_, err := ix.Retrain(ctx, &o)
+		require.ErrorIs(t, err, context.Canceled)
+	}
+	requireIndex(t, s, docs)
+	requireShown(t, ix, docs)
 }
 
 func requireShown(t *testing.T, ix *Index, docs []vectors.Document) {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/storage"
+	"github.com/plaid-ir/plaid/storage/wreck"
 )
 
 // SalvageOptions for Salvage. The zero value, or nil, takes only documents that
@@ -35,7 +36,7 @@ type SalvageOptions struct {
 // SalvageReport says what Salvage found and what it lost.
 type SalvageReport struct {
 	// Transaction is the commit that the file was read as of.
-	Transaction storage.WreckTransaction `json:"transaction"`
+	Transaction wreck.Transaction `json:"transaction"`
 	// Docs and Tokens of the new index.
 	Docs   uint32 `json:"docs"`
 	Tokens uint64 `json:"tokens"`
@@ -45,6 +46,9 @@ type SalvageReport struct {
 	// LostPayloads are the ids of documents that are in the new index without
 	// their payload.
 	LostPayloads []string `json:"lost_payloads"`
+	// UnknownPayloads counts the payloads that are lost of documents of which nothing
+	// says any more that they had one.
+	UnknownPayloads int64 `json:"unknown_payloads"`
 	// Uncertain are the ids of documents in the new index that may have been
 	// deleted.
 	Uncertain []string `json:"uncertain"`
@@ -58,7 +62,7 @@ type SalvageReport struct {
 // Complete reports whether the new index has every document and payload of the
 // old one, and no other.
 func (r *SalvageReport) Complete() bool {
-	return r.LostDocs == 0 && len(r.LostPayloads) == 0 && len(r.Uncertain) == 0 && !r.StateLost && !r.Transaction.DamagedMeta
+	return r.LostDocs == 0 && len(r.LostPayloads) == 0 && r.UnknownPayloads == 0 && len(r.Uncertain) == 0 && !r.StateLost && !r.Transaction.DamagedMeta
 }
 
 // Lost is a run of documents that are not in the new index.
@@ -85,20 +89,15 @@ type Lost struct {
 // SalvageOptions.WithDeleted), a state record that is lost beside the leftovers
 // of an interrupted writer. The report is not nil where it says what was found.
 //
-// Errors: those of [storage.OpenWreck], [storage.ErrExists], and what writing
+// Errors: those of [wreck.Open], [storage.ErrExists], and what writing
 // fails with.
 func Salvage(ctx context.Context, in, out string, opts *SalvageOptions) (r *SalvageReport, err error) {
-	o := SalvageOptions{}
-	if opts != nil {
-		o = *opts
-	}
-	if o.Memory == 0 {
-		o.Memory = DefaultMemory
-	}
+	o := given(opts)
+	o.Memory = cmp.Or(o.Memory, DefaultMemory)
 	if _, err := os.Lstat(out); err == nil {
 		return nil, fmt.Errorf("%s: %w; what is salvaged goes into a new file", out, storage.ErrExists)
 	}
-	w, err := storage.OpenWreck(ctx, in, storage.WreckOptions{LockTimeout: o.LockTimeout})
+	w, err := wreck.Open(ctx, in, wreck.Options{LockTimeout: o.LockTimeout})
 	if w == nil {
 		return nil, err
 	}
@@ -113,8 +112,8 @@ func Salvage(ctx context.Context, in, out string, opts *SalvageOptions) (r *Salv
 			"--with-deleted (SalvageOptions.WithDeleted) takes and lists them", in, storage.ErrCorrupt)
 	}
 	_, known := w.State()
-	r.StateLost = !known
-	s := &salvage{SalvageOptions: o, w: w, r: r}
+	r.StateLost, r.UnknownPayloads = !known, w.UnknownPayloads()
+	s := &salvage{SalvageOptions: o, damaged: w, report: r}
 	if err := s.survey(ctx); err != nil {
 		return r, err
 	}
@@ -128,8 +127,8 @@ func Salvage(ctx context.Context, in, out string, opts *SalvageOptions) (r *Salv
 // salvage is a salvage at work.
 type salvage struct {
 	SalvageOptions
-	w *storage.Wreck
-	r *SalvageReport
+	damaged *wreck.Reader
+	report  *SalvageReport
 
 	good []bool            // by chunk
 	last map[string]uint32 // the ordinal that counts, of ids that are there twice
@@ -146,20 +145,20 @@ func (s *salvage) survey(ctx context.Context) error {
 	var marks []mark
 	gaps := roaring.New()
 	next := uint32(0)
-	s.good = make([]bool, s.w.Chunks())
+	s.good = make([]bool, s.damaged.Chunks())
 	for i := range s.good {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		table, _, err := s.w.Chunk(i)
+		table, _, err := s.damaged.Chunk(i)
 		if table == nil {
-			return fmt.Errorf("%s: %w", s.w.Path(), err)
+			return fmt.Errorf("%s: %w", s.damaged.Path(), err)
 		}
-		s.gap(gaps, next, table.First)
+		s.noteGap(gaps, next, table.First)
 		next = table.First + uint32(len(table.IDs))
 		s.good[i] = err == nil
 		if err != nil {
-			s.lose(table, err.Error())
+			s.loseChunk(table, err.Error())
 			continue
 		}
 		for d, id := range table.IDs {
@@ -168,9 +167,9 @@ func (s *salvage) survey(ctx context.Context) error {
 				s.docs++
 			}
 		}
-		s.tell("check", next)
+		s.tellProgress("check", next)
 	}
-	s.gap(gaps, next, s.w.Docs())
+	s.noteGap(gaps, next, s.damaged.Docs())
 	if err := s.loseGaps(ctx, gaps); err != nil {
 		return err
 	}
@@ -187,29 +186,29 @@ func (s *salvage) survey(ctx context.Context) error {
 	return s.resolveTwins(ctx, twice)
 }
 
-func (s *salvage) tell(stage string, done uint32) {
+func (s *salvage) tellProgress(stage string, done uint32) {
 	if s.Progress != nil {
-		s.Progress(Progress{stage, int64(done), int64(s.w.Docs()), "documents"})
+		s.Progress(Progress{stage, int64(done), int64(s.damaged.Docs()), "documents"})
 	}
 }
 
 // wanted reports whether a document is to be copied; a place without an id was
 // given up by compaction.
 func (s *salvage) wanted(ordinal uint32, id string) bool {
-	return id != "" && s.w.Standing(ordinal) != storage.Dead
+	return id != "" && s.damaged.Standing(ordinal) != wreck.Dead
 }
 
-// gap notes the documents between two tables whose own table is lost.
-func (s *salvage) gap(gaps *roaring.Bitmap, from, to uint32) {
+// noteGap notes the documents between two tables whose own table is lost.
+func (s *salvage) noteGap(gaps *roaring.Bitmap, from, to uint32) {
 	for o := from; o < to; o++ {
-		if s.w.Standing(o) != storage.Dead {
+		if s.damaged.Standing(o) != wreck.Dead {
 			gaps.Add(o)
 		}
 	}
 }
 
-// lose reports the documents of a chunk whose arrays are damaged.
-func (s *salvage) lose(table *storage.DocTable, why string) {
+// loseChunk reports the documents of a chunk whose arrays are damaged.
+func (s *salvage) loseChunk(table *storage.DocTable, why string) {
 	l := Lost{First: table.First, Last: table.First + uint32(len(table.IDs)) - 1, IDs: []string{}, Why: why}
 	for d, id := range table.IDs {
 		if s.wanted(table.First+uint32(d), id) {
@@ -217,20 +216,20 @@ func (s *salvage) lose(table *storage.DocTable, why string) {
 		}
 	}
 	if l.Docs = int64(len(l.IDs)); l.Docs > 0 {
-		s.lost(l)
+		s.noteLost(l)
 	}
 }
 
-func (s *salvage) lost(l Lost) {
-	s.r.Lost = append(s.r.Lost, l)
-	s.r.LostDocs += l.Docs
+func (s *salvage) noteLost(l Lost) {
+	s.report.Lost = append(s.report.Lost, l)
+	s.report.LostDocs += l.Docs
 }
 
 // loseGaps reports runs of documents whose tables are lost, with the ids that
 // are left of them.
 func (s *salvage) loseGaps(ctx context.Context, gaps *roaring.Bitmap) error {
-	ids, err := s.w.IDs(ctx, gaps)
-	if err != nil {
+	ids := s.damaged.IDs(gaps)
+	if err := ctx.Err(); err != nil {
 		return err
 	}
 	var l *Lost
@@ -238,7 +237,7 @@ func (s *salvage) loseGaps(ctx context.Context, gaps *roaring.Bitmap) error {
 		ordinal := it.Next()
 		if l == nil || ordinal != l.Last+1 {
 			if l != nil {
-				s.lost(*l)
+				s.noteLost(*l)
 			}
 			l = &Lost{First: ordinal, IDs: []string{}, Why: "the chunk that holds them, or its document table, is lost"}
 		}
@@ -249,7 +248,7 @@ func (s *salvage) loseGaps(ctx context.Context, gaps *roaring.Bitmap) error {
 		}
 	}
 	if l != nil {
-		s.lost(*l)
+		s.noteLost(*l)
 	}
 	return nil
 }
@@ -269,7 +268,7 @@ func (s *salvage) resolveTwins(ctx context.Context, twice *roaring.Bitmap) error
 			}
 			if old, ok := s.last[id]; ok {
 				s.docs--
-				s.lost(Lost{First: old, Last: old, Docs: 1, IDs: []string{id}, Why: fmt.Sprintf("document %d has the same id and is newer", ordinal)})
+				s.noteLost(Lost{First: old, Last: old, Docs: 1, IDs: []string{id}, Why: fmt.Sprintf("document %d has the same id and is newer", ordinal)})
 			}
 			s.last[id] = ordinal
 		}
@@ -286,9 +285,9 @@ func (s *salvage) eachGood(ctx context.Context, visit func(*storage.DocTable, *k
 		if !good {
 			continue
 		}
-		table, ch, err := s.w.Chunk(i)
+		table, ch, err := s.damaged.Chunk(i)
 		if err != nil { // it was sound before
-			return fmt.Errorf("%s: %w", s.w.Path(), err)
+			return fmt.Errorf("%s: %w", s.damaged.Path(), err)
 		}
 		if err := visit(table, ch); err != nil {
 			return err
@@ -298,23 +297,18 @@ func (s *salvage) eachGood(ctx context.Context, visit func(*storage.DocTable, *k
 }
 
 func (s *salvage) copyAll(ctx context.Context, dst *storage.File) error {
-	var gen uint64
-	err := dst.Update(func(tx *storage.Tx) error {
-		var err error
-		gen, err = tx.NewGeneration(s.w.Header(), s.w.Codec(), s.w.Cutoffs())
-		return err
-	})
+	gen, err := putGeneration(dst, s.damaged.Header(), s.damaged.Codec(), s.damaged.Cutoffs())
 	if err != nil {
 		return err
 	}
-	stage := newStager(dst, gen, s.w.Header().Centroids, storage.State{}, s.Memory)
+	stage := newStager(dst, gen, s.damaged.Header().Centroids, storage.State{}, s.Memory)
 	err = s.eachGood(ctx, func(table *storage.DocTable, ch *kernels.Chunk) error {
 		for d := range table.IDs {
 			if err := s.copyDoc(ctx, stage, table, ch, d); err != nil {
 				return err
 			}
 		}
-		s.tell("salvage", table.First+uint32(len(table.IDs)))
+		s.tellProgress("salvage", table.First+uint32(len(table.IDs)))
 		return nil
 	})
 	if err != nil {
@@ -322,18 +316,18 @@ func (s *salvage) copyAll(ctx context.Context, dst *storage.File) error {
 	}
 	return stage.commit(ctx, func(tx *storage.Tx, _ *storage.Generation, st *storage.State) error {
 		st.Live, st.LiveTokens = st.Docs, st.Tokens
-		if old, ok := s.w.State(); ok { // the tokens do not tell which of them were clamped
+		if old, ok := s.damaged.State(); ok { // the tokens do not tell which of them were clamped
 			st.Clamped = min(old.Clamped, st.Tokens)
 			st.AddedTokens, st.AddedSumSq = old.AddedTokens, old.AddedSumSq
 		}
-		s.r.Docs, s.r.Tokens = st.Docs, st.Tokens
+		s.report.Docs, s.report.Tokens = st.Docs, st.Tokens
 		var built Built
-		if s.w.Note(noteBuilt, &built) {
+		if s.damaged.Note(noteBuilt, &built) {
 			if err := tx.PutNote(noteBuilt, built); err != nil {
 				return err
 			}
 		}
-		if d := s.w.Defaults(); d != nil {
+		if d := s.damaged.Defaults(); d != nil {
 			if err := tx.PutDefaults(gen, d); err != nil {
 				return err
 			}
@@ -351,23 +345,18 @@ func (s *salvage) copyDoc(ctx context.Context, stage *stager, table *storage.Doc
 		return nil
 	}
 	if err := checkID(id); err != nil {
-		s.lost(Lost{First: ordinal, Last: ordinal, Docs: 1, IDs: []string{id}, Why: err.Error()})
+		s.noteLost(Lost{First: ordinal, Last: ordinal, Docs: 1, IDs: []string{id}, Why: err.Error()})
 		return nil
 	}
-	var payload []byte
-	if table.Payloads[d] {
-		var err error
-		if payload, err = s.w.Payload(ordinal); err != nil {
-			s.r.LostPayloads = append(s.r.LostPayloads, id)
-		}
+	payload, err := s.damaged.Payload(ordinal)
+	if cut := ctx.Err(); cut != nil {
+		return cut
 	}
-	if s.w.Standing(ordinal) == storage.Uncertain {
-		s.r.Uncertain = append(s.r.Uncertain, id)
+	if err != nil {
+		s.report.LostPayloads = append(s.report.LostPayloads, id)
 	}
-	lo, hi := int(ch.Offsets[d]), int(ch.Offsets[d+1])
-	rb := s.w.Codec().RowBytes()
-	return stage.stage(ctx, encoded{
-		id: id, fresh: true, payload: payload,
-		codes: ch.Codes[lo*ch.CodeBytes : hi*ch.CodeBytes], factors: ch.Factors[2*lo : 2*hi], residuals: ch.Residuals[lo*rb : hi*rb],
-	})
+	if s.damaged.Standing(ordinal) == wreck.Uncertain {
+		s.report.Uncertain = append(s.report.Uncertain, id)
+	}
+	return stage.stage(ctx, encoded{id: id, fresh: true, payload: payload, tokens: tokensOfChunk(ch, d, s.damaged.Codec())})
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/internal/race"
+	"github.com/plaid-ir/plaid/internal/testenv"
 	"github.com/plaid-ir/plaid/search"
 )
 
@@ -84,7 +85,7 @@ type salvager struct {
 
 func newSalvager(t *testing.T, docs int) *salvager {
 	sp := newSpecimen(t, docs)
-	s := &salvager{sp: sp, out: filepath.Join(index.RAMDir(t), "salvaged.plaid"), reasons: map[string]int{}}
+	s := &salvager{sp: sp, out: filepath.Join(testenv.RAMDir(t), "salvaged.plaid"), reasons: map[string]int{}}
 	require.NoError(t, os.WriteFile(sp.path, sp.versions[len(sp.versions)-2], 0o600))
 	s.before = sp.documents(t, sp.path)
 	require.NoError(t, os.WriteFile(sp.path, sp.data, 0o600))
@@ -188,10 +189,7 @@ func TestSalvageOfOtherDamage(t *testing.T) {
 		t.Skip("long, and of one goroutine")
 	}
 	s := newSalvager(t, damageDocs())
-	stride, one := 193, 13
-	if testing.Short() {
-		stride, one = 997, 37
-	}
+	stride, one := race.Cases(997, 499, 193), race.Cases(37, 37, 13)
 	run := func(name string, each func(try func(data []byte, what string))) {
 		*s = salvager{sp: s.sp, want: s.want, before: s.before, newest: s.newest, out: s.out, reasons: map[string]int{}}
 		each(func(data []byte, what string) { s.try(t, data, what) })

@@ -4,24 +4,19 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
-	"github.com/plaid-ir/plaid/condition"
+	"github.com/plaid-ir/plaid/metadata/condition"
+	"github.com/plaid-ir/plaid/metadata/condition/conditiontest"
 	"github.com/plaid-ir/plaid/vectors"
 )
 
-func where(t tb, text string, params ...any) *condition.Condition {
-	t.Helper()
-	e, err := condition.Parse(text)
-	require.NoError(t, err)
-	c, err := e.Bind(params...)
-	require.NoError(t, err)
-	return c
-}
+var where = conditiontest.Bind
 
 // fieldValues are what payloads of the model have; long ones share their beginning.
 var fieldValues = []string{
@@ -117,6 +112,19 @@ func (m *model) selects(t *rapid.T) {
 		docs, err := s.Select(context.Background(), c)
 		if !ok {
 			require.ErrorIs(t, err, condition.ErrUnknownField, "%s", c)
+			var unknown *condition.UnknownFieldError
+			require.ErrorAs(t, err, &unknown)
+			there := map[condition.Field]bool{}
+			for _, d := range m.docs {
+				condition.NewDocument(d.Payload, d.ID, 0).Fields(4, func(f condition.Field, _ condition.Value, _ condition.Form) bool {
+					there[f] = true
+					return true
+				})
+			}
+			require.ElementsMatch(t, slices.Collect(maps.Keys(there)), unknown.Fields)
+			if len(there) > 0 {
+				require.Contains(t, err.Error(), "unknown field "+string(unknown.Field)+" (there are, nearest first: ")
+			}
 			continue
 		}
 		require.NoError(t, err)

@@ -11,7 +11,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/plaid-ir/plaid/condition"
+	"github.com/plaid-ir/plaid/internal/testenv"
+	"github.com/plaid-ir/plaid/metadata/condition"
 	"github.com/plaid-ir/plaid/storage"
 	"github.com/plaid-ir/plaid/vectors"
 )
@@ -20,7 +21,7 @@ import (
 func twoParts(t *testing.T, docs []vectors.Document) (paths [2]string) {
 	t.Helper()
 	ctx := context.Background()
-	dir := ramDir(t)
+	dir := testenv.RAMDir(t)
 	_, err := Train(ctx, filepath.Join(dir, "codec"), fromDocs(t, 8, docs), nil)
 	require.NoError(t, err)
 	c := snapshotOf(t, filepath.Join(dir, "codec"))
@@ -91,7 +92,7 @@ func TestSetReplacesAll(t *testing.T) {
 	ctx := context.Background()
 	docs := corpus(40, 4, 8, 4)
 	docs[30].ID = "d3"
-	dir := ramDir(t)
+	dir := testenv.RAMDir(t)
 	_, err := Train(ctx, filepath.Join(dir, "codec"), fromDocs(t, 8, docs[:20]), nil)
 	require.NoError(t, err)
 	c := snapshotOf(t, filepath.Join(dir, "codec"))

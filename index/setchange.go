@@ -7,7 +7,7 @@ import (
 	"math/bits"
 	"slices"
 
-	"github.com/plaid-ir/plaid/condition"
+	"github.com/plaid-ir/plaid/metadata/condition"
 	"github.com/plaid-ir/plaid/vectors"
 )
 
@@ -27,7 +27,7 @@ func Place(id string, n int) int {
 
 // change runs the change of each file for which there is one, while the set shows
 // what it showed before. Files are changed in order; what follows a failure is not.
-func (s *Set) change(before *SetSnapshot, each []func(*Index) error) error {
+func (s *Set) change(before *SetSnapshot, changes []func(*Index) error) error {
 	s.mu.Lock()
 	s.held = before.p
 	s.mu.Unlock()
@@ -37,7 +37,7 @@ func (s *Set) change(before *SetSnapshot, each []func(*Index) error) error {
 		s.mu.Unlock()
 	}()
 	var done []string
-	for i, fn := range each {
+	for i, fn := range changes {
 		if fn == nil {
 			continue
 		}
@@ -100,10 +100,7 @@ type SetAddReport struct {
 // that; if several files have the id, it is deleted in the others. Ids, dimension and
 // model are checked in all files before the first one is changed.
 func (s *Set) Add(ctx context.Context, src vectors.Source, opts *AddOptions) (r *SetAddReport, err error) {
-	o := AddOptions{}
-	if opts != nil {
-		o = *opts
-	}
+	o := given(opts)
 	snap, done, err := s.begin(ctx)
 	if err != nil {
 		return nil, err
@@ -114,12 +111,12 @@ func (s *Set) Add(ctx context.Context, src vectors.Source, opts *AddOptions) (r 
 		return nil, err
 	}
 	r = &SetAddReport{Files: make([]AddReport, len(s.files))}
-	each := make([]func(*Index) error, len(s.files))
-	for i := range each {
+	changes := make([]func(*Index) error, len(s.files))
+	for i := range changes {
 		if len(to[i]) == 0 && len(extra[i]) == 0 {
 			continue
 		}
-		each[i] = func(ix *Index) error {
+		changes[i] = func(ix *Index) error {
 			if len(to[i]) == 0 {
 				n, _, err := ix.Delete(ctx, extra[i])
 				r.Files[i].Deleted = n
@@ -134,7 +131,7 @@ func (s *Set) Add(ctx context.Context, src vectors.Source, opts *AddOptions) (r 
 			return err
 		}
 	}
-	if err := s.change(snap, each); err != nil {
+	if err := s.change(snap, changes); err != nil {
 		return nil, err
 	}
 	squares := 0.0
@@ -211,6 +208,14 @@ func route(ctx context.Context, src vectors.Source, snap *SetSnapshot, o *AddOpt
 
 // Delete removes documents by id, in every file that has them; see [Index.Delete].
 func (s *Set) Delete(ctx context.Context, ids []string) (deleted int, missing []string, err error) {
+	return s.changeByID(ctx, ids, func(ix *Index, ids []string) (int, error) {
+		n, _, err := ix.Delete(ctx, ids)
+		return n, err
+	})
+}
+
+// changeByID changes documents in every file that has them: change is given those of one.
+func (s *Set) changeByID(ctx context.Context, ids []string, change func(*Index, []string) (int, error)) (changed int, missing []string, err error) {
 	snap, done, err := s.begin(ctx)
 	if err != nil {
 		return 0, nil, err
@@ -220,21 +225,21 @@ func (s *Set) Delete(ctx context.Context, ids []string) (deleted int, missing []
 	if err != nil {
 		return 0, nil, err
 	}
-	each := make([]func(*Index) error, len(s.files))
-	for i, some := range in {
-		if len(some) == 0 {
+	changes := make([]func(*Index) error, len(s.files))
+	for i, ids := range in {
+		if len(ids) == 0 {
 			continue
 		}
-		each[i] = func(ix *Index) error {
-			n, _, err := ix.Delete(ctx, some)
-			deleted += n
+		changes[i] = func(ix *Index) error {
+			n, err := change(ix, ids)
+			changed += n
 			return err
 		}
 	}
-	if err := s.change(snap, each); err != nil {
+	if err := s.change(snap, changes); err != nil {
 		return 0, nil, err
 	}
-	return deleted, missing, nil
+	return changed, missing, nil
 }
 
 // DeleteWhere removes the documents that a condition is true of; see
@@ -245,18 +250,18 @@ func (s *Set) DeleteWhere(ctx context.Context, where *condition.Condition) (dele
 		return 0, err
 	}
 	defer done()
-	if _, err := selectingAll(ctx, snap.Parts(), where); err != nil {
+	if err := checkFields(ctx, snap.Parts(), where); err != nil {
 		return 0, err
 	}
-	each := make([]func(*Index) error, len(s.files))
-	for i := range each {
-		each[i] = func(ix *Index) error {
+	changes := make([]func(*Index) error, len(s.files))
+	for i := range changes {
+		changes[i] = func(ix *Index) error {
 			n, err := ix.deleteKnown(ctx, where)
 			deleted += n
 			return err
 		}
 	}
-	if err := s.change(snap, each); err != nil {
+	if err := s.change(snap, changes); err != nil {
 		return 0, err
 	}
 	return deleted, nil

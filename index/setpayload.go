@@ -6,7 +6,7 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/plaid-ir/plaid/condition"
+	"github.com/plaid-ir/plaid/metadata/condition"
 )
 
 // UpdatePayload sets fields in the payloads of the documents that a condition is true
@@ -23,27 +23,23 @@ func (s *Set) UpdatePayload(ctx context.Context, where *condition.Condition, set
 		return 0, err
 	}
 	defer done()
-	parts, err := selectingAll(ctx, snap.Parts(), where)
-	if err != nil {
+	parts := snap.Parts()
+	if err := checkFields(ctx, parts, where); err != nil {
 		return 0, err
 	}
-	each := make([]func(*Index) error, len(s.files))
-	for i, q := range parts {
-		payloads, err := q.merged(where, set)
+	changes := make([]func(*Index) error, len(s.files))
+	for i, p := range parts {
+		payloads, err := p.merged(ctx, where, set)
 		if err != nil {
 			return 0, err
 		}
 		if len(payloads) == 0 {
 			continue
 		}
-		each[i] = func(ix *Index) error {
+		changes[i] = func(ix *Index) error {
 			return ix.changePayload(ctx, nil, func(now *Snapshot) (_ map[uint32][]byte, err error) {
-				if now.Version() != q.snap.Version() { // the file was changed, and not through the set
-					q, err := now.selecting(ctx)
-					if err == nil {
-						payloads, err = q.merged(where, set)
-					}
-					if err != nil {
+				if now.Version() != p.Version() { // the file was changed, and not through the set
+					if payloads, err = now.merged(ctx, where, set); err != nil {
 						return nil, err
 					}
 				}
@@ -52,7 +48,7 @@ func (s *Set) UpdatePayload(ctx context.Context, where *condition.Condition, set
 			})
 		}
 	}
-	if err := s.change(snap, each); err != nil {
+	if err := s.change(snap, changes); err != nil {
 		return 0, err
 	}
 	return updated, nil
@@ -61,11 +57,6 @@ func (s *Set) UpdatePayload(ctx context.Context, where *condition.Condition, set
 // SetPayload replaces the payloads of documents by id, in every file that has them; see
 // [Index.SetPayload].
 func (s *Set) SetPayload(ctx context.Context, payloads map[string][]byte) (updated int, missing []string, err error) {
-	snap, done, err := s.begin(ctx)
-	if err != nil {
-		return 0, nil, err
-	}
-	defer done()
 	ids := slices.Sorted(maps.Keys(payloads))
 	for _, id := range ids {
 		if err := ctx.Err(); err != nil {
@@ -75,27 +66,12 @@ func (s *Set) SetPayload(ctx context.Context, payloads map[string][]byte) (updat
 			return 0, nil, err
 		}
 	}
-	in, missing, err := snap.having(ctx, ids)
-	if err != nil {
-		return 0, nil, err
-	}
-	each := make([]func(*Index) error, len(s.files))
-	for i, ids := range in {
-		if len(ids) == 0 {
-			continue
+	return s.changeByID(ctx, ids, func(ix *Index, ids []string) (int, error) {
+		some := make(map[string][]byte, len(ids))
+		for _, id := range ids {
+			some[id] = payloads[id]
 		}
-		each[i] = func(ix *Index) error {
-			some := make(map[string][]byte, len(ids))
-			for _, id := range ids {
-				some[id] = payloads[id]
-			}
-			n, _, err := ix.SetPayload(ctx, some)
-			updated += n
-			return err
-		}
-	}
-	if err := s.change(snap, each); err != nil {
-		return 0, nil, err
-	}
-	return updated, missing, nil
+		n, _, err := ix.SetPayload(ctx, some)
+		return n, err
+	})
 }

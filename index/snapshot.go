@@ -14,9 +14,9 @@ import (
 // has the methods of [storage.View], with a Close of its own.
 type Snapshot struct {
 	*view
-	ix   *Index
-	p    *picture
-	once sync.Once
+	ix      *Index
+	picture *picture
+	once    sync.Once
 }
 
 // view hides what a snapshot shows: to close it is not for those who share it.
@@ -32,7 +32,7 @@ func (ix *Index) Snapshot() (*Snapshot, error) {
 			return nil, err
 		}
 		if p != nil {
-			return &Snapshot{view: p.view, ix: ix, p: p}, nil
+			return &Snapshot{view: p.view, ix: ix, picture: p}, nil
 		}
 		if err := ix.load(context.Background()); err != nil {
 			return nil, err
@@ -43,19 +43,19 @@ func (ix *Index) Snapshot() (*Snapshot, error) {
 // Close ends the snapshot. It may be called more than once.
 func (s *Snapshot) Close() error {
 	var err error
-	s.once.Do(func() { err = s.ix.release(s.p) })
+	s.once.Do(func() { err = s.ix.release(s.picture) })
 	return err
 }
 
 // Version is a number: snapshots of the same show the same state of the same index. It
 // says nothing in another process.
-func (s *Snapshot) Version() uint64 { return s.p.number }
+func (s *Snapshot) Version() uint64 { return s.picture.number }
 
 // Quantizer is the codec that the documents were encoded with.
-func (s *Snapshot) Quantizer() *codec.Quantizer { return s.p.codec }
+func (s *Snapshot) Quantizer() *codec.Quantizer { return s.picture.codec }
 
 // Scorer is the backend prepared for the codec.
-func (s *Snapshot) Scorer() kernels.Scorer { return s.p.scorer }
+func (s *Snapshot) Scorer() kernels.Scorer { return s.picture.scorer }
 
 // Backend is the name of the kernels in use.
 func (s *Snapshot) Backend() string { return s.ix.backend.Name() }
@@ -70,5 +70,5 @@ func (s *Snapshot) Len() int { return int(s.State().Live) }
 // those that are neither deleted nor empty. It is not to be changed. Snapshots of one
 // content have the same slice.
 func (s *Snapshot) LiveSet() (set []uint64, count int) {
-	return s.p.live.words, s.p.live.docs
+	return s.picture.live.words, s.picture.live.docs
 }

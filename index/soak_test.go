@@ -22,6 +22,7 @@ import (
 
 	"github.com/plaid-ir/plaid/codec"
 	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/internal/testenv"
 	"github.com/plaid-ir/plaid/search"
 	"github.com/plaid-ir/plaid/vectors"
 )
@@ -346,7 +347,7 @@ func TestSoak(t *testing.T) {
 	}
 	ctx := context.Background()
 	s := &soak{t: t, seed: maphash.MakeSeed()}
-	path := filepath.Join(index.RAMDir(t), "soak.plaid")
+	path := filepath.Join(testenv.RAMDir(t), "soak.plaid")
 	first := []vectors.Document{}
 	for i := range soakWriters {
 		w := &soakWriter{prefix: string(rune('a' + i)), docs: map[string]int{}}

@@ -3,10 +3,16 @@ package index
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/RoaringBitmap/roaring/v2"
+
+	"github.com/plaid-ir/plaid/codec"
+	"github.com/plaid-ir/plaid/kernels"
+	"github.com/plaid-ir/plaid/metadata"
 	"github.com/plaid-ir/plaid/storage"
 	"github.com/plaid-ir/plaid/vectors"
 )
@@ -21,6 +27,10 @@ var (
 	// budget.
 	minSegmentBytes int64 = 16 << 20
 	segmentShare    int64 = 4 // one of so many bytes of the budget is for them
+	// maxSegmentBytes is what they may take, however large the budget. A block of 256
+	// lists has to fit into one value of the file, also if it has all pairs, which take
+	// about 2 bytes there; and their number into 32 bits.
+	maxSegmentBytes int64 = pairBytes << 29
 )
 
 // docBytes is what a document takes in the table of its chunk, beside its id.
@@ -29,19 +39,20 @@ const docBytes = 8
 // stager writes encoded documents behind the committed ones of a generation,
 // in transactions of bounded size. Nobody sees them until commit.
 type stager struct {
-	file      *storage.File
-	gen       uint64
-	codeBytes int
+	file       *storage.File
+	generation uint64
+	codeBytes  int
 	// segmentBytes bounds the memory of gathered postings: a segment ends when
 	// they exceed it.
 	segmentBytes int64
 
-	state storage.State // grows; its segments below the staged ones are committed already
-	seg   storage.Segment
-	post  *postings
+	state    storage.State // grows; its segments below the staged ones are committed already
+	segment  storage.Segment
+	postings *postings
 
-	fields *fieldRuns
-	before *Snapshot // what the documents are added to; nil: nothing
+	fields *metadata.Gatherer
+	before *Snapshot       // what the documents are added to; nil: nothing
+	sets   storage.DocSets // of the documents before, and of those that are staged
 
 	// note, where set, is put into each transaction, so that a build can go on.
 	note       *checkpoint
@@ -51,7 +62,7 @@ type stager struct {
 
 	table                     storage.DocTable
 	codes, factors, residuals []byte
-	chunk                     int // bytes that these will take
+	chunkSize                 int // bytes that these will take
 
 	ops     []func(*storage.Generation) error // of the next transaction
 	opBytes int
@@ -59,19 +70,21 @@ type stager struct {
 
 func newStager(f *storage.File, gen uint64, centroids int, state storage.State, memory int64) *stager {
 	s := &stager{
-		file: f, gen: gen, codeBytes: storage.CodeBytes(centroids),
-		segmentBytes: max(memory/segmentShare, minSegmentBytes), state: state, post: newPostings(centroids), fields: newFieldRuns(memory),
+		file: f, generation: gen, codeBytes: storage.CodeBytes(centroids),
+		segmentBytes: min(max(memory/segmentShare, minSegmentBytes), maxSegmentBytes),
+		state:        state, postings: newPostings(centroids), fields: newGatherer(memory),
+		sets: storage.DocSets{Deleted: roaring.New(), Payload: roaring.New()},
 	}
 	s.beginSegment()
 	return s
 }
 
 func (s *stager) beginSegment() {
-	s.seg = storage.Segment{ID: s.state.NextSegment, FirstDoc: s.state.Docs}
+	s.segment = storage.Segment{ID: s.state.NextSegment, FirstDoc: s.state.Docs}
 	s.state.NextSegment++
 }
 
-func (s *stager) do(bytes int, op func(*storage.Generation) error) {
+func (s *stager) enqueue(bytes int, op func(*storage.Generation) error) {
 	s.ops = append(s.ops, op)
 	s.opBytes += bytes
 }
@@ -80,11 +93,27 @@ func (s *stager) do(bytes int, op func(*storage.Generation) error) {
 type encoded struct {
 	id string
 	// fresh: the id is to be entered now; it must not be there.
-	fresh                     bool
-	payload                   []byte // to be stored; nil: none
-	keepPayload               bool   // a payload is in the file already
-	again                     bool   // the document is in the file already, and its fields are derived
-	codes, factors, residuals []byte
+	fresh   bool
+	payload []byte // to be stored; nil: none, or it is in the file already
+	again   bool   // the document is in the file already, and its fields are derived
+	tokens  encodedTokens
+}
+
+// encodedTokens are the arrays of tokens, as a chunk has them.
+type encodedTokens struct{ codes, factors, residuals []byte }
+
+// tokensOfChunk are those of a document of a chunk.
+func tokensOfChunk(ch *kernels.Chunk, doc int, c *kernels.Codec) encodedTokens {
+	return tokensOf(ch.Codes, ch.Factors, ch.Residuals, int(ch.Offsets[doc]), int(ch.Offsets[doc+1]), ch.CodeBytes, c.RowBytes())
+}
+
+// tokensOfBlock are tokens lo to hi of a block.
+func tokensOfBlock(b *codec.Block, lo, hi int, c *codec.Quantizer) encodedTokens {
+	return tokensOf(b.Codes, b.Factors, b.Residuals, lo, hi, c.CodeBytes(), c.RowBytes())
+}
+
+func tokensOf(codes, factors, residuals []byte, lo, hi, codeBytes, rowBytes int) encodedTokens {
+	return encodedTokens{codes[lo*codeBytes : hi*codeBytes], factors[2*lo : 2*hi], residuals[lo*rowBytes : hi*rowBytes]}
 }
 
 // stage writes one document behind the others. The slices are copied.
@@ -92,60 +121,84 @@ func (s *stager) stage(ctx context.Context, d encoded) error {
 	if s.state.Docs >= storage.MaxDocs {
 		return ErrTooMany
 	}
-	ordinal := s.state.Docs
-	codes, id := d.codes, d.id
-	tokens := len(codes) / s.codeBytes
+	tokens := len(d.tokens.codes) / s.codeBytes
 	if tokens > storage.MaxTokens {
-		return fmt.Errorf("document %q: %w: %d tokens", id, ErrTooMany, tokens)
+		return fmt.Errorf("document %q: %w: %d tokens", d.id, ErrTooMany, tokens)
 	}
+	ordinal := s.state.Docs
 	if d.fresh {
-		if err := checkID(id); err != nil {
+		if err := checkID(d.id); err != nil {
 			return fmt.Errorf("document %d: %w", ordinal, err)
 		}
 	}
-	size := docBytes + len(id) + len(codes) + len(d.factors) + len(d.residuals)
-	if s.chunk+size > chunkBytes {
+	if err := s.addToChunk(ctx, &d, tokens); err != nil {
+		return err
+	}
+	s.notePostings(d.tokens.codes, ordinal)
+	if d.fresh {
+		s.enqueueID(ordinal, d.id)
+	}
+	if d.payload != nil {
+		s.enqueuePayload(ordinal, d.payload)
+	}
+	if !d.again {
+		if err := s.addFields(ctx, ordinal, d.payload); err != nil {
+			return err
+		}
+	}
+	s.state.Docs++
+	s.segment.Docs++
+	s.segment.Tokens += uint64(tokens)
+	s.state.Tokens += uint64(tokens)
+	if s.postings.bytes() > s.segmentBytes {
+		return s.endSegment(ctx)
+	}
+	return s.flush(ctx, stageBytes) // payloads can be larger than all else
+}
+
+// addToChunk gathers a document in the chunk, or in a new one if that is full.
+func (s *stager) addToChunk(ctx context.Context, d *encoded, tokens int) error {
+	t := &d.tokens
+	size := docBytes + len(d.id) + len(t.codes) + len(t.factors) + len(t.residuals)
+	if s.chunkSize+size > chunkBytes {
 		if err := s.endChunk(ctx); err != nil {
 			return err
 		}
 	}
-	s.chunk += size
+	s.chunkSize += size
 	s.table.Lengths = append(s.table.Lengths, uint32(tokens))
-	s.table.IDs = append(s.table.IDs, id)
-	s.table.Payloads = append(s.table.Payloads, d.keepPayload || d.payload != nil)
-	s.codes = append(s.codes, codes...)
-	s.factors = append(s.factors, d.factors...)
-	s.residuals = append(s.residuals, d.residuals...)
-	s.list(codes, ordinal)
-	if d.fresh {
-		s.do(len(id)+64, func(g *storage.Generation) error {
-			if g.HasID(id) {
-				return fmt.Errorf("document %d: %w: %q", ordinal, ErrDuplicateID, id)
-			}
-			return g.PutID(id, ordinal)
-		})
-	}
-	if d.payload != nil {
-		p := append([]byte{}, d.payload...)
-		s.do(len(p)+64, func(g *storage.Generation) error { return g.PutPayload(ordinal, p) })
-	}
-	if !d.again {
-		s.fields.builder.Add(ordinal, d.payload)
-		if s.fields.builder.Bytes() > s.fields.limit {
-			if err := s.endFields(); err != nil {
-				return err
-			}
-			s.fieldsFrom = ordinal + 1
+	s.table.IDs = append(s.table.IDs, d.id)
+	s.codes = append(s.codes, t.codes...)
+	s.factors = append(s.factors, t.factors...)
+	s.residuals = append(s.residuals, t.residuals...)
+	return nil
+}
+
+func (s *stager) enqueueID(ordinal uint32, id string) {
+	s.enqueue(len(id)+64, func(g *storage.Generation) error {
+		if g.HasID(id) {
+			return fmt.Errorf("document %d: %w: %q", ordinal, ErrDuplicateID, id)
 		}
+		return g.PutID(id, ordinal)
+	})
+}
+
+func (s *stager) enqueuePayload(ordinal uint32, payload []byte) {
+	s.sets.Payload.Add(ordinal)
+	p := slices.Clone(payload)
+	s.enqueue(len(p)+64, func(g *storage.Generation) error { return g.PutPayload(ordinal, p) })
+}
+
+// addFields derives what runs have of a payload.
+func (s *stager) addFields(ctx context.Context, ordinal uint32, payload []byte) error {
+	if err := s.fields.Add(ctx, ordinal, payload); err != nil {
+		return err
 	}
-	s.state.Docs++
-	s.seg.Docs++
-	s.seg.Tokens += uint64(tokens)
-	s.state.Tokens += uint64(tokens)
-	if s.post.bytes() > s.segmentBytes {
-		return s.endSegment(ctx)
+	if !s.fields.Full() {
+		return nil
 	}
-	return s.flush(ctx, stageBytes) // payloads can be larger than all else
+	s.fieldsFrom = ordinal + 1
+	return s.endFields()
 }
 
 // checkID refuses ids that the file or an export could not hold; sources of
@@ -162,30 +215,33 @@ func checkID(id string) error {
 	return nil
 }
 
-// hole stages the place of a document that is gone.
-func (s *stager) hole(ctx context.Context) error {
+// stageHole stages the place of a document that is gone.
+func (s *stager) stageHole(ctx context.Context) error {
 	return s.stage(ctx, encoded{again: true})
 }
 
 // endFields writes what has been derived from payloads so far as a run.
 func (s *stager) endFields() error {
-	if s.fields.builder.Empty() {
+	if s.fields.Empty() {
 		return nil
 	}
-	run, err := s.fields.take(&s.state)
-	s.do(run.bytes, run.put)
-	return err
+	run, err := endRun(s.fields, &s.state)
+	if err != nil {
+		return err
+	}
+	s.enqueue(run.Bytes, run.put)
+	return nil
 }
 
 // mergeFields writes the last run, with those that it takes in.
 func (s *stager) mergeFields(ctx context.Context) error {
-	if s.before != nil && !s.fields.builder.Empty() && s.state.NextFieldRun == s.before.State().NextFieldRun {
-		old, err := s.fields.absorb(ctx, s.before, &s.state)
+	if s.before != nil && !s.fields.Empty() && s.state.NextFieldRun == s.before.State().NextFieldRun {
+		old, err := absorbRuns(ctx, s.fields, s.before, &s.state)
 		if err != nil {
 			return err
 		}
-		for _, id := range old {
-			s.do(0, func(g *storage.Generation) error { return g.DeleteFieldRun(id) })
+		for _, r := range old {
+			s.enqueue(0, func(g *storage.Generation) error { return g.DeleteFieldRun(r.ID) })
 		}
 	}
 	return s.endFields()
@@ -197,17 +253,17 @@ func (s *stager) endChunk(ctx context.Context) error {
 	}
 	number := s.state.NextChunk
 	s.state.NextChunk++
-	s.seg.Chunks = append(s.seg.Chunks, number)
+	s.segment.Chunks = append(s.segment.Chunks, number)
 	s.table.First = s.state.Docs - uint32(len(s.table.Lengths))
 	table, codes, factors, residuals := s.table, s.codes, s.factors, s.residuals
-	s.do(s.chunk, func(g *storage.Generation) error {
+	s.enqueue(s.chunkSize, func(g *storage.Generation) error {
 		return g.PutChunk(number, &table, codes, factors, residuals)
 	})
-	s.table, s.chunk = storage.DocTable{}, 0
+	s.table, s.chunkSize = storage.DocTable{}, 0
 	s.codes = make([]byte, 0, cap(codes))
 	s.factors = make([]byte, 0, cap(factors))
 	s.residuals = make([]byte, 0, cap(residuals))
-	s.mark()
+	s.noteCheckpoint()
 	return s.flush(ctx, stageBytes)
 }
 
@@ -228,15 +284,15 @@ func (s *stager) flush(ctx context.Context, limit int) error {
 				return err
 			}
 		}
-		g, err := tx.Generation(s.gen)
+		g, err := tx.Generation(s.generation)
 		if err != nil {
 			return err
 		}
-		return s.run(g)
+		return s.runOps(g)
 	})
 }
 
-func (s *stager) run(g *storage.Generation) error {
+func (s *stager) runOps(g *storage.Generation) error {
 	for _, op := range s.ops {
 		if err := op(g); err != nil {
 			return err
@@ -251,25 +307,25 @@ func (s *stager) endSegment(ctx context.Context) error {
 	if err := s.endChunk(ctx); err != nil {
 		return err
 	}
-	if s.seg.Docs > 0 {
-		id := s.seg.ID
-		err := s.post.blocks(func(block uint32, data []byte) error {
-			s.seg.Blocks++
-			s.do(len(data), func(g *storage.Generation) error { return g.PutPostings(id, block, data) })
+	if s.segment.Docs > 0 {
+		id := s.segment.ID
+		err := s.postings.blocks(func(block uint32, data []byte) error {
+			s.segment.Blocks++
+			s.enqueue(len(data), func(g *storage.Generation) error { return g.PutPostings(id, block, data) })
 			return s.flush(ctx, stageBytes)
 		})
 		if err != nil {
 			return err
 		}
-		s.state.Segments = append(s.state.Segments, s.seg)
+		s.state.Segments = append(s.state.Segments, s.segment)
 		s.beginSegment()
 	}
-	s.post.reset()
+	s.postings.reset()
 	return nil
 }
 
 // commit makes everything visible in one transaction. more adds to that
-// transaction; it may change the state.
+// transaction; it may change the state, and the sets of the stager.
 func (s *stager) commit(ctx context.Context, more func(*storage.Tx, *storage.Generation, *storage.State) error) error {
 	if err := s.endSegment(ctx); err != nil {
 		return err
@@ -278,16 +334,19 @@ func (s *stager) commit(ctx context.Context, more func(*storage.Tx, *storage.Gen
 		return err
 	}
 	state := s.state
-	state.NextSegment = s.seg.ID
+	state.NextSegment = s.segment.ID
 	return s.file.Update(func(tx *storage.Tx) error {
-		g, err := tx.Generation(s.gen)
+		g, err := tx.Generation(s.generation)
 		if err != nil {
 			return err
 		}
-		if err := s.run(g); err != nil {
+		if err := s.runOps(g); err != nil {
 			return err
 		}
 		if err := more(tx, g, &state); err != nil {
+			return err
+		}
+		if err := g.PutDocSets(&state, s.sets); err != nil {
 			return err
 		}
 		return g.PutState(state)

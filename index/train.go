@@ -21,7 +21,7 @@ func train(ctx context.Context, src vectors.Source, tokens int64, o BuildOptions
 		k = codec.DefaultK(tokens)
 	}
 	limit, rows := sampleLimit(src, tokens, k, o)
-	picked := choose(src, tokens, limit, rows, o)
+	picked := chooseSample(src, tokens, limit, rows, o)
 	r.SampleDocs = picked.docs()
 	sample, err := readSample(ctx, src, picked, o)
 	if err != nil {
@@ -34,7 +34,7 @@ func train(ctx context.Context, src vectors.Source, tokens int64, o BuildOptions
 		NoDimScales: o.NoDimScales, NoCentroidScales: o.NoCentroidScales, Backend: be,
 	}
 	useful := float64(k) * maxPointsPerCentroid
-	if all := choose(src, tokens, useful, useful, o); o.SampleDocs == 0 && all.more(picked) {
+	if all := chooseSample(src, tokens, useful, useful, o); o.SampleDocs == 0 && all.more(picked) {
 		to.All, to.AllVectors = streamSample(ctx, src, all, o), all.tokens
 	}
 	if o.Progress != nil {
@@ -105,27 +105,27 @@ const (
 	minPieces = 64
 )
 
-// choose draws about limit tokens: whole documents, at least one. Of a few very
+// chooseSample draws about limit tokens: whole documents, at least one. Of a few very
 // long documents and many short ones that may give next to nothing, or far more
 // than there is use or memory for; then documents are cut into pieces of a 64th of
 // the limit at most, and pieces are drawn instead. A number of documents that the
 // caller has asked for is given up only for what exceeds rows.
-func choose(src vectors.Source, tokens int64, limit, rows float64, o BuildOptions) *sample {
-	s := draw(src, tokens, limit, math.MaxInt, o.Seed)
+func chooseSample(src vectors.Source, tokens int64, limit, rows float64, o BuildOptions) *sample {
+	s := drawSample(src, tokens, limit, math.MaxInt, o.Seed)
 	least, most := min(limit, float64(tokens))/maxMiss, limit*maxMiss
 	if o.SampleDocs > 0 {
 		least, most = 0, rows*maxMiss
 	}
 	if n := float64(s.tokens); n < least || n > most {
-		s = draw(src, tokens, limit, max(int(limit/minPieces), 1), o.Seed)
+		s = drawSample(src, tokens, limit, max(int(limit/minPieces), 1), o.Seed)
 		s.pieces = true
 	}
 	return s
 }
 
-// draw picks pieces of at most so many tokens, that is, documents or their parts,
+// drawSample picks pieces of at most so many tokens, that is, documents or their parts,
 // until they have about limit tokens. Empty documents are passed over.
-func draw(src vectors.Source, tokens int64, limit float64, most int, seed uint64) *sample {
+func drawSample(src vectors.Source, tokens int64, limit float64, most int, seed uint64) *sample {
 	left := 0
 	for i := range src.Len() {
 		if rows := src.Rows(i); rows > 0 {

@@ -49,9 +49,9 @@ func TestSampleRegardsTokens(t *testing.T) {
 		for _, n := range rows {
 			total += int64(n)
 		}
-		a := choose(src, total, 4096, 4096, BuildOptions{Seed: 3})
-		require.Equal(t, a, choose(src, total, 4096, 4096, BuildOptions{Seed: 3}))
-		require.NotEqual(t, a, choose(src, total, 4096, 4096, BuildOptions{Seed: 4}))
+		a := chooseSample(src, total, 4096, 4096, BuildOptions{Seed: 3})
+		require.Equal(t, a, chooseSample(src, total, 4096, 4096, BuildOptions{Seed: 3}))
+		require.NotEqual(t, a, chooseSample(src, total, 4096, 4096, BuildOptions{Seed: 4}))
 	}
 }
 

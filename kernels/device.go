@@ -300,10 +300,10 @@ func Devices() (devices []DeviceInfo, why []error) {
 // OpenDevice opens a device by name: "cuda:0" and the like, "cpu" for none, or
 // "auto" for the first that can be opened, and none where there is none. ""
 // stands for what [EnvDevice] names, or else for "cpu". Several names with commas
-// between them, or "cuda:all" for all that there are, make a [Spread], with
-// "copies:" in front [Copies]. note says what "auto" picked and why. A device asked
-// for by name that cannot be used is an error that wraps [ErrUnavailable] and the
-// cause; there is no fallback.
+// between them, or "cuda:all" for all that there are, make a [Spread]; with
+// "copies:" in front each holds the whole of an index, and searches are dealt out to
+// them. note says what "auto" picked and why. A device asked for by name that cannot be
+// used is an error that wraps [ErrUnavailable] and the cause; there is no fallback.
 func OpenDevice(ctx context.Context, name string) (d Device, note string, err error) {
 	from := ""
 	if name == "" {

@@ -40,7 +40,7 @@ type shares struct {
 	last       *shareOf
 }
 
-func (s *shares) take(c Corpus) share {
+func (s *shares) shareFor(c Corpus) share {
 	live, _ := c.LiveSet()
 	s.mu.Lock()
 	defer s.mu.Unlock()

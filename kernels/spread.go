@@ -19,11 +19,8 @@ import (
 // in [AttachOptions] is that of each. Builds use the first. Closing it closes them.
 func Spread(devices ...Device) Device { return &several{devices: devices} }
 
-// Copies makes one device of several, each of which holds the whole of an index:
+// several is devices that are used as one. Copies each hold the whole of an index:
 // searches are dealt out to them, the queries of a call evenly.
-func Copies(devices ...Device) Device { return &several{devices: devices, copies: true} }
-
-// several is devices that are used as one.
 type several struct {
 	devices []Device
 	copies  bool
@@ -73,8 +70,8 @@ func (s *several) Close() error {
 	return all
 }
 
-// each calls fn for every number below n, at once, and joins the errors.
-func each(n int, fn func(i int) error) error {
+// onEach calls fn for every number below n, at once, and joins the errors.
+func onEach(n int, fn func(i int) error) error {
 	failed := make([]error, n)
 	var wg sync.WaitGroup
 	for i := range n {
@@ -90,7 +87,7 @@ func (s *several) Attach(ctx context.Context, c Corpus, o AttachOptions) (Attach
 	progress := o.Progress
 	var mu sync.Mutex
 	done, total := make([]int64, len(a.parts)), make([]int64, len(a.parts))
-	err := each(len(a.parts), func(i int) (err error) {
+	err := onEach(len(a.parts), func(i int) (err error) {
 		a.shares[i] = &shares{number: i, of: len(a.parts)}
 		o := o
 		if progress != nil {
@@ -129,7 +126,7 @@ func (a *attachments) corpus(i int, c Corpus) Corpus {
 	if a.copies {
 		return c
 	}
-	return a.shares[i].take(c)
+	return a.shares[i].shareFor(c)
 }
 
 // Plan adds up the plans.
@@ -186,7 +183,7 @@ func (a *attachments) anywhere(ctx context.Context, c Corpus, qs []DeviceQuery) 
 	answers := make([]DeviceAnswer, len(qs))
 	n := min(len(a.parts), len(qs))
 	first := int(a.next.Add(int64(n)) - int64(n))
-	err := each(n, func(i int) error {
+	err := onEach(n, func(i int) error {
 		lo, hi := len(qs)*i/n, len(qs)*(i+1)/n
 		part, err := a.parts[(first+i)%len(a.parts)].Search(ctx, c, qs[lo:hi])
 		copy(answers[lo:hi], part)
@@ -203,7 +200,7 @@ func (a *attachments) everywhere(ctx context.Context, c Corpus, qs []DeviceQuery
 	found := make([][]DeviceAnswer, len(a.parts))
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	err := each(len(a.parts), func(i int) (err error) {
+	err := onEach(len(a.parts), func(i int) (err error) {
 		// One restriction for several queries stays one, so that they share launches.
 		masked, listed := map[*uint64][]uint64{}, map[*uint32][]uint32{}
 		mine := slices.Clone(qs)

@@ -1,6 +1,7 @@
 package metadata
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,7 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
-	"github.com/plaid-ir/plaid/condition"
+	"github.com/plaid-ir/plaid/metadata/condition"
+	"github.com/plaid-ir/plaid/metadata/condition/conditiontest"
 )
 
 // values is a run in memory.
@@ -28,8 +30,15 @@ func (v values) put(key, value []byte) error {
 	return nil
 }
 
+func (v values) forms() Forms {
+	if v["j"] == nil {
+		return AllPlain
+	}
+	return FormsKept
+}
+
 func (v values) open(t require.TestingT) *Run {
-	r, err := Open(v.get)
+	r, err := Open(v.get, v.forms())
 	require.NoError(t, err)
 	return r
 }
@@ -43,35 +52,29 @@ func written(t require.TestingT, b *Builder) values {
 func built(t require.TestingT, payloads map[uint32]string) values {
 	var b Builder
 	for ordinal, p := range payloads {
-		b.Add(ordinal, []byte(p))
+		b.Add(context.Background(), ordinal, []byte(p))
 	}
 	return written(t, &b)
 }
 
-func bind(t require.TestingT, text string, params ...any) *condition.Condition {
-	e, err := condition.Parse(text)
-	require.NoError(t, err)
-	c, err := e.Bind(params...)
-	require.NoError(t, err)
-	return c
-}
+var bind = conditiontest.Bind
 
 // bounds of a set of documents.
 type bounds struct{ sure, maybe *roaring.Bitmap }
 
-// sets answers a condition from a run.
-type sets struct{ run *Run }
+// runSets answers a condition from a run.
+type runSets struct{ run *Run }
 
-func (s sets) All() bounds  { return bounds{s.run.docs.Clone(), s.run.docs.Clone()} }
-func (s sets) None() bounds { return bounds{roaring.New(), roaring.New()} }
-func (s sets) And(a, b bounds) bounds {
+func (s runSets) All() bounds  { return bounds{s.run.docs.Clone(), s.run.docs.Clone()} }
+func (s runSets) None() bounds { return bounds{roaring.New(), roaring.New()} }
+func (s runSets) And(a, b bounds) bounds {
 	return bounds{roaring.And(a.sure, b.sure), roaring.And(a.maybe, b.maybe)}
 }
-func (s sets) Or(a, b bounds) bounds {
+func (s runSets) Or(a, b bounds) bounds {
 	return bounds{roaring.Or(a.sure, b.sure), roaring.Or(a.maybe, b.maybe)}
 }
-func (s sets) Test(t *condition.Test, is condition.Truth) (bounds, error) {
-	sure, maybe, err := s.run.Test(t, is)
+func (s runSets) Test(t *condition.Test, is condition.Truth) (bounds, error) {
+	sure, maybe, err := s.run.Test(context.Background(), t, is)
 	return bounds{sure, maybe}, err
 }
 
@@ -128,7 +131,7 @@ func TestRunAgreesWithPayloads(t *testing.T) {
 				text = "(" + text + ") " + rapid.SampledFrom([]string{"AND", "OR"}).Draw(t, "join") + " " + test()
 			}
 			c := bind(t, text, params...)
-			got, err := condition.Select(c, sets{run})
+			got, err := condition.Select(context.Background(), c, runSets{run})
 			require.NoError(t, err)
 			for ordinal, p := range payloads {
 				match := c.Match(condition.NewDocument([]byte(p), "", ordinal))
@@ -154,7 +157,7 @@ func TestManyValues(t *testing.T) {
 	}
 	documents := make([]*condition.Document, n)
 	for i := range n {
-		b.Add(uint32(i), payload(i))
+		b.Add(context.Background(), uint32(i), payload(i))
 		documents[i] = condition.NewDocument(payload(i), "", uint32(i))
 	}
 	v := written(t, &b)
@@ -169,7 +172,7 @@ func TestManyValues(t *testing.T) {
 		"lang IN ('de', 'xx')", "text > 5", "high < 'x'", "lang LIKE 'E_'", "real IS NULL",
 	} {
 		c := bind(t, text)
-		got, err := condition.Select(c, sets{run})
+		got, err := condition.Select(context.Background(), c, runSets{run})
 		require.NoError(t, err)
 		require.True(t, got.sure.Equals(got.maybe), text)
 		want := roaring.New()
@@ -201,7 +204,7 @@ func TestAbsorb(t *testing.T) {
 	}
 	var b Builder
 	for i, p := range newer {
-		b.Add(i, []byte(p))
+		b.Add(context.Background(), i, []byte(p))
 	}
 	run := built(t, older).open(t)
 	keep := roaring.New()
@@ -210,47 +213,75 @@ func TestAbsorb(t *testing.T) {
 			keep.Add(i)
 		}
 	}
-	require.NoError(t, b.Absorb(run, keep))
+	require.NoError(t, b.Absorb(context.Background(), run, keep, nil))
 	require.Positive(t, b.Bytes())
 	require.Equal(t, built(t, whole), written(t, &b))
 }
 
+// A run is the same bytes whatever the order of its documents, also of those that another
+// run brought.
+func TestRunsAreTheSameInAnyOrder(t *testing.T) {
+	zeros := []string{"0", "0.0", "-0.0", "-0", "-1e-999", "1", "1.0", "2.5", `"x"`, `"0.0"`, "null", "false"}
+	rapid.Check(t, func(t *rapid.T) {
+		n := rapid.IntRange(1, 60).Draw(t, "documents")
+		payloads := make([][]byte, n)
+		for i := range payloads {
+			payloads[i] = fmt.Appendf(nil, `{"n": %s, "t": %s}`, rapid.SampledFrom(zeros).Draw(t, "zero"), drawValue(t))
+		}
+		var inOrder Builder
+		for i, p := range payloads {
+			inOrder.Add(context.Background(), uint32(i), p)
+		}
+		want := written(t, &inOrder)
+		var newer, older Builder
+		for _, i := range rapid.Permutation(numbers(n)).Draw(t, "order") {
+			b := &newer
+			if rapid.Bool().Draw(t, "older") {
+				b = &older
+			}
+			b.Add(context.Background(), uint32(i), payloads[i])
+		}
+		run := written(t, &older).open(t)
+		require.NoError(t, newer.Absorb(context.Background(), run, run.Docs(), nil))
+		require.Equal(t, want, written(t, &newer))
+	})
+}
+
 func TestLimits(t *testing.T) {
 	var b Builder
-	require.True(t, b.Empty())
 	var many strings.Builder
 	for i := range 1100 {
 		fmt.Fprintf(&many, `%s"f%04d": 1`, map[bool]string{true: "{", false: ","}[i == 0], i)
 	}
-	b.Add(1, []byte(many.String()+"}"))
-	b.Add(2, []byte(`{"f0001": 2, "f1099": 2}`))
-	b.Add(3, nil)
+	b.Add(context.Background(), 1, []byte(many.String()+"}"))
+	b.Add(context.Background(), 2, []byte(`{"f0001": 2, "f1099": 2}`))
+	b.Add(context.Background(), 3, nil)
 	run := written(t, &b).open(t)
 	for text, want := range map[string][2][]uint32{
 		"f0001 = 1":              {{1}, {1}},
-		"f1099 = 1":              {nil, {1, 2, 3}},
-		"f1099 IS NULL":          {nil, {1, 2, 3}},
+		"f1099 = 1":              {nil, {1, 2}},
+		"f1099 IS NULL":          {{3}, {1, 2, 3}},
 		"a.b.c.d.e = 1":          {nil, {1, 2, 3}},
-		"f0001 = 2 OR a IS NULL": {{2}, {1, 2, 3}},
+		"f0001 = 2 OR a IS NULL": {{2, 3}, {1, 2, 3}},
 	} {
-		got, err := condition.Select(bind(t, text), sets{run})
+		got, err := condition.Select(context.Background(), bind(t, text), runSets{run})
 		require.NoError(t, err)
 		require.Equal(t, want, [2][]uint32{nilled(got.sure), nilled(got.maybe)}, text)
 	}
-	docs, complete, err := run.Present("f0001")
+	docs, unknown, err := run.Present("f0001")
 	require.NoError(t, err)
-	require.True(t, complete)
+	require.Empty(t, unknown.ToArray())
 	require.Equal(t, []uint32{1, 2}, docs.ToArray())
-	docs, complete, err = run.Present("f1099")
+	docs, unknown, err = run.Present("f1099")
 	require.NoError(t, err)
-	require.False(t, complete)
+	require.Equal(t, []uint32{1, 2}, unknown.ToArray())
 	require.True(t, docs.IsEmpty())
 
 	var long Builder
-	long.Add(0, fmt.Appendf(nil, `{"%0300d": 1}`, 1))
-	_, complete, err = written(t, &long).open(t).Present("other")
+	long.Add(context.Background(), 0, fmt.Appendf(nil, `{"%0300d": 1}`, 1))
+	_, unknown, err = written(t, &long).open(t).Present("other")
 	require.NoError(t, err)
-	require.False(t, complete, "a name beyond the limit was left out")
+	require.Equal(t, []uint32{0}, unknown.ToArray(), "a name beyond the limit was left out")
 }
 
 func nilled(b *roaring.Bitmap) []uint32 {
@@ -262,31 +293,50 @@ func nilled(b *roaring.Bitmap) []uint32 {
 
 // Damaged values are errors, or give wrong documents; they never do harm.
 func FuzzRun(f *testing.F) {
-	v := built(f, map[uint32]string{0: `{"a": 1, "b": "x"}`, 1: `{"a": 2.5}`, 2: `{"a": "y"}`, 3: `{"a": "` + strings.Repeat("m", 50) + `"}`})
-	f.Add(v["r"], v["fa"], []byte{})
-	f.Fuzz(func(t *testing.T, head, field, block []byte) {
+	v := built(f, map[uint32]string{0: `{"a": 1, "b": "x"}`, 1: `{"a": 2.5}`, 2: `{"a": "y"}`, 3: `{"a": "` + strings.Repeat("m", 50) + `"}`, 4: `{"a": ["x", null]}`, 5: `{"a": true}`})
+	f.Add(v["r"], v["fa"], []byte{}, v["j"], v["ja"])
+	f.Fuzz(func(t *testing.T, head, field, block, formed, forms []byte) {
 		get := func(key []byte) ([]byte, error) {
 			switch key[0] {
 			case 'r':
 				return head, nil
 			case 'f':
 				return field, nil
+			case 'j':
+				if len(key) > 1 {
+					return forms, nil
+				}
+				return formed, nil
 			}
 			return block, nil
 		}
-		run, err := Open(get)
+		run, err := Open(get, FormsKept)
 		if err != nil {
 			require.ErrorIs(t, err, ErrFormat)
 			return
 		}
 		for _, text := range []string{"a = 1", "a > 'm'", "a LIKE 'x%'", "a IS NULL", "a NOT IN (1, 'mmmm')"} {
-			if _, err := condition.Select(bind(t, text), sets{run}); err != nil && !errors.Is(err, ErrFormat) {
+			if _, err := condition.Select(context.Background(), bind(t, text), runSets{run}); err != nil && !errors.Is(err, ErrFormat) {
 				t.Fatal(err)
 			}
 		}
 		var b Builder
-		if err := b.Absorb(run, run.Docs().Clone()); err != nil && !errors.Is(err, ErrFormat) {
+		if err := b.absorbValues(context.Background(), run, run.Docs()); err != nil && !errors.Is(err, ErrFormat) {
+			t.Fatal(err)
+		}
+		defer PayloadsPerBlock(0)()
+		counts := NewCounter("a", nil)
+		if _, err := counts.countRun(context.Background(), &counted{Run: run}, run.Docs()); err != nil && !errors.Is(err, ErrFormat) {
 			t.Fatal(err)
 		}
 	})
+}
+
+// numbers are those from 0 on.
+func numbers(n int) []int {
+	all := make([]int, n)
+	for i := range all {
+		all[i] = i
+	}
+	return all
 }

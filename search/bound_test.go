@@ -10,6 +10,7 @@ import (
 
 	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/internal/race"
+	"github.com/plaid-ir/plaid/internal/realdata"
 	"github.com/plaid-ir/plaid/internal/topk"
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/kernels/cpu"
@@ -26,19 +27,17 @@ func TestRealBoundShare(t *testing.T) {
 		t.Skip("long, and of one goroutine")
 	}
 	dirs := map[string]string{"scifact-sample": filepath.Join("..", "examples", "quickstart", "scifact-sample", "vectors")}
-	if !testing.Short() {
-		for name, elem := range map[string][]string{"lotte-500": {"lotte-500", "vectors"}, "cranfield": {"cranfield", "vectors"}} {
-			dir := filepath.Join(append([]string{"..", "..", "shared", "data"}, elem...)...)
-			if _, err := os.Stat(filepath.Join(dir, "docs.npy")); err == nil {
-				dirs[name] = dir
-			}
-		}
+	if race.Long() && !testing.Short() {
+		dirs["lotte-500"], dirs["cranfield"] = "", "" // beside the checkout
 		if dir := os.Getenv("PLAID_DATA"); dir != "" {
 			dirs[dir] = dir
 		}
 	}
 	for name, dir := range dirs {
 		t.Run(name, func(t *testing.T) {
+			if dir == "" {
+				dir = realdata.Path(t, "data", name, "vectors")
+			}
 			queries := searchtest.Load(t, vectors.Files{Vectors: filepath.Join(dir, "queries.npy")})
 			files := vectors.Files{Vectors: filepath.Join(dir, "docs.npy"), Lengths: filepath.Join(dir, "doclens.npy")}
 			bits := []int{1, 2, 4, 8}
@@ -62,7 +61,7 @@ func TestRealBoundShare(t *testing.T) {
 }
 
 func boundShares(t *testing.T, nbits int, path string, queries []vectors.Document) {
-	report, err := cpu.Detect()
+	report, err := cpu.Describe("")
 	require.NoError(t, err)
 	for i, tier := range report.Tiers {
 		if i < len(report.Tiers)-1 && (tier == "avx2" || testing.Short()) {

@@ -103,8 +103,8 @@ func (c *collection) defaults(k int) (d storage.DefaultClass, ok bool, err error
 // group are parts whose documents are numbered together.
 type group []part
 
-// of is the part that has a number.
-func (g group) of(number uint32) *part {
+// partOf is the part that has a number.
+func (g group) partOf(number uint32) *part {
 	if len(g) == 1 {
 		return &g[0]
 	}
@@ -138,8 +138,8 @@ func (a *allowance) counted() *allowance {
 	return a
 }
 
-// of is how many documents of a group are allowed.
-func (a *allowance) of(g group) int {
+// countOf is how many documents of a group are allowed.
+func (a *allowance) countOf(g group) int {
 	n := 0
 	for i := range g {
 		n += a.parts[g[i].at].count
@@ -170,8 +170,8 @@ func (a *allowance) and(b *allowance, c *collection) *allowance {
 	return both.counted()
 }
 
-// each counts the documents of ascending numbers by part.
-func (g group) each(numbers []uint32, count func(p *part, n int)) {
+// countByPart counts the documents of ascending numbers by part.
+func (g group) countByPart(numbers []uint32, count func(p *part, n int)) {
 	for i := range g {
 		end := len(numbers)
 		if i+1 < len(g) {

@@ -50,3 +50,10 @@ func TestStoredDefaults(t *testing.T) {
 	require.Equal(t, filtered, plain(filter))
 	require.Equal(t, derived[5], plain(Options{K: 5}), "after they were removed")
 }
+
+func TestErrorsAreKinds(t *testing.T) {
+	require.ErrorIs(t, ErrUnknownID, index.ErrNotFound)
+	require.ErrorIs(t, ErrOption, index.ErrOption)
+	require.ErrorIs(t, ErrClosed, storage.ErrClosed)
+	require.NotErrorIs(t, index.ErrNotFound, ErrUnknownID)
+}

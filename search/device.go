@@ -86,7 +86,7 @@ func (d *onDevice) answer(ctx context.Context, c *call) ([]Result, error) {
 	start := time.Now()
 	var q deviceQueries
 	q.vectors, _ = d.pool.Get().(*[]float32)
-	wait, err := c.turn.do(ctx, func() error { return q.prepare(ctx, c) })
+	wait, err := c.turn.inTurn(ctx, func() error { return q.prepare(ctx, c) })
 	if err != nil {
 		return nil, err
 	}
@@ -99,7 +99,7 @@ func (d *onDevice) answer(ctx context.Context, c *call) ([]Result, error) {
 	if int64(4*cap(*q.vectors)) <= c.turn.s.keep() {
 		d.pool.Put(q.vectors)
 	}
-	more, err := c.turn.do(ctx, func() error { return q.finish(ctx, c, answers) })
+	more, err := c.turn.inTurn(ctx, func() error { return q.finish(ctx, c, answers) })
 	// Queries of a call are answered together: each has its share of the time.
 	n := time.Duration(max(len(q.results), 1))
 	wait += more
@@ -175,7 +175,7 @@ func (q *deviceQueries) prepare(ctx context.Context, c *call) error {
 	asked, plans := make([]kernels.DeviceQuery, n), make([]Plan, n)
 	q.results = make([]Result, n)
 	var w workers
-	err := w.each(ctx, c, c.threads, n, func(i int) (err error) {
+	err := w.forEach(ctx, c, c.threads, n, func(i int) (err error) {
 		if err = q.prepareOne(c, i, &asked[i], &plans[i]); err != nil {
 			return &QueryError{Index: i, Err: err}
 		}
@@ -237,7 +237,7 @@ func (q *deviceQueries) prepareOne(c *call, i int, ask *kernels.DeviceQuery, how
 // finish turns the answers of the device into results.
 func (q *deviceQueries) finish(ctx context.Context, c *call, answers []kernels.DeviceAnswer) error {
 	var w workers
-	return w.each(ctx, c, c.threads, len(answers), func(j int) error {
+	return w.forEach(ctx, c, c.threads, len(answers), func(j int) error {
 		i := q.of[j]
 		if err := resultOf(&q.results[i], c.coll, &answers[j], c.request.payload); err != nil {
 			return &QueryError{Index: i, Err: err}
@@ -282,15 +282,16 @@ func deviceProbes(k int) int {
 func (d *onDevice) follow(ctx context.Context, c *call, t *trace) error {
 	var how Plan
 	p := plan{how: PlanExact, k: c.request.k}
-	_, err := c.turn.do(ctx, func() error {
+	_, err := c.turn.inTurn(ctx, func() error {
 		allowed, err := c.allowed(0)
 		if err != nil {
 			return err
 		}
-		n, err := c.queries[0].size(c.coll)
+		tokens, _, err := c.queries[0].tokens(c.coll, nil) // as the device gets them, without those that are masked
 		if err != nil {
 			return err
 		}
+		n := len(tokens) / c.coll.first().Dim()
 		if how, p.probes = devicePlan(c, allowed.parts[0], n); how == PlanDeviceProbe {
 			p.how, p.approx, p.exact = PlanProbe, math.MaxInt, math.MaxInt
 			p.probes = min(p.probes, c.coll.codec().Centroids.K)
@@ -301,7 +302,7 @@ func (d *onDevice) follow(ctx context.Context, c *call, t *trace) error {
 		return err
 	}
 	var res Result
-	if err := d.cpu.one(ctx, c, 0, c.threads, &p, t, &res); err != nil {
+	if err := d.cpu.answerOne(ctx, c, 0, c.threads, &p, t, &res); err != nil {
 		return err
 	}
 	if t.plan != "" {

@@ -324,3 +324,29 @@ func TestExplainOnDevice(t *testing.T) {
 	}
 	require.Len(t, stages, 7, "%v", stages)
 }
+
+// A query is explained by the plan that answers it, which masked tokens do not change.
+func TestExplainMaskedOnDevice(t *testing.T) {
+	m := newMaker(12, 32, 60)
+	docs := m.Docs("d", 200, 12)
+	ix := searchtest.Build(t, 32, docs, &index.BuildOptions{Centroids: 64, Threads: 1})
+	e := onDeviceOf(t, ix, &kerneltest.Device{})
+	defer func(cost struct{ scan, scanFound, look, rank, probe float64 }) { deviceCost = cost }(deviceCost)
+	// Probing costs as much as the tokens; that of ten is worth a scan.
+	deviceCost.probe, deviceCost.look, deviceCost.scanFound, deviceCost.rank = 0, 0, 0, 1
+	deviceCost.scan = probeGain * 64 * 10 / float64(searchtest.Snapshot(t, ix).State().LiveTokens)
+	q := m.query(40)
+	q.Mask = make([]bool, 40)
+	for _, taking := range []int{2, 9, 11, 40} {
+		for i := range q.Mask {
+			q.Mask[i] = i < taking
+		}
+		want := PlanDeviceProbe
+		if taking > 10 {
+			want = PlanDevice
+		}
+		res := search(t, e, q, Options{K: 10})
+		require.Equal(t, map[string]int{want.String(): 1}, res.Stats.Plans)
+		require.Equal(t, want.String(), explain(t, e, q, res.Hits[0].ID, Options{K: 10}).Plan, "%d tokens take part", taking)
+	}
+}

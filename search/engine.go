@@ -241,7 +241,7 @@ func (c *call) requestOf(i int) *request {
 // Errors: [ErrQuery], [ErrOption], [ErrUnknownID], [ErrClosed],
 // [storage.ErrCorrupt], and those of the context and of the device.
 func (e *Engine) Search(ctx context.Context, q Query, o Options) (*Result, error) {
-	return e.one(ctx, e.collection, q, o)
+	return e.searchOne(ctx, e.collection, q, o)
 }
 
 // SearchBatch implements [Searcher].
@@ -249,7 +249,7 @@ func (e *Engine) SearchBatch(ctx context.Context, qs []Query, o Options) ([]Resu
 	return e.batch(ctx, e.collection, qs, o)
 }
 
-func (c *core) one(ctx context.Context, of source, q Query, o Options) (*Result, error) {
+func (c *core) searchOne(ctx context.Context, of source, q Query, o Options) (*Result, error) {
 	results, err := c.batch(ctx, of, []Query{q}, o)
 	if err != nil {
 		return nil, ofOne(err)

@@ -190,7 +190,7 @@ func TestPiecesOfAQuery(t *testing.T) {
 	for _, threads := range []int{1, 2, 8} {
 		r := testRun(snap, threads)
 		for range 50 {
-			err := r.each(20, func(i int) error {
+			err := r.forEach(20, func(i int) error {
 				if i >= 7 {
 					return fmt.Errorf("error %d", i)
 				}
@@ -198,13 +198,13 @@ func TestPiecesOfAQuery(t *testing.T) {
 			})
 			require.EqualError(t, err, "error 7")
 		}
-		require.NoError(t, r.each(0, nil))
+		require.NoError(t, r.forEach(0, nil))
 		requireIdle(t, r.call.turn.s)
 	}
 	r := testRun(snap, 2)
 	err := func() (err error) {
 		defer storage.Guard("x", &err)()
-		return r.each(4, func(i int) error { panic("fault") })
+		return r.forEach(4, func(i int) error { panic("fault") })
 	}()
 	require.ErrorIs(t, err, storage.ErrInternal)
 	require.ErrorContains(t, err, "fault")

@@ -2,7 +2,6 @@ package search_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log"
 
@@ -40,31 +39,6 @@ func ExampleEngine_SearchBatch() {
 	// Output:
 	// north
 	// south
-}
-
-// Requests that have nothing in common: each has its options, and fails alone.
-func ExampleEach() {
-	e, done := exampleEngine(nil)
-	defer done()
-	answers, err := search.Each(context.Background(), e, []search.Request{
-		{Query: search.Query{Vectors: []float32{0, 1, 0, 0}}, Options: search.Options{K: 1}},
-		{Query: search.Query{Vectors: []float32{0, 1, 0}}},
-		{Query: search.Query{Vectors: []float32{0, 0, 1, 0}}, Options: search.Options{K: 1, Mode: search.Exhaustive}},
-	})
-	if err != nil {
-		log.Fatal(err)
-	}
-	for _, a := range answers {
-		if errors.Is(a.Err, search.ErrQuery) {
-			fmt.Println(a.Err)
-			continue
-		}
-		fmt.Println(a.Result.Hits[0].ID)
-	}
-	// Output:
-	// south
-	// bad query: 3 values are no whole vectors of dimension 4
-	// west
 }
 
 // A filter that many searches use remembers what it lets through.

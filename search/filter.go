@@ -9,8 +9,8 @@ import (
 
 	"github.com/RoaringBitmap/roaring/v2"
 
-	"github.com/plaid-ir/plaid/condition"
 	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/metadata/condition"
 )
 
 // Filter says which documents may be returned: those of a list of ids, those that a
@@ -60,11 +60,11 @@ func (f *Filter) Prepared() *Filter {
 	return &p
 }
 
-// on returns what the filter lets through of a collection.
-func (f *Filter) on(ctx context.Context, c *collection) (*allowance, error) {
+// allowance is what the filter lets through of a collection.
+func (f *Filter) allowance(ctx context.Context, c *collection) (*allowance, error) {
 	p := f.prepared
 	if p == nil {
-		return f.find(ctx, c)
+		return f.findAllowance(ctx, c)
 	}
 	now := c.versions()
 	p.mu.Lock()
@@ -73,7 +73,7 @@ func (f *Filter) on(ctx context.Context, c *collection) (*allowance, error) {
 	if allowed != nil && slices.Equal(versions, now) {
 		return allowed, nil
 	}
-	allowed, err := f.find(ctx, c)
+	allowed, err := f.findAllowance(ctx, c)
 	if err == nil {
 		p.mu.Lock()
 		p.allowed, p.versions = allowed, now
@@ -82,7 +82,7 @@ func (f *Filter) on(ctx context.Context, c *collection) (*allowance, error) {
 	return allowed, err
 }
 
-func (f *Filter) find(ctx context.Context, c *collection) (*allowance, error) {
+func (f *Filter) findAllowance(ctx context.Context, c *collection) (*allowance, error) {
 	if f.Docs != nil {
 		if len(c.parts) > 1 {
 			return nil, fmt.Errorf("%w: filter: a set of ordinals, which name no document where several indexes are searched", ErrOption)
@@ -93,7 +93,7 @@ func (f *Filter) find(ctx context.Context, c *collection) (*allowance, error) {
 		}
 		rest := *f
 		rest.Docs = nil
-		s, err := rest.find(ctx, c)
+		s, err := rest.findAllowance(ctx, c)
 		if err != nil {
 			return nil, err
 		}
@@ -154,7 +154,7 @@ func selected(docs *roaring.Bitmap, snap *index.Snapshot) *selection {
 // Ordinals is what the filter lets through of a snapshot, of the documents that have
 // vectors: for searches by other means.
 func (f *Filter) Ordinals(ctx context.Context, snap *index.Snapshot) (*roaring.Bitmap, error) {
-	a, err := f.on(ctx, collectionOf(snap))
+	a, err := f.allowance(ctx, collectionOf(snap))
 	if err != nil {
 		return nil, err
 	}
@@ -226,7 +226,7 @@ func (o *Options) selecting(ctx context.Context, c *collection, qs []Query) func
 		if f == nil {
 			return common()
 		}
-		s, err := f.on(ctx, c)
+		s, err := f.allowance(ctx, c)
 		if err != nil || o.Filter == nil && o.Mode != Candidates {
 			return s, err
 		}
@@ -258,7 +258,7 @@ func (o *Options) allowance(ctx context.Context, c *collection) (*allowance, err
 	if o.Filter == nil {
 		return listed, nil
 	}
-	f, err := o.Filter.on(ctx, c)
+	f, err := o.Filter.allowance(ctx, c)
 	if err != nil || listed == nil {
 		return f, err
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/plaid-ir/plaid/codec"
 	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/internal/realdata"
 	"github.com/plaid-ir/plaid/internal/topk"
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/kernels/cpu"
@@ -25,10 +26,10 @@ import (
 // decoded vectors in float64, on real vectors: Cranfield's, or those in the
 // folder that PLAID_DATA names, with all queries instead of some.
 func TestRealLevels(t *testing.T) {
-	skipShort(t)
+	longForm(t)
 	dir, some := os.Getenv("PLAID_DATA"), 0
 	if dir == "" {
-		dir, some = shared(t, "data", "cranfield", "vectors"), 10
+		dir, some = realdata.Path(t, "data", "cranfield", "vectors"), 10
 	}
 	files := vectors.Files{Vectors: filepath.Join(dir, "docs.npy"), Lengths: filepath.Join(dir, "doclens.npy")}
 	queries := searchtest.Load(t, vectors.Files{Vectors: filepath.Join(dir, "queries.npy")})
@@ -51,7 +52,7 @@ type levelErrors struct {
 
 func compareLevels(t *testing.T, nbits int, snap *index.Snapshot, queries []vectors.Document) {
 	const depth, margin = 100, 20 // places compared, and documents beyond that might take one
-	report, err := cpu.Detect()
+	report, err := cpu.Describe("")
 	require.NoError(t, err)
 	scorers := map[string]kernels.Scorer{}
 	for _, name := range report.Tiers {

@@ -57,3 +57,22 @@ func TestLongDocumentsInParts(t *testing.T) {
 	r.threads = 1
 	require.Zero(t, all(), "one thread cuts nothing")
 }
+
+// The more tokens a query has, the fewer of documents are in a job, so that a search
+// hears soon that it is to end.
+func TestJobsOfLongQueries(t *testing.T) {
+	const dim, longest = 16, 30
+	m := newMaker(8, dim, 60)
+	snap := searchtest.Snapshot(t, searchtest.Build(t, dim, m.Docs("d", 3000, longest), &index.BuildOptions{Centroids: 64}))
+	live, _ := snap.LiveSet()
+	for _, queryTokens := range []int{1, 128, 40_000} {
+		r := testRun(snap, 2)
+		require.NoError(t, r.query.Reset(m.Tokens(queryTokens), nil))
+		_, parts := r.split(appendSet(nil, live), approxJob, false)
+		require.Zero(t, parts)
+		for _, j := range r.jobs {
+			require.Less(t, (j.tokens-2*longest)*queryTokens, jobPairs)
+		}
+		require.Equal(t, queryTokens > 128, len(r.jobs) > 2*snap.Chunks(), "%d jobs of %d chunks", len(r.jobs), snap.Chunks())
+	}
+}

@@ -103,7 +103,7 @@ func (m *Multi) collection() (c *collection, done func(), err error) {
 // Search implements [Searcher]. Errors are those of [Engine.Search], and
 // [index.ErrCodec] if a file that is followed was replaced by one with another codec.
 func (m *Multi) Search(ctx context.Context, q Query, o Options) (*Result, error) {
-	return m.one(ctx, m.collection, q, o)
+	return m.searchOne(ctx, m.collection, q, o)
 }
 
 // SearchBatch implements [Searcher].

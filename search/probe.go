@@ -38,7 +38,7 @@ func (r *run) probe(weights []float32, allowed *allowance) ([]uint32, error) {
 	}
 	r.stats.Candidates += int64(len(reached))
 	if len(reached) > r.plan.approx {
-		r.docs = r.cut(reached)
+		r.docs = r.cutReached(reached)
 		return r.docs, nil
 	}
 	r.docs = r.docs[:0]

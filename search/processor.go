@@ -22,7 +22,7 @@ func (p *processor) answer(ctx context.Context, c *call) ([]Result, error) {
 	results := make([]Result, len(c.queries))
 	inside := max(c.threads/len(c.queries), 1) // threads of each query
 	err := parallel.Do(ctx, len(c.queries), c.threads, func(i int) error {
-		if err := p.one(ctx, c, i, inside, nil, nil, &results[i]); err != nil {
+		if err := p.answerOne(ctx, c, i, inside, nil, nil, &results[i]); err != nil {
 			return &QueryError{Index: i, Err: err}
 		}
 		return nil
@@ -32,11 +32,11 @@ func (p *processor) answer(ctx context.Context, c *call) ([]Result, error) {
 
 func (p *processor) follow(ctx context.Context, c *call, t *trace) error {
 	var res Result
-	return p.one(ctx, c, 0, c.threads, nil, t, &res)
+	return p.answerOne(ctx, c, 0, c.threads, nil, t, &res)
 }
 
-// one answers query i when it is its turn. fixed, where set, is the plan.
-func (p *processor) one(ctx context.Context, c *call, i, threads int, fixed *plan, t *trace, res *Result) (err error) {
+// answerOne answers query i when it is its turn. fixed, where set, is the plan.
+func (p *processor) answerOne(ctx context.Context, c *call, i, threads int, fixed *plan, t *trace, res *Result) (err error) {
 	n, err := c.queries[i].size(c.coll)
 	if err != nil {
 		return err
@@ -52,7 +52,7 @@ func (p *processor) one(ctx context.Context, c *call, i, threads int, fixed *pla
 	if err != nil {
 		return err
 	}
-	r := p.take(c.coll.first().Scorer())
+	r := p.takeRun(c.coll.first().Scorer())
 	r.ctx, r.call, r.at, r.threads, r.bound, r.fixed, r.ready = ctx, c, i, threads, p.bound, fixed, false
 	r.stats = Stats{Queries: 1, QueryTokens: len(vectors) / c.coll.first().Dim()}
 	r.stats.Times.Wait = waited
@@ -65,9 +65,9 @@ func (p *processor) one(ctx context.Context, c *call, i, threads int, fixed *pla
 	return err
 }
 
-// take returns a run with the buffers of an earlier one, if there is any. A run
+// takeRun returns a run with the buffers of an earlier one, if there is any. A run
 // that panicked is not among them.
-func (p *processor) take(s kernels.Scorer) *run {
+func (p *processor) takeRun(s kernels.Scorer) *run {
 	r, _ := p.pool.Get().(*run)
 	if r == nil || r.scorer != s {
 		r = &run{scorer: s, query: s.NewQuery()}
@@ -94,10 +94,10 @@ type workers struct {
 	fn   func(i int) error
 }
 
-// each calls fn for 0 to n−1 on the caller's goroutine, which storage.Guard
+// forEach calls fn for 0 to n−1 on the caller's goroutine, which storage.Guard
 // protects, and on others as far as workers of the scheduler are idle, threads in
 // all.
-func (w *workers) each(ctx context.Context, c *call, threads, n int, fn func(i int) error) error {
+func (w *workers) forEach(ctx context.Context, c *call, threads, n int, fn func(i int) error) error {
 	extra := c.turn.borrow(min(threads, n) - 1)
 	defer c.turn.giveBack(extra)
 	w.path, w.fn = c.coll.first().Path(), fn

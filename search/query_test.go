@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/internal/countdown"
 	"github.com/plaid-ir/plaid/internal/race"
 	"github.com/plaid-ir/plaid/search/searchtest"
 	"github.com/plaid-ir/plaid/vectors"
@@ -408,20 +409,7 @@ func TestCancelled(t *testing.T) {
 	require.Len(t, search(t, e, q, Options{}).Hits, 10)
 }
 
-// stopAfter is a context that ends once it has been asked n times, so that each
-// place that asks is where a search ends once.
-type stopAfter struct {
-	context.Context
-	left int
-}
-
-func (c *stopAfter) Err() error {
-	if c.left--; c.left < 0 {
-		return context.Canceled
-	}
-	return nil
-}
-
+// Each place that looks at the context is where a search ends once.
 func TestCancelledAnywhere(t *testing.T) {
 	m := newMaker(39, 16, 40)
 	ix := searchtest.Build(t, 16, m.Docs("d", 500, 5), nil)
@@ -431,7 +419,7 @@ func TestCancelledAnywhere(t *testing.T) {
 		want := search(t, e, q, o).Hits
 		for n := 0; ; n++ {
 			require.Less(t, n, 10_000)
-			res, err := e.Search(&stopAfter{context.Background(), n}, q, o)
+			res, err := e.Search(countdown.New(n), q, o)
 			if err == nil {
 				require.Equal(t, want, res.Hits)
 				require.Greater(t, n, 3)

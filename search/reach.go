@@ -204,9 +204,9 @@ func (p *prober) gain(t int, score float32, gap float64) uint32 {
 	return uint32(float64(p.weights[t]) * (float64(score) - float64(p.floors[t]) + gap) / p.unit)
 }
 
-// cut returns the best candidates by what probing knows of them, as many as the
+// cutReached returns the best candidates by what probing knows of them, as many as the
 // approximate budget allows, in ascending order.
-func (r *run) cut(reached []topk.Scored) []uint32 {
+func (r *run) cutReached(reached []topk.Scored) []uint32 {
 	if r.trace != nil {
 		r.trace.ranked(reached, StageCut, r.plan.approx)
 	}

@@ -94,7 +94,7 @@ func testReached(t *testing.T, docs, tokens, added int) {
 
 		r.plan.approx = max(n/3, 1)
 		kept := map[uint32]bool{}
-		docs = r.cut(r.reached)
+		docs = r.cutReached(r.reached)
 		require.Len(t, docs, r.plan.approx)
 		require.True(t, slices.IsSorted(docs))
 		worst := math.Inf(1)

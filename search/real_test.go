@@ -16,24 +16,16 @@ import (
 	"github.com/plaid-ir/plaid/eval"
 	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/internal/race"
+	"github.com/plaid-ir/plaid/internal/realdata"
 	"github.com/plaid-ir/plaid/search/searchtest"
 	"github.com/plaid-ir/plaid/vectors"
 )
 
-// shared is the folder of real data beside the checkout.
-func shared(t testing.TB, elem ...string) string {
+// longForm leaves a test of whole collections to the long form.
+func longForm(t testing.TB) {
 	t.Helper()
-	path := filepath.Join(append([]string{"..", "..", "shared"}, elem...)...)
-	if _, err := os.Stat(path); err != nil {
-		t.Skipf("no real data: %v", err)
-	}
-	return path
-}
-
-func skipShort(t testing.TB) {
-	t.Helper()
-	if testing.Short() {
-		t.Skip("takes long")
+	if !race.Long() || testing.Short() {
+		t.Skip("takes long: PLAID_LONG is not set")
 	}
 }
 
@@ -55,10 +47,10 @@ func imported(t *testing.T, dir string) *index.Index {
 // An imported reference index of ColBERT, with real queries, against MaxSim
 // over its decoded vectors in float64.
 func TestRealColBERTIndex(t *testing.T) {
-	ix := imported(t, shared(t, "data", "lotte-500", "plaid-index"))
-	queries := searchtest.Load(t, vectors.Files{Vectors: shared(t, "data", "lotte-500", "colbertv2", "query_embedding.npy")})
+	ix := imported(t, realdata.Path(t, "data", "lotte-500", "plaid-index"))
+	queries := searchtest.Load(t, vectors.Files{Vectors: realdata.Path(t, "data", "lotte-500", "colbertv2", "query_embedding.npy")})
 	require.Len(t, queries, 100)
-	golden := searchtest.Table(t, shared(t, "data", "lotte-500", "golden-decoded-top50.tsv"), true)
+	golden := searchtest.Table(t, realdata.Path(t, "data", "lotte-500", "golden-decoded-top50.tsv"), true)
 	require.Len(t, golden, 100*50)
 
 	e := on(t, ix, 2)
@@ -118,9 +110,9 @@ func TestRealEngines(t *testing.T) {
 		{"next-plaid-nbits2", "wide-int8.tsv", 7e-3},
 	} {
 		t.Run(c.dir+" "+c.results, func(t *testing.T) {
-			e := on(t, imported(t, shared(t, "golden", c.dir)), 2)
-			queries := searchtest.Load(t, vectors.Files{Vectors: shared(t, "golden", "input", "queries.npy")})
-			rows := searchtest.Table(t, shared(t, "golden", c.dir+"-results", c.results), true)
+			e := on(t, imported(t, realdata.Path(t, "golden", c.dir)), 2)
+			queries := searchtest.Load(t, vectors.Files{Vectors: realdata.Path(t, "golden", "input", "queries.npy")})
+			rows := searchtest.Table(t, realdata.Path(t, "golden", c.dir+"-results", c.results), true)
 			want := make([]map[string]float64, len(queries))
 			for i := range want {
 				want[i] = map[string]float64{}
@@ -171,7 +163,7 @@ func TestMain(m *testing.M) {
 }
 
 func cranfieldFiles(t testing.TB) vectors.Files {
-	d := shared(t, "data", "cranfield", "vectors")
+	d := realdata.Path(t, "data", "cranfield", "vectors")
 	return vectors.Files{Vectors: filepath.Join(d, "docs.npy"), Lengths: filepath.Join(d, "doclens.npy"), IDs: filepath.Join(d, "doc_ids.txt")}
 }
 
@@ -204,7 +196,7 @@ func cranfieldIndex(t testing.TB) *index.Index {
 }
 
 func cranfieldQueries(t testing.TB) []vectors.Document {
-	d := shared(t, "data", "cranfield", "vectors")
+	d := realdata.Path(t, "data", "cranfield", "vectors")
 	return searchtest.Load(t, vectors.Files{Vectors: filepath.Join(d, "queries.npy"), IDs: filepath.Join(d, "query_ids.txt")})
 }
 
@@ -246,7 +238,7 @@ func batched(t testing.TB, e *Engine, qs []Query, o Options) []Result {
 }
 
 func TestRealCranfield(t *testing.T) {
-	skipShort(t)
+	longForm(t)
 	ctx := context.Background()
 	ix := cranfieldIndex(t)
 	queries := cranfieldQueries(t)
@@ -260,12 +252,12 @@ func TestRealCranfield(t *testing.T) {
 	for i, q := range queries {
 		row[q.ID] = i
 	}
-	for _, cols := range searchtest.Table(t, shared(t, "data", "cranfield", "vectors", "exact-top100.tsv"), false) {
+	for _, cols := range searchtest.Table(t, realdata.Path(t, "data", "cranfield", "vectors", "exact-top100.tsv"), false) {
 		i := row[cols[0]]
 		exact[i] = append(exact[i], cols[1])
 		truth[i] = append(truth[i], eval.Hit{Doc: cols[1], Score: number(t, cols[3])})
 	}
-	qrels, err := eval.LoadQrels(shared(t, "data", "cranfield", "qrels", "test.tsv"))
+	qrels, err := eval.LoadQrels(realdata.Path(t, "data", "cranfield", "qrels", "test.tsv"))
 	require.NoError(t, err)
 	exactNDCG := ndcg(t, qrels, queries, func(i int) []eval.Hit { return truth[i] })
 	require.InDelta(t, 0.5470, exactNDCG, 5e-4)

@@ -72,6 +72,7 @@ const (
 	approxJob = 1 << 16
 	exactJob  = 1 << 12
 	rowsJob   = 1 << 14 // centroids × query tokens
+	jobPairs  = 1 << 23 // document tokens × query tokens: between jobs a search hears that it is to end
 )
 
 // answer takes the query from its vectors to its hits.
@@ -95,7 +96,7 @@ func (r *run) answer(vectors, weights []float32, t *trace) (Result, error) {
 	q := r.call.requestOf(r.at)
 	var top []located
 	for at := 0; at < len(c.parts); at += len(r.group) {
-		if r.group = c.group(at); allowed.of(r.group) == 0 {
+		if r.group = c.group(at); allowed.countOf(r.group) == 0 {
 			continue
 		}
 		if r.trace = nil; t.follows(r.group) {
@@ -106,7 +107,7 @@ func (r *run) answer(vectors, weights []float32, t *trace) (Result, error) {
 			return Result{}, err
 		}
 		for _, s := range best {
-			p := r.group.of(s.Doc)
+			p := r.group.partOf(s.Doc)
 			top = append(top, located{p, s.Doc - p.base, s.Score})
 		}
 	}
@@ -174,7 +175,7 @@ func (r *run) search(vectors, weights []float32, allowed *allowance) ([]topk.Sco
 		r.plan = *r.fixed
 	} else {
 		docs, tokens := (&collection{r.group}).live()
-		r.plan = r.call.requestOf(r.at).plan(allowed.of(r.group), int(docs), int64(tokens), r.stats.QueryTokens, r.call.coll.codec().Centroids.K)
+		r.plan = r.call.requestOf(r.at).plan(allowed.countOf(r.group), int(docs), int64(tokens), r.stats.QueryTokens, r.call.coll.codec().Centroids.K)
 	}
 	if r.stats.Plans == nil {
 		r.stats.Plans = map[string]int{r.plan.how.String(): 1}
@@ -205,7 +206,7 @@ func (r *run) tally(docs []uint32, of func(*PartStats) *int64) {
 	if r.stats.Parts == nil {
 		return
 	}
-	r.group.each(docs, func(p *part, n int) { *of(&r.stats.Parts[p.at]) += int64(n) })
+	r.group.countByPart(docs, func(p *part, n int) { *of(&r.stats.Parts[p.at]) += int64(n) })
 }
 
 // prepare computes S and what the kernels derive from it.
@@ -220,7 +221,7 @@ func (r *run) prepare(vectors, weights []float32) error {
 	}
 	k := r.call.coll.codec().Centroids.K
 	rows := max(rowsJob/r.query.Len(), 32)
-	err := r.each(parallel.Blocks(k, rows), func(i int) error {
+	err := r.forEach(parallel.Blocks(k, rows), func(i int) error {
 		lo, hi := parallel.Block(i, k, rows)
 		r.query.CentroidScores(lo, hi)
 		return nil
@@ -236,7 +237,7 @@ func (r *run) prepare(vectors, weights []float32) error {
 // probing finds, or all that are allowed, where the plan does not probe or too few
 // are found.
 func (r *run) candidates(weights []float32, allowed *allowance) ([]uint32, error) {
-	n := allowed.of(r.group)
+	n := allowed.countOf(r.group)
 	before := r.stats.Candidates
 	if r.plan.how == PlanProbe {
 		docs, err := r.probe(weights, allowed)
@@ -250,12 +251,12 @@ func (r *run) candidates(weights []float32, allowed *allowance) ([]uint32, error
 	return r.docs, nil
 }
 
-func (r *run) each(n int, fn func(i int) error) error {
-	return r.workers.each(r.ctx, r.call, r.threads, n, fn)
+func (r *run) forEach(n int, fn func(i int) error) error {
+	return r.workers.forEach(r.ctx, r.call, r.threads, n, fn)
 }
 
-// split cuts an ascending list of documents into jobs of about limit tokens, none
-// of which crosses a chunk, and makes the ordinals relative to the chunk. With cut,
+// split cuts an ascending list of documents into jobs of about limit tokens, fewer for
+// a query of very many, none of which crosses a chunk, and makes the ordinals relative to the chunk. With cut,
 // documents of twice the limit and more are cut into parts where there are other
 // threads to help.
 func (r *run) split(docs []uint32, limit int, cut bool) (tokens int64, parts int) {
@@ -264,15 +265,15 @@ func (r *run) split(docs []uint32, limit int, cut bool) (tokens int64, parts int
 	var chunk int
 	var first, end uint32
 	var offsets []uint32
-	size := 0
+	size, most := 0, min(limit, max(jobPairs/max(r.query.Len(), 1), 1))
 	for i, d := range docs {
 		if p == nil || d >= end {
-			p = r.group.of(d)
+			p = r.group.partOf(d)
 			chunk, _, _ = p.snap.Locate(d - p.base)
 			first, offsets = p.snap.ChunkDocs(chunk)
 			first += p.base
 			end = first + uint32(len(offsets)-1)
-			size = limit
+			size = most
 		}
 		docs[i] = d - first
 		lo, hi := int(offsets[d-first]), int(offsets[d-first+1])
@@ -283,10 +284,10 @@ func (r *run) split(docs []uint32, limit int, cut bool) (tokens int64, parts int
 				r.jobs = append(r.jobs, job{part: p, chunk: chunk, lo: i, hi: i + 1, tokens: n, cut: [2]int{lo, lo + n}, slot: parts})
 				parts++
 			}
-			size = limit
+			size = most
 			continue
 		}
-		if size >= limit {
+		if size >= most {
 			r.jobs = append(r.jobs, job{part: p, chunk: chunk, lo: i})
 			size = 0
 		}
@@ -333,7 +334,7 @@ func (r *run) score(dst []topk.Scored, docs []uint32, limit int, what storage.Pa
 			return one(i)
 		}
 	}
-	err = r.each(len(r.jobs), do)
+	err = r.forEach(len(r.jobs), do)
 	if parts > 0 && err == nil {
 		r.join(scored, docs, k, n)
 	}

@@ -110,8 +110,8 @@ func (t *turn) acquire(ctx context.Context, bytes int64) (waited time.Duration, 
 	return time.Since(start), err
 }
 
-// do runs what takes a worker and little memory.
-func (t *turn) do(ctx context.Context, fn func() error) (waited time.Duration, err error) {
+// inTurn runs what takes a worker and little memory.
+func (t *turn) inTurn(ctx context.Context, fn func() error) (waited time.Duration, err error) {
 	if waited, err = t.acquire(ctx, 0); err != nil {
 		return waited, err
 	}

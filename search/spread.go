@@ -73,8 +73,8 @@ func (s *spread) describe(to *Description) {
 	to.Device = strings.Join(names, ", ")
 }
 
-// of is a call as one part sees it.
-func (s *spread) of(c *call, part int) *call {
+// callOf is a call as one part sees it.
+func (s *spread) callOf(c *call, part int) *call {
 	sub := *c
 	sub.coll = collectionOf(c.coll.parts[part].snap)
 	sub.turn = turn{s: c.turn.s, end: c.turn.end}
@@ -107,7 +107,7 @@ func (s *spread) answer(ctx context.Context, c *call) ([]Result, error) {
 	answers := make([][]Result, len(s.parts))
 	err := parallel.Do(ctx, len(s.parts), len(s.parts), func(p int) (err error) {
 		defer storage.Guard(c.coll.parts[p].snap.Path(), &err)()
-		answers[p], err = s.parts[p].answer(ctx, s.of(c, p))
+		answers[p], err = s.parts[p].answer(ctx, s.callOf(c, p))
 		return err
 	})
 	if err != nil {
@@ -174,7 +174,7 @@ func longest(a, b Times) Times {
 // follow tells the search of the part that has the document, and the document's place
 // among what all parts find.
 func (s *spread) follow(ctx context.Context, c *call, t *trace) error {
-	sub := s.of(c, t.part.at)
+	sub := s.callOf(c, t.part.at)
 	inside := *t
 	inside.part = &sub.coll.parts[0]
 	if err := s.parts[t.part.at].follow(ctx, sub, &inside); err != nil {

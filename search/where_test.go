@@ -9,20 +9,14 @@ import (
 	"github.com/RoaringBitmap/roaring/v2"
 	"github.com/stretchr/testify/require"
 
-	"github.com/plaid-ir/plaid/condition"
 	"github.com/plaid-ir/plaid/kernels"
+	"github.com/plaid-ir/plaid/metadata/condition"
+	"github.com/plaid-ir/plaid/metadata/condition/conditiontest"
 	"github.com/plaid-ir/plaid/search/searchtest"
 	"github.com/plaid-ir/plaid/vectors"
 )
 
-func bind(t testing.TB, text string, params ...any) *condition.Condition {
-	t.Helper()
-	e, err := condition.Parse(text)
-	require.NoError(t, err)
-	c, err := e.Bind(params...)
-	require.NoError(t, err)
-	return c
-}
+var bind = conditiontest.Bind
 
 // from are the ordinals from the first to before the last.
 func from(first, end uint64) *roaring.Bitmap {

@@ -1,7 +1,6 @@
 package server
 
 import (
-	"context"
 	"crypto/sha256"
 	"crypto/subtle"
 	"encoding/base64"
@@ -16,7 +15,7 @@ import (
 	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/search"
 	"github.com/plaid-ir/plaid/search/quality"
-	"github.com/plaid-ir/plaid/server/store"
+	"github.com/plaid-ir/plaid/server/collection"
 	"github.com/plaid-ir/plaid/storage"
 )
 
@@ -57,16 +56,16 @@ func adminRoutes() []route {
 	const tag = "admin"
 	digest := param{headerDigest, "header", "sha-256=:BASE64: of the file; checked", object{"type": "string"}}
 	return []route{
-		{method: "GET", pattern: "/indices/{name}/backup", id: "download_backup", tag: tag, need: Admin, group: writing, stream: true,
+		{method: "GET", pattern: "/indices/{name}/backup", id: "download_backup", tag: tag, need: Admin, group: transferring, stream: true,
 			status: http.StatusOK, outType: mediaBytes, summary: "The index as it is now, as one file", fails: []Code{CodeNotSupported},
 			doc: "The index is checked before the first byte. The trailer Repr-Digest has the digest of what was sent; a connection that breaks before it sent no whole file. Searches and changes go on meanwhile.",
 			do:  download},
-		{method: "PUT", pattern: "/indices/{name}/backup", id: "upload_backup", tag: tag, need: Admin, group: writing, stream: true,
-			status: http.StatusOK, inType: mediaBytes, outType: mediaJSON, out: infoOut{}, params: []param{digest}, fails: []Code{CodeIndexExists, CodeNotSupported},
+		{method: "PUT", pattern: "/indices/{name}/backup", id: "upload_backup", tag: tag, need: Admin, group: transferring, stream: true,
+			status: http.StatusOK, inType: mediaBytes, outType: mediaJSON, out: infoOut{}, params: []param{digest}, fails: []Code{CodeIndexExists, CodeNotSupported, CodeQuota},
 			summary: "Make an index of a backup, or of any index file",
 			doc:     "The file is checked in full before it takes its place. The index must not be there, or have no documents.", do: upload},
-		{method: "PUT", pattern: "/indices/{name}/import", id: "import_index", tag: tag, need: Admin, group: writing, stream: true,
-			status: http.StatusOK, inType: mediaTar, outType: mediaJSON, out: importedOut{}, fails: []Code{CodeIndexExists, CodeNotSupported},
+		{method: "PUT", pattern: "/indices/{name}/import", id: "import_index", tag: tag, need: Admin, group: transferring, stream: true,
+			status: http.StatusOK, inType: mediaTar, outType: mediaJSON, out: importedOut{}, fails: []Code{CodeIndexExists, CodeNotSupported, CodeQuota},
 			summary: "Make an index of one of ColBERT, fast-plaid or next-plaid",
 			doc:     "The body is a tar archive of the index folder. A file ids.txt in it names the documents, one a line; without it they are named by row.", do: importIndex},
 		typed(route{method: "POST", pattern: "/indices/{name}/retrain", id: "retrain_index", tag: tag, need: Admin, group: writing, stream: true,
@@ -100,11 +99,20 @@ func digestText(sum hash.Hash) string {
 }
 
 func download(q *request) error {
-	c, err := q.file("a backup")
+	c, from, err := able[collection.Backuper](q, "a backup")
 	if err != nil {
 		return err
 	}
 	h := q.w.Header()
+	if q.Method == http.MethodHead { // nothing of the index is read for it
+		v, err := c.View(q.ctx)
+		if err != nil {
+			return err
+		}
+		h.Set("Content-Type", mediaBytes)
+		q.w.WriteHeader(http.StatusOK)
+		return v.Close()
+	}
 	h.Set("Trailer", headerDigest)
 	d := &digesting{w: q.w, sum: sha256.New()}
 	first := func(p []byte) (int, error) { // errors before the first byte are answered as errors
@@ -112,7 +120,7 @@ func download(q *request) error {
 		h.Set("Content-Disposition", fmt.Sprintf("attachment; filename=%q", c.Name()+".plaid"))
 		return d.Write(p)
 	}
-	if _, err := c.Backup(q.ctx, writerFunc(first)); err != nil {
+	if _, err := from.Backup(q.ctx, writerFunc(first)); err != nil {
 		if d.bytes == 0 {
 			h.Del("Trailer")
 		}
@@ -126,22 +134,17 @@ type writerFunc func(p []byte) (int, error)
 
 func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
 
-// vacant is the collection of the path, to be filled; it is declared if it is not there.
-// The function takes it away again, where it was declared, filling it failed, and
-// nobody has put anything into it meanwhile.
-func (q *request) vacant(what string) (c *store.Collection, undo func(), err error) {
-	f, ok := q.s.indexes.(folder)
+// restorer makes collections of what is sent, if those of the service do. What is wrong
+// with the name is told before anything is received.
+func (q *request) restorer(what string) (collection.Restorer, error) {
+	if err := collection.CheckName(q.index()); err != nil {
+		return nil, err
+	}
+	r, ok := q.s.collections.(collection.Restorer)
 	if !ok {
-		return nil, nil, NotSupported(what)
+		return nil, collection.Unsupported(what)
 	}
-	c, err = q.file(what)
-	if err == nil || !errors.Is(err, store.ErrUnknown) {
-		return c, func() {}, err
-	}
-	if c, err = f.Store.Declare(q.ctx, q.index(), store.Config{}); err != nil {
-		return nil, nil, err
-	}
-	return c, func() { _ = f.Undeclare(context.WithoutCancel(q.ctx), c) }, nil
+	return r, q.unbounded(what)
 }
 
 func upload(q *request) error {
@@ -149,7 +152,7 @@ func upload(q *request) error {
 	if want != "" && (!strings.HasPrefix(want, "sha-256=:") || !strings.HasSuffix(want, ":")) {
 		return bad("%s is %q; want sha-256=:BASE64:", headerDigest, want)
 	}
-	c, undo, err := q.vacant("a restored backup")
+	to, err := q.restorer("a restored backup")
 	if err != nil {
 		return err
 	}
@@ -160,8 +163,7 @@ func upload(q *request) error {
 		}
 		return nil
 	}}
-	if err := c.Restore(q.ctx, body); err != nil {
-		undo()
+	if err := to.Restore(q.ctx, q.index(), body); err != nil {
 		return badFile(err)
 	}
 	out, err := getIndex(q, nil)
@@ -201,15 +203,10 @@ func badFile(err error) error {
 }
 
 func importIndex(q *request) (err error) {
-	c, undo, err := q.vacant("an import")
+	to, err := q.restorer("an import")
 	if err != nil {
 		return err
 	}
-	defer func() {
-		if err != nil {
-			undo()
-		}
-	}()
 	dir, err := os.MkdirTemp(q.s.o.UploadDir, "plaid-import-")
 	if err != nil {
 		return err
@@ -221,13 +218,15 @@ func importIndex(q *request) (err error) {
 	}
 	ids, err := idsOf(q.ctx, folder)
 	if err != nil {
-		return bad("ids.txt: %w", err)
+		p := bad("the ids: %w", err)
+		p.Message = withoutFolder(p.Message, dir)
+		return p
 	}
-	r, err := c.Import(q.ctx, folder, ids)
+	r, err := to.Import(q.ctx, q.index(), folder, ids)
 	if err != nil {
 		return badImport(err, dir)
 	}
-	out := importedOut{c.Name(), r.Engine, r.Docs, r.Tokens, r.Dim, r.Nbits, r.Warnings}
+	out := importedOut{q.index(), r.Engine, r.Docs, r.Tokens, r.Dim, r.Nbits, r.Warnings}
 	if out.Warnings == nil {
 		out.Warnings = []string{}
 	}
@@ -235,11 +234,11 @@ func importIndex(q *request) (err error) {
 }
 
 func retrain(q *request, _ *nothing) (index.RetrainReport, error) {
-	c, err := q.file("training anew")
+	_, trained, err := able[collection.Retrainer](q, "training anew")
 	if err != nil {
 		return index.RetrainReport{}, err
 	}
-	r, err := c.Retrain(q.ctx, store.RetrainOptions{})
+	r, err := trained.Retrain(q.ctx)
 	if err != nil {
 		return index.RetrainReport{}, err
 	}
@@ -247,11 +246,11 @@ func retrain(q *request, _ *nothing) (index.RetrainReport, error) {
 }
 
 func verify(q *request, _ *nothing) (verifiedOut, error) {
-	c, err := q.file("a check")
+	c, checked, err := able[collection.Verifier](q, "a check")
 	if err != nil {
 		return verifiedOut{}, err
 	}
-	return verifiedOut{c.Name(), true}, c.Verify(q.ctx)
+	return verifiedOut{c.Name(), true}, checked.Verify(q.ctx)
 }
 
 func recall(q *request, in *recallIn) (out recallOut, err error) {
@@ -269,8 +268,12 @@ func recall(q *request, in *recallIn) (out recallOut, err error) {
 		}
 		tasks[i].query = qs[i]
 	}
-	err = q.fileView("a measured recall", func(v folderView) error {
-		k := in.Params.top(v.Len())
+	err = q.view(func(_ collection.Collection, v collection.View) error {
+		measured, ok := v.(collection.Engined)
+		if !ok {
+			return collection.Unsupported("a measured recall")
+		}
+		k := in.Params.top(v.Most())
 		if k == 0 {
 			return bad("params.top_k is 0")
 		}
@@ -278,11 +281,11 @@ func recall(q *request, in *recallIn) (out recallOut, err error) {
 		if err != nil {
 			return err
 		}
-		reference, err := quality.Reference(q.ctx, v.Engine(), qs, k, nil)
+		reference, err := quality.Reference(q.ctx, measured.Engine(), qs, k, nil)
 		if err != nil {
 			return q.dimension(v, tasks, err)
 		}
-		r, err := quality.MeasureRecall(q.ctx, v.Engine(), v.Snapshot(), qs, o, reference, nil)
+		r, err := quality.MeasureRecallOf(q.ctx, measured.Engine(), qs, o, reference, nil)
 		if err != nil {
 			return err
 		}

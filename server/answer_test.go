@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -57,12 +58,28 @@ func TestAnswersAreBounded(t *testing.T) {
 	s.ok(t, 200, "GET", "/indices/a/documents?document_id=0&vectors=json", nil, nil)
 	s.refused(t, 413, server.CodeTooLarge, "GET", "/indices/a/documents?vectors=base64"+strings.Repeat("&document_id=0", 10), nil)
 
-	all := start(t, nil, &server.Options{Limits: server.Limits{Answers: 3000}})
+	all := start(t, nil, &server.Options{Limits: server.Limits{Answers: 6000}})
 	storeLong(t, all, 4, 1000)
 	for range 3 {
 		all.ok(t, 200, "POST", "/indices/a/metadata/get", ids(2), nil)
-		require.Positive(t, all.refused(t, 503, server.CodeBusy, "POST", "/indices/a/metadata/get", ids(4)).RetryAfter)
+		p := all.refused(t, 413, server.CodeTooLarge, "POST", "/indices/a/metadata/get", ids(4)) // no wait would help
+		require.Contains(t, p.Message, "max-answers")
 	}
+}
+
+// A change that was made is answered so, whatever memory others have for answers.
+func TestChangesAreAnswered(t *testing.T) {
+	s := start(t, words{}, &server.Options{Limits: server.Limits{Wait: time.Millisecond}})
+	defer server.HoldAnswers(s.Server)()
+	s.ok(t, 200, "POST", "/indices", object{"name": "pets"}, nil)
+	s.ok(t, 202, "POST", "/indices/pets/update", object{"documents": list{query("cats")}, "metadata": list{object{"_id": "a"}}}, nil)
+	r := s.send(t, "POST", "/indices/pets/update", object{"documents": list{query("dogs")}}, "Prefer: return=representation")
+	require.Equal(t, 200, r.status, r.body)
+	s.ok(t, 200, "POST", "/indices/pets/metadata/update", object{"condition": "_id = 'a'", "updates": object{"x": 1}}, nil)
+	s.ok(t, 200, "PUT", "/indices/pets/config", object{"max_documents": 5}, nil)
+	s.ok(t, 202, "DELETE", "/indices/pets/documents", object{"ids": list{"a"}}, nil)
+	s.refused(t, 503, server.CodeBusy, "GET", "/indices/pets", nil)
+	s.ok(t, 200, "DELETE", "/indices/pets", nil, nil)
 }
 
 // Who guesses at tokens is slowed down, too.

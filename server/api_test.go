@@ -12,7 +12,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/plaid-ir/plaid/server"
-	"github.com/plaid-ir/plaid/server/store"
 )
 
 // pets are documents with metadata, in an index of that name.
@@ -95,10 +94,11 @@ func TestSearchRestrictions(t *testing.T) {
 		"null is no subset": {object{"subset": nil}, []uint32{0, 1, 2}},
 		"ids":               {object{"ids": list{"a", "x"}}, []uint32{0}},
 		"condition":         {object{"filter_condition": "year >= ?", "filter_parameters": list{2020}}, []uint32{1, 2}},
+		"literals":          {object{"filter_condition": "year >= 2020 AND title <> 'birds'"}, []uint32{1}},
+		"literal and value": {object{"filter_condition": "year >= 2020 AND title <> ?", "filter_parameters": list{"birds"}}, []uint32{1}},
 		"both":              {object{"subset": list{0, 1}, "filter_condition": "year >= ?", "filter_parameters": list{2020}}, []uint32{1}},
 		"none":              {object{"filter_condition": "year > ?", "filter_parameters": list{3000}}, []uint32{}},
 		"more than there":   {object{"params": object{"top_k": 1000}}, []uint32{0, 1, 2}},
-		"none wanted":       {object{"params": object{"top_k": 0}}, []uint32{}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, path := range []string{"", "_with_encoding"} {
@@ -127,55 +127,16 @@ func TestSearchRestrictions(t *testing.T) {
 	texts := s.search(t, "_with_encoding", object{"queries": list{"cats", object{"text": "cats", "subset": list{2}}}})
 	require.Len(t, texts.Results[0].Documents, 3)
 	require.Equal(t, []uint32{2}, texts.Results[1].Documents)
+	var found struct {
+		Documents []uint32 `json:"document_ids"`
+		Updated   int      `json:"updated"`
+	}
+	s.ok(t, 200, "POST", "/indices/pets/metadata/query", object{"condition": "year IN (2020, 2021)"}, &found)
+	require.Len(t, found.Documents, 2)
+	s.ok(t, 200, "POST", "/indices/pets/metadata/update", object{"condition": "title = 'birds'", "updates": object{"wings": 2}}, &found)
+	require.Equal(t, 1, found.Updated)
 	p := s.refused(t, 400, server.CodeBadRequest, "POST", "/indices/pets/search", object{"queries": list{query("cats"), object{"embeddings": matrix("cats"), "filter_condition": "year > ?"}}})
 	require.Equal(t, 1, *p.Details.Query)
-}
-
-func TestKeywords(t *testing.T) {
-	s := start(t, words{}, nil)
-	s.addPets(t)
-	f := s.search(t, "", object{"text_query": list{"birds!", "what about (dogs", "nothing of it"}})
-	require.Equal(t, 3, f.Queries)
-	require.Equal(t, []uint32{2}, f.Results[0].Documents)
-	require.Equal(t, []uint32{1}, f.Results[1].Documents)
-	require.Empty(t, f.Results[2].Documents)
-	require.Positive(t, f.Results[0].Scores[0])
-	require.Equal(t, "c", f.Results[0].Metadata[0]["_id"])
-	f = s.search(t, "", object{"text_query": list{"\"sleep all\" +ca*"}, "text_mode": "expression"})
-	require.Equal(t, []uint32{0}, f.Results[0].Documents)
-	p := s.refused(t, 400, server.CodeBadRequest, "POST", "/indices/pets/search", object{"text_query": list{"cats", "\"cats"}, "text_mode": "expression"})
-	require.Equal(t, 1, *p.Details.Query)
-	s.refused(t, 400, server.CodeBadRequest, "POST", "/indices/pets/search", object{"text_query": list{"x"}, "text_mode": "sql"})
-	f = s.search(t, "/filtered", object{"text_query": list{"cats dogs birds"}, "filter_condition": "year > ?", "filter_parameters": list{2019}})
-	require.ElementsMatch(t, []uint32{1, 2}, f.Results[0].Documents)
-
-	both := object{"queries": list{query("cats sleep"), query("cats sleep")}, "text_query": list{"birds", "cats"}}
-	for _, fusion := range []string{"relative_score", "rrf"} {
-		both["fusion"] = fusion
-		both["alpha"] = 1
-		require.Equal(t, uint32(0), s.search(t, "", both).Results[0].Documents[0], fusion)
-		both["alpha"] = 0
-		f := s.search(t, "", both)
-		require.Equal(t, uint32(2), f.Results[0].Documents[0], fusion)
-		require.Equal(t, uint32(0), f.Results[1].Documents[0], fusion)
-	}
-	delete(both, "fusion")
-	both["alpha"] = .75
-	f = s.search(t, "", both)
-	require.Equal(t, []uint32{0, 2}, f.Results[0].Documents[:2])
-	require.InDelta(t, .75, f.Results[0].Scores[0], 1e-6) // best of the vectors, without the word
-	f = s.search(t, "_with_encoding", object{"queries": list{"cats sleep"}, "text_query": list{"cats"}, "params": object{"top_k": 1}})
-	require.Equal(t, []uint32{0}, f.Results[0].Documents)
-	require.InDelta(t, 1, f.Results[0].Scores[0], 1e-6)
-	// A new document is found at once, a deleted one no more.
-	s.ok(t, 202, "POST", "/indices/pets/update", object{"documents": list{query("fish")}, "metadata": list{object{"_id": "f", "text": "quiet fishes"}}}, nil)
-	require.Equal(t, []uint32{3}, s.search(t, "", object{"text_query": list{"fishes"}}).Results[0].Documents)
-	s.ok(t, 202, "DELETE", "/indices/pets/documents", object{"ids": list{"f"}}, nil)
-	require.Empty(t, s.search(t, "", object{"text_query": list{"fishes"}}).Results[0].Documents)
-
-	without := startAt(t, openStore(t, &store.Options{}), nil, nil)
-	without.addPets(t)
-	without.refused(t, 400, server.CodeNotSupported, "POST", "/indices/pets/search", object{"text_query": list{"cats"}})
 }
 
 // What is wrong with a request is told before anything happens, and where it is.
@@ -235,7 +196,7 @@ func TestBadRequests(t *testing.T) {
 		{400, server.CodeBadRequest, "POST", "/indices/pets/update", doc(object{"metadata": list{object{"_id": ""}}}), "_id"},
 		{400, server.CodeBadRequest, "POST", "/indices/pets/update", object{"documents": list{query("x"), query("y")}, "metadata": list{object{"_id": "q"}, object{"_id": "q"}}}, "document 1"},
 		{400, server.CodeBadRequest, "POST", "/indices/pets/update", `{"documents": `, "not JSON"},
-		{400, server.CodeBadRequest, "POST", "/indices/pets/update", `{"documents": []} {}`, "more than one"},
+		{400, server.CodeBadRequest, "POST", "/indices/pets/update", `{"documents": []} {}`, "more after"},
 		{400, server.CodeBadRequest, "POST", "/indices/pets/update", `[]`, "object"},
 		{400, server.CodeBadRequest, "POST", "/indices/pets/update", `{"documents": 7}`, "list"},
 		{400, server.CodeBadRequest, "POST", "/indices/pets/update_with_encoding", object{"documents": list{"a", ""}}, "text 1 is empty"},
@@ -247,7 +208,8 @@ func TestBadRequests(t *testing.T) {
 		{400, server.CodeBadRequest, "POST", "/indices/pets/search", object{}, "queries"},
 		{400, server.CodeBadRequest, "POST", "/indices/pets/search", object{"queries": list{object{"embeddings": list{list{1, 2}, list{3}}}}}, "query 0: token 1"},
 		{400, server.CodeDimension, "POST", "/indices/pets/search", object{"queries": list{query("x"), object{"embeddings": list{list{1, 2}}}}}, "query 1"},
-		{400, server.CodeDimension, "POST", "/indices/pets/search", object{"queries": list{object{"embeddings": list{list{1, 2}}}}, "params": object{"top_k": 0}}, "dimension"},
+		{400, server.CodeDimension, "POST", "/indices/pets/search", object{"queries": list{object{"embeddings": list{list{1, 2}}}}}, "dimension"},
+		{400, server.CodeBadRequest, "POST", "/indices/pets/search", object{"queries": list{query("x")}, "params": object{"top_k": 0}}, "params.top_k is 0; want 1 or more"},
 		{400, server.CodeBadRequest, "POST", "/indices/pets/search", object{"queries": list{query("x")}, "params": object{"top_k": -1}}, "top_k"},
 		{400, server.CodeBadRequest, "POST", "/indices/pets/search", object{"queries": list{query("x")}, "params": object{"top_k": "4"}}, "whole number"},
 		{400, server.CodeBadRequest, "POST", "/indices/pets/search", object{"queries": list{query("x")}, "params": object{"mode": "fast"}}, "fast"},
@@ -255,7 +217,7 @@ func TestBadRequests(t *testing.T) {
 		{400, server.CodeBadRequest, "POST", "/indices/pets/search", object{"queries": list{query("x")}, "filter_parameters": list{1}}, "filter_parameters"},
 		{400, server.CodeBadRequest, "POST", "/indices/pets/search", object{"queries": list{query("x")}, "filter_condition": "nope = ?", "filter_parameters": list{1}}, "nope"},
 		{400, server.CodeBadRequest, "POST", "/indices/pets/search", object{"queries": list{query("x")}, "filter_condition": "year = ?"}, ""},
-		{400, server.CodeBadRequest, "POST", "/indices/pets/search", object{"queries": list{query("x")}, "filter_condition": "year = 5"}, ""},
+		{400, server.CodeBadRequest, "POST", "/indices/pets/search", object{"queries": list{query("x")}, "filter_condition": "year = 5;"}, ""},
 		{400, server.CodeBadRequest, "POST", "/indices/pets/search", object{"queries": list{query("x")}, "text_query": list{"a", "b"}}, "one for each"},
 		{400, server.CodeBadRequest, "POST", "/indices/pets/search", object{"queries": list{query("x")}, "text_query": list{"a"}, "alpha": 1.5}, "alpha"},
 		{400, server.CodeBadRequest, "POST", "/indices/pets/search", object{"queries": list{query("x")}, "text_query": list{"a"}, "fusion": "sum"}, "sum"},
@@ -325,13 +287,59 @@ func TestMediaTypes(t *testing.T) {
 	}
 }
 
-// Unknown fields are passed over, as later clients may send some; who asks for it is
-// told.
-func TestStrictHandling(t *testing.T) {
-	s := start(t, nil, nil)
-	s.ok(t, 200, "POST", "/indices", object{"name": "a", "colour": "red"}, nil)
-	p := s.refused(t, 400, server.CodeBadRequest, "POST", "/indices", object{"name": "b", "colour": "red"}, "Prefer: respond-async, handling=strict")
-	require.Contains(t, p.Message, "colour")
+// Unknown fields are errors that name the field which was meant, unless they are to be
+// passed over.
+func TestUnknownFields(t *testing.T) {
+	s := start(t, words{}, nil)
+	s.addPets(t)
+	search := "/indices/pets/search"
+	for _, c := range []struct {
+		path, body, says string
+	}{
+		{search, `{"querys": []}`, `unknown field "querys": did you mean "queries"?`},
+		{search, `{"queries": [{"embeddings": [[1]]}], "top_k": 3}`, `unknown field "top_k": did you mean "params.top_k"?`},
+		{search, `{"queries": [ {"embeddings" : [[1],[2 ]], "ids":["}\"]"]} , {"embeddings":null,"weigths":[1]}]}`, `unknown field "queries[1].weigths": did you mean "queries[1].weights"?`},
+		{search, `{"queries": [], "params": {"text_query": ["a"]}}`, `unknown field "params.text_query": did you mean "text_query"?`},
+		{search, `{"mask": [true]}`, `unknown field "mask": did you mean "queries[].mask"?`},
+		{search, `{"params": {"zzz": 1}}`, `unknown field "params.zzz": known here are `},
+		{search + "_with_encoding", `{"queries": ["cats", {"text": "dogs", "filter": "year > 3"}]}`, `unknown field "queries[1].filter": known here are `},
+		{search + "_with_encoding", `{"query": ["cats"]}`, `unknown field "query": did you mean "queries"?`},
+		{search, `{"text_query": ["cats"], "filter_condition": "yeer > 3"}`, `unknown field yeer (there are, nearest first: year, `},
+		{"/indices", `{"name": "b", "nbits": 2}`, `unknown field "nbits": did you mean "config.nbits"?`},
+		{"/indices/pets/update", `{"documents": [{"embeddings": [[1]], "_id": "a"}]}`, `unknown field "documents[0]._id": known here are `},
+		{"/indices/pets/metadata/update", `{"condition": "1=1", "set": {"x": 1}}`, `unknown field "set": known here are `},
+	} {
+		p := s.refused(t, 400, server.CodeBadRequest, "POST", c.path, c.body)
+		require.Contains(t, p.Message, c.says, c.body)
+		if strings.HasPrefix(c.says, `unknown field "queries[1]`) {
+			require.Equal(t, 1, *p.Details.Query)
+		}
+	}
+	require.Equal(t, 200, s.send(t, "POST", "/indices", object{"name": "a", "colour": "red"}, "Prefer: respond-async, handling=lenient").status)
+	s.ok(t, 200, "POST", search, object{"queries": list{query("cats")}, "PARAMS": object{"Top_K": 1}}, nil)
+	s.ok(t, 200, "POST", "/indices/pets/metadata/update", object{"condition": "1=1", "updates": object{"anything": object{"at": list{"all"}}}}, nil)
+	foreign := object{"input": "cats", "model": "m", "encoding_format": "float", "user": "me"}
+	s.ok(t, 200, "POST", "/v1/embeddings", foreign, nil)
+	s.refused(t, 400, server.CodeBadRequest, "POST", "/v1/embeddings", foreign, "Prefer: handling=strict")
+}
+
+// Texts where vectors are wanted, and vectors where texts are, are sent to the other route.
+func TestTheOtherRoute(t *testing.T) {
+	s := start(t, words{}, nil)
+	s.addPets(t)
+	for _, c := range []struct{ path, body, says string }{
+		{"/indices/pets/search", `{"queries": ["cats"]}`, "queries: a string is in the place of an object; texts go to POST /indices/{name}/search_with_encoding"},
+		{"/indices/pets/search/filtered", `{"queries": ["cats"]}`, "texts go to POST /indices/{name}/search/filtered_with_encoding"},
+		{"/indices/pets/update", `{"documents": ["cats"]}`, "texts go to POST /indices/{name}/update_with_encoding"},
+		{"/indices/pets/update_with_encoding", `{"documents": [{"embeddings": [[1]]}]}`, "documents: an object is in the place of a string; vectors go to POST /indices/{name}/update"},
+		{"/indices/pets/search_with_encoding", `{"queries": [[[1]]]}`, "vectors go to POST /indices/{name}/search"},
+		{"/indices/pets/search_with_encoding", `{"queries": [{"embeddings": [[1]]}]}`, "vectors go to the route without _with_encoding"},
+		{"/rerank", `{"query": [[1]], "documents": ["cats"]}`, "texts go to POST /rerank_with_encoding"},
+		{"/rerank", `{"query": "cats", "documents": ["cats"]}`, "texts go to POST /rerank_with_encoding"},
+		{"/indices/pets/search", `[]`, "the body is an array; want an object"},
+	} {
+		require.Contains(t, s.refused(t, 400, server.CodeBadRequest, "POST", c.path, c.body).Message, c.says, c.body)
+	}
 }
 
 func TestPreferRepresentation(t *testing.T) {
@@ -373,47 +381,6 @@ func TestPreferRepresentation(t *testing.T) {
 	var info object
 	s.ok(t, 200, "GET", "/indices/pets", nil, &info)
 	require.Equal(t, 1., info["num_documents"])
-}
-
-func TestExplain(t *testing.T) {
-	s := start(t, words{}, nil)
-	s.addPets(t)
-	var x struct {
-		ID, Stage     string
-		DocumentID    uint32 `json:"document_id"`
-		Rank, Tokens  int
-		Score         float64
-		Matches       []struct{ QueryToken, DocToken int }
-		QueryTokens   []struct{ Piece string } `json:"query_tokens"`
-		DocumentText  string                   `json:"document_text"`
-		DocumentParts []struct {
-			Piece      string
-			Start, End int
-		} `json:"document_tokens"`
-		Similarities [][]float64
-		Metadata     object
-		Notes        []string
-	}
-	s.ok(t, 200, "POST", "/indices/pets/explain", object{"text": "dogs at home", "id": "b", "text_fields": list{"text"}, "similarities": true}, &x)
-	require.Equal(t, "b", x.ID)
-	require.EqualValues(t, 1, x.DocumentID)
-	require.Equal(t, "returned", x.Stage)
-	require.Equal(t, 1, x.Rank)
-	require.Len(t, x.Matches, 3)
-	require.Equal(t, "dogs", x.QueryTokens[0].Piece)
-	require.Len(t, x.DocumentParts, 4)
-	require.Equal(t, "dogs bark at night", x.DocumentText)
-	require.Equal(t, "night", x.DocumentText[x.DocumentParts[3].Start:x.DocumentParts[3].End])
-	require.Len(t, x.Similarities, 3)
-	require.InDelta(t, 1, x.Similarities[0][0], .02)
-	require.Equal(t, "dogs", x.Metadata["title"])
-	require.Empty(t, x.Notes)
-
-	s.ok(t, 200, "POST", "/indices/pets/explain", object{"query": query("cats"), "document_id": 1, "subset": list{0}}, &x)
-	require.Equal(t, "filtered", x.Stage)
-	s.ok(t, 200, "POST", "/indices/pets/explain", object{"query": query("cats"), "document_id": 1, "params": object{"top_k": 1}}, &x)
-	require.Equal(t, "outranked", x.Stage)
-	require.Equal(t, "dogs bark at night", x.DocumentText) // without its title, which was not encoded
 }
 
 // Payloads of index files that were made elsewhere are shown too.

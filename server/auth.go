@@ -2,20 +2,16 @@ package server
 
 import (
 	"bufio"
-	"context"
 	"crypto/sha256"
 	"crypto/subtle"
 	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
-	"os"
+	"path"
 	"strings"
-	"sync"
-	"time"
 
-	"github.com/plaid-ir/plaid/internal/infile"
+	"github.com/plaid-ir/plaid/server/collection"
 )
 
 // Permission is what a token allows. Each includes those before it.
@@ -49,14 +45,61 @@ func ParsePermission(s string) (Permission, error) {
 // Token is a bearer token.
 type Token struct {
 	// Name is what logs call whoever has it.
-	Name       string
+	Name string
+	// Permission is what it allows on all indexes, and Grants what on some of them; the
+	// greatest holds.
 	Permission Permission
-	sum        [sha256.Size]byte
+	Grants     []Grant
+	// Quota bounds what the indexes hold together that the token may write, and how fast
+	// its requests come.
+	Quota Quota
+	sum   [sha256.Size]byte
 }
 
-// NewToken makes a token of its secret.
+// Grant is a permission on the indexes whose names match a pattern: * stands for any
+// characters, ? for one.
+type Grant struct {
+	Permission Permission
+	Pattern    string
+}
+
+// NewToken makes a token of its secret. It has no grants.
 func NewToken(name string, p Permission, secret string) Token {
 	return Token{Name: name, Permission: p, sum: sha256.Sum256([]byte(secret))}
+}
+
+// On is what the token allows on an index, there or not.
+func (t *Token) On(index string) Permission {
+	p := t.Permission
+	for _, g := range t.Grants {
+		if matchesName(g.Pattern, index) {
+			p = max(p, g.Permission)
+		}
+	}
+	return p
+}
+
+// Most is what the token allows somewhere.
+func (t *Token) Most() Permission {
+	p := t.Permission
+	for _, g := range t.Grants {
+		p = max(p, g.Permission)
+	}
+	return p
+}
+
+// matchesName tells whether the name of an index is one of a pattern.
+func matchesName(pattern, name string) bool {
+	ok, err := path.Match(pattern, name)
+	return ok && err == nil
+}
+
+// checkPattern refuses what no name can match.
+func checkPattern(pattern string) error {
+	if collection.CheckName(strings.NewReplacer("*", "x", "?", "x").Replace(pattern)) != nil {
+		return fmt.Errorf("%q is no name of an index, and no pattern of names with * and ?", pattern)
+	}
+	return nil
 }
 
 // A TokenSource has the tokens that are valid now. It is asked at every request.
@@ -79,8 +122,11 @@ const minSecret = 16
 // ParseTokens reads a token a line:
 //
 //	NAME read|write|admin SECRET
+//	NAME GRANT[,GRANT…] SECRET [documents=N] [bytes=SIZE] [rate=N]
 //
-// Secrets are of at least 16 characters without blanks; "sha256:" and 64 hexadecimal
+// A GRANT is read, write or admin for all indexes, or such a word with a colon and a name
+// or a pattern for some: read:*,write:notes-*,admin:tmp. What follows the secret is the
+// [Quota]. Secrets are of at least 16 characters without blanks; "sha256:" and 64 hexadecimal
 // digits stand for a secret that the list does not tell. Empty lines and those that
 // begin with # are passed over. source is for errors, which do not repeat secrets.
 func ParseTokens(r io.Reader, source string) (Tokens, error) {
@@ -96,18 +142,21 @@ func ParseTokens(r io.Reader, source string) (Tokens, error) {
 			return nil, fmt.Errorf("%w: %s: line %d: %s", ErrTokens, source, n, fmt.Sprintf(format, args...))
 		}
 		words := strings.Fields(line)
-		if len(words) != 3 {
+		if len(words) < 3 {
 			return failed("want a name, a permission and a secret; there are %d words", len(words))
-		}
-		p, err := ParsePermission(words[1])
-		if err != nil {
-			return failed("%v", err)
 		}
 		if names[words[0]] {
 			return failed("the name %q is there twice", words[0])
 		}
 		names[words[0]] = true
-		token := NewToken(words[0], p, words[2])
+		token := NewToken(words[0], Nothing, words[2])
+		if err := token.grant(words[1]); err != nil {
+			return failed("%v", err)
+		}
+		var err error
+		if token.Quota, err = parseQuota(words[3:]); err != nil {
+			return failed("%v", err)
+		}
 		if digest, ok := strings.CutPrefix(words[2], "sha256:"); ok {
 			sum, err := hex.DecodeString(digest)
 			if err != nil || len(sum) != sha256.Size {
@@ -128,96 +177,36 @@ func ParseTokens(r io.Reader, source string) (Tokens, error) {
 	return tokens, nil
 }
 
-// TokenFile is a TokenSource that reads a file again when it changes.
-type TokenFile struct {
-	path string
-	log  *slog.Logger
-
-	mu     sync.Mutex
-	looked time.Time
-	seen   fileState
-	tokens Tokens
-}
-
-// tokenFileLook is how long a change of the file may go unseen.
-const tokenFileLook = time.Second
-
-// OpenTokenFile reads the file; its form is that of [ParseTokens]. A later version
-// that cannot be read is logged, and the tokens before it stay valid.
-func OpenTokenFile(ctx context.Context, path string, log *slog.Logger) (*TokenFile, error) {
-	f := &TokenFile{path: path, log: log, looked: time.Now(), seen: stateOf(path)}
-	var err error
-	if f.tokens, err = f.read(ctx); err != nil {
-		return nil, err
+// grant reads grants.
+func (t *Token) grant(text string) error {
+	for grant := range strings.SplitSeq(text, ",") {
+		word, pattern, some := strings.Cut(grant, ":")
+		p, err := ParsePermission(word)
+		if err != nil {
+			return err
+		}
+		if !some {
+			t.Permission = max(t.Permission, p)
+			continue
+		}
+		if err := checkPattern(pattern); err != nil {
+			return err
+		}
+		t.Grants = append(t.Grants, Grant{p, pattern})
 	}
-	return f, nil
+	return nil
 }
 
-func (f *TokenFile) read(ctx context.Context) (Tokens, error) {
-	tokens, err := infile.Parse(ctx, f.path, ParseTokens)
-	if err != nil && !errors.Is(err, ErrTokens) {
-		err = fmt.Errorf("%w: %w", ErrTokens, err)
-	}
-	return tokens, err
-}
-
-// Tokens implements TokenSource.
-func (f *TokenFile) Tokens() []Token {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if now := time.Now(); now.Sub(f.looked) >= tokenFileLook {
-		f.looked = now
-		f.reload(false)
-	}
-	return f.tokens
-}
-
-// Reload reads the file now, changed or not.
-func (f *TokenFile) Reload() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.reload(true)
-}
-
-func (f *TokenFile) reload(force bool) {
-	is := stateOf(f.path)
-	if is == f.seen && !force {
-		return
-	}
-	f.seen = is
-	tokens, err := f.read(context.Background())
-	if err != nil {
-		f.log.Error("tokens stay as they were", "file", f.path, "error", err)
-		return
-	}
-	f.tokens = tokens
-	f.log.Info("tokens read again", "file", f.path, "tokens", len(tokens))
-}
-
-// fileState is by what a changed file is known.
-type fileState struct {
-	size int64
-	time time.Time
-	fail bool
-}
-
-func stateOf(path string) fileState {
-	info, err := os.Stat(path)
-	if err != nil {
-		return fileState{fail: true}
-	}
-	return fileState{size: info.Size(), time: info.ModTime()}
-}
-
-// authorize finds who sends the request, and whether that is enough. All tokens are
-// compared, in constant time.
-func authorize(source TokenSource, header string, need Permission) (who string, p *Problem) {
-	if source == nil || need == Nothing {
-		return "", nil
+// authorize finds who sends a request of a route, of an index or of none, and whether that
+// is enough; the token is nil where none is needed. All tokens are compared, in constant
+// time.
+func authorize(source TokenSource, header string, r *route, index string) (*Token, *Problem) {
+	if source == nil || r.need == Nothing {
+		return nil, nil
 	}
 	scheme, secret, _ := strings.Cut(header, " ")
 	if !strings.EqualFold(scheme, "Bearer") || secret == "" {
-		return "", problem(CodeUnauthorized, "send a bearer token: Authorization: Bearer …")
+		return nil, problem(CodeUnauthorized, "send a bearer token: Authorization: Bearer …")
 	}
 	sum := sha256.Sum256([]byte(strings.TrimSpace(secret)))
 	var found *Token
@@ -227,11 +216,49 @@ func authorize(source TokenSource, header string, need Permission) (who string, 
 			found = &tokens[i]
 		}
 	}
-	switch {
-	case found == nil:
-		return "", problem(CodeUnauthorized, "the bearer token is not valid")
-	case found.Permission < need:
-		return found.Name, problem(CodeForbidden, "the bearer token allows %s; this needs %s", found.Permission, need)
+	if found == nil {
+		return nil, problem(CodeUnauthorized, "the bearer token is not valid")
 	}
-	return found.Name, nil
+	allows, of := found.Most(), ""
+	switch {
+	case r.everywhere:
+		allows, of = found.everywhere(), " of all indexes"
+	case index != "":
+		allows, of = found.On(index), " of this index"
+	}
+	if allows < r.need {
+		if len(found.Grants) == 0 {
+			of = ""
+		}
+		return found, problem(CodeForbidden, "the bearer token allows %s%s; this needs %s", allows, of, r.need)
+	}
+	return found, nil
+}
+
+// everywhere is what the token allows on all indexes.
+func (t *Token) everywhere() Permission {
+	p := t.Permission
+	for _, g := range t.Grants {
+		if strings.Trim(g.Pattern, "*") == "" {
+			p = max(p, g.Permission)
+		}
+	}
+	return p
+}
+
+// may tells whether the request may do something with an index that is not that of its
+// path.
+func (q *request) may(do Permission, index string) bool {
+	return q.token == nil || q.token.On(index) >= do
+}
+
+// seen are the names of the indexes that the request may read, in order.
+func (q *request) seen() []string {
+	names := []string{}
+	for _, name := range q.s.collections.Names() {
+		if q.may(Read, name) {
+			names = append(names, name)
+		}
+	}
+	return names
 }

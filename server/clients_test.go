@@ -11,6 +11,7 @@ import (
 
 	"github.com/plaid-ir/plaid/internal/pyenv"
 	"github.com/plaid-ir/plaid/server"
+	"github.com/plaid-ir/plaid/server/collection"
 	"github.com/plaid-ir/plaid/server/store"
 )
 
@@ -42,9 +43,9 @@ func damaged(t *testing.T) *service {
 	dir := t.TempDir()
 	st, err := store.Open(context.Background(), dir, nil)
 	require.NoError(t, err)
-	c, err := st.Declare(context.Background(), "damaged", store.Config{})
+	c, err := st.Declare(context.Background(), "damaged", collection.Config{})
 	require.NoError(t, err)
-	_, err = c.Update(context.Background(), []store.Document{{Vectors: flat("a b"), Dim: wordDim}}, store.UpdateOptions{})
+	_, err = c.Update(context.Background(), []collection.Document{{Vectors: flat("a b"), Dim: wordDim}}, collection.UpdateOptions{})
 	require.NoError(t, err)
 	require.NoError(t, st.Close(context.Background()))
 	files, err := filepath.Glob(filepath.Join(dir, "damaged", "*.plaid"))

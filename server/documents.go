@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"net/http"
 
-	"github.com/plaid-ir/plaid/condition"
 	"github.com/plaid-ir/plaid/encode"
-	"github.com/plaid-ir/plaid/server/store"
+	"github.com/plaid-ir/plaid/metadata/condition"
+	"github.com/plaid-ir/plaid/server/collection"
 	"github.com/plaid-ir/plaid/storage"
 )
 
@@ -39,10 +39,10 @@ type updatedOut struct {
 }
 
 type deleteIn struct {
-	Condition   string   `json:"condition,omitempty" doc:"condition over the metadata, with ? for values"`
-	Parameters  []any    `json:"parameters,omitempty" doc:"a value for each ?"`
-	DocumentIDs []int64  `json:"document_ids,omitempty" doc:"instead of a condition"`
-	IDs         []string `json:"ids,omitempty" doc:"instead of a condition: by _id"`
+	Condition   string         `json:"condition,omitempty" doc:"condition over the metadata; values are literals, or ? with a parameter each"`
+	Parameters  parametersJSON `json:"parameters,omitempty" doc:"a value for each ?"`
+	DocumentIDs []int64        `json:"document_ids,omitempty" doc:"instead of a condition"`
+	IDs         []string       `json:"ids,omitempty" doc:"instead of a condition: by _id"`
 }
 
 type removedOut struct {
@@ -52,13 +52,13 @@ type removedOut struct {
 
 var (
 	waitParam   = param{"wait", "query", "is always true here: the answer comes when the documents are on disk and can be searched", object{"type": "boolean"}}
-	preferParam = param{headerPref, "header", "return=representation: answer 200 with an object; handling=strict: fields that are not known are errors", object{"type": "string"}}
+	preferParam = param{headerPref, "header", "return=representation: answer 200 with an object; handling=lenient: fields that are not known are no errors", object{"type": "string"}}
 )
 
 func documentRoutes() []route {
 	const tag = "documents"
 	const written = "The answer comes when the documents are on disk and can be searched. A document that is refused takes no other request with it, and nothing of its own request is stored."
-	fails := []Code{CodeIndexNotDeclared, CodeDimension, CodeOutcomeUnknown}
+	fails := []Code{CodeIndexNotDeclared, CodeDimension, CodeOutcomeUnknown, CodeQuota}
 	changing := func(r route) route {
 		r.tag, r.need, r.group, r.status = tag, Write, writing, http.StatusAccepted
 		if r.whole == nil {
@@ -105,7 +105,7 @@ func (c change) answerTo(q *request) error {
 }
 
 func update(q *request, in *updateIn) (change, error) {
-	docs := make([]store.Document, len(in.Documents))
+	docs := make([]collection.Document, len(in.Documents))
 	for i := range in.Documents {
 		m, err := in.Documents[i].matrix()
 		if err != nil {
@@ -127,7 +127,7 @@ func badDocument(i int, err error) *Problem {
 
 // update stores documents with their metadata; by is the model that made the vectors,
 // nil if that is not known.
-func (q *request) update(docs []store.Document, metadata []json.RawMessage, by *storage.Model) (change, error) {
+func (q *request) update(docs []collection.Document, metadata []json.RawMessage, by *storage.Model) (change, error) {
 	c, err := q.declared()
 	if err != nil {
 		return change{}, err
@@ -135,8 +135,13 @@ func (q *request) update(docs []store.Document, metadata []json.RawMessage, by *
 	if err := addMetadata(docs, metadata); err != nil {
 		return change{}, err
 	}
+	done, err := q.reserve(q.ctx, c, docs)
+	if err != nil {
+		return change{}, err
+	}
+	defer done()
 	ctx, end := q.span("write")
-	receipt, err := c.Update(ctx, docs, store.UpdateOptions{Replace: true, Model: by})
+	receipt, err := c.Update(ctx, docs, collection.UpdateOptions{Replace: true, Model: by})
 	end(err)
 	if err != nil {
 		return change{}, err
@@ -146,22 +151,22 @@ func (q *request) update(docs []store.Document, metadata []json.RawMessage, by *
 	if receipt.Evicted > 0 {
 		text += fmt.Sprintf(", the %s oldest deleted", plural(receipt.Evicted, "document"))
 	}
-	out := updatedOut{receipt.Documents, receipt.IDs, receipt.Generation, receipt.Evicted, text}
+	out := updatedOut{receipt.Numbers, receipt.IDs, receipt.Generation, receipt.Evicted, text}
 	return change{text, out}, nil
 }
 
 // declared is the collection of the path; that it is not declared has a code of its
 // own where documents are added.
-func (q *request) declared() (Index, error) {
+func (q *request) declared() (collection.Collection, error) {
 	c, err := q.collection()
-	if errors.Is(err, store.ErrUnknown) {
+	if errors.Is(err, collection.ErrUnknown) {
 		return nil, problem(CodeIndexNotDeclared, "index not found: declare it first (POST /indices)")
 	}
 	return c, err
 }
 
 // addMetadata puts metadata beside documents, and takes the _id of each from it.
-func addMetadata(docs []store.Document, metadata []json.RawMessage) error {
+func addMetadata(docs []collection.Document, metadata []json.RawMessage) error {
 	switch {
 	case len(docs) == 0:
 		return bad("documents is empty")
@@ -172,14 +177,12 @@ func addMetadata(docs []store.Document, metadata []json.RawMessage) error {
 	}
 	for i, m := range metadata {
 		docs[i].Metadata = m
-		var named struct {
-			ID *json.RawMessage `json:"_id"`
-		}
-		if json.Unmarshal(m, &named) != nil || named.ID == nil {
+		id, there := collection.IDOf(m)
+		if !there {
 			continue // what is wrong with it the store says
 		}
-		if json.Unmarshal(*named.ID, &docs[i].ID) != nil || docs[i].ID == "" {
-			return bad("document %d: _id is %s; want a string that is not empty", i, *named.ID).at(Where{Document: &i})
+		if json.Unmarshal(id, &docs[i].ID) != nil || docs[i].ID == "" {
+			return bad("document %d: _id is %.100s; want a string that is not empty", i, id).at(Where{Document: &i})
 		}
 	}
 	return nil
@@ -197,7 +200,7 @@ func updateText(q *request, in *updateTextIn) (change, error) {
 	if err != nil {
 		return change{}, err
 	}
-	docs := make([]store.Document, len(matrices))
+	docs := make([]collection.Document, len(matrices))
 	for i, m := range matrices {
 		docs[i].Vectors, docs[i].Dim = m.Data, m.Dim
 	}
@@ -237,16 +240,20 @@ func keepTexts(in *updateTextIn) ([]json.RawMessage, error) {
 }
 
 func deleteDocuments(q *request, in *deleteIn) (change, error) {
-	chosen := store.Selection{IDs: in.IDs, Condition: in.Condition, Params: in.Parameters}
-	if in.DocumentIDs != nil {
-		chosen.Ordinals = documentIDs(in.DocumentIDs)
-	}
-	if chosen.IDs == nil && chosen.Ordinals == nil && chosen.Condition == "" {
+	if in.IDs == nil && in.DocumentIDs == nil && in.Condition == "" {
 		return change{}, bad("a condition is needed, or document_ids, or ids")
 	}
 	c, err := q.collection()
 	if err != nil {
 		return change{}, err
+	}
+	chosen, err := selected(in.Condition, in.Parameters)
+	if err != nil {
+		return change{}, err
+	}
+	chosen.IDs = in.IDs
+	if in.DocumentIDs != nil {
+		chosen.Numbers = documentIDs(in.DocumentIDs)
 	}
 	ctx, end := q.span("write")
 	n, err := c.Delete(ctx, chosen)
@@ -263,4 +270,12 @@ func deleteDocuments(q *request, in *deleteIn) (change, error) {
 	}
 	q.s.metrics.written.WithLabelValues(c.Name(), "deleted").Add(float64(n))
 	return change{text, removedOut{n, text}}, nil
+}
+
+// plural is a number and what there is of it.
+func plural(n int, what string) string {
+	if n == 1 {
+		return fmt.Sprintf("1 %s", what)
+	}
+	return fmt.Sprintf("%d %ss", n, what)
 }

@@ -7,10 +7,12 @@ import (
 	"fmt"
 	"iter"
 	"path/filepath"
+	"slices"
 	"time"
 	"unicode/utf8"
 
 	"github.com/plaid-ir/plaid/encode"
+	"github.com/plaid-ir/plaid/encode/tokenizer"
 	"github.com/plaid-ir/plaid/storage"
 	"github.com/plaid-ir/plaid/vectors/pool"
 )
@@ -28,6 +30,9 @@ type encodeOut struct {
 	Base64     []string   `json:"embeddings_b64,omitzero" doc:"of little-endian float32, row after row, for each text"`
 	Shapes     [][2]int   `json:"shapes,omitzero" doc:"tokens and dimension of each text"`
 	Texts      int        `json:"num_texts"`
+
+	ask  *encodeIn
+	role encode.Role
 }
 
 // embeddingsIn is the request of PyLate's server.
@@ -36,6 +41,9 @@ type embeddingsIn struct {
 	IsQuery *bool     `json:"is_query,omitempty" doc:"default true"`
 	Model   string    `json:"model,omitempty" doc:"is not looked at: the service has one model"`
 }
+
+// fieldsOfOthers: clients of other services send fields that this one has no use for.
+func (*embeddingsIn) fieldsOfOthers() {}
 
 // textsJSON is a string or a list of strings.
 type textsJSON []string
@@ -58,6 +66,8 @@ type embeddingsOut struct {
 	Object string         `json:"object"`
 	Data   []embeddingOut `json:"data"`
 	Model  string         `json:"model"`
+
+	ask *embeddingsIn
 }
 
 type embeddingOut struct {
@@ -86,49 +96,78 @@ func encodeRoutes() []route {
 	}
 }
 
-// encode turns texts into matrices, none of them empty.
+// encode turns texts into matrices, none of them empty. They are counted with the body,
+// which they are made of.
 func (q *request) encode(role encode.Role, texts []string, factor *int) ([]Matrix, error) {
+	matrices := make([]Matrix, 0, min(len(texts), 1<<16))
+	err := q.encodeEach(role, texts, factor, func(m Matrix, _ []encode.Token) error {
+		const head = 64
+		if err := q.body.hold(int64(4*len(m.Data) + head)); err != nil {
+			return err
+		}
+		m.Data = append([]float32(nil), m.Data...)
+		matrices = append(matrices, m)
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return matrices, nil
+}
+
+// encodeEach gives the matrix of each text to use, in their order, and the tokens of a
+// query where they are known. The matrix is valid until use returns.
+func (q *request) encodeEach(role encode.Role, texts []string, factor *int, use func(Matrix, []encode.Token) error) error {
 	e, none := q.s.encoder()
 	if none != nil {
-		return nil, none
+		return none
 	}
 	if len(texts) == 0 {
-		return nil, bad("there are no texts")
+		return bad("there are no texts")
 	}
 	if factor != nil && *factor < 1 {
-		return nil, bad("pool_factor is %d; want 1 or more", *factor)
+		return bad("pool_factor is %d; want 1 or more", *factor)
 	}
 	for i, text := range texts {
-		switch {
+		switch most := q.s.o.Limits.Text; {
 		case text == "":
-			return nil, bad("text %d is empty", i).at(whereOf(role, i))
+			return bad("text %d is empty", i).at(whereOf(role, i))
+		case int64(len(text)) > most:
+			return problem(CodeTooLarge, "text %d has %d bytes; %d are the most (max-text)", i, len(text), most).at(whereOf(role, i))
 		case !utf8.ValidString(text):
-			return nil, bad("text %d is not UTF-8", i).at(whereOf(role, i))
+			return bad("text %d is not UTF-8", i).at(whereOf(role, i))
 		}
 	}
 	ctx, end := q.span("encode")
-	began := time.Now()
-	matrices, err := encodeAll(ctx, e, role, texts, factor)
-	end(err)
-	var p *Problem
-	switch {
-	case err == nil:
-	case ctx.Err() != nil:
-		return nil, ctx.Err()
-	case errors.As(err, &p):
-		return nil, p
-	default:
-		p := problem(CodeModel, "the model failed: the log of the service has it under this request id")
-		p.err = err
-		return nil, p
-	}
-	q.s.metrics.encoded.WithLabelValues(role.String()).Observe(time.Since(began).Seconds())
-	for i, m := range matrices {
+	began, n := time.Now(), 0
+	var used error // by whom it is used
+	err := encodeAll(ctx, e, role, texts, factor, func(m Matrix, tokens []encode.Token) error {
 		if m.Tokens == 0 {
-			return nil, bad("text %d has no token that is kept", i).at(whereOf(role, i))
+			used = bad("text %d has no token that is kept", n).at(whereOf(role, n))
+		} else {
+			used = use(m, tokens)
 		}
+		n++
+		return used
+	})
+	end(err)
+	var text *encode.TextError
+	switch {
+	case err == nil && n == len(texts):
+		q.s.metrics.encoded.WithLabelValues(role.String()).Observe(time.Since(began).Seconds())
+		return nil
+	case used != nil:
+		return used
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case errors.Is(err, tokenizer.ErrText) && errors.As(err, &text) && text.Row >= 0:
+		return bad("text %d: %w", text.Row, text.Err).at(whereOf(role, text.Row))
+	case err == nil:
+		err = fmt.Errorf("the encoder gave %d matrices for %d texts", n, len(texts))
 	}
-	return matrices, nil
+	p := problem(CodeModel, "the model failed: the log of the service has it under this request id")
+	p.err = err
+	return p
 }
 
 // madeBy is the model of the service, as indexes know it: those that were made by
@@ -152,21 +191,25 @@ func whereOf(role encode.Role, i int) Where {
 	return Where{Document: &i}
 }
 
-func encodeAll(ctx context.Context, e Encoder, role encode.Role, texts []string, factor *int) ([]Matrix, error) {
-	matrices := make([]Matrix, 0, len(texts))
-	add := func(v []float32, keep bool) {
-		m := Matrix{Tokens: len(v) / e.Dim(), Dim: e.Dim(), Data: v}
-		if keep {
-			m.Data = append([]float32(nil), v...)
-		}
-		matrices = append(matrices, m)
-	}
+// queriesAtOnce is how many queries are encoded before the first of them is used.
+const queriesAtOnce = 64
+
+// encodeAll gives the matrices of texts to use, until that fails.
+func encodeAll(ctx context.Context, e Encoder, role encode.Role, texts []string, factor *int, use func(Matrix, []encode.Token) error) error {
+	matrix := func(v []float32) Matrix { return Matrix{Tokens: len(v) / e.Dim(), Dim: e.Dim(), Data: v} }
 	if role == encode.Query {
-		all, err := e.Queries(ctx, texts)
-		for _, x := range all {
-			add(x.Vectors, false)
+		for some := range slices.Chunk(texts, queriesAtOnce) {
+			all, err := e.Queries(ctx, some)
+			if err != nil {
+				return err
+			}
+			for _, x := range all {
+				if err := use(matrix(x.Vectors), x.Tokens); err != nil {
+					return err
+				}
+			}
 		}
-		return matrices, err
+		return nil
 	}
 	var source iter.Seq2[encode.Text, error] = func(yield func(encode.Text, error) bool) {
 		for _, text := range texts {
@@ -175,59 +218,69 @@ func encodeAll(ctx context.Context, e Encoder, role encode.Role, texts []string,
 			}
 		}
 	}
+	var p pool.Pooler
+	var pooled []float32
 	for d, err := range e.Documents(ctx, source) {
 		if err != nil {
-			return nil, err
-		}
-		add(d.Tokens, true)
-	}
-	if len(matrices) != len(texts) {
-		return nil, fmt.Errorf("the encoder gave %d matrices for %d texts", len(matrices), len(texts))
-	}
-	return matrices, poolAll(ctx, matrices, factor)
-}
-
-// poolAll replaces the vectors of each document by one in so many (nil: none).
-func poolAll(ctx context.Context, matrices []Matrix, factor *int) error {
-	if factor == nil || *factor < 2 {
-		return nil
-	}
-	var p pool.Pooler
-	for i, m := range matrices {
-		if err := ctx.Err(); err != nil {
 			return err
 		}
-		data := p.Pool(nil, m.Data, m.Dim, *factor)
-		matrices[i] = Matrix{Tokens: len(data) / m.Dim, Dim: m.Dim, Data: data}
+		m := matrix(d.Tokens)
+		if factor != nil && *factor > 1 {
+			pooled = p.Pool(pooled[:0], m.Data, m.Dim, *factor)
+			m = matrix(pooled)
+		}
+		if err := use(m, nil); err != nil {
+			return err
+		}
 	}
-	return nil
+	return ctx.Err()
 }
 
-func encodeTexts(q *request, in *encodeIn) (encodeOut, error) {
-	role, err := parseRole(in.InputType)
-	if err != nil {
-		return encodeOut{}, err
-	}
-	factor := in.PoolFactor
+// answerTo implements answerer: vectors of many texts are sent while the others are
+// encoded.
+func (out encodeOut) answerTo(q *request) error {
+	texts, role, factor := out.ask.Texts, out.role, out.ask.PoolFactor
 	if role == encode.Query {
 		factor = nil // clients may send it: it is for documents only
 	}
-	matrices, err := q.encode(role, in.Texts, factor)
+	w, err := q.stream()
 	if err != nil {
-		return encodeOut{}, err
+		return err
 	}
-	out := encodeOut{Texts: len(matrices)}
-	if q.Header.Get(headerFormat) == formatBase64 {
-		for _, m := range matrices {
-			out.Base64 = append(out.Base64, base64Of(m))
-			out.Shapes = append(out.Shapes, [2]int{m.Tokens, m.Dim})
+	encoded := q.Header.Get(headerFormat) == formatBase64
+	field := `{"embeddings":[`
+	if encoded {
+		field = `{"embeddings_b64":[`
+	}
+	w.text = append(w.text, field...)
+	shapes, n := []byte(`],"shapes":[`), 0
+	err = q.encodeEach(role, texts, factor, func(m Matrix, _ []encode.Token) error {
+		if n++; n > 1 {
+			w.text, shapes = append(w.text, ','), append(shapes, ',')
 		}
-		return out, nil
+		write := appendRows
+		if encoded {
+			write = appendBase64
+			shapes = fmt.Appendf(shapes, "[%d,%d]", m.Tokens, m.Dim)
+		}
+		if err := w.vectors(m, write); err != nil {
+			return err
+		}
+		return w.pass()
+	})
+	if err != nil {
+		return err
 	}
-	for _, m := range matrices {
-		out.Embeddings = append(out.Embeddings, rowsJSON{given: true, m: m})
+	if encoded {
+		w.text = append(w.text, shapes...)
 	}
-	return out, nil
+	w.text = fmt.Appendf(w.text, `],"num_texts":%d}`, n)
+	return w.end()
+}
+
+func encodeTexts(_ *request, in *encodeIn) (encodeOut, error) {
+	role, err := parseRole(in.InputType)
+	return encodeOut{ask: in, role: role}, err
 }
 
 func parseRole(s string) (encode.Role, error) {
@@ -239,22 +292,45 @@ func parseRole(s string) (encode.Role, error) {
 	return 0, bad("input_type is %q; there is query and document", s)
 }
 
-func embeddings(q *request, in *embeddingsIn) (embeddingsOut, error) {
+func embeddings(_ *request, in *embeddingsIn) (embeddingsOut, error) {
+	return embeddingsOut{ask: in}, nil
+}
+
+// answerTo implements answerer.
+func (out embeddingsOut) answerTo(q *request) error {
 	role := encode.Query
-	if in.IsQuery != nil && !*in.IsQuery {
+	if in := out.ask; in.IsQuery != nil && !*in.IsQuery {
 		role = encode.Document
-	}
-	matrices, err := q.encode(role, in.Input, nil)
-	if err != nil {
-		return embeddingsOut{}, err
 	}
 	e, none := q.s.encoder()
 	if none != nil {
-		return embeddingsOut{}, none
+		return none
 	}
-	out := embeddingsOut{Object: "list", Model: filepath.Base(e.Config().Dir)}
-	for i, m := range matrices {
-		out.Data = append(out.Data, embeddingOut{"embedding", i, rowsJSON{given: true, m: m}})
+	model, err := json.Marshal(filepath.Base(e.Config().Dir))
+	if err != nil {
+		return err
 	}
-	return out, nil
+	w, err := q.stream()
+	if err != nil {
+		return err
+	}
+	w.text = append(w.text, `{"object":"list","data":[`...)
+	n := 0
+	err = q.encodeEach(role, out.ask.Input, nil, func(m Matrix, _ []encode.Token) error {
+		if n > 0 {
+			w.text = append(w.text, ',')
+		}
+		w.text = fmt.Appendf(w.text, `{"object":"embedding","index":%d,"embedding":`, n)
+		if err := w.vectors(m, appendRows); err != nil {
+			return err
+		}
+		w.text = append(w.text, '}')
+		n++
+		return w.pass()
+	})
+	if err != nil {
+		return err
+	}
+	w.text = fmt.Appendf(w.text, `],"model":%s}`, model)
+	return w.end()
 }

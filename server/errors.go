@@ -8,7 +8,16 @@ import (
 	"net/http"
 	"os"
 	"strconv"
+	"syscall"
 	"time"
+
+	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/metadata/condition"
+	"github.com/plaid-ir/plaid/search"
+	"github.com/plaid-ir/plaid/search/keywords"
+	"github.com/plaid-ir/plaid/server/collection"
+	"github.com/plaid-ir/plaid/storage"
+	"github.com/plaid-ir/plaid/vectors"
 )
 
 // Code is the machine-readable name of an error, one that clients of next-plaid
@@ -40,6 +49,8 @@ const (
 	CodeCorrupt          Code = "INDEX_CORRUPT"
 	CodeOutcomeUnknown   Code = "OUTCOME_UNKNOWN"
 	CodeNotSupported     Code = "NOT_SUPPORTED"
+	CodeDiskFull         Code = "DISK_FULL"
+	CodeQuota            Code = "QUOTA_EXCEEDED"
 )
 
 // codeTable says what each code means: its status, and a title that does not vary.
@@ -63,6 +74,7 @@ var codeTable = []struct {
 	{CodeInternal, http.StatusInternalServerError, "The service failed"},
 	{CodeUnauthorized, http.StatusUnauthorized, "A bearer token is needed"},
 	{CodeForbidden, http.StatusForbidden, "The bearer token does not allow this"},
+	{CodeQuota, http.StatusForbidden, "The quota of the token or of the index is used up"},
 	{CodeNoRoute, http.StatusNotFound, "There is no such route"},
 	{CodeMethod, http.StatusMethodNotAllowed, "The route has no such method"},
 	{CodeTimeout, http.StatusRequestTimeout, "The request took too long"},
@@ -70,6 +82,7 @@ var codeTable = []struct {
 	{CodeMediaType, http.StatusUnsupportedMediaType, "The body has another media type than the route takes"},
 	{CodeCorrupt, http.StatusInternalServerError, "The index is damaged"},
 	{CodeOutcomeUnknown, http.StatusInternalServerError, "It is not known whether the change was made"},
+	{CodeDiskFull, http.StatusInsufficientStorage, "The disk of the service is full"},
 	{CodeNotSupported, http.StatusBadRequest, "This service does not do that"},
 }
 
@@ -118,7 +131,8 @@ func (p *Problem) Error() string { return string(p.Code) + ": " + p.Message }
 func (p *Problem) Unwrap() error { return p.err }
 
 // NewProblem is the error that is answered as a problem of that code, with a cause for
-// the log, which may be nil. It is for [Indexes]. With after set, clients are told when to
+// the log, which may be nil. It is for
+// a [collection.Set]. With after set, clients are told when to
 // try again.
 func NewProblem(c Code, message string, after time.Duration, cause error) *Problem {
 	p := &Problem{Code: c, Message: message, err: cause}
@@ -157,7 +171,7 @@ func known(ctx context.Context, err error) *Problem {
 		c := *p // handlers may share one
 		return &c
 	}
-	if p := ofStore(err); p != nil {
+	if p := ofCollection(err); p != nil {
 		return p
 	}
 	var large *http.MaxBytesError
@@ -194,3 +208,112 @@ func fail(w http.ResponseWriter, p *Problem) {
 	w.WriteHeader(status)
 	_, _ = w.Write(body)
 }
+
+// ofCollection is the problem of an error of a collection and of what is below it; nil if it
+// says nothing about the request.
+func ofCollection(err error) *Problem {
+	var busy *collection.BusyError
+	var doc *collection.DocumentError
+	var cond *condition.Error
+	var query *search.QueryError
+	switch {
+	case errors.As(err, &query): // wraps one of the others
+		p := ofCollection(query.Err)
+		if p == nil {
+			return nil
+		}
+		if p.Details == nil {
+			p.Details = &Where{}
+		}
+		p.Details.Query, p.Message = &query.Index, fmt.Sprintf("query %d: %s", query.Index, p.Message)
+		return p
+	case errors.As(err, &busy):
+		// Its text names no index: clients take a 503 with "model" in it for another error.
+		return problem(CodeBusy, "too much waits to be written: %d documents, %d bytes", busy.Documents, busy.Bytes).after(busy.RetryAfter)
+	case !errors.Is(err, storage.ErrOutcomeUnknown) && (errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)):
+		p := problem(CodeDiskFull, "the disk of the service is full: nothing was changed").after(diskRetry)
+		p.err = err
+		return p
+	case errors.Is(err, collection.ErrReopened):
+		return problem(CodeBusy, "the disk failed, and the file was opened again; try again").after(time.Second)
+	case errors.Is(err, keywords.ErrSyntax):
+		p := problem(CodeBadRequest, "text_query: %w", err)
+		var at *keywords.SyntaxError
+		if errors.As(err, &at) {
+			p.at(Where{Position: &at.Offset})
+		}
+		return p
+	case errors.As(err, &doc):
+		w := Where{Document: &doc.Document, ID: doc.ID}
+		if doc.Token >= 0 {
+			w.Token = &doc.Token
+		}
+		code := CodeBadRequest
+		if errors.Is(err, index.ErrDimension) {
+			code = CodeDimension
+		}
+		return problem(code, "%w", err).at(w)
+	case errors.Is(err, condition.ErrUnknownField), errors.Is(err, condition.ErrSyntax), errors.Is(err, condition.ErrParameter):
+		p := problem(CodeBadRequest, "%w", err)
+		if errors.As(err, &cond) {
+			p.at(Where{Position: &cond.Offset})
+		}
+		return p
+	}
+	for _, known := range []struct {
+		is   error
+		code Code
+	}{
+		{collection.ErrUnsupported, CodeNotSupported},
+		{collection.ErrName, CodeBadRequest},
+		{collection.ErrConfig, CodeBadRequest},
+		{collection.ErrExists, CodeIndexExists},
+		{collection.ErrSelection, CodeBadRequest},
+		{collection.ErrMetadata, CodeBadRequest},
+		{index.ErrDimension, CodeDimension},
+		{index.ErrNotFound, CodeDocumentNotFound},
+		{search.ErrUnknownID, CodeDocumentNotFound},
+		{search.ErrQuery, CodeBadRequest},
+		{keywords.ErrTooLong, CodeBadRequest},
+		{search.ErrOption, CodeBadRequest},
+		{index.ErrOption, CodeBadRequest},
+		{vectors.ErrShape, CodeBadRequest},
+		{vectors.ErrValue, CodeBadRequest},
+		{vectors.ErrID, CodeBadRequest},
+		{storage.ErrModel, CodeBadRequest},
+		{storage.ErrReadOnly, CodeNotSupported},
+		{index.ErrTooManyValues, CodeBadRequest},
+		{index.ErrNoTokens, CodeBadRequest},
+	} {
+		if errors.Is(err, known.is) {
+			return problem(known.code, "%w", err)
+		}
+	}
+	internal := func(code Code, text string) *Problem {
+		p := problem(code, "%s: the log of the service has it under this request id", text)
+		p.err = err
+		return p
+	}
+	switch {
+	case errors.Is(err, collection.ErrUnknown):
+		p := problem(CodeIndexNotFound, "index not found")
+		p.err = err
+		return p
+	case errors.Is(err, collection.ErrEmpty):
+		p := problem(CodeIndexNotFound, "index not found: it is declared and has no documents yet")
+		p.err = err
+		return p
+	case errors.Is(err, storage.ErrClosed), errors.Is(err, search.ErrClosed): // the index was dropped while it was read, or its file opened again
+		return problem(CodeBusy, "the index was closed meanwhile; try again").after(time.Second)
+	case errors.Is(err, collection.ErrClosed):
+		return problem(CodeBusy, "the service is ending").after(time.Second)
+	case errors.Is(err, storage.ErrOutcomeUnknown):
+		return internal(CodeOutcomeUnknown, "the disk failed at the last step: the change was made or was not; look before you repeat it")
+	case errors.Is(err, collection.ErrDamaged), errors.Is(err, storage.ErrCorrupt):
+		return internal(CodeCorrupt, "the index is damaged")
+	}
+	return nil
+}
+
+// diskRetry is when a client may try again whose change found no room on the disk.
+const diskRetry = 10 * time.Second

@@ -2,16 +2,20 @@ package server_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"log"
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"path/filepath"
 	"strings"
 
+	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/server"
 	"github.com/plaid-ir/plaid/server/store"
+	"github.com/plaid-ir/plaid/vectors"
 )
 
 // The service below a path of somebody's own server.
@@ -27,7 +31,7 @@ func Example() {
 		log.Fatal(err)
 	}
 	defer collections.Close(context.Background())
-	service, err := server.New(collections, nil, &server.Options{
+	service, err := server.New(collections.Set(), nil, &server.Options{
 		Limits: server.Limits{Rate: 100}, // and Tokens, where others can reach it
 	})
 	if err != nil {
@@ -58,4 +62,59 @@ func Example() {
 	// 200 {"name":"pets","config":{"nbits":4,"batch_size":50000,"seed":1,"start_from_scratch":999,"max_documents":null,"fts_tokenizer":"unicode61"},"message":"index declared; it can be searched when it has documents"}
 	// 202 "2 documents stored in index pets"
 	// 200 {"document_ids":[1],"count":1}
+}
+
+// An index that the program has open, served beside what it does with it itself. With Write
+// set, and an index opened to be changed, documents could be added over HTTP, too.
+func ExampleNew_openIndex() {
+	ctx := context.Background()
+	dir, err := os.MkdirTemp("", "plaid-example-")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	path := filepath.Join(dir, "pets.plaid")
+	docs, err := vectors.FromDocuments(2, []vectors.Document{{ID: "cat", Tokens: []float32{1, 0}}, {ID: "dog", Tokens: []float32{0, 1}}})
+	if err != nil {
+		log.Fatal(err)
+	}
+	if _, err := index.Build(ctx, path, docs, nil); err != nil {
+		log.Fatal(err)
+	}
+	ix, err := index.Open(ctx, path, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer ix.Close()
+
+	opened, err := store.Over(ctx, map[string]store.Opened{"pets": {Index: ix}}, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer opened.Close(ctx)
+	service, err := server.New(opened.Set(), nil, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, r := range []*http.Request{
+		httptest.NewRequest("POST", "/indices/pets/search", strings.NewReader(`{"queries": [{"embeddings": [[0, 1]]}], "params": {"top_k": 1}}`)),
+		httptest.NewRequest("DELETE", "/indices/pets/documents", strings.NewReader(`{"ids": ["dog"]}`)),
+	} {
+		r.Header.Set("Content-Type", "application/json")
+		w := httptest.NewRecorder()
+		service.ServeHTTP(w, r)
+		var answer struct {
+			Results []struct {
+				Documents []uint64 `json:"document_ids"`
+			} `json:"results"`
+			Message string
+		}
+		if err := json.Unmarshal(w.Body.Bytes(), &answer); err != nil {
+			log.Fatal(err)
+		}
+		fmt.Printf("%d %v %q\n", w.Code, answer.Results, answer.Message)
+	}
+	// Output:
+	// 200 [{[1]}] ""
+	// 400 [] "collection \"pets\": index was opened read-only"
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/plaid-ir/plaid/encode"
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/search"
-	"github.com/plaid-ir/plaid/server/store"
+	"github.com/plaid-ir/plaid/server/collection"
 )
 
 // explainIn asks what became of a document in a search.
@@ -70,25 +70,29 @@ func explain(q *request, in *explainIn) (out explainOut, err error) {
 		return out, err
 	}
 	var query search.Query
+	var tokens []encode.Token
 	if in.Query != nil {
 		if query, err = in.Query.query(0); err != nil {
 			return out, err
 		}
 	} else {
-		m, err := q.encode(encode.Query, []string{in.Text}, nil)
+		err := q.encodeEach(encode.Query, []string{in.Text}, nil, func(m Matrix, of []encode.Token) error {
+			query = search.Query{Vectors: slices.Clone(m.Data), Dim: m.Dim, Model: q.s.madeBy()}
+			tokens = of
+			return nil
+		})
 		if err != nil {
 			return out, err
 		}
-		query = search.Query{Vectors: m[0].Data, Dim: m[0].Dim, Model: q.s.madeBy()}
 	}
-	err = q.view(func(_ Index, v View) error {
-		explainer, ok := v.(Explainer)
+	err = q.view(func(_ collection.Collection, v collection.View) error {
+		explainer, ok := v.(collection.Explainer)
 		if !ok {
-			return NotSupported("explain")
+			return collection.Unsupported("explain")
 		}
 		id := in.ID
 		if in.DocumentID != nil {
-			d, err := q.document(v, Wanted{Chosen: &store.Selection{Ordinals: documentIDs([]int64{*in.DocumentID})}})
+			d, err := q.document(v, collection.Selection{Numbers: documentIDs([]int64{*in.DocumentID})}, collection.ReadOptions{})
 			if err != nil {
 				return err
 			}
@@ -114,28 +118,29 @@ func explain(q *request, in *explainIn) (out explainOut, err error) {
 			return err
 		}
 		out = explainOut{
-			DocumentID: DocumentID(&search.Hit{Part: x.Part, Ordinal: x.Ordinal}), ID: x.ID, Tokens: x.Tokens, Score: x.Score, Stage: x.Stage, Rank: x.Rank, Plan: x.Plan,
+			DocumentID: collection.NumberOf(&search.Hit{Part: x.Part, Ordinal: x.Ordinal}), ID: x.ID, Tokens: x.Tokens, Score: x.Score, Stage: x.Stage, Rank: x.Rank, Plan: x.Plan,
 			StageScore: x.StageScore, StageLimit: x.StageLimit, Matches: x.Matches,
 		}
 		if out.Matches == nil {
 			out.Matches = []search.Match{}
 		}
-		return q.explainTexts(v, explainer, in, query, &out)
+		return q.explainTexts(v, explainer, in, query, tokens, &out)
 	})
 	return out, err
 }
 
 // document is one document, nil if there is none.
-func (q *request) document(v View, w Wanted) (*Document, error) {
-	for d, err := range v.Documents(q.ctx, w) {
+func (q *request) document(v collection.View, s collection.Selection, o collection.ReadOptions) (*collection.Stored, error) {
+	for d, err := range v.Documents(q.ctx, s, o) {
 		return &d, err
 	}
 	return nil, nil
 }
 
-// explainTexts adds the pieces of the texts, and the inner products.
-func (q *request) explainTexts(v View, explainer Explainer, in *explainIn, query search.Query, out *explainOut) error {
-	d, err := q.document(v, Wanted{Chosen: &store.Selection{IDs: []string{out.ID}}, Metadata: true, Vectors: in.Similarities})
+// explainTexts adds the pieces of the texts, and the inner products. tokens are those of a
+// query that was a text, if its encoding has told them.
+func (q *request) explainTexts(v collection.View, explainer collection.Explainer, in *explainIn, query search.Query, tokens []encode.Token, out *explainOut) error {
+	d, err := q.document(v, collection.Selection{IDs: []string{out.ID}}, collection.ReadOptions{Metadata: true, Vectors: in.Similarities})
 	if err != nil {
 		return err
 	}
@@ -146,20 +151,25 @@ func (q *request) explainTexts(v View, explainer Explainer, in *explainIn, query
 		return err
 	}
 	if in.Similarities {
-		tokens, err := explainer.Tokens(q.ctx, &query)
+		tokens, err := explainer.QueryTokens(q.ctx, &query)
 		if err != nil {
 			return err
 		}
-		out.Similarities = similarities(tokens, d.Vectors, v.Dim())
+		if out.Similarities, err = q.similarities(tokens, d.Vectors, v.Dim()); err != nil {
+			return err
+		}
 	}
 	e, _ := q.s.encoder()
 	if e == nil {
 		return nil
 	}
 	if in.Text != "" {
-		if out.QueryTokens, err = pieces(e, encode.Query, in.Text); err != nil {
-			return err
+		if tokens == nil {
+			if tokens, err = e.Tokenize(encode.Query, in.Text); err != nil {
+				return err
+			}
 		}
+		out.QueryTokens = pieces(tokens)
 		if n := query.Dim; len(out.QueryTokens) != len(query.Vectors)/n {
 			out.QueryTokens = nil
 			out.Notes = append(out.Notes, "the tokens of the query are not those of its vectors")
@@ -172,10 +182,11 @@ func (q *request) explainTexts(v View, explainer Explainer, in *explainIn, query
 	}
 	note := ""
 	for _, text := range texts {
-		tokens, err := pieces(e, encode.Document, text)
+		all, err := e.Tokenize(encode.Document, text)
 		if err != nil {
 			return err
 		}
+		tokens := pieces(all)
 		if len(tokens) == out.Tokens {
 			out.DocumentText, out.DocumentTokens = text, tokens
 			return nil
@@ -188,19 +199,15 @@ func (q *request) explainTexts(v View, explainer Explainer, in *explainIn, query
 	return nil
 }
 
-// pieces are the tokens of a text that have vectors.
-func pieces(e Encoder, role encode.Role, text string) ([]tokenOut, error) {
-	all, err := e.Tokenize(role, text)
-	if err != nil {
-		return nil, err
-	}
+// pieces are the tokens that have vectors.
+func pieces(all []encode.Token) []tokenOut {
 	var kept []tokenOut
 	for _, t := range all {
 		if t.Kept {
 			kept = append(kept, tokenOut{t.Piece, t.Start, t.End})
 		}
 	}
-	return kept, nil
+	return kept
 }
 
 // usualFields are those that documents are encoded from, in the order of trial.
@@ -233,14 +240,21 @@ func textsOf(metadata json.RawMessage, names []string) (texts []string) {
 
 // similarities are the inner products of the tokens that are scored with those of a
 // document.
-func similarities(query, doc []float32, dim int) [][]float32 {
+func (q *request) similarities(query, doc []float32, dim int) ([][]float32, error) {
+	const each = 8 // bytes of one: about that of its text
+	if err := q.spend(each * (len(query) / dim) * (len(doc) / dim)); err != nil {
+		return nil, err
+	}
 	rows := make([][]float32, len(query)/dim)
 	for i := range rows {
+		if err := q.ctx.Err(); err != nil {
+			return nil, err
+		}
 		token := query[i*dim : (i+1)*dim]
 		rows[i] = make([]float32, len(doc)/dim)
 		for j := range rows[i] {
 			rows[i][j] = float32(kernels.MaxSimFloat(token, nil, doc[j*dim:(j+1)*dim], dim))
 		}
 	}
-	return rows
+	return rows, nil
 }

@@ -1,6 +1,9 @@
 package server
 
-import "encoding/json"
+import (
+	"context"
+	"encoding/json"
+)
 
 // WithKeys is for tests.
 var WithKeys = withKeys
@@ -14,6 +17,71 @@ func Routes(s *Server) []string {
 		}
 	}
 	return all
+}
+
+// Held is what is held of the budgets.
+func Held(s *Server) (bodies, answers int64) {
+	held := func(b *budget) int64 {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		return b.most - b.left
+	}
+	return held(s.bodies), held(s.answers)
+}
+
+// WaitingForBodies is how many requests wait for memory.
+func WaitingForBodies(s *Server) int {
+	_, waiting := s.bodies.state()
+	return waiting
+}
+
+// HoldBodies takes all there is for bodies, until the function that it returns is called.
+func HoldBodies(s *Server) func() { return hold(s.bodies, 0) }
+
+// HoldBodiesBut is the same but for so many bytes.
+func HoldBodiesBut(s *Server, n int64) func() { return hold(s.bodies, n) }
+
+// HoldAnswers is the same of answers.
+func HoldAnswers(s *Server) func() { return hold(s.answers, 0) }
+
+// FillBodies takes what there is for bodies but for what is kept back.
+func FillBodies(s *Server) func() {
+	b, a := s.bodies, s.bodies.account()
+	b.mu.Lock()
+	b.grant(&a, b.left-b.back)
+	b.mu.Unlock()
+	return a.close
+}
+
+func hold(b *budget, but int64) func() {
+	a := b.account()
+	if err := a.take(context.Background(), b.most-but); err != nil {
+		panic(err)
+	}
+	return a.close
+}
+
+// Example is a request that a route takes.
+type Example struct{ Method, Pattern, Media, Body string }
+
+// RequestsOf are those of all routes of the API.
+func RequestsOf(s *Server) []Example {
+	var all []Example
+	for _, r := range s.routes.routes {
+		if !r.page {
+			all = append(all, Example{r.method, r.pattern, r.inType, r.example})
+		}
+	}
+	return all
+}
+
+// Turns is how many requests have one, or wait for one.
+func Turns(s *Server) int {
+	n := 0
+	for _, g := range s.gates {
+		n += len(g.slots) + int(g.waiting.Load())
+	}
+	return n
 }
 
 // ReadMatrix reads vectors as a request has them.

@@ -2,13 +2,16 @@ package server
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"path/filepath"
 	"runtime"
+	"runtime/debug"
 	"sync"
 	"time"
 
-	"github.com/plaid-ir/plaid/server/store"
+	"github.com/plaid-ir/plaid/server/collection"
+	"github.com/plaid-ir/plaid/storage"
 )
 
 // healthOut is what clients of next-plaid ask first.
@@ -40,7 +43,7 @@ type summaryOut struct {
 type waitingOut struct {
 	Index  string `json:"index"`
 	Status string `json:"status" enum:"queued,running"`
-	store.QueueStats
+	collection.QueueStats
 }
 
 type modelOut struct {
@@ -57,6 +60,7 @@ type modelOut struct {
 type readyOut struct {
 	Status  string            `json:"status" enum:"ready"`
 	Damaged map[string]string `json:"damaged,omitempty"`
+	Disk    string            `json:"disk,omitempty" enum:"full" doc:"changes are refused with DISK_FULL until there is room"`
 }
 
 type aliveOut struct {
@@ -80,8 +84,8 @@ func healthRoutes() []route {
 			func(*request, *nothing) (aliveOut, error) { return aliveOut{"alive"}, nil }),
 		typed(route{method: "GET", pattern: "/readyz", id: "readyz", tag: tag, group: free, fails: []Code{CodeBusy, CodeModelLoading},
 			summary: "Requests may be sent here",
-			doc:     "503 while the service ends, and while its indexes are out of reach. An index that is damaged is named, and the others are served."}, (*request).ready),
-		{method: "GET", pattern: "/metrics", id: "metrics", tag: tag, need: Read, group: free, status: http.StatusOK, outType: "text/plain",
+			doc:     "503 while the service ends, and while its indexes are out of reach. An index that is damaged is named, and the others are served; a full disk is named, and what is stored is served."}, (*request).ready),
+		{method: "GET", pattern: "/metrics", id: "metrics", tag: tag, need: Read, everywhere: true, group: free, status: http.StatusOK, outType: "text/plain",
 			summary: "Figures for Prometheus", do: func(q *request) error { q.s.metrics.page.ServeHTTP(q.w, q.Request); return nil }},
 		description("/openapi.json", "openapi"),
 		description("/api-docs/openapi.json", "api_docs"),
@@ -98,21 +102,21 @@ func (s *Server) device() string {
 
 // indexStatus is an index and what it says of itself.
 type indexStatus struct {
-	Index
-	stats store.Stats
+	collection.Collection
+	stats collection.Stats
 	err   error
 }
 
-// allStats asks all indexes, in order, several at a time, and not for long: one that is
+// allStats asks indexes, in order, several at a time, and not for long: one that is
 // elsewhere may be slow to answer, and a page has others to show.
-func (s *Server) allStats(ctx context.Context) []indexStatus {
+func (s *Server) allStats(ctx context.Context, names []string) []indexStatus {
 	const most = 16
 	ctx, stop := context.WithTimeout(ctx, 5*time.Second)
 	defer stop()
 	var all []indexStatus
-	for _, name := range s.indexes.Names() {
-		if c, err := s.indexes.Get(name); err == nil { // it may be dropped meanwhile
-			all = append(all, indexStatus{Index: c})
+	for _, name := range names {
+		if c, err := s.collections.Get(name); err == nil { // it may be dropped meanwhile
+			all = append(all, indexStatus{Collection: c})
 		}
 	}
 	var wg sync.WaitGroup
@@ -121,6 +125,7 @@ func (s *Server) allStats(ctx context.Context) []indexStatus {
 		turns <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-turns }()
+			defer s.recovered(func(fault error) { all[i].err = fault })
 			all[i].stats, all[i].err = all[i].Stats(ctx)
 		})
 	}
@@ -133,10 +138,10 @@ func (q *request) health(*nothing) (healthOut, error) {
 	var mem runtime.MemStats
 	runtime.ReadMemStats(&mem)
 	out := healthOut{
-		Status: "healthy", Version: s.o.Version, Dir: s.indexes.Place(), Memory: mem.Sys - mem.HeapReleased, Device: s.device(),
+		Status: "healthy", Version: s.o.Version, Dir: s.collections.Place(), Memory: mem.Sys - mem.HeapReleased, Device: s.device(),
 		Indices: []summaryOut{}, Updates: []waitingOut{}, UptimeMS: time.Since(s.started).Milliseconds(),
 	}
-	for _, c := range s.allStats(q.ctx) {
+	for _, c := range s.allStats(q.ctx, q.seen()) {
 		if c.err != nil {
 			continue // damaged, as /readyz says, or out of reach now
 		}
@@ -174,14 +179,19 @@ func (q *request) ready(*nothing) (readyOut, error) {
 	if _, none := q.s.encoder(); none != nil && none.Code == CodeModelLoading {
 		return readyOut{}, none
 	}
-	if r, ok := q.s.indexes.(Readier); ok {
+	if r, ok := q.s.collections.(collection.Readier); ok {
 		if err := r.Ready(); err != nil {
 			return readyOut{}, problem(CodeBusy, "%w", err).after(time.Second)
 		}
 	}
 	out := readyOut{Status: "ready"}
-	for _, name := range q.s.indexes.Names() {
-		if c, err := q.s.indexes.Get(name); err == nil && c.Err() != nil {
+	if d, ok := q.s.collections.(collection.Disker); ok {
+		if full, _, _ := d.Disk(); full {
+			out.Disk = "full"
+		}
+	}
+	for _, name := range q.s.collections.Names() {
+		if c, err := q.s.collections.Get(name); err == nil && c.Err() != nil {
 			if out.Damaged == nil {
 				out.Damaged = map[string]string{}
 			}
@@ -189,4 +199,13 @@ func (q *request) ready(*nothing) (readyOut, error) {
 		}
 	}
 	return out, nil
+}
+
+// recovered, deferred, makes an error of a panic in a goroutine beside that of a request.
+func (s *Server) recovered(failed func(error)) {
+	if fault := recover(); fault != nil {
+		s.metrics.panics.Inc()
+		s.log.Error("a panic", "panic", fault, "stack", string(debug.Stack()))
+		failed(fmt.Errorf("%w: a panic: %v", storage.ErrInternal, fault))
+	}
 }

@@ -31,7 +31,7 @@ func openStore(t testing.TB, o *store.Options) *store.Store {
 func openStoreAt(t testing.TB, dir string, o *store.Options) *store.Store {
 	t.Helper()
 	if o == nil {
-		o = &store.Options{Derive: server.DeriveKeywords(nil)}
+		o = &store.Options{Derive: store.DeriveKeywords(nil)}
 	}
 	st, err := store.Open(context.Background(), dir, o)
 	require.NoError(t, err)
@@ -53,7 +53,7 @@ func start(t testing.TB, e server.Encoder, o *server.Options) *service {
 
 func startAt(t testing.TB, st *store.Store, e server.Encoder, o *server.Options) *service {
 	t.Helper()
-	s, err := server.New(st, e, o)
+	s, err := server.New(st.Set(), e, o)
 	require.NoError(t, err)
 	h := httptest.NewServer(s)
 	t.Cleanup(h.Close)

@@ -1,8 +1,12 @@
 package server
 
 import (
-	"github.com/plaid-ir/plaid/server/store"
+	"errors"
+
+	"github.com/plaid-ir/plaid/server/collection"
 )
+
+import ()
 
 // declareIn asks for a new index.
 type declareIn struct {
@@ -10,7 +14,7 @@ type declareIn struct {
 	Config newConfig `json:"config,omitzero"`
 }
 
-// newConfig is store.Config with all fields optional.
+// newConfig is collection.Config with all fields optional.
 type newConfig struct {
 	Nbits            int     `json:"nbits,omitempty" doc:"residual bits a component: 1, 2, 4 or 8; default 4. A small index has 8"`
 	BatchSize        int     `json:"batch_size,omitempty" doc:"is kept and given back; the writer groups what waits"`
@@ -23,9 +27,9 @@ type newConfig struct {
 
 // configOut says how an index is configured.
 type configOut struct {
-	Name    string       `json:"name"`
-	Config  store.Config `json:"config"`
-	Message string       `json:"message"`
+	Name    string            `json:"name"`
+	Config  collection.Config `json:"config"`
+	Message string            `json:"message"`
 }
 
 type deletedOut struct {
@@ -50,8 +54,10 @@ func indexRoutes() []route {
 	const tag = "indices"
 	return []route{
 		typed(route{method: "GET", pattern: "/indices", id: "list_indices", tag: tag, need: Read, group: looking,
-			summary: "Names of all indexes, in order; also of those without documents"},
-			func(q *request, _ *nothing) ([]string, error) { return append([]string{}, q.s.indexes.Names()...), nil }),
+			summary: "Names of the indexes that the token may read, in order; also of those without documents"},
+			func(q *request, _ *nothing) ([]string, error) {
+				return q.seen(), nil
+			}),
 		typed(route{method: "POST", pattern: "/indices", id: "create_index", tag: tag, need: Admin, group: writing,
 			summary: "Declare an index", fails: []Code{CodeIndexExists, CodeNotSupported},
 			doc:     "The index has no documents then, and is found by searches when it has some.",
@@ -70,7 +76,10 @@ func indexRoutes() []route {
 }
 
 func declare(q *request, in *declareIn) (configOut, error) {
-	c, err := q.s.indexes.Declare(q.ctx, in.Name, store.Config(in.Config))
+	if !q.may(Admin, in.Name) {
+		return configOut{}, problem(CodeForbidden, "the bearer token allows %s of this index; this needs %s", q.token.On(in.Name), Admin)
+	}
+	c, err := q.s.collections.Declare(q.ctx, in.Name, collection.Config(in.Config))
 	if err != nil {
 		return configOut{}, err
 	}
@@ -79,14 +88,14 @@ func declare(q *request, in *declareIn) (configOut, error) {
 
 func getIndex(q *request, _ *nothing) (infoOut, error) {
 	var out infoOut
-	err := q.view(func(c Index, v View) (err error) {
+	err := q.view(func(c collection.Collection, v collection.View) (err error) {
 		out, err = infoOf(q, c, v)
 		return err
 	})
 	return out, err
 }
 
-func infoOf(q *request, c Index, v View) (infoOut, error) {
+func infoOf(q *request, c collection.Collection, v collection.View) (infoOut, error) {
 	d, err := v.Describe(q.ctx)
 	if err != nil {
 		return infoOut{}, err
@@ -109,7 +118,7 @@ func infoOf(q *request, c Index, v View) (infoOut, error) {
 }
 
 func dropIndex(q *request, _ *nothing) (deletedOut, error) {
-	_, err := q.s.indexes.Drop(q.ctx, q.index())
+	_, err := q.s.collections.Drop(q.ctx, q.index())
 	if err != nil {
 		return deletedOut{}, err
 	}
@@ -132,9 +141,9 @@ func setConfig(q *request, in *configIn) (configOut, error) {
 
 // statsOut is what is known of an index at little cost, also of one without documents.
 type statsOut struct {
-	Name   string       `json:"name"`
-	Config store.Config `json:"config"`
-	store.Stats
+	Name   string            `json:"name"`
+	Config collection.Config `json:"config"`
+	collection.Stats
 }
 
 func indexStats(q *request, _ *nothing) (statsOut, error) {
@@ -144,4 +153,39 @@ func indexStats(q *request, _ *nothing) (statsOut, error) {
 	}
 	st, err := c.Stats(q.ctx)
 	return statsOut{c.Name(), c.Config(), st}, err
+}
+
+// collection is the one that the path names.
+func (q *request) collection() (collection.Collection, error) {
+	if err := collection.CheckName(q.index()); err != nil {
+		return nil, err
+	}
+	return q.s.collections.Get(q.index())
+}
+
+// able is the collection that the path names as one that does what some do; what says what
+// that is.
+func able[T any](q *request, what string) (c collection.Collection, does T, err error) {
+	if c, err = q.collection(); err != nil {
+		return nil, does, err
+	}
+	does, ok := c.(T)
+	if !ok {
+		return nil, does, collection.Unsupported(what)
+	}
+	return c, does, nil
+}
+
+// view calls use with the newest state of the collection that the path names.
+func (q *request) view(use func(c collection.Collection, v collection.View) error) (err error) {
+	c, err := q.collection()
+	if err != nil {
+		return err
+	}
+	v, err := c.View(q.ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, v.Close()) }()
+	return use(c, v)
 }

@@ -1,57 +1,44 @@
 package server
 
 import (
-	"context"
-	"encoding/json"
+	"cmp"
 	"errors"
-	"log/slog"
+	"slices"
+	"time"
 
-	"github.com/RoaringBitmap/roaring/v2"
-
-	"github.com/plaid-ir/plaid/keywords"
+	"github.com/plaid-ir/plaid/search"
 	"github.com/plaid-ir/plaid/search/fuse"
-	"github.com/plaid-ir/plaid/server/store"
+	"github.com/plaid-ir/plaid/search/keywords"
+	"github.com/plaid-ir/plaid/server/collection"
+	"github.com/plaid-ir/plaid/storage"
 )
 
-// DeriveKeywords is what [store.Options] derive for searches by keywords: a file beside
-// the index of each collection that is searched so. Without it such searches are
-// answered with NOT_SUPPORTED.
-func DeriveKeywords(log *slog.Logger) func(ctx context.Context, path string, c store.Config) (store.Derived, error) {
-	return func(ctx context.Context, path string, c store.Config) (store.Derived, error) {
-		return keywords.Open(ctx, keywords.Path(path), &keywords.Options{
-			Settings: &keywords.Settings{Tokenizer: c.Tokenizer}, Write: true, Logger: log,
-		})
+// keywordMode is how texts are read.
+func (in *common) keywordMode() keywords.Mode {
+	if in.TextMode == textExpression {
+		return keywords.Expression
 	}
+	return keywords.Words
 }
 
-// bitmap is what a query may return of an index file; nil: all documents.
-func (f *filtered) bitmap(i int) *roaring.Bitmap {
-	switch {
-	case f.shared == nil && f.own[i] == nil:
-		return nil
-	case f.shared == nil:
-		return f.own[i].Docs
-	case f.own[i] == nil:
-		return f.shared.Docs
+// takeWords takes the memory that one search by words after the other needs, before any of
+// answers: whoever has memory of answers never waits for that of bodies, while others wait
+// the other way around.
+func (q *request) takeWords(v collection.View, in *common) (takes int64, err error) {
+	memory := &q.body.memory
+	for _, text := range in.TextQuery {
+		query := keywords.Query{Text: text, Mode: in.keywordMode()}
+		takes = max(takes, memory.possible(query.Bytes(v.Most())))
 	}
-	return roaring.And(f.shared.Docs, f.own[i].Docs)
+	return takes, memory.take(q.ctx, takes)
 }
 
 // byKeywords ranks the k best documents for each text among those that are allowed.
-func (q *request) byKeywords(v folderView, in *common, f filtered, k int) ([]ranking, error) {
-	derived, err := v.c.Derived(q.ctx)
-	if errors.Is(err, errors.ErrUnsupported) {
-		return nil, problem(CodeNotSupported, "text_query: this service has no keyword search")
-	} else if err != nil {
-		return nil, err
-	}
-	ix, ok := derived.(*keywords.Index)
+func (q *request) byKeywords(v collection.View, in *common, f filtered, k int) ([]ranking, error) {
+	defer q.body.memory.give(f.words)
+	by, ok := v.(collection.Keywords)
 	if !ok {
-		return nil, problem(CodeNotSupported, "text_query: this service has no keyword search")
-	}
-	mode := keywords.Words
-	if in.TextMode == textExpression {
-		mode = keywords.Expression
+		return nil, collection.Unsupported("text_query")
 	}
 	out := make([]ranking, len(in.TextQuery))
 	if k == 0 {
@@ -59,36 +46,26 @@ func (q *request) byKeywords(v folderView, in *common, f filtered, k int) ([]ran
 	}
 	ctx, end := q.span("keywords")
 	for i, text := range in.TextQuery {
-		hits, err := ix.Search(ctx, keywords.Query{Text: text, Mode: mode, K: k, Filter: f.bitmap(i)})
+		hits, err := by.SearchKeywords(ctx, collection.KeywordQuery{
+			Text: text, Mode: in.keywordMode(), K: k, Filters: []*search.Filter{f.shared, f.own[i]}, Payload: in.metadata(),
+		})
+		if errors.Is(err, storage.ErrLocked) {
+			p := problem(CodeBusy, "text_query: another process uses the keywords of the index").after(time.Second)
+			p.err, err = err, p
+		}
 		if err != nil {
 			end(err)
 			return nil, ofQuery(i, err)
 		}
-		for _, h := range hits {
-			if v.Live(uint64(h.Ordinal)) { // the keywords may know of a later change than the view
-				out[i].add(v, h.Ordinal, float64(h.Score))
-			}
-		}
-		out[i].readFrom(v)
+		out[i] = rankingOf(v, hits)
 	}
 	end(nil)
 	return out, nil
 }
 
-// add appends a document of an index file.
-func (r *ranking) add(v folderView, ordinal uint32, score float64) {
-	r.hits = append(r.hits, rankedDoc{uint64(ordinal), v.ID(uint64(ordinal)), score})
-}
-
-// readFrom reads metadata from an index file.
-func (r *ranking) readFrom(v folderView) {
-	hits := r.hits
-	r.metadata = func(i int) (json.RawMessage, error) { return v.View.Metadata(hits[i].document) }
-}
-
 // byBoth fuses the rankings by vectors and by keywords.
-func (q *request) byBoth(v folderView, tasks []task, in *common, f filtered, k int) ([]ranking, error) {
-	depth := min(fuse.Depth(k), v.Len())
+func (q *request) byBoth(v collection.View, tasks []task, in *common, f filtered, k int) ([]ranking, error) {
+	depth := min(fuse.Depth(k), v.Most())
 	words, err := q.byKeywords(v, in, f, depth)
 	if err != nil {
 		return nil, err
@@ -105,28 +82,37 @@ func (q *request) byBoth(v folderView, tasks []task, in *common, f filtered, k i
 		alpha = *in.Alpha
 	}
 	for i := range out {
-		pair, err := fuse.Pair(out[i].fused(), words[i].fused(), alpha)
-		if err != nil {
+		if out[i].hits, err = fused(out[i].hits, words[i].hits, method, alpha, k); err != nil {
 			return nil, err
 		}
-		hits, err := fuse.Fuse(method, k, pair...)
-		if err != nil {
-			return nil, err
-		}
-		out[i].hits = nil
-		for _, h := range hits {
-			out[i].add(v, h.Ordinal, h.Score)
-		}
-		out[i].readFrom(v)
 	}
 	return out, nil
 }
 
-// fused is the ranking as package fuse has it.
-func (r *ranking) fused() []fuse.Hit {
-	hits := make([]fuse.Hit, len(r.hits))
-	for i, h := range r.hits {
-		hits[i] = fuse.Hit{Ordinal: uint32(h.document), Score: h.score}
+// fused are the k best of two rankings. Equal ones are in the order of their numbers.
+func fused(vectors, words []rankedDoc, method fuse.Method, alpha float64, k int) ([]rankedDoc, error) {
+	all := slices.Concat(vectors, words)
+	slices.SortStableFunc(all, func(a, b rankedDoc) int { return cmp.Compare(a.number(), b.number()) })
+	all = slices.CompactFunc(all, func(a, b rankedDoc) bool { return a.number() == b.number() })
+	side := func(ranked []rankedDoc) []fuse.Hit { // a document is its place in all
+		hits := make([]fuse.Hit, len(ranked))
+		for i, r := range ranked {
+			at, _ := slices.BinarySearchFunc(all, r.number(), func(a rankedDoc, n uint64) int { return cmp.Compare(a.number(), n) })
+			hits[i] = fuse.Hit{Ordinal: uint32(at), Score: r.score}
+		}
+		return hits
 	}
-	return hits
+	pair, err := fuse.Pair(side(vectors), side(words), alpha)
+	if err != nil {
+		return nil, err
+	}
+	best, err := fuse.Fuse(method, k, pair...)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]rankedDoc, len(best))
+	for i, h := range best {
+		out[i] = rankedDoc{all[h.Ordinal].Hit, h.Score}
+	}
+	return out, nil
 }

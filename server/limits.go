@@ -3,7 +3,6 @@ package server
 import (
 	"container/list"
 	"context"
-	"io"
 	"net"
 	"net/http"
 	"net/netip"
@@ -21,22 +20,30 @@ type Limits struct {
 	// Body is the largest body of a request in bytes; default 100 MiB. It does not
 	// hold for uploads of backups and of other engines' indexes.
 	Body int64
-	// Bodies is how many bytes of bodies are held at a time; default 1 GiB.
-	Bodies int64
+	// Decoded is how much memory the body of a request may take when it is read, about;
+	// default 512 MiB. Bodies is how much of that is held at a time, with what searches by
+	// words take; default 1 GiB. Uploads take none. What does not fit waits, as long as the
+	// wait is expected to be no longer than Wait.
+	Decoded, Bodies int64
+	// Text is the longest text to encode in bytes; default 1 MiB.
+	Text int64
 	// Answer is the largest answer in bytes, about; default 256 MiB. Answers is how
-	// much of answers is held at a time; default 1 GiB. What streams is not counted.
+	// much of answers is held at a time; default 1 GiB. Of what streams a part is.
 	Answer, Answers int64
 	// Quick is how long requests that only look may take; default 30 s. Work is how
 	// long the others may, but for what streams; default 300 s.
 	Quick, Work time.Duration
 	// Stall is how long a client may send, or take, nothing of a body; default 30 s.
 	Stall time.Duration
-	// Concurrent is how many requests run at a time, in each of three groups: those
-	// that look, those that search and encode, and those that write; default 100.
-	// Ten times as many may wait.
+	// Concurrent is how many requests run at a time, in each of four groups: those
+	// that look, those that search and encode, those that write, and those that transfer
+	// whole indexes; default 100. Ten times as many may wait, as long as the wait is
+	// expected to be no longer than Wait; default 3 s.
 	Concurrent int
+	Wait       time.Duration
 	// Rate is how many requests a second a client may send, and Burst how many at
-	// once; default: no limit, and twice the rate. Probes are not counted.
+	// once; default: no limit, and twice the rate. Probes are not counted; what is on no
+	// route is.
 	Rate  float64
 	Burst int
 	// Upload is the largest upload of a backup or of another engine's index in
@@ -60,28 +67,50 @@ const (
 
 func (l *Limits) setDefaults() {
 	orDefault(&l.Body, 100<<20, manyBytes)
+	orDefault(&l.Decoded, 512<<20, manyBytes)
 	orDefault(&l.Bodies, 1<<30, manyBytes)
+	orDefault(&l.Text, 1<<20, manyBytes)
 	orDefault(&l.Answer, 256<<20, manyBytes)
 	orDefault(&l.Answers, 1<<30, manyBytes)
 	orDefault(&l.Quick, 30*time.Second, longTime)
 	orDefault(&l.Work, 300*time.Second, longTime)
 	orDefault(&l.Stall, 30*time.Second, longTime)
 	orDefault(&l.Concurrent, 100, 1<<30)
+	orDefault(&l.Wait, 3*time.Second, longTime)
 	orDefault(&l.Upload, manyBytes, manyBytes)
 	if l.Burst <= 0 {
 		l.Burst = max(1, int(2*l.Rate))
 	}
 }
 
-// gate lets so many through at a time, and so many wait.
+// gate lets so many through at a time, and so many wait: no more than a number, and no
+// more than get their turn in time.
 type gate struct {
 	slots   chan struct{}
 	waiting atomic.Int64
 	queue   int64
+	longest time.Duration // that one may be expected to wait
+
+	mu   sync.Mutex
+	held time.Duration // moving mean of how long a turn is held
 }
 
-func newGate(n int) *gate {
-	return &gate{slots: make(chan struct{}, min(n, 1<<20)), queue: 10 * int64(n)}
+func newGate(n int, longest time.Duration) *gate {
+	return &gate{slots: make(chan struct{}, min(n, 1<<20)), queue: 10 * int64(n), longest: longest}
+}
+
+// longestRetry bounds what clients are told to wait.
+const longestRetry = 10 * time.Minute
+
+// wait is how long the n-th of those that wait will wait, as turns were held until now.
+func (g *gate) wait(n int64) time.Duration {
+	if g == nil {
+		return 0
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	expected := float64(n) * float64(g.held) / float64(cap(g.slots))
+	return time.Duration(min(expected, float64(longestRetry)))
 }
 
 // enter waits for a turn; leave gives it back.
@@ -92,25 +121,35 @@ func (g *gate) enter(ctx context.Context) *Problem {
 	default:
 	}
 	defer g.waiting.Add(-1)
-	if g.waiting.Add(1) > g.queue {
-		return problem(CodeBusy, "too many requests wait already").after(time.Second)
+	n := g.waiting.Add(1)
+	switch wait := g.wait(n); {
+	case n > g.queue:
+		return problem(CodeBusy, "%d requests wait already (concurrency)", g.queue).after(wait)
+	case wait > g.longest:
+		return problem(CodeBusy, "a turn would come in %.1f s, and %.1f s are the most that is waited (max-wait)", wait.Seconds(), g.longest.Seconds()).after(wait)
 	}
 	select {
 	case g.slots <- struct{}{}:
 		return nil
 	case <-ctx.Done():
-		return problem(CodeBusy, "no turn came in time: too many requests run").after(time.Second)
+		return problem(CodeBusy, "no turn came in time: too many requests run (concurrency)").after(g.wait(g.waiting.Load()))
 	}
 }
 
-func (g *gate) leave() { <-g.slots }
+func (g *gate) leave(held time.Duration) {
+	<-g.slots
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.held == 0 {
+		g.held = held
+		return
+	}
+	g.held += (held - g.held) / 16
+}
 
 // rateLimit has a token bucket for each client: one that was not heard of for long
 // is forgotten, and so is the one not heard of for longest when there are too many.
 type rateLimit struct {
-	every rate.Limit
-	burst int
-
 	mu      sync.Mutex
 	clients map[string]*list.Element
 	recent  *list.List // of *client, the one heard of last in front
@@ -123,12 +162,13 @@ type client struct {
 
 const maxClients = 100_000
 
-func newRateLimit(perSecond float64, burst int) *rateLimit {
-	return &rateLimit{every: rate.Limit(perSecond), burst: burst, clients: map[string]*list.Element{}, recent: list.New()}
+func newRateLimit() *rateLimit {
+	return &rateLimit{clients: map[string]*list.Element{}, recent: list.New()}
 }
 
-// take counts a request; it returns how long the client is to wait, 0 if it may go on.
-func (r *rateLimit) take(name string, now time.Time) time.Duration {
+// take counts a request of a client that may send so many; it returns how long the client
+// is to wait, 0 if it may go on.
+func (r *rateLimit) take(name string, perSecond float64, burst int, now time.Time) time.Duration {
 	r.mu.Lock()
 	e := r.clients[name]
 	if e == nil {
@@ -137,12 +177,16 @@ func (r *rateLimit) take(name string, now time.Time) time.Duration {
 			delete(r.clients, oldest.Value.(*client).name)
 			r.recent.Remove(oldest)
 		}
-		e = r.recent.PushFront(&client{name, rate.NewLimiter(r.every, r.burst)})
+		e = r.recent.PushFront(&client{name, rate.NewLimiter(rate.Limit(perSecond), burst)})
 		r.clients[name] = e
 	} else {
 		r.recent.MoveToFront(e)
 	}
 	limiter := e.Value.(*client).limiter
+	if limiter.Limit() != rate.Limit(perSecond) || limiter.Burst() != burst { // its token was changed
+		limiter.SetLimitAt(now, rate.Limit(perSecond))
+		limiter.SetBurstAt(now, burst)
+	}
 	r.mu.Unlock()
 	turn := limiter.ReserveN(now, 1)
 	wait := turn.DelayFrom(now)
@@ -185,64 +229,4 @@ func clientAddress(r *http.Request, trusted []netip.Prefix) string {
 		}
 	}
 	return host
-}
-
-// body is the body of a request: limited in length, in what it takes of the budget of
-// all bodies, and in how long a client may send nothing.
-type body struct {
-	io.ReadCloser
-	control *http.ResponseController
-	stall   time.Duration
-	budget  *atomic.Int64 // what is left for all bodies; nil: not counted
-	taken   int64
-	ended   bool
-	until   time.Time // no read may last longer; zero: no such limit
-}
-
-var errBodies = problem(CodeBusy, "the service holds too many large bodies now").after(time.Second)
-
-func (b *body) Read(p []byte) (int, error) {
-	end := time.Now().Add(b.stall)
-	if !b.until.IsZero() && b.until.Before(end) {
-		end = b.until
-	}
-	_ = b.control.SetReadDeadline(end) // not every server has deadlines
-	n, err := b.ReadCloser.Read(p)
-	if err == io.EOF {
-		// From here on the connection is watched for its end, without a limit.
-		b.ended = true
-		_ = b.control.SetReadDeadline(time.Time{})
-	}
-	if b.budget != nil && n > 0 {
-		b.taken += int64(n)
-		if b.budget.Add(-int64(n)) < 0 {
-			return 0, errBodies
-		}
-	}
-	return n, err
-}
-
-// spend counts bytes of the answer before they are held. All of them are given back when
-// the request has ended.
-func (q *request) spend(bytes int) error {
-	most := q.s.o.Limits.Answer
-	if int64(bytes) > most-q.answered {
-		return problem(CodeTooLarge, "the answer has more than %d bytes: ask for less at a time", most)
-	}
-	q.answered += int64(bytes)
-	if q.s.answers.Add(-int64(bytes)) < 0 {
-		return problem(CodeBusy, "the service holds too many large answers now").after(time.Second)
-	}
-	return nil
-}
-
-// release gives back what the body took of the budget. What was not read of it the
-// server of net/http throws away; a client may not be slow then either.
-func (b *body) release() {
-	if b.budget != nil {
-		b.budget.Add(b.taken)
-	}
-	if !b.ended {
-		_ = b.control.SetReadDeadline(time.Now().Add(b.stall))
-	}
 }

@@ -44,7 +44,8 @@ func (s *Server) Serve(ctx context.Context, l net.Listener, o *ServeOptions) err
 	}
 	h := &http.Server{
 		Handler: handler, TLSConfig: opts.TLS, ReadHeaderTimeout: opts.Header, IdleTimeout: opts.Idle, MaxHeaderBytes: 64 << 10,
-		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
+		ErrorLog:    slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
+		ConnContext: func(ctx context.Context, c net.Conn) context.Context { boundUnsent(c); return ctx },
 	}
 	ended := make(chan error, 1)
 	go func() {

@@ -4,7 +4,7 @@ import (
 	"encoding/json"
 	"strconv"
 
-	"github.com/plaid-ir/plaid/server/store"
+	"github.com/plaid-ir/plaid/server/collection"
 )
 
 // storedOut is a document as it is stored.
@@ -52,7 +52,7 @@ func lookUp(q *request, _ *nothing) (documentsOut, error) {
 		}
 		numbers = append(numbers, n)
 	}
-	err := q.view(func(_ Index, v View) error {
+	err := q.view(func(_ collection.Collection, v collection.View) error {
 		out.Documents = make([]storedOut, len(numbers)+len(query["id"]))
 		byNumber, byID := map[uint64][]int{}, map[string][]int{} // places in the request
 		for i, n := range numbers {
@@ -61,9 +61,9 @@ func lookUp(q *request, _ *nothing) (documentsOut, error) {
 		for i, id := range query["id"] {
 			byID[id] = append(byID[id], len(numbers)+i)
 		}
-		read := func(chosen store.Selection, places func(d *Document) []int) error {
-			w := Wanted{Chosen: &chosen, Metadata: true, Vectors: form == "json" || form == "base64"}
-			for d, err := range v.Documents(q.ctx, w) {
+		read := func(chosen collection.Selection, places func(d *collection.Stored) []int) error {
+			o := collection.ReadOptions{Metadata: true, Vectors: form == "json" || form == "base64"}
+			for d, err := range v.Documents(q.ctx, chosen, o) {
 				if err != nil {
 					return err
 				}
@@ -79,12 +79,12 @@ func lookUp(q *request, _ *nothing) (documentsOut, error) {
 			return nil
 		}
 		if len(numbers) > 0 {
-			if err := read(store.Selection{Ordinals: numbers}, func(d *Document) []int { return byNumber[d.Document] }); err != nil {
+			if err := read(collection.Selection{Numbers: numbers}, func(d *collection.Stored) []int { return byNumber[d.Number] }); err != nil {
 				return err
 			}
 		}
 		if ids := query["id"]; len(ids) > 0 {
-			if err := read(store.Selection{IDs: ids}, func(d *Document) []int { return byID[d.ID] }); err != nil {
+			if err := read(collection.Selection{IDs: ids}, func(d *collection.Stored) []int { return byID[d.ID] }); err != nil {
 				return err
 			}
 		}
@@ -104,8 +104,8 @@ func lookUp(q *request, _ *nothing) (documentsOut, error) {
 	return out, err
 }
 
-func (q *request) storedDocument(d *Document, dim int, form string) (storedOut, error) {
-	out := storedOut{DocumentID: d.Document, ID: d.ID}
+func (q *request) storedDocument(d *collection.Stored, dim int, form string) (storedOut, error) {
+	out := storedOut{DocumentID: d.Number, ID: d.ID}
 	var err error
 	if out.Metadata, err = q.metadataOf(d); err != nil || form == "" || form == "none" {
 		return out, err

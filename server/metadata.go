@@ -5,7 +5,7 @@ import (
 	"encoding/json"
 	"strconv"
 
-	"github.com/plaid-ir/plaid/server/store"
+	"github.com/plaid-ir/plaid/server/collection"
 )
 
 // Keys that answers add to the metadata of a document.
@@ -17,11 +17,11 @@ const (
 
 // metadataOf is what was stored beside a document, with its document id and its id.
 // What is no object is the value of _payload.
-func (q *request) metadataOf(d *Document) (json.RawMessage, error) {
+func (q *request) metadataOf(d *collection.Stored) (json.RawMessage, error) {
 	if err := q.spend(len(d.Metadata) + len(d.ID) + 40); err != nil {
 		return nil, err
 	}
-	return withKeys(d.Metadata, d.Document, d.ID), nil
+	return withKeys(d.Metadata, d.Number, d.ID), nil
 }
 
 func withKeys(payload []byte, document uint64, id string) json.RawMessage {
@@ -89,8 +89,8 @@ type checkOut struct {
 }
 
 type conditionIn struct {
-	Condition  string `json:"condition" doc:"condition over the metadata, with ? for values"`
-	Parameters []any  `json:"parameters,omitempty" doc:"a value for each ?"`
+	Condition  string         `json:"condition" doc:"condition over the metadata; values are literals, or ? with a parameter each"`
+	Parameters parametersJSON `json:"parameters,omitempty" doc:"a value for each ?"`
 }
 
 type foundOut struct {
@@ -99,10 +99,10 @@ type foundOut struct {
 }
 
 type getMetadataIn struct {
-	DocumentIDs *[]int64 `json:"document_ids,omitempty" doc:"in the order wanted; those that are not there are passed over"`
-	Condition   string   `json:"condition,omitempty" doc:"instead of document_ids"`
-	Parameters  []any    `json:"parameters,omitempty" doc:"a value for each ?"`
-	Limit       *int     `json:"limit,omitempty" doc:"how many at most"`
+	DocumentIDs *[]int64       `json:"document_ids,omitempty" doc:"in the order wanted; those that are not there are passed over"`
+	Condition   string         `json:"condition,omitempty" doc:"instead of document_ids"`
+	Parameters  parametersJSON `json:"parameters,omitempty" doc:"a value for each ?"`
+	Limit       *int           `json:"limit,omitempty" doc:"how many at most"`
 }
 
 type updateMetadataIn struct {
@@ -128,16 +128,15 @@ func metadataRoutes() []route {
 		typed(looks("POST", "/get", "get_metadata", "Metadata of documents by id or by condition; of all without either",
 			`{"document_ids": [0]}`), getMetadata),
 		typed(route{method: "POST", pattern: "/indices/{name}/metadata/update", id: "update_metadata", tag: tag, need: Write, group: writing,
-			summary: "Set fields of the metadata of the documents that a condition holds for", fails: []Code{CodeOutcomeUnknown},
+			summary: "Set fields of the metadata of the documents that a condition holds for", fails: []Code{CodeOutcomeUnknown, CodeQuota},
 			example: `{"condition": "year < ?", "parameters": [2020], "updates": {"old": true}}`}, updateMetadata),
 	}
 }
 
 // metadataOfAll is the metadata of documents.
-func metadataOfAll(q *request, v View, w Wanted) (metadataOut, error) {
+func metadataOfAll(q *request, v collection.View, s collection.Selection, limit int) (metadataOut, error) {
 	out := metadataOut{Metadata: []json.RawMessage{}}
-	w.Metadata = true
-	for d, err := range v.Documents(q.ctx, w) {
+	for d, err := range v.Documents(q.ctx, s, collection.ReadOptions{Limit: limit, Metadata: true}) {
 		if err != nil {
 			return out, err
 		}
@@ -152,15 +151,15 @@ func metadataOfAll(q *request, v View, w Wanted) (metadataOut, error) {
 }
 
 func allMetadata(q *request, _ *nothing) (out metadataOut, err error) {
-	err = q.view(func(_ Index, v View) (err error) {
-		out, err = metadataOfAll(q, v, Wanted{})
+	err = q.view(func(_ collection.Collection, v collection.View) (err error) {
+		out, err = metadataOfAll(q, v, collection.Selection{}, 0)
 		return err
 	})
 	return out, err
 }
 
 func countMetadata(q *request, _ *nothing) (out countOut, err error) {
-	err = q.view(func(c Index, _ View) error { // an error for an index without documents
+	err = q.view(func(c collection.Collection, _ collection.View) error { // an error for an index without documents
 		st, err := c.Stats(q.ctx)
 		out = countOut{st.Metadata, st.Metadata > 0}
 		return err
@@ -170,13 +169,13 @@ func countMetadata(q *request, _ *nothing) (out countOut, err error) {
 
 func checkMetadata(q *request, in *checkIn) (checkOut, error) {
 	out := checkOut{Existing: []int64{}, Missing: []int64{}}
-	err := q.view(func(_ Index, v View) error {
+	err := q.view(func(_ collection.Collection, v collection.View) error {
 		there := map[uint64]bool{}
-		for d, err := range v.Documents(q.ctx, Wanted{Chosen: &store.Selection{Ordinals: documentIDs(in.DocumentIDs)}}) {
+		for d, err := range v.Documents(q.ctx, collection.Selection{Numbers: documentIDs(in.DocumentIDs)}, collection.ReadOptions{}) {
 			if err != nil {
 				return err
 			}
-			there[d.Document] = true
+			there[d.Number] = true
 		}
 		for _, id := range in.DocumentIDs {
 			if id >= 0 && there[uint64(id)] {
@@ -196,14 +195,18 @@ func queryMetadata(q *request, in *conditionIn) (foundOut, error) {
 	if in.Condition == "" {
 		return out, bad("condition is empty")
 	}
-	err := q.view(func(_ Index, v View) (err error) {
+	err := q.view(func(_ collection.Collection, v collection.View) (err error) {
 		ctx, end := q.span("select")
 		defer func() { end(err) }()
-		for d, err := range v.Documents(ctx, Wanted{Chosen: &store.Selection{Condition: in.Condition, Params: in.Parameters}}) {
+		where, err := selected(in.Condition, in.Parameters)
+		if err != nil {
+			return err
+		}
+		for d, err := range v.Documents(ctx, where, collection.ReadOptions{}) {
 			if err != nil {
 				return err
 			}
-			out.DocumentIDs = append(out.DocumentIDs, d.Document)
+			out.DocumentIDs = append(out.DocumentIDs, d.Number)
 		}
 		return nil
 	})
@@ -221,19 +224,20 @@ func getMetadata(q *request, in *getMetadataIn) (metadataOut, error) {
 	case in.Condition == "" && len(in.Parameters) > 0:
 		return out, bad("parameters without a condition")
 	}
-	var w Wanted
-	switch {
-	case in.DocumentIDs != nil:
-		w.Chosen = &store.Selection{Ordinals: documentIDs(*in.DocumentIDs)}
-	case in.Condition != "":
-		w.Chosen = &store.Selection{Condition: in.Condition, Params: in.Parameters}
+	limit := 0
+	if in.Limit != nil {
+		limit = max(*in.Limit, 1)
 	}
 	none := in.Limit != nil && *in.Limit == 0
-	if in.Limit != nil {
-		w.Limit = max(*in.Limit, 1)
-	}
-	err := q.view(func(_ Index, v View) (err error) {
-		out, err = metadataOfAll(q, v, w)
+	err := q.view(func(_ collection.Collection, v collection.View) error {
+		chosen, err := selected(in.Condition, in.Parameters)
+		if err != nil {
+			return err
+		}
+		if in.DocumentIDs != nil {
+			chosen.Numbers = documentIDs(*in.DocumentIDs)
+		}
+		out, err = metadataOfAll(q, v, chosen, limit)
 		return err
 	})
 	if none && err == nil { // the condition is checked all the same
@@ -250,8 +254,17 @@ func updateMetadata(q *request, in *updateMetadataIn) (updatedMetadataOut, error
 	if err != nil {
 		return updatedMetadataOut{}, err
 	}
+	chosen, err := selected(in.Condition, in.Parameters)
+	if err != nil {
+		return updatedMetadataOut{}, err
+	}
+	done, err := q.reserve(q.ctx, c, nil)
+	if err != nil {
+		return updatedMetadataOut{}, err
+	}
+	defer done()
 	ctx, end := q.span("write")
-	n, err := c.UpdateMetadata(ctx, store.Selection{Condition: in.Condition, Params: in.Parameters}, in.Updates)
+	n, err := c.UpdateMetadata(ctx, chosen, in.Updates)
 	end(err)
 	if err != nil {
 		return updatedMetadataOut{}, err

@@ -3,20 +3,20 @@ package server
 import (
 	"context"
 	"net/http"
+	"slices"
 	"strconv"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	base "github.com/plaid-ir/plaid/internal/metrics"
 	"github.com/plaid-ir/plaid/search"
+	"github.com/plaid-ir/plaid/server/collection"
 )
 
-// metrics are what /metrics shows. The registry is the server's own.
+// metrics are what /metrics shows.
 type metrics struct {
-	registry *prometheus.Registry
-	page     http.Handler
+	page http.Handler
 
 	requests *prometheus.CounterVec   // route, method, status
 	took     *prometheus.HistogramVec // route
@@ -25,34 +25,24 @@ type metrics struct {
 	queries  *prometheus.CounterVec   // index, plan
 	written  *prometheus.CounterVec   // index, what
 	encoded  *prometheus.HistogramVec // role
+	panics   prometheus.Counter       // in goroutines of requests
 }
 
-// stageBuckets reach from a small index on one core to a scan of a large one.
-var stageBuckets = []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 10}
-
 func newMetrics(s *Server) *metrics {
-	m := &metrics{registry: prometheus.NewRegistry()}
-	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
-		c := prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "plaid", Name: name, Help: help}, labels)
-		m.registry.MustRegister(c)
-		return c
+	r := base.New(s.o.Version, s.device())
+	long := append(slices.Clone(base.StageBuckets[3:]), 30, 100)
+	m := &metrics{
+		requests: r.Counter("http_requests_total", "Requests by route, method and status.", "route", "method", "status"),
+		took:     r.Histogram("http_request_seconds", "Time of requests by route, waiting included.", long, "route"),
+		stages:   r.Histogram("search_stage_seconds", "Time of the stages of a query: wait, centroids, probe, approx, exact, refine, and total without wait.", base.StageBuckets, "index", "stage"),
+		queries:  r.Counter("search_queries_total", "Queries by how they were answered.", "index", "plan"),
+		written:  r.Counter("documents_written_total", "Documents added, deleted and updated.", "index", "what"),
+		encoded:  r.Histogram("encode_seconds", "Time of encoding the texts of a request, by role.", long, "role"),
+		panics:   prometheus.NewCounter(prometheus.CounterOpts{Namespace: base.Namespace, Name: "request_panics_total", Help: "Requests that ended in a panic."}),
+		running:  prometheus.NewGauge(prometheus.GaugeOpts{Namespace: base.Namespace, Name: "http_requests_running", Help: "Requests that are being answered."}),
+		page:     r.Page(),
 	}
-	histogram := func(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
-		h := prometheus.NewHistogramVec(prometheus.HistogramOpts{Namespace: "plaid", Name: name, Help: help, Buckets: buckets}, labels)
-		m.registry.MustRegister(h)
-		return h
-	}
-	m.requests = counter("http_requests_total", "Requests by route, method and status.", "route", "method", "status")
-	m.took = histogram("http_request_seconds", "Time of requests by route, waiting included.", append(stageBuckets[3:], 30, 100), "route")
-	m.stages = histogram("search_stage_seconds", "Time of the stages of a query: wait, centroids, probe, approx, exact, refine, and total without wait.", stageBuckets, "index", "stage")
-	m.queries = counter("search_queries_total", "Queries by how they were answered.", "index", "plan")
-	m.written = counter("documents_written_total", "Documents added, deleted and updated.", "index", "what")
-	m.encoded = histogram("encode_seconds", "Time of encoding the texts of a request, by role.", append(stageBuckets[3:], 30, 100), "role")
-	m.running = prometheus.NewGauge(prometheus.GaugeOpts{Namespace: "plaid", Name: "http_requests_running", Help: "Requests that are being answered."})
-	build := prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "plaid", Name: "info", Help: "Version, and the device that searches."}, []string{"version", "device"})
-	build.WithLabelValues(s.o.Version, s.device()).Set(1)
-	m.registry.MustRegister(m.running, build, collectors.NewGoCollector(collectors.WithGoCollectorRuntimeMetrics(collectors.MetricsGC)), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), collections{s})
-	m.page = promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError})
+	r.MustRegister(m.panics, m.running, collections{s})
 	return m
 }
 
@@ -115,18 +105,32 @@ var (
 	descQueued     = desc("queue_documents", "Documents that wait to be written.")
 	descQueueBytes = desc("queue_bytes", "Bytes that wait to be written.")
 	descRequests   = desc("queue_requests", "Changes that wait or are being written.")
+
+	descPanics   = prometheus.NewDesc("plaid_store_panics_total", "Panics in writers, trainings and other work beside requests.", nil, nil)
+	descDiskFull = prometheus.NewDesc("plaid_disk_full", "1 while changes are refused since the disk is full.", nil, nil)
+	descDiskFree = prometheus.NewDesc("plaid_disk_free_bytes", "What is free on the disk of the indexes.", nil, nil)
 )
 
 // Describe implements prometheus.Collector.
 func (collections) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{descUp, descDocuments, descTokens, descDeleted, descCentroids, descBytes, descGeneration, descDrift, descAdvice, descTraining, descQueued, descQueueBytes, descRequests} {
+	for _, d := range []*prometheus.Desc{descUp, descDocuments, descTokens, descDeleted, descCentroids, descBytes, descGeneration, descDrift, descAdvice, descTraining, descQueued, descQueueBytes, descRequests, descPanics, descDiskFull, descDiskFree} {
 		to <- d
 	}
 }
 
 // Collect implements prometheus.Collector.
 func (c collections) Collect(to chan<- prometheus.Metric) {
-	for _, one := range c.s.allStats(context.Background()) {
+	if p, ok := c.s.collections.(collection.Panicker); ok {
+		to <- prometheus.MustNewConstMetric(descPanics, prometheus.CounterValue, float64(p.Panics()))
+	}
+	if d, ok := c.s.collections.(collection.Disker); ok {
+		full, free, known := d.Disk()
+		to <- prometheus.MustNewConstMetric(descDiskFull, prometheus.GaugeValue, flag(full))
+		if known {
+			to <- prometheus.MustNewConstMetric(descDiskFree, prometheus.GaugeValue, float64(free))
+		}
+	}
+	for _, one := range c.s.allStats(context.Background(), c.s.collections.Names()) {
 		gauge := func(d *prometheus.Desc, x float64) {
 			to <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, x, one.Name())
 		}

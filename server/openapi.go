@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/plaid-ir/plaid/metadata/condition"
 )
 
 // openapiVersion is that of the description of the API.
@@ -21,7 +23,7 @@ type schemer interface{ schema() object }
 
 // describe makes the OpenAPI description of routes from the types of their bodies.
 func describe(routes []route, version string) ([]byte, error) {
-	d := describer{schemas: object{}, types: map[string]reflect.Type{}}
+	d := describer{schemas: object{}, types: map[string]described{}}
 	paths := object{}
 	tags := []object{}
 	for i := range routes {
@@ -67,8 +69,15 @@ func describe(routes []route, version string) ([]byte, error) {
 
 type describer struct {
 	schemas object
-	types   map[string]reflect.Type
+	types   map[string]described
 	clash   error
+	strict  bool // of a body that is refused for fields that are not known
+}
+
+// described is a type, and how it was described.
+type described struct {
+	reflect.Type
+	strict bool
 }
 
 // generalCodes can come from any route that is not a probe.
@@ -99,7 +108,9 @@ func (d *describer) operation(r *route) (object, error) {
 	if r.in != nil || r.inType != "" {
 		media := object{"schema": object{}}
 		if r.in != nil {
+			d.strict = !foreign(reflect.New(reflect.TypeOf(r.in)).Interface())
 			media["schema"] = d.of(reflect.TypeOf(r.in))
+			d.strict = false
 		}
 		if r.example != "" {
 			var example any
@@ -163,7 +174,7 @@ func (d *describer) of(t reflect.Type) object {
 		return s.schema()
 	}
 	switch t {
-	case reflect.TypeFor[json.RawMessage]():
+	case reflect.TypeFor[json.RawMessage](), reflect.TypeFor[condition.Literal]():
 		return object{}
 	case reflect.TypeFor[Code]():
 		var all []string
@@ -194,11 +205,12 @@ func (d *describer) of(t reflect.Type) object {
 		if name == "" {
 			return d.fields(t)
 		}
+		is := described{t, d.strict}
 		if was, there := d.types[name]; !there {
-			d.types[name] = t // before its fields, which may lead back here
+			d.types[name] = is // before its fields, which may lead back here
 			d.schemas[name] = d.fields(t)
-		} else if was != t {
-			d.clash = fmt.Errorf("the description has two types named %s: %v and %v", name, was, t)
+		} else if was != is {
+			d.clash = fmt.Errorf("the description has two types named %s: %v and %v (strict: %t and %t)", name, was.Type, t, was.strict, is.strict)
 		}
 		return object{"$ref": "#/components/schemas/" + name}
 	default:
@@ -235,12 +247,16 @@ func nullable(s object) object {
 }
 
 // fields is the schema of a struct. A field without omitempty or omitzero is always
-// there in answers and required in requests.
+// there in answers and required in requests. Requests have no others, and answers may get
+// some.
 func (d *describer) fields(t reflect.Type) object {
 	properties := object{}
 	required := []string{}
 	d.collect(t, properties, &required)
 	s := object{"type": "object", "properties": properties}
+	if d.strict {
+		s["additionalProperties"] = false
+	}
 	if len(required) > 0 {
 		slices.Sort(required)
 		s["required"] = required

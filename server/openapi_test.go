@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"strings"
 	"testing"
 
@@ -143,6 +144,62 @@ func TestDescription(t *testing.T) {
 	}
 }
 
+// Whether a field that is not known is refused, the description says as the service does:
+// at the top of each body, and in what is in it.
+func TestDescriptionOfUnknownFields(t *testing.T) {
+	s := start(t, words{}, nil)
+	s.addPets(t)
+	c := readContract(t, s)
+	foreign := 0
+	check := func(method, path string, keys []string, body object) {
+		t.Helper()
+		text, err := json.Marshal(body)
+		require.NoError(t, err)
+		r := s.send(t, strings.ToUpper(method), strings.ReplaceAll(path, "{name}", "pets"), string(text))
+		refused := r.status == 400 && strings.Contains(r.body, "unknown field")
+		require.Equal(t, refused, c.valid(string(text), keys...) != nil, "%s: %s: %s", path, text, r.body)
+		if !refused {
+			foreign++
+		}
+	}
+	for path, item := range c.doc["paths"].(object) {
+		for method, op := range item.(object) {
+			example, _ := at(op, "requestBody", "content", "application/json", "example").(object)
+			if example == nil {
+				continue
+			}
+			keys := []string{"paths", path, method, "requestBody", "content", "application/json", "schema"}
+			with := maps.Clone(example)
+			with["nosuch"] = 1
+			check(method, path, keys, with)
+			for field, value := range example {
+				inner, isObject := value.(object)
+				if items, ok := value.(list); ok {
+					inner, isObject = items[0].(object)
+				}
+				if !isObject || field == "updates" || field == "metadata" { // what users name
+					continue
+				}
+				with, in := maps.Clone(example), maps.Clone(inner)
+				in["nosuch"] = 1
+				if with[field] = any(in); value != nil {
+					if _, ok := value.(list); ok {
+						with[field] = list{in}
+					}
+				}
+				check(method, path, keys, with)
+			}
+		}
+	}
+	require.Equal(t, 1, foreign, "/v1/embeddings takes fields of others")
+	check("post", "/indices/{name}/search_with_encoding", []string{"paths", "/indices/{name}/search_with_encoding", "post", "requestBody", "content", "application/json", "schema"},
+		object{"queries": list{object{"text": "cats", "nosuch": 1}}})
+	require.NoError(t, c.valid(`{"queries": ["a", {"text": "cats", "subset": [1], "filter_condition": "year > ?", "filter_parameters": [1]}]}`,
+		"paths", "/indices/{name}/search_with_encoding", "post", "requestBody", "content", "application/json", "schema"))
+	// Answers may get fields: a client that refuses those it does not know breaks.
+	require.NoError(t, c.valid(`{"deleted": true, "name": "a", "later": 3}`, "components", "schemas", "DeletedResponse"))
+}
+
 func orEmpty(v any) object {
 	m, _ := v.(object)
 	return m
@@ -188,6 +245,8 @@ func TestAnswersAreAsDescribed(t *testing.T) {
 		{"POST", "/indices/pets/metadata/query", object{"condition": "year > ?", "parameters": list{0}}, nil},
 		{"POST", "/indices/pets/metadata/get", object{"document_ids": list{0}}, nil},
 		{"POST", "/indices/pets/metadata/update", object{"condition": "year > ?", "parameters": list{0}, "updates": object{"seen": true}}, nil},
+		{"POST", "/indices/pets/facets", object{"fields": list{"title", "year"}, "values": 1, "subset": list{0}}, nil},
+		{"POST", "/indices/pets/facets", object{"fields": list{"yaer"}}, nil},
 		{"POST", "/encode", object{"texts": list{"a"}, "input_type": "query"}, nil},
 		{"POST", "/encode", object{"texts": list{"a"}, "input_type": "document"}, []string{"X-Embeddings-Format: base64"}},
 		{"POST", "/v1/embeddings", object{"input": list{"a"}}, nil},

@@ -1,14 +1,14 @@
 package server
 
 import (
-	"encoding/json"
 	"errors"
 
 	"github.com/plaid-ir/plaid/search"
+	"github.com/plaid-ir/plaid/server/collection"
 )
 
 // byVectors ranks the k best documents for each task among those that are allowed.
-func (q *request) byVectors(v View, tasks []task, in *common, f filtered, k int) ([]ranking, error) {
+func (q *request) byVectors(v collection.View, tasks []task, in *common, f filtered, k int) ([]ranking, error) {
 	o, err := in.Params.options(k)
 	if err != nil {
 		return nil, err
@@ -37,11 +37,8 @@ func (q *request) byVectors(v View, tasks []task, in *common, f filtered, k int)
 	for i := range results {
 		r := &results[i]
 		q.s.metrics.searched(q.index(), &r.Stats)
-		out[i] = ranking{hits: make([]rankedDoc, len(r.Hits)), stats: &r.Stats, metadata: func(j int) (json.RawMessage, error) { return v.Metadata(&r.Hits[j]) }}
-		for j := range r.Hits {
-			h := &r.Hits[j]
-			out[i].hits[j] = rankedDoc{DocumentID(h), h.ID, float64(h.Score)}
-		}
+		out[i] = rankingOf(v, r.Hits)
+		out[i].stats = &r.Stats
 		if !r.Coverage.Complete() {
 			out[i].coverage = &r.Coverage
 		}
@@ -50,7 +47,7 @@ func (q *request) byVectors(v View, tasks []task, in *common, f filtered, k int)
 }
 
 // dimension gives an error of the dimension its code.
-func (q *request) dimension(v View, tasks []task, err error) error {
+func (q *request) dimension(v collection.View, tasks []task, err error) error {
 	var of *search.QueryError
 	if !errors.As(err, &of) || of.Index >= len(tasks) {
 		return err

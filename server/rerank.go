@@ -4,7 +4,8 @@ import (
 	"slices"
 
 	"github.com/plaid-ir/plaid/encode"
-	"github.com/plaid-ir/plaid/kernels"
+	"github.com/plaid-ir/plaid/kernels/maxsim"
+	_ "github.com/plaid-ir/plaid/kernels/maxsim/cpu" // the backends
 )
 
 // rerankIn has a query in one of the two forms of vectors, and documents.
@@ -77,12 +78,16 @@ func ranked(q *request, query Matrix, docs []Matrix) (rerankOut, error) {
 	if len(docs) == 0 {
 		return rerankOut{}, bad("documents is empty")
 	}
+	scores, err := scoresOf(q, query, docs)
+	if err != nil {
+		return rerankOut{}, err
+	}
 	out := rerankOut{Results: make([]rerankedOut, len(docs)), Documents: len(docs)}
-	for i, d := range docs {
-		if err := q.ctx.Err(); err != nil {
-			return rerankOut{}, err
+	for i, score := range scores {
+		if score-score != 0 { // infinite, or none
+			return rerankOut{}, bad("document %d: its score is beyond float32", i).at(Where{Document: &i})
 		}
-		out.Results[i] = rerankedOut{i, float32(kernels.MaxSimFloat(query.Data, nil, d.Data, d.Dim))}
+		out.Results[i] = rerankedOut{i, score}
 	}
 	slices.SortStableFunc(out.Results, func(a, b rerankedOut) int {
 		switch {
@@ -94,4 +99,28 @@ func ranked(q *request, query Matrix, docs []Matrix) (rerankOut, error) {
 		return 0
 	})
 	return out, nil
+}
+
+// scoresOf are the scores of documents that have the dimension of the query.
+func scoresOf(q *request, query Matrix, docs []Matrix) ([]float32, error) {
+	backend, err := maxsim.Select("")
+	if err != nil {
+		return nil, err
+	}
+	offsets, tokens := make([]int, 1, len(docs)+1), 0
+	for _, d := range docs {
+		tokens += d.Tokens
+		offsets = append(offsets, tokens)
+	}
+	if err := q.body.hold(4 * int64(tokens) * int64(query.Dim)); err != nil {
+		return nil, err
+	}
+	all := make([]float32, 0, tokens*query.Dim)
+	for _, d := range docs {
+		all = append(all, d.Data...)
+	}
+	scores := make([]float32, len(docs))
+	return scores, backend.Score(q.ctx, &maxsim.Call{
+		Q: maxsim.Single(maxsim.Float32(query.Data, query.Dim)), D: maxsim.Packed(maxsim.Float32(all, query.Dim), offsets), Scores: scores,
+	})
 }

@@ -1,26 +1,24 @@
 package server
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"slices"
 	"strings"
+	"time"
 )
 
 // group of routes that share a limit of how many run at a time.
 type group int
 
 const (
-	free      group = iota // not limited: probes
-	looking                // takes little
-	searching              // computes
-	writing                // waits for the writer of an index
+	free         group = iota // not limited: probes
+	looking                   // takes little
+	searching                 // computes
+	writing                   // waits for the writer of an index
+	transferring              // sends or receives whole indexes
 )
 
 // route is one method of one path: what answers it, who may call it, and what the
@@ -31,6 +29,7 @@ type route struct {
 	summary, doc    string
 	need            Permission
 	group           group
+	everywhere      bool // tells of all indexes: the permission must be one on all
 	page            bool // of the page: not part of the API, and not described
 	stream          bool // no limit of time, since it goes on as long as bytes flow
 	params          []param
@@ -126,6 +125,11 @@ func newRouter(routes []route) (*router, error) {
 	return r, nil
 }
 
+// has tells whether there is a route.
+func (rt *router) has(method, pattern string) bool {
+	return slices.ContainsFunc(rt.routes, func(r parsedRoute) bool { return r.method == method && r.pattern == pattern })
+}
+
 // find returns the route of a request and sets its path values. A path is matched as
 // it was sent: %2F is no slash, and what has empty parts or dots for parts is refused
 // rather than cleaned.
@@ -199,10 +203,12 @@ type request struct {
 	w     http.ResponseWriter
 	route *route
 	ctx   context.Context
-	who   string // the name of the token
+	token *Token // nil: none is needed
+	body  *body
 	leave func() // gives the turn back; nil: it has none
 
-	answered int64 // bytes, see spend
+	answered int64   // bytes, see spend
+	memory   account // of the budget of all answers
 }
 
 // index is the {name} of the path.
@@ -221,113 +227,56 @@ func (q *request) wants(preference string) bool {
 	return false
 }
 
-// text is the body. It is read before the request has its turn: a slow client keeps
-// nobody waiting but itself.
-func (q *request) text() ([]byte, error) {
-	var b bytes.Buffer
-	if n := q.ContentLength; n > 0 && n <= 1<<20 { // of more it is waited for that it comes
-		b.Grow(int(n) + bytes.MinRead)
-	}
-	if _, err := b.ReadFrom(q.Body); err != nil {
-		return nil, badJSON(err)
-	}
-	return b.Bytes(), nil
-}
-
 // enter waits for the turn of the request in its group.
 func (q *request) enter() error {
-	gate := q.s.gates[q.route.group]
-	if gate == nil || q.leave != nil {
+	gate := q.gate()
+	if gate == nil || q.leave != nil || q.first() {
 		return nil
 	}
 	if p := gate.enter(q.ctx); p != nil {
 		return p
 	}
-	q.leave = gate.leave
+	q.hasTurn(gate)
 	return nil
 }
 
-// decode reads a body, which is JSON or, where the route takes them, tensors.
-func (q *request) decode(text []byte, into any) error {
-	if v, ok := into.(vectorTaker); ok && isTensors(q.Header.Get("Content-Type")) {
-		return q.decodeTensors(text, v)
+// enterAgain waits for a turn in the middle of a request, however many others wait.
+func (q *request) enterAgain(gate *gate) error {
+	if q.first() {
+		return nil
 	}
-	return q.decodeJSON(text, into)
-}
-
-// decodeJSON reads JSON. Fields that are not known are passed over, as
-// clients of later versions may send some; with "Prefer: handling=strict" they are
-// errors.
-func (q *request) decodeJSON(text []byte, into any) error {
-	d := json.NewDecoder(bytes.NewReader(text))
-	if q.wants("handling=strict") {
-		d.DisallowUnknownFields()
+	gate.waiting.Add(1)
+	defer gate.waiting.Add(-1)
+	select {
+	case gate.slots <- struct{}{}:
+	case <-q.ctx.Done():
+		return q.ctx.Err()
 	}
-	if err := d.Decode(into); err != nil {
-		return badJSON(err)
-	}
-	if _, err := d.Token(); err == nil {
-		return bad("the body has more than one JSON value")
-	}
+	q.hasTurn(gate)
 	return nil
 }
 
-func badJSON(err error) error {
-	var shape *json.UnmarshalTypeError
-	var syntax *json.SyntaxError
-	switch {
-	case errors.As(err, &shape) && shape.Field != "":
-		return bad("%s: a %s is in the place of a %s", shape.Field, shape.Value, jsonKind(shape))
-	case errors.As(err, &shape):
-		return bad("the body is a %s; want an object", shape.Value)
-	case errors.As(err, &syntax):
-		return bad("the body is not JSON: byte %d: %v", syntax.Offset, syntax)
-	case isTransport(err):
-		return err
-	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
-		return bad("the body is not JSON: it ends too early")
-	}
-	return bad("the body is not what the route takes: %v", err)
+// first tells whether the request has what is kept back of a budget. Those that have a turn
+// may wait for that, so that it waits for none of theirs.
+func (q *request) first() bool { return q.body.memory.first() || q.memory.first() }
+
+func (q *request) hasTurn(gate *gate) {
+	began := time.Now()
+	q.leave = func() { gate.leave(time.Since(began)) }
 }
 
-func jsonKind(e *json.UnmarshalTypeError) string {
-	switch kind := e.Type.Kind().String(); {
-	case strings.HasPrefix(kind, "int"), strings.HasPrefix(kind, "uint"):
-		return "whole number"
-	case strings.HasPrefix(kind, "float"):
-		return "number"
-	case kind == "slice":
-		return "list"
-	case kind == "struct" || kind == "map":
-		return "object"
-	default:
-		return kind
+// leaveTurn gives the turn back, if the request has one.
+func (q *request) leaveTurn() {
+	if q.leave != nil {
+		q.leave()
+		q.leave = nil
 	}
 }
 
-// isTransport tells errors of receiving a body from errors of what is in it.
-func isTransport(err error) bool {
-	var large *http.MaxBytesError
-	var p *Problem
-	var timeout interface{ Timeout() bool }
-	return errors.As(err, &large) || errors.As(err, &p) || errors.As(err, &timeout) && timeout.Timeout() || errors.Is(err, context.Canceled)
-}
-
-// answer sends a value as JSON.
-func (q *request) answer(status int, v any) error {
-	text, err := json.Marshal(v)
-	if err != nil {
-		return fmt.Errorf("writing the answer: %w", err)
+// gate is that of the group; nil: there is none.
+func (q *request) gate() *gate {
+	if q.route == nil {
+		return nil
 	}
-	return q.send(status, mediaJSON, text)
-}
-
-// send sends a body.
-func (q *request) send(status int, media string, text []byte) error {
-	h := q.w.Header()
-	h.Set("Content-Type", media)
-	h.Set("Content-Length", fmt.Sprint(len(text)))
-	q.w.WriteHeader(status)
-	_, _ = q.w.Write(text) // who is gone needs no answer
-	return nil
+	return q.s.gates[q.route.group]
 }

@@ -4,9 +4,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"reflect"
 
 	"github.com/plaid-ir/plaid/encode"
 	"github.com/plaid-ir/plaid/search"
+	"github.com/plaid-ir/plaid/server/collection"
 )
 
 // queryIn is a query as vectors, and what holds for it alone.
@@ -36,10 +38,10 @@ func (t *textQueryIn) UnmarshalJSON(b []byte) error {
 
 // schema implements schemer.
 func (textQueryIn) schema() object {
-	return object{"anyOf": []object{{"type": "string"}, {
-		"type": "object", "required": []string{"text"}, "properties": object{"text": object{"type": "string"}},
-		"description": "a text, and subset, ids, filter_condition and filter_parameters for this query alone",
-	}}}
+	type plain textQueryIn
+	whole := (&describer{strict: true}).fields(reflect.TypeFor[plain]())
+	whole["description"] = "a text, and what holds for this query alone"
+	return object{"anyOf": []object{{"type": "string"}, whole}}
 }
 
 // paramsIn is how a search goes about it.
@@ -99,7 +101,7 @@ type resultOut struct {
 func searchRoutes() []route {
 	searching := func(path, id, summary, example string) route {
 		return route{method: "POST", pattern: "/indices/{name}/search" + path, id: id, tag: "search", need: Read, group: searching,
-			summary: summary, example: example, fails: []Code{CodeDimension, CodeNotSupported}, params: []param{{headerPref, "header", "handling=strict: fields that are not known are errors", object{"type": "string"}}}}
+			summary: summary, example: example, fails: []Code{CodeDimension, CodeNotSupported}, params: []param{{headerPref, "header", "handling=lenient: fields that are not known are no errors", object{"type": "string"}}}}
 	}
 	texts := func(r route) route {
 		r.fails = append(r.fails, modelCodes...)
@@ -204,10 +206,13 @@ func (in *common) check(queries int, filtered bool) error {
 		return bad("fusion is %q; there is relative_score and rrf", in.Fusion)
 	}
 	p := &in.Params
+	if p.TopK != nil && *p.TopK < 1 {
+		return bad("params.top_k is %d; want 1 or more", *p.TopK)
+	}
 	for _, v := range []struct {
 		name string
 		at   *int
-	}{{"top_k", p.TopK}, {"n_ivf_probe", p.Probes}, {"n_full_scores", p.FullScores}, {"n_approximate_scores", p.Approx}} {
+	}{{"n_ivf_probe", p.Probes}, {"n_full_scores", p.FullScores}, {"n_approximate_scores", p.Approx}} {
 		if v.at != nil && *v.at < 0 {
 			return bad("params.%s is %d; want no negative number", v.name, *v.at)
 		}
@@ -264,7 +269,23 @@ func (q *request) search(tasks []task, in *common, filtered bool) (searchOut, er
 		return out, err
 	}
 	n := max(len(tasks), len(in.TextQuery))
-	answer := func(ranked []ranking) error {
+	return out, q.view(func(_ collection.Collection, v collection.View) error {
+		f, k, err := q.filters(v, tasks, in, n)
+		if err != nil {
+			return err
+		}
+		var ranked []ranking
+		switch {
+		case len(in.TextQuery) == 0:
+			ranked, err = q.byVectors(v, tasks, in, f, k)
+		case len(tasks) == 0:
+			ranked, err = q.byKeywords(v, in, f, k)
+		default:
+			ranked, err = q.byBoth(v, tasks, in, f, k)
+		}
+		if err != nil {
+			return err
+		}
 		for i := range ranked {
 			r, err := ranked[i].result(q, i, in)
 			if err != nil {
@@ -274,35 +295,6 @@ func (q *request) search(tasks []task, in *common, filtered bool) (searchOut, er
 		}
 		out.Queries = n
 		return nil
-	}
-	if len(in.TextQuery) > 0 {
-		return out, q.fileView("text_query", func(v folderView) error {
-			f, k, err := q.filters(v, tasks, in, n)
-			if err != nil {
-				return err
-			}
-			var ranked []ranking
-			if len(tasks) == 0 {
-				ranked, err = q.byKeywords(v, in, f, k)
-			} else {
-				ranked, err = q.byBoth(v, tasks, in, f, k)
-			}
-			if err != nil {
-				return err
-			}
-			return answer(ranked)
-		})
-	}
-	return out, q.view(func(_ Index, v View) error {
-		f, k, err := q.filters(v, tasks, in, n)
-		if err != nil {
-			return err
-		}
-		ranked, err := q.byVectors(v, tasks, in, f, k)
-		if err != nil {
-			return err
-		}
-		return answer(ranked)
 	})
 }
 
@@ -310,10 +302,14 @@ func (q *request) search(tasks []task, in *common, filtered bool) (searchOut, er
 type filtered struct {
 	shared *search.Filter
 	own    []*search.Filter
+	words  int64 // bytes that searches by words have taken
 }
 
 // filters finds the documents that may answer n queries, and how many are wanted.
-func (q *request) filters(v View, tasks []task, in *common, n int) (f filtered, k int, err error) {
+func (q *request) filters(v collection.View, tasks []task, in *common, n int) (f filtered, k int, err error) {
+	if f.words, err = q.takeWords(v, in); err != nil {
+		return f, 0, err
+	}
 	if f.shared, err = in.allowed(q, v); err != nil {
 		return f, 0, err
 	}
@@ -345,44 +341,54 @@ func spendHits(n, k int) int {
 // ofQuery says which query an error is of.
 func ofQuery(i int, err error) error { return &search.QueryError{Index: i, Err: err} }
 
-// ranking are documents, best first, and how to read what is stored beside them.
+// ranking are documents, best first, of a view that has what is stored beside them.
 type ranking struct {
+	view     collection.View
 	hits     []rankedDoc
 	stats    *search.Stats
 	coverage *search.Coverage // nil: all documents
-	metadata func(i int) (json.RawMessage, error)
 }
 
-// rankedDoc is a document of a ranking.
+// rankedDoc is a document of a ranking. Its score is that of the hit, or one of several.
 type rankedDoc struct {
-	document uint64
-	id       string
-	score    float64
+	search.Hit
+	score float64
+}
+
+func (r *rankedDoc) number() uint64 { return collection.NumberOf(&r.Hit) }
+
+func rankingOf(v collection.View, hits []search.Hit) ranking {
+	r := ranking{view: v, hits: make([]rankedDoc, len(hits))}
+	for i := range hits {
+		r.hits[i] = rankedDoc{hits[i], float64(hits[i].Score)}
+	}
+	return r
 }
 
 // result is the answer to query i.
 func (r *ranking) result(q *request, i int, in *common) (resultOut, error) {
 	out := resultOut{Query: i, Documents: make([]uint64, len(r.hits)), Scores: make([]float64, len(r.hits)), Coverage: r.coverage}
-	for j, h := range r.hits {
-		out.Documents[j], out.Scores[j] = h.document, h.score
+	for j := range r.hits {
+		out.Documents[j], out.Scores[j] = r.hits[j].number(), r.hits[j].score
 	}
 	if in.Stats {
 		out.Stats = r.stats
 	}
 	if !in.metadata() {
 		out.IDs = make([]string, len(r.hits))
-		for j, h := range r.hits {
-			out.IDs[j] = h.id
+		for j := range r.hits {
+			out.IDs[j] = r.hits[j].ID
 		}
 		return out, nil
 	}
 	out.Metadata = make([]json.RawMessage, len(r.hits))
-	for j, h := range r.hits {
-		payload, err := r.metadata(j)
+	for j := range r.hits {
+		h := &r.hits[j]
+		payload, err := r.view.MetadataOf(&h.Hit)
 		if err != nil {
 			return out, err
 		}
-		if out.Metadata[j], err = q.metadataOf(&Document{Document: h.document, ID: h.id, Metadata: payload}); err != nil {
+		if out.Metadata[j], err = q.metadataOf(&collection.Stored{Number: h.number(), ID: h.ID, Metadata: payload}); err != nil {
 			return out, err
 		}
 	}

@@ -8,7 +8,9 @@ import (
 	"io"
 	"log/slog"
 	"mime"
+	"net"
 	"net/http"
+	"net/netip"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -18,6 +20,10 @@ import (
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
+
+	"github.com/plaid-ir/plaid/search"
+	"github.com/plaid-ir/plaid/server/collection"
+	"github.com/plaid-ir/plaid/storage"
 )
 
 const headerRequestID = "X-Request-ID"
@@ -33,7 +39,10 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	route, refused := s.routes.find(r)
 	ctx, span := s.startSpan(r, route)
 	defer span.End()
-	q := &request{Request: r, s: s, w: rec, route: route, ctx: ctx}
+	q := &request{Request: r, s: s, w: rec, route: route, ctx: ctx, memory: s.answers.account()}
+	q.body = &body{ReadCloser: r.Body, q: q, control: rec.control, memory: s.bodies.account()}
+	r.Body = q.body
+	defer q.body.memory.close()
 	done := s.metrics.begin()
 	defer func() {
 		var cause any
@@ -42,6 +51,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 				panic(fault)
 			}
 			cause = fault
+			s.metrics.panics.Inc()
 			s.log.LogAttrs(ctx, slog.LevelError, "a panic", slog.String("request_id", id), slog.Any("panic", fault), slog.String("stack", string(debug.Stack())))
 			q.fail(problem(CodeInternal, "internal error: the log of the service has it under this request id"))
 		}
@@ -55,30 +65,47 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			panic(http.ErrAbortHandler)
 		}
 	}()
+	if !s.forUs(r.Host) {
+		q.fail(problem(CodeForbidden, "the service is not asked by the name %.100q: see hosts", r.Host))
+		return
+	}
 	if s.preflight(q) {
 		return
 	}
 	if refused != nil {
+		if p := s.limitRate(q, nil); p != nil {
+			refused = p
+		}
 		q.fail(refused)
 		return
 	}
 	if err := s.handle(q); err != nil {
-		q.fail(known(q.ctx, err))
+		q.fail(known(q.ctx, q.meanwhile(err)))
 	}
+}
+
+// meanwhile is an error of a request the index of which was dropped while it was read: it
+// is not found.
+func (q *request) meanwhile(err error) error {
+	if errors.Is(err, storage.ErrClosed) || errors.Is(err, search.ErrClosed) {
+		if _, gone := q.collection(); errors.Is(gone, collection.ErrUnknown) {
+			return gone
+		}
+	}
+	return err
 }
 
 // handle checks what every request is checked for, and calls the handler.
 func (s *Server) handle(q *request) error {
-	who, p := authorize(s.o.Tokens, q.Header.Get("Authorization"), q.route.need)
-	q.who = who
-	if s.rate != nil && q.route.group != free { // those that try tokens are counted too
-		name := clientAddress(q.Request, s.o.TrustedProxies)
-		if who != "" {
-			name = "token " + who
+	token, p := authorize(s.o.Tokens, q.Header.Get("Authorization"), q.route, q.index())
+	q.token = token
+	if q.route.group != free { // those that try tokens are counted too
+		if p := s.limitRate(q, token); p != nil {
+			return p
 		}
-		if wait := s.rate.take(name, time.Now()); wait > 0 {
-			return problem(CodeRateLimited, "more than %g requests a second", s.o.Limits.Rate).after(wait)
-		}
+	}
+	if p == nil {
+		p = q.limitIndex()
 	}
 	if p != nil {
 		return p
@@ -96,20 +123,15 @@ func (s *Server) handle(q *request) error {
 	if p := s.openBody(q, ends); p != nil {
 		return p
 	}
-	if b, ok := q.Body.(*body); ok {
-		defer b.release()
-	}
 	if q.route.in == nil && q.route.inType == "" && q.ContentLength != 0 {
 		// Only from the end of a body on is it noticed that a client has left.
-		if _, err := io.Copy(io.Discard, q.Body); err != nil {
+		if _, err := io.Copy(io.Discard, q.body); err != nil {
 			return badJSON(err)
 		}
 	}
 	defer func() {
-		s.answers.Add(q.answered)
-		if q.leave != nil {
-			q.leave()
-		}
+		q.memory.close()
+		q.leaveTurn()
 	}()
 	if q.route.in == nil { // the others read their body first
 		if err := q.enter(); err != nil {
@@ -119,20 +141,59 @@ func (s *Server) handle(q *request) error {
 	return q.route.do(q)
 }
 
+// limitRate counts a request of a client: that of a token, or else of an address.
+func (s *Server) limitRate(q *request, token *Token) *Problem {
+	perSecond, burst, setting := s.o.Limits.Rate, s.o.Limits.Burst, "rate"
+	name := clientAddress(q.Request, s.o.TrustedProxies)
+	if token != nil {
+		name = "token " + token.Name
+		if u := &token.Quota; u.Rate > 0 {
+			perSecond, burst, setting = u.Rate, u.burst(), "quota of the token"
+		}
+	}
+	if perSecond <= 0 {
+		return nil
+	}
+	if wait := s.rate.take(name, perSecond, burst, time.Now()); wait > 0 {
+		return problem(CodeRateLimited, "more than %g requests a second (%s)", perSecond, setting).after(wait)
+	}
+	return nil
+}
+
+// forUs tells whether a request names the service by one of its names.
+func (s *Server) forUs(host string) bool {
+	if len(s.o.Hosts) == 0 {
+		return true
+	}
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	host = strings.ToLower(strings.TrimSuffix(host, "."))
+	if _, err := netip.ParseAddr(strings.Trim(host, "[]")); err == nil || host == "localhost" {
+		return true
+	}
+	return slices.ContainsFunc(s.o.Hosts, func(name string) bool {
+		name = strings.ToLower(name)
+		if below, ok := strings.CutPrefix(name, "*"); ok {
+			return strings.HasSuffix(host, below)
+		}
+		return host == name
+	})
+}
+
 // noBody is how much of a body is read, and forgotten, where none is wanted.
 const noBody = 64 << 10
 
 // openBody limits the body and checks what kind it says to be. A body that a page
 // could send without asking (a form, plain text) is refused.
 func (s *Server) openBody(q *request, ends time.Time) *Problem {
-	b := &body{ReadCloser: q.Body, control: http.NewResponseController(q.w), stall: s.o.Limits.Stall, budget: &s.bodies, until: ends}
-	size := s.o.Limits.Body
+	b, size := q.body, s.o.Limits.Body
+	b.until = ends
 	if q.route.stream && q.route.inType != mediaJSON {
-		b.budget, size = nil, s.o.Limits.Upload
+		size = s.o.Limits.Upload
 	}
-	q.Body = b
 	if q.ContentLength > size {
-		return problem(CodeTooLarge, "the body has %d bytes; %d are the most", q.ContentLength, size)
+		return problem(CodeTooLarge, "the body has %d bytes; %d are the most (max-body, max-upload)", q.ContentLength, size)
 	}
 	if q.route.in == nil && q.route.inType == "" {
 		b.ReadCloser = http.MaxBytesReader(q.w, b.ReadCloser, min(size, noBody))
@@ -152,7 +213,7 @@ func (s *Server) openBody(q *request, ends time.Time) *Problem {
 
 // fail answers with an error, unless an answer is on its way.
 func (q *request) fail(p *Problem) {
-	if p.Code == CodeInternal || p.Code == CodeModel || p.Code == CodeCorrupt || p.Code == CodeOutcomeUnknown {
+	if p.Code == CodeInternal || p.Code == CodeModel || p.Code == CodeDiskFull || p.Code == CodeCorrupt || p.Code == CodeOutcomeUnknown {
 		q.s.log.LogAttrs(q.ctx, slog.LevelError, "a request failed", slog.String("request_id", q.w.Header().Get(headerRequestID)),
 			slog.String("code", string(p.Code)), slog.Any("error", errors.Join(p.err)), slog.String("message", p.Message))
 	}
@@ -168,10 +229,7 @@ func (q *request) fail(p *Problem) {
 	if p.Code == CodeUnauthorized {
 		q.w.Header().Set("WWW-Authenticate", `Bearer realm="plaid"`)
 	}
-	if b, ok := q.Body.(*body); ok && !b.ended && q.ContentLength != 0 {
-		// What is left of the body is not waited for, or the answer would come too late.
-		q.w.Header().Set("Connection", "close")
-	}
+	q.body.abandon(q.w.Header())
 	rec.failed = p.Code
 	fail(rec, p)
 }
@@ -199,6 +257,7 @@ func (s *Server) preflight(q *request) bool {
 	h.Set("Access-Control-Allow-Methods", "GET, POST, PUT, DELETE")
 	h.Set("Access-Control-Allow-Headers", "Authorization, Content-Type, Prefer, Traceparent, X-Embeddings-Format, X-Request-ID")
 	h.Set("Access-Control-Max-Age", "3600")
+	q.body.abandon(h)
 	h.Set("Content-Length", "0")
 	q.w.WriteHeader(http.StatusOK)
 	return true
@@ -263,8 +322,8 @@ func (s *Server) logRequest(q *request, rec *recorder, id string, began time.Tim
 		slog.String("request_id", id), slog.String("method", q.Method), slog.String("path", q.URL.Path), slog.Int("status", rec.status()),
 		slog.Duration("took", time.Since(began)), slog.Int64("bytes", rec.bytes), slog.String("client", clientAddress(q.Request, s.o.TrustedProxies)),
 	}
-	if q.who != "" {
-		attrs = append(attrs, slog.String("token", q.who))
+	if q.token != nil {
+		attrs = append(attrs, slog.String("token", q.token.Name))
 	}
 	if rec.failed != "" {
 		attrs = append(attrs, slog.String("code", string(rec.failed)))
@@ -274,49 +333,3 @@ func (s *Server) logRequest(q *request, rec *recorder, id string, began time.Tim
 	}
 	s.log.LogAttrs(q.ctx, level, "request", attrs...)
 }
-
-// recorder remembers what was answered, and cuts clients that do not take it.
-type recorder struct {
-	http.ResponseWriter
-	code   int
-	bytes  int64
-	failed Code
-	cut    bool // the connection is to be broken
-
-	control *http.ResponseController
-	stall   time.Duration
-}
-
-// extend gives the client time to take what comes next. Not every server has
-// deadlines.
-func (r *recorder) extend() { _ = r.control.SetWriteDeadline(time.Now().Add(r.stall)) }
-
-func (r *recorder) status() int {
-	if r.code == 0 {
-		return http.StatusOK
-	}
-	return r.code
-}
-
-// WriteHeader implements http.ResponseWriter.
-func (r *recorder) WriteHeader(code int) {
-	if r.code == 0 {
-		r.code = code
-	}
-	r.extend()
-	r.ResponseWriter.WriteHeader(code)
-}
-
-// Write implements http.ResponseWriter.
-func (r *recorder) Write(p []byte) (int, error) {
-	if r.code == 0 {
-		r.code = http.StatusOK
-	}
-	r.extend()
-	n, err := r.ResponseWriter.Write(p)
-	r.bytes += int64(n)
-	return n, err
-}
-
-// Unwrap is for http.ResponseController.
-func (r *recorder) Unwrap() http.ResponseWriter { return r.ResponseWriter }

@@ -1,4 +1,4 @@
-// Package server answers HTTP for a folder of collections: the API of next-plaid,
+// Package server answers HTTP for collections (package collection): the API of next-plaid,
 // used by its clients as they are, and what goes beyond it. A [Server] is an
 // http.Handler, to be put into any server; [Server.Serve] is one with time limits
 // and an orderly end.
@@ -10,6 +10,7 @@ package server
 import (
 	"context"
 	"errors"
+	"fmt"
 	"iter"
 	"log/slog"
 	"net/http"
@@ -22,7 +23,7 @@ import (
 
 	"github.com/plaid-ir/plaid/encode"
 	"github.com/plaid-ir/plaid/index"
-	"github.com/plaid-ir/plaid/server/store"
+	"github.com/plaid-ir/plaid/server/collection"
 	"github.com/plaid-ir/plaid/storage"
 	"github.com/plaid-ir/plaid/vectors"
 )
@@ -50,9 +51,16 @@ type Options struct {
 	Tokens TokenSource
 	// Limits of what clients can make the service do.
 	Limits Limits
+	// Quotas of indexes. Those of tokens are in the tokens.
+	Quotas []IndexQuota
 	// Origins that pages may come from which use the service (CORS); "*": all. None:
 	// no CORS headers are sent.
 	Origins []string
+	// Hosts are the names that the service is asked by, "*.example.org" for all below one.
+	// With any, requests for other names are refused, but for localhost and addresses: a
+	// page could otherwise reach a service that only its own machine can, by a name that it
+	// lets point there. None: all names.
+	Hosts []string
 	// TrustedProxies may say in X-Forwarded-For whom a request comes from.
 	TrustedProxies []netip.Prefix
 	// UploadDir is where uploads wait until they are checked; "": the folder for
@@ -73,35 +81,36 @@ type Options struct {
 
 // Server is the service as an http.Handler. It is safe for concurrent use.
 type Server struct {
-	indexes Indexes
-	model   atomic.Pointer[Encoder]
-	o       Options
-	log     *slog.Logger
-	tracer  trace.Tracer
-	metrics *metrics
+	collections collection.Set
+	model       atomic.Pointer[Encoder]
+	o           Options
+	log         *slog.Logger
+	tracer      trace.Tracer
+	metrics     *metrics
 
 	routes   *router
 	openapi  []byte
 	gates    map[group]*gate
-	rate     *rateLimit   // nil: none
-	bodies   atomic.Int64 // bytes that are left of Limits.Bodies
-	answers  atomic.Int64 // and of Limits.Answers
+	rate     *rateLimit
+	quotas   quotas
+	bodies   *budget
+	answers  *budget
 	draining atomic.Bool
 	started  time.Time
 }
 
-// New makes a service of a store. The encoder may be nil: routes that take texts then
-// answer MODEL_NOT_LOADED. Both stay the caller's.
-func New(st *store.Store, e Encoder, o *Options) (*Server, error) {
-	if st == nil {
-		return nil, errors.New("server.New: no store is given")
+// New makes a service of collections, such as those of a store.Store or a cluster. The
+// encoder may be nil: routes that take texts then answer MODEL_NOT_LOADED. Both stay the
+// caller's.
+//
+// Errors of collections are those of packages collection, search and condition, and what
+// they are answered with is decided by their kind. One that is a [*Problem] is answered as
+// it is.
+func New(collections collection.Set, e Encoder, o *Options) (*Server, error) {
+	if collections == nil {
+		return nil, errors.New("server.New: no collections are given")
 	}
-	return NewOver(Folder(st), e, o)
-}
-
-// NewOver makes a service of indexes, which stay the caller's too.
-func NewOver(indexes Indexes, e Encoder, o *Options) (*Server, error) {
-	s := &Server{indexes: indexes, started: time.Now()}
+	s := &Server{collections: collections, started: time.Now()}
 	if o != nil {
 		s.o = *o
 	}
@@ -117,15 +126,19 @@ func NewOver(indexes Indexes, e Encoder, o *Options) (*Server, error) {
 		s.o.Tracing = noop.NewTracerProvider()
 	}
 	s.tracer = s.o.Tracing.Tracer("github.com/plaid-ir/plaid/server")
-	s.bodies.Store(s.o.Limits.Bodies)
-	s.answers.Store(s.o.Limits.Answers)
+	s.bodies = newBudget("max-bodies", s.o.Limits.Bodies, s.o.Limits.Decoded, s.o.Limits.Wait)
+	s.answers = newBudget("max-answers", s.o.Limits.Answers, asTextToo*min(s.o.Limits.Answer, manyBytes/asTextToo), s.o.Limits.Wait)
 	s.gates = map[group]*gate{}
-	for _, g := range []group{looking, searching, writing} {
-		s.gates[g] = newGate(s.o.Limits.Concurrent)
+	for _, g := range []group{looking, searching, writing, transferring} {
+		s.gates[g] = newGate(s.o.Limits.Concurrent, s.o.Limits.Wait)
 	}
-	if s.o.Limits.Rate > 0 {
-		s.rate = newRateLimit(s.o.Limits.Rate, s.o.Limits.Burst)
+	s.rate = newRateLimit()
+	for _, u := range s.o.Quotas {
+		if err := checkPattern(u.Pattern); err != nil {
+			return nil, fmt.Errorf("server.New: a quota: %w", err)
+		}
 	}
+	s.quotas = quotas{indexes: s.o.Quotas, running: map[string]uint64{}}
 	routes := s.allRoutes()
 	page, err := pageRoutes()
 	if err != nil {
@@ -169,7 +182,7 @@ func (s *Server) Drain() { s.draining.Store(true) }
 func (s *Server) allRoutes() []route {
 	var all []route
 	for _, some := range [][]route{
-		healthRoutes(), indexRoutes(), documentRoutes(), lookupRoutes(), searchRoutes(), explainRoutes(), metadataRoutes(), encodeRoutes(), rerankRoutes(), adminRoutes(),
+		healthRoutes(), indexRoutes(), documentRoutes(), lookupRoutes(), searchRoutes(), explainRoutes(), metadataRoutes(), facetRoutes(), encodeRoutes(), rerankRoutes(), adminRoutes(),
 	} {
 		all = append(all, some...)
 	}

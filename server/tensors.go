@@ -66,11 +66,13 @@ func (q *request) decodeTensors(body []byte, into vectorTaker) error {
 	if err != nil {
 		return bad("%w", err)
 	}
-	request, all, err := readTensors(file)
-	if err != nil {
+	request, all, err := readTensors(file, q.body.hold)
+	if isTransport(err) {
+		return err
+	} else if err != nil {
 		return bad("%w", err)
 	}
-	if q.wants("handling=strict") {
+	if !q.wants("handling=lenient") {
 		for _, name := range file.Names() {
 			if name != tensorVectors && name != tensorLengths && name != tensorRequest {
 				return bad("tensors: %.80q is not known", name)
@@ -86,7 +88,7 @@ func (q *request) decodeTensors(body []byte, into vectorTaker) error {
 }
 
 // readTensors reads the tensors of a body; request is nil without that one.
-func readTensors(file *vectors.Safetensors) (request []byte, all []Matrix, err error) {
+func readTensors(file *vectors.Safetensors, hold func(bytes int64) error) (request []byte, all []Matrix, err error) {
 	if slices.Contains(file.Names(), tensorRequest) {
 		a, err := file.Array(tensorRequest)
 		if err != nil {
@@ -114,6 +116,10 @@ func readTensors(file *vectors.Safetensors) (request []byte, all []Matrix, err e
 		return nil, nil, fmt.Errorf("tensors: %s has the shape %v; want one axis", tensorLengths, l.Shape)
 	case l.Len() > v.Shape[0]: // before memory is taken for so many
 		return nil, nil, fmt.Errorf("tensors: there are %d %s and %d vectors: some have no vectors", l.Len(), tensorLengths, v.Shape[0])
+	}
+	const each = 512 // bytes for a document or query, and what is made of it
+	if err := hold(4*int64(v.Len()) + each*int64(l.Len())); err != nil {
+		return nil, nil, err
 	}
 	lengths := make([]int64, l.Len())
 	if err := l.Ints(lengths, 0); err != nil {

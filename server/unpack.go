@@ -9,8 +9,9 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 
-	"github.com/plaid-ir/plaid/interop"
+	"github.com/plaid-ir/plaid/index/interop"
 	"github.com/plaid-ir/plaid/vectors"
 )
 
@@ -101,6 +102,8 @@ func taken(err error, name string) error {
 	switch {
 	case errors.As(err, &p):
 		return p
+	case errors.Is(err, syscall.ENAMETOOLONG):
+		return bad("%.80q… in the archive has a name that is too long", name)
 	case errors.Is(err, fs.ErrExist):
 		return bad("%q is in the archive twice", name)
 	case errors.As(err, &at) && strings.Contains(at.Err.Error(), "not a directory"):
@@ -123,10 +126,15 @@ func badImport(err error, dir string) error {
 	for _, known := range []error{interop.ErrNotIndex, interop.ErrBroken, interop.ErrUnsupported, interop.ErrChanged, vectors.ErrFormat, vectors.ErrShape, vectors.ErrValue, vectors.ErrID, fs.ErrNotExist} {
 		if errors.Is(err, known) {
 			p := bad("the folder cannot be taken over: %w", err)
-			// Where it was unpacked is no business of the client.
-			p.Message = strings.NewReplacer(dir+string(filepath.Separator), "", "index folder "+dir, "the archive", dir, "the archive").Replace(p.Message)
+			p.Message = withoutFolder(p.Message, dir)
 			return p
 		}
 	}
 	return badFile(err)
+}
+
+// withoutFolder takes out of a message where an archive was unpacked, which is no business
+// of the client.
+func withoutFolder(message, dir string) string {
+	return strings.NewReplacer(dir+string(filepath.Separator), "", "index folder "+dir, "the archive", dir, "the archive").Replace(message)
 }

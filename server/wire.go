@@ -258,6 +258,11 @@ func base64Of(m Matrix) string {
 	return base64.StdEncoding.EncodeToString(raw)
 }
 
+// appendBase64 writes a matrix as a string of base64.
+func appendBase64(b []byte, m Matrix) []byte {
+	return append(append(append(b, '"'), base64Of(m)...), '"')
+}
+
 // appendRows writes a matrix as a list of lists of numbers, each with as many digits
 // as give back the same float32.
 func appendRows(b []byte, m Matrix) []byte {

@@ -12,6 +12,8 @@ import (
 	"os"
 
 	bolt "go.etcd.io/bbolt"
+
+	"github.com/plaid-ir/plaid/storage/internal/boltfile"
 )
 
 // backupBlock is how much a backup reads and writes at a time.
@@ -58,31 +60,31 @@ func (v *View) copyTo(ctx context.Context, out copyTarget, progress func(done, t
 	defer Guard(v.file.path, &err)()
 	m, err := readTxMeta(v.tx)
 	if err != nil {
-		return 0, v.bad(err, "meta page")
+		return 0, v.corrupt(err, "meta page")
 	}
-	free, err := m.freePages(v.h.file)
+	free, err := m.freePages(v.handle.file)
 	if err != nil {
-		return 0, v.bad(err, "free pages")
+		return 0, v.corrupt(err, "free pages")
 	}
-	total := m.pages * m.pageSize
+	total := m.Pages * m.PageSize
 	if err := out.write(m.pair); err != nil {
 		return 0, fmt.Errorf("writing a copy of %s: %w", v.file.path, err)
 	}
-	buf := make([]byte, max(backupBlock/m.pageSize, 1)*m.pageSize)
-	most := int64(len(buf)) / m.pageSize
-	for page := int64(2); page < m.pages; {
+	buf := make([]byte, max(backupBlock/m.PageSize, 1)*m.PageSize)
+	most := int64(len(buf)) / m.PageSize
+	for page := int64(2); page < m.Pages; {
 		if err := ctx.Err(); err != nil {
 			return 0, err
 		}
 		end := page + 1
-		for end < m.pages && end-page < most && free.has(end) == free.has(page) {
+		for end < m.Pages && end-page < most && free.has(end) == free.has(page) {
 			end++
 		}
-		at, size := page*m.pageSize, (end-page)*m.pageSize
+		at, size := page*m.PageSize, (end-page)*m.PageSize
 		if free.has(page) {
 			err = out.skip(size)
-		} else if _, rerr := v.h.file.ReadAt(buf[:size], at); errors.Is(rerr, io.EOF) {
-			return 0, v.bad(rerr, "the file was cut short while it was copied")
+		} else if _, rerr := v.handle.file.ReadAt(buf[:size], at); errors.Is(rerr, io.EOF) {
+			return 0, v.corrupt(rerr, "the file was cut short while it was copied")
 		} else if rerr != nil {
 			return 0, fmt.Errorf("reading %s: %w", v.file.path, rerr)
 		} else {
@@ -100,9 +102,8 @@ func (v *View) copyTo(ctx context.Context, out copyTarget, progress func(done, t
 
 // txMeta is the meta page of a read transaction.
 type txMeta struct {
-	boltMeta
-	freelist uint64
-	pair     []byte // both meta pages of a file that holds just this transaction
+	boltfile.Meta
+	pair []byte // both meta pages of a file that holds just this transaction
 }
 
 // readTxMeta asks bbolt for the meta page of a transaction. The one in the file
@@ -114,12 +115,12 @@ func readTxMeta(tx *bolt.Tx) (*txMeta, error) {
 		return nil, fmt.Errorf("%d bytes of meta pages: %w", len(head.b), err)
 	}
 	page := head.b[:len(head.b)/2]
-	first, err := readMeta(bytes.NewReader(page), 0)
-	if err != nil || first.pageSize != int64(len(page)) {
+	first, err := boltfile.ReadMeta(bytes.NewReader(page), 0)
+	if err != nil || first.PageSize != int64(len(page)) {
 		return nil, errors.Join(err, fmt.Errorf("a meta page of %d bytes", len(page)))
 	}
 	ne := binary.NativeEndian
-	m := &txMeta{boltMeta: first, freelist: ne.Uint64(page[metaOffset+32:])}
+	m := &txMeta{Meta: first}
 	// The page of a transaction is the one that its number says; the other one is
 	// to be older, and of the same content.
 	txid := uint64(tx.ID())
@@ -130,10 +131,10 @@ func readTxMeta(tx *bolt.Tx) (*txMeta, error) {
 		if i != txid%2 {
 			id--
 		}
-		ne.PutUint64(p[metaOffset+48:], id)
+		ne.PutUint64(p[boltfile.MetaOffset+48:], id)
 		sum := fnv.New64a()
-		sum.Write(p[metaOffset : metaOffset+56])
-		ne.PutUint64(p[metaOffset+56:], sum.Sum64())
+		sum.Write(p[boltfile.MetaOffset : boltfile.MetaOffset+56])
+		ne.PutUint64(p[boltfile.MetaOffset+56:], sum.Sum64())
 		m.pair = append(m.pair, p...)
 	}
 	return m, nil
@@ -141,12 +142,11 @@ func readTxMeta(tx *bolt.Tx) (*txMeta, error) {
 
 // freePages reads which pages the transaction does not use.
 func (m *txMeta) freePages(r io.ReaderAt) (pageSet, error) {
-	if m.freelist == noFreelist {
+	if m.FreeList == boltfile.NoFreeList {
 		return nil, nil
 	}
-	n := uint64(m.pages)
-	c := &pageChecker{r: r, size: m.pageSize, n: n, used: make([]uint64, (n+63)/64)}
-	list, err := c.freeList(m.freelist)
+	n := uint64(m.Pages)
+	list, err := boltfile.ReadFreeList(r, m.PageSize, n, m.FreeList)
 	if err != nil {
 		return nil, err
 	}
@@ -186,7 +186,7 @@ func (w *metaWriter) Write(p []byte) (int, error) {
 // [View.Verify] checks, all that a damaged disk or copy can bring about.
 func (v *View) VerifyChecksums(ctx context.Context) (err error) {
 	defer Guard(v.file.path, &err)()
-	if err := checkTransaction(ctx, v.h.file, uint64(v.tx.ID())); err != nil {
+	if err := boltfile.CheckTransaction(ctx, v.handle.file, uint64(v.tx.ID())); err != nil {
 		return treeFault(ctx, v.file.path, err)
 	}
 	var faults []error
@@ -201,7 +201,7 @@ func (v *View) VerifyChecksums(ctx context.Context) (err error) {
 // IsFile tells whether info is of the file that the view shows, or of the one
 // that has its path now.
 func (v *View) IsFile(info fs.FileInfo) (bool, error) {
-	own, err := v.h.file.Stat()
+	own, err := v.handle.file.Stat()
 	if err != nil {
 		return false, fmt.Errorf("%s: %w", v.file.path, err)
 	}
@@ -213,7 +213,7 @@ func (v *View) IsFile(info fs.FileInfo) (bool, error) {
 
 // Mode is the permissions of the file that the view shows.
 func (v *View) Mode() (fs.FileMode, error) {
-	info, err := v.h.file.Stat()
+	info, err := v.handle.file.Stat()
 	if err != nil {
 		return 0, fmt.Errorf("%s: %w", v.file.path, err)
 	}

@@ -10,7 +10,8 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
-	"syscall"
+
+	"github.com/plaid-ir/plaid/internal/filelock"
 )
 
 // Successor is a file that is written beside another and then takes its place.
@@ -47,7 +48,7 @@ func NewSuccessor(path string) (*Successor, error) {
 			return nil, err
 		}
 		s := &Successor{path: path, tmp: f.Name(), file: f}
-		err = lockShared(f)
+		err = filelock.Shared(f)
 		if err == nil {
 			var mine, named fs.FileInfo
 			mine, err = f.Stat()
@@ -58,7 +59,7 @@ func NewSuccessor(path string) (*Successor, error) {
 			}
 		}
 		// Another process may have swept it between creation and lock.
-		if !errors.Is(err, syscall.EWOULDBLOCK) && !errors.Is(err, fs.ErrNotExist) {
+		if !errors.Is(err, filelock.ErrHeld) && !errors.Is(err, fs.ErrNotExist) {
 			return nil, errors.Join(err, s.Discard())
 		}
 		if err := f.Close(); err != nil {
@@ -94,11 +95,11 @@ func SweepSuccessors(path string, log *slog.Logger) {
 			continue
 		}
 		path := filepath.Join(dir, e.Name())
-		f, err := os.Open(path)
+		f, err := filelock.Open(path, os.O_RDONLY, 0)
 		if err != nil {
 			continue
 		}
-		if lockExclusive(f) == nil && os.Remove(path) == nil {
+		if filelock.Exclusive(f) == nil && os.Remove(path) == nil {
 			log.Info("removed an interrupted backup", "file", path)
 		}
 		_ = f.Close()
@@ -145,7 +146,7 @@ func (s *Successor) Commit(mode fs.FileMode) error {
 			return errors.Join(err, s.Discard())
 		}
 	}
-	if err := os.Rename(s.tmp, s.path); err != nil {
+	if _, err := putInPlace(s.tmp, s.path); err != nil { // what stays of the old one is swept by who writes the new one
 		return errors.Join(err, s.Discard())
 	}
 	s.done = true

@@ -175,12 +175,12 @@ func TestRefresh(t *testing.T) {
 
 func TestLineage(t *testing.T) {
 	var l, other, compacted lineage
-	first := l.of(1)
-	require.Equal(t, first, l.of(1))
-	second := l.of(2)
+	first := l.numberFor(1)
+	require.Equal(t, first, l.numberFor(1))
+	second := l.numberFor(2)
 	require.NotEqual(t, first, second, "a build")
-	require.NotEqual(t, second, other.of(2), "another file")
+	require.NotEqual(t, second, other.numberFor(2), "another file")
 	l.rewritten(&compacted)
-	require.Equal(t, second, compacted.of(1))
-	require.NotEqual(t, second, compacted.of(2))
+	require.Equal(t, second, compacted.numberFor(1))
+	require.NotEqual(t, second, compacted.numberFor(2))
 }

@@ -9,6 +9,8 @@ import (
 	"slices"
 
 	bolt "go.etcd.io/bbolt"
+
+	"github.com/plaid-ir/plaid/storage/internal/layout"
 )
 
 // Reasons why [View.Mirror] does not change a file.
@@ -67,7 +69,7 @@ func (v *View) Mirror(ctx context.Context, dst *File, most int64) (written int64
 		return 0, err
 	}
 	stats := tx.Stats()
-	return stats.GetPageAlloc() + int64(dst.h.db.Info().PageSize), nil
+	return stats.GetPageAlloc() + int64(dst.handle.pageSize), nil
 }
 
 var errNoEdits = errors.New("nothing differs")
@@ -81,11 +83,9 @@ func (v *View) related(t *Tx) error {
 	if n != v.generation {
 		return fmt.Errorf("%s: %w: generation %d, not %d", t.path, ErrUnrelated, n, v.generation)
 	}
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	name := generationName(n)
+	name := layout.GenerationName(n)
 	theirs := t.btx.Bucket(name)
-	if theirs == nil || !bytes.Equal(theirs.Get(keyHeader), v.tx.Bucket(name).Get(keyHeader)) {
+	if theirs == nil || !bytes.Equal(theirs.Get(layout.KeyHeader), v.tx.Bucket(name).Get(layout.KeyHeader)) {
 		return fmt.Errorf("%s: %w: another codec", t.path, ErrUnrelated)
 	}
 	return nil
@@ -99,25 +99,15 @@ type mirror struct {
 	edits []edit
 }
 
-// locked runs fn while nobody else uses the buckets of the view, which searches
-// may do meanwhile.
-func (m *mirror) locked(fn func()) {
-	m.v.mu.Lock()
-	defer m.v.mu.Unlock()
-	fn()
-}
-
 // compare walks two buckets side by side; to is nil if there is none.
 func (m *mirror) compare(from, to *bolt.Bucket, path [][]byte) error {
 	if len(path) > 3 { // the generation, and buckets in buckets of it
-		return m.v.bad(nil, "buckets too deep at %s", valueName(path))
+		return m.v.corrupt(nil, "buckets too deep at %s", layout.ValueName(path))
 	}
-	var sc, dc *bolt.Cursor
-	var sk, sv, dk, dv []byte
-	m.locked(func() {
-		sc = from.Cursor()
-		sk, sv = sc.First()
-	})
+	var dc *bolt.Cursor
+	var dk, dv []byte
+	sc := from.Cursor()
+	sk, sv := sc.First()
 	if to != nil {
 		dc = to.Cursor()
 		dk, dv = dc.First()
@@ -140,7 +130,7 @@ func (m *mirror) compare(from, to *bolt.Bucket, path [][]byte) error {
 			if err := m.value(from, to, sk, sv, dv, order == 0, path); err != nil {
 				return err
 			}
-			m.locked(func() { sk, sv = sc.Next() })
+			sk, sv = sc.Next()
 		}
 		if order >= 0 {
 			dk, dv = dc.Next()
@@ -154,8 +144,7 @@ func (m *mirror) compare(from, to *bolt.Bucket, path [][]byte) error {
 func (m *mirror) value(from, to *bolt.Bucket, k, sv, dv []byte, there bool, path [][]byte) error {
 	inner := append(path[:len(path):len(path)], k)
 	if sv == nil {
-		var f, t *bolt.Bucket
-		m.locked(func() { f = from.Bucket(k) })
+		f, t := from.Bucket(k), (*bolt.Bucket)(nil)
 		if there && dv == nil {
 			t = to.Bucket(k)
 		} else {
@@ -170,8 +159,8 @@ func (m *mirror) value(from, to *bolt.Bucket, k, sv, dv []byte, there bool, path
 	if len(path) == 3 { // in the bucket of a chunk or segment
 		sealedAs = slices.Concat(path[2], k)
 	}
-	if _, ok := unseal(sealedAs, sv); !ok {
-		return m.v.bad(errChecksum, "%s", valueName(inner))
+	if _, ok := layout.Unseal(sealedAs, sv); !ok {
+		return m.v.corrupt(layout.ErrChecksum, "%s", layout.ValueName(inner))
 	}
 	if m.left -= int64(len(k) + len(sv)); m.left < 0 {
 		return ErrManyChanges
@@ -183,7 +172,7 @@ func (m *mirror) value(from, to *bolt.Bucket, k, sv, dv []byte, there bool, path
 func (e *edit) apply(b *bolt.Bucket) error {
 	for _, name := range e.path {
 		if b = b.Bucket(name); b == nil {
-			return fmt.Errorf("%w: bucket %s is missing", ErrCorrupt, valueName(e.path))
+			return fmt.Errorf("%w: bucket %s is missing", ErrCorrupt, layout.ValueName(e.path))
 		}
 	}
 	switch {
@@ -201,4 +190,4 @@ func (e *edit) apply(b *bolt.Bucket) error {
 
 // SharedWith tells whether the file has more names than one, so that a change
 // would show under the others too.
-func SharedWith(info os.FileInfo) bool { return links(info) > 1 }
+func SharedWith(path string, info os.FileInfo) bool { return linkCount(path, info) > 1 }

@@ -12,9 +12,11 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/RoaringBitmap/roaring/v2"
 	"github.com/stretchr/testify/require"
 	bolt "go.etcd.io/bbolt"
+
+	"github.com/plaid-ir/plaid/storage/internal/boltfile"
+	"github.com/plaid-ir/plaid/storage/internal/layout"
 )
 
 func digestAt(t *testing.T, path string) string {
@@ -77,7 +79,9 @@ func dropDoc(t *testing.T, f *File, id string) {
 	require.True(t, ok, id)
 	chunk, doc, _ := v.Locate(ordinal)
 	_, offsets := v.ChunkDocs(chunk)
-	dead := roaring.Or(v.Tombstones(), roaring.BitmapOf(ordinal))
+	sets := v.DocSets()
+	sets.Deleted.Add(ordinal)
+	sets.Payload.Remove(ordinal)
 	require.NoError(t, f.Update(func(tx *Tx) error {
 		g, s, err := currentState(tx)
 		if err != nil {
@@ -85,7 +89,7 @@ func dropDoc(t *testing.T, f *File, id string) {
 		}
 		s.Live--
 		s.LiveTokens -= uint64(offsets[doc+1] - offsets[doc])
-		return errors.Join(g.DeleteID(id), g.DeletePayload(ordinal), g.PutTombstones(dead), g.PutState(*s))
+		return errors.Join(g.DeleteID(id), g.DeletePayload(ordinal), g.PutDocSets(s, sets), g.PutState(*s))
 	}))
 }
 
@@ -171,10 +175,10 @@ func metaIDs(t *testing.T, path string) (ids [2]uint64) {
 	t.Helper()
 	b, err := os.ReadFile(path)
 	require.NoError(t, err)
-	m, err := readMeta(bytes.NewReader(b), 0)
+	m, err := boltfile.ReadMeta(bytes.NewReader(b), 0)
 	require.NoError(t, err)
 	for page := range ids {
-		ids[page] = binary.NativeEndian.Uint64(b[page*int(m.pageSize)+metaOffset+48:])
+		ids[page] = binary.NativeEndian.Uint64(b[page*int(m.PageSize)+boltfile.MetaOffset+48:])
 	}
 	return ids
 }
@@ -288,7 +292,7 @@ func TestMirror(t *testing.T) {
 	before = digestAt(t, to)
 	require.NoError(t, f.exclusive(func(h *handle) error {
 		return h.db.Update(func(tx *bolt.Tx) error {
-			return tx.Bucket(generationName(1)).Bucket(bucketPayload).Put(key32(0), []byte("damaged payload"))
+			return tx.Bucket(layout.GenerationName(1)).Bucket(layout.BucketPayload).Put(layout.NumberKey(0), []byte("damaged payload"))
 		})
 	}))
 	_, err = mirror(1 << 30)
@@ -334,7 +338,7 @@ func frame(t *testing.T, path string) (s string) {
 	db, err := bolt.Open(path, 0o600, &bolt.Options{ReadOnly: true})
 	require.NoError(t, err)
 	require.NoError(t, db.View(func(tx *bolt.Tx) error {
-		return tx.Bucket(rootBucket).ForEach(func(k, v []byte) error {
+		return tx.Bucket(layout.RootBucket).ForEach(func(k, v []byte) error {
 			s += fmt.Sprintf("%s=%x\n", k, v)
 			return nil
 		})

@@ -7,32 +7,31 @@ import (
 	bolt "go.etcd.io/bbolt"
 
 	"github.com/plaid-ir/plaid/kernels"
+	"github.com/plaid-ir/plaid/storage/internal/layout"
 )
-
-var keyBuilding = []byte("building")
 
 // PutBuilding stores what a build that is under way needs to go on, should it be
 // interrupted: JSON of its own making, about a generation that nobody sees yet. It
 // belongs into the transaction that stages what it tells of, and goes when the
 // generation becomes current, or is swept away.
 func (tx *Tx) PutBuilding(v any) error {
-	b, err := encodeJSON(keyBuilding, v)
+	b, err := encodeJSON(layout.KeyBuilding, v)
 	if err != nil {
 		return err
 	}
-	return tx.root.Put(keyBuilding, b)
+	return tx.root.Put(layout.KeyBuilding, b)
 }
 
 // Building reads what PutBuilding stored; ok is false if there is nothing. Only a file
 // that was opened with Options.Resume has it.
 func (f *File) Building(to any) (ok bool, err error) {
 	err = f.reading(func(tx *bolt.Tx, _ *handle) error {
-		sealed := tx.Bucket(rootBucket).Get(keyBuilding)
+		sealed, err := frameRecord(tx.Bucket(layout.RootBucket), layout.KeyBuilding, f.path)
 		if sealed == nil {
-			return nil
+			return err
 		}
 		ok = true
-		if err := decodeJSON(keyBuilding, sealed, to); err != nil {
+		if err := decodeJSON(layout.KeyBuilding, sealed, to); err != nil {
 			return corrupt(f.path, err, "what an interrupted build left")
 		}
 		return nil
@@ -41,36 +40,28 @@ func (f *File) Building(to any) (ok bool, err error) {
 }
 
 // reading runs fn in a read transaction.
-func (f *File) reading(fn func(*bolt.Tx, *handle) error) (err error) {
-	h, err := f.acquire()
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if rerr := f.release(h); err == nil {
-			err = rerr
-		}
-	}()
-	defer Guard(f.path, &err)()
-	return h.db.View(func(tx *bolt.Tx) error { return fn(tx, h) })
+func (f *File) reading(fn func(*bolt.Tx, *handle) error) error {
+	return f.withHandle(func(h *handle) error {
+		return h.db.View(func(tx *bolt.Tx) error { return fn(tx, h) })
+	})
 }
 
 // Staged returns header and codec of a generation that nobody sees yet. The arrays are
 // copies.
 func (f *File) Staged(generation uint64) (h Header, c *kernels.Codec, cutoffs []float32, err error) {
 	err = f.reading(func(tx *bolt.Tx, handle *handle) error {
-		gen := tx.Bucket(generationName(generation))
-		if gen == nil || gen.Bucket(bucketCodec) == nil {
+		gen := tx.Bucket(layout.GenerationName(generation))
+		if gen == nil || gen.Bucket(layout.BucketCodec) == nil {
 			return corrupt(f.path, nil, "generation %d is missing", generation)
 		}
-		v := &View{file: f, h: handle, tx: tx, generation: generation}
-		if err := decodeJSON(keyHeader, gen.Get(keyHeader), &v.header); err != nil {
-			return v.bad(err, "header")
+		v := &View{file: f, handle: handle, tx: tx, generation: generation}
+		if err := decodeJSON(layout.KeyHeader, gen.Get(layout.KeyHeader), &v.header); err != nil {
+			return v.corrupt(err, "header")
 		}
-		if err := v.header.validate(); err != nil {
-			return v.bad(err, "header")
+		if err := v.header.Validate(); err != nil {
+			return v.corrupt(err, "header")
 		}
-		if err := v.loadCodec(gen.Bucket(bucketCodec), nil); err != nil {
+		if err := v.loadCodec(gen.Bucket(layout.BucketCodec), nil); err != nil {
 			return err
 		}
 		copied := v.codec.codec
@@ -88,47 +79,48 @@ func (g *Generation) Keep(s State) error { return g.sweepBeyond(s) }
 // StagedChunk reads the lengths of the documents of a chunk, and their codes, valid
 // until the transaction ends.
 func (g *Generation) StagedChunk(number uint32) (first uint32, lengths []uint32, codes []byte, err error) {
-	b := g.chunks.Bucket(key32(number))
+	b := g.chunks.Bucket(layout.NumberKey(number))
 	if b == nil {
 		return 0, nil, nil, corrupt(g.tx.path, nil, "chunk %d is missing", number)
 	}
-	sealed, ok := unseal(keyIn(number, keyDocs), b.Get(keyDocs))
+	sealed, ok := layout.Unseal(layout.ChecksumKey(number, layout.KeyDocs), b.Get(layout.KeyDocs))
 	if !ok {
-		return 0, nil, nil, corrupt(g.tx.path, errChecksum, "document table of chunk %d", number)
+		return 0, nil, nil, corrupt(g.tx.path, layout.ErrChecksum, "document table of chunk %d", number)
 	}
-	t, err := parseDocTable(sealed)
+	t, err := layout.ParseDocTable(sealed)
 	if err != nil {
 		return 0, nil, nil, corrupt(g.tx.path, err, "chunk %d", number)
 	}
-	for i := range t.count {
-		lengths = append(lengths, t.length(i))
+	for i := range t.Count {
+		lengths = append(lengths, t.Length(i))
 	}
-	if codes, ok = unseal(keyIn(number, keyCodes), b.Get(keyCodes)); !ok || len(codes) < tailBytes {
-		return 0, nil, nil, corrupt(g.tx.path, errChecksum, "codes of chunk %d", number)
+	if codes, ok = layout.Unseal(layout.ChecksumKey(number, layout.KeyCodes), b.Get(layout.KeyCodes)); !ok || len(codes) < layout.TailBytes {
+		return 0, nil, nil, corrupt(g.tx.path, layout.ErrChecksum, "codes of chunk %d", number)
 	}
-	return t.first, lengths, codes[:len(codes)-tailBytes], nil
+	return t.First, lengths, codes[:len(codes)-layout.TailBytes], nil
 }
 
 // StagedPayload reads the payload of a document, nil if it has none, valid until the
 // transaction ends.
 func (g *Generation) StagedPayload(ordinal uint32) ([]byte, error) {
-	k := key32(ordinal)
+	k := layout.NumberKey(ordinal)
 	sealed := g.payload.Get(k)
 	if sealed == nil {
 		return nil, nil
 	}
-	p, ok := unseal(k, sealed)
+	p, ok := layout.Unseal(k, sealed)
 	if !ok {
-		return nil, corrupt(g.tx.path, errChecksum, "payload of document %d", ordinal)
+		return nil, corrupt(g.tx.path, layout.ErrChecksum, "payload of document %d", ordinal)
 	}
 	return p, nil
 }
 
 // hasBuilding tells whether a build left what it needs to go on, and its generation.
 func (f *File) hasBuilding() (has bool, err error) {
-	err = f.h.db.View(func(tx *bolt.Tx) error {
-		has = tx.Bucket(rootBucket).Get(keyBuilding) != nil
-		return nil
+	err = f.handle.db.View(func(tx *bolt.Tx) error {
+		sealed, err := frameRecord(tx.Bucket(layout.RootBucket), layout.KeyBuilding, f.path)
+		has = sealed != nil
+		return err
 	})
 	return has, err
 }

@@ -3,12 +3,12 @@ package storage
 import (
 	"errors"
 	"fmt"
-	"sync"
 
 	bolt "go.etcd.io/bbolt"
 	bolterrors "go.etcd.io/bbolt/errors"
 
 	"github.com/plaid-ir/plaid/internal/failpoint"
+	"github.com/plaid-ir/plaid/storage/internal/layout"
 )
 
 // ending is a transaction that is being committed, and a read transaction of
@@ -16,8 +16,7 @@ import (
 type ending struct {
 	id     int
 	done   chan struct{} // closed when the outcome is known, or known to be unknown
-	before *bolt.Tx
-	mu     sync.Mutex // guards before: bbolt's transactions are not safe for concurrent use
+	before *snapshot
 }
 
 // commit runs fn in a write transaction. A commit ends with the writing of a
@@ -33,7 +32,7 @@ func (f *File) commit(h *handle, fn func(*Tx) error) error {
 	err := func() (err error) {
 		defer Guard(f.path, &err)() // also of the commit itself
 		return h.db.Update(func(btx *bolt.Tx) error {
-			root := btx.Bucket(rootBucket)
+			root := btx.Bucket(layout.RootBucket)
 			if root == nil {
 				return corrupt(f.path, nil, "root bucket is missing")
 			}
@@ -45,7 +44,7 @@ func (f *File) commit(h *handle, fn func(*Tx) error) error {
 				return err
 			}
 			// Taken this late, it holds up no page that could be free by now.
-			before, err := h.db.Begin(false)
+			before, err := f.snapshotBefore(h)
 			if err != nil {
 				return err
 			}
@@ -68,10 +67,21 @@ func (f *File) commit(h *handle, fn func(*Tx) error) error {
 		}
 	}
 	f.setEnding(h, nil, nil)
-	if rerr := e.before.Rollback(); err == nil {
+	if rerr := f.endSnapshot(h, e.before); err == nil {
 		err = rerr
 	}
 	return f.explainWrite(err)
+}
+
+// snapshotBefore is of the state before the transaction that is under way.
+func (f *File) snapshotBefore(h *handle) (*snapshot, error) {
+	if h.mapping != nil {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		return f.snapshotBeside(h)
+	}
+	tx, err := h.db.Begin(false)
+	return &snapshot{tx: tx}, err
 }
 
 func (f *File) setEnding(h *handle, now, unknown *ending) {
@@ -84,22 +94,40 @@ func (f *File) setEnding(h *handle, now, unknown *ending) {
 // kept: if the transaction that it would show is being committed, it waits for
 // the end of that, and if the outcome of that is not known, the transaction of
 // the state before is returned, which is shared.
-func (f *File) begin(h *handle) (tx *bolt.Tx, shared *sync.Mutex, err error) {
+//
+// Where the writer maps the file anew there is nothing to see beside a commit, whose meta
+// page could be read half written.
+func (f *File) begin(h *handle) (s *snapshot, shared bool, err error) {
+	for h.mapping != nil {
+		f.mu.Lock()
+		if now := h.ending; now != nil && h.unknown == nil {
+			f.mu.Unlock()
+			<-now.done
+			continue
+		}
+		defer f.mu.Unlock()
+		if h.unknown != nil {
+			return h.unknown.before, true, nil
+		}
+		s, err = f.snapshotBeside(h)
+		return s, false, err
+	}
 	for {
-		if tx, err = h.db.Begin(false); err != nil {
-			return nil, nil, fmt.Errorf("%s: %w", f.path, err)
+		tx, err := h.db.Begin(false)
+		if err != nil {
+			return nil, false, fmt.Errorf("%s: %w", f.path, err)
 		}
 		f.mu.Lock()
 		now, unknown := h.ending, h.unknown
 		f.mu.Unlock()
 		switch {
 		case unknown != nil:
-			return unknown.before, &unknown.mu, tx.Rollback()
+			return unknown.before, true, tx.Rollback()
 		case now == nil || tx.ID() < now.id:
-			return tx, nil, nil
+			return &snapshot{tx: tx}, false, nil
 		}
 		if err := tx.Rollback(); err != nil {
-			return nil, nil, fmt.Errorf("%s: %w", f.path, err)
+			return nil, false, fmt.Errorf("%s: %w", f.path, err)
 		}
 		<-now.done
 	}

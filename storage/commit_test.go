@@ -165,7 +165,7 @@ func TestFailedWriteGoesOn(t *testing.T) {
 	f, err := Open(context.Background(), writeTestIndex(t), Options{Write: true})
 	require.NoError(t, err)
 	before := seen(t, f)
-	require.NoError(t, f.h.file.Close()) // all writes fail
+	require.NoError(t, f.handle.file.Close()) // all writes fail
 	err = addDoc(f, "delta")
 	require.ErrorIs(t, err, os.ErrClosed)
 	require.NotErrorIs(t, err, ErrOutcomeUnknown)

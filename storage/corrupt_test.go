@@ -10,6 +10,9 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/plaid-ir/plaid/internal/race"
+	"github.com/plaid-ir/plaid/storage/internal/boltfile"
 )
 
 // Every byte of a small file is flipped in turn: opening and reading it all
@@ -27,10 +30,7 @@ func TestAnyByteFlipped(t *testing.T) {
 
 	flipped := filepath.Join(t.TempDir(), "flipped.plaid")
 	noticed := 0
-	step := 1
-	if testing.Short() {
-		step = 37
-	}
+	step := race.Cases(37, 7, 1)
 	for i := 0; i < len(data); i += step {
 		if data[i] == 0 && i%16 != 5 { // most of the file is zero padding: a sample of it
 			continue
@@ -136,12 +136,12 @@ func TestPagesInACircle(t *testing.T) {
 	ne, size, branches := binary.NativeEndian, os.Getpagesize(), 0
 	for id := 2; (id+1)*size <= len(data); id++ {
 		page := data[id*size:]
-		if ne.Uint64(page) != uint64(id) || ne.Uint16(page[8:]) != pageBranch {
+		if ne.Uint64(page) != uint64(id) || ne.Uint16(page[8:]) != boltfile.PageBranch {
 			continue
 		}
 		branches++
 		bad := append([]byte(nil), data...)
-		ne.PutUint64(bad[id*size+pageHeader+8:], uint64(id))
+		ne.PutUint64(bad[id*size+boltfile.PageHeaderSize+8:], uint64(id))
 		require.NoError(t, os.WriteFile(path, bad, 0o644))
 		for _, write := range []bool{false, true} {
 			_, err := Open(context.Background(), path, Options{Write: write})

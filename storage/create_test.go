@@ -72,15 +72,6 @@ func TestInterruptedFirstWrite(t *testing.T) {
 	}
 }
 
-func names(t *testing.T, dir string) (names []string) {
-	entries, err := os.ReadDir(dir)
-	require.NoError(t, err)
-	for _, e := range entries {
-		names = append(names, e.Name())
-	}
-	return names
-}
-
 // A file that cannot be begun leaves nothing, and what a program left that died
 // while it began one goes; another name of a real index does no harm to that.
 func TestFirstWriteLeavesNothing(t *testing.T) {
@@ -176,7 +167,7 @@ func TestRewriteInheritsPermissions(t *testing.T) {
 			info, err := os.Stat(path)
 			require.NoError(t, err)
 			require.Equal(t, mode, info.Mode(), path)
-			u, g, ok := owner(info)
+			u, g, ok := fileOwner(info)
 			require.True(t, ok)
 			require.Equal(t, []int{uid, gid}, []int{u, g})
 		}
@@ -196,8 +187,8 @@ func TestErrorsAfterARewriteNameTheIndex(t *testing.T) {
 	f, err := Open(context.Background(), path, Options{Write: true})
 	require.NoError(t, err)
 	require.NoError(t, f.Replace(fillTestIndex))
-	require.Equal(t, f.Path(), f.h.file.Name())
-	require.NoError(t, f.h.file.Close())
+	require.Equal(t, f.Path(), f.handle.file.Name())
+	require.NoError(t, f.handle.file.Close())
 	err = addDoc(f, "delta")
 	require.ErrorContains(t, err, path)
 	require.NotContains(t, err.Error(), rewriteSuffix)
@@ -220,5 +211,5 @@ func TestLongNames(t *testing.T) {
 		require.Equal(t, []string{name}, names(t, filepath.Dir(path)))
 	}
 	a, b := strings.Repeat("x", 250)+"a", strings.Repeat("x", 250)+"b"
-	require.NotEqual(t, beside(a, rewriteSuffix), beside(b, rewriteSuffix))
+	require.NotEqual(t, siblingPath(a, rewriteSuffix), siblingPath(b, rewriteSuffix))
 }

@@ -1,14 +1,11 @@
 package storage
 
 import (
-	"bytes"
 	"fmt"
 	"time"
 
-	bolt "go.etcd.io/bbolt"
+	"github.com/plaid-ir/plaid/storage/internal/layout"
 )
-
-var keyDefaults = []byte("defaults")
 
 // Defaults are search parameters that were found for the content of one
 // generation. They are no part of it, nor of its digest: an index without them
@@ -100,16 +97,16 @@ type defaultsRecord struct {
 // that are there; nil removes them.
 func (tx *Tx) PutDefaults(generation uint64, d *Defaults) error {
 	if d == nil {
-		return tx.root.Delete(keyDefaults)
+		return tx.root.Delete(layout.KeyDefaults)
 	}
 	if err := d.Validate(); err != nil {
 		return err
 	}
-	b, err := encodeJSON(keyDefaults, defaultsRecord{generation, *d})
+	b, err := encodeJSON(layout.KeyDefaults, defaultsRecord{generation, *d})
 	if err != nil {
 		return err
 	}
-	return tx.root.Put(keyDefaults, b)
+	return tx.root.Put(layout.KeyDefaults, b)
 }
 
 // Defaults reads what PutDefaults stored for this generation; nil if there is
@@ -117,37 +114,19 @@ func (tx *Tx) PutDefaults(generation uint64, d *Defaults) error {
 // used nevertheless.
 func (v *View) Defaults() (d *Defaults, err error) {
 	defer Guard(v.file.path, &err)()
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	root := v.tx.Bucket(rootBucket)
-	sealed := root.Get(keyDefaults)
+	sealed, err := frameRecord(v.tx.Bucket(layout.RootBucket), layout.KeyDefaults, v.file.path)
 	if sealed == nil {
-		return nil, v.damagedName(root, "the stored search parameters")
+		return nil, err
 	}
 	var r defaultsRecord
-	if err := decodeJSON(keyDefaults, sealed, &r); err != nil {
-		return nil, v.bad(err, "stored search parameters")
+	if err := decodeJSON(layout.KeyDefaults, sealed, &r); err != nil {
+		return nil, v.corrupt(err, "stored search parameters")
 	}
 	if r.Generation != v.generation {
 		return nil, nil
 	}
 	if err := r.Validate(); err != nil {
-		return nil, v.bad(err, "stored search parameters")
+		return nil, v.corrupt(err, "stored search parameters")
 	}
 	return &r.Defaults, nil
-}
-
-// damagedName finds a value whose key was damaged: it has a name that means
-// nothing, and a checksum that is of another one.
-func (v *View) damagedName(root *bolt.Bucket, what string) error {
-	return root.ForEach(func(k, sealed []byte) error {
-		switch string(k) {
-		case string(keyFormat), string(keyCurrent), string(keyStaging):
-			return nil
-		}
-		if _, ok := unseal(k, sealed); !ok && !bytes.HasPrefix(k, notePrefix) {
-			return v.bad(errChecksum, "value %q, which may be %s", k, what)
-		}
-		return nil
-	})
 }

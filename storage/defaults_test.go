@@ -9,6 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 	bolt "go.etcd.io/bbolt"
 	"pgregory.net/rapid"
+
+	"github.com/plaid-ir/plaid/storage/internal/layout"
 )
 
 func testDefaults() *Defaults {
@@ -60,17 +62,17 @@ func TestDefaultsOfAnotherGeneration(t *testing.T) {
 func TestDamagedDefaults(t *testing.T) {
 	for name, value := range map[string][]byte{
 		"short":    {1, 2},
-		"checksum": append(seal(keyDefaults, []byte(`{"generation":1}`)), 0),
-		"no JSON":  seal(keyDefaults, []byte(`{"generation":`)),
-		"empty":    seal(keyDefaults, []byte(`{"generation":1}`)),
-		"negative": seal(keyDefaults, []byte(`{"generation":1,"classes":[{"k":10,"probes":-1}]}`)),
-		"order":    seal(keyDefaults, []byte(`{"generation":1,"classes":[{"k":10},{"k":10}]}`)),
+		"checksum": append(layout.Seal(layout.KeyDefaults, []byte(`{"generation":1}`)), 0),
+		"no JSON":  layout.Seal(layout.KeyDefaults, []byte(`{"generation":`)),
+		"empty":    layout.Seal(layout.KeyDefaults, []byte(`{"generation":1}`)),
+		"negative": layout.Seal(layout.KeyDefaults, []byte(`{"generation":1,"classes":[{"k":10,"probes":-1}]}`)),
+		"order":    layout.Seal(layout.KeyDefaults, []byte(`{"generation":1,"classes":[{"k":10},{"k":10}]}`)),
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := writeTestIndex(t)
 			db, err := bolt.Open(path, 0o644, nil)
 			require.NoError(t, err)
-			require.NoError(t, db.Update(func(tx *bolt.Tx) error { return tx.Bucket(rootBucket).Put(keyDefaults, value) }))
+			require.NoError(t, db.Update(func(tx *bolt.Tx) error { return tx.Bucket(layout.RootBucket).Put(layout.KeyDefaults, value) }))
 			require.NoError(t, db.Close())
 			f, v := openView(t, path)
 			_, err = v.Defaults()
@@ -138,9 +140,12 @@ func TestDamagedNameOfDefaults(t *testing.T) {
 		db, err := bolt.Open(path, 0o600, nil)
 		require.NoError(t, err)
 		require.NoError(t, db.Update(func(tx *bolt.Tx) error {
-			b := tx.Bucket(rootBucket)
-			sealed := bytes.Clone(b.Get(keyDefaults))
-			require.NoError(t, b.Delete(keyDefaults))
+			b := tx.Bucket(layout.RootBucket)
+			sealed := bytes.Clone(b.Get(layout.KeyDefaults))
+			require.NoError(t, b.Delete(layout.KeyDefaults))
+			if !wrong { // a note of its own, and not sound
+				sealed[0]++
+			}
 			return b.Put([]byte(name), sealed)
 		}))
 		require.NoError(t, db.Close())

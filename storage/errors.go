@@ -1,8 +1,11 @@
 package storage
 
 import (
+	"context"
 	"errors"
 	"fmt"
+
+	"github.com/plaid-ir/plaid/storage/internal/boltfile"
 )
 
 // Errors of this package; test with errors.Is. Every one that concerns a file
@@ -15,10 +18,10 @@ var (
 	// ErrVersion: the file has a newer format than this program knows.
 	ErrVersion = errors.New("index format is newer than this program")
 	// ErrCorrupt: the file is cut short or its bytes have changed.
-	ErrCorrupt = errors.New("index is corrupt")
+	ErrCorrupt = boltfile.ErrCorrupt
 	// ErrLocked: another process, or another part of this one, has the file open in a
 	// way that excludes this one.
-	ErrLocked = errors.New("index is locked: it is open elsewhere")
+	ErrLocked = boltfile.ErrLocked
 	// ErrClosed: the file or view was closed.
 	ErrClosed = errors.New("index is closed")
 	// ErrReadOnly: a write to a file that was opened for reading.
@@ -63,4 +66,13 @@ func (e *CorruptError) Unwrap() []error {
 
 func corrupt(path string, err error, format string, args ...any) error {
 	return &CorruptError{Path: path, What: fmt.Sprintf(format, args...), Err: err}
+}
+
+// treeFault says of the error of a check that the tree is damaged, unless the check was
+// broken off.
+func treeFault(ctx context.Context, path string, err error) error {
+	if done := ctx.Err(); done != nil && errors.Is(err, done) {
+		return err
+	}
+	return corrupt(path, err, "B+tree")
 }

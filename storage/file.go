@@ -16,6 +16,8 @@ import (
 	bolt "go.etcd.io/bbolt"
 
 	"github.com/plaid-ir/plaid/internal/failpoint"
+	"github.com/plaid-ir/plaid/internal/filelock"
+	"github.com/plaid-ir/plaid/storage/internal/boltfile"
 )
 
 // Options for Open. The zero value opens an existing index for reading.
@@ -46,8 +48,8 @@ type File struct {
 	writer        sync.Mutex // one writer at a time; guards what follows
 	broken, cause error      // what changes are refused with, and why
 
-	mu sync.Mutex
-	h  *handle // nil when closed
+	mu     sync.Mutex
+	handle *handle // nil when closed
 }
 
 // handle is one opened bbolt file. A rewritten index gets a new one; the old
@@ -57,15 +59,18 @@ type handle struct {
 	file     *os.File    // bbolt's own, closed by it
 	opened   fs.FileInfo // of file when it was opened
 	pageSize int
-	reserved int64 // bytes of address space
+	reserved int64         // bytes of address space
+	mapping  *sync.RWMutex // bbolt's lock of a mapping that is made anew; see snapshot.go
 	checks   checkedValues
 	ids      checkedIDs
 	lineage  lineage
 
 	// Guarded by File.mu.
-	refs    int
-	ending  *ending // the transaction that is being committed now
-	unknown *ending // one of which nobody knows whether the disk has it
+	refs        int
+	gone        string  // the name under which the file is to be removed when it is closed; "": it is not
+	ending      *ending // the transaction that is being committed now
+	unknown     *ending // one of which nobody knows whether the disk has it
+	readMapping *secondMapping
 }
 
 // Open opens the index file at path. Waiting for the lock, and checking the pages of
@@ -96,7 +101,7 @@ func Open(ctx context.Context, path string, o Options) (*File, error) {
 	}
 	if err := f.prepare(o.Create, o.Resume); err != nil {
 		if f.created {
-			err = errors.Join(err, os.Remove(f.path))
+			err = errors.Join(err, f.Remove())
 		}
 		return nil, errors.Join(err, f.Close())
 	}
@@ -107,10 +112,17 @@ func Open(ctx context.Context, path string, o Options) (*File, error) {
 func (f *File) open(ctx context.Context, o Options, deadline time.Time) error {
 	create := o.Write && o.Create
 	info, err := os.Stat(f.path)
+	if errors.Is(err, fs.ErrNotExist) && failpoint.Windows {
+		if done, err := putBack(ctx, f.path, deadline); err != nil {
+			return err
+		} else if done {
+			return errRaced
+		}
+	}
 	if errors.Is(err, fs.ErrNotExist) && create {
 		switch named, lerr := os.Lstat(f.path); {
 		case lerr != nil:
-			return f.first(nil)
+			return f.makeFile(nil)
 		case named.Mode().Type() == fs.ModeSymlink:
 			return fmt.Errorf("%s: a link that leads to no file: %w", f.path, fs.ErrNotExist)
 		}
@@ -118,39 +130,24 @@ func (f *File) open(ctx context.Context, o Options, deadline time.Time) error {
 	}
 	switch {
 	case err != nil:
-		return opening(f.path, err)
+		return boltfile.WithPath(f.path, err)
 	case !info.Mode().IsRegular():
-		return fmt.Errorf("%s: %w: it is a %s", f.path, ErrNotIndex, kindOf(info))
+		return fmt.Errorf("%s: %w: it is a %s", f.path, ErrNotIndex, boltfile.KindOf(info))
 	case info.Size() == 0 && !create:
 		return fmt.Errorf("%s: %w: the file is empty", f.path, ErrNotIndex)
 	}
 	if first, err := isFirstAt(f.path, info.Size()); err != nil {
-		return opening(f.path, err)
+		return boltfile.WithPath(f.path, err)
 	} else if create && (first || info.Size() == 0) {
 		return f.replaceEmpty(ctx, deadline)
 	} else if first {
 		return fmt.Errorf("%s: %w", f.path, ErrUnfinished)
 	}
-	f.h, err = openBolt(ctx, f.path, o.Write, deadline)
+	f.handle, err = openBolt(ctx, f.path, o.Write, deadline)
 	if errors.Is(err, fs.ErrNotExist) && create {
 		return errRaced // who held the lock has taken the file away
 	}
 	return err
-}
-
-// opening puts the path in front of an error of the system, which says it behind the call.
-func opening(path string, err error) error {
-	if pe, ok := err.(*fs.PathError); ok {
-		err = pe.Err
-	}
-	return fmt.Errorf("%s: %w", path, err)
-}
-
-func kindOf(info fs.FileInfo) string {
-	if info.IsDir() {
-		return "folder"
-	}
-	return "special file"
 }
 
 // openBolt opens and locks the file, checks it, and gives it to bbolt: on a
@@ -164,7 +161,7 @@ func openBolt(ctx context.Context, path string, write bool, deadline time.Time) 
 		if err := checkMeta(file); err != nil {
 			return nil, errors.Join(fmt.Errorf("%s: %w", path, err), file.Close())
 		}
-		if err := checkNewest(ctx, file); err != nil {
+		if err := boltfile.CheckNewest(ctx, file); err != nil {
 			return nil, errors.Join(treeFault(ctx, path, err), file.Close())
 		}
 		h, err := mapFile(file, write, 0, smaller)
@@ -183,11 +180,11 @@ func openLocked(ctx context.Context, path string, write bool, deadline time.Time
 		flag = os.O_RDWR
 	}
 	for {
-		file, err := os.OpenFile(path, flag, 0)
+		file, err := filelock.Open(path, flag, 0)
 		if err != nil {
-			return nil, opening(path, err)
+			return nil, boltfile.WithPath(path, err)
 		}
-		if err := lock(ctx, file, write, deadline); err != nil {
+		if err := boltfile.Lock(ctx, file, write, deadline); err != nil {
 			return nil, errors.Join(fmt.Errorf("%s: %w", path, err), file.Close())
 		}
 		locked, err := file.Stat()
@@ -198,7 +195,7 @@ func openLocked(ctx context.Context, path string, write bool, deadline time.Time
 			}
 		}
 		if err := errors.Join(err, file.Close()); err != nil {
-			return nil, opening(path, err)
+			return nil, boltfile.WithPath(path, err)
 		}
 	}
 }
@@ -206,7 +203,7 @@ func openLocked(ctx context.Context, path string, write bool, deadline time.Time
 // prepare checks format and versions, and sweeps.
 func (f *File) prepare(create, resume bool) (err error) {
 	defer Guard(f.path, &err)()
-	err = f.h.db.View(func(tx *bolt.Tx) error {
+	err = f.handle.db.View(func(tx *bolt.Tx) error {
 		if err := checkFormat(tx, f.path); err != nil || f.write {
 			return err
 		}
@@ -215,8 +212,9 @@ func (f *File) prepare(create, resume bool) (err error) {
 	})
 	switch {
 	case create && errors.Is(err, ErrUnfinished): // bbolt's frame and no more
-		err = f.h.db.Update(writeFormat)
+		err = f.handle.db.Update(writeFormat)
 	case err == nil && f.write:
+		f.sweepReplaced()
 		if err = f.sweepRewrite(besideSuffix); err == nil {
 			var building bool
 			if building, err = f.hasBuilding(); err == nil && !(resume && building) {
@@ -239,6 +237,9 @@ func (f *File) prepare(create, resume bool) (err error) {
 // Path is the file's name, after any links.
 func (f *File) Path() string { return f.path }
 
+// Writes tells whether the file was opened to be changed.
+func (f *File) Writes() bool { return f.write }
+
 // Created reports whether Open made the file, where there was none.
 func (f *File) Created() bool { return f.created }
 
@@ -248,8 +249,8 @@ func (f *File) Close() error {
 	f.writer.Lock()
 	defer f.writer.Unlock()
 	f.mu.Lock()
-	h := f.h
-	f.h = nil
+	h := f.handle
+	f.handle = nil
 	f.mu.Unlock()
 	if h == nil {
 		return nil
@@ -260,11 +261,11 @@ func (f *File) Close() error {
 func (f *File) acquire() (*handle, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.h == nil {
+	if f.handle == nil {
 		return nil, fmt.Errorf("%s: %w", f.path, ErrClosed)
 	}
-	f.h.refs++
-	return f.h, nil
+	f.handle.refs++
+	return f.handle, nil
 }
 
 func (f *File) release(h *handle) error {
@@ -277,7 +278,7 @@ func (f *File) release(h *handle) error {
 	}
 	var err error
 	if unknown != nil {
-		err = unknown.before.Rollback()
+		err = f.endSnapshot(h, unknown.before)
 	}
 	return errors.Join(err, h.close())
 }
@@ -285,7 +286,7 @@ func (f *File) release(h *handle) error {
 // syncDir makes the name of a file durable, where the system can do that.
 func syncDir(path string) error {
 	if runtime.GOOS == "windows" {
-		return nil
+		return failpoint.AfterSync(filepath.Dir(path))
 	}
 	d, err := os.Open(filepath.Dir(path))
 	if err != nil {

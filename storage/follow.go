@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+
+	"github.com/plaid-ir/plaid/storage/internal/boltfile"
 )
 
 // Refresh looks whether the file that was opened for reading has been replaced
@@ -28,7 +30,7 @@ func (f *File) Refresh(ctx context.Context, accept func(*View) error) (changed b
 	// A program that writes into the file instead of replacing it heeds no lock;
 	// what it leaves may be sound all the same.
 	if info, err := os.Stat(f.path); err != nil {
-		return false, opening(f.path, err)
+		return false, boltfile.WithPath(f.path, err)
 	} else if was := old.opened; os.SameFile(info, was) && info.Size() == was.Size() && info.ModTime().Equal(was.ModTime()) {
 		return false, nil
 	}
@@ -40,14 +42,14 @@ func (f *File) Refresh(ctx context.Context, accept func(*View) error) (changed b
 	if err != nil {
 		return false, errors.Join(err, fresh.Close())
 	}
-	h := fresh.h
+	h := fresh.handle
 	v.file = f // which counts the references of h from here on
 	if err := accept(v); err != nil {
 		return false, errors.Join(err, v.Close(), f.release(h))
 	}
 	f.mu.Lock()
-	previous := f.h // not nil: Close waits for f.writer
-	f.h = h
+	previous := f.handle // not nil: Close waits for f.writer
+	f.handle = h
 	f.mu.Unlock()
 	return true, f.release(previous)
 }

@@ -1,101 +1,147 @@
 package storage
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
 
 	bolt "go.etcd.io/bbolt"
+
+	"github.com/plaid-ir/plaid/storage/internal/layout"
 )
-
-// Names of buckets and keys; docs/format.md draws them.
-var (
-	rootBucket = []byte("plaid")
-
-	keyFormat  = []byte("format")
-	keyCurrent = []byte("current")
-	keyStaging = []byte("staging")
-
-	notePrefix = []byte("note-")
-
-	keyHeader     = []byte("header")
-	keyState      = []byte("state")
-	keyTombstones = []byte("tombstones")
-
-	bucketCodec        = []byte("codec")
-	keyCentroids       = []byte("centroids")
-	keyCutoffs         = []byte("cutoffs")
-	keyDimScale        = []byte("dim-scale")
-	keyCentroidScale   = []byte("centroid-scale")
-	bucketChunks       = []byte("chunks")
-	keyCodes           = []byte("codes")
-	keyDocs            = []byte("docs")
-	keyFactors         = []byte("factors")
-	keyResiduals       = []byte("residuals")
-	bucketIDs          = []byte("ids")
-	bucketPayload      = []byte("payload")
-	bucketPostings     = []byte("postings")
-	bucketFields       = []byte("fields") // optional
-	generationBuckets  = [][]byte{bucketCodec, bucketChunks, bucketIDs, bucketPayload, bucketPostings}
-	generationPrefix   = []byte("g")
-	magic              = []byte("plaidix\n")
-	formatValueSize    = len(magic) + 4
-	generationNameSize = len(generationPrefix) + 8
-)
-
-func generationName(n uint64) []byte {
-	return binary.BigEndian.AppendUint64(append([]byte{}, generationPrefix...), n)
-}
-
-func noteKey(name string) []byte {
-	return append(notePrefix[:len(notePrefix):len(notePrefix)], name...)
-}
-
-func isGeneration(name []byte) (uint64, bool) {
-	if len(name) != generationNameSize || name[0] != generationPrefix[0] {
-		return 0, false
-	}
-	return binary.BigEndian.Uint64(name[1:]), true
-}
 
 // writeFormat makes the frame of a new file.
 func writeFormat(tx *bolt.Tx) error {
-	root, err := tx.CreateBucketIfNotExists(rootBucket)
+	root, err := tx.CreateBucketIfNotExists(layout.RootBucket)
 	if err != nil {
 		return err
 	}
-	v := append([]byte{}, magic...)
-	v = binary.LittleEndian.AppendUint16(v, FormatVersion)
-	v = binary.LittleEndian.AppendUint16(v, FeatureVersion)
-	return root.Put(keyFormat, seal(keyFormat, v))
+	return putVersions(root, versions{FormatVersion, FeatureVersion})
+}
+
+// versions are those of a file; see [FormatVersion] and [FeatureVersion].
+type versions struct{ format, feature uint16 }
+
+func putVersions(root *bolt.Bucket, n versions) error {
+	v := append([]byte{}, layout.Magic...)
+	v = binary.LittleEndian.AppendUint16(v, n.format)
+	v = binary.LittleEndian.AppendUint16(v, n.feature)
+	return root.Put(layout.KeyFormat, layout.Seal(layout.KeyFormat, v))
+}
+
+func readVersions(root *bolt.Bucket, path string) (n versions, err error) {
+	v, ok := layout.Unseal(layout.KeyFormat, root.Get(layout.KeyFormat))
+	if !ok || len(v) != layout.FormatValueSize || string(v[:len(layout.Magic)]) != string(layout.Magic) {
+		return n, corrupt(path, nil, "format record")
+	}
+	le := binary.LittleEndian
+	return versions{le.Uint16(v[len(layout.Magic):]), le.Uint16(v[len(layout.Magic)+2:])}, nil
+}
+
+// raiseVersions keeps programs that do not know of what is written now from reading it
+// wrong.
+func raiseVersions(root *bolt.Bucket, path string) error {
+	n, err := readVersions(root, path)
+	if err != nil || n.format >= FormatVersion {
+		return err
+	}
+	return putVersions(root, versions{FormatVersion, max(n.feature, FeatureVersion)})
 }
 
 func checkFormat(tx *bolt.Tx, path string) error {
-	root := tx.Bucket(rootBucket)
+	root := tx.Bucket(layout.RootBucket)
 	if root == nil {
-		if k, _ := tx.Cursor().First(); k == nil { // a build died before it wrote anything
-			return fmt.Errorf("%s: %w", path, ErrUnfinished)
-		}
-		return fmt.Errorf("%s: %w: a bbolt file of another program", path, ErrNotIndex)
+		return noFrame(tx, path)
 	}
-	v, ok := unseal(keyFormat, root.Get(keyFormat))
-	if !ok || len(v) != formatValueSize || string(v[:len(magic)]) != string(magic) {
-		return corrupt(path, nil, "format record")
+	n, err := readVersions(root, path)
+	if err == nil && n.format > FormatVersion {
+		err = fmt.Errorf("%s: %w: it is format %d, this program reads up to %d", path, ErrVersion, n.format, FormatVersion)
 	}
-	if n := binary.LittleEndian.Uint16(v[len(magic):]); n > FormatVersion {
-		return fmt.Errorf("%s: %w: it is format %d, this program reads up to %d", path, ErrVersion, n, FormatVersion)
-	}
-	return nil
+	return err
 }
 
-// currentGeneration returns the number of the committed generation.
+// noFrame says of a file in which the bucket of the frame is not found what it is.
+func noFrame(tx *bolt.Tx, path string) error {
+	err := fmt.Errorf("%s: %w", path, ErrUnfinished) // a build died before it wrote anything
+	ferr := tx.Cursor().Bucket().ForEach(func(k, value []byte) error {
+		err = fmt.Errorf("%s: %w: a bbolt file of another program", path, ErrNotIndex)
+		_, generation := layout.GenerationNumber(k)
+		b := tx.Bucket(k)
+		if generation || string(k) == string(layout.RootBucket) || b != nil && bytes.HasPrefix(b.Get(layout.KeyFormat), layout.Magic) {
+			return corrupt(path, nil, "bucket %q is missing, and there is %s", layout.RootBucket, layout.ValueName([][]byte{k}))
+		}
+		return nil
+	})
+	if ferr != nil {
+		return ferr
+	}
+	return err
+}
+
+// currentGeneration returns the number of the committed generation. That there is none
+// is said only of a file in which a build has begun and not ended.
 func currentGeneration(tx *bolt.Tx, path string) (uint64, error) {
-	sealed := tx.Bucket(rootBucket).Get(keyCurrent)
+	root := tx.Bucket(layout.RootBucket)
+	sealed, err := frameRecord(root, layout.KeyCurrent, path)
+	if err != nil {
+		return 0, err
+	}
 	if sealed == nil {
+		staging, err := frameRecord(root, layout.KeyStaging, path)
+		if err != nil {
+			return 0, err
+		}
+		if g := anyGeneration(tx); g != nil && staging == nil {
+			return 0, corrupt(path, nil, "the generation pointer is missing, and %s is there", layout.ValueName([][]byte{g}))
+		}
 		return 0, fmt.Errorf("%s: %w", path, ErrUnfinished)
 	}
-	v, ok := unseal(keyCurrent, sealed)
+	v, ok := layout.Unseal(layout.KeyCurrent, sealed)
 	if !ok || len(v) != 8 {
 		return 0, corrupt(path, nil, "generation pointer")
 	}
 	return binary.LittleEndian.Uint64(v), nil
 }
+
+// anyGeneration is the name of a bucket beside the frame; nil if there is none.
+func anyGeneration(tx *bolt.Tx) (name []byte) {
+	_ = tx.ForEach(func(k []byte, _ *bolt.Bucket) error {
+		if string(k) != string(layout.RootBucket) {
+			name = k
+		}
+		return nil
+	})
+	return name
+}
+
+// frameRecord returns a record of the frame as it is stored, nil if there is none. A
+// record whose key was damaged is not taken for one that was never there: it has a
+// checksum that is not of the key that it has now.
+func frameRecord(root *bolt.Bucket, key []byte, path string) (sealed []byte, err error) {
+	if sealed = root.Get(key); sealed != nil {
+		return sealed, nil
+	}
+	return nil, root.ForEach(func(k, value []byte) error {
+		if _, ok := layout.Unseal(key, value); ok {
+			return corrupt(path, nil, "record %q has the key %q", key, k)
+		}
+		if isFrameKey(k) && !(isNote(k) && isNote(key)) {
+			return nil // what it is worth is seen where it is asked for
+		}
+		if _, ok := layout.Unseal(k, value); !ok {
+			return corrupt(path, layout.ErrChecksum, "record %q, which may be %q", k, key)
+		}
+		return nil
+	})
+}
+
+// isFrameKey tells whether a key is one of those that this program knows.
+func isFrameKey(k []byte) bool {
+	switch string(k) {
+	case string(layout.KeyFormat), string(layout.KeyCurrent), string(layout.KeyStaging), string(layout.KeyApplied), string(layout.KeyBuilding), string(layout.KeyDefaults):
+		return true
+	}
+	return isNote(k)
+}
+
+func isNote(k []byte) bool { return bytes.HasPrefix(k, layout.NotePrefix) }

@@ -11,6 +11,8 @@ import (
 	"github.com/RoaringBitmap/roaring/v2"
 	"github.com/stretchr/testify/require"
 	bolt "go.etcd.io/bbolt"
+
+	"github.com/plaid-ir/plaid/storage/internal/layout"
 )
 
 var update = flag.Bool("update", false, "write testdata/format.txt anew")
@@ -54,7 +56,7 @@ func name(k []byte) string {
 }
 
 func (d *dump) bucket(n []byte, b *bolt.Bucket, depth int) error {
-	if g, ok := isGeneration(n); ok {
+	if g, ok := layout.GenerationNumber(n); ok {
 		d.line(depth, "[g %016x] generation %d", g, g)
 	} else {
 		d.line(depth, "[%s]", name(n))
@@ -82,10 +84,10 @@ func (d *dump) value(bucket, key string, v []byte, depth int) {
 		at += n
 	}
 	u32 := func(i int) uint32 { return le.Uint32(v[at+4*i:]) }
-	body := len(v) - crcSize
+	body := len(v) - layout.ChecksumSize
 	switch {
 	case key == "format":
-		field(len(magic), "magic %q", magic)
+		field(len(layout.Magic), "magic %q", layout.Magic)
 		field(2, "format version %d", le.Uint16(v[at:]))
 		field(2, "feature version %d", le.Uint16(v[at:]))
 	case key == "current":
@@ -95,6 +97,10 @@ func (d *dump) value(bucket, key string, v []byte, depth int) {
 			d.line(depth, "%s", part)
 			at += len(part)
 		}
+	case key == "payload-docs":
+		var docs roaring.Bitmap
+		_ = docs.UnmarshalBinary(v[:body])
+		field(body, "roaring bitmap of documents %v", docs.ToArray())
 	case key == "centroids":
 		for c := range 3 {
 			field(8, "centroid %d, 4 bf16", c)
@@ -104,23 +110,23 @@ func (d *dump) value(bucket, key string, v []byte, depth int) {
 		field(4, "%d documents", n)
 		field(4, "the first is ordinal %d", u32(0))
 		for i := range n {
-			field(4, "length of document %d: %d tokens, payload %t", i, u32(0)&^payloadFlag, u32(0)&payloadFlag != 0)
+			field(4, "length of document %d: %d tokens", i, u32(0))
 		}
 		for i := range n {
 			field(4, "end of id %d: byte %d", i, u32(0))
 		}
 		field(body-at, "ids %q", v[at:body])
 	case key == "codes" || key == "factors":
-		for t := 0; at < body-tailBytes; t++ {
+		for t := 0; at < body-layout.TailBytes; t++ {
 			field(2, "token %d: %s %d", t, strings.TrimSuffix(key, "s"), le.Uint16(v[at:]))
 		}
-		field(tailBytes, "tail of zeros")
+		field(layout.TailBytes, "tail of zeros")
 	case key == "residuals":
-		for t := 0; at < body-tailBytes; t++ {
+		for t := 0; at < body-layout.TailBytes; t++ {
 			b := v[at]
 			field(1, "token %d: buckets %d %d %d %d", t, b&3, b>>2&3, b>>4&3, b>>6)
 		}
-		field(tailBytes, "tail of zeros")
+		field(layout.TailBytes, "tail of zeros")
 	case bucket == "ids":
 		field(4, "ordinal %d", u32(0))
 	case bucket == "payload":
@@ -181,7 +187,7 @@ func (d *dump) value(bucket, key string, v []byte, depth int) {
 			}
 		}
 	}
-	field(crcSize, "CRC32C of key and value")
+	field(layout.ChecksumSize, "CRC32C of key and value")
 	if at != len(v) {
 		d.line(depth, "%d BYTES UNEXPLAINED", len(v)-at)
 	}

@@ -2,25 +2,29 @@ package storage
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"math"
 
 	"github.com/plaid-ir/plaid/kernels"
+	"github.com/plaid-ir/plaid/storage/internal/layout"
 )
 
 // FormatVersion says which bytes are in the file. A program refuses a file of
 // a newer version.
 //
-//	1: first version
-const FormatVersion = 1
+//	1: first version; the tables of chunks say which documents have a payload
+//	2: a bitmap of the generation says it
+//
+// Files of version 1 are read; the first change of one makes it version 2.
+const FormatVersion = 2
 
 // FeatureVersion grows when the bytes stay readable but a rebuild is worth
 // while.
 //
 //	1: first version
 //	2: runs of what is derived from the fields of payloads
-const FeatureVersion = 2
+//	3: no flags in the tables of chunks
+const FeatureVersion = 3
 
 // Header is what does not change over the life of a generation: the codec and
 // how it was made.
@@ -98,6 +102,11 @@ type State struct {
 	// has added which does not know of runs.
 	FieldRuns    []FieldRun `json:"field_runs,omitempty"`
 	NextFieldRun uint32     `json:"next_field_run,omitempty"`
+	// PayloadBitmap: a bitmap says which documents have a payload; false in a file of
+	// format 1. PayloadDocs is how many live documents it has, so that a lost one is
+	// noticed. [Generation.PutDocSets] sets both.
+	PayloadBitmap bool   `json:"payload_bitmap,omitempty"`
+	PayloadDocs   uint32 `json:"payload_docs,omitempty"`
 }
 
 // FieldRun is a run of derived data, which package metadata reads and writes.
@@ -107,15 +116,19 @@ type FieldRun struct {
 	Docs uint32 `json:"docs"`
 	// Values is how many it has, so that a lost one is noticed.
 	Values int `json:"values"`
+	// Forms says what it tells of booleans, arrays and objects: 0, as former programs,
+	// nothing; 1: there are none; 2: where they are.
+	Forms uint8 `json:"forms,omitempty"`
 }
 
 // Limits of one index.
 const (
-	MaxDocs      = 1<<32 - 2
+	MaxDocs      = layout.MaxDocs // 2³²−2
 	MaxCentroids = 1 << 24
 )
 
-func (h *Header) validate() error {
+// Validate checks that the header describes a codec. Its error does not name a file.
+func (h *Header) Validate() error {
 	switch {
 	case h.Dim < 1 || h.Dim > kernels.MaxDim:
 		return fmt.Errorf("dimension %d", h.Dim)
@@ -124,20 +137,21 @@ func (h *Header) validate() error {
 	case !(h.FactorMax > 0):
 		return fmt.Errorf("largest factor %g", h.FactorMax)
 	}
-	if _, err := floatType(h.CentroidType); err != nil {
+	if _, err := layout.ParseFloatType(h.CentroidType); err != nil {
 		return err
 	}
 	if err := h.Model.Validate(); err != nil {
 		return err
 	}
-	cb, err := h.codebook()
+	cb, err := h.Codebook()
 	if err != nil {
 		return err
 	}
 	return cb.Validate()
 }
 
-func (h *Header) codebook() (kernels.Codebook, error) {
+// Codebook is that of the codec.
+func (h *Header) Codebook() (kernels.Codebook, error) {
 	cb := kernels.Codebook{Nbits: h.Nbits, Step: h.Step, Scale: h.GridScale}
 	for _, g := range h.Grid {
 		if g < math.MinInt16 || g > math.MaxInt16 {
@@ -148,18 +162,20 @@ func (h *Header) codebook() (kernels.Codebook, error) {
 	return cb, nil
 }
 
-func floatType(s string) (kernels.FloatType, error) {
-	for _, t := range []kernels.FloatType{kernels.BF16, kernels.F16, kernels.F32} {
-		if t.String() == s {
-			return t, nil
-		}
+// EmptyCodec is the codec without the arrays that are stored beside the header.
+func (h *Header) EmptyCodec() (c kernels.Codec, err error) {
+	c.FactorMax = h.FactorMax
+	c.Centroids.K, c.Centroids.Dim = h.Centroids, h.Dim
+	if c.Centroids.Type, err = layout.ParseFloatType(h.CentroidType); err != nil {
+		return c, err
 	}
-	return 0, fmt.Errorf("centroid type %q", s)
+	c.Codebook, err = h.Codebook()
+	return c, err
 }
 
-// validate checks that segments and counters agree, so that readers can index
+// Validate checks that segments and counters agree, so that readers can index
 // by them.
-func (s *State) validate() error {
+func (s *State) Validate() error {
 	next := uint32(0)
 	tokens := uint64(0)
 	for _, g := range s.Segments {
@@ -182,6 +198,9 @@ func (s *State) validate() error {
 			return fmt.Errorf("field run %d of %d", r.ID, s.NextFieldRun)
 		}
 	}
+	if s.PayloadDocs > s.Live {
+		return fmt.Errorf("%d payloads of %d live documents", s.PayloadDocs, s.Live)
+	}
 	if next != s.Docs || tokens != s.Tokens || s.Live > s.Docs || s.LiveTokens > s.Tokens {
 		return fmt.Errorf("counters %d/%d documents, %d/%d tokens", next, s.Docs, tokens, s.Tokens)
 	}
@@ -193,15 +212,13 @@ func encodeJSON(key []byte, v any) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return seal(key, b), nil
+	return layout.Seal(key, b), nil
 }
 
 func decodeJSON(key, sealed []byte, v any) error {
-	b, ok := unseal(key, sealed)
+	b, ok := layout.Unseal(key, sealed)
 	if !ok {
-		return errChecksum
+		return layout.ErrChecksum
 	}
 	return json.Unmarshal(b, v)
 }
-
-var errChecksum = errors.New("checksum mismatch")

@@ -4,14 +4,22 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"os"
 	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/plaid-ir/plaid/internal/failpoint"
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/metadata"
+	"github.com/plaid-ir/plaid/storage/internal/layout"
 )
+
+func TestMain(m *testing.M) {
+	failpoint.FromEnvironment()
+	os.Exit(m.Run())
+}
 
 // A small index written by hand: dimension 4, 2 bits, 3 centroids.
 func testCodec() (Header, *kernels.Codec) {
@@ -44,13 +52,16 @@ var testDocs = []testDoc{
 // putDocs stores docs as one chunk and segment behind state, and commits.
 func putDocs(g *Generation, state *State, docs []testDoc) error {
 	table := DocTable{First: state.Docs}
+	sets, err := g.docSets()
+	if err != nil {
+		return err
+	}
 	var codes, factors, residuals []byte
 	lists := make([][]uint32, 3)
 	for i, d := range docs {
 		ordinal := state.Docs + uint32(i)
 		table.IDs = append(table.IDs, d.id)
 		table.Lengths = append(table.Lengths, uint32(len(d.codes)))
-		table.Payloads = append(table.Payloads, d.payload != "")
 		for t, c := range d.codes {
 			codes = binary.LittleEndian.AppendUint16(codes, c)
 			factors = binary.LittleEndian.AppendUint16(factors, uint16(20000+t))
@@ -63,6 +74,7 @@ func putDocs(g *Generation, state *State, docs []testDoc) error {
 			return err
 		}
 		if d.payload != "" {
+			sets.Payload.Add(ordinal)
 			if err := g.PutPayload(ordinal, []byte(d.payload)); err != nil {
 				return err
 			}
@@ -88,7 +100,19 @@ func putDocs(g *Generation, state *State, docs []testDoc) error {
 	state.LiveTokens += tokens
 	state.NextChunk++
 	state.NextSegment++
+	if err := g.PutDocSets(state, sets); err != nil {
+		return err
+	}
 	return g.PutState(*state)
+}
+
+// docSets are those that the generation has now.
+func (g *Generation) docSets() (sets DocSets, err error) {
+	if sets.Deleted, err = readBitmap(layout.KeyTombstones, g.bucket.Get(layout.KeyTombstones)); err != nil {
+		return sets, err
+	}
+	sets.Payload, err = readBitmap(layout.KeyPayloadDocs, g.bucket.Get(layout.KeyPayloadDocs))
+	return sets, err
 }
 
 func writeTestIndex(tb testing.TB) string {
@@ -129,7 +153,9 @@ func fillTestIndex(f *File) error {
 func putTestRun(g *Generation) error {
 	var b metadata.Builder
 	for i, d := range testDocs {
-		b.Add(uint32(i), []byte(d.payload))
+		if err := b.Add(context.Background(), uint32(i), []byte(d.payload)); err != nil {
+			return err
+		}
 	}
 	if err := g.NewFieldRun(0); err != nil {
 		return err
@@ -138,7 +164,7 @@ func putTestRun(g *Generation) error {
 	if err != nil {
 		return err
 	}
-	run := FieldRun{Docs: uint32(len(testDocs))}
+	run := FieldRun{Docs: uint32(len(testDocs)), Forms: 1}
 	err = b.Write(func(key, value []byte) error {
 		run.Values++
 		return g.PutField(0, key, value)
@@ -194,4 +220,13 @@ func contents(v *View) (string, error) {
 	row := make([]float32, 12)
 	c.Centroids.Rows(row, 0, 3)
 	return s + fmt.Sprint(row, v.Header(), v.Tombstones().ToArray()), nil
+}
+
+func names(t *testing.T, dir string) (names []string) {
+	entries, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return names
 }

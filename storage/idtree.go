@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"sync"
+
+	"github.com/plaid-ir/plaid/storage/internal/boltfile"
 )
 
 // Every value has a checksum that covers its key, but a key that is not found has
@@ -35,7 +37,7 @@ func (v *View) CheckIDs() (err error) {
 
 // checkIDs makes sure that an id which is not in the tree is in no document table.
 func (v *View) checkIDs() error {
-	ids := &v.h.ids
+	ids := &v.handle.ids
 	ids.mu.Lock()
 	defer ids.mu.Unlock()
 	if ids.since > 0 && v.tx.ID() >= ids.since {
@@ -58,18 +60,16 @@ func (v *View) walkIDs() error {
 			return err
 		}
 		if !v.Live(ordinal) || !v.hasID(ordinal, string(id)) {
-			return v.bad(nil, "id %q leads to document %d, which is %q", id, ordinal, v.ID(ordinal))
+			return v.corrupt(nil, "id %q leads to document %d, which is %q", id, ordinal, v.ID(ordinal))
 		}
 		found++
 		return nil
 	}
-	t := idTree{file: v.h.file, pageSize: int64(v.h.pageSize), visit: visit}
+	t := idTree{file: v.handle.file, pageSize: int64(v.handle.pageSize), visit: visit}
 	var err error
 	if root := uint64(v.ids.Root()); root > 0 {
-		err = t.page(root, 0, nil, nil)
+		err = t.visitPage(root, 0, nil, nil)
 	} else { // a few ids lie in the page of the bucket above
-		v.mu.Lock()
-		defer v.mu.Unlock()
 		var last []byte
 		err = v.ids.ForEach(func(id, sealed []byte) error {
 			if last != nil && bytes.Compare(last, id) >= 0 {
@@ -83,9 +83,9 @@ func (v *View) walkIDs() error {
 	case errors.Is(err, ErrCorrupt):
 		return err
 	case err != nil:
-		return v.bad(err, "ids")
+		return v.corrupt(err, "ids")
 	case found != v.state.Live:
-		return v.bad(nil, "%d ids for %d live documents", found, v.state.Live)
+		return v.corrupt(nil, "%d ids for %d live documents", found, v.state.Live)
 	}
 	return nil
 }
@@ -102,72 +102,69 @@ type idTree struct {
 	visit    func(id, sealed []byte) error
 }
 
-// page visits a page whose keys are from least on and below end, where given.
-func (t *idTree) page(id uint64, depth int, least, end []byte) error {
-	p, err := t.read(id, depth)
+// visitPage visits a page whose keys are from least on and below end, where given.
+func (t *idTree) visitPage(id uint64, depth int, least, end []byte) error {
+	page, err := t.readPage(id, depth)
 	if err != nil {
 		return err
 	}
 	ne := binary.NativeEndian
-	flags, count := ne.Uint16(p[8:]), int(ne.Uint16(p[10:]))
-	if flags != pageBranch && flags != pageLeaf || pageHeader+count*elementSize > len(p) || count == 0 && depth > 0 {
+	flags, count := ne.Uint16(page[8:]), int(ne.Uint16(page[10:]))
+	leaf := flags == boltfile.PageLeaf
+	if flags != boltfile.PageBranch && !leaf || boltfile.PageHeaderSize+count*boltfile.ElementSize > len(page) || count == 0 && depth > 0 {
 		return fmt.Errorf("page %d of kind %#x has %d keys", id, flags, count)
 	}
-	key := func(i int) (k []byte, e []byte, err error) {
-		at := pageHeader + i*elementSize
-		e = p[at : at+elementSize]
-		off, n := int64(ne.Uint32(e)), int64(ne.Uint32(e[4:])) // of a branch
-		if flags == pageLeaf {
-			off, n = int64(ne.Uint32(e[4:])), int64(ne.Uint32(e[8:]))
-		}
-		lo := int64(at) + off
-		if lo+n > int64(len(p)) {
-			return nil, nil, fmt.Errorf("page %d, key %d ends beyond the page", id, i)
-		}
-		return p[lo : lo+n], e, nil
-	}
-	var next []byte
 	for i := range count {
-		k, e, err := key(i)
-		if err != nil {
-			return err
+		key, behind, err := keyOf(page, leaf, i)
+		next := end
+		if err == nil && i+1 < count {
+			next, _, err = keyOf(page, leaf, i+1)
 		}
-		if next, err = end, nil; i+1 < count {
-			if next, _, err = key(i + 1); err != nil {
-				return err
-			}
+		if err != nil {
+			return fmt.Errorf("page %d: %w", id, err)
 		}
 		// What is below the first key of a branch is looked for in its first page.
-		if least != nil && bytes.Compare(k, least) < 0 && (flags == pageLeaf || i > 0) || next != nil && bytes.Compare(k, next) >= 0 {
+		if least != nil && bytes.Compare(key, least) < 0 && (leaf || i > 0) || next != nil && bytes.Compare(key, next) >= 0 {
 			return fmt.Errorf("page %d, key %d: %w", id, i, errKeyOrder)
 		}
-		if flags == pageBranch {
-			if i == 0 {
-				k = least
+		e := page[boltfile.PageHeaderSize+i*boltfile.ElementSize:]
+		switch {
+		case leaf:
+			size := int64(ne.Uint32(e[12:]))
+			if ne.Uint32(e) != 0 || behind+size > int64(len(page)) {
+				return fmt.Errorf("page %d, value %d is not that of an id", id, i)
 			}
-			if err := t.page(ne.Uint64(e[8:]), depth+1, k, next); err != nil {
-				return err
-			}
-			continue
+			err = t.visit(key, page[behind:behind+size])
+		case i == 0:
+			err = t.visitPage(ne.Uint64(e[8:]), depth+1, least, next)
+		default:
+			err = t.visitPage(ne.Uint64(e[8:]), depth+1, key, next)
 		}
-		lo := pageHeader + int64(i)*elementSize + int64(ne.Uint32(e[4:])) + int64(len(k))
-		n := int64(ne.Uint32(e[12:]))
-		if ne.Uint32(e) != 0 || lo+n > int64(len(p)) {
-			return fmt.Errorf("page %d, value %d is not that of an id", id, i)
-		}
-		if err := t.visit(k, p[lo:lo+n]); err != nil {
+		if err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// maxDepth is far more levels than a B+tree of 2³² keys has.
-const maxDepth = 40
+// keyOf is a key of a page, and what byte is behind it.
+func keyOf(page []byte, leaf bool, i int) (key []byte, behind int64, err error) {
+	element := boltfile.PageHeaderSize + i*boltfile.ElementSize
+	lengths := page[element:] // where the key is from the element on, and its size
+	if leaf {
+		lengths = page[element+4:] // behind flags
+	}
+	begin := int64(element) + int64(binary.NativeEndian.Uint32(lengths))
+	end := begin + int64(binary.NativeEndian.Uint32(lengths[4:]))
+	if end > int64(len(page)) {
+		return nil, 0, fmt.Errorf("key %d ends beyond the page", i)
+	}
+	return page[begin:end], end, nil
+}
 
-// read reads a page into the memory of its depth.
-func (t *idTree) read(id uint64, depth int) ([]byte, error) {
-	if depth == maxDepth {
+// readPage reads a page into the memory of its depth.
+func (t *idTree) readPage(id uint64, depth int) ([]byte, error) {
+	if depth == boltfile.MaxDepth {
 		return nil, fmt.Errorf("page %d is %d levels deep", id, depth)
 	}
 	if depth == len(t.pages) {

@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/plaid-ir/plaid/internal/race"
 )
 
 // writeManyIDs makes an index whose ids take pages on two levels, in several
@@ -83,7 +85,7 @@ func TestFlippedIDs(t *testing.T) {
 	data := versions[len(versions)-1]
 	require.False(t, requireIDs(t, path, ids, "sound"))
 	sample := ids
-	if testing.Short() {
+	if !race.Long() {
 		sample = ids[:len(ids):len(ids)][200:]
 	}
 	noticed := 0
@@ -147,11 +149,11 @@ func TestIDsAreCheckedOnce(t *testing.T) {
 	now, err := f.View()
 	require.NoError(t, err)
 	missing(now)
-	since := f.h.ids.since
+	since := f.handle.ids.since
 	require.Equal(t, now.tx.ID(), since)
 	missing(old) // an earlier state is looked at for itself
-	require.Less(t, f.h.ids.since, since)
-	since = f.h.ids.since
+	require.Less(t, f.handle.ids.since, since)
+	since = f.handle.ids.since
 	require.NoError(t, addDoc(f, "latest"))
 	require.NoError(t, f.Update(func(tx *Tx) error {
 		require.NoError(t, tx.MarkStaging())
@@ -169,7 +171,7 @@ func TestIDsAreCheckedOnce(t *testing.T) {
 		require.NoError(t, v.walkIDs())
 		require.NoError(t, v.Close())
 	}
-	require.Equal(t, since, f.h.ids.since)
+	require.Equal(t, since, f.handle.ids.since)
 	require.NoError(t, now.Verify(context.Background()))
 	require.NoError(t, errors.Join(now.Close(), old.Close(), f.Close()))
 }

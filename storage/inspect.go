@@ -8,11 +8,12 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
-	"strings"
 
 	"github.com/RoaringBitmap/roaring/v2"
 	bolt "go.etcd.io/bbolt"
+
+	"github.com/plaid-ir/plaid/storage/internal/boltfile"
+	"github.com/plaid-ir/plaid/storage/internal/layout"
 )
 
 // Sizes is where the bytes of an index are, checksums and tails included, the
@@ -25,7 +26,7 @@ type Sizes struct {
 	Docs       int64 `json:"docs"`       // lengths and ids by ordinal
 	IDs        int64 `json:"ids"`        // ordinals by id
 	Postings   int64 `json:"postings"`   // documents by centroid
-	Tombstones int64 `json:"tombstones"` // which documents are deleted
+	Tombstones int64 `json:"tombstones"` // which documents are deleted, and which have a payload
 	Payload    int64 `json:"payload"`    // what is stored beside documents
 	Fields     int64 `json:"fields"`     // what is derived from payloads
 }
@@ -35,15 +36,14 @@ func (s Sizes) Total() int64 {
 	return s.Codec + s.Codes + s.Residuals + s.Factors + s.Docs + s.IDs + s.Postings + s.Tombstones + s.Payload + s.Fields
 }
 
-// Inspect walks all values of the generation: their digest and their sizes.
+// Inspect walks all values of the generation: their digest and their sizes. It is an
+// error if one fails its checksum.
 //
 // The digest is the SHA-256 of every bucket and key of the generation in key
 // order: names, values and their lengths. Two indexes of the same digest hold
 // the same codec, documents, postings and payloads, byte for byte.
 func (v *View) Inspect(ctx context.Context) (digest string, sizes Sizes, err error) {
 	defer Guard(v.file.path, &err)()
-	v.mu.Lock()
-	defer v.mu.Unlock()
 	sum := sha256.New()
 	var frame [9]byte
 	write := func(kind byte, b []byte) {
@@ -52,10 +52,13 @@ func (v *View) Inspect(ctx context.Context) (digest string, sizes Sizes, err err
 		sum.Write(frame[:])
 		sum.Write(b)
 	}
-	err = walk(ctx, v.tx.Bucket(generationName(v.generation)), nil, func(path [][]byte, k, val []byte) error {
+	err = walk(ctx, v.tx.Bucket(layout.GenerationName(v.generation)), nil, func(path [][]byte, k, val []byte) error {
 		if val == nil {
 			write('b', k)
 			return nil
+		}
+		if _, ok := layout.Unseal(sealedAs(path, k), val); !ok {
+			return v.corrupt(layout.ErrChecksum, "%s", layout.ValueName(append(path[:len(path):len(path)], k)))
 		}
 		write('k', k)
 		write('v', val)
@@ -64,34 +67,38 @@ func (v *View) Inspect(ctx context.Context) (digest string, sizes Sizes, err err
 		}
 		return nil
 	})
+	if err == nil { // what is not there is in no digest, and may be missed all the same
+		err = errors.Join(v.verifyKeys(ctx), v.checkIDs())
+	}
 	return hex.EncodeToString(sum.Sum(nil)), sizes, err
 }
 
 func (s *Sizes) part(path [][]byte, key []byte) *int64 {
 	if len(path) == 0 {
-		if string(key) == string(keyTombstones) {
+		switch string(key) {
+		case string(layout.KeyTombstones), string(layout.KeyPayloadDocs):
 			return &s.Tombstones
 		}
 		return &s.Codec
 	}
 	switch string(path[0]) {
-	case string(bucketCodec):
+	case string(layout.BucketCodec):
 		return &s.Codec
-	case string(bucketIDs):
+	case string(layout.BucketIDs):
 		return &s.IDs
-	case string(bucketPayload):
+	case string(layout.BucketPayload):
 		return &s.Payload
-	case string(bucketPostings):
+	case string(layout.BucketPostings):
 		return &s.Postings
-	case string(bucketFields):
+	case string(layout.BucketFields):
 		return &s.Fields
 	}
 	switch string(key) {
-	case string(keyCodes):
+	case string(layout.KeyCodes):
 		return &s.Codes
-	case string(keyFactors):
+	case string(layout.KeyFactors):
 		return &s.Factors
-	case string(keyResiduals):
+	case string(layout.KeyResiduals):
 		return &s.Residuals
 	}
 	return &s.Docs
@@ -100,7 +107,7 @@ func (s *Sizes) part(path [][]byte, key []byte) *int64 {
 // walk visits buckets (val nil) and values below b in key order.
 func walk(ctx context.Context, b *bolt.Bucket, path [][]byte, visit func(path [][]byte, k, val []byte) error) error {
 	if len(path) > 2 { // a generation has buckets in buckets, no more
-		return fmt.Errorf("%w: buckets too deep at %s", ErrCorrupt, valueName(path))
+		return fmt.Errorf("%w: buckets too deep at %s", ErrCorrupt, layout.ValueName(path))
 	}
 	return b.ForEach(func(k, val []byte) error {
 		if err := ctx.Err(); err != nil {
@@ -125,17 +132,17 @@ func (v *View) Verify(ctx context.Context) (err error) {
 			faults = append(faults, err)
 		}
 	}
-	if err := checkTransaction(ctx, v.h.file, uint64(v.tx.ID())); err != nil {
+	if err := boltfile.CheckTransaction(ctx, v.handle.file, uint64(v.tx.ID())); err != nil {
 		return treeFault(ctx, v.file.path, err) // not to be walked: bbolt would follow wild pointers
 	}
 	add(v.verifySums(ctx, add))
 	if len(faults) == 0 {
 		add(v.verifyIDs(ctx))
 		add(v.verifyPostings(ctx))
-		add(v.verifyNoMore(ctx))
+		add(v.verifyKeys(ctx))
 	}
 	if len(faults) == maxFaults {
-		faults = append(faults, v.bad(nil, "and more: the first %d faults are listed", maxFaults))
+		faults = append(faults, v.corrupt(nil, "and more: the first %d faults are listed", maxFaults))
 	}
 	return errors.Join(faults...)
 }
@@ -145,19 +152,13 @@ const maxFaults = 20
 
 // verifySums reports each value whose checksum is wrong.
 func (v *View) verifySums(ctx context.Context, report func(error)) error {
-	v.mu.Lock()
-	defer v.mu.Unlock() // also when a damaged page makes bbolt panic
-	for _, name := range [][]byte{rootBucket, generationName(v.generation)} {
+	for _, name := range [][]byte{layout.RootBucket, layout.GenerationName(v.generation)} {
 		err := walk(ctx, v.tx.Bucket(name), nil, func(path [][]byte, k, val []byte) error {
 			if val == nil {
 				return nil
 			}
-			sealedAs := k
-			if len(path) == 2 { // in the bucket of a chunk or segment
-				sealedAs = slices.Concat(path[1], k)
-			}
-			if _, ok := unseal(sealedAs, val); !ok {
-				report(v.bad(errChecksum, "%s", valueName(append(path[:len(path):len(path)], k))))
+			if _, ok := layout.Unseal(sealedAs(path, k), val); !ok {
+				report(v.corrupt(layout.ErrChecksum, "%s", layout.ValueName(append(path[:len(path):len(path)], k))))
 			}
 			return nil
 		})
@@ -168,17 +169,13 @@ func (v *View) verifySums(ctx context.Context, report func(error)) error {
 	return nil
 }
 
-// valueName shows where a value is, such as chunks/3/codes.
-func valueName(path [][]byte) string {
-	parts := make([]string, len(path))
-	for i, k := range path {
-		if len(k) == 4 && k[0] < ' ' {
-			parts[i] = strconv.FormatUint(uint64(binary.BigEndian.Uint32(k)), 10)
-		} else {
-			parts[i] = strings.Trim(strconv.Quote(string(k)), `"`)
-		}
+// sealedAs is the key that the checksum of a value covers, at a path of buckets below
+// that of the generation.
+func sealedAs(path [][]byte, k []byte) []byte {
+	if len(path) == 2 { // in the bucket of a chunk or segment
+		return slices.Concat(path[1], k)
 	}
-	return strings.Join(parts, "/")
+	return k
 }
 
 func (v *View) verifyIDs(ctx context.Context) error {
@@ -190,16 +187,16 @@ func (v *View) verifyIDs(ctx context.Context) error {
 			return err
 		}
 		c := v.chunks[i]
-		for d := range c.docs.count {
-			ordinal := c.docs.first + uint32(d)
+		for d := range c.docs.Count {
+			ordinal := c.docs.First + uint32(d)
 			if !v.Live(ordinal) {
 				continue
 			}
-			id := c.docs.id(d)
+			id := c.docs.ID(d)
 			if got, ok, err := v.Ordinal(id); err != nil {
 				return err
 			} else if !ok || got != ordinal {
-				return v.bad(nil, "id %q of document %d leads to document %d", id, ordinal, got)
+				return v.corrupt(nil, "id %q of document %d leads to document %d", id, ordinal, got)
 			}
 			if _, err := v.Payload(ordinal); err != nil {
 				return err
@@ -209,60 +206,74 @@ func (v *View) verifyIDs(ctx context.Context) error {
 	return nil
 }
 
-// verifyNoMore makes sure that the buckets hold nothing of documents that are
-// not there, as they would after a write that was lost; only what an unfinished
-// writer has staged beyond the counters.
-func (v *View) verifyNoMore(ctx context.Context) error {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	staged := func(n, next uint32) bool { return n >= next && v.tx.Bucket(rootBucket).Get(keyStaging) != nil }
-	chunks, segments := map[uint32]bool{}, map[uint32]int{}
+// verifyKeys makes sure that the buckets hold something of all that the state has, and
+// nothing of what is not there, as they would after a write that was lost; only what an
+// unfinished writer has staged beyond the counters.
+func (v *View) verifyKeys(ctx context.Context) error {
+	gen := v.tx.Bucket(layout.GenerationName(v.generation))
+	staging := v.tx.Bucket(layout.RootBucket).Get(layout.KeyStaging) != nil
+	chunks, blocks := map[uint32]bool{}, map[uint32]int{}
 	for _, seg := range v.state.Segments {
-		segments[seg.ID] = seg.Blocks
+		blocks[seg.ID] = seg.Blocks
 		for _, c := range seg.Chunks {
 			chunks[c] = true
 		}
 	}
-	gen := v.tx.Bucket(generationName(v.generation))
-	each := func(bucket []byte, check func(n uint32, k []byte) error) error {
-		last := int64(-1)
-		return gen.Bucket(bucket).ForEach(func(k, _ []byte) error {
-			if len(k) != 4 {
-				return v.bad(nil, "%s has a key %q", bucket, k)
-			}
-			n := binary.BigEndian.Uint32(k)
-			if int64(n) <= last {
-				return v.bad(nil, "%s has key %d after %d", bucket, n, last)
-			}
-			last = int64(n)
-			return errors.Join(ctx.Err(), check(n, k))
-		})
-	}
-	return errors.Join(
-		each(bucketChunks, func(n uint32, _ []byte) error {
-			if !chunks[n] && !staged(n, v.state.NextChunk) {
-				return v.bad(nil, "chunk %d belongs to no segment", n)
+	payloads := uint32(0)
+	faults := []error{
+		v.verifyNumbers(ctx, gen, layout.BucketChunks, func(n uint32) error {
+			if !chunks[n] && !(staging && n >= v.state.NextChunk) {
+				return v.corrupt(nil, "chunk %d belongs to no segment", n)
 			}
 			return nil
 		}),
-		each(bucketPostings, func(n uint32, k []byte) error {
-			blocks, ok := segments[n]
-			if !ok && staged(n, v.state.NextSegment) {
+		v.verifyNumbers(ctx, gen, layout.BucketPostings, func(n uint32) error {
+			want, ok := blocks[n]
+			if !ok && staging && n >= v.state.NextSegment {
 				return nil
 			}
-			if b := gen.Bucket(bucketPostings).Bucket(k); !ok || b == nil || b.Inspect().KeyN != blocks {
-				return v.bad(nil, "postings of segment %d are not the %d blocks that it has", n, blocks)
+			b := gen.Bucket(layout.BucketPostings).Bucket(layout.NumberKey(n))
+			if !ok || b == nil || b.Inspect().KeyN != want {
+				return v.corrupt(nil, "postings of segment %d are not the %d blocks that it has", n, want)
 			}
 			return nil
 		}),
-		each(bucketPayload, func(n uint32, _ []byte) error {
-			if !v.HasPayload(n) && !staged(n, v.state.Docs) {
-				return v.bad(nil, "there is payload of document %d, which has none", n)
+		v.verifyNumbers(ctx, gen, layout.BucketPayload, func(n uint32) error {
+			if v.HasPayload(n) {
+				payloads++
+			} else if !(staging && n >= v.state.Docs) {
+				return v.corrupt(nil, "there is payload of document %d, which has none", n)
 			}
 			return nil
 		}),
 		v.verifyFieldRuns(gen),
-	)
+	}
+	if gen.Bucket(layout.BucketFields) != nil { // older programs may have left runs there
+		faults = append(faults, v.verifyNumbers(ctx, gen, layout.BucketFields, func(uint32) error { return nil }))
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if want := uint32(v.payloadDocs.GetCardinality()); payloads != want {
+		faults = append(faults, v.corrupt(nil, "there are %d payloads of the %d documents that have one", payloads, want))
+	}
+	return errors.Join(faults...)
+}
+
+// verifyNumbers makes sure that the keys of a bucket are numbers, in order, and checks each.
+func (v *View) verifyNumbers(ctx context.Context, gen *bolt.Bucket, bucket []byte, check func(n uint32) error) error {
+	last := int64(-1)
+	return gen.Bucket(bucket).ForEach(func(k, _ []byte) error {
+		if len(k) != 4 {
+			return v.corrupt(nil, "%s has a key %q", bucket, k)
+		}
+		n := layout.NumberOfKey(k)
+		if int64(n) <= last {
+			return v.corrupt(nil, "%s has key %d after %d", bucket, n, last)
+		}
+		last = int64(n)
+		return errors.Join(ctx.Err(), check(n))
+	})
 }
 
 // verifyFieldRuns looks for values of runs that are lost. Runs of which the state does
@@ -270,11 +281,11 @@ func (v *View) verifyNoMore(ctx context.Context) error {
 func (v *View) verifyFieldRuns(gen *bolt.Bucket) error {
 	for _, r := range v.state.FieldRuns {
 		var b *bolt.Bucket
-		if fields := gen.Bucket(bucketFields); fields != nil {
-			b = fields.Bucket(key32(r.ID))
+		if fields := gen.Bucket(layout.BucketFields); fields != nil {
+			b = fields.Bucket(layout.NumberKey(r.ID))
 		}
 		if b == nil || b.Inspect().KeyN != r.Values {
-			return v.bad(nil, "field run %d has not the %d values that it should have", r.ID, r.Values)
+			return v.corrupt(nil, "field run %d has not the %d values that it should have", r.ID, r.Values)
 		}
 	}
 	return nil
@@ -284,53 +295,69 @@ func (v *View) verifyFieldRuns(gen *bolt.Bucket) error {
 // centroid and a document that the codes have is in the lists, and the lists
 // hold no more pairs than that.
 func (v *View) verifyPostings(ctx context.Context) error {
-	k := v.header.Centroids
-	for s := range v.postings {
-		id := v.state.Segments[s].ID
-		lists := make([]*roaring.Bitmap, k)
-		for c := range lists {
-			raw, err := v.Postings(s, uint32(c))
-			if err != nil {
-				return err
+	for segment := range v.postings {
+		lists, err := v.readPostings(segment)
+		if err != nil {
+			return err
+		}
+		if err := v.compareCodes(ctx, segment, lists); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// readPostings are the lists of a segment, by centroid.
+func (v *View) readPostings(segment int) ([]*roaring.Bitmap, error) {
+	lists := make([]*roaring.Bitmap, v.header.Centroids)
+	for c := range lists {
+		raw, err := v.Postings(segment, uint32(c))
+		if err != nil {
+			return nil, err
+		}
+		if lists[c] = roaring.New(); len(raw) > 0 {
+			if err := lists[c].UnmarshalBinary(raw); err != nil {
+				return nil, v.corrupt(err, "postings of centroid %d in segment %d", c, v.state.Segments[segment].ID)
 			}
-			if lists[c] = roaring.New(); len(raw) > 0 {
-				if err := lists[c].UnmarshalBinary(raw); err != nil {
-					return v.bad(err, "postings of centroid %d in segment %d", c, id)
+		}
+	}
+	return lists, nil
+}
+
+// compareCodes compares the lists of a segment with the codes of its chunks.
+func (v *View) compareCodes(ctx context.Context, segment int, lists []*roaring.Bitmap) error {
+	id := v.state.Segments[segment].ID
+	counts := make([]uint64, len(lists)) // documents of each code
+	last := make([]uint32, len(lists))   // 1 + the last document seen with the code
+	for i, c := range v.chunks {
+		if c.segment != segment {
+			continue
+		}
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		chunk, err := v.Chunk(i, All)
+		if err != nil {
+			return err
+		}
+		for d := range chunk.Docs() {
+			ordinal := c.docs.First + uint32(d)
+			for t := chunk.Offsets[d]; t < chunk.Offsets[d+1]; t++ {
+				code := chunk.Code(int(t))
+				if last[code] == ordinal+1 {
+					continue
+				}
+				last[code] = ordinal + 1
+				counts[code]++
+				if !lists[code].Contains(ordinal) {
+					return v.corrupt(nil, "document %d has code %d, whose postings in segment %d lack it", ordinal, code, id)
 				}
 			}
 		}
-		counts := make([]uint64, k)
-		last := make([]uint32, k) // 1 + the last document seen with the code
-		for i := range v.chunks {
-			if v.chunks[i].segment != s {
-				continue
-			}
-			if err := ctx.Err(); err != nil {
-				return err
-			}
-			ch, err := v.Chunk(i, All)
-			if err != nil {
-				return err
-			}
-			for d := range ch.Docs() {
-				ordinal := v.chunks[i].docs.first + uint32(d)
-				for t := ch.Offsets[d]; t < ch.Offsets[d+1]; t++ {
-					c := ch.Code(int(t))
-					if last[c] == ordinal+1 {
-						continue
-					}
-					last[c] = ordinal + 1
-					counts[c]++
-					if !lists[c].Contains(ordinal) {
-						return v.bad(nil, "document %d has code %d, whose postings in segment %d lack it", ordinal, c, id)
-					}
-				}
-			}
-		}
-		for c := range lists {
-			if n := lists[c].GetCardinality(); n != counts[c] {
-				return v.bad(nil, "centroid %d has %d documents in the postings of segment %d, %d by the codes", c, n, id, counts[c])
-			}
+	}
+	for c, list := range lists {
+		if n := list.GetCardinality(); n != counts[c] {
+			return v.corrupt(nil, "centroid %d has %d documents in the postings of segment %d, %d by the codes", c, n, id, counts[c])
 		}
 	}
 	return nil

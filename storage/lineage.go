@@ -17,8 +17,8 @@ type lineage struct {
 	number, generation uint64 // 0: not known yet
 }
 
-// of returns the lineage of a view of a generation.
-func (l *lineage) of(generation uint64) uint64 {
+// numberFor returns the lineage of a view of a generation.
+func (l *lineage) numberFor(generation uint64) uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.number == 0 || l.generation != 0 && l.generation != generation {

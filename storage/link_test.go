@@ -10,6 +10,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	bolt "go.etcd.io/bbolt"
+
+	"github.com/plaid-ir/plaid/storage/internal/layout"
 )
 
 // A rewrite through a link replaces the file and leaves the link.
@@ -38,13 +40,13 @@ func TestVerifyNamesWhatIsDamaged(t *testing.T) {
 	db, err := bolt.Open(path, 0o644, nil)
 	require.NoError(t, err)
 	require.NoError(t, db.Update(func(tx *bolt.Tx) error {
-		if err := tx.Bucket(rootBucket).Put([]byte("note-built"), []byte("{}0000")); err != nil {
+		if err := tx.Bucket(layout.RootBucket).Put([]byte("note-built"), []byte("{}0000")); err != nil {
 			return err
 		}
-		chunk := tx.Bucket(generationName(1)).Bucket(bucketChunks).Bucket(key32(0))
-		v := append([]byte{}, chunk.Get(keyResiduals)...)
+		chunk := tx.Bucket(layout.GenerationName(1)).Bucket(layout.BucketChunks).Bucket(layout.NumberKey(0))
+		v := append([]byte{}, chunk.Get(layout.KeyResiduals)...)
 		v[0] ^= 1
-		return chunk.Put(keyResiduals, v)
+		return chunk.Put(layout.KeyResiduals, v)
 	}))
 	require.NoError(t, db.Close())
 	_, v := openView(t, path)

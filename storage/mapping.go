@@ -8,8 +8,14 @@ import (
 	"runtime"
 	"sync/atomic"
 	"syscall"
+	"time"
 
 	bolt "go.etcd.io/bbolt"
+	bolterrors "go.etcd.io/bbolt/errors"
+
+	"github.com/plaid-ir/plaid/internal/failpoint"
+	"github.com/plaid-ir/plaid/internal/filelock"
+	"github.com/plaid-ir/plaid/storage/internal/boltfile"
 )
 
 // mappedBytes is the address space that a writer maps: the file can grow to that
@@ -52,10 +58,9 @@ func fairSize(sizes []int64) int {
 // growBytes is how far the file grows beyond what is needed at the moment.
 const growBytes = 32 << 10
 
-// writable refuses systems where there is no address space to spare, or where it
-// would become part of the file.
+// writable refuses systems where there is no address space to spare.
 func writable() error {
-	if bits.UintSize < 64 || runtime.GOOS == "windows" {
+	if bits.UintSize < 64 || failpoint.Windows && mappingLock(new(bolt.DB)) == nil {
 		return fmt.Errorf("writing an index on %s/%s: %w", runtime.GOOS, runtime.GOARCH, errors.ErrUnsupported)
 	}
 	return nil
@@ -76,22 +81,18 @@ func mapFile(file *os.File, write bool, expected int64, smaller int) (h *handle,
 			closeLeft(file)
 		}
 	}()
-	bo := &bolt.Options{
-		ReadOnly:     !write,
-		FreelistType: bolt.FreelistMapType,
-		OpenFile:     func(string, int, os.FileMode) (*os.File, error) { return file, nil },
-	}
+	bo := optionsFor(file, write)
 	info, err := file.Stat()
 	if err != nil {
-		return nil, opening(file.Name(), err)
+		return nil, boltfile.WithPath(file.Name(), err)
 	}
 	last := true
 	h = &handle{file: file, opened: info, refs: 1}
-	if write {
+	if write && !failpoint.Windows {
 		sizes := mapSizes(max(info.Size(), expected))
-		at := min(fairSize(sizes)+smaller, len(sizes)-1)
-		last = at == len(sizes)-1
-		h.reserved = sizes[at]
+		chosen := min(fairSize(sizes)+smaller, len(sizes)-1)
+		last = chosen == len(sizes)-1
+		h.reserved = sizes[chosen]
 		bo.InitialMmapSize, bo.MaxSize = int(h.reserved), int(h.reserved)
 	}
 	defer Guard(path, &err)()
@@ -99,10 +100,17 @@ func mapFile(file *os.File, write bool, expected int64, smaller int) (h *handle,
 	switch {
 	case errors.Is(err, syscall.ENOMEM) && !last:
 		return nil, errSmaller
+	case errors.Is(err, bolterrors.ErrTimeout):
+		return nil, fmt.Errorf("%s: %w", path, ErrLocked)
 	case err != nil:
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	db.AllocSize = growBytes
+	if write && failpoint.Windows {
+		h.mapping = mappingLock(db)
+		db.AllocSize = 1 << 30 // what bbolt maps, as on Windows
+	} else {
+		db.AllocSize = growBytes
+	}
 	h.db, h.pageSize = db, db.Info().PageSize
 	reserved.Add(h.reserved)
 	return h, nil
@@ -111,13 +119,27 @@ func mapFile(file *os.File, write bool, expected int64, smaller int) (h *handle,
 // close closes the file when nobody uses it any more.
 func (h *handle) close() error {
 	reserved.Add(-h.reserved)
-	return h.db.Close()
+	err := errors.Join(h.readMapping.release(), h.db.Close()) // no view has it any more
+	if h.gone != "" {
+		_ = os.Remove(h.gone) // else it is swept when the index is opened
+	}
+	return err
+}
+
+// optionsFor is how bbolt opens a file that is open and locked.
+func optionsFor(file *os.File, write bool) *bolt.Options {
+	return &bolt.Options{
+		ReadOnly:     !write,
+		FreelistType: bolt.FreelistMapType,
+		OpenFile:     func(string, int, os.FileMode) (*os.File, error) { return file, nil },
+		Timeout:      time.Nanosecond, // its lock is had already, or a program has it that knows only that one
+	}
 }
 
 // closeLeft closes a file that bbolt has not closed because it panicked.
 func closeLeft(file *os.File) {
 	if _, err := file.Stat(); err == nil {
-		unlock(file)
+		filelock.Unlock(file)
 		_ = file.Close()
 	}
 }

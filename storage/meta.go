@@ -2,25 +2,13 @@ package storage
 
 import (
 	"bytes"
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"hash/fnv"
 	"io"
 	"os"
-)
 
-// bbolt's meta pages, the first two of the file: a page header of 16 bytes,
-// then magic, version, page size, flags (4 bytes each), root page and sequence,
-// freelist page, number of pages, transaction id (8 bytes each), and the
-// FNV-1a 64 of all that; in the byte order of the machine.
-const (
-	boltMagic    = 0xED0CDAED
-	metaOffset   = 16
-	metaSize     = 64
-	minPageSize  = 1024
-	maxPageSize  = 64 << 10
-	sniffedBytes = metaOffset + metaSize
+	"github.com/plaid-ir/plaid/internal/filelock"
+	"github.com/plaid-ir/plaid/storage/internal/boltfile"
 )
 
 // checkMeta looks at both meta pages and at the length of the file. bbolt is
@@ -33,57 +21,33 @@ func checkMeta(f *os.File) error {
 		return err
 	}
 	size := info.Size()
-	if size < sniffedBytes {
+	if size < boltfile.MetaEnd {
 		return fmt.Errorf("%w: %d bytes", ErrNotIndex, size)
 	}
-	first, err0 := readMeta(f, 0)
+	first, err0 := boltfile.ReadMeta(f, 0)
 	if err0 != nil && !errors.Is(err0, ErrCorrupt) {
 		return err0
 	}
-	pageSize := first.pageSize
+	pageSize := first.PageSize
 	if err0 != nil { // page 0 is damaged: page 1 begins at a multiple of the OS's page size
 		pageSize = int64(os.Getpagesize())
 	}
-	second, err1 := readMeta(f, pageSize)
+	second, err1 := boltfile.ReadMeta(f, pageSize)
 	if err1 != nil && err0 != nil {
 		return ErrNotIndex
 	}
 	if err := errors.Join(err0, err1); err != nil {
 		return fmt.Errorf("meta page: %w", err)
 	}
-	pages := max(first.pages, second.pages)
+	pages := max(first.Pages, second.Pages)
 	if need := pages * pageSize; pages < 4 || size < need {
 		return fmt.Errorf("%w: file of %d bytes is cut short, %d pages of %d bytes belong to it", ErrCorrupt, size, pages, pageSize)
 	}
 	return nil
 }
 
-type boltMeta struct {
-	pageSize int64
-	pages    int64
-	txid     uint64
-}
-
-func readMeta(r io.ReaderAt, at int64) (boltMeta, error) {
-	var b [sniffedBytes]byte
-	if _, err := r.ReadAt(b[:], at); err != nil {
-		return boltMeta{}, fmt.Errorf("%w: %w", ErrCorrupt, err)
-	}
-	m := b[metaOffset:]
-	ne := binary.NativeEndian
-	sum := fnv.New64a()
-	sum.Write(m[:56])
-	pageSize := int64(ne.Uint32(m[8:]))
-	pages := int64(ne.Uint64(m[40:]))
-	if ne.Uint32(m) != boltMagic || ne.Uint64(m[56:]) != sum.Sum64() ||
-		pageSize < minPageSize || pageSize > maxPageSize || pages < 0 || pages > 1<<50 {
-		return boltMeta{}, ErrCorrupt
-	}
-	return boltMeta{pageSize: pageSize, pages: pages, txid: ne.Uint64(m[48:])}, nil
-}
-
 // metaBytes is what counts of both meta pages.
-type metaBytes [2][sniffedBytes]byte
+type metaBytes [2][boltfile.MetaEnd]byte
 
 func (h *handle) metaPages() (b metaBytes, err error) {
 	for page := range b {
@@ -101,22 +65,22 @@ const firstPages = 4
 // write, of which a program or machine that stops may leave any part: no more
 // than four pages, and of the meta pages those of the beginning or nothing.
 func isFirst(r io.ReaderAt, size int64) bool {
-	if size == 0 || size > firstPages*maxPageSize {
+	if size == 0 || size > firstPages*boltfile.MaxPageSize {
 		return false
 	}
 	pageSize := int64(os.Getpagesize())
 	good := 0
 	for page := range int64(2) {
-		m, err := readMeta(r, page*pageSize)
+		m, err := boltfile.ReadMeta(r, page*pageSize)
 		if err == nil {
-			if m.txid > 1 || m.pages != firstPages || size > firstPages*m.pageSize {
+			if m.TxID > 1 || m.Pages != firstPages || size > firstPages*m.PageSize {
 				return false
 			}
-			pageSize = m.pageSize
+			pageSize = m.PageSize
 			good++
 			continue
 		}
-		var b [sniffedBytes]byte
+		var b [boltfile.MetaEnd]byte
 		n, _ := r.ReadAt(b[:], page*pageSize)
 		if bytes.Count(b[:n], []byte{0}) != n {
 			return false
@@ -126,10 +90,10 @@ func isFirst(r io.ReaderAt, size int64) bool {
 }
 
 func isFirstAt(path string, size int64) (bool, error) {
-	if size > firstPages*maxPageSize {
+	if size > firstPages*boltfile.MaxPageSize {
 		return false, nil
 	}
-	file, err := os.Open(path)
+	file, err := filelock.Open(path, os.O_RDONLY, 0)
 	if err != nil {
 		return false, err
 	}

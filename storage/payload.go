@@ -2,40 +2,120 @@ package storage
 
 import (
 	"bytes"
-	"fmt"
+
+	"github.com/RoaringBitmap/roaring/v2"
+	bolt "go.etcd.io/bbolt"
+
+	"github.com/plaid-ir/plaid/storage/internal/layout"
 )
 
-// ReplacePayload replaces what was stored beside a live document of the view, which
-// must show what the generation holds; nil removes it.
-func (g *Generation) ReplacePayload(v *View, ordinal uint32, p []byte) error {
-	if had, has := v.HasPayload(ordinal), p != nil; had != has {
-		if err := g.markPayload(v, ordinal, has); err != nil {
-			return err
-		}
-	}
-	if p == nil {
-		return g.DeletePayload(ordinal)
-	}
-	return g.PutPayload(ordinal, p)
+// Which documents are deleted, and which have a payload, is said by two bitmaps of a
+// generation, whose sizes are in its state. So a payload that comes or goes writes no
+// chunk, and a payload or bitmap that is lost is missed.
+
+// DocSets are sets of the ordinals of a state.
+type DocSets struct {
+	Deleted *roaring.Bitmap
+	Payload *roaring.Bitmap // those that are live and have a payload
 }
 
-// markPayload writes the document table of a chunk anew.
-func (g *Generation) markPayload(v *View, ordinal uint32, has bool) error {
-	chunk, doc, ok := v.Locate(ordinal)
+// DocSets returns those of the view, as copies.
+func (v *View) DocSets() DocSets {
+	return DocSets{Deleted: v.tombstones.Clone(), Payload: v.payloadDocs.Clone()}
+}
+
+// PutDocSets stores the sets of a state that is to be put.
+func (g *Generation) PutDocSets(s *State, sets DocSets) error {
+	if err := putBitmap(g.bucket, layout.KeyTombstones, sets.Deleted); err != nil {
+		return err
+	}
+	s.PayloadBitmap, s.PayloadDocs = true, uint32(sets.Payload.GetCardinality())
+	return putBitmap(g.bucket, layout.KeyPayloadDocs, sets.Payload)
+}
+
+// putBitmap stores a bitmap unless it is there already; an empty one is absent.
+func putBitmap(b *bolt.Bucket, key []byte, bm *roaring.Bitmap) error {
+	if bm.IsEmpty() {
+		return b.Delete(key)
+	}
+	bm = bm.Clone()
+	bm.RunOptimize()
+	data, err := bm.ToBytes()
+	if err != nil {
+		return err
+	}
+	if data = layout.Seal(key, data); bytes.Equal(b.Get(key), data) {
+		return nil
+	}
+	return b.Put(key, data)
+}
+
+// readBitmap reads what putBitmap stored, into memory of its own.
+func readBitmap(key, sealed []byte) (*roaring.Bitmap, error) {
+	bm := roaring.New()
+	if sealed == nil {
+		return bm, nil
+	}
+	data, ok := layout.Unseal(key, sealed)
 	if !ok {
-		return fmt.Errorf("%w: no document %d", ErrInternal, ordinal)
+		return nil, layout.ErrChecksum
 	}
-	number := v.chunks[chunk].number
-	b := g.chunks.Bucket(key32(number))
-	if b == nil {
-		return corrupt(g.tx.path, nil, "chunk %d is missing", number)
+	return bm, bm.UnmarshalBinary(data)
+}
+
+// loadTombstones reads which documents are deleted.
+func (v *View) loadTombstones(sealed []byte, older *View) (err error) {
+	v.tombSealed = sealed
+	if older != nil && bytes.Equal(sealed, older.tombSealed) {
+		v.tombstones = older.tombstones
+	} else if v.tombstones, err = readBitmap(layout.KeyTombstones, sealed); err != nil {
+		return v.corrupt(err, "tombstones")
 	}
-	key := keyIn(number, keyDocs)
-	table, ok := unseal(key, b.Get(keyDocs))
-	if !ok {
-		return corrupt(g.tx.path, errChecksum, "document table of chunk %d", number)
+	if n := v.tombstones.GetCardinality(); n != uint64(v.state.Docs-v.state.Live) {
+		return v.corrupt(nil, "%d tombstones for %d documents of which %d are live", n, v.state.Docs, v.state.Live)
 	}
-	table = bytes.Clone(table)
-	markPayload(table, doc, has)
-	return b.Put(keyDocs, seal(key, table))
+	return nil
+}
+
+// loadPayloadDocs reads which documents have a payload: from their tables, where a file
+// of format 1 has not been changed since.
+func (v *View) loadPayloadDocs(sealed []byte, older *View) (err error) {
+	if !v.state.PayloadBitmap {
+		v.payloadDocs = v.flaggedDocs()
+		return nil
+	}
+	v.payloadSealed = sealed
+	if older != nil && older.state.PayloadBitmap && bytes.Equal(sealed, older.payloadSealed) {
+		v.payloadDocs = older.payloadDocs
+	} else if v.payloadDocs, err = readBitmap(layout.KeyPayloadDocs, sealed); err != nil {
+		return v.corrupt(err, "bitmap of the documents with payload")
+	}
+	n := v.payloadDocs.GetCardinality()
+	if n != uint64(v.state.PayloadDocs) || n > 0 && v.payloadDocs.Maximum() >= v.state.Docs || v.payloadDocs.Intersects(v.tombstones) {
+		return v.corrupt(nil, "the bitmap of the documents with payload has %d, which are not %d live ones", n, v.state.PayloadDocs)
+	}
+	return nil
+}
+
+// flaggedDocs are the live documents that have a payload by their tables.
+func (v *View) flaggedDocs() *roaring.Bitmap {
+	docs := roaring.New()
+	for _, c := range v.chunks {
+		c.docs.AddPayloadFlagged(docs)
+	}
+	docs.AndNot(v.tombstones)
+	return docs
+}
+
+// StagedPayloads are the documents of a generation that nobody sees yet that have a
+// payload.
+func (g *Generation) StagedPayloads() *roaring.Bitmap {
+	docs := roaring.New()
+	c := g.payload.Cursor()
+	for k, _ := c.First(); k != nil; k, _ = c.Next() {
+		if len(k) == 4 {
+			docs.Add(layout.NumberOfKey(k))
+		}
+	}
+	return docs
 }

@@ -8,7 +8,13 @@ import (
 	"github.com/RoaringBitmap/roaring/v2"
 
 	"github.com/plaid-ir/plaid/kernels"
+	"github.com/plaid-ir/plaid/storage/internal/layout"
 )
+
+// Versions are those of the file: see [FormatVersion] and [FeatureVersion].
+func (v *View) Versions() (format, feature int) {
+	return int(v.versions.format), int(v.versions.feature)
+}
 
 // Header returns the generation's header. Its slices are not to be changed.
 func (v *View) Header() Header { return v.header }
@@ -37,7 +43,7 @@ func (v *View) Chunks() int { return len(v.chunks) }
 // ChunkDocs returns the first ordinal and the token offsets of the documents
 // of chunk i.
 func (v *View) ChunkDocs(i int) (first uint32, offsets []uint32) {
-	return v.chunks[i].docs.first, v.chunks[i].chunk.Offsets
+	return v.chunks[i].docs.First, v.chunks[i].chunk.Offsets
 }
 
 // Part says which arrays of a chunk are asked for.
@@ -57,31 +63,13 @@ func (v *View) Chunk(i int, part Part) (*kernels.Chunk, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.codesChecked {
-		err := v.once(checkedKey{v.generation, 'c', c.number, 0}, func() error {
-			if _, ok := unseal(keyIn(c.number, keyCodes), c.codes); !ok {
-				return v.bad(errChecksum, "codes of chunk %d", c.number)
-			}
-			if err := c.chunk.Validate(&v.codec.codec); err != nil {
-				return v.bad(err, "chunk %d", c.number)
-			}
-			return nil
-		})
-		if err != nil {
+		if err := v.checkOnce(checkedKey{v.generation, 'c', c.number, 0}, func() error { return v.checkCodes(c) }); err != nil {
 			return nil, err
 		}
 		c.codesChecked = true
 	}
 	if part == All && !c.restChecked {
-		err := v.once(checkedKey{v.generation, 'r', c.number, 0}, func() error {
-			if _, ok := unseal(keyIn(c.number, keyFactors), c.factors); !ok {
-				return v.bad(errChecksum, "factors of chunk %d", c.number)
-			}
-			if _, ok := unseal(keyIn(c.number, keyResiduals), c.residuals); !ok {
-				return v.bad(errChecksum, "residuals of chunk %d", c.number)
-			}
-			return nil
-		})
-		if err != nil {
+		if err := v.checkOnce(checkedKey{v.generation, 'r', c.number, 0}, func() error { return v.checkRest(c) }); err != nil {
 			return nil, err
 		}
 		c.restChecked = true
@@ -89,15 +77,39 @@ func (v *View) Chunk(i int, part Part) (*kernels.Chunk, error) {
 	return &c.chunk, nil
 }
 
-// once runs check unless it has passed before for this file.
-func (v *View) once(k checkedKey, check func() error) error {
-	if v.h.checks.has(k) {
+func (v *View) checkCodes(c *chunkView) error {
+	if err := v.checkArray(c, layout.KeyCodes, c.codes); err != nil {
+		return err
+	}
+	if err := c.chunk.Validate(&v.codec.codec); err != nil {
+		return v.corrupt(err, "chunk %d", c.number)
+	}
+	return nil
+}
+
+func (v *View) checkRest(c *chunkView) error {
+	if err := v.checkArray(c, layout.KeyFactors, c.factors); err != nil {
+		return err
+	}
+	return v.checkArray(c, layout.KeyResiduals, c.residuals)
+}
+
+func (v *View) checkArray(c *chunkView, key, sealed []byte) error {
+	if _, ok := layout.Unseal(layout.ChecksumKey(c.number, key), sealed); !ok {
+		return v.corrupt(layout.ErrChecksum, "%s of chunk %d", key, c.number)
+	}
+	return nil
+}
+
+// checkOnce runs check unless it has passed before for this file.
+func (v *View) checkOnce(k checkedKey, check func() error) error {
+	if v.handle.checks.has(k) {
 		return nil
 	}
 	if err := check(); err != nil {
 		return err
 	}
-	v.h.checks.remember(k)
+	v.handle.checks.remember(k)
 	return nil
 }
 
@@ -107,8 +119,8 @@ func (v *View) Locate(ordinal uint32) (chunk, doc int, ok bool) {
 	if ordinal >= v.state.Docs {
 		return 0, 0, false
 	}
-	i := sort.Search(len(v.chunks), func(i int) bool { return v.chunks[i].docs.first > ordinal }) - 1
-	return i, int(ordinal - v.chunks[i].docs.first), true
+	i := sort.Search(len(v.chunks), func(i int) bool { return v.chunks[i].docs.First > ordinal }) - 1
+	return i, int(ordinal - v.chunks[i].docs.First), true
 }
 
 // ID is the id of an ordinal, "" if there is none.
@@ -117,7 +129,7 @@ func (v *View) ID(ordinal uint32) string {
 	if !ok {
 		return ""
 	}
-	return v.chunks[chunk].docs.id(doc)
+	return v.chunks[chunk].docs.ID(doc)
 }
 
 // IDBytes is [View.ID] in the memory of the view: it is not to be changed, nor read
@@ -127,7 +139,7 @@ func (v *View) IDBytes(ordinal uint32) []byte {
 	if !ok {
 		return nil
 	}
-	return v.chunks[chunk].docs.idBytes(doc)
+	return v.chunks[chunk].docs.IDBytes(doc)
 }
 
 // Live reports whether an ordinal is a document that was not deleted.
@@ -150,9 +162,7 @@ func (v *View) Ordinal(id string) (ordinal uint32, ok bool, err error) {
 }
 
 func (v *View) lookup(id string) (ordinal uint32, ok bool, err error) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	sealed := v.ids.Get([]byte(id))
+	sealed := v.ids.get([]byte(id))
 	if sealed == nil {
 		return 0, false, nil
 	}
@@ -160,15 +170,15 @@ func (v *View) lookup(id string) (ordinal uint32, ok bool, err error) {
 		return 0, false, err
 	}
 	if !v.hasID(ordinal, id) {
-		return 0, false, v.bad(nil, "id %q leads to document %d, which is %q", id, ordinal, v.ID(ordinal))
+		return 0, false, v.corrupt(nil, "id %q leads to document %d, which is %q", id, ordinal, v.ID(ordinal))
 	}
 	return ordinal, true, nil
 }
 
 func (v *View) unsealID(id, sealed []byte) (uint32, error) {
-	b, ok := unseal(id, sealed)
+	b, ok := layout.Unseal(id, sealed)
 	if !ok || len(b) != 4 {
-		return 0, v.bad(errChecksum, "id %q", id)
+		return 0, v.corrupt(layout.ErrChecksum, "id %q", id)
 	}
 	return binary.LittleEndian.Uint32(b), nil
 }
@@ -176,14 +186,16 @@ func (v *View) unsealID(id, sealed []byte) (uint32, error) {
 // hasID tells whether the document table has this id for an ordinal.
 func (v *View) hasID(ordinal uint32, id string) bool {
 	chunk, doc, ok := v.Locate(ordinal)
-	return ok && v.chunks[chunk].docs.hasID(doc, id)
+	return ok && v.chunks[chunk].docs.HasID(doc, id)
 }
 
 // HasPayload reports whether something was stored beside a document.
 func (v *View) HasPayload(ordinal uint32) bool {
-	chunk, doc, ok := v.Locate(ordinal)
-	return ok && v.Live(ordinal) && v.chunks[chunk].docs.hasPayload(doc)
+	return v.payloadDocs.Contains(ordinal)
 }
+
+// Payloads is how many live documents have a payload.
+func (v *View) Payloads() uint64 { return v.payloadDocs.GetCardinality() }
 
 // Payload returns a copy of what was stored beside a live document, nil if
 // nothing was.
@@ -192,12 +204,10 @@ func (v *View) Payload(ordinal uint32) (p []byte, err error) {
 		return nil, nil
 	}
 	defer Guard(v.file.path, &err)()
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	k := key32(ordinal)
-	b, ok := unseal(k, v.payload.Get(k))
+	k := layout.NumberKey(ordinal)
+	b, ok := layout.Unseal(k, v.payload.get(k))
 	if !ok {
-		return nil, v.bad(errChecksum, "payload of document %d", ordinal)
+		return nil, v.corrupt(layout.ErrChecksum, "payload of document %d", ordinal)
 	}
 	return bytes.Clone(b), nil
 }
@@ -214,13 +224,13 @@ func (v *View) Postings(segment int, centroid uint32) (PostingList, error) {
 		return nil, nil
 	}
 	id := v.state.Segments[segment].ID
-	err := v.once(checkedKey{v.generation, 'p', id, n}, func() error {
-		block, ok := unseal(keyIn(id, key32(n)), sealed)
+	err := v.checkOnce(checkedKey{v.generation, 'p', id, n}, func() error {
+		block, ok := layout.Unseal(layout.ChecksumKey(id, layout.NumberKey(n)), sealed)
 		if !ok {
-			return v.bad(errChecksum, "postings %d of segment %d", n, id)
+			return v.corrupt(layout.ErrChecksum, "postings %d of segment %d", n, id)
 		}
 		if err := checkPostingBlock(block); err != nil {
-			return v.bad(err, "postings %d of segment %d", n, id)
+			return v.corrupt(err, "postings %d of segment %d", n, id)
 		}
 		return nil
 	})

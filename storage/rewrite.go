@@ -37,28 +37,25 @@ func (f *File) BeginRewrite() (*Rewrite, error) {
 }
 
 func (f *File) beginRewrite(suffix string) (*Rewrite, error) {
-	h, err := f.acquire()
+	var info fs.FileInfo
+	err := f.withHandle(func(h *handle) (err error) {
+		info, err = h.file.Stat()
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}
-	info, err := h.file.Stat()
-	if rerr := f.release(h); err == nil {
-		err = rerr
-	}
-	if err != nil {
-		return nil, err
-	}
-	r := &Rewrite{f: f, tmp: beside(f.path, suffix)}
+	r := &Rewrite{f: f, tmp: siblingPath(f.path, suffix)}
 	if err := os.Remove(r.tmp); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
 	dst := &File{path: r.tmp, write: true, log: f.log}
-	if dst.h, err = f.newFile(r.tmp, info); err != nil {
+	if dst.handle, err = f.newFile(r.tmp, info); err != nil {
 		return nil, err
 	}
 	r.dst = dst
-	if r.made, err = dst.h.file.Stat(); err == nil {
-		err = dst.h.db.Update(writeFormat)
+	if r.made, err = dst.handle.file.Stat(); err == nil {
+		err = dst.handle.db.Update(writeFormat)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("rewriting %s: %w", f.path, errors.Join(err, r.Close()))
@@ -74,11 +71,10 @@ func (r *Rewrite) File() *File { return r.dst }
 // [ErrOutcomeUnknown] may the new file be there, with what [File.Update] says of it.
 func (r *Rewrite) Commit() error {
 	f := r.f
-	f.writer.Lock()
-	defer f.writer.Unlock()
-	if f.broken != nil {
-		return f.broken
+	if err := f.lockWriter(); err != nil {
+		return err
 	}
+	defer f.writer.Unlock()
 	return r.commit(false)
 }
 
@@ -86,9 +82,10 @@ func (r *Rewrite) Commit() error {
 // the codec that they had.
 func (r *Rewrite) commit(keepLineage bool) error {
 	f, dst := r.f, r.dst
-	err := dst.h.db.Sync()
+	gone := ""
+	err := dst.handle.db.Sync()
 	if err == nil {
-		err = os.Rename(r.tmp, f.path)
+		gone, err = putInPlace(r.tmp, f.path)
 	}
 	renamed := err == nil
 	if err == nil {
@@ -98,6 +95,7 @@ func (r *Rewrite) commit(keepLineage bool) error {
 	}
 	switch {
 	case renamed && err != nil:
+		f.handle.gone = gone
 		_ = dst.Close()
 		r.dst = nil
 		return f.breakOff(fmt.Errorf("rewriting: %w", err))
@@ -106,11 +104,12 @@ func (r *Rewrite) commit(keepLineage bool) error {
 	}
 	r.dst = nil
 	f.mu.Lock()
-	stale := f.h
+	stale := f.handle
+	stale.gone = gone
 	if keepLineage {
-		stale.lineage.rewritten(&dst.h.lineage)
+		stale.lineage.rewritten(&dst.handle.lineage)
 	}
-	f.h = dst.h // the open, locked file that now has our name
+	f.handle = dst.handle // the open, locked file that now has our name
 	f.mu.Unlock()
 	return f.release(stale)
 }
@@ -142,14 +141,10 @@ func (r *Rewrite) Close() error {
 // valid. If fill fails, or the program dies, the old file stays. If only the last
 // step fails, the error is [ErrOutcomeUnknown], with what [File.Update] says of it.
 func (f *File) Replace(fill func(dst *File) error) error {
-	if !f.write {
-		return fmt.Errorf("%s: %w", f.path, ErrReadOnly)
+	if err := f.lockWriter(); err != nil {
+		return err
 	}
-	f.writer.Lock()
 	defer f.writer.Unlock()
-	if f.broken != nil {
-		return f.broken
-	}
 	r, err := f.beginRewrite(rewriteSuffix)
 	if err != nil {
 		return err
@@ -163,7 +158,7 @@ func (f *File) Replace(fill func(dst *File) error) error {
 
 // sweepRewrite removes what a rewrite that was interrupted has left.
 func (f *File) sweepRewrite(suffix string) error {
-	left := beside(f.path, suffix)
+	left := siblingPath(f.path, suffix)
 	switch err := os.Remove(left); {
 	case err == nil:
 		f.log.Info("removed an interrupted rewrite", "file", left)

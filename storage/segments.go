@@ -5,49 +5,44 @@ import (
 	"encoding/binary"
 
 	bolt "go.etcd.io/bbolt"
+
+	"github.com/plaid-ir/plaid/storage/internal/layout"
 )
 
+// loadSegments finds the chunks and postings of the state. Those of segments that an
+// older view has as well, the first ones, are its own: nothing is looked up for them.
 func (v *View) loadSegments(ctx context.Context, chunks, postings *bolt.Bucket, older *View) error {
+	kept := v.sharedSegments(older)
 	next := uint32(0)
-	total := 0
-	for _, seg := range v.state.Segments {
-		total += len(seg.Chunks)
+	if kept > 0 {
+		next = v.state.Segments[kept-1].FirstDoc + v.state.Segments[kept-1].Docs
 	}
-	v.chunks = make([]*chunkView, 0, total)
-	for s := range v.state.Segments {
+	for s := kept; s < len(v.state.Segments); s++ {
 		seg := &v.state.Segments[s]
 		for _, number := range seg.Chunks {
-			b := chunks.Bucket(key32(number))
+			b := chunks.Bucket(layout.NumberKey(number))
 			if b == nil {
-				return v.bad(nil, "chunk %d is missing", number)
+				return v.corrupt(nil, "chunk %d is missing", number)
 			}
-			c := older.sharedChunk(len(v.chunks), b, number, s, next)
-			if c == nil {
-				if err := ctx.Err(); err != nil {
-					return err
-				}
-				c = &chunkView{number: number, segment: s, root: pageOf(b)}
-				if err := v.loadChunk(b, c, next); err != nil {
-					return err
-				}
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			c := &chunkView{number: number, segment: s, root: pageOf(b)}
+			if err := v.loadChunk(b, c, next); err != nil {
+				return err
 			}
 			v.chunks = append(v.chunks, c)
-			next += uint32(c.docs.count)
+			next += uint32(c.docs.Count)
 		}
 		if next != seg.FirstDoc+seg.Docs {
-			return v.bad(nil, "segment %d ends at document %d, not %d", seg.ID, next, seg.FirstDoc+seg.Docs)
+			return v.corrupt(nil, "segment %d ends at document %d, not %d", seg.ID, next, seg.FirstDoc+seg.Docs)
 		}
-		pb := postings.Bucket(key32(seg.ID))
-		p := older.sharedPostings(s, pb, seg.ID)
-		if p == nil {
-			p = loadPostings(pb, seg.ID, (v.header.Centroids+PostingBlock-1)/PostingBlock)
-		}
+		p := loadPostings(postings.Bucket(layout.NumberKey(seg.ID)), seg.ID, (v.header.Centroids+PostingBlock-1)/PostingBlock)
 		if p.found != seg.Blocks {
-			return v.bad(nil, "%d posting blocks of segment %d, %d expected", p.found, seg.ID, seg.Blocks)
+			return v.corrupt(nil, "%d posting blocks of segment %d, %d expected", p.found, seg.ID, seg.Blocks)
 		}
 		v.postings = append(v.postings, p)
 	}
-	v.lineage = v.h.lineage.of(v.generation)
 	return nil
 }
 
@@ -70,21 +65,21 @@ func loadPostings(b *bolt.Bucket, segment uint32, blocks int) *postingsView {
 }
 
 func (v *View) loadChunk(b *bolt.Bucket, c *chunkView, first uint32) error {
-	table, ok := unseal(keyIn(c.number, keyDocs), b.Get(keyDocs))
+	table, ok := layout.Unseal(layout.ChecksumKey(c.number, layout.KeyDocs), b.Get(layout.KeyDocs))
 	if !ok {
-		return v.bad(errChecksum, "document table of chunk %d", c.number)
+		return v.corrupt(layout.ErrChecksum, "document table of chunk %d", c.number)
 	}
 	var err error
-	if c.docs, err = parseDocTable(table); err != nil {
-		return v.bad(err, "chunk %d", c.number)
+	if c.docs, err = layout.ParseDocTable(table); err != nil {
+		return v.corrupt(err, "chunk %d", c.number)
 	}
-	if c.docs.first != first {
-		return v.bad(nil, "chunk %d begins at document %d, not %d", c.number, c.docs.first, first)
+	if c.docs.First != first {
+		return v.corrupt(nil, "chunk %d begins at document %d, not %d", c.number, c.docs.First, first)
 	}
-	if c.chunk.Offsets, err = c.docs.offsets(); err != nil {
-		return v.bad(err, "chunk %d", c.number)
+	if c.chunk.Offsets, err = c.docs.Offsets(); err != nil {
+		return v.corrupt(err, "chunk %d", c.number)
 	}
-	c.codes, c.factors, c.residuals = b.Get(keyCodes), b.Get(keyFactors), b.Get(keyResiduals)
+	c.codes, c.factors, c.residuals = b.Get(layout.KeyCodes), b.Get(layout.KeyFactors), b.Get(layout.KeyResiduals)
 	tokens := c.chunk.Tokens()
 	c.chunk.CodeBytes = CodeBytes(v.header.Centroids)
 	for _, a := range []struct {
@@ -93,12 +88,12 @@ func (v *View) loadChunk(b *bolt.Bucket, c *chunkView, first uint32) error {
 		n      int
 		dst    *[]byte
 	}{
-		{keyCodes, c.codes, tokens * c.chunk.CodeBytes, &c.chunk.Codes},
-		{keyFactors, c.factors, tokens * 2, &c.chunk.Factors},
-		{keyResiduals, c.residuals, tokens * v.codec.codec.RowBytes(), &c.chunk.Residuals},
+		{layout.KeyCodes, c.codes, tokens * c.chunk.CodeBytes, &c.chunk.Codes},
+		{layout.KeyFactors, c.factors, tokens * 2, &c.chunk.Factors},
+		{layout.KeyResiduals, c.residuals, tokens * v.codec.codec.RowBytes(), &c.chunk.Residuals},
 	} {
-		if len(a.sealed) != a.n+tailBytes+crcSize {
-			return v.bad(nil, "%s of chunk %d: %d bytes for %d tokens", a.name, c.number, len(a.sealed), tokens)
+		if len(a.sealed) != a.n+layout.TailBytes+layout.ChecksumSize {
+			return v.corrupt(nil, "%s of chunk %d: %d bytes for %d tokens", a.name, c.number, len(a.sealed), tokens)
 		}
 		*a.dst = a.sealed[:a.n]
 	}

@@ -1,6 +1,10 @@
 package storage
 
-import bolt "go.etcd.io/bbolt"
+import (
+	"slices"
+
+	bolt "go.etcd.io/bbolt"
+)
 
 // Views share what has not changed between them. A bucket that no transaction has
 // written to since an older view was taken has the root page that it had, and a page
@@ -9,6 +13,9 @@ import bolt "go.etcd.io/bbolt"
 // same place: to map the file anew bbolt would have to wait for that view. The newer
 // view's own transaction reaches those pages too, so they stay when the older one is
 // closed.
+//
+// What a committed segment has never changes, so that the first segments of two states
+// that are the same need not even be looked up.
 //
 // A small bucket has no page of its own. It lies in that of the bucket above, which
 // is written whenever a neighbour is, and so it is read again.
@@ -19,29 +26,29 @@ func pageOf(b *bolt.Bucket) uint64 { return uint64(b.Root()) }
 // samePage tells whether a bucket is the one that had this page in an open view.
 func samePage(b *bolt.Bucket, root uint64) bool { return root != 0 && pageOf(b) == root }
 
-// sharedChunk is the chunk of bucket b where the view has it, as the i-th of its chunks
-// and at the same documents and segment; nil if it has not. The view may be nil.
-func (v *View) sharedChunk(i int, b *bolt.Bucket, number uint32, segment int, first uint32) *chunkView {
-	if v == nil || i >= len(v.chunks) {
-		return nil
+// sharedSegments takes chunks and postings of the first segments from an older view, as
+// far as they are the same and have pages of their own, and returns how many these are.
+func (v *View) sharedSegments(older *View) (segments int) {
+	if older == nil {
+		return 0
 	}
-	c := v.chunks[i]
-	if c.number != number || c.segment != segment || c.docs.first != first || !samePage(b, c.root) {
-		return nil
+	chunks := 0
+	for s := range min(len(v.state.Segments), len(older.state.Segments)) {
+		now, was := &v.state.Segments[s], &older.state.Segments[s]
+		p := older.postings[s]
+		if now.ID != was.ID || now.FirstDoc != was.FirstDoc || now.Docs != was.Docs || now.Blocks != was.Blocks ||
+			!slices.Equal(now.Chunks, was.Chunks) || p.root == 0 && p.found > 0 {
+			break
+		}
+		end := chunks + len(was.Chunks)
+		if slices.ContainsFunc(older.chunks[chunks:end], func(c *chunkView) bool { return c.root == 0 }) {
+			break
+		}
+		chunks, segments = end, s+1
 	}
-	return c
-}
-
-// sharedPostings is the same for the postings of the i-th segment.
-func (v *View) sharedPostings(i int, b *bolt.Bucket, segment uint32) *postingsView {
-	if v == nil || b == nil || i >= len(v.postings) {
-		return nil
-	}
-	p := v.postings[i]
-	if p.segment != segment || !samePage(b, p.root) {
-		return nil
-	}
-	return p
+	v.chunks = older.chunks[:chunks:chunks]
+	v.postings = older.postings[:segments:segments]
+	return segments
 }
 
 // SharedChunks is how many chunks, from the first on, are shared with another view.
@@ -58,7 +65,7 @@ func (v *View) SharedChunks(other *View) int {
 // CheckNew checks the chunks and postings that are not shared with an older view of
 // the same file, which searches would otherwise do when they first read them.
 func (v *View) CheckNew(older *View) (err error) {
-	if older.h != v.h {
+	if older.handle != v.handle {
 		return nil
 	}
 	defer Guard(v.file.path, &err)()

@@ -3,10 +3,13 @@ package storage
 import (
 	"fmt"
 	"math/bits"
+
+	"github.com/plaid-ir/plaid/internal/failpoint"
 )
 
 // Pages describes the file as bbolt sees it.
 type Pages struct {
+	// Size of the file; where writers map it anew, without the room that it has to grow.
 	Size int64 `json:"file_bytes"`
 	Page int   `json:"page_bytes"`
 	// Free pages take what is written next; only a rewrite gives them back to the
@@ -25,23 +28,27 @@ type Pages struct {
 // Pages returns how large the file is, and how much of it is not in use.
 func (v *View) Pages() (p Pages, err error) {
 	defer Guard(v.file.path, &err)()
-	info, err := v.h.file.Stat() // the path may name another file by now
+	info, err := v.handle.file.Stat() // the path may name another file by now
 	if err != nil {
 		return Pages{}, fmt.Errorf("%s: %w", v.file.path, err)
 	}
-	stats := v.h.db.Stats()
+	size := info.Size()
+	if failpoint.Windows { // the rest is room to grow
+		size = min(size, v.tx.Size())
+	}
+	stats := v.handle.db.Stats()
 	p = Pages{
-		Size: info.Size(), Page: v.h.db.Info().PageSize,
+		Size: size, Page: v.handle.pageSize,
 		Free: stats.FreePageN, Pending: stats.PendingPageN, Views: stats.OpenTxN,
 	}
 	if p.Free == 0 && p.Pending == 0 { // nothing was written through this handle: bbolt has not counted
 		m, err := readTxMeta(v.tx)
 		if err != nil {
-			return Pages{}, v.bad(err, "meta page")
+			return Pages{}, v.corrupt(err, "meta page")
 		}
-		free, err := m.freePages(v.h.file)
+		free, err := m.freePages(v.handle.file)
 		if err != nil {
-			return Pages{}, v.bad(err, "list of free pages")
+			return Pages{}, v.corrupt(err, "list of free pages")
 		}
 		for _, word := range free {
 			p.Free += bits.OnesCount64(word)

@@ -50,34 +50,23 @@ func TestPayloadSums(t *testing.T) {
 	f, err := Open(context.Background(), path, Options{Write: true})
 	require.NoError(t, err)
 	defer f.Close()
-	want := map[uint32]PayloadSum{}
+	want := map[uint32]PayloadSum{0: SumPayload(0, []byte(testDocs[0].payload)), 2: SumPayload(2, []byte(testDocs[2].payload))}
 	require.NoError(t, f.Update(func(tx *Tx) error {
-		n, err := currentGeneration(tx.btx, path)
+		g, s, err := currentState(tx)
 		if err != nil {
 			return err
 		}
-		g, err := tx.Generation(n)
-		if err != nil {
-			return err
-		}
+		var docs []testDoc
 		for i := range uint32(2*sumsAtOnce + 3) {
-			p := fmt.Appendf(nil, "payload %d", i/2)
-			if i == 0 {
-				p = []byte{}
+			d := testDoc{id: fmt.Sprint("more", i)}
+			if ordinal := s.Docs + i; i%5 != 4 {
+				d.payload = fmt.Sprintf("payload %d", i/2)
+				want[ordinal] = SumPayload(ordinal, []byte(d.payload))
+				require.NotZero(t, want[ordinal])
 			}
-			if i%5 == 4 {
-				if err := g.DeletePayload(i); err != nil {
-					return err
-				}
-				continue
-			}
-			if err := g.PutPayload(i, p); err != nil {
-				return err
-			}
-			want[i] = SumPayload(i, p)
-			require.NotZero(t, want[i])
+			docs = append(docs, d)
 		}
-		return nil
+		return putDocs(g, s, docs)
 	}))
 	v, err := f.View()
 	require.NoError(t, err)

@@ -3,15 +3,17 @@ package storage
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"sync"
 	"testing"
 
-	"github.com/RoaringBitmap/roaring/v2"
 	"github.com/stretchr/testify/require"
 	bolt "go.etcd.io/bbolt"
+
+	"github.com/plaid-ir/plaid/storage/internal/layout"
 )
 
 func openView(tb testing.TB, path string) (*File, *View) {
@@ -117,13 +119,13 @@ func TestNewerFormatIsRefused(t *testing.T) {
 	f, err := Open(context.Background(), path, Options{Write: true})
 	require.NoError(t, err)
 	require.NoError(t, f.Update(func(tx *Tx) error {
-		return tx.root.Put(keyFormat, seal(keyFormat, append([]byte(magic), 2, 0, 1, 0)))
+		return tx.root.Put(layout.KeyFormat, layout.Seal(layout.KeyFormat, append([]byte(layout.Magic), FormatVersion+1, 0, 1, 0)))
 	}))
 	require.NoError(t, f.Close())
 	for _, write := range []bool{false, true} {
 		_, err = Open(context.Background(), path, Options{Write: write})
 		require.ErrorIs(t, err, ErrVersion)
-		require.ErrorContains(t, err, "format 2")
+		require.ErrorContains(t, err, fmt.Sprintf("it is format %d, this program reads up to %d", FormatVersion+1, FormatVersion))
 	}
 }
 
@@ -169,7 +171,7 @@ func TestStagedIsInvisibleAndSwept(t *testing.T) {
 		require.NoError(t, g.PutID("staged", 3))
 		require.NoError(t, g.PutPayload(3, []byte("x")))
 		require.NoError(t, g.PutPostings(1, 0, []byte("x")))
-		require.NoError(t, g.PutChunk(1, &DocTable{First: 3, Lengths: []uint32{0}, IDs: []string{"staged"}, Payloads: []bool{false}}, nil, nil, nil))
+		require.NoError(t, g.PutChunk(1, &DocTable{First: 3, Lengths: []uint32{0}, IDs: []string{"staged"}}, nil, nil, nil))
 		h, c := testCodec()
 		_, err = tx.NewGeneration(h, c, nil)
 		return err
@@ -192,14 +194,14 @@ func TestStagedIsInvisibleAndSwept(t *testing.T) {
 	f, err = Open(context.Background(), path, Options{Write: true}) // sweeps
 	require.NoError(t, err)
 	require.NoFileExists(t, path+rewriteSuffix)
-	require.NoError(t, f.h.db.View(func(tx *bolt.Tx) error {
-		require.Nil(t, tx.Bucket(generationName(2)))
-		g := tx.Bucket(generationName(1))
-		require.Nil(t, g.Bucket(bucketIDs).Get([]byte("staged")))
-		require.Nil(t, g.Bucket(bucketChunks).Bucket(key32(1)))
-		require.Nil(t, g.Bucket(bucketPostings).Bucket(key32(1)))
-		require.Nil(t, g.Bucket(bucketPayload).Get(key32(3)))
-		require.Nil(t, tx.Bucket(rootBucket).Get(keyStaging))
+	require.NoError(t, f.handle.db.View(func(tx *bolt.Tx) error {
+		require.Nil(t, tx.Bucket(layout.GenerationName(2)))
+		g := tx.Bucket(layout.GenerationName(1))
+		require.Nil(t, g.Bucket(layout.BucketIDs).Get([]byte("staged")))
+		require.Nil(t, g.Bucket(layout.BucketChunks).Bucket(layout.NumberKey(1)))
+		require.Nil(t, g.Bucket(layout.BucketPostings).Bucket(layout.NumberKey(1)))
+		require.Nil(t, g.Bucket(layout.BucketPayload).Get(layout.NumberKey(3)))
+		require.Nil(t, tx.Bucket(layout.RootBucket).Get(layout.KeyStaging))
 		return nil
 	}))
 	require.NoError(t, f.Close())
@@ -233,11 +235,15 @@ func TestViewsKeepTheirPicture(t *testing.T) {
 			require.NoError(t, err)
 			s, err := g.State()
 			require.NoError(t, err)
-			bm := roaring.BitmapOf(0)
+			sets, err := g.docSets()
+			require.NoError(t, err)
+			sets.Deleted.Add(0)
+			sets.Payload.Remove(0)
 			s.Live--
 			s.LiveTokens -= 3
-			require.NoError(t, g.PutTombstones(bm))
 			require.NoError(t, g.DeleteID("alpha"))
+			require.NoError(t, g.DeletePayload(0))
+			require.NoError(t, g.PutDocSets(&s, sets))
 			return putDocs(g, &s, []testDoc{{id, []uint16{1}, ""}})
 		}))
 	}

@@ -4,8 +4,12 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
+	"fmt"
+	"slices"
 
 	bolt "go.etcd.io/bbolt"
+
+	"github.com/plaid-ir/plaid/storage/internal/layout"
 )
 
 // sweep removes what writers that died have left behind: generations that were
@@ -15,19 +19,20 @@ func (f *File) sweep() error {
 	if err := f.sweepRewrite(rewriteSuffix); err != nil {
 		return err
 	}
-	if info, err := f.h.file.Stat(); err == nil && links(info) > 1 {
+	if info, err := f.handle.file.Stat(); err == nil && linkCount(f.path, info) > 1 {
 		f.sweepFirst(info) // its maker died between giving it its name and taking away the first one
 	}
 	staged := false
-	err := f.h.db.View(func(tx *bolt.Tx) error {
-		staged = tx.Bucket(rootBucket).Get(keyStaging) != nil
-		return nil
+	err := f.handle.db.View(func(tx *bolt.Tx) error {
+		sealed, err := frameRecord(tx.Bucket(layout.RootBucket), layout.KeyStaging, f.path)
+		staged = sealed != nil
+		return err
 	})
 	if err != nil || !staged {
 		return err
 	}
 	f.log.Info("removing what an interrupted writer left", "index", f.path)
-	return f.commit(f.h, func(tx *Tx) error {
+	return f.commit(f.handle, func(tx *Tx) error {
 		n, err := tx.Current()
 		if errors.Is(err, ErrUnfinished) {
 			return tx.finish(0) // generations count from 1: none stays
@@ -53,25 +58,28 @@ func (g *Generation) sweep() error {
 	return g.sweepBeyond(s)
 }
 
-// sweepBeyond removes what is beyond the counters of a state.
+// sweepBeyond removes what is beyond the counters of a state. Nothing is removed whose
+// key is damaged: it may be of something that is not beyond them.
 func (g *Generation) sweepBeyond(s State) error {
-	if err := deleteFrom(g.chunks, s.NextChunk); err != nil {
-		return err
-	}
-	if err := deleteFrom(g.postings, s.NextSegment); err != nil {
-		return err
-	}
-	if err := deleteFrom(g.payload, s.Docs); err != nil {
-		return err
-	}
-	if b := g.b.Bucket(bucketFields); b != nil {
-		if err := deleteFrom(b, s.NextFieldRun); err != nil {
-			return err
+	buckets := []struct {
+		*bolt.Bucket
+		from uint32
+	}{{g.chunks, s.NextChunk}, {g.postings, s.NextSegment}, {g.payload, s.Docs}, {g.bucket.Bucket(layout.BucketFields), s.NextFieldRun}}
+	for _, b := range buckets {
+		if b.Bucket == nil {
+			continue
+		}
+		if err := deleteFrom(b.Bucket, b.from); err != nil {
+			return corrupt(g.tx.path, err, "what an interrupted writer left")
 		}
 	}
 	var ids [][]byte
-	err := g.ids.ForEach(func(id, v []byte) error {
-		if len(v) >= 4 && binary.LittleEndian.Uint32(v) >= s.Docs {
+	err := g.ids.ForEach(func(id, sealed []byte) error {
+		v, ok := layout.Unseal(id, sealed)
+		if !ok || len(v) != 4 {
+			return corrupt(g.tx.path, layout.ErrChecksum, "id %q", id)
+		}
+		if binary.LittleEndian.Uint32(v) >= s.Docs {
 			ids = append(ids, bytes.Clone(id))
 		}
 		return nil
@@ -92,7 +100,10 @@ func deleteFrom(b *bolt.Bucket, n uint32) error {
 	var keys [][]byte
 	var buckets []bool
 	c := b.Cursor()
-	for k, v := c.Seek(key32(n)); k != nil; k, v = c.Next() {
+	for k, v := c.Seek(layout.NumberKey(n)); k != nil; k, v = c.Next() {
+		if err := checkNumber(b, k, v); err != nil {
+			return err
+		}
 		keys = append(keys, bytes.Clone(k))
 		buckets = append(buckets, v == nil)
 	}
@@ -106,6 +117,27 @@ func deleteFrom(b *bolt.Bucket, n uint32) error {
 		if err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// checkNumber makes sure that a value, or the first one of a bucket, has the number that
+// it was written with.
+func checkNumber(b *bolt.Bucket, number, value []byte) error {
+	key := number
+	if value == nil {
+		inner := b.Bucket(number)
+		if inner == nil {
+			return fmt.Errorf("bucket %s: %w", layout.ValueName([][]byte{number}), errKeyOrder)
+		}
+		k, v := inner.Cursor().First()
+		if k == nil {
+			return nil
+		}
+		key, value = slices.Concat(number, k), v
+	}
+	if _, ok := layout.Unseal(key, value); !ok {
+		return fmt.Errorf("%s: %w", layout.ValueName([][]byte{number}), layout.ErrChecksum)
 	}
 	return nil
 }

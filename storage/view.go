@@ -1,10 +1,8 @@
 package storage
 
 import (
-	"bytes"
 	"context"
-	"encoding/binary"
-	"math"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -12,34 +10,33 @@ import (
 	bolt "go.etcd.io/bbolt"
 
 	"github.com/plaid-ir/plaid/kernels"
+	"github.com/plaid-ir/plaid/storage/internal/layout"
 )
-
-// tailBytes follow codes, factors and residuals, so that a kernel may read
-// whole vectors past the last token.
-const tailBytes = 1024
 
 // View is the index as it was when the view was taken. It is safe for
 // concurrent use until Close.
 type View struct {
 	file       *File
-	h          *handle
+	handle     *handle
 	tx         *bolt.Tx
-	shared     bool // the transaction is the handle's
+	snapshot   *snapshot // of tx
+	shared     bool      // the transaction is the handle's
 	closed     atomic.Bool
 	generation uint64
 	lineage    uint64
 
-	header     Header
-	state      State
-	codec      *codecView
-	tombstones *roaring.Bitmap
-	tombSealed []byte // what they were read from
-	chunks     []*chunkView
-	postings   []*postingsView // of each segment
+	versions    versions
+	header      Header
+	state       State
+	codec       *codecView
+	tombstones  *roaring.Bitmap
+	payloadDocs *roaring.Bitmap // live documents with a payload
+	chunks      []*chunkView
+	postings    []*postingsView // of each segment
 
-	mu      *sync.Mutex // bbolt's buckets are not safe for concurrent use
-	ids     *bolt.Bucket
-	payload *bolt.Bucket
+	tombSealed, payloadSealed []byte // what the bitmaps were read from
+
+	ids, payload lookups
 
 	idsFault error // what checkIDs found; guarded by checkedIDs.mu
 }
@@ -63,7 +60,7 @@ type chunkView struct {
 	number                    uint32
 	segment                   int
 	root                      uint64
-	docs                      docTable
+	docs                      layout.EncodedDocTable
 	chunk                     kernels.Chunk
 	codes, factors, residuals []byte // sealed
 	mu                        sync.Mutex
@@ -143,7 +140,7 @@ func (f *File) ViewAfter(ctx context.Context, older *View) (v *View, err error) 
 	if err != nil {
 		return nil, err
 	}
-	v = &View{file: f, h: h, mu: new(sync.Mutex)}
+	v = &View{file: f, handle: h}
 	defer func() {
 		if err != nil {
 			_ = v.Close()
@@ -151,19 +148,17 @@ func (f *File) ViewAfter(ctx context.Context, older *View) (v *View, err error) 
 		}
 	}()
 	defer Guard(f.path, &err)()
-	tx, shared, err := f.begin(h)
-	if err != nil {
+	if v.snapshot, v.shared, err = f.begin(h); err != nil {
 		return v, err
 	}
-	if v.tx = tx; shared != nil {
-		v.shared, v.mu = true, shared
-		v.mu.Lock()
-		defer v.mu.Unlock()
+	v.tx = v.snapshot.tx
+	if v.versions, err = readVersions(v.tx.Bucket(layout.RootBucket), f.path); err != nil {
+		return v, err
 	}
 	if v.generation, err = currentGeneration(v.tx, f.path); err != nil {
 		return v, err
 	}
-	if older != nil && (older.h != h || older.generation != v.generation) {
+	if older != nil && (older.handle != h || older.snapshot.from != v.snapshot.from || older.generation != v.generation) {
 		older = nil
 	}
 	return v, v.load(ctx, older)
@@ -176,128 +171,117 @@ func (v *View) Close() error {
 	}
 	var err error
 	if v.tx != nil && !v.shared {
-		err = v.tx.Rollback()
+		err = v.file.endSnapshot(v.handle, v.snapshot)
 	}
-	if rerr := v.file.release(v.h); err == nil {
+	if rerr := v.file.release(v.handle); err == nil {
 		err = rerr
 	}
 	return err
 }
 
-func (v *View) bad(err error, format string, args ...any) error {
+func (v *View) corrupt(err error, format string, args ...any) error {
 	return corrupt(v.file.path, err, format, args...)
 }
 
 func (v *View) load(ctx context.Context, older *View) error {
-	gen := v.tx.Bucket(generationName(v.generation))
+	gen := v.tx.Bucket(layout.GenerationName(v.generation))
 	if gen == nil {
-		return v.bad(nil, "generation %d is missing", v.generation)
+		return v.corrupt(nil, "generation %d is missing", v.generation)
 	}
-	if err := decodeJSON(keyHeader, gen.Get(keyHeader), &v.header); err != nil {
-		return v.bad(err, "header")
+	if err := decodeJSON(layout.KeyHeader, gen.Get(layout.KeyHeader), &v.header); err != nil {
+		return v.corrupt(err, "header")
 	}
-	if err := v.header.validate(); err != nil {
-		return v.bad(err, "header")
+	if err := v.header.Validate(); err != nil {
+		return v.corrupt(err, "header")
 	}
-	if err := decodeJSON(keyState, gen.Get(keyState), &v.state); err != nil {
-		return v.bad(err, "state")
+	if err := decodeJSON(layout.KeyState, gen.Get(layout.KeyState), &v.state); err != nil {
+		return v.corrupt(err, "state")
 	}
-	if err := v.state.validate(); err != nil {
-		return v.bad(err, "state")
+	if err := v.state.Validate(); err != nil {
+		return v.corrupt(err, "state")
 	}
-	buckets := make(map[string]*bolt.Bucket, len(generationBuckets))
-	for _, name := range generationBuckets {
+	if err := v.checkNames(gen); err != nil {
+		return err
+	}
+	buckets := make(map[string]*bolt.Bucket, len(layout.GenerationBuckets))
+	for _, name := range layout.GenerationBuckets {
 		if buckets[string(name)] = gen.Bucket(name); buckets[string(name)] == nil {
-			return v.bad(nil, "bucket %s is missing", name)
+			return v.corrupt(nil, "bucket %s is missing", name)
 		}
 	}
-	v.ids, v.payload = buckets[string(bucketIDs)], buckets[string(bucketPayload)]
-	if err := v.loadCodec(buckets[string(bucketCodec)], older); err != nil {
+	v.ids.Bucket, v.payload.Bucket = buckets[string(layout.BucketIDs)], buckets[string(layout.BucketPayload)]
+	if err := v.loadCodec(buckets[string(layout.BucketCodec)], older); err != nil {
 		return err
 	}
-	if err := v.loadTombstones(gen.Get(keyTombstones), older); err != nil {
+	if err := v.loadTombstones(gen.Get(layout.KeyTombstones), older); err != nil {
 		return err
 	}
-	if err := v.loadSegments(ctx, buckets[string(bucketChunks)], buckets[string(bucketPostings)], older); err != nil {
+	if err := v.loadSegments(ctx, buckets[string(layout.BucketChunks)], buckets[string(layout.BucketPostings)], older); err != nil {
 		return err
 	}
-	v.h.checks.prune(v)
+	if err := v.loadPayloadDocs(gen.Get(layout.KeyPayloadDocs), older); err != nil {
+		return err
+	}
+	v.lineage = v.handle.lineage.numberFor(v.generation)
+	v.handle.checks.prune(v)
 	return nil
 }
 
-func (v *View) loadTombstones(sealed []byte, older *View) error {
-	v.tombSealed = sealed
-	switch {
-	case older != nil && bytes.Equal(sealed, older.tombSealed):
-		v.tombstones = older.tombstones
-	case sealed == nil:
-		v.tombstones = roaring.New()
-	default:
-		b, ok := unseal(keyTombstones, sealed)
-		if !ok {
-			return v.bad(errChecksum, "tombstones")
-		}
-		v.tombstones = roaring.New()
-		if err := v.tombstones.UnmarshalBinary(b); err != nil { // into memory of its own
-			return v.bad(err, "tombstones")
-		}
+// checkNames looks for names in a generation that nobody gave: what had them is not to
+// be taken for something that was never there. A later program may have given some.
+func (v *View) checkNames(gen *bolt.Bucket) error {
+	if v.versions.feature > FeatureVersion {
+		return nil
 	}
-	if n := v.tombstones.GetCardinality(); n != uint64(v.state.Docs-v.state.Live) {
-		return v.bad(nil, "%d tombstones for %d documents of which %d are live", n, v.state.Docs, v.state.Live)
-	}
-	return nil
+	return gen.ForEach(func(k, value []byte) error {
+		known := slices.ContainsFunc(layout.GenerationKeys, func(name []byte) bool { return string(name) == string(k) })
+		if value == nil {
+			known = string(k) == string(layout.BucketFields) ||
+				slices.ContainsFunc(layout.GenerationBuckets, func(name []byte) bool { return string(name) == string(k) })
+		}
+		if !known {
+			return v.corrupt(nil, "there is a name %q in generation %d, which has no meaning", k, v.generation)
+		}
+		return nil
+	})
 }
 
-func (v *View) loadCodec(b *bolt.Bucket, older *View) error {
+func (v *View) loadCodec(b *bolt.Bucket, older *View) (err error) {
 	if older != nil && samePage(b, older.codec.root) {
 		v.codec = older.codec
 		return nil
 	}
-	h := &v.header
-	typ, err := floatType(h.CentroidType)
-	if err != nil {
-		return v.bad(err, "header")
+	v.codec = &codecView{root: pageOf(b)}
+	c, cutoffs := &v.codec.codec, &v.codec.cutoffs
+	if *c, err = v.header.EmptyCodec(); err != nil {
+		return v.corrupt(err, "header")
 	}
-	cb, err := h.codebook()
-	if err != nil {
-		return v.bad(err, "header")
-	}
-	data, ok := unseal(keyCentroids, b.Get(keyCentroids))
+	data, ok := layout.Unseal(layout.KeyCentroids, b.Get(layout.KeyCentroids))
 	if !ok {
-		return v.bad(errChecksum, "centroids")
+		return v.corrupt(layout.ErrChecksum, "centroids")
 	}
-	v.codec = &codecView{root: pageOf(b), codec: kernels.Codec{
-		Centroids: kernels.Centroids{K: h.Centroids, Dim: h.Dim, Type: typ, Data: data},
-		Codebook:  cb,
-		FactorMax: h.FactorMax,
-	}}
-	c := v.codec
+	c.Centroids.Data = data
 	arrays := 1
-	for _, x := range []struct {
-		key []byte
-		dst *[]float32
-	}{{keyCutoffs, &c.cutoffs}, {keyDimScale, &c.codec.DimScale}, {keyCentroidScale, &c.codec.CentroidScale}} {
-		sealed := b.Get(x.key)
+	for _, a := range layout.CodecArrays(c, cutoffs) {
+		sealed := b.Get(a.Key)
 		if sealed == nil {
 			continue
 		}
 		arrays++
-		b, ok := unseal(x.key, sealed)
-		if !ok || len(b)%4 != 0 {
-			return v.bad(errChecksum, "%s", x.key)
+		raw, ok := layout.Unseal(a.Key, sealed)
+		if !ok || len(raw)%4 != 0 {
+			return v.corrupt(layout.ErrChecksum, "%s", a.Key)
 		}
-		for i := 0; i < len(b); i += 4 {
-			*x.dst = append(*x.dst, math.Float32frombits(binary.LittleEndian.Uint32(b[i:])))
-		}
+		*a.Values = layout.Floats(raw)
 	}
-	if arrays != h.Arrays {
-		return v.bad(nil, "%d arrays of the codec, %d expected", arrays, h.Arrays)
+	if arrays != v.header.Arrays {
+		return v.corrupt(nil, "%d arrays of the codec, %d expected", arrays, v.header.Arrays)
 	}
-	if err := c.codec.Validate(); err != nil {
-		return v.bad(err, "codec")
+	if err := c.Validate(); err != nil {
+		return v.corrupt(err, "codec")
 	}
-	if c.cutoffs != nil && len(c.cutoffs) != 1<<h.Nbits-1 {
-		return v.bad(nil, "%d cutoffs for %d bits", len(c.cutoffs), h.Nbits)
+	if *cutoffs != nil && len(*cutoffs) != 1<<v.header.Nbits-1 {
+		return v.corrupt(nil, "%d cutoffs for %d bits", len(*cutoffs), v.header.Nbits)
 	}
 	return nil
 }

@@ -5,13 +5,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 
-	"github.com/RoaringBitmap/roaring/v2"
 	bolt "go.etcd.io/bbolt"
 
 	"github.com/plaid-ir/plaid/kernels"
+	"github.com/plaid-ir/plaid/storage/internal/layout"
 )
 
 // Tx is a change to the file; it takes effect when the function given to
@@ -34,15 +33,29 @@ func (f *File) Update(fn func(*Tx) error) error {
 }
 
 // exclusive runs fn as the only writer.
-func (f *File) exclusive(fn func(*handle) error) (err error) {
+func (f *File) exclusive(fn func(*handle) error) error {
+	if err := f.lockWriter(); err != nil {
+		return err
+	}
+	defer f.writer.Unlock()
+	return f.withHandle(fn)
+}
+
+// lockWriter waits to be the only writer.
+func (f *File) lockWriter() error {
 	if !f.write {
 		return fmt.Errorf("%s: %w", f.path, ErrReadOnly)
 	}
 	f.writer.Lock()
-	defer f.writer.Unlock()
 	if f.broken != nil {
+		defer f.writer.Unlock()
 		return f.broken
 	}
+	return nil
+}
+
+// withHandle calls fn with the file, which stays open meanwhile.
+func (f *File) withHandle(fn func(*handle) error) (err error) {
 	h, err := f.acquire()
 	if err != nil {
 		return err
@@ -59,77 +72,74 @@ func (f *File) exclusive(fn func(*handle) error) (err error) {
 // NewGeneration makes an empty generation that nobody sees yet and returns its
 // number. The codec's arrays are copied into the file.
 func (tx *Tx) NewGeneration(h Header, codec *kernels.Codec, cutoffs []float32) (uint64, error) {
-	if err := h.validate(); err != nil {
+	if err := h.Validate(); err != nil {
 		return 0, err
 	}
 	if err := codec.Validate(); err != nil {
 		return 0, err
 	}
-	n := tx.after + 1
-	err := tx.btx.ForEach(func(name []byte, _ *bolt.Bucket) error {
-		if g, ok := isGeneration(name); ok {
-			n = max(n, g+1)
-		}
-		return nil
-	})
+	n, err := tx.nextGeneration()
 	if err != nil {
 		return 0, err
 	}
 	if err := tx.MarkStaging(); err != nil {
 		return 0, err
 	}
-	gen, err := tx.btx.CreateBucket(generationName(n))
+	gen, err := tx.btx.CreateBucket(layout.GenerationName(n))
 	if err != nil {
 		return 0, err
 	}
-	for _, name := range generationBuckets {
+	for _, name := range layout.GenerationBuckets {
 		if _, err := gen.CreateBucket(name); err != nil {
 			return 0, err
 		}
 	}
-	h.Arrays = 1
-	for _, a := range [][]float32{cutoffs, codec.DimScale, codec.CentroidScale} {
-		if a != nil {
-			h.Arrays++
-		}
+	if h.Arrays, err = putCodec(gen.Bucket(layout.BucketCodec), codec, cutoffs); err != nil {
+		return 0, err
 	}
-	header, err := encodeJSON(keyHeader, h)
+	header, err := encodeJSON(layout.KeyHeader, h)
 	if err != nil {
 		return 0, err
 	}
-	if err := gen.Put(keyHeader, header); err != nil {
-		return 0, err
-	}
-	b := gen.Bucket(bucketCodec)
+	return n, gen.Put(layout.KeyHeader, header)
+}
+
+// nextGeneration is a number that no generation has.
+func (tx *Tx) nextGeneration() (uint64, error) {
+	next := tx.after + 1
+	err := tx.btx.ForEach(func(name []byte, _ *bolt.Bucket) error {
+		if g, ok := layout.GenerationNumber(name); ok {
+			next = max(next, g+1)
+		}
+		return nil
+	})
+	return next, err
+}
+
+// putCodec stores the arrays of a codec, and says how many these are.
+func putCodec(b *bolt.Bucket, codec *kernels.Codec, cutoffs []float32) (arrays int, err error) {
 	ct := &codec.Centroids
-	if err := b.Put(keyCentroids, seal(keyCentroids, slices.Clone(ct.Data[:ct.K*ct.Dim*ct.Type.Size()]))); err != nil {
+	centroids := slices.Clone(ct.Data[:ct.K*ct.Dim*ct.Type.Size()])
+	if err := b.Put(layout.KeyCentroids, layout.Seal(layout.KeyCentroids, centroids)); err != nil {
 		return 0, err
 	}
-	for _, x := range []struct{ key, values any }{
-		{keyCutoffs, cutoffs}, {keyDimScale, codec.DimScale}, {keyCentroidScale, codec.CentroidScale},
-	} {
-		if err := putFloats(b, x.key.([]byte), x.values.([]float32)); err != nil {
+	arrays = 1
+	for _, a := range layout.CodecArrays(codec, &cutoffs) {
+		if *a.Values == nil {
+			continue
+		}
+		arrays++
+		if err := b.Put(a.Key, layout.Seal(a.Key, layout.AppendFloats(nil, *a.Values))); err != nil {
 			return 0, err
 		}
 	}
-	return n, nil
-}
-
-func putFloats(b *bolt.Bucket, key []byte, values []float32) error {
-	if values == nil {
-		return nil
-	}
-	v := make([]byte, 0, 4*len(values)+crcSize)
-	for _, f := range values {
-		v = binary.LittleEndian.AppendUint32(v, math.Float32bits(f))
-	}
-	return b.Put(key, seal(key, v))
+	return arrays, nil
 }
 
 // MarkStaging notes that the transactions that follow write what is not yet
 // committed, so that it is looked for if they are never finished.
 func (tx *Tx) MarkStaging() error {
-	return tx.root.Put(keyStaging, seal(keyStaging, nil))
+	return tx.root.Put(layout.KeyStaging, layout.Seal(layout.KeyStaging, nil))
 }
 
 // Current is the number of the committed generation.
@@ -139,7 +149,7 @@ func (tx *Tx) Current() (uint64, error) { return currentGeneration(tx.btx, tx.pa
 // Readers that hold a view of another one keep it.
 func (tx *Tx) MakeCurrent(n uint64) error {
 	v := binary.LittleEndian.AppendUint64(nil, n)
-	if err := tx.root.Put(keyCurrent, seal(keyCurrent, v)); err != nil {
+	if err := tx.root.Put(layout.KeyCurrent, layout.Seal(layout.KeyCurrent, v)); err != nil {
 		return err
 	}
 	return tx.finish(n)
@@ -150,7 +160,7 @@ func (tx *Tx) MakeCurrent(n uint64) error {
 func (tx *Tx) finish(keep uint64) error {
 	var old [][]byte
 	err := tx.btx.ForEach(func(name []byte, _ *bolt.Bucket) error {
-		if g, ok := isGeneration(name); ok && g != keep {
+		if g, ok := layout.GenerationNumber(name); ok && g != keep {
 			old = append(old, slices.Clone(name))
 		}
 		return nil
@@ -163,20 +173,20 @@ func (tx *Tx) finish(keep uint64) error {
 			return err
 		}
 	}
-	return errors.Join(tx.root.Delete(keyStaging), tx.root.Delete(keyBuilding))
+	return errors.Join(tx.root.Delete(layout.KeyStaging), tx.root.Delete(layout.KeyBuilding))
 }
 
 // Generation gives access to generation n.
 func (tx *Tx) Generation(n uint64) (*Generation, error) {
-	b := tx.btx.Bucket(generationName(n))
+	b := tx.btx.Bucket(layout.GenerationName(n))
 	if b == nil {
 		return nil, corrupt(tx.path, nil, "generation %d is missing", n)
 	}
-	g := &Generation{tx: tx, b: b}
+	g := &Generation{tx: tx, bucket: b}
 	for _, x := range []struct {
 		name []byte
 		dst  **bolt.Bucket
-	}{{bucketChunks, &g.chunks}, {bucketIDs, &g.ids}, {bucketPayload, &g.payload}, {bucketPostings, &g.postings}} {
+	}{{layout.BucketChunks, &g.chunks}, {layout.BucketIDs, &g.ids}, {layout.BucketPayload, &g.payload}, {layout.BucketPostings, &g.postings}} {
 		if *x.dst = b.Bucket(x.name); *x.dst == nil {
 			return nil, corrupt(tx.path, nil, "bucket %s is missing", x.name)
 		}
@@ -188,49 +198,78 @@ func (tx *Tx) Generation(n uint64) (*Generation, error) {
 // Generation changes the content of one generation within a [Tx].
 type Generation struct {
 	tx                             *Tx
-	b                              *bolt.Bucket
+	bucket                         *bolt.Bucket
 	chunks, ids, payload, postings *bolt.Bucket
+	before                         *State // see committed
 }
 
 // State returns the committed state.
 func (g *Generation) State() (State, error) {
 	var s State
-	if err := decodeJSON(keyState, g.b.Get(keyState), &s); err != nil {
+	if err := decodeJSON(layout.KeyState, g.bucket.Get(layout.KeyState), &s); err != nil {
 		return s, corrupt(g.tx.path, err, "state")
 	}
-	return s, s.validate()
+	return s, s.Validate()
 }
 
-// PutState commits everything below the counters of s, and ends staging.
+// committed is the state before the transaction; that of a new generation is empty. Its
+// numbers are not given again, since views take what they know of them for what it was.
+func (g *Generation) committed() (*State, error) {
+	if g.before == nil {
+		s := State{}
+		if g.bucket.Get(layout.KeyState) != nil {
+			var err error
+			if s, err = g.State(); err != nil {
+				return nil, err
+			}
+		}
+		g.before = &s
+	}
+	return g.before, nil
+}
+
+// PutState commits everything below the counters of s, and ends staging. The sets that
+// belong to it are put before ([Generation.PutDocSets]), unless they stay.
 func (g *Generation) PutState(s State) error {
-	if err := s.validate(); err != nil {
+	if err := s.Validate(); err != nil {
 		return err
 	}
-	b, err := encodeJSON(keyState, s)
+	if !s.PayloadBitmap {
+		return fmt.Errorf("%w: a state that does not say which documents have a payload", ErrInternal)
+	}
+	if err := raiseVersions(g.tx.root, g.tx.path); err != nil {
+		return err
+	}
+	b, err := encodeJSON(layout.KeyState, s)
 	if err != nil {
 		return err
 	}
-	if err := g.tx.root.Delete(keyStaging); err != nil {
+	if err := g.tx.root.Delete(layout.KeyStaging); err != nil {
 		return err
 	}
-	return g.b.Put(keyState, b)
+	return g.bucket.Put(layout.KeyState, b)
 }
 
 // PutChunk stores a chunk under a number that is not in use. The chunk has a
 // bucket of its own, so that its pages are never rewritten when neighbours are
 // added.
 func (g *Generation) PutChunk(number uint32, docs *DocTable, codes, factors, residuals []byte) error {
-	b, err := g.chunks.CreateBucket(key32(number))
+	if s, err := g.committed(); err != nil {
+		return err
+	} else if number < s.NextChunk {
+		return fmt.Errorf("%w: chunk %d was committed once", ErrInternal, number)
+	}
+	b, err := g.chunks.CreateBucket(layout.NumberKey(number))
 	if err != nil {
 		return fmt.Errorf("chunk %d: %w", number, err)
 	}
-	if err := b.Put(keyDocs, seal(keyIn(number, keyDocs), appendDocTable(nil, docs))); err != nil {
+	if err := b.Put(layout.KeyDocs, layout.Seal(layout.ChecksumKey(number, layout.KeyDocs), appendDocTable(nil, docs))); err != nil {
 		return err
 	}
-	for _, a := range []struct{ key, data []byte }{{keyCodes, codes}, {keyFactors, factors}, {keyResiduals, residuals}} {
-		v := make([]byte, len(a.data)+tailBytes, len(a.data)+tailBytes+crcSize)
+	for _, a := range []struct{ key, data []byte }{{layout.KeyCodes, codes}, {layout.KeyFactors, factors}, {layout.KeyResiduals, residuals}} {
+		v := make([]byte, len(a.data)+layout.TailBytes, len(a.data)+layout.TailBytes+layout.ChecksumSize)
 		copy(v, a.data)
-		if err := b.Put(a.key, seal(keyIn(number, a.key), v)); err != nil {
+		if err := b.Put(a.key, layout.Seal(layout.ChecksumKey(number, a.key), v)); err != nil {
 			return err
 		}
 	}
@@ -238,31 +277,38 @@ func (g *Generation) PutChunk(number uint32, docs *DocTable, codes, factors, res
 }
 
 // DeleteChunk removes a chunk.
-func (g *Generation) DeleteChunk(number uint32) error { return g.chunks.DeleteBucket(key32(number)) }
+func (g *Generation) DeleteChunk(number uint32) error {
+	return g.chunks.DeleteBucket(layout.NumberKey(number))
+}
 
 // PutPostings stores one posting block of a segment, made by [AppendPostings].
 func (g *Generation) PutPostings(segment, block uint32, data []byte) error {
-	b, err := g.postings.CreateBucketIfNotExists(key32(segment))
+	if s, err := g.committed(); err != nil {
+		return err
+	} else if segment < s.NextSegment {
+		return fmt.Errorf("%w: segment %d was committed once", ErrInternal, segment)
+	}
+	b, err := g.postings.CreateBucketIfNotExists(layout.NumberKey(segment))
 	if err != nil {
 		return err
 	}
 	b.FillPercent = 1
-	k := key32(block)
-	return b.Put(k, seal(keyIn(segment, k), data))
+	k := layout.NumberKey(block)
+	return b.Put(k, layout.Seal(layout.ChecksumKey(segment, k), data))
 }
 
 // DeletePostings removes the postings of a segment.
 func (g *Generation) DeletePostings(segment uint32) error {
-	if g.postings.Bucket(key32(segment)) == nil {
+	if g.postings.Bucket(layout.NumberKey(segment)) == nil {
 		return nil
 	}
-	return g.postings.DeleteBucket(key32(segment))
+	return g.postings.DeleteBucket(layout.NumberKey(segment))
 }
 
 // PutID maps an id to an ordinal.
 func (g *Generation) PutID(id string, ordinal uint32) error {
 	v := binary.LittleEndian.AppendUint32(nil, ordinal)
-	return g.ids.Put([]byte(id), seal([]byte(id), v))
+	return g.ids.Put([]byte(id), layout.Seal([]byte(id), v))
 }
 
 // HasID reports whether an id is mapped to an ordinal, committed or staged.
@@ -273,50 +319,36 @@ func (g *Generation) DeleteID(id string) error { return g.ids.Delete([]byte(id))
 
 // PutPayload stores what is given back with a document.
 func (g *Generation) PutPayload(ordinal uint32, p []byte) error {
-	k := key32(ordinal)
-	return g.payload.Put(k, seal(k, slices.Clone(p)))
+	k := layout.NumberKey(ordinal)
+	return g.payload.Put(k, layout.Seal(k, slices.Clone(p)))
 }
 
 // DeletePayload removes it.
-func (g *Generation) DeletePayload(ordinal uint32) error { return g.payload.Delete(key32(ordinal)) }
-
-// PutTombstones replaces the set of deleted ordinals.
-func (g *Generation) PutTombstones(bm *roaring.Bitmap) error {
-	if bm.IsEmpty() {
-		return g.b.Delete(keyTombstones)
-	}
-	bm = bm.Clone()
-	bm.RunOptimize()
-	b, err := bm.ToBytes()
-	if err != nil {
-		return err
-	}
-	return g.b.Put(keyTombstones, seal(keyTombstones, b))
+func (g *Generation) DeletePayload(ordinal uint32) error {
+	return g.payload.Delete(layout.NumberKey(ordinal))
 }
 
 // PutNote stores a small JSON document beside the format record: facts about
 // the file that are no part of the index's content and its digest.
 func (tx *Tx) PutNote(name string, v any) error {
-	k := noteKey(name)
+	k := layout.NoteKey(name)
 	b, err := json.Marshal(v)
 	if err != nil {
 		return err
 	}
-	return tx.root.Put(k, seal(k, b))
+	return tx.root.Put(k, layout.Seal(k, b))
 }
 
 // Note reads what PutNote stored; ok is false if there is nothing.
 func (v *View) Note(name string, dst any) (ok bool, err error) {
 	defer Guard(v.file.path, &err)()
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	k := noteKey(name)
-	sealed := v.tx.Bucket(rootBucket).Get(k)
+	k := layout.NoteKey(name)
+	sealed, err := frameRecord(v.tx.Bucket(layout.RootBucket), k, v.file.path)
 	if sealed == nil {
-		return false, nil
+		return false, err
 	}
 	if err := decodeJSON(k, sealed, dst); err != nil {
-		return false, v.bad(err, "note %s", name)
+		return false, v.corrupt(err, "note %s", name)
 	}
 	return true, nil
 }

@@ -24,28 +24,18 @@ type Array struct {
 	// Shape is empty for a scalar, which has one element.
 	Shape []int
 
-	path   string
-	kind   kind
-	big    bool
-	n      int
-	r      io.ReaderAt
-	off    int64 // of the first element
-	buf    []byte
-	closer io.Closer // of what r reads, if this array owns it
+	path  string
+	kind  kind
+	big   bool
+	n     int
+	r     io.ReaderAt
+	off   int64 // of the first element
+	buf   []byte
+	owner // of what r reads, or of nothing
 }
 
 // Len is the number of elements.
 func (a *Array) Len() int { return a.n }
-
-// Close releases the file if the array owns it. It may be called twice.
-func (a *Array) Close() error {
-	if a.closer == nil {
-		return nil
-	}
-	c := a.closer
-	a.closer = nil
-	return c.Close()
-}
 
 // Float32s fills dst with the elements from from on, converted to float32:
 // float64 and wide integers are rounded. Values are not checked. Errors are

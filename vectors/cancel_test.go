@@ -4,30 +4,12 @@ import (
 	"context"
 	"fmt"
 	"strings"
-	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/plaid-ir/plaid/internal/countdown"
 )
-
-// countdown is a context that ends when it has been asked so many times.
-type countdown struct {
-	context.Context
-	left atomic.Int64
-}
-
-func endsAfter(n int64) *countdown {
-	c := &countdown{Context: context.Background()}
-	c.left.Store(n)
-	return c
-}
-
-func (c *countdown) Err() error {
-	if c.left.Add(-1) >= 0 {
-		return nil
-	}
-	return context.Canceled
-}
 
 // Whatever is read line by line when a collection is opened can be broken off: that
 // is no fault of the file.
@@ -49,9 +31,9 @@ func TestOpenCancelled(t *testing.T) {
 		"lines and ids":     func(ctx context.Context) error { return closed(Open(ctx, withIDs)) },
 		"payloads":          func(ctx context.Context) error { return closed(OpenPayloads(ctx, files.Payload)) },
 	} {
-		n := int64(0)
+		n := 0
 		for ; ; n++ {
-			err := open(endsAfter(n))
+			err := open(countdown.New(n))
 			if err == nil {
 				break
 			}
@@ -59,7 +41,7 @@ func TestOpenCancelled(t *testing.T) {
 			require.NotErrorIs(t, err, ErrFormat, what)
 			require.NotErrorIs(t, err, ErrID, what)
 		}
-		require.Greater(t, n, int64(3), what)
+		require.Greater(t, n, 3, what)
 	}
 }
 

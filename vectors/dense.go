@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"iter"
-	"strconv"
 
 	"github.com/plaid-ir/plaid/kernels"
 )
@@ -16,18 +15,14 @@ const blockFloats = 1 << 18
 // denseSource reads documents from one array: [tokens, dim] with the lengths
 // of the documents, or [docs, rows, dim], padded.
 type denseSource struct {
-	vec     *Array
-	mask    *Array // [docs, rows]; nil if there is none
-	dim, n  int
-	starts  []int    // n+1 rows at which documents begin; nil if padded
-	stride  int      // rows of a padded document
-	empty   bool     // not one vector
-	kept    []int    // real rows of a padded document; nil if all
-	ids     []string // nil: row numbers
-	payload *payloads
-	files   *inputs
-	closers []io.Closer
-
+	source
+	vec    *Array
+	mask   *Array // [docs, rows]; nil if there is none
+	dim, n int
+	starts []int // n+1 rows at which documents begin; nil if padded
+	stride int   // rows of a padded document
+	empty  bool  // not one vector
+	kept   []int // real rows of a padded document; nil if all
 	floats []float32
 	masks  []int64
 }
@@ -38,7 +33,7 @@ const maxEmptyDocs = 1 << 20
 // newDense fits the arrays together. lengths may be nil; they come from
 // lengthsPath.
 func newDense(vec, mask *Array, lengths []int64, lengthsPath string) (*denseSource, error) {
-	s := &denseSource{vec: vec, mask: mask, files: new(inputs)}
+	s := &denseSource{source: source{path: vec.path, files: new(inputs)}, vec: vec, mask: mask}
 	if !vec.kind.isFloat() {
 		return nil, faultf(vec.path, ErrShape, "elements are %s, want floats", vec.Dtype)
 	}
@@ -97,22 +92,13 @@ func (s *denseSource) padded(lengths []int64, lengthsPath string) (err error) {
 	return err
 }
 
-func (s *denseSource) Len() int       { return s.n }
-func (s *denseSource) name() string   { return s.vec.path }
-func (s *denseSource) numbered() bool { return s.ids == nil }
+func (s *denseSource) Len() int { return s.n }
 
 func (s *denseSource) Dim() int {
 	if s.empty {
 		return 0
 	}
 	return s.dim
-}
-
-func (s *denseSource) ID(i int) string {
-	if s.ids == nil {
-		return strconv.Itoa(i)
-	}
-	return s.ids[i]
 }
 
 func (s *denseSource) Rows(i int) int {
@@ -133,65 +119,42 @@ func (s *denseSource) start(i int) int {
 	return i * s.stride
 }
 
-func (s *denseSource) Close() error {
-	err := closeAll(s.closers)
-	s.closers = nil
-	return err
-}
-
 func (s *denseSource) Docs(ctx context.Context, from, to int) iter.Seq2[Document, error] {
 	return s.files.guard(from, s.docs(ctx, from, to))
 }
 
 func (s *denseSource) docs(ctx context.Context, from, to int) iter.Seq2[Document, error] {
 	return func(yield func(Document, error) bool) {
-		if err := checkRange(s.vec.path, from, to, s.n); err != nil {
-			yield(Document{}, err)
-			return
-		}
 		// The buffers are borrowed, so that a loop inside a loop gets its own.
 		floats, masks, payload := s.floats, s.masks, []byte(nil)
 		s.floats, s.masks = nil, nil
 		defer func() { s.floats, s.masks = floats, masks }()
-		for i := from; i < to; {
-			if err := ctx.Err(); err != nil {
-				yield(Document{}, err)
-				return
-			}
-			base, end := s.start(i), i+1
-			for end < to && (s.start(end+1)-base)*s.dim <= blockFloats {
-				end++
-			}
-			var err error
-			if floats, masks, err = s.read(floats, masks, i, end); err != nil {
-				yield(Document{}, inFile(err, s.vec.path, i, -1, ""))
-				return
-			}
-			for ; i < end; i++ {
-				if err := ctx.Err(); err != nil {
-					yield(Document{}, err)
-					return
+		base, end := 0, from // the rows from base on, of documents before end, are in the buffers
+		eachDocument(ctx, s.path, from, to, s.n, yield, func(i int) (doc Document, err error) {
+			if i == end {
+				for base, end = s.start(i), i+1; end < to && (s.start(end+1)-base)*s.dim <= blockFloats; {
+					end++
 				}
-				doc := Document{ID: s.ID(i)}
-				lo, hi := s.start(i)-base, s.start(i+1)-base
-				var mask []int64
-				if s.mask != nil {
-					mask = masks[lo:hi]
-				}
-				doc.Tokens = s.keep(floats[lo*s.dim:hi*s.dim], mask, i)
-				err := checkFinite(doc.Tokens, s.dim)
-				if err == nil && s.payload != nil {
-					doc.Payload, payload, err = s.payload.get(payload, i)
-				}
-				if err != nil {
-					yield(Document{}, inFile(err, s.vec.path, i, -1, doc.ID))
-					return
-				}
-				if !yield(doc, nil) {
-					return
+				if floats, masks, err = s.read(floats, masks, i, end); err != nil {
+					return doc, inFile(err, s.path, i, -1, "")
 				}
 			}
-		}
+			doc.ID = s.ID(i)
+			lo, hi := s.start(i)-base, s.start(i+1)-base
+			var mask []int64
+			if s.mask != nil {
+				mask = masks[lo:hi]
+			}
+			doc.Tokens = s.keep(floats[lo*s.dim:hi*s.dim], mask, i)
+			err = checkFinite(doc.Tokens, s.dim)
+			if err == nil && s.payload != nil {
+				doc.Payload, payload, err = s.payload.get(payload, i)
+			}
+			if err != nil {
+				err = inFile(err, s.path, i, -1, doc.ID)
+			}
+			return doc, err
+		})
 	}
 }
 

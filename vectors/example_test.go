@@ -1,10 +1,8 @@
 package vectors_test
 
 import (
-	"bytes"
 	"context"
 	"fmt"
-	"iter"
 	"log"
 	"os"
 	"path/filepath"
@@ -67,29 +65,6 @@ func ExampleFromDocuments() {
 	// Output: 2 and 1 tokens
 }
 
-// A stream, such as the rows of a database. It is read once; what does not fit into the
-// memory given waits in a temporary file.
-func ExampleFromSeq() {
-	var rows iter.Seq2[vectors.Document, error] = func(yield func(vectors.Document, error) bool) {
-		for i := range 3 {
-			doc := vectors.Document{ID: fmt.Sprintf("row %d", i), Tokens: []float32{float32(i), 1}}
-			if !yield(doc, nil) {
-				return
-			}
-		}
-	}
-	src, err := vectors.FromSeq(ctx, 2, rows, &vectors.SeqOptions{Memory: 1 << 30})
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer src.Close() // the temporary file goes
-	show(src)
-	// Output:
-	// row 0 [0 1]
-	// row 1 [1 1]
-	// row 2 [2 1]
-}
-
 // Several collections, one after another.
 func ExampleConcat() {
 	first, err := vectors.FromDocuments(2, []vectors.Document{{ID: "a", Tokens: []float32{1, 0}}})
@@ -109,18 +84,4 @@ func ExampleConcat() {
 	// Output:
 	// a [1 0]
 	// b [0 1]
-}
-
-func ExampleJSONLWriter() {
-	var b bytes.Buffer
-	w := vectors.NewJSONLWriter(&b)
-	doc := vectors.Document{ID: "a", Tokens: []float32{1, 0, 0, 0.5}, Payload: []byte(`{"title": "A"}`)}
-	if err := w.Write(doc, 2); err != nil {
-		log.Fatal(err)
-	}
-	if err := w.Flush(); err != nil {
-		log.Fatal(err)
-	}
-	fmt.Print(b.String())
-	// Output: {"id":"a","title":"A","vectors":[[1,0],[0,0.5]]}
 }

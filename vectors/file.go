@@ -28,6 +28,35 @@ func (in *inputs) open(path string) (*os.File, int64, error) {
 	return f, size, nil
 }
 
+// openAs opens a file by what parses its head, which then owns it.
+func openAs[T interface{ own(io.Closer) }](in *inputs, path string, parse func(io.ReaderAt, int64, string) (T, error)) (v T, err error) {
+	f, size, err := in.open(path)
+	if err != nil {
+		return v, err
+	}
+	if v, err = parse(f, size, path); err != nil {
+		f.Close()
+		return v, err
+	}
+	v.own(f)
+	return v, nil
+}
+
+// owner closes a file, if it has one.
+type owner struct{ file io.Closer }
+
+func (o *owner) own(c io.Closer) { o.file = c }
+
+// Close releases the file. It may be called twice.
+func (o *owner) Close() error {
+	if o.file == nil {
+		return nil
+	}
+	c := o.file
+	o.file = nil
+	return c.Close()
+}
+
 // stream opens what is read once, which may be a pipe.
 func (in *inputs) stream(ctx context.Context, path string) (io.ReadCloser, error) {
 	s, err := in.watch.Stream(ctx, path)

@@ -86,9 +86,13 @@ func (in *inputs) openRegistered(ctx context.Context, f Format, files Files) (_ 
 		return nil, err
 	}
 	s := &overlaid{Source: src, in: in}
-	defer closeOnError(s, &err)
+	defer func() {
+		if err != nil {
+			s.Close()
+		}
+	}()
 	if files.IDs != "" {
-		if s.ids, err = in.readIDs(ctx, files.IDs, wantedIDs{n: src.Len(), of: files.Vectors}); err != nil {
+		if s.ids, err = in.readIDs(ctx, files.IDs, wantedIDs{n: src.Len(), file: files.Vectors}); err != nil {
 			return nil, err
 		}
 		s.ids = notNil(s.ids)

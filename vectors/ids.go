@@ -54,8 +54,8 @@ func duplicateID(id, unit string, first, second int) error {
 
 // wantedIDs says what a list of ids must be.
 type wantedIDs struct {
-	n  int    // as many documents; −1: any number
-	of string // what holds the documents
+	n    int    // as many documents; −1: any number
+	file string // what holds the documents
 	// loose: ids to look up. They may repeat, and text may have blank lines.
 	loose bool
 }
@@ -109,7 +109,7 @@ func (in *inputs) readIDsFrom(path string, want wantedIDs, text func(string) (io
 			return nil, err
 		}
 		defer a.Close()
-		return idsOfArray(&a.Array, want)
+		return idsOfArray(a, want)
 	case ".npz", ".safetensors", ".gz":
 		return nil, faultf(path, ErrID, "ids are read from text, one a line, from a .json list or from .npy integers")
 	case ".json":
@@ -156,7 +156,7 @@ func parseIDs(r io.Reader, path string, want wantedIDs) ([]string, error) {
 			}
 		}
 		if ids = append(ids, id); want.n >= 0 && len(ids) > want.n {
-			return nil, inFile(fmt.Errorf("%w: one id more than the %d of %s", ErrID, want.n, want.of), path, -1, lines.no, "")
+			return nil, inFile(fmt.Errorf("%w: one id more than the %d of %s", ErrID, want.n, want.file), path, -1, lines.no, "")
 		}
 	}
 	return ids, want.check(path, len(ids))
@@ -208,7 +208,7 @@ func idsOfArray(a *Array, want wantedIDs) ([]string, error) {
 
 func (w wantedIDs) check(path string, have int) error {
 	if w.n >= 0 && have != w.n {
-		return faultf(path, ErrID, "%d ids for the %d of %s", have, w.n, w.of)
+		return faultf(path, ErrID, "%d ids for the %d of %s", have, w.n, w.file)
 	}
 	return nil
 }

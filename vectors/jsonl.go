@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"iter"
-	"strconv"
 	"unicode/utf8"
 
 	"github.com/plaid-ir/plaid/kernels"
@@ -16,17 +15,13 @@ import (
 // jsonlSource reads documents from lines of JSON. A scan at open notes where
 // each line is; the numbers are parsed when a document is asked for.
 type jsonlSource struct {
-	path    string
-	r       io.ReaderAt
-	files   *inputs
-	closers []io.Closer
-	dim     int
-	docs    []jsonlDoc
-	ids     []string // nil: row numbers
-	ownIDs  bool     // ids, if any, are those of the lines
-	payload *payloads
-	line    []byte
-	tokens  []float32
+	source
+	r      io.ReaderAt
+	dim    int
+	docs   []jsonlDoc
+	ownIDs bool // ids, if any, are those of the lines
+	line   []byte
+	tokens []float32
 }
 
 type jsonlDoc struct {
@@ -46,7 +41,7 @@ type record struct {
 // newJSONL scans a file of size bytes. With ownIDs the lines' ids are read and
 // checked; else they do not matter.
 func newJSONL(ctx context.Context, r io.ReaderAt, size int64, path string, ownIDs bool) (*jsonlSource, error) {
-	s := &jsonlSource{path: path, r: r, ownIDs: ownIDs, files: new(inputs)}
+	s := &jsonlSource{source: source{path: path, files: new(inputs)}, r: r, ownIDs: ownIDs}
 	lines := newLineReader(untilDone{ctx, io.NewSectionReader(r, 0, size)}, maxLine)
 	seen := idSet{}
 	for {
@@ -185,20 +180,6 @@ func parseRecord(line []byte, payload *[]byte, row func(token int, text []byte) 
 func (s *jsonlSource) Dim() int       { return s.dim }
 func (s *jsonlSource) Len() int       { return len(s.docs) }
 func (s *jsonlSource) Rows(i int) int { return s.docs[i].rows }
-func (s *jsonlSource) ID(i int) string {
-	if s.ids == nil {
-		return strconv.Itoa(i)
-	}
-	return s.ids[i]
-}
-func (s *jsonlSource) name() string   { return s.path }
-func (s *jsonlSource) numbered() bool { return s.ids == nil }
-
-func (s *jsonlSource) Close() error {
-	err := closeAll(s.closers)
-	s.closers = nil
-	return err
-}
 
 func (s *jsonlSource) Docs(ctx context.Context, from, to int) iter.Seq2[Document, error] {
 	return s.files.guard(from, s.docsOf(ctx, from, to))
@@ -206,21 +187,12 @@ func (s *jsonlSource) Docs(ctx context.Context, from, to int) iter.Seq2[Document
 
 func (s *jsonlSource) docsOf(ctx context.Context, from, to int) iter.Seq2[Document, error] {
 	return func(yield func(Document, error) bool) {
-		if err := checkRange(s.path, from, to, len(s.docs)); err != nil {
-			yield(Document{}, err)
-			return
-		}
 		// The buffers are borrowed, so that a loop inside a loop gets its own.
 		line, tokens, payload := s.line, s.tokens, []byte(nil)
 		s.line, s.tokens = nil, nil
 		defer func() { s.line, s.tokens = line, tokens }()
-		for i := from; i < to; i++ {
-			if err := ctx.Err(); err != nil {
-				yield(Document{}, err)
-				return
-			}
-			doc := Document{ID: s.ID(i)}
-			var err error
+		eachDocument(ctx, s.path, from, to, len(s.docs), yield, func(i int) (doc Document, err error) {
+			doc.ID = s.ID(i)
 			if line, err = readSpan(s.r, line, s.docs[i].span, s.path); err == nil {
 				payload = payload[:0]
 				doc.Payload, err = s.parse(line, &tokens, &payload, i)
@@ -229,14 +201,11 @@ func (s *jsonlSource) docsOf(ctx context.Context, from, to int) iter.Seq2[Docume
 				doc.Payload, payload, err = s.payload.get(payload, i)
 			}
 			if err != nil {
-				yield(Document{}, inFile(err, s.path, i, s.docs[i].line, doc.ID))
-				return
+				err = inFile(err, s.path, i, s.docs[i].line, doc.ID)
 			}
 			doc.Tokens = tokens
-			if !yield(doc, nil) {
-				return
-			}
-		}
+			return doc, err
+		})
 	}
 }
 

@@ -39,7 +39,7 @@ func (in *inputs) readLengths(ctx context.Context, path string) ([]int64, error)
 			return nil, err
 		}
 		defer a.Close()
-		return intsOf(&a.Array)
+		return intsOf(a)
 	case ".npz", ".safetensors", ".gz":
 		return nil, faultf(path, ErrFormat, "lengths are read from .npy, from a .json list or from text, not from %s", ext)
 	}

@@ -3,7 +3,6 @@ package vectors
 import (
 	"context"
 	"fmt"
-	"io"
 	"iter"
 	"slices"
 
@@ -13,19 +12,15 @@ import (
 // manySource reads documents of which each is an array [tokens, dim] of one file; the
 // name of the array is the id.
 type manySource struct {
-	path    string
-	arrays  []*Array
-	ids     []string
-	dim     int
-	payload *payloads
-	files   *inputs
-	closers []io.Closer
-	floats  []float32
+	source
+	arrays []*Array
+	dim    int
+	floats []float32
 }
 
-// each opens the arrays of a file that has a document in each: several of floats, all
-// of rank 2, none with a name that pick knows. It returns nil if this is no such file.
-func (p *parts) each(c container, files Files) (*manySource, error) {
+// documents opens the arrays of a file that has a document in each: several of floats, all
+// of rank 2, none with a name that byName knows. It returns nil if this is no such file.
+func (p *parts) documents(c container, files Files) (*manySource, error) {
 	names := c.Names()
 	if len(names) < 2 || files.Lengths != "" || files.Mask != "" {
 		return nil, nil
@@ -34,7 +29,7 @@ func (p *parts) each(c container, files Files) (*manySource, error) {
 	if slices.ContainsFunc(names, func(name string) bool { return slices.Contains(known, name) }) {
 		return nil, nil
 	}
-	s := &manySource{path: files.Vectors}
+	s := &manySource{}
 	for _, name := range names {
 		a, err := c.Array(name)
 		if err != nil {
@@ -62,31 +57,8 @@ func (p *parts) each(c container, files Files) (*manySource, error) {
 	return s, nil
 }
 
-// openMany completes what each has begun.
-func (in *inputs) openMany(ctx context.Context, s *manySource, p *parts, files Files, err error) (Source, error) {
-	if err != nil {
-		return nil, err
-	}
-	if files.IDs != "" {
-		if s.ids, err = in.readIDs(ctx, files.IDs, wantedIDs{n: len(s.arrays), of: files.Vectors}); err != nil {
-			return nil, err
-		}
-	}
-	if files.Payload != "" {
-		if s.payload, err = in.openPayloads(ctx, files.Payload, len(s.arrays), s.ids); err != nil {
-			return nil, err
-		}
-		p.closers = append(p.closers, s.payload)
-	}
-	s.closers, s.files = p.closers, in
-	return s, nil
-}
-
-func (s *manySource) Dim() int        { return s.dim }
-func (s *manySource) Len() int        { return len(s.arrays) }
-func (s *manySource) ID(i int) string { return s.ids[i] }
-func (s *manySource) name() string    { return s.path }
-func (s *manySource) numbered() bool  { return false }
+func (s *manySource) Dim() int { return s.dim }
+func (s *manySource) Len() int { return len(s.arrays) }
 
 func (s *manySource) Rows(i int) int {
 	if s.arrays[i].n == 0 {
@@ -95,48 +67,30 @@ func (s *manySource) Rows(i int) int {
 	return s.arrays[i].Shape[0]
 }
 
-func (s *manySource) Close() error {
-	err := closeAll(s.closers)
-	s.closers = nil
-	return err
-}
-
 func (s *manySource) Docs(ctx context.Context, from, to int) iter.Seq2[Document, error] {
 	return s.files.guard(from, s.docs(ctx, from, to))
 }
 
 func (s *manySource) docs(ctx context.Context, from, to int) iter.Seq2[Document, error] {
 	return func(yield func(Document, error) bool) {
-		if err := checkRange(s.path, from, to, len(s.arrays)); err != nil {
-			yield(Document{}, err)
-			return
-		}
 		// Borrowed, so that a loop inside a loop gets its own.
 		floats, payload := s.floats, []byte(nil)
 		s.floats = nil
 		defer func() { s.floats = floats }()
-		for i := from; i < to; i++ {
-			if err := ctx.Err(); err != nil {
-				yield(Document{}, err)
-				return
-			}
+		eachDocument(ctx, s.path, from, to, len(s.arrays), yield, func(i int) (doc Document, err error) {
 			a := s.arrays[i]
 			floats = slices.Grow(floats[:0], a.n)[:a.n]
-			doc := Document{ID: s.ids[i], Tokens: floats}
-			err := a.Float32s(floats, 0)
-			if err == nil {
+			doc = Document{ID: s.ids[i], Tokens: floats}
+			if err = a.Float32s(floats, 0); err == nil {
 				err = checkFinite(floats, s.dim)
 			}
 			if err == nil && s.payload != nil {
 				doc.Payload, payload, err = s.payload.get(payload, i)
 			}
 			if err != nil {
-				yield(Document{}, inFile(err, a.path, i, -1, doc.ID))
-				return
+				err = inFile(err, a.path, i, -1, doc.ID)
 			}
-			if !yield(doc, nil) {
-				return
-			}
-		}
+			return doc, err
+		})
 	}
 }

@@ -1,6 +1,7 @@
 package vectors
 
 import (
+	"math"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -75,7 +76,7 @@ func TestQueriesAreCalledSo(t *testing.T) {
 	src := open(t, Files{Vectors: one, Queries: true})
 	require.Equal(t, 1, src.Len())
 	require.Equal(t, 2, src.Rows(0))
-	bad := tempFile(t, "q.npy", npyBytes(t, "<f4", []int{1, 2, 2}, 1, 2, 3, float32(nan())))
+	bad := tempFile(t, "q.npy", npyBytes(t, "<f4", []int{1, 2, 2}, 1, 2, 3, float32(math.NaN())))
 	for queries, noun := range map[bool]string{true: ": query 0 (id \"0\"), token 1", false: ": document 0 (id \"0\"), token 1"} {
 		for _, err := range open(t, Files{Vectors: bad, Queries: queries}).Docs(t.Context(), 0, 1) {
 			require.ErrorContains(t, err, noun)

@@ -81,26 +81,14 @@ func (s *memorySource) Close() error   { return nil }
 
 func (s *memorySource) Docs(ctx context.Context, from, to int) iter.Seq2[Document, error] {
 	return func(yield func(Document, error) bool) {
-		if err := checkRange("", from, to, len(s.docs)); err != nil {
-			yield(Document{}, err)
-			return
-		}
-		for i := from; i < to; i++ {
-			err := ctx.Err()
+		eachDocument(ctx, "", from, to, len(s.docs), yield, func(i int) (Document, error) {
 			doc := s.docs[i]
 			doc.ID = s.ID(i)
-			if err == nil {
-				if err = checkFinite(doc.Tokens, s.dim); err != nil {
-					err = inFile(err, "", i, -1, doc.ID)
-				}
-			}
+			err := checkFinite(doc.Tokens, s.dim)
 			if err != nil {
-				yield(Document{}, err)
-				return
+				err = inFile(err, "", i, -1, doc.ID)
 			}
-			if !yield(doc, nil) {
-				return
-			}
-		}
+			return doc, err
+		})
 	}
 }

@@ -16,33 +16,18 @@ const (
 	maxNPYHeader = 1 << 16
 )
 
-// NPY is a NumPy array file, versions 1.0 to 3.0
-// (numpy.org/doc/stable/reference/generated/numpy.lib.format.html).
-type NPY struct{ Array }
-
 // OpenNPY opens a .npy file. Errors are [*FileError]: of the operating system,
 // or [ErrFormat] as for [NewNPY].
-func OpenNPY(path string) (*NPY, error) { return new(inputs).openNPY(path) }
+func OpenNPY(path string) (*Array, error) { return new(inputs).openNPY(path) }
 
-func (in *inputs) openNPY(path string) (*NPY, error) {
-	f, size, err := in.open(path)
-	if err != nil {
-		return nil, err
-	}
-	n, err := NewNPY(f, size, path)
-	if err != nil {
-		f.Close()
-		return nil, err
-	}
-	n.closer = f
-	return n, nil
-}
+func (in *inputs) openNPY(path string) (*Array, error) { return openAs(in, path, NewNPY) }
 
-// NewNPY reads the header of a NumPy array of size bytes in all; name stands
-// for the path in errors. The header's claims are checked against size before
+// NewNPY reads the header of a NumPy array file, versions 1.0 to 3.0
+// (numpy.org/doc/stable/reference/generated/numpy.lib.format.html), of size bytes in
+// all; name stands for the path in errors. The header's claims are checked against size before
 // anything is allocated: a file with fewer or more bytes is [ErrFormat], and so
 // are Fortran order beyond rank 1 and types other than plain numbers.
-func NewNPY(r io.ReaderAt, size int64, name string) (*NPY, error) {
+func NewNPY(r io.ReaderAt, size int64, name string) (*Array, error) {
 	head := make([]byte, 12)
 	if n, err := readAtMost(r, head, size); err != nil {
 		return nil, NewFileError(name, err)
@@ -96,7 +81,7 @@ func NewNPY(r io.ReaderAt, size int64, name string) (*NPY, error) {
 	case have > want:
 		return nil, faultf(name, ErrFormat, "%d bytes of data, %s %s takes only %d", have, a.Dtype, shapeString(a.Shape), want)
 	}
-	return &NPY{*a}, nil
+	return a, nil
 }
 
 // parseNPYHeader reads the Python dictionary of a header.
@@ -105,10 +90,10 @@ func parseNPYHeader(text string) (*Array, error) {
 	a := &Array{}
 	var fortran bool
 	seen := map[string]bool{}
-	if !p.take('{') {
+	if !p.accept('{') {
 		return nil, p.errorf("want a dictionary")
 	}
-	for !p.take('}') {
+	for !p.accept('}') {
 		key, err := p.str()
 		if err != nil {
 			return nil, err
@@ -117,7 +102,7 @@ func parseNPYHeader(text string) (*Array, error) {
 			return nil, p.errorf("key %.40q twice", key)
 		}
 		seen[key] = true
-		if !p.take(':') {
+		if !p.accept(':') {
 			return nil, p.errorf("want a colon")
 		}
 		switch key {
@@ -143,7 +128,7 @@ func parseNPYHeader(text string) (*Array, error) {
 		if err != nil {
 			return nil, err
 		}
-		if !p.take(',') && p.peek() != '}' {
+		if !p.accept(',') && p.peek() != '}' {
 			return nil, p.errorf("want a comma or a brace")
 		}
 	}
@@ -182,7 +167,7 @@ func (p *pyReader) peek() byte {
 	return p.s[p.i]
 }
 
-func (p *pyReader) take(c byte) bool {
+func (p *pyReader) accept(c byte) bool {
 	if p.peek() != c || p.i == len(p.s) {
 		return false
 	}
@@ -218,11 +203,11 @@ func (p *pyReader) boolean() (bool, error) {
 
 // shape reads a tuple of lengths; Python 2 wrote some of them as 3L.
 func (p *pyReader) shape() ([]int, error) {
-	if !p.take('(') {
+	if !p.accept('(') {
 		return nil, p.errorf("want a tuple")
 	}
 	shape := []int{}
-	for !p.take(')') {
+	for !p.accept(')') {
 		p.peek()
 		start := p.i
 		for p.i < len(p.s) && p.s[p.i] >= '0' && p.s[p.i] <= '9' {
@@ -240,8 +225,8 @@ func (p *pyReader) shape() ([]int, error) {
 			return nil, fmt.Errorf("header claims more than %d axes", maxRank)
 		}
 		shape = append(shape, d)
-		p.take('L')
-		if !p.take(',') && (p.peek() != ')' || len(shape) == 1) {
+		p.accept('L')
+		if !p.accept(',') && (p.peek() != ')' || len(shape) == 1) {
 			return nil, p.errorf("want a comma")
 		}
 	}

@@ -23,25 +23,13 @@ type NPZ struct {
 	names   []string
 	members map[string]*zip.File
 	r       io.ReaderAt
-	closer  io.Closer
+	owner
 }
 
 // OpenNPZ opens a .npz file. Errors are [*FileError].
 func OpenNPZ(path string) (*NPZ, error) { return new(inputs).openNPZ(path) }
 
-func (in *inputs) openNPZ(path string) (*NPZ, error) {
-	f, size, err := in.open(path)
-	if err != nil {
-		return nil, err
-	}
-	z, err := NewNPZ(f, size, path)
-	if err != nil {
-		f.Close()
-		return nil, err
-	}
-	z.closer = f
-	return z, nil
-}
+func (in *inputs) openNPZ(path string) (*NPZ, error) { return openAs(in, path, NewNPZ) }
 
 // NewNPZ reads the directory of an archive of size bytes; name stands for the
 // path in errors.
@@ -81,16 +69,6 @@ func zipFault(err error) error {
 // Names are the arrays, without .npy, in the order of the archive.
 func (z *NPZ) Names() []string { return z.names }
 
-// Close releases the file. It may be called twice.
-func (z *NPZ) Close() error {
-	if z.closer == nil {
-		return nil
-	}
-	c := z.closer
-	z.closer = nil
-	return c.Close()
-}
-
 // Array opens an array, which is valid until the archive is closed. A stored
 // member is read in place; a deflated one is inflated as far as it is read,
 // into memory if it is small, else into a temporary file that Close of the
@@ -117,7 +95,7 @@ func (z *NPZ) Array(name string) (*Array, error) {
 	case f.Method == zip.Deflate && plain > packed*maxInflate:
 		return nil, faultf(label, ErrFormat, "member of %d bytes claims to inflate to %d, beyond what deflate can do", packed, plain)
 	}
-	var n *NPY
+	var n *Array
 	switch f.Method {
 	case zip.Store:
 		n, err = NewNPY(io.NewSectionReader(z.r, start, int64(packed)), int64(plain), label)
@@ -127,12 +105,12 @@ func (z *NPZ) Array(name string) (*Array, error) {
 			s.Close()
 			break
 		}
-		n.closer = s
+		n.own(s)
 	default:
 		return nil, faultf(label, ErrFormat, "compression method %d is not read", f.Method)
 	}
 	if err != nil {
 		return nil, err
 	}
-	return &n.Array, nil
+	return n, nil
 }

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -79,28 +80,12 @@ func (in *inputs) openJSONL(ctx context.Context, files Files) (_ Source, err err
 		f.Close()
 		return nil, err
 	}
-	s.files = in
-	s.closers = append(s.closers, f)
-	defer closeOnError(s, &err)
-	if files.IDs != "" {
-		if s.ids, err = in.readIDs(ctx, files.IDs, wantedIDs{n: s.Len(), of: files.Vectors}); err != nil {
-			return nil, err
-		}
-		s.ids = notNil(s.ids)
-	}
-	if files.Payload != "" {
-		if s.payload, err = in.openPayloads(ctx, files.Payload, s.Len(), s.ids); err != nil {
-			return nil, err
-		}
-		s.closers = append(s.closers, s.payload)
+	s.files, s.closers = in, []io.Closer{f}
+	if err := s.openBeside(ctx, files, s.Len()); err != nil {
+		s.Close()
+		return nil, err
 	}
 	return s, nil
-}
-
-func closeOnError(s Source, err *error) {
-	if *err != nil {
-		s.Close()
-	}
 }
 
 // notNil keeps ids that were given, but are none, apart from no ids.
@@ -109,6 +94,48 @@ func notNil(ids []string) []string {
 		return []string{}
 	}
 	return ids
+}
+
+// source is what sources that read from files have in common.
+type source struct {
+	path    string
+	ids     []string // nil: row numbers
+	payload *payloads
+	files   *inputs
+	closers []io.Closer
+}
+
+func (s *source) name() string   { return s.path }
+func (s *source) numbered() bool { return s.ids == nil }
+
+func (s *source) ID(i int) string {
+	if s.ids == nil {
+		return strconv.Itoa(i)
+	}
+	return s.ids[i]
+}
+
+func (s *source) Close() error {
+	err := closeAll(s.closers)
+	s.closers = nil
+	return err
+}
+
+// openBeside opens the files of ids and of payloads of n documents.
+func (s *source) openBeside(ctx context.Context, files Files, n int) (err error) {
+	if files.IDs != "" {
+		if s.ids, err = s.files.readIDs(ctx, files.IDs, wantedIDs{n: n, file: s.path}); err != nil {
+			return err
+		}
+		s.ids = notNil(s.ids)
+	}
+	if files.Payload == "" {
+		return nil
+	}
+	if s.payload, err = s.files.openPayloads(ctx, files.Payload, n, s.ids); err == nil {
+		s.closers = append(s.closers, s.payload)
+	}
+	return err
 }
 
 // parts are the arrays that a collection is made of; nil if absent.
@@ -124,35 +151,26 @@ func (in *inputs) openDense(ctx context.Context, files Files, format string) (_ 
 			closeAll(p.closers)
 		}
 	}()
-	switch format {
-	case "npy":
-		n, err := in.openNPY(files.Vectors)
+	if format == "npy" {
+		if p.vec, err = p.npy(in, files.Vectors); err != nil {
+			return nil, err
+		}
+	} else {
+		c, err := p.container(in, files.Vectors, format)
 		if err != nil {
 			return nil, err
 		}
-		p.vec, p.closers = &n.Array, []io.Closer{n}
-	case "npz":
-		z, err := in.openNPZ(files.Vectors)
+		many, err := p.documents(c, files)
 		if err != nil {
 			return nil, err
 		}
-		p.closers = []io.Closer{z}
-		if many, err := p.each(z, files); err != nil || many != nil {
-			return in.openMany(ctx, many, &p, files, err)
+		if many != nil {
+			many.source = source{path: files.Vectors, ids: many.ids, files: in, closers: p.closers}
+			err = many.openBeside(ctx, files, len(many.arrays))
+			p.closers = many.closers
+			return many, err
 		}
-		if err := p.pick(z, files); err != nil {
-			return nil, err
-		}
-	default:
-		t, err := in.openSafetensors(files.Vectors)
-		if err != nil {
-			return nil, err
-		}
-		p.closers = []io.Closer{t}
-		if many, err := p.each(t, files); err != nil || many != nil {
-			return in.openMany(ctx, many, &p, files, err)
-		}
-		if err := p.pick(t, files); err != nil {
+		if err := p.byName(c, files); err != nil {
 			return nil, err
 		}
 	}
@@ -160,61 +178,77 @@ func (in *inputs) openDense(ctx context.Context, files Files, format string) (_ 
 		if ext := filepath.Ext(files.Mask); !strings.EqualFold(ext, ".npy") {
 			return nil, faultf(files.Mask, ErrFormat, "a mask is read from .npy, not from %q", ext)
 		}
-		m, err := in.openNPY(files.Mask)
-		if err != nil {
+		if p.mask, err = p.npy(in, files.Mask); err != nil {
 			return nil, err
 		}
-		p.mask = &m.Array
-		p.closers = append(p.closers, m)
 	}
-	var lengths []int64
-	lengthsPath := files.Lengths
-	switch {
-	case files.Lengths != "":
-		lengths, err = in.readLengths(ctx, files.Lengths)
-	case p.lengths != nil:
-		lengthsPath = p.lengths.path
-		lengths, err = intsOf(p.lengths)
-	}
+	lengths, lengthsPath, err := p.readLengths(ctx, in, files)
 	if err != nil {
 		return nil, err
-	}
-	if lengths == nil && lengthsPath != "" {
-		lengths = []int64{}
-	}
-	if lengths == nil && files.Queries && p.mask == nil && len(p.vec.Shape) == 2 {
-		lengths, lengthsPath = []int64{int64(p.vec.Shape[0])}, p.vec.path
 	}
 	s, err := newDense(p.vec, p.mask, lengths, lengthsPath)
 	if err != nil {
 		return nil, err
 	}
-	switch {
-	case files.IDs != "":
-		s.ids, err = in.readIDs(ctx, files.IDs, wantedIDs{n: s.n, of: p.vec.path})
-	case p.ids != nil:
-		s.ids, err = idsOfArray(p.ids, wantedIDs{n: s.n, of: p.vec.path})
-	}
-	if err != nil {
-		return nil, err
-	}
-	if files.IDs != "" || p.ids != nil {
-		s.ids = notNil(s.ids)
-	}
-	if files.Payload != "" {
-		if s.payload, err = in.openPayloads(ctx, files.Payload, s.n, s.ids); err != nil {
+	s.source = source{path: p.vec.path, files: in, closers: p.closers}
+	if p.ids != nil {
+		if s.ids, err = idsOfArray(p.ids, wantedIDs{n: s.n, file: p.vec.path}); err != nil {
 			return nil, err
 		}
-		p.closers = append(p.closers, s.payload)
+		s.ids = notNil(s.ids)
 	}
-	s.closers, s.files = p.closers, in
-	return s, nil
+	err = s.openBeside(ctx, files, s.n)
+	p.closers = s.closers
+	return s, err
+}
+
+// npy opens an array that is a file of its own.
+func (p *parts) npy(in *inputs, path string) (*Array, error) {
+	a, err := in.openNPY(path)
+	if err == nil {
+		p.closers = append(p.closers, a)
+	}
+	return a, err
+}
+
+// readLengths reads the rows of each document, and says where they are from; nil if
+// nothing has them.
+func (p *parts) readLengths(ctx context.Context, in *inputs, files Files) (lengths []int64, path string, err error) {
+	switch {
+	case files.Lengths != "":
+		path = files.Lengths
+		lengths, err = in.readLengths(ctx, path)
+	case p.lengths != nil:
+		path = p.lengths.path
+		lengths, err = intsOf(p.lengths)
+	case files.Queries && p.mask == nil && len(p.vec.Shape) == 2: // one query
+		return []int64{int64(p.vec.Shape[0])}, p.vec.path, nil
+	default:
+		return nil, "", nil
+	}
+	if lengths == nil {
+		lengths = []int64{}
+	}
+	return lengths, path, err
 }
 
 // container is a file of named arrays.
 type container interface {
 	Names() []string
 	Array(name string) (*Array, error)
+	Close() error
+}
+
+func (p *parts) container(in *inputs, path, format string) (c container, err error) {
+	if format == "npz" {
+		c, err = in.openNPZ(path)
+	} else {
+		c, err = in.openSafetensors(path)
+	}
+	if err == nil {
+		p.closers = append(p.closers, c)
+	}
+	return c, err
 }
 
 var (
@@ -224,9 +258,9 @@ var (
 	idNames     = []string{"ids", "doc_ids"}
 )
 
-// pick finds the arrays by name; those that files replace are not looked at.
-func (p *parts) pick(c container, files Files) (err error) {
-	if p.vec, err = p.one(c, files.Vectors, vectorNames); err != nil {
+// byName finds the arrays by name; those that files replace are not looked at.
+func (p *parts) byName(c container, files Files) (err error) {
+	if p.vec, err = p.named(c, files.Vectors, vectorNames); err != nil {
 		return err
 	}
 	if p.vec == nil {
@@ -235,23 +269,23 @@ func (p *parts) pick(c container, files Files) (err error) {
 		}
 	}
 	if files.Lengths == "" && files.Mask == "" {
-		if p.lengths, err = p.one(c, files.Vectors, lengthNames); err != nil {
+		if p.lengths, err = p.named(c, files.Vectors, lengthNames); err != nil {
 			return err
 		}
-		if p.mask, err = p.one(c, files.Vectors, maskNames); err != nil {
+		if p.mask, err = p.named(c, files.Vectors, maskNames); err != nil {
 			return err
 		}
 	}
 	if files.IDs == "" {
-		if p.ids, err = p.one(c, files.Vectors, idNames); err != nil {
+		if p.ids, err = p.named(c, files.Vectors, idNames); err != nil {
 			return fmt.Errorf("%w; give ids that are not integers as a file of text", err)
 		}
 	}
 	return nil
 }
 
-// one opens the array that has one of the names, nil if there is none.
-func (p *parts) one(c container, path string, names []string) (*Array, error) {
+// named opens the array that has one of the names, nil if there is none.
+func (p *parts) named(c container, path string, names []string) (*Array, error) {
 	var found []string
 	for _, name := range c.Names() {
 		if slices.Contains(names, name) {
@@ -327,7 +361,7 @@ func (in *inputs) checkSuffix(path, format string) (string, error) {
 	switch {
 	case format == "":
 		if format = formats[ext]; format == "" && slices.Contains(elsewhere, ext) {
-			return "", NewFileError(path, fmt.Errorf("%w: %w: %s is read by the program that has more formats: formats/cmd/plaid in plaid's repository (docs/formats.md)", ErrFormat, ErrSuffix, ext))
+			return "", NewFileError(path, fmt.Errorf("%w: %w: %s is read by the program that has more formats: vectors/formats/cmd/plaid in plaid's repository (docs/formats.md)", ErrFormat, ErrSuffix, ext))
 		} else if format == "" {
 			return "", NewFileError(path, fmt.Errorf("%w: %w: %q is not known: want %s, or the format by name", ErrFormat, ErrSuffix, ext, suffixes()))
 		}

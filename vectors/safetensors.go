@@ -31,7 +31,7 @@ type Safetensors struct {
 	tensors map[string]tensorInfo
 	data    int64 // where the tensors begin
 	r       io.ReaderAt
-	closer  io.Closer
+	owner
 }
 
 // tensorInfo is a tensor as the header describes it.
@@ -45,17 +45,7 @@ type tensorInfo struct {
 func OpenSafetensors(path string) (*Safetensors, error) { return new(inputs).openSafetensors(path) }
 
 func (in *inputs) openSafetensors(path string) (*Safetensors, error) {
-	f, size, err := in.open(path)
-	if err != nil {
-		return nil, err
-	}
-	s, err := NewSafetensors(f, size, path)
-	if err != nil {
-		f.Close()
-		return nil, err
-	}
-	s.closer = f
-	return s, nil
+	return openAs(in, path, NewSafetensors)
 }
 
 // NewSafetensors reads the header of a file of size bytes; name stands for the
@@ -204,14 +194,4 @@ func (s *Safetensors) Array(name string) (*Array, error) {
 	}
 	n, _ := elements(t.shape, k.size())
 	return &Array{Dtype: k.dtype(false), Shape: t.shape, path: label, kind: k, n: n, r: s.r, off: s.data + t.begin}, nil
-}
-
-// Close releases the file. It may be called twice.
-func (s *Safetensors) Close() error {
-	if s.closer == nil {
-		return nil
-	}
-	c := s.closer
-	s.closer = nil
-	return c.Close()
 }

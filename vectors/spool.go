@@ -25,7 +25,8 @@ import (
 //
 // A spool with a path of its own outlives the process: what was added before a
 // kill is there when the path is opened again, but for a document that was cut
-// short, so that work can go on where it stopped.
+// short, so that work can go on where it stopped. Only the end of a file is cut: one
+// that is damaged before its last document is not opened, and stays as it is.
 //
 // It is for one goroutine at a time.
 type Spool struct {
@@ -86,8 +87,8 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // NewSpool makes an empty spool for vectors of dimension dim, or opens one.
 //
-// Errors: [ErrShape] (dim), [ErrSpool], [ErrSpoolInUse], [fs.ErrExist], and those
-// of the file.
+// Errors: [ErrShape] (dim), [ErrSpool], [ErrSpoolInUse], [fs.ErrExist], [ErrFormat] for
+// a file that is damaged, and those of the file.
 func NewSpool(dim int, o *SpoolOptions) (*Spool, error) {
 	s := &Spool{dim: dim, seen: idSet{}, scratch: []float32{}}
 	if o != nil {
@@ -204,75 +205,7 @@ func (s *Spool) width() int {
 	return 4
 }
 
-// recover takes in the whole records of a file of n bytes. What is behind them
-// goes: it was cut short when the writer died.
-func (s *Spool) recover(n int64) error {
-	for s.size < n {
-		r, err := s.read(s.size, n)
-		if err != nil {
-			var broken *brokenRecord
-			if !errors.As(err, &broken) {
-				return s.at0(err)
-			}
-			break
-		}
-		if err := s.note(r.id, len(r.vectors)/(s.dim*s.width()), r.size); err != nil {
-			return s.at0(err)
-		}
-	}
-	if s.size < n {
-		if err := s.file.Truncate(s.size); err != nil {
-			return s.at0(err)
-		}
-	}
-	return nil
-}
-
 func (s *Spool) at0(err error) error { return NewFileError(s.o.Path, cause(err)) }
-
-// brokenRecord: the file has no whole record there.
-type brokenRecord struct{ reason string }
-
-func (e *brokenRecord) Error() string { return "a record is damaged: " + e.reason }
-
-// Unwrap makes errors.Is find ErrFormat.
-func (e *brokenRecord) Unwrap() error { return ErrFormat }
-
-type spoolRecord struct {
-	id, payload, vectors []byte
-	hasPayload           bool
-	size                 int64
-}
-
-// read returns the record at off of a file of n bytes.
-func (s *Spool) read(off, n int64) (r spoolRecord, err error) {
-	var head [recordBytes]byte
-	if n-off < recordBytes {
-		return r, &brokenRecord{"its head is cut short"}
-	}
-	if _, err := s.file.ReadAt(head[:], off); err != nil {
-		return r, err
-	}
-	idLen := int64(binary.LittleEndian.Uint32(head[0:]))
-	payload := int64(binary.LittleEndian.Uint32(head[4:]))
-	r.hasPayload = payload > 0
-	payload = max(payload-1, 0)
-	vectorBytes := int64(binary.LittleEndian.Uint32(head[8:])) * int64(s.dim*s.width())
-	r.size = recordBytes + idLen + payload + vectorBytes
-	if idLen > MaxIDBytes || r.size > n-off {
-		return r, &brokenRecord{"it is longer than the file"}
-	}
-	b := make([]byte, r.size-recordBytes)
-	if _, err := s.file.ReadAt(b, off+recordBytes); err != nil {
-		return r, err
-	}
-	sum := crc32.Update(crc32.Checksum(head[:12], castagnoli), castagnoli, b)
-	if sum != binary.LittleEndian.Uint32(head[12:]) {
-		return r, &brokenRecord{"its checksum differs"}
-	}
-	r.id, r.payload, r.vectors = b[:idLen], b[idLen:idLen+payload], b[idLen+payload:]
-	return r, nil
-}
 
 // note enters a document of the file.
 func (s *Spool) note(id []byte, rows int, size int64) error {

@@ -14,6 +14,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
+
+	"github.com/plaid-ir/plaid/internal/race"
 )
 
 // anyDocuments draws documents of dimension dim whose components a float16 holds.
@@ -131,6 +133,101 @@ func TestSpoolResumesAfterACut(t *testing.T) {
 			require.Equal(t, whole, readFile(t, path))
 		}
 	}
+}
+
+// A bit that flips in a file that is resumed costs the last document at most, and is
+// an error that names the document otherwise, which leaves the file as it is.
+func TestSpoolResumesNoDamage(t *testing.T) {
+	const dim, n = 2, 4
+	for _, named := range []bool{true, false} {
+		o := &SpoolOptions{Path: filepath.Join(t.TempDir(), "s")}
+		s, err := NewSpool(dim, o)
+		require.NoError(t, err)
+		var ends []int64
+		for i := range n {
+			d := Document{Tokens: make([]float32, (i+1)%3*dim+dim)} // zeros, which look like lengths
+			if named {
+				d.ID = fmt.Sprint("document ", i)
+			}
+			if i%2 == 1 {
+				d.Payload = []byte(`{"a":1}`)
+			}
+			require.NoError(t, s.Add(d))
+			ends = append(ends, s.size)
+		}
+		begin := s.at[0]
+		require.NoError(t, s.Close())
+		whole := readFile(t, o.Path)
+		o.Resume = true
+		resumed := func(content []byte) (*Spool, error) {
+			require.NoError(t, os.WriteFile(o.Path, content, 0o600))
+			return NewSpool(dim, o)
+		}
+		step := int64(race.Cases(29, 7, 1))
+		for bit := begin * 8; bit < int64(len(whole))*8; bit += step {
+			content := append([]byte(nil), whole...)
+			content[bit/8] ^= 1 << (bit % 8)
+			doc := 0
+			for ends[doc] <= bit/8 {
+				doc++
+			}
+			for _, torn := range []int{0, 19} { // of the last document, which is longer
+				content := content[:len(content)-torn]
+				last := n - 1
+				if torn > 0 {
+					last--
+				}
+				s, err := resumed(content)
+				if doc >= last {
+					require.NoError(t, err)
+					require.Equal(t, min(doc, n-1), s.Len())
+					require.NoError(t, s.Close())
+					continue
+				}
+				require.ErrorIs(t, err, ErrFormat, "bit %d", bit)
+				var fe *FileError
+				require.ErrorAs(t, err, &fe)
+				require.Equal(t, o.Path, fe.Path)
+				require.Equal(t, doc, fe.Doc)
+				require.Equal(t, content, readFile(t, o.Path))
+			}
+		}
+	}
+}
+
+// The search for whole records finds those that lie across what is read at a time, and
+// ends where too much looks like one.
+func TestSpoolSearchesBehindDamage(t *testing.T) {
+	const dim = 64
+	o := &SpoolOptions{Path: filepath.Join(t.TempDir(), "s")}
+	s, err := NewSpool(dim, o)
+	require.NoError(t, err)
+	tokens := make([]float32, spoolBuffer/4-40) // so that the second head is cut
+	require.NoError(t, s.Add(Document{ID: "a", Tokens: tokens[:len(tokens)/dim*dim], Payload: make([]byte, 63)}))
+	require.NoError(t, s.Add(Document{ID: "b", Tokens: tokens[:len(tokens)/dim*dim]}))
+	first, second := s.at[0], s.at[1]
+	require.NoError(t, s.Close())
+	o.Resume = true
+	content := readFile(t, o.Path)
+	for shift := range recordBytes + 2 { // where the second head lies in what is read
+		b := append(content[:first:first], content[first+int64(shift):]...)
+		require.NoError(t, os.WriteFile(o.Path, b, 0o600))
+		s, err := NewSpool(dim, o)
+		if shift == 0 {
+			require.NoError(t, err)
+			require.NoError(t, s.Close())
+			continue
+		}
+		require.ErrorIs(t, err, ErrFormat)
+		require.ErrorContains(t, err, fmt.Sprintf("a whole one is at byte %d", second-int64(shift)))
+	}
+	searched := searchedBytes
+	defer func() { searchedBytes = searched }()
+	searchedBytes = 1000
+	require.NoError(t, os.WriteFile(o.Path, content[:len(content)-1], 0o600))
+	_, err = NewSpool(dim, o)
+	require.ErrorIs(t, err, ErrFormat)
+	require.Equal(t, content[:len(content)-1], readFile(t, o.Path))
 }
 
 func TestSpoolNoticesDamage(t *testing.T) {

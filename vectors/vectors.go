@@ -140,6 +140,23 @@ func checkRange(path string, from, to, n int) error {
 	return nil
 }
 
+// eachDocument yields the documents from to to of n, up to the first with an error.
+func eachDocument(ctx context.Context, path string, from, to, n int, yield func(Document, error) bool, document func(i int) (Document, error)) {
+	err := checkRange(path, from, to, n)
+	for i := from; i < to && err == nil; i++ {
+		var doc Document
+		if err = ctx.Err(); err == nil {
+			doc, err = document(i)
+		}
+		if err == nil && !yield(doc, nil) {
+			return
+		}
+	}
+	if err != nil {
+		yield(Document{}, err)
+	}
+}
+
 // Document is one document or query.
 type Document struct {
 	ID string

@@ -175,6 +175,18 @@ func (s *Server) Connect(name string, more ...nats.Option) (*nats.Conn, error) {
 	return nats.Connect("", append(o, more...)...)
 }
 
+// Traffic counts messages of clients, of JetStream too, since the server was started.
+type Traffic struct{ In, Out int64 }
+
+// Messages counts what has come to the server and gone from it.
+func (s *Server) Messages() (Traffic, error) {
+	v, err := s.s.Varz(nil)
+	if err != nil {
+		return Traffic{}, fmt.Errorf("%w: %w", ErrServer, err)
+	}
+	return Traffic{v.InMsgs, v.OutMsgs}, nil
+}
+
 // ClientURL is where clients reach the server, ClusterAddr where other servers do.
 func (s *Server) ClientURL() string { return s.s.ClientURL() }
 
@@ -218,7 +230,7 @@ type logger struct {
 	fatal chan<- error
 }
 
-func (l logger) Noticef(f string, v ...any) { l.l.Info(fmt.Sprintf(f, v...)) }
+func (l logger) Noticef(f string, v ...any) { l.l.Debug(fmt.Sprintf(f, v...)) }
 func (l logger) Warnf(f string, v ...any)   { l.l.Warn(fmt.Sprintf(f, v...)) }
 
 func (l logger) Fatalf(f string, v ...any) {

@@ -119,12 +119,13 @@ func (c *Config) complete() error {
 // [topology.ErrRemoved], also what is under way, and where another collection has the name,
 // with [topology.ErrReplaced]: a new client is one of that. It is safe for concurrent use.
 type Client struct {
-	c     Config
-	bus   *bus.Bus
-	watch *topology.Watcher
-	own   bool // the watcher
-	peers peers
-	acks  *acks
+	c      Config
+	bus    *bus.Bus
+	watch  *topology.Watcher
+	own    bool // the watcher
+	peers  peers
+	acks   *acks
+	queues queues
 
 	end  context.Context
 	stop context.CancelFunc
@@ -167,6 +168,7 @@ func Over(b *bus.Bus, watch *topology.Watcher, c Config) (*Client, error) {
 		return nil, err
 	}
 	f := &Client{c: c, bus: b, watch: watch, seen: map[int]uint64{}}
+	f.queues.f, f.queues.all = f, map[int]*queue{}
 	f.peers.init(c.HedgeBudget)
 	f.end, f.stop = context.WithCancel(context.Background())
 	var err error
@@ -208,6 +210,7 @@ func (f *Client) Drain() error {
 	f.mu.Unlock()
 	f.running.Wait()
 	f.stop()
+	f.queues.done.Wait()
 	f.acks.close()
 	if f.own {
 		f.watch.Close()

@@ -390,3 +390,71 @@ func TestBuild(t *testing.T) {
 	_, err = c.Op.Promote(c.Ctx, "other")
 	assert.ErrorIs(t, err, topology.ErrNoCollection)
 }
+
+// A log that has lost its end and has grown again, past what the replicas have, is not
+// followed: its entries are others. Searches go on, changes are refused, and a node that
+// is told to begins again with the log.
+func TestLogGrownAgain(t *testing.T) {
+	docs, maker := documents(21, 60)
+	c := clustertest.New(t, 2)
+	c.Collection("wiki", operate.CreateOptions{Shards: 1, Replicas: 2}, dim, docs[:40])
+	f := c.Client(client.Config{Collection: "wiki"})
+	for i := 40; i < 45; i++ {
+		_, err := f.Add(c.Ctx, searchtest.Source(t, dim, docs[i:i+1]), nil)
+		require.NoError(t, err)
+	}
+	id := c.ID("wiki")
+	stream, err := c.Bus.JS.Stream(c.Ctx, bus.LogStream(id, 0))
+	require.NoError(t, err)
+	var entries [][]byte
+	for i := range uint64(5) {
+		msg, err := stream.GetMsg(c.Ctx, i+1)
+		require.NoError(t, err)
+		entries = append(entries, msg.Data)
+	}
+	c.Stop("n0")
+	c.Stop("n1")
+	require.NoError(t, c.Bus.JS.DeleteStream(c.Ctx, bus.LogStream(id, 0)))
+	require.NoError(t, c.Bus.MakeLog(c.Ctx, id, 0, 0))
+	for _, entry := range []int{0, 1, 2, 4, 3, 0, 1} { // 4 and 5 change places: 5 is another one
+		_, err := c.Bus.JS.Publish(c.Ctx, bus.LogSubject(id, 0), entries[entry])
+		require.NoError(t, err)
+	}
+	c.Start("n0")
+	c.Start("n1")
+	state := func(lost, ready int) func() bool {
+		return func() bool {
+			for _, r := range c.Op.Watcher().Replicas(id, 1, 0) {
+				if r.Lost {
+					lost--
+				} else if r.Ready {
+					ready--
+				}
+			}
+			return lost == 0 && ready == 0
+		}
+	}
+	c.Await(func() bool { return state(2, 0)() })
+	require.NoError(t, f.Watcher().Wait(c.Ctx, func() bool { // it may hear of them later
+		n := 0
+		for _, r := range f.Watcher().Replicas(id, 1, 0) {
+			if r.Lost && r.Ready {
+				n++
+			}
+		}
+		return n == 2
+	}))
+	r, err := f.Search(c.Ctx, search.Query{Vectors: maker.Tokens(2)}, search.Options{K: 100, Mode: search.Exhaustive})
+	require.NoError(t, err)
+	assert.EqualValues(t, 45, r.Coverage.Docs)
+	_, err = c.Op.Restore(c.Ctx, "wiki")
+	require.ErrorIs(t, err, operate.ErrDiffer)
+	require.NoError(t, c.Op.Rejoin(c.Ctx, "wiki", "n0"))
+	c.Await(func() bool { return state(1, 1)() })
+	require.NoError(t, c.Op.Rejoin(c.Ctx, "wiki", "n1"))
+	c.Await(func() bool { return state(0, 2)() })
+	checks, err := c.Op.Verify(c.Ctx, "wiki")
+	require.NoError(t, err)
+	assert.EqualValues(t, 45, checks[0].Replicas[0].Documents)
+	require.ErrorIs(t, c.Op.Rejoin(c.Ctx, "wiki", "n7"), operate.ErrNodes)
+}

@@ -28,6 +28,7 @@ import (
 	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/search"
 	"github.com/plaid-ir/plaid/search/searchtest"
+	"github.com/plaid-ir/plaid/server/collection"
 	"github.com/plaid-ir/plaid/vectors"
 )
 
@@ -66,7 +67,9 @@ func left(t *testing.T, c *clustertest.Cluster, id string) (names []string) {
 	for _, kind := range []string{"inputs/", "codecs/", "shards/"} {
 		some, err := c.Store.List(c.Ctx, kind+id+"/")
 		require.NoError(t, err)
-		names = append(names, some...)
+		for _, e := range some {
+			names = append(names, e.Name)
+		}
 	}
 	return names
 }
@@ -206,7 +209,7 @@ func TestRemoveUnderWay(t *testing.T) {
 					one := []vectors.Document{{ID: fmt.Sprint("w", n), Tokens: docs[0].Tokens}}
 					_, errs[i] = f.Add(c.Ctx, searchtest.Source(t, dim, one), nil)
 				default:
-					for _, errs[i] = range f.Documents(c.Ctx, client.Wanted{}) {
+					for _, errs[i] = range f.Documents(c.Ctx, collection.Selection{}, collection.ReadOptions{}) {
 					}
 				}
 			}
@@ -384,8 +387,8 @@ func TestFilesPutAside(t *testing.T) {
 	c.Stop("n1")
 	all, err := c.Store.List(c.Ctx, "maps/wiki/") // somebody removes it by hand
 	require.NoError(t, err)
-	for _, name := range all {
-		require.NoError(t, c.Store.Delete(c.Ctx, name))
+	for _, e := range all {
+		require.NoError(t, c.Store.Delete(c.Ctx, e.Name))
 	}
 	require.NoError(t, c.Bus.Maps.Delete(c.Ctx, "wiki"))
 	c.Await(func() bool { _, err := c.Op.Watcher().Map("wiki"); return err != nil })

@@ -14,8 +14,9 @@ import (
 	"github.com/plaid-ir/plaid/cluster/bus"
 	"github.com/plaid-ir/plaid/cluster/topology"
 	"github.com/plaid-ir/plaid/cluster/wire"
-	"github.com/plaid-ir/plaid/condition"
+	"github.com/plaid-ir/plaid/metadata/condition"
 	"github.com/plaid-ir/plaid/search"
+	"github.com/plaid-ir/plaid/server/collection"
 )
 
 // maxHeld is how many bytes of listed documents are held at a time: they are given in the
@@ -39,31 +40,41 @@ type Document struct {
 	Applied uint64
 }
 
-// Wanted says which documents to read, and what of them: those of a list of ids or of
-// places, in its order, those that a condition is true of, or where there is none of
-// these, all, in the order of shards and of ordinals in them. Those that are not there
-// are passed over. A list of more than 256 MiB is [ErrTooLarge].
-type Wanted struct {
-	IDs    []string
-	Places []Place
-	Where  *condition.Condition
-	// Limit is how many at most; 0: all.
-	Limit            int
-	Payload, Vectors bool
+// Number is the document id of a place.
+func (p Place) Number() uint64 {
+	return collection.NumberOf(&search.Hit{Part: p.Shard, Ordinal: p.Ordinal})
+}
 
+// placeOf is the inverse; false if no collection has so many shards.
+func placeOf(number uint64) (Place, bool) {
+	shard := number >> 32
+	return Place{int(shard), uint32(number)}, shard <= wire.MaxShards
+}
+
+// wanted says which documents to read, and what of them.
+type wanted struct {
+	collection.Selection
+	collection.ReadOptions
 	applied map[int]uint64 // what shards must have applied, beside what this client knows of
 }
 
 // list tells whether the documents are named one by one.
-func (w *Wanted) list() bool { return w.IDs != nil || w.Places != nil }
+func (w *wanted) list() bool { return w.IDs != nil || w.Numbers != nil }
 
-// Documents reads documents. Those of a shard that come in one answer are of one state
+// Documents reads the documents of a selection in one way at most, those of a list in its
+// order, others in the order of shards and of ordinals in them. A list of more than 256 MiB
+// is [ErrTooLarge].
+//
+// Those of a shard that come in one answer are of one state
 // of it; while changes go on, a long list is of several. A shard that does not answer is
 // an error ([*PartialError]) whatever the configuration says. Other errors:
-// [condition.ErrUnknownField], and those of Search.
-func (f *Client) Documents(ctx context.Context, w Wanted) iter.Seq2[Document, error] {
+// [collection.ErrSelection], [condition.ErrUnknownField], and those of Search.
+func (f *Client) Documents(ctx context.Context, s collection.Selection, o collection.ReadOptions) iter.Seq2[Document, error] {
 	return func(yield func(Document, error) bool) {
-		err := f.documentsOf(ctx, &w, func(d Document) bool { return yield(d, nil) })
+		err := s.Check()
+		if err == nil {
+			err = f.documentsOf(ctx, &wanted{Selection: s, ReadOptions: o}, func(d Document) bool { return yield(d, nil) })
+		}
 		if err != nil {
 			yield(Document{}, err)
 		}
@@ -72,7 +83,7 @@ func (f *Client) Documents(ctx context.Context, w Wanted) iter.Seq2[Document, er
 
 // CheckFields makes sure that some document has each field of a condition.
 func (f *Client) CheckFields(ctx context.Context, where *condition.Condition) error {
-	w := Wanted{Where: where, Limit: 1}
+	w := wanted{Selection: collection.Selection{Where: where}, ReadOptions: collection.ReadOptions{Limit: 1}}
 	m, err := f.collection()
 	if err != nil {
 		return err
@@ -101,7 +112,7 @@ func (f *Client) Shards(ctx context.Context) ([]wire.ShardStats, error) {
 	return all, nil
 }
 
-func (f *Client) documentsOf(ctx context.Context, w *Wanted, give func(Document) bool) error {
+func (f *Client) documentsOf(ctx context.Context, w *wanted, give func(Document) bool) error {
 	m, err := f.collection()
 	if err != nil {
 		return err
@@ -143,8 +154,8 @@ func (f *Client) documentsOf(ctx context.Context, w *Wanted, give func(Document)
 }
 
 // look is what one shard is asked for.
-func (w *Wanted) look(m *topology.Map) (*wire.Look, error) {
-	l := &wire.Look{Payload: w.Payload, Vectors: w.Vectors, Limit: w.Limit, Bytes: max(4<<20/m.Shards(), 64<<10)}
+func (w *wanted) look(m *topology.Map) (*wire.Look, error) {
+	l := &wire.Look{Payload: w.Metadata, Vectors: w.Vectors, Limit: w.Limit, Bytes: max(4<<20/m.Shards(), 64<<10)}
 	if w.Where == nil {
 		l.All = true
 		return l, nil
@@ -155,7 +166,7 @@ func (w *Wanted) look(m *topology.Map) (*wire.Look, error) {
 }
 
 // firstPages are the first documents of each shard, when all say what they have.
-func (f *Client) firstPages(ctx context.Context, m *topology.Map, w *Wanted) ([]*wire.Found, error) {
+func (f *Client) firstPages(ctx context.Context, m *topology.Map, w *wanted) ([]*wire.Found, error) {
 	l, err := w.look(m)
 	if err != nil {
 		return nil, err
@@ -172,12 +183,12 @@ func (f *Client) firstPages(ctx context.Context, m *topology.Map, w *Wanted) ([]
 }
 
 // listed reads the documents of a list.
-func (f *Client) listed(ctx context.Context, m *topology.Map, w *Wanted, give func(Document) bool) error {
+func (f *Client) listed(ctx context.Context, m *topology.Map, w *wanted, give func(Document) bool) error {
 	const most = 2 << 20 // bytes of a list in one message
 	looks, sizes := map[int][]*wire.Look{}, map[int]int{}
 	of := func(s, size int) *wire.Look {
 		if len(looks[s]) == 0 || sizes[s]+size > most {
-			looks[s], sizes[s] = append(looks[s], &wire.Look{Applied: w.applied[s], Payload: w.Payload, Vectors: w.Vectors}), 0
+			looks[s], sizes[s] = append(looks[s], &wire.Look{Applied: w.applied[s], Payload: w.Metadata, Vectors: w.Vectors}), 0
 		}
 		sizes[s] += size
 		return looks[s][len(looks[s])-1]
@@ -186,8 +197,8 @@ func (f *Client) listed(ctx context.Context, m *topology.Map, w *Wanted, give fu
 		l := of(m.ShardOf(id), 3+len(id))
 		l.IDs = append(l.IDs, id)
 	}
-	for _, p := range w.Places {
-		if p.Shard >= 0 && p.Shard < m.Shards() {
+	for _, n := range w.Numbers {
+		if p, ok := placeOf(n); ok && p.Shard < m.Shards() {
 			l := of(p.Shard, 11)
 			l.Ordinals = append(l.Ordinals, p.Ordinal)
 		}
@@ -226,13 +237,13 @@ func (f *Client) listed(ctx context.Context, m *topology.Map, w *Wanted, give fu
 		return err
 	}
 	n := 0
-	for i := range len(w.IDs) + len(w.Places) {
+	for i := range len(w.IDs) + len(w.Numbers) {
 		var d Document
 		var there bool
 		if i < len(w.IDs) {
 			d, there = byID[w.IDs[i]]
-		} else {
-			d, there = byPlace[w.Places[i-len(w.IDs)]]
+		} else if p, ok := placeOf(w.Numbers[i-len(w.IDs)]); ok {
+			d, there = byPlace[p]
 		}
 		if !there {
 			continue

@@ -13,8 +13,9 @@ import (
 
 	"github.com/plaid-ir/plaid/cluster/topology"
 	"github.com/plaid-ir/plaid/cluster/wire"
-	"github.com/plaid-ir/plaid/condition"
+	"github.com/plaid-ir/plaid/metadata/condition"
 	"github.com/plaid-ir/plaid/search"
+	"github.com/plaid-ir/plaid/server/collection"
 )
 
 // Search implements [search.Searcher]. Hits are numbered by shard and by ordinal in it.
@@ -165,7 +166,7 @@ func (f *Client) search(ctx context.Context, q search.Query, o search.Options) (
 // that are not behind those which were searched. A document that is deleted meanwhile is
 // left out of the result.
 func (f *Client) payloads(ctx context.Context, m *topology.Map, r *search.Result, parts []part) error {
-	w := &Wanted{Payload: true, applied: map[int]uint64{}}
+	w := &wanted{ReadOptions: collection.ReadOptions{Metadata: true}, applied: map[int]uint64{}}
 	for _, p := range parts {
 		for _, s := range p.a.Shards {
 			w.applied[s.Shard] = max(w.applied[s.Shard], s.Applied)
@@ -173,7 +174,7 @@ func (f *Client) payloads(ctx context.Context, m *topology.Map, r *search.Result
 	}
 	for _, h := range r.Hits {
 		if h.Payload == nil {
-			w.Places = append(w.Places, Place{h.Part, h.Ordinal})
+			w.Numbers = append(w.Numbers, collection.NumberOf(&h))
 		}
 	}
 	found := map[Place][]byte{}

@@ -5,18 +5,18 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/plaid-ir/plaid/cluster/bus"
 	"github.com/plaid-ir/plaid/cluster/node"
 	"github.com/plaid-ir/plaid/cluster/topology"
 	"github.com/plaid-ir/plaid/cluster/wire"
-	"github.com/plaid-ir/plaid/condition"
 	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/metadata/condition"
 	"github.com/plaid-ir/plaid/storage"
 	"github.com/plaid-ir/plaid/vectors"
 )
@@ -145,7 +145,21 @@ func (f *Client) change(ctx context.Context, op wire.Op, where *condition.Condit
 	if err != nil {
 		return nil, err
 	}
-	choice, err := json.Marshal(wire.Choice{Where: filter, Set: set})
+	choice := wire.Choice{Where: filter, Set: map[string]json.RawMessage{}}
+	for key, value := range set {
+		if len(value) == 0 {
+			choice.Remove = append(choice.Remove, key)
+		} else {
+			choice.Set[key] = value
+		}
+	}
+	slices.Sort(choice.Remove)
+	if choice.Remove != nil { // which nodes of before pass over, so that replicas would differ
+		if err := f.watch.UpToDate(); err != nil {
+			return nil, fmt.Errorf("removing %q: %w", choice.Remove, err)
+		}
+	}
+	text, err := json.Marshal(choice)
 	if err != nil {
 		return nil, err
 	}
@@ -158,7 +172,7 @@ func (f *Client) change(ctx context.Context, op wire.Op, where *condition.Condit
 	}
 	defer done()
 	for s := range w.m.Shards() {
-		w.batches[s] = &wire.Batch{ID: wire.NewID(), Op: op, Shard: s, Choice: choice}
+		w.batches[s] = &wire.Batch{ID: wire.NewID(), Op: op, Shard: s, Choice: text}
 	}
 	return w.end(w.flush())
 }
@@ -270,53 +284,22 @@ func (w *writing) publish(s int) error {
 	if int64(len(msg)) > w.f.bus.Conn.MaxPayload() {
 		return fail(fmt.Errorf("%w: a batch of %d bytes", ErrRefused, len(msg)))
 	}
-	opts := []jetstream.PublishOpt{jetstream.WithMsgID(b.ID.String()), jetstream.WithExpectStream(bus.LogStream(w.m.ID(), s)), jetstream.WithRetryAttempts(5)}
+	var sequence uint64
 	if after, conditional := w.o.If[s]; conditional {
 		if last, more := w.report.at(&w.mu, s); more { // its own batch before
 			after = last
 		}
-		opts = append(opts, jetstream.WithExpectLastSequence(after))
+		sequence, err = w.f.publish(w.ctx, w.m, s, b.ID, msg, jetstream.WithExpectLastSequence(after))
+	} else {
+		sequence, err = w.f.queues.of(w.m, s).publish(w.ctx, b, msg)
 	}
-	entry, err := w.log(s, msg, opts)
-	var api *jetstream.APIError
 	if err != nil {
 		if gone := w.f.removed(); gone != nil {
-			return fail(gone) // with its log
+			err = gone // with its log
 		}
-	}
-	switch {
-	case errors.Is(err, ErrUnacknowledged):
 		return fail(err)
-	case errors.As(err, &api) && api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence:
-		return fail(fmt.Errorf("%w: %w", ErrConflict, err))
-	case errors.Is(err, nats.ErrMaxPayload) || errors.Is(err, jetstream.ErrNoStreamResponse):
-		return fail(fmt.Errorf("%w: %w", ErrQuorum, err)) // nobody has taken it
-	case err != nil:
-		return fail(fmt.Errorf("%w: %w", ErrUnacknowledged, err))
 	}
-	return w.await(s, b, entry.Sequence, heard)
-}
-
-// log publishes a batch. It is asked for again where there is no answer, as while
-// JetStream finds a leader: the log knows the ids of batches that it has, for
-// [bus.Duplicates]. What is said to a later request says nothing of those before that
-// were not answered.
-func (w *writing) log(s int, msg []byte, opts []jetstream.PublishOpt) (*jetstream.PubAck, error) {
-	unanswered := false
-	for until := time.Now().Add(100 * time.Second); ; {
-		ctx, stop := context.WithTimeout(w.ctx, bus.Attempt)
-		ack, err := w.f.bus.JS.Publish(ctx, bus.LogSubject(w.m.ID(), s), msg, opts...)
-		stop()
-		late := errors.Is(err, context.DeadlineExceeded)
-		if late && w.ctx.Err() == nil && time.Now().Before(until) {
-			unanswered = true
-			continue
-		}
-		if err != nil && unanswered {
-			err = fmt.Errorf("%w: %w", ErrUnacknowledged, err)
-		}
-		return ack, err
-	}
+	return w.await(s, b, sequence, heard)
 }
 
 func (r *WriteReport) at(mu *sync.Mutex, s int) (uint64, bool) {
@@ -329,6 +312,8 @@ func (r *WriteReport) at(mu *sync.Mutex, s int) (uint64, bool) {
 // await counts the replicas that have an entry.
 func (w *writing) await(s int, b *wire.Batch, sequence uint64, heard <-chan *node.Ack) error {
 	nodes := map[string]bool{}
+	late := time.NewTicker(remind)
+	defer late.Stop()
 	for {
 		changed := w.f.watch.Changed()
 		if err := w.f.removed(); err != nil {
@@ -345,8 +330,28 @@ func (w *writing) await(s int, b *wire.Batch, sequence uint64, heard <-chan *nod
 				continue
 			}
 			return w.take(s, b, a)
+		case <-late.C:
+			w.remind(s, sequence, nodes)
 		case <-w.ctx.Done():
 			return &WriteError{s, fmt.Errorf("%w: %d of %d have entry %d: %w", ErrUnacknowledged, len(nodes), w.m.Acks, sequence, w.ctx.Err())}
+		}
+	}
+}
+
+// remind is how long an entry may take before those who have not acknowledged it are asked
+// for it: one may have missed it where connections were lost.
+const remind = time.Second
+
+// remind asks the nodes of a shard for an entry, but those that have it. Nobody hears what
+// they answer.
+func (w *writing) remind(s int, sequence uint64, have map[string]bool) {
+	text, err := json.Marshal(wire.Look{Collection: w.m.ID(), Generation: w.m.Current.Number, Shard: s, Applied: sequence, Left: remind})
+	if err != nil {
+		return
+	}
+	for _, name := range w.m.Assigned[s] {
+		if !have[name] {
+			_ = w.f.bus.Conn.PublishRequest(bus.LookSubject(name), w.f.bus.Conn.NewInbox(), text) // the next one may come through
 		}
 	}
 }
@@ -413,52 +418,6 @@ func (f *Client) quorum(m *topology.Map, s int) error {
 	}
 	return nil
 }
-
-// acks are the answers of replicas to the changes of a client.
-type acks struct {
-	inbox string
-	sub   *nats.Subscription
-	mu    sync.Mutex
-	wait  map[string]chan *node.Ack
-}
-
-func listen(conn *nats.Conn) (*acks, error) {
-	a := &acks{inbox: conn.NewInbox(), wait: map[string]chan *node.Ack{}}
-	var err error
-	a.sub, err = conn.Subscribe(a.inbox, a.hear)
-	return a, err
-}
-
-func (a *acks) hear(msg *nats.Msg) {
-	ack := &node.Ack{}
-	if json.Unmarshal(msg.Data, ack) != nil {
-		return
-	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if ch := a.wait[ack.Batch]; ch != nil {
-		select {
-		case ch <- ack:
-		default: // more answers than replicas
-		}
-	}
-}
-
-func (a *acks) expect(id wire.ID) (inbox string, heard <-chan *node.Ack) {
-	ch := make(chan *node.Ack, 2*topology.MaxReplicas)
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.wait[id.String()] = ch
-	return a.inbox, ch
-}
-
-func (a *acks) forget(id wire.ID) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	delete(a.wait, id.String())
-}
-
-func (a *acks) close() { _ = a.sub.Unsubscribe() }
 
 // Applied are the last entries of the logs, as replicas said last: [WriteOptions.If] of
 // a change that is to follow what there is now.

@@ -45,6 +45,12 @@ type Cluster struct {
 // New starts a server and nodes n0, n1 … that build.
 func New(t testing.TB, nodes int) *Cluster {
 	t.Helper()
+	return NewOver(t, nodes, nil)
+}
+
+// NewOver is New with an object store; nil: in a folder.
+func NewOver(t testing.TB, nodes int, store objects.Store) *Cluster {
+	t.Helper()
 	ctx, stop := context.WithTimeout(context.Background(), Patience)
 	t.Cleanup(stop)
 	c := &Cluster{T: t, Ctx: ctx, Dir: t.TempDir(), Nodes: map[string]*node.Node{}, conns: map[string]*nats.Conn{}}
@@ -54,8 +60,10 @@ func New(t testing.TB, nodes int) *Cluster {
 	t.Cleanup(c.Server.Close)
 	c.Bus, err = bus.Setup(ctx, c.Connect("operator"), 1, time.Minute) // leases outlive pauses of a busy machine
 	require.NoError(t, err)
-	c.Store, err = objects.OpenFolder(filepath.Join(c.Dir, "store"))
-	require.NoError(t, err)
+	if c.Store = store; store == nil {
+		c.Store, err = objects.OpenFolder(filepath.Join(c.Dir, "store"))
+		require.NoError(t, err)
+	}
 	c.Op, err = operate.New(ctx, c.Bus, c.Store, nil)
 	require.NoError(t, err)
 	t.Cleanup(c.Op.Close)

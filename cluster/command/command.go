@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
@@ -18,11 +19,8 @@ import (
 	"github.com/plaid-ir/plaid/cluster/operate"
 	"github.com/plaid-ir/plaid/cluster/topology"
 	plaid "github.com/plaid-ir/plaid/cmd/plaid/command"
-	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/internal/cli/flags"
 	"github.com/plaid-ir/plaid/internal/cli/out"
-	"github.com/plaid-ir/plaid/storage"
-	"github.com/plaid-ir/plaid/vectors"
 )
 
 // Extension is the commands, for [plaid.Main].
@@ -40,10 +38,22 @@ one, and make, search, change and check those collections. docs/cluster.md expla
 all of it.`),
 				RunE: func(*cobra.Command, []string) error { return errors.New("no command is given") },
 			}
-			cmd.AddCommand(
-				x.nodeCommand(), x.createCommand(), x.buildCommand(), x.promoteCommand(), x.discardCommand(), x.statusCommand(), x.describeCommand(),
-				x.searchCommand(), x.addCommand(), x.deleteCommand(), x.drainCommand(), x.rebalanceCommand(), x.verifyCommand(), x.checkpointCommand(), x.restoreCommand(), x.removeCommand(),
-			)
+			for _, group := range []struct {
+				id, title string
+				commands  []*cobra.Command
+			}{
+				{"nodes", "Nodes:", []*cobra.Command{x.nodeCommand(), x.statusCommand(), x.drainCommand(), x.rebalanceCommand(), x.maintenanceCommand()}},
+				{"collections", "Collections:", []*cobra.Command{
+					x.createCommand(), x.buildCommand(), x.promoteCommand(), x.discardCommand(), x.describeCommand(), x.removeCommand()}},
+				{"documents", "Documents:", []*cobra.Command{x.searchCommand(), x.addCommand(), x.deleteCommand()}},
+				{"care", "Care:", []*cobra.Command{x.verifyCommand(), x.checkpointCommand(), x.restoreCommand(), x.rejoinCommand(), x.tidyCommand()}},
+			} {
+				cmd.AddGroup(&cobra.Group{ID: group.id, Title: group.title})
+				for _, c := range group.commands {
+					c.GroupID = group.id
+				}
+				cmd.AddCommand(group.commands...)
+			}
 			return []*cobra.Command{cmd}
 		},
 		Serve:   serve,
@@ -79,7 +89,9 @@ func exit(err error) int {
 		return plaid.ExitCorrupt
 	case is(client.ErrPartial):
 		return plaid.ExitFailed
-	case is(topology.ErrNoCollection, objects.ErrNotFound):
+	case is(errSomeMissing):
+		return plaid.ExitPartial
+	case is(errAllMissing, topology.ErrNoCollection, objects.ErrNotFound):
 		return plaid.ExitNotFound
 	case is(node.ErrConfig, objects.ErrName):
 		return plaid.ExitUsage
@@ -109,22 +121,52 @@ func (p *place) within(ctx context.Context, use func(ctx context.Context, b *bus
 	if p.wait <= 0 {
 		return flags.Usagef("--timeout: %v is no time to wait", p.wait)
 	}
+	ctx, stop := context.WithTimeout(ctx, p.wait)
+	defer stop()
+	return p.open(ctx, use)
+}
+
+// open is within for as long as it takes.
+func (p *place) open(ctx context.Context, use func(ctx context.Context, b *bus.Bus) error) error {
 	t, err := p.tls.config()
 	if err != nil {
 		return err
 	}
-	ctx, stop := context.WithTimeout(ctx, p.wait)
-	defer stop()
 	conn, err := bus.Connect(p.servers, "plaid", t)
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
-	b, err := bus.Open(ctx, conn)
+	b, err := p.x.openBus(ctx, conn)
 	if err != nil {
 		return err
 	}
 	return use(ctx, b)
+}
+
+// hintAfter is how long a command waits before it says what for.
+const hintAfter = 2 * time.Second
+
+// openBus waits until the servers know what the cluster consists of: they have to find
+// each other first, and more than half of them must be there.
+func (x *cli) openBus(ctx context.Context, conn *nats.Conn) (*bus.Bus, error) {
+	hint := time.AfterFunc(hintAfter, func() {
+		x.Hint("waiting: no quorum of the servers answers yet (with --log-replicas 3, two of three have to)")
+	})
+	defer hint.Stop()
+	for {
+		attempt, stop := context.WithTimeout(ctx, bus.Attempt)
+		b, err := bus.Open(attempt, conn)
+		stop()
+		if err == nil {
+			return b, nil
+		}
+		select {
+		case <-ctx.Done():
+			return nil, fmt.Errorf("the servers have no quorum, or no node was ever started: %w", err)
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
 }
 
 // operator is a command of an operator, which needs the object store too.
@@ -206,116 +248,6 @@ was removed; nothing of that is in the new one.`),
 	})
 }
 
-func (x *cli) buildCommand() *cobra.Command {
-	var store, scratch string
-	var train index.BuildOptions
-	var resume bool
-	cmd := &cobra.Command{
-		Use: "build COLLECTION --vectors FILE…", Short: "Build the next generation of a collection",
-		Long: x.Help(`
-Train one codec on a sample of all documents, give each shard its documents, and have
-the nodes that build make the files of the shards. Nothing changes for searches: plaid
-cluster promote does that. With --resume a build that was interrupted goes on.`),
-		Example: "  plaid cluster build wiki --vectors docs.npy --lengths doclens.npy --ids ids.txt --store /mnt/plaid",
-		Args:    x.Takes("COLLECTION"),
-	}
-	f := cmd.Flags()
-	p := x.place(f, 24*time.Hour)
-	f.StringVar(&store, "store", "", "object store: a `FOLDER` or s3://BUCKET/PREFIX")
-	f.StringVar(&scratch, "scratch", "", "`FOLDER` for what is uploaded (default: that of temporary files)")
-	f.BoolVar(&resume, "resume", false, "go on with the build that was interrupted")
-	f.Bool("json", false, "print the map as JSON")
-	f.IntVar(&train.Nbits, "nbits", 2, "bits of a residual component: 1, 2, 4 or 8")
-	f.IntVar(&train.Centroids, "centroids", 0, "how many (default: derived from the tokens)")
-	f.IntVar(&train.Pool, "pool", 0, "replace so many similar tokens of a document by one (default: none)")
-	f.Uint64Var(&train.Seed, "seed", 0, "of the training")
-	options := func() operate.BuildOptions {
-		b := operate.BuildOptions{Train: train, Dir: scratch, Progress: x.progress()}
-		b.Train.Backend, b.Train.Logger = x.Backend(), x.Logger()
-		return b
-	}
-	report := func(m *topology.Map) error {
-		docs := uint64(0)
-		for _, s := range m.Next.Shards {
-			docs += s.Documents
-		}
-		return x.said(m, "built generation %d of %s, %s; plaid cluster promote %s lets searches see it", m.Next.Number, m.Collection, out.Plural(int(docs), "document"), m.Collection)
-	}
-	x.Vectors(cmd, func(ctx context.Context, name string, src vectors.Source, model *storage.Model) error {
-		return x.operating(ctx, p, store, func(ctx context.Context, o *operate.Operator) error {
-			b := options()
-			b.Train.Model = model
-			m, err := o.Build(ctx, name, src, b)
-			if err != nil {
-				return err
-			}
-			return report(m)
-		})
-	})
-	fresh := cmd.RunE
-	again := x.RunE(func(ctx context.Context, args []string) error {
-		return x.operating(ctx, p, store, func(ctx context.Context, o *operate.Operator) error {
-			m, err := o.Resume(ctx, args[0], options())
-			if err != nil {
-				return err
-			}
-			return report(m)
-		})
-	})
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if resume {
-			return again(cmd, args)
-		}
-		return fresh(cmd, args)
-	}
-	return cmd
-}
-
-// progress tells of stages in the program's way.
-func (x *cli) progress() func(string, int, int) {
-	show := x.Progress()
-	if show == nil {
-		return nil
-	}
-	return func(stage string, done, total int) {
-		unit := "shards"
-		if stage == "split" {
-			unit = "documents"
-		}
-		show(index.Progress{Stage: stage, Done: int64(done), Total: int64(total), Unit: unit})
-	}
-}
-
-func (x *cli) promoteCommand() *cobra.Command {
-	return x.operator(&cobra.Command{
-		Use: "promote COLLECTION", Short: "Let searches see what was built",
-		Long: x.Help(`
-Wait until every replica of the generation that was built answers, and let it take the
-place of the one that is searched. No query sees both.`),
-		Args: x.Takes("COLLECTION"),
-	}, time.Hour, func(ctx context.Context, o *operate.Operator, args []string) error {
-		m, err := o.Promote(ctx, args[0])
-		if err != nil {
-			return err
-		}
-		return x.said(m, "%s is searched in generation %d", args[0], m.Current.Number)
-	})
-}
-
-func (x *cli) discardCommand() *cobra.Command {
-	return x.operator(&cobra.Command{
-		Use: "discard COLLECTION", Short: "Give up what was built and not promoted",
-		Long: x.Help("Give up the generation that is being built, or was built and not promoted."),
-		Args: x.Takes("COLLECTION"),
-	}, time.Minute, func(ctx context.Context, o *operate.Operator, args []string) error {
-		m, err := o.Discard(ctx, args[0])
-		if err != nil {
-			return err
-		}
-		return x.said(m, "%s has no generation that waits", args[0])
-	})
-}
-
 func (x *cli) drainCommand() *cobra.Command {
 	return x.operator(&cobra.Command{
 		Use: "drain COLLECTION NODE", Short: "Move the shards of a node to others",
@@ -392,13 +324,67 @@ func (x *cli) restoreCommand() *cobra.Command {
 		Use: "restore COLLECTION", Short: "Bring back what NATS has lost",
 		Long: x.Help(`
 Show the newest map of the object store again, and let logs that are gone, or have lost
-entries, go on after what the replicas have.`),
+entries, go on after what the replicas have. Every node that the map gives shards to has to
+be there and say what it has; --timeout says for how long they are waited for.`),
 		Args: x.Takes("COLLECTION"),
-	}, time.Hour, func(ctx context.Context, o *operate.Operator, args []string) error {
+	}, 2*time.Minute, func(ctx context.Context, o *operate.Operator, args []string) error {
 		m, err := o.Restore(ctx, args[0])
 		if err != nil {
 			return err
 		}
 		return x.said(m, "%s is there again, version %d of its map", args[0], m.Version)
+	})
+}
+
+func (x *cli) rejoinCommand() *cobra.Command {
+	return x.operator(&cobra.Command{
+		Use: "rejoin COLLECTION NODE", Short: "Let a node begin again with the objects and logs",
+		Long: x.Help(`
+Have a node put its files of a collection aside and make them again of the object store and
+the logs. That is for a replica that has applied other entries than its log has now, which
+plaid cluster status says: the log was lost and has grown again. What the replica alone had
+is in the file with .aside at the end of its name.`),
+		Args: x.Takes("COLLECTION", "NODE"),
+	}, time.Hour, func(ctx context.Context, o *operate.Operator, args []string) error {
+		if err := o.Rejoin(ctx, args[0], args[1]); err != nil {
+			return err
+		}
+		return x.Report(struct {
+			Collection string `json:"collection"`
+			Node       string `json:"node"`
+		}{args[0], args[1]}, func(b *bytes.Buffer) { fmt.Fprintf(b, "%s has what the logs of %s have\n", args[1], args[0]) })
+	})
+}
+
+func (x *cli) tidyCommand() *cobra.Command {
+	var grace time.Duration
+	cmd := &cobra.Command{
+		Use: "tidy", Short: "Remove objects that no collection needs",
+		Long: x.Help(`
+Remove from the object store what no map names: shards of earlier checkpoints and
+generations, what interrupted builds and writes have left. What is younger than --older stays,
+since somebody may be about to name it. Nodes do the same by themselves (plaid cluster node
+--tidy-every).`),
+		Args: x.Takes(),
+	}
+	cmd.Flags().DurationVar(&grace, "older", operate.Grace, "least `AGE` of what is removed")
+	return x.operator(cmd, time.Hour, func(ctx context.Context, o *operate.Operator, _ []string) error {
+		if grace < time.Hour {
+			return flags.Usagef("--older: at least 1h, for what is being written now")
+		}
+		report, err := o.Tidy(ctx, grace)
+		if err != nil {
+			return err
+		}
+		return x.Report(report, func(b *bytes.Buffer) {
+			fmt.Fprintf(b, "removed %s, %s", out.Plural(report.Objects, "object"), out.Bytes(report.Bytes))
+			if report.Leftovers > 0 {
+				fmt.Fprintf(b, ", and %s of interrupted writes", out.Plural(report.Leftovers, "file"))
+			}
+			b.WriteByte('\n')
+			if n := len(report.Strange); n > 0 {
+				fmt.Fprintf(b, "%s of collections that no map knows stay: %s …\n", out.Plural(n, "object"), report.Strange[0])
+			}
+		})
 	})
 }

@@ -14,10 +14,12 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/plaid-ir/plaid/cluster/command"
+	"github.com/plaid-ir/plaid/cluster/internal/freeports"
 	plaid "github.com/plaid-ir/plaid/cmd/plaid/command"
 	"github.com/plaid-ir/plaid/search/searchtest"
 	"github.com/plaid-ir/plaid/vectors"
@@ -120,13 +122,7 @@ func (p *process) wait() int {
 func write(t *testing.T, dir, name string, docs ...vectors.Document) string {
 	t.Helper()
 	path := filepath.Join(dir, name)
-	f, err := os.Create(path)
-	require.NoError(t, err)
-	w := vectors.NewJSONLWriter(f)
-	for _, d := range docs {
-		require.NoError(t, w.Write(d, dim))
-	}
-	require.NoError(t, errors.Join(w.Flush(), f.Close()))
+	require.NoError(t, os.WriteFile(path, searchtest.Lines(dim, docs...), 0o666))
 	return path
 }
 
@@ -174,7 +170,25 @@ func TestServe(t *testing.T) {
 	more := write(t, dir, "more.jsonl", docs[20:]...)
 	require.Contains(t, run(t, 0, "add", "--cluster", nats, "wiki", "--vectors", more, "--payload", payload(docs[25].ID, "added")), "10 added")
 	run(t, 1, "add", "wiki", "--vectors", more, "--cluster="+nats)
-	require.Contains(t, run(t, 0, "delete", "wiki", "--cluster", nats, docs[0].ID, "nothing"), "1 deleted, 1 not there")
+	require.Contains(t, run(t, 3, "delete", "wiki", "--cluster", nats, docs[0].ID, "nothing"), "1 deleted, 1 not there")
+	_, said := answer(t, "", 4, "cluster", "delete", "wiki", "--servers", nats, "nothing", "nobody")
+	require.Contains(t, said, `not in the collection: ["nobody" "nothing"]`)
+	status := run(t, 0, "cluster", "status", "--servers", nats)
+	require.Regexp(t, `(?m)^ *a .* ok *$`, status)
+	require.Contains(t, run(t, 0, "cluster", "tidy", "--servers", nats, "--store", store), "removed 0 objects")
+	run(t, 2, "cluster", "tidy", "--servers", nats, "--store", store, "--older", "1m")
+	maintenance := func(code int, want string, args ...string) {
+		t.Helper()
+		require.Contains(t, run(t, code, append([]string{"cluster", "maintenance", "--servers", nats, "--store", store}, args...)...), want)
+	}
+	maintenance(0, "no node is in maintenance")
+	maintenance(0, "a is in maintenance until", "a", "--for", "5m")
+	maintenance(0, `"b":`, "b", "--json")
+	maintenance(0, "b is in maintenance until", "a", "--end")
+	maintenance(2, "", "--end")
+	maintenance(2, "", "a", "--for", "-1s")
+	require.Contains(t, run(t, 0, "cluster", "rejoin", "wiki", "a", "--servers", nats, "--store", store), "a has what the logs of wiki have")
+	require.Contains(t, run(t, 0, "cluster", "status", "--servers", nats), "2 replicas made again since it was started")
 	queries := write(t, dir, "queries.jsonl", vectors.Document{ID: "q0", Tokens: maker.Tokens(3)})
 	out := run(t, 0, "search", "--cluster", nats, "wiki", "--queries", queries, "-k", "30", "--mode", "exhaustive", "--deadline", "1m", "--format", "trec")
 	require.Equal(t, 29, strings.Count(out, "\n"), out)
@@ -315,4 +329,29 @@ func TestBadSettings(t *testing.T) {
 		run(t, 2, bad...)
 	}
 	run(t, 1, "serve", "--cluster", "nats://127.0.0.1:1", "--listen", "127.0.0.1:0")
+}
+
+// A node may be started before the server that it is to use; it says what it waits for.
+func TestNodeBeforeServer(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts processes")
+	}
+	dir := t.TempDir()
+	store := filepath.Join(dir, "store")
+	address := "127.0.0.1:" + freeports.Find(t, 1)[0]
+	serves(t, []string{"cluster", "node", "--name", "b", "--data", filepath.Join(dir, "b"), "--store", store, "--connect", "nats://" + address},
+		`(waiting for a server at)`)
+	serves(t, []string{"cluster", "node", "--name", "a", "--data", filepath.Join(dir, "a"), "--store", store, "--listen", address}, `(node a answers)`)
+	both := regexp.MustCompile(`(?m)^ *a .* ok *$(?s:.*)^ *b .* ok *$`)
+	require.Eventually(t, func() bool {
+		return both.MatchString(run(t, 0, "cluster", "status", "--servers", "nats://"+address))
+	}, 2*time.Minute, time.Second)
+}
+
+// The help of the command names the commands below it.
+func TestHelpListsCommands(t *testing.T) {
+	said := run(t, 0, "cluster", "--help")
+	for _, name := range []string{"node", "status", "create", "search", "verify", "tidy", "rejoin"} {
+		require.Regexp(t, `(?m)^  `+name+` `, said)
+	}
 }

@@ -76,6 +76,9 @@ func (d *description) print(b *bytes.Buffer) {
 	fmt.Fprintf(b, "%s, version %d of its map\n", d.ID, m.Version)
 	fmt.Fprintf(b, "%s, of which %d are to acknowledge a change, on %s\n", out.Plural(m.Replicas, "replica"), m.Acks, out.Plural(len(m.Members), "node"))
 	d.status.print(b)
+	for _, w := range d.status.amiss() {
+		fmt.Fprintln(b, w)
+	}
 	b.WriteByte('\n')
 	t := out.Table{}
 	t.Line("GENERATION", "SHARD", "NODE", "ZONE", "ENTRY", "DOCUMENTS", "STATE")

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	"github.com/plaid-ir/plaid/cluster/bus"
 	"github.com/plaid-ir/plaid/cluster/client"
 	"github.com/plaid-ir/plaid/internal/cli/flags"
+	"github.com/plaid-ir/plaid/internal/cli/out"
 	"github.com/plaid-ir/plaid/search"
 	"github.com/plaid-ir/plaid/storage"
 	"github.com/plaid-ir/plaid/vectors"
@@ -101,7 +103,9 @@ replicas have it on their disks. What was added before an error stays added.`),
 func (x *cli) deleteCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "delete COLLECTION {ID… | --ids FILE}", Short: "Delete documents of a collection",
-		Long: x.Help("Delete documents by their ids. Ids that name no document are counted; they are no error."),
+		Long: x.Help(`
+Delete documents by their ids. Ids that are not there are named, and change the exit
+status: 3 if other documents were deleted, 4 if none was.`),
 		Args: x.Takes("COLLECTION", "…"),
 	}
 	f := cmd.Flags()
@@ -123,7 +127,11 @@ func (x *cli) deleteCommand() *cobra.Command {
 			return flags.Usagef("no ids are given")
 		}
 		return x.change(ctx, r, args[0], func(ctx context.Context, c *client.Client) (*client.WriteReport, error) {
-			return c.Delete(ctx, ids, nil)
+			report, err := c.Delete(ctx, ids, nil)
+			if err == nil {
+				err = missing(report)
+			}
+			return report, err
 		})
 	})
 	return cmd
@@ -157,4 +165,30 @@ func (x *cli) change(ctx context.Context, r *front, name string, do func(context
 		}
 		fmt.Fprintln(b, strings.Join(said, ", "))
 	}))
+}
+
+var (
+	errSomeMissing = errors.New("done in part")
+	errAllMissing  = errors.New("not found")
+)
+
+// missing names the ids that were not there, the first of them at least.
+func missing(report *client.WriteReport) error {
+	if len(report.Missing) == 0 {
+		return nil
+	}
+	kind := errSomeMissing
+	if report.Deleted == 0 {
+		kind = errAllMissing
+	}
+	const most = 10
+	var shown []string
+	for _, id := range slices.Sorted(slices.Values(report.Missing))[:min(len(report.Missing), most)] {
+		shown = append(shown, out.Quoted(id))
+	}
+	more := ""
+	if n := len(report.Missing); n > most {
+		more = fmt.Sprintf(" and %d more", n-most)
+	}
+	return fmt.Errorf("%w: not in the collection: [%s]%s", kind, strings.Join(shown, " "), more)
 }

@@ -1,10 +1,13 @@
 package command
 
 import (
+	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
@@ -17,6 +20,7 @@ import (
 	"github.com/plaid-ir/plaid/cluster/bus"
 	"github.com/plaid-ir/plaid/cluster/node"
 	"github.com/plaid-ir/plaid/cluster/objects"
+	"github.com/plaid-ir/plaid/cluster/operate"
 	"github.com/plaid-ir/plaid/internal/cli/flags"
 	"github.com/plaid-ir/plaid/server/daemon"
 )
@@ -29,11 +33,20 @@ type running struct {
 	http     httpFlags
 	store    string
 	connect  string
+	metrics  string // address
+	format   string // of the log
+	level    string
 	users    []string
 	keyFile  string
 	replicas int
 	lease    time.Duration
 	grace    time.Duration
+	tidy     time.Duration // between two times
+	replace  time.Duration // after which shards of a node that is gone are given to others
+	// healAfter is the time after which the log of a replica that is another one is dealt with,
+	// compare that between two times that replicas are compared.
+	healAfter, compare time.Duration
+	monitor            *monitor
 }
 
 func (x *cli) nodeCommand() *cobra.Command {
@@ -46,6 +59,8 @@ queries, and follows the logs of changes. A NATS server is part of it; --join na
 those of others, three of which at least keep what they share (--log-replicas 3). With
 --connect the node has no server and uses that of another. With --http it also serves
 the collections over HTTP, as plaid serve --cluster does in a process of its own.
+With --metrics it shows /metrics for Prometheus, /livez, and /readyz: 200 while it
+answers for all that it is given, else 503 with what it waits for.
 
 The first signal ends it in order: others are told, and queries that have come are
 answered. The second ends it at once, which loses nothing that was acknowledged.`),
@@ -69,6 +84,13 @@ answered. The second ends it at once, which loses nothing that was acknowledged.
 	f.IntVar(&r.replicas, "log-replicas", 1, "servers that keep each log and the map")
 	f.DurationVar(&r.lease, "lease", bus.LeaseTime, "`TIME` after which a node that is not heard of is forgotten")
 	f.DurationVar(&r.grace, "grace", 30*time.Second, "`TIME` for queries that run when the node ends")
+	f.DurationVar(&r.tidy, "tidy-every", 6*time.Hour, "`TIME` between two times that objects which nobody needs are removed; 0: never")
+	f.DurationVar(&r.replace, "replace-after", 10*time.Minute, "`TIME` after which the shards of a node that is gone are given to others; 0: never")
+	f.DurationVar(&r.healAfter, "heal-after", 2*time.Minute, "`TIME` after which a shard whose log has lost entries is healed, if it is sure what is right; 0: never")
+	f.DurationVar(&r.compare, "compare-every", 24*time.Hour, "`TIME` between two times that replicas are read and compared; 0: never")
+	f.StringVar(&r.metrics, "metrics", "", "`HOST:PORT` to show /metrics, /livez and /readyz at over HTTP, to whoever reaches it")
+	f.Var(flags.Choice(&r.format, "text", daemon.LogFormats...), "log-format", "form of the log on stderr")
+	f.Var(flags.Choice(&r.level, "info", daemon.LogLevels...), "log-level", "least level of the log")
 	r.tls.register(f)
 	r.http.register(f)
 	f.StringArrayVar(&r.users, "user", nil, "`NAME=ROLE` of a certificate: front, node or operator; may be repeated; without any, whoever has a certificate may do everything")
@@ -77,8 +99,12 @@ answered. The second ends it at once, which loses nothing that was acknowledged.
 		if err := r.check(); err != nil {
 			return err
 		}
-		r.c.Backend, r.c.Logger = x.Backend(), x.Logger()
-		return r.run(ctx, cmd.ErrOrStderr(), func(format string, args ...any) { x.Hint(format, args...) })
+		r.c.Backend, r.c.Logger = x.Backend(), daemon.Logger(cmd.ErrOrStderr(), r.format, r.level)
+		say := x.Hint
+		if r.format == "json" { // then all lines are
+			say = func(format string, args ...any) { r.c.Logger.Info(fmt.Sprintf(format, args...)) }
+		}
+		return r.run(ctx, cmd.ErrOrStderr(), say)
 	})
 	return cmd
 }
@@ -96,6 +122,10 @@ func (r *running) check() error {
 		return flags.Usagef("--join needs --cluster-listen")
 	case r.lease < 3*time.Second:
 		return flags.Usagef("--lease: at least 3s")
+	case r.healAfter < 0 || r.compare < 0 || r.tidy < 0:
+		return flags.Usagef("--heal-after, --compare-every and --tidy-every: no time is negative")
+	case r.replace != 0 && r.replace < 3*r.lease:
+		return flags.Usagef("--replace-after: three times the lease at least, or 0")
 	}
 	r.c.Renew = r.lease / 3
 	for _, u := range r.users {
@@ -121,12 +151,22 @@ func (r *running) run(ctx context.Context, log io.Writer, say func(string, ...an
 	if err != nil {
 		return err
 	}
+	r.monitor = newMonitor(cmp.Or(r.c.Backend, "cpu"))
+	hide, err := r.monitor.serve(ctx, r.metrics, r.c.Logger, say)
+	if err != nil {
+		return err
+	}
+	defer hide()
 	conn, stop, err := r.reach(ctx, say)
 	if err != nil {
 		return err
 	}
 	defer stop()
+	quorum := fmt.Sprintf("no quorum of the servers answers yet (--log-replicas %d)", r.replicas)
+	r.monitor.wait(quorum)
+	hint := time.AfterFunc(hintAfter, func() { say("waiting: %s", quorum) })
 	b, err := r.open(ctx, conn)
+	hint.Stop()
 	if err != nil {
 		return err
 	}
@@ -136,6 +176,7 @@ func (r *running) run(ctx context.Context, log io.Writer, say func(string, ...an
 		return err
 	}
 	defer n.Close()
+	r.monitor.show(n)
 	serves := make(chan error, 1)
 	if settings != nil {
 		front.conn, front.store = conn, r.store
@@ -150,6 +191,16 @@ func (r *running) run(ctx context.Context, log io.Writer, say func(string, ...an
 			say("node %s answers", r.c.Name)
 		}
 	})
+	if r.tidy > 0 {
+		told.Go(func() { r.tidyUp(starting, b, store) })
+	}
+	o := operate.Over(b, n.Watcher(), store, r.c.Logger)
+	if r.replace > 0 {
+		told.Go(func() { r.replaceGone(starting, o) })
+	}
+	if r.healAfter > 0 || r.compare > 0 {
+		told.Go(func() { r.heal(starting, b, o) })
+	}
 	var served error
 	select {
 	case served = <-serves: // it fails before it is told to end
@@ -166,6 +217,30 @@ func (r *running) run(ctx context.Context, log io.Writer, say func(string, ...an
 	return served
 }
 
+// tidyUp removes what nobody needs from the object store, now and then, until ctx ends.
+// Nodes may do so at the same time; they rather do not.
+func (r *running) tidyUp(ctx context.Context, b *bus.Bus, store objects.Store) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(r.tidy/2 + rand.N(r.tidy)):
+		}
+		o, err := operate.New(ctx, b, store, r.c.Logger)
+		if err == nil {
+			var report *operate.TidyReport
+			report, err = o.Tidy(ctx, 0)
+			o.Close()
+			if err == nil && report.Objects+report.Leftovers > 0 {
+				r.c.Logger.Info("objects that nobody needs are removed", "objects", report.Objects, "bytes", report.Bytes, "leftovers", report.Leftovers)
+			}
+		}
+		if err != nil && ctx.Err() == nil {
+			r.c.Logger.Warn("the object store is not tidied", "error", err)
+		}
+	}
+}
+
 // reach connects to the server, which is in this process or is not.
 func (r *running) reach(ctx context.Context, say func(string, ...any)) (*nats.Conn, func(), error) {
 	t, err := r.tls.config()
@@ -173,7 +248,7 @@ func (r *running) reach(ctx context.Context, say func(string, ...any)) (*nats.Co
 		return nil, nil, err
 	}
 	if r.connect != "" {
-		conn, err := bus.Connect(r.connect, r.c.Name, t)
+		conn, err := r.dial(ctx, t, say)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -205,6 +280,27 @@ func (r *running) reach(ctx context.Context, say func(string, ...any)) (*nats.Co
 		return nil, nil, err
 	}
 	return conn, func() { conn.Close(); s.Close() }, nil
+}
+
+// dial connects to servers elsewhere, which may be started after this node.
+func (r *running) dial(ctx context.Context, t *tls.Config, say func(string, ...any)) (*nats.Conn, error) {
+	r.monitor.wait("no server answers at " + r.connect)
+	hint := time.AfterFunc(hintAfter, func() { say("waiting for a server at %s", r.connect) })
+	defer hint.Stop()
+	for {
+		conn, err := bus.Connect(r.connect, r.c.Name, t)
+		if err == nil {
+			return conn, nil
+		}
+		if !errors.Is(err, nats.ErrNoServers) && !errors.Is(err, nats.ErrTimeout) {
+			return nil, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, errors.Join(ctx.Err(), err)
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
 }
 
 // open finds the buckets, or makes them; a node without a server waits for another to.

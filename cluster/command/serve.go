@@ -19,7 +19,7 @@ import (
 	"github.com/plaid-ir/plaid/cluster/topology"
 	plaid "github.com/plaid-ir/plaid/cmd/plaid/command"
 	"github.com/plaid-ir/plaid/internal/cli/flags"
-	"github.com/plaid-ir/plaid/server"
+	"github.com/plaid-ir/plaid/server/collection"
 	"github.com/plaid-ir/plaid/server/daemon"
 )
 
@@ -79,7 +79,7 @@ func (s *serving) Check() (asked bool, err error) {
 }
 
 // Open implements [daemon.Elsewhere].
-func (s *serving) Open(ctx context.Context, c *daemon.Config, log *slog.Logger) (server.Indexes, func() error, error) {
+func (s *serving) Open(ctx context.Context, c *daemon.Config, log *slog.Logger) (collection.Set, func() error, error) {
 	conn, hangUp := s.conn, func() {}
 	place := "the cluster of this node"
 	if conn == nil || s.tls != (tlsFlags{}) {

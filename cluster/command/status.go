@@ -2,6 +2,7 @@ package command
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -12,13 +13,19 @@ import (
 
 	"github.com/plaid-ir/plaid/cluster/bus"
 	"github.com/plaid-ir/plaid/cluster/topology"
+	"github.com/plaid-ir/plaid/internal/cli/flags"
 	"github.com/plaid-ir/plaid/internal/cli/out"
 )
 
 // status is what plaid cluster status prints.
 type status struct {
-	Nodes       []*topology.Lease  `json:"nodes"`
+	// Well: nothing is amiss, and nothing is waited for.
+	Well  bool              `json:"well"`
+	Nodes []*topology.Lease `json:"nodes"`
+	// Away are nodes that shards are on and that were not heard of lately.
+	Away        []string           `json:"away,omitempty"`
 	Collections []collectionStatus `json:"collections"`
+	maps        []*topology.Map
 }
 
 type collectionStatus struct {
@@ -27,46 +34,119 @@ type collectionStatus struct {
 	Generation uint64 `json:"generation"`     // 0: nothing is searched
 	Next       uint64 `json:"next,omitempty"` // being built, or built and not promoted
 	Built      int    `json:"next_shards_built,omitempty"`
+	Reserved   bool   `json:"reserved,omitempty"` // the next one is being trained
 	Shards     int    `json:"shards"`
 	Replicas   int    `json:"replicas"`
+	Acks       int    `json:"acks"`
 	Documents  uint64 `json:"documents"`
-	// Short are shards with fewer replicas that answer than the map wants; Silent have none.
-	Short  []int `json:"short"`
-	Silent []int `json:"silent"`
+	// Short are shards with fewer replicas that answer than the map wants; Silent have none;
+	// Unchanging ones take no changes for now.
+	Short      []int `json:"short"`
+	Silent     []int `json:"silent"`
+	Unchanging []int `json:"unchanging,omitempty"`
 }
 
 func (x *cli) statusCommand() *cobra.Command {
+	var watching bool
 	cmd := &cobra.Command{
 		Use: "status", Short: "Show nodes, collections and what is amiss",
-		Long: x.Help("Show the nodes that were heard of lately, what each has, and the state of the collections."),
+		Long: x.Help(`
+Say whether all is well, or else what is amiss and what is waited for; then show the nodes
+that were heard of lately, what each has, and the collections. With --watch it is shown
+again whenever it changes, until the command is interrupted.`),
 		Args: x.Takes(),
 	}
 	p := x.place(cmd.Flags(), time.Minute)
 	cmd.Flags().Bool("json", false, "print it as JSON")
+	cmd.Flags().BoolVar(&watching, "watch", false, "show it again whenever it changes")
 	cmd.RunE = x.RunE(func(ctx context.Context, _ []string) error {
-		return p.within(ctx, func(ctx context.Context, b *bus.Bus) error {
+		begin := p.within
+		if watching {
+			if cmd.Flags().Changed("timeout") {
+				return flags.Usagef("--timeout does not go with --watch")
+			}
+			begin = p.open
+		}
+		err := begin(ctx, func(ctx context.Context, b *bus.Bus) error {
 			w, err := topology.Watch(ctx, b)
 			if err != nil {
 				return err
 			}
 			defer w.Close()
+			if watching {
+				return x.watchStatus(ctx, w)
+			}
 			s := look(w)
 			return x.Report(s, s.print)
 		})
+		if watching && ctx.Err() != nil {
+			return nil // that is how it ends
+		}
+		return err
 	})
 	return cmd
 }
 
-func look(w *topology.Watcher) *status {
-	s := &status{Nodes: w.Leases(), Collections: []collectionStatus{}}
-	for _, m := range w.Maps() {
-		s.Collections = append(s.Collections, collectionOf(w, m))
+// watchStatus shows the status whenever it has changed, until ctx ends.
+func (x *cli) watchStatus(ctx context.Context, w *topology.Watcher) error {
+	const least = 500 * time.Millisecond // between two times
+	var shown bytes.Buffer
+	for {
+		changed := w.Changed()
+		s := look(w)
+		var now bytes.Buffer
+		s.print(&now)
+		if !bytes.Equal(now.Bytes(), shown.Bytes()) {
+			if err := x.Report(s, func(b *bytes.Buffer) {
+				if shown.Len() > 0 {
+					b.WriteByte('\n')
+				}
+				fmt.Fprintf(b, "%s: ", time.Now().Format(time.TimeOnly))
+				b.Write(now.Bytes())
+			}); err != nil {
+				return err
+			}
+			shown = now
+		}
+		for _, wait := range []<-chan struct{}{changed, after(ctx, least)} {
+			select {
+			case <-wait:
+			case <-ctx.Done():
+				return nil
+			}
+		}
 	}
+}
+
+// after is closed when a time is over, or ctx.
+func after(ctx context.Context, t time.Duration) <-chan struct{} {
+	ctx, stop := context.WithTimeout(ctx, t)
+	context.AfterFunc(ctx, stop)
+	return ctx.Done()
+}
+
+func look(w *topology.Watcher) *status {
+	s := &status{Nodes: w.Leases(), Collections: []collectionStatus{}, maps: w.Maps()}
+	for _, m := range s.maps {
+		s.Collections = append(s.Collections, collectionOf(w, m))
+		for _, nodes := range m.Assigned {
+			for _, name := range nodes {
+				if !slices.Contains(s.Away, name) && !slices.ContainsFunc(s.Nodes, func(l *topology.Lease) bool { return l.Node == name }) {
+					s.Away = append(s.Away, name)
+				}
+			}
+		}
+	}
+	slices.Sort(s.Away)
+	s.Well = len(s.Nodes) > 0 && s.amiss() == nil
 	return s
 }
 
 func collectionOf(w *topology.Watcher, m *topology.Map) collectionStatus {
-	c := collectionStatus{Collection: m.Collection, Version: m.Version, Shards: m.Shards(), Replicas: m.Replicas, Short: []int{}, Silent: []int{}}
+	c := collectionStatus{
+		Collection: m.Collection, Version: m.Version, Shards: m.Shards(), Replicas: m.Replicas, Acks: m.Acks,
+		Reserved: len(m.Holding(time.Now())) > 0, Short: []int{}, Silent: []int{},
+	}
 	if m.Next != nil {
 		c.Next = m.Next.Number
 		for _, shard := range m.Next.Shards {
@@ -80,10 +160,14 @@ func collectionOf(w *topology.Watcher, m *topology.Map) collectionStatus {
 	}
 	c.Generation = m.Current.Number
 	for i := range m.Shards() {
-		ready, documents := 0, m.Current.Shards[i].Documents
+		ready, following, lost, documents := 0, 0, false, m.Current.Shards[i].Documents
 		for _, r := range w.Replicas(m.ID(), m.Current.Number, i) {
+			lost = lost || r.Lost
 			if r.Ready {
 				ready, documents = ready+1, r.Documents
+			}
+			if r.State() == "ready" {
+				following++
 			}
 		}
 		c.Documents += documents
@@ -93,54 +177,159 @@ func collectionOf(w *topology.Watcher, m *topology.Map) collectionStatus {
 		case ready < m.Replicas:
 			c.Short = append(c.Short, i)
 		}
+		if ready > 0 && (lost || following < m.Acks) {
+			c.Unchanging = append(c.Unchanging, i)
+		}
 	}
 	return c
 }
 
-func (s *status) print(b *bytes.Buffer) {
-	t := out.Table{}
-	t.Line("NODE", "ZONE", "SHARDS", "READY", "STATE")
+// amiss says in words what is not as it should be, and what is waited for.
+func (s *status) amiss() (words []string) {
+	if s.Away != nil {
+		words = append(words, "not heard of: "+strings.Join(s.Away, ", "))
+	}
 	for _, l := range s.Nodes {
-		ready := 0
-		var faults []string
-		for _, r := range l.Shards {
-			if r.Ready {
-				ready++
-			}
-			for _, f := range []string{r.Fault, r.Log} {
-				if f != "" && !slices.Contains(faults, f) {
-					faults = append(faults, f)
-				}
-			}
+		if _, _, now := stateOf(l, s.maps); now != nil {
+			words = append(words, l.Node+": "+strings.Join(now, "; "))
 		}
-		state := "ok"
-		if l.Draining {
-			state = "leaving"
-		}
-		if faults != nil {
-			state = strings.Join(faults, "; ")
-		}
-		t.Line(l.Node, l.Zone, fmt.Sprint(len(l.Shards)), fmt.Sprint(ready), state)
 	}
-	t.Print(b)
-	for _, c := range s.Collections {
-		b.WriteByte('\n')
-		c.print(b)
+	for i := range s.Collections {
+		words = append(words, s.Collections[i].amiss()...)
 	}
+	return words
 }
 
-func (c *collectionStatus) print(b *bytes.Buffer) {
-	fmt.Fprintf(b, "%s: %s in %s, generation %d", c.Collection, out.Plural(int(c.Documents), "document"), out.Plural(c.Shards, "shard"), c.Generation)
-	if c.Next > 0 {
-		fmt.Fprintf(b, "; generation %d has %d of %d built", c.Next, c.Built, c.Shards)
-	}
-	b.WriteByte('\n')
+func (c *collectionStatus) amiss() (words []string) {
 	for _, w := range []struct {
 		shards []int
 		what   string
-	}{{c.Silent, "without a replica that answers"}, {c.Short, "with fewer replicas than wanted"}} {
+	}{
+		{c.Silent, "no replica answers, searches fail"}, {c.Short, "fewer replicas answer than wanted"},
+		{c.Unchanging, fmt.Sprintf("no changes are taken until %s can make them", out.Plural(c.Acks, "replica"))},
+	} {
 		if len(w.shards) > 0 {
-			fmt.Fprintf(b, "  shards %s: %v\n", w.what, w.shards)
+			words = append(words, fmt.Sprintf("%s, %s: %s", c.Collection, shardsOf(w.shards, c.Shards), w.what))
 		}
 	}
+	return words
+}
+
+// shardsOf names shards.
+func shardsOf(shards []int, of int) string {
+	const most = 8
+	switch {
+	case len(shards) == of && of > 1:
+		return fmt.Sprintf("all %d shards", of)
+	case len(shards) > most:
+		return fmt.Sprintf("%d of %d shards", len(shards), of)
+	case len(shards) == 1:
+		return fmt.Sprintf("shard %d", shards[0])
+	}
+	return "shards " + strings.Trim(fmt.Sprint(shards), "[]")
+}
+
+func (s *status) print(b *bytes.Buffer) {
+	if len(s.Nodes) == 0 {
+		b.WriteString("no node was heard of lately: none runs, or none has reached the servers yet\n")
+	}
+	switch words := s.amiss(); {
+	case s.Well:
+		fmt.Fprintf(b, "all is well on %s\n", out.Plural(len(s.Nodes), "node"))
+	case words != nil:
+		b.WriteString("not all is well:\n")
+		for _, w := range words {
+			fmt.Fprintf(b, "  %s\n", w)
+		}
+	}
+	for i := range s.Collections {
+		s.Collections[i].print(b)
+	}
+	if len(s.Nodes) == 0 {
+		return
+	}
+	b.WriteByte('\n')
+	t := out.Table{}
+	t.Line("NODE", "ZONE", "SHARDS", "READY", "STATE")
+	for _, l := range s.Nodes {
+		shards, ready, words := stateOf(l, s.maps)
+		if words == nil {
+			words = []string{"ok"}
+		}
+		t.Line(l.Node, l.Zone, fmt.Sprint(shards), fmt.Sprint(ready), strings.Join(append(words, happenedTo(l)...), "; "))
+	}
+	t.Print(b)
+}
+
+// print says what a collection is, and how far its next generation is.
+func (c *collectionStatus) print(b *bytes.Buffer) {
+	fmt.Fprintf(b, "%s: ", c.Collection)
+	if c.Generation == 0 {
+		fmt.Fprintf(b, "%s, nothing is searched yet", out.Plural(c.Shards, "shard"))
+	} else {
+		fmt.Fprintf(b, "%s in %s, generation %d", out.Plural(int(c.Documents), "document"), out.Plural(c.Shards, "shard"), c.Generation)
+	}
+	switch {
+	case c.Next > 0 && c.Built == c.Shards:
+		fmt.Fprintf(b, "; generation %d is built, plaid cluster promote %s lets searches see it", c.Next, c.Collection)
+	case c.Next > 0:
+		fmt.Fprintf(b, "; generation %d has %d of %d built", c.Next, c.Built, c.Shards)
+	case c.Reserved:
+		b.WriteString("; the next generation is trained")
+	}
+	b.WriteByte('\n')
+}
+
+// stateOf says in words what a node waits for. Replicas of generations that are over, which
+// the node is about to drop, do not count.
+func stateOf(l *topology.Lease, maps []*topology.Map) (shards, ready int, words []string) {
+	say := func(format string, args ...any) {
+		if text := fmt.Sprintf(format, args...); !slices.Contains(words, text) {
+			words = append(words, text)
+		}
+	}
+	if l.Draining {
+		say("leaving")
+	}
+	if l.Protocol < topology.Protocol {
+		say("of an earlier version: no builds and checkpoints until it is up to date")
+	}
+	fetching := 0
+	for _, r := range l.Shards {
+		wanted := slices.ContainsFunc(maps, func(m *topology.Map) bool { return m.ID() == r.Collection && m.Generation(r.Generation) != nil })
+		if !wanted {
+			continue
+		}
+		shards++
+		switch r.State() {
+		case "lost":
+			say("takes no changes: %s", r.Log)
+		case "without_log":
+			say("answers, waits for its log: %s", r.Log)
+		case "failed":
+			say("%s", cmp.Or(r.Fault, r.Log))
+		case "catching_up":
+			fetching++
+		}
+		if r.Ready {
+			ready++
+		}
+	}
+	if fetching > 0 {
+		say("%s catching up", out.Plural(fetching, "shard"))
+	}
+	return shards, ready, words
+}
+
+// happenedTo says what should not have happened to a node since it was started, and may be over.
+func happenedTo(l *topology.Lease) (words []string) {
+	for _, c := range []struct {
+		n           uint64
+		what, after string
+	}{{l.Counts.Panics, "panic", ""}, {l.Counts.Rebuilds, "replica", " made again"}, {l.Counts.Differences, "difference", " found"}} {
+		if c.n > 0 {
+			words = append(words, out.Plural(int(c.n), c.what)+c.after+" since it was started")
+		}
+	}
+	return words
 }

@@ -1,7 +1,9 @@
-// Command measure compares one shard called directly and through NATS, and simulates
-// clusters of up to a thousand shards from the times that it measured. With -nodes it
-// has a front search nodes that sleep for as long as searches take.
-// docs/scale.md has what it found.
+//go:build unix
+
+// Command measure compares one shard called directly and through NATS. With -nodes it has a
+// front search nodes that sleep for as long as searches take. With -writers it counts changes
+// of one document, with -idle what a cluster costs that nobody asks anything. docs/scale.md
+// and docs/cluster.md have what it found.
 package main
 
 import (
@@ -9,8 +11,8 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"slices"
 	"time"
@@ -22,41 +24,45 @@ import (
 	"github.com/plaid-ir/plaid/cluster/operate"
 	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/search"
-	"github.com/plaid-ir/plaid/studies/program"
 	"github.com/plaid-ir/plaid/vectors"
 )
 
-func main() { program.Main("measure", begin) }
-
-// begin reads the flags, which say what is measured.
-func begin(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	f := flag.NewFlagSet("measure", flag.ContinueOnError)
-	f.SetOutput(stderr)
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
 	var docs vectors.Files
-	f.StringVar(&docs.Vectors, "vectors", "", "vectors of documents")
-	f.StringVar(&docs.Lengths, "lengths", "", "their lengths")
-	f.StringVar(&docs.IDs, "ids", "", "their ids")
-	queries := f.String("queries", "", "vectors of queries")
-	k := f.Int("k", 100, "documents a query")
-	passes := f.Int("passes", 5, "over the queries")
-	seed := f.Uint64("seed", 1, "of the simulation")
-	known := f.Bool("known", false, "measure nothing, and simulate from the times that docs/scale.md names")
-	nodes := f.Bool("nodes", false, "measure what four nodes bring and what one that hangs costs: real messages, simulated searches")
-	stretch := f.Float64("stretch", 5, "with -nodes: searches take so many times as long as measured, so that messages of all nodes do not fill this machine")
-	if err := f.Parse(args); err != nil {
-		return err
+	flag.StringVar(&docs.Vectors, "vectors", "", "vectors of documents")
+	flag.StringVar(&docs.Lengths, "lengths", "", "their lengths")
+	flag.StringVar(&docs.IDs, "ids", "", "their ids")
+	queries := flag.String("queries", "", "vectors of queries")
+	k := flag.Int("k", 100, "documents a query")
+	passes := flag.Int("passes", 5, "over the queries")
+	seed := flag.Uint64("seed", 1, "with -nodes: what decides which searches are slow")
+	nodes := flag.Bool("nodes", false, "measure what four nodes bring and what one that hangs costs: real messages, simulated searches")
+	stretch := flag.Float64("stretch", 5, "with -nodes: searches take so many times as long as measured, so that messages of all nodes do not fill this machine")
+	writers := flag.Int("writers", 0, "count changes by so many writers at a time")
+	tokens := flag.Int("tokens", 32, "with -writers: of a document")
+	shards := flag.Int("idle", 0, "count messages of a cluster with so many shards on 2 nodes each that nobody asks anything")
+	lasting := flag.Duration("lasting", 20*time.Second, "with -writers and -idle: how long to count")
+	flag.Parse()
+	var err error
+	if *writers > 0 {
+		err = writes(ctx, *writers, *tokens, *lasting)
+	} else if *shards > 0 {
+		err = idle(ctx, *shards, 2, 2, *lasting)
+	} else if *nodes {
+		err = severalNodes(ctx, docs, *queries, *k, *passes, *stretch, *seed)
+	} else {
+		err = oneNode(ctx, docs, *queries, *k, *passes)
 	}
-	switch {
-	case *known:
-		m := modelBetween([]float64{0, 0.5, 0.95, 0.99, 0.999, 1}, []float64{1.6, 3.45, 7.6, 9.1, 15.3, 25}, 0.24)
-		return table(ctx, stdout, m, *seed)
-	case *nodes:
-		return severalNodes(ctx, docs, *queries, *k, *passes, *stretch, *seed)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "measure:", err)
+		os.Exit(1)
 	}
-	return run(ctx, docs, *queries, *k, *passes, *seed)
 }
 
-func run(ctx context.Context, docs vectors.Files, queries string, k, passes int, seed uint64) (err error) {
+// oneNode asks an index and a node with the same index in turn.
+func oneNode(ctx context.Context, docs vectors.Files, queries string, k, passes int) (err error) {
 	dir, err := os.MkdirTemp("", "plaid-measure-*")
 	if err != nil {
 		return err
@@ -71,12 +77,7 @@ func run(ctx context.Context, docs vectors.Files, queries string, k, passes int,
 		return err
 	}
 	defer r.close()
-	measured, err := r.compare(ctx, qs, k, passes)
-	if err != nil {
-		return err
-	}
-	fmt.Println(spread(measured))
-	return table(ctx, os.Stdout, modelOf(measured), seed)
+	return r.compare(ctx, qs, k, passes)
 }
 
 func read(ctx context.Context, path string) ([]search.Query, error) {
@@ -184,41 +185,37 @@ func newRig(ctx context.Context, dir string, docs vectors.Files) (r *rig, err er
 	return r, nil
 }
 
-// compare asks both in turn, and returns the times of the direct calls.
-func (r *rig) compare(ctx context.Context, qs []search.Query, k, passes int) (times, error) {
-	measured := make(times, len(qs))
+// compare asks both in turn, each first every other time.
+func (r *rig) compare(ctx context.Context, qs []search.Query, k, passes int) error {
 	for _, mode := range []search.Mode{search.Pruned, search.Exhaustive} {
 		var direct, front []float64
-		o := search.Options{K: k, Mode: mode}
 		for pass := range passes + 1 {
 			for i, q := range qs {
-				a, b := direct, front
 				for turn := range 2 {
-					s := search.Searcher(r.engine)
+					searcher, took := search.Searcher(r.engine), &direct
 					if (turn+i+pass)%2 == 1 {
-						s = r.front
+						searcher, took = r.front, &front
 					}
 					began := time.Now()
-					if _, err := s.Search(ctx, q, o); err != nil {
-						return nil, err
+					if _, err := searcher.Search(ctx, q, search.Options{K: k, Mode: mode}); err != nil {
+						return err
 					}
-					took := milliseconds(time.Since(began))
-					if s == search.Searcher(r.engine) {
-						a = append(a, took)
-						if mode == search.Pruned && pass > 0 {
-							measured[i] = append(measured[i], took)
-						}
-					} else {
-						b = append(b, took)
+					if pass > 0 { // the first pass warms up
+						*took = append(*took, milliseconds(time.Since(began)))
 					}
-				}
-				if pass > 0 { // the first pass warms up
-					direct, front = a, b
 				}
 			}
 		}
 		d, f := median(direct), median(front)
 		fmt.Printf("%v, k = %d: direct %.3f ms, through NATS %.3f ms: %.3f times; least %.3f and %.3f ms\n", mode, k, d, f, f/d, direct[0], front[0])
 	}
-	return measured, nil
+	return nil
+}
+
+func milliseconds(d time.Duration) float64 { return float64(d) / 1e6 }
+
+// median of some times; they are sorted.
+func median(times []float64) float64 {
+	slices.Sort(times)
+	return times[len(times)/2]
 }

@@ -1,3 +1,5 @@
+//go:build unix
+
 package main
 
 import (
@@ -36,13 +38,7 @@ type simulated struct {
 	store   *topology.Store
 	b       *bus.Bus
 	server  *bus.Server
-	ends    []func()
-}
-
-func (s *simulated) close() {
-	for _, end := range slices.Backward(s.ends) {
-		end()
-	}
+	ends
 }
 
 func newSimulated(ctx context.Context, dir string, docs int, stretch float64, seed uint64) (s *simulated, err error) {
@@ -55,7 +51,7 @@ func newSimulated(ctx context.Context, dir string, docs int, stretch float64, se
 	if s.server, err = bus.StartServer(ctx, bus.ServerOptions{Name: "one", Dir: filepath.Join(dir, "nats"), Listen: "127.0.0.1:0"}); err != nil {
 		return s, err
 	}
-	s.ends = append(s.ends, s.server.Close)
+	s.later(s.server.Close)
 	conn, err := s.connect("operator")
 	if err != nil {
 		return s, err
@@ -71,7 +67,7 @@ func newSimulated(ctx context.Context, dir string, docs int, stretch float64, se
 func (s *simulated) connect(name string) (*nats.Conn, error) {
 	conn, err := bus.Connect(s.server.ClientURL(), name, nil)
 	if err == nil {
-		s.ends = append(s.ends, conn.Close)
+		s.later(conn.Close)
 	}
 	return conn, err
 }
@@ -132,7 +128,7 @@ func (s *simulated) collection(ctx context.Context, name string, nodes, shards, 
 	if err != nil {
 		return nil, nil, err
 	}
-	s.ends = append(s.ends, func() { _ = f.Close() })
+	s.later(func() { _ = f.Close() })
 	return f, all, f.Watcher().Wait(ctx, func() bool {
 		_, err := f.Watcher().Map(name)
 		return err == nil && len(f.Watcher().Replicas(name, 1, 0)) == replicas && len(f.Watcher().Replicas(name, 1, shards-1)) == replicas

@@ -64,6 +64,12 @@ func (n *Node) takeOrders() error {
 		return err
 	}
 	for n.ctx.Err() == nil {
+		// Nodes of before could not read the files of this one, and build some that all can.
+		if err := n.watch.UpToDate(); err != nil {
+			n.log.Info("builds are left to others", "because", err)
+			_ = n.watch.Wait(n.ctx, func() bool { return n.watch.UpToDate() == nil })
+			continue
+		}
 		batch, err := consumer.Fetch(1, jetstream.FetchMaxWait(n.c.Renew), jetstream.FetchHeartbeat(n.c.Renew/3))
 		if err != nil {
 			return err
@@ -98,7 +104,7 @@ func (n *Node) take(msg jetstream.Msg) {
 	})
 	if err == nil {
 		log.Info("building")
-		err = n.buildShard(ctx, &o)
+		err = n.guard("a build", func() error { return n.buildShard(ctx, &o) })
 	}
 	switch {
 	case err == nil:

@@ -2,19 +2,19 @@ package node
 
 import (
 	"context"
-	"encoding/json"
+	"crypto/sha256"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/plaid-ir/plaid/cluster/bus"
-	"github.com/plaid-ir/plaid/cluster/wire"
-	"github.com/plaid-ir/plaid/condition"
 	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/storage"
-	"github.com/plaid-ir/plaid/vectors"
 )
 
 var (
@@ -24,12 +24,16 @@ var (
 	errLost = fmt.Errorf("%w: it has lost entries", errLog)
 )
 
+// errAgain: what brings the entries may be gone, and following begins anew.
+var errAgain = errors.New("the log is followed anew")
+
 // follow applies the entries of the log in their order, and returns when that cannot go
 // on. The replica is ready as soon as it has what was in the log when it began.
 //
 // The consumer is a plain one, made anew whenever something is odd: that entries come
 // in order is checked here anyway, and every request has an end.
 func (r *replica) follow() error {
+	connection := r.n.connections.Load()
 	var stream jetstream.Stream
 	if err := r.request(func(ctx context.Context) (err error) {
 		stream, err = r.n.bus.JS.Stream(ctx, bus.LogStream(r.key.collection, r.key.shard))
@@ -37,8 +41,12 @@ func (r *replica) follow() error {
 	}); err != nil {
 		return err
 	}
-	target, err := r.check(stream)
+	var latest time.Time // of the last entry that was applied; zero: none was since following began
+	target, err := r.check(stream, latest)
 	if err != nil {
+		return err
+	}
+	if err := r.compare(stream); err != nil {
 		return err
 	}
 	next := r.state().Applied + 1
@@ -53,44 +61,147 @@ func (r *replica) follow() error {
 		return err
 	}
 	defer r.forget(stream, consumer)
+	entries, err := pull(r.n.bus.Conn, bus.LogStream(r.key.collection, r.key.shard), consumer.CachedInfo().Name)
+	if err != nil {
+		return fmt.Errorf("%w: %w", errLog, err)
+	}
+	defer entries.close()
 	caughtUp := func() {
 		if s := r.state(); s.Applied >= target && (!s.Ready || s.Log != "") {
 			r.set(func() { r.ready, r.logFault, r.lost = true, "", false })
 		}
 	}
 	caughtUp()
+	moved := time.Now() // when an entry was applied last, or the log was looked at
+	behind := time.NewTimer(time.Hour)
+	defer behind.Stop()
+	behind.Stop()
 	for {
-		batch, err := consumer.Fetch(64, jetstream.FetchMaxWait(r.n.c.Renew), jetstream.FetchHeartbeat(r.n.c.Renew/3))
+		if err := entries.ask(); err != nil {
+			return fmt.Errorf("%w: %w", errLog, err)
+		}
+		select {
+		case msg := <-entries.msgs:
+			if err := r.take(entries, msg, &next, &latest); err != nil {
+				return err
+			}
+			caughtUp()
+			moved = time.Now()
+		case <-r.hints:
+			if r.n.connections.Load() != connection {
+				return errAgain // a server that was reached again knows of no request
+			}
+			if time.Since(moved) < r.n.c.Renew {
+				continue
+			}
+			last, err := r.check(stream, latest)
+			if err != nil {
+				return err
+			}
+			if moved = time.Now(); last >= next {
+				behind.Reset(min(r.n.c.Renew, arrival))
+			}
+		case <-behind.C:
+			if len(entries.msgs) == 0 && time.Since(moved) >= min(r.n.c.Renew, arrival) {
+				return errAgain
+			}
+		case <-r.ctx.Done():
+			return r.ctx.Err()
+		}
+	}
+}
+
+// arrival is how long an entry that is in the log may take to come.
+const arrival = 500 * time.Millisecond
+
+// take applies an entry and all that have come behind it.
+func (r *replica) take(entries *puller, msg *nats.Msg, next *uint64, latest *time.Time) error {
+	var together run
+	for there := true; there; {
+		if r.ctx.Err() != nil {
+			return r.ctx.Err()
+		}
+		meta, err := entries.take(msg)
 		if err != nil {
 			return fmt.Errorf("%w: %w", errLog, err)
 		}
-		for msg := range batch.Messages() {
-			if r.ctx.Err() != nil {
-				return r.ctx.Err()
+		if meta != nil {
+			if meta.Sequence.Stream != *next {
+				return fmt.Errorf("%w: entry %d comes where %d is next", errLog, meta.Sequence.Stream, *next)
 			}
-			meta, err := msg.Metadata()
-			if err != nil {
-				return fmt.Errorf("%w: %w", errLog, err)
+			if e := r.read(*next, msg.Data); !together.takes(e) {
+				if err := r.apply(together.entries); err != nil {
+					return err
+				}
+				together = run{}
+				together.takes(e)
 			}
-			if meta.Sequence.Stream != next {
-				return fmt.Errorf("%w: entry %d comes where %d is next", errLog, meta.Sequence.Stream, next)
-			}
-			if err := r.apply(next, msg.Data()); err != nil {
-				return err
-			}
-			next++
-			caughtUp()
+			*latest = meta.Timestamp
+			*next++
 		}
-		switch err := batch.Error(); {
-		case r.ctx.Err() != nil:
-			return r.ctx.Err()
-		case err != nil:
-			return fmt.Errorf("%w: %w", errLog, err)
-		}
-		if _, err := r.check(stream); err != nil {
-			return err
+		select {
+		case msg = <-entries.msgs:
+		default:
+			there = false
 		}
 	}
+	if len(together.entries) == 0 {
+		return nil
+	}
+	return r.apply(together.entries)
+}
+
+// hint has a replica look whether its log is as it seems, if it is idle.
+func (r *replica) hint() {
+	select {
+	case r.hints <- struct{}{}:
+	default:
+	}
+}
+
+// suspect hints at what may be wrong with the logs of replicas, which nobody tells them. All
+// look when a connection was made anew; one does when another replica of its shard is ahead,
+// or somebody asks for an entry that it does not have; and each does when it has its turn:
+// one of the node at a time, however many there are.
+func (n *Node) suspect() {
+	tick := time.NewTicker(n.c.Renew)
+	defer tick.Stop()
+	again := n.bus.Conn.StatusChanged(nats.CONNECTED)
+	defer n.bus.Conn.RemoveStatusListener(again)
+	var turn []*replica
+	for {
+		changed := n.watch.Changed()
+		for _, r := range n.all() {
+			if !r.complete() {
+				r.hint()
+			}
+		}
+		select {
+		case <-changed:
+		case <-again:
+			n.connections.Add(1)
+			for _, r := range n.all() {
+				r.hint()
+			}
+		case <-tick.C:
+			if len(turn) == 0 {
+				turn = n.all()
+			}
+			if len(turn) > 0 {
+				turn[0].hint()
+				turn = turn[1:]
+			}
+		case <-n.ctx.Done():
+			return
+		}
+	}
+}
+
+// all are the replicas.
+func (n *Node) all() []*replica {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return slices.Collect(maps.Values(n.replicas))
 }
 
 // request asks JetStream for something, and not for ever.
@@ -111,11 +222,17 @@ func (r *replica) forget(stream jetstream.Stream, consumer jetstream.Consumer) {
 }
 
 // check compares the replica with the log: one that has more than the log, or than
-// others where the log ends, shows that the log has lost entries.
-func (r *replica) check(stream jetstream.Stream) (last uint64, err error) {
+// others where the log ends, shows that the log has lost entries. So does one whose last
+// entry is not the one that the log ends with now.
+func (r *replica) check(stream jetstream.Stream, latest time.Time) (last uint64, err error) {
 	var info *jetstream.StreamInfo
 	look := func() error {
-		return r.request(func(ctx context.Context) (err error) { info, err = stream.Info(ctx); return err })
+		return r.request(func(ctx context.Context) (err error) {
+			if info, err = stream.Info(ctx); err == nil {
+				r.logEnd.Store(info.State.LastSeq)
+			}
+			return err
+		})
 	}
 	if err := look(); err != nil {
 		return 0, err
@@ -126,6 +243,8 @@ func (r *replica) check(stream jetstream.Stream) (last uint64, err error) {
 		return 0, fmt.Errorf("%w: it has %d, the log begins with %d", errTrimmed, applied, info.State.FirstSeq)
 	case last < applied:
 		return 0, fmt.Errorf("%w: it ends at %d and the replica has %d", errLost, last, applied)
+	case last == applied && !latest.IsZero() && info.State.Msgs > 0 && !info.State.LastTime.Equal(latest):
+		return 0, fmt.Errorf("%w: its entry %d is another one than was applied", errLost, last)
 	}
 	for _, o := range r.n.watch.Replicas(r.key.collection, r.key.generation, r.key.shard) {
 		if o.Applied > last {
@@ -141,147 +260,32 @@ func (r *replica) check(stream jetstream.Stream) (last uint64, err error) {
 	return last, nil
 }
 
-// Ack is what a replica says of an entry of its log, to the subject that the batch
-// names, when the entry is in its file and durable.
-type Ack struct {
-	Batch    string `json:"batch"`
-	Node     string `json:"node"`
-	Shard    int    `json:"shard"`
-	Sequence uint64 `json:"sequence"`
-	// Refused says why the batch was not carried out, which all replicas find alike; "": it was.
-	Refused string `json:"refused,omitempty"`
-	Kind    string `json:"kind,omitempty"` // of a refusal: "duplicate" or "bad"
-	// First is the ordinal of the first of the documents that were added; the others follow.
-	First uint32 `json:"first,omitempty"`
-	// Added, Replaced, Deleted and Updated count documents; Missing are ids that were to be
-	// deleted.
-	Added    int      `json:"added,omitempty"`
-	Updated  int      `json:"updated,omitempty"`
-	Replaced int      `json:"replaced,omitempty"`
-	Deleted  int      `json:"deleted,omitempty"`
-	Missing  []string `json:"missing,omitempty"`
+// mark tells an entry of a log from another one of its number.
+func mark(data []byte) [16]byte {
+	sum := sha256.Sum256(data)
+	return [16]byte(sum[:])
 }
 
-// apply carries out an entry, in one transaction with its number.
-func (r *replica) apply(sequence uint64, data []byte) error {
-	ix := r.use()
-	if ix == nil {
-		return errNotOpen
-	}
-	defer r.release()
-	ack := Ack{Node: r.n.c.Name, Shard: r.key.shard, Sequence: sequence}
-	entry := ix.Entry(sequence)
-	batch, err := wire.DecodeBatch(data)
-	reply := ""
-	if err == nil {
-		ack.Batch, reply = batch.ID.String(), batch.Reply
-		err = r.carryOut(entry, batch, &ack)
-	}
-	if kind := refusal(err); kind != "" {
-		ack.Refused, ack.Kind = err.Error(), kind
-		err = entry.Skip(r.ctx)
-	}
-	if err != nil && !errors.Is(err, index.ErrApplied) {
-		return fmt.Errorf("%s, entry %d of the log: %w", r.key, sequence, err)
-	}
-	if err := r.look(); err != nil {
+// compare compares the last entry that was applied with the one of its number in the log:
+// a log that has lost its end and grown again has another one. An entry that was cut off
+// cannot be compared; cutting leaves the last one.
+func (r *replica) compare(stream jetstream.Stream) error {
+	var last storage.Applied
+	if err := r.at(func(snap *index.Snapshot, _ uint64) (err error) { last, err = snap.Applied(); return err }); err != nil {
 		return err
 	}
-	if reply == "" || r.n.isNext(r.key) {
+	if last.Mark == [16]byte{} {
 		return nil
 	}
-	text, err := json.Marshal(ack)
-	if err == nil {
-		err = r.n.bus.Conn.Publish(reply, text)
-	}
-	if err != nil {
-		r.n.log.Warn("a change is not acknowledged", "replica", r.key, "entry", sequence, "error", err)
+	var entry *jetstream.RawStreamMsg
+	err := r.request(func(ctx context.Context) (err error) { entry, err = stream.GetMsg(ctx, last.Sequence); return err })
+	switch {
+	case errors.Is(err, jetstream.ErrMsgNotFound):
+		return nil
+	case err != nil:
+		return err
+	case mark(entry.Data) != last.Mark:
+		return fmt.Errorf("%w: its entry %d is not the one that the replica has", errLost, last.Sequence)
 	}
 	return nil
-}
-
-// isNext tells whether a replica is of a generation that nobody searches yet: what it
-// has does not count for a change.
-func (n *Node) isNext(k key) bool {
-	m, err := n.watch.MapOf(k.collection)
-	return err == nil && m.Current != nil && m.Current.Number != k.generation
-}
-
-func (r *replica) carryOut(entry index.Entry, b *wire.Batch, ack *Ack) (err error) {
-	if b.Shard != r.key.shard {
-		return fmt.Errorf("%w: a batch for shard %d in the log of shard %d", wire.ErrMessage, b.Shard, r.key.shard)
-	}
-	if b.Op == wire.Delete {
-		ids := make([]string, len(b.Documents))
-		for i, d := range b.Documents {
-			ids[i] = d.ID
-		}
-		ack.Deleted, ack.Missing, err = entry.Delete(r.ctx, ids)
-		return err
-	}
-	if b.Choice != nil {
-		return r.carryOutChoice(entry, b, ack)
-	}
-	var model *storage.Model
-	if b.Model != nil {
-		model = &storage.Model{}
-		if err := json.Unmarshal(b.Model, model); err != nil {
-			return fmt.Errorf("%w: model: %w", wire.ErrMessage, err)
-		}
-	}
-	src, err := vectors.FromDocuments(max(b.Dim, 1), b.Documents)
-	if err != nil {
-		return err
-	}
-	if b.Dim == 0 { // documents without tokens are of any dimension
-		src = anyDim{src}
-	}
-	report, err := entry.Add(r.ctx, src, &index.AddOptions{Replace: b.Op == wire.Put, Model: model, Threads: r.n.c.Threads})
-	if err == nil {
-		ack.Added, ack.Replaced, ack.First = report.Docs, report.Replaced, report.First
-	}
-	return err
-}
-
-// carryOutChoice changes the documents that a condition is true of now. All replicas have
-// the same documents at this entry, so they choose the same.
-func (r *replica) carryOutChoice(entry index.Entry, b *wire.Batch, ack *Ack) error {
-	var choice wire.Choice
-	if err := wire.ReadJSON(b.Choice, &choice); err != nil {
-		return err
-	}
-	where, err := conditionOf(choice.Where)
-	if err != nil {
-		return err
-	}
-	if b.Op == wire.DeleteWhere {
-		ack.Deleted, err = entry.DeleteWhere(r.ctx, where.Lenient())
-	} else {
-		ack.Updated, err = entry.UpdatePayload(r.ctx, where.Lenient(), choice.Set)
-	}
-	return err
-}
-
-type anyDim struct{ vectors.Source }
-
-func (anyDim) Dim() int { return 0 }
-
-// refusal is the kind of an error that every replica gets of an entry, whatever the
-// machine; "": it is another one, or none.
-func refusal(err error) string {
-	is := func(targets ...error) bool {
-		for _, t := range targets {
-			if errors.Is(err, t) {
-				return true
-			}
-		}
-		return false
-	}
-	switch {
-	case is(index.ErrDuplicateID):
-		return "duplicate"
-	case is(index.ErrDimension, index.ErrTooMany, index.ErrOption, storage.ErrModel, vectors.ErrID, vectors.ErrShape, vectors.ErrValue, wire.ErrMessage, wire.ErrVersion, condition.ErrNoObject):
-		return "bad"
-	}
-	return ""
 }

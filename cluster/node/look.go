@@ -52,7 +52,11 @@ func (n *Node) hearLook(msg *nats.Msg) {
 		select {
 		case n.looks <- struct{}{}:
 			defer func() { <-n.looks }()
-			n.found(msg, n.look(ctx, &l))
+			var f *wire.Found
+			if err := n.guard("a question for documents", func() error { f = n.look(ctx, &l); return nil }); err != nil {
+				f = &wire.Found{Status: wire.Failed, Text: err.Error()}
+			}
+			n.found(msg, f)
 		case <-ctx.Done(): // nobody waits any more
 		}
 	})
@@ -84,6 +88,7 @@ func (n *Node) look(ctx context.Context, l *wire.Look) *wire.Found {
 	f := &wire.Found{}
 	err := r.at(func(snap *index.Snapshot, applied uint64) error {
 		if applied < l.Applied {
+			r.hint()
 			f.Status, f.Text = wire.Behind, fmt.Sprintf("shard %d has applied %d of its log, %d is asked for", l.Shard, applied, l.Applied)
 			return nil
 		}
@@ -99,7 +104,7 @@ func (n *Node) look(ctx context.Context, l *wire.Look) *wire.Found {
 	case errors.Is(err, wire.ErrMessage):
 		return &wire.Found{Status: wire.Refused, Code: wire.CodeOption, Text: err.Error()}
 	}
-	return notFound(failed(ctx, err))
+	return notFound(n.failed(ctx, err))
 }
 
 // notFound is an answer without documents.
@@ -129,12 +134,12 @@ func (n *Node) explain(ctx context.Context, l *wire.Look) *wire.Found {
 	f := &wire.Found{}
 	if o.Filter != nil && o.Filter.Where != nil {
 		if f.Unknown, err = unknownFields(ctx, p.snap.Parts(), o.Filter.Where); err != nil {
-			return notFound(failed(ctx, err))
+			return notFound(n.failed(ctx, err))
 		}
 		o.Filter.Where = o.Filter.Where.Lenient()
 	}
 	if f.Explanation, err = p.searcher.Explain(ctx, query, l.IDs[0], o); err != nil {
-		return notFound(failed(ctx, err))
+		return notFound(n.failed(ctx, err))
 	}
 	return f
 }

@@ -109,6 +109,9 @@ type Node struct {
 	asked    atomic.Int32  // those that run and those that wait
 	sets     sets
 	announce chan struct{} // something to say before the next renewal
+	metrics  metrics
+	// connections counts how often the bus was reached again.
+	connections atomic.Uint64
 
 	mu       sync.Mutex
 	replicas map[key]*replica
@@ -145,6 +148,7 @@ func Start(ctx context.Context, b *bus.Bus, store objects.Store, c Config) (*Nod
 		started: wire.NewID().String(), log: c.Logger.With("node", c.Name), announce: make(chan struct{}, 1), replicas: map[key]*replica{},
 	}
 	n.ctx, n.end = context.WithCancel(context.WithoutCancel(ctx))
+	n.metrics.init()
 	n.queries.init(c.Queue, c.Workers)
 	n.looks = make(chan struct{}, c.Queue)
 	for _, s := range []struct {
@@ -166,6 +170,7 @@ func Start(ctx context.Context, b *bus.Bus, store objects.Store, c Config) (*Nod
 	}
 	n.done.Go(n.reconcile)
 	n.done.Go(n.renew)
+	n.done.Go(n.suspect)
 	if c.Builds {
 		n.done.Go(n.build)
 	}
@@ -223,6 +228,9 @@ func (n *Node) Ready(ctx context.Context) error {
 
 // Life is what its leases have as [topology.Lease.Started].
 func (n *Node) Life() string { return n.started }
+
+// Watcher tells what the node knows of the cluster.
+func (n *Node) Watcher() *topology.Watcher { return n.watch }
 
 // wanted is what the maps give the node.
 func (n *Node) wanted() map[key]*topology.Map {
@@ -309,12 +317,14 @@ func (n *Node) reconcile() {
 	}
 }
 
-// forget drops replicas that have ended.
+// forget drops replicas that have ended, but none that a rejoin has put in their place.
 func (n *Node) forget(all []*replica) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for _, r := range all {
-		delete(n.replicas, r.key)
+		if n.replicas[r.key] == r {
+			delete(n.replicas, r.key)
+		}
 	}
 }
 
@@ -384,7 +394,7 @@ func (n *Node) renew() {
 }
 
 func (n *Node) sayNow(ctx context.Context) error {
-	l := topology.Lease{Node: n.c.Name, Zone: n.c.Zone, Started: n.started, Builds: n.c.Builds}
+	l := topology.Lease{Node: n.c.Name, Zone: n.c.Zone, Started: n.started, Builds: n.c.Builds, Protocol: topology.Protocol, Counts: n.metrics.counts()}
 	n.mu.Lock()
 	l.Draining = n.draining
 	for _, r := range n.replicas {

@@ -73,15 +73,15 @@ func (p *picked) close() {
 }
 
 // pick takes the replicas of a query, or tells why not.
-func (n *Node) pick(q *wire.Query) (_ *picked, no *wire.Answer) {
+func (n *Node) pick(q *wire.Query) (got *picked, no *wire.Answer) {
 	p := &picked{}
 	defer func() {
-		if no != nil {
+		if got == nil { // also where this ends in a panic
 			p.close()
 		}
 	}()
 	failed := func(err error) (*picked, *wire.Answer) {
-		return nil, &wire.Answer{Status: wire.Failed, Text: err.Error()}
+		return nil, &wire.Answer{Status: wire.Failed, Text: n.inside("a query", err).Error()}
 	}
 	var files []*index.Index
 	for i, s := range q.Shards {
@@ -113,12 +113,13 @@ func (n *Node) pick(q *wire.Query) (_ *picked, no *wire.Answer) {
 		return failed(err)
 	}
 	for i, snap := range p.snap.Parts() {
-		applied, err := snap.Applied()
+		last, err := snap.Applied()
 		if err != nil {
 			return failed(err)
 		}
-		applied = max(applied, p.held[i].base)
+		applied := max(last.Sequence, p.held[i].base)
 		if s := q.Shards[i]; applied < s.Applied {
+			p.held[i].hint()
 			return nil, &wire.Answer{Status: wire.Behind, Text: fmt.Sprintf("shard %d has applied %d of its log, %d is asked for", s.Shard, applied, s.Applied)}
 		}
 		p.applied = append(p.applied, applied)

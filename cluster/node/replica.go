@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/plaid-ir/plaid/cluster/objects"
@@ -28,6 +29,11 @@ type replica struct {
 	ctx  context.Context
 	end  context.CancelFunc
 	done chan struct{}
+	// hints: something may be wrong with the log.
+	hints chan struct{}
+
+	checkpointing sync.Mutex
+	logEnd        atomic.Uint64 // the last entry of the log, when it was looked at
 
 	mu        sync.Mutex
 	ix        *index.Index   // nil: not open
@@ -40,13 +46,27 @@ type replica struct {
 	applied   uint64
 	documents uint64
 	payloads  payloads
+	recent    map[uint64][16]byte // marks of entries that were carried out lately
+}
+
+// remembered is how many entries a replica can tell from others of their numbers; which were
+// carried out before it was opened it does not know, but for the last one.
+const remembered = 256
+
+// remember takes down marks of entries; r.mu is held.
+func (r *replica) remember(sequence uint64, mark [16]byte) {
+	if r.recent == nil {
+		r.recent = map[uint64][16]byte{}
+	}
+	r.recent[sequence] = mark
+	delete(r.recent, sequence-remembered)
 }
 
 // payloads is how many documents of a version of the file have a payload.
 type payloads struct{ version, docs uint64 }
 
 func newReplica(n *Node, k key) *replica {
-	r := &replica{n: n, key: k, done: make(chan struct{})}
+	r := &replica{n: n, key: k, done: make(chan struct{}), hints: make(chan struct{}, 1)}
 	r.ctx, r.end = context.WithCancel(n.ctx)
 	return r
 }
@@ -86,7 +106,7 @@ func (r *replica) run() {
 	wait := 100 * time.Millisecond
 	for r.ctx.Err() == nil {
 		began := time.Now()
-		err := r.live()
+		err := r.n.guard("a replica", r.live)
 		r.close()
 		if r.ctx.Err() != nil {
 			return
@@ -147,11 +167,16 @@ func (r *replica) live() error {
 	for {
 		err := r.follow()
 		switch {
+		case errors.Is(err, errAgain):
+			continue
 		case errors.Is(err, errTrimmed):
 			return r.startOver(err)
 		case errors.Is(err, errLog):
 			// Without a log the replica answers queries, if it has all that others have.
 			complete := r.complete()
+			if errors.Is(err, errLost) && !r.state().Lost {
+				r.n.metrics.differences.Add(1)
+			}
 			r.set(func() { r.logFault, r.lost, r.ready = err.Error(), errors.Is(err, errLost), complete })
 			r.n.log.Error("a log is not followed", "replica", r.key, "error", err)
 		default:
@@ -223,7 +248,11 @@ func (r *replica) startOver(why error) error {
 			return fmt.Errorf("%w, and so does the object", why)
 		}
 	}
-	return errors.Join(why, os.Rename(path, path+".aside"))
+	err := os.Rename(path, path+aside)
+	if err == nil {
+		r.n.metrics.rebuilds.Add(1)
+	}
+	return errors.Join(why, err)
 }
 
 var errNotOpen = errors.New("the replica is not open")
@@ -244,15 +273,22 @@ func (r *replica) at(fn func(snap *index.Snapshot, applied uint64) error) (err e
 	if err != nil {
 		return err
 	}
-	return fn(snap, max(applied, r.base))
+	return fn(snap, max(applied.Sequence, r.base))
 }
 
 // look takes over what the file says of itself.
 func (r *replica) look() error {
 	return r.at(func(snap *index.Snapshot, applied uint64) error {
+		last, err := snap.Applied()
+		if err != nil {
+			return err
+		}
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		r.applied, r.documents = applied, uint64(snap.Len())
+		if last.Sequence > 0 {
+			r.remember(last.Sequence, last.Mark)
+		}
 		return nil
 	})
 }

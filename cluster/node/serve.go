@@ -11,8 +11,8 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/plaid-ir/plaid/cluster/wire"
-	"github.com/plaid-ir/plaid/condition"
 	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/metadata/condition"
 	"github.com/plaid-ir/plaid/search"
 	"github.com/plaid-ir/plaid/storage"
 )
@@ -125,6 +125,7 @@ func (n *Node) hearCancel(msg *nats.Msg) {
 }
 
 func (n *Node) reply(msg *nats.Msg, a *wire.Answer) {
+	defer n.metrics.answered(a) // as it is sent
 	text, err := a.Encode()
 	if err == nil && int64(len(text)) > n.bus.Conn.MaxPayload() {
 		// Whoever asks reads the payloads of the hits that stay, a message at a time.
@@ -150,9 +151,13 @@ func (n *Node) reply(msg *nats.Msg, a *wire.Answer) {
 func (n *Node) work() {
 	for j := range n.queries.queue {
 		began := time.Now()
-		a := n.answer(j)
+		var a *wire.Answer
+		if err := n.guard("a query", func() error { a = n.answer(j); return nil }); err != nil {
+			a = &wire.Answer{Status: wire.Failed, Text: err.Error()}
+		}
 		a.ID, a.Generation = j.q.ID, j.q.Generation
 		a.Queued, a.Worked, a.Waiting = began.Sub(j.came), time.Since(began), n.queries.waiting()
+		n.metrics.worked(a)
 		if a.Status != wire.Late || n.ctx.Err() == nil {
 			n.reply(j.msg, a)
 		}
@@ -179,14 +184,14 @@ func (n *Node) answer(j *job) *wire.Answer {
 	if o.Filter != nil && o.Filter.Where != nil {
 		// Whether a field that is nowhere here is one at all, other nodes know.
 		if unknown, err = unknownFields(j.ctx, p.snap.Parts(), o.Filter.Where); err != nil {
-			return failed(j.ctx, err)
+			return n.failed(j.ctx, err)
 		}
 		o.Filter.Where = o.Filter.Where.Lenient()
 	}
 	o.Payload = false // of as many hits as an answer has room for, below
 	result, err := p.searcher.Search(j.ctx, query, o)
 	if err != nil {
-		return failed(j.ctx, err)
+		return n.failed(j.ctx, err)
 	}
 	a := &wire.Answer{Stats: result.Stats, Hits: make([]wire.Hit, len(result.Hits)), Unknown: unknown}
 	for i, snap := range p.snap.Parts() {
@@ -201,7 +206,7 @@ func (n *Node) answer(j *job) *wire.Answer {
 	}
 	if q.Payload {
 		if err := attach(a, p.snap.Parts(), result.Hits, n.bus.Conn.MaxPayload()); err != nil {
-			return failed(j.ctx, err)
+			return n.failed(j.ctx, err)
 		}
 	}
 	return a
@@ -270,8 +275,8 @@ func unknownFields(ctx context.Context, snaps []*index.Snapshot, where *conditio
 }
 
 // failed is the answer to a query that has an error.
-func failed(ctx context.Context, err error) *wire.Answer {
-	switch {
+func (n *Node) failed(ctx context.Context, err error) *wire.Answer {
+	switch err = n.inside("a query", err); {
 	case ctx.Err() != nil:
 		return &wire.Answer{Status: wire.Late}
 	case codeOf(err) != wire.CodeNone:

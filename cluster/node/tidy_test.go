@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/plaid-ir/plaid/cluster/bus"
@@ -71,4 +72,14 @@ func TestTidyGoesOn(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, ended[:1], gone)
 	require.NoDirExists(t, filepath.Join(n.c.Dir, ended[0].key.collection))
+}
+
+// A replica that took the place of one that has ended is not forgotten with it: nobody would
+// end it.
+func TestForgetsWhatEnded(t *testing.T) {
+	old, rejoined := &replica{key: key{"a", 1, 0}}, &replica{key: key{"a", 1, 0}}
+	other := &replica{key: key{"a", 1, 1}}
+	n := &Node{replicas: map[key]*replica{rejoined.key: rejoined, other.key: other}}
+	n.forget([]*replica{old, other})
+	assert.Equal(t, map[key]*replica{rejoined.key: rejoined}, n.replicas)
 }

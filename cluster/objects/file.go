@@ -27,7 +27,7 @@ func PutFile(ctx context.Context, s Store, name, file string) (Ref, error) {
 	if _, err := f.Seek(0, io.SeekStart); err != nil {
 		return Ref{}, err
 	}
-	err = s.Put(ctx, name, &reader{ctx, f}, size)
+	err = s.Put(ctx, name, f, size) // which can read it again where it has to ask twice
 	if errors.Is(err, ErrExists) && Verify(ctx, s, ref) == nil {
 		return ref, nil
 	}

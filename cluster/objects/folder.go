@@ -10,13 +10,17 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/plaid-ir/plaid/internal/atomicfile"
 )
 
 // Folder is a store in a folder. Several processes, and machines that share a file
 // system with hard links, may use it at a time.
-type Folder struct{ dir string }
+type Folder struct {
+	dir  string
+	link func(from, to string) error // os.Link; tests lose its answer
+}
 
 // OpenFolder makes the folder if it is not there.
 func OpenFolder(dir string) (*Folder, error) {
@@ -27,11 +31,24 @@ func OpenFolder(dir string) (*Folder, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, err
 	}
-	return &Folder{dir}, nil
+	return &Folder{dir, os.Link}, nil
 }
 
 func (f *Folder) path(name string) (string, error) {
 	return filepath.Join(f.dir, filepath.FromSlash(name)), CheckName(name)
+}
+
+// putPrefix is at the beginning of the names of files that are to become objects.
+const putPrefix = ".put-"
+
+// sameFile tells whether an open file has a name as well.
+func sameFile(open *os.File, name string) bool {
+	a, err := open.Stat()
+	if err != nil {
+		return false
+	}
+	b, err := os.Stat(name)
+	return err == nil && os.SameFile(a, b)
 }
 
 // Put implements [Store]. The object gets its name by a hard link, which fails if the
@@ -44,7 +61,7 @@ func (f *Folder) Put(ctx context.Context, name string, r io.Reader, size int64) 
 	if err := f.makeFolder(filepath.Dir(file)); err != nil {
 		return err
 	}
-	tmp, err := os.CreateTemp(filepath.Dir(file), ".put-*")
+	tmp, err := os.CreateTemp(filepath.Dir(file), putPrefix+"*")
 	if err != nil {
 		return err
 	}
@@ -63,9 +80,11 @@ func (f *Folder) Put(ctx context.Context, name string, r io.Reader, size int64) 
 		err = tmp.Sync()
 	}
 	if err == nil {
-		err = os.Link(tmp.Name(), file)
+		err = f.link(tmp.Name(), file)
 	}
 	switch {
+	case errors.Is(err, fs.ErrExist) && sameFile(tmp, file):
+		// A network file system has made the link, lost the answer and asked again.
 	case errors.Is(err, fs.ErrExist):
 		return fmt.Errorf("%w: %s", ErrExists, name)
 	case err != nil:
@@ -107,29 +126,57 @@ func (f *Folder) Get(_ context.Context, name string) (io.ReadCloser, error) {
 	return r, nil
 }
 
-// List implements [Store].
-func (f *Folder) List(ctx context.Context, prefix string) ([]string, error) {
-	var names []string
-	at := filepath.Join(f.dir, filepath.FromSlash(prefix[:strings.LastIndexByte(prefix, '/')+1]))
-	err := filepath.WalkDir(at, func(file string, e fs.DirEntry, err error) error {
+// walk visits the files below a folder, those that are to become objects among them. What
+// disappears meanwhile is passed over.
+func (f *Folder) walk(ctx context.Context, top string, visit func(file string, info fs.FileInfo) error) error {
+	return filepath.WalkDir(top, func(file string, e fs.DirEntry, err error) error {
+		var info fs.FileInfo
 		switch {
-		case errors.Is(err, fs.ErrNotExist):
-			return nil
-		case err != nil:
-			return err
 		case ctx.Err() != nil:
 			return ctx.Err()
-		case e.IsDir() || strings.HasPrefix(e.Name(), "."):
+		case err == nil && e.IsDir():
 			return nil
+		case err == nil:
+			info, err = e.Info()
 		}
-		name, err := filepath.Rel(f.dir, file)
-		if name = filepath.ToSlash(name); err == nil && strings.HasPrefix(name, prefix) {
-			names = append(names, name)
+		if err == nil {
+			err = visit(file, info)
+		}
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
 		}
 		return err
 	})
-	slices.Sort(names)
-	return names, err
+}
+
+// List implements [Store].
+func (f *Folder) List(ctx context.Context, prefix string) ([]Entry, error) {
+	var entries []Entry
+	top := filepath.Join(f.dir, filepath.FromSlash(prefix[:strings.LastIndexByte(prefix, '/')+1]))
+	err := f.walk(ctx, top, func(file string, info fs.FileInfo) error {
+		name, err := filepath.Rel(f.dir, file)
+		if name = filepath.ToSlash(name); err == nil && strings.HasPrefix(name, prefix) && !strings.HasPrefix(info.Name(), ".") {
+			entries = append(entries, Entry{name, info.Size(), info.ModTime()})
+		}
+		return err
+	})
+	slices.SortFunc(entries, compareEntries)
+	return entries, err
+}
+
+// RemoveLeftovers implements [Store]: files of a Put whose process was killed.
+func (f *Folder) RemoveLeftovers(ctx context.Context, before time.Time) (removed int, err error) {
+	err = f.walk(ctx, f.dir, func(file string, info fs.FileInfo) error {
+		if !strings.HasPrefix(info.Name(), putPrefix) || !info.ModTime().Before(before) {
+			return nil
+		}
+		err := os.Remove(file)
+		if err == nil {
+			removed++
+		}
+		return err
+	})
+	return removed, err
 }
 
 // Delete implements [Store].

@@ -12,6 +12,7 @@ import (
 	"io"
 	"path"
 	"strings"
+	"time"
 	"unicode"
 	"unicode/utf8"
 
@@ -32,16 +33,30 @@ var (
 // Store keeps objects. Implementations are safe for concurrent use.
 type Store interface {
 	// Put makes an object of what r gives, size bytes. It is there as a whole, and durable,
-	// when Put returns, or not at all. Of several that put the same name one succeeds; the
-	// others, and all later ones, get [ErrExists].
+	// when Put returns. Of several that put the same name one succeeds, and that one hears so
+	// also where the store had to be asked twice; the others, and all later ones, get
+	// [ErrExists]. After another error the object may be there nevertheless, as a whole, or
+	// appear later.
 	Put(ctx context.Context, name string, r io.Reader, size int64) error
 	// Get opens an object; the error is [ErrNotFound] if it is not there.
 	Get(ctx context.Context, name string) (io.ReadCloser, error)
-	// List returns the names that begin with a prefix, in the order of their bytes.
-	List(ctx context.Context, prefix string) ([]string, error)
+	// List returns the objects whose names begin with a prefix, in the order of the names.
+	List(ctx context.Context, prefix string) ([]Entry, error)
 	// Delete removes an object; one that is not there is no error.
 	Delete(ctx context.Context, name string) error
+	// RemoveLeftovers removes what Puts that began before a time, and were interrupted, have
+	// left. It is no object, and no list shows it.
+	RemoveLeftovers(ctx context.Context, before time.Time) (removed int, err error)
 }
+
+// Entry is an object as a list shows it.
+type Entry struct {
+	Name string
+	Size int64
+	Made time.Time // by the clock of the store
+}
+
+func compareEntries(a, b Entry) int { return strings.Compare(a.Name, b.Name) }
 
 // CheckName refuses what is no name: parts of letters, digits and -_.@ between
 // slashes, none of which begins with a dot.

@@ -3,88 +3,22 @@ package objects
 import (
 	"bytes"
 	"context"
-	"encoding/xml"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"time"
+
+	"github.com/plaid-ir/plaid/cluster/objects/objectstest"
 )
 
-// bucket is as much of an S3 service as the client needs.
-type bucket struct {
-	mu      sync.Mutex
-	objects map[string][]byte
-	// fail answers so many requests with 503.
-	fail int
-}
-
-func (b *bucket) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.fail > 0 {
-		b.fail--
-		refuse(w, http.StatusServiceUnavailable, "SlowDown")
-		return
-	}
-	name, key, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
-	if name != "shelf" {
-		refuse(w, http.StatusNotFound, "NoSuchBucket")
-		return
-	}
-	_, there := b.objects[key]
-	switch {
-	case r.Method == http.MethodGet && key == "" && r.URL.Query().Has("location"):
-		fmt.Fprint(w, `<LocationConstraint xmlns="http://s3.amazonaws.com/doc/2006-03-01/"></LocationConstraint>`)
-	case r.Method == http.MethodGet && key == "":
-		type entry struct{ Key string }
-		list := struct {
-			XMLName     xml.Name `xml:"ListBucketResult"`
-			IsTruncated bool
-			Contents    []entry
-		}{}
-		for k := range b.objects {
-			if strings.HasPrefix(k, r.URL.Query().Get("prefix")) {
-				list.Contents = append(list.Contents, entry{k})
-			}
-		}
-		_ = xml.NewEncoder(w).Encode(list)
-	case r.Method == http.MethodPut:
-		body, err := io.ReadAll(unchunked(r))
-		if err != nil {
-			refuse(w, http.StatusBadRequest, "IncompleteBody")
-			return
-		}
-		if there && r.Header.Get("If-None-Match") == "*" {
-			refuse(w, http.StatusPreconditionFailed, "PreconditionFailed")
-			return
-		}
-		b.objects[key] = body
-		w.Header().Set("ETag", `"e"`)
-	case r.Method == http.MethodDelete:
-		delete(b.objects, key)
-		w.WriteHeader(http.StatusNoContent)
-	case !there:
-		refuse(w, http.StatusNotFound, "NoSuchKey")
-	default:
-		w.Header().Set("ETag", `"e"`)
-		w.Header().Set("Last-Modified", "Mon, 02 Jan 2006 15:04:05 GMT")
-		http.ServeContent(w, r, "", timeZero, bytes.NewReader(b.objects[key]))
-	}
-}
-
-func refuse(w http.ResponseWriter, status int, code string) {
-	w.WriteHeader(status)
-	fmt.Fprintf(w, "<Error><Code>%s</Code><Message>%s</Message></Error>", code, code)
-}
-
-func open(t *testing.T, kind string) (Store, *bucket) {
+func open(t *testing.T, kind string) (Store, *objectstest.Bucket) {
 	t.Helper()
 	if kind == "folder" {
 		s, err := OpenFolder(filepath.Join(t.TempDir(), "store"))
@@ -93,12 +27,8 @@ func open(t *testing.T, kind string) (Store, *bucket) {
 		}
 		return s, nil
 	}
-	b := &bucket{objects: map[string][]byte{}}
-	server := httptest.NewServer(b)
-	t.Cleanup(server.Close)
-	t.Setenv("AWS_ACCESS_KEY_ID", "key")
-	t.Setenv("AWS_SECRET_ACCESS_KEY", "secret")
-	s, err := Open("s3://shelf/some/where?region=us-east-1&endpoint=" + server.URL)
+	b, address := objectstest.Open(t)
+	s, err := Open(address)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -106,49 +36,50 @@ func open(t *testing.T, kind string) (Store, *bucket) {
 }
 
 func TestStores(t *testing.T) {
-	for _, kind := range []string{"folder", "s3"} {
-		t.Run(kind, func(t *testing.T) {
-			ctx := context.Background()
-			s, b := open(t, kind)
-			put := func(name, text string) error { return s.Put(ctx, name, strings.NewReader(text), int64(len(text))) }
-			if err := errors.Join(put("a/b", "first"), put("a/c", ""), put("ab", "x")); err != nil {
-				t.Fatal(err)
-			}
-			if b != nil {
-				b.fail = 1 // is tried again by the client
-			}
-			if err := put("a/b", "second"); !errors.Is(err, ErrExists) {
-				t.Errorf("replaced: %v", err)
-			}
-			for _, name := range []string{"", "/a", "a/../b", "../x", ".hidden", "a//b", "ä", "a b"} {
-				if err := put(name, "x"); !errors.Is(err, ErrName) {
-					t.Errorf("name %q: %v", name, err)
-				}
-			}
-			r, err := s.Get(ctx, "a/b")
-			if err != nil {
-				t.Fatal(err)
-			}
-			text, err := io.ReadAll(r)
-			if string(text) != "first" || err != nil {
-				t.Errorf("%q %v", text, err)
-			}
-			_ = r.Close()
-			if _, err := s.Get(ctx, "no"); !errors.Is(err, ErrNotFound) {
-				t.Errorf("missing: %v", err)
-			}
-			for prefix, want := range map[string][]string{"": {"a/b", "a/c", "ab"}, "a/": {"a/b", "a/c"}, "a": {"a/b", "a/c", "ab"}, "x/": nil} {
-				if names, err := s.List(ctx, prefix); err != nil || !slices.Equal(names, want) {
-					t.Errorf("list %q: %q %v", prefix, names, err)
-				}
-			}
-			if err := errors.Join(s.Delete(ctx, "a/b"), s.Delete(ctx, "a/b")); err != nil {
-				t.Error(err)
-			}
-			if _, err := s.Get(ctx, "a/b"); !errors.Is(err, ErrNotFound) {
-				t.Errorf("deleted: %v", err)
-			}
-		})
+	t.Run("folder", func(t *testing.T) { s, _ := open(t, "folder"); testStore(t, s, nil) })
+	t.Run("s3", func(t *testing.T) { s, b := open(t, "s3"); testStore(t, s, &b.Faulty) })
+}
+
+// testStore tries a store; network is nil where none lies between.
+func testStore(t *testing.T, s Store, network *objectstest.Faulty) {
+	ctx := context.Background()
+	put := func(name, text string) error { return s.Put(ctx, name, strings.NewReader(text), int64(len(text))) }
+	if err := errors.Join(put("a/b", "first"), put("a/c", ""), put("ab", "x")); err != nil {
+		t.Fatal(err)
+	}
+	if network != nil {
+		network.Before = faults(objectstest.Busy) // is tried again by the client
+	}
+	if err := put("a/b", "second"); !errors.Is(err, ErrExists) {
+		t.Errorf("replaced: %v", err)
+	}
+	for _, name := range []string{"", "/a", "a/../b", "../x", ".hidden", "a//b", "ä", "a b"} {
+		if err := put(name, "x"); !errors.Is(err, ErrName) {
+			t.Errorf("name %q: %v", name, err)
+		}
+	}
+	r, err := s.Get(ctx, "a/b")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := io.ReadAll(r)
+	if string(text) != "first" || err != nil {
+		t.Errorf("%q %v", text, err)
+	}
+	_ = r.Close()
+	if _, err := s.Get(ctx, "no"); !errors.Is(err, ErrNotFound) {
+		t.Errorf("missing: %v", err)
+	}
+	for prefix, want := range map[string][]string{"": {"a/b", "a/c", "ab"}, "a/": {"a/b", "a/c"}, "a": {"a/b", "a/c", "ab"}, "x/": nil} {
+		if names := namesOf(t, s, prefix); !slices.Equal(names, want) {
+			t.Errorf("list %q: %q", prefix, names)
+		}
+	}
+	if err := errors.Join(s.Delete(ctx, "a/b"), s.Delete(ctx, "a/b")); err != nil {
+		t.Error(err)
+	}
+	if _, err := s.Get(ctx, "a/b"); !errors.Is(err, ErrNotFound) {
+		t.Errorf("deleted: %v", err)
 	}
 }
 
@@ -182,7 +113,7 @@ func TestFiles(t *testing.T) {
 			}
 			// A bit of the object flips.
 			if b != nil {
-				b.objects["some/where/x/file"][7] ^= 1
+				b.Flip("some/where/x/file", 7)
 			} else {
 				file := filepath.Join(s.(*Folder).dir, "x", "file")
 				content[7] ^= 1
@@ -227,5 +158,104 @@ func TestOneWins(t *testing.T) {
 				t.Errorf("%d won", won)
 			}
 		})
+	}
+}
+
+func namesOf(t *testing.T, s Store, prefix string) (names []string) {
+	t.Helper()
+	entries, err := s.List(context.Background(), prefix)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		names = append(names, e.Name)
+	}
+	return names
+}
+
+// faults are those of the next requests, one after the other.
+func faults(next ...objectstest.Fault) func(*http.Request) objectstest.Fault {
+	return func(*http.Request) (f objectstest.Fault) {
+		if len(next) > 0 {
+			f, next = next[0], next[1:]
+		}
+		return f
+	}
+}
+
+// Whoever has made an object hears so, also where the answer is lost and the client, or
+// the system, asks again and is refused; everybody else hears that it is there.
+func TestOwnPutsAreRecognised(t *testing.T) {
+	for _, fault := range []objectstest.Fault{objectstest.Busy, objectstest.Lost} {
+		s, b := open(t, "s3")
+		b.After = faults(fault)
+		ownPut(t, s, "maps/c/1")
+	}
+	s, err := OpenFolder(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.link = func(from, to string) error { // NFS, asked twice
+		_ = os.Link(from, to)
+		return os.Link(from, to)
+	}
+	ownPut(t, s, "maps/c/1")
+}
+
+func ownPut(t *testing.T, s Store, name string) {
+	t.Helper()
+	ctx := context.Background()
+	if err := s.Put(ctx, name, strings.NewReader("mine"), 4); err != nil {
+		t.Errorf("its own object is taken for another's: %v", err)
+	}
+	for _, text := range []string{"mine", "its"} { // by another, even with the same content
+		if err := s.Put(ctx, name, strings.NewReader(text), int64(len(text))); !errors.Is(err, ErrExists) {
+			t.Errorf("another's object: %v", err)
+		}
+	}
+	r, err := s.Get(ctx, name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	if text, err := io.ReadAll(r); string(text) != "mine" || err != nil {
+		t.Errorf("%q %v", text, err)
+	}
+}
+
+// What an interrupted Put of a folder has left goes when it is old; objects stay, and so
+// does what a Put is writing.
+func TestLeftoversOfPuts(t *testing.T) {
+	ctx := context.Background()
+	s, err := OpenFolder(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Put(ctx, "a/b", strings.NewReader("x"), 1); err != nil {
+		t.Fatal(err)
+	}
+	old, young := filepath.Join(s.dir, "a", putPrefix+"1"), filepath.Join(s.dir, putPrefix+"2")
+	for _, file := range []string{old, young} {
+		if err := os.WriteFile(file, []byte("y"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ago := time.Now().Add(-time.Hour)
+	for _, file := range []string{old, filepath.Join(s.dir, "a", "b")} {
+		if err := os.Chtimes(file, ago, ago); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n, err := s.RemoveLeftovers(ctx, time.Now().Add(-time.Minute)); n != 1 || err != nil {
+		t.Error(n, err)
+	}
+	if _, err := os.Stat(old); err == nil {
+		t.Error("the old one is there")
+	}
+	if _, err := os.Stat(young); err != nil {
+		t.Error(err)
+	}
+	if names := namesOf(t, s, ""); !slices.Equal(names, []string{"a/b"}) {
+		t.Error(names)
 	}
 }

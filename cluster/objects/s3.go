@@ -1,7 +1,9 @@
 package objects
 
 import (
+	"bytes"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -9,6 +11,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/minio/minio-go/v7"
 	"github.com/minio/minio-go/v7/pkg/credentials"
@@ -66,24 +69,90 @@ func (s *S3) explain(name string, err error) error {
 	if err == nil {
 		return nil
 	}
-	switch r := minio.ToErrorResponse(err); {
-	case r.StatusCode == http.StatusPreconditionFailed || r.StatusCode == http.StatusConflict:
-		return fmt.Errorf("%w: %s", ErrExists, name)
-	case r.Code == minio.NoSuchKey:
+	if minio.ToErrorResponse(err).Code == minio.NoSuchKey {
 		return fmt.Errorf("%w: %s", ErrNotFound, name)
 	}
 	return fmt.Errorf("object %s: %w", name, err)
 }
 
-// Put implements [Store].
+// putMark is metadata of an object that says which Put has made it.
+const putMark = "Plaid-Put"
+
+// lookTime bounds the look at what became of a Put that has failed.
+const lookTime = 30 * time.Second
+
+// Put implements [Store]. The service may have made the object and its answer may be lost:
+// the client then asks again and hears that the object is there. So the object bears a
+// mark, and one that bears the mark of this Put was made by it, whatever the answer.
 func (s *S3) Put(ctx context.Context, name string, r io.Reader, size int64) error {
 	if err := CheckName(name); err != nil {
 		return err
 	}
-	o := minio.PutObjectOptions{ContentType: "application/octet-stream"}
-	o.SetMatchETagExcept("*")
-	_, err := s.client.PutObject(ctx, s.bucket, s.prefix+name, r, size, o)
-	return s.explain(name, err)
+	mark := rand.Text()
+	err := s.put(ctx, s.prefix+name, r, size, mark)
+	if err == nil {
+		return nil
+	}
+	look, stop := context.WithTimeout(context.WithoutCancel(ctx), lookTime)
+	defer stop()
+	there, lookErr := s.client.StatObject(look, s.bucket, s.prefix+name, minio.StatObjectOptions{})
+	status := minio.ToErrorResponse(err).StatusCode
+	refused := status == http.StatusPreconditionFailed || status == http.StatusConflict
+	switch {
+	case lookErr == nil && there.UserMetadata[putMark] == mark:
+		return nil
+	case lookErr == nil && refused:
+		return fmt.Errorf("%w: %s", ErrExists, name)
+	}
+	return s.explain(name, err) // two at a time may both be refused: neither is there
+}
+
+// partSize is how large an object may be that is put in one part.
+const partSize = 16 << 20
+
+// put makes an object on the condition that there is none of the name. The client's own
+// way of putting in parts drops the condition.
+func (s *S3) put(ctx context.Context, key string, r io.Reader, size int64, mark string) (err error) {
+	o := minio.PutObjectOptions{ContentType: "application/octet-stream", UserMetadata: map[string]string{putMark: mark}}
+	condition := minio.PutObjectOptions{}
+	condition.SetMatchETagExcept("*")
+	if size <= partSize {
+		o.SetMatchETagExcept("*")
+		o.DisableMultipart = true
+		_, err := s.client.PutObject(ctx, s.bucket, key, r, size, o)
+		return err
+	}
+	parts, length, _, err := minio.OptimalPartInfo(size, 0)
+	if err != nil {
+		return err
+	}
+	core := minio.Core{Client: s.client}
+	upload, err := core.NewMultipartUpload(ctx, s.bucket, key, o)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil { // what is left of it, if this fails too, tidying finds
+			ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), lookTime)
+			defer stop()
+			_ = core.AbortMultipartUpload(ctx, s.bucket, key, upload)
+		}
+	}()
+	buf := make([]byte, length)
+	put := make([]minio.CompletePart, parts)
+	for i := range put {
+		part := buf[:min(length, size-int64(i)*length)]
+		if _, err := io.ReadFull(r, part); err != nil {
+			return fmt.Errorf("%d bytes were announced: %w", size, err)
+		}
+		done, err := core.PutObjectPart(ctx, s.bucket, key, upload, i+1, bytes.NewReader(part), int64(len(part)), minio.PutObjectPartOptions{})
+		if err != nil {
+			return err
+		}
+		put[i] = minio.CompletePart{PartNumber: i + 1, ETag: done.ETag}
+	}
+	_, err = core.CompleteMultipartUpload(ctx, s.bucket, key, upload, put, condition)
+	return err
 }
 
 // Get implements [Store].
@@ -102,16 +171,35 @@ func (s *S3) Get(ctx context.Context, name string) (io.ReadCloser, error) {
 }
 
 // List implements [Store].
-func (s *S3) List(ctx context.Context, prefix string) ([]string, error) {
-	var names []string
+func (s *S3) List(ctx context.Context, prefix string) ([]Entry, error) {
+	var entries []Entry
 	for o := range s.client.ListObjectsIter(ctx, s.bucket, minio.ListObjectsOptions{Prefix: s.prefix + prefix, Recursive: true}) {
 		if o.Err != nil {
 			return nil, s.explain(prefix, o.Err)
 		}
-		names = append(names, strings.TrimPrefix(o.Key, s.prefix))
+		entries = append(entries, Entry{strings.TrimPrefix(o.Key, s.prefix), o.Size, o.LastModified})
 	}
-	slices.Sort(names)
-	return names, ctx.Err()
+	slices.SortFunc(entries, compareEntries)
+	return entries, ctx.Err()
+}
+
+// RemoveLeftovers implements [Store]: parts of uploads that were never completed.
+func (s *S3) RemoveLeftovers(ctx context.Context, before time.Time) (removed int, err error) {
+	core := minio.Core{Client: s.client}
+	for upload := range s.client.ListIncompleteUploads(ctx, s.bucket, s.prefix, true) {
+		if upload.Err != nil {
+			return removed, s.explain(s.prefix, upload.Err)
+		}
+		if !upload.Initiated.Before(before) {
+			continue
+		}
+		// This upload alone: others of the name may be under way.
+		if err := core.AbortMultipartUpload(ctx, s.bucket, upload.Key, upload.UploadID); err != nil {
+			return removed, s.explain(strings.TrimPrefix(upload.Key, s.prefix), err)
+		}
+		removed++
+	}
+	return removed, ctx.Err()
 }
 
 // Delete implements [Store].

@@ -64,13 +64,11 @@ func (o *Operator) begin(ctx context.Context, m *topology.Map, src vectors.Sourc
 		return nil
 	}
 	of := m
-	m, err = o.maps.Update(ctx, m.ID(), func(m *topology.Map) error {
-		m.Last++ // nobody else gets the number
-		return free(m)
-	})
+	m, release, err := o.reserve(ctx, m.ID(), free)
 	if err != nil {
 		return of, err
 	}
+	defer func() { release(err) }()
 	g, err := o.generation(ctx, m, src.Dim(), b.Train.Model)
 	if err != nil {
 		return m, err
@@ -95,17 +93,11 @@ func (o *Operator) begin(ctx context.Context, m *topology.Map, src vectors.Sourc
 		g.Shards[s] = *shard
 		g.Shards[s].Object, g.Shards[s].Applied = g.Codec, g.Start[s]
 	}
-	next, err := o.maps.Update(ctx, m.ID(), func(m *topology.Map) error {
-		if err := free(m); err != nil {
-			return err
-		}
-		m.Next = g
-		return nil
-	})
+	next, err := o.enter(ctx, m.ID(), g, free)
+	if errors.Is(err, errTaken) || errors.Is(err, errReleased) { // no map ever named it
+		err = errors.Join(errTaken, o.store.Delete(ctx, g.Codec.Name))
+	}
 	if err != nil {
-		if errors.Is(err, errTaken) {
-			err = errors.Join(err, o.store.Delete(ctx, g.Codec.Name))
-		}
 		return m, err
 	}
 	return next, nil

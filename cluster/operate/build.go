@@ -41,18 +41,23 @@ func (o *Operator) Build(ctx context.Context, collection string, src vectors.Sou
 	if b.Progress == nil {
 		b.Progress = func(string, int, int) {}
 	}
-	m, err := o.update(ctx, collection, func(m *topology.Map) error {
+	free := func(m *topology.Map) error {
 		if m.Next != nil {
 			return fmt.Errorf("%w: generation %d of %s is being built or waits", ErrState, m.Next.Number, collection)
 		}
-		m.Last++ // nobody else gets the number
 		return nil
-	})
+	}
+	m, err := o.maps.Get(ctx, collection)
 	if err != nil {
 		return nil, err
 	}
 	of := m
 	defer func() { err = o.left(ctx, of, err) }()
+	m, release, err := o.reserve(ctx, m.ID(), free)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { release(err) }()
 	g, err := o.generation(ctx, m, src.Dim(), b.Train.Model)
 	if err != nil {
 		return nil, err
@@ -70,21 +75,14 @@ func (o *Operator) Build(ctx context.Context, collection string, src vectors.Sou
 	if g.Inputs, err = o.split(ctx, dir, m, g.Number, src, b); err != nil {
 		return nil, err
 	}
-	m, err = o.maps.Update(ctx, m.ID(), func(m *topology.Map) error {
-		if m.Next != nil {
-			return fmt.Errorf("%w: generation %d of %s is being built", ErrState, m.Next.Number, collection)
-		}
-		m.Next = g
-		return nil
-	})
-	if err != nil {
+	if m, err = o.enter(ctx, m.ID(), g, free); err != nil {
 		return nil, err
 	}
 	return o.finish(ctx, m, b)
 }
 
-// generation is the one that is built next, whose number m.Last was taken for it. It
-// begins with what is in the logs now.
+// generation is the one that is built next, whose number m.Last was reserved for it. It
+// begins with what is in the logs now, which are not cut off from then on.
 func (o *Operator) generation(ctx context.Context, m *topology.Map, dim int, model *storage.Model) (*topology.Generation, error) {
 	g := &topology.Generation{Number: m.Last, Dim: dim, Model: model, Shards: make([]topology.Shard, m.Shards())}
 	for s := range m.Shards() {
@@ -242,8 +240,8 @@ func (o *Operator) built(ctx context.Context, m *topology.Map, b BuildOptions) (
 		return nil, err
 	}
 	inputs, err := o.store.List(ctx, fmt.Sprintf("inputs/%s/g%d/", m.ID(), number))
-	for _, name := range inputs {
-		err = errors.Join(err, o.store.Delete(ctx, name))
+	for _, input := range inputs {
+		err = errors.Join(err, o.store.Delete(ctx, input.Name))
 	}
 	return m, err
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -14,7 +15,7 @@ import (
 )
 
 // Checkpoint makes objects of the shards as they are now, so that new replicas begin
-// there, and cuts the logs off before, as far as all replicas have applied them.
+// there, and cuts the logs off before the last entry that all replicas have applied.
 func (o *Operator) Checkpoint(ctx context.Context, collection string) (*topology.Map, error) {
 	m, err := o.maps.Get(ctx, collection)
 	if err != nil {
@@ -35,7 +36,6 @@ func (o *Operator) Checkpoint(ctx context.Context, collection string) (*topology
 }
 
 func (o *Operator) checkpoint(ctx context.Context, m *topology.Map) (*topology.Map, error) {
-	number := m.Current.Number
 	for s := range m.Shards() {
 		best, err := o.furthest(m, s)
 		if err != nil {
@@ -48,28 +48,33 @@ func (o *Operator) checkpoint(ctx context.Context, m *topology.Map) (*topology.M
 		if m.Current.Shards[s].Applied >= stream.CachedInfo().State.LastSeq {
 			continue
 		}
-		report, err := node.Send(ctx, o.bus.Conn, best.Node, node.Order{Do: "checkpoint", Collection: m.ID(), Generation: number, Shard: s})
-		if err != nil {
+		if m, err = o.checkpointOf(ctx, m, s, best.Node); err != nil {
 			return nil, err
 		}
-		now, err := o.maps.Update(ctx, m.ID(), func(m *topology.Map) error {
-			if m.Current == nil || m.Current.Number != number {
-				return fmt.Errorf("%w: generation %d is over", ErrState, number)
-			}
-			if m.Current.Shards[s].Applied < report.Shard.Applied {
-				m.Current.Shards[s] = report.Shard
-			}
-			return nil
-		})
-		if err != nil {
-			return nil, err
-		}
-		m = now
 		if err := o.trim(ctx, m, s); err != nil {
 			return nil, err
 		}
 	}
 	return m, nil
+}
+
+// checkpointOf makes an object of the replica of a shard that a node has, for others to begin
+// with.
+func (o *Operator) checkpointOf(ctx context.Context, m *topology.Map, s int, name string) (*topology.Map, error) {
+	number := m.Current.Number
+	report, err := node.Send(ctx, o.bus.Conn, name, node.Order{Do: "checkpoint", Collection: m.ID(), Generation: number, Shard: s})
+	if err != nil {
+		return nil, err
+	}
+	return o.maps.Update(ctx, m.ID(), func(m *topology.Map) error {
+		if m.Current == nil || m.Current.Number != number {
+			return fmt.Errorf("%w: generation %d is over", ErrState, number)
+		}
+		if m.Current.Shards[s].Applied <= report.Shard.Applied {
+			m.Current.Shards[s] = report.Shard
+		}
+		return nil
+	})
 }
 
 // furthest is the replica of a shard that has applied most.
@@ -87,7 +92,7 @@ func (o *Operator) furthest(m *topology.Map, s int) (best topology.Replica, err 
 
 // trim cuts a log off before what every replica, and every object of the map, has.
 func (o *Operator) trim(ctx context.Context, m *topology.Map, s int) error {
-	if m.Next != nil {
+	if m.Next != nil || len(m.Holding(time.Now())) > 0 {
 		return nil // it begins with an earlier entry
 	}
 	least := m.Current.Shards[s].Applied
@@ -106,7 +111,8 @@ func (o *Operator) trim(ctx context.Context, m *topology.Map, s int) error {
 	if err != nil {
 		return err
 	}
-	return stream.Purge(ctx, jetstream.WithPurgeSequence(least+1))
+	// The last entry stays: replicas know the log by it.
+	return stream.Purge(ctx, jetstream.WithPurgeSequence(max(least, 1)))
 }
 
 // Restore brings back what JetStream has lost: maps, from the object store, and logs,
@@ -159,7 +165,7 @@ func (o *Operator) restoreLog(ctx context.Context, m *topology.Map, s int) error
 		return err
 	default:
 		if info := stream.CachedInfo(); info.State.LastSeq >= applied {
-			return nil // nothing is lost
+			return o.differing(m, s)
 		}
 		o.log.Warn("a log has lost entries and begins anew", "collection", m.Collection, "shard", s, "after", applied)
 		if err := o.bus.JS.DeleteStream(ctx, name); err != nil {
@@ -167,4 +173,47 @@ func (o *Operator) restoreLog(ctx context.Context, m *topology.Map, s int) error
 		}
 	}
 	return o.bus.MakeLog(ctx, m.ID(), s, applied)
+}
+
+// differing is an error ([ErrDiffer]) where a log has all numbers, and other entries under
+// them than a replica has: which of them count nobody but an operator can say.
+func (o *Operator) differing(m *topology.Map, s int) error {
+	for _, g := range []*topology.Generation{m.Current, m.Next} {
+		if g == nil {
+			continue
+		}
+		for _, r := range o.watch.Replicas(m.ID(), g.Number, s) {
+			if r.Lost {
+				return fmt.Errorf("%w: shard %d on node %s: %s. If the log is right, let the node rejoin: it puts its file aside and begins again", ErrDiffer, s, r.Node, r.Log)
+			}
+		}
+	}
+	return nil
+}
+
+// Rejoin has a node put its replicas of a collection aside and make them again of the
+// objects that the map names and of the logs. It is for replicas whose log has other
+// entries than they have applied, and returns when they answer again.
+func (o *Operator) Rejoin(ctx context.Context, collection, name string) error {
+	m, err := o.maps.Get(ctx, collection)
+	if err != nil {
+		return err
+	}
+	if m.Current == nil {
+		return fmt.Errorf("%w: nothing is searched", ErrState)
+	}
+	there := 0
+	for s, nodes := range m.Assigned {
+		if !slices.Contains(nodes, name) {
+			continue
+		}
+		there++
+		if _, err := node.Send(ctx, o.bus.Conn, name, node.Order{Do: "rejoin", Collection: m.ID(), Generation: m.Current.Number, Shard: s}); err != nil {
+			return err
+		}
+	}
+	if there == 0 {
+		return fmt.Errorf("%w: node %s has no shard of %s", ErrNodes, name, collection)
+	}
+	return o.settled(ctx, m)
 }

@@ -110,6 +110,7 @@ func (o *Operator) Create(ctx context.Context, collection string, c CreateOption
 		return nil, err
 	}
 	m.Incarnation, m.Settings = topology.NewIncarnation(), c.Settings
+	o.group(m)
 	if err := o.maps.Create(ctx, m); err != nil {
 		return nil, err
 	}
@@ -125,6 +126,15 @@ func (o *Operator) Create(ctx context.Context, collection string, c CreateOption
 		}
 	}
 	return m, o.left(ctx, m, err)
+}
+
+// group lets logs have groups of changes from now on, if all nodes of the collection are
+// there and read them.
+func (o *Operator) group(m *topology.Map) {
+	leases := o.watch.Leases()
+	m.Groups = m.Groups || !slices.ContainsFunc(m.Members, func(n topology.Member) bool {
+		return !slices.ContainsFunc(leases, func(l *topology.Lease) bool { return l.Node == n.Name && l.Protocol >= topology.Protocol })
+	})
 }
 
 // update changes the map of the collection that has a name now.
@@ -207,13 +217,14 @@ func (o *Operator) promote(ctx context.Context, m *topology.Map) (*topology.Map,
 		}
 		m.Current, m.Next = m.Next, nil
 		m.Current.Inputs = nil
+		o.group(m)
 		return nil
 	})
 }
 
-// Discard gives up the generation that is built.
+// Discard gives up the generation that is built, and those that are about to be.
 func (o *Operator) Discard(ctx context.Context, collection string) (*topology.Map, error) {
-	return o.update(ctx, collection, func(m *topology.Map) error { m.Next = nil; return nil })
+	return o.update(ctx, collection, func(m *topology.Map) error { m.Next, m.Reserved = nil, nil; return nil })
 }
 
 // Drain gives the shards of a node to others, and waits until they answer.
@@ -238,6 +249,7 @@ func (o *Operator) Rebalance(ctx context.Context, collection string) (*topology.
 		for _, n := range nodes {
 			m.Join(n)
 		}
+		o.group(m)
 		m.Assign()
 		return nil
 	})
@@ -279,8 +291,9 @@ type ReplicaCheck struct {
 	Node      string `json:"node"`
 	Applied   uint64 `json:"applied"`
 	Documents uint64 `json:"documents"`
-	Digest    string `json:"digest,omitempty"`
-	Error     string `json:"error,omitempty"`
+	// Digest is that of the documents; of a node of an earlier version that of the file.
+	Digest string `json:"digest,omitempty"`
+	Error  string `json:"error,omitempty"`
 }
 
 // Verify has every node read all of its replicas, and compares those of a shard at
@@ -312,6 +325,7 @@ func (o *Operator) verify(ctx context.Context, m *topology.Map, s int) (*Check, 
 		c := &Check{Shard: s}
 		var failed error
 		same := true
+		former := "" // a node of a version that does not tell the digest of its documents
 		for _, r := range o.watch.Replicas(m.ID(), m.Current.Number, s) {
 			if !r.Ready {
 				continue
@@ -322,7 +336,11 @@ func (o *Operator) verify(ctx context.Context, m *topology.Map, s int) (*Check, 
 				failed = errors.Join(failed, fmt.Errorf("shard %d: %w: %w", s, ErrDiffer, err))
 				continue
 			}
-			c.Replicas = append(c.Replicas, ReplicaCheck{r.Node, report.Shard.Applied, report.Shard.Documents, report.Shard.Digest, ""})
+			check := ReplicaCheck{r.Node, report.Shard.Applied, report.Shard.Documents, report.Contents, ""}
+			if check.Digest == "" {
+				check.Digest, former = report.Shard.Digest, r.Node
+			}
+			c.Replicas = append(c.Replicas, check)
 			same = same && report.Shard.Applied == c.Replicas[0].Applied
 		}
 		if len(c.Replicas) == 0 {
@@ -333,7 +351,11 @@ func (o *Operator) verify(ctx context.Context, m *topology.Map, s int) (*Check, 
 		}
 		if same {
 			for _, r := range c.Replicas[1:] {
-				if r.Digest != c.Replicas[0].Digest {
+				switch {
+				case r.Digest == c.Replicas[0].Digest:
+				case former != "":
+					return c, fmt.Errorf("shard %d: %w, or are of different versions: node %s says nothing of its documents", s, ErrDiffer, former)
+				default:
 					return c, fmt.Errorf("shard %d: %w: at entry %d nodes %s and %s have other documents", s, ErrDiffer, r.Applied, c.Replicas[0].Node, r.Node)
 				}
 			}

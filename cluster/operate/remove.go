@@ -37,10 +37,10 @@ func (o *Operator) Remove(ctx context.Context, collection string) (m *topology.M
 func (o *Operator) sweep(ctx context.Context, id string) error {
 	err := o.bus.Forget(ctx, id)
 	for _, kind := range []string{"inputs", "codecs", "shards"} {
-		names, lerr := o.store.List(ctx, fmt.Sprintf("%s/%s/", kind, id))
+		entries, lerr := o.store.List(ctx, fmt.Sprintf("%s/%s/", kind, id))
 		err = errors.Join(err, lerr)
-		for _, name := range names {
-			err = errors.Join(err, o.store.Delete(ctx, name))
+		for _, e := range entries {
+			err = errors.Join(err, o.store.Delete(ctx, e.Name))
 		}
 	}
 	return err

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/plaid-ir/plaid/search/searchtest"
 	"github.com/plaid-ir/plaid/vectors"
 )
 
@@ -38,13 +39,7 @@ func (p *processes) plaid(args ...string) (code int, stdout, stderr string) {
 func (p *processes) jsonl(name string, docs ...vectors.Document) string {
 	p.t.Helper()
 	path := filepath.Join(p.dir, name)
-	f, err := os.Create(path)
-	require.NoError(p.t, err)
-	w := vectors.NewJSONLWriter(f)
-	for _, d := range docs {
-		require.NoError(p.t, w.Write(d, dim))
-	}
-	require.NoError(p.t, errors.Join(w.Flush(), f.Close()))
+	require.NoError(p.t, os.WriteFile(path, searchtest.Lines(dim, docs...), 0o666))
 	return path
 }
 
@@ -88,7 +83,7 @@ func TestCommands(t *testing.T) {
 	assert.Contains(t, do(0, "add", "wiki", "--vectors", more), "10 added")
 	do(1, "add", "wiki", "--vectors", more)
 	assert.Contains(t, do(0, "add", "wiki", "--vectors", more, "--replace", "--json"), `"replaced":10`)
-	assert.Contains(t, do(0, "delete", "wiki", docs[0].ID, "nothing"), "1 deleted, 1 not there")
+	assert.Contains(t, do(3, "delete", "wiki", docs[0].ID, "nothing"), "1 deleted, 1 not there")
 	do(2, "delete", "wiki")
 	assert.Equal(t, 7, strings.Count(op(0, "verify", "wiki"), "\n"))
 	op(0, "checkpoint", "wiki")
@@ -106,7 +101,7 @@ func TestCommands(t *testing.T) {
 	<-x.done
 	assert.Equal(t, 0, x.cmd.ProcessState.ExitCode(), x.log.String())
 	do(0, "search", "wiki", "--queries", queries)
-	assert.Contains(t, do(0, "status"), "fewer replicas than wanted")
+	assert.Contains(t, do(0, "status"), "fewer replicas answer than wanted")
 	p.kill("n1")
 	do(1, "search", "wiki", "--queries", queries, "--deadline", "3s")
 	_, _, stderr := p.plaid("node", "--name", "x")

@@ -13,6 +13,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/plaid-ir/plaid/cluster/bus"
 	"github.com/plaid-ir/plaid/cluster/client"
 	"github.com/plaid-ir/plaid/cluster/operate"
 	"github.com/plaid-ir/plaid/cluster/topology"
@@ -26,6 +29,7 @@ var (
 	kills = flag.Int("kills", 0, "how many processes the model test kills (0: a few)")
 	seed  = flag.Uint64("seed", 1, "of the model test")
 	full  = flag.Bool("full", false, "the long forms of tests, too")
+	cuts  = flag.Int("cuts", 4, "after one of how many kills the model test cuts a log; 0: never")
 	own   = flag.Bool("servers", false, "each node of the model test has a server of its own")
 )
 
@@ -43,8 +47,8 @@ func (m *model) doc(id string, version int) vectors.Document {
 
 // counts is what a run of the model test saw.
 type counts struct {
-	kills, changes, acknowledged, refused, unknown, searches, answered, turned int
-	reasons                                                                    map[string]int
+	kills, cuts, changes, acknowledged, refused, unknown, searches, answered, turned int
+	reasons                                                                          map[string]int
 }
 
 // Random changes and searches, while processes are killed and started again, against one
@@ -57,11 +61,12 @@ func TestModel(t *testing.T) {
 			n = 3
 		}
 	}
-	runModel(t, start(t, 3, *own), n)
+	runModel(t, start(t, 3, *own, "--heal-after", "1s"), n, *cuts)
 }
 
-// runModel kills n processes of a cluster of three nodes.
-func runModel(t *testing.T, p *processes, n int) {
+// runModel kills n processes of a cluster of three nodes, and cuts a log after one of so many
+// kills; 0: never.
+func runModel(t *testing.T, p *processes, n, cuts int) {
 	rng := rand.New(rand.NewPCG(*seed, 17))
 	m := &model{may: map[string]map[int]bool{}, maker: searchtest.New(*seed, dim, 6)}
 	var docs []vectors.Document
@@ -94,6 +99,17 @@ func runModel(t *testing.T, p *processes, n int) {
 				t.Errorf("after kill %d: %v", i, err)
 				return
 			}
+			if cuts > 0 && i%cuts == cuts-1 {
+				shard := random.IntN(3)
+				if !p.cut(ctx, "wiki", shard, random.IntN(6)) {
+					continue
+				}
+				c.cuts++
+				if err := p.op.Watcher().Wait(ctx, func() bool { return p.follows("wiki", shard, 3) }); err != nil {
+					t.Errorf("after cut %d: %v", c.cuts, err)
+					return
+				}
+			}
 		}
 	})
 	for ctx.Err() == nil {
@@ -118,9 +134,61 @@ func runModel(t *testing.T, p *processes, n int) {
 	p.same(last, "wiki", 3)
 	t.Logf("seed %d: %+v", *seed, c)
 	if *kills > 0 {
-		fmt.Fprintf(os.Stderr, "model: seed %d: %d kills; %d changes, of which %d acknowledged, %d refused, %d of unknown outcome; %d searches, of which %d answered; 0 wrong answers, 0 lost changes, 0 unlabelled partial results: %v\n",
-			*seed, c.kills, c.changes, c.acknowledged, c.refused, c.unknown, c.searches, c.answered, !t.Failed())
+		fmt.Fprintf(os.Stderr, "model: seed %d: %d kills, %d cut logs; %d changes, of which %d acknowledged, %d refused, %d of unknown outcome; %d searches, of which %d answered; 0 wrong answers, 0 lost changes, 0 unlabelled partial results: %v\n",
+			*seed, c.kills, c.cuts, c.changes, c.acknowledged, c.refused, c.unknown, c.searches, c.answered, !t.Failed())
 	}
+}
+
+// cut takes the last entries off a log, as a failure of its servers may: whoever writes to it
+// next makes it grow again, with other entries. It tells whether it came to that.
+func (p *processes) cut(ctx context.Context, collection string, shard, last int) bool {
+	name := bus.LogStream(p.id(collection), shard)
+	stream, err := p.bus.JS.Stream(ctx, name)
+	if err != nil {
+		return false
+	}
+	state := stream.CachedInfo().State
+	var entries [][]byte
+	for n := state.FirstSeq; n+uint64(last) <= state.LastSeq; n++ {
+		msg, err := stream.GetMsg(ctx, n)
+		if err != nil {
+			return false
+		}
+		entries = append(entries, msg.Data)
+	}
+	if p.bus.JS.DeleteStream(ctx, name) != nil {
+		return false
+	}
+	make := func() error { return p.bus.MakeLog(ctx, p.id(collection), shard, state.FirstSeq-1) }
+	for err = make(); err != nil && ctx.Err() == nil; err = make() {
+		time.Sleep(100 * time.Millisecond) // it finds no leader, say
+	}
+	for i, data := range entries {
+		// With an id, as it is asked for again where there is no answer.
+		for ctx.Err() == nil {
+			within, stop := context.WithTimeout(ctx, bus.Attempt)
+			_, err := p.bus.JS.Publish(within, bus.LogSubject(p.id(collection), shard), data, jetstream.WithMsgID(fmt.Sprint("copy ", i)))
+			if stop(); err == nil {
+				break
+			}
+		}
+	}
+	return true
+}
+
+// follows tells whether so many replicas of a shard answer and follow their log.
+func (p *processes) follows(collection string, shard, replicas int) bool {
+	m, err := p.op.Watcher().Map(collection)
+	if err != nil {
+		return false
+	}
+	n := 0
+	for _, r := range p.op.Watcher().Replicas(m.ID(), m.Current.Number, shard) {
+		if r.Ready && r.Log == "" && p.alive(r) {
+			n++
+		}
+	}
+	return n >= replicas
 }
 
 // fresh tells whether a node that was started again answers for all its shards.
@@ -164,27 +232,46 @@ func (p *processes) note(name string) {
 	}
 }
 
+// change makes some changes at a time, each of another document: they may share entries of
+// logs.
 func (m *model) change(t *testing.T, ctx context.Context, f *client.Client, rng *rand.Rand, c *counts) {
+	type one struct {
+		id          string
+		version, op int
+		err         error
+	}
+	all := make([]one, 1+rng.IntN(2)*rng.IntN(8))
+	var wg sync.WaitGroup
+	for i, n := range rng.Perm(80)[:len(all)] {
+		x := &all[i]
+		m.next++
+		x.id, x.version, x.op = fmt.Sprint("d", n), m.next, rng.IntN(3)
+		if x.op == 0 {
+			x.version = 0
+			wg.Go(func() { _, x.err = f.Delete(ctx, []string{x.id}, nil) })
+			continue
+		}
+		src := searchtest.Source(t, dim, []vectors.Document{m.doc(x.id, x.version)})
+		wg.Go(func() { _, x.err = f.Add(ctx, src, &client.WriteOptions{Replace: x.op == 1}) })
+	}
+	wg.Wait()
+	for _, x := range all {
+		m.changed(t, ctx, c, x.id, x.version, x.op == 2, x.err)
+	}
+}
+
+// changed takes down what became of a change to a version; fresh: the document was not to be
+// there.
+func (m *model) changed(t *testing.T, ctx context.Context, c *counts, id string, version int, fresh bool, err error) {
 	c.changes++
-	id := fmt.Sprint("d", rng.IntN(80))
 	if m.may[id] == nil {
 		m.may[id] = map[int]bool{0: true}
 	}
 	may := m.may[id]
-	m.next++
-	version, op := m.next, rng.IntN(3)
-	var err error
-	switch op {
-	case 0:
-		version = 0
-		_, err = f.Delete(ctx, []string{id}, nil)
-	default:
-		_, err = f.Add(ctx, searchtest.Source(t, dim, []vectors.Document{m.doc(id, version)}), &client.WriteOptions{Replace: op == 1})
-	}
 	switch {
 	case err == nil:
 		c.acknowledged++
-		if op == 2 && !may[0] {
+		if fresh && !may[0] {
 			t.Errorf("%s was added and is there already: %v", id, may)
 		}
 		m.may[id] = map[int]bool{version: true}

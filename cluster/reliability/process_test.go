@@ -65,7 +65,8 @@ type processes struct {
 	op    *operate.Operator
 	store objects.Store
 
-	clocks map[string]time.Duration // how far the clocks of nodes are off
+	clocks   map[string]time.Duration // how far the clocks of nodes are off
+	programs map[string]string        // of nodes that do not run this one
 
 	mu    sync.Mutex
 	nodes map[string]*process
@@ -92,13 +93,15 @@ func start(t testing.TB, nodes int, own bool, more ...string) *processes {
 type setup struct {
 	clocks map[string]time.Duration // how far the clocks of nodes are off
 	links  map[string]*link         // what nodes reach the server by
+	// programs of nodes that do not run this one.
+	programs map[string]string
 }
 
 func startSet(t testing.TB, nodes int, own bool, o setup, more ...string) *processes {
 	t.Helper()
 	ctx, stop := context.WithTimeout(context.Background(), time.Hour)
 	t.Cleanup(stop)
-	p := &processes{t: t, ctx: ctx, dir: t.TempDir(), nodes: map[string]*process{}, clocks: o.clocks}
+	p := &processes{t: t, ctx: ctx, dir: t.TempDir(), nodes: map[string]*process{}, clocks: o.clocks, programs: o.programs}
 	var err error
 	p.store, err = objects.OpenFolder(filepath.Join(p.dir, "store"))
 	require.NoError(t, err)
@@ -161,6 +164,9 @@ func (p *processes) run(name string, args ...string) {
 	p.t.Helper()
 	self, err := os.Executable()
 	require.NoError(p.t, err)
+	if program := p.programs[name]; program != "" {
+		self = program
+	}
 	x := &process{name: name, args: args, done: make(chan struct{})}
 	x.cmd = exec.Command(self, append([]string{"cluster", "node"}, args...)...)
 	x.cmd.Env = append(os.Environ(), "PLAID_TEST_COMMAND=1", "GOMAXPROCS=2")

@@ -10,7 +10,7 @@ import (
 // Nodes whose clocks are minutes off are like others: nothing compares their times.
 func TestClocks(t *testing.T) {
 	p := startSet(t, 3, false, setup{clocks: map[string]time.Duration{"n0": -7 * time.Minute, "n1": 6 * time.Minute}})
-	runModel(t, p, 2)
+	runModel(t, p, 2, 0)
 }
 
 // The same where each node has a server, and each of those leads at times: leases, logs
@@ -20,5 +20,5 @@ func TestClocksOfServers(t *testing.T) {
 		t.Skip("a minute: -full")
 	}
 	p := startSet(t, 3, true, setup{clocks: map[string]time.Duration{"n0": -4 * time.Minute, "n1": 3 * time.Minute}})
-	runModel(t, p, 4)
+	runModel(t, p, 4, 0)
 }

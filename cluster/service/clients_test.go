@@ -85,7 +85,7 @@ func TestRealClients(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, f.Close()) })
 	start := func(o *server.Options) string {
-		s, err := server.NewOver(f, words{}, o)
+		s, err := server.New(f, words{}, o)
 		require.NoError(t, err)
 		h := httptest.NewServer(s)
 		t.Cleanup(h.Close)

@@ -8,25 +8,24 @@ import (
 
 	"github.com/plaid-ir/plaid/cluster/operate"
 	"github.com/plaid-ir/plaid/cluster/topology"
-	"github.com/plaid-ir/plaid/server"
-	"github.com/plaid-ir/plaid/server/store"
+	"github.com/plaid-ir/plaid/server/collection"
 	"github.com/plaid-ir/plaid/storage"
 	"github.com/plaid-ir/plaid/vectors"
 )
 
 // unable is why a front declares and removes nothing.
 func unable(what string) error {
-	return server.NotSupported(what + " (this front is not told of the object store; an operator has plaid cluster create and remove)")
+	return collection.Unsupported(what + " (this front is not told of the object store; an operator has plaid cluster create and remove)")
 }
 
-// Declare implements [server.Indexes]. The collection has the shards and replicas that
+// Declare implements [collection.Set]. The collection has the shards and replicas that
 // [Config] says, and gets a codec with its first documents.
-func (f *Front) Declare(ctx context.Context, name string, c store.Config) (server.Index, error) {
-	if err := store.CheckName(name); err != nil {
+func (f *Front) Declare(ctx context.Context, name string, c collection.Config) (collection.Collection, error) {
+	if err := collection.CheckName(name); err != nil {
 		return nil, err
 	}
 	if _, err := f.watch.Map(name); !errors.Is(err, topology.ErrNoCollection) {
-		return nil, fmt.Errorf("%w: %q", store.ErrExists, name)
+		return nil, fmt.Errorf("%w: %q", collection.ErrExists, name)
 	}
 	c, err := c.Completed()
 	switch {
@@ -35,10 +34,10 @@ func (f *Front) Declare(ctx context.Context, name string, c store.Config) (serve
 	case f.op == nil:
 		return nil, unable("declaring an index")
 	case c.MaxDocuments != nil:
-		return nil, server.NotSupported("a largest number of documents")
+		return nil, collection.Unsupported("a largest number of documents")
 	}
 	if err := topology.CheckName(name); err != nil {
-		return nil, fmt.Errorf("%w: %q: in a cluster it has 1 to 64 of a-z, 0-9, - and _", store.ErrName, name)
+		return nil, fmt.Errorf("%w: %q: in a cluster it has 1 to 64 of a-z, 0-9, - and _", collection.ErrName, name)
 	}
 	o := f.c.Create
 	if o.Settings, err = json.Marshal(c); err != nil {
@@ -47,7 +46,7 @@ func (f *Front) Declare(ctx context.Context, name string, c store.Config) (serve
 	m, err := f.op.Create(ctx, name, o)
 	switch {
 	case errors.Is(err, topology.ErrExists):
-		return nil, fmt.Errorf("%w: %q", store.ErrExists, name)
+		return nil, fmt.Errorf("%w: %q", collection.ErrExists, name)
 	case err != nil:
 		return nil, answered(err)
 	}
@@ -57,9 +56,9 @@ func (f *Front) Declare(ctx context.Context, name string, c store.Config) (serve
 	return f.Get(name)
 }
 
-// Drop implements [server.Indexes]. A removal that was interrupted is finished.
+// Drop implements [collection.Set]. A removal that was interrupted is finished.
 func (f *Front) Drop(ctx context.Context, name string) (existed bool, err error) {
-	if err := store.CheckName(name); err != nil {
+	if err := collection.CheckName(name); err != nil {
 		return false, err
 	}
 	if _, err := f.watch.Last(name); errors.Is(err, topology.ErrNoCollection) {
@@ -96,16 +95,16 @@ func (f *Front) seen(ctx context.Context, m *topology.Map) error {
 
 // begin gives a collection without a codec one that suits its first documents, as a
 // folder of indexes does.
-func (c *collection) begin(ctx context.Context, docs []store.Document, model *storage.Model) error {
+func (c *shards) begin(ctx context.Context, docs []collection.Document, model *storage.Model) error {
 	if c.f.op == nil {
-		return server.NotSupported("documents in a collection that has not been built (plaid cluster build and promote)")
+		return collection.Unsupported("documents in a collection that has not been built (plaid cluster build and promote)")
 	}
-	docs, err := store.CheckDocuments(docs, 0, store.MaxMetadata)
+	docs, err := collection.CheckDocuments(docs, 0, collection.MaxMetadata)
 	if err != nil || len(docs) == 0 {
 		return err
 	}
 	if err := model.Validate(); err != nil {
-		return fmt.Errorf("%w: %w", store.ErrConfig, err)
+		return fmt.Errorf("%w: %w", collection.ErrConfig, err)
 	}
 	all := make([]vectors.Document, len(docs))
 	for i, d := range docs {
@@ -115,7 +114,7 @@ func (c *collection) begin(ctx context.Context, docs []store.Document, model *st
 	if err != nil {
 		return err
 	}
-	train, err := store.Growth{}.First(src, c.Config())
+	train, err := collection.Growth{}.First(src, c.Config())
 	if err != nil {
 		return err
 	}

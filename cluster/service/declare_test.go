@@ -15,6 +15,8 @@ import (
 	"github.com/plaid-ir/plaid/cluster/service"
 	"github.com/plaid-ir/plaid/search/searchtest"
 	"github.com/plaid-ir/plaid/server"
+	"github.com/plaid-ir/plaid/server/collection"
+	"github.com/plaid-ir/plaid/server/collection/collectiontest"
 	"github.com/plaid-ir/plaid/server/store"
 )
 
@@ -32,7 +34,7 @@ func TestDeclareAsAFolder(t *testing.T) {
 	st, err := store.Open(c.Ctx, filepath.Join(t.TempDir(), "data"), nil)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, st.Close(c.Ctx)) })
-	folder := serveOver(t, server.Folder(st))
+	folder := serveOver(t, st.Set())
 	maker := searchtest.New(7, dim, 12)
 	var bodies, metadata list
 	for i := range 12 {
@@ -132,7 +134,7 @@ func TestDeclareAnewElsewhere(t *testing.T) {
 		ix, err := other.of.Get("wiki")
 		return err == nil && ix != stale
 	})
-	_, err = stale.Update(c.Ctx, []store.Document{{ID: "stale", Dim: dim, Vectors: maker.Tokens(1)}}, store.UpdateOptions{})
+	_, err = stale.Update(c.Ctx, []collection.Document{{ID: "stale", Dim: dim, Vectors: maker.Tokens(1)}}, collection.UpdateOptions{})
 	var p *server.Problem
 	require.ErrorAs(t, err, &p)
 	require.Equal(t, server.CodeBusy, p.Code)
@@ -179,4 +181,9 @@ func TestFirstDocumentsDuringABuild(t *testing.T) {
 	wide := declaring(t, c, operate.CreateOptions{Replicas: 2})
 	msg := wide.refused(server.CodeBusy, 503, "POST", "/indices", object{"name": "wide"})
 	require.Contains(t, msg, "too few nodes")
+}
+
+// The collections of a cluster are what those of a folder are.
+func TestSet(t *testing.T) {
+	collectiontest.Run(t, declaring(t, clustertest.New(t, 2), operate.CreateOptions{Shards: 2}).of)
 }

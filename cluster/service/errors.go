@@ -13,7 +13,7 @@ import (
 	"github.com/plaid-ir/plaid/cluster/topology"
 	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/server"
-	"github.com/plaid-ir/plaid/server/store"
+	"github.com/plaid-ir/plaid/server/collection"
 )
 
 // soon is when to try again what a node that comes back can do.
@@ -36,11 +36,11 @@ func answered(err error) error {
 	case is(topology.ErrReplaced):
 		return server.NewProblem(server.CodeBusy, "the index was removed and declared anew while this was under way", soon, err)
 	case is(topology.ErrNoCollection):
-		return fmt.Errorf("%w: %w", store.ErrUnknown, err)
+		return fmt.Errorf("%w: %w", collection.ErrUnknown, err)
 	case is(topology.ErrMap):
-		return fmt.Errorf("%w: %w", store.ErrDamaged, err)
+		return fmt.Errorf("%w: %w", collection.ErrDamaged, err)
 	case is(client.ErrEmpty):
-		return fmt.Errorf("%w: %w", store.ErrEmpty, err)
+		return fmt.Errorf("%w: %w", collection.ErrEmpty, err)
 	case is(client.ErrPartial):
 		return server.NewProblem(server.CodeBusy, cause(err), soon, err)
 	case is(client.ErrUnacknowledged):
@@ -49,7 +49,7 @@ func answered(err error) error {
 		return server.NewProblem(server.CodeTooLarge, err.Error()+": ask for less", 0, err)
 	case is(client.ErrConflict):
 		return server.NewProblem(server.CodeBusy, "others are changing the shards: "+cause(err), soon, err)
-	case is(operate.ErrState), is(operate.ErrNodes):
+	case is(operate.ErrState, operate.ErrNodes, topology.ErrOutdated):
 		return server.NewProblem(server.CodeBusy, err.Error(), soon, err)
 	case is(client.ErrQuorum):
 		return server.NewProblem(server.CodeBusy, cause(err), soon, err)

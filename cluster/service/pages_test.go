@@ -15,8 +15,9 @@ import (
 	"github.com/plaid-ir/plaid/cluster/clustertest"
 	"github.com/plaid-ir/plaid/cluster/operate"
 	"github.com/plaid-ir/plaid/cluster/wire"
-	"github.com/plaid-ir/plaid/condition"
+	"github.com/plaid-ir/plaid/metadata/condition"
 	"github.com/plaid-ir/plaid/search/searchtest"
+	"github.com/plaid-ir/plaid/server/collection"
 )
 
 // Payloads that do not fit into one message come in several.
@@ -49,9 +50,9 @@ func TestPages(t *testing.T) {
 	_, err := c.Client(client.Config{Collection: "wiki"}).Delete(c.Ctx, []string{"d3", "d70"}, nil)
 	require.NoError(t, err)
 	f := c.Client(client.Config{Collection: "wiki", Deadline: clustertest.Patience})
-	read := func(w client.Wanted) (ids []string) {
+	read := func(s collection.Selection, o collection.ReadOptions) (ids []string) {
 		t.Helper()
-		for d, err := range f.Documents(c.Ctx, w) {
+		for d, err := range f.Documents(c.Ctx, s, o) {
 			require.NoError(t, err)
 			ids = append(ids, d.ID)
 		}
@@ -61,23 +62,23 @@ func TestPages(t *testing.T) {
 	require.NoError(t, err)
 	where, err := one.Bind()
 	require.NoError(t, err)
-	for len(read(client.Wanted{})) != 148 { // this client is told of no change
+	for len(read(collection.Selection{}, collection.ReadOptions{})) != 148 { // this client is told of no change
 		require.NoError(t, c.Ctx.Err())
 	}
-	all := read(client.Wanted{Payload: true, Vectors: true})
+	all := read(collection.Selection{}, collection.ReadOptions{Metadata: true, Vectors: true})
 	require.Len(t, all, 148)
-	require.Equal(t, all, read(client.Wanted{Where: where, Payload: true}))
-	require.Equal(t, all[:40], read(client.Wanted{Where: where, Payload: true, Limit: 40}))
+	require.Equal(t, all, read(collection.Selection{Where: where}, collection.ReadOptions{Metadata: true}))
+	require.Equal(t, all[:40], read(collection.Selection{Where: where}, collection.ReadOptions{Metadata: true, Limit: 40}))
 	names := slices.Clone(all)
 	slices.Reverse(names)
-	require.Equal(t, names, read(client.Wanted{IDs: names, Payload: true}))
-	var places []client.Place
-	for d, err := range f.Documents(c.Ctx, client.Wanted{}) {
+	require.Equal(t, names, read(collection.Selection{IDs: names}, collection.ReadOptions{Metadata: true}))
+	var numbers []uint64
+	for d, err := range f.Documents(c.Ctx, collection.Selection{}, collection.ReadOptions{}) {
 		require.NoError(t, err)
-		places = append(places, d.Place)
+		numbers = append(numbers, d.Number())
 	}
-	slices.Reverse(places)
-	require.Equal(t, names, read(client.Wanted{Places: places}))
+	slices.Reverse(numbers)
+	require.Equal(t, names, read(collection.Selection{Numbers: numbers}, collection.ReadOptions{}))
 
 	// A node answers whatever it is asked, in pages as small as may be.
 	conn := c.Connect("asker")

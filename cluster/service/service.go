@@ -1,5 +1,5 @@
 // Package service lets package server serve the collections of a cluster: they are the
-// [server.Indexes] of a front.
+// [collection.Set] of a front.
 //
 // A document id is the shard in the upper 32 bits and the ordinal in it below; it lasts
 // as long as the generation. Documents that come without a name get a random one, since
@@ -23,8 +23,8 @@ import (
 	"github.com/plaid-ir/plaid/cluster/objects"
 	"github.com/plaid-ir/plaid/cluster/operate"
 	"github.com/plaid-ir/plaid/cluster/topology"
-	"github.com/plaid-ir/plaid/server"
-	"github.com/plaid-ir/plaid/server/store"
+	"github.com/plaid-ir/plaid/metadata/condition"
+	"github.com/plaid-ir/plaid/server/collection"
 )
 
 // Config of a front.
@@ -54,13 +54,13 @@ type Front struct {
 
 	mu      sync.Mutex
 	closed  bool
-	clients map[string]*collection
+	clients map[string]*shards
 	ending  sync.WaitGroup // clients of collections that were removed
 }
 
 var (
-	_ server.Indexes = (*Front)(nil)
-	_ server.Readier = (*Front)(nil)
+	_ collection.Set     = (*Front)(nil)
+	_ collection.Readier = (*Front)(nil)
 )
 
 // New returns a front over a connection, which stays the caller's. The error is
@@ -79,7 +79,7 @@ func New(ctx context.Context, conn *nats.Conn, c Config) (*Front, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &Front{c: c, bus: b, watch: watch, log: c.Client.Logger, clients: map[string]*collection{}}
+	f := &Front{c: c, bus: b, watch: watch, log: c.Client.Logger, clients: map[string]*shards{}}
 	if f.log == nil {
 		f.log = slog.New(slog.DiscardHandler)
 	}
@@ -105,7 +105,7 @@ func (f *Front) Close() error {
 	return errors.Join(errs...)
 }
 
-// Ready implements [server.Readier]: without a connection nobody can be asked.
+// Ready implements [collection.Readier]: without a connection nobody can be asked.
 func (f *Front) Ready() error {
 	if !f.bus.Conn.IsConnected() {
 		return errors.New("no node of the cluster can be reached")
@@ -113,10 +113,10 @@ func (f *Front) Ready() error {
 	return nil
 }
 
-// Place implements [server.Indexes].
+// Place implements [collection.Set].
 func (f *Front) Place() string { return f.c.Place }
 
-// Names implements [server.Indexes].
+// Names implements [collection.Set].
 func (f *Front) Names() []string {
 	var names []string
 	for _, m := range f.watch.Maps() {
@@ -125,12 +125,12 @@ func (f *Front) Names() []string {
 	return names
 }
 
-// Get implements [server.Indexes].
-func (f *Front) Get(name string) (server.Index, error) {
+// Get implements [collection.Set].
+func (f *Front) Get(name string) (collection.Collection, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.closed {
-		return nil, store.ErrClosed
+		return nil, collection.ErrClosed
 	}
 	c := f.clients[name]
 	m, err := f.watch.Map(name)
@@ -140,7 +140,7 @@ func (f *Front) Get(name string) (server.Index, error) {
 	}
 	switch {
 	case errors.Is(err, topology.ErrNoCollection):
-		return nil, fmt.Errorf("%w: %q", store.ErrUnknown, name)
+		return nil, fmt.Errorf("%w: %q", collection.ErrUnknown, name)
 	case c != nil:
 		return c, nil
 	}
@@ -150,7 +150,7 @@ func (f *Front) Get(name string) (server.Index, error) {
 	if err != nil {
 		return nil, err
 	}
-	c = &collection{Client: cl, f: f, name: name}
+	c = &shards{Client: cl, f: f, name: name}
 	if m, err := cl.Map(); err == nil {
 		c.id = m.ID()
 	}
@@ -160,13 +160,13 @@ func (f *Front) Get(name string) (server.Index, error) {
 
 // drain forgets a collection that was removed; f.mu is held. What is asked of it finds
 // that out by itself.
-func (f *Front) drain(c *collection) {
+func (f *Front) drain(c *shards) {
 	delete(f.clients, c.name)
 	f.ending.Go(func() { _ = c.Drain() })
 }
 
-// collection is one of them.
-type collection struct {
+// shards is a collection of a cluster, behind its client.
+type shards struct {
 	*client.Client
 	f     *Front
 	name  string
@@ -174,24 +174,24 @@ type collection struct {
 	nbits atomic.Int32 // as Stats has seen it last
 }
 
-var _ server.Index = (*collection)(nil)
+var _ collection.Collection = (*shards)(nil)
 
-func (c *collection) Name() string { return c.name }
+func (c *shards) Name() string { return c.name }
 
 // Err is why the map of the collection is not understood.
-func (c *collection) Err() error {
+func (c *shards) Err() error {
 	if _, err := c.Watcher().Map(c.name); err != nil && !errors.Is(err, topology.ErrNoCollection) {
-		return fmt.Errorf("%w: %w", store.ErrDamaged, err)
+		return fmt.Errorf("%w: %w", collection.ErrDamaged, err)
 	}
 	return nil
 }
 
 // Config is how the collection was declared, and of one that an operator has made, what is
 // known.
-func (c *collection) Config() store.Config {
-	cfg := store.Config{Nbits: int(c.nbits.Load()), Tokenizer: store.TokenizerUnicode}
+func (c *shards) Config() collection.Config {
+	cfg := collection.Config{Nbits: int(c.nbits.Load()), Tokenizer: collection.TokenizerUnicode}
 	if m, err := c.Map(); err == nil && m.Settings != nil {
-		var declared store.Config
+		var declared collection.Config
 		if json.Unmarshal(m.Settings, &declared) == nil {
 			return declared
 		}
@@ -199,13 +199,13 @@ func (c *collection) Config() store.Config {
 	return cfg
 }
 
-func (c *collection) SetMaxDocuments(context.Context, *uint64) (store.Config, error) {
-	return store.Config{}, server.NotSupported("a largest number of documents")
+func (c *shards) SetMaxDocuments(context.Context, *uint64) (collection.Config, error) {
+	return collection.Config{}, collection.Unsupported("a largest number of documents")
 }
 
 // Stats asks one replica of each shard.
-func (c *collection) Stats(ctx context.Context) (store.Stats, error) {
-	st := store.Stats{Growth: store.GrowthStats{Stage: store.StageEmpty}}
+func (c *shards) Stats(ctx context.Context) (collection.Stats, error) {
+	st := collection.Stats{Growth: collection.GrowthStats{Stage: collection.StageEmpty}}
 	d, err := c.Describe(ctx)
 	if errors.Is(err, client.ErrEmpty) {
 		return st, nil
@@ -216,7 +216,7 @@ func (c *collection) Stats(ctx context.Context) (store.Stats, error) {
 	if err != nil {
 		return st, answered(err)
 	}
-	st.Dim, st.Generation, st.Model, st.Growth.Stage = d.Dim, d.Generation, d.Model, store.StageFinal
+	st.Dim, st.Generation, st.Model, st.Growth.Stage = d.Dim, d.Generation, d.Model, collection.StageFinal
 	for _, s := range shards {
 		st.Documents += s.Documents
 		st.Deleted += s.Deleted
@@ -226,7 +226,7 @@ func (c *collection) Stats(ctx context.Context) (store.Stats, error) {
 		st.Nbits, st.Centroids = s.Nbits, s.Centroids // one codec
 	}
 	if st.Nbits == 8 && st.Centroids == 1 {
-		st.Growth.Stage = store.StageFlat
+		st.Growth.Stage = collection.StageFlat
 	}
 	c.nbits.Store(int32(st.Nbits))
 	return st, nil
@@ -234,7 +234,7 @@ func (c *collection) Stats(ctx context.Context) (store.Stats, error) {
 
 // View is the collection as it is from now on: what a shard answers is of one state of
 // it, and has the changes that this front was told are made.
-func (c *collection) View(ctx context.Context) (server.View, error) {
+func (c *shards) View(ctx context.Context) (collection.View, error) {
 	d, err := c.Describe(ctx)
 	if err != nil {
 		return nil, answered(err)
@@ -243,23 +243,23 @@ func (c *collection) View(ctx context.Context) (server.View, error) {
 }
 
 // Update sends documents to their shards.
-func (c *collection) Update(ctx context.Context, docs []store.Document, o store.UpdateOptions) (server.Receipt, error) {
+func (c *shards) Update(ctx context.Context, docs []collection.Document, o collection.UpdateOptions) (collection.Receipt, error) {
 	d, err := c.Describe(ctx)
 	if errors.Is(err, client.ErrEmpty) {
 		if err := c.begin(ctx, docs, o.Model); err != nil || len(docs) == 0 {
-			return server.Receipt{}, err
+			return collection.Receipt{}, err
 		}
 		d, err = c.Describe(ctx)
 	}
 	if err != nil {
-		return server.Receipt{}, answered(err)
+		return collection.Receipt{}, answered(err)
 	}
-	if docs, err = store.CheckDocuments(docs, d.Dim, store.MaxMetadata); err != nil {
-		return server.Receipt{}, err
+	if docs, err = collection.CheckDocuments(docs, d.Dim, collection.MaxMetadata); err != nil {
+		return collection.Receipt{}, err
 	}
 	src, r, place, err := named(docs, d.Dim)
 	if err != nil {
-		return server.Receipt{}, err
+		return collection.Receipt{}, err
 	}
 	r.Generation = d.Generation
 	w := &client.WriteOptions{Replace: o.Replace, Model: o.Model, Placed: place}
@@ -268,21 +268,17 @@ func (c *collection) Update(ctx context.Context, docs []store.Document, o store.
 }
 
 // Delete deletes documents by name, by document id, or by a condition.
-func (c *collection) Delete(ctx context.Context, chosen store.Selection) (int, error) {
-	if err := chosen.Check(); err != nil {
+func (c *shards) Delete(ctx context.Context, chosen collection.Selection) (int, error) {
+	if err := chosen.CheckOne(); err != nil {
 		return 0, err
 	}
 	var report *client.WriteReport
 	var err error
 	switch {
-	case chosen.Ordinals != nil:
-		return c.deletePlaces(ctx, chosen.Ordinals)
-	case chosen.Condition != "":
-		where, berr := store.Bind(chosen.Condition, chosen.Params)
-		if berr != nil {
-			return 0, berr
-		}
-		report, err = c.DeleteWhere(ctx, where, nil)
+	case chosen.Numbers != nil:
+		return c.deleteNumbers(ctx, chosen.Numbers)
+	case chosen.Where != nil:
+		report, err = c.DeleteWhere(ctx, chosen.Where, nil)
 	default:
 		report, err = c.Client.Delete(ctx, chosen.IDs, nil)
 	}
@@ -292,10 +288,10 @@ func (c *collection) Delete(ctx context.Context, chosen store.Selection) (int, e
 	return report.Deleted, nil
 }
 
-// deletePlaces deletes by document id. The logs have names: a shard that was changed since
+// deleteNumbers deletes by document id. The logs have names: a shard that was changed since
 // its names were read refuses them, as they may be those of later documents, and they
 // are read again.
-func (c *collection) deletePlaces(ctx context.Context, documents []uint64) (deleted int, err error) {
+func (c *shards) deleteNumbers(ctx context.Context, documents []uint64) (deleted int, err error) {
 	const tries = 20
 	for i := 0; ; i++ {
 		ids, applied, err := c.names(ctx, documents)
@@ -320,9 +316,9 @@ func (c *collection) deletePlaces(ctx context.Context, documents []uint64) (dele
 
 // names are those of the documents that there are of some document ids, and the entries
 // of the logs of their shards up to which that was looked up.
-func (c *collection) names(ctx context.Context, documents []uint64) ([]string, map[int]uint64, error) {
+func (c *shards) names(ctx context.Context, documents []uint64) ([]string, map[int]uint64, error) {
 	ids, applied := []string{}, map[int]uint64{}
-	for d, err := range c.Documents(ctx, client.Wanted{Places: places(documents)}) {
+	for d, err := range c.Documents(ctx, collection.Selection{Numbers: documents}, collection.ReadOptions{}) {
 		if err != nil {
 			return nil, nil, answered(err)
 		}
@@ -334,22 +330,19 @@ func (c *collection) names(ctx context.Context, documents []uint64) ([]string, m
 	return ids, applied, nil
 }
 
-// UpdateMetadata sets fields of the documents that a condition is true of.
-func (c *collection) UpdateMetadata(ctx context.Context, chosen store.Selection, set map[string]json.RawMessage) (int, error) {
-	if err := store.CheckFields(set, store.MaxMetadata); err != nil {
+// UpdateMetadata sets fields of the documents that a condition is true of, and removes
+// those that are null.
+func (c *shards) UpdateMetadata(ctx context.Context, chosen collection.Selection, set map[string]json.RawMessage) (int, error) {
+	if err := collection.CheckFields(set, collection.MaxMetadata); err != nil {
 		return 0, err
 	}
-	if err := chosen.Check(); err != nil {
+	if err := chosen.CheckOne(); err != nil {
 		return 0, err
 	}
-	if chosen.Condition == "" {
-		return 0, server.NotSupported("metadata of documents that are chosen without a condition")
+	if chosen.Where == nil {
+		return 0, collection.Unsupported("metadata of documents that are chosen without a condition")
 	}
-	where, err := store.Bind(chosen.Condition, chosen.Params)
-	if err != nil {
-		return 0, err
-	}
-	report, err := c.UpdatePayload(ctx, where, set, nil)
+	report, err := c.UpdatePayload(ctx, chosen.Where, condition.Fields(set).NullRemoves(), nil)
 	if err := changed(report, err); err != nil {
 		return 0, err
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/plaid-ir/plaid/search"
 	"github.com/plaid-ir/plaid/search/searchtest"
 	"github.com/plaid-ir/plaid/server"
+	"github.com/plaid-ir/plaid/server/collection"
 	"github.com/plaid-ir/plaid/vectors"
 )
 
@@ -61,9 +62,9 @@ func serveAs(t testing.TB, c *clustertest.Cluster, cfg service.Config) *front {
 }
 
 // serveOver starts a service over whichever indexes.
-func serveOver(t testing.TB, indexes server.Indexes) *front {
+func serveOver(t testing.TB, indexes collection.Set) *front {
 	t.Helper()
-	s, err := server.NewOver(indexes, nil, nil)
+	s, err := server.New(indexes, nil, nil)
 	require.NoError(t, err)
 	h := httptest.NewServer(s)
 	t.Cleanup(h.Close)
@@ -201,10 +202,8 @@ func TestRoutes(t *testing.T) {
 	s = searched{}
 	f.do(200, "POST", at+"/search", object{"queries": list{bodies[3]}, "params": object{"top_k": 1000, "mode": "exhaustive"}, "metadata": false}, &s)
 	require.Len(t, s.Results[0].IDs, 82)
-	f.do(200, "POST", at+"/search", object{"queries": list{bodies[3]}, "params": object{"top_k": 0}}, &s)
-	require.Empty(t, s.Results[0].Documents)
+	f.refused(server.CodeBadRequest, 400, "POST", at+"/search", object{"queries": list{bodies[3]}, "params": object{"top_k": 0}})
 	f.refused(server.CodeDimension, 400, "POST", at+"/search", object{"queries": list{object{"embeddings": [][]float32{{1, 2}}}}})
-	f.refused(server.CodeDimension, 400, "POST", at+"/search", object{"queries": list{object{"embeddings": [][]float32{{1, 2}}}}, "params": object{"top_k": 0}})
 
 	find := func(body object) (found []uint64) {
 		t.Helper()
@@ -296,6 +295,14 @@ func TestRoutes(t *testing.T) {
 	require.Equal(t, 5, r.Updated)
 	f.do(200, "POST", at+"/metadata/query", object{"condition": "fresh = ?", "parameters": list{true}}, &r)
 	require.Equal(t, 5, r.Count)
+	f.do(200, "POST", at+"/metadata/update", object{"condition": "fresh = ?", "parameters": list{true}, "updates": object{"FRESH": nil, "other": nil, "later": 1}}, &r)
+	require.Equal(t, 5, r.Updated)
+	f.do(200, "POST", at+"/metadata/get", object{"condition": "later = ?", "parameters": list{1}}, &m)
+	require.Len(t, m.Metadata, 5)
+	for _, fields := range m.Metadata {
+		require.NotContains(t, fields, "fresh")
+		require.NotContains(t, fields, "other")
+	}
 	f.refused(server.CodeBadRequest, 400, "POST", at+"/metadata/update", object{"condition": "nowhere IS NULL", "updates": object{"a": 1}})
 
 	// Documents.

@@ -12,20 +12,19 @@ import (
 	"github.com/plaid-ir/plaid/cluster/wire"
 	"github.com/plaid-ir/plaid/codec"
 	"github.com/plaid-ir/plaid/search"
-	"github.com/plaid-ir/plaid/server"
-	"github.com/plaid-ir/plaid/server/store"
+	"github.com/plaid-ir/plaid/server/collection"
 	"github.com/plaid-ir/plaid/vectors"
 )
 
 // view is a collection, and what was known of it when the view was taken.
 type view struct {
-	c *collection
+	c *shards
 	d search.Description
 }
 
 var (
-	_ server.View      = (*view)(nil)
-	_ server.Explainer = (*view)(nil)
+	_ collection.View      = (*view)(nil)
+	_ collection.Explainer = (*view)(nil)
 )
 
 func (v *view) Close() error { return nil }
@@ -44,33 +43,24 @@ func (v *view) Describe(ctx context.Context) (search.Description, error) {
 }
 
 // Filter leaves conditions to the nodes. Document ids are turned into names.
-func (v *view) Filter(ctx context.Context, r server.Restriction) (*search.Filter, error) {
-	f := &search.Filter{AllowMissing: true}
-	if r.Condition != "" {
-		var err error
-		if f.Where, err = store.Bind(r.Condition, r.Params); err != nil {
-			return nil, err
-		}
+func (v *view) Filter(ctx context.Context, s collection.Selection) (*search.Filter, error) {
+	if s.All() {
+		return nil, nil
 	}
-	if r.Documents != nil {
-		var err error
-		if f.IDs, _, err = v.c.names(ctx, r.Documents); err != nil {
-			return nil, err
-		}
+	f := &search.Filter{AllowMissing: true, Where: s.Where, IDs: s.IDs}
+	if s.Numbers == nil {
+		return f, nil
 	}
-	switch {
-	case r.IDs == nil:
-	case f.IDs == nil:
-		f.IDs = r.IDs
-	default:
+	ids, _, err := v.c.names(ctx, s.Numbers)
+	if err != nil {
+		return nil, err
+	}
+	if f.IDs = ids; s.IDs != nil {
 		named := map[string]bool{}
-		for _, id := range r.IDs {
+		for _, id := range s.IDs {
 			named[id] = true
 		}
-		f.IDs = slices.DeleteFunc(f.IDs, func(id string) bool { return !named[id] })
-	}
-	if f.IDs == nil && f.Where == nil {
-		return nil, nil
+		f.IDs = slices.DeleteFunc(ids, func(id string) bool { return !named[id] })
 	}
 	return f, nil
 }
@@ -83,14 +73,14 @@ func (v *view) Check(q *search.Query) error {
 	return v.d.Model.Check(q.Model)
 }
 
-// Explain implements [server.Explainer].
+// Explain implements [collection.Explainer].
 func (v *view) Explain(ctx context.Context, q search.Query, id string, o search.Options) (*search.Explanation, error) {
 	x, err := v.c.Explain(ctx, q, id, o)
 	return x, answered(err)
 }
 
-// Tokens implements [server.Explainer].
-func (v *view) Tokens(ctx context.Context, q *search.Query) ([]float32, error) {
+// QueryTokens implements [collection.Explainer].
+func (v *view) QueryTokens(ctx context.Context, q *search.Query) ([]float32, error) {
 	if err := v.Check(q); err != nil {
 		return nil, err
 	}
@@ -115,31 +105,15 @@ func (v *view) Search(ctx context.Context, qs []search.Query, o search.Options) 
 	return r, answered(err)
 }
 
-// Metadata came with the hit.
-func (v *view) Metadata(h *search.Hit) (json.RawMessage, error) {
+// MetadataOf came with the hit.
+func (v *view) MetadataOf(h *search.Hit) (json.RawMessage, error) {
 	return json.RawMessage(h.Payload), nil
 }
 
-func (v *view) Documents(ctx context.Context, o server.Wanted) iter.Seq2[server.Document, error] {
-	return func(yield func(server.Document, error) bool) {
-		w := client.Wanted{Limit: o.Limit, Payload: o.Metadata, Vectors: o.Vectors}
-		if c := o.Chosen; c != nil {
-			var err error
-			switch {
-			case c.Condition != "":
-				w.Where, err = store.Bind(c.Condition, c.Params)
-			case c.Ordinals != nil:
-				w.Places = places(c.Ordinals)
-			default:
-				w.IDs = append([]string{}, c.IDs...)
-			}
-			if err != nil {
-				yield(server.Document{}, err)
-				return
-			}
-		}
-		for d, err := range v.c.Documents(ctx, w) {
-			out := server.Document{Document: number(d.Place), ID: d.ID, Metadata: d.Payload, Vectors: d.Vectors}
+func (v *view) Documents(ctx context.Context, s collection.Selection, o collection.ReadOptions) iter.Seq2[collection.Stored, error] {
+	return func(yield func(collection.Stored, error) bool) {
+		for d, err := range v.c.Documents(ctx, s, o) {
+			out := collection.Stored{Number: d.Number(), ID: d.ID, Metadata: d.Payload, Vectors: d.Vectors}
 			if !yield(out, answered(err)) || err != nil {
 				return
 			}
@@ -147,25 +121,10 @@ func (v *view) Documents(ctx context.Context, o server.Wanted) iter.Seq2[server.
 	}
 }
 
-// number is the document id of a place; places is the inverse.
-func number(p client.Place) uint64 {
-	return server.DocumentID(&search.Hit{Part: p.Shard, Ordinal: p.Ordinal})
-}
-
-func places(documents []uint64) []client.Place {
-	all := make([]client.Place, 0, len(documents))
-	for _, d := range documents {
-		if shard := d >> 32; shard <= wire.MaxShards {
-			all = append(all, client.Place{Shard: int(shard), Ordinal: uint32(d)})
-		}
-	}
-	return all
-}
-
 // named gives names to documents that have none. What it returns is a source, and the
 // receipt, which place fills in.
-func named(docs []store.Document, dim int) (src vectors.Source, r server.Receipt, place func(id string, shard int, ordinal uint32), err error) {
-	r = server.Receipt{Documents: make([]uint64, len(docs)), IDs: make([]string, len(docs))}
+func named(docs []collection.Document, dim int) (src vectors.Source, r collection.Receipt, place func(id string, shard int, ordinal uint32), err error) {
+	r = collection.Receipt{Numbers: make([]uint64, len(docs)), IDs: make([]string, len(docs))}
 	at := make(map[string]int, len(docs))
 	all := make([]vectors.Document, len(docs))
 	for i, d := range docs {
@@ -177,6 +136,6 @@ func named(docs []store.Document, dim int) (src vectors.Source, r server.Receipt
 	}
 	src, err = vectors.FromDocuments(dim, all)
 	return src, r, func(id string, shard int, ordinal uint32) {
-		r.Documents[at[id]] = number(client.Place{Shard: shard, Ordinal: ordinal})
+		r.Numbers[at[id]] = client.Place{Shard: shard, Ordinal: ordinal}.Number()
 	}, err
 }

@@ -97,7 +97,7 @@ func (m *Map) follow(removed *Map) {
 // remove makes of a map what is left of a removed collection. What it consisted of is
 // known by its identity.
 func (m *Map) remove() {
-	m.Removed, m.Current, m.Next, m.Settings = true, nil, nil, nil
+	m.Removed, m.Current, m.Next, m.Reserved, m.Settings = true, nil, nil, nil, nil
 }
 
 // checkIdentity is the part of Check about identities.

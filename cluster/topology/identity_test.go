@@ -160,8 +160,8 @@ func TestRemoveAndCreateAgain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range all {
-		if err := o.Delete(ctx, name); err != nil {
+	for _, e := range all {
+		if err := o.Delete(ctx, e.Name); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/plaid-ir/plaid/cluster/objects"
 	"github.com/plaid-ir/plaid/index"
@@ -60,7 +61,49 @@ type Map struct {
 	Current *Generation `json:"current,omitempty"`
 	Next    *Generation `json:"next,omitempty"`
 	Last    uint64      `json:"last_generation"`
+	// Groups: entries of logs may be groups of batches ([wire.EncodeGroup]), since all nodes
+	// read them. A program that does not know this field leaves the collection alone.
+	Groups bool `json:"groups,omitempty"`
+	// Reserved are generations that are being made and are not in the map yet: as long as
+	// there are any, no log is cut off, since they begin with entries that are there now.
+	Reserved []Reservation `json:"reserved,omitempty"`
 }
+
+// ReservedFor is how long a reservation counts: one that is older was left by a process
+// that has died.
+const ReservedFor = 7 * 24 * time.Hour
+
+// Reservation is the number of a generation that somebody makes.
+type Reservation struct {
+	Number uint64    `json:"number"`
+	Since  time.Time `json:"since"`
+}
+
+// Reserve takes the next number of a generation; see [Map.Reserved].
+func (m *Map) Reserve(now time.Time) (number uint64) {
+	m.Last++
+	m.Reserved = append(m.Holding(now), Reservation{m.Last, now.UTC().Truncate(time.Second)})
+	return m.Last
+}
+
+// Holding are the reservations that count.
+func (m *Map) Holding(now time.Time) []Reservation {
+	return slices.DeleteFunc(slices.Clone(m.Reserved), func(r Reservation) bool { return now.Sub(r.Since) > ReservedFor })
+}
+
+// Holds tells whether a number is reserved.
+func (m *Map) Holds(number uint64) bool {
+	return slices.ContainsFunc(m.Reserved, func(r Reservation) bool { return r.Number == number })
+}
+
+// Release gives up the reservation of a number.
+func (m *Map) Release(number uint64) {
+	m.Reserved = slices.DeleteFunc(m.Reserved, func(r Reservation) bool { return r.Number == number })
+}
+
+// Enter makes a generation, which was reserved, the next one. What others have reserved
+// is given up: there is one next generation.
+func (m *Map) Enter(g *Generation) { m.Next, m.Reserved = g, nil }
 
 // Member is a node.
 type Member struct {
@@ -222,6 +265,11 @@ func (m *Map) Check() error {
 	for _, g := range []*Generation{m.Current, m.Next} {
 		if err := m.checkGeneration(g); err != nil {
 			return bad("%v", err)
+		}
+	}
+	for _, r := range m.Reserved {
+		if r.Number == 0 || r.Number > m.Last {
+			return bad("generation %d of %d is reserved", r.Number, m.Last)
 		}
 	}
 	if m.Current != nil && m.Next != nil && m.Next.Number <= m.Current.Number {

@@ -80,10 +80,10 @@ func (s *Store) shown(ctx context.Context, name string) (*Map, uint64, error) {
 	return m, e.Revision(), err
 }
 
-// newest is the last version of a map that there is, also that of a removed collection:
+// Newest is the last version of a map that there is, also that of a removed collection:
 // a process may have died before it was shown, and what is shown may have been lost, or
 // be all that is left.
-func (s *Store) newest(ctx context.Context, name string) (*Map, error) {
+func (s *Store) Newest(ctx context.Context, name string) (*Map, error) {
 	m, _, err := s.shown(ctx, name)
 	if err != nil && !errors.Is(err, ErrNoCollection) {
 		return nil, err
@@ -112,7 +112,7 @@ func (s *Store) stored(ctx context.Context, name string) (*Map, error) {
 	if len(names) == 0 {
 		return nil, fmt.Errorf("%w: %s", ErrNoCollection, name)
 	}
-	return s.read(ctx, names[len(names)-1])
+	return s.read(ctx, names[len(names)-1].Name)
 }
 
 // Create makes the first version of a map, or the next one where the name was that of a
@@ -121,7 +121,7 @@ func (s *Store) stored(ctx context.Context, name string) (*Map, error) {
 func (s *Store) Create(ctx context.Context, m *Map) error {
 	for {
 		m.Version = 1
-		before, err := s.newest(ctx, m.Collection)
+		before, err := s.Newest(ctx, m.Collection)
 		switch {
 		case errors.Is(err, ErrNoCollection):
 		case err != nil:
@@ -196,7 +196,7 @@ func (s *Store) Update(ctx context.Context, id string, change func(*Map) error) 
 // watches hears, and returns what says so. Of one that was removed already, be it a moment
 // ago, it says so again: existed is false then.
 func (s *Store) Remove(ctx context.Context, name string) (m *Map, existed bool, err error) {
-	m, err = s.newest(ctx, name)
+	m, err = s.Newest(ctx, name)
 	if err != nil {
 		return nil, false, err
 	}
@@ -205,7 +205,7 @@ func (s *Store) Remove(ctx context.Context, name string) (m *Map, existed bool, 
 	}
 	gone, err := s.Update(ctx, m.ID(), func(m *Map) error { m.remove(); return nil })
 	if errors.Is(err, ErrRemoved) && !errors.Is(err, ErrReplaced) { // another removal was faster
-		now, nerr := s.newest(ctx, name)
+		now, nerr := s.Newest(ctx, name)
 		if nerr != nil {
 			return nil, false, nerr
 		}
@@ -269,8 +269,8 @@ func (s *Store) Collections(ctx context.Context) ([]string, error) {
 		return nil, err
 	}
 	var names []string
-	for _, name := range all {
-		dir, _ := path.Split(name)
+	for _, e := range all {
+		dir, _ := path.Split(e.Name)
 		if c := path.Base(dir); len(names) == 0 || names[len(names)-1] != c {
 			names = append(names, c)
 		}

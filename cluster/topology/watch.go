@@ -4,8 +4,11 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -23,9 +26,45 @@ type Lease struct {
 	// Started tells one life of a node from the next.
 	Started string `json:"started"`
 	// Builds: it takes orders from the queue. Draining: it is about to leave.
-	Builds   bool      `json:"builds,omitempty"`
-	Draining bool      `json:"draining,omitempty"`
+	Builds   bool `json:"builds,omitempty"`
+	Draining bool `json:"draining,omitempty"`
+	// Protocol is [Protocol] of its program; 0: it is one of before there was that.
+	Protocol int       `json:"protocol,omitempty"`
+	Counts   Counts    `json:"counts,omitzero"`
 	Shards   []Serving `json:"shards"`
+}
+
+// Protocol numbers what programs of a cluster understand of each other's maps, entries and
+// files, and grows with what those of before do not. 1: maps with reservations, fields that
+// are removed, index files of format 2, groups of changes in logs.
+const Protocol = 1
+
+// ErrOutdated: there are nodes of an earlier version, which would not understand it.
+var ErrOutdated = errors.New("there are nodes of an earlier version: bring all up to date first")
+
+// UpToDate is [ErrOutdated] as long as the program of a node does not understand all that
+// this one writes.
+func (w *Watcher) UpToDate() error {
+	var names []string
+	for _, l := range w.Leases() {
+		if l.Protocol < Protocol {
+			names = append(names, l.Node)
+		}
+	}
+	if names == nil {
+		return nil
+	}
+	return fmt.Errorf("%w: %s", ErrOutdated, strings.Join(names, ", "))
+}
+
+// Counts are of what should not happen, since the node was started.
+type Counts struct {
+	// Panics are faults of the program that have ended a query, an order or a change,
+	// Rebuilds replicas that were made again of the object store and the log, Differences
+	// replicas that were found to differ from their log or from others.
+	Panics      uint64 `json:"panics,omitempty"`
+	Rebuilds    uint64 `json:"rebuilds,omitempty"`
+	Differences uint64 `json:"differences,omitempty"`
 }
 
 // Serving is a replica.
@@ -46,17 +85,39 @@ type Serving struct {
 	Lost bool   `json:"lost,omitempty"`
 }
 
+// States are those of a replica. Only the first is as it should be, and the first two answer.
+var States = []string{"ready", "without_log", "catching_up", "failed", "lost"}
+
+// State is one of [States]: ready; without_log, it answers and cannot follow its log;
+// catching_up; failed, it does not answer and says why; lost, its log is another one, and
+// the shard takes no changes.
+func (s *Serving) State() string {
+	switch {
+	case s.Lost:
+		return "lost"
+	case s.Ready && s.Log != "":
+		return "without_log"
+	case s.Ready:
+		return "ready"
+	case s.Fault != "" || s.Log != "":
+		return "failed"
+	}
+	return "catching_up"
+}
+
 // Watcher knows the maps and leases of a cluster as they are. When NATS cannot be
 // reached it goes on knowing what it knew.
 type Watcher struct {
-	bus     *bus.Bus
-	mu      sync.Mutex
-	maps    map[string]*Map
-	leases  map[string]*heard
-	changed chan struct{}
-	faults  map[string]error // maps that this program does not understand
-	end     context.CancelFunc
-	done    sync.WaitGroup
+	bus    *bus.Bus
+	mu     sync.Mutex
+	maps   map[string]*Map
+	leases map[string]*heard
+	// replicas of the leases, by shard; nil: they have changed.
+	replicas map[place][]Replica
+	changed  chan struct{}
+	faults   map[string]error // maps that this program does not understand
+	end      context.CancelFunc
+	done     sync.WaitGroup
 }
 
 // heard is a lease, and when it came by the clock of this process, which never jumps.
@@ -80,6 +141,9 @@ const looks = 4
 // so.
 const silence = 2 * bus.LeaseTime
 
+// ErrSilent: the servers do not answer. They have no quorum, say.
+var ErrSilent = errors.New("the NATS servers do not answer")
+
 // Watch begins to watch, and returns when it knows what there is.
 func Watch(ctx context.Context, b *bus.Bus) (*Watcher, error) {
 	w := &Watcher{bus: b, maps: map[string]*Map{}, leases: map[string]*heard{}, faults: map[string]error{}, changed: make(chan struct{})}
@@ -89,9 +153,11 @@ func Watch(ctx context.Context, b *bus.Bus) (*Watcher, error) {
 	w.done.Go(func() {
 		for own.Err() == nil {
 			err := w.watch(own, known)
-			select {
-			case known <- err: // only of the first time
-			default:
+			if err != nil && !errors.Is(err, ErrSilent) { // silence ends when servers have found each other
+				select {
+				case known <- err: // only of the first time
+				default:
+				}
 			}
 			select {
 			case <-own.Done():
@@ -108,19 +174,24 @@ func Watch(ctx context.Context, b *bus.Bus) (*Watcher, error) {
 		return nil, fmt.Errorf("watching the cluster: %w", err)
 	case <-ctx.Done():
 		w.Close()
-		return nil, fmt.Errorf("watching the cluster: %w", ctx.Err())
+		return nil, fmt.Errorf("watching the cluster: %w: %w", ErrSilent, ctx.Err())
 	}
 }
 
 // watch takes over what there is, says nil to known, and what comes, until that is
 // silent.
 func (w *Watcher) watch(ctx context.Context, known chan<- error) error {
+	outer := ctx
 	ctx, stop := context.WithCancel(ctx) // a watch lives as long as its context
 	defer stop()
 	begin := func(kv jetstream.KeyValue) (jetstream.KeyWatcher, error) {
 		late := time.AfterFunc(bus.Attempt, stop)
 		defer late.Stop()
-		return kv.WatchAll(ctx)
+		w, err := kv.WatchAll(ctx)
+		if err != nil && ctx.Err() != nil && outer.Err() == nil {
+			return nil, fmt.Errorf("bucket %s: %w", kv.Bucket(), ErrSilent)
+		}
+		return w, err
 	}
 	maps, err := begin(w.bus.Maps)
 	if err != nil {
@@ -268,7 +339,9 @@ func (w *Watcher) takeLease(e jetstream.KeyValueEntry) {
 	}
 }
 
+// tell lets those who wait look again; w.mu is held.
 func (w *Watcher) tell() {
+	w.replicas = nil
 	close(w.changed)
 	w.changed = make(chan struct{})
 }
@@ -351,18 +424,29 @@ type Replica struct {
 	Serving
 }
 
+// place is where replicas are asked for.
+type place struct {
+	id         string
+	generation uint64
+	shard      int
+}
+
 // Replicas are those of a shard in a generation of the collection of an identity, ready or
-// not.
+// not, in the order of their nodes. They are not to be changed.
 func (w *Watcher) Replicas(id string, generation uint64, shard int) []Replica {
-	var all []Replica
-	for _, l := range w.Leases() {
-		for _, s := range l.Shards {
-			if s.Collection == id && s.Generation == generation && s.Shard == shard {
-				all = append(all, Replica{l, s})
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.replicas == nil {
+		w.replicas = map[place][]Replica{}
+		for _, name := range slices.Sorted(maps.Keys(w.leases)) {
+			l := w.leases[name].Lease
+			for _, s := range l.Shards {
+				at := place{s.Collection, s.Generation, s.Shard}
+				w.replicas[at] = append(w.replicas[at], Replica{l, s})
 			}
 		}
 	}
-	return all
+	return w.replicas[place{id, generation, shard}]
 }
 
 // Wait returns when ok does, which is asked again after each change.

@@ -66,8 +66,10 @@ type Batch struct {
 type Choice struct {
 	// Where is a filter with a condition, as in a query.
 	Where json.RawMessage `json:"where"`
-	// Set has fields and their new values; null removes one.
-	Set map[string]json.RawMessage `json:"set,omitempty"`
+	// Set has fields and their new values, of which null is one; Remove names those that go.
+	// Nodes of versions before it was there pass Remove over.
+	Set    map[string]json.RawMessage `json:"set,omitempty"`
+	Remove []string                   `json:"remove,omitempty"`
 }
 
 const batchMagic = "PLB1"

@@ -56,7 +56,7 @@ func TestGolden(t *testing.T) {
 	for name, c := range map[string]struct {
 		got  []byte
 		want string
-	}{"query": {q, goldenQuery}, "answer": {a, goldenAnswer}, "batch": {b, goldenBatch}} {
+	}{"query": {q, goldenQuery}, "answer": {a, goldenAnswer}, "batch": {b, goldenBatch}, "group": {exampleGroup(t), goldenGroup}} {
 		if got := hex.EncodeToString(c.got); got != strings.Join(strings.Fields(c.want), "") {
 			t.Errorf("%s:\n%s", name, got)
 		}
@@ -154,6 +154,56 @@ func TestAnswerAndBatch(t *testing.T) {
 	}
 }
 
+// deletion is a batch of a group.
+func deletion(id string) *Batch {
+	return &Batch{ID: ID{5}, Op: Delete, Shard: 2, Documents: []vectors.Document{{ID: id}}}
+}
+
+func exampleGroup(t testing.TB) []byte {
+	var all [][]byte
+	for _, b := range []*Batch{exampleBatch(), deletion("a")} {
+		msg, err := b.Encode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, msg)
+	}
+	return EncodeGroup(all)
+}
+
+// An entry is a batch or a group of them; what is damaged anywhere is neither.
+func TestEntry(t *testing.T) {
+	msg := exampleGroup(t)
+	all, err := DecodeEntry(msg)
+	if err != nil || !reflect.DeepEqual(all, []*Batch{exampleBatch(), deletion("a")}) {
+		t.Fatalf("%v: %+v", err, all)
+	}
+	one, err := exampleBatch().Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(EncodeGroup([][]byte{one}), one) {
+		t.Error("a batch alone is a group")
+	}
+	if all, err := DecodeEntry(one); err != nil || len(all) != 1 || !reflect.DeepEqual(all[0], exampleBatch()) {
+		t.Errorf("%v: %+v", err, all)
+	}
+	if size := GroupSize(2, len(msg)-17-4); size != len(msg) {
+		t.Errorf("a group of %d bytes is said to have %d", len(msg), size)
+	}
+	for at := range msg {
+		spoiled := bytes.Clone(msg)
+		spoiled[at] ^= 0x11
+		for _, bad := range [][]byte{msg[:at], spoiled, resealed(spoiled[:len(msg)-4])} {
+			if all, err := DecodeEntry(bad); err == nil && !bytes.Equal(bad, msg) {
+				t.Fatalf("byte %d: what is damaged is read: %+v", at, all)
+			} else if err != nil && !errors.Is(err, ErrMessage) && !errors.Is(err, ErrVersion) {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
 // resealed gives fuzzed bytes a checksum, without which nothing behind it would be reached.
 func resealed(msg []byte) []byte {
 	w := writer(bytes.Clone(msg))
@@ -201,6 +251,29 @@ func FuzzBatch(f *testing.F) {
 			if again, err := b.Encode(); err != nil || !bytes.Equal(again, resealed(msg)) {
 				t.Fatalf("not the same again: %v", err)
 			}
+		}
+	})
+}
+
+func FuzzEntry(f *testing.F) {
+	seeds(f)
+	group := exampleGroup(f)
+	f.Add(group[:len(group)-4])
+	f.Fuzz(func(t *testing.T, msg []byte) {
+		all, err := DecodeEntry(resealed(msg))
+		if err != nil || len(all) < 2 {
+			return
+		}
+		var again [][]byte
+		for _, b := range all {
+			text, err := b.Encode()
+			if err != nil {
+				t.Fatal(err)
+			}
+			again = append(again, text)
+		}
+		if !bytes.Equal(EncodeGroup(again), resealed(msg)) {
+			t.Fatal("not the same again")
 		}
 	})
 }

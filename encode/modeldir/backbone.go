@@ -123,6 +123,14 @@ func (r *reader) modern(f *file, b *Backbone) error {
 	if b.Window = window; !ok {
 		b.Window = 128
 	}
+	if err := modernThetas(f, b); err != nil {
+		return err
+	}
+	return modernLayers(f, b)
+}
+
+// modernThetas reads the bases of rotations, of global and of local layers.
+func modernThetas(f *file, b *Backbone) error {
 	b.GlobalTheta, b.LocalTheta = 160000, 10000
 	// Newer versions of transformers write one object for all kinds of layers.
 	params, err := f.object("rope_parameters")
@@ -161,6 +169,11 @@ func (r *reader) modern(f *file, b *Backbone) error {
 			*t.to = y
 		}
 	}
+	return nil
+}
+
+// modernLayers holds the list of kinds of layers, if there is one, against the rule.
+func modernLayers(f *file, b *Backbone) error {
 	kinds, ok, err := value[[]string](f, "layer_types", "a list of strings")
 	if err != nil || !ok {
 		return err

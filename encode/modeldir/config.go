@@ -12,6 +12,7 @@ import (
 	"slices"
 
 	"github.com/plaid-ir/plaid/encode/tokenizer"
+	"github.com/plaid-ir/plaid/internal/infile"
 )
 
 // Family is an architecture.
@@ -184,7 +185,7 @@ func (c *Config) Fingerprint(precision string) (string, error) {
 }
 
 func hashFile(path string) ([]byte, error) {
-	f, err := os.Open(filepath.Clean(path))
+	f, _, err := infile.Open(filepath.Clean(path))
 	if err != nil {
 		return nil, err
 	}

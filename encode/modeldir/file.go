@@ -10,6 +10,8 @@ import (
 	"os"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/plaid-ir/plaid/internal/infile"
 )
 
 // maxJSON is the size above which a file of settings is not read.
@@ -24,7 +26,7 @@ type file struct {
 
 // open reads a file of settings; one that is not there is nil.
 func open(path string) (*file, error) {
-	f, err := os.Open(path)
+	f, _, err := infile.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}

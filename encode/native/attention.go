@@ -20,14 +20,14 @@ var (
 // text are computed in tiles of rows, of which the last may reach into the next
 // text, whose own come afterwards, or beyond the last row.
 func (m *Model) attention(sc *scratch, y *layer) {
-	h, d := m.c.Hidden, m.c.Hidden/m.c.Heads
+	h, d := m.config.Hidden, m.config.Hidden/m.config.Heads
 	ld := stride(3 * h)
 	for _, t := range sc.texts {
 		rows := sc.qkv[t.first*ld:]
 		if y.angles != nil {
-			y.angles.apply(m.loops, rows, ld, t.n, 2*m.c.Heads) // queries and keys
+			y.angles.apply(m.loops, rows, ld, t.n, 2*m.config.Heads) // queries and keys
 		}
-		for head := range m.c.Heads {
+		for head := range m.config.Heads {
 			m.packKeys(sc, rows[h+head*d:], ld, t.attended, d)
 			m.packValues(sc, rows[2*h+head*d:], ld, t.attended, d)
 			for first := 0; first < t.n; first += queryRows {
@@ -80,7 +80,7 @@ func (m *Model) packValues(sc *scratch, v []float32, ld, n, d int) {
 
 // attend computes a block of rows of a head.
 func (m *Model) attend(sc *scratch, t text, first, rows int, q, out []float32, d, window int) {
-	l, h := m.loops, m.c.Hidden
+	l, h := m.loops, m.config.Hidden
 	from, to := 0, t.attended // the keys that any row of the block looks at
 	if window > 0 {
 		from, to = max(0, first-window)/keyStep*keyStep, min(to, first+rows+window)

@@ -50,10 +50,10 @@ func (sc *scratch) begin(m *Model, b *engine.Batch, i, j int) {
 	}
 	// Tiles of products reach beyond the last row, those of a text that begins
 	// in the middle of one by up to a tile more.
-	rows, h := roundUp(sc.rows, tileRows)+tileRows, m.c.Hidden
+	rows, h := roundUp(sc.rows, tileRows)+tileRows, m.config.Hidden
 	sc.x, sc.context = grow(sc.x, rows*stride(h)), grow(sc.context, rows*stride(h))
 	sc.qkv = grow(sc.qkv, rows*stride(3*h))
-	if m.c.Family == ModernBERT {
+	if m.config.Family == ModernBERT {
 		sc.a = grow(sc.a, rows*stride(h))
 	}
 	block := m.blockRows()
@@ -62,10 +62,10 @@ func (sc *scratch) begin(m *Model, b *engine.Batch, i, j int) {
 
 // width is that of the widest rows of the feed-forward part.
 func (m *Model) width() int {
-	if m.c.Family == ModernBERT {
-		return 2 * m.c.Intermediate
+	if m.config.Family == ModernBERT {
+		return 2 * m.config.Intermediate
 	}
-	return m.c.Intermediate
+	return m.config.Intermediate
 }
 
 // blockRows is the number of rows of a block.
@@ -85,14 +85,14 @@ func (m *Model) blocks(sc *scratch, f func(first, rows, padded int)) {
 
 // forward runs a chunk through the layers.
 func (m *Model) forward(ctx context.Context, sc *scratch) error {
-	h, l := m.c.Hidden, m.loops
+	h, l := m.config.Hidden, m.loops
 	s := stride(h)
-	epsilon, inverse := m.c.Epsilon, 1/float32(h)
+	epsilon, inverse := m.config.Epsilon, 1/float32(h)
 	m.embed(sc)
 	l.norm(sc.x, sc.x, s, sc.rows, h, m.norm.Gamma, m.norm.Beta, epsilon, inverse)
 	// in is what a layer reads: x itself, or its norm.
 	in, activation := sc.x, l.gelu
-	if m.c.Family == ModernBERT {
+	if m.config.Family == ModernBERT {
 		in, activation = sc.a, l.geglu
 		if n := m.normBefore(0); n.Gamma != nil {
 			l.norm(sc.a, sc.x, s, sc.rows, h, n.Gamma, n.Beta, epsilon, inverse)
@@ -111,7 +111,7 @@ func (m *Model) forward(ctx context.Context, sc *scratch) error {
 		m.attention(sc, y)
 		// The norms that follow attention and the feed-forward part.
 		middle, last := y.feedForwardNorm, m.normBefore(i+1)
-		if m.c.Family == BERT {
+		if m.config.Family == BERT {
 			middle, last = y.attentionNorm, y.feedForwardNorm
 		}
 		m.blocks(sc, func(first, rows, padded int) {
@@ -120,7 +120,7 @@ func (m *Model) forward(ctx context.Context, sc *scratch) error {
 			l.addNorm(a, x, sc.add, s, rows, h, middle.Gamma, middle.Beta, epsilon, inverse)
 			wide := stride(m.width())
 			y.up.mul(l, sc, sc.wide, wide, a, s, padded)
-			activation(sc.wide, wide, rows, m.c.Intermediate)
+			activation(sc.wide, wide, rows, m.config.Intermediate)
 			y.down.mul(l, sc, sc.add, s, sc.wide, wide, padded)
 			l.addNorm(a, x, sc.add, s, rows, h, last.Gamma, last.Beta, epsilon, inverse)
 		})
@@ -138,7 +138,7 @@ func (m *Model) normBefore(i int) Norm {
 
 // embed adds up the embeddings of words, types and positions, in this order.
 func (m *Model) embed(sc *scratch) {
-	h := m.c.Hidden
+	h := m.config.Hidden
 	for _, t := range sc.texts {
 		for i := range t.n {
 			x := sc.x[(t.first+i)*stride(h):][:h]
@@ -148,8 +148,8 @@ func (m *Model) embed(sc *scratch) {
 					x[j] += v
 				}
 			}
-			if m.c.Family == BERT {
-				for j, v := range m.positions[(i+m.c.PositionOffset)*h:][:h] {
+			if m.config.Family == BERT {
+				for j, v := range m.positions[(i+m.config.PositionOffset)*h:][:h] {
 					x[j] += v
 				}
 			}
@@ -159,9 +159,9 @@ func (m *Model) embed(sc *scratch) {
 
 // project runs the heads over a chunk and writes unit vectors.
 func (m *Model) project(sc *scratch, dst []float32) (err *tokenError) {
-	s := stride(m.c.Hidden)
+	s := stride(m.config.Hidden)
 	out := sc.x
-	if m.c.Family == ModernBERT {
+	if m.config.Family == ModernBERT {
 		out = sc.a
 	}
 	m.blocks(sc, func(first, rows, padded int) {

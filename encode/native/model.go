@@ -13,7 +13,7 @@ import (
 
 // Model is an encoder, safe for concurrent use.
 type Model struct {
-	c                Config
+	config           Config
 	loops            *loops
 	vocab            int
 	dim              int
@@ -57,7 +57,7 @@ func New(c Config, w *Weights, o Options) (*Model, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &Model{c: c, loops: l, vocab: len(w.Words) / c.Hidden, words: w.Words, positions: w.Positions, types: w.Types, dim: c.Hidden}
+	m := &Model{config: c, loops: l, vocab: len(w.Words) / c.Hidden, words: w.Words, positions: w.Positions, types: w.Types, dim: c.Hidden}
 	m.pool.New = func() any { return new(scratch) }
 	zeros := make([]float32, c.Hidden)
 	whole := func(n Norm) Norm {
@@ -119,11 +119,11 @@ func (m *Model) validate(dst []float32, b *engine.Batch) error {
 	}
 	for i := range b.Texts() {
 		switch a, length := b.Attends(i), b.Length(i); {
-		case length > m.c.MaxPositions:
-			return fmt.Errorf("%w: text %d has %d tokens, more than the model's %d", engine.ErrBatch, i, length, m.c.MaxPositions)
-		case m.local != nil && length-a > m.c.Window/2:
+		case length > m.config.MaxPositions:
+			return fmt.Errorf("%w: text %d has %d tokens, more than the model's %d", engine.ErrBatch, i, length, m.config.MaxPositions)
+		case m.local != nil && length-a > m.config.Window/2:
 			return fmt.Errorf("%w: text %d attends to %d of %d tokens, none of which its last ones reach in a window of %d",
-				engine.ErrBatch, i, a, length, m.c.Window)
+				engine.ErrBatch, i, a, length, m.config.Window)
 		}
 	}
 	for i, id := range b.IDs {

@@ -25,7 +25,7 @@ const BuiltIn = true
 
 // Model is a graph, ready to run, safe for concurrent use. It has to be closed.
 type Model struct {
-	a       *api
+	api     *api
 	session handle
 	in      []port // ids, mask, and maybe types
 	out     port
@@ -63,7 +63,7 @@ func Open(path string, o Options) (*Model, error) {
 	if err != nil {
 		return nil, fmt.Errorf("onnxruntime: %w", err)
 	}
-	m := &Model{a: a, gpu: gpu >= 0, batch: cmp.Or(o.BatchTokens, batchCPU)}
+	m := &Model{api: a, gpu: gpu >= 0, batch: cmp.Or(o.BatchTokens, batchCPU)}
 	if m.gpu {
 		m.batch = cmp.Or(o.BatchTokens, batchCUDA)
 	}
@@ -79,7 +79,7 @@ func Open(path string, o Options) (*Model, error) {
 }
 
 func (m *Model) open(path string, gpu, threads int, output string) error {
-	a := m.a
+	a := m.api
 	var options handle
 	if err := a.check(a.createOptions(&options)); err != nil {
 		return err
@@ -123,7 +123,7 @@ func (m *Model) open(path string, gpu, threads int, output string) error {
 
 // cuda puts the CUDA provider before the processor's.
 func (m *Model) cuda(options handle, gpu int) error {
-	a := m.a
+	a := m.api
 	var cuda handle
 	if err := a.check(a.createCUDA(&cuda)); err != nil {
 		return err
@@ -163,9 +163,6 @@ func (m *Model) Workers() int {
 	return 0
 }
 
-// Version is that of the library.
-func (m *Model) Version() string { return m.a.version }
-
 // Close implements [engine.Engine]. It may be called twice.
 func (m *Model) Close() error {
 	m.mu.Lock()
@@ -178,9 +175,9 @@ func (m *Model) Close() error {
 }
 
 func (m *Model) release() {
-	m.a.freeNames(m.all)
+	m.api.freeNames(m.all)
 	if m.session != nil {
-		m.a.releaseSession(m.session)
+		m.api.releaseSession(m.session)
 	}
 	m.all, m.session = nil, nil
 }
@@ -273,7 +270,7 @@ func (m *Model) run(ctx context.Context, ids []int32, attended []int, length int
 	if m.length > length { // only when the dimension is looked for
 		ids, length = append(ids, make([]int32, m.length-length)...), m.length
 	}
-	a := m.a
+	a := m.api
 	shape := []int64{int64(len(attended)), int64(length)}
 	var pin runtime.Pinner
 	defer pin.Unpin()
@@ -347,7 +344,7 @@ func input(pin *runtime.Pinner, kind int32, n int, at func(int) int32) (unsafe.P
 
 // read takes the vectors out of a tensor.
 func (m *Model) read(result handle, texts, length int, use func(at int, x []float32) error) error {
-	a := m.a
+	a := m.api
 	var info handle
 	if err := a.check(a.shapeOf(result, &info)); err != nil {
 		return err

@@ -18,26 +18,26 @@ import (
 
 // Client asks one server. It is safe for concurrent use.
 type Client struct {
-	o     Options
-	u     *url.URL
-	api   *api
-	http  *http.Client
-	turns chan struct{}
-	dim   int // 0 until it is known
+	options Options
+	address *url.URL
+	api     *api
+	http    *http.Client
+	turns   chan struct{}
+	dim     int // 0 until it is known
 }
 
 // New asks the server for the vectors of one word, which tells their dimension
 // and that it can be asked at all.
 func New(ctx context.Context, o Options) (*Client, error) {
-	c := &Client{o: o}
+	c := &Client{options: o}
 	var err error
-	if c.u, c.api, err = c.o.resolve(); err != nil {
+	if c.address, c.api, err = c.options.resolve(); err != nil {
 		return nil, err
 	}
-	c.turns = make(chan struct{}, c.o.Concurrency)
-	if c.http = c.o.Client; c.http == nil {
+	c.turns = make(chan struct{}, c.options.Concurrency)
+	if c.http = c.options.Client; c.http == nil {
 		t := http.DefaultTransport.(*http.Transport).Clone()
-		t.MaxIdleConnsPerHost = c.o.Concurrency
+		t.MaxIdleConnsPerHost = c.options.Concurrency
 		// A redirect would lose the body, or take the token elsewhere.
 		c.http = &http.Client{Transport: t, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	}
@@ -53,16 +53,16 @@ func New(ctx context.Context, o Options) (*Client, error) {
 func (c *Client) Dim() int { return c.dim }
 
 // Batch is how many texts a request has at most.
-func (c *Client) Batch() int { return c.o.Batch }
+func (c *Client) Batch() int { return c.options.Batch }
 
 // Concurrency is how many requests there are at once at most.
-func (c *Client) Concurrency() int { return c.o.Concurrency }
+func (c *Client) Concurrency() int { return c.options.Concurrency }
 
 // URL is the address that is asked, without a password.
-func (c *Client) URL() string { return c.u.Redacted() }
+func (c *Client) URL() string { return c.address.Redacted() }
 
 // Model is its name, as far as it is known.
-func (c *Client) Model() string { return c.o.Model }
+func (c *Client) Model() string { return c.options.Model }
 
 // Fingerprint is a SHA-256 of what tells the model from others: the address, the
 // name, the prefixes and the dimension. A server that gets another model under
@@ -87,7 +87,7 @@ func (c *Client) fault(status int, err error) error {
 func (c *Client) Encode(ctx context.Context, texts []string, query bool) ([][][]float32, error) {
 	var out [][][]float32
 	for len(texts) > 0 {
-		n := min(c.o.Batch, len(texts))
+		n := min(c.options.Batch, len(texts))
 		part, err := c.batch(ctx, texts[:n], query)
 		if err != nil {
 			return nil, err
@@ -99,9 +99,9 @@ func (c *Client) Encode(ctx context.Context, texts []string, query bool) ([][][]
 
 // batch is one request, as often as it takes.
 func (c *Client) batch(ctx context.Context, texts []string, query bool) ([][][]float32, error) {
-	prefix := c.o.DocumentPrefix
+	prefix := c.options.DocumentPrefix
 	if query {
-		prefix = c.o.QueryPrefix
+		prefix = c.options.QueryPrefix
 	}
 	full := make([]string, len(texts))
 	for i, t := range texts {
@@ -117,7 +117,7 @@ func (c *Client) batch(ctx context.Context, texts []string, query bool) ([][][]f
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	wait := c.o.Backoff
+	wait := c.options.Backoff
 	for attempt := 1; ; attempt++ {
 		answer, after, err := c.ask(ctx, body)
 		if err == nil {
@@ -126,7 +126,7 @@ func (c *Client) batch(ctx context.Context, texts []string, query bool) ([][][]f
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
-		if after < 0 || attempt >= c.o.Attempts {
+		if after < 0 || attempt >= c.options.Attempts {
 			if attempt > 1 {
 				err = fmt.Errorf("after %d attempts: %w", attempt, err)
 			}
@@ -135,10 +135,10 @@ func (c *Client) batch(ctx context.Context, texts []string, query bool) ([][][]f
 		// Somewhat more than half of the wait is by chance, so that many clients
 		// do not come back together.
 		pause := max(after, time.Duration(float64(wait)*(0.5+rand.Float64()/2)))
-		if pause > c.o.MaxWait {
-			return nil, fmt.Errorf("asks to wait for %v, which is more than %v: %w", after.Round(time.Second), c.o.MaxWait, err)
+		if pause > c.options.MaxWait {
+			return nil, fmt.Errorf("asks to wait for %v, which is more than %v: %w", after.Round(time.Second), c.options.MaxWait, err)
 		}
-		c.o.Logger.Warn("encoder: asking again", "url", c.URL(), "attempt", attempt+1, "wait", pause, "error", err)
+		c.options.Logger.Warn("encoder: asking again", "url", c.URL(), "attempt", attempt+1, "wait", pause, "error", err)
 		timer := time.NewTimer(pause)
 		select {
 		case <-timer.C:
@@ -146,23 +146,23 @@ func (c *Client) batch(ctx context.Context, texts []string, query bool) ([][][]f
 			timer.Stop()
 			return nil, ctx.Err()
 		}
-		wait = min(2*wait, c.o.MaxWait)
+		wait = min(2*wait, c.options.MaxWait)
 	}
 }
 
 // ask makes one request. After an error, after is how long to wait at least
 // before another one: below zero, if none is of use.
 func (c *Client) ask(ctx context.Context, body []byte) (answer []byte, after time.Duration, err error) {
-	ctx, cancel := context.WithTimeout(ctx, c.o.Timeout)
+	ctx, cancel := context.WithTimeout(ctx, c.options.Timeout)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.u.String(), bytes.NewReader(body))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.address.String(), bytes.NewReader(body))
 	if err != nil {
 		return nil, -1, c.fault(0, err)
 	}
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("Accept", "application/json")
-	if c.o.Token != "" {
-		req.Header.Set("Authorization", "Bearer "+c.o.Token)
+	if c.options.Token != "" {
+		req.Header.Set("Authorization", "Bearer "+c.options.Token)
 	}
 	resp, err := c.http.Do(req)
 	if err != nil {
@@ -180,12 +180,12 @@ func (c *Client) ask(ctx context.Context, body []byte) (answer []byte, after tim
 		}
 		return nil, retryAfter(resp.Header.Get("Retry-After"), time.Now()), err
 	}
-	answer, err = io.ReadAll(io.LimitReader(resp.Body, c.o.MaxAnswer+1))
+	answer, err = io.ReadAll(io.LimitReader(resp.Body, c.options.MaxAnswer+1))
 	if err != nil {
 		return nil, 0, c.fault(resp.StatusCode, fmt.Errorf("answer broke off: %w", err))
 	}
-	if int64(len(answer)) > c.o.MaxAnswer {
-		return nil, -1, c.fault(resp.StatusCode, fmt.Errorf("%w: has more than %d bytes: ask for fewer texts at once", ErrAnswer, c.o.MaxAnswer))
+	if int64(len(answer)) > c.options.MaxAnswer {
+		return nil, -1, c.fault(resp.StatusCode, fmt.Errorf("%w: has more than %d bytes: ask for fewer texts at once", ErrAnswer, c.options.MaxAnswer))
 	}
 	return answer, 0, nil
 }

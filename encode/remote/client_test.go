@@ -282,7 +282,7 @@ func TestSlowServers(t *testing.T) {
 	address := start(t, f)
 	t.Cleanup(func() { close(release) }) // before the server is closed
 	c := client(t, Options{URL: address, Attempts: 2})
-	c.o.Timeout = 20 * time.Millisecond
+	c.options.Timeout = 20 * time.Millisecond
 	_, err := c.Encode(t.Context(), []string{"a"}, true)
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	require.ErrorContains(t, err, "after 2 attempts")
@@ -397,7 +397,7 @@ func FuzzAnswer(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		for i := range apis {
 			c := &Client{api: &apis[i], dim: 3}
-			c.u, _, _ = (&Options{URL: "http://h/pooling"}).resolve()
+			c.address, _, _ = (&Options{URL: "http://h/pooling"}).resolve()
 			v, err := c.read(b, 1)
 			if err != nil {
 				if !errors.Is(err, ErrAnswer) {

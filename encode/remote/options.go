@@ -87,15 +87,15 @@ type api struct {
 var apis = []api{
 	{"pylate", "/v1/embeddings", true, func(c *Client, texts []string, query bool) any {
 		m := map[string]any{"input": texts, "is_query": query}
-		if c.o.Model != "" {
-			m["model"] = c.o.Model
+		if c.options.Model != "" {
+			m["model"] = c.options.Model
 		}
 		return m
 	}, listAnswer},
 	{"vllm", "/pooling", false, func(c *Client, texts []string, _ bool) any {
 		m := map[string]any{"input": texts, "task": "token_embed"}
-		if c.o.Model != "" {
-			m["model"] = c.o.Model
+		if c.options.Model != "" {
+			m["model"] = c.options.Model
 		}
 		return m
 	}, listAnswer},
@@ -190,9 +190,9 @@ func (o *Options) resolve() (*url.URL, *api, error) {
 // fingerprint is of what tells the model from others, as far as that is known:
 // where it is asked, its name, what is put before texts, and the dimension.
 func (c *Client) fingerprint() string {
-	bare := *c.u
+	bare := *c.address
 	bare.User = nil
-	b, _ := json.Marshal([]any{"plaid remote 1", bare.String(), c.api.name, c.o.Model, c.o.QueryPrefix, c.o.DocumentPrefix, c.dim})
+	b, _ := json.Marshal([]any{"plaid remote 1", bare.String(), c.api.name, c.options.Model, c.options.QueryPrefix, c.options.DocumentPrefix, c.dim})
 	sum := sha256.Sum256(b)
 	return hex.EncodeToString(sum[:])
 }

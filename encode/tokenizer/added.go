@@ -130,7 +130,7 @@ func (s *addedSet) cut(dst []match, text []byte) []match {
 		if token.lstrip {
 			for start > 0 {
 				r, size := utf8.DecodeLastRune(text[:start])
-				if !chars.Of(r).Is(chars.Space) {
+				if !chars.InfoOf(r).Is(chars.Space) {
 					break
 				}
 				start -= size
@@ -140,7 +140,7 @@ func (s *addedSet) cut(dst []match, text []byte) []match {
 		if token.rstrip {
 			for stop < len(text) {
 				r, size := utf8.DecodeRune(text[stop:])
-				if !chars.Of(r).Is(chars.Space) {
+				if !chars.InfoOf(r).Is(chars.Space) {
 					break
 				}
 				stop += size
@@ -166,7 +166,7 @@ func wordBefore(text []byte, i int) bool {
 		return false
 	}
 	r, _ := utf8.DecodeLastRune(text[:i])
-	return chars.Of(r).Is(chars.Word)
+	return chars.InfoOf(r).Is(chars.Word)
 }
 
 func wordAfter(text []byte, i int) bool {
@@ -174,5 +174,5 @@ func wordAfter(text []byte, i int) bool {
 		return false
 	}
 	r, _ := utf8.DecodeRune(text[i:])
-	return chars.Of(r).Is(chars.Word)
+	return chars.InfoOf(r).Is(chars.Word)
 }

@@ -3,10 +3,11 @@
 package tokenizer
 
 import (
-	"path/filepath"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/plaid-ir/plaid/internal/realdata"
 )
 
 // BenchmarkEncodeIDs tokenizes the real lines beside the checkout; testdata/speed.py
@@ -20,9 +21,9 @@ func BenchmarkEncodeIDs(b *testing.B) {
 				name = c.kind + "/cold"
 			}
 			b.Run(name, func(b *testing.B) {
-				tok := shared(b, c.file)
+				tok := beside(b, c.file)
 				var lines map[string][]string
-				readGzip(b, filepath.Join(models, "tokenizers", "lines.json.gz"), &lines)
+				readGzip(b, realdata.Path(b, "models", "tokenizers", "lines.json.gz"), &lines)
 				bytes, ids := 0, []int32(nil)
 				for _, l := range lines["real"] {
 					bytes += len(l)

@@ -51,7 +51,7 @@ func newBert(o object) (*bert, error) {
 		n.special |= chars.Lowers
 	}
 	for c := range n.ascii {
-		info := chars.Of(rune(c))
+		info := chars.InfoOf(rune(c))
 		n.ascii[c] = byte(c)
 		switch {
 		case info.Is(n.removed):
@@ -80,7 +80,7 @@ func (n *bert) normalize(w *work) {
 			continue
 		}
 		r, size := utf8.DecodeRune(in.text[i:])
-		if !chars.Of(r).Is(n.special) {
+		if !chars.InfoOf(r).Is(n.special) {
 			out.copy(in, i, i+size)
 			i += size
 			continue
@@ -96,11 +96,11 @@ func (n *bert) stretch(w *work, out *buffer, i int) int {
 	in, items := w.cur, w.items[:0]
 	for i < len(in.text) {
 		r, size := utf8.DecodeRune(in.text[i:])
-		info := chars.Of(r)
+		info := chars.InfoOf(r)
 		if r < utf8.RuneSelf && n.ascii[r] != drop || !info.Is(n.special) {
 			break
 		}
-		p := in.from(i, i+size)
+		p := in.placeOf(i, i+size)
 		i += size
 		switch {
 		case info.Is(n.removed):
@@ -127,7 +127,7 @@ func (n *bert) stretch(w *work, out *buffer, i int) int {
 	w.items = items
 	for _, it := range items {
 		p := place{it.Start, it.End}
-		info := chars.Of(it.R)
+		info := chars.InfoOf(it.R)
 		if n.accents && info.Is(chars.BertMark) {
 			continue
 		}

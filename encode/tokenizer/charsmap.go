@@ -143,7 +143,7 @@ func (n *charsmap) normalize(w *work) {
 func (n *charsmap) lookUp(in, out *buffer, from, to int) bool {
 	text, ok := n.shortest(in.text[from:to])
 	if ok {
-		out.bytes(text, in.from(from, to))
+		out.bytes(text, in.placeOf(from, to))
 	}
 	return ok
 }

@@ -82,11 +82,11 @@ func newSequence[T any](o object, key string, depth int, read func(value, int) (
 	return steps, o.rest()
 }
 
-// each calls f for the characters of the text with where they came from.
-func (b *buffer) each(f func(r rune, i, n int, from place)) {
+// visitRunes calls f for the characters of the text with where they came from.
+func (b *buffer) visitRunes(f func(r rune, i, n int, from place)) {
 	for i := 0; i < len(b.text); {
 		r, n := utf8.DecodeRune(b.text[i:])
-		f(r, i, n, b.from(i, i+n))
+		f(r, i, n, b.placeOf(i, i+n))
 		i += n
 	}
 }
@@ -95,8 +95,8 @@ type lowercase struct{}
 
 func (lowercase) normalize(w *work) {
 	out := w.rewrite(&w.norm)
-	w.cur.each(func(r rune, i, n int, from place) {
-		if !chars.Of(r).Is(chars.Lowers) {
+	w.cur.visitRunes(func(r rune, i, n int, from place) {
+		if !chars.InfoOf(r).Is(chars.Lowers) {
 			out.copy(w.cur, i, i+n)
 			return
 		}
@@ -113,8 +113,8 @@ type stripAccents struct{}
 
 func (stripAccents) normalize(w *work) {
 	out := w.rewrite(&w.norm)
-	w.cur.each(func(r rune, i, n int, _ place) {
-		if !chars.Of(r).Is(chars.Mark) {
+	w.cur.visitRunes(func(r rune, i, n int, _ place) {
+		if !chars.InfoOf(r).Is(chars.Mark) {
 			out.copy(w.cur, i, i+n)
 		}
 	})
@@ -136,14 +136,14 @@ func (n strip) normalize(w *work) {
 	i, j := 0, len(text)
 	for n.left && i < j {
 		r, size := utf8.DecodeRune(text[i:j])
-		if !chars.Of(r).Is(chars.Space) {
+		if !chars.InfoOf(r).Is(chars.Space) {
 			break
 		}
 		i += size
 	}
 	for n.right && i < j {
 		r, size := utf8.DecodeLastRune(text[i:j])
-		if !chars.Of(r).Is(chars.Space) {
+		if !chars.InfoOf(r).Is(chars.Space) {
 			break
 		}
 		j -= size
@@ -183,7 +183,7 @@ func (n replace) normalize(w *work) {
 			out = w.rewrite(&w.norm)
 		}
 		out.copy(w.cur, done, i)
-		out.bytes(n.content, w.cur.from(i, j))
+		out.bytes(n.content, w.cur.placeOf(i, j))
 		done = j
 	}
 	if out != nil {
@@ -231,21 +231,21 @@ func (n form) normalize(w *work) {
 			continue
 		}
 		r, size := utf8.DecodeRune(text[i:])
-		if !chars.Of(r).Is(moves) {
+		if !chars.InfoOf(r).Is(moves) {
 			i += size
 			continue
 		}
 		// What stands before may be joined with this; what comes after, up to the
 		// next character that begins anew, belongs to it.
 		from := i
-		if chars.Of(r).Is(chars.Joins) && from > done {
+		if chars.InfoOf(r).Is(chars.Joins) && from > done {
 			_, before := utf8.DecodeLastRune(text[done:from])
 			from -= before
 		}
 		to := i + size
 		for to < len(text) && text[to] >= utf8.RuneSelf {
 			r, size := utf8.DecodeRune(text[to:])
-			if !chars.Of(r).Is(moves) {
+			if !chars.InfoOf(r).Is(moves) {
 				break
 			}
 			to += size
@@ -268,7 +268,7 @@ func (n form) stretch(w *work, out *buffer, from, to int) {
 	items := w.items[:0]
 	for i := from; i < to; {
 		r, size := utf8.DecodeRune(w.cur.text[i:])
-		p := w.cur.from(i, i+size)
+		p := w.cur.placeOf(i, i+size)
 		items = chars.AppendDecomposed(items, r, p.start, p.end, n.compat)
 		i += size
 	}

@@ -65,7 +65,7 @@ func parse(o object) (*Tokenizer, error) {
 	for _, key := range []string{"added_tokens", "normalizer", "pre_tokenizer", "post_processor", "model"} {
 		parts[key] = o.get(key)
 	}
-	t := &Tokenizer{vocab: &vocabulary{}, special: map[int32]bool{}, cache: newCache()}
+	t := &Tokenizer{vocab: &vocabulary{}, cache: newCache()}
 	t.pool.New = func() any { return &work{} }
 	var err error
 	if t.normalizers, err = newNormalizers(parts["normalizer"], 0); err != nil {
@@ -164,9 +164,6 @@ func (t *Tokenizer) setAdded(added []addedToken, field string) error {
 	var raw, mid []addedToken
 	var rawText, midText []string
 	for i, a := range added {
-		if a.special {
-			t.special[a.id] = true
-		}
 		if !a.normalized {
 			raw, rawText = append(raw, a), append(rawText, a.content)
 			continue

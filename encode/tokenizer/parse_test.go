@@ -33,8 +33,6 @@ func TestTokenizer(t *testing.T) {
 	require.Equal(t, "<x>", tok.Piece(6))
 	require.Empty(t, tok.Piece(-1))
 	require.Empty(t, tok.Piece(7))
-	require.True(t, tok.IsSpecial(0))
-	require.False(t, tok.IsSpecial(6))
 	id, ok := tok.ID("cafe")
 	require.Equal(t, int32(3), id)
 	require.True(t, ok)

@@ -72,10 +72,10 @@ func (bertWords) split(w *work) {
 					i++
 					continue
 				}
-				info = chars.Of(rune(b))
+				info = chars.InfoOf(rune(b))
 			} else {
 				r, n := utf8.DecodeRune(text[i:])
-				info, size = chars.Of(r), int32(n)
+				info, size = chars.InfoOf(r), int32(n)
 			}
 			if info.Is(chars.Space | chars.Punct) {
 				if begin < i {
@@ -135,7 +135,7 @@ func (w *work) prefix(what []byte, need func(b *buffer, c place) bool) {
 	for _, c := range w.cuts {
 		begin := len(out.text)
 		if need(w.cur, c) {
-			p := w.cur.from(int(c.start), int(c.start)+1)
+			p := w.cur.placeOf(int(c.start), int(c.start)+1)
 			out.bytes(what, place{p.start, p.start})
 		}
 		out.copy(w.cur, int(c.start), int(c.end))
@@ -214,7 +214,7 @@ func (n *metaspace) split(w *work) {
 	for _, c := range w.cuts {
 		begin := len(out.text)
 		if n.before(in, c) {
-			p := in.from(int(c.start), int(c.start)+1)
+			p := in.placeOf(int(c.start), int(c.start)+1)
 			out.bytes(n.mark, place{p.start, p.start})
 		}
 		for i := int(c.start); i < int(c.end); {
@@ -229,7 +229,7 @@ func (n *metaspace) split(w *work) {
 				begin = len(out.text)
 			}
 			if marked {
-				out.bytes(n.mark, in.from(i, i+size))
+				out.bytes(n.mark, in.placeOf(i, i+size))
 			} else {
 				out.copy(in, i, i+1)
 			}

@@ -13,6 +13,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/plaid-ir/plaid/internal/realdata"
 )
 
 // python is the Python package tokenizers at work.
@@ -86,8 +88,7 @@ func TestAgainstPython(t *testing.T) {
 		"tokenizers/bpe-modernbert-like.json", "tokenizers/unigram-xlmr-like.json",
 	} {
 		t.Run(file, func(t *testing.T) {
-			shared(t, file)
-			b, err := os.ReadFile(filepath.Join(models, file))
+			b, err := os.ReadFile(realdata.Path(t, "models", filepath.FromSlash(file)))
 			require.NoError(t, err)
 			against(t, p, b, append(randomLines(r, f.lines, random), every...))
 		})

@@ -5,14 +5,14 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/plaid-ir/plaid/internal/race"
+	"github.com/plaid-ir/plaid/internal/realdata"
 )
-
-var models = filepath.Join("..", "..", "..", "shared", "models")
 
 // realFiles are tokenizers beside the checkout with the ids that the Python
 // package gives for the lines there.
@@ -32,26 +32,43 @@ func readGzip(t testing.TB, path string, v any) {
 	require.NoError(t, json.NewDecoder(z).Decode(v))
 }
 
-// shared is a tokenizer beside the checkout.
-func shared(t testing.TB, file string) *Tokenizer {
+// beside is a tokenizer beside the checkout.
+func beside(t testing.TB, file string) *Tokenizer {
 	t.Helper()
-	path := filepath.Join(models, file)
-	if _, err := os.Stat(path); err != nil {
-		t.Skipf("no %s beside the checkout", file)
-	}
-	tok, err := Read(path)
+	tok, err := Read(realdata.Path(t, "models", filepath.FromSlash(file)))
 	require.NoError(t, err)
 	return tok
+}
+
+// The tokenizer of the model of the quickstart, on the lines of the fixtures and the
+// texts of the quickstart.
+func TestQuickstartGolden(t *testing.T) {
+	quickstart := filepath.Join("..", "..", "examples", "quickstart")
+	tok, err := Read(filepath.Join(quickstart, "colbert-nano", "tokenizer.json"))
+	require.NoError(t, err)
+	lines := loadFixtures(t).lines
+	for _, file := range []string{"corpus.jsonl", "queries.jsonl"} {
+		b, err := os.ReadFile(filepath.Join(quickstart, "scifact-sample", file))
+		require.NoError(t, err)
+		for line := range strings.Lines(string(b)) {
+			var d struct{ Text string }
+			require.NoError(t, json.Unmarshal([]byte(line), &d))
+			lines = append(lines, d.Text)
+		}
+	}
+	var golden [][]int32
+	readGzip(t, filepath.Join("testdata", "golden-nano.json.gz"), &golden)
+	compare(t, tok, "quickstart", lines, golden)
 }
 
 func TestRealGolden(t *testing.T) {
 	for _, c := range realFiles {
 		t.Run(c.kind, func(t *testing.T) {
-			tok := shared(t, c.file)
+			tok := beside(t, c.file)
 			var lines map[string][]string
 			var golden map[string][][]int32
-			readGzip(t, filepath.Join(models, "tokenizers", "lines.json.gz"), &lines)
-			readGzip(t, filepath.Join(models, "tokenizers", c.golden), &golden)
+			readGzip(t, realdata.Path(t, "models", "tokenizers", "lines.json.gz"), &lines)
+			readGzip(t, realdata.Path(t, "models", "tokenizers", c.golden), &golden)
 			n := 0
 			for set, texts := range lines {
 				n += len(texts)

@@ -46,7 +46,7 @@ func kind(text []byte, i int) (chars.Prop, int) {
 		return 0, 1
 	}
 	r, n := utf8.DecodeRune(text[i:])
-	return chars.Prop(chars.Of(r)) & kinds, n
+	return chars.Prop(chars.InfoOf(r)) & kinds, n
 }
 
 // run is the end of the characters of a kind from i on, at most so many (0: any number).

@@ -61,13 +61,13 @@ type match struct {
 func (s splitter) split(w *work) {
 	out := w.next[:0]
 	for _, c := range w.cuts {
-		out = s.one(w, out, c)
+		out = s.splitPiece(w, out, c)
 	}
 	w.next, w.cuts = w.cuts, out
 }
 
-// one appends the parts of a cut.
-func (s splitter) one(w *work, out []place, c place) []place {
+// splitPiece appends the parts of a cut.
+func (s splitter) splitPiece(w *work, out []place, c place) []place {
 	text := w.cur.text[:c.end]
 	// The last part appended, whether it may grow and whether it was a match.
 	matched, open := false, false
@@ -113,7 +113,7 @@ type class struct {
 
 func (m class) is(r rune) bool {
 	if m.one != 0 {
-		return chars.Of(r).Is(m.one)
+		return chars.InfoOf(r).Is(m.one)
 	}
 	return r == m.char
 }
@@ -152,7 +152,7 @@ func (words) find(text []byte, from int) (int, int) {
 	for i := from; i < len(text); {
 		r, size := utf8.DecodeRune(text[i:])
 		k := chars.Prop(0)
-		switch info := chars.Of(r); {
+		switch info := chars.InfoOf(r); {
 		case info.Is(chars.Word):
 			k = chars.Word
 		case !info.Is(chars.Space):

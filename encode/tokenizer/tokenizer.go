@@ -11,7 +11,6 @@ import (
 type Tokenizer struct {
 	vocab          *vocabulary
 	raw, mid       *addedSet // found in the text as it stands, and once it is normalized
-	special        map[int32]bool
 	normalizers    []normalizer
 	preTokenizers  []preTokenizer
 	model          model
@@ -136,7 +135,7 @@ func (t *Tokenizer) segment(w *work, at place) error {
 	w.mid = t.mid.cut(w.mid[:0], normal.text)
 	for _, m := range w.mid {
 		if m.id >= 0 {
-			w.token(m.id, normal.from(int(m.start), int(m.end)))
+			w.token(m.id, normal.placeOf(int(m.start), int(m.end)))
 			continue
 		}
 		w.cur, w.cuts = normal, append(w.cuts[:0], m.place)
@@ -159,7 +158,7 @@ func (t *Tokenizer) word(w *work, c place) error {
 		err := t.model.encode(w, word)
 		for i := begin; i < len(w.places); i++ {
 			p := w.places[i]
-			w.places[i] = w.cur.from(int(c.start+p.start), int(c.start+p.end))
+			w.places[i] = w.cur.placeOf(int(c.start+p.start), int(c.start+p.end))
 		}
 		return err
 	}
@@ -201,9 +200,6 @@ func (t *Tokenizer) Piece(id int32) string {
 	}
 	return t.vocab.pieces[id]
 }
-
-// IsSpecial says whether the file calls the token special, as it does [MASK].
-func (t *Tokenizer) IsSpecial(id int32) bool { return t.special[id] }
 
 // VocabSize is the highest id plus one: an encoder needs so many rows.
 func (t *Tokenizer) VocabSize() int { return len(t.vocab.pieces) }

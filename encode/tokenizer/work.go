@@ -51,8 +51,8 @@ func (b *buffer) copy(in *buffer, from, to int) {
 	}
 }
 
-// from is where a range came from.
-func (b *buffer) from(i, j int) place {
+// placeOf is where a range came from.
+func (b *buffer) placeOf(i, j int) place {
 	if !b.track || i >= j {
 		return place{}
 	}

@@ -18,7 +18,7 @@ const maxGraph = 2 << 30
 
 // loadONNX reads the tensors of a graph. The graph must be a BERT, node for
 // node, with the sizes of the config.
-func loadONNX(c *modeldir.Config, n *native.Config) (*native.Weights, error) {
+func loadONNX(c *modeldir.Config) (*native.Weights, error) {
 	path := filepath.Clean(c.Weights[0])
 	info, err := os.Stat(path)
 	if err == nil && info.Size() > maxGraph {
@@ -31,22 +31,18 @@ func loadONNX(c *modeldir.Config, n *native.Config) (*native.Weights, error) {
 	if err != nil {
 		return nil, &modeldir.ModelError{Path: path, Err: err}
 	}
-	w, err := recognize(path, b, c)
-	if err != nil {
-		return nil, err
-	}
-	return w, nil
+	return recognize(path, b, c)
 }
 
 // matcher follows a graph from its output to its inputs. The first node that is
 // not what it should be ends that.
 type matcher struct {
-	path string
-	c    *modeldir.Config
-	g    *graph
-	by   map[string]*node // value → the node that gives it
-	used map[*node]bool
-	mask string // the bias of attention scores, the same in every layer
+	path   string
+	config *modeldir.Config
+	graph  *graph
+	by     map[string]*node // value → the node that gives it
+	used   map[*node]bool
+	mask   string // the bias of attention scores, the same in every layer
 }
 
 // stop is the panic that recognize turns into an error.
@@ -59,7 +55,7 @@ func recognize(path string, b []byte, c *modeldir.Config) (w *native.Weights, er
 	if err != nil {
 		return nil, modeldir.Faultf(path, "", modeldir.ErrGraph, "%w", err)
 	}
-	m := &matcher{path: path, c: c, g: g, by: map[string]*node{}, used: map[*node]bool{}}
+	m := &matcher{path: path, config: c, graph: g, by: map[string]*node{}, used: map[*node]bool{}}
 	defer func() {
 		if s := recover(); s != nil {
 			stopped, ok := s.(stop)
@@ -127,7 +123,7 @@ func (m *matcher) int(n *node, name string, standard int64, want ...int64) {
 // constant is what a value always is: a tensor of the file, or of a node
 // Constant, maybe through a cast to float32. It is nil for other values.
 func (m *matcher) constant(value string, used ...*node) *tensor {
-	if t := m.g.tensors[value]; t != nil {
+	if t := m.graph.tensors[value]; t != nil {
 		for _, n := range used {
 			m.used[n] = true
 		}
@@ -250,10 +246,10 @@ func (m *matcher) norm(value string) (x string, l native.Norm) {
 	if a, ok := n.attributes["epsilon"]; ok {
 		epsilon = float64(a.f)
 	}
-	if want := m.c.Backbone.Epsilon; math.Abs(epsilon-want) > 1e-6*want {
+	if want := m.config.Backbone.Epsilon; math.Abs(epsilon-want) > 1e-6*want {
 		m.fail(n, "epsilon is %g, but config.json says %g", epsilon, want)
 	}
-	h := m.c.Backbone.Hidden
+	h := m.config.Backbone.Hidden
 	return n.inputs[0], native.Norm{Gamma: m.floats(n, n.inputs[1], h), Beta: m.floats(n, n.inputs[2], h)}
 }
 

@@ -10,41 +10,41 @@ import (
 
 // model matches the whole graph.
 func (m *matcher) model() *native.Weights {
-	if m.c.Backbone.Family != modeldir.BERT {
-		m.fail(nil, "graphs of %s are not recognised; with model.safetensors the model can be used", m.c.Backbone.Family)
+	if m.config.Backbone.Family != modeldir.BERT {
+		m.fail(nil, "graphs of %s are not recognised; with model.safetensors the model can be used", m.config.Backbone.Family)
 	}
-	if len(m.c.Dense) > 0 {
+	if len(m.config.Dense) > 0 {
 		m.fail(nil, "modules.json has heads, which a graph may lack; with model.safetensors the model can be used")
 	}
-	if m.g.opset < 17 || m.g.opset > 22 {
-		m.fail(nil, "is of operator set %d, want 17 to 22", m.g.opset)
+	if m.graph.opset < 17 || m.graph.opset > 22 {
+		m.fail(nil, "is of operator set %d, want 17 to 22", m.graph.opset)
 	}
-	for _, n := range m.g.nodes {
+	for _, n := range m.graph.nodes {
 		for _, o := range n.outputs {
-			if m.by[o] != nil || m.g.tensors[o] != nil {
+			if m.by[o] != nil || m.graph.tensors[o] != nil {
 				m.fail(n, "gives %q, which something else gives too", o)
 			}
 			m.by[o] = n
 		}
 	}
-	if len(m.g.outputs) != 1 {
-		m.fail(nil, "gives %q, want one output", m.g.outputs)
+	if len(m.graph.outputs) != 1 {
+		m.fail(nil, "gives %q, want one output", m.graph.outputs)
 	}
 	for _, in := range []string{"input_ids", "attention_mask"} {
-		if !slices.Contains(m.g.inputs, in) {
-			m.fail(nil, "takes %q, want %s among them", m.g.inputs, in)
+		if !slices.Contains(m.graph.inputs, in) {
+			m.fail(nil, "takes %q, want %s among them", m.graph.inputs, in)
 		}
 	}
 	w := &native.Weights{}
-	x := m.head(m.g.outputs[0], w)
-	for range m.c.Backbone.Layers {
+	x := m.head(m.graph.outputs[0], w)
+	for range m.config.Backbone.Layers {
 		var l native.Layer
 		x, l = m.layer(x)
 		w.Layers = append(w.Layers, l)
 	}
 	slices.Reverse(w.Layers)
 	m.embeddings(x, w)
-	for _, n := range m.g.nodes {
+	for _, n := range m.graph.nodes {
 		if !m.used[n] {
 			m.fail(n, "is no part of such a model")
 		}
@@ -58,7 +58,7 @@ func (m *matcher) head(value string, w *native.Weights) (x string) {
 	clip := m.node(div.inputs[1], "Clip", 2)
 	m.about(clip, clip.inputs[1], 1e-12)
 	inputs := 1
-	if m.g.opset >= 18 {
+	if m.graph.opset >= 18 {
 		inputs = 2
 	}
 	norm := m.node(clip.inputs[0], "ReduceL2", inputs, "axes", "keepdims", "noop_with_empty_axes")
@@ -71,7 +71,7 @@ func (m *matcher) head(value string, w *native.Weights) (x string) {
 	if norm.inputs[0] != div.inputs[0] {
 		m.fail(div, "does not divide by its own length")
 	}
-	h := m.c.Backbone.Hidden
+	h := m.config.Backbone.Hidden
 	product := m.by[div.inputs[0]]
 	if product == nil || len(product.inputs) != 2 {
 		m.fail(product, "want a product with a weight there")
@@ -89,7 +89,7 @@ func (m *matcher) head(value string, w *native.Weights) (x string) {
 // layer gives what goes into it.
 func (m *matcher) layer(value string) (string, native.Layer) {
 	var l native.Layer
-	h, wide := m.c.Backbone.Hidden, m.c.Backbone.Intermediate
+	h, wide := m.config.Backbone.Hidden, m.config.Backbone.Intermediate
 	var sum, activated, x, y, context string
 	sum, l.FeedForwardNorm = m.norm(value)
 	x, activated, l.Down = m.residual(sum, h, wide)
@@ -123,7 +123,7 @@ func (m *matcher) gelu(value string) string {
 
 // attention of the heads of x.
 func (m *matcher) attention(value, x string, l *native.Layer) {
-	b := &m.c.Backbone
+	b := &m.config.Backbone
 	size := b.Hidden / b.Heads
 	join := m.reshape(value, 0, 0, int64(b.Hidden))
 	mix := m.node(m.transpose(join, 0, 2, 1, 3), "MatMul", 2)
@@ -185,7 +185,7 @@ func (m *matcher) maskBias(value string) {
 
 // embeddings are words and positions; the row of token type 0 is in the latter.
 func (m *matcher) embeddings(value string, w *native.Weights) {
-	b := &m.c.Backbone
+	b := &m.config.Backbone
 	sum, norm := m.norm(value)
 	w.Norm = norm
 	add := m.node(sum, "Add", 2)

@@ -16,7 +16,7 @@ func Load(c *modeldir.Config) (native.Config, *native.Weights, error) {
 	var w *native.Weights
 	var err error
 	if c.IsONNX() {
-		w, err = loadONNX(c, &n)
+		w, err = loadONNX(c)
 	} else {
 		w, err = loadSafetensors(c)
 	}

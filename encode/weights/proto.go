@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"math"
+
+	"google.golang.org/protobuf/encoding/protowire"
 )
 
 // Messages of ONNX, as far as they are needed (onnx.proto, IR version 8 and on).
@@ -42,45 +44,37 @@ const (
 
 var errCut = errors.New("is cut short, or no ONNX file")
 
-// message calls f for each field: its number, the number it holds, or its bytes.
-func message(b []byte, f func(field int, n uint64, b []byte) error) error {
+// message calls f for each field: its number, the number it holds, or its bytes,
+// which are not nil.
+func message(b []byte, f func(field protowire.Number, n uint64, b []byte) error) error {
 	for len(b) > 0 {
-		key, n := binary.Uvarint(b)
-		if n <= 0 || key>>3 == 0 || key>>3 > 1<<20 {
+		field, kind, size := protowire.ConsumeTag(b)
+		if size < 0 {
 			return errCut
 		}
-		b = b[n:]
-		var x uint64
+		b = b[size:]
+		var n uint64
 		var body []byte
-		switch key & 7 {
-		case 0:
-			if x, n = binary.Uvarint(b); n <= 0 {
-				return errCut
-			}
-			b = b[n:]
-		case 1:
-			if len(b) < 8 {
-				return errCut
-			}
-			x, b = binary.LittleEndian.Uint64(b), b[8:]
-		case 2:
-			size, n := binary.Uvarint(b)
-			if n <= 0 || size > uint64(len(b)-n) {
-				return errCut
-			}
-			body, b = b[n:n+int(size):n+int(size)], b[n+int(size):]
-			if body == nil {
-				body = []byte{}
-			}
-		case 5:
-			if len(b) < 4 {
-				return errCut
-			}
-			x, b = uint64(binary.LittleEndian.Uint32(b)), b[4:]
+		switch kind {
+		case protowire.VarintType:
+			n, size = protowire.ConsumeVarint(b)
+		case protowire.Fixed64Type:
+			n, size = protowire.ConsumeFixed64(b)
+		case protowire.BytesType:
+			body, size = protowire.ConsumeBytes(b)
+			body = body[:len(body):len(body)]
+		case protowire.Fixed32Type:
+			var half uint32
+			half, size = protowire.ConsumeFixed32(b)
+			n = uint64(half)
 		default:
 			return errCut
 		}
-		if err := f(int(key>>3), x, body); err != nil {
+		if size < 0 {
+			return errCut
+		}
+		b = b[size:]
+		if err := f(field, n, body); err != nil {
 			return err
 		}
 	}
@@ -93,8 +87,8 @@ func numbers(dst []int64, n uint64, b []byte) ([]int64, error) {
 		return append(dst, int64(n)), nil
 	}
 	for len(b) > 0 {
-		x, size := binary.Uvarint(b)
-		if size <= 0 {
+		x, size := protowire.ConsumeVarint(b)
+		if size < 0 {
 			return dst, errCut
 		}
 		dst, b = append(dst, int64(x)), b[size:]
@@ -106,13 +100,13 @@ func numbers(dst []int64, n uint64, b []byte) ([]int64, error) {
 func parseModel(b []byte) (*graph, error) {
 	var g *graph
 	opset := int64(0)
-	err := message(b, func(field int, _ uint64, b []byte) (err error) {
+	err := message(b, func(field protowire.Number, _ uint64, b []byte) (err error) {
 		switch {
 		case field == 7 && b != nil && g == nil:
 			g, err = parseGraph(b)
 		case field == 8 && b != nil:
 			domain, version := "", int64(0)
-			err = message(b, func(field int, n uint64, b []byte) error {
+			err = message(b, func(field protowire.Number, n uint64, b []byte) error {
 				switch field {
 				case 1:
 					domain = string(b)
@@ -139,7 +133,7 @@ func parseModel(b []byte) (*graph, error) {
 
 func parseGraph(b []byte) (*graph, error) {
 	g := &graph{tensors: map[string]*tensor{}}
-	return g, message(b, func(field int, _ uint64, b []byte) error {
+	return g, message(b, func(field protowire.Number, _ uint64, b []byte) error {
 		if b == nil {
 			return nil
 		}
@@ -158,7 +152,7 @@ func parseGraph(b []byte) (*graph, error) {
 			}
 			return err
 		case 11, 12:
-			return message(b, func(f int, _ uint64, b []byte) error {
+			return message(b, func(f protowire.Number, _ uint64, b []byte) error {
 				if f == 1 && field == 11 {
 					g.inputs = append(g.inputs, string(b))
 				} else if f == 1 {
@@ -175,7 +169,7 @@ func parseGraph(b []byte) (*graph, error) {
 
 func parseNode(b []byte) (*node, error) {
 	n := &node{attributes: map[string]attribute{}}
-	return n, message(b, func(field int, _ uint64, b []byte) error {
+	return n, message(b, func(field protowire.Number, _ uint64, b []byte) error {
 		switch field {
 		case 1:
 			n.inputs = append(n.inputs, string(b))
@@ -197,7 +191,7 @@ func parseNode(b []byte) (*node, error) {
 }
 
 func parseAttribute(b []byte) (name string, a attribute, err error) {
-	err = message(b, func(field int, n uint64, b []byte) (err error) {
+	err = message(b, func(field protowire.Number, n uint64, b []byte) (err error) {
 		switch field {
 		case 1:
 			name = string(b)
@@ -222,7 +216,7 @@ func parseTensor(b []byte) (*tensor, error) {
 	t := &tensor{}
 	var ints, shorts, dims []int64
 	var floats []byte
-	err := message(b, func(field int, n uint64, b []byte) (err error) {
+	err := message(b, func(field protowire.Number, n uint64, b []byte) (err error) {
 		switch field {
 		case 1:
 			dims, err = numbers(dims, n, b)

@@ -51,8 +51,8 @@ func (r *ruler) on(v float64) float64 {
 	return v
 }
 
-// at is the place of a value in pixels.
-func (r *ruler) at(v float64) float64 {
+// position is the place of a value in pixels.
+func (r *ruler) position(v float64) float64 {
 	return r.from + (r.on(v)-r.lo)/(r.hi-r.lo)*(r.to-r.from)
 }
 

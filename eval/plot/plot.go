@@ -99,9 +99,9 @@ func (c *Chart) check() error {
 	}
 	n := 0
 	for _, a := range []struct {
-		name string
-		axis *Axis
-		of   func(Point) float64
+		name       string
+		axis       *Axis
+		coordinate func(Point) float64
 	}{{"x", &c.X, func(p Point) float64 { return p.X }}, {"y", &c.Y, func(p Point) float64 { return p.Y }}} {
 		for _, end := range []float64{a.axis.Min, a.axis.Max} {
 			if !finite(end) {
@@ -117,7 +117,7 @@ func (c *Chart) check() error {
 		for _, s := range c.Series {
 			for _, p := range s.Points {
 				n++
-				v := a.of(p)
+				v := a.coordinate(p)
 				switch {
 				case !finite(v):
 					return bad("%s of a point of %q is %v", a.name, s.Name, v)

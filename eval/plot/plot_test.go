@@ -206,11 +206,11 @@ func TestRulerProperty(t *testing.T) {
 		r := newRuler(Axis{Scale: scale}, values, 100, 500, 6)
 		for _, v := range values {
 			require.True(t, r.holds(v), "%v in %v..%v", v, r.min, r.max)
-			p := r.at(v)
+			p := r.position(v)
 			require.False(t, p < 100-1e-6 || p > 500+1e-6, "%v at %v", v, p)
 			for _, o := range values {
 				if o > v {
-					require.GreaterOrEqual(t, r.at(o), p-1e-6)
+					require.GreaterOrEqual(t, r.position(o), p-1e-6)
 				}
 			}
 		}

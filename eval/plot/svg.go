@@ -109,8 +109,8 @@ func (d *drawing) text(x, y float64, anchor, extra, text string) {
 	fmt.Fprintf(&d.b, `<text x="%s" y="%s" text-anchor="%s"%s>%s</text>`+"\n", px(x), px(y), anchor, extra, escape(text))
 }
 
-func (d *drawing) line(x1, y1, x2, y2 float64, colour string, width float64) {
-	fmt.Fprintf(&d.b, `<line x1="%s" y1="%s" x2="%s" y2="%s" stroke="%s" stroke-width="%g"/>`+"\n", px(x1), px(y1), px(x2), px(y2), colour, width)
+func (d *drawing) line(x1, y1, x2, y2 float64, colour string) {
+	fmt.Fprintf(&d.b, `<line x1="%s" y1="%s" x2="%s" y2="%s" stroke="%s" stroke-width="1"/>`+"\n", px(x1), px(y1), px(x2), px(y2), colour)
 }
 
 func (d *drawing) head() {
@@ -127,23 +127,23 @@ func (d *drawing) head() {
 func (d *drawing) axes() {
 	d.b.WriteString(`<g class="axes">` + "\n")
 	for _, t := range d.x.ticks {
-		x := d.x.at(t.value)
+		x := d.x.position(t.value)
 		if t.label == "" {
-			d.line(x, d.bottom, x, d.bottom+3, ink, 1)
+			d.line(x, d.bottom, x, d.bottom+3, ink)
 			continue
 		}
-		d.line(x, d.top, x, d.bottom, grid, 1)
-		d.line(x, d.bottom, x, d.bottom+6, ink, 1)
+		d.line(x, d.top, x, d.bottom, grid)
+		d.line(x, d.bottom, x, d.bottom+6, ink)
 		d.text(x, d.bottom+21, "middle", "", t.label)
 	}
 	for _, t := range d.y.ticks {
-		y := d.y.at(t.value)
+		y := d.y.position(t.value)
 		if t.label == "" {
-			d.line(d.left-3, y, d.left, y, ink, 1)
+			d.line(d.left-3, y, d.left, y, ink)
 			continue
 		}
-		d.line(d.left, y, d.right, y, grid, 1)
-		d.line(d.left-6, y, d.left, y, ink, 1)
+		d.line(d.left, y, d.right, y, grid)
+		d.line(d.left-6, y, d.left, y, ink)
 		d.text(d.left-10, y+4.5, "end", "", t.label)
 	}
 	fmt.Fprintf(&d.b, `<rect x="%s" y="%s" width="%s" height="%s" fill="none" stroke="%s"/>`+"\n",
@@ -192,7 +192,7 @@ func (d *drawing) series() {
 		if s.Line && len(s.Points) > 1 {
 			var path []string
 			for _, p := range s.Points {
-				path = append(path, px(d.x.at(p.X))+","+px(d.y.at(p.Y)))
+				path = append(path, px(d.x.position(p.X))+","+px(d.y.position(p.Y)))
 			}
 			fmt.Fprintf(&d.b, `<polyline points="%s" stroke-width="%g" stroke-linejoin="round"%s/>`+"\n", strings.Join(path, " "), st.width, dashed(st.dash))
 		}
@@ -201,7 +201,7 @@ func (d *drawing) series() {
 				d.outside++
 				continue
 			}
-			d.mark(d.x.at(p.X), d.y.at(p.Y), st, p.Title)
+			d.mark(d.x.position(p.X), d.y.position(p.Y), st, p.Title)
 		}
 		d.b.WriteString("</g>\n")
 	}

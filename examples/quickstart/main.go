@@ -76,11 +76,7 @@ func run(ctx context.Context, out io.Writer) (err error) {
 	}
 	defer ix.Close()
 
-	collection, err := eval.LoadBEIR(data, "test")
-	if err != nil {
-		return err
-	}
-	if err := searchAll(ctx, out, ix, encoder, collection); err != nil {
+	if err := searchAll(ctx, out, ix, encoder, data); err != nil {
 		return err
 	}
 	return describe(ctx, out, ix)
@@ -101,7 +97,11 @@ func withPayload(texts iter.Seq2[encode.Text, error]) iter.Seq2[encode.Text, err
 }
 
 // searchAll answers every claim, shows the first three, and evaluates all.
-func searchAll(ctx context.Context, out io.Writer, ix *index.Index, encoder *encode.Encoder, c *eval.Collection) error {
+func searchAll(ctx context.Context, out io.Writer, ix *index.Index, encoder *encode.Encoder, data string) error {
+	qrels, err := eval.LoadQrelsOf(data, "test")
+	if err != nil {
+		return err
+	}
 	engine, err := search.New(ctx, ix, nil)
 	if err != nil {
 		return err
@@ -109,8 +109,11 @@ func searchAll(ctx context.Context, out io.Writer, ix *index.Index, encoder *enc
 	defer engine.Close()
 	run := &eval.Run{Tag: "plaid"}
 	shown := 0
-	for _, q := range c.Queries {
-		query, err := encoder.Query(ctx, q.Text)
+	for q, err := range encode.JSONL(ctx, filepath.Join(data, "queries.jsonl")) {
+		if err != nil {
+			return err
+		}
+		query, err := encoder.Query(ctx, q.Full())
 		if err != nil {
 			return err
 		}
@@ -123,7 +126,7 @@ func searchAll(ctx context.Context, out io.Writer, ix *index.Index, encoder *enc
 		}
 		if shown < 3 {
 			shown++
-			if err := show(out, q.Text, q.ID, res.Hits[:3], c.Qrels); err != nil {
+			if err := show(out, q.Full(), q.ID, res.Hits[:3], qrels); err != nil {
 				return err
 			}
 		}
@@ -132,7 +135,7 @@ func searchAll(ctx context.Context, out io.Writer, ix *index.Index, encoder *enc
 	if err != nil {
 		return err
 	}
-	result, err := eval.Evaluate(c.Qrels, run, []eval.Measure{ndcg}, eval.Options{})
+	result, err := eval.Evaluate(qrels, run, []eval.Measure{ndcg}, eval.Options{})
 	if err != nil {
 		return err
 	}

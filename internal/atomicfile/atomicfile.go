@@ -4,7 +4,7 @@
 //
 // What is in the making is NAME.plaid-partial-XXXXXXXXXXXXXXXX, and locked as
 // long as its writer lives. What a writer that was killed left is removed by the
-// next one for the same NAME, where there is flock.
+// next one for the same NAME, where there are locks: on Windows, of files only.
 package atomicfile
 
 import (
@@ -20,6 +20,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/plaid-ir/plaid/internal/filelock"
 	"github.com/plaid-ir/plaid/internal/pipe"
 )
 
@@ -244,8 +245,19 @@ const (
 	unknown // there are no locks on this system or file system
 )
 
+// lock takes the lock of an open file or folder, until it is closed.
+func lock(f *os.File) int {
+	switch err := filelock.Exclusive(f); {
+	case err == nil:
+		return held
+	case errors.Is(err, filelock.ErrHeld):
+		return busy
+	}
+	return unknown
+}
+
 // Lock takes the lock of an open file, until it is closed. It is false if somebody
-// else has it. Where there is no flock it is true.
+// else has it. Where there are no locks it is true.
 func Lock(f *os.File) bool { return lock(f) != busy }
 
 // prefix is what the names of target's beginnings begin with.
@@ -319,7 +331,7 @@ func sweepOne(path string) {
 	if err != nil || !info.IsDir() && !info.Mode().IsRegular() {
 		return
 	}
-	f, err := os.Open(path)
+	f, err := filelock.Open(path, os.O_RDONLY, 0)
 	if err != nil {
 		return
 	}

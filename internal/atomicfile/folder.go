@@ -158,6 +158,9 @@ func (d *Folder) Close() error {
 		return nil
 	}
 	d.ended = true
+	if runtime.GOOS == "windows" { // which removes no folder that is open
+		d.lock.Close()
+	}
 	err := os.RemoveAll(d.path)
 	d.lock.Close()
 	return err

@@ -56,7 +56,7 @@ func TestAContextEndsTheWork(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	n := atomic.Int32{}
 	err := parallel.Do(ctx, 1000, 4, func(i int) error {
-		if n.Add(1) == 10 {
+		if n.Add(1) >= 10 { // each, so that none goes on while the tenth is not run
 			cancel()
 		}
 		return nil

@@ -29,7 +29,7 @@ func TestTop(t *testing.T) {
 			continue
 		}
 		c := kerneltest.New(kerneltest.Config{K: k, Lengths: []int{3}})
-		report, err := cpu.Detect()
+		report, err := cpu.Describe("")
 		require.NoError(t, err)
 		for _, lq := range []int{1, 31, 33, 70} {
 			vectors := c.Query(lq)

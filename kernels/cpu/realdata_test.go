@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/plaid-ir/plaid/internal/race"
+	"github.com/plaid-ir/plaid/internal/realdata"
 	"github.com/plaid-ir/plaid/kernels"
 )
 
@@ -19,11 +20,9 @@ import (
 // dimension 128), n of them.
 func tokenVectors(t testing.TB, n, step int) []float32 {
 	t.Helper()
-	const dim, name = 128, "../../../shared/data/cranfield/vectors/docs.npy"
-	f, err := os.Open(name)
-	if err != nil {
-		t.Skipf("no real vectors: %v", err)
-	}
+	const dim = 128
+	f, err := os.Open(realdata.Path(t, "data", "cranfield", "vectors", "docs.npy"))
+	require.NoError(t, err)
 	defer f.Close()
 	head := make([]byte, 10)
 	_, err = io.ReadFull(f, head)

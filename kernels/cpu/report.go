@@ -24,12 +24,8 @@ type Stage struct {
 	Uses  string `json:"uses"`
 }
 
-// Detect reports on the processor, with the backend that is used. The error is that of
-// kernels.Select("").
-func Detect() (Report, error) { return Describe("") }
-
-// Describe reports on the processor with the backend of a name. The error is that of
-// kernels.Select.
+// Describe reports on the processor with the backend of a name, or with the one that is
+// used by itself. The error is that of [kernels.Select].
 func Describe(name string) (Report, error) {
 	r := Report{Arch: runtime.GOARCH, Features: tier.Features()}
 	for _, t := range tier.All {

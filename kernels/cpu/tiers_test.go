@@ -21,7 +21,7 @@ import (
 
 // otherTiers are the backends of this processor but for the portable one.
 func otherTiers(t testing.TB) (tiers []kernels.Backend) {
-	r, err := cpu.Detect()
+	r, err := cpu.Describe("")
 	require.NoError(t, err)
 	require.Equal(t, "generic", r.Tiers[0])
 	for _, name := range r.Tiers[1:] {
@@ -356,7 +356,7 @@ func TestTiersStress(t *testing.T) {
 // TestSelectTier covers the choice of a tier.
 func TestSelectTier(t *testing.T) {
 	t.Setenv(kernels.EnvCPU, "")
-	r, err := cpu.Detect()
+	r, err := cpu.Describe("")
 	require.NoError(t, err)
 	require.Equal(t, r.Tiers[len(r.Tiers)-1], r.Selected)
 	require.Len(t, r.Stages, 5)
@@ -375,7 +375,7 @@ func TestSelectTier(t *testing.T) {
 		_, err = kernels.Select("")
 		require.ErrorIs(t, err, kernels.ErrUnavailable)
 		require.ErrorContains(t, err, kernels.EnvCPU)
-		_, err = cpu.Detect()
+		_, err = cpu.Describe("")
 		require.ErrorIs(t, err, kernels.ErrUnavailable)
 	}
 }
@@ -389,7 +389,7 @@ func TestRequired(t *testing.T) {
 		t.Skip("PLAID_REQUIRE names no tier")
 	}
 	t.Setenv(kernels.EnvCPU, want)
-	r, err := cpu.Detect()
+	r, err := cpu.Describe("")
 	require.NoError(t, err)
 	require.Equal(t, want, r.Selected)
 	for _, s := range r.Stages {

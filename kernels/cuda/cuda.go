@@ -130,11 +130,6 @@ func (k kind) open(ctx context.Context, ordinal int) (*Device, error) {
 	return &Device{d}, nil
 }
 
-// Open opens a GPU by number.
-func Open(ctx context.Context, ordinal int) (*Device, error) {
-	return kind{load: driver.Load, modules: moduleFiles}.open(ctx, ordinal)
-}
-
 // Device is one GPU. Any number of goroutines may use it; one goroutine of its
 // own makes all calls of the driver.
 type Device struct{ dev *runtime.Device }

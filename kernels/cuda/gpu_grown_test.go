@@ -40,7 +40,7 @@ func openGPU(t testing.TB) kernels.Device {
 }
 
 // larger is a collection and, behind it, documents of it drawn at random, each
-// vector with noise of half its length (the same as studies/growth).
+// vector with noise of half its length (the same as lab/studies/noisy.go).
 type larger struct {
 	vectors.Source
 	from []int32

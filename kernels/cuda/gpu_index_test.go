@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/internal/realdata"
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/kernels/cuda"
 	"github.com/plaid-ir/plaid/search"
@@ -20,13 +21,10 @@ import (
 // cranfield opens Cranfield's vectors: from the data beside the checkout, or
 // decoded from an index that PLAID_CRANFIELD names, with the queries beside it.
 func cranfield(t testing.TB) (docs, queries vectors.Source) {
-	dir := "../../../shared/data/cranfield/vectors"
 	if path := os.Getenv("PLAID_CRANFIELD"); path != "" {
 		return decoded(t, path), open(t, vectors.Files{Vectors: filepath.Join(filepath.Dir(path), "queries.npy")})
 	}
-	if _, err := os.Stat(dir); err != nil {
-		t.Skipf("needs Cranfield's vectors: %v", err)
-	}
+	dir := realdata.Path(t, "data", "cranfield", "vectors")
 	return open(t, vectors.Files{Vectors: filepath.Join(dir, "docs.npy"), Lengths: filepath.Join(dir, "doclens.npy")}),
 		open(t, vectors.Files{Vectors: filepath.Join(dir, "queries.npy")})
 }

@@ -114,12 +114,14 @@ func scaleTo(scale *float32, row []float32, top float64) (inverse float64) {
 }
 
 // ToFloat16 rounds to binary16.
-func ToFloat16(x []float32, dim int) Matrix { return Float16(each(x, kernels.F16FromF32), dim) }
+func ToFloat16(x []float32, dim int) Matrix { return Float16(convertAll(x, kernels.F16FromF32), dim) }
 
 // ToBFloat16 rounds to bfloat16.
-func ToBFloat16(x []float32, dim int) Matrix { return BFloat16(each(x, kernels.BF16FromF32), dim) }
+func ToBFloat16(x []float32, dim int) Matrix {
+	return BFloat16(convertAll(x, kernels.BF16FromF32), dim)
+}
 
-func each(x []float32, f func(float32) uint16) []uint16 {
+func convertAll(x []float32, f func(float32) uint16) []uint16 {
 	out := make([]uint16, len(x))
 	for i, v := range x {
 		out[i] = f(v)

@@ -25,32 +25,47 @@ type Top struct {
 	best   []int32 // documents that a Ranker found, with their scores
 }
 
-// topScores is how many scores are in memory at a time, about.
-const topScores = 1 << 20
+// topScores is how many scores are in memory at a time, about. A variable, for tests.
+var topScores = 1 << 20
 
 // NewTop keeps the k best.
 func NewTop(k int) *Top { return &Top{k: max(k, 0)} }
 
 // Add scores every query of q, the same in all calls, with every document of d on a
-// backend. Documents are numbered on from those of the calls before.
+// backend. Documents are numbered on from those of the calls before. After an error none
+// of d is among them, and the call can be made again.
 func (t *Top) Add(ctx context.Context, b Backend, q, d Operand, terms Terms) error {
 	w, err := check(q, d, &Pairs{}, &terms)
 	if err != nil {
 		return err
 	}
 	nq, nd := w.Q.Len(), w.D.Len()
-	if t.lists == nil {
-		t.lists = make([][]topk.Scored, nq)
-	}
-	if len(t.lists) != nq {
+	if t.lists != nil && len(t.lists) != nq {
 		return faultf("%d queries, and %d before", nq, len(t.lists))
 	}
 	if t.docs > math.MaxUint32-nd {
 		return faultf("%d documents, and %d before", nd, t.docs)
 	}
-	if r, ok := b.(Ranker); ok && t.k > 0 {
-		return t.rank(ctx, r, q, d, terms, nq, nd)
+	lists := make([][]topk.Scored, nq)
+	for i, list := range t.lists {
+		lists[i] = slices.Clone(list)
 	}
+	if r, ok := b.(Ranker); ok && t.k > 0 {
+		err = t.rank(ctx, lists, r, q, d, terms, nd)
+	} else {
+		err = t.score(ctx, lists, b, q, d, &w.D, terms)
+	}
+	if err != nil {
+		return err
+	}
+	t.lists = lists
+	t.docs += nd
+	return nil
+}
+
+// score adds the best documents of d, of all of which a backend tells the scores.
+func (t *Top) score(ctx context.Context, lists [][]topk.Scored, b Backend, q, d Operand, docs *Shape, terms Terms) error {
+	nq, nd := len(lists), docs.Len()
 	size := max(topScores/max(nq, 1), 1)
 	for lo := 0; lo < nd && nq > 0; lo += size {
 		n := min(size, nd-lo)
@@ -61,17 +76,16 @@ func (t *Top) Add(ctx context.Context, b Backend, q, d Operand, terms Terms) err
 		if err := b.Score(ctx, &c); err != nil {
 			return err
 		}
-		for i := range t.lists {
-			t.keep(i, &w.D, lo, c.Scores[i*n:(i+1)*n])
+		for i := range lists {
+			lists[i] = t.keep(lists[i], docs, lo, c.Scores[i*n:(i+1)*n])
 		}
 	}
-	t.docs += nd
 	return nil
 }
 
 // rank adds the best documents of d, which a backend finds by itself.
-func (t *Top) rank(ctx context.Context, r Ranker, q, d Operand, terms Terms, nq, nd int) error {
-	k := min(t.k, nd)
+func (t *Top) rank(ctx context.Context, lists [][]topk.Scored, r Ranker, q, d Operand, terms Terms, nd int) error {
+	nq, k := len(lists), min(t.k, nd)
 	if n := nq * k; cap(t.scores) < n || cap(t.best) < n {
 		t.scores, t.best = make([]float32, n), make([]int32, n)
 	}
@@ -79,19 +93,17 @@ func (t *Top) rank(ctx context.Context, r Ranker, q, d Operand, terms Terms, nq,
 	if err := r.Rank(ctx, &c); err != nil {
 		return err
 	}
-	for i, list := range t.lists {
+	for i, list := range lists {
 		for j := i * k; j < (i+1)*k && c.Docs[j] >= 0; j++ {
 			list = append(list, topk.Scored{Doc: uint32(t.docs + int(c.Docs[j])), Score: c.Scores[j]})
 		}
-		t.lists[i] = topk.Best(list, t.k)
+		lists[i] = topk.Best(list, t.k)
 	}
-	t.docs += nd
 	return nil
 }
 
 // keep adds the scores of documents from lo on to the list of a query.
-func (t *Top) keep(query int, d *Shape, lo int, scores []float32) {
-	list := t.lists[query]
+func (t *Top) keep(list []topk.Scored, d *Shape, lo int, scores []float32) []topk.Scored {
 	for i, s := range scores {
 		if d.empty(lo + i) {
 			continue
@@ -100,7 +112,7 @@ func (t *Top) keep(query int, d *Shape, lo int, scores []float32) {
 			list = topk.Best(list, t.k)
 		}
 	}
-	t.lists[query] = topk.Best(list, t.k)
+	return topk.Best(list, t.k)
 }
 
 // Hits lists the best documents of each query, the highest score first, of several

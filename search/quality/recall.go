@@ -14,6 +14,7 @@ package quality
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 
 	"github.com/plaid-ir/plaid/index"
@@ -142,6 +143,21 @@ func shiftQuery(err error, lo int) error {
 	return err
 }
 
+// ErrReference: exhaustive results that are not those of the queries.
+var ErrReference = errors.New("not the exhaustive results of these queries")
+
+// checkReference fails for a reference that is not of so many queries, or a depth that
+// it cannot be cut to.
+func checkReference(qs []search.Query, k int, reference [][]search.Hit) error {
+	if k < 0 {
+		return fmt.Errorf("%w: k = %d; at least 1 is needed", search.ErrOption, k)
+	}
+	if len(reference) != len(qs) {
+		return fmt.Errorf("%w: there are %d lists, and %d queries", ErrReference, len(reference), len(qs))
+	}
+	return nil
+}
+
 // MeasureRecall searches a snapshot with the options, where the engine searches, and
 // compares with reference, the exhaustive results of the same queries, and under the
 // same filter, to a depth of at least o.K; nil: they are computed.
@@ -149,6 +165,8 @@ func shiftQuery(err error, lo int) error {
 // searching once more and following the document; this is the larger part of
 // the work where much is missing. On a device a document is lost where it is not
 // probed, or outranked.
+//
+// Errors: [ErrReference] if it is not of as many queries, and those of a search.
 func MeasureRecall(ctx context.Context, e *search.Engine, snap *index.Snapshot, qs []search.Query, o search.Options, reference [][]search.Hit, progress Progress) (*Recall, error) {
 	return MeasureRecallOf(ctx, e.At(snap), qs, o, reference, progress)
 }
@@ -172,6 +190,9 @@ func MeasureRecallOf(ctx context.Context, at Traced, qs []search.Query, o search
 		if reference, err = exhaustive(ctx, at, qs, every, progress); err != nil {
 			return nil, err
 		}
+	}
+	if err := checkReference(qs, o.K, reference); err != nil {
+		return nil, err
 	}
 	results, err := inBatches(ctx, at, qs, o, "search", progress)
 	if err != nil {

@@ -2,6 +2,7 @@ package quality
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"slices"
 	"strconv"
@@ -119,6 +120,33 @@ func TestRecallErrors(t *testing.T) {
 	_, err = MeasureCompression(t.Context(), e, snap, qs, searchtest.Source(t, 32, docs[:len(docs)-3]), 5, nil, nil)
 	require.ErrorIs(t, err, ErrOriginals)
 	require.ErrorContains(t, err, `that they lack: 3, "d397" the first`)
+}
+
+// Exhaustive results of other queries are refused, as a negative depth is.
+func TestReferenceOfOtherQueries(t *testing.T) {
+	e, snap, qs, docs := recallIndex(t)
+	reference, err := Reference(t.Context(), e, qs, 5, nil)
+	require.NoError(t, err)
+	sweep := SweepOptions{K: 5, Settings: []Setting{{}}}
+	measure := func(k int, reference [][]search.Hit) []error {
+		sweep.K = k
+		_, recall := MeasureRecall(t.Context(), e, snap, qs, search.Options{K: k}, reference, nil)
+		_, compression := MeasureCompression(t.Context(), e, snap, qs, searchtest.Source(t, 32, docs), k, reference, nil)
+		_, swept := Sweep(t.Context(), e, snap, qs, sweep, reference)
+		return []error{recall, compression, swept}
+	}
+	for _, other := range [][][]search.Hit{{}, reference[:len(qs)-1], append(slices.Clone(reference), nil)} {
+		for _, err := range measure(5, other) {
+			require.ErrorIs(t, err, ErrReference)
+			require.ErrorContains(t, err, fmt.Sprintf("%d lists, and %d queries", len(other), len(qs)))
+		}
+	}
+	for _, err := range measure(-1, reference) {
+		require.ErrorIs(t, err, search.ErrOption)
+	}
+	for _, err := range measure(5, reference) {
+		require.NoError(t, err)
+	}
 }
 
 // floatMaxSim is the definition, in float64.

@@ -172,6 +172,9 @@ func SweepOf(ctx context.Context, at search.Searcher, qs []search.Query, o Sweep
 			return nil, err
 		}
 	}
+	if err := checkReference(qs, o.K, reference); err != nil {
+		return nil, err
+	}
 	points := make([]Point, len(o.Settings))
 	for i, s := range o.Settings {
 		if points[i], err = point(ctx, at, threads, qs, s, &o, reference); err != nil {

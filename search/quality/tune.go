@@ -128,12 +128,12 @@ func Tune(ctx context.Context, e *search.Engine, snap *index.Snapshot, qs []sear
 	slices.Sort(t.HeldOut)
 	for _, k := range ks {
 		u := &tuner{at: at, snap: snap, k: k, target: o.Recall, progress: o.Progress, tried: map[Setting]Trial{}}
-		u.take(qs, reference, t.TunedOn)
+		u.useQueries(qs, reference, t.TunedOn)
 		c, err := u.tune(ctx)
 		if err != nil {
 			return nil, err
 		}
-		u.take(qs, reference, t.HeldOut)
+		u.useQueries(qs, reference, t.HeldOut)
 		if c.HeldOut, err = u.measure(ctx, c.Setting, finalRepeats); err != nil {
 			return nil, err
 		}
@@ -162,7 +162,7 @@ type tuner struct {
 	before    float64      // work before exact scores in the last number of probes
 }
 
-func (u *tuner) take(qs []search.Query, reference [][]search.Hit, which []int) {
+func (u *tuner) useQueries(qs []search.Query, reference [][]search.Hit, which []int) {
 	u.qs, u.reference = nil, nil
 	for _, i := range which {
 		u.qs = append(u.qs, qs[i])

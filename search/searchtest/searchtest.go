@@ -4,11 +4,13 @@ package searchtest
 import (
 	"bufio"
 	"context"
+	"encoding/json"
 	"fmt"
 	"math"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -96,6 +98,26 @@ func Source(t testing.TB, dim int, docs []vectors.Document) vectors.Source {
 	src, err := vectors.FromDocuments(dim, docs)
 	require.NoError(t, err)
 	return src
+}
+
+// Lines are documents of a dimension as lines of JSON.
+func Lines(dim int, docs ...vectors.Document) []byte {
+	var lines []byte
+	for _, d := range docs {
+		line := map[string]any{}
+		if len(d.Payload) > 0 {
+			if err := json.Unmarshal(d.Payload, &line); err != nil {
+				panic(err)
+			}
+		}
+		line["id"], line["vectors"] = d.ID, slices.AppendSeq([][]float32{}, slices.Chunk(d.Tokens, dim))
+		text, err := json.Marshal(line)
+		if err != nil {
+			panic(err)
+		}
+		lines = append(append(lines, text...), '\n')
+	}
+	return lines
 }
 
 // Build makes an index that is open for changes.

@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"net/netip"
+	"os"
 	"strings"
 	"time"
 
@@ -15,7 +16,7 @@ import (
 
 	"github.com/plaid-ir/plaid/internal/cli/flags"
 	"github.com/plaid-ir/plaid/kernels"
-	"github.com/plaid-ir/plaid/server"
+	"github.com/plaid-ir/plaid/server/collection"
 )
 
 // Config is the configuration. [NewConfig] makes one with the defaults.
@@ -32,6 +33,7 @@ type Config struct {
 	ModelSettings  string
 	Precision      string
 	ModelThreads   int
+	ModelWait      time.Duration
 	QueryLength    int
 	DocumentLength int
 
@@ -42,19 +44,23 @@ type Config struct {
 	Memory       int64
 
 	TokensFile      string
+	Quotas          []string
 	TLSCert, TLSKey string
 	CORSOrigins     []string
+	Hosts           []string
 	TrustedProxies  []string
 
-	MaxBody, MaxBodies, MaxUpload int64
-	MaxAnswer, MaxAnswers         int64
-	QuickTimeout, WorkTimeout     time.Duration
-	StallTimeout, HeaderTimeout   time.Duration
-	IdleTimeout, DrainTimeout     time.Duration
-	UnreadyTime                   time.Duration
-	Concurrency                   int
-	Rate                          float64
-	Burst                         int
+	MaxBody, MaxDecoded, MaxBodies int64
+	MaxText, MaxUpload             int64
+	MaxAnswer, MaxAnswers          int64
+	MaxWait                        time.Duration
+	QuickTimeout, WorkTimeout      time.Duration
+	StallTimeout, HeaderTimeout    time.Duration
+	IdleTimeout, DrainTimeout      time.Duration
+	UnreadyTime                    time.Duration
+	Concurrency                    int
+	Rate                           float64
+	Burst                          int
 
 	QueueDocuments int
 	QueueBytes     int64
@@ -69,6 +75,8 @@ type Config struct {
 	// process that has the data folder. They are for whoever makes a Config in Go.
 	Backend     string
 	LockTimeout time.Duration
+	// Reload, where set, is told when tokens and certificates are to be read again.
+	Reload <-chan os.Signal
 
 	settings []*setting
 }
@@ -78,7 +86,7 @@ type Elsewhere interface {
 	// Check tells whether the settings ask for them, and what is wrong with those.
 	Check() (asked bool, err error)
 	// Open opens them. What is written is finished, at the latest, when close returns.
-	Open(ctx context.Context, c *Config, log *slog.Logger) (indexes server.Indexes, close func() error, err error)
+	Open(ctx context.Context, c *Config, log *slog.Logger) (collections collection.Set, close func() error, err error)
 }
 
 // Setting adds a setting, before [Config.Register] and [Config.Load]: a flag, an environment
@@ -109,8 +117,9 @@ func NewConfig() *Config {
 		*p = def
 		add(name, stringValue{p}, false, usage)
 	}
-	number := func(name string, p *int, def, least int, usage string) {
-		add(name, flags.Int(p, def, least), false, usage)
+	// count is a number whose usage says what 0 stands for.
+	count := func(name string, p *int, usage string) {
+		add(name, flags.Int(p, 0, 0), false, usage)
 	}
 	size := func(name string, p *int64, def int64, usage string) {
 		add(name, sizeValue{flags.Size(p, def), p}, false, usage)
@@ -130,24 +139,29 @@ func NewConfig() *Config {
 	add("encoder-options", listValue{&c.EncoderOptions, checkOption}, true, "KEY=VALUE for the encoder: library, device, graph; of a server api, query-prefix, document-prefix, batch, timeout, attempts (docs/encoder.md)")
 	text("model-settings", &c.ModelSettings, "", "JSON `FILE` that decides what the model's folder leaves open")
 	add("precision", flags.Choice(&c.Precision, "f32", "f32", "int8"), false, "how the model computes")
-	number("model-threads", &c.ModelThreads, 0, 0, "texts that are encoded at once (0: one a processor)")
-	number("query-length", &c.QueryLength, 0, 0, "longest query in tokens (0: as the model says)")
-	number("document-length", &c.DocumentLength, 0, 0, "longest document in tokens (0: as the model says)")
+	count("model-threads", &c.ModelThreads, "texts that are encoded at once, for all requests together (0: one a processor)")
+	span("model-wait", &c.ModelWait, 0, "how long texts wait to be encoded together with those of other requests, while others are encoded (0: they do not)")
+	count("query-length", &c.QueryLength, "longest query in tokens (0: as the model says)")
+	count("document-length", &c.DocumentLength, "longest document in tokens (0: as the model says)")
 
 	text("device", &c.Device, "", "`NAME` of the device that searches: cpu, cuda:0 and so on, several with commas, cuda:all, or auto (default: PLAID_DEVICE, or cpu)")
 	size("device-memory", &c.DeviceMemory, 0, "how much of the device's memory to use (0: what is free)")
 	add("bound", flags.Bound(&c.Bound), false, flags.BoundUsage)
-	number("threads", &c.Threads, 0, 0, "goroutines of one search (0: one a processor)")
+	count("threads", &c.Threads, "goroutines of one search (0: one a processor)")
 	size("memory", &c.Memory, 0, "budget of one training (0: 1GiB)")
 
-	text("tokens-file", &c.TokensFile, "", "`FILE` with a bearer token a line: NAME read|write|admin SECRET; read again when it changes. "+EnvTokens+" may have such lines too")
+	text("tokens-file", &c.TokensFile, "", "`FILE` with a bearer token a line: NAME read|write|admin SECRET, or with permissions by index and quotas (docs/service.md); read again when it changes. "+EnvTokens+" may have such lines too")
+	add("quotas", listValue{&c.Quotas, checkQuota}, true, "quotas of indexes, each a name or a pattern and what holds for each index of such a name: PATTERN documents=N bytes=SIZE rate=N")
 	text("tls-cert", &c.TLSCert, "", "`FILE` with the certificate, PEM; read again when it changes")
 	text("tls-key", &c.TLSKey, "", "`FILE` with the key of the certificate, PEM")
 	add("cors-origins", listValue{&c.CORSOrigins, checkOrigin}, true, "origins whose pages may use the service, or *")
+	add("hosts", listValue{&c.Hosts, checkHost}, true, "names that the service is asked by; others are refused then, but for localhost and addresses (default: any name, and without tokens on 127.0.0.1 none)")
 	add("trusted-proxies", listValue{&c.TrustedProxies, checkPrefix}, true, "addresses of proxies that say in X-Forwarded-For whom a request comes from")
 
 	size("max-body", &c.MaxBody, 100<<20, "largest body of a request")
-	size("max-bodies", &c.MaxBodies, 1<<30, "how much of bodies is held at a time")
+	size("max-decoded", &c.MaxDecoded, 512<<20, "how much memory the body of a request may take when it is read, about")
+	size("max-bodies", &c.MaxBodies, 1<<30, "how much of that is held at a time")
+	size("max-text", &c.MaxText, 1<<20, "longest text to encode")
 	size("max-answer", &c.MaxAnswer, 256<<20, "largest answer, about")
 	size("max-answers", &c.MaxAnswers, 1<<30, "how much of answers is held at a time")
 	size("max-upload", &c.MaxUpload, 0, "largest upload of a backup or of another engine's index (0: no limit)")
@@ -158,15 +172,17 @@ func NewConfig() *Config {
 	span("idle-timeout", &c.IdleTimeout, 120*time.Second, "how long a connection may wait for its next request")
 	span("drain-timeout", &c.DrainTimeout, 30*time.Second, "how long requests may go on when the service ends")
 	span("unready-time", &c.UnreadyTime, 0, "how long /readyz says that the service ends before it takes no more requests")
-	number("concurrency", &c.Concurrency, 100, 1, "requests that run at a time, in each of three groups (looking, searching, writing)")
+	const oneAtLeast = 1
+	add("concurrency", flags.Int(&c.Concurrency, 100, oneAtLeast), false, "requests that run at a time, in each of four groups (looking, searching, writing, and transferring whole indexes)")
+	span("max-wait", &c.MaxWait, 3*time.Second, "how long a request may be expected to wait for its turn (0: any time)")
 	add("rate", rateValue{&c.Rate}, false, "requests a second of one client (0: no limit)")
-	number("burst", &c.Burst, 0, 0, "requests at once of one client (0: twice the rate)")
+	count("burst", &c.Burst, "requests at once of one client (0: twice the rate)")
 
-	number("queue-documents", &c.QueueDocuments, 0, 0, "documents that may wait for the writer of an index (0: 65536)")
+	count("queue-documents", &c.QueueDocuments, "documents that may wait for the writer of an index (0: 65536)")
 	size("queue-bytes", &c.QueueBytes, 0, "bytes that may wait for the writer of an index (0: 512MiB)")
 
-	add("log-format", flags.Choice(&c.LogFormat, "text", "text", "json"), false, "form of the log on stderr")
-	add("log-level", flags.Choice(&c.LogLevel, "info", "debug", "info", "warn", "error"), false, "least level of the log")
+	add("log-format", flags.Choice(&c.LogFormat, "text", LogFormats...), false, "form of the log on stderr")
+	add("log-level", flags.Choice(&c.LogLevel, "info", LogLevels...), false, "least level of the log")
 	return c
 }
 
@@ -249,8 +265,8 @@ func (c *Config) check() error {
 		return wrong("base-path is %q; want a path such as /plaid", c.BasePath)
 	case c.Listen == "":
 		return wrong("listen is empty")
-	case !c.encodes() && (c.QueryLength != 0 || c.DocumentLength != 0 || c.ModelThreads != 0 || c.Precision != "f32" || c.Encoder != "" || len(c.EncoderOptions) > 0 || c.ModelSettings != ""):
-		return wrong("precision, model-threads, model-settings, query-length, document-length, encoder and encoder-options need a model")
+	case !c.encodes() && (c.QueryLength != 0 || c.DocumentLength != 0 || c.ModelThreads != 0 || c.ModelWait != 0 || c.Precision != "f32" || c.Encoder != "" || len(c.EncoderOptions) > 0 || c.ModelSettings != ""):
+		return wrong("precision, model-threads, model-wait, model-settings, query-length, document-length, encoder and encoder-options need a model")
 	}
 	return nil
 }
@@ -275,11 +291,17 @@ func (c *Config) proxies() ([]netip.Prefix, error) {
 	return all, nil
 }
 
-// logger writes to w as the configuration says.
-func (c *Config) logger(w io.Writer) *slog.Logger {
+// LogFormats and LogLevels are what [Logger] takes.
+var (
+	LogFormats = []string{"text", "json"}
+	LogLevels  = []string{"debug", "info", "warn", "error"}
+)
+
+// Logger writes to w in a format and from a level on.
+func Logger(w io.Writer, format, level string) *slog.Logger {
 	levels := map[string]slog.Level{"debug": slog.LevelDebug, "info": slog.LevelInfo, "warn": slog.LevelWarn, "error": slog.LevelError}
-	o := &slog.HandlerOptions{Level: levels[c.LogLevel]}
-	if c.LogFormat == "json" {
+	o := &slog.HandlerOptions{Level: levels[level]}
+	if format == "json" {
 		return slog.New(slog.NewJSONHandler(w, o))
 	}
 	return slog.New(slog.NewTextHandler(w, o))

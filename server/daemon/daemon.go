@@ -21,6 +21,7 @@ import (
 	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/server"
+	"github.com/plaid-ir/plaid/server/collection"
 	"github.com/plaid-ir/plaid/server/store"
 )
 
@@ -29,7 +30,7 @@ import (
 // and environ is the environment. ready, where set, is called with the address when the
 // service listens.
 func Run(ctx context.Context, c *Config, log io.Writer, environ []string, ready func(address string)) (err error) {
-	logger := c.logger(log)
+	logger := Logger(log, c.LogFormat, c.LogLevel)
 	getenv := func(name string) string {
 		for i := len(environ) - 1; i >= 0; i-- {
 			if v, ok := strings.CutPrefix(environ[i], name+"="); ok {
@@ -54,7 +55,15 @@ func Run(ctx context.Context, c *Config, log io.Writer, environ []string, ready 
 	if o.TrustedProxies, err = c.proxies(); err != nil {
 		return err
 	}
-	if o.Tokens, err = c.tokens(ctx, getenv(EnvTokens), logger); err != nil {
+	for _, text := range c.Quotas {
+		u, err := server.ParseIndexQuota(text)
+		if err != nil {
+			return err
+		}
+		o.Quotas = append(o.Quotas, u)
+	}
+	reload := &reloader{}
+	if o.Tokens, err = c.tokens(ctx, environ, reload, logger); err != nil {
 		return err
 	}
 	serving := &server.ServeOptions{Header: c.HeaderTimeout, Idle: c.IdleTimeout, Drain: c.DrainTimeout, Unready: c.UnreadyTime}
@@ -64,7 +73,9 @@ func Run(ctx context.Context, c *Config, log io.Writer, environ []string, ready 
 			return err
 		}
 		serving.TLS = cert.config()
+		reload.add(cert.Reload)
 	}
+	defer reload.when(c.Reload)()
 
 	// The address first: a second service on the same one ends at once.
 	l, err := listen(ctx, c.Listen)
@@ -77,11 +88,16 @@ func Run(ctx context.Context, c *Config, log io.Writer, environ []string, ready 
 		}
 		return nil
 	})
-	indexes, err := c.open(ctx, o, logger, closing)
+	collections, err := c.open(ctx, o, logger, closing)
 	if err != nil {
 		return err
 	}
-	s, err := server.NewOver(indexes, nil, o)
+	o.Hosts = c.Hosts
+	if len(o.Hosts) == 0 && o.Tokens == nil && isLoopback(l) {
+		// A page in a browser of this machine is all that stands between it and the world.
+		o.Hosts = []string{"localhost"}
+	}
+	s, err := server.New(collections, nil, o)
 	if err != nil {
 		return err
 	}
@@ -98,7 +114,7 @@ func Run(ctx context.Context, c *Config, log io.Writer, environ []string, ready 
 		defer func() { stop(nil); <-done }()
 	}
 	c.warn(l, o.Tokens != nil, logger)
-	logger.Info("serving", "address", address(l, c), "data", indexes.Place(), "indexes", len(indexes.Names()), "model", c.modelName(), "version", o.Version)
+	logger.Info("serving", "address", address(l, c), "data", collections.Place(), "indexes", len(collections.Names()), "model", c.modelName(), "version", o.Version)
 	if ready != nil {
 		ready(l.Addr().String())
 	}
@@ -111,16 +127,16 @@ func Run(ctx context.Context, c *Config, log io.Writer, environ []string, ready 
 }
 
 // open opens the indexes, and completes the options of the service with what they are.
-func (c *Config) open(ctx context.Context, o *server.Options, logger *slog.Logger, closing *closers) (server.Indexes, error) {
+func (c *Config) open(ctx context.Context, o *server.Options, logger *slog.Logger, closing *closers) (collection.Set, error) {
 	if asked, err := c.elsewhere(); err != nil {
 		return nil, err
 	} else if asked {
-		indexes, end, err := c.Elsewhere.Open(ctx, c, logger)
+		collections, end, err := c.Elsewhere.Open(ctx, c, logger)
 		if err != nil {
 			return nil, err
 		}
 		closing.add(end)
-		return indexes, nil
+		return collections, nil
 	}
 	device, note, err := kernels.OpenDevice(ctx, c.Device)
 	if err != nil {
@@ -129,7 +145,7 @@ func (c *Config) open(ctx context.Context, o *server.Options, logger *slog.Logge
 	if note != "" {
 		logger.Info(note)
 	}
-	so := &store.Options{Threads: c.Threads, Memory: c.Memory, Device: device, Bound: c.Bound, Backend: c.Backend, LockTimeout: c.LockTimeout, Logger: logger, Derive: server.DeriveKeywords(logger), Queue: store.QueueLimits{Documents: c.QueueDocuments, Bytes: c.QueueBytes}}
+	so := &store.Options{Threads: c.Threads, Memory: c.Memory, Device: device, Bound: c.Bound, Backend: c.Backend, LockTimeout: c.LockTimeout, Logger: logger, Derive: store.DeriveKeywords(logger), Queue: store.QueueLimits{Documents: c.QueueDocuments, Bytes: c.QueueBytes}}
 	if device != nil {
 		closing.add(device.Close)
 		so.Attach.Memory = c.DeviceMemory
@@ -153,7 +169,7 @@ func (c *Config) open(ctx context.Context, o *server.Options, logger *slog.Logge
 			return nil, err
 		}
 	}
-	return server.Folder(st), nil
+	return st.Set(), nil
 }
 
 // closers are closed in the order opposite to that in which they were added.
@@ -177,17 +193,49 @@ func (c *Config) limits() server.Limits {
 		return n
 	}
 	return server.Limits{
-		Body: unlimited(c.MaxBody), Bodies: unlimited(c.MaxBodies), Upload: unlimited(c.MaxUpload),
+		Body: unlimited(c.MaxBody), Decoded: unlimited(c.MaxDecoded), Bodies: unlimited(c.MaxBodies), Text: unlimited(c.MaxText), Upload: unlimited(c.MaxUpload),
 		Answer: unlimited(c.MaxAnswer), Answers: unlimited(c.MaxAnswers),
 		Quick: time.Duration(unlimited(int64(c.QuickTimeout))), Work: time.Duration(unlimited(int64(c.WorkTimeout))),
-		Stall: time.Duration(unlimited(int64(c.StallTimeout))), Concurrent: c.Concurrency, Rate: c.Rate, Burst: c.Burst,
+		Stall: time.Duration(unlimited(int64(c.StallTimeout))), Concurrent: c.Concurrency, Wait: time.Duration(unlimited(int64(c.MaxWait))), Rate: c.Rate, Burst: c.Burst,
 	}
 }
 
-// tokens are those of the file and of the environment; nil if there are neither.
-func (c *Config) tokens(ctx context.Context, text string, log *slog.Logger) (server.TokenSource, error) {
+// reloader reads files again when it is told to.
+type reloader struct{ all []func() }
+
+func (r *reloader) add(f func()) { r.all = append(r.all, f) }
+
+// when reads them at each signal, until the function that it returns is called.
+func (r *reloader) when(told <-chan os.Signal) (stop func()) {
+	ended, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			select {
+			case <-told:
+				for _, f := range r.all {
+					f()
+				}
+			case <-ended:
+				return
+			}
+		}
+	}()
+	return func() { close(ended); <-done }
+}
+
+// tokens are those of the file and of the environment; nil if there are neither. A
+// variable that is there and empty is an error, as an empty file is: whoever set it did not
+// mean that everybody may do everything.
+func (c *Config) tokens(ctx context.Context, environ []string, reload *reloader, log *slog.Logger) (server.TokenSource, error) {
 	var sources tokenSources
-	if text != "" {
+	text, set := "", false
+	for _, line := range environ {
+		if value, ok := strings.CutPrefix(line, EnvTokens+"="); ok {
+			text, set = value, true
+		}
+	}
+	if set {
 		t, err := server.ParseTokens(strings.NewReader(text), EnvTokens)
 		if err != nil {
 			return nil, err
@@ -199,6 +247,7 @@ func (c *Config) tokens(ctx context.Context, text string, log *slog.Logger) (ser
 		if err != nil {
 			return nil, err
 		}
+		reload.add(f.Reload)
 		sources = append(sources, f)
 	}
 	if len(sources) == 0 {
@@ -252,10 +301,15 @@ func address(l net.Listener, c *Config) string {
 	return scheme + l.Addr().String() + c.BasePath
 }
 
+// isLoopback tells whether only programs of this machine reach a listener.
+func isLoopback(l net.Listener) bool {
+	a, err := netip.ParseAddrPort(l.Addr().String())
+	return err == nil && a.Addr().IsLoopback()
+}
+
 // warn says what is risky.
 func (c *Config) warn(l net.Listener, tokens bool, log *slog.Logger) {
-	a, err := netip.ParseAddrPort(l.Addr().String())
-	if err != nil || a.Addr().IsLoopback() {
+	if isLoopback(l) || l.Addr().Network() == "unix" {
 		return
 	}
 	if !tokens {

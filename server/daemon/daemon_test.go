@@ -251,3 +251,27 @@ func values(s string) string {
 	}
 	return b.String()
 }
+
+// Quotas of indexes are a setting: what is none ends the start.
+func TestQuotas(t *testing.T) {
+	address, _, _ := run(t, nil, "--quotas", "p* documents=1, q bytes=1GiB rate=5")
+	send := func(method, path, body string) int {
+		r, err := http.NewRequest(method, "http://"+address+path, strings.NewReader(body))
+		require.NoError(t, err)
+		r.Header.Set("Content-Type", "application/json")
+		answer, err := http.DefaultClient.Do(r)
+		require.NoError(t, err)
+		require.NoError(t, answer.Body.Close())
+		return answer.StatusCode
+	}
+	require.Equal(t, 200, send("POST", "/indices", `{"name": "pets"}`))
+	require.Equal(t, 202, send("POST", "/indices/pets/update", `{"documents": [{"embeddings": [[1, 0]]}]}`))
+	require.Equal(t, 403, send("POST", "/indices/pets/update", `{"documents": [{"embeddings": [[1, 0]]}]}`))
+
+	for _, bad := range []string{"p*", "p* documents=0", "p* size=1", "a/b documents=1", "[ documents=1"} {
+		c := daemon.NewConfig()
+		f := pflag.NewFlagSet("serve", pflag.ContinueOnError)
+		c.Register(f)
+		require.Error(t, f.Parse([]string{"--data", "x", "--quotas", bad}), bad)
+	}
+}

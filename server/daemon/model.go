@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"runtime/debug"
 	"strconv"
 	"strings"
 	"time"
@@ -44,6 +45,12 @@ func (m made) Model() *storage.Model { return m.model }
 
 // loadModel loads the model while the service answers what needs none.
 func (c *Config) loadModel(ctx context.Context, s *server.Server, log *slog.Logger, closing *closers, failed func(error)) {
+	defer func() {
+		if fault := recover(); fault != nil {
+			log.Error("a panic", "panic", fault, "stack", string(debug.Stack()))
+			failed(fmt.Errorf("model: a panic: %v", fault))
+		}
+	}()
 	began := time.Now()
 	e, err := c.openModel(ctx, log)
 	if err != nil {
@@ -84,7 +91,7 @@ func (c *Config) openModel(ctx context.Context, log *slog.Logger) (_ made, err e
 	if err != nil {
 		return made{}, err
 	}
-	o.QueryLength = c.QueryLength
+	o.QueryLength, o.BatchWait = c.QueryLength, c.ModelWait
 	e, err := encode.OpenContext(ctx, dir, o)
 	if err != nil {
 		return made{}, err

@@ -20,14 +20,21 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// otlp sends spans as OTLP over HTTP in its JSON form (OpenTelemetry protocol 1.11,
-// section OTLP/HTTP), which every collector takes. The exporters of the SDK bring gRPC
-// and a dozen more modules with them, for the same result.
+// otlp sends spans as OTLP over HTTP (OpenTelemetry protocol 1.11, section OTLP/HTTP), as
+// JSON or as protobuf. The exporters of the SDK bring gRPC and a dozen more modules with
+// them, for the same result.
 type otlp struct {
 	url     string
+	binary  bool // protobuf instead of JSON
 	headers http.Header
 	client  *http.Client
 }
+
+// The protocols that can be asked for.
+const (
+	protocolJSON   = "http/json"
+	protocolBinary = "http/protobuf"
+)
 
 // openTracing makes the tracing that the environment asks for, by the variables of
 // OpenTelemetry; nil if it asks for none.
@@ -50,14 +57,19 @@ func openTracing(getenv func(string) string, version string) (*sdktrace.TracerPr
 	if getenv("OTEL_SDK_DISABLED") == "true" {
 		return nil, nil
 	}
-	if p := first("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"); p != "" && p != "http/json" {
-		return nil, fmt.Errorf("%w: OTEL_EXPORTER_OTLP_PROTOCOL is %q; http/json is what is built in", ErrConfig, p)
+	binary := false
+	switch p := first("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"); p {
+	case "", protocolJSON:
+	case protocolBinary:
+		binary = true
+	default:
+		return nil, fmt.Errorf("%w: OTEL_EXPORTER_OTLP_PROTOCOL is %q; %s and %s are what is built in", ErrConfig, p, protocolJSON, protocolBinary)
 	}
 	u, err := url.Parse(target)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
 		return nil, fmt.Errorf("%w: OTEL_EXPORTER_OTLP_ENDPOINT: %q is no URL of http or https", ErrConfig, target)
 	}
-	e := &otlp{url: target, headers: http.Header{}, client: &http.Client{Timeout: 10 * time.Second}}
+	e := &otlp{url: target, binary: binary, headers: http.Header{}, client: &http.Client{Timeout: 10 * time.Second}}
 	if ms := first("OTEL_EXPORTER_OTLP_TRACES_TIMEOUT", "OTEL_EXPORTER_OTLP_TIMEOUT"); ms != "" {
 		n, err := strconv.Atoi(ms)
 		if err != nil || n <= 0 {
@@ -123,24 +135,31 @@ type (
 		Message string `json:"message,omitempty"`
 	}
 	otlpAttribute struct {
-		Key   string         `json:"key"`
-		Value map[string]any `json:"value"`
+		Key   string    `json:"key"`
+		Value otlpValue `json:"value"`
+	}
+	// otlpValue has one field that is set.
+	otlpValue struct {
+		String *string  `json:"stringValue,omitempty"`
+		Bool   *bool    `json:"boolValue,omitempty"`
+		Int    *int64   `json:"intValue,omitempty,string"`
+		Double *float64 `json:"doubleValue,omitempty"`
 	}
 )
 
 func otlpAttributes(kvs []attribute.KeyValue) []otlpAttribute {
 	var all []otlpAttribute
 	for _, kv := range kvs {
-		var v map[string]any
+		var v otlpValue
 		switch kv.Value.Type() {
 		case attribute.BOOL:
-			v = map[string]any{"boolValue": kv.Value.AsBool()}
+			v.Bool = new(kv.Value.AsBool())
 		case attribute.INT64:
-			v = map[string]any{"intValue": strconv.FormatInt(kv.Value.AsInt64(), 10)}
+			v.Int = new(kv.Value.AsInt64())
 		case attribute.FLOAT64:
-			v = map[string]any{"doubleValue": kv.Value.AsFloat64()}
+			v.Double = new(kv.Value.AsFloat64())
 		default:
-			v = map[string]any{"stringValue": kv.Value.String()}
+			v.String = new(kv.Value.String())
 		}
 		all = append(all, otlpAttribute{string(kv.Key), v})
 	}
@@ -189,7 +208,11 @@ func (e *otlp) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan) e
 		}
 		r.Scopes[i].Spans = append(r.Scopes[i].Spans, otlpSpanOf(s))
 	}
-	text, err := json.Marshal(otlpRequest{[]otlpResource{r}})
+	all, media := otlpRequest{[]otlpResource{r}}, "application/json"
+	text, err := json.Marshal(all)
+	if e.binary {
+		text, media = all.proto(), "application/x-protobuf"
+	}
 	if err != nil {
 		return err
 	}
@@ -200,7 +223,7 @@ func (e *otlp) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan) e
 	for name, values := range e.headers {
 		req.Header[name] = values
 	}
-	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Content-Type", media)
 	resp, err := e.client.Do(req)
 	if err != nil {
 		return err

@@ -13,6 +13,8 @@ import (
 
 	"github.com/spf13/pflag"
 	"go.yaml.in/yaml/v3"
+
+	"github.com/plaid-ir/plaid/server"
 )
 
 // setting is one value of the configuration. All three ways to set it go through its
@@ -242,6 +244,18 @@ func parsePrefix(s string) (netip.Prefix, error) {
 		return p, fmt.Errorf("%q is no address and no prefix such as 10.0.0.0/8", s)
 	}
 	return p.Masked(), nil
+}
+
+func checkHost(s string) error {
+	if s == "" || strings.ContainsAny(s, "/: ") || strings.Contains(strings.TrimPrefix(s, "*."), "*") {
+		return fmt.Errorf("%q is no name such as search.example.org or *.example.org", s)
+	}
+	return nil
+}
+
+func checkQuota(s string) error {
+	_, err := server.ParseIndexQuota(s)
+	return err
 }
 
 func checkOrigin(s string) error {

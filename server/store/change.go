@@ -3,35 +3,12 @@ package store
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 
-	"github.com/plaid-ir/plaid/storage"
+	"github.com/plaid-ir/plaid/server/collection"
+	"github.com/plaid-ir/plaid/vectors"
 )
-
-// UpdateOptions of an update.
-type UpdateOptions struct {
-	// Replace lets a document take the place of one with the same id, which is
-	// deleted; otherwise that is an error.
-	Replace bool
-	// Model, where set, is what made the vectors. The first one that is named is kept
-	// with the collection, if its index is made of the request that names it; later
-	// requests that name another are refused ([storage.ErrModel]).
-	Model *storage.Model
-}
-
-// Receipt says what an update did.
-type Receipt struct {
-	// Ordinals of the documents, in the order of the request. An ordinal is given out
-	// once, and never moves.
-	Ordinals []uint32
-	// IDs of the documents, those that the store has given included.
-	IDs []string
-	// Generation is that of the index: another number means another codec.
-	Generation uint64
-	// Evicted is how many of the oldest documents were deleted for it, and for those
-	// that it shared a transaction with.
-	Evicted int
-}
 
 // Update stores documents, all of them or none. When it returns they are on the disk
 // and can be searched. What can be wrong with one document is found before the request
@@ -42,44 +19,45 @@ type Receipt struct {
 // From then on it is finished, whatever ctx does: an error of ctx always means that
 // nothing was stored.
 //
-// Errors: [*DocumentError], [*BusyError], [storage.ErrModel], [ErrUnknown], [ErrDamaged], [ErrClosed], that
+// Errors: [*collection.DocumentError], [*collection.BusyError], [storage.ErrModel], [collection.ErrUnknown], [collection.ErrDamaged], [collection.ErrClosed], that
 // of ctx, and what writing fails with. After [storage.ErrOutcomeUnknown], which the disk
 // gives rarely, the documents may be stored or not.
-func (c *Collection) Update(ctx context.Context, docs []Document, o UpdateOptions) (Receipt, error) {
+func (c *Collection) Update(ctx context.Context, docs []collection.Document, o collection.UpdateOptions) (collection.Receipt, error) {
 	dim, err := c.dim(ctx)
 	if err != nil {
-		return Receipt{}, err
+		return collection.Receipt{}, err
 	}
-	docs, err = CheckDocuments(docs, dim, c.s.o.MaxMetadata)
+	docs, err = collection.CheckDocuments(docs, dim, c.s.o.MaxMetadata)
 	if err != nil {
-		return Receipt{}, err
+		return collection.Receipt{}, err
 	}
 	if len(docs) == 0 {
-		return Receipt{}, nil
+		return collection.Receipt{}, nil
 	}
 	if err := o.Model.Validate(); err != nil {
-		return Receipt{}, fmt.Errorf("%w: %w", ErrConfig, err)
+		return collection.Receipt{}, fmt.Errorf("%w: %w", collection.ErrConfig, err)
 	}
 	r := &request{kind: updating, docs: docs, replace: o.Replace, model: o.Model}
 	for i := range docs {
-		r.cost += docs[i].cost()
+		r.cost += costOfDocument(&docs[i])
 	}
 	if err := c.do(ctx, r); err != nil {
-		return Receipt{}, err
+		return collection.Receipt{}, err
 	}
 	return r.receipt, nil
 }
 
 // Delete deletes the documents that are chosen when its turn comes, and says how many
-// there were. Of cancelling, see [Collection.Update].
+// there were. It ends with ctx until they are found; of cancelling, see
+// [Collection.Update].
 //
-// Errors: [ErrSelection], [*condition.Error], [ErrEmpty], [*BusyError],
-// [ErrUnknown], [ErrDamaged], [ErrClosed], that of ctx, and what writing fails with.
-func (c *Collection) Delete(ctx context.Context, chosen Selection) (int, error) {
-	if err := chosen.Check(); err != nil {
+// Errors: [collection.ErrSelection], [*condition.Error], [collection.ErrEmpty], [*collection.BusyError],
+// [collection.ErrUnknown], [collection.ErrDamaged], [collection.ErrClosed], that of ctx, and what writing fails with.
+func (c *Collection) Delete(ctx context.Context, chosen collection.Selection) (int, error) {
+	if err := chosen.CheckOne(); err != nil {
 		return 0, err
 	}
-	r := &request{kind: deleting, chosen: chosen, cost: chosen.cost()}
+	r := &request{kind: deleting, chosen: chosen, ctx: ctx, cost: costOf(&chosen)}
 	if err := c.do(ctx, r); err != nil {
 		return 0, err
 	}
@@ -89,21 +67,36 @@ func (c *Collection) Delete(ctx context.Context, chosen Selection) (int, error) 
 // UpdateMetadata sets fields of the metadata of the chosen documents, and leaves their
 // other fields and their vectors alone. It says how many documents there were.
 //
-// Errors: [ErrMetadata], and those of [Collection.Delete].
-func (c *Collection) UpdateMetadata(ctx context.Context, chosen Selection, set map[string]json.RawMessage) (int, error) {
-	if err := CheckFields(set, c.s.o.MaxMetadata); err != nil {
+// Errors: [collection.ErrMetadata], and those of [Collection.Delete].
+func (c *Collection) UpdateMetadata(ctx context.Context, chosen collection.Selection, set map[string]json.RawMessage) (int, error) {
+	if err := collection.CheckFields(set, c.s.o.MaxMetadata); err != nil {
 		return 0, err
 	}
-	if err := chosen.Check(); err != nil {
+	if err := chosen.CheckOne(); err != nil {
 		return 0, err
 	}
-	r := &request{kind: acting, cost: chosen.cost()}
-	r.act = func(ctx context.Context) (err error) {
-		r.count, err = c.work.updateMetadata(ctx, chosen, set)
+	r := &request{kind: acting, cost: costOf(&chosen)}
+	r.act = func(begun context.Context) (err error) {
+		r.count, err = c.work.updateMetadata(begun, ctx, chosen, set)
 		return err
 	}
 	if err := c.do(ctx, r); err != nil {
 		return 0, err
 	}
 	return r.count, nil
+}
+
+// costOfDocument is what a document takes in the queue.
+func costOfDocument(d *collection.Document) int64 {
+	return int64(4*len(d.Vectors) + len(d.Metadata) + len(d.ID) + 64)
+}
+
+// errorOf finds the place of a fault of a source in a request; errors that name no
+// document stay as they are.
+func errorOf(err error, docs []collection.Document) error {
+	var fe *vectors.FileError
+	if errors.As(err, &fe) && fe.Doc >= 0 && fe.Doc < len(docs) {
+		return &collection.DocumentError{Document: fe.Doc, ID: docs[fe.Doc].ID, Token: fe.Token, Err: fe.Err}
+	}
+	return err
 }

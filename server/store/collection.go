@@ -13,15 +13,17 @@ import (
 	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/internal/atomicfile"
 	"github.com/plaid-ir/plaid/search"
+	"github.com/plaid-ir/plaid/server/collection"
 	"github.com/plaid-ir/plaid/storage"
 )
 
 // Collection is a named collection of documents. It is safe for concurrent use.
 type Collection struct {
-	s    *Store
-	name string
-	dir  string
-	log  *slog.Logger
+	s     *Store
+	name  string
+	dir   string
+	given *Opened // nil: the index file is the collection's own
+	log   *slog.Logger
 
 	queue *queue
 	ended chan struct{} // closed when the writer has ended
@@ -34,17 +36,16 @@ type Collection struct {
 	derived derived
 
 	mu     sync.Mutex
-	cfg    Config
+	cfg    collection.Config
 	fault  error         // why it could not be opened
 	opened *opened       // nil: no documents yet, or being opened again
 	again  chan struct{} // not nil while the file is opened again; closed then
 	// fresh ends when the file is to be opened again, and with it what goes on for long.
-	fresh    context.Context
-	stale    context.CancelCauseFunc
-	closed   error
-	growth   growthState
-	counts   Counts
-	metadata metadataCount
+	fresh  context.Context
+	stale  context.CancelCauseFunc
+	closed error
+	growth growthState
+	counts collection.Counts
 }
 
 // opened is the index file of a collection, and its searcher.
@@ -52,6 +53,7 @@ type opened struct {
 	ix     *index.Index
 	engine *search.Engine
 	views  sync.WaitGroup
+	close  func() error
 }
 
 func (s *Store) newCollection(name string) *Collection {
@@ -66,13 +68,13 @@ func (s *Store) newCollection(name string) *Collection {
 }
 
 // create makes the folder of a new collection.
-func (c *Collection) create(ctx context.Context, cfg Config) error {
+func (c *Collection) create(ctx context.Context, cfg collection.Config) error {
 	d, err := atomicfile.CreateFolder(c.dir)
 	if err != nil {
 		return err
 	}
 	defer d.Close()
-	if err := d.Write(configFile, cfg.fill); err != nil {
+	if err := d.Write(configFile, fillConfig(cfg)); err != nil {
 		return err
 	}
 	if err := ctx.Err(); err != nil {
@@ -85,17 +87,33 @@ func (c *Collection) create(ctx context.Context, cfg Config) error {
 // open reads a collection that is there. What it fails with is kept in c.fault.
 func (c *Collection) open(ctx context.Context) {
 	c.sweep()
+	path := filepath.Join(c.dir, configFile)
+	checked := false
 	var err error
-	if c.cfg, err = readConfig(filepath.Join(c.dir, configFile)); err == nil {
+	if c.cfg, checked, err = readConfig(path); err == nil {
 		c.opened, err = c.openIndex(ctx)
 	}
 	if err != nil {
-		c.fault = fmt.Errorf("%w: %q: %w", ErrDamaged, c.name, err)
+		c.fault = fmt.Errorf("%w: %q: %w", collection.ErrDamaged, c.name, err)
 		c.log.Error("a collection cannot be opened", "error", err)
+		return
+	}
+	if !checked {
+		if err := writeConfig(ctx, path, c.cfg); err != nil {
+			c.log.Warn("the configuration stays without a checksum", "error", err)
+		}
+	}
+	if c.opened != nil { // an update may have ended between its documents and what went for them
+		c.work.evict(ctx)
 	}
 }
 
-func (c *Collection) indexPath() string { return filepath.Join(c.dir, indexFile) }
+func (c *Collection) indexPath() string {
+	if c.given != nil {
+		return c.given.Index.Path()
+	}
+	return filepath.Join(c.dir, indexFile)
+}
 
 // openIndex opens the index file; nil if there is none yet, or what is there was
 // never finished.
@@ -109,16 +127,18 @@ func (c *Collection) openIndex(ctx context.Context) (*opened, error) {
 	if err != nil {
 		return nil, err
 	}
-	engine, err := search.New(ctx, ix, &search.EngineOptions{
-		Threads: c.s.o.Threads, Device: c.s.o.Device, Attach: c.s.o.Attach, Bound: c.s.o.Bound, Scheduler: c.s.o.Scheduler, Logger: c.log,
-	})
+	engine, err := c.newEngine(ctx, ix)
 	if err != nil {
 		return nil, errors.Join(err, ix.Close())
 	}
-	return &opened{ix: ix, engine: engine}, nil
+	return &opened{ix: ix, engine: engine, close: func() error { return errors.Join(engine.Close(), ix.Close()) }}, nil
 }
 
-func (o *opened) close() error { return errors.Join(o.engine.Close(), o.ix.Close()) }
+func (c *Collection) newEngine(ctx context.Context, ix *index.Index) (*search.Engine, error) {
+	return search.New(ctx, ix, &search.EngineOptions{
+		Threads: c.s.o.Threads, Device: c.s.o.Device, Attach: c.s.o.Attach, Bound: c.s.o.Bound, Scheduler: c.s.o.Scheduler, Logger: c.log,
+	})
+}
 
 // start begins to write.
 func (c *Collection) start() {
@@ -130,8 +150,8 @@ func (c *Collection) start() {
 
 // drain takes no more changes.
 func (c *Collection) drain() {
-	c.queue.drain(ErrClosed)
-	c.stopBeside(ErrClosed)
+	c.queue.drain(collection.ErrClosed)
+	c.stopBeside(collection.ErrClosed)
 }
 
 // end refuses what waits and what comes, and ends trainings.
@@ -171,7 +191,7 @@ func (c *Collection) closeFiles() error {
 // Name of the collection.
 func (c *Collection) Name() string { return c.name }
 
-// Err is why the collection could not be opened, an [ErrDamaged]; nil if it was.
+// Err is why the collection could not be opened, an [collection.ErrDamaged]; nil if it was.
 func (c *Collection) Err() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -179,7 +199,7 @@ func (c *Collection) Err() error {
 }
 
 // Config is what the collection was declared with, and what was set since.
-func (c *Collection) Config() Config {
+func (c *Collection) Config() collection.Config {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.cfg
@@ -187,12 +207,15 @@ func (c *Collection) Config() Config {
 
 // SetMaxDocuments changes how many documents are kept; nil: all. What is too much is
 // deleted with the next update.
-func (c *Collection) SetMaxDocuments(ctx context.Context, most *uint64) (cfg Config, err error) {
+func (c *Collection) SetMaxDocuments(ctx context.Context, most *uint64) (cfg collection.Config, err error) {
+	if c.given != nil {
+		return cfg, collection.Unsupported("a largest number of documents")
+	}
 	r := &request{kind: acting}
 	r.act = func(ctx context.Context) error {
-		cfg = c.Config()
-		cfg.MaxDocuments = most
-		if err := cfg.complete(); err != nil {
+		changed := c.Config()
+		changed.MaxDocuments = most
+		if cfg, err = changed.Completed(); err != nil {
 			return err
 		}
 		if err := writeConfig(ctx, filepath.Join(c.dir, configFile), cfg); err != nil {
@@ -204,16 +227,16 @@ func (c *Collection) SetMaxDocuments(ctx context.Context, most *uint64) (cfg Con
 		return nil
 	}
 	if err := c.do(ctx, r); err != nil {
-		return Config{}, err
+		return collection.Config{}, err
 	}
 	return cfg, nil
 }
 
 // do queues a request and waits for its answer. When ctx ends before the request has
 // begun it is withdrawn, and nothing of it happens; one that has begun is finished,
-// and answered.
+// and answered, unless it looks for what it is to change (request.ctx).
 func (c *Collection) do(ctx context.Context, r *request) error {
-	if err := c.Err(); err != nil {
+	if err := c.writable(); err != nil {
 		return err
 	}
 	if err := ctx.Err(); err != nil {
@@ -251,7 +274,7 @@ func (c *Collection) use(ctx context.Context) (o *opened, done func(), err error
 		case closed != nil:
 			return nil, nil, closed
 		case again == nil:
-			return nil, nil, fmt.Errorf("%w: %q", ErrEmpty, c.name)
+			return nil, nil, fmt.Errorf("%w: %q", collection.ErrEmpty, c.name)
 		}
 		select {
 		case <-again:
@@ -264,7 +287,7 @@ func (c *Collection) use(ctx context.Context) (o *opened, done func(), err error
 // dim is the dimension of the vectors, 0 as long as there are no documents.
 func (c *Collection) dim(ctx context.Context) (int, error) {
 	v, err := c.View(ctx)
-	if errors.Is(err, ErrEmpty) {
+	if errors.Is(err, collection.ErrEmpty) {
 		return 0, nil
 	} else if err != nil {
 		return 0, err

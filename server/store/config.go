@@ -1,121 +1,73 @@
 package store
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
+	"hash/crc32"
 	"io"
 	"os"
-	"slices"
 
 	"github.com/plaid-ir/plaid/internal/atomicfile"
+	"github.com/plaid-ir/plaid/server/collection"
+	"github.com/plaid-ir/plaid/storage"
 )
 
-// Config is what a collection was declared with. Its JSON is that of next-plaid's
-// index configuration.
-type Config struct {
-	// Nbits is the residual bits a component from the size on at which the
-	// collection is kept precisely no longer; 1, 2, 4 or 8; 0: 4.
-	Nbits int `json:"nbits"`
-	// BatchSize and StartFromScratch are kept and given back. The writer groups what
-	// waits, and a collection is trained anew by its growth.
-	BatchSize int `json:"batch_size"`
-	// Seed of trainings; nil: 42.
-	Seed             *uint64 `json:"seed"`
-	StartFromScratch int     `json:"start_from_scratch"`
-	// MaxDocuments is how many documents are kept; nil: all. After an update beyond it the
-	// oldest are deleted, before the update is answered.
-	MaxDocuments *uint64 `json:"max_documents"`
-	// Tokenizer of keyword searches: "unicode61" or "trigram"; "": the first.
-	Tokenizer string `json:"fts_tokenizer"`
-	// Binary keeps one bit a component, whatever Nbits says.
-	Binary bool `json:"binary,omitempty"`
-}
-
+// The file of a configuration is its JSON with a checksum (CRC-32C) as its last member, of
+// all bytes before that: with one bit changed a name is not known any more, or a number is
+// another one, and either would take effect in silence.
 const (
-	defaultNbits            = 4
-	defaultBatchSize        = 50_000
-	defaultStartFromScratch = 999
-	defaultSeed             = 42
+	checksumBegin = ",\n  \"checksum\": \"crc32c:"
+	checksumEnd   = "\"\n}\n"
 )
 
-// The tokenizers.
-const (
-	TokenizerUnicode = "unicode61"
-	TokenizerTrigram = "trigram"
-)
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// Completed is the configuration with what is not set filled in. The error is
-// [ErrConfig].
-func (c Config) Completed() (Config, error) {
-	err := c.complete()
-	return c, err
+func fillConfig(c collection.Config) func(w io.Writer) error {
+	return func(w io.Writer) error {
+		text, err := json.MarshalIndent(c, "", "  ")
+		if err != nil {
+			return err
+		}
+		text = bytes.TrimSuffix(text, []byte("\n}"))
+		_, err = fmt.Fprintf(w, "%s%s%08x%s", text, checksumBegin, crc32.Checksum(text, castagnoli), checksumEnd)
+		return err
+	}
 }
 
-// complete fills in what is not set, and checks. The error is [ErrConfig].
-func (c *Config) complete() error {
-	if c.Nbits == 0 {
-		c.Nbits = defaultNbits
-	}
-	if c.BatchSize == 0 {
-		c.BatchSize = defaultBatchSize
-	}
-	if c.StartFromScratch == 0 {
-		c.StartFromScratch = defaultStartFromScratch
-	}
-	if c.Tokenizer == "" {
-		c.Tokenizer = TokenizerUnicode
-	}
-	switch {
-	case !slices.Contains([]int{1, 2, 4, 8}, c.Nbits):
-		return fmt.Errorf("%w: nbits is %d; 1, 2, 4 and 8 are possible", ErrConfig, c.Nbits)
-	case c.BatchSize < 0:
-		return fmt.Errorf("%w: batch_size is %d", ErrConfig, c.BatchSize)
-	case c.StartFromScratch < 0:
-		return fmt.Errorf("%w: start_from_scratch is %d", ErrConfig, c.StartFromScratch)
-	case c.MaxDocuments != nil && *c.MaxDocuments == 0:
-		return fmt.Errorf("%w: max_documents is 0; null is no limit", ErrConfig)
-	case c.Tokenizer != TokenizerUnicode && c.Tokenizer != TokenizerTrigram:
-		return fmt.Errorf("%w: fts_tokenizer is %q; unicode61 and trigram are possible", ErrConfig, c.Tokenizer)
-	}
-	return nil
-}
-
-// bits is how many a component has in the end.
-func (c *Config) bits() int {
-	if c.Binary {
-		return 1
-	}
-	return c.Nbits
-}
-
-func (c *Config) seed() uint64 {
-	if c.Seed == nil {
-		return defaultSeed
-	}
-	return *c.Seed
-}
-
-func (c *Config) fill(w io.Writer) error {
-	e := json.NewEncoder(w)
-	e.SetIndent("", "  ")
-	return e.Encode(c)
-}
-
-func readConfig(path string) (c Config, err error) {
-	b, err := os.ReadFile(path)
+// readConfig reads a file of a configuration. One of before there were checksums is read
+// as it is, and checked is false. The error of one that is not whole is
+// [storage.ErrCorrupt].
+func readConfig(path string) (c collection.Config, checked bool, err error) {
+	text, err := os.ReadFile(path)
 	if err != nil {
-		return c, err
+		return c, false, err
 	}
-	if err := json.Unmarshal(b, &c); err != nil {
-		return c, fmt.Errorf("%s: %w: %w", path, ErrConfig, err)
+	broken := func(format string, args ...any) (collection.Config, bool, error) {
+		return collection.Config{}, false, fmt.Errorf("%s: %w: %s", path, storage.ErrCorrupt, fmt.Sprintf(format, args...))
 	}
-	if err := c.complete(); err != nil {
-		return c, fmt.Errorf("%s: %w", path, err)
+	d := json.NewDecoder(bytes.NewReader(text))
+	if i := bytes.LastIndex(text, []byte(checksumBegin)); i >= 0 {
+		checked = true
+		if want := fmt.Sprintf("%s%08x%s", checksumBegin, crc32.Checksum(text[:i], castagnoli), checksumEnd); string(text[i:]) != want {
+			return broken("its checksum is not that of its bytes")
+		}
+	} else {
+		d.DisallowUnknownFields()
 	}
-	return c, nil
+	if err := d.Decode(&c); err != nil {
+		return broken("%v", err)
+	}
+	if rest := bytes.TrimSpace(text[d.InputOffset():]); len(rest) > 0 {
+		return broken("there is more after the configuration")
+	}
+	if c, err = c.Completed(); err != nil {
+		return broken("%v", err)
+	}
+	return c, checked, nil
 }
 
-func writeConfig(ctx context.Context, path string, c Config) error {
-	return atomicfile.Write(ctx, path, c.fill)
+func writeConfig(ctx context.Context, path string, c collection.Config) error {
+	return atomicfile.Write(ctx, path, fillConfig(c))
 }

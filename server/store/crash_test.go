@@ -23,6 +23,9 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/plaid-ir/plaid/internal/failpoint"
+	"github.com/plaid-ir/plaid/server/collection"
 )
 
 const (
@@ -36,6 +39,7 @@ const (
 )
 
 func TestMain(m *testing.M) {
+	failpoint.FromEnvironment()
 	if dir := os.Getenv(childVariable); dir != "" {
 		if err := crashChild(dir); err != nil {
 			fmt.Fprintln(os.Stderr, err)
@@ -45,7 +49,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-var crashOptions = &Options{Growth: Growth{Flat: 60, Until: 400, Factor: 1.25}, Threads: 1}
+var crashOptions = &Options{Growth: collection.Growth{Flat: 60, Until: 400, Factor: 1.25}, Threads: 1}
 
 // crashOp is a request of a client to its own documents, or to a collection of its own.
 type crashOp struct {
@@ -68,21 +72,21 @@ func crashChild(dir string) error {
 		return err
 	}
 	c, err := s.Get("docs")
-	if errors.Is(err, ErrUnknown) {
-		c, err = s.Declare(ctx, "docs", Config{Nbits: 4})
+	if errors.Is(err, collection.ErrUnknown) {
+		c, err = s.Declare(ctx, "docs", collection.Config{Nbits: 4})
 	}
 	if err != nil {
 		return err
 	}
 	var mu sync.Mutex
-	say := func(word string, op crashOp, r Receipt) {
+	say := func(word string, op crashOp, r collection.Receipt) {
 		b, err := json.Marshal(op)
 		if err != nil {
 			panic(err)
 		}
 		mu.Lock()
 		defer mu.Unlock()
-		fmt.Printf("%s %s %d\n", word, b, r.Ordinals)
+		fmt.Printf("%s %s %d\n", word, b, r.Numbers)
 	}
 	failed := make(chan error)
 	for client := range crashClients {
@@ -103,7 +107,7 @@ func crashChild(dir string) error {
 				case n < 60:
 					op.Kind, op.IDs = []string{"declare", "drop"}[rng.IntN(2)], []string{"own" + strconv.Itoa(client)}
 				}
-				say("begin", op, Receipt{})
+				say("begin", op, collection.Receipt{})
 				r, err := op.run(ctx, s, c)
 				if err != nil {
 					failed <- fmt.Errorf("%+v: %w", op, err)
@@ -116,34 +120,34 @@ func crashChild(dir string) error {
 	return <-failed
 }
 
-func (op *crashOp) documents() []Document {
-	var docs []Document
+func (op *crashOp) documents() []collection.Document {
+	var docs []collection.Document
 	for _, id := range op.IDs {
 		docs = append(docs, randomDoc(id, op.Version))
 	}
 	return docs
 }
 
-func (op *crashOp) run(ctx context.Context, s *Store, c *Collection) (r Receipt, err error) {
+func (op *crashOp) run(ctx context.Context, s *Store, c *Collection) (r collection.Receipt, err error) {
 	switch op.Kind {
 	case "update":
-		r, err = c.Update(ctx, op.documents(), UpdateOptions{Replace: true})
+		r, err = c.Update(ctx, op.documents(), collection.UpdateOptions{Replace: true})
 	case "delete":
-		_, err = c.Delete(ctx, Selection{IDs: op.IDs})
+		_, err = c.Delete(ctx, collection.Selection{IDs: op.IDs})
 	case "metadata":
-		_, err = c.UpdateMetadata(ctx, Selection{IDs: op.IDs}, map[string]json.RawMessage{"touched": strconv.AppendUint(nil, op.Version, 10)})
+		_, err = c.UpdateMetadata(ctx, collection.Selection{IDs: op.IDs}, map[string]json.RawMessage{"touched": strconv.AppendUint(nil, op.Version, 10)})
 	case "retrain":
 		if _, err = c.Retrain(ctx, RetrainOptions{}); err != nil && strings.Contains(err.Error(), "nothing to train on") {
 			err = nil
 		}
 	case "declare":
-		if _, err = s.Declare(ctx, op.IDs[0], Config{}); errors.Is(err, ErrExists) {
+		if _, err = s.Declare(ctx, op.IDs[0], collection.Config{}); errors.Is(err, collection.ErrExists) {
 			err = nil
 		}
 	case "drop":
 		_, err = s.Drop(ctx, op.IDs[0])
 	}
-	if errors.Is(err, ErrEmpty) {
+	if errors.Is(err, collection.ErrEmpty) {
 		err = nil
 	}
 	return r, err
@@ -199,7 +203,7 @@ func (s crashState) differs(st *Store, v *View, client int) error {
 			}
 			continue
 		}
-		ordinal, is, err := v.Ordinal(id)
+		ordinal, is, err := v.snap.Ordinal(id)
 		switch {
 		case err != nil:
 			return err
@@ -218,7 +222,7 @@ func (s crashState) differs(st *Store, v *View, client int) error {
 }
 
 func differsDoc(v *View, id string, ordinal uint32, want crashDoc) error {
-	b, err := v.Metadata(uint64(ordinal))
+	b, err := v.snap.Payload(ordinal)
 	if err != nil {
 		return err
 	}
@@ -230,7 +234,7 @@ func differsDoc(v *View, id string, ordinal uint32, want crashDoc) error {
 		return fmt.Errorf("metadata %s, want %+v", b, want)
 	}
 	x := randomDoc(id, want.version).Vectors
-	y, err := v.Vectors(uint64(ordinal))
+	y, err := v.snap.Vectors(ordinal)
 	if err != nil {
 		return err
 	}
@@ -283,13 +287,13 @@ func TestKilledWhileClientsWrite(t *testing.T) {
 			within = 3000
 		}
 		begun := killOne(t, self, dir, kill, time.Duration(rng.IntN(within))*time.Millisecond, states, answered)
-		s, err := Open(t.Context(), dir, &Options{Growth: Growth{Flat: math.MaxInt64, Until: math.MaxInt64}})
+		s, err := Open(t.Context(), dir, &Options{Growth: collection.Growth{Flat: math.MaxInt64, Until: math.MaxInt64}})
 		require.NoError(t, err)
 		var v *View
 		if c, err := s.Get("docs"); err == nil {
 			require.NoError(t, c.Err())
 			if v, err = c.View(t.Context()); err != nil {
-				require.ErrorIs(t, err, ErrEmpty)
+				require.ErrorIs(t, err, collection.ErrEmpty)
 				v = nil
 			} else {
 				require.NoError(t, c.Verify(t.Context()))
@@ -297,7 +301,7 @@ func TestKilledWhileClientsWrite(t *testing.T) {
 			}
 			requireTidy(t, c.dir)
 		} else {
-			require.ErrorIs(t, err, ErrUnknown)
+			require.ErrorIs(t, err, collection.ErrUnknown)
 		}
 		for client, state := range states {
 			err := state.differs(s, v, client)

@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/storage"
 )
 
 // Derived is data that is made from a collection and kept beside it, such as keywords.
@@ -25,7 +26,7 @@ type derived struct {
 	closed bool
 }
 
-// making is the work of opening derived data, which may take long: everybody who asks
+// making is the work of opening or mending derived data, which may take long: everybody who asks
 // meanwhile waits for the same.
 type making struct {
 	done chan struct{}
@@ -60,23 +61,16 @@ func (c *Collection) Derived(ctx context.Context) (Derived, error) {
 		}
 		if d.data != nil {
 			defer d.mu.Unlock()
-			return d.data, nil
-		}
-		m := d.making
-		if m == nil {
-			within, done, err := c.aside(context.Background())
-			if err != nil {
-				d.mu.Unlock()
-				return nil, err
+			if c.given != nil { // its program may have changed it
+				err = c.syncDerived(ctx, d.data)
 			}
-			m = &making{done: make(chan struct{})}
-			d.making = m
-			go func() {
-				defer done()
-				c.derive(within, m)
-			}()
+			return d.data, err
 		}
+		m, err := c.makeDerived(nil)
 		d.mu.Unlock()
+		if err != nil {
+			return nil, err
+		}
 		select {
 		case <-m.done:
 		case <-ctx.Done():
@@ -88,41 +82,92 @@ func (c *Collection) Derived(ctx context.Context) (Derived, error) {
 	}
 }
 
-// derive opens the data. Only the changes that came meanwhile are left for when the
-// writer has to wait.
-func (c *Collection) derive(ctx context.Context, m *making) {
+// MendDerived brings data up to date that a use of it found damaged, as Derived does for
+// data that is not there: the Sync of the data is what mends it.
+func (c *Collection) MendDerived(ctx context.Context, damaged Derived) (Derived, error) {
 	d := &c.derived
-	data, err := c.s.o.Derive(ctx, c.indexPath(), c.Config())
-	if err == nil {
-		err = c.syncDerived(ctx, data)
+	d.mu.Lock()
+	if d.data == damaged && !d.closed { // otherwise somebody was here
+		d.data = nil
+		if _, err := c.makeDerived(damaged); err != nil {
+			d.data = damaged
+			d.mu.Unlock()
+			return nil, err
+		}
 	}
-	if err == nil {
-		err = c.syncDerived(ctx, data) // the first may have taken long
+	d.mu.Unlock()
+	return c.Derived(ctx)
+}
+
+// makeDerived begins to open the data, or to mend it, unless that goes on. It is for who
+// holds the mutex and has no data.
+func (c *Collection) makeDerived(open Derived) (*making, error) {
+	d := &c.derived
+	if d.making != nil {
+		return d.making, nil
 	}
+	ctx, done, err := c.aside(context.Background())
+	if err != nil {
+		return nil, err
+	}
+	m := &making{done: make(chan struct{})}
+	d.making = m
+	go func() {
+		defer done()
+		c.derive(ctx, m, open)
+	}()
+	return m, nil
+}
+
+// derive opens the data, or mends what was open. Only the changes that came meanwhile
+// are left for when the writer has to wait.
+func (c *Collection) derive(ctx context.Context, m *making, open Derived) {
+	d := &c.derived
+	data, err := c.openDerived(ctx, open)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if err == nil {
-		err = c.syncDerived(ctx, data)
-	}
-	if err != nil && data != nil {
-		err = errors.Join(err, data.Close())
+		if err = c.syncDerived(ctx, data); err != nil {
+			err = errors.Join(err, data.Close())
+		}
 	}
 	if err == nil {
 		d.data = data
 	} else if ctx.Err() != nil {
 		err = context.Cause(ctx)
 	}
+	c.s.noteGuarded(err)
 	m.err, d.making = err, nil
 	close(m.done)
 }
 
+// openDerived opens the data, unless it is open, and brings it up to date. It runs in a
+// goroutine of its own, where a panic would end the process. After an error the data is
+// closed.
+func (c *Collection) openDerived(ctx context.Context, open Derived) (data Derived, err error) {
+	defer storage.Guard(c.indexPath(), &err)()
+	if data = open; data == nil {
+		if data, err = c.s.o.Derive(ctx, c.indexPath(), c.Config()); err != nil {
+			return nil, err // whatever data is: perhaps a nil of a type
+		}
+	}
+	for range 2 { // the first may take long
+		if err := c.syncDerived(ctx, data); err != nil {
+			return nil, errors.Join(err, data.Close())
+		}
+	}
+	return data, nil
+}
+
 // syncDerived brings the data up to the collection as it is now.
-func (c *Collection) syncDerived(ctx context.Context, data Derived) error {
+func (c *Collection) syncDerived(ctx context.Context, data Derived) (err error) {
+	defer storage.Guard(c.indexPath(), &err)()
 	v, err := c.View(ctx)
 	if err != nil {
 		return err
 	}
-	return errors.Join(data.Sync(ctx, v.snap), v.Close())
+	defer func() { err = errors.Join(err, v.Close()) }()
+	return data.Sync(ctx, v.snap)
 }
 
 // follow brings derived data up to a change. That it cannot be is no fault of the
@@ -134,6 +179,7 @@ func (d *derived) follow(ctx context.Context, c *Collection) {
 		return
 	}
 	if err := c.syncDerived(ctx, d.data); err != nil {
+		c.s.noteGuarded(err)
 		c.log.Error("derived data is behind the collection, and will be opened anew", "error", errors.Join(err, d.data.Close()))
 		d.data = nil
 	}

@@ -5,111 +5,43 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"time"
 
-	"github.com/plaid-ir/plaid/codec"
 	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/internal/atomicfile"
+	"github.com/plaid-ir/plaid/server/collection"
 	"github.com/plaid-ir/plaid/storage"
 	"github.com/plaid-ir/plaid/vectors"
 )
 
-// Stage is how far a collection has grown; see [Growth].
-type Stage string
-
-// The stages.
-const (
-	StageEmpty   Stage = "empty"
-	StageFlat    Stage = "flat"
-	StagePrecise Stage = "precise"
-	StageFinal   Stage = "final"
-)
-
-// stageOf tells the stage of an index. One that was not trained by a store is in the
-// stage that its bits say.
-func stageOf(h *storage.Header, g *Growth) Stage {
-	switch {
-	case h.Build.Source != "vectors" || h.Nbits != 8 || g.Until < 0 || int64(h.Build.Tokens) >= g.Until:
-		return StageFinal
-	case h.Centroids == 1 && h.Build.Tokens == 0:
-		return StageFlat
-	}
-	return StagePrecise
-}
-
-// training is a codec that is to be trained.
-type training struct {
-	stage     Stage
-	nbits     int
-	centroids int // 0: by the rule
-}
-
-// trainingFor is how a collection of so many tokens is to be kept.
-func (c *Collection) trainingFor(tokens int64) training {
-	cfg := c.Config()
-	return c.s.o.Growth.trainingFor(tokens, &cfg)
-}
-
-func (g *Growth) trainingFor(tokens int64, cfg *Config) training {
-	switch {
-	case tokens >= g.Until:
-		return training{StageFinal, cfg.bits(), 0}
-	case tokens >= g.Flat:
-		return training{StagePrecise, 8, fewCentroids(tokens)}
-	}
-	return training{StageFlat, 8, 1}
-}
-
-// fewCentroids is how many centroids a collection gets that will have more documents
-// soon: so many that each has some 39 of the tokens, below which faiss warns. With the
-// rule of a whole collection a small one would have a centroid for each few tokens,
-// which fit them so well that what comes later does not fit the levels.
-func fewCentroids(tokens int64) int {
-	return max(min(int(tokens/39), codec.DefaultK(tokens)), 1)
-}
-
-// due says whether a collection is to be trained anew because it has grown.
-func (c *Collection) due(h *storage.Header, tokens int64) (t training, due bool) {
-	t = c.trainingFor(tokens)
-	switch stageOf(h, &c.s.o.Growth) {
-	case StageFlat:
-		return t, t.stage != StageFlat
-	case StagePrecise:
-		return t, t.stage == StageFinal || float64(tokens) >= c.s.o.Growth.Factor*float64(h.Build.Tokens)
-	}
-	return t, false
-}
-
-// First says how the first documents of a collection are encoded. A Growth whose fields
-// are 0 is that of a store which is not told of another.
-func (g Growth) First(src vectors.Source, cfg Config) (*index.BuildOptions, error) {
-	if err := errors.Join(g.complete(), cfg.complete()); err != nil {
-		return nil, err
-	}
-	tokens := int64(0)
-	for i := range src.Len() {
-		tokens += int64(src.Rows(i))
-	}
-	t := g.trainingFor(tokens, &cfg)
-	o := &index.BuildOptions{Nbits: t.nbits, Centroids: t.centroids, Seed: cfg.seed()}
-	if t.stage == StageFlat {
-		var err error
-		if o.Codec, err = codec.Flat(src.Dim()); err != nil {
-			return nil, err
-		}
-	}
-	return o, nil
-}
-
-// build makes the index file of the first documents.
-func (w *worker) build(ctx context.Context, src vectors.Source, model *storage.Model) error {
+// build makes the index file of the first documents: beside, so that one that was never
+// finished is not there under the name of the index.
+func (w *worker) build(ctx context.Context, src vectors.Source, model *storage.Model) (err error) {
 	c := w.c
 	o, err := c.s.o.Growth.First(src, c.Config())
 	if err != nil {
 		return err
 	}
 	o.Model, o.Threads, o.Memory, o.Backend, o.Logger = model, c.s.o.Threads, c.s.o.Memory, c.s.o.Backend, c.log
-	if _, err := index.Build(ctx, c.indexPath(), src, o); err != nil {
+	dir, err := os.MkdirTemp(c.dir, receivedPrefix)
+	if err != nil {
 		return err
+	}
+	defer func() { // what stays is removed at the next start
+		if rerr := os.RemoveAll(dir); rerr != nil {
+			c.log.Warn("the remains of a build stay", "path", dir, "error", rerr)
+		}
+	}()
+	path := filepath.Join(dir, indexFile)
+	if _, err := index.Build(ctx, path, src, o); err != nil {
+		return err
+	}
+	if err := os.Rename(path, c.indexPath()); err != nil {
+		return err
+	}
+	if err := atomicfile.SyncFolder(c.dir); err != nil {
+		return errors.Join(err, os.Remove(c.indexPath()))
 	}
 	opened, err := c.openIndex(ctx)
 	if err == nil && opened == nil {
@@ -169,8 +101,16 @@ func (c *Collection) long(ctx context.Context, do func(ctx context.Context) erro
 	return err
 }
 
+// due says whether the collection is to be trained anew because it has grown.
+func (c *Collection) due(h *storage.Header, tokens int64) (collection.Training, bool) {
+	return c.s.o.Growth.Due(h, tokens, c.Config())
+}
+
 // grow begins a training beside everything else if one is due and none runs.
 func (c *Collection) grow() {
+	if c.given != nil {
+		return // when, its program decides
+	}
 	v, err := c.View(c.alive)
 	if err != nil {
 		return
@@ -180,7 +120,7 @@ func (c *Collection) grow() {
 	_, due := c.due(&h, tokens)
 	c.mu.Lock()
 	g := &c.growth
-	advice := c.advice(&h, drift)
+	advice := c.s.o.Growth.Advice(&h, drift)
 	advise := advice != "" && !g.advised
 	g.advised = advice != ""
 	if !due || g.running != nil || g.failed > 0 && tokens < g.failed+g.failed/10 {
@@ -210,7 +150,10 @@ func (c *Collection) grow() {
 	c.mu.Unlock()
 	go func() {
 		defer done()
-		_, err := c.train(ctx, RetrainOptions{}, c.due)
+		var err error
+		if fault := c.s.guard(c.log, "a training", func() { _, err = c.train(ctx, RetrainOptions{}, c.due) }); fault != nil {
+			err = fault
+		}
 		c.mu.Lock()
 		g.running, g.cancel, g.failed, g.err = nil, nil, 0, nil
 		if err != nil && ctx.Err() == nil {
@@ -249,27 +192,18 @@ type RetrainOptions struct {
 }
 
 // Retrain trains the collection anew as its size asks for, whatever it has grown by:
-// beside searches and changes, which go on. When it returns the new codec is in use. A
-// collection in its final stage stays in that, and without the original vectors it keeps
-// the bits that it has, since more would add nothing.
+// beside searches and changes, which go on. When it returns the new codec is in use; see
+// [collection.Growth.Again].
 //
 // Errors: those of [Collection.View] and of [index.Index.Retrain].
 func (c *Collection) Retrain(ctx context.Context, o RetrainOptions) (*index.RetrainReport, error) {
-	if err := c.Err(); err != nil {
+	if err := c.writable(); err != nil {
 		return nil, err
 	}
 	var r *index.RetrainReport
 	err := c.long(ctx, func(ctx context.Context) (err error) {
-		r, err = c.train(ctx, o, func(h *storage.Header, tokens int64) (training, bool) {
-			t := c.trainingFor(tokens)
-			if stageOf(h, &c.s.o.Growth) == StageFinal {
-				cfg := c.Config()
-				t = training{StageFinal, cfg.bits(), 0}
-				if o.Vectors == nil {
-					t.nbits = min(t.nbits, h.Nbits)
-				}
-			}
-			return t, true
+		r, err = c.train(ctx, o, func(h *storage.Header, tokens int64) (collection.Training, bool) {
+			return c.s.o.Growth.Again(h, tokens, c.Config(), o.Vectors != nil), true
 		})
 		return err
 	})
@@ -278,7 +212,7 @@ func (c *Collection) Retrain(ctx context.Context, o RetrainOptions) (*index.Retr
 
 // train trains one collection of the store at a time, as choose says when its turn has
 // come.
-func (c *Collection) train(ctx context.Context, o RetrainOptions, choose func(*storage.Header, int64) (training, bool)) (*index.RetrainReport, error) {
+func (c *Collection) train(ctx context.Context, o RetrainOptions, choose func(*storage.Header, int64) (collection.Training, bool)) (*index.RetrainReport, error) {
 	select {
 	case c.s.training <- struct{}{}:
 		defer func() { <-c.s.training }()
@@ -302,15 +236,12 @@ func (c *Collection) train(ctx context.Context, o RetrainOptions, choose func(*s
 	if !ok {
 		return nil, nil
 	}
-	cfg := c.Config()
 	ro := &index.RetrainOptions{
-		Vectors: o.Vectors, Progress: o.Progress, Nbits: t.nbits, Centroids: t.centroids, Seed: cfg.seed(),
+		Vectors: o.Vectors, Progress: o.Progress, Nbits: t.Nbits, Centroids: t.Centroids, Seed: t.Seed,
 		Threads: max(c.s.o.Threads/2, 1), Memory: c.s.o.Memory,
 	}
-	if t.stage == StageFlat {
-		if ro.Codec, err = codec.Flat(h.Dim); err != nil {
-			return nil, err
-		}
+	if ro.Codec, err = t.Codec(h.Dim); err != nil {
+		return nil, err
 	}
 	r, err := opened.ix.Retrain(ctx, ro)
 	if errors.Is(err, storage.ErrOutcomeUnknown) { // no changes are taken until the file is opened again
@@ -327,43 +258,13 @@ func (c *Collection) train(ctx context.Context, o RetrainOptions, choose func(*s
 	return r, nil
 }
 
-// GrowthStats say how a collection is kept.
-type GrowthStats struct {
-	Stage Stage `json:"stage"` // how it is coded now
-	// Training: a training runs because the collection has grown. Failed is why the last
-	// one was given up.
-	Training bool        `json:"training"`
-	Failed   string      `json:"training_failed,omitempty"`
-	Drift    index.Drift `json:"drift"` // how well the codec fits
-	// Advice says why training anew would pay; "": it would not.
-	Advice string `json:"advice,omitempty"`
-}
-
-// leastDrift is the share of the tokens trained on that must have been added before
-// their error says something.
-const leastDrift = 16
-
-// advice is for collections that are not trained by themselves any more.
-func (c *Collection) advice(h *storage.Header, d index.Drift) string {
-	g := &c.s.o.Growth
-	switch {
-	case stageOf(h, g) != StageFinal:
-		return ""
-	case d.Ratio > g.Drift && d.Added*leastDrift > d.Trained:
-		return fmt.Sprintf("vectors that were added since the training have %.2f times its error", d.Ratio)
-	case d.Wanted >= 4*d.Centroids:
-		return fmt.Sprintf("the collection has %d centroids, and so many tokens by now that one would train %d", d.Centroids, d.Wanted)
-	}
-	return ""
-}
-
 // Deleted documents take space until segments are merged or the file is compacted. The
 // writer does that where they are more than what lives, and worth it.
 const leastGarbage = 1 << 20 // tokens
 
 func (w *worker) tidy(ctx context.Context) {
 	o, snap, err := w.snapshot()
-	if err != nil || snap == nil {
+	if err != nil || snap == nil || w.c.given != nil {
 		return
 	}
 	st := snap.State()

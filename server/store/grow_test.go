@@ -13,18 +13,17 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/search"
-	"github.com/plaid-ir/plaid/storage"
+	"github.com/plaid-ir/plaid/server/collection"
 	"github.com/plaid-ir/plaid/vectors"
 )
 
-var smallGrowth = Growth{Flat: 200, Until: 3000, Factor: 2}
+var smallGrowth = collection.Growth{Flat: 200, Until: 3000, Factor: 2}
 
 // settled waits until no training runs and none is due.
-func settled(t *testing.T, c *Collection) Stats {
+func settled(t *testing.T, c *Collection) collection.Stats {
 	t.Helper()
-	var st Stats
+	var st collection.Stats
 	require.Eventually(t, func() bool {
 		var err error
 		st, err = c.Stats(t.Context())
@@ -42,41 +41,41 @@ func settled(t *testing.T, c *Collection) Stats {
 // document with its ordinal, while it is searched.
 func TestGrowth(t *testing.T) {
 	s := openStore(t, t.TempDir(), &Options{Growth: smallGrowth, Threads: 1})
-	c := declare(t, s, "docs", Config{Nbits: 2})
-	var docs []Document
-	stages := map[Stage]bool{}
+	c := declare(t, s, "docs", collection.Config{Nbits: 2})
+	var docs []collection.Document
+	stages := map[collection.Stage]bool{}
 	var generations []uint64
 	for i := 0; len(docs) < 1000; i++ {
 		first := len(docs)
 		for range 1 + i%10 {
 			docs = append(docs, randomDoc("d"+strconv.Itoa(len(docs)), 1))
 		}
-		r, err := c.Update(t.Context(), docs[first:], UpdateOptions{})
+		r, err := c.Update(t.Context(), docs[first:], collection.UpdateOptions{})
 		require.NoError(t, err)
-		require.Len(t, r.Ordinals, len(docs)-first)
-		require.EqualValues(t, first, r.Ordinals[0])
+		require.Len(t, r.Numbers, len(docs)-first)
+		require.EqualValues(t, first, r.Numbers[0])
 		if d := docs[first]; i%8 == 0 {
 			st := settled(t, c)
 			stages[st.Growth.Stage] = true
 			if g := st.Generation; !slices.Contains(generations, g) {
 				generations = append(generations, g)
 			}
-			require.True(t, st.Growth.Stage == StageFinal || finds(t, c, d), "%+v", st)
+			require.True(t, st.Growth.Stage == collection.StageFinal || finds(t, c, d), "%+v", st)
 		}
 	}
 	st := settled(t, c)
-	require.Equal(t, map[Stage]bool{StageFlat: true, StagePrecise: true, StageFinal: true}, stages)
+	require.Equal(t, map[collection.Stage]bool{collection.StageFlat: true, collection.StagePrecise: true, collection.StageFinal: true}, stages)
 	require.GreaterOrEqual(t, len(generations), 3, "flat, 8 bits, then 2: %v", generations)
 	require.True(t, slices.IsSorted(generations))
-	require.Equal(t, StageFinal, st.Growth.Stage)
+	require.Equal(t, collection.StageFinal, st.Growth.Stage)
 	require.Equal(t, 2, st.Nbits)
 	require.EqualValues(t, len(docs), st.Documents)
 	require.EqualValues(t, len(docs), st.Metadata)
 	v := view(t, c)
 	require.NoError(t, c.Verify(t.Context()))
 	for i, d := range docs {
-		require.Equal(t, d.ID, v.ID(uint64(i)))
-		m, err := v.Metadata(uint64(i))
+		require.Equal(t, d.ID, v.snap.ID(uint32(i)))
+		m, err := v.snap.Payload(uint32(i))
 		require.NoError(t, err)
 		require.Equal(t, string(d.Metadata), string(m))
 	}
@@ -84,13 +83,13 @@ func TestGrowth(t *testing.T) {
 	// More of another kind.
 	rng := rand.New(rand.NewPCG(1, 1))
 	for i := range 100 {
-		d := Document{ID: "other" + strconv.Itoa(i), Dim: testDim, Vectors: make([]float32, 5*testDim)}
+		d := collection.Document{ID: "other" + strconv.Itoa(i), Dim: testDim, Vectors: make([]float32, 5*testDim)}
 		for j := range d.Vectors {
 			d.Vectors[j] = rng.Float32() * float32(j%3)
 		}
 		docs = append(docs, d)
 	}
-	_, err := c.Update(t.Context(), docs[len(docs)-100:], UpdateOptions{})
+	_, err := c.Update(t.Context(), docs[len(docs)-100:], collection.UpdateOptions{})
 	require.NoError(t, err)
 	st = settled(t, c)
 	before := st.Growth.Drift
@@ -111,34 +110,6 @@ func TestGrowth(t *testing.T) {
 	require.Positive(t, st.Counts.Trainings)
 }
 
-// Advice is for collections that have grown up.
-func TestAdvice(t *testing.T) {
-	s := openStore(t, t.TempDir(), nil)
-	c := declare(t, s, "docs", Config{})
-	final := storage.Header{Nbits: 4, Build: storage.Build{Source: "vectors", Tokens: 1 << 20}}
-	precise := final
-	precise.Nbits = 8
-	precise.Build.Tokens = 1 << 19
-	for name, x := range map[string]struct {
-		h    storage.Header
-		d    index.Drift
-		want string
-	}{
-		"like the others": {final, index.Drift{Trained: 1 << 20, Added: 1 << 20, Ratio: 1.4, Centroids: 4, Wanted: 8}, ""},
-		"few":             {final, index.Drift{Trained: 1 << 20, Added: 1 << 10, Ratio: 3, Centroids: 4, Wanted: 4}, ""},
-		"others":          {final, index.Drift{Trained: 1 << 20, Added: 1 << 17, Ratio: 1.6, Centroids: 4, Wanted: 4}, "1.60 times"},
-		"many":            {final, index.Drift{Trained: 1 << 20, Added: 1 << 25, Ratio: 1.1, Centroids: 4, Wanted: 16}, "16"},
-		"growing":         {precise, index.Drift{Trained: 1 << 19, Added: 1 << 19, Ratio: 3, Centroids: 4, Wanted: 16}, ""},
-	} {
-		got := c.advice(&x.h, x.d)
-		if x.want == "" {
-			require.Empty(t, got, name)
-		} else {
-			require.Contains(t, got, x.want, name)
-		}
-	}
-}
-
 // Writers of all kinds and searches beside trainings; then everything is there that
 // was answered.
 func TestChangesWhileGrowing(t *testing.T) {
@@ -146,8 +117,8 @@ func TestChangesWhileGrowing(t *testing.T) {
 	if testing.Short() {
 		n = 25
 	}
-	s := openStore(t, t.TempDir(), &Options{Growth: Growth{Flat: 50, Until: 2000, Factor: 1.25}, Threads: 2})
-	c := declare(t, s, "docs", Config{})
+	s := openStore(t, t.TempDir(), &Options{Growth: collection.Growth{Flat: 50, Until: 2000, Factor: 1.25}, Threads: 2})
+	c := declare(t, s, "docs", collection.Config{})
 	type state struct {
 		version uint64
 		there   bool
@@ -164,19 +135,19 @@ func TestChangesWhileGrowing(t *testing.T) {
 				id := fmt.Sprintf("w%d-%d", w, rng.IntN(40))
 				switch rng.IntN(6) {
 				case 0:
-					_, err := c.Delete(ctx, Selection{IDs: []string{id}})
+					_, err := c.Delete(ctx, collection.Selection{IDs: []string{id}})
 					if err == nil {
 						final[w][id] = state{}
 					} else {
-						require.ErrorIs(t, err, ErrEmpty)
+						require.ErrorIs(t, err, collection.ErrEmpty)
 					}
 				case 1:
-					got, err := c.UpdateMetadata(ctx, Selection{IDs: []string{id}}, map[string]json.RawMessage{"version": []byte(strconv.Itoa(i))})
+					got, err := c.UpdateMetadata(ctx, collection.Selection{IDs: []string{id}}, map[string]json.RawMessage{"version": []byte(strconv.Itoa(i))})
 					if err == nil && got == 1 {
 						final[w][id] = state{uint64(i), true}
 					}
 				default:
-					_, err := c.Update(ctx, []Document{randomDoc(id, uint64(i)), randomDoc("", 1)}, UpdateOptions{Replace: true})
+					_, err := c.Update(ctx, []collection.Document{randomDoc(id, uint64(i)), randomDoc("", 1)}, collection.UpdateOptions{Replace: true})
 					require.NoError(t, err)
 					final[w][id] = state{uint64(i), true}
 				}
@@ -190,9 +161,9 @@ func TestChangesWhileGrowing(t *testing.T) {
 			if err != nil {
 				continue // empty yet
 			}
-			r, err := v.Search(ctx, search.Query{Vectors: q.Vectors, Dim: testDim}, search.Options{K: 5})
-			if err == nil && len(r.Hits) != min(5, v.Len()) {
-				t.Errorf("%d hits of %d documents", len(r.Hits), v.Len())
+			r, err := v.Engine().Search(ctx, search.Query{Vectors: q.Vectors, Dim: testDim}, search.Options{K: 5})
+			if err == nil && len(r.Hits) != min(5, v.snap.Len()) {
+				t.Errorf("%d hits of %d documents", len(r.Hits), v.snap.Len())
 			}
 			if err != nil && ctx.Err() == nil {
 				t.Error(err)
@@ -211,11 +182,11 @@ func TestChangesWhileGrowing(t *testing.T) {
 	v := view(t, c)
 	for _, ids := range final {
 		for id, want := range ids {
-			ordinal, there, err := v.Ordinal(id)
+			ordinal, there, err := v.snap.Ordinal(id)
 			require.NoError(t, err)
 			require.Equal(t, want.there, there, id)
 			if there {
-				m, err := v.Metadata(uint64(ordinal))
+				m, err := v.snap.Payload(ordinal)
 				require.NoError(t, err)
 				require.Contains(t, string(m), fmt.Sprintf(`"version":%d,`, want.version), id)
 			}

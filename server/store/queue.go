@@ -6,21 +6,23 @@ import (
 	"sync"
 	"time"
 
+	"github.com/plaid-ir/plaid/server/collection"
 	"github.com/plaid-ir/plaid/storage"
 )
 
 // request is one change that waits, or runs.
 type request struct {
 	kind    kind
-	docs    []Document // of an update
+	docs    []collection.Document // of an update
 	replace bool
 	model   *storage.Model
-	chosen  Selection // of a deletion
+	chosen  collection.Selection // of a deletion
+	ctx     context.Context      // of who asks, heard until it is known what is chosen
 	act     func(context.Context) error
 	cost    int64 // bytes
 
 	// The answer.
-	receipt Receipt
+	receipt collection.Receipt
 	count   int
 	err     error
 	done    chan struct{} // closed when the rest stands
@@ -54,7 +56,7 @@ func newQueue(limits QueueLimits) *queue {
 	return &queue{limits: limits, wake: make(chan struct{}, 1)}
 }
 
-// put queues a request; the error is a [*BusyError], or why the queue has ended.
+// put queues a request; the error is a [*collection.BusyError], or why the queue has ended.
 func (q *queue) put(r *request) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -76,9 +78,9 @@ func (q *queue) put(r *request) error {
 }
 
 // busy says when there will be room, about.
-func (q *queue) busy() *BusyError {
+func (q *queue) busy() *collection.BusyError {
 	wait := q.pace * time.Duration(q.documents) / 2
-	return &BusyError{Documents: q.documents, Bytes: q.bytes, RetryAfter: min(max(wait.Round(time.Second), time.Second), time.Minute)}
+	return &collection.BusyError{Documents: q.documents, Bytes: q.bytes, RetryAfter: min(max(wait.Round(time.Second), time.Second), time.Minute)}
 }
 
 func (q *queue) ring() {
@@ -203,15 +205,8 @@ func (q *queue) end(why error) {
 	}
 }
 
-// QueueStats says what waits to be written.
-type QueueStats struct {
-	Requests  int   `json:"requests"`  // that wait
-	Documents int   `json:"documents"` // in them
-	Bytes     int64 `json:"bytes"`     // of memory that they hold
-}
-
-func (q *queue) stats() QueueStats {
+func (q *queue) stats() collection.QueueStats {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return QueueStats{len(q.waiting) + q.running, q.documents, q.bytes}
+	return collection.QueueStats{Requests: len(q.waiting) + q.running, Documents: q.documents, Bytes: q.bytes}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/plaid-ir/plaid/server/collection"
 	"github.com/plaid-ir/plaid/storage"
 )
 
@@ -18,11 +19,14 @@ const viewsWait = 5 * time.Second
 // views have a while, and then their searches end.
 func (w *worker) reopen(ctx context.Context) error {
 	c := w.c
+	if c.given != nil {
+		return fmt.Errorf("collection %q: its program has to close the index and open it again", c.name)
+	}
 	c.mu.Lock()
 	o := c.opened
 	again := make(chan struct{})
 	c.opened, c.again = nil, again
-	c.stale(ErrReopened)
+	c.stale(collection.ErrReopened)
 	c.fresh, c.stale = context.WithCancelCause(context.Background())
 	c.mu.Unlock()
 	c.stopTraining()
@@ -64,7 +68,7 @@ func (w *worker) reopen(ctx context.Context) error {
 		}
 	}
 	c.mu.Lock()
-	c.fault = fmt.Errorf("%w: %q: %w", ErrDamaged, c.name, err)
+	c.fault = fmt.Errorf("%w: %q: %w", collection.ErrDamaged, c.name, err)
 	c.mu.Unlock()
 	c.log.Error("the collection cannot be opened again", "error", err)
 	return err

@@ -13,13 +13,14 @@
 //
 // A collection begins without an index. As long as it is small its vectors are kept
 // with 8 bits a component, and the codec is trained anew as it grows, beside the
-// searches and the writes; see [Growth].
+// searches and the writes; see [collection.Growth].
 package store
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"maps"
 	"os"
@@ -28,11 +29,15 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/plaid-ir/plaid/internal/atomicfile"
+	"github.com/plaid-ir/plaid/internal/filelock"
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/search"
+	"github.com/plaid-ir/plaid/server/collection"
 )
 
 // Options of a store. The zero value, or nil, is a good choice.
@@ -54,12 +59,12 @@ type Options struct {
 	// Queue bounds what waits to be written, for each collection.
 	Queue QueueLimits
 	// Growth says how collections grow.
-	Growth Growth
+	Growth collection.Growth
 	// MaxMetadata is the largest metadata of one document in bytes; 0: 1 MiB.
 	MaxMetadata int
 	// Derive, where set, opens the derived data of the collection whose index file is at
 	// a path; see [Collection.Derived].
-	Derive func(ctx context.Context, index string, cfg Config) (Derived, error)
+	Derive func(ctx context.Context, index string, cfg collection.Config) (Derived, error)
 	// Committed, where set, is called after each change of a collection, before it is
 	// answered, by the collection's writer. It may take a view; it must not wait for
 	// another change of the same collection.
@@ -72,7 +77,7 @@ type Options struct {
 }
 
 // QueueLimits bound what waits to be written to one collection. A request beyond
-// them is refused with [ErrBusy]; one that is larger than them all alone is taken
+// them is refused with [collection.ErrBusy]; one that is larger than them all alone is taken
 // when nothing else waits.
 type QueueLimits struct {
 	Documents int   // 0: 65,536
@@ -81,7 +86,7 @@ type QueueLimits struct {
 
 func (o *Options) complete() error {
 	if o.Threads < 0 || o.Queue.Documents < 0 || o.Queue.Bytes < 0 || o.MaxMetadata < 0 || o.Memory < 0 {
-		return fmt.Errorf("%w: no option may be negative", ErrConfig)
+		return fmt.Errorf("%w: no option may be negative", collection.ErrConfig)
 	}
 	if o.Threads == 0 {
 		o.Threads = runtime.GOMAXPROCS(0)
@@ -93,7 +98,7 @@ func (o *Options) complete() error {
 		o.Queue.Bytes = 512 << 20
 	}
 	if o.MaxMetadata == 0 {
-		o.MaxMetadata = MaxMetadata
+		o.MaxMetadata = collection.MaxMetadata
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -101,7 +106,9 @@ func (o *Options) complete() error {
 	if _, err := kernels.Select(o.Backend); err != nil {
 		return err
 	}
-	return o.Growth.complete()
+	var err error
+	o.Growth, err = o.Growth.Completed()
+	return err
 }
 
 // Store is an open folder of collections. It is safe for concurrent use.
@@ -111,6 +118,8 @@ type Store struct {
 	lock *os.File
 	// training lets one collection at a time train: it takes memory and processors.
 	training chan struct{}
+	panics   atomic.Uint64
+	disk     disk
 
 	mu          sync.Mutex
 	closed      bool
@@ -127,23 +136,27 @@ const (
 	indexFile     = "index.plaid"
 )
 
+func newStore(dir string, o *Options) (*Store, error) {
+	s := &Store{dir: dir, collections: map[string]*Collection{}, making: map[string]bool{}, training: make(chan struct{}, 1)}
+	if o != nil {
+		s.o = *o
+	}
+	return s, s.o.complete()
+}
+
 // Open opens the collections of a folder, which is made if it is not there, and
 // takes its lock. A collection that cannot be opened does not stop the others: it is
 // listed, and [Collection.Err] says why.
 //
 // Errors: [ErrLocked], and those of the file system.
 func Open(ctx context.Context, dir string, o *Options) (*Store, error) {
-	s := &Store{dir: dir, collections: map[string]*Collection{}, making: map[string]bool{}, training: make(chan struct{}, 1)}
-	if o != nil {
-		s.o = *o
-	}
-	if err := s.o.complete(); err != nil {
+	s, err := newStore(dir, o)
+	if err != nil {
 		return nil, err
 	}
 	if err := os.MkdirAll(dir, 0o777); err != nil {
 		return nil, fmt.Errorf("data folder: %w", err)
 	}
-	var err error
 	if s.lock, err = lockFolder(ctx, filepath.Join(dir, lockFile), time.Now().Add(s.o.LockTimeout)); err != nil {
 		return nil, fmt.Errorf("%s: %w", dir, err)
 	}
@@ -166,10 +179,10 @@ func (s *Store) openAll(ctx context.Context) error {
 			}
 			continue
 		}
-		if CheckName(name) != nil {
+		if collection.CheckName(name) != nil {
 			continue
 		}
-		if info, err := os.Stat(filepath.Join(s.dir, name, configFile)); err != nil || !info.Mode().IsRegular() {
+		if !isCollection(filepath.Join(s.dir, name)) {
 			continue // something else that lies here
 		}
 		c := s.newCollection(name)
@@ -179,7 +192,20 @@ func (s *Store) openAll(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// Dir is the folder.
+// isCollection tells whether a folder holds one of the files of a collection. One of which
+// that cannot be found out is one, which says why it cannot be opened: its documents are not
+// missing in silence.
+func isCollection(dir string) bool {
+	for _, name := range []string{configFile, indexFile} {
+		info, err := os.Stat(filepath.Join(dir, name))
+		if err == nil && info.Mode().IsRegular() || err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR) {
+			return true
+		}
+	}
+	return false
+}
+
+// Dir is the folder; "" of a store that [Over] has made.
 func (s *Store) Dir() string { return s.dir }
 
 // Names are those of all collections in order, also of those without documents and
@@ -190,49 +216,34 @@ func (s *Store) Names() []string {
 	return slices.Sorted(maps.Keys(s.collections))
 }
 
-// CheckName says whether a name can be one of a collection: 1 to 128 bytes of
-// A-Z a-z 0-9 . _ -, neither beginning nor ending with a dot. The error is [ErrName].
-func CheckName(name string) error {
-	const most = 128
-	switch {
-	case name == "":
-		return fmt.Errorf("%w: it is empty", ErrName)
-	case len(name) > most:
-		return fmt.Errorf("%w: %d bytes, at most %d are possible", ErrName, len(name), most)
-	case name[0] == '.' || name[len(name)-1] == '.':
-		return fmt.Errorf("%w: %q begins or ends with a dot", ErrName, name)
-	}
-	for i := range len(name) {
-		if b := name[i]; (b|0x20 < 'a' || b|0x20 > 'z') && (b < '0' || b > '9') && b != '.' && b != '_' && b != '-' {
-			return fmt.Errorf("%w: %q has %q; letters, digits, dot, underscore and hyphen are possible", ErrName, name, b)
-		}
-	}
-	return nil
-}
-
 // Declare makes a collection without documents, durable when it returns.
 //
-// Errors: [ErrName], [ErrConfig], [ErrExists], [ErrClosed], and those of the file
+// Errors: [collection.ErrName], [collection.ErrConfig], [collection.ErrExists], [collection.ErrClosed], and those of the file
 // system.
-func (s *Store) Declare(ctx context.Context, name string, cfg Config) (*Collection, error) {
-	if err := CheckName(name); err != nil {
+func (s *Store) Declare(ctx context.Context, name string, cfg collection.Config) (*Collection, error) {
+	if err := collection.CheckName(name); err != nil {
 		return nil, err
 	}
-	if err := cfg.complete(); err != nil {
+	cfg, err := cfg.Completed()
+	if err != nil {
 		return nil, err
+	}
+	if s.dir == "" {
+		return nil, collection.Unsupported("declaring a collection beside indexes that are open")
 	}
 	if err := s.claim(name); err != nil {
 		return nil, err
 	}
 	defer s.unclaim(name)
 	if s.get(name) != nil {
-		return nil, fmt.Errorf("%w: %q", ErrExists, name)
+		return nil, fmt.Errorf("%w: %q", collection.ErrExists, name)
 	}
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
 	c := s.newCollection(name)
 	if err := c.create(ctx, cfg); err != nil {
+		s.noteDisk(err, false)
 		return nil, fmt.Errorf("declaring %q: %w", name, err)
 	}
 	s.put(c)
@@ -245,9 +256,9 @@ func (s *Store) claim(name string) error {
 	defer s.mu.Unlock()
 	switch {
 	case s.closed:
-		return ErrClosed
+		return collection.ErrClosed
 	case s.making[name]:
-		return fmt.Errorf("%w: %q is being declared or dropped", ErrExists, name)
+		return fmt.Errorf("%w: %q is being declared or dropped", collection.ErrExists, name)
 	}
 	s.making[name] = true
 	s.claims.Add(1)
@@ -274,24 +285,24 @@ func (s *Store) get(name string) *Collection {
 	return s.collections[name]
 }
 
-// Get finds a collection. The error is [ErrUnknown], or [ErrClosed].
+// Get finds a collection. The error is [collection.ErrUnknown], or [collection.ErrClosed].
 func (s *Store) Get(name string) (*Collection, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
-		return nil, ErrClosed
+		return nil, collection.ErrClosed
 	}
 	if c := s.collections[name]; c != nil {
 		return c, nil
 	}
-	return nil, fmt.Errorf("%w: %q", ErrUnknown, name)
+	return nil, fmt.Errorf("%w: %q", collection.ErrUnknown, name)
 }
 
 // Drop removes a collection and its files. Requests that wait are refused with
-// [ErrUnknown], searches end; views that are open can be read until they are closed.
+// [collection.ErrUnknown], searches end; views that are open can be read until they are closed.
 // A name that is not there is no error.
 func (s *Store) Drop(ctx context.Context, name string) (existed bool, err error) {
-	if err := CheckName(name); err != nil {
+	if err := collection.CheckName(name); err != nil {
 		return false, err
 	}
 	if err := s.claim(name); err != nil {
@@ -302,15 +313,18 @@ func (s *Store) Drop(ctx context.Context, name string) (existed bool, err error)
 	if c == nil {
 		return false, nil
 	}
+	if c.given != nil {
+		return true, collection.Unsupported("dropping an index that a program has open")
+	}
 	if err := ctx.Err(); err != nil {
 		return false, err
 	}
 	return s.remove(ctx, c)
 }
 
-// Undeclare takes a collection away that has no documents; one that has got some is
-// left, with [ErrExists]. Nothing that was acknowledged is lost.
-func (s *Store) Undeclare(ctx context.Context, c *Collection) error {
+// undeclare takes a collection away that has no documents; one that has got some is
+// left, with [collection.ErrExists]. Nothing that was acknowledged is lost.
+func (s *Store) undeclare(ctx context.Context, c *Collection) error {
 	if err := s.claim(c.name); err != nil {
 		return err
 	}
@@ -323,9 +337,9 @@ func (s *Store) Undeclare(ctx context.Context, c *Collection) error {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		if c.opened != nil || c.fault != nil {
-			return fmt.Errorf("%w: %q has documents", ErrExists, c.name)
+			return fmt.Errorf("%w: %q has documents", collection.ErrExists, c.name)
 		}
-		c.queue.end(fmt.Errorf("%w: %q", ErrUnknown, c.name)) // no update comes between this and the end
+		c.queue.end(fmt.Errorf("%w: %q", collection.ErrUnknown, c.name)) // no update comes between this and the end
 		return nil
 	}
 	if err := c.do(ctx, r); err != nil {
@@ -338,12 +352,12 @@ func (s *Store) Undeclare(ctx context.Context, c *Collection) error {
 // remove takes a collection away. The caller has claimed its name.
 func (s *Store) remove(ctx context.Context, c *Collection) (existed bool, err error) {
 	name := c.name
-	c.end(fmt.Errorf("%w: %q was dropped", ErrUnknown, name))
+	c.end(fmt.Errorf("%w: %q was dropped", collection.ErrUnknown, name))
 	c.wait()
 	err = c.closeFiles()
 	// The rename is what removes it; the rest is cleaning up.
 	gone := filepath.Join(s.dir, fmt.Sprintf("%s%x", droppedPrefix, time.Now().UnixNano()))
-	if rerr := os.Rename(c.dir, gone); rerr != nil {
+	if rerr := filelock.Rename(c.dir, gone); rerr != nil { // on Windows while a view is open, too
 		again := s.newCollection(name)
 		again.open(ctx)
 		s.put(again)
@@ -358,7 +372,7 @@ func (s *Store) remove(ctx context.Context, c *Collection) (existed bool, err er
 	return true, err
 }
 
-// Close drains: what was queued is written, what comes is refused with [ErrClosed],
+// Close drains: what was queued is written, what comes is refused with [collection.ErrClosed],
 // and trainings are given up. When ctx ends, what still waits is refused too. Then
 // searches end, and the files are closed, with the last view of each.
 func (s *Store) Close(ctx context.Context) error {
@@ -378,7 +392,7 @@ func (s *Store) Close(ctx context.Context) error {
 	}
 	stop := context.AfterFunc(ctx, func() {
 		for _, c := range all {
-			c.end(ErrClosed)
+			c.end(collection.ErrClosed)
 		}
 	})
 	defer stop()
@@ -389,5 +403,8 @@ func (s *Store) Close(ctx context.Context) error {
 			errs = append(errs, fmt.Errorf("closing %q: %w", c.name, err))
 		}
 	}
-	return errors.Join(append(errs, s.lock.Close())...)
+	if s.lock != nil {
+		errs = append(errs, s.lock.Close())
+	}
+	return errors.Join(errs...)
 }

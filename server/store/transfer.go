@@ -5,12 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
 
 	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/internal/atomicfile"
+	"github.com/plaid-ir/plaid/server/collection"
 )
 
 // Backup writes the collection as it is now to out: an index file, checked before its
@@ -42,14 +44,13 @@ func (c *Collection) Verify(ctx context.Context) error {
 	})
 }
 
-// Restore fills a collection that has no documents yet from an index file, such as
-// [Collection.Backup] writes. It is checked before it takes its place, and whatever
-// fails leaves the collection empty.
+// Restore fills a collection from an index file, such as [Collection.Backup] writes; see
+// [collection.Restorer]. The file is checked before it takes its place.
 //
-// Errors: [ErrExists], those of reading in and of [index.Open], and those of
+// Errors: [collection.ErrExists], those of reading in and of [index.Open], and those of
 // [Collection.Update].
-func (c *Collection) Restore(ctx context.Context, in io.Reader) error {
-	return c.receive(ctx, func(path string) error {
+func (s *Store) Restore(ctx context.Context, name string, in io.Reader) error {
+	return s.fill(ctx, name, func(_ *Collection, path string) error {
 		f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
 		if err != nil {
 			return err
@@ -59,6 +60,25 @@ func (c *Collection) Restore(ctx context.Context, in io.Reader) error {
 		}
 		return atomicfile.CloseSynced(f)
 	})
+}
+
+// fill fills a collection that has no documents yet, and is declared if it is not there: it
+// goes again if filling it failed, unless somebody has put something into it meanwhile.
+func (s *Store) fill(ctx context.Context, name string, fill func(c *Collection, path string) error) error {
+	c, err := s.Get(name)
+	declared := errors.Is(err, collection.ErrUnknown)
+	if declared {
+		c, err = s.Declare(ctx, name, collection.Config{})
+	}
+	if err != nil {
+		return err
+	}
+	if err = c.receive(ctx, func(path string) error { return fill(c, path) }); err != nil && declared {
+		if uerr := s.undeclare(context.WithoutCancel(ctx), c); uerr != nil && !errors.Is(uerr, collection.ErrExists) {
+			c.log.Warn("a collection that was declared to be filled stays", "error", uerr)
+		}
+	}
+	return err
 }
 
 // untilDone is a reader that ends with a context.
@@ -74,14 +94,14 @@ func (u *untilDone) Read(p []byte) (int, error) {
 	return u.r.Read(p)
 }
 
-// Import fills a collection that has no documents yet from the index folder of another
-// engine. Documents without ids are named by their row.
+// Import fills a collection from the index folder of another engine. Documents without ids
+// are named by their row.
 //
-// Errors: as of [Collection.Restore], and those of [index.Import].
-func (c *Collection) Import(ctx context.Context, dir string, ids []string) (r *index.ImportReport, err error) {
-	err = c.receive(ctx, func(path string) (err error) {
+// Errors: as of [Store.Restore], and those of [index.Import].
+func (s *Store) Import(ctx context.Context, name, dir string, ids []string) (r *index.ImportReport, err error) {
+	err = s.fill(ctx, name, func(c *Collection, path string) (err error) {
 		r, err = index.Import(ctx, dir, path, &index.ImportOptions{
-			IDs: ids, Threads: c.s.o.Threads, Memory: c.s.o.Memory, Backend: c.s.o.Backend, Logger: c.log,
+			IDs: ids, Threads: s.o.Threads, Memory: s.o.Memory, Backend: s.o.Backend, Logger: c.log,
 		})
 		return err
 	})
@@ -98,8 +118,8 @@ func (c *Collection) receive(ctx context.Context, fill func(path string) error) 
 		switch {
 		case err == nil:
 			done()
-			return fmt.Errorf("%w: %q has documents", ErrExists, c.name)
-		case errors.Is(err, ErrEmpty):
+			return fmt.Errorf("%w: %q has documents", collection.ErrExists, c.name)
+		case errors.Is(err, collection.ErrEmpty):
 			return nil
 		}
 		return err
@@ -107,21 +127,22 @@ func (c *Collection) receive(ctx context.Context, fill func(path string) error) 
 	if err := empty(); err != nil {
 		return err
 	}
+	defer func() { c.s.noteDisk(err, false) }()
 	dir, err := os.MkdirTemp(c.dir, receivedPrefix)
 	if err != nil {
-		return err
+		return c.unlessDropped(err)
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	path := filepath.Join(dir, indexFile)
 	if err := fill(path); err != nil {
-		return err
+		return c.unlessDropped(err)
 	}
 	ix, err := index.Open(ctx, path, &index.Options{Backend: c.s.o.Backend, Logger: c.log})
 	if err != nil {
-		return err
+		return c.unlessDropped(err)
 	}
 	if err := errors.Join(ix.Verify(ctx), ix.Close()); err != nil {
-		return err
+		return c.unlessDropped(err)
 	}
 	r := &request{kind: acting}
 	r.act = func(ctx context.Context) error {
@@ -144,6 +165,14 @@ func (c *Collection) receive(ctx context.Context, fill func(path string) error) 
 		return nil
 	}
 	return c.do(ctx, r)
+}
+
+// unlessDropped is an error of files that were taken away with the collection.
+func (c *Collection) unlessDropped(err error) error {
+	if why := context.Cause(c.alive); why != nil && errors.Is(err, fs.ErrNotExist) {
+		return why
+	}
+	return err
 }
 
 // sweep removes what receptions that were interrupted have left.

@@ -10,8 +10,9 @@ import (
 
 	"github.com/RoaringBitmap/roaring/v2"
 
-	"github.com/plaid-ir/plaid/condition"
 	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/metadata/condition"
+	"github.com/plaid-ir/plaid/server/collection"
 	"github.com/plaid-ir/plaid/storage"
 	"github.com/plaid-ir/plaid/vectors"
 )
@@ -27,27 +28,41 @@ type worker struct {
 func (w *worker) run() {
 	q := w.c.queue
 	ctx := context.Background() // what has begun is finished
-	w.c.grow()
+	w.beside("growth", w.c.grow)
 	for group := q.take(); group != nil; group = q.take() {
 		start := time.Now()
 		n := w.do(ctx, group)
+		for _, r := range group[:n] {
+			w.c.s.noteDisk(r.err, r.kind != acting)
+		}
 		w.c.counted(group[:n], time.Since(start))
 		q.giveBack(group[n:])
 		q.answered(group[:n], time.Since(start))
-		w.tidy(ctx)
+		w.beside("tidying up", func() { w.tidy(ctx) })
 	}
 }
 
+// beside does what is no part of a request: a panic of it is logged and counted.
+func (w *worker) beside(what string, do func()) { _ = w.c.s.guard(w.c.log, what, do) }
+
 // do does the first n requests of a group, at least one.
 func (w *worker) do(ctx context.Context, group []*request) (n int) {
-	switch group[0].kind {
-	case updating:
-		n = w.update(ctx, group)
-	case deleting:
-		n = w.delete(ctx, group)
-	default:
-		group[0].err = group[0].act(ctx)
-		n = 1
+	err := w.c.s.guard(w.c.log, "a change", func() {
+		switch group[0].kind {
+		case updating:
+			n = w.update(ctx, group)
+		case deleting:
+			n = w.delete(ctx, group)
+		default:
+			group[0].err = group[0].act(ctx)
+			n = 1
+		}
+	})
+	if err != nil { // nobody knows how far it came
+		n = len(group)
+		for _, r := range group {
+			r.err = fmt.Errorf("%w: %w", storage.ErrOutcomeUnknown, err)
+		}
 	}
 	for _, r := range group[:n] {
 		if r.err == nil {
@@ -60,11 +75,11 @@ func (w *worker) do(ctx context.Context, group []*request) (n int) {
 
 // changed is called after each transaction, before it is answered.
 func (w *worker) changed() {
-	w.c.derived.follow(context.Background(), w.c)
+	w.beside("derived data", func() { w.c.derived.follow(context.Background(), w.c) })
 	if f := w.c.s.o.Committed; f != nil {
-		f(w.c)
+		w.beside("what hears of changes", func() { f(w.c) })
 	}
-	w.c.grow()
+	w.beside("growth", w.c.grow)
 }
 
 // snapshot is what the collection holds; nil if nothing yet.
@@ -87,6 +102,7 @@ type batch struct {
 	requests []*request
 	first    uint32         // ordinal
 	model    *storage.Model // of the collection; nil: nobody has said
+	evicted  []string       // ids of the oldest documents, which go in the same transaction
 }
 
 // update does as many updates of a group as can share a transaction: those in which
@@ -111,7 +127,8 @@ func (w *worker) update(ctx context.Context, group []*request) (n int) {
 		}
 	}
 	if snap != nil {
-		err = snap.Close()
+		b.evicted, err = w.oldestBeyond(snap, b)
+		err = errors.Join(err, snap.Close())
 	}
 	if err == nil && len(b.requests) > 0 {
 		err = w.store(ctx, o, b)
@@ -147,7 +164,7 @@ func (b *batch) admit(r *request, snap *index.Snapshot) error {
 		return err
 	}
 	for i, d := range r.docs {
-		fault := func(err error) error { return &DocumentError{i, d.ID, -1, err} }
+		fault := func(err error) error { return &collection.DocumentError{Document: i, ID: d.ID, Token: -1, Err: err} }
 		if b.dim != 0 && d.Dim != b.dim {
 			return fault(fmt.Errorf("%w: %d, not %d", index.ErrDimension, d.Dim, b.dim))
 		}
@@ -163,7 +180,7 @@ func (b *batch) admit(r *request, snap *index.Snapshot) error {
 	if snap == nil && b.model == nil {
 		b.model = r.model
 	}
-	r.receipt = Receipt{Ordinals: make([]uint32, len(r.docs)), IDs: make([]string, len(r.docs))}
+	r.receipt = collection.Receipt{Numbers: make([]uint64, len(r.docs)), IDs: make([]string, len(r.docs))}
 	for _, d := range r.docs {
 		if d.ID != "" {
 			b.taken[d.ID] = true
@@ -180,7 +197,7 @@ func (b *batch) admit(r *request, snap *index.Snapshot) error {
 			}
 			b.taken[id] = true
 		}
-		r.receipt.Ordinals[i], r.receipt.IDs[i] = ordinal, id
+		r.receipt.Numbers[i], r.receipt.IDs[i] = uint64(ordinal), id
 		b.docs = append(b.docs, vectors.Document{ID: id, Tokens: d.Vectors, Payload: d.Metadata})
 	}
 	return nil
@@ -219,7 +236,7 @@ func (w *worker) store(ctx context.Context, o *opened, b *batch) error {
 	if err != nil {
 		return err
 	}
-	evicted := w.evict(ctx)
+	evicted := len(b.evicted) + w.evict(ctx)
 	_, snap, err := w.snapshot()
 	generation := uint64(0)
 	if err == nil && snap != nil {
@@ -236,7 +253,7 @@ func (w *worker) store(ctx context.Context, o *opened, b *batch) error {
 }
 
 func (w *worker) add(ctx context.Context, o *opened, src vectors.Source, b *batch) error {
-	report, err := o.ix.Add(ctx, src, &index.AddOptions{Replace: true, Threads: w.c.s.o.Threads, Memory: w.c.s.o.Memory})
+	report, err := o.ix.Add(ctx, src, &index.AddOptions{Replace: true, Delete: b.evicted, Threads: w.c.s.o.Threads, Memory: w.c.s.o.Memory})
 	if err == nil && report.First != b.first {
 		err = fmt.Errorf("%w: documents have ordinals from %d, not %d", storage.ErrInternal, report.First, b.first)
 	}
@@ -252,7 +269,7 @@ func (w *worker) add(ctx context.Context, o *opened, src vectors.Source, b *batc
 func (w *worker) delete(ctx context.Context, group []*request) int {
 	o, snap, err := w.snapshot()
 	if err == nil && o == nil {
-		err = fmt.Errorf("%w: %q", ErrEmpty, w.c.name)
+		err = fmt.Errorf("%w: %q", collection.ErrEmpty, w.c.name)
 	}
 	if err != nil {
 		for _, r := range group {
@@ -264,7 +281,7 @@ func (w *worker) delete(ctx context.Context, group []*request) int {
 	var able []*request
 	for _, r := range group {
 		var chosen *roaring.Bitmap
-		if chosen, r.err = resolve(ctx, snap, &r.chosen); r.err != nil {
+		if chosen, r.err = resolve(r.ctx, snap, &r.chosen); r.err != nil {
 			continue
 		}
 		chosen.AndNot(all)
@@ -301,8 +318,37 @@ func (w *worker) deleteIDs(ctx context.Context, o *opened, ids []string) error {
 	})
 }
 
-// evict deletes the oldest documents beyond the limit. The update before it is done by
-// then, so that a fault is worth no more than a word: the next update tries again.
+// oldestBeyond are the ids of the oldest documents that are to go for those of a batch:
+// not more than there are, though the batch may bring more than may stay.
+func (w *worker) oldestBeyond(snap *index.Snapshot, b *batch) (ids []string, err error) {
+	most := w.c.Config().MaxDocuments
+	if most == nil || len(b.docs) == 0 {
+		return nil, nil
+	}
+	replaced := map[uint32]bool{}
+	for i := range b.docs {
+		ordinal, there, err := snap.Ordinal(b.docs[i].ID)
+		if err != nil {
+			return nil, err
+		}
+		if there {
+			replaced[ordinal] = true
+		}
+	}
+	live := uint64(snap.Len() - len(replaced) + len(b.docs))
+	for oldest := w.oldest; live > *most && oldest < snap.State().Docs; oldest++ {
+		if snap.Live(oldest) && !replaced[oldest] {
+			ids = append(ids, snap.ID(oldest))
+			live--
+		}
+	}
+	return ids, nil
+}
+
+// evict deletes the oldest documents beyond the limit, where an update could not: it has
+// brought more than may stay, or was cut off before its end by an older version. The
+// update before it is done by then, so that a fault is worth no more than a word: the next
+// update tries again.
 func (w *worker) evict(ctx context.Context) (n int) {
 	most := w.c.Config().MaxDocuments
 	o, snap, err := w.snapshot()
@@ -348,19 +394,23 @@ func (w *worker) settle(ctx context.Context, err error, done func(*index.Snapsho
 	if ok {
 		return nil
 	}
+	if full := diskFull(err); full != nil {
+		return fmt.Errorf("not done: %w: %v", full, err)
+	}
 	return fmt.Errorf("not done: %v", err) // no longer of unknown outcome
 }
 
-// updateMetadata sets fields of the documents that are chosen.
-func (w *worker) updateMetadata(ctx context.Context, chosen Selection, set condition.Fields) (int, error) {
+// updateMetadata sets fields of the documents that are chosen. Until it is known what they
+// will be, it ends with the context of who asks.
+func (w *worker) updateMetadata(ctx, asks context.Context, chosen collection.Selection, set condition.Fields) (int, error) {
 	o, snap, err := w.snapshot()
 	if err == nil && o == nil {
-		err = fmt.Errorf("%w: %q", ErrEmpty, w.c.name)
+		err = fmt.Errorf("%w: %q", collection.ErrEmpty, w.c.name)
 	}
 	if err != nil {
 		return 0, err
 	}
-	payloads, err := merged(ctx, snap, chosen, set, w.c.s.o.MaxMetadata)
+	payloads, err := merged(asks, snap, chosen, set, w.c.s.o.MaxMetadata)
 	if err = errors.Join(err, snap.Close()); err != nil || len(payloads) == 0 {
 		return 0, err
 	}
@@ -384,7 +434,7 @@ func (w *worker) updateMetadata(ctx context.Context, chosen Selection, set condi
 }
 
 // merged is the metadata that the chosen documents will have, by id.
-func merged(ctx context.Context, snap *index.Snapshot, chosen Selection, set condition.Fields, most int) (map[string][]byte, error) {
+func merged(ctx context.Context, snap *index.Snapshot, chosen collection.Selection, set condition.Fields, most int) (map[string][]byte, error) {
 	docs, err := resolve(ctx, snap, &chosen)
 	if err != nil {
 		return nil, err
@@ -393,6 +443,7 @@ func merged(ctx context.Context, snap *index.Snapshot, chosen Selection, set con
 	if len(set) == 0 {
 		return payloads, nil
 	}
+	set = set.NullRemoves()
 	for it := docs.Iterator(); it.HasNext(); {
 		if err := ctx.Err(); err != nil {
 			return nil, err
@@ -408,7 +459,7 @@ func merged(ctx context.Context, snap *index.Snapshot, chosen Selection, set con
 			return nil, fmt.Errorf("document %q: %w", id, err)
 		}
 		if len(now) > most {
-			return nil, fmt.Errorf("document %q: %w: %d bytes, at most %d are possible", id, ErrMetadata, len(now), most)
+			return nil, fmt.Errorf("document %q: %w: %d bytes, at most %d are possible", id, collection.ErrMetadata, len(now), most)
 		}
 		payloads[id] = now
 	}

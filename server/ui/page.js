@@ -94,11 +94,8 @@ async function search() {
   running.abort();
   const signal = (running = new AbortController()).signal;
   clearError();
-  byId("hits").replaceChildren();
-  byId("why-answer").replaceChildren();
-  byId("times").replaceChildren();
-  last = null;
-  await guarded(async () => {
+  byId("results").setAttribute("aria-busy", "true");
+  const found = await guarded(async () => {
     const index = chosen(), words = byId("query").value;
     if (!index) throw refused("index", "choose an index");
     if (!words) throw refused("query", "there is nothing to search for");
@@ -127,10 +124,15 @@ async function search() {
     if (signal.aborted) return;
     last = asked.kind === "words" ? null : asked; // there are no tokens to explain
     const result = answer.results[0];
+    byId("why-answer").replaceChildren();
     byId("hits").replaceChildren(...result.document_ids.map((_, i) => hit(asked, result, i)));
     byId("times").replaceChildren(...timesOf(result.stats, whole));
     byId("status").textContent = result.document_ids.length + (result.document_ids.length === 1 ? " result in " : " results in ") + whole.toFixed(0) + " ms";
+    return true;
   });
+  if (signal.aborted) return; // another search goes on
+  byId("results").setAttribute("aria-busy", "false");
+  if (!found && byId("hits").firstChild) byId("status").textContent = "The results are those of the search before.";
 }
 
 // hit is one result.

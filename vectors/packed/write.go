@@ -67,26 +67,7 @@ func Write(ctx context.Context, w io.Writer, d *Documents) (err error) {
 	}
 	b := d.Batch
 	m := &b.Tokens
-	h := &header{kind: m.Type, dim: m.Dim, docs: b.Len(), tokens: b.CountTokens()}
-	starts := make([]uint64, b.Len()+1)
-	for i := range b.Len() {
-		lo, hi := b.Span(i)
-		starts[i+1] = starts[i] + uint64(hi-lo)
-	}
-	h.rows = int(starts[b.Len()])
-	list := strings.Join(d.IDs, "\n")
-	if len(d.IDs) > 0 {
-		list += "\n"
-	}
-	h.idsBytes = len(list)
-	for _, part := range []struct {
-		bit   uint8
-		there bool
-	}{{hasScales, m.Scales != nil}, {hasZeros, m.Zeros != nil}, {hasMask, b.Mask != nil}, {hasIDs, d.IDs != nil}, {hasScreening, d.Screening != nil}} {
-		if part.there {
-			h.has |= part.bit
-		}
-	}
+	h, starts, list := headerOf(d)
 	regions, size, err := h.layout()
 	if err != nil {
 		return err
@@ -140,6 +121,28 @@ func Write(ctx context.Context, w io.Writer, d *Documents) (err error) {
 		all(levels, d.Screening.Levels)
 	}
 	return out.end(regions[sums].at)
+}
+
+// headerOf describes documents: with the rows at which they start, and their ids as lines.
+func headerOf(d *Documents) (h *header, starts []uint64, list string) {
+	b, m := d.Batch, &d.Batch.Tokens
+	starts = make([]uint64, b.Len()+1)
+	for i := range b.Len() {
+		lo, hi := b.Span(i)
+		starts[i+1] = starts[i] + uint64(hi-lo)
+	}
+	if len(d.IDs) > 0 {
+		list = strings.Join(d.IDs, "\n") + "\n"
+	}
+	h = &header{kind: m.Type, dim: m.Dim, docs: b.Len(), tokens: b.CountTokens(), rows: int(starts[b.Len()]), idsBytes: len(list)}
+	for bit, there := range map[uint8]bool{
+		hasScales: m.Scales != nil, hasZeros: m.Zeros != nil, hasMask: b.Mask != nil, hasIDs: d.IDs != nil, hasScreening: d.Screening != nil,
+	} {
+		if there {
+			h.has |= bit
+		}
+	}
+	return h, starts, list
 }
 
 func maskBytes(mask []bool) []byte {

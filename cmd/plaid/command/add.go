@@ -81,7 +81,7 @@ func (a *app) add(ctx context.Context, names *indexes, path string, in *input, w
 	err := a.openSearched(ctx, names, path, func(x *searched) (err error) {
 		snap := x.snap
 		var m *storage.Model
-		if s.encoder, m, err = a.openEncoder(ctx, &in.encoder, snap, work.Threads); err != nil {
+		if s.encoder, m, err = a.openEncoder(ctx, &in.encoder, snap.Header().Model, snap.Path(), work.Threads); err != nil {
 			return err
 		}
 		if d := s.encoder.Dim(); d != snap.Dim() {
@@ -218,9 +218,9 @@ func (a *app) addDocuments(ctx context.Context, names *indexes, path string, src
 }
 
 // warnOfZeros warns of what is probably padding.
-func (a *app) warnOfZeros(zero, tokens int64) {
+func (t *stdio) warnOfZeros(zero, tokens int64) {
 	if zero > 0 {
-		a.warn("%s of %s zero, and score 0 with everything: padding? --mask or --lengths says what is a token", out.Count(zero),
+		t.warn("%s of %s zero, and score 0 with everything: padding? --mask or --lengths says what is a token", out.Count(zero),
 			out.Plural(tokens, "token vector is", "token vectors are"))
 	}
 }

@@ -24,7 +24,7 @@ func (a *app) beirCommand() *cobra.Command {
 	var work flags.Resources
 	var effort flags.Effort
 	var format flags.Format
-	in := collection{app: a}
+	in := beirInput{app: a}
 	var mode, run string
 	cmd := &cobra.Command{
 		Use:   "beir DIR {--model DIR | --vectors DIR}",
@@ -112,7 +112,7 @@ func (a *app) sameBuild(ctx context.Context, f *pflag.FlagSet, o *beir.Options) 
 	})
 }
 
-func (a *app) beir(ctx context.Context, in *collection, run, format string, work flags.Resources, o beir.Options) (err error) {
+func (a *app) beir(ctx context.Context, in *beirInput, run, format string, work flags.Resources, o beir.Options) (err error) {
 	defer work.Limit()()
 	var r *beir.Report
 	err = in.open(ctx, &o, func(v beir.Vectors) error {

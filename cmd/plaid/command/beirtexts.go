@@ -15,9 +15,9 @@ import (
 	"github.com/plaid-ir/plaid/vectors"
 )
 
-// collection is where plaid beir has its vectors from: a folder of them, or the
+// beirInput is where plaid beir has its vectors from: a folder of them, or the
 // texts of the collection and a model.
-type collection struct {
+type beirInput struct {
 	app            *app
 	dir            string
 	vectors, spool string
@@ -25,7 +25,7 @@ type collection struct {
 	encoded        *textsReport // nil if nothing was encoded
 }
 
-func (c *collection) check() error {
+func (c *beirInput) check() error {
 	switch {
 	case c.vectors == "" && !c.encoder.Named():
 		return flags.Usagef("--model or --vectors is missing (or --encoder, the address of a server)")
@@ -36,7 +36,7 @@ func (c *collection) check() error {
 }
 
 // open makes the vectors ready and hands them to use.
-func (c *collection) open(ctx context.Context, o *beir.Options, use func(beir.Vectors) error) (err error) {
+func (c *beirInput) open(ctx context.Context, o *beir.Options, use func(beir.Vectors) error) (err error) {
 	if c.vectors != "" {
 		v, err := beir.Folder(c.vectors)
 		if err != nil {
@@ -80,7 +80,7 @@ func (c *collection) open(ctx context.Context, o *beir.Options, use func(beir.Ve
 }
 
 // file finds a file of the collection, which may be packed.
-func (c *collection) file(name string) (string, error) {
+func (c *beirInput) file(name string) (string, error) {
 	path := filepath.Join(c.dir, name)
 	for _, p := range []string{path, path + ".gz"} {
 		if _, err := os.Stat(p); !errors.Is(err, fs.ErrNotExist) {

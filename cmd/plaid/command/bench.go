@@ -102,7 +102,7 @@ func (a *app) bench(ctx context.Context, names *indexes, path string, b *benchFl
 		if b.warmup == 0 {
 			o.Warmup = -1
 		}
-		stored, err := storedSetting(x.all(), b.k)
+		stored, err := storedSetting(x.snapshots(), b.k)
 		if err != nil {
 			return err
 		}
@@ -128,7 +128,7 @@ func (a *app) bench(ctx context.Context, names *indexes, path string, b *benchFl
 		r := &benchReport{
 			Index: path, Backend: snap.Backend(), Threads: b.threads, K: b.k, Queries: len(set.qs), Points: points, stored: stored,
 		}
-		for _, part := range x.all() {
+		for _, part := range x.snapshots() {
 			state := part.State()
 			r.Docs += int64(state.Live)
 			r.Tokens += state.LiveTokens

@@ -9,10 +9,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/plaid-ir/plaid/condition"
 	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/internal/cli/flags"
 	"github.com/plaid-ir/plaid/internal/cli/out"
+	"github.com/plaid-ir/plaid/metadata/condition"
 	"github.com/plaid-ir/plaid/vectors"
 )
 
@@ -44,48 +44,55 @@ id loses it.`,
 	where.Register(f, "delete the documents of which it is true")
 	f.Bool("json", false, "print the report as JSON")
 	cmd.RunE = a.command(func(ctx context.Context, args []string) error {
-		path, ids := args[0], args[1:]
-		c, err := where.Condition()
-		switch {
-		case err != nil:
+		path := args[0]
+		remove, err := newDeletion(ctx, &where, idFile, args[1:])
+		if err != nil {
 			return err
-		case c != nil && (idFile != "" || len(ids) > 0):
-			return flags.Usagef("give ids or --where, not both: \"_id IN (…)\" names documents in a condition")
-		case c != nil:
-		case idFile == "" && len(ids) == 0:
-			return flags.Usagef("which documents? give ids, --ids or --where")
-		case idFile != "" && len(ids) > 0:
-			return flags.Usagef("give ids or --ids, not both")
-		case idFile != "":
-			if ids, err = vectors.ReadIDList(ctx, idFile); err != nil {
-				return err
-			}
 		}
 		return a.change(ctx, &names, path, func(ix changeable) error {
-			var n int
-			var missing []string
-			if c != nil {
-				n, err = ix.DeleteWhere(ctx, c)
-			} else {
-				n, missing, err = ix.Delete(ctx, ids)
-			}
+			n, missing, err := remove(ctx, ix)
 			if err != nil {
 				return err
 			}
 			missing = append([]string{}, slices.Compact(slices.Sorted(slices.Values(missing)))...)
-			if err := a.report(struct {
+			err = a.report(struct {
 				Path    string   `json:"path"`
 				Deleted int      `json:"deleted"`
 				Missing []string `json:"missing"`
-			}{path, n, missing}, func(b *bytes.Buffer) {
-				fmt.Fprintf(b, "deleted %s\n", out.Plural(n, "document"))
-			}); err != nil {
+			}{path, n, missing}, func(b *bytes.Buffer) { fmt.Fprintf(b, "deleted %s\n", out.Plural(n, "document")) })
+			if err != nil {
 				return err
 			}
 			return missingError(n, missing)
 		})
 	})
 	return cmd
+}
+
+// deletion deletes the documents that a command line names.
+type deletion func(ctx context.Context, ix changeable) (deleted int, missing []string, err error)
+
+// newDeletion is that of a condition, or of the ids that are given or in a file.
+func newDeletion(ctx context.Context, where *flags.Where, idFile string, ids []string) (deletion, error) {
+	matching, err := where.Condition()
+	switch {
+	case err != nil:
+		return nil, err
+	case matching != nil && (idFile != "" || len(ids) > 0):
+		return nil, flags.Usagef("give ids or --where, not both: \"_id IN (…)\" names documents in a condition")
+	case matching != nil:
+		return func(ctx context.Context, ix changeable) (int, []string, error) {
+			n, err := ix.DeleteWhere(ctx, matching)
+			return n, nil, err
+		}, nil
+	case idFile != "" && len(ids) > 0:
+		return nil, flags.Usagef("give ids or --ids, not both")
+	case idFile != "":
+		ids, err = vectors.ReadIDList(ctx, idFile)
+	case len(ids) == 0:
+		err = flags.Usagef("which documents? give ids, --ids or --where")
+	}
+	return func(ctx context.Context, ix changeable) (int, []string, error) { return ix.Delete(ctx, ids) }, err
 }
 
 // missingError names the ids that were not there, the first of them at least.
@@ -117,13 +124,13 @@ type changeable interface {
 }
 
 // change opens one index, or several, for writing.
-func (a *app) change(ctx context.Context, names *indexes, path string, use func(changeable) error) error {
+func (op *opener) change(ctx context.Context, names *indexes, path string, use func(changeable) error) error {
 	paths, err := names.paths(path)
 	if err != nil {
 		return err
 	}
 	if len(paths) == 1 {
-		return a.open(ctx, paths[0], true, func(ix *index.Index) error { return use(ix) })
+		return op.open(ctx, paths[0], true, func(ix *index.Index) error { return use(ix) })
 	}
-	return a.openSet(ctx, paths, true, func(set *index.Set) error { return use(set) })
+	return op.openSet(ctx, paths, true, func(set *index.Set) error { return use(set) })
 }

@@ -12,13 +12,13 @@ import (
 )
 
 // openDevice opens a device and hands it to use; nil for the processor.
-func (a *app) openDevice(ctx context.Context, d *flags.Device, use func(kernels.Device) error) (err error) {
+func (op *opener) openDevice(ctx context.Context, d *flags.Device, use func(kernels.Device) error) (err error) {
 	dev, note, err := kernels.OpenDevice(ctx, d.Name)
 	if err != nil {
 		return err
 	}
-	if note != "" && !a.quiet {
-		fmt.Fprintf(a.console, "plaid: %s\n", note)
+	if note != "" && !op.quiet {
+		fmt.Fprintf(op.console, "plaid: %s\n", note)
 	}
 	if dev == nil {
 		return use(nil)
@@ -29,18 +29,18 @@ func (a *app) openDevice(ctx context.Context, d *flags.Device, use func(kernels.
 
 // withEngine makes an engine for a snapshot, on a device if there are flags that
 // name one, and hands it to use.
-func (a *app) withEngine(ctx context.Context, snap *index.Snapshot, o search.EngineOptions, d *flags.Device, use func(*search.Engine) error) error {
-	o.Logger = a.logger()
+func (op *opener) withEngine(ctx context.Context, snap *index.Snapshot, o search.EngineOptions, d *flags.Device, use func(*search.Engine) error) error {
+	o.Logger = op.logger()
 	if d == nil {
-		return a.useEngine(ctx, snap, &o, use)
+		return op.useEngine(ctx, snap, &o, use)
 	}
-	return a.openDevice(ctx, d, func(dev kernels.Device) error {
+	return op.openDevice(ctx, d, func(dev kernels.Device) error {
 		o.Device, o.Attach.Memory = dev, d.Memory
-		return a.useEngine(ctx, snap, &o, use)
+		return op.useEngine(ctx, snap, &o, use)
 	})
 }
 
-func (a *app) useEngine(ctx context.Context, snap *index.Snapshot, o *search.EngineOptions, use func(*search.Engine) error) (err error) {
+func (op *opener) useEngine(ctx context.Context, snap *index.Snapshot, o *search.EngineOptions, use func(*search.Engine) error) (err error) {
 	e, err := search.NewAt(ctx, snap, o)
 	if err != nil {
 		return err
@@ -51,7 +51,7 @@ func (a *app) useEngine(ctx context.Context, snap *index.Snapshot, o *search.Eng
 		return err
 	}
 	if m := about.Memory; m != nil {
-		a.logger().Info("index on device", "device", about.Device, "resident", m.Resident, "pieces", m.Pieces, "bytes", m.Index(), "limit", m.Limit)
+		op.logger().Info("index on device", "device", about.Device, "resident", m.Resident, "pieces", m.Pieces, "bytes", m.Index(), "limit", m.Limit)
 	}
 	return use(e)
 }

@@ -106,7 +106,7 @@ func (e *encoding) names() (matrix, lengths, ids string) {
 
 const payloadFile = "payload.jsonl"
 
-func (e *encoding) in(name string) string { return filepath.Join(e.dir, name) }
+func (e *encoding) file(name string) string { return filepath.Join(e.dir, name) }
 
 func (e *encoding) run(ctx context.Context) (err error) {
 	enc, model, err := e.encoder.Open(ctx, nil, e.threads, e.app.logger())
@@ -118,11 +118,11 @@ func (e *encoding) run(ctx context.Context) (err error) {
 		return err
 	}
 	matrix, _, _ := e.names()
-	spool := e.in(matrix + ".spool")
-	if _, err := os.Lstat(e.in(matrix)); err == nil && !e.force {
+	spool := e.file(matrix + ".spool")
+	if _, err := os.Lstat(e.file(matrix)); err == nil && !e.force {
 		// Files beside the spool of an earlier run are not complete.
 		if _, err := os.Lstat(spool); err != nil {
-			return fmt.Errorf("%s: %w; --force replaces it", e.in(matrix), fs.ErrExist)
+			return fmt.Errorf("%s: %w; --force replaces it", e.file(matrix), fs.ErrExist)
 		}
 	}
 	if err := e.sameModel(model); err != nil {
@@ -138,20 +138,20 @@ func (e *encoding) run(ctx context.Context) (err error) {
 // sameModel refuses to put vectors of documents beside queries of another model, or
 // the other way round.
 func (e *encoding) sameModel(m *storage.Model) error {
-	there, err := flags.ParseModel(e.in(flags.ModelFile))
+	there, err := flags.ParseModel(e.file(flags.ModelFile))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	beside := encoding{dir: e.dir, queries: !e.queries}
 	name, _, _ := beside.names()
-	if _, serr := os.Lstat(beside.in(name)); serr != nil {
+	if _, serr := os.Lstat(beside.file(name)); serr != nil {
 		return nil // all that is there is replaced
 	}
 	if err == nil {
 		err = there.Check(m)
 	}
 	if err != nil {
-		return fmt.Errorf("%s is there already, write to another folder: %w", beside.in(name), err)
+		return fmt.Errorf("%s is there already, write to another folder: %w", beside.file(name), err)
 	}
 	return nil
 }
@@ -190,14 +190,14 @@ func (e *encoding) write(ctx context.Context, src *vectors.Spool, dim int, model
 	if err := e.writeMatrix(ctx, src, matrix, int(rep.Vectors), dim, &payload); err != nil {
 		return err
 	}
-	w, err := vectors.CreateNPY(e.in(lengths), "<i4", len(lens))
+	w, err := vectors.CreateNPY(e.file(lengths), "<i4", len(lens))
 	if err != nil {
 		return err
 	}
 	if err := errors.Join(w.Ints(lens), w.Close()); err != nil {
 		return err
 	}
-	rep.Files = []string{e.in(matrix), e.in(lengths), e.in(ids)}
+	rep.Files = []string{e.file(matrix), e.file(lengths), e.file(ids)}
 	err = e.writeLines(ctx, ids, src, func(b *bufio.Writer, d vectors.Document) error {
 		_, err := fmt.Fprintln(b, d.ID)
 		return err
@@ -206,7 +206,7 @@ func (e *encoding) write(ctx context.Context, src *vectors.Spool, dim int, model
 		return err
 	}
 	if payload {
-		rep.Files = append(rep.Files, e.in(payloadFile))
+		rep.Files = append(rep.Files, e.file(payloadFile))
 		if err := e.writeLines(ctx, payloadFile, src, writePayload); err != nil {
 			return err
 		}
@@ -215,14 +215,14 @@ func (e *encoding) write(ctx context.Context, src *vectors.Spool, dim int, model
 	if err != nil {
 		return err
 	}
-	err = atomicfile.Write(ctx, e.in(flags.ModelFile), func(w io.Writer) error {
+	err = atomicfile.Write(ctx, e.file(flags.ModelFile), func(w io.Writer) error {
 		_, err := w.Write(line)
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	rep.Files = append(rep.Files, e.in(flags.ModelFile))
+	rep.Files = append(rep.Files, e.file(flags.ModelFile))
 	return e.app.report(rep, func(b *bytes.Buffer) {
 		r.line(b)
 		fmt.Fprintf(b, "files: %s of dimension %d in %s\n", out.Plural(rep.Vectors, "vector"), rep.Dim, e.dir)
@@ -235,7 +235,7 @@ func (e *encoding) writeMatrix(ctx context.Context, src vectors.Source, name str
 	if e.float32 {
 		kind = "<f4"
 	}
-	w, err := vectors.CreateNPY(e.in(name), kind, rows, dim)
+	w, err := vectors.CreateNPY(e.file(name), kind, rows, dim)
 	if err != nil {
 		return err
 	}
@@ -260,7 +260,7 @@ func (e *encoding) writeMatrix(ctx context.Context, src vectors.Source, name str
 
 // writeLines writes a line for each document.
 func (e *encoding) writeLines(ctx context.Context, name string, src vectors.Source, line func(*bufio.Writer, vectors.Document) error) error {
-	return atomicfile.Write(ctx, e.in(name), func(w io.Writer) error {
+	return atomicfile.Write(ctx, e.file(name), func(w io.Writer) error {
 		b := bufio.NewWriterSize(w, 1<<16)
 		for d, err := range src.Docs(ctx, 0, src.Len()) {
 			if err == nil {

@@ -5,11 +5,11 @@ import (
 	"errors"
 	"io/fs"
 
-	"github.com/plaid-ir/plaid/condition"
 	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/internal/atomicfile"
 	"github.com/plaid-ir/plaid/internal/cli/flags"
 	"github.com/plaid-ir/plaid/kernels"
+	"github.com/plaid-ir/plaid/metadata/condition"
 	"github.com/plaid-ir/plaid/search"
 	collections "github.com/plaid-ir/plaid/server/store"
 	"github.com/plaid-ir/plaid/storage"

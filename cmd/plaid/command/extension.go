@@ -113,9 +113,6 @@ func (App) Takes(names ...string) cobra.PositionalArgs { return takes(names...) 
 // Report prints v as JSON with --json, else what text writes.
 func (x App) Report(v any, text func(*bytes.Buffer)) error { return x.a.report(v, text) }
 
-// Warn writes a line to stderr unless --quiet.
-func (x App) Warn(format string, args ...any) { x.a.warn(format, args...) }
-
 // Hint writes what is good to know to stderr unless --quiet.
 func (x App) Hint(format string, args ...any) { x.a.hint(format, args...) }
 
@@ -133,103 +130,52 @@ func (x App) Progress() func(index.Progress) { return x.a.progress() }
 func (x App) Search(cmd *cobra.Command, open func(ctx context.Context, name string) (search.Searcher, error)) *cobra.Command {
 	a := x.a
 	var s flags.Search
-	var format flags.Format
-	var stats, tag string
-	var payload bool
-	f := cmd.Flags()
-	s.Register(f)
-	format.Register(cmd, "results", "table", "jsonl", "trec")
-	f.BoolVar(&payload, "payload", false, "print payloads (format jsonl)")
-	f.StringVar(&tag, "tag", "plaid", "`WORD` in the last column of format trec")
-	f.Var(flags.Choice(&stats, "", "table", "json"), "stats", "print to stderr what the searches did")
-	f.Lookup("stats").NoOptDefVal = "table"
+	var printed resultFlags
+	s.Register(cmd.Flags())
+	printed.register(cmd)
 	cmd.RunE = a.command(func(ctx context.Context, args []string) (err error) {
-		write, err := a.newHitWriter(format.Word(), tag, payload)
+		write, err := a.newHitWriter(&printed)
 		if err != nil {
 			return err
 		}
-		texts, err := s.Queries.AreTexts(args[1:])
-		if err != nil {
+		if _, err := s.Queries.AreTexts(args[1:]); err != nil {
 			return err
 		}
 		o, err := s.Options(ctx)
 		if err != nil {
 			return err
 		}
-		o.Payload = payload || format.Word() == "table"
+		o.Payload = printed.payloads()
 		searcher, err := open(ctx, args[0])
 		if err != nil {
 			return err
 		}
 		defer func() { err = errors.Join(err, searcher.Close()) }()
-		q, err := a.queriesFor(ctx, searcher, &s, args[1:], texts)
+		queries, err := a.queriesOf(ctx, &s.Queries, args[1:], s.Threads, func() (*storage.Model, string, error) {
+			d, err := searcher.Describe(ctx)
+			if err != nil {
+				return nil, "", err
+			}
+			return d.Model, args[0], nil
+		})
 		if err != nil {
 			return err
 		}
-		defer func() { err = errors.Join(err, q.Close()) }()
-		a.warnWithoutCandidates(&s, q)
-		var total search.Stats
-		var missing *search.Coverage
-		for lo := 0; lo < q.Len(); lo += batchQueries {
-			batch, err := q.read(ctx, lo, min(lo+batchQueries, q.Len()))
-			if err != nil {
-				return err
-			}
-			results, err := answerBatch(ctx, searcher, &s, batch, o)
-			if err != nil {
-				return err
-			}
-			for _, r := range results {
-				total.Add(r.Stats)
-				if !r.Coverage.Complete() {
-					missing = &r.Coverage
-				}
-			}
-			if err := write(batch, results); err != nil {
-				return fmt.Errorf("writing results: %w", err)
-			}
-		}
-		if err := a.printStats(stats, total); err != nil {
+		defer func() { err = errors.Join(err, queries.Close()) }()
+		a.warnWithoutCandidates(&s, queries)
+		answers := answering{flags: &s, queries: queries, write: write}
+		if err := answers.answerRemaining(ctx, searcher, o, nil); err != nil {
 			return err
 		}
-		if missing != nil {
-			return fmt.Errorf("%w: of %s documents %s were searched; %s: %s", errPartial, out.Count(missing.Of), out.Count(missing.Docs), missing.Missing[0].Name, missing.Missing[0].Reason)
+		if err := a.printStats(printed.stats, answers.total); err != nil {
+			return err
+		}
+		if c := answers.partial; c != nil {
+			return fmt.Errorf("%w: of %s documents %s were searched; %s: %s", errPartial, out.Count(c.Of), out.Count(c.Docs), c.Missing[0].Name, c.Missing[0].Reason)
 		}
 		return nil
 	})
 	return cmd
-}
-
-// queriesFor opens queries for a searcher that is no index here.
-func (a *app) queriesFor(ctx context.Context, searcher search.Searcher, s *flags.Search, questions []string, texts bool) (*queries, error) {
-	q := &queries{name: s.Queries.Name(), asked: len(questions) > 0}
-	if !texts {
-		var err error
-		if q.model, err = s.Queries.Model(); err == nil {
-			q.Source, err = s.Queries.Open(ctx, a.in)
-		}
-		return q, err
-	}
-	d, err := searcher.Describe(ctx)
-	if err != nil {
-		return nil, err
-	}
-	if !s.Queries.Encoder.Named() && (d.Model == nil || d.Model.Name == "") {
-		return nil, fmt.Errorf("nothing says which model made the vectors: %w", flags.NoModel())
-	}
-	enc, model, err := s.Queries.Encoder.Open(ctx, d.Model, s.Threads, a.logger())
-	if err != nil {
-		return nil, err
-	}
-	encoded, err := a.encodeQueries(ctx, enc, s.Queries.Texts(ctx, questions, a.in), q.name, false)
-	if err != nil {
-		return nil, errors.Join(err, enc.Close())
-	}
-	q.Source, q.texts, q.encoder = encoded.Spool, encoded.texts, enc
-	if !s.Queries.Encoder.Any {
-		q.model = model
-	}
-	return q, nil
 }
 
 // Vectors makes a command that does something with documents whose vectors are in

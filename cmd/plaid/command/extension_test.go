@@ -18,7 +18,7 @@ import (
 	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/search"
 	"github.com/plaid-ir/plaid/search/searchtest"
-	"github.com/plaid-ir/plaid/server"
+	"github.com/plaid-ir/plaid/server/collection"
 	"github.com/plaid-ir/plaid/server/daemon"
 	"github.com/plaid-ir/plaid/storage"
 	"github.com/plaid-ir/plaid/vectors"
@@ -31,12 +31,8 @@ var errExtension = errors.New("an error of the extension")
 func TestExtension(t *testing.T) {
 	maker := searchtest.New(1, 8, 4)
 	ix := searchtest.Build(t, 8, maker.Docs("d", 30, 6), nil)
-	var lines bytes.Buffer
-	w := vectors.NewJSONLWriter(&lines)
-	require.NoError(t, w.Write(vectors.Document{ID: "q", Tokens: maker.Tokens(3)}, 8))
-	require.NoError(t, w.Flush())
 	queries := filepath.Join(t.TempDir(), "queries.jsonl")
-	require.NoError(t, os.WriteFile(queries, lines.Bytes(), 0o644))
+	require.NoError(t, os.WriteFile(queries, searchtest.Lines(8, vectors.Document{ID: "q", Tokens: maker.Tokens(3)}), 0o644))
 	x := Extension{
 		Name: "afar",
 		Commands: func(a App) []*cobra.Command {
@@ -139,14 +135,14 @@ func TestInstead(t *testing.T) {
 
 // nowhere has no indexes.
 type nowhere struct {
-	server.Indexes
+	collection.Set
 	name string
 	err  error
 }
 
 func (n *nowhere) Check() (bool, error) { return n.name != "", n.err }
 
-func (n *nowhere) Open(context.Context, *daemon.Config, *slog.Logger) (server.Indexes, func() error, error) {
+func (n *nowhere) Open(context.Context, *daemon.Config, *slog.Logger) (collection.Set, func() error, error) {
 	return nil, nil, fmt.Errorf("%w: %s", errExtension, n.name)
 }
 

@@ -14,9 +14,9 @@ import (
 // writeFile writes a file that appears when it is complete; flag names it in an
 // error. The index is never overwritten. What names the program's stdout goes
 // there: to put a new file in its place would take the rest of the output away.
-func (a *app) writeFile(ctx context.Context, flag, path, index string, fill func(io.Writer) error) error {
-	if a.isStdout(path) {
-		return fill(a.out)
+func (t *stdio) writeFile(ctx context.Context, flag, path, index string, fill func(io.Writer) error) error {
+	if t.isStdout(path) {
+		return fill(t.out)
 	}
 	err := atomicfile.Write(ctx, path, fill, index)
 	if errors.Is(err, atomicfile.ErrSame) {
@@ -27,8 +27,8 @@ func (a *app) writeFile(ctx context.Context, flag, path, index string, fill func
 
 // checkOutput finds out whether a file can be written before there is anything to
 // write, so that nobody waits for a result that is lost then.
-func (a *app) checkOutput(flag, path string) error {
-	if path == "" || a.isStdout(path) {
+func (t *stdio) checkOutput(flag, path string) error {
+	if path == "" || t.isStdout(path) {
 		return nil
 	}
 	if err := atomicfile.CanCreate(path); err != nil {
@@ -38,8 +38,8 @@ func (a *app) checkOutput(flag, path string) error {
 }
 
 // isStdout tells whether a path, such as /dev/stdout, is where results go.
-func (a *app) isStdout(path string) bool {
-	out, ok := a.stdout.(*os.File)
+func (t *stdio) isStdout(path string) bool {
+	out, ok := t.stdout.(*os.File)
 	if !ok {
 		return false
 	}

@@ -17,11 +17,11 @@ const (
 )
 
 // textWidth is how wide texts for reading are printed on stdout.
-func (a *app) textWidth() int {
-	if a.outWidth == 0 {
+func (t *stdio) textWidth() int {
+	if t.outWidth == 0 {
 		return helpWidth
 	}
-	return min(max(a.outWidth, leastHelpWidth), mostHelpWidth)
+	return min(max(t.outWidth, leastHelpWidth), mostHelpWidth)
 }
 
 func (a *app) help(cmd *cobra.Command, _ []string) {

@@ -146,11 +146,19 @@ func infoText(b *bytes.Buffer, in *index.Info) {
 	if h.Build.Pool > 1 {
 		line("pooling", "one token for %d of a document", h.Build.Pool)
 	}
+	if n := in.FormerFieldDocs; n > 0 {
+		line("conditions", "read the payloads of %s whose fields a former version has derived; plaid compact makes them fast again", out.Plural(n, "document"))
+	}
 	driftText(line, in.Drift)
 	line("layout", "generation %d, %s, %s", in.Generation, out.Plural(in.Segments, "segment"), out.Plural(in.Chunks, "chunk"))
 	defaultsText(line, in.Defaults, in.Docs)
 	fmt.Fprintln(b)
+	sizesText(b, in)
+}
 
+// sizesText is a table of where the bytes of the file are: the parts of the tokens and
+// their sum, and what else there is and the file.
+func sizesText(b *bytes.Buffer, in *index.Info) {
 	s := in.Sizes
 	stored := in.Tokens + in.DeletedTokens
 	t := out.Table{Indent: 2}
@@ -164,10 +172,11 @@ func infoText(b *bytes.Buffer, in *index.Info) {
 	part("lengths and ids", s.Docs)
 	part("documents by id", s.IDs)
 	part("postings", s.Postings)
-	part("tombstones", s.Tombstones)
-	part("tokens, all in", s.Total()-s.Codec-s.Payload)
+	part("bitmaps of documents", s.Tombstones)
+	part("tokens, all in", s.Total()-s.Codec-s.Payload-s.Fields)
 	part("codec", s.Codec)
 	part("payload", s.Payload)
+	part("fields of payload", s.Fields)
 	free := int64(in.Pages.Free+in.Pages.Pending) * int64(in.Pages.Page)
 	part("free pages", free)
 	part("rest of pages", in.Pages.Size-s.Total()-free)

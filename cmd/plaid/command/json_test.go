@@ -61,6 +61,7 @@ func TestJSONIsDocumented(t *testing.T) {
 		"search DIR/t nutrients -k 1 --payload",
 		"explain DIR/t 970012 nutrients",
 		"get DIR/a 970012",
+		"facets DIR/a title",
 		"score --docs SAMPLE/vectors/docs.npy --lengths SAMPLE/vectors/doclens.npy QUERIES -k 1",
 		"eval --qrels SAMPLE DIR/run --per-query",
 		"compare DIR/run DIR/run --qrels SAMPLE",

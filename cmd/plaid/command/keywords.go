@@ -12,7 +12,7 @@ import (
 	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/internal/cli/flags"
 	"github.com/plaid-ir/plaid/internal/cli/out"
-	"github.com/plaid-ir/plaid/keywords"
+	"github.com/plaid-ir/plaid/search/keywords"
 )
 
 func (a *app) keywordsCommand() *cobra.Command {
@@ -73,15 +73,18 @@ func describe(s keywords.Settings) string {
 	if s.Fields != nil {
 		parts = append(parts, "fields "+strings.Join(s.Fields, ","))
 	}
+	if s.IDs {
+		parts = append(parts, "ids")
+	}
 	return strings.Join(parts, ", ")
 }
 
 // withKeywords opens the keywords of an index, brings them up to a snapshot and hands
 // them to use. If they turn out to be damaged they are made anew, and use is called
 // again.
-func (a *app) withKeywords(ctx context.Context, snap *index.Snapshot, s *keywords.Settings, use func(*keywords.Index) error) (err error) {
-	o := &keywords.Options{Settings: s, LockTimeout: a.lockTimeout, Logger: a.logger()}
-	if show := a.progress(); show != nil {
+func (op *opener) withKeywords(ctx context.Context, snap *index.Snapshot, s *keywords.Settings, use func(*keywords.Index) error) (err error) {
+	o := &keywords.Options{Settings: s, LockTimeout: op.lockTimeout, Logger: op.logger()}
+	if show := op.progress(); show != nil {
 		o.Progress = func(done, total int64) {
 			show(index.Progress{Stage: "keywords", Done: done, Total: total, Unit: "documents"})
 		}

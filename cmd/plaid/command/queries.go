@@ -63,24 +63,47 @@ func (q *queries) Close() error {
 // openQueries opens the queries for an index. Texts are encoded, by the model that
 // the index names if the flags name none.
 func (a *app) openQueries(ctx context.Context, f *flags.Queries, questions []string, snap *index.Snapshot, threads int) (*queries, error) {
-	texts, err := f.AreTexts(questions)
-	if err != nil {
-		return nil, err
-	}
-	q := &queries{name: f.Name(), asked: len(questions) > 0, warn: a.warn}
-	if texts {
-		err = a.encodeFor(ctx, q, f, questions, snap, threads)
-	} else if q.model, err = f.Model(); err == nil {
-		q.Source, err = f.Open(ctx, a.in)
-	}
+	q, err := a.queriesOf(ctx, f, questions, threads, func() (*storage.Model, string, error) { return snap.Header().Model, snap.Path(), nil })
 	if err != nil {
 		return nil, err
 	}
 	if err := checkQueries(q, snap); err != nil {
 		return nil, errors.Join(err, q.Close())
 	}
-	if !texts && f.Single() && q.Len() == 1 && q.Rows(0) > longQuery {
+	if q.texts == nil && f.Single() && q.Len() == 1 && q.Rows(0) > longQuery {
 		a.warn("%s is taken for one query of %s; --query-lengths says where several end", q.name, out.Plural(q.Rows(0), "token"))
+	}
+	return q, nil
+}
+
+// queriesOf opens the queries for what searched names: its model, and itself.
+func (a *app) queriesOf(ctx context.Context, f *flags.Queries, questions []string, threads int, searched func() (*storage.Model, string, error)) (*queries, error) {
+	texts, err := f.AreTexts(questions)
+	if err != nil {
+		return nil, err
+	}
+	q := &queries{name: f.Name(), asked: len(questions) > 0, warn: a.warn}
+	if !texts {
+		if q.model, err = f.Model(); err == nil {
+			q.Source, err = f.Open(ctx, a.in)
+		}
+		return q, err
+	}
+	made, whose, err := searched()
+	if err != nil {
+		return nil, err
+	}
+	enc, model, err := a.openEncoder(ctx, &f.Encoder, made, whose, threads)
+	if err != nil {
+		return nil, err
+	}
+	encoded, err := a.encodeQueries(ctx, enc, f.Texts(ctx, questions, a.in), q.name, false)
+	if err != nil {
+		return nil, errors.Join(err, enc.Close())
+	}
+	q.Source, q.texts, q.encoder = encoded.Spool, encoded.texts, enc
+	if !f.Encoder.Any {
+		q.model = model
 	}
 	return q, nil
 }
@@ -88,27 +111,10 @@ func (a *app) openQueries(ctx context.Context, f *flags.Queries, questions []str
 // longQuery is more tokens than the queries of any model have that is known.
 const longQuery = 256
 
-func (a *app) encodeFor(ctx context.Context, q *queries, f *flags.Queries, questions []string, snap *index.Snapshot, threads int) error {
-	enc, model, err := a.openEncoder(ctx, &f.Encoder, snap, threads)
-	if err != nil {
-		return err
-	}
-	encoded, err := a.encodeQueries(ctx, enc, f.Texts(ctx, questions, a.in), q.name, false)
-	if err != nil {
-		return errors.Join(err, enc.Close())
-	}
-	q.Source, q.texts, q.encoder = encoded.Spool, encoded.texts, enc
-	if !f.Encoder.Any {
-		q.model = model
-	}
-	return nil
-}
-
-// openEncoder opens the model of an index, or that of the flags.
-func (a *app) openEncoder(ctx context.Context, f *flags.Encoder, snap *index.Snapshot, threads int) (*encode.Encoder, *storage.Model, error) {
-	made := snap.Header().Model
+// openEncoder opens the model that made the vectors of an index, or that of the flags.
+func (a *app) openEncoder(ctx context.Context, f *flags.Encoder, made *storage.Model, whose string, threads int) (*encode.Encoder, *storage.Model, error) {
 	if !f.Named() && (made == nil || made.Name == "") {
-		return nil, nil, fmt.Errorf("%s does not say which model made its vectors: %w", snap.Path(), flags.NoModel())
+		return nil, nil, fmt.Errorf("%s does not say which model made its vectors: %w", whose, flags.NoModel())
 	}
 	return f.Open(ctx, made, threads, a.logger())
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/internal/cli/flags"
+	"github.com/plaid-ir/plaid/internal/nearest"
 )
 
 func (a *app) rootCommand() *cobra.Command {
@@ -78,7 +79,7 @@ func (a *app) groups() []group {
 			a.indexCommand(), a.addCommand(), a.trainCommand(), a.mergeCommand(), a.splitCommand(), a.importCommand(), a.encodeCommand(), a.modelCommand(),
 		}},
 		{"Search", []*cobra.Command{
-			a.searchCommand(), a.explainCommand(), a.getCommand(), a.scoreCommand(), a.serveCommand(),
+			a.searchCommand(), a.explainCommand(), a.getCommand(), a.facetsCommand(), a.scoreCommand(), a.serveCommand(),
 		}},
 		{"Measure", []*cobra.Command{
 			a.evalCommand(), a.compareCommand(), a.beirCommand(), a.recallCommand(), a.benchCommand(), a.tuneCommand(),
@@ -155,9 +156,9 @@ func exitTopic() *cobra.Command {
 	}
 }
 
-// nearest is a command with a name like the one that a message says is unknown; ""
+// nearestCommand is a command with a name like the one that a message says is unknown; ""
 // if there is none.
-func nearest(root *cobra.Command, msg string) string {
+func nearestCommand(root *cobra.Command, msg string) string {
 	rest, ok := strings.CutPrefix(msg, "unknown command ")
 	quoted, err := strconv.QuotedPrefix(rest)
 	if !ok || err != nil {
@@ -166,7 +167,7 @@ func nearest(root *cobra.Command, msg string) string {
 	typed, _ := strconv.Unquote(quoted)
 	best, least := "", 3
 	for _, c := range root.Commands() {
-		d := distance(typed, c.Name())
+		d := nearest.Distance(typed, c.Name())
 		if len(typed) > 2 && strings.HasPrefix(c.Name(), typed) {
 			d = 1
 		}
@@ -175,28 +176,4 @@ func nearest(root *cobra.Command, msg string) string {
 		}
 	}
 	return best
-}
-
-// distance is how many letters have to be put in, left out, changed or swapped with
-// their neighbour to make one word of another (the optimal string alignment).
-func distance(a, b string) int {
-	before, last, row := make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)
-	for j := range last {
-		last[j] = j
-	}
-	for i := range len(a) {
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := 1
-			if a[i] == b[j] {
-				cost = 0
-			}
-			row[j+1] = min(last[j]+cost, last[j+1]+1, row[j]+1)
-			if i > 0 && j > 0 && a[i] == b[j-1] && a[i-1] == b[j] {
-				row[j+1] = min(row[j+1], before[j-1]+1)
-			}
-		}
-		before, last, row = last, row, before
-	}
-	return last[len(b)]
 }

@@ -74,6 +74,9 @@ func salvageText(b *bytes.Buffer, to string, r *index.SalvageReport) {
 	for _, id := range r.LostPayloads {
 		fmt.Fprintf(b, "without payload: %q\n", id)
 	}
+	if n := r.UnknownPayloads; n > 0 {
+		fmt.Fprintf(b, "lost: %s of documents that are not known\n", out.Plural(n, "payload"))
+	}
 	for _, id := range r.Uncertain {
 		fmt.Fprintf(b, "may have been deleted: %q\n", id)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -51,8 +52,7 @@ func (s *scoreFlags) register(f *pflag.FlagSet) {
 
 func (a *app) scoreCommand() *cobra.Command {
 	var s scoreFlags
-	var format flags.Format
-	var tag string
+	var printed resultFlags
 	cmd := &cobra.Command{
 		Use:   "score --queries FILE --docs FILE",
 		Short: "Score plain vectors from files, without an index",
@@ -81,8 +81,7 @@ query, trec has the columns query, Q0, document, rank, score and tag.`,
 	}
 	f := cmd.Flags()
 	s.register(f)
-	format.Register(cmd, "results", "table", "jsonl", "trec")
-	f.StringVar(&tag, "tag", "plaid", "`WORD` in the last column of format trec")
+	printed.registerFormat(cmd)
 	cmd.RunE = a.command(func(ctx context.Context, _ []string) error {
 		if s.pack != "" {
 			if err := s.checkPack(f); err != nil {
@@ -90,7 +89,7 @@ query, trec has the columns query, Q0, document, rank, score and tag.`,
 			}
 			return a.pack(ctx, &s)
 		}
-		write, err := a.newHitWriter(format.Word(), tag, false)
+		write, err := a.newHitWriter(&printed)
 		if err != nil {
 			return err
 		}
@@ -219,14 +218,8 @@ func (x *scoring) readCandidates(ctx context.Context, queries vectors.Source) er
 	if len(missing) == 0 {
 		return nil
 	}
-	least := ""
-	for id := range missing {
-		if least == "" || id < least {
-			least = id
-		}
-	}
 	return fmt.Errorf("%s: %w: %d of the documents that it lists, such as %q, are not in %s (--allow-missing passes over them)",
-		x.flags.candidates, errNotFound, len(missing), least, strings.Join(x.flags.docs.Vectors, ", "))
+		x.flags.candidates, errNotFound, len(missing), slices.Min(slices.Collect(maps.Keys(missing))), strings.Join(x.flags.docs.Vectors, ", "))
 }
 
 // scoreBlock is how many values of documents are a block, of which there are two in
@@ -325,9 +318,9 @@ func (x *scoring) terms() maxsim.Terms {
 	return maxsim.Terms{Normalize: x.flags.normalize, Threads: x.flags.threads, Logger: x.a.warner()}
 }
 
-// all scores documents with all queries. They were screened before, or will be if that
+// scoreAll scores documents with all queries. They were screened before, or will be if that
 // is worth while.
-func (x *scoring) all(ctx context.Context, docs *maxsim.Batch, s *maxsim.Screening) error {
+func (x *scoring) scoreAll(ctx context.Context, docs *maxsim.Batch, s *maxsim.Screening) error {
 	if x.onDevice {
 		// Not held: what the device keeps for the next block would go with it.
 		return x.top.Add(ctx, x.backend, x.queries, docs, x.terms())
@@ -342,7 +335,7 @@ func (x *scoring) all(ctx context.Context, docs *maxsim.Batch, s *maxsim.Screeni
 // block scores documents with all queries, or with those that want them.
 func (x *scoring) block(ctx context.Context, docs *maxsim.Batch, ordinals []uint32) error {
 	if x.wanted == nil {
-		return x.all(ctx, docs, nil)
+		return x.scoreAll(ctx, docs, nil)
 	}
 	var queries, items []int32
 	for i, ordinal := range ordinals {
@@ -353,13 +346,18 @@ func (x *scoring) block(ctx context.Context, docs *maxsim.Batch, ordinals []uint
 			queries, items = append(queries, q), append(items, int32(i))
 		}
 	}
+	return x.pairs(ctx, docs, queries, items, func(item int32) uint32 { return ordinals[item] })
+}
+
+// pairs scores queries with documents; ordinal is that of one of docs.
+func (x *scoring) pairs(ctx context.Context, docs maxsim.Operand, queries, items []int32, ordinal func(item int32) uint32) error {
 	c := maxsim.Call{Q: x.queries, D: docs, Pairs: maxsim.Listed(queries, items), Terms: x.terms(), Scores: make([]float32, len(items))}
 	if err := x.backend.Score(ctx, &c); err != nil {
 		return err
 	}
 	for i, score := range c.Scores {
 		q := queries[i]
-		x.lists[q] = append(x.lists[q], topk.Scored{Doc: ordinals[items[i]], Score: score})
+		x.lists[q] = append(x.lists[q], topk.Scored{Doc: ordinal(items[i]), Score: score})
 	}
 	return nil
 }

@@ -6,7 +6,6 @@ import (
 	"strconv"
 
 	"github.com/plaid-ir/plaid/internal/parallel"
-	"github.com/plaid-ir/plaid/internal/topk"
 	"github.com/plaid-ir/plaid/kernels/maxsim"
 	"github.com/plaid-ir/plaid/vectors"
 	"github.com/plaid-ir/plaid/vectors/packed"
@@ -98,7 +97,7 @@ func (x *scoring) scoreWhole(ctx context.Context) error {
 		err := x.whole.checked(ctx, from, to, x.flags.threads)
 		if err == nil {
 			d := x.whole.slice(from, to)
-			err = x.all(ctx, d.Batch, d.Screening)
+			err = x.scoreAll(ctx, d.Batch, d.Screening)
 		}
 		if err != nil {
 			return x.whole.fault(err)
@@ -119,16 +118,9 @@ func (x *scoring) wholeWanted(ctx context.Context) (err error) {
 	defer func() { err = errors.Join(err, held.Close()) }()
 	var queries, items []int32
 	score := func() error {
-		c := maxsim.Call{Q: x.queries, D: held, Pairs: maxsim.Listed(queries, items), Terms: x.terms(), Scores: make([]float32, len(items))}
-		if err := x.backend.Score(ctx, &c); err != nil {
-			return err
-		}
-		for i, s := range c.Scores {
-			q := queries[i]
-			x.lists[q] = append(x.lists[q], topk.Scored{Doc: uint32(items[i]), Score: s})
-		}
+		err := x.pairs(ctx, held, queries, items, func(item int32) uint32 { return uint32(item) })
 		queries, items = queries[:0], items[:0]
-		return nil
+		return err
 	}
 	for i := range docs.Batch.Len() {
 		wanted := x.wanted[x.docs.ID(i)]

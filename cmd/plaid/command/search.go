@@ -26,9 +26,7 @@ func (a *app) searchCommand() *cobra.Command {
 	var s flags.Search
 	var words flags.Words
 	var names indexes
-	var format flags.Format
-	var stats, tag string
-	var payload bool
+	var printed resultFlags
 	cmd := &cobra.Command{
 		Use:   "search INDEX {QUESTION… | --queries-text FILE | --queries FILE}",
 		Short: "Find the best documents for queries",
@@ -69,13 +67,9 @@ the exact float32.`,
 	s.Register(f)
 	words.Register(cmd)
 	names.register(f)
-	format.Register(cmd, "results", "table", "jsonl", "trec")
-	f.BoolVar(&payload, "payload", false, "print payloads (format jsonl)")
-	f.StringVar(&tag, "tag", "plaid", "`WORD` in the last column of format trec")
-	f.Var(flags.Choice(&stats, "", "table", "json"), "stats", "print to stderr what the searches did")
-	f.Lookup("stats").NoOptDefVal = "table"
+	printed.register(cmd)
 	cmd.RunE = a.command(func(ctx context.Context, args []string) error {
-		write, err := a.newHitWriter(format.Word(), tag, payload)
+		write, err := a.newHitWriter(&printed)
 		if err != nil {
 			return err
 		}
@@ -92,14 +86,14 @@ the exact float32.`,
 		if err != nil {
 			return err
 		}
-		o.Payload = payload || format.Word() == "table"
+		o.Payload = printed.payloads()
 		if paths, err := names.paths(args[0]); err != nil {
 			return err
 		} else if len(paths) > 1 && (!given || words.Fuses()) {
 			return flags.Usagef("searches by words are of one index; %s stands for %d", args[0], len(paths))
 		}
 		if !given {
-			if stats != "" {
+			if printed.stats != "" {
 				return flags.Usagef("--stats counts what searches by vectors did, and there are none")
 			}
 			return a.openSearched(ctx, &names, args[0], func(x *searched) error {
@@ -111,58 +105,75 @@ the exact float32.`,
 				return m.onlyWords(ctx, write)
 			})
 		}
-		return a.search(ctx, &names, args, &s, &words, o, write, stats)
+		return a.search(ctx, &names, args, &words, &answering{flags: &s, write: write}, o, printed.stats)
 	})
 	return cmd
 }
 
-func (a *app) search(ctx context.Context, names *indexes, args []string, s *flags.Search, words *flags.Words, o search.Options, write hitWriter, stats string) error {
+func (a *app) search(ctx context.Context, names *indexes, args []string, words *flags.Words, answers *answering, o search.Options, stats string) error {
+	s := answers.flags
 	return a.openSearched(ctx, names, args[0], func(x *searched) (err error) {
-		queries, err := a.openQueries(ctx, &s.Queries, args[1:], x.snap, s.Threads)
-		if err != nil {
+		if answers.queries, err = a.openQueries(ctx, &s.Queries, args[1:], x.snap, s.Threads); err != nil {
 			return err
 		}
-		defer func() { err = errors.Join(err, queries.Close()) }()
-		a.warnWithoutCandidates(s, queries)
-		var total search.Stats
-		next := 0
-		answer := func(engine search.Searcher, o search.Options, more func(*querySet, []search.Result) error) error {
-			for lo := next; lo < queries.Len(); lo += batchQueries {
-				batch, err := queries.read(ctx, lo, min(lo+batchQueries, queries.Len()))
-				if err != nil {
-					return err
-				}
-				results, err := answerBatch(ctx, engine, s, batch, o)
-				if err != nil {
-					return err
-				}
-				if err := more(batch, results); err != nil {
-					return err
-				}
-				for _, r := range results {
-					total.Add(r.Stats)
-				}
-				if err := write(batch, results); err != nil {
-					return fmt.Errorf("writing results: %w", err)
-				}
-				next = lo + batchQueries
-			}
-			return nil
-		}
+		defer func() { err = errors.Join(err, answers.queries.Close()) }()
+		a.warnWithoutCandidates(s, answers.queries)
 		err = a.withSearcher(ctx, x, search.EngineOptions{Threads: s.Threads, Bound: s.Bound}, &s.Device, func(engine searcher) error {
 			if !words.Fuses() {
-				return answer(engine, o, func(*querySet, []search.Result) error { return nil })
+				return answers.answerRemaining(ctx, engine, o, nil)
 			}
-			return a.fused(ctx, words, queries, x.snap, o, func(o search.Options, more func(*querySet, []search.Result) error) error {
-				return answer(engine, o, more)
+			return a.fused(ctx, words, answers.queries, x.snap, o, func(o search.Options, fuse func(*querySet, []search.Result) error) error {
+				return answers.answerRemaining(ctx, engine, o, fuse)
 			})
 		})
 		if err != nil {
 			return err
 		}
+		total := &answers.total
 		a.logger().Info("searched", "queries", total.Queries, "took", round(total.Times.Total), "candidates", total.Candidates, "exact", total.ExactDocs)
-		return a.printStats(stats, total)
+		return a.printStats(stats, *total)
 	})
+}
+
+// answering prints what is found for queries, for each once, however often it is begun
+// anew.
+type answering struct {
+	flags   *flags.Search
+	queries *queries
+	write   hitWriter
+
+	next    int // the first query without an answer
+	total   search.Stats
+	partial *search.Coverage // of an answer from fewer documents than there are
+}
+
+// answerRemaining answers the queries that have no answer yet. Where refine is not nil, it
+// changes results before they are printed.
+func (w *answering) answerRemaining(ctx context.Context, engine search.Searcher, o search.Options, refine func(*querySet, []search.Result) error) error {
+	for w.next < w.queries.Len() {
+		batch, err := w.queries.read(ctx, w.next, min(w.next+batchQueries, w.queries.Len()))
+		if err != nil {
+			return err
+		}
+		results, err := answerBatch(ctx, engine, w.flags, batch, o)
+		if err == nil && refine != nil {
+			err = refine(batch, results)
+		}
+		if err != nil {
+			return err
+		}
+		for _, r := range results {
+			w.total.Add(r.Stats)
+			if !r.Coverage.Complete() {
+				w.partial = &r.Coverage
+			}
+		}
+		if err := w.write(batch, results); err != nil {
+			return fmt.Errorf("writing results: %w", err)
+		}
+		w.next += len(batch.ids)
+	}
+	return nil
 }
 
 // answerBatch searches a batch. Candidates differ from query to query, so that these
@@ -184,40 +195,64 @@ func answerBatch(ctx context.Context, e search.Searcher, s *flags.Search, batch 
 }
 
 // warnWithoutCandidates says which queries have no candidates.
-func (a *app) warnWithoutCandidates(s *flags.Search, queries vectors.Source) {
+func (t *stdio) warnWithoutCandidates(s *flags.Search, queries vectors.Source) {
 	n, first := s.WithoutCandidates(queries)
-	a.warnOfQueries(n, first, s.Candidates)
+	t.warnOfQueries(n, first, s.Candidates)
 }
 
-func (a *app) warnOfQueries(n int, first, run string) {
+func (t *stdio) warnOfQueries(n int, first, run string) {
 	switch {
 	case n == 1:
-		a.warn("query %q is not in %s: it has no candidates", first, run)
+		t.warn("query %q is not in %s: it has no candidates", first, run)
 	case n > 1:
-		a.warn("%d queries (%q is the first) are not in %s: they have no candidates", n, first, run)
+		t.warn("%d queries (%q is the first) are not in %s: they have no candidates", n, first, run)
 	}
 }
 
 // hitWriter prints the results of a batch of queries to stdout.
 type hitWriter func(queries *querySet, results []search.Result) error
 
-func (a *app) newHitWriter(format, tag string, payload bool) (hitWriter, error) {
+// resultFlags say how results are printed.
+type resultFlags struct {
+	format     flags.Format
+	stats, tag string
+	payload    bool
+}
+
+// registerFormat registers those that do not ask for an index.
+func (r *resultFlags) registerFormat(cmd *cobra.Command) {
+	r.format.Register(cmd, "results", "table", "jsonl", "trec")
+	cmd.Flags().StringVar(&r.tag, "tag", "plaid", "`WORD` in the last column of format trec")
+}
+
+func (r *resultFlags) register(cmd *cobra.Command) {
+	r.registerFormat(cmd)
+	f := cmd.Flags()
+	f.BoolVar(&r.payload, "payload", false, "print payloads (format jsonl)")
+	f.Var(flags.Choice(&r.stats, "", "table", "json"), "stats", "print to stderr what the searches did")
+	f.Lookup("stats").NoOptDefVal = "table"
+}
+
+// payloads says whether results show something of payloads.
+func (r *resultFlags) payloads() bool { return r.payload || r.format.Word() == "table" }
+
+func (t *stdio) newHitWriter(r *resultFlags) (hitWriter, error) {
 	switch {
-	case payload && format != "jsonl":
+	case r.payload && r.format.Word() != "jsonl":
 		return nil, flags.Usagef("--payload goes with --format jsonl")
-	case tag == "" || strings.ContainsAny(tag, " \t\r\n\v\f"):
-		return nil, flags.Usagef("--tag %q: a tag is one word", tag)
+	case r.tag == "" || strings.ContainsAny(r.tag, " \t\r\n\v\f"):
+		return nil, flags.Usagef("--tag %q: a tag is one word", r.tag)
 	}
-	switch format {
+	switch r.format.Word() {
 	case "jsonl":
-		return a.writeJSONL, nil
+		return t.writeJSONL, nil
 	case "trec":
 		return func(queries *querySet, results []search.Result) error {
-			return a.writeTREC(tag, queries, results)
+			return t.writeTREC(r.tag, queries, results)
 		}, nil
 	}
-	t := hitTable{app: a}
-	return t.write, nil
+	table := hitTable{stdio: t}
+	return table.write, nil
 }
 
 // hitJSON is a [search.Hit] without what means something inside the index only.
@@ -228,7 +263,7 @@ type hitJSON struct {
 	Payload search.Payload `json:"payload,omitzero"`
 }
 
-func (a *app) writeJSONL(queries *querySet, results []search.Result) error {
+func (t *stdio) writeJSONL(queries *querySet, results []search.Result) error {
 	var b bytes.Buffer
 	for i, r := range results {
 		hits := make([]hitJSON, len(r.Hits))
@@ -244,24 +279,24 @@ func (a *app) writeJSONL(queries *querySet, results []search.Result) error {
 		}
 		b.Write(line)
 	}
-	_, err := a.out.Write(b.Bytes())
+	_, err := t.out.Write(b.Bytes())
 	return err
 }
 
-func (a *app) writeTREC(tag string, queries *querySet, results []search.Result) error {
+func (t *stdio) writeTREC(tag string, queries *querySet, results []search.Result) error {
 	run := &eval.Run{Tag: tag}
 	for i, r := range results {
 		if err := beir.AddHits(run, queries.ids[i], r.Hits); err != nil {
 			return err
 		}
 	}
-	return eval.WriteRun(a.out, run)
+	return eval.WriteRun(t.out, run)
 }
 
 // hitTable prints results for reading: query, rank, score, id, and what the
 // payload says.
 type hitTable struct {
-	*app
+	*stdio
 	begun bool
 }
 
@@ -337,7 +372,7 @@ func (t *hitTable) rows(b *bytes.Buffer, queries []string, results []search.Resu
 }
 
 // printStats writes the sum over all searches to stderr.
-func (a *app) printStats(format string, s search.Stats) error {
+func (t *stdio) printStats(format string, s search.Stats) error {
 	var b bytes.Buffer
 	switch format {
 	case "":
@@ -351,7 +386,7 @@ func (a *app) printStats(format string, s search.Stats) error {
 	default:
 		statsTable(&b, s)
 	}
-	_, err := a.console.Write(b.Bytes())
+	_, err := t.console.Write(b.Bytes())
 	return err
 }
 

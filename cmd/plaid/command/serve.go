@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/signal"
+	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -46,7 +48,7 @@ The first signal ends it in order: /readyz says so, requests that run are finish
 and what waits is written. The second ends it at once, which loses nothing that was
 acknowledged. With --until-eof the end of stdin is such a signal: a program that
 starts the service for itself holds the other end of a pipe, which closes however
-that program ends.`,
+that program ends. SIGHUP has tokens and certificates read again.`,
 		Example: `  plaid serve --data ./data
   plaid serve --data ./data --model ./models/colbert-nano --listen :8080 --tokens-file tokens
   plaid serve --config plaid.yaml --print-config`,
@@ -67,6 +69,10 @@ that program ends.`,
 			}
 			return a.print(b.Bytes())
 		}
+		reload := make(chan os.Signal, 1)
+		signal.Notify(reload, syscall.SIGHUP)
+		defer signal.Stop(reload)
+		c.Reload = reload
 		c.Backend, c.LockTimeout = a.backend, a.lockTimeout
 		ctx, end := context.WithCancel(ctx)
 		defer end()

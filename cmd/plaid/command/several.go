@@ -61,8 +61,8 @@ func (x *searched) part(i int) *index.Snapshot {
 	return x.parts.Parts()[i]
 }
 
-// all are the snapshots of all parts.
-func (x *searched) all() []*index.Snapshot {
+// snapshots are those of all parts.
+func (x *searched) snapshots() []*index.Snapshot {
 	if x.parts == nil {
 		return []*index.Snapshot{x.snap}
 	}
@@ -86,15 +86,15 @@ func (x *searched) find(id string) (*index.Snapshot, error) {
 }
 
 // openSearched opens what is searched for reading.
-func (a *app) openSearched(ctx context.Context, names *indexes, path string, use func(*searched) error) error {
+func (op *opener) openSearched(ctx context.Context, names *indexes, path string, use func(*searched) error) error {
 	paths, err := names.paths(path)
 	if err != nil {
 		return err
 	}
 	if len(paths) == 1 {
-		return a.openSnapshot(ctx, paths[0], func(_ *index.Index, snap *index.Snapshot) error { return use(&searched{snap: snap}) })
+		return op.openSnapshot(ctx, paths[0], func(_ *index.Index, snap *index.Snapshot) error { return use(&searched{snap: snap}) })
 	}
-	return a.openSet(ctx, paths, false, func(set *index.Set) (err error) {
+	return op.openSet(ctx, paths, false, func(set *index.Set) (err error) {
 		snap, err := set.Snapshot()
 		if err != nil {
 			return err
@@ -112,10 +112,10 @@ func (a *app) openSearched(ctx context.Context, names *indexes, path string, use
 }
 
 // openSet opens several indexes as one.
-func (a *app) openSet(ctx context.Context, paths []string, write bool, use func(*index.Set) error) (err error) {
+func (op *opener) openSet(ctx context.Context, paths []string, write bool, use func(*index.Set) error) (err error) {
 	var set *index.Set
-	err = a.locked(ctx, func(wait time.Duration) (err error) {
-		set, err = index.OpenSet(ctx, paths, &index.Options{Write: write, LockTimeout: wait, Backend: a.backend, Logger: a.logger()})
+	err = op.locked(ctx, func(wait time.Duration) (err error) {
+		set, err = index.OpenSet(ctx, paths, &index.Options{Write: write, LockTimeout: wait, Backend: op.backend, Logger: op.logger()})
 		return err
 	})
 	if err != nil {
@@ -126,16 +126,16 @@ func (a *app) openSet(ctx context.Context, paths []string, write bool, use func(
 }
 
 // withSearcher makes a searcher for what is searched and hands it to use.
-func (a *app) withSearcher(ctx context.Context, x *searched, one search.EngineOptions, d *flags.Device, use func(searcher) error) error {
+func (op *opener) withSearcher(ctx context.Context, x *searched, one search.EngineOptions, d *flags.Device, use func(searcher) error) error {
 	if x.parts == nil {
-		return a.withEngine(ctx, x.snap, one, d, func(e *search.Engine) error { return use(e) })
+		return op.withEngine(ctx, x.snap, one, d, func(e *search.Engine) error { return use(e) })
 	}
-	o := &search.MultiOptions{Threads: one.Threads, Bound: one.Bound, Logger: a.logger()}
+	o := &search.MultiOptions{Threads: one.Threads, Bound: one.Bound, Logger: op.logger()}
 	var names []string
 	if d != nil {
 		names, o.Attach.Memory = strings.Split(d.Name, ","), d.Memory
 	}
-	return a.openDevices(ctx, names, func(devices []kernels.Device) (err error) {
+	return op.openDevices(ctx, names, func(devices []kernels.Device) (err error) {
 		o.Devices = devices
 		m, err := search.NewMultiAt(ctx, x.parts, o)
 		if err != nil {
@@ -147,15 +147,15 @@ func (a *app) withSearcher(ctx context.Context, x *searched, one search.EngineOp
 }
 
 // openDevices opens each device and hands all to use; none for the processor.
-func (a *app) openDevices(ctx context.Context, names []string, use func([]kernels.Device) error) error {
+func (op *opener) openDevices(ctx context.Context, names []string, use func([]kernels.Device) error) error {
 	if len(names) == 0 {
 		return use(nil)
 	}
-	return a.openDevice(ctx, &flags.Device{Name: names[0]}, func(first kernels.Device) error {
+	return op.openDevice(ctx, &flags.Device{Name: names[0]}, func(first kernels.Device) error {
 		if len(names) == 1 && first == nil {
 			return use(nil)
 		}
-		return a.openDevices(ctx, names[1:], func(others []kernels.Device) error {
+		return op.openDevices(ctx, names[1:], func(others []kernels.Device) error {
 			if first == nil || len(others) < len(names)-1 {
 				return flags.Usagef("--device %s: the processor is not one of several devices", strings.Join(names, ","))
 			}

@@ -80,54 +80,27 @@ func checked(texts iter.Seq2[encode.Text, error], check func(encode.Text) error)
 
 // run encodes the texts, or what an earlier run left of them, and hands the vectors
 // to use. A temporary file goes when that was done.
-func (s *spooling) run(ctx context.Context, use func(*vectors.Spool, *textsReport) error) (err error) {
+func (s *spooling) run(ctx context.Context, use func(*vectors.Spool, *textsReport) error) error {
 	path, tag := s.path, "texts that were read once"
 	if s.known == nil {
 		if err := s.survey(ctx, nil); err != nil {
 			return err
 		}
 	}
-	p := out.Texts{}
+	var total out.Texts
 	if s.known != nil {
-		p.Total, p.AllBytes, tag = s.known.Texts, s.known.Bytes, s.known.Sum
+		total.Total, total.AllBytes, tag = s.known.Texts, s.known.Bytes, s.known.Sum
 		if path == "" {
 			path = s.temporary
 		}
 	}
 	_, serr := os.Lstat(path)
 	fresh := path != "" && errors.Is(serr, fs.ErrNotExist)
-	o := &encode.SpoolOptions{Tag: tag, Float32: s.float32}
-	if !s.app.quiet {
-		show := out.TextProgress(s.app.console, s.app.now)
-		o.Progress = func(r encode.Report) {
-			p.Done, p.Tokens = r.Resumed+r.Texts, r.Tokens
-			show(p)
-		}
-	}
-	texts := func(yield func(encode.Text, error) bool) {
-		for t, err := range s.texts.Open(ctx, s.app.in) {
-			p.Bytes += int64(len(t.Title) + len(t.Text))
-			if !yield(t, err) {
-				return
-			}
-		}
-	}
 	begin := s.app.now()
-	spool, r, err := encode.Spool(ctx, s.encoder, texts, path, o)
+	spool, r, err := s.encode(ctx, path, tag, total)
 	if err != nil {
 		return s.stopped(path, fresh, r, err)
 	}
-	empty := spool.Tokens() == 0
-	// Closed before it is removed, which not every system allows otherwise.
-	defer func() {
-		switch err = errors.Join(err, spool.Close()); {
-		case path == "":
-		case s.path == "" && (err == nil || empty || errors.Is(err, errOutput)):
-			err = errors.Join(err, os.Remove(path))
-		case err != nil && !errors.Is(err, errOutput):
-			s.app.hint("the vectors of the texts are in %s: the same command goes on from there", path)
-		}
-	}()
 	if r.Resumed > 0 {
 		s.app.logger().Info("texts were encoded before", "texts", r.Resumed, "file", path)
 	}
@@ -135,9 +108,40 @@ func (s *spooling) run(ctx context.Context, use func(*vectors.Spool, *textsRepor
 		s.app.warn("%s of %s cut at %s (--document-length, --window)", out.Count(r.Truncated), out.Plural(r.Texts, "text was", "texts were"),
 			out.Plural(s.encoder.Config().Document.Length, "token"))
 	}
-	return use(spool, &textsReport{
+	empty := spool.Tokens() == 0
+	err = use(spool, &textsReport{
 		Texts: spool.Len(), Resumed: r.Resumed, Empty: r.Empty, Truncated: r.Truncated, Tokens: r.Tokens, Seconds: s.app.now().Sub(begin).Seconds(),
 	})
+	// Closed before it is removed, which not every system allows otherwise.
+	err = errors.Join(err, spool.Close())
+	done := err == nil || errors.Is(err, errOutput)
+	switch temporary := s.path == "" && path != ""; {
+	case temporary && (done || empty):
+		return errors.Join(err, os.Remove(path))
+	case path != "" && !done:
+		s.app.hint("the vectors of the texts are in %s: the same command goes on from there", path)
+	}
+	return err
+}
+
+// encode writes the vectors of the texts to a file, and shows how far it is of the total.
+func (s *spooling) encode(ctx context.Context, path, tag string, total out.Texts) (*vectors.Spool, *encode.Report, error) {
+	o := &encode.SpoolOptions{Tag: tag, Float32: s.float32}
+	if !s.app.quiet {
+		show := out.TextProgress(s.app.console, s.app.now)
+		o.Progress = func(r encode.Report) {
+			total.Done, total.Tokens = r.Resumed+r.Texts, r.Tokens
+			show(total)
+		}
+	}
+	return encode.Spool(ctx, s.encoder, func(yield func(encode.Text, error) bool) {
+		for t, err := range s.texts.Open(ctx, s.app.in) {
+			total.Bytes += int64(len(t.Title) + len(t.Text))
+			if !yield(t, err) {
+				return
+			}
+		}
+	}, path, o)
 }
 
 // stopped says what becomes of a file that is not complete.

@@ -21,7 +21,7 @@ var topics = []struct {
 		"vectors", "docs", "ids", "lengths", "mask", "input-format", "no-normalize",
 	}},
 	{"Model", []string{
-		"model", "model-settings", "model-threads", "precision", "encoder", "encoder-option", "encoder-options",
+		"model", "model-settings", "model-threads", "model-wait", "precision", "encoder", "encoder-option", "encoder-options",
 		"document-length", "query-length", "any-model", "vectors-model",
 	}},
 	{"Codec", []string{"codec", "centroids", "nbits", "iterations", "sample-docs", "scales", "seed", "pool"}},
@@ -29,11 +29,12 @@ var topics = []struct {
 	{"Effort", []string{"mode", "probes", "approx", "exact", "bound"}},
 	{"Words", []string{"text-queries", "text-query", "hybrid", "expression", "bm25", "fuse", "fusion", "alpha"}},
 	{"Network", []string{
-		"listen", "base-path", "cors-origins", "tls-cert", "tls-key", "tokens-file", "trusted-proxies",
+		"listen", "hosts", "base-path", "cors-origins", "tls-cert", "tls-key", "tokens-file", "trusted-proxies",
 		"header-timeout", "idle-timeout", "stall-timeout",
 	}},
 	{"Limits", []string{
-		"rate", "burst", "concurrency", "max-answer", "max-answers", "max-bodies", "max-body", "max-upload",
+		"quotas", "rate", "burst", "concurrency", "max-answer", "max-answers", "max-bodies", "max-body", "max-decoded", "max-text",
+		"max-upload", "max-wait",
 		"queue-bytes", "queue-documents", "quick-timeout", "work-timeout", "drain-timeout", "unready-time",
 	}},
 	{"Machine", []string{"threads", "memory", "device", "devices", "device-memory"}},

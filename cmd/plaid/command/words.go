@@ -10,9 +10,9 @@ import (
 	"github.com/plaid-ir/plaid/eval"
 	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/internal/cli/flags"
-	"github.com/plaid-ir/plaid/keywords"
 	"github.com/plaid-ir/plaid/search"
 	"github.com/plaid-ir/plaid/search/fuse"
+	"github.com/plaid-ir/plaid/search/keywords"
 )
 
 // mixer fuses results by vectors with those by words, or with those of a run.
@@ -146,8 +146,11 @@ func (m *mixer) words(ctx context.Context, kw *keywords.Index, text string, k in
 	q := m.flags.Query(k)
 	q.Text, q.Filter = text, m.filter
 	found, err := kw.Search(ctx, q)
-	if errors.Is(err, keywords.ErrSyntax) {
+	switch {
+	case errors.Is(err, keywords.ErrSyntax):
 		err = flags.UsageError{Err: fmt.Errorf("%q: %w", text, err)}
+	case errors.Is(err, keywords.ErrTooLong):
+		err = flags.UsageError{Err: err}
 	}
 	hits := make([]fuse.Hit, len(found))
 	for i, h := range found {

@@ -4,11 +4,13 @@ small.json.gz, lines.json.gz and golden.json.gz. The tests read them.
 
   pip install tokenizers==0.23.3 && python make.py
 
+With the argument "nano" only golden-nano.json.gz, of the tokenizer of the quickstart.
+
 Texts are the project's own documents and lines made here. variants.json lists other settings of the small
 tokenizers: parts to put in place of theirs ("base" is the part itself, "charsmap" the unigram one's normalizer;
 of "model" only the keys given are replaced).
 """
-import base64, copy, glob, gzip, io, json, os, random, struct, unicodedata
+import base64, copy, glob, gzip, io, json, os, random, struct, sys, unicodedata
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers as N, pre_tokenizers as P, processors, trainers
 
 here = os.path.dirname(os.path.abspath(__file__))
@@ -131,4 +133,11 @@ def main():
     write("small.json.gz", bases); write("lines.json.gz", ls); write("golden.json.gz", ids)
     print(len(ls), "lines,", nasty, "nasty;", {k: os.path.getsize(os.path.join(here, k)) for k in ("small.json.gz", "lines.json.gz", "golden.json.gz")})
 
-if __name__ == "__main__": main()
+def nano():
+    quickstart = os.path.join(top, "examples", "quickstart")
+    ls = json.load(gzip.open(os.path.join(here, "lines.json.gz")))
+    for f in ("corpus.jsonl", "queries.jsonl"): ls += [json.loads(l)["text"] for l in open(os.path.join(quickstart, "scifact-sample", f), encoding="utf8")]
+    t = Tokenizer.from_file(os.path.join(quickstart, "colbert-nano", "tokenizer.json")); t.no_truncation(); t.no_padding()
+    write("golden-nano.json.gz", [t.encode(l, add_special_tokens=False).ids for l in ls])
+
+if __name__ == "__main__": nano() if sys.argv[1:] == ["nano"] else main()

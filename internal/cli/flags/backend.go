@@ -55,7 +55,7 @@ func (b *backend) local(o *encode.Options, kept folderSettings) error {
 	default:
 		return Usagef("--encoder %q: there is %s, %s, and servers by their address, http:// or https://", o.Backend, encode.Native, encode.ONNXRuntime)
 	}
-	return b.each(func(key, value string) (bool, error) {
+	return b.forEachOption(func(key, value string) (bool, error) {
 		switch key {
 		case "library":
 			o.Library = value
@@ -89,7 +89,7 @@ func (b *backend) server(of *storage.Model, model string, threads int, log *slog
 	if model != "" {
 		r.Model = model
 	}
-	err := b.each(func(key, value string) (ok bool, err error) {
+	err := b.forEachOption(func(key, value string) (ok bool, err error) {
 		switch key {
 		case "api":
 			r.API = value
@@ -111,8 +111,8 @@ func (b *backend) server(of *storage.Model, model string, threads int, log *slog
 	return &encode.Options{Backend: encode.Remote, Remote: r, Threads: threads, Logger: log}, err
 }
 
-// each hands over the options; those that set does not know are usage errors.
-func (b *backend) each(set func(key, value string) (bool, error)) error {
+// forEachOption hands over the options; those that set does not know are usage errors.
+func (b *backend) forEachOption(set func(key, value string) (bool, error)) error {
 	name := b.name
 	if name == "" {
 		name = encode.Native

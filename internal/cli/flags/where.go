@@ -3,7 +3,7 @@ package flags
 import (
 	"github.com/spf13/pflag"
 
-	"github.com/plaid-ir/plaid/condition"
+	"github.com/plaid-ir/plaid/metadata/condition"
 )
 
 // Where are the flags of a condition over the metadata of documents.

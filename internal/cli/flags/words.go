@@ -14,8 +14,8 @@ import (
 	"github.com/plaid-ir/plaid/encode"
 	"github.com/plaid-ir/plaid/eval"
 	"github.com/plaid-ir/plaid/internal/infile"
-	"github.com/plaid-ir/plaid/keywords"
 	"github.com/plaid-ir/plaid/search/fuse"
+	"github.com/plaid-ir/plaid/search/keywords"
 )
 
 // Words are the flags of searches by words, alone or fused with those by vectors, and

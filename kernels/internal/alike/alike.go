@@ -18,10 +18,20 @@ const (
 	tops    = ones << 15
 )
 
+// Pairs of tokens are compared one by one up to maxTokens, unless more than maxWords of
+// codes have to be looked at, four to a word: some 20 ms each. Variables, for tests.
+var (
+	maxTokens = 1 << 12
+	maxWords  = 1 << 24
+)
+
 // Counter has the scratch of calls that follow one another.
 type Counter struct {
 	sample, codes []uint64
 	ready         []bool // whose codes are there
+
+	column []Code   // one component of all tokens
+	upTo   []uint32 // by code: how many of a column are smaller
 }
 
 // Count writes into dst, for each of len(dst) tokens of dim components, the sum over
@@ -33,12 +43,19 @@ type Counter struct {
 //
 // For errors e with |e_i| ≤ s_i of which the share ρ_ik is common to i and k, the sum
 // has Σ_ik ρ_ik·s_i·s_k ≤ Σ_i s_i²·dst[i], because s_i·s_k ≤ (s_i² + s_k²)/2.
+//
+// That takes the square of the number of tokens. Where it would be much, dst has the
+// larger sums that countColumns finds.
 func (c *Counter) Count(dst []float32, dim int, chance float64, code func(i, j int) Code) {
 	n, words := len(dst), (dim+lanes-1)/lanes
 	for i := range dst {
 		dst[i] = 1
 	}
 	if n < 2 {
+		return
+	}
+	if n > maxTokens {
+		c.countColumns(dst, dim, code)
 		return
 	}
 	// A few components of each first: most tokens have no like.
@@ -56,6 +73,7 @@ func (c *Counter) Count(dst []float32, dim int, chance float64, code func(i, j i
 	}
 	least := few / 4
 	scale := 1 / (1 - chance)
+	left := maxWords
 	for i := 1; i < n; i++ {
 		x := c.sample[i*fewWords : (i+1)*fewWords]
 		for k := range i {
@@ -66,6 +84,10 @@ func (c *Counter) Count(dst []float32, dim int, chance float64, code func(i, j i
 					continue
 				}
 			}
+			if left -= words; left < 0 {
+				c.countColumns(dst, dim, code)
+				return
+			}
 			a := c.whole(i, dim, words, code)
 			b := c.whole(k, dim, words, code)
 			if share := float64(agreeing(a, b, dim))/float64(dim) - chance; share > 0 {
@@ -73,6 +95,37 @@ func (c *Counter) Count(dst []float32, dim int, chance float64, code func(i, j i
 				dst[k] += float32(share * scale)
 			}
 		}
+	}
+}
+
+// countColumns writes sums into dst that are not below those of Count: what is shared
+// by chance counts too, and every pair. Added up over all tokens, the components that
+// are rounded alike need no pairs: those like component j of token i are the tokens
+// whose code there is at most two away, itself included.
+func (c *Counter) countColumns(dst []float32, dim int, code func(i, j int) Code) {
+	c.column = resize(c.column, len(dst))
+	clear(dst)
+	for j := range dim {
+		most := Code(0)
+		for i := range c.column {
+			c.column[i] = code(i, j)
+			most = max(most, c.column[i])
+		}
+		// Entry x+3 is how many codes are x or less, once all are counted and added up.
+		c.upTo = resize(c.upTo, int(most)+6)
+		clear(c.upTo)
+		for _, x := range c.column {
+			c.upTo[x+3]++
+		}
+		for x := 1; x < len(c.upTo); x++ {
+			c.upTo[x] += c.upTo[x-1]
+		}
+		for i, x := range c.column {
+			dst[i] += float32(c.upTo[x+5] - c.upTo[x])
+		}
+	}
+	for i := range dst {
+		dst[i] = dst[i] / float32(dim) * (1 + 1e-3) // float32 sums of up to 4,096 counts
 	}
 }
 

@@ -65,6 +65,63 @@ func TestCount(t *testing.T) {
 	}
 }
 
+// Sums over columns are those over pairs, where nothing is left out of these, or above
+// them; and of tokens that are the same they are no larger.
+func TestCountColumns(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		dim, n := rapid.IntRange(1, 40).Draw(t, "dim"), rapid.IntRange(2, 30).Draw(t, "n")
+		most := rapid.SampledFrom([]Code{0, 1, 3, 20, 500, MaxCode}).Draw(t, "most")
+		rows := make([][]Code, n)
+		for i := range rows {
+			rows[i] = rapid.SliceOfN(rapid.Uint16Range(0, most), dim, dim).Draw(t, "row")
+			if i > 0 && rapid.Bool().Draw(t, "same") {
+				rows[i] = rows[i-1]
+			}
+		}
+		code := func(i, j int) Code { return rows[i][j] }
+		var c Counter
+		pairs, columns := make([]float32, n), make([]float32, n)
+		c.Count(pairs, dim, 1./32, code)
+		for range 2 { // the scratch is used again
+			c.countColumns(columns, dim, code)
+			for i := range pairs {
+				want := 0
+				for k := range rows {
+					for j, x := range rows[k] {
+						if d := int(x) - int(rows[i][j]); -2 <= d && d <= 2 {
+							want++
+						}
+					}
+				}
+				require.InEpsilon(t, float64(want)/float64(dim), columns[i], 2e-3)
+				require.GreaterOrEqual(t, columns[i], pairs[i])
+			}
+		}
+	})
+}
+
+// The work goes with the tokens, not with their square, however alike they are.
+func TestCountOfManyTokens(t *testing.T) {
+	defer func(tokens, words int) { maxTokens, maxWords = tokens, words }(maxTokens, maxWords)
+	const dim, n = 16, 4000
+	dst := make([]float32, n)
+	for name, code := range map[string]func(i, j int) Code{
+		"same":    func(i, j int) Code { return Code(j) },
+		"similar": func(i, j int) Code { return Code(100*j + (i+j)%3) },
+	} {
+		for _, limit := range []struct{ tokens, words int }{{n - 1, 1 << 40}, {n, 10_000}} {
+			maxTokens, maxWords = limit.tokens, limit.words
+			var c Counter
+			calls := 0
+			c.Count(dst, dim, 1./32, func(i, j int) Code { calls++; return code(i, j) })
+			require.LessOrEqual(t, calls, 3*n*dim, name)
+			for _, v := range dst {
+				require.InEpsilon(t, n, v, 2e-3, name)
+			}
+		}
+	}
+}
+
 func BenchmarkCount(b *testing.B) {
 	rng := rand.New(rand.NewPCG(1, 1))
 	for _, bench := range []struct {
@@ -82,5 +139,14 @@ func BenchmarkCount(b *testing.B) {
 				c.Count(dst, 128, 1./32, func(i, j int) Code { return rows[i*128+j] })
 			}
 		})
+	}
+}
+
+// BenchmarkCountColumns is of the same tokens of 16 components, many times.
+func BenchmarkCountColumns(b *testing.B) {
+	dst := make([]float32, 40_000)
+	var c Counter
+	for b.Loop() {
+		c.Count(dst, 16, 1./32, func(i, j int) Code { return Code(20 * j) })
 	}
 }

@@ -5,16 +5,7 @@ package amx
 import (
 	"math"
 	"testing"
-
-	"github.com/plaid-ir/plaid/kernels/internal/looptest"
 )
-
-func TestFilter(t *testing.T) {
-	if !Supported() {
-		t.Skip("this processor or operating system lacks AMX")
-	}
-	looptest.Filter(t, looptest.FilterLoops{Top: 255, Filter: Filter, Room: 16})
-}
 
 // BenchmarkFilter measures the rate of the products, when nothing is a hit.
 func BenchmarkFilter(b *testing.B) {

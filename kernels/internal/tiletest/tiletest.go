@@ -8,9 +8,16 @@ import (
 	"github.com/plaid-ir/plaid/kernels/internal/tiles"
 )
 
-// Rerank does in plain Go what amx.Rerank does, for the given dimension.
-func Rerank(c *tiles.Call, dim int) {
-	layout, _ := tiles.NewLayout(dim, c.Nbits)
+// token is one of a document, as a chunk has it.
+type token struct {
+	doc      uint32
+	code     int
+	factor   int16
+	residual []byte
+}
+
+// visitPlanned visits the tokens of the blocks of a call. Nothing is allocated.
+func visitPlanned(c *tiles.Call, visit func(token)) {
 	for _, b := range c.Planned() {
 		codes, residuals, factors, first := c.Codes, c.Residuals, c.Factors, int(b.First)
 		if b.First&tiles.InShort != 0 {
@@ -21,22 +28,29 @@ func Rerank(c *tiles.Call, dim int) {
 			if c.CodeBytes == 4 {
 				code = int(binary.LittleEndian.Uint32(codes[4*t:]))
 			}
-			factor := int32(int16(binary.LittleEndian.Uint16(factors[2*t:])))
-			products := multiply(c, layout, residuals[t*c.RowBytes:(t+1)*c.RowBytes])
-			best := &c.Best[b.Doc]
-			for half := range 2 {
-				for column := range 16 {
-					lane := tiles.Lane(half, column)
-					v := saturate(products[half][column] >> c.Shift[half][column])
-					if c.Scales != nil {
-						v = highRounded(v, int32(int16(c.Scales[code])))
-					}
-					v = saturate(v + int32(int16(c.Scores[code][lane/4]>>(lane%4*16))))
-					best[lane] = max(best[lane], int16(highRounded(v, factor)))
-				}
-			}
+			visit(token{b.Doc, code, int16(binary.LittleEndian.Uint16(factors[2*t:])), residuals[t*c.RowBytes : (t+1)*c.RowBytes]})
 		}
 	}
+}
+
+// Rerank does in plain Go what amx.Rerank does, for the given dimension.
+func Rerank(c *tiles.Call, dim int) {
+	layout, _ := tiles.NewLayout(dim, c.Nbits)
+	visitPlanned(c, func(t token) {
+		products := multiply(c, layout, t.residual)
+		best := &c.Best[t.doc]
+		for half := range 2 {
+			for column := range 16 {
+				lane := tiles.Lane(half, column)
+				v := saturate(products[half][column] >> c.Shift[half][column])
+				if c.Scales != nil {
+					v = highRounded(v, int32(int16(c.Scales[t.code])))
+				}
+				v = saturate(v + int32(int16(c.Scores[t.code][lane/4]>>(lane%4*16))))
+				best[lane] = max(best[lane], int16(highRounded(v, int32(t.factor))))
+			}
+		}
+	})
 }
 
 // multiply returns the products of a residual with the query.
@@ -72,31 +86,21 @@ func highRounded(a, b int32) int32 { return int32(int16((a*b>>14 + 1) >> 1)) }
 // Fine does in plain Go what amx.Fine does, for the given dimension.
 func Fine(c *tiles.Fine, dim int) {
 	layout, _ := tiles.NewLayout(dim, c.Nbits)
-	for _, b := range c.Planned() {
-		codes, residuals, factors, first := c.Codes, c.Residuals, c.Factors, int(b.First)
-		if b.First&tiles.InShort != 0 {
-			codes, residuals, factors, first = c.ShortCodes, c.ShortResiduals, c.ShortFactors, int(b.First&^tiles.InShort)
+	visitPlanned(&c.Call, func(t token) {
+		scale := float32(1)
+		if c.RowScales != nil {
+			scale = c.RowScales[t.code]
 		}
-		for t := first; t < first+tiles.BlockTokens; t++ {
-			code := int(binary.LittleEndian.Uint16(codes[c.CodeBytes*t:]))
-			if c.CodeBytes == 4 {
-				code = int(binary.LittleEndian.Uint32(codes[4*t:]))
-			}
-			factor, scale := float32(int16(binary.LittleEndian.Uint16(factors[2*t:]))), float32(1)
-			if c.RowScales != nil {
-				scale = c.RowScales[code]
-			}
-			sums := sums(c, layout, residuals[t*c.RowBytes:(t+1)*c.RowBytes])
-			best := &c.Maxima[b.Doc]
-			for i := range c.N {
-				part := float32(c.Mid[i] + float32(c.Unit[i]*float32(sums[i])))
-				v := float32(factor * float32(c.Rows[code*c.Stride+i]+float32(scale*part)))
-				if v > best[i] {
-					best[i] = v
-				}
+		sums := sums(c, layout, t.residual)
+		best := &c.Maxima[t.doc]
+		for i := range c.N {
+			part := float32(c.Mid[i] + float32(c.Unit[i]*float32(sums[i])))
+			v := float32(float32(t.factor) * float32(c.Rows[t.code*c.Stride+i]+float32(scale*part)))
+			if v > best[i] {
+				best[i] = v
 			}
 		}
-	}
+	})
 }
 
 // sums returns those of the fields of a residual times the query.

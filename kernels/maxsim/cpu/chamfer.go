@@ -16,17 +16,17 @@ import (
 // of one dimension more: it comes from the maxima of scores. Distances are then
 // computed from the rows themselves, so that near ones lose no digits.
 type chamfer struct {
-	b      *backend
-	call   *maxsim.ChamferCall
-	work   maxsim.ChamferWork
-	x, y   *maxsim.Batch
-	wide   [2][]float32 // the values of x and of y
-	left   []float32    // (x, 1)
-	right  []float32    // (2y, −|y|²)
-	scores []float32
-	near   [2][]int32
-	lists  [2][]int32 // x and y of the pairs
-	pool   parallel.Pool
+	backend *backend
+	call    *maxsim.ChamferCall
+	work    maxsim.ChamferWork
+	x, y    *maxsim.Batch
+	wide    [2][]float32 // the values of x and of y
+	left    []float32    // (x, 1)
+	right   []float32    // (2y, −|y|²)
+	scores  []float32
+	near    [2][]int32
+	lists   [2][]int32 // x and y of the pairs
+	pool    parallel.Pool
 }
 
 // Chamfer implements [maxsim.Chamfers].
@@ -42,7 +42,7 @@ func (b *backend) Chamfer(ctx context.Context, call *maxsim.ChamferCall) (err er
 	}
 	c, _ := b.chamfers.Get().(*chamfer)
 	if c == nil {
-		c = &chamfer{b: b}
+		c = &chamfer{backend: b}
 	}
 	c.call, c.work, c.x, c.y = call, w, x, y
 	err = c.run(ctx)
@@ -54,7 +54,7 @@ func (b *backend) Chamfer(ctx context.Context, call *maxsim.ChamferCall) (err er
 func (c *chamfer) run(ctx context.Context) error {
 	n := c.work.Pairs
 	for i, b := range []*maxsim.Batch{c.x, c.y} {
-		c.wide[i] = values(c.b, c.wide[i], b)
+		c.wide[i] = values(c.backend, c.wide[i], b)
 	}
 	c.near[0], c.near[1] = c.call.NearestX, c.call.NearestY
 	if c.near[0] == nil {
@@ -119,7 +119,7 @@ func (c *chamfer) nearest(ctx context.Context, side int, x, y *maxsim.Batch) err
 	c.scores = resize(c.scores, c.work.Pairs)
 	q := &maxsim.Batch{Tokens: maxsim.Float32(c.left, dim+1), Layout: x.Layout}
 	d := &maxsim.Batch{Tokens: maxsim.Float32(c.right, dim+1), Layout: y.Layout}
-	return c.b.score(ctx, &maxsim.Call{
+	return c.backend.score(ctx, &maxsim.Call{
 		Q: q, D: d, Pairs: maxsim.Listed(c.lists[side], c.lists[1-side]),
 		Terms: maxsim.Terms{Threads: c.call.Threads}, Scores: c.scores, Argmax: c.near[side],
 	}, maxsim.Work{Q: q.Shape(), D: d.Shape(), Pairs: c.work.Pairs, Stride: q.MaxRows()}, q, d, nil)
@@ -214,7 +214,7 @@ func (b *backend) ChamferGradients(ctx context.Context, call *maxsim.ChamferGrad
 	if err != nil {
 		return err
 	}
-	g := &chamferGradients{c: chamfer{b: b, x: x, y: y}, call: call, work: w}
+	g := &chamferGradients{c: chamfer{backend: b, x: x, y: y}, call: call, work: w}
 	g.c.wide = [2][]float32{values(b, nil, x), values(b, nil, y)}
 	for side, out := range []*maxsim.Gradient{call.DX, call.DY} {
 		if out == nil {

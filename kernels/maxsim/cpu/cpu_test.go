@@ -5,16 +5,23 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/plaid-ir/plaid/internal/race"
 	"github.com/plaid-ir/plaid/kernels/maxsim"
 	_ "github.com/plaid-ir/plaid/kernels/maxsim/cpu"
 	"github.com/plaid-ir/plaid/kernels/maxsim/maxsimtest"
 )
 
-// TestTiers runs the suite on every backend of this processor.
+// TestTiers runs the suite on every backend of this processor: in full on the fastest, and
+// in the long form on all. That they give the same bits is what TestTiersSameBits and
+// FuzzScore say.
 func TestTiers(t *testing.T) {
+	fastest, err := maxsim.Select("")
+	require.NoError(t, err)
 	for _, name := range maxsim.Backends() {
 		b, err := maxsim.Select(name)
 		require.NoError(t, err)
-		t.Run(name, func(t *testing.T) { maxsimtest.Run(t, b, maxsimtest.Options{}) })
+		t.Run(name, func(t *testing.T) {
+			maxsimtest.Run(t, b, maxsimtest.Options{Brief: name != fastest.Name() && !race.Long()})
+		})
 	}
 }

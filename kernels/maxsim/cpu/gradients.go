@@ -15,7 +15,7 @@ import (
 // one writer, who pulls what it gets: a piece is some rows of a query for DQ, and some of
 // a document for DD. How rows are cut into pieces changes no bit.
 type gradients struct {
-	b       *backend
+	backend *backend
 	call    *maxsim.GradCall
 	work    maxsim.Work
 	q, d    *maxsim.Batch
@@ -53,7 +53,7 @@ func (b *backend) Gradients(ctx context.Context, g *maxsim.GradCall) (err error)
 	}
 	x, _ := b.gradients.Get().(*gradients)
 	if x == nil {
-		x = &gradients{b: b}
+		x = &gradients{backend: b}
 	}
 	x.call, x.work, x.q, x.d = g, w, q, d
 	err = x.run(ctx)
@@ -120,7 +120,7 @@ func (x *gradients) inverseNorms(ctx context.Context, side int, b *maxsim.Batch)
 	}
 	x.inverse[side] = resize(x.inverse[side], n)
 	l := &x.lengths
-	l.t, l.m, l.dst = x.b.tier, &b.Tokens, x.inverse[side]
+	l.t, l.m, l.dst = x.backend.tier, &b.Tokens, x.inverse[side]
 	pieces := parallel.Blocks(n, lengthRows)
 	threads := parallel.Threads(x.call.Threads, pieces)
 	for len(l.workers) < threads {

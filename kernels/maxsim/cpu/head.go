@@ -54,7 +54,7 @@ func (h *head) dim() int { return h.columns.N }
 
 // projected is block for the token vectors that the head makes.
 func (r *rows) projected(lo, from, to, m int) (x []float32, factors []float32) {
-	t, h := &r.b.Tokens, r.head
+	t, h := &r.batch.Tokens, r.head
 	var states []float32
 	if t.Type == maxsim.F32 && len(r.list) == 0 && m == to-from {
 		states = t.F32[(lo+from)*t.Dim : (lo+to)*t.Dim]

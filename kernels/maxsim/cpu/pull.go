@@ -120,7 +120,7 @@ func (x *gradients) clear(w *puller, g *maxsim.Gradient, sums []float32) {
 			i++
 		}
 		if none := sums[from*g.Dim : i*g.Dim]; i-from > most {
-			x.b.tier.Vectors.Zero(none)
+			x.backend.tier.Vectors.Zero(none)
 		} else {
 			clear(none)
 		}
@@ -179,11 +179,11 @@ func (x *gradients) side(i int) *maxsim.Matrix {
 // add adds rows of a matrix, in their order, to sum.
 func (x *gradients) add(w *puller, sum []float32, m *maxsim.Matrix, rows []uint32, factors []float32) {
 	if m.Type == maxsim.F32 {
-		x.b.tier.Vectors.AddRows(sum, m.F32, rows, factors)
+		x.backend.tier.Vectors.AddRows(sum, m.F32, rows, factors)
 		return
 	}
 	for i, r := range rows {
-		x.b.tier.Vectors.AddScaled(sum, x.wide(&w.row, m, int(r)), factors[i])
+		x.backend.tier.Vectors.AddScaled(sum, x.wide(&w.row, m, int(r)), factors[i])
 	}
 }
 
@@ -193,7 +193,7 @@ func (x *gradients) wide(buf *[]float32, m *maxsim.Matrix, i int) []float32 {
 		return m.F32[i*m.Dim : (i+1)*m.Dim]
 	}
 	*buf = resize(*buf, m.Dim)
-	widen(x.b.tier, m, *buf, i, i+1)
+	widen(x.backend.tier, m, *buf, i, i+1)
 	return *buf
 }
 
@@ -203,7 +203,7 @@ func (x *gradients) inverseOf(w *puller, side, i int) float64 {
 		return list[i]
 	}
 	row := x.wide(&w.other, x.side(side), i)
-	x.b.tier.Vectors.Squares(w.squares[:], row, len(row))
+	x.backend.tier.Vectors.Squares(w.squares[:], row, len(row))
 	return inverseRoot(squared(&w.squares[0], row))
 }
 
@@ -250,7 +250,7 @@ func (x *gradients) end(w *puller, g *maxsim.Gradient, b *maxsim.Batch, side int
 			row := x.wide(&w.row, &b.Tokens, from+i)
 			c := -x.dot(w, sum, row) * inverse * inverse
 			if late := x.overScale(side, from+i, inverse); early(late) == late {
-				x.b.tier.Vectors.AddScaled(sum, row, float32(c))
+				x.backend.tier.Vectors.AddScaled(sum, row, float32(c))
 			} else {
 				for j, v := range row {
 					sum[j] = float32(late * (float64(sum[j]) + float64(c*float64(v))))
@@ -266,7 +266,7 @@ func (x *gradients) end(w *puller, g *maxsim.Gradient, b *maxsim.Batch, side int
 // dot is a product in float64.
 func (x *gradients) dot(w *puller, a, b []float32) float64 {
 	s := &w.squares[0]
-	x.b.tier.Vectors.Products(s, a, b)
+	x.backend.tier.Vectors.Products(s, a, b)
 	for j := len(a) &^ 7; j < len(a); j++ {
 		s[j&7] += float64(a[j]) * float64(b[j])
 	}

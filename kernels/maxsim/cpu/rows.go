@@ -11,7 +11,7 @@ import (
 // rows brings rows of a batch to float32, block by block.
 type rows struct {
 	tier      *tier.Tier
-	b         *maxsim.Batch
+	batch     *maxsim.Batch
 	normalize bool
 	head      *head     // what rows become before they are token vectors; nil: they are
 	wide      []float32 // a block, where the rows in memory do not serve
@@ -29,7 +29,7 @@ type rows struct {
 const blockValues = 1 << 14
 
 func (r *rows) reset(t *tier.Tier, b *maxsim.Batch, normalize bool, h *head) {
-	r.tier, r.b, r.normalize, r.head = t, b, normalize, h
+	r.tier, r.batch, r.normalize, r.head = t, b, normalize, h
 }
 
 // blockRows is how many rows a block has at most.
@@ -38,17 +38,17 @@ func (r *rows) blockRows() int {
 	if r.head != nil {
 		values = headValues
 	}
-	return max(values/r.b.Tokens.Dim/tile, 2) * tile
+	return max(values/r.batch.Tokens.Dim/tile, 2) * tile
 }
 
 // item counts the tokens of item i, of which it notes the rows if not all are.
 func (r *rows) item(i int) (lo, n int) {
-	lo, hi := r.b.Span(i)
+	lo, hi := r.batch.Span(i)
 	r.list = r.list[:0]
-	if r.b.Mask == nil {
+	if r.batch.Mask == nil {
 		return lo, hi - lo
 	}
-	for t, real := range r.b.Mask[lo:hi] {
+	for t, real := range r.batch.Mask[lo:hi] {
 		if real {
 			r.list = append(r.list, int32(t))
 		}
@@ -71,7 +71,7 @@ func (r *rows) row(t int32) int32 {
 // of float32, a tile at least: the last is repeated. factors, where not nil, are what
 // products with them are to be multiplied with.
 func (r *rows) block(lo, from, to int) (x []float32, m int, factors []float32) {
-	t, dim := &r.b.Tokens, r.b.Tokens.Dim
+	t, dim := &r.batch.Tokens, r.batch.Tokens.Dim
 	m = max(to-from, r.tier.Vectors.Rows)
 	if r.head != nil {
 		x, factors = r.projected(lo, from, to, m)
@@ -109,13 +109,13 @@ func (r *rows) block(lo, from, to int) (x []float32, m int, factors []float32) {
 
 // widen writes a block to the work space.
 func (r *rows) widen(lo, from, to, m int) []float32 {
-	dim := r.b.Tokens.Dim
+	dim := r.batch.Tokens.Dim
 	r.wide = resize(r.wide, m*dim)
 	if len(r.list) == 0 {
-		widen(r.tier, &r.b.Tokens, r.wide, lo+from, lo+to)
+		widen(r.tier, &r.batch.Tokens, r.wide, lo+from, lo+to)
 	} else {
 		for i, t := range r.list[from:to] {
-			widen(r.tier, &r.b.Tokens, r.wide[i*dim:(i+1)*dim], lo+int(t), lo+int(t)+1)
+			widen(r.tier, &r.batch.Tokens, r.wide[i*dim:(i+1)*dim], lo+int(t), lo+int(t)+1)
 		}
 	}
 	last := r.wide[(to-from-1)*dim : (to-from)*dim]

@@ -13,7 +13,7 @@ import (
 // scorer does a call of Score, one after another. Its work is units, each a document
 // with some of the queries: with all, that of one pair, or those of all its pairs.
 type scorer struct {
-	b        *backend
+	backend  *backend
 	ctx      context.Context
 	call     *maxsim.Call
 	work     maxsim.Work
@@ -72,7 +72,7 @@ func (b *backend) score(ctx context.Context, c *maxsim.Call, w maxsim.Work, q, d
 	}
 	s, _ := b.scorers.Get().(*scorer)
 	if s == nil {
-		s = &scorer{b: b}
+		s = &scorer{backend: b}
 	}
 	if held, ok := c.D.(*held); ok && h == nil {
 		s.packed = held.packed
@@ -94,14 +94,14 @@ func (s *scorer) run(ctx context.Context, c *maxsim.Call, w maxsim.Work, q, d *m
 	}
 	most := parallel.Threads(c.Threads, math.MaxInt)
 	s.cut(q, d, h != nil, min(most, w.Pairs))
-	s.panels.reset(s.b.tier, q, &c.Terms, s.by == withAll)
-	if s.packed != nil && !s.screen.reset(&s.panels, s.packed.Stride, halvesFit(s.b.tier, d)) {
+	s.panels.reset(s.backend.tier, q, &c.Terms, s.by == withAll)
+	if s.packed != nil && !s.screen.reset(&s.panels, s.packed.Stride, halvesFit(s.backend.tier, d)) {
 		s.packed = nil
 	}
 	var own *head
 	if h != nil {
 		own = &s.head
-		own.reset(s.b.tier, h)
+		own.reset(s.backend.tier, h)
 	}
 	pieces := parallel.Blocks(s.units, s.size)
 	s.findLong(most)
@@ -116,7 +116,7 @@ func (s *scorer) run(ctx context.Context, c *maxsim.Call, w maxsim.Work, q, d *m
 	for i := range s.workers[:threads] {
 		x := &s.workers[i]
 		n := s.panels.count()
-		x.rows.reset(s.b.tier, d, c.Normalize, own)
+		x.rows.reset(s.backend.tier, d, c.Normalize, own)
 		x.best, x.arg = resize(x.best, n), resize(x.arg, n)
 	}
 	if err := s.pool.Run(ctx, pieces, threads, s); err != nil {
@@ -221,7 +221,7 @@ func (s *scorer) Run(worker, i int) error {
 // maxima finds the best of the tokens from to to of a unit's document, which begins at
 // row lo, for the panels of its queries.
 func (s *scorer) maxima(w *worker, unit, lo, from, to int) error {
-	if s.packed != nil && to-from >= s.screen.rows(s.b.tier) {
+	if s.packed != nil && to-from >= s.screen.rows(s.backend.tier) {
 		return w.screened(s.ctx, &s.panels, &s.screen, s.packed, s.call.Normalize, s.document(unit), lo, from, to)
 	}
 	return w.maxima(s.ctx, &s.panels, lo, from, to)

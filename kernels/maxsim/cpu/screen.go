@@ -237,7 +237,7 @@ func (w *worker) screenBlock(p *panels, s *screenPanels, levels []byte, terms *m
 		if terms.Factors != nil {
 			factors = terms.Factors[first+a : first+b]
 		}
-		loops.Halves(products, &x.most[i], w.rows.b.Tokens.U16[(lo+a)*p.dim:(lo+b)*p.dim], p.dim, s.halves[i*width*p.dim:(i+1)*width*p.dim], factors)
+		loops.Halves(products, &x.most[i], w.rows.batch.Tokens.U16[(lo+a)*p.dim:(lo+b)*p.dim], p.dim, s.halves[i*width*p.dim:(i+1)*width*p.dim], factors)
 	} else {
 		levels = levels[(first+a)*s.stride : (first+b)*s.stride]
 		loops.Products(products, &x.most[i], levels, s.stride, s.levels[i*width*s.stride:(i+1)*width*s.stride], &s.starts[i], terms.Scales[first+a:first+b])
@@ -245,7 +245,7 @@ func (w *worker) screenBlock(p *panels, s *screenPanels, levels []byte, terms *m
 	x.limit(i, &s.perErr[i], &s.per[i], terms.Errors[item], terms.Norms[item], c)
 	doubts := loops.Doubts(x.list[:], products, &x.limits, a)
 	inDoubt := doubts > mostDoubts*(b-a)
-	if !x.whole && (inDoubt || x.many && w.rows.b.Tokens.Type != maxsim.F32) {
+	if !x.whole && (inDoubt || x.many && w.rows.batch.Tokens.Type != maxsim.F32) {
 		x.block, _, x.blockFactors = w.rows.block(lo, a, b)
 		x.whole = true
 	}
@@ -278,7 +278,7 @@ func (x *screener) limit(i int, perErr, per *[width]float32, err, norm float32, 
 // the list then points.
 func (w *worker) doubted(list []uint64, factors []float32, first, lo, a, b int) (rows, rowFactors []float32) {
 	r, x := &w.rows, w.screener
-	t, dim := &r.b.Tokens, r.b.Tokens.Dim
+	t, dim := &r.batch.Tokens, r.batch.Tokens.Dim
 	if direct := t.Type == maxsim.F32 && len(r.list) == 0; direct || x.whole {
 		if factors != nil {
 			factors = factors[first+a : first+b]

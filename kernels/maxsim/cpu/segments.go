@@ -20,7 +20,7 @@ type longUnit struct {
 
 // segments does one long unit.
 type segments struct {
-	s      *scorer
+	scorer *scorer
 	unit   int
 	lo, n  int
 	count  int
@@ -84,7 +84,7 @@ func (s *scorer) isLong(unit int) bool {
 // inSegments does a long unit.
 func (s *scorer) inSegments(ctx context.Context, l *longUnit, threads int) error {
 	x, w := &s.segments, &s.workers[0]
-	x.s, x.unit, x.panels = s, l.unit, s.panels.count()
+	x.scorer, x.unit, x.panels = s, l.unit, s.panels.count()
 	x.lo, x.n = w.rows.item(s.document(l.unit))
 	s.spansOf(w, l.unit)
 	x.count = min(l.segments, x.n) // tokens, of which masks may leave few
@@ -115,10 +115,10 @@ func (s *scorer) inSegments(ctx context.Context, l *longUnit, threads int) error
 // Run does a segment.
 func (x *segments) Run(worker, i int) error {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
-	w := &x.s.workers[worker]
-	w.rows.item(x.s.document(x.unit))
-	x.s.spansOf(w, x.unit)
-	if err := x.s.maxima(w, x.unit, x.lo, i*x.n/x.count, (i+1)*x.n/x.count); err != nil {
+	w := &x.scorer.workers[worker]
+	w.rows.item(x.scorer.document(x.unit))
+	x.scorer.spansOf(w, x.unit)
+	if err := x.scorer.maxima(w, x.unit, x.lo, i*x.n/x.count, (i+1)*x.n/x.count); err != nil {
 		return err
 	}
 	for _, span := range w.spans {

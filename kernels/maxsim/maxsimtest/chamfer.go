@@ -29,7 +29,7 @@ func (s *suite) chamferTypes(t *testing.T) {
 	for i, kind := range s.o.types() {
 		rng := Rand(uint64(50 + i))
 		dim, xs, ys := []int{2, 40, 33, 130, 64}[i%5], []int{63, 130, 1}, []int{64, 0, 65, 200}
-		if testing.Short() {
+		if s.short() {
 			dim, xs, ys = []int{2, 5, 3, 7, 4}[i%5], []int{9, 66, 1}, []int{20, 0, 7}
 		}
 		x := Side{Type: kind, Affine: true, Lengths: xs, Masked: float64(i%2) / 5}.Batch(rng, dim)

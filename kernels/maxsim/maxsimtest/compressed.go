@@ -58,7 +58,7 @@ func chunk(rng *rand.Rand, dim, nbits int, kind kernels.FloatType, scales bool, 
 func (s *suite) compressed(t *testing.T) {
 	for i, nbits := range []int{1, 2, 4, 8} {
 		for j, kind := range []kernels.FloatType{kernels.BF16, kernels.F16, kernels.F32} {
-			if testing.Short() && (i+j)%3 > 0 {
+			if s.short() && (i+j)%3 > 0 {
 				continue
 			}
 			t.Run(fmt.Sprintf("%d bits, %s", nbits, kind), func(t *testing.T) {

@@ -42,7 +42,7 @@ func (s *suite) gradients(t *testing.T) {
 					i++
 					qb, db := q.Batch(rng, dim), d.Batch(rng, dim)
 					for name, p := range pairsOf(rng, qb.Len(), db.Len()) {
-						if testing.Short() && (i+len(name))%3 > 0 {
+						if s.short() && (i+len(name))%3 > 0 {
 							continue
 						}
 						s.checkGradients(t, qb, db, p, maxsim.Terms{Normalize: normalize, Weights: Normal(rng, qb.Tokens.Rows()), Threads: 1 + i%3}, i%4 == 0)
@@ -210,7 +210,7 @@ func (s *suite) chamfer(t *testing.T) {
 			x := Side{Lengths: []int{9, 0, 33}, Masked: 0.2 * float64(i/2), Padded: i == 3}.Batch(rng, dim)
 			y := Side{Lengths: []int{50, 4, 0, 1, 17, 20}, Masked: 0.2 * float64(i/2)}.Batch(rng, dim)
 			for name, p := range pairsOf(rng, x.Len(), y.Len()) {
-				if testing.Short() && (len(name)+dim)%3 > 0 {
+				if s.short() && (len(name)+dim)%3 > 0 {
 					continue
 				}
 				of := NewCall(x, y, p, maxsim.Terms{})

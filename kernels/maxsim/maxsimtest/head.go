@@ -15,7 +15,7 @@ import (
 // pairs.
 func (s *suite) head(t *testing.T) {
 	for i, shape := range []struct{ hidden, dim, lq int }{{1, 1, 1}, {16, 9, 33}, {40, 24, 33}, {96, 64, 7}, {129, 130, 5}, {384, 96, 32}, {768, 128, 40}, {200, 128, 130}, {1024, 128, 32}, {1536, 64, 5}, {2048, 128, 32}, {512, 300, 9}} {
-		if testing.Short() && shape.hidden*shape.dim > 6000 || s.o.MaxDim > 0 && max(shape.hidden, shape.dim) > s.o.MaxDim {
+		if s.short() && shape.hidden*shape.dim > 6000 || s.o.MaxDim > 0 && max(shape.hidden, shape.dim) > s.o.MaxDim {
 			continue
 		}
 		for j, kind := range s.o.types() {
@@ -28,6 +28,9 @@ func (s *suite) head(t *testing.T) {
 					c.Head.Bias = Normal(rng, shape.dim)
 				}
 				for name, p := range pairsOf(rng, q.Len(), d.Len()) {
+					if shape.hidden*shape.dim > 6000 && (len(name)+i+j)%3 > 0 { // the oracle takes long: each kind of pairs meets some shapes
+						continue
+					}
 					c.Pairs = p
 					c.Normalize = (len(name)+i+j)%2 == 0
 					c.Weights = nil

@@ -55,14 +55,11 @@ func normRows(a *asm, name string, add bool) {
 		a.vmul(mean, acc[0], inverse)
 		zero()
 		a.move(x, p)
-		a.blocks("square", n, count, func() {
-			a.each(func(i, disp int) {
-				a.load(v, p, disp)
-				a.vsub(v, v, mean)
-				a.fma(acc[i], v, v)
-			})
-			a.add(p, block)
-		})
+		a.stream("square", n, count, func(i, disp int) {
+			a.load(v, p, disp)
+			a.vsub(v, v, mean)
+			a.fma(acc[i], v, v)
+		}, p)
 		a.sum(acc, v)
 		a.copy(t, epsilon)
 		a.fma(t, acc[0], inverse)
@@ -73,19 +70,14 @@ func normRows(a *asm, name string, add bool) {
 		a.move(dst, q)
 		a.argTo("gamma_base", g)
 		a.argTo("beta_base", b)
-		a.blocks("scale", n, count, func() {
-			a.each(func(_, disp int) {
-				a.load(v, p, disp)
-				a.vsub(v, v, mean)
-				a.vmul(v, v, t)
-				a.load(w, b, disp)
-				a.loadFMA(w, v, g, disp, acc[0])
-				a.store(w, q, disp)
-			})
-			for _, r := range []reg{p, g, b, q} {
-				a.add(r, block)
-			}
-		})
+		a.stream("scale", n, count, func(_, disp int) {
+			a.load(v, p, disp)
+			a.vsub(v, v, mean)
+			a.vmul(v, v, t)
+			a.load(w, b, disp)
+			a.loadFMA(w, v, g, disp, acc[0])
+			a.store(w, q, disp)
+		}, p, g, b, q)
 		a.addReg(x, stride)
 		a.addReg(dst, stride)
 		if add {
@@ -117,14 +109,11 @@ func quantize(a *asm) {
 			a.copy(s, least)
 		}
 		a.move(x, p)
-		a.blocks("max", n, count, func() {
-			a.each(func(i, disp int) {
-				a.load(v[0], p, disp)
-				a.and(v[0], v[0], abs)
-				a.vmax(acc[i], acc[i], v[0])
-			})
-			a.add(p, block)
-		})
+		a.stream("max", n, count, func(i, disp int) {
+			a.load(v[0], p, disp)
+			a.and(v[0], v[0], abs)
+			a.vmax(acc[i], acc[i], v[0])
+		}, p)
 		a.largest(acc, v[0])
 		s := acc[0]
 		a.vmul(v[0], s, scale)

@@ -37,6 +37,17 @@ func (a *asm) blocks(name string, n, count reg, body func()) {
 	a.loop(name, count, body)
 }
 
+// stream runs body for the vectors of a row of n blocks, with their offsets in a block;
+// pointers advance with the blocks. It uses up count.
+func (a *asm) stream(name string, n, count reg, body func(i, disp int), pointers ...reg) {
+	a.blocks(name, n, count, func() {
+		a.each(body)
+		for _, p := range pointers {
+			a.add(p, block)
+		}
+	})
+}
+
 type expConstants struct {
 	least, log2e, magic, hi, lo, one *constant
 	c                                []*constant
@@ -88,42 +99,33 @@ func softmax(a *asm) {
 			a.copy(s, least)
 		}
 		a.move(x, p)
-		a.blocks("max", n, count, func() {
-			a.each(func(i, disp int) {
-				a.load(v, p, disp)
-				a.vmax(acc[i], acc[i], v)
-			})
-			a.add(p, block)
-		})
+		a.stream("max", n, count, func(i, disp int) {
+			a.load(v, p, disp)
+			a.vmax(acc[i], acc[i], v)
+		}, p)
 		a.largest(acc, v)
 		a.copy(top, acc[0])
 		for _, s := range acc {
 			a.zero(s)
 		}
 		a.move(x, p)
-		a.blocks("exp", n, count, func() {
-			a.each(func(i, disp int) {
-				a.load(v, p, disp)
-				a.vsub(v, v, top)
-				a.vmul(v, v, scale)
-				r := a.exp(v, e, tmp)
-				a.store(r, p, disp)
-				a.vadd(acc[i], acc[i], r)
-			})
-			a.add(p, block)
-		})
+		a.stream("exp", n, count, func(i, disp int) {
+			a.load(v, p, disp)
+			a.vsub(v, v, top)
+			a.vmul(v, v, scale)
+			r := a.exp(v, e, tmp)
+			a.store(r, p, disp)
+			a.vadd(acc[i], acc[i], r)
+		}, p)
 		a.sum(acc, v)
 		a.copy(v, e.one)
 		a.vdiv(top, v, acc[0])
 		a.move(x, p)
-		a.blocks("divide", n, count, func() {
-			a.each(func(_, disp int) {
-				a.load(v, p, disp)
-				a.vmul(v, v, top)
-				a.store(v, p, disp)
-			})
-			a.add(p, block)
-		})
+		a.stream("divide", n, count, func(_, disp int) {
+			a.load(v, p, disp)
+			a.vmul(v, v, top)
+			a.store(v, p, disp)
+		}, p)
 		a.addReg(x, stride)
 	})
 }

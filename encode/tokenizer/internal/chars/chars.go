@@ -12,12 +12,16 @@
 // Call [Load] before anything else.
 package chars
 
-import "sync"
+import (
+	_ "embed"
+	"encoding/binary"
+	"sync"
+)
 
-// Prop is a set of properties, in the low bits of what [Of] returns.
+// Prop is a set of properties, in the low bits of what [InfoOf] returns.
 type Prop uint32
 
-// Properties of a character.
+// Properties of a character, the first of them in the order of tables.bin.
 const (
 	BertRemoved Prop = 1 << iota // dropped by clean_text
 	BertBlank                    // made a blank by clean_text
@@ -51,6 +55,7 @@ type Cluster uint8
 
 // Cluster classes. Regional indicators are not among them: a pair of them is
 // eight bytes, and nothing that the tokenizers do with clusters depends on it.
+// After Other they are in the order of tables.bin.
 const (
 	Other Cluster = iota
 	Control
@@ -93,8 +98,8 @@ var (
 // that need no tokenizer do not spend.
 func Load() { once.Do(load) }
 
-// Of is what is known of r, which must be a code point.
-func Of(r rune) Info { return pages[index[r>>8]][r&255] }
+// InfoOf is what is known of r, which must be a code point.
+func InfoOf(r rune) Info { return pages[index[r>>8]][r&255] }
 
 // Lower is the lower case of r: one character but for U+0130, whose second is
 // returned too (0 otherwise).
@@ -108,31 +113,62 @@ func Lower(r rune) (first, second rune) {
 	return r, 0
 }
 
+// tablesBin is what gen.py has found: for each property, and then for each class
+// of clusters, the first and last code points; first, last and canonical combining
+// class; first, last, step and what to add for the lower case; each character with
+// its full canonical decomposition, ended by NUL; the same where NFKD differs from
+// NFD; triples of two characters and the one that they make in NFC.
+//
+//go:embed tables.bin
+var tablesBin string
+
+// tables are what is not read yet of tablesBin, each part after its length.
+type tables string
+
+func (t *tables) number() rune {
+	n, size := binary.Varint([]byte((*t)[:min(len(*t), binary.MaxVarintLen32)]))
+	*t = (*t)[size:]
+	return rune(n)
+}
+
+func (t *tables) numbers() []rune {
+	list := make([]rune, t.number())
+	for i := range list {
+		list[i] = t.number()
+	}
+	return list
+}
+
+func (t *tables) text() string {
+	size := t.number()
+	text := (*t)[:size]
+	*t = (*t)[size:]
+	return string(text)
+}
+
 func load() {
+	rest := tables(tablesBin)
 	flat := make([]Info, maxRune+1)
-	for p, rs := range ranges {
-		for i := 0; i < len(rs); i += 2 {
-			for r := rs[i]; r <= rs[i+1]; r++ {
-				flat[r] |= Info(p)
+	mark := func(bounds []rune, info Info) {
+		for i := 0; i < len(bounds); i += 2 {
+			for r := bounds[i]; r <= bounds[i+1]; r++ {
+				flat[r] |= info
 			}
 		}
 	}
-	for c, rs := range clusterRanges {
-		for i := 0; i < len(rs); i += 2 {
-			for r := rs[i]; r <= rs[i+1]; r++ {
-				flat[r] |= Info(c) << clusterShift
-			}
-		}
+	for p := BertRemoved; p <= InLinker; p <<= 1 {
+		mark(rest.numbers(), Info(p))
 	}
-	for i := 0; i < len(combining); i += 3 {
-		for r := combining[i]; r <= combining[i+1]; r++ {
-			flat[r] |= Info(combining[i+2])<<classShift | Info(Joins)
-		}
+	for c := Control; c <= HangulT; c++ {
+		mark(rest.numbers(), Info(c)<<clusterShift)
+	}
+	for c := rest.numbers(); len(c) > 0; c = c[3:] {
+		mark(c[:2], Info(c[2])<<classShift|Info(Joins))
 	}
 	lower = map[rune]rune{}
-	for i := 0; i < len(lowered); i += 4 {
-		for r := lowered[i]; r <= lowered[i+1]; r += lowered[i+2] {
-			lower[r] = r + lowered[i+3]
+	for l := rest.numbers(); len(l) > 0; l = l[4:] {
+		for r := l[0]; r <= l[1]; r += l[2] {
+			lower[r] = r + l[3]
 			flat[r] |= Info(Lowers)
 		}
 	}
@@ -144,7 +180,7 @@ func load() {
 		}
 		flat[r] |= Info(Decomposes) | Info(c)<<clusterShift
 	}
-	forms.load(flat)
+	forms.load(&rest, flat)
 	seen := map[[256]Info]uint16{}
 	for i := range index {
 		page := [256]Info(flat[i<<8 : i<<8+256])

@@ -7,14 +7,14 @@ import "unicode/utf8"
 func ClusterEnd(text []byte, from int) int {
 	r, n := utf8.DecodeRune(text[from:])
 	at := from + n
-	info := Of(r)
+	info := InfoOf(r)
 	prev, prevRune := info.Cluster(), r
 	pictograph := prev == Pictographic               // a pictograph, then only Extend
 	joined := false                                  // after it a joiner
 	consonant, linked := info.Is(InConsonant), false // within an Indic conjunct
 	for at < len(text) {
 		r, n = utf8.DecodeRune(text[at:])
-		info = Of(r)
+		info = InfoOf(r)
 		c := info.Cluster()
 		switch {
 		case prevRune == '\r' && r == '\n':

@@ -31,11 +31,11 @@ type normalForms struct {
 	composed              map[[2]rune]rune
 }
 
-func (f *normalForms) load(flat []Info) {
-	f.canonical = decompositions(canonical)
-	f.compatible = decompositions(compatible)
+func (f *normalForms) load(t *tables, flat []Info) {
+	f.canonical = decompositions(t.text())
+	f.compatible = decompositions(t.text())
 	f.composed = map[[2]rune]rune{}
-	for rest := composed; rest != ""; {
+	for rest := t.text(); rest != ""; {
 		var t [3]rune
 		for i := range t {
 			r, n := utf8.DecodeRuneInString(rest)
@@ -77,7 +77,7 @@ func decompositions(list string) map[rune]string {
 // AppendDecomposed appends the full decomposition of r, which stands at start
 // to end of the source: the canonical one, or the compatible one.
 func AppendDecomposed(items []Item, r rune, start, end int32, compat bool) []Item {
-	info := Of(r)
+	info := InfoOf(r)
 	if !info.Is(Decomposes | DecomposesK) {
 		return append(items, Item{r, info.Class(), start, end})
 	}
@@ -100,7 +100,7 @@ func AppendDecomposed(items []Item, r rune, start, end int32, compat bool) []Ite
 		}
 	}
 	for _, c := range d {
-		items = append(items, Item{c, Of(c).Class(), start, end})
+		items = append(items, Item{c, InfoOf(c).Class(), start, end})
 	}
 	return items
 }

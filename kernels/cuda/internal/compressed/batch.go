@@ -15,18 +15,18 @@ import (
 // batch is searches that share launches. Its methods run on the device's
 // goroutine and only start work, unless they say otherwise.
 type batch struct {
-	rt       *runtime.Runtime
-	a        *attachment
-	s        *shape
-	requests []*request
-	queries  int
-	groups   int
-	group    int // the first one
-	most     int // groups of a query
-	side     int // groups that a scan takes side by side
-	k        int // documents a query that are asked for
-	room     int // documents a query that may be listed, and get a fine score
-	begin    []uint32
+	rt         *runtime.Runtime
+	attachment *attachment
+	shape      *shape
+	requests   []*request
+	queries    int
+	groups     int
+	group      int // the first one
+	most       int // groups of a query
+	side       int // groups that a scan takes side by side
+	k          int // documents a query that are asked for
+	room       int // documents a query that may be listed, and get a fine score
+	begin      []uint32
 
 	slack, deviations float32 // see PickParams
 
@@ -81,12 +81,12 @@ type target struct {
 
 // newBatch is a batch of searches of one attachment.
 func newBatch(rt *runtime.Runtime, requests []*request) *batch {
-	a, worst := requests[0].at, requests[0].at.bound == kernels.Worst
-	b := &batch{rt: rt, a: a, s: a.shape, requests: requests, queries: len(requests), begin: []uint32{0}}
+	a, worst := requests[0].attachment, requests[0].attachment.bound == kernels.Worst
+	b := &batch{rt: rt, attachment: a, shape: a.shape, requests: requests, queries: len(requests), begin: []uint32{0}}
 	for _, t := range requests {
 		b.groups += t.groups
 		b.most = max(b.most, t.groups)
-		b.k, b.room, b.slack = max(b.k, t.q.K), max(b.room, t.room), max(b.slack, t.slack)
+		b.k, b.room, b.slack = max(b.k, t.query.K), max(b.room, t.room), max(b.slack, t.slack)
 		b.begin = append(b.begin, uint32(b.groups))
 		worst = worst || t.worst
 	}
@@ -100,7 +100,7 @@ func newBatch(rt *runtime.Runtime, requests []*request) *batch {
 // runBatch answers searches. It waits for the device.
 func runBatch(rt *runtime.Runtime, requests []*request) error {
 	first := requests[0]
-	if err := first.at.ensure(anyContext(requests), first.corpus, nil); err != nil {
+	if err := first.attachment.ensure(anyContext(requests), first.corpus, nil); err != nil {
 		return err
 	}
 	b := newBatch(rt, requests)
@@ -113,7 +113,7 @@ func runBatch(rt *runtime.Runtime, requests []*request) error {
 		}
 	}
 	var err error
-	if b.a.whole != nil {
+	if b.attachment.whole != nil {
 		err = b.resident(now)
 	} else {
 		err = b.streamed()
@@ -160,15 +160,15 @@ func (b *batch) ended() error {
 func (b *batch) resident(began time.Time) error {
 	t := b.requests[0]
 	docs := int64(t.docs)
-	tgt := target{p: b.a.whole, docs: docs, tiles: int64(b.a.firstTile[docs])}
-	if t.q.Docs != nil {
+	tgt := target{p: b.attachment.whole, docs: docs, tiles: int64(b.attachment.firstTile[docs])}
+	if t.query.Docs != nil {
 		tgt.list = true
-		tgt.docs, tgt.tiles = int64(len(t.q.Docs)), 0
-		for _, d := range t.q.Docs {
-			tgt.tiles += int64(b.a.firstTile[d+1] - b.a.firstTile[d])
+		tgt.docs, tgt.tiles = int64(len(t.query.Docs)), 0
+		for _, d := range t.query.Docs {
+			tgt.tiles += int64(b.attachment.firstTile[d+1] - b.attachment.firstTile[d])
 		}
 	}
-	probing := t.q.Probes > 0 && t.q.Docs == nil && docs > 0
+	probing := t.query.Probes > 0 && t.query.Docs == nil && docs > 0
 	wide := b.k > maxTopK && tgt.docs > topkBlock
 	if probing {
 		tgt.list = true
@@ -185,7 +185,7 @@ func (b *batch) resident(began time.Time) error {
 	if probing || wide || tgt.list || tgt.docs == 0 {
 		err = work()
 	} else {
-		b.direct = b.groups == 1 && size == b.in.list && 32*b.s.dim <= mostStaged
+		b.direct = b.groups == 1 && size == b.in.list && 32*b.shape.dim <= mostStaged
 		b.watched().Store(0)
 		err = b.once(b.keyOf(tgt, size), work)
 	}
@@ -270,5 +270,5 @@ func (b *batch) best(t target, wide bool) error {
 	if err := pick(t); err != nil {
 		return err
 	}
-	return b.fine(b.a.whole, true)
+	return b.fine(b.attachment.whole, true)
 }

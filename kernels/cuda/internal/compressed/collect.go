@@ -27,7 +27,7 @@ const (
 // points, since they are streamed.
 func (b *batch) clock(point int) driver.Ptr {
 	switch {
-	case b.a.whole == nil,
+	case b.attachment.whole == nil,
 		b.later && point == atProbed, b.others && point == atScanned, b.sooner && point == atPicked:
 		return 0
 	}
@@ -64,7 +64,7 @@ func (b *batch) collect(t target, began time.Time) {
 		n = min(q.found, b.room)
 		q.ids, q.fine = take[uint32](b, b.out.ids, i, n), take[float32](b, b.out.fine, i, n)
 		q.stats.ScanTokens = t.tiles * tileTokens
-		if q.q.Probes > 0 {
+		if q.query.Probes > 0 {
 			q.stats.Candidates = int64(binary.LittleEndian.Uint32(b.rt.Work.HostOut[b.out.cand+4*int64(i):]))
 			q.stats.ScanTokens = 0 // known to the device alone
 		}

@@ -35,8 +35,8 @@ func (b *batch) shares() int {
 	if b.each {
 		cells = b.room
 	}
-	n := max(runtime.CeilDiv(int(b.a.maxTiles), fineTiles), runtime.CeilDiv(fineBlocks, cells))
-	return max(min(n, int(b.a.maxTiles), mostFineParts/(cells*b.most)), 1)
+	n := max(runtime.CeilDiv(int(b.attachment.maxTiles), fineTiles), runtime.CeilDiv(fineBlocks, cells))
+	return max(min(n, int(b.attachment.maxTiles), mostFineParts/(cells*b.most)), 1)
 }
 
 // fineDocs is how many documents of a query a block takes at most where others
@@ -51,7 +51,7 @@ func (b *batch) fineGrid() int {
 // fine scores the documents that are listed. coarse says that pick has listed
 // them, with their scores.
 func (b *batch) fine(p *packed, coarse bool) error {
-	s, a := b.s, b.a
+	s, a := b.shape, b.attachment
 	args := &fineParams{
 		words: p.words.Ptr, rows: p.rows.Ptr, firstTile: p.firstTile.Ptr,
 		centroids: a.array(a.at.centroids), table: a.array(a.at.fineTable), centroidRatio: a.array(a.at.ratio),

@@ -21,7 +21,7 @@ func (b *batch) pickOnHost(t target) error {
 		return err
 	}
 	q := b.requests[0]
-	numbers := q.q.Docs
+	numbers := q.query.Docs
 	if t.listLen != 0 {
 		var count [4]byte
 		if err := c.ToHost(count[:], t.listLen, st); err != nil {
@@ -39,7 +39,7 @@ func (b *batch) pickOnHost(t target) error {
 		}
 		scores = scores[:len(numbers)]
 	}
-	l := listing{k: b.k, slack: b.slack, bound: bounds[0]}
+	l := listing{most: b.k, slack: b.slack, bound: bounds[0]}
 	allowed := q.restriction()
 	for i, s := range scores {
 		doc := uint32(i)
@@ -133,7 +133,7 @@ type entry struct {
 
 // listing is what pick makes of scores, for scores that come to the host.
 type listing struct {
-	k     int
+	most  int
 	slack float32
 	bound bound
 	list  []entry
@@ -149,13 +149,13 @@ func (l *listing) add(doc uint32, score, error float32) {
 // prune leaves the documents that can be among the k best.
 func (l *listing) prune() {
 	l.limit = float32(math.Inf(-1))
-	if len(l.list) >= l.k {
+	if len(l.list) >= l.most {
 		low := make([]float32, len(l.list))
 		for i, e := range l.list {
 			low[i] = e.score - l.slack*e.error
 		}
 		slices.Sort(low)
-		l.limit = low[len(low)-l.k]
+		l.limit = low[len(low)-l.most]
 	}
 	l.list = slices.DeleteFunc(l.list, func(e entry) bool { return !(e.score+e.error+l.bound.fine >= l.limit) })
 }

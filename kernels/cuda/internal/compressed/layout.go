@@ -15,53 +15,72 @@ import (
 
 // reserve lays the arrays out, and makes room for them.
 func (b *batch) reserve(t target, probing, wide bool) error {
-	s := b.s
-	q, g, r := int64(b.queries), int64(b.groups), int64(b.room)
-	var a runtime.Arena
-	b.in.query = a.Take(4 * g * columns * int64(s.dim))
-	b.in.weights = a.Take(4 * g * columns)
-	b.in.alike = a.Take(4 * g * columns)
-	b.in.begin = a.Take(4 * (q + 1))
-	b.in.list = a.Take(4 * t.docs * btoi(t.list))
-	b.in.allowed = a.Take((int64(b.requests[0].docs) + 63) / 64 * 8)
-	b.in.size = a.Size
-
-	a = runtime.Arena{}
-	b.out.found = a.Take(16 * q)
-	b.out.clock = a.Take(8 * clocks)
-	b.out.cand = a.Take(4 * q)
-	b.out.ids = a.Take(4 * q * r) // zero in front of it
-	b.out.fine = a.Take(4 * q * r)
-	b.out.coarse = a.Take(8 * q * r)
-	b.out.size = a.Size
-
 	if b.side = 1; !t.list {
-		b.side = s.sideBySide(b.groups, b.a.maxGroups)
+		b.side = b.shape.sideBySide(b.groups, b.attachment.maxGroups)
 	}
-	k := s.scanner(t.list, b.side)
+	k := b.shape.scanner(t.list, b.side)
 	blocks, err := b.blocks(t, k)
 	if err != nil {
 		return err
 	}
 	warps := int64(blocks * k.threads / 32)
-	a = runtime.Arena{}
-	m := &b.tmp
-	m.frags = a.Take(4 * g * int64(s.fragStride))
-	m.cols = a.Take(16 * g * columns)
-	m.bound = a.Take(16 * g * columns)
-	m.parts = a.Take(g * s.partsBytes())
-	m.unit = a.Take(16 * g * columns)
-	m.sRows = a.Take(64 * int64(runtime.CeilDiv(b.groups, b.side)*b.side) * int64(s.k))
-	m.scores = a.Take(4 * g * t.docs)
-	m.part = a.Take(8 * columns * g * warps)
 	b.each = probing
+	b.layOutInput(t)
+	b.layOutAnswers()
+	b.layOutScratch(t, warps, probing, wide)
+	groups, fine := int64(b.groups), int64(b.queries)*int64(b.room)
+	b.zeroed = 4 * groups * warps
+	return b.rt.Work.Reserve(b.in.size, b.out.size, b.tmp.size, b.zeroed+4*fine+4)
+}
+
+// layOutInput is what is sent with the queries.
+func (b *batch) layOutInput(t target) {
+	tokens := int64(b.groups) * columns
+	var a runtime.Arena
+	b.in.query = a.Take(4 * tokens * int64(b.shape.dim))
+	b.in.weights = a.Take(4 * tokens)
+	b.in.alike = a.Take(4 * tokens)
+	b.in.begin = a.Take(4 * (int64(b.queries) + 1))
+	b.in.list = a.Take(4 * t.docs * btoi(t.list))
+	b.in.allowed = a.Take((int64(b.requests[0].docs) + 63) / 64 * 8)
+	b.in.size = a.Size
+}
+
+// layOutAnswers is what comes back.
+func (b *batch) layOutAnswers() {
+	queries := int64(b.queries)
+	fine := queries * int64(b.room)
+	var a runtime.Arena
+	b.out.found = a.Take(16 * queries)
+	b.out.clock = a.Take(8 * clocks)
+	b.out.cand = a.Take(4 * queries)
+	b.out.ids = a.Take(4 * fine) // zero in front of it
+	b.out.fine = a.Take(4 * fine)
+	b.out.coarse = a.Take(8 * fine)
+	b.out.size = a.Size
+}
+
+// layOutScratch is what stays on the device.
+func (b *batch) layOutScratch(t target, warps int64, probing, wide bool) {
+	s, m := b.shape, &b.tmp
+	queries, groups := int64(b.queries), int64(b.groups)
+	tokens := groups * columns
+	var a runtime.Arena
+	m.frags = a.Take(4 * groups * int64(s.fragStride))
+	m.cols = a.Take(16 * tokens)
+	m.bound = a.Take(16 * tokens)
+	m.parts = a.Take(groups * s.partsBytes())
+	m.unit = a.Take(16 * tokens)
+	m.sRows = a.Take(64 * int64(runtime.CeilDiv(b.groups, b.side)*b.side) * int64(s.k))
+	m.scores = a.Take(4 * groups * t.docs)
+	m.part = a.Take(8 * tokens * warps)
 	if n := int64(b.shares()); n > 1 {
-		m.fineParts = a.Take(4 * q * r * n * int64(b.most) * columns)
+		m.fineParts = a.Take(4 * queries * int64(b.room) * n * int64(b.most) * columns)
 	}
 	if first, k := runtime.CeilDiv(t.docs, topkBlock), int64(b.k); first > 1 && !wide {
-		m.keys = a.Take(8 * q * first * k)
-		m.keys2 = a.Take(8 * q * runtime.CeilDiv(first*k, topkBlock) * k)
-		m.kth = a.Take(4 * q * k)
+		m.keys = a.Take(8 * queries * first * k)
+		m.keys2 = a.Take(8 * queries * runtime.CeilDiv(first*k, topkBlock) * k)
+		m.kth = a.Take(4 * queries * k)
 	}
 	if t.list {
 		m.walk = a.Take(8 * (t.tiles + spareTiles))
@@ -72,17 +91,14 @@ func (b *batch) reserve(t target, probing, wide bool) error {
 	if probing {
 		// The keys of probing are a first pass over all centroids.
 		n := int64(b.probes())
-		rows := g * columns
 		first := runtime.CeilDiv(int64(s.k), topkBlock)
-		m.sFloat = a.Take(4 * rows * int64(s.k))
-		m.probes = a.Take(4*rows*n + 256 + 8*rows*first*n + 256 + 8*rows*runtime.CeilDiv(first*n, topkBlock)*n)
+		m.sFloat = a.Take(4 * tokens * int64(s.k))
+		m.probes = a.Take(4*tokens*n + 256 + 8*tokens*first*n + 256 + 8*tokens*runtime.CeilDiv(first*n, topkBlock)*n)
 		m.marks = a.Take(4 * int64(s.k))
 		m.hits = a.Take(4 * t.docs)
 		m.found = a.Take(4 * t.docs)
 	}
 	m.size = a.Size
-	b.zeroed = 4 * g * warps
-	return b.rt.Work.Reserve(b.in.size, b.out.size, m.size, b.zeroed+4*q*r+4)
 }
 
 func btoi(b bool) int64 {
@@ -138,25 +154,25 @@ func (b *batch) send(size int64) error {
 
 // fill writes what is to be sent, and says how much that is.
 func (b *batch) fill(t *target) (size int64, err error) {
-	s, w := b.s, &b.rt.Work
+	s, w := b.shape, &b.rt.Work
 	host := w.HostIn
 	_ = parallel.Do(context.Background(), b.queries, parallel.Threads(0, b.queries/16), func(i int) error { // fewer do not pay
 		g, t := int64(b.begin[i]), b.requests[i]
-		putQuery(host[b.in.query+4*g*columns*int64(s.dim):], host[b.in.weights+4*g*columns:], t.q, s.dim, t.groups)
-		s.putAlike(host[b.in.alike+4*g*columns:], t.q.Vectors, t.groups)
+		putQuery(host[b.in.query+4*g*columns*int64(s.dim):], host[b.in.weights+4*g*columns:], t.query, s.dim, t.groups)
+		s.putAlike(host[b.in.alike+4*g*columns:], t.query.Vectors, t.groups)
 		return nil
 	})
 	copy(host[b.in.begin:], runtime.Bytes(b.begin))
 	size = b.in.list
 	first := b.requests[0]
-	if first.q.Docs != nil && t.list {
-		size += int64(copy(host[b.in.list:], runtime.Bytes(first.q.Docs)))
+	if first.query.Docs != nil && t.list {
+		size += int64(copy(host[b.in.list:], runtime.Bytes(first.query.Docs)))
 		t.ids = b.inAt(b.in.list)
 	}
 	if size, err = b.allow(first, size); err != nil {
 		return 0, err
 	}
-	if t.allowed = b.a.live.Ptr; first.q.Allowed != nil {
+	if t.allowed = b.attachment.live.Ptr; first.query.Allowed != nil {
 		t.allowed = b.inAt(b.in.allowed)
 	}
 	return size, nil
@@ -166,10 +182,10 @@ func (b *batch) fill(t *target) (size int64, err error) {
 // sees to it that the set of all live ones is on the device. It returns how
 // much is to be copied.
 func (b *batch) allow(t *request, size int64) (int64, error) {
-	dev, a := b.rt.Driver, b.a
+	dev, a := b.rt.Driver, b.attachment
 	words := (t.docs + 63) / 64
-	if t.q.Allowed != nil {
-		copy(b.rt.Work.HostIn[b.in.allowed:], runtime.Bytes(t.q.Allowed[:words]))
+	if t.query.Allowed != nil {
+		copy(b.rt.Work.HostIn[b.in.allowed:], runtime.Bytes(t.query.Allowed[:words]))
 		return b.in.size, nil
 	}
 	live := t.live

@@ -29,7 +29,7 @@ func (t *request) order() (docs []uint32, scores []float32, more int, doubtful b
 		keys[i] = uint64(b)<<32 | uint64(t.ids[i])
 	}
 	keys = sorted(keys, room[len(keys):])
-	k := min(t.q.K, len(keys))
+	k := min(t.query.K, len(keys))
 	docs, scores = make([]uint32, k), make([]float32, k)
 	for i, key := range keys[:k] {
 		b := uint32(key >> 32)
@@ -41,7 +41,7 @@ func (t *request) order() (docs []uint32, scores []float32, more int, doubtful b
 	if t.found > len(t.ids) {
 		return docs, scores, t.found, false
 	}
-	return docs, scores, 0, k == t.q.K && scores[k-1] < t.limit
+	return docs, scores, 0, k == t.query.K && scores[k-1] < t.limit
 }
 
 // sorted sorts keys into room, of the same length. Scores are spread, so that of 256

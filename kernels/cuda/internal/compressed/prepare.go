@@ -22,7 +22,7 @@ const mostStaged = 32 << 10
 
 // prepare makes the operands of the scan from the queries: S and the rest.
 func (b *batch) prepare(probing bool) error {
-	s, a := b.s, b.a
+	s, a := b.shape, b.attachment
 	staged, shared := uint32(0), 32*s.dim
 	if shared <= mostStaged {
 		staged = 1

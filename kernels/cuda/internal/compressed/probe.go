@@ -27,7 +27,7 @@ const mostProbed = 32
 // probe finds, for all queries at once, the documents that have a token in one of
 // the best centroids of a query token.
 func (b *batch) probe(t target) error {
-	s, st, c := b.s, b.rt.Stream, b.rt.Driver
+	s, st, c := b.shape, b.rt.Stream, b.rt.Driver
 	rows := b.groups * columns
 	n := b.probes()
 	gx := runtime.CeilDiv(s.k, topkBlock)
@@ -65,7 +65,7 @@ func (b *batch) probe(t target) error {
 
 // probes is how many centroids a query token probes; at most, where several queries
 // share launches, which then probe the same number.
-func (b *batch) probes() int { return min(b.requests[0].q.Probes, b.s.k, maxTopK) }
+func (b *batch) probes() int { return min(b.requests[0].query.Probes, b.shape.k, maxTopK) }
 
 // listFound makes a list of what probing has found for a query, and makes it the target.
 func (b *batch) listFound(t target, query int) (target, error) {

@@ -34,7 +34,7 @@ func (b *batch) keyOf(t target, size int64) replayKey {
 	w := &b.rt.Work
 	return replayKey{
 		in: b.in, out: b.out, tmp: b.tmp, zeroed: b.zeroed, size: size, t: t, groups: b.groups, k: b.k, room: b.room,
-		slack: b.slack, deviations: b.deviations, words: t.p.words.Ptr, codec: b.a.codec.Ptr,
+		slack: b.slack, deviations: b.deviations, words: t.p.words.Ptr, codec: b.attachment.codec.Ptr,
 		memIn: w.In, memOut: w.Out, scratch: w.Scratch, zero: w.Zeroed,
 		hostIn: unsafe.SliceData(w.HostIn), hostOut: unsafe.SliceData(w.HostOut),
 	}
@@ -43,7 +43,7 @@ func (b *batch) keyOf(t target, size int64) replayKey {
 // once gives the device the work of a batch: as a graph, where the batch before was
 // one of the same key, whose launches the driver knows already.
 func (b *batch) once(key replayKey, work func() error) error {
-	r, c, st := &b.a.replay, b.rt.Driver, b.rt.Stream
+	r, c, st := &b.attachment.replay, b.rt.Driver, b.rt.Stream
 	if b.queries > 1 || r.off {
 		return work()
 	}

@@ -9,14 +9,14 @@ import (
 // that can be among the best by the scan, and gives those their fine scores.
 type request struct {
 	runtime.Ticket
-	at     *attachment
-	corpus kernels.Corpus
-	q      *kernels.DeviceQuery
-	groups int
-	room   int     // documents that may be listed
-	slack  float32 // see PickParams
-	worst  bool    // the bound of the scan is the worst
-	docs   int     // of the corpus
+	attachment *attachment
+	corpus     kernels.Corpus
+	query      *kernels.DeviceQuery
+	groups     int
+	room       int     // documents that may be listed
+	slack      float32 // see PickParams
+	worst      bool    // the bound of the scan is the worst
+	docs       int     // of the corpus
 	// Also of the corpus, which is not asked while the queue is locked.
 	lineage uint64
 	live    []uint64
@@ -31,7 +31,7 @@ type request struct {
 }
 
 func newRequest(at *attachment, c kernels.Corpus, q *kernels.DeviceQuery, groups, room int, slack float32) *request {
-	t := &request{at: at, corpus: c, q: q, groups: groups, slack: slack, docs: corpusDocs(c), lineage: c.Lineage()}
+	t := &request{attachment: at, corpus: c, query: q, groups: groups, slack: slack, docs: corpusDocs(c), lineage: c.Lineage()}
 	t.room = max(min(room, t.docs), 1)
 	t.live, _ = c.LiveSet()
 	return t
@@ -42,9 +42,9 @@ func newRequest(at *attachment, c kernels.Corpus, q *kernels.DeviceQuery, groups
 // one and the same filter or list, and as many probes.
 func (t *request) Joins(other runtime.Request) bool {
 	o, ok := other.(*request)
-	return ok && t.at == o.at && t.docs == o.docs && t.lineage == o.lineage && same(t.live, o.live) &&
-		t.q.Probes == o.q.Probes && t.q.K <= maxTopK && o.q.K <= maxTopK &&
-		same(t.q.Docs, o.q.Docs) && same(t.q.Allowed, o.q.Allowed)
+	return ok && t.attachment == o.attachment && t.docs == o.docs && t.lineage == o.lineage && same(t.live, o.live) &&
+		t.query.Probes == o.query.Probes && t.query.K <= maxTopK && o.query.K <= maxTopK &&
+		same(t.query.Docs, o.query.Docs) && same(t.query.Allowed, o.query.Allowed)
 }
 
 // Size counts groups of query tokens.
@@ -52,10 +52,10 @@ func (t *request) Size() int { return t.groups }
 
 // Room is how many groups fit into the workspace.
 func (t *request) Room() int {
-	if t.q.Probes > 0 {
-		return min(t.at.maxGroups, mostProbed)
+	if t.query.Probes > 0 {
+		return min(t.attachment.maxGroups, mostProbed)
 	}
-	return t.at.maxGroups
+	return t.attachment.maxGroups
 }
 
 // Run answers a batch.
@@ -69,8 +69,8 @@ func (t *request) Run(rt *runtime.Runtime, batch []runtime.Request) error {
 
 // restriction is the set of documents that may be returned.
 func (t *request) restriction() []uint64 {
-	if t.q.Allowed != nil {
-		return t.q.Allowed
+	if t.query.Allowed != nil {
+		return t.query.Allowed
 	}
 	return t.live
 }

@@ -21,7 +21,7 @@ type scanParams struct {
 
 // scan writes a score for each group and entry of the target.
 func (b *batch) scan(t target) error {
-	s := b.s
+	s := b.shape
 	k := s.scanner(t.list, b.side)
 	blocks, err := b.blocks(t, k)
 	if err != nil {
@@ -31,7 +31,7 @@ func (b *batch) scan(t target) error {
 	p := &scanParams{
 		words: t.p.words.Ptr, rows: t.p.rows.Ptr, tileDoc: t.p.tileDoc.Ptr, docFirst: first, docEnd: first + 4,
 		sRows: b.tmpAt(b.tmp.sRows + 64*g*int64(s.k)), frags: b.tmpAt(b.tmp.frags + 4*g*int64(s.fragStride)), cols: b.tmpAt(b.tmp.cols + 16*g*columns),
-		table: b.a.array(b.a.at.table), scores: b.tmpAt(b.tmp.scores + 4*g*t.docs), part: b.tmpAt(b.tmp.part), count: b.rt.Work.Zeroed.Ptr, clock: b.clock(atProbed),
+		table: b.attachment.array(b.attachment.at.table), scores: b.tmpAt(b.tmp.scores + 4*g*t.docs), part: b.tmpAt(b.tmp.part), count: b.rt.Work.Zeroed.Ptr, clock: b.clock(atProbed),
 		sStride: uint64(columns * s.k), scoreStride: uint64(t.docs), nTiles: uint32(t.tiles),
 		laneWords: uint32(s.lanes), fragStride: uint32(s.fragStride), dim: uint32(s.dim), nbits: uint32(s.nbits), groups: uint32(b.groups),
 	}

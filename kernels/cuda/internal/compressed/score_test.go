@@ -45,7 +45,7 @@ type scoring struct {
 func (*scoring) Joins(runtime.Request) bool { return false }
 
 func (r *scoring) Run(rt *runtime.Runtime, _ []runtime.Request) error {
-	if err := r.at.ensure(r.Context(), r.corpus, nil); err != nil {
+	if err := r.attachment.ensure(r.Context(), r.corpus, nil); err != nil {
 		return err
 	}
 	err := newBatch(rt, []*request{r.request}).scoreAll(r.out, r.docs, r.level)
@@ -77,7 +77,7 @@ type bounding struct {
 func (*bounding) Joins(runtime.Request) bool { return false }
 
 func (r *bounding) Run(rt *runtime.Runtime, _ []runtime.Request) error {
-	if err := r.at.ensure(r.Context(), r.corpus, nil); err != nil {
+	if err := r.attachment.ensure(r.Context(), r.corpus, nil); err != nil {
 		return err
 	}
 	b := newBatch(rt, []*request{r.request})
@@ -98,15 +98,15 @@ func (r *bounding) Run(rt *runtime.Runtime, _ []runtime.Request) error {
 }
 
 func (b *batch) scoreAll(out []float32, docs []uint32, level kernels.Level) error {
-	if b.a.whole == nil {
+	if b.attachment.whole == nil {
 		return b.scoreStreamed(out, docs, level)
 	}
 	s := b.requests[0]
-	t := target{p: b.a.whole, docs: int64(s.docs), tiles: int64(b.a.firstTile[s.docs])}
+	t := target{p: b.attachment.whole, docs: int64(s.docs), tiles: int64(b.attachment.firstTile[s.docs])}
 	if docs != nil {
 		t.list, t.docs, t.tiles = true, int64(len(docs)), 0
 		for _, d := range docs {
-			t.tiles += int64(b.a.firstTile[d+1] - b.a.firstTile[d])
+			t.tiles += int64(b.attachment.firstTile[d+1] - b.attachment.firstTile[d])
 		}
 	}
 	if err := b.reserve(t, false, true); err != nil {
@@ -175,7 +175,7 @@ func (b *batch) fineInto(out []float32, p *packed, ids []uint32) error {
 
 func (b *batch) scoreStreamed(out []float32, docs []uint32, level kernels.Level) error {
 	from := b.requests[0].corpus
-	cut := cutter{limit: b.a.pieceTokens()}
+	cut := cutter{limit: b.attachment.pieceTokens()}
 	if docs != nil {
 		addDocs(&cut, from, docs)
 	} else {

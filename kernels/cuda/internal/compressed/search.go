@@ -61,23 +61,23 @@ func (t *request) finish(to *kernels.DeviceAnswer) (next *request) {
 	to.Stats.Add(t.stats)
 	to.Docs, to.Scores = docs, scores
 	again := func() *request {
-		next := newRequest(t.at, t.corpus, t.q, t.groups, t.room, t.slack)
+		next := newRequest(t.attachment, t.corpus, t.query, t.groups, t.room, t.slack)
 		next.worst = t.worst
 		return next
 	}
 	switch {
-	case t.q.Probes > 0 && t.found < t.q.K: // too few for an answer
+	case t.query.Probes > 0 && t.found < t.query.K: // too few for an answer
 		to.Stats.Widened++
-		all := *t.q
+		all := *t.query
 		all.Probes = 0
 		next = again()
-		next.q = &all
+		next.query = &all
 	case more > 0:
 		to.Stats.Retried++
 		next = again()
 		next.room = more
-		t.at.needsRoom(t.q.K, more)
-	case t.share > kernels.NearBound && !t.worst && t.at.bound != kernels.Worst: // roundings are not as probable ones are
+		t.attachment.needsRoom(t.query.K, more)
+	case t.share > kernels.NearBound && !t.worst && t.attachment.bound != kernels.Worst: // roundings are not as probable ones are
 		to.Stats.Retried++
 		next = again()
 		next.worst = true

@@ -5,19 +5,24 @@ import (
 	"sort"
 
 	"github.com/plaid-ir/plaid/kernels"
+	"github.com/plaid-ir/plaid/kernels/cuda/internal/driver"
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/runtime"
 )
 
 // streamed answers a batch on an index that does not fit: its pieces cross the
 // bus one after another, the next one while one is scanned; the best of each
 // are merged on the host. Then the best of all cross again for their fine
-// scores. Results are those of a resident index.
+// scores. Results are those of a resident index. Of an index of three pieces, for 8
+// queries that want 100 documents each:
+//
+//	scanPieces   lists for each query, of each piece, the 100 best and those in doubt
+//	settle       leaves the 100 best of the three, and those in doubt
+//	fineStreamed has these 800 and more cross again, once where queries share them
 func (b *batch) streamed() error {
-	first := b.requests[0]
-	from := first.corpus
-	cut := cutter{limit: b.a.pieceTokens()}
-	if first.q.Docs != nil {
-		addDocs(&cut, from, first.q.Docs)
+	from := b.requests[0].corpus
+	cut := cutter{limit: b.attachment.pieceTokens()}
+	if docs := b.requests[0].query.Docs; docs != nil {
+		addDocs(&cut, from, docs)
 	} else {
 		cut.docs(from, 0)
 	}
@@ -39,13 +44,47 @@ func (b *batch) streamed() error {
 	}
 	best := make([]listing, b.queries)
 	for i := range best {
-		best[i] = listing{k: b.k, slack: b.slack, bound: bounds[i]}
+		best[i] = listing{most: b.k, slack: b.slack, bound: bounds[i]}
 	}
-	bytes, tiles := int64(0), int64(0)
-	err = b.pieces(from, cut.pieces, func(t target, p *piece) (func() error, error) {
-		bytes += b.s.stageLayout(p.docs, p.tokens).size
+	bytes, tiles, err := b.scanPieces(best, from, cut.pieces, tgt.allowed, wide)
+	if err != nil {
+		return err
+	}
+	for i, q := range b.requests {
+		q.settle(&best[i], b.room)
+		q.stats.ScanTokens = tiles * tileTokens
+		q.stats.Streamed = bytes / int64(b.queries)
+	}
+	if err := b.fineStreamed(from); err != nil {
+		return err
+	}
+	for i, q := range b.requests {
+		for j, e := range best[i].list {
+			if e.error > 0 {
+				q.share = max(q.share, (q.fine[j]-e.score)/e.error)
+			}
+		}
+	}
+	return nil
+}
+
+// settle decides which documents get fine scores: the best, as far as there is room.
+func (q *request) settle(best *listing, room int) {
+	best.prune()
+	q.found, q.limit = len(best.list), best.limit
+	best.list = best.list[:min(len(best.list), room)]
+	q.ids, q.fine = make([]uint32, len(best.list)), make([]float32, len(best.list))
+	for j, e := range best.list {
+		q.ids[j] = e.doc
+	}
+}
+
+// scanPieces lists the best of all pieces, and says what has crossed the bus.
+func (b *batch) scanPieces(best []listing, from kernels.Corpus, pieces []piece, allowed driver.Ptr, wide bool) (bytes, tiles int64, err error) {
+	err = b.pieces(from, pieces, func(t target, p *piece) (func() error, error) {
+		bytes += b.shape.stageLayout(p.docs, p.tokens).size
 		tiles += p.tiles
-		t.allowed = tgt.allowed
+		t.allowed = allowed
 		if err := b.scan(t); err != nil {
 			return nil, err
 		}
@@ -64,84 +103,68 @@ func (b *batch) streamed() error {
 		}
 		return func() error { return b.takeListed(best, t, p, from) }, nil
 	})
-	if err != nil {
-		return err
-	}
-	for i, q := range b.requests {
-		l := &best[i]
-		l.prune()
-		q.found, q.limit = len(l.list), l.limit
-		l.list = l.list[:min(len(l.list), b.room)]
-		q.ids, q.fine = make([]uint32, len(l.list)), make([]float32, len(l.list))
-		for j, e := range l.list {
-			q.ids[j] = e.doc
+	return bytes, tiles, err
+}
+
+// largest is a target as large as the largest piece.
+func (b *batch) largest() target {
+	return target{docs: b.attachment.part.docCap, tiles: b.attachment.part.tileCap}
+}
+
+// pieces brings one piece after the other to the device and has scan start
+// work on it; what that returns is called when the work is done, while the next
+// piece is on its way. Of two pieces:
+//
+//	stage 0                the copy to the device begins
+//	pack 0, scan 0         wait for it on the device; the host goes on
+//	stage 1                crosses the bus while 0 is scanned
+//	wait for scan 0        and take what it has found
+//	pack 1, scan 1, wait   there is nothing more to stage
+func (b *batch) pieces(from kernels.Corpus, pieces []piece, scan func(t target, p *piece) (func() error, error)) error {
+	var ahead staged
+	var found func() error
+	for i := range pieces {
+		err := b.ended()
+		if err == nil && i == 0 {
+			ahead, err = b.attachment.stage(from, &pieces[0], 0)
 		}
-		q.stats.ScanTokens = tiles * tileTokens
-		q.stats.Streamed = bytes / int64(b.queries)
-	}
-	if err := b.fineStreamed(from); err != nil {
-		return err
-	}
-	for i, q := range b.requests {
-		for j, e := range best[i].list {
-			if e.error > 0 {
-				q.share = max(q.share, (q.fine[j]-e.score)/e.error)
-			}
+		if err == nil {
+			found, err = b.startScan(ahead, &pieces[i], scan)
+		}
+		if err == nil && i+1 < len(pieces) {
+			ahead, err = b.attachment.stage(from, &pieces[i+1], 0)
+		}
+		if err == nil {
+			err = b.rt.SyncMark(atScanned)
+		}
+		if err == nil {
+			err = found()
+		}
+		if err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-// largest is a target as large as the largest piece.
-func (b *batch) largest() target { return target{docs: b.a.part.docCap, tiles: b.a.part.tileCap} }
-
-// pieces brings one piece after the other to the device and has scan start
-// work on it; what that returns is called when the work is done, while the next
-// piece is on its way.
-func (b *batch) pieces(from kernels.Corpus, pieces []piece, scan func(t target, p *piece) (func() error, error)) error {
-	var next staged
-	var err error
-	for i := range pieces {
-		if err := b.ended(); err != nil {
-			return err
-		}
-		p := &pieces[i]
-		if i == 0 {
-			if next, err = b.a.stage(from, p, 0); err != nil {
-				return err
-			}
-		}
-		st := next
-		b.a.part.docs, b.a.part.tiles = 0, 0
-		if err := b.a.pack(st, p, b.a.part); err != nil {
-			return err
-		}
-		then := func() error { return nil }
-		if p.tiles > 0 {
-			ids := st.Raw.Add(st.at.ids)
-			if then, err = scan(target{p: b.a.part, docs: p.docs, tiles: p.tiles, ids: ids, maxByEntry: 1}, p); err != nil {
-				return err
-			}
-		}
-		if err := b.rt.Unstage(st.Staged); err != nil {
-			return err
-		}
-		if err := b.rt.Mark(atScanned); err != nil {
-			return err
-		}
-		if i+1 < len(pieces) {
-			if next, err = b.a.stage(from, &pieces[i+1], 0); err != nil {
-				return err
-			}
-		}
-		if err := b.rt.SyncMark(atScanned); err != nil {
-			return err
-		}
-		if err := then(); err != nil {
-			return err
+// startScan packs a staged piece and starts the scan, whose end is marked.
+func (b *batch) startScan(st staged, p *piece, scan func(t target, p *piece) (func() error, error)) (found func() error, err error) {
+	part := b.attachment.part
+	part.docs, part.tiles = 0, 0
+	if err := b.attachment.pack(st, p, part); err != nil {
+		return nil, err
+	}
+	found = func() error { return nil }
+	if p.tiles > 0 {
+		ids := st.Raw.Add(st.at.ids)
+		if found, err = scan(target{p: part, docs: p.docs, tiles: p.tiles, ids: ids, maxByEntry: 1}, p); err != nil {
+			return nil, err
 		}
 	}
-	return nil
+	if err := b.rt.Unstage(st.Staged); err != nil {
+		return nil, err
+	}
+	return found, b.rt.Mark(atScanned)
 }
 
 // takeListed adds what pick has listed of a piece; of queries for whose documents
@@ -196,7 +219,7 @@ func (b *batch) fineStreamed(from kernels.Corpus) error {
 	}
 	slices.Sort(docs)
 	docs = slices.Compact(docs)
-	cut := cutter{limit: b.a.pieceTokens()}
+	cut := cutter{limit: b.attachment.pieceTokens()}
 	addDocs(&cut, from, docs)
 	local, place := make([]uint32, b.queries*b.room), make([]int, b.queries*b.room)
 	found := make([]uint32, 4*b.queries)

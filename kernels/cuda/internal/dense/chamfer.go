@@ -90,104 +90,130 @@ func (b *backend) Chamfer(ctx context.Context, c *maxsim.ChamferCall) error {
 		return err
 	}
 	x := &chamfer{sides: s, limits: b.limits, call: c}
-	return b.do(ctx, "distances of", x.run)
+	return b.submit(ctx, "distances of", x.run)
+}
+
+// chamferPieces is where a piece of per pairs has its keys, its table and its results.
+type chamferPieces struct {
+	per                    int
+	keys, table, distances int64
+	near                   [2]int64 // −1: not asked for
+	in, out                int64    // bytes
+	lists                  [2][]int32
+	strides                [2]int
+	kernel                 string
+	slots                  int // blocks that run at a time
 }
 
 func (c *chamfer) run(ctx context.Context, rt *runtime.Runtime) error {
-	// Pieces of pairs whose keys and results fit.
-	strideX, strideY := c.work.StrideX, c.work.StrideY
-	per := min(max(c.limits.out/(4+12*(strideX+strideY)), 1), c.work.Pairs)
-	var in, out, scratch runtime.Arena
-	if err := c.lay(&scratch); err != nil {
-		return err
-	}
-	keys := scratch.Take(8 * int64(per) * int64(strideX+strideY))
-	pairs := make([]denseChamferPair, per)
-	table := place(&in, pairs)
-	distances := out.Take(4 * int64(per))
-	near := [2]int64{-1, -1}
-	lists := [2][]int32{c.call.NearestX, c.call.NearestY}
-	strides := [2]int{strideX, strideY}
-	for i, list := range lists {
-		if list != nil {
-			near[i] = out.Take(4 * int64(per) * int64(strides[i]))
-		}
-	}
-	w := &rt.Work
-	if err := w.Reserve(in.Size, out.Size, scratch.Size, 0); err != nil {
-		return err
-	}
-	if err := c.bring(ctx, rt); err != nil {
-		return err
-	}
-	name := "dense/dense_chamfer_l2"
-	if c.call.Metric == maxsim.L1 {
-		name = "dense/dense_chamfer_l1"
-	}
-	slots, err := rt.FillingBlocks(name, 128, 0)
+	at, err := c.begin(ctx, rt)
 	if err != nil {
 		return err
 	}
-	for lo := 0; lo < c.work.Pairs; lo += per {
+	pairs := make([]denseChamferPair, at.per)
+	for lo := 0; lo < c.work.Pairs; lo += at.per {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		n := min(per, c.work.Pairs-lo)
-		tilesX, tilesY := 1, 1
-		for i := range n {
-			x, y := c.call.At(lo+i, c.work.Y.Len())
-			pairs[i] = c.pair(x, y)
-			pairs[i].keyX, pairs[i].keyY = uint64(i*strideX), uint64(per*strideX+i*strideY)
-			tilesX = max(tilesX, runtime.CeilDiv(c.x.count(x), chamferTile))
-			tilesY = max(tilesY, runtime.CeilDiv(c.y.count(y), chamferTile))
-		}
-		put(w.HostIn[table:], pairs[:n])
-		if err := rt.Driver.ToDevice(w.In.Ptr, w.HostIn[:in.Size], rt.Stream); err != nil {
+		if err := c.piece(rt, at, pairs[:min(at.per, c.work.Pairs-lo)], lo); err != nil {
 			return err
 		}
-		if err := rt.Driver.Set(w.Scratch.At(keys), 0xFF, 8*int64(per)*int64(strideX+strideY), rt.Stream); err != nil {
-			return err
-		}
-		p := &denseChamferParams{
-			x: c.rx.rows, xScale: c.rx.scale, y: c.ry.rows, yScale: c.ry.scale, pairs: w.In.At(table), keys: w.Scratch.At(keys),
-			xBytes: uint32(c.rx.rowBytes), yBytes: uint32(c.ry.rowBytes), xFormat: uint32(c.rx.format), yFormat: uint32(c.ry.format), dim: uint32(c.work.X.Dim),
-		}
-		// Some blocks for each that runs at a time, so that the last ones end together.
-		along := min(tilesX, 1<<15)
-		splits := min(tilesY, max(4*slots/(n*along), 1), 1<<15)
-		if err := runtime.Launch(rt, name, n, along, splits, 128, 0, p); err != nil {
-			return err
-		}
-		sum := &denseChamferSumParams{pairs: p.pairs, keys: p.keys, out: w.Out.At(distances), pitchX: uint32(strideX), pitchY: uint32(strideY)}
-		if c.call.Mean {
-			sum.mean = 1
-		}
-		for i, to := range []*driver.Ptr{&sum.nearX, &sum.nearY} {
-			if near[i] < 0 {
-				continue
-			}
-			*to = w.Out.At(near[i])
-			if err := rt.Driver.Set(*to, 0xFF, 4*int64(n)*int64(strides[i]), rt.Stream); err != nil { // −1
-				return err
-			}
-		}
-		if err := runtime.Launch(rt, "dense/dense_chamfer_sum", n, 1, 1, 256, 0, sum); err != nil {
-			return err
-		}
-		if err := rt.Driver.ToHost(w.HostOut[:out.Size], w.Out.Ptr, rt.Stream); err != nil {
-			return err
-		}
-		if err := rt.Sync(); err != nil {
-			return err
-		}
-		copy(c.call.Distances[lo:], structs[float32](w.HostOut[distances:], n))
-		for i, list := range lists {
-			if list != nil {
-				copy(list[lo*strides[i]:], structs[int32](w.HostOut[near[i]:], n*strides[i]))
-			}
-		}
-		c.spread(lo, n)
 	}
+	return nil
+}
+
+// begin cuts the pairs into pieces whose keys and results fit, and brings the tokens.
+func (c *chamfer) begin(ctx context.Context, rt *runtime.Runtime) (*chamferPieces, error) {
+	at := &chamferPieces{
+		near: [2]int64{-1, -1}, lists: [2][]int32{c.call.NearestX, c.call.NearestY},
+		strides: [2]int{c.work.StrideX, c.work.StrideY}, kernel: "dense/dense_chamfer_l2",
+	}
+	strides := at.strides[0] + at.strides[1]
+	at.per = min(max(c.limits.out/(4+12*strides), 1), c.work.Pairs)
+	var in, out, scratch runtime.Arena
+	if err := c.lay(&scratch); err != nil {
+		return nil, err
+	}
+	at.keys = scratch.Take(8 * int64(at.per) * int64(strides))
+	at.table = place(&in, make([]denseChamferPair, at.per))
+	at.distances = out.Take(4 * int64(at.per))
+	for i, list := range at.lists {
+		if list != nil {
+			at.near[i] = out.Take(4 * int64(at.per) * int64(at.strides[i]))
+		}
+	}
+	at.in, at.out = in.Size, out.Size
+	if err := rt.Work.Reserve(at.in, at.out, scratch.Size, 0); err != nil {
+		return nil, err
+	}
+	if err := c.bring(ctx, rt); err != nil {
+		return nil, err
+	}
+	if c.call.Metric == maxsim.L1 {
+		at.kernel = "dense/dense_chamfer_l1"
+	}
+	var err error
+	at.slots, err = rt.FillingBlocks(at.kernel, 128, 0)
+	return at, err
+}
+
+// piece computes the pairs from lo on, as many as there is room for in the table.
+func (c *chamfer) piece(rt *runtime.Runtime, at *chamferPieces, pairs []denseChamferPair, lo int) error {
+	w, n := &rt.Work, len(pairs)
+	tilesX, tilesY := 1, 1
+	for i := range pairs {
+		x, y := c.call.At(lo+i, c.work.Y.Len())
+		pairs[i] = c.pair(x, y)
+		pairs[i].keyX, pairs[i].keyY = uint64(i*at.strides[0]), uint64(at.per*at.strides[0]+i*at.strides[1])
+		tilesX = max(tilesX, runtime.CeilDiv(c.x.count(x), chamferTile))
+		tilesY = max(tilesY, runtime.CeilDiv(c.y.count(y), chamferTile))
+	}
+	put(w.HostIn[at.table:], pairs)
+	if err := rt.Driver.ToDevice(w.In.Ptr, w.HostIn[:at.in], rt.Stream); err != nil {
+		return err
+	}
+	if err := rt.Driver.Set(w.Scratch.At(at.keys), 0xFF, 8*int64(at.per)*int64(at.strides[0]+at.strides[1]), rt.Stream); err != nil {
+		return err
+	}
+	p := &denseChamferParams{
+		x: c.rx.rows, xScale: c.rx.scale, y: c.ry.rows, yScale: c.ry.scale, pairs: w.In.At(at.table), keys: w.Scratch.At(at.keys),
+		xBytes: uint32(c.rx.rowBytes), yBytes: uint32(c.ry.rowBytes), xFormat: uint32(c.rx.format), yFormat: uint32(c.ry.format), dim: uint32(c.work.X.Dim),
+	}
+	// Some blocks for each that runs at a time, so that the last ones end together.
+	along := min(tilesX, 1<<15)
+	splits := min(tilesY, max(4*at.slots/(n*along), 1), 1<<15)
+	if err := runtime.Launch(rt, at.kernel, n, along, splits, 128, 0, p); err != nil {
+		return err
+	}
+	sum := &denseChamferSumParams{pairs: p.pairs, keys: p.keys, out: w.Out.At(at.distances), pitchX: uint32(at.strides[0]), pitchY: uint32(at.strides[1])}
+	if c.call.Mean {
+		sum.mean = 1
+	}
+	for i, to := range []*driver.Ptr{&sum.nearX, &sum.nearY} {
+		if at.near[i] < 0 {
+			continue
+		}
+		*to = w.Out.At(at.near[i])
+		if err := rt.Driver.Set(*to, 0xFF, 4*int64(n)*int64(at.strides[i]), rt.Stream); err != nil { // −1
+			return err
+		}
+	}
+	if err := runtime.Launch(rt, "dense/dense_chamfer_sum", n, 1, 1, 256, 0, sum); err != nil {
+		return err
+	}
+	if err := rt.Driver.ToHost(w.HostOut[:at.out], w.Out.Ptr, rt.Stream); err != nil {
+		return err
+	}
+	if err := rt.Sync(); err != nil {
+		return err
+	}
+	copy(c.call.Distances[lo:], structs[float32](w.HostOut[at.distances:], n))
+	for i, list := range at.lists {
+		if list != nil {
+			copy(list[lo*at.strides[i]:], structs[int32](w.HostOut[at.near[i]:], n*at.strides[i]))
+		}
+	}
+	c.spread(lo, n)
 	return nil
 }
 
@@ -236,7 +262,7 @@ func (b *backend) ChamferGradients(ctx context.Context, call *maxsim.ChamferGrad
 	if err := g.prepare(); err != nil {
 		return err
 	}
-	return b.do(ctx, "gradients of", g.run)
+	return b.submit(ctx, "gradients of", g.run)
 }
 
 // prepare makes the tables of a call, on the caller's goroutine.

@@ -29,8 +29,8 @@ func layCodec(a *runtime.Arena, m *maxsim.Matrix) *codecTables {
 	return t
 }
 
-// at says where the room begins.
-func (t *codecTables) at(base driver.Ptr) *codecTables {
+// placedAt says where the room begins.
+func (t *codecTables) placedAt(base driver.Ptr) *codecTables {
 	if t != nil {
 		t.base, t.there = base, false
 	}

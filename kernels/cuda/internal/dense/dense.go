@@ -37,9 +37,9 @@ func New(d *runtime.Device) maxsim.Backend { return &backend{dev: d, limits: usu
 // Name implements [maxsim.Backend]: it is that of the device.
 func (b *backend) Name() string { return b.dev.Info().Name }
 
-// do runs a call on the device's goroutine. What it had begun is over when it fails, as
+// submit runs a call on the device's goroutine. What it had begun is over when it fails, as
 // it does where an operand is a mapped file that was cut short.
-func (b *backend) do(ctx context.Context, what string, run func(context.Context, *runtime.Runtime) error) error {
+func (b *backend) submit(ctx context.Context, what string, run func(context.Context, *runtime.Runtime) error) error {
 	err := b.dev.Call(ctx, func(rt *runtime.Runtime) error {
 		err := guarded(ctx, rt, run)
 		if err != nil {

@@ -177,7 +177,7 @@ func layBatch(a *runtime.Arena, f format, b *maxsim.Batch, n int, lengths bool) 
 	codec := layCodec(a, &b.Tokens)
 	return func(base driver.Ptr) rows {
 		r := lay(base)
-		r.codec = codec.at(base)
+		r.codec = codec.placedAt(base)
 		return r
 	}
 }

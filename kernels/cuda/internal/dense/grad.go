@@ -35,7 +35,7 @@ func (b *backend) Gradients(ctx context.Context, g *maxsim.GradCall) error {
 	if err := d.prepare(); err != nil {
 		return err
 	}
-	return b.do(ctx, "gradients of", d.run)
+	return b.submit(ctx, "gradients of", d.run)
 }
 
 // grading is a call under way. All of its operands and argmaxima are on the device at

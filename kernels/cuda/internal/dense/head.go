@@ -25,7 +25,7 @@ func (b *backend) ScoreHead(ctx context.Context, c *maxsim.HeadCall) error {
 		return err
 	}
 	s.head = &head{Head: c.Head}
-	return b.do(ctx, "scoring", s.run)
+	return b.submit(ctx, "scoring", s.run)
 }
 
 // head makes token vectors of hidden states.

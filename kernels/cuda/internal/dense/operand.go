@@ -238,7 +238,7 @@ func (b *backend) Hold(ctx context.Context, batch *maxsim.Batch, _ maxsim.HoldOp
 		return nil, err
 	}
 	h := &held{dev: b.dev, tokens: newTokens(batch.Shape())}
-	err := b.do(ctx, "holding", func(ctx context.Context, rt *runtime.Runtime) (err error) {
+	err := b.submit(ctx, "holding", func(ctx context.Context, rt *runtime.Runtime) (err error) {
 		h.rt = rt
 		f := natural(&batch.Tokens)
 		var a runtime.Arena

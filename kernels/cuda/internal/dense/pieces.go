@@ -55,8 +55,8 @@ func newPairList(p *maxsim.Pairs, n, nd int) pairList {
 	return l
 }
 
-// of is the pairs of the documents lo to hi, by query.
-func (l *pairList) of(lo, hi int) []int32 {
+// partners is the pairs of the documents lo to hi, by query.
+func (l *pairList) partners(lo, hi int) []int32 {
 	from, _ := slices.BinarySearchFunc(l.byDoc, lo, func(i int32, doc int) int { return l.doc(int(i)) - doc })
 	to, _ := slices.BinarySearchFunc(l.byDoc, hi, func(i int32, doc int) int { return l.doc(int(i)) - doc })
 	pairs := slices.Clone(l.byDoc[from:to])
@@ -112,7 +112,7 @@ func (s *scoring) pieces(do func(p piece) error) error {
 
 // pairPieces calls do for the pairs of the documents lo to hi.
 func (s *scoring) pairPieces(lo, hi, most int, do func(p piece) error) error {
-	pairs := s.pairs.of(lo, hi)
+	pairs := s.pairs.partners(lo, hi)
 	for len(pairs) > 0 {
 		n, places := 0, 0
 		for n < len(pairs) {

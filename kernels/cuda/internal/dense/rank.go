@@ -35,7 +35,7 @@ func (b *backend) Rank(ctx context.Context, c *maxsim.RankCall) error {
 	}
 	if r.k > 0 && w.Pairs > 0 {
 		s.rank = r
-		if err := b.do(ctx, "scoring", s.run); err != nil {
+		if err := b.submit(ctx, "scoring", s.run); err != nil {
 			return err
 		}
 	}
@@ -53,8 +53,8 @@ func (r *ranking) begin(s *scoring) error {
 	return s.rt.Driver.Set(s.rt.Work.Scratch.At(r.best), 0, 8*int64(s.q.shape.Len())*int64(r.k), s.rt.Stream)
 }
 
-// take adds the scores of a piece to the best.
-func (r *ranking) take(s *scoring, slot *slot) error {
+// takeScores adds the scores of a piece to the best.
+func (r *ranking) takeScores(s *scoring, slot *slot) error {
 	w := &s.rt.Work
 	p := &denseRankParams{
 		scores: w.Out.At(slot.scores), items: s.params.items, best: w.Scratch.At(r.best), list: w.Scratch.At(r.list),

@@ -22,7 +22,7 @@ func (b *backend) Score(ctx context.Context, c *maxsim.Call) error {
 	if err != nil {
 		return err
 	}
-	return b.do(ctx, "scoring", s.run)
+	return b.submit(ctx, "scoring", s.run)
 }
 
 // scoring is a call under way. Documents come piece by piece, and while the device
@@ -145,6 +145,33 @@ func (s *scoring) begin(ctx context.Context, rt *runtime.Runtime) (err error) {
 	if !s.shape.all {
 		s.pairs = newPairList(&s.call.Pairs, s.size.Pairs, s.d.shape.Len())
 	}
+	if err := s.layOut(qf, df); err != nil {
+		return err
+	}
+	if err := s.bringQueries(ctx, df); err != nil {
+		return err
+	}
+	if s.layD != nil {
+		s.dRows = s.layD(rt.Work.Scratch.Ptr)
+	} else {
+		s.dRows = s.d.held.rows
+	}
+	if s.head != nil {
+		if err := s.head.begin(ctx, s); err != nil {
+			return err
+		}
+	}
+	if s.rank != nil {
+		if err := s.rank.begin(s); err != nil {
+			return err
+		}
+	}
+	return rt.Sync() // the workspace may move, and is written again
+}
+
+// layOut reserves the workspace: what is uploaded for this call alone, weights, and
+// results of the largest piece.
+func (s *scoring) layOut(qf, df format) error {
 	var scratch runtime.Arena
 	if s.q.batch != nil {
 		s.layQ = layBatch(&scratch, qf, s.q.batch, s.q.rows(), s.call.Normalize)
@@ -165,10 +192,12 @@ func (s *scoring) begin(ctx context.Context, rt *runtime.Runtime) (err error) {
 	if s.call.Weights != nil {
 		weights = 4 * int64(s.q.rows())
 	}
-	w := &rt.Work
-	if err := w.Reserve(weights, 0, scratch.Size, 0); err != nil {
-		return err
-	}
+	return s.rt.Work.Reserve(weights, 0, scratch.Size, 0)
+}
+
+// bringQueries brings the queries and their weights to the device.
+func (s *scoring) bringQueries(ctx context.Context, df format) error {
+	rt, w := s.rt, &s.rt.Work
 	var queries rows
 	if s.q.held != nil {
 		queries = s.q.held.rows
@@ -180,38 +209,20 @@ func (s *scoring) begin(ctx context.Context, rt *runtime.Runtime) (err error) {
 	}
 	s.params = &denseParams{
 		queries: queries.rows, weights: w.Scratch.At(s.weights), queryFormat: uint32(queries.format), queryBytes: uint32(queries.rowBytes),
-		docFormat: uint32(df), rowBytes: uint32(s.shape.docs.rowBytes), dim: uint32(dim),
+		docFormat: uint32(df), rowBytes: uint32(s.shape.docs.rowBytes), dim: uint32(s.size.Q.Dim),
 	}
 	p := &denseWeightsParams{scale: queries.scaleFor(s.call.Normalize), out: s.params.weights, n: uint32(s.q.rows())}
-	if weights > 0 {
+	if s.call.Weights != nil {
 		all := structs[float32](w.HostIn, s.q.rows())
 		for i := range all {
 			all[i] = s.call.Weights[s.q.row(i)]
 		}
-		if err := rt.Driver.ToDevice(w.In.Ptr, w.HostIn[:weights], rt.Stream); err != nil {
+		if err := rt.Driver.ToDevice(w.In.Ptr, w.HostIn[:4*len(all)], rt.Stream); err != nil {
 			return err
 		}
 		p.weights = w.In.Ptr
 	}
-	if err := runtime.Launch(rt, "dense/dense_weights", runtime.CeilDiv(s.q.rows(), 256), 1, 1, 256, 0, p); err != nil {
-		return err
-	}
-	if s.layD != nil {
-		s.dRows = s.layD(w.Scratch.Ptr)
-	} else {
-		s.dRows = s.d.held.rows
-	}
-	if s.head != nil {
-		if err := s.head.begin(ctx, s); err != nil {
-			return err
-		}
-	}
-	if s.rank != nil {
-		if err := s.rank.begin(s); err != nil {
-			return err
-		}
-	}
-	return rt.Sync() // the workspace may move, and is written again
+	return runtime.Launch(rt, "dense/dense_weights", runtime.CeilDiv(s.q.rows(), 256), 1, 1, 256, 0, p)
 }
 
 // bring sees that the documents lo to hi are on the device.
@@ -366,7 +377,7 @@ func (s *scoring) send(slot *slot) error {
 	slot.busy = true
 	which := (s.turn - 1) % len(s.slots)
 	if s.rank != nil {
-		if err := s.rank.take(s, slot); err != nil {
+		if err := s.rank.takeScores(s, slot); err != nil {
 			return err
 		}
 		return rt.Mark(points + which)

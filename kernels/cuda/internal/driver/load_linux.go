@@ -60,8 +60,14 @@ func (s *symbols) get(name string) uintptr {
 }
 
 // call hands addresses of Go memory on as numbers. That is sound as long as
-// they are made in the argument list of SyscallN itself, which keeps what they
+// they are made in the argument list of call itself, which keeps what they
 // point to alive, and on the heap, for the time of the call.
+//
+//go:uintptrescapes
+func call(function uintptr, args ...uintptr) Result {
+	r, _, _ := purego.SyscallN(function, args...)
+	return Result(r)
+}
 
 func (s *symbols) table() *API {
 	api := &API{}
@@ -75,64 +81,40 @@ func (s *symbols) table() *API {
 
 func (s *symbols) devices(api *API) {
 	initialise := s.get("cuInit")
-	api.Init = func() Result {
-		r, _, _ := purego.SyscallN(initialise, 0)
-		return Result(r)
-	}
+	api.Init = func() Result { return call(initialise, 0) }
 	version := s.get("cuDriverGetVersion")
-	api.DriverVersion = func(v *int32) Result {
-		r, _, _ := purego.SyscallN(version, uintptr(unsafe.Pointer(v)))
-		return Result(r)
-	}
+	api.DriverVersion = func(v *int32) Result { return call(version, uintptr(unsafe.Pointer(v))) }
 	count := s.get("cuDeviceGetCount")
-	api.DeviceCount = func(n *int32) Result {
-		r, _, _ := purego.SyscallN(count, uintptr(unsafe.Pointer(n)))
-		return Result(r)
-	}
+	api.DeviceCount = func(n *int32) Result { return call(count, uintptr(unsafe.Pointer(n))) }
 	get := s.get("cuDeviceGet")
 	api.DeviceGet = func(dev *DeviceHandle, ordinal int32) Result {
-		r, _, _ := purego.SyscallN(get, uintptr(unsafe.Pointer(dev)), uintptr(ordinal))
-		return Result(r)
+		return call(get, uintptr(unsafe.Pointer(dev)), uintptr(ordinal))
 	}
 	name := s.get("cuDeviceGetName")
 	api.DeviceName = func(b []byte, dev DeviceHandle) Result {
-		r, _, _ := purego.SyscallN(name, uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)), uintptr(dev))
-		return Result(r)
+		return call(name, uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)), uintptr(dev))
 	}
 	total := s.get("cuDeviceTotalMem_v2")
-	api.DeviceTotalMem = func(n *uint64, dev DeviceHandle) Result {
-		r, _, _ := purego.SyscallN(total, uintptr(unsafe.Pointer(n)), uintptr(dev))
-		return Result(r)
-	}
+	api.DeviceTotalMem = func(n *uint64, dev DeviceHandle) Result { return call(total, uintptr(unsafe.Pointer(n)), uintptr(dev)) }
 	attribute := s.get("cuDeviceGetAttribute")
 	api.DeviceAttribute = func(v *int32, a Attribute, dev DeviceHandle) Result {
-		r, _, _ := purego.SyscallN(attribute, uintptr(unsafe.Pointer(v)), uintptr(a), uintptr(dev))
-		return Result(r)
+		return call(attribute, uintptr(unsafe.Pointer(v)), uintptr(a), uintptr(dev))
 	}
 	pci := s.get("cuDeviceGetPCIBusId")
 	api.DevicePCIBusID = func(b []byte, dev DeviceHandle) Result {
-		r, _, _ := purego.SyscallN(pci, uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)), uintptr(dev))
-		return Result(r)
+		return call(pci, uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)), uintptr(dev))
 	}
 	retain := s.get("cuDevicePrimaryCtxRetain")
 	api.PrimaryCtxRetain = func(ctx *ContextHandle, dev DeviceHandle) Result {
-		r, _, _ := purego.SyscallN(retain, uintptr(unsafe.Pointer(ctx)), uintptr(dev))
-		return Result(r)
+		return call(retain, uintptr(unsafe.Pointer(ctx)), uintptr(dev))
 	}
 	release := s.get("cuDevicePrimaryCtxRelease_v2")
-	api.PrimaryCtxRelease = func(dev DeviceHandle) Result {
-		r, _, _ := purego.SyscallN(release, uintptr(dev))
-		return Result(r)
-	}
+	api.PrimaryCtxRelease = func(dev DeviceHandle) Result { return call(release, uintptr(dev)) }
 	current := s.get("cuCtxSetCurrent")
-	api.CtxSetCurrent = func(ctx ContextHandle) Result {
-		r, _, _ := purego.SyscallN(current, uintptr(ctx))
-		return Result(r)
-	}
+	api.CtxSetCurrent = func(ctx ContextHandle) Result { return call(current, uintptr(ctx)) }
 	info := s.get("cuMemGetInfo_v2")
 	api.MemInfo = func(free, total *uint64) Result {
-		r, _, _ := purego.SyscallN(info, uintptr(unsafe.Pointer(free)), uintptr(unsafe.Pointer(total)))
-		return Result(r)
+		return call(info, uintptr(unsafe.Pointer(free)), uintptr(unsafe.Pointer(total)))
 	}
 }
 
@@ -146,31 +128,25 @@ func (s *symbols) modules(api *API) {
 		pin.Pin(unsafe.SliceData(log))
 		keys := []uint32{optErrorLogBuffer, optErrorLogSize}
 		values := []uintptr{uintptr(unsafe.Pointer(unsafe.SliceData(log))), uintptr(len(log))}
-		r, _, _ := purego.SyscallN(load, uintptr(unsafe.Pointer(m)), uintptr(unsafe.Pointer(unsafe.SliceData(image))),
+		r := call(load, uintptr(unsafe.Pointer(m)), uintptr(unsafe.Pointer(unsafe.SliceData(image))),
 			uintptr(len(keys)), uintptr(unsafe.Pointer(unsafe.SliceData(keys))), uintptr(unsafe.Pointer(unsafe.SliceData(values))))
 		runtime.KeepAlive(log)
-		return Result(r)
+		return r
 	}
 	unload := s.get("cuModuleUnload")
-	api.ModuleUnload = func(m ModuleHandle) Result {
-		r, _, _ := purego.SyscallN(unload, uintptr(m))
-		return Result(r)
-	}
+	api.ModuleUnload = func(m ModuleHandle) Result { return call(unload, uintptr(m)) }
 	function := s.get("cuModuleGetFunction")
 	api.ModuleFunc = func(f *FunctionHandle, m ModuleHandle, name string) Result {
 		c := append([]byte(name), 0)
-		r, _, _ := purego.SyscallN(function, uintptr(unsafe.Pointer(f)), uintptr(m), uintptr(unsafe.Pointer(unsafe.SliceData(c))))
-		return Result(r)
+		return call(function, uintptr(unsafe.Pointer(f)), uintptr(m), uintptr(unsafe.Pointer(unsafe.SliceData(c))))
 	}
 	set := s.get("cuFuncSetAttribute")
 	api.FuncSet = func(f FunctionHandle, a FuncAttribute, v int32) Result {
-		r, _, _ := purego.SyscallN(set, uintptr(f), uintptr(a), uintptr(v))
-		return Result(r)
+		return call(set, uintptr(f), uintptr(a), uintptr(v))
 	}
 	occupancy := s.get("cuOccupancyMaxActiveBlocksPerMultiprocessor")
 	api.FuncOccupancy = func(blocks *int32, f FunctionHandle, threads int32, shared uintptr) Result {
-		r, _, _ := purego.SyscallN(occupancy, uintptr(unsafe.Pointer(blocks)), uintptr(f), uintptr(threads), shared)
-		return Result(r)
+		return call(occupancy, uintptr(unsafe.Pointer(blocks)), uintptr(f), uintptr(threads), shared)
 	}
 	launch, launchEx := s.get("cuLaunchKernel"), s.get("cuLaunchKernelEx")
 	api.LaunchKernel = func(l *Launch) Result {
@@ -179,11 +155,11 @@ func (s *symbols) modules(api *API) {
 		}
 		e := extras.Get().(*extra)
 		*e = extra{launchBuffer, l.Args, launchSize, unsafe.Pointer(&e.bytes), launchEnd, l.ArgBytes}
-		r, _, _ := purego.SyscallN(launch, uintptr(l.Func),
+		r := call(launch, uintptr(l.Func),
 			uintptr(l.Grid.X), uintptr(l.Grid.Y), uintptr(l.Grid.Z), uintptr(l.Block.X), uintptr(l.Block.Y), uintptr(l.Block.Z),
 			uintptr(l.Shared), uintptr(l.Stream), 0, uintptr(unsafe.Pointer(e)))
 		extras.Put(e)
-		return Result(r)
+		return r
 	}
 }
 
@@ -224,135 +200,82 @@ func launchEarly(launchEx uintptr, l *Launch) Result {
 	*e = early{grid: l.Grid, block: l.Block, shared: l.Shared, stream: l.Stream, attributes: unsafe.Pointer(&e.attribute), count: 1}
 	e.attribute.id, e.attribute.value[0] = launchProgrammaticSerialization, 1
 	e.extra = extra{launchBuffer, l.Args, launchSize, unsafe.Pointer(&e.extra.bytes), launchEnd, l.ArgBytes}
-	r, _, _ := purego.SyscallN(launchEx, uintptr(unsafe.Pointer(e)), uintptr(l.Func), 0, uintptr(unsafe.Pointer(&e.extra)))
+	r := call(launchEx, uintptr(unsafe.Pointer(e)), uintptr(l.Func), 0, uintptr(unsafe.Pointer(&e.extra)))
 	earlies.Put(e)
-	return Result(r)
+	return r
 }
 
 func (s *symbols) memory(api *API) {
 	alloc := s.get("cuMemAlloc_v2")
-	api.MemAlloc = func(p *Ptr, n uintptr) Result {
-		r, _, _ := purego.SyscallN(alloc, uintptr(unsafe.Pointer(p)), n)
-		return Result(r)
-	}
+	api.MemAlloc = func(p *Ptr, n uintptr) Result { return call(alloc, uintptr(unsafe.Pointer(p)), n) }
 	free := s.get("cuMemFree_v2")
-	api.MemFree = func(p Ptr) Result {
-		r, _, _ := purego.SyscallN(free, uintptr(p))
-		return Result(r)
-	}
+	api.MemFree = func(p Ptr) Result { return call(free, uintptr(p)) }
 	hostAlloc := s.get("cuMemHostAlloc")
-	api.HostAlloc = func(p *unsafe.Pointer, n uintptr) Result {
-		r, _, _ := purego.SyscallN(hostAlloc, uintptr(unsafe.Pointer(p)), n, 0)
-		return Result(r)
-	}
+	api.HostAlloc = func(p *unsafe.Pointer, n uintptr) Result { return call(hostAlloc, uintptr(unsafe.Pointer(p)), n, 0) }
 	hostFree := s.get("cuMemFreeHost")
-	api.HostFree = func(p unsafe.Pointer) Result {
-		r, _, _ := purego.SyscallN(hostFree, uintptr(p))
-		return Result(r)
-	}
+	api.HostFree = func(p unsafe.Pointer) Result { return call(hostFree, uintptr(p)) }
 	toDevice := s.get("cuMemcpyHtoDAsync_v2")
 	api.CopyToDevice = func(dst Ptr, src unsafe.Pointer, n uintptr, st StreamHandle) Result {
-		r, _, _ := purego.SyscallN(toDevice, uintptr(dst), uintptr(src), n, uintptr(st))
-		return Result(r)
+		return call(toDevice, uintptr(dst), uintptr(src), n, uintptr(st))
 	}
 	toHost := s.get("cuMemcpyDtoHAsync_v2")
 	api.CopyToHost = func(dst unsafe.Pointer, src Ptr, n uintptr, st StreamHandle) Result {
-		r, _, _ := purego.SyscallN(toHost, uintptr(dst), uintptr(src), n, uintptr(st))
-		return Result(r)
+		return call(toHost, uintptr(dst), uintptr(src), n, uintptr(st))
 	}
 	onDevice := s.get("cuMemcpyDtoDAsync_v2")
 	api.CopyOnDevice = func(dst, src Ptr, n uintptr, st StreamHandle) Result {
-		r, _, _ := purego.SyscallN(onDevice, uintptr(dst), uintptr(src), n, uintptr(st))
-		return Result(r)
+		return call(onDevice, uintptr(dst), uintptr(src), n, uintptr(st))
 	}
 	set := s.get("cuMemsetD8Async")
 	api.Set8 = func(dst Ptr, v uint8, n uintptr, st StreamHandle) Result {
-		r, _, _ := purego.SyscallN(set, uintptr(dst), uintptr(v), n, uintptr(st))
-		return Result(r)
+		return call(set, uintptr(dst), uintptr(v), n, uintptr(st))
 	}
 }
 
 func (s *symbols) order(api *API) {
 	create := s.get("cuStreamCreate")
-	api.StreamCreate = func(st *StreamHandle) Result {
-		r, _, _ := purego.SyscallN(create, uintptr(unsafe.Pointer(st)), streamNonBlocking)
-		return Result(r)
-	}
+	api.StreamCreate = func(st *StreamHandle) Result { return call(create, uintptr(unsafe.Pointer(st)), streamNonBlocking) }
 	destroy := s.get("cuStreamDestroy_v2")
-	api.StreamDestroy = func(st StreamHandle) Result {
-		r, _, _ := purego.SyscallN(destroy, uintptr(st))
-		return Result(r)
-	}
+	api.StreamDestroy = func(st StreamHandle) Result { return call(destroy, uintptr(st)) }
 	sync := s.get("cuStreamSynchronize")
-	api.StreamSync = func(st StreamHandle) Result {
-		r, _, _ := purego.SyscallN(sync, uintptr(st))
-		return Result(r)
-	}
+	api.StreamSync = func(st StreamHandle) Result { return call(sync, uintptr(st)) }
 	wait := s.get("cuStreamWaitEvent")
-	api.StreamWait = func(st StreamHandle, e EventHandle) Result {
-		r, _, _ := purego.SyscallN(wait, uintptr(st), uintptr(e), 0)
-		return Result(r)
-	}
+	api.StreamWait = func(st StreamHandle, e EventHandle) Result { return call(wait, uintptr(st), uintptr(e), 0) }
 	eventCreate := s.get("cuEventCreate")
 	api.EventCreate = func(e *EventHandle, timing bool) Result {
 		flags := uintptr(eventDisableTiming)
 		if timing {
 			flags = 0
 		}
-		r, _, _ := purego.SyscallN(eventCreate, uintptr(unsafe.Pointer(e)), flags)
-		return Result(r)
+		return call(eventCreate, uintptr(unsafe.Pointer(e)), flags)
 	}
 	eventDestroy := s.get("cuEventDestroy_v2")
-	api.EventDestroy = func(e EventHandle) Result {
-		r, _, _ := purego.SyscallN(eventDestroy, uintptr(e))
-		return Result(r)
-	}
+	api.EventDestroy = func(e EventHandle) Result { return call(eventDestroy, uintptr(e)) }
 	record := s.get("cuEventRecord")
-	api.EventRecord = func(e EventHandle, st StreamHandle) Result {
-		r, _, _ := purego.SyscallN(record, uintptr(e), uintptr(st))
-		return Result(r)
-	}
+	api.EventRecord = func(e EventHandle, st StreamHandle) Result { return call(record, uintptr(e), uintptr(st)) }
 	eventSync := s.get("cuEventSynchronize")
-	api.EventSync = func(e EventHandle) Result {
-		r, _, _ := purego.SyscallN(eventSync, uintptr(e))
-		return Result(r)
-	}
+	api.EventSync = func(e EventHandle) Result { return call(eventSync, uintptr(e)) }
 	elapsed := s.get("cuEventElapsedTime")
 	api.EventElapsed = func(ms *float32, start, end EventHandle) Result {
-		r, _, _ := purego.SyscallN(elapsed, uintptr(unsafe.Pointer(ms)), uintptr(start), uintptr(end))
-		return Result(r)
+		return call(elapsed, uintptr(unsafe.Pointer(ms)), uintptr(start), uintptr(end))
 	}
 }
 
 func (s *symbols) graphs(api *API) {
 	begin := s.get("cuStreamBeginCapture_v2")
-	api.CaptureBegin = func(st StreamHandle) Result {
-		r, _, _ := purego.SyscallN(begin, uintptr(st), captureThreadLocal)
-		return Result(r)
-	}
+	api.CaptureBegin = func(st StreamHandle) Result { return call(begin, uintptr(st), captureThreadLocal) }
 	end := s.get("cuStreamEndCapture")
 	api.CaptureEnd = func(g *GraphHandle, st StreamHandle) Result {
-		r, _, _ := purego.SyscallN(end, uintptr(st), uintptr(unsafe.Pointer(g)))
-		return Result(r)
+		return call(end, uintptr(st), uintptr(unsafe.Pointer(g)))
 	}
 	instantiate := s.get("cuGraphInstantiateWithFlags")
 	api.GraphInstantiate = func(e *GraphExecHandle, g GraphHandle) Result {
-		r, _, _ := purego.SyscallN(instantiate, uintptr(unsafe.Pointer(e)), uintptr(g), 0)
-		return Result(r)
+		return call(instantiate, uintptr(unsafe.Pointer(e)), uintptr(g), 0)
 	}
 	destroy := s.get("cuGraphDestroy")
-	api.GraphDestroy = func(g GraphHandle) Result {
-		r, _, _ := purego.SyscallN(destroy, uintptr(g))
-		return Result(r)
-	}
+	api.GraphDestroy = func(g GraphHandle) Result { return call(destroy, uintptr(g)) }
 	execDestroy := s.get("cuGraphExecDestroy")
-	api.GraphExecDestroy = func(e GraphExecHandle) Result {
-		r, _, _ := purego.SyscallN(execDestroy, uintptr(e))
-		return Result(r)
-	}
+	api.GraphExecDestroy = func(e GraphExecHandle) Result { return call(execDestroy, uintptr(e)) }
 	launch := s.get("cuGraphLaunch")
-	api.GraphLaunch = func(e GraphExecHandle, st StreamHandle) Result {
-		r, _, _ := purego.SyscallN(launch, uintptr(e), uintptr(st))
-		return Result(r)
-	}
+	api.GraphLaunch = func(e GraphExecHandle, st StreamHandle) Result { return call(launch, uintptr(e), uintptr(st)) }
 }

@@ -130,7 +130,7 @@ func (d *Device) loop(ready chan<- error, start func() error) {
 			d.stop()
 			return
 		}
-		batch := d.take()
+		batch := d.takeRequests()
 		d.mu.Unlock()
 		d.answer(batch)
 	}

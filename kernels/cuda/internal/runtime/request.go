@@ -150,9 +150,9 @@ func (t *Ticket) watch() {
 	}
 }
 
-// take removes the oldest request from the queue, and what joins it. The caller
+// takeRequests removes the oldest request from the queue, and what joins it. The caller
 // holds mu.
-func (d *Device) take() []Request {
+func (d *Device) takeRequests() []Request {
 	first := d.queue[0]
 	d.queue = d.queue[1:]
 	batch := []Request{first}

@@ -1,0 +1,125 @@
+package command
+
+import (
+	"context"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/plaid-ir/plaid/cluster/operate"
+	"github.com/plaid-ir/plaid/cluster/topology"
+	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/internal/cli/out"
+	"github.com/plaid-ir/plaid/storage"
+	"github.com/plaid-ir/plaid/vectors"
+)
+
+func (x *cli) buildCommand() *cobra.Command {
+	var store, scratch string
+	var train index.BuildOptions
+	var resume bool
+	cmd := &cobra.Command{
+		Use: "build COLLECTION --vectors FILE…", Short: "Build the next generation of a collection",
+		Long: x.Help(`
+Train one codec on a sample of all documents, give each shard its documents, and have
+the nodes that build make the files of the shards. Nothing changes for searches: plaid
+cluster promote does that. With --resume a build that was interrupted goes on.`),
+		Example: "  plaid cluster build wiki --vectors docs.npy --lengths doclens.npy --ids ids.txt --store /mnt/plaid",
+		Args:    x.Takes("COLLECTION"),
+	}
+	f := cmd.Flags()
+	p := x.place(f, 24*time.Hour)
+	f.StringVar(&store, "store", "", "object store: a `FOLDER` or s3://BUCKET/PREFIX")
+	f.StringVar(&scratch, "scratch", "", "`FOLDER` for what is uploaded (default: that of temporary files)")
+	f.BoolVar(&resume, "resume", false, "go on with the build that was interrupted")
+	f.Bool("json", false, "print the map as JSON")
+	f.IntVar(&train.Nbits, "nbits", 2, "bits of a residual component: 1, 2, 4 or 8")
+	f.IntVar(&train.Centroids, "centroids", 0, "how many (default: derived from the tokens)")
+	f.IntVar(&train.Pool, "pool", 0, "replace so many similar tokens of a document by one (default: none)")
+	f.Uint64Var(&train.Seed, "seed", 0, "of the training")
+	options := func() operate.BuildOptions {
+		b := operate.BuildOptions{Train: train, Dir: scratch, Progress: x.progress()}
+		b.Train.Backend, b.Train.Logger = x.Backend(), x.Logger()
+		return b
+	}
+	report := func(m *topology.Map) error {
+		docs := uint64(0)
+		for _, s := range m.Next.Shards {
+			docs += s.Documents
+		}
+		return x.said(m, "built generation %d of %s, %s; plaid cluster promote %s lets searches see it", m.Next.Number, m.Collection, out.Plural(int(docs), "document"), m.Collection)
+	}
+	x.Vectors(cmd, func(ctx context.Context, name string, src vectors.Source, model *storage.Model) error {
+		return x.operating(ctx, p, store, func(ctx context.Context, o *operate.Operator) error {
+			b := options()
+			b.Train.Model = model
+			m, err := o.Build(ctx, name, src, b)
+			if err != nil {
+				return err
+			}
+			return report(m)
+		})
+	})
+	fresh := cmd.RunE
+	again := x.RunE(func(ctx context.Context, args []string) error {
+		return x.operating(ctx, p, store, func(ctx context.Context, o *operate.Operator) error {
+			m, err := o.Resume(ctx, args[0], options())
+			if err != nil {
+				return err
+			}
+			return report(m)
+		})
+	})
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if resume {
+			return again(cmd, args)
+		}
+		return fresh(cmd, args)
+	}
+	return cmd
+}
+
+// progress tells of stages in the program's way.
+func (x *cli) progress() func(string, int, int) {
+	show := x.Progress()
+	if show == nil {
+		return nil
+	}
+	return func(stage string, done, total int) {
+		unit := "shards"
+		if stage == "split" {
+			unit = "documents"
+		}
+		show(index.Progress{Stage: stage, Done: int64(done), Total: int64(total), Unit: unit})
+	}
+}
+
+func (x *cli) promoteCommand() *cobra.Command {
+	return x.operator(&cobra.Command{
+		Use: "promote COLLECTION", Short: "Let searches see what was built",
+		Long: x.Help(`
+Wait until every replica of the generation that was built answers, and let it take the
+place of the one that is searched. No query sees both.`),
+		Args: x.Takes("COLLECTION"),
+	}, time.Hour, func(ctx context.Context, o *operate.Operator, args []string) error {
+		m, err := o.Promote(ctx, args[0])
+		if err != nil {
+			return err
+		}
+		return x.said(m, "%s is searched in generation %d", args[0], m.Current.Number)
+	})
+}
+
+func (x *cli) discardCommand() *cobra.Command {
+	return x.operator(&cobra.Command{
+		Use: "discard COLLECTION", Short: "Give up what was built and not promoted",
+		Long: x.Help("Give up the generation that is being built, or was built and not promoted."),
+		Args: x.Takes("COLLECTION"),
+	}, time.Minute, func(ctx context.Context, o *operate.Operator, args []string) error {
+		m, err := o.Discard(ctx, args[0])
+		if err != nil {
+			return err
+		}
+		return x.said(m, "%s has no generation that waits", args[0])
+	})
+}

@@ -1,0 +1,410 @@
+package node
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/plaid-ir/plaid/cluster/wire"
+	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/metadata/condition"
+	"github.com/plaid-ir/plaid/storage"
+	"github.com/plaid-ir/plaid/vectors"
+)
+
+// Ack is what a replica says of a batch of its log, to the subject that the batch names, when
+// it is in its file and durable.
+type Ack struct {
+	Batch    string `json:"batch"`
+	Node     string `json:"node"`
+	Shard    int    `json:"shard"`
+	Sequence uint64 `json:"sequence"`
+	// Refused says why the batch was not carried out, which all replicas find alike; "": it was.
+	Refused string `json:"refused,omitempty"`
+	Kind    string `json:"kind,omitempty"` // of a refusal: "duplicate" or "bad"
+	// First is the ordinal of the first of the documents that were added; the others follow.
+	First uint32 `json:"first,omitempty"`
+	// Added, Replaced, Deleted and Updated count documents; Missing are ids that were to be
+	// deleted.
+	Added    int      `json:"added,omitempty"`
+	Updated  int      `json:"updated,omitempty"`
+	Replaced int      `json:"replaced,omitempty"`
+	Deleted  int      `json:"deleted,omitempty"`
+	Missing  []string `json:"missing,omitempty"`
+}
+
+// part is a batch of an entry, and what becomes of it.
+type part struct {
+	*wire.Batch
+	ack Ack
+}
+
+// refuse makes the answer of an error that every replica gets; another one is returned.
+func (p *part) refuse(err error) error {
+	kind := refusal(err)
+	if kind == "" {
+		return err
+	}
+	p.ack.Refused, p.ack.Kind = err.Error(), kind
+	return nil
+}
+
+// clear forgets what was to become of the batch.
+func (p *part) clear() {
+	p.ack = Ack{Batch: p.ack.Batch, Node: p.ack.Node, Shard: p.ack.Shard, Sequence: p.ack.Sequence}
+}
+
+// entry is one of the log.
+type entry struct {
+	sequence uint64
+	mark     [16]byte
+	bytes    int
+	parts    []*part
+}
+
+// read takes an entry apart. What cannot be read has no parts: nobody knows who asks.
+func (r *replica) read(sequence uint64, data []byte) *entry {
+	e := &entry{sequence: sequence, mark: mark(data), bytes: len(data)}
+	batches, err := wire.DecodeEntry(data)
+	if err != nil {
+		r.n.log.Warn("an entry of a log is passed over", "replica", r.key, "entry", sequence, "error", err)
+		return e
+	}
+	for _, b := range batches {
+		e.parts = append(e.parts, &part{b, Ack{Batch: b.ID.String(), Node: r.n.c.Name, Shard: r.key.shard, Sequence: sequence}})
+	}
+	return e
+}
+
+// A run is entries that follow each other and are carried out in one transaction, as long as
+// the order of their batches makes no difference.
+type run struct {
+	entries []*entry
+	bytes   int
+	ids     map[string]bool
+}
+
+const (
+	runEntries = 256
+	runBytes   = 8 << 20
+)
+
+// takes adds an entry to the run, if it goes with the others. Any entry goes alone.
+func (u *run) takes(e *entry) bool {
+	if len(u.entries) > 0 {
+		first := u.entries[0]
+		if len(u.entries) == runEntries || u.bytes+e.bytes > runBytes || first.whole() || e.whole() {
+			return false
+		}
+		for _, p := range e.parts {
+			if slices.ContainsFunc(p.Documents, func(d vectors.Document) bool { return u.ids[d.ID] }) {
+				return false
+			}
+		}
+	}
+	if u.ids == nil {
+		u.ids = map[string]bool{}
+	}
+	for _, p := range e.parts {
+		for _, d := range p.Documents {
+			u.ids[d.ID] = true
+		}
+	}
+	u.entries, u.bytes = append(u.entries, e), u.bytes+e.bytes
+	return true
+}
+
+// whole tells whether an entry changes the whole shard.
+func (e *entry) whole() bool {
+	return slices.ContainsFunc(e.parts, func(p *part) bool { return p.Choice != nil })
+}
+
+// apply carries out the entries of a run, in one transaction with the number of the last.
+// Where one cannot be carried out, those before it count.
+func (r *replica) apply(entries []*entry) error {
+	ix := r.use()
+	if ix == nil {
+		return errNotOpen
+	}
+	defer r.release()
+	done, failed := r.commit(ix, entries)
+	if entries = entries[:done]; done == 0 {
+		return failed
+	}
+	r.mu.Lock()
+	for _, e := range entries {
+		r.remember(e.sequence, e.mark)
+	}
+	r.mu.Unlock()
+	if err := r.look(); err != nil {
+		return err
+	}
+	for _, e := range entries {
+		r.acknowledge(e)
+	}
+	return failed
+}
+
+// commit is apply without telling anybody, and returns how many entries are in the file. Where there is something about the entries that
+// concerns none of their batches, each is carried out by itself, so that what becomes of one
+// does not depend on those that came at the same time.
+func (r *replica) commit(ix *index.Index, entries []*entry) (done int, err error) {
+	last := entries[len(entries)-1]
+	change := ix.Entry(last.sequence).Marked(last.mark)
+	var parts []*part
+	for _, e := range entries {
+		parts = append(parts, e.parts...)
+	}
+	err = r.n.guard("a change", func() error { return r.carryOut(ix, change, parts) })
+	kind := refusal(err)
+	switch {
+	case len(entries) > 1 && (kind != "" || errors.Is(err, errPanic)):
+		for i := range entries {
+			for _, p := range entries[i].parts {
+				p.clear()
+			}
+			if _, err := r.commit(ix, entries[i:i+1]); err != nil {
+				return i, err
+			}
+		}
+		return len(entries), nil
+	case kind != "":
+		for _, p := range parts {
+			p.clear()
+			_ = p.refuse(err) // which it is
+		}
+		err = change.Skip(r.ctx)
+	case errors.Is(err, errPanic): // at every attempt: the replica answers with what it has
+		err = fmt.Errorf("%w: %w", errLog, err)
+	}
+	if err != nil {
+		return 0, fmt.Errorf("%s, entry %d of the log: %w", r.key, last.sequence, err)
+	}
+	return len(entries), nil
+}
+
+// acknowledge tells those who ask what became of the batches of an entry: in one message,
+// where there are several.
+func (r *replica) acknowledge(e *entry) {
+	if r.n.isNext(r.key) {
+		return
+	}
+	answers := map[string][]Ack{}
+	for _, p := range e.parts {
+		if p.Reply != "" {
+			answers[p.Reply] = append(answers[p.Reply], p.ack)
+		}
+	}
+	for reply, acks := range answers {
+		var text []byte
+		var err error
+		if len(e.parts) == 1 {
+			text, err = json.Marshal(acks[0])
+		} else {
+			text, err = json.Marshal(acks)
+		}
+		if err == nil {
+			err = r.n.bus.Conn.Publish(reply, text)
+		}
+		if err != nil {
+			r.n.log.Warn("a change is not acknowledged", "replica", r.key, "entry", e.sequence, "error", err)
+		}
+	}
+}
+
+// isNext tells whether a replica is of a generation that nobody searches yet: what it
+// has does not count for a change.
+func (n *Node) isNext(k key) bool {
+	m, err := n.watch.MapOf(k.collection)
+	return err == nil && m.Current != nil && m.Current.Number != k.generation
+}
+
+// carryOut does the batches of a run in one transaction. A batch that is refused says so
+// and holds up no other. An error is that of all.
+func (r *replica) carryOut(ix *index.Index, change index.Entry, parts []*part) error {
+	for _, p := range parts {
+		if p.Shard != r.key.shard {
+			return fmt.Errorf("%w: a batch for shard %d in the log of shard %d", wire.ErrMessage, p.Shard, r.key.shard)
+		}
+	}
+	if len(parts) == 1 && parts[0].Choice != nil {
+		return r.carryOutChoice(change, parts[0].Batch, &parts[0].ack)
+	}
+	if err := disjoint(parts); err != nil {
+		return err
+	}
+	snap, err := ix.Snapshot()
+	if err != nil {
+		return err
+	}
+	c := changes{dim: snap.Dim()}
+	for _, p := range parts {
+		if err = p.refuse(c.take(r.ctx, snap, p)); err != nil {
+			break
+		}
+	}
+	if err = errors.Join(err, snap.Close()); err != nil {
+		return err
+	}
+	switch {
+	case len(c.docs) > 0:
+		err = c.add(r.ctx, change, r.n.c.Threads)
+	case len(c.remove) > 0:
+		_, _, err = change.Delete(r.ctx, c.remove)
+	default:
+		err = change.Skip(r.ctx)
+	}
+	return err
+}
+
+// disjoint is an error if two batches name one document, or one is of the whole shard: those
+// have an entry of their own, so that the order in an entry makes no difference.
+func disjoint(parts []*part) error {
+	seen := map[string]int{}
+	for i, p := range parts {
+		if p.Choice != nil {
+			return fmt.Errorf("%w: %v in a group", wire.ErrMessage, p.Op)
+		}
+		for _, d := range p.Documents {
+			if first, there := seen[d.ID]; there && first != i {
+				return fmt.Errorf("%w: two batches of a group with document %q", wire.ErrMessage, d.ID)
+			}
+			seen[d.ID] = i
+		}
+	}
+	return nil
+}
+
+// changes are those of batches that are not refused.
+type changes struct {
+	dim    int
+	docs   []vectors.Document
+	remove []string
+	adding []*part // whose documents docs are, in this order
+}
+
+// take looks whether a batch can be carried out on what a snapshot shows, and says what will
+// become of it.
+func (c *changes) take(ctx context.Context, snap *index.Snapshot, p *part) error {
+	if p.Op == wire.Delete {
+		return c.takeDeletion(snap, p)
+	}
+	var model *storage.Model
+	if p.Model != nil {
+		model = &storage.Model{}
+		if err := json.Unmarshal(p.Model, model); err != nil {
+			return fmt.Errorf("%w: model: %w", wire.ErrMessage, err)
+		}
+	}
+	if err := snap.Header().Model.Check(model); err != nil {
+		return fmt.Errorf("%s: %w", snap.Path(), err)
+	}
+	if p.Dim != 0 && p.Dim != c.dim {
+		return fmt.Errorf("%w: documents have %d, %s has %d", index.ErrDimension, p.Dim, snap.Path(), c.dim)
+	}
+	src, err := vectors.FromDocuments(c.dim, p.Documents)
+	if err != nil {
+		return err
+	}
+	replaced, i := 0, 0
+	for doc, err := range src.Docs(ctx, 0, src.Len()) { // which checks their values
+		if err != nil {
+			return err
+		}
+		switch _, there, err := snap.Ordinal(doc.ID); {
+		case err != nil:
+			return err
+		case there && p.Op == wire.Add:
+			return fmt.Errorf("document %d: %w: %q", i, index.ErrDuplicateID, doc.ID)
+		case there:
+			replaced++
+		}
+		i++
+	}
+	p.ack.Added, p.ack.Replaced = len(p.Documents), replaced
+	if len(p.Documents) > 0 {
+		c.docs = append(c.docs, p.Documents...)
+		c.adding = append(c.adding, p)
+	}
+	return nil
+}
+
+func (c *changes) takeDeletion(snap *index.Snapshot, p *part) error {
+	found := map[string]bool{}
+	var missing []string
+	for _, d := range p.Documents {
+		switch _, there, err := snap.Ordinal(d.ID); {
+		case err != nil:
+			return err
+		case there:
+			found[d.ID] = true
+			c.remove = append(c.remove, d.ID)
+		default:
+			missing = append(missing, d.ID)
+		}
+	}
+	p.ack.Deleted, p.ack.Missing = len(found), missing
+	return nil
+}
+
+// add adds the documents, and tells their batches where.
+func (c *changes) add(ctx context.Context, change index.Entry, threads int) error {
+	src, err := vectors.FromDocuments(c.dim, c.docs)
+	if err != nil {
+		return err
+	}
+	report, err := change.Add(ctx, src, &index.AddOptions{Replace: true, Delete: c.remove, Threads: threads})
+	if err != nil {
+		return err
+	}
+	first := report.First
+	for _, p := range c.adding {
+		p.ack.First = first
+		first += uint32(len(p.Documents))
+	}
+	return nil
+}
+
+// carryOutChoice changes the documents that a condition is true of now. All replicas have
+// the same documents at this entry, so they choose the same.
+func (r *replica) carryOutChoice(entry index.Entry, b *wire.Batch, ack *Ack) error {
+	var choice wire.Choice
+	if err := wire.ReadJSON(b.Choice, &choice); err != nil {
+		return err
+	}
+	where, err := conditionOf(choice.Where)
+	if err != nil {
+		return err
+	}
+	if b.Op == wire.DeleteWhere {
+		ack.Deleted, err = entry.DeleteWhere(r.ctx, where.Lenient())
+	} else {
+		set := condition.Fields{}
+		maps.Copy(set, choice.Set)
+		for _, key := range choice.Remove {
+			set[key] = nil
+		}
+		ack.Updated, err = entry.UpdatePayload(r.ctx, where.Lenient(), set)
+	}
+	return err
+}
+
+// refusal is the kind of an error that every replica gets of an entry, whatever the
+// machine; "": it is another one, or none.
+func refusal(err error) string {
+	if errors.Is(err, index.ErrDuplicateID) {
+		return "duplicate"
+	}
+	for _, bad := range []error{
+		index.ErrDimension, index.ErrTooMany, index.ErrOption, storage.ErrModel, vectors.ErrID, vectors.ErrShape, vectors.ErrValue,
+		wire.ErrMessage, wire.ErrVersion, condition.ErrNoObject,
+	} {
+		if errors.Is(err, bad) {
+			return "bad"
+		}
+	}
+	return ""
+}

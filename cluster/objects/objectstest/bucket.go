@@ -1,0 +1,154 @@
+// Package objectstest has an S3 service for tests, with the faults of real ones.
+package objectstest
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/xml"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// Bucket is as much of an S3 service as the client of package objects needs: the bucket
+// "shelf".
+type Bucket struct {
+	Faulty
+	mu      sync.Mutex
+	objects map[string]*object
+}
+
+type object struct {
+	body []byte
+	mark string
+	made time.Time
+}
+
+// Open starts a service of the bucket for as long as a test runs, and returns the bucket
+// and its address; credentials are in the environment.
+func Open(t testing.TB) (b *Bucket, address string) {
+	b = &Bucket{objects: map[string]*object{}}
+	b.Next = http.HandlerFunc(b.answer)
+	server := httptest.NewServer(b)
+	t.Cleanup(server.Close)
+	t.Setenv("AWS_ACCESS_KEY_ID", "key")
+	t.Setenv("AWS_SECRET_ACCESS_KEY", "secret")
+	return b, "s3://shelf/some/where?region=us-east-1&endpoint=" + server.URL
+}
+
+// Flip flips a bit of an object.
+func (b *Bucket) Flip(key string, at int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.objects[key].body[at] ^= 1
+}
+
+// answer is the service without faults.
+func (b *Bucket) answer(w http.ResponseWriter, r *http.Request) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	name, key, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
+	if name != "shelf" {
+		refuse(w, http.StatusNotFound, "NoSuchBucket")
+		return
+	}
+	found := b.objects[key]
+	switch {
+	case r.Method == http.MethodGet && key == "" && r.URL.Query().Has("location"):
+		fmt.Fprint(w, `<LocationConstraint xmlns="http://s3.amazonaws.com/doc/2006-03-01/"></LocationConstraint>`)
+	case r.Method == http.MethodGet && key == "":
+		type entry struct {
+			Key          string
+			Size         int
+			LastModified string
+		}
+		list := struct {
+			XMLName     xml.Name `xml:"ListBucketResult"`
+			IsTruncated bool
+			Contents    []entry
+		}{}
+		for k, o := range b.objects {
+			if strings.HasPrefix(k, r.URL.Query().Get("prefix")) {
+				list.Contents = append(list.Contents, entry{k, len(o.body), o.made.UTC().Format(time.RFC3339Nano)})
+			}
+		}
+		_ = xml.NewEncoder(w).Encode(list)
+	case r.Method == http.MethodPut:
+		body, err := io.ReadAll(unchunked(r))
+		if err != nil {
+			refuse(w, http.StatusBadRequest, "IncompleteBody")
+			return
+		}
+		if found != nil && r.Header.Get("If-None-Match") == "*" {
+			refuse(w, http.StatusPreconditionFailed, "PreconditionFailed")
+			return
+		}
+		b.objects[key] = &object{body, r.Header.Get("X-Amz-Meta-Plaid-Put"), time.Now()}
+		w.Header().Set("ETag", `"e"`)
+	case r.Method == http.MethodDelete:
+		delete(b.objects, key)
+		w.WriteHeader(http.StatusNoContent)
+	case found == nil:
+		refuse(w, http.StatusNotFound, "NoSuchKey")
+	default:
+		w.Header().Set("ETag", `"e"`)
+		w.Header().Set("X-Amz-Meta-Plaid-Put", found.mark)
+		http.ServeContent(w, r, "", found.made, bytes.NewReader(found.body))
+	}
+}
+
+func refuse(w http.ResponseWriter, status int, code string) {
+	w.WriteHeader(status)
+	fmt.Fprintf(w, "<Error><Code>%s</Code><Message>%s</Message></Error>", code, code)
+}
+
+// unchunked is the body of a request without the signatures of its chunks
+// (docs.aws.amazon.com, "Signature calculations: transferring payload in multiple chunks").
+func unchunked(r *http.Request) io.Reader {
+	if !strings.HasPrefix(r.Header.Get("X-Amz-Content-Sha256"), "STREAMING-") {
+		return r.Body
+	}
+	return &chunks{r: bufio.NewReader(r.Body)}
+}
+
+type chunks struct {
+	r    *bufio.Reader
+	left int64
+	end  bool
+}
+
+func (c *chunks) Read(p []byte) (int, error) {
+	if c.end {
+		return 0, io.EOF
+	}
+	if c.left == 0 {
+		line, err := c.r.ReadString('\n')
+		if err != nil {
+			return 0, err
+		}
+		size, _, _ := strings.Cut(strings.TrimSpace(line), ";")
+		if c.left, err = strconv.ParseInt(size, 16, 64); err != nil {
+			return 0, err
+		}
+		if c.left == 0 {
+			c.end = true
+			_, err := io.Copy(io.Discard, c.r)
+			if err != nil {
+				return 0, err
+			}
+			return 0, io.EOF
+		}
+	}
+	n, err := c.r.Read(p[:min(int64(len(p)), c.left)])
+	c.left -= int64(n)
+	if c.left == 0 && err == nil {
+		_, err = c.r.Discard(2) // the end of the line
+	}
+	return n, err
+}

@@ -1,0 +1,189 @@
+package objectstest
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"sync"
+	"time"
+)
+
+// Fault is what becomes of a request or of its answer.
+type Fault int
+
+// Faults. Busy, Broken and Refused are answers; a request is not carried out where one of
+// them is given before it.
+const (
+	None    Fault = iota
+	Busy          // 503
+	Broken        // 500
+	Refused       // 412
+	Lost          // the connection breaks
+	Late          // some milliseconds go by
+	Cut           // half of the body comes, then the connection breaks
+	Twice         // before only: the request comes a second time, with the answer to either
+)
+
+// Faulty is a service behind a network that has faults.
+type Faulty struct {
+	Next http.Handler
+	// Before, where set, decides about a request before anything is done; After, when it was
+	// carried out (2xx) and the answer is still to be sent. Several requests may ask at a time.
+	Before, After func(r *http.Request) Fault
+}
+
+func decide(by func(*http.Request) Fault, r *http.Request) Fault {
+	if by == nil {
+		return None
+	}
+	return by(r)
+}
+
+// ServeHTTP implements http.Handler.
+func (f *Faulty) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	switch fault := decide(f.Before, r); fault {
+	case None:
+	case Late:
+		late()
+	case Cut:
+		r.Body = &half{r.Body, r.ContentLength / 2}
+	case Twice:
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			panic(http.ErrAbortHandler)
+		}
+		again := r.Clone(r.Context())
+		again.Body = io.NopCloser(bytes.NewReader(body))
+		r.Body = io.NopCloser(bytes.NewReader(body))
+		first, second := httptest.NewRecorder(), httptest.NewRecorder()
+		f.Next.ServeHTTP(first, r)
+		f.Next.ServeHTTP(second, again)
+		send(w, []*httptest.ResponseRecorder{first, second}[rand.IntN(2)], None)
+		return
+	default:
+		answer(w, fault)
+		return
+	}
+	answer := httptest.NewRecorder()
+	f.Next.ServeHTTP(answer, r)
+	fault := None
+	if answer.Code/100 == 2 {
+		fault = decide(f.After, r)
+	}
+	send(w, answer, fault)
+}
+
+// answer is what a fault is answered with in place of a service.
+func answer(w http.ResponseWriter, f Fault) {
+	switch f {
+	case Busy:
+		refuse(w, http.StatusServiceUnavailable, "SlowDown")
+	case Broken:
+		refuse(w, http.StatusInternalServerError, "InternalError")
+	case Refused:
+		refuse(w, http.StatusPreconditionFailed, "PreconditionFailed")
+	default:
+		panic(http.ErrAbortHandler)
+	}
+}
+
+func send(w http.ResponseWriter, a *httptest.ResponseRecorder, f Fault) {
+	body := a.Body.Bytes()
+	switch f {
+	case None, Twice:
+	case Late:
+		late()
+	case Cut:
+		if len(body) == 0 {
+			panic(http.ErrAbortHandler)
+		}
+	default:
+		answer(w, f)
+		return
+	}
+	for name, values := range a.Header() {
+		w.Header()[name] = values
+	}
+	if w.Header().Get("Content-Length") == "" {
+		w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+	}
+	w.WriteHeader(a.Code)
+	if f == Cut {
+		_, _ = w.Write(body[:len(body)/2])
+		_ = http.NewResponseController(w).Flush()
+		panic(http.ErrAbortHandler)
+	}
+	_, _ = w.Write(body)
+}
+
+func late() { time.Sleep(time.Duration(1+rand.IntN(30)) * time.Millisecond) }
+
+// half is a body that ends too early.
+type half struct {
+	io.ReadCloser
+	left int64
+}
+
+var errCut = errors.New("the connection broke")
+
+func (h *half) Read(p []byte) (int, error) {
+	if h.left <= 0 {
+		return 0, errCut
+	}
+	n, err := h.ReadCloser.Read(p[:min(int64(len(p)), h.left)])
+	h.left -= int64(n)
+	return n, err
+}
+
+// Chance has faults at random, in a share of requests and of answers each. It may be
+// switched off, and counts what it did.
+type Chance struct {
+	mu    sync.Mutex
+	r     *rand.Rand
+	share float64
+	done  map[Fault]int
+}
+
+// NewChance returns faults that a seed decides.
+func NewChance(seed uint64, share float64) *Chance {
+	return &Chance{r: rand.New(rand.NewPCG(seed, 24)), share: share, done: map[Fault]int{}}
+}
+
+// Set changes the share.
+func (c *Chance) Set(share float64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.share = share
+}
+
+// Before and After are for [Faulty].
+func (c *Chance) Before(*http.Request) Fault {
+	return c.one(Busy, Broken, Refused, Lost, Late, Cut, Twice)
+}
+
+// After see Before.
+func (c *Chance) After(*http.Request) Fault { return c.one(Busy, Broken, Refused, Lost, Late, Cut) }
+
+func (c *Chance) one(of ...Fault) Fault {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.r.Float64() >= c.share {
+		return None
+	}
+	f := of[c.r.IntN(len(of))]
+	c.done[f]++
+	return f
+}
+
+// String says how many faults of each kind there were.
+func (c *Chance) String() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return fmt.Sprintf("busy %d, broken %d, refused %d, lost %d, late %d, cut %d, twice %d",
+		c.done[Busy], c.done[Broken], c.done[Refused], c.done[Lost], c.done[Late], c.done[Cut], c.done[Twice])
+}

@@ -1,0 +1,322 @@
+package operate
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/plaid-ir/plaid/cluster/bus"
+	"github.com/plaid-ir/plaid/cluster/node"
+	"github.com/plaid-ir/plaid/cluster/topology"
+)
+
+// Healing makes replicas alike again that are not. It is to be asked again and again by one
+// goroutine. What several processes do at a time harms nothing.
+type Healing struct {
+	// After is how long the log of a replica must have been another one.
+	After time.Duration
+	// Own limits it to the shards of which this node is the first that is there; "": all.
+	Own string
+	// Now tells the time; nil: [time.Now].
+	Now func() time.Time
+
+	lost map[string]time.Time // by shard: since when
+	made map[string]int       // how often a replica was made again where none had a majority
+}
+
+// Healed is what was found of a shard, and what was done.
+type Healed struct {
+	Collection string
+	Shard      int
+	// Parts is how many parts of the documents, of [node.Parts], were not alike; 0: a log was
+	// another one than that of the replicas.
+	Parts int
+	// Kept are the nodes whose replicas were right, Again those whose replicas were made again.
+	Kept, Again []string
+}
+
+// report is what a node says of its replica.
+type report struct {
+	node string
+	*node.Report
+}
+
+// HealLogs deals with replicas whose log has lost entries, or has others than they have
+// carried out. Those that agree are right if they, and not those that differ or are away,
+// have all that was acknowledged: when fewer are overruled than acknowledge a change. Those
+// that follow the log come first, then those that have carried out the same entries, or the
+// first of these: the log goes on after what the furthest have. The others are made again. Where nobody is right for sure the error
+// is [ErrDiffer], and an operator has to say.
+func (o *Operator) HealLogs(ctx context.Context, h *Healing) (all []Healed, err error) {
+	lost := map[string]time.Time{}
+	for _, m := range o.watch.Maps() {
+		for s := range m.Shards() {
+			if m.Current == nil || !h.leads(o, m, s) || !slices.ContainsFunc(o.watch.Replicas(m.ID(), m.Current.Number, s), func(r topology.Replica) bool { return r.Lost }) {
+				continue
+			}
+			key := fmt.Sprint(m.ID(), " ", m.Current.Number, " ", s)
+			since, counted := h.lost[key]
+			if !counted {
+				since = h.now()
+			}
+			lost[key] = since
+			if h.now().Sub(since) < h.After {
+				continue
+			}
+			healed, herr := o.healLog(ctx, m, s)
+			if err = errors.Join(err, herr); herr == nil && healed != nil {
+				all = append(all, *healed)
+			}
+		}
+	}
+	h.lost = lost
+	return all, err
+}
+
+func (h *Healing) now() time.Time {
+	if h.Now != nil {
+		return h.Now()
+	}
+	return time.Now()
+}
+
+// leads tells whether a shard is to be looked at.
+func (h *Healing) leads(o *Operator, m *topology.Map, s int) bool {
+	there := o.there()
+	first := slices.IndexFunc(m.Assigned[s], func(name string) bool { return there[name] })
+	return h.Own == "" || first >= 0 && m.Assigned[s][first] == h.Own
+}
+
+// reports asks the nodes of a shard that are there what they have.
+func (o *Operator) reports(ctx context.Context, m *topology.Map, s int) (all []report) {
+	for _, r := range o.watch.Replicas(m.ID(), m.Current.Number, s) {
+		if !slices.Contains(m.Assigned[s], r.Node) {
+			continue
+		}
+		answer, err := node.Send(ctx, o.bus.Conn, r.Node, node.Order{Do: "contents", Collection: m.ID(), Generation: m.Current.Number, Shard: s})
+		if err != nil || answer.Contents == "" { // it counts as away
+			o.log.Warn("a replica does not tell what it has", "node", r.Node, "collection", m.Collection, "shard", s, "error", err)
+			continue
+		}
+		all = append(all, report{r.Node, answer})
+	}
+	return all
+}
+
+// alike are the largest group of reports with the same contents at the same entry.
+func alike(reports []report) (group []report) {
+	for _, r := range reports {
+		same := slices.DeleteFunc(slices.Clone(reports), func(o report) bool { return o.Contents != r.Contents || o.Shard.Applied != r.Shard.Applied })
+		if len(same) > len(group) {
+			group = same
+		}
+	}
+	return group
+}
+
+func names(reports []report) (all []string) {
+	for _, r := range reports {
+		all = append(all, r.node)
+	}
+	return all
+}
+
+// within tells whether a replica has carried out what another one has, and perhaps less.
+func (r report) within(o report) bool {
+	mark := r.Recent[r.Shard.Applied]
+	return r.Shard.Applied == o.Shard.Applied && r.Contents == o.Contents ||
+		r.Shard.Applied < o.Shard.Applied && mark != nil && bytes.Equal(mark, o.Recent[r.Shard.Applied])
+}
+
+// furthestOf are the reports with all that most have of one history, and how many have a
+// part of it.
+func furthestOf(reports []report) (furthest []report, parts int) {
+	for _, r := range reports {
+		n := 0
+		for _, o := range reports {
+			if o.within(r) {
+				n++
+			}
+		}
+		if n > parts {
+			parts = n
+			furthest = slices.DeleteFunc(slices.Clone(reports), func(o report) bool { return o.Shard.Applied != r.Shard.Applied || o.Contents != r.Contents })
+		}
+	}
+	return furthest, parts
+}
+
+func (o *Operator) healLog(ctx context.Context, m *topology.Map, s int) (*Healed, error) {
+	ctx, stop := context.WithTimeout(ctx, patience)
+	defer stop()
+	reports := o.reports(ctx, m, s)
+	follow := slices.DeleteFunc(slices.Clone(reports), func(r report) bool { return r.Lost || r.Log != "" })
+	lost := slices.DeleteFunc(slices.Clone(reports), func(r report) bool { return !r.Lost })
+	if len(lost) == 0 {
+		return nil, nil // it has passed
+	}
+	right := func(n int) bool { return n > 0 && len(m.Assigned[s])-n < m.Acks }
+	kept, goOn := follow, func() error { return nil }
+	if !right(len(follow)) {
+		var n int
+		if kept, n = furthestOf(lost); !right(n) {
+			return nil, fmt.Errorf("%w: shard %d of %s: nodes %s follow the log and %s do not: nobody has all changes for sure. Look at the replicas, then restore, or let nodes rejoin",
+				ErrDiffer, s, m.Collection, strings.Join(names(follow), ", "), strings.Join(names(lost), ", "))
+		}
+		var err error
+		if goOn, err = o.adopted(ctx, m, s, kept); err != nil {
+			return nil, err
+		}
+	}
+	healed := &Healed{Collection: m.Collection, Shard: s, Kept: names(kept)}
+	return healed, o.makeAgain(ctx, m, s, kept, reports, healed, goOn)
+}
+
+// adopted prepares that the log goes on after what some replicas have, which it does after
+// goOn. Until then the shard takes no changes and is looked at again: there must be an object
+// for others to begin with first.
+func (o *Operator) adopted(ctx context.Context, m *topology.Map, s int, kept []report) (goOn func() error, err error) {
+	applied := kept[0].Shard.Applied
+	stream, err := o.bus.JS.Stream(ctx, bus.LogStream(m.ID(), s))
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return func() error { return o.bus.MakeLog(ctx, m.ID(), s, applied) }, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("log of shard %d: %w", s, err)
+	}
+	// What the log has goes, and the next entry has the number after what they have.
+	after := func(sequence uint64) func() error {
+		return func() error { return stream.Purge(ctx, jetstream.WithPurgeSequence(sequence+1)) }
+	}
+	last := stream.CachedInfo().State.LastSeq
+	if last < applied {
+		return after(applied), nil
+	}
+	// Others may have carried out all that the log has, and be away. So that they do not go on
+	// after it, the log passes over a number, which nobody has but those that are right.
+	for _, r := range kept {
+		order := node.Order{Do: "adopt", Collection: m.ID(), Generation: m.Current.Number, Shard: s, Sequence: last + 1}
+		if _, err := node.Send(ctx, o.bus.Conn, r.node, order); err != nil {
+			return nil, err
+		}
+	}
+	return after(last + 1), nil
+}
+
+// patience is how long a node may take to read a replica, or to make one again.
+const patience = 10 * time.Minute
+
+// makeAgain has the replicas that are not kept begin anew, with an object of one that is: so
+// what the log has from before makes no difference. Once that is made goOn is called.
+func (o *Operator) makeAgain(ctx context.Context, m *topology.Map, s int, kept, reports []report, healed *Healed, goOn func() error) error {
+	healed.Again = slices.DeleteFunc(names(reports), func(name string) bool { return slices.Contains(names(kept), name) })
+	if _, err := o.checkpointOf(ctx, m, s, kept[0].node); err != nil {
+		return err
+	}
+	if err := goOn(); err != nil {
+		return err
+	}
+	for _, name := range healed.Again {
+		if _, err := node.Send(ctx, o.bus.Conn, name, node.Order{Do: "rejoin", Collection: m.ID(), Generation: m.Current.Number, Shard: s}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Compare reads the replicas of all shards and compares what they have at the same entry of
+// their logs, part by part. Where they differ those that most have in common are right, and
+// the others are made again; where there is no majority one is made again of its object and
+// the log, and another one at the next time. A shard whose replicas are at different entries
+// all the time, or of which fewer than two are there, is passed over.
+func (o *Operator) Compare(ctx context.Context, h *Healing) (compared int, all []Healed, err error) {
+	for _, m := range o.watch.Maps() {
+		for s := range m.Shards() {
+			if m.Current == nil || !h.leads(o, m, s) {
+				continue
+			}
+			began := time.Now()
+			is, healed, cerr := o.compare(ctx, h, m, s)
+			select { // half of the time is for others
+			case <-time.After(time.Since(began)):
+			case <-ctx.Done():
+				return compared, all, errors.Join(err, ctx.Err())
+			}
+			if is {
+				compared++
+			}
+			if healed != nil {
+				all = append(all, *healed)
+			}
+			err = errors.Join(err, cerr)
+		}
+	}
+	return compared, all, err
+}
+
+// meetings is how often replicas are asked until they are at the same entry.
+const meetings = 5
+
+func (o *Operator) compare(ctx context.Context, h *Healing, m *topology.Map, s int) (compared bool, _ *Healed, err error) {
+	ctx, stop := context.WithTimeout(ctx, patience)
+	defer stop()
+	var reports []report
+	for range meetings {
+		reports = slices.DeleteFunc(o.reports(ctx, m, s), func(r report) bool { return r.Log != "" })
+		if len(reports) < 2 {
+			return false, nil, nil
+		}
+		if compared = !slices.ContainsFunc(reports, func(r report) bool { return r.Shard.Applied != reports[0].Shard.Applied }); compared {
+			break
+		}
+		select {
+		case <-ctx.Done():
+			return false, nil, ctx.Err()
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
+	kept := alike(reports)
+	if !compared || len(kept) == len(reports) {
+		return compared, nil, nil
+	}
+	healed := &Healed{Collection: m.Collection, Shard: s, Kept: names(kept), Parts: differing(reports)}
+	if 2*len(kept) > len(m.Assigned[s]) {
+		return true, healed, o.makeAgain(ctx, m, s, kept, reports, healed, func() error { return nil })
+	}
+	stream, err := o.bus.JS.Stream(ctx, bus.LogStream(m.ID(), s))
+	if err != nil {
+		return true, healed, fmt.Errorf("log of shard %d: %w", s, err)
+	}
+	if stream.CachedInfo().State.FirstSeq > m.Current.Shards[s].Applied+1 {
+		return true, healed, fmt.Errorf("%w: shard %d of %s on nodes %s, and the log begins after the object", ErrDiffer, s, m.Collection, strings.Join(names(reports), ", "))
+	}
+	if h.made == nil {
+		h.made = map[string]int{}
+	}
+	key := fmt.Sprint(m.ID(), " ", m.Current.Number, " ", s)
+	again := reports[len(reports)-1-h.made[key]%len(reports)].node
+	h.made[key]++
+	healed.Again = []string{again}
+	healed.Kept = slices.DeleteFunc(names(reports), func(name string) bool { return name == again })
+	_, err = node.Send(ctx, o.bus.Conn, again, node.Order{Do: "rejoin", Collection: m.ID(), Generation: m.Current.Number, Shard: s})
+	return true, healed, err
+}
+
+// differing counts the parts of documents that are not alike.
+func differing(reports []report) (n int) {
+	for i := range node.Parts {
+		for _, r := range reports[1:] {
+			if i >= len(r.Parts) || i >= len(reports[0].Parts) || !bytes.Equal(r.Parts[i], reports[0].Parts[i]) {
+				n++
+				break
+			}
+		}
+	}
+	return n
+}

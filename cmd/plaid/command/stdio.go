@@ -1,0 +1,190 @@
+package command
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/internal/cli/out"
+)
+
+// streams are the ends of the command line. A width is the number of columns
+// of a terminal, 0 for anything else.
+type streams struct {
+	in                 io.Reader
+	out, err           io.Writer
+	outWidth, errWidth int
+	now                func() time.Time // nil: time.Now
+}
+
+// stdio is where one run of the program reads and writes.
+type stdio struct {
+	streams
+	console *out.Console
+	stdout  io.Writer // as it came; streams.out takes progress off the screen first
+	name    string    // of the command
+	args    []string
+	json    bool // --json is among them
+
+	quiet, verbose bool // global flags
+	stages         stages
+}
+
+// warn writes a line to stderr unless --quiet.
+func (t *stdio) warn(format string, args ...any) {
+	if !t.quiet {
+		fmt.Fprintf(t.console, "plaid: warning: %s\n", t.readable(fmt.Sprintf(format, args...)))
+	}
+}
+
+// hint writes what may help after an error to stderr unless --quiet.
+func (t *stdio) hint(format string, args ...any) {
+	if !t.quiet {
+		fmt.Fprintf(t.console, "plaid: %s\n", t.readable(fmt.Sprintf(format, args...)))
+	}
+}
+
+// readable makes a message fit for a terminal: the names of files and documents in
+// it may be of any bytes and any length. Lines stay lines, except within a name
+// that was given as an argument.
+func (t *stdio) readable(msg string) string {
+	for _, arg := range t.args {
+		if strings.HasPrefix(arg, "-") {
+			_, arg, _ = strings.Cut(arg, "=")
+		}
+		if strings.Contains(arg, "\n") {
+			msg = strings.ReplaceAll(msg, arg, strings.ReplaceAll(arg, "\n", `\n`))
+		}
+	}
+	const most = 2000 // bytes of a line
+	var b strings.Builder
+	for line := range strings.Lines(out.Escaped(msg)) {
+		if over := len(line) - most; over > 0 {
+			line = fmt.Sprintf("%s … (%d bytes left out) … %s", strings.ToValidUTF8(line[:most/2], ""), over, strings.ToValidUTF8(line[len(line)-most/2:], ""))
+		}
+		b.WriteString(line)
+	}
+	return b.String()
+}
+
+// warner prints warnings of libraries as the program prints its own.
+func (t *stdio) warner() *slog.Logger { return slog.New(warnHandler{t}) }
+
+type warnHandler struct{ t *stdio }
+
+func (h warnHandler) Enabled(_ context.Context, l slog.Level) bool { return l >= slog.LevelWarn }
+func (h warnHandler) WithAttrs([]slog.Attr) slog.Handler           { return h }
+func (h warnHandler) WithGroup(string) slog.Handler                { return h }
+
+func (h warnHandler) Handle(_ context.Context, r slog.Record) error {
+	h.t.warn("%s", r.Message)
+	return nil
+}
+
+// print writes a result to stdout in one go.
+func (t *stdio) print(text []byte) error {
+	if _, err := t.out.Write(text); err != nil {
+		return fmt.Errorf("%w: %w", errOutput, err)
+	}
+	return nil
+}
+
+// errOutput: what a command was to do is done, and its report could not be written.
+var errOutput = errors.New("writing the result")
+
+// line is v as a line of JSON, of the type that has the name of the command.
+func (t *stdio) line(v any) ([]byte, error) { return out.Typed(t.name, v) }
+
+// report prints v as a line of JSON with --json, else what text writes.
+func (t *stdio) report(v any, text func(b *bytes.Buffer)) error {
+	return t.reportAs(t.name, v, text)
+}
+
+// reportAs is report for a type of JSON that has another name than the command.
+func (t *stdio) reportAs(kind string, v any, text func(b *bytes.Buffer)) error {
+	if t.json {
+		line, err := out.Typed(kind, v)
+		if err != nil {
+			return err
+		}
+		return t.print(line)
+	}
+	var b bytes.Buffer
+	text(&b)
+	return t.print([]byte(out.Escaped(b.String())))
+}
+
+// logger writes to stderr with --verbose, nowhere without.
+func (t *stdio) logger() *slog.Logger {
+	if !t.verbose {
+		return slog.New(slog.DiscardHandler)
+	}
+	return slog.New(slog.NewTextHandler(t.console, nil))
+}
+
+// progress is where long operations report to: the status line, and with --verbose
+// the log, which gets a line for each stage. It is nil where nobody looks.
+func (t *stdio) progress() func(index.Progress) {
+	var show func(index.Progress)
+	if !t.quiet {
+		show = out.Progress(t.console, t.now)
+	}
+	if !t.verbose {
+		return show
+	}
+	t.stages.log, t.stages.now = t.logger(), t.now
+	return func(p index.Progress) {
+		t.stages.report(p)
+		if show != nil {
+			show(p)
+		}
+	}
+}
+
+// stages logs the stages of a long operation as they end.
+type stages struct {
+	log   *slog.Logger
+	now   func() time.Time
+	last  index.Progress
+	begin time.Time
+}
+
+func (s *stages) report(p index.Progress) {
+	if p.Stage != s.last.Stage {
+		s.end()
+		s.begin = s.now()
+	}
+	s.last = p
+}
+
+// end logs the last stage.
+func (s *stages) end() {
+	if s.last.Stage == "" {
+		return
+	}
+	args := []any{"stage", s.last.Stage, "took", round(s.now().Sub(s.begin))}
+	if s.last.Unit != "" {
+		args = append(args, s.last.Unit, s.last.Done)
+	}
+	s.log.Info("stage done", args...)
+	s.last = index.Progress{}
+}
+
+// logOpened logs what has been opened.
+func (t *stdio) logOpened(ix *index.Index, took time.Duration) error {
+	snap, err := ix.Snapshot()
+	if err != nil {
+		return err
+	}
+	t.logger().Info("index opened", "path", ix.Path(), "documents", snap.Len(), "tokens", snap.State().LiveTokens, "kernels", ix.Backend(), "took", round(took))
+	return snap.Close()
+}
+
+// round leaves what is worth reading of a time.
+func round(d time.Duration) time.Duration { return d.Round(100 * time.Microsecond) }

@@ -1,0 +1,94 @@
+package docs_test
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+var (
+	packageWord  = regexp.MustCompile(`(?:^|\s)\./([\w./-]*)`)
+	testPattern  = regexp.MustCompile(`-(?:run|bench|fuzz)[= ]'?([^\s']+)`)
+	testFunction = regexp.MustCompile(`(?m)^func ((?:Test|Fuzz|Benchmark|Example)\w*)\(`)
+)
+
+// testsOf are the names of tests in the packages that a word such as ./index/... of a command
+// stands for, in whichever of the modules.
+func testsOf(t *testing.T, word string) (names []string) {
+	folder, below := strings.CutSuffix(word, "...")
+	for _, root := range []string{"..", "../cluster", "../vectors/formats"} {
+		first := filepath.Join(root, folder)
+		err := filepath.WalkDir(first, func(path string, entry fs.DirEntry, err error) error {
+			switch {
+			case err != nil && path == first:
+				return fs.SkipAll // of another module
+			case err != nil:
+				return err
+			case entry.IsDir() && path != first && !below:
+				return fs.SkipDir
+			case !strings.HasSuffix(path, "_test.go"):
+				return nil
+			}
+			text, err := os.ReadFile(path)
+			for _, m := range testFunction.FindAllStringSubmatch(string(text), -1) {
+				names = append(names, m[1])
+			}
+			return err
+		})
+		require.NoError(t, err)
+	}
+	return names
+}
+
+// Tests that pages name in commands are there: go test says nothing of a pattern that fits none.
+func TestNamedTestsAreThere(t *testing.T) {
+	checked := 0
+	for _, page := range markdownFiles(t) {
+		var commands []string
+		continued := false
+		for _, l := range readLines(t, page) {
+			if !l.code {
+				commands = append(commands, codeSpan.FindAllString(l.text, -1)...)
+				continue
+			}
+			text, more := strings.CutSuffix(l.text, `\`)
+			if continued {
+				commands[len(commands)-1] += text
+			} else {
+				commands = append(commands, text)
+			}
+			continued = more
+		}
+		for _, command := range commands {
+			command = strings.ReplaceAll(strings.Trim(command, "`"), `\|`, "|")
+			packages := packageWord.FindAllStringSubmatch(command, -1)
+			if packages == nil {
+				continue
+			}
+			var names []string
+			for _, m := range packages {
+				names = append(names, testsOf(t, m[1])...)
+			}
+			for _, m := range testPattern.FindAllStringSubmatch(command, -1) {
+				if m[1] == "^$" || m[1] == "-" || m[1] == "NONE" { // none, with -bench
+					continue
+				}
+				top, _, _ := strings.Cut(m[1], "/")
+				for _, one := range strings.Split(top, "|") {
+					checked++
+					pattern, err := regexp.Compile(one)
+					require.NoError(t, err, "%s: %s", page, command)
+					assert.True(t, slices.ContainsFunc(names, pattern.MatchString), "%s: no test is named %q: %s", page, one, command)
+				}
+			}
+		}
+	}
+	assert.Greater(t, checked, 60)
+}

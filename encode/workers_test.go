@@ -1,0 +1,245 @@
+package encode
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/plaid-ir/plaid/internal/parallel"
+)
+
+// gated is a backend whose batches wait until they are let through, and which notes their
+// texts. A text with "panic" or "fail" in it does that.
+type gated struct {
+	backend
+	entered chan []string
+	free    chan struct{}
+	ended   chan error // contexts of batches that ended while they waited
+}
+
+var errText = errors.New("a text that fails")
+
+func (b *gated) compute(ctx context.Context, r Role, batch []*chunk) error {
+	var texts []string
+	for _, c := range batch {
+		for i := range c.texts {
+			texts = append(texts, c.texts[i].text.Text)
+		}
+	}
+	b.entered <- texts
+	select {
+	case <-b.free:
+	case <-ctx.Done():
+		b.ended <- ctx.Err()
+		return ctx.Err()
+	}
+	if all := strings.Join(texts, " "); strings.Contains(all, "panic") {
+		panic("a text that panics")
+	} else if strings.Contains(all, "fail") {
+		return errText
+	}
+	return b.backend.compute(ctx, r, batch)
+}
+
+func gate(t *testing.T, o *Options) (*Encoder, *gated) {
+	e := open(t, nano(t), o)
+	b := &gated{e.backend, make(chan []string, 100), make(chan struct{}, 100), make(chan error, 100)}
+	e.backend = b
+	return e, b
+}
+
+// waitingCalls is how many calls have something in the queue.
+func waitingCalls(e *Encoder) int {
+	e.workers.mu.Lock()
+	defer e.workers.mu.Unlock()
+	return len(e.workers.turns)
+}
+
+func untilWaiting(t *testing.T, e *Encoder, n int) {
+	t.Helper()
+	require.Eventually(t, func() bool { return waitingCalls(e) == n }, time.Minute, time.Millisecond)
+}
+
+// asked is a query under way.
+type asked struct {
+	got    Embedding
+	err    error
+	fault  any
+	done   chan struct{}
+	cancel context.CancelFunc
+}
+
+func ask(t *testing.T, e *Encoder, text string) *asked {
+	ctx, cancel := context.WithCancel(t.Context())
+	a := &asked{done: make(chan struct{}), cancel: cancel}
+	go func() {
+		defer close(a.done)
+		defer func() { a.fault = recover() }()
+		a.got, a.err = e.Query(ctx, text)
+	}()
+	return a
+}
+
+// What waits is computed together, whichever calls it is of, and has the vectors, to the
+// bit, that it has alone.
+func TestBatchesAcrossCalls(t *testing.T) {
+	e, b := gate(t, &Options{Threads: 1})
+	alone := open(t, nano(t), nil)
+	first := ask(t, e, "first")
+	require.Equal(t, []string{"first"}, <-b.entered)
+	var calls []*asked
+	for i := range 5 {
+		calls = append(calls, ask(t, e, fmt.Sprint("cells number ", i)))
+	}
+	document := make(chan []float32, 1)
+	go func() {
+		for d, err := range e.Documents(t.Context(), seq([]Text{{Text: "a document, of cells."}})) {
+			if err != nil {
+				t.Error(err)
+			}
+			document <- append([]float32(nil), d.Tokens...)
+		}
+	}()
+	untilWaiting(t, e, 6)
+	b.free <- struct{}{}
+	require.Len(t, <-b.entered, 6)
+	b.free <- struct{}{}
+	<-first.done
+	for i, c := range calls {
+		<-c.done
+		require.NoError(t, c.err)
+		want, err := alone.Query(t.Context(), fmt.Sprint("cells number ", i))
+		require.NoError(t, err)
+		require.Equal(t, want, c.got)
+	}
+	for d, err := range alone.Documents(t.Context(), seq([]Text{{Text: "a document, of cells."}})) {
+		require.NoError(t, err)
+		require.Equal(t, d.Tokens, <-document)
+	}
+	require.Empty(t, b.entered)
+}
+
+// A query waits for one chunk of a long stream, and not for all that is queued of it.
+func TestCallsTakeTurns(t *testing.T) {
+	e, b := gate(t, &Options{Threads: 1})
+	b.backend.(*local).chunk = 30 // a query is a batch
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for _, err := range e.Documents(t.Context(), seq(make60())) {
+			if err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	require.Contains(t, <-b.entered, "cells")
+	untilWaiting(t, e, 1)
+	a := ask(t, e, "one")
+	untilWaiting(t, e, 2)
+	c := ask(t, e, "two")
+	untilWaiting(t, e, 3)
+	for range 3 {
+		b.free <- struct{}{}
+	}
+	require.Contains(t, <-b.entered, "cells")
+	require.Equal(t, []string{"one"}, <-b.entered)
+	require.Equal(t, []string{"two"}, <-b.entered)
+	close(b.free)
+	wg.Wait()
+	<-a.done
+	<-c.done
+}
+
+// Who leaves goes at once, from the queue too, and a batch that nobody waits for any more
+// ends.
+func TestLeavers(t *testing.T) {
+	e, b := gate(t, &Options{Threads: 1})
+	first := ask(t, e, "first")
+	<-b.entered
+	second, third := ask(t, e, "second"), ask(t, e, "third")
+	untilWaiting(t, e, 2)
+	second.cancel()
+	<-second.done // though nothing was let through
+	require.ErrorIs(t, second.err, context.Canceled)
+	untilWaiting(t, e, 1)
+	fourth := ask(t, e, "fourth")
+	untilWaiting(t, e, 2)
+	b.free <- struct{}{}
+	<-first.done
+	require.NoError(t, first.err)
+	require.Equal(t, []string{"third", "fourth"}, <-b.entered)
+	third.cancel()
+	<-third.done
+	require.ErrorIs(t, third.err, context.Canceled)
+	require.Empty(t, b.ended) // the fourth still waits
+	fourth.cancel()
+	<-fourth.done
+	require.ErrorIs(t, <-b.ended, context.Canceled)
+	// Nothing is held by those who have left.
+	last := ask(t, e, "last")
+	require.Equal(t, []string{"last"}, <-b.entered)
+	b.free <- struct{}{}
+	<-last.done
+	require.NoError(t, last.err)
+	require.Eventually(t, func() bool { e.mu.Lock(); defer e.mu.Unlock(); return e.uses == 0 && e.calls == 0 }, time.Minute, time.Millisecond)
+}
+
+// A text that fails, or panics, fails its own call only.
+func TestFaultsStayWithTheirCall(t *testing.T) {
+	e, b := gate(t, &Options{Threads: 1})
+	first := ask(t, e, "first")
+	<-b.entered
+	good, fail, panics, other := ask(t, e, "good"), ask(t, e, "will fail"), ask(t, e, "will panic"), ask(t, e, "other")
+	untilWaiting(t, e, 4)
+	close(b.free)
+	for _, c := range []*asked{first, good, fail, panics, other} {
+		<-c.done
+	}
+	require.NoError(t, first.err)
+	require.NoError(t, good.err)
+	require.NoError(t, other.err)
+	require.NotEmpty(t, good.got.Vectors)
+	require.NotEmpty(t, other.got.Vectors)
+	require.ErrorIs(t, fail.err, errText)
+	var te *TextError
+	require.ErrorAs(t, fail.err, &te)
+	require.Zero(t, te.Row)
+	require.IsType(t, &parallel.Panic{}, panics.fault)
+	require.Nil(t, good.fault)
+}
+
+// A batch waits for others while some are computed, and not else.
+func TestBatchWait(t *testing.T) {
+	_, err := Open(nano(t), &Options{BatchWait: -1})
+	require.Error(t, err)
+	e, b := gate(t, &Options{Threads: 2, BatchWait: time.Hour})
+	first := ask(t, e, "first")
+	require.Equal(t, []string{"first"}, <-b.entered) // nothing else is computed
+	second := ask(t, e, "second")
+	untilWaiting(t, e, 1)
+	third := ask(t, e, "third")
+	untilWaiting(t, e, 2)
+	require.Empty(t, b.entered) // though a worker is free
+	b.free <- struct{}{}
+	require.Equal(t, []string{"second", "third"}, <-b.entered)
+	b.free <- struct{}{}
+	for _, c := range []*asked{first, second, third} {
+		<-c.done
+		require.NoError(t, c.err)
+	}
+	e.workers.mu.Lock()
+	e.workers.wait = time.Millisecond
+	e.workers.mu.Unlock()
+	first = ask(t, e, "first")
+	<-b.entered
+	second = ask(t, e, "second")
+	require.Equal(t, []string{"second"}, <-b.entered) // a wait that is over
+	close(b.free)
+	<-first.done
+	<-second.done
+}

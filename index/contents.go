@@ -1,0 +1,100 @@
+package index
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+
+	"github.com/plaid-ir/plaid/storage"
+)
+
+// Contents are digests of the live documents of an index and of its codec. Two indexes with
+// the same contents have the same documents at the same ordinals, with the same payloads and
+// encoded alike, however their files came about: by other commits, merges and compactions.
+type Contents struct {
+	// Codec is the digest of centroids, cutoffs and scales.
+	Codec string
+	// Parts are digests of the documents by [Place] of their ids: two indexes that differ in
+	// one of them differ in documents whose ids belong there.
+	Parts [][sha256.Size]byte
+}
+
+// Contents reads all documents, in so many parts. The error is as of [Snapshot.Verify] where
+// one is damaged.
+func (s *Snapshot) Contents(ctx context.Context, parts int) (c *Contents, err error) {
+	if parts < 1 {
+		return nil, fmt.Errorf("%w: %d parts", ErrOption, parts)
+	}
+	c = &Contents{Parts: make([][sha256.Size]byte, parts)}
+	if c.Codec, err = s.CodecDigest(); err != nil {
+		return nil, err
+	}
+	err = s.eachDigest(ctx, func(id string, sum [sha256.Size]byte) {
+		part := &c.Parts[Place(id, parts)]
+		for i := range part { // which no order makes a difference to
+			part[i] ^= sum[i]
+		}
+	})
+	return c, err
+}
+
+// eachDigest gives the digests of all live documents to fn.
+func (s *Snapshot) eachDigest(ctx context.Context, fn func(id string, sum [sha256.Size]byte)) (err error) {
+	defer storage.Guard(s.Path(), &err)()
+	rb := s.Codec().RowBytes()
+	sum := sha256.New()
+	field := func(b []byte, there bool) {
+		var head [9]byte
+		if there {
+			head[0] = 1
+		}
+		binary.LittleEndian.PutUint64(head[1:], uint64(len(b)))
+		sum.Write(head[:])
+		sum.Write(b)
+	}
+	for i := range s.Chunks() {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		first, offsets := s.ChunkDocs(i)
+		ch, err := s.Chunk(i, storage.All)
+		if err != nil {
+			return err
+		}
+		for d := range len(offsets) - 1 {
+			ordinal := first + uint32(d)
+			if !s.Live(ordinal) {
+				continue
+			}
+			payload, err := s.Payload(ordinal)
+			if err != nil {
+				return err
+			}
+			lo, hi := int(offsets[d]), int(offsets[d+1])
+			id := s.ID(ordinal)
+			sum.Reset()
+			field(binary.LittleEndian.AppendUint32(nil, ordinal), true)
+			field([]byte(id), true)
+			field(payload, payload != nil)
+			field(ch.Codes[lo*ch.CodeBytes:hi*ch.CodeBytes], true)
+			field(ch.Factors[2*lo:2*hi], true)
+			field(ch.Residuals[lo*rb:hi*rb], true)
+			var digest [sha256.Size]byte
+			sum.Sum(digest[:0])
+			fn(id, digest)
+		}
+	}
+	return nil
+}
+
+// Digest is one of all contents, in hexadecimal digits.
+func (c *Contents) Digest() string {
+	sum := sha256.New()
+	sum.Write([]byte(c.Codec))
+	for _, part := range c.Parts {
+		sum.Write(part[:])
+	}
+	return hex.EncodeToString(sum.Sum(nil))
+}

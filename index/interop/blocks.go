@@ -1,0 +1,125 @@
+package interop
+
+import (
+	"context"
+	"fmt"
+	"iter"
+)
+
+// Blocks streams codes and residuals in document order, in blocks of 1 to
+// maxTokens tokens, and holds no more than one block in memory. Residuals come
+// in plaid's order. Every code is checked to be below K; an error names the
+// file and the token (its row in the file). The first error ends the stream.
+//
+// Files are opened anew for each stream, so it may be run more than once.
+func (x *Index) Blocks(ctx context.Context, maxTokens int) iter.Seq2[Block, error] {
+	return x.stream(ctx, maxTokens, true)
+}
+
+// stream is Blocks, without residuals if only codes are wanted.
+func (x *Index) stream(ctx context.Context, maxTokens int, residuals bool) iter.Seq2[Block, error] {
+	return func(yield func(Block, error) bool) {
+		if maxTokens < 1 {
+			yield(Block{}, fmt.Errorf("index folder %s: blocks of %d tokens, want at least 1", x.Dir, maxTokens))
+			return
+		}
+		s := blockStream{index: x, max: int(min(int64(maxTokens), x.Tokens)), residuals: residuals}
+		for _, c := range x.parts.chunks {
+			ok, err := s.streamChunk(ctx, c, yield)
+			if err != nil {
+				yield(Block{}, fmt.Errorf("index folder %s: %w", x.Dir, err))
+			}
+			if err != nil || !ok {
+				return
+			}
+		}
+	}
+}
+
+// blockStream holds the buffers of one stream; they grow to a block at most.
+type blockStream struct {
+	index     *Index
+	max       int
+	residuals bool
+
+	wide  []int64
+	codes []uint32
+	bytes []byte
+}
+
+// streamChunk yields the blocks of a chunk. ok is false when the consumer stopped.
+func (s *blockStream) streamChunk(ctx context.Context, c chunk, yield func(Block, error) bool) (ok bool, err error) {
+	if c.rows == 0 {
+		return true, nil
+	}
+	if s.index.closed.Load() {
+		return false, ErrClosed
+	}
+	codes, err := s.index.folder.openArray(c.codes)
+	if err != nil {
+		return false, err
+	}
+	defer codes.close()
+	// The files may have been replaced since Open looked at them.
+	if err := s.index.checkCodes(c, codes, false); err != nil {
+		return false, err
+	}
+	var residuals array
+	if s.residuals {
+		if residuals, err = s.index.folder.openArray(c.residuals); err != nil {
+			return false, err
+		}
+		defer residuals.close()
+		if err := s.index.checkResiduals(c, residuals, false); err != nil {
+			return false, err
+		}
+	}
+	for at := 0; at < c.rows; {
+		if err := ctx.Err(); err != nil {
+			return false, err
+		}
+		if s.index.closed.Load() {
+			return false, ErrClosed
+		}
+		n := min(s.max, c.rows-at)
+		b, err := s.readBlock(c, codes, residuals, at, n)
+		if err != nil {
+			return false, err
+		}
+		if !yield(b, nil) {
+			return false, nil
+		}
+		at += n
+	}
+	return true, nil
+}
+
+// readBlock reads n tokens from row at on.
+func (s *blockStream) readBlock(c chunk, codes, residuals array, at, n int) (Block, error) {
+	if len(s.wide) < n {
+		s.wide, s.codes = make([]int64, n), make([]uint32, n)
+	}
+	b := Block{Codes: s.codes[:n]}
+	if err := codes.ints(s.wide[:n], at); err != nil {
+		return Block{}, fmt.Errorf("%s: %w", c.codes, err)
+	}
+	for i, v := range s.wide[:n] {
+		if v < 0 || v >= int64(s.index.K) {
+			return Block{}, fmt.Errorf("%w: %s: token %d has code %d, want 0 to %d", ErrBroken, c.codes, at+i, v, s.index.K-1)
+		}
+		b.Codes[i] = uint32(v)
+	}
+	if residuals == nil {
+		return b, nil
+	}
+	row := s.index.RowBytes()
+	if len(s.bytes) < n*row {
+		s.bytes = make([]byte, n*row)
+	}
+	b.Residuals = s.bytes[:n*row]
+	if err := residuals.bytes(b.Residuals, at*row); err != nil {
+		return Block{}, fmt.Errorf("%s: %w", c.residuals, err)
+	}
+	repack(b.Residuals)
+	return b, nil
+}

@@ -1,0 +1,278 @@
+package interop
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+)
+
+const (
+	// streamTokens is the block size of passes over the codes alone.
+	streamTokens = 1 << 16
+	// maxReports bounds the differences that VerifyIVF spells out.
+	maxReports = 100
+)
+
+// lists are inverted lists: that of centroid c is items[starts[c]:starts[c+1]],
+// ascending and distinct. They take 4 bytes a posting and 8 a centroid.
+type lists struct {
+	items  []uint32
+	starts []int64
+}
+
+func (l *lists) ofCentroid(c int) []uint32 { return l.items[l.starts[c]:l.starts[c+1]] }
+
+// invert computes the inverted lists from codes and lengths, in two passes over
+// the codes: one counts, one fills. Items are documents or, with tokens, tokens.
+func (x *Index) invert(ctx context.Context, tokens bool) (*lists, error) {
+	l := &lists{starts: make([]int64, x.K+1)}
+	if err := x.postings(ctx, tokens, func(c, _ uint32) { l.starts[c+1]++ }); err != nil {
+		return nil, err
+	}
+	for c := range x.K {
+		l.starts[c+1] += l.starts[c]
+	}
+	l.items = make([]uint32, l.starts[x.K])
+	next := slices.Clone(l.starts[:x.K])
+	same := true
+	err := x.postings(ctx, tokens, func(c, item uint32) {
+		if next[c] == l.starts[c+1] {
+			same = false
+			return
+		}
+		l.items[next[c]] = item
+		next[c]++
+	})
+	if err != nil {
+		return nil, err
+	}
+	if !same || !slices.Equal(next, l.starts[1:]) {
+		return nil, fmt.Errorf("index folder %s: %w: two passes over the codes differ", x.Dir, ErrChanged)
+	}
+	return l, nil
+}
+
+// postings calls visit with each distinct pair of centroid and item, items ascending.
+func (x *Index) postings(ctx context.Context, tokens bool, visit func(c, item uint32)) error {
+	if tokens && x.Tokens > math.MaxUint32 {
+		return fmt.Errorf("index folder %s: %w: lists of %d tokens", x.Dir, ErrUnsupported, x.Tokens)
+	}
+	var last []int64 // the last document of each centroid
+	if !tokens {
+		last = make([]int64, x.K)
+		for c := range last {
+			last[c] = -1
+		}
+	}
+	doc, left, token := -1, int32(0), uint32(0)
+	for b, err := range x.stream(ctx, streamTokens, false) {
+		if err != nil {
+			return err
+		}
+		for _, c := range b.Codes {
+			for left == 0 {
+				doc++
+				left = x.DocLens[doc]
+			}
+			left--
+			switch {
+			case tokens:
+				visit(c, token)
+				token++
+			case last[c] != int64(doc):
+				last[c] = int64(doc)
+				visit(c, uint32(doc))
+			}
+		}
+	}
+	return nil
+}
+
+// VerifyIVF compares the folder's inverted lists with those that follow from
+// codes and document lengths, and describes each difference; none are left out
+// silently, but after 100 only their number is given. An import does not need
+// the lists: other engines are known to lose postings. Memory is 4 bytes a
+// posting. It is [ErrNoIVF] if the folder has none.
+func (x *Index) VerifyIVF(ctx context.Context) ([]string, error) {
+	if !x.HasIVF() {
+		return nil, fmt.Errorf("index folder %s: %w", x.Dir, ErrNoIVF)
+	}
+	if x.closed.Load() {
+		return nil, fmt.Errorf("index folder %s: %w", x.Dir, ErrClosed)
+	}
+	want, err := x.invert(ctx, x.parts.ivfTokens)
+	if err != nil {
+		return nil, err
+	}
+	v := verifier{index: x, want: want}
+	if err := v.compareAll(ctx); err != nil {
+		return nil, fmt.Errorf("index folder %s: %w", x.Dir, err)
+	}
+	if v.unlisted > 0 {
+		v.reports = append(v.reports, fmt.Sprintf("and %d more differences", v.unlisted))
+	}
+	return v.reports, nil
+}
+
+type verifier struct {
+	index    *Index
+	want     *lists
+	reports  []string
+	unlisted int
+}
+
+func (v *verifier) report(format string, args ...any) {
+	if len(v.reports) == maxReports {
+		v.unlisted++
+		return
+	}
+	v.reports = append(v.reports, fmt.Sprintf(format, args...))
+}
+
+func (v *verifier) compareAll(ctx context.Context) error {
+	p := v.index.parts
+	items, err := v.index.folder.openArray(p.ivf)
+	if err != nil {
+		return err
+	}
+	defer items.close()
+	if err := checkInts(p.ivf, items); err != nil {
+		return err
+	}
+	lengths, err := v.lengths(items.shape()[0])
+	if err != nil {
+		return err
+	}
+	at, longest := 0, 0
+	window := intWindow{array: items, total: items.shape()[0]}
+	for c, n := range lengths {
+		longest = max(longest, n)
+		if c%1024 == 0 {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+		}
+		got, err := window.readRun(at, n)
+		if err != nil {
+			return fmt.Errorf("%s: %w", p.ivf, err)
+		}
+		at += n
+		if c < v.index.K {
+			v.compare(c, got, v.want.ofCentroid(c))
+		} else if n > 0 {
+			v.report("centroid %d does not exist and has %d postings", c, n)
+		}
+	}
+	for c := len(lengths); c < v.index.K; c++ {
+		if n := len(v.want.ofCentroid(c)); n > 0 {
+			v.report("centroid %d has no list, %d postings are missing", c, n)
+		}
+	}
+	if left := window.total - at; left > 0 {
+		if v.index.Engine == EngineColBERT && left == longest {
+			// ColBERT reads strides of the longest list, and puts so many zeros at the end.
+			rest, err := window.readRun(at, left)
+			if err != nil {
+				return fmt.Errorf("%s: %w", p.ivf, err)
+			}
+			if !slices.ContainsFunc(rest, func(doc int64) bool { return doc != 0 }) {
+				return nil
+			}
+		}
+		v.report("%s has %d entries, the lists end at %d", p.ivf, window.total, at)
+	}
+	return nil
+}
+
+// lengths reads the list lengths and cuts them where they exceed the entries.
+func (v *verifier) lengths(entries int) ([]int, error) {
+	r := v.index.parts.ivfLengths
+	a, err := v.index.folder.openArray(r)
+	if err != nil {
+		return nil, err
+	}
+	defer a.close()
+	if err := checkInts(r, a); err != nil {
+		return nil, err
+	}
+	raw := make([]int64, a.shape()[0])
+	if err := a.ints(raw, 0); err != nil {
+		return nil, fmt.Errorf("%s: %w", r, err)
+	}
+	if len(raw) != v.index.K {
+		v.report("%s has %d lengths, there are %d centroids", r, len(raw), v.index.K)
+	}
+	lengths := make([]int, 0, len(raw))
+	for c, n := range raw {
+		if n < 0 || n > int64(entries) {
+			v.report("centroid %d has a list of length %d, %d entries are left", c, n, entries)
+			break
+		}
+		entries -= int(n)
+		lengths = append(lengths, int(n))
+	}
+	return lengths, nil
+}
+
+// compare reports what a stored list lacks, has too much, or has out of order.
+func (v *verifier) compare(c int, got []int64, want []uint32) {
+	if slices.EqualFunc(got, want, func(a int64, b uint32) bool { return a == int64(b) }) {
+		return
+	}
+	sorted := slices.Clone(got)
+	slices.Sort(sorted)
+	sorted = slices.Compact(sorted)
+	var missing, surplus int
+	var firstMissing uint32
+	var firstSurplus int64
+	for i, j := 0, 0; i < len(sorted) || j < len(want); {
+		switch {
+		case j == len(want) || i < len(sorted) && sorted[i] < int64(want[j]):
+			if surplus == 0 {
+				firstSurplus = sorted[i]
+			}
+			surplus++
+			i++
+		case i == len(sorted) || sorted[i] > int64(want[j]):
+			if missing == 0 {
+				firstMissing = want[j]
+			}
+			missing++
+			j++
+		default:
+			i++
+			j++
+		}
+	}
+	if missing > 0 {
+		v.report("centroid %d lacks %d postings, first %d", c, missing, firstMissing)
+	}
+	if surplus > 0 {
+		v.report("centroid %d has %d postings too many, first %d", c, surplus, firstSurplus)
+	}
+	if missing == 0 && surplus == 0 {
+		v.report("centroid %d has a list that is not ascending or repeats postings", c)
+	}
+}
+
+// intWindow reads runs of an array from front to back through a buffer.
+type intWindow struct {
+	array array
+	total int
+	buf   []int64
+	from  int // element of buf[0]
+}
+
+// readRun gives n elements from at on, valid until the next call.
+func (w *intWindow) readRun(at, n int) ([]int64, error) {
+	if at < w.from || at+n > w.from+len(w.buf) {
+		size := min(max(n, 1<<15), w.total-at)
+		w.buf, w.from = slices.Grow(w.buf[:0], size)[:size], at
+		if err := w.array.ints(w.buf, at); err != nil {
+			w.buf = w.buf[:0]
+			return nil, err
+		}
+	}
+	return w.buf[at-w.from : at-w.from+n], nil
+}

@@ -1,0 +1,225 @@
+package interop
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+)
+
+// openColBERT opens a folder of the reference implementation.
+func (x *Index) openColBERT() error {
+	x.Engine = EngineColBERT
+	name := "metadata.json"
+	if !x.folder.hasFile(name) && x.folder.hasFile("plan.json") {
+		name = "plan.json"
+		x.warnf("metadata.json is missing, so indexing may not have finished; read plan.json")
+	}
+	meta, err := x.folder.readObject(name)
+	if err != nil {
+		return err
+	}
+	config := object{}
+	if raw, ok := meta["config"]; ok {
+		if err := json.Unmarshal(raw, &config); err != nil {
+			return fmt.Errorf("%w: %s: config: %w", ErrBroken, name, err)
+		}
+	}
+	nbits, _, err := config.integer(name, "nbits")
+	if err != nil {
+		return err
+	}
+	p := parts{
+		centroids: arrayRef{file: "centroids.pt"},
+		cutoffs:   arrayRef{file: "buckets.pt", item: 0, items: 2},
+		weights:   arrayRef{file: "buckets.pt", item: 1, items: 2},
+		average:   arrayRef{file: "avg_residual.pt"},
+	}
+	if err := x.readCodec(p, nbits); err != nil {
+		return err
+	}
+	chunks, err := x.readChunks(name, meta, "pt")
+	if err != nil {
+		return err
+	}
+	for _, c := range chunks {
+		if err := x.checkChunk(c, true); err != nil {
+			return err
+		}
+	}
+	x.parts.chunks = chunks
+	for _, lists := range []string{"ivf.pid.pt", "ivf.pt"} {
+		if x.folder.hasFile(lists) {
+			x.parts.ivf = arrayRef{file: lists, item: 0, items: 2}
+			x.parts.ivfLengths = arrayRef{file: lists, item: 1, items: 2}
+			x.parts.ivfTokens = lists == "ivf.pt"
+			break
+		}
+	}
+	return x.checkMeta(name, meta)
+}
+
+// plaidKeys are the keys of fast-plaid's and next-plaid's metadata.json that
+// are known not to change what the arrays mean.
+var plaidKeys = []string{
+	"num_chunks", "nbits", "num_partitions", "num_embeddings", "num_documents", "avg_doclen",
+	"compress_only", "embedding_dim", "next_plaid_compatible", "frozen", "mutable",
+}
+
+// openPlaid opens a folder of fast-plaid or next-plaid.
+func (x *Index) openPlaid() error {
+	const name = "metadata.json"
+	meta, err := x.folder.readObject(name)
+	if err != nil {
+		return err
+	}
+	x.Engine = EngineFastPlaid
+	if _, ok := meta["embedding_dim"]; ok || meta.isTrue("next_plaid_compatible") {
+		x.Engine = EngineNextPlaid
+	}
+	for key := range meta {
+		switch {
+		case key == "binary" && meta.isTrue(key), key == "ternary" && meta.isTrue(key):
+			return fmt.Errorf("%w: %s says %s: residuals of another codec", ErrUnsupported, name, key)
+		case meta.isTrue(key) && !slices.Contains(plaidKeys, key):
+			x.warnf("%s sets %.40q, which is unknown here", name, key)
+		}
+	}
+	slices.Sort(x.Warnings) // the order of a map is random
+	nbits, _, err := meta.integer(name, "nbits")
+	if err != nil {
+		return err
+	}
+	if err := x.readCodec(npyParts(), nbits); err != nil {
+		return err
+	}
+	chunks, err := x.readChunks(name, meta, "npy")
+	if err != nil {
+		return err
+	}
+	if x.parts.chunks, err = x.chooseChunks(chunks); err != nil {
+		return err
+	}
+	x.findNPYLists()
+	return x.checkMeta(name, meta)
+}
+
+// readChunks reads the document lengths of all chunks, in numeric order.
+func (x *Index) readChunks(name string, meta object, suffix string) ([]chunk, error) {
+	n, ok, err := meta.integer(name, "num_chunks")
+	if err != nil {
+		return nil, err
+	}
+	if !ok {
+		return nil, fmt.Errorf("%w: %s lacks num_chunks", ErrBroken, name)
+	}
+	var chunks []chunk
+	for i := range n {
+		var rows int64
+		if x.DocLens, rows, err = x.folder.appendLengths(x.DocLens, fmt.Sprintf("doclens.%d.json", i)); err != nil {
+			return nil, err
+		}
+		if x.Tokens += rows; x.Tokens > math.MaxInt {
+			return nil, fmt.Errorf("%w: %d tokens", ErrUnsupported, x.Tokens)
+		}
+		chunks = append(chunks, chunk{
+			codes:     arrayRef{file: fmt.Sprintf("%d.codes.%s", i, suffix)},
+			residuals: arrayRef{file: fmt.Sprintf("%d.residuals.%s", i, suffix)},
+			rows:      int(rows),
+		})
+	}
+	if next := fmt.Sprintf("doclens.%d.json", n); x.folder.hasFile(next) {
+		x.warnf("%s is beyond the %d chunks of %s and was left out", next, n, name)
+	}
+	return chunks, nil
+}
+
+// chooseChunks decides between the shards, which are the truth when they are
+// complete, and the merged files, whose first rows hold the same and which are
+// the only copy in fast-plaid 1.7 and in frozen folders.
+func (x *Index) chooseChunks(chunks []chunk) ([]chunk, error) {
+	var shards []chunk
+	var fault error
+	found := false
+	for _, c := range chunks {
+		found = found || x.folder.hasFile(c.codes.file) || x.folder.hasFile(c.residuals.file)
+		if c.rows == 0 && !x.folder.hasFile(c.codes.file) && !x.folder.hasFile(c.residuals.file) {
+			continue
+		}
+		err := x.checkChunk(c, true)
+		if err != nil && !isFault(err) {
+			return nil, err
+		}
+		if err != nil && fault == nil {
+			fault = err
+		}
+		shards = append(shards, c)
+	}
+	if fault == nil {
+		return shards, nil
+	}
+	if found && !x.folder.hasFile("merged_codes.npy") && !x.folder.hasFile("merged_residuals.npy") {
+		return nil, fault
+	}
+	merged := chunk{codes: arrayRef{file: "merged_codes.npy"}, residuals: arrayRef{file: "merged_residuals.npy"}, rows: int(x.Tokens)}
+	err := x.checkChunk(merged, false)
+	if err == nil {
+		err = x.checkManifests(chunks)
+	}
+	switch {
+	case err == nil:
+		if found {
+			x.warnf("shards are incomplete (%v): read the merged files", fault)
+		}
+		return []chunk{merged}, nil
+	case !found || !isFault(err):
+		return nil, err
+	}
+	return nil, fmt.Errorf("%w; merged files: %w", fault, err)
+}
+
+// checkManifests compares the rows of each shard that the merged files were
+// made of with the document lengths. fast-plaid has the shards at the top of
+// the manifest, next-plaid under "chunks".
+func (x *Index) checkManifests(chunks []chunk) error {
+	for _, kind := range []string{"codes", "residuals"} {
+		name := "merged_" + kind + ".manifest.json"
+		manifest, err := x.folder.readObject(name)
+		if errors.Is(err, errMissing) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		if raw, ok := manifest["chunks"]; ok {
+			manifest = nil
+			if err := json.Unmarshal(raw, &manifest); err != nil {
+				return fmt.Errorf("%w: %s: chunks: %w", ErrBroken, name, err)
+			}
+		}
+		for _, c := range chunks {
+			file := strings.Replace(c.codes.file, "codes", kind, 1)
+			raw, ok := manifest[file]
+			if !ok {
+				if c.rows > 0 {
+					return fmt.Errorf("%w: %s lacks %s", ErrBroken, name, file)
+				}
+				continue
+			}
+			var entry object
+			if err := json.Unmarshal(raw, &entry); err != nil {
+				return fmt.Errorf("%w: %s: %s: %w", ErrBroken, name, file, err)
+			}
+			rows, ok, err := entry.integer(name, "rows")
+			if err != nil {
+				return err
+			}
+			if ok && rows != int64(c.rows) {
+				return fmt.Errorf("%w: %s: %s has %d rows, its document lengths add to %d", ErrBroken, name, file, rows, c.rows)
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,355 @@
+package interop
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"strings"
+)
+
+// normSlack is how far the norm of a centroid may be from 1 before Open warns;
+// float16 rows are within 1e-3.
+const normSlack = 1e-2
+
+// chunk is a run of tokens in one pair of files, from their first row on.
+type chunk struct {
+	codes, residuals arrayRef
+	rows             int
+}
+
+// parts names the arrays of an index.
+type parts struct {
+	centroids, cutoffs, weights, average arrayRef
+	chunks                               []chunk
+
+	ivf, ivfLengths arrayRef
+	ivfTokens       bool // lists hold tokens instead of documents
+}
+
+// Open opens an index folder of ColBERT (.pt files), of fast-plaid or
+// next-plaid (.npy files), or a plain set of .npy files (centroids, codes,
+// residuals, bucket_cutoffs, bucket_weights, doclens). It reads metadata,
+// centroids, codebook and lengths and checks that shapes and counts fit each
+// other; codes and residuals are looked at by [Index.Blocks].
+//
+// Array shapes are believed before metadata: a differing num_partitions,
+// num_embeddings or num_documents becomes a warning. Files of raw vectors
+// (buffer.npy, embeddings.npy: pickled objects in fast-plaid) are not opened.
+//
+// Errors are of [ErrNotIndex], [ErrBroken] or [ErrUnsupported], or those of the
+// file system.
+func Open(dir string) (*Index, error) {
+	x := &Index{Dir: dir, folder: newFolder(dir)}
+	if err := x.openAny(); err != nil {
+		return nil, fmt.Errorf("index folder %s: %w", dir, err)
+	}
+	return x, nil
+}
+
+func (x *Index) openAny() error {
+	info, err := os.Stat(x.Dir)
+	if err != nil {
+		return err
+	}
+	if !info.IsDir() {
+		return fmt.Errorf("%w: it is not a folder", ErrNotIndex)
+	}
+	f := x.folder
+	pt, npy := f.hasFile("centroids.pt"), f.hasFile("centroids.npy")
+	switch {
+	case f.hasFile("sizes.compacted.pt") || f.hasFile("codes.compacted.pt"):
+		return fmt.Errorf("%w: an XTR/WARP index, whose tokens are not in document order", ErrUnsupported)
+	case pt && npy:
+		return fmt.Errorf("%w: both centroids.pt and centroids.npy", ErrBroken)
+	case pt:
+		return x.openColBERT()
+	case npy && f.hasFile("metadata.json"):
+		return x.openPlaid()
+	case npy && f.hasFile("codes.npy"):
+		return x.openPlain()
+	case npy && (f.hasFile("plan.json") || f.hasFile("doclens.0.json")):
+		return fmt.Errorf("%w: metadata.json %w", ErrBroken, errMissing)
+	}
+	return ErrNotIndex
+}
+
+// openPlain opens a plain set of .npy files.
+func (x *Index) openPlain() error {
+	x.Engine = EngineNPY
+	if err := x.readCodec(npyParts(), 0); err != nil {
+		return err
+	}
+	r := arrayRef{file: "doclens.npy"}
+	if err := x.readLengths(r); err != nil {
+		return err
+	}
+	c := chunk{codes: arrayRef{file: "codes.npy"}, residuals: arrayRef{file: "residuals.npy"}, rows: int(x.Tokens)}
+	if err := x.checkChunk(c, true); err != nil {
+		return err
+	}
+	x.parts.chunks = []chunk{c}
+	x.findNPYLists()
+	return nil
+}
+
+// npyParts names the codec files that all .npy folders share.
+func npyParts() parts {
+	return parts{
+		centroids: arrayRef{file: "centroids.npy"},
+		cutoffs:   arrayRef{file: "bucket_cutoffs.npy"},
+		weights:   arrayRef{file: "bucket_weights.npy"},
+		average:   arrayRef{file: "avg_residual.npy"},
+	}
+}
+
+// findNPYLists notes the inverted lists of a .npy folder if they are there.
+func (x *Index) findNPYLists() {
+	if x.folder.hasFile("ivf.npy") && x.folder.hasFile("ivf_lengths.npy") {
+		x.parts.ivf, x.parts.ivfLengths = arrayRef{file: "ivf.npy"}, arrayRef{file: "ivf_lengths.npy"}
+	}
+}
+
+// readLengths reads document lengths that are stored as an array.
+func (x *Index) readLengths(r arrayRef) error {
+	a, err := x.folder.openArray(r)
+	if err != nil {
+		return err
+	}
+	defer a.close()
+	if err := checkInts(r, a); err != nil {
+		return err
+	}
+	lens := make([]int64, a.shape()[0])
+	if err := a.ints(lens, 0); err != nil {
+		return fmt.Errorf("%s: %w", r, err)
+	}
+	x.DocLens = make([]int32, len(lens))
+	for i, n := range lens {
+		if n < 0 || n > math.MaxInt32 {
+			return fmt.Errorf("%w: %s: document %d has length %d", ErrBroken, r, i, n)
+		}
+		x.DocLens[i] = int32(n)
+		x.Tokens += n
+	}
+	return nil
+}
+
+// readCodec reads centroids and codebook. nbits is what the metadata say, 0
+// for nothing.
+func (x *Index) readCodec(p parts, nbits int64) error {
+	x.parts = p
+	f := x.folder
+	values, shape, kind, err := f.floatsOf(p.centroids, 2)
+	if err != nil {
+		return err
+	}
+	x.Centroids, x.K, x.Dim, x.CentroidsF16 = values, shape[0], shape[1], kind == dtF16
+	if x.K == 0 || x.Dim == 0 {
+		return fmt.Errorf("%w: %s has shape %v", ErrBroken, p.centroids, shape)
+	}
+	if int64(x.K) > math.MaxUint32 {
+		return fmt.Errorf("%w: %d centroids", ErrUnsupported, x.K)
+	}
+	if x.Cutoffs, _, _, err = f.floatsOf(p.cutoffs, 1); err != nil {
+		return err
+	}
+	if x.Weights, _, _, err = f.floatsOf(p.weights, 1); err != nil {
+		return err
+	}
+	if nbits == 0 {
+		for nbits < 63 && 1<<nbits < len(x.Weights) {
+			nbits++
+		}
+	}
+	if nbits != 1 && nbits != 2 && nbits != 4 && nbits != 8 {
+		return fmt.Errorf("%w: %d bits a dimension, want 1, 2, 4 or 8", ErrUnsupported, nbits)
+	}
+	x.Nbits = int(nbits)
+	if len(x.Weights) != 1<<nbits || len(x.Cutoffs) != 1<<nbits-1 {
+		return fmt.Errorf("%w: %d bucket weights and %d cutoffs for %d bits", ErrBroken, len(x.Weights), len(x.Cutoffs), nbits)
+	}
+	if x.Dim*x.Nbits%8 != 0 {
+		return fmt.Errorf("%w: %d dimensions of %d bits are no whole bytes", ErrUnsupported, x.Dim, x.Nbits)
+	}
+	if err := checkCodec(x.Dim, x.Centroids, x.Cutoffs, x.Weights); err != nil {
+		return fmt.Errorf("%w: %w", ErrBroken, err)
+	}
+	x.warnCodec()
+	return nil
+}
+
+// checkCodec refuses what is not finite and cutoffs that decrease.
+func checkCodec(dim int, centroids, cutoffs, weights []float32) error {
+	for i, v := range centroids {
+		if !isFinite(v) {
+			return fmt.Errorf("centroid %d, dimension %d is %v", i/dim, i%dim, v)
+		}
+	}
+	for i, v := range cutoffs {
+		if !isFinite(v) || i > 0 && v < cutoffs[i-1] {
+			return fmt.Errorf("bucket cutoff %d is %v, want finite and non-decreasing", i, v)
+		}
+	}
+	for i, v := range weights {
+		if !isFinite(v) {
+			return fmt.Errorf("bucket weight %d is %v", i, v)
+		}
+	}
+	return nil
+}
+
+func isFinite(v float32) bool { return !math.IsNaN(float64(v)) && !math.IsInf(float64(v), 0) }
+
+// warnCodec notes centroids that are not unit vectors and a codebook without
+// information, which next-plaid leaves behind for a tiny collection.
+func (x *Index) warnCodec() {
+	odd, first := 0, 0
+	for c := range x.K {
+		var sum float64
+		for _, v := range x.Centroids[c*x.Dim : (c+1)*x.Dim] {
+			sum += float64(v) * float64(v)
+		}
+		if math.Abs(math.Sqrt(sum)-1) > normSlack {
+			if odd == 0 {
+				first = c
+			}
+			odd++
+		}
+	}
+	if odd > 0 {
+		x.warnf("%d of %d centroids are no unit vectors, first %d", odd, x.K, first)
+	}
+	zero := true
+	for _, w := range x.Weights {
+		zero = zero && w == 0
+	}
+	if zero {
+		x.warnf("all bucket weights are zero: residuals carry no information")
+	}
+	if !x.folder.hasFile(x.parts.average.file) {
+		return
+	}
+	// Neither search nor decoding uses it, so its faults are no errors.
+	a, err := x.folder.openArray(x.parts.average)
+	if err != nil {
+		x.warnf("%s: %v", x.parts.average, err)
+		return
+	}
+	defer a.close()
+	values := make([]float32, min(elements(a.shape()), x.Dim))
+	if !a.dtype().isFloat() || a.floats(values, 0) != nil {
+		x.warnf("%s is unreadable; it is not needed", x.parts.average)
+		return
+	}
+	for _, v := range values {
+		if !isFinite(v) {
+			x.warnf("%s is not finite: the codebook was trained on nothing", x.parts.average)
+			return
+		}
+	}
+}
+
+// checkMeta compares counts in the metadata with what was found.
+func (x *Index) checkMeta(name string, meta object) error {
+	for _, c := range []struct {
+		key   string
+		found int64
+	}{
+		{"num_partitions", int64(x.K)},
+		{"num_embeddings", x.Tokens},
+		{"num_documents", int64(len(x.DocLens))},
+		{"embedding_dim", int64(x.Dim)},
+	} {
+		v, ok, err := meta.integer(name, c.key)
+		if err != nil {
+			return err
+		}
+		// Old next-plaid writes 0 documents.
+		if ok && v != c.found && (c.key != "num_documents" || v != 0) {
+			x.warnf("%s says %s %d, the arrays have %d", name, c.key, v, c.found)
+		}
+	}
+	return nil
+}
+
+// checkChunk checks types and shapes of codes and residuals. With exact, the
+// files must have just the chunk's rows, otherwise at least as many.
+func (x *Index) checkChunk(c chunk, exact bool) error {
+	a, err := x.folder.openArray(c.codes)
+	if err != nil {
+		return err
+	}
+	err = x.checkCodes(c, a, exact)
+	a.close()
+	if err != nil {
+		return err
+	}
+	if a, err = x.folder.openArray(c.residuals); err != nil {
+		return err
+	}
+	defer a.close()
+	return x.checkResiduals(c, a, exact)
+}
+
+func (x *Index) checkCodes(c chunk, a array, exact bool) error {
+	if err := checkInts(c.codes, a); err != nil {
+		return err
+	}
+	return checkRows(c.codes, a.shape()[0], c.rows, exact)
+}
+
+func (x *Index) checkResiduals(c chunk, a array, exact bool) error {
+	shape := a.shape()
+	if c.rows == 0 && exact && elements(shape) == 0 {
+		return nil // an emptied chunk may have lost its columns
+	}
+	if len(shape) != 2 || a.dtype() != dtU8 {
+		return fmt.Errorf("%w: %s is %v %v, want bytes in two dimensions", ErrBroken, c.residuals, a.dtype(), shape)
+	}
+	if shape[1] != x.RowBytes() {
+		return fmt.Errorf("%w: %s has %d bytes a token, %d dimensions of %d bits have %d", ErrBroken, c.residuals, shape[1], x.Dim, x.Nbits, x.RowBytes())
+	}
+	return checkRows(c.residuals, shape[0], c.rows, exact)
+}
+
+func checkRows(r arrayRef, got, want int, exact bool) error {
+	if got < want || exact && got != want {
+		return fmt.Errorf("%w: %s has %d rows, the document lengths add to %d", ErrBroken, r, got, want)
+	}
+	return nil
+}
+
+// openArray opens an array of the folder.
+func (f *folder) openArray(r arrayRef) (array, error) {
+	file, size, err := f.openFile(r.file)
+	if err != nil {
+		return nil, err
+	}
+	if !strings.HasSuffix(r.file, ".pt") {
+		a, err := newNPYArray(file, size)
+		if err != nil {
+			file.Close()
+			return nil, fmt.Errorf("%s: %w", r, err)
+		}
+		return a, nil
+	}
+	p, err := newPTFile(file, size)
+	if err != nil {
+		file.Close()
+		return nil, fmt.Errorf("%s: %w", r, err)
+	}
+	if len(p.tensors) != max(r.items, 1) {
+		p.close()
+		return nil, fmt.Errorf("%w: %s holds %d tensors, want %d", ErrBroken, r, len(p.tensors), max(r.items, 1))
+	}
+	t := p.tensors[r.item]
+	t.done = p.close
+	return t, nil
+}
+
+// isFault says that an error is about the content of a folder, not about
+// reading it.
+func isFault(err error) bool {
+	return errors.Is(err, ErrBroken) || errors.Is(err, ErrUnsupported)
+}

@@ -1,0 +1,428 @@
+package interop
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+)
+
+// Limits of the pickle machine. torch.save writes about 150 bytes, a stack of
+// eight and twelve memo entries a tensor.
+const (
+	maxPickle  = 1 << 20
+	maxStack   = 1 << 12
+	maxMemo    = 1 << 14
+	maxTensors = 16
+	maxDims    = 8
+)
+
+// The values that the machine knows besides nil, bool, int64, float64 and
+// string. Nothing else can come into being, whatever the pickle says.
+type (
+	pickleMark   struct{}
+	pickleTuple  []any
+	pickleList   struct{ items []any }
+	pickleDict   struct{} // contents are never needed
+	pickleGlobal string   // "module name", one of pickleGlobals
+
+	pickleStorage struct {
+		dtype dtype
+		key   string // entry data/key of the archive
+		numel int64
+	}
+	pickleTensor struct {
+		storage *pickleStorage
+		offset  int64 // in elements
+		shape   []int
+		numel   int64
+	}
+)
+
+const (
+	globalTensor = "torch._utils _rebuild_tensor_v2"
+	globalDict   = "collections OrderedDict"
+)
+
+// pickleGlobals is every global that a pickle may name. A name is only ever a
+// key of this table; nothing is looked up or called.
+var pickleGlobals = map[string]dtype{
+	globalTensor:            0,
+	globalDict:              0,
+	"torch HalfStorage":     dtF16,
+	"torch BFloat16Storage": dtBF16,
+	"torch FloatStorage":    dtF32,
+	"torch DoubleStorage":   dtF64,
+	"torch ByteStorage":     dtU8,
+	"torch CharStorage":     dtI8,
+	"torch ShortStorage":    dtI16,
+	"torch IntStorage":      dtI32,
+	"torch LongStorage":     dtI64,
+}
+
+// The opcodes of Python's pickle protocols 2 to 5 that occur in a saved tensor.
+const (
+	opMark           = '('
+	opStop           = '.'
+	opBinFloat       = 'G'
+	opBinInt         = 'J'
+	opBinInt1        = 'K'
+	opBinInt2        = 'M'
+	opNone           = 'N'
+	opBinPersID      = 'Q'
+	opReduce         = 'R'
+	opBinUnicode     = 'X'
+	opEmptyList      = ']'
+	opAppend         = 'a'
+	opGlobal         = 'c'
+	opAppends        = 'e'
+	opBinGet         = 'h'
+	opLongBinGet     = 'j'
+	opBinPut         = 'q'
+	opLongBinPut     = 'r'
+	opSetItem        = 's'
+	opTuple          = 't'
+	opSetItems       = 'u'
+	opEmptyDict      = '}'
+	opEmptyTuple     = ')'
+	opProto          = 0x80
+	opTuple1         = 0x85
+	opTuple2         = 0x86
+	opTuple3         = 0x87
+	opNewTrue        = 0x88
+	opNewFalse       = 0x89
+	opLong1          = 0x8a
+	opShortBinUni    = 0x8c
+	opBinUnicode8    = 0x8d
+	opStackGlobal    = 0x93
+	opMemoize        = 0x94
+	opFrame          = 0x95
+	maxPickleVersion = 5
+)
+
+// pickleError names the byte of the pickle where it was refused.
+func pickleError(kind error, at int, format string, args ...any) error {
+	return fmt.Errorf("%w: pickle offset %d: %s", kind, at, fmt.Sprintf(format, args...))
+}
+
+// unpickler runs the machine. at is the offset of the opcode being run.
+type unpickler struct {
+	data          []byte
+	pos, opcodeAt int
+	stack         []any
+	marks         []int // stack heights of the open marks
+	memo          map[uint32]any
+	tensors       int
+}
+
+// unpickleTensors runs a pickle of one tensor, or of a tuple or list of
+// tensors, and returns them. Time and memory are linear in len(data): values
+// are shared, never copied, and the result is looked at one level deep.
+func unpickleTensors(data []byte) ([]*pickleTensor, error) {
+	if len(data) > maxPickle {
+		return nil, fmt.Errorf("%w: pickle of %d bytes, more than %d", ErrUnsupported, len(data), maxPickle)
+	}
+	u := &unpickler{data: data, memo: map[uint32]any{}}
+	v, err := u.runAll()
+	if err != nil {
+		return nil, err
+	}
+	var items []any
+	switch v := v.(type) {
+	case *pickleTensor:
+		items = []any{v}
+	case pickleTuple:
+		items = v
+	case *pickleList:
+		items = v.items
+	}
+	if len(items) == 0 || len(items) > maxTensors {
+		return nil, fmt.Errorf("%w: pickle holds neither a tensor nor 1 to %d of them", ErrUnsupported, maxTensors)
+	}
+	out := make([]*pickleTensor, len(items))
+	for i, v := range items {
+		t, ok := v.(*pickleTensor)
+		if !ok {
+			return nil, fmt.Errorf("%w: item %d of the pickle is no tensor", ErrUnsupported, i)
+		}
+		out[i] = t
+	}
+	return out, nil
+}
+
+func (u *unpickler) runAll() (any, error) {
+	for {
+		u.opcodeAt = u.pos
+		op, err := u.takeBytes(1)
+		if err != nil {
+			return nil, err
+		}
+		if op[0] == opStop {
+			if len(u.stack) != 1 || len(u.marks) != 0 {
+				return nil, u.broken("STOP with %d values and %d marks on the stack", len(u.stack), len(u.marks))
+			}
+			return u.stack[0], nil
+		}
+		if err := u.runOpcode(op[0]); err != nil {
+			return nil, err
+		}
+	}
+}
+
+func (u *unpickler) runOpcode(op byte) error {
+	switch op {
+	case opProto:
+		v, err := u.takeBytes(1)
+		if err != nil {
+			return err
+		}
+		if v[0] > maxPickleVersion {
+			return u.unsupported("protocol %d", v[0])
+		}
+		return nil
+	case opFrame: // a hint for buffering
+		_, err := u.takeBytes(8)
+		return err
+
+	case opNone:
+		return u.push(nil)
+	case opNewTrue:
+		return u.push(true)
+	case opNewFalse:
+		return u.push(false)
+	case opBinInt, opBinInt1, opBinInt2, opLong1:
+		return u.pushInteger(op)
+	case opBinFloat:
+		b, err := u.takeBytes(8)
+		if err != nil {
+			return err
+		}
+		return u.push(math.Float64frombits(binary.BigEndian.Uint64(b)))
+	case opBinUnicode, opShortBinUni, opBinUnicode8:
+		return u.pushText(op)
+
+	case opBinPut, opLongBinPut, opMemoize, opBinGet, opLongBinGet:
+		return u.useMemo(op)
+
+	case opMark:
+		if err := u.push(pickleMark{}); err != nil {
+			return err
+		}
+		u.marks = append(u.marks, len(u.stack)-1)
+		return nil
+	case opEmptyTuple:
+		return u.push(pickleTuple(nil))
+	case opEmptyList:
+		return u.push(&pickleList{})
+	case opEmptyDict:
+		return u.push(&pickleDict{})
+	case opTuple1, opTuple2, opTuple3:
+		items, err := u.pop(int(op) - opTuple1 + 1)
+		if err != nil {
+			return err
+		}
+		return u.push(pickleTuple(items))
+	case opTuple:
+		items, err := u.popMark()
+		if err != nil {
+			return err
+		}
+		return u.push(pickleTuple(items))
+	case opAppend, opAppends, opSetItem, opSetItems:
+		return u.fillContainer(op)
+
+	case opGlobal, opStackGlobal:
+		return u.global(op)
+	case opBinPersID:
+		return u.storage()
+	case opReduce:
+		return u.reduce()
+	}
+	return u.unsupported("opcode %s is not one of a saved tensor", strconv.QuoteToASCII(string(rune(op))))
+}
+
+func (u *unpickler) broken(format string, args ...any) error {
+	return pickleError(ErrBroken, u.opcodeAt, format, args...)
+}
+
+func (u *unpickler) unsupported(format string, args ...any) error {
+	return pickleError(ErrUnsupported, u.opcodeAt, format, args...)
+}
+
+func (u *unpickler) takeBytes(n int) ([]byte, error) {
+	if n < 0 || n > len(u.data)-u.pos {
+		return nil, u.broken("%d bytes wanted, %d left", n, len(u.data)-u.pos)
+	}
+	b := u.data[u.pos : u.pos+n]
+	u.pos += n
+	return b, nil
+}
+
+// takeLine takes the bytes up to a line feed and drops the line feed.
+func (u *unpickler) takeLine() (string, error) {
+	n := bytes.IndexByte(u.data[u.pos:], '\n')
+	if n < 0 {
+		return "", u.broken("line without end")
+	}
+	b, err := u.takeBytes(n + 1)
+	if err != nil {
+		return "", err
+	}
+	return string(b[:n]), nil
+}
+
+func (u *unpickler) push(v any) error {
+	if len(u.stack) >= maxStack {
+		return u.unsupported("stack deeper than %d", maxStack)
+	}
+	u.stack = append(u.stack, v)
+	return nil
+}
+
+// pop takes n values, none of them below or at the innermost mark.
+func (u *unpickler) pop(n int) ([]any, error) {
+	floor := 0
+	if len(u.marks) > 0 {
+		floor = u.marks[len(u.marks)-1] + 1
+	}
+	if n > len(u.stack)-floor {
+		return nil, u.broken("stack holds %d values, %d wanted", len(u.stack)-floor, n)
+	}
+	at := len(u.stack) - n
+	items := slices.Clone(u.stack[at:])
+	u.stack = u.stack[:at]
+	return items, nil
+}
+
+// popMark takes the values above the innermost mark and the mark itself.
+func (u *unpickler) popMark() ([]any, error) {
+	if len(u.marks) == 0 {
+		return nil, u.broken("no mark on the stack")
+	}
+	at := u.marks[len(u.marks)-1]
+	u.marks = u.marks[:len(u.marks)-1]
+	items := slices.Clone(u.stack[at+1:])
+	u.stack = u.stack[:at]
+	return items, nil
+}
+
+func (u *unpickler) pushInteger(op byte) error {
+	width := map[byte]int{opBinInt: 4, opBinInt1: 1, opBinInt2: 2, opLong1: 1}[op]
+	b, err := u.takeBytes(width)
+	if err != nil {
+		return err
+	}
+	switch op {
+	case opBinInt:
+		return u.push(int64(int32(binary.LittleEndian.Uint32(b))))
+	case opBinInt1:
+		return u.push(int64(b[0]))
+	case opBinInt2:
+		return u.push(int64(binary.LittleEndian.Uint16(b)))
+	}
+	n := int(b[0]) // LONG1: n bytes in two's complement, little endian
+	if b, err = u.takeBytes(n); err != nil {
+		return err
+	}
+	if n > 8 {
+		return u.broken("integer of %d bytes", n)
+	}
+	var v int64
+	if n > 0 && b[n-1]&0x80 != 0 {
+		v = -1
+	}
+	for i := n - 1; i >= 0; i-- {
+		v = v<<8 | int64(b[i])
+	}
+	return u.push(v)
+}
+
+func (u *unpickler) pushText(op byte) error {
+	width := map[byte]int{opBinUnicode: 4, opShortBinUni: 1, opBinUnicode8: 8}[op]
+	b, err := u.takeBytes(width)
+	if err != nil {
+		return err
+	}
+	var n [8]byte
+	copy(n[:], b)
+	size := binary.LittleEndian.Uint64(n[:])
+	if size > uint64(len(u.data)-u.pos) {
+		return u.broken("string of %d bytes, %d left", size, len(u.data)-u.pos)
+	}
+	if b, err = u.takeBytes(int(size)); err != nil {
+		return err
+	}
+	return u.push(string(b))
+}
+
+// useMemo runs the opcodes of the memo.
+func (u *unpickler) useMemo(op byte) error {
+	key := uint32(len(u.memo))
+	switch op {
+	case opBinPut, opBinGet:
+		b, err := u.takeBytes(1)
+		if err != nil {
+			return err
+		}
+		key = uint32(b[0])
+	case opLongBinPut, opLongBinGet:
+		b, err := u.takeBytes(4)
+		if err != nil {
+			return err
+		}
+		key = binary.LittleEndian.Uint32(b)
+	}
+	if op == opBinGet || op == opLongBinGet {
+		v, ok := u.memo[key]
+		if !ok {
+			return u.broken("memo %d is empty", key)
+		}
+		return u.push(v)
+	}
+	if len(u.stack) == 0 {
+		return u.broken("nothing to remember")
+	}
+	v := u.stack[len(u.stack)-1]
+	if _, mark := v.(pickleMark); mark {
+		return u.broken("a mark cannot be remembered")
+	}
+	u.memo[key] = v
+	if len(u.memo) > maxMemo {
+		return u.unsupported("more than %d memo entries", maxMemo)
+	}
+	return nil
+}
+
+// fillContainer puts values into the list or dict below them.
+func (u *unpickler) fillContainer(op byte) error {
+	var items []any
+	var err error
+	switch op {
+	case opAppend:
+		items, err = u.pop(1)
+	case opSetItem:
+		items, err = u.pop(2)
+	default:
+		items, err = u.popMark()
+	}
+	if err != nil {
+		return err
+	}
+	if len(u.stack) == 0 {
+		return u.broken("no container for %d values", len(items))
+	}
+	switch c := u.stack[len(u.stack)-1].(type) {
+	case *pickleList:
+		if op == opAppend || op == opAppends {
+			c.items = append(c.items, items...)
+			return nil
+		}
+	case *pickleDict:
+		if (op == opSetItem || op == opSetItems) && len(items)%2 == 0 {
+			return nil
+		}
+	}
+	return u.broken("values do not fit their container")
+}

@@ -1,0 +1,123 @@
+package interop
+
+import "math"
+
+// global pushes a name of pickleGlobals; GLOBAL has it in the text, STACK_GLOBAL on
+// the stack.
+func (u *unpickler) global(op byte) error {
+	var module, name string
+	if op == opGlobal {
+		var err error
+		if module, err = u.takeLine(); err != nil {
+			return err
+		}
+		if name, err = u.takeLine(); err != nil {
+			return err
+		}
+	} else {
+		args, err := u.pop(2)
+		if err != nil {
+			return err
+		}
+		var ok1, ok2 bool
+		module, ok1 = args[0].(string)
+		name, ok2 = args[1].(string)
+		if !ok1 || !ok2 {
+			return u.broken("the name of a global is no string")
+		}
+	}
+	full := module + " " + name
+	if _, ok := pickleGlobals[full]; !ok {
+		return u.unsupported("global %.80q is not one of a saved tensor", module+"."+name)
+	}
+	return u.push(pickleGlobal(full))
+}
+
+// storage turns the persistent id ("storage", class, key, device, elements)
+// into a reference to an entry of the archive.
+func (u *unpickler) storage() error {
+	top, err := u.pop(1)
+	if err != nil {
+		return err
+	}
+	id, ok := top[0].(pickleTuple)
+	if !ok || len(id) != 5 || id[0] != "storage" {
+		return u.broken("persistent id is not that of a storage")
+	}
+	class, _ := id[1].(pickleGlobal)
+	key, isText := id[2].(string)
+	_, hasDevice := id[3].(string)
+	numel, isInt := id[4].(int64)
+	kind := pickleGlobals[string(class)]
+	if kind == 0 || !isText || !hasDevice || !isInt || numel < 0 || numel > math.MaxInt64/8 {
+		return u.broken("persistent id of a storage is malformed")
+	}
+	return u.push(&pickleStorage{dtype: kind, key: key, numel: numel})
+}
+
+// reduce makes the two things that a saved tensor calls for: the tensor and
+// the empty OrderedDict of its hooks.
+func (u *unpickler) reduce() error {
+	top, err := u.pop(2)
+	if err != nil {
+		return err
+	}
+	callee, _ := top[0].(pickleGlobal)
+	args, ok := top[1].(pickleTuple)
+	switch {
+	case !ok:
+		return u.broken("arguments of REDUCE are no tuple")
+	case callee == globalDict && len(args) == 0:
+		return u.push(&pickleDict{})
+	case callee == globalTensor:
+		t, err := u.tensor(args)
+		if err != nil {
+			return err
+		}
+		return u.push(t)
+	}
+	return u.unsupported("REDUCE of something else than a tensor")
+}
+
+// tensor checks the arguments of torch._utils._rebuild_tensor_v2: storage,
+// offset, size, stride, requires_grad, backward hooks and, in later versions,
+// metadata. The elements must lie one after another in row-major order.
+func (u *unpickler) tensor(args pickleTuple) (*pickleTensor, error) {
+	if u.tensors++; u.tensors > maxTensors {
+		return nil, u.unsupported("more than %d tensors", maxTensors)
+	}
+	if len(args) != 6 && len(args) != 7 {
+		return nil, u.broken("tensor with %d arguments", len(args))
+	}
+	storage, ok0 := args[0].(*pickleStorage)
+	offset, ok1 := args[1].(int64)
+	size, ok2 := args[2].(pickleTuple)
+	stride, ok3 := args[3].(pickleTuple)
+	if !ok0 || !ok1 || !ok2 || !ok3 || len(size) != len(stride) || len(size) > maxDims {
+		return nil, u.broken("arguments of a tensor are malformed")
+	}
+	t := &pickleTensor{storage: storage, offset: offset, shape: make([]int, len(size)), numel: 1}
+	contiguous := true
+	for i := len(size) - 1; i >= 0; i-- {
+		n, okN := size[i].(int64)
+		s, okS := stride[i].(int64)
+		if !okN || !okS || n < 0 || n > math.MaxInt {
+			return nil, u.broken("dimension %d of a tensor is malformed", i)
+		}
+		if n > 1 && s != t.numel {
+			contiguous = false
+		}
+		if n > 1 && t.numel > math.MaxInt64/8/n {
+			return nil, u.broken("shape of a tensor is too large")
+		}
+		t.numel *= n
+		t.shape[i] = int(n)
+	}
+	if t.numel > 0 && !contiguous {
+		return nil, u.unsupported("tensor of shape %v is not contiguous", t.shape)
+	}
+	if offset < 0 || offset > storage.numel || t.numel > storage.numel-offset {
+		return nil, u.broken("tensor of shape %v at %d exceeds its storage of %d elements", t.shape, offset, storage.numel)
+	}
+	return t, nil
+}

@@ -1,0 +1,379 @@
+package interop
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+
+	"github.com/plaid-ir/plaid/internal/atomicfile"
+	"github.com/plaid-ir/plaid/vectors"
+)
+
+// ChunkDocs is the number of documents of a chunk of a written folder, as in
+// fast-plaid and ColBERT.
+const ChunkDocs = 25000
+
+// Header describes an index that is written.
+type Header struct {
+	Dim, Nbits int
+	// Centroids is K × Dim, finite.
+	Centroids []float32
+	// Cutoffs has 2ⁿ−1 non-decreasing values, Weights 2ⁿ.
+	Cutoffs, Weights []float32
+	// DocLens is the number of tokens of each document; 0 is allowed.
+	DocLens []int32
+	// AvgResidual is the mean absolute residual of each dimension and
+	// Threshold the 0.75 quantile of the norms of the residuals; the other
+	// engines use the latter to find outliers in updates, the former not at
+	// all. If AvgResidual is nil or Threshold 0, it is estimated from the
+	// decoded residuals.
+	AvgResidual []float32
+	Threshold   float32
+}
+
+// centroids is the number of centroids.
+func (h *Header) centroids() int { return len(h.Centroids) / h.Dim }
+
+func (h *Header) check() error {
+	switch {
+	case h.Nbits != 1 && h.Nbits != 2 && h.Nbits != 4 && h.Nbits != 8:
+		return fmt.Errorf("%w: %d bits a dimension, want 1, 2, 4 or 8", ErrUnsupported, h.Nbits)
+	case h.Dim < 1 || h.Dim%8 != 0 || h.Dim > 1<<20:
+		return fmt.Errorf("%w: %d dimensions, the format wants a multiple of 8", ErrUnsupported, h.Dim)
+	case len(h.Centroids) == 0 || len(h.Centroids)%h.Dim != 0 || int64(h.centroids()) > math.MaxInt32:
+		return fmt.Errorf("%d centroid values in %d dimensions", len(h.Centroids), h.Dim)
+	case len(h.Weights) != 1<<h.Nbits || len(h.Cutoffs) != 1<<h.Nbits-1:
+		return fmt.Errorf("%d bucket weights and %d cutoffs for %d bits", len(h.Weights), len(h.Cutoffs), h.Nbits)
+	case h.AvgResidual != nil && len(h.AvgResidual) != h.Dim:
+		return fmt.Errorf("%d average residuals in %d dimensions", len(h.AvgResidual), h.Dim)
+	case !isFinite(h.Threshold) || h.Threshold < 0:
+		return fmt.Errorf("residual threshold %v", h.Threshold)
+	}
+	for i, v := range h.AvgResidual {
+		if !isFinite(v) {
+			return fmt.Errorf("average residual of dimension %d is %v", i, v)
+		}
+	}
+	for i, n := range h.DocLens {
+		if n < 0 {
+			return fmt.Errorf("document %d has length %d", i, n)
+		}
+	}
+	return checkCodec(h.Dim, h.Centroids, h.Cutoffs, h.Weights)
+}
+
+// Writer writes an index folder that fast-plaid and next-plaid load. It writes
+// into a folder beside the target, which takes the target's name on Commit.
+// A Writer is for one goroutine.
+type Writer struct {
+	header Header
+	target string
+	folder *atomicfile.Folder
+
+	chunkBounds []int // chunk i has documents bounds[i] to bounds[i+1]
+	chunkTokens []int // tokens of each chunk
+	tokens      int64
+	stats       *residualStats
+
+	chunk            int // being written
+	tokensLeft       int // tokens that it still lacks
+	codes, residuals *npyFile
+	codeBuffer       []int64
+	residualBuffer   []byte
+	err              error // ends the writer
+}
+
+// Create begins a folder at dir, which must not exist or be empty (the error
+// wraps fs.ErrExist). h is not copied; leave it unchanged until Commit. Call
+// [Writer.WriteBlock] with all tokens, then [Writer.Commit]; [Writer.Close]
+// removes what was not committed.
+func Create(dir string, h Header) (_ *Writer, err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("write index folder %s: %w", dir, err)
+		}
+	}()
+	if err := h.check(); err != nil {
+		return nil, err
+	}
+	w := &Writer{header: h, target: dir, stats: newResidualStats(&h)}
+	w.splitChunks()
+	if w.folder, err = atomicfile.CreateFolder(dir); err != nil {
+		return nil, err
+	}
+	if err := w.openChunk(); err != nil {
+		w.Close()
+		return nil, err
+	}
+	return w, nil
+}
+
+// splitChunks cuts the documents into chunks; there is at least one.
+func (w *Writer) splitChunks() {
+	w.chunkBounds = []int{0}
+	for at := 0; at < len(w.header.DocLens) || at == 0; at += ChunkDocs {
+		to := min(at+ChunkDocs, len(w.header.DocLens))
+		rows := 0
+		for _, n := range w.header.DocLens[at:to] {
+			rows += int(n)
+		}
+		w.chunkBounds = append(w.chunkBounds, to)
+		w.chunkTokens = append(w.chunkTokens, rows)
+		w.tokens += int64(rows)
+	}
+}
+
+// openChunk begins the files of the current chunk.
+func (w *Writer) openChunk() (err error) {
+	w.tokensLeft = w.chunkTokens[w.chunk]
+	if w.codes, err = w.createNPY(fmt.Sprintf("%d.codes.npy", w.chunk), "<i8", w.tokensLeft); err != nil {
+		return err
+	}
+	w.residuals, err = w.createNPY(fmt.Sprintf("%d.residuals.npy", w.chunk), "|u1", w.tokensLeft, w.header.Dim*w.header.Nbits/8)
+	return err
+}
+
+// WriteBlock appends tokens in document order. residuals has Dim·Nbits/8 bytes
+// a token in plaid's order (see [Block]); neither slice is changed or kept.
+// After an error the writer can only be closed.
+func (w *Writer) WriteBlock(codes []uint32, residuals []byte) error {
+	if w.err != nil {
+		return w.err
+	}
+	if err := w.writeTokens(codes, residuals); err != nil {
+		w.err = fmt.Errorf("write index folder %s: %w", w.target, err)
+	}
+	return w.err
+}
+
+func (w *Writer) writeTokens(codes []uint32, residuals []byte) error {
+	row := w.header.Dim * w.header.Nbits / 8
+	if len(residuals) != len(codes)*row {
+		return fmt.Errorf("%d residual bytes for %d tokens of %d", len(residuals), len(codes), row)
+	}
+	for i, c := range codes {
+		if int64(c) >= int64(w.header.centroids()) {
+			return fmt.Errorf("token %d of the block has code %d, want 0 to %d", i, c, w.header.centroids()-1)
+		}
+	}
+	w.stats.add(residuals)
+	for len(codes) > 0 {
+		if err := w.nextChunk(); err != nil {
+			return err
+		}
+		n := min(len(codes), w.tokensLeft)
+		if n == 0 {
+			return fmt.Errorf("%d tokens too many for the document lengths", len(codes))
+		}
+		if err := w.writeRows(codes[:n], residuals[:n*row]); err != nil {
+			return err
+		}
+		codes, residuals = codes[n:], residuals[n*row:]
+		w.tokensLeft -= n
+	}
+	return nil
+}
+
+// writeRows appends tokens to the current chunk, at most streamTokens of them
+// at once, so that a large block needs no copy of its size.
+func (w *Writer) writeRows(codes []uint32, residuals []byte) error {
+	row := w.header.Dim * w.header.Nbits / 8
+	for len(codes) > 0 {
+		n := min(len(codes), streamTokens)
+		w.codeBuffer = w.codeBuffer[:0]
+		for _, c := range codes[:n] {
+			w.codeBuffer = append(w.codeBuffer, int64(c))
+		}
+		if err := w.codes.Ints(w.codeBuffer); err != nil {
+			return err
+		}
+		w.residualBuffer = append(w.residualBuffer[:0], residuals[:n*row]...)
+		repack(w.residualBuffer)
+		if err := w.residuals.Bytes(w.residualBuffer); err != nil {
+			return err
+		}
+		codes, residuals = codes[n:], residuals[n*row:]
+	}
+	return nil
+}
+
+// nextChunk closes full chunks and begins the next one.
+func (w *Writer) nextChunk() error {
+	for w.tokensLeft == 0 && w.chunk < len(w.chunkTokens)-1 {
+		if err := errors.Join(w.codes.close(), w.residuals.close()); err != nil {
+			return err
+		}
+		w.chunk++
+		if err := w.openChunk(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Commit writes inverted lists and metadata, flushes everything to disk and
+// gives the folder its name. The lists take 4 bytes a posting in memory.
+func (w *Writer) Commit(ctx context.Context) error {
+	if w.err != nil {
+		return w.err
+	}
+	err := w.writeRest(ctx)
+	if err == nil {
+		err = w.folder.Commit()
+	}
+	if err != nil {
+		w.err = fmt.Errorf("write index folder %s: %w", w.target, err)
+		return w.err
+	}
+	w.err = ErrClosed
+	return nil
+}
+
+// Close removes what was not committed; after Commit it does nothing. It may
+// be called twice, so defer it.
+func (w *Writer) Close() error {
+	if w.err == nil {
+		w.err = ErrClosed
+	}
+	w.codes.discard()
+	w.residuals.discard()
+	return w.folder.Close()
+}
+
+// WriteFile adds a file of which the engines know nothing, the ids of the
+// documents for instance, to what is committed.
+func (w *Writer) WriteFile(name string, fill func(io.Writer) error) error {
+	if w.err != nil {
+		return w.err
+	}
+	if err := w.folder.Write(name, fill); err != nil {
+		w.err = fmt.Errorf("write index folder %s: %w", w.target, err)
+	}
+	return w.err
+}
+
+func (w *Writer) writeRest(ctx context.Context) error {
+	if err := w.nextChunk(); err != nil {
+		return err
+	}
+	if w.tokensLeft > 0 {
+		written := w.tokens - int64(w.tokensLeft)
+		for _, rows := range w.chunkTokens[w.chunk+1:] {
+			written -= int64(rows)
+		}
+		return fmt.Errorf("%d tokens written, the document lengths add to %d", written, w.tokens)
+	}
+	if err := errors.Join(w.codes.close(), w.residuals.close()); err != nil {
+		return err
+	}
+	if err := w.writeCodec(); err != nil {
+		return err
+	}
+	if err := w.writeJSON(); err != nil {
+		return err
+	}
+	return w.writeLists(ctx)
+}
+
+func (w *Writer) writeCodec() error {
+	average, threshold := w.header.AvgResidual, w.header.Threshold
+	if average == nil {
+		average = w.stats.average()
+	}
+	if threshold == 0 {
+		threshold = w.stats.quantile(0.75)
+	}
+	for _, a := range []struct {
+		name   string
+		values []float32
+		shape  []int
+	}{
+		{"centroids", w.header.Centroids, []int{w.header.centroids(), w.header.Dim}},
+		{"bucket_cutoffs", w.header.Cutoffs, []int{len(w.header.Cutoffs)}},
+		{"bucket_weights", w.header.Weights, []int{len(w.header.Weights)}},
+		{"avg_residual", average, []int{w.header.Dim}},
+		{"cluster_threshold", []float32{threshold}, []int{1}},
+	} {
+		err := w.writeNPY(a.name+".npy", "<f4", a.shape, func(f *vectors.NPYWriter) error {
+			return f.Float32s(a.values)
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (w *Writer) writeJSON() error {
+	offset := 0
+	for i, rows := range w.chunkTokens {
+		lens := w.header.DocLens[w.chunkBounds[i]:w.chunkBounds[i+1]]
+		if lens == nil {
+			lens = []int32{}
+		}
+		if err := w.writeObject(fmt.Sprintf("doclens.%d.json", i), lens); err != nil {
+			return err
+		}
+		err := w.writeObject(fmt.Sprintf("%d.metadata.json", i), map[string]int{
+			"num_documents": len(lens), "num_embeddings": rows, "embedding_offset": offset,
+		})
+		if err != nil {
+			return err
+		}
+		offset += rows
+	}
+	if err := w.writeObject("plan.json", map[string]int{"nbits": w.header.Nbits, "num_chunks": len(w.chunkTokens)}); err != nil {
+		return err
+	}
+	docs := len(w.header.DocLens)
+	return w.writeObject("metadata.json", map[string]any{
+		"num_chunks":            len(w.chunkTokens),
+		"nbits":                 w.header.Nbits,
+		"num_partitions":        w.header.centroids(),
+		"num_embeddings":        w.tokens,
+		"num_documents":         docs,
+		"avg_doclen":            float64(w.tokens) / float64(max(docs, 1)),
+		"embedding_dim":         w.header.Dim,
+		"compress_only":         false,
+		"next_plaid_compatible": true,
+	})
+}
+
+// writeLists reads the folder back through the importer, which also proves
+// that it can be read, and inverts it.
+func (w *Writer) writeLists(ctx context.Context) error {
+	x, err := Open(w.folder.Path())
+	if err != nil {
+		return err
+	}
+	defer x.Close()
+	l, err := x.invert(ctx, false)
+	if err != nil {
+		return err
+	}
+	err = w.writeNPY("ivf.npy", "<i8", []int{len(l.items)}, func(f *vectors.NPYWriter) error {
+		for part := range slices.Chunk(l.items, streamTokens) {
+			w.codeBuffer = w.codeBuffer[:0]
+			for _, v := range part {
+				w.codeBuffer = append(w.codeBuffer, int64(v))
+			}
+			if err := f.Ints(w.codeBuffer); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	lengths := make([]int64, x.K)
+	for c := range lengths {
+		lengths[c] = int64(len(l.ofCentroid(c)))
+	}
+	return w.writeNPY("ivf_lengths.npy", "<i4", []int{x.K}, func(f *vectors.NPYWriter) error {
+		return f.Ints(lengths)
+	})
+}

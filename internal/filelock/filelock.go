@@ -1,0 +1,42 @@
+// Package filelock opens files that may be renamed and removed while they are open, and
+// locks them. Unix allows the one anyway and has flock for the other; Windows has to be
+// asked for both.
+package filelock
+
+import (
+	"context"
+	"errors"
+	"os"
+	"time"
+)
+
+// ErrHeld: somebody else has the lock. Other errors of [Shared] and [Exclusive] say that
+// there are no locks here, or that the file cannot be locked.
+var ErrHeld = errors.New("somebody else has the lock")
+
+// poll is how often Wait tries.
+const poll = 50 * time.Millisecond
+
+// Wait takes the lock of an open file, exclusive or shared, once others let it go. It is
+// held until the file is closed. The error is [ErrHeld] after the deadline, or that of ctx.
+// waiting, if not nil, is told each time that the lock is not to be had.
+func Wait(ctx context.Context, f *os.File, exclusive bool, deadline time.Time, waiting func(path string)) error {
+	try := Shared
+	if exclusive {
+		try = Exclusive
+	}
+	for {
+		err := try(f)
+		if !errors.Is(err, ErrHeld) || !time.Now().Before(deadline) {
+			return err
+		}
+		if waiting != nil {
+			waiting(f.Name())
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(min(poll, time.Until(deadline))):
+		}
+	}
+}

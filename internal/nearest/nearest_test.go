@@ -1,0 +1,25 @@
+package nearest_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/plaid-ir/plaid/internal/nearest"
+)
+
+func TestNames(t *testing.T) {
+	known := []string{"title", "year", "lang", "queries", "top_k"}
+	for misspelt, want := range map[string]string{
+		"yeer": "year", "YAER": "year", "titel": "title", "querys": "queries", "query": "queries", "topk": "top_k", "lnag": "lang", "colour": "", "": "", "y": "",
+		strings.Repeat("year", 10_000): "",
+	} {
+		require.Equal(t, want, nearest.Name(misspelt, known), misspelt)
+	}
+	require.Equal(t, 0, nearest.Distance("a", "A"))
+	require.Equal(t, 3, nearest.Distance("", "abc"))
+	require.Equal(t, 1, nearest.Distance("ab", "ba"))
+	require.Empty(t, nearest.Name("x", nil))
+	require.Equal(t, []string{"year", "lang", "queries", "title", "top_k"}, nearest.Order("yeer", known))
+}

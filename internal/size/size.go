@@ -1,0 +1,42 @@
+// Package size reads numbers of bytes as people write them.
+package size
+
+import (
+	"errors"
+	"math"
+	"strconv"
+	"strings"
+)
+
+// Err: a text that is none.
+var Err = errors.New("want a size such as 512MiB, 1GB or 1073741824")
+
+// Parse reads 1GiB, 1.5GB, 512M or a plain number of bytes, in any case.
+// As in coreutils, M and MiB are 2²⁰ bytes and MB is 10⁶.
+func Parse(s string) (int64, error) {
+	number := strings.TrimRight(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ ")
+	unit := strings.ToLower(strings.TrimSpace(s[len(number):]))
+	x, err := strconv.ParseFloat(number, 64)
+	if err != nil || math.IsNaN(x) || x < 0 {
+		return 0, Err
+	}
+	scale := 1.0
+	if unit != "" && unit != "b" {
+		power := strings.IndexByte("kmgt", unit[0]) + 1
+		switch unit[1:] {
+		case "", "ib":
+			scale = math.Pow(1024, float64(power))
+		case "b":
+			scale = math.Pow(1000, float64(power))
+		default:
+			power = 0
+		}
+		if power == 0 {
+			return 0, Err
+		}
+	}
+	if x *= scale; x >= math.MaxInt64 {
+		return 0, Err
+	}
+	return int64(x), nil
+}

@@ -1,0 +1,124 @@
+package maxsimtest
+
+import (
+	"math"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/plaid-ir/plaid/kernels/maxsim"
+)
+
+// Check compares scores and argmaxima of a call with the oracle: argmaxima may be
+// those of another product that is as large but for rounding.
+func Check(t *testing.T, b maxsim.Backend, c *maxsim.Call, o Options) {
+	t.Helper()
+	CheckAgainst(t, b, c, c, o)
+}
+
+// CheckAgainst does c, whose operands may be held, and compares with what the oracle
+// says of the same call of batches.
+func CheckAgainst(t *testing.T, b maxsim.Backend, c, of *maxsim.Call, o Options) {
+	t.Helper()
+	s := suite{b, o}
+	s.check(t, c, expect(of))
+}
+
+// expectation is what the oracle says of a call of batches.
+type expectation struct {
+	of     *maxsim.Call
+	scores []float64
+	argmax []int32
+	sizes  []float64
+}
+
+func expect(of *maxsim.Call) *expectation {
+	e := &expectation{of: of, sizes: magnitudes(of)}
+	e.scores, e.argmax = of.Oracle()
+	return e
+}
+
+// check does c and compares with what is expected.
+func (s *suite) check(t *testing.T, c *maxsim.Call, x *expectation) {
+	t.Helper()
+	of, want, argmax := x.of, x.scores, x.argmax
+	for i := range c.Scores {
+		c.Scores[i] = float32(math.NaN())
+	}
+	require.NoError(t, s.b.Score(ctx(), c))
+	q, d := of.Q.(*maxsim.Batch), of.D.(*maxsim.Batch)
+	e := s.o.epsilon(d.Tokens.Type, d.Tokens.Dim)
+	if q.Tokens.Type != d.Tokens.Type {
+		e = max(e, s.o.epsilon(q.Tokens.Type, d.Tokens.Dim))
+	}
+	stride := q.MaxRows()
+	sizes := x.sizes
+	for p, got := range c.Scores {
+		qi, di := c.At(p, d.Len())
+		lo, _ := q.Span(qi)
+		var allowed float64
+		for r, a := range argmax[p*stride : (p+1)*stride] {
+			var x int32 = a
+			if c.Argmax != nil {
+				x = c.Argmax[p*stride+r]
+			}
+			if a < 0 || x < 0 {
+				require.Equal(t, a, x, "argmax of pair %d, row %d", p, r)
+				continue
+			}
+			slack := e * sizes[p*stride+r]
+			allowed += slack * math.Abs(weight(of, lo+r))
+			if x == a {
+				continue
+			}
+			first, last := d.Span(di)
+			require.Less(t, int(x), last-first, "argmax of pair %d, row %d", p, r)
+			require.True(t, d.IsToken(first+int(x)), "a masked token wins")
+			best, other := of.OracleProduct(qi, r, di, int(a)), of.OracleProduct(qi, r, di, int(x))
+			require.GreaterOrEqual(t, other, best-2*slack, "argmax of pair %d, row %d is %d, not %d", p, r, x, a)
+		}
+		allowed += math.Abs(want[p])/(1<<23) + 1e-30
+		// Not InDelta, which takes NaN for equal to NaN.
+		if diff := math.Abs(float64(got) - want[p]); !(diff <= allowed) {
+			t.Fatalf("pair %d (query %d, document %d) scores %g, oracle %g, allowed %g", p, qi, di, got, want[p], allowed)
+		}
+	}
+}
+
+func weight(c *maxsim.Call, row int) float64 {
+	if c.Weights == nil {
+		return 1
+	}
+	return float64(c.Weights[row])
+}
+
+// magnitudes is, for each pair and query row, no less than the largest sum of the
+// magnitudes of what a product adds up: |q|·|d|, by Cauchy and Schwarz.
+func magnitudes(c *maxsim.Call) []float64 {
+	q, d := c.Q.(*maxsim.Batch), c.D.(*maxsim.Batch)
+	lengths := func(b *maxsim.Batch) []float64 {
+		l := make([]float64, b.Tokens.Rows())
+		for r := range l {
+			if l[r] = length(b, r); c.Normalize {
+				l[r] = 1
+			}
+		}
+		return l
+	}
+	ql, dl := lengths(q), lengths(d)
+	stride := q.MaxRows()
+	sizes := make([]float64, len(c.Scores)*stride)
+	for p := range c.Scores {
+		qi, di := c.At(p, d.Len())
+		lo, hi := d.Span(di)
+		var most float64
+		for _, l := range dl[lo:hi] {
+			most = max(most, l)
+		}
+		qlo, qhi := q.Span(qi)
+		for r := qlo; r < qhi; r++ {
+			sizes[p*stride+r-qlo] = ql[r] * most
+		}
+	}
+	return sizes
+}

@@ -1,0 +1,275 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"runtime"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/plaid-ir/plaid/search"
+)
+
+// loadOptions are those of the study of what the service reaches: how many queries a
+// second, and how late the answers come, for many clients at a time, and what of it is the
+// engine's own. The engine is asked the same queries in the same process, in turns with
+// the service, by as many goroutines as there are clients.
+//
+// In the closed loop each client asks again when it has an answer. In the open loop
+// queries arrive at a rate, at random (a Poisson process), whatever the answers do, and a
+// query that has to wait for a free client is late: its time counts from its arrival.
+//
+// The clients are in the process of the service and cost part of its processors. They
+// keep their connections, send vectors as base64, and compare each answer of a
+// collection that does not change, byte by byte, with the first one to that query.
+type loadOptions struct {
+	data      string
+	clients   []int
+	open      []float64 // shares of the closed loop's throughput
+	slice     time.Duration
+	rounds    int
+	k, batch  int
+	documents int // a second, that the writer adds
+	group     int // documents of one update
+	seed      uint64
+}
+
+func loadStudy(f *flag.FlagSet) measuring {
+	var o loadOptions
+	clients := numbers(f, "clients", 1, "numbers of clients", 2, 8, 32, 200)
+	open := numbers(f, "open", 0, "rates of the open loop, as shares of what the closed loop reached (0: none)", 0.5, 0.8)
+	f.StringVar(&o.data, "data", "", "folder of the collection, which is made if it is not there, and kept (empty: a temporary one)")
+	f.DurationVar(&o.slice, "slice", 2*time.Second, "how long the engine, and then the service, is asked in a round")
+	f.IntVar(&o.rounds, "rounds", 5, "rounds")
+	f.IntVar(&o.k, "k", 10, "how many documents to search for")
+	f.IntVar(&o.batch, "batch", 1, "queries of one request")
+	f.IntVar(&o.documents, "documents", 50, "documents a second that the writer adds (0: measure without a writer only)")
+	f.IntVar(&o.group, "group", 10, "documents of one update")
+	f.Uint64Var(&o.seed, "seed", 1, "what decides the arrivals")
+	return func(ctx context.Context, args []string, stdout, stderr io.Writer) (err error) {
+		if min(o.rounds, o.k, o.batch, o.group) < 1 || o.documents < 0 || o.slice <= 0 {
+			return errors.New("want rounds, k, batch, group and slice above zero, and nothing negative")
+		}
+		o.clients, o.open = *clients, *open
+		if o.data == "" {
+			if o.data, err = os.MkdirTemp("", "plaid-load-"); err != nil {
+				return err
+			}
+			defer func() { err = errors.Join(err, os.RemoveAll(o.data)) }()
+		}
+		report, err := measureLoad(ctx, &o, args[0], stderr)
+		if err != nil {
+			return err
+		}
+		return report.table(stdout)
+	}
+}
+
+// loadBench asks the engine and the service the same queries.
+type loadBench struct {
+	o        *loadOptions
+	in       *loadInput
+	service  *service
+	queries  []search.Query
+	messages [][]byte
+	rng      *rand.Rand
+
+	mu      sync.Mutex
+	answers [][]byte // the first to each message, while the collection does not change
+}
+
+func measureLoad(ctx context.Context, o *loadOptions, dir string, stderr io.Writer) (_ *loadReport, err error) {
+	in, err := openLoad(ctx, dir)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, in.src.Close()) }()
+	s, err := startService(ctx, o, in)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, s.stop()) }()
+	b := &loadBench{o: o, in: in, service: s, queries: in.queries.queries(), rng: rand.New(rand.NewPCG(o.seed, 0))}
+	for i := range b.queries {
+		body, err := in.searchJSON(i, o.batch, o.k)
+		if err != nil {
+			return nil, err
+		}
+		b.messages = append(b.messages, message("POST", "/indices/"+loadName+"/search", body))
+	}
+	st, err := s.collection.Stats(ctx)
+	if err != nil {
+		return nil, err
+	}
+	r := &loadReport{loadOptions: o, stats: st, queries: len(b.queries), processors: runtime.GOMAXPROCS(0)}
+	if _, err := b.level(ctx, 2, 1, false); err != nil { // to warm up
+		return nil, err
+	}
+	for _, writing := range []bool{false, true} {
+		if writing && o.documents == 0 {
+			break
+		}
+		b.answers = nil
+		if !writing {
+			b.answers = make([][]byte, len(b.messages))
+		}
+		for _, n := range o.clients {
+			rows, err := b.level(ctx, n, o.rounds, writing)
+			if err != nil {
+				return nil, err
+			}
+			for _, row := range rows {
+				fmt.Fprintf(stderr, "%s, %d clients, writer %v: %.0f a second, %.3f of the engine's %.0f; CPU %.2f ms, the engine's %.2f\n",
+					row.loop, row.clients, row.writing, row.service.rate, row.ratio, row.engine.rate, row.service.cpu, row.engine.cpu)
+			}
+			r.rows = append(r.rows, rows...)
+		}
+	}
+	return r, ctx.Err()
+}
+
+// level measures one number of clients: the closed loop, and open ones at shares of
+// what that reached.
+func (b *loadBench) level(ctx context.Context, n, rounds int, writing bool) (rows []loadRow, err error) {
+	if writing {
+		w := startWriter(ctx, b)
+		defer func() {
+			added, werr := w.stop()
+			for i := range rows {
+				rows[i].writer = added
+			}
+			err = errors.Join(err, werr, dropAdded(ctx, b.service.collection))
+		}()
+	}
+	var engine, service []ask
+	for range n {
+		c := &client{address: b.service.address}
+		defer c.close()
+		engine = append(engine, func(i int) string { return b.askEngine(ctx, i) })
+		service = append(service, func(i int) string { return b.askService(ctx, c, i) })
+	}
+	measured := func(loop string, drive func(clients []ask) *tally) loadRow {
+		var e, s tally
+		var ratios []float64
+		for range rounds {
+			fromEngine, fromService := drive(engine), drive(service)
+			e.add(fromEngine)
+			s.add(fromService)
+			if fromEngine.rate() > 0 {
+				ratios = append(ratios, fromService.rate()/fromEngine.rate())
+			}
+		}
+		r := loadRow{loop: loop, clients: n, writing: writing, engine: summary(&e), service: summary(&s)}
+		if len(ratios) > 0 {
+			slices.Sort(ratios)
+			r.ratio = ratios[len(ratios)/2]
+		}
+		r.engine.rate *= float64(b.o.batch)
+		r.service.rate *= float64(b.o.batch)
+		return r
+	}
+	rows = append(rows, measured("closed", func(c []ask) *tally { return closed(ctx, c, b.o.slice) }))
+	reached := rows[0].service.rate / float64(b.o.batch)
+	for _, share := range b.o.open {
+		if share*reached <= 0 || ctx.Err() != nil {
+			break
+		}
+		rows = append(rows, measured(fmt.Sprintf("open %g", share), func(c []ask) *tally {
+			return openLoop(ctx, c, share*reached, b.o.slice, b.rng)
+		}))
+	}
+	return rows, ctx.Err()
+}
+
+func (b *loadBench) askEngine(ctx context.Context, i int) string {
+	v, err := b.service.collection.View(ctx)
+	if err != nil {
+		return err.Error()
+	}
+	qs := make([]search.Query, b.o.batch)
+	for j := range qs {
+		qs[j] = b.queries[(i+j)%len(b.queries)]
+	}
+	_, err = v.Search(ctx, qs, search.Options{K: b.o.k})
+	if err = errors.Join(err, v.Close()); err != nil {
+		return err.Error()
+	}
+	return ""
+}
+
+func (b *loadBench) askService(ctx context.Context, c *client, i int) string {
+	i %= len(b.messages)
+	status, body, err := c.send(ctx, b.messages[i])
+	if code := code(status, body, err); code != "" {
+		return code
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch {
+	case b.answers == nil:
+	case b.answers[i] == nil:
+		b.answers[i] = body
+	case !bytes.Equal(b.answers[i], body):
+		return "another answer than the first"
+	}
+	return ""
+}
+
+// writer adds documents at a steady rate, in updates of a few.
+type writer struct {
+	end  chan struct{}
+	done chan struct{}
+	all  tally
+	err  error
+}
+
+func startWriter(ctx context.Context, b *loadBench) *writer {
+	w := &writer{end: make(chan struct{}), done: make(chan struct{})}
+	go func() {
+		defer close(w.done)
+		w.err = w.write(ctx, b)
+	}()
+	return w
+}
+
+func (w *writer) write(ctx context.Context, b *loadBench) error {
+	c := client{address: b.service.address}
+	defer c.close()
+	pace := time.Duration(float64(time.Second) * float64(b.o.group) / float64(b.o.documents))
+	start := time.Now()
+	for n := 0; ; n++ {
+		due := start.Add(time.Duration(n) * pace)
+		select {
+		case <-w.end:
+			w.all.span = time.Since(start)
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(time.Until(due)):
+		}
+		body, err := b.in.updateJSON(n*b.o.group, b.o.group)
+		if err != nil {
+			return err
+		}
+		status, answer, err := c.send(ctx, message("POST", "/indices/"+loadName+"/update", body))
+		if code := code(status, answer, err); code != "" {
+			w.all.note(code, 1)
+		} else {
+			w.all.took = append(w.all.took, time.Since(due))
+		}
+	}
+}
+
+func (w *writer) stop() (*figures, error) {
+	close(w.end)
+	<-w.done
+	f := summary(&w.all)
+	return &f, w.err
+}

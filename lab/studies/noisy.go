@@ -1,0 +1,106 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"math"
+	"math/rand/v2"
+	"strconv"
+
+	"github.com/plaid-ir/plaid/vectors"
+)
+
+// noisy is a collection of any size made from a real one: each document is one
+// of the real ones, drawn at random, each of its vectors with Gaussian noise of
+// the same length relative to its own, scaled to unit length. Documents are made
+// when they are asked for, and always alike.
+type noisy struct {
+	real  vectors.Source
+	noise float64
+	seed  uint64
+	from  []int32   // the real document that each is made from
+	pool  []float32 // normal deviates, of which each token takes a run
+}
+
+// poolSize is how many deviates there are. Two tokens of noise are alike only
+// where they begin at the same one.
+const poolSize = 1 << 20
+
+// newNoisy draws documents until they have at least so many tokens.
+func newNoisy(real vectors.Source, tokens int64, noise float64, seed uint64) (*noisy, error) {
+	total := int64(0)
+	for i := range real.Len() {
+		total += int64(real.Rows(i))
+	}
+	if total == 0 {
+		return nil, fmt.Errorf("%w: a collection without tokens cannot grow", vectors.ErrShape)
+	}
+	g := &noisy{real: real, noise: noise, seed: seed, pool: make([]float32, poolSize+real.Dim())}
+	rng := rand.New(rand.NewPCG(seed, 0))
+	for n := int64(0); n < tokens; {
+		i := rng.IntN(real.Len())
+		g.from = append(g.from, int32(i))
+		n += int64(real.Rows(i))
+	}
+	for i := range g.pool {
+		g.pool[i] = float32(rng.NormFloat64())
+	}
+	return g, nil
+}
+
+func (g *noisy) Dim() int        { return g.real.Dim() }
+func (g *noisy) Len() int        { return len(g.from) }
+func (g *noisy) Rows(i int) int  { return g.real.Rows(int(g.from[i])) }
+func (g *noisy) ID(i int) string { return strconv.Itoa(i) }
+func (g *noisy) Close() error    { return g.real.Close() }
+
+func (g *noisy) Docs(ctx context.Context, from, to int) iter.Seq2[vectors.Document, error] {
+	return func(yield func(vectors.Document, error) bool) {
+		if from < 0 || from > to || to > len(g.from) {
+			yield(vectors.Document{}, fmt.Errorf("%w: documents %d to %d asked of %d", vectors.ErrShape, from, to, len(g.from)))
+			return
+		}
+		var tokens []float32
+		for i := from; i < to; i++ {
+			at := int(g.from[i])
+			for d, err := range g.real.Docs(ctx, at, at+1) {
+				if err != nil {
+					yield(vectors.Document{}, err)
+					return
+				}
+				tokens = append(tokens[:0], d.Tokens...)
+			}
+			g.disturb(tokens, uint64(i))
+			if !yield(vectors.Document{ID: g.ID(i), Tokens: tokens}, nil) {
+				return
+			}
+		}
+	}
+}
+
+// disturb adds the noise of document i to its tokens.
+func (g *noisy) disturb(tokens []float32, i uint64) {
+	rng := rand.New(rand.NewPCG(g.seed, i+1))
+	dim := g.Dim()
+	for ; len(tokens) > 0; tokens = tokens[dim:] {
+		v := tokens[:dim]
+		size := norm(v) * g.noise / math.Sqrt(float64(dim))
+		for j, x := range g.pool[rng.IntN(poolSize):][:dim] {
+			v[j] += float32(size) * x
+		}
+		if length := norm(v); length > 0 {
+			for j := range v {
+				v[j] /= float32(length)
+			}
+		}
+	}
+}
+
+func norm(v []float32) float64 {
+	sum := 0.0
+	for _, x := range v {
+		sum += float64(x) * float64(x)
+	}
+	return math.Sqrt(sum)
+}

@@ -1,0 +1,257 @@
+package condition
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"regexp/syntax"
+	"slices"
+	"strings"
+)
+
+// Condition is a condition with the values of its parameters. It does not change, and
+// is safe for concurrent use.
+type Condition struct {
+	expr    *Expr
+	params  []Value
+	root    *bound
+	lenient bool
+}
+
+// bound is a node with values.
+type bound struct {
+	join  string
+	parts []*bound
+	test  *Test
+}
+
+// Bind gives a condition its parameters, of which there must be as many as
+// placeholders; [ValueOf] says what may be one. Errors are [*Error] and wrap
+// [ErrParameter].
+func (e *Expr) Bind(params ...any) (*Condition, error) {
+	if len(params) != len(e.params) {
+		at := len(e.text)
+		if len(params) < len(e.params) {
+			at = e.params[len(params)]
+		}
+		return nil, e.parameterError(at, "%d for %d placeholders", len(params), len(e.params))
+	}
+	values := make([]Value, len(params))
+	for i, p := range params {
+		var err error
+		if values[i], err = ValueOf(p); err != nil {
+			return nil, e.parameterError(e.params[i], "the value of parameter %d: %w", i+1, err)
+		}
+	}
+	b := binder{expr: e, values: values}
+	root, err := b.bind(e.root)
+	if err != nil {
+		return nil, err
+	}
+	root.merge()
+	root.sortLists()
+	return &Condition{expr: e, params: values, root: root}, nil
+}
+
+func (e *Expr) parameterError(at int, format string, args ...any) error {
+	return &Error{Condition: e.text, Offset: at, Err: fmt.Errorf("%w: %w", ErrParameter, fmt.Errorf(format, args...))}
+}
+
+type binder struct {
+	expr    *Expr
+	values  []Value
+	program int // instructions of the patterns so far
+}
+
+func (b *binder) bind(n *node) (*bound, error) {
+	out := &bound{join: n.join}
+	if n.join == "" {
+		var err error
+		out.test, err = b.test(n)
+		return out, err
+	}
+	for _, part := range n.parts {
+		p, err := b.bind(part)
+		if err != nil {
+			return nil, err
+		}
+		if p.join == n.join && n.join != joinNot { // parentheses that change nothing
+			out.parts = append(out.parts, p.parts...)
+		} else {
+			out.parts = append(out.parts, p)
+		}
+	}
+	return out, nil
+}
+
+func (b *binder) test(n *node) (*Test, error) {
+	t := &Test{Field: n.field, op: n.op, constant: n.constant}
+	if n.op == opEqual {
+		t.op = opIn // the same, also of NULL
+	}
+	if n.op != opConstant {
+		t.keys = n.field.Keys()
+	}
+	for _, o := range n.operands {
+		v := o.value
+		if o.param >= 0 {
+			v = b.values[o.param]
+		}
+		if v.Kind == Null {
+			t.null = true
+			if t.op == opIn {
+				continue
+			}
+		}
+		t.operands = append(t.operands, pair{number: v.asNumber(), text: v.asText()})
+	}
+	if t.null || n.op != opLike && n.op != opRegexp {
+		return t, nil
+	}
+	pattern := t.operands[0].text.Text
+	if len(pattern) > maxPattern {
+		return nil, b.expr.parameterError(n.operands[0].offset, "%w: a pattern of %d bytes, at most %d are possible", ErrTooComplex, len(pattern), maxPattern)
+	}
+	if n.op == opLike {
+		t.like = compileLike(pattern)
+		return t, nil
+	}
+	if err := b.compile(t, pattern); err != nil {
+		return nil, b.expr.parameterError(n.operands[0].offset, "the pattern of REGEXP: %w", err)
+	}
+	return t, nil
+}
+
+// maxPattern bounds the bytes of a pattern, as SQLite does.
+const maxPattern = 50000
+
+// compile makes the program of a pattern, unless it is too large: repetitions are
+// written out in it, so that few bytes can become very many instructions.
+func (b *binder) compile(t *Test, pattern string) error {
+	classes := strings.Count(pattern, `\p`) + strings.Count(pattern, `\P`) // each some kilobytes while it is read
+	tree, err := &syntax.Regexp{}, error(nil)
+	if t.program = classes * classSize; b.program+t.program <= MaxProgram {
+		if tree, err = syntax.Parse(pattern, syntax.Perl); err == nil {
+			t.program = programSize(tree)
+		}
+	}
+	var fault *syntax.Error
+	switch {
+	case errors.As(err, &fault) && fault.Code == syntax.ErrLarge:
+		return fmt.Errorf("%w: %w", ErrTooComplex, err)
+	case err != nil:
+		return err
+	}
+	if b.program += t.program; b.program > MaxProgram {
+		return fmt.Errorf("%w: more than %d instructions, with those before it", ErrTooComplex, MaxProgram)
+	}
+	t.regexp, err = regexp.Compile(pattern)
+	return err
+}
+
+// Sizes in instructions: of a class of Unicode before it is read, and of how many ends
+// of ranges of a class one is worth.
+const (
+	classSize   = 64
+	rangesWorth = 16
+)
+
+// programSize is about how many instructions a pattern becomes.
+func programSize(re *syntax.Regexp) int {
+	parts := 0
+	for _, sub := range re.Sub {
+		parts = min(parts+programSize(sub), MaxProgram+1)
+	}
+	size := parts
+	switch re.Op {
+	case syntax.OpConcat:
+	case syntax.OpLiteral:
+		size = len(re.Rune)
+	case syntax.OpCharClass:
+		size = 1 + len(re.Rune)/rangesWorth
+	case syntax.OpCapture:
+		size += 2
+	case syntax.OpAlternate:
+		size += len(re.Sub)
+	case syntax.OpRepeat:
+		size = (parts + 1) * max(re.Min, re.Max, 1)
+	default: // one of their own
+		size++
+	}
+	return min(size, MaxProgram+1)
+}
+
+// merge puts lists of one field that are joined by OR together, equalities being lists
+// of one: a = 1 OR a IN (2, 3) is a IN (1, 2, 3), and NOT a = 1 AND NOT a = 2 is
+// NOT a IN (1, 2), also where there are NULLs.
+func (b *bound) merge() {
+	for _, p := range b.parts {
+		p.merge()
+	}
+	if b.join != joinOr && b.join != joinAnd {
+		return
+	}
+	lists := map[Field]*Test{}
+	b.parts = slices.DeleteFunc(b.parts, func(p *bound) bool {
+		if b.join == joinAnd {
+			if p.join != joinNot {
+				return false
+			}
+			p = p.parts[0]
+		}
+		if p.join != "" || p.test.op != opIn {
+			return false
+		}
+		list, ok := lists[p.test.Field]
+		if !ok {
+			lists[p.test.Field] = p.test
+			return false
+		}
+		list.operands = append(list.operands, p.test.operands...)
+		list.null = list.null || p.test.null
+		return true
+	})
+	if len(b.parts) == 1 {
+		*b = *b.parts[0]
+	}
+}
+
+// sortLists makes the points of what is in lists.
+func (b *bound) sortLists() {
+	for _, p := range b.parts {
+		p.sortLists()
+	}
+	if b.join == "" && b.test.op == opIn {
+		b.test.points, b.test.operands = newPoints(b.test.operands), nil
+	}
+}
+
+func (c *Condition) String() string { return c.expr.text }
+
+// Params are the values of its placeholders.
+func (c *Condition) Params() []Value { return slices.Clone(c.params) }
+
+// Fields are the fields that the condition names, each once.
+func (c *Condition) Fields() []Field { return c.expr.Fields() }
+
+// Check is [Expr.Check]; of a lenient condition there is nothing to check.
+func (c *Condition) Check(known func(Field) bool) error {
+	if c.lenient {
+		return nil
+	}
+	return c.expr.Check(known)
+}
+
+// Lenient returns the condition as one that may name fields which no document has: they
+// are NULL. It is for a part of a collection, of which other parts may have them.
+func (c *Condition) Lenient() *Condition {
+	l := *c
+	l.lenient = true
+	return &l
+}
+
+// Match tells whether the condition is true of a document.
+func (c *Condition) Match(d *Document) bool { return c.Truth(d) == True }
+
+// Truth is the value of the condition for a document.
+func (c *Condition) Truth(d *Document) Truth { return c.root.truth(&Evaluation{}, d) }

@@ -1,0 +1,128 @@
+package condition
+
+import (
+	"context"
+	"io"
+	"unicode/utf8"
+)
+
+// Evaluation evaluates conditions on one document after the other for as long as its
+// context goes on. It counts its steps, some nanoseconds each, and asks the context every
+// so often, within a long text too. It is for one goroutine at a time.
+type Evaluation struct {
+	ctx   context.Context // nil: without end
+	steps int             // until the context is asked
+	err   error
+}
+
+// askAfter is how many steps are between two looks at the context.
+const askAfter = 1 << 14
+
+// NewEvaluation returns one that ends with a context.
+func NewEvaluation(ctx context.Context) *Evaluation { return &Evaluation{ctx: ctx, steps: askAfter} }
+
+// Document reads a payload, which is kept and not to be changed, for as long as the context
+// goes on. If Err is not nil afterwards, what the document was asked for means nothing.
+func (e *Evaluation) Document(payload []byte, id string, ordinal uint32) *Document {
+	return &Document{id: id, ordinal: ordinal, raw: payload, e: e}
+}
+
+// Err looks at the context, unless it is known to have ended.
+func (e *Evaluation) Err() error {
+	e.ended(e.steps)
+	return e.err
+}
+
+// ended reports, after so many steps, whether the context has ended. It has not where
+// there is no evaluation.
+func (e *Evaluation) ended(steps int) bool {
+	if e == nil {
+		return false
+	}
+	if e.steps -= steps; e.steps <= 0 && e.ctx != nil && e.err == nil {
+		e.steps, e.err = askAfter, e.ctx.Err()
+	}
+	return e.err != nil
+}
+
+// Match tells whether a condition is true of a document. The error is that of the
+// context.
+func (e *Evaluation) Match(c *Condition, d *Document) (bool, error) {
+	truth := c.root.truth(e, d)
+	return truth == True && e.err == nil, e.err
+}
+
+// Truth is the value of a test for a value of its field. The error is that of the
+// context.
+func (e *Evaluation) Truth(t *Test, v Value) (Truth, error) {
+	e.ended(1)
+	return t.truth(e, v), e.err
+}
+
+// truth means nothing once the context has ended.
+func (b *bound) truth(e *Evaluation, d *Document) Truth {
+	switch b.join {
+	case joinNot:
+		return -b.parts[0].truth(e, d)
+	case joinAnd: // the least of its parts
+		least := True
+		for _, p := range b.parts {
+			if least = min(least, p.truth(e, d)); least == False || e.err != nil {
+				break
+			}
+		}
+		return least
+	case joinOr:
+		most := False
+		for _, p := range b.parts {
+			if most = max(most, p.truth(e, d)); most == True || e.err != nil {
+				break
+			}
+		}
+		return most
+	}
+	if b.test.op == opConstant {
+		return truthOf(b.test.constant)
+	}
+	return b.test.truth(e, d.evaluated(e, b.test.keys))
+}
+
+// evaluated is the value of a field, which counts as a step for each byte that is read.
+func (d *Document) evaluated(e *Evaluation, keys []string) Value {
+	if !d.opened && e.ended(len(d.raw)) {
+		return Value{}
+	}
+	v := d.value(keys)
+	e.ended(1 + len(v.Text))
+	return v
+}
+
+// searchedAtOnce bounds the bytes of a text, times the instructions of a pattern, for
+// which REGEXP does not look at the context: some milliseconds.
+const searchedAtOnce = 1 << 20
+
+func (t *Test) finds(e *Evaluation, text string) bool {
+	work := len(text) * t.program
+	if _, plain := t.regexp.LiteralPrefix(); plain || work <= searchedAtOnce || e.ctx == nil {
+		e.ended(work / 16)
+		return t.regexp.MatchString(text)
+	}
+	return t.regexp.MatchReader(&endingText{e: e, text: text, steps: 1 + t.program/16})
+}
+
+// endingText is a text that ends when the context does.
+type endingText struct {
+	e     *Evaluation
+	text  string
+	steps int // for a character
+}
+
+// ReadRune returns the next character.
+func (r *endingText) ReadRune() (c rune, size int, err error) {
+	if r.text == "" || r.e.ended(r.steps) {
+		return 0, 0, io.EOF
+	}
+	c, size = utf8.DecodeRuneInString(r.text)
+	r.text = r.text[size:]
+	return c, size, nil
+}

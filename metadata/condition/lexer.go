@@ -1,0 +1,185 @@
+package condition
+
+import (
+	"fmt"
+	"strings"
+	"unicode/utf8"
+)
+
+// token is a word of a condition.
+type token struct {
+	kind   tokenKind
+	offset int    // byte of the text
+	text   string // of a name or string: what it stands for; otherwise as it is written
+}
+
+type tokenKind uint8
+
+const (
+	tokenEnd    tokenKind = iota
+	tokenName             // a field's key
+	tokenQuoted           // the same in double quotes
+	tokenWord             // a keyword, in upper case
+	tokenString           // in single quotes
+	tokenNumber
+	tokenSign // ( ) , ? . = != <> < <= > >= + -
+)
+
+// keywords cannot be names of fields unless quoted.
+var keywords = map[string]bool{
+	"AND": true, "OR": true, "NOT": true, "LIKE": true, "REGEXP": true, "BETWEEN": true,
+	"IN": true, "IS": true, "NULL": true, "TRUE": true, "FALSE": true,
+}
+
+func lex(text string) ([]token, error) {
+	l := lexer{text: text}
+	switch {
+	case len(text) > MaxText:
+		return nil, tooComplex(text, MaxText, "it has %d bytes, at most %d are possible", len(text), MaxText)
+	case !utf8.ValidString(text):
+		return nil, l.errorf(0, "it is not UTF-8")
+	}
+	var tokens []token
+	for {
+		t, err := l.next()
+		if err != nil {
+			return nil, err
+		}
+		tokens = append(tokens, t)
+		if t.kind == tokenEnd {
+			return tokens, nil
+		}
+		if len(tokens) > MaxWords {
+			return nil, tooComplex(text, t.offset, "it has more than %d words and signs", MaxWords)
+		}
+	}
+}
+
+type lexer struct {
+	text   string
+	offset int
+}
+
+func (l *lexer) errorf(at int, format string, args ...any) error {
+	return syntaxError(l.text, at, format, args...)
+}
+
+func syntaxError(text string, at int, format string, args ...any) error {
+	return &Error{Condition: text, Offset: at, Err: fmt.Errorf("%w: %s", ErrSyntax, fmt.Sprintf(format, args...))}
+}
+
+func tooComplex(text string, at int, format string, args ...any) error {
+	return &Error{Condition: text, Offset: at, Err: fmt.Errorf("%w: %w: %s", ErrSyntax, ErrTooComplex, fmt.Sprintf(format, args...))}
+}
+
+func (l *lexer) next() (token, error) {
+	for l.offset < len(l.text) && strings.IndexByte(" \t\r\n\f", l.text[l.offset]) >= 0 {
+		l.offset++
+	}
+	begin := l.offset
+	if begin == len(l.text) {
+		return token{kind: tokenEnd, offset: begin}, nil
+	}
+	rest := l.text[begin:]
+	emit := func(kind tokenKind, n int) (token, error) {
+		l.offset += n
+		return token{kind: kind, offset: begin, text: rest[:n]}, nil
+	}
+	switch c := rest[0]; {
+	case strings.HasPrefix(rest, "--"), strings.HasPrefix(rest, "/*"):
+		return token{}, l.errorf(begin, "comments are not allowed")
+	case c == '\'':
+		return l.quoted(tokenString, "text")
+	case c == '"':
+		return l.quoted(tokenQuoted, "name")
+	case isDigit(c), c == '.' && len(rest) > 1 && isDigit(rest[1]) && !l.afterName():
+		n := numberLength(rest)
+		if n < len(rest) && isNameByte(rest[n]) {
+			return token{}, l.errorf(begin, "neither a number nor a name")
+		}
+		return emit(tokenNumber, n)
+	case isNameByte(c):
+		n := 1
+		for n < len(rest) && isNameByte(rest[n]) {
+			n++
+		}
+		t, err := emit(tokenName, n)
+		if upper := strings.ToUpper(t.text); keywords[upper] {
+			t.kind, t.text = tokenWord, upper
+		}
+		return t, err
+	case strings.HasPrefix(rest, "<="), strings.HasPrefix(rest, ">="), strings.HasPrefix(rest, "<>"), strings.HasPrefix(rest, "!="):
+		return emit(tokenSign, 2)
+	case strings.IndexByte("(),?.=<>+-", c) >= 0:
+		return emit(tokenSign, 1)
+	}
+	r, _ := utf8.DecodeRuneInString(rest)
+	return token{}, l.errorf(begin, "%q has no meaning here", r)
+}
+
+// afterName tells a dot within a path from the one of a number.
+func (l *lexer) afterName() bool {
+	return l.offset > 0 && (isNameByte(l.text[l.offset-1]) || l.text[l.offset-1] == '"')
+}
+
+// quoted reads up to the closing quote; a doubled one stands for itself.
+func (l *lexer) quoted(kind tokenKind, what string) (token, error) {
+	begin, quote := l.offset, l.text[l.offset]
+	var b strings.Builder
+	for i := begin + 1; i < len(l.text); i++ {
+		c := l.text[i]
+		if c != quote {
+			b.WriteByte(c)
+			continue
+		}
+		if i+1 < len(l.text) && l.text[i+1] == quote {
+			b.WriteByte(c)
+			i++
+			continue
+		}
+		l.offset = i + 1
+		return token{kind: kind, offset: begin, text: b.String()}, nil
+	}
+	return token{}, l.errorf(begin, "this %s has no closing quote", what)
+}
+
+func isDigit(c byte) bool { return c >= '0' && c <= '9' }
+
+// isNameByte is SQLite's rule, but for $: ASCII letters, digits, underscores, and
+// whatever is beyond ASCII.
+func isNameByte(c byte) bool {
+	return c == '_' || isDigit(c) || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= utf8.RuneSelf
+}
+
+// numberLength is the length of the longest unsigned number that s begins with, 0 if
+// it begins with none.
+func numberLength(s string) int {
+	digits := func(i int) int {
+		for i < len(s) && isDigit(s[i]) {
+			i++
+		}
+		return i
+	}
+	n := digits(0)
+	some := n > 0
+	if n < len(s) && s[n] == '.' {
+		end := digits(n + 1)
+		if !some && end == n+1 {
+			return 0
+		}
+		n, some = end, true
+	}
+	if !some {
+		return 0
+	}
+	if n < len(s) && (s[n] == 'e' || s[n] == 'E') {
+		i := n + 1
+		if i < len(s) && (s[i] == '+' || s[i] == '-') {
+			i++
+		}
+		if end := digits(i); end > i {
+			n = end
+		}
+	}
+	return n
+}

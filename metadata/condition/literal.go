@@ -1,0 +1,135 @@
+package condition
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"strconv"
+)
+
+// Form tells apart what conditions take for one value.
+type Form uint8
+
+// The forms of a [Literal].
+const (
+	Plain   Form = iota // a number, a text, or null
+	Boolean             // true and false, which are the Integers 1 and 0
+	Nested              // an array or an object, which is the Text of its JSON
+)
+
+// Literal is a value as JSON writes it: true is not 1, and an array is no text. Numbers
+// that are equal are one literal. Literals may be compared with ==.
+type Literal struct {
+	Value
+	Form Form
+}
+
+// plain is a value that is neither a boolean nor an array or object.
+func plain(v Value) Literal {
+	if v.Kind == Real {
+		if whole := int64(v.Real); v.Real >= -(1<<63) && v.Real < 1<<63 && float64(whole) == v.Real {
+			v = intValue(whole)
+		}
+	}
+	return Literal{Value: v}
+}
+
+// Compare is the order of literals that are not null: that of their values, and of those
+// that conditions take for one, numbers and texts first.
+func (l Literal) Compare(m Literal) int {
+	return cmp.Or(l.Value.Compare(m.Value), cmp.Compare(l.Form, m.Form))
+}
+
+// String is the literal as JSON.
+func (l Literal) String() string {
+	switch l.Form {
+	case Boolean:
+		return strconv.FormatBool(l.Int != 0)
+	case Nested:
+		return l.Text
+	}
+	return string(l.Value.appendJSON(nil))
+}
+
+// MarshalJSON writes the literal as it stands in a payload.
+func (l Literal) MarshalJSON() ([]byte, error) { return []byte(l.String()), nil }
+
+// Literals calls visit with what the payload has in a field: the elements of an array one
+// by one, also those that are alike, and anything else as it is. It tells whether the
+// payload has the field, be it null. If the evaluation has ended, not all are visited.
+func (d *Document) Literals(f Field, visit func(Literal) error) (there bool, err error) {
+	m := d.find(f.Keys())
+	if m == nil {
+		return false, nil
+	}
+	return true, eachLiteral(d.e, m.raw, visit)
+}
+
+// LiteralsOf calls visit as [Document.Literals] does, with what a value of a form stands
+// for.
+func LiteralsOf(v Value, form Form, visit func(Literal) error) error {
+	switch form {
+	case Nested:
+		if raw := []byte(v.Text); json.Valid(raw) && formOf(raw) == Nested {
+			return eachLiteral(nil, raw, visit)
+		}
+		return fmt.Errorf("%q is no array or object", v.Text)
+	case Boolean:
+		return visit(Literal{v, Boolean})
+	}
+	return visit(plain(v))
+}
+
+// eachLiteral visits what valid JSON has without white space around it.
+func eachLiteral(e *Evaluation, raw []byte, visit func(Literal) error) error {
+	if raw[0] != '[' {
+		return visit(literalOf(e, raw))
+	}
+	at := skipSpace(raw, 1)
+	for raw[at] != ']' {
+		end := valueEnd(e, raw, at)
+		if end == len(raw) || e.ended(1) {
+			break
+		}
+		if err := visit(literalOf(e, raw[at:end])); err != nil {
+			return err
+		}
+		if at = skipSpace(raw, end); raw[at] == ',' {
+			at = skipSpace(raw, at+1)
+		}
+	}
+	return nil
+}
+
+// literalOf is the literal of valid JSON without white space around it.
+func literalOf(e *Evaluation, raw []byte) Literal {
+	l := plain(validJSON(e, raw))
+	l.Form = formOf(raw)
+	return l
+}
+
+func formOf(raw []byte) Form {
+	switch raw[0] {
+	case 't', 'f':
+		return Boolean
+	case '[', '{':
+		return Nested
+	}
+	return Plain
+}
+
+// ParseField reads a field as conditions write it, such as author.name or "publication
+// date". Errors wrap an [*Error] and [ErrSyntax].
+func ParseField(text string) (f Field, err error) {
+	p := parser{expr: &Expr{text: text}}
+	if p.tokens, err = lex(text); err == nil {
+		f, err = p.field()
+	}
+	if err == nil && p.peek().kind != tokenEnd {
+		err = p.unexpected("the end of the field")
+	}
+	if err != nil {
+		return "", fmt.Errorf("%q is no field: %w", text, err)
+	}
+	return f, nil
+}

@@ -1,0 +1,121 @@
+package condition
+
+// Span is a run of values of one kind, numbers or texts.
+type Span struct {
+	// Low and High are the ends; NULL: there is none on that side.
+	Low, High Value
+	// LowOpen and HighOpen say that the end itself is outside.
+	LowOpen, HighOpen bool
+}
+
+// Whole reports whether the span has all values of its kind.
+func (s *Span) Whole() bool { return s.Low.Kind == Null && s.High.Kind == Null }
+
+// Above reports whether all of the span is above a value, Below whether all of it is
+// below.
+func (s *Span) Above(v Value) bool {
+	if s.Low.Kind == Null {
+		return false
+	}
+	c := s.Low.Compare(v)
+	return c > 0 || c == 0 && s.LowOpen
+}
+
+// Below is described at Above.
+func (s *Span) Below(v Value) bool {
+	if s.High.Kind == Null {
+		return false
+	}
+	c := s.High.Compare(v)
+	return c < 0 || c == 0 && s.HighOpen
+}
+
+// Spans are the numbers and the texts for which the test has a truth, True or False:
+// disjoint spans in ascending order. ok is false for a test that has none: =, and IN, of
+// which there are Points, and LIKE and REGEXP, which are to be asked of each value. NULL
+// is in no span; ask Truth.
+func (t *Test) Spans(is Truth) (numbers, texts []Span, ok bool) {
+	switch t.op {
+	case opIn, opLike, opRegexp, opConstant:
+		return nil, nil, false
+	case opIsNull:
+		if is == False {
+			return []Span{{}}, []Span{{}}, true
+		}
+		return nil, nil, true
+	}
+	if t.null && (t.op != opBetween || is == True) {
+		return nil, nil, true
+	}
+	numbers = t.spansOf(func(p *pair) Value { return p.number }, false)
+	texts = t.spansOf(func(p *pair) Value { return p.text }, true)
+	if is == False {
+		numbers, texts = complement(numbers), complement(texts)
+	}
+	return numbers, texts, true
+}
+
+// spansOf are the values of one kind that the test is true of, without regard to
+// operands that are NULL.
+func (t *Test) spansOf(side func(*pair) Value, text bool) []Span {
+	if t.op != opBetween {
+		return spanOf(t.op, side(&t.operands[0]), text)
+	}
+	between := []Span{{}}
+	for i, op := range []operator{opGreaterEqual, opLessEqual} {
+		if w := side(&t.operands[i]); w.Kind != Null {
+			between = intersect(between, spanOf(op, w, text))
+		}
+	}
+	return between
+}
+
+// spanOf are the values of one kind in a relation to w, which is of either: numbers
+// are less than any text.
+func spanOf(op operator, w Value, text bool) []Span {
+	if !text && w.Kind == Text {
+		if op == opLess || op == opLessEqual {
+			return []Span{{}}
+		}
+		return nil
+	}
+	if op == opLess || op == opLessEqual {
+		return []Span{{High: w, HighOpen: op == opLess}}
+	}
+	return []Span{{Low: w, LowOpen: op == opGreater}}
+}
+
+// intersect is the common part of at most one span each.
+func intersect(a, b []Span) []Span {
+	if len(a) == 0 || len(b) == 0 {
+		return nil
+	}
+	s := a[0]
+	if low := b[0]; low.Low.Kind != Null {
+		s.Low, s.LowOpen = low.Low, low.LowOpen
+	}
+	if high := b[0]; high.High.Kind != Null {
+		s.High, s.HighOpen = high.High, high.HighOpen
+	}
+	if s.Low.Kind != Null && s.High.Kind != Null && s.Low.Compare(s.High) > 0 {
+		return nil
+	}
+	return []Span{s}
+}
+
+// complement is what disjoint ascending spans leave out.
+func complement(spans []Span) []Span {
+	var out []Span
+	next := Span{}
+	for _, s := range spans {
+		if s.Low.Kind != Null {
+			next.High, next.HighOpen = s.Low, !s.LowOpen
+			out = append(out, next)
+		}
+		if s.High.Kind == Null {
+			return out
+		}
+		next = Span{Low: s.High, LowOpen: !s.HighOpen}
+	}
+	return append(out, next)
+}

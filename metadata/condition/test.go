@@ -1,0 +1,139 @@
+package condition
+
+import (
+	"regexp"
+	"slices"
+)
+
+// Test is the smallest part of a condition: a comparison of one field with values.
+type Test struct {
+	Field Field
+
+	keys     []string
+	op       operator
+	constant bool    // of opConstant
+	null     bool    // one of the operands is NULL
+	operands []pair  // of a comparison
+	points   *points // of opIn
+	like     *likePattern
+	regexp   *regexp.Regexp
+	program  int // instructions of regexp, about
+}
+
+// pair is an operand as it is compared with numbers and with text. SQLite converts
+// it by the type of the column; here each value of a field decides for itself.
+type pair struct{ number, text Value }
+
+func (p *pair) against(v Value) Value {
+	if v.Kind == Text {
+		return p.text
+	}
+	return p.number
+}
+
+// Truth is the value of the test for a value of its field.
+func (t *Test) Truth(v Value) Truth { return t.truth(&Evaluation{}, v) }
+
+func (t *Test) truth(e *Evaluation, v Value) Truth {
+	switch t.op {
+	case opConstant:
+		return truthOf(t.constant)
+	case opIsNull:
+		return truthOf(v.Kind == Null)
+	case opIn:
+		return t.in(v)
+	}
+	if v.Kind == Null {
+		return Unknown
+	}
+	if t.op == opBetween { // one bound can be enough to say no
+		return min(ordered(opGreaterEqual, v, &t.operands[0]), ordered(opLessEqual, v, &t.operands[1]))
+	}
+	if t.null {
+		return Unknown
+	}
+	switch t.op {
+	case opLike:
+		return truthOf(t.like.match(e, v.String()))
+	case opRegexp:
+		return truthOf(t.finds(e, v.String()))
+	}
+	return ordered(t.op, v, &t.operands[0])
+}
+
+// ordered compares a value that is not NULL with an operand.
+func ordered(op operator, v Value, p *pair) Truth {
+	w := p.against(v)
+	if w.Kind == Null {
+		return Unknown
+	}
+	return truthOf(holds(op, v.Compare(w)))
+}
+
+// holds tells whether a comparison of that outcome satisfies the operator.
+func holds(op operator, outcome int) bool {
+	switch op {
+	case opEqual:
+		return outcome == 0
+	case opLess:
+		return outcome < 0
+	case opLessEqual:
+		return outcome <= 0
+	case opGreater:
+		return outcome > 0
+	}
+	return outcome >= 0 // opGreaterEqual
+}
+
+func (t *Test) in(v Value) Truth {
+	switch {
+	case t.points.empty() && !t.null:
+		return False // of an empty list, even for NULL
+	case v.Kind == Null:
+		return Unknown
+	case t.points.has(v):
+		return True
+	case t.null:
+		return Unknown
+	}
+	return False
+}
+
+// points are the values of a list of IN, as they are compared with numbers and with
+// text: each in order and once.
+type points struct{ numbers, texts []Value }
+
+func newPoints(operands []pair) *points {
+	p := &points{texts: make([]Value, 0, len(operands))}
+	for _, o := range operands {
+		p.texts = append(p.texts, o.text)
+		if o.number.IsNumber() {
+			p.numbers = append(p.numbers, o.number)
+		}
+	}
+	for _, values := range []*[]Value{&p.numbers, &p.texts} {
+		slices.SortFunc(*values, Value.Compare)
+		*values = slices.CompactFunc(*values, func(v, w Value) bool { return v.Compare(w) == 0 })
+	}
+	return p
+}
+
+func (p *points) empty() bool { return len(p.texts) == 0 }
+
+func (p *points) has(v Value) bool {
+	values := p.numbers
+	if v.Kind == Text {
+		values = p.texts
+	}
+	_, ok := slices.BinarySearchFunc(values, v, Value.Compare)
+	return ok
+}
+
+// Points are the numbers and the texts that the test is true of, in order and each once,
+// where it is one of = and IN; it is false of other values unless never is true.
+func (t *Test) Points() (numbers, texts []Value, never, ok bool) {
+	if t.op != opIn {
+		return nil, nil, false, false
+	}
+	return t.points.numbers, t.points.texts, t.null, true
+}

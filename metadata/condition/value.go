@@ -1,0 +1,288 @@
+package condition
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"math"
+	"reflect"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+// Kind is the kind of a [Value].
+type Kind uint8
+
+// The kinds. Numbers are less than text, whatever they are.
+const (
+	Null Kind = iota
+	Integer
+	Real
+	Text
+)
+
+// Value is a value of a field or a parameter: one of SQLite's. The zero value is NULL.
+type Value struct {
+	Kind Kind
+	Int  int64   // of an Integer
+	Real float64 // of a Real; never NaN or negative zero
+	Text string  // of a Text
+}
+
+func intValue(i int64) Value   { return Value{Kind: Integer, Int: i} }
+func textValue(s string) Value { return Value{Kind: Text, Text: s} }
+
+// realValue is NULL for NaN, as in SQLite. Zero has no sign: there is one of it.
+func realValue(f float64) Value {
+	switch {
+	case math.IsNaN(f):
+		return Value{}
+	case f == 0:
+		f = 0
+	}
+	return Value{Kind: Real, Real: f}
+}
+
+func boolValue(b bool) Value {
+	if b {
+		return intValue(1)
+	}
+	return intValue(0)
+}
+
+// IsNumber tells numbers from text and NULL.
+func (v Value) IsNumber() bool { return v.Kind == Integer || v.Kind == Real }
+
+// Float is the float64 nearest to a number.
+func (v Value) Float() float64 {
+	if v.Kind == Integer {
+		return float64(v.Int)
+	}
+	return v.Real
+}
+
+// String is the text of the value, as SQLite would convert it.
+func (v Value) String() string {
+	switch v.Kind {
+	case Integer:
+		return strconv.FormatInt(v.Int, 10)
+	case Real:
+		return formatReal(v.Real)
+	}
+	return v.Text
+}
+
+// Compare orders two values that are not NULL: numbers by size, then text by bytes.
+func (v Value) Compare(w Value) int {
+	switch {
+	case v.Kind == Text && w.Kind == Text:
+		return strings.Compare(v.Text, w.Text)
+	case v.Kind == Text:
+		return 1
+	case w.Kind == Text:
+		return -1
+	case v.Kind == Integer && w.Kind == Integer:
+		return cmp.Compare(v.Int, w.Int)
+	case v.Kind == Integer:
+		return compareIntReal(v.Int, w.Real)
+	case w.Kind == Integer:
+		return -compareIntReal(w.Int, v.Real)
+	}
+	return cmp.Compare(v.Real, w.Real)
+}
+
+// compareIntReal is exact: a float64 does not hold every int64.
+func compareIntReal(i int64, r float64) int {
+	switch {
+	case r < -(1 << 63):
+		return 1
+	case r >= 1<<63:
+		return -1
+	}
+	whole := int64(r) // towards zero
+	if c := cmp.Compare(i, whole); c != 0 {
+		return c
+	}
+	return cmp.Compare(float64(whole), r)
+}
+
+// asNumber is a number for text that looks like one, else the text itself: what
+// SQLite compares with a column of numbers.
+func (v Value) asNumber() Value {
+	if v.Kind != Text {
+		return v
+	}
+	s := strings.Trim(v.Text, " \t\n\v\f\r")
+	digits := strings.TrimLeft(s, "+-")
+	if len(s)-len(digits) > 1 || digits == "" || numberLength(digits) != len(digits) {
+		return v
+	}
+	return parseNumber(s)
+}
+
+// asText is the text of a number: what SQLite compares with a column of text.
+func (v Value) asText() Value {
+	if v.IsNumber() {
+		return textValue(v.String())
+	}
+	return v
+}
+
+// parseNumber reads a number that is well-formed: an Integer if it is written as one
+// and fits.
+func parseNumber(s string) Value {
+	if !strings.ContainsAny(s, ".eE") {
+		if i, err := strconv.ParseInt(s, 10, 64); err == nil {
+			return intValue(i)
+		}
+	}
+	f, _ := strconv.ParseFloat(s, 64) // out of range: the infinity that SQLite takes it for
+	return realValue(f)
+}
+
+// formatReal writes 15 digits, without zeros at the end but always with a point, as
+// SQLite's %!.15g does.
+func formatReal(f float64) string {
+	if math.IsInf(f, 0) {
+		return strings.TrimPrefix(strconv.FormatFloat(f, 'g', -1, 64), "+")
+	}
+	if f == 0 {
+		return "0.0"
+	}
+	const digits = 15
+	mantissa, exponent, _ := strings.Cut(strconv.FormatFloat(math.Abs(f), 'e', digits-1, 64), "e")
+	exp, _ := strconv.Atoi(exponent) // written above
+	all := strings.Replace(mantissa, ".", "", 1)
+	whole := exp + 1 // digits before the point
+	tail := ""
+	if exp < -4 || exp >= digits {
+		whole = 1
+		tail = fmt.Sprintf("e%+03d", exp)
+	}
+	if whole <= 0 {
+		all, whole = strings.Repeat("0", 1-whole)+all, 1
+	}
+	fraction := strings.TrimRight(all[whole:], "0")
+	if fraction == "" {
+		fraction = "0"
+	}
+	sign := ""
+	if f < 0 {
+		sign = "-"
+	}
+	return sign + all[:whole] + "." + fraction + tail
+}
+
+// MarshalJSON writes the value so that [ValueOf] reads it back as it is.
+func (v Value) MarshalJSON() ([]byte, error) { return v.appendJSON(nil), nil }
+
+func (v Value) appendJSON(dst []byte) []byte {
+	switch v.Kind {
+	case Integer:
+		return strconv.AppendInt(dst, v.Int, 10)
+	case Text:
+		return appendQuoted(dst, v.Text)
+	case Real:
+		switch {
+		case math.IsInf(v.Real, 1):
+			return append(dst, "1e999"...)
+		case math.IsInf(v.Real, -1):
+			return append(dst, "-1e999"...)
+		}
+		s := strconv.FormatFloat(v.Real, 'g', -1, 64)
+		if !strings.ContainsAny(s, ".e") {
+			s += ".0"
+		}
+		return append(dst, s...)
+	}
+	return append(dst, "null"...)
+}
+
+// appendQuoted appends a text as JSON, with <, > and & as they are.
+func appendQuoted(dst []byte, text string) []byte {
+	b := bytes.NewBuffer(dst)
+	e := json.NewEncoder(b)
+	e.SetEscapeHTML(false)
+	_ = e.Encode(text) // there is no text that has no JSON
+	return bytes.TrimSuffix(b.Bytes(), []byte{'\n'})
+}
+
+// ValueOf converts a parameter: nil, a bool, any integer or float, a string,
+// [json.Number], or an array, map or [json.RawMessage], which become the text of
+// their JSON. A float64 is a real number even if it is whole, which matters where it is
+// compared with text ('3.0' is not '3'); decode JSON with UseNumber.
+func ValueOf(v any) (Value, error) {
+	switch v := v.(type) {
+	case nil:
+		return Value{}, nil
+	case Value:
+		if v.Kind == Real {
+			v = realValue(v.Real)
+		}
+		return v, nil
+	case bool:
+		return boolValue(v), nil
+	case string:
+		return validText(v)
+	case json.Number:
+		return jsonValue([]byte(v))
+	case json.RawMessage:
+		return jsonValue(v)
+	}
+	switch r := reflect.ValueOf(v); r.Kind() {
+	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
+		return intValue(r.Int()), nil
+	case reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
+		if u := r.Uint(); u > math.MaxInt64 {
+			return realValue(float64(u)), nil
+		}
+		return intValue(int64(r.Uint())), nil
+	case reflect.Float32, reflect.Float64:
+		return realValue(r.Float()), nil
+	case reflect.String:
+		return validText(r.String())
+	case reflect.Slice, reflect.Map:
+		b, err := json.Marshal(v)
+		if err != nil {
+			return Value{}, err
+		}
+		return jsonValue(b)
+	}
+	return Value{}, fmt.Errorf("a %T", v)
+}
+
+func validText(s string) (Value, error) {
+	if !utf8.ValidString(s) {
+		return Value{}, fmt.Errorf("text that is not UTF-8")
+	}
+	return textValue(s), nil
+}
+
+// jsonValue is the value of JSON text: arrays and objects are their text without
+// white space.
+func jsonValue(raw []byte) (Value, error) {
+	if !json.Valid(raw) {
+		return Value{}, fmt.Errorf("%q is not JSON", raw)
+	}
+	return validJSON(nil, bytes.TrimSpace(raw)), nil
+}
+
+// validJSON is jsonValue of valid JSON without white space around it.
+func validJSON(e *Evaluation, raw []byte) Value {
+	switch raw[0] {
+	case 'n':
+		return Value{}
+	case 't', 'f':
+		return boolValue(raw[0] == 't')
+	case '"':
+		if inner := raw[1 : len(raw)-1]; bytes.IndexByte(inner, '\\') < 0 && utf8.Valid(inner) {
+			return textValue(string(inner))
+		}
+		return textValue(unquote(e, raw))
+	case '[', '{':
+		return textValue(strings.ToValidUTF8(string(compact(e, raw)), string(utf8.RuneError)))
+	}
+	return parseNumber(string(raw))
+}

@@ -1,0 +1,212 @@
+package keywords
+
+import (
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	snowball "github.com/blevesearch/snowballstem"
+	"github.com/blevesearch/snowballstem/english"
+	"golang.org/x/text/unicode/norm"
+)
+
+// token is a term at its place in a document or query.
+type token struct {
+	term string
+	pos  uint32
+}
+
+// Limits of what is stored.
+const (
+	maxTermBytes = 128 // of a term; what is longer is cut, in documents and in queries alike
+	valueGap     = 16  // places between two values of a payload: no phrase goes from one to the other
+)
+
+// maxStems is how many stems are remembered.
+var maxStems = 1 << 16 // a variable, so that tests reach it
+
+// analyzer makes tokens from text. It is for one goroutine.
+type analyzer struct {
+	Settings
+	stem  *snowball.Env
+	stems map[string]string // known ones
+	runes []rune
+	buf   []byte
+}
+
+func newAnalyzer(s Settings) *analyzer {
+	a := &analyzer{Settings: s}
+	if s.Stemmer == English {
+		a.stem, a.stems = snowball.NewEnv(""), map[string]string{}
+	}
+	return a
+}
+
+// document appends the tokens of all values of a document.
+func (a *analyzer) document(dst []token, values []string) []token {
+	pos := uint32(0)
+	for _, v := range values {
+		if dst, pos = a.value(dst, v, pos); pos > 1<<31 {
+			break // a document of so many tokens is no text
+		}
+		pos += valueGap
+	}
+	return dst
+}
+
+// value appends the tokens of a text and returns the place after the last one.
+func (a *analyzer) value(dst []token, text string, pos uint32) ([]token, uint32) {
+	if a.Tokenizer == Trigram {
+		return a.trigrams(dst, text, pos)
+	}
+	return a.words(dst, text, pos)
+}
+
+// words appends the words of a text: runs of letters and digits, folded, without
+// accents. Stop words leave a gap.
+func (a *analyzer) words(dst []token, text string, pos uint32) ([]token, uint32) {
+	text = decomposed(text)
+	a.buf = a.buf[:0]
+	strip := false // the letter before loses its marks
+	end := func() {
+		if len(a.buf) == 0 {
+			return
+		}
+		if term, ok := a.term(); ok {
+			dst = append(dst, token{term, pos})
+		}
+		pos++
+		a.buf = a.buf[:0]
+	}
+	for _, r := range text {
+		switch {
+		case r < utf8.RuneSelf:
+			switch {
+			case 'a' <= r && r <= 'z' || '0' <= r && r <= '9':
+				a.buf = append(a.buf, byte(r))
+			case 'A' <= r && r <= 'Z':
+				a.buf = append(a.buf, byte(r)|0x20)
+			default:
+				end()
+			}
+			strip = true
+		case unicode.Is(unicode.M, r):
+			if !strip && len(a.buf) > 0 {
+				a.buf = utf8.AppendRune(a.buf, r)
+			}
+		case isInvisible(r):
+		case isWord(r):
+			a.buf = utf8.AppendRune(a.buf, fold(r))
+			strip = losesMarks(r)
+		default:
+			end()
+		}
+	}
+	end()
+	return dst, pos
+}
+
+// term is what is stored for the word in the buffer.
+func (a *analyzer) term() (string, bool) {
+	word := string(a.buf)
+	if len(word) > maxTermBytes {
+		word = strings.ToValidUTF8(word[:maxTermBytes], "")
+	}
+	if a.StopWords == English && englishStopWords[word] {
+		return "", false
+	}
+	if a.stem == nil {
+		return word, true
+	}
+	if s, ok := a.stems[word]; ok {
+		return s, true
+	}
+	a.stem.SetCurrent(word)
+	english.Stem(a.stem)
+	s := a.stem.Current()
+	if len(a.stems) >= maxStems {
+		clear(a.stems)
+	}
+	a.stems[word] = s
+	return s, s != ""
+}
+
+// trigrams appends each three characters in a row, so that any part of the text can
+// be found. Blanks at the end let each character begin one.
+func (a *analyzer) trigrams(dst []token, text string, pos uint32) ([]token, uint32) {
+	a.literal(text)
+	if len(a.runes) == 0 {
+		return dst, pos
+	}
+	n := len(a.runes)
+	a.runes = append(a.runes, ' ', ' ')
+	for i := range n {
+		dst = append(dst, token{string(a.runes[i : i+3]), pos + uint32(i)})
+	}
+	return dst, pos + uint32(n)
+}
+
+// literal puts the characters of a text into a.runes: folded, without accents, blanks
+// that follow each other as one, none at the ends.
+func (a *analyzer) literal(text string) {
+	a.runes = a.runes[:0]
+	strip, blank := false, false
+	for _, r := range decomposed(text) {
+		switch {
+		case unicode.IsSpace(r):
+			blank = len(a.runes) > 0
+			continue
+		case unicode.Is(unicode.M, r):
+			if strip {
+				continue
+			}
+		case isInvisible(r):
+			continue
+		default:
+			strip = losesMarks(r)
+		}
+		if blank {
+			a.runes = append(a.runes, ' ')
+			blank = false
+		}
+		a.runes = append(a.runes, fold(r))
+	}
+}
+
+// decomposed is a text in the form NFKD: letters and their marks apart, one form of
+// what Unicode has in several.
+func decomposed(text string) string {
+	for i := range len(text) {
+		if text[i] >= utf8.RuneSelf {
+			return norm.NFKD.String(text)
+		}
+	}
+	return text
+}
+
+// fold makes capital and small letters alike: σ and ς, too.
+func fold(r rune) rune { return unicode.ToLower(unicode.ToUpper(r)) }
+
+func isWord(r rune) bool { return unicode.In(r, unicode.L, unicode.N, unicode.Co) }
+
+// isInvisible tells what is within words but no part of them: soft hyphens, joiners.
+func isInvisible(r rune) bool {
+	return r == 0xAD || r >= 0x200B && r <= 0x200D || r == 0x2060 || r == 0xFEFF
+}
+
+// losesMarks tells whether the marks of a letter are accents or points that writers
+// may leave out. In other scripts they are vowels, or make another letter.
+func losesMarks(r rune) bool {
+	return r < utf8.RuneSelf || unicode.In(r, unicode.Latin, unicode.Greek, unicode.Cyrillic, unicode.Hebrew, unicode.Arabic)
+}
+
+// englishStopWords are those of Lucene's English analyzer, and what is left of
+// "it's" and "don't" where words end at the apostrophe.
+var englishStopWords = func() map[string]bool {
+	m := map[string]bool{}
+	for _, w := range strings.Fields(`a an and are as at be but by for if in into is it no not of on or s such t
+		that the their then there these they this to was will with`) {
+		m[w] = true
+	}
+	return m
+}()

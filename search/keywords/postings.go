@@ -1,0 +1,285 @@
+package keywords
+
+import (
+	"encoding/binary"
+	"hash/crc32"
+	"math"
+)
+
+// The value of a term in a segment:
+//
+//	length of the list u32
+//	list        documents (uvarint), then blocks of up to 128 of them:
+//	              last document − the one before the block (uvarint), bytes of the
+//	              entries (uvarint), entries
+//	CRC32C of key and list
+//	positions   of each document: as many differences (uvarint) as the term is there
+//	CRC32C of key and positions
+//
+// An entry is the difference to the document before (uvarint), doubled, plus 1 if the
+// term is there more than once; then how often follows (uvarint). Documents are
+// numbered within the segment; the first difference is to −1.
+
+const maxBlockDocs = 128
+
+var blockDocs = maxBlockDocs // a variable, so that tests have many blocks; that of a file is always the same
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// seal appends the checksum of a key and a value to the value.
+func seal(key, value []byte) []byte {
+	return binary.LittleEndian.AppendUint32(value, checksum(key, value))
+}
+
+func checksum(key, value []byte) uint32 {
+	return crc32.Update(crc32.Update(0, castagnoli, key), castagnoli, value)
+}
+
+func unseal(key, sealed []byte) ([]byte, bool) {
+	n := len(sealed) - 4
+	if n < 0 {
+		return nil, false
+	}
+	return sealed[:n:n], binary.LittleEndian.Uint32(sealed[n:]) == checksum(key, sealed[:n])
+}
+
+// posting is a document of a term.
+type posting struct {
+	doc uint32 // in the segment
+	tf  uint32 // how often the term is there; at least 1
+	pos []byte // tf differences
+}
+
+// encoder makes the value of a term. It may be used again.
+type encoder struct {
+	value, entries, positions []byte
+}
+
+// encode returns the value for a key; postings are in ascending order. It is valid
+// until the next call.
+func (e *encoder) encode(key []byte, postings []posting) []byte {
+	v := append(e.value[:0], 0, 0, 0, 0)
+	v = binary.AppendUvarint(v, uint64(len(postings)))
+	e.positions = e.positions[:0]
+	before := int64(-1)
+	for len(postings) > 0 {
+		block := postings[:min(blockDocs, len(postings))]
+		postings = postings[len(block):]
+		base := before
+		e.entries = e.entries[:0]
+		for _, p := range block {
+			d := uint64(int64(p.doc)-before) << 1
+			if p.tf == 1 {
+				e.entries = binary.AppendUvarint(e.entries, d)
+			} else {
+				e.entries = binary.AppendUvarint(e.entries, d|1)
+				e.entries = binary.AppendUvarint(e.entries, uint64(p.tf))
+			}
+			before = int64(p.doc)
+			e.positions = append(e.positions, p.pos...)
+		}
+		v = binary.AppendUvarint(v, uint64(before-base))
+		v = binary.AppendUvarint(v, uint64(len(e.entries)))
+		v = append(v, e.entries...)
+	}
+	binary.LittleEndian.PutUint32(v, uint32(len(v)-4))
+	v = binary.LittleEndian.AppendUint32(v, checksum(key, v[4:]))
+	v = append(v, e.positions...)
+	e.value = binary.LittleEndian.AppendUint32(v, checksum(key, e.positions))
+	return e.value
+}
+
+// list is the documents of a term, as they are stored.
+type list struct {
+	docs      int
+	blocks    []byte
+	positions []byte // sealed
+}
+
+// openList checks the list of a value, not the positions.
+func openList(key, value []byte) (list, error) {
+	if len(value) < 4 {
+		return list{}, ErrDamaged
+	}
+	n := uint64(binary.LittleEndian.Uint32(value)) + 4 // with its checksum
+	if n > uint64(len(value)-4) {
+		return list{}, ErrDamaged
+	}
+	b, ok := unseal(key, value[4:4+n])
+	if !ok {
+		return list{}, ErrDamaged
+	}
+	docs, w := binary.Uvarint(b)
+	if w <= 0 || docs == 0 || docs > math.MaxInt32 {
+		return list{}, ErrDamaged
+	}
+	return list{docs: int(docs), blocks: b[w:], positions: value[4+n:]}, nil
+}
+
+// listReader reads a list, block by block.
+type listReader struct {
+	rest []byte
+	left int
+	last int64 // document before the block
+	n    int
+	docs [maxBlockDocs]uint32
+	tfs  [maxBlockDocs]uint32
+}
+
+func (l list) reader() listReader { return listReader{rest: l.blocks, left: l.docs, last: -1} }
+
+// nextBlock reads the next block that has documents of a set; nil is the set of all. It
+// returns false at the end. Documents are below docs.
+func (r *listReader) nextBlock(set []uint64, docs int) (bool, error) {
+	for r.left > 0 {
+		n := min(blockDocs, r.left)
+		span, w := binary.Uvarint(r.rest)
+		if w <= 0 || span == 0 || span > uint64(docs) || r.last+int64(span) >= int64(docs) {
+			return false, ErrDamaged
+		}
+		r.rest = r.rest[w:]
+		size, w := binary.Uvarint(r.rest)
+		if w <= 0 || size > uint64(len(r.rest)-w) {
+			return false, ErrDamaged
+		}
+		entries := r.rest[w : w+int(size)]
+		r.rest, r.left, r.n = r.rest[w+int(size):], r.left-n, n
+		base := r.last
+		r.last += int64(span)
+		if set != nil && !anyInSet(set, uint32(base+1), uint32(r.last)) {
+			continue
+		}
+		return true, r.decodeBlock(entries, base)
+	}
+	r.n = 0
+	return false, nil
+}
+
+func (r *listReader) decodeBlock(b []byte, before int64) error {
+	for i := range r.n {
+		d, w := binary.Uvarint(b)
+		if w <= 0 || d < 2 {
+			return ErrDamaged
+		}
+		b = b[w:]
+		before += int64(d >> 1)
+		if before > r.last {
+			return ErrDamaged
+		}
+		r.docs[i], r.tfs[i] = uint32(before), 1
+		if d&1 == 1 {
+			tf, w := binary.Uvarint(b)
+			if w <= 0 || tf == 0 || tf > math.MaxUint32 {
+				return ErrDamaged
+			}
+			b = b[w:]
+			r.tfs[i] = uint32(tf)
+		}
+	}
+	if before != r.last || len(b) != 0 {
+		return ErrDamaged
+	}
+	return nil
+}
+
+// postingReader reads a list with its positions, document by document.
+type postingReader struct {
+	listReader
+	posting          // the current one
+	positions []byte // of those after it
+	read      int    // documents
+	next      int    // place in the block
+}
+
+// postingReader checks the positions. They stay where they are.
+func (l list) postingReader(key []byte) (postingReader, error) {
+	positions, ok := unseal(key, l.positions)
+	if !ok {
+		return postingReader{}, ErrDamaged
+	}
+	return postingReader{listReader: l.reader(), positions: positions}, nil
+}
+
+// advance goes to the next document, and returns false at the end. Documents are below
+// docs.
+func (r *postingReader) advance(docs int) (bool, error) {
+	if r.next == r.n {
+		more, err := r.nextBlock(nil, docs)
+		if err == nil && !more && len(r.positions) != 0 {
+			err = ErrDamaged
+		}
+		if err != nil || !more {
+			return false, err
+		}
+		r.next = 0
+	}
+	end := 0
+	for range r.tfs[r.next] {
+		for end < len(r.positions) && r.positions[end] >= 0x80 {
+			end++
+		}
+		end++
+		if end > len(r.positions) {
+			return false, ErrDamaged
+		}
+	}
+	r.posting = posting{doc: r.docs[r.next], tf: r.tfs[r.next], pos: r.positions[:end:end]}
+	r.positions = r.positions[end:]
+	r.next++
+	r.read++
+	return true, nil
+}
+
+// appendPostings appends the whole list.
+func (l list) appendPostings(dst []posting, key []byte, docs int) ([]posting, error) {
+	r, err := l.postingReader(key)
+	if err != nil {
+		return nil, err
+	}
+	for {
+		more, err := r.advance(docs)
+		if err != nil || !more {
+			return dst, err
+		}
+		dst = append(dst, r.posting)
+	}
+}
+
+// appendPlaces appends the places of a posting.
+func (p *posting) appendPlaces(dst []uint32) []uint32 {
+	place := uint64(0)
+	for b := p.pos; len(b) > 0; {
+		d, w := binary.Uvarint(b)
+		if w <= 0 {
+			return dst
+		}
+		place += d
+		dst = append(dst, uint32(place))
+		b = b[w:]
+	}
+	return dst
+}
+
+// Sets are one bit a document of a segment.
+
+func setSize(docs int) int { return (docs + 63) / 64 }
+
+func inSet(set []uint64, d uint32) bool { return set[d/64]>>(d%64)&1 == 1 }
+
+// anyInSet tells whether a set has one of the documents from lo to hi.
+func anyInSet(set []uint64, lo, hi uint32) bool {
+	first, last := lo/64, hi/64
+	low, high := ^uint64(0)<<(lo%64), ^uint64(0)>>(63-hi%64)
+	if first == last {
+		return set[first]&low&high != 0
+	}
+	if set[first]&low != 0 || set[last]&high != 0 {
+		return true
+	}
+	for _, w := range set[first+1 : last] {
+		if w != 0 {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,271 @@
+package keywords
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// ErrSyntax: a query in [Expression] mode that is none. The error is a [*SyntaxError].
+var ErrSyntax = errors.New("syntax error in a keyword query")
+
+// SyntaxError says what is wrong with a query, and where. It wraps [ErrSyntax].
+type SyntaxError struct {
+	Query  string
+	Offset int // in bytes
+	Reason string
+}
+
+func (e *SyntaxError) Error() string {
+	return fmt.Sprintf("%v: byte %d: %s", ErrSyntax, e.Offset, e.Reason)
+}
+
+// Unwrap makes errors.Is find ErrSyntax.
+func (e *SyntaxError) Unwrap() error { return ErrSyntax }
+
+// Limits of a query.
+const (
+	// DefaultMaxWords is what [Query.MaxWords] means by 0.
+	DefaultMaxWords = 4096
+	// MaxQueryBytes is how long the text of a query may be.
+	MaxQueryBytes = 256 << 10
+)
+
+// ErrTooLong: a query of too many words or bytes. The error is a [*LengthError].
+var ErrTooLong = errors.New("a keyword query is too long")
+
+// LengthError says of what a query has too much. It wraps [ErrTooLong].
+type LengthError struct {
+	What string // "words" or "bytes"
+	Most int
+}
+
+func (e *LengthError) Error() string {
+	return fmt.Sprintf("%v: %d %s are the most", ErrTooLong, e.Most, e.What)
+}
+
+// Unwrap makes errors.Is find ErrTooLong.
+func (e *LengthError) Unwrap() error { return ErrTooLong }
+
+// occur says what a part of a query demands of documents.
+type occur int
+
+const (
+	may occur = iota
+	must
+	mustNot
+)
+
+// unit is a part of a query, counted in documents as one term is: a term, the terms
+// with a prefix, or terms in a row.
+type unit struct {
+	terms  []string
+	places []uint32 // of the terms, from 0, where there are several
+	prefix bool     // the one term is the beginning of terms
+	weight float64  // how often it is in the query
+	occur  occur
+}
+
+// key is equal for units that are the same but for their weight.
+func (u *unit) key() string {
+	return fmt.Sprintf("%d %t %v %q", u.occur, u.prefix, u.places, u.terms)
+}
+
+// parse reads a query. Units that are the same become one, in the order of their first
+// places, so that documents that score the same do so to the bit.
+func parse(q Query, s Settings) ([]unit, error) {
+	if len(q.Text) > MaxQueryBytes {
+		return nil, &LengthError{What: "bytes", Most: MaxQueryBytes}
+	}
+	a := newAnalyzer(s)
+	var units []unit
+	var err error
+	switch q.Mode {
+	case Words:
+		units = a.sentence(q.Text)
+	case Expression:
+		units, err = a.expression(q.Text)
+	default:
+		err = fmt.Errorf("%w: mode %d", ErrOption, q.Mode)
+	}
+	if err != nil {
+		return nil, err
+	}
+	most := q.MaxWords
+	if most == 0 {
+		most = DefaultMaxWords
+	}
+	left := most
+	for i := range units {
+		if left -= len(units[i].terms); left < 0 {
+			return nil, &LengthError{What: "words", Most: most}
+		}
+	}
+	known := map[string]int{}
+	merged := units[:0]
+	for _, u := range units {
+		k := u.key()
+		if i, ok := known[k]; ok {
+			merged[i].weight++
+			continue
+		}
+		known[k] = len(merged)
+		merged = append(merged, u)
+	}
+	return merged, nil
+}
+
+// sentence is each word by itself. Nothing in it is a sign.
+func (a *analyzer) sentence(text string) []unit {
+	var units []unit
+	if a.Tokenizer != Trigram {
+		tokens, _ := a.words(nil, text, 0)
+		for _, t := range tokens {
+			units = append(units, unit{terms: []string{t.term}, weight: 1})
+		}
+		return units
+	}
+	plain := analyzer{Settings: Settings{Tokenizer: Unicode61}}
+	tokens, _ := plain.words(nil, text, 0)
+	for _, t := range tokens {
+		units = append(units, a.part(t.term)...)
+	}
+	return units
+}
+
+// part is a piece of text as it stands, in trigrams: any three characters that follow
+// each other may be one; so those that together are the text are enough.
+func (a *analyzer) part(text string) []unit {
+	a.literal(text)
+	n := len(a.runes)
+	switch {
+	case n == 0:
+		return nil
+	case n < 3:
+		return []unit{{terms: []string{string(a.runes)}, prefix: true, weight: 1}}
+	}
+	u := unit{weight: 1}
+	for i := 0; i < n; i += 3 {
+		i := min(i, n-3)
+		u.terms, u.places = append(u.terms, string(a.runes[i:i+3])), append(u.places, uint32(i))
+	}
+	if len(u.terms) == 1 {
+		u.places = nil
+	}
+	return []unit{u}
+}
+
+// phrase is words in a row.
+func (a *analyzer) phrase(text string) []unit {
+	if a.Tokenizer == Trigram {
+		return a.part(text)
+	}
+	tokens, _ := a.words(nil, text, 0)
+	if len(tokens) == 0 {
+		return nil
+	}
+	u := unit{weight: 1}
+	for _, t := range tokens {
+		u.terms, u.places = append(u.terms, t.term), append(u.places, t.pos-tokens[0].pos)
+	}
+	if len(tokens) == 1 {
+		u.places = nil
+	}
+	return []unit{u}
+}
+
+// expression reads the language of [Expression]:
+//
+//	query = item { blanks item } ;
+//	item  = [ "+" | "-" ] ( word [ "*" ] | '"' text '"' ) ;
+func (a *analyzer) expression(text string) ([]unit, error) {
+	syntaxError := func(offset int, format string, args ...any) ([]unit, error) {
+		return nil, &SyntaxError{Query: text, Offset: offset, Reason: fmt.Sprintf(format, args...)}
+	}
+	if !utf8.ValidString(text) {
+		return syntaxError(0, "the text is not UTF-8")
+	}
+	var units []unit
+	positive, items := false, 0
+	for offset := 0; ; {
+		offset += len(text[offset:]) - len(strings.TrimLeftFunc(text[offset:], unicode.IsSpace))
+		if offset == len(text) {
+			break
+		}
+		begin, demand := offset, may
+		switch text[offset] {
+		case '+':
+			demand = must
+			offset++
+		case '-':
+			demand = mustNot
+			offset++
+		}
+		var found []unit
+		if offset < len(text) && text[offset] == '"' {
+			n := strings.IndexByte(text[offset+1:], '"')
+			if n < 0 {
+				return syntaxError(offset, "the quotation mark is not closed")
+			}
+			if strings.TrimSpace(text[offset+1:offset+1+n]) == "" {
+				return syntaxError(offset, "there is nothing between the quotation marks")
+			}
+			found = a.phrase(text[offset+1 : offset+1+n])
+			offset += n + 2
+			if rest := text[offset:]; rest != "" {
+				if r, _ := utf8.DecodeRuneInString(rest); !unicode.IsSpace(r) {
+					return syntaxError(offset, "a blank is missing after the quotation mark")
+				}
+			}
+		} else {
+			word := text[offset:]
+			if n := strings.IndexFunc(word, unicode.IsSpace); n >= 0 {
+				word = word[:n]
+			}
+			if n := strings.IndexByte(word, '"'); n >= 0 {
+				return syntaxError(offset+n, "a quotation mark within a word")
+			}
+			stem, prefix := strings.CutSuffix(word, "*")
+			switch {
+			case word == "":
+				return syntaxError(begin, "%q stands alone", text[begin:offset])
+			case stem == "":
+				return syntaxError(offset, `"*" stands alone`)
+			case strings.Contains(stem, "*"):
+				return syntaxError(offset+strings.IndexByte(stem, '*'), `"*" is for the end of a word`)
+			}
+			var err error
+			if found, err = a.word(stem, prefix); err != nil {
+				return syntaxError(offset, "%v", err)
+			}
+			offset += len(word)
+		}
+		items++
+		positive = positive || demand != mustNot
+		for i := range found {
+			found[i].occur = demand
+		}
+		units = append(units, found...)
+	}
+	if items > 0 && !positive {
+		return syntaxError(0, "it only says what is not to be found")
+	}
+	return units, nil
+}
+
+var errPrefix = errors.New("a prefix is one word of letters and digits")
+
+// word is a word of an expression. One with signs in it is a phrase.
+func (a *analyzer) word(text string, prefix bool) ([]unit, error) {
+	if !prefix || a.Tokenizer == Trigram {
+		return a.phrase(text), nil
+	}
+	bare := analyzer{Settings: Settings{Tokenizer: Unicode61}} // the beginning of a word has no stem
+	tokens, _ := bare.words(nil, text, 0)
+	if len(tokens) != 1 {
+		return nil, errPrefix
+	}
+	return []unit{{terms: []string{tokens[0].term}, prefix: true, weight: 1}}, nil
+}

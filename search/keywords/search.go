@@ -1,0 +1,402 @@
+package keywords
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"sync"
+
+	"github.com/RoaringBitmap/roaring/v2"
+	bolt "go.etcd.io/bbolt"
+
+	"github.com/plaid-ir/plaid/internal/topk"
+)
+
+// Mode says how the text of a query is read.
+type Mode int
+
+const (
+	// Words takes any text as the words that are in it, each by itself. No sign has a
+	// meaning.
+	Words Mode = iota
+	// Expression knows phrases ("in quotation marks"), prefixes (begin*), and what
+	// must be there (+this) or not (-that). See docs/keywords.md.
+	Expression
+)
+
+// BM25 are the parameters of the score.
+type BM25 struct {
+	K1 float64 `json:"k1"` // how soon more of a term counts no more; 0: at once
+	B  float64 `json:"b"`  // how far the length of documents counts, 0 to 1
+}
+
+// DefaultBM25 is what [Query] means by nil.
+var DefaultBM25 = BM25{K1: 1.2, B: 0.75}
+
+// Query is a question to the keywords.
+type Query struct {
+	Text string
+	Mode Mode
+	// K is how many documents to return at most; at least 1.
+	K int
+	// Filter, where not nil, has the ordinals that may be returned.
+	Filter *roaring.Bitmap
+	// BM25 are the parameters; nil: [DefaultBM25].
+	BM25 *BM25
+	// MaxWords is how many words the text may have, those of phrases and repeated ones
+	// included; 0: [DefaultMaxWords].
+	MaxWords int
+}
+
+// Hit is a document that was found.
+type Hit struct {
+	Ordinal uint32  `json:"ordinal"` // the document
+	Score   float32 `json:"score"`   // above 0
+}
+
+// Search returns the best documents, the highest score first and equal ones in the
+// order of their ordinals. Fewer than K are returned where fewer have a term of the
+// query. A text without terms finds nothing.
+//
+// Errors: [ErrOption], [ErrSyntax], [ErrTooLong], [ErrNotSynced], [ErrDamaged], [storage.ErrClosed],
+// and that of the context.
+func (ix *Index) Search(ctx context.Context, q Query) (hits []Hit, err error) {
+	if q.K < 1 {
+		return nil, fmt.Errorf("%w: %d documents", ErrOption, q.K)
+	}
+	p := DefaultBM25
+	if q.BM25 != nil {
+		p = *q.BM25
+	}
+	if !(p.K1 >= 0 && p.K1 <= math.MaxFloat32 && p.B >= 0 && p.B <= 1) {
+		return nil, fmt.Errorf("%w: k1 %g, b %g", ErrOption, p.K1, p.B)
+	}
+	if q.MaxWords < 0 {
+		return nil, fmt.Errorf("%w: at most %d words", ErrOption, q.MaxWords)
+	}
+	err = ix.view(func(tx *bolt.Tx, pic *picture) error {
+		units, err := parse(q, pic.state.Settings)
+		if err != nil {
+			return err
+		}
+		s := search{ctx: ctx, tx: tx, picture: pic, bm25: p, k: q.K, filter: q.Filter, units: units}
+		hits, err = s.run()
+		return err
+	})
+	return hits, err
+}
+
+type search struct {
+	ctx    context.Context
+	steps  int // since the last look at it
+	tx     *bolt.Tx
+	bm25   BM25
+	k      int
+	filter *roaring.Bitmap
+	*picture
+
+	units []unit
+	found [][]matches // by unit and segment
+	kept  int         // bytes of these
+	idf   []float64   // of units, with their weights
+
+	best []topk.Scored
+}
+
+// Limits of a search, beside [DefaultMaxWords].
+var (
+	keptBytes       = 16 << 20 // of documents that were found by prefixes and phrases; what is more is found twice
+	stepsUnobserved = 1 << 14  // documents or places, between looks at the context
+)
+
+// Bytes is about the memory that a search takes at most, of so many documents: scores of
+// those of a segment and the best ones; what prefixes and phrases have found; and a block of
+// the list of each word of a phrase.
+func (q *Query) Bytes(docs int) int64 {
+	const scored, found, block = 24, 8, 2 << 10
+	n := int64(docs)
+	total := scored * n
+	if q.Mode == Expression {
+		words := min(cmp.Or(q.MaxWords, DefaultMaxWords), 1+len(q.Text)/2)
+		total += found*n + min(int64(keptBytes), found*n*int64(words)) + block*int64(words)
+	}
+	return total
+}
+
+// observe counts steps, and looks at the context every so many.
+func (s *search) observe(steps int) error {
+	if s.steps += steps; s.steps < stepsUnobserved {
+		return nil
+	}
+	s.steps = 0
+	return s.ctx.Err()
+}
+
+// matches are the documents of a unit in a segment: a list as it is stored, documents that
+// were found, or none because these took too much memory to be kept.
+type matches struct {
+	list
+	stored  bool
+	dropped bool
+	docs    []uint32
+	tfs     []uint32
+}
+
+func (s *search) run() ([]Hit, error) {
+	if s.docs == 0 || len(s.units) == 0 || s.filter != nil && s.filter.IsEmpty() {
+		return nil, s.ctx.Err()
+	}
+	s.found = make([][]matches, len(s.units))
+	s.idf = make([]float64, len(s.units))
+	for u := range s.units {
+		df := 0
+		s.found[u] = make([]matches, len(s.segments))
+		for i := range s.segments {
+			if err := s.ctx.Err(); err != nil {
+				return nil, err
+			}
+			m, err := s.find(&s.units[u], &s.segments[i])
+			if err != nil {
+				return nil, err
+			}
+			n, err := s.live(&m, &s.segments[i])
+			if err != nil {
+				return nil, err
+			}
+			df += n
+			if size := 4 * (cap(m.docs) + cap(m.tfs)); s.kept+size <= keptBytes {
+				s.kept += size
+			} else {
+				m = matches{dropped: true}
+			}
+			s.found[u][i] = m
+		}
+		s.idf[u] = s.units[u].weight * math.Log1p((float64(s.picture.docs)-float64(df)+.5)/(float64(df)+.5))
+	}
+	for i := range s.segments {
+		if err := s.scoreSegment(i); err != nil {
+			return nil, err
+		}
+	}
+	best := topk.Best(s.best, s.k)
+	slices.SortFunc(best, topk.Order)
+	hits := make([]Hit, len(best))
+	for i, b := range best {
+		hits[i] = Hit{Ordinal: b.Doc, Score: b.Score}
+	}
+	return hits, nil
+}
+
+// find looks a unit up in a segment.
+func (s *search) find(u *unit, g *shownSegment) (m matches, err error) {
+	b := segmentBucket(s.tx, g.ID)
+	switch {
+	case b == nil:
+		return m, ErrDamaged
+	case u.prefix:
+		return s.prefix(b, u.terms[0], g)
+	case len(u.terms) > 1:
+		return s.phrase(b, u, g)
+	}
+	_, l, ok, err := lookup(b, g.ID, u.terms[0])
+	return matches{list: l, stored: ok}, err
+}
+
+// live counts the documents that are current.
+func (s *search) live(m *matches, g *shownSegment) (n int, err error) {
+	if m.stored && g.dead == nil {
+		return m.list.docs, nil
+	}
+	err = s.visitMatches(m, nil, g, func(doc, _ uint32) {
+		if g.dead == nil || !g.dead.Contains(doc) {
+			n++
+		}
+	})
+	return n, err
+}
+
+// prefix counts all terms that begin with a text as one.
+func (s *search) prefix(b *bolt.Bucket, text string, g *shownSegment) (m matches, err error) {
+	tfs := make([]uint32, len(g.segment.docs))
+	r, err := readDict(b, g.ID, []byte(text))
+	if err != nil {
+		return m, err
+	}
+	for r.term != nil && bytes.HasPrefix(r.term, []byte(text)) {
+		_, l, err := r.list()
+		if err != nil {
+			return m, err
+		}
+		term := matches{list: l, stored: true}
+		if err := s.visitMatches(&term, nil, g, func(doc, tf uint32) { tfs[doc] += tf }); err != nil {
+			return m, err
+		}
+		if err := r.advance(); err != nil {
+			return m, err
+		}
+	}
+	for doc, tf := range tfs {
+		if tf > 0 {
+			m.docs, m.tfs = append(m.docs, uint32(doc)), append(m.tfs, tf)
+		}
+	}
+	return m, nil
+}
+
+// visit calls fn for the documents of a unit in a segment, at least for those of a set; nil
+// is all.
+func (s *search) visit(u, i int, set []uint64, fn func(doc, tf uint32)) error {
+	m, g := s.found[u][i], &s.segments[i]
+	if m.dropped {
+		var err error
+		if m, err = s.find(&s.units[u], g); err != nil {
+			return err
+		}
+	}
+	return s.visitMatches(&m, set, g, fn)
+}
+
+func (s *search) visitMatches(m *matches, set []uint64, g *shownSegment, fn func(doc, tf uint32)) error {
+	if !m.stored {
+		for i, d := range m.docs {
+			fn(d, m.tfs[i])
+		}
+		return s.observe(len(m.docs))
+	}
+	r := m.reader()
+	for {
+		more, err := r.nextBlock(set, len(g.segment.docs))
+		if err != nil || !more {
+			return err
+		}
+		for i := range r.n {
+			fn(r.docs[i], r.tfs[i])
+		}
+		if err := s.observe(r.n); err != nil {
+			return err
+		}
+	}
+}
+
+// sums are scores of the documents of a segment, kept between searches.
+var sums = sync.Pool{New: func() any { return new([]float64) }}
+
+// scoreSegment scores the documents of a segment.
+func (s *search) scoreSegment(i int) error {
+	g := &s.segments[i]
+	allowed, any, err := s.allowed(i)
+	if err != nil || !any {
+		return err
+	}
+	docs := g.segment.docs
+	pooled := sums.Get().(*[]float64)
+	defer sums.Put(pooled)
+	*pooled = slices.Grow((*pooled)[:0], len(docs))[:len(docs)]
+	acc := *pooled
+	clear(acc)
+	var touched []uint32
+	k1, flat := s.bm25.K1, s.bm25.K1*(1-s.bm25.B)
+	slope := s.bm25.K1 * s.bm25.B * float64(s.picture.docs) / float64(s.tokens)
+	for u := range s.units {
+		if s.units[u].occur == mustNot {
+			continue
+		}
+		if err := s.ctx.Err(); err != nil {
+			return err
+		}
+		w := s.idf[u]
+		err := s.visit(u, i, allowed, func(doc, tf uint32) {
+			if allowed != nil && !inSet(allowed, doc) {
+				return
+			}
+			if acc[doc] == 0 {
+				touched = append(touched, doc)
+			}
+			gain := w
+			if k1 > 0 {
+				// One rounding an operation, so that all processors have the same bits.
+				gain = w * float64(tf) / (float64(tf) + flat + float64(slope*float64(docs[doc].length)))
+			}
+			acc[doc] += gain
+		})
+		if err != nil {
+			return err
+		}
+	}
+	for _, d := range touched {
+		s.best = append(s.best, topk.Scored{Doc: docs[d].ordinal, Score: float32(acc[d])})
+	}
+	if len(s.best) > s.k {
+		s.best = topk.Best(s.best, s.k)
+	}
+	return nil
+}
+
+// allowed is the set of documents that may be returned: nil for all of the segment.
+func (s *search) allowed(i int) (set []uint64, any bool, err error) {
+	g := &s.segments[i]
+	docs := g.segment.docs
+	if len(docs) == 0 {
+		return nil, false, nil
+	}
+	if s.filter != nil {
+		set = make([]uint64, setSize(len(docs)))
+		it := s.filter.Iterator()
+		it.AdvanceIfNeeded(docs[0].ordinal)
+		for last := docs[len(docs)-1].ordinal; it.HasNext(); {
+			o := it.Next()
+			if o > last {
+				break
+			}
+			if d, ok := g.local(o); ok {
+				set[d/64] |= 1 << (d % 64)
+				any = true
+			}
+		}
+		if !any {
+			return nil, false, nil
+		}
+	}
+	begin := func() { // with all
+		if set == nil {
+			set = make([]uint64, setSize(len(docs)))
+			for d := range set {
+				set[d] = ^uint64(0)
+			}
+			if n := len(docs) % 64; n != 0 {
+				set[len(set)-1] = 1<<n - 1
+			}
+		}
+	}
+	if g.dead != nil {
+		begin()
+		for it := g.dead.Iterator(); it.HasNext(); {
+			d := it.Next()
+			set[d/64] &^= 1 << (d % 64)
+		}
+	}
+	var found []uint64
+	for u := range s.units {
+		if s.units[u].occur == may {
+			continue
+		}
+		begin()
+		found = slices.Grow(found[:0], len(set))[:len(set)]
+		clear(found)
+		err := s.visit(u, i, set, func(doc, _ uint32) { found[doc/64] |= 1 << (doc % 64) })
+		if err != nil {
+			return nil, false, err
+		}
+		for w := range set {
+			if s.units[u].occur == must {
+				set[w] &= found[w]
+			} else {
+				set[w] &^= found[w]
+			}
+		}
+	}
+	return set, set == nil || slices.ContainsFunc(set, func(w uint64) bool { return w != 0 }), nil
+}

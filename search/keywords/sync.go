@@ -1,0 +1,481 @@
+package keywords
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"hash/fnv"
+	"io"
+	"math"
+	"slices"
+
+	"github.com/RoaringBitmap/roaring/v2"
+	bolt "go.etcd.io/bbolt"
+
+	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/internal/mergepolicy"
+	"github.com/plaid-ir/plaid/storage"
+)
+
+// segmentMerges is when a new segment takes in those before it, by their bytes. One
+// transaction, and so the memory of one, is about twice as large as a segment at most,
+// unless much is dead.
+var segmentMerges = mergepolicy.Policy{Largest: 32 << 20, Full: 32 << 20} // a variable, so that tests see large segments
+
+// base is what the last Sync of this process was with.
+type base struct {
+	lineage uint64
+	stamp   storage.Stamp
+}
+
+// Sync brings the file up to a snapshot. It reads what has changed since the last
+// time, or all that there is, and does nothing where nothing has. All becomes visible
+// at once; after an error, or a kill at any moment, the file shows what it did before,
+// and the next Sync goes on from there.
+//
+// Segments are merged as [mergepolicy.Policy] has it, and where more than a quarter of one
+// is dead.
+//
+// Errors: [storage.ErrLocked], those of reading the snapshot, and what writing fails
+// with.
+func (ix *Index) Sync(ctx context.Context, snap *index.Snapshot) (err error) {
+	select {
+	case ix.syncing <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	defer func() { <-ix.syncing }()
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	stamp, err := snap.Stamp()
+	if err != nil {
+		return err
+	}
+	if current, err := ix.shows(stamp); err != nil || current {
+		if current {
+			ix.base = base{snap.Lineage(), stamp}
+		}
+		return err
+	}
+	if ix.file == nil || !ix.file.Writes() {
+		if err = ix.openToWrite(ctx); err != nil {
+			return err
+		}
+	}
+	if !ix.options.Write {
+		defer func() {
+			if ix.file == nil {
+				return
+			}
+			if lost := ix.reopen(context.WithoutCancel(ctx), false); ix.file == nil {
+				err = errors.Join(err, lost)
+			}
+		}()
+	}
+	for again := false; ; again = true {
+		err = ix.update(ctx, snap, stamp)
+		if !errors.Is(err, ErrDamaged) || again {
+			break
+		}
+		ix.log.Warn("keywords are damaged, and made anew", "file", ix.path, "error", err)
+		if err := ix.openEmpty(ctx); err != nil {
+			return err
+		}
+	}
+	if err != nil {
+		return err
+	}
+	ix.base = base{snap.Lineage(), stamp}
+	return nil
+}
+
+// shows tells whether the file shows a state of the index.
+func (ix *Index) shows(stamp storage.Stamp) (current bool, err error) {
+	err = ix.view(func(_ *bolt.Tx, p *picture) error {
+		current = p.state.Stamp == stamp
+		return nil
+	})
+	if errors.Is(err, ErrNotSynced) || errors.Is(err, ErrDamaged) {
+		return false, nil
+	}
+	return current, err
+}
+
+// update does the work of Sync with a file that is open for writing.
+func (ix *Index) update(ctx context.Context, snap *index.Snapshot, stamp storage.Stamp) error {
+	var p *picture
+	err := ix.file.View(func(tx *bolt.Tx) (err error) {
+		p, err = ix.picture(tx)
+		return err
+	})
+	if err != nil {
+		return damage(err)
+	}
+	if p != nil && p.state.Stamp == stamp && (ix.options.Settings == nil || ix.options.Settings.equal(p.state.Settings)) {
+		return nil // another process was here
+	}
+	c, err := ix.changes(ctx, snap, p)
+	if err != nil {
+		return err
+	}
+	w := &writer{ix: ix, ctx: ctx, from: p, changes: c}
+	w.state = state{Version: version, Settings: c.settings, Stamp: stamp, Docs: snap.State().Docs, PayloadUpdates: snap.State().PayloadUpdates}
+	if p != nil {
+		w.state.NextSegment = p.state.NextSegment
+	}
+	return w.write(snap)
+}
+
+// changes are what tells the file from a snapshot.
+type changes struct {
+	settings Settings
+	fresh    bool              // nothing that is there is of use
+	dead     []*roaring.Bitmap // of each segment, those that are not current any more; nil: none
+	read     *roaring.Bitmap   // ordinals to read
+	gone     *roaring.Bitmap   // the tombstones of the snapshot
+}
+
+func (ix *Index) changes(ctx context.Context, snap *index.Snapshot, p *picture) (*changes, error) {
+	c := &changes{read: roaring.New(), gone: snap.Tombstones()}
+	if ix.options.Settings != nil {
+		c.settings = *ix.options.Settings
+	} else if p != nil {
+		c.settings = p.state.Settings
+	} else if lost := ix.lastSettings(); lost != nil {
+		c.settings = *lost // the file was damaged
+	} else {
+		c.settings = Settings{Tokenizer: Unicode61}
+	}
+	docs := snap.State().Docs
+	if p == nil || !p.state.Settings.equal(c.settings) {
+		c.readEverything(docs)
+		return c, nil
+	}
+	c.dead = make([]*roaring.Bitmap, len(p.segments))
+	follows := ix.base == (base{snap.Lineage(), p.state.Stamp}) && docs >= p.state.Docs &&
+		p.gone.AndCardinality(c.gone) == p.gone.GetCardinality()
+	changed, known := snap.PayloadsChanged(p.state.PayloadUpdates)
+	if !follows || !known {
+		return c, c.compare(ctx, snap, p)
+	}
+	for it := changed.Iterator(); it.HasNext(); {
+		if ordinal := it.Next(); ordinal < p.state.Docs && !p.gone.Contains(ordinal) {
+			c.markDead(p, ordinal)
+			c.read.Add(ordinal)
+		}
+	}
+	c.read.AddRange(uint64(p.state.Docs), uint64(docs))
+	c.read.AndNot(c.gone)
+	for it := roaring.AndNot(c.gone, p.gone).Iterator(); it.HasNext(); {
+		c.markDead(p, it.Next())
+	}
+	return c, nil
+}
+
+// readEverything is for when nothing that is there is of use.
+func (c *changes) readEverything(docs uint32) {
+	c.fresh, c.dead = true, nil
+	c.read.Clear()
+	c.read.AddRange(0, uint64(docs))
+	c.read.AndNot(c.gone)
+}
+
+// markDead marks the current document of an ordinal dead.
+func (c *changes) markDead(p *picture, ordinal uint32) {
+	for i := range p.segments {
+		s := &p.segments[i]
+		if d, ok := s.local(ordinal); ok && (s.dead == nil || !s.dead.Contains(d)) {
+			if c.dead[i] == nil {
+				c.dead[i] = roaring.New()
+			}
+			c.dead[i].Add(d)
+		}
+	}
+}
+
+// compare finds what differs by the sums of payloads.
+func (c *changes) compare(ctx context.Context, snap *index.Snapshot, p *picture) error {
+	const absent = storage.PayloadSum(math.MaxUint64)
+	docs := snap.State().Docs
+	have := make([]storage.PayloadSum, max(docs, p.state.Docs))
+	for i := range have {
+		have[i] = absent
+	}
+	for _, s := range p.segments {
+		for d, x := range s.docs {
+			if s.dead != nil && s.dead.Contains(uint32(d)) {
+				continue
+			}
+			if int64(x.ordinal) >= int64(len(have)) {
+				return ErrDamaged
+			}
+			have[x.ordinal] = x.sum
+		}
+	}
+	next := uint32(0)
+	stale, kept := roaring.New(), 0
+	compareUpTo := func(upTo uint32, sum storage.PayloadSum) { // the documents between have no payload
+		for ; next <= upTo && next < docs; next++ {
+			want := storage.PayloadSum(0)
+			if next == upTo {
+				want = sum
+			}
+			if !snap.Live(next) {
+				want = absent
+			} else if c.settings.IDs {
+				want = withID(want, snap.ID(next))
+			}
+			switch {
+			case have[next] == want:
+				kept++
+			case want != absent:
+				c.read.Add(next)
+				fallthrough
+			default:
+				if have[next] != absent {
+					stale.Add(next)
+				}
+			}
+		}
+	}
+	err := snap.PayloadSums(ctx, 0, func(ordinal uint32, sum storage.PayloadSum) error {
+		compareUpTo(ordinal, sum)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if docs > 0 {
+		compareUpTo(docs-1, 0)
+	}
+	for o := docs; o < uint32(len(have)); o++ {
+		if have[o] != absent {
+			stale.Add(o)
+		}
+	}
+	if kept == 0 {
+		c.readEverything(docs)
+		return nil
+	}
+	for it := stale.Iterator(); it.HasNext(); {
+		c.markDead(p, it.Next())
+	}
+	return nil
+}
+
+// withID is the sum of a document that is found by its id, too: where an index was built
+// anew, another document may have the same payload.
+func withID(sum storage.PayloadSum, id string) storage.PayloadSum {
+	h := fnv.New64a()
+	_, _ = io.WriteString(h, id)
+	return sum ^ storage.PayloadSum(h.Sum64())
+}
+
+// writer makes the file show a snapshot.
+type writer struct {
+	ix  *Index
+	ctx context.Context
+	*changes
+	from   *picture // nil: nothing is there
+	state  state
+	staged []shownSegment // written, but not shown yet
+}
+
+func (w *writer) write(snap *index.Snapshot) error {
+	if err := w.dropUnnamed(); err != nil {
+		return err
+	}
+	b, a := newBatch(), newAnalyzer(w.settings)
+	var texts []string
+	total, done := int64(w.read.GetCardinality()), int64(0)
+	for it := w.read.Iterator(); it.HasNext(); done++ {
+		ordinal := it.Next()
+		if err := w.ctx.Err(); err != nil {
+			return err
+		}
+		if w.ix.options.Progress != nil && done%1024 == 0 {
+			w.ix.options.Progress(done, total)
+		}
+		payload, err := snap.Payload(ordinal)
+		if err != nil {
+			return err
+		}
+		sum := storage.PayloadSum(0)
+		if payload != nil {
+			sum = storage.SumPayload(ordinal, payload)
+			texts = values(texts[:0], payload, w.settings.Fields)
+		} else {
+			texts = texts[:0]
+		}
+		if w.settings.IDs {
+			id := snap.ID(ordinal)
+			sum, texts = withID(sum, id), append(texts, id)
+		}
+		b.add(ordinal, sum, a, texts)
+		if b.bytes >= w.ix.options.Memory {
+			if err := w.stage(b); err != nil {
+				return err
+			}
+			b = newBatch()
+		}
+	}
+	if w.ix.options.Progress != nil && total > 0 {
+		w.ix.options.Progress(total, total)
+	}
+	return w.update(func(tx *bolt.Tx) error { return w.commit(tx, b) })
+}
+
+// beforeCommit, where a test sets it, may let a transaction fail.
+var beforeCommit func() error
+
+func (w *writer) update(fn func(*bolt.Tx) error) error {
+	return damage(w.ix.file.Update(func(tx *bolt.Tx) error {
+		if err := fn(tx); err != nil || beforeCommit == nil {
+			return err
+		}
+		return beforeCommit()
+	}))
+}
+
+// dropUnnamed removes the segments that the state does not name.
+func (w *writer) dropUnnamed() error {
+	return w.update(func(tx *bolt.Tx) error {
+		if _, err := tx.CreateBucketIfNotExists(rootBucket); err != nil {
+			return err
+		}
+		segments, err := tx.CreateBucketIfNotExists(bucketSegments)
+		if err != nil {
+			return err
+		}
+		named := map[uint32]bool{}
+		if w.from != nil {
+			for _, s := range w.from.segments {
+				named[s.ID] = true
+			}
+		}
+		var left [][]byte
+		c := segments.Cursor()
+		for k, _ := c.First(); k != nil; k, _ = c.Next() {
+			if len(k) != 4 || !named[binary.BigEndian.Uint32(k)] {
+				left = append(left, slices.Clone(k))
+			}
+		}
+		for _, k := range left {
+			if err := segments.DeleteBucket(k); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// stage writes a batch as a segment that is not shown yet.
+func (w *writer) stage(b *batch) error {
+	return w.update(func(tx *bolt.Tx) error {
+		st, seg, err := writeSegment(w.ctx, tx, w.newSegmentID(), []*merging{{source: b.source()}})
+		w.staged = append(w.staged, shownSegment{segmentState: st, segment: seg})
+		return err
+	})
+}
+
+func (w *writer) newSegmentID() uint32 {
+	w.state.NextSegment++
+	return w.state.NextSegment - 1
+}
+
+// commit merges what is to be merged and makes all visible.
+func (w *writer) commit(tx *bolt.Tx, b *batch) error {
+	root := tx.Bucket(rootBucket)
+	keep := w.currentSegments()
+	if w.fresh && w.from != nil {
+		for _, s := range w.from.segments {
+			if err := w.dropSegment(tx, s); err != nil {
+				return err
+			}
+		}
+	}
+	n := mergepolicy.Keep(segmentMerges, keep, func(s shownSegment) uint64 { return uint64(s.Bytes) }, uint64(b.bytes))
+	merge := slices.Clone(keep[n:])
+	keep = slices.DeleteFunc(keep[:n], func(s shownSegment) bool { // much of it is dead
+		much := 4*s.Dead > s.Docs
+		if much {
+			merge = append(merge, s)
+		}
+		return much
+	})
+	if len(b.docs) == 0 && len(merge) == 1 && merge[0].Dead == 0 {
+		keep, merge = append(keep, merge[0]), nil // as it is
+	}
+	if len(b.docs) > 0 || len(merge) > 0 {
+		var sources []*merging
+		slices.SortFunc(merge, func(x, y shownSegment) int { return int(x.ID) - int(y.ID) })
+		for _, s := range merge {
+			src, err := newSegmentSource(tx, s.ID, s.segment)
+			if err != nil {
+				return err
+			}
+			sources = append(sources, &merging{source: src, dead: s.dead})
+		}
+		if len(b.docs) > 0 {
+			sources = append(sources, &merging{source: b.source()})
+		}
+		st, _, err := writeSegment(w.ctx, tx, w.newSegmentID(), sources)
+		if err != nil {
+			return err
+		}
+		for _, s := range merge {
+			if err := w.dropSegment(tx, s); err != nil {
+				return err
+			}
+		}
+		if st.Docs > 0 {
+			keep = append(keep, shownSegment{segmentState: st})
+		} else if err := tx.Bucket(bucketSegments).DeleteBucket(key32(st.ID)); err != nil {
+			return err
+		}
+	}
+	for _, s := range keep {
+		w.state.Segments = append(w.state.Segments, s.segmentState)
+		if s.dead != nil {
+			if err := writeSet(root, keyDead(s.ID), s.dead); err != nil {
+				return err
+			}
+		}
+	}
+	if err := writeSet(root, keyGone, w.gone); err != nil {
+		return err
+	}
+	return w.state.write(root)
+}
+
+// dropSegment removes a segment.
+func (w *writer) dropSegment(tx *bolt.Tx, s shownSegment) error {
+	if err := tx.Bucket(rootBucket).Delete(keyDead(s.ID)); err != nil {
+		return err
+	}
+	return tx.Bucket(bucketSegments).DeleteBucket(key32(s.ID))
+}
+
+// currentSegments are the segments with what is dead of them now.
+func (w *writer) currentSegments() []shownSegment {
+	var keep []shownSegment
+	if w.from != nil && !w.fresh {
+		for i, s := range w.from.segments {
+			if newlyDead := w.dead[i]; newlyDead != nil {
+				for it := newlyDead.Iterator(); it.HasNext(); {
+					if n := s.docs[it.Next()].length; n > 0 {
+						s.Live--
+						s.Count -= uint64(n)
+					}
+				}
+				if s.dead != nil {
+					newlyDead = roaring.Or(s.dead, newlyDead)
+				}
+				s.dead, s.Dead = newlyDead, int(newlyDead.GetCardinality())
+			}
+			keep = append(keep, s)
+		}
+	}
+	return append(keep, w.staged...)
+}

@@ -1,0 +1,266 @@
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"reflect"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/plaid-ir/plaid/internal/jsontext"
+)
+
+// body is the body of a request: limited in length, in what is held of it, and in how
+// long a client may send nothing.
+type body struct {
+	io.ReadCloser
+	q       *request
+	control *http.ResponseController
+	memory  account // that it takes
+	ended   bool
+	until   time.Time // no read may last longer; zero: no such limit
+}
+
+func (b *body) Read(p []byte) (int, error) {
+	end := time.Now().Add(b.q.s.o.Limits.Stall)
+	if !b.until.IsZero() && b.until.Before(end) {
+		end = b.until
+	}
+	_ = b.control.SetReadDeadline(end) // not every server has deadlines
+	n, err := b.ReadCloser.Read(p)
+	if err == io.EOF {
+		// From here on the connection is watched for its end, without a limit.
+		b.ended = true
+		_ = b.control.SetReadDeadline(time.Time{})
+	}
+	return n, err
+}
+
+// hold counts memory that the body takes, before it does; it waits for what others have.
+// All of it is given back when the request has ended.
+func (b *body) hold(n int64) error {
+	if err := b.q.ctx.Err(); err != nil {
+		return err
+	}
+	if most := b.q.s.o.Limits.Decoded; b.memory.taken+n > most {
+		return problem(CodeTooLarge, "the body takes more than %d bytes of memory when it is read (max-decoded): send less at a time", most)
+	}
+	return b.memory.take(b.q.ctx, n)
+}
+
+// lingering is how long what is left of a body may go on to come when the answer was sent:
+// a client that is cut while it sends may not see its answer.
+const lingering = time.Second
+
+// abandon is called before an answer that does not wait for the body: the connection ends
+// soon after the answer. Left to itself net/http would first read up to 256 KiB of the
+// body, for as long as the client likes.
+func (b *body) abandon(h http.Header) {
+	if b.ended || b.q.ContentLength == 0 {
+		return
+	}
+	if b.q.ProtoMajor == 1 {
+		h.Set("Connection", "close")
+	}
+	_ = b.control.SetReadDeadline(time.Now().Add(lingering))
+}
+
+// text is the body. It is read before the request has its turn: a slow client keeps
+// nobody waiting but itself.
+func (q *request) text() ([]byte, error) {
+	var text []byte
+	for {
+		if len(text) == cap(text) {
+			// A large body gets its room when a quarter of it has come: who says that there
+			// is one, and sends none, takes little.
+			room := max(4*cap(text), firstRoom)
+			if n := q.ContentLength; n >= 0 {
+				room = min(room, int(n)+1)
+			}
+			if err := q.body.hold(int64(room - cap(text))); err != nil {
+				return nil, err
+			}
+			text = append(make([]byte, 0, room), text...)
+		}
+		n, err := q.Body.Read(text[len(text):cap(text)])
+		text = text[:len(text)+n]
+		if err == io.EOF {
+			return text, nil
+		}
+		if err != nil {
+			return nil, badJSON(err)
+		}
+	}
+}
+
+// firstRoom is what a body has room in at first.
+const firstRoom = 64 << 10
+
+// decode reads a body, which is JSON or, where the route takes them, tensors.
+func (q *request) decode(text []byte, into any) error {
+	if v, ok := into.(vectorTaker); ok && isTensors(q.Header.Get("Content-Type")) {
+		return q.decodeTensors(text, v)
+	}
+	return q.decodeJSON(text, into)
+}
+
+// decodeJSON reads JSON. What it holds is checked and counted before it is made. Fields
+// that are not known are errors: as a rule they are misspelt. "Prefer: handling=lenient"
+// passes them over, for clients of later versions.
+func (q *request) decodeJSON(text []byte, into any) error {
+	if err := q.body.hold(int64(len(text))); err != nil { // texts and metadata are copied
+		return err
+	}
+	if err := jsontext.Check(text, jsontext.Options{Numbers: true, Vectors: true, Charge: q.body.hold}); err != nil {
+		return badJSON(err)
+	}
+	if !q.passesOver(into) {
+		if err := checkFields(text, reflect.TypeOf(into)); err != nil {
+			return err
+		}
+	}
+	read := json.Unmarshal
+	if len(text) >= largeBody {
+		read = func(text []byte, into any) error { return unmarshal(q.ctx, text, into, q.body.hold) }
+	}
+	if err := read(text, into); err != nil {
+		if hint := q.otherRoute(err); hint != "" {
+			return bad("%w; %s", badJSON(err), hint)
+		}
+		return badJSON(err)
+	}
+	return nil
+}
+
+// encodesTexts is how the patterns of routes end that take texts for vectors.
+const encodesTexts = "_with_encoding"
+
+// otherRoute names the route for texts where vectors are taken, and the other way around.
+func (q *request) otherRoute(err error) string {
+	var shape *json.UnmarshalTypeError
+	if !errors.As(err, &shape) {
+		return ""
+	}
+	field, _, _ := strings.Cut(userField(shape.Field), ".")
+	if field != "queries" && field != "documents" && field != "query" {
+		return ""
+	}
+	vectors, forTexts := strings.CutSuffix(q.route.pattern, encodesTexts)
+	switch {
+	case forTexts && (shape.Value == "object" || shape.Value == "array"):
+		return fmt.Sprintf("vectors go to %s %s", q.route.method, vectors)
+	case !forTexts && shape.Value == "string" && q.s.routes.has(q.route.method, vectors+encodesTexts):
+		return fmt.Sprintf("texts go to %s %s%s", q.route.method, vectors, encodesTexts)
+	}
+	return ""
+}
+
+// passesOver tells whether fields that are not known are no errors.
+func (q *request) passesOver(in any) bool {
+	return q.wants("handling=lenient") || foreign(in) && !q.wants("handling=strict")
+}
+
+// foreign tells whether a body is one of other services too, which have more fields.
+func foreign(in any) bool {
+	_, is := in.(interface{ fieldsOfOthers() })
+	return is
+}
+
+func badJSON(err error) error {
+	var text *jsontext.Error
+	var shape *json.UnmarshalTypeError
+	switch {
+	case errors.As(err, &text) && text.Syntax:
+		return bad("the body is not JSON: byte %d: %s", text.Offset, text.What)
+	case errors.As(err, &text):
+		p := bad("the body: %w", err)
+		if text.Path != "" {
+			p = bad("%w", err)
+			if w, ok := whereInBody(text.Path); ok {
+				p = p.at(w)
+			}
+		}
+		return p
+	case errors.As(err, &shape) && shape.Field != "":
+		return bad("%s: %s is in the place of %s", userField(shape.Field), article(shape.Value), article(jsonKind(shape)))
+	case errors.As(err, &shape):
+		return bad("the body is %s; want an object", article(shape.Value))
+	case isTransport(err):
+		return err
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		return bad("the body is not JSON: it ends too early")
+	}
+	return bad("the body is not what the route takes: %v", err)
+}
+
+// embedded are the structs of bodies that clients see no names of.
+var embedded = []string{"common", "restriction", "vectorsJSON", "conditionIn"}
+
+// userField is the name of a field as clients know it.
+func userField(path string) string {
+	parts := slices.DeleteFunc(strings.Split(path, "."), func(part string) bool { return slices.Contains(embedded, part) })
+	return strings.Join(parts, ".")
+}
+
+var listItem = regexp.MustCompile(`^(documents|metadata|queries|text_query|texts)\[(\d+)\]`)
+
+// whereInBody is the document or query that a path leads to.
+func whereInBody(path string) (w Where, ok bool) {
+	m := listItem.FindStringSubmatch(path)
+	if m == nil {
+		return w, false
+	}
+	n, err := strconv.Atoi(m[2])
+	if err != nil {
+		return w, false
+	}
+	if m[1] == "queries" || m[1] == "text_query" {
+		w.Query = &n
+	} else {
+		w.Document = &n
+	}
+	return w, true
+}
+
+// article puts "a" or "an" before what JSON has.
+func article(what string) string {
+	if what != "" && strings.ContainsRune("aeiou", rune(what[0])) {
+		return "an " + what
+	}
+	return "a " + what
+}
+
+func jsonKind(e *json.UnmarshalTypeError) string {
+	switch kind := e.Type.Kind().String(); {
+	case strings.HasPrefix(kind, "int"), strings.HasPrefix(kind, "uint"):
+		return "whole number"
+	case strings.HasPrefix(kind, "float"):
+		return "number"
+	case kind == "slice":
+		return "list"
+	case kind == "struct" || kind == "map":
+		return "object"
+	default:
+		return kind
+	}
+}
+
+// isTransport tells errors of receiving a body from errors of what is in it.
+func isTransport(err error) bool {
+	var large *http.MaxBytesError
+	var p *Problem
+	var timeout interface{ Timeout() bool }
+	return errors.As(err, &large) || errors.As(err, &p) || errors.As(err, &timeout) && timeout.Timeout() || errors.Is(err, context.Canceled)
+}
+
+// parametersJSON are values for the "?" of a condition, as they were written: as float64 two
+// whole numbers above 2⁵³ can be the same, and 7 is not the text "7" any more. A list or an
+// object is compared as its text, and takes no more than that.
+type parametersJSON []json.RawMessage

@@ -1,0 +1,122 @@
+// Package collection has the words of collections that are served, whatever they are kept
+// in: package store has them in a folder or over indexes that are open already, a cluster
+// on many machines. It knows neither of these nor HTTP.
+//
+//	[Set] → [Collection] → [View]         what there is, one of it, one state of that
+//	[Document] → [Stored]                 what is sent, and what is found again
+//	[Selection]                           which documents are meant
+//	[Config], [Growth], [Stats]           how a collection is kept, and what is in it
+//
+// Every collection does what these interfaces say, which package collectiontest looks at.
+// What some do beside that is an interface of its own, and who wants it asks for it:
+//
+//	of a [Set]          [Readier], [Disker], [Panicker], [Restorer]
+//	of a [Collection]   [Backuper], [Retrainer], [Verifier]
+//	of a [View]         [Explainer], [Keywords], [Faceter], [Engined]
+//
+// What cannot be done after all is [ErrUnsupported].
+package collection
+
+import (
+	"context"
+	"encoding/json"
+	"iter"
+
+	"github.com/plaid-ir/plaid/search"
+	"github.com/plaid-ir/plaid/storage"
+)
+
+// Set is the collections that a service has, by name. It is safe for concurrent use.
+type Set interface {
+	// Place says where they are: a folder, an address.
+	Place() string
+	// Names are those of all collections, in order.
+	Names() []string
+	// Get finds a collection. The error is [ErrUnknown] if there is none.
+	Get(name string) (Collection, error)
+	// Declare makes a collection without documents, durable when it returns.
+	Declare(ctx context.Context, name string, c Config) (Collection, error)
+	// Drop removes a collection. A name that is not there is no error.
+	Drop(ctx context.Context, name string) (existed bool, err error)
+}
+
+// Collection is one of them. What its methods that change it return is durable, and is
+// seen by views that are taken afterwards.
+type Collection interface {
+	Name() string
+	// Err is why the collection cannot be used at all; nil if it can.
+	Err() error
+	Config() Config
+	SetMaxDocuments(ctx context.Context, most *uint64) (Config, error)
+	// Stats describes the collection, at little cost, also one without documents.
+	Stats(ctx context.Context) (Stats, error)
+	// View is what the collection is now; the error is [ErrEmpty] as long as there is
+	// nothing to search.
+	View(ctx context.Context) (View, error)
+	Update(ctx context.Context, docs []Document, o UpdateOptions) (Receipt, error)
+	// Delete and UpdateMetadata return how many documents there were. The selection says
+	// which in one way ([Selection.CheckOne]).
+	Delete(ctx context.Context, chosen Selection) (int, error)
+	UpdateMetadata(ctx context.Context, chosen Selection, set map[string]json.RawMessage) (int, error)
+}
+
+// UpdateOptions of an update.
+type UpdateOptions struct {
+	// Replace lets a document take the place of one with the same id, which is
+	// deleted; otherwise that is an error.
+	Replace bool
+	// Model, where set, is what made the vectors. The first one that is named is kept
+	// with the collection, if its index is made of the request that names it; later
+	// requests that name another are refused ([storage.ErrModel]).
+	Model *storage.Model
+}
+
+// Receipt says what an update did.
+type Receipt struct {
+	// Numbers of the documents, in the order of the request. A number is given out once,
+	// and never moves.
+	Numbers []uint64
+	// IDs of the documents, those that the collection has given included.
+	IDs []string
+	// Generation is that of the index: another number means another codec.
+	Generation uint64
+	// Evicted is how many of the oldest documents were deleted for it, and for those
+	// that it shared a transaction with.
+	Evicted int
+}
+
+// View is one state of a collection, to search and to read. It is safe for concurrent use
+// until Close.
+type View interface {
+	Close() error
+	Describe(ctx context.Context) (search.Description, error)
+	// Dim is the dimension of the vectors.
+	Dim() int
+	// Most is how many documents a search may return at most.
+	Most() int
+	// Filter lets the documents of a selection through, for Search; nil: all.
+	Filter(ctx context.Context, s Selection) (*search.Filter, error)
+	// Check finds what is wrong with a query, without searching.
+	Check(q *search.Query) error
+	// Search answers queries with the same options. A query may have a filter beside that of
+	// the options. Hits have metadata by MetadataOf alone.
+	Search(ctx context.Context, qs []search.Query, o search.Options) ([]search.Result, error)
+	// MetadataOf is what is stored beside a hit of a search with the option Payload.
+	MetadataOf(h *search.Hit) (json.RawMessage, error)
+	// Documents reads the documents of a selection in one way at most ([Selection.Check]),
+	// in the order of its list, or else of their numbers.
+	Documents(ctx context.Context, s Selection, o ReadOptions) iter.Seq2[Stored, error]
+}
+
+// ReadOptions say how much is read.
+type ReadOptions struct {
+	// Limit is how many documents at most; 0: all. Of a list they are the first that are
+	// there.
+	Limit int
+	// Metadata and Vectors are read beside number and id.
+	Metadata, Vectors bool
+}
+
+// NumberOf is the document id of a hit: its ordinal in an index of one file, and above
+// that in 32 bits the part that it is in.
+func NumberOf(h *search.Hit) uint64 { return uint64(h.Part)<<32 | uint64(h.Ordinal) }

@@ -1,0 +1,277 @@
+// Package collectiontest is the suite that every [collection.Set] has to pass.
+package collectiontest
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/metadata/condition"
+	"github.com/plaid-ir/plaid/metadata/condition/conditiontest"
+	"github.com/plaid-ir/plaid/search"
+	"github.com/plaid-ir/plaid/server/collection"
+)
+
+// Name is that of the collection that the suite declares and drops.
+const Name = "suite"
+
+const dim = 4
+
+// suite is a collection with documents a to e, and their numbers by id.
+type suite struct {
+	*testing.T
+	set     collection.Set
+	c       collection.Collection
+	numbers map[string]uint64
+}
+
+// Run runs the suite over a set that has no collection called [Name].
+func Run(t *testing.T, set collection.Set) {
+	s := &suite{T: t, set: set, numbers: map[string]uint64{}}
+	s.declare()
+	s.update()
+	s.read()
+	s.find()
+	s.change()
+	existed, err := set.Drop(t.Context(), Name)
+	require.NoError(t, err)
+	require.True(t, existed)
+	_, err = set.Get(Name)
+	require.ErrorIs(t, err, collection.ErrUnknown)
+	require.NotContains(t, set.Names(), Name)
+}
+
+func (s *suite) declare() {
+	existed, err := s.set.Drop(s.Context(), Name)
+	require.NoError(s, err, "a name that is not there is no error")
+	require.False(s, existed)
+	_, err = s.set.Get(Name)
+	require.ErrorIs(s, err, collection.ErrUnknown)
+	_, err = s.set.Declare(s.Context(), ".bad", collection.Config{})
+	require.ErrorIs(s, err, collection.ErrName)
+	_, err = s.set.Declare(s.Context(), Name, collection.Config{Nbits: 3})
+	require.ErrorIs(s, err, collection.ErrConfig)
+	s.c, err = s.set.Declare(s.Context(), Name, collection.Config{Nbits: 2})
+	require.NoError(s, err)
+	require.Equal(s, Name, s.c.Name())
+	require.Equal(s, 2, s.c.Config().Nbits)
+	require.NoError(s, s.c.Err())
+	_, err = s.set.Declare(s.Context(), Name, collection.Config{})
+	require.ErrorIs(s, err, collection.ErrExists)
+	require.Contains(s, s.set.Names(), Name)
+	_, err = s.c.View(s.Context())
+	require.ErrorIs(s, err, collection.ErrEmpty)
+	st, err := s.c.Stats(s.Context())
+	require.NoError(s, err)
+	require.Zero(s, st.Documents)
+	require.Equal(s, collection.StageEmpty, st.Growth.Stage)
+}
+
+// document points along an axis, and has its place as metadata.
+func document(id string, place int) collection.Document {
+	d := collection.Document{ID: id, Dim: dim, Vectors: make([]float32, dim), Metadata: fmt.Appendf(nil, `{"n":%d}`, place)}
+	d.Vectors[place%dim] = 1
+	return d
+}
+
+func (s *suite) update() {
+	docs := []collection.Document{document("a", 0), document("b", 1), document("c", 2), document("d", 3), document("e", 0)}
+	bad := slices.Clone(docs)
+	bad[3].Vectors, bad[3].Dim = []float32{1, 0}, 2
+	_, err := s.c.Update(s.Context(), bad, collection.UpdateOptions{})
+	var of *collection.DocumentError
+	require.ErrorAs(s, err, &of)
+	require.Equal(s, 3, of.Document)
+	require.ErrorIs(s, err, index.ErrDimension)
+	bad = slices.Clone(docs)
+	bad[1].Metadata = []byte(`{"not a name":1}`)
+	_, err = s.c.Update(s.Context(), bad, collection.UpdateOptions{})
+	require.ErrorIs(s, err, collection.ErrMetadata)
+	_, err = s.c.View(s.Context())
+	require.ErrorIs(s, err, collection.ErrEmpty, "all or nothing")
+
+	r, err := s.c.Update(s.Context(), docs, collection.UpdateOptions{Replace: true})
+	require.NoError(s, err)
+	require.Len(s, r.Numbers, len(docs))
+	for i, d := range docs {
+		require.Equal(s, d.ID, r.IDs[i])
+		s.numbers[d.ID] = r.Numbers[i]
+	}
+	require.Len(s, s.numbers, len(docs))
+	st, err := s.c.Stats(s.Context())
+	require.NoError(s, err)
+	require.EqualValues(s, len(docs), st.Documents)
+	require.EqualValues(s, len(docs), st.Metadata)
+	require.Equal(s, dim, st.Dim)
+}
+
+// view calls use with the newest state.
+func (s *suite) view(use func(v collection.View)) {
+	s.Helper()
+	v, err := s.c.View(s.Context())
+	require.NoError(s, err)
+	defer func() { require.NoError(s, v.Close()) }()
+	use(v)
+}
+
+// ids are those of the documents of a selection, as they come.
+func (s *suite) ids(v collection.View, chosen collection.Selection, o collection.ReadOptions) []string {
+	s.Helper()
+	ids := []string{}
+	for d, err := range v.Documents(s.Context(), chosen, o) {
+		require.NoError(s, err)
+		require.Equal(s, s.numbers[d.ID], d.Number)
+		ids = append(ids, d.ID)
+	}
+	return ids
+}
+
+func (s *suite) read() {
+	s.view(func(v collection.View) {
+		require.Equal(s, dim, v.Dim())
+		require.GreaterOrEqual(s, v.Most(), 5)
+		d, err := v.Describe(s.Context())
+		require.NoError(s, err)
+		require.EqualValues(s, 5, d.Docs)
+		of := func(ids ...string) (numbers []uint64) {
+			for _, id := range ids {
+				numbers = append(numbers, s.numbers[id])
+			}
+			return numbers
+		}
+		const none = 1<<31 - 1
+		for name, c := range map[string]struct {
+			chosen collection.Selection
+			want   []string
+		}{
+			"ids":             {collection.Selection{IDs: []string{"d", "nobody", "a"}}, []string{"d", "a"}},
+			"numbers":         {collection.Selection{Numbers: append(of("e", "b"), none, 99<<32)}, []string{"e", "b"}},
+			"a condition":     {collection.Selection{Where: conditiontest.Bind(s, "n >= 3")}, []string{"d"}},
+			"no ids":          {collection.Selection{IDs: []string{}}, []string{}},
+			"no numbers":      {collection.Selection{Numbers: []uint64{}}, []string{}},
+			"a false one":     {collection.Selection{Where: conditiontest.Bind(s, "n > 3")}, []string{}},
+			"several of them": {collection.Selection{Where: conditiontest.Bind(s, "n = 0 OR n = 2")}, nil},
+		} {
+			got := s.ids(v, c.chosen, collection.ReadOptions{})
+			if c.want == nil { // in the order of the numbers
+				require.ElementsMatch(s, []string{"a", "c", "e"}, got, name)
+				require.True(s, slices.IsSortedFunc(got, func(a, b string) int { return int(int64(s.numbers[a]) - int64(s.numbers[b])) }), name)
+				continue
+			}
+			require.Equal(s, c.want, got, name)
+		}
+		require.ElementsMatch(s, []string{"a", "b", "c", "d", "e"}, s.ids(v, collection.Selection{}, collection.ReadOptions{}))
+		require.Len(s, s.ids(v, collection.Selection{}, collection.ReadOptions{Limit: 2}), 2)
+		require.Equal(s, []string{"c"}, s.ids(v, collection.Selection{IDs: []string{"nobody", "c", "a"}}, collection.ReadOptions{Limit: 1}))
+		for d, err := range v.Documents(s.Context(), collection.Selection{IDs: []string{"b"}}, collection.ReadOptions{Metadata: true, Vectors: true}) {
+			require.NoError(s, err)
+			require.JSONEq(s, `{"n":1}`, string(d.Metadata))
+			require.InDeltaSlice(s, []float32{0, 1, 0, 0}, d.Vectors, .05)
+		}
+		fails := func(want error, chosen collection.Selection) {
+			s.Helper()
+			var failed error
+			for _, err := range v.Documents(s.Context(), chosen, collection.ReadOptions{}) {
+				failed = errors.Join(failed, err)
+			}
+			require.ErrorIs(s, failed, want)
+		}
+		fails(collection.ErrSelection, collection.Selection{IDs: []string{"a"}, Where: conditiontest.Bind(s, "n = 0")})
+		fails(condition.ErrUnknownField, collection.Selection{Where: conditiontest.Bind(s, "nosuch = 0")})
+		ctx, cancel := context.WithCancel(s.Context())
+		cancel()
+		for _, err := range v.Documents(ctx, collection.Selection{}, collection.ReadOptions{}) {
+			require.ErrorIs(s, err, context.Canceled)
+		}
+	})
+}
+
+func (s *suite) find() {
+	s.view(func(v collection.View) {
+		along := func(axis int) search.Query {
+			d := document("", axis)
+			return search.Query{Vectors: d.Vectors, Dim: dim}
+		}
+		all, err := v.Filter(s.Context(), collection.Selection{})
+		require.NoError(s, err)
+		require.Nil(s, all)
+		hits := func(q search.Query, chosen collection.Selection, k int) []search.Hit {
+			s.Helper()
+			require.NoError(s, v.Check(&q))
+			f, err := v.Filter(s.Context(), chosen)
+			require.NoError(s, err)
+			r, err := v.Search(s.Context(), []search.Query{q}, search.Options{K: k, Filter: f, Payload: true})
+			require.NoError(s, err)
+			return r[0].Hits
+		}
+		best := hits(along(2), collection.Selection{}, 1)
+		require.Equal(s, "c", best[0].ID)
+		require.Equal(s, s.numbers["c"], collection.NumberOf(&best[0]))
+		m, err := v.MetadataOf(&best[0])
+		require.NoError(s, err)
+		require.JSONEq(s, `{"n":2}`, string(m))
+		among := func(chosen collection.Selection) (ids []string) {
+			s.Helper()
+			ids = []string{}
+			for _, h := range hits(along(0), chosen, 5) {
+				ids = append(ids, h.ID)
+			}
+			slices.Sort(ids)
+			return ids
+		}
+		require.Equal(s, []string{"a", "b"}, among(collection.Selection{IDs: []string{"b", "a", "nobody"}}))
+		require.Equal(s, []string{"b"}, among(collection.Selection{IDs: []string{"b", "a"}, Numbers: []uint64{s.numbers["b"], s.numbers["c"]}}))
+		require.Equal(s, []string{"c"}, among(collection.Selection{IDs: []string{"b", "c"}, Numbers: []uint64{s.numbers["b"], s.numbers["c"]}, Where: conditiontest.Bind(s, "n > 1")}))
+		require.Empty(s, among(collection.Selection{IDs: []string{}}))
+		require.Empty(s, among(collection.Selection{Numbers: []uint64{}, Where: conditiontest.Bind(s, "n > 1")}))
+		wrong := search.Query{Vectors: []float32{1, 0}, Dim: 2}
+		require.Error(s, v.Check(&wrong))
+	})
+}
+
+func (s *suite) change() {
+	for _, no := range []collection.Selection{{}, {IDs: []string{"a"}, Numbers: []uint64{s.numbers["a"]}}, {IDs: []string{"a"}, Where: conditiontest.Bind(s, "n = 0")}} {
+		_, err := s.c.Delete(s.Context(), no)
+		require.ErrorIs(s, err, collection.ErrSelection)
+		_, err = s.c.UpdateMetadata(s.Context(), no, map[string]json.RawMessage{"x": []byte("1")})
+		require.ErrorIs(s, err, collection.ErrSelection)
+	}
+	_, err := s.c.Delete(s.Context(), collection.Selection{Where: conditiontest.Bind(s, "nosuch = 0")})
+	require.ErrorIs(s, err, condition.ErrUnknownField)
+	_, err = s.c.UpdateMetadata(s.Context(), collection.Selection{Where: conditiontest.Bind(s, "n = 0")}, map[string]json.RawMessage{"not a name": []byte("1")})
+	require.ErrorIs(s, err, collection.ErrMetadata)
+	n, err := s.c.UpdateMetadata(s.Context(), collection.Selection{Where: conditiontest.Bind(s, "n = 0")}, map[string]json.RawMessage{"x": []byte("7"), "n": []byte("null")})
+	require.NoError(s, err)
+	require.Equal(s, 2, n)
+	s.view(func(v collection.View) {
+		require.ElementsMatch(s, []string{"a", "e"}, s.ids(v, collection.Selection{Where: conditiontest.Bind(s, "x = 7 AND n IS NULL")}, collection.ReadOptions{}))
+	})
+	for _, c := range []struct {
+		chosen collection.Selection
+		want   int
+	}{
+		{collection.Selection{IDs: []string{"a", "nobody"}}, 1},
+		{collection.Selection{Numbers: []uint64{s.numbers["b"], s.numbers["a"]}}, 1}, // a is gone
+		{collection.Selection{Numbers: []uint64{}}, 0},
+		{collection.Selection{Where: conditiontest.Bind(s, "n = 2")}, 1},
+	} {
+		n, err := s.c.Delete(s.Context(), c.chosen)
+		require.NoError(s, err)
+		require.Equal(s, c.want, n)
+	}
+	s.view(func(v collection.View) {
+		require.ElementsMatch(s, []string{"d", "e"}, s.ids(v, collection.Selection{}, collection.ReadOptions{}))
+	})
+	st, err := s.c.Stats(s.Context())
+	require.NoError(s, err)
+	require.EqualValues(s, 2, st.Documents)
+	r, err := s.c.Update(s.Context(), []collection.Document{document("d", 1)}, collection.UpdateOptions{Replace: true})
+	require.NoError(s, err)
+	require.NotEqual(s, s.numbers["d"], r.Numbers[0], "a number is given out once")
+}

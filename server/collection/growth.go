@@ -1,0 +1,171 @@
+package collection
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/plaid-ir/plaid/codec"
+	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/storage"
+	"github.com/plaid-ir/plaid/vectors"
+)
+
+// Growth says how a collection is kept while it is small, and when it is trained
+// anew. The sizes are tokens of live documents.
+//
+//	up to Flat     8 bits a component around zero; nothing is trained, and searches
+//	               score every document exactly
+//	up to Until    8 bits a component around centroids, trained anew each time the
+//	               collection has grown by Factor since the last training
+//	from there on  the bits of [Config], trained once. The drift of what is added is
+//	               watched, and [Retrainer] is for whoever runs the service.
+//
+// A training reads one state of the collection, beside searches and writes, and what
+// comes meanwhile is encoded again before the new file takes the place of the old one
+// by one rename. A process that dies leaves the one or the other.
+type Growth struct {
+	Flat   int64   // 0: 32,768; −1: nothing but what a training needs
+	Until  int64   // 0: 1,048,576; −1: the first documents are encoded for good
+	Factor float64 // 0: 4
+	// Drift is how many times the error of training the error of what was added since
+	// may be before a training is said to pay; 0: 1.5.
+	Drift float64
+}
+
+// Completed is a Growth with what is 0 filled in. The error is [ErrConfig].
+func (g Growth) Completed() (Growth, error) {
+	if g.Flat == 0 {
+		g.Flat = 1 << 15
+	}
+	if g.Until == 0 {
+		g.Until = 1 << 20
+	}
+	if g.Factor == 0 {
+		g.Factor = 4
+	}
+	if g.Drift == 0 {
+		g.Drift = 1.5
+	}
+	if g.Flat < -1 || g.Until < -1 || !(g.Factor >= 1.25) || !(g.Drift > 1) {
+		return Growth{}, fmt.Errorf("%w: growth of %+v", ErrConfig, g)
+	}
+	return g, nil
+}
+
+// Stage is how far a collection has grown; see [Growth].
+type Stage string
+
+// The stages.
+const (
+	StageEmpty   Stage = "empty"
+	StageFlat    Stage = "flat"
+	StagePrecise Stage = "precise"
+	StageFinal   Stage = "final"
+)
+
+// Training is how a collection is trained.
+type Training struct {
+	Stage     Stage
+	Nbits     int
+	Centroids int // 0: by the rule
+	Seed      uint64
+}
+
+// Codec is the one of a training that needs no documents; nil for the others.
+func (t *Training) Codec(dim int) (*codec.Quantizer, error) {
+	if t.Stage != StageFlat {
+		return nil, nil
+	}
+	return codec.Flat(dim)
+}
+
+// StageOf tells the stage of an index. One that was not trained by these rules is in the
+// stage that its bits say. Like the methods after it, it is of a [Growth.Completed].
+func (g *Growth) StageOf(h *storage.Header) Stage {
+	switch {
+	case h.Build.Source != "vectors" || h.Nbits != 8 || g.Until < 0 || int64(h.Build.Tokens) >= g.Until:
+		return StageFinal
+	case h.Centroids == 1 && h.Build.Tokens == 0:
+		return StageFlat
+	}
+	return StagePrecise
+}
+
+// Training is how a collection of so many tokens is to be kept.
+func (g *Growth) Training(tokens int64, cfg Config) Training {
+	switch {
+	case tokens >= g.Until:
+		return Training{StageFinal, cfg.bits(), 0, cfg.seed()}
+	case tokens >= g.Flat:
+		return Training{StagePrecise, 8, fewCentroids(tokens), cfg.seed()}
+	}
+	return Training{StageFlat, 8, 1, cfg.seed()}
+}
+
+// Due says whether a collection is to be trained anew because it has grown.
+func (g *Growth) Due(h *storage.Header, tokens int64, cfg Config) (t Training, due bool) {
+	t = g.Training(tokens, cfg)
+	switch g.StageOf(h) {
+	case StageFlat:
+		return t, t.Stage != StageFlat
+	case StagePrecise:
+		return t, t.Stage == StageFinal || float64(tokens) >= g.Factor*float64(h.Build.Tokens)
+	}
+	return t, false
+}
+
+// Again is how a collection is trained anew, whatever it has grown by. One in its final
+// stage stays in that, and without the original vectors it keeps the bits that it has,
+// since more would add nothing.
+func (g *Growth) Again(h *storage.Header, tokens int64, cfg Config, originals bool) Training {
+	if g.StageOf(h) != StageFinal {
+		return g.Training(tokens, cfg)
+	}
+	t := Training{StageFinal, cfg.bits(), 0, cfg.seed()}
+	if !originals {
+		t.Nbits = min(t.Nbits, h.Nbits)
+	}
+	return t
+}
+
+// leastDrift is the share of the tokens trained on that must have been added before
+// their error says something.
+const leastDrift = 16
+
+// Advice says why training anew would pay; "": it would not. It is for collections that
+// are not trained by themselves any more.
+func (g *Growth) Advice(h *storage.Header, d index.Drift) string {
+	switch {
+	case g.StageOf(h) != StageFinal:
+		return ""
+	case d.Ratio > g.Drift && d.Added*leastDrift > d.Trained:
+		return fmt.Sprintf("vectors that were added since the training have %.2f times its error", d.Ratio)
+	case d.Wanted >= 4*d.Centroids:
+		return fmt.Sprintf("the collection has %d centroids, and so many tokens by now that one would train %d", d.Centroids, d.Wanted)
+	}
+	return ""
+}
+
+// fewCentroids is how many centroids a collection gets that will have more documents
+// soon: so many that each has some 39 of the tokens, below which faiss warns. With the
+// rule of a whole collection a small one would have a centroid for each few tokens,
+// which fit them so well that what comes later does not fit the levels.
+func fewCentroids(tokens int64) int {
+	return max(min(int(tokens/39), codec.DefaultK(tokens)), 1)
+}
+
+// First says how the first documents of a collection are encoded.
+func (g Growth) First(src vectors.Source, cfg Config) (*index.BuildOptions, error) {
+	g, gerr := g.Completed()
+	cfg, cerr := cfg.Completed()
+	if err := errors.Join(gerr, cerr); err != nil {
+		return nil, err
+	}
+	tokens := int64(0)
+	for i := range src.Len() {
+		tokens += int64(src.Rows(i))
+	}
+	t := g.Training(tokens, cfg)
+	fixed, err := t.Codec(src.Dim())
+	return &index.BuildOptions{Nbits: t.Nbits, Centroids: t.Centroids, Seed: t.Seed, Codec: fixed}, err
+}

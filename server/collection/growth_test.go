@@ -1,0 +1,72 @@
+package collection
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/storage"
+)
+
+// A collection is trained for its size, and keeps what it has where more would add nothing.
+func TestTraining(t *testing.T) {
+	g, err := Growth{Flat: 100, Until: 1000}.Completed()
+	require.NoError(t, err)
+	cfg := Config{Nbits: 4, Binary: true}
+	require.Equal(t, Training{StageFlat, 8, 1, defaultSeed}, g.Training(99, cfg))
+	require.Equal(t, Training{StagePrecise, 8, 10, defaultSeed}, g.Training(400, cfg))
+	require.Equal(t, Training{StageFinal, 1, 0, defaultSeed}, g.Training(1000, cfg), "binary")
+	cfg.Binary = false
+	final := &storage.Header{Nbits: 2}
+	require.Equal(t, 2, func() int { t := g.Again(final, 10, cfg, false); return t.Nbits }())
+	require.Equal(t, 4, func() int { t := g.Again(final, 10, cfg, true); return t.Nbits }())
+	_, err = Growth{Factor: 1}.Completed()
+	require.ErrorIs(t, err, ErrConfig)
+}
+
+// Advice is for collections that have grown up.
+func TestAdvice(t *testing.T) {
+	g, err := Growth{}.Completed()
+	require.NoError(t, err)
+	final := storage.Header{Nbits: 4, Build: storage.Build{Source: "vectors", Tokens: 1 << 20}}
+	precise := final
+	precise.Nbits = 8
+	precise.Build.Tokens = 1 << 19
+	for name, x := range map[string]struct {
+		h    storage.Header
+		d    index.Drift
+		want string
+	}{
+		"like the others": {final, index.Drift{Trained: 1 << 20, Added: 1 << 20, Ratio: 1.4, Centroids: 4, Wanted: 8}, ""},
+		"few":             {final, index.Drift{Trained: 1 << 20, Added: 1 << 10, Ratio: 3, Centroids: 4, Wanted: 4}, ""},
+		"others":          {final, index.Drift{Trained: 1 << 20, Added: 1 << 17, Ratio: 1.6, Centroids: 4, Wanted: 4}, "1.60 times"},
+		"many":            {final, index.Drift{Trained: 1 << 20, Added: 1 << 25, Ratio: 1.1, Centroids: 4, Wanted: 16}, "16"},
+		"growing":         {precise, index.Drift{Trained: 1 << 19, Added: 1 << 19, Ratio: 3, Centroids: 4, Wanted: 16}, ""},
+	} {
+		got := g.Advice(&x.h, x.d)
+		if x.want == "" {
+			require.Empty(t, got, name)
+		} else {
+			require.Contains(t, got, x.want, name)
+		}
+	}
+}
+
+func TestSelectionWays(t *testing.T) {
+	for _, c := range []struct {
+		s          Selection
+		all        bool
+		check, one bool // pass
+	}{
+		{Selection{}, true, true, false},
+		{Selection{IDs: []string{}}, false, true, true},
+		{Selection{Numbers: []uint64{1}}, false, true, true},
+		{Selection{Numbers: []uint64{1}, IDs: []string{"a"}}, false, false, false},
+	} {
+		require.Equal(t, c.all, c.s.All())
+		require.Equal(t, c.check, c.s.Check() == nil)
+		require.Equal(t, c.one, c.s.CheckOne() == nil)
+	}
+	require.ErrorIs(t, (&Selection{}).CheckOne(), ErrSelection)
+}

@@ -1,0 +1,201 @@
+package server_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/plaid-ir/plaid/server"
+	"github.com/plaid-ir/plaid/server/collection"
+)
+
+// company is a service with clients that behave badly on every route, some of each kind for
+// each turn that there is.
+type company struct {
+	*server.Server
+	address string
+	conns   []net.Conn
+}
+
+// turns is how many requests of a group run at a time.
+const turns = 4
+
+func startCompany(t testing.TB) *company {
+	st := openStore(t, nil)
+	s, err := server.New(st.Set(), words{}, &server.Options{Limits: server.Limits{Stall: time.Hour, Concurrent: turns, Wait: time.Hour}})
+	require.NoError(t, err)
+	h := &service{Server: s, store: st}
+	for _, name := range []string{"healthy", "a"} {
+		h.ok(t, 200, "POST", "/indices", object{"name": name}, nil)
+		h.ok(t, 202, "POST", "/indices/"+name+"/update_with_encoding", object{"documents": list{"cats sleep", "dogs bark"}, "metadata": list{object{"n": 1}, object{"n": 2}}}, nil)
+	}
+	c, err := st.Declare(context.Background(), "large", collection.Config{})
+	require.NoError(t, err)
+	var docs []collection.Document
+	for i := range 32 {
+		docs = append(docs, collection.Document{ID: fmt.Sprint("d", i), Vectors: flat("cats"), Dim: wordDim, Metadata: []byte(`{"t":"` + strings.Repeat("x", 1<<19) + `"}`)})
+	}
+	_, err = c.Update(context.Background(), docs, collection.UpdateOptions{})
+	require.NoError(t, err)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- s.Serve(ctx, l, &server.ServeOptions{Drain: time.Millisecond}) }()
+	co := &company{Server: s, address: l.Addr().String()}
+	t.Cleanup(func() { co.leave(); stop(); <-ended })
+	return co
+}
+
+// send begins a request of which only a part of the body comes, if so.
+func (c *company) send(t testing.TB, method, path, media, body string, part int) net.Conn {
+	conn, err := net.Dial("tcp", c.address)
+	require.NoError(t, err)
+	_, err = fmt.Fprintf(conn, "%s %s HTTP/1.1\r\nHost: x\r\nContent-Type: %s\r\nContent-Length: %d\r\n\r\n%s", method, path, media, len(body), body[:part])
+	require.NoError(t, err)
+	return conn
+}
+
+// come lets them come: to every route clients that send half of a body and then nothing,
+// those that leave when they have sent all, and to what has large answers those that take
+// their first byte and no more.
+func (c *company) come(t testing.TB) {
+	for _, r := range server.RequestsOf(c.Server) {
+		body := r.Body
+		if body == "" && r.Method != "GET" {
+			body = strings.Repeat("x", 1000) // of an upload, or where none is wanted
+		}
+		path := strings.ReplaceAll(r.Pattern, "{name}", "a")
+		for range turns + 1 {
+			require.NoError(t, c.send(t, r.Method, path, r.Media, body, len(body)).Close())
+			if body != "" {
+				c.conns = append(c.conns, c.send(t, r.Method, path, r.Media, body, len(body)/2))
+			}
+		}
+	}
+	texts, err := json.Marshal(object{"input_type": "document", "texts": strings.Split(strings.Repeat(strings.Repeat("cats ", 400)+"|", 100)+"dogs", "|")})
+	require.NoError(t, err)
+	for range turns + 1 {
+		for _, r := range []struct{ method, path, body string }{
+			{"GET", "/indices/large/metadata", ""},
+			{"POST", "/indices/large/metadata/get", "{}"},
+			{"POST", "/indices/large/search", `{"queries":[{"embeddings":` + rowsOf("cats") + `}],"params":{"top_k":32}}`},
+			{"POST", "/encode", string(texts)},
+			{"GET", "/indices/large/backup", ""},
+		} {
+			conn := c.send(t, r.method, r.path, "application/json", r.body, len(r.body))
+			c.conns = append(c.conns, conn)
+			first := make([]byte, 13)
+			if r.path == "/indices/large/backup" {
+				continue // these have turns of their own, which the first ones keep
+			}
+			_, err := io.ReadFull(conn, first)
+			require.NoError(t, err)
+			require.Equal(t, "HTTP/1.1 200 ", string(first), r.path)
+		}
+	}
+}
+
+func rowsOf(text string) string {
+	rows, err := json.Marshal(matrix(text))
+	if err != nil {
+		panic(err)
+	}
+	return string(rows)
+}
+
+// leave lets them all go.
+func (c *company) leave() {
+	for _, conn := range c.conns {
+		_ = conn.Close()
+	}
+	c.conns = nil
+}
+
+// healthy is a client that asks, and takes its answers; it returns the first one that is
+// not as it has to be.
+func (c *company) healthy(ctx context.Context) error {
+	for _, r := range []struct {
+		method, path, body string
+		status             int
+	}{
+		{"POST", "/indices/healthy/search", `{"queries":[{"embeddings":` + rowsOf("cats") + `}]}`, 200},
+		{"POST", "/indices/healthy/search", `{"text_query":["cats"]}`, 200},
+		{"POST", "/indices/healthy/search_with_encoding", `{"queries":["cats"]}`, 200},
+		{"POST", "/encode", `{"texts":["cats"],"input_type":"query"}`, 200},
+		{"POST", "/rerank_with_encoding", `{"query":"cats","documents":["cats","dogs"]}`, 200},
+		{"POST", "/indices/healthy/metadata/query", `{"condition":"n > 0"}`, 200},
+		{"POST", "/indices/healthy/metadata/update", `{"condition":"n > 0","updates":{"m":1}}`, 200},
+		{"GET", "/indices/healthy", "", 200},
+		{"GET", "/readyz", "", 200},
+	} {
+		q, err := http.NewRequestWithContext(ctx, r.method, "http://"+c.address+r.path, strings.NewReader(r.body))
+		if err != nil {
+			return err
+		}
+		q.Header.Set("Content-Type", "application/json")
+		answer, err := http.DefaultClient.Do(q)
+		if err != nil {
+			return fmt.Errorf("%s %s: %w", r.method, r.path, err)
+		}
+		text, err := io.ReadAll(answer.Body)
+		_ = answer.Body.Close()
+		if err != nil || answer.StatusCode != r.status {
+			return fmt.Errorf("%s %s: %d %s %w", r.method, r.path, answer.StatusCode, text, err)
+		}
+	}
+	return nil
+}
+
+// Clients that read slowly, send slowly or leave, on every route and more of them than
+// there are turns, keep nobody else from anything; and nothing of them stays.
+func TestBadCompany(t *testing.T) {
+	c := startCompany(t)
+	ctx, stop := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer stop()
+	require.NoError(t, c.healthy(ctx))
+	c.come(t)
+	var wg sync.WaitGroup
+	for range 3 {
+		wg.Go(func() {
+			for range 5 {
+				if err := c.healthy(ctx); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	c.leave()
+	require.Eventually(t, func() bool {
+		bodies, answers := server.Held(c.Server)
+		return bodies == 0 && answers == 0 && server.Turns(c.Server) == 0 && strings.Contains(metrics(c.Server), "plaid_http_requests_running 1\n") // the one that asks
+	}, time.Minute, 10*time.Millisecond)
+	require.NoError(t, c.healthy(ctx))
+}
+
+// BenchmarkBadCompany: a client alone, and beside bad company.
+func BenchmarkBadCompany(b *testing.B) {
+	c := startCompany(b)
+	ask := func(int) {
+		if err := c.healthy(b.Context()); err != nil {
+			b.Error(err)
+		}
+	}
+	b.Run("alone", func(b *testing.B) { timed(b, 1, ask) })
+	c.come(b)
+	for range 100 { // until those that left are done with
+		ask(0)
+	}
+	b.Run("beside", func(b *testing.B) { timed(b, 1, ask) })
+}

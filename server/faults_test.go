@@ -1,0 +1,163 @@
+package server_test
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/plaid-ir/plaid/server"
+	"github.com/plaid-ir/plaid/server/store"
+)
+
+// Scores of vectors that are sent are those of the kernels; those beyond float32 are no
+// fault of the service.
+func TestRerankScores(t *testing.T) {
+	s := start(t, nil, nil)
+	var docs list
+	for i := range 40 {
+		docs = append(docs, query(strings.Repeat(fmt.Sprint("w", i, " "), 1+i)+"cats"))
+	}
+	docs = append(docs, query("cats sleep"))
+	var out struct {
+		Results []struct {
+			Index int
+			Score float32
+		}
+	}
+	s.ok(t, 200, "POST", "/rerank", object{"query": matrix("cats sleep"), "documents": docs}, &out)
+	require.Len(t, out.Results, 41)
+	require.Equal(t, 40, out.Results[0].Index)
+	require.InDelta(t, 2, out.Results[0].Score, 1e-5)
+	for i := range out.Results[1:] {
+		require.GreaterOrEqual(t, out.Results[i].Score, out.Results[i+1].Score)
+	}
+	p := s.refused(t, 400, server.CodeBadRequest, "POST", "/rerank", `{"query": [[3e38, 3e38]], "documents": [{"embeddings": [[0, 0]]}, {"embeddings": [[3e38, 3e38]]}]}`)
+	require.Equal(t, 1, *p.Details.Document)
+}
+
+// What is wrong with an archive is told in the words of the archive.
+func TestImportsSayWhatIsWrong(t *testing.T) {
+	s := start(t, nil, nil)
+	pack := func(files map[string]string) string {
+		var b bytes.Buffer
+		w := tar.NewWriter(&b)
+		for name, text := range files {
+			require.NoError(t, w.WriteHeader(&tar.Header{Name: name, Typeflag: tar.TypeReg, Size: int64(len(text)), Mode: 0o644, Format: tar.FormatPAX}))
+			_, err := io.WriteString(w, text)
+			require.NoError(t, err)
+		}
+		require.NoError(t, w.Close())
+		return b.String()
+	}
+	for says, files := range map[string]map[string]string{
+		"a name that is too long": {strings.Repeat("n", 300): "x"},
+		"ids.txt":                 {"metadata.json": "{}", "ids.txt": "a\na\n"},
+	} {
+		p := s.refused(t, 400, server.CodeBadRequest, "PUT", "/indices/x/import", pack(files), "Content-Type: application/x-tar")
+		require.Contains(t, p.Message, says)
+		require.NotContains(t, p.Message, os.TempDir())
+	}
+}
+
+// sendCut is send of a request whose answer may be cut off: a backup that is not whole.
+func sendCut(s *service, t *testing.T, method, path string, body any, headers ...string) (r *reply) {
+	defer func() {
+		if fault := recover(); fault != nil && fault != http.ErrAbortHandler {
+			panic(fault)
+		} else if fault != nil {
+			r = &reply{}
+		}
+	}()
+	return s.send(t, method, path, body, headers...)
+}
+
+// An index that is dropped while others use it is not there, or was there; never a fault.
+func TestDroppingBeside(t *testing.T) {
+	s := start(t, words{}, nil)
+	s.addPets(t)
+	backup := s.send(t, "GET", "/indices/pets/backup", nil).body
+	var wg sync.WaitGroup
+	ctx, stop := context.WithCancel(context.Background())
+	bad := make(chan string, 100)
+	use := func(method, path string, body any, media string) {
+		wg.Go(func() {
+			for ctx.Err() == nil {
+				r := sendCut(s, t, method, path, body, "Content-Type: "+media)
+				if r.status >= 500 && r.status != 503 {
+					select {
+					case bad <- fmt.Sprintf("%s %s: %d %s", method, path, r.status, r.body):
+					default:
+					}
+				}
+			}
+		})
+	}
+	const plain = "application/json"
+	use("POST", "/indices/pets/search", object{"queries": list{query("cats")}}, plain)
+	use("POST", "/indices/pets/search", object{"text_query": list{"cats"}}, plain)
+	use("GET", "/indices/pets/metadata", nil, plain)
+	use("GET", "/indices/pets/documents?id=a&vectors=json", nil, plain)
+	use("PUT", "/indices/pets/backup", backup, "application/octet-stream")
+	use("GET", "/indices/pets/backup", nil, plain)
+	for range 40 {
+		if r := s.send(t, "PUT", "/indices/pets/backup", backup, "Content-Type: application/octet-stream"); r.status == 200 {
+			s.send(t, "POST", "/indices/pets/search", object{"queries": list{query("cats")}})
+		}
+		if r := s.send(t, "DELETE", "/indices/pets", nil); r.status != 200 && r.status != 409 {
+			bad <- r.body
+		}
+	}
+	stop()
+	wg.Wait()
+	close(bad)
+	for text := range bad {
+		t.Error(text)
+	}
+}
+
+// A file of tokens that takes the place of another one is read, though it has the size and
+// the time of that.
+func TestReplacedTokenFile(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "tokens")
+	other := strings.Repeat("x", len(readSecret))
+	require.NoError(t, os.WriteFile(path, []byte("a read "+readSecret), 0o600))
+	info, err := os.Stat(path)
+	require.NoError(t, err)
+	f, err := server.OpenTokenFile(context.Background(), path, slog.New(slog.DiscardHandler))
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(path+".new", []byte("a read "+other), 0o600))
+	require.NoError(t, os.Chtimes(path+".new", info.ModTime(), info.ModTime()))
+	require.NoError(t, os.Rename(path+".new", path))
+	want := server.NewToken("a", server.Read, other)
+	require.Eventually(t, func() bool { return reflect.DeepEqual(f.Tokens()[0], want) }, time.Minute, 20*time.Millisecond)
+}
+
+// A panic beside a request is a fault of what it was about.
+func TestPanicsBesideRequests(t *testing.T) {
+	st := openStore(t, &store.Options{Committed: func(*store.Collection) { panic("a fault") }})
+	s := startAt(t, st, words{}, nil)
+	s.addPets(t)
+	require.Contains(t, s.send(t, "GET", "/metrics", nil).body, "\nplaid_store_panics_total 1\n")
+	w := httptest.NewRecorder()
+	faulted := startAt(t, openStore(t, nil), faulty{}, nil)
+	r := httptest.NewRequest("POST", "/encode", strings.NewReader(`{"texts": ["a"], "input_type": "query"}`))
+	r.Header.Set("Content-Type", "application/json")
+	faulted.ServeHTTP(w, r)
+	require.Equal(t, 500, w.Code)
+	require.Contains(t, metrics(faulted.Server), "\nplaid_request_panics_total 1\n")
+}

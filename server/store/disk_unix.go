@@ -1,0 +1,14 @@
+//go:build unix
+
+package store
+
+import "golang.org/x/sys/unix"
+
+// freeBytes is how much a program without privileges may still write to a folder.
+func freeBytes(dir string) (bytes uint64, known bool) {
+	var st unix.Statfs_t
+	if err := unix.Statfs(dir, &st); err != nil {
+		return 0, false
+	}
+	return uint64(st.Bavail) * uint64(st.Bsize), true //nolint:unconvert // other systems have other types
+}

@@ -1,0 +1,11 @@
+package store
+
+import (
+	"testing"
+
+	"github.com/plaid-ir/plaid/server/collection/collectiontest"
+)
+
+func TestSet(t *testing.T) {
+	collectiontest.Run(t, openStore(t, t.TempDir(), nil).Set())
+}

@@ -1,0 +1,30 @@
+package server
+
+import (
+	"net"
+
+	"golang.org/x/sys/unix"
+)
+
+// unsentBytes is how much of an answer may wait in the kernel of this machine.
+const unsentBytes = 128 << 10
+
+// boundUnsent bounds what waits in the kernel to be sent. A write comes back when a good
+// part of that was taken: of the megabytes that a buffer can have otherwise, a slow but
+// steady reader would not take enough within the time for stalls.
+func boundUnsent(c net.Conn) {
+	if t, ok := c.(interface{ NetConn() net.Conn }); ok { // TLS
+		c = t.NetConn()
+	}
+	t, ok := c.(*net.TCPConn)
+	if !ok {
+		return
+	}
+	raw, err := t.SyscallConn()
+	if err != nil {
+		return
+	}
+	_ = raw.Control(func(fd uintptr) {
+		_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT, unsentBytes)
+	})
+}

@@ -1,0 +1,7 @@
+//go:build !linux
+
+package server
+
+import "net"
+
+func boundUnsent(net.Conn) {}

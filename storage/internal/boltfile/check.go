@@ -1,0 +1,362 @@
+// Package boltfile knows the file of bbolt without bbolt: how it is opened and locked,
+// its pages, and whether its tree is sound. The packages storage and storage/wreck stand
+// on it.
+package boltfile
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"os"
+)
+
+// bbolt's own check runs in a goroutine of its own, where a damaged page ends
+// the process. This one reads the file instead of mapped memory: it makes sure
+// that every page of the tree is of a known kind, within the file, and used
+// once, and that the list of free pages is exactly the others.
+
+// Sizes and flags of pages and their elements.
+const (
+	PageHeaderSize   = 16
+	PageBranch       = 0x01
+	PageLeaf         = 0x02
+	PageFreeList     = 0x10
+	ElementSize      = 16
+	LeafBucketFlag   = 0x01
+	BucketHeaderSize = 16
+	NoFreeList       = ^uint64(0)
+	ManyFree         = 0xffff // the count of a longer free list is its first entry
+)
+
+// MaxDepth is far more levels than a B+tree of 2³² keys has.
+const MaxDepth = 40
+
+type pageChecker struct {
+	ctx      context.Context // of tree
+	file     io.ReaderAt
+	pageSize int64
+	pages    uint64
+	used     []uint64 // one bit a page
+
+	branches bool // leaves below branches are not read
+}
+
+func newPageChecker(ctx context.Context, file io.ReaderAt, pageSize int64, pages uint64) *pageChecker {
+	return &pageChecker{ctx: ctx, file: file, pageSize: pageSize, pages: pages, used: make([]uint64, (pages+63)/64)}
+}
+
+// CheckNewest checks the pages of the last transaction. It runs before bbolt
+// follows a page number: one that leads back to a page above would have it
+// recurse until the process dies.
+func CheckNewest(ctx context.Context, f *os.File) error {
+	return CheckPages(ctx, f, newestPage)
+}
+
+func newestPage(ids [2]uint64, page int) bool { return ids[page] >= ids[1-page] }
+
+// CheckBranches checks of the last transaction what takes little time in a large file of
+// small values: branches and what is above them. All leaves of a tree are at one depth.
+func CheckBranches(ctx context.Context, f *os.File) error {
+	return checkTransactionOf(ctx, f, newestPage, true)
+}
+
+// CheckTransaction checks the pages of the transaction with the given id. It
+// does not look if later commits have replaced that transaction's root.
+func CheckTransaction(ctx context.Context, f *os.File, txid uint64) error {
+	return CheckPages(ctx, f, func(ids [2]uint64, page int) bool { return ids[page] == txid })
+}
+
+// CheckPages checks the pages of the first meta page that want accepts, given
+// the transaction ids of both.
+func CheckPages(ctx context.Context, f *os.File, want func(ids [2]uint64, page int) bool) error {
+	return checkTransactionOf(ctx, f, want, false)
+}
+
+func checkTransactionOf(ctx context.Context, f *os.File, want func(ids [2]uint64, page int) bool, branches bool) error {
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	var metas [2]Meta
+	if metas[0], err = ReadMeta(f, 0); err != nil {
+		return err
+	}
+	pageSize := metas[0].PageSize
+	metas[1], err = ReadMeta(f, pageSize)
+	if err != nil && metas[1] == (Meta{}) {
+		return err
+	}
+	for page, m := range metas {
+		if !want([2]uint64{metas[0].TxID, metas[1].TxID}, page) {
+			continue
+		}
+		if m.Pages < 0 || m.Pages > info.Size()/pageSize {
+			return fmt.Errorf("%d pages of %d bytes in a file of %d bytes", m.Pages, pageSize, info.Size())
+		}
+		c := newPageChecker(ctx, f, pageSize, uint64(m.Pages))
+		c.branches = branches
+		if err := c.claim(0, 2); err != nil {
+			return err
+		}
+		if err := c.checkTree(m.Root); err != nil || branches {
+			return err
+		}
+		return c.checkFreeList(m.FreeList)
+	}
+	return nil
+}
+
+func (c *pageChecker) claim(id, count uint64) error {
+	if id >= c.pages || count > c.pages-id {
+		return fmt.Errorf("pages %d to %d of %d", id, id+count, c.pages)
+	}
+	for p := id; p < id+count; p++ {
+		if c.used[p/64]>>(p%64)&1 == 1 {
+			return fmt.Errorf("page %d is used twice", p)
+		}
+		c.used[p/64] |= 1 << (p % 64)
+	}
+	return nil
+}
+
+// claimPage reads the header and claims the page and its overflow.
+func (c *pageChecker) claimPage(id uint64) (flags, count uint16, bytes int64, err error) {
+	var h [PageHeaderSize]byte
+	if id < 2 || id >= c.pages {
+		return 0, 0, 0, fmt.Errorf("page %d of %d", id, c.pages)
+	}
+	if _, err := c.file.ReadAt(h[:], int64(id)*c.pageSize); err != nil {
+		return 0, 0, 0, err
+	}
+	ne := binary.NativeEndian
+	if got := ne.Uint64(h[:]); got != id {
+		return 0, 0, 0, fmt.Errorf("page %d says that it is page %d", id, got)
+	}
+	overflow := uint64(ne.Uint32(h[12:]))
+	return ne.Uint16(h[8:]), ne.Uint16(h[10:]), int64(overflow+1) * c.pageSize, c.claim(id, overflow+1)
+}
+
+// treePage is a page of the tree.
+type treePage struct {
+	id       uint64
+	flags    uint16
+	count    int
+	at       int64 // the byte of its first element
+	bytes    int64 // from there on
+	elements []byte
+}
+
+func (c *pageChecker) treePage(id uint64) (p treePage, err error) {
+	flags, count, bytes, err := c.claimPage(id)
+	if err != nil {
+		return p, err
+	}
+	p = treePage{id: id, flags: flags, count: int(count), at: int64(id)*c.pageSize + PageHeaderSize, bytes: bytes - PageHeaderSize}
+	if int64(p.count)*ElementSize > p.bytes {
+		return p, fmt.Errorf("page %d has %d elements in %d bytes", id, count, bytes)
+	}
+	p.elements = make([]byte, max(p.count, 1)*ElementSize)
+	if _, err := c.file.ReadAt(p.elements, p.at); err != nil {
+		return p, err
+	}
+	if err := checkCount(flags, p.count, p.elements); err != nil {
+		return p, fmt.Errorf("page %d: %w", id, err)
+	}
+	return p, nil
+}
+
+// checkTree checks a page of the tree and all below it.
+func (c *pageChecker) checkTree(id uint64) error {
+	if err := c.ctx.Err(); err != nil {
+		return err
+	}
+	p, err := c.treePage(id)
+	switch {
+	case err != nil:
+		return err
+	case p.flags == PageBranch && p.count > 0:
+		return c.checkBranch(&p)
+	case p.flags == PageLeaf:
+		return c.checkLeaf(&p)
+	}
+	return fmt.Errorf("page %d is of kind %#x with %d elements", id, p.flags, p.count)
+}
+
+func (c *pageChecker) checkBranch(p *treePage) error {
+	ne := binary.NativeEndian
+	below := c.checkTree
+	if c.branches {
+		if leaves, err := c.isLeaf(ne.Uint64(p.elements[8:])); err != nil {
+			return err
+		} else if leaves {
+			below = func(id uint64) error { return c.claim(id, 1) }
+		}
+	}
+	for i := range p.count {
+		offset := i * ElementSize
+		e := p.elements[offset:]
+		if int64(offset)+int64(ne.Uint32(e))+int64(ne.Uint32(e[4:])) > p.bytes {
+			return fmt.Errorf("page %d, element %d ends beyond the page", p.id, i)
+		}
+		if err := below(ne.Uint64(e[8:])); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *pageChecker) checkLeaf(p *treePage) error {
+	for i := range p.count {
+		value, size, isBucket := leafValue(p.elements, i)
+		if value+size > p.bytes {
+			return fmt.Errorf("page %d, element %d ends beyond the page", p.id, i)
+		}
+		if !isBucket {
+			continue
+		}
+		if size < BucketHeaderSize {
+			return fmt.Errorf("page %d, element %d is a bucket of %d bytes", p.id, i, size)
+		}
+		var head [BucketHeaderSize]byte
+		if _, err := c.file.ReadAt(head[:], p.at+value); err != nil {
+			return err
+		}
+		if root := binary.NativeEndian.Uint64(head[:]); root != 0 {
+			if err := c.checkTree(root); err != nil {
+				return err
+			}
+		} else if err := c.checkSmallBucket(p.at+value+BucketHeaderSize, size-BucketHeaderSize); err != nil { // it lies within the value
+			return fmt.Errorf("page %d, element %d: %w", p.id, i, err)
+		}
+	}
+	return nil
+}
+
+// leafValue is where the value of an element of a leaf is, from the first element on, and
+// whether it is a bucket.
+func leafValue(elements []byte, i int) (offset, size int64, isBucket bool) {
+	ne := binary.NativeEndian
+	e := elements[i*ElementSize:]
+	offset = int64(i)*ElementSize + int64(ne.Uint32(e[4:])) + int64(ne.Uint32(e[8:])) // behind its key
+	return offset, int64(ne.Uint32(e[12:])), ne.Uint32(e)&LeafBucketFlag != 0
+}
+
+// isLeaf tells whether a page is a leaf, without claiming it.
+func (c *pageChecker) isLeaf(id uint64) (bool, error) {
+	var h [PageHeaderSize]byte
+	if id < 2 || id >= c.pages {
+		return false, fmt.Errorf("page %d of %d", id, c.pages)
+	}
+	_, err := c.file.ReadAt(h[:], int64(id)*c.pageSize)
+	return binary.NativeEndian.Uint16(h[8:]) == PageLeaf, err
+}
+
+// checkCount holds the count of a page against where its first key is, right behind the
+// elements: a key beyond a wrong count would not be missed. elements has one that is
+// empty if the count is 0.
+func checkCount(flags uint16, count int, elements []byte) error {
+	ne := binary.NativeEndian
+	first := int(ne.Uint32(elements)) // of a branch
+	if flags == PageLeaf {
+		first = int(ne.Uint32(elements[4:]))
+	}
+	if count > 0 && first == count*ElementSize || count == 0 && [ElementSize]byte(elements) == [ElementSize]byte{} {
+		return nil
+	}
+	return fmt.Errorf("it says that it has %d keys, and the first of them is at byte %d", count, first)
+}
+
+// checkSmallBucket checks the page of a small bucket. bbolt may copy it to where a pointer
+// that leads out of it is not to be recovered from.
+func (c *pageChecker) checkSmallBucket(at, bytes int64) error {
+	if bytes < PageHeaderSize {
+		return fmt.Errorf("a small bucket of %d bytes", bytes)
+	}
+	var h [PageHeaderSize]byte
+	if _, err := c.file.ReadAt(h[:], at); err != nil {
+		return err
+	}
+	ne := binary.NativeEndian
+	flags, count := ne.Uint16(h[8:]), int64(ne.Uint16(h[10:]))
+	if flags != PageLeaf || count*ElementSize+PageHeaderSize > bytes {
+		return fmt.Errorf("a small bucket of kind %#x with %d elements in %d bytes", flags, count, bytes)
+	}
+	if count == 0 {
+		if bytes > PageHeaderSize {
+			return fmt.Errorf("a small bucket of %d bytes without keys", bytes)
+		}
+		return nil
+	}
+	elements := make([]byte, count*ElementSize)
+	if _, err := c.file.ReadAt(elements, at+PageHeaderSize); err != nil {
+		return err
+	}
+	if err := checkCount(flags, int(count), elements); err != nil {
+		return fmt.Errorf("a small bucket: %w", err)
+	}
+	for i := range int(count) {
+		value, size, isBucket := leafValue(elements, i)
+		if value+size > bytes-PageHeaderSize {
+			return fmt.Errorf("element %d of a small bucket ends beyond it", i)
+		}
+		if isBucket {
+			return fmt.Errorf("element %d of a small bucket is a bucket", i)
+		}
+	}
+	return nil
+}
+
+func (c *pageChecker) checkFreeList(id uint64) error {
+	if id == NoFreeList {
+		return nil
+	}
+	list, err := c.readFreeList(id)
+	if err != nil {
+		return err
+	}
+	for ; len(list) > 0; list = list[8:] {
+		if err := c.claim(binary.NativeEndian.Uint64(list), 1); err != nil {
+			return fmt.Errorf("free list: %w", err)
+		}
+	}
+	for p := range c.pages {
+		if c.used[p/64]>>(p%64)&1 == 0 {
+			return fmt.Errorf("page %d is neither used nor free", p)
+		}
+	}
+	return nil
+}
+
+// ReadFreeList reads the list of free pages at page id of a file of so many pages: their
+// numbers, 8 bytes each.
+func ReadFreeList(r io.ReaderAt, pageSize int64, pages, id uint64) ([]byte, error) {
+	return newPageChecker(context.Background(), r, pageSize, pages).readFreeList(id)
+}
+
+func (c *pageChecker) readFreeList(id uint64) ([]byte, error) {
+	flags, count16, bytes, err := c.claimPage(id)
+	if err != nil {
+		return nil, err
+	}
+	if flags != PageFreeList {
+		return nil, fmt.Errorf("page %d is of kind %#x, not a free list", id, flags)
+	}
+	ne := binary.NativeEndian
+	at := int64(id)*c.pageSize + PageHeaderSize
+	count := int64(count16)
+	var word [8]byte
+	if count16 == ManyFree {
+		if _, err := c.file.ReadAt(word[:], at); err != nil {
+			return nil, err
+		}
+		count = int64(ne.Uint64(word[:]))
+		at += 8
+	}
+	if count < 0 || count > bytes/8 {
+		return nil, fmt.Errorf("free list of %d pages in %d bytes", count, bytes)
+	}
+	list := make([]byte, 8*count)
+	_, err = c.file.ReadAt(list, at)
+	return list, err
+}

@@ -1,0 +1,322 @@
+package wreck
+
+import (
+	"cmp"
+	"encoding/binary"
+	"fmt"
+	"slices"
+
+	"github.com/RoaringBitmap/roaring/v2"
+
+	"github.com/plaid-ir/plaid/kernels"
+	"github.com/plaid-ir/plaid/storage"
+	"github.com/plaid-ir/plaid/storage/internal/layout"
+)
+
+// liveness says how it is known which documents are deleted.
+type liveness int
+
+const (
+	byTombstones liveness = iota
+	byIDs                 // tombstones are damaged, but every live document has an id
+	uncertain
+)
+
+// Standing is what is known of a document.
+type Standing int
+
+// Standings of a document.
+const (
+	Dead Standing = iota
+	Alive
+	Uncertain // the tombstones are damaged
+)
+
+// findPayloadDocs finds out which documents have a payload.
+func (w *Reader) findPayloadDocs() {
+	w.payloadDocs = roaring.New()
+	if w.state == nil && w.format == 1 || w.state != nil && !w.state.PayloadBitmap {
+		for i := range w.chunks {
+			if t, err := w.docTable(&w.chunks[i]); err == nil {
+				t.AddPayloadFlagged(w.payloadDocs)
+			}
+		}
+		return
+	}
+	if w.state != nil && w.state.PayloadDocs == 0 {
+		return
+	}
+	_, err := w.record(layout.KeyPayloadDocs, func(b []byte) error {
+		bm := roaring.New()
+		if err := bm.UnmarshalBinary(b); err != nil {
+			return err
+		}
+		if n := bm.GetCardinality(); w.state != nil && n != uint64(w.state.PayloadDocs) {
+			return fmt.Errorf("%d of %d", n, w.state.PayloadDocs)
+		}
+		w.payloadDocs = bm
+		return nil
+	})
+	if err != nil {
+		w.payloadDocs = nil
+		w.noteFault("bitmap of the documents with payload: %v", err)
+	}
+}
+
+// UnknownPayloads is how many payloads are lost of documents of which nothing says any
+// more that they had one, as far as the state tells.
+func (w *Reader) UnknownPayloads() int64 {
+	if w.payloadDocs != nil || w.state == nil {
+		return 0
+	}
+	found := roaring.New()
+	for _, p := range append(w.listPayload(w.finds.payload), w.listPayload(w.findStrays().payload)...) {
+		if w.Standing(p.ordinal) != Dead {
+			if _, err := w.openValue(layout.NumberKey(p.ordinal), p.value); err == nil {
+				found.Add(p.ordinal)
+			}
+		}
+	}
+	return max(int64(w.state.PayloadDocs)-int64(found.GetCardinality()), 0)
+}
+
+// findLiveness reads the tombstones, and the ids if they are damaged: deleting a
+// document removes its id.
+func (w *Reader) findLiveness() {
+	deleted := int64(-1)
+	if w.state != nil {
+		deleted = int64(w.state.Docs - w.state.Live)
+	}
+	w.deletedDocs = roaring.New()
+	if deleted == 0 {
+		return
+	}
+	_, err := w.record(layout.KeyTombstones, func(b []byte) error {
+		bm := roaring.New()
+		if err := bm.UnmarshalBinary(b); err != nil {
+			return err
+		}
+		if n := bm.GetCardinality(); deleted >= 0 && n != uint64(deleted) {
+			return fmt.Errorf("%d of %d", n, deleted)
+		}
+		w.deletedDocs = bm
+		return nil
+	})
+	if err == nil {
+		return
+	}
+	w.noteFault("tombstones: %v", err)
+	w.liveDocs, w.deletedDocs = roaring.New(), nil
+	broken := false
+	w.visitIDs(w.finds.ids, func(_ string, ordinal uint32, err error) {
+		if err != nil {
+			broken = true
+			return
+		}
+		w.liveDocs.Add(ordinal)
+	})
+	w.liveness = uncertain
+	if !broken && !w.finds.idsBroken && (w.state == nil || w.liveDocs.GetCardinality() == uint64(w.state.Live)) {
+		w.liveness = byIDs
+	}
+}
+
+// Standing tells whether a document is live.
+func (w *Reader) Standing(ordinal uint32) Standing {
+	switch {
+	case w.liveness == byTombstones && w.deletedDocs.Contains(ordinal):
+		return Dead
+	case w.liveness == byTombstones, w.liveDocs.Contains(ordinal):
+		return Alive
+	case w.liveness == byIDs:
+		return Dead
+	}
+	return Uncertain
+}
+
+// Certain reports whether it is known of each document if it is live.
+func (w *Reader) Certain() bool { return w.liveness != uncertain }
+
+// Docs is the number of ordinals that are known of.
+func (w *Reader) Docs() uint32 {
+	if w.state != nil {
+		return w.state.Docs
+	}
+	n := uint32(0)
+	if len(w.chunks) > 0 {
+		last := w.chunks[len(w.chunks)-1]
+		n = last.first + last.count
+	}
+	if w.liveDocs != nil && !w.liveDocs.IsEmpty() {
+		n = max(n, w.liveDocs.Maximum()+1)
+	}
+	return n
+}
+
+// Chunks is the number of chunks whose documents are known.
+func (w *Reader) Chunks() int { return len(w.chunks) }
+
+// Chunk reads chunk i. Its table is there even where its arrays are damaged,
+// which err says without naming the file.
+func (w *Reader) Chunk(i int) (*storage.DocTable, *kernels.Chunk, error) {
+	table, ch, err := w.readChunk(i)
+	if err != nil {
+		w.noteFault("%v", err)
+	}
+	return table, ch, err
+}
+
+func (w *Reader) readChunk(i int) (*storage.DocTable, *kernels.Chunk, error) {
+	c := &w.chunks[i]
+	t, err := w.docTable(c)
+	if err != nil {
+		return nil, nil, err // it was sound before
+	}
+	table := &storage.DocTable{First: t.First}
+	for d := range t.Count {
+		table.Lengths = append(table.Lengths, t.Length(d))
+		table.IDs = append(table.IDs, t.ID(d))
+	}
+	ch := &kernels.Chunk{CodeBytes: storage.CodeBytes(w.header.Centroids)}
+	if ch.Offsets, err = t.Offsets(); err != nil {
+		return table, nil, fmt.Errorf("chunk %d: %w", c.number, err)
+	}
+	tokens := ch.Tokens()
+	for _, a := range []struct {
+		at  int
+		n   int
+		dst *[]byte
+	}{
+		{0, tokens * ch.CodeBytes, &ch.Codes}, {2, tokens * 2, &ch.Factors}, {3, tokens * w.codec.RowBytes(), &ch.Residuals},
+	} {
+		key := chunkKeys[a.at]
+		b, err := w.openValue(layout.ChecksumKey(c.number, key), c.page.values[a.at])
+		if err == nil && len(b) != a.n+layout.TailBytes {
+			err = fmt.Errorf("%d bytes for %d tokens", len(b), tokens)
+		}
+		if err != nil {
+			return table, nil, fmt.Errorf("%s of chunk %d: %w", key, c.number, err)
+		}
+		*a.dst = b[:a.n]
+	}
+	if err := ch.Validate(&w.codec); err != nil {
+		return table, nil, fmt.Errorf("chunk %d: %w", c.number, err)
+	}
+	return table, ch, nil
+}
+
+func (w *Reader) docTable(c *foundChunk) (layout.EncodedDocTable, error) {
+	b, err := w.openValue(layout.ChecksumKey(c.number, layout.KeyDocs), c.page.values[1])
+	if err != nil {
+		return layout.EncodedDocTable{}, fmt.Errorf("document table of chunk %d: %w", c.number, err)
+	}
+	t, err := layout.ParseDocTable(b)
+	if err != nil {
+		return layout.EncodedDocTable{}, fmt.Errorf("chunk %d: %w", c.number, err)
+	}
+	return t, nil
+}
+
+// visitIDs visits the ids whose checksum is right; err is for those where it is
+// not. Leaf pages of other things have none.
+func (w *Reader) visitIDs(pages []leafPage, visit func(id string, ordinal uint32, err error)) {
+	for _, l := range pages {
+		elements, err := w.elements(l)
+		if err != nil {
+			visit("", 0, err)
+		}
+		for _, e := range elements {
+			if e.bucket || e.value.size != 4+layout.ChecksumSize {
+				visit("", 0, layout.ErrChecksum)
+				continue
+			}
+			b, err := w.openValue(e.key, e.value)
+			if err != nil {
+				visit("", 0, err)
+				continue
+			}
+			visit(string(e.key), binary.LittleEndian.Uint32(b), nil)
+		}
+	}
+}
+
+// IDs finds the ids of documents whose tables are lost: those of the set, as far
+// as they are there.
+func (w *Reader) IDs(docs *roaring.Bitmap) map[uint32]string {
+	found := map[uint32]string{}
+	add := func(id string, ordinal uint32, err error) {
+		if err == nil && docs.Contains(ordinal) {
+			found[ordinal] = id
+		}
+	}
+	if docs.IsEmpty() {
+		return found
+	}
+	w.visitIDs(w.finds.ids, add)
+	if uint64(len(found)) < docs.GetCardinality() {
+		w.visitIDs(w.findStrays().ids, add)
+	}
+	return found
+}
+
+// payloadAt is where the payload of a document is.
+type payloadAt struct {
+	ordinal uint32
+	value   span
+}
+
+func (w *Reader) listPayload(pages []leafPage) []payloadAt {
+	list := []payloadAt{}
+	for _, l := range pages {
+		elements, _ := w.elements(l)
+		for _, e := range elements {
+			if len(e.key) == 4 && !e.bucket {
+				list = append(list, payloadAt{binary.BigEndian.Uint32(e.key), e.value})
+			}
+		}
+	}
+	slices.SortStableFunc(list, func(a, b payloadAt) int { return cmp.Compare(a.ordinal, b.ordinal) })
+	return list
+}
+
+// Payload reads what was stored beside a document, nil if nothing was; or if nothing is
+// found, and nothing says whether there was.
+func (w *Reader) Payload(ordinal uint32) ([]byte, error) {
+	if w.payloadDocs != nil && !w.payloadDocs.Contains(ordinal) {
+		return nil, nil
+	}
+	if w.payload == nil {
+		w.payload = w.listPayload(w.finds.payload)
+	}
+	p, err := w.payloadOf(w.payload, ordinal)
+	if err == nil {
+		return p, nil
+	}
+	if w.misplaced == nil {
+		w.misplaced = w.listPayload(w.findStrays().payload)
+	}
+	if p, serr := w.payloadOf(w.misplaced, ordinal); serr == nil {
+		return p, nil
+	}
+	if cut := w.ctx.Err(); cut != nil {
+		return nil, cut
+	}
+	if w.payloadDocs == nil {
+		return nil, nil
+	}
+	w.noteFault("payload of document %d: %v", ordinal, err)
+	return nil, w.corrupt(err, "payload of document %d", ordinal)
+}
+
+func (w *Reader) payloadOf(list []payloadAt, ordinal uint32) ([]byte, error) {
+	err := fmt.Errorf("not found")
+	i, _ := slices.BinarySearchFunc(list, ordinal, func(p payloadAt, o uint32) int { return cmp.Compare(p.ordinal, o) })
+	for ; i < len(list) && list[i].ordinal == ordinal; i++ {
+		b, oerr := w.openValue(layout.NumberKey(ordinal), list[i].value)
+		if oerr == nil {
+			return b, nil
+		}
+		err = oerr
+	}
+	return nil, err
+}

@@ -1,0 +1,450 @@
+package wreck
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/plaid-ir/plaid/storage"
+	"github.com/plaid-ir/plaid/storage/internal/boltfile"
+	"github.com/plaid-ir/plaid/storage/internal/layout"
+)
+
+// chunkKeys are the values of a chunk in key order.
+var chunkKeys = [4][]byte{layout.KeyCodes, layout.KeyDocs, layout.KeyFactors, layout.KeyResiduals}
+
+// foundChunk is a chunk whose document table is sound.
+type foundChunk struct {
+	number       uint32
+	first, count uint32
+	page         chunkPage
+}
+
+// survey walks the tree and finds all that a salvage cannot do without.
+func (w *Reader) survey() error {
+	err := boltfile.CheckPages(w.ctx, w.file, func(ids [2]uint64, page int) bool { return ids[page] == w.transaction.ID })
+	if cut := w.ctx.Err(); cut != nil {
+		return cut
+	}
+	if err != nil && !w.transaction.DamagedMeta {
+		w.noteFault("B+tree: %v", err)
+	}
+	w.walkTree(w.root, place{role: inRoot}, 0)
+	if w.freePages != nil {
+		for i := range w.freePages {
+			if w.freePages[i]&w.reached[i] != 0 {
+				w.noteFault("list of free pages: some of them are in use")
+				w.freePages = nil
+				break
+			}
+		}
+	}
+	if err := w.chooseGeneration(); err != nil {
+		return err
+	}
+	header, err := w.record(layout.KeyHeader, func(b []byte) error {
+		var h storage.Header
+		if err := json.Unmarshal(b, &h); err != nil {
+			return err
+		}
+		return h.Validate()
+	})
+	if err != nil {
+		return w.corrupt(err, "the header is lost, without which vectors cannot be decoded")
+	}
+	_ = json.Unmarshal(header, &w.header)
+	if err := w.findCodec(); err != nil {
+		return w.corrupt(err, "the codec is lost, without which vectors cannot be decoded")
+	}
+	if err := w.findState(); err != nil {
+		return err
+	}
+	w.findChunks()
+	w.findPayloadDocs()
+	w.findLiveness()
+	return nil
+}
+
+// chooseGeneration follows the frame, as far as it can be read.
+func (w *Reader) chooseGeneration() error {
+	if v, ok := w.frameRecord(layout.KeyFormat); ok {
+		b, err := w.openValue(layout.KeyFormat, v)
+		if err != nil || len(b) != layout.FormatValueSize || string(b[:len(layout.Magic)]) != string(layout.Magic) {
+			w.noteFault("format record: checksum mismatch")
+		} else if w.format = binary.LittleEndian.Uint16(b[len(layout.Magic):]); w.format > storage.FormatVersion {
+			return fmt.Errorf("%s: %w: it is format %d, this program reads up to %d", w.path, storage.ErrVersion, w.format, storage.FormatVersion)
+		}
+	} else if len(w.faults) == 0 {
+		return fmt.Errorf("%s: %w: a bbolt file of another program", w.path, storage.ErrNotIndex)
+	}
+	w.finds = newFinds()
+	v, ok := w.frameRecord(layout.KeyCurrent)
+	if _, staging := w.frameRecord(layout.KeyStaging); !ok && len(w.faults) == 0 && (staging || len(w.generations) == 0) {
+		return fmt.Errorf("%s: %w", w.path, storage.ErrUnfinished)
+	}
+	if b, err := w.openValue(layout.KeyCurrent, v); ok && err == nil && len(b) == 8 {
+		if g := w.generations[binary.LittleEndian.Uint64(b)]; g != nil {
+			w.finds = g
+			return nil
+		}
+		w.noteFault("generation %d is missing", binary.LittleEndian.Uint64(b))
+	} else {
+		w.noteFault("the generation pointer is damaged")
+	}
+	switch len(w.generations) {
+	case 0:
+		return nil
+	case 1:
+		for _, g := range w.generations {
+			w.finds = g
+		}
+		return nil
+	}
+	return w.corrupt(nil, "the current generation is not found, and there are %d: an interrupted build's cannot be told from the index", len(w.generations))
+}
+
+// frameRecord is a record of the frame, by its key or, where that is damaged, by the
+// checksum that covers it.
+func (w *Reader) frameRecord(key []byte) (v span, ok bool) {
+	if v, ok = w.frame[string(key)]; ok {
+		return v, true
+	}
+	for k, v := range w.frame {
+		if _, err := w.openValue(key, v); err == nil {
+			w.noteFault("record %q has the key %q", key, k)
+			w.frame[string(key)] = v
+			return v, true
+		}
+	}
+	return span{}, false
+}
+
+// record is a value of the generation that is there once: where the tree has
+// it, or else among the strays.
+func (w *Reader) record(key []byte, valid func([]byte) error) ([]byte, error) {
+	try := func(candidates []span) (b []byte, n int, err error) {
+		for _, v := range candidates {
+			found, oerr := w.openValue(key, v)
+			if oerr == nil {
+				oerr = valid(found)
+			}
+			if oerr != nil {
+				err = oerr
+				continue
+			}
+			b = found
+			n++
+		}
+		return b, n, err
+	}
+	b, n, err := try(w.finds.values[string(key)])
+	if n == 1 {
+		return b, nil
+	}
+	if err != nil {
+		w.noteFault("%s: %v", key, err)
+	}
+	if b, n, _ = try(w.finds.renamed()); n == 1 {
+		w.noteFault("%s: its key is damaged", key)
+		return b, nil
+	}
+	b, n, _ = try(w.findStrays().values[string(key)])
+	switch {
+	case n == 1:
+		return b, nil
+	case n > 1:
+		return nil, fmt.Errorf("%s: the tree does not lead to it, and there are %d of them", key, n)
+	case err != nil:
+		return nil, fmt.Errorf("%s: %w", key, err)
+	}
+	return nil, fmt.Errorf("%s: not found", key)
+}
+
+// findStrays looks through the pages that are in use but were not reached, and
+// through those that were found in the place of others.
+func (w *Reader) findStrays() *finds {
+	if w.strays != nil {
+		return w.strays
+	}
+	w.strays = newFinds()
+	if w.freePages == nil {
+		w.noteFault("the pages that the tree does not lead to are not looked at: without the list of free pages, " +
+			"what was removed cannot be told from what is lost")
+		return w.strays
+	}
+	inUse := func(id uint64) bool { return id >= 2 && id < w.pages && !hasBit(w.freePages, id) }
+	for _, l := range w.misplacedPages {
+		if inUse(l.id) {
+			w.sortStray(l)
+		}
+	}
+	for id := uint64(2); id < w.pages; id++ {
+		h, err := w.readHead(int64(id) * w.pageSize)
+		if err != nil || h.flags != boltfile.PageLeaf || !inUse(h.id) || hasBit(w.reached, id) {
+			continue
+		}
+		if h.id != id { // of another place, if what is there is not it
+			if own, err := w.readHead(int64(h.id) * w.pageSize); err == nil && own.id == h.id {
+				continue
+			}
+		}
+		w.sortStray(leafPage{int64(id) * w.pageSize, w.size, h.id})
+	}
+	return w.strays
+}
+
+// sortStray sorts the values of a page by what they may be; checksums decide.
+func (w *Reader) sortStray(l leafPage) {
+	elements, _ := w.elements(l)
+	if c, ok := asChunk(elements); ok {
+		w.strays.chunks = append(w.strays.chunks, c)
+	}
+	for _, e := range elements {
+		if !e.bucket {
+			w.strays.values[string(e.key)] = append(w.strays.values[string(e.key)], e.value)
+			continue
+		}
+		var b [boltfile.BucketHeaderSize]byte
+		if _, err := w.readAt(b[:], e.value.at); err != nil || e.value.size < boltfile.BucketHeaderSize+boltfile.PageHeaderSize {
+			continue
+		}
+		if binary.NativeEndian.Uint64(b[:]) == 0 { // within the value; others have pages of their own
+			w.sortStray(leafPage{e.value.at + boltfile.BucketHeaderSize, min(e.value.at+e.value.size, w.size), l.id})
+		}
+	}
+	w.strays.ids = append(w.strays.ids, l)
+	w.strays.payload = append(w.strays.payload, l)
+}
+
+func (w *Reader) findCodec() (err error) {
+	if w.codec, err = w.header.EmptyCodec(); err != nil {
+		return err
+	}
+	ct := &w.codec.Centroids
+	size := ct.K * ct.Dim * ct.Type.Size()
+	ct.Data, err = w.record(layout.KeyCentroids, func(b []byte) error {
+		if len(b) != size {
+			return fmt.Errorf("%d bytes, not %d", len(b), size)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	arrays, missing := 1, []string(nil)
+	for _, a := range layout.CodecArrays(&w.codec, &w.cutoffs) {
+		raw, err := w.array(a.Key, a.Len, arrays < w.header.Arrays)
+		if err != nil {
+			missing = append(missing, err.Error())
+			continue
+		}
+		arrays++
+		*a.Values = layout.Floats(raw)
+	}
+	if arrays != w.header.Arrays {
+		return fmt.Errorf("%d of %d arrays are found (%s)", arrays, w.header.Arrays, strings.Join(missing, "; "))
+	}
+	return w.codec.Validate()
+}
+
+// array is one of the optional arrays; strays are looked at only where one is
+// still missing.
+func (w *Reader) array(key []byte, n int, wanted bool) ([]byte, error) {
+	if _, there := w.finds.values[string(key)]; !there && !wanted {
+		return nil, fmt.Errorf("%s: not found", key)
+	}
+	return w.record(key, func(b []byte) error {
+		if len(b) != 4*n {
+			return fmt.Errorf("%d bytes, not %d", len(b), 4*n)
+		}
+		return nil
+	})
+}
+
+// findState reads the counters. Without them, all chunks count, if it is sure
+// that none of them is a writer's that never committed.
+func (w *Reader) findState() error {
+	b, err := w.record(layout.KeyState, func(b []byte) error {
+		var s storage.State
+		if err := json.Unmarshal(b, &s); err != nil {
+			return err
+		}
+		return s.Validate()
+	})
+	if err == nil {
+		w.state = new(storage.State)
+		return json.Unmarshal(b, w.state)
+	}
+	w.noteFault("state: %v", err)
+	_, current := w.frameRecord(layout.KeyCurrent)
+	if _, staging := w.frameRecord(layout.KeyStaging); staging || !current {
+		return w.corrupt(err, "the state record is lost, and what an interrupted writer left cannot be told from what was committed")
+	}
+	return nil
+}
+
+// findChunks finds the document tables, in document order.
+func (w *Reader) findChunks() {
+	missing := map[uint32]bool{}
+	if w.state != nil {
+		for _, seg := range w.state.Segments {
+			for _, c := range seg.Chunks {
+				missing[c] = true
+			}
+		}
+	}
+	wanted := func(number uint32) bool { return w.state == nil || missing[number] }
+	found := map[uint32]bool{}
+	var broken []chunkPage
+	for _, p := range w.finds.chunks {
+		c, err := w.readTable(p)
+		if err != nil {
+			broken = append(broken, p)
+			if wanted(p.number) {
+				w.noteFault("document table of chunk %d: %v", p.number, err)
+			}
+		} else if wanted(p.number) && !found[p.number] {
+			found[p.number] = true
+			delete(missing, p.number)
+			w.chunks = append(w.chunks, c)
+		}
+	}
+	if len(missing) > 0 || w.state == nil && len(w.faults) > 0 {
+		w.addStrayChunks(append(broken, w.findStrays().chunks...), func(n uint32) bool { return wanted(n) && !found[n] })
+	}
+	slices.SortFunc(w.chunks, func(a, b foundChunk) int {
+		return int(int64(a.first) - int64(b.first))
+	})
+	next := uint32(0)
+	w.chunks = slices.DeleteFunc(w.chunks, func(c foundChunk) bool {
+		if c.first < next || w.state != nil && uint64(c.first)+uint64(c.count) > uint64(w.state.Docs) {
+			w.noteFault("chunk %d: its documents are those of another one", c.number)
+			return true
+		}
+		next = c.first + c.count
+		return false
+	})
+}
+
+// addStrayChunks takes chunks by the number that their checksums prove. One
+// that is there twice is not taken.
+func (w *Reader) addStrayChunks(pages []chunkPage, wanted func(uint32) bool) {
+	byNumber := map[uint32][]foundChunk{}
+	for _, p := range pages {
+		number, ok := w.provenNumber(p)
+		if !ok || !wanted(number) {
+			continue
+		}
+		if p.named {
+			w.noteFault("chunk %d has the number %d", number, p.number)
+		}
+		p.number = number
+		if c, err := w.readTable(p); err == nil {
+			byNumber[number] = append(byNumber[number], c)
+		}
+	}
+	for number, list := range byNumber {
+		if len(list) > 1 {
+			w.noteFault("chunk %d is there %d times", number, len(list))
+			continue
+		}
+		w.chunks = append(w.chunks, list[0])
+	}
+}
+
+func (w *Reader) readTable(p chunkPage) (foundChunk, error) {
+	b, err := w.openValue(layout.ChecksumKey(p.number, layout.KeyDocs), p.values[1])
+	if err != nil {
+		return foundChunk{}, err
+	}
+	t, err := layout.ParseDocTable(b)
+	if err != nil {
+		return foundChunk{}, err
+	}
+	return foundChunk{p.number, t.First, uint32(t.Count), p}, nil
+}
+
+// provenNumber is the number for which the checksum of the document table and
+// that of another value are right: it is unwound from the checksums, which
+// cover it.
+func (w *Reader) provenNumber(p chunkPage) (uint32, bool) {
+	var numbers [4]uint32
+	var ok [4]bool
+	for i, v := range p.values {
+		b, err := w.readValue(v)
+		if err != nil || len(b) < layout.ChecksumSize {
+			continue
+		}
+		n := len(b) - layout.ChecksumSize
+		numbers[i], ok[i] = numberOf(chunkKeys[i], b[:n], binary.LittleEndian.Uint32(b[n:])), true
+	}
+	for i := range numbers {
+		if i != 1 && ok[i] && ok[1] && numbers[i] == numbers[1] {
+			return numbers[1], true
+		}
+	}
+	return 0, false
+}
+
+// crcTop finds the entry of the CRC table by its highest byte, which is
+// different for each.
+var crcTop = func() (top [256]byte) {
+	for i, x := range layout.Castagnoli {
+		top[x>>24] = byte(i)
+	}
+	return top
+}()
+
+// numberOf inverts layout.ChecksumKey: the number for which the checksum of value under
+// that number and key is sum. There is one for every sum.
+func numberOf(key, value []byte, sum uint32) uint32 {
+	state := ^sum
+	back := func(b byte) {
+		i := crcTop[state>>24]
+		state = (state^layout.Castagnoli[i])<<8 | uint32(i^b)
+	}
+	for i := len(value) - 1; i >= 0; i-- {
+		back(value[i])
+	}
+	for i := len(key) - 1; i >= 0; i-- {
+		back(key[i])
+	}
+	for range 4 {
+		back(0)
+	}
+	return binary.BigEndian.Uint32(binary.LittleEndian.AppendUint32(nil, ^state))
+}
+
+// Note reads what PutNote stored, as far as it is sound.
+func (w *Reader) Note(name string, dst any) bool {
+	k := layout.NoteKey(name)
+	return w.readJSON(k, dst)
+}
+
+// Defaults are the stored search parameters, as far as they are sound.
+func (w *Reader) Defaults() *storage.Defaults {
+	var r struct {
+		Generation uint64 `json:"generation"`
+		storage.Defaults
+	}
+	if !w.readJSON(layout.KeyDefaults, &r) || w.generations[r.Generation] != w.finds || r.Validate() != nil {
+		return nil
+	}
+	return &r.Defaults
+}
+
+func (w *Reader) readJSON(key []byte, dst any) bool {
+	v, ok := w.frameRecord(key)
+	if !ok {
+		return false
+	}
+	b, err := w.openValue(key, v)
+	if err != nil {
+		w.noteFault("%s: %v", key, err)
+		return false
+	}
+	return json.NewDecoder(bytes.NewReader(b)).Decode(dst) == nil
+}

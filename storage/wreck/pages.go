@@ -1,0 +1,349 @@
+package wreck
+
+import (
+	"encoding/binary"
+	"fmt"
+	"io"
+	"slices"
+
+	"github.com/plaid-ir/plaid/storage/internal/boltfile"
+	"github.com/plaid-ir/plaid/storage/internal/layout"
+)
+
+// span is a value in the file.
+type span struct{ at, size int64 }
+
+// leafPage is a page of keys and values, or the inline one of a small bucket.
+type leafPage struct {
+	at, end int64
+	id      uint64 // of the page, as it says itself
+}
+
+// chunkPage is the leaf that holds the values of a chunk: codes, docs, factors
+// and residuals in this order.
+type chunkPage struct {
+	number uint32 // by the tree
+	named  bool
+	values [4]span
+}
+
+// finds are the values of a generation, or those that no tree leads to.
+type finds struct {
+	values       map[string][]span // header, state, tombstones and the arrays of the codec
+	chunks       []chunkPage
+	ids, payload []leafPage
+	idsBroken    bool // some ids cannot be read
+}
+
+func newFinds() *finds { return &finds{values: map[string][]span{}, idsBroken: true} }
+
+// renamed are the values whose keys are none of this program's, of which one may be a
+// value whose key is damaged.
+func (f *finds) renamed() (values []span) {
+	for k, list := range f.values {
+		known := func(name []byte) bool { return string(name) == k }
+		if !slices.ContainsFunc(layout.GenerationKeys, known) && !slices.ContainsFunc(layout.CodecKeys, known) {
+			values = append(values, list...)
+		}
+	}
+	return values
+}
+
+// role is what the tree says of a page.
+type role int
+
+const (
+	inRoot role = iota
+	inFrame
+	inGeneration
+	inCodec
+	inChunks
+	inChunk
+	inIDs
+	inPayload
+	inPostings
+	inFields
+	inUnknown
+)
+
+type place struct {
+	role   role
+	finds  *finds
+	number uint32
+}
+
+type pageHead struct {
+	id    uint64
+	flags uint16
+	count uint16
+}
+
+func (w *Reader) readHead(at int64) (pageHead, error) {
+	var h [boltfile.PageHeaderSize]byte
+	if _, err := w.readAt(h[:], at); err != nil {
+		return pageHead{}, err
+	}
+	ne := binary.NativeEndian
+	return pageHead{ne.Uint64(h[:]), ne.Uint16(h[8:]), ne.Uint16(h[10:])}, nil
+}
+
+// noteLost notes that a page below a place cannot be read.
+func (w *Reader) noteLost(p place, format string, args ...any) {
+	if p.role == inIDs {
+		p.finds.idsBroken = true
+	}
+	w.noteFault(format, args...)
+}
+
+// walkTree visits a page of the tree and all below it.
+func (w *Reader) walkTree(id uint64, p place, depth int) {
+	switch {
+	case id < 2 || id >= w.pages || depth > boltfile.MaxDepth:
+		w.noteLost(p, "B+tree: page %d of %d", id, w.pages)
+		return
+	case hasBit(w.reached, id):
+		w.noteLost(p, "B+tree: page %d is used twice", id)
+		return
+	}
+	w.reached[id/64] |= 1 << (id % 64)
+	base := int64(id) * w.pageSize
+	h, err := w.readHead(base)
+	if err != nil {
+		w.noteLost(p, "page %d: %v", id, err)
+		return
+	}
+	if h.id != id {
+		w.noteLost(p, "page %d says that it is page %d", id, h.id)
+		if h.flags == boltfile.PageLeaf {
+			w.misplacedPages = append(w.misplacedPages, leafPage{base, w.size, h.id})
+		}
+		return // what it leads to is found among the strays
+	}
+	switch h.flags {
+	case boltfile.PageBranch:
+		elements := make([]byte, int(h.count)*boltfile.ElementSize)
+		if _, err := w.readAt(elements, base+boltfile.PageHeaderSize); err != nil {
+			w.noteLost(p, "page %d: %v", id, err)
+			return
+		}
+		if h.count == 0 {
+			w.noteLost(p, "page %d leads nowhere", id)
+		}
+		for ; len(elements) > 0; elements = elements[boltfile.ElementSize:] {
+			w.walkTree(binary.NativeEndian.Uint64(elements[8:]), p, depth+1)
+		}
+	case boltfile.PageLeaf:
+		w.walkLeaf(leafPage{base, w.size, h.id}, p, depth)
+	default:
+		w.noteLost(p, "page %d is of kind %#x", id, h.flags)
+	}
+}
+
+// element is a key of a leaf page, and where its value is.
+type element struct {
+	key    []byte
+	value  span
+	bucket bool
+}
+
+// Limits of bbolt.
+const (
+	maxKeyBytes = 32768
+	maxKeys     = 0xffff // of a page
+)
+
+// elements reads the keys of a leaf page. What does not fit the page is passed
+// over, and the error says so.
+func (w *Reader) elements(l leafPage) ([]element, error) {
+	head := make([]byte, min(w.pageSize, l.end-l.at))
+	n, err := w.readAt(head, l.at)
+	if n < boltfile.PageHeaderSize {
+		return nil, err
+	}
+	ne := binary.NativeEndian
+	count := int64(ne.Uint16(head[10:]))
+	var bad error
+	if n := countByLayout(head[:n], count); n != count {
+		bad = fmt.Errorf("it says that it has %d keys, and has %d", count, n)
+		count = n
+	}
+	if need := boltfile.PageHeaderSize + count*boltfile.ElementSize; need > int64(n) { // many keys, on several pages
+		head = make([]byte, min(need, l.end-l.at))
+		if n, err = w.readAt(head, l.at); err != nil && err != io.EOF {
+			return nil, err
+		}
+	}
+	head = head[:n]
+	out := make([]element, 0, count)
+	for i := range count {
+		pos := boltfile.PageHeaderSize + i*boltfile.ElementSize
+		if pos+boltfile.ElementSize > int64(len(head)) {
+			bad = fmt.Errorf("%d keys do not fit", count)
+			break
+		}
+		e := head[pos:]
+		key := pos + int64(ne.Uint32(e[4:]))
+		ksize, vsize := int64(ne.Uint32(e[8:])), int64(ne.Uint32(e[12:]))
+		if ksize == 0 || ksize > maxKeyBytes || l.at+key+ksize+vsize > l.end {
+			bad = fmt.Errorf("key %d ends beyond it", i)
+			continue
+		}
+		k := make([]byte, ksize)
+		if key+ksize <= int64(len(head)) {
+			copy(k, head[key:])
+		} else if _, err := w.readAt(k, l.at+key); err != nil {
+			bad = err
+			continue
+		}
+		out = append(out, element{k, span{l.at + key + ksize, vsize}, ne.Uint32(e)&boltfile.LeafBucketFlag != 0})
+	}
+	return out, bad
+}
+
+// countByLayout is the number of elements of a leaf page by where the first key
+// is, right behind them, if the second one says so too; else the count that the
+// page names.
+func countByLayout(head []byte, count int64) int64 {
+	ne := binary.NativeEndian
+	if len(head) < boltfile.PageHeaderSize+2*boltfile.ElementSize {
+		return count
+	}
+	first, second := head[boltfile.PageHeaderSize:], head[boltfile.PageHeaderSize+boltfile.ElementSize:]
+	pos := int64(ne.Uint32(first[4:]))
+	next := pos + int64(ne.Uint32(first[8:])) + int64(ne.Uint32(first[12:]))
+	n := pos / boltfile.ElementSize
+	if pos%boltfile.ElementSize != 0 || n == 0 || n > maxKeys || n > 1 && int64(ne.Uint32(second[4:]))+boltfile.ElementSize != next || n == 1 && count != 0 {
+		return count
+	}
+	return n
+}
+
+// walkLeaf sorts the values of a leaf page by what they are, and goes into the
+// buckets.
+func (w *Reader) walkLeaf(l leafPage, p place, depth int) {
+	switch p.role {
+	case inIDs:
+		p.finds.ids = append(p.finds.ids, l)
+		return
+	case inPayload:
+		p.finds.payload = append(p.finds.payload, l)
+		return
+	case inUnknown:
+		w.misplacedPages = append(w.misplacedPages, l)
+		return
+	}
+	elements, err := w.elements(l)
+	if err != nil {
+		w.noteLost(p, "page at byte %d: %v", l.at, err)
+	}
+	if p.role == inChunk {
+		if c, ok := asChunk(elements); ok {
+			c.number, c.named = p.number, true
+			p.finds.chunks = append(p.finds.chunks, c)
+		} else {
+			w.noteFault("chunk %d has %d values, not %d", p.number, len(elements), len(c.values))
+		}
+		return
+	}
+	for _, e := range elements {
+		if e.bucket {
+			w.walkBucket(l, e, w.placeBelow(p, e.key), depth)
+			continue
+		}
+		switch p.role {
+		case inFrame:
+			w.frame[string(e.key)] = e.value
+		case inGeneration, inCodec:
+			p.finds.values[string(e.key)] = append(p.finds.values[string(e.key)], e.value)
+		}
+	}
+}
+
+// placeBelow is the role of a bucket.
+func (w *Reader) placeBelow(p place, key []byte) place {
+	switch p.role {
+	case inRoot:
+		if string(key) == string(layout.RootBucket) {
+			return place{role: inFrame}
+		}
+		if n, ok := layout.GenerationNumber(key); ok && w.generations[n] == nil {
+			w.generations[n] = newFinds()
+			return place{role: inGeneration, finds: w.generations[n]}
+		}
+	case inGeneration:
+		for role, name := range map[role][]byte{
+			inCodec: layout.BucketCodec, inChunks: layout.BucketChunks, inIDs: layout.BucketIDs, inPayload: layout.BucketPayload, inPostings: layout.BucketPostings, inFields: layout.BucketFields,
+		} {
+			if string(key) == string(name) {
+				if role == inIDs {
+					p.finds.idsBroken = false
+				}
+				return place{role: role, finds: p.finds}
+			}
+		}
+	case inChunks:
+		if len(key) == 4 {
+			return place{role: inChunk, finds: p.finds, number: binary.BigEndian.Uint32(key)}
+		}
+	case inPostings, inFields:
+		return p
+	}
+	w.noteFault("unknown bucket %s", layout.ValueName([][]byte{key}))
+	return place{role: inUnknown}
+}
+
+func (w *Reader) walkBucket(l leafPage, e element, p place, depth int) {
+	var b [boltfile.BucketHeaderSize]byte
+	if e.value.size < boltfile.BucketHeaderSize {
+		w.noteLost(p, "bucket of %d bytes", e.value.size)
+		return
+	}
+	if _, err := w.readAt(b[:], e.value.at); err != nil {
+		w.noteLost(p, "bucket: %v", err)
+		return
+	}
+	if root := binary.NativeEndian.Uint64(b[:]); root != 0 {
+		if p.role != inUnknown { // its pages are found among the strays
+			w.walkTree(root, p, depth+1)
+		}
+		return
+	}
+	if depth < boltfile.MaxDepth {
+		w.walkLeaf(leafPage{e.value.at + boltfile.BucketHeaderSize, min(e.value.at+e.value.size, w.size), l.id}, p, depth+1)
+	}
+}
+
+// asChunk takes four values for those of a chunk: their keys need not be right,
+// since the checksums cover what the keys should be.
+func asChunk(elements []element) (c chunkPage, ok bool) {
+	if len(elements) != len(c.values) {
+		return c, false
+	}
+	for i, e := range elements {
+		if e.bucket {
+			return c, false
+		}
+		c.values[i] = e.value
+	}
+	return c, true
+}
+
+// readValue returns the bytes of a value.
+func (w *Reader) readValue(v span) ([]byte, error) {
+	b := make([]byte, v.size)
+	_, err := w.readAt(b, v.at)
+	return b, err
+}
+
+// openValue reads a value and checks its checksum.
+func (w *Reader) openValue(key []byte, v span) ([]byte, error) {
+	b, err := w.readValue(v)
+	if err != nil {
+		return nil, err
+	}
+	b, ok := layout.Unseal(key, b)
+	if !ok {
+		return nil, layout.ErrChecksum
+	}
+	return b, nil
+}

@@ -1,0 +1,285 @@
+package formats
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/array"
+
+	"github.com/plaid-ir/plaid/vectors"
+)
+
+// Names of columns, the first that is there counts.
+var (
+	vectorNames = []string{"vectors", "embeddings", "docs", "data"}
+	idNames     = []string{"_id", "id"}
+)
+
+// columns are the places of what a document is made of.
+type columns struct {
+	vectors, id int // −1: there is none
+	names       []string
+}
+
+// chooseColumns finds the vectors and the ids by name and by type.
+func chooseColumns(schema *arrow.Schema) (columns, error) {
+	c := columns{vectors: -1, id: -1}
+	var matrices []string
+	for _, f := range schema.Fields() {
+		c.names = append(c.names, f.Name)
+		if isMatrix(f.Type) {
+			matrices = append(matrices, f.Name)
+		}
+	}
+	for _, name := range vectorNames {
+		if slices.Contains(matrices, name) {
+			c.vectors = slices.Index(c.names, name)
+			break
+		}
+	}
+	switch {
+	case c.vectors >= 0:
+	case len(matrices) == 1:
+		c.vectors = slices.Index(c.names, matrices[0])
+	case len(matrices) == 0:
+		return c, fmt.Errorf("%w: no column is a list of lists of floats; there is %s", vectors.ErrShape, describe(schema))
+	default:
+		return c, fmt.Errorf("%w: the columns %s are lists of lists of floats: name the one with the vectors %s", vectors.ErrShape, strings.Join(matrices, ", "), vectorNames[0])
+	}
+	for _, name := range idNames {
+		if i := slices.Index(c.names, name); i >= 0 {
+			c.id = i
+			break
+		}
+	}
+	for i, name := range c.names {
+		if slices.Index(c.names, name) != i {
+			return c, fmt.Errorf("%w: two columns are named %q", vectors.ErrShape, name)
+		}
+	}
+	return c, nil
+}
+
+func describe(schema *arrow.Schema) string {
+	var all []string
+	for _, f := range schema.Fields() {
+		all = append(all, fmt.Sprintf("%s (%s)", f.Name, f.Type))
+	}
+	if len(all) == 0 {
+		return "none"
+	}
+	return strings.Join(all[:min(len(all), 10)], ", ")
+}
+
+// scanned are the columns that lengths and ids come from.
+func (c *columns) scanned() []int {
+	if c.id < 0 {
+		return []int{c.vectors}
+	}
+	return []int{c.vectors, c.id}
+}
+
+// within are the places in a record that may have fewer columns.
+func (c *columns) within(schema *arrow.Schema) columns {
+	if schema.NumFields() == len(c.names) {
+		return *c
+	}
+	w := columns{vectors: -1, id: -1}
+	for i, f := range schema.Fields() {
+		w.names = append(w.names, f.Name)
+		switch {
+		case f.Name == c.names[c.vectors]:
+			w.vectors = i
+		case c.id >= 0 && f.Name == c.names[c.id]:
+			w.id = i
+		}
+	}
+	return w
+}
+
+// storage is the type that an extension type is stored as.
+func storage(t arrow.DataType) arrow.DataType {
+	if e, ok := t.(arrow.ExtensionType); ok {
+		return storage(e.StorageType())
+	}
+	return t
+}
+
+// isMatrix tells whether a type is a list of lists of floats.
+func isMatrix(t arrow.DataType) bool {
+	outer, ok := storage(t).(arrow.ListLikeType)
+	if !ok {
+		return false
+	}
+	inner, ok := storage(outer.Elem()).(arrow.ListLikeType)
+	if !ok {
+		return false
+	}
+	switch storage(inner.Elem()).ID() {
+	case arrow.FLOAT16, arrow.FLOAT32, arrow.FLOAT64:
+		return true
+	}
+	return false
+}
+
+// stored is the array behind an extension array.
+func stored(a arrow.Array) arrow.Array {
+	if e, ok := a.(array.ExtensionArray); ok {
+		return stored(e.Storage())
+	}
+	return a
+}
+
+// matrixAt is row i: the lists of its tokens, from begin to end of rows.
+func matrixAt(a arrow.Array, i int) (tokens array.ListLike, begin, end int64, err error) {
+	outer, ok := stored(a).(array.ListLike)
+	if !ok {
+		return nil, 0, 0, fmt.Errorf("%w: a column of %s", vectors.ErrFormat, a.DataType())
+	}
+	if outer.IsNull(i) {
+		return nil, 0, 0, fmt.Errorf("%w: there are no vectors (null)", vectors.ErrShape)
+	}
+	begin, end = outer.ValueOffsets(i)
+	tokens, ok = stored(outer.ListValues()).(array.ListLike)
+	if !ok || begin < 0 || end < begin || end > int64(tokens.Len()) {
+		return nil, 0, 0, fmt.Errorf("%w: the lists are damaged", vectors.ErrFormat)
+	}
+	return tokens, begin, end, nil
+}
+
+// shapeOf is the dimension, 0 if there are no tokens, and the number of tokens of row i.
+func shapeOf(a arrow.Array, i int) (dim int, tokens int64, err error) {
+	lists, begin, end, err := matrixAt(a, i)
+	if err != nil || begin == end {
+		return 0, 0, err
+	}
+	from, to := lists.ValueOffsets(int(begin))
+	dim = int(min(max(to-from, 0), math.MaxInt32))
+	for t := begin; t < end; t++ {
+		if err := tokenAt(lists, t-begin, t, int64(dim)); err != nil {
+			return 0, 0, err
+		}
+	}
+	if dim == 0 {
+		return 0, 0, fmt.Errorf("%w: token vectors without components", vectors.ErrShape)
+	}
+	return dim, end - begin, nil
+}
+
+// tokenAt checks one token, which has to have dim components.
+func tokenAt(lists array.ListLike, token, at, dim int64) error {
+	fault := func(format string, args ...any) error {
+		fe := vectors.NewFileError("", fmt.Errorf("%w: %s", vectors.ErrShape, fmt.Sprintf(format, args...)))
+		fe.Token = int(token)
+		return fe
+	}
+	if lists.IsNull(int(at)) {
+		return fault("there is no vector (null)")
+	}
+	if from, to := lists.ValueOffsets(int(at)); to-from != dim {
+		return fault("dimension %d, tokens before it have %d", to-from, dim)
+	}
+	return nil
+}
+
+// appendVectors appends the vectors of row i, which have to be of dimension dim.
+func appendVectors(into []float32, a arrow.Array, i, dim int) ([]float32, error) {
+	lists, begin, end, err := matrixAt(a, i)
+	if err != nil || begin == end {
+		return into, err
+	}
+	values := stored(lists.ListValues())
+	for t := begin; t < end; t++ {
+		if err := tokenAt(lists, t-begin, t, int64(dim)); err != nil {
+			return into, err
+		}
+		from, to := lists.ValueOffsets(int(t))
+		if from < 0 || to > int64(values.Len()) {
+			return into, fmt.Errorf("%w: the lists are damaged", vectors.ErrFormat)
+		}
+		at := len(into)
+		switch v := values.(type) {
+		case *array.Float32:
+			into = append(into, v.Float32Values()[from:to]...)
+		case *array.Float64:
+			for _, x := range v.Float64Values()[from:to] {
+				into = append(into, float32(x))
+			}
+		case *array.Float16:
+			for _, x := range v.Values()[from:to] {
+				into = append(into, x.Float32())
+			}
+		default:
+			return into, fmt.Errorf("%w: a column of %s", vectors.ErrFormat, a.DataType())
+		}
+		for j, x := range into[at:] {
+			null := values.NullN() > 0 && values.IsNull(int(from)+j)
+			if bits := math.Float32bits(x); null || bits&0x7f800000 == 0x7f800000 {
+				fe := vectors.NewFileError("", fmt.Errorf("%w: %v", vectors.ErrValue, x))
+				if null {
+					fe.Err = fmt.Errorf("%w: null", vectors.ErrValue)
+				}
+				fe.Token, fe.Dim = int(t-begin), j
+				return into, fe
+			}
+		}
+	}
+	return into, nil
+}
+
+// idOf is the id of row i: text, or a whole number.
+func idOf(a arrow.Array, i int) (string, error) {
+	a = stored(a)
+	if a.IsNull(i) {
+		return "", fmt.Errorf("%w: there is none (null)", vectors.ErrID)
+	}
+	switch v := a.(type) {
+	case *array.String:
+		return v.Value(i), nil
+	case *array.LargeString:
+		return v.Value(i), nil
+	case *array.StringView:
+		return v.Value(i), nil
+	case *array.Dictionary:
+		return idOf(v.Dictionary(), v.GetValueIndex(i))
+	case *array.Uint64:
+		return strconv.FormatUint(v.Value(i), 10), nil
+	case *array.Int64:
+		return strconv.FormatInt(v.Value(i), 10), nil
+	case *array.Int32, *array.Uint32, *array.Int16, *array.Uint16, *array.Int8, *array.Uint8:
+		return a.ValueStr(i), nil
+	}
+	return "", fmt.Errorf("%w: a column of %s; want text or whole numbers", vectors.ErrID, a.DataType())
+}
+
+// appendPayload appends row i without its vectors as a JSON object; nothing if there is
+// no other column.
+func appendPayload(b []byte, r arrow.RecordBatch, c columns, i int) ([]byte, error) {
+	for j, name := range c.names {
+		if j == c.vectors {
+			continue
+		}
+		value, err := json.Marshal(r.Column(j).GetOneForMarshal(i))
+		if err != nil {
+			return b, fmt.Errorf("%w: column %s: %w", vectors.ErrValue, name, err)
+		}
+		key, err := json.Marshal(name)
+		if err != nil {
+			return b, err
+		}
+		open := byte(',')
+		if len(b) == 0 {
+			open = '{'
+		}
+		b = append(append(append(append(b, open), key...), ':'), value...)
+	}
+	if len(b) > 0 {
+		b = append(b, '}')
+	}
+	return b, nil
+}

@@ -1,0 +1,295 @@
+package formats
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"iter"
+	"math"
+	"os"
+	"strconv"
+
+	"github.com/apache/arrow-go/v18/arrow"
+
+	"github.com/plaid-ir/plaid/internal/infile"
+	"github.com/plaid-ir/plaid/kernels"
+	"github.com/plaid-ir/plaid/vectors"
+)
+
+// rows are those of a file, in records of some at a time.
+type rows interface {
+	// schema names the columns.
+	schema() *arrow.Schema
+	// records yields all rows from a row on. With few the columns that a scan needs are
+	// read alone. The first record may begin before that row; first is its row. A record
+	// is valid until the next one.
+	records(ctx context.Context, from int64, few []int) iter.Seq2[record, error]
+}
+
+// record are some rows; its columns are those that were asked for.
+type record struct {
+	first int64
+	arrow.RecordBatch
+}
+
+// source is one file.
+type source struct {
+	path  string
+	file  *os.File
+	watch infile.Watch
+	rows  rows
+
+	columns columns
+	dim     int
+	lengths []uint32
+	ids     []string // nil: row numbers
+
+	next    int // row of the pending record's end
+	pull    func() (record, error, bool)
+	stop    func()
+	pending record
+	tokens  []float32
+	payload []byte
+	closed  bool
+}
+
+// scan reads the lengths and the ids.
+func (s *source) scan(ctx context.Context) (err error) {
+	if s.columns, err = chooseColumns(s.rows.schema()); err != nil {
+		return err
+	}
+	seen := map[string]int{}
+	for r, err := range s.rows.records(ctx, 0, s.columns.scanned()) {
+		if err != nil {
+			return err
+		}
+		c := s.columns.within(r.Schema())
+		for i := range int(r.NumRows()) {
+			row := len(s.lengths)
+			dim, tokens, err := shapeOf(r.Column(c.vectors), i)
+			if err == nil && dim > 0 {
+				switch {
+				case dim > kernels.MaxDim:
+					err = fmt.Errorf("%w: dimension %d is not in 1..%d", vectors.ErrShape, dim, kernels.MaxDim)
+				case s.dim == 0:
+					s.dim = dim
+				case s.dim != dim:
+					err = fmt.Errorf("%w: dimension %d, documents before it have %d", vectors.ErrShape, dim, s.dim)
+				}
+			}
+			if err == nil && tokens > math.MaxUint32 {
+				err = fmt.Errorf("%w: %d tokens", vectors.ErrShape, tokens)
+			}
+			if err == nil && c.id >= 0 {
+				var id string
+				if id, err = idOf(r.Column(c.id), i); err == nil {
+					err = vectors.CheckID(id)
+				}
+				if first, twice := seen[id]; err == nil && twice {
+					err = fmt.Errorf("%w: %q is that of document %d, too", vectors.ErrID, id, first)
+				}
+				seen[id] = row
+				s.ids = append(s.ids, id)
+			}
+			if err != nil {
+				return s.fault(err, row)
+			}
+			s.lengths = append(s.lengths, uint32(tokens))
+		}
+	}
+	if int64(len(s.lengths)) > math.MaxUint32-1 {
+		return fmt.Errorf("%w: %d documents", vectors.ErrShape, len(s.lengths))
+	}
+	if s.columns.id >= 0 && s.ids == nil {
+		s.ids = []string{}
+	}
+	return nil
+}
+
+// Dim implements [vectors.Source].
+func (s *source) Dim() int { return s.dim }
+
+// Len implements [vectors.Source].
+func (s *source) Len() int { return len(s.lengths) }
+
+// Rows implements [vectors.Source].
+func (s *source) Rows(i int) int { return int(s.lengths[i]) }
+
+// ID implements [vectors.Source].
+func (s *source) ID(i int) string {
+	if s.ids == nil {
+		return strconv.Itoa(i)
+	}
+	return s.ids[i]
+}
+
+// Numbered tells whether ids are row numbers.
+func (s *source) Numbered() bool { return s.ids == nil }
+
+// Close implements [vectors.Source].
+func (s *source) Close() error {
+	if s.closed {
+		return nil
+	}
+	s.closed = true
+	s.rewind()
+	return s.file.Close()
+}
+
+// rewind forgets where reading stopped.
+func (s *source) rewind() {
+	if s.stop != nil {
+		s.stop()
+	}
+	s.pull, s.stop, s.pending = nil, nil, record{}
+}
+
+// Docs implements [vectors.Source].
+func (s *source) Docs(ctx context.Context, from, to int) iter.Seq2[vectors.Document, error] {
+	return func(yield func(vectors.Document, error) bool) {
+		fail := func(err error, row int) { yield(vectors.Document{}, s.fault(err, row)) }
+		switch {
+		case s.closed:
+			fail(os.ErrClosed, -1)
+			return
+		case from < 0 || from > to || to > s.Len():
+			fail(fmt.Errorf("%w: documents %d to %d asked of %d", vectors.ErrShape, from, to, s.Len()), -1)
+			return
+		}
+		if err := s.unchanged(); err != nil {
+			fail(err, -1)
+			return
+		}
+		for i := from; i < to; i++ {
+			doc, err := s.doc(ctx, i)
+			if err != nil {
+				s.rewind()
+				if changed := s.unchanged(); changed != nil {
+					err = changed
+				}
+				fail(err, i)
+				return
+			}
+			if !yield(doc, nil) {
+				return
+			}
+		}
+		if err := s.unchanged(); err != nil {
+			fail(err, -1)
+		}
+	}
+}
+
+// doc reads one document: reading goes on where it stopped if that is not far before it.
+func (s *source) doc(ctx context.Context, i int) (doc vectors.Document, err error) {
+	if err := ctx.Err(); err != nil {
+		return doc, err
+	}
+	err = guarded(func() error {
+		if err := s.seek(i); err != nil {
+			return err
+		}
+		r := s.pending
+		c, at := s.columns.within(r.Schema()), i-int(r.first)
+		doc.ID = s.ID(i)
+		if c.id >= 0 {
+			if id, err := idOf(r.Column(c.id), at); err != nil || id != doc.ID {
+				return fmt.Errorf("%w: the row has another id", vectors.ErrChanged)
+			}
+		}
+		if s.tokens, err = appendVectors(s.tokens[:0], r.Column(c.vectors), at, s.dim); err != nil {
+			return err
+		}
+		if len(s.tokens) != s.Rows(i)*s.dim {
+			return fmt.Errorf("%w: the row has other vectors", vectors.ErrChanged)
+		}
+		if s.payload, err = appendPayload(s.payload[:0], r.RecordBatch, c, at); err != nil {
+			return err
+		}
+		doc.Tokens = s.tokens
+		if len(s.payload) > 0 {
+			doc.Payload = s.payload
+		}
+		return nil
+	})
+	return doc, err
+}
+
+// far is how many rows are read over rather than to begin anew.
+const far = 4096
+
+// seek makes the pending record that of a row. What reading began lives as long as the
+// source, and not only as the context of one call.
+func (s *source) seek(i int) error {
+	begin, end := int(s.pending.first), s.next
+	if s.pull == nil || i < begin || i >= end+far {
+		s.rewind()
+		s.pull, s.stop = iter.Pull2(s.rows.records(context.Background(), int64(i), nil))
+		s.next = 0
+	}
+	for s.pending.RecordBatch == nil || i >= s.next {
+		r, err, ok := s.pull()
+		if err == nil && !ok {
+			err = fmt.Errorf("%w: it ends before row %d", vectors.ErrChanged, i)
+		}
+		if err != nil {
+			return err
+		}
+		s.pending, s.next = r, int(r.first)+int(r.NumRows())
+	}
+	return nil
+}
+
+// unchanged is [vectors.ErrChanged] if the file is not what it was.
+func (s *source) unchanged() error {
+	err := s.watch.Unchanged()
+	if c, ok := errors.AsType[*infile.ChangedError](err); ok {
+		return fmt.Errorf("%w: %s", vectors.ErrChanged, c.How)
+	}
+	return err
+}
+
+// fault names the file, and the document if there is one.
+func (s *source) fault(err error, row int) error {
+	var fe *vectors.FileError
+	if errors.As(err, &fe) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		if fe != nil && fe.Path == "" {
+			fe.Path, fe.Doc = s.path, row
+		}
+		return err
+	}
+	fe = vectors.NewFileError(s.path, cause(err))
+	fe.Doc = row
+	if row >= 0 && row < len(s.lengths) && s.ids != nil {
+		fe.ID = s.ID(row)
+	}
+	return fe
+}
+
+// cause is an error of the system without the path, which FileError names.
+func cause(err error) error {
+	var pe *fs.PathError
+	if errors.As(err, &pe) {
+		return pe.Err
+	}
+	return err
+}
+
+// guarded makes a panic of the library over a damaged file an error of the file.
+func guarded(read func() error) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = fmt.Errorf("%w: it cannot be read: %v", vectors.ErrFormat, v)
+		}
+	}()
+	return read()
+}
+
+// malformed marks what the library says of a file.
+func malformed(err error) error {
+	if err == nil || errors.Is(err, vectors.ErrFormat) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", vectors.ErrFormat, err)
+}

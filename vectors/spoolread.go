@@ -1,0 +1,145 @@
+package vectors
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+)
+
+// brokenRecord: the file has no whole record there.
+type brokenRecord struct{ reason string }
+
+func (e *brokenRecord) Error() string { return "a record is damaged: " + e.reason }
+
+// Unwrap makes errors.Is find ErrFormat.
+func (e *brokenRecord) Unwrap() error { return ErrFormat }
+
+type spoolRecord struct {
+	id, payload, vectors []byte
+	hasPayload           bool
+	size                 int64
+}
+
+// spoolLengths are what the head of a record says of it, in bytes.
+type spoolLengths struct {
+	id, payload, vectors int64
+	hasPayload           bool
+}
+
+func (s *Spool) lengths(head []byte) (l spoolLengths) {
+	l.id = int64(binary.LittleEndian.Uint32(head[0:]))
+	l.payload = int64(binary.LittleEndian.Uint32(head[4:]))
+	l.hasPayload = l.payload > 0
+	l.payload = max(l.payload-1, 0)
+	l.vectors = int64(binary.LittleEndian.Uint32(head[8:])) * int64(s.dim*s.width())
+	return l
+}
+
+func (l *spoolLengths) record() int64 { return recordBytes + l.id + l.payload + l.vectors }
+
+// fit: a record of these lengths has room in so many bytes.
+func (l *spoolLengths) fit(room int64) bool { return l.id <= MaxIDBytes && l.record() <= room }
+
+// read returns the record at off of a file of n bytes.
+func (s *Spool) read(off, n int64) (r spoolRecord, err error) {
+	var head [recordBytes]byte
+	if n-off < recordBytes {
+		return r, &brokenRecord{"its head is cut short"}
+	}
+	if _, err := s.file.ReadAt(head[:], off); err != nil {
+		return r, err
+	}
+	l := s.lengths(head[:])
+	if !l.fit(n - off) {
+		return r, &brokenRecord{"it is longer than the file"}
+	}
+	b := make([]byte, l.record()-recordBytes)
+	if _, err := s.file.ReadAt(b, off+recordBytes); err != nil {
+		return r, err
+	}
+	if recordSum(head[:], b) != binary.LittleEndian.Uint32(head[12:]) {
+		return r, &brokenRecord{"its checksum differs"}
+	}
+	r.hasPayload, r.size = l.hasPayload, l.record()
+	r.id, r.payload, r.vectors = b[:l.id], b[l.id:l.id+l.payload], b[l.id+l.payload:]
+	return r, nil
+}
+
+// recordSum is the checksum of a record with a head and what follows it.
+func recordSum(head, rest []byte) uint32 {
+	return crc32.Update(crc32.Checksum(head[:12], castagnoli), castagnoli, rest)
+}
+
+// recover takes in the whole records of a file of n bytes. What is behind the last of
+// them goes: it was cut short when the writer died. A damaged record with a whole one
+// behind it was not, and is an error, which leaves the file as it is.
+func (s *Spool) recover(n int64) error {
+	for s.size < n {
+		r, err := s.read(s.size, n)
+		var broken *brokenRecord
+		if errors.As(err, &broken) {
+			whole, err := s.wholeBehind(s.size, n)
+			if err == nil && whole > 0 {
+				err = fmt.Errorf("%w at byte %d, and a whole one is at byte %d; the file stays as it is: remove it to begin anew",
+					broken, s.size, whole)
+			}
+			if err != nil {
+				return inFile(cause(err), s.o.Path, len(s.at), -1, "")
+			}
+			break
+		}
+		if err != nil {
+			return s.at0(err)
+		}
+		if err := s.note(r.id, len(r.vectors)/(s.dim*s.width()), r.size); err != nil {
+			return s.at0(err)
+		}
+	}
+	if s.size < n {
+		if err := s.file.Truncate(s.size); err != nil {
+			return s.at0(err)
+		}
+	}
+	return nil
+}
+
+// searchedBytes bounds the checksums of one search for whole records: values that look
+// like lengths everywhere would take the square of the file. A variable, for tests.
+var searchedBytes int64 = 4 << 30
+
+// wholeBehind finds where the first whole record behind that at off begins, in a file
+// of n bytes; 0: there is none. The lengths of a damaged record are not to be trusted,
+// so every byte may be the first.
+func (s *Spool) wholeBehind(off, n int64) (int64, error) {
+	window := make([]byte, min(spoolBuffer, n-off))
+	left := searchedBytes
+	for lo := off + 1; lo+recordBytes <= n; lo += int64(len(window)) - recordBytes + 1 {
+		window = window[:min(int64(len(window)), n-lo)]
+		if _, err := s.file.ReadAt(window, lo); err != nil {
+			return 0, err
+		}
+		for i := range len(window) - recordBytes + 1 {
+			head, begin := window[i:i+recordBytes], lo+int64(i)
+			l := s.lengths(head)
+			if !l.fit(n - begin) {
+				continue
+			}
+			if size := l.record(); size > int64(len(window)-i) {
+				_, err := s.read(begin, n)
+				if err == nil {
+					return begin, nil
+				}
+				if broken := (*brokenRecord)(nil); !errors.As(err, &broken) {
+					return 0, err
+				}
+			} else if recordSum(head, window[i+recordBytes:i+int(size)]) == binary.LittleEndian.Uint32(head[12:]) {
+				return begin, nil
+			}
+			if left -= l.record(); left < 0 {
+				return 0, &brokenRecord{fmt.Sprintf("at byte %d, and too much behind it looks like a whole one; remove the file to begin anew", off)}
+			}
+		}
+	}
+	return 0, nil
+}
