@@ -227,6 +227,24 @@ func (op crashOp) run(path string, ix *Index) error {
 	return err
 }
 
+// requireNothingBeside: a folder with one file at most. Where the file system can only
+// name a new file by a link, a first build that was killed between the two names of its
+// file leaves both; who writes to it next takes one away.
+func requireNothingBeside(t *testing.T, path string, unborn bool, kill int) {
+	t.Helper()
+	entries, err := os.ReadDir(filepath.Dir(path))
+	require.NoError(t, err)
+	if unborn && len(entries) == 2 {
+		first, err := entries[0].Info()
+		require.NoError(t, err)
+		second, err := entries[1].Info()
+		require.NoError(t, err)
+		require.True(t, os.SameFile(first, second), "kill %d leaves %v", kill, entries)
+		return
+	}
+	require.LessOrEqual(t, len(entries), 1, "kill %d leaves %v", kill, entries)
+}
+
 func anchorToken() []float32 {
 	v := make([]float32, crashDim)
 	v[3] = 1
@@ -286,9 +304,7 @@ func TestKilledAtAnyMoment(t *testing.T) {
 		}
 		st.runAndKill(t, self, path, kill, delay)
 		st.check(t, path)
-		entries, err := os.ReadDir(dir)
-		require.NoError(t, err)
-		require.LessOrEqual(t, len(entries), 1, "kill %d leaves %v", kill, entries)
+		requireNothingBeside(t, path, !st.built, kill)
 	}
 	t.Logf("acknowledged %v; killed during %v, of which %d were committed", st.ops, st.cut, st.landed)
 	if testing.Short() { // too few kills to hit every kind of operation, on a slow machine at least
