@@ -6,8 +6,6 @@ import (
 	"github.com/plaid-ir/plaid/server/collection"
 )
 
-import ()
-
 // declareIn asks for a new index.
 type declareIn struct {
 	Name   string    `json:"name" doc:"1 to 128 of A-Z a-z 0-9 . _ -, not beginning or ending with a dot"`

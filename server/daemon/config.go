@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -186,11 +187,18 @@ func NewConfig() *Config {
 	return c
 }
 
-// Register adds the flags. Their values are read by Load.
-func (c *Config) Register(f *pflag.FlagSet) {
+// Register adds the flags: all, or those that are named. Their values are read by Load.
+func (c *Config) Register(f *pflag.FlagSet, names ...string) {
 	for _, s := range c.settings {
-		f.Var(&given{Value: s.value}, s.name, s.usage)
+		if len(names) == 0 || slices.Contains(names, s.name) {
+			f.Var(&given{Value: s.value}, s.name, s.usage)
+		}
 	}
+}
+
+// Has tells whether a flag is one of the settings.
+func (c *Config) Has(name string) bool {
+	return slices.ContainsFunc(c.settings, func(s *setting) bool { return s.name == name })
 }
 
 // given is a flag that keeps what it was given: it is set after the environment and

@@ -22,6 +22,7 @@ import (
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/server"
 	"github.com/plaid-ir/plaid/server/collection"
+	"github.com/plaid-ir/plaid/server/mcp"
 	"github.com/plaid-ir/plaid/server/store"
 )
 
@@ -31,39 +32,10 @@ import (
 // service listens.
 func Run(ctx context.Context, c *Config, log io.Writer, environ []string, ready func(address string)) (err error) {
 	logger := Logger(log, c.LogFormat, c.LogLevel)
-	getenv := func(name string) string {
-		for i := len(environ) - 1; i >= 0; i-- {
-			if v, ok := strings.CutPrefix(environ[i], name+"="); ok {
-				return v
-			}
-		}
-		return ""
-	}
-	closing := &closers{}
+	closing, reload := &closers{}, &reloader{}
 	defer func() { err = errors.Join(err, closing.close()) }()
-
-	tracing, err := openTracing(getenv, index.Version())
+	o, err := c.options(ctx, environ, logger, closing, reload)
 	if err != nil {
-		return err
-	}
-	o := &server.Options{Version: index.Version(), Logger: logger, EncoderLater: c.encodes(), UploadDir: c.UploadDir, Origins: c.CORSOrigins, Limits: c.limits()}
-	if tracing != nil {
-		otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { logger.Warn("spans are lost", "error", err) }))
-		closing.add(func() error { return tracing.Shutdown(context.Background()) })
-		o.Tracing = trace.TracerProvider(tracing)
-	}
-	if o.TrustedProxies, err = c.proxies(); err != nil {
-		return err
-	}
-	for _, text := range c.Quotas {
-		u, err := server.ParseIndexQuota(text)
-		if err != nil {
-			return err
-		}
-		o.Quotas = append(o.Quotas, u)
-	}
-	reload := &reloader{}
-	if o.Tokens, err = c.tokens(ctx, environ, reload, logger); err != nil {
 		return err
 	}
 	serving := &server.ServeOptions{Header: c.HeaderTimeout, Idle: c.IdleTimeout, Drain: c.DrainTimeout, Unready: c.UnreadyTime}
@@ -101,8 +73,84 @@ func Run(ctx context.Context, c *Config, log io.Writer, environ []string, ready 
 	if err != nil {
 		return err
 	}
-	serving.Handler = below(c.BasePath, s)
+	serving.Handler = below(c.BasePath, withTools(s, o.Version))
+	err = c.withModel(ctx, s, logger, closing, func(ctx context.Context) error {
+		c.warn(l, o.Tokens != nil, logger)
+		logger.Info("serving", "address", address(l, c), "data", collections.Place(), "indexes", len(collections.Names()), "model", c.modelName(), "version", o.Version)
+		if ready != nil {
+			ready(l.Addr().String())
+		}
+		return s.Serve(ctx, l, serving)
+	})
+	logger.Info("ended")
+	return err
+}
 
+// Local opens what Run serves, without an address: do has the service for itself.
+func Local(ctx context.Context, c *Config, log io.Writer, environ []string, do func(ctx context.Context, s *server.Server) error) (err error) {
+	logger := Logger(log, c.LogFormat, c.LogLevel)
+	closing := &closers{}
+	defer func() { err = errors.Join(err, closing.close()) }()
+	o, err := c.options(ctx, environ, logger, closing, &reloader{})
+	if err != nil {
+		return err
+	}
+	o.Tokens = nil // whoever has the process has its files
+	collections, err := c.open(ctx, o, logger, closing)
+	if err != nil {
+		return err
+	}
+	s, err := server.New(collections, nil, o)
+	if err != nil {
+		return err
+	}
+	if c.encodes() { // before anything is asked, unlike Run
+		e, err := c.openModel(ctx, logger)
+		if err != nil {
+			return fmt.Errorf("model: %w", err)
+		}
+		closing.add(e.Close)
+		s.SetEncoder(e)
+	}
+	return do(ctx, s)
+}
+
+// options of a server, but for what depends on its address and its indexes.
+func (c *Config) options(ctx context.Context, environ []string, logger *slog.Logger, closing *closers, reload *reloader) (*server.Options, error) {
+	getenv := func(name string) string {
+		for i := len(environ) - 1; i >= 0; i-- {
+			if v, ok := strings.CutPrefix(environ[i], name+"="); ok {
+				return v
+			}
+		}
+		return ""
+	}
+	tracing, err := openTracing(getenv, index.Version())
+	if err != nil {
+		return nil, err
+	}
+	o := &server.Options{Version: index.Version(), Logger: logger, EncoderLater: c.encodes(), UploadDir: c.UploadDir, Origins: c.CORSOrigins, Limits: c.limits()}
+	if tracing != nil {
+		otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { logger.Warn("spans are lost", "error", err) }))
+		closing.add(func() error { return tracing.Shutdown(context.Background()) })
+		o.Tracing = trace.TracerProvider(tracing)
+	}
+	if o.TrustedProxies, err = c.proxies(); err != nil {
+		return nil, err
+	}
+	for _, text := range c.Quotas {
+		u, err := server.ParseIndexQuota(text)
+		if err != nil {
+			return nil, err
+		}
+		o.Quotas = append(o.Quotas, u)
+	}
+	o.Tokens, err = c.tokens(ctx, environ, reload, logger)
+	return o, err
+}
+
+// withModel calls do while the model is loaded beside it, and ends do if that fails.
+func (c *Config) withModel(ctx context.Context, s *server.Server, logger *slog.Logger, closing *closers, do func(context.Context) error) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	if c.encodes() {
@@ -113,17 +161,23 @@ func Run(ctx context.Context, c *Config, log io.Writer, environ []string, ready 
 		}()
 		defer func() { stop(nil); <-done }()
 	}
-	c.warn(l, o.Tokens != nil, logger)
-	logger.Info("serving", "address", address(l, c), "data", collections.Place(), "indexes", len(collections.Names()), "model", c.modelName(), "version", o.Version)
-	if ready != nil {
-		ready(l.Addr().String())
-	}
-	err = s.Serve(ctx, l, serving)
+	err := do(ctx)
 	if cause := context.Cause(ctx); err == nil && cause != nil && !errors.Is(cause, context.Canceled) {
 		err = cause // the model
 	}
-	logger.Info("ended")
 	return err
+}
+
+// withTools answers agents below /mcp.
+func withTools(s *server.Server, version string) http.Handler {
+	agents := mcp.New(mcp.In(s), version, nil).Handler(s, nil)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/mcp" {
+			agents.ServeHTTP(w, r)
+			return
+		}
+		s.ServeHTTP(w, r)
+	})
 }
 
 // open opens the indexes, and completes the options of the service with what they are.
@@ -322,7 +376,7 @@ func (c *Config) warn(l net.Listener, tokens bool, log *slog.Logger) {
 
 // below takes a path off the front of the paths of requests, as some proxies do
 // themselves: paths without it are taken as they are.
-func below(path string, s *server.Server) http.Handler {
+func below(path string, s http.Handler) http.Handler {
 	if path == "" {
 		return s
 	}

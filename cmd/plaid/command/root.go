@@ -79,7 +79,7 @@ func (a *app) groups() []group {
 			a.indexCommand(), a.addCommand(), a.trainCommand(), a.mergeCommand(), a.splitCommand(), a.importCommand(), a.encodeCommand(), a.modelCommand(),
 		}},
 		{"Search", []*cobra.Command{
-			a.searchCommand(), a.explainCommand(), a.getCommand(), a.facetsCommand(), a.scoreCommand(), a.serveCommand(),
+			a.searchCommand(), a.explainCommand(), a.getCommand(), a.facetsCommand(), a.scoreCommand(), a.serveCommand(), a.mcpCommand(),
 		}},
 		{"Measure", []*cobra.Command{
 			a.evalCommand(), a.compareCommand(), a.beirCommand(), a.recallCommand(), a.benchCommand(), a.tuneCommand(),

@@ -1,0 +1,110 @@
+package command
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/internal/cli/flags"
+	"github.com/plaid-ir/plaid/server"
+	"github.com/plaid-ir/plaid/server/daemon"
+	"github.com/plaid-ir/plaid/server/mcp"
+)
+
+// EnvToken has the bearer token of a service that is asked, which is no flag since flags
+// are seen by others.
+const EnvToken = "PLAID_TOKEN"
+
+// agentSettings are those of plaid serve that a service without an address has.
+var agentSettings = []string{
+	"data", "model", "encoder", "encoder-options", "model-settings", "precision", "model-threads", "query-length",
+	"document-length", "threads", "log-format", "log-level",
+}
+
+func (a *app) mcpCommand() *cobra.Command {
+	c := daemon.NewConfig()
+	var files daemon.Files
+	c.Elsewhere = &files
+	var url string
+	cmd := &cobra.Command{
+		Use:   "mcp [INDEX…]",
+		Short: "Let an agent search, by the Model Context Protocol",
+		Long: `
+Answer an agent on stdin and stdout by the Model Context Protocol (MCP): tools that
+list the indexes, search them by meaning and by words, read documents, find similar
+ones, and explain a score; documents are resources. Nothing can be changed.
+
+INDEX are index files, each named by its file name without .plaid; --data is a folder
+of plaid serve, which must not be running on it; --url is a service that runs, asked
+with the token in ` + EnvToken + `. With --model questions are searched by meaning,
+without one by words.
+
+A service has the same tools at /mcp (streamable HTTP), with its tokens.`,
+		Example: `  plaid mcp papers.plaid --model ./models/colbert-nano
+  plaid mcp --data ./data --model ./models/colbert-nano
+  plaid mcp --url http://localhost:8080`,
+		Args: takes("INDEX…"),
+	}
+	f := cmd.Flags()
+	c.Register(f, agentSettings...)
+	f.Lookup("log-level").DefValue = "warn"
+	f.StringVar(&url, "url", "", "address of a service that runs, instead of indexes")
+	cmd.RunE = a.command(func(ctx context.Context, args []string) error {
+		if files = args; len(args) > 0 == f.Changed("data") && url == "" {
+			return flags.Usagef("give INDEX, --data or --url, and one of them")
+		}
+		ctx, end := context.WithCancel(ctx)
+		defer end()
+		if url != "" {
+			other := ""
+			f.Visit(func(flag *pflag.Flag) {
+				if c.Has(flag.Name) {
+					other = flag.Name
+				}
+			})
+			if other != "" {
+				return flags.Usagef("--url is a service with settings of its own: --%s does not go with it", other)
+			}
+			if len(args) > 0 {
+				return flags.Usagef("--url is a service with indexes of its own: INDEX does not go with it")
+			}
+			service, err := mcp.At(url, os.Getenv(EnvToken))
+			if err != nil {
+				return flags.UsageError{Err: err}
+			}
+			return a.answerAgent(ctx, service)
+		}
+		c.LogLevel = "warn"
+		if err := c.Load(nil, f); err != nil {
+			return flags.UsageError{Err: err}
+		}
+		c.Backend, c.LockTimeout = a.backend, a.lockTimeout
+		err := daemon.Local(ctx, c, a.console, os.Environ(), func(ctx context.Context, s *server.Server) error {
+			return a.answerAgent(ctx, mcp.In(s))
+		})
+		if errors.Is(err, daemon.ErrConfig) {
+			return flags.UsageError{Err: err}
+		}
+		return err
+	})
+	return cmd
+}
+
+// answerAgent answers until stdin ends.
+func (a *app) answerAgent(ctx context.Context, service *mcp.Service) error {
+	err := mcp.New(service, index.Version(), nil).Run(ctx, io.NopCloser(a.in), noClose{a.stdout})
+	if err != nil && ctx.Err() == nil {
+		return fmt.Errorf("mcp: %w", err)
+	}
+	return ctx.Err()
+}
+
+type noClose struct{ io.Writer }
+
+func (noClose) Close() error { return nil }

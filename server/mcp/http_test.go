@@ -1,0 +1,106 @@
+package mcp_test
+
+import (
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/stretchr/testify/require"
+
+	"github.com/plaid-ir/plaid/server"
+	"github.com/plaid-ir/plaid/server/mcp"
+)
+
+// withToken is a transport that brings a bearer token.
+type withToken string
+
+func (secret withToken) RoundTrip(r *http.Request) (*http.Response, error) {
+	r = r.Clone(r.Context())
+	if secret != "" {
+		r.Header.Set("Authorization", "Bearer "+string(secret))
+	}
+	return http.DefaultTransport.RoundTrip(r)
+}
+
+// By HTTP a token sees what it sees of the service itself.
+func TestTokens(t *testing.T) {
+	tokens, err := server.ParseTokens(strings.NewReader("all read read-read-read-read\nsome read:empty some-some-some-some\n"), "tokens")
+	if err != nil { // the form of scopes is the service's
+		t.Fatal(err)
+	}
+	s := newService(t, true, &server.Options{Tokens: tokens})
+	web := httptest.NewServer(mcp.New(mcp.In(s), "1", nil).Handler(s, nil))
+	defer web.Close()
+	agent := func(secret withToken) (*sdk.ClientSession, error) {
+		client := sdk.NewClient(&sdk.Implementation{Name: "test", Version: "1"}, nil)
+		return client.Connect(t.Context(), &sdk.StreamableClientTransport{Endpoint: web.URL, HTTPClient: &http.Client{Transport: secret}, DisableStandaloneSSE: true}, nil)
+	}
+	for _, secret := range []withToken{"", "wrong-wrong-wrong-wrong"} {
+		_, err := agent(secret)
+		require.Error(t, err)
+	}
+	var list struct{ Indexes []struct{ Name string } }
+	c, err := agent("read-read-read-read")
+	require.NoError(t, err)
+	defer c.Close()
+	require.NoError(t, call(t, c, "list", nil, &list))
+	require.Len(t, list.Indexes, 2)
+	var found hits
+	require.NoError(t, call(t, c, "search", map[string]any{"index": "notes", "query": "dogs"}, &found))
+	require.Equal(t, "dog", found.Hits[0].ID)
+
+	narrow, err := agent("some-some-some-some")
+	require.NoError(t, err)
+	defer narrow.Close()
+	require.NoError(t, call(t, narrow, "list", nil, &list))
+	require.Len(t, list.Indexes, 1)
+	require.ErrorContains(t, call(t, narrow, "search", map[string]any{"index": "notes", "query": "dogs"}, &found), "FORBIDDEN")
+	require.ErrorContains(t, call(t, narrow, "get", map[string]any{"index": "notes", "ids": []string{"dog"}}, &found), "FORBIDDEN")
+	_, err = narrow.ReadResource(t.Context(), &sdk.ReadResourceParams{URI: "plaid://notes/dog"})
+	require.ErrorContains(t, err, "FORBIDDEN")
+}
+
+// What is no message of the protocol, or comes from a page elsewhere, gets no further.
+func TestRefused(t *testing.T) {
+	s := newService(t, false, &server.Options{Hosts: []string{"localhost"}})
+	h := mcp.New(mcp.In(s), "1", nil).Handler(s, nil)
+	ask := func(change func(r *http.Request), body string) int {
+		r := httptest.NewRequest("POST", "/mcp", strings.NewReader(body))
+		r.Host = "localhost"
+		r.Header.Set("Content-Type", "application/json")
+		r.Header.Set("Accept", "application/json, text/event-stream")
+		if change != nil {
+			change(r)
+		}
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		_, _ = io.Copy(io.Discard, w.Body)
+		return w.Code
+	}
+	const list = `{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{}}`
+	require.Equal(t, http.StatusOK, ask(nil, list))
+	require.Equal(t, http.StatusForbidden, ask(func(r *http.Request) { r.Host = "evil.example" }, list))
+	require.Equal(t, http.StatusForbidden, ask(func(r *http.Request) { r.Header.Set("Sec-Fetch-Site", "cross-site") }, list))
+	require.Equal(t, http.StatusForbidden, ask(func(r *http.Request) { r.Header.Set("Origin", "http://evil.example") }, list))
+	require.Equal(t, http.StatusBadRequest, ask(nil, `{`))
+	require.Equal(t, http.StatusRequestEntityTooLarge, ask(nil, `{"jsonrpc":"2.0","id":1,"method":"`+strings.Repeat("x", 1<<20)+`"}`))
+	require.Equal(t, http.StatusMethodNotAllowed, ask(func(r *http.Request) { r.Method = "DELETE" }, ""))
+}
+
+// Requests of one client are counted as such, though they come from within.
+func TestRate(t *testing.T) {
+	s := newService(t, false, &server.Options{Limits: server.Limits{Rate: .001, Burst: 6}})
+	web := httptest.NewServer(mcp.New(mcp.In(s), "1", nil).Handler(s, nil))
+	defer web.Close()
+	status := 0
+	for range 8 {
+		answer, err := http.Post(web.URL, "application/json", strings.NewReader("{}"))
+		require.NoError(t, err)
+		status = answer.StatusCode
+		require.NoError(t, answer.Body.Close())
+	}
+	require.Equal(t, http.StatusTooManyRequests, status)
+}

@@ -1,0 +1,74 @@
+// Package mcp lets agents search the collections of a service, by the Model Context
+// Protocol: tools that list, search, read, compare and explain, and documents as resources.
+//
+// A [Server] asks a service as any of its clients does, in the same process ([In]) or
+// elsewhere ([At]): what a token may see, and how much a request may take, is decided
+// there. It only reads.
+package mcp
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+)
+
+// Limits of what tools give back. An agent reads all of it.
+const (
+	// MaxHits is how many documents a search returns at most.
+	MaxHits = 20
+	// DefaultHits is how many it returns where nothing is asked for.
+	DefaultHits = 5
+	// SnippetBytes is about how much of a hit's text is shown.
+	SnippetBytes = 600
+	// TextBytes is how much of a document's text one answer has at most.
+	TextBytes = 16 << 10
+	// MaxQuery is the longest question in bytes.
+	MaxQuery = 8 << 10
+	// maxMessage is the longest message of a client in bytes.
+	maxMessage = 1 << 20
+)
+
+// Server offers the tools.
+type Server struct{ sdk *sdk.Server }
+
+// New makes a server of tools that ask a service. log may be nil.
+func New(service *Service, version string, log *slog.Logger) *Server {
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	s := sdk.NewServer(&sdk.Implementation{Name: "plaid", Title: "plaid: search by late interaction", Version: version}, &sdk.ServerOptions{
+		Instructions: "Searches collections of documents by meaning and by words. Call list first to learn the names of the indexes and of their fields, then search; get reads a whole document by its id.",
+		Logger:       log,
+		Capabilities: &sdk.ServerCapabilities{},
+	})
+	t := tools{service}
+	add(s, "list", "List the indexes", "The indexes that can be searched, with how many documents each has and which fields its documents have.", t.list)
+	add(s, "search", "Search an index", "Find the documents of an index that answer a question best, with the part of each text that matches.", t.search)
+	add(s, "get", "Read documents", "Read documents by their ids: all their fields, long texts in pieces.", t.get)
+	add(s, "similar", "Find similar documents", "Find the documents that are most like a given one.", t.similar)
+	add(s, "explain", "Explain a score", "Tell which words of a document match which words of a question, and where the document left the search if it was not found.", t.explain)
+	s.AddResourceTemplate(&sdk.ResourceTemplate{
+		Name: "document", Title: "A document of an index", URITemplate: "plaid://{index}/{id}", MIMEType: mediaJSON,
+		Description: "The fields of a document, as JSON. Both names are percent-encoded.",
+	}, t.resource)
+	return &Server{s}
+}
+
+// add adds a tool that changes nothing.
+func add[In, Out any](s *sdk.Server, name, title, doc string, do func(ctx context.Context, from http.Header, in *In) (Out, error)) {
+	closed := false
+	sdk.AddTool(s, &sdk.Tool{Name: name, Title: title, Description: doc, Annotations: &sdk.ToolAnnotations{ReadOnlyHint: true, OpenWorldHint: &closed}},
+		func(ctx context.Context, r *sdk.CallToolRequest, in In) (*sdk.CallToolResult, Out, error) {
+			out, err := do(ctx, headerOf(r.GetExtra()), &in)
+			return nil, out, err
+		})
+}
+
+func headerOf(extra *sdk.RequestExtra) http.Header {
+	if extra == nil {
+		return nil
+	}
+	return extra.Header
+}

@@ -1,0 +1,165 @@
+package mcp
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+)
+
+const mediaJSON = "application/json"
+
+// maxAnswer is the largest answer of a service that is read.
+const maxAnswer = 64 << 20
+
+// Service is asked what tools want to know.
+type Service struct {
+	base   string
+	client http.Client
+	token  string // "": what the agent's own request brings
+}
+
+// In is a service in this process. Requests bring the headers Authorization,
+// X-Forwarded-For and X-Request-ID of the agent's, where it came by HTTP.
+func In(h http.Handler) *Service {
+	return &Service{base: "http://localhost", client: http.Client{Transport: inside{h}}}
+}
+
+// At is a service at an address, asked with a bearer token; "": none.
+func At(address, token string) (*Service, error) {
+	u, err := url.Parse(address)
+	if err != nil {
+		return nil, fmt.Errorf("address of the service: %w", err)
+	}
+	if u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+		return nil, fmt.Errorf("address of the service: %q is no http:// or https:// address", address)
+	}
+	s := &Service{base: strings.TrimRight(u.String(), "/"), token: token}
+	s.client.Timeout = 5 * time.Minute
+	s.client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse } // a token goes where it was meant to
+	return s, nil
+}
+
+// RefusedError is what a service answered instead.
+type RefusedError struct {
+	Status  int
+	Code    string // such as INDEX_NOT_FOUND
+	Message string
+}
+
+func (e *RefusedError) Error() string {
+	if e.Code == "" {
+		return fmt.Sprintf("the service answers %d %s", e.Status, http.StatusText(e.Status))
+	}
+	return fmt.Sprintf("%s (%s)", e.Message, e.Code)
+}
+
+// ask sends a request, with a body if in is not nil, and reads the answer into out.
+func (s *Service) ask(ctx context.Context, from http.Header, method, path string, in, out any) error {
+	var body io.Reader
+	if in != nil {
+		text, err := json.Marshal(in)
+		if err != nil {
+			return err
+		}
+		body = bytes.NewReader(text)
+	}
+	r, err := http.NewRequestWithContext(ctx, method, s.base+path, body)
+	if err != nil {
+		return err
+	}
+	if in != nil {
+		r.Header.Set("Content-Type", mediaJSON)
+	}
+	if s.token != "" {
+		r.Header.Set("Authorization", "Bearer "+s.token)
+	} else {
+		for _, name := range []string{"Authorization", "X-Forwarded-For", "X-Request-ID", headerRemote} {
+			if v := from.Get(name); v != "" {
+				r.Header.Set(name, v)
+			}
+		}
+	}
+	answer, err := s.client.Do(r)
+	if err != nil {
+		return err
+	}
+	defer answer.Body.Close()
+	text, err := io.ReadAll(io.LimitReader(answer.Body, maxAnswer+1))
+	if err != nil {
+		return err
+	}
+	if len(text) > maxAnswer {
+		return fmt.Errorf("the answer of the service has more than %d bytes", maxAnswer)
+	}
+	if answer.StatusCode != http.StatusOK {
+		refused := &RefusedError{Status: answer.StatusCode}
+		var problem struct {
+			Code    string `json:"code"`
+			Message string `json:"message"`
+		}
+		if json.Unmarshal(text, &problem) == nil {
+			refused.Code, refused.Message = problem.Code, problem.Message
+		}
+		return refused
+	}
+	return json.Unmarshal(text, out)
+}
+
+// inside is a transport to a handler of this process.
+type inside struct{ handler http.Handler }
+
+// headerRemote has, within this process, the address that the agent's request came from.
+const headerRemote = "X-Plaid-Agent"
+
+// RoundTrip implements http.RoundTripper.
+func (t inside) RoundTrip(r *http.Request) (answer *http.Response, err error) {
+	r = r.Clone(r.Context())
+	r.RequestURI = r.URL.RequestURI()
+	r.RemoteAddr = r.Header.Get(headerRemote)
+	r.Header.Del(headerRemote)
+	if r.Body == nil {
+		r.Body = http.NoBody
+	}
+	w := &answerWriter{header: http.Header{}, code: http.StatusOK}
+	defer func() {
+		if fault := recover(); fault != nil {
+			if fault != http.ErrAbortHandler { //nolint:errorlint // by net/http's contract it is this very value
+				panic(fault)
+			}
+			answer, err = nil, errors.Join(errors.New("the service broke its answer off"), r.Context().Err())
+		}
+	}()
+	t.handler.ServeHTTP(w, r)
+	return &http.Response{StatusCode: w.code, Header: w.header, Body: io.NopCloser(&w.body), Request: r, ContentLength: int64(w.body.Len())}, nil
+}
+
+// answerWriter keeps an answer.
+type answerWriter struct {
+	header http.Header
+	code   int
+	begun  bool
+	body   bytes.Buffer
+}
+
+func (w *answerWriter) Header() http.Header { return w.header }
+
+func (w *answerWriter) WriteHeader(code int) {
+	if !w.begun {
+		w.code, w.begun = code, true
+	}
+}
+
+func (w *answerWriter) Write(p []byte) (int, error) {
+	w.begun = true
+	if w.body.Len()+len(p) > maxAnswer {
+		return 0, fmt.Errorf("an answer has more than %d bytes", maxAnswer)
+	}
+	return w.body.Write(p)
+}

@@ -1,0 +1,212 @@
+package mcp
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// Keys of the service's answers that are no fields.
+const (
+	idKey      = "_id"
+	ordinalKey = "_subset_"
+)
+
+// textFields may have the text of a document, and titleFields its title, in this order.
+var (
+	textFields  = []string{"text", "page_content", "content", "body", "abstract"}
+	titleFields = []string{"title", "name", "heading"}
+)
+
+const (
+	// shortField is the longest value in bytes that is shown beside a hit.
+	shortField = 120
+	// shownFields is how many are.
+	shownFields = 12
+)
+
+// fieldsOf takes a document's metadata apart.
+func fieldsOf(m json.RawMessage) (id string, fields map[string]any, err error) {
+	if len(m) == 0 || string(m) == "null" {
+		return "", map[string]any{}, nil
+	}
+	d := json.NewDecoder(strings.NewReader(string(m)))
+	d.UseNumber() // numbers come out as they were written
+	if err := d.Decode(&fields); err != nil {
+		return "", nil, fmt.Errorf("metadata: %w", err)
+	}
+	id, _ = fields[idKey].(string)
+	delete(fields, idKey)
+	delete(fields, ordinalKey)
+	return id, fields, nil
+}
+
+// shown is a hit as it is shown: title, the part of its text that has most of the words, and
+// fields that are short.
+func shown(m json.RawMessage, words string) (hitOut, error) {
+	id, fields, err := fieldsOf(m)
+	if err != nil {
+		return hitOut{}, err
+	}
+	hit := hitOut{ID: id}
+	for _, name := range titleFields {
+		if title, ok := fields[name].(string); ok && title != "" {
+			hit.Title, _ = cut(title, 0, 2*shortField)
+			delete(fields, name)
+			break
+		}
+	}
+	if hit.Field = textField(fields); hit.Field != "" {
+		text := fields[hit.Field].(string)
+		hit.Text, hit.Start = snippet(text, words, SnippetBytes)
+		hit.Length = len(text)
+		delete(fields, hit.Field)
+	}
+	names := make([]string, 0, len(fields))
+	for name, value := range fields {
+		text, err := json.Marshal(value)
+		if err == nil && len(text) <= shortField && len(name) <= shortField {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	for _, name := range names[:min(len(names), shownFields)] {
+		if hit.Fields == nil {
+			hit.Fields = map[string]any{}
+		}
+		hit.Fields[name] = fields[name]
+	}
+	return hit, nil
+}
+
+// textField names the field with the text: one of the usual names, or else the longest
+// text that is too long to be shown whole.
+func textField(fields map[string]any) string {
+	for _, name := range textFields {
+		if text, ok := fields[name].(string); ok && text != "" {
+			return name
+		}
+	}
+	best, most := "", shortField
+	for name, value := range fields {
+		text, _ := value.(string)
+		if len(text) > most || len(text) == most && best != "" && name < best {
+			best, most = name, len(text)
+		}
+	}
+	return best
+}
+
+// snippet is a part of a text of about so many bytes, with most of the words, and where it
+// begins.
+func snippet(text, words string, most int) (part string, start int) {
+	if len(text) <= most {
+		return text, 0
+	}
+	wanted := map[string]bool{}
+	for word := range strings.FieldsFuncSeq(strings.ToLower(words), notOfWord) {
+		if utf8.RuneCountInString(word) > 2 {
+			wanted[word] = true
+		}
+	}
+	type place struct {
+		at   int
+		word string
+	}
+	var places []place // of words that are wanted, in order
+	at := 0
+	for at < len(text) {
+		size := strings.IndexFunc(text[at:], notOfWord)
+		if size < 0 {
+			size = len(text) - at
+		}
+		if size > 0 {
+			if word := strings.ToLower(text[at : at+size]); wanted[word] {
+				places = append(places, place{at, word})
+			}
+			at += size
+			continue
+		}
+		_, n := utf8.DecodeRuneInString(text[at:])
+		at += n
+	}
+	// The window with the most different words, and of those the first.
+	counts, best, from := map[string]int{}, 0, 0
+	for _, p := range places {
+		counts[p.word]++
+		for places[from].at+most*3/4 < p.at {
+			if counts[places[from].word]--; counts[places[from].word] == 0 {
+				delete(counts, places[from].word)
+			}
+			from++
+		}
+		if len(counts) > best {
+			best, start = len(counts), max(0, places[from].at-most/8)
+		}
+	}
+	start = min(start, len(text)-most)
+	for start > 0 && !utf8.RuneStart(text[start]) {
+		start--
+	}
+	if start > 0 { // not within a word
+		if i := strings.IndexFunc(text[start:min(start+64, len(text))], unicode.IsSpace); i >= 0 {
+			start += i + 1
+		}
+	}
+	part, _ = cut(text, start, most)
+	return part, start
+}
+
+func notOfWord(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) }
+
+// cut is a part of a text, of whole characters, and where it ends.
+func cut(text string, start, most int) (part string, end int) {
+	start = min(start, len(text))
+	for start > 0 && start < len(text) && !utf8.RuneStart(text[start]) {
+		start--
+	}
+	end = min(start+most, len(text))
+	for end > start && end < len(text) && !utf8.RuneStart(text[end]) {
+		end--
+	}
+	return text[start:end], end
+}
+
+// piece is a document with so much of its texts as there is room for.
+func piece(m json.RawMessage, start int, room *int) (documentOut, error) {
+	id, fields, err := fieldsOf(m)
+	if err != nil {
+		return documentOut{}, err
+	}
+	doc := documentOut{ID: id, Fields: fields}
+	names := make([]string, 0, len(fields))
+	for name := range fields {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		text, ok := fields[name].(string)
+		if !ok || len(text) <= shortField {
+			encoded, err := json.Marshal(fields[name])
+			if err != nil {
+				return documentOut{}, err
+			}
+			if len(encoded) > max(*room, shortField) {
+				fields[name] = fmt.Sprintf("(%d bytes, which are left out)", len(encoded))
+				continue
+			}
+			*room -= len(name) + len(encoded)
+			continue
+		}
+		part, end := cut(text, start, max(*room, shortField))
+		fields[name] = part
+		*room -= len(name) + len(part)
+		if end < len(text) && (doc.Next == 0 || end < doc.Next) {
+			doc.Next = end
+		}
+	}
+	return doc, nil
+}

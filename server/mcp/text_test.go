@@ -1,0 +1,67 @@
+package mcp
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+)
+
+// A snippet is a part of the text, of whole characters, and has a word that is wanted if the
+// text has one that fits.
+func TestSnippet(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		text := strings.Join(rapid.SliceOf(rapid.SampledFrom([]string{"dog", "Über", "a", "…", "日本", "longerword", "\n"})).Draw(t, "text"), " ")
+		most := rapid.IntRange(40, 200).Draw(t, "most")
+		part, start := snippet(text, "über dog?", most)
+		require.True(t, utf8.ValidString(part))
+		require.LessOrEqual(t, len(part), most)
+		require.True(t, strings.HasPrefix(text[start:], part))
+		if strings.Contains(text, "dog") || strings.Contains(text, "Über") {
+			require.True(t, strings.Contains(part, "dog") || strings.Contains(part, "Über"), "%q of %q", part, text)
+		}
+		if len(text) <= most {
+			require.Equal(t, text, part)
+		}
+	})
+}
+
+// Pieces of a document take the room that there is, whatever its fields are.
+func TestPiece(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		fields := rapid.MapOfN(rapid.StringN(1, 4, 8), rapid.OneOf(
+			rapid.Just[any](1.5), rapid.Just[any](nil), rapid.Just[any](strings.Repeat("ä", 3000)), rapid.Just[any](strings.Repeat("x", 20000)),
+			rapid.Just[any](make([]int, 9000)),
+		), 0, 6).Draw(t, "fields")
+		m, err := json.Marshal(fields)
+		require.NoError(t, err)
+		room := TextBytes
+		doc, err := piece(m, rapid.IntRange(0, 30000).Draw(t, "start"), &room)
+		require.NoError(t, err)
+		text, err := json.Marshal(doc)
+		require.NoError(t, err)
+		require.LessOrEqual(t, len(text), TextBytes+len(fields)*(2*shortField+64)+100)
+		hit, err := shown(m, "x")
+		require.NoError(t, err)
+		text, err = json.Marshal(hit)
+		require.NoError(t, err)
+		require.LessOrEqual(t, len(text), SnippetBytes+shownFields*3*shortField+1000)
+	})
+}
+
+func FuzzShown(f *testing.F) {
+	f.Add([]byte(`{"_id":"x","text":"a b c","n":1e400}`), "a")
+	f.Add([]byte(`[]`), "")
+	f.Add([]byte(`null`), "")
+	f.Fuzz(func(t *testing.T, m []byte, words string) {
+		hit, err := shown(m, words)
+		if err == nil && len(hit.Text) > SnippetBytes {
+			t.Fatalf("%d bytes", len(hit.Text))
+		}
+		room := TextBytes
+		_, _ = piece(m, 3, &room)
+	})
+}
