@@ -36,6 +36,7 @@ func TestEncodeForms(t *testing.T) {
 		"/encode":               {"texts": list{"a"}, "input_type": "query"},
 		"/v1/embeddings":        {"input": "a"},
 		"/rerank_with_encoding": {"query": "a", "documents": list{"b"}},
+		"/v1/rerank":            {"query": "a", "documents": list{"b"}},
 	} {
 		without.refused(t, 400, server.CodeModelNotLoaded, "POST", path, body)
 	}

@@ -94,6 +94,8 @@ func worstRequests(t *testing.T) {
 		{"/encode", many(`{"input_type":"document","texts":[`, `"`+strings.Repeat("a ", 500)+`"`, `]}`, 100_000)},
 		{"/encode", many(`{"input_type":"query","texts":[`, `"a"`, `]}`, size)},
 		{"/rerank", `{"query":[` + row + `],` + many(`"documents":[`, `{"embeddings":[`+row+`]}`, `]}`, size)},
+		{"/v1/rerank", many(`{"query":"a","documents":[`, `"a"`, `]}`, size)},
+		{"/v2/rerank", many(`{"query":"a","documents":[`, `{"text":"a"}`, `]}`, size)},
 		{"/rerank_with_encoding", many(`{"query":"a","documents":[`, `"a"`, `]}`, size)},
 	}
 	for _, w := range worst {

@@ -252,6 +252,8 @@ func TestAnswersAreAsDescribed(t *testing.T) {
 		{"POST", "/v1/embeddings", object{"input": list{"a"}}, nil},
 		{"POST", "/rerank", object{"query": matrix("cats"), "documents": list{query("cats")}}, nil},
 		{"POST", "/rerank_with_encoding", object{"query": "cats", "documents": list{"dogs"}}, nil},
+		{"POST", "/v1/rerank", object{"query": "cats", "documents": list{"dogs", object{"text": "cats"}}, "return_documents": true}, nil},
+		{"POST", "/v2/rerank", object{"query": "cats", "documents": list{"dogs"}}, nil},
 		{"POST", "/indices/pets/verify", nil, nil}, {"POST", "/indices/pets/retrain", nil, nil}, {"GET", "/indices/pets/backup", nil, nil},
 		{"PUT", "/indices/new/backup", "no index", []string{"Content-Type: application/octet-stream"}},
 		{"PUT", "/indices/new/import", "no archive", []string{"Content-Type: application/x-tar"}},

@@ -13,7 +13,7 @@ import (
 // What is decoded piece by piece is what encoding/json decodes, with the same errors.
 func TestPiecesAreTheWhole(t *testing.T) {
 	free := func(int64) error { return nil }
-	for _, into := range []any{&searchIn{}, &searchTextIn{}, &updateIn{}, &encodeIn{}, &embeddingsIn{}, &rerankIn{}, &rerankTextIn{}} {
+	for _, into := range []any{&searchIn{}, &searchTextIn{}, &updateIn{}, &encodeIn{}, &embeddingsIn{}, &rerankIn{}, &rerankTextIn{}, &rerankAPIIn{}} {
 		for _, text := range []string{
 			`{}`, ` { } `, `null`, `[]`, `7`,
 			`{"queries": [{"embeddings": [[1, 2], [3, 4]], "weights": [1, 2]}, null, {"subset": [1], "ids": []}], "params": {"top_k": 3}, "subset": [1, 2], "filter_condition": "a = ?", "filter_parameters": [1e3, "x"], "text_query": ["],[{\"", "b"]}`,
