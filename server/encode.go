@@ -2,11 +2,9 @@ package server
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"iter"
-	"path/filepath"
 	"slices"
 	"time"
 	"unicode/utf8"
@@ -35,47 +33,6 @@ type encodeOut struct {
 	role encode.Role
 }
 
-// embeddingsIn is the request of PyLate's server.
-type embeddingsIn struct {
-	Input   textsJSON `json:"input" doc:"a text, or a list of texts"`
-	IsQuery *bool     `json:"is_query,omitempty" doc:"default true"`
-	Model   string    `json:"model,omitempty" doc:"is not looked at: the service has one model"`
-}
-
-// fieldsOfOthers: clients of other services send fields that this one has no use for.
-func (*embeddingsIn) fieldsOfOthers() {}
-
-// textsJSON is a string or a list of strings.
-type textsJSON []string
-
-// UnmarshalJSON reads either.
-func (t *textsJSON) UnmarshalJSON(b []byte) error {
-	if len(b) > 0 && b[0] == '"' {
-		*t = make(textsJSON, 1)
-		return json.Unmarshal(b, &(*t)[0])
-	}
-	return json.Unmarshal(b, (*[]string)(t))
-}
-
-// schema implements schemer.
-func (textsJSON) schema() object {
-	return object{"anyOf": []object{{"type": "string"}, {"type": "array", "items": object{"type": "string"}}}}
-}
-
-type embeddingsOut struct {
-	Object string         `json:"object"`
-	Data   []embeddingOut `json:"data"`
-	Model  string         `json:"model"`
-
-	ask *embeddingsIn
-}
-
-type embeddingOut struct {
-	Object    string   `json:"object"`
-	Index     int      `json:"index"`
-	Embedding rowsJSON `json:"embedding"`
-}
-
 // modelCodes are those of routes that take texts.
 var modelCodes = []Code{CodeModelNotLoaded, CodeModelLoading, CodeModel}
 
@@ -92,7 +49,11 @@ func encodeRoutes() []route {
 			summary: "Turn texts into token vectors", example: `{"texts": ["how long do cats sleep?"], "input_type": "query"}`,
 			params: []param{{headerFormat, "header", "base64: answer with embeddings_b64 and shapes", object{"type": "string"}}}}, encodeTexts),
 		typed(route{method: "POST", pattern: "/v1/embeddings", id: "embeddings", tag: tag, need: Read, group: searching, fails: fails,
-			summary: "The same, with the request and answer of PyLate's server", example: `{"input": ["how long do cats sleep?"], "is_query": true}`}, embeddings),
+			summary: "The same, with the request and answer of OpenAI's and PyLate's services",
+			doc:     "Texts are documents unless is_query is true. Each has a matrix: a list of numbers for each token, or with encoding_format base64 one list of all, and its shape.",
+			example: `{"input": ["how long do cats sleep?"], "is_query": true}`}, embeddings),
+		typed(route{method: "GET", pattern: "/v1/models", id: "models", tag: tag, need: Read, group: looking,
+			summary: "The model of the service, as OpenAI's clients ask for it"}, models),
 	}
 }
 
@@ -290,47 +251,4 @@ func parseRole(s string) (encode.Role, error) {
 		}
 	}
 	return 0, bad("input_type is %q; there is query and document", s)
-}
-
-func embeddings(_ *request, in *embeddingsIn) (embeddingsOut, error) {
-	return embeddingsOut{ask: in}, nil
-}
-
-// answerTo implements answerer.
-func (out embeddingsOut) answerTo(q *request) error {
-	role := encode.Query
-	if in := out.ask; in.IsQuery != nil && !*in.IsQuery {
-		role = encode.Document
-	}
-	e, none := q.s.encoder()
-	if none != nil {
-		return none
-	}
-	model, err := json.Marshal(filepath.Base(e.Config().Dir))
-	if err != nil {
-		return err
-	}
-	w, err := q.stream()
-	if err != nil {
-		return err
-	}
-	w.text = append(w.text, `{"object":"list","data":[`...)
-	n := 0
-	err = q.encodeEach(role, out.ask.Input, nil, func(m Matrix, _ []encode.Token) error {
-		if n > 0 {
-			w.text = append(w.text, ',')
-		}
-		w.text = fmt.Appendf(w.text, `{"object":"embedding","index":%d,"embedding":`, n)
-		if err := w.vectors(m, appendRows); err != nil {
-			return err
-		}
-		w.text = append(w.text, '}')
-		n++
-		return w.pass()
-	})
-	if err != nil {
-		return err
-	}
-	w.text = fmt.Appendf(w.text, `],"model":%s}`, model)
-	return w.end()
 }

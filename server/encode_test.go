@@ -1,6 +1,7 @@
 package server_test
 
 import (
+	"encoding/base64"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -31,7 +32,31 @@ func TestEncodeForms(t *testing.T) {
 	require.Len(t, pylate.Data, 2)
 	require.Equal(t, 1, pylate.Data[1].Index)
 
+	var openai struct {
+		Data []struct {
+			Embedding string
+			Shape     []int
+		}
+		Model string
+		Usage struct {
+			Total int `json:"total_tokens"`
+		}
+	}
+	s.ok(t, 200, "POST", "/v1/embeddings", object{"input": list{"a", "b c"}, "encoding_format": "base64", "dimensions": wordDim, "user": "me"}, &openai)
+	require.Equal(t, []int{2, wordDim}, openai.Data[1].Shape)
+	bytes, err := base64.StdEncoding.DecodeString(openai.Data[1].Embedding)
+	require.NoError(t, err)
+	require.Len(t, bytes, 4*2*wordDim)
+	require.Equal(t, 3, openai.Usage.Total)
+	s.refused(t, 400, server.CodeBadRequest, "POST", "/v1/embeddings", object{"input": "a", "dimensions": wordDim + 1})
+	s.refused(t, 400, server.CodeBadRequest, "POST", "/v1/embeddings", object{"input": "a", "encoding_format": "int8"})
+	var models struct{ Data []struct{ ID string } }
+	s.ok(t, 200, "GET", "/v1/models", nil, &models)
+	require.Equal(t, openai.Model, models.Data[0].ID)
+
 	without := start(t, nil, nil)
+	without.ok(t, 200, "GET", "/v1/models", nil, &models)
+	require.Empty(t, models.Data)
 	for path, body := range map[string]object{
 		"/encode":               {"texts": list{"a"}, "input_type": "query"},
 		"/v1/embeddings":        {"input": "a"},

@@ -11,6 +11,7 @@ import json
 import math
 import threading
 
+import others
 import requests
 from click.testing import CliRunner
 from langchain_core.documents import Document as LangchainDocument
@@ -441,6 +442,9 @@ async def main():
     async with AsyncNextPlaidClient(o.texts) as client:
         await text_routes(Caller(client), "async")
     print("texts: passed")
+    others.embeddings(o.texts, matrix)
+    others.rerank(o.texts)
+    print("others: passed")
     await exceptions(o)
     print("exceptions: passed")
     command_line(o.plain, o.texts, o.tmp, o.keywords)
