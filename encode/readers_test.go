@@ -3,8 +3,6 @@ package encode
 import (
 	"compress/gzip"
 	"context"
-	"errors"
-	"fmt"
 	"io/fs"
 	"iter"
 	"os"
@@ -123,48 +121,4 @@ func TestFolder(t *testing.T) {
 	require.ErrorContains(t, err, "b.txt: is not valid UTF-8")
 	_, err = all(Folder(t.Context(), filepath.Join(dir, "none")))
 	require.ErrorIs(t, err, fs.ErrNotExist)
-}
-
-func TestWindow(t *testing.T) {
-	long := "one  two three\nfour five"
-	got, err := all(Window(seq([]Text{{ID: "a", Text: long, Title: "T", Payload: []byte("p")}, {ID: "b", Text: " two words "}, {ID: "c#1"}}), 3, 1))
-	require.NoError(t, err)
-	require.Equal(t, []Text{
-		{ID: "a#0", Title: "T", Text: "one  two three", Payload: []byte("p")},
-		{ID: "a#1", Title: "T", Text: "three\nfour five", Payload: []byte("p")},
-		{ID: "b", Text: " two words "}, {ID: "c#1#0"},
-	}, got)
-	for id, want := range map[string]string{"a#1": "a 1", "b": "b -1", "c#1#0": "c#1 0", "x#": "x# -1", "x#01": "x#01 -1"} {
-		text, n := WindowID(id)
-		require.Equal(t, want, fmt.Sprint(text, " ", n))
-	}
-	// Every word is in a passage, whatever the sizes.
-	for n := range 12 {
-		words := strings.Fields("a b c d e f g h i j k l")[:n]
-		for size := 1; size < 6; size++ {
-			for overlap := range size {
-				got, err := all(Window(seq([]Text{{ID: "x", Text: strings.Join(words, " ")}}), size, overlap))
-				require.NoError(t, err)
-				var back []string
-				for i, p := range got {
-					f := strings.Fields(p.Text)
-					require.LessOrEqual(t, len(f), size)
-					if i > 0 {
-						require.Greater(t, len(f), overlap, "a passage of nothing new")
-						require.Equal(t, back[len(back)-overlap:], f[:overlap])
-						f = f[overlap:]
-					}
-					back = append(back, f...)
-				}
-				require.Equal(t, len(words), len(back))
-			}
-		}
-	}
-	_, err = all(Window(seq(nil), 3, 3))
-	require.Error(t, err)
-	_, err = all(Window(seq([]Text{{Text: long}}), 3, 1))
-	require.ErrorContains(t, err, "has no id")
-	boom := errors.New("boom")
-	_, err = all(Window(func(yield func(Text, error) bool) { yield(Text{}, boom) }, 3, 1))
-	require.ErrorIs(t, err, boom)
 }

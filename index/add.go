@@ -9,6 +9,8 @@ import (
 	"runtime"
 	"slices"
 
+	"github.com/RoaringBitmap/roaring/v2"
+
 	"github.com/plaid-ir/plaid/internal/mergepolicy"
 	"github.com/plaid-ir/plaid/storage"
 	"github.com/plaid-ir/plaid/vectors"
@@ -17,7 +19,11 @@ import (
 // AddOptions for Add. The zero value, or nil, refuses ids that are there.
 type AddOptions struct {
 	// Replace lets a document take the place of one with the same id: it gets a
-	// new ordinal, and the old one is deleted, in the same transaction.
+	// new ordinal, and the old one is deleted, in the same transaction. With its
+	// passages ([vectors.Passage]) a document is one: those that are added take the
+	// place of all that were there, however many, and of the document if it had none.
+	// So the passages of a document are to be added together. Otherwise that is
+	// [ErrDuplicateID], as for an id.
 	Replace bool
 	// KeepPayload leaves a document that replaces another, and brings no payload, the
 	// payload of the old one.
@@ -42,7 +48,7 @@ type AddReport struct {
 	// Replaced those that took the place of another.
 	Docs, Empty, Replaced int
 	// Kept counts the replaced documents whose payload stayed, Deleted those of
-	// AddOptions.Delete.
+	// AddOptions.Delete, and passages that none of the new ones replaced by its id.
 	Kept, Deleted int
 	// First is the ordinal of the first document; the others follow it.
 	First uint32
@@ -115,6 +121,7 @@ type addition struct {
 	replaced map[string]uint32 // by id, the ordinals of documents that are replaced
 	removed  map[string]uint32 // the same of AddOptions.Delete
 	kept     int               // payloads of replaced documents
+	arrivals arrivals
 }
 
 // encode stages the documents, with those of the segments that the new one takes in, and
@@ -128,6 +135,8 @@ func (a *addition) encode(ctx context.Context) (*encoder, error) {
 		codec: a.snap.Quantizer(), backend: a.ix.backend, threads: a.options.Threads, normalize: a.snap.Header().Normalize, stage: stage,
 		fresh: func(id string) bool { _, old := a.replaced[id]; return !old },
 	}
+	a.arrivals = arrivals{roaring.New(), map[string]bool{}}
+	e.arrive = a.arrivals.note
 	if a.options.KeepPayload {
 		e.payload = a.keptPayload
 	}
@@ -135,6 +144,9 @@ func (a *addition) encode(ctx context.Context) (*encoder, error) {
 		e.progress = func(done int64) { a.options.Progress(Progress{"encode", done, a.tokens, "tokens"}) }
 	}
 	if err := e.encodeAll(ctx, a.src, a.options.Memory); err != nil {
+		return nil, err
+	}
+	if err := a.dropOthers(ctx); err != nil {
 		return nil, err
 	}
 	committing(a.options.Progress)

@@ -272,7 +272,11 @@ func Split(ctx context.Context, from *Snapshot, dir string, n int, by SplitBy, o
 	defer func() { err = errors.Join(err, folder.Close()) }()
 	c := &copying{options: o, total: int64(from.Len()), clamped: from.State().Clamped}
 	parts = make([]CopyReport, n)
-	for i, docs := range divide(from, n, by) {
+	sets, err := divide(ctx, from, n, by)
+	if err != nil {
+		return nil, err
+	}
+	for i, docs := range sets {
 		name := PartName(i, n)
 		r, err := c.part(ctx, filepath.Join(folder.Path(), name), CopyFrom{from, docs})
 		if err != nil {
@@ -305,7 +309,11 @@ func (c *copying) part(ctx context.Context, path string, from CopyFrom) (r *Copy
 }
 
 // divide gives each part its documents.
-func divide(from *Snapshot, n int, by SplitBy) []*roaring.Bitmap {
+func divide(ctx context.Context, from *Snapshot, n int, by SplitBy) ([]*roaring.Bitmap, error) {
+	passages, err := from.Passages(ctx)
+	if err != nil {
+		return nil, err
+	}
 	sets := make([]*roaring.Bitmap, n)
 	for i := range sets {
 		sets[i] = roaring.New()
@@ -319,7 +327,11 @@ func divide(from *Snapshot, n int, by SplitBy) []*roaring.Bitmap {
 			if !from.Live(ordinal) {
 				continue
 			}
-			part := Place(from.ID(ordinal), n)
+			id := from.ID(ordinal)
+			if passages.Contains(ordinal) {
+				id, _ = from.PassageOf(ordinal) // passages stay together
+			}
+			part := Place(id, n)
 			if by == ByRange {
 				part = int(min(float64(tokens)/float64(max(st.LiveTokens, 1))*float64(n), float64(n-1)))
 			}
@@ -327,5 +339,5 @@ func divide(from *Snapshot, n int, by SplitBy) []*roaring.Bitmap {
 			tokens += uint64(offsets[d+1] - offsets[d])
 		}
 	}
-	return sets
+	return sets, nil
 }

@@ -9,8 +9,9 @@ import (
 	"github.com/plaid-ir/plaid/storage"
 )
 
-// Delete removes documents by id, all in one transaction. Ids that name no
-// live document are returned in missing; they are no error. The space is
+// Delete removes documents by id, all in one transaction, and with a longer document
+// all its passages ([Snapshot.Named]). Ids that name no live document are returned in
+// missing; they are no error. The space is
 // reused after [Index.Compact].
 func (ix *Index) Delete(ctx context.Context, ids []string) (deleted int, missing []string, err error) {
 	return ix.deleteIDs(ctx, ids, nil)
@@ -18,22 +19,12 @@ func (ix *Index) Delete(ctx context.Context, ids []string) (deleted int, missing
 
 func (ix *Index) deleteIDs(ctx context.Context, ids []string, log *entry) (deleted int, missing []string, err error) {
 	deleted, err = ix.delete(ctx, func(snap *Snapshot) (*roaring.Bitmap, error) {
-		victims := roaring.New()
-		for _, id := range ids {
-			if err := ctx.Err(); err != nil {
-				return nil, err
-			}
-			ordinal, ok, err := snap.Ordinal(id)
-			switch {
-			case err != nil:
-				return nil, err
-			case ok:
-				victims.Add(ordinal)
-			default:
-				missing = append(missing, id)
-			}
+		if err := ctx.Err(); err != nil {
+			return nil, err
 		}
-		return victims, nil
+		var victims *roaring.Bitmap
+		victims, missing, err = snap.Named(ctx, ids)
+		return victims, err
 	}, log)
 	if err != nil {
 		return 0, nil, err

@@ -92,6 +92,8 @@ type encoder struct {
 	// payload is what a document without payload gets; nil: nothing.
 	payload  func(id string) ([]byte, error)
 	progress func(tokens int64)
+	// arrive is told of each document that is read, and may refuse it; nil: nobody is.
+	arrive func(row int, d vectors.Document) error
 
 	skip        int // documents that are staged already, of those that are read
 	docs, empty int
@@ -117,6 +119,11 @@ func (e *encoder) encodeAll(ctx context.Context, src vectors.Source, memory int6
 		}
 		if err := checkDocument(src, n, b.dim, d); err != nil {
 			return err
+		}
+		if e.arrive != nil {
+			if err := e.arrive(n, d); err != nil {
+				return err
+			}
 		}
 		n++
 		b.addDocument(d)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"unicode/utf8"
 
@@ -27,8 +28,8 @@ func (ix *Index) UpdatePayload(ctx context.Context, where *condition.Condition, 
 }
 
 func (ix *Index) updatePayload(ctx context.Context, where *condition.Condition, set condition.Fields, log *entry) (updated int, err error) {
-	if err := set.Validate(); err != nil {
-		return 0, fmt.Errorf("%w: %w", ErrOption, err)
+	if err := checkUpdate(set); err != nil {
+		return 0, err
 	}
 	err = ix.changePayload(ctx, log, func(snap *Snapshot) (map[uint32][]byte, error) {
 		if err := checkFields(ctx, []*Snapshot{snap}, where); err != nil {
@@ -42,6 +43,19 @@ func (ix *Index) updatePayload(ctx context.Context, where *condition.Condition, 
 		return 0, err
 	}
 	return updated, nil
+}
+
+// checkUpdate finds what is wrong with fields that are to be set.
+func checkUpdate(set condition.Fields) error {
+	if err := set.Validate(); err != nil {
+		return fmt.Errorf("%w: %w", ErrOption, err)
+	}
+	for name := range set {
+		if strings.EqualFold(name, vectors.PassageField) {
+			return fmt.Errorf("%w: field %s says of which document one is a passage, and stays as it is", ErrOption, name)
+		}
+	}
+	return nil
 }
 
 // merged are the payloads, with fields set, of the documents that a condition is true of.
@@ -68,7 +82,8 @@ func (s *Snapshot) merged(ctx context.Context, where *condition.Condition, set c
 }
 
 // SetPayload replaces the payloads of documents, by id, all in one transaction that no
-// vector takes part in. An empty payload removes what is there. Ids that name no live
+// vector takes part in. An empty payload removes what is there; that a document is a
+// passage stays. Ids that name no live
 // document are returned in missing, in order; they are no error.
 func (ix *Index) SetPayload(ctx context.Context, payloads map[string][]byte) (updated int, missing []string, err error) {
 	return ix.setPayload(ctx, payloads, nil)
@@ -86,9 +101,12 @@ func (ix *Index) setPayload(ctx context.Context, payloads map[string][]byte, log
 				return nil, err
 			}
 			ordinal, ok, err := snap.Ordinal(id)
+			if err == nil && ok {
+				p, err = snap.keepPassage(ctx, ordinal, p)
+			}
 			switch {
 			case err != nil:
-				return nil, err
+				return nil, fmt.Errorf("payload of document %q: %w", id, err)
 			case !ok:
 				missing = append(missing, id)
 			case len(p) == 0:

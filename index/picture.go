@@ -28,7 +28,8 @@ type picture struct {
 	live     liveSet
 	defaults func() (*storage.Defaults, error)
 	selector func() (*metadata.Selector, error) // made for the first condition
-	refs     int                                // guarded by Index.mu; one is the index's own
+	passages passageSet
+	refs     int // guarded by Index.mu; one is the index's own
 }
 
 // pictures counts those that were made.

@@ -65,24 +65,27 @@ func (s *Set) begin(ctx context.Context) (snap *SetSnapshot, done func(), err er
 	return snap, func() { _ = snap.Close(); s.write.end() }, nil
 }
 
-// having are the ids of which each file has a live document, and those that no file has.
-func (s *SetSnapshot) having(ctx context.Context, ids []string) (in [][]string, missing []string, err error) {
+// having are the ids that live documents of each file have, or with passages stand for
+// ([Snapshot.Named]), and those for which there is none in any file.
+func (s *SetSnapshot) having(ctx context.Context, ids []string, passages bool) (in [][]string, missing []string, err error) {
 	in = make([][]string, len(s.p.parts))
-	for _, id := range ids {
-		if err := ctx.Err(); err != nil {
+	found := map[string]bool{}
+	for i, p := range s.p.parts {
+		_, absent, err := p.named(ctx, ids, passages)
+		if err != nil {
 			return nil, nil, err
 		}
-		found := false
-		for i, p := range s.p.parts {
-			_, ok, err := p.Ordinal(id)
-			if err != nil {
-				return nil, nil, err
+		next := 0
+		for _, id := range ids {
+			if next < len(absent) && absent[next] == id {
+				next++
+				continue
 			}
-			if ok {
-				in[i], found = append(in[i], id), true
-			}
+			in[i], found[id] = append(in[i], id), true
 		}
-		if !found {
+	}
+	for _, id := range ids {
+		if !found[id] {
 			missing = append(missing, id)
 		}
 	}
@@ -96,7 +99,7 @@ type SetAddReport struct {
 }
 
 // Add adds documents as [Index.Add] does: one whose id is new goes to the file that
-// [Place] says, one that replaces another (AddOptions.Replace) to the file that has
+// [Place] says, a passage to that of the other passages, one that replaces another (AddOptions.Replace) to the file that has
 // that; if several files have the id, it is deleted in the others. Ids, dimension and
 // model are checked in all files before the first one is changed.
 func (s *Set) Add(ctx context.Context, src vectors.Source, opts *AddOptions) (r *SetAddReport, err error) {
@@ -165,6 +168,10 @@ func route(ctx context.Context, src vectors.Source, snap *SetSnapshot, o *AddOpt
 			return nil, nil, fmt.Errorf("%w: documents have %d, %s has %d", ErrDimension, d, p.Path(), p.Dim())
 		}
 	}
+	homes, err := passageHomes(ctx, src, parts)
+	if err != nil {
+		return nil, nil, err
+	}
 	seen := make(map[string]bool, src.Len())
 	for i := range src.Len() {
 		if err := ctx.Err(); err != nil {
@@ -190,12 +197,25 @@ func route(ctx context.Context, src vectors.Source, snap *SetSnapshot, o *AddOpt
 			}
 		}
 		if owner < 0 {
-			owner = Place(id, len(parts))
+			of := id // what it is, or may be a passage of
+			home, ok := homes[of]
+			if !ok {
+				of, _ = vectors.SplitPassageID(id)
+				home, ok = homes[of]
+			}
+			if ok && !o.Replace {
+				if err := checkPartNew(ctx, src, i, of, parts[home]); err != nil {
+					return nil, nil, err
+				}
+			}
+			if owner = home; !ok {
+				owner = Place(of, len(parts))
+			}
 		}
 		to[owner] = append(to[owner], i)
 	}
 	if src.Len() > 0 {
-		in, _, err := snap.having(ctx, slices.DeleteFunc(slices.Clone(o.Delete), func(id string) bool { return seen[id] }))
+		in, _, err := snap.having(ctx, slices.DeleteFunc(slices.Clone(o.Delete), func(id string) bool { return seen[id] }), false)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -206,22 +226,71 @@ func route(ctx context.Context, src vectors.Source, snap *SetSnapshot, o *AddOpt
 	return to, extra, nil
 }
 
+// checkPartNew refuses a document of a source whose id is that of a longer one, or which is
+// a passage of one, of which a file has something already.
+func checkPartNew(ctx context.Context, src vectors.Source, i int, of string, home *Snapshot) error {
+	if src.ID(i) != of {
+		for d, err := range src.Docs(ctx, i, i+1) {
+			if err != nil {
+				return err
+			}
+			if p, err := checkPassage(i, d); p == nil {
+				return err
+			}
+		}
+	}
+	return fmt.Errorf("document %d: %w: %q, of which %s has a part", i, ErrDuplicateID, of, home.Path())
+}
+
+// passageHomes are the files that have passages of the documents of a source, or the
+// documents of which it has passages.
+func passageHomes(ctx context.Context, src vectors.Source, parts []*Snapshot) (homes map[string]int, err error) {
+	ids := make([]string, src.Len())
+	whole := map[string]bool{}
+	for i := range ids {
+		var n int
+		if ids[i], n = vectors.SplitPassageID(src.ID(i)); n >= 0 {
+			whole[ids[i]] = true
+			ids = append(ids, src.ID(i)) // which may be what it is called
+		}
+	}
+	homes = map[string]int{}
+	for j, p := range parts {
+		docs, err := p.PassagesOf(ctx, ids)
+		if err != nil {
+			return nil, err
+		}
+		for it := docs.Iterator(); it.HasNext(); {
+			of, _ := p.PassageOf(it.Next())
+			homes[of] = j
+		}
+		for id := range whole {
+			if _, ok, err := p.Ordinal(id); err != nil {
+				return nil, err
+			} else if ok {
+				homes[id] = j
+			}
+		}
+	}
+	return homes, nil
+}
+
 // Delete removes documents by id, in every file that has them; see [Index.Delete].
 func (s *Set) Delete(ctx context.Context, ids []string) (deleted int, missing []string, err error) {
-	return s.changeByID(ctx, ids, func(ix *Index, ids []string) (int, error) {
+	return s.changeByID(ctx, ids, true, func(ix *Index, ids []string) (int, error) {
 		n, _, err := ix.Delete(ctx, ids)
 		return n, err
 	})
 }
 
 // changeByID changes documents in every file that has them: change is given those of one.
-func (s *Set) changeByID(ctx context.Context, ids []string, change func(*Index, []string) (int, error)) (changed int, missing []string, err error) {
+func (s *Set) changeByID(ctx context.Context, ids []string, passages bool, change func(*Index, []string) (int, error)) (changed int, missing []string, err error) {
 	snap, done, err := s.begin(ctx)
 	if err != nil {
 		return 0, nil, err
 	}
 	defer done()
-	in, missing, err := snap.having(ctx, ids)
+	in, missing, err := snap.having(ctx, ids, passages)
 	if err != nil {
 		return 0, nil, err
 	}

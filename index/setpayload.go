@@ -2,7 +2,6 @@ package index
 
 import (
 	"context"
-	"fmt"
 	"maps"
 	"slices"
 
@@ -15,8 +14,8 @@ import (
 //
 // The new payloads of all files are in memory until they are committed.
 func (s *Set) UpdatePayload(ctx context.Context, where *condition.Condition, set condition.Fields) (updated int, err error) {
-	if err := set.Validate(); err != nil {
-		return 0, fmt.Errorf("%w: %w", ErrOption, err)
+	if err := checkUpdate(set); err != nil {
+		return 0, err
 	}
 	snap, done, err := s.begin(ctx)
 	if err != nil {
@@ -66,7 +65,7 @@ func (s *Set) SetPayload(ctx context.Context, payloads map[string][]byte) (updat
 			return 0, nil, err
 		}
 	}
-	return s.changeByID(ctx, ids, func(ix *Index, ids []string) (int, error) {
+	return s.changeByID(ctx, ids, false, func(ix *Index, ids []string) (int, error) {
 		some := make(map[string][]byte, len(ids))
 		for _, id := range ids {
 			some[id] = payloads[id]

@@ -71,7 +71,7 @@ func (s *Selector) Select(ctx context.Context, c *condition.Condition) (*roaring
 		return nil, err
 	}
 	found.maybe.AndNot(found.sure)
-	matching, err := s.scan(ctx, c, found.maybe)
+	matching, err := s.scan(ctx, found.maybe, func(e *condition.Evaluation, d *condition.Document) (bool, error) { return e.Match(c, d) })
 	if err != nil {
 		return nil, err
 	}
@@ -138,8 +138,8 @@ func (s sets) Test(t *condition.Test, is condition.Truth) (between, error) {
 // scanBlock is how many payloads a goroutine reads at a time.
 var scanBlock = 1024
 
-// scan returns those of some documents that the condition is true of, by their payloads.
-func (s *Selector) scan(ctx context.Context, c *condition.Condition, docs *roaring.Bitmap) (*roaring.Bitmap, error) {
+// scan returns those of some documents that match by their payloads.
+func (s *Selector) scan(ctx context.Context, docs *roaring.Bitmap, match func(*condition.Evaluation, *condition.Document) (bool, error)) (*roaring.Bitmap, error) {
 	found := make([][]uint32, parallel.Blocks(int(docs.GetCardinality()), scanBlock))
 	err := s.read(ctx, docs, func(block int, ordinals []uint32) error {
 		evaluation := condition.NewEvaluation(ctx)
@@ -148,7 +148,7 @@ func (s *Selector) scan(ctx context.Context, c *condition.Condition, docs *roari
 			if err != nil {
 				return err
 			}
-			matches, err := evaluation.Match(c, d)
+			matches, err := match(evaluation, d)
 			if err != nil {
 				return err
 			}
@@ -184,6 +184,23 @@ func (s *Selector) document(e *condition.Evaluation, ordinal uint32) (*condition
 	}
 	payload, err := s.docs.Payload(ordinal)
 	return e.Document(payload, s.docs.ID(ordinal), ordinal), err
+}
+
+// Having are the documents that have a field, be it null.
+func (s *Selector) Having(ctx context.Context, f condition.Field) (*roaring.Bitmap, error) {
+	all, look := roaring.New(), s.rest.Clone()
+	for _, r := range s.runs {
+		docs, open, err := r.Present(f)
+		if err != nil {
+			return nil, ofRun(r.id, err)
+		}
+		all.Or(roaring.And(docs, r.counts))
+		look.Or(roaring.And(open, r.counts))
+	}
+	look.AndNot(all)
+	found, err := s.scan(ctx, look, func(_ *condition.Evaluation, d *condition.Document) (bool, error) { return d.Has(f), nil })
+	all.Or(found)
+	return all, err
 }
 
 // fieldsLooked bounds the fields of a run, and the documents that are in none, that Fields

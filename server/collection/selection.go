@@ -11,7 +11,7 @@ import (
 // Selection means all documents. What a list names and is not there is passed over.
 type Selection struct {
 	Numbers []uint64 // document ids
-	IDs     []string // names
+	IDs     []string // names; that of a longer document means all its passages ([vectors.Passage])
 	Where   *condition.Condition
 }
 

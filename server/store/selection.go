@@ -45,15 +45,9 @@ func resolve(ctx context.Context, snap *index.Snapshot, s *collection.Selection)
 		and(b)
 	}
 	if s.IDs != nil {
-		b := roaring.New()
-		for _, id := range s.IDs {
-			o, ok, err := ordinalOf(ctx, snap, id)
-			if err != nil {
-				return nil, err
-			}
-			if ok {
-				b.Add(o)
-			}
+		b, _, err := snap.Named(ctx, s.IDs)
+		if err != nil {
+			return nil, err
 		}
 		and(b)
 	}

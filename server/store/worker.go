@@ -98,7 +98,7 @@ func (w *worker) snapshot() (*opened, *index.Snapshot, error) {
 type batch struct {
 	dim      int
 	docs     []vectors.Document
-	taken    map[string]bool // ids
+	taken    map[string]bool // ids, and those of the documents that passages are of
 	requests []*request
 	first    uint32         // ordinal
 	model    *storage.Model // of the collection; nil: nobody has said
@@ -122,7 +122,7 @@ func (w *worker) update(ctx context.Context, group []*request) (n int) {
 			break
 		}
 		n++
-		if r.err = b.admit(r, snap); r.err == nil {
+		if r.err = b.admit(ctx, r, snap); r.err == nil {
 			b.requests = append(b.requests, r)
 		}
 	}
@@ -151,7 +151,8 @@ func (w *worker) update(ctx context.Context, group []*request) (n int) {
 
 func (b *batch) overlaps(r *request) bool {
 	for i := range r.docs {
-		if b.taken[r.docs[i].ID] {
+		of, _ := vectors.SplitPassageID(r.docs[i].ID)
+		if b.taken[r.docs[i].ID] || b.taken[of] {
 			return true
 		}
 	}
@@ -159,7 +160,7 @@ func (b *batch) overlaps(r *request) bool {
 }
 
 // admit adds the documents of a request, unless something is wrong with one of them.
-func (b *batch) admit(r *request, snap *index.Snapshot) error {
+func (b *batch) admit(ctx context.Context, r *request, snap *index.Snapshot) error {
 	if err := b.model.Check(r.model); err != nil {
 		return err
 	}
@@ -171,9 +172,15 @@ func (b *batch) admit(r *request, snap *index.Snapshot) error {
 		if d.ID == "" || r.replace || snap == nil {
 			continue
 		}
-		if _, there, err := snap.Ordinal(d.ID); err != nil {
+		names := []string{d.ID}
+		if p, err := vectors.PassageOf(d.ID, d.Metadata); err != nil {
+			return fault(err)
+		} else if p != nil {
+			names = append(names, p.Of)
+		}
+		if there, _, err := snap.Named(ctx, names); err != nil {
 			return err
-		} else if there {
+		} else if !there.IsEmpty() {
 			return fault(fmt.Errorf("%w: %q", index.ErrDuplicateID, d.ID))
 		}
 	}
@@ -183,7 +190,8 @@ func (b *batch) admit(r *request, snap *index.Snapshot) error {
 	r.receipt = collection.Receipt{Numbers: make([]uint64, len(r.docs)), IDs: make([]string, len(r.docs))}
 	for _, d := range r.docs {
 		if d.ID != "" {
-			b.taken[d.ID] = true
+			of, _ := vectors.SplitPassageID(d.ID)
+			b.taken[d.ID], b.taken[of] = true, true
 		}
 	}
 	for i, d := range r.docs {
@@ -192,7 +200,7 @@ func (b *batch) admit(r *request, snap *index.Snapshot) error {
 		id := d.ID
 		if id == "" {
 			var err error
-			if id, err = b.free(ordinal, snap); err != nil {
+			if id, err = b.free(ctx, ordinal, snap); err != nil {
 				return err
 			}
 			b.taken[id] = true
@@ -204,16 +212,17 @@ func (b *batch) admit(r *request, snap *index.Snapshot) error {
 }
 
 // free is an id for a document that was given none.
-func (b *batch) free(ordinal uint32, snap *index.Snapshot) (string, error) {
+func (b *batch) free(ctx context.Context, ordinal uint32, snap *index.Snapshot) (string, error) {
 	plain := strconv.FormatUint(uint64(ordinal), 10)
 	id := plain
 	for n := 1; ; n++ {
 		there := b.taken[id]
 		if !there && snap != nil {
-			var err error
-			if _, there, err = snap.Ordinal(id); err != nil {
+			docs, _, err := snap.Named(ctx, []string{id})
+			if err != nil {
 				return "", err
 			}
+			there = !docs.IsEmpty()
 		}
 		if !there {
 			return id, nil

@@ -5,9 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"path/filepath"
-	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -39,7 +37,8 @@ is if it was moved. Vectors that are said to be another model's are refused.
 
 An id that is in the index already is an error, or with --replace the document
 takes the place of the old one, whose payload it keeps if it brings none. With
---replace and --window, passages go that are left over of the text as it was.
+--replace the passages of a text take the place of all that it had, however many,
+and a text that has become short that of its passages.
 
 ` + severalHelp + ` A document goes to
 the file that has its id, or else to one by the hash of the id. Each file takes its
@@ -91,20 +90,24 @@ func (a *app) add(ctx context.Context, names *indexes, path string, in *input, w
 			o.Model = m
 		}
 		return s.survey(ctx, func(t encode.Text) error {
-			at, err := x.find(t.ID)
-			if err != nil || at == nil || o.Replace || t.ID == "" {
-				return err
+			ids := []string{t.ID}
+			if of, n := vectors.SplitPassageID(t.ID); n == 0 {
+				ids = append(ids, of)
 			}
-			return fmt.Errorf("%w: %s is in %s", index.ErrDuplicateID, out.Quoted(t.ID), at.Path())
+			for _, id := range ids {
+				at, err := x.find(id)
+				if err != nil {
+					return err
+				}
+				if at != nil && !o.Replace && id != "" {
+					return fmt.Errorf("%w: %s is in %s", index.ErrDuplicateID, out.Quoted(id), at.Path())
+				}
+			}
+			return nil
 		})
 	})
 	if err == nil {
 		err = s.run(ctx, func(src *vectors.Spool, r *textsReport) error {
-			if o.Replace && in.texts.Windowed() {
-				if o.Delete, err = a.leftOver(ctx, names, path, src); err != nil {
-					return err
-				}
-			}
 			return a.addDocuments(ctx, names, path, src, r, o, false)
 		})
 	}
@@ -112,44 +115,6 @@ func (a *app) add(ctx context.Context, names *indexes, path string, in *input, w
 		err = errors.Join(err, s.encoder.Close())
 	}
 	return err
-}
-
-// leftOver are the ids of passages of the same texts that are in the index and not
-// among the new ones, which are fewer than they were, or parted no more.
-func (a *app) leftOver(ctx context.Context, names *indexes, path string, src vectors.Source) (ids []string, err error) {
-	fresh, texts := map[string]bool{}, map[string]bool{}
-	for i := range src.Len() {
-		id := src.ID(i)
-		text, _ := encode.WindowID(id)
-		fresh[id], texts[text] = true, true
-	}
-	err = a.openSearched(ctx, names, path, func(x *searched) error {
-		for _, text := range slices.Sorted(maps.Keys(texts)) {
-			there := func(id string) (bool, error) {
-				at, err := x.find(id)
-				ok := at != nil
-				if ok && !fresh[id] {
-					ids = append(ids, id)
-				}
-				return ok, err
-			}
-			if _, err := there(text); err != nil {
-				return err
-			}
-			for n := 0; ; n++ {
-				id := fmt.Sprintf("%s#%d", text, n)
-				ok, err := there(id)
-				if err != nil {
-					return err
-				}
-				if !ok && !fresh[id] {
-					break
-				}
-			}
-		}
-		return ctx.Err()
-	})
-	return ids, err
 }
 
 func (a *app) addDocuments(ctx context.Context, names *indexes, path string, src vectors.Source, texts *textsReport, o index.AddOptions, checked bool) error {

@@ -56,6 +56,7 @@ type spooling struct {
 // survey goes through the texts before the first one is encoded, if they can be
 // gone through again, and lets check look at each.
 func (s *spooling) survey(ctx context.Context, check func(encode.Text) error) (err error) {
+	s.texts.Tokenizer = s.encoder.Config().Tokenizer
 	if s.texts.Again() {
 		s.known, err = encode.SurveyTexts(checked(s.texts.Open(ctx, nil), check))
 	}

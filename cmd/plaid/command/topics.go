@@ -17,7 +17,7 @@ var topics = []struct {
 }{
 	{"Queries", []string{"queries", "query-ids", "query-lengths", "query-mask", "queries-text"}},
 	{"Input", []string{
-		"text", "text-format", "drop-text", "window", "overlap", "spool",
+		"text", "text-format", "drop-text", "window", "window-by", "overlap", "spool",
 		"vectors", "docs", "ids", "lengths", "mask", "input-format", "no-normalize",
 	}},
 	{"Model", []string{

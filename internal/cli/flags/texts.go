@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/plaid-ir/plaid/encode"
+	"github.com/plaid-ir/plaid/encode/tokenizer"
 	"github.com/plaid-ir/plaid/internal/infile"
 )
 
@@ -24,7 +25,10 @@ type Texts struct {
 	// Drop keeps titles and texts out of the payload.
 	Drop bool
 
-	format          string
+	// Tokenizer is the model's, for passages by its tokens.
+	Tokenizer *tokenizer.Tokenizer
+
+	format, by      string
 	window, overlap int
 }
 
@@ -35,8 +39,13 @@ func (t *Texts) Register(f *pflag.FlagSet, arguments bool) {
 		f.StringArrayVar(&t.Paths, "text", nil, "`FILE` of texts to encode: .jsonl, .csv, .tsv, .txt (a text a line), each also as .gz; a folder of .txt and .md; - for stdin; may be repeated")
 	}
 	t.registerFormat(f)
-	f.Var(Int(&t.window, 0, 0), "window", "part texts into passages of so many words, with ids like doc#0 (0: do not)")
+	f.Var(Int(&t.window, 0, 0), "window", "part texts into passages of at most so many words, with ids like doc#0 (0: do not)")
 	f.Var(Int(&t.overlap, 0, 0), "overlap", "words that a passage of --window repeats of the one before")
+	var units []string
+	for _, unit := range encode.Units() {
+		units = append(units, string(unit))
+	}
+	f.Var(Choice(&t.by, string(encode.ByWords), units...), "window-by", "what passages are made of: words, whole sentences, sections of Markdown, or words counted by tokens of the model")
 }
 
 // RegisterDrop adds the flag for what is kept of texts.
@@ -57,9 +66,6 @@ func (t *Texts) registerFormat(f *pflag.FlagSet) {
 	f.Var(Choice(&t.format, "", words...), "text-format", "how texts are written (default: by the name of the file; stdin: jsonl)")
 }
 
-// Windowed says whether texts are parted into passages.
-func (t *Texts) Windowed() bool { return t.window > 0 }
-
 // Given says whether texts were given.
 func (t *Texts) Given() bool { return len(t.Paths) > 0 }
 
@@ -79,10 +85,10 @@ func (t *Texts) Check() error {
 	switch {
 	case stdin > 1:
 		return Usagef("stdin (-) can be read once")
-	case t.overlap > 0 && t.window == 0:
-		return Usagef("--overlap goes with --window")
+	case t.window == 0 && (t.overlap > 0 || t.by != "" && t.by != string(encode.ByWords)):
+		return Usagef("--overlap and --window-by go with --window")
 	case t.window > 0 && t.overlap >= t.window:
-		return Usagef("--overlap %d: passages of %d words can repeat fewer", t.overlap, t.window)
+		return Usagef("--overlap %d: passages of %d can repeat fewer", t.overlap, t.window)
 	}
 	return nil
 }
@@ -106,7 +112,7 @@ func (t *Texts) Named(err error) error { return named(t.Paths, err) }
 func (t *Texts) Open(ctx context.Context, stdin io.Reader) iter.Seq2[encode.Text, error] {
 	texts := t.all(ctx, stdin)
 	if t.window > 0 {
-		texts = encode.Window(numbered(texts), t.window, t.overlap)
+		texts = encode.Passages(numbered(texts), encode.Parting{By: encode.Unit(t.by), Size: t.window, Overlap: t.overlap, Tokenizer: t.Tokenizer})
 	}
 	if t.Drop {
 		return texts

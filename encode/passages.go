@@ -1,0 +1,309 @@
+package encode
+
+import (
+	"fmt"
+	"iter"
+	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/plaid-ir/plaid/encode/tokenizer"
+	"github.com/plaid-ir/plaid/vectors"
+)
+
+// Parting says how long texts are parted into passages.
+type Parting struct {
+	// By is what is not cut in two.
+	By Unit
+	// Size is how much of a text a passage has at most, and Overlap how much of it is
+	// repeated of the one before: in tokens by tokens, and in words otherwise. Words are
+	// what lies between white space. A title and a prompt come on top of that.
+	Size, Overlap int
+	// Tokenizer counts tokens; that of a model is in its Config.
+	Tokenizer *tokenizer.Tokenizer
+}
+
+// Unit is what passages are made of.
+type Unit string
+
+const (
+	ByWords Unit = "words"
+	// BySentences keeps sentences whole that are not longer than a passage.
+	BySentences Unit = "sentences"
+	// ByHeadings begins a passage at each heading of a text in Markdown, and parts a
+	// section that is too long by sentences. The headings that a section is below
+	// are part of the title of its passages.
+	ByHeadings Unit = "headings"
+	// ByTokens keeps words whole, and counts the tokens of a model.
+	ByTokens Unit = "tokens"
+)
+
+// Units are all that there are.
+func Units() []Unit { return []Unit{ByWords, BySentences, ByHeadings, ByTokens} }
+
+func (p *Parting) check() error {
+	switch {
+	case p.Size < 1 || p.Overlap < 0 || p.Overlap >= p.Size:
+		return fmt.Errorf("passages of %d that overlap by %d are impossible", p.Size, p.Overlap)
+	case p.By == ByTokens && p.Tokenizer == nil:
+		return fmt.Errorf("passages by tokens need the tokenizer of a model in a folder")
+	case p.By == ByTokens, p.By == ByWords, p.By == BySentences, p.By == ByHeadings:
+		return nil
+	}
+	return fmt.Errorf("passages by %q: there are %v", p.By, Units())
+}
+
+// Passages parts texts that are longer than a passage. A passage keeps the title and the
+// payload of its text, with a [vectors.Passage] in it, which also gives it its id. Texts
+// that are short enough stay as they are, but for one whose id looks like that of a
+// passage: it becomes the only passage of itself. A text that is a passage stays one.
+func Passages(texts iter.Seq2[Text, error], how Parting) iter.Seq2[Text, error] {
+	return func(yield func(Text, error) bool) {
+		if err := how.check(); err != nil {
+			yield(Text{}, err)
+			return
+		}
+		row := -1
+		for t, err := range texts {
+			row++
+			var parts []passage
+			if err == nil {
+				parts, err = how.part(t.Text)
+			}
+			if err != nil {
+				yield(Text{}, err)
+				return
+			}
+			_, n := vectors.SplitPassageID(t.ID)
+			is, perr := vectors.PassageOf(t.ID, t.Payload)
+			if perr != nil {
+				yield(Text{}, &TextError{Row: row, ID: t.ID, Err: perr})
+				return
+			}
+			if is != nil || len(parts) < 2 && n < 0 {
+				if !yield(t, nil) {
+					return
+				}
+				continue
+			}
+			if t.ID == "" {
+				yield(Text{}, &TextError{Row: row, Err: fmt.Errorf("has no id, which its passages need")})
+				return
+			}
+			if len(parts) == 0 {
+				parts = []passage{{end: len(t.Text)}}
+			}
+			for n, part := range parts {
+				p := t
+				own := vectors.Passage{Of: t.ID, Number: n, Start: part.start, End: part.end}
+				p.ID, p.Text = own.ID(), t.Text[part.start:part.end]
+				p.Title = strings.Join(append(nonEmpty(t.Title), part.headings...), " › ")
+				if p.Payload, err = own.Payload(t.Payload); err != nil {
+					yield(Text{}, &TextError{Row: row, ID: t.ID, Err: err})
+					return
+				}
+				if !yield(p, nil) {
+					return
+				}
+			}
+		}
+	}
+}
+
+func nonEmpty(s string) []string {
+	if s == "" {
+		return nil
+	}
+	return []string{s}
+}
+
+// passage is a part of a text.
+type passage struct {
+	start, end int // bytes
+	headings   []string
+}
+
+// unit is what is not cut in two: bytes of a text, and how much it counts.
+type unit struct{ start, end, weight int }
+
+// part is the passages of a text, at least one unless there is no word in it.
+func (p *Parting) part(text string) (parts []passage, err error) {
+	switch p.By {
+	case BySentences:
+		return p.fill(nil, p.sentences(text, 0)), nil
+	case ByHeadings:
+		for _, s := range sections(text) {
+			from := len(parts)
+			parts = p.fill(parts, p.sentences(text[s.start:s.end], s.start))
+			for i := from; i < len(parts); i++ {
+				parts[i].headings = s.above
+				if i > from { // the first begins with it
+					parts[i].headings = slices.Concat(s.above, nonEmpty(s.own))
+				}
+			}
+		}
+		return parts, nil
+	}
+	units := words(text)
+	if p.By == ByTokens {
+		tokens, err := p.Tokenizer.Encode(text)
+		if err != nil {
+			return nil, err
+		}
+		for i, at := 0, 0; i < len(units); i++ {
+			units[i].weight = 0
+			for ; at < len(tokens) && (i+1 == len(units) || tokens[at].Start < units[i+1].start); at++ {
+				units[i].weight++
+			}
+		}
+	}
+	return p.fill(nil, units), nil
+}
+
+// fill puts units into as few passages as will do.
+func (p *Parting) fill(parts []passage, units []unit) []passage {
+	for first := 0; first < len(units); {
+		end, weight := first+1, units[first].weight
+		for end < len(units) && weight+units[end].weight <= p.Size {
+			weight += units[end].weight
+			end++
+		}
+		parts = append(parts, passage{start: units[first].start, end: units[end-1].end})
+		if end == len(units) {
+			break
+		}
+		// What is repeated leaves room for a unit that is not.
+		first, weight = end, units[end].weight
+		for repeated := 0; first > 0; first-- {
+			w := units[first-1].weight
+			if repeated += w; repeated > p.Overlap || weight+w > p.Size {
+				break
+			}
+			weight += w
+		}
+	}
+	return parts
+}
+
+// words are what lies between white space.
+func words(s string) (units []unit) {
+	space := true
+	for i, r := range s {
+		is := unicode.IsSpace(r)
+		switch {
+		case space && !is:
+			units = append(units, unit{i, len(s), 1})
+		case is && !space:
+			units[len(units)-1].end = i
+		}
+		space = is
+	}
+	return units
+}
+
+// sentences are those of a part of a text that begins at a byte of it. One that is longer
+// than a passage is taken apart into its words.
+func (p *Parting) sentences(part string, at int) (units []unit) {
+	add := func(lo, hi int) {
+		inside := words(part[lo:hi])
+		if len(inside) == 0 {
+			return
+		}
+		for i := range inside {
+			inside[i].start += at + lo
+			inside[i].end += at + lo
+		}
+		if len(inside) <= p.Size {
+			inside = []unit{{inside[0].start, inside[len(inside)-1].end, len(inside)}}
+		}
+		units = append(units, inside...)
+	}
+	begin := 0
+	for i := 0; i < len(part); {
+		end := sentenceEnd(part[i:])
+		if end == 0 {
+			_, n := utf8.DecodeRuneInString(part[i:])
+			i += n
+			continue
+		}
+		i += end
+		add(begin, i)
+		begin = i
+	}
+	add(begin, len(part))
+	return units
+}
+
+// sentenceEnd is how many bytes at the beginning of a text end a sentence; 0: they do
+// not. A sentence ends at an empty line, at a full stop of Chinese or Japanese, and at
+// one of ours, with closing quotes and brackets behind it, that white space follows and
+// then no small letter.
+func sentenceEnd(s string) int {
+	first, n := utf8.DecodeRuneInString(s)
+	switch {
+	case strings.HasPrefix(s, "\n\n") || strings.HasPrefix(s, "\n\r\n"):
+		return 2
+	case !strings.ContainsRune(".!?…。！？", first):
+		return 0
+	}
+	wide := first > utf8.RuneSelf && first != '…'
+	for n < len(s) {
+		r, size := utf8.DecodeRuneInString(s[n:])
+		if !strings.ContainsRune(".!?…。！？\"')]}”’»」』）", r) {
+			break
+		}
+		n += size
+	}
+	rest := strings.TrimLeftFunc(s[n:], unicode.IsSpace)
+	next, _ := utf8.DecodeRuneInString(rest)
+	if wide || rest == "" || len(rest) < len(s)-n && !unicode.IsLower(next) {
+		return n
+	}
+	return 0
+}
+
+// section is what lies between two headings, the first of which belongs to it.
+type section struct {
+	start, end int
+	above      []string // headings of the sections that it is in
+	own        string
+}
+
+// sections are those of a text in Markdown, by headings of lines that begin with #.
+func sections(text string) (all []section) {
+	var path [6]string
+	last, fence := section{}, ""
+	end := func(at int) {
+		if last.end = at; at > last.start {
+			all = append(all, last)
+		}
+	}
+	for at := 0; at < len(text); {
+		next := len(text)
+		if n := strings.IndexByte(text[at:], '\n'); n >= 0 {
+			next = at + n + 1
+		}
+		line := strings.TrimSpace(text[at:next])
+		switch level := len(line) - len(strings.TrimLeft(line, "#")); {
+		case fence != "":
+			if strings.HasPrefix(line, fence) {
+				fence = ""
+			}
+		case strings.HasPrefix(line, "```"), strings.HasPrefix(line, "~~~"):
+			fence = line[:3]
+		case level < 1 || level > len(path) || len(line) > level && line[level] != ' ' && line[level] != '\t':
+		default:
+			end(at)
+			path[level-1] = strings.TrimSpace(strings.Trim(line, "#"))
+			clear(path[level:])
+			last = section{start: at, own: path[level-1]}
+			for _, h := range path[:level-1] {
+				last.above = append(last.above, nonEmpty(h)...)
+			}
+		}
+		at = next
+	}
+	end(len(text))
+	return all
+}

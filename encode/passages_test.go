@@ -1,0 +1,141 @@
+package encode
+
+import (
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+	"unicode"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/plaid-ir/plaid/encode/internal/modeltest"
+	"github.com/plaid-ir/plaid/vectors"
+)
+
+func parted(t require.TestingT, text Text, how Parting) []Text {
+	got, err := all(Passages(seq([]Text{text}), how))
+	require.NoError(t, err)
+	return got
+}
+
+func TestPassagesByWords(t *testing.T) {
+	long := "one  two three\nfour five "
+	got, err := all(Passages(seq([]Text{
+		{ID: "a", Text: long, Title: "T", Payload: []byte(`{"year":1}`)}, {ID: "b", Text: " two words "}, {ID: "c#1"},
+	}), Parting{By: ByWords, Size: 3, Overlap: 1}))
+	require.NoError(t, err)
+	require.Equal(t, []Text{
+		{ID: "a#0", Title: "T", Text: "one  two three", Payload: []byte(`{"_passage":{"of":"a","n":0,"start":0,"end":14},"year":1}`)},
+		{ID: "a#1", Title: "T", Text: "three\nfour five", Payload: []byte(`{"_passage":{"of":"a","n":1,"start":9,"end":24},"year":1}`)},
+		{ID: "b", Text: " two words "},
+		{ID: "c#1#0", Payload: []byte(`{"_passage":{"of":"c#1","n":0,"start":0,"end":0}}`)},
+	}, got)
+	again, err := all(Passages(seq(got), Parting{By: ByWords, Size: 1}))
+	require.NoError(t, err)
+	require.Equal(t, []string{"a#0", "a#1", "b#0", "b#1", "c#1#0"}, ids(again), "passages stay")
+}
+
+func ids(texts []Text) (ids []string) {
+	for _, t := range texts {
+		ids = append(ids, t.ID)
+	}
+	return ids
+}
+
+func TestPassagesErrors(t *testing.T) {
+	boom := errors.New("boom")
+	for name, c := range map[string]struct {
+		texts []Text
+		how   Parting
+		want  string
+	}{
+		"overlap":   {how: Parting{By: ByWords, Size: 3, Overlap: 3}, want: "overlap by 3"},
+		"unit":      {how: Parting{By: "lines", Size: 3}, want: "lines"},
+		"tokenizer": {how: Parting{By: ByTokens, Size: 3}, want: "tokenizer"},
+		"id":        {[]Text{{Text: "a b c d"}}, Parting{By: ByWords, Size: 3}, "has no id"},
+		"payload":   {[]Text{{ID: "x", Text: "a b c d", Payload: []byte("p")}}, Parting{By: ByWords, Size: 3}, "JSON object"},
+		"passage":   {[]Text{{ID: "x", Text: "a", Payload: []byte(`{"_passage":{"of":"y","n":0}}`)}}, Parting{By: ByWords, Size: 3}, `"y#0"`},
+	} {
+		_, err := all(Passages(seq(c.texts), c.how))
+		require.ErrorContains(t, err, c.want, name)
+	}
+	_, err := all(Passages(func(yield func(Text, error) bool) { yield(Text{}, boom) }, Parting{By: ByWords, Size: 3}))
+	require.ErrorIs(t, err, boom)
+}
+
+func TestPassagesBySentences(t *testing.T) {
+	text := "Dr. no stops here. It has 3.5 kg! \"Really?\" Yes\n\nA title\n\n一つ。二つ！ and a sentence that is much too long to stay whole"
+	how := Parting{By: BySentences, Size: 5}
+	var got []string
+	for _, p := range parted(t, Text{ID: "x", Text: text}, how) {
+		got = append(got, p.Text)
+	}
+	require.Equal(t, []string{
+		"Dr. no stops here.", "It has 3.5 kg! \"Really?\"", "Yes\n\nA title\n\n一つ。二つ！", "and a sentence that is", "much too long to stay", "whole",
+	}, got)
+}
+
+func TestPassagesByHeadings(t *testing.T) {
+	text := "before\n# One\na b c d. E f g h.\n## Two #\n```\n# no heading\n```\n### \nx\n# Three\n#hash\n"
+	var got [][2]string
+	for _, p := range parted(t, Text{ID: "x", Title: "T", Text: text}, Parting{By: ByHeadings, Size: 7}) {
+		got = append(got, [2]string{p.Title, p.Text})
+	}
+	require.Equal(t, [][2]string{
+		{"T", "before"},
+		{"T", "# One\na b c d."},
+		{"T › One", "E f g h."},
+		{"T › One", "## Two #\n```\n# no heading"},
+		{"T › One › Two", "```"},
+		{"T › One › Two", "### \nx"},
+		{"T", "# Three\n#hash"},
+	}, got)
+}
+
+// Whatever a text is and however it is parted: each passage is the bytes that it says, no
+// longer than it may be, and brings something; and nothing but white space is in none.
+func TestPassagesCoverTheText(t *testing.T) {
+	dir := t.TempDir()
+	modeltest.MultiVector(t, dir)
+	e := open(t, dir, nil)
+	rapid.Check(t, func(t *rapid.T) {
+		how := Parting{
+			By: rapid.SampledFrom(Units()).Draw(t, "by"), Size: rapid.IntRange(1, 6).Draw(t, "size"), Tokenizer: e.Config().Tokenizer,
+		}
+		how.Overlap = rapid.IntRange(0, how.Size-1).Draw(t, "overlap")
+		text := strings.Join(rapid.SliceOfN(rapid.SampledFrom([]string{"a", "the cell", ".", "! ", " ", "\n", "\n\n", "# ", "## b", "```\n", "。", "é", "\u00a0", "divides", "\""}), 0, 30).Draw(t, "text"), "")
+		got := parted(t, Text{ID: "x", Text: text}, how)
+		if len(got) == 1 && got[0].ID == "x" {
+			require.Equal(t, text, got[0].Text)
+			return
+		}
+		end := 0
+		for n, p := range got {
+			at, err := vectors.PassageOf(p.ID, p.Payload)
+			require.NoError(t, err)
+			require.True(t, json.Valid(p.Payload))
+			require.Equal(t, n, at.Number)
+			require.Equal(t, text[at.Start:at.End], p.Text)
+			require.Equal(t, strings.TrimSpace(p.Text), p.Text)
+			require.Greater(t, at.End, end, "a passage of nothing new")
+			require.Empty(t, strings.TrimFunc(text[end:max(at.Start, end)], unicode.IsSpace), "text that is in no passage")
+			size := len(strings.Fields(p.Text))
+			if how.By == ByTokens {
+				tokens, err := how.Tokenizer.Encode(p.Text)
+				require.NoError(t, err)
+				size = min(len(tokens), size*how.Size) // a word alone may be longer
+				if len(strings.Fields(p.Text)) == 1 {
+					size = 1
+				}
+			}
+			require.LessOrEqual(t, size, how.Size)
+			if how.By == ByWords && n > 0 {
+				require.Equal(t, how.Overlap, len(strings.Fields(text[min(at.Start, end):end])))
+			}
+			end = at.End
+		}
+		require.Empty(t, strings.TrimFunc(text[end:], unicode.IsSpace))
+	})
+}

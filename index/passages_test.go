@@ -1,0 +1,312 @@
+package index
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/plaid-ir/plaid/internal/testenv"
+	"github.com/plaid-ir/plaid/metadata/condition"
+	"github.com/plaid-ir/plaid/vectors"
+)
+
+// longer are documents of passages, n of each; of 0 the document itself.
+func longer(t tb, round int, passages map[string]int) (docs []vectors.Document) {
+	rng := 0
+	for _, of := range slices.Sorted(maps.Keys(passages)) {
+		rng++
+		plain := fmt.Appendf(nil, `{"round":%d}`, round)
+		if passages[of] == 0 {
+			docs = append(docs, vectors.Document{ID: of, Tokens: []float32{1, 2, 3, float32(rng)}, Payload: plain})
+		}
+		for n := range passages[of] {
+			p := vectors.Passage{Of: of, Number: n, Start: 10 * n, End: 10*n + 10}
+			payload, err := p.Payload(plain)
+			require.NoError(t, err)
+			docs = append(docs, vectors.Document{ID: p.ID(), Tokens: []float32{1, float32(n), 3, float32(rng)}, Payload: payload})
+		}
+	}
+	return docs
+}
+
+func bind(t tb, text string, params ...any) *condition.Condition {
+	e, err := condition.Parse(text)
+	require.NoError(t, err)
+	c, err := e.Bind(params...)
+	require.NoError(t, err)
+	return c
+}
+
+// checkPassages compares what is there with a picture: the round of each document by id.
+func checkPassages(t *rapid.T, snaps []*Snapshot, want map[string]int, parents []string) {
+	got, of := map[string]int{}, map[string][]string{}
+	for _, s := range snaps {
+		for o := range s.State().Docs {
+			if !s.Live(o) {
+				continue
+			}
+			var p struct{ Round int }
+			raw, err := s.Payload(o)
+			require.NoError(t, err)
+			require.NoError(t, json.Unmarshal(raw, &p))
+			require.NotContains(t, got, s.ID(o))
+			got[s.ID(o)] = p.Round
+			pass, err := vectors.PassageOf(s.ID(o), raw)
+			require.NoError(t, err)
+			if pass != nil {
+				of[pass.Of] = append(of[pass.Of], s.ID(o))
+			}
+		}
+		for _, ids := range [][]string{parents, parents[:1]} { // both ways of finding them
+			docs, err := s.PassagesOf(t.Context(), ids)
+			require.NoError(t, err)
+			all, err := s.Passages(t.Context())
+			require.NoError(t, err)
+			for o := range s.State().Docs {
+				is, err := vectors.PassageOf(s.ID(o), mustPayload(t, s, o))
+				require.NoError(t, err)
+				require.Equal(t, s.Live(o) && is != nil, all.Contains(o))
+				require.Equal(t, s.Live(o) && is != nil && slices.Contains(ids, is.Of), docs.Contains(o))
+			}
+		}
+	}
+	require.Equal(t, want, got)
+	for _, p := range parents {
+		in := 0 // how many files have some of its passages
+		for _, s := range snaps {
+			if docs, err := s.PassagesOf(t.Context(), []string{p}); err == nil && !docs.IsEmpty() {
+				in++
+			}
+		}
+		require.LessOrEqual(t, in, 1, "passages of %s in several files", p)
+	}
+}
+
+func mustPayload(t tb, s *Snapshot, o uint32) []byte {
+	if !s.Live(o) {
+		return nil
+	}
+	p, err := s.Payload(o)
+	require.NoError(t, err)
+	return p
+}
+
+// Random changes of documents of passages, against a picture of what should be there.
+func TestPassagesModel(t *testing.T) {
+	small(t)
+	parents := []string{"a", "b", "c#7", "d", "\"e\" a longer name than forty bytes, which runs cut off"}
+	ram, runs := testenv.RAMDir(t), 0
+	rapid.Check(t, func(t *rapid.T) {
+		runs++
+		dir := filepath.Join(ram, fmt.Sprint("m", runs))
+		want := map[string]int{"c#7": 0, "c": 0, "x": 0}
+		seed := longer(t, 0, map[string]int{"c#7": 0, "c": 0, "x": 0}) // c#7 is no passage of c
+		path := dir + ".plaid"
+		_, err := Build(t.Context(), path, fromDocs(t, 4, seed), &BuildOptions{Centroids: 2, Nbits: 2})
+		require.NoError(t, err)
+		ix, err := Open(t.Context(), path, &Options{Write: true})
+		require.NoError(t, err)
+		var set *Set
+		defer func() {
+			if set != nil {
+				require.NoError(t, set.Close())
+			} else {
+				require.NoError(t, ix.Close())
+			}
+		}()
+		gone := func(of string) (n int) { // a document and its passages leave the picture
+			for id := range want {
+				if p, k := vectors.SplitPassageID(id); id == of || k >= 0 && p == of && id != "c#7" {
+					delete(want, id)
+					n++
+				}
+			}
+			return n
+		}
+		for round := 1; round <= 12; round++ {
+			draw := map[string]int{}
+			for range rapid.IntRange(1, 3).Draw(t, "documents") {
+				draw[rapid.SampledFrom(parents).Draw(t, "of")] = rapid.IntRange(0, 5).Draw(t, "passages")
+			}
+			docs := longer(t, round, draw)
+			type changer interface {
+				Delete(ctx context.Context, ids []string) (int, []string, error)
+				DeleteWhere(ctx context.Context, where *condition.Condition) (int, error)
+				UpdatePayload(ctx context.Context, where *condition.Condition, set condition.Fields) (int, error)
+			}
+			var change changer = ix
+			add := func(o *AddOptions) (*AddReport, error) { return ix.Add(t.Context(), fromDocs(t, 4, docs), o) }
+			if set != nil {
+				change = set
+				add = func(o *AddOptions) (*AddReport, error) {
+					r, err := set.Add(t.Context(), fromDocs(t, 4, docs), o)
+					if err != nil {
+						return nil, err
+					}
+					return &r.AddReport, nil
+				}
+			}
+			switch op := rapid.SampledFrom([]string{"replace", "replace", "add", "delete", "one", "where", "set", "set one", "compact", "retrain", "split", "open"}).Draw(t, "op"); op {
+			case "replace":
+				was := len(want)
+				for of := range draw {
+					gone(of)
+				}
+				r, err := add(&AddOptions{Replace: true})
+				require.NoError(t, err)
+				require.Equal(t, was-len(want), r.Replaced+r.Deleted)
+				for _, d := range docs {
+					want[d.ID] = round
+				}
+			case "add":
+				taken := false
+				for id := range want {
+					p, n := vectors.SplitPassageID(id)
+					_, same := draw[id]
+					_, part := draw[p]
+					taken = taken || same || n >= 0 && part && id != "c#7"
+				}
+				_, err := add(nil)
+				if taken {
+					require.ErrorIs(t, err, ErrDuplicateID)
+					break
+				}
+				require.NoError(t, err)
+				for _, d := range docs {
+					want[d.ID] = round
+				}
+			case "delete":
+				ids := []string{"nobody"}
+				n := 0
+				missing := []string{"nobody"}
+				for _, of := range slices.Sorted(maps.Keys(draw)) {
+					ids = append(ids, of)
+					k := gone(of)
+					if n += k; k == 0 {
+						missing = append(missing, of)
+					}
+				}
+				deleted, gotMissing, err := change.Delete(t.Context(), ids)
+				require.NoError(t, err)
+				require.Equal(t, n, deleted)
+				require.Equal(t, missing, gotMissing)
+			case "one":
+				ids := slices.Sorted(maps.Keys(want))
+				if len(ids) < 2 {
+					break
+				}
+				id := rapid.SampledFrom(ids).Draw(t, "id")
+				n := 1
+				if of, k := vectors.SplitPassageID(id); k < 0 || id == "c#7" {
+					n = gone(id)
+				} else if _ = of; true {
+					delete(want, id)
+				}
+				deleted, _, err := change.Delete(t.Context(), []string{id})
+				require.NoError(t, err)
+				require.Equal(t, n, deleted)
+			case "where":
+				of := rapid.SampledFrom(parents).Draw(t, "where")
+				n, err := change.DeleteWhere(t.Context(), bind(t, "_id = ? OR _passage.of = ?", of, of))
+				if errors.Is(err, condition.ErrUnknownField) {
+					break
+				}
+				require.NoError(t, err)
+				require.Equal(t, gone(of), n)
+			case "set":
+				n, err := change.UpdatePayload(t.Context(), bind(t, "1=1"), condition.Fields{"round": json.RawMessage(fmt.Sprint(100 + round))})
+				require.NoError(t, err)
+				require.Equal(t, len(want), n)
+				for id := range want {
+					want[id] = 100 + round
+				}
+				_, err = change.UpdatePayload(t.Context(), bind(t, "1=1"), condition.Fields{"_Passage": json.RawMessage(`1`)})
+				require.ErrorIs(t, err, ErrOption)
+			case "set one":
+				if set != nil || len(want) == 0 {
+					break
+				}
+				id := rapid.SampledFrom(slices.Sorted(maps.Keys(want))).Draw(t, "id")
+				_, _, err := ix.SetPayload(t.Context(), map[string][]byte{id: fmt.Appendf(nil, `{"round":%d}`, 200+round)})
+				require.NoError(t, err)
+				want[id] = 200 + round
+			case "compact":
+				if set == nil {
+					require.NoError(t, ix.Compact(t.Context(), nil))
+				}
+			case "retrain":
+				if set == nil {
+					_, err := ix.Retrain(t.Context(), &RetrainOptions{Centroids: 2})
+					require.NoError(t, err)
+				}
+			case "split":
+				if set != nil || len(want) == 0 {
+					break
+				}
+				snap, err := ix.Snapshot()
+				require.NoError(t, err)
+				parts, err := Split(t.Context(), snap, dir, 3, ByHash, nil)
+				require.NoError(t, err)
+				require.NoError(t, errors.Join(snap.Close(), ix.Close()))
+				var paths []string
+				for _, p := range parts {
+					paths = append(paths, p.Path)
+				}
+				set, err = OpenSet(t.Context(), paths, &Options{Write: true})
+				require.NoError(t, err)
+			case "open":
+				if set == nil {
+					require.NoError(t, ix.Close())
+					ix, err = Open(t.Context(), path, &Options{Write: true})
+					require.NoError(t, err)
+				}
+			}
+			if set == nil {
+				snap, err := ix.Snapshot()
+				require.NoError(t, err)
+				checkPassages(t, []*Snapshot{snap}, want, parents)
+				require.NoError(t, snap.Verify(t.Context()))
+				require.NoError(t, snap.Close())
+				continue
+			}
+			snap, err := set.Snapshot()
+			require.NoError(t, err)
+			checkPassages(t, snap.Parts(), want, parents)
+			require.NoError(t, snap.Close())
+		}
+	})
+}
+
+// A document that says of itself what cannot be is refused, by name.
+func TestPassagesRefused(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "x.plaid")
+	bad := []vectors.Document{{ID: "a#1", Tokens: []float32{1, 2, 3, 4}, Payload: []byte(`{"_passage":{"of":"b","n":1}}`)}}
+	_, err := Build(t.Context(), path, fromDocs(t, 4, bad), nil)
+	require.ErrorIs(t, err, vectors.ErrFormat)
+	require.ErrorContains(t, err, `"a#1"`)
+	_, err = Build(t.Context(), path, fromDocs(t, 4, longer(t, 0, map[string]int{"a": 2})), &BuildOptions{Centroids: 1})
+	require.NoError(t, err)
+	ix, err := Open(t.Context(), path, &Options{Write: true})
+	require.NoError(t, err)
+	defer ix.Close()
+	_, err = ix.Add(t.Context(), fromDocs(t, 4, bad), &AddOptions{Replace: true})
+	require.ErrorIs(t, err, vectors.ErrFormat)
+	_, _, err = ix.SetPayload(t.Context(), map[string][]byte{"a#1": bad[0].Payload})
+	require.ErrorIs(t, err, vectors.ErrFormat)
+	_, _, err = ix.SetPayload(t.Context(), map[string][]byte{"a#1": nil})
+	require.NoError(t, err)
+	snap, err := ix.Snapshot()
+	require.NoError(t, err)
+	defer snap.Close()
+	docs, err := snap.PassagesOf(t.Context(), []string{"a"})
+	require.NoError(t, err)
+	require.Equal(t, uint64(2), docs.GetCardinality(), "what makes it a passage stays")
+}

@@ -1,0 +1,83 @@
+package vectors
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// PassageField is the field of a payload that makes its document a passage of a longer
+// one. It is plaid's own: what it says has to be true.
+const PassageField = "_passage"
+
+// Passage says which part of which document another one is. A passage is stored as a
+// document of its own, whose id is that of the longer one, "#" and its number, and whose
+// payload has the passage in the field [PassageField].
+type Passage struct {
+	Of     string `json:"of"`    // id of the longer document
+	Number int    `json:"n"`     // from 0
+	Start  int    `json:"start"` // first byte in the text of that document
+	End    int    `json:"end"`   // byte after the last
+}
+
+// ID is the id of the passage.
+func (p *Passage) ID() string { return p.Of + "#" + strconv.Itoa(p.Number) }
+
+// SplitPassageID takes the id of a passage apart into that of its document and its
+// number. Another id gives itself and −1. That a document has an id of this form does not
+// make it a passage.
+func SplitPassageID(id string) (of string, number int) {
+	if at := strings.LastIndexByte(id, '#'); at >= 0 {
+		if n, err := strconv.Atoi(id[at+1:]); err == nil && n >= 0 && strconv.Itoa(n) == id[at+1:] {
+			return id[:at], n
+		}
+	}
+	return id, -1
+}
+
+// PassageOf is what a payload says of the document of an id; nil: it is no passage. The
+// error is [ErrFormat] where the field says what cannot be.
+func PassageOf(id string, payload []byte) (*Passage, error) {
+	if !bytes.Contains(payload, []byte(PassageField)) {
+		return nil, nil
+	}
+	var fields struct {
+		Passage json.RawMessage `json:"_passage"`
+	}
+	if err := json.Unmarshal(payload, &fields); err != nil || fields.Passage == nil {
+		return nil, nil // no object has it
+	}
+	p := &Passage{Number: -1}
+	d := json.NewDecoder(bytes.NewReader(fields.Passage))
+	d.DisallowUnknownFields()
+	switch err := d.Decode(p); {
+	case err != nil:
+		return nil, fmt.Errorf("%w: field %s: %w", ErrFormat, PassageField, err)
+	case p.Of == "" || p.Number < 0 || p.Start < 0 || p.End < p.Start:
+		return nil, fmt.Errorf("%w: field %s: %s is no part of a document", ErrFormat, PassageField, fields.Passage)
+	case p.ID() != id:
+		return nil, fmt.Errorf("%w: field %s: that passage is called %q", ErrFormat, PassageField, p.ID())
+	}
+	return p, nil
+}
+
+// Payload adds the passage to a payload, which is a JSON object or nothing.
+func (p *Passage) Payload(payload []byte) ([]byte, error) {
+	b, err := json.Marshal(map[string]*Passage{PassageField: p})
+	if err != nil {
+		return nil, err
+	}
+	payload = bytes.TrimSpace(payload)
+	rest, ok := bytes.CutPrefix(payload, []byte("{"))
+	switch rest = bytes.TrimSpace(rest); {
+	case len(payload) == 0:
+		return b, nil
+	case !ok:
+		return nil, fmt.Errorf("%w: the payload of a passage has to be a JSON object", ErrFormat)
+	case string(rest) == "}":
+		return b, nil
+	}
+	return append(append(b[:len(b)-1], ','), rest...), nil
+}
