@@ -53,7 +53,8 @@ type core struct {
 	scheduler *Scheduler
 	log       *slog.Logger
 	stages    stages
-	tuned     bool // what the index has stored counts: it was found on the processor
+	host      *processor // answers what devices cannot
+	tuned     bool       // what the index has stored counts: it was found on the processor
 
 	mu      sync.Mutex
 	closed  bool
@@ -131,7 +132,8 @@ func newCore(o *EngineOptions) (*core, error) {
 	if o.Bound != kernels.Probable && o.Bound != kernels.Worst {
 		return nil, fmt.Errorf("%w: %v", ErrOption, o.Bound)
 	}
-	c := &core{threads: o.Threads, scheduler: o.Scheduler, log: o.Logger, stages: &processor{bound: o.Bound}, tuned: true}
+	host := &processor{bound: o.Bound}
+	c := &core{threads: o.Threads, scheduler: o.Scheduler, log: o.Logger, stages: host, host: host, tuned: true}
 	if c.threads == 0 {
 		c.threads = runtime.GOMAXPROCS(0)
 	}
@@ -283,6 +285,9 @@ func (c *core) answer(ctx context.Context, all *collection, qs []Query, o *Optio
 	call, err := c.call(ctx, all, qs, o)
 	if err != nil {
 		return nil, err
+	}
+	if call.request.group != "" || call.request.matches {
+		return c.host.answer(ctx, call)
 	}
 	return c.stages.answer(ctx, call)
 }

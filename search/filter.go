@@ -266,28 +266,34 @@ func (o *Options) allowance(ctx context.Context, c *collection) (*allowance, err
 }
 
 // include looks ids up, in each part, and includes the documents that a search may
-// return. An id that no part has is missing.
+// return, with a longer document its passages. An id that no part has is missing.
 func include(ctx context.Context, c *collection, what string, ids []string, allowMissing bool) (*allowance, error) {
 	a := &allowance{parts: make([]*selection, len(c.parts))}
 	for i := range a.parts {
 		a.parts[i] = &selection{}
 	}
-	for n, id := range ids {
-		if n%1024 == 1023 && ctx.Err() != nil {
-			return nil, ctx.Err()
+	absent := make([][]string, len(c.parts)) // in order
+	for i := range c.parts {
+		snap := c.parts[i].snap
+		docs, missing, err := snap.Named(ctx, ids)
+		if err != nil {
+			return nil, err
 		}
-		there := false
-		for i := range c.parts {
-			ordinal, ok, err := c.parts[i].snap.Ordinal(id)
-			if err != nil {
-				return nil, err
-			}
-			if !ok {
-				continue
-			}
-			there = true
-			if live, _ := c.parts[i].snap.LiveSet(); inSet(live, ordinal) { // it is not empty
+		absent[i] = missing
+		live, _ := snap.LiveSet()
+		for it := docs.Iterator(); it.HasNext(); {
+			if ordinal := it.Next(); inSet(live, ordinal) { // it is not empty
 				a.parts[i].list = append(a.parts[i].list, ordinal)
+			}
+		}
+	}
+	for _, id := range ids {
+		there := false
+		for i, missing := range absent {
+			if len(missing) > 0 && missing[0] == id {
+				absent[i] = missing[1:]
+			} else {
+				there = true
 			}
 		}
 		switch {
@@ -299,8 +305,6 @@ func include(ctx context.Context, c *collection, what string, ids []string, allo
 		}
 	}
 	for i, s := range a.parts {
-		slices.Sort(s.list)
-		s.list = slices.Compact(s.list)
 		s.settled(c.parts[i].snap)
 	}
 	return a.counted(), nil

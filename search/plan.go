@@ -32,6 +32,9 @@ type request struct {
 	k                     int
 	probes, approx, exact int // 0: derived
 	payload               bool
+	group                 Grouping
+	passages              int
+	matches               bool
 }
 
 // request checks the options and completes them. With tuned, what the index has
@@ -39,7 +42,7 @@ type request struct {
 // It was found on searches of the whole index, so a filter, which leaves another number
 // of documents, goes by what is derived.
 func (o *Options) request(c *collection, tuned bool) (request, error) {
-	q := request{mode: o.Mode, k: o.K, probes: o.Probes, approx: o.Approx, exact: o.Exact, payload: o.Payload}
+	q := request{mode: o.Mode, k: o.K, probes: o.Probes, approx: o.Approx, exact: o.Exact, payload: o.Payload, group: o.Group, passages: max(o.Passages, 1), matches: o.Matches}
 	if q.k == 0 {
 		q.k = defaultK
 	}

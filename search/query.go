@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/plaid-ir/plaid/codec"
 	"github.com/plaid-ir/plaid/index"
@@ -83,6 +84,14 @@ type Options struct {
 	AllowMissing bool `json:"allow_missing,omitempty"`
 	// Payload returns what was stored beside the documents.
 	Payload bool `json:"payload,omitempty"`
+	// Group, where set, puts passages together: hits are documents, K counts them, and
+	// Group says what they score. A document that has no passages is one of itself.
+	// Passages is how many of them a hit brings, the best ones; 0: 1.
+	Group    Grouping `json:"group,omitempty"`
+	Passages int      `json:"passages,omitempty"`
+	// Matches tells for each hit, or for each passage that it brings, which of its
+	// tokens matched which of the query.
+	Matches bool `json:"matches,omitempty"`
 }
 
 // AllProbes for Options.Probes is all centroids, however many there are: documents are
@@ -110,6 +119,12 @@ func (o *Options) validate() error {
 	}
 	if o.Mode != Candidates && o.Candidates != nil {
 		bad("a list of candidates in mode %v", o.Mode)
+	}
+	if o.Group != "" && !slices.Contains(Groupings(), o.Group) {
+		bad("group %q; there are %v", o.Group, Groupings())
+	}
+	if o.Passages < 0 || o.Passages > 0 && o.Group == "" {
+		bad("%d passages: a number goes with a group", o.Passages)
 	}
 	return errors.Join(errs...)
 }

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/plaid-ir/plaid/kernels"
+	"github.com/plaid-ir/plaid/vectors"
 )
 
 // Hit is a document of a result.
@@ -13,6 +14,15 @@ type Hit struct {
 	Ordinal uint32  `json:"ordinal"`          // place in the order of insertion, in its index
 	Score   float32 `json:"score"`            // MaxSim
 	Payload Payload `json:"payload,omitzero"` // nil unless asked for
+	// Passages are the best ones of a document, where hits are grouped ([Options].Group);
+	// a document without passages is one of itself. Ordinal is that of the first.
+	Passages []Hit `json:"passages,omitempty"`
+	// Passage says where a hit of Passages is in the text of its document; nil: it is all.
+	Passage *vectors.Passage `json:"passage,omitempty"`
+	// Matches has an entry for each query token, if asked for.
+	Matches []Match `json:"matches,omitempty"`
+	// Tokens is how many the document has, where there are Matches.
+	Tokens int `json:"tokens,omitempty"`
 }
 
 // Result of one query.

@@ -16,7 +16,8 @@ import (
 type run struct {
 	ctx     context.Context
 	call    *call
-	at      int   // of the query in the call
+	at      int // of the query in the call
+	request request
 	group   group // of parts of the collection: what is searched now
 	ready   bool  // S has been computed
 	fixed   *plan // in place of what follows from the options
@@ -93,31 +94,27 @@ func (r *run) answer(vectors, weights []float32, t *trace) (Result, error) {
 			r.stats.Parts[i] = PartStats{Part: i, Allowed: int64(s.count)}
 		}
 	}
-	q := r.call.requestOf(r.at)
-	var top []located
-	for at := 0; at < len(c.parts); at += len(r.group) {
-		if r.group = c.group(at); allowed.countOf(r.group) == 0 {
-			continue
-		}
-		if r.trace = nil; t.follows(r.group) {
-			r.trace = t
-		}
-		best, err := r.search(vectors, weights, allowed)
-		if err != nil {
+	r.request = *r.call.requestOf(r.at)
+	res := Result{K: r.request.k, Coverage: c.coverage()}
+	if r.request.group != "" {
+		if res.Hits, err = r.wholeHits(vectors, weights, allowed); err != nil {
 			return Result{}, err
 		}
-		for _, s := range best {
-			p := r.group.partOf(s.Doc)
-			top = append(top, located{p, s.Doc - p.base, s.Score})
-		}
+		r.stats.Times.Total = time.Since(start)
+		res.Stats = r.stats
+		return res, nil
 	}
-	if len(r.group) < len(c.parts) {
-		slices.SortStableFunc(top, func(a, b located) int { return cmp.Compare(b.score, a.score) })
-		top = top[:min(len(top), q.k)]
-	}
-	res := Result{K: q.k, Coverage: c.coverage()}
-	if res.Hits, err = hitsOf(len(top), func(i int) located { return top[i] }, q.payload); err != nil {
+	top, err := r.best(vectors, weights, allowed, t)
+	if err != nil {
 		return Result{}, err
+	}
+	if res.Hits, err = hitsOf(len(top), func(i int) located { return top[i] }, r.request.payload); err != nil {
+		return Result{}, err
+	}
+	if r.request.matches {
+		if err := r.matchHits(res.Hits, top, vectors, weights); err != nil {
+			return Result{}, err
+		}
 	}
 	if r.stats.Parts != nil {
 		for i := range top {
@@ -128,6 +125,33 @@ func (r *run) answer(vectors, weights []float32, t *trace) (Result, error) {
 	r.stats.Times.Total = time.Since(start)
 	res.Stats = r.stats
 	return res, nil
+}
+
+// best are the K best documents of all parts, in order.
+func (r *run) best(vectors, weights []float32, allowed *allowance, t *trace) (top []located, err error) {
+	c := r.call.coll
+	r.group = nil
+	for at := 0; at < len(c.parts); at += len(r.group) {
+		if r.group = c.group(at); allowed.countOf(r.group) == 0 {
+			continue
+		}
+		if r.trace = nil; t.follows(r.group) {
+			r.trace = t
+		}
+		best, err := r.search(vectors, weights, allowed)
+		if err != nil {
+			return nil, err
+		}
+		for _, s := range best {
+			p := r.group.partOf(s.Doc)
+			top = append(top, located{p, s.Doc - p.base, s.Score})
+		}
+	}
+	if len(r.group) < len(c.parts) {
+		slices.SortStableFunc(top, func(a, b located) int { return cmp.Compare(b.score, a.score) })
+		top = top[:min(len(top), r.request.k)]
+	}
+	return top, nil
 }
 
 // located is a document with a score.
@@ -175,7 +199,7 @@ func (r *run) search(vectors, weights []float32, allowed *allowance) ([]topk.Sco
 		r.plan = *r.fixed
 	} else {
 		docs, tokens := (&collection{r.group}).live()
-		r.plan = r.call.requestOf(r.at).plan(allowed.countOf(r.group), int(docs), int64(tokens), r.stats.QueryTokens, r.call.coll.codec().Centroids.K)
+		r.plan = r.request.plan(allowed.countOf(r.group), int(docs), int64(tokens), r.stats.QueryTokens, r.call.coll.codec().Centroids.K)
 	}
 	if r.stats.Plans == nil {
 		r.stats.Plans = map[string]int{r.plan.how.String(): 1}

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+
+	"github.com/plaid-ir/plaid/internal/jsontext"
 )
 
 // PassageField is the field of a payload that makes its document a passage of a longer
@@ -80,4 +82,25 @@ func (p *Passage) Payload(payload []byte) ([]byte, error) {
 		return b, nil
 	}
 	return append(append(b[:len(b)-1], ','), rest...), nil
+}
+
+// WholePayload is the payload of a passage without what is its own, the field
+// [PassageField] and its text: what its document has.
+func WholePayload(payload []byte) []byte {
+	out := []byte{'{'}
+	err := jsontext.Members(payload, func(key string, value json.RawMessage) error {
+		if key == PassageField || key == "text" {
+			return nil
+		}
+		name, err := json.Marshal(key)
+		if len(out) > 1 {
+			out = append(out, ',')
+		}
+		out = append(append(append(out, name...), ':'), value...)
+		return err
+	})
+	if err != nil {
+		return payload
+	}
+	return append(out, '}')
 }

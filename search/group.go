@@ -1,0 +1,296 @@
+package search
+
+import (
+	"cmp"
+	"math"
+	"slices"
+
+	"github.com/RoaringBitmap/roaring/v2"
+
+	"github.com/plaid-ir/plaid/internal/topk"
+	"github.com/plaid-ir/plaid/kernels"
+	"github.com/plaid-ir/plaid/storage"
+	"github.com/plaid-ir/plaid/vectors"
+)
+
+// Grouping is what a document scores that is stored as passages.
+type Grouping string
+
+// The groupings.
+const (
+	// GroupBest: what its best passage scores.
+	GroupBest Grouping = "best"
+	// GroupSum: the sum of what its best passages score, as many as Options.Passages says.
+	GroupSum Grouping = "sum"
+	// GroupMaxSim: MaxSim over the tokens of all its passages, as if it were one: for
+	// each query token the best one anywhere in the document.
+	GroupMaxSim Grouping = "maxsim"
+)
+
+// Groupings are all that there are.
+func Groupings() []Grouping { return []Grouping{GroupBest, GroupSum, GroupMaxSim} }
+
+// Documents are found by their passages. The best passages are searched, twice as many as
+// documents are wanted and twice as many again until those that they are of suffice. By
+// GroupBest the first K documents among them are the best K. A document that scores more
+// than its best passage may have no passage among them. How much more is known of those
+// that have: as in [run.rerank], a document is left out if what its best passage may score,
+// plus the mean of that, plus some standard deviations, is below the K-th best.
+
+// whole is a document with the passages that may answer the query.
+type whole struct {
+	part     *part
+	id       string
+	score    float32
+	best     float32   // passage
+	passages []located // best first; before it is scored, the one that it was found by
+	scored   bool      // by all of them
+}
+
+// wholeHits are the K best documents with their best passages.
+func (r *run) wholeHits(vectors, weights []float32, allowed *allowance) ([]Hit, error) {
+	k := r.request.k
+	if r.request.mode == Pruned && allowed.count > 0 {
+		any := false
+		for i := range r.call.coll.parts {
+			passages, err := r.call.coll.parts[i].snap.Passages(r.ctx)
+			if err != nil {
+				return nil, err
+			}
+			any = any || !passages.IsEmpty()
+		}
+		if any {
+			first := 2 * min(k, allowed.count)
+			if r.request.group != GroupBest {
+				first = max(first, leading(k))
+			}
+			r.request.k = min(first, allowed.count)
+		}
+	} else {
+		r.request.k = max(allowed.count, 1) // what scores all of them tells all
+	}
+	defer func() { r.request.k = k }()
+	found := map[wholeKey]*whole{}
+	var docs []*whole
+	for {
+		top, err := r.best(vectors, weights, allowed, nil)
+		if err != nil {
+			return nil, err
+		}
+		if docs, err = r.wholes(top, found, docs); err != nil {
+			return nil, err
+		}
+		every := len(top) < r.request.k || r.request.k >= allowed.count
+		if r.request.group == GroupBest {
+			if every || len(docs) >= k {
+				docs = docs[:min(len(docs), k)]
+				break
+			}
+		} else {
+			if err := r.scoreWholes(docs, allowed); err != nil {
+				return nil, err
+			}
+			if every || sureOf(docs, k, float64(top[len(top)-1].score), r.request.k >= mostExact(k)) {
+				break
+			}
+		}
+		r.request.k = min(2*r.request.k, allowed.count)
+	}
+	if r.request.group == GroupBest && r.request.passages > 1 {
+		if err := r.scoreWholes(docs, allowed); err != nil {
+			return nil, err
+		}
+	}
+	slices.SortStableFunc(docs, func(a, b *whole) int {
+		return cmp.Or(cmp.Compare(b.score, a.score), cmp.Compare(a.part.at, b.part.at), cmp.Compare(a.passages[0].ordinal, b.passages[0].ordinal))
+	})
+	r.stats.Queries = 1
+	return r.hitsOfWholes(docs[:min(len(docs), k)], vectors, weights)
+}
+
+// sureOf tells whether a document of which no passage scores more than a floor is not
+// expected among the K best. After very many passages it is not asked any more, as long as
+// there are K documents.
+func sureOf(docs []*whole, k int, floor float64, many bool) bool {
+	if len(docs) < k {
+		return false
+	}
+	var sum, square float64
+	scores := make([]float64, len(docs))
+	for i, d := range docs {
+		more := float64(d.score) - float64(d.best)
+		sum += more
+		square += float64(more * more) // rounded, not fused
+		scores[i] = float64(d.score)
+	}
+	n := float64(len(docs))
+	mean := sum / n
+	deviation := math.Sqrt(max(square/n-float64(mean*mean), 0))
+	slices.Sort(scores)
+	return many || scores[len(scores)-k] >= floor+mean+float64(confidence(k)*deviation)
+}
+
+// wholeKey names a document: by its id if it has passages, or else by its ordinal.
+type wholeKey struct {
+	part    int
+	id      string
+	ordinal uint32
+}
+
+// wholes adds the documents of ranked passages that are not among docs yet, by their best
+// passages.
+func (r *run) wholes(top []located, found map[wholeKey]*whole, docs []*whole) ([]*whole, error) {
+	for _, l := range top {
+		passages, err := l.part.snap.Passages(r.ctx)
+		if err != nil {
+			return nil, err
+		}
+		key := wholeKey{part: l.part.at, ordinal: l.ordinal}
+		id := ""
+		if passages.Contains(l.ordinal) {
+			id, _ = l.part.snap.PassageOf(l.ordinal)
+			key.id, key.ordinal = id, 0
+		} else {
+			id = l.part.snap.ID(l.ordinal)
+		}
+		if found[key] == nil {
+			d := &whole{part: l.part, id: id, score: l.score, best: l.score, passages: []located{l}}
+			found[key] = d
+			docs = append(docs, d)
+		}
+	}
+	return docs, nil
+}
+
+// scoreWholes gives those documents that have but the passage that they were found by all
+// of theirs, with exact scores.
+func (r *run) scoreWholes(docs []*whole, allowed *allowance) error {
+	defer timed(&r.stats.Times.Exact)()
+	var fresh []*whole
+	ids := make([][]string, len(r.call.coll.parts))
+	for _, d := range docs {
+		if !d.scored {
+			d.scored = true
+			passages, err := d.part.snap.Passages(r.ctx)
+			if err != nil {
+				return err
+			}
+			if passages.Contains(d.passages[0].ordinal) {
+				ids[d.part.at] = append(ids[d.part.at], d.id)
+				fresh = append(fresh, d)
+			}
+		}
+	}
+	members := map[wholeKey][]uint32{}
+	for at, of := range ids {
+		if len(of) == 0 {
+			continue
+		}
+		p := &r.call.coll.parts[at]
+		all, err := p.snap.PassagesOf(r.ctx, of)
+		if err != nil {
+			return err
+		}
+		eachAllowed(all, allowed.parts[at], p, func(ordinal uint32) {
+			id, _ := p.snap.PassageOf(ordinal)
+			key := wholeKey{part: at, id: id}
+			members[key] = append(members[key], ordinal)
+		})
+	}
+	err := r.forEach(len(fresh), func(i int) error {
+		d := fresh[i]
+		return r.scoreWhole(d, members[wholeKey{part: d.part.at, id: d.id}])
+	})
+	for _, d := range fresh {
+		r.stats.ExactDocs += int64(len(d.passages))
+	}
+	return err
+}
+
+func eachAllowed(docs *roaring.Bitmap, allowed *selection, p *part, fn func(ordinal uint32)) {
+	live, _ := p.snap.LiveSet()
+	for it := docs.Iterator(); it.HasNext(); {
+		if o := it.Next(); inSet(live, o) && allowed.has(o) {
+			fn(o)
+		}
+	}
+}
+
+// scoreWhole scores all passages of a document, and the document by them.
+func (r *run) scoreWhole(d *whole, ordinals []uint32) (err error) {
+	defer d.part.guard(r.call, &err)()
+	n := r.query.Len()
+	own, all := make([]float64, n), make([]float64, n)
+	d.passages = d.passages[:0]
+	for i, o := range ordinals {
+		if err := r.ctx.Err(); err != nil {
+			return err
+		}
+		chunk, doc, _ := d.part.snap.Locate(o)
+		ch, err := d.part.snap.Chunk(chunk, storage.All)
+		if err != nil {
+			return err
+		}
+		r.query.Maxima(own, ch, int(ch.Offsets[doc]), int(ch.Offsets[doc+1]), kernels.Fine)
+		d.passages = append(d.passages, located{d.part, o, r.query.Total(own, kernels.Fine)})
+		if i == 0 {
+			copy(all, own)
+		} else {
+			kernels.MergeMaxima(all, own)
+		}
+	}
+	slices.SortFunc(d.passages, func(a, b located) int {
+		return topk.Order(topk.Scored{Doc: a.ordinal, Score: a.score}, topk.Scored{Doc: b.ordinal, Score: b.score})
+	})
+	d.best, d.score = d.passages[0].score, d.passages[0].score
+	switch r.request.group {
+	case GroupSum:
+		sum := 0.0
+		for _, p := range d.passages[:min(len(d.passages), r.request.passages)] {
+			sum += float64(p.score)
+		}
+		d.score = float32(sum)
+	case GroupMaxSim:
+		d.score = r.query.Total(all, kernels.Fine)
+	}
+	return nil
+}
+
+// hitsOfWholes makes hits of documents. The payload of one that has passages is what its
+// best passage has of it.
+func (r *run) hitsOfWholes(docs []*whole, query, weights []float32) ([]Hit, error) {
+	hits := make([]Hit, len(docs))
+	for i, d := range docs {
+		if r.stats.Parts != nil {
+			r.stats.Parts[d.part.at].Hits++
+		}
+		best := d.passages[:min(len(d.passages), r.request.passages)]
+		h := &hits[i]
+		h.ID, h.Part, h.Ordinal, h.Score = d.id, d.part.at, best[0].ordinal, d.score
+		var err error
+		if h.Passages, err = hitsOf(len(best), func(j int) located { return best[j] }, true); err != nil {
+			return nil, err
+		}
+		if r.request.matches {
+			if err := r.matchHits(h.Passages, best, query, weights); err != nil {
+				return nil, err
+			}
+		}
+		for j := range h.Passages {
+			p := &h.Passages[j]
+			if p.Passage, err = vectors.PassageOf(p.ID, p.Payload); err != nil {
+				p.Passage = nil // it was stored by another program
+			}
+			if j == 0 && r.request.payload {
+				h.Payload = p.Payload
+				if p.Passage != nil {
+					h.Payload = vectors.WholePayload(p.Payload)
+				}
+			}
+			if !r.request.payload {
+				p.Payload = nil
+			}
+		}
+	}
+	return hits, nil
+}
