@@ -2,13 +2,12 @@ package server
 
 import (
 	"encoding/json"
-	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/plaid-ir/plaid/encode"
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/search"
+	"github.com/plaid-ir/plaid/search/highlight"
 	"github.com/plaid-ir/plaid/server/collection"
 )
 
@@ -175,27 +174,15 @@ func (q *request) explainTexts(v collection.View, explainer collection.Explainer
 			out.Notes = append(out.Notes, "the tokens of the query are not those of its vectors")
 		}
 	}
-	texts := textsOf(out.Metadata, in.TextFields)
-	if len(texts) == 0 {
-		out.Notes = append(out.Notes, "the metadata has no text of the document (see text_fields)")
-		return nil
+	text, err := highlight.Find(e, out.Metadata, in.TextFields, out.Tokens)
+	switch {
+	case err == nil:
+		out.DocumentText, out.DocumentTokens = text.Text, pieces(text.Tokens)
+	case highlight.Unknown(err):
+		out.Notes = append(out.Notes, err.Error()+", or it was pooled (see text_fields)")
+	default:
+		return err
 	}
-	note := ""
-	for _, text := range texts {
-		all, err := e.Tokenize(encode.Document, text)
-		if err != nil {
-			return err
-		}
-		tokens := pieces(all)
-		if len(tokens) == out.Tokens {
-			out.DocumentText, out.DocumentTokens = text, tokens
-			return nil
-		}
-		if note == "" {
-			note = fmt.Sprintf("the text has %d tokens and the document %d: it was pooled, or made of another text (see text_fields)", len(tokens), out.Tokens)
-		}
-	}
-	out.Notes = append(out.Notes, note)
 	return nil
 }
 
@@ -208,34 +195,6 @@ func pieces(all []encode.Token) []tokenOut {
 		}
 	}
 	return kept
-}
-
-// usualFields are those that documents are encoded from, in the order of trial.
-var usualFields = [][]string{{"title", "text"}, {"text"}, {"page_content"}, {"content"}}
-
-// textsOf are the texts that a document may have been encoded from: of the fields that
-// are named, or of usual ones. None is empty.
-func textsOf(metadata json.RawMessage, names []string) (texts []string) {
-	var fields map[string]any
-	if json.Unmarshal(metadata, &fields) != nil {
-		return nil
-	}
-	trials := usualFields
-	if names != nil {
-		trials = [][]string{names}
-	}
-	for _, names := range trials {
-		var parts []string
-		for _, name := range names {
-			if s, ok := fields[name].(string); ok && s != "" {
-				parts = append(parts, s)
-			}
-		}
-		if text := strings.Join(parts, " "); text != "" && !slices.Contains(texts, text) {
-			texts = append(texts, text)
-		}
-	}
-	return texts
 }
 
 // similarities are the inner products of the tokens that are scored with those of a

@@ -11,6 +11,7 @@ import (
 	"github.com/plaid-ir/plaid/internal/cli/flags"
 	"github.com/plaid-ir/plaid/internal/cli/out"
 	"github.com/plaid-ir/plaid/search"
+	"github.com/plaid-ir/plaid/search/highlight"
 	"github.com/plaid-ir/plaid/vectors"
 )
 
@@ -112,7 +113,7 @@ func (a *app) explain(ctx context.Context, names *indexes, path string, question
 		if queries.texts != nil && len(r.Matches) > 0 {
 			r.Pieces, err = findPieces(queries.encoder, queries.texts[row], y.part(r.Part), r.Explanation)
 			switch {
-			case errors.Is(err, errNoText), errors.Is(err, errPooled), errors.Is(err, errOtherText), errors.Is(err, errNoPieces):
+			case highlight.Unknown(err):
 				r.NoPieces = err.Error()
 			case err != nil:
 				return err

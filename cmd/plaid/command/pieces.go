@@ -2,8 +2,6 @@ package command
 
 import (
 	"bytes"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"unicode/utf8"
 
@@ -11,6 +9,7 @@ import (
 	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/internal/cli/out"
 	"github.com/plaid-ir/plaid/search"
+	"github.com/plaid-ir/plaid/search/highlight"
 )
 
 // piece is what one query token found, as text.
@@ -34,93 +33,43 @@ type piece struct {
 	context string // the text with some of what is around it
 }
 
-// Reasons why there are no pieces.
-var (
-	errNoText    = errors.New("the index has no text of the document")
-	errPooled    = errors.New("the index has pooled tokens, each of several pieces")
-	errNoPieces  = errors.New("a server does not tell the pieces of a text")
-	errOtherText = errors.New("the text beside the document is not the one that was encoded")
-)
-
 // findPieces tells which pieces of a document's text the tokens of a query found.
 func findPieces(e *encode.Encoder, query string, snap *index.Snapshot, x *search.Explanation) ([]piece, error) {
 	if snap.Header().Build.Pool > 1 {
-		return nil, errPooled
+		return nil, highlight.ErrPooled
 	}
 	payload, err := snap.Payload(x.Ordinal)
 	if err != nil {
 		return nil, err
 	}
-	var fields struct{ Title, Text *string }
-	if json.Unmarshal(payload, &fields) != nil || fields.Title == nil && fields.Text == nil {
-		return nil, errNoText
-	}
-	var text encode.Text
-	for _, f := range []struct {
-		to *string
-		v  *string
-	}{{&text.Title, fields.Title}, {&text.Text, fields.Text}} {
-		if f.v != nil {
-			*f.to = *f.v
-		}
-	}
-	asked, err := keptTokens(e, encode.Query, query)
-	if err != nil {
-		return nil, err
-	}
 	if e.Config().Backend == encode.Remote {
-		return nil, errNoPieces
+		return nil, highlight.ErrNoPieces
 	}
-	found, err := keptTokens(e, encode.Document, text.Full())
+	asked, err := highlight.Kept(e, encode.Query, query)
 	if err != nil {
 		return nil, err
 	}
-	if len(found) != x.Tokens {
-		return nil, fmt.Errorf("%w: it has %d tokens, the document %d", errOtherText, len(found), x.Tokens)
+	found, err := highlight.Find(e, payload, nil, x.Tokens)
+	if err != nil {
+		return nil, err
 	}
 	var pieces []piece
 	for _, m := range x.Matches {
-		if m.QueryToken >= len(asked) || m.DocToken < 0 || m.DocToken >= len(found) {
+		if m.QueryToken >= len(asked) || m.DocToken < 0 || m.DocToken >= len(found.Tokens) {
 			continue
 		}
-		q, d := asked[m.QueryToken], found[m.DocToken]
+		q, d := asked[m.QueryToken], found.Tokens[m.DocToken]
 		p := piece{
 			QueryToken: m.QueryToken, QueryPiece: q.Piece, QueryStart: q.Start, QueryEnd: q.End,
 			DocToken: m.DocToken, DocPiece: d.Piece, Score: m.Score,
 		}
-		p.place(text, d)
+		var text string
+		if p.Field, text, p.Start, p.End = found.Place(d); p.Field != "" {
+			p.Text, p.context = text[p.Start:p.End], around(text, p.Start, p.End)
+		}
 		pieces = append(pieces, p)
 	}
 	return pieces, nil
-}
-
-func keptTokens(e *encode.Encoder, r encode.Role, text string) (kept []encode.Token, err error) {
-	tokens, err := e.Tokenize(r, text)
-	for _, t := range tokens {
-		if t.Kept {
-			kept = append(kept, t)
-		}
-	}
-	return kept, err
-}
-
-// place finds the bytes of a token in the title or the text.
-func (p *piece) place(text encode.Text, t encode.Token) {
-	if t.Start == t.End {
-		return
-	}
-	field, before := text.Text, 0
-	p.Field = "text"
-	if text.Title != "" {
-		if t.Start < len(text.Title) {
-			field, p.Field = text.Title, "title"
-		} else {
-			before = len(text.Title) + 1
-		}
-	}
-	p.Start, p.End = max(t.Start-before, 0), min(t.End-before, len(field))
-	p.Text = field[p.Start:p.End]
-	p.context = around(field, p.Start, p.End)
 }
 
 // contextRunes is how much of a text is shown on each side of a match.

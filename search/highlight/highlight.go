@@ -1,0 +1,293 @@
+// Package highlight tells which words of a document's text the words of a question have
+// found, from the matches of a search ([search.Options].Matches). The text is tokenized
+// again, for the places of its tokens; no vector is computed.
+package highlight
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"html"
+	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/plaid-ir/plaid/encode"
+	"github.com/plaid-ir/plaid/search"
+)
+
+// Reasons why the words of a document are not known.
+var (
+	ErrNoText    = errors.New("the index has no text of the document")
+	ErrPooled    = errors.New("the index has pooled tokens, each of several pieces")
+	ErrNoPieces  = errors.New("a server does not tell the pieces of a text")
+	ErrOtherText = errors.New("the text beside the document is not the one that was encoded")
+)
+
+// Unknown tells whether an error is one of these reasons.
+func Unknown(err error) bool {
+	return errors.Is(err, ErrNoText) || errors.Is(err, ErrPooled) || errors.Is(err, ErrNoPieces) || errors.Is(err, ErrOtherText)
+}
+
+// Tokenizer is the part of an [encode.Encoder] that is needed.
+type Tokenizer interface {
+	Tokenize(r encode.Role, text string) ([]encode.Token, error)
+}
+
+// Kept are the tokens of a text that have vectors.
+func Kept(e Tokenizer, r encode.Role, text string) (kept []encode.Token, err error) {
+	tokens, err := e.Tokenize(r, text)
+	for _, t := range tokens {
+		if t.Kept {
+			kept = append(kept, t)
+		}
+	}
+	return kept, err
+}
+
+// usual are the fields that documents are encoded from, in the order of trial.
+var usual = [][]string{{"title", "text"}, {"text"}, {"page_content"}, {"content"}}
+
+// Document is a text that a document was encoded from, made of fields of its payload, with
+// a blank between, and the tokens that have vectors.
+type Document struct {
+	Text   string
+	Tokens []encode.Token
+	fields []field
+}
+
+type field struct {
+	name, text string
+	start      int // in the text
+}
+
+// Texts are the texts that a document may have been encoded from, without their tokens:
+// of the fields that are named, or of usual ones. None is empty.
+func Texts(payload []byte, names []string) (all []*Document) {
+	var values map[string]any
+	if json.Unmarshal(payload, &values) != nil {
+		return nil
+	}
+	trials := usual
+	if names != nil {
+		trials = [][]string{names}
+	}
+	for _, names := range trials {
+		d := &Document{}
+		for _, name := range names {
+			s, ok := values[name].(string)
+			if !ok || s == "" {
+				continue
+			}
+			if d.Text != "" {
+				d.Text += " "
+			}
+			d.fields = append(d.fields, field{name, s, len(d.Text)})
+			d.Text += s
+		}
+		if d.Text != "" && !slices.ContainsFunc(all, func(o *Document) bool { return o.Text == d.Text }) {
+			all = append(all, d)
+		}
+	}
+	return all
+}
+
+// Find is the text that has as many tokens as a document, of those that its payload may
+// tell: the first one.
+func Find(e Tokenizer, payload []byte, names []string, tokens int) (*Document, error) {
+	texts := Texts(payload, names)
+	if len(texts) == 0 {
+		return nil, ErrNoText
+	}
+	first := 0
+	for i, d := range texts {
+		var err error
+		if d.Tokens, err = Kept(e, encode.Document, d.Text); err != nil {
+			return nil, err
+		}
+		if len(d.Tokens) == tokens {
+			return d, nil
+		}
+		if i == 0 {
+			first = len(d.Tokens)
+		}
+	}
+	return nil, fmt.Errorf("%w: the text has %d tokens and the document %d", ErrOtherText, first, tokens)
+}
+
+// Place is where a token is: the field, its text, and bytes of that. The field is "" of
+// what a model puts around a text.
+func (d *Document) Place(t encode.Token) (name, text string, start, end int) {
+	if t.Start == t.End {
+		return "", "", 0, 0
+	}
+	for i := len(d.fields) - 1; i >= 0; i-- {
+		if f := d.fields[i]; t.Start >= f.start || i == 0 {
+			return f.name, f.text, max(t.Start-f.start, 0), min(max(t.End-f.start, 0), len(f.text))
+		}
+	}
+	return "", "", 0, 0
+}
+
+// Span is a word of a document that a word of a question has found. Start and End bound
+// bytes of the field, as it is in the payload; they are where characters begin.
+type Span struct {
+	Field string `json:"field"`
+	Start int    `json:"start"`
+	End   int    `json:"end"`
+	Text  string `json:"text"` // of these bytes
+	// Word is the word of the question, and its bytes there.
+	Word      string `json:"word"`
+	WordStart int    `json:"word_start"`
+	WordEnd   int    `json:"word_end"`
+	// Score is what the pair adds to the score of the document.
+	Score float64 `json:"score"`
+}
+
+// Spans are the words of a document that a question has found, in the order of the fields
+// and of the text. asked are the tokens of the question that have vectors ([Kept]).
+func (d *Document) Spans(question string, asked []encode.Token, matches []search.Match) []Span {
+	var spans []Span
+	at := map[[4]int]int{} // of words: the field, its beginning, that of the question's
+	for _, m := range matches {
+		if m.QueryToken >= len(asked) || m.DocToken < 0 || m.DocToken >= len(d.Tokens) {
+			continue
+		}
+		q := asked[m.QueryToken]
+		name, text, start, end := d.Place(d.Tokens[m.DocToken])
+		if name == "" || start >= end || q.Start >= q.End || q.End > len(question) {
+			continue
+		}
+		s := Span{Field: name, Score: m.Score * m.Weight}
+		s.Start, s.End = word(text, start, end)
+		s.WordStart, s.WordEnd = word(question, q.Start, q.End)
+		s.Text, s.Word = text[s.Start:s.End], question[s.WordStart:s.WordEnd]
+		field := slices.IndexFunc(d.fields, func(f field) bool { return f.name == name })
+		key := [4]int{field, s.Start, s.End, s.WordStart}
+		if i, ok := at[key]; ok {
+			spans[i].Score += s.Score
+			continue
+		}
+		at[key] = len(spans)
+		spans = append(spans, s)
+	}
+	order := map[string]int{}
+	for i, f := range d.fields {
+		order[f.name] = i
+	}
+	slices.SortStableFunc(spans, func(a, b Span) int {
+		for _, c := range []int{order[a.Field] - order[b.Field], a.Start - b.Start, a.WordStart - b.WordStart} {
+			if c != 0 {
+				return c
+			}
+		}
+		return 0
+	})
+	return spans
+}
+
+// word widens bytes of a text to the words that they are in. Where a script has no blanks
+// between words they stay as they are, in whole characters.
+func word(text string, start, end int) (int, int) {
+	for start > 0 && start < len(text) && !utf8.RuneStart(text[start]) {
+		start--
+	}
+	for end < len(text) && !utf8.RuneStart(text[end]) {
+		end++
+	}
+	first, _ := utf8.DecodeRuneInString(text[start:])
+	last, _ := utf8.DecodeLastRuneInString(text[:end])
+	for inWord(first) && start > 0 {
+		r, n := utf8.DecodeLastRuneInString(text[:start])
+		if !inWord(r) {
+			break
+		}
+		start -= n
+	}
+	for inWord(last) && end < len(text) {
+		r, n := utf8.DecodeRuneInString(text[end:])
+		if !inWord(r) {
+			break
+		}
+		end += n
+	}
+	return start, end
+}
+
+// inWord tells whether a character is of a word that blanks part from others.
+func inWord(r rune) bool {
+	return (unicode.IsLetter(r) || unicode.IsNumber(r) || unicode.IsMark(r)) &&
+		!unicode.In(r, unicode.Han, unicode.Hiragana, unicode.Katakana, unicode.Thai, unicode.Lao, unicode.Khmer, unicode.Myanmar)
+}
+
+// Mark is the text of a field with what spans of it cover between two marks, each part of
+// it as escape writes it. Spans that touch are marked as one.
+func Mark(text, field string, spans []Span, before, after string, escape func(string) string) string {
+	var b strings.Builder
+	end := 0
+	open := false
+	for _, s := range spans {
+		if s.Field != field || s.End <= end || s.Start >= s.End || s.End > len(text) {
+			continue
+		}
+		if start := max(s.Start, end); start > end || !open {
+			if open {
+				b.WriteString(after)
+			}
+			b.WriteString(escape(text[end:start]) + before)
+			open, end = true, start
+		}
+		b.WriteString(escape(text[end:s.End]))
+		end = s.End
+	}
+	if open {
+		b.WriteString(after)
+	}
+	b.WriteString(escape(text[min(end, len(text)):]))
+	return b.String()
+}
+
+// HTML is the text of a field as HTML, with what spans of it cover in <mark>. Nothing in
+// the text is taken for HTML.
+func HTML(text, field string, spans []Span) string {
+	return Mark(text, field, spans, "<mark>", "</mark>", html.EscapeString)
+}
+
+// Window are the spans of a part of a field, of some bytes at most, where words of the
+// question add up to the highest score, each counted once; and the bytes of that part.
+func Window(text, field string, spans []Span, size int) (start, end int) {
+	best := -1.0
+	for i, from := range spans {
+		if from.Field != field {
+			continue
+		}
+		words := map[int]float64{}
+		sum, to := 0.0, from.End
+		for _, s := range spans[i:] {
+			if s.Field != field || s.End-from.Start > size && s.End > from.End {
+				break
+			}
+			if more := s.Score - words[s.WordStart]; more > 0 {
+				words[s.WordStart] += more
+				sum += more
+			}
+			to = max(to, s.End)
+		}
+		if sum > best {
+			best, start, end = sum, from.Start, to
+		}
+	}
+	if best < 0 {
+		end = 0
+	}
+	room := max(size-(end-start), 0) / 2
+	start, end = max(start-room, 0), min(end+room, len(text))
+	for start > 0 && !utf8.RuneStart(text[start]) {
+		start--
+	}
+	for end < len(text) && !utf8.RuneStart(text[end]) {
+		end++
+	}
+	return start, end
+}
