@@ -146,6 +146,9 @@ func (x App) Search(cmd *cobra.Command, open func(ctx context.Context, name stri
 			return err
 		}
 		o.Payload = printed.payloads()
+		if printed.highlight {
+			return flags.Usagef("--highlight is for index files")
+		}
 		searcher, err := open(ctx, args[0])
 		if err != nil {
 			return err

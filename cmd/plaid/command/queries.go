@@ -11,6 +11,7 @@ import (
 	"github.com/plaid-ir/plaid/internal/cli/flags"
 	"github.com/plaid-ir/plaid/internal/cli/out"
 	"github.com/plaid-ir/plaid/search"
+	"github.com/plaid-ir/plaid/search/highlight"
 	"github.com/plaid-ir/plaid/storage"
 	"github.com/plaid-ir/plaid/vectors"
 )
@@ -21,6 +22,15 @@ type querySet struct {
 	texts []string // of questions that are arguments; nil for others
 	words []string // of all questions that are texts; nil for others
 	qs    []search.Query
+	high  *highlighter // nil: no words are wanted
+}
+
+// spans are the words of a hit of query i; none if they are not wanted.
+func (q *querySet) spans(i int, h *search.Hit) ([]highlight.Span, error) {
+	if q.high == nil {
+		return nil, nil
+	}
+	return q.high.spans(q.words[i], h)
 }
 
 // label is how results name a query to a reader: by its text if that was asked.
@@ -47,6 +57,7 @@ type queries struct {
 	encoder *encode.Encoder
 	texts   []string // nil where queries are vectors
 	asked   bool     // texts are arguments of the command
+	high    *highlighter
 
 	warn func(format string, args ...any) // of zero vectors; nil: it has been done
 }
@@ -170,7 +181,7 @@ func hasZeroVector(tokens []float32, dim int) bool {
 
 // read reads the queries from lo to hi (exclusive).
 func (q *queries) read(ctx context.Context, lo, hi int) (*querySet, error) {
-	set := &querySet{}
+	set := &querySet{high: q.high}
 	for d, err := range q.Docs(ctx, lo, hi) {
 		if err != nil {
 			return nil, err

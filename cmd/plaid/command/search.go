@@ -15,6 +15,7 @@ import (
 	"github.com/plaid-ir/plaid/internal/cli/flags"
 	"github.com/plaid-ir/plaid/internal/cli/out"
 	"github.com/plaid-ir/plaid/search"
+	"github.com/plaid-ir/plaid/search/highlight"
 	"github.com/plaid-ir/plaid/vectors"
 )
 
@@ -86,7 +87,10 @@ the exact float32.`,
 		if err != nil {
 			return err
 		}
-		o.Payload = printed.payloads()
+		o.Payload, o.Matches = printed.payloads() || printed.highlight, printed.highlight
+		if o.Group != "" && (!given || words.Fuses()) || printed.highlight && !texts {
+			return flags.Usagef("--group and --highlight are for searches by vectors alone, and --highlight for questions as texts")
+		}
 		if paths, err := names.paths(args[0]); err != nil {
 			return err
 		} else if len(paths) > 1 && (!given || words.Fuses()) {
@@ -105,7 +109,7 @@ the exact float32.`,
 				return m.onlyWords(ctx, write)
 			})
 		}
-		return a.search(ctx, &names, args, &words, &answering{flags: &s, write: write}, o, printed.stats)
+		return a.search(ctx, &names, args, &words, &answering{flags: &s, write: write, highlight: printed.highlight}, o, printed.stats)
 	})
 	return cmd
 }
@@ -118,6 +122,11 @@ func (a *app) search(ctx context.Context, names *indexes, args []string, words *
 		}
 		defer func() { err = errors.Join(err, answers.queries.Close()) }()
 		a.warnWithoutCandidates(s, answers.queries)
+		if answers.highlight {
+			if answers.queries.high, err = a.newHighlighter(answers.queries, x); err != nil {
+				return err
+			}
+		}
 		err = a.withSearcher(ctx, x, search.EngineOptions{Threads: s.Threads, Bound: s.Bound}, &s.Device, func(engine searcher) error {
 			if !words.Fuses() {
 				return answers.answerRemaining(ctx, engine, o, nil)
@@ -141,6 +150,8 @@ type answering struct {
 	flags   *flags.Search
 	queries *queries
 	write   hitWriter
+	// highlight says that words of hits are wanted.
+	highlight bool
 
 	next    int // the first query without an answer
 	total   search.Stats
@@ -217,6 +228,7 @@ type resultFlags struct {
 	format     flags.Format
 	stats, tag string
 	payload    bool
+	highlight  bool
 }
 
 // registerFormat registers those that do not ask for an index.
@@ -229,6 +241,7 @@ func (r *resultFlags) register(cmd *cobra.Command) {
 	r.registerFormat(cmd)
 	f := cmd.Flags()
 	f.BoolVar(&r.payload, "payload", false, "print payloads (format jsonl)")
+	f.BoolVar(&r.highlight, "highlight", false, "show the words of documents that words of the question have found (table: in brackets; jsonl: spans)")
 	f.Var(flags.Choice(&r.stats, "", "table", "json"), "stats", "print to stderr what the searches did")
 	f.Lookup("stats").NoOptDefVal = "table"
 }
@@ -240,12 +253,16 @@ func (t *stdio) newHitWriter(r *resultFlags) (hitWriter, error) {
 	switch {
 	case r.payload && r.format.Word() != "jsonl":
 		return nil, flags.Usagef("--payload goes with --format jsonl")
+	case r.highlight && r.format.Word() == "trec":
+		return nil, flags.Usagef("--highlight goes with --format table and jsonl")
 	case r.tag == "" || strings.ContainsAny(r.tag, " \t\r\n\v\f"):
 		return nil, flags.Usagef("--tag %q: a tag is one word", r.tag)
 	}
 	switch r.format.Word() {
 	case "jsonl":
-		return t.writeJSONL, nil
+		return func(queries *querySet, results []search.Result) error {
+			return t.writeJSONL(r.payload, queries, results)
+		}, nil
 	case "trec":
 		return func(queries *querySet, results []search.Result) error {
 			return t.writeTREC(r.tag, queries, results)
@@ -261,14 +278,46 @@ type hitJSON struct {
 	ID      string         `json:"id"`
 	Score   float32        `json:"score"`
 	Payload search.Payload `json:"payload,omitzero"`
+	// Passages are those of a document, where hits are grouped.
+	Passages []hitJSON        `json:"passages,omitempty"`
+	Number   *int             `json:"n,omitempty"`     // of a passage
+	Start    *int             `json:"start,omitempty"` // its bytes in the text of the document
+	End      *int             `json:"end,omitempty"`
+	Spans    []highlight.Span `json:"spans,omitempty"`
 }
 
-func (t *stdio) writeJSONL(queries *querySet, results []search.Result) error {
+// hitsJSON are the hits of query i.
+func hitsJSON(payload bool, queries *querySet, i int, all []search.Hit) ([]hitJSON, error) {
+	hits := make([]hitJSON, len(all))
+	for j := range all {
+		from, h := &all[j], &hits[j]
+		*h = hitJSON{Rank: j + 1, ID: from.ID, Score: from.Score}
+		if payload {
+			h.Payload = from.Payload
+		}
+		if p := from.Passage; p != nil {
+			h.Number, h.Start, h.End = &p.Number, &p.Start, &p.End
+		}
+		var err error
+		if h.Spans, err = queries.spans(i, from); err != nil {
+			return nil, err
+		}
+		if from.Passages == nil {
+			continue
+		}
+		if h.Passages, err = hitsJSON(payload, queries, i, from.Passages); err != nil {
+			return nil, err
+		}
+	}
+	return hits, nil
+}
+
+func (t *stdio) writeJSONL(payload bool, queries *querySet, results []search.Result) error {
 	var b bytes.Buffer
 	for i, r := range results {
-		hits := make([]hitJSON, len(r.Hits))
-		for j, h := range r.Hits {
-			hits[j] = hitJSON{j + 1, h.ID, h.Score, h.Payload}
+		hits, err := hitsJSON(payload, queries, i, r.Hits)
+		if err != nil {
+			return fmt.Errorf("query %q: %w", queries.label(i), err)
 		}
 		line, err := out.Typed("result", struct {
 			Query string    `json:"query"`
@@ -304,23 +353,27 @@ const snippetColumn = 60 // characters at most, where there is no terminal
 
 func (t *hitTable) write(queries *querySet, results []search.Result) error {
 	var b bytes.Buffer
+	var err error
 	if queries.texts != nil {
-		t.answers(&b, queries.texts, results)
+		err = t.answers(&b, queries, results)
 	} else {
-		t.rows(&b, queries.ids, results)
+		err = t.rows(&b, queries, results)
 	}
-	_, err := t.out.Write(b.Bytes())
+	if err != nil {
+		return err
+	}
+	_, err = t.out.Write(b.Bytes())
 	return err
 }
 
 // answers has the hits of each question below it.
-func (t *hitTable) answers(b *bytes.Buffer, questions []string, results []search.Result) {
+func (t *hitTable) answers(b *bytes.Buffer, queries *querySet, results []search.Result) error {
 	for i, r := range results {
 		if t.begun {
 			b.WriteByte('\n')
 		}
 		t.begun = true
-		fmt.Fprintln(b, out.Printable(questions[i], 200))
+		fmt.Fprintln(b, out.Printable(queries.texts[i], 200))
 		wide := 0
 		for _, h := range r.Hits {
 			wide = max(wide, utf8.RuneCountInString(out.ID(h.ID)))
@@ -328,11 +381,30 @@ func (t *hitTable) answers(b *bytes.Buffer, questions []string, results []search
 		if len(r.Hits) == 0 {
 			fmt.Fprintln(b, "     no document matches")
 		}
-		for j, h := range r.Hits {
-			line := fmt.Sprintf("%4d  %10.4f  %-*s  %s", j+1, h.Score, wide, out.ID(h.ID), out.Printable(out.Snippet(h.Payload), t.rest(wide+20)))
+		for j := range r.Hits {
+			h := &r.Hits[j]
+			text, err := t.says(queries, i, h, t.rest(wide+20))
+			if err != nil {
+				return err
+			}
+			line := fmt.Sprintf("%4d  %10.4f  %-*s  %s", j+1, h.Score, wide, out.ID(h.ID), text)
 			b.WriteString(strings.TrimRight(line, " ") + "\n")
+			if err := t.passageLines(b, queries, i, h, 6); err != nil {
+				return err
+			}
 		}
 	}
+	return nil
+}
+
+// says is what the payload of a hit says, in so many characters.
+func (t *hitTable) says(queries *querySet, i int, h *search.Hit, limit int) (string, error) {
+	from := h
+	if len(h.Passages) == 1 && h.Passages[0].Passage == nil {
+		from = &h.Passages[0]
+	}
+	spans, err := queries.spans(i, from)
+	return snippet(from.Payload, spans, limit), err
 }
 
 // rest is the room for what a payload says, beside so many characters.
@@ -343,7 +415,8 @@ func (t *hitTable) rest(taken int) int {
 	return snippetColumn
 }
 
-func (t *hitTable) rows(b *bytes.Buffer, queries []string, results []search.Result) {
+func (t *hitTable) rows(b *bytes.Buffer, set *querySet, results []search.Result) error {
+	queries := set.ids
 	wide := struct{ query, id int }{len("QUERY"), len("ID")}
 	for i, r := range results {
 		wide.query = max(wide.query, utf8.RuneCountInString(out.ID(queries[i])))
@@ -365,10 +438,19 @@ func (t *hitTable) rows(b *bytes.Buffer, queries []string, results []search.Resu
 		if len(r.Hits) == 0 {
 			line(query, "-", "-", "no document matches", "")
 		}
-		for j, h := range r.Hits {
-			line(query, fmt.Sprint(j+1), fmt.Sprintf("%.4f", h.Score), out.ID(h.ID), out.Printable(out.Snippet(h.Payload), rest))
+		for j := range r.Hits {
+			h := &r.Hits[j]
+			text, err := t.says(set, i, h, rest)
+			if err != nil {
+				return err
+			}
+			line(query, fmt.Sprint(j+1), fmt.Sprintf("%.4f", h.Score), out.ID(h.ID), text)
+			if err := t.passageLines(b, set, i, h, wide.query+8); err != nil {
+				return err
+			}
 		}
 	}
+	return nil
 }
 
 // printStats writes the sum over all searches to stderr.

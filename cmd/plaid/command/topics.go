@@ -26,6 +26,7 @@ var topics = []struct {
 	}},
 	{"Codec", []string{"codec", "centroids", "nbits", "iterations", "sample-docs", "scales", "seed", "pool"}},
 	{"Which documents", []string{"filter", "where", "param", "allow-missing", "candidates"}},
+	{"Documents of passages", []string{"group", "passages"}},
 	{"Effort", []string{"mode", "probes", "approx", "exact", "bound"}},
 	{"Words", []string{"text-queries", "text-query", "hybrid", "expression", "bm25", "fuse", "fusion", "alpha"}},
 	{"Network", []string{
@@ -39,7 +40,7 @@ var topics = []struct {
 	}},
 	{"Machine", []string{"threads", "memory", "device", "devices", "device-memory"}},
 	{"Output", []string{
-		"pack", "format", "json", "json-file", "csv", "svg", "tag", "payload", "stats", "output", "float32", "log-format", "log-level",
+		"pack", "format", "json", "json-file", "csv", "svg", "tag", "payload", "highlight", "stats", "output", "float32", "log-format", "log-level",
 	}},
 }
 

@@ -28,6 +28,8 @@ type Search struct {
 	mode         string
 	filter       string
 	allowMissing bool
+	group        string
+	passages     int
 	set          *pflag.FlagSet
 	run          *eval.Run // of mode candidates
 }
@@ -40,6 +42,13 @@ func (s *Search) Register(f *pflag.FlagSet) {
 	f.Var(Choice(&s.mode, "pruned", "pruned", "exhaustive", "candidates"), "mode", "score the documents that pruning leaves, all of them, or those of --candidates")
 	f.StringVar(&s.Candidates, "candidates", "", "TREC run `FILE` with the documents to score for each query; implies --mode candidates")
 	s.Effort.Register(f)
+	var groups []string
+	for _, g := range search.Groupings() {
+		groups = append(groups, string(g))
+	}
+	f.Var(Choice(&s.group, "", groups...), "group", "return documents, not passages: by their best passage, by the sum of those of --passages, or by MaxSim over all their tokens")
+	f.Lookup("group").NoOptDefVal = groups[0]
+	f.Var(Int(&s.passages, 0, 0), "passages", "passages that --group returns of a document, its best ones (0: 3)")
 	f.StringVar(&s.filter, "filter", "", "`FILE` with one id a line: return no other documents; an empty file lets none through")
 	s.Where.Register(f, "return no other documents")
 	f.BoolVar(&s.allowMissing, "allow-missing", false, "pass over ids of --filter and --candidates that are not in the index")
@@ -48,6 +57,9 @@ func (s *Search) Register(f *pflag.FlagSet) {
 	s.Device.Register(f)
 	s.Device.registerMemory(f)
 }
+
+// usualPassages is how many of a document are shown.
+const usualPassages = 3
 
 // BoundUsage describes a flag with [Bound].
 const BoundUsage = "errors of coarse scores to allow for: those that are probable, but for one query in 1e9, or the worst there can be"
@@ -73,7 +85,13 @@ func (v boundValue) Type() string   { return kernels.Probable.String() + "|" + k
 
 // Options reads the files that the flags name.
 func (s *Search) Options(ctx context.Context) (search.Options, error) {
-	o := search.Options{K: s.k, AllowMissing: s.allowMissing}
+	o := search.Options{K: s.k, AllowMissing: s.allowMissing, Group: search.Grouping(s.group), Passages: s.passages}
+	switch {
+	case s.group == "" && s.passages > 0:
+		return o, Usagef("--passages goes with --group")
+	case s.group != "" && s.passages == 0:
+		o.Passages = usualPassages
+	}
 	s.Apply(&o)
 	if s.Candidates != "" {
 		if !s.set.Changed("mode") {

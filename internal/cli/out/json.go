@@ -56,3 +56,12 @@ func Snippet(p []byte) string {
 	}
 	return string(p)
 }
+
+// TextField is a field of a payload that is a text; "": it has no such field.
+func TextField(p []byte, name string) (s string) {
+	var fields map[string]json.RawMessage
+	if json.Unmarshal(p, &fields) == nil {
+		_ = json.Unmarshal(fields[name], &s) // another value is no text
+	}
+	return s
+}

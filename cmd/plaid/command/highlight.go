@@ -1,0 +1,110 @@
+package command
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+
+	"github.com/plaid-ir/plaid/encode"
+	"github.com/plaid-ir/plaid/internal/cli/flags"
+	"github.com/plaid-ir/plaid/internal/cli/out"
+	"github.com/plaid-ir/plaid/search"
+	"github.com/plaid-ir/plaid/search/highlight"
+)
+
+// highlighter finds the words of hits that questions have found.
+type highlighter struct {
+	encoder *encode.Encoder
+	pooled  func(part int) bool
+	warn    func(format string, args ...any)
+	warned  bool
+
+	question string
+	asked    []encode.Token // its tokens
+}
+
+// newHighlighter is that of queries for what is searched.
+func (a *app) newHighlighter(q *queries, x *searched) (*highlighter, error) {
+	if q.texts == nil {
+		return nil, flags.Usagef("--highlight goes with questions as texts")
+	}
+	if q.encoder.Config().Backend == encode.Remote {
+		return nil, fmt.Errorf("--highlight: %w", highlight.ErrNoPieces)
+	}
+	return &highlighter{encoder: q.encoder, warn: a.warn, pooled: func(part int) bool { return x.part(part).Header().Build.Pool > 1 }}, nil
+}
+
+// spans are the words of a hit, which has its payload and its matches; none where they
+// cannot be told.
+func (h *highlighter) spans(question string, hit *search.Hit) (spans []highlight.Span, err error) {
+	if h == nil || hit.Matches == nil {
+		return nil, nil
+	}
+	if question != h.question {
+		if h.asked, err = highlight.Kept(h.encoder, encode.Query, question); err != nil {
+			return nil, err
+		}
+		h.question = question
+	}
+	err = highlight.ErrPooled
+	if !h.pooled(hit.Part) {
+		var d *highlight.Document
+		if d, err = highlight.Find(h.encoder, hit.Payload, nil, hit.Tokens); err == nil {
+			return d.Spans(question, h.asked, hit.Matches), nil
+		}
+	}
+	if !highlight.Unknown(err) {
+		return nil, err
+	}
+	if !h.warned {
+		h.warned = true
+		h.warn("no words of document %q: %v", hit.ID, err)
+	}
+	return nil, nil
+}
+
+// snippet is what a payload says, in so many characters: where words were found, the part
+// of the field with the most of them, each in brackets.
+func snippet(payload search.Payload, spans []highlight.Span, limit int) string {
+	score, best := map[string]float64{}, ""
+	for _, s := range spans {
+		if score[s.Field] += s.Score; best == "" || score[s.Field] > score[best] {
+			best = s.Field
+		}
+	}
+	text := out.TextField(payload, best)
+	if best == "" || text == "" {
+		return out.Printable(out.Snippet([]byte(payload)), limit)
+	}
+	start, end := highlight.Window(text, best, spans, limit-2*len(spans))
+	var inside []highlight.Span
+	for _, s := range spans {
+		if s.Field == best && s.Start >= start && s.End <= end {
+			s.Start, s.End = s.Start-start, s.End-start
+			inside = append(inside, s)
+		}
+	}
+	marked := highlight.Mark(text[start:end], best, inside, "[", "]", func(s string) string { return s })
+	if start > 0 {
+		marked = "…" + marked
+	}
+	return out.Printable(marked, limit)
+}
+
+// passageLines has the passages of a hit below it.
+func (t *hitTable) passageLines(b *bytes.Buffer, queries *querySet, i int, h *search.Hit, indent int) error {
+	for j := range h.Passages {
+		p := &h.Passages[j]
+		if p.Passage == nil && len(h.Passages) == 1 {
+			continue // the document itself, which the line above shows
+		}
+		spans, err := queries.spans(i, p)
+		if err != nil {
+			return err
+		}
+		name := fmt.Sprintf("#%d", p.Passage.Number)
+		line := fmt.Sprintf("%*s%10.4f  %-5s  %s", indent, "", p.Score, name, snippet(p.Payload, spans, t.rest(indent+20)))
+		b.WriteString(strings.TrimRight(line, " ") + "\n")
+	}
+	return nil
+}
