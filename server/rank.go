@@ -22,7 +22,10 @@ func (q *request) byVectors(v collection.View, tasks []task, in *common, f filte
 		}
 		return out, nil
 	}
-	o.Filter, o.Payload = f.shared, in.metadata()
+	o.Filter, o.Payload, o.Matches = f.shared, in.metadata() || in.Highlight, in.Highlight
+	if in.Group != "" {
+		o.Group, o.Passages = search.Grouping(in.Group), in.passages()
+	}
 	qs := make([]search.Query, len(tasks))
 	for i := range tasks {
 		qs[i] = tasks[i].query

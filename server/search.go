@@ -8,7 +8,9 @@ import (
 
 	"github.com/plaid-ir/plaid/encode"
 	"github.com/plaid-ir/plaid/search"
+	"github.com/plaid-ir/plaid/search/highlight"
 	"github.com/plaid-ir/plaid/server/collection"
+	"github.com/plaid-ir/plaid/vectors"
 )
 
 // queryIn is a query as vectors, and what holds for it alone.
@@ -70,6 +72,9 @@ type common struct {
 	Fusion    string   `json:"fusion,omitempty" enum:"relative_score,rrf" doc:"how the two are put together; default relative_score"`
 	Metadata  *bool    `json:"metadata,omitempty" doc:"false: leave the metadata out, and name the documents in ids"`
 	Stats     bool     `json:"stats,omitempty" doc:"tell what each query did, and how long its stages took"`
+	Group     string   `json:"group,omitempty" enum:"best,sum,maxsim" doc:"return documents, not passages: by their best passage, by the sum of those that passages says, or by MaxSim over all their tokens"`
+	Passages  int      `json:"passages,omitempty" doc:"how many passages of each document, where there is a group; default 3"`
+	Highlight bool     `json:"highlight,omitempty" doc:"tell which words of each document words of the query have found, where queries are texts"`
 }
 
 type searchIn struct {
@@ -89,13 +94,16 @@ type searchOut struct {
 
 // resultOut are the hits of one query, best first, in lists of one length.
 type resultOut struct {
-	Query     int               `json:"query_id" doc:"place in the request"`
-	Documents []uint64          `json:"document_ids"`
-	Scores    []float64         `json:"scores"`
-	IDs       []string          `json:"ids,omitzero" doc:"the _id of each, where the metadata, which has it, is left out"`
-	Metadata  []json.RawMessage `json:"metadata,omitzero" doc:"what was stored beside each document, with its _id and, as _subset_, its document id"`
-	Stats     *search.Stats     `json:"stats,omitempty"`
-	Coverage  *search.Coverage  `json:"coverage,omitempty" doc:"of how many documents this is the result, where it is not of all: a cluster may be asked for that"`
+	Query     int                `json:"query_id" doc:"place in the request"`
+	Documents []uint64           `json:"document_ids"`
+	Scores    []float64          `json:"scores"`
+	IDs       []string           `json:"ids,omitzero" doc:"the _id of each, where the metadata, which has it, is left out"`
+	Metadata  []json.RawMessage  `json:"metadata,omitzero" doc:"what was stored beside each document, with its _id and, as _subset_, its document id"`
+	Passages  [][]passageOut     `json:"passages,omitempty" doc:"of each document the best ones, where there is a group; document_ids are those of the first"`
+	Spans     [][]highlight.Span `json:"spans,omitempty" doc:"words of each document that words of the query have found, with their bytes in a field of the metadata; with a group, in the passages"`
+	Notes     []string           `json:"notes,omitempty" doc:"of which documents no words could be told, and why"`
+	Stats     *search.Stats      `json:"stats,omitempty"`
+	Coverage  *search.Coverage   `json:"coverage,omitempty" doc:"of how many documents this is the result, where it is not of all: a cluster may be asked for that"`
 }
 
 func searchRoutes() []route {
@@ -123,9 +131,22 @@ func searchRoutes() []route {
 	}
 }
 
+// passageOut is a passage of a document of a result.
+type passageOut struct {
+	DocumentID uint64           `json:"document_id" doc:"of the passage"`
+	ID         string           `json:"id"`
+	Score      float64          `json:"score"`
+	Number     int              `json:"n" doc:"from 0; -1: the document has no passages, and this is it"`
+	Start      int              `json:"start" doc:"first byte in the text of the document"`
+	End        int              `json:"end" doc:"byte after the last"`
+	Metadata   json.RawMessage  `json:"metadata,omitempty"`
+	Spans      []highlight.Span `json:"spans,omitempty"`
+}
+
 // task is one query and the documents that may answer it.
 type task struct {
 	query search.Query
+	text  string // of the query, if it is one
 	own   restriction
 }
 
@@ -136,7 +157,7 @@ func searchVectors(q *request, in *searchIn, filtered bool) (searchOut, error) {
 		if err != nil {
 			return searchOut{}, err
 		}
-		tasks[i] = task{query, in.Queries[i].restriction}
+		tasks[i] = task{query: query, own: in.Queries[i].restriction}
 	}
 	return q.search(tasks, &in.common, filtered)
 }
@@ -175,7 +196,7 @@ func searchTexts(q *request, in *searchTextIn, filtered bool) (searchOut, error)
 	}
 	tasks := make([]task, len(texts))
 	for i, m := range matrices {
-		tasks[i] = task{search.Query{Vectors: m.Data, Dim: m.Dim, Model: q.s.madeBy()}, in.Queries[i].restriction}
+		tasks[i] = task{search.Query{Vectors: m.Data, Dim: m.Dim, Model: q.s.madeBy()}, texts[i], in.Queries[i].restriction}
 	}
 	return q.search(tasks, &in.common, filtered)
 }
@@ -204,6 +225,9 @@ func (in *common) check(queries int, filtered bool) error {
 		return bad("alpha is %g; want 0 to 1", *in.Alpha)
 	case in.Fusion != "" && in.Fusion != fusionRelative && in.Fusion != fusionRanks:
 		return bad("fusion is %q; there is relative_score and rrf", in.Fusion)
+	}
+	if err := in.checkEvidence(); err != nil {
+		return err
 	}
 	p := &in.Params
 	if p.TopK != nil && *p.TopK < 1 {
@@ -288,6 +312,9 @@ func (q *request) search(tasks []task, in *common, filtered bool) (searchOut, er
 		}
 		for i := range ranked {
 			r, err := ranked[i].result(q, i, in)
+			if err == nil && in.Highlight {
+				err = q.highlight(&ranked[i], &tasks[i], &r)
+			}
 			if err != nil {
 				return err
 			}
@@ -325,13 +352,21 @@ func (q *request) filters(v collection.View, tasks []task, in *common, n int) (f
 		}
 	}
 	k = in.Params.top(v.Most())
-	return f, k, q.spend(spendHits(n, k))
+	each := 1
+	if in.Group != "" {
+		each += min(in.passages(), v.Most())
+	}
+	return f, k, q.spend(spendHits(n, k, each))
 }
 
 // spendHits is what the hits of n queries take while they are found and sent, without
-// their metadata.
-func spendHits(n, k int) int {
-	const each = 64
+// their metadata, each with so many passages.
+func spendHits(n, k, passages int) int {
+	const bytes = 64
+	if passages > math.MaxInt/bytes/4 {
+		return math.MaxInt / 2
+	}
+	each := bytes * passages
 	if k > math.MaxInt/each/max(n, 1) {
 		return math.MaxInt / 2
 	}
@@ -374,6 +409,11 @@ func (r *ranking) result(q *request, i int, in *common) (resultOut, error) {
 	if in.Stats {
 		out.Stats = r.stats
 	}
+	if in.Group != "" {
+		if err := r.passages(q, in, &out); err != nil {
+			return out, err
+		}
+	}
 	if !in.metadata() {
 		out.IDs = make([]string, len(r.hits))
 		for j := range r.hits {
@@ -387,6 +427,9 @@ func (r *ranking) result(q *request, i int, in *common) (resultOut, error) {
 		payload, err := r.view.MetadataOf(&h.Hit)
 		if err != nil {
 			return out, err
+		}
+		if len(h.Passages) > 0 && h.Passages[0].Passage != nil {
+			payload = vectors.WholePayload(payload)
 		}
 		if out.Metadata[j], err = q.metadataOf(&collection.Stored{Number: h.number(), ID: h.ID, Metadata: payload}); err != nil {
 			return out, err

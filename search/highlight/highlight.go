@@ -163,6 +163,9 @@ func (d *Document) Spans(question string, asked []encode.Token, matches []search
 		s.Start, s.End = word(text, start, end)
 		s.WordStart, s.WordEnd = word(question, q.Start, q.End)
 		s.Text, s.Word = text[s.Start:s.End], question[s.WordStart:s.WordEnd]
+		if !strings.ContainsFunc(s.Word, func(r rune) bool { return unicode.IsLetter(r) || unicode.IsNumber(r) }) {
+			continue // a question mark finds something, too
+		}
 		field := slices.IndexFunc(d.fields, func(f field) bool { return f.name == name })
 		key := [4]int{field, s.Start, s.End, s.WordStart}
 		if i, ok := at[key]; ok {

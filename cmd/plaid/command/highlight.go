@@ -76,7 +76,7 @@ func snippet(payload search.Payload, spans []highlight.Span, limit int) string {
 	if best == "" || text == "" {
 		return out.Printable(out.Snippet([]byte(payload)), limit)
 	}
-	start, end := highlight.Window(text, best, spans, limit-2*len(spans))
+	start, end := highlight.Window(text, best, spans, limit-limit/5)
 	var inside []highlight.Span
 	for _, s := range spans {
 		if s.Field == best && s.Start >= start && s.End <= end {

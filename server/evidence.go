@@ -1,0 +1,116 @@
+package server
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	"github.com/plaid-ir/plaid/encode"
+	"github.com/plaid-ir/plaid/search"
+	"github.com/plaid-ir/plaid/search/highlight"
+	"github.com/plaid-ir/plaid/server/collection"
+)
+
+// usualPassages is how many of a document are returned.
+const usualPassages = 3
+
+// passages is how many of each document are wanted, where there is a group.
+func (in *common) passages() int {
+	if in.Passages == 0 {
+		return usualPassages
+	}
+	return in.Passages
+}
+
+// checkEvidence finds what is wrong with what is asked beside the documents.
+func (in *common) checkEvidence() error {
+	switch {
+	case in.Group != "" && !slices.Contains(search.Groupings(), search.Grouping(in.Group)):
+		return bad("group is %q; there are %v", in.Group, search.Groupings())
+	case in.Passages < 0 || in.Passages > 0 && in.Group == "":
+		return bad("passages is %d; a number goes with group", in.Passages)
+	case len(in.TextQuery) > 0 && (in.Group != "" || in.Highlight):
+		return bad("group and highlight do not go with text_query")
+	}
+	return nil
+}
+
+// passages adds the passages of the documents of a result.
+func (r *ranking) passages(q *request, in *common, out *resultOut) error {
+	out.Passages = make([][]passageOut, len(r.hits))
+	for i := range r.hits {
+		h := &r.hits[i]
+		out.Passages[i] = make([]passageOut, len(h.Passages))
+		for j := range h.Passages {
+			from, p := &h.Passages[j], &out.Passages[i][j]
+			*p = passageOut{DocumentID: collection.NumberOf(from), ID: from.ID, Score: float64(from.Score), Number: -1}
+			if of := from.Passage; of != nil {
+				p.Number, p.Start, p.End = of.Number, of.Start, of.End
+			}
+			if !in.metadata() {
+				continue
+			}
+			payload, err := r.view.MetadataOf(from)
+			if err != nil {
+				return err
+			}
+			if p.Metadata, err = q.metadataOf(&collection.Stored{Number: p.DocumentID, ID: p.ID, Metadata: payload}); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// highlight adds the words that were found of the hits of a query, or of their passages.
+func (q *request) highlight(r *ranking, t *task, out *resultOut) error {
+	e, none := q.s.encoder()
+	switch {
+	case t.text == "":
+		return bad("highlight needs queries as texts")
+	case none != nil:
+		return none
+	}
+	asked, err := highlight.Kept(e, encode.Query, t.text)
+	if err != nil {
+		return err
+	}
+	words := func(h *search.Hit) ([]highlight.Span, error) {
+		if err := q.ctx.Err(); err != nil {
+			return nil, err
+		}
+		payload, err := r.view.MetadataOf(h)
+		if err != nil {
+			return nil, err
+		}
+		d, err := highlight.Find(e, json.RawMessage(payload), nil, h.Tokens)
+		if highlight.Unknown(err) {
+			out.Notes = append(out.Notes, fmt.Sprintf("document %q: %v", h.ID, err))
+			return nil, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		spans := d.Spans(t.text, asked, h.Matches)
+		const each = 160 // bytes of one, as text and as value
+		return spans, q.spend(each * len(spans))
+	}
+	if out.Passages == nil {
+		out.Spans = make([][]highlight.Span, len(r.hits))
+	}
+	for i := range r.hits {
+		h := &r.hits[i].Hit
+		for j := range h.Passages {
+			if out.Passages[i][j].Spans, err = words(&h.Passages[j]); err != nil {
+				return err
+			}
+		}
+		if out.Spans == nil {
+			continue
+		}
+		if out.Spans[i], err = words(h); err != nil {
+			return err
+		}
+	}
+	return nil
+}
