@@ -286,6 +286,9 @@ func (c *core) answer(ctx context.Context, all *collection, qs []Query, o *Optio
 	if err != nil {
 		return nil, err
 	}
+	if o.Feedback != nil {
+		return c.withFeedback(ctx, all, qs, o)
+	}
 	if call.request.group != "" || call.request.matches {
 		return c.host.answer(ctx, call)
 	}

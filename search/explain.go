@@ -99,8 +99,8 @@ func (c *core) trace(ctx context.Context, of source, q Query, id string, o Optio
 
 // follow searches, and tells what became of a document.
 func (c *core) follow(ctx context.Context, of source, q Query, id string, o Options, tell func(*collection, *trace) error) (err error) {
-	if o.Group != "" {
-		return fmt.Errorf("%w: passages are explained one by one, and not in groups", ErrOption)
+	if o.Group != "" || o.Feedback != nil {
+		return fmt.Errorf("%w: a search is explained without group and feedback", ErrOption)
 	}
 	all, done, err := c.begin(of)
 	if err != nil {

@@ -92,6 +92,8 @@ type Options struct {
 	// Matches tells for each hit, or for each passage that it brings, which of its
 	// tokens matched which of the query.
 	Matches bool `json:"matches,omitempty"`
+	// Feedback, where set, adds to each query what good documents have.
+	Feedback *Feedback `json:"feedback,omitempty"`
 }
 
 // AllProbes for Options.Probes is all centroids, however many there are: documents are
@@ -126,7 +128,7 @@ func (o *Options) validate() error {
 	if o.Passages < 0 || o.Passages > 0 && o.Group == "" {
 		bad("%d passages: a number goes with a group", o.Passages)
 	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, o.Feedback.check())...)
 }
 
 const (

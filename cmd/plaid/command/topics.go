@@ -27,6 +27,7 @@ var topics = []struct {
 	{"Codec", []string{"codec", "centroids", "nbits", "iterations", "sample-docs", "scales", "seed", "pool"}},
 	{"Which documents", []string{"filter", "where", "param", "allow-missing", "candidates"}},
 	{"Documents of passages", []string{"group", "passages"}},
+	{"Feedback", []string{"feedback", "like", "unlike"}},
 	{"Effort", []string{"mode", "probes", "approx", "exact", "bound"}},
 	{"Words", []string{"text-queries", "text-query", "hybrid", "expression", "bm25", "fuse", "fusion", "alpha"}},
 	{"Network", []string{

@@ -30,6 +30,7 @@ type Search struct {
 	allowMissing bool
 	group        string
 	passages     int
+	feedback     search.Feedback
 	set          *pflag.FlagSet
 	run          *eval.Run // of mode candidates
 }
@@ -48,6 +49,9 @@ func (s *Search) Register(f *pflag.FlagSet) {
 	}
 	f.Var(Choice(&s.group, "", groups...), "group", "return documents, not passages: by their best passage, by the sum of those of --passages, or by MaxSim over all their tokens")
 	f.Lookup("group").NoOptDefVal = groups[0]
+	f.Var(Int(&s.feedback.Docs, 0, 0), "feedback", "add to each query what so many of its best documents have, and search again (0: do not)")
+	f.StringArrayVar(&s.feedback.Like, "like", nil, "`ID` of a document that is good: add to each query what it has; may be given several times")
+	f.StringArrayVar(&s.feedback.Unlike, "unlike", nil, "`ID` of a document that is bad: what it has counts against others; may be given several times")
 	f.Var(Int(&s.passages, 0, 0), "passages", "passages that --group returns of a document, its best ones (0: 3)")
 	f.StringVar(&s.filter, "filter", "", "`FILE` with one id a line: return no other documents; an empty file lets none through")
 	s.Where.Register(f, "return no other documents")
@@ -86,6 +90,9 @@ func (v boundValue) Type() string   { return kernels.Probable.String() + "|" + k
 // Options reads the files that the flags name.
 func (s *Search) Options(ctx context.Context) (search.Options, error) {
 	o := search.Options{K: s.k, AllowMissing: s.allowMissing, Group: search.Grouping(s.group), Passages: s.passages}
+	if fb := s.feedback; fb.Docs+len(fb.Like)+len(fb.Unlike) > 0 {
+		o.Feedback = &fb
+	}
 	switch {
 	case s.group == "" && s.passages > 0:
 		return o, Usagef("--passages goes with --group")
