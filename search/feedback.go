@@ -42,7 +42,8 @@ const (
 	unlikeShare                       = 0.5 // of the weight, for what is not wanted
 )
 
-func (f *Feedback) check() error {
+// Check finds what is wrong with it ([ErrOption]), whatever is searched.
+func (f *Feedback) Check() error {
 	switch {
 	case f == nil:
 		return nil

@@ -128,7 +128,7 @@ func (o *Options) validate() error {
 	if o.Passages < 0 || o.Passages > 0 && o.Group == "" {
 		bad("%d passages: a number goes with a group", o.Passages)
 	}
-	return errors.Join(append(errs, o.Feedback.check())...)
+	return errors.Join(append(errs, o.Feedback.Check())...)
 }
 
 const (

@@ -11,6 +11,13 @@ import (
 	"github.com/plaid-ir/plaid/server/collection"
 )
 
+// feedbackIn are documents that are taken for good, and for bad.
+type feedbackIn struct {
+	Documents int      `json:"documents,omitempty" doc:"so many of the best documents are taken for good; at most 100 with those of the lists"`
+	Like      []string `json:"like,omitempty" doc:"_id of documents that are good"`
+	Unlike    []string `json:"unlike,omitempty" doc:"_id of documents that are bad: what only they have counts against others"`
+}
+
 // usualPassages is how many of a document are returned.
 const usualPassages = 3
 
@@ -29,10 +36,20 @@ func (in *common) checkEvidence() error {
 		return bad("group is %q; there are %v", in.Group, search.Groupings())
 	case in.Passages < 0 || in.Passages > 0 && in.Group == "":
 		return bad("passages is %d; a number goes with group", in.Passages)
-	case len(in.TextQuery) > 0 && (in.Group != "" || in.Highlight):
-		return bad("group and highlight do not go with text_query")
+	case len(in.TextQuery) > 0 && (in.Group != "" || in.Highlight || in.Feedback != nil):
+		return bad("group, highlight and feedback do not go with text_query")
+	}
+	if f := in.Feedback; f != nil {
+		o := f.options()
+		if err := o.Check(); err != nil {
+			return bad("feedback: %v", err)
+		}
 	}
 	return nil
+}
+
+func (f *feedbackIn) options() *search.Feedback {
+	return &search.Feedback{Docs: f.Documents, Like: f.Like, Unlike: f.Unlike}
 }
 
 // passages adds the passages of the documents of a result.

@@ -84,6 +84,11 @@ func TestDocumentsOfPassages(t *testing.T) {
 	require.Nil(t, e.Results[0].Passages)
 	require.Len(t, e.Results[0].Spans[0], 2)
 
+	// What is liked is found by what it has.
+	e = find(object{"queries": list{"cats"}, "params": object{"top_k": 1}, "feedback": object{"like": list{"fish"}}, "filter_condition": "kind != 'cat'"})
+	require.Equal(t, "fish#0", e.Results[0].Metadata[0]["_id"])
+	s.refused(t, 404, server.CodeDocumentNotFound, "POST", "/indices/parts/search_with_encoding", object{"queries": list{"x"}, "feedback": object{"like": list{"nobody"}}})
+
 	// A document that is sent again replaces all its passages, and goes with them.
 	s.addParts(t, map[string][]string{"cat": {"cats purr"}})
 	var n struct{ Count int }
@@ -97,6 +102,7 @@ func TestDocumentsOfPassages(t *testing.T) {
 	})
 	for _, bad := range []object{
 		{"queries": list{"x"}, "group": "worst"}, {"queries": list{"x"}, "passages": 2}, {"queries": list{"x"}, "group": "best", "passages": -1},
+		{"queries": list{"x"}, "feedback": object{}}, {"text_query": list{"x"}, "feedback": object{"documents": 1}},
 		{"text_query": list{"x"}, "group": "best"}, {"text_query": list{"x"}, "highlight": true},
 	} {
 		s.refused(t, 400, server.CodeBadRequest, "POST", "/indices/parts/search_with_encoding", bad)

@@ -26,6 +26,9 @@ func (q *request) byVectors(v collection.View, tasks []task, in *common, f filte
 	if in.Group != "" {
 		o.Group, o.Passages = search.Grouping(in.Group), in.passages()
 	}
+	if in.Feedback != nil {
+		o.Feedback = in.Feedback.options()
+	}
 	qs := make([]search.Query, len(tasks))
 	for i := range tasks {
 		qs[i] = tasks[i].query

@@ -66,15 +66,16 @@ const (
 type common struct {
 	Params paramsIn `json:"params,omitzero"`
 	restriction
-	TextQuery []string `json:"text_query,omitempty" doc:"texts to look for in the metadata, by keywords; alone, or one for each of queries"`
-	TextMode  string   `json:"text_mode,omitempty" enum:"words,expression" doc:"words: any text is its words; expression: phrases in quotation marks, prefixes*, +must and -must not. Default words"`
-	Alpha     *float64 `json:"alpha,omitempty" doc:"share of the vectors where keywords are used too, 0 to 1; default 0.75"`
-	Fusion    string   `json:"fusion,omitempty" enum:"relative_score,rrf" doc:"how the two are put together; default relative_score"`
-	Metadata  *bool    `json:"metadata,omitempty" doc:"false: leave the metadata out, and name the documents in ids"`
-	Stats     bool     `json:"stats,omitempty" doc:"tell what each query did, and how long its stages took"`
-	Group     string   `json:"group,omitempty" enum:"best,sum,maxsim" doc:"return documents, not passages: by their best passage, by the sum of those that passages says, or by MaxSim over all their tokens"`
-	Passages  int      `json:"passages,omitempty" doc:"how many passages of each document, where there is a group; default 3"`
-	Highlight bool     `json:"highlight,omitempty" doc:"tell which words of each document words of the query have found, where queries are texts"`
+	TextQuery []string    `json:"text_query,omitempty" doc:"texts to look for in the metadata, by keywords; alone, or one for each of queries"`
+	TextMode  string      `json:"text_mode,omitempty" enum:"words,expression" doc:"words: any text is its words; expression: phrases in quotation marks, prefixes*, +must and -must not. Default words"`
+	Alpha     *float64    `json:"alpha,omitempty" doc:"share of the vectors where keywords are used too, 0 to 1; default 0.75"`
+	Fusion    string      `json:"fusion,omitempty" enum:"relative_score,rrf" doc:"how the two are put together; default relative_score"`
+	Metadata  *bool       `json:"metadata,omitempty" doc:"false: leave the metadata out, and name the documents in ids"`
+	Stats     bool        `json:"stats,omitempty" doc:"tell what each query did, and how long its stages took"`
+	Group     string      `json:"group,omitempty" enum:"best,sum,maxsim" doc:"return documents, not passages: by their best passage, by the sum of those that passages says, or by MaxSim over all their tokens"`
+	Passages  int         `json:"passages,omitempty" doc:"how many passages of each document, where there is a group; default 3"`
+	Feedback  *feedbackIn `json:"feedback,omitempty" doc:"add to each query what good documents have, and search again"`
+	Highlight bool        `json:"highlight,omitempty" doc:"tell which words of each document words of the query have found, where queries are texts"`
 }
 
 type searchIn struct {

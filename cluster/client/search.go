@@ -222,6 +222,9 @@ func (f *Client) newAsk(ctx context.Context, m *topology.Map, q search.Query, o 
 	if o.K < 0 || o.Mode < search.Pruned || o.Mode > search.Candidates {
 		return nil, fmt.Errorf("%w: k %d, mode %d", search.ErrOption, o.K, o.Mode)
 	}
+	if o.Group != "" || o.Matches || o.Feedback != nil {
+		return nil, fmt.Errorf("%w: a cluster searches passages as they are: without group, matches and feedback", search.ErrOption)
+	}
 	if q.Dim != 0 && q.Dim != m.Current.Dim {
 		return nil, fmt.Errorf("%w: it has dimension %d, the collection %d", search.ErrQuery, q.Dim, m.Current.Dim)
 	}
