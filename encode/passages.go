@@ -28,6 +28,7 @@ type Parting struct {
 type Unit string
 
 const (
+	// ByWords counts words and keeps them whole.
 	ByWords Unit = "words"
 	// BySentences keeps sentences whole that are not longer than a passage.
 	BySentences Unit = "sentences"

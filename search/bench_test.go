@@ -5,6 +5,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/plaid-ir/plaid/search/searchtest"
 )
 
 // BenchmarkCranfield searches the 1,400 documents of Cranfield (235,915 tokens,
@@ -47,6 +49,22 @@ func BenchmarkCranfield(b *testing.B) {
 			b.ReportMetric(s.Times.Approx.Seconds()*1e3/n, "approx-ms")
 			b.ReportMetric(s.Times.Exact.Seconds()*1e3/n, "exact-ms")
 			b.ReportMetric(s.Times.Refine.Seconds()*1e3/n, "refine-ms")
+		})
+	}
+}
+
+// BenchmarkMatches is what it costs to tell the matches of ten hits of 200 tokens on average
+// for a query of 32, by the difference to a search without.
+func BenchmarkMatches(b *testing.B) {
+	m := newMaker(1, 128, 20)
+	ix := searchtest.Build(b, 128, m.Docs("d", 100, 200), nil)
+	e := on(b, ix, 1)
+	q := m.query(32)
+	for name, matches := range map[string]bool{"without": false, "with": true} {
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				search(b, e, q, Options{K: 10, Matches: matches})
+			}
 		})
 	}
 }
