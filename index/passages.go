@@ -194,6 +194,9 @@ func (a *arrivals) note(i int, d vectors.Document) error {
 // dropOthers has all go that the index has of the documents that are added: passages of a
 // document that comes anew, and a document of which passages come.
 func (a *addition) dropOthers(ctx context.Context) error {
+	if a.options.Apart {
+		return nil
+	}
 	var ids []string
 	for i := range a.src.Len() {
 		if !a.arrivals.rows.Contains(uint32(i)) {

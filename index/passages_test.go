@@ -310,3 +310,19 @@ func TestPassagesRefused(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, uint64(2), docs.GetCardinality(), "what makes it a passage stays")
 }
+
+// With Apart passages are documents of their own.
+func TestPassagesApart(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "x.plaid")
+	_, err := Build(t.Context(), path, fromDocs(t, 4, longer(t, 0, map[string]int{"a": 3})), &BuildOptions{Centroids: 1})
+	require.NoError(t, err)
+	ix, err := Open(t.Context(), path, &Options{Write: true})
+	require.NoError(t, err)
+	defer ix.Close()
+	r, err := ix.Add(t.Context(), fromDocs(t, 4, longer(t, 1, map[string]int{"a": 1})), &AddOptions{Replace: true, Apart: true})
+	require.NoError(t, err)
+	require.Equal(t, []int{1, 0}, []int{r.Replaced, r.Deleted})
+	r, err = ix.Add(t.Context(), fromDocs(t, 4, longer(t, 1, map[string]int{"a": 1})), &AddOptions{Replace: true})
+	require.NoError(t, err)
+	require.Equal(t, []int{1, 2}, []int{r.Replaced, r.Deleted})
+}

@@ -356,7 +356,7 @@ func (c *changes) add(ctx context.Context, change index.Entry, threads int) erro
 	if err != nil {
 		return err
 	}
-	report, err := change.Add(ctx, src, &index.AddOptions{Replace: true, Delete: c.remove, Threads: threads})
+	report, err := change.Add(ctx, src, &index.AddOptions{Replace: true, Apart: true, Delete: c.remove, Threads: threads})
 	if err != nil {
 		return err
 	}

@@ -39,6 +39,7 @@ func Run(t *testing.T, set collection.Set) {
 	s.read()
 	s.find()
 	s.change()
+	s.passages()
 	existed, err := set.Drop(t.Context(), Name)
 	require.NoError(t, err)
 	require.True(t, existed)
@@ -274,4 +275,35 @@ func (s *suite) change() {
 	r, err := s.c.Update(s.Context(), []collection.Document{document("d", 1)}, collection.UpdateOptions{Replace: true})
 	require.NoError(s, err)
 	require.NotEqual(s, s.numbers["d"], r.Numbers[0], "a number is given out once")
+}
+
+// passages of a document are found as documents, or a search that is asked for that says
+// that it cannot ([search.ErrOption]).
+func (s *suite) passages() {
+	var docs []collection.Document
+	for n := range 3 {
+		d := document(fmt.Sprintf("long#%d", n), n)
+		d.Metadata = fmt.Appendf(nil, `{"_passage":{"of":"long","n":%d,"start":%d,"end":%d}}`, n, n, n+1)
+		docs = append(docs, d)
+	}
+	_, err := s.c.Update(s.Context(), docs, collection.UpdateOptions{Replace: true})
+	require.NoError(s, err)
+	s.view(func(v collection.View) {
+		q := search.Query{Vectors: docs[1].Vectors, Dim: dim}
+		r, err := v.Search(s.Context(), []search.Query{q}, search.Options{K: 10, Group: search.GroupBest, Passages: 2})
+		if errors.Is(err, search.ErrOption) {
+			return
+		}
+		require.NoError(s, err)
+		var ids []string
+		for _, h := range r[0].Hits {
+			ids = append(ids, h.ID)
+			if h.ID == "long" {
+				require.Len(s, h.Passages, 2)
+				require.Equal(s, "long#1", h.Passages[0].ID)
+				require.Equal(s, h.Score, h.Passages[0].Score)
+			}
+		}
+		require.ElementsMatch(s, []string{"d", "e", "long"}, ids)
+	})
 }
