@@ -13,6 +13,10 @@ const probeRows = 256
 // n best so far for some query token are few after the first ones, and are
 // found many columns at a time.
 func (q *query) Top(dst []kernels.CentroidScore, n int) {
+	if q.screen.on {
+		q.topScreened(dst, n)
+		return
+	}
 	k := q.s.codec.Centroids.K
 	var found [probeRows]uint32
 	for g := 0; g < q.N; g += 32 {
