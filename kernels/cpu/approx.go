@@ -17,6 +17,8 @@ type approxRows struct {
 	base float64       // sum of the offsets
 	mul  [][32]float32 // entry = mul·S + add
 	add  [][32]float32
+
+	means []float64 // of the columns of S
 }
 
 // approxSample is the number of centroids that the means are taken over.
@@ -27,14 +29,15 @@ func (q *query) buildApprox() {
 	groups := (q.N + 31) / 32
 	a.rows = resize(a.rows, groups*k)
 	sample := min(k, approxSample)
-	means := make([]float64, q.N)
-	for s := range means {
+	a.means = resize(a.means, q.N)
+	for s := range a.means {
+		a.means[s] = 0
 		for i := range sample {
-			means[s] += float64(q.scores[i*k/sample*q.Stride+s])
+			a.means[s] += float64(q.scores[i*k/sample*q.Stride+s])
 		}
-		means[s] /= float64(sample)
+		a.means[s] /= float64(sample)
 	}
-	q.approxUnits(means)
+	q.approxUnits()
 	for g := range groups {
 		for c := 0; c < k; c += callRows {
 			c1 := min(c+callRows, k)
@@ -43,8 +46,8 @@ func (q *query) buildApprox() {
 	}
 }
 
-// approxUnits settles step and offsets, given the mean of each column of S.
-func (q *query) approxUnits(means []float64) {
+// approxUnits settles step and offsets, given the means.
+func (q *query) approxUnits() {
 	a, groups := &q.approx, (q.N+31)/32
 	a.mul, a.add = resize(a.mul, groups), resize(a.add, groups)
 	clear(a.mul)
@@ -53,7 +56,7 @@ func (q *query) approxUnits(means []float64) {
 	var span float64
 	a.base = 0
 	for s, w := range q.weights {
-		mean := float64(w) * means[s]
+		mean := float64(w) * a.means[s]
 		largest := float64(float64(w) * float64(q.hi[s])) // not fused with what follows
 		// The last term keeps entries far below the mean within int32.
 		span = max(span, largest-mean, 1e-4*float64(w)*float64(q.hi[s]-q.lo[s]))

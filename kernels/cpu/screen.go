@@ -109,6 +109,7 @@ type screenQuery struct {
 	keep int // best centroids of a query token by products of bytes
 	c    *screening
 
+	integers  []float32         // n
 	panel     []byte            // [groups, stride/4, 32, 4]: n
 	start     [][32]int32       // [groups]: −128·Σn, what the 128 of unsigned levels add
 	vectors   tier.QueryVectors // n, where bytes are not multiplied
@@ -182,7 +183,8 @@ func (q *query) roundVectors() {
 		x.panel = resize(x.panel, groups*size)
 		clear(x.panel)
 	}
-	integers := make([]float32, q.N*s.dim)
+	x.integers = resize(x.integers, q.N*s.dim)
+	clear(x.integers)
 	for i := range q.N {
 		v := q.Vectors[i*s.dim : (i+1)*s.dim]
 		var largest float64
@@ -199,7 +201,7 @@ func (q *query) roundVectors() {
 		var sum int32
 		for j := range v {
 			n := integer(float64(v[j])*float64(x.c.step[j]), x.unit[i])
-			integers[i*s.dim+j] = float32(n)
+			x.integers[i*s.dim+j] = float32(n)
 			sum += n
 			if bytes {
 				x.panel[i/32*size+j/4*128+i%32*4+j%4] = byte(n)
@@ -208,7 +210,7 @@ func (q *query) roundVectors() {
 		x.start[i/32][i%32] = -128 * sum
 	}
 	if !bytes {
-		x.vectors.Reset(integers, s.dim)
+		x.vectors.Reset(x.integers, s.dim)
 	}
 }
 
@@ -216,7 +218,10 @@ func (q *query) roundVectors() {
 func (q *query) sampleMeans() {
 	s, x := q.s, &q.screen
 	k := s.codec.Centroids.K
-	sums := make([]float64, q.N)
+	a, groups := &q.approx, (q.N+31)/32
+	a.means = resize(a.means, q.N)
+	sums := a.means
+	clear(sums)
 	sc := s.screens.Get().(*screenScratch)
 	for b := range screenSample {
 		c0 := b * (k - 16) / (screenSample - 1)
@@ -233,9 +238,8 @@ func (q *query) sampleMeans() {
 	for i, v := range sums {
 		sums[i] = x.mid[i] + float64(x.unit[i]*(v/(16*screenSample)))
 	}
-	a, groups := &q.approx, (q.N+31)/32
 	a.rows = resize(a.rows, groups*k)
-	q.approxUnits(sums)
+	q.approxUnits()
 	x.mul, x.add = resize(x.mul, groups), resize(x.add, groups)
 	clear(x.mul)
 	clear(x.add)
@@ -248,14 +252,15 @@ func (q *query) sampleMeans() {
 }
 
 // products returns the sums of a group of query tokens with the centroids lo to hi, at
-// most screenRows and at least 12.
+// most screenRows.
 func (q *query) products(sc *screenScratch, g, lo, hi int) (sums []float32, stride int) {
 	s, x := q.s, &q.screen
 	c, n := x.c, hi-lo
 	if c.levels != nil {
-		size := c.stride * 32
-		s.screen.Products(sc.products[:n], &sc.most, c.levels[lo*c.stride:hi*c.stride], c.stride, x.panel[g*size:(g+1)*size], &x.start[g], c.ones[:n])
-		return unsafe.Slice(&sc.products[0][0], 32*n), 32
+		size, first := c.stride*32, min(lo, s.codec.Centroids.K-tileRows)
+		n := max(n, tileRows) // at the end of all, some before lo
+		s.screen.Products(sc.products[:n], &sc.most, c.levels[first*c.stride:(first+n)*c.stride], c.stride, x.panel[g*size:(g+1)*size], &x.start[g], c.ones[:n])
+		return unsafe.Slice(&sc.products[0][0], 32*n)[32*(lo-first):], 32
 	}
 	stride = x.vectors.Stride
 	if g == 0 { // all groups at once
@@ -293,14 +298,8 @@ func (q *query) screenScores(lo, hi int) {
 			}
 		}
 	}
-	for c0 := lo; c0 < hi; {
+	for c0 := lo; c0 < hi; c0 += screenRows {
 		c1 := min(c0+screenRows, hi)
-		if hi-c1 < tileRows { // too few for a call of their own
-			c1 = hi
-			if c1-c0 > screenRows {
-				c1 = c0 + screenRows/2
-			}
-		}
 		for g := range groups {
 			sums, stride := q.products(sc, g, c0, c1)
 			lanes := min(32, q.N-32*g)
@@ -314,7 +313,6 @@ func (q *query) screenScores(lo, hi int) {
 				}
 			}
 		}
-		c0 = c1
 	}
 	s.screens.Put(sc)
 }
