@@ -16,7 +16,6 @@ func (b backend) Scorer(c *kernels.Codec) (kernels.Scorer, error) {
 	}
 	s := &scorer{
 		loops:    &b.tier.Tokens,
-		screen:   b.tier.Vectors.Screen,
 		codec:    *c,
 		dim:      c.Dim(),
 		rowBytes: c.RowBytes(),
@@ -45,7 +44,6 @@ func (b backend) Scorer(c *kernels.Codec) (kernels.Scorer, error) {
 // scorer implements [kernels.Scorer].
 type scorer struct {
 	loops    *tier.Tokens
-	screen   *tier.Screen // nil: no products of bytes
 	codec    kernels.Codec
 	dim      int
 	rowBytes int

@@ -18,15 +18,16 @@ import (
 //
 //	c = m + s ⊙ l    and    s ⊙ q = u·n,
 //
-// for levels l of −128 to 127 and integers n of ±127, ⟨q, c⟩ ≈ ⟨q, m⟩ + u·⟨n, l⟩. The
-// sum is one of integers, exact in float32 up to maxScreenDim dimensions, so that
-// processors that multiply bytes and those that do not agree to the bit.
+// for levels l of −128 to 127 and integers n of ±63, ⟨q, c⟩ ≈ ⟨q, m⟩ + u·⟨n, l⟩. The sum
+// is one of integers, exact in float32 up to maxScreenDim dimensions, so that processors
+// that multiply bytes and those that do not agree to the bit. (Two products of bytes fit
+// 16 bits then, in which AVX2 adds them.)
 
 const (
 	// screenCentroids is the number of centroids from which on screening pays.
 	screenCentroids = 1 << 15
 	// maxScreenDim keeps sums below 2²⁴.
-	maxScreenDim = 1 << 24 / (127 * 128) &^ 15
+	maxScreenDim = 1 << 24 / (63 * 128) &^ 15
 	// maxScreenBest bounds the best centroids of a query token that are looked for.
 	maxScreenBest = 48
 	// screenRows is the number of rows of a block: its products stay in L1.
@@ -42,7 +43,6 @@ type screening struct {
 	halves []byte    // or as bfloat16, [K, dim]
 	step   []float32 // [dim]: s
 	middle []float32 // [dim]: m
-	ones   []float32 // scales of rows
 	ok     bool      // the range of centroids is finite
 }
 
@@ -73,11 +73,8 @@ func (s *scorer) newScreening() *screening {
 		}
 	}
 	c.ok = true
-	if s.screen != nil {
+	if s.loops.Screen != nil {
 		c.levels = make([]byte, k*c.stride)
-		for range screenRows {
-			c.ones = append(c.ones, 1)
-		}
 	} else {
 		c.halves = make([]byte, 2*k*dim)
 	}
@@ -126,7 +123,6 @@ type screenQuery struct {
 type screenScratch struct {
 	products [screenRows][32]float32
 	plain    []float32 // where bytes are not multiplied
-	most     [32]float32
 	limits   [][32]float32
 	found    [screenRows]uint32
 	codes    []uint32
@@ -193,7 +189,7 @@ func (q *query) roundVectors() {
 			largest = max(largest, math.Abs(float64(v[j])*float64(x.c.step[j])))
 			x.mid[i] += float64(v[j]) * float64(m)
 		}
-		x.unit[i] = largest / 127
+		x.unit[i] = largest / 63
 		if !(x.unit[i] > leastUnit) {
 			x.unit[i] = 0
 			continue
@@ -257,9 +253,9 @@ func (q *query) products(sc *screenScratch, g, lo, hi int) (sums []float32, stri
 	s, x := q.s, &q.screen
 	c, n := x.c, hi-lo
 	if c.levels != nil {
-		size, first := c.stride*32, min(lo, s.codec.Centroids.K-tileRows)
-		n := max(n, tileRows) // at the end of all, some before lo
-		s.screen.Products(sc.products[:n], &sc.most, c.levels[first*c.stride:(first+n)*c.stride], c.stride, x.panel[g*size:(g+1)*size], &x.start[g], c.ones[:n])
+		size, first := c.stride*32, min(lo, s.codec.Centroids.K-tier.ScreenRows)
+		n := max(n, tier.ScreenRows) // at the end of all, some before lo
+		s.loops.Screen(sc.products[:n], c.levels[first*c.stride:(first+n)*c.stride], c.stride, x.panel[g*size:(g+1)*size], &x.start[g])
 		return unsafe.Slice(&sc.products[0][0], 32*n)[32*(lo-first):], 32
 	}
 	stride = x.vectors.Stride
@@ -316,9 +312,6 @@ func (q *query) screenScores(lo, hi int) {
 	}
 	s.screens.Put(sc)
 }
-
-// tileRows is the least number of rows of a call of screening.
-const tileRows = 12
 
 // newList is where a range notes its best centroids.
 func (q *query) newList() []kernels.CentroidScore {
@@ -402,7 +395,7 @@ func (q *query) require(code uint32) {
 }
 
 // fillRows is how many rows of S are computed at once.
-const fillRows = 3 * tileRows
+const fillRows = 36
 
 // Fill implements [kernels.Query]. Rows are computed in ascending order, with the bits
 // of CentroidScores.
