@@ -231,7 +231,7 @@ func (t table) serves(u table) bool {
 // allowed. Few of them have so few centroids that their rows are all there has to be.
 func (p *plan) wanted(tokens float64, lists int) table {
 	switch {
-	case p.how == PlanProbe:
+	case p.how == PlanProbe && p.probes <= insertProbes:
 		return table{screened: true, best: min(p.probes+1, lists)}
 	case p.how == PlanExact && tokens < float64(lists)/4:
 		return table{screened: true}
