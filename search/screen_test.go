@@ -21,7 +21,7 @@ import (
 // noise.
 func manyCentroids(t *testing.T, docs []vectors.Document, dim int) *codec.Quantizer {
 	t.Helper()
-	const k = 1<<15 + 77
+	const k = 1<<16 + 77
 	rng := rand.New(rand.NewPCG(9, 9))
 	rows := kerneltest.UnitVectors(rng, k, dim)
 	for c := range k {

@@ -25,7 +25,7 @@ import (
 
 const (
 	// screenCentroids is the number of centroids from which on screening pays.
-	screenCentroids = 1 << 15
+	screenCentroids = 1 << 16
 	// maxScreenDim keeps sums below 2²⁴.
 	maxScreenDim = 1 << 24 / (63 * 128) &^ 15
 	// maxScreenBest bounds the best centroids of a query token that are looked for.

@@ -17,7 +17,7 @@ import (
 func testScreen(t *testing.T, b kernels.Backend) {
 	generic, err := kernels.Select("generic")
 	require.NoError(t, err)
-	const k = 1<<15 + 5
+	const k = 1<<16 + 5
 	lengths := []int{5, 0, 17, 64, 1, 70, 30, 30, 30, 200}
 	for _, cfg := range []Config{
 		{Dim: 64, Nbits: 2, CentroidScale: true, DimScale: true},

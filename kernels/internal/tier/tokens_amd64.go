@@ -62,6 +62,7 @@ func avx512Tokens() Tokens {
 	t.Bytes = avx512.Bytes
 	t.Words = avx512.Words
 	t.Above = avx2.Above // as fast as memory
+	t.Screen = avx2.Screen
 	if avx512.SupportedBytes() {
 		t.Uses[StageNearest] = "avx512 (VNNI)"
 		t.Uses[StageFast], t.Uses[StageFine] = "avx512 (VNNI)", "avx512 (VNNI)"
