@@ -72,10 +72,9 @@ const (
 	approxJob = 1 << 16
 	exactJob  = 1 << 12
 	rowsJob   = 1 << 14 // centroids × query tokens
-	// Centroids of a job that screens: each begins to look for the best anew.
-	minScreenJob, maxScreenJob = 1 << 13, 1 << 17
-	fillJob                    = 1 << 12 // centroids; a multiple of 64
-	jobPairs                   = 1 << 23 // document tokens × query tokens: between jobs a search hears that it is to end
+	screenJob = 1 << 12 // centroids
+	fillJob   = 1 << 12 // centroids; a multiple of 64
+	jobPairs  = 1 << 23 // document tokens × query tokens: between jobs a search hears that it is to end
 )
 
 // answer takes the query from its vectors to its hits.
@@ -251,7 +250,7 @@ func (r *run) prepare(vectors, weights []float32, want table) error {
 	k := r.call.coll.codec().Centroids.K
 	rows := max(rowsJob/r.query.Len(), 32)
 	if want.screened && r.query.Screen(want.best) {
-		rows = min(max((k+r.threads-1)/r.threads, minScreenJob), maxScreenJob)
+		rows = screenJob
 	} else {
 		want = table{all: true}
 	}

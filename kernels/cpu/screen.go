@@ -113,8 +113,9 @@ type screenQuery struct {
 	unit, mid []float64         // of each query token: S ≈ mid + unit·sum
 	mul, add  [][32]float32     // [groups]: of the bytes of Approx, for sums
 
-	lists  [][]kernels.CentroidScore // [query tokens, keep] of each range of CentroidScores; by mu
-	filled int                       // of them
+	best   [][]kernels.CentroidScore // lists [query tokens, keep] of the best by bytes; by mu
+	filled int                       // of the lists
+	free   [][]kernels.CentroidScore // those that nobody adds to
 	need   []uint64                  // rows of S that were asked for
 	have   []uint64                  // those that are there
 }
@@ -154,7 +155,7 @@ func (q *query) Screen(n int) bool {
 		}
 		q.lo[i], q.hi[i] = float32(-bound), float32(bound)
 	}
-	x.on, x.keep, x.filled = true, 0, 0
+	x.on, x.keep, x.filled, x.free = true, 0, 0, x.free[:0]
 	x.need, x.have = resize(x.need, (k+63)/64), resize(x.have, (k+63)/64)
 	clear(x.need)
 	clear(x.have)
@@ -276,7 +277,7 @@ func (q *query) products(sc *screenScratch, g, lo, hi int) (sums []float32, stri
 }
 
 // screenScores is CentroidScores where S is screened: the bytes of Approx, and the best
-// centroids of this range.
+// centroids.
 func (q *query) screenScores(lo, hi int) {
 	s, x := q.s, &q.screen
 	if x.keep == 0 {
@@ -284,83 +285,36 @@ func (q *query) screenScores(lo, hi int) {
 	}
 	sc := s.screens.Get().(*screenScratch)
 	groups, k := (q.N+31)/32, s.codec.Centroids.K
+	best := q.takeBest()
 	sc.limits = resize(sc.limits, groups)
-	list := q.newList()
-	for g := range groups {
-		for i := range sc.limits[g] {
-			sc.limits[g][i] = float32(math.Inf(1))
-			if 32*g+i < q.N {
-				sc.limits[g][i] = float32(math.Inf(-1))
-			}
+	for t := range 32 * groups {
+		limit := float32(math.Inf(1))
+		if t < q.N {
+			limit = below(best[(t+1)*x.keep-1].Score)
 		}
+		sc.limits[t/32][t%32] = limit
 	}
 	for c0 := lo; c0 < hi; c0 += screenRows {
 		c1 := min(c0+screenRows, hi)
 		for g := range groups {
 			sums, stride := q.products(sc, g, c0, c1)
-			lanes := min(32, q.N-32*g)
+			lanes, limits := min(32, q.N-32*g), &sc.limits[g]
 			s.loops.Bytes(q.approx.rows[g*k+c0:g*k+c1], sums, stride, lanes, &x.mul[g], &x.add[g])
-			for _, r := range sc.found[:s.loops.Above(sc.found[:c1-c0], sums, stride, lanes, &sc.limits[g])] {
+			for _, r := range sc.found[:s.loops.Above(sc.found[:c1-c0], sums, stride, lanes, limits)] {
 				for i, v := range sums[int(r)*stride:][:lanes] {
-					if v > sc.limits[g][i] {
-						t := (32*g + i) * x.keep
-						sc.limits[g][i] = insertScore(list[t:t+x.keep], kernels.CentroidScore{Centroid: uint32(c0) + r, Score: v})
+					if v > limits[i] {
+						top := best[(32*g+i)*x.keep : (32*g+i+1)*x.keep]
+						insertCentroid(top, kernels.CentroidScore{Centroid: uint32(c0) + r, Score: v})
+						limits[i] = below(top[len(top)-1].Score)
 					}
 				}
 			}
 		}
 	}
 	s.screens.Put(sc)
-}
-
-// newList is where a range notes its best centroids.
-func (q *query) newList() []kernels.CentroidScore {
-	x := &q.screen
 	q.mu.Lock()
-	defer q.mu.Unlock()
-	if x.filled == len(x.lists) {
-		x.lists = append(x.lists, nil)
-	}
-	list := resize(x.lists[x.filled], q.N*x.keep)
-	for i := range list {
-		list[i] = kernels.CentroidScore{Score: float32(math.Inf(-1))}
-	}
-	x.lists[x.filled] = list
-	x.filled++
-	return list
-}
-
-// topScreened is Top where S is screened: of the best by products of bytes, those that
-// are by S.
-func (q *query) topScreened(dst []kernels.CentroidScore, n int) {
-	s, x := q.s, &q.screen
-	each := func(do func(t int, c kernels.CentroidScore)) {
-		for _, list := range x.lists[:x.filled] {
-			for i, c := range list {
-				if !math.IsInf(float64(c.Score), -1) {
-					do(i/x.keep, c)
-				}
-			}
-		}
-	}
-	each(func(_ int, c kernels.CentroidScore) { q.require(c.Centroid) })
-	q.Fill(0, s.codec.Centroids.K)
-	for i := range dst[:q.N*n] {
-		dst[i] = kernels.CentroidScore{Centroid: math.MaxUint32, Score: float32(math.Inf(-1))}
-	}
-	each(func(t int, c kernels.CentroidScore) {
-		top := dst[t*n : (t+1)*n]
-		c.Score = q.scores[int(c.Centroid)*q.Stride+t]
-		i := n
-		for ; i > 0 && (top[i-1].Score < c.Score || top[i-1].Score == c.Score && top[i-1].Centroid > c.Centroid); i-- {
-			if i < n {
-				top[i] = top[i-1]
-			}
-		}
-		if i < n {
-			top[i] = c
-		}
-	})
+	x.free = append(x.free, best)
+	q.mu.Unlock()
 }
 
 // Require implements [kernels.Query].
