@@ -58,7 +58,8 @@ type Query interface {
 	// Screen only rows that were required mean something.
 	Scores() (s []float32, stride int)
 	// Top writes the n best centroids of query token t to dst[t·n] on, best
-	// first, the lowest number on ties; n is at most K.
+	// first, the lowest number on ties; n is at most K. After Screen no other method
+	// may run beside it.
 	Top(dst []CentroidScore, n int)
 
 	// Approx writes the centroid-only score of documents: the score of the
