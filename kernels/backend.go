@@ -25,12 +25,19 @@ type Scorer interface {
 }
 
 // Query is a query that scores documents encoded with the codec of its Scorer:
-// first Reset, then CentroidScores over all centroids, then Seal; after that it
-// is read-only and may be used by many goroutines, until the next Reset.
+// first Reset, then Screen where not all of S is needed, then CentroidScores over all
+// centroids, then Seal; after that it is read-only, but for what Require adds, and may
+// be used by many goroutines, until the next Reset.
 type Query interface {
 	// Reset takes the vectors [Lq, dim] and a weight for each (nil: all 1).
 	// It keeps no reference to them.
 	Reset(vectors, weights []float32) error
+	// Screen says that of S only the rows will be needed that Require asks for, Approx,
+	// if n is above 0, and Top with n at most. CentroidScores then computes in
+	// bytes: Approx is rounded a little more, and Top finds the best but for
+	// near ties. It reports false where that is not possible or does not pay, and has
+	// done nothing then.
+	Screen(n int) bool
 	// CentroidScores fills the rows lo to hi of S = C·Qᵀ. Disjoint ranges may
 	// run at the same time.
 	CentroidScores(lo, hi int)
@@ -39,10 +46,20 @@ type Query interface {
 
 	// Len is the number of query tokens.
 	Len() int
-	// Scores returns S: entry (c, s) is at c·stride + s. Valid until Reset.
+	// Require notes the rows of S that listed documents of a chunk need (nil: all) for
+	// MaxSim, RequireTokens those that the tokens lo to hi do; Fill then computes those
+	// of the centroids lo to hi that are not there. All three do nothing unless Screen
+	// has been called. The first two may run at the same time, as may calls of Fill, with
+	// bounds that are multiples of 64 and ranges that do not overlap.
+	Require(c *Chunk, docs []uint32)
+	RequireTokens(c *Chunk, lo, hi int)
+	Fill(lo, hi int)
+	// Scores returns S: entry (c, s) is at c·stride + s. Valid until Reset. After
+	// Screen only rows that were required mean something.
 	Scores() (s []float32, stride int)
 	// Top writes the n best centroids of query token t to dst[t·n] on, best
-	// first, the lowest number on ties; n is at most K.
+	// first, the lowest number on ties; n is at most K. After Screen no other method
+	// may run beside it.
 	Top(dst []CentroidScore, n int)
 
 	// Approx writes the centroid-only score of documents: the score of the

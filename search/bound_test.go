@@ -137,7 +137,7 @@ func TestRefineHoldsUpAgainstErrors(t *testing.T) {
 			for range 5 {
 				r := testRun(snap, 1)
 				r.plan = plan{how: PlanExact, k: 12}
-				require.NoError(t, r.prepare(m.Tokens(16), nil))
+				require.NoError(t, r.prepare(m.Tokens(16), nil, table{all: true}))
 				plain := r.query
 				p, w := plain.Shortfall(kernels.Probable), plain.Shortfall(kernels.Worst)
 				if share*p.Factor > w.Factor { // with few roundings, as on AMX

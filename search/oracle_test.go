@@ -120,7 +120,7 @@ func TestProbeSelection(t *testing.T) {
 	snap := searchtest.Snapshot(t, ix)
 	q := m.query(5)
 	r := testRun(snap, 1)
-	require.NoError(t, r.prepare(q.Vectors, nil))
+	require.NoError(t, r.prepare(q.Vectors, nil, table{all: true}))
 	s, stride := r.query.Scores()
 	for _, n := range []int{1, 2, insertProbes, insertProbes + 1, 199, 200} {
 		var a, b prober

@@ -53,7 +53,7 @@ func (p *processor) answerOne(ctx context.Context, c *call, i, threads int, fixe
 		return err
 	}
 	r := p.takeRun(c.coll.first().Scorer())
-	r.ctx, r.call, r.at, r.threads, r.bound, r.fixed, r.ready = ctx, c, i, threads, p.bound, fixed, false
+	r.ctx, r.call, r.at, r.threads, r.bound, r.fixed, r.table = ctx, c, i, threads, p.bound, fixed, table{}
 	r.stats = Stats{Queries: 1, QueryTokens: len(vectors) / c.coll.first().Dim()}
 	r.stats.Times.Wait = waited
 	*res, err = r.answer(vectors, weights, t)

@@ -43,7 +43,7 @@ func testReached(t *testing.T, docs, tokens, added int) {
 			r.prober.stamp = math.MaxUint32 - 2 // the next stamps begin anew
 		}
 		r.plan = plan{how: PlanProbe, k: 5, probes: probes, approx: math.MaxInt}
-		require.NoError(t, r.prepare(q.Vectors, weights))
+		require.NoError(t, r.prepare(q.Vectors, weights, table{all: true}))
 		docs, err := r.probe(weights, all)
 		require.NoError(t, err)
 		n, reached := len(docs), map[uint32]bool{}

@@ -19,7 +19,7 @@ type run struct {
 	at      int // of the query in the call
 	request request
 	group   group // of parts of the collection: what is searched now
-	ready   bool  // S has been computed
+	table   table // what has been computed of S
 	fixed   *plan // in place of what follows from the options
 	plan    plan
 	bound   kernels.Bound
@@ -73,6 +73,8 @@ const (
 	approxJob = 1 << 16
 	exactJob  = 1 << 12
 	rowsJob   = 1 << 14 // centroids × query tokens
+	screenJob = 1 << 12 // centroids
+	fillJob   = 1 << 12 // centroids; a multiple of 64
 	jobPairs  = 1 << 23 // document tokens × query tokens: between jobs a search hears that it is to end
 )
 
@@ -195,30 +197,32 @@ func hitsOf(n int, at func(i int) located, payload bool) (hits []Hit, err error)
 // search takes the parts of a group through the stages of the plan: vectors →
 // centroid scores → candidates → approximate scores → exact scores → the K best.
 func (r *run) search(vectors, weights []float32, allowed *allowance) ([]topk.Scored, error) {
+	docs, tokens := (&collection{r.group}).live()
+	n, lists := allowed.countOf(r.group), r.call.coll.codec().Centroids.K
 	if r.fixed != nil {
 		r.plan = *r.fixed
 	} else {
-		docs, tokens := (&collection{r.group}).live()
-		r.plan = r.request.plan(allowed.countOf(r.group), int(docs), int64(tokens), r.stats.QueryTokens, r.call.coll.codec().Centroids.K)
+		r.plan = r.request.plan(n, int(docs), int64(tokens), r.stats.QueryTokens, lists)
 	}
 	if r.stats.Plans == nil {
 		r.stats.Plans = map[string]int{r.plan.how.String(): 1}
 	}
-	if err := r.prepare(vectors, weights); err != nil {
+	want := r.plan.wanted(float64(n)*float64(tokens)/float64(max(docs, 1)), lists)
+	if err := r.prepare(vectors, weights, want); err != nil {
 		return nil, err
 	}
-	docs, err := r.candidates(weights, allowed)
+	found, err := r.candidates(weights, allowed)
 	if err != nil {
 		return nil, err
 	}
 	if r.trace != nil {
 		r.trace.plan = r.plan.how.String()
 	}
-	r.tally(docs, func(p *PartStats) *int64 { return &p.Candidates })
+	r.tally(found, func(p *PartStats) *int64 { return &p.Candidates })
 	if r.plan.how == PlanExact {
-		return r.rank(docs, nil, kernels.Fast)
+		return r.rank(found, nil, kernels.Fast)
 	}
-	approx, err := r.approximate(docs)
+	approx, err := r.approximate(found)
 	if err != nil {
 		return nil, err
 	}
@@ -233,18 +237,48 @@ func (r *run) tally(docs []uint32, of func(*PartStats) *int64) {
 	r.group.countByPart(docs, func(p *part, n int) { *of(&r.stats.Parts[p.at]) += int64(n) })
 }
 
-// prepare computes S and what the kernels derive from it.
-func (r *run) prepare(vectors, weights []float32) error {
-	if r.ready {
+// table says what there is of S: nothing, all of it, or what Screen promises, the rows
+// of documents and, if best is above 0, that many best centroids and what Approx needs.
+type table struct {
+	all      bool
+	screened bool
+	best     int
+}
+
+// serves tells whether all is there that another has.
+func (t table) serves(u table) bool {
+	return t.all || u.screened && t.screened && t.best >= u.best
+}
+
+// wanted is what the plan needs of S, where documents of about so many tokens are
+// allowed. Few of them have so few centroids that their rows are all there has to be.
+func (p *plan) wanted(tokens float64, lists int) table {
+	switch {
+	case p.how == PlanProbe && p.probes <= insertProbes:
+		return table{screened: true, best: min(p.probes+1, lists)}
+	case p.how == PlanExact && tokens < float64(lists)/4:
+		return table{screened: true}
+	}
+	return table{all: true}
+}
+
+// prepare computes S, or what is wanted of it, and what the kernels derive from it.
+func (r *run) prepare(vectors, weights []float32, want table) error {
+	if r.table.serves(want) {
 		return nil
 	}
-	r.ready = true
 	defer timed(&r.stats.Times.Centroids)()
 	if err := r.query.Reset(vectors, weights); err != nil {
 		return err
 	}
 	k := r.call.coll.codec().Centroids.K
 	rows := max(rowsJob/r.query.Len(), 32)
+	if want.screened && r.query.Screen(want.best) {
+		rows = screenJob
+	} else {
+		want = table{all: true}
+	}
+	r.table = want
 	err := r.forEach(parallel.Blocks(k, rows), func(i int) error {
 		lo, hi := parallel.Block(i, k, rows)
 		r.query.CentroidScores(lo, hi)
@@ -358,11 +392,43 @@ func (r *run) score(dst []topk.Scored, docs []uint32, limit int, what storage.Pa
 			return one(i)
 		}
 	}
+	if what == storage.All && !r.table.all {
+		if err := r.fill(docs, what); err != nil {
+			return nil, 0, err
+		}
+	}
 	err = r.forEach(len(r.jobs), do)
 	if parts > 0 && err == nil {
 		r.join(scored, docs, k, n)
 	}
 	return scored, tokens, err
+}
+
+// fill computes the rows of S that the jobs need.
+func (r *run) fill(docs []uint32, what storage.Part) error {
+	err := r.forEach(len(r.jobs), func(i int) (err error) {
+		j := &r.jobs[i]
+		defer j.part.guard(r.call, &err)()
+		ch, err := j.part.snap.Chunk(j.chunk, what)
+		if err != nil {
+			return err
+		}
+		if j.cut[0] < j.cut[1] {
+			r.query.RequireTokens(ch, j.cut[0], j.cut[1])
+		} else {
+			r.query.Require(ch, docs[j.lo:j.hi])
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	k := r.call.coll.codec().Centroids.K
+	return r.forEach(parallel.Blocks(k, fillJob), func(i int) error {
+		lo, hi := parallel.Block(i, k, fillJob)
+		r.query.Fill(lo, hi)
+		return nil
+	})
 }
 
 // join makes scores of the maxima of parts.

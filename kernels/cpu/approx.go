@@ -17,6 +17,8 @@ type approxRows struct {
 	base float64       // sum of the offsets
 	mul  [][32]float32 // entry = mul·S + add
 	add  [][32]float32
+
+	means []float64 // of the columns of S
 }
 
 // approxSample is the number of centroids that the means are taken over.
@@ -26,19 +28,35 @@ func (q *query) buildApprox() {
 	a, k := &q.approx, q.s.codec.Centroids.K
 	groups := (q.N + 31) / 32
 	a.rows = resize(a.rows, groups*k)
+	sample := min(k, approxSample)
+	a.means = resize(a.means, q.N)
+	for s := range a.means {
+		a.means[s] = 0
+		for i := range sample {
+			a.means[s] += float64(q.scores[i*k/sample*q.Stride+s])
+		}
+		a.means[s] /= float64(sample)
+	}
+	q.approxUnits()
+	for g := range groups {
+		for c := 0; c < k; c += callRows {
+			c1 := min(c+callRows, k)
+			q.s.loops.Bytes(a.rows[g*k+c:g*k+c1], q.scores[c*q.Stride+32*g:], q.Stride, min(32, q.N-32*g), &a.mul[g], &a.add[g])
+		}
+	}
+}
+
+// approxUnits settles step and offsets, given the means.
+func (q *query) approxUnits() {
+	a, groups := &q.approx, (q.N+31)/32
 	a.mul, a.add = resize(a.mul, groups), resize(a.add, groups)
 	clear(a.mul)
 	clear(a.add)
 
 	var span float64
 	a.base = 0
-	sample := min(k, approxSample)
 	for s, w := range q.weights {
-		var sum float64
-		for i := range sample {
-			sum += float64(q.scores[i*k/sample*q.Stride+s])
-		}
-		mean := float64(w) * sum / float64(sample)
+		mean := float64(w) * a.means[s]
 		largest := float64(float64(w) * float64(q.hi[s])) // not fused with what follows
 		// The last term keeps entries far below the mean within int32.
 		span = max(span, largest-mean, 1e-4*float64(w)*float64(q.hi[s]-q.lo[s]))
@@ -52,12 +70,6 @@ func (q *query) buildApprox() {
 	for s, w := range q.weights {
 		a.mul[s/32][s%32] = float32(float64(w) / a.step)
 		a.add[s/32][s%32] = float32(0.5 - float64(a.add[s/32][s%32])/a.step)
-	}
-	for g := range groups {
-		for c := 0; c < k; c += callRows {
-			c1 := min(c+callRows, k)
-			q.s.loops.Bytes(a.rows[g*k+c:g*k+c1], q.scores[c*q.Stride+32*g:], q.Stride, min(32, q.N-32*g), &a.mul[g], &a.add[g])
-		}
 	}
 }
 

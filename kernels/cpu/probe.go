@@ -13,6 +13,10 @@ const probeRows = 256
 // n best so far for some query token are few after the first ones, and are
 // found many columns at a time.
 func (q *query) Top(dst []kernels.CentroidScore, n int) {
+	if q.screen.on {
+		q.topScreened(dst, n)
+		return
+	}
 	k := q.s.codec.Centroids.K
 	var found [probeRows]uint32
 	for g := 0; g < q.N; g += 32 {
@@ -51,4 +55,79 @@ func insertScore(top []kernels.CentroidScore, s kernels.CentroidScore) float32 {
 	}
 	top[i] = s
 	return top[len(top)-1].Score
+}
+
+// below is the largest number less than v: what equals v exceeds it.
+func below(v float32) float32 { return math.Nextafter32(v, float32(math.Inf(-1))) }
+
+// insertCentroid puts c in its place in top, by score and then number, unless it is
+// behind all of them.
+func insertCentroid(top []kernels.CentroidScore, c kernels.CentroidScore) {
+	i := len(top)
+	for ; i > 0 && (top[i-1].Score < c.Score || top[i-1].Score == c.Score && top[i-1].Centroid > c.Centroid); i-- {
+		if i < len(top) {
+			top[i] = top[i-1]
+		}
+	}
+	if i < len(top) {
+		top[i] = c
+	}
+}
+
+// takeBest returns the best centroids that an earlier range has found and nobody adds to,
+// or none: as many lists are made as ranges are screened at a time.
+func (q *query) takeBest() []kernels.CentroidScore {
+	x := &q.screen
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if n := len(x.free); n > 0 {
+		best := x.free[n-1]
+		x.free = x.free[:n-1]
+		return best
+	}
+	if x.filled == len(x.best) {
+		x.best = append(x.best, nil)
+	}
+	best := resize(x.best[x.filled], q.N*x.keep)
+	noCentroids(best)
+	x.best[x.filled] = best
+	x.filled++
+	return best
+}
+
+// noCentroids fills a list with what any centroid is before.
+func noCentroids(list []kernels.CentroidScore) {
+	for i := range list {
+		list[i] = kernels.CentroidScore{Centroid: math.MaxUint32, Score: float32(math.Inf(-1))}
+	}
+}
+
+// topScreened is Top where S is screened: of the best by products of bytes, those that
+// are by S.
+func (q *query) topScreened(dst []kernels.CentroidScore, n int) {
+	x := &q.screen
+	if x.filled == 0 {
+		q.takeBest()
+	}
+	best := x.best[0]
+	for _, other := range x.best[1:x.filled] {
+		for i, c := range other {
+			t := i / x.keep
+			insertCentroid(best[t*x.keep:(t+1)*x.keep], c)
+		}
+	}
+	for _, c := range best {
+		if c.Centroid != math.MaxUint32 {
+			q.require(c.Centroid)
+		}
+	}
+	q.Fill(0, q.s.codec.Centroids.K)
+	noCentroids(dst[:q.N*n])
+	for i, c := range best {
+		if t := i / x.keep; c.Centroid != math.MaxUint32 {
+			c.Score = q.scores[int(c.Centroid)*q.Stride+t]
+			insertCentroid(dst[t*n:(t+1)*n], c)
+		}
+	}
+	x.filled, x.free = 1, append(x.free[:0], best)
 }

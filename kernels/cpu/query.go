@@ -29,9 +29,11 @@ type query struct {
 	fine     fineTables
 	tile     tileQuery            // in place of fast
 	fineTile fineTiles            // in place of fine
+	words    rowWords             // of fast or tile
 	levels   [2]levelQuery        // by level
 	short    [2]kernels.Shortfall // by bound
 	alike    likeness             // scratch of short
+	screen   screenQuery          // in place of most of scores
 
 	nibbles [2][16]row // scratch of fillTables
 
@@ -88,6 +90,7 @@ func (q *query) Reset(vectors, weights []float32) error {
 	q.scores = resize(q.scores, q.s.codec.Centroids.K*q.Stride)
 	q.lo, q.hi = resize(q.lo, n), resize(q.hi, n)
 	resetRange(q.lo, q.hi)
+	q.screen.on = false
 	for i := range q.built {
 		q.built[i].Store(false)
 	}
@@ -107,6 +110,10 @@ const centroidBlock = 4 << 10
 
 // CentroidScores implements [kernels.Query].
 func (q *query) CentroidScores(lo, hi int) {
+	if q.screen.on {
+		q.screenScores(lo, hi)
+		return
+	}
 	dim := q.s.dim
 	sc := q.s.scratch.Get().(*scratch)
 	block := max((centroidBlock/dim+11)/12*12, 12)

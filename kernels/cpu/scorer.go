@@ -36,6 +36,8 @@ func (b backend) Scorer(c *kernels.Codec) (kernels.Scorer, error) {
 	}
 	s.tiles, s.fineLayout = newTileSet(s), newFineLayout(s)
 	s.scratch.New = func() any { return new(scratch) }
+	s.screens.New = func() any { return new(screenScratch) }
+	s.screening = sync.OnceValue(s.newScreening)
 	return s, nil
 }
 
@@ -59,15 +61,20 @@ type scorer struct {
 	tiles      *tileSet      // nil: level Fast does without tiles
 	fineLayout *tiles.Layout // nil: level Fine does without
 
-	normMax func() float64 // the largest norm of a centroid
-	scratch sync.Pool
+	normMax   func() float64 // the largest norm of a centroid
+	screening func() *screening
+	scratch   sync.Pool
+	screens   sync.Pool // of *screenScratch
 }
 
 // scratch is the work space of one call.
 type scratch struct {
-	floats []float32
-	lo, hi []float32
-	sums   [callDocs]float64
+	floats  []float32
+	lo, hi  []float32
+	codes   []uint32  // of rows of S to be computed
+	rows    []float32 // what they are
+	fetched byte
+	sums    [callDocs]float64
 
 	ranges    [callDocs][2]uint32
 	cut       [1][2]uint32

@@ -182,14 +182,43 @@ func (q *query) buildFast() {
 		first := g * fastGroup
 		n := min(fastGroup, q.N-first)
 		q.fillTables(f.tables[g*s.rowBytes:(g+1)*s.rowBytes], first, n, f.inverse[first:first+n], 16)
-		for c := 0; c < k; c += callRows {
-			c1 := min(c+callRows, k)
-			var a []float32
-			if scales != nil {
-				a = scales[c:c1]
-			}
-			s.loops.Words(f.scores[g*k+c:g*k+c1], q.scores[c*q.Stride+first:], q.Stride, n, &f.mul[g], &f.low[g], bias, a)
-		}
+	}
+	q.convert(rowWords{f.scores, f.mul, f.low, bias, scales})
+}
+
+// rowWords is how rows of S become words of level Fast.
+type rowWords struct {
+	words    []row // [groups, K]
+	mul, low [][fastGroup]float32
+	bias     float32
+	scales   []float32 // of the centroids; nil: all 1
+}
+
+// convert makes words of all rows of S, or of those that are there.
+func (q *query) convert(w rowWords) {
+	q.words = w
+	if q.screen.on {
+		q.eachRow(q.addWords)
+		return
+	}
+	k := q.s.codec.Centroids.K
+	for c := 0; c < k; c += callRows {
+		q.convertRows(c, min(c+callRows, k))
+	}
+}
+
+// addWords does so with one row.
+func (q *query) addWords(c int) { q.convertRows(c, c+1) }
+
+func (q *query) convertRows(lo, hi int) {
+	w, k := &q.words, q.s.codec.Centroids.K
+	var a []float32
+	if w.scales != nil {
+		a = w.scales[lo:hi]
+	}
+	for g := range w.mul {
+		first := g * fastGroup
+		q.s.loops.Words(w.words[g*k+lo:g*k+hi], q.scores[lo*q.Stride+first:], q.Stride, min(fastGroup, q.N-first), &w.mul[g], &w.low[g], w.bias, a)
 	}
 }
 

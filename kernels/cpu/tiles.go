@@ -96,19 +96,12 @@ func (q *query) buildTiles() {
 		// Half a unit, scaled as C is, for the rounding down of the shift.
 		f.low[g][lane] = float32(t.low/t.unit + 0.5/s.tiles.scaleMax)
 	}
-	for g := range groups {
-		first := g * fastGroup
-		n := min(fastGroup, q.N-first)
-		for c := 0; c < k; c += callRows {
-			c1 := min(c+callRows, k)
-			var a []float32
-			if s.tiles.scales != nil {
-				a = s.codec.CentroidScale[c:c1]
-			}
-			// Positive throughout; the 16 bits that remain are signed.
-			s.loops.Words(f.scores[g*k+c:g*k+c1], q.scores[c*q.Stride+first:], q.Stride, n, &f.mul[g], &f.low[g], 65536.5, a)
-		}
+	var scales []float32
+	if s.tiles.scales != nil {
+		scales = s.codec.CentroidScale
 	}
+	// Positive throughout; the 16 bits that remain are signed.
+	q.convert(rowWords{f.scores, f.mul, f.low, 65536.5, scales})
 }
 
 // tileColumn is the half and the column of a lane: tiles.Lane backwards.

@@ -25,6 +25,7 @@ func Run(t *testing.T, b kernels.Backend) {
 	t.Run("Several", func(t *testing.T) { testSeveral(t, b) })
 	t.Run("Reuse", func(t *testing.T) { testReuse(t, b) })
 	t.Run("Ranges", func(t *testing.T) { testRanges(t, b) })
+	t.Run("Screen", func(t *testing.T) { testScreen(t, b) })
 	t.Run("Concurrent", func(t *testing.T) { testConcurrent(t, b) })
 	t.Run("BadInput", func(t *testing.T) { testBadInput(t, b) })
 	t.Run("Nearest", func(t *testing.T) { testNearest(t, b) })

@@ -152,3 +152,11 @@ func SumProducts(dst *[8]float64, x, y []float32)
 //
 //go:noescape
 func AddScaled(dst, x []float32, c float32)
+
+// Screen writes the products of len(dst) rows of unsigned bytes with the 32 columns of a
+// panel of signed ones of −63 to 63: start + Σ products, as float32. Rows are stride
+// bytes apart, a multiple of 4; the panel has four bytes of each column, then the next
+// four.
+//
+//go:noescape
+func Screen(dst [][32]float32, levels []byte, stride int, panel []byte, start *[32]int32)

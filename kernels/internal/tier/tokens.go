@@ -64,6 +64,10 @@ type Tokens struct {
 	// A product is a chain of fused additions in the order of the dimensions. ahead is
 	// the centroids that come next, as they are stored, or nil: those are asked for.
 	CentroidScores func(dst []float32, centroids []float32, m int, q *QueryVectors, lo, hi []float32, ahead []byte)
+	// Screen writes start + Σ products of rows of unsigned bytes, stride apart, with a
+	// panel of signed ones, [stride/4, 32, 4], of −63 to 63; nil where bytes are not
+	// multiplied. There are ScreenRows rows at least, 256 at most, and sums are exact.
+	Screen func(dst [][32]float32, levels []byte, stride int, panel []byte, start *[32]int32)
 	// Rounded is CentroidScores with each product rounded before it is added, as
 	// those are that find nearest centroids; nil where plain Go computes these.
 	Rounded func(dst []float32, centroids []float32, m int, q *QueryVectors, lo, hi []float32)
@@ -109,6 +113,9 @@ type Filter struct {
 	// rows. It returns the bytes written.
 	Filter func(hits [][18]int32, levels []byte, stride int, x *byte, first int, best, margin *[64]int32, k int) int
 }
+
+// ScreenRows is the least number of rows of Tokens.Screen.
+const ScreenRows = 12
 
 // Stages of the work on compressed tokens.
 const (

@@ -23,6 +23,7 @@ func avx2Tokens() Tokens {
 	t.Bytes = avx2.Bytes
 	t.Words = avx2.Words
 	t.Above = avx2.Above
+	t.Screen = avx2.Screen
 	t.Filter = &Filter{Top: 127, Range: avx2.Range, Levels: avx2.Levels, Pack: avx2.Pack, Filter: avx2.Filter}
 	return t
 }
@@ -61,14 +62,29 @@ func avx512Tokens() Tokens {
 	t.Bytes = avx512.Bytes
 	t.Words = avx512.Words
 	t.Above = avx2.Above // as fast as memory
+	t.Screen = avx2.Screen
 	if avx512.SupportedBytes() {
 		t.Uses[StageNearest] = "avx512 (VNNI)"
 		t.Uses[StageFast], t.Uses[StageFine] = "avx512 (VNNI)", "avx512 (VNNI)"
 		t.MaxLevels = avx512.MaxLevels
+		t.Screen = avx512Screen
 		t.Filter = &Filter{Top: 255, Range: avx512.Range, Levels: avx512.Levels, Pack: avx512.Pack, Filter: avx512.Filter}
 	}
 	return t
 }
+
+func avx512Screen(dst [][32]float32, levels []byte, stride int, panel []byte, start *[32]int32) {
+	var most [32]float32
+	avx512.Screen(dst, &most, levels, stride, panel, start, ones[:len(dst)])
+}
+
+// ones are scales that change nothing.
+var ones = func() (x [256]float32) {
+	for i := range x {
+		x[i] = 1
+	}
+	return x
+}()
 
 // amxTokens has the matrix products of AMX where they fit: residuals of uniform
 // levels, and the bytes of nearest centroid; elsewhere it is avx512.

@@ -19,7 +19,7 @@ func TestTokens(t *testing.T) {
 		for name, test := range map[string]func(*testing.T, Tokens, *rand.Rand){
 			"Accumulate": testAccumulate, "Compose": testCompose, "MaxFast": testMaxFast, "MaxFine": testMaxFine,
 			"MaxBytes": testMaxBytes, "CentroidScores": testCentroidScores, "Widen": testWiden, "Bytes": testBytes,
-			"Words": testWords, "Above": testAbove,
+			"Words": testWords, "Above": testAbove, "Screen": testScreenTokens,
 		} {
 			t.Run(tier.Name+"/"+name, func(t *testing.T) { test(t, tier.Tokens, rand.New(rand.NewPCG(1, 7))) })
 		}
@@ -413,5 +413,41 @@ func testAbove(t *testing.T, l Tokens, rng *rand.Rand) {
 		found := l.Above(got, scores, stride, n, &limits)
 		require.Equal(t, len(want), found, "n = %d", n)
 		require.Equal(t, want, append([]uint32(nil), got[:found]...), "n = %d", n)
+	}
+}
+
+func testScreenTokens(t *testing.T, l Tokens, rng *rand.Rand) {
+	if l.Screen == nil {
+		t.Skip("bytes are not multiplied")
+	}
+	for _, m := range []int{ScreenRows, ScreenRows + 1, 24, 35, 256} {
+		for _, stride := range []int{4, 8, 128, 260} {
+			levels, panel := randomBytes(t, rng, m*stride), randomBytes(t, rng, 32*stride)
+			for i := range panel {
+				panel[i] = byte(int8(rng.IntN(127) - 63))
+			}
+			if m == 24 { // the largest sums of two products
+				for i := range panel {
+					panel[i] = byte(int8(63 - i/4%2*126))
+				}
+				for i := range levels {
+					levels[i] = 255
+				}
+			}
+			start := &fenced.Slice[[32]int32](t, 1)[0]
+			dst, want := fenced.Slice[[32]float32](t, m), make([][32]float32, m)
+			for s := range start {
+				start[s] = int32(rng.IntN(1<<21) - 1<<20)
+				for r := range want {
+					sum := start[s]
+					for j := range stride {
+						sum += int32(levels[r*stride+j]) * int32(int8(panel[j/4*128+s*4+j%4]))
+					}
+					want[r][s] = float32(sum)
+				}
+			}
+			l.Screen(dst, levels, stride, panel, start)
+			require.Equal(t, want, append([][32]float32{}, dst...))
+		}
 	}
 }

@@ -1,0 +1,425 @@
+package cpu
+
+import (
+	"math"
+	"math/bits"
+	"sync/atomic"
+	"unsafe"
+
+	"github.com/plaid-ir/plaid/kernels"
+	"github.com/plaid-ir/plaid/kernels/internal/tier"
+)
+
+// Of many centroids most rows of S only have to be known roughly: to find the best
+// centroids of a query token, and in the bytes of Approx. So centroids and query are
+// rounded to bytes, as filter.go does, and S to products of these; float32 rows are
+// computed of the best centroids, and of those that documents have which get an exact
+// score. With
+//
+//	c = m + s ⊙ l    and    s ⊙ q = u·n,
+//
+// for levels l of −128 to 127 and integers n of ±63, ⟨q, c⟩ ≈ ⟨q, m⟩ + u·⟨n, l⟩. The sum
+// is one of integers, exact in float32 up to maxScreenDim dimensions, so that processors
+// that multiply bytes and those that do not agree to the bit. (Two products of bytes fit
+// 16 bits then, in which AVX2 adds them.)
+
+const (
+	// screenCentroids is the number of centroids from which on screening pays.
+	screenCentroids = 1 << 16
+	// maxScreenDim keeps sums below 2²⁴.
+	maxScreenDim = 1 << 24 / (63 * 128) &^ 15
+	// maxScreenBest bounds the best centroids of a query token that are looked for.
+	maxScreenBest = 48
+	// screenRows is the number of rows of a block: its products stay in L1.
+	screenRows = 192
+	// screenSample is the number of runs of 16 centroids that means are taken over.
+	screenSample = 64
+)
+
+// screening is the centroids rounded to bytes.
+type screening struct {
+	stride int       // of the levels of a centroid: a multiple of 4
+	levels []byte    // [K, stride], 128 added; nil where bytes are not multiplied
+	halves []byte    // or as bfloat16, [K, dim]
+	step   []float32 // [dim]: s
+	middle []float32 // [dim]: m
+	ok     bool      // the range of centroids is finite
+}
+
+// newScreening rounds the centroids: some 30 ms for 65,536, once.
+func (s *scorer) newScreening() *screening {
+	k, dim := s.codec.Centroids.K, s.dim
+	c := &screening{stride: (dim + 3) &^ 3, step: make([]float32, dim), middle: make([]float32, dim)}
+	lo, hi := make([]float32, dim), make([]float32, dim)
+	resetRange(lo, hi)
+	block := make([]float32, screenRows*dim)
+	for c0 := 0; c0 < k; c0 += screenRows {
+		n := min(screenRows, k-c0)
+		s.rows(block, c0, c0+n)
+		for r := range n {
+			for j, v := range block[r*dim : (r+1)*dim] {
+				lo[j], hi[j] = min(lo[j], v), max(hi[j], v)
+			}
+		}
+	}
+	inverse := make([]float32, dim)
+	for j := range lo {
+		if c.step[j] = (hi[j] - lo[j]) / 255; c.step[j] > 0 {
+			inverse[j] = 1 / c.step[j]
+		}
+		c.middle[j] = lo[j] + float32(128*c.step[j])
+		if !finite(inverse[j]) || !finite(c.middle[j]) {
+			return c
+		}
+	}
+	c.ok = true
+	if s.loops.Screen != nil {
+		c.levels = make([]byte, k*c.stride)
+	} else {
+		c.halves = make([]byte, 2*k*dim)
+	}
+	var half [256][2]byte
+	for l := range half {
+		h := kernels.BF16FromF32(float32(l - 128))
+		half[l] = [2]byte{byte(h), byte(h >> 8)}
+	}
+	for c0 := 0; c0 < k; c0 += screenRows {
+		n := min(screenRows, k-c0)
+		s.rows(block, c0, c0+n)
+		for r := range n {
+			for j, v := range block[r*dim : (r+1)*dim] {
+				level := min(max(int32(float32((v-lo[j])*inverse[j])+0.5), 0), 255)
+				if c.levels != nil {
+					c.levels[(c0+r)*c.stride+j] = byte(level)
+				} else {
+					copy(c.halves[2*((c0+r)*dim+j):], half[level][:])
+				}
+			}
+		}
+	}
+	return c
+}
+
+// screenQuery is what a query has where S is screened.
+type screenQuery struct {
+	on   bool
+	keep int // best centroids of a query token by products of bytes
+	c    *screening
+
+	integers  []float32         // n
+	panel     []byte            // [groups, stride/4, 32, 4]: n
+	start     [][32]int32       // [groups]: −128·Σn, what the 128 of unsigned levels add
+	vectors   tier.QueryVectors // n, where bytes are not multiplied
+	unit, mid []float64         // of each query token: S ≈ mid + unit·sum
+	mul, add  [][32]float32     // [groups]: of the bytes of Approx, for sums
+
+	best   [][]kernels.CentroidScore // lists [query tokens, keep] of the best by bytes; by mu
+	filled int                       // of the lists
+	free   [][]kernels.CentroidScore // those that nobody adds to
+	need   []uint64                  // rows of S that were asked for
+	have   []uint64                  // those that are there
+}
+
+// screenScratch is the work space of one call.
+type screenScratch struct {
+	products [screenRows][32]float32
+	plain    []float32 // where bytes are not multiplied
+	limits   [][32]float32
+	found    [screenRows]uint32
+	codes    []uint32
+}
+
+// Screen implements [kernels.Query].
+func (q *query) Screen(n int) bool {
+	s, x := q.s, &q.screen
+	k := s.codec.Centroids.K
+	if n > 0 && (k < screenCentroids || n > maxScreenBest || s.dim > maxScreenDim || q.negative) {
+		return false
+	}
+	// Bounds of S take the place of its range.
+	norm := s.normMax()
+	if n > 0 {
+		if x.c = s.screening(); !x.c.ok {
+			return false
+		}
+	}
+	for i := range q.lo {
+		var square float64
+		for _, v := range q.Vectors[i*s.dim : (i+1)*s.dim] {
+			square += float64(v) * float64(v)
+		}
+		bound := math.Sqrt(square) * norm * (1 + 1e-5)
+		if !(bound < math.MaxFloat32/4) {
+			resetRange(q.lo, q.hi)
+			return false
+		}
+		q.lo[i], q.hi[i] = float32(-bound), float32(bound)
+	}
+	x.on, x.keep, x.filled, x.free = true, 0, 0, x.free[:0]
+	x.need, x.have = resize(x.need, (k+63)/64), resize(x.have, (k+63)/64)
+	clear(x.need)
+	clear(x.have)
+	if n > 0 {
+		x.keep = min(n+n/4+6, k)
+		q.roundVectors()
+		q.sampleMeans()
+		q.built[builtApprox].Store(true) // by CentroidScores
+	}
+	return true
+}
+
+// roundVectors rounds the query.
+func (q *query) roundVectors() {
+	s, x := q.s, &q.screen
+	groups, size := (q.N+31)/32, x.c.stride*32
+	x.unit, x.mid = resize(x.unit, q.N), resize(x.mid, q.N)
+	x.start = resize(x.start, groups)
+	clear(x.start)
+	bytes := x.c.levels != nil
+	if bytes {
+		x.panel = resize(x.panel, groups*size)
+		clear(x.panel)
+	}
+	x.integers = resize(x.integers, q.N*s.dim)
+	clear(x.integers)
+	for i := range q.N {
+		v := q.Vectors[i*s.dim : (i+1)*s.dim]
+		var largest float64
+		x.mid[i] = 0
+		for j, m := range x.c.middle {
+			largest = max(largest, math.Abs(float64(v[j])*float64(x.c.step[j])))
+			x.mid[i] += float64(v[j]) * float64(m)
+		}
+		x.unit[i] = largest / 63
+		if !(x.unit[i] > leastUnit) {
+			x.unit[i] = 0
+			continue
+		}
+		var sum int32
+		for j := range v {
+			n := integer(float64(v[j])*float64(x.c.step[j]), x.unit[i])
+			x.integers[i*s.dim+j] = float32(n)
+			sum += n
+			if bytes {
+				x.panel[i/32*size+j/4*128+i%32*4+j%4] = byte(n)
+			}
+		}
+		x.start[i/32][i%32] = -128 * sum
+	}
+	if !bytes {
+		x.vectors.Reset(x.integers, s.dim)
+	}
+}
+
+// sampleMeans settles the units of the bytes of Approx.
+func (q *query) sampleMeans() {
+	s, x := q.s, &q.screen
+	k := s.codec.Centroids.K
+	a, groups := &q.approx, (q.N+31)/32
+	a.means = resize(a.means, q.N)
+	sums := a.means
+	clear(sums)
+	sc := s.screens.Get().(*screenScratch)
+	for b := range screenSample {
+		c0 := b * (k - 16) / (screenSample - 1)
+		for g := 0; g < q.N; g += 32 {
+			products, stride := q.products(sc, g/32, c0, c0+16)
+			for r := range 16 {
+				for i, v := range products[r*stride:][:min(32, q.N-g)] {
+					sums[g+i] += float64(v)
+				}
+			}
+		}
+	}
+	s.screens.Put(sc)
+	for i, v := range sums {
+		sums[i] = x.mid[i] + float64(x.unit[i]*(v/(16*screenSample)))
+	}
+	a.rows = resize(a.rows, groups*k)
+	q.approxUnits()
+	x.mul, x.add = resize(x.mul, groups), resize(x.add, groups)
+	clear(x.mul)
+	clear(x.add)
+	for i := range q.N {
+		g, lane := i/32, i%32
+		mul := float64(a.mul[g][lane])
+		x.mul[g][lane] = float32(mul * x.unit[i])
+		x.add[g][lane] = float32(float64(a.add[g][lane]) + float64(mul*x.mid[i]))
+	}
+}
+
+// products returns the sums of a group of query tokens with the centroids lo to hi, at
+// most screenRows.
+func (q *query) products(sc *screenScratch, g, lo, hi int) (sums []float32, stride int) {
+	s, x := q.s, &q.screen
+	c, n := x.c, hi-lo
+	if c.levels != nil {
+		size, first := c.stride*32, min(lo, s.codec.Centroids.K-tier.ScreenRows)
+		n := max(n, tier.ScreenRows) // at the end of all, some before lo
+		s.loops.Screen(sc.products[:n], c.levels[first*c.stride:(first+n)*c.stride], c.stride, x.panel[g*size:(g+1)*size], &x.start[g])
+		return unsafe.Slice(&sc.products[0][0], 32*n)[32*(lo-first):], 32
+	}
+	stride = x.vectors.Stride
+	if g == 0 { // all groups at once
+		lanes := (q.N + 31) &^ 31
+		sc.plain = resize(sc.plain, n*(stride+s.dim)+2*lanes)
+		rows := sc.plain[n*stride:][:n*s.dim]
+		halves := kernels.Centroids{K: n, Dim: s.dim, Type: kernels.BF16, Data: c.halves[2*lo*s.dim : 2*hi*s.dim]}
+		if s.loops.WidenBF16 != nil {
+			s.loops.WidenBF16(rows, halves.Data)
+		} else {
+			halves.Rows(rows, 0, n)
+		}
+		ranges := sc.plain[n*(stride+s.dim):]
+		s.loops.CentroidScores(sc.plain[:n*stride], rows, n, &x.vectors, ranges[:lanes], ranges[lanes:2*lanes], nil)
+	}
+	return sc.plain[32*g : n*stride], stride
+}
+
+// screenScores is CentroidScores where S is screened: the bytes of Approx, and the best
+// centroids.
+func (q *query) screenScores(lo, hi int) {
+	s, x := q.s, &q.screen
+	if x.keep == 0 {
+		return
+	}
+	sc := s.screens.Get().(*screenScratch)
+	groups, k := (q.N+31)/32, s.codec.Centroids.K
+	best := q.takeBest()
+	sc.limits = resize(sc.limits, groups)
+	for t := range 32 * groups {
+		limit := float32(math.Inf(1))
+		if t < q.N {
+			limit = below(best[(t+1)*x.keep-1].Score)
+		}
+		sc.limits[t/32][t%32] = limit
+	}
+	for c0 := lo; c0 < hi; c0 += screenRows {
+		c1 := min(c0+screenRows, hi)
+		for g := range groups {
+			sums, stride := q.products(sc, g, c0, c1)
+			lanes, limits := min(32, q.N-32*g), &sc.limits[g]
+			s.loops.Bytes(q.approx.rows[g*k+c0:g*k+c1], sums, stride, lanes, &x.mul[g], &x.add[g])
+			for _, r := range sc.found[:s.loops.Above(sc.found[:c1-c0], sums, stride, lanes, limits)] {
+				for i, v := range sums[int(r)*stride:][:lanes] {
+					if v > limits[i] {
+						top := best[(32*g+i)*x.keep : (32*g+i+1)*x.keep]
+						insertCentroid(top, kernels.CentroidScore{Centroid: uint32(c0) + r, Score: v})
+						limits[i] = below(top[len(top)-1].Score)
+					}
+				}
+			}
+		}
+	}
+	s.screens.Put(sc)
+	q.mu.Lock()
+	x.free = append(x.free, best)
+	q.mu.Unlock()
+}
+
+// Require implements [kernels.Query].
+func (q *query) Require(c *kernels.Chunk, docs []uint32) {
+	for i := range count(c, docs) {
+		lo, hi := tokens(c, docs, i)
+		q.RequireTokens(c, lo, hi)
+	}
+}
+
+// RequireTokens implements [kernels.Query].
+func (q *query) RequireTokens(c *kernels.Chunk, lo, hi int) {
+	switch {
+	case !q.screen.on:
+	case c.CodeBytes == 2:
+		for codes := c.Codes[2*lo : 2*hi]; len(codes) >= 2; codes = codes[2:] {
+			q.require(uint32(codes[0]) | uint32(codes[1])<<8)
+		}
+	default:
+		for t := lo; t < hi; t++ {
+			q.require(c.Code(t))
+		}
+	}
+}
+
+// require notes that a row of S is needed.
+func (q *query) require(code uint32) {
+	w, bit := &q.screen.need[code/64], uint64(1)<<(code%64)
+	if atomic.LoadUint64(w)&bit == 0 {
+		atomic.OrUint64(w, bit)
+	}
+}
+
+// fillRows is how many rows of S are computed at once.
+const fillRows = 36
+
+// Fill implements [kernels.Query]. Rows are computed in ascending order, with the bits
+// of CentroidScores.
+func (q *query) Fill(lo, hi int) {
+	x := &q.screen
+	if !x.on {
+		return
+	}
+	sc := q.s.scratch.Get().(*scratch)
+	sc.codes = sc.codes[:0]
+	for w := lo / 64; 64*w < hi; w++ {
+		missing := x.need[w] &^ x.have[w]
+		if 64*w < lo {
+			missing &= math.MaxUint64 << (lo % 64)
+		}
+		if 64*w+64 > hi {
+			missing &= 1<<(hi%64) - 1
+		}
+		x.have[w] |= missing
+		for ; missing != 0; missing &= missing - 1 {
+			sc.codes = append(sc.codes, uint32(64*w+bits.TrailingZeros64(missing)))
+			if len(sc.codes) == fillRows {
+				q.computeRows(sc)
+			}
+		}
+	}
+	q.computeRows(sc)
+	q.s.scratch.Put(sc)
+}
+
+// computeRows computes the rows of S that are listed.
+func (q *query) computeRows(sc *scratch) {
+	s, m := q.s, len(sc.codes)
+	if m == 0 {
+		return
+	}
+	lanes := (q.N + 31) &^ 31
+	sc.lo, sc.hi = resize(sc.lo, lanes), resize(sc.hi, lanes)
+	sc.floats = resize(sc.floats, fillRows*s.dim)
+	sc.rows = resize(sc.rows, fillRows*q.Stride)
+	// Rows lie far apart: loads that wait for none of the others fetch all of them at once.
+	var sum byte
+	for _, c := range sc.codes {
+		for row := s.stored(int(c), int(c)+1); ; row = row[64:] {
+			sum += row[0]
+			if len(row) <= 64 {
+				break
+			}
+		}
+	}
+	sc.fetched = sum
+	for i, c := range sc.codes {
+		s.rows(sc.floats[i*s.dim:(i+1)*s.dim], int(c), int(c)+1)
+	}
+	s.loops.CentroidScores(sc.rows[:m*q.Stride], sc.floats[:m*s.dim], m, &q.QueryVectors, sc.lo, sc.hi, nil)
+	words := q.built[builtFast].Load()
+	for i, c := range sc.codes {
+		copy(q.scores[int(c)*q.Stride:(int(c)+1)*q.Stride], sc.rows[i*q.Stride:(i+1)*q.Stride])
+		if words {
+			q.addWords(int(c))
+		}
+	}
+	sc.codes = sc.codes[:0]
+}
+
+// eachRow calls do for every row of S that is there.
+func (q *query) eachRow(do func(c int)) {
+	for w, v := range q.screen.have {
+		for ; v != 0; v &= v - 1 {
+			do(64*w + bits.TrailingZeros64(v))
+		}
+	}
+}
