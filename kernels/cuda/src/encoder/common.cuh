@@ -1,0 +1,143 @@
+// common.cuh: what the encoder's kernels share: copies, products of mma.sync,
+// activations, and the epilogues of products.
+#pragma once
+#include "encoder.cuh"
+
+namespace plaid {
+namespace encoder {
+
+constexpr uint32_t kBlock = 8192;  // bytes of 64 × 64 f16
+
+// A launch may begin before the one in front of it has ended, and waits here for
+// what that one writes; it lets the next begin at once.
+__device__ __forceinline__ void await_launches() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+__device__ __forceinline__ void let_next_begin() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+// tiled is the byte of 8 columns, piece, of a row; see encoder.cuh. blocks: of 64 columns, in a row.
+__device__ __forceinline__ size_t tiled(uint32_t row, uint32_t piece, uint32_t blocks) {
+  return (size_t(row >> 6) * blocks + (piece >> 3)) * kBlock + (row & 63) * 128 + ((piece ^ row) & 7) * 16;
+}
+
+__device__ __forceinline__ uint32_t shared_at(const void *p) { return uint32_t(__cvta_generic_to_shared(p)); }
+
+// Copies 16 bytes, or zeros where there are none.
+__device__ __forceinline__ void copy16(uint32_t to, const void *from, bool some = true) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(some ? 16 : 0) : "memory");
+}
+__device__ __forceinline__ void copies_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+template <int N> __device__ __forceinline__ void copies_wait() { asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory"); }
+
+__device__ __forceinline__ void barrier_init(uint32_t at, uint32_t count) {
+  asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(at), "r"(count) : "memory");
+}
+__device__ __forceinline__ void barrier_wait(uint32_t at, uint32_t parity) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("{\n.reg .pred p;\nagain:\nmbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1;\n@p bra done;\nbra again;\ndone:\n}" ::"r"(at), "r"(parity) : "memory");
+#else
+  asm volatile("{\n.reg .pred p;\nagain:\nmbarrier.test_wait.parity.shared.b64 p, [%0], %1;\n@p bra done;\nbra again;\ndone:\n}" ::"r"(at), "r"(parity) : "memory");
+#endif
+}
+
+__device__ __forceinline__ void load_matrices(uint32_t (&v)[4], uint32_t at) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];" : "=r"(v[0]), "=r"(v[1]), "=r"(v[2]), "=r"(v[3]) : "r"(at) : "memory");
+}
+__device__ __forceinline__ void load_transposed(uint32_t (&v)[4], uint32_t at) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];" : "=r"(v[0]), "=r"(v[1]), "=r"(v[2]), "=r"(v[3]) : "r"(at) : "memory");
+}
+// c += a · b: 16 rows × 8 columns, 16 deep.
+__device__ __forceinline__ void multiply(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+               : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+// Two f16; what is beyond the largest becomes that: sums of models with large
+// values in few dimensions stay finite.
+__device__ __forceinline__ uint32_t pack(float lo, float hi) {
+  uint32_t v;
+  asm("cvt.rn.satfinite.f16x2.f32 %0, %1, %2;" : "=r"(v) : "f"(hi), "f"(lo));
+  return v;
+}
+__device__ __forceinline__ float2 unpack(uint32_t v) { return __half22float2(*reinterpret_cast<const __half2 *>(&v)); }
+
+// x·Φ(x), 8.5e-5 off at most: Φ − 1/2 by an odd polynomial up to 4.2, where it reaches
+// 1/2, and saturates beyond.
+__device__ __forceinline__ float gelu(float x) {
+  const float z = fminf(__fmul_rn(x, x), 17.64f);
+  float p = -8.978484622446103e-10f;
+  p = fmaf(p, z, 7.915600974683912e-08f);
+  p = fmaf(p, z, -3.0311061891552527e-06f);
+  p = fmaf(p, z, 6.679763464489952e-05f);
+  p = fmaf(p, z, -0.0009499668958596885f);
+  p = fmaf(p, z, 0.00929552037268877f);
+  p = fmaf(p, z, -0.06552323698997498f);
+  p = fmaf(p, z, 0.39846286177635193f);
+  return __fmul_rn(x, __saturatef(fmaf(x, p, 0.5f)));
+}
+
+// activate is that of a dense head.
+__device__ __forceinline__ float activate(float x, uint32_t kind) {
+  switch (kind) {
+    case 1: return fmaxf(x, 0.f);
+    case 2: return __fmul_rn(0.5f * x, 1.f + erff(0.70710678f * x));
+    case 3: return x / (1.f + expf(-x));
+    case 4: return tanhf(x);
+    default: return x;
+  }
+}
+
+// Epilogues: of 16 columns of a row's products, from a multiple of 16 on, a lane has
+// columns 2·q and 2·q + 1 of either half, q = lane % 4. at has what a row needs.
+struct Bias {
+  static constexpr int kShrink = 1;
+  struct Row {};
+  __device__ static Row row(const EncoderGemmParams &, uint32_t, uint32_t) { return {}; }
+  __device__ __forceinline__ static void apply(const EncoderGemmParams &, const Row &, uint32_t, float (&x)[2], float (&y)[2], uint32_t (&out)[2]) {
+    out[0] = pack(x[0], x[1]), out[1] = pack(y[0], y[1]);
+  }
+};
+
+struct Gelu : Bias {
+  __device__ __forceinline__ static void apply(const EncoderGemmParams &, const Row &, uint32_t, float (&x)[2], float (&y)[2], uint32_t (&out)[2]) {
+    out[0] = pack(gelu(x[0]), gelu(x[1])), out[1] = pack(gelu(y[0]), gelu(y[1]));
+  }
+};
+
+// Half as many columns come out as go in.
+struct Geglu : Bias {
+  static constexpr int kShrink = 2;
+  __device__ __forceinline__ static void apply(const EncoderGemmParams &, const Row &, uint32_t, float (&x)[2], float (&y)[2], uint32_t (&out)[2]) {
+    out[0] = pack(__fmul_rn(gelu(x[0]), y[0]), __fmul_rn(gelu(x[1]), y[1]));
+  }
+};
+
+// Rotary positions (Su et al., RoFormer, 2021).
+struct Rotary : Bias {
+  struct Row {
+    const float4 *angles;  // of the position, from the lane's columns on
+  };
+  __device__ static Row row(const EncoderGemmParams &p, uint32_t row, uint32_t q) {
+    const uint32_t at = p.positions[min(row, p.rows - 1)];
+    return {reinterpret_cast<const float4 *>(p.angles + size_t(at) * p.half * 2) + q};
+  }
+  __device__ __forceinline__ static void apply(const EncoderGemmParams &p, const Row &r, uint32_t column, float (&x)[2], float (&y)[2], uint32_t (&out)[2]) {
+    if (column < p.turned) {
+      const float4 a = __ldg(r.angles + column / 4 % (p.half / 2));  // half a head's angles, four of them for 16 columns
+      const float x0 = fmaf(x[0], a.x, -__fmul_rn(y[0], a.y)), x1 = fmaf(x[1], a.z, -__fmul_rn(y[1], a.w));
+      y[0] = fmaf(y[0], a.x, __fmul_rn(x[0], a.y)), y[1] = fmaf(y[1], a.z, __fmul_rn(x[1], a.w));
+      x[0] = x0, x[1] = x1;
+    }
+    out[0] = pack(x[0], x[1]), out[1] = pack(y[0], y[1]);
+  }
+};
+
+}  // namespace encoder
+}  // namespace plaid

@@ -1,0 +1,160 @@
+// tile.cuh: products by mma.sync, for devices without wgmma, and for few rows, where
+// many small tiles bring the weights in sooner.
+#pragma once
+#include "common.cuh"
+
+namespace plaid {
+namespace encoder {
+
+// A chunk is 64 deep: kM rows of a, kN rows of w, as they lie in global memory.
+template <int kM, int kN> struct Tile {
+  static constexpr uint32_t kLeft = kM * 128, kRight = kN * 128, kStage = kLeft + kRight;
+  static constexpr int kMaxStages = 24;
+
+  uint32_t shared, full;      // stages, and a barrier for each
+  const uint8_t *a, *w;       // the tile's first chunks
+  size_t a_more;              // from the first 64 rows to the next
+  uint32_t chunks;
+
+  // Each thread copies its pieces. A barrier opens when those of all have come.
+  __device__ __forceinline__ void copy(const uint8_t *from, uint32_t to, uint32_t bytes) {
+    for (uint32_t i = threadIdx.x * 16; i < bytes; i += 128 * 16) copy16(to + i, from + i);
+  }
+  __device__ __forceinline__ void copy_right(uint32_t chunk, uint32_t slot) {
+    copy(w + size_t(chunk) * kBlock, shared + slot * kStage + kLeft, kRight);
+  }
+  __device__ __forceinline__ void copy_left(uint32_t chunk, uint32_t slot) {
+    const uint8_t *from = a + size_t(chunk) * kBlock;
+    const uint32_t to = shared + slot * kStage;
+    if (kM <= 64) {
+      copy(from, to, kLeft);
+    } else {
+      for (int i = 0; i < kM / 64; i++) copy(from + i * a_more, to + i * kBlock, kBlock);
+    }
+    asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(full + slot * 8) : "memory");
+  }
+};
+
+// Products of a tile: a warp has kRows × kCols of it.
+template <int kM, int kN, int kRows, int kCols, class Epilogue>
+__device__ __forceinline__ void tile_products(const uint8_t *a, const uint8_t *w, uint32_t k, uint32_t stages, Epilogue &&epilogue) {
+  using T = Tile<kM, kN>;
+  extern __shared__ __align__(1024) uint8_t tile_stages[];
+  __shared__ __align__(8) uint64_t barriers[T::kMaxStages];
+  constexpr int kAcross = kN / kCols;
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  const uint32_t row0 = blockIdx.y * kM, col0 = blockIdx.x * kN, blocks = k / 64;
+  T t{shared_at(tile_stages), shared_at(barriers),
+      a + size_t(row0 / 64) * blocks * kBlock + row0 % 64 * 128, w + size_t(col0 / 64) * blocks * kBlock + col0 % 64 * 128,
+      size_t(blocks) * kBlock, blocks};
+  if (threadIdx.x < stages) barrier_init(t.full + threadIdx.x * 8, 128);
+  __syncthreads();
+  let_next_begin();
+  for (uint32_t i = 0; i < min(stages, blocks); i++) t.copy_right(i, i);
+  await_launches();
+  for (uint32_t i = 0; i < min(stages, blocks); i++) t.copy_left(i, i);
+
+  float sums[kRows / 16][kCols / 8][4] = {};
+  const uint32_t wr = warp / kAcross * kRows, wc = warp % kAcross * kCols;
+  // Rows of a and w that a lane names, and its 16 bytes of the chunk's 128 before they are exchanged.
+  const uint32_t a_row = wr + lane % 16, a_piece = lane / 16, b_row = wc + lane % 8 + lane / 16 * 8, b_piece = lane / 8 % 2;
+  uint32_t slot = 0, parity = 0;
+  for (uint32_t i = 0; i < blocks; i++) {
+    barrier_wait(t.full + slot * 8, parity);
+    const uint32_t left = t.shared + slot * T::kStage, right = left + T::kLeft;
+#pragma unroll
+    for (int s = 0; s < 4; s++) {
+      uint32_t x[kRows / 16][4];
+#pragma unroll
+      for (int m = 0; m < kRows / 16; m++) load_matrices(x[m], left + (a_row + m * 16) * 128 + ((2 * s + a_piece ^ a_row) & 7) * 16);
+#pragma unroll
+      for (int n = 0; n < kCols / 16; n++) {
+        uint32_t y[4];
+        load_matrices(y, right + (b_row + n * 16) * 128 + ((2 * s + b_piece ^ b_row) & 7) * 16);
+#pragma unroll
+        for (int m = 0; m < kRows / 16; m++) {
+          multiply(sums[m][2 * n], x[m], y[0], y[1]);
+          multiply(sums[m][2 * n + 1], x[m], y[2], y[3]);
+        }
+      }
+    }
+    if (i + stages < blocks) {  // the slot is read by all, and taken by a later chunk
+      __syncthreads();
+      t.copy_right(i + stages, slot);
+      t.copy_left(i + stages, slot);
+    }
+    if (++slot == stages) slot = 0, parity ^= 1;
+  }
+#pragma unroll
+  for (int m = 0; m < kRows / 16; m++) epilogue(sums[m], row0 + wr + m * 16 + lane / 4, col0 + wc, lane % 4);
+}
+
+// Adds the bias to 16 columns of sums, and stores what the epilogue makes of them.
+template <class E, int kM, int kN, int kRows, int kCols> __device__ __forceinline__ void tile_gemm(const EncoderGemmParams &p) {
+  tile_products<kM, kN, kRows, kCols>(p.a, p.w, p.k, p.stages, [&](float (&sums)[kCols / 8][4], uint32_t row, uint32_t col, uint32_t q) {
+    const uint32_t out_blocks = p.n / 64 / E::kShrink;
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+      const uint32_t r = row + 8 * h;
+      if (r >= p.rows) continue;
+      const auto at = E::row(p, r, q);
+#pragma unroll
+      for (int g = 0; g < kCols / 16; g++) {
+        const uint32_t c = col + 16 * g;
+        float x[2] = {sums[2 * g][2 * h], sums[2 * g][2 * h + 1]}, y[2] = {sums[2 * g + 1][2 * h], sums[2 * g + 1][2 * h + 1]};
+        if (p.bias) {
+          const float2 b = __ldg(reinterpret_cast<const float2 *>(p.bias + c) + q), d = __ldg(reinterpret_cast<const float2 *>(p.bias + c + 8) + q);
+          x[0] += b.x, x[1] += b.y, y[0] += d.x, y[1] += d.y;
+        }
+        uint32_t out[2];
+        E::apply(p, at, c, x, y, out);
+#pragma unroll
+        for (int i = 0; i < 2 / E::kShrink; i++)
+          *reinterpret_cast<uint32_t *>(p.out + tiled(r, c / 8 / E::kShrink + i, out_blocks) + q * 4) = out[i];
+      }
+    }
+  });
+}
+
+template <int kM, int kN, int kRows, int kCols> __device__ __forceinline__ void tile_head(const EncoderHeadParams &p) {
+  tile_products<kM, kN, kRows, kCols>(p.a, p.w, p.k, p.stages, [&](float (&sums)[kCols / 8][4], uint32_t row, uint32_t col, uint32_t q) {
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+      const uint32_t r = row + 8 * h;
+      if (r >= p.rows) continue;
+#pragma unroll
+      for (int g = 0; g < kCols / 8; g++) {
+        const uint32_t c = col + 8 * g + 2 * q;
+        const size_t flat = size_t(r) * p.n + c, tile = tiled(r, c / 8, p.n / 64) + q * 4;
+        float x = sums[g][2 * h], y = sums[g][2 * h + 1];
+        if (p.bias) x += p.bias[c], y += p.bias[c + 1];
+        x = activate(x, p.activation), y = activate(y, p.activation);
+        if (p.add) x += p.add[flat], y += p.add[flat + 1];
+        if (p.add_half) {
+          const float2 v = unpack(*reinterpret_cast<const uint32_t *>(p.add_half + tile));
+          x += v.x, y += v.y;
+        }
+        if (p.out) *reinterpret_cast<float2 *>(p.out + flat) = make_float2(x, y);
+        if (p.out_half) *reinterpret_cast<uint32_t *>(p.out_half + tile) = pack(x, y);
+      }
+    }
+  });
+}
+
+}  // namespace encoder
+
+#define PLAID_ENCODER_TILES(NAME, E)                                                                       \
+  extern "C" __global__ void __launch_bounds__(128) encoder_tile_##NAME##_m32(EncoderGemmParams p) {       \
+    encoder::tile_gemm<encoder::E, 32, 32, 16, 16>(p);                                                      \
+  }                                                                                                         \
+  extern "C" __global__ void __launch_bounds__(128) encoder_tile_##NAME##_m128(EncoderGemmParams p) {      \
+    encoder::tile_gemm<encoder::E, 128, 64, 32, 64>(p);                                                     \
+  }
+PLAID_ENCODER_TILES(bias, Bias)
+PLAID_ENCODER_TILES(rotary, Rotary)
+PLAID_ENCODER_TILES(gelu, Gelu)
+PLAID_ENCODER_TILES(geglu, Geglu)
+extern "C" __global__ void __launch_bounds__(128) encoder_head_m32(EncoderHeadParams p) { encoder::tile_head<32, 32, 16, 16>(p); }
+extern "C" __global__ void __launch_bounds__(128) encoder_head_m128(EncoderHeadParams p) { encoder::tile_head<128, 64, 32, 64>(p); }
+
+}  // namespace plaid
