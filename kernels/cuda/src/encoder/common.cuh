@@ -46,6 +46,16 @@ __device__ __forceinline__ void barrier_wait(uint32_t at, uint32_t parity) {
 #endif
 }
 
+#if __CUDA_ARCH__ >= 900 || defined(PLAID_SM90A)
+__device__ __forceinline__ void barrier_expect(uint32_t at, uint32_t bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(at), "r"(bytes) : "memory");
+}
+__device__ __forceinline__ void bulk_load(uint32_t to, const void *from, uint32_t bytes, uint32_t barrier) {
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to), "l"(from), "r"(bytes), "r"(barrier) : "memory");
+}
+__device__ __forceinline__ void barriers_made() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
+#endif
+
 __device__ __forceinline__ void load_matrices(uint32_t (&v)[4], uint32_t at) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];" : "=r"(v[0]), "=r"(v[1]), "=r"(v[2]), "=r"(v[3]) : "r"(at) : "memory");
 }
@@ -68,18 +78,17 @@ __device__ __forceinline__ uint32_t pack(float lo, float hi) {
 }
 __device__ __forceinline__ float2 unpack(uint32_t v) { return __half22float2(*reinterpret_cast<const __half2 *>(&v)); }
 
-// x·Φ(x), 8.5e-5 off at most: Φ − 1/2 by an odd polynomial up to 4.2, where it reaches
+// x·Φ(x), 2e-4 off at most: Φ − 1/2 by an odd polynomial up to 4, where it reaches
 // 1/2, and saturates beyond.
 __device__ __forceinline__ float gelu(float x) {
-  const float z = fminf(__fmul_rn(x, x), 17.64f);
-  float p = -8.978484622446103e-10f;
-  p = fmaf(p, z, 7.915600974683912e-08f);
-  p = fmaf(p, z, -3.0311061891552527e-06f);
-  p = fmaf(p, z, 6.679763464489952e-05f);
-  p = fmaf(p, z, -0.0009499668958596885f);
-  p = fmaf(p, z, 0.00929552037268877f);
-  p = fmaf(p, z, -0.06552323698997498f);
-  p = fmaf(p, z, 0.39846286177635193f);
+  const float z = fminf(__fmul_rn(x, x), 16.f);
+  float p = 2.2602039351227177e-08f;
+  p = fmaf(p, z, -1.5895277556410292e-06f);
+  p = fmaf(p, z, 4.7777641157153994e-05f);
+  p = fmaf(p, z, -0.0008123188163153827f);
+  p = fmaf(p, z, 0.008764317259192467f);
+  p = fmaf(p, z, -0.06455575674772263f);
+  p = fmaf(p, z, 0.397871196269989f);
   return __fmul_rn(x, __saturatef(fmaf(x, p, 0.5f)));
 }
 
@@ -95,18 +104,19 @@ __device__ __forceinline__ float activate(float x, uint32_t kind) {
 }
 
 // Epilogues: of 16 columns of a row's products, from a multiple of 16 on, a lane has
-// columns 2·q and 2·q + 1 of either half, q = lane % 4. at has what a row needs.
+// columns 2·q and 2·q + 1 of either half, q = lane % 4; n counts them within the tile.
+// Row has what a row needs.
 struct Bias {
   static constexpr int kShrink = 1;
   struct Row {};
   __device__ static Row row(const EncoderGemmParams &, uint32_t, uint32_t) { return {}; }
-  __device__ __forceinline__ static void apply(const EncoderGemmParams &, const Row &, uint32_t, float (&x)[2], float (&y)[2], uint32_t (&out)[2]) {
+  __device__ __forceinline__ static void apply(const EncoderGemmParams &, const Row &, uint32_t, int, float (&x)[2], float (&y)[2], uint32_t (&out)[2]) {
     out[0] = pack(x[0], x[1]), out[1] = pack(y[0], y[1]);
   }
 };
 
 struct Gelu : Bias {
-  __device__ __forceinline__ static void apply(const EncoderGemmParams &, const Row &, uint32_t, float (&x)[2], float (&y)[2], uint32_t (&out)[2]) {
+  __device__ __forceinline__ static void apply(const EncoderGemmParams &, const Row &, uint32_t, int, float (&x)[2], float (&y)[2], uint32_t (&out)[2]) {
     out[0] = pack(gelu(x[0]), gelu(x[1])), out[1] = pack(gelu(y[0]), gelu(y[1]));
   }
 };
@@ -114,27 +124,42 @@ struct Gelu : Bias {
 // Half as many columns come out as go in.
 struct Geglu : Bias {
   static constexpr int kShrink = 2;
-  __device__ __forceinline__ static void apply(const EncoderGemmParams &, const Row &, uint32_t, float (&x)[2], float (&y)[2], uint32_t (&out)[2]) {
+  __device__ __forceinline__ static void apply(const EncoderGemmParams &, const Row &, uint32_t, int, float (&x)[2], float (&y)[2], uint32_t (&out)[2]) {
     out[0] = pack(__fmul_rn(gelu(x[0]), y[0]), __fmul_rn(gelu(x[1]), y[1]));
   }
 };
 
 // Rotary positions (Su et al., RoFormer, 2021).
+__device__ __forceinline__ void turn(const float4 &a, float (&x)[2], float (&y)[2]) {
+  const float x0 = fmaf(x[0], a.x, -__fmul_rn(y[0], a.y)), x1 = fmaf(x[1], a.z, -__fmul_rn(y[1], a.w));
+  y[0] = fmaf(y[0], a.x, __fmul_rn(x[0], a.y)), y[1] = fmaf(y[1], a.z, __fmul_rn(x[1], a.w));
+  x[0] = x0, x[1] = x1;
+}
+__device__ __forceinline__ const float4 *angles_of(const EncoderGemmParams &p, uint32_t row, uint32_t q) {
+  return reinterpret_cast<const float4 *>(p.angles + size_t(p.positions[min(row, p.rows - 1)]) * p.half * 2) + q;
+}
 struct Rotary : Bias {
   struct Row {
     const float4 *angles;  // of the position, from the lane's columns on
   };
-  __device__ static Row row(const EncoderGemmParams &p, uint32_t row, uint32_t q) {
-    const uint32_t at = p.positions[min(row, p.rows - 1)];
-    return {reinterpret_cast<const float4 *>(p.angles + size_t(at) * p.half * 2) + q};
+  __device__ static Row row(const EncoderGemmParams &p, uint32_t row, uint32_t q) { return {angles_of(p, row, q)}; }
+  __device__ __forceinline__ static void apply(const EncoderGemmParams &p, const Row &r, uint32_t column, int, float (&x)[2], float (&y)[2], uint32_t (&out)[2]) {
+    if (column < p.turned) turn(__ldg(r.angles + column / 4 % (p.half / 2)), x, y);  // four for 16 columns
+    out[0] = pack(x[0], x[1]), out[1] = pack(y[0], y[1]);
   }
-  __device__ __forceinline__ static void apply(const EncoderGemmParams &p, const Row &r, uint32_t column, float (&x)[2], float (&y)[2], uint32_t (&out)[2]) {
-    if (column < p.turned) {
-      const float4 a = __ldg(r.angles + column / 4 % (p.half / 2));  // half a head's angles, four of them for 16 columns
-      const float x0 = fmaf(x[0], a.x, -__fmul_rn(y[0], a.y)), x1 = fmaf(x[1], a.z, -__fmul_rn(y[1], a.w));
-      y[0] = fmaf(y[0], a.x, __fmul_rn(x[0], a.y)), y[1] = fmaf(y[1], a.z, __fmul_rn(x[1], a.w));
-      x[0] = x0, x[1] = x1;
-    }
+};
+// The same for heads of 64 dimensions, with the row's angles in registers: they are
+// there before the products are.
+struct Rotary64 : Bias {
+  struct Row {
+    float4 angles[4];
+  };
+  __device__ static Row row(const EncoderGemmParams &p, uint32_t row, uint32_t q) {
+    const float4 *a = angles_of(p, row, q);
+    return {{__ldg(a), __ldg(a + 4), __ldg(a + 8), __ldg(a + 12)}};
+  }
+  __device__ __forceinline__ static void apply(const EncoderGemmParams &p, const Row &r, uint32_t column, int n, float (&x)[2], float (&y)[2], uint32_t (&out)[2]) {
+    if (column < p.turned) turn(r.angles[n % 4], x, y);
     out[0] = pack(x[0], x[1]), out[1] = pack(y[0], y[1]);
   }
 };

@@ -44,9 +44,10 @@ namespace plaid {
 // half and 8 of the other in turn. Of rotary halves are those of a head of
 // queries or keys, of geglu the rows that gelu is applied to and the gates.
 //
-// encoder_gemm_E_nN: grid (blocks that fill the device, at most tiles), block 384;
+// encoder_gemm_E_nN: grid (blocks that fill the device, at most tiles), block 288 for N of
+// 64 and 128, else 384;
 // n is a multiple of N (geglu: 128 or 256; else 64, 128 or 192, bias and gelu 256 too);
-// shared memory: kGemmShared<N>.
+// shared memory: 114752, 114736, 196672, 229440 bytes for N of 64, 128, 192, 256.
 // encoder_tile_E_m32: grid (n/32, ceil(rows/32)), block 128, shared memory
 // 8192·stages; stages: at most k/64 and what a block may have.
 // encoder_tile_E_m128: grid (n/64, ceil(rows/128)), block 128, shared memory 73728;

@@ -9,10 +9,10 @@ namespace encoder {
 
 // kPer: blocks an SM. Two hide each other's epilogues; wide tiles read less from L2.
 template <int N> struct Shape {
-  static constexpr int kPer = N <= 128 ? 2 : 1;
-  static constexpr int kStages = N == 64 ? 4 : N == 128 ? 3 : 4;
+  static constexpr int kPer = N == 128 ? 2 : 1;
+  static constexpr int kStages = N == 64 ? 8 : N == 128 ? 3 : 4;
   static constexpr int kBuffers = N <= 128 ? 1 : 2;  // of 8 KiB, of a warpgroup
-  static constexpr int kThreads = N <= 128 ? 288 : 384;
+  static constexpr int kThreads = N == 128 ? 288 : 384;
   static constexpr uint32_t kStage = (128 + N) * 128;
   static constexpr uint32_t kShared = kStages * kStage + 2 * kBuffers * kBlock + 2 * 8 * kStages;
 };
@@ -26,12 +26,12 @@ template <class E, int N> __device__ __forceinline__ void gemm(const EncoderGemm
   const int group = threadIdx.x / 128;
   if (threadIdx.x == 0) {
     for (int i = 0; i < S::kStages; i++) barrier_init(full + 8 * i, 1), barrier_init(empty + 8 * i, 2);
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    barriers_made();
   }
   __syncthreads();
   let_next_begin();
   if (group == 2) {
-    if (N > 128) fewer_registers<40>();
+    if (S::kThreads == 384) fewer_registers<40>();
     if (threadIdx.x == 256) {
       uint32_t slot = 0, parity = 1;
       // The first weights come before what the launch in front writes.
@@ -61,7 +61,7 @@ template <class E, int N> __device__ __forceinline__ void gemm(const EncoderGemm
     }
     return;
   }
-  if (N > 128) more_registers<232>();
+  if (S::kThreads == 384) more_registers<232>();
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4, half = group;
   const uint32_t q = lane % 4, row = warp * 16 + lane / 4, out_blocks = p.n / 64 / E::kShrink;
   const bool leads = threadIdx.x % 128 == 0;
@@ -69,6 +69,8 @@ template <class E, int N> __device__ __forceinline__ void gemm(const EncoderGemm
   for (uint32_t tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
     float sums[N / 2];
     uint32_t before = 0;
+    const uint32_t row0 = (tile / across) * 128 + half * 64, col0 = tile % across * N;
+    const auto at0 = E::row(p, row0 + row, q), at1 = E::row(p, row0 + row + 8, q);
     for (uint32_t c = 0; c < chunks; c++) {
       barrier_wait(full + 8 * slot, parity);
       const uint64_t a = operand(stages + slot * S::kStage + half * kBlock), b = operand(stages + slot * S::kStage + 2 * kBlock);
@@ -87,8 +89,6 @@ template <class E, int N> __device__ __forceinline__ void gemm(const EncoderGemm
     for (int i = 0; i < N / 2; i++) asm volatile("" : "+f"(sums[i])::"memory");
     if (leads) barrier_arrive(empty + 8 * before);
 
-    const uint32_t row0 = (tile / across) * 128 + half * 64, col0 = tile % across * N;
-    const auto at0 = E::row(p, row0 + row, q), at1 = E::row(p, row0 + row + 8, q);
     uint8_t *out = p.out + (size_t(row0 / 64) * out_blocks + col0 / 64 / E::kShrink) * kBlock;
     constexpr int kGroups = 4 * E::kShrink;  // of 16 columns, for a block that is written
 #pragma unroll
@@ -107,7 +107,7 @@ template <class E, int N> __device__ __forceinline__ void gemm(const EncoderGemm
           const float *s = sums + 8 * n + 2 * h;
           float x[2] = {s[0] + b.x, s[1] + b.y}, y[2] = {s[4] + d.x, s[5] + d.y};
           uint32_t v[2];
-          E::apply(p, h ? at1 : at0, c, x, y, v);
+          E::apply(p, h ? at1 : at0, c, n, x, y, v);
 #pragma unroll
           for (int i = 0; i < 2 / E::kShrink; i++) {
             const uint32_t piece = g * 2 / E::kShrink + i;
@@ -136,7 +136,9 @@ template <class E, int N> __device__ __forceinline__ void gemm(const EncoderGemm
   PLAID_ENCODER_GEMM(NAME, E, 192)   \
   PLAID_ENCODER_GEMM(NAME, E, 256)
 PLAID_ENCODER_GEMMS(bias, Bias)
-PLAID_ENCODER_GEMMS(rotary, Rotary)
+PLAID_ENCODER_GEMM(rotary, Rotary64, 64)
+PLAID_ENCODER_GEMM(rotary, Rotary64, 192)
+PLAID_ENCODER_GEMM(rotary, Rotary64, 256)
 PLAID_ENCODER_GEMMS(gelu, Gelu)
 PLAID_ENCODER_GEMM(geglu, Geglu, 128)
 PLAID_ENCODER_GEMM(geglu, Geglu, 256)

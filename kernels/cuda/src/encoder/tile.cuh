@@ -6,85 +6,126 @@
 namespace plaid {
 namespace encoder {
 
-// A chunk is 64 deep: kM rows of a, kN rows of w, as they lie in global memory.
+// A chunk is 64 deep: kM rows of a, kN rows of w, as they lie in global memory. A
+// block has a ring of stages for them, each with a barrier that opens when its chunk has come.
 template <int kM, int kN> struct Tile {
   static constexpr uint32_t kLeft = kM * 128, kRight = kN * 128, kStage = kLeft + kRight;
-  static constexpr int kMaxStages = 24;
+  static constexpr int kMaxStages = kM == 16 ? 48 : 24;
 
-  uint32_t shared, full;      // stages, and a barrier for each
+  uint32_t shared, full;      // stages, barriers
   const uint8_t *a, *w;       // the tile's first chunks
   size_t a_more;              // from the first 64 rows to the next
-  uint32_t chunks;
 
-  // Each thread copies its pieces. A barrier opens when those of all have come.
-  __device__ __forceinline__ void copy(const uint8_t *from, uint32_t to, uint32_t bytes) {
+#if __CUDA_ARCH__ >= 900
+  // One thread copies a chunk.
+  static constexpr uint32_t kArrivals = 1;
+  __device__ __forceinline__ void copy_right(uint32_t chunk, uint32_t slot) const {
+    barrier_expect(full + slot * 8, kStage);
+    bulk_load(shared + slot * kStage + kLeft, w + size_t(chunk) * kBlock, kRight, full + slot * 8);
+  }
+  __device__ __forceinline__ void copy_left(uint32_t chunk, uint32_t slot) const {
+    for (int i = 0; i < (kM + 63) / 64; i++)
+      bulk_load(shared + slot * kStage + i * kBlock, a + size_t(chunk) * kBlock + i * a_more, min(kLeft, kBlock), full + slot * 8);
+  }
+  template <class F> __device__ __forceinline__ void each(uint32_t n, F f) const {
+    if (threadIdx.x < n) f(threadIdx.x);
+  }
+  __device__ __forceinline__ void refill(uint32_t chunk, uint32_t slot) const {
+    if (threadIdx.x == 0) copy_right(chunk, slot), copy_left(chunk, slot);
+  }
+#else
+  // Each thread copies its pieces of all.
+  static constexpr uint32_t kArrivals = 128;
+  __device__ __forceinline__ void copy(const uint8_t *from, uint32_t to, uint32_t bytes) const {
     for (uint32_t i = threadIdx.x * 16; i < bytes; i += 128 * 16) copy16(to + i, from + i);
   }
-  __device__ __forceinline__ void copy_right(uint32_t chunk, uint32_t slot) {
+  __device__ __forceinline__ void copy_right(uint32_t chunk, uint32_t slot) const {
     copy(w + size_t(chunk) * kBlock, shared + slot * kStage + kLeft, kRight);
   }
-  __device__ __forceinline__ void copy_left(uint32_t chunk, uint32_t slot) {
-    const uint8_t *from = a + size_t(chunk) * kBlock;
-    const uint32_t to = shared + slot * kStage;
-    if (kM <= 64) {
-      copy(from, to, kLeft);
-    } else {
-      for (int i = 0; i < kM / 64; i++) copy(from + i * a_more, to + i * kBlock, kBlock);
-    }
+  __device__ __forceinline__ void copy_left(uint32_t chunk, uint32_t slot) const {
+    for (int i = 0; i < (kM + 63) / 64; i++) copy(a + size_t(chunk) * kBlock + i * a_more, shared + slot * kStage + i * kBlock, min(kLeft, kBlock));
     asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(full + slot * 8) : "memory");
   }
+  template <class F> __device__ __forceinline__ void each(uint32_t n, F f) const {
+    for (uint32_t i = 0; i < n; i++) f(i);
+  }
+  __device__ __forceinline__ void refill(uint32_t chunk, uint32_t slot) const { copy_right(chunk, slot), copy_left(chunk, slot); }
+#endif
 };
 
-// Products of a tile: a warp has kRows × kCols of it.
+// Products of a tile: a warp has kRows × kCols of it. Fragments of a step are loaded
+// while the step before is multiplied.
 template <int kM, int kN, int kRows, int kCols, class Epilogue>
 __device__ __forceinline__ void tile_products(const uint8_t *a, const uint8_t *w, uint32_t k, uint32_t stages, Epilogue &&epilogue) {
   using T = Tile<kM, kN>;
   extern __shared__ __align__(1024) uint8_t tile_stages[];
   __shared__ __align__(8) uint64_t barriers[T::kMaxStages];
-  constexpr int kAcross = kN / kCols;
+  constexpr int kAcross = kN / kCols, kWarps = kM / kRows * kAcross;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const uint32_t row0 = blockIdx.y * kM, col0 = blockIdx.x * kN, blocks = k / 64;
-  T t{shared_at(tile_stages), shared_at(barriers),
-      a + size_t(row0 / 64) * blocks * kBlock + row0 % 64 * 128, w + size_t(col0 / 64) * blocks * kBlock + col0 % 64 * 128,
-      size_t(blocks) * kBlock, blocks};
-  if (threadIdx.x < stages) barrier_init(t.full + threadIdx.x * 8, 128);
+  const T t{shared_at(tile_stages), shared_at(barriers),
+            a + size_t(row0 / 64) * blocks * kBlock + row0 % 64 * 128, w + size_t(col0 / 64) * blocks * kBlock + col0 % 64 * 128,
+            size_t(blocks) * kBlock};
+  if (threadIdx.x < stages) barrier_init(t.full + threadIdx.x * 8, T::kArrivals);
+#if __CUDA_ARCH__ >= 900
+  if (threadIdx.x < stages) barriers_made();
+#endif
   __syncthreads();
   let_next_begin();
-  for (uint32_t i = 0; i < min(stages, blocks); i++) t.copy_right(i, i);
+  t.each(min(stages, blocks), [&](uint32_t i) { t.copy_right(i, i); });
   await_launches();
-  for (uint32_t i = 0; i < min(stages, blocks); i++) t.copy_left(i, i);
+  t.each(min(stages, blocks), [&](uint32_t i) { t.copy_left(i, i); });
+  const bool works = kWarps == 4 || warp < kWarps;
+  if (!works && stages >= blocks) return;
 
   float sums[kRows / 16][kCols / 8][4] = {};
   const uint32_t wr = warp / kAcross * kRows, wc = warp % kAcross * kCols;
   // Rows of a and w that a lane names, and its 16 bytes of the chunk's 128 before they are exchanged.
   const uint32_t a_row = wr + lane % 16, a_piece = lane / 16, b_row = wc + lane % 8 + lane / 16 * 8, b_piece = lane / 8 % 2;
-  uint32_t slot = 0, parity = 0;
-  for (uint32_t i = 0; i < blocks; i++) {
-    barrier_wait(t.full + slot * 8, parity);
+  struct Step {
+    uint32_t x[kRows / 16][4], y[kCols / 16][4];
+  } steps[2];
+  auto load = [&](Step &f, uint32_t slot, int s) {
     const uint32_t left = t.shared + slot * T::kStage, right = left + T::kLeft;
 #pragma unroll
-    for (int s = 0; s < 4; s++) {
-      uint32_t x[kRows / 16][4];
+    for (int m = 0; m < kRows / 16; m++) load_matrices(f.x[m], left + (a_row + m * 16) * 128 + ((2 * s + a_piece ^ a_row) & 7) * 16);
 #pragma unroll
-      for (int m = 0; m < kRows / 16; m++) load_matrices(x[m], left + (a_row + m * 16) * 128 + ((2 * s + a_piece ^ a_row) & 7) * 16);
+    for (int n = 0; n < kCols / 16; n++) load_matrices(f.y[n], right + (b_row + n * 16) * 128 + ((2 * s + b_piece ^ b_row) & 7) * 16);
+  };
+  uint32_t slot = 0, parity = 0;
+  if (works) {
+    barrier_wait(t.full, 0);
+    load(steps[0], 0, 0);
+  }
+  for (uint32_t i = 0; i < blocks; i++) {
+    const uint32_t here = slot;
+    if (++slot == stages) slot = 0, parity ^= 1;
+    if (works) {
 #pragma unroll
-      for (int n = 0; n < kCols / 16; n++) {
-        uint32_t y[4];
-        load_matrices(y, right + (b_row + n * 16) * 128 + ((2 * s + b_piece ^ b_row) & 7) * 16);
+      for (int s = 0; s < 4; s++) {
+        Step &now = steps[s % 2], &next = steps[(s + 1) % 2];
+        if (s < 3) {
+          load(next, here, s + 1);
+        } else if (i + 1 < blocks) {
+          barrier_wait(t.full + slot * 8, parity);
+          load(next, slot, 0);
+        }
 #pragma unroll
-        for (int m = 0; m < kRows / 16; m++) {
-          multiply(sums[m][2 * n], x[m], y[0], y[1]);
-          multiply(sums[m][2 * n + 1], x[m], y[2], y[3]);
+        for (int n = 0; n < kCols / 16; n++) {
+#pragma unroll
+          for (int m = 0; m < kRows / 16; m++) {
+            multiply(sums[m][2 * n], now.x[m], now.y[n][0], now.y[n][1]);
+            multiply(sums[m][2 * n + 1], now.x[m], now.y[n][2], now.y[n][3]);
+          }
         }
       }
     }
-    if (i + stages < blocks) {  // the slot is read by all, and taken by a later chunk
+    if (i + stages < blocks) {  // all have read the stage: a later chunk takes it
       __syncthreads();
-      t.copy_right(i + stages, slot);
-      t.copy_left(i + stages, slot);
+      t.refill(i + stages, here);
     }
-    if (++slot == stages) slot = 0, parity ^= 1;
   }
+  if (!works) return;
 #pragma unroll
   for (int m = 0; m < kRows / 16; m++) epilogue(sums[m], row0 + wr + m * 16 + lane / 4, col0 + wc, lane % 4);
 }
@@ -107,7 +148,7 @@ template <class E, int kM, int kN, int kRows, int kCols> __device__ __forceinlin
           x[0] += b.x, x[1] += b.y, y[0] += d.x, y[1] += d.y;
         }
         uint32_t out[2];
-        E::apply(p, at, c, x, y, out);
+        E::apply(p, at, c, g, x, y, out);
 #pragma unroll
         for (int i = 0; i < 2 / E::kShrink; i++)
           *reinterpret_cast<uint32_t *>(p.out + tiled(r, c / 8 / E::kShrink + i, out_blocks) + q * 4) = out[i];
@@ -143,17 +184,15 @@ template <int kM, int kN, int kRows, int kCols> __device__ __forceinline__ void 
 
 }  // namespace encoder
 
-#define PLAID_ENCODER_TILES(NAME, E)                                                                       \
-  extern "C" __global__ void __launch_bounds__(128) encoder_tile_##NAME##_m32(EncoderGemmParams p) {       \
-    encoder::tile_gemm<encoder::E, 32, 32, 16, 16>(p);                                                      \
-  }                                                                                                         \
-  extern "C" __global__ void __launch_bounds__(128) encoder_tile_##NAME##_m128(EncoderGemmParams p) {      \
-    encoder::tile_gemm<encoder::E, 128, 64, 32, 64>(p);                                                     \
-  }
+#define PLAID_ENCODER_TILES(NAME, E)                                                                                                                   \
+  extern "C" __global__ void __launch_bounds__(128) encoder_tile_##NAME##_m16(EncoderGemmParams p) { encoder::tile_gemm<encoder::E, 16, 16, 16, 16>(p); } \
+  extern "C" __global__ void __launch_bounds__(128) encoder_tile_##NAME##_m32(EncoderGemmParams p) { encoder::tile_gemm<encoder::E, 32, 32, 16, 16>(p); } \
+  extern "C" __global__ void __launch_bounds__(128) encoder_tile_##NAME##_m128(EncoderGemmParams p) { encoder::tile_gemm<encoder::E, 128, 64, 32, 64>(p); }
 PLAID_ENCODER_TILES(bias, Bias)
 PLAID_ENCODER_TILES(rotary, Rotary)
 PLAID_ENCODER_TILES(gelu, Gelu)
 PLAID_ENCODER_TILES(geglu, Geglu)
+extern "C" __global__ void __launch_bounds__(128) encoder_head_m16(EncoderHeadParams p) { encoder::tile_head<16, 16, 16, 16>(p); }
 extern "C" __global__ void __launch_bounds__(128) encoder_head_m32(EncoderHeadParams p) { encoder::tile_head<32, 32, 16, 16>(p); }
 extern "C" __global__ void __launch_bounds__(128) encoder_head_m128(EncoderHeadParams p) { encoder::tile_head<128, 64, 32, 64>(p); }
 
