@@ -1,6 +1,6 @@
 // attention.cuh: softmax(Q·Kᵀ/√d)·V over texts one behind the other, with running
-// maxima and sums (Dao et al., FlashAttention, 2022). A block has 64 queries of a
-// text and one head, and goes through 64 keys at a time.
+// maxima and sums (Dao et al., FlashAttention, 2022). A block has up to 128
+// queries of a text and one head, 16 a warp, and goes through 64 keys at a time.
 #pragma once
 #include "common.cuh"
 
@@ -21,6 +21,8 @@ template <int D> __device__ __forceinline__ void attention(const EncoderAttentio
   constexpr uint32_t kRow = 2 * D + 16, kTile = 64 * kRow;  // padded: 8 rows of matrices share no bank
   __shared__ __align__(128) uint8_t tiles[kStages * 2 * kTile];
   const EncoderSpan span = p.spans[blockIdx.x];
+  const uint32_t strips = (span.length + 15) / 16, parts = (strips + 7) / 8, share = (strips + parts - 1) / parts * 16;
+  const uint32_t query = span.part * share, last = min(query + share, span.length);  // the queries
   const uint32_t head = blockIdx.y * D, blocks = 3 * p.width / 64;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const uint32_t q = lane % 4, shared = shared_at(tiles);
@@ -28,18 +30,18 @@ template <int D> __device__ __forceinline__ void attention(const EncoderAttentio
 
   uint32_t begin = 0, end = span.attended;
   if (p.window) {
-    begin = span.query > p.window ? (span.query - p.window) / 64 * 64 : 0;
-    end = min(end, min(span.query + 64, span.length) + p.window);
+    begin = query > p.window ? (query - p.window) / 64 * 64 : 0;
+    end = min(end, last + p.window);
   }
   const uint32_t steps = end > begin ? (end - begin + 63) / 64 : 0;
   // A thread copies the same pieces of every 64 rows of D columns; 64 rows further they
   // are where they were in the next block of rows.
-  constexpr int kPieces = D / 16;
+  constexpr int kAll = 64 * D / 8, kPieces = (kAll + 255) / 256;
   uint32_t place[kPieces];
   auto find = [&](uint32_t column, uint32_t first) {
 #pragma unroll
     for (int i = 0; i < kPieces; i++) {
-      const uint32_t n = i * 128 + threadIdx.x;
+      const uint32_t n = i * 256 + threadIdx.x;
       place[i] = uint32_t(tiled(span.first + first + n / (D / 8), column / 8 + n % (D / 8), blocks));
     }
   };
@@ -47,9 +49,9 @@ template <int D> __device__ __forceinline__ void attention(const EncoderAttentio
   auto copy = [&](uint32_t to, const uint8_t *from, uint32_t first, uint32_t limit) {
 #pragma unroll
     for (int i = 0; i < kPieces; i++) {
-      const uint32_t n = i * 128 + threadIdx.x, r = n / (D / 8), c = n % (D / 8);
+      const uint32_t n = i * 256 + threadIdx.x, r = n / (D / 8), c = n % (D / 8);
       const bool some = first + r < limit;
-      copy16(to + r * kRow + c * 16, from + (some ? place[i] : 0), some);
+      if (kAll % 256 == 0 || n < kAll) copy16(to + r * kRow + c * 16, from + (some ? place[i] : 0), some);
     }
   };
   const uint8_t *keys_at = p.qkv;  // what place is to be added to
@@ -64,8 +66,9 @@ template <int D> __device__ __forceinline__ void attention(const EncoderAttentio
 
   await_launches();
   // The queries pass through the last stage.
-  find(head, span.query);
-  copy(shared + (kStages - 1) * 2 * kTile, p.qkv, span.query, span.length);
+  find(head, query);
+  copy(shared + (kStages - 1) * 2 * kTile, p.qkv, query, last);
+  copy(shared + (kStages - 1) * 2 * kTile + kTile, p.qkv + further, query + 64, last);
   copies_commit();
   find(p.width + head, begin);
   if (kStages > 1 && steps > 0) copy_keys(0);
@@ -78,8 +81,8 @@ template <int D> __device__ __forceinline__ void attention(const EncoderAttentio
 
   float out[D / 8][4] = {}, most[2] = {-INFINITY, -INFINITY}, total[2] = {};
   const float scale = p.scale * 1.4426950408889634f;
-  const uint32_t row0 = span.query + warp * 16 + lane / 4;  // and 8 further
-  const bool works = span.query + warp * 16 < span.length;
+  const uint32_t strip = query + warp * 16, row0 = strip + lane / 4;  // and 8 further
+  const bool works = strip < last;
   for (uint32_t step = 0; step < steps; step++) {
     if (kStages == 1) copy_keys(step);
     else if (step + 1 < steps) copy_keys(step + 1);
@@ -151,8 +154,10 @@ template <int D> __device__ __forceinline__ void attention(const EncoderAttentio
         }
       }
     };
-    const bool edge = first + 64 > span.attended || (p.window && (first + p.window < span.query + 63 || first + 63 > span.query + p.window));
-    if (works) {
+    const bool edge = first + 64 > span.attended || (p.window && (first + p.window < strip + 15 || first + 63 > strip + p.window));
+    // A warp does not see all keys of the block.
+    const bool seen = !p.window || (first + 63 + p.window >= strip && first <= strip + 15 + p.window);
+    if (works && seen) {
       if (edge) attend(Yes{}, min(4, int(end - first + 15) / 16)); else attend(No{}, 4);
     }
     __syncthreads();
@@ -164,7 +169,7 @@ template <int D> __device__ __forceinline__ void attention(const EncoderAttentio
     t += __shfl_xor_sync(0xffffffffu, t, 2);
     const float inverse = t > 0.f ? __frcp_rn(t) : 0.f;
     const uint32_t row = row0 + 8 * h;
-    if (row >= span.length) continue;
+    if (row >= last) continue;
 #pragma unroll
     for (int d = 0; d < D / 8; d++) {
       uint8_t *to = p.out + tiled(span.first + row, head / 8 + d, p.width / 64) + q * 4;
@@ -176,7 +181,7 @@ template <int D> __device__ __forceinline__ void attention(const EncoderAttentio
 }  // namespace encoder
 
 #define PLAID_ENCODER_ATTENTION(D) \
-  extern "C" __global__ void __launch_bounds__(128, D <= 32 ? 5 : D <= 64 ? 4 : 2) encoder_attention_d##D(EncoderAttentionParams p) { encoder::attention<D>(p); }
+  extern "C" __global__ void __launch_bounds__(256, D <= 64 ? 2 : 1) encoder_attention_d##D(EncoderAttentionParams p) { encoder::attention<D>(p); }
 PLAID_ENCODER_ATTENTION(16)
 PLAID_ENCODER_ATTENTION(32)
 PLAID_ENCODER_ATTENTION(48)

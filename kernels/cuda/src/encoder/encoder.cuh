@@ -26,9 +26,8 @@
 // # The same bits
 //
 // An element of a product is one chain of sums over k in steps of 16, in every
-// tile; keys are taken in blocks of 64 from a text's first, which a block of 64
-// queries of this text begins with. So vectors do not depend on what else is in a
-// batch, nor on the tiles the host chooses.
+// tile; keys are taken in blocks of 64 from a text's first on. So vectors do not
+// depend on what else is in a batch, nor on the tiles the host chooses.
 #pragma once
 #include <cstdint>
 #include <cuda_fp16.h>
@@ -44,10 +43,10 @@ namespace plaid {
 // half and 8 of the other in turn. Of rotary halves are those of a head of
 // queries or keys, of geglu the rows that gelu is applied to and the gates.
 //
-// encoder_gemm_E_nN: grid (blocks that fill the device, at most tiles), block 288 for N of
-// 64 and 128, else 384;
+// encoder_gemm_E_nN: grid (blocks that fill the device, at most tiles), block 288 for N = 128,
+// else 384;
 // n is a multiple of N (geglu: 128 or 256; else 64, 128 or 192, bias and gelu 256 too);
-// shared memory: 114752, 114736, 196672, 229440 bytes for N of 64, 128, 192, 256.
+// shared memory: 213120, 114736, 221264, 229440 bytes for N of 64, 128, 192, 256.
 // encoder_tile_E_m32: grid (n/32, ceil(rows/32)), block 128, shared memory
 // 8192·stages; stages: at most k/64 and what a block may have.
 // encoder_tile_E_m128: grid (n/64, ceil(rows/128)), block 128, shared memory 73728;
@@ -104,15 +103,16 @@ struct EncoderNormParams {
   uint32_t rows, hidden, width;
 };
 
-// Up to 64 queries of a text.
+// A part of the queries of a text: up to 128, the text's ceil(length/128) parts are
+// equal but for rounding to 16.
 struct EncoderSpan {
   uint32_t first;              // row of the text's first token
   uint32_t length;             // its tokens
   uint32_t attended;           // as many of them, from the first on, are attended to
-  uint32_t query;              // first query, a multiple of 64 and below length
+  uint32_t part;               // which one
 };
 
-// encoder_attention_dD: grid (spans, heads), block 128, no dynamic shared memory. D: dimensions of a
+// encoder_attention_dD: grid (spans, heads), block 256, no dynamic shared memory. D: dimensions of a
 // head: 16, 32, 48, 64, 96, 128. Head h has columns h·D of queries, width + h·D of keys and
 // 2·width + h·D of values.
 struct EncoderAttentionParams {

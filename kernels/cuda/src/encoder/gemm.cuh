@@ -10,8 +10,8 @@ namespace encoder {
 // kPer: blocks an SM. Two hide each other's epilogues; wide tiles read less from L2.
 template <int N> struct Shape {
   static constexpr int kPer = N == 128 ? 2 : 1;
-  static constexpr int kStages = N == 64 ? 8 : N == 128 ? 3 : 4;
-  static constexpr int kBuffers = N <= 128 ? 1 : 2;  // of 8 KiB, of a warpgroup
+  static constexpr int kStages = N == 64 ? 8 : N == 128 ? 3 : N == 192 ? 5 : 4;
+  static constexpr int kBuffers = N == 256 ? 2 : 1;  // of 8 KiB, of a warpgroup
   static constexpr int kThreads = N == 128 ? 288 : 384;
   static constexpr uint32_t kStage = (128 + N) * 128;
   static constexpr uint32_t kShared = kStages * kStage + 2 * kBuffers * kBlock + 2 * 8 * kStages;
@@ -66,6 +66,11 @@ template <class E, int N> __device__ __forceinline__ void gemm(const EncoderGemm
   const uint32_t q = lane % 4, row = warp * 16 + lane / 4, out_blocks = p.n / 64 / E::kShrink;
   const bool leads = threadIdx.x % 128 == 0;
   uint32_t slot = 0, parity = 0, buffer = 0;
+  // The second group begins two chunks later, and stays behind: while one has its
+  // epilogue the other multiplies.
+  constexpr bool kLate = N >= 192;
+  const uint32_t lead = min(chunks, 3u) - 1;
+  if (kLate && half == 1) asm volatile("bar.sync 3, 256;" ::: "memory");
   for (uint32_t tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
     float sums[N / 2];
     uint32_t before = 0;
@@ -81,6 +86,7 @@ template <class E, int N> __device__ __forceinline__ void gemm(const EncoderGemm
       // The chunk before has been multiplied when this one is under way alone.
       products_wait<1>();
       if (c > 0 && leads) barrier_arrive(empty + 8 * before);
+      if (kLate && half == 0 && c == lead && tile == blockIdx.x) asm volatile("bar.arrive 3, 256;" ::: "memory");
       before = slot;
       if (++slot == S::kStages) slot = 0, parity ^= 1;
     }

@@ -9,5 +9,6 @@ int main(int argc, char **argv) {
   const Sizes mini{"6 x 384", 384, 12, 1536, 6, false, 12}, base{"BERT base", 768, 12, 3072, 12, false, 3}, modern{"ModernBERT base", 768, 12, 1152, 22, true, 1.8};
   for (const Sizes &s : {mini, base, modern}) questions(s);
   for (const Sizes &s : {mini, base, modern}) whole(s, {16384, 65536});
+  std::printf("%d faults\n", faults);
   return faults != 0;
 }

@@ -57,7 +57,7 @@ inline const std::vector<Variant> &variants_of(int e) {
 }
 inline uint32_t shared_of(const Variant &v, uint32_t stages) {
   if (v.rows) return v.rows == 16 ? 4096 * stages : v.rows == 32 ? 8192 * stages : 73728;
-  return v.n == 64 ? 213120 : v.n == 128 ? 114736 : v.n == 192 ? 196672 : 229440;
+  return v.n == 64 ? 213120 : v.n == 128 ? 114736 : v.n == 192 ? 221264 : 229440;
 }
 
 // early: programmatic dependent launch.
@@ -161,7 +161,7 @@ template <int D> void check_attention(void (*kernel)(EncoderAttentionParams), ui
   std::vector<uint32_t> firsts;
   for (auto t : texts) {
     firsts.push_back(rows);
-    for (uint32_t q = 0; q < t.n; q += 64) spans.push_back({rows, t.n, t.attended, q});
+    for (uint32_t i = 0; i < (t.n + 127) / 128; i++) spans.push_back({rows, t.n, t.attended, i});
     rows += t.n;
   }
   Tiled qkv(rows, 3 * width);
@@ -169,7 +169,7 @@ template <int D> void check_attention(void (*kernel)(EncoderAttentionParams), ui
   Device dq(qkv), out(rows, width);
   Buf<EncoderSpan> ds(spans);
   const EncoderAttentionParams p{dq.p(), out.p(), ds.p, float(1 / std::sqrt(double(D))), width, window, 0};
-  launch(kernel, dim3(spans.size(), heads), 128, 0, p);
+  launch(kernel, dim3(spans.size(), heads), 256, 0, p);
   CK(cudaDeviceSynchronize());
   Tiled got = out.host(rows, width);
   double worst = 0;
@@ -203,10 +203,10 @@ template <int D> void check_attention(void (*kernel)(EncoderAttentionParams), ui
     Tiled own(texts[t].n, 3 * width);
     own.fill([&](uint32_t r, uint32_t c) { return float(qkv.get(firsts[t] + r, c)); });
     std::vector<EncoderSpan> mine;
-    for (uint32_t q = 0; q < texts[t].n; q += 64) mine.insert(mine.begin(), {0, texts[t].n, texts[t].attended, q});
+    for (uint32_t i = 0; i < (texts[t].n + 127) / 128; i++) mine.insert(mine.begin(), {0, texts[t].n, texts[t].attended, i});
     Device dn(own), o(texts[t].n, width);
     Buf<EncoderSpan> dm(mine);
-    launch(kernel, dim3(mine.size(), heads), 128, 0, EncoderAttentionParams{dn.p(), o.p(), dm.p, p.scale, width, window, 0});
+    launch(kernel, dim3(mine.size(), heads), 256, 0, EncoderAttentionParams{dn.p(), o.p(), dm.p, p.scale, width, window, 0});
     CK(cudaDeviceSynchronize());
     Tiled x = o.host(texts[t].n, width);
     for (uint32_t r = 0; r < texts[t].n; r++)
