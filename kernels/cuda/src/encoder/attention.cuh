@@ -25,7 +25,7 @@ template <int D> __device__ __forceinline__ void attention(const EncoderAttentio
   const uint32_t query = span.part * share, last = min(query + share, span.length);  // the queries
   const uint32_t head = blockIdx.y * D, blocks = 3 * p.width / 64;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  const uint32_t q = lane % 4, shared = shared_at(tiles);
+  const uint32_t q = lane % 4, shared = opaque(shared_at(tiles));
   let_next_begin();
 
   uint32_t begin = 0, end = span.attended;
@@ -80,6 +80,9 @@ template <int D> __device__ __forceinline__ void attention(const EncoderAttentio
   __syncthreads();
 
   float out[D / 8][4] = {}, most[2] = {-INFINITY, -INFINITY}, total[2] = {};
+  // Where a lane's rows are in a tile of keys, and of values.
+  const uint32_t keys_lane = opaque(shared + (lane % 8 + lane / 16 * 8) * kRow + lane / 8 % 2 * 16);
+  const uint32_t values_lane = opaque(shared + kTile + lane % 16 * kRow + lane / 16 * 16);
   const float scale = p.scale * 1.4426950408889634f;
   const uint32_t strip = query + warp * 16, row0 = strip + lane / 4;  // and 8 further
   const bool works = strip < last;
@@ -88,7 +91,7 @@ template <int D> __device__ __forceinline__ void attention(const EncoderAttentio
     else if (step + 1 < steps) copy_keys(step + 1);
     if (kStages > 1 && step + 1 < steps) copies_wait<1>(); else copies_wait<0>();
     __syncthreads();
-    const uint32_t keys = shared + step % kStages * 2 * kTile, values = keys + kTile, first = begin + step * 64;
+    const uint32_t keys = keys_lane + step % kStages * 2 * kTile, values = values_lane + step % kStages * 2 * kTile, first = begin + step * 64;
     // The products of 64 keys; at an edge some are not seen, or not there.
     auto attend = [&](auto kEdge, int groups) {
       float s[8][4] = {};
@@ -98,7 +101,7 @@ template <int D> __device__ __forceinline__ void attention(const EncoderAttentio
         for (int n = 0; n < 4; n++) {
           if (decltype(kEdge)::value && n >= groups) break;
           uint32_t y[4];
-          load_matrices(y, keys + (n * 16 + lane % 8 + lane / 16 * 8) * kRow + i * 32 + lane / 8 % 2 * 16);
+          load_matrices(y, keys + n * 16 * kRow + i * 32);
           multiply(s[2 * n], x[i], y[0], y[1]);
           multiply(s[2 * n + 1], x[i], y[2], y[3]);
         }
@@ -148,7 +151,7 @@ template <int D> __device__ __forceinline__ void attention(const EncoderAttentio
 #pragma unroll
         for (int d = 0; d < D / 16; d++) {
           uint32_t y[4];
-          load_transposed(y, values + (i * 16 + lane % 16) * kRow + d * 32 + lane / 16 * 16);
+          load_transposed(y, values + i * 16 * kRow + d * 32);
           multiply(out[2 * d], w, y[0], y[1]);
           multiply(out[2 * d + 1], w, y[2], y[3]);
         }

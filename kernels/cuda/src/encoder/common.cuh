@@ -28,6 +28,12 @@ __device__ __forceinline__ size_t tiled(uint32_t row, uint32_t piece, uint32_t b
 
 __device__ __forceinline__ uint32_t shared_at(const void *p) { return uint32_t(__cvta_generic_to_shared(p)); }
 
+// opaque keeps the compiler from computing an address again in every round.
+__device__ __forceinline__ uint32_t opaque(uint32_t v) {
+  asm volatile("mov.b32 %0, %0;" : "+r"(v));
+  return v;
+}
+
 // Copies 16 bytes, or zeros where there are none.
 __device__ __forceinline__ void copy16(uint32_t to, const void *from, bool some = true) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(some ? 16 : 0) : "memory");

@@ -53,17 +53,17 @@ template <int kM, int kN> struct Tile {
 #endif
 };
 
-// Products of a tile: a warp has kRows × kCols of it. Fragments of a step are loaded
-// while the step before is multiplied.
+// Products of a tile: a warp has kRows × kCols of it. Small tiles load what a chunk's
+// products need while those of the chunk before are computed, others a step of 16.
 template <int kM, int kN, int kRows, int kCols, class Epilogue>
 __device__ __forceinline__ void tile_products(const uint8_t *a, const uint8_t *w, uint32_t k, uint32_t stages, Epilogue &&epilogue) {
   using T = Tile<kM, kN>;
   extern __shared__ __align__(1024) uint8_t tile_stages[];
   __shared__ __align__(8) uint64_t barriers[T::kMaxStages];
-  constexpr int kAcross = kN / kCols, kWarps = kM / kRows * kAcross;
+  constexpr int kAcross = kN / kCols, kWarps = kM / kRows * kAcross, kSteps = kM <= 32 ? 4 : 1;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const uint32_t row0 = blockIdx.y * kM, col0 = blockIdx.x * kN, blocks = k / 64;
-  const T t{shared_at(tile_stages), shared_at(barriers),
+  const T t{opaque(shared_at(tile_stages)), opaque(shared_at(barriers)),
             a + size_t(row0 / 64) * blocks * kBlock + row0 % 64 * 128, w + size_t(col0 / 64) * blocks * kBlock + col0 % 64 * 128,
             size_t(blocks) * kBlock};
   if (threadIdx.x < stages) barrier_init(t.full + threadIdx.x * 8, T::kArrivals);
@@ -80,50 +80,70 @@ __device__ __forceinline__ void tile_products(const uint8_t *a, const uint8_t *w
 
   float sums[kRows / 16][kCols / 8][4] = {};
   const uint32_t wr = warp / kAcross * kRows, wc = warp % kAcross * kCols;
-  // Rows of a and w that a lane names, and its 16 bytes of the chunk's 128 before they are exchanged.
-  const uint32_t a_row = wr + lane % 16, a_piece = lane / 16, b_row = wc + lane % 8 + lane / 16 * 8, b_piece = lane / 8 % 2;
+  // Where a lane's rows of a and w are in a stage; a step of 16 further, bits 5 and 6 change.
+  const uint32_t a_row = wr + lane % 16, b_row = wc + lane % 8 + lane / 16 * 8;
+  const uint32_t a_at = opaque(t.shared + a_row * 128 + ((lane / 16 ^ a_row) & 7) * 16);
+  const uint32_t b_at = opaque(t.shared + T::kLeft + b_row * 128 + ((lane / 8 % 2 ^ b_row) & 7) * 16);
   struct Step {
-    uint32_t x[kRows / 16][4], y[kCols / 16][4];
+    uint32_t x[kSteps][kRows / 16][4], y[kSteps][kCols / 16][4];
   } steps[2];
-  auto load = [&](Step &f, uint32_t slot, int s) {
-    const uint32_t left = t.shared + slot * T::kStage, right = left + T::kLeft;
+  auto load = [&](Step &f, uint32_t slot, int first) {
+    const uint32_t left = a_at + slot * T::kStage, right = b_at + slot * T::kStage;
 #pragma unroll
-    for (int m = 0; m < kRows / 16; m++) load_matrices(f.x[m], left + (a_row + m * 16) * 128 + ((2 * s + a_piece ^ a_row) & 7) * 16);
+    for (int s = 0; s < kSteps; s++) {
 #pragma unroll
-    for (int n = 0; n < kCols / 16; n++) load_matrices(f.y[n], right + (b_row + n * 16) * 128 + ((2 * s + b_piece ^ b_row) & 7) * 16);
+      for (int m = 0; m < kRows / 16; m++) load_matrices(f.x[s][m], (left ^ (first + s) * 32) + m * 2048);
+#pragma unroll
+      for (int n = 0; n < kCols / 16; n++) load_matrices(f.y[s][n], (right ^ (first + s) * 32) + n * 2048);
+    }
+  };
+  auto add = [&](Step &f) {
+#pragma unroll
+    for (int s = 0; s < kSteps; s++) {
+#pragma unroll
+      for (int n = 0; n < kCols / 16; n++) {
+#pragma unroll
+        for (int m = 0; m < kRows / 16; m++) {
+          multiply(sums[m][2 * n], f.x[s][m], f.y[s][n][0], f.y[s][n][1]);
+          multiply(sums[m][2 * n + 1], f.x[s][m], f.y[s][n][2], f.y[s][n][3]);
+        }
+      }
+    }
   };
   uint32_t slot = 0, parity = 0;
   if (works) {
     barrier_wait(t.full, 0);
     load(steps[0], 0, 0);
   }
-  for (uint32_t i = 0; i < blocks; i++) {
+  // chunk multiplies what was loaded of chunk i, and loads the next one's first part.
+  auto chunk = [&](uint32_t i, Step &one, Step &other) {
     const uint32_t here = slot;
     if (++slot == stages) slot = 0, parity ^= 1;
     if (works) {
 #pragma unroll
-      for (int s = 0; s < 4; s++) {
-        Step &now = steps[s % 2], &next = steps[(s + 1) % 2];
-        if (s < 3) {
-          load(next, here, s + 1);
+      for (int s = 0; s < 4; s += kSteps) {
+        Step &now = s / kSteps % 2 ? other : one, &next = s / kSteps % 2 ? one : other;
+        if (s + kSteps < 4) {
+          load(next, here, s + kSteps);
         } else if (i + 1 < blocks) {
           barrier_wait(t.full + slot * 8, parity);
           load(next, slot, 0);
         }
-#pragma unroll
-        for (int n = 0; n < kCols / 16; n++) {
-#pragma unroll
-          for (int m = 0; m < kRows / 16; m++) {
-            multiply(sums[m][2 * n], now.x[m], now.y[n][0], now.y[n][1]);
-            multiply(sums[m][2 * n + 1], now.x[m], now.y[n][2], now.y[n][3]);
-          }
-        }
+        add(now);
       }
     }
     if (i + stages < blocks) {  // all have read the stage: a later chunk takes it
       __syncthreads();
       t.refill(i + stages, here);
     }
+  };
+  if (kSteps == 4) {
+    for (uint32_t i = 0; i < blocks; i += 2) {
+      chunk(i, steps[0], steps[1]);
+      if (i + 1 < blocks) chunk(i + 1, steps[1], steps[0]);
+    }
+  } else {
+    for (uint32_t i = 0; i < blocks; i++) chunk(i, steps[0], steps[1]);
   }
   if (!works) return;
 #pragma unroll
