@@ -1,5 +1,5 @@
 // attention.cuh: softmax(Q·Kᵀ/√d)·V over texts one behind the other, with running
-// maxima and sums (Dao et al., FlashAttention, 2022). A block has up to 128
+// maxima and sums (Dao et al., FlashAttention, 2022). A block has up to 64
 // queries of a text and one head, 16 a warp, and goes through 64 keys at a time.
 #pragma once
 #include "common.cuh"
@@ -21,7 +21,7 @@ template <int D> __device__ __forceinline__ void attention(const EncoderAttentio
   constexpr uint32_t kRow = 2 * D + 16, kTile = 64 * kRow;  // padded: 8 rows of matrices share no bank
   __shared__ __align__(128) uint8_t tiles[kStages * 2 * kTile];
   const EncoderSpan span = p.spans[blockIdx.x];
-  const uint32_t strips = (span.length + 15) / 16, parts = (strips + 7) / 8, share = (strips + parts - 1) / parts * 16;
+  const uint32_t strips = (span.length + 15) / 16, parts = (strips + 3) / 4, share = (strips + parts - 1) / parts * 16;
   const uint32_t query = span.part * share, last = min(query + share, span.length);  // the queries
   const uint32_t head = blockIdx.y * D, blocks = 3 * p.width / 64;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -36,12 +36,12 @@ template <int D> __device__ __forceinline__ void attention(const EncoderAttentio
   const uint32_t steps = end > begin ? (end - begin + 63) / 64 : 0;
   // A thread copies the same pieces of every 64 rows of D columns; 64 rows further they
   // are where they were in the next block of rows.
-  constexpr int kAll = 64 * D / 8, kPieces = (kAll + 255) / 256;
+  constexpr int kPieces = 64 * D / 8 / 128;
   uint32_t place[kPieces];
   auto find = [&](uint32_t column, uint32_t first) {
 #pragma unroll
     for (int i = 0; i < kPieces; i++) {
-      const uint32_t n = i * 256 + threadIdx.x;
+      const uint32_t n = i * 128 + threadIdx.x;
       place[i] = uint32_t(tiled(span.first + first + n / (D / 8), column / 8 + n % (D / 8), blocks));
     }
   };
@@ -49,9 +49,9 @@ template <int D> __device__ __forceinline__ void attention(const EncoderAttentio
   auto copy = [&](uint32_t to, const uint8_t *from, uint32_t first, uint32_t limit) {
 #pragma unroll
     for (int i = 0; i < kPieces; i++) {
-      const uint32_t n = i * 256 + threadIdx.x, r = n / (D / 8), c = n % (D / 8);
+      const uint32_t n = i * 128 + threadIdx.x, r = n / (D / 8), c = n % (D / 8);
       const bool some = first + r < limit;
-      if (kAll % 256 == 0 || n < kAll) copy16(to + r * kRow + c * 16, from + (some ? place[i] : 0), some);
+      copy16(to + r * kRow + c * 16, from + (some ? place[i] : 0), some);
     }
   };
   const uint8_t *keys_at = p.qkv;  // what place is to be added to
@@ -68,7 +68,6 @@ template <int D> __device__ __forceinline__ void attention(const EncoderAttentio
   // The queries pass through the last stage.
   find(head, query);
   copy(shared + (kStages - 1) * 2 * kTile, p.qkv, query, last);
-  copy(shared + (kStages - 1) * 2 * kTile + kTile, p.qkv + further, query + 64, last);
   copies_commit();
   find(p.width + head, begin);
   if (kStages > 1 && steps > 0) copy_keys(0);
@@ -184,7 +183,7 @@ template <int D> __device__ __forceinline__ void attention(const EncoderAttentio
 }  // namespace encoder
 
 #define PLAID_ENCODER_ATTENTION(D) \
-  extern "C" __global__ void __launch_bounds__(256, D <= 64 ? 2 : 1) encoder_attention_d##D(EncoderAttentionParams p) { encoder::attention<D>(p); }
+  extern "C" __global__ void __launch_bounds__(128, D <= 32 ? 5 : D <= 64 ? 4 : 2) encoder_attention_d##D(EncoderAttentionParams p) { encoder::attention<D>(p); }
 PLAID_ENCODER_ATTENTION(16)
 PLAID_ENCODER_ATTENTION(32)
 PLAID_ENCODER_ATTENTION(48)

@@ -103,7 +103,7 @@ struct EncoderNormParams {
   uint32_t rows, hidden, width;
 };
 
-// A part of the queries of a text: up to 128, the text's ceil(length/128) parts are
+// A part of the queries of a text: up to 64, the text's ceil(length/64) parts are
 // equal but for rounding to 16.
 struct EncoderSpan {
   uint32_t first;              // row of the text's first token
@@ -112,7 +112,7 @@ struct EncoderSpan {
   uint32_t part;               // which one
 };
 
-// encoder_attention_dD: grid (spans, heads), block 256, no dynamic shared memory. D: dimensions of a
+// encoder_attention_dD: grid (spans, heads), block 128, no dynamic shared memory. D: dimensions of a
 // head: 16, 32, 48, 64, 96, 128. Head h has columns h·D of queries, width + h·D of keys and
 // 2·width + h·D of values.
 struct EncoderAttentionParams {

@@ -41,20 +41,24 @@ template <class E, int N> __device__ __forceinline__ void gemm(const EncoderGemm
 #pragma unroll
         for (int i = 0; i < N / 64; i++) bulk_load(stages + slot * S::kStage + (2 + i) * kBlock, from + (size_t(i) * chunks + chunk) * kBlock, kBlock, full + 8 * slot);
       };
-      for (uint32_t i = 0; i < early; i++) barrier_expect(full + 8 * i, S::kStage), right(w, i, i);
+      // Of a's last rows only as many as there are come, by 8.
+      auto left_of = [&](uint32_t tile) { return min(128u, (p.rows - tile / across * 128 + 7) / 8 * 8) * 128; };
+      uint32_t left = left_of(blockIdx.x);
+      for (uint32_t i = 0; i < early; i++) barrier_expect(full + 8 * i, left + N * 128), right(w, i, i);
       await_launches();
       bool first = true;
       for (uint32_t tile = blockIdx.x; tile < tiles; tile += gridDim.x, first = false) {
         const uint8_t *a = p.a + size_t(tile / across) * 2 * chunks * kBlock;
         w = p.w + size_t(tile % across) * (N / 64) * chunks * kBlock;
+        left = left_of(tile);
         for (uint32_t c = 0; c < chunks; c++) {
           if (!first || c >= early) {
             barrier_wait(empty + 8 * slot, parity);
-            barrier_expect(full + 8 * slot, S::kStage);
+            barrier_expect(full + 8 * slot, left + N * 128);
             right(w, c, slot);
           }
-          bulk_load(stages + slot * S::kStage, a + size_t(c) * kBlock, kBlock, full + 8 * slot);
-          bulk_load(stages + slot * S::kStage + kBlock, a + size_t(chunks + c) * kBlock, kBlock, full + 8 * slot);
+          bulk_load(stages + slot * S::kStage, a + size_t(c) * kBlock, min(left, kBlock), full + 8 * slot);
+          if (left > kBlock) bulk_load(stages + slot * S::kStage + kBlock, a + size_t(chunks + c) * kBlock, left - kBlock, full + 8 * slot);
           if (++slot == S::kStages) slot = 0, parity ^= 1;
         }
       }
@@ -66,11 +70,6 @@ template <class E, int N> __device__ __forceinline__ void gemm(const EncoderGemm
   const uint32_t q = lane % 4, row = warp * 16 + lane / 4, out_blocks = p.n / 64 / E::kShrink;
   const bool leads = threadIdx.x % 128 == 0;
   uint32_t slot = 0, parity = 0, buffer = 0;
-  // The second group begins two chunks later, and stays behind: while one has its
-  // epilogue the other multiplies.
-  constexpr bool kLate = N >= 192;
-  const uint32_t lead = min(chunks, 3u) - 1;
-  if (kLate && half == 1) asm volatile("bar.sync 3, 256;" ::: "memory");
   for (uint32_t tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
     float sums[N / 2];
     uint32_t before = 0;
@@ -86,7 +85,6 @@ template <class E, int N> __device__ __forceinline__ void gemm(const EncoderGemm
       // The chunk before has been multiplied when this one is under way alone.
       products_wait<1>();
       if (c > 0 && leads) barrier_arrive(empty + 8 * before);
-      if (kLate && half == 0 && c == lead && tile == blockIdx.x) asm volatile("bar.arrive 3, 256;" ::: "memory");
       before = slot;
       if (++slot == S::kStages) slot = 0, parity ^= 1;
     }

@@ -139,7 +139,7 @@ inline void check_gemm(int e, uint32_t rows, uint32_t n, uint32_t k) {
       for (uint32_t r = 0; r < rows; r++)
         for (uint32_t c = 0; c < out_n; c++) {
           const double x = got.get(r + m * shift, c), y = want[size_t(r) * out_n + c];
-          const double err = std::fabs(x - y) / (6e-4 * std::fabs(y) + 3e-4);
+          const double err = std::fabs(x - y) / (6e-4 * std::fabs(y) + (e == kGeglu ? 1e-3 : 3e-4));  // gelu is 2e-4 off, times a gate
           worst = err <= worst ? worst : err;
           if (!(err == err)) worst = 1e30;
           if (first.cols == out_n) { __half p = got(r + m * shift, c), q = first(r, c); differ += std::memcmp(&p, &q, 2) != 0; }
@@ -161,7 +161,7 @@ template <int D> void check_attention(void (*kernel)(EncoderAttentionParams), ui
   std::vector<uint32_t> firsts;
   for (auto t : texts) {
     firsts.push_back(rows);
-    for (uint32_t i = 0; i < (t.n + 127) / 128; i++) spans.push_back({rows, t.n, t.attended, i});
+    for (uint32_t i = 0; i < (t.n + 63) / 64; i++) spans.push_back({rows, t.n, t.attended, i});
     rows += t.n;
   }
   Tiled qkv(rows, 3 * width);
@@ -169,7 +169,7 @@ template <int D> void check_attention(void (*kernel)(EncoderAttentionParams), ui
   Device dq(qkv), out(rows, width);
   Buf<EncoderSpan> ds(spans);
   const EncoderAttentionParams p{dq.p(), out.p(), ds.p, float(1 / std::sqrt(double(D))), width, window, 0};
-  launch(kernel, dim3(spans.size(), heads), 256, 0, p);
+  launch(kernel, dim3(spans.size(), heads), 128, 0, p);
   CK(cudaDeviceSynchronize());
   Tiled got = out.host(rows, width);
   double worst = 0;
@@ -203,10 +203,10 @@ template <int D> void check_attention(void (*kernel)(EncoderAttentionParams), ui
     Tiled own(texts[t].n, 3 * width);
     own.fill([&](uint32_t r, uint32_t c) { return float(qkv.get(firsts[t] + r, c)); });
     std::vector<EncoderSpan> mine;
-    for (uint32_t i = 0; i < (texts[t].n + 127) / 128; i++) mine.insert(mine.begin(), {0, texts[t].n, texts[t].attended, i});
+    for (uint32_t i = 0; i < (texts[t].n + 63) / 64; i++) mine.insert(mine.begin(), {0, texts[t].n, texts[t].attended, i});
     Device dn(own), o(texts[t].n, width);
     Buf<EncoderSpan> dm(mine);
-    launch(kernel, dim3(mine.size(), heads), 256, 0, EncoderAttentionParams{dn.p(), o.p(), dm.p, p.scale, width, window, 0});
+    launch(kernel, dim3(mine.size(), heads), 128, 0, EncoderAttentionParams{dn.p(), o.p(), dm.p, p.scale, width, window, 0});
     CK(cudaDeviceSynchronize());
     Tiled x = o.host(texts[t].n, width);
     for (uint32_t r = 0; r < texts[t].n; r++)

@@ -15,7 +15,7 @@ struct Texts {
   uint32_t rows = 0;
   explicit Texts(std::vector<uint32_t> lengths) {
     for (uint32_t n : lengths) {
-      for (uint32_t i = 0; i < (n + 127) / 128; i++) spans.push_back({rows, n, n, i});
+      for (uint32_t i = 0; i < (n + 63) / 64; i++) spans.push_back({rows, n, n, i});
       for (uint32_t i = 0; i < n; i++) ids.push_back(rng() % 30000), at.push_back(i);
       rows += n;
     }
@@ -80,7 +80,7 @@ struct Pass {
   }
   void attention(uint32_t window, cudaStream_t st) {
     const uint32_t d = m.s.hidden / m.s.heads;
-    launch(d == 32 ? encoder_attention_d32 : encoder_attention_d64, dim3(t.spans.size(), m.s.heads), 256, 0,
+    launch(d == 32 ? encoder_attention_d32 : encoder_attention_d64, dim3(t.spans.size(), m.s.heads), 128, 0,
            EncoderAttentionParams{qkv.p(), ctx.p(), spans.p, float(1 / std::sqrt(double(d))), m.s.hidden, window, 0}, early, st);
   }
   void norm(cudaStream_t st) {

@@ -88,7 +88,7 @@ def encode(pick, part):
     at = cp.asarray(np.concatenate([np.arange(len(t)) for t in part]).astype(np.uint32))
     spans, first = [], 0
     for t in part:
-        spans += [(first, len(t), len(t), i) for i in range(-(-len(t) // 128))]
+        spans += [(first, len(t), len(t), i) for i in range(-(-len(t) // 64))]
         first += len(t)
     spans = cp.asarray(np.array(spans, np.uint32))
     w = lambda k: weights["bert." + k].numpy()
@@ -118,7 +118,7 @@ def encode(pick, part):
         l = f"encoder.layer.{i}."
         names = [l + "attention.self." + n for n in ("query", "key", "value")]
         gemm("bias", x, tiled(np.concatenate([w(n + ".weight") for n in names])), f32(np.concatenate([w(n + ".bias") for n in names])), qkv, 3 * H, H)
-        launch(f"encoder_attention_d{D}", (len(spans), heads), 256, 0, [qkv, ctx, spans, float(D**-0.5), H, 0, 0])
+        launch(f"encoder_attention_d{D}", (len(spans), heads), 128, 0, [qkv, ctx, spans, float(D**-0.5), H, 0, 0])
         gemm("bias", ctx, tiled(w(l + "attention.output.dense.weight")), f32(w(l + "attention.output.dense.bias")), delta, H, H)
         norm = lambda n: launch("encoder_norm", blocks, 256, 0, [delta, x, None, f32(w(n + ".weight")), f32(w(n + ".bias")), eps, rows, H, H])
         norm(l + "attention.output.LayerNorm")
