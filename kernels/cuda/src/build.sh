@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Builds the device code into ../module, of plaid.cu, dense/dense.cu and encoder/encoder.cu: PTX for
-# compute_80, which a driver compiles for any newer device, and a cubin for each
-# architecture below. Needs python3 with venv, gzip, and a host C++ compiler; the CUDA
+# Builds the device code into ../module, of plaid.cu, dense/dense.cu and
+# encoder/encoder.cu: PTX for compute_80, which a driver compiles for any newer device,
+# and a cubin for each architecture below. Needs python3 with venv, gzip, and a host C++ compiler; the CUDA
 # compiler comes as Python wheels of pinned versions into a throw-away folder.
 #
 #   build.sh           rebuild ../module

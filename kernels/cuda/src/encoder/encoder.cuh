@@ -4,7 +4,7 @@
 //
 //   encoder_embed         ids -> embeddings, normed
 //   encoder_gemm_E_nN     rows · weightsᵀ with an epilogue E: tiles of 128 × N  (sm_90a)
-//   encoder_tile_E_mM     the same: tiles of 32 × 32 and 128 × 64    (any device)
+//   encoder_tile_E_mM     the same: tiles of 16 × 16, 32 × 32, 128 × 64  (any device)
 //   encoder_attention_dD  softmax(Q·Kᵀ·scale)·V of texts one behind the other
 //   encoder_norm          residual + layer norm
 //   encoder_head_mM       a dense head, in float32
@@ -43,12 +43,14 @@ namespace plaid {
 // half and 8 of the other in turn. Of rotary halves are those of a head of
 // queries or keys, of geglu the rows that gelu is applied to and the gates.
 //
-// encoder_gemm_E_nN: grid (blocks that fill the device, at most tiles), block 288 for N = 128,
-// else 384;
-// n is a multiple of N (geglu: 128 or 256; else 64, 128 or 192, bias and gelu 256 too);
-// shared memory: 213120, 114736, 221264, 229440 bytes for N of 64, 128, 192, 256.
-// encoder_tile_E_m32: grid (n/32, ceil(rows/32)), block 128, shared memory
-// 8192·stages; stages: at most k/64 and what a block may have.
+// encoder_gemm_E_nN: grid (blocks that fill the device: an SM has two of N = 128, else
+// one; at most tiles), block 288 for N = 128, else 384, shared memory 213120, 114736,
+// 221264, 229440 for N of 64, 128, 192, 256. n is a multiple of N; rotary, of heads of 64
+// dimensions only, has no 128, geglu 128 and 256.
+// encoder_tile_E_m16: grid (n/16, ceil(rows/16)), block 128, shared memory 4096·stages;
+// stages: at most k/64, 48, and what a block may have.
+// encoder_tile_E_m32: grid (n/32, ceil(rows/32)), block 128, shared memory 8192·stages,
+// at most 24.
 // encoder_tile_E_m128: grid (n/64, ceil(rows/128)), block 128, shared memory 73728;
 // stages is 3.
 struct EncoderGemmParams {
@@ -64,7 +66,7 @@ struct EncoderGemmParams {
   uint32_t stages;             // encoder_tile
 };
 
-// encoder_head_m32, _m128: as encoder_tile. y = activation(a·wᵀ + bias) + residual.
+// encoder_head_m16, _m32, _m128: as encoder_tile. y = activation(a·wᵀ + bias) + residual.
 struct EncoderHeadParams {
   const uint8_t *a;            // tiled [rows][k]
   const uint8_t *w;            // tiled [n][k]
@@ -92,7 +94,7 @@ struct EncoderEmbedParams {
   uint32_t rows, hidden, width;  // width: hidden, rounded up to 64
 };
 
-// encoder_norm: grid (ceil(rows/8)), block 256. Without a stream (BERT):
+// encoder_norm: any grid, two blocks an SM and at most ceil(rows/8) are best, block 256. Without a stream (BERT):
 // x = norm(x + delta). With one (ModernBERT): stream += delta, x = norm(stream).
 struct EncoderNormParams {
   const uint8_t *delta;        // tiled [rows][width] or null: 0
