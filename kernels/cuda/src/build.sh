@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Builds the device code into ../module, of plaid.cu and of dense/dense.cu: PTX for
-# compute_80, which a driver compiles for any newer device, and a cubin for each
-# architecture below. Needs python3 with venv, gzip, and a host C++ compiler; the CUDA
+# Builds the device code into ../module, of plaid.cu, dense/dense.cu and
+# encoder/encoder.cu: PTX for compute_80, which a driver compiles for any newer device,
+# and a cubin for each architecture below. Needs python3 with venv, gzip, and a host C++ compiler; the CUDA
 # compiler comes as Python wheels of pinned versions into a throw-away folder.
 #
 #   build.sh           rebuild ../module
@@ -25,7 +25,7 @@ mkdir "$out"
 
 # The sources are named by a relative path, so nothing of this machine is recorded.
 flags=(-std=c++17 -O3 --fmad=true)
-for source in plaid.cu dense/dense.cu; do
+for source in plaid.cu dense/dense.cu encoder/encoder.cu; do
   name=$(basename "$source" .cu)
   "$NVCC" "${flags[@]}" -arch=compute_80 -ptx -o "$work/${name}_80.ptx" "$source"
   sed -i '/^\/\/ .*Based on\|^\/\/ Compiler Build ID/d' "$work/${name}_80.ptx"

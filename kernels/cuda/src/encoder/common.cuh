@@ -1,0 +1,174 @@
+// common.cuh: what the encoder's kernels share: copies, products of mma.sync,
+// activations, and the epilogues of products.
+#pragma once
+#include "encoder.cuh"
+
+namespace plaid {
+namespace encoder {
+
+constexpr uint32_t kBlock = 8192;  // bytes of 64 × 64 f16
+
+// A launch may begin before the one in front of it has ended, and waits here for
+// what that one writes; it lets the next begin at once.
+__device__ __forceinline__ void await_launches() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+__device__ __forceinline__ void let_next_begin() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+// tiled is the byte of 8 columns, piece, of a row; see encoder.cuh. blocks: of 64 columns, in a row.
+__device__ __forceinline__ size_t tiled(uint32_t row, uint32_t piece, uint32_t blocks) {
+  return (size_t(row >> 6) * blocks + (piece >> 3)) * kBlock + (row & 63) * 128 + ((piece ^ row) & 7) * 16;
+}
+
+__device__ __forceinline__ uint32_t shared_at(const void *p) { return uint32_t(__cvta_generic_to_shared(p)); }
+
+// opaque keeps the compiler from computing an address again in every round.
+__device__ __forceinline__ uint32_t opaque(uint32_t v) {
+  asm volatile("mov.b32 %0, %0;" : "+r"(v));
+  return v;
+}
+
+// Copies 16 bytes, or zeros where there are none.
+__device__ __forceinline__ void copy16(uint32_t to, const void *from, bool some = true) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(some ? 16 : 0) : "memory");
+}
+__device__ __forceinline__ void copies_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+template <int N> __device__ __forceinline__ void copies_wait() { asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory"); }
+
+__device__ __forceinline__ void barrier_init(uint32_t at, uint32_t count) {
+  asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(at), "r"(count) : "memory");
+}
+__device__ __forceinline__ void barrier_wait(uint32_t at, uint32_t parity) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("{\n.reg .pred p;\nagain:\nmbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1;\n@p bra done;\nbra again;\ndone:\n}" ::"r"(at), "r"(parity) : "memory");
+#else
+  asm volatile("{\n.reg .pred p;\nagain:\nmbarrier.test_wait.parity.shared.b64 p, [%0], %1;\n@p bra done;\nbra again;\ndone:\n}" ::"r"(at), "r"(parity) : "memory");
+#endif
+}
+
+#if __CUDA_ARCH__ >= 900 || defined(PLAID_SM90A)
+__device__ __forceinline__ void barrier_expect(uint32_t at, uint32_t bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(at), "r"(bytes) : "memory");
+}
+__device__ __forceinline__ void bulk_load(uint32_t to, const void *from, uint32_t bytes, uint32_t barrier) {
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to), "l"(from), "r"(bytes), "r"(barrier) : "memory");
+}
+__device__ __forceinline__ void barriers_made() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
+#endif
+
+__device__ __forceinline__ void load_matrices(uint32_t (&v)[4], uint32_t at) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];" : "=r"(v[0]), "=r"(v[1]), "=r"(v[2]), "=r"(v[3]) : "r"(at) : "memory");
+}
+__device__ __forceinline__ void load_transposed(uint32_t (&v)[4], uint32_t at) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];" : "=r"(v[0]), "=r"(v[1]), "=r"(v[2]), "=r"(v[3]) : "r"(at) : "memory");
+}
+// c += a · b: 16 rows × 8 columns, 16 deep.
+__device__ __forceinline__ void multiply(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+               : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+// Two f16; what is beyond the largest becomes that: sums of models with large
+// values in few dimensions stay finite.
+__device__ __forceinline__ uint32_t pack(float lo, float hi) {
+  uint32_t v;
+  asm("cvt.rn.satfinite.f16x2.f32 %0, %1, %2;" : "=r"(v) : "f"(hi), "f"(lo));
+  return v;
+}
+__device__ __forceinline__ float2 unpack(uint32_t v) { return __half22float2(*reinterpret_cast<const __half2 *>(&v)); }
+
+// x·Φ(x), 2e-4 off at most: Φ − 1/2 by an odd polynomial up to 4, where it reaches
+// 1/2, and saturates beyond.
+__device__ __forceinline__ float gelu(float x) {
+  const float z = fminf(__fmul_rn(x, x), 16.f);
+  float p = 2.2602039351227177e-08f;
+  p = fmaf(p, z, -1.5895277556410292e-06f);
+  p = fmaf(p, z, 4.7777641157153994e-05f);
+  p = fmaf(p, z, -0.0008123188163153827f);
+  p = fmaf(p, z, 0.008764317259192467f);
+  p = fmaf(p, z, -0.06455575674772263f);
+  p = fmaf(p, z, 0.397871196269989f);
+  return __fmul_rn(x, __saturatef(fmaf(x, p, 0.5f)));
+}
+
+// activate is that of a dense head.
+__device__ __forceinline__ float activate(float x, uint32_t kind) {
+  switch (kind) {
+    case 1: return fmaxf(x, 0.f);
+    case 2: return __fmul_rn(0.5f * x, 1.f + erff(0.70710678f * x));
+    case 3: return x / (1.f + expf(-x));
+    case 4: return tanhf(x);
+    default: return x;
+  }
+}
+
+// Epilogues: of 16 columns of a row's products, from a multiple of 16 on, a lane has
+// columns 2·q and 2·q + 1 of either half, q = lane % 4; n counts them within the tile.
+// Row has what a row needs.
+struct Bias {
+  static constexpr int kShrink = 1;
+  struct Row {};
+  __device__ static Row row(const EncoderGemmParams &, uint32_t, uint32_t) { return {}; }
+  __device__ __forceinline__ static void apply(const EncoderGemmParams &, const Row &, uint32_t, int, float (&x)[2], float (&y)[2], uint32_t (&out)[2]) {
+    out[0] = pack(x[0], x[1]), out[1] = pack(y[0], y[1]);
+  }
+};
+
+struct Gelu : Bias {
+  __device__ __forceinline__ static void apply(const EncoderGemmParams &, const Row &, uint32_t, int, float (&x)[2], float (&y)[2], uint32_t (&out)[2]) {
+    out[0] = pack(gelu(x[0]), gelu(x[1])), out[1] = pack(gelu(y[0]), gelu(y[1]));
+  }
+};
+
+// Half as many columns come out as go in.
+struct Geglu : Bias {
+  static constexpr int kShrink = 2;
+  __device__ __forceinline__ static void apply(const EncoderGemmParams &, const Row &, uint32_t, int, float (&x)[2], float (&y)[2], uint32_t (&out)[2]) {
+    out[0] = pack(__fmul_rn(gelu(x[0]), y[0]), __fmul_rn(gelu(x[1]), y[1]));
+  }
+};
+
+// Rotary positions (Su et al., RoFormer, 2021).
+__device__ __forceinline__ void turn(const float4 &a, float (&x)[2], float (&y)[2]) {
+  const float x0 = fmaf(x[0], a.x, -__fmul_rn(y[0], a.y)), x1 = fmaf(x[1], a.z, -__fmul_rn(y[1], a.w));
+  y[0] = fmaf(y[0], a.x, __fmul_rn(x[0], a.y)), y[1] = fmaf(y[1], a.z, __fmul_rn(x[1], a.w));
+  x[0] = x0, x[1] = x1;
+}
+__device__ __forceinline__ const float4 *angles_of(const EncoderGemmParams &p, uint32_t row, uint32_t q) {
+  return reinterpret_cast<const float4 *>(p.angles + size_t(p.positions[min(row, p.rows - 1)]) * p.half * 2) + q;
+}
+struct Rotary : Bias {
+  struct Row {
+    const float4 *angles;  // of the position, from the lane's columns on
+  };
+  __device__ static Row row(const EncoderGemmParams &p, uint32_t row, uint32_t q) { return {angles_of(p, row, q)}; }
+  __device__ __forceinline__ static void apply(const EncoderGemmParams &p, const Row &r, uint32_t column, int, float (&x)[2], float (&y)[2], uint32_t (&out)[2]) {
+    if (column < p.turned) turn(__ldg(r.angles + column / 4 % (p.half / 2)), x, y);  // four for 16 columns
+    out[0] = pack(x[0], x[1]), out[1] = pack(y[0], y[1]);
+  }
+};
+// The same for heads of 64 dimensions, with the row's angles in registers: they are
+// there before the products are.
+struct Rotary64 : Bias {
+  struct Row {
+    float4 angles[4];
+  };
+  __device__ static Row row(const EncoderGemmParams &p, uint32_t row, uint32_t q) {
+    const float4 *a = angles_of(p, row, q);
+    return {{__ldg(a), __ldg(a + 4), __ldg(a + 8), __ldg(a + 12)}};
+  }
+  __device__ __forceinline__ static void apply(const EncoderGemmParams &p, const Row &r, uint32_t column, int n, float (&x)[2], float (&y)[2], uint32_t (&out)[2]) {
+    if (column < p.turned) turn(r.angles[n % 4], x, y);
+    out[0] = pack(x[0], x[1]), out[1] = pack(y[0], y[1]);
+  }
+};
+
+}  // namespace encoder
+}  // namespace plaid

@@ -1,0 +1,7 @@
+// encoder.cu: the device code of the text encoder, one module.
+#include "attention.cuh"
+#include "rows.cuh"
+#include "tile.cuh"
+#ifdef PLAID_SM90A
+#include "gemm.cuh"
+#endif

@@ -1,0 +1,143 @@
+// encoder.cuh: what the host must know of the kernels of the text encoder, a module
+// of its own beside plaid.cu and dense/dense.cu. As there, a kernel takes ONE struct
+// by value, mirrored field for field by the host.
+//
+//   encoder_embed         ids -> embeddings, normed
+//   encoder_gemm_E_nN     rows · weightsᵀ with an epilogue E: tiles of 128 × N  (sm_90a)
+//   encoder_tile_E_mM     the same: tiles of 16 × 16, 32 × 32, 128 × 64  (any device)
+//   encoder_attention_dD  softmax(Q·Kᵀ·scale)·V of texts one behind the other
+//   encoder_norm          residual + layer norm
+//   encoder_head_mM       a dense head, in float32
+//   encoder_unit          rows -> unit vectors
+//
+// # Rows
+//
+// Tokens of all texts lie one behind the other, without padding. A matrix of f16 with
+// R rows and C columns (activations and weights alike) is TILED: R is rounded up to
+// 64 (activations: to 128), C to 64, and element (r, c) lies at byte
+//
+//   ((r/64)·(C/64) + c/64)·8192 + (r%64)·128 + ((c%64/8) ^ (r%8))·16 + (c%8)·2
+//
+// This is how tensor cores want a block of 64 × 64 in shared memory, so that blocks
+// are copied whole, and written whole. Columns that were added are zero: the host's
+// weights, biases, gammas have zeros there, and the host clears activations once.
+// What rows have that were added is of no interest.
+//
+// # The same bits
+//
+// An element of a product is one chain of sums over k in steps of 16, in every
+// tile; keys are taken in blocks of 64 from a text's first on. So vectors do not
+// depend on what else is in a batch, nor on the tiles the host chooses.
+#pragma once
+#include <cstdint>
+#include <cuda_fp16.h>
+
+namespace plaid {
+
+// Epilogues E:
+//   bias    product + bias
+//   rotary  the same; pairs of columns below turned are turned by the row's position
+//   gelu    gelu(product + bias), with the exact Φ
+//   geglu   gelu(x) · gate
+// rotary and geglu take the weights' rows interleaved by 8: 8 rows of the one
+// half and 8 of the other in turn. Of rotary halves are those of a head of
+// queries or keys, of geglu the rows that gelu is applied to and the gates.
+//
+// encoder_gemm_E_nN: grid (blocks that fill the device: an SM has two of N = 128, else
+// one; at most tiles), block 288 for N = 128, else 384, shared memory 213120, 114736,
+// 221264, 229440 for N of 64, 128, 192, 256. n is a multiple of N; rotary, of heads of 64
+// dimensions only, has no 128, geglu 128 and 256.
+// encoder_tile_E_m16: grid (n/16, ceil(rows/16)), block 128, shared memory 4096·stages;
+// stages: at most k/64, 48, and what a block may have.
+// encoder_tile_E_m32: grid (n/32, ceil(rows/32)), block 128, shared memory 8192·stages,
+// at most 24.
+// encoder_tile_E_m128: grid (n/64, ceil(rows/128)), block 128, shared memory 73728;
+// stages is 3.
+struct EncoderGemmParams {
+  const uint8_t *a;            // tiled [rows][k]
+  const uint8_t *w;            // tiled [n][k]
+  const float *bias;           // [n] or null
+  uint8_t *out;                // tiled [rows][n]; geglu: [rows][n/2]
+  const uint32_t *positions;   // rotary: [rows]
+  const float *angles;         // rotary: [position][half][2]: cosine, sine
+  uint32_t rows, n, k;         // n, k: multiples of 64
+  uint32_t half;               // rotary: half a head's dimensions, a multiple of 8
+  uint32_t turned;             // rotary: columns, twice the padded hidden size
+  uint32_t stages;             // encoder_tile
+};
+
+// encoder_head_m16, _m32, _m128: as encoder_tile. y = activation(a·wᵀ + bias) + residual.
+struct EncoderHeadParams {
+  const uint8_t *a;            // tiled [rows][k]
+  const uint8_t *w;            // tiled [n][k]
+  const float *bias;           // [n] or null
+  const float *add;            // [rows][n] or null: a residual with a weight
+  const uint8_t *add_half;     // tiled [rows][n] or null: a residual without
+  float *out;                  // [rows][n] or null
+  uint8_t *out_half;           // tiled [rows][n] or null: for the next head
+  uint32_t rows, n, k;
+  uint32_t activation;         // 0 identity, 1 ReLU, 2 GELU, 3 SiLU, 4 tanh
+  uint32_t stages;
+  uint32_t reserved;
+};
+
+// encoder_embed: grid (ceil(rows/8)), block 256. Tables are f16, in rows of width values.
+struct EncoderEmbedParams {
+  const uint32_t *ids;         // [rows]
+  const uint32_t *positions;   // [rows]: rows of places
+  const uint16_t *words;       // [vocabulary][width]
+  const uint16_t *places;      // [positions][width] or null; types are added in by the host
+  const float *gamma, *beta;   // [width]; beta or null
+  uint8_t *x;                  // out tiled [rows][width]
+  float *stream;               // out [rows][width] or null
+  float epsilon;
+  uint32_t rows, hidden, width;  // width: hidden, rounded up to 64
+};
+
+// encoder_norm: any grid, two blocks an SM and at most ceil(rows/8) are best, block 256. Without a stream (BERT):
+// x = norm(x + delta). With one (ModernBERT): stream += delta, x = norm(stream).
+struct EncoderNormParams {
+  const uint8_t *delta;        // tiled [rows][width] or null: 0
+  uint8_t *x;                  // tiled [rows][width]
+  float *stream;               // [rows][width] or null
+  const float *gamma, *beta;   // [width]; beta or null
+  float epsilon;
+  uint32_t rows, hidden, width;
+};
+
+// A part of the queries of a text: up to 64, the text's ceil(length/64) parts are
+// equal but for rounding to 16.
+struct EncoderSpan {
+  uint32_t first;              // row of the text's first token
+  uint32_t length;             // its tokens
+  uint32_t attended;           // as many of them, from the first on, are attended to
+  uint32_t part;               // which one
+};
+
+// encoder_attention_dD: grid (spans, heads), block 128, no dynamic shared memory. D: dimensions of a
+// head: 16, 32, 48, 64, 96, 128. Head h has columns h·D of queries, width + h·D of keys and
+// 2·width + h·D of values.
+struct EncoderAttentionParams {
+  const uint8_t *qkv;          // tiled [rows][3·width]
+  uint8_t *out;                // tiled [rows][width]
+  const EncoderSpan *spans;
+  float scale;                 // 1/√D
+  uint32_t width;              // hidden, rounded up to 64
+  uint32_t window;             // tokens attend to those at most this far away; 0: to all
+  uint32_t reserved;
+};
+
+// encoder_unit: grid (ceil(count/8)), block 256. A vector is divided by its
+// length, or by 1e-12 if that is more.
+struct EncoderUnitParams {
+  const float *in;             // [..][stride] or null
+  const uint8_t *in_half;      // tiled [..][stride], where in is null
+  const uint32_t *kept;        // [count]: rows that are wanted, or null: the first count
+  float *out;                  // [count][dim] or null
+  uint16_t *out_half;          // f16 [count][dim] or null
+  uint32_t *bad;               // the smallest row (of in) whose length is not finite; all ones before
+  uint32_t count, dim, stride; // stride: dim, rounded up to 64
+  uint32_t reserved;
+};
+
+}  // namespace plaid
