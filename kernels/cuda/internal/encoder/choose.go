@@ -1,0 +1,87 @@
+package encoder
+
+import (
+	"fmt"
+
+	"github.com/plaid-ir/plaid/kernels/cuda/internal/runtime"
+)
+
+// smallRows is up to how many rows products take small tiles, so that they fill a device.
+const smallRows = 256
+
+// hopper is the architecture that has wide tiles of its own.
+const hopper = "90a"
+
+// product is a kernel for products of rows with a weight, and how it is launched.
+type product struct {
+	name          string
+	gx, gy        int
+	block, shared int
+	stages        uint32
+}
+
+// What kernels take of shared memory.
+const (
+	stageShared  = 8192  // encoder_tile_*_m32: of a stage
+	mostStages   = 24    // of it
+	largeShared  = 73728 // encoder_tile_*_m128
+	largeStages  = 3
+	gemmThreads  = 384
+	otherThreads = 128
+)
+
+// gemmShared is the shared memory of encoder_gemm_*_nN.
+var gemmShared = map[int]int{64: 139264, 128: 197632, 192: 214016, 256: 214016}
+
+// gemmColumns are the N that there are for an epilogue, the best first.
+var gemmColumns = map[string][]int{
+	"bias": {256, 192, 128, 64}, "gelu": {256, 192, 128, 64}, "rotary": {192, 128, 64}, "geglu": {256, 128},
+}
+
+// choose picks the kernel of an epilogue for so many rows. All give the same bits.
+func choose(props limits, epilogue string, rows, n, k int) product {
+	if columns := wideColumns(props, epilogue, rows, n); columns > 0 {
+		tiles := n / columns * runtime.CeilDiv(rows, 128)
+		return product{
+			name: fmt.Sprintf("encoder/encoder_gemm_%s_n%d", epilogue, columns),
+			gx:   min(props.multiprocessors, tiles), gy: 1, block: gemmThreads, shared: gemmShared[columns],
+		}
+	}
+	return chooseTile(props, "encoder/encoder_tile_"+epilogue, rows, n, k)
+}
+
+// wideColumns is N of the wide tiles; 0: they are of no use.
+func wideColumns(props limits, epilogue string, rows, n int) int {
+	if props.arch != hopper || rows <= smallRows {
+		return 0
+	}
+	for _, columns := range gemmColumns[epilogue] {
+		if n%columns == 0 {
+			return columns
+		}
+	}
+	return 0
+}
+
+// chooseTile picks the tiles that every device has.
+func chooseTile(props limits, name string, rows, n, k int) product {
+	if rows <= smallRows {
+		stages := min(k/tile, mostStages, props.shared/stageShared)
+		return product{
+			name: name + "_m32", gx: n / 32, gy: runtime.CeilDiv(rows, 32), block: otherThreads, shared: stages * stageShared, stages: uint32(stages),
+		}
+	}
+	return product{
+		name: name + "_m128", gx: n / 64, gy: runtime.CeilDiv(rows, 128), block: otherThreads, shared: largeShared, stages: largeStages,
+	}
+}
+
+// limits are what a choice depends on of a device.
+type limits struct {
+	arch                    string
+	shared, multiprocessors int
+}
+
+func limitsOf(rt *runtime.Runtime) limits {
+	return limits{rt.Arch(), rt.Props.Shared, rt.Props.Multiprocessors}
+}
