@@ -26,36 +26,38 @@ const (
 	mostStages   = 24    // of it
 	largeShared  = 73728 // encoder_tile_*_m128
 	largeStages  = 3
-	gemmThreads  = 384
 	otherThreads = 128
 )
 
-// gemmShared is the shared memory of encoder_gemm_*_nN.
-var gemmShared = map[int]int{64: 139264, 128: 197632, 192: 214016, 256: 214016}
+// wide is how encoder_gemm_*_nN is launched: threads and shared memory of a block, and
+// blocks that a multiprocessor holds.
+type wide struct{ threads, shared, blocks int }
 
-// gemmColumns are the N that there are for an epilogue, the best first.
-var gemmColumns = map[string][]int{
-	"bias": {256, 192, 128, 64}, "gelu": {256, 192, 128, 64}, "rotary": {192, 128, 64}, "geglu": {256, 128},
+var wideTiles = map[int]wide{64: {288, 114752, 2}, 128: {288, 114736, 2}, 192: {384, 196672, 1}, 256: {384, 229440, 1}}
+
+// wideColumns are the N that there are for an epilogue, the best first.
+var wideColumns = map[string][]int{
+	"bias": {256, 192, 128, 64}, "gelu": {256, 192, 128, 64}, "rotary": {256, 192, 128, 64}, "geglu": {256, 128},
 }
 
 // choose picks the kernel of an epilogue for so many rows. All give the same bits.
 func choose(props limits, epilogue string, rows, n, k int) product {
-	if columns := wideColumns(props, epilogue, rows, n); columns > 0 {
-		tiles := n / columns * runtime.CeilDiv(rows, 128)
+	if columns := columnsOf(props, epilogue, rows, n); columns > 0 {
+		tiles, w := n/columns*runtime.CeilDiv(rows, 128), wideTiles[columns]
 		return product{
 			name: fmt.Sprintf("encoder/encoder_gemm_%s_n%d", epilogue, columns),
-			gx:   min(props.multiprocessors, tiles), gy: 1, block: gemmThreads, shared: gemmShared[columns],
+			gx:   min(w.blocks*props.multiprocessors, tiles), gy: 1, block: w.threads, shared: w.shared,
 		}
 	}
 	return chooseTile(props, "encoder/encoder_tile_"+epilogue, rows, n, k)
 }
 
-// wideColumns is N of the wide tiles; 0: they are of no use.
-func wideColumns(props limits, epilogue string, rows, n int) int {
+// columnsOf is N of the wide tiles; 0: they are of no use.
+func columnsOf(props limits, epilogue string, rows, n int) int {
 	if props.arch != hopper || rows <= smallRows {
 		return 0
 	}
-	for _, columns := range gemmColumns[epilogue] {
+	for _, columns := range wideColumns[epilogue] {
 		if n%columns == 0 {
 			return columns
 		}

@@ -20,13 +20,13 @@ func fakeKernels() map[string]drivertest.Kernel {
 	for _, size := range headSizes {
 		all[fmt.Sprintf("encoder_attention_d%d", size)] = fakeAttention(size)
 	}
-	for epilogue, columns := range gemmColumns {
+	for epilogue, columns := range wideColumns {
 		for _, rows := range []int{32, 128} {
 			all[fmt.Sprintf("encoder_tile_%s_m%d", epilogue, rows)] = fakeProduct(epilogue, func(l *driver.Launch, p *encoderGemmParams) { tileLaunch(l, rows, p.rows, p.n, p.k, p.stages) })
 		}
 		for _, n := range columns {
 			all[fmt.Sprintf("encoder_gemm_%s_n%d", epilogue, n)] = fakeProduct(epilogue, func(l *driver.Launch, p *encoderGemmParams) {
-				demand(p.n%uint32(n) == 0 && l.Block.X == gemmThreads && int(l.Shared) == gemmShared[n], "wide tiles of %d for %d columns", n, p.n)
+				demand(p.n%uint32(n) == 0 && wide{int(l.Block.X), int(l.Shared), wideTiles[n].blocks} == wideTiles[n], "wide tiles of %d for %d columns", n, p.n)
 				demand(l.Grid.X >= 1 && l.Grid.X <= p.n/uint32(n)*((p.rows+127)/128), "grid")
 			})
 		}
@@ -148,12 +148,12 @@ func fakeProduct(epilogue string, check func(*driver.Launch, *encoderGemmParams)
 // fakeTurn turns interleaved pairs, and leaves them where they are: products of queries
 // and keys do not mind the order.
 func fakeTurn(x, angles []float32, half int) {
-	width := len(x) / 2 // of queries, and of keys behind them
+	demand(len(x)/2%(2*half) == 0, "keys begin within a head")
 	for c := range x {
 		if c%16 >= 8 {
 			continue
 		}
-		j := c%width/16*8 + c%8
+		j := c/16*8 + c%8
 		cos, sin := angles[2*(j%half)], angles[2*(j%half)+1]
 		a, b := x[c], x[c+8]
 		x[c], x[c+8] = a*cos-b*sin, b*cos+a*sin
