@@ -134,8 +134,11 @@ type Encoder struct {
 // backend is what an encoder computes with.
 type backend interface {
 	dim() int
-	// add readies a text, trimmed and not empty, as one of a chunk.
-	add(c *chunk, r Role, text string) (sequence, error)
+	// ready makes a sequence of a text, trimmed and not empty. Several goroutines may.
+	ready(r Role, text string) (sequence, error)
+	// ahead is how many bytes of text are readied together, by how many goroutines, for
+	// what has room in a chunk; a text at least.
+	ahead(c *chunk) (bytes, goroutines int)
 	// full says that a chunk is best computed now.
 	full(c *chunk) bool
 	// joins says that a chunk is well computed together with others, of other calls.
@@ -145,7 +148,7 @@ type backend interface {
 	compute(ctx context.Context, r Role, batch []*chunk) error
 	// tokens are those of a text, trimmed and not empty; nil if they are not known.
 	tokens(r Role, text string) ([]Token, error)
-	// added are the tokens of a query that add has made a sequence of; nil if they are
+	// added are the tokens of a query that ready has made a sequence of; nil if they are
 	// not known.
 	added(s sequence) []Token
 	close() error

@@ -275,12 +275,18 @@ func (l *local) named(r Role, s sequence) []Token {
 	return tokens
 }
 
-// add implements backend.
-func (l *local) add(c *chunk, r Role, text string) (s sequence, err error) {
-	if s, err = l.sequence(r, text, r == Query); err == nil {
-		c.batch.IDs = append(c.batch.IDs, s.ids...)
+// ready implements backend.
+func (l *local) ready(r Role, text string) (sequence, error) { return l.sequence(r, text, r == Query) }
+
+// bytesOfID is about how many bytes of text an id has, and no more.
+const bytesOfID = 4
+
+// ahead implements backend. Where one goroutine makes ids it does so text by text.
+func (l *local) ahead(c *chunk) (bytes, goroutines int) {
+	if l.threads <= 1 {
+		return 0, 1
 	}
-	return s, err
+	return bytesOfID * (l.chunk - len(c.batch.IDs)), l.threads
 }
 
 // full implements backend.

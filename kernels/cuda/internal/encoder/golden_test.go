@@ -58,7 +58,7 @@ func golden(t testing.TB, path string) (get func(name string) []float32) {
 
 // nearGolden is how far 1 − cosine of a vector may be from what was recorded: tiny random
 // models round more than those that were trained.
-const nearGolden = 1e-4
+const nearGolden = 2e-5
 
 // TestGolden: from text to vectors on a device, of folders that the real classes saved,
 // against what these classes gave; see encode/testdata/golden/make.py.
