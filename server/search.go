@@ -175,7 +175,7 @@ func searchTexts(q *request, in *searchTextIn, filtered bool) (searchOut, error)
 	}
 	tasks := make([]task, len(texts))
 	for i, m := range matrices {
-		tasks[i] = task{search.Query{Vectors: m.Data, Dim: m.Dim, Model: q.s.madeBy()}, in.Queries[i].restriction}
+		tasks[i] = task{search.Query{Vectors: m.Data, Dim: m.Dim, Model: q.s.askedBy()}, in.Queries[i].restriction}
 	}
 	return q.search(tasks, &in.common, filtered)
 }
