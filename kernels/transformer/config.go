@@ -116,6 +116,9 @@ const (
 	F16
 )
 
+// MarshalText implements [encoding.TextMarshaler].
+func (p Precision) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
+
 func (p Precision) String() string {
 	switch p {
 	case F32:

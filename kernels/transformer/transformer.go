@@ -30,13 +30,14 @@ type Model interface {
 
 // About describes a model on a device.
 type About struct {
-	Device    kernels.DeviceInfo
-	Precision Precision
-	Dim       int // of the vectors
+	Device    kernels.DeviceInfo `json:"device"`
+	Precision Precision          `json:"precision"`
+	Dim       int                `json:"dim"` // of the vectors
 	// Tokens is how many go through the layers together, at most.
-	Tokens int
+	Tokens int `json:"tokens"`
 	// Weights and Batches are bytes of the device's memory.
-	Weights, Batches int64
+	Weights int64 `json:"weights"`
+	Batches int64 `json:"batches"`
 }
 
 // Options say how a model is put on a device.

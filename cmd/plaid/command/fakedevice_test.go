@@ -65,5 +65,5 @@ type oracleModel struct {
 }
 
 func (m oracleModel) About() transformer.About {
-	return transformer.About{Device: m.info, Precision: transformer.F16, Dim: m.Dim(), Tokens: 4096, Weights: 1 << 19, Batches: 1 << 19}
+	return transformer.About{Device: m.info, Precision: transformer.F16, Dim: m.Dim(), Tokens: 500, Weights: 1 << 19, Batches: 1 << 19}
 }
