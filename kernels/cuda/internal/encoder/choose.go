@@ -2,6 +2,7 @@ package encoder
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/runtime"
 )
@@ -33,32 +34,49 @@ const (
 // blocks that a multiprocessor holds.
 type wide struct{ threads, shared, blocks int }
 
-var wideTiles = map[int]wide{64: {288, 114752, 2}, 128: {288, 114736, 2}, 192: {384, 196672, 1}, 256: {384, 229440, 1}}
+var wideTiles = map[int]wide{64: {384, 213120, 1}, 128: {288, 114736, 2}, 192: {384, 221264, 1}, 256: {384, 229440, 1}}
 
-// wideColumns are the N that there are for an epilogue, the best first.
+// wideColumns are the N that there are for an epilogue.
 var wideColumns = map[string][]int{
-	"bias": {256, 192, 128, 64}, "gelu": {256, 192, 128, 64}, "rotary": {256, 192, 128, 64}, "geglu": {256, 128},
+	"bias": {64, 128, 192, 256}, "gelu": {64, 128, 192, 256}, "rotary": {64, 192, 256}, "geglu": {128, 256},
 }
 
-// choose picks the kernel of an epilogue for so many rows. All give the same bits.
-func choose(props limits, epilogue string, rows, n, k int) product {
-	if columns := columnsOf(props, epilogue, rows, n); columns > 0 {
-		tiles, w := n/columns*runtime.CeilDiv(rows, 128), wideTiles[columns]
-		return product{
-			name: fmt.Sprintf("encoder/encoder_gemm_%s_n%d", epilogue, columns),
-			gx:   min(w.blocks*props.multiprocessors, tiles), gy: 1, block: w.threads, shared: w.shared,
-		}
+const (
+	rotaryHead = 64   // the one size of a head that encoder_gemm_rotary_* is for
+	fewRows    = 128  // up to so many, small tiles are faster, but for products over
+	longRow    = 1536 // so many values
+	someRows   = 1024 // up to so many, narrow ones of the wide tiles fill a device better
+	shortRow   = 384  // products over so few values are bound by what they write
+)
+
+// choose picks the kernel of an epilogue for so many rows; head is the size of a head. All
+// kernels give the same bits, so that this decides about nothing but speed.
+func choose(props limits, epilogue string, rows, n, k, head int) product {
+	columns := 0
+	if props.arch == hopper && (epilogue != "rotary" || head == rotaryHead) && (rows > fewRows || k >= longRow) {
+		columns = columnsOf(epilogue, rows, n, k)
 	}
-	return chooseTile(props, "encoder/encoder_tile_"+epilogue, rows, n, k)
+	if columns == 0 {
+		return chooseTile(props, "encoder/encoder_tile_"+epilogue, rows, n, k)
+	}
+	tiles, w := n/columns*runtime.CeilDiv(rows, 128), wideTiles[columns]
+	return product{
+		name: fmt.Sprintf("encoder/encoder_gemm_%s_n%d", epilogue, columns),
+		gx:   min(w.blocks*props.multiprocessors, tiles), gy: 1, block: w.threads, shared: w.shared,
+	}
 }
 
-// columnsOf is N of the wide tiles; 0: they are of no use.
-func columnsOf(props limits, epilogue string, rows, n int) int {
-	if props.arch != hopper || rows <= smallRows {
-		return 0
+// columnsOf is N of the wide tiles for a product; 0: none divides n.
+func columnsOf(epilogue string, rows, n, k int) int {
+	order := []int{256, 192, 128, 64}
+	switch {
+	case rows <= someRows:
+		order = []int{64, 128, 192, 256}
+	case k <= shortRow:
+		order = []int{192, 256, 128, 64}
 	}
-	for _, columns := range wideColumns[epilogue] {
-		if n%columns == 0 {
+	for _, columns := range order {
+		if n%columns == 0 && slices.Contains(wideColumns[epilogue], columns) {
 			return columns
 		}
 	}

@@ -26,6 +26,7 @@ func fakeKernels() map[string]drivertest.Kernel {
 		}
 		for _, n := range columns {
 			all[fmt.Sprintf("encoder_gemm_%s_n%d", epilogue, n)] = fakeProduct(epilogue, func(l *driver.Launch, p *encoderGemmParams) {
+				demand(epilogue != "rotary" || p.half == rotaryHead/2, "rotary heads of %d", 2*p.half)
 				demand(p.n%uint32(n) == 0 && wide{int(l.Block.X), int(l.Shared), wideTiles[n].blocks} == wideTiles[n], "wide tiles of %d for %d columns", n, p.n)
 				demand(l.Grid.X >= 1 && l.Grid.X <= p.n/uint32(n)*((p.rows+127)/128), "grid")
 			})
@@ -280,10 +281,13 @@ func fakeNorm(f *drivertest.Fake, l *driver.Launch) {
 func fakeAttention(size int) drivertest.Kernel {
 	return func(f *drivertest.Fake, l *driver.Launch) {
 		p := (*encoderAttentionParams)(l.Args)
-		demand(l.Block.X == 128 && l.Shared == 0 && int(l.Grid.Y)*size <= int(p.width), "grid of spans")
+		demand(l.Block.X == 256 && l.Shared == 0 && int(l.Grid.Y)*size <= int(p.width), "grid of spans")
 		spans := drivertest.Slice[encoderSpan](f, p.spans, int(l.Grid.X))
 		for _, s := range spans {
-			demand(s.query%64 == 0 && s.query < s.length && s.attended >= 1 && s.attended <= s.length, "span %+v", s)
+			strips := (s.length + 15) / 16
+			parts := (strips + 7) / 8
+			share := (strips + parts - 1) / parts * 16
+			demand(s.part < parts && s.attended >= 1 && s.attended <= s.length, "span %+v", s)
 			qkv := tiledOf(f, p.qkv, s.first+s.length, 3*p.width)
 			out := tiledOf(f, p.out, s.first+s.length, p.width)
 			rows := make([][]float32, s.length)
@@ -291,7 +295,7 @@ func fakeAttention(size int) drivertest.Kernel {
 				rows[i] = qkv.row(int(s.first) + i)
 			}
 			for h := range int(l.Grid.Y) {
-				for q := s.query; q < min(s.query+64, s.length); q++ {
+				for q := s.part * share; q < min((s.part+1)*share, s.length); q++ {
 					fakeAttend(rows, out, p, s, q, h*size, size)
 				}
 			}

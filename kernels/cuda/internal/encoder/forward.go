@@ -82,8 +82,13 @@ func follow[T any](p *pass, name string, gx, gy, block, shared int, args *T) {
 	}
 }
 
-// rowThreads is the block of kernels that take eight rows.
-const rowThreads = 256
+// rowThreads is the block of kernels that take eight rows, and attentionThreads that of
+// attention, which takes up to partQueries queries.
+const (
+	rowThreads       = 256
+	attentionThreads = 256
+	partQueries      = 128
+)
 
 func (p *pass) embed() {
 	m := p.m
@@ -107,7 +112,7 @@ func (p *pass) norm(delta int64, n norm) {
 
 // product multiplies rows with a weight.
 func (p *pass) product(epilogue string, w *matrix, a, out, angles int64) {
-	k := choose(p.limits, epilogue, p.rows, w.n, w.k)
+	k := choose(p.limits, epilogue, p.rows, w.n, w.k, p.m.config.Hidden/p.m.config.Heads)
 	args := &encoderGemmParams{
 		a: p.room(a), w: p.weight(w.at), bias: p.weight(w.bias), out: p.room(out), rows: uint32(p.rows), n: uint32(w.n), k: uint32(w.k), stages: k.stages,
 	}
@@ -121,7 +126,7 @@ func (p *pass) product(epilogue string, w *matrix, a, out, angles int64) {
 func (p *pass) attention(y *layer) {
 	m := p.m
 	size := m.config.Hidden / m.config.Heads
-	follow(p, fmt.Sprintf("encoder/encoder_attention_d%d", size), p.spans, m.config.Heads, otherThreads, 0, &encoderAttentionParams{
+	follow(p, fmt.Sprintf("encoder/encoder_attention_d%d", size), p.spans, m.config.Heads, attentionThreads, 0, &encoderAttentionParams{
 		qkv: p.room(m.room.qkv), out: p.room(m.room.context), spans: p.in(p.at.spans), scale: float32(1 / math.Sqrt(float64(size))),
 		width: uint32(m.t.width), window: uint32(y.window),
 	})

@@ -26,7 +26,7 @@ type encoderNormParams struct {
 	rows, hidden, width           uint32
 }
 
-type encoderSpan struct{ first, length, attended, query uint32 }
+type encoderSpan struct{ first, length, attended, part uint32 }
 
 type encoderAttentionParams struct {
 	qkv, out, spans  driver.Ptr

@@ -197,9 +197,9 @@ func (w *work) cut(l *load, rows int, graph bool) {
 		b := s.r.batch
 		for i := s.first; i < s.last; i++ {
 			n := b.Length(i)
-			for q := 0; q < n; q += tile {
+			for part := range runtime.CeilDiv(n, partQueries) {
 				w.spans = append(w.spans, encoderSpan{
-					first: uint32(s.row + b.Offsets[i] - b.Offsets[s.first]), length: uint32(n), attended: uint32(b.Attends(i)), query: uint32(q),
+					first: uint32(s.row + b.Offsets[i] - b.Offsets[s.first]), length: uint32(n), attended: uint32(b.Attends(i)), part: uint32(part),
 				})
 			}
 		}
