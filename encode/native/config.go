@@ -4,21 +4,32 @@ import "github.com/plaid-ir/plaid/kernels/transformer"
 
 // Errors that New and Encode wrap.
 var (
-	ErrConfig  = transformer.ErrConfig
+	// ErrConfig: sizes that contradict each other or that cannot be computed here.
+	ErrConfig = transformer.ErrConfig
+	// ErrWeights: a tensor of another size than the config says, or not finite.
 	ErrWeights = transformer.ErrWeights
 )
 
 // What a model is: the contract of package transformer.
 type (
-	Config     = transformer.Config
-	Weights    = transformer.Weights
-	Family     = transformer.Family
-	Linear     = transformer.Linear
-	Norm       = transformer.Norm
-	Layer      = transformer.Layer
-	Dense      = transformer.Dense
+	// Config has the sizes of a model.
+	Config = transformer.Config
+	// Weights are its tensors.
+	Weights = transformer.Weights
+	// Family is an architecture.
+	Family = transformer.Family
+	// Linear is a linear map.
+	Linear = transformer.Linear
+	// Norm is a layer norm.
+	Norm = transformer.Norm
+	// Layer has the weights of one layer.
+	Layer = transformer.Layer
+	// Dense is a head.
+	Dense = transformer.Dense
+	// Activation is that of a head.
 	Activation = transformer.Activation
-	Precision  = transformer.Precision
+	// Precision is how products with weights are computed.
+	Precision = transformer.Precision
 )
 
 // The families, activations, and the precisions that the processor has.
