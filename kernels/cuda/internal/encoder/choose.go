@@ -7,9 +7,6 @@ import (
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/runtime"
 )
 
-// smallRows is up to how many rows products take small tiles, so that they fill a device.
-const smallRows = 256
-
 // hopper is the architecture that has wide tiles of its own.
 const hopper = "90a"
 
@@ -21,10 +18,10 @@ type product struct {
 	stages        uint32
 }
 
-// What kernels take of shared memory.
+// mostStages is of small tiles of so many rows.
+var mostStages = map[int]int{16: 48, 32: 24}
+
 const (
-	stageShared  = 8192  // encoder_tile_*_m32: of a stage
-	mostStages   = 24    // of it
 	largeShared  = 73728 // encoder_tile_*_m128
 	largeStages  = 3
 	otherThreads = 128
@@ -41,12 +38,15 @@ var wideColumns = map[string][]int{
 	"bias": {64, 128, 192, 256}, "gelu": {64, 128, 192, 256}, "rotary": {64, 192, 256}, "geglu": {128, 256},
 }
 
+// Found by measuring on an H200: up to so many rows, or values of a row, another kernel is
+// faster.
 const (
 	rotaryHead = 64   // the one size of a head that encoder_gemm_rotary_* is for
-	fewRows    = 128  // up to so many, small tiles are faster, but for products over
+	fewRows    = 64   // small tiles, but for products over
 	longRow    = 1536 // so many values
-	someRows   = 1024 // up to so many, narrow ones of the wide tiles fill a device better
-	shortRow   = 384  // products over so few values are bound by what they write
+	someRows   = 1024 // narrow ones of the wide tiles
+	tileRows   = 512  // small tiles, where there are no wide ones
+	followRows = 1024 // what launches a kernel early is of use, and costs nothing
 )
 
 // choose picks the kernel of an epilogue for so many rows; head is the size of a head. All
@@ -57,7 +57,7 @@ func choose(props limits, epilogue string, rows, n, k, head int) product {
 		columns = columnsOf(epilogue, rows, n, k)
 	}
 	if columns == 0 {
-		return chooseTile(props, "encoder/encoder_tile_"+epilogue, rows, n, k)
+		return chooseTile(props, "encoder/encoder_tile_"+epilogue, rows, n, k, 32)
 	}
 	tiles, w := n/columns*runtime.CeilDiv(rows, 128), wideTiles[columns]
 	return product{
@@ -68,11 +68,12 @@ func choose(props limits, epilogue string, rows, n, k, head int) product {
 
 // columnsOf is N of the wide tiles for a product; 0: none divides n.
 func columnsOf(epilogue string, rows, n, k int) int {
-	order := []int{256, 192, 128, 64}
+	order := []int{256, 128, 64}
 	switch {
+	case epilogue == "geglu":
 	case rows <= someRows:
-		order = []int{64, 128, 192, 256}
-	case k <= shortRow:
+		order = []int{64}
+	case n <= 1536 || k > longRow:
 		order = []int{192, 256, 128, 64}
 	}
 	for _, columns := range order {
@@ -83,12 +84,15 @@ func columnsOf(epilogue string, rows, n, k int) int {
 	return 0
 }
 
-// chooseTile picks the tiles that every device has.
-func chooseTile(props limits, name string, rows, n, k int) product {
-	if rows <= smallRows {
-		stages := min(k/tile, mostStages, props.shared/stageShared)
+// chooseTile picks among the tiles that every device has; small is the rows, and columns,
+// of one where there are few rows.
+func chooseTile(props limits, name string, rows, n, k, small int) product {
+	if rows <= tileRows {
+		stage := 2 * small * tile * 2 // rows and weights, 64 values of each
+		stages := min(k/tile, mostStages[small], props.shared/stage)
 		return product{
-			name: name + "_m32", gx: n / 32, gy: runtime.CeilDiv(rows, 32), block: otherThreads, shared: stages * stageShared, stages: uint32(stages),
+			name: fmt.Sprintf("%s_m%d", name, small), gx: n / small, gy: runtime.CeilDiv(rows, small), block: otherThreads,
+			shared: stages * stage, stages: uint32(stages),
 		}
 	}
 	return product{

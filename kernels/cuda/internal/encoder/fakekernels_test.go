@@ -15,13 +15,13 @@ import (
 func fakeKernels() map[string]drivertest.Kernel {
 	all := map[string]drivertest.Kernel{
 		"encoder_embed": fakeEmbed, "encoder_norm": fakeNorm, "encoder_unit": fakeUnit,
-		"encoder_head_m32": fakeHead(32), "encoder_head_m128": fakeHead(128),
+		"encoder_head_m16": fakeHead(16), "encoder_head_m32": fakeHead(32), "encoder_head_m128": fakeHead(128),
 	}
 	for _, size := range headSizes {
 		all[fmt.Sprintf("encoder_attention_d%d", size)] = fakeAttention(size)
 	}
 	for epilogue, columns := range wideColumns {
-		for _, rows := range []int{32, 128} {
+		for _, rows := range []int{16, 32, 128} {
 			all[fmt.Sprintf("encoder_tile_%s_m%d", epilogue, rows)] = fakeProduct(epilogue, func(l *driver.Launch, p *encoderGemmParams) { tileLaunch(l, rows, p.rows, p.n, p.k, p.stages) })
 		}
 		for _, n := range columns {
@@ -47,8 +47,8 @@ func up(n, unit uint32) uint32 { return (n + unit - 1) / unit * unit }
 func tileLaunch(l *driver.Launch, tileRows int, rows, n, k, stages uint32) {
 	demand(n%64 == 0 && k%64 == 0 && k > 0, "a product of %d × %d", n, k)
 	demand(l.Block.X == otherThreads && l.Grid.Y == (rows+uint32(tileRows)-1)/uint32(tileRows), "grid")
-	if tileRows == 32 {
-		demand(l.Grid.X == n/32 && stages >= 1 && stages <= min(k/64, mostStages) && l.Shared == stages*stageShared, "stages %d", stages)
+	if tileRows < 128 {
+		demand(l.Grid.X == n/uint32(tileRows) && stages >= 1 && stages <= min(k/64, uint32(mostStages[tileRows])) && l.Shared == stages*256*uint32(tileRows), "stages %d", stages)
 	} else {
 		demand(l.Grid.X == n/64 && stages == 3 && l.Shared == 73728, "stages %d", stages)
 	}
@@ -281,11 +281,11 @@ func fakeNorm(f *drivertest.Fake, l *driver.Launch) {
 func fakeAttention(size int) drivertest.Kernel {
 	return func(f *drivertest.Fake, l *driver.Launch) {
 		p := (*encoderAttentionParams)(l.Args)
-		demand(l.Block.X == 256 && l.Shared == 0 && int(l.Grid.Y)*size <= int(p.width), "grid of spans")
+		demand(l.Block.X == 128 && l.Shared == 0 && int(l.Grid.Y)*size <= int(p.width), "grid of spans")
 		spans := drivertest.Slice[encoderSpan](f, p.spans, int(l.Grid.X))
 		for _, s := range spans {
 			strips := (s.length + 15) / 16
-			parts := (strips + 7) / 8
+			parts := (strips + 3) / 4
 			share := (strips + parts - 1) / parts * 16
 			demand(s.part < parts && s.attended >= 1 && s.attended <= s.length, "span %+v", s)
 			qkv := tiledOf(f, p.qkv, s.first+s.length, 3*p.width)

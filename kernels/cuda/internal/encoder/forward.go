@@ -72,12 +72,17 @@ func (m *model) normBefore(i int) norm {
 	return m.t.final
 }
 
-// follow launches a kernel behind the one before, unless one has failed.
+// follow launches a kernel behind the one before, unless one has failed; of few rows early,
+// so that it is there when that one ends.
 func follow[T any](p *pass, name string, gx, gy, block, shared int, args *T) {
 	if p.err != nil {
 		return
 	}
-	if p.err = runtime.Follow(p.rt, name, gx, gy, 1, block, shared, args); p.err != nil {
+	launch := runtime.Launch[T]
+	if p.rows <= followRows {
+		launch = runtime.Follow[T]
+	}
+	if p.err = launch(p.rt, name, gx, gy, 1, block, shared, args); p.err != nil {
 		p.err = fmt.Errorf("%s: %w", name, p.err)
 	}
 }
@@ -86,8 +91,8 @@ func follow[T any](p *pass, name string, gx, gy, block, shared int, args *T) {
 // attention, which takes up to partQueries queries.
 const (
 	rowThreads       = 256
-	attentionThreads = 256
-	partQueries      = 128
+	attentionThreads = 128
+	partQueries      = 64
 )
 
 func (p *pass) embed() {
@@ -143,7 +148,7 @@ func (p *pass) heads() {
 	a := r.x
 	for i := range m.t.heads {
 		h := &m.t.heads[i]
-		k := chooseTile(p.limits, "encoder/encoder_head", p.rows, h.n, h.k)
+		k := chooseTile(p.limits, "encoder/encoder_head", p.rows, h.n, h.k, 16)
 		args := &encoderHeadParams{
 			a: p.room(a), w: p.weight(h.at), bias: p.weight(h.bias), rows: uint32(p.rows), n: uint32(h.n), k: uint32(h.k),
 			activation: uint32(h.activation), stages: k.stages,

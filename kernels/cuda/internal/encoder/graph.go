@@ -9,6 +9,9 @@ import (
 // rounded up, so that there are few graphs.
 type graphKey struct{ rows, spans int }
 
+// smallRows is up to how many rows a pass is a small one.
+const smallRows = 256
+
 // Rows of a small pass are rounded up to graphRows, its spans to a power of two. There are
 // at most smallRows/graphRows · (1 + log₂ smallRows) graphs.
 const graphRows = 32
