@@ -196,28 +196,55 @@ func (e *Encoder) fill(ctx context.Context, c *chunk, role Role, next func() (Te
 	clear(c.texts)
 	c.texts, c.err, c.last, c.done = c.texts[:0], nil, nil, make(chan struct{})
 	c.batch.IDs = c.batch.IDs[:0]
-	for !e.backend.full(c) {
-		if c.last = ctx.Err(); c.last != nil {
-			return true
-		}
-		text, err, ok := next()
-		if !ok {
-			return true
-		}
-		if c.last = err; err != nil {
-			return true
-		}
-		t := entry{text: text, row: *row}
-		*row++
-		trimmed, _ := e.trim(text.Full())
-		if t.empty = trimmed == ""; !t.empty {
-			if t.seq, err = e.backend.add(c, role, trimmed); err != nil {
-				c.last = &TextError{Row: t.row, ID: text.ID, Err: err}
-				return true
+	for !ended && !e.backend.full(c) {
+		first := len(c.texts)
+		bytes, goroutines := e.backend.ahead(c)
+		for more := true; more && !ended; more = bytes > 0 && !e.backend.full(c) {
+			if c.last = ctx.Err(); c.last != nil {
+				ended = true
+				break
 			}
+			text, err, ok := next()
+			if c.last = err; !ok || err != nil {
+				ended = true
+				break
+			}
+			t := entry{text: text, row: *row}
+			*row++
+			t.text.Title, t.text.Text = "", text.Full()
+			bytes -= len(t.text.Text)
+			c.texts = append(c.texts, t)
 		}
-		t.text.Title, t.text.Text = "", text.Full()
-		c.texts = append(c.texts, t)
+		if !e.ready(c, role, first, goroutines) {
+			return true
+		}
 	}
-	return false
+	return ended
+}
+
+// ready makes sequences of the texts of a chunk from the first on. Where that fails, the
+// chunk ends before the text, with the error.
+func (e *Encoder) ready(c *chunk, role Role, first, goroutines int) bool {
+	fresh := c.texts[first:]
+	prepare := func(i int) (err error) {
+		t := &fresh[i]
+		trimmed, _ := e.trim(t.text.Text)
+		if t.empty = trimmed == ""; !t.empty {
+			t.seq, err = e.backend.ready(role, trimmed)
+		}
+		return err
+	}
+	err := parallel.Do(context.Background(), len(fresh), goroutines, prepare)
+	failed := len(fresh)
+	if err != nil {
+		for failed = 0; prepare(failed) == nil; failed++ { // the lowest, whose error it is
+		}
+		c.last = &TextError{Row: fresh[failed].row, ID: fresh[failed].text.ID, Err: err}
+		clear(fresh[failed:])
+	}
+	c.texts = c.texts[:first+failed]
+	for i := range fresh[:failed] {
+		c.batch.IDs = append(c.batch.IDs, fresh[i].seq.ids...)
+	}
+	return err == nil
 }

@@ -15,22 +15,29 @@ import (
 	"github.com/plaid-ir/plaid/encode/native"
 	"github.com/plaid-ir/plaid/encode/remote"
 	"github.com/plaid-ir/plaid/encode/tokenizer"
+	"github.com/plaid-ir/plaid/kernels"
+	"github.com/plaid-ir/plaid/kernels/transformer"
 )
 
 // Precision is how products with weights are computed.
 type Precision = native.Precision
 
 // The precisions. F32 is exact; Int8 is about two and a half times as fast, its
-// vectors are about 0.001 of a cosine off.
+// vectors are about 0.001 of a cosine off. F16 is that of devices, and theirs alone: its
+// vectors are so near to those of F32 that either may ask for the other's
+// ([Config.Near]).
 const (
 	F32  = native.F32
 	Int8 = native.Int8
+	F16  = transformer.F16
 )
 
 // The backends: what computes. None ever stands in for another.
 const (
 	// Native is package [native], and needs nothing else. It is the default.
 	Native = "native"
+	// Device is a device that was opened, such as a GPU. See [Options.On].
+	Device = "device"
 	// ONNXRuntime is the library onnxruntime, with any graph that gives token
 	// vectors. See package [onnxruntime].
 	ONNXRuntime = "onnxruntime"
@@ -39,18 +46,24 @@ const (
 )
 
 // Backends are the names that [Options.Backend] may have.
-func Backends() []string { return []string{Native, ONNXRuntime, Remote} }
+func Backends() []string { return []string{Native, Device, ONNXRuntime, Remote} }
 
 // Options of Open. The zero value, or nil, is right for most.
 type Options struct {
-	// Backend names what computes; "" is Native. An option that is another
+	// Backend names what computes; "" is Native, or Device where On is set. An option that is another
 	// backend's is an [engine.ErrBackend].
 	Backend string
 	// Precision of Native, or which graph of a folder: model.onnx or
-	// model_int8.onnx.
+	// model_int8.onnx. That of Device is F16, whatever is said here.
 	Precision Precision
+	// On is the device of Device, opened by [kernels.OpenDevice]. It has to be closed
+	// after the encoder. DeviceMemory is how many bytes of its memory the weights and
+	// batches may take; 0: what is free.
+	On           kernels.Device
+	DeviceMemory int64
 	// Threads is how many texts are computed at once, by all calls together; 0: one a
-	// processor. Of Remote: how many requests; 0: 4.
+	// processor. Of Device: how many processors make ids of texts. Of Remote: how many
+	// requests; 0: 4.
 	Threads int
 	// BatchWait is how long a batch that is not full waits for texts of other calls while
 	// other batches are computed. 0: it does not wait, and has what waits anyway. Where
@@ -82,6 +95,11 @@ type Config struct {
 	Precision   string `json:"precision"`
 	Pool        int    `json:"pool,omitempty"` // vectors of a document that become one
 	Fingerprint string `json:"fingerprint"`    // of all that vectors depend on
+	// Near is the fingerprint of the same model in the one other precision whose vectors
+	// agree with these to a cosine of .9999, but for one in a thousand; "": there is none.
+	Near string `json:"near,omitempty"`
+	// Device is what the device says of itself, of the backend of that name.
+	Device *transformer.About `json:"device,omitempty"`
 }
 
 // Role says what a text is. The two are encoded differently.
@@ -116,8 +134,11 @@ type Encoder struct {
 // backend is what an encoder computes with.
 type backend interface {
 	dim() int
-	// add readies a text, trimmed and not empty, as one of a chunk.
-	add(c *chunk, r Role, text string) (sequence, error)
+	// ready makes a sequence of a text, trimmed and not empty. Several goroutines may.
+	ready(r Role, text string) (sequence, error)
+	// ahead is how many bytes of text are readied together, by how many goroutines, for
+	// what has room in a chunk; a text at least.
+	ahead(c *chunk) (bytes, goroutines int)
 	// full says that a chunk is best computed now.
 	full(c *chunk) bool
 	// joins says that a chunk is well computed together with others, of other calls.
@@ -127,7 +148,7 @@ type backend interface {
 	compute(ctx context.Context, r Role, batch []*chunk) error
 	// tokens are those of a text, trimmed and not empty; nil if they are not known.
 	tokens(r Role, text string) ([]Token, error)
-	// added are the tokens of a query that add has made a sequence of; nil if they are
+	// added are the tokens of a query that ready has made a sequence of; nil if they are
 	// not known.
 	added(s sequence) []Token
 	close() error
@@ -140,7 +161,7 @@ var ErrClosed = errors.New("encoder is closed")
 //
 // Errors: [*modeldir.ModelError] of the folder; [engine.ErrBackend],
 // [engine.ErrNotBuiltIn], [engine.ErrLibrary] and [engine.ErrDevice] of what
-// computes; [*remote.Error] of a server.
+// computes, and those of the device; [*remote.Error] of a server.
 func Open(dir string, o *Options) (*Encoder, error) {
 	return OpenContext(context.Background(), dir, o)
 }
@@ -164,7 +185,7 @@ func OpenContext(ctx context.Context, dir string, o *Options) (*Encoder, error) 
 	if o.Backend == Remote {
 		err = e.openRemote(ctx, o)
 	} else {
-		err = e.openLocal(dir, o, log)
+		err = e.openLocal(ctx, dir, o, log)
 	}
 	if err != nil {
 		return nil, err
@@ -180,7 +201,9 @@ func OpenContext(ctx context.Context, dir string, o *Options) (*Encoder, error) 
 // check names the backend, and refuses options that it does not have.
 func (o *Options) check(dir string) error {
 	if o.Backend == "" {
-		o.Backend = Native
+		if o.Backend = Native; o.On != nil {
+			o.Backend = Device
+		}
 	}
 	if !slices.Contains(Backends(), o.Backend) {
 		return fmt.Errorf("%w: %q, want %s", engine.ErrBackend, o.Backend, strings.Join(Backends(), ", "))
@@ -191,21 +214,25 @@ func (o *Options) check(dir string) error {
 	if o.Pool < 0 {
 		return fmt.Errorf("%w: pool of %d vectors", engine.ErrBackend, o.Pool)
 	}
+	const folders = Native + " " + Device + " " + ONNXRuntime
 	for _, x := range []struct {
 		name string
 		set  bool
 		of   string // the backends that have it
 	}{
-		{"a folder", dir != "", Native + " " + ONNXRuntime}, {"a precision", o.Precision != F32, Native + " " + ONNXRuntime},
-		{"a length of queries", o.QueryLength != 0, Native + " " + ONNXRuntime},
-		{"a length of documents", o.DocumentLength != 0, Native + " " + ONNXRuntime},
-		{"an override", o.Override != nil, Native + " " + ONNXRuntime}, {"a tier", o.Tier != "", Native},
+		{"a folder", dir != "", folders}, {"a precision", o.Precision != F32 && !(o.Precision == F16 && o.Backend == Device), Native + " " + ONNXRuntime},
+		{"a length of queries", o.QueryLength != 0, folders},
+		{"a length of documents", o.DocumentLength != 0, folders},
+		{"an override", o.Override != nil, folders}, {"a tier", o.Tier != "", Native},
 		{"a library", o.Library != "", ONNXRuntime}, {"a device", o.Device != "", ONNXRuntime}, {"a graph", o.Graph != "", ONNXRuntime},
-		{"a server", o.Remote != nil, Remote},
+		{"a server", o.Remote != nil, Remote}, {"an opened device", o.On != nil, Device}, {"memory of a device", o.DeviceMemory != 0, Device},
 	} {
 		if x.set && !slices.Contains(strings.Fields(x.of), o.Backend) {
 			return fmt.Errorf("%w: %s has no use for %s", engine.ErrBackend, o.Backend, x.name)
 		}
+	}
+	if o.Backend == Device && o.On == nil {
+		return fmt.Errorf("%w: %s needs an opened device", engine.ErrBackend, Device)
 	}
 	if o.Backend == Remote && o.Remote == nil {
 		return fmt.Errorf("%w: %s needs the address of a server", engine.ErrBackend, Remote)

@@ -22,6 +22,7 @@ type local struct {
 	config         *modeldir.Config
 	engine         engine.Engine
 	chunk          int // ids of a chunk
+	threads        int // that make ids of texts
 	tok            *tokenizer.Tokenizer
 	prefix, suffix []int32
 	skip           map[int32]bool
@@ -33,7 +34,7 @@ type local struct {
 const maxTexts = 500
 
 // openLocal reads a folder for one of the backends that compute here.
-func (e *Encoder) openLocal(dir string, o *Options, log *slog.Logger) error {
+func (e *Encoder) openLocal(ctx context.Context, dir string, o *Options, log *slog.Logger) error {
 	over := modeldir.Override{}
 	if o.Override != nil {
 		over = *o.Override
@@ -66,26 +67,54 @@ func (e *Encoder) openLocal(dir string, o *Options, log *slog.Logger) error {
 	for _, id := range c.Skip {
 		l.skip[id] = true
 	}
-	if o.Backend == ONNXRuntime {
+	e.config = Config{Config: *c, Backend: o.Backend}
+	if e.threads <= 0 {
+		e.threads = runtime.GOMAXPROCS(0)
+	}
+	l.threads = 1
+	switch o.Backend {
+	case ONNXRuntime:
 		err = l.openGraph(o, log)
-	} else {
+	case Device:
+		if e.config.Device, err = l.openDevice(ctx, dir, o); err == nil {
+			o.Precision, l.threads = e.config.Device.Precision, e.threads
+			e.threads = max(e.threads, l.engine.Workers())
+		}
+	default:
 		err = l.openNative(dir, o, log)
 	}
 	if err != nil {
 		return err
 	}
-	e.config = Config{Config: *c, Backend: o.Backend, Precision: o.Precision.String()}
-	if e.config.Fingerprint, err = c.Fingerprint(e.config.Precision); err != nil {
+	e.config.Config, e.config.Precision = *c, o.Precision.String()
+	if err := e.config.setFingerprints(o.Precision); err != nil {
 		return errors.Join(err, l.close())
 	}
 	l.chunk = l.engine.Chunk()
-	if e.threads <= 0 {
-		e.threads = runtime.GOMAXPROCS(0)
-	}
 	if n := l.engine.Workers(); n > 0 {
 		e.threads = min(e.threads, n)
 	}
 	e.backend = l
+	return nil
+}
+
+// near are the precisions whose vectors agree.
+var near = map[Precision]Precision{F32: F16, F16: F32}
+
+// setFingerprints asks the folder for the fingerprints in a precision, and in the one
+// that is near it. Of graphs nothing is known to be near.
+func (c *Config) setFingerprints(p Precision) error {
+	precisions := []string{p.String()}
+	if other, ok := near[p]; ok && c.Backend != ONNXRuntime {
+		precisions = append(precisions, other.String())
+	}
+	all, err := c.Config.Fingerprints(precisions...)
+	if err != nil {
+		return err
+	}
+	if c.Fingerprint = all[0]; len(all) > 1 {
+		c.Near = all[1]
+	}
 	return nil
 }
 
@@ -246,12 +275,18 @@ func (l *local) named(r Role, s sequence) []Token {
 	return tokens
 }
 
-// add implements backend.
-func (l *local) add(c *chunk, r Role, text string) (s sequence, err error) {
-	if s, err = l.sequence(r, text, r == Query); err == nil {
-		c.batch.IDs = append(c.batch.IDs, s.ids...)
+// ready implements backend.
+func (l *local) ready(r Role, text string) (sequence, error) { return l.sequence(r, text, r == Query) }
+
+// bytesOfID is about how many bytes of text an id has, and no more.
+const bytesOfID = 4
+
+// ahead implements backend. Where one goroutine makes ids it does so text by text.
+func (l *local) ahead(c *chunk) (bytes, goroutines int) {
+	if l.threads <= 1 {
+		return 0, 1
 	}
-	return s, err
+	return bytesOfID * (l.chunk - len(c.batch.IDs)), l.threads
 }
 
 // full implements backend.

@@ -43,10 +43,11 @@ func (s *server) dim() int { return s.c.Dim() }
 
 func (s *server) close() error { return s.c.Close() }
 
-// add implements backend: the server makes ids of the text.
-func (s *server) add(_ *chunk, _ Role, text string) (sequence, error) {
-	return sequence{}, utf8Text(text)
-}
+// ready implements backend: the server makes ids of the text.
+func (s *server) ready(_ Role, text string) (sequence, error) { return sequence{}, utf8Text(text) }
+
+// ahead implements backend.
+func (s *server) ahead(*chunk) (bytes, goroutines int) { return 0, 1 }
 
 // utf8Text refuses what the tokenizers here would refuse too.
 func utf8Text(text string) error {

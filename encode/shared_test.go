@@ -23,9 +23,9 @@ func highest(now int64, most *atomic.Int64) {
 	}
 }
 
-func (b *counting) add(c *chunk, r Role, text string) (sequence, error) {
+func (b *counting) ready(r Role, text string) (sequence, error) {
 	b.texts.Add(1)
-	s, err := b.backend.add(c, r, text)
+	s, err := b.backend.ready(r, text)
 	highest(b.chunks.Add(1), &b.mostChunks)
 	return s, err
 }

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -13,6 +15,7 @@ import (
 
 	"github.com/plaid-ir/plaid/encode/onnxruntime"
 	"github.com/plaid-ir/plaid/encode/tokenizer"
+	"github.com/plaid-ir/plaid/vectors"
 )
 
 // TestStreamErrors: the documents before an error come out, then the error.
@@ -150,4 +153,41 @@ func TestNoGoroutineStays(t *testing.T) {
 		time.Sleep(10 * time.Millisecond)
 	}
 	require.LessOrEqual(t, runtime.NumGoroutine(), before)
+}
+
+// Where several goroutines make the ids, documents come in order, with the same bits, and
+// a text that is none ends the stream behind those before it.
+func TestIDsByManyGoroutines(t *testing.T) {
+	one, many := open(t, nano(t), nil), chunked(open(t, nano(t), nil), 2000)
+	localOf(many).threads = 4
+	var texts []Text
+	for i := range 120 {
+		text := strings.Repeat("cells divide, ", i%9) + fmt.Sprint(i)
+		if i%13 == 5 {
+			text = " "
+		}
+		texts = append(texts, Text{ID: fmt.Sprint("doc", i), Text: text})
+	}
+	read := func(e *Encoder, texts []Text) (docs []vectors.Document, err error) {
+		for d, err := range e.Documents(t.Context(), seq(texts)) {
+			if err != nil {
+				return docs, err
+			}
+			d.Tokens = slices.Clone(d.Tokens)
+			docs = append(docs, d)
+		}
+		return docs, nil
+	}
+	want, err := read(one, texts)
+	require.NoError(t, err)
+	got, err := read(many, texts)
+	require.NoError(t, err)
+	require.Equal(t, want, got)
+	texts[77].Text, texts[91].Text = "\xff", "\xfe"
+	got, err = read(many, texts)
+	var fault *TextError
+	require.ErrorAs(t, err, &fault)
+	require.Equal(t, 77, fault.Row)
+	require.Equal(t, "doc77", fault.ID)
+	require.Equal(t, want[:77], got)
 }

@@ -16,6 +16,9 @@ import (
 // [OpenDevice] opens for "", in place of "cpu".
 const EnvDevice = "PLAID_DEVICE"
 
+// AutoDevice is the name that stands for a device if there is one.
+const AutoDevice = "auto"
+
 // ErrDeviceClosed says that a device, or an index on it, has been closed.
 var ErrDeviceClosed = errors.New("kernels: device closed")
 
@@ -314,7 +317,7 @@ func OpenDevice(ctx context.Context, name string) (d Device, note string, err er
 	switch name {
 	case "", "cpu":
 		return nil, "", nil
-	case "auto":
+	case AutoDevice:
 		return openAny(ctx)
 	}
 	if strings.ContainsAny(name, ",") || strings.HasPrefix(name, copiesPrefix) || strings.HasSuffix(name, ":all") {

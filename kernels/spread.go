@@ -19,6 +19,14 @@ import (
 // in [AttachOptions] is that of each. Builds use the first. Closing it closes them.
 func Spread(devices ...Device) Device { return &several{devices: devices} }
 
+// Parts are the devices that one of several is made of; of others it is the device.
+func Parts(d Device) []Device {
+	if s, ok := d.(*several); ok {
+		return s.devices
+	}
+	return []Device{d}
+}
+
 // several is devices that are used as one. Copies each hold the whole of an index:
 // searches are dealt out to them, the queries of a call evenly.
 type several struct {

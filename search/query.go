@@ -147,7 +147,7 @@ const (
 // the mask leaves out included.
 func (q *Query) size(c *collection) (n int, err error) {
 	for i := range c.parts {
-		if err := c.parts[i].snap.Header().Model.Check(q.Model); err != nil {
+		if err := c.parts[i].snap.Header().Model.CheckQueries(q.Model); err != nil {
 			return 0, fmt.Errorf("%w: %w", ErrQuery, err)
 		}
 	}

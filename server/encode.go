@@ -145,6 +145,18 @@ func (s *Server) madeBy() *storage.Model {
 	return &storage.Model{Name: c.Dir, Fingerprint: c.Fingerprint, Precision: c.Precision}
 }
 
+// askedBy is madeBy of queries, which may be for what a model near it has made.
+func (s *Server) askedBy() *storage.Model {
+	m := s.madeBy()
+	if m == nil {
+		return nil
+	}
+	e, _ := s.encoder()
+	asking := *m
+	asking.Near = e.Config().Near
+	return &asking
+}
+
 func whereOf(role encode.Role, i int) Where {
 	if role == encode.Query {
 		return Where{Query: &i}

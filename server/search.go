@@ -195,9 +195,9 @@ func searchTexts(q *request, in *searchTextIn, filtered bool) (searchOut, error)
 	if err != nil {
 		return searchOut{}, err
 	}
-	tasks := make([]task, len(texts))
+	tasks, model := make([]task, len(texts)), q.s.askedBy()
 	for i, m := range matrices {
-		tasks[i] = task{search.Query{Vectors: m.Data, Dim: m.Dim, Model: q.s.madeBy()}, texts[i], in.Queries[i].restriction}
+		tasks[i] = task{search.Query{Vectors: m.Data, Dim: m.Dim, Model: model}, texts[i], in.Queries[i].restriction}
 	}
 	return q.search(tasks, &in.common, filtered)
 }

@@ -22,6 +22,9 @@ type Model struct {
 	// same vectors again, in the words of what encodes: nothing here reads them.
 	Precision string `json:"precision,omitempty"`
 	Settings  string `json:"settings,omitempty"`
+	// Near is, of what made queries, the fingerprint of a model whose vectors agree with
+	// these within what is of no matter to a search: the same one in another precision.
+	Near string `json:"near,omitempty"`
 }
 
 func (m Model) String() string {
@@ -51,6 +54,14 @@ func (m *Model) Check(other *Model) error {
 	return fmt.Errorf("%w: %v, the index has %v", ErrModel, other, m)
 }
 
+// CheckQueries is Check of what made queries, which may be near the model.
+func (m *Model) CheckQueries(other *Model) error {
+	if m != nil && other != nil && other.Near != "" && m.Fingerprint == other.Near {
+		return nil
+	}
+	return m.Check(other)
+}
+
 // maxModel bounds the bytes of each part.
 const maxModel = 4096
 
@@ -63,7 +74,7 @@ func (m *Model) Validate() error {
 		return errors.New("a model without name and fingerprint")
 	}
 	for _, part := range []struct{ what, s string }{
-		{"name", m.Name}, {"fingerprint", m.Fingerprint}, {"precision", m.Precision}, {"settings", m.Settings},
+		{"name", m.Name}, {"fingerprint", m.Fingerprint}, {"precision", m.Precision}, {"settings", m.Settings}, {"near", m.Near},
 	} {
 		if len(part.s) > maxModel || !utf8.ValidString(part.s) {
 			return fmt.Errorf("a model's %s of %d bytes: at most %d of UTF-8 are possible", part.what, len(part.s), maxModel)

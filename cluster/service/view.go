@@ -70,7 +70,7 @@ func (v *view) Check(q *search.Query) error {
 	if q.Dim != 0 && q.Dim != v.d.Dim || len(q.Vectors) == 0 || len(q.Vectors)%v.d.Dim != 0 {
 		return fmt.Errorf("%w: %d values of dimension %d; the collection has %d", search.ErrQuery, len(q.Vectors), q.Dim, v.d.Dim)
 	}
-	return v.d.Model.Check(q.Model)
+	return v.d.Model.CheckQueries(q.Model)
 }
 
 // Explain implements [collection.Explainer].

@@ -6,6 +6,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+
+	"github.com/plaid-ir/plaid/kernels/transformer"
 )
 
 // Engine computes the vectors of token ids. It is safe for concurrent use.
@@ -27,9 +29,9 @@ type Engine interface {
 // Errors of engines; test with errors.Is.
 var (
 	// ErrBatch: ids or offsets that no text can have.
-	ErrBatch = errors.New("unusable batch")
+	ErrBatch = transformer.ErrBatch
 	// ErrNotFinite: a vector came out as infinite or NaN.
-	ErrNotFinite = errors.New("vector is not finite")
+	ErrNotFinite = transformer.ErrNotFinite
 	// ErrBackend: no backend of that name, or options that are another one's.
 	ErrBackend = errors.New("unusable backend")
 	// ErrNotBuiltIn: the program was built without the backend, or for a platform
@@ -65,51 +67,5 @@ func (e *LibraryError) Error() string {
 // Unwrap gives the kind and the cause.
 func (e *LibraryError) Unwrap() []error { return []error{ErrLibrary, e.Err} }
 
-// Batch is texts as token ids, one after the other: text i is
-// IDs[Offsets[i]:Offsets[i+1]], and may be empty.
-type Batch struct {
-	IDs     []int32
-	Offsets []int
-	// Attended, where it is not nil, says for each text how many of its tokens,
-	// from the first on, are attended to: one at least, and less than all where a
-	// query is filled up with mask tokens that get vectors but give nothing.
-	Attended []int
-}
-
-// Texts is their number.
-func (b *Batch) Texts() int { return max(len(b.Offsets)-1, 0) }
-
-// Length is the number of ids of text i.
-func (b *Batch) Length(i int) int { return b.Offsets[i+1] - b.Offsets[i] }
-
-// Attends is the number of ids of text i that are attended to.
-func (b *Batch) Attends(i int) int {
-	if b.Attended != nil {
-		return b.Attended[i]
-	}
-	return b.Length(i)
-}
-
-// Check holds a batch against what it has to be, and against room for so many
-// values of vectors. Errors: [ErrBatch].
-func (b *Batch) Check(room, dim int) error {
-	n := len(b.Offsets)
-	if n == 0 || b.Offsets[0] != 0 || b.Offsets[n-1] != len(b.IDs) {
-		return fmt.Errorf("%w: offsets do not span the %d ids", ErrBatch, len(b.IDs))
-	}
-	if b.Attended != nil && len(b.Attended) != n-1 {
-		return fmt.Errorf("%w: %d texts, but lengths attended of %d", ErrBatch, n-1, len(b.Attended))
-	}
-	if room != len(b.IDs)*dim {
-		return fmt.Errorf("%w: room for %d values, not the %d × %d of %d ids", ErrBatch, room, len(b.IDs), dim, len(b.IDs))
-	}
-	for i := range n - 1 {
-		switch a, length := b.Attends(i), b.Length(i); {
-		case length < 0:
-			return fmt.Errorf("%w: text %d ends before it begins", ErrBatch, i)
-		case a < min(1, length) || a > length:
-			return fmt.Errorf("%w: text %d attends to %d of %d tokens", ErrBatch, i, a, length)
-		}
-	}
-	return nil
-}
+// Batch is texts as token ids, one after the other.
+type Batch = transformer.Batch

@@ -149,15 +149,15 @@ func ReadOverride(path string) (*Override, error) {
 // Fingerprint is a SHA-256 of all that vectors depend on: the files of weights,
 // the tokenizer, the settings, and the precision that they are computed in.
 func (c *Config) Fingerprint(precision string) (string, error) {
-	h := sha256.New()
-	put := func(b []byte) {
-		h.Write(binary.LittleEndian.AppendUint64(nil, uint64(len(b))))
-		h.Write(b)
+	all, err := c.Fingerprints(precision)
+	if err != nil {
+		return "", err
 	}
-	put([]byte("plaid model 1"))
-	put([]byte(precision))
-	sum := c.Tokenizer.Fingerprint()
-	put(sum[:])
+	return all[0], nil
+}
+
+// Fingerprints are those in several precisions; the files are read once.
+func (c *Config) Fingerprints(precisions ...string) ([]string, error) {
 	same := *c // without what does not change vectors
 	same.Dir, same.Origin, same.Warnings, same.Weights = "", nil, nil, nil
 	if c.IsONNX() {
@@ -171,17 +171,27 @@ func (c *Config) Fingerprint(precision string) (string, error) {
 	}
 	b, err := json.Marshal(same)
 	if err != nil {
-		return "", fmt.Errorf("fingerprint: %w", err)
+		return nil, fmt.Errorf("fingerprint: %w", err)
 	}
-	put(b)
+	tokenizer := c.Tokenizer.Fingerprint()
+	parts := [][]byte{tokenizer[:], b}
 	for _, path := range files {
 		sum, err := hashFile(path)
 		if err != nil {
-			return "", &ModelError{path, "", pathless(err)}
+			return nil, &ModelError{path, "", pathless(err)}
 		}
-		put(sum)
+		parts = append(parts, sum)
 	}
-	return hex.EncodeToString(h.Sum(nil)), nil
+	all := make([]string, len(precisions))
+	for i, precision := range precisions {
+		h := sha256.New()
+		for _, b := range append([][]byte{[]byte("plaid model 1"), []byte(precision)}, parts...) {
+			h.Write(binary.LittleEndian.AppendUint64(nil, uint64(len(b))))
+			h.Write(b)
+		}
+		all[i] = hex.EncodeToString(h.Sum(nil))
+	}
+	return all, nil
 }
 
 func hashFile(path string) ([]byte, error) {

@@ -25,7 +25,8 @@ func (m *Model) attention(sc *scratch, y *layer) {
 	for _, t := range sc.texts {
 		rows := sc.qkv[t.first*ld:]
 		if y.angles != nil {
-			y.angles.apply(m.loops, rows, ld, t.n, 2*m.config.Heads) // queries and keys
+			a := y.angles
+			m.loops.rotate(rows, ld, t.n, 2*m.config.Heads, a.Half, a.Cos, a.Sin) // queries and keys
 		}
 		for head := range m.config.Heads {
 			m.packKeys(sc, rows[h+head*d:], ld, t.attended, d)

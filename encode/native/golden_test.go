@@ -44,8 +44,8 @@ func nano(t testing.TB) (Config, *Weights) {
 	require.NoError(t, err)
 	t.Cleanup(func() { s.Close() })
 	get := func(name string) []float32 { return floatsOf(t, s, name) }
-	norm := func(name string) Norm { return Norm{get(name + ".weight"), get(name + ".bias")} }
-	linear := func(name string) Linear { return Linear{get(name + ".weight"), get(name + ".bias")} }
+	norm := func(name string) Norm { return Norm{Gamma: get(name + ".weight"), Beta: get(name + ".bias")} }
+	linear := func(name string) Linear { return Linear{Weight: get(name + ".weight"), Bias: get(name + ".bias")} }
 	c := Config{Family: BERT, Hidden: 192, Heads: 6, Intermediate: 768, MaxPositions: 512, Epsilon: 1e-12}
 	w := &Weights{
 		Words:     get("bert.embeddings.word_embeddings.weight"),

@@ -120,7 +120,7 @@ func tiny(f Family) (Config, *Weights) {
 		c.Epsilon, c.GlobalEvery, c.Window, c.GlobalTheta, c.LocalTheta = 1e-5, 3, 16, 160000, 10000
 	}
 	return c, random(&c, 4, 50,
-		Dense{In: 64, Out: 90, Linear: Linear{tensor("head0", 0.25, 0, 90, 64), tensor("head0.bias", 0.25, 0, 90)},
+		Dense{In: 64, Out: 90, Linear: Linear{Weight: tensor("head0", 0.25, 0, 90, 64), Bias: tensor("head0.bias", 0.25, 0, 90)},
 			Activation: GELU, Residual: true, ResidualWeight: tensor("head0.residual", 0.25, 0, 90, 64)},
 		Dense{In: 90, Out: 40, Linear: Linear{Weight: tensor("head1", 0.25, 0, 40, 90)}, Activation: Tanh},
 		Dense{In: 40, Out: 40, Linear: Linear{Weight: tensor("head2", 0.25, 0, 40, 40)}, Residual: true})

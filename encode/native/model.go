@@ -9,6 +9,7 @@ import (
 	"github.com/plaid-ir/plaid/encode/engine"
 	"github.com/plaid-ir/plaid/encode/native/internal/plain"
 	"github.com/plaid-ir/plaid/internal/fma"
+	"github.com/plaid-ir/plaid/kernels/transformer"
 )
 
 // Model is an encoder, safe for concurrent use.
@@ -24,7 +25,7 @@ type Model struct {
 	final            Norm
 	heads            []head
 	// rotary angles, of layers with global and with local attention
-	global, local *rotary
+	global, local *transformer.Rotary
 	pool          sync.Pool // of *scratch
 }
 
@@ -33,7 +34,7 @@ type layer struct {
 	attentionNorm, feedForwardNorm Norm
 	qkv, output, up, down          *matrix
 	window                         int // how far tokens attend; 0: everywhere
-	angles                         *rotary
+	angles                         *transformer.Rotary
 }
 
 // head is a Dense with packed weights.
@@ -44,10 +45,10 @@ type head struct {
 
 // New checks the weights and packs them for the tier.
 func New(c Config, w *Weights, o Options) (*Model, error) {
-	if err := c.validate(); err != nil {
+	if err := c.Check(); err != nil {
 		return nil, fmt.Errorf("encoder: %w", err)
 	}
-	if err := w.validate(&c); err != nil {
+	if err := w.Check(&c); err != nil {
 		return nil, fmt.Errorf("encoder: %w", err)
 	}
 	if o.Precision != F32 && o.Precision != Int8 {
@@ -69,7 +70,7 @@ func New(c Config, w *Weights, o Options) (*Model, error) {
 	m.norm, m.final = whole(w.Norm), whole(w.Final)
 	if c.Family == ModernBERT {
 		half := c.Hidden / c.Heads / 2
-		m.global, m.local = newRotary(c.GlobalTheta, half, c.MaxPositions), newRotary(c.LocalTheta, half, c.MaxPositions)
+		m.global, m.local = transformer.NewRotary(c.GlobalTheta, half, c.MaxPositions), transformer.NewRotary(c.LocalTheta, half, c.MaxPositions)
 	}
 	for i, x := range w.Layers {
 		y := layer{
@@ -113,27 +114,6 @@ func (m *Model) Workers() int { return 0 }
 // Close implements [engine.Engine]. There is nothing to give back.
 func (m *Model) Close() error { return nil }
 
-func (m *Model) validate(dst []float32, b *engine.Batch) error {
-	if err := b.Check(len(dst), m.dim); err != nil {
-		return err
-	}
-	for i := range b.Texts() {
-		switch a, length := b.Attends(i), b.Length(i); {
-		case length > m.config.MaxPositions:
-			return fmt.Errorf("%w: text %d has %d tokens, more than the model's %d", engine.ErrBatch, i, length, m.config.MaxPositions)
-		case m.local != nil && length-a > m.config.Window/2:
-			return fmt.Errorf("%w: text %d attends to %d of %d tokens, none of which its last ones reach in a window of %d",
-				engine.ErrBatch, i, a, length, m.config.Window)
-		}
-	}
-	for i, id := range b.IDs {
-		if id < 0 || int(id) >= m.vocab {
-			return fmt.Errorf("%w: id %d at %d is not in the vocabulary of %d", engine.ErrBatch, id, i, m.vocab)
-		}
-	}
-	return nil
-}
-
 // chunkTokens is how many tokens go through a layer together, unless one text
 // alone has more: enough to read weights seldom, and little enough that
 // activations stay in the caches.
@@ -141,7 +121,7 @@ const chunkTokens = 512
 
 // Encode writes the unit vectors of all tokens of a batch, Dim values each.
 func (m *Model) Encode(ctx context.Context, dst []float32, b engine.Batch) error {
-	if err := m.validate(dst, &b); err != nil {
+	if err := m.config.CheckBatch(&b, len(dst), m.dim, m.vocab); err != nil {
 		return fmt.Errorf("encoder: %w", err)
 	}
 	sc := m.pool.Get().(*scratch)

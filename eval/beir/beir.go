@@ -13,6 +13,7 @@ import (
 
 	"github.com/plaid-ir/plaid/eval"
 	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/search"
 	"github.com/plaid-ir/plaid/search/quality"
 	"github.com/plaid-ir/plaid/storage"
@@ -41,6 +42,10 @@ type Options struct {
 	Search   search.Options
 	Measures []eval.Measure // none: nDCG@10, R@100, RR@10, AP, Success@5
 	Eval     eval.Options
+	// Device, where set, is what searches, with the index on it as Attach says. Build has
+	// that of the build.
+	Device   kernels.Device
+	Attach   kernels.AttachOptions
 	Threads  int // of building and searching; 0: one a processor
 	Progress func(index.Progress)
 }
@@ -268,7 +273,7 @@ func (r *Report) search(ctx context.Context, ix *index.Index, in *Vectors, qrels
 	}
 	start := time.Now()
 	o.Search.K = r.K
-	engine, err := search.NewAt(ctx, snap, &search.EngineOptions{Threads: o.Threads, Logger: o.Open.Logger})
+	engine, err := search.NewAt(ctx, snap, &search.EngineOptions{Threads: o.Threads, Device: o.Device, Attach: o.Attach, Logger: o.Open.Logger})
 	if err != nil {
 		return err
 	}

@@ -13,6 +13,7 @@
 //	internal/compressed   the search of compressed tokens
 //	internal/nearest      nearest centroids, for builds
 //	internal/dense        scores and gradients of plain token vectors
+//	internal/encoder      text encoders: ids to token vectors
 //	internal/runtime      the queue, the goroutine, memory and device code of a device
 //	internal/driver       libcuda, without cgo
 //
@@ -49,9 +50,11 @@ import (
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/compressed"
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/dense"
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/driver"
+	"github.com/plaid-ir/plaid/kernels/cuda/internal/encoder"
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/nearest"
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/runtime"
 	"github.com/plaid-ir/plaid/kernels/maxsim"
+	"github.com/plaid-ir/plaid/kernels/transformer"
 )
 
 // Errors of this package, and of what its devices do; test with errors.Is.
@@ -147,6 +150,11 @@ func (d *Device) Builder(cpu kernels.Backend) kernels.Builder { return nearest.N
 
 // MaxSim returns a backend for plain token vectors; see [maxsim.On].
 func (d *Device) MaxSim() (maxsim.Backend, error) { return dense.New(d.dev), nil }
+
+// Transformer brings a text encoder to the device; see [transformer.On].
+func (d *Device) Transformer(ctx context.Context, c transformer.Config, w *transformer.Weights, o transformer.Options) (transformer.Model, error) {
+	return encoder.New(ctx, d.dev, c, w, o)
+}
 
 // Close answers what waits with [kernels.ErrDeviceClosed] and frees everything.
 // It may be called more than once.

@@ -60,7 +60,7 @@ func Run(ctx context.Context, c *Config, log io.Writer, environ []string, ready 
 		}
 		return nil
 	})
-	collections, err := c.open(ctx, o, logger, closing)
+	collections, onDevice, err := c.open(ctx, o, logger, closing)
 	if err != nil {
 		return err
 	}
@@ -74,7 +74,7 @@ func Run(ctx context.Context, c *Config, log io.Writer, environ []string, ready 
 		return err
 	}
 	serving.Handler = below(c.BasePath, withTools(s, o.Version))
-	err = c.withModel(ctx, s, logger, closing, func(ctx context.Context) error {
+	err = c.withModel(ctx, s, onDevice, logger, closing, func(ctx context.Context) error {
 		c.warn(l, o.Tokens != nil, logger)
 		logger.Info("serving", "address", address(l, c), "data", collections.Place(), "indexes", len(collections.Names()), "model", c.modelName(), "version", o.Version)
 		if ready != nil {
@@ -96,7 +96,7 @@ func Local(ctx context.Context, c *Config, log io.Writer, environ []string, do f
 		return err
 	}
 	o.Tokens = nil // whoever has the process has its files
-	collections, err := c.open(ctx, o, logger, closing)
+	collections, onDevice, err := c.open(ctx, o, logger, closing)
 	if err != nil {
 		return err
 	}
@@ -104,8 +104,11 @@ func Local(ctx context.Context, c *Config, log io.Writer, environ []string, do f
 	if err != nil {
 		return err
 	}
-	if c.encodes() { // before anything is asked, unlike Run
-		e, err := c.openModel(ctx, logger)
+	switch {
+	case onDevice != nil:
+		s.SetEncoder(*onDevice)
+	case c.encodes(): // before anything is asked, unlike Run
+		e, err := c.openModel(ctx, logger, nil)
 		if err != nil {
 			return fmt.Errorf("model: %w", err)
 		}
@@ -150,10 +153,13 @@ func (c *Config) options(ctx context.Context, environ []string, logger *slog.Log
 }
 
 // withModel calls do while the model is loaded beside it, and ends do if that fails.
-func (c *Config) withModel(ctx context.Context, s *server.Server, logger *slog.Logger, closing *closers, do func(context.Context) error) error {
+func (c *Config) withModel(ctx context.Context, s *server.Server, onDevice *made, logger *slog.Logger, closing *closers, do func(context.Context) error) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	if c.encodes() {
+	switch {
+	case onDevice != nil:
+		s.SetEncoder(*onDevice)
+	case c.encodes():
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
@@ -180,34 +186,39 @@ func withTools(s *server.Server, version string) http.Handler {
 	})
 }
 
-// open opens the indexes, and completes the options of the service with what they are.
-func (c *Config) open(ctx context.Context, o *server.Options, logger *slog.Logger, closing *closers) (collection.Set, error) {
+// open opens the indexes, and completes the options of the service with what they are. On
+// a device the model comes first, and what it leaves of the memory is for the indexes;
+// else it is nil here, and loaded while the service answers what needs none.
+func (c *Config) open(ctx context.Context, o *server.Options, logger *slog.Logger, closing *closers) (collection.Set, *made, error) {
 	if asked, err := c.elsewhere(); err != nil {
-		return nil, err
+		return nil, nil, err
 	} else if asked {
 		collections, end, err := c.Elsewhere.Open(ctx, c, logger)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		closing.add(end)
-		return collections, nil
+		return collections, nil, nil
 	}
 	device, note, err := kernels.OpenDevice(ctx, c.Device)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if note != "" {
 		logger.Info(note)
 	}
+	var model *made
 	so := &store.Options{Threads: c.Threads, Memory: c.Memory, Device: device, Bound: c.Bound, Backend: c.Backend, LockTimeout: c.LockTimeout, Logger: logger, Derive: store.DeriveKeywords(logger), Queue: store.QueueLimits{Documents: c.QueueDocuments, Bytes: c.QueueBytes}}
 	if device != nil {
 		closing.add(device.Close)
-		so.Attach.Memory = c.DeviceMemory
+		if model, so.Attach.Memory, err = c.encoderOn(ctx, device, logger, closing); err != nil {
+			return nil, nil, err
+		}
 		o.Device = device.Info().Name
 	}
 	st, err := store.Open(ctx, c.Data, so)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	closing.add(func() error {
 		drain, cancel := context.WithTimeout(context.Background(), c.DrainTimeout)
@@ -217,13 +228,13 @@ func (c *Config) open(ctx context.Context, o *server.Options, logger *slog.Logge
 	if o.UploadDir == "" {
 		o.UploadDir = filepath.Join(c.Data, ".uploads")
 		if err := os.RemoveAll(o.UploadDir); err != nil { // what a service that was killed has left
-			return nil, err
+			return nil, nil, err
 		}
 		if err := os.MkdirAll(o.UploadDir, 0o777); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 	}
-	return st.Set(), nil
+	return st.Set(), model, nil
 }
 
 // closers are closed in the order opposite to that in which they were added.

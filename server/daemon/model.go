@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"runtime/debug"
 	"strconv"
 	"strings"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/plaid-ir/plaid/encode"
 	"github.com/plaid-ir/plaid/internal/cli/flags"
+	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/server"
 	"github.com/plaid-ir/plaid/storage"
 )
@@ -52,7 +54,7 @@ func (c *Config) loadModel(ctx context.Context, s *server.Server, log *slog.Logg
 		}
 	}()
 	began := time.Now()
-	e, err := c.openModel(ctx, log)
+	e, err := c.openModel(ctx, log, nil)
 	if err != nil {
 		failed(fmt.Errorf("model: %w", err))
 		return
@@ -62,8 +64,38 @@ func (c *Config) loadModel(ctx context.Context, s *server.Server, log *slog.Logg
 	log.Info("model loaded", "model", c.modelName(), "dim", e.Dim(), "took", time.Since(began))
 }
 
+// encoderOn opens the model on a device, if there is one and texts are to be encoded there,
+// and says how much of the device's memory indexes may take beside it; 0: what is free.
+func (c *Config) encoderOn(ctx context.Context, device kernels.Device, log *slog.Logger, closing *closers) (*made, int64, error) {
+	if !c.encodes() {
+		return nil, c.DeviceMemory, nil
+	}
+	began := time.Now()
+	e, err := c.openModel(ctx, log, func(context.Context) (flags.OpenedDevice, error) {
+		return flags.OpenedDevice{
+			Device: device, Memory: c.DeviceMemory, Auto: cmp.Or(c.Device, os.Getenv(kernels.EnvDevice)) == kernels.AutoDevice,
+			Note: func(format string, args ...any) { log.Info(fmt.Sprintf(format, args...)) },
+		}, nil
+	})
+	if err != nil {
+		return nil, 0, fmt.Errorf("model: %w", err)
+	}
+	closing.add(e.Close)
+	left := c.DeviceMemory
+	log.Info("model loaded", "model", c.modelName(), "dim", e.Dim(), "backend", e.Config().Backend, "took", time.Since(began))
+	if d := e.Config().Device; d != nil {
+		log.Info("model on device", "device", d.Device.Name, "precision", d.Precision, "weights", d.Weights, "batches", d.Batches, "tokens", d.Tokens)
+		if left > 0 {
+			if left -= d.Weights + d.Batches; left <= 0 {
+				return nil, 0, fmt.Errorf("%w: device memory of %d bytes: the model and its batches take %d, nothing is left for indexes", kernels.ErrUnavailable, c.DeviceMemory, d.Weights+d.Batches)
+			}
+		}
+	}
+	return &e, left, nil
+}
+
 // openModel opens it as commands do that have the same flags.
-func (c *Config) openModel(ctx context.Context, log *slog.Logger) (_ made, err error) {
+func (c *Config) openModel(ctx context.Context, log *slog.Logger, on flags.DeviceOpener) (_ made, err error) {
 	var f flags.Encoder
 	set := pflag.NewFlagSet("model", pflag.ContinueOnError)
 	f.RegisterDocuments(set)
@@ -92,7 +124,7 @@ func (c *Config) openModel(ctx context.Context, log *slog.Logger) (_ made, err e
 		return made{}, err
 	}
 	o.QueryLength, o.BatchWait = c.QueryLength, c.ModelWait
-	e, err := encode.OpenContext(ctx, dir, o)
+	e, err := f.OpenWith(ctx, dir, o, on)
 	if err != nil {
 		return made{}, err
 	}

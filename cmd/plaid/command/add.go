@@ -52,6 +52,7 @@ documents in one step; if one fails, those before it have theirs.`,
 	in.register(f)
 	in.registerStored(f)
 	in.encoder.RegisterAny(f)
+	in.device.RegisterEncoding(f)
 	work.Register(f)
 	names.register(f)
 	f.BoolVar(&replace, "replace", false, "replace documents that have the same id")
@@ -80,7 +81,7 @@ func (a *app) add(ctx context.Context, names *indexes, path string, in *input, w
 	err := a.openSearched(ctx, names, path, func(x *searched) (err error) {
 		snap := x.snap
 		var m *storage.Model
-		if s.encoder, m, err = a.openEncoder(ctx, &in.encoder, snap.Header().Model, snap.Path(), work.Threads); err != nil {
+		if s.encoder, m, err = a.openEncoder(ctx, &in.encoder, snap.Path(), flags.Opening{Of: snap.Header().Model, Threads: work.Threads, On: a.on(&in.device)}); err != nil {
 			return err
 		}
 		if d := s.encoder.Dim(); d != snap.Dim() {

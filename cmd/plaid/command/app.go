@@ -168,7 +168,8 @@ func (a *app) command(fn func(ctx context.Context, args []string) error) func(*c
 		if err := a.checkBackend(); err != nil {
 			return err
 		}
-		return fn(cmd.Context(), args)
+		err := fn(cmd.Context(), args)
+		return errors.Join(err, a.closeDevices())
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/internal/cli/flags"
 	"github.com/plaid-ir/plaid/internal/cli/out"
+	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/search"
 )
 
@@ -63,6 +64,7 @@ in it, and flags of a build that it contradicts are an error; a new one is kept.
 	f.StringVar(&run, "run", "", "write the results as a TREC run to `FILE`")
 	format.Register(cmd, "results", "table", "json")
 	work.Register(f)
+	in.device.RegisterSearch(f)
 	cmd.RunE = a.command(func(ctx context.Context, args []string) (err error) {
 		in.dir = args[0]
 		if err := in.check(); err != nil {
@@ -116,10 +118,16 @@ func (a *app) beir(ctx context.Context, in *beirInput, run, format string, work 
 	defer work.Limit()()
 	var r *beir.Report
 	err = in.open(ctx, &o, func(v beir.Vectors) error {
-		return a.locked(ctx, func(wait time.Duration) (err error) {
-			o.Build.LockTimeout, o.Open.LockTimeout = wait, wait
-			r, err = beir.Run(ctx, in.dir, v, o)
-			return err
+		return a.openDevice(ctx, &in.device, func(d kernels.Device) (err error) {
+			if o.Attach.Memory, err = a.attachable(&in.device); err != nil {
+				return err
+			}
+			o.Device, o.Build.Device = d, d
+			return a.locked(ctx, func(wait time.Duration) (err error) {
+				o.Build.LockTimeout, o.Open.LockTimeout = wait, wait
+				r, err = beir.Run(ctx, in.dir, v, o)
+				return err
+			})
 		})
 	})
 	if err != nil {

@@ -22,6 +22,7 @@ type beirInput struct {
 	dir            string
 	vectors, spool string
 	encoder        flags.Encoder
+	device         flags.Device
 	encoded        *textsReport // nil if nothing was encoded
 }
 
@@ -52,7 +53,7 @@ func (c *beirInput) open(ctx context.Context, o *beir.Options, use func(beir.Vec
 	if err != nil {
 		return err
 	}
-	enc, model, err := c.encoder.Open(ctx, nil, o.Threads, c.app.logger())
+	enc, model, err := c.app.openEncoder(ctx, &c.encoder, "", flags.Opening{Threads: o.Threads, On: c.app.on(&c.device)})
 	if err != nil {
 		return err
 	}

@@ -34,6 +34,7 @@ type benchFlags struct {
 	warmup, repeat     int
 	format             flags.Format
 	jsonFile, csv, svg string
+	device             flags.Device
 }
 
 func (b *benchFlags) register(f *pflag.FlagSet) {
@@ -42,6 +43,7 @@ func (b *benchFlags) register(f *pflag.FlagSet) {
 	b.judging.RegisterFor(f, judgeMeasure)
 	b.efforts.Register(f)
 	flags.Threads(f, &b.threads, 1)
+	b.device.RegisterSearch(f)
 	f.Var(flags.Int(&b.warmup, 10, 0), "warmup", "queries before the clock runs, for each setting")
 	f.Var(flags.Int(&b.repeat, 1, 1), "repeat", "passes over the queries")
 	f.StringVar(&b.jsonFile, "json-file", "", "write the results as JSON to `FILE` too")
@@ -96,7 +98,7 @@ func (a *app) bench(ctx context.Context, names *indexes, path string, b *benchFl
 	if err != nil {
 		return err
 	}
-	return a.measure(ctx, names, path, &b.queries, b.threads, func(e searcher, x *searched, set *querySet) error {
+	return a.measure(ctx, names, path, &b.queries, b.threads, &b.device, &b.device, func(e searcher, x *searched, set *querySet) error {
 		snap := x.snap
 		o := quality.SweepOptions{K: b.k, Warmup: b.warmup, Repeat: b.repeat, Progress: a.progress()}
 		if b.warmup == 0 {

@@ -1,30 +1,82 @@
 package command
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"os"
 
 	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/internal/cli/flags"
+	"github.com/plaid-ir/plaid/internal/cli/out"
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/search"
 )
 
-// openDevice opens a device and hands it to use; nil for the processor.
-func (op *opener) openDevice(ctx context.Context, d *flags.Device, use func(kernels.Device) error) (err error) {
-	dev, note, err := kernels.OpenDevice(ctx, d.Name)
-	if err != nil {
-		return err
+// openDevice opens a device, unless the command has done so, and hands it to use; nil for
+// the processor. It is closed when the command ends.
+func (op *opener) openDevice(ctx context.Context, d *flags.Device, use func(kernels.Device) error) error {
+	dev, ok := op.devices[d.Name]
+	if !ok {
+		var note string
+		var err error
+		if dev, note, err = kernels.OpenDevice(ctx, d.Name); err != nil {
+			return err
+		}
+		if op.devices == nil {
+			op.devices = map[string]kernels.Device{}
+		}
+		op.devices[d.Name] = dev
+		if note != "" {
+			op.note("%s", note)
+		}
 	}
-	if note != "" && !op.quiet {
-		fmt.Fprintf(op.console, "plaid: %s\n", note)
-	}
-	if dev == nil {
-		return use(nil)
-	}
-	defer func() { err = errors.Join(err, dev.Close()) }()
 	return use(dev)
+}
+
+// note tells what was decided for who runs the command.
+func (op *opener) note(format string, args ...any) {
+	if !op.quiet {
+		fmt.Fprintf(op.console, "plaid: "+format+"\n", args...)
+	}
+}
+
+// closeDevices closes what the command has opened.
+func (op *opener) closeDevices() error {
+	var errs []error
+	for _, d := range op.devices {
+		if d != nil {
+			errs = append(errs, d.Close())
+		}
+	}
+	op.devices = nil
+	return errors.Join(errs...)
+}
+
+// on is how an encoder gets the device that flags name.
+func (op *opener) on(d *flags.Device) flags.DeviceOpener {
+	return func(ctx context.Context) (opened flags.OpenedDevice, err error) {
+		opened = flags.OpenedDevice{Memory: d.Memory, Auto: cmp.Or(d.Name, os.Getenv(kernels.EnvDevice)) == kernels.AutoDevice, Note: op.note}
+		err = op.openDevice(ctx, d, func(dev kernels.Device) error {
+			opened.Device = dev
+			return nil
+		})
+		return opened, err
+	}
+}
+
+// attachable is how much of a device's memory an index may take, of that which a flag
+// allows, beside an encoder that is there; 0: what is free.
+func (op *opener) attachable(d *flags.Device) (int64, error) {
+	if d.Memory == 0 {
+		return 0, nil
+	}
+	left := d.Memory - op.encoding
+	if left <= 0 {
+		return 0, fmt.Errorf("--device-memory of %s: the model and its batches take %s, nothing is left for the index", out.Bytes(d.Memory), out.Bytes(op.encoding))
+	}
+	return left, nil
 }
 
 // withEngine makes an engine for a snapshot, on a device if there are flags that
@@ -35,7 +87,11 @@ func (op *opener) withEngine(ctx context.Context, snap *index.Snapshot, o search
 		return op.useEngine(ctx, snap, &o, use)
 	}
 	return op.openDevice(ctx, d, func(dev kernels.Device) error {
-		o.Device, o.Attach.Memory = dev, d.Memory
+		memory, err := op.attachable(d)
+		if err != nil {
+			return err
+		}
+		o.Device, o.Attach.Memory = dev, memory
 		return op.useEngine(ctx, snap, &o, use)
 	})
 }

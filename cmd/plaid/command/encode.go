@@ -30,6 +30,7 @@ type encoding struct {
 	app     *app
 	texts   flags.Texts
 	encoder flags.Encoder
+	device  flags.Device
 	threads int
 	dir     string // of the output
 	queries bool
@@ -74,6 +75,7 @@ ids are compared with it.`,
 	f.Var(flags.Int(&e.pool, 1, 1), "pool", "keep one token vector for so many of a document, each the mean of similar ones (1: all)")
 	f.BoolVar(&e.float32, "float32", false, "write float32, not float16")
 	flags.Threads(f, &e.threads, 0)
+	e.device.RegisterEncoding(f)
 	f.BoolVar(&e.force, "force", false, "replace files that are there")
 	f.Bool("json", false, "print the report as JSON")
 	cmd.RunE = a.command(func(ctx context.Context, args []string) error {
@@ -109,7 +111,7 @@ const payloadFile = "payload.jsonl"
 func (e *encoding) file(name string) string { return filepath.Join(e.dir, name) }
 
 func (e *encoding) run(ctx context.Context) (err error) {
-	enc, model, err := e.encoder.Open(ctx, nil, e.threads, e.app.logger())
+	enc, model, err := e.app.openEncoder(ctx, &e.encoder, "", flags.Opening{Threads: e.threads, On: e.app.on(&e.device)})
 	if err != nil {
 		return err
 	}

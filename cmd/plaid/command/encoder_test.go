@@ -109,7 +109,7 @@ func TestServerEncodes(t *testing.T) {
 		"--precision is for a folder":                 {"--encoder", srv.URL, "--precision", "int8"},
 		`"batch": want KEY=VALUE`:                     {"--encoder", srv.URL, "--encoder-option", "batch"},
 		`"batch=x": strconv`:                          {"--encoder", srv.URL, "--encoder-option", "batch=x"},
-		`"nosuch": there is native, onnxruntime, and`: {"--encoder", "nosuch"},
+		`"nosuch": there is native, device, onnxruntime, and`: {"--encoder", "nosuch"},
 		"has no such option":                          {"--encoder", srv.URL, "--encoder-option", "library=x"},
 		"--encoder native has no such option":         {"--model", nano, "--encoder-option", "api=pylate"},
 		"--encoder onnxruntime has no such option":    {"--model", nano, "--encoder", "onnxruntime", "--encoder-option", "timeout=1s"},

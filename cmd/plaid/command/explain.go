@@ -84,7 +84,7 @@ type explainReport struct {
 
 func (a *app) explain(ctx context.Context, names *indexes, path string, questions []string, s *flags.Search, o search.Options, query, doc string) error {
 	return a.openSearched(ctx, names, path, func(y *searched) (err error) {
-		queries, err := a.openQueries(ctx, &s.Queries, questions, y.snap, s.Threads)
+		queries, err := a.openQueries(ctx, &s.Queries, questions, y.snap, s.Threads, &s.Device)
 		if err != nil {
 			return err
 		}

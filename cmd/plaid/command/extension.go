@@ -154,7 +154,7 @@ func (x App) Search(cmd *cobra.Command, open func(ctx context.Context, name stri
 			return err
 		}
 		defer func() { err = errors.Join(err, searcher.Close()) }()
-		queries, err := a.queriesOf(ctx, &s.Queries, args[1:], s.Threads, func() (*storage.Model, string, error) {
+		queries, err := a.queriesOf(ctx, &s.Queries, args[1:], s.Threads, &s.Device, func() (*storage.Model, string, error) {
 			d, err := searcher.Describe(ctx)
 			if err != nil {
 				return nil, "", err

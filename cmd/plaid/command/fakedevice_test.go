@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"os"
 
+	"github.com/plaid-ir/plaid/encode/native"
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/kernels/kerneltest"
 	"github.com/plaid-ir/plaid/kernels/maxsim"
+	"github.com/plaid-ir/plaid/kernels/transformer"
 )
 
 // Scripts that set PLAID_TEST_DEVICES have devices without hardware: oracle:0
@@ -47,3 +49,21 @@ func (oracleDevices) Open(_ context.Context, ordinal int) (kernels.Device, error
 type scoringDevice struct{ *kerneltest.Device }
 
 func (scoringDevice) MaxSim() (maxsim.Backend, error) { return maxsim.Select("") }
+
+// Transformer runs models as the processor does, and says that it is in half precision.
+func (d scoringDevice) Transformer(_ context.Context, c transformer.Config, w *transformer.Weights, o transformer.Options) (transformer.Model, error) {
+	if o.Memory > 0 && o.Memory < 1<<20 {
+		return nil, fmt.Errorf("out of device memory: a model needs a MiB; there are %d", o.Memory)
+	}
+	m, err := native.New(c, w, native.Options{})
+	return oracleModel{m, d.Info()}, err
+}
+
+type oracleModel struct {
+	*native.Model
+	info kernels.DeviceInfo
+}
+
+func (m oracleModel) About() transformer.About {
+	return transformer.About{Device: m.info, Precision: transformer.F16, Dim: m.Dim(), Tokens: 500, Weights: 1 << 19, Batches: 1 << 19}
+}

@@ -208,7 +208,7 @@ func (a *app) index(ctx context.Context, path string, b *build) error {
 	if o.Like != nil {
 		made = o.Like.Header().Model
 	}
-	enc, m, err := in.encoder.Open(ctx, made, work.Threads, a.logger())
+	enc, m, err := a.openEncoder(ctx, &in.encoder, "", flags.Opening{Of: made, Threads: work.Threads, On: a.on(&b.device)})
 	if err != nil {
 		return err
 	}

@@ -17,6 +17,7 @@ type input struct {
 	texts   flags.Texts
 	encoder flags.Encoder
 	docs    flags.Documents
+	device  flags.Device // of plaid add
 }
 
 // textsHelp is what the help says about texts that are stored.

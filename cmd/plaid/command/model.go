@@ -33,10 +33,13 @@ type modelReport struct {
 		Vocabulary int    `json:"vocabulary"`
 	} `json:"tokenizer"`
 	Bytes int64 `json:"bytes"` // of the weights' files
+	// Speed is what was measured, with --device.
+	Speed *encoderSpeed `json:"speed,omitempty"`
 }
 
 func (a *app) modelCommand() *cobra.Command {
 	var enc flags.Encoder
+	var device flags.Device
 	var tokenize bool
 	var file string
 	cmd := &cobra.Command{
@@ -47,11 +50,15 @@ Read the folder of a late-interaction model as encoding does, weights included,
 and show how it will be used: each value with the file that it comes from, what
 is doubtful, and the fingerprint, which an index keeps.
 
+With --device, also of cpu, say what computes and how much memory that takes there,
+and measure for a few seconds how fast texts are encoded.
+
 With --tokenize, read JSON strings from stdin, one a line, and print the ids of
 each as a JSON array, without the ones that are put around a text; --tokenizer
 does so with a tokenizer.json alone.`,
 		Example: `  plaid model answerai-colbert-small-v1
   plaid model answerai-colbert-small-v1 --precision int8 --json
+  plaid model answerai-colbert-small-v1 --device auto
   plaid model answerai-colbert-small-v1 --tokenize
   plaid model --tokenizer tokenizer.json`,
 	}
@@ -59,6 +66,9 @@ does so with a tokenizer.json alone.`,
 	enc.RegisterFolder(f)
 	enc.RegisterLength(f)
 	f.Lookup("model").Hidden = true // it is the argument
+	device.RegisterEncoding(f)
+	threads := 0
+	flags.Threads(f, &threads, 0)
 	f.BoolVar(&tokenize, "tokenize", false, "print the ids of the JSON strings on stdin")
 	f.StringVar(&file, "tokenizer", "", "tokenize with this tokenizer.json `FILE`; takes no DIR")
 	f.Bool("json", false, "print everything as JSON")
@@ -85,7 +95,7 @@ does so with a tokenizer.json alone.`,
 			}
 			enc.Dir = args[0]
 		}
-		dir, o, err := enc.Options(nil, 1, a.logger())
+		dir, o, err := enc.Options(nil, threads, a.logger())
 		if err != nil {
 			return err
 		}
@@ -96,20 +106,33 @@ does so with a tokenizer.json alone.`,
 			}
 			return a.tokenize(ctx, c.Tokenizer)
 		}
-		return a.describeModel(dir, o)
+		var on flags.DeviceOpener
+		if f.Changed("device") {
+			on = a.on(&device)
+		}
+		e, err := enc.OpenWith(ctx, dir, o, on)
+		if err != nil {
+			return err
+		}
+		return errors.Join(a.describeModel(ctx, e, on != nil), e.Close())
 	})
 	return cmd
 }
 
-func (a *app) describeModel(dir string, o *encode.Options) (err error) {
-	e, err := encode.Open(dir, o)
+// precisions are all that there are, the processor's first.
+var precisions = []string{encode.F32.String(), encode.Int8.String(), encode.F16.String()}
+
+func (a *app) describeModel(ctx context.Context, e *encode.Encoder, measure bool) error {
+	r := modelReport{Config: e.Config(), Precisions: map[string]string{}}
+	all, err := r.Config.Config.Fingerprints(precisions...)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, e.Close()) }()
-	r := modelReport{Config: e.Config(), Precisions: map[string]string{}}
-	for _, p := range []encode.Precision{encode.F32, encode.Int8} {
-		if r.Precisions[p.String()], err = r.Config.Config.Fingerprint(p.String()); err != nil {
+	for i, p := range precisions {
+		r.Precisions[p] = all[i]
+	}
+	if measure {
+		if r.Speed, err = a.measureEncoder(ctx, e); err != nil {
 			return err
 		}
 	}
@@ -138,13 +161,14 @@ func modelText(b *bytes.Buffer, r *modelReport) {
 		out.Plural(k.Heads, "head"), k.Intermediate, out.Plural(k.Positions, "token"))
 	fmt.Fprintf(b, "tokenizer:   %s, %s\n", r.Tokenizer.Kind, out.Plural(r.Tokenizer.Vocabulary, "piece"))
 	fmt.Fprintf(b, "weights:     %s in %s\n", out.Bytes(r.Bytes), out.Plural(len(c.Weights), "file"))
-	for _, p := range []string{encode.F32.String(), encode.Int8.String()} {
+	for _, p := range precisions {
 		used := ""
 		if p == r.Precision {
 			used = " (in use)"
 		}
 		fmt.Fprintf(b, "fingerprint: %s in %s%s\n", r.Precisions[p], p, used)
 	}
+	speedText(b, r)
 	b.WriteByte('\n')
 	t := out.Table{Left: 2}
 	t.Line("SETTING", "VALUE")

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/storage"
 )
 
@@ -14,6 +15,10 @@ type opener struct {
 	stdio
 	lockTimeout time.Duration
 	backend     string
+	// devices are those that the command has opened, by the names that it was given, and
+	// encoding is how much of a device's memory its encoder takes.
+	devices  map[string]kernels.Device
+	encoding int64
 }
 
 // lockStep is how long an attempt to get a lock lasts at most, between looks

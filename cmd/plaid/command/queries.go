@@ -73,8 +73,8 @@ func (q *queries) Close() error {
 
 // openQueries opens the queries for an index. Texts are encoded, by the model that
 // the index names if the flags name none.
-func (a *app) openQueries(ctx context.Context, f *flags.Queries, questions []string, snap *index.Snapshot, threads int) (*queries, error) {
-	q, err := a.queriesOf(ctx, f, questions, threads, func() (*storage.Model, string, error) { return snap.Header().Model, snap.Path(), nil })
+func (a *app) openQueries(ctx context.Context, f *flags.Queries, questions []string, snap *index.Snapshot, threads int, d *flags.Device) (*queries, error) {
+	q, err := a.queriesOf(ctx, f, questions, threads, d, func() (*storage.Model, string, error) { return snap.Header().Model, snap.Path(), nil })
 	if err != nil {
 		return nil, err
 	}
@@ -87,8 +87,9 @@ func (a *app) openQueries(ctx context.Context, f *flags.Queries, questions []str
 	return q, nil
 }
 
-// queriesOf opens the queries for what searched names: its model, and itself.
-func (a *app) queriesOf(ctx context.Context, f *flags.Queries, questions []string, threads int, searched func() (*storage.Model, string, error)) (*queries, error) {
+// queriesOf opens the queries for what searched names: its model, and itself. Texts are
+// encoded on the device that is named.
+func (a *app) queriesOf(ctx context.Context, f *flags.Queries, questions []string, threads int, d *flags.Device, searched func() (*storage.Model, string, error)) (*queries, error) {
 	texts, err := f.AreTexts(questions)
 	if err != nil {
 		return nil, err
@@ -104,7 +105,7 @@ func (a *app) queriesOf(ctx context.Context, f *flags.Queries, questions []strin
 	if err != nil {
 		return nil, err
 	}
-	enc, model, err := a.openEncoder(ctx, &f.Encoder, made, whose, threads)
+	enc, model, err := a.openEncoder(ctx, &f.Encoder, whose, flags.Opening{Of: made, Threads: threads, On: a.on(d), Queries: true})
 	if err != nil {
 		return nil, err
 	}
@@ -122,21 +123,35 @@ func (a *app) queriesOf(ctx context.Context, f *flags.Queries, questions []strin
 // longQuery is more tokens than the queries of any model have that is known.
 const longQuery = 256
 
-// openEncoder opens the model that made the vectors of an index, or that of the flags.
-func (a *app) openEncoder(ctx context.Context, f *flags.Encoder, made *storage.Model, whose string, threads int) (*encode.Encoder, *storage.Model, error) {
-	if !f.Named() && (made == nil || made.Name == "") {
+// openEncoder opens the model that made the vectors of an index, or that of the flags;
+// whose "" is no index.
+func (a *app) openEncoder(ctx context.Context, f *flags.Encoder, whose string, how flags.Opening) (*encode.Encoder, *storage.Model, error) {
+	made := how.Of
+	if whose != "" && !f.Named() && (made == nil || made.Name == "") {
 		return nil, nil, fmt.Errorf("%s does not say which model made its vectors: %w", whose, flags.NoModel())
 	}
-	return f.Open(ctx, made, threads, a.logger())
+	how.Logger = a.logger()
+	e, m, err := f.Open(ctx, how)
+	if err != nil {
+		return nil, nil, err
+	}
+	if d := e.Config().Device; d != nil {
+		a.encoding = d.Weights + d.Batches
+	}
+	if made != nil && made.Fingerprint == m.Near && made.Fingerprint != "" {
+		a.note("queries are encoded in %s, the index in %s: their vectors agree to a cosine of .9999", m.Precision, made.Precision)
+	}
+	return e, m, nil
 }
 
-// measure opens an index, or several, reads all queries and makes a searcher for use.
-func (a *app) measure(ctx context.Context, names *indexes, path string, f *flags.Queries, threads int, use func(searcher, *searched, *querySet) error) error {
+// measure opens an index, or several, reads all queries and makes a searcher for use:
+// on the devices that encode and that search, nil for the processor.
+func (a *app) measure(ctx context.Context, names *indexes, path string, f *flags.Queries, threads int, encodes, searches *flags.Device, use func(searcher, *searched, *querySet) error) error {
 	if _, err := f.AreTexts(nil); err != nil {
 		return err
 	}
 	return a.openSearched(ctx, names, path, func(x *searched) (err error) {
-		queries, err := a.openQueries(ctx, f, nil, x.snap, threads)
+		queries, err := a.openQueries(ctx, f, nil, x.snap, threads, encodes)
 		if err != nil {
 			return err
 		}
@@ -148,7 +163,7 @@ func (a *app) measure(ctx context.Context, names *indexes, path string, f *flags
 		if err != nil {
 			return err
 		}
-		return a.withSearcher(ctx, x, search.EngineOptions{Threads: threads}, nil, func(e searcher) error {
+		return a.withSearcher(ctx, x, search.EngineOptions{Threads: threads}, searches, func(e searcher) error {
 			return set.named(use(e, x, set))
 		})
 	})
@@ -156,7 +171,7 @@ func (a *app) measure(ctx context.Context, names *indexes, path string, f *flags
 
 // checkQueries finds queries that do not fit the index before any is answered.
 func checkQueries(queries *queries, snap *index.Snapshot) error {
-	if err := snap.Header().Model.Check(queries.model); err != nil {
+	if err := snap.Header().Model.CheckQueries(queries.model); err != nil {
 		return fmt.Errorf("%s: %w (--any-model overrules this)", queries.name, err)
 	}
 	if d := queries.Dim(); d != 0 && d != snap.Dim() {

@@ -27,6 +27,7 @@ type recallFlags struct {
 	k         []int
 	threads   int
 	format    flags.Format
+	device    flags.Device
 	perQuery  bool
 }
 
@@ -36,6 +37,7 @@ func (r *recallFlags) register(f *pflag.FlagSet) {
 	r.effort.Register(f)
 	r.originals.RegisterOriginals(f, "measures compression too")
 	flags.Threads(f, &r.threads, 0)
+	r.device.RegisterEncoding(f)
 	f.BoolVar(&r.perQuery, "per-query", false, "print what each query misses, and where it was lost")
 }
 
@@ -81,7 +83,7 @@ is measured on one index.`,
 func (a *app) recall(ctx context.Context, names *indexes, path string, r *recallFlags) error {
 	ks := slices.Compact(slices.Sorted(slices.Values(r.k)))
 	most := ks[len(ks)-1]
-	return a.measure(ctx, names, path, &r.queries, r.threads, func(e searcher, x *searched, set *querySet) error {
+	return a.measure(ctx, names, path, &r.queries, r.threads, &r.device, nil, func(e searcher, x *searched, set *querySet) error {
 		engine, one := e.(*search.Engine)
 		if !one && len(r.originals.Vectors) > 0 {
 			return flags.Usagef("--vectors: compression is measured on one index")

@@ -117,7 +117,7 @@ the exact float32.`,
 func (a *app) search(ctx context.Context, names *indexes, args []string, words *flags.Words, answers *answering, o search.Options, stats string) error {
 	s := answers.flags
 	return a.openSearched(ctx, names, args[0], func(x *searched) (err error) {
-		if answers.queries, err = a.openQueries(ctx, &s.Queries, args[1:], x.snap, s.Threads); err != nil {
+		if answers.queries, err = a.openQueries(ctx, &s.Queries, args[1:], x.snap, s.Threads, &s.Device); err != nil {
 			return err
 		}
 		defer func() { err = errors.Join(err, answers.queries.Close()) }()

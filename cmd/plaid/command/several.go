@@ -133,7 +133,12 @@ func (op *opener) withSearcher(ctx context.Context, x *searched, one search.Engi
 	o := &search.MultiOptions{Threads: one.Threads, Bound: one.Bound, Logger: op.logger()}
 	var names []string
 	if d != nil {
-		names, o.Attach.Memory = strings.Split(d.Name, ","), d.Memory
+		names = strings.Split(d.Name, ",")
+		memory, err := op.attachable(d)
+		if err != nil {
+			return err
+		}
+		o.Attach.Memory = memory
 	}
 	return op.openDevices(ctx, names, func(devices []kernels.Device) (err error) {
 		o.Devices = devices

@@ -26,6 +26,7 @@ type tuneFlags struct {
 	threads              int
 	force, dryRun, reset bool
 	format               flags.Format
+	device               flags.Device
 }
 
 func (t *tuneFlags) register(f *pflag.FlagSet) {
@@ -34,6 +35,7 @@ func (t *tuneFlags) register(f *pflag.FlagSet) {
 	f.VarP(flags.Ints(&t.o.K, 1, 10, 100), "k", "k", "classes of k to tune for; a search uses that of the next larger one")
 	f.Uint64Var(&t.o.Seed, "seed", 0, "`N` that decides which half of the queries is held out")
 	f.Var(flags.Int(&t.threads, 1, 0), "threads", "queries searched at a time (0: one a processor)")
+	t.device.RegisterEncoding(f)
 	f.BoolVar(&t.force, "force", false, "store the parameters also if the held-out queries do not reach the target")
 	f.BoolVar(&t.dryRun, "dry-run", false, "store nothing")
 	f.BoolVar(&t.reset, "reset", false, "remove what is stored, and measure nothing")
@@ -124,7 +126,7 @@ func (a *app) tune(ctx context.Context, path string, t *tuneFlags) error {
 	var generation uint64
 	rep := tuneReport{Index: path}
 	// The long part needs no lock that keeps others out.
-	err := a.measure(ctx, &indexes{}, path, &t.queries, t.threads, func(e searcher, x *searched, set *querySet) (err error) {
+	err := a.measure(ctx, &indexes{}, path, &t.queries, t.threads, &t.device, nil, func(e searcher, x *searched, set *querySet) (err error) {
 		engine, one := e.(*search.Engine)
 		if !one {
 			return flags.Usagef("%s is a folder of several indexes: parameters are stored in one; plaid split copies them", path)

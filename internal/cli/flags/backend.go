@@ -23,7 +23,7 @@ type backend struct {
 }
 
 func (b *backend) register(f *pflag.FlagSet) {
-	f.StringVar(&b.name, "encoder", "", "`NAME` of what computes: "+encode.Native+" (the default), "+encode.ONNXRuntime+", or the address of a server that encodes")
+	f.StringVar(&b.name, "encoder", "", "`NAME` of what computes: "+encode.Native+", "+encode.Device+" (the default where --device names one), "+encode.ONNXRuntime+", or the address of a server that encodes")
 	f.StringArrayVar(&b.options, "encoder-option", nil, "`KEY=VALUE` for --encoder, any number of times: library, device, graph; of a server api, query-prefix, "+
 		"document-prefix, batch, timeout, attempts (docs/encoder.md)")
 }
@@ -47,13 +47,13 @@ func (b *backend) local(o *encode.Options, kept folderSettings) error {
 	if o.Backend = b.name; b.name == "" && kept.Encoder != "" {
 		o.Backend = kept.Encoder
 	}
-	if o.Backend != encode.Native {
+	if o.Backend != encode.Native && o.Backend != encode.Device {
 		o.Graph = kept.Graph
 	}
 	switch o.Backend {
-	case "", encode.Native, encode.ONNXRuntime:
+	case "", encode.Native, encode.Device, encode.ONNXRuntime:
 	default:
-		return Usagef("--encoder %q: there is %s, %s, and servers by their address, http:// or https://", o.Backend, encode.Native, encode.ONNXRuntime)
+		return Usagef("--encoder %q: there is %s, %s, %s, and servers by their address, http:// or https://", o.Backend, encode.Native, encode.Device, encode.ONNXRuntime)
 	}
 	return b.forEachOption(func(key, value string) (bool, error) {
 		switch key {

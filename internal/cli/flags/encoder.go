@@ -50,8 +50,8 @@ func (e *Encoder) Register(f *pflag.FlagSet) {
 func (e *Encoder) RegisterFolder(f *pflag.FlagSet) {
 	e.set = f
 	f.StringVar(&e.Dir, "model", "", "`DIR` of the model that encodes texts (plaid model DIR describes it)")
-	f.Var(Choice(&e.precision, "", encode.F32.String(), encode.Int8.String()), "precision",
-		"how the model computes: exactly, or more than twice as fast with small errors (default: as for the index, or f32)")
+	f.Var(Choice(&e.precision, "", encode.F32.String(), encode.Int8.String(), encode.F16.String()), "precision",
+		"how the model computes: f32 exactly, int8 more than twice as fast with small errors, f16 as devices do (default: as for the index, or f32; f16 with --device)")
 	f.StringVar(&e.settings, "model-settings", "", "JSON `FILE` that decides what the model's folder leaves open or contradicts itself in (docs/encoder.md)")
 }
 
@@ -123,6 +123,8 @@ func (e *Encoder) Options(of *storage.Model, threads int, log *slog.Logger) (dir
 	case "", encode.F32.String():
 	case encode.Int8.String():
 		o.Precision = encode.Int8
+	case encode.F16.String():
+		o.Precision = encode.F16
 	default:
 		return "", nil, fmt.Errorf("%v was used in precision %q, which this program does not have", *of, precision)
 	}
@@ -147,18 +149,32 @@ type folderSettings struct {
 	Graph   string `json:"graph,omitempty"`
 }
 
+// Opening is how an encoder is opened.
+type Opening struct {
+	// Of is what made the vectors of an index; nil: there is none, or nobody knows.
+	Of      *storage.Model
+	Threads int
+	// On opens the device of the command; nil, and if it gives nil: the processor computes.
+	On DeviceOpener
+	// Queries says that nothing but queries will be encoded: their precision may be another
+	// one than that of the index, if it is near.
+	Queries bool
+	Logger  *slog.Logger
+}
+
 // Open opens the model of --model, or that of an index, and says what an index is
 // to know of it. Another model than that of the index is an error, but for
 // --any-model.
-func (e *Encoder) Open(ctx context.Context, of *storage.Model, threads int, log *slog.Logger) (*encode.Encoder, *storage.Model, error) {
-	dir, o, err := e.Options(of, threads, log)
+func (e *Encoder) Open(ctx context.Context, how Opening) (*encode.Encoder, *storage.Model, error) {
+	of := how.Of
+	dir, o, err := e.Options(of, how.Threads, how.Logger)
 	if err != nil {
 		return nil, nil, err
 	}
 	if dir == "" && o.Remote == nil {
 		return nil, nil, NoModel()
 	}
-	enc, err := encode.OpenContext(ctx, dir, o)
+	enc, err := e.OpenWith(ctx, dir, o, how.On)
 	if err != nil {
 		if e.Dir == "" && errors.Is(err, fs.ErrNotExist) {
 			err = fmt.Errorf("the model of the index: %w; --model says where it is now", err)
@@ -166,6 +182,9 @@ func (e *Encoder) Open(ctx context.Context, of *storage.Model, threads int, log 
 		return nil, nil, err
 	}
 	m, err := ModelOf(enc, dir, o)
+	if err == nil && how.Queries {
+		m.Near = enc.Config().Near
+	}
 	if err == nil && !e.Any {
 		err = checkModel(of, m)
 	}
@@ -190,8 +209,8 @@ func ModelOf(e *encode.Encoder, dir string, o *encode.Options) (*storage.Model, 
 	if o.Override != nil {
 		kept.Override = *o.Override
 	}
-	if e.Config().Backend != encode.Native {
-		kept.Encoder = e.Config().Backend
+	if b := e.Config().Backend; b != encode.Native && b != encode.Device {
+		kept.Encoder = b // vectors of a device have a precision of their own
 	}
 	b, err := json.Marshal(kept)
 	if err != nil {
@@ -205,7 +224,7 @@ func ModelOf(e *encode.Encoder, dir string, o *encode.Options) (*storage.Model, 
 
 // checkModel tells what to do about vectors of another model.
 func checkModel(of, m *storage.Model) error {
-	err := of.Check(m)
+	err := of.CheckQueries(m)
 	if err == nil {
 		return nil
 	}

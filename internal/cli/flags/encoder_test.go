@@ -39,7 +39,7 @@ func TestEncoderOptions(t *testing.T) {
 	require.ErrorContains(t, err, `precision "f8", which this program does not have`)
 	_, _, err = new(Encoder).Options(&storage.Model{Name: "x", Settings: "{"}, 0, nil)
 	require.ErrorContains(t, err, "settings of model")
-	_, _, err = new(Encoder).Open(t.Context(), nil, 0, slog.New(slog.DiscardHandler))
+	_, _, err = new(Encoder).Open(t.Context(), Opening{Logger: slog.New(slog.DiscardHandler)})
 	usage(t, err, "--model is missing")
 	require.DirExists(t, filepath.Join("..", "..", "..", bundled))
 }
@@ -47,7 +47,7 @@ func TestEncoderOptions(t *testing.T) {
 func TestEncoderOpen(t *testing.T) {
 	log := slog.New(slog.DiscardHandler)
 	e := Encoder{Dir: nano}
-	enc, m, err := e.Open(t.Context(), nil, 1, log)
+	enc, m, err := e.Open(t.Context(), Opening{Threads: 1, Logger: log})
 	require.NoError(t, err)
 	require.NoError(t, enc.Close())
 	abs, err := filepath.Abs(nano)
@@ -55,22 +55,22 @@ func TestEncoderOpen(t *testing.T) {
 	require.Equal(t, &storage.Model{Name: abs, Fingerprint: enc.Config().Fingerprint, Precision: "f32"}, m)
 
 	// The same again, from what the index keeps.
-	enc, again, err := new(Encoder).Open(t.Context(), m, 1, log)
+	enc, again, err := new(Encoder).Open(t.Context(), Opening{Of: m, Threads: 1, Logger: log})
 	require.NoError(t, err)
 	require.NoError(t, enc.Close())
 	require.Equal(t, m, again)
 
 	short := Encoder{documentLength: 50}
-	_, _, err = short.Open(t.Context(), m, 1, log)
+	_, _, err = short.Open(t.Context(), Opening{Of: m, Threads: 1, Logger: log})
 	require.ErrorIs(t, err, storage.ErrModel)
 	require.ErrorContains(t, err, "--any-model overrules this")
 	short.Any = true
-	enc, other, err := short.Open(t.Context(), m, 1, log)
+	enc, other, err := short.Open(t.Context(), Opening{Of: m, Threads: 1, Logger: log})
 	require.NoError(t, err)
 	require.NoError(t, enc.Close())
 	require.Equal(t, `{"document_length":50}`, other.Settings)
 
-	_, _, err = new(Encoder).Open(t.Context(), &storage.Model{Name: filepath.Join(t.TempDir(), "gone")}, 1, log)
+	_, _, err = new(Encoder).Open(t.Context(), Opening{Of: &storage.Model{Name: filepath.Join(t.TempDir(), "gone")}, Threads: 1, Logger: log})
 	require.ErrorIs(t, err, os.ErrNotExist)
 	require.ErrorContains(t, err, "--model says where it is now")
 }

@@ -58,8 +58,7 @@ func (s *Search) Register(f *pflag.FlagSet) {
 	f.BoolVar(&s.allowMissing, "allow-missing", false, "pass over ids of --filter and --candidates that are not in the index")
 	f.Var(Bound(&s.Bound), "bound", BoundUsage)
 	Threads(f, &s.Threads, 0)
-	s.Device.Register(f)
-	s.Device.registerMemory(f)
+	s.Device.RegisterSearch(f)
 }
 
 // usualPassages is how many of a document are shown.

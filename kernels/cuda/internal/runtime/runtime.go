@@ -15,7 +15,8 @@ type Runtime struct {
 	Stream driver.Stream
 	Work   Workspace
 
-	copies  driver.Stream
+	// Copies is beside Stream: what waits for an event of the other.
+	Copies  driver.Stream
 	staging staging
 	points  []driver.Event
 	kernels kernelSet
@@ -69,7 +70,7 @@ func (rt *Runtime) Sync() error { return rt.Driver.Sync(rt.Stream) }
 // Drain waits, after an error, until the device has nothing to do: nothing may
 // use memory that is given back next.
 func (rt *Runtime) Drain() {
-	_ = rt.Driver.Sync(rt.copies)
+	_ = rt.Driver.Sync(rt.Copies)
 	_ = rt.Sync()
 }
 
@@ -87,7 +88,7 @@ func (rt *Runtime) open(api *driver.API, props driver.Info, modules fs.FS) (err 
 	if rt.Stream, err = c.NewStream(); err != nil {
 		return err
 	}
-	rt.copies, err = c.NewStream()
+	rt.Copies, err = c.NewStream()
 	return err
 }
 
@@ -101,7 +102,7 @@ func (rt *Runtime) free() error {
 	for _, e := range rt.points {
 		_ = rt.Driver.FreeEvent(e)
 	}
-	_ = rt.Driver.FreeStream(rt.copies)
+	_ = rt.Driver.FreeStream(rt.Copies)
 	_ = rt.Driver.FreeStream(rt.Stream)
 	_ = rt.kernels.unload(rt.Driver)
 	return nil

@@ -70,13 +70,13 @@ func (rt *Runtime) Stage(bytes int64, fill func(host []byte) error) (Staged, err
 	if err := fill(host); err != nil {
 		return st, err
 	}
-	if err := c.Wait(rt.copies, a.used[i]); err != nil {
+	if err := c.Wait(rt.Copies, a.used[i]); err != nil {
 		return st, err
 	}
-	if err := c.ToDevice(st.Raw, host, rt.copies); err != nil {
+	if err := c.ToDevice(st.Raw, host, rt.Copies); err != nil {
 		return st, err
 	}
-	if err := c.Record(a.ready[i], rt.copies); err != nil {
+	if err := c.Record(a.ready[i], rt.Copies); err != nil {
 		return st, err
 	}
 	return st, c.Wait(rt.Stream, a.ready[i])

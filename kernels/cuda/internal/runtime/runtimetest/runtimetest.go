@@ -37,7 +37,7 @@ func modulesFor(arch string) fstest.MapFS {
 	_, _ = z.Write([]byte("code"))
 	_ = z.Close()
 	files := fstest.MapFS{}
-	for _, name := range []string{"plaid", "dense"} {
+	for _, name := range []string{"plaid", "dense", "encoder"} {
 		files["module/"+name+"_"+arch+".cubin.gz"] = &fstest.MapFile{Data: b.Bytes()}
 	}
 	return files

@@ -1,31 +1,26 @@
-package native
+package transformer
 
 import "math"
 
-// rotary has the angles of rotary positions (Su et al., RoFormer, 2021).
-type rotary struct {
-	half     int
-	cos, sin []float32 // [positions, half]
+// Rotary has the angles of rotary positions (Su et al., RoFormer, 2021).
+type Rotary struct {
+	Half     int       // angles of a position: half a head
+	Cos, Sin []float32 // [positions, Half]
 }
 
-// newRotary computes angles as transformers does: frequencies and their products
+// NewRotary computes angles as transformers does: frequencies and their products
 // with positions are float32.
-func newRotary(theta float64, half, positions int) *rotary {
-	r := &rotary{half, make([]float32, positions*half), make([]float32, positions*half)}
+func NewRotary(theta float64, half, positions int) *Rotary {
+	r := &Rotary{half, make([]float32, positions*half), make([]float32, positions*half)}
 	for j := range half {
 		exponent := float32(2*j) / float32(2*half)
 		frequency := 1 / float32(math.Pow(theta, float64(exponent)))
 		for p := range positions {
 			sin, cos := sincos(float64(float32(p) * frequency))
-			r.sin[p*half+j], r.cos[p*half+j] = float32(sin), float32(cos)
+			r.Sin[p*half+j], r.Cos[p*half+j] = float32(sin), float32(cos)
 		}
 	}
 	return r
-}
-
-// apply turns heads of n rows of a text that begins at the first.
-func (r *rotary) apply(l *loops, x []float32, ld, n, heads int) {
-	l.rotate(x, ld, n, heads, r.half, r.cos, r.sin)
 }
 
 // sincos is that of x ≥ 0 to more digits than float32 has. The conversions keep

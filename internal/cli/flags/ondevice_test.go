@@ -1,0 +1,123 @@
+package flags
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/plaid-ir/plaid/encode"
+	"github.com/plaid-ir/plaid/encode/native"
+	"github.com/plaid-ir/plaid/kernels"
+	"github.com/plaid-ir/plaid/kernels/transformer"
+	"github.com/plaid-ir/plaid/storage"
+)
+
+// halfDevice is a device that runs models; err, if it does not.
+type halfDevice struct {
+	kernels.Device
+	err error
+}
+
+func (halfDevice) Info() kernels.DeviceInfo { return kernels.DeviceInfo{Name: "half:0"} }
+
+func (d halfDevice) Transformer(_ context.Context, c transformer.Config, w *transformer.Weights, o transformer.Options) (transformer.Model, error) {
+	if d.err != nil {
+		return nil, d.err
+	}
+	m, err := native.New(c, w, native.Options{})
+	return halfModel{m, o.Memory}, err
+}
+
+type halfModel struct {
+	*native.Model
+	memory int64
+}
+
+func (m halfModel) About() transformer.About {
+	return transformer.About{Device: halfDevice{}.Info(), Precision: transformer.F16, Dim: m.Dim(), Tokens: 1000, Weights: 7, Batches: m.memory}
+}
+
+// TestEncoderOnDevice: a device that is named encodes, unless another encoder is; what it
+// cannot is an error, but where nobody named the device.
+func TestEncoderOnDevice(t *testing.T) {
+	log := slog.New(slog.DiscardHandler)
+	var notes []string
+	on := func(err error, auto bool) DeviceOpener {
+		return func(context.Context) (OpenedDevice, error) {
+			return OpenedDevice{Device: halfDevice{err: err}, Memory: 99, Auto: auto, Note: func(format string, args ...any) { notes = append(notes, fmt.Sprintf(format, args...)) }}, nil
+		}
+	}
+	open := func(of *storage.Model, on DeviceOpener, queries bool, args ...string) (c encode.Config, m *storage.Model, err error) {
+		e := new(Encoder)
+		parse(t, e.RegisterDocuments, append([]string{"--model", nano}, args...)...)
+		enc, m, err := e.Open(t.Context(), Opening{Of: of, Threads: 1, On: on, Queries: queries, Logger: log})
+		if err == nil {
+			c = enc.Config()
+			require.NoError(t, enc.Close())
+		}
+		return c, m, err
+	}
+	exact, inF32, err := open(nil, nil, false)
+	require.NoError(t, err)
+	half, inF16, err := open(nil, on(nil, false), false)
+	require.NoError(t, err)
+	require.Equal(t, []string{encode.Native, "f32", encode.Device, "f16"}, []string{exact.Backend, exact.Precision, half.Backend, half.Precision})
+	require.EqualValues(t, 99, half.Device.Batches)
+	require.Equal(t, "f16", inF16.Precision)
+	require.Empty(t, inF16.Near, "an index does not keep it")
+	require.NotContains(t, inF16.Settings, "device", "nor on what its vectors were made")
+	require.NotEqual(t, inF32.Fingerprint, inF16.Fingerprint)
+
+	c, _, err := open(nil, on(nil, false), false, "--encoder", "native")
+	require.NoError(t, err)
+	require.Equal(t, encode.Native, c.Backend)
+
+	// Queries of either are for indexes of either, documents are not.
+	for _, x := range []struct {
+		of *storage.Model
+		on DeviceOpener
+	}{{inF16, nil}, {inF32, on(nil, false)}} {
+		_, m, err := open(x.of, x.on, true)
+		require.NoError(t, err)
+		require.Equal(t, x.of.Fingerprint, m.Near)
+		require.NoError(t, x.of.CheckQueries(m))
+		require.ErrorIs(t, x.of.Check(m), storage.ErrModel)
+		_, _, err = open(x.of, x.on, false)
+		require.ErrorIs(t, err, storage.ErrModel)
+		require.ErrorContains(t, err, "that of the index "+x.of.Precision)
+	}
+	_, _, err = open(inF16, nil, true, "--precision", "int8")
+	require.ErrorIs(t, err, storage.ErrModel)
+
+	_, _, err = open(nil, on(nil, false), false, "--precision", "f32")
+	usage(t, err, "precision f32 is the processor's, half:0 computes in f16")
+	inInt8 := *inF32
+	inInt8.Precision = "int8"
+	_, _, err = open(&inInt8, on(nil, false), true)
+	usage(t, err, "precision int8 is the processor's")
+	_, _, err = open(nil, nil, false, "--precision", "f16")
+	usage(t, err, "precision f16 is that of devices")
+	_, _, err = open(nil, nil, false, "--encoder", "device")
+	usage(t, err, "--encoder device needs --device")
+	_, _, err = open(nil, func(context.Context) (OpenedDevice, error) { return OpenedDevice{}, kernels.ErrUnavailable }, false)
+	require.ErrorIs(t, err, kernels.ErrUnavailable)
+
+	// Named, it is an error; found, it is said.
+	cannot := fmt.Errorf("%w: heads of 80", transformer.ErrConfig)
+	_, _, err = open(nil, on(cannot, false), false)
+	require.ErrorIs(t, err, transformer.ErrConfig)
+	require.Empty(t, notes)
+	c, _, err = open(nil, on(cannot, true), false)
+	require.NoError(t, err)
+	require.Equal(t, encode.Native, c.Backend)
+	require.Len(t, notes, 1)
+	require.Contains(t, notes[0], "texts are encoded by the processor: ")
+	require.Contains(t, notes[0], "heads of 80")
+	c, _, err = open(nil, on(nil, true), false, "--precision", "int8")
+	require.NoError(t, err)
+	require.Equal(t, "int8", c.Precision)
+	require.Len(t, notes, 2)
+}

@@ -1,0 +1,111 @@
+package encoder
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/plaid-ir/plaid/kernels/cuda/internal/runtime"
+)
+
+// hopper is the architecture that has wide tiles of its own.
+const hopper = "90a"
+
+// product is a kernel for products of rows with a weight, and how it is launched.
+type product struct {
+	name          string
+	gx, gy        int
+	block, shared int
+	stages        uint32
+}
+
+// mostStages is of small tiles of so many rows.
+var mostStages = map[int]int{16: 48, 32: 24}
+
+const (
+	largeShared  = 73728 // encoder_tile_*_m128
+	largeStages  = 3
+	otherThreads = 128
+)
+
+// wide is how encoder_gemm_*_nN is launched: threads and shared memory of a block, and
+// blocks that a multiprocessor holds.
+type wide struct{ threads, shared, blocks int }
+
+var wideTiles = map[int]wide{64: {384, 213120, 1}, 128: {288, 114736, 2}, 192: {384, 221264, 1}, 256: {384, 229440, 1}}
+
+// wideColumns are the N that there are for an epilogue.
+var wideColumns = map[string][]int{
+	"bias": {64, 128, 192, 256}, "gelu": {64, 128, 192, 256}, "rotary": {64, 192, 256}, "geglu": {128, 256},
+}
+
+// Found by measuring on an H200: up to so many rows, or values of a row, another kernel is
+// faster.
+const (
+	rotaryHead = 64   // the one size of a head that encoder_gemm_rotary_* is for
+	fewRows    = 64   // small tiles, but for products over
+	longRow    = 1536 // so many values
+	someRows   = 1024 // narrow ones of the wide tiles
+	tileRows   = 512  // small tiles, where there are no wide ones
+	followRows = 1024 // what launches a kernel early is of use, and costs nothing
+)
+
+// choose picks the kernel of an epilogue for so many rows; head is the size of a head. All
+// kernels give the same bits, so that this decides about nothing but speed.
+func choose(props limits, epilogue string, rows, n, k, head int) product {
+	columns := 0
+	if props.arch == hopper && (epilogue != "rotary" || head == rotaryHead) && (rows > fewRows || k >= longRow) {
+		columns = columnsOf(epilogue, rows, n, k)
+	}
+	if columns == 0 {
+		return chooseTile(props, "encoder/encoder_tile_"+epilogue, rows, n, k, 32)
+	}
+	tiles, w := n/columns*runtime.CeilDiv(rows, 128), wideTiles[columns]
+	return product{
+		name: fmt.Sprintf("encoder/encoder_gemm_%s_n%d", epilogue, columns),
+		gx:   min(w.blocks*props.multiprocessors, tiles), gy: 1, block: w.threads, shared: w.shared,
+	}
+}
+
+// columnsOf is N of the wide tiles for a product; 0: none divides n.
+func columnsOf(epilogue string, rows, n, k int) int {
+	order := []int{256, 128, 64}
+	switch {
+	case epilogue == "geglu":
+	case rows <= someRows:
+		order = []int{64}
+	case n <= 1536 || k > longRow:
+		order = []int{192, 256, 128, 64}
+	}
+	for _, columns := range order {
+		if n%columns == 0 && slices.Contains(wideColumns[epilogue], columns) {
+			return columns
+		}
+	}
+	return 0
+}
+
+// chooseTile picks among the tiles that every device has; small is the rows, and columns,
+// of one where there are few rows.
+func chooseTile(props limits, name string, rows, n, k, small int) product {
+	if rows <= tileRows {
+		stage := 2 * small * tile * 2 // rows and weights, 64 values of each
+		stages := min(k/tile, mostStages[small], props.shared/stage)
+		return product{
+			name: fmt.Sprintf("%s_m%d", name, small), gx: n / small, gy: runtime.CeilDiv(rows, small), block: otherThreads,
+			shared: stages * stage, stages: uint32(stages),
+		}
+	}
+	return product{
+		name: name + "_m128", gx: n / 64, gy: runtime.CeilDiv(rows, 128), block: otherThreads, shared: largeShared, stages: largeStages,
+	}
+}
+
+// limits are what a choice depends on of a device.
+type limits struct {
+	arch                    string
+	shared, multiprocessors int
+}
+
+func limitsOf(rt *runtime.Runtime) limits {
+	return limits{rt.Arch(), rt.Props.Shared, rt.Props.Multiprocessors}
+}

@@ -1,0 +1,186 @@
+// Package encoder runs text encoders of the BERT and ModernBERT families on a device:
+// the contract is package transformer's.
+//
+//	layout    how matrices lie in the device's memory
+//	weights   tensors -> the device: rounded, padded, interleaved
+//	memory    what a model takes; places of a batch
+//	choose    which kernel a product is computed by
+//	forward   the launches of a pass
+//	request   calls -> passes, several under way
+//	graph     the launches of a small pass, given to the driver in one call
+//
+// Texts lie one behind the other, without padding, and the vectors of one do not depend
+// on what else is there. The device code is in src/encoder, its kernels and their structs
+// in encoder.cuh.
+package encoder
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/plaid-ir/plaid/kernels"
+	"github.com/plaid-ir/plaid/kernels/cuda/internal/driver"
+	"github.com/plaid-ir/plaid/kernels/cuda/internal/runtime"
+	"github.com/plaid-ir/plaid/kernels/transformer"
+)
+
+// headSizes are the dimensions of a head that there is an attention kernel for.
+var headSizes = []int{16, 32, 48, 64, 96, 128}
+
+// model is a model on a device. What is not set by New belongs to the device's goroutine.
+type model struct {
+	dev    *runtime.Device
+	rt     *runtime.Runtime
+	config transformer.Config
+	words  int // of the vocabulary
+	about  transformer.About
+	t      *tensors
+
+	weights driver.Mem
+	room    room // of a batch
+	mem     driver.Mem
+	slots   [2]slot
+	graphs  map[graphKey]driver.Graph
+	noGraph bool // the driver makes none
+	freed   bool
+
+	mu     sync.Mutex
+	closed bool
+	using  sync.WaitGroup
+}
+
+// New brings a model that was checked to a device.
+func New(ctx context.Context, d *runtime.Device, c transformer.Config, w *transformer.Weights, o transformer.Options) (transformer.Model, error) {
+	if size := c.Hidden / c.Heads; !slices.Contains(headSizes, size) {
+		return nil, fmt.Errorf("%w: heads of %d dimensions; on a device there are %v", transformer.ErrConfig, size, headSizes)
+	}
+	if size := c.Hidden / c.Heads; c.Family == transformer.ModernBERT && roundUp(c.Hidden, tile)%size != 0 {
+		return nil, fmt.Errorf("%w: %d dimensions in heads of %d, with rotary positions: on a device they are a multiple of %d", transformer.ErrConfig, c.Hidden, size, tile)
+	}
+	p, t := lay(&c, w)
+	m := &model{dev: d, config: c, words: len(w.Words) / c.Hidden, t: t, graphs: map[graphKey]driver.Graph{}}
+	m.about = transformer.About{Device: d.Info(), Precision: transformer.F16, Dim: c.Hidden}
+	if n := len(t.heads); n > 0 {
+		m.about.Dim = t.heads[n-1].out
+	}
+	image, err := p.pack(ctx)
+	if err != nil {
+		return nil, err
+	}
+	err = d.Call(ctx, func(rt *runtime.Runtime) (err error) {
+		m.rt = rt
+		rt.Own(m)
+		if err = m.load(ctx, rt, o, image); err != nil {
+			rt.Drain()
+			m.Free()
+		}
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("model on %s: %w", d.Info().Name, err)
+	}
+	return m, nil
+}
+
+// load takes the memory and brings the weights there.
+func (m *model) load(ctx context.Context, rt *runtime.Runtime, o transformer.Options, image []byte) error {
+	tokens, err := m.plan(rt, o)
+	if err != nil {
+		return err
+	}
+	m.room = m.roomFor(tokens)
+	m.about.Tokens, m.about.Weights, m.about.Batches = tokens, m.t.bytes, m.room.bytes()
+	c := rt.Driver
+	if m.weights, err = c.Alloc(m.t.bytes); err != nil {
+		return fmt.Errorf("weights: %w", err)
+	}
+	if m.mem, err = c.Alloc(m.room.bytes()); err != nil {
+		return fmt.Errorf("batches: %w", err)
+	}
+	// Columns that were added to rows must be finite numbers, and stay what they are.
+	if err := c.Set(m.mem.Ptr, 0, m.mem.Bytes, rt.Stream); err != nil {
+		return err
+	}
+	for i := range m.slots {
+		if err := m.slots[i].open(c, m, i); err != nil {
+			return err
+		}
+	}
+	return upload(ctx, rt, m.weights, image)
+}
+
+// Free gives everything back, on the device's goroutine.
+func (m *model) Free() {
+	if m.freed {
+		return
+	}
+	m.freed = true
+	c := m.rt.Driver
+	for _, g := range m.graphs {
+		_ = c.FreeGraph(g)
+	}
+	m.graphs = nil
+	for i := range m.slots {
+		m.slots[i].free(c)
+	}
+	_ = c.Free(m.mem)
+	_ = c.Free(m.weights)
+	m.mem, m.weights = driver.Mem{}, driver.Mem{}
+	m.rt.Disown(m)
+}
+
+// About implements [transformer.Model].
+func (m *model) About() transformer.About { return m.about }
+
+// Close implements [transformer.Model].
+func (m *model) Close() error {
+	m.mu.Lock()
+	m.closed = true
+	m.mu.Unlock()
+	m.using.Wait()
+	err := m.dev.Call(context.Background(), func(*runtime.Runtime) error {
+		m.Free()
+		return nil
+	})
+	var fault *kernels.PanicError
+	if errors.Is(err, kernels.ErrDeviceClosed) || errors.Is(err, driver.ErrDeviceLost) || errors.As(err, &fault) {
+		return nil // freed with the device
+	}
+	return err
+}
+
+// begin counts a call, which using.Done ends.
+func (m *model) begin() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closed {
+		return fmt.Errorf("encoder: %w", kernels.ErrDeviceClosed)
+	}
+	m.using.Add(1)
+	return nil
+}
+
+// Encode implements [transformer.Model].
+func (m *model) Encode(ctx context.Context, dst []float32, b transformer.Batch) error {
+	if err := m.config.CheckBatch(&b, len(dst), m.about.Dim, m.words); err != nil {
+		return fmt.Errorf("encoder: %w", err)
+	}
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("encoder: %w", context.Cause(ctx))
+	}
+	if len(b.IDs) == 0 {
+		return nil
+	}
+	if err := m.begin(); err != nil {
+		return err
+	}
+	defer m.using.Done()
+	r := &request{m: m, batch: &b, dst: dst}
+	if err := runtime.Do(ctx, m.dev, []*request{r}); err != nil {
+		return fmt.Errorf("encoder on %s: %w", m.about.Device.Name, err)
+	}
+	return nil
+}

@@ -1,0 +1,176 @@
+package encoder
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/plaid-ir/plaid/kernels/cuda/internal/driver"
+	"github.com/plaid-ir/plaid/kernels/cuda/internal/runtime"
+	"github.com/plaid-ir/plaid/kernels/transformer"
+)
+
+// pass is a batch on its way through the layers: what lies where.
+type pass struct {
+	m      *model
+	rt     *runtime.Runtime
+	limits limits
+	rows   int // with those that a graph was given beyond
+	spans  int
+	at     layout
+	slot   driver.Ptr
+	err    error // the first one
+}
+
+func (p *pass) weight(at int64) driver.Ptr {
+	if at == none {
+		return 0
+	}
+	return p.m.weights.At(at)
+}
+
+func (p *pass) room(at int64) driver.Ptr {
+	if at == none {
+		return 0
+	}
+	return p.m.mem.At(at)
+}
+
+func (p *pass) in(at int64) driver.Ptr { return p.slot.Add(at) }
+
+// run launches the kernels of all layers, from ids to unit vectors.
+func (p *pass) run() error {
+	m := p.m
+	t, r := m.t, &m.room
+	p.embed()
+	if n := m.normBefore(0); m.config.Family == transformer.ModernBERT && n.gamma != none {
+		p.norm(none, n)
+	}
+	for i := range t.layers {
+		y := &t.layers[i]
+		// The norms that follow attention and the feed-forward part.
+		epilogue, activation, middle, last := "rotary", "geglu", y.feedForwardNorm, m.normBefore(i+1)
+		if m.config.Family == transformer.BERT {
+			epilogue, activation, middle, last = "bias", "gelu", y.attentionNorm, y.feedForwardNorm
+		}
+		p.product(epilogue, &y.qkv, r.x, r.qkv, y.angles)
+		p.attention(y)
+		p.product("bias", &y.output, r.context, r.delta, none)
+		p.norm(r.delta, middle)
+		p.product(activation, &y.up, r.x, r.wide, none)
+		p.product("bias", &y.down, r.wide, r.delta, none)
+		p.norm(r.delta, last)
+	}
+	p.heads()
+	return p.err
+}
+
+// normBefore is the norm of ModernBERT before a layer, or after the last.
+func (m *model) normBefore(i int) norm {
+	if i < len(m.t.layers) {
+		return m.t.layers[i].attentionNorm
+	}
+	return m.t.final
+}
+
+// follow launches a kernel behind the one before, unless one has failed; of few rows early,
+// so that it is there when that one ends.
+func follow[T any](p *pass, name string, gx, gy, block, shared int, args *T) {
+	if p.err != nil {
+		return
+	}
+	launch := runtime.Launch[T]
+	if p.rows <= followRows {
+		launch = runtime.Follow[T]
+	}
+	if p.err = launch(p.rt, name, gx, gy, 1, block, shared, args); p.err != nil {
+		p.err = fmt.Errorf("%s: %w", name, p.err)
+	}
+}
+
+// rowThreads is the block of kernels that take eight rows, and attentionThreads that of
+// attention, which takes up to partQueries queries.
+const (
+	rowThreads       = 256
+	attentionThreads = 128
+	partQueries      = 64
+)
+
+func (p *pass) embed() {
+	m := p.m
+	t := m.t
+	// It follows a copy, which it cannot wait for itself.
+	p.err = runtime.Launch(p.rt, "encoder/encoder_embed", runtime.CeilDiv(p.rows, 8), 1, 1, rowThreads, 0, &encoderEmbedParams{
+		ids: p.in(p.at.ids), positions: p.in(p.at.positions), words: p.weight(t.words), places: p.weight(t.places),
+		gamma: p.weight(t.norm.gamma), beta: p.weight(t.norm.beta), x: p.room(m.room.x), stream: p.room(m.room.stream),
+		epsilon: m.config.Epsilon, rows: uint32(p.rows), hidden: uint32(m.config.Hidden), width: uint32(t.width),
+	})
+}
+
+// norm adds what a sublayer gave, and norms the sum.
+func (p *pass) norm(delta int64, n norm) {
+	m := p.m
+	follow(p, "encoder/encoder_norm", runtime.CeilDiv(p.rows, 8), 1, rowThreads, 0, &encoderNormParams{
+		delta: p.room(delta), x: p.room(m.room.x), stream: p.room(m.room.stream), gamma: p.weight(n.gamma), beta: p.weight(n.beta),
+		epsilon: m.config.Epsilon, rows: uint32(p.rows), hidden: uint32(m.config.Hidden), width: uint32(m.t.width),
+	})
+}
+
+// product multiplies rows with a weight.
+func (p *pass) product(epilogue string, w *matrix, a, out, angles int64) {
+	k := choose(p.limits, epilogue, p.rows, w.n, w.k, p.m.config.Hidden/p.m.config.Heads)
+	args := &encoderGemmParams{
+		a: p.room(a), w: p.weight(w.at), bias: p.weight(w.bias), out: p.room(out), rows: uint32(p.rows), n: uint32(w.n), k: uint32(w.k), stages: k.stages,
+	}
+	if epilogue == "rotary" {
+		args.positions, args.angles = p.in(p.at.positions), p.weight(angles)
+		args.half, args.turned = uint32(p.m.config.Hidden/p.m.config.Heads/2), uint32(2*p.m.t.width)
+	}
+	follow(p, k.name, k.gx, k.gy, k.block, k.shared, args)
+}
+
+func (p *pass) attention(y *layer) {
+	m := p.m
+	size := m.config.Hidden / m.config.Heads
+	follow(p, fmt.Sprintf("encoder/encoder_attention_d%d", size), p.spans, m.config.Heads, attentionThreads, 0, &encoderAttentionParams{
+		qkv: p.room(m.room.qkv), out: p.room(m.room.context), spans: p.in(p.at.spans), scale: float32(1 / math.Sqrt(float64(size))),
+		width: uint32(m.t.width), window: uint32(y.window),
+	})
+}
+
+// heads runs the dense heads, and makes unit vectors.
+func (p *pass) heads() {
+	m := p.m
+	r := &m.room
+	unit := &encoderUnitParams{
+		inHalf: p.room(r.x), out: p.in(p.at.out), bad: p.in(p.at.bad),
+		count: uint32(p.rows), dim: uint32(m.about.Dim), stride: uint32(roundUp(m.about.Dim, tile)),
+	}
+	a := r.x
+	for i := range m.t.heads {
+		h := &m.t.heads[i]
+		k := chooseTile(p.limits, "encoder/encoder_head", p.rows, h.n, h.k, 16)
+		args := &encoderHeadParams{
+			a: p.room(a), w: p.weight(h.at), bias: p.weight(h.bias), rows: uint32(p.rows), n: uint32(h.n), k: uint32(h.k),
+			activation: uint32(h.activation), stages: k.stages,
+		}
+		if h.weighted {
+			added := &encoderHeadParams{
+				a: args.a, w: p.weight(h.residual.at), out: p.room(r.sums[1]), rows: args.rows, n: args.n, k: args.k, stages: k.stages,
+			}
+			follow(p, k.name, k.gx, k.gy, k.block, k.shared, added)
+			args.add = added.out
+		}
+		if h.plain {
+			args.addHalf = args.a
+		}
+		if i < len(m.t.heads)-1 {
+			a = r.heads[i%2]
+			args.outHalf = p.room(a)
+		} else {
+			args.out = p.room(r.sums[0])
+			unit.in, unit.inHalf = args.out, 0
+		}
+		follow(p, k.name, k.gx, k.gy, k.block, k.shared, args)
+	}
+	follow(p, "encoder/encoder_unit", runtime.CeilDiv(p.rows, 8), 1, rowThreads, 0, unit)
+}

@@ -1,0 +1,125 @@
+package encoder
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/plaid-ir/plaid/encode"
+	"github.com/plaid-ir/plaid/kernels"
+	"github.com/plaid-ir/plaid/kernels/cuda/internal/runtime"
+	"github.com/plaid-ir/plaid/kernels/cuda/internal/runtime/runtimetest"
+	"github.com/plaid-ir/plaid/kernels/transformer"
+	"github.com/plaid-ir/plaid/vectors"
+)
+
+// encoding is a device that runs text encoders and nothing else.
+type encoding struct {
+	kernels.Device
+	dev *runtime.Device
+}
+
+func (e encoding) Info() kernels.DeviceInfo { return e.dev.Info() }
+
+func (e encoding) Transformer(ctx context.Context, c transformer.Config, w *transformer.Weights, o transformer.Options) (transformer.Model, error) {
+	return New(ctx, e.dev, c, w, o)
+}
+
+// openFolder opens a model's folder on a fake device, which has wide tiles.
+func openFolder(t testing.TB, dir string) *encode.Encoder {
+	t.Helper()
+	e, err := encode.Open(dir, &encode.Options{On: encoding{dev: runtimetest.OpenFakeHopper(t, runtimetest.Fake(fakeKernels()))}})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, e.Close()) })
+	require.Equal(t, encode.Device, e.Config().Backend)
+	require.Equal(t, "f16", e.Config().Precision)
+	return e
+}
+
+func golden(t testing.TB, path string) (get func(name string) []float32) {
+	t.Helper()
+	z, err := vectors.OpenNPZ(path)
+	require.NoError(t, err)
+	t.Cleanup(func() { z.Close() })
+	return func(name string) []float32 {
+		a, err := z.Array(name)
+		require.NoError(t, err)
+		x := make([]float32, a.Len())
+		require.NoError(t, a.Float32s(x, 0))
+		return x
+	}
+}
+
+// nearGolden is how far 1 − cosine of a vector may be from what was recorded: tiny random
+// models round more than those that were trained.
+const nearGolden = 2e-5
+
+// TestGolden: from text to vectors on a device, of folders that the real classes saved,
+// against what these classes gave; see encode/testdata/golden/make.py.
+func TestGolden(t *testing.T) {
+	root := filepath.Join("..", "..", "..", "..", "encode", "testdata", "golden")
+	b, err := os.ReadFile(filepath.Join(root, "texts.json"))
+	require.NoError(t, err)
+	var texts struct{ Queries, Documents []string }
+	require.NoError(t, json.Unmarshal(b, &texts))
+	for _, folder := range []string{"pylate-bert", "pylate-heads", "pylate-attend", "stanford", "sentence-bert", "sentence-modernbert"} {
+		e := openFolder(t, filepath.Join(root, folder))
+		want := golden(t, filepath.Join(root, "golden-"+folder+".npz"))
+		lowest := 1.0
+		queries, err := e.Queries(t.Context(), texts.Queries)
+		require.NoError(t, err)
+		for i, q := range queries {
+			lowest = min(lowest, least(t, want(fmt.Sprint("query", i)), q.Vectors, e.Dim()))
+		}
+		i := 0
+		for doc, err := range e.Documents(t.Context(), func(yield func(encode.Text, error) bool) {
+			for _, s := range texts.Documents {
+				if !yield(encode.Text{Text: s}, nil) {
+					return
+				}
+			}
+		}) {
+			require.NoError(t, err)
+			lowest = min(lowest, least(t, want(fmt.Sprint("document", i)), doc.Tokens, e.Dim()))
+			i++
+		}
+		require.Equal(t, len(texts.Documents), i)
+		t.Logf("%s: lowest cosine 1 − %.2g", folder, 1-lowest)
+		require.Greater(t, lowest, 1-nearGolden, folder)
+	}
+}
+
+// TestNano: a real model, on a device, against PyTorch in float32.
+func TestNano(t *testing.T) {
+	dir := filepath.Join("..", "..", "..", "..", "examples", "quickstart", "colbert-nano")
+	b, err := os.ReadFile(filepath.Join(dir, "golden.json"))
+	require.NoError(t, err)
+	var texts []string
+	require.NoError(t, json.Unmarshal(b, &texts))
+	want := golden(t, filepath.Join(dir, "golden.npz"))
+	e := openFolder(t, dir)
+	for i, text := range texts {
+		if strings.TrimSpace(text) == "" {
+			continue // it has no vectors
+		}
+		em, err := e.Query(t.Context(), text)
+		require.NoError(t, err)
+		lowest := least(t, want(fmt.Sprintf("query%d.vectors", i)), em.Vectors, e.Dim())
+		t.Logf("query %d: lowest cosine 1 − %.2g", i, 1-lowest)
+		require.Greater(t, lowest, 0.99999)
+	}
+	// The fingerprint is its own, and tells which other precision is near it.
+	exact, err := encode.Open(dir, nil)
+	require.NoError(t, err)
+	defer exact.Close()
+	require.NotEqual(t, exact.Config().Fingerprint, e.Config().Fingerprint)
+	require.Equal(t, exact.Config().Fingerprint, e.Config().Near)
+	require.Equal(t, e.Config().Fingerprint, exact.Config().Near)
+	require.Equal(t, "cuda:0", e.Config().Device.Device.Name)
+}

@@ -1,0 +1,191 @@
+package encoder
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/plaid-ir/plaid/encode/native"
+	"github.com/plaid-ir/plaid/kernels/cuda/internal/driver/drivertest"
+	"github.com/plaid-ir/plaid/kernels/cuda/internal/runtime"
+	"github.com/plaid-ir/plaid/kernels/cuda/internal/runtime/runtimetest"
+	"github.com/plaid-ir/plaid/kernels/transformer"
+)
+
+// random makes tensors of a scale that lets activations neither grow nor vanish.
+func random(c *transformer.Config, layers, words int, seed uint64, heads ...transformer.Dense) *transformer.Weights {
+	r := rand.New(rand.NewPCG(seed, 1))
+	tensor := func(scale, offset float64, n int) []float32 {
+		x := make([]float32, n)
+		for i := range x {
+			x[i] = float32(offset + scale*(2*r.Float64()-1))
+		}
+		return x
+	}
+	bert := c.Family == transformer.BERT
+	linear := func(out, in int, bias bool) transformer.Linear {
+		l := transformer.Linear{Weight: tensor(2/math.Sqrt(float64(in)), 0, out*in)}
+		if bias {
+			l.Bias = tensor(.25, 0, out)
+		}
+		return l
+	}
+	norm := func() transformer.Norm {
+		n := transformer.Norm{Gamma: tensor(.25, 1, c.Hidden)}
+		if bert {
+			n.Beta = tensor(.25, 0, c.Hidden)
+		}
+		return n
+	}
+	w := &transformer.Weights{Words: tensor(1, 0, words*c.Hidden), Norm: norm()}
+	up := c.Intermediate
+	if bert {
+		w.Positions, w.Types = tensor(1, 0, (c.MaxPositions+c.PositionOffset)*c.Hidden), tensor(1, 0, 2*c.Hidden)
+	} else {
+		w.Final = norm()
+		up *= 2
+	}
+	for i := range layers {
+		l := transformer.Layer{
+			AttentionNorm: norm(), FeedForwardNorm: norm(),
+			Query: linear(c.Hidden, c.Hidden, bert), Key: linear(c.Hidden, c.Hidden, bert), Value: linear(c.Hidden, c.Hidden, bert),
+			Output: linear(c.Hidden, c.Hidden, bert), Up: linear(up, c.Hidden, bert), Down: linear(c.Hidden, c.Intermediate, bert),
+		}
+		if i == 0 && !bert {
+			l.AttentionNorm = transformer.Norm{}
+		}
+		w.Layers = append(w.Layers, l)
+	}
+	in := c.Hidden
+	for _, d := range heads {
+		d.In = in
+		d.Linear = linear(d.Out, in, d.Activation != transformer.Identity)
+		if d.Residual && d.Out != in {
+			d.ResidualWeight = linear(d.Out, in, false).Weight
+		}
+		w.Heads, in = append(w.Heads, d), d.Out
+	}
+	return w
+}
+
+const (
+	words   = 60
+	longest = 150
+)
+
+// kind is a model for tests.
+type kind struct {
+	name   string
+	config transformer.Config
+	heads  []transformer.Dense
+}
+
+// kinds are sizes that are whole tiles and such that are not, and heads of every sort.
+func kinds() []kind {
+	bert := func(hidden, heads, inner int) transformer.Config {
+		return transformer.Config{Family: transformer.BERT, Hidden: hidden, Heads: heads, Intermediate: inner, MaxPositions: longest, PositionOffset: 2, Epsilon: 1e-12}
+	}
+	modern := func(hidden, heads, inner int) transformer.Config {
+		return transformer.Config{
+			Family: transformer.ModernBERT, Hidden: hidden, Heads: heads, Intermediate: inner, MaxPositions: longest,
+			Epsilon: 1e-5, GlobalEvery: 3, Window: 20, GlobalTheta: 160000, LocalTheta: 10000,
+		}
+	}
+	all := []transformer.Dense{
+		{Out: 90, Activation: transformer.GELU, Residual: true}, {Out: 90, Activation: transformer.ReLU, Residual: true},
+		{Out: 64, Activation: transformer.SiLU}, {Out: 40, Activation: transformer.Tanh, Residual: true},
+	}
+	return []kind{
+		{"bert, whole tiles", bert(64, 2, 128), []transformer.Dense{{Out: 32}}},
+		{"bert, parts of tiles", bert(96, 2, 80), all},
+		{"bert, no head", bert(48, 3, 64), nil},
+		{"modernbert, whole tiles", modern(64, 2, 64), []transformer.Dense{{Out: 48}}},
+		{"modernbert, parts of tiles", modern(96, 3, 80), all},
+	}
+}
+
+func (k *kind) weights(seed uint64) *transformer.Weights {
+	return random(&k.config, 4, words, seed, k.heads...)
+}
+
+// opened is a model on a fake device.
+type opened struct {
+	*model
+	fake  *drivertest.Fake
+	dev   *runtime.Device
+	count map[string]int
+}
+
+func openModel(t testing.TB, c transformer.Config, w *transformer.Weights, o transformer.Options, hopper bool) *opened {
+	t.Helper()
+	count := map[string]int{}
+	f := runtimetest.Fake(launches(fakeKernels(), count))
+	open := runtimetest.OpenFake
+	if hopper {
+		open = runtimetest.OpenFakeHopper
+	}
+	d := open(t, f)
+	m, err := New(t.Context(), d, c, w, o)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, m.Close()) })
+	return &opened{m.(*model), f, d, count}
+}
+
+func batchOf(texts ...[]int32) (b transformer.Batch) {
+	b.Offsets = []int{0}
+	for _, x := range texts {
+		b.IDs = append(b.IDs, x...)
+		b.Offsets = append(b.Offsets, len(b.IDs))
+	}
+	return b
+}
+
+// textOf has n ids.
+func textOf(r *rand.Rand, n int) []int32 {
+	x := make([]int32, n)
+	for i := range x {
+		x[i] = int32(r.IntN(words))
+	}
+	return x
+}
+
+func encodeOn(t testing.TB, m transformer.Model, b transformer.Batch) []float32 {
+	t.Helper()
+	dst := make([]float32, len(b.IDs)*m.About().Dim)
+	require.NoError(t, m.Encode(t.Context(), dst, b))
+	return dst
+}
+
+// onProcessor are the vectors of the processor's float32.
+func onProcessor(t testing.TB, c transformer.Config, w *transformer.Weights, b transformer.Batch) []float32 {
+	t.Helper()
+	m, err := native.New(c, w, native.Options{})
+	require.NoError(t, err)
+	dst := make([]float32, len(b.IDs)*m.Dim())
+	require.NoError(t, m.Encode(t.Context(), dst, b))
+	return dst
+}
+
+// least is the lowest cosine of unit vectors.
+func least(t testing.TB, want, got []float32, dim int) float64 {
+	t.Helper()
+	require.Len(t, got, len(want))
+	lowest := 1.0
+	for i := 0; i < len(want); i += dim {
+		s := 0.0
+		for j := range dim {
+			s += float64(want[i+j]) * float64(got[i+j])
+		}
+		require.False(t, math.IsNaN(s), "vector %d", i/dim)
+		lowest = min(lowest, s)
+	}
+	return lowest
+}
+
+// doAll asks for requests in one go.
+func doAll(t testing.TB, m *opened, requests []*request) error {
+	t.Helper()
+	return runtime.Do(t.Context(), m.dev, requests)
+}

@@ -1,0 +1,98 @@
+package encoder
+
+import (
+	"fmt"
+	"math"
+	"unsafe"
+
+	"github.com/plaid-ir/plaid/kernels"
+	"github.com/plaid-ir/plaid/kernels/transformer"
+)
+
+// Matrices of half precision lie in tiles of tile × tile values, whose rows are eight
+// pieces of eight values each, in another order in each row: src/encoder/encoder.cuh says
+// why.
+const (
+	tile      = 64
+	tileBytes = 2 * tile * tile
+	piece     = 8
+	// passRows is what rows of activations are rounded up to.
+	passRows = 128
+)
+
+func roundUp(n, unit int) int { return (n + unit - 1) / unit * unit }
+
+// offset is the byte at which a value of a matrix lies that has so many columns, a
+// multiple of tile.
+func offset(row, column, columns int) int {
+	block := row/tile*(columns/tile) + column/tile
+	return block*tileBytes + row%tile*2*tile + (column%tile/piece^row%piece)*2*piece + column%piece*2
+}
+
+// half is a value in half precision, and whether it has one.
+func half(v float32) (uint16, bool) {
+	h := kernels.F16FromF32(v)
+	return h, h&0x7FFF < 0x7C00
+}
+
+// errRange is of a weight that half precision does not reach.
+func errRange(name string, v float32) error {
+	return fmt.Errorf("%w: %s has %g, half precision ends at 65504", transformer.ErrWeights, name, v)
+}
+
+func put16(b []byte, at int, h uint16) { b[at], b[at+1] = byte(h), byte(h>>8) }
+
+func put32(b []byte, at int, v float32) {
+	u := math.Float32bits(v)
+	b[at], b[at+1], b[at+2], b[at+3] = byte(u), byte(u>>8), byte(u>>16), byte(u>>24)
+}
+
+// rows says which row of a weight a row of the device's matrix is; nil: zeros.
+type rows func(i int) []float32
+
+// tiled writes n rows of k values, both multiples of tile.
+func tiled(dst []byte, name string, n, k int, row rows) error {
+	for i := range n {
+		for c, v := range row(i) {
+			h, ok := half(v)
+			if !ok {
+				return errRange(name, v)
+			}
+			put16(dst, offset(i, c, k), h)
+		}
+	}
+	return nil
+}
+
+// table writes n rows of width values in half precision, one behind the other.
+func table(dst []byte, name string, n, width int, row rows) error {
+	for i := range n {
+		for c, v := range row(i) {
+			h, ok := half(v)
+			if !ok {
+				return errRange(name, v)
+			}
+			put16(dst, 2*(i*width+c), h)
+		}
+	}
+	return nil
+}
+
+// floats writes values of float32.
+func floats(dst []byte, x []float32) {
+	for i, v := range x {
+		put32(dst, 4*i, v)
+	}
+}
+
+// interleaved is where a row comes from of two halves that lie interleaved by eight rows.
+func interleaved(i int) (second bool, row int) {
+	g, j := i/16, i%16
+	return j >= 8, 8*g + j%8
+}
+
+// values are n values of memory, from a byte on.
+func values[T any](b []byte, at int64, n int) []T {
+	var zero T
+	return unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(b[at:at+int64(n)*int64(unsafe.Sizeof(zero))]))), n)
+}

@@ -1,0 +1,132 @@
+package encoder
+
+import (
+	"fmt"
+
+	"github.com/plaid-ir/plaid/kernels/cuda/internal/driver"
+	"github.com/plaid-ir/plaid/kernels/cuda/internal/runtime"
+	"github.com/plaid-ir/plaid/kernels/transformer"
+)
+
+const (
+	// usualTokens go through the layers together, if there is room: several times what
+	// fills the largest devices.
+	usualTokens = 32 << 10
+	// reserve stays free where no limit is given.
+	reserve = 256 << 20
+)
+
+// room is what a batch takes of the memory, in bytes from its beginning.
+type room struct {
+	tokens                       int
+	x, qkv, context, wide, delta int64
+	stream                       int64    // none: BERT
+	heads                        [2]int64 // in half precision, in turn
+	sums                         [2]int64 // of heads, in float32
+	slots                        [2]int64 // what comes in and goes out
+	size                         int64
+}
+
+func (r *room) bytes() int64 { return r.size }
+
+// roomFor lays out the memory of batches of so many tokens.
+func (m *model) roomFor(tokens int) room {
+	t, a := m.t, runtime.Arena{}
+	n := int64(roundUp(tokens, passRows))
+	width, wide := int64(t.width), int64(t.wide)
+	r := room{tokens: tokens, stream: none}
+	r.x, r.qkv = a.Take(2*n*width), a.Take(2*n*3*width)
+	r.context, r.wide, r.delta = a.Take(2*n*width), a.Take(2*n*wide), a.Take(2*n*width)
+	if m.config.Family == transformer.ModernBERT {
+		r.stream = a.Take(4 * n * width)
+	}
+	if len(t.heads) > 0 {
+		for i := range r.heads {
+			r.heads[i] = a.Take(2 * n * int64(t.widest))
+			r.sums[i] = a.Take(4 * n * int64(t.widest))
+		}
+	}
+	for i := range r.slots {
+		r.slots[i] = a.Take(m.layoutOfSlots(tokens).size)
+	}
+	r.size = a.Size
+	return r
+}
+
+// plan says how many tokens a batch has, at most: as many as asked for, or as there is
+// memory for.
+func (m *model) plan(rt *runtime.Runtime, o transformer.Options) (int, error) {
+	limit := o.Memory
+	free, _, err := rt.Driver.MemInfo()
+	if err != nil {
+		return 0, err
+	}
+	if limit == 0 {
+		limit = max(int64(free)-reserve, int64(free)/2)
+	}
+	least := max(m.config.MaxPositions, smallRows)
+	if o.Tokens > 0 {
+		least = min(max(o.Tokens, 1), usualTokens)
+	}
+	for tokens := max(usualTokens, least); ; tokens = max(tokens/2, least) {
+		if o.Tokens > 0 {
+			tokens = least
+		}
+		r := m.roomFor(tokens)
+		if need := m.t.bytes + r.bytes(); need <= limit {
+			return tokens, nil
+		} else if tokens == least {
+			return 0, fmt.Errorf("%w: %d bytes of weights and %d for a batch of %d tokens; there are %d", driver.ErrOutOfMemory, m.t.bytes, r.bytes(), least, limit)
+		}
+	}
+}
+
+// layout is where what comes in and goes out lies in a slot: first what is copied to the
+// device, of which bad is the last, then what is copied from it, of which bad is the first.
+type layout struct{ ids, positions, spans, bad, out, size int64 }
+
+func (m *model) layoutFor(tokens, spans int) layout {
+	var a runtime.Arena
+	return layout{
+		ids: a.Take(4 * int64(tokens)), positions: a.Take(4 * int64(tokens)), spans: a.Take(16 * int64(spans)),
+		bad: a.Take(4), out: a.Take(4 * int64(tokens) * int64(m.about.Dim)), size: a.Size,
+	}
+}
+
+// layoutOfSlots is the largest: a text of one token has a span of its own, and passes that
+// are graphs have more than their texts.
+func (m *model) layoutOfSlots(tokens int) layout {
+	return m.layoutFor(roundUp(tokens, graphRows), max(tokens, 2*smallRows))
+}
+
+// slot is what one batch under way has of its own.
+type slot struct {
+	at       driver.Ptr
+	in, out  driver.HostMem
+	computed driver.Event // the device has the vectors
+	copied   driver.Event // the host has them
+}
+
+func (s *slot) open(c *driver.Context, m *model, i int) (err error) {
+	most := m.layoutOfSlots(m.room.tokens)
+	s.at = m.mem.At(m.room.slots[i])
+	if s.in, err = c.HostAlloc(most.out); err != nil {
+		return fmt.Errorf("page-locked memory: %w", err)
+	}
+	if s.out, err = c.HostAlloc(most.size - most.bad); err != nil {
+		return fmt.Errorf("page-locked memory: %w", err)
+	}
+	if s.computed, err = c.NewEvent(false); err != nil {
+		return err
+	}
+	s.copied, err = c.NewEvent(false)
+	return err
+}
+
+func (s *slot) free(c *driver.Context) {
+	_ = c.HostFree(s.in)
+	_ = c.HostFree(s.out)
+	_ = c.FreeEvent(s.computed)
+	_ = c.FreeEvent(s.copied)
+	*s = slot{}
+}

@@ -1,0 +1,59 @@
+package transformer
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	"github.com/plaid-ir/plaid/kernels"
+)
+
+// several is a model on several devices: a batch goes to the one with the least to do.
+type several struct {
+	models []Model
+	info   kernels.DeviceInfo
+
+	mu    sync.Mutex
+	loads []int // ids under way
+}
+
+// About is that of the first device, under the name of all.
+func (s *several) About() About {
+	a := s.models[0].About()
+	a.Device = s.info
+	return a
+}
+
+func (s *several) Encode(ctx context.Context, dst []float32, b Batch) error {
+	i := s.take(len(b.IDs))
+	defer s.give(i, len(b.IDs))
+	return s.models[i].Encode(ctx, dst, b)
+}
+
+// take picks the device for so many ids.
+func (s *several) take(ids int) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	best := 0
+	for i, load := range s.loads {
+		if load < s.loads[best] {
+			best = i
+		}
+	}
+	s.loads[best] += ids
+	return best
+}
+
+func (s *several) give(i, ids int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.loads[i] -= ids
+}
+
+func (s *several) Close() error {
+	var errs []error
+	for _, m := range s.models {
+		errs = append(errs, m.Close())
+	}
+	return errors.Join(errs...)
+}

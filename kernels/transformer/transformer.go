@@ -1,0 +1,89 @@
+// Package transformer is the contract of text encoders of the BERT and ModernBERT
+// families: what a model is, its sizes and tensors, what a batch of texts is, and what
+// computes. encode/native computes on the processor, kernels/cuda on devices.
+//
+//	config    sizes, tensors, their check
+//	batch     texts as ids, their check
+//	rotary    the angles of rotary positions
+package transformer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/plaid-ir/plaid/kernels"
+)
+
+// Model is a model on a device. It is safe for concurrent use.
+type Model interface {
+	// About says what it takes.
+	About() About
+	// Encode writes the unit vectors of all ids of a batch to dst, [About.Dim] values each.
+	// They have the same bits whatever the company and the order, on the same kind of
+	// device. Errors: [ErrBatch], [ErrNotFinite], those of the device and the context.
+	Encode(ctx context.Context, dst []float32, b Batch) error
+	// Close waits for calls that are under way, and gives back what the model holds.
+	// Calls after it are [kernels.ErrDeviceClosed].
+	Close() error
+}
+
+// About describes a model on a device.
+type About struct {
+	Device    kernels.DeviceInfo `json:"device"`
+	Precision Precision          `json:"precision"`
+	Dim       int                `json:"dim"` // of the vectors
+	// Tokens is how many go through the layers together, at most.
+	Tokens int `json:"tokens"`
+	// Weights and Batches are bytes of the device's memory.
+	Weights int64 `json:"weights"`
+	Batches int64 `json:"batches"`
+}
+
+// Options say how a model is put on a device.
+type Options struct {
+	// Memory is how many bytes of the device's memory the weights and batches may take; 0:
+	// what is free.
+	Memory int64
+	// Tokens is how many go through the layers together; 0: as many as the device is best
+	// given and the memory holds.
+	Tokens int
+}
+
+// device is a device that runs models.
+type device interface {
+	Transformer(ctx context.Context, c Config, w *Weights, o Options) (Model, error)
+}
+
+// On puts a model on an opened device, on each of several. It is done with when the
+// device is closed. Errors: [ErrConfig], [ErrWeights], [kernels.ErrUnavailable] where the
+// device runs no models, and those of the device, such as that its memory is full.
+func On(ctx context.Context, d kernels.Device, c Config, w *Weights, o Options) (Model, error) {
+	if err := c.Check(); err != nil {
+		return nil, err
+	}
+	if err := w.Check(&c); err != nil {
+		return nil, err
+	}
+	parts := kernels.Parts(d)
+	if len(parts) == 1 {
+		return on(ctx, d, c, w, o)
+	}
+	var all several
+	for _, part := range parts {
+		m, err := on(ctx, part, c, w, o)
+		if err != nil {
+			return nil, errors.Join(err, all.Close())
+		}
+		all.models = append(all.models, m)
+	}
+	all.loads, all.info = make([]int, len(parts)), d.Info()
+	return &all, nil
+}
+
+func on(ctx context.Context, d kernels.Device, c Config, w *Weights, o Options) (Model, error) {
+	if t, ok := d.(device); ok {
+		return t.Transformer(ctx, c, w, o)
+	}
+	return nil, fmt.Errorf("%w: %s does not run models", kernels.ErrUnavailable, d.Info().Name)
+}
