@@ -55,6 +55,9 @@ func (p *pooledSource) Docs(ctx context.Context, from, to int) iter.Seq2[vectors
 			if err == nil {
 				err = checkDocument(p.Source, row, b.dim, d)
 			}
+			if err == nil {
+				err = checkValues(row, b.dim, d.ID, d.Tokens)
+			}
 			if err != nil {
 				yield(vectors.Document{}, err)
 				return

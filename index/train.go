@@ -220,6 +220,9 @@ func readSpans(ctx context.Context, src vectors.Source, spans []span) iter.Seq2[
 				if err == nil {
 					err = checkDocument(src, row, src.Dim(), d)
 				}
+				if err == nil {
+					err = checkValues(row, src.Dim(), d.ID, d.Tokens)
+				}
 				if err != nil {
 					yield(nil, err)
 					return

@@ -92,6 +92,32 @@ type Preparer interface {
 	Prepare(ctx context.Context, centroids []float32, dim int) (b Backend, release func(), err error)
 }
 
+// TokenEncoder encodes tokens on a device: nearest centroids, residuals and factors, to
+// the bit those of package codec. It is safe for concurrent use.
+type TokenEncoder interface {
+	// EncodeTokens encodes the rows of x. A row that the device cannot encode, because
+	// a component is too large for it, has a code of K or more, and nothing else that
+	// counts. Errors are as of a [Builder].
+	EncodeTokens(ctx context.Context, dst EncodedTokens, x []float32) error
+}
+
+// EncodedTokens is where the arrays of n encoded tokens go.
+type EncodedTokens struct {
+	Codes     []uint32 // [n]
+	Residuals []byte   // [n, RowBytes]
+	Factors   []int16  // [n], 0 of a token of zeros
+	// Errors are the squared distances of the tokens from what is decoded of them, with a
+	// sign where the factor was clamped, [n].
+	Errors []float64
+}
+
+// EncoderPreparer is a [Builder] that encodes tokens as well.
+type EncoderPreparer interface {
+	// PrepareEncoder is Prepare for calls of EncodeTokens with a codec of uniform
+	// levels, whose centroids these are. With unit, rows are scaled to unit length first.
+	PrepareEncoder(ctx context.Context, c *Codec, centroids []float32, unit bool) (e TokenEncoder, release func(), err error)
+}
+
 // Prepare calls the Prepare of a backend that has one, and otherwise returns
 // the backend itself.
 func Prepare(ctx context.Context, b Backend, centroids []float32, dim int) (Backend, func(), error) {
