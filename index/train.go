@@ -169,7 +169,7 @@ func readSample(ctx context.Context, src vectors.Source, picked *sample, o Build
 		}
 	}
 	if !o.Unnormalized {
-		codec.Normalize(vecs, dim)
+		codec.NormalizeWide(vecs, dim, o.Threads)
 	}
 	return vecs, nil
 }
@@ -182,7 +182,7 @@ func streamSample(ctx context.Context, src vectors.Source, picked *sample, o Bui
 		var block []float32
 		flush := func() bool {
 			if !o.Unnormalized {
-				codec.Normalize(block, dim)
+				codec.NormalizeWide(block, dim, o.Threads)
 			}
 			more := yield(block, nil)
 			block = block[:0]

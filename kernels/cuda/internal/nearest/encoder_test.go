@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"math"
 	"math/rand/v2"
+	"path/filepath"
+	"strconv"
 	"sync"
 	"testing"
 	"unsafe"
@@ -11,12 +13,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/plaid-ir/plaid/codec"
+	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/driver"
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/driver/drivertest"
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/runtime"
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/runtime/runtimetest"
 	"github.com/plaid-ir/plaid/kernels/kerneltest"
+	"github.com/plaid-ir/plaid/vectors"
 )
 
 // scaleRows is the kernel, on the arrays of plaid.cuh.
@@ -154,6 +158,61 @@ func TestTokensOnDevice(t *testing.T) {
 		requireSameTokens(t, d, rng, dim, []int{1, 2, 4, 8}[rng.IntN(4)], 40, 150)
 	}
 	requireSameTokens(t, d, rng, 2, 2, 3, mostRows+5)
+}
+
+// building is a device for builds alone.
+type building struct {
+	kernels.Device
+	dev *runtime.Device
+}
+
+func (b building) Info() kernels.DeviceInfo                    { return b.dev.Info() }
+func (b building) Builder(cpu kernels.Backend) kernels.Builder { return NewBuilder(b.dev, cpu) }
+
+// requireSameIndex demands that an index that is built on a device has the content, training included, of one from the processor.
+func requireSameIndex(t *testing.T, d *runtime.Device, dim, docs, length int) {
+	t.Helper()
+	rng := rand.New(rand.NewPCG(7, uint64(dim)))
+	topics := kerneltest.UnitVectors(rng, 50, dim)
+	var all []vectors.Document
+	for i := range docs {
+		tokens := kerneltest.UnitVectors(rng, rng.IntN(2*length), dim)
+		for j := 0; j < len(tokens); j += dim {
+			for k, v := range topics[rng.IntN(50)*dim:][:dim] {
+				tokens[j+k] = kernels.F16ToF32(kernels.F16FromF32(0.7*tokens[j+k] + v))
+			}
+		}
+		if i%37 == 0 {
+			clear(tokens[:min(dim, len(tokens))]) // padding
+		}
+		all = append(all, vectors.Document{ID: strconv.Itoa(i), Tokens: tokens})
+	}
+	src, err := vectors.FromDocuments(dim, all)
+	require.NoError(t, err)
+	content := func(device kernels.Device) (*index.Contents, index.BuildReport) {
+		path := filepath.Join(t.TempDir(), "x.plaid")
+		built, err := index.Build(ctx, path, src, &index.BuildOptions{Device: device})
+		require.NoError(t, err)
+		ix, err := index.Open(ctx, path, nil)
+		require.NoError(t, err)
+		defer ix.Close()
+		snap, err := ix.Snapshot()
+		require.NoError(t, err)
+		defer snap.Close()
+		c, err := snap.Contents(ctx, 1)
+		require.NoError(t, err)
+		return c, *built
+	}
+	want, wantBuilt := content(nil)
+	got, built := content(building{dev: d})
+	require.Equal(t, want, got)
+	wantBuilt.Seconds, built.Seconds = struct{ Sample, Train, Encode float64 }{}, struct{ Sample, Train, Encode float64 }{}
+	require.Equal(t, wantBuilt, built)
+	require.Positive(t, built.Zero)
+}
+
+func TestSameIndexOnDevice(t *testing.T) {
+	requireSameIndex(t, runtimetest.OpenFake(t, runtimetest.Fake(fakeKernels())), 32, 300, 10)
 }
 
 // Calls of several goroutines share launches, and each has its own rows.
