@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/plaid-ir/plaid/codec"
+	"github.com/plaid-ir/plaid/internal/norm"
 	"github.com/plaid-ir/plaid/internal/parallel"
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/vectors"
@@ -80,6 +81,9 @@ func checkDocument(src vectors.Source, i, dim int, d vectors.Document) error {
 
 // checkValues refuses vectors that have no meaning.
 func checkValues(i, dim int, id string, tokens []float32) error {
+	if norm.Finite(tokens) {
+		return nil
+	}
 	for j, x := range tokens {
 		if x-x != 0 {
 			fault := vectors.NewFileError("", fmt.Errorf("%w: %v", vectors.ErrValue, x))

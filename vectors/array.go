@@ -10,11 +10,12 @@ import (
 	"strings"
 	"sync/atomic"
 
+	"github.com/plaid-ir/plaid/internal/norm"
 	"github.com/plaid-ir/plaid/internal/parallel"
 )
 
 // blockBytes is how much of a file is read at once.
-const blockBytes = 256 << 10
+const blockBytes = 1 << 20
 
 // maxRank is the highest rank that NumPy itself writes.
 const maxRank = 64
@@ -52,7 +53,7 @@ func (a *Array) Float32s(dst []float32, from int) error {
 }
 
 // wideBlock is how many values one goroutine converts or looks at.
-const wideBlock = 1 << 14
+const wideBlock = 1 << 15
 
 // decodeWide is decodeFloats by several goroutines.
 func decodeWide(dst []float32, raw []byte, k kind) {
@@ -70,7 +71,7 @@ func allFinite(values []float32) bool {
 	n := parallel.Blocks(len(values), wideBlock)
 	_ = parallel.Do(context.Background(), n, 0, func(i int) error {
 		lo, hi := parallel.Block(i, len(values), wideBlock)
-		if checkFinite(values[lo:hi], 1) != nil {
+		if !norm.Finite(values[lo:hi]) {
 			not.Store(true)
 		}
 		return nil

@@ -10,7 +10,7 @@ import (
 )
 
 // blockFloats is how many floats of consecutive documents are read at once.
-const blockFloats = 1 << 18
+const blockFloats = 1 << 20
 
 // denseSource reads documents from one array: [tokens, dim] with the lengths
 // of the documents, or [docs, rows, dim], padded.
