@@ -67,8 +67,9 @@ type Device interface {
 	Info() DeviceInfo
 	// Attach uploads an index, and keeps it until the attachment is closed.
 	Attach(ctx context.Context, c Corpus, o AttachOptions) (Attachment, error)
-	// Builder returns a backend that finds nearest centroids on the device and leaves the
-	// rest to cpu, vectors with a component too large for the device (65504) included.
+	// Builder returns a backend that finds nearest centroids on the device, with the
+	// processor's bits, and leaves the rest to cpu, vectors with a component too large for
+	// the device (65504) included. It may be an [EncoderPreparer].
 	Builder(cpu Backend) Builder
 	// Close frees everything on the device, attachments included. It may be
 	// called more than once.
