@@ -23,6 +23,7 @@
 package codec
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -203,6 +204,14 @@ func Normalize(x []float32, dim int) {
 	for ; len(x) >= dim && dim > 0; x = x[dim:] {
 		Unit(x[:dim], Square(x[:dim]))
 	}
+}
+
+// NormalizeWide is Normalize by several goroutines (below 1: one a processor).
+func NormalizeWide(x []float32, dim, threads int) {
+	_ = forBlocks(context.Background(), len(x)/dim, blockRows, threads, func(_, _, lo, hi int) error {
+		Normalize(x[lo*dim:hi*dim], dim)
+		return nil
+	})
 }
 
 // Square is the square of the length of x, summed in float64.

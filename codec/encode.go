@@ -24,6 +24,8 @@ type Block struct {
 	// Clamped counts factors above FactorMax, which were stored as FactorMax:
 	// their tokens decode to less than unit length.
 	Clamped int
+	// Zero counts rows of zeros that Encode added.
+	Zero int
 	// SumSq is the sum of ‖x − v̂‖² over the tokens that Encode added.
 	SumSq float64
 
@@ -33,7 +35,7 @@ type Block struct {
 // Reset empties the block and keeps its memory.
 func (b *Block) Reset() {
 	b.Codes, b.Residuals, b.Factors = b.Codes[:0], b.Residuals[:0], b.Factors[:0]
-	b.Tokens, b.Clamped, b.SumSq = 0, 0, 0
+	b.Tokens, b.Clamped, b.Zero, b.SumSq = 0, 0, 0, 0
 }
 
 // Chunk is the block as kernels read it; offsets divides its tokens into
@@ -69,6 +71,7 @@ type encodeJob struct {
 	codec   *Quantizer
 	backend kernels.Backend
 	x       []float32
+	unit    bool     // x is to be scaled to unit length first, in place
 	fixed   []uint32 // EncodeFixed: codes as given, residuals in place
 
 	codes, residuals, factors []byte
@@ -87,8 +90,14 @@ type encodeScratch struct {
 }
 
 type blockTotal struct {
-	clamped int
-	sumSq   float64
+	clamped, zero int
+	sumSq         float64
+}
+
+func (t *blockTotal) addTo(b *Block) {
+	b.Clamped += t.clamped
+	b.Zero += t.zero
+	b.SumSq += t.sumSq
 }
 
 // Encode appends the rows of x, len(x)/Dim vectors, to dst. The result does not
@@ -97,27 +106,12 @@ type blockTotal struct {
 // [ErrNoCutoffs] or [kernels.ErrUnavailable]. A row of zeros gets
 // factor 0. NaN must have been refused before: the bytes it gives mean nothing.
 func (c *Quantizer) Encode(ctx context.Context, dst *Block, x []float32, threads int, be kernels.Backend) error {
-	if len(x)%c.Dim != 0 {
-		return fmt.Errorf("%w: %d values are no whole vectors of dimension %d", ErrShape, len(x), c.Dim)
-	}
-	if c.buckets == nil && !c.kernel.Codebook.Uniform() {
-		return ErrNoCutoffs
-	}
-	if be == nil {
-		var err error
-		if be, err = kernels.Select(""); err != nil {
-			return fmt.Errorf("codec: %w", err)
-		}
-	}
-	n := len(x) / c.Dim
-	c.Centroids() // not inside a worker: the others would wait
-	be, release, err := kernels.Prepare(ctx, be, c.Centroids(), c.Dim)
-	if err != nil {
+	e := Encoder{codec: c, threads: threads}
+	if err := e.prepare(ctx, be); err != nil {
 		return err
 	}
-	defer release()
-	dst.job.x, dst.job.backend = x, be
-	return c.runJob(ctx, dst, n, threads)
+	defer e.Close()
+	return e.Encode(ctx, dst, x)
 }
 
 // EncodeFixed appends tokens whose codes and packed buckets are given, as when an
@@ -149,12 +143,11 @@ func (c *Quantizer) runJob(ctx context.Context, dst *Block, n, threads int) erro
 		dst.shrink(c, n)
 	} else {
 		for _, t := range j.blocks {
-			dst.Clamped += t.clamped
-			dst.SumSq += t.sumSq
+			t.addTo(dst)
 		}
 	}
 	// Keep the scratch memory and nothing of the caller's.
-	j.ctx, j.codec, j.backend, j.x, j.fixed = nil, nil, nil, nil, nil
+	j.ctx, j.codec, j.backend, j.x, j.unit, j.fixed = nil, nil, nil, nil, false, nil
 	j.codes, j.residuals, j.factors = nil, nil, nil
 	return err
 }
@@ -167,7 +160,7 @@ func resize[T any](s []T, n int) []T {
 func (j *encodeJob) Run(worker, block int) error {
 	lo, hi := parallel.Block(block, len(j.factors)/2, blockRows)
 	c, s := j.codec, &j.workers[worker]
-	s.values = resize(s.values, 2*c.Dim)
+	s.prepare(c)
 	total := &j.blocks[block]
 	*total = blockTotal{}
 	rb := c.RowBytes()
@@ -182,26 +175,46 @@ func (j *encodeJob) Run(worker, block int) error {
 		}
 		return nil
 	}
+	if j.unit {
+		Normalize(j.x[lo*c.Dim:hi*c.Dim], c.Dim)
+	}
 	s.codes = resize(s.codes, hi-lo)
-	s.buckets = resize(s.buckets, c.Dim)
 	if err := j.backend.Nearest(j.ctx, s.codes, nil, c.Centroids(), j.x[lo*c.Dim:hi*c.Dim], c.Dim); err != nil {
 		return err
 	}
 	for t := lo; t < hi; t++ {
-		x, code := j.x[t*c.Dim:(t+1)*c.Dim], s.codes[t-lo]
-		y := c.encodeRow(j.residuals[t*rb:(t+1)*rb], s, x, code)
-		xx := dot64(x, x)
-		if xx == 0 {
-			j.put(t, code, 0, false, total)
-			continue
+		code := s.codes[t-lo]
+		r := c.encodeToken(j.residuals[t*rb:(t+1)*rb], s, j.x[t*c.Dim:(t+1)*c.Dim], code)
+		j.put(t, code, r.factor, r.clamped, total)
+		total.sumSq += r.error
+		if r.zero {
+			total.zero++
 		}
-		yy := dot64(y, y)
-		f, clamped := c.storeFactor(yy)
-		j.put(t, code, f, clamped, total)
-		v := float64(c.kernel.Factor(f))
-		total.sumSq += squaredErrorOf(xx, dot64(x, y), yy, v)
 	}
 	return nil
+}
+
+func (s *encodeScratch) prepare(c *Quantizer) {
+	s.values, s.buckets = resize(s.values, 2*c.Dim), resize(s.buckets, c.Dim)
+}
+
+// encodedToken is what is to be known of a token beside its code and residual.
+type encodedToken struct {
+	factor        int16
+	clamped, zero bool
+	error         float64 // squared
+}
+
+// encodeToken writes the residual of a token with a given code.
+func (c *Quantizer) encodeToken(packed []byte, s *encodeScratch, x []float32, code uint32) encodedToken {
+	y := c.encodeRow(packed, s, x, code)
+	xx := dot64(x, x)
+	if xx == 0 {
+		return encodedToken{zero: true}
+	}
+	yy := dot64(y, y)
+	f, clamped := c.storeFactor(yy)
+	return encodedToken{f, clamped, false, squaredErrorOf(xx, dot64(x, y), yy, float64(c.kernel.Factor(f)))}
 }
 
 // squaredErrorOf is ‖x − f·y‖² of ‖x‖², ⟨x, y⟩, ‖y‖² and f.

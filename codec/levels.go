@@ -128,7 +128,9 @@ func (c *Quantizer) descend(dst []uint8, s *levelSearch, t float32, top int32) {
 		y := base[j] + float32(width[j]*b)
 		d, m := dot-float32(u*y), norm-float32(y*y)
 		if d > 0 {
-			nb := level(float32(slope[j]*(m/d))-shift[j], top)
+			// Where d is next to nothing this is beyond int32, which processors convert each
+			// in its own way.
+			nb := level(min(float32(slope[j]*(m/d))-shift[j], 1<<30), top)
 			if nb != b {
 				z := base[j] + float32(width[j]*nb)
 				nd, nn := d+float32(u*z), m+float32(z*z)

@@ -6,6 +6,7 @@ import (
 	"iter"
 	"math"
 
+	"github.com/plaid-ir/plaid/internal/parallel"
 	"github.com/plaid-ir/plaid/kernels"
 )
 
@@ -33,16 +34,26 @@ func (km *kmeans) runAll(ctx context.Context, blocks iter.Seq2[[]float32, error]
 	s := &collection{
 		km: km, backend: backend, sums: make([]float32, km.k*km.dim), counts: make([]int, km.k), spread: make([]float64, km.k),
 	}
-	for x, err := range blocks {
-		if err == nil && len(x)%km.dim != 0 {
-			err = fmt.Errorf("%w: %d values are no whole vectors of dimension %d", ErrShape, len(x), km.dim)
+	// While one block is assigned the next one is read.
+	err = parallel.Line(ctx, []*[]float32{new([]float32), new([]float32)}, func(free func() (*[]float32, error), put func(*[]float32)) error {
+		for x, err := range blocks {
+			if err == nil && len(x)%km.dim != 0 {
+				err = fmt.Errorf("%w: %d values are no whole vectors of dimension %d", ErrShape, len(x), km.dim)
+			}
+			if err != nil {
+				return err
+			}
+			b, err := free()
+			if err != nil {
+				return err
+			}
+			*b = append((*b)[:0], x...)
+			put(b)
 		}
-		if err == nil {
-			err = s.assign(ctx, x)
-		}
-		if err != nil {
-			return err
-		}
+		return nil
+	}, func(b *[]float32) error { return s.assign(ctx, *b) })
+	if err != nil {
+		return err
 	}
 	for c := range km.k {
 		sum, row := s.sums[c*km.dim:(c+1)*km.dim], km.centroid(c)
@@ -60,16 +71,15 @@ func (s *collection) assign(ctx context.Context, x []float32) error {
 	km := s.km
 	n := len(x) / km.dim
 	s.codes, s.scores, s.norms = resize(s.codes, n), resize(s.scores, n), resize(s.norms, n)
-	for i := range n {
-		row := x[i*km.dim : (i+1)*km.dim]
-		n2 := dot64(row, row)
-		if !(n2 <= maxMagnitude*maxMagnitude*float64(km.dim)) {
-			return fmt.Errorf("%w: vector %d of the collection has length %g", ErrValue, s.done+i, math.Sqrt(n2))
-		}
-		s.norms[i] = n2
-	}
-	s.done += n
 	err := forBlocks(ctx, n, blockRows, km.threads, func(_, _, lo, hi int) error {
+		for i := lo; i < hi; i++ {
+			row := x[i*km.dim : (i+1)*km.dim]
+			n2 := dot64(row, row)
+			if !(n2 <= maxMagnitude*maxMagnitude*float64(km.dim)) {
+				return fmt.Errorf("%w: vector %d of the collection has length %g", ErrValue, s.done+i, math.Sqrt(n2))
+			}
+			s.norms[i] = n2
+		}
 		err := s.backend.Nearest(ctx, s.codes[lo:hi], s.scores[lo:hi], km.centroids, x[lo*km.dim:hi*km.dim], km.dim)
 		if err != nil {
 			return err
@@ -80,6 +90,7 @@ func (s *collection) assign(ctx context.Context, x []float32) error {
 	if err != nil {
 		return err
 	}
+	s.done += n
 	// Each worker has centroids of its own and takes their rows in order.
 	w := workers(n, blockRows, km.threads)
 	size := (km.k + w - 1) / w

@@ -13,7 +13,10 @@ import (
 	"github.com/plaid-ir/plaid/vectors"
 )
 
-const spoolChild = "PLAID_TEST_SPOOL"
+const (
+	spoolChild   = "PLAID_TEST_SPOOL"
+	spoolVectors = "PLAID_TEST_SPOOL_VECTORS"
+)
 
 // TestSpoolChild is the process that TestSpoolKilled kills: it encodes some
 // texts, says so, and waits for the end.
@@ -32,18 +35,31 @@ func TestSpoolChild(t *testing.T) {
 			}
 			yield(d, nil)
 		}
-	}, path, nil)
+	}, path, &SpoolOptions{Vectors: os.Getenv(spoolVectors)})
 }
 
 // TestSpoolKilled: what was encoded before a kill is not encoded again, and the
-// file is then as if nothing had happened.
+// file is then as if nothing had happened; also where the vectors are in another file.
 func TestSpoolKilled(t *testing.T) {
 	docs := load(t, "scifact-sample").docs
 	e := open(t, nano(t), nil)
+	for _, apart := range []bool{false, true} {
+		t.Run(fmt.Sprintf("apart=%v", apart), func(t *testing.T) { spoolKilled(t, e, docs, apart) })
+	}
+}
+
+func spoolKilled(t *testing.T, e *Encoder, docs []Text, apart bool) {
+	options := func(path, tag string) *SpoolOptions {
+		o := &SpoolOptions{Tag: tag}
+		if apart {
+			o.Vectors = path + ".vectors"
+		}
+		return o
+	}
 	dir := t.TempDir()
 	path := filepath.Join(dir, "killed")
 	cmd := exec.Command(os.Args[0], "-test.run=^TestSpoolChild$", "-test.v")
-	cmd.Env = append(os.Environ(), spoolChild+"="+path)
+	cmd.Env = append(os.Environ(), spoolChild+"="+path, spoolVectors+"="+options(path, "").Vectors)
 	out, err := cmd.StdoutPipe()
 	require.NoError(t, err)
 	require.NoError(t, cmd.Start())
@@ -52,7 +68,7 @@ func TestSpoolKilled(t *testing.T) {
 	require.NoError(t, cmd.Process.Kill())
 	cmd.Wait()
 
-	s, r, err := Spool(t.Context(), e, seq(docs), path, nil)
+	s, r, err := Spool(t.Context(), e, seq(docs), path, options(path, ""))
 	require.NoError(t, err)
 	require.Positive(t, r.Resumed)
 	require.Equal(t, len(docs), r.Resumed+r.Texts)
@@ -61,7 +77,7 @@ func TestSpoolKilled(t *testing.T) {
 	t.Logf("%d of %d documents were there", r.Resumed, len(docs))
 
 	whole := filepath.Join(dir, "whole")
-	s, r, err = Spool(t.Context(), e, seq(docs), whole, nil)
+	s, r, err = Spool(t.Context(), e, seq(docs), whole, options(whole, ""))
 	require.NoError(t, err)
 	require.Equal(t, []int{0, len(docs)}, []int{r.Resumed, r.Texts})
 	require.NoError(t, s.Close())
@@ -70,21 +86,28 @@ func TestSpoolKilled(t *testing.T) {
 	b, err := os.ReadFile(whole)
 	require.NoError(t, err)
 	require.Equal(t, b, a)
+	if apart {
+		a, err = os.ReadFile(path + ".vectors")
+		require.NoError(t, err)
+		b, err = os.ReadFile(whole + ".vectors")
+		require.NoError(t, err)
+		require.Equal(t, b, a)
+	}
 
 	// All is there: nothing is left to do.
-	s, r, err = Spool(t.Context(), e, seq(docs), path, nil)
+	s, r, err = Spool(t.Context(), e, seq(docs), path, options(path, ""))
 	require.NoError(t, err)
 	require.Equal(t, []int{len(docs), 0}, []int{r.Resumed, r.Texts})
 	require.NoError(t, s.Close())
 
-	_, _, err = Spool(t.Context(), e, seq(docs), path, &SpoolOptions{Tag: "others"})
+	_, _, err = Spool(t.Context(), e, seq(docs), path, options(path, "others"))
 	require.ErrorIs(t, err, vectors.ErrSpool)
-	_, _, err = Spool(t.Context(), open(t, nano(t), &Options{Precision: Int8}), seq(docs), path, nil)
+	_, _, err = Spool(t.Context(), open(t, nano(t), &Options{Precision: Int8}), seq(docs), path, options(path, ""))
 	require.ErrorIs(t, err, vectors.ErrSpool)
-	_, _, err = Spool(t.Context(), open(t, nano(t), &Options{DocumentLength: 100}), seq(docs), path, nil)
+	_, _, err = Spool(t.Context(), open(t, nano(t), &Options{DocumentLength: 100}), seq(docs), path, options(path, ""))
 	require.ErrorIs(t, err, vectors.ErrSpool)
-	_, _, err = Spool(t.Context(), e, seq(docs[1:]), path, nil)
+	_, _, err = Spool(t.Context(), e, seq(docs[1:]), path, options(path, ""))
 	require.ErrorIs(t, err, vectors.ErrSpool)
-	_, _, err = Spool(t.Context(), e, seq(docs[:3]), path, nil)
+	_, _, err = Spool(t.Context(), e, seq(docs[:3]), path, options(path, ""))
 	require.ErrorIs(t, err, vectors.ErrSpool)
 }

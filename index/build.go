@@ -75,7 +75,8 @@ type BuildOptions struct {
 	LockTimeout time.Duration
 	Backend     string
 	Logger      *slog.Logger
-	// Device, where set, finds the nearest centroids.
+	// Device, where set, finds the nearest centroids and encodes tokens; the index is the
+	// same.
 	Device kernels.Device
 	// Progress, where set, is told how far a stage is.
 	Progress func(Progress)

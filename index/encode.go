@@ -1,11 +1,13 @@
 package index
 
 import (
+	"cmp"
 	"context"
 	"fmt"
-	"slices"
 
 	"github.com/plaid-ir/plaid/codec"
+	"github.com/plaid-ir/plaid/internal/norm"
+	"github.com/plaid-ir/plaid/internal/parallel"
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/vectors"
 )
@@ -14,6 +16,7 @@ import (
 type batch struct {
 	dim      int
 	limit    int // tokens
+	first    int // number of the first document in the source
 	tokens   []float32
 	ids      []string
 	payloads [][]byte
@@ -22,6 +25,9 @@ type batch struct {
 
 	payloadBytes, payloadLimit int
 }
+
+// batches is how many of them are under way: one is read, one is encoded, one is staged.
+const batches = 3
 
 // batchTokens is how many tokens to hold in memory on their way.
 func batchTokens(dim int, memory int64) int {
@@ -54,9 +60,8 @@ func (b *batch) reset() {
 	b.payloadBytes = 0
 }
 
-// checkDocument holds a document against what its source said beforehand, and
-// refuses vectors that have no meaning; the sources of package vectors give no
-// cause, but a source may come from anywhere.
+// checkDocument holds a document against what its source said beforehand; the sources of
+// package vectors give no cause, but a source may come from anywhere.
 func checkDocument(src vectors.Source, i, dim int, d vectors.Document) error {
 	fault := vectors.NewFileError("", nil)
 	fault.ID, fault.Doc = d.ID, i
@@ -71,13 +76,45 @@ func checkDocument(src vectors.Source, i, dim int, d vectors.Document) error {
 		fault.Err = fmt.Errorf("%w: %d values, the source said %d vectors of dimension %d", ErrDimension, len(d.Tokens), src.Rows(i), dim)
 		return fault
 	}
-	for j, x := range d.Tokens {
+	return nil
+}
+
+// checkValues refuses vectors that have no meaning.
+func checkValues(i, dim int, id string, tokens []float32) error {
+	if norm.Finite(tokens) {
+		return nil
+	}
+	for j, x := range tokens {
 		if x-x != 0 {
-			fault.Token, fault.Dim, fault.Err = j/dim, j%dim, fmt.Errorf("%w: %v", vectors.ErrValue, x)
+			fault := vectors.NewFileError("", fmt.Errorf("%w: %v", vectors.ErrValue, x))
+			fault.ID, fault.Doc, fault.Token, fault.Dim = id, i, j/dim, j%dim
 			return fault
 		}
 	}
 	return nil
+}
+
+// document gives the tokens of document i of the batch, from first to end.
+func (b *batch) document(i int) (first, end int) {
+	if i > 0 {
+		first = b.ends[i-1]
+	}
+	return first, b.ends[i]
+}
+
+// check looks at all values of the batch.
+func (b *batch) check(ctx context.Context, threads int) error {
+	const size = 64 // documents
+	return parallel.Do(ctx, parallel.Blocks(len(b.ids), size), threads, func(block int) error {
+		lo, hi := parallel.Block(block, len(b.ids), size)
+		for i := lo; i < hi; i++ {
+			first, end := b.document(i)
+			if err := checkValues(b.first+i, b.dim, b.ids[i], b.tokens[first*b.dim:end*b.dim]); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 }
 
 // encoder turns documents into staged ones.
@@ -103,21 +140,50 @@ type encoder struct {
 	done        int64
 }
 
-// encodeAll encodes and stages the documents of a source.
+// encodeAll encodes and stages the documents of a source: while one batch is written, the
+// next is encoded, and the one after it is read.
 func (e *encoder) encodeAll(ctx context.Context, src vectors.Source, memory int64) error {
-	backend, release, err := kernels.Prepare(ctx, e.backend, e.codec.Centroids(), e.codec.Dim)
+	tokens, err := e.codec.NewEncoder(ctx, e.threads, e.backend, e.normalize)
 	if err != nil {
 		return err
 	}
-	defer release()
-	e.backend = backend
-	b := newBatch(e.codec.Dim, memory)
-	n := e.docs
-	for d, err := range src.Docs(ctx, n, src.Len()) {
-		if err != nil {
+	defer tokens.Close()
+	way := make([]*batch, batches)
+	for i := range way {
+		way[i] = newBatch(e.codec.Dim, memory)
+	}
+	from := e.docs
+	return parallel.Line(ctx, way, func(free func() (*batch, error), put func(*batch)) error {
+		return e.readBatches(ctx, src, from, free, put)
+	}, func(b *batch) error {
+		if err := b.check(ctx, e.threads); err != nil {
 			return err
 		}
-		if err := checkDocument(src, n, b.dim, d); err != nil {
+		b.block.Reset()
+		return tokens.Encode(ctx, &b.block, b.tokens)
+	}, func(b *batch) error {
+		return e.stageBatch(ctx, b)
+	})
+}
+
+// readBatches fills batches with the documents of a source from one on.
+func (e *encoder) readBatches(ctx context.Context, src vectors.Source, from int, free func() (*batch, error), put func(*batch)) error {
+	n := from
+	var b *batch
+	for d, err := range src.Docs(ctx, from, src.Len()) {
+		if err == nil && b == nil {
+			if b, err = free(); err == nil {
+				b.reset()
+				b.first = n
+			}
+		}
+		if err == nil {
+			err = checkDocument(src, n, e.codec.Dim, d)
+		}
+		if err != nil {
+			if b != nil {
+				err = cmp.Or(b.check(ctx, 1), err) // of a document before
+			}
 			return err
 		}
 		if e.arrive != nil {
@@ -126,36 +192,28 @@ func (e *encoder) encodeAll(ctx context.Context, src vectors.Source, memory int6
 			}
 		}
 		n++
-		b.addDocument(d)
-		if b.full() {
-			if err := e.flush(ctx, b); err != nil {
-				return err
-			}
+		if b.addDocument(d); b.full() {
+			put(b)
+			b = nil
 		}
 	}
 	if n != src.Len() {
 		return fmt.Errorf("%w: the source ended after %d of %d documents", vectors.ErrShape, n, src.Len())
 	}
-	return e.flush(ctx, b)
+	if b != nil {
+		put(b)
+	}
+	return ctx.Err()
 }
 
-func (e *encoder) flush(ctx context.Context, b *batch) error {
-	if len(b.ids) == 0 {
-		return ctx.Err()
-	}
+// stageBatch stages the documents of an encoded batch.
+func (e *encoder) stageBatch(ctx context.Context, b *batch) error {
 	e.stage.batch = batchStart{e.docs, e.empty, e.clamped, e.sumSq, e.done, e.zero}
-	if e.normalize {
-		codec.Normalize(b.tokens, b.dim)
-	}
-	e.zero += zeroRows(b.tokens, b.dim)
-	b.block.Reset()
-	if err := e.codec.Encode(ctx, &b.block, b.tokens, e.threads, e.backend); err != nil {
-		return err
-	}
+	e.zero += int64(b.block.Zero)
 	e.clamped += b.block.Clamped
 	e.sumSq += b.block.SumSq
-	first := 0
-	for i, end := range b.ends {
+	for i := range b.ids {
+		first, end := b.document(i)
 		if e.docs >= e.skip {
 			if err := e.stageDocument(ctx, b, i, first, end); err != nil {
 				return err
@@ -165,10 +223,8 @@ func (e *encoder) flush(ctx context.Context, b *batch) error {
 			e.empty++
 		}
 		e.docs++
-		first = end
 	}
-	e.done += int64(first)
-	b.reset()
+	e.done += int64(b.block.Tokens)
 	if e.progress != nil {
 		e.progress(e.done)
 	}
@@ -191,15 +247,4 @@ func (e *encoder) stageDocument(ctx context.Context, b *batch, i, first, end int
 		id: id, fresh: e.fresh == nil || e.fresh(id), payload: payload, again: id == "", // a hole
 		tokens: tokensOfBlock(&b.block, first, end, e.codec),
 	})
-}
-
-// zeroRows counts vectors of which every component is 0, as padding has them.
-func zeroRows(x []float32, dim int) (n int64) {
-	for ; len(x) >= dim; x = x[dim:] {
-		row := x[:dim]
-		if !slices.ContainsFunc(row, func(v float32) bool { return v != 0 }) {
-			n++
-		}
-	}
-	return n
 }

@@ -55,6 +55,9 @@ func (p *pooledSource) Docs(ctx context.Context, from, to int) iter.Seq2[vectors
 			if err == nil {
 				err = checkDocument(p.Source, row, b.dim, d)
 			}
+			if err == nil {
+				err = checkValues(row, b.dim, d.ID, d.Tokens)
+			}
 			if err != nil {
 				yield(vectors.Document{}, err)
 				return
@@ -71,7 +74,7 @@ func (p *pooledSource) Docs(ctx context.Context, from, to int) iter.Seq2[vectors
 // pool gives the pooled documents of a batch, in memory that out had before.
 func (p *pooledSource) pool(ctx context.Context, out []vectors.Document, b *batch) []vectors.Document {
 	if p.normalize {
-		codec.Normalize(b.tokens, b.dim)
+		codec.NormalizeWide(b.tokens, b.dim, p.threads)
 	}
 	old := out[:cap(out)]
 	out = make([]vectors.Document, len(b.ids))

@@ -169,7 +169,7 @@ func readSample(ctx context.Context, src vectors.Source, picked *sample, o Build
 		}
 	}
 	if !o.Unnormalized {
-		codec.Normalize(vecs, dim)
+		codec.NormalizeWide(vecs, dim, o.Threads)
 	}
 	return vecs, nil
 }
@@ -182,7 +182,7 @@ func streamSample(ctx context.Context, src vectors.Source, picked *sample, o Bui
 		var block []float32
 		flush := func() bool {
 			if !o.Unnormalized {
-				codec.Normalize(block, dim)
+				codec.NormalizeWide(block, dim, o.Threads)
 			}
 			more := yield(block, nil)
 			block = block[:0]
@@ -219,6 +219,9 @@ func readSpans(ctx context.Context, src vectors.Source, spans []span) iter.Seq2[
 			for d, err := range src.Docs(ctx, row, end) {
 				if err == nil {
 					err = checkDocument(src, row, src.Dim(), d)
+				}
+				if err == nil {
+					err = checkValues(row, src.Dim(), d.ID, d.Tokens)
 				}
 				if err != nil {
 					yield(nil, err)

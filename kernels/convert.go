@@ -29,16 +29,12 @@ func BF16FromF32(f float32) uint16 {
 // F16ToF32 converts an IEEE 754 binary16 value exactly.
 func F16ToF32(h uint16) float32 {
 	sign := uint32(h&0x8000) << 16
-	exp := uint32(h>>10) & 0x1f
-	frac := uint32(h & 0x3ff)
-	switch exp {
-	case 0: // zero or subnormal: frac · 2⁻²⁴ is exact in float32
-		f := float32(frac) * (1.0 / (1 << 24))
-		return math.Float32frombits(math.Float32bits(f) | sign)
-	case 0x1f:
-		return math.Float32frombits(sign | 0x7f800000 | frac<<13)
+	bits := uint32(h&0x7fff) << 13
+	if bits >= 0x0f800000 { // infinite, or none
+		return math.Float32frombits(sign | 0x70000000 | bits)
 	}
-	return math.Float32frombits(sign | (exp+112)<<23 | frac<<13)
+	// The exponent is 112 too small; the product is exact, of subnormal numbers too.
+	return math.Float32frombits(sign | math.Float32bits(math.Float32frombits(bits)*0x1p112))
 }
 
 // F16FromF32 rounds to the nearest binary16, ties to even; values beyond its

@@ -70,8 +70,9 @@ type Device interface {
 	Info() DeviceInfo
 	// Attach uploads an index, and keeps it until the attachment is closed.
 	Attach(ctx context.Context, c Corpus, o AttachOptions) (Attachment, error)
-	// Builder returns a backend that finds nearest centroids on the device and leaves the
-	// rest to cpu, vectors with a component too large for the device (65504) included.
+	// Builder returns a backend that finds nearest centroids on the device, with the
+	// processor's bits, and leaves the rest to cpu, vectors with a component too large for
+	// the device (65504) included. It may be an [EncoderPreparer].
 	Builder(cpu Backend) Builder
 	// Close frees everything on the device, attachments included. It may be
 	// called more than once.
@@ -93,6 +94,32 @@ type Preparer interface {
 	// must not change before release is called. On error there is nothing to
 	// release.
 	Prepare(ctx context.Context, centroids []float32, dim int) (b Backend, release func(), err error)
+}
+
+// TokenEncoder encodes tokens on a device: nearest centroids, residuals and factors, to
+// the bit those of package codec. It is safe for concurrent use.
+type TokenEncoder interface {
+	// EncodeTokens encodes the rows of x. A row that the device cannot encode, because
+	// a component is too large for it, has a code of K or more, and nothing else that
+	// counts. Errors are as of a [Builder].
+	EncodeTokens(ctx context.Context, dst EncodedTokens, x []float32) error
+}
+
+// EncodedTokens is where the arrays of n encoded tokens go.
+type EncodedTokens struct {
+	Codes     []uint32 // [n]
+	Residuals []byte   // [n, RowBytes]
+	Factors   []int16  // [n], 0 of a token of zeros
+	// Errors are the squared distances of the tokens from what is decoded of them, with a
+	// sign where the factor was clamped, [n].
+	Errors []float64
+}
+
+// EncoderPreparer is a [Builder] that encodes tokens as well.
+type EncoderPreparer interface {
+	// PrepareEncoder is Prepare for calls of EncodeTokens with a codec of uniform
+	// levels, whose centroids these are. With unit, rows are scaled to unit length first.
+	PrepareEncoder(ctx context.Context, c *Codec, centroids []float32, unit bool) (e TokenEncoder, release func(), err error)
 }
 
 // Prepare calls the Prepare of a backend that has one, and otherwise returns

@@ -1,16 +1,21 @@
 package vectors
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"math"
 	"math/bits"
 	"strings"
+	"sync/atomic"
+
+	"github.com/plaid-ir/plaid/internal/norm"
+	"github.com/plaid-ir/plaid/internal/parallel"
 )
 
 // blockBytes is how much of a file is read at once.
-const blockBytes = 256 << 10
+const blockBytes = 1 << 20
 
 // maxRank is the highest rank that NumPy itself writes.
 const maxRank = 64
@@ -42,9 +47,36 @@ func (a *Array) Len() int { return a.n }
 // [*FileError] ([ErrShape] for a range that the array does not have).
 func (a *Array) Float32s(dst []float32, from int) error {
 	return a.blocks(from, len(dst), func(at int, raw []byte) error {
-		decodeFloats(dst[at:at+len(raw)/a.kind.size()], raw, a.kind)
+		decodeWide(dst[at:at+len(raw)/a.kind.size()], raw, a.kind)
 		return nil
 	})
+}
+
+// wideBlock is how many values one goroutine converts or looks at.
+const wideBlock = 1 << 15
+
+// decodeWide is decodeFloats by several goroutines.
+func decodeWide(dst []float32, raw []byte, k kind) {
+	n := parallel.Blocks(len(dst), wideBlock)
+	_ = parallel.Do(context.Background(), n, 0, func(i int) error {
+		lo, hi := parallel.Block(i, len(dst), wideBlock)
+		decodeFloats(dst[lo:hi], raw[lo*k.size():hi*k.size()], k)
+		return nil
+	})
+}
+
+// allFinite tells whether all values are numbers, by several goroutines.
+func allFinite(values []float32) bool {
+	var not atomic.Bool
+	n := parallel.Blocks(len(values), wideBlock)
+	_ = parallel.Do(context.Background(), n, 0, func(i int) error {
+		lo, hi := parallel.Block(i, len(values), wideBlock)
+		if !norm.Finite(values[lo:hi]) {
+			not.Store(true)
+		}
+		return nil
+	})
+	return !not.Load()
 }
 
 // Ints fills dst with the elements from from on, which must be integers or

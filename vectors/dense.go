@@ -10,7 +10,7 @@ import (
 )
 
 // blockFloats is how many floats of consecutive documents are read at once.
-const blockFloats = 1 << 18
+const blockFloats = 1 << 20
 
 // denseSource reads documents from one array: [tokens, dim] with the lengths
 // of the documents, or [docs, rows, dim], padded.
@@ -130,6 +130,7 @@ func (s *denseSource) docs(ctx context.Context, from, to int) iter.Seq2[Document
 		s.floats, s.masks = nil, nil
 		defer func() { s.floats, s.masks = floats, masks }()
 		base, end := 0, from // the rows from base on, of documents before end, are in the buffers
+		finite := false      // all of these rows
 		eachDocument(ctx, s.path, from, to, s.n, yield, func(i int) (doc Document, err error) {
 			if i == end {
 				for base, end = s.start(i), i+1; end < to && (s.start(end+1)-base)*s.dim <= blockFloats; {
@@ -138,6 +139,7 @@ func (s *denseSource) docs(ctx context.Context, from, to int) iter.Seq2[Document
 				if floats, masks, err = s.read(floats, masks, i, end); err != nil {
 					return doc, inFile(err, s.path, i, -1, "")
 				}
+				finite = allFinite(floats)
 			}
 			doc.ID = s.ID(i)
 			lo, hi := s.start(i)-base, s.start(i+1)-base
@@ -146,7 +148,9 @@ func (s *denseSource) docs(ctx context.Context, from, to int) iter.Seq2[Document
 				mask = masks[lo:hi]
 			}
 			doc.Tokens = s.keep(floats[lo*s.dim:hi*s.dim], mask, i)
-			err = checkFinite(doc.Tokens, s.dim)
+			if !finite {
+				err = checkFinite(doc.Tokens, s.dim)
+			}
 			if err == nil && s.payload != nil {
 				doc.Payload, payload, err = s.payload.get(payload, i)
 			}

@@ -36,11 +36,13 @@ type Spool struct {
 	size int64 // of the file with what is buffered
 	buf  []byte
 
+	apart   *matrix // of SpoolOptions.Vectors; nil: vectors are in the records
 	at      []int64 // where documents begin
 	rows    []uint32
 	ids     []string // nil: row numbers
 	seen    idSet
 	tokens  int64
+	payload bool // some document has one
 	keep    bool
 	fault   error // of writing: the end of the file is not known
 	closed  bool
@@ -60,6 +62,9 @@ type SpoolOptions struct {
 	Tag string
 	// Float16 stores vectors with half the bytes, rounded to 11 bits.
 	Float16 bool
+	// Vectors, where set, is a file that takes the vectors, beside Path, which has the
+	// rest. [Spool.Matrix] makes a .npy file of it, without copying them.
+	Vectors string
 }
 
 // ErrSpool: a file that cannot be resumed, because it is none of a spool, or of
@@ -75,6 +80,9 @@ var ErrSpoolInUse = errors.New("the spool is in use")
 //	header  magic, dimension u32, bytes a number u32, length of the tag u32, tag, CRC32C of all this
 //	record  length of the id, of the payload plus 1 (0: none), and token vectors, u32 each; CRC32C of the
 //	        record without the checksum; id; payload; vectors
+//
+// Where the vectors are in a file of their own (spoolmatrix.go) the magic is another one,
+// and a record has the CRC32C of its vectors in front of its own.
 const (
 	spoolMagic  = "plaidsp\x01"
 	recordBytes = 16
@@ -100,10 +108,17 @@ func NewSpool(dim int, o *SpoolOptions) (*Spool, error) {
 	if len(s.o.Tag) > maxTag {
 		return nil, faultf(s.o.Path, ErrShape, "a tag of %d bytes; at most %d are possible", len(s.o.Tag), maxTag)
 	}
+	if s.o.Vectors != "" && s.o.Path == "" {
+		return nil, faultf(s.o.Vectors, ErrShape, "a file for vectors alone, and none for the rest")
+	}
 	if err := s.openFile(); err != nil {
 		return nil, err
 	}
-	if err := s.begin(); err != nil {
+	err := s.openMatrix()
+	if err == nil {
+		err = s.begin()
+	}
+	if err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
 	return s, nil
@@ -186,11 +201,14 @@ func (s *Spool) begin() error {
 		return s.at0(err)
 	}
 	s.size = int64(len(head))
-	return nil
+	return s.cutMatrix()
 }
 
 func (s *Spool) header() []byte {
 	b := []byte(spoolMagic)
+	if s.apart != nil {
+		b = []byte(apartMagic)
+	}
 	b = binary.LittleEndian.AppendUint32(b, uint32(s.dim))
 	b = binary.LittleEndian.AppendUint32(b, uint32(s.width()))
 	b = binary.LittleEndian.AppendUint32(b, uint32(len(s.o.Tag)))
@@ -208,7 +226,7 @@ func (s *Spool) width() int {
 func (s *Spool) at0(err error) error { return NewFileError(s.o.Path, cause(err)) }
 
 // note enters a document of the file.
-func (s *Spool) note(id []byte, rows int, size int64) error {
+func (s *Spool) note(id []byte, rows int, payload bool, size int64) error {
 	i := len(s.at)
 	switch {
 	case i > 0 && (len(id) > 0) != (s.ids != nil):
@@ -223,6 +241,10 @@ func (s *Spool) note(id []byte, rows int, size int64) error {
 		}
 		s.ids = append(s.ids, string(id))
 	}
+	if s.apart != nil {
+		s.apart.firsts = append(s.apart.firsts, s.tokens)
+	}
+	s.payload = s.payload || payload
 	s.at = append(s.at, s.size)
 	s.rows = append(s.rows, uint32(rows))
 	s.tokens += int64(rows)
@@ -264,23 +286,47 @@ func (s *Spool) Add(doc Document) error {
 	}
 	b = binary.LittleEndian.AppendUint32(b, payload)
 	b = binary.LittleEndian.AppendUint32(b, uint32(rows))
-	b = append(b, 0, 0, 0, 0)
-	b = append(append(b, doc.ID...), doc.Payload...)
-	b, err := s.appendVectors(b, doc.Tokens)
+	b, err := s.appendRecord(b, start, doc)
 	if err != nil {
 		return inFile(err, "", i, -1, doc.ID)
 	}
-	sum := crc32.Checksum(b[start:start+12], castagnoli)
-	sum = crc32.Update(sum, castagnoli, b[start+recordBytes:])
-	binary.LittleEndian.PutUint32(b[start+12:], sum)
-	if err := s.note([]byte(doc.ID), rows, int64(len(b)-start)); err != nil {
+	if err := s.note([]byte(doc.ID), rows, doc.Payload != nil, int64(len(b)-start)); err != nil {
 		return err
 	}
 	s.buf = b
-	if len(s.buf) >= spoolBuffer {
+	if s.apart != nil {
+		s.apart.take()
+	}
+	if s.buffered() >= spoolBuffer {
 		return s.Flush()
 	}
 	return nil
+}
+
+// appendRecord completes a record that begins with its lengths, at start.
+func (s *Spool) appendRecord(b []byte, start int, doc Document) (_ []byte, err error) {
+	if s.apart != nil {
+		if b, err = s.apart.append(b, s, doc.Tokens); err != nil {
+			return b, err
+		}
+	}
+	head := start + s.headBytes()
+	b = append(b, 0, 0, 0, 0)
+	b = append(append(b, doc.ID...), doc.Payload...)
+	if s.apart == nil {
+		if b, err = s.appendVectors(b, doc.Tokens); err != nil {
+			return b, err
+		}
+	}
+	binary.LittleEndian.PutUint32(b[head-4:], recordSum(b[start:head], b[head:]))
+	return b, nil
+}
+
+func (s *Spool) buffered() int {
+	if s.apart != nil {
+		return len(s.buf) + len(s.apart.buf)
+	}
+	return len(s.buf)
 }
 
 func (s *Spool) appendVectors(b []byte, values []float32) ([]byte, error) {
@@ -315,6 +361,10 @@ func (s *Spool) usable() error {
 func (s *Spool) Flush() error {
 	if err := s.usable(); err != nil {
 		return err
+	}
+	if err := s.flushMatrix(); err != nil { // first, so that a record has its vectors
+		s.fault = err
+		return s.fault
 	}
 	if _, err := s.file.WriteAt(s.buf, s.size-int64(len(s.buf))); err != nil {
 		s.fault = s.at0(err)
@@ -387,6 +437,9 @@ func (s *Spool) doc(ctx context.Context, i int) (Document, error) {
 	}
 	id := s.ID(i)
 	r, err := s.read(s.at[i], s.size)
+	if err == nil && s.apart != nil {
+		err = s.readVectors(&r, s.apart.firsts[i])
+	}
 	if err == nil && (s.ids != nil && string(r.id) != id || len(r.vectors) != s.Rows(i)*s.dim*s.width()) {
 		err = &brokenRecord{"it is another document's"}
 	}
@@ -421,7 +474,7 @@ func (s *Spool) Close() error {
 		err = s.Flush()
 	}
 	s.closed = true
-	err = errors.Join(err, s.file.Close())
+	err = errors.Join(err, s.closeMatrix(), s.file.Close())
 	if !s.keep {
 		if rerr := os.Remove(s.file.Name()); !errors.Is(rerr, fs.ErrNotExist) {
 			err = errors.Join(err, rerr)

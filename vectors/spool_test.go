@@ -59,6 +59,9 @@ func TestSpoolIsASourceOfWhatWasAdded(t *testing.T) {
 		if rapid.Bool().Draw(rt, "path") {
 			n++
 			o.Path = filepath.Join(dir, fmt.Sprint(n))
+			if rapid.Bool().Draw(rt, "apart") {
+				o.Vectors = o.Path + ".vectors"
+			}
 		}
 		s, err := Collect(context.Background(), dim, sequence(docs), o)
 		require.NoError(rt, err)

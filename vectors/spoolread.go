@@ -18,13 +18,23 @@ func (e *brokenRecord) Unwrap() error { return ErrFormat }
 type spoolRecord struct {
 	id, payload, vectors []byte
 	hasPayload           bool
-	size                 int64
+	rows, size           int64
+	sum                  uint32 // of vectors that are apart
 }
 
 // spoolLengths are what the head of a record says of it, in bytes.
 type spoolLengths struct {
-	id, payload, vectors int64
+	id, payload, vectors int64 // vectors: 0 where they are apart
+	head, rows           int64
 	hasPayload           bool
+}
+
+// headBytes is what a record has in front of its id.
+func (s *Spool) headBytes() int {
+	if s.apart != nil {
+		return recordBytes + 4
+	}
+	return recordBytes
 }
 
 func (s *Spool) lengths(head []byte) (l spoolLengths) {
@@ -32,43 +42,52 @@ func (s *Spool) lengths(head []byte) (l spoolLengths) {
 	l.payload = int64(binary.LittleEndian.Uint32(head[4:]))
 	l.hasPayload = l.payload > 0
 	l.payload = max(l.payload-1, 0)
-	l.vectors = int64(binary.LittleEndian.Uint32(head[8:])) * int64(s.dim*s.width())
+	l.head, l.rows = int64(s.headBytes()), int64(binary.LittleEndian.Uint32(head[8:]))
+	if s.apart == nil {
+		l.vectors = l.rows * int64(s.dim*s.width())
+	}
 	return l
 }
 
-func (l *spoolLengths) record() int64 { return recordBytes + l.id + l.payload + l.vectors }
+func (l *spoolLengths) record() int64 { return l.head + l.id + l.payload + l.vectors }
 
 // fit: a record of these lengths has room in so many bytes.
 func (l *spoolLengths) fit(room int64) bool { return l.id <= MaxIDBytes && l.record() <= room }
 
 // read returns the record at off of a file of n bytes.
 func (s *Spool) read(off, n int64) (r spoolRecord, err error) {
-	var head [recordBytes]byte
-	if n-off < recordBytes {
+	head := make([]byte, s.headBytes())
+	if n-off < int64(len(head)) {
 		return r, &brokenRecord{"its head is cut short"}
 	}
-	if _, err := s.file.ReadAt(head[:], off); err != nil {
+	if _, err := s.file.ReadAt(head, off); err != nil {
 		return r, err
 	}
-	l := s.lengths(head[:])
+	l := s.lengths(head)
 	if !l.fit(n - off) {
 		return r, &brokenRecord{"it is longer than the file"}
 	}
-	b := make([]byte, l.record()-recordBytes)
-	if _, err := s.file.ReadAt(b, off+recordBytes); err != nil {
+	b := make([]byte, l.record()-l.head)
+	if _, err := s.file.ReadAt(b, off+l.head); err != nil {
 		return r, err
 	}
-	if recordSum(head[:], b) != binary.LittleEndian.Uint32(head[12:]) {
+	if !wholeRecord(head, b) {
 		return r, &brokenRecord{"its checksum differs"}
 	}
-	r.hasPayload, r.size = l.hasPayload, l.record()
+	r.hasPayload, r.size, r.rows = l.hasPayload, l.record(), l.rows
+	r.sum = binary.LittleEndian.Uint32(head[12:])
 	r.id, r.payload, r.vectors = b[:l.id], b[l.id:l.id+l.payload], b[l.id+l.payload:]
 	return r, nil
 }
 
-// recordSum is the checksum of a record with a head and what follows it.
+// recordSum is the checksum of a record with a head, which ends with its place, and what
+// follows it.
 func recordSum(head, rest []byte) uint32 {
-	return crc32.Update(crc32.Checksum(head[:12], castagnoli), castagnoli, rest)
+	return crc32.Update(crc32.Checksum(head[:len(head)-4], castagnoli), castagnoli, rest)
+}
+
+func wholeRecord(head, rest []byte) bool {
+	return recordSum(head, rest) == binary.LittleEndian.Uint32(head[len(head)-4:])
 }
 
 // recover takes in the whole records of a file of n bytes. What is behind the last of
@@ -77,9 +96,15 @@ func recordSum(head, rest []byte) uint32 {
 func (s *Spool) recover(n int64) error {
 	for s.size < n {
 		r, err := s.read(s.size, n)
+		behind := s.wholeBehind
+		if err == nil && s.apart != nil {
+			if err = s.readVectors(&r, s.tokens); err != nil {
+				behind = s.wholeVectorsBehind
+			}
+		}
 		var broken *brokenRecord
 		if errors.As(err, &broken) {
-			whole, err := s.wholeBehind(s.size, n)
+			whole, err := behind(s.size, n)
 			if err == nil && whole > 0 {
 				err = fmt.Errorf("%w at byte %d, and a whole one is at byte %d; the file stays as it is: remove it to begin anew",
 					broken, s.size, whole)
@@ -92,7 +117,7 @@ func (s *Spool) recover(n int64) error {
 		if err != nil {
 			return s.at0(err)
 		}
-		if err := s.note(r.id, len(r.vectors)/(s.dim*s.width()), r.size); err != nil {
+		if err := s.note(r.id, int(r.rows), r.hasPayload, r.size); err != nil {
 			return s.at0(err)
 		}
 	}
@@ -101,7 +126,7 @@ func (s *Spool) recover(n int64) error {
 			return s.at0(err)
 		}
 	}
-	return nil
+	return s.cutMatrix()
 }
 
 // searchedBytes bounds the checksums of one search for whole records: values that look
@@ -114,13 +139,14 @@ var searchedBytes int64 = 4 << 30
 func (s *Spool) wholeBehind(off, n int64) (int64, error) {
 	window := make([]byte, min(spoolBuffer, n-off))
 	left := searchedBytes
-	for lo := off + 1; lo+recordBytes <= n; lo += int64(len(window)) - recordBytes + 1 {
+	headBytes := s.headBytes()
+	for lo := off + 1; lo+int64(headBytes) <= n; lo += int64(len(window)-headBytes) + 1 {
 		window = window[:min(int64(len(window)), n-lo)]
 		if _, err := s.file.ReadAt(window, lo); err != nil {
 			return 0, err
 		}
-		for i := range len(window) - recordBytes + 1 {
-			head, begin := window[i:i+recordBytes], lo+int64(i)
+		for i := range len(window) - headBytes + 1 {
+			head, begin := window[i:i+headBytes], lo+int64(i)
 			l := s.lengths(head)
 			if !l.fit(n - begin) {
 				continue
@@ -133,7 +159,7 @@ func (s *Spool) wholeBehind(off, n int64) (int64, error) {
 				if broken := (*brokenRecord)(nil); !errors.As(err, &broken) {
 					return 0, err
 				}
-			} else if recordSum(head, window[i+recordBytes:i+int(size)]) == binary.LittleEndian.Uint32(head[12:]) {
+			} else if wholeRecord(head, window[i+headBytes:i+int(size)]) {
 				return begin, nil
 			}
 			if left -= l.record(); left < 0 {

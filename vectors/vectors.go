@@ -13,6 +13,8 @@ import (
 	"iter"
 	"math"
 	"strings"
+
+	"github.com/plaid-ir/plaid/internal/norm"
 )
 
 // Errors that [FileError] wraps; test with errors.Is.
@@ -122,6 +124,9 @@ func inFile(err error, path string, doc, line int, id string) error {
 
 // checkFinite finds the first NaN or infinity of a document [tokens, dim].
 func checkFinite(tokens []float32, dim int) error {
+	if norm.Finite(tokens) {
+		return nil
+	}
 	for i, v := range tokens {
 		if math.Float32bits(v)&0x7f800000 == 0x7f800000 {
 			fe := NewFileError("", fmt.Errorf("%w: %v", ErrValue, v))

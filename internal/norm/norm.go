@@ -16,6 +16,13 @@ func Square(x []float32) float64 {
 	return sum[0] + sum[1] + sum[2] + sum[3]
 }
 
+// Finite tells whether all values are numbers: then the sum of their squares is one, which
+// no float32 values are too large for.
+func Finite(x []float32) bool {
+	sum := Square(x)
+	return sum-sum == 0
+}
+
 // Scale multiplies each value of x.
 func Scale(x []float32, by float64) {
 	whole := len(x) / 4 * 4

@@ -47,6 +47,23 @@ func TestBitsOfThePlainLoops(t *testing.T) {
 	})
 }
 
+func TestFinite(t *testing.T) {
+	for n := range 40 {
+		x := make([]float32, n)
+		for i := range x {
+			x[i] = math.MaxFloat32
+		}
+		require.True(t, Finite(x), n)
+		for i := range x {
+			for _, v := range []float64{math.NaN(), math.Inf(1), math.Inf(-1)} {
+				x[i] = float32(v)
+				require.False(t, Finite(x), "%d of %d", i, n)
+			}
+			x[i] = -math.MaxFloat32
+		}
+	}
+}
+
 func BenchmarkNorm(b *testing.B) {
 	x := make([]float32, 128)
 	for i := range x {

@@ -11,7 +11,7 @@
 //
 //	cuda                  finds and opens devices
 //	internal/compressed   the search of compressed tokens
-//	internal/nearest      nearest centroids, for builds
+//	internal/nearest      nearest centroids and tokens encoded, for builds
 //	internal/dense        scores and gradients of plain token vectors
 //	internal/encoder      text encoders: ids to token vectors
 //	internal/runtime      the queue, the goroutine, memory and device code of a device

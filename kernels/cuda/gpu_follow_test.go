@@ -2,7 +2,6 @@ package cuda_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"path/filepath"
@@ -12,7 +11,8 @@ import (
 
 	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/kernels"
-	"github.com/plaid-ir/plaid/kernels/cuda"
+	_ "github.com/plaid-ir/plaid/kernels/cuda"
+	"github.com/plaid-ir/plaid/kernels/cuda/internal/runtime/runtimetest"
 	"github.com/plaid-ir/plaid/search"
 	"github.com/plaid-ir/plaid/vectors"
 )
@@ -23,10 +23,7 @@ import (
 func TestGPUKeepsUp(t *testing.T) {
 	ctx := context.Background()
 	d, _, err := kernels.OpenDevice(ctx, "cuda:0")
-	if errors.Is(err, cuda.ErrNoDriver) {
-		t.Skipf("needs a GPU: %v", err)
-	}
-	require.NoError(t, err)
+	runtimetest.NeedGPU(t, err)
 	defer d.Close()
 	const dim = 32
 	rng := rand.New(rand.NewPCG(1, 2))

@@ -2,7 +2,6 @@ package cuda_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"iter"
 	"math"
@@ -17,7 +16,8 @@ import (
 
 	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/kernels"
-	"github.com/plaid-ir/plaid/kernels/cuda"
+	_ "github.com/plaid-ir/plaid/kernels/cuda"
+	"github.com/plaid-ir/plaid/kernels/cuda/internal/runtime/runtimetest"
 	"github.com/plaid-ir/plaid/kernels/kerneltest"
 	"github.com/plaid-ir/plaid/search"
 	"github.com/plaid-ir/plaid/vectors"
@@ -31,10 +31,7 @@ func openGPU(t testing.TB) kernels.Device {
 		name = "cuda:0"
 	}
 	d, _, err := kernels.OpenDevice(context.Background(), name)
-	if errors.Is(err, cuda.ErrNoDriver) {
-		t.Skipf("needs a GPU: %v", err)
-	}
-	require.NoError(t, err)
+	runtimetest.NeedGPU(t, err)
 	t.Cleanup(func() { require.NoError(t, d.Close()) })
 	return d
 }
@@ -231,10 +228,7 @@ func BenchmarkGPUEngine(b *testing.B) {
 func TestGPUSeveralDevices(t *testing.T) {
 	ctx := context.Background()
 	all, _, err := kernels.OpenDevice(ctx, "cuda:all")
-	if errors.Is(err, cuda.ErrNoDriver) {
-		t.Skipf("needs GPUs: %v", err)
-	}
-	require.NoError(t, err)
+	runtimetest.NeedGPU(t, err)
 	if all.Info().Name == "cuda:0" {
 		require.NoError(t, all.Close())
 		t.Skip("needs two GPUs")

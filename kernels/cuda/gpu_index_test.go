@@ -2,7 +2,6 @@ package cuda_test
 
 import (
 	"context"
-	"errors"
 	"math"
 	"os"
 	"path/filepath"
@@ -13,7 +12,8 @@ import (
 	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/internal/realdata"
 	"github.com/plaid-ir/plaid/kernels"
-	"github.com/plaid-ir/plaid/kernels/cuda"
+	_ "github.com/plaid-ir/plaid/kernels/cuda"
+	"github.com/plaid-ir/plaid/kernels/cuda/internal/runtime/runtimetest"
 	"github.com/plaid-ir/plaid/search"
 	"github.com/plaid-ir/plaid/vectors"
 )
@@ -61,10 +61,7 @@ func decoded(t testing.TB, path string) vectors.Source {
 func TestGPUCranfield(t *testing.T) {
 	ctx := context.Background()
 	d, _, err := kernels.OpenDevice(ctx, "cuda:0")
-	if errors.Is(err, cuda.ErrNoDriver) {
-		t.Skipf("needs a GPU: %v", err)
-	}
-	require.NoError(t, err)
+	runtimetest.NeedGPU(t, err)
 	defer func() { require.NoError(t, d.Close()) }()
 	docs, queries := cranfield(t)
 	path := filepath.Join(t.TempDir(), "cpu.plaid")

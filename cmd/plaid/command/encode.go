@@ -37,6 +37,7 @@ type encoding struct {
 	pool    int
 	float32 bool
 	force   bool
+	apart   bool // the vectors are in a file that becomes the matrix
 }
 
 func (a *app) encodeCommand() *cobra.Command {
@@ -55,10 +56,11 @@ with a column text, .txt files with a text a line, folders of .txt and .md, or -
 for stdin. A title comes before its text. A text that is too long is cut, and
 counted; --window parts it into passages instead, doc#0, doc#1 and so on.
 
-Documents go through a spool in the output folder. A run that was interrupted is
-gone on with by the same command: what was encoded is not encoded again. Texts
-from stdin or a pipe begin anew, unless --spool names a file; then only their
-ids are compared with it.`,
+The vectors of documents grow in docs.npy.part, and the rest of them in a spool
+beside it. A run that was interrupted is gone on with by the same command: what
+was encoded is not encoded again. With --pool, with --spool and from stdin or a
+pipe the vectors are in the spool, and copied at the end; texts from there begin
+anew, unless --spool names a file; then only their ids are compared with it.`,
 		Example: `  plaid encode corpus.jsonl --model answerai-colbert-small-v1 -o vectors
   plaid encode queries.jsonl --queries --model answerai-colbert-small-v1 -o vectors
   plaid encode notes --model answerai-colbert-small-v1 --precision int8 --window 180 --overlap 30 -o vectors
@@ -134,7 +136,32 @@ func (e *encoding) run(ctx context.Context) (err error) {
 		return e.encodeQueries(ctx, enc, model)
 	}
 	s := &spooling{app: e.app, encoder: enc, texts: &e.texts, path: e.texts.Spool, temporary: spool, float32: e.float32}
-	return s.run(ctx, func(src *vectors.Spool, r *textsReport) error { return e.write(ctx, src, enc.Dim(), model, r) })
+	if e.pool <= 1 {
+		if s.vectors, err = e.part(spool); err != nil {
+			return err
+		}
+	}
+	return s.run(ctx, func(src *vectors.Spool, r *textsReport) error {
+		e.apart = s.vectors != ""
+		return e.write(ctx, src, enc.Dim(), model, r)
+	})
+}
+
+// part is the file in which the matrix grows, beside the spool. A run that was killed
+// between making the matrix of it and removing the spool goes on with the matrix.
+func (e *encoding) part(spool string) (string, error) {
+	matrix, _, _ := e.names()
+	part := e.file(matrix + ".part")
+	if _, err := os.Lstat(spool); err != nil {
+		return part, nil
+	}
+	if _, err := os.Lstat(part); !errors.Is(err, fs.ErrNotExist) {
+		return part, nil
+	}
+	if err := os.Rename(e.file(matrix), part); !errors.Is(err, fs.ErrNotExist) {
+		return part, err
+	}
+	return part, nil
 }
 
 // sameModel refuses to put vectors of documents beside queries of another model, or
@@ -188,9 +215,10 @@ func (e *encoding) write(ctx context.Context, src *vectors.Spool, dim int, model
 		lens[i] = int64(pool.Rows(src.Rows(i), e.pool))
 		rep.Vectors += lens[i]
 	}
-	payload := false
-	if err := e.writeMatrix(ctx, src, matrix, int(rep.Vectors), dim, &payload); err != nil {
-		return err
+	if !e.apart {
+		if err := e.writeMatrix(ctx, src, matrix, int(rep.Vectors), dim); err != nil {
+			return err
+		}
 	}
 	w, err := vectors.CreateNPY(e.file(lengths), "<i4", len(lens))
 	if err != nil {
@@ -200,16 +228,30 @@ func (e *encoding) write(ctx context.Context, src *vectors.Spool, dim int, model
 		return err
 	}
 	rep.Files = []string{e.file(matrix), e.file(lengths), e.file(ids)}
-	err = e.writeLines(ctx, ids, src, func(b *bufio.Writer, d vectors.Document) error {
-		_, err := fmt.Fprintln(b, d.ID)
-		return err
+	err = e.writeLines(ctx, ids, func(b *bufio.Writer) error {
+		for i := range src.Len() {
+			b.WriteString(src.ID(i))
+			b.WriteByte('\n')
+		}
+		return ctx.Err()
 	})
 	if err != nil {
 		return err
 	}
-	if payload {
+	if src.HasPayload() {
 		rep.Files = append(rep.Files, e.file(payloadFile))
-		if err := e.writeLines(ctx, payloadFile, src, writePayload); err != nil {
+		err := e.writeLines(ctx, payloadFile, func(b *bufio.Writer) error {
+			for d, err := range src.Heads(ctx) {
+				if err == nil {
+					err = writePayload(b, d)
+				}
+				if err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if err != nil {
 			return err
 		}
 	}
@@ -224,6 +266,11 @@ func (e *encoding) write(ctx context.Context, src *vectors.Spool, dim int, model
 	if err != nil {
 		return err
 	}
+	if e.apart { // last: what is beside a matrix is complete
+		if err := src.Matrix(e.file(matrix)); err != nil {
+			return err
+		}
+	}
 	rep.Files = append(rep.Files, e.file(flags.ModelFile))
 	return e.app.report(rep, func(b *bytes.Buffer) {
 		r.line(b)
@@ -231,8 +278,8 @@ func (e *encoding) write(ctx context.Context, src *vectors.Spool, dim int, model
 	})
 }
 
-// writeMatrix writes the vectors, and finds out whether there is payload.
-func (e *encoding) writeMatrix(ctx context.Context, src vectors.Source, name string, rows, dim int, payload *bool) error {
+// writeMatrix copies the vectors.
+func (e *encoding) writeMatrix(ctx context.Context, src vectors.Source, name string, rows, dim int) error {
 	kind := "<f2"
 	if e.float32 {
 		kind = "<f4"
@@ -255,22 +302,16 @@ func (e *encoding) writeMatrix(ctx context.Context, src vectors.Source, name str
 		if err != nil {
 			return errors.Join(err, w.Close())
 		}
-		*payload = *payload || d.Payload != nil
 	}
 	return w.Close()
 }
 
-// writeLines writes a line for each document.
-func (e *encoding) writeLines(ctx context.Context, name string, src vectors.Source, line func(*bufio.Writer, vectors.Document) error) error {
+// writeLines makes a file of what lines writes.
+func (e *encoding) writeLines(ctx context.Context, name string, lines func(*bufio.Writer) error) error {
 	return atomicfile.Write(ctx, e.file(name), func(w io.Writer) error {
 		b := bufio.NewWriterSize(w, 1<<16)
-		for d, err := range src.Docs(ctx, 0, src.Len()) {
-			if err == nil {
-				err = line(b, d)
-			}
-			if err != nil {
-				return err
-			}
+		if err := lines(b); err != nil {
+			return err
 		}
 		return b.Flush()
 	})

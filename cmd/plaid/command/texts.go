@@ -48,7 +48,8 @@ type spooling struct {
 	// path is the file, which stays; "": temporary, and what is used then while the
 	// texts can be gone through again, so that an interrupted run can go on.
 	path, temporary string
-	float32         bool // whole numbers, not halves
+	vectors         string // a file for the vectors alone, beside the temporary one; "": they are in that
+	float32         bool   // whole numbers, not halves
 
 	known *encode.Survey // nil: nothing is known before
 }
@@ -95,6 +96,9 @@ func (s *spooling) run(ctx context.Context, use func(*vectors.Spool, *textsRepor
 			path = s.temporary
 		}
 	}
+	if path != s.temporary {
+		s.vectors = ""
+	}
 	_, serr := os.Lstat(path)
 	fresh := path != "" && errors.Is(serr, fs.ErrNotExist)
 	begin := s.app.now()
@@ -118,16 +122,30 @@ func (s *spooling) run(ctx context.Context, use func(*vectors.Spool, *textsRepor
 	done := err == nil || errors.Is(err, errOutput)
 	switch temporary := s.path == "" && path != ""; {
 	case temporary && (done || empty):
-		return errors.Join(err, os.Remove(path))
+		return errors.Join(err, s.remove(path))
 	case path != "" && !done:
 		s.app.hint("the vectors of the texts are in %s: the same command goes on from there", path)
 	}
 	return err
 }
 
+// remove removes the file, and what has the vectors if that is still there.
+func (s *spooling) remove(path string) error {
+	var all error
+	for _, name := range []string{path, s.vectors} {
+		if name == "" {
+			continue
+		}
+		if err := os.Remove(name); !errors.Is(err, fs.ErrNotExist) {
+			all = errors.Join(all, err)
+		}
+	}
+	return all
+}
+
 // encode writes the vectors of the texts to a file, and shows how far it is of the total.
 func (s *spooling) encode(ctx context.Context, path, tag string, total out.Texts) (*vectors.Spool, *encode.Report, error) {
-	o := &encode.SpoolOptions{Tag: tag, Float32: s.float32}
+	o := &encode.SpoolOptions{Tag: tag, Float32: s.float32, Vectors: s.vectors}
 	if !s.app.quiet {
 		show := out.TextProgress(s.app.console, s.app.now)
 		o.Progress = func(r encode.Report) {
@@ -152,9 +170,7 @@ func (s *spooling) stopped(path string, fresh bool, r *encode.Report, err error)
 	case errors.Is(err, vectors.ErrSpool):
 		return fmt.Errorf("%w. It is of other texts, of another model, or no spool: remove it, or name another file with --spool", err)
 	case fresh && (r == nil || r.Texts == 0):
-		if rerr := os.Remove(path); !errors.Is(rerr, fs.ErrNotExist) {
-			err = errors.Join(err, rerr)
-		}
+		err = errors.Join(err, s.remove(path))
 	case r != nil:
 		s.app.hint("what was encoded is in %s: the same command goes on from there", path)
 	}

@@ -2,7 +2,8 @@
 //
 // A half-precision product over all centroids keeps, for each row, the best
 // two of small sets of centroids; float32 products of the few sets that the
-// rounding leaves in question decide. A block has 128 rows; a warp keeps 64
+// rounding leaves in question decide. Those are the processor's to the bit:
+// rounded, then added, first dimension first. A block has 128 rows; a warp keeps 64
 // of them, all dimensions, in registers (the A operand) and passes over 32 of
 // every 128 centroids, which come through two stages of shared memory
 // (cp.async). 64 HMMA for 8 ldmatrix; the maxima are 32 instructions beside
@@ -137,9 +138,18 @@ __device__ __forceinline__ void better(float &v, uint32_t &c, float v2, uint32_t
   if (v2 > v || (v2 == v && c2 < c)) v = v2, c = c2;
 }
 
+// add_product is a term of a product as the processor computes it.
+__device__ __forceinline__ float add_product(float s, float x, float c) { return __fadd_rn(s, __fmul_rn(x, c)); }
+
 __device__ __forceinline__ float product(const float *x, const float *c, uint32_t dim) {
   float s = 0;
-  for (uint32_t d = 0; d < dim; d++) s = fmaf(x[d], c[d], s);
+  uint32_t d = 0;
+  if (dim % 4 == 0)  // rows begin at multiples of 16 bytes
+    for (; d < dim; d += 4) {
+      const float4 u = *reinterpret_cast<const float4 *>(x + d), v = *reinterpret_cast<const float4 *>(c + d);
+      s = add_product(add_product(add_product(add_product(s, u.x, v.x), u.y, v.y), u.z, v.z), u.w, v.w);
+    }
+  for (; d < dim; d++) s = add_product(s, x[d], c[d]);
   return s;
 }
 
@@ -160,21 +170,20 @@ extern "C" __global__ void __launch_bounds__(256) nearest_exact(const __grid_con
   if (__any_sync(0xffffffffu, __uint_as_float(slot.w) >= limit)) {  // more sets in question than were kept
     for (uint32_t c = l; c < p.k; c += 32) better(v, code, product(x, p.centroids + size_t(c) * p.dim, p.dim), c);
   } else {
-    // A set at a time: lane 4·column + quarter has a quarter of a product.
+    // Four sets at a time: lane 8·set + column has a product.
     uint32_t ones = __ballot_sync(0xffffffffu, __uint_as_float(slot.x) >= limit), twos = __ballot_sync(0xffffffffu, __uint_as_float(slot.y) >= limit);
     while (ones | twos) {
-      const bool second = !ones;
-      const int at = __ffs(second ? twos : ones) - 1;
-      if (second) twos &= twos - 1; else ones &= ones - 1;
-      const uint32_t both = __shfl_sync(0xffffffffu, slot.z, at), chunk = second ? both >> 16 : both & 0xffff;
-      const uint32_t c = chunk * 128 + (at >> 2) * 32 + (l >> 3) * 8 + (at & 3) * 2 + (l >> 2 & 1);
-      float s = 0;
-      if (c < p.k) {
-        const float *row = p.centroids + size_t(c) * p.dim;
-        for (uint32_t d = l & 3; d < p.dim; d += 4) s = fmaf(x[d], row[d], s);
+      int at = -1;
+      bool second = false;
+      for (uint32_t i = 0; i < 4 && (ones | twos); i++) {
+        const bool two = !ones;
+        const int next = __ffs(two ? twos : ones) - 1;
+        if (two) twos &= twos - 1; else ones &= ones - 1;
+        if (i == l >> 3) at = next, second = two;
       }
-      s += __shfl_xor_sync(0xffffffffu, s, 1), s += __shfl_xor_sync(0xffffffffu, s, 2);
-      if (c < p.k) better(v, code, s, c);
+      const uint32_t both = __shfl_sync(0xffffffffu, slot.z, at & 31), chunk = second ? both >> 16 : both & 0xffff;
+      const uint32_t c = chunk * 128 + (at >> 2) * 32 + (l >> 1 & 3) * 8 + (at & 3) * 2 + (l & 1);
+      if (at >= 0 && c < p.k) better(v, code, product(x, p.centroids + size_t(c) * p.dim, p.dim), c);
     }
   }
   for (int s = 16; s; s >>= 1) {
@@ -201,7 +210,7 @@ extern "C" __global__ void __launch_bounds__(256) nearest_any(const __grid_const
     for (uint32_t d = 0; d < p.dim; d++) {
       const float w = row[d];
 #pragma unroll
-      for (int i = 0; i < 4; i++) s[i] = fmaf(x[i][d], w, s[i]);
+      for (int i = 0; i < 4; i++) s[i] = add_product(s[i], x[i][d], w);
     }
 #pragma unroll
     for (int i = 0; i < 4; i++) better(v[i], code[i], s[i], c);

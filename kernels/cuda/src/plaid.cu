@@ -7,3 +7,4 @@
 #include "topk.cu"
 #include "fine.cu"
 #include "nearest.cu"
+#include "encode.cu"

@@ -13,7 +13,7 @@
 //                                    above 8,192: topk_first/next, then collect
 //   fine            those         -> float scores
 //   probe_mark, candidates   pruned search
-//   nearest, nearest_exact   index build
+//   scale_rows, to_half, nearest, nearest_exact, encode_tokens   index build
 //
 // # Resident index
 //
@@ -393,6 +393,15 @@ struct CompactParams {
   uint32_t docs, query;
 };
 
+// scale_rows: grid (ceil(n/rows)), block 256, shared memory 4·dim·(rows | 1)
+// bytes. rows is a power of two, at most 32.
+// Vectors as they come, to float32 of unit length or as they are.
+struct ScaleParams {
+  const void *in;                   // [n][dim] float, or with half != 0 __half
+  float *x;                         // out [n][dim]
+  uint32_t n, dim, rows, half, unit;
+};
+
 // to_half: grid (ceil(rows/8)), block 256. Rows to half precision, padded with
 // zeros to width; used for x (each piece) and, once, for centroids.
 struct HalfParams {
@@ -404,7 +413,8 @@ struct HalfParams {
 
 // nearest64, nearest128: grid (ceil(n/128)), block 256, shared memory
 // 512·width bytes (width 64 or 128: the dimension rounded up; 32 or 64 KiB).
-// Then nearest_exact: grid (ceil(n/8)), block 256, decides in float32.
+// Then nearest_exact: grid (ceil(n/8)), block 256, decides in float32, as the
+// processor does, to the bit.
 // nearest_any: grid (ceil(n/32)), block 256: any dimension, float32, by itself.
 // The number of the centroid with the largest product, the lowest of equals.
 struct NearestParams {
@@ -418,6 +428,23 @@ struct NearestParams {
   float *scores;                    // out [n] or null
   float c_norm, c_error;            // the largest ‖c‖ and ‖c − half(c)‖
   uint32_t n, k, dim, width;
+};
+
+// encode_tokens: grid (ceil(n/rows)), block 288, shared memory 13·dim·(rows | 1) +
+// 4·dim bytes; rows as of scale_rows. The residual, the factor and the
+// squared error of tokens whose codes are known, for uniform levels, to the bit those
+// of Quantizer.Encode in package codec.
+struct EncodeParams {
+  const float *x;                   // [n][dim]
+  const uint32_t *codes;            // [n]; nothing is written for those that are not below k
+  const float *centroids;           // [K][dim]
+  const float *dim_scale;           // [dim] or null
+  const float *centroid_scale;      // [K] or null
+  uint8_t *residuals;               // out [n][row_bytes]
+  int16_t *factors;                 // out [n]; 0 for a token of zeros
+  double *errors;                   // out [n]; with a sign where the factor was clamped
+  float step, factor_max;
+  uint32_t n, k, dim, rows, nbits, row_bytes;
 };
 
 }  // namespace plaid

@@ -1,6 +1,7 @@
 // Package nearest finds the nearest centroids of vectors on a device, for the
-// build of indexes: products in half precision, and in float32 for those that
-// their error leaves in doubt.
+// build of indexes, and encodes them: products in half precision, and those that their
+// error leaves in doubt in float32, as the processor computes them, whose bits all
+// results have.
 package nearest
 
 import (

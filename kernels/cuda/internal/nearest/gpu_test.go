@@ -1,6 +1,7 @@
 package nearest
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"testing"
 
@@ -11,8 +12,8 @@ import (
 	"github.com/plaid-ir/plaid/kernels/kerneltest"
 )
 
-// Codes of the GPU are those of the processor, except where two centroids are
-// as near.
+// Codes and products of the GPU are those of the processor, to the bit, also where
+// centroids are nearly as near, or there twice.
 func TestGPUNearest(t *testing.T) {
 	d := runtimetest.OpenGPU(t)
 	cpu, err := kernels.Select("")
@@ -21,25 +22,62 @@ func TestGPUNearest(t *testing.T) {
 	for _, dim := range []int{32, 64, 96, 128, 200} {
 		k, n := 3000, 20000
 		centroids, x := kerneltest.UnitVectors(rng, k, dim), kerneltest.UnitVectors(rng, n, dim)
+		copy(centroids[(k-400)*dim:], centroids[:200*dim])
+		for i := range 100 * dim {
+			centroids[(k-200)*dim+i] = centroids[i] * (1 + float32(rng.NormFloat64())*1e-7)
+		}
 		want, got := make([]uint32, n), make([]uint32, n)
 		wantScores, scores := make([]float32, n), make([]float32, n)
 		require.NoError(t, cpu.Nearest(ctx, want, wantScores, centroids, x, dim))
 		b := NewBuilder(d, cpu)
 		require.NoError(t, b.Nearest(ctx, got, scores, centroids, x, dim))
-		differ := 0
-		for i := range got {
-			require.InDelta(t, wantScores[i], scores[i], 1e-5)
-			if got[i] != want[i] {
-				differ++
-				var p, q float64
-				for j := range dim {
-					p += float64(centroids[int(got[i])*dim+j]) * float64(x[i*dim+j])
-					q += float64(centroids[int(want[i])*dim+j]) * float64(x[i*dim+j])
-				}
-				require.InDelta(t, q, p, 1e-6, "row %d", i)
-			}
+		require.Equal(t, want, got, "dimension %d", dim)
+		require.Equal(t, wantScores, scores, "dimension %d", dim)
+	}
+}
+
+// Tokens that the GPU encodes have the bits of the processor.
+func TestGPUTokens(t *testing.T) {
+	d := runtimetest.OpenGPU(t)
+	rng := rand.New(rand.NewPCG(uint64(runtimetest.Env("PLAID_GPU_SEED", 1)), 9))
+	for i := range runtimetest.Env("PLAID_GPU_SHAPES", 60) {
+		dim := []int{1, 3, 32, 48, 64, 96, 100, 128, 128, 128, 130, 200, 384, 1024, 4096}[i%15]
+		n := 1 + rng.IntN(4000)
+		if dim > 200 {
+			n = 1 + rng.IntN(200)
 		}
-		t.Logf("dimension %d: %d of %d codes differ", dim, differ, n)
+		requireSameTokens(t, d, rng, dim, []int{1, 2, 2, 4, 8}[rng.IntN(5)], 1+rng.IntN(2000), n)
+	}
+	requireSameTokens(t, d, rng, 128, 2, 4096, mostRows+1000)
+}
+
+// An index that is built on the GPU is that of the processor, to the bit.
+func TestGPUSameIndex(t *testing.T) {
+	d := runtimetest.OpenGPU(t)
+	for _, dim := range []int{48, 64, 128, 160} {
+		requireSameIndex(t, d, dim, 2000, 40)
+	}
+}
+
+func BenchmarkGPUTokens(b *testing.B) {
+	d := runtimetest.OpenGPU(b)
+	cpu, err := kernels.Select("")
+	require.NoError(b, err)
+	for _, k := range []int{1024, 65536} {
+		q, x := sample(rand.New(rand.NewPCG(8, 8)), 128, 2, k, mostRows)
+		e, release, err := NewBuilder(d, cpu).(kernels.EncoderPreparer).PrepareEncoder(ctx, q.Kernel(), q.Centroids(), true)
+		require.NoError(b, err)
+		to := kernels.EncodedTokens{
+			Codes: make([]uint32, mostRows), Residuals: make([]byte, mostRows*q.RowBytes()), Factors: make([]int16, mostRows), Errors: make([]float64, mostRows),
+		}
+		require.NoError(b, e.EncodeTokens(ctx, to, x))
+		b.Run(fmt.Sprint("K=", k), func(b *testing.B) {
+			for b.Loop() {
+				require.NoError(b, e.EncodeTokens(ctx, to, x))
+			}
+			b.ReportMetric(mostRows*float64(b.N)/b.Elapsed().Seconds()/1e6, "Mtokens/s")
+		})
+		release()
 	}
 }
 

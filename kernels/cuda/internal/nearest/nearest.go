@@ -16,12 +16,15 @@ type request struct {
 	x      []float32
 	codes  []uint32
 	scores []float32 // nil: not asked for
+
+	encoder *encoder // nil: nearest centroids alone
+	tokens  kernels.EncodedTokens
 }
 
 // Joins reports whether another request is for the same centroids.
 func (r *request) Joins(other runtime.Request) bool {
 	o, ok := other.(*request)
-	return ok && r.with == o.with
+	return ok && r.with == o.with && r.encoder == o.encoder
 }
 
 // Size counts vectors.
@@ -58,48 +61,32 @@ func (p *prepared) nearest(requests []*request) error {
 	for _, r := range requests {
 		n += len(r.codes)
 	}
-	rows := runtime.CeilDiv(n, 128) * 128
-	var in, out, tmp runtime.Arena
-	x := in.Take(4 * int64(n*p.dim))
-	codes, scores := out.Take(4*int64(n)), out.Take(4*int64(n))
-	half, norms, errs := tmp.Take(2*int64(rows*p.width)), tmp.Take(4*int64(n)), tmp.Take(4*int64(n))
-	slots := tmp.Take(16 * 16 * int64(rows))
+	l := p.layout(n, requests[0].encoder)
 	w, c, st := &p.rt.Work, p.rt.Driver, p.rt.Stream
-	if err := w.Reserve(in.Size, out.Size, tmp.Size, 0); err != nil {
+	if err := w.Reserve(l.in.Size, l.out.Size, l.scratch.Size, 0); err != nil {
 		return err
 	}
-	at := x
+	at := l.x
 	for _, r := range requests {
 		at += runtime.CopyWide(w.HostIn[at:], runtime.Bytes(r.x))
 	}
 	if err := c.ToDevice(w.In.Ptr, w.HostIn[:at], st); err != nil {
 		return err
 	}
-	a := &nearestParams{
-		x: w.In.At(x), centroids: p.exact.Ptr, codes: w.Out.At(codes), scores: w.Out.At(scores),
-		n: uint32(n), k: uint32(p.k), dim: uint32(p.dim), width: uint32(p.width), cNorm: p.cNorm, cError: p.cError,
-	}
-	if p.width == 0 {
-		if err := runtime.Launch(p.rt, "nearest_any", runtime.CeilDiv(n, 32), 1, 1, 256, 0, a); err != nil {
-			return err
-		}
-	} else {
-		a.xHalf, a.cHalf, a.xNorms, a.xErrors, a.slots = w.Scratch.At(half), p.half.Ptr, w.Scratch.At(norms), w.Scratch.At(errs), w.Scratch.At(slots)
-		if err := p.toHalf(a.x, a.xHalf, a.xNorms, a.xErrors, n, rows); err != nil {
-			return err
-		}
-		name := "nearest64"
-		if p.width == 128 {
-			name = "nearest128"
-		}
-		if err := runtime.Launch(p.rt, name, runtime.CeilDiv(n, 128), 1, 1, 256, 512*p.width, a); err != nil {
-			return err
-		}
-		if err := runtime.Launch(p.rt, "nearest_exact", runtime.CeilDiv(n, 8), 1, 1, 256, 0, a); err != nil {
+	if e := l.encoder; e != nil {
+		if err := e.scale(w.In.At(l.x), w.In.At(l.x), n, false); err != nil {
 			return err
 		}
 	}
-	if err := c.ToHost(w.HostOut[:out.Size], w.Out.Ptr, st); err != nil {
+	if err := p.find(&l); err != nil {
+		return err
+	}
+	if e := l.encoder; e != nil {
+		if err := e.encode(&l); err != nil {
+			return err
+		}
+	}
+	if err := c.ToHost(w.HostOut[:l.out.Size], w.Out.Ptr, st); err != nil {
 		return err
 	}
 	if err := p.rt.Sync(); err != nil {
@@ -107,12 +94,72 @@ func (p *prepared) nearest(requests []*request) error {
 	}
 	row := int64(0)
 	for _, r := range requests {
-		m := int64(len(r.codes))
-		copy(runtime.Bytes(r.codes), w.HostOut[codes+4*row:codes+4*(row+m)])
-		if r.scores != nil {
-			copy(runtime.Bytes(r.scores), w.HostOut[scores+4*row:scores+4*(row+m)])
-		}
-		row += m
+		l.answer(r, w.HostOut, row)
+		row += int64(len(r.codes))
 	}
 	return nil
+}
+
+// layout is where the arrays of a batch lie in the workspace.
+type layout struct {
+	encoder          *encoder // nil: nearest centroids alone
+	n                int
+	in, out, scratch runtime.Arena
+
+	x                                         int64 // in
+	codes, scores, residuals, factors, errors int64 // out
+	half, norms, halfErrors, slots            int64 // scratch
+}
+
+func (p *prepared) layout(n int, e *encoder) layout {
+	l := layout{encoder: e, n: n}
+	rows := int64(runtime.CeilDiv(n, 128) * 128)
+	l.x = l.in.Take(4 * int64(n*p.dim))
+	l.codes, l.scores = l.out.Take(4*int64(n)), l.out.Take(4*int64(n))
+	if e != nil {
+		l.residuals, l.factors, l.errors = l.out.Take(int64(n*e.rowBytes)), l.out.Take(2*int64(n)), l.out.Take(8*int64(n))
+	}
+	l.half, l.norms, l.halfErrors = l.scratch.Take(2*rows*int64(p.width)), l.scratch.Take(4*int64(n)), l.scratch.Take(4*int64(n))
+	l.slots = l.scratch.Take(16 * 16 * rows)
+	return l
+}
+
+// answer copies what belongs to a request, the rows from row on.
+func (l *layout) answer(r *request, out []byte, row int64) {
+	n := int64(len(r.codes))
+	part := func(dst []byte, at, size int64) { copy(dst, out[at+size*row:at+size*(row+n)]) }
+	part(runtime.Bytes(r.codes), l.codes, 4)
+	if r.scores != nil {
+		part(runtime.Bytes(r.scores), l.scores, 4)
+	}
+	if e := l.encoder; e != nil {
+		part(r.tokens.Residuals, l.residuals, int64(e.rowBytes))
+		part(runtime.Bytes(r.tokens.Factors), l.factors, 2)
+		part(runtime.Bytes(r.tokens.Errors), l.errors, 8)
+	}
+}
+
+// find launches what finds the centroids of the rows of a batch.
+func (p *prepared) find(l *layout) error {
+	w, n := &p.rt.Work, l.n
+	a := &nearestParams{
+		x: w.In.At(l.x), centroids: p.exact.Ptr, codes: w.Out.At(l.codes), scores: w.Out.At(l.scores),
+		n: uint32(n), k: uint32(p.k), dim: uint32(p.dim), width: uint32(p.width), cNorm: p.cNorm, cError: p.cError,
+	}
+	if p.width == 0 {
+		return runtime.Launch(p.rt, "nearest_any", runtime.CeilDiv(n, 32), 1, 1, 256, 0, a)
+	}
+	a.xHalf, a.cHalf = w.Scratch.At(l.half), p.half.Ptr
+	a.xNorms, a.xErrors, a.slots = w.Scratch.At(l.norms), w.Scratch.At(l.halfErrors), w.Scratch.At(l.slots)
+	if err := p.toHalf(a.x, a.xHalf, a.xNorms, a.xErrors, n, runtime.CeilDiv(n, 128)*128); err != nil {
+		return err
+	}
+	name := "nearest64"
+	if p.width == 128 {
+		name = "nearest128"
+	}
+	if err := runtime.Launch(p.rt, name, runtime.CeilDiv(n, 128), 1, 1, 256, 512*p.width, a); err != nil {
+		return err
+	}
+	return runtime.Launch(p.rt, "nearest_exact", runtime.CeilDiv(n, 8), 1, 1, 256, 0, a)
 }

@@ -24,6 +24,7 @@ func fakeKernels() map[string]drivertest.Kernel {
 	nothing := func(*drivertest.Fake, *driver.Launch) {}
 	return map[string]drivertest.Kernel{
 		"to_half": toHalf, "nearest64": nothing, "nearest128": nothing, "nearest_exact": nearestRows, "nearest_any": nearestRows,
+		"scale_rows": scaleRows, "encode_tokens": encodeTokens,
 	}
 }
 
@@ -42,11 +43,8 @@ func nearestRows(f *drivertest.Fake, l *driver.Launch) {
 	p := (*nearestParams)(l.Args)
 	x := drivertest.Slice[float32](f, p.x, int(p.n*p.dim))
 	c := drivertest.Slice[float32](f, p.centroids, int(p.k*p.dim))
-	codes, scores := kernels.OracleNearest(c, x, int(p.dim))
-	copy(drivertest.Slice[uint32](f, p.codes, int(p.n)), codes)
-	for i, s := range scores {
-		drivertest.Slice[float32](f, p.scores+driver.Ptr(4*i), 1)[0] = float32(s)
-	}
+	cpu, _ := kernels.Select("") // products of the device are those of the processor
+	_ = cpu.Nearest(ctx, drivertest.Slice[uint32](f, p.codes, int(p.n)), drivertest.Slice[float32](f, p.scores, int(p.n)), c, x, int(p.dim))
 }
 
 func square(v []float32) (sum float32) {

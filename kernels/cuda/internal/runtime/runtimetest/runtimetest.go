@@ -118,17 +118,28 @@ func FailAt(f *drivertest.Fake, op string) (after func() []string) {
 	}
 }
 
-// OpenGPU opens the first GPU, or skips the test. The device code is read from
+// RequireGPU is the environment variable that, set, makes it a failure where tests of
+// GPUs find none.
+const RequireGPU = "PLAID_REQUIRE_GPU"
+
+// NeedGPU looks at the error of opening a GPU. Where there is none the test is skipped, or
+// fails if [RequireGPU] is set.
+func NeedGPU(t testing.TB, err error) {
+	t.Helper()
+	if errors.Is(err, driver.ErrNoDriver) && os.Getenv(RequireGPU) == "" {
+		t.Skipf("needs a GPU: %v", err)
+	}
+	require.NoError(t, err)
+}
+
+// OpenGPU opens the first GPU, as [NeedGPU] demands. The device code is read from
 // the folder of package cuda, so that the test has to run in that of a family.
 func OpenGPU(t testing.TB) *runtime.Device {
 	api, err := driver.Load()
 	if err == nil {
 		_, err = driver.Devices(api)
 	}
-	if errors.Is(err, driver.ErrNoDriver) {
-		t.Skipf("needs a GPU: %v", err)
-	}
-	require.NoError(t, err)
+	NeedGPU(t, err)
 	d, err := Open(api, os.DirFS("../.."))
 	require.NoError(t, err, "in the folder of the package, with the device code in ../../module")
 	t.Cleanup(func() {

@@ -1,0 +1,91 @@
+package parallel
+
+import (
+	"context"
+	"errors"
+	"runtime/debug"
+	"sync"
+)
+
+var errStopped = errors.New("parallel: a later stage has failed")
+
+// Line passes items through stages, each of which has a goroutine of its own and takes
+// them in order: while one item is in the last stage, those behind it are in the
+// stages before. first, which runs on the caller's goroutine, fills items that free
+// gives it and passes them on with put; what has gone through all stages is free again.
+// An error of free is to be returned.
+//
+// Of several errors the one is returned that there would be if each item went through
+// all stages before the next one was filled: where a stage fails the items behind go no
+// further, and those before it are finished. A panic of a stage appears on the goroutine
+// of the caller.
+func Line[T any](ctx context.Context, items []T, first func(free func() (T, error), put func(T)) error, stages ...func(T) error) error {
+	var wg sync.WaitGroup
+	stopped := make(chan struct{})
+	stop := sync.OnceFunc(func() { close(stopped) })
+	free, errs := make(chan T, len(items)), make([]error, len(stages))
+	for _, item := range items {
+		free <- item
+	}
+	begin := make(chan T, len(items))
+	in := begin
+	for i, stage := range stages {
+		from, to := in, make(chan T, len(items))
+		if in = to; i == len(stages)-1 {
+			to = free
+		}
+		wg.Go(func() {
+			if i < len(stages)-1 {
+				defer close(to)
+			}
+			for item := range from {
+				if errs[i] != nil {
+					continue
+				}
+				if errs[i] = caught(func() error { return stage(item) }); errs[i] != nil {
+					stop()
+					continue
+				}
+				to <- item
+			}
+		})
+	}
+	err := func() error {
+		defer wg.Wait() // also if first panics
+		defer close(begin)
+		return first(func() (item T, err error) {
+			select {
+			case <-stopped:
+				return item, errStopped
+			default:
+			}
+			select {
+			case item = <-free:
+				return item, ctx.Err()
+			case <-stopped:
+				return item, errStopped
+			case <-ctx.Done():
+				return item, ctx.Err()
+			}
+		}, func(item T) { begin <- item })
+	}()
+	for i := range errs {
+		if e := errs[len(errs)-1-i]; e != nil {
+			if p := (*Panic)(nil); errors.As(e, &p) {
+				panic(p)
+			}
+			return e
+		}
+	}
+	return err
+}
+
+// caught makes an error of a panic.
+func caught(fn func() error) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = &Panic{v, debug.Stack()}
+		}
+	}()
+	return fn()
+}

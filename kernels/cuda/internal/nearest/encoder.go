@@ -1,0 +1,154 @@
+package nearest
+
+import (
+	"context"
+	"errors"
+
+	"github.com/plaid-ir/plaid/internal/parallel"
+	"github.com/plaid-ir/plaid/kernels"
+	"github.com/plaid-ir/plaid/kernels/cuda/internal/driver"
+	"github.com/plaid-ir/plaid/kernels/cuda/internal/runtime"
+)
+
+// encoder encodes tokens by centroids on the device: those of prepared, and the scales
+// of a codec.
+type encoder struct {
+	*prepared
+	codec                   *kernels.Codec
+	unit                    bool
+	rowBytes                int
+	dimScale, centroidScale driver.Mem
+}
+
+// PrepareEncoder uploads a codec; see [kernels.EncoderPreparer].
+func (b *builder) PrepareEncoder(ctx context.Context, c *kernels.Codec, centroids []float32, unit bool) (kernels.TokenEncoder, func(), error) {
+	backend, release, err := b.Prepare(ctx, centroids, c.Dim())
+	if err != nil {
+		return nil, nil, err
+	}
+	p, ok := backend.(*prepared)
+	if !ok || !c.Codebook.Uniform() {
+		release()
+		return nil, nil, b.fault(errors.New("only levels that are equally spaced, around centroids, are encoded on it"))
+	}
+	e := &encoder{prepared: p, codec: c, unit: unit, rowBytes: c.RowBytes()}
+	err = b.dev.Call(ctx, func(rt *runtime.Runtime) error {
+		rt.Own(e)
+		err := e.uploadScales()
+		if err != nil {
+			e.Free()
+		}
+		return err
+	})
+	if err != nil {
+		release()
+		return nil, nil, b.fault(err)
+	}
+	return e, func() {
+		_ = b.dev.Call(context.Background(), func(*runtime.Runtime) error { // a closed device has freed it
+			e.Free()
+			return nil
+		})
+		release()
+	}, nil
+}
+
+func (e *encoder) uploadScales() error {
+	d := e.rt.Driver
+	for _, s := range []struct {
+		mem    *driver.Mem
+		scales []float32
+	}{{&e.dimScale, e.codec.DimScale}, {&e.centroidScale, e.codec.CentroidScale}} {
+		if s.scales == nil {
+			continue
+		}
+		var err error
+		if *s.mem, err = d.Alloc(4 * int64(len(s.scales))); err != nil {
+			return err
+		}
+		if err := d.ToDevice(s.mem.Ptr, runtime.Bytes(s.scales), e.rt.Stream); err != nil {
+			return err
+		}
+	}
+	return e.rt.Sync()
+}
+
+// Free frees the scales on the device's goroutine.
+func (e *encoder) Free() {
+	_ = e.rt.Driver.Free(e.dimScale)
+	_ = e.rt.Driver.Free(e.centroidScale)
+	e.dimScale, e.centroidScale = driver.Mem{}, driver.Mem{}
+	e.rt.Disown(e)
+}
+
+// EncodeTokens is that of [kernels.TokenEncoder].
+func (e *encoder) EncodeTokens(ctx context.Context, dst kernels.EncodedTokens, x []float32) error {
+	n := len(dst.Codes)
+	var requests []*request
+	for i := range parallel.Blocks(n, mostRows) {
+		lo, hi := parallel.Block(i, n, mostRows)
+		requests = append(requests, &request{
+			with: e.prepared, encoder: e, x: x[lo*e.dim : hi*e.dim], codes: dst.Codes[lo:hi],
+			tokens: kernels.EncodedTokens{
+				Residuals: dst.Residuals[lo*e.rowBytes : hi*e.rowBytes], Factors: dst.Factors[lo:hi], Errors: dst.Errors[lo:hi],
+			},
+		})
+	}
+	if err := runtime.Do(ctx, e.dev, requests); err != nil {
+		return e.fault(err)
+	}
+	return nil
+}
+
+type scaleParams struct {
+	in, x                    driver.Ptr
+	n, dim, rows, half, unit uint32
+}
+
+type encodeParams struct {
+	x, codes, centroids, dimScale, centroidScale, residuals, factors, errors driver.Ptr
+	step, factorMax                                                          float32
+	n, k, dim, rows, nbits, rowBytes                                         uint32
+}
+
+// blockRows is how many tokens a block of scale_rows and encode_tokens has, and from how
+// many rows to the next its arrays of a dimension are.
+func blockRows(dim int) (rows, pitch int) {
+	rows = 32
+	for rows > 1 && rows*dim > kernels.MaxDim {
+		rows /= 2
+	}
+	return rows, rows | 1
+}
+
+// scale launches what makes rows of the vectors that came, floats or halves, which may be
+// in the same place.
+func (e *encoder) scale(in, x driver.Ptr, n int, half bool) error {
+	rows, pitch := blockRows(e.dim)
+	a := &scaleParams{in: in, x: x, n: uint32(n), dim: uint32(e.dim), rows: uint32(rows)}
+	if half {
+		a.half = 1
+	}
+	if e.unit {
+		a.unit = 1
+	}
+	if !half && !e.unit && in == x {
+		return nil
+	}
+	return runtime.Launch(e.rt, "scale_rows", runtime.CeilDiv(n, rows), 1, 1, 256, 4*e.dim*pitch, a)
+}
+
+// encode launches what encodes the rows of a batch whose codes have been found.
+func (e *encoder) encode(l *layout) error {
+	if e.codec.DimScale != nil && e.dimScale.Ptr == 0 {
+		return kernels.ErrDeviceClosed
+	}
+	w := &e.rt.Work
+	rows, pitch := blockRows(e.dim)
+	return runtime.Launch(e.rt, "encode_tokens", runtime.CeilDiv(l.n, rows), 1, 1, 288, 13*e.dim*pitch+4*e.dim, &encodeParams{
+		x: w.In.At(l.x), codes: w.Out.At(l.codes), centroids: e.exact.Ptr, dimScale: e.dimScale.Ptr, centroidScale: e.centroidScale.Ptr,
+		residuals: w.Out.At(l.residuals), factors: w.Out.At(l.factors), errors: w.Out.At(l.errors),
+		step: e.codec.Codebook.Step, factorMax: e.codec.FactorMax,
+		n: uint32(l.n), k: uint32(e.k), dim: uint32(e.dim), rows: uint32(rows), nbits: uint32(e.codec.Codebook.Nbits), rowBytes: uint32(e.rowBytes),
+	})
+}

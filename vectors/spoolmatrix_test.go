@@ -1,0 +1,163 @@
+package vectors
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+)
+
+// The vectors of a spool become the .npy file that a writer would have made, and its
+// documents are told without reading them.
+func TestSpoolMatrix(t *testing.T) {
+	dir := t.TempDir()
+	n := 0
+	rapid.Check(t, func(rt *rapid.T) {
+		n++
+		dim := rapid.IntRange(1, 5).Draw(rt, "dim")
+		docs := anyDocuments(rt, dim)
+		at := func(name string) string { return filepath.Join(dir, fmt.Sprint(n, name)) }
+		o := &SpoolOptions{Path: at("spool"), Vectors: at("part"), Float16: rapid.Bool().Draw(rt, "float16"), Resume: true}
+		cut := rapid.IntRange(0, len(docs)).Draw(rt, "closed after")
+		s, err := Collect(context.Background(), dim, sequence(docs[:cut]), o)
+		require.NoError(rt, err)
+		require.NoError(rt, s.Close())
+		if rapid.Bool().Draw(rt, "more vectors than documents") { // as a kill between two writes leaves them
+			part := readFile(t, o.Vectors)
+			require.NoError(rt, os.WriteFile(o.Vectors, append(part, 1, 2, 3, 4, 5), 0o600))
+		}
+		s, err = NewSpool(dim, o)
+		require.NoError(rt, err)
+		require.Equal(rt, cut, s.Len())
+		var tokens []float32
+		payload := false
+		for i, d := range docs {
+			if i >= cut {
+				require.NoError(rt, s.Add(d))
+			}
+			tokens = append(tokens, d.Tokens...)
+			payload = payload || d.Payload != nil
+		}
+		require.Equal(rt, payload, s.HasPayload())
+		require.NoError(rt, s.Matrix(at("npy")))
+		dtype := "<f4"
+		if o.Float16 {
+			dtype = "<f2"
+		}
+		var want bytes.Buffer
+		require.NoError(rt, WriteNPY(&want, dtype, []int{len(tokens) / dim, dim}, tokens))
+		require.Equal(rt, want.Bytes(), readFile(t, at("npy")))
+		require.NoFileExists(t, o.Vectors)
+
+		i := 0
+		for d, err := range s.Heads(context.Background()) {
+			require.NoError(rt, err)
+			require.Equal(rt, string(docs[i].Payload), string(d.Payload))
+			require.Equal(rt, docs[i].Payload == nil, d.Payload == nil)
+			require.Equal(rt, s.ID(i), d.ID)
+			i++
+		}
+		require.Equal(rt, len(docs), i)
+		if len(docs) > 0 {
+			_, err = collect(s, 0, 1)
+			require.ErrorIs(rt, err, os.ErrClosed)
+		}
+		require.ErrorIs(rt, s.Add(Document{}), os.ErrClosed)
+		require.ErrorIs(rt, s.Matrix(at("again")), os.ErrClosed)
+		require.NoError(rt, s.Close())
+	})
+	_, err := NewSpool(2, &SpoolOptions{Vectors: filepath.Join(dir, "alone")})
+	require.ErrorIs(t, err, ErrShape)
+}
+
+// Wherever a kill, or a loss of power, has cut the two files, what is whole in both is
+// gone on with, and the files are then as if nothing had happened.
+func TestSpoolMatrixResumesAfterACut(t *testing.T) {
+	const dim = 2
+	docs := []Document{
+		{ID: "a", Tokens: []float32{1, 2}, Payload: []byte("{}")},
+		{ID: "b", Tokens: []float32{3, 4, 5, 6}},
+		{ID: "c"},
+		{ID: "d", Tokens: []float32{7, 8}},
+	}
+	dir := t.TempDir()
+	o := &SpoolOptions{Path: filepath.Join(dir, "s"), Vectors: filepath.Join(dir, "v"), Resume: true}
+	s, err := NewSpool(dim, o)
+	require.NoError(t, err)
+	records, rows := []int64{s.size}, []int64{s.apart.size}
+	for _, d := range docs {
+		require.NoError(t, s.Add(d))
+		records, rows = append(records, s.size), append(rows, s.apart.size)
+	}
+	require.NoError(t, s.Close())
+	whole, vectors := readFile(t, o.Path), readFile(t, o.Vectors)
+	cuts := []int64{0, matrixHead - 1}
+	for _, end := range rows {
+		cuts = append(cuts, end, end+1, end+4)
+	}
+	for cut := records[0]; cut <= int64(len(whole)); cut++ {
+		for _, cutVectors := range cuts {
+			cutVectors = min(cutVectors, int64(len(vectors)))
+			require.NoError(t, os.WriteFile(o.Path, whole[:cut], 0o600))
+			require.NoError(t, os.WriteFile(o.Vectors, vectors[:cutVectors], 0o600))
+			want := 0
+			for want < len(docs) && cut >= records[want+1] && (cutVectors >= rows[want+1] || rows[want+1] == rows[want]) {
+				want++
+			}
+			s, err := NewSpool(dim, o)
+			require.NoError(t, err, "%d, %d", cut, cutVectors)
+			require.Equal(t, want, s.Len(), "%d, %d", cut, cutVectors)
+			for _, d := range docs[want:] {
+				require.NoError(t, s.Add(d))
+			}
+			require.NoError(t, s.Close())
+			require.Equal(t, whole, readFile(t, o.Path))
+			require.Equal(t, vectors[matrixHead:], readFile(t, o.Vectors)[matrixHead:])
+		}
+	}
+}
+
+// Vectors that are damaged with whole ones behind them are an error that names the
+// document, and leaves the files as they are.
+func TestSpoolMatrixResumesNoDamage(t *testing.T) {
+	const dim, n = 2, 4
+	dir := t.TempDir()
+	o := &SpoolOptions{Path: filepath.Join(dir, "s"), Vectors: filepath.Join(dir, "v"), Resume: true}
+	s, err := NewSpool(dim, o)
+	require.NoError(t, err)
+	var ends []int64
+	for i := range n {
+		require.NoError(t, s.Add(Document{ID: fmt.Sprint(i), Tokens: make([]float32, (1+i%2)*dim)}))
+		ends = append(ends, s.apart.size)
+	}
+	require.NoError(t, s.Close())
+	whole, vectors := readFile(t, o.Path), readFile(t, o.Vectors)
+	for at := matrixHead; at < len(vectors); at++ {
+		damaged := bytes.Clone(vectors)
+		damaged[at] ^= 8
+		require.NoError(t, os.WriteFile(o.Path, whole, 0o600))
+		require.NoError(t, os.WriteFile(o.Vectors, damaged, 0o600))
+		doc := 0
+		for ends[doc] <= int64(at) {
+			doc++
+		}
+		s, err := NewSpool(dim, o)
+		if doc == n-1 {
+			require.NoError(t, err)
+			require.Equal(t, doc, s.Len())
+			require.NoError(t, s.Close())
+			continue
+		}
+		require.ErrorIs(t, err, ErrFormat)
+		var fe *FileError
+		require.ErrorAs(t, err, &fe)
+		require.Equal(t, doc, fe.Doc)
+		require.Equal(t, whole, readFile(t, o.Path))
+		require.Equal(t, damaged, readFile(t, o.Vectors))
+	}
+}
