@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"runtime"
 	"slices"
 	"sync"
 
@@ -15,6 +14,7 @@ import (
 	"github.com/plaid-ir/plaid/encode/onnxruntime"
 	"github.com/plaid-ir/plaid/encode/tokenizer"
 	"github.com/plaid-ir/plaid/encode/weights"
+	"github.com/plaid-ir/plaid/internal/parallel"
 )
 
 // local is a model's folder: texts become ids here, and an engine computes.
@@ -80,7 +80,7 @@ func (e *Encoder) openLocal(dir string, o *Options, log *slog.Logger) error {
 	}
 	l.chunk = l.engine.Chunk()
 	if e.threads <= 0 {
-		e.threads = runtime.GOMAXPROCS(0)
+		e.threads = parallel.Processors()
 	}
 	if n := l.engine.Workers(); n > 0 {
 		e.threads = min(e.threads, n)
