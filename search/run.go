@@ -72,7 +72,8 @@ type kernel struct {
 const (
 	approxJob = 1 << 16
 	exactJob  = 1 << 12
-	rowsJob   = 1 << 14 // centroids × query tokens
+	rowsJob   = 1 << 14 // centroids × query tokens,
+	mostRows  = 1 << 18 // and where that are fewer than fit the processor's caches well
 	jobPairs  = 1 << 23 // document tokens × query tokens: between jobs a search hears that it is to end
 )
 
@@ -244,7 +245,7 @@ func (r *run) prepare(vectors, weights []float32) error {
 		return err
 	}
 	k := r.call.coll.codec().Centroids.K
-	rows := max(rowsJob/r.query.Len(), 32)
+	rows := max(rowsJob/r.query.Len(), min(32, max(mostRows/r.query.Len(), 1)))
 	err := r.forEach(parallel.Blocks(k, rows), func(i int) error {
 		lo, hi := parallel.Block(i, k, rows)
 		r.query.CentroidScores(lo, hi)

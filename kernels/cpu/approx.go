@@ -34,6 +34,9 @@ func (q *query) buildApprox() {
 	a.base = 0
 	sample := min(k, approxSample)
 	for s, w := range q.weights {
+		if q.over(s) {
+			return
+		}
 		var sum float64
 		for i := range sample {
 			sum += float64(q.scores[i*k/sample*q.Stride+s])
@@ -54,6 +57,9 @@ func (q *query) buildApprox() {
 		a.add[s/32][s%32] = float32(0.5 - float64(a.add[s/32][s%32])/a.step)
 	}
 	for g := range groups {
+		if q.over(32*g + 31) {
+			return
+		}
 		for c := 0; c < k; c += callRows {
 			c1 := min(c+callRows, k)
 			q.s.loops.Bytes(a.rows[g*k+c:g*k+c1], q.scores[c*q.Stride+32*g:], q.Stride, min(32, q.N-32*g), &a.mul[g], &a.add[g])

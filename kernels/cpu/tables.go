@@ -180,6 +180,9 @@ func (q *query) buildFast() {
 	}
 	for g := range groups {
 		first := g * fastGroup
+		if q.over(first + fastGroup - 1) {
+			return
+		}
 		n := min(fastGroup, q.N-first)
 		q.fillTables(f.tables[g*s.rowBytes:(g+1)*s.rowBytes], first, n, f.inverse[first:first+n], 16)
 		for c := 0; c < k; c += callRows {
@@ -220,6 +223,9 @@ func (q *query) buildFine() {
 	}
 	for g := range groups {
 		first := g * fineGroup
+		if q.over(first + fineGroup - 1) {
+			return
+		}
 		n := min(fineGroup, q.N-first)
 		if uniform {
 			q.fillLevels(f.tables[g*s.rowBytes:(g+1)*s.rowBytes], first, n)

@@ -86,6 +86,9 @@ func (q *query) buildTiles() {
 	clear(f.mul)
 	clear(f.low)
 	for i := range f.tokens {
+		if q.over(i) {
+			return
+		}
 		t := &f.tokens[i]
 		*t = q.roundToken(i, f.values)
 		g, lane := i/fastGroup, i%fastGroup
@@ -98,6 +101,9 @@ func (q *query) buildTiles() {
 	}
 	for g := range groups {
 		first := g * fastGroup
+		if q.over(first + fastGroup - 1) {
+			return
+		}
 		n := min(fastGroup, q.N-first)
 		for c := 0; c < k; c += callRows {
 			c1 := min(c+callRows, k)
