@@ -74,7 +74,7 @@ const (
 	exactJob  = 1 << 12
 	rowsJob   = 1 << 14 // centroids × query tokens,
 	mostRows  = 1 << 18 // and where that are fewer than fit the processor's caches well
-	jobPairs  = 1 << 23 // document tokens × query tokens: between jobs a search hears that it is to end
+	jobPairs  = 1 << 20 // document tokens × query tokens: between jobs a search hears that it is to end
 )
 
 // answer takes the query from its vectors to its hits.
