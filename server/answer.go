@@ -3,9 +3,9 @@ package server
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
-	"time"
 )
 
 // spend counts bytes of the answer before they are held. All of them are given back when
@@ -24,7 +24,14 @@ const asTextToo = 2
 
 // answer sends a value as JSON.
 func (q *request) answer(status int, v any) error {
-	text, err := json.Marshal(v)
+	made := q.route.group == writing || q.route.group == transferring // the change: a refusal would have it made again
+	var text []byte
+	var err error
+	if made || q.answered < int64(largeBody) {
+		text, err = json.Marshal(v)
+	} else {
+		text, err = marshal(q.ctx, v)
+	}
 	if err != nil {
 		return fmt.Errorf("writing the answer: %w", err)
 	}
@@ -32,8 +39,8 @@ func (q *request) answer(status int, v any) error {
 	switch rest := int64(len(text)) - q.memory.taken; {
 	case rest <= 0:
 		q.memory.give(-rest)
-	case q.route.group == writing || q.route.group == transferring:
-		q.memory.owe(rest) // the change is made: a refusal would have it made again
+	case made:
+		q.memory.owe(rest)
 	default:
 		if err := q.memory.take(q.ctx, rest); err != nil {
 			return err
@@ -130,12 +137,12 @@ type recorder struct {
 	cut    bool // the connection is to be broken
 
 	control *http.ResponseController
-	stall   time.Duration
+	pace    pace
 }
 
 // extend gives the client time to take what comes next. Not every server has
 // deadlines.
-func (r *recorder) extend() { _ = r.control.SetWriteDeadline(time.Now().Add(r.stall)) }
+func (r *recorder) extend() { _ = r.control.SetWriteDeadline(r.pace.now().Add(r.pace.left)) }
 
 func (r *recorder) status() int {
 	if r.code == 0 {
@@ -153,6 +160,8 @@ func (r *recorder) WriteHeader(code int) {
 	r.ResponseWriter.WriteHeader(code)
 }
 
+var errSlow = errors.New("the client takes its answer too slowly (min-transfer)")
+
 // pieceBytes is how much of an answer a client has to take within the time for stalls.
 const pieceBytes = 64 << 10
 
@@ -164,10 +173,14 @@ func (r *recorder) Write(p []byte) (n int, err error) {
 	}
 	for {
 		r.extend()
+		began := r.pace.now()
 		piece := p[n:min(n+pieceBytes, len(p))]
 		m, err := r.ResponseWriter.Write(piece)
 		n += m
 		r.bytes += int64(m)
+		if !r.pace.passed(m, began) && err == nil {
+			r.cut, err = true, errSlow
+		}
 		if err != nil || n == len(p) {
 			return n, err
 		}

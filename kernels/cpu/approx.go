@@ -31,6 +31,9 @@ func (q *query) buildApprox() {
 	sample := min(k, approxSample)
 	a.means = resize(a.means, q.N)
 	for s := range a.means {
+		if q.over(s) {
+			return
+		}
 		a.means[s] = 0
 		for i := range sample {
 			a.means[s] += float64(q.scores[i*k/sample*q.Stride+s])
@@ -39,6 +42,9 @@ func (q *query) buildApprox() {
 	}
 	q.approxUnits()
 	for g := range groups {
+		if q.over(32*g + 31) {
+			return
+		}
 		for c := 0; c < k; c += callRows {
 			c1 := min(c+callRows, k)
 			q.s.loops.Bytes(a.rows[g*k+c:g*k+c1], q.scores[c*q.Stride+32*g:], q.Stride, min(32, q.N-32*g), &a.mul[g], &a.add[g])

@@ -19,6 +19,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/internal/parallel"
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/server"
 	"github.com/plaid-ir/plaid/server/collection"
@@ -31,6 +32,7 @@ import (
 // and environ is the environment. ready, where set, is called with the address when the
 // service listens.
 func Run(ctx context.Context, c *Config, log io.Writer, environ []string, ready func(address string)) (err error) {
+	parallel.Spare()
 	logger := Logger(log, c.LogFormat, c.LogLevel)
 	closing, reload := &closers{}, &reloader{}
 	defer func() { err = errors.Join(err, closing.close()) }()
@@ -261,7 +263,7 @@ func (c *Config) limits() server.Limits {
 		Body: unlimited(c.MaxBody), Decoded: unlimited(c.MaxDecoded), Bodies: unlimited(c.MaxBodies), Text: unlimited(c.MaxText), Upload: unlimited(c.MaxUpload),
 		Answer: unlimited(c.MaxAnswer), Answers: unlimited(c.MaxAnswers),
 		Quick: time.Duration(unlimited(int64(c.QuickTimeout))), Work: time.Duration(unlimited(int64(c.WorkTimeout))),
-		Stall: time.Duration(unlimited(int64(c.StallTimeout))), Concurrent: c.Concurrency, Wait: time.Duration(unlimited(int64(c.MaxWait))), Rate: c.Rate, Burst: c.Burst,
+		Stall: time.Duration(unlimited(int64(c.StallTimeout))), Transfer: unlimited(c.MinTransfer), Concurrent: c.Concurrency, Wait: time.Duration(unlimited(int64(c.MaxWait))), Rate: c.Rate, Burst: c.Burst,
 	}
 }
 
