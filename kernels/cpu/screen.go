@@ -126,7 +126,6 @@ type screenScratch struct {
 	plain    []float32 // where bytes are not multiplied
 	limits   [][32]float32
 	found    [screenRows]uint32
-	codes    []uint32
 }
 
 // Screen implements [kernels.Query].
