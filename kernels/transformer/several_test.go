@@ -1,0 +1,78 @@
+package transformer
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/plaid-ir/plaid/kernels"
+)
+
+// listed is a device that notes the batches that it is given.
+type listed struct {
+	kernels.Device
+	name    string
+	full    error
+	batches []int
+	begun   chan struct{}
+	going   chan struct{}
+	closed  bool
+}
+
+func (d *listed) Info() kernels.DeviceInfo { return kernels.DeviceInfo{Name: d.name} }
+
+func (d *listed) Transformer(context.Context, Config, *Weights, Options) (Model, error) {
+	if d.full != nil {
+		return nil, d.full
+	}
+	return d, nil
+}
+
+func (d *listed) About() About { return About{Device: d.Info(), Dim: 16} }
+func (d *listed) Close() error { d.closed = true; return nil }
+
+func (d *listed) Encode(_ context.Context, _ []float32, b Batch) error {
+	d.batches = append(d.batches, len(b.IDs))
+	if d.begun != nil {
+		d.begun <- struct{}{}
+		<-d.going
+	}
+	return nil
+}
+
+// A model on several devices gives a batch to the one with the least to do, and is on all
+// of them or on none.
+func TestSeveralDevices(t *testing.T) {
+	c := Config{Family: BERT, Hidden: 16, Heads: 1, Intermediate: 16, MaxPositions: 8, Epsilon: 1e-12}
+	norm := Norm{Gamma: make([]float32, 16)}
+	w := &Weights{Words: make([]float32, 32), Positions: make([]float32, 8*16), Norm: norm}
+	a := &listed{name: "a:0", begun: make(chan struct{}), going: make(chan struct{})}
+	b := &listed{name: "b:0"}
+	m, err := On(t.Context(), kernels.Spread(a, b), c, w, Options{})
+	require.NoError(t, err)
+	require.Equal(t, "a:0,b:0", m.About().Device.Name)
+	done := make(chan error)
+	go func() { done <- m.Encode(t.Context(), nil, Batch{IDs: make([]int32, 5)}) }()
+	<-a.begun
+	for range 2 {
+		require.NoError(t, m.Encode(t.Context(), nil, Batch{IDs: make([]int32, 3)}))
+	}
+	close(a.going)
+	require.NoError(t, <-done)
+	require.Equal(t, []int{5}, a.batches)
+	require.Equal(t, []int{3, 3}, b.batches)
+	require.NoError(t, m.Close())
+	require.True(t, a.closed && b.closed)
+
+	a.closed, b.full = false, errors.New("full")
+	_, err = On(t.Context(), kernels.Spread(a, b), c, w, Options{})
+	require.ErrorIs(t, err, b.full)
+	require.True(t, a.closed)
+	c.Heads = 3
+	_, err = On(t.Context(), a, c, w, Options{})
+	require.ErrorIs(t, err, ErrConfig)
+	_, err = On(t.Context(), struct{ kernels.Device }{a}, Config{Family: BERT, Hidden: 16, Heads: 1, Intermediate: 16, MaxPositions: 8}, w, Options{})
+	require.ErrorIs(t, err, kernels.ErrUnavailable)
+}
