@@ -154,7 +154,7 @@ func (e *encoder) encodeAll(ctx context.Context, src vectors.Source, memory int6
 	}
 	from := e.docs
 	return parallel.Line(ctx, way, func(free func() (*batch, error), put func(*batch)) error {
-		return e.readBatches(ctx, src, from, free, put)
+		return e.readBatches(ctx, src, e.codec.Dim, from, free, put)
 	}, func(b *batch) error {
 		if err := b.check(ctx, e.threads); err != nil {
 			return err
@@ -167,7 +167,7 @@ func (e *encoder) encodeAll(ctx context.Context, src vectors.Source, memory int6
 }
 
 // readBatches fills batches with the documents of a source from one on.
-func (e *encoder) readBatches(ctx context.Context, src vectors.Source, from int, free func() (*batch, error), put func(*batch)) error {
+func (e *encoder) readBatches(ctx context.Context, src vectors.Source, dim, from int, free func() (*batch, error), put func(*batch)) error {
 	n := from
 	var b *batch
 	for d, err := range src.Docs(ctx, from, src.Len()) {
@@ -178,7 +178,7 @@ func (e *encoder) readBatches(ctx context.Context, src vectors.Source, from int,
 			}
 		}
 		if err == nil {
-			err = checkDocument(src, n, e.codec.Dim, d)
+			err = checkDocument(src, n, dim, d)
 		}
 		if err != nil {
 			if b != nil {
