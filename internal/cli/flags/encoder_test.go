@@ -137,7 +137,8 @@ func TestTexts(t *testing.T) {
 		{ID: "b", Text: "four", Payload: []byte(`{"text":"four"}`)},
 	}, list("--text", a, "--text", b))
 	require.Equal(t, []encode.Text{
-		{ID: "a#0", Title: "T<", Text: "one two", Payload: []byte(`{"year":1999}`)}, {ID: "a#1", Title: "T<", Text: "two three", Payload: []byte(`{"year":1999}`)},
+		{ID: "a#0", Title: "T<", Text: "one two", Payload: []byte(`{"_passage":{"of":"a","n":0,"start":0,"end":7},"year":1999}`)},
+		{ID: "a#1", Title: "T<", Text: "two three", Payload: []byte(`{"_passage":{"of":"a","n":1,"start":4,"end":13},"year":1999}`)},
 	}, list("--text", a, "--drop-text", "--window", "2", "--overlap", "1"))
 	require.Equal(t, []encode.Text{{Text: "of stdin", Payload: []byte(`{"text":"of stdin"}`)}}, list("--text", "-"))
 	require.Equal(t, []encode.Text{{ID: "0", Text: "x"}, {ID: "1#0", Text: "y"}, {ID: "1#1", Text: "z"}},
