@@ -137,16 +137,20 @@ func TestTexts(t *testing.T) {
 		{ID: "b", Text: "four", Payload: []byte(`{"text":"four"}`)},
 	}, list("--text", a, "--text", b))
 	require.Equal(t, []encode.Text{
-		{ID: "a#0", Title: "T<", Text: "one two", Payload: []byte(`{"year":1999}`)}, {ID: "a#1", Title: "T<", Text: "two three", Payload: []byte(`{"year":1999}`)},
+		{ID: "a#0", Title: "T<", Text: "one two", Payload: []byte(`{"_passage":{"of":"a","n":0,"start":0,"end":7},"year":1999}`)},
+		{ID: "a#1", Title: "T<", Text: "two three", Payload: []byte(`{"_passage":{"of":"a","n":1,"start":4,"end":13},"year":1999}`)},
 	}, list("--text", a, "--drop-text", "--window", "2", "--overlap", "1"))
 	require.Equal(t, []encode.Text{{Text: "of stdin", Payload: []byte(`{"text":"of stdin"}`)}}, list("--text", "-"))
-	require.Equal(t, []encode.Text{{ID: "0", Text: "x"}, {ID: "1#0", Text: "y"}, {ID: "1#1", Text: "z"}},
+	require.Equal(t, []encode.Text{
+		{ID: "0", Text: "x"}, {ID: "1#0", Text: "y", Payload: []byte(`{"_passage":{"of":"1","n":0,"start":0,"end":1}}`)},
+		{ID: "1#1", Text: "z", Payload: []byte(`{"_passage":{"of":"1","n":1,"start":2,"end":3}}`)},
+	},
 		list("--text", file(t, "c", "x\ny z\n"), "--text-format", "lines", "--window", "1", "--drop-text"))
 
 	for message, args := range map[string][]string{
-		"stdin (-) can be read once":           {"--text", "-", "--text", "-"},
-		"--overlap goes with --window":         {"--text", "-", "--overlap", "2"},
-		"--overlap 2: passages of 2 words can": {"--text", "-", "--overlap", "2", "--window", "2"},
+		"stdin (-) can be read once":            {"--text", "-", "--text", "-"},
+		"--overlap and --window-by go with":     {"--text", "-", "--overlap", "2"},
+		"--overlap 2: passages of 2 can repeat": {"--text", "-", "--overlap", "2", "--window", "2"},
 	} {
 		var x Texts
 		parse(t, func(f *pflag.FlagSet) { x.Register(f, false) }, args...)
