@@ -250,6 +250,7 @@ func document(snap *index.Snapshot, ordinal uint32, l *wire.Look) (d wire.FoundD
 func (r *replica) stats(snap *index.Snapshot) *wire.ShardStats {
 	s, h := snap.State(), snap.Header()
 	st := &wire.ShardStats{Documents: uint64(s.Live), Deleted: uint64(s.Docs - s.Live), Tokens: s.LiveTokens, Nbits: h.Nbits, Centroids: h.Centroids, Normalize: h.Normalize}
+	st.Source, st.Trained, st.TrainRMSE, st.Added, st.AddedErrors = h.Build.Source, h.Build.Tokens, h.Build.RMSE, s.AddedTokens, s.AddedSumSq
 	if info, err := os.Stat(r.n.path(r.key)); err == nil {
 		st.FileBytes = info.Size()
 	}

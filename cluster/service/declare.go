@@ -114,12 +114,12 @@ func (c *shards) begin(ctx context.Context, docs []collection.Document, model *s
 	if err != nil {
 		return err
 	}
-	train, err := collection.Growth{}.First(src, c.Config())
+	train, err := c.f.c.Growth.First(src, c.Config())
 	if err != nil {
 		return err
 	}
 	train.Model, train.Backend, train.Threads, train.Logger = model, c.f.c.Backend, c.f.c.Threads, c.f.log
-	m, err := c.f.op.Begin(ctx, c.id, src, operate.BuildOptions{Train: *train})
+	m, err := c.f.op.Begin(ctx, c.id, src, operate.BuildOptions{Train: *train, Dir: c.f.c.Dir})
 	if err != nil {
 		return answered(err)
 	}

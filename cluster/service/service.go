@@ -41,16 +41,25 @@ type Config struct {
 	// goroutines of that; "" and 0: the best there is, one a processor.
 	Backend string
 	Threads int
+	// Growth says when a collection is trained anew as it grows.
+	Growth collection.Growth
+	// Dir is where files are made before they are objects; "": a temporary folder.
+	Dir string
 }
 
 // Front is the collections of a cluster, as a service sees them. It is safe for
 // concurrent use.
 type Front struct {
-	c     Config
-	bus   *bus.Bus
-	watch *topology.Watcher
-	log   *slog.Logger
-	op    *operate.Operator // nil: nothing is declared or removed
+	c      Config
+	bus    *bus.Bus
+	watch  *topology.Watcher
+	log    *slog.Logger
+	op     *operate.Operator // nil: nothing is declared or removed
+	growth collection.Growth
+
+	ctx    context.Context // ends with the front
+	end    context.CancelFunc
+	beside sync.WaitGroup // what goes on beside requests
 
 	mu      sync.Mutex
 	closed  bool
@@ -66,6 +75,10 @@ var (
 // New returns a front over a connection, which stays the caller's. The error is
 // [bus.ErrRole] if it may not declare collections, and is told of the object store.
 func New(ctx context.Context, conn *nats.Conn, c Config) (*Front, error) {
+	growth, err := c.Growth.Completed()
+	if err != nil {
+		return nil, err
+	}
 	b, err := bus.Open(ctx, conn)
 	if err != nil {
 		return nil, err
@@ -79,7 +92,8 @@ func New(ctx context.Context, conn *nats.Conn, c Config) (*Front, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &Front{c: c, bus: b, watch: watch, log: c.Client.Logger, clients: map[string]*shards{}}
+	f := &Front{c: c, bus: b, watch: watch, log: c.Client.Logger, growth: growth, clients: map[string]*shards{}}
+	f.ctx, f.end = context.WithCancel(context.WithoutCancel(ctx))
 	if f.log == nil {
 		f.log = slog.New(slog.DiscardHandler)
 	}
@@ -96,6 +110,8 @@ func (f *Front) Close() error {
 	all := f.clients
 	f.clients = nil
 	f.mu.Unlock()
+	f.end()
+	f.beside.Wait()
 	var errs []error
 	for _, c := range all {
 		errs = append(errs, c.Close())
@@ -103,6 +119,16 @@ func (f *Front) Close() error {
 	f.ending.Wait()
 	f.watch.Close()
 	return errors.Join(errs...)
+}
+
+// aside lets something run beside requests, which Close waits for; false: not any more.
+func (f *Front) aside(do func()) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !f.closed {
+		f.beside.Go(do)
+	}
+	return !f.closed
 }
 
 // Ready implements [collection.Readier]: without a connection nobody can be asked.
@@ -172,9 +198,14 @@ type shards struct {
 	name  string
 	id    string       // its identity; "": its map is not understood
 	nbits atomic.Int32 // as Stats has seen it last
+	final atomic.Bool  // it does not grow into another codec by itself any more
+	grown growth
 }
 
-var _ collection.Collection = (*shards)(nil)
+var (
+	_ collection.Collection = (*shards)(nil)
+	_ collection.Retrainer  = (*shards)(nil)
+)
 
 func (c *shards) Name() string { return c.name }
 
@@ -216,7 +247,7 @@ func (c *shards) Stats(ctx context.Context) (collection.Stats, error) {
 	if err != nil {
 		return st, answered(err)
 	}
-	st.Dim, st.Generation, st.Model, st.Growth.Stage = d.Dim, d.Generation, d.Model, collection.StageFinal
+	st.Dim, st.Generation, st.Model = d.Dim, d.Generation, d.Model
 	for _, s := range shards {
 		st.Documents += s.Documents
 		st.Deleted += s.Deleted
@@ -225,9 +256,7 @@ func (c *shards) Stats(ctx context.Context) (collection.Stats, error) {
 		st.FileBytes += s.FileBytes
 		st.Nbits, st.Centroids = s.Nbits, s.Centroids // one codec
 	}
-	if st.Nbits == 8 && st.Centroids == 1 {
-		st.Growth.Stage = collection.StageFlat
-	}
+	c.growing(&st, shards)
 	c.nbits.Store(int32(st.Nbits))
 	return st, nil
 }
@@ -264,6 +293,7 @@ func (c *shards) Update(ctx context.Context, docs []collection.Document, o colle
 	r.Generation = d.Generation
 	w := &client.WriteOptions{Replace: o.Replace, Model: o.Model, Placed: place}
 	report, err := c.Add(ctx, src, w)
+	c.grow()
 	return r, changed(report, err)
 }
 

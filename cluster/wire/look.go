@@ -78,6 +78,13 @@ type ShardStats struct {
 	Centroids int    `json:"centroids"`  // of the codec
 	FileBytes int64  `json:"file_bytes"` // of the replica that answers
 	Normalize bool   `json:"normalize"`  // vectors, those of queries too, are scaled to unit length
+	// What is known of the training of the codec, and how well it fits what was added since, as
+	// in [storage.Build] and [storage.State]. Source is "" of nodes of versions before.
+	Source      string  `json:"source,omitempty"`
+	Trained     uint64  `json:"trained_tokens,omitempty"`
+	TrainRMSE   float64 `json:"train_rmse,omitempty"`
+	Added       uint64  `json:"added_tokens,omitempty"`
+	AddedErrors float64 `json:"added_sum_sq,omitempty"`
 }
 
 // ReadJSON reads a Look or a Found. What is none is [ErrMessage].
