@@ -316,6 +316,7 @@ func (f *Client) look(ctx context.Context, m *topology.Map, s int, l *wire.Look)
 	f.mu.Unlock()
 	reason := "no node serves it"
 	tried := map[string]bool{}
+	behind, patience := false, time.Now().Add(settle)
 	for within.Err() == nil {
 		changed := f.watch.Changed()
 		var ready []topology.Replica
@@ -325,6 +326,16 @@ func (f *Client) look(ctx context.Context, m *topology.Map, s int, l *wire.Look)
 			}
 		}
 		if len(ready) == 0 && len(tried) == 0 && f.settles(within, changed) {
+			continue
+		}
+		if len(ready) == 0 && behind && time.Now().Before(patience) {
+			// Those of a generation that has just taken over catch up in a moment.
+			select {
+			case <-time.After(10 * time.Millisecond):
+			case <-within.Done():
+			}
+			behind = false
+			clear(tried)
 			continue
 		}
 		if len(ready) == 0 {
@@ -341,6 +352,7 @@ func (f *Client) look(ctx context.Context, m *topology.Map, s int, l *wire.Look)
 		case found.Status == wire.Refused:
 			return nil, answerError(&wire.Answer{Code: found.Code, Text: found.Text})
 		default:
+			behind = behind || found.Status == wire.Behind
 			reason = fmt.Sprintf("node %s: %v %s", node, found.Status, found.Text)
 		}
 	}

@@ -142,6 +142,26 @@ func (f *Client) change(ctx context.Context, op wire.Op, where *condition.Condit
 	if o == nil {
 		o = &WriteOptions{}
 	}
+	text, err := f.choice(where, set)
+	if err != nil {
+		return nil, err
+	}
+	if err := f.CheckFields(ctx, where); err != nil {
+		return nil, err
+	}
+	w, done, err := f.writing(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	for s := range w.m.Shards() {
+		w.batches[s] = &wire.Batch{ID: wire.NewID(), Op: op, Shard: s, Choice: text}
+	}
+	return w.end(w.flush())
+}
+
+// choice says which documents change, and how.
+func (f *Client) choice(where *condition.Condition, set condition.Fields) ([]byte, error) {
 	filter, err := whereJSON(where)
 	if err != nil {
 		return nil, err
@@ -160,22 +180,7 @@ func (f *Client) change(ctx context.Context, op wire.Op, where *condition.Condit
 			return nil, fmt.Errorf("removing %q: %w", choice.Remove, err)
 		}
 	}
-	text, err := json.Marshal(choice)
-	if err != nil {
-		return nil, err
-	}
-	if err := f.CheckFields(ctx, where); err != nil {
-		return nil, err
-	}
-	w, done, err := f.writing(ctx, o)
-	if err != nil {
-		return nil, err
-	}
-	defer done()
-	for s := range w.m.Shards() {
-		w.batches[s] = &wire.Batch{ID: wire.NewID(), Op: op, Shard: s, Choice: text}
-	}
-	return w.end(w.flush())
+	return json.Marshal(choice)
 }
 
 // writing is a change on its way.

@@ -96,6 +96,9 @@ func (n *Node) look(ctx context.Context, l *wire.Look) *wire.Found {
 		if l.Stats {
 			f.Stats = r.stats(snap)
 		}
+		if l.Facet != nil {
+			return facet(ctx, snap, l, f)
+		}
 		return gather(ctx, snap, l, f)
 	})
 	switch {

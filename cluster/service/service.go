@@ -306,7 +306,9 @@ func (c *shards) Delete(ctx context.Context, chosen collection.Selection) (int, 
 	var err error
 	switch {
 	case chosen.Numbers != nil:
-		return c.deleteNumbers(ctx, chosen.Numbers)
+		return c.byNumber(ctx, chosen.Numbers, func(ids []string, o *client.WriteOptions) (*client.WriteReport, error) {
+			return c.Client.Delete(ctx, ids, o)
+		}, func(r *client.WriteReport) *int { return &r.Deleted })
 	case chosen.Where != nil:
 		report, err = c.DeleteWhere(ctx, chosen.Where, nil)
 	default:
@@ -318,28 +320,29 @@ func (c *shards) Delete(ctx context.Context, chosen collection.Selection) (int, 
 	return report.Deleted, nil
 }
 
-// deleteNumbers deletes by document id. The logs have names: a shard that was changed since
-// its names were read refuses them, as they may be those of later documents, and they
+// byNumber changes documents by document id. The logs have names: a shard that was changed
+// since its names were read refuses them, as they may be those of later documents, and they
 // are read again.
-func (c *shards) deleteNumbers(ctx context.Context, documents []uint64) (deleted int, err error) {
+func (c *shards) byNumber(ctx context.Context, documents []uint64, change func(ids []string, o *client.WriteOptions) (*client.WriteReport, error), count func(*client.WriteReport) *int) (done int, err error) {
 	const tries = 20
 	for i := 0; ; i++ {
 		ids, applied, err := c.names(ctx, documents)
 		if err != nil || len(ids) == 0 {
-			return deleted, err
+			return done, err
 		}
-		report, err := c.Client.Delete(ctx, ids, &client.WriteOptions{If: applied})
+		report, err := change(ids, &client.WriteOptions{If: applied})
 		if report != nil {
-			deleted += report.Deleted
-			report.Deleted = deleted
+			n := count(report)
+			done += *n
+			*n = done
 		}
 		if !errors.Is(err, client.ErrConflict) || errors.Is(err, client.ErrUnacknowledged) || i == tries {
-			return deleted, changed(report, err)
+			return done, changed(report, err)
 		}
 		select {
 		case <-time.After(time.Duration(i+1) * 5 * time.Millisecond):
 		case <-ctx.Done():
-			return deleted, changed(report, ctx.Err())
+			return done, changed(report, ctx.Err())
 		}
 	}
 }
@@ -360,8 +363,7 @@ func (c *shards) names(ctx context.Context, documents []uint64) ([]string, map[i
 	return ids, applied, nil
 }
 
-// UpdateMetadata sets fields of the documents that a condition is true of, and removes
-// those that are null.
+// UpdateMetadata sets fields of the documents of a selection, and removes those that are null.
 func (c *shards) UpdateMetadata(ctx context.Context, chosen collection.Selection, set map[string]json.RawMessage) (int, error) {
 	if err := collection.CheckFields(set, collection.MaxMetadata); err != nil {
 		return 0, err
@@ -369,12 +371,33 @@ func (c *shards) UpdateMetadata(ctx context.Context, chosen collection.Selection
 	if err := chosen.CheckOne(); err != nil {
 		return 0, err
 	}
-	if chosen.Where == nil {
-		return 0, collection.Unsupported("metadata of documents that are chosen without a condition")
+	fields := condition.Fields(set).NullRemoves()
+	var report *client.WriteReport
+	var err error
+	switch {
+	case chosen.Numbers != nil:
+		return c.setByNumber(ctx, chosen.Numbers, fields)
+	case chosen.Where != nil:
+		report, err = c.UpdatePayload(ctx, chosen.Where, fields, nil)
+	default:
+		report, err = c.SetPayload(ctx, chosen.IDs, fields, nil)
 	}
-	report, err := c.UpdatePayload(ctx, chosen.Where, condition.Fields(set).NullRemoves(), nil)
 	if err := changed(report, err); err != nil {
 		return 0, err
 	}
 	return report.Updated, nil
+}
+
+// setByNumber sets fields of documents by document id. What was made before a conflict is
+// made again, and counts once: the documents that there were in the end.
+func (c *shards) setByNumber(ctx context.Context, documents []uint64, fields condition.Fields) (int, error) {
+	made := 0
+	_, err := c.byNumber(ctx, documents, func(ids []string, o *client.WriteOptions) (*client.WriteReport, error) {
+		report, err := c.SetPayload(ctx, ids, fields, o)
+		if err == nil {
+			made = report.Updated
+		}
+		return report, err
+	}, func(r *client.WriteReport) *int { return &r.Updated })
+	return made, err
 }

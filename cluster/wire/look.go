@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/plaid-ir/plaid/metadata/condition"
 	"github.com/plaid-ir/plaid/search"
 )
 
@@ -38,6 +39,47 @@ type Look struct {
 	// Explain, where set, is a [Query] of the shard: the answer says what became of the
 	// document of the only id in it.
 	Explain []byte `json:"explain,omitempty"`
+	// Facet, where set, counts the values of a field over the documents that all of IDs, Filter
+	// and All let through, in place of reading these.
+	Facet *FacetLook `json:"facet,omitempty"`
+}
+
+// FacetLook asks for the values of a field, of which there may be more than an answer has
+// room for: After are those that follow a value, in the order of values.
+type FacetLook struct {
+	Field  string      `json:"field"`
+	Memory int64       `json:"memory"`
+	After  *FacetValue `json:"after,omitempty"`
+}
+
+// FacetFound are values of a field, in their order, and how many documents have them. More
+// says that others follow. Docs, Missing and Null are those of an [index.Facet].
+type FacetFound struct {
+	Docs    uint64       `json:"docs"`
+	Missing uint64       `json:"missing,omitempty"`
+	Null    uint64       `json:"null,omitempty"`
+	Values  []FacetValue `json:"values,omitempty"`
+	More    bool         `json:"more,omitempty"`
+}
+
+// FacetValue is a [condition.Literal], and how many documents have it.
+type FacetValue struct {
+	Kind condition.Kind `json:"kind"`
+	Form condition.Form `json:"form,omitempty"`
+	Int  int64          `json:"int,omitempty"`
+	Real float64        `json:"real,omitempty"`
+	Text string         `json:"text,omitempty"`
+	Docs uint64         `json:"docs,omitempty"`
+}
+
+// NewFacetValue is the value of a literal.
+func NewFacetValue(l condition.Literal, docs uint64) FacetValue {
+	return FacetValue{l.Kind, l.Form, l.Int, l.Real, l.Text, docs}
+}
+
+// Literal is the value.
+func (v *FacetValue) Literal() condition.Literal {
+	return condition.Literal{Value: condition.Value{Kind: v.Kind, Int: v.Int, Real: v.Real, Text: v.Text}, Form: v.Form}
 }
 
 // Found is the answer to a Look.
@@ -57,6 +99,7 @@ type Found struct {
 	Stats   *ShardStats `json:"stats,omitempty"`
 	// Explanation of a search of this shard alone.
 	Explanation *search.Explanation `json:"explanation,omitempty"`
+	Facet       *FacetFound         `json:"facet,omitempty"`
 }
 
 // FoundDocument is a document of a shard.

@@ -38,6 +38,7 @@ func Run(t *testing.T, set collection.Set) {
 	s.update()
 	s.read()
 	s.find()
+	s.count()
 	s.change()
 	s.passages()
 	existed, err := set.Drop(t.Context(), Name)
@@ -236,6 +237,49 @@ func (s *suite) find() {
 	})
 }
 
+// count looks at facets.
+func (s *suite) count() {
+	s.view(func(v collection.View) {
+		counting, ok := v.(collection.Faceter)
+		require.True(s, ok, "facets")
+		n, err := condition.ParseField("n")
+		require.NoError(s, err)
+		facet := func(chosen collection.Selection, values int) *index.Facet {
+			s.Helper()
+			all, err := counting.Facets(s.Context(), []condition.Field{n, n}, chosen, index.FacetOptions{Values: values})
+			require.NoError(s, err)
+			require.Len(s, all, 2)
+			require.Equal(s, all[0], all[1])
+			return all[0]
+		}
+		f := facet(collection.Selection{}, 2)
+		require.EqualValues(s, 5, f.Docs)
+		require.EqualValues(s, 2, f.Others)
+		require.Len(s, f.Values, 2)
+		require.Equal(s, "0", f.Values[0].Value.String())
+		require.EqualValues(s, 2, f.Values[0].Docs)
+		require.Equal(s, "1", f.Values[1].Value.String(), "equal counts are in the order of the values")
+		f = facet(collection.Selection{IDs: []string{"a", "nobody", "c", "a"}, Numbers: []uint64{s.numbers["a"], s.numbers["b"], s.numbers["c"]}, Where: conditiontest.Bind(s, "n < 2")}, 0)
+		require.EqualValues(s, 1, f.Docs)
+		require.Len(s, f.Values, 1)
+		for _, none := range []collection.Selection{{IDs: []string{}}, {Numbers: []uint64{}}, {Where: conditiontest.Bind(s, "n > 9")}} {
+			f = facet(none, 0)
+			require.Zero(s, f.Docs)
+			require.Empty(s, f.Values)
+		}
+		fails := func(field condition.Field, o index.FacetOptions, chosen collection.Selection) error {
+			s.Helper()
+			_, err := counting.Facets(s.Context(), []condition.Field{field}, chosen, o)
+			require.Error(s, err)
+			return err
+		}
+		require.ErrorIs(s, fails("nosuch", index.FacetOptions{}, collection.Selection{}), condition.ErrUnknownField)
+		require.ErrorIs(s, fails(n, index.FacetOptions{}, collection.Selection{Where: conditiontest.Bind(s, "nosuch = 0")}), condition.ErrUnknownField)
+		require.ErrorIs(s, fails(n, index.FacetOptions{Memory: 1}, collection.Selection{}), index.ErrTooManyValues)
+		require.ErrorIs(s, fails(condition.FieldID, index.FacetOptions{}, collection.Selection{}), index.ErrOption)
+	})
+}
+
 func (s *suite) change() {
 	for _, no := range []collection.Selection{{}, {IDs: []string{"a"}, Numbers: []uint64{s.numbers["a"]}}, {IDs: []string{"a"}, Where: conditiontest.Bind(s, "n = 0")}} {
 		_, err := s.c.Delete(s.Context(), no)
@@ -252,6 +296,21 @@ func (s *suite) change() {
 	require.Equal(s, 2, n)
 	s.view(func(v collection.View) {
 		require.ElementsMatch(s, []string{"a", "e"}, s.ids(v, collection.Selection{Where: conditiontest.Bind(s, "x = 7 AND n IS NULL")}, collection.ReadOptions{}))
+	})
+	for _, c := range []struct {
+		chosen collection.Selection
+		want   int
+	}{
+		{collection.Selection{IDs: []string{"b", "nobody", "b", "d"}}, 2},
+		{collection.Selection{Numbers: []uint64{s.numbers["c"], 99 << 32}}, 1},
+		{collection.Selection{IDs: []string{}}, 0},
+	} {
+		n, err := s.c.UpdateMetadata(s.Context(), c.chosen, map[string]json.RawMessage{"y": []byte(`{"in":[true]}`), "x": []byte("null")})
+		require.NoError(s, err)
+		require.Equal(s, c.want, n)
+	}
+	s.view(func(v collection.View) {
+		require.ElementsMatch(s, []string{"b", "c", "d"}, s.ids(v, collection.Selection{Where: conditiontest.Bind(s, "y IS NOT NULL")}, collection.ReadOptions{}))
 	})
 	for _, c := range []struct {
 		chosen collection.Selection
