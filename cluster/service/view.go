@@ -29,6 +29,7 @@ var (
 	_ collection.View      = (*view)(nil)
 	_ collection.Explainer = (*view)(nil)
 	_ collection.Faceter   = (*view)(nil)
+	_ collection.Keywords  = (*view)(nil)
 )
 
 func (v *view) Close() error { return nil }
@@ -130,6 +131,13 @@ func (v *view) QueryTokens(ctx context.Context, q *search.Query) ([]float32, err
 func (v *view) Search(ctx context.Context, qs []search.Query, o search.Options) ([]search.Result, error) {
 	r, err := v.c.SearchBatch(ctx, qs, o)
 	return r, answered(err)
+}
+
+// SearchKeywords implements [collection.Keywords].
+func (v *view) SearchKeywords(ctx context.Context, q collection.KeywordQuery) ([]search.Hit, error) {
+	c := v.c.Config()
+	hits, err := v.c.SearchWords(ctx, q, *c.Keywords())
+	return hits, answered(err)
 }
 
 // MetadataOf came with the hit.

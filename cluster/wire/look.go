@@ -7,6 +7,7 @@ import (
 
 	"github.com/plaid-ir/plaid/metadata/condition"
 	"github.com/plaid-ir/plaid/search"
+	"github.com/plaid-ir/plaid/search/keywords"
 )
 
 // Look asks a node for documents of one of its shards, or for what it says of the shard.
@@ -42,6 +43,33 @@ type Look struct {
 	// Facet, where set, counts the values of a field over the documents that all of IDs, Filter
 	// and All let through, in place of reading these.
 	Facet *FacetLook `json:"facet,omitempty"`
+	// Words, where set, finds documents by their words among those that all of IDs and the
+	// filters of Words let through; From is how many of the best are passed over.
+	Words *WordsLook `json:"words,omitempty"`
+}
+
+// WordsLook is a [keywords.Query]. Without statistics it asks for those of the shard, and for
+// no documents.
+type WordsLook struct {
+	Text       string               `json:"text"`
+	Mode       keywords.Mode        `json:"mode,omitempty"`
+	K          int                  `json:"k,omitempty"`
+	Filters    []json.RawMessage    `json:"filters,omitempty"`
+	Statistics *keywords.Statistics `json:"statistics,omitempty"`
+}
+
+// WordsFound are statistics, or the best documents.
+type WordsFound struct {
+	Statistics *keywords.Statistics `json:"statistics,omitempty"`
+	Hits       []WordsHit           `json:"hits,omitempty"`
+	More       bool                 `json:"more,omitempty"`
+}
+
+// WordsHit is a document.
+type WordsHit struct {
+	Ordinal uint32  `json:"ordinal"`
+	ID      string  `json:"id"`
+	Score   float32 `json:"score"`
 }
 
 // FacetLook asks for the values of a field, of which there may be more than an answer has
@@ -100,6 +128,7 @@ type Found struct {
 	// Explanation of a search of this shard alone.
 	Explanation *search.Explanation `json:"explanation,omitempty"`
 	Facet       *FacetFound         `json:"facet,omitempty"`
+	Words       *WordsFound         `json:"words,omitempty"`
 }
 
 // FoundDocument is a document of a shard.
