@@ -68,8 +68,9 @@ type Front struct {
 }
 
 var (
-	_ collection.Set     = (*Front)(nil)
-	_ collection.Readier = (*Front)(nil)
+	_ collection.Set      = (*Front)(nil)
+	_ collection.Readier  = (*Front)(nil)
+	_ collection.Restorer = (*Front)(nil)
 )
 
 // New returns a front over a connection, which stays the caller's. The error is
@@ -205,6 +206,8 @@ type shards struct {
 var (
 	_ collection.Collection = (*shards)(nil)
 	_ collection.Retrainer  = (*shards)(nil)
+	_ collection.Backuper   = (*shards)(nil)
+	_ collection.Verifier   = (*shards)(nil)
 )
 
 func (c *shards) Name() string { return c.name }

@@ -2,6 +2,7 @@
 package collectiontest
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -15,6 +16,7 @@ import (
 	"github.com/plaid-ir/plaid/metadata/condition"
 	"github.com/plaid-ir/plaid/metadata/condition/conditiontest"
 	"github.com/plaid-ir/plaid/search"
+	"github.com/plaid-ir/plaid/search/keywords"
 	"github.com/plaid-ir/plaid/server/collection"
 )
 
@@ -39,6 +41,8 @@ func Run(t *testing.T, set collection.Set) {
 	s.read()
 	s.find()
 	s.count()
+	s.words()
+	s.whole()
 	s.change()
 	s.passages()
 	existed, err := set.Drop(t.Context(), Name)
@@ -278,6 +282,106 @@ func (s *suite) count() {
 		require.ErrorIs(s, fails(n, index.FacetOptions{Memory: 1}, collection.Selection{}), index.ErrTooManyValues)
 		require.ErrorIs(s, fails(condition.FieldID, index.FacetOptions{}, collection.Selection{}), index.ErrOption)
 	})
+}
+
+// words looks at searches by words, and at explanations.
+func (s *suite) words() {
+	s.view(func(v collection.View) {
+		by, ok := v.(collection.Keywords)
+		require.True(s, ok, "keywords")
+		find := func(text string, chosen ...collection.Selection) (ids []string) {
+			s.Helper()
+			q := collection.KeywordQuery{Text: text, K: 3, Payload: true}
+			for _, c := range chosen {
+				f, err := v.Filter(s.Context(), c)
+				require.NoError(s, err)
+				q.Filters = append(q.Filters, f)
+			}
+			hits, err := by.SearchKeywords(s.Context(), q)
+			require.NoError(s, err)
+			ids = []string{}
+			for i, h := range hits {
+				require.Equal(s, s.numbers[h.ID], collection.NumberOf(&hits[i]))
+				m, err := v.MetadataOf(&hits[i])
+				require.NoError(s, err)
+				require.Contains(s, string(m), `"n"`)
+				ids = append(ids, h.ID)
+			}
+			slices.Sort(ids)
+			return ids
+		}
+		require.Equal(s, []string{"c"}, find("c"), "ids are words")
+		require.Equal(s, []string{"b", "d"}, find("d b nobody"))
+		require.Equal(s, []string{"a", "e"}, find("0"))
+		require.Empty(s, find("nobody"))
+		require.Equal(s, []string{"b"}, find("d b c", collection.Selection{}, collection.Selection{Where: conditiontest.Bind(s, "n < 3")}, collection.Selection{IDs: []string{"b", "d"}}))
+		require.Empty(s, find("c", collection.Selection{IDs: []string{}}))
+		_, err := by.SearchKeywords(s.Context(), collection.KeywordQuery{Text: `"open`, Mode: keywords.Expression, K: 1})
+		require.ErrorIs(s, err, keywords.ErrSyntax)
+
+		explains, ok := v.(collection.Explainer)
+		require.True(s, ok, "explanations")
+		q := search.Query{Vectors: document("", 2).Vectors, Dim: dim}
+		x, err := explains.Explain(s.Context(), q, "c", search.Options{K: 1})
+		require.NoError(s, err)
+		require.Equal(s, search.StageReturned, x.Stage)
+		require.Equal(s, 1, x.Rank)
+		x, err = explains.Explain(s.Context(), q, "d", search.Options{K: 1})
+		require.NoError(s, err)
+		require.NotEqual(s, search.StageReturned, x.Stage)
+		tokens, err := explains.QueryTokens(s.Context(), &q)
+		require.NoError(s, err)
+		require.Len(s, tokens, dim)
+	})
+}
+
+// whole looks at what is done with all documents at a time: they are checked, trained on,
+// written to a file, and come back from it.
+func (s *suite) whole() {
+	checks, ok := s.c.(collection.Verifier)
+	require.True(s, ok, "a check")
+	require.NoError(s, checks.Verify(s.Context()))
+	trains, ok := s.c.(collection.Retrainer)
+	require.True(s, ok, "training anew")
+	r, err := trains.Retrain(s.Context())
+	require.NoError(s, err)
+	require.Equal(s, 5, r.Docs)
+	writes, ok := s.c.(collection.Backuper)
+	require.True(s, ok, "a backup")
+	var file bytes.Buffer
+	b, err := writes.Backup(s.Context(), &file)
+	require.NoError(s, err)
+	require.Equal(s, 5, b.Docs)
+	require.EqualValues(s, file.Len(), b.Size)
+	reads, ok := s.set.(collection.Restorer)
+	require.True(s, ok, "a restored backup")
+	require.ErrorIs(s, reads.Restore(s.Context(), Name, bytes.NewReader(file.Bytes())), collection.ErrExists)
+	const copied = Name + "-copy"
+	require.Error(s, reads.Restore(s.Context(), copied, bytes.NewReader(file.Bytes()[:file.Len()/2])))
+	_, err = s.set.Get(copied)
+	require.ErrorIs(s, err, collection.ErrUnknown, "nothing is left behind")
+	require.NoError(s, reads.Restore(s.Context(), copied, bytes.NewReader(file.Bytes())))
+	require.ErrorIs(s, reads.Restore(s.Context(), copied, bytes.NewReader(file.Bytes())), collection.ErrExists)
+	c, err := s.set.Get(copied)
+	require.NoError(s, err)
+	contents := func(c collection.Collection) map[string]string {
+		v, err := c.View(s.Context())
+		require.NoError(s, err)
+		all := map[string]string{}
+		for d, err := range v.Documents(s.Context(), collection.Selection{}, collection.ReadOptions{Metadata: true, Vectors: true}) {
+			require.NoError(s, err)
+			all[d.ID] = fmt.Sprintf("%s %v", d.Metadata, d.Vectors)
+		}
+		require.NoError(s, v.Close())
+		return all
+	}
+	require.Len(s, contents(s.c), 5)
+	require.Equal(s, contents(s.c), contents(c))
+	_, err = c.Update(s.Context(), []collection.Document{document("f", 1)}, collection.UpdateOptions{})
+	require.NoError(s, err)
+	require.Len(s, contents(c), 6)
+	_, err = s.set.Drop(s.Context(), copied)
+	require.NoError(s, err)
 }
 
 func (s *suite) change() {
