@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -140,7 +141,11 @@ func (f *Client) knownFields(ctx context.Context, where *condition.Condition, fi
 	if err != nil {
 		return err
 	}
-	return f.CheckFields(ctx, null)
+	err = f.CheckFields(ctx, null)
+	if unknown := (*condition.UnknownFieldError)(nil); errors.As(err, &unknown) {
+		return unknown // without the place in a condition that nobody has written
+	}
+	return err
 }
 
 // SetPayload sets fields in the payloads of the documents of some ids, as UpdatePayload does in

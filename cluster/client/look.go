@@ -81,6 +81,32 @@ func (f *Client) Documents(ctx context.Context, s collection.Selection, o collec
 	}
 }
 
+// Oldest are the documents of a shard with the lowest ordinals, without what is stored
+// beside them.
+func (f *Client) Oldest(ctx context.Context, shard, most int) (all []Document, err error) {
+	m, err := f.collection()
+	if err != nil {
+		return nil, err
+	}
+	for l := (&wire.Look{All: true, Limit: most}); len(all) < most; {
+		page, err := f.look(ctx, m, shard, l)
+		if err != nil {
+			return nil, err
+		}
+		for i := range page.Documents {
+			d, err := documentOf(shard, page, i)
+			if err != nil {
+				return nil, err
+			}
+			all = append(all, d)
+		}
+		if l.From, l.Limit = page.Next, most-len(all); !page.More {
+			break
+		}
+	}
+	return all, nil
+}
+
 // CheckFields makes sure that some document has each field of a condition.
 func (f *Client) CheckFields(ctx context.Context, where *condition.Condition) error {
 	w := wanted{Selection: collection.Selection{Where: where}, ReadOptions: collection.ReadOptions{Limit: 1}}

@@ -33,8 +33,6 @@ func (f *Front) Declare(ctx context.Context, name string, c collection.Config) (
 		return nil, err
 	case f.op == nil:
 		return nil, unable("declaring an index")
-	case c.MaxDocuments != nil:
-		return nil, collection.Unsupported("a largest number of documents")
 	}
 	if err := topology.CheckName(name); err != nil {
 		return nil, fmt.Errorf("%w: %q: in a cluster it has 1 to 64 of a-z, 0-9, - and _", collection.ErrName, name)

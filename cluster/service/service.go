@@ -201,6 +201,8 @@ type shards struct {
 	nbits atomic.Int32 // as Stats has seen it last
 	final atomic.Bool  // it does not grow into another codec by itself any more
 	grown growth
+
+	evicting sync.Mutex // held while documents beyond the limit are deleted
 }
 
 var (
@@ -231,10 +233,6 @@ func (c *shards) Config() collection.Config {
 		}
 	}
 	return cfg
-}
-
-func (c *shards) SetMaxDocuments(context.Context, *uint64) (collection.Config, error) {
-	return collection.Config{}, collection.Unsupported("a largest number of documents")
 }
 
 // Stats asks one replica of each shard.
@@ -296,8 +294,12 @@ func (c *shards) Update(ctx context.Context, docs []collection.Document, o colle
 	r.Generation = d.Generation
 	w := &client.WriteOptions{Replace: o.Replace, Model: o.Model, Placed: place}
 	report, err := c.Add(ctx, src, w)
+	if err = changed(report, err); err != nil {
+		return r, err
+	}
 	c.grow()
-	return r, changed(report, err)
+	r.Evicted = c.evict(ctx, r.Numbers)
+	return r, nil
 }
 
 // Delete deletes documents by name, by document id, or by a condition.

@@ -30,6 +30,7 @@ var (
 	_ collection.Explainer = (*view)(nil)
 	_ collection.Faceter   = (*view)(nil)
 	_ collection.Keywords  = (*view)(nil)
+	_ collection.Measured  = (*view)(nil)
 )
 
 func (v *view) Close() error { return nil }
@@ -139,6 +140,9 @@ func (v *view) SearchKeywords(ctx context.Context, q collection.KeywordQuery) ([
 	hits, err := v.c.SearchWords(ctx, q, *c.Keywords())
 	return hits, answered(err)
 }
+
+// Traced implements [collection.Measured]: what is changed meanwhile counts.
+func (v *view) Traced() collection.Traced { return v.c.Client }
 
 // MetadataOf came with the hit.
 func (v *view) MetadataOf(h *search.Hit) (json.RawMessage, error) {
