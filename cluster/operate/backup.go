@@ -22,15 +22,26 @@ import (
 // began; each shard is as it was at one moment, and all of them are of moments that follow
 // each other. dir is for the files of shards; "": a temporary folder.
 func (o *Operator) Backup(ctx context.Context, id, path, dir string) (r *index.CopyReport, err error) {
-	m, err := o.maps.Find(ctx, id)
-	if err != nil {
-		return nil, err
-	}
-	if m.Current == nil {
-		return nil, fmt.Errorf("%w: nothing is searched", ErrState)
-	}
-	if m, err = o.objectsNow(ctx, m); err != nil {
-		return nil, o.left(ctx, m, err)
+	var m *topology.Map
+	for try := 1; ; try++ {
+		of, err := o.maps.Find(ctx, id)
+		if err != nil {
+			return nil, err
+		}
+		if of.Current == nil {
+			return nil, fmt.Errorf("%w: nothing is searched", ErrState)
+		}
+		if m, err = o.objectsNow(ctx, of); err == nil {
+			break
+		}
+		if !errors.Is(err, ErrState) || try == 10 {
+			return nil, o.left(ctx, of, err)
+		}
+		select { // another generation has taken over meanwhile
+		case <-time.After(time.Duration(try) * 20 * time.Millisecond):
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
 	}
 	if dir, err = os.MkdirTemp(dir, "plaid-backup-*"); err != nil {
 		return nil, err

@@ -129,8 +129,14 @@ func (c *shards) growOnce() {
 	}
 }
 
-// train has the collection encoded anew, as choose says for so many tokens.
+// train has the collection encoded anew, as choose says for so many tokens: once at a time.
 func (c *shards) train(ctx context.Context, choose func(tokens int64) collection.Training) error {
+	select {
+	case c.turn <- struct{}{}:
+		defer func() { <-c.turn }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 	d, err := c.Describe(ctx)
 	if err != nil {
 		return err

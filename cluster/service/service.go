@@ -177,7 +177,7 @@ func (f *Front) Get(name string) (collection.Collection, error) {
 	if err != nil {
 		return nil, err
 	}
-	c = &shards{Client: cl, f: f, name: name}
+	c = &shards{Client: cl, f: f, name: name, turn: make(chan struct{}, 1)}
 	if m, err := cl.Map(); err == nil {
 		c.id = m.ID()
 	}
@@ -201,6 +201,7 @@ type shards struct {
 	nbits atomic.Int32 // as Stats has seen it last
 	final atomic.Bool  // it does not grow into another codec by itself any more
 	grown growth
+	turn  chan struct{} // holds one while it is trained
 
 	evicting sync.Mutex // held while documents beyond the limit are deleted
 }
