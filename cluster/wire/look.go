@@ -67,9 +67,9 @@ type WordsFound struct {
 
 // WordsHit is a document.
 type WordsHit struct {
-	Ordinal uint32  `json:"ordinal"`
-	ID      string  `json:"id"`
-	Score   float32 `json:"score"`
+	Ordinal uint32  `json:"ordinal"` // in the shard
+	ID      string  `json:"id"`      // its name
+	Score   float32 `json:"score"`   // above 0
 }
 
 // FacetLook asks for the values of a field, of which there may be more than an answer has
@@ -153,10 +153,10 @@ type ShardStats struct {
 	// What is known of the training of the codec, and how well it fits what was added since, as
 	// in [storage.Build] and [storage.State]. Source is "" of nodes of versions before.
 	Source      string  `json:"source,omitempty"`
-	Trained     uint64  `json:"trained_tokens,omitempty"`
-	TrainRMSE   float64 `json:"train_rmse,omitempty"`
-	Added       uint64  `json:"added_tokens,omitempty"`
-	AddedErrors float64 `json:"added_sum_sq,omitempty"`
+	Trained     uint64  `json:"trained_tokens,omitempty"` // that the codec was trained for
+	TrainRMSE   float64 `json:"train_rmse,omitempty"`     // of their sample
+	Added       uint64  `json:"added_tokens,omitempty"`   // since
+	AddedErrors float64 `json:"added_sum_sq,omitempty"`   // sum of the squared errors of these
 }
 
 // ReadJSON reads a Look or a Found. What is none is [ErrMessage].
