@@ -20,6 +20,19 @@ type restored struct {
 	rows       map[uint32]int // of originals
 }
 
+// Source is the live documents of the snapshot, in the order of their ordinals, with their
+// vectors as they are decoded. It ends with the snapshot.
+func (s *Snapshot) Source() vectors.Source {
+	r := &restored{snap: s, end: s.State().Docs}
+	p := &picked{Source: r, docs: make([]int, 0, s.Len())}
+	for i := range r.Len() {
+		if s.Live(uint32(i)) {
+			p.docs = append(p.docs, i)
+		}
+	}
+	return p
+}
+
 // Dim implements [vectors.Source].
 func (s *restored) Dim() int { return s.snap.Dim() }
 

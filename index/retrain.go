@@ -28,6 +28,9 @@ type RetrainOptions struct {
 	Centroids, Iterations int
 	Seed                  uint64
 	Codec                 *codec.Quantizer
+	// Like, where set, is another index, or a file of a codec alone ([Train]): its codec is
+	// used, and nothing is trained. An index without tokens can be encoded with it too.
+	Like *Snapshot
 	// Threads, Memory, Device and Progress as for Build.
 	Threads  int
 	Memory   int64
@@ -123,6 +126,13 @@ func (r *retraining) prepare() error {
 	o := &r.options
 	o.Memory = cmp.Or(o.Memory, DefaultMemory)
 	r.backend, o.Threads = builder(r.ix.backend, o.Device, o.Threads)
+	if o.Like != nil {
+		h := o.Like.Header()
+		if o.Codec != nil || o.Nbits != 0 && o.Nbits != h.Nbits || o.Centroids != 0 && o.Centroids != h.Centroids {
+			return fmt.Errorf("%w: the codec of %s has %d bits and %d centroids, and another one is asked for", ErrOption, o.Like.Path(), h.Nbits, h.Centroids)
+		}
+		o.Codec, o.Nbits, o.Centroids = o.Like.Quantizer(), h.Nbits, h.Centroids
+	}
 	r.build = BuildOptions{
 		Nbits: o.Nbits, Centroids: o.Centroids, Iterations: o.Iterations, Seed: o.Seed,
 		Threads: o.Threads, Memory: o.Memory, Progress: o.Progress,
@@ -196,7 +206,7 @@ func (r *retraining) source(ctx context.Context, snap *Snapshot) (*restored, err
 			return nil, err
 		}
 	}
-	if snap.State().LiveTokens == 0 {
+	if snap.State().LiveTokens == 0 && r.options.Like == nil {
 		return nil, fmt.Errorf("%s: %w", snap.Path(), ErrNoTokens)
 	}
 	return s, nil
@@ -214,6 +224,9 @@ func (r *retraining) train(ctx context.Context, snap *Snapshot, src *restored) e
 		if r.codec.Dim != snap.Dim() {
 			return fmt.Errorf("%w: codec has %d, %s has %d", ErrDimension, r.codec.Dim, snap.Path(), snap.Dim())
 		}
+		if like := r.options.Like; like != nil && like.Header().Normalize != h.Normalize {
+			return fmt.Errorf("%w: the vectors of one of %s and %s are scaled to unit length, and those of the other are not", ErrOption, like.Path(), snap.Path())
+		}
 		return nil
 	}
 	var built BuildReport
@@ -230,7 +243,10 @@ func (r *retraining) train(ctx context.Context, snap *Snapshot, src *restored) e
 func (r *retraining) encode(ctx context.Context, snap *Snapshot, src *restored) error {
 	h, st := snap.Header(), snap.State()
 	build := storage.Build{Source: h.Build.Source, Seed: r.options.Seed, Pool: h.Build.Pool}
-	if t := r.report.Train; r.options.Codec == nil {
+	if r.options.Like != nil {
+		build = r.options.Like.Header().Build
+		build.Pool = h.Build.Pool
+	} else if t := r.report.Train; r.options.Codec == nil {
 		build.Iterations, build.SampleDocs, build.SampleRows = t.Iterations, r.sampled, t.Vectors
 		build.RMSE, build.Tokens = t.RMSE, st.LiveTokens
 	}

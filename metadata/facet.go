@@ -172,6 +172,22 @@ func (c *Counter) count(e *condition.Evaluation, t *tally) error {
 	return e.Err()
 }
 
+// Merge takes in what another counter of the same field has counted of other documents; all
+// of its values are to be in f.
+func (c *Counter) Merge(f *Facet) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.docs += f.Docs
+	c.missing += f.Missing
+	c.null += f.Null
+	for _, v := range f.Values {
+		if err := c.add(v.Value, v.Docs); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // Facet is what has been counted.
 func (c *Counter) Facet(ctx context.Context) (*Facet, error) {
 	n := min(c.values, len(c.counts))

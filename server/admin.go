@@ -274,7 +274,7 @@ func recall(q *request, in *recallIn) (out recallOut, err error) {
 		tasks[i].query = qs[i]
 	}
 	err = q.view(func(_ collection.Collection, v collection.View) error {
-		measured, ok := v.(collection.Engined)
+		measured, ok := v.(collection.Measured)
 		if !ok {
 			return collection.Unsupported("a measured recall")
 		}
@@ -286,11 +286,11 @@ func recall(q *request, in *recallIn) (out recallOut, err error) {
 		if err != nil {
 			return err
 		}
-		reference, err := quality.Reference(q.ctx, measured.Engine(), qs, k, nil)
+		reference, err := quality.Reference(q.ctx, measured.Traced(), qs, k, nil)
 		if err != nil {
 			return q.dimension(v, tasks, err)
 		}
-		r, err := quality.MeasureRecallOf(q.ctx, measured.Engine(), qs, o, reference, nil)
+		r, err := quality.MeasureRecallOf(q.ctx, measured.Traced(), qs, o, reference, nil)
 		if err != nil {
 			return err
 		}

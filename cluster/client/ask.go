@@ -15,6 +15,7 @@ import (
 	"github.com/plaid-ir/plaid/cluster/bus"
 	"github.com/plaid-ir/plaid/cluster/topology"
 	"github.com/plaid-ir/plaid/cluster/wire"
+	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/search"
 	"github.com/plaid-ir/plaid/storage"
 )
@@ -337,7 +338,7 @@ func (a *ask) restrict(q *wire.Query, shards []int) {
 func answerError(a *wire.Answer) error {
 	sentinel := map[wire.Code]error{
 		wire.CodeQuery: search.ErrQuery, wire.CodeOption: search.ErrOption, wire.CodeUnknownID: search.ErrUnknownID,
-		wire.CodeModel: storage.ErrModel,
+		wire.CodeModel: storage.ErrModel, wire.CodeValues: index.ErrTooManyValues,
 	}[a.Code]
 	if sentinel == nil {
 		return errors.New(a.Text)

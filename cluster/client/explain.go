@@ -35,6 +35,15 @@ func (f *Client) Explain(ctx context.Context, q search.Query, id string, o searc
 	return x, nil
 }
 
+// Trace finds the stage that a document comes to in a search, as Explain does.
+func (f *Client) Trace(ctx context.Context, q search.Query, id string, o search.Options) (search.Stage, error) {
+	x, err := f.Explain(ctx, q, id, o)
+	if err != nil {
+		return search.StageReturned, err
+	}
+	return x.Stage, nil
+}
+
 func (f *Client) explain(ctx context.Context, q search.Query, id string, o search.Options) (*search.Explanation, error) {
 	if o.K == 0 {
 		o.K = 10

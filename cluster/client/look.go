@@ -81,6 +81,32 @@ func (f *Client) Documents(ctx context.Context, s collection.Selection, o collec
 	}
 }
 
+// Oldest are the documents of a shard with the lowest ordinals, without what is stored
+// beside them.
+func (f *Client) Oldest(ctx context.Context, shard, most int) (all []Document, err error) {
+	m, err := f.collection()
+	if err != nil {
+		return nil, err
+	}
+	for l := (&wire.Look{All: true, Limit: most}); len(all) < most; {
+		page, err := f.look(ctx, m, shard, l)
+		if err != nil {
+			return nil, err
+		}
+		for i := range page.Documents {
+			d, err := documentOf(shard, page, i)
+			if err != nil {
+				return nil, err
+			}
+			all = append(all, d)
+		}
+		if l.From, l.Limit = page.Next, most-len(all); !page.More {
+			break
+		}
+	}
+	return all, nil
+}
+
 // CheckFields makes sure that some document has each field of a condition.
 func (f *Client) CheckFields(ctx context.Context, where *condition.Condition) error {
 	w := wanted{Selection: collection.Selection{Where: where}, ReadOptions: collection.ReadOptions{Limit: 1}}
@@ -316,6 +342,7 @@ func (f *Client) look(ctx context.Context, m *topology.Map, s int, l *wire.Look)
 	f.mu.Unlock()
 	reason := "no node serves it"
 	tried := map[string]bool{}
+	behind, patience := false, time.Now().Add(settle)
 	for within.Err() == nil {
 		changed := f.watch.Changed()
 		var ready []topology.Replica
@@ -325,6 +352,16 @@ func (f *Client) look(ctx context.Context, m *topology.Map, s int, l *wire.Look)
 			}
 		}
 		if len(ready) == 0 && len(tried) == 0 && f.settles(within, changed) {
+			continue
+		}
+		if len(ready) == 0 && behind && time.Now().Before(patience) {
+			// Those of a generation that has just taken over catch up in a moment.
+			select {
+			case <-time.After(10 * time.Millisecond):
+			case <-within.Done():
+			}
+			behind = false
+			clear(tried)
 			continue
 		}
 		if len(ready) == 0 {
@@ -341,6 +378,7 @@ func (f *Client) look(ctx context.Context, m *topology.Map, s int, l *wire.Look)
 		case found.Status == wire.Refused:
 			return nil, answerError(&wire.Answer{Code: found.Code, Text: found.Text})
 		default:
+			behind = behind || found.Status == wire.Behind
 			reason = fmt.Sprintf("node %s: %v %s", node, found.Status, found.Text)
 		}
 	}

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -141,6 +142,26 @@ func (f *Client) change(ctx context.Context, op wire.Op, where *condition.Condit
 	if o == nil {
 		o = &WriteOptions{}
 	}
+	text, err := f.choice(where, set)
+	if err != nil {
+		return nil, err
+	}
+	if err := f.CheckFields(ctx, where); err != nil {
+		return nil, err
+	}
+	w, done, err := f.writing(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	for s := range w.m.Shards() {
+		w.batches[s] = &wire.Batch{ID: wire.NewID(), Op: op, Shard: s, Choice: text}
+	}
+	return w.end(w.flush())
+}
+
+// choice says which documents change, and how.
+func (f *Client) choice(where *condition.Condition, set condition.Fields) ([]byte, error) {
 	filter, err := whereJSON(where)
 	if err != nil {
 		return nil, err
@@ -159,22 +180,7 @@ func (f *Client) change(ctx context.Context, op wire.Op, where *condition.Condit
 			return nil, fmt.Errorf("removing %q: %w", choice.Remove, err)
 		}
 	}
-	text, err := json.Marshal(choice)
-	if err != nil {
-		return nil, err
-	}
-	if err := f.CheckFields(ctx, where); err != nil {
-		return nil, err
-	}
-	w, done, err := f.writing(ctx, o)
-	if err != nil {
-		return nil, err
-	}
-	defer done()
-	for s := range w.m.Shards() {
-		w.batches[s] = &wire.Batch{ID: wire.NewID(), Op: op, Shard: s, Choice: text}
-	}
-	return w.end(w.flush())
+	return json.Marshal(choice)
 }
 
 // writing is a change on its way.
@@ -309,9 +315,12 @@ func (r *WriteReport) at(mu *sync.Mutex, s int) (uint64, bool) {
 	return n, ok
 }
 
-// await counts the replicas that have an entry.
+// await counts the replicas that have an entry, of the generation that is searched: where the
+// next one takes its place meanwhile, those of that one. Of these some may have begun with a
+// file that has the entry, so that they never tell what became of it, but their leases do.
 func (w *writing) await(s int, b *wire.Batch, sequence uint64, heard <-chan *node.Ack) error {
-	nodes := map[string]bool{}
+	have := map[uint64]map[string]bool{} // nodes by generation
+	acks := map[uint64]*node.Ack{}       // by generation
 	late := time.NewTicker(remind)
 	defer late.Stop()
 	for {
@@ -319,23 +328,51 @@ func (w *writing) await(s int, b *wire.Batch, sequence uint64, heard <-chan *nod
 		if err := w.f.removed(); err != nil {
 			return &WriteError{s, err} // nobody has it, whatever became of the change before
 		}
+		m := w.now()
+		nodes := have[m.Current.Number]
+		if nodes == nil {
+			nodes = map[string]bool{}
+			have[m.Current.Number] = nodes
+		}
+		said := cmp.Or(acks[m.Current.Number], acks[w.m.Current.Number])
+		if said != nil && m.Current.Number != w.m.Current.Number {
+			for _, r := range w.f.watch.Replicas(m.ID(), m.Current.Number, s) {
+				if r.Applied >= sequence {
+					nodes[r.Node] = true
+				}
+			}
+		}
+		if said != nil && len(nodes) >= m.Acks {
+			return w.take(s, b, said)
+		}
 		select {
 		case <-changed:
 		case a := <-heard:
 			if a.Sequence != sequence || a.Shard != s {
 				continue
 			}
-			nodes[a.Node] = true
-			if len(nodes) < w.m.Acks {
-				continue
+			if a.Generation == 0 {
+				a.Generation = m.Current.Number
 			}
-			return w.take(s, b, a)
+			if have[a.Generation] == nil {
+				have[a.Generation] = map[string]bool{}
+			}
+			have[a.Generation][a.Node] = true
+			acks[a.Generation] = a
 		case <-late.C:
-			w.remind(s, sequence, nodes)
+			w.remind(m, s, sequence, nodes)
 		case <-w.ctx.Done():
-			return &WriteError{s, fmt.Errorf("%w: %d of %d have entry %d: %w", ErrUnacknowledged, len(nodes), w.m.Acks, sequence, w.ctx.Err())}
+			return &WriteError{s, fmt.Errorf("%w: %d of %d have entry %d: %w", ErrUnacknowledged, len(nodes), m.Acks, sequence, w.ctx.Err())}
 		}
 	}
+}
+
+// now is the map as it is now, if that has something to search.
+func (w *writing) now() *topology.Map {
+	if m, err := w.f.watch.MapOf(w.m.ID()); err == nil && m.Current != nil {
+		return m
+	}
+	return w.m
 }
 
 // remind is how long an entry may take before those who have not acknowledged it are asked
@@ -344,12 +381,12 @@ const remind = time.Second
 
 // remind asks the nodes of a shard for an entry, but those that have it. Nobody hears what
 // they answer.
-func (w *writing) remind(s int, sequence uint64, have map[string]bool) {
-	text, err := json.Marshal(wire.Look{Collection: w.m.ID(), Generation: w.m.Current.Number, Shard: s, Applied: sequence, Left: remind})
+func (w *writing) remind(m *topology.Map, s int, sequence uint64, have map[string]bool) {
+	text, err := json.Marshal(wire.Look{Collection: m.ID(), Generation: m.Current.Number, Shard: s, Applied: sequence, Left: remind})
 	if err != nil {
 		return
 	}
-	for _, name := range w.m.Assigned[s] {
+	for _, name := range m.Assigned[s] {
 		if !have[name] {
 			_ = w.f.bus.Conn.PublishRequest(bus.LookSubject(name), w.f.bus.Conn.NewInbox(), text) // the next one may come through
 		}

@@ -22,6 +22,9 @@ type Ack struct {
 	Node     string `json:"node"`
 	Shard    int    `json:"shard"`
 	Sequence uint64 `json:"sequence"`
+	// Generation is that of the replica: the change counts when those of one that is searched
+	// have it. 0: of a node of a version before, and of the generation that was searched.
+	Generation uint64 `json:"generation,omitempty"`
 	// Refused says why the batch was not carried out, which all replicas find alike; "": it was.
 	Refused string `json:"refused,omitempty"`
 	Kind    string `json:"kind,omitempty"` // of a refusal: "duplicate" or "bad"
@@ -54,7 +57,7 @@ func (p *part) refuse(err error) error {
 
 // clear forgets what was to become of the batch.
 func (p *part) clear() {
-	p.ack = Ack{Batch: p.ack.Batch, Node: p.ack.Node, Shard: p.ack.Shard, Sequence: p.ack.Sequence}
+	p.ack = Ack{Batch: p.ack.Batch, Node: p.ack.Node, Shard: p.ack.Shard, Sequence: p.ack.Sequence, Generation: p.ack.Generation}
 }
 
 // entry is one of the log.
@@ -74,7 +77,7 @@ func (r *replica) read(sequence uint64, data []byte) *entry {
 		return e
 	}
 	for _, b := range batches {
-		e.parts = append(e.parts, &part{b, Ack{Batch: b.ID.String(), Node: r.n.c.Name, Shard: r.key.shard, Sequence: sequence}})
+		e.parts = append(e.parts, &part{b, Ack{Batch: b.ID.String(), Node: r.n.c.Name, Shard: r.key.shard, Sequence: sequence, Generation: r.key.generation}})
 	}
 	return e
 }
@@ -189,9 +192,6 @@ func (r *replica) commit(ix *index.Index, entries []*entry) (done int, err error
 // acknowledge tells those who ask what became of the batches of an entry: in one message,
 // where there are several.
 func (r *replica) acknowledge(e *entry) {
-	if r.n.isNext(r.key) {
-		return
-	}
 	answers := map[string][]Ack{}
 	for _, p := range e.parts {
 		if p.Reply != "" {
@@ -213,13 +213,6 @@ func (r *replica) acknowledge(e *entry) {
 			r.n.log.Warn("a change is not acknowledged", "replica", r.key, "entry", e.sequence, "error", err)
 		}
 	}
-}
-
-// isNext tells whether a replica is of a generation that nobody searches yet: what it
-// has does not count for a change.
-func (n *Node) isNext(k key) bool {
-	m, err := n.watch.MapOf(k.collection)
-	return err == nil && m.Current != nil && m.Current.Number != k.generation
 }
 
 // carryOut does the batches of a run in one transaction. A batch that is refused says so

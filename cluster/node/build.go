@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -25,7 +26,8 @@ type BuildOrder struct {
 	Generation uint64 `json:"generation"`
 	Shard      int    `json:"shard"`
 	// Codec is an index file whose codec is used, Input a spool of the documents of the
-	// shard, without a name if it has none.
+	// shard, without a name if it has none, or an object of the shard in an earlier
+	// generation ([IsShard]), which is encoded anew.
 	Codec objects.Ref `json:"codec"`
 	Input objects.Ref `json:"input,omitzero"`
 	Dim   int         `json:"dim"`
@@ -207,6 +209,9 @@ func (n *Node) buildFile(ctx context.Context, dir, path string, o *BuildOrder) (
 		_, err = ix.BackupTo(ctx, path, &index.BackupOptions{Check: index.CheckSums})
 		return err
 	}
+	if IsShard(o.Input) {
+		return n.encodeAnew(ctx, path, o.Input, snap)
+	}
 	input := filepath.Join(dir, "input.spool")
 	if err := objects.Fetch(ctx, n.store, o.Input, input); err != nil {
 		return err
@@ -230,4 +235,21 @@ func (n *Node) buildFile(ctx context.Context, dir, path string, o *BuildOrder) (
 	}
 	_, err = empty.Add(ctx, src, nil)
 	return errors.Join(err, empty.Close())
+}
+
+// IsShard tells objects of shards, as [ObjectName] names them, from others.
+func IsShard(o objects.Ref) bool { return strings.HasPrefix(o.Name, "shards/") }
+
+// encodeAnew fetches the file of a shard and encodes its documents with another codec. Their
+// ordinals stay, and so does what was applied of the log.
+func (n *Node) encodeAnew(ctx context.Context, path string, input objects.Ref, like *index.Snapshot) error {
+	if err := objects.Fetch(ctx, n.store, input, path); err != nil {
+		return err
+	}
+	ix, err := index.Open(ctx, path, &index.Options{Write: true, Backend: n.c.Backend, Logger: n.log})
+	if err != nil {
+		return err
+	}
+	_, err = ix.Retrain(ctx, &index.RetrainOptions{Like: like, Threads: n.c.Threads})
+	return errors.Join(err, ix.Close())
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/plaid-ir/plaid/cluster/wire"
 	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/search"
+	"github.com/plaid-ir/plaid/search/keywords"
 )
 
 // maxLook is about how many bytes of payloads and vectors an answer has: a message has room
@@ -85,19 +86,10 @@ func (n *Node) look(ctx context.Context, l *wire.Look) *wire.Found {
 	if l.Explain != nil {
 		return n.explain(ctx, l)
 	}
-	f := &wire.Found{}
-	err := r.at(func(snap *index.Snapshot, applied uint64) error {
-		if applied < l.Applied {
-			r.hint()
-			f.Status, f.Text = wire.Behind, fmt.Sprintf("shard %d has applied %d of its log, %d is asked for", l.Shard, applied, l.Applied)
-			return nil
-		}
-		f.Applied = applied
-		if l.Stats {
-			f.Stats = r.stats(snap)
-		}
-		return gather(ctx, snap, l, f)
-	})
+	f, err := n.lookAt(ctx, r, l)
+	if errors.Is(err, keywords.ErrDamaged) { // which the next attempt mends
+		f, err = n.lookAt(ctx, r, l)
+	}
 	switch {
 	case err == nil:
 		return f
@@ -105,6 +97,32 @@ func (n *Node) look(ctx context.Context, l *wire.Look) *wire.Found {
 		return &wire.Found{Status: wire.Refused, Code: wire.CodeOption, Text: err.Error()}
 	}
 	return notFound(n.failed(ctx, err))
+}
+
+func (n *Node) lookAt(ctx context.Context, r *replica, l *wire.Look) (f *wire.Found, err error) {
+	f = &wire.Found{}
+	if l.Words != nil {
+		if err := r.syncWords(ctx); err != nil {
+			return f, err
+		}
+	}
+	return f, r.at(func(snap *index.Snapshot, applied uint64) error {
+		if applied < l.Applied {
+			r.hint()
+			f.Status, f.Text = wire.Behind, fmt.Sprintf("shard %d has applied %d of its log, %d is asked for", l.Shard, applied, l.Applied)
+			return nil
+		}
+		f.Applied = applied
+		switch {
+		case l.Words != nil:
+			return r.words(ctx, snap, l, f)
+		case l.Facet != nil:
+			return facet(ctx, snap, l, f)
+		case l.Stats:
+			f.Stats = r.stats(snap)
+		}
+		return gather(ctx, snap, l, f)
+	})
 }
 
 // notFound is an answer without documents.
@@ -250,6 +268,7 @@ func document(snap *index.Snapshot, ordinal uint32, l *wire.Look) (d wire.FoundD
 func (r *replica) stats(snap *index.Snapshot) *wire.ShardStats {
 	s, h := snap.State(), snap.Header()
 	st := &wire.ShardStats{Documents: uint64(s.Live), Deleted: uint64(s.Docs - s.Live), Tokens: s.LiveTokens, Nbits: h.Nbits, Centroids: h.Centroids, Normalize: h.Normalize}
+	st.Source, st.Trained, st.TrainRMSE, st.Added, st.AddedErrors = h.Build.Source, h.Build.Tokens, h.Build.RMSE, s.AddedTokens, s.AddedSumSq
 	if info, err := os.Stat(r.n.path(r.key)); err == nil {
 		st.FileBytes = info.Size()
 	}

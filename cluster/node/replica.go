@@ -15,6 +15,7 @@ import (
 	"github.com/plaid-ir/plaid/cluster/objects"
 	"github.com/plaid-ir/plaid/cluster/topology"
 	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/search/keywords"
 	"github.com/plaid-ir/plaid/storage"
 )
 
@@ -47,6 +48,7 @@ type replica struct {
 	documents uint64
 	payloads  payloads
 	recent    map[uint64][16]byte // marks of entries that were carried out lately
+	derived   derived
 }
 
 // remembered is how many entries a replica can tell from others of their numbers; which were
@@ -90,8 +92,10 @@ func (r *replica) stop() {
 func (r *replica) remove() {
 	r.stop()
 	path := r.n.path(r.key)
-	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		r.n.log.Warn("a replica cannot be removed", "replica", r.key, "error", err)
+	for _, path := range []string{path, keywords.Path(path)} {
+		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			r.n.log.Warn("a replica cannot be removed", "replica", r.key, "error", err)
+		}
 	}
 	_ = os.Remove(filepath.Dir(path)) // if it is empty
 }
@@ -154,7 +158,7 @@ func (r *replica) close() {
 	}
 	r.users.Wait()
 	r.n.sets.forget(ix)
-	if err := ix.Close(); err != nil {
+	if err := errors.Join(r.derived.close(), ix.Close()); err != nil {
 		r.n.log.Warn("closing a replica", "replica", r.key, "error", err)
 	}
 }

@@ -311,6 +311,8 @@ func codeOf(err error) wire.Code {
 		return wire.CodeUnknownID
 	case errors.Is(err, storage.ErrModel):
 		return wire.CodeModel
+	case errors.Is(err, index.ErrTooManyValues):
+		return wire.CodeValues
 	}
 	return wire.CodeNone
 }

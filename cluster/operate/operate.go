@@ -128,6 +128,14 @@ func (o *Operator) Create(ctx context.Context, collection string, c CreateOption
 	return m, o.left(ctx, m, err)
 }
 
+// Configure changes the settings that are kept in the map for whoever made the collection.
+func (o *Operator) Configure(ctx context.Context, id string, change func(settings json.RawMessage) (json.RawMessage, error)) (*topology.Map, error) {
+	return o.maps.Update(ctx, id, func(m *topology.Map) (err error) {
+		m.Settings, err = change(m.Settings)
+		return err
+	})
+}
+
 // group lets logs have groups of changes from now on, if all nodes of the collection are
 // there and read them.
 func (o *Operator) group(m *topology.Map) {

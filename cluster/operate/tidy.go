@@ -105,7 +105,8 @@ func (o *Operator) named(ctx context.Context, id string) (func(object string) bo
 	}
 	var reserved []string
 	for _, r := range m.Holding(time.Now()) {
-		reserved = append(reserved, fmt.Sprintf("codecs/%s/g%d.", id, r.Number), fmt.Sprintf("inputs/%s/g%d/", id, r.Number))
+		reserved = append(reserved, fmt.Sprintf("codecs/%s/g%d.", id, r.Number), fmt.Sprintf("inputs/%s/g%d/", id, r.Number),
+			fmt.Sprintf("shards/%s/", id)) // of which it may be made
 	}
 	return func(object string) bool {
 		if names[object] {

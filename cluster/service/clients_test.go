@@ -13,7 +13,9 @@ import (
 	"github.com/plaid-ir/plaid/cluster/clustertest"
 	"github.com/plaid-ir/plaid/cluster/operate"
 	"github.com/plaid-ir/plaid/cluster/service"
+	"github.com/plaid-ir/plaid/codec"
 	"github.com/plaid-ir/plaid/encode"
+	"github.com/plaid-ir/plaid/encode/modeldir"
 	"github.com/plaid-ir/plaid/internal/pyenv"
 	"github.com/plaid-ir/plaid/server"
 	"github.com/plaid-ir/plaid/vectors"
@@ -30,7 +32,8 @@ func word(w string) []float32 {
 		state = state*1664525 + 1013904223
 		v[i] = float32(float64(state)/(1<<31) - 1)
 	}
-	return v // scaled where it matters
+	codec.Normalize(v, dim)
+	return v
 }
 
 func flat(text string) (v []float32) {
@@ -45,7 +48,9 @@ type words struct{}
 
 func (words) Dim() int { return dim }
 
-func (words) Config() encode.Config { return encode.Config{} }
+func (words) Config() encode.Config {
+	return encode.Config{Config: modeldir.Config{Dir: "models/words", Query: modeldir.Role{Length: 32}, Document: modeldir.Role{Length: 300}}, Precision: "f32", Fingerprint: "words"}
+}
 
 func (words) Queries(ctx context.Context, texts []string) ([]encode.Embedding, error) {
 	out := make([]encode.Embedding, len(texts))
@@ -68,32 +73,74 @@ func (words) Documents(ctx context.Context, texts iter.Seq2[encode.Text, error])
 	}
 }
 
-func (words) Tokenize(encode.Role, string) ([]encode.Token, error) { return nil, nil }
+func (words) Tokenize(_ encode.Role, text string) ([]encode.Token, error) {
+	var out []encode.Token
+	at := 0
+	for _, w := range strings.Fields(text) {
+		begin := at + strings.Index(text[at:], w)
+		at = begin + len(w)
+		out = append(out, encode.Token{Piece: strings.ToLower(w), Start: begin, End: at, Kept: true})
+	}
+	return out, nil
+}
 
-// The clients that exist use a cluster as they use a folder of indexes: next-plaid-client
-// (both classes and the command line) and langchain-plaid.
+// The clients that exist use a cluster of three as they use a folder of indexes, in the same
+// test: next-plaid-client (both classes and the command line), langchain-plaid, those of OpenAI
+// and Cohere. Collections are of one shard, so that documents have the numbers of a file.
 func TestRealClients(t *testing.T) {
 	if testing.Short() {
 		t.Skip("installs Python packages")
 	}
-	python := pyenv.Python(t, "../../server/testdata/clients/requirements.txt")
-	c := clustertest.New(t, 3)
+	python := pyenv.Python(t, clients+"/requirements.txt")
+	args := []string{clients + "/clients.py", "--tmp", t.TempDir(), "--keywords"}
+	for name, o := range map[string]*server.Options{
+		"plain": {}, "texts": {}, "damaged": {}, "loading": {EncoderLater: true}, "limited": {Limits: server.Limits{Rate: .001, Burst: 5}},
+		"tokens": {Tokens: server.Tokens{server.NewToken("reader", server.Read, "read-read-read-read")}},
+	} {
+		c := clustertest.New(t, 3)
+		if name == "damaged" {
+			_, err := c.Bus.Maps.Put(c.Ctx, name, []byte(`{"format":1}`))
+			require.NoError(t, err)
+		}
+		var e server.Encoder
+		if name == "texts" {
+			e = words{}
+		}
+		args = append(args, "--"+name, serveClients(t, c, e, o, operate.CreateOptions{Shards: 1, Replicas: 3}))
+	}
+	out, err := pyenv.Run(pythonEnv, python, args...)
+	require.NoError(t, err, out)
+	t.Log(out)
+}
+
+const clients = "../../server/testdata/clients"
+
+var pythonEnv = []string{"PYTHONDONTWRITEBYTECODE=1", "NO_PROXY=127.0.0.1", "no_proxy=127.0.0.1", "LANGSMITH_TRACING=false"}
+
+// serveClients is a service over a cluster, for clients of all kinds.
+func serveClients(t *testing.T, c *clustertest.Cluster, e server.Encoder, o *server.Options, create operate.CreateOptions) string {
 	f, err := service.New(c.Ctx, c.Connect("front"), service.Config{
-		Client: client.Config{Deadline: clustertest.Patience, WriteDeadline: clustertest.Patience}, Place: "a test",
-		Store: c.Store, Create: operate.CreateOptions{Shards: 3, Replicas: 2},
+		Client: client.Config{Deadline: clustertest.Patience, WriteDeadline: clustertest.Patience}, Place: "a test", Store: c.Store, Create: create, Threads: 1,
 	})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, f.Close()) })
-	start := func(o *server.Options) string {
-		s, err := server.New(f, words{}, o)
-		require.NoError(t, err)
-		h := httptest.NewServer(s)
-		t.Cleanup(h.Close)
-		return h.URL
+	s, err := server.New(f, e, o)
+	require.NoError(t, err)
+	h := httptest.NewServer(s)
+	t.Cleanup(h.Close)
+	return h.URL
+}
+
+// The same clients use collections of three shards, whose documents have other numbers.
+func TestRealClientsOfShards(t *testing.T) {
+	if testing.Short() {
+		t.Skip("installs Python packages")
 	}
-	out, err := pyenv.Run([]string{"PYTHONDONTWRITEBYTECODE=1", "NO_PROXY=127.0.0.1", "no_proxy=127.0.0.1", "LANGSMITH_TRACING=false"}, python,
-		"testdata/clients.py", "--folder", "../../server/testdata/clients", "--url", start(nil),
-		"--tokens", start(&server.Options{Tokens: server.Tokens{server.NewToken("reader", server.Read, "read-read-read-read")}}))
+	python := pyenv.Python(t, clients+"/requirements.txt")
+	c := clustertest.New(t, 3)
+	of := operate.CreateOptions{Shards: 3, Replicas: 2}
+	out, err := pyenv.Run(pythonEnv, python, "testdata/clients.py", "--folder", clients, "--url", serveClients(t, c, words{}, nil, of),
+		"--tokens", serveClients(t, c, words{}, &server.Options{Tokens: server.Tokens{server.NewToken("reader", server.Read, "read-read-read-read")}}, of))
 	require.NoError(t, err, out)
 	t.Log(out)
 }

@@ -33,8 +33,6 @@ func (f *Front) Declare(ctx context.Context, name string, c collection.Config) (
 		return nil, err
 	case f.op == nil:
 		return nil, unable("declaring an index")
-	case c.MaxDocuments != nil:
-		return nil, collection.Unsupported("a largest number of documents")
 	}
 	if err := topology.CheckName(name); err != nil {
 		return nil, fmt.Errorf("%w: %q: in a cluster it has 1 to 64 of a-z, 0-9, - and _", collection.ErrName, name)
@@ -114,12 +112,12 @@ func (c *shards) begin(ctx context.Context, docs []collection.Document, model *s
 	if err != nil {
 		return err
 	}
-	train, err := collection.Growth{}.First(src, c.Config())
+	train, err := c.f.c.Growth.First(src, c.Config())
 	if err != nil {
 		return err
 	}
 	train.Model, train.Backend, train.Threads, train.Logger = model, c.f.c.Backend, c.f.c.Threads, c.f.log
-	m, err := c.f.op.Begin(ctx, c.id, src, operate.BuildOptions{Train: *train})
+	m, err := c.f.op.Begin(ctx, c.id, src, operate.BuildOptions{Train: *train, Dir: c.f.c.Dir})
 	if err != nil {
 		return answered(err)
 	}

@@ -95,7 +95,6 @@ func TestDeclareAsAFolder(t *testing.T) {
 	// What a cluster has other rules for.
 	msg := cluster.refused(server.CodeBadRequest, 400, "POST", "/indices", object{"name": "Papers"})
 	require.Contains(t, msg, "a-z")
-	cluster.refused(server.CodeNotSupported, 400, "POST", "/indices", object{"name": "x", "config": object{"max_documents": 9}})
 	cluster.do(200, "DELETE", "/indices/Papers", nil, nil)
 }
 

@@ -41,16 +41,25 @@ type Config struct {
 	// goroutines of that; "" and 0: the best there is, one a processor.
 	Backend string
 	Threads int
+	// Growth says when a collection is trained anew as it grows.
+	Growth collection.Growth
+	// Dir is where files are made before they are objects; "": a temporary folder.
+	Dir string
 }
 
 // Front is the collections of a cluster, as a service sees them. It is safe for
 // concurrent use.
 type Front struct {
-	c     Config
-	bus   *bus.Bus
-	watch *topology.Watcher
-	log   *slog.Logger
-	op    *operate.Operator // nil: nothing is declared or removed
+	c      Config
+	bus    *bus.Bus
+	watch  *topology.Watcher
+	log    *slog.Logger
+	op     *operate.Operator // nil: nothing is declared or removed
+	growth collection.Growth
+
+	ctx    context.Context // ends with the front
+	end    context.CancelFunc
+	beside sync.WaitGroup // what goes on beside requests
 
 	mu      sync.Mutex
 	closed  bool
@@ -59,13 +68,18 @@ type Front struct {
 }
 
 var (
-	_ collection.Set     = (*Front)(nil)
-	_ collection.Readier = (*Front)(nil)
+	_ collection.Set      = (*Front)(nil)
+	_ collection.Readier  = (*Front)(nil)
+	_ collection.Restorer = (*Front)(nil)
 )
 
 // New returns a front over a connection, which stays the caller's. The error is
 // [bus.ErrRole] if it may not declare collections, and is told of the object store.
 func New(ctx context.Context, conn *nats.Conn, c Config) (*Front, error) {
+	growth, err := c.Growth.Completed()
+	if err != nil {
+		return nil, err
+	}
 	b, err := bus.Open(ctx, conn)
 	if err != nil {
 		return nil, err
@@ -79,7 +93,8 @@ func New(ctx context.Context, conn *nats.Conn, c Config) (*Front, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &Front{c: c, bus: b, watch: watch, log: c.Client.Logger, clients: map[string]*shards{}}
+	f := &Front{c: c, bus: b, watch: watch, log: c.Client.Logger, growth: growth, clients: map[string]*shards{}}
+	f.ctx, f.end = context.WithCancel(context.WithoutCancel(ctx))
 	if f.log == nil {
 		f.log = slog.New(slog.DiscardHandler)
 	}
@@ -96,6 +111,8 @@ func (f *Front) Close() error {
 	all := f.clients
 	f.clients = nil
 	f.mu.Unlock()
+	f.end()
+	f.beside.Wait()
 	var errs []error
 	for _, c := range all {
 		errs = append(errs, c.Close())
@@ -103,6 +120,16 @@ func (f *Front) Close() error {
 	f.ending.Wait()
 	f.watch.Close()
 	return errors.Join(errs...)
+}
+
+// aside lets something run beside requests, which Close waits for; false: not any more.
+func (f *Front) aside(do func()) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !f.closed {
+		f.beside.Go(do)
+	}
+	return !f.closed
 }
 
 // Ready implements [collection.Readier]: without a connection nobody can be asked.
@@ -150,7 +177,7 @@ func (f *Front) Get(name string) (collection.Collection, error) {
 	if err != nil {
 		return nil, err
 	}
-	c = &shards{Client: cl, f: f, name: name}
+	c = &shards{Client: cl, f: f, name: name, turn: make(chan struct{}, 1)}
 	if m, err := cl.Map(); err == nil {
 		c.id = m.ID()
 	}
@@ -172,9 +199,19 @@ type shards struct {
 	name  string
 	id    string       // its identity; "": its map is not understood
 	nbits atomic.Int32 // as Stats has seen it last
+	final atomic.Bool  // it does not grow into another codec by itself any more
+	grown growth
+	turn  chan struct{} // holds one while it is trained
+
+	evicting sync.Mutex // held while documents beyond the limit are deleted
 }
 
-var _ collection.Collection = (*shards)(nil)
+var (
+	_ collection.Collection = (*shards)(nil)
+	_ collection.Retrainer  = (*shards)(nil)
+	_ collection.Backuper   = (*shards)(nil)
+	_ collection.Verifier   = (*shards)(nil)
+)
 
 func (c *shards) Name() string { return c.name }
 
@@ -199,10 +236,6 @@ func (c *shards) Config() collection.Config {
 	return cfg
 }
 
-func (c *shards) SetMaxDocuments(context.Context, *uint64) (collection.Config, error) {
-	return collection.Config{}, collection.Unsupported("a largest number of documents")
-}
-
 // Stats asks one replica of each shard.
 func (c *shards) Stats(ctx context.Context) (collection.Stats, error) {
 	st := collection.Stats{Growth: collection.GrowthStats{Stage: collection.StageEmpty}}
@@ -216,7 +249,7 @@ func (c *shards) Stats(ctx context.Context) (collection.Stats, error) {
 	if err != nil {
 		return st, answered(err)
 	}
-	st.Dim, st.Generation, st.Model, st.Growth.Stage = d.Dim, d.Generation, d.Model, collection.StageFinal
+	st.Dim, st.Generation, st.Model = d.Dim, d.Generation, d.Model
 	for _, s := range shards {
 		st.Documents += s.Documents
 		st.Deleted += s.Deleted
@@ -225,9 +258,7 @@ func (c *shards) Stats(ctx context.Context) (collection.Stats, error) {
 		st.FileBytes += s.FileBytes
 		st.Nbits, st.Centroids = s.Nbits, s.Centroids // one codec
 	}
-	if st.Nbits == 8 && st.Centroids == 1 {
-		st.Growth.Stage = collection.StageFlat
-	}
+	c.growing(&st, shards)
 	c.nbits.Store(int32(st.Nbits))
 	return st, nil
 }
@@ -264,7 +295,12 @@ func (c *shards) Update(ctx context.Context, docs []collection.Document, o colle
 	r.Generation = d.Generation
 	w := &client.WriteOptions{Replace: o.Replace, Model: o.Model, Placed: place}
 	report, err := c.Add(ctx, src, w)
-	return r, changed(report, err)
+	if err = changed(report, err); err != nil {
+		return r, err
+	}
+	c.grow()
+	r.Evicted = c.evict(ctx, r.Numbers)
+	return r, nil
 }
 
 // Delete deletes documents by name, by document id, or by a condition.
@@ -276,7 +312,9 @@ func (c *shards) Delete(ctx context.Context, chosen collection.Selection) (int, 
 	var err error
 	switch {
 	case chosen.Numbers != nil:
-		return c.deleteNumbers(ctx, chosen.Numbers)
+		return c.byNumber(ctx, chosen.Numbers, func(ids []string, o *client.WriteOptions) (*client.WriteReport, error) {
+			return c.Client.Delete(ctx, ids, o)
+		}, func(r *client.WriteReport) *int { return &r.Deleted })
 	case chosen.Where != nil:
 		report, err = c.DeleteWhere(ctx, chosen.Where, nil)
 	default:
@@ -288,28 +326,29 @@ func (c *shards) Delete(ctx context.Context, chosen collection.Selection) (int, 
 	return report.Deleted, nil
 }
 
-// deleteNumbers deletes by document id. The logs have names: a shard that was changed since
-// its names were read refuses them, as they may be those of later documents, and they
+// byNumber changes documents by document id. The logs have names: a shard that was changed
+// since its names were read refuses them, as they may be those of later documents, and they
 // are read again.
-func (c *shards) deleteNumbers(ctx context.Context, documents []uint64) (deleted int, err error) {
+func (c *shards) byNumber(ctx context.Context, documents []uint64, change func(ids []string, o *client.WriteOptions) (*client.WriteReport, error), count func(*client.WriteReport) *int) (done int, err error) {
 	const tries = 20
 	for i := 0; ; i++ {
 		ids, applied, err := c.names(ctx, documents)
 		if err != nil || len(ids) == 0 {
-			return deleted, err
+			return done, err
 		}
-		report, err := c.Client.Delete(ctx, ids, &client.WriteOptions{If: applied})
+		report, err := change(ids, &client.WriteOptions{If: applied})
 		if report != nil {
-			deleted += report.Deleted
-			report.Deleted = deleted
+			n := count(report)
+			done += *n
+			*n = done
 		}
 		if !errors.Is(err, client.ErrConflict) || errors.Is(err, client.ErrUnacknowledged) || i == tries {
-			return deleted, changed(report, err)
+			return done, changed(report, err)
 		}
 		select {
 		case <-time.After(time.Duration(i+1) * 5 * time.Millisecond):
 		case <-ctx.Done():
-			return deleted, changed(report, ctx.Err())
+			return done, changed(report, ctx.Err())
 		}
 	}
 }
@@ -330,8 +369,7 @@ func (c *shards) names(ctx context.Context, documents []uint64) ([]string, map[i
 	return ids, applied, nil
 }
 
-// UpdateMetadata sets fields of the documents that a condition is true of, and removes
-// those that are null.
+// UpdateMetadata sets fields of the documents of a selection, and removes those that are null.
 func (c *shards) UpdateMetadata(ctx context.Context, chosen collection.Selection, set map[string]json.RawMessage) (int, error) {
 	if err := collection.CheckFields(set, collection.MaxMetadata); err != nil {
 		return 0, err
@@ -339,12 +377,33 @@ func (c *shards) UpdateMetadata(ctx context.Context, chosen collection.Selection
 	if err := chosen.CheckOne(); err != nil {
 		return 0, err
 	}
-	if chosen.Where == nil {
-		return 0, collection.Unsupported("metadata of documents that are chosen without a condition")
+	fields := condition.Fields(set).NullRemoves()
+	var report *client.WriteReport
+	var err error
+	switch {
+	case chosen.Numbers != nil:
+		return c.setByNumber(ctx, chosen.Numbers, fields)
+	case chosen.Where != nil:
+		report, err = c.UpdatePayload(ctx, chosen.Where, fields, nil)
+	default:
+		report, err = c.SetPayload(ctx, chosen.IDs, fields, nil)
 	}
-	report, err := c.UpdatePayload(ctx, chosen.Where, condition.Fields(set).NullRemoves(), nil)
 	if err := changed(report, err); err != nil {
 		return 0, err
 	}
 	return report.Updated, nil
+}
+
+// setByNumber sets fields of documents by document id. What was made before a conflict is
+// made again, and counts once: the documents that there were in the end.
+func (c *shards) setByNumber(ctx context.Context, documents []uint64, fields condition.Fields) (int, error) {
+	made := 0
+	_, err := c.byNumber(ctx, documents, func(ids []string, o *client.WriteOptions) (*client.WriteReport, error) {
+		report, err := c.SetPayload(ctx, ids, fields, o)
+		if err == nil {
+			made = report.Updated
+		}
+		return report, err
+	}, func(r *client.WriteReport) *int { return &r.Updated })
+	return made, err
 }

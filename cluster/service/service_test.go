@@ -64,7 +64,12 @@ func serveAs(t testing.TB, c *clustertest.Cluster, cfg service.Config) *front {
 // serveOver starts a service over whichever indexes.
 func serveOver(t testing.TB, indexes collection.Set) *front {
 	t.Helper()
-	s, err := server.New(indexes, nil, nil)
+	return serveWith(t, indexes, nil)
+}
+
+func serveWith(t testing.TB, indexes collection.Set, o *server.Options) *front {
+	t.Helper()
+	s, err := server.New(indexes, nil, o)
 	require.NoError(t, err)
 	h := httptest.NewServer(s)
 	t.Cleanup(h.Close)
@@ -332,7 +337,7 @@ func TestRoutes(t *testing.T) {
 	f.do(200, "GET", at, nil, &info)
 	require.Equal(t, 75, info.Documents)
 
-	// A bad document, and what a cluster does not do.
+	// A bad document, and what a front does not do that is not told of the object store.
 	msg := f.refused(server.CodeDimension, 400, "POST", at+"/update", object{"documents": list{bodies[0], object{"embeddings": [][]float32{{1}}}}})
 	require.Contains(t, msg, "document 1")
 	f.refused(server.CodeBadRequest, 400, "POST", at+"/update", object{"documents": list{bodies[0]}, "metadata": list{object{"bad key": 1}}})
@@ -345,14 +350,25 @@ func TestRoutes(t *testing.T) {
 	}{
 		{"DELETE", at, nil},
 		{"PUT", at + "/config", object{"max_documents": 5}},
-		{"POST", at + "/search", object{"text_query": list{"words"}}},
 		{"GET", at + "/backup", nil},
 		{"POST", at + "/retrain", nil},
 		{"POST", at + "/verify", nil},
-		{"POST", at + "/recall", object{"queries": list{bodies[0]}}},
 	} {
 		f.refused(server.CodeNotSupported, 400, no.method, no.path, no.body)
 	}
+	var measured struct {
+		Recall float64        `json:"recall"`
+		K      int            `json:"k"`
+		Lost   map[string]int `json:"lost"`
+	}
+	f.do(200, "POST", at+"/recall", object{"queries": list{bodies[0], bodies[1]}, "params": object{"top_k": 20, "n_ivf_probe": 1, "n_full_scores": 5}}, &measured)
+	require.Equal(t, 20, measured.K)
+	lost := 0
+	for _, n := range measured.Lost {
+		lost += n
+	}
+	require.InDelta(t, 1-float64(lost)/40, measured.Recall, 1e-9)
+	require.Less(t, measured.Recall, 1.)
 	var health struct {
 		Dir     string   `json:"index_dir"`
 		Indices []object `json:"indices"`

@@ -1,6 +1,7 @@
 package service
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -11,6 +12,8 @@ import (
 	"github.com/plaid-ir/plaid/cluster/client"
 	"github.com/plaid-ir/plaid/cluster/wire"
 	"github.com/plaid-ir/plaid/codec"
+	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/metadata/condition"
 	"github.com/plaid-ir/plaid/search"
 	"github.com/plaid-ir/plaid/server/collection"
 	"github.com/plaid-ir/plaid/vectors"
@@ -25,6 +28,9 @@ type view struct {
 var (
 	_ collection.View      = (*view)(nil)
 	_ collection.Explainer = (*view)(nil)
+	_ collection.Faceter   = (*view)(nil)
+	_ collection.Keywords  = (*view)(nil)
+	_ collection.Measured  = (*view)(nil)
 )
 
 func (v *view) Close() error { return nil }
@@ -47,22 +53,45 @@ func (v *view) Filter(ctx context.Context, s collection.Selection) (*search.Filt
 	if s.All() {
 		return nil, nil
 	}
-	f := &search.Filter{AllowMissing: true, Where: s.Where, IDs: s.IDs}
+	s, err := v.byName(ctx, s)
+	return &search.Filter{AllowMissing: true, Where: s.Where, IDs: s.IDs}, err
+}
+
+// byName is a selection without document ids.
+func (v *view) byName(ctx context.Context, s collection.Selection) (collection.Selection, error) {
 	if s.Numbers == nil {
-		return f, nil
+		return s, nil
 	}
 	ids, _, err := v.c.names(ctx, s.Numbers)
 	if err != nil {
-		return nil, err
+		return s, err
 	}
-	if f.IDs = ids; s.IDs != nil {
+	if s.IDs != nil {
 		named := map[string]bool{}
 		for _, id := range s.IDs {
 			named[id] = true
 		}
-		f.IDs = slices.DeleteFunc(ids, func(id string) bool { return !named[id] })
+		ids = slices.DeleteFunc(ids, func(id string) bool { return !named[id] })
 	}
-	return f, nil
+	return collection.Selection{IDs: ids, Where: s.Where}, nil
+}
+
+// Facets implements [collection.Faceter].
+func (v *view) Facets(ctx context.Context, fields []condition.Field, s collection.Selection, o index.FacetOptions) ([]*index.Facet, error) {
+	s, err := v.byName(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	all := make([]*index.Facet, len(fields))
+	left := cmp.Or(o.Memory, index.DefaultFacetMemory)
+	for i, f := range fields {
+		o.Memory = max(left, 1) // 0 is the default
+		if all[i], err = v.c.Facet(ctx, f, s, o); err != nil {
+			return nil, answered(err)
+		}
+		left -= all[i].Bytes()
+	}
+	return all, nil
 }
 
 // Check finds what can be seen of a query without a node.
@@ -104,6 +133,16 @@ func (v *view) Search(ctx context.Context, qs []search.Query, o search.Options) 
 	r, err := v.c.SearchBatch(ctx, qs, o)
 	return r, answered(err)
 }
+
+// SearchKeywords implements [collection.Keywords].
+func (v *view) SearchKeywords(ctx context.Context, q collection.KeywordQuery) ([]search.Hit, error) {
+	c := v.c.Config()
+	hits, err := v.c.SearchWords(ctx, q, *c.Keywords())
+	return hits, answered(err)
+}
+
+// Traced implements [collection.Measured]: what is changed meanwhile counts.
+func (v *view) Traced() collection.Traced { return v.c.Client }
 
 // MetadataOf came with the hit.
 func (v *view) MetadataOf(h *search.Hit) (json.RawMessage, error) {

@@ -51,6 +51,7 @@ const (
 	CodeOption
 	CodeUnknownID
 	CodeModel
+	CodeValues // of a facet: too many
 	codes
 )
 

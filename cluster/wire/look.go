@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/plaid-ir/plaid/metadata/condition"
 	"github.com/plaid-ir/plaid/search"
+	"github.com/plaid-ir/plaid/search/keywords"
 )
 
 // Look asks a node for documents of one of its shards, or for what it says of the shard.
@@ -38,6 +40,74 @@ type Look struct {
 	// Explain, where set, is a [Query] of the shard: the answer says what became of the
 	// document of the only id in it.
 	Explain []byte `json:"explain,omitempty"`
+	// Facet, where set, counts the values of a field over the documents that all of IDs, Filter
+	// and All let through, in place of reading these.
+	Facet *FacetLook `json:"facet,omitempty"`
+	// Words, where set, finds documents by their words among those that all of IDs and the
+	// filters of Words let through; From is how many of the best are passed over.
+	Words *WordsLook `json:"words,omitempty"`
+}
+
+// WordsLook is a [keywords.Query]. Without statistics it asks for those of the shard, and for
+// no documents.
+type WordsLook struct {
+	Text       string               `json:"text"`
+	Mode       keywords.Mode        `json:"mode,omitempty"`
+	K          int                  `json:"k,omitempty"`
+	Filters    []json.RawMessage    `json:"filters,omitempty"`
+	Statistics *keywords.Statistics `json:"statistics,omitempty"`
+}
+
+// WordsFound are statistics, or the best documents.
+type WordsFound struct {
+	Statistics *keywords.Statistics `json:"statistics,omitempty"`
+	Hits       []WordsHit           `json:"hits,omitempty"`
+	More       bool                 `json:"more,omitempty"`
+}
+
+// WordsHit is a document.
+type WordsHit struct {
+	Ordinal uint32  `json:"ordinal"` // in the shard
+	ID      string  `json:"id"`      // its name
+	Score   float32 `json:"score"`   // above 0
+}
+
+// FacetLook asks for the values of a field, of which there may be more than an answer has
+// room for: After are those that follow a value, in the order of values.
+type FacetLook struct {
+	Field  string      `json:"field"`
+	Memory int64       `json:"memory"`
+	After  *FacetValue `json:"after,omitempty"`
+}
+
+// FacetFound are values of a field, in their order, and how many documents have them. More
+// says that others follow. Docs, Missing and Null are those of an [index.Facet].
+type FacetFound struct {
+	Docs    uint64       `json:"docs"`
+	Missing uint64       `json:"missing,omitempty"`
+	Null    uint64       `json:"null,omitempty"`
+	Values  []FacetValue `json:"values,omitempty"`
+	More    bool         `json:"more,omitempty"`
+}
+
+// FacetValue is a [condition.Literal], and how many documents have it.
+type FacetValue struct {
+	Kind condition.Kind `json:"kind"`
+	Form condition.Form `json:"form,omitempty"`
+	Int  int64          `json:"int,omitempty"`
+	Real float64        `json:"real,omitempty"`
+	Text string         `json:"text,omitempty"`
+	Docs uint64         `json:"docs,omitempty"`
+}
+
+// NewFacetValue is the value of a literal.
+func NewFacetValue(l condition.Literal, docs uint64) FacetValue {
+	return FacetValue{l.Kind, l.Form, l.Int, l.Real, l.Text, docs}
+}
+
+// Literal is the value.
+func (v *FacetValue) Literal() condition.Literal {
+	return condition.Literal{Value: condition.Value{Kind: v.Kind, Int: v.Int, Real: v.Real, Text: v.Text}, Form: v.Form}
 }
 
 // Found is the answer to a Look.
@@ -57,6 +127,8 @@ type Found struct {
 	Stats   *ShardStats `json:"stats,omitempty"`
 	// Explanation of a search of this shard alone.
 	Explanation *search.Explanation `json:"explanation,omitempty"`
+	Facet       *FacetFound         `json:"facet,omitempty"`
+	Words       *WordsFound         `json:"words,omitempty"`
 }
 
 // FoundDocument is a document of a shard.
@@ -78,6 +150,13 @@ type ShardStats struct {
 	Centroids int    `json:"centroids"`  // of the codec
 	FileBytes int64  `json:"file_bytes"` // of the replica that answers
 	Normalize bool   `json:"normalize"`  // vectors, those of queries too, are scaled to unit length
+	// What is known of the training of the codec, and how well it fits what was added since, as
+	// in [storage.Build] and [storage.State]. Source is "" of nodes of versions before.
+	Source      string  `json:"source,omitempty"`
+	Trained     uint64  `json:"trained_tokens,omitempty"` // that the codec was trained for
+	TrainRMSE   float64 `json:"train_rmse,omitempty"`     // of their sample
+	Added       uint64  `json:"added_tokens,omitempty"`   // since
+	AddedErrors float64 `json:"added_sum_sq,omitempty"`   // sum of the squared errors of these
 }
 
 // ReadJSON reads a Look or a Found. What is none is [ErrMessage].

@@ -49,6 +49,59 @@ type Query struct {
 	// MaxWords is how many words the text may have, those of phrases and repeated ones
 	// included; 0: [DefaultMaxWords].
 	MaxWords int
+	// Statistics, where set, are counted in place of those of this index: those of all
+	// indexes that are searched as one, added up.
+	Statistics *Statistics
+}
+
+// Statistics are what scores depend on beside the document: they may be added up over
+// several indexes of the same settings, which have no document in common.
+type Statistics struct {
+	Docs   int    `json:"docs"`   // that have text
+	Tokens uint64 `json:"tokens"` // of these
+	// Found is how many documents have each part of the query.
+	Found []int `json:"found"`
+}
+
+// Add adds those of another index; they are of the same query.
+func (s *Statistics) Add(o *Statistics) error {
+	if s.Found == nil && s.Docs == 0 {
+		s.Found = make([]int, len(o.Found))
+	}
+	if len(o.Found) != len(s.Found) {
+		return fmt.Errorf("%w: statistics of %d parts of a query and of %d", ErrOption, len(s.Found), len(o.Found))
+	}
+	s.Docs += o.Docs
+	s.Tokens += o.Tokens
+	for i, n := range o.Found {
+		s.Found[i] += n
+	}
+	return nil
+}
+
+// Check finds what is wrong with a query to an index of some settings, but for its K.
+func (q *Query) Check(s Settings) error {
+	s, err := s.Check()
+	if err == nil {
+		_, err = parse(*q, s)
+	}
+	return err
+}
+
+// Statistics counts what a query finds in this index, as Search does; K, Filter and BM25 do
+// not count.
+func (ix *Index) Statistics(ctx context.Context, q Query) (st Statistics, err error) {
+	err = ix.view(func(tx *bolt.Tx, pic *picture) error {
+		units, err := parse(q, pic.state.Settings)
+		if err != nil {
+			return err
+		}
+		s := search{ctx: ctx, tx: tx, picture: pic, units: units}
+		st = Statistics{Docs: pic.docs, Tokens: pic.tokens}
+		st.Found, err = s.count()
+		return err
+	})
+	return st, err
 }
 
 // Hit is a document that was found.
@@ -82,7 +135,7 @@ func (ix *Index) Search(ctx context.Context, q Query) (hits []Hit, err error) {
 		if err != nil {
 			return err
 		}
-		s := search{ctx: ctx, tx: tx, picture: pic, bm25: p, k: q.K, filter: q.Filter, units: units}
+		s := search{ctx: ctx, tx: tx, picture: pic, bm25: p, k: q.K, filter: q.Filter, units: units, statistics: q.Statistics}
 		hits, err = s.run()
 		return err
 	})
@@ -98,10 +151,11 @@ type search struct {
 	filter *roaring.Bitmap
 	*picture
 
-	units []unit
-	found [][]matches // by unit and segment
-	kept  int         // bytes of these
-	idf   []float64   // of units, with their weights
+	units      []unit
+	statistics *Statistics // nil: those of the picture
+	found      [][]matches // by unit and segment
+	kept       int         // bytes of these
+	idf        []float64   // of units, with their weights
 
 	best []topk.Scored
 }
@@ -149,32 +203,20 @@ func (s *search) run() ([]Hit, error) {
 	if s.docs == 0 || len(s.units) == 0 || s.filter != nil && s.filter.IsEmpty() {
 		return nil, s.ctx.Err()
 	}
-	s.found = make([][]matches, len(s.units))
+	found, err := s.count()
+	if err != nil {
+		return nil, err
+	}
+	if s.statistics == nil {
+		s.statistics = &Statistics{s.picture.docs, s.tokens, found}
+	}
+	if len(s.statistics.Found) != len(s.units) {
+		return nil, fmt.Errorf("%w: statistics of %d parts of a query that has %d", ErrOption, len(s.statistics.Found), len(s.units))
+	}
 	s.idf = make([]float64, len(s.units))
-	for u := range s.units {
-		df := 0
-		s.found[u] = make([]matches, len(s.segments))
-		for i := range s.segments {
-			if err := s.ctx.Err(); err != nil {
-				return nil, err
-			}
-			m, err := s.find(&s.units[u], &s.segments[i])
-			if err != nil {
-				return nil, err
-			}
-			n, err := s.live(&m, &s.segments[i])
-			if err != nil {
-				return nil, err
-			}
-			df += n
-			if size := 4 * (cap(m.docs) + cap(m.tfs)); s.kept+size <= keptBytes {
-				s.kept += size
-			} else {
-				m = matches{dropped: true}
-			}
-			s.found[u][i] = m
-		}
-		s.idf[u] = s.units[u].weight * math.Log1p((float64(s.picture.docs)-float64(df)+.5)/(float64(df)+.5))
+	for u, n := range s.statistics.Found {
+		df := float64(max(n, found[u])) // where others are of a moment before
+		s.idf[u] = s.units[u].weight * math.Log1p((float64(max(s.statistics.Docs, n))-df+.5)/(df+.5))
 	}
 	for i := range s.segments {
 		if err := s.scoreSegment(i); err != nil {
@@ -188,6 +230,36 @@ func (s *search) run() ([]Hit, error) {
 		hits[i] = Hit{Ordinal: b.Doc, Score: b.Score}
 	}
 	return hits, nil
+}
+
+// count finds each unit in all segments, and returns how many documents have it.
+func (s *search) count() ([]int, error) {
+	s.found = make([][]matches, len(s.units))
+	found := make([]int, len(s.units))
+	for u := range s.units {
+		s.found[u] = make([]matches, len(s.segments))
+		for i := range s.segments {
+			if err := s.ctx.Err(); err != nil {
+				return nil, err
+			}
+			m, err := s.find(&s.units[u], &s.segments[i])
+			if err != nil {
+				return nil, err
+			}
+			n, err := s.live(&m, &s.segments[i])
+			if err != nil {
+				return nil, err
+			}
+			found[u] += n
+			if size := 4 * (cap(m.docs) + cap(m.tfs)); s.kept+size <= keptBytes {
+				s.kept += size
+			} else {
+				m = matches{dropped: true}
+			}
+			s.found[u][i] = m
+		}
+	}
+	return found, nil
 }
 
 // find looks a unit up in a segment.
@@ -299,7 +371,7 @@ func (s *search) scoreSegment(i int) error {
 	clear(acc)
 	var touched []uint32
 	k1, flat := s.bm25.K1, s.bm25.K1*(1-s.bm25.B)
-	slope := s.bm25.K1 * s.bm25.B * float64(s.picture.docs) / float64(s.tokens)
+	slope := s.bm25.K1 * s.bm25.B * float64(s.statistics.Docs) / float64(max(s.statistics.Tokens, 1))
 	for u := range s.units {
 		if s.units[u].occur == mustNot {
 			continue

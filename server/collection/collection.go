@@ -12,7 +12,7 @@
 //
 //	of a [Set]          [Readier], [Disker], [Panicker], [Restorer]
 //	of a [Collection]   [Backuper], [Retrainer], [Verifier]
-//	of a [View]         [Explainer], [Keywords], [Faceter], [Engined]
+//	of a [View]         [Explainer], [Keywords], [Faceter], [Measured]
 //
 // What cannot be done after all is [ErrUnsupported].
 package collection

@@ -1,8 +1,11 @@
 package collection
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
+
+	"github.com/plaid-ir/plaid/search/keywords"
 )
 
 // Config is what a collection was declared with. Its JSON is that of next-plaid's
@@ -67,6 +70,11 @@ func (c Config) Completed() (Config, error) {
 		return Config{}, fmt.Errorf("%w: fts_tokenizer is %q; unicode61 and trigram are possible", ErrConfig, c.Tokenizer)
 	}
 	return c, nil
+}
+
+// Keywords are the settings of searches by words.
+func (c *Config) Keywords() *keywords.Settings {
+	return &keywords.Settings{Tokenizer: cmp.Or(c.Tokenizer, TokenizerUnicode), IDs: true}
 }
 
 // bits is how many a component has in the end.

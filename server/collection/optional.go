@@ -90,8 +90,16 @@ type KeywordQuery struct {
 	Payload bool
 }
 
-// Engined is a [View] of an index in this process: its engine follows documents through
-// searches, and measures them. It ends with the view.
-type Engined interface {
-	Engine() *search.Engine
+// Measured is a [View] whose searches can be held against exhaustive ones.
+type Measured interface {
+	// Traced searches the view, and ends with it.
+	Traced() Traced
+}
+
+// Traced is a searcher that can follow a document through a search, such as a
+// [search.Engine].
+type Traced interface {
+	search.Searcher
+	// Trace finds the stage that a document comes to.
+	Trace(ctx context.Context, q search.Query, id string, o search.Options) (search.Stage, error)
 }

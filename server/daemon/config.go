@@ -134,7 +134,7 @@ func NewConfig() *Config {
 	text("data", &c.Data, "", "`DIR` of the indexes; it is made if it is not there, and locked")
 	text("listen", &c.Listen, "127.0.0.1:8080", "`ADDRESS` to listen on: host:port, or unix:PATH")
 	text("base-path", &c.BasePath, "", "`PATH` below which the service is reached, such as /plaid, where a proxy passes it on")
-	text("upload-dir", &c.UploadDir, "", "`DIR` where uploads of other engines' indexes are unpacked (default: in the data folder)")
+	text("upload-dir", &c.UploadDir, "", "`DIR` where uploads of other engines' indexes are unpacked, and files of a cluster's indexes are made (default: in the data folder; of a cluster, that for temporary files)")
 
 	text("model", &c.Model, "", "`DIR` of the model that encodes texts; without one only vectors are taken")
 	text("encoder", &c.Encoder, "", "`NAME` of what computes: native, device (the default where --device names one), onnxruntime, or the address of a server that encodes")
@@ -265,8 +265,8 @@ func (c *Config) check() error {
 	switch {
 	case err != nil:
 		return fmt.Errorf("%w: %w", ErrConfig, err)
-	case asked && (c.Data != "" || c.Device != "" || c.UploadDir != ""):
-		return wrong("data, device and upload-dir are of indexes in a folder of this machine")
+	case asked && (c.Data != "" || c.Device != ""):
+		return wrong("data and device are of indexes in a folder of this machine")
 	case !asked && c.Data == "":
 		return wrong("data is missing: the folder of the indexes")
 	case (c.TLSCert == "") != (c.TLSKey == ""):

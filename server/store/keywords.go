@@ -17,9 +17,7 @@ import (
 // [collection.ErrUnsupported].
 func DeriveKeywords(log *slog.Logger) func(ctx context.Context, path string, c collection.Config) (Derived, error) {
 	return func(ctx context.Context, path string, c collection.Config) (Derived, error) {
-		ix, err := keywords.Open(ctx, keywords.Path(path), &keywords.Options{
-			Settings: &keywords.Settings{Tokenizer: c.Tokenizer, IDs: true}, Write: true, Logger: log,
-		})
+		ix, err := keywords.Open(ctx, keywords.Path(path), &keywords.Options{Settings: c.Keywords(), Write: true, Logger: log})
 		if err != nil {
 			return nil, err // and no nil of a type, which is not nil to who gets it
 		}

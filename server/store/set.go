@@ -37,7 +37,7 @@ var (
 	_ collection.Explainer = (*View)(nil)
 	_ collection.Keywords  = (*View)(nil)
 	_ collection.Faceter   = (*View)(nil)
-	_ collection.Engined   = (*View)(nil)
+	_ collection.Measured  = (*View)(nil)
 )
 
 // Get implements [collection.Set].

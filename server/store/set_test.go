@@ -7,5 +7,5 @@ import (
 )
 
 func TestSet(t *testing.T) {
-	collectiontest.Run(t, openStore(t, t.TempDir(), nil).Set())
+	collectiontest.Run(t, openStore(t, t.TempDir(), &Options{Derive: DeriveKeywords(nil)}).Set())
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/search"
+	"github.com/plaid-ir/plaid/server/collection"
 )
 
 // View is one state of a collection. It is safe for concurrent use until Close.
@@ -88,6 +89,9 @@ func (v *View) Snapshot() *index.Snapshot { return v.snap }
 
 // Engine searches what the view shows. It ends with the view.
 func (v *View) Engine() *search.Engine { return v.engine }
+
+// Traced implements [collection.Measured].
+func (v *View) Traced() collection.Traced { return v.engine }
 
 // Most is how many documents a search may return at most: all that there are.
 func (v *View) Most() int { return v.snap.Len() }

@@ -45,7 +45,6 @@ async def every_method(call, name):
     equal((created["name"], created["config"]["nbits"], created["config"]["seed"]), (name, 4, 7))
     check(name in await call("list_indices"))
     await call.fails(IndexNotFoundError, "get_index", name, code="INDEX_NOT_FOUND", status=404)  # no documents yet
-    await call.fails(ValidationError, "create_index", name + "-new", IndexConfig(max_documents=4), code="NOT_SUPPORTED", status=400)
     await call.fails(IndexExistsError, "create_index", name, code="INDEX_ALREADY_EXISTS", status=409)
     await call.fails(IndexNotFoundError, "get_index", "nothing", code="INDEX_NOT_FOUND", status=404)
 
@@ -82,7 +81,10 @@ async def every_method(call, name):
     await call.fails(ValidationError, "search", name, [matrix("cats")], filter_condition="year = ?", code="BAD_REQUEST")
     await call.fails(ValidationError, "search", name, [[[1.0, 2.0]]], code="DIMENSION_MISMATCH", status=400)
     await call.fails(ValidationError, "search", name, [], code="BAD_REQUEST")
-    await call.fails(ValidationError, "keyword_search", name, "birds", code="NOT_SUPPORTED")
+    found = await call("keyword_search", name, ["birds", "cats both"])
+    equal([ids(r) for r in found.results], [["t2"], ["t0", "t3"]])
+    found = await call("search", name, [matrix("dogs bark")], text_query=["dogs"], alpha=0.5)
+    equal(found.results[0].metadata[0]["_id"], "t1")
 
     meta = await call("get_metadata", name)
     equal((meta.count, [m["_subset_"] for m in meta.metadata]), (4, sorted(numbers.values())))
@@ -108,7 +110,11 @@ async def every_method(call, name):
     equal([(m["_id"], m["title"], "year" in m) for m in got], [("t3", "replaced", False)])
     await call("add", name, [{"embeddings": matrix("without a name")}])
     equal((await call("get_index", name)).num_documents, 3)
-    await call.fails(ValidationError, "update_index_config", name, 2, code="NOT_SUPPORTED")
+    equal((await call("update_index_config", name, 3))["config"]["max_documents"], 3)
+    await call("add", name, [{"embeddings": matrix("one more")}], metadata=[{"_id": "newest"}])
+    equal((await call("get_index", name)).num_documents, 3)
+    equal((await call("get_metadata_by_ids", name, condition="_id = ?", parameters=["newest"])).count, 1)
+    equal((await call("update_index_config", name, None))["config"]["max_documents"], None)
     for bad in ([{"embeddings": matrix("fine")}, {"embeddings": [[1.0] * 3]}], [{"embeddings": [[float("nan")] * 16]}]):
         e = await call.fails(ValidationError, "add", name, bad, status=400)
         check("document" in (e.details or {}), e.details)

@@ -2,6 +2,7 @@
 package collectiontest
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -15,6 +16,7 @@ import (
 	"github.com/plaid-ir/plaid/metadata/condition"
 	"github.com/plaid-ir/plaid/metadata/condition/conditiontest"
 	"github.com/plaid-ir/plaid/search"
+	"github.com/plaid-ir/plaid/search/keywords"
 	"github.com/plaid-ir/plaid/server/collection"
 )
 
@@ -38,6 +40,9 @@ func Run(t *testing.T, set collection.Set) {
 	s.update()
 	s.read()
 	s.find()
+	s.count()
+	s.words()
+	s.whole()
 	s.change()
 	s.passages()
 	existed, err := set.Drop(t.Context(), Name)
@@ -236,6 +241,154 @@ func (s *suite) find() {
 	})
 }
 
+// count looks at facets.
+func (s *suite) count() {
+	s.view(func(v collection.View) {
+		counting, ok := v.(collection.Faceter)
+		require.True(s, ok, "facets")
+		n, err := condition.ParseField("n")
+		require.NoError(s, err)
+		facet := func(chosen collection.Selection, values int) *index.Facet {
+			s.Helper()
+			all, err := counting.Facets(s.Context(), []condition.Field{n, n}, chosen, index.FacetOptions{Values: values})
+			require.NoError(s, err)
+			require.Len(s, all, 2)
+			require.Equal(s, all[0], all[1])
+			return all[0]
+		}
+		f := facet(collection.Selection{}, 2)
+		require.EqualValues(s, 5, f.Docs)
+		require.EqualValues(s, 2, f.Others)
+		require.Len(s, f.Values, 2)
+		require.Equal(s, "0", f.Values[0].Value.String())
+		require.EqualValues(s, 2, f.Values[0].Docs)
+		require.Equal(s, "1", f.Values[1].Value.String(), "equal counts are in the order of the values")
+		f = facet(collection.Selection{IDs: []string{"a", "nobody", "c", "a"}, Numbers: []uint64{s.numbers["a"], s.numbers["b"], s.numbers["c"]}, Where: conditiontest.Bind(s, "n < 2")}, 0)
+		require.EqualValues(s, 1, f.Docs)
+		require.Len(s, f.Values, 1)
+		for _, none := range []collection.Selection{{IDs: []string{}}, {Numbers: []uint64{}}, {Where: conditiontest.Bind(s, "n > 9")}} {
+			f = facet(none, 0)
+			require.Zero(s, f.Docs)
+			require.Empty(s, f.Values)
+		}
+		fails := func(field condition.Field, o index.FacetOptions, chosen collection.Selection) error {
+			s.Helper()
+			_, err := counting.Facets(s.Context(), []condition.Field{field}, chosen, o)
+			require.Error(s, err)
+			return err
+		}
+		require.ErrorIs(s, fails("nosuch", index.FacetOptions{}, collection.Selection{}), condition.ErrUnknownField)
+		require.ErrorIs(s, fails(n, index.FacetOptions{}, collection.Selection{Where: conditiontest.Bind(s, "nosuch = 0")}), condition.ErrUnknownField)
+		require.ErrorIs(s, fails(n, index.FacetOptions{Memory: 1}, collection.Selection{}), index.ErrTooManyValues)
+		require.ErrorIs(s, fails(condition.FieldID, index.FacetOptions{}, collection.Selection{}), index.ErrOption)
+	})
+}
+
+// words looks at searches by words, and at explanations.
+func (s *suite) words() {
+	s.view(func(v collection.View) {
+		by, ok := v.(collection.Keywords)
+		require.True(s, ok, "keywords")
+		find := func(text string, chosen ...collection.Selection) (ids []string) {
+			s.Helper()
+			q := collection.KeywordQuery{Text: text, K: 3, Payload: true}
+			for _, c := range chosen {
+				f, err := v.Filter(s.Context(), c)
+				require.NoError(s, err)
+				q.Filters = append(q.Filters, f)
+			}
+			hits, err := by.SearchKeywords(s.Context(), q)
+			require.NoError(s, err)
+			ids = []string{}
+			for i, h := range hits {
+				require.Equal(s, s.numbers[h.ID], collection.NumberOf(&hits[i]))
+				m, err := v.MetadataOf(&hits[i])
+				require.NoError(s, err)
+				require.Contains(s, string(m), `"n"`)
+				ids = append(ids, h.ID)
+			}
+			slices.Sort(ids)
+			return ids
+		}
+		require.Equal(s, []string{"c"}, find("c"), "ids are words")
+		require.Equal(s, []string{"b", "d"}, find("d b nobody"))
+		require.Equal(s, []string{"a", "e"}, find("0"))
+		require.Empty(s, find("nobody"))
+		require.Equal(s, []string{"b"}, find("d b c", collection.Selection{}, collection.Selection{Where: conditiontest.Bind(s, "n < 3")}, collection.Selection{IDs: []string{"b", "d"}}))
+		require.Empty(s, find("c", collection.Selection{IDs: []string{}}))
+		_, err := by.SearchKeywords(s.Context(), collection.KeywordQuery{Text: `"open`, Mode: keywords.Expression, K: 1})
+		require.ErrorIs(s, err, keywords.ErrSyntax)
+
+		explains, ok := v.(collection.Explainer)
+		require.True(s, ok, "explanations")
+		q := search.Query{Vectors: document("", 2).Vectors, Dim: dim}
+		x, err := explains.Explain(s.Context(), q, "c", search.Options{K: 1})
+		require.NoError(s, err)
+		require.Equal(s, search.StageReturned, x.Stage)
+		require.Equal(s, 1, x.Rank)
+		x, err = explains.Explain(s.Context(), q, "d", search.Options{K: 1})
+		require.NoError(s, err)
+		require.NotEqual(s, search.StageReturned, x.Stage)
+		measured, ok := v.(collection.Measured)
+		require.True(s, ok, "a measured recall")
+		stage, err := measured.Traced().Trace(s.Context(), q, "c", search.Options{K: 1})
+		require.NoError(s, err)
+		require.Equal(s, search.StageReturned, stage)
+		tokens, err := explains.QueryTokens(s.Context(), &q)
+		require.NoError(s, err)
+		require.Len(s, tokens, dim)
+	})
+}
+
+// whole looks at what is done with all documents at a time: they are checked, trained on,
+// written to a file, and come back from it.
+func (s *suite) whole() {
+	checks, ok := s.c.(collection.Verifier)
+	require.True(s, ok, "a check")
+	require.NoError(s, checks.Verify(s.Context()))
+	trains, ok := s.c.(collection.Retrainer)
+	require.True(s, ok, "training anew")
+	r, err := trains.Retrain(s.Context())
+	require.NoError(s, err)
+	require.Equal(s, 5, r.Docs)
+	writes, ok := s.c.(collection.Backuper)
+	require.True(s, ok, "a backup")
+	var file bytes.Buffer
+	b, err := writes.Backup(s.Context(), &file)
+	require.NoError(s, err)
+	require.Equal(s, 5, b.Docs)
+	require.EqualValues(s, file.Len(), b.Size)
+	reads, ok := s.set.(collection.Restorer)
+	require.True(s, ok, "a restored backup")
+	require.ErrorIs(s, reads.Restore(s.Context(), Name, bytes.NewReader(file.Bytes())), collection.ErrExists)
+	const copied = Name + "-copy"
+	require.Error(s, reads.Restore(s.Context(), copied, bytes.NewReader(file.Bytes()[:file.Len()/2])))
+	_, err = s.set.Get(copied)
+	require.ErrorIs(s, err, collection.ErrUnknown, "nothing is left behind")
+	require.NoError(s, reads.Restore(s.Context(), copied, bytes.NewReader(file.Bytes())))
+	require.ErrorIs(s, reads.Restore(s.Context(), copied, bytes.NewReader(file.Bytes())), collection.ErrExists)
+	c, err := s.set.Get(copied)
+	require.NoError(s, err)
+	contents := func(c collection.Collection) map[string]string {
+		v, err := c.View(s.Context())
+		require.NoError(s, err)
+		all := map[string]string{}
+		for d, err := range v.Documents(s.Context(), collection.Selection{}, collection.ReadOptions{Metadata: true, Vectors: true}) {
+			require.NoError(s, err)
+			all[d.ID] = fmt.Sprintf("%s %v", d.Metadata, d.Vectors)
+		}
+		require.NoError(s, v.Close())
+		return all
+	}
+	require.Len(s, contents(s.c), 5)
+	require.Equal(s, contents(s.c), contents(c))
+	_, err = c.Update(s.Context(), []collection.Document{document("f", 1)}, collection.UpdateOptions{})
+	require.NoError(s, err)
+	require.Len(s, contents(c), 6)
+	_, err = s.set.Drop(s.Context(), copied)
+	require.NoError(s, err)
+}
+
 func (s *suite) change() {
 	for _, no := range []collection.Selection{{}, {IDs: []string{"a"}, Numbers: []uint64{s.numbers["a"]}}, {IDs: []string{"a"}, Where: conditiontest.Bind(s, "n = 0")}} {
 		_, err := s.c.Delete(s.Context(), no)
@@ -252,6 +405,21 @@ func (s *suite) change() {
 	require.Equal(s, 2, n)
 	s.view(func(v collection.View) {
 		require.ElementsMatch(s, []string{"a", "e"}, s.ids(v, collection.Selection{Where: conditiontest.Bind(s, "x = 7 AND n IS NULL")}, collection.ReadOptions{}))
+	})
+	for _, c := range []struct {
+		chosen collection.Selection
+		want   int
+	}{
+		{collection.Selection{IDs: []string{"b", "nobody", "b", "d"}}, 2},
+		{collection.Selection{Numbers: []uint64{s.numbers["c"], 99 << 32}}, 1},
+		{collection.Selection{IDs: []string{}}, 0},
+	} {
+		n, err := s.c.UpdateMetadata(s.Context(), c.chosen, map[string]json.RawMessage{"y": []byte(`{"in":[true]}`), "x": []byte("null")})
+		require.NoError(s, err)
+		require.Equal(s, c.want, n)
+	}
+	s.view(func(v collection.View) {
+		require.ElementsMatch(s, []string{"b", "c", "d"}, s.ids(v, collection.Selection{Where: conditiontest.Bind(s, "y IS NOT NULL")}, collection.ReadOptions{}))
 	})
 	for _, c := range []struct {
 		chosen collection.Selection
@@ -275,6 +443,29 @@ func (s *suite) change() {
 	r, err := s.c.Update(s.Context(), []collection.Document{document("d", 1)}, collection.UpdateOptions{Replace: true})
 	require.NoError(s, err)
 	require.NotEqual(s, s.numbers["d"], r.Numbers[0], "a number is given out once")
+
+	zero, two := uint64(0), uint64(2)
+	_, err = s.c.SetMaxDocuments(s.Context(), &zero)
+	require.ErrorIs(s, err, collection.ErrConfig)
+	cfg, err := s.c.SetMaxDocuments(s.Context(), &two)
+	require.NoError(s, err)
+	require.Equal(s, &two, cfg.MaxDocuments)
+	require.Equal(s, &two, s.c.Config().MaxDocuments)
+	for _, id := range []string{"g", "h"} {
+		r, err = s.c.Update(s.Context(), []collection.Document{document(id, 2)}, collection.UpdateOptions{})
+		require.NoError(s, err)
+		require.Equal(s, 1, r.Evicted)
+		st, err = s.c.Stats(s.Context())
+		require.NoError(s, err)
+		require.EqualValues(s, 2, st.Documents)
+		s.numbers[id] = r.Numbers[0]
+		s.view(func(v collection.View) {
+			require.Equal(s, []string{id}, s.ids(v, collection.Selection{IDs: []string{id}}, collection.ReadOptions{}), "the newest one stays")
+		})
+	}
+	cfg, err = s.c.SetMaxDocuments(s.Context(), nil)
+	require.NoError(s, err)
+	require.Nil(s, cfg.MaxDocuments)
 }
 
 // passages of a document are found as documents, or a search that is asked for that says

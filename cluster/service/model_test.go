@@ -1,0 +1,381 @@
+package service_test
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/plaid-ir/plaid/cluster/client"
+	"github.com/plaid-ir/plaid/cluster/clustertest"
+	"github.com/plaid-ir/plaid/cluster/operate"
+	"github.com/plaid-ir/plaid/cluster/service"
+	"github.com/plaid-ir/plaid/search/searchtest"
+	"github.com/plaid-ir/plaid/server/collection"
+)
+
+// stored is a document of the picture.
+type stored struct {
+	number   uint64
+	vectors  [][]float32
+	metadata object // without _id and _subset_
+}
+
+// model is a collection of a cluster behind HTTP, and a picture of it.
+type model struct {
+	*testing.T
+	f     *front
+	r     *rand.Rand
+	maker *searchtest.Maker
+	docs  map[string]*stored
+}
+
+const modelAt = "/indices/model"
+
+// Random changes over HTTP, and everything that can be asked after each, compared with a
+// picture in memory: on a cluster of three, with batches and stages of growth so small that
+// there are many. PLAID_MODEL_STEPS says how many changes.
+func TestModel(t *testing.T) {
+	steps := 60
+	if text := os.Getenv("PLAID_MODEL_STEPS"); text != "" {
+		var err error
+		steps, err = strconv.Atoi(text)
+		require.NoError(t, err)
+	}
+	seed := uint64(1)
+	if text := os.Getenv("PLAID_MODEL_SEED"); text != "" {
+		var err error
+		seed, err = strconv.ParseUint(text, 10, 64)
+		require.NoError(t, err)
+	}
+	c := clustertest.New(t, 3)
+	m := &model{T: t, r: rand.New(rand.NewPCG(seed, 2)), maker: searchtest.New(seed, dim, 12), docs: map[string]*stored{}}
+	m.f = serveAs(t, c, service.Config{
+		Client: client.Config{BatchBytes: 600}, Store: c.Store, Create: operate.CreateOptions{Shards: 3, Replicas: 2}, Threads: 1, Dir: t.TempDir(),
+		Growth: collection.Growth{Flat: 24, Until: 96, Factor: 1.5},
+	})
+	m.f.do(200, "POST", "/indices", object{"name": "model", "config": object{"nbits": 4}}, nil)
+	m.update(3)
+	made := map[string]int{}
+	for range steps {
+		name := m.step()
+		made[name]++
+		m.check()
+		if m.Failed() {
+			break
+		}
+	}
+	t.Log(made)
+	_, err := c.Op.Verify(c.Ctx, "model")
+	require.NoError(t, err)
+}
+
+// step makes a change.
+func (m *model) step() string {
+	switch n := m.r.IntN(100); {
+	case n < 40 || len(m.docs) < 3:
+		m.update(1 + m.r.IntN(5))
+		return "update"
+	case n < 50:
+		chosen := m.some(1 + m.r.IntN(3))
+		m.delete(object{"ids": append(anyIDs(chosen), "nobody")}, chosen)
+		return "delete by id"
+	case n < 60:
+		chosen := m.some(1 + m.r.IntN(2))
+		numbers := list{1 << 50}
+		for _, id := range chosen {
+			numbers = append(numbers, m.docs[id].number)
+		}
+		m.delete(object{"document_ids": numbers}, chosen)
+		return "delete by number"
+	case n < 67:
+		v := m.r.IntN(7)
+		m.delete(object{"condition": "n = ? AND n < 9", "parameters": list{v}}, m.where(func(d *stored) bool { return d.metadata["n"] == float64(v) }))
+		return "delete where"
+	case n < 82:
+		v := m.r.IntN(7)
+		var out struct{ Updated int }
+		chosen := m.where(func(d *stored) bool { n, there := d.metadata["n"]; return there && n.(float64) >= float64(v) })
+		set := object{"word": m.word(), "n": float64(m.r.IntN(7))}
+		if m.r.IntN(4) == 0 {
+			set["lang"] = nil
+		}
+		m.f.do(200, "POST", modelAt+"/metadata/update", object{"condition": "n >= ?", "parameters": list{v}, "updates": set}, &out)
+		require.Equal(m, len(chosen), out.Updated)
+		for _, id := range chosen {
+			for k, x := range set {
+				if m.docs[id].metadata[k] = x; x == nil {
+					delete(m.docs[id].metadata, k)
+				}
+			}
+		}
+		return "metadata"
+	case n < 88:
+		m.f.do(200, "POST", modelAt+"/retrain", nil, nil)
+		return "retrain"
+	case n < 94:
+		m.replace()
+		return "backup"
+	}
+	m.limit()
+	return "limit"
+}
+
+func anyIDs(ids []string) (all list) {
+	for _, id := range ids {
+		all = append(all, id)
+	}
+	return all
+}
+
+func (m *model) word() string { return fmt.Sprintf("w%d", m.r.IntN(6)) }
+
+func (m *model) some(n int) []string {
+	ids := slices.Sorted(maps.Keys(m.docs))
+	m.r.Shuffle(len(ids), func(i, j int) { ids[i], ids[j] = ids[j], ids[i] })
+	return ids[:min(n, len(ids))]
+}
+
+func (m *model) where(is func(*stored) bool) (ids []string) {
+	for _, id := range slices.Sorted(maps.Keys(m.docs)) {
+		if is(m.docs[id]) {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
+func (m *model) update(n int) {
+	m.Helper()
+	var bodies, metadata list
+	var all []*stored
+	named := map[string]bool{}
+	for range n {
+		d := &stored{metadata: object{"n": float64(m.r.IntN(7)), "word": m.word() + " " + m.word(), "lang": []string{"de", "en"}[m.r.IntN(2)]}}
+		for range 1 + m.r.IntN(3) {
+			d.vectors = append(d.vectors, m.maker.Tokens(1))
+		}
+		if m.r.IntN(5) == 0 {
+			delete(d.metadata, "n")
+		}
+		sent := maps.Clone(d.metadata)
+		if id := fmt.Sprint("d", m.r.IntN(40)); m.r.IntN(6) > 0 && !named[id] {
+			sent["_id"], named[id] = id, true
+		}
+		bodies, metadata, all = append(bodies, object{"embeddings": d.vectors}), append(metadata, sent), append(all, d)
+	}
+	var out struct {
+		Documents []uint64 `json:"document_ids"`
+		IDs       []string `json:"ids"`
+	}
+	m.f.do(200, "POST", modelAt+"/update", object{"documents": bodies, "metadata": metadata}, &out)
+	require.Len(m, out.IDs, n)
+	for i, d := range all {
+		d.number = out.Documents[i]
+		m.docs[out.IDs[i]] = d
+	}
+}
+
+func (m *model) delete(body object, gone []string) {
+	m.Helper()
+	var out struct{ Deleted int }
+	m.f.do(200, "DELETE", modelAt+"/documents", body, &out)
+	require.Equal(m, len(gone), out.Deleted, "%v", body)
+	for _, id := range gone {
+		delete(m.docs, id)
+	}
+}
+
+// replace goes on with a collection that is made of a backup, sometimes of other numbers.
+func (m *model) replace() {
+	status, file := m.f.send("GET", modelAt+"/backup", "", nil)
+	require.Equal(m, 200, status, "%.300s", file)
+	m.f.do(200, "DELETE", modelAt, nil, nil)
+	status, text := m.f.send("PUT", modelAt+"/backup", "", file)
+	require.Equal(m, 200, status, "%s", text)
+	for id, d := range m.contents() {
+		m.docs[id].number = uint64(d["_subset_"].(float64))
+	}
+}
+
+// limit lets fewer documents stay, and looks which.
+func (m *model) limit() {
+	most := len(m.docs) - m.r.IntN(3)
+	m.f.do(200, "PUT", modelAt+"/config", object{"max_documents": most}, nil)
+	before := maps.Clone(m.docs)
+	m.update(1)
+	there := m.contents()
+	require.Len(m, there, min(most, len(m.docs)))
+	for id, d := range m.docs {
+		if before[id] != d {
+			require.Contains(m, there, id, "the newest stays")
+		}
+		if _, ok := there[id]; !ok {
+			delete(m.docs, id)
+		}
+	}
+	m.f.do(200, "PUT", modelAt+"/config", object{"max_documents": nil}, nil)
+}
+
+func (m *model) contents() map[string]object {
+	m.Helper()
+	var got struct{ Metadata []object }
+	m.f.do(200, "GET", modelAt+"/metadata", nil, &got)
+	all := map[string]object{}
+	for _, o := range got.Metadata {
+		all[o["_id"].(string)] = o
+	}
+	return all
+}
+
+// check asks everything.
+func (m *model) check() {
+	m.Helper()
+	want := map[string]object{}
+	for id, d := range m.docs {
+		want[id] = maps.Clone(d.metadata)
+		want[id]["_id"], want[id]["_subset_"] = id, float64(d.number)
+	}
+	require.Equal(m, want, m.contents())
+	if len(m.docs) == 0 {
+		return
+	}
+	var st statistics
+	m.f.do(200, "GET", modelAt+"/stats", nil, &st)
+	require.EqualValues(m, len(m.docs), st.Documents)
+	require.Empty(m, st.Growth.Failed)
+	m.search()
+	m.facets()
+	m.keywords()
+}
+
+// restriction is what a search is restricted to, and the documents that are left.
+func (m *model) restriction() (body object, among []string) {
+	body = object{}
+	v := m.r.IntN(7)
+	listed := m.some(1 + m.r.IntN(6))
+	byID, byNumber, byField := m.r.IntN(3) == 0, m.r.IntN(3) == 0, m.r.IntN(2) == 0
+	if byField && len(m.where(func(d *stored) bool { _, there := d.metadata["n"]; return there })) == 0 {
+		byField = false // the field is not known
+	}
+	if byID {
+		body["ids"] = append(anyIDs(listed), "nobody")
+	}
+	if byNumber {
+		numbers := list{1 << 40}
+		for _, id := range m.some(3) {
+			listed2 := m.docs[id].number
+			numbers = append(numbers, listed2)
+		}
+		body["subset"] = numbers
+	}
+	if byField {
+		body["filter_condition"], body["filter_parameters"] = "n >= ?", list{v}
+	}
+	in := func(l any, x any) bool { all, _ := l.(list); return slices.Contains(all, x) }
+	return body, m.where(func(d *stored) bool {
+		n, there := d.metadata["n"]
+		id := m.idOf(d)
+		return (!byID || in(body["ids"], id)) && (!byNumber || in(body["subset"], d.number)) && (!byField || there && n.(float64) >= float64(v))
+	})
+}
+
+func (m *model) idOf(d *stored) string {
+	for id, o := range m.docs {
+		if o == d {
+			return id
+		}
+	}
+	return ""
+}
+
+func maxSim(q []float32, doc [][]float32) float64 {
+	best := -2.
+	for _, row := range doc {
+		sum := 0.
+		for i, x := range row {
+			sum += float64(x) * float64(q[i])
+		}
+		best = max(best, sum)
+	}
+	return best
+}
+
+func (m *model) search() {
+	m.Helper()
+	body, among := m.restriction()
+	q := m.maker.Tokens(1)
+	body["queries"], body["metadata"] = list{object{"embeddings": [][]float32{q}}}, false
+	body["params"] = object{"top_k": len(m.docs) + 3, "mode": "exhaustive"}
+	var s searched
+	m.f.do(200, "POST", modelAt+"/search", body, &s)
+	require.ElementsMatch(m, among, s.Results[0].IDs)
+	for i, id := range s.Results[0].IDs {
+		require.Equal(m, m.docs[id].number, s.Results[0].Documents[i])
+		require.InDelta(m, maxSim(q, m.docs[id].vectors), s.Results[0].Scores[i], .35, "%s", id)
+	}
+	require.True(m, slices.IsSortedFunc(s.Results[0].Scores, func(a, b float64) int { return cmp.Compare(b, a) }))
+}
+
+func (m *model) facets() {
+	m.Helper()
+	body, among := m.restriction()
+	body["fields"], body["values"] = list{"lang"}, 5
+	want := map[string]int{}
+	for _, id := range among {
+		if lang, there := m.docs[id].metadata["lang"]; there {
+			want[lang.(string)]++
+		}
+	}
+	if len(m.where(func(d *stored) bool { return d.metadata["lang"] != nil })) == 0 {
+		return // the field is not known
+	}
+	var got struct {
+		Facets []struct {
+			Docs, Missing int
+			Values        []struct {
+				Value string
+				Docs  int
+			}
+		}
+	}
+	m.f.do(200, "POST", modelAt+"/facets", body, &got)
+	counts, sum := map[string]int{}, 0
+	for _, v := range got.Facets[0].Values {
+		counts[v.Value] = v.Docs
+		sum += v.Docs
+	}
+	require.Equal(m, want, counts)
+	require.Equal(m, len(among), got.Facets[0].Docs)
+	require.Equal(m, len(among)-sum, got.Facets[0].Missing)
+}
+
+func (m *model) keywords() {
+	m.Helper()
+	body, among := m.restriction()
+	word := m.word()
+	body["text_query"], body["metadata"], body["params"] = list{word}, false, object{"top_k": len(m.docs) + 3}
+	var s searched
+	m.f.do(200, "POST", modelAt+"/search", body, &s)
+	var want []string
+	for _, id := range among {
+		text, err := json.Marshal(m.docs[id].metadata["word"])
+		require.NoError(m, err)
+		if slices.Contains(wordsOf(string(text)), word) {
+			want = append(want, id)
+		}
+	}
+	require.ElementsMatch(m, want, s.Results[0].IDs)
+}
+
+func wordsOf(text string) []string {
+	return strings.FieldsFunc(text, func(r rune) bool { return r == '"' || r == ' ' })
+}
