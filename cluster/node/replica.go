@@ -250,6 +250,9 @@ func (r *replica) startOver(why error) error {
 	}
 	err := os.Rename(path, path+aside)
 	if err == nil {
+		r.mu.Lock()
+		r.recent = nil // the entries that the file had, and the next one may have others
+		r.mu.Unlock()
 		r.n.metrics.rebuilds.Add(1)
 	}
 	return errors.Join(why, err)
