@@ -232,7 +232,7 @@ func (a *ask) send(ctx context.Context, node string, shards []int, cut bool) *pa
 		a.f.mu.Unlock()
 	}
 	if cut {
-		q.Keep = Keep(q.K, a.m.Share(shards))
+		q.Keep = search.Keep(q.K, a.m.Share(shards))
 	}
 	if a.limit {
 		a.restrict(&q, shards)

@@ -189,6 +189,7 @@ func (n *Node) answer(j *job) *wire.Answer {
 		o.Filter.Where = o.Filter.Where.Lenient()
 	}
 	o.Payload = false // of as many hits as an answer has room for, below
+	o.Share = n.share(q)
 	result, err := p.searcher.Search(j.ctx, query, o)
 	if err != nil {
 		return n.failed(j.ctx, err)
@@ -201,8 +202,11 @@ func (n *Node) answer(j *job) *wire.Answer {
 		a.Hits[i] = wire.Hit{Shard: q.Shards[h.Part].Shard, Hit: h}
 		a.Hits[i].Part = 0
 	}
-	if q.Keep > 0 && len(a.Hits) > q.Keep {
-		a.Hits, a.More = a.Hits[:q.Keep], true
+	if q.Keep > 0 && q.Keep < q.K {
+		_, a.More = result.Floor() // there may be others, of which none is better than the last
+		if len(a.Hits) > q.Keep {
+			a.Hits, a.More = a.Hits[:q.Keep], true
+		}
 	}
 	if q.Payload {
 		if err := attach(a, p.snap.Parts(), result.Hits, n.bus.Conn.MaxPayload()); err != nil {
@@ -210,6 +214,26 @@ func (n *Node) answer(j *job) *wire.Answer {
 		}
 	}
 	return a
+}
+
+// share is that of the shards of a query in the collection, where whoever asks is content with
+// as many hits as they have of the best of all, and asks again if they may have more; else 0,
+// which is all.
+func (n *Node) share(q *wire.Query) float64 {
+	if q.Keep == 0 || q.Keep >= q.K {
+		return 0
+	}
+	m, err := n.watch.MapOf(q.Collection)
+	if err != nil {
+		return 0
+	}
+	shards := make([]int, len(q.Shards))
+	for i, s := range q.Shards {
+		if shards[i] = s.Shard; s.Shard >= m.Shards() {
+			return 0
+		}
+	}
+	return m.Share(shards)
 }
 
 // attach puts payloads into an answer, as long as there is room: whoever asks reads the
