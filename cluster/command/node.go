@@ -16,11 +16,13 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/spf13/cobra"
+	"go.opentelemetry.io/otel/attribute"
 
 	"github.com/plaid-ir/plaid/cluster/bus"
 	"github.com/plaid-ir/plaid/cluster/node"
 	"github.com/plaid-ir/plaid/cluster/objects"
 	"github.com/plaid-ir/plaid/cluster/operate"
+	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/internal/cli/flags"
 	"github.com/plaid-ir/plaid/server/daemon"
 )
@@ -164,6 +166,11 @@ func (r *running) run(ctx context.Context, log io.Writer, say func(string, ...an
 		return err
 	}
 	defer stop()
+	spans, err := r.traced()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, spans()) }()
 	quorum := fmt.Sprintf("no quorum of the servers answers yet (--log-replicas %d)", r.replicas)
 	r.monitor.wait(quorum)
 	hint := time.AfterFunc(hintAfter, func() { say("waiting: %s", quorum) })
@@ -212,6 +219,21 @@ func (r *running) run(ctx context.Context, log io.Writer, say func(string, ...an
 		served = errors.Join(served, fmt.Errorf("ending node %s: %w", r.c.Name, err))
 	}
 	return served
+}
+
+// traced lets spans be sent to where the environment says, as plaid serve does, until what is
+// returned is called.
+func (r *running) traced() (end func() error, err error) {
+	p, err := daemon.OpenTracing(os.Getenv, index.Version(), attribute.String("service.instance.id", r.c.Name))
+	if err != nil || p == nil {
+		return func() error { return nil }, err
+	}
+	r.c.Tracing = p
+	return func() error {
+		ctx, stop := context.WithTimeout(context.Background(), 5*time.Second)
+		defer stop()
+		return p.Shutdown(ctx)
+	}, nil
 }
 
 // tidyUp removes what nobody needs from the object store, now and then, until ctx ends.

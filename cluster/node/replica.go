@@ -215,7 +215,9 @@ func (r *replica) open() error {
 			return err
 		}
 		r.n.log.Info("fetching", "replica", r.key, "object", shard.Object.Name, "bytes", shard.Object.Size)
-		if err := objects.Fetch(r.ctx, r.n.store, shard.Object, path); err != nil {
+		fetching, span := r.n.tracer.Start(r.ctx, "fetch", r.n.attributes(r.key.collection, r.key.generation, r.key.shard))
+		err := objects.Fetch(fetching, r.n.store, shard.Object, path)
+		if ended(span, err); err != nil {
 			return err
 		}
 	}

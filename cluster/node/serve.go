@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/plaid-ir/plaid/cluster/wire"
 	"github.com/plaid-ir/plaid/index"
@@ -24,6 +25,7 @@ type job struct {
 	came time.Time
 	ctx  context.Context
 	end  context.CancelFunc
+	span trace.Span
 }
 
 // queries are those of a node: a bounded queue, and the way to cancel one.
@@ -110,10 +112,17 @@ func (n *Node) hear(msg *nats.Msg) {
 		return
 	}
 	j := &job{q: q, msg: msg, came: time.Now()}
+	shards := make([]int, len(q.Shards))
+	for i, s := range q.Shards {
+		shards[i] = s.Shard
+	}
 	j.ctx, j.end = context.WithTimeout(n.ctx, q.Left)
+	j.ctx, j.span = n.heard(j.ctx, msg, "query", n.attributes(q.Collection, q.Generation, shards...))
 	if !n.queries.add(j) {
+		a := &wire.Answer{ID: q.ID, Status: wire.Busy, Waiting: n.queries.waiting()}
+		n.answered(j, a)
 		j.end()
-		n.reply(msg, &wire.Answer{ID: q.ID, Status: wire.Busy, Waiting: n.queries.waiting()})
+		n.reply(msg, a)
 	}
 }
 
@@ -158,6 +167,7 @@ func (n *Node) work() {
 		a.ID, a.Generation = j.q.ID, j.q.Generation
 		a.Queued, a.Worked, a.Waiting = began.Sub(j.came), time.Since(began), n.queries.waiting()
 		n.metrics.worked(a)
+		n.answered(j, a)
 		if a.Status != wire.Late || n.ctx.Err() == nil {
 			n.reply(j.msg, a)
 		}
@@ -190,7 +200,9 @@ func (n *Node) answer(j *job) *wire.Answer {
 	}
 	o.Payload = false // of as many hits as an answer has room for, below
 	o.Share = n.share(q)
-	result, err := p.searcher.Search(j.ctx, query, o)
+	searching, span := n.tracer.Start(j.ctx, "search")
+	result, err := p.searcher.Search(searching, query, o)
+	ended(span, err)
 	if err != nil {
 		return n.failed(j.ctx, err)
 	}
