@@ -37,13 +37,13 @@ func TestSlowDisk(t *testing.T) {
 	self, err := os.Executable()
 	require.NoError(t, err)
 	program := filepath.Join(t.TempDir(), "slow")
-	text := fmt.Sprintf("#!/bin/sh\nexec %s -f -qq -o /dev/null --seccomp-bpf -e trace=fsync,fdatasync -e inject=fsync,fdatasync:delay_exit=%d %s \"$@\"\n",
+	text := fmt.Sprintf("#!/bin/sh\nexec %s -D -f -qq -o /dev/null --seccomp-bpf -e trace=fsync,fdatasync -e inject=fsync,fdatasync:delay_exit=%d %s \"$@\"\n",
 		strace, diskWait.Microseconds(), self)
 	require.NoError(t, os.WriteFile(program, []byte(text), 0o755))
 	if out, err := exec.Command(strace, "-f", "-qq", "-o", os.DevNull, "--seccomp-bpf", "-e", "trace=fsync", "true").CombinedOutput(); err != nil {
 		t.Skipf("strace does not work here: %v: %s", err, out)
 	}
-	p := startSet(t, 3, true, setup{programs: map[string]string{"n2": program}}, "--heal-after", "1s", "--compare-every", "10s", "--checkpoint-every", "5s")
+	p := startSet(t, 3, false, setup{programs: map[string]string{"n2": program}}, "--heal-after", "1s", "--compare-every", "10s", "--checkpoint-every", "5s")
 	rng := rand.New(rand.NewPCG(*seed, 21))
 	m := &model{may: map[string]map[int]bool{}, maker: searchtest.New(*seed, dim, 6)}
 	var docs []vectors.Document
