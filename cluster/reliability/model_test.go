@@ -233,12 +233,20 @@ func (p *processes) cut(ctx context.Context, collection string, shard, last int)
 		time.Sleep(100 * time.Millisecond) // it finds no leader, say
 	}
 	for i, data := range entries {
-		// With an id, as it is asked for again where there is no answer.
+		// With an id, as it is asked for again where there is no answer. Nodes may find the log
+		// short while it is copied, and heal it: what is copied behind that would be changes that
+		// are made a second time.
+		at := state.FirstSeq - 1 + uint64(i)
 		for ctx.Err() == nil {
 			within, stop := context.WithTimeout(ctx, bus.Attempt)
-			_, err := p.bus.JS.Publish(within, bus.LogSubject(p.id(collection), shard), data, jetstream.WithMsgID(fmt.Sprint("copy ", i)))
+			_, err := p.bus.JS.Publish(within, bus.LogSubject(p.id(collection), shard), data, jetstream.WithMsgID(fmt.Sprint("copy ", i)), jetstream.WithExpectLastSequence(at))
 			if stop(); err == nil {
 				break
+			}
+			if s, lerr := p.bus.JS.Stream(ctx, name); lerr == nil && s.CachedInfo().State.LastSeq > at+1 {
+				return true
+			} else if lerr == nil && s.CachedInfo().State.LastSeq == at+1 {
+				break // it came
 			}
 		}
 	}
