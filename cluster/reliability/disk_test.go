@@ -66,7 +66,7 @@ func TestSlowDisk(t *testing.T) {
 		}
 	}
 	p.await("all replicas", func() bool { return p.allReady("wiki") })
-	last, end := context.WithTimeout(p.ctx, patience)
+	last, end := context.WithTimeout(p.ctx, patience+*soak) // the slow one may be far behind
 	defer end()
 	m.search(t, last, f, &c)
 	p.same(last, "wiki", 3)
