@@ -108,6 +108,9 @@ func derived(k int) (probes int, approxTokens float64) {
 // 1.08 + 0.06 million and a scan 1.10: it is scanned.
 func (q *request) plan(allowed, docs int, tokens int64, queryTokens, lists int) plan {
 	p := plan{how: PlanExact, k: q.k, of: q.of, share: q.share}
+	if p.share >= 1 {
+		p.of = p.k // which grows where documents are made of passages
+	}
 	if q.mode != Pruned || lists == 1 { // one centroid tells no document from another
 		return p
 	}
@@ -122,7 +125,7 @@ func (q *request) plan(allowed, docs int, tokens int64, queryTokens, lists int) 
 	mean := max(float64(tokens)/float64(max(docs, 1)), 1)
 	probes, approxTokens := derived(p.of)
 	if q.approx == 0 {
-		p.approx = max(2*p.mostExact(), int(float64(approxTokens*p.share)/mean))
+		p.approx = max(2*mostExact(p.k, p.share), int(float64(approxTokens*p.share)/mean))
 	}
 	p.approx = max(p.approx, exact)
 	if q.probes == 0 {

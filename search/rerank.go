@@ -25,10 +25,10 @@ func (r *run) approximate(docs []uint32) ([]topk.Scored, error) {
 
 // leading is how many documents, best by centroids, are scored before the query
 // decides how many more to score, and at most how many before it decides again.
-func (p *plan) leading() int { return p.k + p.k/4 + shareOf(32, p.share) }
+func leading(k int, share float64) int { return k + k/4 + shareOf(32, share) }
 
 // mostExact bounds how many documents a query may decide to score.
-func (p *plan) mostExact() int { return 32*p.k + shareOf(512, p.share) }
+func mostExact(k int, share float64) int { return 32*k + shareOf(512, share) }
 
 // confidence is how many standard deviations a document may lie below the k-th
 // best and still be scored. What a miss costs falls with k: one of ten is 10 %
@@ -62,11 +62,11 @@ func (r *run) rerank(approx []topk.Scored) ([]topk.Scored, error) {
 		}
 		return r.rank(docs, nil, kernels.Fast)
 	}
-	pool := topk.Best(approx, r.plan.mostExact())
+	pool := topk.Best(approx, mostExact(k, r.plan.share))
 	r.leaders = r.leaders[:0]
 	n, limit, even := 0, math.Inf(-1), math.Inf(-1)
 	for range 2 {
-		next := topk.Best(pool[n:], min(r.plan.leading(), len(pool)-n))
+		next := topk.Best(pool[n:], min(leading(k, r.plan.share), len(pool)-n))
 		n += above(next, limit)
 		if err := r.lead(pool[len(r.leaders):n]); err != nil {
 			return nil, err
