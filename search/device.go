@@ -135,7 +135,7 @@ func devicePlan(c *call, allowed *selection, queryTokens int) (p Plan, probes in
 	if r.probes > 0 {
 		return PlanDeviceProbe, r.probes
 	}
-	probes = deviceProbes(r.k)
+	probes = deviceProbes(r.of)
 	state, lists := snap.State(), c.coll.codec().Centroids.K
 	if !probingPays(float64(state.LiveTokens), float64(state.Live), float64(lists), float64(queryTokens), float64(probes)) {
 		return PlanDevice, 0
@@ -281,7 +281,7 @@ func deviceProbes(k int) int {
 // the device does.
 func (d *onDevice) follow(ctx context.Context, c *call, t *trace) error {
 	var how Plan
-	p := plan{how: PlanExact, k: c.request.k}
+	p := plan{how: PlanExact, k: c.request.k, of: c.request.of, share: c.request.share}
 	_, err := c.turn.inTurn(ctx, func() error {
 		allowed, err := c.allowed(0)
 		if err != nil {

@@ -62,7 +62,7 @@ func (r *run) wholeHits(vectors, weights []float32, allowed *allowance) ([]Hit, 
 		if any {
 			first := 2 * min(k, allowed.count)
 			if r.request.group != GroupBest {
-				first = max(first, leading(k))
+				first = max(first, leading(k, 1))
 			}
 			r.request.k = min(first, allowed.count)
 		}
@@ -90,7 +90,7 @@ func (r *run) wholeHits(vectors, weights []float32, allowed *allowance) ([]Hit, 
 			if err := r.scoreWholes(docs, allowed); err != nil {
 				return nil, err
 			}
-			if every || sureOf(docs, k, float64(top[len(top)-1].score), r.request.k >= mostExact(k)) {
+			if every || sureOf(docs, k, float64(top[len(top)-1].score), r.request.k >= mostExact(k, 1)) {
 				break
 			}
 		}

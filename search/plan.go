@@ -30,7 +30,9 @@ func (p Plan) String() string { return planNames[p] }
 type request struct {
 	mode                  Mode
 	k                     int
-	probes, approx, exact int // 0: derived
+	of                    int     // k of the collection, of which a share is searched; k without one
+	share                 float64 // 1: all of it
+	probes, approx, exact int     // 0: derived
 	payload               bool
 	group                 Grouping
 	passages              int
@@ -41,13 +43,18 @@ type request struct {
 // stored for searches of this k stands in for parameters if the search names none.
 // It was found on searches of the whole index, so a filter, which leaves another number
 // of documents, goes by what is derived.
-func (o *Options) request(c *collection, tuned bool) (request, error) {
-	q := request{mode: o.Mode, k: o.K, probes: o.Probes, approx: o.Approx, exact: o.Exact, payload: o.Payload, group: o.Group, passages: max(o.Passages, 1), matches: o.Matches}
+func (o *Options) request(c *collection, tuned bool) (q request, err error) {
+	q = request{mode: o.Mode, k: o.K, share: 1, probes: o.Probes, approx: o.Approx, exact: o.Exact, payload: o.Payload, group: o.Group, passages: max(o.Passages, 1), matches: o.Matches}
 	if q.k == 0 {
 		q.k = defaultK
 	}
+	q.of = q.k
 	if err := o.validate(); err != nil {
 		return q, err
+	}
+	if o.Share > 0 && o.Group == "" {
+		q.share = o.Share
+		defer func() { q.within(o.Share) }()
 	}
 	if !tuned || o.Mode != Pruned || o.Derive || o.Filter != nil || o.Probes != 0 || o.Approx != 0 || o.Exact != 0 {
 		return q, nil
@@ -66,7 +73,9 @@ func (o *Options) request(c *collection, tuned bool) (request, error) {
 type plan struct {
 	how                   Plan
 	k                     int
-	probes, approx, exact int // exact 0: the query itself decides, see [run.rerank]
+	of                    int     // as in request
+	share                 float64 // as in request
+	probes, approx, exact int     // exact 0: the query itself decides, see [run.rerank]
 }
 
 // What probing costs, in tokens scored by centroids.
@@ -98,7 +107,10 @@ func derived(k int) (probes int, approxTokens float64) {
 // documents through, some 626 are among those found, so that probing costs
 // 1.08 + 0.06 million and a scan 1.10: it is scanned.
 func (q *request) plan(allowed, docs int, tokens int64, queryTokens, lists int) plan {
-	p := plan{how: PlanExact, k: q.k}
+	p := plan{how: PlanExact, k: q.k, of: q.of, share: q.share}
+	if p.share >= 1 {
+		p.of = p.k // which grows where documents are made of passages
+	}
 	if q.mode != Pruned || lists == 1 { // one centroid tells no document from another
 		return p
 	}
@@ -108,12 +120,12 @@ func (q *request) plan(allowed, docs int, tokens int64, queryTokens, lists int) 
 	}
 	exact := p.exact // or about what a query will take
 	if exact == 0 {
-		exact = max(4*p.k+100, p.k) // of a huge K, which overflows
+		exact = max(4*p.k+shareOf(100, p.share), p.k) // of a huge K, which overflows
 	}
 	mean := max(float64(tokens)/float64(max(docs, 1)), 1)
-	probes, approxTokens := derived(p.k)
+	probes, approxTokens := derived(p.of)
 	if q.approx == 0 {
-		p.approx = max(2*mostExact(p.k), int(approxTokens/mean))
+		p.approx = max(2*mostExact(p.k, p.share), int(float64(approxTokens*p.share)/mean))
 	}
 	p.approx = max(p.approx, exact)
 	if q.probes == 0 {

@@ -94,6 +94,13 @@ type Options struct {
 	Matches bool `json:"matches,omitempty"`
 	// Feedback, where set, adds to each query what good documents have.
 	Feedback *Feedback `json:"feedback,omitempty"`
+	// Share, between 0 and 1, says that what is searched is a share of a collection whose
+	// documents are spread at random, and whose K best are wanted. Then [Keep] documents come
+	// back, and budgets are the share's. Whoever merges the results of shares has to ask one
+	// again, with a Share of 0, if it has fewer than K hits and its [Result.Floor] is not below
+	// the last of the merged hits.
+	// 0: all of it is searched, as with Group. It is no part of the JSON form.
+	Share float64 `json:"-"`
 }
 
 // AllProbes for Options.Probes is all centroids, however many there are: documents are
@@ -112,6 +119,9 @@ func (o *Options) validate() error {
 	}
 	if o.Probes < 0 || o.Approx < 0 || o.Exact < 0 {
 		bad("probes %d, approximate budget %d, exact budget %d: none may be negative", o.Probes, o.Approx, o.Exact)
+	}
+	if !(o.Share >= 0 && o.Share <= 1) {
+		bad("share %v; it is between 0 and 1", o.Share)
 	}
 	if _, ok := modeNames[o.Mode]; !ok {
 		bad("mode %d", o.Mode)

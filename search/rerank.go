@@ -25,10 +25,10 @@ func (r *run) approximate(docs []uint32) ([]topk.Scored, error) {
 
 // leading is how many documents, best by centroids, are scored before the query
 // decides how many more to score, and at most how many before it decides again.
-func leading(k int) int { return k + k/4 + 32 }
+func leading(k int, share float64) int { return k + k/4 + shareOf(32, share) }
 
 // mostExact bounds how many documents a query may decide to score.
-func mostExact(k int) int { return 32*k + 512 }
+func mostExact(k int, share float64) int { return 32*k + shareOf(512, share) }
 
 // confidence is how many standard deviations a document may lie below the k-th
 // best and still be scored. What a miss costs falls with k: one of ten is 10 %
@@ -62,16 +62,16 @@ func (r *run) rerank(approx []topk.Scored) ([]topk.Scored, error) {
 		}
 		return r.rank(docs, nil, kernels.Fast)
 	}
-	pool := topk.Best(approx, mostExact(k))
+	pool := topk.Best(approx, mostExact(k, r.plan.share))
 	r.leaders = r.leaders[:0]
 	n, limit, even := 0, math.Inf(-1), math.Inf(-1)
 	for range 2 {
-		next := topk.Best(pool[n:], min(leading(k), len(pool)-n))
+		next := topk.Best(pool[n:], min(leading(k, r.plan.share), len(pool)-n))
 		n += above(next, limit)
 		if err := r.lead(pool[len(r.leaders):n]); err != nil {
 			return nil, err
 		}
-		limit, even = floor(pool[:n], r.leaders, k)
+		limit, even = floor(pool[:n], r.leaders, r.plan.expected(), r.plan.of)
 	}
 	even -= r.query.Shortfall(r.bound).Of(r.call.coll.codec().FactorMax)
 	rest := pool[n:]
@@ -136,8 +136,9 @@ const doubtfulShare = 40
 
 // floor is the approximate score at or below which a document is not worth
 // scoring, given the approximate and exact scores of the same documents, and
-// that of a document that may be expected to be as good as the k-th best.
-func floor(approx, exact []topk.Scored, k int) (limit, even float64) {
+// that of a document that may be expected to be as good as the k-th best. Of a share of a
+// collection, of is how many are wanted of all of it.
+func floor(approx, exact []topk.Scored, k, of int) (limit, even float64) {
 	if len(exact) < k {
 		return math.Inf(-1), math.Inf(-1)
 	}
@@ -151,7 +152,7 @@ func floor(approx, exact []topk.Scored, k int) (limit, even float64) {
 	mean := sum / n
 	deviation := math.Sqrt(max(square/n-float64(mean*mean), 0))
 	even = lowest(topk.Best(slices.Clone(exact), k)) - mean
-	return even - float64(confidence(k)*deviation), even
+	return even - float64(confidence(of)*deviation), even
 }
 
 // lowest is the score of the last of s in order.

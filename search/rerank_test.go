@@ -22,11 +22,11 @@ func TestFloor(t *testing.T) {
 		approx[i] = topk.Scored{Doc: uint32(i), Score: exact[i].Score - gap}
 	}
 	for k, best := range map[int]float64{1: 15, 10: 6} {
-		limit, even := floor(approx, exact, k)
+		limit, even := floor(approx, exact, k, k)
 		require.InDelta(t, best-2-3.5, limit, 1e-6)
 		require.InDelta(t, best-2, even, 1e-6)
 	}
-	limit, _ := floor(approx, exact, 21)
+	limit, _ := floor(approx, exact, 21, 21)
 	require.True(t, math.IsInf(limit, -1), "fewer than k leaders drop nothing")
 }
 
@@ -70,8 +70,8 @@ func TestQueryDecidesHowManyAreScored(t *testing.T) {
 			require.NoError(t, err)
 			require.Len(t, res.Hits, k)
 			s := res.Stats
-			require.GreaterOrEqual(t, s.ExactDocs, int64(min(leading(k), int(s.Candidates))))
-			require.LessOrEqual(t, s.ExactDocs, int64(mostExact(k)))
+			require.GreaterOrEqual(t, s.ExactDocs, int64(min(leading(k, 1), int(s.Candidates))))
+			require.LessOrEqual(t, s.ExactDocs, int64(mostExact(k, 1)))
 			require.GreaterOrEqual(t, s.RefinedDocs, int64(k))
 			if k == 10 {
 				differ[s.ExactDocs] = true

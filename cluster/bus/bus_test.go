@@ -3,17 +3,9 @@ package bus
 import (
 	"bytes"
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
 	"fmt"
 	"io/fs"
 	"log/slog"
-	"math/big"
-	"net"
 	"os"
 	"path/filepath"
 	"testing"
@@ -24,47 +16,11 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/plaid-ir/plaid/cluster/internal/certtest"
 	"github.com/plaid-ir/plaid/cluster/internal/freeports"
 )
 
 const patience = 3 * time.Minute
-
-// authority gives out certificates.
-type authority struct {
-	t    *testing.T
-	key  *ecdsa.PrivateKey
-	cert *x509.Certificate
-	pool *x509.CertPool
-}
-
-func newAuthority(t *testing.T) *authority {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	require.NoError(t, err)
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "authority"}, NotAfter: time.Now().Add(time.Hour),
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
-	require.NoError(t, err)
-	cert, err := x509.ParseCertificate(der)
-	require.NoError(t, err)
-	a := &authority{t, key, cert, x509.NewCertPool()}
-	a.pool.AddCert(cert)
-	return a
-}
-
-func (a *authority) config(name string) *tls.Config {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	require.NoError(a.t, err)
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: name}, NotAfter: time.Now().Add(time.Hour),
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, KeyUsage: x509.KeyUsageDigitalSignature,
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth},
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, &key.PublicKey, a.key)
-	require.NoError(a.t, err)
-	return &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}, RootCAs: a.pool, MinVersion: tls.VersionTLS13}
-}
 
 func serve(t *testing.T, o ServerOptions) *Server {
 	t.Helper()
@@ -83,8 +39,8 @@ func serve(t *testing.T, o ServerOptions) *Server {
 // Whoever has no certificate of the authority is not let in, and whoever has one may do
 // what its role says.
 func TestRoles(t *testing.T) {
-	a := newAuthority(t)
-	s := serve(t, ServerOptions{Name: "n0", Listen: "127.0.0.1:0", TLS: a.config("n0"), Users: []User{
+	a := certtest.New(t)
+	s := serve(t, ServerOptions{Name: "n0", Listen: "127.0.0.1:0", TLS: a.Config("n0"), Users: []User{
 		{"CN=front-1", RoleFront}, {"CN=n1", RoleNode}, {"CN=boss", RoleOperator},
 	}})
 	ctx, stop := context.WithTimeout(t.Context(), patience)
@@ -98,14 +54,14 @@ func TestRoles(t *testing.T) {
 
 	_, err = Connect(s.ClientURL(), "no certificate", nil)
 	assert.Error(t, err)
-	_, err = Connect(s.ClientURL(), "unknown", a.config("stranger"))
+	_, err = Connect(s.ClientURL(), "unknown", a.Config("stranger"))
 	assert.Error(t, err)
-	_, err = Connect(s.ClientURL(), "another authority", newAuthority(t).config("front-1"))
+	_, err = Connect(s.ClientURL(), "another authority", certtest.New(t).Config("front-1"))
 	assert.Error(t, err)
 
 	refused := make(chan error, 16)
 	connect := func(name string) *nats.Conn {
-		conn, err := Connect(s.ClientURL(), name, a.config(name), nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { refused <- err }))
+		conn, err := Connect(s.ClientURL(), name, a.Config(name), nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { refused <- err }))
 		require.NoError(t, err)
 		t.Cleanup(conn.Close)
 		return conn
@@ -205,7 +161,7 @@ func TestCipher(t *testing.T) {
 
 // Three servers with TLS on their routes keep three copies, and go on without one.
 func TestServers(t *testing.T) {
-	a := newAuthority(t)
+	a := certtest.New(t)
 	ctx, stop := context.WithTimeout(t.Context(), patience)
 	defer stop()
 	var servers []*Server
@@ -214,7 +170,7 @@ func TestServers(t *testing.T) {
 		routes = append(routes, "127.0.0.1:"+port)
 	}
 	for i := range 3 {
-		servers = append(servers, serve(t, ServerOptions{Name: fmt.Sprint("n", i), Cluster: routes[i], Routes: routes, TLS: a.config(fmt.Sprint("n", i)), Listen: "127.0.0.1:0"}))
+		servers = append(servers, serve(t, ServerOptions{Name: fmt.Sprint("n", i), Cluster: routes[i], Routes: routes, TLS: a.Config(fmt.Sprint("n", i)), Listen: "127.0.0.1:0"}))
 	}
 	conn, err := servers[2].Connect("test")
 	require.NoError(t, err)

@@ -11,6 +11,9 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/plaid-ir/plaid/cluster/bus"
 	"github.com/plaid-ir/plaid/cluster/topology"
@@ -233,7 +236,7 @@ func (a *ask) send(ctx context.Context, node string, shards []int, cut bool) *pa
 		a.f.mu.Unlock()
 	}
 	if cut {
-		q.Keep = Keep(q.K, a.m.Share(shards))
+		q.Keep = search.Keep(q.K, a.m.Share(shards))
 	}
 	if a.limit {
 		a.restrict(&q, shards)
@@ -245,7 +248,13 @@ func (a *ask) send(ctx context.Context, node string, shards []int, cut bool) *pa
 	}
 	a.f.peers.begin(node)
 	began := time.Now()
-	answer, err := a.request(ctx, node, q.ID, msg)
+	asking, span := bus.StartSpan(ctx, "ask", trace.WithSpanKind(trace.SpanKindClient),
+		trace.WithAttributes(attribute.String("plaid.node", node), attribute.IntSlice("plaid.shards", shards)))
+	answer, err := a.request(asking, node, q.ID, msg)
+	if err != nil {
+		span.SetStatus(codes.Error, err.Error())
+	}
+	span.End()
 	waiting := 0
 	if answer != nil {
 		waiting = answer.Waiting
@@ -297,7 +306,7 @@ func (a *ask) refused() bool {
 // request sends a message and waits for the answer to it. If the context ends before
 // that, the node hears that nobody waits.
 func (a *ask) request(ctx context.Context, node string, id wire.ID, msg []byte) (*wire.Answer, error) {
-	reply, err := a.f.bus.Conn.RequestWithContext(ctx, bus.QuerySubject(node), msg)
+	reply, err := bus.Request(ctx, a.f.bus.Conn, bus.QuerySubject(node), msg)
 	if err != nil {
 		if ctx.Err() != nil {
 			_ = a.f.bus.Conn.Publish(bus.CancelSubject(node), id[:]) // it ends by its deadline otherwise

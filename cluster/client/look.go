@@ -406,7 +406,7 @@ func (f *Client) lookAt(ctx context.Context, node string, l *wire.Look, left int
 	if err != nil {
 		return nil, err
 	}
-	reply, err := f.bus.Conn.RequestWithContext(ctx, bus.LookSubject(node), msg)
+	reply, err := bus.Request(ctx, f.bus.Conn, bus.LookSubject(node), msg)
 	if errors.Is(err, context.DeadlineExceeded) {
 		return nil, errors.New("no answer in time")
 	}

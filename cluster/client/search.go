@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"sync"
 	"time"
@@ -393,26 +392,4 @@ func allowsMissing(o search.Options) bool {
 		return o.AllowMissing
 	}
 	return o.Filter == nil || o.Filter.AllowMissing || o.Filter.IDs == nil
-}
-
-// Keep is how many of k hits to ask of shards that have some share of all documents:
-// so many that they have more of the k best with a chance of 10⁻⁴ at most, documents
-// being spread at random (the binomial distribution).
-func Keep(k int, share float64) int {
-	if share >= 1 || k <= 1 {
-		return k
-	}
-	const chance = 1e-4
-	logP, logQ := math.Log(share), math.Log1p(-share)
-	sum := 0.0
-	for n := 0; n < k; n++ {
-		lk, _ := math.Lgamma(float64(k + 1))
-		ln, _ := math.Lgamma(float64(n + 1))
-		lr, _ := math.Lgamma(float64(k - n + 1))
-		sum += math.Exp(lk - ln - lr + float64(n)*logP + float64(k-n)*logQ)
-		if 1-sum <= chance {
-			return max(n, 1)
-		}
-	}
-	return k
 }

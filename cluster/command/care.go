@@ -18,6 +18,41 @@ import (
 	"github.com/plaid-ir/plaid/internal/cli/flags"
 )
 
+// care does what an operator would have to do otherwise, until ctx ends: if the node may.
+func (r *running) care(ctx context.Context, b *bus.Bus, o *operate.Operator) {
+	if r.replace <= 0 && r.healAfter <= 0 && r.compare <= 0 && r.checkpoint <= 0 {
+		return
+	}
+	if err := b.CheckOperator(ctx); err != nil {
+		if ctx.Err() == nil {
+			r.c.Logger.Warn("this node places no shards of others, heals and compares no replicas, and makes no checkpoints: it takes the role operator", "error", err)
+		}
+		return
+	}
+	var all sync.WaitGroup
+	if r.replace > 0 {
+		all.Go(func() { r.replaceGone(ctx, o) })
+	}
+	if r.checkpoint > 0 {
+		all.Go(func() { r.checkpoints(ctx, o) })
+	}
+	all.Go(func() { r.heal(ctx, o) })
+	all.Wait()
+}
+
+// checkpoints makes objects of shards whose logs have become long, until ctx ends.
+func (r *running) checkpoints(ctx context.Context, o *operate.Operator) {
+	repeat(ctx, r.checkpoint/2+rand.N(r.checkpoint), func() {
+		made, err := o.CheckpointLong(ctx, r.c.Name)
+		if made > 0 {
+			r.c.Logger.Info("logs are cut off behind checkpoints", "shards", made)
+		}
+		if err != nil && ctx.Err() == nil {
+			r.c.Logger.Warn("no checkpoint of a shard whose log is long", "error", err)
+		}
+	})
+}
+
 // replaceGone gives the shards of nodes that are gone for long to others, until ctx ends.
 func (r *running) replaceGone(ctx context.Context, o *operate.Operator) {
 	state := operate.Replacing{After: r.replace, Own: r.c.Name}
@@ -33,13 +68,7 @@ func (r *running) replaceGone(ctx context.Context, o *operate.Operator) {
 }
 
 // heal makes replicas alike again that are not, until ctx ends.
-func (r *running) heal(ctx context.Context, b *bus.Bus, o *operate.Operator) {
-	if err := b.CheckOperator(ctx); err != nil {
-		if ctx.Err() == nil {
-			r.c.Logger.Warn("this node heals no replicas and compares none: it takes the role operator", "error", err)
-		}
-		return
-	}
+func (r *running) heal(ctx context.Context, o *operate.Operator) {
 	var both sync.WaitGroup // reading replicas may take hours, and no log waits for that
 	if r.healAfter > 0 {
 		state := operate.Healing{After: r.healAfter, Own: r.c.Name}

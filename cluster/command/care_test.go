@@ -1,6 +1,7 @@
 package command
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"log/slog"
@@ -15,10 +16,13 @@ import (
 	"github.com/plaid-ir/plaid/cluster/bus"
 	"github.com/plaid-ir/plaid/cluster/client"
 	"github.com/plaid-ir/plaid/cluster/clustertest"
+	"github.com/plaid-ir/plaid/cluster/internal/certtest"
 	"github.com/plaid-ir/plaid/cluster/node"
+	"github.com/plaid-ir/plaid/cluster/objects"
 	"github.com/plaid-ir/plaid/cluster/operate"
 	"github.com/plaid-ir/plaid/cluster/topology"
 	"github.com/plaid-ir/plaid/search/searchtest"
+	"github.com/plaid-ir/plaid/vectors"
 )
 
 // A log is healed also while replicas are compared, however long a node takes to tell what
@@ -55,7 +59,7 @@ func TestHealsWhileReplicasAreCompared(t *testing.T) {
 	defer done.Wait()
 	defer stop()
 	r := &running{c: node.Config{Logger: slog.New(slog.DiscardHandler)}, lease: 3 * time.Second, healAfter: time.Nanosecond, compare: time.Millisecond}
-	done.Go(func() { r.heal(ctx, c.Bus, c.Op) })
+	done.Go(func() { r.care(ctx, c.Bus, c.Op) })
 	select {
 	case <-asked:
 	case <-c.Ctx.Done():
@@ -74,4 +78,114 @@ func TestHealsWhileReplicasAreCompared(t *testing.T) {
 	require.NoError(t, c.Bus.MakeLog(c.Ctx, c.ID("lost"), 0, 0))
 	c.Await(lost(true))
 	c.Await(lost(false))
+}
+
+// A node whose certificate is only that of a node does nothing that takes an operator.
+func TestCareTakesTheRoleOperator(t *testing.T) {
+	ctx, stop := context.WithTimeout(t.Context(), clustertest.Patience)
+	defer stop()
+	a := certtest.New(t)
+	s, err := bus.StartServer(ctx, bus.ServerOptions{
+		Name: "boss", Dir: t.TempDir(), Listen: "127.0.0.1:0", TLS: a.Config("boss"),
+		Users: []bus.User{{Name: "CN=n0", Role: bus.RoleNode}, {Name: "CN=boss", Role: bus.RoleOperator}},
+	})
+	require.NoError(t, err)
+	t.Cleanup(s.Close)
+	inside, err := s.Connect("inside")
+	require.NoError(t, err)
+	t.Cleanup(inside.Close)
+	own, err := bus.Setup(ctx, inside, 1, time.Minute)
+	require.NoError(t, err)
+	store, err := objects.OpenFolder(t.TempDir())
+	require.NoError(t, err)
+	maps := topology.NewStore(store, own.Maps)
+	m, err := topology.New("wiki", 1, 1, 1, []topology.Member{{Name: "gone"}})
+	require.NoError(t, err)
+	m.Incarnation = topology.NewIncarnation()
+	require.NoError(t, maps.Create(ctx, m))
+	lease, err := json.Marshal(topology.Lease{Node: "n0", Started: "x", Protocol: topology.Protocol})
+	require.NoError(t, err)
+	_, err = own.Nodes.Put(ctx, "n0", lease)
+	require.NoError(t, err)
+	_, err = maps.Update(ctx, m.ID(), func(m *topology.Map) error { m.Join(topology.Member{Name: "n0"}); return nil })
+	require.NoError(t, err)
+
+	care := func(name string) (said *bytes.Buffer, done func()) {
+		conn, err := bus.Connect(s.ClientURL(), name, a.Config(name))
+		require.NoError(t, err)
+		t.Cleanup(conn.Close)
+		b, err := bus.Open(ctx, conn)
+		require.NoError(t, err)
+		watch, err := topology.Watch(ctx, b)
+		require.NoError(t, err)
+		t.Cleanup(watch.Close)
+		require.NoError(t, watch.Wait(ctx, func() bool { _, err := watch.Map("wiki"); return err == nil && len(watch.Leases()) == 1 }))
+		said = &bytes.Buffer{}
+		r := &running{c: node.Config{Name: "n0", Logger: slog.New(slog.NewTextHandler(said, nil))}, lease: time.Millisecond, replace: time.Nanosecond}
+		within, stop := context.WithCancel(ctx)
+		var wg sync.WaitGroup
+		wg.Go(func() { r.care(within, b, operate.Over(b, watch, store, nil)) })
+		return said, func() { stop(); wg.Wait() }
+	}
+	placed := func() bool {
+		now, err := maps.Get(ctx, "wiki")
+		require.NoError(t, err)
+		return slices.Contains(now.Assigned[0], "n0")
+	}
+	said, done := care("n0")
+	require.Never(t, placed, 200*time.Millisecond, 20*time.Millisecond)
+	done()
+	require.Contains(t, said.String(), "it takes the role operator")
+	_, done = care("boss")
+	require.Eventually(t, placed, clustertest.Patience, 10*time.Millisecond)
+	done()
+}
+
+// Logs that have become long are cut off behind objects of their shards, by the first node of
+// each shard; short ones stay as they are.
+func TestLongLogsAreCutOff(t *testing.T) {
+	c := clustertest.New(t, 2)
+	docs := searchtest.New(3, 16, 12).Docs("d", 400, 4)
+	c.Collection("wiki", operate.CreateOptions{Shards: 2, Replicas: 2}, 16, docs[:20])
+	f := c.Client(client.Config{Collection: "wiki"})
+	log := func(s int) uint64 {
+		stream, err := c.Bus.JS.Stream(c.Ctx, bus.LogStream(c.ID("wiki"), s))
+		require.NoError(t, err)
+		return stream.CachedInfo().State.FirstSeq
+	}
+	add := func(docs ...vectors.Document) {
+		t.Helper()
+		_, err := f.Add(c.Ctx, searchtest.Source(t, 16, docs), nil)
+		require.NoError(t, err)
+	}
+	add(docs[20])
+	add(docs[21])
+	made, err := c.Op.CheckpointLong(c.Ctx, "")
+	require.NoError(t, err)
+	require.Zero(t, made, "a few entries are no long log")
+	for i := 22; i < len(docs); i += 63 {
+		add(docs[i : i+63]...)
+	}
+	m, err := c.Op.Watcher().Map("wiki")
+	require.NoError(t, err)
+	c.Await(func() bool { // trimming leaves what a replica has not carried out yet
+		for s := range 2 {
+			rs := c.Op.Watcher().Replicas(m.ID(), 1, s)
+			if len(rs) != 2 || rs[0].Applied != rs[1].Applied || rs[0].Applied < 6 {
+				return false
+			}
+		}
+		return true
+	})
+	ctx, stop := context.WithCancel(c.Ctx)
+	var done sync.WaitGroup
+	defer done.Wait()
+	defer stop()
+	for _, name := range []string{"n0", "n1"} {
+		r := &running{c: node.Config{Name: name, Logger: slog.New(slog.DiscardHandler)}, checkpoint: 10 * time.Millisecond}
+		done.Go(func() { r.care(ctx, c.Bus, c.Op) })
+	}
+	require.Eventually(t, func() bool { return log(0) > 1 && log(1) > 1 }, clustertest.Patience, 20*time.Millisecond)
+	_, err = c.Op.Verify(c.Ctx, "wiki")
+	require.NoError(t, err)
 }

@@ -16,11 +16,13 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/spf13/cobra"
+	"go.opentelemetry.io/otel/attribute"
 
 	"github.com/plaid-ir/plaid/cluster/bus"
 	"github.com/plaid-ir/plaid/cluster/node"
 	"github.com/plaid-ir/plaid/cluster/objects"
 	"github.com/plaid-ir/plaid/cluster/operate"
+	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/internal/cli/flags"
 	"github.com/plaid-ir/plaid/server/daemon"
 )
@@ -46,6 +48,7 @@ type running struct {
 	// healAfter is the time after which the log of a replica that is another one is dealt with,
 	// compare that between two times that replicas are compared.
 	healAfter, compare time.Duration
+	checkpoint         time.Duration // between two times that long logs are looked for
 	monitor            *monitor
 }
 
@@ -88,6 +91,7 @@ answered. The second ends it at once, which loses nothing that was acknowledged.
 	f.DurationVar(&r.replace, "replace-after", 10*time.Minute, "`TIME` after which the shards of a node that is gone are given to others; 0: never")
 	f.DurationVar(&r.healAfter, "heal-after", 2*time.Minute, "`TIME` after which a shard whose log has lost entries is healed, if it is sure what is right; 0: never")
 	f.DurationVar(&r.compare, "compare-every", 24*time.Hour, "`TIME` between two times that replicas are read and compared; 0: never")
+	f.DurationVar(&r.checkpoint, "checkpoint-every", 6*time.Hour, "`TIME` between two times that shards whose logs have become long are put into the object store, and these logs cut off; 0: never")
 	f.StringVar(&r.metrics, "metrics", "", "`HOST:PORT` to show /metrics, /livez and /readyz at over HTTP, to whoever reaches it")
 	f.Var(flags.Choice(&r.format, "text", daemon.LogFormats...), "log-format", "form of the log on stderr")
 	f.Var(flags.Choice(&r.level, "info", daemon.LogLevels...), "log-level", "least level of the log")
@@ -122,8 +126,8 @@ func (r *running) check() error {
 		return flags.Usagef("--join needs --cluster-listen")
 	case r.lease < 3*time.Second:
 		return flags.Usagef("--lease: at least 3s")
-	case r.healAfter < 0 || r.compare < 0 || r.tidy < 0:
-		return flags.Usagef("--heal-after, --compare-every and --tidy-every: no time is negative")
+	case r.healAfter < 0 || r.compare < 0 || r.tidy < 0 || r.checkpoint < 0:
+		return flags.Usagef("--heal-after, --compare-every, --tidy-every and --checkpoint-every: no time is negative")
 	case r.replace != 0 && r.replace < 3*r.lease:
 		return flags.Usagef("--replace-after: three times the lease at least, or 0")
 	}
@@ -162,6 +166,11 @@ func (r *running) run(ctx context.Context, log io.Writer, say func(string, ...an
 		return err
 	}
 	defer stop()
+	spans, err := r.traced()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, spans()) }()
 	quorum := fmt.Sprintf("no quorum of the servers answers yet (--log-replicas %d)", r.replicas)
 	r.monitor.wait(quorum)
 	hint := time.AfterFunc(hintAfter, func() { say("waiting: %s", quorum) })
@@ -195,12 +204,7 @@ func (r *running) run(ctx context.Context, log io.Writer, say func(string, ...an
 		told.Go(func() { r.tidyUp(starting, b, store) })
 	}
 	o := operate.Over(b, n.Watcher(), store, r.c.Logger)
-	if r.replace > 0 {
-		told.Go(func() { r.replaceGone(starting, o) })
-	}
-	if r.healAfter > 0 || r.compare > 0 {
-		told.Go(func() { r.heal(starting, b, o) })
-	}
+	told.Go(func() { r.care(starting, b, o) })
 	var served error
 	select {
 	case served = <-serves: // it fails before it is told to end
@@ -215,6 +219,21 @@ func (r *running) run(ctx context.Context, log io.Writer, say func(string, ...an
 		served = errors.Join(served, fmt.Errorf("ending node %s: %w", r.c.Name, err))
 	}
 	return served
+}
+
+// traced lets spans be sent to where the environment says, as plaid serve does, until what is
+// returned is called.
+func (r *running) traced() (end func() error, err error) {
+	p, err := daemon.OpenTracing(os.Getenv, index.Version(), attribute.String("service.instance.id", r.c.Name))
+	if err != nil || p == nil {
+		return func() error { return nil }, err
+	}
+	r.c.Tracing = p
+	return func() error {
+		ctx, stop := context.WithTimeout(context.Background(), 5*time.Second)
+		defer stop()
+		return p.Shutdown(ctx)
+	}, nil
 }
 
 // tidyUp removes what nobody needs from the object store, now and then, until ctx ends.

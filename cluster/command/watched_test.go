@@ -5,10 +5,13 @@ import (
 	"encoding/json"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -31,11 +34,23 @@ func page(t *testing.T, url string) (status int, text string) {
 }
 
 // A node shows what it is about from its beginning: what it waits for, then that it
-// answers, and its figures.
+// answers, and its figures; and it sends spans to where the environment says.
 func TestNodeIsWatched(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts processes")
 	}
+	var spans sync.Map // by name
+	collector := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err == nil && r.URL.Path == "/v1/traces" && strings.Contains(string(body), `"service.instance.id"`) {
+			for _, name := range regexp.MustCompile(`"name":"([a-z ]+)"`).FindAllStringSubmatch(string(body), -1) {
+				spans.Store(name[1], true)
+			}
+		}
+	}))
+	t.Cleanup(collector.Close)
+	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.URL)
+	t.Setenv("OTEL_BSP_SCHEDULE_DELAY", "50")
 	dir := t.TempDir()
 	store := filepath.Join(dir, "store")
 	address := "127.0.0.1:" + freeports.Find(t, 1)[0]
@@ -80,6 +95,14 @@ func TestNodeIsWatched(t *testing.T) {
 		}
 		require.Regexp(t, `plaid_node_replica_applied_entry\{collection="wiki",generation="1",shard="\d"\} 1\n`, text)
 		return regexp.MustCompile(`plaid_node_queries_total\{status="ok"\} [1-9]`).MatchString(text) && regexp.MustCompile(`plaid_node_query_seconds_count\{part="work"\} [1-9]`).MatchString(text)
+	}, time.Minute, 20*time.Millisecond)
+	require.Eventually(t, func() bool {
+		for _, name := range []string{"query", "search", "build", "fetch", "apply"} {
+			if _, sent := spans.Load(name); !sent {
+				return false
+			}
+		}
+		return true
 	}, time.Minute, 20*time.Millisecond)
 }
 

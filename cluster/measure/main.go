@@ -40,6 +40,7 @@ func main() {
 	seed := flag.Uint64("seed", 1, "with -nodes: what decides which searches are slow")
 	nodes := flag.Bool("nodes", false, "measure what four nodes bring and what one that hangs costs: real messages, simulated searches")
 	stretch := flag.Float64("stretch", 5, "with -nodes: searches take so many times as long as measured, so that messages of all nodes do not fill this machine")
+	only := flag.Bool("only-times", false, "with -nodes: measure searches of all documents and of a fourth, and no cluster")
 	writers := flag.Int("writers", 0, "count changes by so many writers at a time")
 	tokens := flag.Int("tokens", 32, "with -writers: of a document")
 	shards := flag.Int("idle", 0, "count messages of a cluster with so many shards on 2 nodes each that nobody asks anything")
@@ -51,7 +52,7 @@ func main() {
 	} else if *shards > 0 {
 		err = idle(ctx, *shards, 2, 2, *lasting)
 	} else if *nodes {
-		err = severalNodes(ctx, docs, *queries, *k, *passes, *stretch, *seed)
+		err = severalNodes(ctx, docs, *queries, *k, *passes, *stretch, *seed, *only)
 	} else {
 		err = oneNode(ctx, docs, *queries, *k, *passes)
 	}

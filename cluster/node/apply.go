@@ -8,6 +8,8 @@ import (
 	"maps"
 	"slices"
 
+	"go.opentelemetry.io/otel/attribute"
+
 	"github.com/plaid-ir/plaid/cluster/wire"
 	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/metadata/condition"
@@ -133,7 +135,10 @@ func (r *replica) apply(entries []*entry) error {
 		return errNotOpen
 	}
 	defer r.release()
+	_, span := r.n.tracer.Start(r.ctx, "apply", r.n.attributes(r.key.collection, r.key.generation, r.key.shard))
 	done, failed := r.commit(ix, entries)
+	span.SetAttributes(attribute.Int64("plaid.first_entry", int64(entries[0].sequence)), attribute.Int("plaid.entries", len(entries)))
+	ended(span, failed)
 	if entries = entries[:done]; done == 0 {
 		return failed
 	}

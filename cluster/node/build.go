@@ -106,7 +106,9 @@ func (n *Node) take(msg jetstream.Msg) {
 	})
 	if err == nil {
 		log.Info("building")
-		err = n.guard("a build", func() error { return n.buildShard(ctx, &o) })
+		within, span := n.tracer.Start(ctx, "build", n.attributes(o.Collection, o.Generation, o.Shard))
+		err = n.guard("a build", func() error { return n.buildShard(within, &o) })
+		ended(span, err)
 	}
 	switch {
 	case err == nil:

@@ -50,6 +50,8 @@ func (n *Node) hearLook(msg *nats.Msg) {
 		}
 		ctx, stop := context.WithTimeout(n.ctx, l.Left)
 		defer stop()
+		ctx, span := n.heard(ctx, msg, "documents", n.attributes(l.Collection, l.Generation, l.Shard))
+		defer span.End()
 		select {
 		case n.looks <- struct{}{}:
 			defer func() { <-n.looks }()

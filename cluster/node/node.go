@@ -20,6 +20,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"go.opentelemetry.io/otel/trace"
+	"go.opentelemetry.io/otel/trace/noop"
 
 	"github.com/plaid-ir/plaid/cluster/bus"
 	"github.com/plaid-ir/plaid/cluster/objects"
@@ -57,6 +59,8 @@ type Config struct {
 	Linger time.Duration
 	// Logger hears what the node does; nil: nobody does.
 	Logger *slog.Logger
+	// Tracing gets spans of queries, of changes, and of what takes long; nil: nobody does.
+	Tracing trace.TracerProvider
 }
 
 func (c *Config) complete() error {
@@ -82,6 +86,9 @@ func (c *Config) complete() error {
 			*d.v = d.def
 		}
 	}
+	if c.Tracing == nil {
+		c.Tracing = noop.NewTracerProvider()
+	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -98,6 +105,7 @@ type Node struct {
 	scheduler *search.Scheduler
 	started   string
 	log       *slog.Logger
+	tracer    trace.Tracer
 
 	ctx  context.Context // ends with the node
 	end  context.CancelFunc
@@ -147,6 +155,7 @@ func Start(ctx context.Context, b *bus.Bus, store objects.Store, c Config) (*Nod
 		c: c, bus: b, store: store, maps: topology.NewStore(store, b.Maps), watch: watch, scheduler: search.NewScheduler(0, 0),
 		started: wire.NewID().String(), log: c.Logger.With("node", c.Name), announce: make(chan struct{}, 1), replicas: map[key]*replica{},
 	}
+	n.tracer = c.Tracing.Tracer(bus.Scope)
 	n.ctx, n.end = context.WithCancel(context.WithoutCancel(ctx))
 	n.metrics.init()
 	n.queries.init(c.Queue, c.Workers)

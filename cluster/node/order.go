@@ -102,12 +102,14 @@ func (n *Node) hearOrder(msg *nats.Msg) {
 	})
 }
 
-func (n *Node) carryOut(order []byte, report *Report) error {
+func (n *Node) carryOut(order []byte, report *Report) (err error) {
 	var o Order
 	if err := json.Unmarshal(order, &o); err != nil {
 		return err
 	}
 	k := key{o.Collection, o.Generation, o.Shard}
+	_, span := n.tracer.Start(n.ctx, "order "+o.Do, n.attributes(o.Collection, o.Generation, o.Shard))
+	defer func() { ended(span, err) }()
 	r := n.replica(k)
 	switch {
 	case r == nil:

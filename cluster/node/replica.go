@@ -219,7 +219,9 @@ func (r *replica) open() error {
 			return err
 		}
 		r.n.log.Info("fetching", "replica", r.key, "object", shard.Object.Name, "bytes", shard.Object.Size)
-		if err := objects.Fetch(r.ctx, r.n.store, shard.Object, path); err != nil {
+		fetching, span := r.n.tracer.Start(r.ctx, "fetch", r.n.attributes(r.key.collection, r.key.generation, r.key.shard))
+		err := objects.Fetch(fetching, r.n.store, shard.Object, path)
+		if ended(span, err); err != nil {
 			return err
 		}
 	}
@@ -254,6 +256,9 @@ func (r *replica) startOver(why error) error {
 	}
 	err := os.Rename(path, path+aside)
 	if err == nil {
+		r.mu.Lock()
+		r.recent = nil // the entries that the file had, and the next one may have others
+		r.mu.Unlock()
 		r.n.metrics.rebuilds.Add(1)
 	}
 	return errors.Join(why, err)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/plaid-ir/plaid/cluster/wire"
 	"github.com/plaid-ir/plaid/index"
@@ -24,6 +25,7 @@ type job struct {
 	came time.Time
 	ctx  context.Context
 	end  context.CancelFunc
+	span trace.Span
 }
 
 // queries are those of a node: a bounded queue, and the way to cancel one.
@@ -110,10 +112,17 @@ func (n *Node) hear(msg *nats.Msg) {
 		return
 	}
 	j := &job{q: q, msg: msg, came: time.Now()}
+	shards := make([]int, len(q.Shards))
+	for i, s := range q.Shards {
+		shards[i] = s.Shard
+	}
 	j.ctx, j.end = context.WithTimeout(n.ctx, q.Left)
+	j.ctx, j.span = n.heard(j.ctx, msg, "query", n.attributes(q.Collection, q.Generation, shards...))
 	if !n.queries.add(j) {
+		a := &wire.Answer{ID: q.ID, Status: wire.Busy, Waiting: n.queries.waiting()}
+		n.answered(j, a)
 		j.end()
-		n.reply(msg, &wire.Answer{ID: q.ID, Status: wire.Busy, Waiting: n.queries.waiting()})
+		n.reply(msg, a)
 	}
 }
 
@@ -158,6 +167,7 @@ func (n *Node) work() {
 		a.ID, a.Generation = j.q.ID, j.q.Generation
 		a.Queued, a.Worked, a.Waiting = began.Sub(j.came), time.Since(began), n.queries.waiting()
 		n.metrics.worked(a)
+		n.answered(j, a)
 		if a.Status != wire.Late || n.ctx.Err() == nil {
 			n.reply(j.msg, a)
 		}
@@ -189,7 +199,10 @@ func (n *Node) answer(j *job) *wire.Answer {
 		o.Filter.Where = o.Filter.Where.Lenient()
 	}
 	o.Payload = false // of as many hits as an answer has room for, below
-	result, err := p.searcher.Search(j.ctx, query, o)
+	o.Share = n.share(q)
+	searching, span := n.tracer.Start(j.ctx, "search")
+	result, err := p.searcher.Search(searching, query, o)
+	ended(span, err)
 	if err != nil {
 		return n.failed(j.ctx, err)
 	}
@@ -201,8 +214,11 @@ func (n *Node) answer(j *job) *wire.Answer {
 		a.Hits[i] = wire.Hit{Shard: q.Shards[h.Part].Shard, Hit: h}
 		a.Hits[i].Part = 0
 	}
-	if q.Keep > 0 && len(a.Hits) > q.Keep {
-		a.Hits, a.More = a.Hits[:q.Keep], true
+	if q.Keep > 0 && q.Keep < q.K {
+		_, a.More = result.Floor() // there may be others, of which none is better than the last
+		if len(a.Hits) > q.Keep {
+			a.Hits, a.More = a.Hits[:q.Keep], true
+		}
 	}
 	if q.Payload {
 		if err := attach(a, p.snap.Parts(), result.Hits, n.bus.Conn.MaxPayload()); err != nil {
@@ -210,6 +226,26 @@ func (n *Node) answer(j *job) *wire.Answer {
 		}
 	}
 	return a
+}
+
+// share is that of the shards of a query in the collection, where whoever asks is content with
+// as many hits as they have of the best of all, and asks again if they may have more; else 0,
+// which is all.
+func (n *Node) share(q *wire.Query) float64 {
+	if q.Keep == 0 || q.Keep >= q.K {
+		return 0
+	}
+	m, err := n.watch.MapOf(q.Collection)
+	if err != nil {
+		return 0
+	}
+	shards := make([]int, len(q.Shards))
+	for i, s := range q.Shards {
+		if shards[i] = s.Shard; s.Shard >= m.Shards() {
+			return 0
+		}
+	}
+	return m.Share(shards)
 }
 
 // attach puts payloads into an answer, as long as there is room: whoever asks reads the

@@ -83,3 +83,17 @@ func TestForgetsWhatEnded(t *testing.T) {
 	n.forget([]*replica{old, other})
 	assert.Equal(t, map[key]*replica{rejoined.key: rejoined}, n.replicas)
 }
+
+// What a replica remembers of entries is of its file: one that begins again has another file,
+// which may be of another history.
+func TestStartOverForgetsEntries(t *testing.T) {
+	n := &Node{c: Config{Dir: t.TempDir()}, log: slog.New(slog.DiscardHandler), ctx: t.Context()}
+	n.metrics.init()
+	r := newReplica(n, key{"wiki@1", 1, 0})
+	require.NoError(t, os.MkdirAll(filepath.Dir(n.path(r.key)), 0o755))
+	require.NoError(t, os.WriteFile(n.path(r.key), []byte("damaged"), 0o644))
+	r.remember(3, [16]byte{1})
+	errDamaged := errors.New("it is damaged")
+	require.ErrorIs(t, r.startOver(errDamaged), errDamaged)
+	require.Empty(t, r.marks(10))
+}

@@ -37,25 +37,65 @@ func (o *Operator) Checkpoint(ctx context.Context, collection string) (*topology
 
 func (o *Operator) checkpoint(ctx context.Context, m *topology.Map) (*topology.Map, error) {
 	for s := range m.Shards() {
-		best, err := o.furthest(m, s)
+		now, err := o.checkpointShard(ctx, m, s, func(log jetstream.StreamState) bool { return true })
 		if err != nil {
 			return nil, err
 		}
-		stream, err := o.bus.JS.Stream(ctx, bus.LogStream(m.ID(), s))
-		if err != nil {
-			return nil, fmt.Errorf("log of shard %d: %w", s, err)
-		}
-		if m.Current.Shards[s].Applied >= stream.CachedInfo().State.LastSeq {
-			continue
-		}
-		if m, err = o.checkpointOf(ctx, m, s, best.Node); err != nil {
-			return nil, err
-		}
-		if err := o.trim(ctx, m, s); err != nil {
-			return nil, err
+		if now != nil {
+			m = now
 		}
 	}
 	return m, nil
+}
+
+// checkpointShard is Checkpoint of a shard, if its log has entries that the object lacks, and
+// is worth it; the map is nil where nothing was done.
+func (o *Operator) checkpointShard(ctx context.Context, m *topology.Map, s int, worth func(jetstream.StreamState) bool) (*topology.Map, error) {
+	best, err := o.furthest(m, s)
+	if err != nil {
+		return nil, err
+	}
+	stream, err := o.bus.JS.Stream(ctx, bus.LogStream(m.ID(), s))
+	if err != nil {
+		return nil, fmt.Errorf("log of shard %d: %w", s, err)
+	}
+	if log := stream.CachedInfo().State; m.Current.Shards[s].Applied >= log.LastSeq || !worth(log) {
+		return nil, nil
+	}
+	if m, err = o.checkpointOf(ctx, m, s, best.Node); err != nil {
+		return nil, err
+	}
+	return m, o.trim(ctx, m, s)
+}
+
+// logShare: a log that has one of so many parts of the bytes of its shard's object is worth an
+// object that makes it shorter.
+const logShare = 10
+
+// CheckpointLong makes objects of shards whose logs have become long, measured by their
+// objects, and cuts these logs off: of the shards of which the node own is the first that is
+// there; "": of all. Any number of processes may do so at a time.
+func (o *Operator) CheckpointLong(ctx context.Context, own string) (made int, err error) {
+	for _, m := range o.watch.Maps() {
+		for s := range m.Shards() {
+			if m.Current == nil || !o.leads(own, m, s) {
+				continue
+			}
+			now, cerr := o.checkpointShard(ctx, m, s, func(log jetstream.StreamState) bool {
+				return log.Bytes >= uint64(m.Current.Shards[s].Object.Size)/logShare
+			})
+			if _, gone := o.watch.MapOf(m.ID()); cerr != nil && gone != nil { // it says other things
+				break
+			}
+			if cerr != nil {
+				err = errors.Join(err, fmt.Errorf("%s, shard %d: %w", m.Collection, s, cerr))
+			}
+			if now != nil {
+				m, made = now, made+1
+			}
+		}
+	}
+	return made, err
 }
 
 // checkpointOf makes an object of the replica of a shard that a node has, for others to begin
@@ -77,9 +117,14 @@ func (o *Operator) checkpointOf(ctx context.Context, m *topology.Map, s int, nam
 	})
 }
 
-// furthest is the replica of a shard that has applied most.
+// furthest is the replica of a shard that has applied most. Where a replica has carried out
+// other entries than its log has, nobody knows yet which of them count: new replicas must not
+// begin with either.
 func (o *Operator) furthest(m *topology.Map, s int) (best topology.Replica, err error) {
 	for _, r := range o.watch.Replicas(m.ID(), m.Current.Number, s) {
+		if r.Lost {
+			return best, fmt.Errorf("%w: shard %d on node %s: %s: it has to be healed first", ErrDiffer, s, r.Node, r.Log)
+		}
 		if r.Ready && (best.Lease == nil || r.Applied > best.Applied) {
 			best = r
 		}

@@ -57,7 +57,7 @@ func (o *Operator) HealLogs(ctx context.Context, h *Healing) (all []Healed, err 
 	lost := map[string]time.Time{}
 	for _, m := range o.watch.Maps() {
 		for s := range m.Shards() {
-			if m.Current == nil || !h.leads(o, m, s) || !slices.ContainsFunc(o.watch.Replicas(m.ID(), m.Current.Number, s), func(r topology.Replica) bool { return r.Lost }) {
+			if m.Current == nil || !o.leads(h.Own, m, s) || len(o.lost(m, m.Current, s))+len(o.lost(m, m.Next, s)) == 0 {
 				continue
 			}
 			key := fmt.Sprint(m.ID(), " ", m.Current.Number, " ", s)
@@ -72,11 +72,25 @@ func (o *Operator) HealLogs(ctx context.Context, h *Healing) (all []Healed, err 
 			healed, herr := o.healLog(ctx, m, s)
 			if err = errors.Join(err, herr); herr == nil && healed != nil {
 				all = append(all, *healed)
+				delete(lost, key) // it counts anew: leases say so later
 			}
 		}
 	}
 	h.lost = lost
 	return all, err
+}
+
+// lost are the nodes with replicas of a generation whose log is another one than theirs.
+func (o *Operator) lost(m *topology.Map, g *topology.Generation, s int) (nodes []string) {
+	if g == nil {
+		return nil
+	}
+	for _, r := range o.watch.Replicas(m.ID(), g.Number, s) {
+		if r.Lost {
+			nodes = append(nodes, r.Node)
+		}
+	}
+	return nodes
 }
 
 func (h *Healing) now() time.Time {
@@ -86,11 +100,11 @@ func (h *Healing) now() time.Time {
 	return time.Now()
 }
 
-// leads tells whether a shard is to be looked at.
-func (h *Healing) leads(o *Operator, m *topology.Map, s int) bool {
+// leads tells whether a node is the first of a shard that is there, or is "".
+func (o *Operator) leads(own string, m *topology.Map, s int) bool {
 	there := o.there()
 	first := slices.IndexFunc(m.Assigned[s], func(name string) bool { return there[name] })
-	return h.Own == "" || first >= 0 && m.Assigned[s][first] == h.Own
+	return own == "" || first >= 0 && m.Assigned[s][first] == own
 }
 
 // reports asks the nodes of a shard that are there what they have.
@@ -158,12 +172,14 @@ func (o *Operator) healLog(ctx context.Context, m *topology.Map, s int) (*Healed
 	reports := o.reports(ctx, m, s)
 	follow := slices.DeleteFunc(slices.Clone(reports), func(r report) bool { return r.Lost || r.Log != "" })
 	lost := slices.DeleteFunc(slices.Clone(reports), func(r report) bool { return !r.Lost })
-	if len(lost) == 0 {
-		return nil, nil // it has passed
-	}
 	right := func(n int) bool { return n > 0 && len(m.Assigned[s])-n < m.Acks }
 	kept, goOn := follow, func() error { return nil }
-	if !right(len(follow)) {
+	switch {
+	case len(lost) == 0 && right(len(follow)):
+		return o.followAgain(ctx, m, s) // it has passed, or that of the next generation has not
+	case len(lost) == 0:
+		return nil, nil // too few tell, for now
+	case !right(len(follow)):
 		var n int
 		if kept, n = furthestOf(lost); !right(n) {
 			return nil, fmt.Errorf("%w: shard %d of %s: nodes %s follow the log and %s do not: nobody has all changes for sure. Look at the replicas, then restore, or let nodes rejoin",
@@ -178,6 +194,51 @@ func (o *Operator) healLog(ctx context.Context, m *topology.Map, s int) (*Healed
 	return healed, o.makeAgain(ctx, m, s, kept, reports, healed, goOn)
 }
 
+// followAgain has the replicas of the generation that is built begin again where they have
+// carried out other entries than the log has, which those that are searched follow.
+func (o *Operator) followAgain(ctx context.Context, m *topology.Map, s int) (*Healed, error) {
+	again := o.lost(m, m.Next, s)
+	if len(again) == 0 {
+		return nil, nil
+	}
+	healed := &Healed{Collection: m.Collection, Shard: s, Again: again}
+	return healed, o.rejoin(ctx, m, m.Next.Number, s, again)
+}
+
+func (o *Operator) rejoin(ctx context.Context, m *topology.Map, generation uint64, s int, nodes []string) error {
+	for _, name := range nodes {
+		if _, err := node.Send(ctx, o.bus.Conn, name, node.Order{Do: "rejoin", Collection: m.ID(), Generation: generation, Shard: s}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// giveUp gives up the generations that are about to be, if they have to begin with an entry of
+// the log of a shard that is before first: what comes in between is nowhere but in replicas of
+// the generation that is searched.
+func (o *Operator) giveUp(ctx context.Context, m *topology.Map, s int, first uint64) error {
+	_, err := o.maps.Update(ctx, m.ID(), func(m *topology.Map) error {
+		next := m.Next != nil && m.Next.Start[s]+1 < first
+		if !next && len(m.Reserved) == 0 {
+			return errNothing
+		}
+		o.log.Warn("a build is given up: the log that it needs is lost", "collection", m.Collection, "shard", s)
+		if next {
+			m.Next = nil
+		}
+		m.Reserved = nil
+		return nil
+	})
+	if errors.Is(err, errNothing) {
+		return nil
+	}
+	return err
+}
+
+// errNothing: there is nothing to be changed.
+var errNothing = errors.New("nothing is to be changed")
+
 // adopted prepares that the log goes on after what some replicas have, which it does after
 // goOn. Until then the shard takes no changes and is looked at again: there must be an object
 // for others to begin with first.
@@ -185,14 +246,24 @@ func (o *Operator) adopted(ctx context.Context, m *topology.Map, s int, kept []r
 	applied := kept[0].Shard.Applied
 	stream, err := o.bus.JS.Stream(ctx, bus.LogStream(m.ID(), s))
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		return func() error { return o.bus.MakeLog(ctx, m.ID(), s, applied) }, nil
+		return func() error {
+			if err := o.giveUp(ctx, m, s, applied+1); err != nil {
+				return err
+			}
+			return o.bus.MakeLog(ctx, m.ID(), s, applied)
+		}, nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("log of shard %d: %w", s, err)
 	}
 	// What the log has goes, and the next entry has the number after what they have.
 	after := func(sequence uint64) func() error {
-		return func() error { return stream.Purge(ctx, jetstream.WithPurgeSequence(sequence+1)) }
+		return func() error {
+			if err := o.giveUp(ctx, m, s, sequence+1); err != nil {
+				return err
+			}
+			return stream.Purge(ctx, jetstream.WithPurgeSequence(sequence+1))
+		}
 	}
 	last := stream.CachedInfo().State.LastSeq
 	if last < applied {
@@ -222,12 +293,7 @@ func (o *Operator) makeAgain(ctx context.Context, m *topology.Map, s int, kept, 
 	if err := goOn(); err != nil {
 		return err
 	}
-	for _, name := range healed.Again {
-		if _, err := node.Send(ctx, o.bus.Conn, name, node.Order{Do: "rejoin", Collection: m.ID(), Generation: m.Current.Number, Shard: s}); err != nil {
-			return err
-		}
-	}
-	return nil
+	return o.rejoin(ctx, m, m.Current.Number, s, healed.Again)
 }
 
 // Compare reads the replicas of all shards and compares what they have at the same entry of
@@ -238,7 +304,7 @@ func (o *Operator) makeAgain(ctx context.Context, m *topology.Map, s int, kept, 
 func (o *Operator) Compare(ctx context.Context, h *Healing) (compared int, all []Healed, err error) {
 	for _, m := range o.watch.Maps() {
 		for s := range m.Shards() {
-			if m.Current == nil || !h.leads(o, m, s) {
+			if m.Current == nil || !o.leads(h.Own, m, s) {
 				continue
 			}
 			began := time.Now()
@@ -304,8 +370,7 @@ func (o *Operator) compare(ctx context.Context, h *Healing, m *topology.Map, s i
 	h.made[key]++
 	healed.Again = []string{again}
 	healed.Kept = slices.DeleteFunc(names(reports), func(name string) bool { return name == again })
-	_, err = node.Send(ctx, o.bus.Conn, again, node.Order{Do: "rejoin", Collection: m.ID(), Generation: m.Current.Number, Shard: s})
-	return true, healed, err
+	return true, healed, o.rejoin(ctx, m, m.Current.Number, s, healed.Again)
 }
 
 // differing counts the parts of documents that are not alike.

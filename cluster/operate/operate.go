@@ -164,11 +164,11 @@ func (o *Operator) logs(ctx context.Context, m *topology.Map) error {
 	return nil
 }
 
-// ready counts the replicas of a shard that answer.
+// ready counts the replicas of a shard that answer, and have not another log than they had.
 func (o *Operator) ready(m *topology.Map, generation uint64, shard int) int {
 	n := 0
 	for _, r := range o.watch.Replicas(m.ID(), generation, shard) {
-		if r.Ready && slices.Contains(m.Assigned[shard], r.Node) {
+		if r.Ready && !r.Lost && slices.Contains(m.Assigned[shard], r.Node) {
 			n++
 		}
 	}

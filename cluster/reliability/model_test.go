@@ -8,7 +8,9 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
+	"net/http"
 	"os"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -17,6 +19,7 @@ import (
 
 	"github.com/plaid-ir/plaid/cluster/bus"
 	"github.com/plaid-ir/plaid/cluster/client"
+	"github.com/plaid-ir/plaid/cluster/objects/objectstest"
 	"github.com/plaid-ir/plaid/cluster/operate"
 	"github.com/plaid-ir/plaid/cluster/topology"
 	"github.com/plaid-ir/plaid/index"
@@ -31,6 +34,7 @@ var (
 	full  = flag.Bool("full", false, "the long forms of tests, too")
 	cuts  = flag.Int("cuts", 4, "after one of how many kills the model test cuts a log; 0: never")
 	own   = flag.Bool("servers", false, "each node of the model test has a server of its own")
+	allOn = flag.Bool("all", false, "the model test has four nodes with a server each, an S3 server that is away at times, and all that nodes do by themselves, often")
 )
 
 // model is what a collection may hold: of each id the versions that it may have, 0 being
@@ -47,8 +51,8 @@ func (m *model) doc(id string, version int) vectors.Document {
 
 // counts is what a run of the model test saw.
 type counts struct {
-	kills, cuts, changes, acknowledged, refused, unknown, searches, answered, turned int
-	reasons                                                                          map[string]int
+	kills, cuts, placed, changes, acknowledged, refused, unknown, searches, answered, turned int
+	reasons                                                                                  map[string]int
 }
 
 // Random changes and searches, while processes are killed and started again, against one
@@ -61,8 +65,59 @@ func TestModel(t *testing.T) {
 			n = 3
 		}
 	}
+	if *allOn {
+		everything(t, n)
+		return
+	}
 	runModel(t, start(t, 3, *own, "--heal-after", "1s"), n, *cuts)
 }
+
+// everything is the model test with all that nodes do by themselves, and an S3 server behind a
+// network with faults.
+func everything(t *testing.T, n int) {
+	network, address, _ := objectstest.OpenServer(t)
+	var mu sync.Mutex
+	rng := rand.New(rand.NewPCG(*seed, 19))
+	var away time.Time // until when nothing reaches it
+	fault := func(of ...objectstest.Fault) func(*http.Request) objectstest.Fault {
+		return func(*http.Request) objectstest.Fault {
+			mu.Lock()
+			defer mu.Unlock()
+			if time.Now().Before(away) {
+				return objectstest.Lost
+			}
+			if rng.IntN(500) == 0 {
+				away = time.Now().Add(time.Duration(rng.IntN(3000)) * time.Millisecond)
+			}
+			if rng.IntN(50) == 0 {
+				return of[rng.IntN(len(of))]
+			}
+			return objectstest.None
+		}
+	}
+	network.Before = fault(objectstest.Busy, objectstest.Broken, objectstest.Lost, objectstest.Late, objectstest.Twice)
+	network.After = fault(objectstest.Broken, objectstest.Lost, objectstest.Late)
+	p := startSet(t, 4, true, setup{store: address}, "--heal-after", "1s", "--compare-every", "5s", "--tidy-every", "10s",
+		"--checkpoint-every", "2s", "--replace-after", (3 * leaseTime).String())
+	ctx, stop := context.WithCancel(p.ctx)
+	var tidying sync.WaitGroup
+	tidying.Go(func() {
+		for ctx.Err() == nil {
+			_, _ = p.op.Tidy(ctx, time.Minute) // the store may be away
+			select {
+			case <-ctx.Done():
+			case <-time.After(10 * time.Second):
+			}
+		}
+	})
+	defer tidying.Wait()
+	defer stop()
+	runModel(t, p, n, *cuts)
+}
+
+// longAbsence: after one of so many kills a node stays away until its shards are given to
+// others, if there are any.
+const longAbsence = 40
 
 // runModel kills n processes of a cluster of three nodes, and cuts a log after one of so many
 // kills; 0: never.
@@ -89,15 +144,29 @@ func runModel(t *testing.T, p *processes, n, cuts int) {
 		random := rand.New(rand.NewPCG(*seed, 18))
 		for i := range n {
 			time.Sleep(time.Duration(random.IntN(300)) * time.Millisecond)
-			name := fmt.Sprint("n", random.IntN(3))
+			name := fmt.Sprint("n", random.IntN(len(p.nodes)))
 			p.kill(name)
 			c.kills++
 			time.Sleep(time.Duration(random.IntN(300)) * time.Millisecond)
+			long := len(p.nodes) > 3 && i%longAbsence == longAbsence/2
+			if long {
+				c.placed++
+				if err := p.op.Watcher().Wait(ctx, func() bool { return !p.assigned("wiki", name) }); err != nil {
+					t.Errorf("after kill %d: the shards of %s stay where they are: %v", i, name, err)
+					return
+				}
+			}
 			p.again(name)
 			// Two at a time would leave no quorum, which is another test.
 			if err := p.op.Watcher().Wait(ctx, func() bool { return p.fresh("wiki", name) }); err != nil {
 				t.Errorf("after kill %d: %v", i, err)
 				return
+			}
+			if long {
+				if _, err := p.op.Rebalance(ctx, "wiki"); err != nil && ctx.Err() == nil {
+					t.Errorf("after kill %d: %v", i, err)
+					return
+				}
 			}
 			if cuts > 0 && i%cuts == cuts-1 {
 				shard := random.IntN(3)
@@ -134,8 +203,8 @@ func runModel(t *testing.T, p *processes, n, cuts int) {
 	p.same(last, "wiki", 3)
 	t.Logf("seed %d: %+v", *seed, c)
 	if *kills > 0 {
-		fmt.Fprintf(os.Stderr, "model: seed %d: %d kills, %d cut logs; %d changes, of which %d acknowledged, %d refused, %d of unknown outcome; %d searches, of which %d answered; 0 wrong answers, 0 lost changes, 0 unlabelled partial results: %v\n",
-			*seed, c.kills, c.cuts, c.changes, c.acknowledged, c.refused, c.unknown, c.searches, c.answered, !t.Failed())
+		fmt.Fprintf(os.Stderr, "model: seed %d: %d kills, %d cut logs, %d long absences; %d changes, of which %d acknowledged, %d refused, %d of unknown outcome; %d searches, of which %d answered; 0 wrong answers, 0 lost changes, 0 unlabelled partial results: %v\n",
+			*seed, c.kills, c.cuts, c.placed, c.changes, c.acknowledged, c.refused, c.unknown, c.searches, c.answered, !t.Failed())
 	}
 }
 
@@ -164,16 +233,30 @@ func (p *processes) cut(ctx context.Context, collection string, shard, last int)
 		time.Sleep(100 * time.Millisecond) // it finds no leader, say
 	}
 	for i, data := range entries {
-		// With an id, as it is asked for again where there is no answer.
+		// With an id, as it is asked for again where there is no answer. Nodes may find the log
+		// short while it is copied, and heal it: what is copied behind that would be changes that
+		// are made a second time.
+		at := state.FirstSeq - 1 + uint64(i)
 		for ctx.Err() == nil {
 			within, stop := context.WithTimeout(ctx, bus.Attempt)
-			_, err := p.bus.JS.Publish(within, bus.LogSubject(p.id(collection), shard), data, jetstream.WithMsgID(fmt.Sprint("copy ", i)))
+			_, err := p.bus.JS.Publish(within, bus.LogSubject(p.id(collection), shard), data, jetstream.WithMsgID(fmt.Sprint("copy ", i)), jetstream.WithExpectLastSequence(at))
 			if stop(); err == nil {
 				break
+			}
+			if s, lerr := p.bus.JS.Stream(ctx, name); lerr == nil && s.CachedInfo().State.LastSeq > at+1 {
+				return true
+			} else if lerr == nil && s.CachedInfo().State.LastSeq == at+1 {
+				break // it came
 			}
 		}
 	}
 	return true
+}
+
+// assigned tells whether a node is given shards of a collection.
+func (p *processes) assigned(collection, name string) bool {
+	m, err := p.op.Watcher().Map(collection)
+	return err != nil || slices.ContainsFunc(m.Assigned, func(nodes []string) bool { return slices.Contains(nodes, name) })
 }
 
 // follows tells whether so many replicas of a shard answer and follow their log.
@@ -197,18 +280,24 @@ func (p *processes) fresh(collection, name string) bool {
 	if err != nil {
 		return false
 	}
-	ready := 0
+	want, ready, there := 0, 0, false
+	for _, nodes := range m.Assigned {
+		if slices.Contains(nodes, name) {
+			want++
+		}
+	}
 	for _, l := range p.op.Watcher().Leases() {
 		if l.Node != name || l.Started == p.startedBefore(name) {
 			continue
 		}
+		there = true
 		for _, s := range l.Shards {
-			if s.Ready && s.Collection == m.ID() {
+			if s.Ready && s.Collection == m.ID() && slices.Contains(m.Assigned[s.Shard], name) {
 				ready++
 			}
 		}
 	}
-	if ready < m.Shards() {
+	if !there || ready < want {
 		return false
 	}
 	p.note(name)

@@ -4,6 +4,7 @@ package reliability
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -95,6 +96,8 @@ type setup struct {
 	links  map[string]*link         // what nodes reach the server by
 	// programs of nodes that do not run this one.
 	programs map[string]string
+	// store is the address of the object store; "": in a folder.
+	store string
 }
 
 func startSet(t testing.TB, nodes int, own bool, o setup, more ...string) *processes {
@@ -103,10 +106,11 @@ func startSet(t testing.TB, nodes int, own bool, o setup, more ...string) *proce
 	t.Cleanup(stop)
 	p := &processes{t: t, ctx: ctx, dir: t.TempDir(), nodes: map[string]*process{}, clocks: o.clocks, programs: o.programs}
 	var err error
-	p.store, err = objects.OpenFolder(filepath.Join(p.dir, "store"))
+	store := cmp.Or(o.store, filepath.Join(p.dir, "store"))
+	p.store, err = objects.Open(store)
 	require.NoError(t, err)
 	args := func(i int) []string {
-		return append([]string{"--name", fmt.Sprint("n", i), "--data", filepath.Join(p.dir, fmt.Sprint("n", i)), "--store", filepath.Join(p.dir, "store"),
+		return append([]string{"--name", fmt.Sprint("n", i), "--data", filepath.Join(p.dir, fmt.Sprint("n", i)), "--store", store,
 			"--build", "--lease", leaseTime.String(), "--linger", "500ms", "--build-wait", "4s", "--threads", "1"}, more...)
 	}
 	if own {

@@ -130,7 +130,7 @@ func (c *Config) options(ctx context.Context, environ []string, logger *slog.Log
 		}
 		return ""
 	}
-	tracing, err := openTracing(getenv, index.Version())
+	tracing, err := OpenTracing(getenv, index.Version())
 	if err != nil {
 		return nil, err
 	}

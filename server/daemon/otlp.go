@@ -36,9 +36,10 @@ const (
 	protocolBinary = "http/protobuf"
 )
 
-// openTracing makes the tracing that the environment asks for, by the variables of
-// OpenTelemetry; nil if it asks for none.
-func openTracing(getenv func(string) string, version string) (*sdktrace.TracerProvider, error) {
+// OpenTracing makes the tracing that the environment asks for, by the variables of
+// OpenTelemetry; nil if it asks for none. More attributes say which of several processes it is.
+// It has to be shut down.
+func OpenTracing(getenv func(string) string, version string, more ...attribute.KeyValue) (*sdktrace.TracerProvider, error) {
 	first := func(names ...string) string {
 		for _, name := range names {
 			if v := getenv(name); v != "" {
@@ -87,7 +88,8 @@ func openTracing(getenv func(string) string, version string) (*sdktrace.TracerPr
 		}
 		e.headers.Set(name, value)
 	}
-	about, err := resource.New(context.Background(), resource.WithAttributes(attribute.String("service.name", "plaid"), attribute.String("service.version", version)), resource.WithFromEnv())
+	more = append(more, attribute.String("service.name", "plaid"), attribute.String("service.version", version))
+	about, err := resource.New(context.Background(), resource.WithAttributes(more...), resource.WithFromEnv())
 	if err != nil {
 		return nil, fmt.Errorf("%w: OTEL_RESOURCE_ATTRIBUTES: %w", ErrConfig, err)
 	}
