@@ -22,6 +22,8 @@ type Parting struct {
 	Size, Overlap int
 	// Tokenizer counts tokens; that of a model is in its Config.
 	Tokenizer *tokenizer.Tokenizer
+	// InTokens has Size and Overlap count tokens whatever is not cut in two.
+	InTokens bool
 }
 
 // Unit is what passages are made of.
@@ -36,20 +38,23 @@ const (
 	// section that is too long by sentences. The headings that a section is below
 	// are part of the title of its passages.
 	ByHeadings Unit = "headings"
+	// ByBlocks keeps blocks of source code whole, or else their lines: functions and
+	// declarations that an empty line parts from others.
+	ByBlocks Unit = "blocks"
 	// ByTokens keeps words whole, and counts the tokens of a model.
 	ByTokens Unit = "tokens"
 )
 
 // Units are all that there are.
-func Units() []Unit { return []Unit{ByWords, BySentences, ByHeadings, ByTokens} }
+func Units() []Unit { return []Unit{ByWords, BySentences, ByHeadings, ByBlocks, ByTokens} }
 
 func (p *Parting) check() error {
 	switch {
 	case p.Size < 1 || p.Overlap < 0 || p.Overlap >= p.Size:
 		return fmt.Errorf("passages of %d that overlap by %d are impossible", p.Size, p.Overlap)
-	case p.By == ByTokens && p.Tokenizer == nil:
+	case (p.By == ByTokens || p.InTokens) && p.Tokenizer == nil:
 		return fmt.Errorf("passages by tokens need the tokenizer of a model in a folder")
-	case p.By == ByTokens, p.By == ByWords, p.By == BySentences, p.By == ByHeadings:
+	case p.By == ByTokens, p.By == ByWords, p.By == BySentences, p.By == ByHeadings, p.By == ByBlocks:
 		return nil
 	}
 	return fmt.Errorf("passages by %q: there are %v", p.By, Units())
@@ -133,6 +138,8 @@ func (p *Parting) part(text string) (parts []passage, err error) {
 	switch p.By {
 	case BySentences:
 		return p.fill(nil, p.sentences(text, 0)), nil
+	case ByBlocks:
+		return p.fill(nil, p.blocks(text)), nil
 	case ByHeadings:
 		for _, s := range sections(text) {
 			from := len(parts)
@@ -215,10 +222,7 @@ func (p *Parting) sentences(part string, at int) (units []unit) {
 			inside[i].start += at + lo
 			inside[i].end += at + lo
 		}
-		if len(inside) <= p.Size {
-			inside = []unit{{inside[0].start, inside[len(inside)-1].end, len(inside)}}
-		}
-		units = append(units, inside...)
+		units = append(units, p.whole(part[lo:hi], inside)...)
 	}
 	begin := 0
 	for i := 0; i < len(part); {
@@ -234,6 +238,33 @@ func (p *Parting) sentences(part string, at int) (units []unit) {
 	}
 	add(begin, len(part))
 	return units
+}
+
+// whole is one unit of the words of a text if a passage can have it, or else a unit a word.
+func (p *Parting) whole(text string, words []unit) []unit {
+	weight := len(words)
+	if p.InTokens {
+		weight = p.tokens(text)
+	}
+	if weight <= p.Size {
+		return []unit{{words[0].start, words[len(words)-1].end, weight}}
+	}
+	if p.InTokens {
+		first := words[0].start - strings.IndexFunc(text, func(r rune) bool { return !unicode.IsSpace(r) })
+		for i := range words {
+			words[i].weight = p.tokens(text[words[i].start-first : words[i].end-first])
+		}
+	}
+	return words
+}
+
+// tokens is how many tokens a text has; what is no text has as many as bytes.
+func (p *Parting) tokens(text string) int {
+	tokens, err := p.Tokenizer.Encode(text)
+	if err != nil {
+		return len(text)
+	}
+	return len(tokens)
 }
 
 // sentenceEnd is how many bytes at the beginning of a text end a sentence; 0: they do

@@ -32,7 +32,7 @@ type AddOptions struct {
 	// payload of the old one.
 	KeepPayload bool
 	// Delete has ids of documents that go in the same transaction, if documents are
-	// added. Ids that name no document are passed over, and so are those of documents
+	// added, with their passages ([Index.Delete]). Ids that name no document are passed over, and so are those of documents
 	// that are added.
 	Delete []string
 	// Model, where set, is what made the vectors. If the index names another, that is
@@ -211,15 +211,17 @@ func (a *addition) lookUp(ctx context.Context) error {
 		}
 		a.replaced[id] = ordinal
 	}
-	for _, id := range a.options.Delete {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		ordinal, ok, err := a.snap.Ordinal(id)
-		if err != nil {
-			return err
-		}
-		if _, replaced := a.replaced[id]; ok && !replaced {
+	if len(a.options.Delete) == 0 {
+		return nil
+	}
+	named, _, err := a.snap.named(ctx, a.options.Delete, !a.options.Apart)
+	if err != nil {
+		return err
+	}
+	for it := named.Iterator(); it.HasNext(); {
+		ordinal := it.Next()
+		id := a.snap.ID(ordinal)
+		if _, replaced := a.replaced[id]; !replaced {
 			a.removed[id] = ordinal
 		}
 	}

@@ -326,3 +326,33 @@ func TestPassagesApart(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []int{1, 2}, []int{r.Replaced, r.Deleted})
 }
+
+// What an addition deletes goes with its passages, but for those that come anew.
+func TestAddDeletesPassages(t *testing.T) {
+	tokens := []float32{1, 0}
+	passage := func(of string, n int) vectors.Document {
+		p := vectors.Passage{Of: of, Number: n, Start: n, End: n + 1}
+		payload, err := p.Payload(nil)
+		require.NoError(t, err)
+		return vectors.Document{ID: p.ID(), Tokens: tokens, Payload: payload}
+	}
+	source := func(docs ...vectors.Document) vectors.Source {
+		src, err := vectors.FromDocuments(2, docs)
+		require.NoError(t, err)
+		return src
+	}
+	path := filepath.Join(t.TempDir(), "x.plaid")
+	_, err := Build(t.Context(), path, source(passage("a", 0), passage("a", 1), passage("b", 0), vectors.Document{ID: "c", Tokens: tokens}), nil)
+	require.NoError(t, err)
+	ix, err := Open(t.Context(), path, &Options{Write: true})
+	require.NoError(t, err)
+	defer ix.Close()
+	r, err := ix.Add(t.Context(), source(passage("b", 0), passage("b", 1)), &AddOptions{Replace: true, Delete: []string{"a", "b", "c", "none"}})
+	require.NoError(t, err)
+	require.Equal(t, 3, r.Deleted)
+	for id, want := range map[string]bool{"a#0": false, "a#1": false, "b#0": true, "b#1": true, "c": false} {
+		has, err := ix.Has(id)
+		require.NoError(t, err)
+		require.Equal(t, want, has, id)
+	}
+}

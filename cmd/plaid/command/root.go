@@ -76,7 +76,7 @@ type group struct {
 func (a *app) groups() []group {
 	groups := []group{
 		{"Make an index", []*cobra.Command{
-			a.indexCommand(), a.addCommand(), a.trainCommand(), a.mergeCommand(), a.splitCommand(), a.importCommand(), a.encodeCommand(), a.modelCommand(),
+			a.indexCommand(), a.addCommand(), a.watchCommand(), a.trainCommand(), a.mergeCommand(), a.splitCommand(), a.importCommand(), a.encodeCommand(), a.modelCommand(),
 		}},
 		{"Search", []*cobra.Command{
 			a.searchCommand(), a.explainCommand(), a.getCommand(), a.facetsCommand(), a.scoreCommand(), a.serveCommand(), a.mcpCommand(),

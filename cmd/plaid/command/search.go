@@ -53,8 +53,8 @@ run lists for the query.
 Formats: table is for reading; jsonl is one object a query, {"type": "result",
 "query": …, "hits": [{"rank": 1, "id": …, "score": …}, …]}, the query being a
 question's text or else an id; trec has the columns query, Q0, document, rank, score
-and tag, and questions by their numbers from 0. The scores of the last two give back
-the exact float32.`,
+and tag, and questions by their numbers from 0; the scores of these two give back
+the exact float32. grep has path:line: text, for an index that plaid watch keeps.`,
 		Example: `  plaid search docs.plaid 'what makes cells divide?'
   plaid search docs.plaid --queries-text queries.jsonl -k 100 --format trec > run.trec
   plaid search docs.plaid --queries queries.npy
@@ -233,7 +233,7 @@ type resultFlags struct {
 
 // registerFormat registers those that do not ask for an index.
 func (r *resultFlags) registerFormat(cmd *cobra.Command) {
-	r.format.Register(cmd, "results", "table", "jsonl", "trec")
+	r.format.Register(cmd, "results", "table", "jsonl", "trec", "grep")
 	cmd.Flags().StringVar(&r.tag, "tag", "plaid", "`WORD` in the last column of format trec")
 }
 
@@ -247,7 +247,9 @@ func (r *resultFlags) register(cmd *cobra.Command) {
 }
 
 // payloads says whether results show something of payloads.
-func (r *resultFlags) payloads() bool { return r.payload || r.format.Word() == "table" }
+func (r *resultFlags) payloads() bool {
+	return r.payload || r.format.Word() == "table" || r.format.Word() == "grep"
+}
 
 func (t *stdio) newHitWriter(r *resultFlags) (hitWriter, error) {
 	switch {
@@ -263,6 +265,8 @@ func (t *stdio) newHitWriter(r *resultFlags) (hitWriter, error) {
 		return func(queries *querySet, results []search.Result) error {
 			return t.writeJSONL(r.payload, queries, results)
 		}, nil
+	case "grep":
+		return t.writeGrep, nil
 	case "trec":
 		return func(queries *querySet, results []search.Result) error {
 			return t.writeTREC(r.tag, queries, results)

@@ -45,7 +45,7 @@ func (t *Texts) Register(f *pflag.FlagSet, arguments bool) {
 	for _, unit := range encode.Units() {
 		units = append(units, string(unit))
 	}
-	f.Var(Choice(&t.by, string(encode.ByWords), units...), "window-by", "what passages are made of: words, whole sentences, sections of Markdown, or words counted by tokens of the model")
+	f.Var(Choice(&t.by, string(encode.ByWords), units...), "window-by", "what passages are made of: words, whole sentences, sections of Markdown, blocks of source code, or words counted by tokens of the model")
 }
 
 // RegisterDrop adds the flag for what is kept of texts.

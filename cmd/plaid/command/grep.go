@@ -1,0 +1,77 @@
+package command
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"unicode"
+
+	"github.com/plaid-ir/plaid/internal/cli/out"
+	"github.com/plaid-ir/plaid/search"
+)
+
+// writeGrep prints a line for each hit as grep does: the path of the file, the line in it
+// that has most of the question's words, and its text. A hit that is no passage of a file
+// has its id for a path, and its text's first line.
+func (t *stdio) writeGrep(queries *querySet, results []search.Result) error {
+	var b bytes.Buffer
+	for i, r := range results {
+		question := ""
+		if queries.texts != nil {
+			question = queries.texts[i]
+		}
+		for _, h := range r.Hits {
+			var fields struct {
+				Path, Text, Title string
+				Line              int
+			}
+			path, number, text := h.ID, 1, ""
+			if json.Unmarshal(h.Payload, &fields) == nil {
+				at := 0
+				if fields.Path != "" && fields.Line > 0 {
+					path, number = fields.Path, fields.Line
+				}
+				at, text = bestLine(fields.Text, question)
+				number += at
+				if text == "" {
+					text = fields.Title
+				}
+			}
+			fmt.Fprintf(&b, "%s:%d: %s\n", out.ID(path), number, out.Printable(text, mostOfLine))
+		}
+	}
+	_, err := t.out.Write(b.Bytes())
+	return err
+}
+
+// mostOfLine is how many characters of a line are printed.
+const mostOfLine = 200
+
+// bestLine is the line of a text with most of a question's words, the first of such, and its
+// number from 0.
+func bestLine(text, question string) (number int, line string) {
+	words := map[string]bool{}
+	for word := range strings.FieldsFuncSeq(strings.ToLower(question), notOfWord) {
+		if len(word) > 2 {
+			words[word] = true
+		}
+	}
+	best := -1
+	i := 0
+	for l := range strings.Lines(text) {
+		found := map[string]bool{}
+		for word := range strings.FieldsFuncSeq(strings.ToLower(l), notOfWord) {
+			if words[word] {
+				found[word] = true
+			}
+		}
+		if trimmed := strings.TrimSpace(l); trimmed != "" && len(found) > best {
+			best, number, line = len(found), i, trimmed
+		}
+		i++
+	}
+	return number, line
+}
+
+func notOfWord(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) }

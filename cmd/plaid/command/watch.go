@@ -1,0 +1,208 @@
+package command
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+	"github.com/spf13/cobra"
+
+	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/internal/cli/flags"
+	"github.com/plaid-ir/plaid/internal/cli/out"
+	"github.com/plaid-ir/plaid/storage"
+)
+
+func (a *app) watchCommand() *cobra.Command {
+	var s folderSync
+	var encoder flags.Encoder
+	var work flags.Resources
+	var once bool
+	cmd := &cobra.Command{
+		Use:   "watch INDEX FOLDER",
+		Short: "Keep an index as a folder of files is",
+		Long: `
+Keep an index as the files of a folder are: notes, documentation, source code. Files
+that are new or have changed are encoded again, and no others; those that are gone
+are deleted. This goes on until it is interrupted, or with --once ends when the index
+is as the folder is now.
+
+Text, Markdown and source code of usual kinds are taken, by the ends of their names;
+names that begin with a dot are not, nor what .gitignore files name, nor files beyond
+--max-file or with bytes that are no UTF-8. Links are not followed.
+
+A file is a document, named by its path, and has passages of at most --window tokens:
+the sections of Markdown, functions and other blocks of source code, the sentences of
+other texts. A passage knows its line: plaid search INDEX QUESTION --format grep
+prints path:line: text.
+
+The index is open only while it is changed: other commands search it meanwhile. While
+another process has it open the changes wait.`,
+		Example: `  plaid watch notes.plaid ~/notes --model ./models/colbert-nano
+  plaid watch code.plaid . --model ./models/colbert-nano --once
+  plaid search code.plaid 'where are locks taken?' --format grep`,
+		Args: takes("INDEX", "FOLDER"),
+	}
+	f := cmd.Flags()
+	encoder.RegisterDocuments(f)
+	work.Register(f)
+	f.Var(flags.Int(&s.parting.Size, 0, 0), "window", "most tokens of a passage, beside its title (0: as many as the model takes)")
+	f.Var(flags.Int(&s.parting.Overlap, 0, 0), "overlap", "tokens that a passage repeats of the one before")
+	f.Var(flags.Nbits(&s.build.Nbits), "nbits", "residual bits a component, of an index that is made")
+	f.Var(flags.Size(&s.limits.File, 1<<20), "max-file", "largest file that is taken")
+	f.BoolVar(&once, "once", false, "end when the index is as the folder is now")
+	f.Bool("json", false, "print a report as JSON for each change")
+	cmd.RunE = a.command(func(ctx context.Context, args []string) (err error) {
+		defer work.Limit()()
+		s.app, s.path, s.root = a, args[0], args[1]
+		s.build.Threads, s.build.Memory, s.build.Backend, s.build.Logger = work.Threads, work.Memory, a.backend, a.logger()
+		made, err := a.modelOf(ctx, s.path)
+		if err != nil {
+			return err
+		}
+		if s.encoder, s.model, err = a.openEncoder(ctx, &encoder, made, s.path, work.Threads); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, s.encoder.Close()) }()
+		c := s.encoder.Config()
+		if s.parting.Tokenizer, s.parting.InTokens = c.Tokenizer, true; c.Tokenizer == nil {
+			return flags.Usagef("--encoder %s: passages need the tokenizer of a model in a folder", c.Dir)
+		}
+		if s.parting.Size == 0 {
+			s.parting.Size = max(c.Document.Length-titleTokens, 1)
+		}
+		if s.parting.Overlap >= s.parting.Size {
+			return flags.Usagef("--overlap %d: passages of %d can repeat fewer", s.parting.Overlap, s.parting.Size)
+		}
+		if once {
+			r, err := s.look(ctx, nil)
+			if err != nil {
+				return err
+			}
+			return a.reportFolder(r)
+		}
+		return a.watch(ctx, &s)
+	})
+	return cmd
+}
+
+// modelOf is what an index says of its model; nil if there is no index, or it says nothing.
+func (a *app) modelOf(ctx context.Context, path string) (m *storage.Model, err error) {
+	err = a.openSnapshot(ctx, path, func(_ *index.Index, snap *index.Snapshot) error {
+		m = snap.Header().Model
+		return nil
+	})
+	if _, serr := os.Stat(path); errors.Is(serr, fs.ErrNotExist) {
+		return nil, nil
+	}
+	return m, err
+}
+
+func (a *app) reportFolder(r *folderReport) error {
+	return a.report(r, func(b *bytes.Buffer) {
+		fmt.Fprintf(b, "%s: %s; %s added, %s changed, %s deleted, ", r.Path, out.Plural(r.Files, "file"), out.Count(r.Added), out.Count(r.Changed), out.Count(r.Deleted))
+		fmt.Fprintf(b, "%s passed over; %s of %s in %s\n", out.Count(r.Passed), out.Plural(r.Passages, "passage"), out.Plural(r.Tokens, "token"), out.Seconds(r.Seconds))
+	})
+}
+
+// titleTokens is the room that is left for path and headings before a passage.
+const titleTokens = 60
+
+const (
+	// quiet is how long nothing must happen before the folder is looked at, and patience how
+	// long that is waited for.
+	quiet    = 50 * time.Millisecond
+	patience = 500 * time.Millisecond
+	// retryAfter is how long a change that failed waits.
+	retryAfter = 2 * time.Second
+	// pollEvery is how often a folder is looked at that tells nothing of its changes.
+	pollEvery = time.Second
+)
+
+// watch looks at the folder each time that something happens there.
+func (a *app) watch(ctx context.Context, s *folderSync) error {
+	events, werr := fsnotify.NewWatcher()
+	poll := werr != nil
+	if werr == nil {
+		defer events.Close()
+	} else {
+		events = &fsnotify.Watcher{}
+	}
+	first, again := true, time.Duration(0)
+	for {
+		r, err := s.look(ctx, func(dir string) {
+			if !poll {
+				if werr = events.Add(dir); werr != nil {
+					poll = true
+				}
+			}
+		})
+		switch {
+		case ctx.Err() != nil:
+			return nil // it was told to end
+		case errors.Is(err, errNothingToIndex):
+			if first {
+				a.hint("%v", err)
+			}
+			again = 0
+		case err != nil && first && !errors.Is(err, storage.ErrLocked):
+			return err
+		case err != nil:
+			a.warn("%v; trying again", err)
+			again = retryAfter
+		default:
+			if first || r.Added+r.Changed+r.Deleted > 0 {
+				if err := a.reportFolder(r); err != nil {
+					return err
+				}
+			}
+			if again = 0; r.again {
+				again = settled
+			}
+		}
+		if first && poll {
+			a.warn("the system does not tell what changes in %s (%v): it is looked at each %v", s.root, werr, pollEvery)
+		}
+		first = false
+		if poll && (again == 0 || again > pollEvery) {
+			again = pollEvery
+		}
+		if !waitForChange(ctx, events, again) {
+			return nil
+		}
+	}
+}
+
+// waitForChange waits until something has happened and nothing more does, or until again,
+// if that is not 0. It returns false if ctx has ended.
+func waitForChange(ctx context.Context, events *fsnotify.Watcher, again time.Duration) bool {
+	var due, end <-chan time.Time
+	if again > 0 {
+		due = time.After(again)
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-due:
+			return true
+		case <-end:
+			return true
+		case <-events.Errors: // events were lost: the whole folder is looked at anyway
+			return true
+		case e := <-events.Events:
+			if e.Op == fsnotify.Chmod {
+				continue
+			}
+			if end == nil {
+				end = time.After(patience)
+			}
+			due = time.After(quiet)
+		}
+	}
+}

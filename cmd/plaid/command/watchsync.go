@@ -1,0 +1,218 @@
+package command
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"iter"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/plaid-ir/plaid/encode"
+	"github.com/plaid-ir/plaid/encode/folder"
+	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/storage"
+)
+
+// folderSync keeps an index as a folder is.
+type folderSync struct {
+	app        *app
+	path, root string
+	limits     folder.Limits
+	parting    encode.Parting
+	encoder    *encode.Encoder
+	model      *storage.Model
+	build      index.BuildOptions
+
+	known map[string]fileState // by path; nil: not read yet
+}
+
+// fileState is what the index has of a file.
+type fileState struct {
+	digest string
+	size   int64
+	time   time.Time // zero: the file is to be read again
+}
+
+// folderReport says what one look at the folder came to.
+type folderReport struct {
+	Path      string  `json:"path"`
+	Files     int     `json:"files"`
+	Added     int     `json:"added"`
+	Changed   int     `json:"changed"`
+	Deleted   int     `json:"deleted"`
+	Passages  int     `json:"passages"` // that were encoded
+	Tokens    int64   `json:"tokens"`
+	Truncated int     `json:"truncated"`
+	Passed    int     `json:"passed_over"` // files that are no text, or too large
+	Seconds   float64 `json:"seconds"`
+	again     bool    // a file may have changed while it was read
+}
+
+// settled is how old a file must be for its time to tell that it has not changed since.
+const settled = 2 * time.Second
+
+// look compares the folder with the index, and changes the index.
+func (s *folderSync) look(ctx context.Context, dirs func(string)) (*folderReport, error) {
+	begin := s.app.now()
+	if s.known == nil {
+		if err := s.readIndex(ctx); err != nil {
+			return nil, err
+		}
+	}
+	files, passed, err := folder.Scan(ctx, s.root, s.limits, dirs)
+	if err != nil {
+		return nil, err
+	}
+	r := &folderReport{Path: s.path, Passed: passed.Kinds + passed.Large}
+	next := make(map[string]fileState, len(files))
+	var changed []*folder.File
+	for i := range files {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		f := &files[i]
+		state, there := s.known[f.Path]
+		if !there || state.size != f.Size || !state.time.Equal(f.Time) || state.time.IsZero() {
+			c, err := f.Read(s.limits)
+			if errors.Is(err, folder.ErrBinary) || errors.Is(err, folder.ErrLarge) || errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
+				r.Passed++
+				continue
+			} else if err != nil {
+				return nil, err
+			}
+			if there && state.digest != c.Digest {
+				r.Changed++
+			} else if !there {
+				r.Added++
+			}
+			if !there || state.digest != c.Digest {
+				changed = append(changed, f)
+			}
+			state = fileState{c.Digest, f.Size, f.Time}
+			if begin.Sub(f.Time).Abs() < settled { // it may change once more within the same tick of its clock
+				state.time, r.again = time.Time{}, true
+			}
+		}
+		next[f.Path] = state
+	}
+	r.Files = len(next)
+	var gone []string
+	for path := range s.known {
+		if _, stays := next[path]; !stays {
+			gone = append(gone, path)
+		}
+	}
+	slices.Sort(gone)
+	if r.Deleted = len(gone); len(changed)+len(gone) > 0 {
+		if err := s.change(ctx, changed, gone, next, r); err != nil {
+			return nil, err
+		}
+	}
+	s.known = next
+	r.Seconds = s.app.now().Sub(begin).Seconds()
+	return r, nil
+}
+
+// readIndex finds the files that the index has.
+func (s *folderSync) readIndex(ctx context.Context) error {
+	s.known = map[string]fileState{}
+	if _, err := os.Stat(s.path); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	known := map[string]fileState{}
+	err := s.app.openSnapshot(ctx, s.path, func(_ *index.Index, snap *index.Snapshot) error {
+		for ordinal := range snap.State().Docs {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			if !snap.Live(ordinal) {
+				continue
+			}
+			d, err := snap.At(ordinal)
+			if err != nil {
+				return err
+			}
+			var fields struct{ Path, Digest string }
+			if json.Unmarshal(d.Payload, &fields) == nil && fields.Digest != "" {
+				if of, _ := snap.PassageOf(ordinal); of == fields.Path || d.ID == fields.Path {
+					known[fields.Path] = fileState{digest: fields.Digest}
+				}
+			}
+		}
+		return nil
+	})
+	if err == nil {
+		s.known = known
+	} else {
+		s.known = nil
+	}
+	return err
+}
+
+// change encodes what has changed, and stores it with what is gone in one step.
+func (s *folderSync) change(ctx context.Context, changed []*folder.File, gone []string, next map[string]fileState, r *folderReport) (err error) {
+	if len(changed) == 0 {
+		return s.app.open(ctx, s.path, true, func(ix *index.Index) error {
+			_, _, err := ix.Delete(ctx, gone)
+			return err
+		})
+	}
+	spool, encoded, err := encode.Spool(ctx, s.encoder, s.texts(ctx, changed, next), "", nil)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, spool.Close()) }()
+	r.Passages, r.Tokens, r.Truncated = spool.Len(), encoded.Tokens, encoded.Truncated
+	if _, err := os.Stat(s.path); errors.Is(err, fs.ErrNotExist) {
+		if spool.Tokens() == 0 {
+			return fmt.Errorf("%s: %w", s.root, errNothingToIndex)
+		}
+		return s.app.locked(ctx, func(wait time.Duration) error {
+			o := s.build
+			o.LockTimeout, o.Model = wait, s.model
+			_, err := index.Build(ctx, s.path, spool, &o)
+			return err
+		})
+	}
+	return s.app.open(ctx, s.path, true, func(ix *index.Index) error {
+		_, err := ix.Add(ctx, spool, &index.AddOptions{Replace: true, Delete: gone, Model: s.model, Threads: s.build.Threads, Memory: s.build.Memory})
+		return err
+	})
+}
+
+// errNothingToIndex: the files of a folder have no words.
+var errNothingToIndex = errors.New("there is nothing to index yet: no file has a word")
+
+// texts are the passages of files, which are read again one by one: what they have then is
+// what is stored, and known.
+func (s *folderSync) texts(ctx context.Context, files []*folder.File, next map[string]fileState) iter.Seq2[encode.Text, error] {
+	return func(yield func(encode.Text, error) bool) {
+		for _, f := range files {
+			if err := ctx.Err(); err != nil {
+				yield(encode.Text{}, err)
+				return
+			}
+			c, err := f.Read(s.limits)
+			if errors.Is(err, fs.ErrNotExist) || errors.Is(err, folder.ErrBinary) || errors.Is(err, folder.ErrLarge) {
+				// It is another one by now: the next look deletes what the index has of it.
+				next[f.Path] = fileState{}
+				continue
+			} else if err != nil {
+				yield(encode.Text{}, err)
+				return
+			}
+			state := next[f.Path]
+			state.digest = c.Digest
+			next[f.Path] = state
+			for t, err := range c.Texts(s.parting) {
+				if !yield(t, err) || err != nil {
+					return
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,74 @@
+package folder
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/plaid-ir/plaid/internal/race"
+)
+
+// What .gitignore files leave out is what git leaves out.
+func TestIgnoresAsGit(t *testing.T) {
+	git, err := exec.LookPath("git")
+	if err != nil {
+		t.Skip("git is not there")
+	}
+	line := rapid.OneOf(
+		rapid.SampledFrom([]string{"*.md", "/a", "a/", "a/b", "**/b.md", "a/**", "a/**/b.md", "!b.md", "!/a/b.md", "#a", `\#a.md`, "", "b*", "?.md", "[ab].md", "[!a].md", "*", "!*/", "!*.md", "a/*", "b.md  ", "/", "!", "**", "a**.md"}),
+		rapid.StringMatching(`!?/?[ab*?]{1,3}(/[ab*?]{1,2}){0,2}/?`),
+	)
+	lines := rapid.Map(rapid.SliceOfN(line, 0, 4), func(l []string) string { return strings.Join(l, "\n") })
+	names := []string{"a", "b", "ab"}
+	var paths []string
+	for _, x := range names {
+		for _, y := range names {
+			for _, z := range []string{"a.md", "b.md", "#a.md", "ba.md"} {
+				paths = append(paths, x+"/"+y+"/"+z)
+			}
+		}
+		paths = append(paths, x+"/a.md", x+"/b.md", x+".md")
+	}
+	root := t.TempDir()
+	require.NoError(t, exec.Command(git, "init", "-q", root).Run())
+	for _, p := range paths {
+		require.NoError(t, os.MkdirAll(filepath.Join(root, filepath.Dir(p)), 0o777))
+		require.NoError(t, os.WriteFile(filepath.Join(root, p), []byte("x"), 0o666))
+	}
+	cases := race.Cases(20, 60, 400)
+	for i := range cases {
+		rules := map[string]string{".gitignore": lines.Example(3*i + 1), "a/.gitignore": lines.Example(3*i + 2), "a/b/.gitignore": lines.Example(3*i + 3)}
+		for name, text := range rules {
+			require.NoError(t, os.WriteFile(filepath.Join(root, name), []byte(text), 0o666))
+		}
+		cmd := exec.Command(git, "-C", root, "-c", "core.excludesFile=/dev/null", "-c", "core.quotePath=false", "ls-files", "-z", "--others", "--exclude-standard")
+		out, err := cmd.Output()
+		require.NoError(t, err)
+		var want, got []string
+		for p := range bytes.SplitSeq(out, []byte{0}) {
+			if s := string(p); strings.HasSuffix(s, ".md") {
+				want = append(want, s)
+			}
+		}
+		files, _, err := Scan(t.Context(), root, Limits{}, nil)
+		require.NoError(t, err)
+		for _, f := range files {
+			got = append(got, f.Path)
+		}
+		require.ElementsMatch(t, want, got, "%q", rules)
+	}
+}
+
+func FuzzRules(f *testing.F) {
+	f.Add("*.md\n!a/**/b\n[", "a/b/c")
+	f.Fuzz(func(t *testing.T, text, path string) {
+		o := &rulesOf{rules: parseRules(text)}
+		_ = o.ignores(strings.Split(path, "/"), len(path)%2 == 0)
+	})
+}
