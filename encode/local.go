@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"runtime"
 	"slices"
 	"sync"
 
@@ -15,6 +14,7 @@ import (
 	"github.com/plaid-ir/plaid/encode/onnxruntime"
 	"github.com/plaid-ir/plaid/encode/tokenizer"
 	"github.com/plaid-ir/plaid/encode/weights"
+	"github.com/plaid-ir/plaid/internal/parallel"
 )
 
 // local is a model's folder: texts become ids here, and an engine computes.
@@ -69,7 +69,7 @@ func (e *Encoder) openLocal(ctx context.Context, dir string, o *Options, log *sl
 	}
 	e.config = Config{Config: *c, Backend: o.Backend}
 	if e.threads <= 0 {
-		e.threads = runtime.GOMAXPROCS(0)
+		e.threads = parallel.Processors()
 	}
 	l.threads = 1
 	switch o.Backend {

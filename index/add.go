@@ -6,12 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"runtime"
 	"slices"
 
 	"github.com/RoaringBitmap/roaring/v2"
 
 	"github.com/plaid-ir/plaid/internal/mergepolicy"
+	"github.com/plaid-ir/plaid/internal/parallel"
 	"github.com/plaid-ir/plaid/storage"
 	"github.com/plaid-ir/plaid/vectors"
 )
@@ -82,7 +82,7 @@ func (ix *Index) Add(ctx context.Context, src vectors.Source, opts *AddOptions) 
 func (ix *Index) add(ctx context.Context, src vectors.Source, opts *AddOptions, log *entry) (*AddReport, error) {
 	o := given(opts)
 	o.Memory = cmp.Or(o.Memory, DefaultMemory)
-	o.Threads = cmp.Or(o.Threads, runtime.GOMAXPROCS(0))
+	o.Threads = cmp.Or(o.Threads, parallel.Processors())
 	c, err := ix.beginChange(ctx, log)
 	if err != nil {
 		return nil, err

@@ -7,12 +7,12 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"runtime"
 	"runtime/debug"
 	"time"
 
 	"github.com/plaid-ir/plaid/codec"
 	"github.com/plaid-ir/plaid/internal/atomicfile"
+	"github.com/plaid-ir/plaid/internal/parallel"
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/storage"
 	"github.com/plaid-ir/plaid/vectors"
@@ -283,7 +283,7 @@ func (b *building) prepare(src vectors.Source) (err error) {
 // builder is what finds nearest centroids, on a device if there is one, and how many
 // goroutines ask it.
 func builder(cpu kernels.Backend, d kernels.Device, threads int) (kernels.Backend, int) {
-	all := runtime.GOMAXPROCS(0)
+	all := parallel.Processors()
 	if d == nil {
 		return cpu, cmp.Or(threads, all)
 	}

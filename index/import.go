@@ -7,12 +7,12 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
-	"runtime"
 	"strconv"
 	"time"
 
 	"github.com/plaid-ir/plaid/codec"
 	"github.com/plaid-ir/plaid/index/interop"
+	"github.com/plaid-ir/plaid/internal/parallel"
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/storage"
 	"github.com/plaid-ir/plaid/vectors"
@@ -66,7 +66,7 @@ const importBlock = 1 << 16 // tokens
 func Import(ctx context.Context, dir, path string, opts *ImportOptions) (r *ImportReport, err error) {
 	o := given(opts)
 	o.Memory = cmp.Or(o.Memory, DefaultMemory)
-	o.Threads = cmp.Or(o.Threads, runtime.GOMAXPROCS(0))
+	o.Threads = cmp.Or(o.Threads, parallel.Processors())
 	if err := o.Model.Validate(); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrOption, err)
 	}

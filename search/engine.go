@@ -5,10 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"runtime"
 	"sync"
 
 	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/internal/parallel"
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/storage"
 )
@@ -135,7 +135,7 @@ func newCore(o *EngineOptions) (*core, error) {
 	host := &processor{bound: o.Bound}
 	c := &core{threads: o.Threads, scheduler: o.Scheduler, log: o.Logger, stages: host, host: host, tuned: true}
 	if c.threads == 0 {
-		c.threads = runtime.GOMAXPROCS(0)
+		c.threads = parallel.Processors()
 	}
 	if c.scheduler == nil {
 		c.scheduler = processScheduler()

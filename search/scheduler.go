@@ -2,10 +2,11 @@ package search
 
 import (
 	"context"
-	"runtime"
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/plaid-ir/plaid/internal/parallel"
 )
 
 // A Scheduler limits what the searches of some engines do at a time.
@@ -42,7 +43,7 @@ const bytesOfWorker = 256 << 20
 // bytes (0: 256 MiB a worker, at least 1 GiB).
 func NewScheduler(workers int, bytes int64) *Scheduler {
 	if workers <= 0 {
-		workers = runtime.GOMAXPROCS(0)
+		workers = parallel.Processors()
 	}
 	if bytes <= 0 {
 		bytes = max(int64(workers)*bytesOfWorker, 1<<30)

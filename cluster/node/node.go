@@ -14,7 +14,6 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -26,6 +25,7 @@ import (
 	"github.com/plaid-ir/plaid/cluster/objects"
 	"github.com/plaid-ir/plaid/cluster/topology"
 	"github.com/plaid-ir/plaid/cluster/wire"
+	"github.com/plaid-ir/plaid/internal/parallel"
 	"github.com/plaid-ir/plaid/search"
 )
 
@@ -69,7 +69,7 @@ func (c *Config) complete() error {
 	for _, d := range []struct {
 		v   *int
 		def int
-	}{{&c.Queue, 64}, {&c.Workers, 2 * runtime.GOMAXPROCS(0)}} {
+	}{{&c.Queue, 64}, {&c.Workers, 2 * parallel.Processors()}} {
 		if *d.v == 0 {
 			*d.v = d.def
 		}

@@ -10,7 +10,6 @@ package parallel
 import (
 	"context"
 	"fmt"
-	"runtime"
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
@@ -129,7 +128,7 @@ func Do(ctx context.Context, n, threads int, fn func(i int) error) error {
 // one a processor.
 func Threads(threads, n int) int {
 	if threads < 1 {
-		threads = runtime.GOMAXPROCS(0)
+		threads = Processors()
 	}
 	return max(min(threads, n), 1)
 }

@@ -9,11 +9,11 @@ import (
 	"io"
 	"math/rand/v2"
 	"os"
-	"runtime"
 	"slices"
 	"sync"
 	"time"
 
+	"github.com/plaid-ir/plaid/internal/parallel"
 	"github.com/plaid-ir/plaid/search"
 )
 
@@ -108,7 +108,7 @@ func measureLoad(ctx context.Context, o *loadOptions, dir string, stderr io.Writ
 	if err != nil {
 		return nil, err
 	}
-	r := &loadReport{loadOptions: o, stats: st, queries: len(b.queries), processors: runtime.GOMAXPROCS(0)}
+	r := &loadReport{loadOptions: o, stats: st, queries: len(b.queries), processors: parallel.Processors()}
 	if _, err := b.level(ctx, 2, 1, false); err != nil { // to warm up
 		return nil, err
 	}

@@ -15,6 +15,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/plaid-ir/plaid/internal/parallel"
 	"github.com/plaid-ir/plaid/server"
 	"github.com/plaid-ir/plaid/server/store"
 )
@@ -29,6 +30,7 @@ type service struct {
 }
 
 func startService(ctx context.Context, o *loadOptions, in *loadInput) (s *service, err error) {
+	parallel.Spare()
 	s = &service{}
 	if s.store, err = store.Open(ctx, o.data, nil); err != nil {
 		return nil, err

@@ -19,6 +19,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/internal/parallel"
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/server"
 	"github.com/plaid-ir/plaid/server/collection"
@@ -31,6 +32,7 @@ import (
 // and environ is the environment. ready, where set, is called with the address when the
 // service listens.
 func Run(ctx context.Context, c *Config, log io.Writer, environ []string, ready func(address string)) (err error) {
+	parallel.Spare()
 	logger := Logger(log, c.LogFormat, c.LogLevel)
 	closing, reload := &closers{}, &reloader{}
 	defer func() { err = errors.Join(err, closing.close()) }()

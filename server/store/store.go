@@ -25,7 +25,6 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -35,6 +34,7 @@ import (
 
 	"github.com/plaid-ir/plaid/internal/atomicfile"
 	"github.com/plaid-ir/plaid/internal/filelock"
+	"github.com/plaid-ir/plaid/internal/parallel"
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/search"
 	"github.com/plaid-ir/plaid/server/collection"
@@ -89,7 +89,7 @@ func (o *Options) complete() error {
 		return fmt.Errorf("%w: no option may be negative", collection.ErrConfig)
 	}
 	if o.Threads == 0 {
-		o.Threads = runtime.GOMAXPROCS(0)
+		o.Threads = parallel.Processors()
 	}
 	if o.Queue.Documents == 0 {
 		o.Queue.Documents = 1 << 16

@@ -19,6 +19,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/plaid-ir/plaid/internal/parallel"
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/driver"
 )
@@ -146,7 +147,7 @@ const (
 	restAwake       = 300 * time.Microsecond
 )
 
-func mayStayAwake() bool { return runtime.GOMAXPROCS(0) >= awakeProcessors }
+func mayStayAwake() bool { return parallel.Processors() >= awakeProcessors }
 
 // rest waits until something comes, first awake if asked to. The caller holds mu,
 // and looks again afterwards.
