@@ -24,7 +24,14 @@ const asTextToo = 2
 
 // answer sends a value as JSON.
 func (q *request) answer(status int, v any) error {
-	text, err := json.Marshal(v)
+	made := q.route.group == writing || q.route.group == transferring // the change: a refusal would have it made again
+	var text []byte
+	var err error
+	if made || q.answered < int64(largeBody) {
+		text, err = json.Marshal(v)
+	} else {
+		text, err = marshal(q.ctx, v)
+	}
 	if err != nil {
 		return fmt.Errorf("writing the answer: %w", err)
 	}
@@ -32,8 +39,8 @@ func (q *request) answer(status int, v any) error {
 	switch rest := int64(len(text)) - q.memory.taken; {
 	case rest <= 0:
 		q.memory.give(-rest)
-	case q.route.group == writing || q.route.group == transferring:
-		q.memory.owe(rest) // the change is made: a refusal would have it made again
+	case made:
+		q.memory.owe(rest)
 	default:
 		if err := q.memory.take(q.ctx, rest); err != nil {
 			return err

@@ -122,13 +122,13 @@ func (q *request) decodeJSON(text []byte, into any) error {
 		return badJSON(err)
 	}
 	if !q.passesOver(into) {
-		if err := checkFields(text, reflect.TypeOf(into)); err != nil {
+		if err := checkFields(q.ctx, text, reflect.TypeOf(into)); err != nil {
 			return err
 		}
 	}
 	read := json.Unmarshal
 	if len(text) >= largeBody {
-		read = func(text []byte, into any) error { return unmarshal(q.ctx, text, into, q.body.hold) }
+		read = func(text []byte, into any) error { return unmarshal(q.ctx, text, into) }
 	}
 	if err := read(text, into); err != nil {
 		if hint := q.otherRoute(err); hint != "" {

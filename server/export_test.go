@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"encoding/json"
+	"testing"
 )
 
 // WithKeys is for tests.
@@ -101,3 +102,7 @@ func WriteMatrix(m Matrix) []byte {
 	}
 	return text
 }
+
+// InPieces lets the rest of a test read bodies and write answers in pieces of so many bytes,
+// however short they are.
+func InPieces(t *testing.T, bytes int) { inPieces(t, bytes) }

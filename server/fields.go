@@ -1,7 +1,7 @@
 package server
 
 import (
-	"encoding/json"
+	"context"
 	"fmt"
 	"reflect"
 	"slices"
@@ -69,9 +69,12 @@ func fieldPaths(t reflect.Type, before string) (paths []string) {
 
 // checkFields refuses a body with a field that the route does not know, which as a rule is
 // one that is misspelt or in the wrong place. The text is valid JSON.
-func checkFields(text []byte, t reflect.Type) error {
-	w := fieldWalk{scanner{text: text}, t}
-	return w.value(t, "")
+func checkFields(ctx context.Context, text []byte, t reflect.Type) error {
+	w := fieldWalk{scanner{text: text, ctx: ctx}, t}
+	if err := w.check(t, ""); err != nil {
+		return err
+	}
+	return w.ended
 }
 
 type fieldWalk struct {
@@ -79,8 +82,8 @@ type fieldWalk struct {
 	body reflect.Type
 }
 
-// value goes over a value that is decoded into a type.
-func (w *fieldWalk) value(t reflect.Type, path string) error {
+// check goes over a value that is decoded into a type.
+func (w *fieldWalk) check(t reflect.Type, path string) error {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
@@ -88,29 +91,17 @@ func (w *fieldWalk) value(t reflect.Type, path string) error {
 	fields := shape.fields
 	switch c := w.next(); {
 	case c == '{' && fields != nil:
-		w.at++
-		for w.next() == '"' {
-			begin := w.at
-			w.skip()
-			var name string
-			if err := json.Unmarshal(w.text[begin:w.at], &name); err != nil {
-				return badJSON(err)
-			}
+		return w.members(func(name string) error {
 			i := slices.IndexFunc(fields, func(f bodyField) bool { return strings.EqualFold(f.name, name) })
 			if i < 0 {
 				return w.unknown(fields, path, name)
 			}
-			w.next()
-			w.at++ // the colon
-			if err := w.value(fields[i].typ, path+fields[i].name+"."); err != nil {
-				return err
-			}
-		}
-		w.at++
+			return w.check(fields[i].typ, path+fields[i].name+".")
+		})
 	case c == '[' && shape.items:
 		w.at++
 		for n := 0; !w.end(); n++ {
-			if err := w.value(t.Elem(), fmt.Sprintf("%s[%d].", strings.TrimSuffix(path, "."), n)); err != nil {
+			if err := w.check(t.Elem(), fmt.Sprintf("%s[%d].", strings.TrimSuffix(path, "."), n)); err != nil {
 				return err
 			}
 		}
@@ -142,39 +133,4 @@ func (w *fieldWalk) unknown(fields []bodyField, path, name string) error {
 		p = p.at(where)
 	}
 	return p
-}
-
-// skip goes over a value.
-func (s *scanner) skip() {
-	s.next()
-	depth := 0
-	for s.at < len(s.text) {
-		switch s.text[s.at] {
-		case '"':
-			for s.at++; s.text[s.at] != '"'; s.at++ {
-				if s.text[s.at] == '\\' {
-					s.at++
-				}
-			}
-			if depth == 0 {
-				s.at++
-				return
-			}
-		case '[', '{':
-			depth++
-		case ']', '}':
-			if depth == 0 {
-				return // of what the value is in
-			}
-			if depth--; depth == 0 {
-				s.at++
-				return
-			}
-		case ',':
-			if depth == 0 {
-				return
-			}
-		}
-		s.at++
-	}
 }

@@ -312,6 +312,9 @@ func (q *request) search(tasks []task, in *common, filtered bool) (searchOut, er
 			return err
 		}
 		for i := range ranked {
+			if err := q.ctx.Err(); err != nil {
+				return err
+			}
 			r, err := ranked[i].result(q, i, in)
 			if err == nil && in.Highlight {
 				err = q.highlight(&ranked[i], &tasks[i], &r)
@@ -424,6 +427,9 @@ func (r *ranking) result(q *request, i int, in *common) (resultOut, error) {
 	}
 	out.Metadata = make([]json.RawMessage, len(r.hits))
 	for j := range r.hits {
+		if err := q.ctx.Err(); err != nil {
+			return out, err
+		}
 		h := &r.hits[j]
 		payload, err := r.view.MetadataOf(&h.Hit)
 		if err != nil {

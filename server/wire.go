@@ -109,13 +109,10 @@ func (r *rowsJSON) UnmarshalJSON(text []byte) error {
 	if string(text) == "null" {
 		return nil
 	}
-	r.given = true
-	r.err = r.parse(text)
-	return nil
+	return r.read(&scanner{text: text})
 }
 
-func (r *rowsJSON) parse(text []byte) error {
-	s := scanner{text: text}
+func (r *rowsJSON) parse(s *scanner) error {
 	if !s.open() {
 		return &matrixError{-1, errors.New("embeddings: want a list of lists of numbers")}
 	}
@@ -127,18 +124,23 @@ func (r *rowsJSON) parse(text []byte) error {
 		n := len(r.m.Data)
 		for !s.end() {
 			x, err := s.number()
+			if s.ended != nil {
+				return nil
+			}
 			if err != nil {
 				return &matrixError{token, fmt.Errorf("component %d: %w", len(r.m.Data)-n, err)}
 			}
 			r.m.Data = append(r.m.Data, x)
 		}
 		switch n = len(r.m.Data) - n; {
+		case s.ended != nil:
+			return nil
 		case n == 0:
 			return &matrixError{token, errors.New("the vector is empty")}
 		case token == 0:
 			r.m.Dim = n
 			// The first row tells how long the others are.
-			if guess := len(text) / max(s.at, 1) * n; guess > cap(r.m.Data) {
+			if guess := len(s.text) / max(s.at, 1) * n; guess > cap(r.m.Data) {
 				r.m.Data = append(make([]float32, 0, guess+n), r.m.Data...)
 			}
 		case n != r.m.Dim:
@@ -147,63 +149,6 @@ func (r *rowsJSON) parse(text []byte) error {
 		r.m.Tokens++
 	}
 	return nil
-}
-
-// scanner goes through lists of numbers in valid JSON.
-type scanner struct {
-	text []byte
-	at   int
-}
-
-// next skips white space and commas, and returns the byte after it, 0 at the end.
-func (s *scanner) next() byte {
-	for s.at < len(s.text) {
-		switch c := s.text[s.at]; c {
-		case ' ', '\t', '\r', '\n', ',':
-			s.at++
-		default:
-			return c
-		}
-	}
-	return 0
-}
-
-func (s *scanner) open() bool {
-	if s.next() != '[' {
-		return false
-	}
-	s.at++
-	return true
-}
-
-func (s *scanner) end() bool {
-	c := s.next()
-	if c == ']' {
-		s.at++
-	}
-	return c == ']' || c == 0
-}
-
-func (s *scanner) number() (float32, error) {
-	s.next()
-	begin := s.at
-	for s.at < len(s.text) {
-		c := s.text[s.at]
-		if c >= '0' && c <= '9' || c == '-' || c == '+' || c == '.' || c == 'e' || c == 'E' {
-			s.at++
-			continue
-		}
-		break
-	}
-	word := s.text[begin:s.at]
-	if len(word) == 0 {
-		return 0, errors.New("want a number")
-	}
-	x, err := strconv.ParseFloat(string(word), 32)
-	if err != nil {
-		return 0, fmt.Errorf("%s is beyond float32", word)
-	}
-	return float32(x), nil
 }
 
 // floatsJSON is base64.
@@ -240,13 +185,17 @@ func (f *floatsJSON) UnmarshalJSON(text []byte) error {
 		}
 		inner = []byte(s)
 	}
+	f.decode(inner)
+	return nil
+}
+
+func (f *floatsJSON) decode(inner []byte) {
 	f.data = make([]byte, base64.StdEncoding.DecodedLen(len(inner)))
 	n, err := base64.StdEncoding.Strict().Decode(f.data, inner)
 	f.data, f.err = f.data[:n], err
 	if err == nil && bytes.ContainsAny(inner, "\r\n") {
 		f.err = errors.New("line breaks in base64")
 	}
-	return nil
 }
 
 // base64Of is a matrix as base64.

@@ -5,6 +5,7 @@
 package jsontext
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"strconv"
@@ -38,8 +39,8 @@ type Options struct {
 	// Vectors leaves out numbers in arrays of arrays: whoever reads vectors knows better
 	// what they may be.
 	Vectors bool
-	// Charge, where set, is told from time to time how much memory the values will take
-	// that have been passed since; an error ends the check.
+	// Charge, where set, is told how much memory the values will take that have been passed
+	// since the last time, at the latest after 64 KiB of text; an error ends the check.
 	Charge func(bytes int64) error
 }
 
@@ -50,27 +51,30 @@ const (
 	costArray  = 64
 	costKey    = 64
 	costString = 64
-	costScalar = 64 // a number, true, false or null
-	costInRow  = 8  // a number in an array of arrays: a component of a vector
-	chargeStep = 64 << 10
+	costScalar = 64       // a number, true, false or null
+	costInRow  = 8        // a number in an array of arrays: a component of a vector
+	chargeStep = 64 << 10 // bytes, and bytes of text, between two charges
 )
 
 // Check reads one JSON value that fills the text, white space around it aside. The error
 // is an [*Error], or that of Options.Charge.
 func Check(text []byte, o Options) error {
-	s := scanner{text: text, o: o, depth: MaxDepth, limit: len(text)}
-	if !utf8.Valid(text) {
-		s.invalid = firstInvalid(text)
-	} else {
-		s.invalid = -1
+	s := scanner{text: text, o: o, depth: MaxDepth, invalid: -1, step: chargeStep, limit: min(chargeStep, len(text))}
+	var full error
+	s.goOn = func() bool {
+		if full = s.chargeAll(); full == nil {
+			s.utf8UpTo(min(s.at+s.step, len(text)))
+		}
+		return full == nil
 	}
-	if err := s.run(); err != nil {
-		return err
+	s.utf8UpTo(s.limit)
+	if err := s.run(); full != nil || err != nil {
+		return cmp.Or(full, err)
 	}
-	if s.owed > 0 && o.Charge != nil {
-		return o.Charge(s.owed)
+	if s.owed == 0 {
+		return nil
 	}
-	return nil
+	return s.chargeAll()
 }
 
 // Valid is [json.Valid] for long texts: it asks after every step of so many bytes whether to
@@ -82,16 +86,26 @@ func Valid(text []byte, step int, goOn func() bool) bool {
 
 const validDepth = 10_000 // of encoding/json
 
-// firstInvalid is the first byte that is no UTF-8.
-func firstInvalid(text []byte) int {
-	for i := 0; i < len(text); {
-		r, n := utf8.DecodeRune(text[i:])
-		if r == utf8.RuneError && n < 2 {
-			return i
-		}
-		i += n
+// utf8UpTo looks for bytes that are no UTF-8 up to a place, or a little less.
+func (s *scanner) utf8UpTo(end int) {
+	for end < len(s.text) && end > s.checked && !utf8.RuneStart(s.text[end]) {
+		end--
 	}
-	return -1
+	if end <= s.checked || s.invalid >= 0 {
+		return
+	}
+	piece := s.text[s.checked:end]
+	if !utf8.Valid(piece) {
+		for i := 0; ; {
+			r, n := utf8.DecodeRune(piece[i:])
+			if r == utf8.RuneError && n < 2 {
+				s.invalid = s.checked + i
+				break
+			}
+			i += n
+		}
+	}
+	s.checked = end
 }
 
 // frame is an array or an object that is open.
@@ -107,7 +121,8 @@ type scanner struct {
 	o       Options
 	open    []frame
 	owed    int64
-	invalid int  // first byte that is no UTF-8; −1: none
+	checked int  // bytes of which it is known whether they are UTF-8
+	invalid int  // the first that is none; −1: all are
 	depth   int  // of what is open, at most
 	lax     bool // halves of surrogate pairs are characters
 
@@ -174,7 +189,14 @@ func (s *scanner) charge(n int64) error {
 	if s.owed += n; s.owed < chargeStep {
 		return nil
 	}
-	n, s.owed = s.owed, 0
+	return s.chargeAll()
+}
+
+func (s *scanner) chargeAll() error {
+	n := s.owed
+	if s.owed = 0; s.o.Charge == nil {
+		return nil
+	}
 	return s.o.Charge(n)
 }
 

@@ -68,6 +68,58 @@ func TestCheckCharges(t *testing.T) {
 	require.Less(t, charged, int64(2<<20))
 }
 
+// A text of one long value is charged for all along its way, so that whoever charges can end
+// the check; what is no UTF-8 is found wherever it is.
+func TestCheckAsksAllTheTime(t *testing.T) {
+	const size = 4 << 20
+	for name, text := range map[string]string{
+		"string":  `"` + strings.Repeat("é", size/2) + `"`,
+		"escapes": `"` + strings.Repeat(`\u00e9`, size/6) + `"`,
+		"number":  strings.Repeat("1", size),
+		"blanks":  strings.Repeat(" ", size) + "1",
+		"vectors": "[[" + strings.Repeat("1,", size/2) + "1]]",
+		"objects": "[" + strings.Repeat("{},", size/3) + "{}]",
+	} {
+		asked := 0
+		require.NoError(t, jsontext.Check([]byte(text), jsontext.Options{Charge: func(int64) error { asked++; return nil }}), name)
+		require.GreaterOrEqual(t, asked, len(text)>>16, name)
+		enough := errors.New("enough")
+		for last := 0; last < asked; last += 1 + asked/7 {
+			n := 0
+			err := jsontext.Check([]byte(text), jsontext.Options{Charge: func(int64) error {
+				if n++; n > last {
+					return enough
+				}
+				return nil
+			}})
+			require.ErrorIs(t, err, enough, name)
+			require.Equal(t, last+1, n, "it is asked no more after an error")
+		}
+	}
+	for _, at := range []int{1, 1<<16 - 2, 1<<16 - 1, 1 << 16, 1<<16 + 1, 1 << 17, 200_000} {
+		for _, bad := range []string{"\xff", "\xc3", "\x80", "\xe2\x82", strings.Repeat("\x80", 9)} {
+			text := `["` + strings.Repeat("a", at) + bad + `","` + strings.Repeat("€", 50_000) + `"]`
+			require.EqualError(t, jsontext.Check([]byte(text), jsontext.Options{}), "[0]: a string that is not UTF-8", "%d %q", at, bad)
+			var fault *jsontext.Error
+			require.ErrorAs(t, jsontext.Check([]byte(text), jsontext.Options{}), &fault)
+			require.Equal(t, at+2, fault.Offset)
+		}
+	}
+}
+
+// What is read in steps is what encoding/json reads.
+func TestUnquote(t *testing.T) {
+	for _, text := range []string{"", "a", "é€😀x\"y\\", "\n", strings.Repeat("a😀", 100)} {
+		raw, err := json.Marshal(text)
+		require.NoError(t, err)
+		for _, step := range []int{1, 3, 1000} {
+			require.Equal(t, text, jsontext.Unquote(raw, step, func(int) bool { return true }))
+		}
+	}
+	asked := 0
+	require.Len(t, jsontext.Unquote([]byte(`"`+strings.Repeat("a", 1000)+`"`), 100, func(int) bool { asked++; return asked < 3 }), 300)
+}
+
 // Valid is what encoding/json says, wherever it asks, and asks no more after a no.
 func FuzzValid(f *testing.F) {
 	for _, text := range []string{`{"a":[1,2.5e3,"x\n\u0041"],"b":null}`, `[[-0,1],[]]`, `"\ud83d\ude00\ud800"`, `01`, `{"a":}`, `[1 2]`, " \t1\n", "\"\xff\"", "12345678", "{}\x00"} {

@@ -3,7 +3,6 @@ package condition
 import (
 	"bytes"
 	"encoding/json"
-	"strings"
 
 	"github.com/plaid-ir/plaid/internal/jsontext"
 )
@@ -99,36 +98,5 @@ func compact(e *Evaluation, raw []byte) []byte {
 
 // unquote is the text of a valid JSON string.
 func unquote(e *Evaluation, raw []byte) string {
-	var all strings.Builder
-	for from := 1; from < len(raw)-1; {
-		end := pieceEnd(raw, from)
-		piece := raw
-		if end-from < len(raw)-2 {
-			piece = append(append([]byte{'"'}, raw[from:end]...), '"')
-		}
-		var text string
-		_ = json.Unmarshal(piece, &text) // it is valid
-		if all.WriteString(text); e.ended(end - from) {
-			break
-		}
-		from = end
-	}
-	return all.String()
-}
-
-// pieceEnd is a place in a string after some bytes, between two characters.
-func pieceEnd(raw []byte, from int) int {
-	at, high := from, false // high: half of a character is before
-	for ; at < len(raw)-1; at++ {
-		if c := raw[at]; at-from >= readStep && c&0xc0 != 0x80 && !high {
-			break
-		}
-		if high = false; raw[at] == '\\' {
-			if at++; raw[at] == 'u' {
-				high = raw[at+1]|0x20 == 'd' && raw[at+2] >= '8'
-				at += 4
-			}
-		}
-	}
-	return at
+	return jsontext.Unquote(raw, readStep, func(n int) bool { return !e.ended(n) })
 }
