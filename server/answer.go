@@ -3,9 +3,9 @@ package server
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
-	"time"
 )
 
 // spend counts bytes of the answer before they are held. All of them are given back when
@@ -137,12 +137,12 @@ type recorder struct {
 	cut    bool // the connection is to be broken
 
 	control *http.ResponseController
-	stall   time.Duration
+	pace    pace
 }
 
 // extend gives the client time to take what comes next. Not every server has
 // deadlines.
-func (r *recorder) extend() { _ = r.control.SetWriteDeadline(time.Now().Add(r.stall)) }
+func (r *recorder) extend() { _ = r.control.SetWriteDeadline(r.pace.now().Add(r.pace.left)) }
 
 func (r *recorder) status() int {
 	if r.code == 0 {
@@ -160,6 +160,8 @@ func (r *recorder) WriteHeader(code int) {
 	r.ResponseWriter.WriteHeader(code)
 }
 
+var errSlow = errors.New("the client takes its answer too slowly (min-transfer)")
+
 // pieceBytes is how much of an answer a client has to take within the time for stalls.
 const pieceBytes = 64 << 10
 
@@ -171,10 +173,14 @@ func (r *recorder) Write(p []byte) (n int, err error) {
 	}
 	for {
 		r.extend()
+		began := r.pace.now()
 		piece := p[n:min(n+pieceBytes, len(p))]
 		m, err := r.ResponseWriter.Write(piece)
 		n += m
 		r.bytes += int64(m)
+		if !r.pace.passed(m, began) && err == nil {
+			r.cut, err = true, errSlow
+		}
 		if err != nil || n == len(p) {
 			return n, err
 		}

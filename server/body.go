@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
 	"reflect"
 	"regexp"
 	"slices"
@@ -24,17 +25,23 @@ type body struct {
 	q       *request
 	control *http.ResponseController
 	memory  account // that it takes
+	pace    pace
 	ended   bool
 	until   time.Time // no read may last longer; zero: no such limit
 }
 
 func (b *body) Read(p []byte) (int, error) {
-	end := time.Now().Add(b.q.s.o.Limits.Stall)
+	began := b.pace.now()
+	end, own := began.Add(b.pace.left), true
 	if !b.until.IsZero() && b.until.Before(end) {
-		end = b.until
+		end, own = b.until, false
 	}
 	_ = b.control.SetReadDeadline(end) // not every server has deadlines
 	n, err := b.ReadCloser.Read(p)
+	late := !b.pace.passed(n, began) || errors.Is(err, os.ErrDeadlineExceeded)
+	if late && own && err != io.EOF {
+		return n, b.q.s.lateBody()
+	}
 	if err == io.EOF {
 		// From here on the connection is watched for its end, without a limit.
 		b.ended = true

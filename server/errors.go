@@ -179,7 +179,7 @@ func known(ctx context.Context, err error) *Problem {
 	case errors.As(err, &large):
 		return problem(CodeTooLarge, "the body has more than %d bytes: send less at a time", large.Limit)
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return problem(CodeTimeout, "the body did not come: nothing was sent for too long")
+		return problem(CodeTimeout, "the body did not come in time")
 	case errors.Is(err, context.DeadlineExceeded) || errors.Is(ctx.Err(), context.DeadlineExceeded):
 		return problem(CodeTimeout, "the request took too long; nothing was changed by it")
 	case errors.Is(err, context.Canceled):

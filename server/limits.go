@@ -33,8 +33,11 @@ type Limits struct {
 	// Quick is how long requests that only look may take; default 30 s. Work is how
 	// long the others may, but for what streams; default 300 s.
 	Quick, Work time.Duration
-	// Stall is how long a client may send, or take, nothing of a body; default 30 s.
-	Stall time.Duration
+	// Stall is how long a client may send, or take, nothing of a body; default 30 s. Who
+	// sends, or takes, fewer bytes a second than Transfer may do so for that long; default
+	// 4 KiB.
+	Stall    time.Duration
+	Transfer int64
 	// Concurrent is how many requests run at a time, in each of four groups: those
 	// that look, those that search and encode, those that write, and those that transfer
 	// whole indexes; default 100. Ten times as many may wait, as long as the wait is
@@ -75,6 +78,7 @@ func (l *Limits) setDefaults() {
 	orDefault(&l.Quick, 30*time.Second, longTime)
 	orDefault(&l.Work, 300*time.Second, longTime)
 	orDefault(&l.Stall, 30*time.Second, longTime)
+	orDefault(&l.Transfer, 4<<10, 0)
 	orDefault(&l.Concurrent, 100, 1<<30)
 	orDefault(&l.Wait, 3*time.Second, longTime)
 	orDefault(&l.Upload, manyBytes, manyBytes)

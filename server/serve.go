@@ -34,13 +34,13 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	id := requestID(r)
 	w.Header().Set(headerRequestID, id)
 	w.Header().Set("X-Content-Type-Options", "nosniff")
-	rec := &recorder{ResponseWriter: w, control: http.NewResponseController(w), stall: s.o.Limits.Stall}
+	rec := &recorder{ResponseWriter: w, control: http.NewResponseController(w), pace: s.pace()}
 	rec.extend()
 	route, refused := s.routes.find(r)
 	ctx, span := s.startSpan(r, route)
 	defer span.End()
 	q := &request{Request: r, s: s, w: rec, route: route, ctx: ctx, memory: s.answers.account()}
-	q.body = &body{ReadCloser: r.Body, q: q, control: rec.control, memory: s.bodies.account()}
+	q.body = &body{ReadCloser: r.Body, q: q, control: rec.control, memory: s.bodies.account(), pace: s.pace()}
 	r.Body = q.body
 	defer q.body.memory.close()
 	done := s.metrics.begin()

@@ -97,6 +97,7 @@ type Server struct {
 	answers  *budget
 	draining atomic.Bool
 	started  time.Time
+	now      func() time.Time
 }
 
 // New makes a service of collections, such as those of a store.Store or a cluster. The
@@ -110,7 +111,7 @@ func New(collections collection.Set, e Encoder, o *Options) (*Server, error) {
 	if collections == nil {
 		return nil, errors.New("server.New: no collections are given")
 	}
-	s := &Server{collections: collections, started: time.Now()}
+	s := &Server{collections: collections, started: time.Now(), now: time.Now}
 	if o != nil {
 		s.o = *o
 	}

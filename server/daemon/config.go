@@ -55,6 +55,7 @@ type Config struct {
 	MaxText, MaxUpload             int64
 	MaxAnswer, MaxAnswers          int64
 	MaxWait                        time.Duration
+	MinTransfer                    int64
 	QuickTimeout, WorkTimeout      time.Duration
 	StallTimeout, HeaderTimeout    time.Duration
 	IdleTimeout, DrainTimeout      time.Duration
@@ -169,6 +170,7 @@ func NewConfig() *Config {
 	span("quick-timeout", &c.QuickTimeout, 30*time.Second, "how long requests that only look may take")
 	span("work-timeout", &c.WorkTimeout, 300*time.Second, "how long the others may take")
 	span("stall-timeout", &c.StallTimeout, 30*time.Second, "how long a client may send, or take, nothing")
+	size("min-transfer", &c.MinTransfer, 4<<10, "bytes a second that a client has to send, or take; who does less is cut when stall-timeout is over (0: any)")
 	span("header-timeout", &c.HeaderTimeout, 10*time.Second, "how long the headers of a request may take")
 	span("idle-timeout", &c.IdleTimeout, 120*time.Second, "how long a connection may wait for its next request")
 	span("drain-timeout", &c.DrainTimeout, 30*time.Second, "how long requests may go on when the service ends")

@@ -263,7 +263,7 @@ func (c *Config) limits() server.Limits {
 		Body: unlimited(c.MaxBody), Decoded: unlimited(c.MaxDecoded), Bodies: unlimited(c.MaxBodies), Text: unlimited(c.MaxText), Upload: unlimited(c.MaxUpload),
 		Answer: unlimited(c.MaxAnswer), Answers: unlimited(c.MaxAnswers),
 		Quick: time.Duration(unlimited(int64(c.QuickTimeout))), Work: time.Duration(unlimited(int64(c.WorkTimeout))),
-		Stall: time.Duration(unlimited(int64(c.StallTimeout))), Concurrent: c.Concurrency, Wait: time.Duration(unlimited(int64(c.MaxWait))), Rate: c.Rate, Burst: c.Burst,
+		Stall: time.Duration(unlimited(int64(c.StallTimeout))), Transfer: unlimited(c.MinTransfer), Concurrent: c.Concurrency, Wait: time.Duration(unlimited(int64(c.MaxWait))), Rate: c.Rate, Burst: c.Burst,
 	}
 }
 

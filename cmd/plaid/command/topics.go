@@ -32,7 +32,7 @@ var topics = []struct {
 	{"Words", []string{"text-queries", "text-query", "hybrid", "expression", "bm25", "fuse", "fusion", "alpha"}},
 	{"Network", []string{
 		"listen", "hosts", "base-path", "cors-origins", "tls-cert", "tls-key", "tokens-file", "trusted-proxies",
-		"header-timeout", "idle-timeout", "stall-timeout",
+		"header-timeout", "idle-timeout", "stall-timeout", "min-transfer",
 	}},
 	{"Limits", []string{
 		"quotas", "rate", "burst", "concurrency", "max-answer", "max-answers", "max-bodies", "max-body", "max-decoded", "max-text",

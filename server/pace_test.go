@@ -1,0 +1,169 @@
+package server
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/plaid-ir/plaid/server/collection"
+)
+
+// clock is a time that goes on when it is told to.
+type clock struct{ at time.Time }
+
+func (c *clock) now() time.Time { return c.at }
+
+// Whoever stays at the least rate or above it is never too slow, however unevenly; whoever
+// stays below is after some times the time that is allowed.
+func TestPace(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		c := &clock{time.Unix(0, 0)}
+		rate := rapid.Int64Range(1, 1<<20).Draw(t, "rate")
+		start := pace{rate: rate, most: 30 * time.Second, left: 30 * time.Second, now: c.now}
+		steady, slow := start, start
+		cut := false
+		for range rapid.IntRange(1, 300).Draw(t, "times") {
+			began := c.at
+			c.at = c.at.Add(time.Duration(rapid.Int64Range(0, int64(30*time.Second)).Draw(t, "wait")))
+			least := float64(rate) * c.at.Sub(began).Seconds()
+			if !steady.passed(int(least*rapid.Float64Range(1, 3).Draw(t, "more"))+1, began) {
+				t.Fatalf("a client at its rate is cut after %v", c.at)
+			}
+			cut = cut || !slow.passed(int(least/2), began)
+		}
+		if idle := c.at.Sub(time.Unix(0, 0)); !cut && idle > 2*time.Minute {
+			t.Fatalf("a client at half of the rate goes on after %v", idle)
+		}
+	})
+	c := &clock{}
+	any := pace{most: time.Second, left: time.Second, now: c.now}
+	for range 100 {
+		began := c.at
+		c.at = c.at.Add(time.Second)
+		require.True(t, any.passed(1, began), "without a rate any byte will do")
+	}
+	began := c.at
+	c.at = c.at.Add(time.Second + 1)
+	require.False(t, any.passed(1, began))
+}
+
+// slowBody comes a few bytes at a time.
+type slowBody struct {
+	io.Reader
+	clock *clock
+	bytes int
+	wait  time.Duration
+	read  func() // before each
+}
+
+func (b *slowBody) Read(p []byte) (int, error) {
+	if b.read != nil {
+		b.read()
+	}
+	b.clock.at = b.clock.at.Add(b.wait)
+	return b.Reader.Read(p[:min(b.bytes, len(p))])
+}
+
+func (b *slowBody) Close() error { return nil }
+
+// slowWriter takes a time for each write.
+type slowWriter struct {
+	*httptest.ResponseRecorder
+	clock *clock
+	wait  time.Duration
+}
+
+func (w *slowWriter) Write(p []byte) (int, error) {
+	w.clock.at = w.clock.at.Add(w.wait)
+	return w.ResponseRecorder.Write(p)
+}
+
+func slowService(t *testing.T) (*Server, *clock) {
+	set := &oneCollection{}
+	s, err := New(set, nil, &Options{Limits: Limits{Stall: 10 * time.Second, Transfer: 100, Work: -1, Bodies: 1 << 20, Decoded: 1 << 19}})
+	require.NoError(t, err)
+	c := &clock{time.Now()}
+	s.now = c.now
+	return s, c
+}
+
+// oneCollection has none, and is asked for names only.
+type oneCollection struct{ collection.Set }
+
+func (*oneCollection) Names() []string {
+	names := make([]string, 5000)
+	for i := range names {
+		names[i] = fmt.Sprintf("%0100d", i)
+	}
+	return names
+}
+
+func (*oneCollection) Declare(context.Context, string, collection.Config) (collection.Collection, error) {
+	return nil, collection.ErrName
+}
+
+// A client that sends a byte every few seconds never stalls, and holds memory that others
+// wait for: it is cut when it was below the least rate for long enough.
+func TestDribblingClientsAreCut(t *testing.T) {
+	s, c := slowService(t)
+	text := `{"name":"` + strings.Repeat("x", 20_000) + `"}`
+	send := func(bytes int, wait time.Duration) (status, reads int) {
+		body := &slowBody{Reader: strings.NewReader(text), clock: c, bytes: bytes, wait: wait, read: func() { reads++ }}
+		r := httptest.NewRequest("POST", "/indices", body)
+		r.Header.Set("Content-Type", "application/json")
+		w := httptest.NewRecorder()
+		s.ServeHTTP(w, r)
+		if w.Code == http.StatusRequestTimeout {
+			require.Contains(t, w.Body.String(), "100 bytes a second")
+			require.Contains(t, w.Body.String(), "min-transfer")
+		}
+		require.EqualValues(t, 1<<20, s.bodies.left, "what it held is given back")
+		return w.Code, reads
+	}
+	status, reads := send(1, 3*time.Second)
+	require.Equal(t, 408, status)
+	require.Less(t, reads, 6)
+	status, reads = send(200, 3*time.Second) // two thirds of the rate
+	require.Equal(t, 408, status)
+	require.Less(t, reads, 15)
+	status, _ = send(110, time.Second)
+	require.Equal(t, 400, status, "a steady one is read to its end; the name is too long")
+	status, _ = send(1000, 9900*time.Millisecond)
+	require.Equal(t, 400, status)
+}
+
+// So is a client that takes its answer too slowly.
+func TestSlowReadersAreCut(t *testing.T) {
+	s, c := slowService(t)
+	take := func(wait time.Duration) (body []byte, cut bool) {
+		w := &slowWriter{httptest.NewRecorder(), c, wait}
+		defer func() {
+			if fault := recover(); fault != nil {
+				require.Equal(t, http.ErrAbortHandler, fault)
+				body, cut = w.Body.Bytes(), true
+			}
+			require.EqualValues(t, s.answers.most, s.answers.left)
+		}()
+		s.ServeHTTP(w, httptest.NewRequest("GET", "/indices", nil))
+		return w.Body.Bytes(), false
+	}
+	body, cut := take(9 * time.Second)
+	require.False(t, cut)
+	require.Greater(t, len(body), 5000*100)
+	require.True(t, bytes.HasSuffix(body, []byte("]")))
+	s.o.Limits.Transfer = 10 << 10 // a piece of 64 KiB each 6.4 s
+	_, cut = take(6 * time.Second)
+	require.False(t, cut)
+	body, cut = take(9 * time.Second)
+	require.True(t, cut)
+	require.Less(t, len(body), 5000*100)
+}
