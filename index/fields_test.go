@@ -37,9 +37,13 @@ func selected(t tb, ix *Index, text string) (ids []string, scanned uint64) {
 	for it := docs.Iterator(); it.HasNext(); {
 		ids = append(ids, s.ID(it.Next()))
 	}
-	m, err := s.picture.selector()
-	require.NoError(t, err)
-	return ids, m.Unindexed()
+	rest, state := liveDocs(s.view).Clone(), s.State()
+	for _, r := range storedRuns(&state) {
+		run, err := metadata.Open(documents{s.view}.FieldRun(r.ID), r.Forms)
+		require.NoError(t, err)
+		rest.AndNot(run.Docs())
+	}
+	return ids, rest.GetCardinality()
 }
 
 func changeState(t tb, ix *Index, fn func(*storage.Generation, *storage.State) error) {

@@ -32,7 +32,7 @@ type Info struct {
 	Pages         storage.Pages `json:"pages"`          // of the file
 	Sizes         storage.Sizes `json:"bytes"`          // where the bytes of the file are
 	// BytesPerToken is what each stored token takes: codes, residuals, factors,
-	// documents, ids and postings; neither codec nor payload.
+	// documents, ids and postings; neither codec nor payload, nor what is derived of it.
 	BytesPerToken float64 `json:"bytes_per_token"`
 	// Defaults are the stored search parameters, nil without any.
 	Defaults *storage.Defaults `json:"search_defaults,omitempty"`
@@ -92,7 +92,7 @@ func (s *Snapshot) Info(ctx context.Context) (*Info, error) {
 	}
 	in.Applied = applied.Sequence
 	if st.Tokens > 0 {
-		in.BytesPerToken = float64(in.Sizes.Total()-in.Sizes.Codec-in.Sizes.Payload) / float64(st.Tokens)
+		in.BytesPerToken = float64(in.Sizes.Total()-in.Sizes.Codec-in.Sizes.Payload-in.Sizes.Fields) / float64(st.Tokens)
 	}
 	return in, nil
 }

@@ -48,9 +48,6 @@ func NewSelector(docs Documents, live *roaring.Bitmap, runs []Stored) (*Selector
 	return s, nil
 }
 
-// Unindexed is how many live documents are in no run.
-func (s *Selector) Unindexed() uint64 { return s.rest.GetCardinality() }
-
 // Former is how many live documents are in runs of a former version that has left out
 // fields and did not say of which documents. Where such a run tells no value of a field,
 // conditions read the payloads.

@@ -135,7 +135,7 @@ type writerFunc func(p []byte) (int, error)
 func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
 
 // restorer makes collections of what is sent, if those of the service do. What is wrong
-// with the name is told before anything is received.
+// with the name, or that documents are there, is told before anything is received.
 func (q *request) restorer(what string) (collection.Restorer, error) {
 	if err := collection.CheckName(q.index()); err != nil {
 		return nil, err
@@ -143,6 +143,11 @@ func (q *request) restorer(what string) (collection.Restorer, error) {
 	r, ok := q.s.collections.(collection.Restorer)
 	if !ok {
 		return nil, collection.Unsupported(what)
+	}
+	if c, err := q.s.collections.Get(q.index()); err == nil {
+		if v, err := c.View(q.ctx); err == nil {
+			return nil, errors.Join(fmt.Errorf("%w: %q has documents", collection.ErrExists, q.index()), v.Close())
+		}
 	}
 	return r, q.unbounded(what)
 }

@@ -196,6 +196,17 @@ func TestQuotas(t *testing.T) {
 	as("root", "GET", "/indices/t-2", nil).json(t, &two)
 	require.Equal(t, taken, one.Documents+two.Documents)
 	require.LessOrEqual(t, taken, 10, "never more, whatever runs at once")
+	// What is refused only for updates that run is told when to come again.
+	require.Equal(t, 200, as("root", "POST", "/indices", object{"name": "small2"}).status)
+	stored := server.Storing(s.Server, "small2", 2)
+	r := update("root", "small2", "beside")
+	refused(r)
+	require.Equal(t, "1", r.header.Get("Retry-After"))
+	stored()
+	require.Equal(t, 202, update("root", "small2", "beside").status)
+	r = update("root", "small2", "b", "c")
+	refused(r)
+	require.Empty(t, r.header.Get("Retry-After"), "waiting would not help")
 	for i := taken; i < 10; i++ { // what was refused beside others fits alone
 		require.Equal(t, 202, update("tenant", "t-1", fmt.Sprint("x", i)).status)
 	}

@@ -64,6 +64,10 @@ func documentRoutes() []route {
 		if r.whole == nil {
 			r.whole = updatedOut{}
 		}
+		if r.method == "POST" {
+			encodes := r.fails != nil // by a model
+			r.early = func(q *request) error { return q.mayAdd(encodes) }
+		}
 		r.params = append(r.params, waitParam, preferParam)
 		r.fails = append(r.fails, fails...)
 		return r
@@ -188,10 +192,25 @@ func addMetadata(docs []collection.Document, metadata []json.RawMessage) error {
 	return nil
 }
 
-func updateText(q *request, in *updateTextIn) (change, error) {
-	if _, err := q.declared(); err != nil {
-		return change{}, err
+// mayAdd refuses what no documents can be added to, before they are received.
+func (q *request) mayAdd(encodes bool) error {
+	c, err := q.declared()
+	if err != nil {
+		return err
 	}
+	if encodes {
+		if _, none := q.s.encoder(); none != nil {
+			return none
+		}
+	}
+	done, err := q.reserve(q.ctx, c, nil)
+	if err == nil {
+		done()
+	}
+	return err
+}
+
+func updateText(q *request, in *updateTextIn) (change, error) {
 	metadata, err := keepTexts(in)
 	if err != nil {
 		return change{}, err

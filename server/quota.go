@@ -173,7 +173,11 @@ func (q *request) keep(ctx context.Context, u *held, c collection.Collection, do
 	if err != nil || documents+reserved-gone <= u.Documents {
 		return err
 	}
-	return problem(CodeQuota, "the quota of the %s is used up: there are %d documents, %d more are asked for, and %d are the most", u.of, documents, reserved-gone, u.Documents)
+	p := problem(CodeQuota, "the quota of the %s is used up: there are %d documents, %d more are asked for, and %d are the most", u.of, documents, reserved-gone, u.Documents)
+	if documents+uint64(len(docs))-gone <= u.Documents { // but for updates that run, which may replace documents, or fail
+		p.after(time.Second)
+	}
+	return p
 }
 
 // goneBy is how many documents an update takes the place of, or pushes out of an index that

@@ -35,11 +35,12 @@ type route struct {
 	params          []param
 	in, out         any // zero values of the bodies; nil: none
 	inType, outType string
-	tensors         bool   // the body may be a file of tensors instead of JSON
-	status          int    // of success
-	whole           any    // zero value of what a change answers where return=representation is preferred
-	fails           []Code // beside those that any route can answer
-	example         string // a body that the route takes
+	tensors         bool                   // the body may be a file of tensors instead of JSON
+	status          int                    // of success
+	whole           any                    // zero value of what a change answers where return=representation is preferred
+	fails           []Code                 // beside those that any route can answer
+	example         string                 // a body that the route takes
+	early           func(q *request) error // refuses what can be refused before the body is read; nil: nothing
 	do              func(q *request) error
 }
 
@@ -65,6 +66,11 @@ func typed[In, Out any](r route, do func(q *request, in *In) (Out, error)) route
 	r.outType = mediaJSON
 	r.do = func(q *request) error {
 		in := new(In)
+		if r.early != nil {
+			if err := r.early(q); err != nil {
+				return err
+			}
+		}
 		if r.in != nil {
 			text, err := q.text()
 			if err != nil {

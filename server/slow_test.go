@@ -35,7 +35,10 @@ func listen(t *testing.T, s *server.Server, o *server.ServeOptions) string {
 // A refusal is answered at once, and its connection ended, though the body that the
 // request speaks of never comes.
 func TestRefusalsWaitForNoBody(t *testing.T) {
-	s, err := server.New(openStore(t, nil).Set(), nil, &server.Options{
+	st := openStore(t, nil)
+	storeLarge(t, st, 1)
+	s, err := server.New(st.Set(), nil, &server.Options{
+		Quotas: []server.IndexQuota{{Pattern: "large", Quota: server.Quota{Bytes: 1}}},
 		Tokens: allTokens(), Origins: []string{"https://a.example"}, Limits: server.Limits{Stall: time.Hour, Body: 5000},
 	})
 	require.NoError(t, err)
@@ -57,6 +60,11 @@ func TestRefusalsWaitForNoBody(t *testing.T) {
 		"too large":     {address, "POST /indices HTTP/1.1\r\nAuthorization: Bearer " + adminSecret + "\r\nContent-Type: application/json\r\nContent-Length: 100000\r\n", 413},
 		"media type":    {address, "POST /indices HTTP/1.1\r\nAuthorization: Bearer " + adminSecret + "\r\nContent-Length: 1000\r\n", 415},
 		"preflight":     {address, "OPTIONS /indices HTTP/1.1\r\nOrigin: https://a.example\r\nAccess-Control-Request-Method: POST\r\nContent-Length: 1000\r\n", 200},
+		"no index":      {address, "POST /indices/none/update HTTP/1.1\r\nAuthorization: Bearer " + adminSecret + "\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n", 404},
+		"no model":      {address, "POST /indices/large/update_with_encoding HTTP/1.1\r\nAuthorization: Bearer " + adminSecret + "\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n", 400},
+		"quota":         {address, "POST /indices/large/update HTTP/1.1\r\nAuthorization: Bearer " + adminSecret + "\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n", 403},
+		"import":        {address, "PUT /indices/large/import HTTP/1.1\r\nAuthorization: Bearer " + adminSecret + "\r\nContent-Type: application/x-tar\r\nContent-Length: 1000\r\n", 409},
+		"backup":        {address, "PUT /indices/large/backup HTTP/1.1\r\nAuthorization: Bearer " + adminSecret + "\r\nContent-Type: application/octet-stream\r\nContent-Length: 1000\r\n", 409},
 		"rate":          {atRate, "POST /indices HTTP/1.1\r\nContent-Length: 1000\r\n", 429},
 		"rate of a 404": {atRate, "POST /nothing HTTP/1.1\r\nContent-Length: 1000\r\n", 429},
 		"rate of a 405": {atRate, "PATCH /indices HTTP/1.1\r\nContent-Length: 1000\r\n", 429},

@@ -3,13 +3,14 @@ package weights
 import (
 	"encoding/binary"
 	"fmt"
+	"io"
 	"math"
-	"os"
 	"path/filepath"
 	"slices"
 
 	"github.com/plaid-ir/plaid/encode/modeldir"
 	"github.com/plaid-ir/plaid/encode/native"
+	"github.com/plaid-ir/plaid/internal/infile"
 	"github.com/plaid-ir/plaid/kernels"
 )
 
@@ -20,15 +21,16 @@ const maxGraph = 2 << 30
 // node, with the sizes of the config.
 func loadONNX(c *modeldir.Config) (*native.Weights, error) {
 	path := filepath.Clean(c.Weights[0])
-	info, err := os.Stat(path)
-	if err == nil && info.Size() > maxGraph {
+	f, info, err := infile.Open(path)
+	if err != nil {
+		return nil, &modeldir.ModelError{Path: path, Err: err}
+	}
+	defer f.Close()
+	if info.Size() > maxGraph {
 		return nil, modeldir.Faultf(path, "", modeldir.ErrGraph, "has %d bytes, at most %d are read", info.Size(), maxGraph)
 	}
-	var b []byte
-	if err == nil {
-		b, err = os.ReadFile(path)
-	}
-	if err != nil {
+	b := make([]byte, info.Size())
+	if _, err := io.ReadFull(f, b); err != nil {
 		return nil, &modeldir.ModelError{Path: path, Err: err}
 	}
 	return recognize(path, b, c)

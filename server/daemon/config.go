@@ -128,7 +128,7 @@ func NewConfig() *Config {
 	}
 	span := func(name string, p *time.Duration, def time.Duration, usage string) {
 		*p = def
-		add(name, durationValue{p}, false, usage)
+		add(name, flags.Duration(p), false, usage)
 	}
 	text("config", &c.File, "", "`FILE` with settings, YAML or JSON, by the names of these flags")
 	text("data", &c.Data, "", "`DIR` of the indexes; it is made if it is not there, and locked")

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/spf13/pflag"
 	"go.yaml.in/yaml/v3"
@@ -179,19 +178,6 @@ func (v sizeValue) String() string {
 	}
 	return strconv.FormatInt(*v.p, 10)
 }
-
-type durationValue struct{ p *time.Duration }
-
-func (v durationValue) Set(s string) error {
-	d, err := time.ParseDuration(s)
-	if err != nil || d < 0 {
-		return errors.New("want a time such as 30s or 5m")
-	}
-	*v.p = d
-	return nil
-}
-func (v durationValue) String() string { return v.p.String() }
-func (v durationValue) Type() string   { return "TIME" }
 
 type rateValue struct{ p *float64 }
 

@@ -33,7 +33,7 @@ func (w *worker) run() {
 		start := time.Now()
 		n := w.do(ctx, group)
 		for _, r := range group[:n] {
-			w.c.s.noteDisk(r.err, r.kind != acting)
+			w.c.s.noteDisk(r.err, r.kind == updating || r.kind == deleting && r.count > 0)
 		}
 		w.c.counted(group[:n], time.Since(start))
 		q.giveBack(group[n:])
