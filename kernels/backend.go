@@ -84,6 +84,12 @@ type Query interface {
 	Shortfall(b Bound) Shortfall
 }
 
+// Ender is a [Query] that can be given up. What it makes of a query as a whole, such as
+// bounds and tables, takes time with the number of query tokens, and can end before its
+// end when ended says so: from then on what the query says means nothing, until Reset.
+// ended may be called by several goroutines.
+type Ender interface{ EndWith(ended func() bool) }
+
 // MergeMaxima raises dst to the maxima of another part of the document.
 func MergeMaxima(dst, part []float64) {
 	for i, v := range part {

@@ -57,6 +57,9 @@ func (p *processor) answerOne(ctx context.Context, c *call, i, threads int, fixe
 	r.stats = Stats{Queries: 1, QueryTokens: len(vectors) / c.coll.first().Dim()}
 	r.stats.Times.Wait = waited
 	*res, err = r.answer(vectors, weights, t)
+	if err == nil {
+		err = ctx.Err() // after which the query may have been given up
+	}
 	r.ctx, r.call, r.group, r.fixed, r.trace = nil, nil, nil, nil, nil
 	clear(r.jobs[:cap(r.jobs)]) // which are of the snapshots
 	if r.bytes = max(r.bytes, need); r.bytes <= c.turn.s.keep() {
@@ -71,6 +74,9 @@ func (p *processor) takeRun(s kernels.Scorer) *run {
 	r, _ := p.pool.Get().(*run)
 	if r == nil || r.scorer != s {
 		r = &run{scorer: s, query: s.NewQuery()}
+		if q, ok := r.query.(kernels.Ender); ok {
+			q.EndWith(func() bool { return r.ctx.Err() != nil })
+		}
 	}
 	return r
 }

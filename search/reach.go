@@ -21,6 +21,10 @@ import (
 // reachBlock is the number of documents of a block.
 const reachBlock = 1 << 16
 
+// reachLook is how many documents of lists are read between two looks at the context: they
+// take a nanosecond or two each.
+const reachLook = 1 << 19
+
 // cursor is in a list that a query token probes.
 type cursor struct {
 	storage.PostingCursor
@@ -81,6 +85,7 @@ func (r *run) reachPart(of *part, allowed *selection, gap float64) (err error) {
 	if err := r.openLists(of.snap, gap); err != nil {
 		return err
 	}
+	pairs := 0 // of lists and documents since the last look
 	for block := range of.blocks() {
 		if err := r.ctx.Err(); err != nil {
 			return err
@@ -93,6 +98,11 @@ func (r *run) reachPart(of *part, allowed *selection, gap float64) (err error) {
 			}
 			if p.docs, err = c.Next(p.docs[:0], docs); err != nil {
 				return badList(of.snap, c.centroid, err)
+			}
+			if pairs += 16 + len(p.docs); pairs > reachLook {
+				if pairs, err = 0, r.ctx.Err(); err != nil {
+					return err
+				}
 			}
 			if c.fresh {
 				r.stats.Postings += int64(len(p.docs))
@@ -115,6 +125,11 @@ func (r *run) openLists(snap *index.Snapshot, gap float64) error {
 	p.cursors = p.cursors[:0]
 	p.lists = zeroed(p.lists, (snap.Header().Centroids+63)/64)
 	for t := range p.weights {
+		if t%64 == 63 {
+			if err := r.ctx.Err(); err != nil {
+				return err
+			}
+		}
 		for _, s := range p.best[t*p.n : (t+1)*p.n] {
 			c := cursor{centroid: s.Centroid, token: uint32(t), gain: p.gain(t, s.Score, gap), fresh: !inSet(p.lists, s.Centroid)}
 			p.lists[s.Centroid/64] |= 1 << (s.Centroid % 64)

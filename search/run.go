@@ -72,7 +72,8 @@ type kernel struct {
 const (
 	approxJob = 1 << 16
 	exactJob  = 1 << 12
-	rowsJob   = 1 << 14 // centroids × query tokens
+	rowsJob   = 1 << 14 // centroids × query tokens,
+	mostRows  = 1 << 18 // and where that are fewer than fit the processor's caches well
 	screenJob = 1 << 12 // centroids
 	fillJob   = 1 << 12 // centroids; a multiple of 64
 	jobPairs  = 1 << 23 // document tokens × query tokens: between jobs a search hears that it is to end
@@ -272,7 +273,7 @@ func (r *run) prepare(vectors, weights []float32, want table) error {
 		return err
 	}
 	k := r.call.coll.codec().Centroids.K
-	rows := max(rowsJob/r.query.Len(), 32)
+	rows := max(rowsJob/r.query.Len(), min(32, max(mostRows/r.query.Len(), 1)))
 	if want.screened && r.query.Screen(want.best) {
 		rows = screenJob
 	} else {

@@ -97,6 +97,9 @@ func (q *query) shortfall(b kernels.Bound, fast way) (short kernels.Shortfall) {
 		like = q.liken(fast)
 	}
 	for i := range q.ranges {
+		if q.over(i) {
+			return short
+		}
 		w := math.Abs(float64(q.weights[i]))
 		fixed, factor := q.levelError(i, kernels.Fast)
 		_, fine := q.levelError(i, kernels.Fine)
@@ -163,7 +166,7 @@ const chance = 1.0 / 32
 // whose steps differ in size.
 func (q *query) liken(fast way) []float32 {
 	s, l := q.s, &q.alike
-	l.of = resize(l.of, q.N)
+	l.of, l.counter.Ended = resize(l.of, q.N), q.ended
 	l.counter.Count(l.of, s.dim, chance, func(i, j int) alike.Code {
 		steps := math.Abs(q.scaled(i, j))
 		switch fast {

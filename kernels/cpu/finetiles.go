@@ -37,6 +37,9 @@ func (q *query) buildFineTiles() {
 	clear(f.unit)
 	clear(f.mid)
 	for i := range q.N {
+		if q.over(i) {
+			return
+		}
 		g, lane := i/levelGroup, i%levelGroup
 		f.unit[g][lane], f.mid[g][lane] = q.levelUnits(i, kernels.Fine)
 		group, u := f.tiles[g*size:(g+1)*size], q.ranges[i].unit[kernels.Fine]

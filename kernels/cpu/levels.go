@@ -161,6 +161,9 @@ func (q *query) buildLevels(level kernels.Level) {
 	clear(l.unit)
 	clear(l.mid)
 	for i := range q.N {
+		if q.over(i) {
+			return
+		}
 		g, lane := i/levelGroup, i%levelGroup
 		l.unit[g][lane], l.mid[g][lane] = q.levelUnits(i, level)
 		group, u := l.bytes[g*size:(g+1)*size], q.ranges[i].unit[level]

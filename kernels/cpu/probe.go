@@ -20,6 +20,10 @@ func (q *query) Top(dst []kernels.CentroidScore, n int) {
 	k := q.s.codec.Centroids.K
 	var found [probeRows]uint32
 	for g := 0; g < q.N; g += 32 {
+		if q.over(g + 31) {
+			clear(dst[g*n:]) // what is there may be numbers of no centroids
+			return
+		}
 		lanes := min(32, q.N-g)
 		limits := &[32]float32{}
 		for i := range limits {

@@ -38,7 +38,19 @@ type query struct {
 	nibbles [2][16]row // scratch of fillTables
 
 	built [7]atomic.Bool
+	ended func() bool // nil: never
 }
+
+// EndWith implements [kernels.Ender].
+func (q *query) EndWith(ended func() bool) { q.ended = ended }
+
+// over tells, every so many query tokens, whether the query is given up: some take ten
+// microseconds.
+func (q *query) over(token int) bool {
+	return token%endStep == endStep-1 && q.ended != nil && q.ended()
+}
+
+const endStep = 64
 
 // parts of a query that are built at first use.
 const (
@@ -159,6 +171,9 @@ func (s *scorer) rows(dst []float32, lo, hi int) {
 func (q *query) Seal() {
 	q.ranges = resize(q.ranges, q.N)
 	for i := range q.ranges {
+		if q.over(i) {
+			return
+		}
 		q.ranges[i] = q.residualRange(i)
 	}
 }

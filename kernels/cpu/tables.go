@@ -180,6 +180,9 @@ func (q *query) buildFast() {
 	}
 	for g := range groups {
 		first := g * fastGroup
+		if q.over(first + fastGroup - 1) {
+			return
+		}
 		n := min(fastGroup, q.N-first)
 		q.fillTables(f.tables[g*s.rowBytes:(g+1)*s.rowBytes], first, n, f.inverse[first:first+n], 16)
 	}
@@ -218,6 +221,9 @@ func (q *query) convertRows(lo, hi int) {
 	}
 	for g := range w.mul {
 		first := g * fastGroup
+		if q.over(first + fastGroup - 1) {
+			return
+		}
 		q.s.loops.Words(w.words[g*k+lo:g*k+hi], q.scores[lo*q.Stride+first:], q.Stride, min(fastGroup, q.N-first), &w.mul[g], &w.low[g], w.bias, a)
 	}
 }
@@ -249,6 +255,9 @@ func (q *query) buildFine() {
 	}
 	for g := range groups {
 		first := g * fineGroup
+		if q.over(first + fineGroup - 1) {
+			return
+		}
 		n := min(fineGroup, q.N-first)
 		if uniform {
 			q.fillLevels(f.tables[g*s.rowBytes:(g+1)*s.rowBytes], first, n)

@@ -86,6 +86,9 @@ func (q *query) buildTiles() {
 	clear(f.mul)
 	clear(f.low)
 	for i := range f.tokens {
+		if q.over(i) {
+			return
+		}
 		t := &f.tokens[i]
 		*t = q.roundToken(i, f.values)
 		g, lane := i/fastGroup, i%fastGroup

@@ -32,6 +32,22 @@ type analyzer struct {
 	stems map[string]string // known ones
 	runes []rune
 	buf   []byte
+
+	ended func() bool // where set: whether to give up, which leaves texts half read
+	steps int         // bytes or characters until it is asked
+}
+
+// textStep is how many bytes of a text are read between two questions whether to give up:
+// some milliseconds at most.
+const textStep = 1 << 16
+
+// over counts bytes or characters that were read, and tells whether to give up.
+func (a *analyzer) over(n int) bool {
+	if a.steps -= n; a.steps > 0 || a.ended == nil {
+		return false
+	}
+	a.steps = textStep
+	return a.ended()
 }
 
 func newAnalyzer(s Settings) *analyzer {
@@ -65,7 +81,7 @@ func (a *analyzer) value(dst []token, text string, pos uint32) ([]token, uint32)
 // words appends the words of a text: runs of letters and digits, folded, without
 // accents. Stop words leave a gap.
 func (a *analyzer) words(dst []token, text string, pos uint32) ([]token, uint32) {
-	text = decomposed(text)
+	text = a.decomposed(text)
 	a.buf = a.buf[:0]
 	strip := false // the letter before loses its marks
 	end := func() {
@@ -79,6 +95,9 @@ func (a *analyzer) words(dst []token, text string, pos uint32) ([]token, uint32)
 		a.buf = a.buf[:0]
 	}
 	for _, r := range text {
+		if a.over(1) {
+			break
+		}
 		switch {
 		case r < utf8.RuneSelf:
 			switch {
@@ -141,6 +160,9 @@ func (a *analyzer) trigrams(dst []token, text string, pos uint32) ([]token, uint
 	n := len(a.runes)
 	a.runes = append(a.runes, ' ', ' ')
 	for i := range n {
+		if a.over(1) {
+			break
+		}
 		dst = append(dst, token{string(a.runes[i : i+3]), pos + uint32(i)})
 	}
 	return dst, pos + uint32(n)
@@ -151,7 +173,10 @@ func (a *analyzer) trigrams(dst []token, text string, pos uint32) ([]token, uint
 func (a *analyzer) literal(text string) {
 	a.runes = a.runes[:0]
 	strip, blank := false, false
-	for _, r := range decomposed(text) {
+	for _, r := range a.decomposed(text) {
+		if a.over(1) {
+			break
+		}
 		switch {
 		case unicode.IsSpace(r):
 			blank = len(a.runes) > 0
@@ -175,13 +200,33 @@ func (a *analyzer) literal(text string) {
 
 // decomposed is a text in the form NFKD: letters and their marks apart, one form of
 // what Unicode has in several.
-func decomposed(text string) string {
-	for i := range len(text) {
-		if text[i] >= utf8.RuneSelf {
-			return norm.NFKD.String(text)
-		}
+func (a *analyzer) decomposed(text string) string {
+	ascii := 0
+	for ascii < len(text) && text[ascii] < utf8.RuneSelf {
+		ascii++
 	}
-	return text
+	if ascii == len(text) {
+		return text
+	}
+	if len(text) <= textStep {
+		return norm.NFKD.String(text)
+	}
+	var all strings.Builder
+	for text != "" && !a.over(textStep) {
+		n := min(textStep, len(text))
+		for n < len(text) && !utf8.RuneStart(text[n]) {
+			n++
+		}
+		// What is on both sides of a boundary has no part in each other's form.
+		if next := norm.NFKD.FirstBoundaryInString(text[n:]); next >= 0 {
+			n += next
+		} else {
+			n = len(text)
+		}
+		all.WriteString(norm.NFKD.String(text[:n]))
+		text = text[n:]
+	}
+	return all.String()
 }
 
 // fold makes capital and small letters alike: σ and ς, too.

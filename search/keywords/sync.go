@@ -287,6 +287,7 @@ func (w *writer) write(snap *index.Snapshot) error {
 		return err
 	}
 	b, a := newBatch(), newAnalyzer(w.settings)
+	a.ended = func() bool { return w.ctx.Err() != nil }
 	var texts []string
 	total, done := int64(w.read.GetCardinality()), int64(0)
 	for it := w.read.Iterator(); it.HasNext(); done++ {
@@ -313,6 +314,9 @@ func (w *writer) write(snap *index.Snapshot) error {
 			sum, texts = withID(sum, id), append(texts, id)
 		}
 		b.add(ordinal, sum, a, texts)
+		if err := w.ctx.Err(); err != nil { // the document may be half read
+			return err
+		}
 		if b.bytes >= w.ix.options.Memory {
 			if err := w.stage(b); err != nil {
 				return err

@@ -9,6 +9,7 @@ import (
 
 	"github.com/RoaringBitmap/roaring/v2"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/text/unicode/norm"
 )
 
 func TestValues(t *testing.T) {
@@ -277,4 +278,31 @@ func FuzzList(f *testing.F) {
 			require.Equal(t, value, encodeDocs(s.docs)[:len(value)])
 		}
 	})
+}
+
+// A long text is decomposed in pieces, which changes nothing, and is given up in the middle.
+func TestLongTexts(t *testing.T) {
+	for name, unit := range map[string]string{
+		"words": "Größe cafe\u0301 ", "no blanks": "漢字ｶﾞ", "marks": "e\u0301\u0323", "Hangul": "각\u1100\u1161\u11a8", "bad bytes": "a\xc3\xe2\x82", "letters": "é",
+	} {
+		for shift := range 4 {
+			text := strings.Repeat("x", shift) + strings.Repeat(unit, 3*textStep/len(unit))
+			a := newAnalyzer(Settings{Tokenizer: Unicode61})
+			require.Equal(t, norm.NFKD.String(text), a.decomposed(text), name)
+		}
+		for _, s := range []Settings{{Tokenizer: Unicode61}, {Tokenizer: Trigram}} {
+			text := strings.Repeat(unit, 4*textStep/len(unit))
+			a, asked := newAnalyzer(s), 0
+			a.ended = func() bool { asked++; return false }
+			whole := a.document(nil, []string{text, "end"})
+			require.GreaterOrEqual(t, asked, 4, name)
+			all := asked
+			for last := 1; last < all; last += 1 + all/4 {
+				a, asked = newAnalyzer(s), 0
+				a.ended = func() bool { asked++; return asked >= last }
+				require.LessOrEqual(t, len(a.document(nil, []string{text})), len(whole))
+				require.LessOrEqual(t, asked, last+3)
+			}
+		}
+	}
 }

@@ -27,6 +27,10 @@ var (
 
 // Counter has the scratch of calls that follow one another.
 type Counter struct {
+	// Ended, where set, is asked all the time whether to give up: then what Count writes means
+	// nothing.
+	Ended func() bool
+
 	sample, codes []uint64
 	ready         []bool // whose codes are there
 
@@ -67,6 +71,9 @@ func (c *Counter) Count(dst []float32, dim int, chance float64, code func(i, j i
 	clear(c.sample)
 	clear(c.ready)
 	for i := range n {
+		if c.over(i) {
+			return
+		}
 		for j := range few {
 			c.sample[i*fewWords+j/lanes] |= uint64(code(i, j*stride)) << (j % lanes * 16)
 		}
@@ -75,6 +82,9 @@ func (c *Counter) Count(dst []float32, dim int, chance float64, code func(i, j i
 	scale := 1 / (1 - chance)
 	left := maxWords
 	for i := 1; i < n; i++ {
+		if c.over(i) {
+			return
+		}
 		x := c.sample[i*fewWords : (i+1)*fewWords]
 		for k := range i {
 			y := c.sample[k*fewWords : (k+1)*fewWords]
@@ -108,6 +118,9 @@ func (c *Counter) countColumns(dst []float32, dim int, code func(i, j int) Code)
 	for j := range dim {
 		most := Code(0)
 		for i := range c.column {
+			if c.over(i) {
+				return
+			}
 			c.column[i] = code(i, j)
 			most = max(most, c.column[i])
 		}
@@ -128,6 +141,14 @@ func (c *Counter) countColumns(dst []float32, dim int, code func(i, j int) Code)
 		dst[i] = dst[i] / float32(dim) * (1 + 1e-3) // float32 sums of up to 4,096 counts
 	}
 }
+
+// over tells, every so many tokens, whether to give up.
+func (c *Counter) over(token int) bool {
+	return token&(endStep-1) == endStep-1 && c.Ended != nil && c.Ended()
+}
+
+// endStep is how many tokens are counted, a microsecond or some each, between two questions.
+const endStep = 64
 
 // whole returns the codes of token i.
 func (c *Counter) whole(i, dim, words int, code func(i, j int) Code) []uint64 {
