@@ -97,6 +97,14 @@ func worstRequests(t *testing.T) {
 		{"/v1/rerank", many(`{"query":"a","documents":[`, `"a"`, `]}`, size)},
 		{"/v2/rerank", many(`{"query":"a","documents":[`, `{"text":"a"}`, `]}`, size)},
 		{"/rerank_with_encoding", many(`{"query":"a","documents":[`, `"a"`, `]}`, size)},
+		{"/v1/embeddings", many(`{"input":[`, `"`+strings.Repeat("a ", 500)+`"`, `]}`, 100_000)},
+		{"/indices/a/search/filtered", many(`{"queries":[{"embeddings":[`+row+`]}],"filter_condition":"n = ?","filter_parameters":[`, `0`, `]}`, size)},
+		{"/indices/a/search/filtered_with_encoding", many(`{"queries":[`, `"a"`, `],"filter_condition":"n = 1"}`, size)},
+		{"/indices/a/explain", many(`{"document_id":1,"similarities":true,"query":{"embeddings":[`, row, `]}}`, 50_000)},
+		{"/indices/a/explain", `{"document_id":1,"similarities":true,"text":"` + strings.Repeat("a ", 2_000) + `"}`},
+		{"/indices/a/recall", many(`{"queries":[`, `{"embeddings":[`+row+`]}`, `]}`, 10_000)},
+		{"/indices/a/facets", many(`{"fields":[`, `"t"`, `],"values":1000000}`, 300)},
+		{"/indices/a/metadata/check", many(`{"document_ids":[`, `1`, `]}`, size)},
 	}
 	for _, w := range worst {
 		debug.FreeOSMemory()

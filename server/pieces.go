@@ -72,6 +72,11 @@ func (s *scanner) decode(v reflect.Value) error {
 func (s *scanner) decodeParts(v reflect.Value) (done bool, err error) {
 	c := s.next()
 	switch {
+	case v.Kind() == reflect.Pointer && c != 'n':
+		if v.IsNil() {
+			v.Set(reflect.New(v.Type().Elem()))
+		}
+		return true, s.decode(v.Elem())
 	case v.Kind() == reflect.String && c == '"':
 		v.SetString(jsontext.Unquote(s.value(), pieceText, func(int) bool { return s.looks() }))
 	case v.Kind() == reflect.Slice && c == '[':
