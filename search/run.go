@@ -74,9 +74,8 @@ const (
 	exactJob  = 1 << 12
 	rowsJob   = 1 << 14 // centroids × query tokens,
 	mostRows  = 1 << 18 // and where that are fewer than fit the processor's caches well
-	screenJob = 1 << 12 // centroids
-	fillJob   = 1 << 12 // centroids; a multiple of 64
-	jobPairs  = 1 << 23 // document tokens × query tokens: between jobs a search hears that it is to end
+	jobPairs  = 1 << 23 // document tokens × query tokens: between jobs a search hears that it is to end;
+	exactLess = 8       // of exact scores, which take so many times as long, fewer are in a job
 )
 
 // answer takes the query from its vectors to its hits.
@@ -324,7 +323,11 @@ func (r *run) split(docs []uint32, limit int, cut bool) (tokens int64, parts int
 	var chunk int
 	var first, end uint32
 	var offsets []uint32
-	size, most := 0, min(limit, max(jobPairs/max(r.query.Len(), 1), 1))
+	pairs := jobPairs
+	if limit == exactJob {
+		pairs /= exactLess
+	}
+	size, most := 0, min(limit, max(pairs/max(r.query.Len(), 1), 1))
 	for i, d := range docs {
 		if p == nil || d >= end {
 			p = r.group.partOf(d)
