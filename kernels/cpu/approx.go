@@ -62,6 +62,9 @@ func (q *query) approxUnits() {
 	var span float64
 	a.base = 0
 	for s, w := range q.weights {
+		if q.over(s) {
+			return
+		}
 		mean := float64(w) * a.means[s]
 		largest := float64(float64(w) * float64(q.hi[s])) // not fused with what follows
 		// The last term keeps entries far below the mean within int32.
