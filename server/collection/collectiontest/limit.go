@@ -20,7 +20,7 @@ func (s *suite) limit() {
 	for _, id := range []string{"g", "h"} {
 		r, err := s.c.Update(s.Context(), []collection.Document{document(id, 2)}, collection.UpdateOptions{})
 		require.NoError(s, err)
-		require.Equal(s, 1, r.Evicted)
+		require.Positive(s, r.Evicted)
 		st, err := s.c.Stats(s.Context())
 		require.NoError(s, err)
 		require.EqualValues(s, 2, st.Documents)
