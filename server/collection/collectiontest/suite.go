@@ -45,6 +45,7 @@ func Run(t *testing.T, set collection.Set) {
 	s.whole()
 	s.change()
 	s.passages()
+	s.limit()
 	existed, err := set.Drop(t.Context(), Name)
 	require.NoError(t, err)
 	require.True(t, existed)
@@ -272,7 +273,6 @@ func (s *suite) count() {
 			require.Empty(s, f.Values)
 		}
 		fails := func(field condition.Field, o index.FacetOptions, chosen collection.Selection) error {
-			s.Helper()
 			_, err := counting.Facets(s.Context(), []condition.Field{field}, chosen, o)
 			require.Error(s, err)
 			return err
@@ -443,29 +443,6 @@ func (s *suite) change() {
 	r, err := s.c.Update(s.Context(), []collection.Document{document("d", 1)}, collection.UpdateOptions{Replace: true})
 	require.NoError(s, err)
 	require.NotEqual(s, s.numbers["d"], r.Numbers[0], "a number is given out once")
-
-	zero, two := uint64(0), uint64(2)
-	_, err = s.c.SetMaxDocuments(s.Context(), &zero)
-	require.ErrorIs(s, err, collection.ErrConfig)
-	cfg, err := s.c.SetMaxDocuments(s.Context(), &two)
-	require.NoError(s, err)
-	require.Equal(s, &two, cfg.MaxDocuments)
-	require.Equal(s, &two, s.c.Config().MaxDocuments)
-	for _, id := range []string{"g", "h"} {
-		r, err = s.c.Update(s.Context(), []collection.Document{document(id, 2)}, collection.UpdateOptions{})
-		require.NoError(s, err)
-		require.Equal(s, 1, r.Evicted)
-		st, err = s.c.Stats(s.Context())
-		require.NoError(s, err)
-		require.EqualValues(s, 2, st.Documents)
-		s.numbers[id] = r.Numbers[0]
-		s.view(func(v collection.View) {
-			require.Equal(s, []string{id}, s.ids(v, collection.Selection{IDs: []string{id}}, collection.ReadOptions{}), "the newest one stays")
-		})
-	}
-	cfg, err = s.c.SetMaxDocuments(s.Context(), nil)
-	require.NoError(s, err)
-	require.Nil(s, cfg.MaxDocuments)
 }
 
 // passages of a document are found as documents, or a search that is asked for that says
