@@ -106,14 +106,14 @@ func TestServerEncodes(t *testing.T) {
 	require.Contains(t, got+stderr, "a server does not tell the pieces of a text")
 
 	for message, args := range map[string][]string{
-		"--precision is for a folder":                 {"--encoder", srv.URL, "--precision", "int8"},
-		`"batch": want KEY=VALUE`:                     {"--encoder", srv.URL, "--encoder-option", "batch"},
-		`"batch=x": strconv`:                          {"--encoder", srv.URL, "--encoder-option", "batch=x"},
+		"--precision is for a folder":                         {"--encoder", srv.URL, "--precision", "int8"},
+		`"batch": want KEY=VALUE`:                             {"--encoder", srv.URL, "--encoder-option", "batch"},
+		`"batch=x": strconv`:                                  {"--encoder", srv.URL, "--encoder-option", "batch=x"},
 		`"nosuch": there is native, device, onnxruntime, and`: {"--encoder", "nosuch"},
-		"has no such option":                          {"--encoder", srv.URL, "--encoder-option", "library=x"},
-		"--encoder native has no such option":         {"--model", nano, "--encoder-option", "api=pylate"},
-		"--encoder onnxruntime has no such option":    {"--model", nano, "--encoder", "onnxruntime", "--encoder-option", "timeout=1s"},
-		"flags of a model go with questions as texts": {"--queries", "x.npy", "--encoder", srv.URL},
+		"has no such option":                                  {"--encoder", srv.URL, "--encoder-option", "library=x"},
+		"--encoder native has no such option":                 {"--model", nano, "--encoder-option", "api=pylate"},
+		"--encoder onnxruntime has no such option":            {"--model", nano, "--encoder", "onnxruntime", "--encoder-option", "timeout=1s"},
+		"flags of a model go with questions as texts":         {"--queries", "x.npy", "--encoder", srv.URL},
 	} {
 		line := []string{"search", path, question}
 		if args[0] == "--queries" {

@@ -22,6 +22,7 @@ func (a *app) watchCommand() *cobra.Command {
 	var s folderSync
 	var encoder flags.Encoder
 	var work flags.Resources
+	var device flags.Device
 	var once bool
 	cmd := &cobra.Command{
 		Use:   "watch INDEX FOLDER",
@@ -51,6 +52,7 @@ another process has it open the changes wait.`,
 	f := cmd.Flags()
 	encoder.RegisterDocuments(f)
 	work.Register(f)
+	device.Register(f)
 	f.Var(flags.Int(&s.parting.Size, 0, 0), "window", "most tokens of a passage, beside its title (0: as many as the model takes)")
 	f.Var(flags.Int(&s.parting.Overlap, 0, 0), "overlap", "tokens that a passage repeats of the one before")
 	f.Var(flags.Nbits(&s.build.Nbits), "nbits", "residual bits a component, of an index that is made")
@@ -65,7 +67,7 @@ another process has it open the changes wait.`,
 		if err != nil {
 			return err
 		}
-		if s.encoder, s.model, err = a.openEncoder(ctx, &encoder, made, s.path, work.Threads); err != nil {
+		if s.encoder, s.model, err = a.openEncoder(ctx, &encoder, s.path, flags.Opening{Of: made, Threads: work.Threads, On: a.on(&device)}); err != nil {
 			return err
 		}
 		defer func() { err = errors.Join(err, s.encoder.Close()) }()

@@ -75,7 +75,9 @@ func TestIndexFollowsFolder(t *testing.T) {
 	s := newFolderSync(t, root)
 	rng := rand.New(rand.NewPCG(7, 0))
 	pick := func(of ...string) string { return of[rng.IntN(len(of))] }
-	name := func() string { return filepath.Join(root, pick("a", "b"), pick("x.md", "y.go", "z.txt", "x.md#1.md", "x.md#1")) }
+	name := func() string {
+		return filepath.Join(root, pick("a", "b"), pick("x.md", "y.go", "z.txt", "x.md#1.md", "x.md#1"))
+	}
 	for step := range steps {
 		for range 1 + rng.IntN(3) {
 			at := name()
