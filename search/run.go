@@ -74,6 +74,8 @@ const (
 	exactJob  = 1 << 12
 	rowsJob   = 1 << 14 // centroids × query tokens,
 	mostRows  = 1 << 18 // and where that are fewer than fit the processor's caches well
+	screenJob = 1 << 12 // centroids
+	fillJob   = 1 << 12 // centroids; a multiple of 64
 	jobPairs  = 1 << 23 // document tokens × query tokens: between jobs a search hears that it is to end;
 	exactLess = 8       // of exact scores, which take so many times as long, fewer are in a job
 )
