@@ -188,7 +188,7 @@ func (o *Operator) Fill(ctx context.Context, id, path, dir string) (_ *topology.
 		return nil, err
 	}
 	if m, err = o.promote(ctx, m); err != nil {
-		o.giveUp(ctx, id, number)
+		o.giveUpGeneration(ctx, id, number)
 		return nil, err
 	}
 	return m, nil

@@ -87,14 +87,14 @@ func (o *Operator) Retrain(ctx context.Context, id string, b BuildOptions, choos
 		m, err = o.promote(ctx, m)
 	}
 	if err != nil {
-		o.giveUp(ctx, id, number)
+		o.giveUpGeneration(ctx, id, number)
 		return nil, err
 	}
 	return m, nil
 }
 
-// giveUp lets a generation go that waits.
-func (o *Operator) giveUp(ctx context.Context, id string, number uint64) {
+// giveUpGeneration lets a generation go that waits.
+func (o *Operator) giveUpGeneration(ctx context.Context, id string, number uint64) {
 	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 	defer stop()
 	_, err := o.maps.Update(ctx, id, func(m *topology.Map) error {
