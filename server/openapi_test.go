@@ -191,7 +191,7 @@ func TestDescriptionOfUnknownFields(t *testing.T) {
 			}
 		}
 	}
-	require.Equal(t, 1, foreign, "/v1/embeddings takes fields of others")
+	require.Equal(t, 3, foreign, "/v1/embeddings, /v1/rerank and /v2/rerank take fields of others")
 	check("post", "/indices/{name}/search_with_encoding", []string{"paths", "/indices/{name}/search_with_encoding", "post", "requestBody", "content", "application/json", "schema"},
 		object{"queries": list{object{"text": "cats", "nosuch": 1}}})
 	require.NoError(t, c.valid(`{"queries": ["a", {"text": "cats", "subset": [1], "filter_condition": "year > ?", "filter_parameters": [1]}]}`,
