@@ -30,7 +30,6 @@ type pictured struct {
 	id, of string
 	round  int
 	tokens []float32 // decoded
-	empty  bool
 }
 
 // picture is what brute force has of an index.

@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -21,9 +22,11 @@ func TestIgnoresAsGit(t *testing.T) {
 		t.Skip("git is not there")
 	}
 	line := rapid.OneOf(
-		rapid.SampledFrom([]string{"*.md", "/a", "a/", "a/b", "**/b.md", "a/**", "a/**/b.md", "!b.md", "!/a/b.md", "#a", `\#a.md`, "", "b*", "?.md", "[ab].md", "[!a].md", "*", "!*/", "!*.md", "a/*", "b.md  ", "/", "!", "**", "a**.md"}),
+		rapid.SampledFrom([]string{"*.md", "/a", "a/", "a/b", "**/b.md", "a/**", "a/**/b.md", "!b.md", "!/a/b.md", "#a", `\#a.md`, "", "b*", "?.md", "[ab].md", "[!a].md", "*", "!*/", "!*.md", "a/*", "b.md  ", "/", "!", "**"}),
 		rapid.StringMatching(`!?/?[ab*?]{1,3}(/[ab*?]{1,2}){0,2}/?`),
 	)
+	// Two asterisks beside something else are one, says git, and is not of one mind itself.
+	line = line.Filter(func(s string) bool { return !regexp.MustCompile(`[^/!]\*\*|\*\*[^/]`).MatchString(s) })
 	lines := rapid.Map(rapid.SliceOfN(line, 0, 4), func(l []string) string { return strings.Join(l, "\n") })
 	names := []string{"a", "b", "ab"}
 	var paths []string

@@ -92,6 +92,7 @@ func TestIndexFollowsFolder(t *testing.T) {
 					require.NoError(t, os.MkdirAll(filepath.Join(root, "b"), 0o777))
 				}
 			case 2:
+				require.NoError(t, os.MkdirAll(filepath.Join(root, "a"), 0o777))
 				require.NoError(t, os.WriteFile(filepath.Join(root, "a", ".gitignore"), []byte(pick("", "x.md", "*.go\n!y.go", "*")), 0o666))
 			case 3:
 				require.NoError(t, os.RemoveAll(filepath.Join(root, pick("a", "b"))))
