@@ -8,9 +8,11 @@ package mcp
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"net/http"
 
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
@@ -27,7 +29,7 @@ const (
 	// MaxQuery is the longest question in bytes.
 	MaxQuery = 8 << 10
 	// maxMessage is the longest message of a client in bytes.
-	maxMessage = 1 << 20
+	maxMessage = 256 << 10
 )
 
 // Server offers the tools.
@@ -43,6 +45,7 @@ func New(service *Service, version string, log *slog.Logger) *Server {
 		Logger:       log,
 		Capabilities: &sdk.ServerCapabilities{},
 	})
+	s.AddReceivingMiddleware(sound)
 	t := tools{service}
 	add(s, "list", "List the indexes", "The indexes that can be searched, with how many documents each has and which fields its documents have.", t.list)
 	add(s, "search", "Search an index", "Find the documents of an index that answer a question best, with the part of each text that matches.", t.search)
@@ -54,6 +57,35 @@ func New(service *Service, version string, log *slog.Logger) *Server {
 		Description: "The fields of a document, as JSON. Both names are percent-encoded.",
 	}, t.resource)
 	return &Server{s}
+}
+
+// methodListen asks for a stream of what changes, which would go on for ever. Nothing does.
+const methodListen = "subscriptions/listen"
+
+// requestKey is the key of the context of a request by HTTP, of which the library keeps the
+// values, and not the end.
+type requestKey struct{}
+
+// sound refuses what the tools have no use for, and keeps a panic within its own call: calls
+// run in goroutines of the library, where one would end the process.
+func sound(next sdk.MethodHandler) sdk.MethodHandler {
+	return func(ctx context.Context, method string, r sdk.Request) (_ sdk.Result, err error) {
+		defer func() {
+			if fault := recover(); fault != nil {
+				err = fmt.Errorf("internal error in %s: %v", method, fault)
+			}
+		}()
+		if http, ok := ctx.Value(requestKey{}).(context.Context); ok { // who has left needs no answer
+			var cancel context.CancelFunc
+			ctx, cancel = context.WithCancel(ctx)
+			defer cancel()
+			defer context.AfterFunc(http, cancel)()
+		}
+		if method == methodListen {
+			return nil, &jsonrpc.Error{Code: jsonrpc.CodeMethodNotFound, Message: "nothing changes that could be told of"}
+		}
+		return next(ctx, method, r)
+	}
 }
 
 // add adds a tool that changes nothing.

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 )
@@ -80,9 +81,10 @@ func (s *Service) ask(ctx context.Context, from http.Header, method, path string
 	if s.token != "" {
 		r.Header.Set("Authorization", "Bearer "+s.token)
 	} else {
-		for _, name := range []string{"Authorization", "X-Forwarded-For", "X-Request-ID", headerRemote} {
-			if v := from.Get(name); v != "" {
-				r.Header.Set(name, v)
+		for _, name := range []string{"Authorization", "X-Forwarded-For", "X-Request-Id", headerRemote} {
+			// All lines: a proxy may put its own behind one that a stranger sent.
+			if v := from.Values(name); len(v) > 0 {
+				r.Header[name] = slices.Clone(v)
 			}
 		}
 	}

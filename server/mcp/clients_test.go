@@ -1,0 +1,176 @@
+package mcp_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/stretchr/testify/require"
+
+	"github.com/plaid-ir/plaid/server"
+	"github.com/plaid-ir/plaid/server/mcp"
+)
+
+// message is a request to the tools, as an agent sends it.
+func message(t *testing.T, url, body string) *http.Request {
+	r, err := http.NewRequestWithContext(t.Context(), "POST", url, strings.NewReader(body))
+	require.NoError(t, err)
+	r.Header.Set("Content-Type", "application/json")
+	r.Header.Set("Accept", "application/json, text/event-stream")
+	return r
+}
+
+// search is a call that asks a service three times.
+const search = `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"search","arguments":{"index":"notes","query":"dogs"}}}`
+
+// One request is one message: many in a list would each be answered, and be counted as one.
+func TestLists(t *testing.T) {
+	s := newService(t, false, nil)
+	h := mcp.New(mcp.In(s), "1", nil).Handler(s, nil)
+	for _, body := range []string{`[{"jsonrpc":"2.0","id":1,"method":"tools/list"},{"jsonrpc":"2.0","id":2,"method":"tools/list"}]`, " \n[]"} {
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, message(t, "/mcp", body))
+		require.Equal(t, http.StatusBadRequest, w.Code, w.Body.String())
+	}
+}
+
+// There is nothing to listen to, and no stream goes on for ever.
+func TestListening(t *testing.T) {
+	s := newService(t, false, nil)
+	web := httptest.NewServer(mcp.New(mcp.In(s), "1", nil).Handler(s, nil))
+	defer web.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	r := message(t, web.URL, `{"jsonrpc":"2.0","id":1,"method":"subscriptions/listen","params":{"notifications":{"toolsListChanged":true},"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"x","version":"1"},"io.modelcontextprotocol/clientCapabilities":{}}}}`).WithContext(ctx)
+	r.Header.Set("Mcp-Protocol-Version", "2026-07-28")
+	r.Header.Set("Mcp-Method", "subscriptions/listen")
+	answer, err := http.DefaultClient.Do(r)
+	require.NoError(t, err)
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	require.NoError(t, err)
+	require.Contains(t, string(text), "-32601")
+}
+
+// A service whose handler panics on its way out ends a call, and not the process.
+func TestPanic(t *testing.T) {
+	h := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/indices" {
+			panic("broken")
+		}
+	})
+	c := connect(t, mcp.In(h))
+	_, err := c.CallTool(t.Context(), callOf("get"))
+	require.ErrorContains(t, err, "internal error")
+}
+
+// Who leaves keeps nothing running.
+func TestLeave(t *testing.T) {
+	began, ended := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	inner := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		once.Do(func() { close(began) })
+		<-r.Context().Done()
+		close(ended)
+	})
+	open := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
+	web := httptest.NewServer(mcp.New(mcp.In(inner), "1", nil).Handler(open, nil))
+	defer web.Close()
+	ctx, leave := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() {
+		answer, err := http.DefaultClient.Do(message(t, web.URL, search).WithContext(ctx))
+		if err == nil {
+			err = answer.Body.Close()
+		}
+		done <- err
+	}()
+	<-began
+	leave()
+	require.Error(t, <-done)
+	select {
+	case <-ended:
+	case <-time.After(20 * time.Second):
+		t.Fatal("the call goes on")
+	}
+}
+
+// A stranger cannot say behind a proxy whom its requests come from: of all lines of
+// X-Forwarded-For the last counts.
+func TestForwarded(t *testing.T) {
+	var mu sync.Mutex
+	lines := map[string]bool{}
+	inner := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		lines[fmt.Sprint(r.Header.Values("X-Forwarded-For"))] = true
+	})
+	h := mcp.New(mcp.In(inner), "1", nil).Handler(newService(t, false, &server.Options{TrustedProxies: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}}), nil)
+	r := message(t, "/mcp", search)
+	r.RemoteAddr = "192.0.2.1:1"
+	r.Header["X-Forwarded-For"] = []string{"10.9.9.9", "203.0.113.7"}
+	h.ServeHTTP(httptest.NewRecorder(), r)
+	require.Equal(t, map[string]bool{"[10.9.9.9 203.0.113.7]": true}, lines)
+}
+
+// deadlines notes what is set for a connection.
+type deadlines struct {
+	*httptest.ResponseRecorder
+	read, write []time.Time
+}
+
+func (d *deadlines) SetReadDeadline(at time.Time) error  { d.read = append(d.read, at); return nil }
+func (d *deadlines) SetWriteDeadline(at time.Time) error { d.write = append(d.write, at); return nil }
+
+// Neither who sends nor who takes slowly holds a connection for ever, and the deadline of a
+// request before on the same connection does not hold.
+func TestDeadlines(t *testing.T) {
+	s := newService(t, false, nil)
+	h := mcp.New(mcp.In(s), "1", nil).Handler(s, nil)
+	began := time.Now()
+	w := &deadlines{ResponseRecorder: httptest.NewRecorder()}
+	h.ServeHTTP(w, message(t, "/mcp", search))
+	require.Equal(t, http.StatusOK, w.Code)
+	require.GreaterOrEqual(t, len(w.write), 2)
+	require.True(t, w.write[0].After(began))
+	require.Len(t, w.read, 2)
+	require.True(t, w.read[0].After(began))
+	require.True(t, w.read[1].IsZero())
+}
+
+// What is refused is not read.
+func TestRefusedBody(t *testing.T) {
+	tokens, err := server.ParseTokens(strings.NewReader("all read read-read-read-read\n"), "tokens")
+	require.NoError(t, err)
+	s := newService(t, false, &server.Options{Tokens: tokens})
+	web := httptest.NewServer(mcp.New(mcp.In(s), "1", nil).Handler(s, nil))
+	defer web.Close()
+	c, err := net.Dial("tcp", web.Listener.Addr().String())
+	require.NoError(t, err)
+	defer c.Close()
+	require.NoError(t, c.SetDeadline(time.Now().Add(20*time.Second)))
+	_, err = io.WriteString(c, "POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\nx")
+	require.NoError(t, err)
+	answer, err := http.ReadResponse(bufio.NewReader(c), nil)
+	require.NoError(t, err)
+	require.Equal(t, http.StatusUnauthorized, answer.StatusCode)
+	require.True(t, answer.Close)
+	_, err = io.Copy(io.Discard, answer.Body)
+	require.NoError(t, err)
+	_, err = io.Copy(io.Discard, c)
+	require.NoError(t, err) // the end, and not the deadline
+}
+
+func callOf(tool string) *sdk.CallToolParams {
+	return &sdk.CallToolParams{Name: tool, Arguments: map[string]any{"index": "notes", "ids": []string{"dog"}}}
+}
