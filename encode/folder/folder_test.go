@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -119,4 +120,56 @@ func TestTextsKnowTheirLines(t *testing.T) {
 			require.True(t, is || strings.TrimSpace(text[i:i+1]) == "", "byte %d of %q is in no passage", i, text)
 		}
 	})
+}
+
+// What comes into a folder while it is gone through is there, or told of: whoever watches
+// is told of a folder before it is read.
+func TestScanMissesNothing(t *testing.T) {
+	root := t.TempDir()
+	files, _, err := Scan(t.Context(), root, Limits{}, func(dir string) { write(t, dir, "late.md", "late") })
+	require.NoError(t, err)
+	require.Len(t, files, 1)
+}
+
+// A name that no document can have keeps no other file out.
+func TestScanNames(t *testing.T) {
+	root := t.TempDir()
+	write(t, root, "good.md", "good")
+	odd := 0
+	for _, name := range []string{"line\nbreak.md", "latin\xe4.md"} {
+		if os.WriteFile(filepath.Join(root, name), []byte("odd"), 0o666) == nil { // not every system has such names
+			odd++
+		}
+	}
+	files, passed, err := Scan(t.Context(), root, Limits{}, nil)
+	require.NoError(t, err)
+	require.Len(t, files, 1)
+	require.Equal(t, "good.md", files[0].Path)
+	require.Equal(t, odd, passed.Names)
+}
+
+// A folder that may not be read is passed over, and so is one whose .gitignore may not be.
+func TestScanClosed(t *testing.T) {
+	if runtime.GOOS == "windows" || os.Geteuid() == 0 {
+		t.Skip("everything may be read")
+	}
+	root := t.TempDir()
+	write(t, root, "good.md", "good")
+	write(t, root, "closed/a.md", "a")
+	write(t, root, "listed/a.md", "a")
+	write(t, root, "hidden/a.md", "a")
+	write(t, root, "hidden/.gitignore", "a.md")
+	for path, mode := range map[string]os.FileMode{"closed": 0, "listed": 0o400, "hidden/.gitignore": 0} {
+		at := filepath.Join(root, path)
+		require.NoError(t, os.Chmod(at, mode))
+		t.Cleanup(func() { _ = os.Chmod(at, 0o700) })
+	}
+	files, passed, err := Scan(t.Context(), root, Limits{}, nil)
+	require.NoError(t, err)
+	require.Len(t, files, 1)
+	require.Equal(t, 3, passed.Closed)
+	require.NoError(t, os.Chmod(root, 0))
+	t.Cleanup(func() { _ = os.Chmod(root, 0o700) })
+	_, _, err = Scan(t.Context(), root, Limits{}, nil)
+	require.ErrorIs(t, err, os.ErrPermission)
 }

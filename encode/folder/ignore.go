@@ -53,26 +53,30 @@ func (r *rule) matches(names []string, dir bool) bool {
 	return matchPath(r.segments, names)
 }
 
-// matchPath matches names with segments one by one.
+// matchPath matches names with segments one by one. Of several "**" only the last one before
+// a mismatch needs to take more, so that no pattern takes longer than their product.
 func matchPath(segments, names []string) bool {
-	for len(segments) > 0 {
-		if segments[0] == "**" {
-			if len(segments) == 1 {
-				return len(names) > 0 // all that is inside
+	at, again, from := 0, -1, 0 // again: the segment behind the last "**", and from where it was tried
+	for i := 0; ; {
+		switch {
+		case at < len(segments) && segments[at] == "**":
+			if at == len(segments)-1 {
+				return i < len(names) // all that is inside
 			}
-			for i := range len(names) + 1 {
-				if matchPath(segments[1:], names[i:]) {
-					return true
-				}
-			}
+			at++
+			again, from = at, i
+		case i < len(names) && at < len(segments) && matchName(segments[at], names[i]):
+			at++
+			i++
+		case i == len(names) && at == len(segments):
+			return true
+		case again >= 0 && from < len(names):
+			from++
+			at, i = again, from
+		default:
 			return false
 		}
-		if len(names) == 0 || !matchName(segments[0], names[0]) {
-			return false
-		}
-		segments, names = segments[1:], names[1:]
 	}
-	return len(names) == 0
 }
 
 func matchName(pattern, name string) bool {

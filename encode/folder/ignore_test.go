@@ -75,3 +75,29 @@ func FuzzRules(f *testing.F) {
 		_ = o.ignores(strings.Split(path, "/"), len(path)%2 == 0)
 	})
 }
+
+// A pattern takes no longer than its length by that of the path, however many "**" it has,
+// and matches what one that tries everything does.
+func TestManyStars(t *testing.T) {
+	pattern := strings.Repeat("**/a/", 40) + "b"
+	path := strings.Split(strings.Repeat("a/", 400)+"c", "/")
+	rules := parseRules(pattern)
+	require.False(t, rules[0].matches(path, false))
+	var all func(segments, names []string) bool
+	all = func(segments, names []string) bool {
+		switch {
+		case len(segments) == 0:
+			return len(names) == 0
+		case segments[0] == "**" && len(segments) == 1:
+			return len(names) > 0
+		case segments[0] == "**":
+			return all(segments[1:], names) || len(names) > 0 && all(segments, names[1:])
+		}
+		return len(names) > 0 && matchName(segments[0], names[0]) && all(segments[1:], names[1:])
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		segments := rapid.SliceOfN(rapid.SampledFrom([]string{"**", "a", "b", "*"}), 1, 6).Draw(t, "segments")
+		names := rapid.SliceOfN(rapid.SampledFrom([]string{"a", "b", "c"}), 0, 7).Draw(t, "names")
+		require.Equal(t, all(segments, names), matchPath(segments, names))
+	})
+}

@@ -19,9 +19,11 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/plaid-ir/plaid/encode"
+	"github.com/plaid-ir/plaid/vectors"
 )
 
 // File is one of a folder.
@@ -46,7 +48,8 @@ type Content struct {
 type Passed struct {
 	Kinds  int // of kinds that are no text, by their names
 	Large  int // larger than the limit
-	Binary int // with bytes that are no UTF-8
+	Names  int // whose paths cannot be ids: no UTF-8, with control characters, too long
+	Closed int // and folders, that may not be read
 }
 
 // Limits of what is taken.
@@ -130,18 +133,26 @@ func (s *scan) dir(names []string, above *rulesOf) error {
 		return err
 	}
 	at := filepath.Join(append([]string{s.root}, names...)...)
-	entries, err := os.ReadDir(at)
-	if errors.Is(err, fs.ErrNotExist) && len(names) > 0 {
-		return nil // gone meanwhile
-	} else if err != nil {
-		return err
-	}
-	if s.dirs != nil {
+	if s.dirs != nil { // first: what comes after the folder was read is told of
 		s.dirs(at)
+	}
+	entries, err := os.ReadDir(at)
+	switch {
+	case err == nil:
+	case len(names) > 0 && errors.Is(err, fs.ErrNotExist):
+		return nil // gone meanwhile
+	case len(names) > 0 && errors.Is(err, fs.ErrPermission):
+		s.passed.Closed++
+		return nil
+	default:
+		return err
 	}
 	rules := above
 	if text, err := readFile(filepath.Join(at, ".gitignore"), maxRules); err == nil {
 		rules = &rulesOf{above: above, depth: len(names), rules: parseRules(string(text))}
+	} else if errors.Is(err, fs.ErrPermission) && len(names) > 0 { // what it leaves out is not known
+		s.passed.Closed++
+		return nil
 	} else if !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
@@ -165,8 +176,16 @@ func (s *scan) dir(names []string, above *rulesOf) error {
 			s.passed.Kinds++
 			continue
 		}
+		path := strings.Join(inside, "/")
+		if !canBeID(path) {
+			s.passed.Names++
+			continue
+		}
 		info, err := e.Info()
 		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		} else if errors.Is(err, fs.ErrPermission) {
+			s.passed.Closed++
 			continue
 		} else if err != nil {
 			return err
@@ -175,9 +194,18 @@ func (s *scan) dir(names []string, above *rulesOf) error {
 			s.passed.Large++
 			continue
 		}
-		s.files = append(s.files, File{Path: strings.Join(inside, "/"), Size: info.Size(), Time: info.ModTime(), kind: k, root: s.root})
+		s.files = append(s.files, File{Path: path, Size: info.Size(), Time: info.ModTime(), kind: k, root: s.root})
 	}
 	return nil
+}
+
+// passageRoom is the room that ids leave for the numbers of passages.
+const passageRoom = 16
+
+// canBeID tells whether documents can be named so: one name that cannot must not keep all
+// others out of an index.
+func canBeID(path string) bool {
+	return len(path) <= vectors.MaxIDBytes-passageRoom && vectors.CheckID(path) == nil && !strings.ContainsFunc(path, unicode.IsControl)
 }
 
 // ErrBinary: a file has bytes that are no text.
