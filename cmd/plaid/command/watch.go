@@ -139,8 +139,8 @@ func (a *app) watch(ctx context.Context, s *folderSync) error {
 	for {
 		r, err := s.look(ctx, func(dir string) {
 			if !poll {
-				if werr = events.Add(dir); werr != nil {
-					poll = true
+				if err := events.Add(dir); err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrPermission) {
+					poll, werr = true, err
 				}
 			}
 		})

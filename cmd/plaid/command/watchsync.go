@@ -58,6 +58,11 @@ const settled = 2 * time.Second
 // look compares the folder with the index, and changes the index.
 func (s *folderSync) look(ctx context.Context, dirs func(string)) (*folderReport, error) {
 	begin := s.app.now()
+	if len(s.known) > 0 {
+		if _, err := os.Stat(s.path); errors.Is(err, fs.ErrNotExist) { // somebody has removed it: all is new
+			s.known = nil
+		}
+	}
 	if s.known == nil {
 		if err := s.readIndex(ctx); err != nil {
 			return nil, err
@@ -67,7 +72,7 @@ func (s *folderSync) look(ctx context.Context, dirs func(string)) (*folderReport
 	if err != nil {
 		return nil, err
 	}
-	r := &folderReport{Path: s.path, Passed: passed.Kinds + passed.Large}
+	r := &folderReport{Path: s.path, Passed: passed.Kinds + passed.Large + passed.Names + passed.Closed}
 	next := make(map[string]fileState, len(files))
 	var changed []*folder.File
 	for i := range files {
@@ -160,6 +165,13 @@ func (s *folderSync) change(ctx context.Context, changed []*folder.File, gone []
 			_, _, err := ix.Delete(ctx, gone)
 			return err
 		})
+	}
+	// What is encoded is lost if the index cannot be written: where another process has it,
+	// that is found out first.
+	if _, err := os.Stat(s.path); err == nil {
+		if err := s.app.open(ctx, s.path, true, func(*index.Index) error { return nil }); err != nil {
+			return err
+		}
 	}
 	spool, encoded, err := encode.Spool(ctx, s.encoder, s.texts(ctx, changed, next), "", nil)
 	if err != nil {
