@@ -16,8 +16,9 @@ type SpoolOptions struct {
 	Tag string
 	// Float32 stores whole numbers instead of halves.
 	Float32 bool
-	// Vectors, where set, is a file for the vectors alone; see [vectors.SpoolOptions].
-	Vectors string
+	// Vectors and Matrix, where set, are a file for the vectors alone and what is made of
+	// it; see [vectors.SpoolOptions].
+	Vectors, Matrix string
 	// Progress, where set, is called after each document that was encoded, by the
 	// goroutine that called Spool.
 	Progress func(Report)
@@ -47,7 +48,7 @@ func Spool(ctx context.Context, e *Encoder, texts iter.Seq2[Text, error], path s
 	if e.config.Pool > 0 {
 		tag = fmt.Sprintf("plaid encode %s pool %d\n%s", e.config.Fingerprint, e.config.Pool, o.Tag)
 	}
-	s, err := vectors.NewSpool(e.Dim(), &vectors.SpoolOptions{Path: path, Resume: path != "", Float16: !o.Float32, Tag: tag, Vectors: o.Vectors})
+	s, err := vectors.NewSpool(e.Dim(), &vectors.SpoolOptions{Path: path, Resume: path != "", Float16: !o.Float32, Tag: tag, Vectors: o.Vectors, Matrix: o.Matrix})
 	if err != nil {
 		return nil, nil, err
 	}

@@ -159,14 +159,19 @@ func TestBadSources(t *testing.T) {
 		want error
 		says string
 	}{
-		"no documents":   {&fakeSource{dim: dim}, ErrNoDocuments, "no documents"},
-		"no tokens":      {&fakeSource{dim: dim, docs: []vectors.Document{{ID: "a"}, {ID: "b"}}}, ErrNoTokens, "2 documents"},
-		"duplicate":      {&fakeSource{dim: dim, docs: change(20, func(d *vectors.Document) { d.ID = "d3" })}, ErrDuplicateID, `document 20: id is in the index already: "d3"`},
-		"empty id":       {&fakeSource{dim: dim, docs: change(20, func(d *vectors.Document) { d.ID = "" })}, vectors.ErrID, "document 20"},
-		"line in id":     {&fakeSource{dim: dim, docs: change(20, func(d *vectors.Document) { d.ID = "a\nb" })}, vectors.ErrID, `a\nb`},
-		"long id":        {&fakeSource{dim: dim, docs: change(20, func(d *vectors.Document) { d.ID = string(make1("x", 5000)) })}, vectors.ErrID, "5000 bytes"},
-		"NaN":            {&fakeSource{dim: dim, docs: change(20, func(d *vectors.Document) { d.Tokens[6] = nan })}, vectors.ErrValue, "token 1, component 2"},
-		"infinite":       {&fakeSource{dim: dim, docs: change(29, func(d *vectors.Document) { d.Tokens[0] = inf })}, vectors.ErrValue, "d29"},
+		"no documents": {&fakeSource{dim: dim}, ErrNoDocuments, "no documents"},
+		"no tokens":    {&fakeSource{dim: dim, docs: []vectors.Document{{ID: "a"}, {ID: "b"}}}, ErrNoTokens, "2 documents"},
+		"duplicate":    {&fakeSource{dim: dim, docs: change(20, func(d *vectors.Document) { d.ID = "d3" })}, ErrDuplicateID, `document 20: id is in the index already: "d3"`},
+		"empty id":     {&fakeSource{dim: dim, docs: change(20, func(d *vectors.Document) { d.ID = "" })}, vectors.ErrID, "document 20"},
+		"line in id":   {&fakeSource{dim: dim, docs: change(20, func(d *vectors.Document) { d.ID = "a\nb" })}, vectors.ErrID, `a\nb`},
+		"long id":      {&fakeSource{dim: dim, docs: change(20, func(d *vectors.Document) { d.ID = string(make1("x", 5000)) })}, vectors.ErrID, "5000 bytes"},
+		"NaN":          {&fakeSource{dim: dim, docs: change(20, func(d *vectors.Document) { d.Tokens[6] = nan })}, vectors.ErrValue, "token 1, component 2"},
+		"infinite":     {&fakeSource{dim: dim, docs: change(29, func(d *vectors.Document) { d.Tokens[0] = inf })}, vectors.ErrValue, "d29"},
+		"NaN before a false passage": {&fakeSource{dim: dim, docs: func() []vectors.Document {
+			docs := change(20, func(d *vectors.Document) { d.Tokens[6] = nan })
+			docs[22].Payload = []byte(`{"_passage":7}`)
+			return docs
+		}()}, vectors.ErrValue, "token 1, component 2"},
 		"fails":          {&fakeSource{dim: dim, docs: good, visit: func(i int) error { return map[int]error{25: boom}[i] }}, boom, "boom"},
 		"ends early":     {&fakeSource{dim: dim, docs: good, said: 31, id: func(i int) string { return fmt.Sprint("d", i) }, rows: func(i int) int { return len(good[min(i, 29)].Tokens) / dim }}, vectors.ErrShape, "30 of 31"},
 		"other rows":     {&fakeSource{dim: dim, docs: good, rows: func(int) int { return 2 }}, ErrDimension, "the source said 2 vectors"},

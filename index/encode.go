@@ -180,16 +180,14 @@ func (e *encoder) readBatches(ctx context.Context, src vectors.Source, dim, from
 		if err == nil {
 			err = checkDocument(src, n, dim, d)
 		}
+		if err == nil && e.arrive != nil {
+			err = e.arrive(n, d)
+		}
 		if err != nil {
 			if b != nil {
 				err = cmp.Or(b.check(ctx, 1), err) // of a document before
 			}
 			return err
-		}
-		if e.arrive != nil {
-			if err := e.arrive(n, d); err != nil {
-				return err
-			}
 		}
 		n++
 		if b.addDocument(d); b.full() {

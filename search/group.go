@@ -197,10 +197,13 @@ func (r *run) scoreWholes(docs []*whole, allowed *allowance) error {
 			members[key] = append(members[key], ordinal)
 		})
 	}
-	err := r.forEach(len(fresh), func(i int) error {
-		d := fresh[i]
-		return r.scoreWhole(d, members[wholeKey{part: d.part.at, id: d.id}])
-	})
+	of := func(d *whole) []uint32 { return members[wholeKey{part: d.part.at, id: d.id}] }
+	// Passages that the search has not scored may need rows of S that are not there.
+	err := r.fillRows(len(fresh), func(i int) error { return r.requireWhole(fresh[i], of(fresh[i])) })
+	if err != nil {
+		return err
+	}
+	err = r.forEach(len(fresh), func(i int) error { return r.scoreWhole(fresh[i], of(fresh[i])) })
 	for _, d := range fresh {
 		r.stats.ExactDocs += int64(len(d.passages))
 	}
@@ -214,6 +217,23 @@ func eachAllowed(docs *roaring.Bitmap, allowed *selection, p *part, fn func(ordi
 			fn(o)
 		}
 	}
+}
+
+// requireWhole asks for the rows of S that the passages of a document need.
+func (r *run) requireWhole(d *whole, ordinals []uint32) (err error) {
+	defer d.part.guard(r.call, &err)()
+	for _, o := range ordinals {
+		if err := r.ctx.Err(); err != nil {
+			return err
+		}
+		chunk, doc, _ := d.part.snap.Locate(o)
+		ch, err := d.part.snap.Chunk(chunk, storage.All)
+		if err != nil {
+			return err
+		}
+		r.query.RequireTokens(ch, int(ch.Offsets[doc]), int(ch.Offsets[doc+1]))
+	}
+	return nil
 }
 
 // scoreWhole scores all passages of a document, and the document by them.

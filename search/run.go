@@ -412,7 +412,7 @@ func (r *run) score(dst []topk.Scored, docs []uint32, limit int, what storage.Pa
 
 // fill computes the rows of S that the jobs need.
 func (r *run) fill(docs []uint32, what storage.Part) error {
-	err := r.forEach(len(r.jobs), func(i int) (err error) {
+	return r.fillRows(len(r.jobs), func(i int) (err error) {
 		j := &r.jobs[i]
 		defer j.part.guard(r.call, &err)()
 		ch, err := j.part.snap.Chunk(j.chunk, what)
@@ -426,7 +426,14 @@ func (r *run) fill(docs []uint32, what storage.Part) error {
 		}
 		return nil
 	})
-	if err != nil {
+}
+
+// fillRows computes the rows of S that n calls of require ask for, unless all are there.
+func (r *run) fillRows(n int, require func(i int) error) error {
+	if r.table.all {
+		return nil
+	}
+	if err := r.forEach(n, require); err != nil {
 		return err
 	}
 	k := r.call.coll.codec().Centroids.K

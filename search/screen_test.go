@@ -2,6 +2,7 @@ package search
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"path/filepath"
 	"testing"
@@ -96,4 +97,40 @@ func TestManyCentroids(t *testing.T) {
 		require.Equal(t, StageReturned, stage)
 	}
 	require.GreaterOrEqual(t, float64(found), 0.9*float64(wanted), "of what is found with all of S")
+}
+
+// A document of many passages is scored by all of them, also by those that the search has
+// not scored, whose rows of S are not there yet.
+func TestManyCentroidsOfPassages(t *testing.T) {
+	const dim = 16
+	m := newMaker(33, dim, 60)
+	docs := m.Docs("d", 1200, 9)
+	for i := range docs {
+		p := vectors.Passage{Of: fmt.Sprint("w", i/40), Number: i % 40, Start: i, End: i + 1}
+		payload, err := p.Payload(nil)
+		require.NoError(t, err)
+		docs[i].ID, docs[i].Payload = p.ID(), payload
+	}
+	path := filepath.Join(t.TempDir(), "passages.plaid")
+	_, err := index.Build(t.Context(), path, searchtest.Source(t, dim, docs), &index.BuildOptions{Codec: manyCentroids(t, docs, dim)})
+	require.NoError(t, err)
+	ix, err := index.Open(t.Context(), path, nil)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, ix.Close()) })
+	q := m.query(8)
+	for _, group := range []Grouping{GroupBest, GroupSum, GroupMaxSim} {
+		// Engines of their own, whose buffers have nothing of another search.
+		all := search(t, on(t, ix, 1), q, Options{K: 30, Mode: Exhaustive, Group: group, Passages: 5, Matches: true})
+		want := map[string]Hit{}
+		for _, h := range all.Hits {
+			want[h.ID] = h
+		}
+		res := search(t, on(t, ix, 2), q, Options{K: 3, Probes: 2, Approx: 200, Group: group, Passages: 5, Matches: true})
+		require.Contains(t, res.Stats.Plans, "probe")
+		require.Len(t, res.Hits, 3)
+		for _, h := range res.Hits {
+			require.Equal(t, want[h.ID].Score, h.Score, group)
+			require.Equal(t, want[h.ID].Passages, h.Passages, group)
+		}
+	}
 }

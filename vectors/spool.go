@@ -65,6 +65,10 @@ type SpoolOptions struct {
 	// Vectors, where set, is a file that takes the vectors, beside Path, which has the
 	// rest. [Spool.Matrix] makes a .npy file of it, without copying them.
 	Vectors string
+	// Matrix, where set, is that .npy file. A process that was killed after it was made, and
+	// before Path was removed, left it in place of Vectors: it is taken back, but only if
+	// the file at Path is the spool that is to go on.
+	Matrix string
 }
 
 // ErrSpool: a file that cannot be resumed, because it is none of a spool, or of
@@ -114,11 +118,10 @@ func NewSpool(dim int, o *SpoolOptions) (*Spool, error) {
 	if err := s.openFile(); err != nil {
 		return nil, err
 	}
-	err := s.openMatrix()
-	if err == nil {
-		err = s.begin()
+	if s.o.Vectors != "" {
+		s.apart = &matrix{}
 	}
-	if err != nil {
+	if err := s.begin(); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
 	return s, nil
@@ -191,11 +194,17 @@ func (s *Spool) begin() error {
 		}
 		if len(got) == len(head) {
 			s.size = int64(len(head))
+			if err := s.openMatrix(n > s.size); err != nil {
+				return err
+			}
 			return s.recover(n)
 		}
 	}
 	if err := s.file.Truncate(0); err != nil {
 		return s.at0(err)
+	}
+	if err := s.openMatrix(false); err != nil {
+		return err
 	}
 	if _, err := s.file.WriteAt(head, 0); err != nil {
 		return s.at0(err)

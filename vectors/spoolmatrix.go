@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
+	"io/fs"
 	"iter"
 	"os"
 	"path/filepath"
@@ -32,15 +33,21 @@ type matrix struct {
 	firsts []int64  // of each document, the number of vectors before it
 }
 
-func (s *Spool) openMatrix() error {
-	if s.o.Vectors == "" {
+// openMatrix opens the file of the vectors, of documents that are there or of none.
+func (s *Spool) openMatrix(documents bool) error {
+	if s.apart == nil {
 		return nil
+	}
+	if _, err := os.Lstat(s.o.Vectors); documents && s.o.Matrix != "" && errors.Is(err, fs.ErrNotExist) {
+		if err := filelock.Rename(s.o.Matrix, s.o.Vectors); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return NewFileError(s.o.Matrix, cause(err))
+		}
 	}
 	f, err := filelock.Open(s.o.Vectors, os.O_RDWR|os.O_CREATE, 0o666)
 	if err != nil {
 		return NewFileError(s.o.Vectors, cause(err))
 	}
-	s.apart = &matrix{file: f}
+	s.apart.file = f
 	return nil
 }
 

@@ -161,3 +161,60 @@ func TestSpoolMatrixResumesNoDamage(t *testing.T) {
 		require.Equal(t, damaged, readFile(t, o.Vectors))
 	}
 }
+
+// A process was killed when the matrix was made: the next one takes that back, if it goes
+// on with the same documents. Whoever is refused, or has the vectors, leaves it as it is.
+func TestSpoolTakesItsMatrixBack(t *testing.T) {
+	docs := []Document{{ID: "a", Tokens: []float32{1, 2}}, {ID: "b", Tokens: []float32{3, 4, 5, 6}}}
+	for _, c := range []struct {
+		name   string
+		change func(*SpoolOptions)
+		others bool // vectors are there
+		open   bool // the first one lives
+		want   error
+	}{
+		{name: "the same"},
+		{name: "another model", change: func(o *SpoolOptions) { o.Tag = "x" }, want: ErrSpool},
+		{name: "other numbers", change: func(o *SpoolOptions) { o.Float16 = true }, want: ErrSpool},
+		{name: "in use", open: true, want: ErrSpoolInUse},
+		{name: "vectors are there", others: true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			dir := t.TempDir()
+			o := SpoolOptions{Path: filepath.Join(dir, "s"), Vectors: filepath.Join(dir, "v"), Matrix: filepath.Join(dir, "m"), Resume: true}
+			s, err := Collect(t.Context(), 2, sequence(docs), &o)
+			require.NoError(t, err)
+			defer s.Close()
+			require.NoError(t, s.Matrix(o.Matrix))
+			if !c.open {
+				require.NoError(t, s.Close())
+			}
+			matrix := readFile(t, o.Matrix)
+			if c.others {
+				require.NoError(t, os.WriteFile(o.Vectors, nil, 0o600))
+			}
+			again := o
+			if c.change != nil {
+				c.change(&again)
+			}
+			s, err = NewSpool(2, &again)
+			require.ErrorIs(t, err, c.want)
+			if err != nil || c.others {
+				require.Equal(t, matrix, readFile(t, o.Matrix))
+			}
+			if err != nil {
+				require.NoFileExists(t, o.Vectors)
+				return
+			}
+			defer s.Close()
+			if c.others {
+				require.Zero(t, s.Len())
+				return
+			}
+			require.NoFileExists(t, o.Matrix)
+			require.Equal(t, len(docs), s.Len())
+			require.NoError(t, s.Matrix(o.Matrix))
+			require.Equal(t, matrix, readFile(t, o.Matrix))
+		})
+	}
+}

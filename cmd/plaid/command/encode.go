@@ -136,32 +136,13 @@ func (e *encoding) run(ctx context.Context) (err error) {
 		return e.encodeQueries(ctx, enc, model)
 	}
 	s := &spooling{app: e.app, encoder: enc, texts: &e.texts, path: e.texts.Spool, temporary: spool, float32: e.float32}
-	if e.pool <= 1 {
-		if s.vectors, err = e.part(spool); err != nil {
-			return err
-		}
+	if e.pool <= 1 { // the matrix grows beside the spool
+		s.vectors, s.matrix = e.file(matrix+".part"), e.file(matrix)
 	}
 	return s.run(ctx, func(src *vectors.Spool, r *textsReport) error {
 		e.apart = s.vectors != ""
 		return e.write(ctx, src, enc.Dim(), model, r)
 	})
-}
-
-// part is the file in which the matrix grows, beside the spool. A run that was killed
-// between making the matrix of it and removing the spool goes on with the matrix.
-func (e *encoding) part(spool string) (string, error) {
-	matrix, _, _ := e.names()
-	part := e.file(matrix + ".part")
-	if _, err := os.Lstat(spool); err != nil {
-		return part, nil
-	}
-	if _, err := os.Lstat(part); !errors.Is(err, fs.ErrNotExist) {
-		return part, nil
-	}
-	if err := os.Rename(e.file(matrix), part); !errors.Is(err, fs.ErrNotExist) {
-		return part, err
-	}
-	return part, nil
 }
 
 // sameModel refuses to put vectors of documents beside queries of another model, or

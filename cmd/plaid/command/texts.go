@@ -49,6 +49,7 @@ type spooling struct {
 	// texts can be gone through again, so that an interrupted run can go on.
 	path, temporary string
 	vectors         string // a file for the vectors alone, beside the temporary one; "": they are in that
+	matrix          string // what is made of that file
 	float32         bool   // whole numbers, not halves
 
 	known *encode.Survey // nil: nothing is known before
@@ -145,7 +146,7 @@ func (s *spooling) remove(path string) error {
 
 // encode writes the vectors of the texts to a file, and shows how far it is of the total.
 func (s *spooling) encode(ctx context.Context, path, tag string, total out.Texts) (*vectors.Spool, *encode.Report, error) {
-	o := &encode.SpoolOptions{Tag: tag, Float32: s.float32, Vectors: s.vectors}
+	o := &encode.SpoolOptions{Tag: tag, Float32: s.float32, Vectors: s.vectors, Matrix: s.matrix}
 	if !s.app.quiet {
 		show := out.TextProgress(s.app.console, s.app.now)
 		o.Progress = func(r encode.Report) {

@@ -168,6 +168,11 @@ func (m *model) Encode(ctx context.Context, dst []float32, b transformer.Batch) 
 	if err := m.config.CheckBatch(&b, len(dst), m.about.Dim, m.words); err != nil {
 		return fmt.Errorf("encoder: %w", err)
 	}
+	for i := range b.Texts() { // of few tokens that a caller has asked for
+		if n := b.Length(i); n > m.room.tokens {
+			return fmt.Errorf("encoder: %w: text %d has %d tokens, more than the %d that go through the layers together", transformer.ErrBatch, i, n, m.room.tokens)
+		}
+	}
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("encoder: %w", context.Cause(ctx))
 	}

@@ -162,10 +162,13 @@ func TestWhatCannotBe(t *testing.T) {
 	}
 	require.ErrorIs(t, m.Encode(t.Context(), make([]float32, dim+1), batchOf([]int32{1})), transformer.ErrBatch)
 	require.NoError(t, m.Encode(t.Context(), nil, batchOf(nil, nil)))
+	few := openModel(t, k.config, w, transformer.Options{Tokens: 100}, false)
+	err := few.Encode(t.Context(), make([]float32, 101*dim), batchOf(make([]int32, 101)))
+	require.ErrorIs(t, err, transformer.ErrBatch)
 
 	c := k.config
 	c.Hidden, c.Heads = 160, 2
-	_, err := New(t.Context(), m.dev, c, random(&c, 1, words, 1), transformer.Options{})
+	_, err = New(t.Context(), m.dev, c, random(&c, 1, words, 1), transformer.Options{})
 	require.ErrorIs(t, err, transformer.ErrConfig)
 	require.ErrorContains(t, err, "heads of 80 dimensions")
 
