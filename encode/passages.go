@@ -226,13 +226,11 @@ func (p *Parting) sentences(part string, at int) (units []unit) {
 	}
 	begin := 0
 	for i := 0; i < len(part); {
-		end := sentenceEnd(part[i:])
-		if end == 0 {
-			_, n := utf8.DecodeRuneInString(part[i:])
-			i += n
+		n, ends := sentenceEnd(part[i:])
+		i += n
+		if !ends {
 			continue
 		}
-		i += end
 		add(begin, i)
 		begin = i
 	}
@@ -267,32 +265,30 @@ func (p *Parting) tokens(text string) int {
 	return len(tokens)
 }
 
-// sentenceEnd is how many bytes at the beginning of a text end a sentence; 0: they do
-// not. A sentence ends at an empty line, at a full stop of Chinese or Japanese, and at
-// one of ours, with closing quotes and brackets behind it, that white space follows and
-// then no small letter.
-func sentenceEnd(s string) int {
+// sentenceEnd reads a character of a text, or all marks that stand together, and tells
+// whether a sentence ends behind them. It ends at an empty line, at a full stop of Chinese or
+// Japanese, and at one of ours, with closing quotes and brackets behind it, that white space
+// follows and then no small letter.
+func sentenceEnd(s string) (n int, ends bool) {
 	first, n := utf8.DecodeRuneInString(s)
 	switch {
 	case strings.HasPrefix(s, "\n\n") || strings.HasPrefix(s, "\n\r\n"):
-		return 2
+		return 2, true
 	case !strings.ContainsRune(".!?…。！？", first):
-		return 0
+		return n, false
 	}
-	wide := first > utf8.RuneSelf && first != '…'
+	wide := strings.ContainsRune("。！？", first)
 	for n < len(s) {
 		r, size := utf8.DecodeRuneInString(s[n:])
 		if !strings.ContainsRune(".!?…。！？\"')]}”’»」』）", r) {
 			break
 		}
+		wide = wide || strings.ContainsRune("。！？", r)
 		n += size
 	}
 	rest := strings.TrimLeftFunc(s[n:], unicode.IsSpace)
 	next, _ := utf8.DecodeRuneInString(rest)
-	if wide || rest == "" || len(rest) < len(s)-n && !unicode.IsLower(next) {
-		return n
-	}
-	return 0
+	return n, wide || rest == "" || len(rest) < len(s)-n && !unicode.IsLower(next)
 }
 
 // section is what lies between two headings, the first of which belongs to it.

@@ -139,3 +139,20 @@ func TestPassagesCoverTheText(t *testing.T) {
 		require.Empty(t, strings.TrimFunc(text[end:], unicode.IsSpace))
 	})
 }
+
+// A long run of marks that ends no sentence is read once, not once for each mark.
+func TestSentencesOfManyMarks(t *testing.T) {
+	how := Parting{By: BySentences, Size: 4}
+	read := 0
+	for _, text := range []string{strings.Repeat(".", 300_000) + "x", strings.Repeat("?!\"", 100_000) + "x", "a " + strings.Repeat("…)", 100_000) + "b. C"} {
+		parts, err := how.part(text)
+		require.NoError(t, err)
+		require.NotEmpty(t, parts)
+		read += len(parts)
+	}
+	require.Equal(t, 3, read)
+	for text, want := range map[string]int{"..。x": 2, "a...\" b": 1, "a.\") B": 2, "!？\"x": 2, "…”x": 1, "a. b": 1, "a. B": 2} {
+		how.Size = 9
+		require.Len(t, how.sentences(text, 0), want, text)
+	}
+}
