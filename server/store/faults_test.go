@@ -15,6 +15,7 @@ import (
 	"github.com/plaid-ir/plaid/metadata/condition/conditiontest"
 	"github.com/plaid-ir/plaid/server/collection"
 	"github.com/plaid-ir/plaid/storage"
+	"github.com/plaid-ir/plaid/vectors"
 )
 
 // Every byte of every small file of a data folder, changed: the collection that it is of is
@@ -248,4 +249,43 @@ func TestFirstBuildIsBeside(t *testing.T) {
 	for _, e := range entries {
 		require.Contains(t, []string{configFile, indexFile}, e.Name())
 	}
+}
+
+// What replaces a document of passages, or is replaced by them, makes room by that: no other
+// document goes for it.
+func TestEvictionCountsPassagesThatGo(t *testing.T) {
+	s := openStore(t, t.TempDir(), nil)
+	most := uint64(5)
+	c := declare(t, s, "docs", collection.Config{MaxDocuments: &most})
+	passages := func(of string, n int) (docs []collection.Document) {
+		for i := range n {
+			p := vectors.Passage{Of: of, Number: i, Start: i, End: i + 1}
+			d := randomDoc(p.ID(), 1)
+			var err error
+			d.Metadata, err = p.Payload(nil)
+			require.NoError(t, err)
+			docs = append(docs, d)
+		}
+		return docs
+	}
+	put := func(evicted int, want string, docs ...collection.Document) {
+		t.Helper()
+		r := update(c, collection.UpdateOptions{Replace: true}, docs...)()
+		require.NoError(t, r.err)
+		v, err := c.View(t.Context())
+		require.NoError(t, err)
+		defer v.Close()
+		var ids []string
+		for _, ordinal := range all(t, v) {
+			ids = append(ids, v.snap.ID(ordinal))
+		}
+		require.Equal(t, want, strings.Join(ids, " "))
+		require.Equal(t, evicted, r.receipt.Evicted)
+	}
+	put(0, "z", randomDoc("z", 1))
+	put(0, "z a#0 a#1 a#2 a#3", passages("a", 4)...)
+	put(0, "z a", randomDoc("a", 1))
+	put(0, "z a#0 a#1 a#2 a#3", passages("a", 4)...)
+	put(0, "z a#0 a#1", passages("a", 2)...)
+	put(2, "a#1 b#0 b#1 b#2 b#3", passages("b", 4)...)
 }

@@ -127,7 +127,7 @@ func (w *worker) update(ctx context.Context, group []*request) (n int) {
 		}
 	}
 	if snap != nil {
-		b.evicted, err = w.oldestBeyond(snap, b)
+		b.evicted, err = w.oldestBeyond(ctx, snap, b)
 		err = errors.Join(err, snap.Close())
 	}
 	if err == nil && len(b.requests) > 0 {
@@ -329,24 +329,26 @@ func (w *worker) deleteIDs(ctx context.Context, o *opened, ids []string) error {
 
 // oldestBeyond are the ids of the oldest documents that are to go for those of a batch:
 // not more than there are, though the batch may bring more than may stay.
-func (w *worker) oldestBeyond(snap *index.Snapshot, b *batch) (ids []string, err error) {
+func (w *worker) oldestBeyond(ctx context.Context, snap *index.Snapshot, b *batch) (ids []string, err error) {
 	most := w.c.Config().MaxDocuments
 	if most == nil || len(b.docs) == 0 {
 		return nil, nil
 	}
-	replaced := map[uint32]bool{}
+	names := make([]string, 0, len(b.docs))
 	for i := range b.docs {
-		ordinal, there, err := snap.Ordinal(b.docs[i].ID)
-		if err != nil {
-			return nil, err
-		}
-		if there {
-			replaced[ordinal] = true
+		d := &b.docs[i]
+		names = append(names, d.ID)
+		if p, err := vectors.PassageOf(d.ID, d.Payload); err == nil && p != nil {
+			names = append(names, p.Of)
 		}
 	}
-	live := uint64(snap.Len() - len(replaced) + len(b.docs))
+	replaced, _, err := snap.Named(ctx, names) // with passages, as [index.Index.Add] does
+	if err != nil {
+		return nil, err
+	}
+	live := uint64(snap.Len() + len(b.docs) - int(replaced.GetCardinality()))
 	for oldest := w.oldest; live > *most && oldest < snap.State().Docs; oldest++ {
-		if snap.Live(oldest) && !replaced[oldest] {
+		if snap.Live(oldest) && !replaced.Contains(oldest) {
 			ids = append(ids, snap.ID(oldest))
 			live--
 		}
