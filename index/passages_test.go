@@ -288,8 +288,12 @@ func TestPassagesModel(t *testing.T) {
 // A document that says of itself what cannot be is refused, by name.
 func TestPassagesRefused(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.plaid")
+	// Conditions see a name without its escapes, and so must what checks it.
+	hidden := []vectors.Document{{ID: "a", Tokens: []float32{1, 2, 3, 4}, Payload: []byte(`{"\u005fpassage":{"of":"b"}}`)}}
+	_, err := Build(t.Context(), path, fromDocs(t, 4, hidden), nil)
+	require.ErrorIs(t, err, vectors.ErrFormat)
 	bad := []vectors.Document{{ID: "a#1", Tokens: []float32{1, 2, 3, 4}, Payload: []byte(`{"_passage":{"of":"b","n":1}}`)}}
-	_, err := Build(t.Context(), path, fromDocs(t, 4, bad), nil)
+	_, err = Build(t.Context(), path, fromDocs(t, 4, bad), nil)
 	require.ErrorIs(t, err, vectors.ErrFormat)
 	require.ErrorContains(t, err, `"a#1"`)
 	_, err = Build(t.Context(), path, fromDocs(t, 4, longer(t, 0, map[string]int{"a": 2})), &BuildOptions{Centroids: 1})
@@ -354,5 +358,47 @@ func TestAddDeletesPassages(t *testing.T) {
 		has, err := ix.Has(id)
 		require.NoError(t, err)
 		require.Equal(t, want, has, id)
+	}
+}
+
+// What an addition to several files deletes goes with its passages there, too; without
+// passages, by ids alone, if it says so.
+func TestSetAddDeletesPassages(t *testing.T) {
+	for _, apart := range []bool{false, true} {
+		dir := t.TempDir()
+		path := filepath.Join(dir, "x.plaid")
+		_, err := Build(t.Context(), path, fromDocs(t, 4, longer(t, 0, map[string]int{"a": 3, "b": 0, "c": 2, "d": 0, "e": 0, "f": 0})), &BuildOptions{Centroids: 1})
+		require.NoError(t, err)
+		ix, err := Open(t.Context(), path, nil)
+		require.NoError(t, err)
+		snap, err := ix.Snapshot()
+		require.NoError(t, err)
+		parts, err := Split(t.Context(), snap, filepath.Join(dir, "parts"), 3, ByHash, nil)
+		require.NoError(t, err)
+		require.NoError(t, errors.Join(snap.Close(), ix.Close()))
+		var paths []string
+		for _, p := range parts {
+			paths = append(paths, p.Path)
+		}
+		set, err := OpenSet(t.Context(), paths, &Options{Write: true})
+		require.NoError(t, err)
+		defer set.Close()
+		r, err := set.Add(t.Context(), fromDocs(t, 4, longer(t, 1, map[string]int{"g": 0})), &AddOptions{Delete: []string{"a", "c", "none"}, Apart: apart})
+		require.NoError(t, err)
+		all, err := set.Snapshot()
+		require.NoError(t, err)
+		left := 0
+		for _, p := range all.Parts() {
+			docs, err := p.PassagesOf(t.Context(), []string{"a", "c"})
+			require.NoError(t, err)
+			left += int(docs.GetCardinality())
+		}
+		require.NoError(t, all.Close())
+		want := 0
+		if apart {
+			want = 5
+		}
+		require.Equal(t, want, left)
+		require.Equal(t, 5-want, r.Deleted)
 	}
 }

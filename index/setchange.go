@@ -215,7 +215,7 @@ func route(ctx context.Context, src vectors.Source, snap *SetSnapshot, o *AddOpt
 		to[owner] = append(to[owner], i)
 	}
 	if src.Len() > 0 {
-		in, _, err := snap.having(ctx, slices.DeleteFunc(slices.Clone(o.Delete), func(id string) bool { return seen[id] }), false)
+		in, _, err := snap.having(ctx, slices.DeleteFunc(slices.Clone(o.Delete), func(id string) bool { return seen[id] }), !o.Apart)
 		if err != nil {
 			return nil, nil, err
 		}

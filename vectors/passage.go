@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -42,27 +43,57 @@ func SplitPassageID(id string) (of string, number int) {
 // PassageOf is what a payload says of the document of an id; nil: it is no passage. The
 // error is [ErrFormat] where the field says what cannot be.
 func PassageOf(id string, payload []byte) (*Passage, error) {
-	if !bytes.Contains(payload, []byte(PassageField)) {
+	raw, times := passageField(payload)
+	switch {
+	case times == 0:
 		return nil, nil
-	}
-	var fields struct {
-		Passage json.RawMessage `json:"_passage"`
-	}
-	if err := json.Unmarshal(payload, &fields); err != nil || fields.Passage == nil {
-		return nil, nil // no object has it
+	case times > 1:
+		return nil, fmt.Errorf("%w: field %s: it is there twice", ErrFormat, PassageField)
 	}
 	p := &Passage{Number: -1}
-	d := json.NewDecoder(bytes.NewReader(fields.Passage))
-	d.DisallowUnknownFields()
-	switch err := d.Decode(p); {
+	seen := map[string]bool{}
+	err := jsontext.Members(raw, func(key string, _ json.RawMessage) error {
+		if !slices.Contains([]string{"of", "n", "start", "end"}, key) || seen[key] {
+			return fmt.Errorf("%q is none of its fields, or is there twice", key)
+		}
+		seen[key] = true
+		return nil
+	})
+	if err == nil {
+		err = json.Unmarshal(raw, p)
+	}
+	switch {
 	case err != nil:
 		return nil, fmt.Errorf("%w: field %s: %w", ErrFormat, PassageField, err)
 	case p.Of == "" || p.Number < 0 || p.Start < 0 || p.End < p.Start:
-		return nil, fmt.Errorf("%w: field %s: %s is no part of a document", ErrFormat, PassageField, fields.Passage)
+		return nil, fmt.Errorf("%w: field %s: %s is no part of a document", ErrFormat, PassageField, raw)
 	case p.ID() != id:
 		return nil, fmt.Errorf("%w: field %s: that passage is called %q", ErrFormat, PassageField, p.ID())
 	}
 	return p, nil
+}
+
+// passageField is the value of the field of a payload, and how often it is there. Names are
+// compared as conditions compare them: without escapes, and to the letter.
+func passageField(payload []byte) (value json.RawMessage, times int) {
+	may := false // most payloads need not be read
+	for _, part := range []string{PassageField, `\u005`, `\u006`, `\u007`} {
+		may = may || bytes.Contains(payload, []byte(part))
+	}
+	if !may || !json.Valid(payload) {
+		return nil, 0
+	}
+	err := jsontext.Members(payload, func(key string, v json.RawMessage) error {
+		if key == PassageField {
+			value = v
+			times++
+		}
+		return nil
+	})
+	if err != nil { // it is no object
+		return nil, 0
+	}
+	return value, times
 }
 
 // Payload adds the passage to a payload, which is a JSON object or nothing.
