@@ -109,3 +109,14 @@ func TestDocumentsOfPassages(t *testing.T) {
 	}
 	s.refused(t, 400, server.CodeBadRequest, "POST", "/indices/parts/search", object{"queries": list{query("x")}, "highlight": true})
 }
+
+// That a document is a passage is not changed by who sets fields, to nothing either.
+func TestPassagesStayWhatTheyAre(t *testing.T) {
+	s := start(t, words{}, nil)
+	s.ok(t, 200, "POST", "/indices", object{"name": "parts"}, nil)
+	s.addParts(t, map[string][]string{"cat": {"cats sleep", "cats eat fish"}})
+	for _, value := range []any{nil, 1, list{}, object{"of": "b"}} {
+		p := s.refused(t, 400, server.CodeBadRequest, "POST", "/indices/parts/metadata/update", object{"condition": "kind = 'cat'", "updates": object{"_passage": value}})
+		require.Contains(t, p.Message, "_passage")
+	}
+}

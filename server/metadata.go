@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"encoding/json"
 	"strconv"
+	"strings"
 
 	"github.com/plaid-ir/plaid/server/collection"
+	"github.com/plaid-ir/plaid/vectors"
 )
 
 // Keys that answers add to the metadata of a document.
@@ -249,6 +251,11 @@ func getMetadata(q *request, in *getMetadataIn) (metadataOut, error) {
 func updateMetadata(q *request, in *updateMetadataIn) (updatedMetadataOut, error) {
 	if in.Condition == "" {
 		return updatedMetadataOut{}, bad("condition is empty")
+	}
+	for name := range in.Updates {
+		if strings.EqualFold(name, vectors.PassageField) {
+			return updatedMetadataOut{}, bad("updates: field %s says of which document one is a passage, and stays as it is", name)
+		}
 	}
 	c, err := q.collection()
 	if err != nil {
