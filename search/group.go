@@ -182,6 +182,9 @@ func (r *run) scoreWholes(docs []*whole, allowed *allowance) error {
 		}
 	}
 	members := map[wholeKey][]uint32{}
+	for _, d := range fresh { // in any case: another program may have stored what is not true
+		members[wholeKey{part: d.part.at, id: d.id}] = []uint32{d.passages[0].ordinal}
+	}
 	for at, of := range ids {
 		if len(of) == 0 {
 			continue
@@ -194,7 +197,9 @@ func (r *run) scoreWholes(docs []*whole, allowed *allowance) error {
 		eachAllowed(all, allowed.parts[at], p, func(ordinal uint32) {
 			id, _ := p.snap.PassageOf(ordinal)
 			key := wholeKey{part: at, id: id}
-			members[key] = append(members[key], ordinal)
+			if m := members[key]; len(m) == 0 || m[0] != ordinal {
+				members[key] = append(m, ordinal)
+			}
 		})
 	}
 	of := func(d *whole) []uint32 { return members[wholeKey{part: d.part.at, id: d.id}] }
