@@ -26,8 +26,8 @@ type BuildOrder struct {
 	Generation uint64 `json:"generation"`
 	Shard      int    `json:"shard"`
 	// Codec is an index file whose codec is used, Input a spool of the documents of the
-	// shard, without a name if it has none, or an object of the shard in an earlier
-	// generation ([IsShard]), which is encoded anew.
+	// shard, without a name if it has none, or the object of the shard in an earlier
+	// generation ([IsIndex]), which is encoded anew.
 	Codec objects.Ref `json:"codec"`
 	Input objects.Ref `json:"input,omitzero"`
 	Dim   int         `json:"dim"`
@@ -211,7 +211,7 @@ func (n *Node) buildFile(ctx context.Context, dir, path string, o *BuildOrder) (
 		_, err = ix.BackupTo(ctx, path, &index.BackupOptions{Check: index.CheckSums})
 		return err
 	}
-	if IsShard(o.Input) {
+	if IsIndex(o.Input) {
 		return n.encodeAnew(ctx, path, o.Input, snap)
 	}
 	input := filepath.Join(dir, "input.spool")
@@ -239,8 +239,12 @@ func (n *Node) buildFile(ctx context.Context, dir, path string, o *BuildOrder) (
 	return errors.Join(err, empty.Close())
 }
 
-// IsShard tells objects of shards, as [ObjectName] names them, from others.
-func IsShard(o objects.Ref) bool { return strings.HasPrefix(o.Name, "shards/") }
+// IsIndex tells objects that are index files from spools: shards, as [ObjectName] names them,
+// and codecs, with which shards of a collection that was begun empty stay until something
+// changes in them.
+func IsIndex(o objects.Ref) bool {
+	return strings.HasPrefix(o.Name, "shards/") || strings.HasPrefix(o.Name, "codecs/")
+}
 
 // encodeAnew fetches the file of a shard and encodes its documents with another codec. Their
 // ordinals stay, and so does what was applied of the log.

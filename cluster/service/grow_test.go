@@ -156,6 +156,38 @@ func TestGrow(t *testing.T) {
 	require.NoError(t, err)
 }
 
+// A shard in which nothing has changed since the collection was declared is trained anew with
+// the others, and takes documents afterwards.
+func TestRetrainShardWithoutDocuments(t *testing.T) {
+	c := clustertest.New(t, 1)
+	f := declaring(t, c, operate.CreateOptions{Shards: 3})
+	maker := searchtest.New(5, dim, 12)
+	const at = "/indices/wiki"
+	add := func(n int) {
+		t.Helper()
+		var docs list
+		for range n {
+			docs = append(docs, object{"embeddings": [][]float32{maker.Tokens(1)}})
+		}
+		f.do(200, "POST", at+"/update", object{"documents": docs}, nil)
+	}
+	f.do(200, "POST", "/indices", object{"name": "wiki"}, nil)
+	add(1)
+	m, err := c.Op.Watcher().Map("wiki")
+	require.NoError(t, err)
+	var report struct{ Docs int }
+	f.do(200, "POST", at+"/retrain", nil, &report)
+	require.Equal(t, 1, report.Docs)
+	now, err := c.Op.Watcher().Map("wiki")
+	require.NoError(t, err)
+	require.Greater(t, now.Current.Number, m.Current.Number)
+	add(30)
+	f.do(200, "POST", at+"/retrain", nil, &report)
+	require.Equal(t, 31, report.Docs)
+	_, err = c.Op.Verify(c.Ctx, "wiki")
+	require.NoError(t, err)
+}
+
 // A training that is given up leaves the collection as it was, also where nobody builds.
 func TestRetrainGivenUp(t *testing.T) {
 	c := clustertest.New(t, 1)
