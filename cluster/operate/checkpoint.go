@@ -238,7 +238,8 @@ func (o *Operator) differing(m *topology.Map, s int) error {
 
 // Rejoin has a node put its replicas of a collection aside and make them again of the
 // objects that the map names and of the logs. It is for replicas whose log has other
-// entries than they have applied, and returns when they answer again.
+// entries than they have applied, and returns when they answer again. Those of other nodes may
+// have such a log too: they are made again one after another.
 func (o *Operator) Rejoin(ctx context.Context, collection, name string) error {
 	m, err := o.maps.Get(ctx, collection)
 	if err != nil {
@@ -248,11 +249,13 @@ func (o *Operator) Rejoin(ctx context.Context, collection, name string) error {
 		return fmt.Errorf("%w: nothing is searched", ErrState)
 	}
 	there := 0
+	again := make([][]string, m.Shards())
 	for s, nodes := range m.Assigned {
 		if !slices.Contains(nodes, name) {
 			continue
 		}
 		there++
+		again[s] = []string{name}
 		if _, err := node.Send(ctx, o.bus.Conn, name, node.Order{Do: "rejoin", Collection: m.ID(), Generation: m.Current.Number, Shard: s}); err != nil {
 			return err
 		}
@@ -260,5 +263,5 @@ func (o *Operator) Rejoin(ctx context.Context, collection, name string) error {
 	if there == 0 {
 		return fmt.Errorf("%w: node %s has no shard of %s", ErrNodes, name, collection)
 	}
-	return o.settled(ctx, m)
+	return o.answer(ctx, m, m.Current.Number, again)
 }
