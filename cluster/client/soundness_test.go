@@ -223,3 +223,33 @@ func TestTidy(t *testing.T) {
 	_, err = c.Op.Verify(c.Ctx, "wiki")
 	require.NoError(t, err)
 }
+
+// A log that stays long, as a generation is reserved, is worth no object for each entry.
+func TestLongLogBesideBuild(t *testing.T) {
+	docs := searchtest.New(3, dim, 12).Docs("d", 400, 4)
+	c := clustertest.New(t, 1)
+	c.Collection("wiki", operate.CreateOptions{}, dim, docs[:20])
+	f := c.Client(client.Config{Collection: "wiki"})
+	reserve := func(m *topology.Map) error { m.Reserve(time.Now()); return nil }
+	m, err := topology.NewStore(c.Store, c.Bus.Maps).Update(c.Ctx, c.ID("wiki"), reserve)
+	require.NoError(t, err)
+	c.Await(func() bool { now, err := c.Op.Watcher().Map("wiki"); return err == nil && now.Version >= m.Version })
+	for i, batch := range [][]vectors.Document{docs[20:120], docs[120:220], docs[220:320], docs[320:399], docs[399:]} {
+		_, err := f.Add(c.Ctx, searchtest.Source(t, dim, batch), nil)
+		require.NoError(t, err)
+		c.Await(func() bool { return c.Op.Watcher().Replicas(m.ID(), 1, 0)[0].Applied == uint64(i+1) })
+		if i < 3 {
+			continue
+		}
+		made, err := c.Op.CheckpointLong(c.Ctx, "")
+		require.NoError(t, err)
+		require.Equal(t, 4-i, made) // of four batches, and not of one document
+		c.Await(func() bool {
+			now, err := c.Op.Watcher().Map("wiki")
+			return err == nil && now.Current.Shards[0].Applied == 4
+		})
+	}
+	stream, err := c.Bus.JS.Stream(c.Ctx, bus.LogStream(m.ID(), 0))
+	require.NoError(t, err)
+	require.EqualValues(t, 1, stream.CachedInfo().State.FirstSeq)
+}

@@ -25,7 +25,8 @@ type TidyReport struct {
 
 // Tidy removes what no map names and nobody is about to enter in one: shards of earlier
 // checkpoints and generations, their codecs and inputs, what an interrupted build has put,
-// and what is left of interrupted writes; nothing that is younger than grace (0: [Grace]).
+// and what is left of interrupted writes; nothing that is younger than grace (0: [Grace]),
+// and nothing of what a generation that is reserved may be made of.
 // Maps stay, all versions of them. Any number of processes may tidy at a time.
 func (o *Operator) Tidy(ctx context.Context, grace time.Duration) (*TidyReport, error) {
 	if grace == 0 {
