@@ -185,6 +185,7 @@ func TestTidy(t *testing.T) {
 	put("codecs/" + id + "/g3.plaid") // reserved
 	put("inputs/" + id + "/g3/s0000.spool")
 	put("inputs/" + id + "/g2/s0000.spool") // left by a build that was killed
+	put("shards/" + id + "/g2/input.plaid") // of which the reserved one may be made
 	put("shards/" + gone + "/g1/late.plaid")
 	put("shards/unheard@0123456789abcdef/g1/s.plaid")
 	before, err := c.Store.List(c.Ctx, "")
@@ -204,11 +205,51 @@ func TestTidy(t *testing.T) {
 	assert.Equal(t, []string{"shards/unheard@0123456789abcdef/g1/s.plaid"}, report.Strange)
 	assert.Equal(t, 2+2+1+1+1, report.Objects) // replaced and of the first generation, its codec, an input, of what is gone
 	assert.Equal(t, wanted, named(t, c, "wiki"))
-	for _, name := range []string{"codecs/" + id + "/g3.plaid", "inputs/" + id + "/g3/s0000.spool", "shards/" + id + "/g2/young.plaid"} {
+	for _, name := range []string{"codecs/" + id + "/g3.plaid", "inputs/" + id + "/g3/s0000.spool", "shards/" + id + "/g2/young.plaid", "shards/" + id + "/g2/input.plaid"} {
 		r, err := c.Store.Get(c.Ctx, name)
 		require.NoError(t, err, name)
 		_ = r.Close()
 	}
+	// What was kept for a generation goes when its maker has died.
+	_, err = topology.NewStore(c.Store, c.Bus.Maps).Update(c.Ctx, id, func(m *topology.Map) error {
+		m.Reserved[0].Since = m.Reserved[0].Since.Add(-2 * topology.ReservedFor)
+		return nil
+	})
+	require.NoError(t, err)
+	report, err = c.Op.Tidy(c.Ctx, 0)
+	require.NoError(t, err)
+	assert.Equal(t, 3, report.Objects)
+	assert.Equal(t, wanted, named(t, c, "wiki"))
 	_, err = c.Op.Verify(c.Ctx, "wiki")
 	require.NoError(t, err)
+}
+
+// A log that stays long, as a generation is reserved, is worth no object for each entry.
+func TestLongLogBesideBuild(t *testing.T) {
+	docs := searchtest.New(3, dim, 12).Docs("d", 400, 4)
+	c := clustertest.New(t, 1)
+	c.Collection("wiki", operate.CreateOptions{}, dim, docs[:20])
+	f := c.Client(client.Config{Collection: "wiki"})
+	reserve := func(m *topology.Map) error { m.Reserve(time.Now()); return nil }
+	m, err := topology.NewStore(c.Store, c.Bus.Maps).Update(c.Ctx, c.ID("wiki"), reserve)
+	require.NoError(t, err)
+	c.Await(func() bool { now, err := c.Op.Watcher().Map("wiki"); return err == nil && now.Version >= m.Version })
+	for i, batch := range [][]vectors.Document{docs[20:120], docs[120:220], docs[220:320], docs[320:399], docs[399:]} {
+		_, err := f.Add(c.Ctx, searchtest.Source(t, dim, batch), nil)
+		require.NoError(t, err)
+		c.Await(func() bool { return c.Op.Watcher().Replicas(m.ID(), 1, 0)[0].Applied == uint64(i+1) })
+		if i < 3 {
+			continue
+		}
+		made, err := c.Op.CheckpointLong(c.Ctx, "")
+		require.NoError(t, err)
+		require.Equal(t, 4-i, made) // of four batches, and not of one document
+		c.Await(func() bool {
+			now, err := c.Op.Watcher().Map("wiki")
+			return err == nil && now.Current.Shards[0].Applied == 4
+		})
+	}
+	stream, err := c.Bus.JS.Stream(c.Ctx, bus.LogStream(m.ID(), 0))
+	require.NoError(t, err)
+	require.EqualValues(t, 1, stream.CachedInfo().State.FirstSeq)
 }

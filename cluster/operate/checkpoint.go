@@ -37,7 +37,7 @@ func (o *Operator) Checkpoint(ctx context.Context, collection string) (*topology
 
 func (o *Operator) checkpoint(ctx context.Context, m *topology.Map) (*topology.Map, error) {
 	for s := range m.Shards() {
-		now, err := o.checkpointShard(ctx, m, s, func(log jetstream.StreamState) bool { return true })
+		now, err := o.checkpointShard(ctx, m, s, func(uint64) bool { return true })
 		if err != nil {
 			return nil, err
 		}
@@ -49,8 +49,8 @@ func (o *Operator) checkpoint(ctx context.Context, m *topology.Map) (*topology.M
 }
 
 // checkpointShard is Checkpoint of a shard, if its log has entries that the object lacks, and
-// is worth it; the map is nil where nothing was done.
-func (o *Operator) checkpointShard(ctx context.Context, m *topology.Map, s int, worth func(jetstream.StreamState) bool) (*topology.Map, error) {
+// so many bytes of them are worth it; the map is nil where nothing was done.
+func (o *Operator) checkpointShard(ctx context.Context, m *topology.Map, s int, worth func(bytes uint64) bool) (*topology.Map, error) {
 	best, err := o.furthest(m, s)
 	if err != nil {
 		return nil, err
@@ -59,7 +59,12 @@ func (o *Operator) checkpointShard(ctx context.Context, m *topology.Map, s int, 
 	if err != nil {
 		return nil, fmt.Errorf("log of shard %d: %w", s, err)
 	}
-	if log := stream.CachedInfo().State; m.Current.Shards[s].Applied >= log.LastSeq || !worth(log) {
+	log, applied := stream.CachedInfo().State, m.Current.Shards[s].Applied
+	if applied >= log.LastSeq {
+		return nil, nil
+	}
+	entries := max(log.Msgs, 1)
+	if !worth(log.Bytes / entries * min(log.LastSeq-applied, entries)) {
 		return nil, nil
 	}
 	if m, err = o.checkpointOf(ctx, m, s, best.Node); err != nil {
@@ -68,8 +73,9 @@ func (o *Operator) checkpointShard(ctx context.Context, m *topology.Map, s int, 
 	return m, o.trim(ctx, m, s)
 }
 
-// logShare: a log that has one of so many parts of the bytes of its shard's object is worth an
-// object that makes it shorter.
+// logShare: entries with one of so many parts of the bytes of their shard's object, which lacks
+// them, are worth another object. Those that it has and that stay, since the log cannot be cut off
+// during a build or while a node is away, are not.
 const logShare = 10
 
 // CheckpointLong makes objects of shards whose logs have become long, measured by their
@@ -81,8 +87,8 @@ func (o *Operator) CheckpointLong(ctx context.Context, own string) (made int, er
 			if m.Current == nil || !o.leads(own, m, s) {
 				continue
 			}
-			now, cerr := o.checkpointShard(ctx, m, s, func(log jetstream.StreamState) bool {
-				return log.Bytes >= uint64(m.Current.Shards[s].Object.Size)/logShare
+			now, cerr := o.checkpointShard(ctx, m, s, func(bytes uint64) bool {
+				return bytes >= uint64(m.Current.Shards[s].Object.Size)/logShare
 			})
 			if _, gone := o.watch.MapOf(m.ID()); cerr != nil && gone != nil { // it says other things
 				break
@@ -238,7 +244,8 @@ func (o *Operator) differing(m *topology.Map, s int) error {
 
 // Rejoin has a node put its replicas of a collection aside and make them again of the
 // objects that the map names and of the logs. It is for replicas whose log has other
-// entries than they have applied, and returns when they answer again.
+// entries than they have applied, and returns when they answer again. Those of other nodes may
+// have such a log too: they are made again one after another.
 func (o *Operator) Rejoin(ctx context.Context, collection, name string) error {
 	m, err := o.maps.Get(ctx, collection)
 	if err != nil {
@@ -248,11 +255,13 @@ func (o *Operator) Rejoin(ctx context.Context, collection, name string) error {
 		return fmt.Errorf("%w: nothing is searched", ErrState)
 	}
 	there := 0
+	again := make([][]string, m.Shards())
 	for s, nodes := range m.Assigned {
 		if !slices.Contains(nodes, name) {
 			continue
 		}
 		there++
+		again[s] = []string{name}
 		if _, err := node.Send(ctx, o.bus.Conn, name, node.Order{Do: "rejoin", Collection: m.ID(), Generation: m.Current.Number, Shard: s}); err != nil {
 			return err
 		}
@@ -260,5 +269,5 @@ func (o *Operator) Rejoin(ctx context.Context, collection, name string) error {
 	if there == 0 {
 		return fmt.Errorf("%w: node %s has no shard of %s", ErrNodes, name, collection)
 	}
-	return o.settled(ctx, m)
+	return o.answer(ctx, m, m.Current.Number, again)
 }

@@ -164,15 +164,33 @@ func (o *Operator) logs(ctx context.Context, m *topology.Map) error {
 	return nil
 }
 
-// ready counts the replicas of a shard that answer, and have not another log than they had.
-func (o *Operator) ready(m *topology.Map, generation uint64, shard int) int {
-	n := 0
-	for _, r := range o.watch.Replicas(m.ID(), generation, shard) {
-		if r.Ready && !r.Lost && slices.Contains(m.Assigned[shard], r.Node) {
-			n++
+// answer waits until the replicas of a generation which nodes[s] have of each shard s answer,
+// and none of them has carried out other entries than its log has.
+func (o *Operator) answer(ctx context.Context, m *topology.Map, generation uint64, nodes [][]string) error {
+	var waits string
+	err := o.wait(ctx, m, func() bool {
+		for s, nodes := range nodes {
+			n, lost := 0, ""
+			for _, r := range o.watch.Replicas(m.ID(), generation, s) {
+				switch {
+				case !slices.Contains(nodes, r.Node):
+				case r.Lost:
+					lost = fmt.Sprintf(", node %s: %s", r.Node, r.Log)
+				case r.Ready:
+					n++
+				}
+			}
+			if n < len(nodes) {
+				waits = fmt.Sprintf("shard %d of generation %d has %d of %d replicas%s", s, generation, n, len(nodes), lost)
+				return false
+			}
 		}
+		return true
+	})
+	if err != nil {
+		return fmt.Errorf("%s: %w", waits, err)
 	}
-	return n
+	return nil
 }
 
 // wait waits until ok, or until the collection is removed, which is an error.
@@ -203,18 +221,8 @@ func (o *Operator) promote(ctx context.Context, m *topology.Map) (*topology.Map,
 		return nil, fmt.Errorf("%w: %s has no generation that is built and waits", ErrState, m.Collection)
 	}
 	number := m.Next.Number
-	var waits string
-	err := o.wait(ctx, m, func() bool {
-		for s, nodes := range m.Assigned {
-			if n := o.ready(m, number, s); n < len(nodes) {
-				waits = fmt.Sprintf("shard %d of generation %d has %d of %d replicas", s, number, n, len(nodes))
-				return false
-			}
-		}
-		return true
-	})
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", waits, err)
+	if err := o.answer(ctx, m, number, m.Assigned); err != nil {
+		return nil, err
 	}
 	return o.maps.Update(ctx, m.ID(), func(m *topology.Map) error {
 		if m.Current != nil && m.Current.Number == number {
@@ -272,20 +280,7 @@ func (o *Operator) settled(ctx context.Context, m *topology.Map) error {
 	if m.Current == nil {
 		return nil
 	}
-	var waits string
-	err := o.wait(ctx, m, func() bool {
-		for s, nodes := range m.Assigned {
-			if n := o.ready(m, m.Current.Number, s); n < len(nodes) {
-				waits = fmt.Sprintf("shard %d has %d of %d replicas", s, n, len(nodes))
-				return false
-			}
-		}
-		return true
-	})
-	if err != nil {
-		return fmt.Errorf("%s: %w", waits, err)
-	}
-	return nil
+	return o.answer(ctx, m, m.Current.Number, m.Assigned)
 }
 
 // Check is what Verify found of a shard.

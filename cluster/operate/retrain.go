@@ -56,7 +56,11 @@ func (o *Operator) Retrain(ctx context.Context, id string, b BuildOptions, choos
 	}
 	g := &topology.Generation{Number: number, Dim: m.Current.Dim, Model: m.Current.Model, Shards: make([]topology.Shard, m.Shards())}
 	for _, s := range m.Current.Shards {
-		g.Inputs, g.Start = append(g.Inputs, s.Object), append(g.Start, s.Applied)
+		input := s.Object
+		if input == m.Current.Codec { // it has nothing yet, and begins with the next codec
+			input = objects.Ref{}
+		}
+		g.Inputs, g.Start = append(g.Inputs, input), append(g.Start, s.Applied)
 	}
 	tokens := int64(0)
 	for _, s := range m.Current.Shards {

@@ -25,7 +25,8 @@ type TidyReport struct {
 
 // Tidy removes what no map names and nobody is about to enter in one: shards of earlier
 // checkpoints and generations, their codecs and inputs, what an interrupted build has put,
-// and what is left of interrupted writes; nothing that is younger than grace (0: [Grace]).
+// and what is left of interrupted writes; nothing that is younger than grace (0: [Grace]),
+// and nothing of what a generation that is reserved may be made of.
 // Maps stay, all versions of them. Any number of processes may tidy at a time.
 func (o *Operator) Tidy(ctx context.Context, grace time.Duration) (*TidyReport, error) {
 	if grace == 0 {
@@ -105,8 +106,12 @@ func (o *Operator) named(ctx context.Context, id string) (func(object string) bo
 	}
 	var reserved []string
 	for _, r := range m.Holding(time.Now()) {
-		reserved = append(reserved, fmt.Sprintf("codecs/%s/g%d.", id, r.Number), fmt.Sprintf("inputs/%s/g%d/", id, r.Number),
-			fmt.Sprintf("shards/%s/", id)) // of which it may be made
+		reserved = append(reserved, fmt.Sprintf("codecs/%s/g%d.", id, r.Number), fmt.Sprintf("inputs/%s/g%d/", id, r.Number))
+		if m.Current != nil {
+			// It may be made of what is searched, from objects that a checkpoint has replaced
+			// since. It is given up when another generation is searched meanwhile.
+			reserved = append(reserved, fmt.Sprintf("shards/%s/g%d/", id, m.Current.Number))
+		}
 	}
 	return func(object string) bool {
 		if names[object] {

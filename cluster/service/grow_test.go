@@ -223,3 +223,19 @@ func TestRetrainGivenUp(t *testing.T) {
 	})
 	require.Eventually(t, func() bool { _, err := ix.(collection.Retrainer).Retrain(c.Ctx); return err == nil }, clustertest.Patience, time.Millisecond)
 }
+
+// Shards that have nothing yet are trained anew with the others.
+func TestRetrainBesideEmptyShards(t *testing.T) {
+	c := clustertest.New(t, 1)
+	f := declaring(t, c, operate.CreateOptions{Shards: 3})
+	maker := searchtest.New(4, dim, 12)
+	f.do(200, "POST", "/indices", object{"name": "wiki"}, nil)
+	f.do(200, "POST", "/indices/wiki/update", object{"documents": list{object{"embeddings": [][]float32{maker.Tokens(1), maker.Tokens(1)}}}}, nil)
+	var report struct{ Docs int }
+	f.do(200, "POST", "/indices/wiki/retrain", nil, &report)
+	require.Equal(t, 1, report.Docs)
+	f.do(200, "POST", "/indices/wiki/retrain", nil, &report) // also a second time
+	require.Equal(t, 1, report.Docs)
+	_, err := c.Op.Verify(c.Ctx, "wiki")
+	require.NoError(t, err)
+}
