@@ -1,0 +1,254 @@
+package command
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/spf13/cobra"
+
+	"github.com/plaid-ir/plaid/eval"
+	"github.com/plaid-ir/plaid/eval/beir"
+	"github.com/plaid-ir/plaid/internal/cli/flags"
+	"github.com/plaid-ir/plaid/internal/cli/out"
+	"github.com/plaid-ir/plaid/search"
+	"github.com/plaid-ir/plaid/search/highlight"
+)
+
+// hitWriter prints the results of a batch of queries to stdout.
+type hitWriter func(queries *querySet, results []search.Result) error
+
+// resultFlags say how results are printed.
+type resultFlags struct {
+	format     flags.Format
+	stats, tag string
+	payload    bool
+	highlight  bool
+}
+
+// registerFormat registers those that do not ask for an index.
+func (r *resultFlags) registerFormat(cmd *cobra.Command) {
+	r.format.Register(cmd, "results", "table", "jsonl", "trec", "grep")
+	cmd.Flags().StringVar(&r.tag, "tag", "plaid", "`WORD` in the last column of format trec")
+}
+
+func (r *resultFlags) register(cmd *cobra.Command) {
+	r.registerFormat(cmd)
+	f := cmd.Flags()
+	f.BoolVar(&r.payload, "payload", false, "print payloads (format jsonl)")
+	f.BoolVar(&r.highlight, "highlight", false, "show the words of documents that words of the question have found (table: in brackets; jsonl: spans)")
+	f.Var(flags.Choice(&r.stats, "", "table", "json"), "stats", "print to stderr what the searches did")
+	f.Lookup("stats").NoOptDefVal = "table"
+}
+
+// payloads says whether results show something of payloads.
+func (r *resultFlags) payloads() bool {
+	return r.payload || r.format.Word() == "table" || r.format.Word() == "grep"
+}
+
+func (t *stdio) newHitWriter(r *resultFlags) (hitWriter, error) {
+	switch {
+	case r.payload && r.format.Word() != "jsonl":
+		return nil, flags.Usagef("--payload goes with --format jsonl")
+	case r.highlight && r.format.Word() == "trec":
+		return nil, flags.Usagef("--highlight goes with --format table and jsonl")
+	case r.tag == "" || strings.ContainsAny(r.tag, " \t\r\n\v\f"):
+		return nil, flags.Usagef("--tag %q: a tag is one word", r.tag)
+	}
+	switch r.format.Word() {
+	case "jsonl":
+		return func(queries *querySet, results []search.Result) error {
+			return t.writeJSONL(r.payload, queries, results)
+		}, nil
+	case "grep":
+		return t.writeGrep, nil
+	case "trec":
+		return func(queries *querySet, results []search.Result) error {
+			return t.writeTREC(r.tag, queries, results)
+		}, nil
+	}
+	table := hitTable{stdio: t}
+	return table.write, nil
+}
+
+// hitJSON is a [search.Hit] without what means something inside the index only.
+type hitJSON struct {
+	Rank    int            `json:"rank"` // from 1
+	ID      string         `json:"id"`
+	Score   float32        `json:"score"`
+	Payload search.Payload `json:"payload,omitzero"`
+	// Passages are those of a document, where hits are grouped.
+	Passages []hitJSON        `json:"passages,omitempty"`
+	Number   *int             `json:"n,omitempty"`     // of a passage
+	Start    *int             `json:"start,omitempty"` // its bytes in the text of the document
+	End      *int             `json:"end,omitempty"`
+	Spans    []highlight.Span `json:"spans,omitempty"`
+}
+
+// hitsJSON are the hits of query i.
+func hitsJSON(payload bool, queries *querySet, i int, all []search.Hit) ([]hitJSON, error) {
+	hits := make([]hitJSON, len(all))
+	for j := range all {
+		from, h := &all[j], &hits[j]
+		*h = hitJSON{Rank: j + 1, ID: from.ID, Score: from.Score}
+		if payload {
+			h.Payload = from.Payload
+		}
+		if p := from.Passage; p != nil {
+			h.Number, h.Start, h.End = &p.Number, &p.Start, &p.End
+		}
+		var err error
+		if h.Spans, err = queries.spans(i, from); err != nil {
+			return nil, err
+		}
+		if from.Passages == nil {
+			continue
+		}
+		if h.Passages, err = hitsJSON(payload, queries, i, from.Passages); err != nil {
+			return nil, err
+		}
+	}
+	return hits, nil
+}
+
+func (t *stdio) writeJSONL(payload bool, queries *querySet, results []search.Result) error {
+	var b bytes.Buffer
+	for i, r := range results {
+		hits, err := hitsJSON(payload, queries, i, r.Hits)
+		if err != nil {
+			return fmt.Errorf("query %q: %w", queries.label(i), err)
+		}
+		line, err := out.Typed("result", struct {
+			Query string    `json:"query"`
+			Hits  []hitJSON `json:"hits"`
+		}{queries.label(i), hits})
+		if err != nil {
+			return fmt.Errorf("query %q: %w", queries.label(i), err)
+		}
+		b.Write(line)
+	}
+	_, err := t.out.Write(b.Bytes())
+	return err
+}
+
+func (t *stdio) writeTREC(tag string, queries *querySet, results []search.Result) error {
+	run := &eval.Run{Tag: tag}
+	for i, r := range results {
+		if err := beir.AddHits(run, queries.ids[i], r.Hits); err != nil {
+			return err
+		}
+	}
+	return eval.WriteRun(t.out, run)
+}
+
+// hitTable prints results for reading: query, rank, score, id, and what the
+// payload says.
+type hitTable struct {
+	*stdio
+	begun bool
+}
+
+const snippetColumn = 60 // characters at most, where there is no terminal
+
+func (t *hitTable) write(queries *querySet, results []search.Result) error {
+	var b bytes.Buffer
+	var err error
+	if queries.texts != nil {
+		err = t.answers(&b, queries, results)
+	} else {
+		err = t.rows(&b, queries, results)
+	}
+	if err != nil {
+		return err
+	}
+	_, err = t.out.Write(b.Bytes())
+	return err
+}
+
+// answers has the hits of each question below it.
+func (t *hitTable) answers(b *bytes.Buffer, queries *querySet, results []search.Result) error {
+	for i, r := range results {
+		if t.begun {
+			b.WriteByte('\n')
+		}
+		t.begun = true
+		fmt.Fprintln(b, out.Printable(queries.texts[i], 200))
+		wide := 0
+		for _, h := range r.Hits {
+			wide = max(wide, utf8.RuneCountInString(out.ID(h.ID)))
+		}
+		if len(r.Hits) == 0 {
+			fmt.Fprintln(b, "     no document matches")
+		}
+		for j := range r.Hits {
+			h := &r.Hits[j]
+			text, err := t.says(queries, i, h, t.rest(wide+20))
+			if err != nil {
+				return err
+			}
+			line := fmt.Sprintf("%4d  %10.4f  %-*s  %s", j+1, h.Score, wide, out.ID(h.ID), text)
+			b.WriteString(strings.TrimRight(line, " ") + "\n")
+			if err := t.passageLines(b, queries, i, h, 6); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// says is what the payload of a hit says, in so many characters.
+func (t *hitTable) says(queries *querySet, i int, h *search.Hit, limit int) (string, error) {
+	from := h
+	if len(h.Passages) == 1 && h.Passages[0].Passage == nil {
+		from = &h.Passages[0]
+	}
+	spans, err := queries.spans(i, from)
+	return snippet(from.Payload, spans, limit), err
+}
+
+// rest is the room for what a payload says, beside so many characters.
+func (t *hitTable) rest(taken int) int {
+	if t.outWidth > 0 {
+		return max(t.outWidth-taken, 10)
+	}
+	return snippetColumn
+}
+
+func (t *hitTable) rows(b *bytes.Buffer, set *querySet, results []search.Result) error {
+	queries := set.ids
+	wide := struct{ query, id int }{len("QUERY"), len("ID")}
+	for i, r := range results {
+		wide.query = max(wide.query, utf8.RuneCountInString(out.ID(queries[i])))
+		for _, h := range r.Hits {
+			wide.id = max(wide.id, utf8.RuneCountInString(out.ID(h.ID)))
+		}
+	}
+	rest := t.rest(wide.query + wide.id + len("  RANK       SCORE    "))
+	line := func(query, rank, score, id, text string) {
+		s := fmt.Sprintf("%-*s  %4s  %10s  %-*s  %s", wide.query, query, rank, score, wide.id, id, text)
+		b.WriteString(strings.TrimRight(s, " ") + "\n")
+	}
+	if !t.begun {
+		t.begun = true
+		line("QUERY", "RANK", "SCORE", "ID", "")
+	}
+	for i, r := range results {
+		query := out.ID(queries[i])
+		if len(r.Hits) == 0 {
+			line(query, "-", "-", "no document matches", "")
+		}
+		for j := range r.Hits {
+			h := &r.Hits[j]
+			text, err := t.says(set, i, h, rest)
+			if err != nil {
+				return err
+			}
+			line(query, fmt.Sprint(j+1), fmt.Sprintf("%.4f", h.Score), out.ID(h.ID), text)
+			if err := t.passageLines(b, set, i, h, wide.query+8); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
