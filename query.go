@@ -48,8 +48,8 @@ type Query struct {
 
 // Hit is a document that was found, or with Query.Group one of its passages.
 type Hit struct {
-	ID    string
-	Score float64
+	ID    string  // of the document
+	Score float64 // MaxSim; of Query.Hybrid from 0 to 1
 	// Title, Text and Payload are as in [Document].
 	Title, Text string
 	Payload     []byte
