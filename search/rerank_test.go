@@ -84,3 +84,22 @@ func TestQueryDecidesHowManyAreScored(t *testing.T) {
 	}
 	require.Greater(t, len(differ), 3, "each query decides for itself")
 }
+
+// TestEffort: more effort is more of everything, and that of 1 is what is derived.
+func TestEffort(t *testing.T) {
+	require.InDelta(t, 4, confidence(10, 2), 1e-9)
+	require.InDelta(t, 0.5, confidence(100, LeastEffort/8), 1e-9)
+	for _, k := range []int{10, 100, 1000} {
+		probes, tokens := 0, 0.0
+		for _, effort := range []float64{LeastEffort, 0.5, 1, 2, MostEffort} {
+			p, n := derived(k, effort)
+			require.GreaterOrEqual(t, p, max(probes, 1))
+			require.LessOrEqual(t, p, insertProbes)
+			require.Greater(t, n, tokens)
+			probes, tokens = p, n
+		}
+	}
+	for _, effort := range []float64{-1, LeastEffort / 2, 2 * MostEffort, math.NaN()} {
+		require.ErrorIs(t, (&Options{Effort: effort}).validate(), ErrOption)
+	}
+}
