@@ -235,7 +235,7 @@ func sameClasses(a, b *storage.Defaults) bool {
 		return false
 	}
 	for i, x := range a.Classes {
-		if y := b.Classes[i]; x.K != y.K || x.Probes != y.Probes || x.Scan != y.Scan || x.Approx != y.Approx || x.Exact != y.Exact {
+		if y := b.Classes[i]; x.K != y.K || x.Probes != y.Probes || x.Scan != y.Scan || x.Approx != y.Approx || x.Exact != y.Exact || x.Effort != y.Effort {
 			return false
 		}
 	}

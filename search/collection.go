@@ -92,7 +92,7 @@ func (c *collection) defaults(k int) (d storage.DefaultClass, ok bool, err error
 			return d, false, err
 		}
 		other, ok := all.For(k)
-		if !ok || i > 0 && (other.Probes != d.Probes || other.Scan != d.Scan || other.Approx != d.Approx || other.Exact != d.Exact) {
+		if !ok || i > 0 && (other.Probes != d.Probes || other.Scan != d.Scan || other.Approx != d.Approx || other.Exact != d.Exact || other.Effort != d.Effort) {
 			return d, false, nil
 		}
 		d = other

@@ -127,7 +127,7 @@ func sureOf(docs []*whole, k int, floor float64, many bool) bool {
 	mean := sum / n
 	deviation := math.Sqrt(max(square/n-float64(mean*mean), 0))
 	slices.Sort(scores)
-	return many || scores[len(scores)-k] >= floor+mean+float64(confidence(k)*deviation)
+	return many || scores[len(scores)-k] >= floor+mean+float64(confidence(k, 1)*deviation)
 }
 
 // wholeKey names a document: by its id if it has passages, or else by its ordinal.

@@ -135,9 +135,13 @@ func TestPlan(t *testing.T) {
 		{"candidates", Options{K: 10, Mode: Candidates}, 5000, PlanExact, 0, 0, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			r := request{mode: c.o.Mode, k: c.o.K, of: c.o.K, share: 1, probes: c.o.Probes, approx: c.o.Approx, exact: c.o.Exact}
+			r := request{mode: c.o.Mode, k: c.o.K, of: c.o.K, share: 1, probes: c.o.Probes, approx: c.o.Approx, exact: c.o.Exact, effort: 1}
 			p := r.plan(c.allowed, docs, tokens, lq, lists)
-			require.Equal(t, plan{c.plan, c.o.K, c.o.K, 1, c.probes, c.approx, c.exact}, p)
+			want := plan{how: c.plan, k: c.o.K, of: c.o.K, share: 1, probes: c.probes, approx: c.approx, exact: c.exact}
+			if c.o.Mode == Pruned {
+				want.confidence = confidence(c.o.K, 1)
+			}
+			require.Equal(t, want, p)
 			require.Equal(t, p, r.plan(c.allowed, docs, tokens, lq, lists), "nothing is remembered")
 		})
 	}

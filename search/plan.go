@@ -33,6 +33,7 @@ type request struct {
 	of                    int     // k of the collection, of which a share is searched; k without one
 	share                 float64 // 1: all of it
 	probes, approx, exact int     // 0: derived
+	effort                float64 // by which that is multiplied
 	payload               bool
 	group                 Grouping
 	passages              int
@@ -44,11 +45,14 @@ type request struct {
 // It was found on searches of the whole index, so a filter, which leaves another number
 // of documents, goes by what is derived.
 func (o *Options) request(c *collection, tuned bool) (q request, err error) {
-	q = request{mode: o.Mode, k: o.K, share: 1, probes: o.Probes, approx: o.Approx, exact: o.Exact, payload: o.Payload, group: o.Group, passages: max(o.Passages, 1), matches: o.Matches}
+	q = request{mode: o.Mode, k: o.K, share: 1, probes: o.Probes, approx: o.Approx, exact: o.Exact, effort: o.Effort, payload: o.Payload, group: o.Group, passages: max(o.Passages, 1), matches: o.Matches}
 	if q.k == 0 {
 		q.k = defaultK
 	}
 	q.of = q.k
+	if q.effort == 0 {
+		q.effort = 1
+	}
 	if err := o.validate(); err != nil {
 		return q, err
 	}
@@ -56,12 +60,15 @@ func (o *Options) request(c *collection, tuned bool) (q request, err error) {
 		q.share = o.Share
 		defer func() { q.within(o.Share) }()
 	}
-	if !tuned || o.Mode != Pruned || o.Derive || o.Filter != nil || o.Probes != 0 || o.Approx != 0 || o.Exact != 0 {
+	if !tuned || o.Mode != Pruned || o.Derive || o.Filter != nil || o.Effort != 0 || o.Probes != 0 || o.Approx != 0 || o.Exact != 0 {
 		return q, nil
 	}
 	d, ok, err := c.defaults(q.k)
 	if ok {
 		q.probes, q.approx, q.exact = d.Probes, d.Approx, d.Exact
+		if d.Effort > 0 {
+			q.effort = min(max(d.Effort, LeastEffort), MostEffort)
+		}
 		if d.Scan {
 			q.probes = AllProbes
 		}
@@ -76,6 +83,7 @@ type plan struct {
 	of                    int     // as in request
 	share                 float64 // as in request
 	probes, approx, exact int     // exact 0: the query itself decides, see [run.rerank]
+	confidence            float64 // in which case this is how many deviations it takes
 }
 
 // What probing costs, in tokens scored by centroids.
@@ -85,14 +93,20 @@ const listCost, entryCost = 400, 10
 // centroids if probing finds as many and K does not ask for more: a million
 // takes 0.8 ms of one core. Lists are cheap to read, and the more of them are
 // read, the better is the order that they give.
-func derived(k int) (probes int, approxTokens float64) {
+//
+// More effort is spent on tokens first, and on lists by its root, as far as the best of
+// many centroids are found fast.
+func derived(k int, effort float64) (probes int, approxTokens float64) {
 	switch {
 	case k <= 10:
-		return 8, 1 << 20
+		probes, approxTokens = 8, 1<<20
 	case k <= 100:
-		return 24, 2 << 20
+		probes, approxTokens = 24, 2<<20
+	default:
+		probes, approxTokens = insertProbes, 2<<20
 	}
-	return 32, 2 << 20
+	probes = min(max(int(math.Round(float64(probes)*math.Sqrt(effort))), 1), insertProbes)
+	return probes, float64(approxTokens * effort)
 }
 
 // plan settles how a query is answered, and its budgets. allowed is how many
@@ -123,7 +137,8 @@ func (q *request) plan(allowed, docs int, tokens int64, queryTokens, lists int) 
 		exact = max(4*p.k+shareOf(100, p.share), p.k) // of a huge K, which overflows
 	}
 	mean := max(float64(tokens)/float64(max(docs, 1)), 1)
-	probes, approxTokens := derived(p.of)
+	probes, approxTokens := derived(p.of, q.effort)
+	p.confidence = confidence(p.of, q.effort)
 	if q.approx == 0 {
 		p.approx = max(2*mostExact(p.k, p.share), int(float64(approxTokens*p.share)/mean))
 	}

@@ -73,6 +73,10 @@ type Options struct {
 	Probes int `json:"probes,omitempty"`
 	Approx int `json:"approx,omitempty"`
 	Exact  int `json:"exact,omitempty"`
+	// Effort multiplies what is derived of the three: with 2 about twice the documents get
+	// an approximate score, and half as many again an exact one. 0: 1. It is between
+	// [LeastEffort] and [MostEffort], no part of the JSON form, and nothing to a device.
+	Effort float64 `json:"-"`
 	// Derive leaves aside what the index has stored as its defaults, which a
 	// search without a filter that names none of the three uses otherwise.
 	Derive bool `json:"derive,omitempty"`
@@ -107,6 +111,12 @@ type Options struct {
 // scanned ([PlanScan]).
 const AllProbes = math.MaxInt32
 
+// Limits of Options.Effort.
+const (
+	LeastEffort = 1.0 / 8
+	MostEffort  = 64
+)
+
 const defaultK = 10
 
 func (o *Options) validate() error {
@@ -119,6 +129,9 @@ func (o *Options) validate() error {
 	}
 	if o.Probes < 0 || o.Approx < 0 || o.Exact < 0 {
 		bad("probes %d, approximate budget %d, exact budget %d: none may be negative", o.Probes, o.Approx, o.Exact)
+	}
+	if o.Effort != 0 && !(o.Effort >= LeastEffort && o.Effort <= MostEffort) {
+		bad("effort %v; it is between %v and %v", o.Effort, LeastEffort, MostEffort)
 	}
 	if !(o.Share >= 0 && o.Share <= 1) {
 		bad("share %v; it is between 0 and 1", o.Share)

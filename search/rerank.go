@@ -32,9 +32,10 @@ func mostExact(k int, share float64) int { return 32*k + shareOf(512, share) }
 
 // confidence is how many standard deviations a document may lie below the k-th
 // best and still be scored. What a miss costs falls with k: one of ten is 10 %
-// of recall, one of a hundred 1 %.
-func confidence(k int) float64 {
-	return 3.5 - float64(1.25*min(max(math.Log10(float64(k)/10), 0), 1))
+// of recall, one of a hundred 1 %. Each doubling of effort adds half a deviation.
+func confidence(k int, effort float64) float64 {
+	of := 3.5 - float64(1.25*min(max(math.Log10(float64(k)/10), 0), 1))
+	return max(of+float64(math.Log2(effort)/2), 0.5)
 }
 
 // rerank scores the best of approx exactly and returns the K best in order.
@@ -71,7 +72,7 @@ func (r *run) rerank(approx []topk.Scored) ([]topk.Scored, error) {
 		if err := r.lead(pool[len(r.leaders):n]); err != nil {
 			return nil, err
 		}
-		limit, even = floor(pool[:n], r.leaders, r.plan.expected(), r.plan.of)
+		limit, even = floor(pool[:n], r.leaders, r.plan.expected(), r.plan.confidence)
 	}
 	even -= r.query.Shortfall(r.bound).Of(r.call.coll.codec().FactorMax)
 	rest := pool[n:]
@@ -136,9 +137,8 @@ const doubtfulShare = 40
 
 // floor is the approximate score at or below which a document is not worth
 // scoring, given the approximate and exact scores of the same documents, and
-// that of a document that may be expected to be as good as the k-th best. Of a share of a
-// collection, of is how many are wanted of all of it.
-func floor(approx, exact []topk.Scored, k, of int) (limit, even float64) {
+// that of a document that may be expected to be as good as the k-th best.
+func floor(approx, exact []topk.Scored, k int, confidence float64) (limit, even float64) {
 	if len(exact) < k {
 		return math.Inf(-1), math.Inf(-1)
 	}
@@ -152,7 +152,7 @@ func floor(approx, exact []topk.Scored, k, of int) (limit, even float64) {
 	mean := sum / n
 	deviation := math.Sqrt(max(square/n-float64(mean*mean), 0))
 	even = lowest(topk.Best(slices.Clone(exact), k)) - mean
-	return even - float64(confidence(of)*deviation), even
+	return even - float64(confidence*deviation), even
 }
 
 // lowest is the score of the last of s in order.

@@ -22,21 +22,21 @@ func TestFloor(t *testing.T) {
 		approx[i] = topk.Scored{Doc: uint32(i), Score: exact[i].Score - gap}
 	}
 	for k, best := range map[int]float64{1: 15, 10: 6} {
-		limit, even := floor(approx, exact, k, k)
+		limit, even := floor(approx, exact, k, 3.5)
 		require.InDelta(t, best-2-3.5, limit, 1e-6)
 		require.InDelta(t, best-2, even, 1e-6)
 	}
-	limit, _ := floor(approx, exact, 21, 21)
+	limit, _ := floor(approx, exact, 21, 3.5)
 	require.True(t, math.IsInf(limit, -1), "fewer than k leaders drop nothing")
 }
 
 func TestConfidence(t *testing.T) {
-	require.InDelta(t, 3.5, confidence(1), 1e-9)
-	require.InDelta(t, 3.5, confidence(10), 1e-9)
-	require.InDelta(t, 2.25, confidence(100), 1e-9)
-	require.InDelta(t, 2.25, confidence(5000), 1e-9)
+	require.InDelta(t, 3.5, confidence(1, 1), 1e-9)
+	require.InDelta(t, 3.5, confidence(10, 1), 1e-9)
+	require.InDelta(t, 2.25, confidence(100, 1), 1e-9)
+	require.InDelta(t, 2.25, confidence(5000, 1), 1e-9)
 	for k := 11; k < 100; k++ {
-		require.Less(t, confidence(k), confidence(k-1))
+		require.Less(t, confidence(k, 1), confidence(k-1, 1))
 	}
 }
 
@@ -83,4 +83,23 @@ func TestQueryDecidesHowManyAreScored(t *testing.T) {
 		}
 	}
 	require.Greater(t, len(differ), 3, "each query decides for itself")
+}
+
+// TestEffort: more effort is more of everything, and that of 1 is what is derived.
+func TestEffort(t *testing.T) {
+	require.InDelta(t, 4, confidence(10, 2), 1e-9)
+	require.InDelta(t, 0.5, confidence(100, LeastEffort/8), 1e-9)
+	for _, k := range []int{10, 100, 1000} {
+		probes, tokens := 0, 0.0
+		for _, effort := range []float64{LeastEffort, 0.5, 1, 2, MostEffort} {
+			p, n := derived(k, effort)
+			require.GreaterOrEqual(t, p, max(probes, 1))
+			require.LessOrEqual(t, p, insertProbes)
+			require.Greater(t, n, tokens)
+			probes, tokens = p, n
+		}
+	}
+	for _, effort := range []float64{-1, LeastEffort / 2, 2 * MostEffort, math.NaN()} {
+		require.ErrorIs(t, (&Options{Effort: effort}).validate(), ErrOption)
+	}
 }

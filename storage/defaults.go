@@ -17,6 +17,9 @@ type Defaults struct {
 	// Time is when, and Version by which program.
 	Time    time.Time `json:"time"`
 	Version string    `json:"version,omitempty"`
+	// Passages says that the questions were made from documents of the index, and not
+	// asked by anybody.
+	Passages bool `json:"passages,omitempty"`
 	// Classes have ascending K. A search uses the first whose K is not below
 	// its own.
 	Classes []DefaultClass `json:"classes"`
@@ -30,14 +33,19 @@ type DefaultClass struct {
 	Probes int `json:"probes"`
 	Approx int `json:"approx"`
 	Exact  int `json:"exact"`
+	// Effort multiplies what is derived, as that of search.Options does; 0: 1.
+	Effort float64 `json:"effort,omitempty"`
 	// Scan says that nothing is probed; Probes is 0 then.
 	Scan bool `json:"scan,omitempty"`
 	// Target is the recall of exhaustive search that was asked for; Recall and
 	// HeldOut what the queries tuned on, and those held out, gave.
+	//
+	// With Passages, Recall is what those questions gave, and HeldOut what real ones are
+	// expected to give.
 	Target  float64 `json:"target"`
 	Recall  float64 `json:"recall"`
 	HeldOut float64 `json:"held_out"`
-	// Queries is how many were held out.
+	// Queries is how many were held out, or made.
 	Queries int `json:"held_out_queries"`
 }
 
@@ -58,6 +66,7 @@ func (d *Defaults) For(k int) (c DefaultClass, ok bool) {
 const (
 	maxClasses   = 64
 	maxParameter = 1<<31 - 1
+	maxEffort    = 64
 )
 
 // Validate checks that the parameters are in range. Its error does not name a file.
@@ -73,6 +82,9 @@ func (d *Defaults) Validate() error {
 		last = c.K
 		if min(c.Probes, c.Approx, c.Exact) < 0 || max(c.Probes, c.Approx, c.Exact) > maxParameter {
 			return fmt.Errorf("k = %d: %d probes, approximate budget %d, exact budget %d", c.K, c.Probes, c.Approx, c.Exact)
+		}
+		if !(c.Effort >= 0 && c.Effort <= maxEffort) {
+			return fmt.Errorf("k = %d: an effort of %g", c.K, c.Effort)
 		}
 		if c.Scan && c.Probes != 0 {
 			return fmt.Errorf("k = %d: a scan with %d probes", c.K, c.Probes)

@@ -36,6 +36,7 @@ var studies = []study{
 	{"encoder", "MODEL CORPUS", "the native encoder beside onnxruntime, in turns (docs/lab/benchmarks.md)", encoderStudy},
 	{"growth", "VECTORS", "how search time grows with a collection (docs/lab/search-quality.md)", growthStudy},
 	{"grown", "COLLECTION VECTORS", "collections that grew beside indexes that were built at once (docs/collections.md)", grownStudy},
+	{"selfcheck", "INDEX VECTORS", "what an index says of its recall, beside real queries (docs/lab/search-quality.md)", selfcheckStudy},
 	{"load", "VECTORS", "how many queries the service answers, beside its engine (docs/service.md)", loadStudy},
 }
 

@@ -5,6 +5,7 @@
 //	[MeasureCompression]  what exhaustive search over stored vectors misses of exact MaxSim
 //	[Sweep]               time against recall over settings
 //	[Tune]                the cheapest setting that reaches a recall
+//	[SelfCheck]           what an index can tell of that without queries
 //
 // They measure an engine as it is, on a device if it searches there, and a snapshot,
 // so that what is measured together sees one content. docs/tuning.md explains the

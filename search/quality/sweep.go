@@ -18,6 +18,8 @@ type Setting struct {
 	Probes int `json:"probes"`
 	Approx int `json:"approx"`
 	Exact  int `json:"exact"`
+	// Effort multiplies what is derived, as that of [search.Options]; 0: 1.
+	Effort float64 `json:"effort,omitempty"`
 	// Scan gives every document an approximate score, and probes none; Probes is 0 then.
 	Scan bool `json:"scan,omitempty"`
 	// Exhaustive scores every document; the others are 0 then.
@@ -26,7 +28,7 @@ type Setting struct {
 
 // Options of a search with this setting. Stored defaults take no part.
 func (s Setting) Options(k int) search.Options {
-	o := search.Options{K: k, Probes: s.Probes, Approx: s.Approx, Exact: s.Exact, Derive: true}
+	o := search.Options{K: k, Probes: s.Probes, Approx: s.Approx, Exact: s.Exact, Effort: s.Effort, Derive: true}
 	if s.Scan {
 		o.Probes = search.AllProbes
 	}
@@ -49,6 +51,9 @@ func (s Setting) String() string {
 		if x.value > 0 {
 			parts = append(parts, fmt.Sprintf("%s %d", x.name, x.value))
 		}
+	}
+	if s.Effort > 0 && s.Effort != 1 {
+		parts = append(parts, fmt.Sprintf("effort %.4g", s.Effort))
 	}
 	switch {
 	case s.Exhaustive:

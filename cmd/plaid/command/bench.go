@@ -151,7 +151,7 @@ func storedSetting(snaps []*index.Snapshot, k int) (first *quality.Setting, err 
 			return nil, err
 		}
 		c, ok := d.For(k)
-		s := quality.Setting{Probes: c.Probes, Approx: c.Approx, Exact: c.Exact, Scan: c.Scan}
+		s := quality.Setting{Probes: c.Probes, Approx: c.Approx, Exact: c.Exact, Effort: c.Effort, Scan: c.Scan}
 		if !ok || i > 0 && s != *first {
 			return nil, nil
 		}

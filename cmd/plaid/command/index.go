@@ -17,6 +17,8 @@ import (
 	"github.com/plaid-ir/plaid/internal/cli/flags"
 	"github.com/plaid-ir/plaid/internal/cli/out"
 	"github.com/plaid-ir/plaid/kernels"
+	"github.com/plaid-ir/plaid/search"
+	"github.com/plaid-ir/plaid/search/quality"
 	"github.com/plaid-ir/plaid/storage"
 	"github.com/plaid-ir/plaid/vectors"
 )
@@ -40,6 +42,8 @@ type indexReport struct {
 	Iterations    int     `json:"iterations"`
 	RMSE          float64 `json:"rmse"`
 	NotFreed      string  `json:"not_freed,omitempty"`
+	// Defaults is what the self-check has stored; nil without one.
+	Defaults *storage.Defaults `json:"search_defaults,omitempty"`
 	// Codec is the file whose codec was used; "": it was trained.
 	Codec string `json:"codec,omitempty"`
 	// Encoded is what became of texts; nil for vectors.
@@ -65,6 +69,7 @@ type build struct {
 	noNormalize bool
 	codec       string // the file whose codec is used; "": one is trained
 	trainOnly   bool
+	noCheck     bool
 }
 
 func (b *build) register(f *pflag.FlagSet) {
@@ -138,6 +143,11 @@ encoded: with --resume the same command goes on from there, as long as the files
 as they were, by size and time, and makes the same index. Without it, it begins anew.
 Memory, --memory, is one of the options that must be the same.
 
+At the end some questions are made from the documents, to see what searches for 10
+and 100 documents find of what all scores would, and how much they have to look at; that
+is stored, and plaid info shows it. Real questions are harder: plaid tune is for those.
+A small index is not checked, nor with --no-check.
+
 An index that is there is replaced only with --force, and stays as it is, and
 readable, until the new one is finished.
 
@@ -154,6 +164,7 @@ Sizes are bytes, or have a unit: MiB or M for 2²⁰ bytes, MB for 10⁶ and so 
 	b.register(f)
 	b.in.registerStored(f)
 	f.BoolVar(&b.o.Resume, "resume", false, "go on with what an interrupted build from the same files left, and leave such if this one is interrupted")
+	f.BoolVar(&b.noCheck, "no-check", false, "do not measure the recall of searches by questions made from the documents")
 	f.StringVar(&b.codec, "codec", "", "`FILE` whose codec is used: an index, or what plaid train made")
 	cmd.RunE = a.command(func(ctx context.Context, args []string) (err error) { return a.build(ctx, f, args[0], &b) })
 	return cmd
@@ -237,6 +248,12 @@ func (a *app) buildIndex(ctx context.Context, path string, src vectors.Source, t
 		}
 		return err
 	}
+	var checked *storage.Defaults
+	if !b.trainOnly && !b.noCheck {
+		if checked, err = a.selfCheck(ctx, path, o.Threads, o.Seed); err != nil {
+			a.warn("the index is complete, but the recall of its searches was not measured: %v", err)
+		}
+	}
 	info, err := os.Stat(path)
 	if err != nil {
 		return err
@@ -245,7 +262,7 @@ func (a *app) buildIndex(ctx context.Context, path string, src vectors.Source, t
 		Path: path, Bytes: info.Size(), Docs: r.Docs, EmptyDocs: r.Empty, Tokens: r.Tokens, Pool: o.Pool, ZeroTokens: r.Zero, ClampedTokens: r.Clamped,
 		Dim: src.Dim(), Nbits: o.Nbits, Centroids: r.Train.K, Seed: o.Seed,
 		SampleDocs: r.SampleDocs, SampleTokens: r.Train.Vectors, Iterations: r.Train.Iterations, RMSE: r.RMSE,
-		Encoded: texts, Model: o.Model, Codec: b.codec, Resumed: r.Resumed,
+		Encoded: texts, Model: o.Model, Codec: b.codec, Resumed: r.Resumed, Defaults: checked,
 	}
 	if o.Like != nil {
 		h := o.Like.Header()
@@ -279,12 +296,40 @@ func (a *app) buildIndex(ctx context.Context, path string, src vectors.Source, t
 				out.Plural(rep.Centroids, "centroid"), out.Plural(rep.SampleTokens, "token"), out.Plural(rep.SampleDocs, "document"), rep.RMSE)
 		}
 		fmt.Fprintf(text, "file:  %s\n", out.Bytes(rep.Bytes))
+		if rep.Defaults != nil {
+			for _, c := range rep.Defaults.Classes {
+				setting := quality.Setting{Effort: c.Effort}
+				fmt.Fprintf(text, "k ≤ %d: %v; %s\n", c.K, setting, checkedText(c))
+			}
+		}
 		fmt.Fprintf(text, "time:  %s (", out.Seconds(rep.Seconds.Total))
 		if texts != nil {
 			fmt.Fprintf(text, "texts %s, ", out.Seconds(texts.Seconds))
 		}
 		fmt.Fprintf(text, "sample %s, train %s, compress %s)\n", out.Seconds(rep.Seconds.Sample), out.Seconds(rep.Seconds.Train), out.Seconds(rep.Seconds.Encode))
 	})
+}
+
+// selfCheck measures the recall of an index that was just built, and stores it with what
+// its searches need.
+func (a *app) selfCheck(ctx context.Context, path string, threads int, seed uint64) (d *storage.Defaults, err error) {
+	var state storage.State
+	var generation uint64
+	err = a.openSnapshot(ctx, path, func(_ *index.Index, snap *index.Snapshot) (err error) {
+		state, generation = snap.State(), snap.Generation()
+		e, err := search.NewAt(ctx, snap, &search.EngineOptions{Threads: threads})
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, e.Close()) }()
+		d, err = quality.SelfCheck(ctx, e, snap, quality.SelfCheckOptions{Seed: seed, Progress: a.progress()})
+		return err
+	})
+	if err != nil || d == nil {
+		return nil, err
+	}
+	d.Time = a.now().UTC().Truncate(time.Second)
+	return d, a.open(ctx, path, true, func(ix *index.Index) error { return store(ix, d, state, generation) })
 }
 
 // notFreed warns of an index that is larger than it need be.

@@ -248,13 +248,30 @@ func defaultsText(line func(name, format string, args ...any), d *storage.Defaul
 	if docs != d.Docs {
 		grown = fmt.Sprintf(" of %s then", out.Plural(d.Docs, "document"))
 	}
-	line("tuned", "%s%s", d.Time.Format("2006-01-02 15:04:05 MST"), grown)
+	how := "tuned"
+	if d.Passages {
+		how = "checked"
+	}
+	line(how, "%s%s", d.Time.Format("2006-01-02 15:04:05 MST"), grown)
 	for _, c := range d.Classes {
 		not := ""
 		if !c.Confirmed() {
 			not = ", NOT CONFIRMED"
 		}
-		setting := quality.Setting{Probes: c.Probes, Approx: c.Approx, Exact: c.Exact, Scan: c.Scan}
+		setting := quality.Setting{Probes: c.Probes, Approx: c.Approx, Exact: c.Exact, Effort: c.Effort, Scan: c.Scan}
+		if d.Passages {
+			line(fmt.Sprintf("  k ≤ %d", c.K), "%v; %s", setting, checkedText(c))
+			continue
+		}
 		line(fmt.Sprintf("  k ≤ %d", c.K), "%v; recall %.4f of %s held out, %s wanted%s", setting, c.HeldOut, out.Queries(c.Queries), out.Float(c.Target), not)
 	}
+}
+
+// checkedText is what questions made from passages have shown of a class.
+func checkedText(c storage.DefaultClass) string {
+	text := fmt.Sprintf("recall %.4f of %d questions made from passages, so about %.3f of real ones, %s wanted", c.Recall, c.Queries, c.HeldOut, out.Float(c.Target))
+	if !c.Confirmed() {
+		text += ", NOT REACHED"
+	}
+	return text
 }

@@ -140,3 +140,18 @@ func Squares(dst [][8]float64, rows []float32, dim int)
 //
 //go:noescape
 func AddScaled(dst, x []float32, c float32)
+
+// Above writes to rows the numbers of those of the len(rows) rows of scores, at
+// i·stride, that exceed limits in any of their first n ≤ 32 columns, and returns
+// how many there are. limits is +Inf from n on.
+//
+//go:noescape
+func Above(rows []uint32, scores []float32, stride, n int, limits *[32]float32) int
+
+// Screen writes the products of len(dst) rows of unsigned bytes with the 32 columns of a
+// panel of signed ones of −63 to 63: start + Σ products, as float32. Rows are stride
+// bytes apart, a multiple of 4; the panel has four bytes of each column, then the next
+// four. It needs SupportedBytes.
+//
+//go:noescape
+func Screen(dst [][32]float32, levels []byte, stride int, panel []byte, start *[32]int32)

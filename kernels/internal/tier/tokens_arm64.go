@@ -22,10 +22,12 @@ func neonTokens() Tokens {
 	t.WidenBF16 = neon.WidenBF16
 	t.WidenF16 = neon.WidenF16
 	t.Bytes = neon.Bytes
+	t.Above = neon.Above
 	t.Words = neon.Words
 	if neon.SupportedBytes() {
 		t.Uses[StageNearest] = "neon (dot product)"
 		t.Filter = &Filter{Top: 255, Range: neon.Range, Levels: neon.Levels, Pack: neon.Pack, Filter: neon.Filter}
+		t.Screen = neon.Screen
 	}
 	return t
 }
