@@ -27,6 +27,7 @@ func TestGolden(t *testing.T) {
 		{"pylate-heads", "pylate-heads"}, {"pylate-heads", "pylate-heads-sentence"},
 		{"pylate-attend", "pylate-attend"}, {"pylate-attend", "pylate-attend-sentence"},
 		{"stanford", "stanford"}, {"stanford", "stanford-sentence"},
+		{"xlmr", "xlmr"}, {"xlmr-rotary", "xlmr-rotary"},
 		{"sentence-bert", "sentence-bert"}, {"sentence-modernbert", "sentence-modernbert"},
 	} {
 		t.Run(g.by, func(t *testing.T) {

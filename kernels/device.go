@@ -22,6 +22,10 @@ const AutoDevice = "auto"
 // ErrDeviceClosed says that a device, or an index on it, has been closed.
 var ErrDeviceClosed = errors.New("kernels: device closed")
 
+// ErrDeviceMemory says that what a device was to hold does not fit into its memory, or into
+// the part of it that may be used.
+var ErrDeviceMemory = errors.New("out of device memory")
+
 // PanicError is a panic where a device's requests are carried out: a fault of
 // this program and not of the device or of the index. The device takes no more
 // requests, and answers each with this error; closing and opening it anew starts

@@ -15,6 +15,7 @@ import (
 	"strconv"
 
 	"github.com/plaid-ir/plaid/internal/atomicfile"
+	"github.com/plaid-ir/plaid/internal/half"
 	"github.com/plaid-ir/plaid/kernels"
 )
 
@@ -276,8 +277,10 @@ func (s *Spool) Add(doc Document) error {
 		err := fmt.Errorf("%w: %d values are no multiple of the dimension %d", ErrShape, len(doc.Tokens), s.dim)
 		return inFile(err, "", i, -1, doc.ID)
 	}
-	if err := checkFinite(doc.Tokens, s.dim); err != nil {
-		return inFile(err, "", i, -1, doc.ID)
+	if !s.o.Float16 { // halves are looked at as they are made
+		if err := checkFinite(doc.Tokens, s.dim); err != nil {
+			return inFile(err, "", i, -1, doc.ID)
+		}
 	}
 	if err := checkCount(i+1, s.o.Path); err != nil {
 		return err
@@ -339,6 +342,7 @@ func (s *Spool) buffered() int {
 }
 
 func (s *Spool) appendVectors(b []byte, values []float32) ([]byte, error) {
+	n := len(b)
 	b = slices.Grow(b, len(values)*s.width())
 	if !s.o.Float16 {
 		for _, v := range values {
@@ -346,14 +350,15 @@ func (s *Spool) appendVectors(b []byte, values []float32) ([]byte, error) {
 		}
 		return b, nil
 	}
-	for j, v := range values {
-		h := kernels.F16FromF32(v)
-		if h&0x7fff == 0x7c00 {
-			fe := NewFileError("", fmt.Errorf("%w: %v, as float16", ErrValue, v))
-			fe.Token, fe.Dim = j/s.dim, j%s.dim
-			return b, fe
+	b = b[:n+2*len(values)]
+	if !half.Encode(b[n:], values) {
+		if err := checkFinite(values, s.dim); err != nil {
+			return b, err
 		}
-		b = binary.LittleEndian.AppendUint16(b, h)
+		j := slices.IndexFunc(values, func(v float32) bool { return half.From32(v)&0x7fff == 0x7c00 })
+		fe := NewFileError("", fmt.Errorf("%w: %v, as float16", ErrValue, values[j]))
+		fe.Token, fe.Dim = j/s.dim, j%s.dim
+		return b, fe
 	}
 	return b, nil
 }

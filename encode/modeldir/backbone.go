@@ -19,6 +19,8 @@ func (r *reader) backbone() error {
 	b.Family = Family(kind)
 	activation, epsilon, epsilonKey := "hidden_act", 1e-12, "layer_norm_eps"
 	switch b.Family {
+	case XLMR, JinaV3:
+		epsilon = 1e-5
 	case BERT:
 		if s, ok, err := f.text("position_embedding_type"); err != nil || ok && s != "absolute" {
 			return firstError(err, f.faultf("position_embedding_type", ErrFamily, "is %q, want absolute", s))
@@ -29,7 +31,7 @@ func (r *reader) backbone() error {
 	case ModernBERT:
 		activation, epsilon, epsilonKey = "hidden_activation", 1e-5, "norm_eps"
 	default:
-		return f.faultf("model_type", ErrFamily, "is %q, want bert or modernbert", kind)
+		return f.faultf("model_type", ErrFamily, "is %q, want bert, modernbert, xlm-roberta or jina_embeddings_v3", kind)
 	}
 	if s, ok, err := f.text(activation); err != nil || ok && s != "gelu" {
 		return firstError(err, f.faultf(activation, ErrFamily, "is %q, want gelu", s))
@@ -57,10 +59,72 @@ func (r *reader) backbone() error {
 		return f.faultf(epsilonKey, ErrConfig, "is %g", b.Epsilon)
 	}
 	r.origin["backbone"] = r.name(f.path)
-	if b.Family == ModernBERT {
+	switch b.Family {
+	case ModernBERT:
 		return r.modern(f, b)
+	case XLMR, JinaV3:
+		return r.xlmr(f, b)
 	}
 	return nil
+}
+
+// xlmr reads what the family of XLM-R has of its own: where its positions come from.
+func (r *reader) xlmr(f *file, b *Backbone) error {
+	if is, _, err := f.bool("is_decoder"); err != nil || is {
+		return firstError(err, f.faultf("is_decoder", ErrFamily, "is true"))
+	}
+	if f.has("lora_adaptations") {
+		return f.faultf("lora_adaptations", ErrFamily, "adapters of tasks are not computed")
+	}
+	if b.Family == JinaV3 {
+		o, err := f.object("rope_parameters")
+		if err != nil || o == nil {
+			return firstError(err, f.faultf("rope_parameters", ErrConfig, "is missing"))
+		}
+		return r.rotary(o, "rope_theta", b)
+	}
+	switch kind, ok, err := f.text("position_embedding_type"); {
+	case err != nil:
+		return err
+	case kind == "rotary":
+		return r.rotary(f, "rotary_emb_base", b)
+	case ok && kind != "absolute":
+		return f.faultf("position_embedding_type", ErrFamily, "is %q, want absolute or rotary", kind)
+	}
+	var err error
+	b.PositionOffset, err = r.behindPadding(f, b)
+	return err
+}
+
+// rotary reads the base of rotary angles.
+func (r *reader) rotary(f *file, key string, b *Backbone) error {
+	if s, ok, err := f.text("rope_type"); err != nil || ok && s != "default" {
+		return firstError(err, f.faultf("rope_type", ErrFamily, "is %q, want default", s))
+	}
+	theta, ok, err := f.float(key)
+	if b.Theta, err = must(f, key, theta, ok, err); err != nil {
+		return err
+	}
+	if !(b.Theta > 1) {
+		return f.faultf(key, ErrConfig, "is %g", b.Theta)
+	}
+	return nil
+}
+
+// behindPadding takes off the positions up to that of the padding, which texts of RoBERTa's
+// family begin behind, and says how many they are.
+func (r *reader) behindPadding(f *file, b *Backbone) (int, error) {
+	pad, ok, err := f.int("pad_token_id", 0)
+	if err != nil {
+		return 0, err
+	}
+	if !ok {
+		pad = 1
+	}
+	if b.Positions -= pad + 1; b.Positions < 4 {
+		return 0, f.faultf("max_position_embeddings", ErrConfig, "leaves room for %d ids", b.Positions)
+	}
+	return pad + 1, nil
 }
 
 // unbounded is the length of texts that a folder does not bound.
@@ -90,17 +154,9 @@ func (r *reader) graphBackbone() error {
 			*s.to = n
 		}
 	}
-	// Positions of RoBERTa's family begin behind that of the padding.
 	if strings.Contains(kind, "roberta") && f.has("max_position_embeddings") {
-		pad, ok, err := f.int("pad_token_id", 0)
-		if err != nil {
+		if _, err := r.behindPadding(f, b); err != nil {
 			return err
-		}
-		if !ok {
-			pad = 1
-		}
-		if b.Positions -= pad + 1; b.Positions < 4 {
-			return f.faultf("max_position_embeddings", ErrConfig, "leaves room for %d ids", b.Positions)
 		}
 	}
 	r.origin["backbone"] = r.name(f.path)

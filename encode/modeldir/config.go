@@ -22,6 +22,10 @@ type Family string
 const (
 	BERT       Family = "bert"
 	ModernBERT Family = "modernbert"
+	// XLMR has learned positions, or rotary ones as jina-colbert-v2, JinaV3 rotary ones; they
+	// are computed as BERT is.
+	XLMR   Family = "xlm-roberta"
+	JinaV3 Family = "jina_embeddings_v3"
 )
 
 // Config is all that a folder says about a model, resolved.
@@ -63,6 +67,11 @@ type Backbone struct {
 	Positions    int     `json:"positions"` // the longest text in tokens
 	Vocabulary   int     `json:"vocabulary"`
 	Epsilon      float64 `json:"epsilon"`
+
+	// PositionOffset is the row of the table of positions that a text begins with, and Theta
+	// the base of rotary angles, where there is no such table.
+	PositionOffset int     `json:"position_offset,omitempty"`
+	Theta          float64 `json:"theta,omitempty"`
 
 	// Of ModernBERT.
 	GlobalEvery int     `json:"global_every,omitempty"`

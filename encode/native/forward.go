@@ -148,7 +148,7 @@ func (m *Model) embed(sc *scratch) {
 					x[j] += v
 				}
 			}
-			if m.config.Family == BERT {
+			if m.config.Learned() {
 				for j, v := range m.positions[(i+m.config.PositionOffset)*h:][:h] {
 					x[j] += v
 				}

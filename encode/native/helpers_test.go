@@ -92,7 +92,9 @@ func random(c *Config, layers, vocab int, heads ...Dense) *Weights {
 	w := &Weights{Words: tensor("words", 1, 0, vocab, h), Norm: norm("norm"), Heads: heads}
 	up := c.Intermediate
 	if c.Family == BERT {
-		w.Positions = tensor("positions", 1, 0, c.MaxPositions+c.PositionOffset, h)
+		if c.Learned() {
+			w.Positions = tensor("positions", 1, 0, c.MaxPositions+c.PositionOffset, h)
+		}
 		w.Types = tensor("types", 1, 0, 2, h)
 	} else {
 		w.Final = norm("final")

@@ -68,9 +68,12 @@ func New(c Config, w *Weights, o Options) (*Model, error) {
 		return n
 	}
 	m.norm, m.final = whole(w.Norm), whole(w.Final)
-	if c.Family == ModernBERT {
-		half := c.Hidden / c.Heads / 2
+	half := c.Hidden / c.Heads / 2
+	switch {
+	case c.Family == ModernBERT:
 		m.global, m.local = transformer.NewRotary(c.GlobalTheta, half, c.MaxPositions), transformer.NewRotary(c.LocalTheta, half, c.MaxPositions)
+	case !c.Learned():
+		m.global = transformer.NewRotary(c.Theta, half, c.MaxPositions)
 	}
 	for i, x := range w.Layers {
 		y := layer{

@@ -22,7 +22,7 @@ func oracle(c *Config, w *Weights, ids []int32, attended int) rows {
 			if w.Types != nil {
 				x[i][j] += float64(w.Types[j])
 			}
-			if c.Family == BERT {
+			if c.Learned() {
 				x[i][j] += float64(w.Positions[(i+c.PositionOffset)*h+j])
 			}
 		}
@@ -148,9 +148,9 @@ func oracleNorm(c *Config, x rows, n Norm) rows {
 
 func oracleAttention(c *Config, l *Layer, index int, x rows, attended int) rows {
 	q, k, v := oracleLinear(x, l.Query), oracleLinear(x, l.Key), oracleLinear(x, l.Value)
-	d, window, theta := c.Hidden/c.Heads, len(x), c.GlobalTheta
-	if c.Family == ModernBERT {
-		if index%c.GlobalEvery != 0 {
+	d, window, theta := c.Hidden/c.Heads, len(x), max(c.GlobalTheta, c.Theta)
+	if !c.Learned() {
+		if c.Family == ModernBERT && index%c.GlobalEvery != 0 {
 			window, theta = c.Window/2, c.LocalTheta
 		}
 		for _, r := range []rows{q, k} {

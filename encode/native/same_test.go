@@ -49,6 +49,7 @@ func sameModels() map[string]Config {
 	return map[string]Config{
 		"bert":               {Family: BERT, Hidden: 112, Heads: 7, Intermediate: 208, MaxPositions: 700, Epsilon: 1e-12},
 		"bert, heads of 80":  {Family: BERT, Hidden: 160, Heads: 2, Intermediate: 16, MaxPositions: 700, Epsilon: 1e-12},
+		"bert, rotary":       {Family: BERT, Hidden: 96, Heads: 3, Intermediate: 80, MaxPositions: 700, Epsilon: 1e-5, Theta: 20000},
 		"modernbert":         long,
 		"modernbert, narrow": {Family: ModernBERT, Hidden: 64, Heads: 1, Intermediate: 16, MaxPositions: 700, Epsilon: 1e-5, GlobalEvery: 3, Window: 10, GlobalTheta: 1000, LocalTheta: 100},
 	}

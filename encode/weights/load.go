@@ -38,6 +38,7 @@ func nativeConfig(c *modeldir.Config) native.Config {
 	b := &c.Backbone
 	n := native.Config{
 		Family: native.BERT, Hidden: b.Hidden, Heads: b.Heads, Intermediate: b.Intermediate, MaxPositions: b.Positions, Epsilon: float32(b.Epsilon),
+		PositionOffset: b.PositionOffset, Theta: b.Theta,
 	}
 	if b.Family == modeldir.ModernBERT {
 		n.Family = native.ModernBERT
@@ -56,6 +57,8 @@ func loadSafetensors(c *modeldir.Config) (*native.Weights, error) {
 	switch c.Backbone.Family {
 	case modeldir.BERT:
 		bert(t, c, w)
+	case modeldir.XLMR, modeldir.JinaV3:
+		xlmr(t, c, w)
 	case modeldir.ModernBERT:
 		modernBERT(t, c, w)
 	default:
@@ -123,18 +126,29 @@ func prefixed(t *tensors, known string, prefixes ...string) string {
 	return prefixes[0]
 }
 
-func bert(t *tensors, c *modeldir.Config, w *native.Weights) {
-	b := &c.Backbone
+// embeddings reads those of words, types and, where they are learned, positions.
+func embeddings(t *tensors, p string, b *modeldir.Backbone, w *native.Weights) {
 	h := b.Hidden
-	p := prefixed(t, "embeddings.word_embeddings.weight", "bert.", "")
 	w.Words = t.read(p+"embeddings.word_embeddings.weight", b.Vocabulary, h)
-	w.Positions = t.read(p+"embeddings.position_embeddings.weight", b.Positions, h)
+	if b.Theta == 0 {
+		w.Positions = t.read(p+"embeddings.position_embeddings.weight", b.Positions+b.PositionOffset, h)
+	}
 	types := p + "embeddings.token_type_embeddings.weight"
 	if shape := t.shape(types); len(shape) == 2 {
 		w.Types = t.read(types, shape[0], h)
 	} else {
 		w.Types = t.read(types, 2, h)
 	}
+}
+
+func bert(t *tensors, c *modeldir.Config, w *native.Weights) {
+	bertLayers(t, c, w, prefixed(t, "embeddings.word_embeddings.weight", "bert.", ""))
+}
+
+func bertLayers(t *tensors, c *modeldir.Config, w *native.Weights, p string) {
+	b := &c.Backbone
+	h := b.Hidden
+	embeddings(t, p, b, w)
 	w.Norm = t.norm(p+"embeddings.LayerNorm", h, true)
 	for i := range b.Layers {
 		l := fmt.Sprintf("%sencoder.layer.%d.", p, i)
@@ -148,6 +162,55 @@ func bert(t *tensors, c *modeldir.Config, w *native.Weights) {
 	}
 	// What pre-training needed.
 	t.ignore(p+"embeddings.position_ids", p+"pooler.", "cls.")
+}
+
+// xlmr reads the tensors of XLM-R, under the names of its own class, of jina-colbert-v2 or
+// of transformers' JinaEmbeddingsV3.
+func xlmr(t *tensors, c *modeldir.Config, w *native.Weights) {
+	b := &c.Backbone
+	h, wide := b.Hidden, b.Intermediate
+	p := prefixed(t, "embeddings.word_embeddings.weight", "roberta.", "bert.", "")
+	t.ignore(p+"pooler.", "lm_head.")
+	switch {
+	case b.Family == modeldir.JinaV3:
+		embeddings(t, p, b, w)
+		w.Norm = t.norm(p+"embeddings.LayerNorm", h, true)
+		for i := range b.Layers {
+			l := fmt.Sprintf("%slayers.%d.", p, i)
+			a := l + "self_attn."
+			w.Layers = append(w.Layers, native.Layer{
+				AttentionNorm: t.norm(l+"post_attention_layernorm", h, true), FeedForwardNorm: t.norm(l+"post_mlp_layernorm", h, true),
+				Query: t.linear(a+"q_proj", h, h, true), Key: t.linear(a+"k_proj", h, h, true), Value: t.linear(a+"v_proj", h, h, true),
+				Output: t.linear(a+"o_proj", h, h, true), Up: t.linear(l+"mlp.fc1", wide, h, true), Down: t.linear(l+"mlp.fc2", h, wide, true),
+			})
+		}
+	case b.Theta != 0:
+		embeddings(t, p, b, w)
+		w.Norm = t.norm(p+"emb_ln", h, true)
+		for i := range b.Layers {
+			l := fmt.Sprintf("%sencoder.layers.%d.", p, i)
+			y := native.Layer{
+				AttentionNorm: t.norm(l+"norm1", h, true), FeedForwardNorm: t.norm(l+"norm2", h, true),
+				Output: t.linear(l+"mixer.out_proj", h, h, true), Up: t.linear(l+"mlp.fc1", wide, h, true), Down: t.linear(l+"mlp.fc2", h, wide, true),
+			}
+			thirds(&y, t.linear(l+"mixer.Wqkv", 3*h, h, true), h)
+			w.Layers = append(w.Layers, y)
+		}
+	default:
+		bertLayers(t, c, w, p)
+	}
+}
+
+// thirds gives queries, keys and values their rows of one map.
+func thirds(y *native.Layer, qkv native.Linear, h int) {
+	for j, to := range []*native.Linear{&y.Query, &y.Key, &y.Value} {
+		if qkv.Weight != nil {
+			to.Weight = qkv.Weight[j*h*h : (j+1)*h*h]
+		}
+		if qkv.Bias != nil {
+			to.Bias = qkv.Bias[j*h : (j+1)*h]
+		}
+	}
 }
 
 func modernBERT(t *tensors, c *modeldir.Config, w *native.Weights) {
@@ -166,15 +229,7 @@ func modernBERT(t *tensors, c *modeldir.Config, w *native.Weights) {
 		if i > 0 {
 			layer.AttentionNorm = t.norm(l+"attn_norm", h, false)
 		}
-		qkv := t.linear(l+"attn.Wqkv", 3*h, h, false)
-		for j, to := range []*native.Linear{&layer.Query, &layer.Key, &layer.Value} {
-			if qkv.Weight != nil {
-				to.Weight = qkv.Weight[j*h*h : (j+1)*h*h]
-			}
-			if qkv.Bias != nil {
-				to.Bias = qkv.Bias[j*h : (j+1)*h]
-			}
-		}
+		thirds(&layer, t.linear(l+"attn.Wqkv", 3*h, h, false), h)
 		w.Layers = append(w.Layers, layer)
 	}
 	t.ignore("head.", "decoder.", "classifier.")

@@ -18,7 +18,7 @@ var (
 type Family int
 
 const (
-	// BERT: learned positions, norms after each sublayer, GELU.
+	// BERT: learned or rotary positions, norms after each sublayer, GELU.
 	BERT Family = iota + 1
 	// ModernBERT: rotary positions, norms before each sublayer, GeGLU, attention
 	// within a window in most layers.
@@ -28,7 +28,7 @@ const (
 // Config has the sizes of a model.
 type Config struct {
 	Family       Family
-	Hidden       int // a multiple of 16, and of 16 times Heads (ModernBERT: 32 times)
+	Hidden       int // a multiple of 16, and of 16 times Heads (with rotary positions: 32 times)
 	Heads        int
 	Intermediate int // of the feed-forward part, a multiple of 16
 	// MaxPositions is the length of the longest text in tokens, and
@@ -36,6 +36,9 @@ type Config struct {
 	MaxPositions   int
 	PositionOffset int
 	Epsilon        float32 // of layer norms
+
+	// Theta is the base of the rotary angles of a BERT; 0: its positions are learned.
+	Theta float64
 
 	// Of ModernBERT: every GlobalEvery-th layer, the first one among them,
 	// attends to the whole text, the others to tokens at most Window/2 away.
@@ -94,7 +97,7 @@ type Dense struct {
 // Weights are the tensors of a model, in float32.
 type Weights struct {
 	Words     []float32 // [vocabulary, Hidden]
-	Positions []float32 // [at least MaxPositions + PositionOffset, Hidden], BERT only
+	Positions []float32 // [at least MaxPositions + PositionOffset, Hidden], where they are learned
 	Types     []float32 // [types, Hidden]: the first row is added to every token; nil: none
 	Norm      Norm      // of the embeddings
 	Layers    []Layer
@@ -131,11 +134,20 @@ func (p Precision) String() string {
 	return fmt.Sprintf("Precision(%d)", int(p))
 }
 
+// Learned says that positions have embeddings, and not angles.
+func (c *Config) Learned() bool { return c.Family == BERT && c.Theta == 0 }
+
 // Check checks the sizes. Errors: [ErrConfig].
 func (c *Config) Check() error {
 	headMultiple := 16
 	switch c.Family {
 	case BERT:
+		if c.Theta != 0 {
+			headMultiple = 32
+			if !(c.Theta > 1) || c.PositionOffset != 0 {
+				return fmt.Errorf("%w: theta %g, and positions from %d on", ErrConfig, c.Theta, c.PositionOffset)
+			}
+		}
 	case ModernBERT:
 		headMultiple = 32
 		if c.GlobalEvery < 1 || c.Window < 2 || !(c.GlobalTheta > 1) || !(c.LocalTheta > 1) {
@@ -208,7 +220,7 @@ func (w *Weights) Check(c *Config) error {
 		return fmt.Errorf("%w: word embeddings have %d values, no multiple of %d", ErrWeights, len(w.Words), h)
 	}
 	k.values("word embeddings", w.Words)
-	if c.Family == BERT {
+	if c.Learned() {
 		if need := (c.MaxPositions + c.PositionOffset) * h; len(w.Positions) < need {
 			return fmt.Errorf("%w: position embeddings have %d values, %d are needed", ErrWeights, len(w.Positions), need)
 		}

@@ -71,18 +71,29 @@ func (c *Config) encoderOn(ctx context.Context, device kernels.Device, log *slog
 	if !c.encodes() {
 		return nil, c.DeviceMemory, nil
 	}
+	auto := cmp.Or(c.Device, os.Getenv(kernels.EnvDevice)) == kernels.AutoDevice
 	began := time.Now()
 	e, err := c.openModel(ctx, log, func(context.Context) (flags.OpenedDevice, error) {
 		return flags.OpenedDevice{
-			Device: device, Memory: c.DeviceMemory, Auto: cmp.Or(c.Device, os.Getenv(kernels.EnvDevice)) == kernels.AutoDevice,
+			Device: device, Memory: c.DeviceMemory, Auto: auto,
 			Note: func(format string, args ...any) { log.Info(fmt.Sprintf(format, args...)) },
 		}, nil
 	})
 	if err != nil {
 		return nil, 0, fmt.Errorf("model: %w", err)
 	}
-	closing.add(e.Close)
 	left := c.DeviceMemory
+	if d := e.Config().Device; auto && d != nil && left > 0 && left <= d.Weights+d.Batches {
+		log.Info("texts are encoded by the processor: the model and its batches would leave no device memory for indexes",
+			"memory", left, "weights", d.Weights, "batches", d.Batches)
+		if err := e.Close(); err != nil {
+			return nil, 0, fmt.Errorf("model: %w", err)
+		}
+		if e, err = c.openModel(ctx, log, nil); err != nil {
+			return nil, 0, fmt.Errorf("model: %w", err)
+		}
+	}
+	closing.add(e.Close)
 	log.Info("model loaded", "model", c.modelName(), "dim", e.Dim(), "backend", e.Config().Backend, "took", time.Since(began))
 	if d := e.Config().Device; d != nil {
 		log.Info("model on device", "device", d.Device.Name, "precision", d.Precision, "weights", d.Weights, "batches", d.Batches, "tokens", d.Tokens)
@@ -108,7 +119,7 @@ func (c *Config) openModel(ctx context.Context, log *slog.Logger, on flags.Devic
 	give("model", c.Model)
 	give("encoder", c.Encoder)
 	give("model-settings", c.ModelSettings)
-	if c.Precision != encode.F32.String() {
+	if c.Precision != encode.F32.String() || c.given("precision") {
 		give("precision", c.Precision)
 	}
 	if c.DocumentLength > 0 {

@@ -46,6 +46,11 @@ func (s *setting) set(text, from string) error {
 	return nil
 }
 
+// given says whether a setting was set, and not left at its default.
+func (c *Config) given(name string) bool {
+	return slices.ContainsFunc(c.settings, func(s *setting) bool { return s.name == name && s.from != "" })
+}
+
 // readEnv sets what the environment sets. A variable with the prefix that is no
 // setting is an error: it is one that was misspelled.
 func (c *Config) readEnv(environ []string) error {

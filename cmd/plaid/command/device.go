@@ -57,13 +57,19 @@ func (op *opener) closeDevices() error {
 // on is how an encoder gets the device that flags name.
 func (op *opener) on(d *flags.Device) flags.DeviceOpener {
 	return func(ctx context.Context) (opened flags.OpenedDevice, err error) {
-		opened = flags.OpenedDevice{Memory: d.Memory, Auto: cmp.Or(d.Name, os.Getenv(kernels.EnvDevice)) == kernels.AutoDevice, Note: op.note}
+		opened = flags.OpenedDevice{Memory: d.Memory, Auto: found(d), Note: op.note}
 		err = op.openDevice(ctx, d, func(dev kernels.Device) error {
 			opened.Device = dev
 			return nil
 		})
 		return opened, err
 	}
+}
+
+// found says that a device is the one that was found, and not one that was named: what it
+// cannot do the processor does.
+func found(d *flags.Device) bool {
+	return cmp.Or(d.Name, os.Getenv(kernels.EnvDevice)) == kernels.AutoDevice
 }
 
 // attachable is how much of a device's memory an index may take, of that which a flag
@@ -74,7 +80,7 @@ func (op *opener) attachable(d *flags.Device) (int64, error) {
 	}
 	left := d.Memory - op.encoding
 	if left <= 0 {
-		return 0, fmt.Errorf("--device-memory of %s: the model and its batches take %s, nothing is left for the index", out.Bytes(d.Memory), out.Bytes(op.encoding))
+		return 0, fmt.Errorf("%w: --device-memory of %s: the model and its batches take %s, nothing is left for the index", kernels.ErrDeviceMemory, out.Bytes(d.Memory), out.Bytes(op.encoding))
 	}
 	return left, nil
 }
@@ -88,11 +94,20 @@ func (op *opener) withEngine(ctx context.Context, snap *index.Snapshot, o search
 	}
 	return op.openDevice(ctx, d, func(dev kernels.Device) error {
 		memory, err := op.attachable(d)
-		if err != nil {
-			return err
+		used := false
+		if err == nil {
+			here := o
+			here.Device, here.Attach.Memory = dev, memory
+			err = op.useEngine(ctx, snap, &here, func(e *search.Engine) error {
+				used = true
+				return use(e)
+			})
 		}
-		o.Device, o.Attach.Memory = dev, memory
-		return op.useEngine(ctx, snap, &o, use)
+		if dev != nil && !used && found(d) && errors.Is(err, kernels.ErrDeviceMemory) {
+			op.note("the processor searches: %v", err)
+			return op.useEngine(ctx, snap, &o, use)
+		}
+		return err
 	})
 }
 

@@ -53,7 +53,7 @@ func (scoringDevice) MaxSim() (maxsim.Backend, error) { return maxsim.Select("")
 // Transformer runs models as the processor does, and says that it is in half precision.
 func (d scoringDevice) Transformer(_ context.Context, c transformer.Config, w *transformer.Weights, o transformer.Options) (transformer.Model, error) {
 	if o.Memory > 0 && o.Memory < 1<<20 {
-		return nil, fmt.Errorf("out of device memory: a model needs a MiB; there are %d", o.Memory)
+		return nil, fmt.Errorf("%w: a model needs a MiB; there are %d", kernels.ErrDeviceMemory, o.Memory)
 	}
 	m, err := native.New(c, w, native.Options{})
 	return oracleModel{m, d.Info()}, err

@@ -4,6 +4,8 @@
   python make.py pylate    needs pylate (made with 1.6.0): folders of PyLate, and of Stanford's kind read by PyLate
   python make.py sentence  needs sentence-transformers 6 (made with 6.2.0): folders of its MultiVectorEncoder, and
                            what it gives for the folders of the other call
+  python make.py xlmr      needs transformers 5 (made with 5.17.0): folders of the XLM-R family, with learned and
+                           with rotary positions, which its classes run
 
 Writes for each model a folder, and beside it golden-NAME.npz: query0, document0 …, float32 [vectors, dimensions],
 of the lines of texts.json. Nothing is fetched.
@@ -197,4 +199,59 @@ def sentence():
         encode(os.path.join(HERE, name), name + "-sentence")
 
 
-{"pylate": pylate, "sentence": sentence}[sys.argv[1]]()
+def unigram(path):
+    t = Tokenizer(models.Unigram())
+    t.normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Replace(Regex(" {2,}"), " ")])
+    t.pre_tokenizer = pre_tokenizers.Metaspace(replacement="\u2581", prepend_scheme="always")
+    t.decoder = decoders.Metaspace(replacement="\u2581", prepend_scheme="always")
+    special = ["<s>", "<pad>", "</s>", "<unk>"]
+    t.train_from_iterator(TEXTS["queries"] + TEXTS["documents"], trainers.UnigramTrainer(
+        vocab_size=220, special_tokens=special, unk_token="<unk>", show_progress=False))
+    t.add_special_tokens(["<mask>", "[QueryMarker]", "[DocumentMarker]"])
+    t.post_processor = processors.TemplateProcessing(single="<s> $A </s>", special_tokens=[("<s>", 0), ("</s>", 2)])
+    t.save(os.path.join(path, "tokenizer.json"))
+    return t
+
+
+def xlmr():
+    """Folders as jina-colbert-v2 is one: Stanford's, of the XLM-R family. The texts are put together here."""
+    import transformers as tf
+    from safetensors.torch import save_file
+
+    def save(name, cls, config, prefix, **more):
+        torch.manual_seed(10)
+        path = fresh(name)
+        t = unigram(path)
+        m = randomize(cls(config(
+            vocab_size=t.get_vocab_size(), hidden_size=64, num_hidden_layers=2, num_attention_heads=2, intermediate_size=48,
+            max_position_embeddings=50, type_vocab_size=1, layer_norm_eps=1e-5, pad_token_id=1, bos_token_id=0, eos_token_id=2,
+            **more), add_pooling_layer=False)).eval()
+        print(name, {k: tuple(v.shape) for k, v in m.state_dict().items()})
+        head = torch.randn(20, 64) * 0.15
+        save_file({**{prefix + k: v.contiguous() for k, v in m.state_dict().items()}, "linear.weight": head},
+                  os.path.join(path, "model.safetensors"), metadata={"format": "pt"})
+        m.config.architectures = ["HF_ColBERT"]
+        json.dump(m.config.to_dict(), open(os.path.join(path, "config.json"), "w"), default=str)
+        json.dump({"query_token_id": "[QueryMarker]", "doc_token_id": "[DocumentMarker]", "query_maxlen": 16, "doc_maxlen": 40,
+                   "dim": 20, "similarity": "cosine", "attend_to_mask_tokens": False, "mask_punctuation": False, "nbits": 2},
+                  open(os.path.join(path, "artifact.metadata"), "w"))
+        m, head = m.double(), head.double()
+
+        def run(text, marker, length, expand):
+            ids = t.encode(text.strip(), add_special_tokens=False).ids[:length - 3]
+            ids = [0, t.token_to_id(marker), *ids, 2]
+            real = len(ids)
+            ids += [t.token_to_id("<mask>")] * (length - real if expand else 0)
+            attend = torch.tensor([[1] * real + [0] * (len(ids) - real)])
+            with torch.no_grad():
+                x = m(input_ids=torch.tensor([ids]), attention_mask=attend).last_hidden_state[0] @ head.T
+            return torch.nn.functional.normalize(x, dim=-1).numpy()
+
+        golden(name, [run(q, "[QueryMarker]", 16, True) for q in TEXTS["queries"]],
+               [run(d, "[DocumentMarker]", 40, False) for d in TEXTS["documents"]])
+
+    save("xlmr", tf.XLMRobertaModel, tf.XLMRobertaConfig, "roberta.")
+    save("xlmr-rotary", tf.JinaEmbeddingsV3Model, tf.JinaEmbeddingsV3Config, "roberta.", rope_parameters={"rope_type": "default", "rope_theta": 20000.0})
+
+
+{"pylate": pylate, "sentence": sentence, "xlmr": xlmr}[sys.argv[1]]()

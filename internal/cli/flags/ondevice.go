@@ -47,7 +47,8 @@ func (e *Encoder) OpenWith(ctx context.Context, dir string, o *encode.Options, o
 	own := *o
 	own.Backend, own.Precision, own.On, own.DeviceMemory = encode.Device, encode.F16, d.Device, d.Memory
 	enc, err := encode.OpenContext(ctx, dir, &own)
-	if d.Auto && o.Backend == "" && (errors.Is(err, kernels.ErrUnavailable) || errors.Is(err, modeldir.ErrFamily)) {
+	cannot := errors.Is(err, kernels.ErrUnavailable) || errors.Is(err, modeldir.ErrFamily) || errors.Is(err, kernels.ErrDeviceMemory)
+	if d.Auto && o.Backend == "" && cannot {
 		d.Note("texts are encoded by the processor: %v", err)
 		return e.openHere(ctx, dir, o)
 	}

@@ -3,6 +3,8 @@ package driver
 import (
 	"errors"
 	"fmt"
+
+	"github.com/plaid-ir/plaid/kernels"
 )
 
 // Errors of this package; test with errors.Is.
@@ -16,7 +18,7 @@ var (
 	// ErrUnsupported: the device's compute capability is too low.
 	ErrUnsupported = errors.New("CUDA device not supported")
 	// ErrOutOfMemory: the device, or page-locked host memory, is full.
-	ErrOutOfMemory = errors.New("out of device memory")
+	ErrOutOfMemory = kernels.ErrDeviceMemory
 	// ErrDeviceLost: the device failed; its context cannot be used any more.
 	ErrDeviceLost = errors.New("CUDA device lost")
 )

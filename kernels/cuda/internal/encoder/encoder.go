@@ -57,7 +57,7 @@ func New(ctx context.Context, d *runtime.Device, c transformer.Config, w *transf
 	if size := c.Hidden / c.Heads; !slices.Contains(headSizes, size) {
 		return nil, fmt.Errorf("%w: heads of %d dimensions; on a device there are %v", transformer.ErrConfig, size, headSizes)
 	}
-	if size := c.Hidden / c.Heads; c.Family == transformer.ModernBERT && roundUp(c.Hidden, tile)%size != 0 {
+	if size := c.Hidden / c.Heads; !c.Learned() && roundUp(c.Hidden, tile)%size != 0 {
 		return nil, fmt.Errorf("%w: %d dimensions in heads of %d, with rotary positions: on a device they are a multiple of %d", transformer.ErrConfig, c.Hidden, size, tile)
 	}
 	p, t := lay(&c, w)

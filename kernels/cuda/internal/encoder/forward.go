@@ -50,7 +50,10 @@ func (p *pass) run() error {
 		// The norms that follow attention and the feed-forward part.
 		epilogue, activation, middle, last := "rotary", "geglu", y.feedForwardNorm, m.normBefore(i+1)
 		if m.config.Family == transformer.BERT {
-			epilogue, activation, middle, last = "bias", "gelu", y.attentionNorm, y.feedForwardNorm
+			activation, middle, last = "gelu", y.attentionNorm, y.feedForwardNorm
+		}
+		if m.config.Learned() {
+			epilogue = "bias"
 		}
 		p.product(epilogue, &y.qkv, r.x, r.qkv, y.angles)
 		p.attention(y)

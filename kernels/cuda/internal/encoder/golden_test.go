@@ -68,7 +68,7 @@ func TestGolden(t *testing.T) {
 	require.NoError(t, err)
 	var texts struct{ Queries, Documents []string }
 	require.NoError(t, json.Unmarshal(b, &texts))
-	for _, folder := range []string{"pylate-bert", "pylate-heads", "pylate-attend", "stanford", "sentence-bert", "sentence-modernbert"} {
+	for _, folder := range []string{"pylate-bert", "pylate-heads", "pylate-attend", "stanford", "sentence-bert", "sentence-modernbert", "xlmr", "xlmr-rotary"} {
 		e := openFolder(t, filepath.Join(root, folder))
 		want := golden(t, filepath.Join(root, "golden-"+folder+".npz"))
 		lowest := 1.0

@@ -42,7 +42,9 @@ func random(c *transformer.Config, layers, words int, seed uint64, heads ...tran
 	w := &transformer.Weights{Words: tensor(1, 0, words*c.Hidden), Norm: norm()}
 	up := c.Intermediate
 	if bert {
-		w.Positions, w.Types = tensor(1, 0, (c.MaxPositions+c.PositionOffset)*c.Hidden), tensor(1, 0, 2*c.Hidden)
+		if w.Types = tensor(1, 0, 2*c.Hidden); c.Learned() {
+			w.Positions = tensor(1, 0, (c.MaxPositions+c.PositionOffset)*c.Hidden)
+		}
 	} else {
 		w.Final = norm()
 		up *= 2
@@ -87,6 +89,9 @@ func kinds() []kind {
 	bert := func(hidden, heads, inner int) transformer.Config {
 		return transformer.Config{Family: transformer.BERT, Hidden: hidden, Heads: heads, Intermediate: inner, MaxPositions: longest, PositionOffset: 2, Epsilon: 1e-12}
 	}
+	rotary := func(hidden, heads, inner int) transformer.Config {
+		return transformer.Config{Family: transformer.BERT, Hidden: hidden, Heads: heads, Intermediate: inner, MaxPositions: longest, Theta: 20000, Epsilon: 1e-5}
+	}
 	modern := func(hidden, heads, inner int) transformer.Config {
 		return transformer.Config{
 			Family: transformer.ModernBERT, Hidden: hidden, Heads: heads, Intermediate: inner, MaxPositions: longest,
@@ -103,6 +108,8 @@ func kinds() []kind {
 		{"bert, no head", bert(48, 3, 64), nil},
 		{"modernbert, whole tiles", modern(64, 2, 64), []transformer.Dense{{Out: 48}}},
 		{"modernbert, parts of tiles", modern(96, 3, 80), all},
+		{"bert, rotary", rotary(64, 2, 128), []transformer.Dense{{Out: 32}}},
+		{"bert, rotary, parts of tiles", rotary(96, 3, 80), all},
 	}
 }
 

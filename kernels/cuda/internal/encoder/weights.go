@@ -149,18 +149,21 @@ func lay(c *transformer.Config, w *transformer.Weights) (*packer, *tensors) {
 	}
 	bert := c.Family == transformer.BERT
 	alone := make([]float32, h) // what is added to words
-	if !bert {
+	if !c.Learned() {
 		alone = types
 	}
 	t.words = p.take(2*words*t.width, func(dst []byte) error {
 		return table(dst, "word embeddings", words, t.width, with(w.Words, alone))
 	})
-	if bert {
+	switch {
+	case c.Learned():
 		positions := w.Positions[c.PositionOffset*h:]
 		t.places = p.take(2*c.MaxPositions*t.width, func(dst []byte) error {
 			return table(dst, "position embeddings", c.MaxPositions, t.width, with(positions, types))
 		})
-	} else {
+	case bert:
+		t.global = p.angles(c.Theta)
+	default:
 		t.global, t.local = p.angles(c.GlobalTheta), p.angles(c.LocalTheta)
 	}
 	t.norm = p.norm(w.Norm)
@@ -195,8 +198,9 @@ func (p *packer) layer(t *tensors, i int, l *transformer.Layer) layer {
 	c := p.c
 	h, d := c.Hidden, c.Hidden/c.Heads
 	name := fmt.Sprintf("layer %d ", i)
-	rotary := c.Family == transformer.ModernBERT
-	y := layer{attentionNorm: p.norm(l.AttentionNorm), feedForwardNorm: p.norm(l.FeedForwardNorm), angles: none}
+	modern := c.Family == transformer.ModernBERT
+	rotary := !c.Learned()
+	y := layer{attentionNorm: p.norm(l.AttentionNorm), feedForwardNorm: p.norm(l.FeedForwardNorm), angles: t.global}
 	parts := []*transformer.Linear{&l.Query, &l.Key, &l.Value}
 	y.qkv = p.linear(name+"query, key and value", 3*t.width, h, func(i int) source {
 		part, row := i/t.width, i%t.width
@@ -215,7 +219,7 @@ func (p *packer) layer(t *tensors, i int, l *transformer.Layer) layer {
 	y.output = p.linear(name+"output", h, h, whole(&l.Output))
 	up := whole(&l.Up)
 	n := c.Intermediate
-	if rotary {
+	if modern {
 		n = 2 * t.wide
 		up = func(i int) source {
 			gate, row := interleaved(i)
@@ -227,7 +231,6 @@ func (p *packer) layer(t *tensors, i int, l *transformer.Layer) layer {
 			}
 			return source{&l.Up, row}
 		}
-		y.angles = t.global
 		if i%c.GlobalEvery != 0 {
 			y.angles, y.window = t.local, c.Window/2
 		}

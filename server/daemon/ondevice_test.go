@@ -1,0 +1,67 @@
+package daemon
+
+import (
+	"context"
+	"log/slog"
+	"testing"
+
+	"github.com/spf13/pflag"
+	"github.com/stretchr/testify/require"
+
+	"github.com/plaid-ir/plaid/encode"
+	"github.com/plaid-ir/plaid/encode/native"
+	"github.com/plaid-ir/plaid/kernels/kerneltest"
+	"github.com/plaid-ir/plaid/kernels/transformer"
+)
+
+// modelDevice runs models as the processor does, and says that they take memory.
+type modelDevice struct{ *kerneltest.Device }
+
+func (d modelDevice) Transformer(_ context.Context, c transformer.Config, w *transformer.Weights, _ transformer.Options) (transformer.Model, error) {
+	m, err := native.New(c, w, native.Options{})
+	return deviceModel{m, d}, err
+}
+
+type deviceModel struct {
+	*native.Model
+	d modelDevice
+}
+
+func (m deviceModel) About() transformer.About {
+	return transformer.About{Device: m.d.Info(), Precision: transformer.F16, Dim: m.Dim(), Tokens: 500, Weights: 600, Batches: 400}
+}
+
+// TestModelOnDevice: a precision that was given is kept to or refused, and a device that has
+// no memory for model and indexes is an error if it was named, and else has the indexes only.
+func TestModelOnDevice(t *testing.T) {
+	open := func(args ...string) (string, int64, error) {
+		c := NewConfig()
+		f := pflag.NewFlagSet("serve", pflag.ContinueOnError)
+		c.Register(f)
+		require.NoError(t, f.Parse(append([]string{"--data", t.TempDir(), "--model", "../../examples/quickstart/colbert-nano"}, args...)))
+		require.NoError(t, c.Load(nil, f))
+		var closing closers
+		m, left, err := c.encoderOn(t.Context(), modelDevice{&kerneltest.Device{}}, slog.New(slog.DiscardHandler), &closing)
+		if err != nil {
+			return "", 0, err
+		}
+		defer func() { require.NoError(t, m.Close()) }()
+		return m.Config().Backend + " " + m.Config().Precision, left, nil
+	}
+	got, left, err := open("--device", "a:0", "--device-memory", "1500")
+	require.NoError(t, err)
+	require.Equal(t, encode.Device+" f16", got)
+	require.EqualValues(t, 500, left)
+	_, _, err = open("--device", "a:0", "--precision", "f32")
+	require.ErrorContains(t, err, "precision f32 is the processor's")
+	got, _, err = open("--device", "a:0", "--precision", "f32", "--encoder", "native")
+	require.NoError(t, err)
+	require.Equal(t, encode.Native+" f32", got)
+
+	_, _, err = open("--device", "a:0", "--device-memory", "1000")
+	require.ErrorContains(t, err, "nothing is left for indexes")
+	got, left, err = open("--device", "auto", "--device-memory", "1000")
+	require.NoError(t, err)
+	require.Equal(t, encode.Native+" f32", got)
+	require.EqualValues(t, 1000, left)
+}
