@@ -77,7 +77,7 @@ func (g *Grid) UnmarshalJSON(b []byte) error {
 // text as [ImageField]. The error is [ErrFormat] where a page has a grid that is none.
 func PageOf(payload []byte) (*Page, error) {
 	// Most payloads need not be read.
-	if !bytes.Contains(payload, []byte(`"`+ImageField+`"`)) && !bytes.Contains(payload, []byte(`\u00`)) || !json.Valid(payload) {
+	if !bytes.Contains(payload, []byte(`"`+ImageField+`"`)) && !bytes.Contains(payload, []byte(`\u006`)) || !json.Valid(payload) {
 		return nil, nil
 	}
 	var image, grid json.RawMessage
