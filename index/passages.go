@@ -17,8 +17,12 @@ import (
 // that of the longer document, "#" and a number. Nothing else is kept of it: whatever
 // keeps ids, payloads and what is derived from them keeps passages.
 
-// passageOf is the field with the id of the longer document.
-var passageOf = condition.MakeField(vectors.PassageField, "of")
+// passageOf is the field with the id of the longer document, passageNumber that with the
+// number of the passage. Conditions may name them where there are no passages, too.
+var (
+	passageOf     = condition.MakeField(vectors.PassageField, "of")
+	passageNumber = condition.MakeField(vectors.PassageField, "n")
+)
 
 // passageSet has the passages of a picture, when somebody has asked for them.
 type passageSet struct {

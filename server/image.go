@@ -1,0 +1,127 @@
+package server
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/http"
+	"os"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/plaid-ir/plaid/server/collection"
+	"github.com/plaid-ir/plaid/vectors"
+)
+
+// maxImage is the largest file that is sent as a picture.
+const maxImage = 64 << 20
+
+// imageTypes are what is sent, as the first bytes of a file tell it: what browsers draw, and
+// nothing that they run.
+var imageTypes = []string{"image/png", "image/jpeg", "image/gif", "image/webp", "image/bmp"}
+
+func imageRoutes() []route {
+	return []route{{
+		method: "GET", pattern: "/indices/{name}/image", id: "get_image", tag: "documents", need: Read, group: looking, stream: true,
+		summary: "The picture of a page", fails: []Code{CodeDocumentNotFound, CodeImageNotFound},
+		doc: "The file that the field image of the document names, below the folder of --images. It is PNG, JPEG, GIF, WebP or BMP.",
+		params: []param{
+			{"id", "query", "_id of the document; or document_id", object{"type": "string"}},
+			{"document_id", "query", "document id", object{"type": "integer", "minimum": 0}},
+		},
+		outType: "image/*", status: http.StatusOK, do: sendImage,
+	}}
+}
+
+func sendImage(q *request) error {
+	query := q.URL.Query()
+	var chosen collection.Selection
+	switch id, number := query["id"], query["document_id"]; {
+	case len(id)+len(number) != 1:
+		return bad("a document is needed, as id or as document_id, and one of them only")
+	case len(id) == 1:
+		chosen.IDs = id
+	default:
+		n, err := strconv.ParseUint(number[0], 10, 63)
+		if err != nil {
+			return bad("document_id %q is no whole number from 0", number[0])
+		}
+		chosen.Numbers = []uint64{n}
+	}
+	if err := q.enter(); err != nil {
+		return err
+	}
+	name := ""
+	err := q.view(func(_ collection.Collection, v collection.View) error {
+		d, err := q.document(v, chosen, collection.ReadOptions{Metadata: true, Limit: 1})
+		if err != nil {
+			return err
+		}
+		if d == nil {
+			return problem(CodeDocumentNotFound, "there is no such document")
+		}
+		page, err := vectors.PageOf(d.Metadata)
+		if err != nil { // another program has stored it
+			return problem(CodeImageNotFound, "the document: %w", err)
+		}
+		if page != nil {
+			name = page.Image
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return q.sendFile(name)
+}
+
+// sendFile sends a picture below the folder of pictures. No name leads out of that, and no
+// link in it.
+func (q *request) sendFile(name string) error {
+	none := func(format string, args ...any) error { return problem(CodeImageNotFound, format, args...) }
+	switch {
+	case name == "":
+		return none("the document has no image")
+	case strings.HasPrefix(name, "http://") || strings.HasPrefix(name, "https://"):
+		return none("the image of the document is an address: ask there")
+	case q.s.o.Images == nil:
+		return none("the service has no folder of pictures (--images)")
+	case !fs.ValidPath(path.Clean(name)) || strings.ContainsAny(name, "\\\x00") || len(name) > 4096:
+		return none("the image of the document is no path below the folder of pictures")
+	}
+	info, err := q.s.o.Images.Stat(path.Clean(name)) // what is no file is not opened: a pipe would wait
+	if err == nil && (!info.Mode().IsRegular() || info.Size() > maxImage) {
+		return none("the image of the document is no file of up to %d MiB", maxImage>>20)
+	}
+	var f *os.File
+	if err == nil {
+		f, err = q.s.o.Images.Open(path.Clean(name))
+	}
+	if err != nil {
+		if !errors.Is(err, fs.ErrNotExist) {
+			q.s.log.Warn("a picture cannot be opened", "error", err)
+		}
+		return none("the image of the document is not there")
+	}
+	defer f.Close()
+	head := make([]byte, 512)
+	n, err := io.ReadFull(f, head)
+	if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, io.EOF) {
+		return fmt.Errorf("reading a picture: %w", err)
+	}
+	media := http.DetectContentType(head[:n])
+	if !slices.Contains(imageTypes, media) {
+		return none("the image of the document is no picture: PNG, JPEG, GIF, WebP and BMP are sent")
+	}
+	h := q.w.Header()
+	h.Set("Content-Type", media)
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Content-Security-Policy", "default-src 'none'; sandbox")
+	h.Set("Cache-Control", "private, no-cache") // it is asked for again, and not sent again
+	q.leaveTurn()
+	http.ServeContent(q.w, q.Request, "", info.ModTime(), f)
+	return nil
+}
