@@ -3,6 +3,7 @@ package index
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 
@@ -91,6 +92,22 @@ func (s *Snapshot) PassagesOf(ctx context.Context, ids []string) (*roaring.Bitma
 	return found, nil
 }
 
+// PassagesInOrder are the ordinals of the live passages of a longer document, by their
+// numbers.
+func (s *Snapshot) PassagesInOrder(ctx context.Context, id string) ([]uint32, error) {
+	docs, err := s.PassagesOf(ctx, []string{id})
+	if err != nil {
+		return nil, err
+	}
+	all := docs.ToArray()
+	slices.SortFunc(all, func(a, b uint32) int {
+		_, m := s.PassageOf(a)
+		_, n := s.PassageOf(b)
+		return m - n
+	})
+	return all, nil
+}
+
 // namedAsWhole are the documents whose payloads name one of some as the longer one.
 func (s *Snapshot) namedAsWhole(ctx context.Context, ids []string) (*roaring.Bitmap, error) {
 	expr, err := condition.Parse(string(passageOf) + " IN (" + strings.Repeat("?, ", len(ids)-1) + "?)")
@@ -158,7 +175,7 @@ func checkPassage(i int, d vectors.Document) (*vectors.Passage, error) {
 }
 
 // keepPassage is a payload that replaces that of a document, with what says that the
-// document is a passage, if it is one.
+// document is a passage, if it is one. A payload makes none of another document.
 func (s *Snapshot) keepPassage(ctx context.Context, ordinal uint32, payload []byte) ([]byte, error) {
 	passages, err := s.Passages(ctx)
 	if err != nil {
@@ -166,6 +183,10 @@ func (s *Snapshot) keepPassage(ctx context.Context, ordinal uint32, payload []by
 	}
 	id := s.ID(ordinal)
 	own, err := vectors.PassageOf(id, payload)
+	if err == nil && own != nil && !passages.Contains(ordinal) {
+		// That of which it would be one may be there, or have other passages.
+		err = fmt.Errorf("%w: field %s would make it a passage of %q: add it with the others of that document", ErrOption, vectors.PassageField, own.Of)
+	}
 	if err != nil || own != nil || !passages.Contains(ordinal) {
 		return payload, err
 	}

@@ -96,7 +96,7 @@ func (s *Snapshot) checkPage(ordinal uint32, payload []byte) error {
 
 // SetPayload replaces the payloads of documents, by id, all in one transaction that no
 // vector takes part in. An empty payload removes what is there; that a document is a
-// passage stays. Ids that name no live
+// passage stays, and one that is none becomes none ([ErrOption]). Ids that name no live
 // document are returned in missing, in order; they are no error.
 func (ix *Index) SetPayload(ctx context.Context, payloads map[string][]byte) (updated int, missing []string, err error) {
 	return ix.setPayload(ctx, payloads, nil)

@@ -45,7 +45,7 @@ type explainOut struct {
 	Image  string             `json:"image,omitempty" doc:"of a page: the address of its picture, or the path of a file (GET /indices/{name}/image)"`
 	Grid   *search.GridScores `json:"grid,omitempty" doc:"of a page with a grid: what each query token scores with each cell"`
 	NoGrid string             `json:"no_grid,omitempty" doc:"why there is no grid of a page that has one"`
-	Notes          []string        `json:"notes,omitempty" doc:"what could not be told, and why"`
+	Notes  []string           `json:"notes,omitempty" doc:"what could not be told, and why"`
 }
 
 // tokenOut is a piece of a text.

@@ -78,43 +78,22 @@ func sendImage(q *request) error {
 	return q.sendFile(name)
 }
 
-// sendFile sends a picture below the folder of pictures. No name leads out of that, and no
-// link in it.
+// sendFile sends a picture below the folder of pictures.
 func (q *request) sendFile(name string) error {
-	none := func(format string, args ...any) error { return problem(CodeImageNotFound, format, args...) }
-	switch {
-	case name == "":
-		return none("the document has no image")
-	case strings.HasPrefix(name, "http://") || strings.HasPrefix(name, "https://"):
-		return none("the image of the document is an address: ask there")
-	case q.s.o.Images == nil:
-		return none("the service has no folder of pictures (--images)")
-	case !fs.ValidPath(path.Clean(name)) || strings.ContainsAny(name, "\\\x00") || len(name) > 4096:
-		return none("the image of the document is no path below the folder of pictures")
+	if q.s.o.Images == nil && name != "" && !isAddress(name) {
+		return problem(CodeImageNotFound, "the service has no folder of pictures (--images)")
 	}
-	info, err := q.s.o.Images.Stat(path.Clean(name)) // what is no file is not opened: a pipe would wait
-	if err == nil && (!info.Mode().IsRegular() || info.Size() > maxImage) {
-		return none("the image of the document is no file of up to %d MiB", maxImage>>20)
-	}
-	var f *os.File
-	if err == nil {
-		f, err = q.s.o.Images.Open(path.Clean(name))
-	}
-	if err != nil {
-		if !errors.Is(err, fs.ErrNotExist) {
-			q.s.log.Warn("a picture cannot be opened", "error", err)
-		}
-		return none("the image of the document is not there")
+	f, media, err := OpenImage(q.s.o.Images, name)
+	if errors.Is(err, ErrNoImage) {
+		return problem(CodeImageNotFound, "%w", err)
+	} else if err != nil {
+		q.s.log.Warn("a picture cannot be opened", "error", err)
+		return problem(CodeImageNotFound, "%v: it cannot be opened", ErrNoImage)
 	}
 	defer f.Close()
-	head := make([]byte, 512)
-	n, err := io.ReadFull(f, head)
-	if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, io.EOF) {
-		return fmt.Errorf("reading a picture: %w", err)
-	}
-	media := http.DetectContentType(head[:n])
-	if !slices.Contains(imageTypes, media) {
-		return none("the image of the document is no picture: PNG, JPEG, GIF, WebP and BMP are sent")
+	info, err := f.Stat()
+	if err != nil {
+		return err
 	}
 	h := q.w.Header()
 	h.Set("Content-Type", media)
@@ -124,4 +103,54 @@ func (q *request) sendFile(name string) error {
 	q.leaveTurn()
 	http.ServeContent(q.w, q.Request, "", info.ModTime(), f)
 	return nil
+}
+
+// ErrNoImage: what a document names as its image is no picture in the folder of pictures.
+var ErrNoImage = errors.New("the image of the document is no picture that there is")
+
+func isAddress(image string) bool {
+	return strings.HasPrefix(image, "http://") || strings.HasPrefix(image, "https://")
+}
+
+// OpenImage opens the picture that a document names, and says of which media type it is. No
+// name leads out of the folder, and no link in it; the file is PNG, JPEG, GIF, WebP or BMP by
+// its first bytes, and has up to 64 MiB. Errors wrap [ErrNoImage], or are of the system.
+func OpenImage(folder *os.Root, name string) (f *os.File, media string, err error) {
+	none := func(why string) (*os.File, string, error) { return nil, "", fmt.Errorf("%w: %s", ErrNoImage, why) }
+	clean := path.Clean(name)
+	switch {
+	case name == "":
+		return none("it names none")
+	case isAddress(name):
+		return none("it is an address: ask there")
+	case !fs.ValidPath(clean) || strings.ContainsAny(name, "\\\x00") || len(name) > 4096:
+		return none("it is no path below the folder")
+	}
+	info, err := folder.Stat(clean) // what is no file is not opened: a pipe would wait
+	if err == nil && (!info.Mode().IsRegular() || info.Size() > maxImage) {
+		return none(fmt.Sprintf("it is no file of up to %d MiB", maxImage>>20))
+	}
+	if err == nil {
+		f, err = folder.Open(clean)
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return none("there is no such file")
+	} else if err != nil {
+		return nil, "", err
+	}
+	head := make([]byte, 512)
+	n, err := io.ReadFull(f, head)
+	if errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) {
+		err = nil
+	}
+	if err == nil {
+		_, err = f.Seek(0, io.SeekStart)
+	}
+	if err != nil {
+		return nil, "", errors.Join(err, f.Close())
+	}
+	if media = http.DetectContentType(head[:n]); !slices.Contains(imageTypes, media) {
+		return nil, "", errors.Join(fmt.Errorf("%w: its file is none: PNG, JPEG, GIF, WebP and BMP are possible", ErrNoImage), f.Close())
+	}
+	return f, media, nil
 }
