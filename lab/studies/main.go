@@ -37,6 +37,7 @@ var studies = []study{
 	{"feedback", "INDEXES COLLECTIONS MODEL", "what feedback finds, and what it costs (docs/passages.md)", feedbackStudy},
 	{"growth", "VECTORS", "how search time grows with a collection (docs/lab/search-quality.md)", growthStudy},
 	{"grown", "COLLECTION VECTORS", "collections that grew beside indexes that were built at once (docs/collections.md)", grownStudy},
+	{"pictures", "", "pages of pictures that are made up: pooled, and in two stages (docs/pictures.md)", picturesStudy},
 	{"load", "VECTORS", "how many queries the service answers, beside its engine (docs/service.md)", loadStudy},
 }
 

@@ -254,6 +254,9 @@ func (a *app) buildIndex(ctx context.Context, path string, src vectors.Source, t
 		SampleDocs: r.SampleDocs, SampleTokens: r.Train.Vectors, Iterations: r.Train.Iterations, RMSE: r.RMSE,
 		Encoded: texts, Model: o.Model, Codec: b.codec, Resumed: r.Resumed,
 	}
+	if o.PoolBy.OfPages() {
+		rep.PoolBy = string(o.PoolBy)
+	}
 	if o.Like != nil {
 		h := o.Like.Header()
 		rep.Nbits, rep.Centroids, rep.Pool, rep.PoolBy, rep.Seed = h.Nbits, h.Centroids, max(h.Build.Pool, 1), h.Build.PoolBy, h.Build.Seed
