@@ -28,6 +28,7 @@ const (
 	pictureDim, pictureSide, pictureSpecial = 128, 32, 6
 	picturePatches, pictureTopics           = 10, 4096
 	questionCells, questionRest             = 12, 8
+	questionNoise                           = 3.0
 )
 
 // pictures is a source of pages that are made when they are read.
@@ -119,7 +120,7 @@ func (p *pictures) question(n int) (q search.Query, page string) {
 			c := (row+r.IntN(6))*pictureSide + column + r.IntN(6)
 			center = x[c*pictureDim : (c+1)*pictureDim]
 		}
-		gaussian(r, q.Vectors[t*pictureDim:(t+1)*pictureDim], center, 1.3)
+		gaussian(r, q.Vectors[t*pictureDim:(t+1)*pictureDim], center, questionNoise)
 	}
 	return q, p.ID(i)
 }
