@@ -79,7 +79,7 @@ func (o *feedbackOptions) measure(ctx context.Context, e *encode.Encoder, path s
 		return err
 	}
 	var ids, texts []string
-	for t, err := range encode.Texts(ctx, filepath.Join(o.data, name, "queries.jsonl"), "") {
+	for t, err := range new(encode.Reader).Texts(ctx, filepath.Join(o.data, name, "queries.jsonl")) {
 		if err != nil {
 			return err
 		}
