@@ -111,7 +111,7 @@ type updateMetadataIn struct {
 	Condition  string                     `json:"condition,omitempty" doc:"condition over the metadata; values are literals, or ? with a parameter each; or ids"`
 	Parameters parametersJSON             `json:"parameters,omitempty" doc:"a value for each ?"`
 	IDs        []string                   `json:"ids,omitempty" doc:"instead of a condition: by _id; that of a document that is stored as passages means these"`
-	Updates map[string]json.RawMessage `json:"updates" doc:"fields and their new values; null removes a field"`
+	Updates    map[string]json.RawMessage `json:"updates" doc:"fields and their new values; null removes a field"`
 }
 
 type updatedMetadataOut struct {
