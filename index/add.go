@@ -98,8 +98,11 @@ func (ix *Index) add(ctx context.Context, src vectors.Source, opts *AddOptions, 
 	if d := src.Dim(); d != 0 && d != h.Dim {
 		return nil, fmt.Errorf("%w: documents have %d, %s has %d", ErrDimension, d, ix.Path(), h.Dim)
 	}
-	a := &addition{change: c, options: o, src: pooled(src, h.Build.Pool, o.Threads, h.Normalize, o.Memory)}
+	a := &addition{change: c, options: o, src: src}
 	if err := a.lookUp(ctx); err != nil {
+		return nil, err
+	}
+	if err := a.pool(ctx); err != nil {
 		return nil, err
 	}
 	e, err := a.encode(ctx)
@@ -127,6 +130,22 @@ type addition struct {
 	arrivals arrivals
 }
 
+// pool pools the documents as those of the index are, and counts their tokens.
+func (a *addition) pool(ctx context.Context) (err error) {
+	h, o := a.snap.Header(), &a.options
+	p := &pooledSource{Source: a.src, pooling: poolingOf(h.Build), threads: o.Threads, normalize: h.Normalize, memory: o.Memory}
+	if o.KeepPayload {
+		p.payload = a.oldPayload
+	}
+	if a.src, err = pooled(ctx, p); err != nil {
+		return err
+	}
+	for i := range a.src.Len() {
+		a.tokens += int64(a.src.Rows(i))
+	}
+	return nil
+}
+
 // encode stages the documents, with those of the segments that the new one takes in, and
 // commits them.
 func (a *addition) encode(ctx context.Context) (*encoder, error) {
@@ -139,7 +158,7 @@ func (a *addition) encode(ctx context.Context) (*encoder, error) {
 		fresh: func(id string) bool { _, old := a.replaced[id]; return !old },
 	}
 	a.arrivals = arrivals{roaring.New(), map[string]bool{}}
-	e.arrive = a.arrivals.note
+	e.arrive, e.page = a.arrivals.note, poolingOf(a.snap.Header().Build).checkPage
 	if a.options.KeepPayload {
 		e.payload = a.keptPayload
 	}
@@ -167,15 +186,19 @@ func (a *addition) encode(ctx context.Context) (*encoder, error) {
 
 // keptPayload is the payload of the document that one with this id replaces.
 func (a *addition) keptPayload(id string) ([]byte, error) {
-	old, ok := a.replaced[id]
-	if !ok {
-		return nil, nil
-	}
-	payload, err := a.snap.Payload(old)
+	payload, err := a.oldPayload(id)
 	if payload != nil {
 		a.kept++
 	}
 	return payload, err
+}
+
+// oldPayload is the same; it counts nothing.
+func (a *addition) oldPayload(id string) ([]byte, error) {
+	if old, ok := a.replaced[id]; ok {
+		return a.snap.Payload(old)
+	}
+	return nil, nil
 }
 
 // countAdded adds what was encoded to the sums of a state: so many documents, without holes.
@@ -195,7 +218,6 @@ func (a *addition) lookUp(ctx context.Context) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		a.tokens += int64(a.src.Rows(i))
 		id := a.src.ID(i)
 		ordinal, ok, err := a.snap.Ordinal(id)
 		switch {

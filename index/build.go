@@ -16,6 +16,7 @@ import (
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/storage"
 	"github.com/plaid-ir/plaid/vectors"
+	"github.com/plaid-ir/plaid/vectors/pool"
 )
 
 // BuildOptions for Build. The zero value, or nil, is a good choice.
@@ -41,6 +42,10 @@ type BuildOptions struct {
 	// tokens (see pool.Pooler); 0 and 1: no pooling. Documents that are added
 	// later are pooled alike.
 	Pool int
+	// PoolBy says which tokens become one; "": [pool.Similar]. By the others all
+	// documents have to be pages with grids ([vectors.Page]), and of these only cells
+	// are pooled.
+	PoolBy pool.Method
 	// Unnormalized says that the vectors are of unit length as they are, and
 	// skips scaling them to it.
 	Unnormalized bool
@@ -147,6 +152,9 @@ func (o *BuildOptions) validate() error {
 	if o.Pool < 0 || o.Pool > maxPool {
 		bad("pools of %d tokens; up to %d are possible", o.Pool, maxPool)
 	}
+	if err := o.PoolBy.Check(max(o.Pool, 1)); err != nil {
+		bad("%v", err)
+	}
 	if o.Resume && o.Input == "" {
 		bad("resuming without saying what the input is")
 	}
@@ -210,7 +218,7 @@ type building struct {
 // buildFile is Build, with documents, or Train, without.
 func buildFile(ctx context.Context, path string, src vectors.Source, opts *BuildOptions, documents bool) (r *BuildReport, err error) {
 	b := &building{BuildOptions: given(opts)}
-	if err := b.prepare(src); err != nil {
+	if err := b.prepare(ctx, src); err != nil {
 		return nil, err
 	}
 	if b.file, b.created, err = create(ctx, path, b.BuildOptions); err != nil {
@@ -232,6 +240,7 @@ func buildFile(ctx context.Context, path string, src vectors.Source, opts *Build
 	}
 	if documents {
 		e.arrive = func(i int, d vectors.Document) error { _, err := checkPassage(i, d); return err }
+		e.page = poolingOf(b.origin).checkPage
 		if err := e.encodeAll(ctx, b.src, b.Memory); err != nil {
 			return nil, err
 		}
@@ -246,13 +255,16 @@ func buildFile(ctx context.Context, path string, src vectors.Source, opts *Build
 	return &b.report, nil
 }
 
-func (b *building) prepare(src vectors.Source) (err error) {
+func (b *building) prepare(ctx context.Context, src vectors.Source) (err error) {
 	if err := b.validate(); err != nil {
 		return err
 	}
 	b.origin = storage.Build{Source: "vectors", Seed: b.Seed}
 	if b.Pool > 1 {
 		b.origin.Pool = b.Pool
+		if b.PoolBy.OfPages() {
+			b.origin.PoolBy = string(b.PoolBy)
+		}
 	}
 	if b.Like != nil {
 		if b.origin, err = b.takeCodecOf(); err != nil {
@@ -264,7 +276,10 @@ func (b *building) prepare(src vectors.Source) (err error) {
 		return err
 	}
 	b.backend, b.Threads = builder(b.backend, b.Device, b.Threads)
-	b.src = pooled(src, b.Pool, b.Threads, !b.Unnormalized, b.Memory)
+	p := &pooledSource{Source: src, pooling: poolingOf(b.origin), threads: b.Threads, normalize: !b.Unnormalized, memory: b.Memory}
+	if b.src, err = pooled(ctx, p); err != nil {
+		return err
+	}
 	for i := range b.src.Len() {
 		b.tokens += int64(b.src.Rows(i))
 	}
@@ -396,7 +411,7 @@ func (o *BuildOptions) takeCodecOf() (storage.Build, error) {
 	switch {
 	case o.Codec != nil:
 		return h.Build, fmt.Errorf("%w: two codecs are given", ErrOption)
-	case o.Nbits != 0 && o.Nbits != h.Nbits, o.Centroids != 0 && o.Centroids != h.Centroids, o.Pool > 1 && o.Pool != h.Build.Pool, o.Unnormalized && h.Normalize:
+	case o.Nbits != 0 && o.Nbits != h.Nbits, o.Centroids != 0 && o.Centroids != h.Centroids, o.Pool > 1 && poolingOf(storage.Build{Pool: o.Pool, PoolBy: string(o.PoolBy)}) != poolingOf(h.Build), o.Unnormalized && h.Normalize:
 		return h.Build, fmt.Errorf("%w: the codec of %s has %d bits, %d centroids, pools of %d, and scaling %t", ErrOption,
 			o.Like.Path(), h.Nbits, h.Centroids, max(h.Build.Pool, 1), h.Normalize)
 	}
@@ -406,7 +421,7 @@ func (o *BuildOptions) takeCodecOf() (storage.Build, error) {
 	if o.Model == nil {
 		o.Model = h.Model
 	}
-	o.Codec, o.Pool, o.Unnormalized = o.Like.Quantizer(), h.Build.Pool, !h.Normalize
+	o.Codec, o.Pool, o.PoolBy, o.Unnormalized = o.Like.Quantizer(), h.Build.Pool, pool.Method(h.Build.PoolBy), !h.Normalize
 	return h.Build, nil
 }
 

@@ -131,6 +131,8 @@ type encoder struct {
 	progress func(tokens int64)
 	// arrive is told of each document that is read, and may refuse it; nil: nobody is.
 	arrive func(row int, d vectors.Document) error
+	// page refuses what a payload says of so many tokens as cells; nil: nothing is refused.
+	page func(payload []byte, tokens int) error
 
 	skip        int // documents that are staged already, of those that are read
 	docs, empty int
@@ -239,6 +241,13 @@ func (e *encoder) stageDocument(ctx context.Context, b *batch, i, first, end int
 		var err error
 		if payload, err = e.payload(id); err != nil {
 			return err
+		}
+	}
+	if e.page != nil {
+		if err := e.page(payload, end-first); err != nil {
+			fault := vectors.NewFileError("", err)
+			fault.ID, fault.Doc = id, b.first+i
+			return fault
 		}
 	}
 	return e.stage.stage(ctx, encoded{

@@ -3,6 +3,7 @@ package index
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 
@@ -17,8 +18,12 @@ import (
 // that of the longer document, "#" and a number. Nothing else is kept of it: whatever
 // keeps ids, payloads and what is derived from them keeps passages.
 
-// passageOf is the field with the id of the longer document.
-var passageOf = condition.MakeField(vectors.PassageField, "of")
+// passageOf is the field with the id of the longer document, passageNumber that with the
+// number of the passage. Conditions may name them where there are no passages, too.
+var (
+	passageOf     = condition.MakeField(vectors.PassageField, "of")
+	passageNumber = condition.MakeField(vectors.PassageField, "n")
+)
 
 // passageSet has the passages of a picture, when somebody has asked for them.
 type passageSet struct {
@@ -85,6 +90,22 @@ func (s *Snapshot) PassagesOf(ctx context.Context, ids []string) (*roaring.Bitma
 		}
 	}
 	return found, nil
+}
+
+// PassagesInOrder are the ordinals of the live passages of a longer document, by their
+// numbers.
+func (s *Snapshot) PassagesInOrder(ctx context.Context, id string) ([]uint32, error) {
+	docs, err := s.PassagesOf(ctx, []string{id})
+	if err != nil {
+		return nil, err
+	}
+	all := docs.ToArray()
+	slices.SortFunc(all, func(a, b uint32) int {
+		_, m := s.PassageOf(a)
+		_, n := s.PassageOf(b)
+		return m - n
+	})
+	return all, nil
 }
 
 // namedAsWhole are the documents whose payloads name one of some as the longer one.
@@ -154,7 +175,7 @@ func checkPassage(i int, d vectors.Document) (*vectors.Passage, error) {
 }
 
 // keepPassage is a payload that replaces that of a document, with what says that the
-// document is a passage, if it is one.
+// document is a passage, if it is one. A payload makes none of another document.
 func (s *Snapshot) keepPassage(ctx context.Context, ordinal uint32, payload []byte) ([]byte, error) {
 	passages, err := s.Passages(ctx)
 	if err != nil {
@@ -162,6 +183,10 @@ func (s *Snapshot) keepPassage(ctx context.Context, ordinal uint32, payload []by
 	}
 	id := s.ID(ordinal)
 	own, err := vectors.PassageOf(id, payload)
+	if err == nil && own != nil && !passages.Contains(ordinal) {
+		// That of which it would be one may be there, or have other passages.
+		err = fmt.Errorf("%w: field %s would make it a passage of %q: add it with the others of that document", ErrOption, vectors.PassageField, own.Of)
+	}
 	if err != nil || own != nil || !passages.Contains(ordinal) {
 		return payload, err
 	}

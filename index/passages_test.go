@@ -305,6 +305,13 @@ func TestPassagesRefused(t *testing.T) {
 	require.ErrorIs(t, err, vectors.ErrFormat)
 	_, _, err = ix.SetPayload(t.Context(), map[string][]byte{"a#1": bad[0].Payload})
 	require.ErrorIs(t, err, vectors.ErrFormat)
+	// A payload makes no passage of a document that is none.
+	seed := longer(t, 0, map[string]int{"c#7": 0})
+	_, err = ix.Add(t.Context(), fromDocs(t, 4, seed), nil)
+	require.NoError(t, err)
+	_, _, err = ix.SetPayload(t.Context(), map[string][]byte{"c#7": []byte(`{"_passage":{"of":"c","n":7,"start":0,"end":1}}`)})
+	require.ErrorIs(t, err, ErrOption)
+	require.ErrorContains(t, err, "c#7")
 	_, _, err = ix.SetPayload(t.Context(), map[string][]byte{"a#1": nil})
 	require.NoError(t, err)
 	snap, err := ix.Snapshot()

@@ -74,16 +74,29 @@ func (s *Snapshot) merged(ctx context.Context, where *condition.Condition, set c
 		if err != nil {
 			return nil, err
 		}
-		if payloads[ordinal], err = set.Merge(was); err != nil {
+		payloads[ordinal], err = set.Merge(was)
+		if err == nil && (has(set, vectors.ImageField) || has(set, vectors.GridField)) {
+			err = s.checkPage(ordinal, payloads[ordinal])
+		}
+		if err != nil {
 			return nil, fmt.Errorf("%s: document %q: %w", s.Path(), s.ID(ordinal), err)
 		}
 	}
 	return payloads, nil
 }
 
+func has(set condition.Fields, name string) bool { _, is := set[name]; return is }
+
+// checkPage finds what is wrong with a new payload of a document, if that is a page.
+func (s *Snapshot) checkPage(ordinal uint32, payload []byte) error {
+	chunk, doc, _ := s.Locate(ordinal)
+	_, offsets := s.ChunkDocs(chunk)
+	return poolingOf(s.Header().Build).checkPage(payload, int(offsets[doc+1]-offsets[doc]))
+}
+
 // SetPayload replaces the payloads of documents, by id, all in one transaction that no
 // vector takes part in. An empty payload removes what is there; that a document is a
-// passage stays. Ids that name no live
+// passage stays, and one that is none becomes none ([ErrOption]). Ids that name no live
 // document are returned in missing, in order; they are no error.
 func (ix *Index) SetPayload(ctx context.Context, payloads map[string][]byte) (updated int, missing []string, err error) {
 	return ix.setPayload(ctx, payloads, nil)
@@ -103,6 +116,9 @@ func (ix *Index) setPayload(ctx context.Context, payloads map[string][]byte, log
 			ordinal, ok, err := snap.Ordinal(id)
 			if err == nil && ok {
 				p, err = snap.keepPassage(ctx, ordinal, p)
+			}
+			if err == nil && ok {
+				err = snap.checkPage(ordinal, p)
 			}
 			switch {
 			case err != nil:

@@ -2,43 +2,149 @@ package index
 
 import (
 	"context"
+	"fmt"
 	"iter"
 	"sync"
 
 	"github.com/plaid-ir/plaid/codec"
 	"github.com/plaid-ir/plaid/internal/parallel"
+	"github.com/plaid-ir/plaid/storage"
 	"github.com/plaid-ir/plaid/vectors"
 	"github.com/plaid-ir/plaid/vectors/pool"
 )
 
-// pooledSource is a source of which the tokens of each document are pooled, one
-// for n; see pool.Pooler.
-type pooledSource struct {
-	vectors.Source
-	n         int
-	threads   int
-	normalize bool
-	memory    int64
-	pools     sync.Pool // of *pool.Pooler
+// pooling is how the tokens of documents become fewer: one for n, n = 1 for all.
+type pooling struct {
+	n  int
+	by pool.Method
 }
 
-// pooled wraps a source; with n below 2 it is the source itself.
-func pooled(src vectors.Source, n, threads int, normalize bool, memory int64) vectors.Source {
-	if n < 2 {
-		return src
+// poolingOf is what an index says of it.
+func poolingOf(b storage.Build) pooling {
+	p := pooling{max(b.Pool, 1), pool.Similar}
+	if m := pool.Method(b.PoolBy); m.OfPages() {
+		p.by = m
 	}
-	p := &pooledSource{Source: src, n: n, threads: threads, normalize: normalize, memory: memory}
-	p.pools.New = func() any { return new(pool.Pooler) }
 	return p
 }
 
+// grid is that of a page as it is stored, and how many rows and columns of the picture's
+// cells each of its cells has; side 0: cells cannot be told any more.
+func (p pooling) grid(g *vectors.Grid) (stored *vectors.Grid, side int) {
+	switch {
+	case p.n == 1:
+		return g, 1
+	case p.by == pool.Tiles:
+		side = pool.Side(p.n)
+		return g.Tiles(side), side
+	}
+	return nil, 0
+}
+
+// checkPage finds what is wrong with a payload of a document of which so many tokens are
+// stored, if that is a page.
+func (p pooling) checkPage(payload []byte, tokens int) error {
+	page, err := vectors.PageOf(payload)
+	if err != nil || page == nil || page.Grid == nil {
+		return err
+	}
+	if stored, side := p.grid(page.Grid); side > 0 {
+		return stored.Check(tokens)
+	}
+	return nil
+}
+
+// Grid says how the cells of a page are stored: as the cells of a grid that may be coarser,
+// each of which stands for side rows and columns of the page's own. side is 0 where tokens
+// were pooled in a way that leaves none, and the error [vectors.ErrShape] where a document
+// of so many tokens has too few.
+func (s *Snapshot) Grid(page *vectors.Page, tokens int) (stored *vectors.Grid, side int, err error) {
+	if stored, side = poolingOf(s.Header().Build).grid(page.Grid); side > 0 {
+		err = stored.Check(tokens)
+	}
+	return stored, side, err
+}
+
+// pooledSource is a source of which the tokens of each document are pooled.
+type pooledSource struct {
+	vectors.Source
+	pooling
+	threads   int
+	normalize bool
+	memory    int64
+	// payload is that of a document which comes without; nil: it has none.
+	payload func(id string) ([]byte, error)
+
+	grids []vectors.Grid // of all documents, by the methods that need one
+	pools sync.Pool      // of *pool.Pooler
+}
+
+// pooled begins to pool; where there is nothing to pool it is the source itself. For methods
+// that need grids all documents are read once.
+func pooled(ctx context.Context, p *pooledSource) (vectors.Source, error) {
+	if p.n < 2 {
+		return p.Source, nil
+	}
+	p.pools.New = func() any { return new(pool.Pooler) }
+	if p.by.OfPages() {
+		if err := p.findGrids(ctx); err != nil {
+			return nil, err
+		}
+	}
+	return p, nil
+}
+
+func (p *pooledSource) findGrids(ctx context.Context) error {
+	p.grids = make([]vectors.Grid, 0, p.Source.Len())
+	for d, err := range p.Source.Docs(ctx, 0, p.Source.Len()) {
+		i := len(p.grids)
+		if err == nil {
+			err = checkDocument(p.Source, i, p.Dim(), d)
+		}
+		if err != nil {
+			return err
+		}
+		payload := d.Payload
+		if len(payload) == 0 && p.payload != nil {
+			if payload, err = p.payload(d.ID); err != nil {
+				return err
+			}
+		}
+		page, err := vectors.PageOf(payload)
+		switch {
+		case err != nil:
+		case page == nil || page.Grid == nil:
+			err = fmt.Errorf("%w: pooling by %s needs pages: the fields %s and %s", vectors.ErrFormat, p.by, vectors.ImageField, vectors.GridField)
+		default:
+			err = page.Grid.Check(p.Source.Rows(i))
+		}
+		if err != nil {
+			fault := vectors.NewFileError("", err)
+			fault.ID, fault.Doc = d.ID, i
+			return fault
+		}
+		p.grids = append(p.grids, *page.Grid)
+	}
+	if len(p.grids) != p.Source.Len() {
+		return fmt.Errorf("%w: the source ended after %d of %d documents", vectors.ErrShape, len(p.grids), p.Source.Len())
+	}
+	return nil
+}
+
 // Rows implements [vectors.Source].
-func (p *pooledSource) Rows(i int) int { return pool.Rows(p.Source.Rows(i), p.n) }
+func (p *pooledSource) Rows(i int) int {
+	rows := p.Source.Rows(i)
+	if p.grids != nil {
+		return pool.PageRows(rows, p.n, p.by, &p.grids[i])
+	}
+	return pool.Rows(rows, p.n)
+}
 
 // Docs implements [vectors.Source]. Documents are pooled many at a time.
 func (p *pooledSource) Docs(ctx context.Context, from, to int) iter.Seq2[vectors.Document, error] {
 	return func(yield func(vectors.Document, error) bool) {
 		b := newBatch(p.Dim(), p.memory)
+		b.first = from
 		var out []vectors.Document
 		flush := func() bool {
 			out = p.pool(ctx, out, b)
@@ -47,6 +153,7 @@ func (p *pooledSource) Docs(ctx context.Context, from, to int) iter.Seq2[vectors
 					return false
 				}
 			}
+			b.first += len(b.ids)
 			b.reset()
 			return true
 		}
@@ -82,13 +189,14 @@ func (p *pooledSource) pool(ctx context.Context, out []vectors.Document, b *batc
 	_ = parallel.Do(ctx, len(out), max(p.threads, 1), func(i int) error {
 		pooler := p.pools.Get().(*pool.Pooler)
 		defer p.pools.Put(pooler)
-		lo := 0
-		if i > 0 {
-			lo = b.ends[i-1]
-		}
-		d := &out[i]
+		lo, hi := b.document(i)
+		d, x := &out[i], b.tokens[lo*b.dim:hi*b.dim]
 		d.ID, d.Payload = b.ids[i], b.payloads[i]
-		d.Tokens = pooler.Pool(d.Tokens[:0], b.tokens[lo*b.dim:b.ends[i]*b.dim], b.dim, p.n)
+		if p.grids != nil {
+			d.Tokens = pooler.Page(d.Tokens[:0], x, b.dim, p.n, p.by, &p.grids[b.first+i])
+		} else {
+			d.Tokens = pooler.Pool(d.Tokens[:0], x, b.dim, p.n)
+		}
 		return nil
 	}) // the caller looks at the context
 	return out

@@ -67,7 +67,9 @@ func TestPoolErrors(t *testing.T) {
 	require.ErrorIs(t, err, ErrOption)
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	for _, err := range pooled(fromDocs(t, dim, docs), 2, 2, true, 1<<25).Docs(ctx, 0, len(docs)) {
+	src, err := pooled(t.Context(), &pooledSource{Source: fromDocs(t, dim, docs), pooling: pooling{n: 2}, threads: 2, normalize: true, memory: 1 << 25})
+	require.NoError(t, err)
+	for _, err := range src.Docs(ctx, 0, len(docs)) {
 		require.ErrorIs(t, err, context.Canceled)
 	}
 }

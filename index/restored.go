@@ -148,7 +148,18 @@ func (s *restored) match(ctx context.Context, r *retraining) error {
 	if d := src.Dim(); d != 0 && d != s.Dim() {
 		return fmt.Errorf("%w: vectors have %d, %s has %d", ErrDimension, d, s.snap.Path(), s.Dim())
 	}
-	s.originals = pooled(src, h.Build.Pool, r.options.Threads, h.Normalize, r.options.Memory)
+	p := &pooledSource{Source: src, pooling: poolingOf(h.Build), threads: r.options.Threads, normalize: h.Normalize, memory: r.options.Memory}
+	p.payload = func(id string) ([]byte, error) {
+		ordinal, ok, err := s.snap.Ordinal(id)
+		if err != nil || !ok {
+			return nil, err
+		}
+		return s.snap.Payload(ordinal)
+	}
+	var err error
+	if s.originals, err = pooled(ctx, p); err != nil {
+		return err
+	}
 	s.rows = make(map[uint32]int, src.Len())
 	for row := range src.Len() {
 		if err := ctx.Err(); err != nil {

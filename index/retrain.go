@@ -242,10 +242,10 @@ func (r *retraining) train(ctx context.Context, snap *Snapshot, src *restored) e
 // encode fills the new file with what the snapshot shows.
 func (r *retraining) encode(ctx context.Context, snap *Snapshot, src *restored) error {
 	h, st := snap.Header(), snap.State()
-	build := storage.Build{Source: h.Build.Source, Seed: r.options.Seed, Pool: h.Build.Pool}
+	build := storage.Build{Source: h.Build.Source, Seed: r.options.Seed, Pool: h.Build.Pool, PoolBy: h.Build.PoolBy}
 	if r.options.Like != nil {
 		build = r.options.Like.Header().Build
-		build.Pool = h.Build.Pool
+		build.Pool, build.PoolBy = h.Build.Pool, h.Build.PoolBy
 	} else if t := r.report.Train; r.options.Codec == nil {
 		build.Iterations, build.SampleDocs, build.SampleRows = t.Iterations, r.sampled, t.Vectors
 		build.RMSE, build.Tokens = t.RMSE, st.LiveTokens

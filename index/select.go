@@ -102,7 +102,7 @@ func allFields(ctx context.Context, snaps []*Snapshot) ([]condition.Field, error
 }
 
 func findFields(ctx context.Context, snaps []*Snapshot, fields []condition.Field) (known map[condition.Field]bool, err error) {
-	known = map[condition.Field]bool{condition.FieldID: true, condition.FieldOrdinal: true}
+	known = map[condition.Field]bool{condition.FieldID: true, condition.FieldOrdinal: true, passageOf: true, passageNumber: true}
 	for _, s := range snaps {
 		err := s.withSelector(func(m *metadata.Selector) error { return m.FindFields(ctx, fields, known) })
 		if err != nil {

@@ -46,6 +46,11 @@ type Explanation struct {
 	StageLimit *float64 `json:"stage_limit,omitempty"`
 	// Matches has an entry for each query token that takes part.
 	Matches []Match `json:"matches"`
+	// Image is the picture of a page ([vectors.Page]), and Grid where in it the tokens of the
+	// query are. NoGrid is why there is no Grid of a page that has one.
+	Image  string      `json:"image,omitempty"`
+	Grid   *GridScores `json:"grid,omitempty"`
+	NoGrid string      `json:"no_grid,omitempty"`
 }
 
 // Match is the best document token for one query token.
@@ -70,8 +75,9 @@ type trace struct {
 }
 
 // Explain answers the query and tells what became of the document. It is an
-// error ([ErrUnknownID]) if the id names no live document. The search of a device
-// is told by the processor.
+// error ([ErrUnknownID]) if the id names no live document. Of a document that is stored
+// as passages the one is explained that scores most. The search of a device is told by
+// the processor.
 func (e *Engine) Explain(ctx context.Context, q Query, id string, o Options) (*Explanation, error) {
 	return e.explain(ctx, e.collection, q, id, o)
 }
@@ -83,7 +89,7 @@ func (e *Engine) Trace(ctx context.Context, q Query, id string, o Options) (Stag
 
 func (c *core) explain(ctx context.Context, of source, q Query, id string, o Options) (x *Explanation, err error) {
 	err = c.follow(ctx, of, q, id, o, func(all *collection, t *trace) (err error) {
-		x, err = explanation(all, &q, id, t)
+		x, err = explanation(all, &q, t)
 		return err
 	})
 	return x, err
@@ -117,19 +123,9 @@ func (c *core) follow(ctx context.Context, of source, q Query, id string, o Opti
 	if err := within.Err(); err != nil {
 		return err
 	}
-	t := &trace{}
-	for i := range all.parts {
-		ordinal, ok, err := all.parts[i].snap.Ordinal(id)
-		if err != nil {
-			return err
-		}
-		if ok {
-			t.part, t.ordinal = &all.parts[i], ordinal
-			break
-		}
-	}
-	if t.part == nil {
-		return fmt.Errorf("%w: %q", ErrUnknownID, id)
+	t, err := c.find(within, all, q, id)
+	if err != nil {
+		return err
 	}
 	call, err := c.call(within, all, []Query{q}, &o)
 	if err != nil {
@@ -141,7 +137,31 @@ func (c *core) follow(ctx context.Context, of source, q Query, id string, o Opti
 	return tell(all, t)
 }
 
-func explanation(all *collection, q *Query, id string, t *trace) (_ *Explanation, err error) {
+// find finds the document of an id; of a document that is stored as passages the one that
+// scores most.
+func (c *core) find(ctx context.Context, all *collection, q Query, id string) (*trace, error) {
+	for i := range all.parts {
+		ordinal, ok, err := all.parts[i].snap.Ordinal(id)
+		if err != nil {
+			return nil, err
+		}
+		if ok {
+			return &trace{part: &all.parts[i], ordinal: ordinal}, nil
+		}
+	}
+	q.Filter = nil
+	found, err := c.answer(ctx, all, []Query{q}, &Options{K: 1, Mode: Candidates, Candidates: []string{id}, AllowMissing: true})
+	if err != nil {
+		return nil, err
+	}
+	if len(found[0].Hits) == 0 {
+		return nil, fmt.Errorf("%w: %q", ErrUnknownID, id)
+	}
+	h := &found[0].Hits[0]
+	return &trace{part: &all.parts[h.Part], ordinal: h.Ordinal}, nil
+}
+
+func explanation(all *collection, q *Query, t *trace) (_ *Explanation, err error) {
 	snap := t.part.snap
 	defer storage.Guard(snap.Path(), &err)()
 	chunk, doc, _ := snap.Locate(t.ordinal)
@@ -150,7 +170,7 @@ func explanation(all *collection, q *Query, id string, t *trace) (_ *Explanation
 		return nil, err
 	}
 	x := &Explanation{
-		ID: id, Part: t.part.at, Ordinal: t.ordinal, Tokens: int(ch.Offsets[doc+1] - ch.Offsets[doc]),
+		ID: snap.ID(t.ordinal), Part: t.part.at, Ordinal: t.ordinal, Tokens: int(ch.Offsets[doc+1] - ch.Offsets[doc]),
 		Stage: t.stage, Rank: t.rank, Plan: t.plan, StageScore: t.score, StageLimit: t.limit,
 	}
 	vectors, weights, err := q.tokens(all, nil)
@@ -160,7 +180,13 @@ func explanation(all *collection, q *Query, id string, t *trace) (_ *Explanation
 	var argmax []int
 	x.Score, argmax = kernels.OracleMaxSim(snap.Codec(), vectors, weights, ch, doc)
 	x.Matches = matches(q, snap.Codec(), ch, doc, vectors, weights, argmax)
-	return x, nil
+	var of []int // rows of vectors that the matches are of
+	for i, best := range argmax {
+		if best >= 0 {
+			of = append(of, i)
+		}
+	}
+	return x, x.picture(snap, vectors, of, ch, doc)
 }
 
 func matches(q *Query, c *kernels.Codec, ch *kernels.Chunk, doc int, vectors, weights []float32, argmax []int) []Match {

@@ -34,11 +34,14 @@ type Feedback struct {
 	Weight float64 `json:"weight,omitempty"`
 }
 
+// UsualFeedbackTerms is how many query tokens [Feedback] adds without Terms.
+const UsualFeedbackTerms = 16
+
 // Limits and defaults of feedback.
 const (
 	maxFeedbackDocs, maxFeedbackTerms = 100, 128
 	maxFeedbackTokens                 = 1 << 16 // of all documents together
-	usualTerms, usualWeight           = 16, 0.5
+	usualWeight                       = 0.5
 	unlikeShare                       = 0.5 // of the weight, for what is not wanted
 )
 
@@ -61,7 +64,7 @@ func (f *Feedback) Check() error {
 // withFeedback answers queries that feedback has added to.
 func (c *core) withFeedback(ctx context.Context, all *collection, qs []Query, o *Options) ([]Result, error) {
 	f := *o.Feedback
-	f.Terms, f.Weight = cmp.Or(f.Terms, usualTerms), cmp.Or(f.Weight, usualWeight)
+	f.Terms, f.Weight = cmp.Or(f.Terms, UsualFeedbackTerms), cmp.Or(f.Weight, usualWeight)
 	liked, err := namedDocs(ctx, all, "like", f.Like)
 	if err != nil {
 		return nil, err

@@ -39,6 +39,7 @@ const (
 	CodeRateLimited      Code = "RATE_LIMITED"
 	CodeInternal         Code = "INTERNAL_ERROR"
 	CodeDocumentNotFound Code = "DOCUMENT_NOT_FOUND"
+	CodeImageNotFound    Code = "IMAGE_NOT_FOUND"
 	CodeUnauthorized     Code = "UNAUTHORIZED"
 	CodeForbidden        Code = "FORBIDDEN"
 	CodeNoRoute          Code = "NO_SUCH_ROUTE"
@@ -63,6 +64,7 @@ var codeTable = []struct {
 	{CodeIndexNotDeclared, http.StatusNotFound, "The index has to be declared before documents are added"},
 	{CodeMetadataNotFound, http.StatusNotFound, "The index has no metadata"},
 	{CodeDocumentNotFound, http.StatusNotFound, "There is no such document"},
+	{CodeImageNotFound, http.StatusNotFound, "The document has no picture that the service can send"},
 	{CodeIndexExists, http.StatusConflict, "There is an index of this name"},
 	{CodeBadRequest, http.StatusBadRequest, "The request is not valid"},
 	{CodeDimension, http.StatusBadRequest, "The vectors have another dimension than the index"},

@@ -3,6 +3,7 @@ package server
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/plaid-ir/plaid/encode"
@@ -36,8 +37,8 @@ func (in *common) checkEvidence() error {
 		return bad("group is %q; there are %v", in.Group, search.Groupings())
 	case in.Passages < 0 || in.Passages > 0 && in.Group == "":
 		return bad("passages is %d; a number goes with group", in.Passages)
-	case len(in.TextQuery) > 0 && (in.Group != "" || in.Highlight || in.Feedback != nil):
-		return bad("group, highlight and feedback do not go with text_query")
+	case len(in.TextQuery) > 0 && (in.Highlight || in.Feedback != nil):
+		return bad("highlight and feedback do not go with text_query")
 	}
 	if f := in.Feedback; f != nil {
 		o := f.options()
@@ -46,6 +47,39 @@ func (in *common) checkEvidence() error {
 		}
 	}
 	return nil
+}
+
+// spendEvidence counts what the search holds beside the hits of queries.
+func (q *request) spendEvidence(tasks []task, in *common, k, each int) error {
+	const match = 48
+	tokens, most := 0, 0
+	for i := range tasks {
+		n := len(tasks[i].query.Vectors) / max(tasks[i].query.Dim, 1)
+		tokens, most = tokens+n, max(most, n)
+	}
+	if in.Highlight {
+		if err := q.spend(product(match, tokens, k, each)); err != nil {
+			return err
+		}
+	}
+	if f := in.Feedback; f != nil && len(tasks) > 0 {
+		const usual, sum = 512, 64 // tokens of a document that are summed up, and what one takes beside its vector
+		docs, dim := f.Documents+len(f.Like)+len(f.Unlike), tasks[0].query.Dim
+		return q.spend(product(docs, usual, 4*dim+sum) + product(4*dim, tokens+2*search.UsualFeedbackTerms*len(tasks)))
+	}
+	return nil
+}
+
+// product is that of numbers, or what no answer may have.
+func product(all ...int) int {
+	p := 1
+	for _, n := range all {
+		if n > 0 && p > math.MaxInt/4/n {
+			return math.MaxInt / 2
+		}
+		p *= n
+	}
+	return p
 }
 
 func (f *feedbackIn) options() *search.Feedback {

@@ -41,7 +41,11 @@ type explainOut struct {
 	DocumentTokens []tokenOut      `json:"document_tokens,omitempty" doc:"pieces of the document, where its metadata has the text and there is a model"`
 	Similarities   [][]float32     `json:"similarities,omitempty" doc:"[query tokens][document tokens]"`
 	Metadata       json.RawMessage `json:"metadata"`
-	Notes          []string        `json:"notes,omitempty" doc:"what could not be told, and why"`
+	// Image, Grid and NoGrid are those of search.Explanation.
+	Image  string             `json:"image,omitempty" doc:"of a page: the address of its picture, or the path of a file (GET /indices/{name}/image)"`
+	Grid   *search.GridScores `json:"grid,omitempty" doc:"of a page with a grid: what each query token scores with each cell"`
+	NoGrid string             `json:"no_grid,omitempty" doc:"why there is no grid of a page that has one"`
+	Notes  []string           `json:"notes,omitempty" doc:"what could not be told, and why"`
 }
 
 // tokenOut is a piece of a text.
@@ -118,7 +122,12 @@ func explain(q *request, in *explainIn) (out explainOut, err error) {
 		}
 		out = explainOut{
 			DocumentID: collection.NumberOf(&search.Hit{Part: x.Part, Ordinal: x.Ordinal}), ID: x.ID, Tokens: x.Tokens, Score: x.Score, Stage: x.Stage, Rank: x.Rank, Plan: x.Plan,
-			StageScore: x.StageScore, StageLimit: x.StageLimit, Matches: x.Matches,
+			StageScore: x.StageScore, StageLimit: x.StageLimit, Matches: x.Matches, Image: x.Image, Grid: x.Grid, NoGrid: x.NoGrid,
+		}
+		if x.Grid != nil {
+			if err := q.spend(scoreBytes * len(x.Matches) * (x.Grid.Rows*x.Grid.Columns + x.Grid.Special)); err != nil {
+				return err
+			}
 		}
 		if out.Matches == nil {
 			out.Matches = []search.Match{}
@@ -197,11 +206,13 @@ func pieces(all []encode.Token) []tokenOut {
 	return kept
 }
 
+// scoreBytes is what an inner product takes: about that of its text.
+const scoreBytes = 8
+
 // similarities are the inner products of the tokens that are scored with those of a
 // document.
 func (q *request) similarities(query, doc []float32, dim int) ([][]float32, error) {
-	const each = 8 // bytes of one: about that of its text
-	if err := q.spend(each * (len(query) / dim) * (len(doc) / dim)); err != nil {
+	if err := q.spend(scoreBytes * (len(query) / dim) * (len(doc) / dim)); err != nil {
 		return nil, err
 	}
 	rows := make([][]float32, len(query)/dim)

@@ -2,6 +2,7 @@ package server
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"slices"
 	"time"
@@ -40,6 +41,9 @@ func (q *request) byKeywords(v collection.View, in *common, f filtered, k int) (
 	if !ok {
 		return nil, collection.Unsupported("text_query")
 	}
+	if in.Group != "" && len(in.TextQuery) > 0 {
+		by = &grouping{by, v, in.passages()}
+	}
 	out := make([]ranking, len(in.TextQuery))
 	if k == 0 {
 		return out, nil
@@ -63,6 +67,39 @@ func (q *request) byKeywords(v collection.View, in *common, f filtered, k int) (
 	return out, nil
 }
 
+// grouping ranks documents by the words of their passages, each by its best one.
+type grouping struct {
+	collection.Keywords
+	view     collection.View
+	passages int
+}
+
+// SearchKeywords implements [collection.Keywords].
+func (g *grouping) SearchKeywords(ctx context.Context, query collection.KeywordQuery) ([]search.Hit, error) {
+	k, most := query.K, g.view.Most()
+	query.Payload = true
+	for query.K = min(search.GroupDepth(k, g.passages), most); ; query.K = min(2*query.K, most) {
+		ranked, err := g.Keywords.SearchKeywords(ctx, query)
+		if err != nil {
+			return nil, err
+		}
+		for i := range ranked {
+			if err := ctx.Err(); err != nil {
+				return nil, err
+			}
+			payload, err := g.view.MetadataOf(&ranked[i])
+			if err != nil {
+				return nil, err
+			}
+			ranked[i].Payload = search.Payload(payload)
+		}
+		docs := search.GroupRanked(ranked, g.passages)
+		if len(docs) >= k || len(ranked) < query.K || query.K == most {
+			return docs[:min(len(docs), k)], nil
+		}
+	}
+}
+
 // byBoth fuses the rankings by vectors and by keywords.
 func (q *request) byBoth(v collection.View, tasks []task, in *common, f filtered, k int) ([]ranking, error) {
 	depth := min(fuse.Depth(k), v.Most())
@@ -82,6 +119,17 @@ func (q *request) byBoth(v collection.View, tasks []task, in *common, f filtered
 		alpha = *in.Alpha
 	}
 	for i := range out {
+		if in.Group != "" { // a document is what the vectors say, whatever passage has the words
+			at := map[string]int{}
+			for j := range out[i].hits {
+				at[out[i].hits[j].ID] = j
+			}
+			for j := range words[i].hits {
+				if h, both := at[words[i].hits[j].ID]; both {
+					words[i].hits[j].Hit = out[i].hits[h].Hit
+				}
+			}
+		}
 		if out[i].hits, err = fused(out[i].hits, words[i].hits, method, alpha, k); err != nil {
 			return nil, err
 		}

@@ -2,9 +2,11 @@ package server
 
 import (
 	"encoding/json"
+	"slices"
 	"strconv"
 
 	"github.com/plaid-ir/plaid/server/collection"
+	"github.com/plaid-ir/plaid/vectors"
 )
 
 // storedOut is a document as it is stored.
@@ -26,7 +28,7 @@ func lookupRoutes() []route {
 	text := object{"type": "string"}
 	return []route{typed(route{method: "GET", pattern: "/indices/{name}/documents", id: "get_documents", tag: "documents", need: Read, group: looking,
 		summary: "Documents by id, with their vectors if wanted", fails: []Code{CodeDocumentNotFound},
-		doc: "Documents come in the order of the request, first those of document_id.",
+		doc: "Documents come in the order of the request, first those of document_id. For the _id of a document that is stored as passages these come, by their numbers.",
 		params: []param{
 			{"document_id", "query", "document id; may be there several times", object{"type": "array", "items": object{"type": "integer", "minimum": 0}}},
 			{"id", "query", "_id; may be there several times", object{"type": "array", "items": text}},
@@ -53,7 +55,7 @@ func lookUp(q *request, _ *nothing) (documentsOut, error) {
 		numbers = append(numbers, n)
 	}
 	err := q.view(func(_ collection.Collection, v collection.View) error {
-		out.Documents = make([]storedOut, len(numbers)+len(query["id"]))
+		found := make([][]storedOut, len(numbers)+len(query["id"]))
 		byNumber, byID := map[uint64][]int{}, map[string][]int{} // places in the request
 		for i, n := range numbers {
 			byNumber[n] = append(byNumber[n], i)
@@ -68,12 +70,14 @@ func lookUp(q *request, _ *nothing) (documentsOut, error) {
 					return err
 				}
 				for _, i := range places(&d) {
-					if out.Documents[i].Metadata != nil {
-						continue
+					if slices.ContainsFunc(found[i], func(o storedOut) bool { return o.DocumentID == d.Number }) {
+						continue // the id is there twice
 					}
-					if out.Documents[i], err = q.storedDocument(&d, v.Dim(), form); err != nil {
+					o, err := q.storedDocument(&d, v.Dim(), form)
+					if err != nil {
 						return err
 					}
+					found[i] = append(found[i], o)
 				}
 			}
 			return nil
@@ -84,13 +88,27 @@ func lookUp(q *request, _ *nothing) (documentsOut, error) {
 			}
 		}
 		if ids := query["id"]; len(ids) > 0 {
-			if err := read(collection.Selection{IDs: ids}, func(d *collection.Stored) []int { return byID[d.ID] }); err != nil {
+			places := func(d *collection.Stored) []int {
+				if at, named := byID[d.ID]; named && len(found[at[0]]) == 0 {
+					return at
+				}
+				of, _ := vectors.SplitPassageID(d.ID)
+				return byID[of] // it came for that
+			}
+			each := slices.Compact(slices.Sorted(slices.Values(ids))) // what comes twice then comes as a passage, too
+			if err := read(collection.Selection{IDs: each}, places); err != nil {
 				return err
 			}
 		}
-		for i := range out.Documents {
+		for i := range found {
+			slices.SortStableFunc(found[i], func(a, b storedOut) int {
+				_, m := vectors.SplitPassageID(a.ID)
+				_, n := vectors.SplitPassageID(b.ID)
+				return m - n
+			})
 			switch {
-			case out.Documents[i].Metadata != nil: // has its keys at least
+			case len(found[i]) > 0:
+				out.Documents = append(out.Documents, found[i]...)
 			case i < len(numbers):
 				return problem(CodeDocumentNotFound, "there is no document %d", numbers[i])
 			default:

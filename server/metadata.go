@@ -108,8 +108,10 @@ type getMetadataIn struct {
 }
 
 type updateMetadataIn struct {
-	conditionIn
-	Updates map[string]json.RawMessage `json:"updates" doc:"fields and their new values; null removes a field"`
+	Condition  string                     `json:"condition,omitempty" doc:"condition over the metadata; values are literals, or ? with a parameter each; or ids"`
+	Parameters parametersJSON             `json:"parameters,omitempty" doc:"a value for each ?"`
+	IDs        []string                   `json:"ids,omitempty" doc:"instead of a condition: by _id; that of a document that is stored as passages means these"`
+	Updates    map[string]json.RawMessage `json:"updates" doc:"fields and their new values; null removes a field"`
 }
 
 type updatedMetadataOut struct {
@@ -249,8 +251,8 @@ func getMetadata(q *request, in *getMetadataIn) (metadataOut, error) {
 }
 
 func updateMetadata(q *request, in *updateMetadataIn) (updatedMetadataOut, error) {
-	if in.Condition == "" {
-		return updatedMetadataOut{}, bad("condition is empty")
+	if in.Condition == "" && in.IDs == nil {
+		return updatedMetadataOut{}, bad("condition is empty, and there are no ids")
 	}
 	for name := range in.Updates {
 		if strings.EqualFold(name, vectors.PassageField) {
@@ -265,6 +267,7 @@ func updateMetadata(q *request, in *updateMetadataIn) (updatedMetadataOut, error
 	if err != nil {
 		return updatedMetadataOut{}, err
 	}
+	chosen.IDs = in.IDs
 	done, err := q.reserve(q.ctx, c, nil)
 	if err != nil {
 		return updatedMetadataOut{}, err

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/plaid-ir/plaid/internal/size"
 	"github.com/plaid-ir/plaid/server/collection"
+	"github.com/plaid-ir/plaid/vectors"
 )
 
 // Quota bounds what is stored and asked; what is 0 is not bounded.
@@ -192,16 +194,23 @@ func goneBy(ctx context.Context, c collection.Collection, docs []collection.Docu
 	defer func() { err = errors.Join(err, v.Close()) }()
 	ids := []string{}
 	for i := range docs {
-		if docs[i].ID != "" {
-			ids = append(ids, docs[i].ID)
+		if docs[i].ID == "" {
+			continue
+		}
+		ids = append(ids, docs[i].ID)
+		if p, _ := vectors.PassageOf(docs[i].ID, docs[i].Metadata); p != nil {
+			ids = append(ids, p.Of) // a passage takes the place of all that there is of its document
 		}
 	}
-	for _, err := range v.Documents(ctx, collection.Selection{IDs: ids}, collection.ReadOptions{}) {
+	ids = slices.Compact(slices.Sorted(slices.Values(ids)))
+	seen := map[uint64]bool{} // as a passage, and as one of its document
+	for d, err := range v.Documents(ctx, collection.Selection{IDs: ids}, collection.ReadOptions{}) {
 		if err != nil {
 			return 0, err
 		}
-		gone++
+		seen[d.Number] = true
 	}
+	gone = uint64(len(seen))
 	d, err := v.Describe(ctx)
 	if err != nil {
 		return 0, err

@@ -3,7 +3,6 @@ package server
 import (
 	"encoding/json"
 	"fmt"
-	"math"
 	"reflect"
 
 	"github.com/plaid-ir/plaid/encode"
@@ -72,7 +71,7 @@ type common struct {
 	Fusion    string      `json:"fusion,omitempty" enum:"relative_score,rrf" doc:"how the two are put together; default relative_score"`
 	Metadata  *bool       `json:"metadata,omitempty" doc:"false: leave the metadata out, and name the documents in ids"`
 	Stats     bool        `json:"stats,omitempty" doc:"tell what each query did, and how long its stages took"`
-	Group     string      `json:"group,omitempty" enum:"best,sum,maxsim" doc:"return documents, not passages: by their best passage, by the sum of those that passages says, or by MaxSim over all their tokens"`
+	Group     string      `json:"group,omitempty" enum:"best,sum,maxsim" doc:"return documents, not passages: by their best passage, by the sum of those that passages says, or by MaxSim over all their tokens; text_query ranks them by their best passages"`
 	Passages  int         `json:"passages,omitempty" doc:"how many passages of each document, where there is a group; default 3"`
 	Feedback  *feedbackIn `json:"feedback,omitempty" doc:"add to each query what good documents have, and search again"`
 	Highlight bool        `json:"highlight,omitempty" doc:"tell which words of each document words of the query have found, where queries are texts"`
@@ -224,6 +223,8 @@ func (in *common) check(queries int, filtered bool) error {
 		return bad("text_mode is %q; there is words and expression", in.TextMode)
 	case in.Alpha != nil && !(*in.Alpha >= 0 && *in.Alpha <= 1):
 		return bad("alpha is %g; want 0 to 1", *in.Alpha)
+	case queries == 0 && in.Group != "" && in.Group != string(search.GroupBest):
+		return bad("group is %q; text_query alone ranks documents by their best passages: best", in.Group)
 	case in.Fusion != "" && in.Fusion != fusionRelative && in.Fusion != fusionRanks:
 		return bad("fusion is %q; there is relative_score and rrf", in.Fusion)
 	}
@@ -360,6 +361,9 @@ func (q *request) filters(v collection.View, tasks []task, in *common, n int) (f
 	if in.Group != "" {
 		each += min(in.passages(), v.Most())
 	}
+	if err := q.spendEvidence(tasks, in, k, each); err != nil {
+		return f, 0, err
+	}
 	return f, k, q.spend(spendHits(n, k, each))
 }
 
@@ -367,14 +371,7 @@ func (q *request) filters(v collection.View, tasks []task, in *common, n int) (f
 // their metadata, each with so many passages.
 func spendHits(n, k, passages int) int {
 	const bytes = 64
-	if passages > math.MaxInt/bytes/4 {
-		return math.MaxInt / 2
-	}
-	each := bytes * passages
-	if k > math.MaxInt/each/max(n, 1) {
-		return math.MaxInt / 2
-	}
-	return n * k * each
+	return product(bytes, passages, n, k)
 }
 
 // ofQuery says which query an error is of.

@@ -15,6 +15,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/netip"
+	"os"
 	"sync/atomic"
 	"time"
 
@@ -66,6 +67,9 @@ type Options struct {
 	// UploadDir is where uploads wait until they are checked; "": the folder for
 	// temporary files of the system.
 	UploadDir string
+	// Images has the files that the metadata of pages names as their pictures; nil: none are
+	// sent. It stays the caller's.
+	Images *os.Root
 	// Version of the program; "": that of its build.
 	Version string
 	// Device that searches, for /health and /metrics; "": the processor.
@@ -183,7 +187,7 @@ func (s *Server) Drain() { s.draining.Store(true) }
 func (s *Server) allRoutes() []route {
 	var all []route
 	for _, some := range [][]route{
-		healthRoutes(), indexRoutes(), documentRoutes(), lookupRoutes(), searchRoutes(), explainRoutes(), metadataRoutes(), facetRoutes(), encodeRoutes(), rerankRoutes(), rerankAPIRoutes(), adminRoutes(),
+		healthRoutes(), indexRoutes(), documentRoutes(), lookupRoutes(), searchRoutes(), explainRoutes(), imageRoutes(), metadataRoutes(), facetRoutes(), encodeRoutes(), rerankRoutes(), rerankAPIRoutes(), adminRoutes(),
 	} {
 		all = append(all, some...)
 	}

@@ -61,6 +61,8 @@ type Build struct {
 	// Pool is how many tokens of a document became one before they were encoded;
 	// 0: they were not pooled. Documents that are added are pooled alike.
 	Pool int `json:"pool,omitempty"`
+	// PoolBy is how they were chosen: "" for similar ones, or a pool.Method.
+	PoolBy string `json:"pool_by,omitempty"`
 	// RMSE is the root mean square error of the decoded vectors of the sample.
 	RMSE float64 `json:"rmse,omitempty"`
 	// WeightChange is the largest change of a bucket weight by an import.

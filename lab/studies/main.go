@@ -34,9 +34,11 @@ type measuring func(ctx context.Context, args []string, stdout, stderr io.Writer
 var studies = []study{
 	{"codec", "VECTORS DATA", "what compression costs, beside the codec of ColBERTv2 (docs/lab/codec.md)", codecStudy},
 	{"encoder", "MODEL CORPUS", "the native encoder beside onnxruntime, in turns (docs/lab/benchmarks.md)", encoderStudy},
+	{"feedback", "INDEXES COLLECTIONS MODEL", "what feedback finds, and what it costs (docs/passages.md)", feedbackStudy},
 	{"growth", "VECTORS", "how search time grows with a collection (docs/lab/search-quality.md)", growthStudy},
 	{"grown", "COLLECTION VECTORS", "collections that grew beside indexes that were built at once (docs/collections.md)", grownStudy},
 	{"selfcheck", "INDEX VECTORS", "what an index says of its recall, beside real queries (docs/lab/search-quality.md)", selfcheckStudy},
+	{"pictures", "", "pages of pictures that are made up: pooled, and in two stages (docs/pictures.md)", picturesStudy},
 	{"load", "VECTORS", "how many queries the service answers, beside its engine (docs/service.md)", loadStudy},
 }
 

@@ -27,6 +27,7 @@ type Config struct {
 	Data, Listen string
 	BasePath     string
 	UploadDir    string
+	Images       string
 
 	Model          string
 	Encoder        string
@@ -135,6 +136,8 @@ func NewConfig() *Config {
 	text("listen", &c.Listen, "127.0.0.1:8080", "`ADDRESS` to listen on: host:port, or unix:PATH")
 	text("base-path", &c.BasePath, "", "`PATH` below which the service is reached, such as /plaid, where a proxy passes it on")
 	text("upload-dir", &c.UploadDir, "", "`DIR` where uploads of other engines' indexes are unpacked, and files of a cluster's indexes are made (default: in the data folder; of a cluster, that for temporary files)")
+
+	text("images", &c.Images, "", "`DIR` of the pictures that documents name in the field image, as paths below it; who may read an index may see those that it names")
 
 	text("model", &c.Model, "", "`DIR` of the model that encodes texts; without one only vectors are taken")
 	text("encoder", &c.Encoder, "", "`NAME` of what computes: native, device (the default where --device names one), onnxruntime, or the address of a server that encodes")

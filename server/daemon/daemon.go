@@ -150,6 +150,12 @@ func (c *Config) options(ctx context.Context, environ []string, logger *slog.Log
 		}
 		o.Quotas = append(o.Quotas, u)
 	}
+	if c.Images != "" {
+		if o.Images, err = os.OpenRoot(c.Images); err != nil {
+			return nil, fmt.Errorf("images: %w", err)
+		}
+		closing.add(o.Images.Close)
+	}
 	o.Tokens, err = c.tokens(ctx, environ, reload, logger)
 	return o, err
 }

@@ -118,11 +118,14 @@ func (t tools) index(ctx context.Context, from http.Header, name string) (string
 }
 
 type searchIn struct {
-	Index     string `json:"index,omitempty" jsonschema:"name of the index; may be left out where there is only one"`
-	Query     string `json:"query" jsonschema:"the question, in words"`
-	Condition string `json:"condition,omitempty" jsonschema:"only documents for which this holds: SQL over the fields, such as year >= 2020 AND lang = 'en'"`
-	K         int    `json:"k,omitempty" jsonschema:"how many documents, 1 to 20; default 5"`
-	Mode      string `json:"mode,omitempty" jsonschema:"meaning (the default where the service has a model), words, or both"`
+	Index     string   `json:"index,omitempty" jsonschema:"name of the index; may be left out where there is only one"`
+	Query     string   `json:"query" jsonschema:"the question, in words"`
+	Condition string   `json:"condition,omitempty" jsonschema:"only documents for which this holds: SQL over the fields, such as year >= 2020 AND lang = 'en'"`
+	K         int      `json:"k,omitempty" jsonschema:"how many documents, 1 to 20; default 5"`
+	Mode      string   `json:"mode,omitempty" jsonschema:"meaning (the default where the service has a model), words, or both"`
+	Group     bool     `json:"group,omitempty" jsonschema:"true: return whole documents, each with its best passage, where long ones are stored as passages"`
+	Like      []string `json:"like,omitempty" jsonschema:"ids of documents that are what is wanted: more like these is found; by meaning only"`
+	Unlike    []string `json:"unlike,omitempty" jsonschema:"ids of documents that are not wanted"`
 }
 
 // The ways to search.
@@ -140,7 +143,9 @@ type searchOut struct {
 type hitOut struct {
 	ID    string  `json:"id"`
 	Score float64 `json:"score"`
-	Title string  `json:"title,omitempty"`
+	// Passage is the id of the one that the text is of.
+	Passage string `json:"passage,omitempty" jsonschema:"id of the passage that the text is of"`
+	Title   string `json:"title,omitempty"`
 	// Text is the part that fits the question, and Field and Start where it is from.
 	Text   string         `json:"text,omitempty" jsonschema:"the part of the text that fits the question best"`
 	Field  string         `json:"field,omitempty" jsonschema:"the field that the text is from"`
@@ -187,6 +192,12 @@ func (t tools) search(ctx context.Context, from http.Header, in *searchIn) (sear
 		body["queries"] = []string{in.Query}
 		route += "_with_encoding"
 	}
+	if in.Group {
+		body["group"], body["passages"] = "best", 1
+	}
+	if len(in.Like)+len(in.Unlike) > 0 {
+		body["feedback"] = map[string]any{"like": in.Like, "unlike": in.Unlike}
+	}
 	out.Hits, err = t.find(ctx, from, path+route, body, in.Query)
 	return out, err
 }
@@ -197,6 +208,11 @@ func (t tools) find(ctx context.Context, from http.Header, path string, body map
 		Results []struct {
 			Scores   []float64         `json:"scores"`
 			Metadata []json.RawMessage `json:"metadata"`
+			Passages [][]struct {
+				ID       string          `json:"id"`
+				Number   int             `json:"n"`
+				Metadata json.RawMessage `json:"metadata"`
+			} `json:"passages"`
 		} `json:"results"`
 	}
 	hits := []hitOut{}
@@ -205,7 +221,15 @@ func (t tools) find(ctx context.Context, from http.Header, path string, body map
 	}
 	for _, r := range found.Results {
 		for i, m := range r.Metadata[:min(len(r.Metadata), len(r.Scores))] {
+			whole, passage := m, ""
+			if i < len(r.Passages) && len(r.Passages[i]) > 0 && r.Passages[i][0].Number >= 0 {
+				m, passage = r.Passages[i][0].Metadata, r.Passages[i][0].ID // has the document's fields, too
+			}
 			hit, err := shown(m, words)
+			if err == nil && passage != "" {
+				hit.Passage = passage
+				hit.ID, _, err = fieldsOf(whole)
+			}
 			if err != nil {
 				return hits, err
 			}
@@ -247,24 +271,26 @@ func (t tools) get(ctx context.Context, from http.Header, in *getIn) (getOut, er
 	}
 	room := TextBytes
 	for _, id := range in.IDs {
-		m, err := t.document(ctx, from, path, id)
+		found, err := t.document(ctx, from, path, id)
 		if refusedWith(err, "DOCUMENT_NOT_FOUND") {
 			out.Missing = append(out.Missing, id)
 			continue
 		} else if err != nil {
 			return out, err
 		}
-		doc, err := piece(m, in.Start, &room)
-		if err != nil {
-			return out, fmt.Errorf("document %q: %w", id, err)
+		for _, m := range found {
+			doc, err := piece(m, in.Start, &room)
+			if err != nil {
+				return out, fmt.Errorf("document %q: %w", id, err)
+			}
+			out.Documents = append(out.Documents, doc)
 		}
-		out.Documents = append(out.Documents, doc)
 	}
 	return out, nil
 }
 
-// document reads the metadata of one.
-func (t tools) document(ctx context.Context, from http.Header, index, id string) (json.RawMessage, error) {
+// document reads the metadata of one, or of its passages.
+func (t tools) document(ctx context.Context, from http.Header, index, id string) ([]json.RawMessage, error) {
 	var found struct {
 		Documents []struct {
 			Metadata json.RawMessage `json:"metadata"`
@@ -273,10 +299,14 @@ func (t tools) document(ctx context.Context, from http.Header, index, id string)
 	if err := t.service.ask(ctx, from, "GET", index+"/documents?"+url.Values{"id": {id}}.Encode(), nil, &found); err != nil {
 		return nil, err
 	}
-	if len(found.Documents) != 1 {
+	if len(found.Documents) == 0 {
 		return nil, &RefusedError{http.StatusNotFound, "DOCUMENT_NOT_FOUND", fmt.Sprintf("there is no document with _id %q", id)}
 	}
-	return found.Documents[0].Metadata, nil
+	all := make([]json.RawMessage, len(found.Documents))
+	for i, d := range found.Documents {
+		all[i] = d.Metadata
+	}
+	return all, nil
 }
 
 // resource reads plaid://index/id.
@@ -296,7 +326,11 @@ func (t tools) resource(ctx context.Context, r *sdk.ReadResourceRequest) (*sdk.R
 	} else if err != nil {
 		return nil, err
 	}
-	return &sdk.ReadResourceResult{Contents: []*sdk.ResourceContents{{URI: uri, MIMEType: mediaJSON, Text: string(m)}}}, nil
+	out := &sdk.ReadResourceResult{}
+	for _, text := range m {
+		out.Contents = append(out.Contents, &sdk.ResourceContents{URI: uri, MIMEType: mediaJSON, Text: string(text)})
+	}
+	return out, nil
 }
 
 // hits is how many documents are asked for.

@@ -152,8 +152,20 @@ func (v *View) inOrder(ctx context.Context, s *collection.Selection) iter.Seq2[u
 				if err = oerr; err != nil {
 					break
 				}
-				if ok && !yield(o, nil) {
-					return
+				if ok {
+					if !yield(o, nil) {
+						return
+					}
+					continue
+				}
+				var passages []uint32
+				if passages, err = v.snap.PassagesInOrder(ctx, id); err != nil {
+					break
+				}
+				for _, o := range passages {
+					if !yield(o, nil) {
+						return
+					}
 				}
 			}
 		default:

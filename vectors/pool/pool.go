@@ -60,22 +60,10 @@ func (p *Pooler) window(dst, x []float32, dim, keep int) []float32 {
 		clear(sum)
 		for t := int(c); t < rows; t++ {
 			if p.owner[t] == c {
-				for j, v := range x[t*dim : (t+1)*dim] {
-					sum[j] += float64(v)
-				}
+				add(sum, x[t*dim:(t+1)*dim])
 			}
 		}
-		var n2 float64
-		for _, v := range sum {
-			n2 += float64(v * v)
-		}
-		inv := 0.0 // a mean of zero stays zero
-		if n2 > 0 {
-			inv = 1 / math.Sqrt(n2)
-		}
-		for _, v := range sum {
-			dst = append(dst, float32(v*inv))
-		}
+		dst = unit(dst, sum)
 	}
 	return dst
 }

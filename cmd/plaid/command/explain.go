@@ -18,6 +18,7 @@ import (
 func (a *app) explainCommand() *cobra.Command {
 	var s flags.Search
 	var query, doc string
+	var heat heatMap
 	var names indexes
 	cmd := &cobra.Command{
 		Use:   "explain INDEX {DOC QUESTION | --queries FILE --query ID --doc ID}",
@@ -27,7 +28,11 @@ Answer one query and tell what became of one document: whether it was returned,
 or which stage of the search dropped it and by how much, and for each query
 token the document token that it matches best. Where the query is a text and the
 index has that of the document, these are the pieces of both, with the bytes of the
-title or the text that each was made of.
+title or the text that each was made of. Of a document that is stored as passages
+the best one is explained.
+
+Where the document is a page of a picture (docs/pictures.md), --json has a score for
+each cell of its grid, and --html writes them as a heat map over the picture.
 
 Give the same search parameters as to plaid search.
 
@@ -44,6 +49,8 @@ Give the same search parameters as to plaid search.
 	f.StringVar(&query, "query", "", "`ID` of the query")
 	f.StringVar(&doc, "doc", "", "`ID` of the document")
 	f.Bool("json", false, "print the explanation as JSON")
+	f.StringVar(&heat.path, "html", "", "`FILE` to write a heat map to: which cells of a page of a picture each token of the query found")
+	f.StringVar(&heat.images, "images", "", "`DIR` of the picture, if the page names a file; it becomes part of --html")
 	cmd.RunE = a.command(func(ctx context.Context, args []string) error {
 		var questions []string
 		switch path, rest := args[0], args[1:]; {
@@ -65,7 +72,10 @@ Give the same search parameters as to plaid search.
 		if err != nil {
 			return err
 		}
-		return a.explain(ctx, &names, args[0], questions, &s, o, query, doc)
+		if heat.images != "" && heat.path == "" {
+			return flags.Usagef("--images goes with --html")
+		}
+		return a.explain(ctx, &names, args[0], questions, &s, o, query, doc, &heat)
 	})
 	return cmd
 }
@@ -82,7 +92,7 @@ type explainReport struct {
 	NoPieces string  `json:"no_pieces,omitempty"`
 }
 
-func (a *app) explain(ctx context.Context, names *indexes, path string, questions []string, s *flags.Search, o search.Options, query, doc string) error {
+func (a *app) explain(ctx context.Context, names *indexes, path string, questions []string, s *flags.Search, o search.Options, query, doc string, heat *heatMap) error {
 	return a.openSearched(ctx, names, path, func(y *searched) (err error) {
 		queries, err := a.openQueries(ctx, &s.Queries, questions, y.snap, s.Threads, &s.Device)
 		if err != nil {
@@ -119,6 +129,11 @@ func (a *app) explain(ctx context.Context, names *indexes, path string, question
 				return err
 			}
 		}
+		if heat.path != "" {
+			if err := a.writeHeatMap(ctx, heat, queries, &r, y.part(r.Part).Path()); err != nil || a.isStdout(heat.path) {
+				return err
+			}
+		}
 		return a.report(r, func(b *bytes.Buffer) { explainTable(b, &r) })
 	})
 }
@@ -150,6 +165,15 @@ func explainTable(b *bytes.Buffer, r *explainReport) {
 	}
 	if x.Plan != "" {
 		fmt.Fprintf(b, "\nplan:     %s", x.Plan)
+	}
+	if x.Image != "" {
+		fmt.Fprintf(b, "\nimage:    %s", out.Printable(x.Image, 200))
+	}
+	if g := x.Grid; g != nil {
+		fmt.Fprintf(b, "\ngrid:     %d rows, %d columns, and %s (--json and --html tell of cells)", g.Rows, g.Columns, out.Plural(g.Special, "other token"))
+	}
+	if x.NoGrid != "" {
+		fmt.Fprintf(b, "\nno grid:  %s", x.NoGrid)
 	}
 	b.WriteString("\n\n")
 	if r.Pieces != nil {

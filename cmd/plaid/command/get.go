@@ -28,6 +28,7 @@ Show what an index holds of a document: its place in the order of insertion, the
 number of its tokens, its payload, and with --vectors the decoded token vectors
 as a NumPy array of float32 [tokens, dim]. A file that is there is replaced when
 the new one is complete. If --vectors is /dev/stdout, nothing else goes there.
+The id of a document that is stored as passages stands for these.
 
 With --where, show the documents of which the condition is true
 (docs/conditions.md), in the order of insertion, one after another: with --json a
@@ -68,8 +69,17 @@ func (a *app) get(ctx context.Context, snap *index.Snapshot, id, file string) er
 	if err != nil {
 		return err
 	}
-	if !ok { // with an id that is not too long to be read
-		return fmt.Errorf("%s: %w: %s", snap.Path(), index.ErrNotFound, out.Quoted(id))
+	if !ok {
+		passages, err := snap.PassagesInOrder(ctx, id)
+		switch {
+		case err != nil:
+			return err
+		case len(passages) == 0: // with an id that is not too long to be read
+			return fmt.Errorf("%s: %w: %s", snap.Path(), index.ErrNotFound, out.Quoted(id))
+		case file != "":
+			return flags.Usagef("--vectors is for one document, and %s has %s", out.Quoted(id), out.Plural(len(passages), "passage"))
+		}
+		return a.showAll(ctx, snap, passages)
 	}
 	if file != "" {
 		v, err := snap.Vectors(ordinal)
@@ -91,14 +101,18 @@ func (a *app) getWhere(ctx context.Context, snap *index.Snapshot, c *condition.C
 	if err != nil {
 		return err
 	}
-	for it := docs.Iterator(); it.HasNext(); {
+	return a.showAll(ctx, snap, docs.ToArray())
+}
+
+func (a *app) showAll(ctx context.Context, snap *index.Snapshot, docs []uint32) error {
+	for i, ordinal := range docs {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if err := a.show(snap, it.Next()); err != nil {
+		if err := a.show(snap, ordinal); err != nil {
 			return err
 		}
-		if !a.json && it.HasNext() {
+		if !a.json && i < len(docs)-1 {
 			if err := a.print([]byte{'\n'}); err != nil {
 				return err
 			}

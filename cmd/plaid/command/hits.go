@@ -14,6 +14,7 @@ import (
 	"github.com/plaid-ir/plaid/internal/cli/out"
 	"github.com/plaid-ir/plaid/search"
 	"github.com/plaid-ir/plaid/search/highlight"
+	"github.com/plaid-ir/plaid/vectors"
 )
 
 // hitWriter prints the results of a batch of queries to stdout.
@@ -44,7 +45,7 @@ func (r *resultFlags) register(cmd *cobra.Command) {
 
 // payloads says whether results show something of payloads.
 func (r *resultFlags) payloads() bool {
-	return r.payload || r.format.Word() == "table" || r.format.Word() == "grep"
+	return r.payload || r.format.Word() != "trec"
 }
 
 func (t *stdio) newHitWriter(r *resultFlags) (hitWriter, error) {
@@ -78,6 +79,9 @@ type hitJSON struct {
 	ID      string         `json:"id"`
 	Score   float32        `json:"score"`
 	Payload search.Payload `json:"payload,omitzero"`
+	// Image and Grid are those of a page.
+	Image string        `json:"image,omitempty"`
+	Grid  *vectors.Grid `json:"grid,omitempty"`
 	// Passages are those of a document, where hits are grouped.
 	Passages []hitJSON        `json:"passages,omitempty"`
 	Number   *int             `json:"n,omitempty"`     // of a passage
@@ -94,6 +98,9 @@ func hitsJSON(payload bool, queries *querySet, i int, all []search.Hit) ([]hitJS
 		*h = hitJSON{Rank: j + 1, ID: from.ID, Score: from.Score}
 		if payload {
 			h.Payload = from.Payload
+		}
+		if page, _ := vectors.PageOf(from.Payload); page != nil { // a bad grid is told by explain
+			h.Image, h.Grid = page.Image, page.Grid
 		}
 		if p := from.Passage; p != nil {
 			h.Number, h.Start, h.End = &p.Number, &p.Start, &p.End

@@ -21,6 +21,7 @@ import (
 	"github.com/plaid-ir/plaid/search/quality"
 	"github.com/plaid-ir/plaid/storage"
 	"github.com/plaid-ir/plaid/vectors"
+	"github.com/plaid-ir/plaid/vectors/pool"
 )
 
 // indexReport is what `plaid index --json` prints.
@@ -31,6 +32,7 @@ type indexReport struct {
 	EmptyDocs     int     `json:"empty_docs"`
 	Tokens        int64   `json:"tokens"`
 	Pool          int     `json:"pool"`
+	PoolBy        string  `json:"pool_by,omitempty"` // where it is not of similar tokens
 	ZeroTokens    int64   `json:"zero_tokens"`
 	ClampedTokens int     `json:"clamped_tokens"`
 	Dim           int     `json:"dim"`
@@ -84,13 +86,18 @@ func (b *build) register(f *pflag.FlagSet) {
 	f.Uint64Var(&o.Seed, "seed", 0, "`N` that decides every random choice")
 	f.StringSliceVar(&b.scales, "scales", []string{"dim", "centroid"}, "`LIST` of scales of residuals to fit, separated by a comma: for each dim, for each centroid, or none")
 	f.Var(flags.Int(&o.Pool, 1, 1), "pool", "keep one token vector for so many of a document, each the mean of similar ones (1: all)")
+	var methods []string
+	for _, m := range pool.Methods() {
+		methods = append(methods, string(m))
+	}
+	f.Var(flags.Choice((*string)(&o.PoolBy), string(pool.Similar), methods...), "pool-by", "what --pool puts together: similar tokens, or of pages of pictures the cells of square tiles (4: 2 × 2), or similar cells that touch")
 	f.BoolVar(&b.noNormalize, "no-normalize", false, "do not scale vectors to unit length")
 	f.BoolVar(&o.Force, "force", false, "replace an index that is there")
 	f.Bool("json", false, "print the report as JSON")
 }
 
 // ofCodec are the flags that say what a codec is like.
-var ofCodec = []string{"nbits", "centroids", "sample-docs", "iterations", "seed", "scales", "pool", "no-normalize"}
+var ofCodec = []string{"nbits", "centroids", "sample-docs", "iterations", "seed", "scales", "pool", "pool-by", "no-normalize"}
 
 // complete checks the flags and makes options of them.
 func (b *build) complete(a *app, f *pflag.FlagSet) error {
@@ -264,9 +271,12 @@ func (a *app) buildIndex(ctx context.Context, path string, src vectors.Source, t
 		SampleDocs: r.SampleDocs, SampleTokens: r.Train.Vectors, Iterations: r.Train.Iterations, RMSE: r.RMSE,
 		Encoded: texts, Model: o.Model, Codec: b.codec, Resumed: r.Resumed, Defaults: checked,
 	}
+	if o.PoolBy.OfPages() {
+		rep.PoolBy = string(o.PoolBy)
+	}
 	if o.Like != nil {
 		h := o.Like.Header()
-		rep.Nbits, rep.Centroids, rep.Pool, rep.Seed = h.Nbits, h.Centroids, max(h.Build.Pool, 1), h.Build.Seed
+		rep.Nbits, rep.Centroids, rep.Pool, rep.PoolBy, rep.Seed = h.Nbits, h.Centroids, max(h.Build.Pool, 1), h.Build.PoolBy, h.Build.Seed
 	}
 	rep.Seconds.Sample, rep.Seconds.Train, rep.Seconds.Encode = r.Seconds.Sample, r.Seconds.Train, r.Seconds.Encode
 	rep.Seconds.Total = a.now().Sub(start).Seconds()

@@ -144,7 +144,11 @@ func infoText(b *bytes.Buffer, in *index.Info) {
 		line("made by", "%s", text)
 	}
 	if h.Build.Pool > 1 {
-		line("pooling", "one token for %d of a document", h.Build.Pool)
+		by := ""
+		if h.Build.PoolBy != "" {
+			by = ", by " + h.Build.PoolBy
+		}
+		line("pooling", "one token for %d of a document%s", h.Build.Pool, by)
 	}
 	if n := in.FormerFieldDocs; n > 0 {
 		line("conditions", "read the payloads of %s whose fields a former version has derived; plaid compact makes them fast again", out.Plural(n, "document"))

@@ -92,8 +92,13 @@ token in ` + EnvToken + `.`,
 			return err
 		}
 		o.Payload, o.Matches = printed.payloads() || printed.highlight, printed.highlight
-		if o.Group != "" && (!given || words.Fuses()) || printed.highlight && !texts {
-			return flags.Usagef("--group and --highlight are for searches by vectors alone, and --highlight for questions as texts")
+		switch {
+		case printed.highlight && (!texts || words.Fuses()):
+			return flags.Usagef("--highlight is for questions as texts, in searches by vectors alone")
+		case o.Group != "" && !given && o.Group != search.GroupBest:
+			return flags.Usagef("--group=%s is for vectors; searches by words rank documents by their best passages", o.Group)
+		case o.Group != "" && words.Run != "":
+			return flags.Usagef("--group does not go with --fuse: what a run has passages of is not known")
 		}
 		if paths, err := names.paths(args[0]); err != nil {
 			return err

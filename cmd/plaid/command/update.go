@@ -12,6 +12,7 @@ import (
 	"github.com/plaid-ir/plaid/internal/cli/flags"
 	"github.com/plaid-ir/plaid/internal/cli/out"
 	"github.com/plaid-ir/plaid/metadata/condition"
+	"github.com/plaid-ir/plaid/vectors"
 )
 
 func (a *app) updateCommand() *cobra.Command {
@@ -19,7 +20,7 @@ func (a *app) updateCommand() *cobra.Command {
 	var set []string
 	var names indexes
 	cmd := &cobra.Command{
-		Use:   "update INDEX --where CONDITION --set FIELD=JSON…",
+		Use:   "update INDEX {ID… | --where CONDITION} --set FIELD=JSON…",
 		Short: "Set fields in the payloads of documents",
 		Long: `
 Set fields in the payloads of the documents of which a condition is true
@@ -27,13 +28,16 @@ Set fields in the payloads of the documents of which a condition is true
 fields stay as they are. A document without payload gets one; if a payload is no
 JSON object, nothing is changed.
 
+Or give ids of documents. The id of one that is stored as passages stands for these;
+ids that stand for none are passed over.
+
 The value of a field is JSON: 3, true, null, or text in double quotes.
 
 ` + severalHelp + ` A field of the
 condition has to be in one of them only.`,
 		Example: `  plaid update docs.plaid --where "_id IN (?, ?)" --param doc17 --param doc18 --set reviewed=true
   plaid update docs.plaid --where "lang IS NULL" --set 'lang="en"' --set year=2024`,
-		Args: takes("INDEX"),
+		Args: takes("INDEX", "…"),
 	}
 	f := cmd.Flags()
 	names.register(f)
@@ -45,12 +49,17 @@ condition has to be in one of them only.`,
 		switch {
 		case err != nil:
 			return err
-		case c == nil:
+		case c != nil && len(args) > 1:
+			return flags.Usagef("give ids or --where, not both")
+		case c == nil && len(args) == 1:
 			return flags.Usagef("--where is missing; --where 1=1 takes all documents")
 		case len(set) == 0:
 			return flags.Usagef("--set is missing")
 		}
 		fields, err := parseFields(set)
+		if err == nil && c == nil {
+			c, err = named(args[1:])
+		}
 		if err != nil {
 			return err
 		}
@@ -68,6 +77,20 @@ condition has to be in one of them only.`,
 		})
 	})
 	return cmd
+}
+
+// named is true of the documents of ids, and of their passages.
+func named(ids []string) (*condition.Condition, error) {
+	list := " IN (" + strings.Repeat("?, ", len(ids)-1) + "?)"
+	e, err := condition.Parse("_id" + list + " OR " + vectors.PassageField + ".of" + list)
+	if err != nil {
+		return nil, err
+	}
+	params := make([]any, 2*len(ids))
+	for i, id := range ids {
+		params[i], params[len(ids)+i] = id, id
+	}
+	return e.Bind(params...)
 }
 
 // parseFields reads FIELD=JSON.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/RoaringBitmap/roaring/v2"
 
@@ -103,15 +104,11 @@ func (m *mixer) text(batch *querySet, i int) string {
 // both fuses the results of a batch with the other side. kw is nil for a run.
 func (m *mixer) both(ctx context.Context, kw *keywords.Index, batch *querySet, results []search.Result) error {
 	for i := range results {
-		other, err := m.other(ctx, kw, batch, i)
+		other, docs, err := m.other(ctx, kw, batch, i, results[i].Hits)
 		if err == nil {
-			vectors := make([]fuse.Hit, len(results[i].Hits))
-			for j, h := range results[i].Hits {
-				vectors[j] = fuse.Hit{Ordinal: h.Ordinal, Score: float64(h.Score)}
-			}
 			var fused []fuse.Hit
-			if fused, err = m.flags.Fuse(vectors, other, m.wanted.K); err == nil {
-				results[i].Hits, err = m.hits(fused)
+			if fused, err = m.flags.Fuse(ranks(results[i].Hits), other, m.wanted.K); err == nil {
+				results[i].Hits, err = m.hits(fused, results[i].Hits, docs)
 			}
 		}
 		if err != nil {
@@ -121,28 +118,79 @@ func (m *mixer) both(ctx context.Context, kw *keywords.Index, batch *querySet, r
 	return nil
 }
 
-// other is the side that is not of vectors.
-func (m *mixer) other(ctx context.Context, kw *keywords.Index, batch *querySet, i int) ([]fuse.Hit, error) {
-	if m.run == nil {
-		return m.words(ctx, kw, m.text(batch, i), fuse.Depth(m.wanted.K))
+func ranks(hits []search.Hit) []fuse.Hit {
+	all := make([]fuse.Hit, len(hits))
+	for i, h := range hits {
+		all[i] = fuse.Hit{Ordinal: h.Ordinal, Score: float64(h.Score)}
 	}
-	var hits []fuse.Hit
+	return all
+}
+
+// alike are hits that stand for documents by the same ordinals as others do: each side may
+// have found one by another passage.
+func (m *mixer) alike(hits, others []search.Hit) []fuse.Hit {
+	all := ranks(hits)
+	if m.wanted.Group == "" {
+		return all
+	}
+	at := map[string]uint32{}
+	for _, h := range others {
+		at[h.ID] = h.Ordinal
+	}
+	for i, h := range hits {
+		if ordinal, both := at[h.ID]; both {
+			all[i].Ordinal = ordinal
+		}
+	}
+	return all
+}
+
+// other is the side that is not of vectors, and with a group its documents.
+func (m *mixer) other(ctx context.Context, kw *keywords.Index, batch *querySet, i int, vectors []search.Hit) (hits []fuse.Hit, docs []search.Hit, err error) {
+	if m.run == nil {
+		docs, err = m.words(ctx, kw, m.text(batch, i), fuse.Depth(m.wanted.K))
+		return m.alike(docs, vectors), docs, err
+	}
 	for _, h := range m.run.Ranked(batch.ids[i], eval.TiesTREC) {
 		ordinal, ok, err := m.snap.Ordinal(h.Doc)
 		switch {
 		case err != nil:
-			return nil, err
+			return nil, nil, err
 		case ok:
 			hits = append(hits, fuse.Hit{Ordinal: ordinal, Score: h.Score})
 		case !m.wanted.AllowMissing:
-			return nil, fmt.Errorf("%s: %w: %q (--allow-missing passes over it)", m.flags.Run, search.ErrUnknownID, h.Doc)
+			return nil, nil, fmt.Errorf("%s: %w: %q (--allow-missing passes over it)", m.flags.Run, search.ErrUnknownID, h.Doc)
 		}
 	}
-	return hits, nil
+	return hits, nil, nil
 }
 
-// words searches for a text.
-func (m *mixer) words(ctx context.Context, kw *keywords.Index, text string, k int) ([]fuse.Hit, error) {
+// words searches for a text: documents, or with a group documents of passages.
+func (m *mixer) words(ctx context.Context, kw *keywords.Index, text string, k int) ([]search.Hit, error) {
+	if m.wanted.Group == "" {
+		return m.ranked(ctx, kw, text, k)
+	}
+	for depth := min(search.GroupDepth(k, m.wanted.Passages), m.snap.Len()); ; depth = min(2*depth, m.snap.Len()) {
+		ranked, err := m.ranked(ctx, kw, text, depth)
+		if err != nil {
+			return nil, err
+		}
+		for i := range ranked {
+			h := &ranked[i]
+			h.ID = m.snap.ID(h.Ordinal)
+			if h.Payload, err = m.snap.Payload(h.Ordinal); err != nil {
+				return nil, err
+			}
+		}
+		docs := search.GroupRanked(ranked, m.wanted.Passages)
+		if len(docs) >= k || len(ranked) < depth || depth == m.snap.Len() {
+			return docs[:min(len(docs), k)], nil
+		}
+	}
+}
+
+// ranked are documents by the words of a text, by their ordinals.
+func (m *mixer) ranked(ctx context.Context, kw *keywords.Index, text string, k int) ([]search.Hit, error) {
 	q := m.flags.Query(k)
 	q.Text, q.Filter = text, m.filter
 	found, err := kw.Search(ctx, q)
@@ -152,17 +200,31 @@ func (m *mixer) words(ctx context.Context, kw *keywords.Index, text string, k in
 	case errors.Is(err, keywords.ErrTooLong):
 		err = flags.UsageError{Err: err}
 	}
-	hits := make([]fuse.Hit, len(found))
+	hits := make([]search.Hit, len(found))
 	for i, h := range found {
-		hits[i] = fuse.Hit{Ordinal: h.Ordinal, Score: float64(h.Score)}
+		hits[i] = search.Hit{Ordinal: h.Ordinal, Score: h.Score}
 	}
 	return hits, err
 }
 
-// hits are results as those of vectors are.
-func (m *mixer) hits(fused []fuse.Hit) ([]search.Hit, error) {
+// hits are results as those of vectors are. Documents of passages are taken from the
+// rankings, the first that has one.
+func (m *mixer) hits(fused []fuse.Hit, from ...[]search.Hit) ([]search.Hit, error) {
 	hits := make([]search.Hit, len(fused))
+	whole := map[uint32]search.Hit{}
+	if m.wanted.Group != "" {
+		for _, ranking := range slices.Backward(from) {
+			for _, h := range ranking {
+				whole[h.Ordinal] = h
+			}
+		}
+	}
 	for i, h := range fused {
+		if doc, is := whole[h.Ordinal]; is {
+			doc.Score = float32(h.Score)
+			hits[i] = doc
+			continue
+		}
 		hits[i] = search.Hit{ID: m.snap.ID(h.Ordinal), Ordinal: h.Ordinal, Score: float32(h.Score)}
 		if m.wanted.Payload {
 			p, err := m.snap.Payload(h.Ordinal)
@@ -187,7 +249,7 @@ func (a *app) fused(ctx context.Context, f *flags.Words, q *queries, snap *index
 	if err := m.prepare(ctx, q); err != nil {
 		return err
 	}
-	o.K, o.Payload = fuse.Depth(o.K), false
+	o.K, o.Payload = fuse.Depth(o.K), o.Group != ""
 	use := func(kw *keywords.Index) error {
 		return answer(o, func(batch *querySet, results []search.Result) error { return m.both(ctx, kw, batch, results) })
 	}
@@ -215,7 +277,7 @@ func (m *mixer) onlyWords(ctx context.Context, write hitWriter) error {
 			for i := range results {
 				found, err := m.words(ctx, kw, texts[next+i], m.wanted.K)
 				if err == nil {
-					results[i].Hits, err = m.hits(found)
+					results[i].Hits, err = m.hits(ranks(found), found)
 				}
 				if err != nil {
 					return fmt.Errorf("query %q: %w", batch.label(i), err)
