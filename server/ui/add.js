@@ -153,8 +153,8 @@ export function addView(about) {
   };
   name.addEventListener("input", () => { name.removeAttribute("aria-invalid"); problem.hidden = true; });
 
-  const files = make("input", { type: "file", id: "add-files", multiple: true, accept: kinds.join(","), class: "hidden" });
-  const folder = make("input", { type: "file", id: "add-folder", webkitdirectory: true, class: "hidden" });
+  const files = make("input", { type: "file", id: "add-files", multiple: true, accept: kinds.join(","), hidden: true });
+  const folder = make("input", { type: "file", id: "add-folder", webkitdirectory: true, hidden: true });
   for (const input of [files, folder]) {
     input.addEventListener("change", () => {
       const all = [...input.files].map((file) => ({ path: file.webkitRelativePath || file.name, file })).filter((f) => !f.path.split("/").some((p) => p.startsWith(".")));

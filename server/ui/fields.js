@@ -82,7 +82,7 @@ async function fieldsOf(index, signal) {
 async function count(index, fields, condition, values, signal) {
   const ask = (some) => api.facets(index, { fields: some.map((f) => quoted(f.name)), values, ...condition }, signal);
   try {
-    return (await ask(fields)).facets.map((facet, i) => ({ ...facet, ...fields[i] }));
+    return (await ask(fields)).facets.map((facet, i) => ({ ...facet, name: fields[i].name, list: fields[i].list }));
   } catch (err) {
     if (err.name === "AbortError" || err.code !== "BAD_REQUEST" || fields.length === 1) return [];
     return (await Promise.all(fields.map((f) => count(index, [f], condition, values, signal)))).flat();
@@ -130,7 +130,7 @@ export async function showFacets(index, own, changed) {
         values.append(make("li", {}, make("button", {
           type: "button", class: "link", onclick: async () => {
             const [all] = await count(index, [f], conditionOf(own, chosen.filter((c) => c.field !== f.name)), moreValues);
-            if (all) fill({ ...all, values: all.values });
+            if (all) fill(all);
           },
         }, figure(f.others) + " more")));
       }

@@ -263,6 +263,7 @@ function judge(id, good) {
 
 async function why() {
   clearError();
+  byId("why-box").open = true;
   const place = byId("why-answer");
   if (!last) {
     place.replaceChildren(make("p", {}, kind() === "words" ? "A search by words alone is not explained." : "Search first."));
@@ -320,14 +321,14 @@ async function start(wanted) {
   clearError();
   await guarded(async () => {
     wanted ??= chosen() || new URLSearchParams(location.hash.slice(1)).get("index");
-    names = await api.indices();
+    [names, about] = await Promise.all([api.indices(), api.health()]);
+    wanted ||= (about.indices[0] || {}).name; // one that has documents
     byId("index").replaceChildren(...names.map((name) => make("option", { value: name, selected: name === wanted }, name)));
     try {
       access = await api.access();
     } catch { // then the service refuses what is not allowed
       access = { needed: false };
     }
-    about = await api.health();
     byId("service").textContent = ["plaid " + about.version, about.device, about.model ? "model " + about.model.name : "without a model: finds words and similar documents"].join(" · ");
     if (wanted && !names.includes(wanted)) {
       byId("index").value = ""; // none, rather than another

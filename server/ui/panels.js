@@ -39,7 +39,7 @@ export function timesOf(stats, took, whole) {
     add("the rest", whole - known, "Encoding, reading and writing JSON, and the network. The service did not tell them apart.");
   }
   const most = Math.max(...rows.map(([, ms]) => ms), 1e-9);
-  const out = [table("Time by stage", ["Stage", "ms", ""], rows.map(([name, ms, about]) => {
+  const out = [table("Time by stage", ["Stage", "ms", "Share"], rows.map(([name, ms, about]) => {
     const bar = make("span", { class: "bar", "aria-hidden": "true" });
     bar.style.setProperty("--share", (ms / most).toFixed(4));
     return make("tr", {}, make("td", {}, name, about ? make("div", { class: "quiet" }, about) : ""), make("td", { class: "number" }, ms.toFixed(3)), make("td", { class: "wide-bar" }, bar));
