@@ -165,7 +165,7 @@ export function addView(about) {
   }
   const zone = make("div", { class: "drop" },
     make("p", {}, make("strong", {}, "Drop files or a folder here")),
-    make("p", { class: "quiet" }, kinds.slice(0, 1).concat(".json", ".csv", ".md", ".txt").join(" ") + " — a line, a row or a section becomes a document"),
+    make("p", { class: "quiet" }, kinds.slice(0, 1).concat(".json", ".csv", ".md", ".txt").join(" ") + ". A line, a row or a section becomes a document."),
     make("div", { class: "buttons" },
       make("button", { type: "button", onclick: () => target() && files.click() }, "Choose files"),
       make("button", { type: "button", class: "plain", onclick: () => target() && folder.click() }, "Choose a folder")));
@@ -187,9 +187,10 @@ export function addView(about) {
         await run("sample", [{ path: "sample.jsonl", file: new File([text], "sample.jsonl") }]);
       } }, "Try the sample")));
   }
-  box.append(card("Add your own", "",
-    make("div", { class: "field" }, make("label", { for: "add-index" }, canMake ? "Index (a new name makes a new one)" : "Index"), name, names), zone, files, folder),
-  make("div", { class: "progress" }, bar, says, queue, stop, problem));
+  const add = card("Add your own", "",
+    make("div", { class: "field" }, make("label", { for: "add-index" }, canMake ? "Index (a new name makes a new one)" : "Index"), name, names), zone, files, folder);
+  box.prepend(make("div", { class: "progress" }, bar, says, queue, stop, problem));
+  box.append(add);
   box.append(card("Send by program", "Any program can add documents. In a shell:",
     make("pre", {}, "curl " + new URL("indices", api.base) + " --json '{\"name\": \"notes\"}'\ncurl " + new URL("indices/notes/update_with_encoding", api.base) + " \\\n  --json '{\"documents\": [\"Cats sleep by day.\"], \"metadata\": [{\"_id\": \"n1\"}], \"text_field\": \"text\"}'")));
   return box;

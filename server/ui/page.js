@@ -306,7 +306,7 @@ async function showView() {
   }
   byId("start").replaceChildren(); // what adds documents is in one place
   byId("add").replaceChildren();
-  byId("search").hidden = !names.length;
+  for (const e of [byId("search"), byId("index").parentNode]) e.hidden = !names.length;
   byId("why-box").hidden = !names.length;
   if (view === "add") byId("add").replaceChildren(adding());
   if (view === "manage") await guarded(() => manageView({ index: chosen(), may, guarded: (work) => { clearError(); return guarded(work); }, done: (index) => start(index || chosen()) }));

@@ -77,7 +77,7 @@ export function statsOf(st) {
     ["Centroids a build would train", drift.wanted_centroids || undefined],
   ])];
   out.push(make("p", { class: st.growth.advice ? "error" : "quiet" },
-    st.growth.advice ? "Training anew would pay: " + st.growth.advice + "." : "Nothing says that training anew would pay."));
+    st.growth.advice ? "Training it again would pay: " + st.growth.advice + "." : "Nothing says that training it again would pay."));
   out.push(make("details", {}, make("summary", {}, "All figures"), make("pre", {}, JSON.stringify(st, null, 1))));
   return out;
 }
