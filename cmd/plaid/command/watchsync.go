@@ -65,6 +65,10 @@ const settled = 2 * time.Second
 // look compares the folder with the index, and changes the index.
 func (s *folderSync) look(ctx context.Context, dirs func(string)) (*folderReport, error) {
 	begin := s.app.now()
+	files, passed, err := folder.Scan(ctx, s.root, s.limits, dirs)
+	if err != nil {
+		return nil, err
+	}
 	if err := s.findHome(); err != nil {
 		return nil, err
 	}
@@ -77,10 +81,6 @@ func (s *folderSync) look(ctx context.Context, dirs func(string)) (*folderReport
 		if err := s.readIndex(ctx); err != nil {
 			return nil, err
 		}
-	}
-	files, passed, err := folder.Scan(ctx, s.root, s.limits, dirs)
-	if err != nil {
-		return nil, err
 	}
 	r := &folderReport{Path: s.path, Passed: passed.Kinds + passed.Large + passed.Names + passed.Closed}
 	next := make(map[string]fileState, len(files))
