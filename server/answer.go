@@ -56,6 +56,7 @@ func (q *request) send(status int, media string, text []byte) error {
 	h := q.w.Header()
 	h.Set("Content-Type", media)
 	h.Set("Content-Length", fmt.Sprint(len(text)))
+	h.Set("Server-Timing", q.timing())
 	q.w.WriteHeader(status)
 	_, _ = q.w.Write(text) // who is gone needs no answer
 	return nil

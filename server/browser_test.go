@@ -302,9 +302,12 @@ func (p *tab) until(condition string) {
 }
 
 var keys = map[string]object{
-	"Tab":   {"key": "Tab", "code": "Tab", "windowsVirtualKeyCode": 9},
-	"Enter": {"key": "Enter", "code": "Enter", "windowsVirtualKeyCode": 13, "text": "\r"},
-	"Space": {"key": " ", "code": "Space", "windowsVirtualKeyCode": 32, "text": " "},
+	"Tab":       {"key": "Tab", "code": "Tab", "windowsVirtualKeyCode": 9},
+	"Enter":     {"key": "Enter", "code": "Enter", "windowsVirtualKeyCode": 13, "text": "\r"},
+	"/":         {"key": "/", "code": "Slash", "windowsVirtualKeyCode": 191, "text": "/"},
+	"ArrowDown": {"key": "ArrowDown", "code": "ArrowDown", "windowsVirtualKeyCode": 40},
+	"ArrowUp":   {"key": "ArrowUp", "code": "ArrowUp", "windowsVirtualKeyCode": 38},
+	"Space":     {"key": " ", "code": "Space", "windowsVirtualKeyCode": 32, "text": " "},
 }
 
 // press presses a key and lets it go.

@@ -6,15 +6,12 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/plaid-ir/plaid/encode"
 	"github.com/plaid-ir/plaid/server"
 )
 
@@ -44,6 +41,14 @@ func (s *service) addZoo(t *testing.T) {
 
 const ready = "document.body.dataset.ready"
 
+// choose selects an index when the page is ready, and waits for its documents.
+func (p *tab) choose(index string) {
+	p.t.Helper()
+	p.until(ready)
+	p.js("(() => { const e = document.querySelector('#index'); e.value = '"+index+"'; e.dispatchEvent(new Event('change')); })()", nil)
+	p.until("/^Documents/.test(document.querySelector('#status').innerText)")
+}
+
 func (p *tab) ask(query string) {
 	p.t.Helper()
 	p.write("#query", query)
@@ -69,23 +74,24 @@ func TestPage(t *testing.T) {
 
 	t.Run("search by keyboard, and a heat map", func(t *testing.T) {
 		p := b.open(t, url)
-		p.until(ready)
-		p.js("document.querySelector('#index').value = 'pets'", nil)
+		p.choose("pets")
 		p.tabTo("#query")
 		p.call("Input.insertText", object{"text": "dogs at home"}, nil)
 		p.press("Enter")
-		p.until("document.querySelector('.hit')")
+		p.until("/^4 results in/.test(document.querySelector('#status').innerText)")
 		require.Equal(t, "b", p.ids()[0])
 		require.Equal(t, "dogs", p.text(".hit h3"))
-		require.Contains(t, p.text("#status"), "4 results in")
-		require.Contains(t, p.text("#times"), "exact scores")
+		p.click("#times-box summary")
+		for _, stage := range []string{"encoding the question", "exact scores", "the rest in the service", "on the way"} {
+			require.Contains(t, p.text("#times"), stage)
+		}
 
 		p.tabTo(".hit button[aria-expanded]")
 		p.press("Space")
 		p.until("document.querySelector('.heat')")
 		require.Contains(t, p.text(".explanation"), "As a table")
 		var twice bool
-		p.js("document.querySelector('.hit .short').checkVisibility()", &twice)
+		p.js("document.querySelector('.hit .text').checkVisibility()", &twice)
 		require.False(t, twice, "the text is there twice")
 		require.Equal(t, "dogs bark at night", p.text(".heat"))
 		require.Contains(t, p.text(".hit"), "returned: It is among the results. Rank 1.")
@@ -142,8 +148,7 @@ func TestPage(t *testing.T) {
 
 	t.Run("filter", func(t *testing.T) {
 		p := b.open(t, url)
-		p.until(ready)
-		p.js("document.querySelector('#index').value = 'pets'", nil)
+		p.choose("pets")
 		p.click("#options summary")
 		p.write("#condition", "year >= ? AND title LIKE ?")
 		p.write("#parameters", `2020, "b%"`)
@@ -175,10 +180,8 @@ func TestPage(t *testing.T) {
 		p.write("#top-k", "0")
 		p.write("#parameters", "1")
 		p.ask("cats")
-		require.Contains(t, p.text("#error"), "1 to 1000")
+		require.Contains(t, p.text("#error"), "1 to 100")
 		p.write("#top-k", "3")
-		p.ask("")
-		require.Contains(t, p.text("#error"), "nothing to search for")
 		p.write("#condition", "")
 		p.write("#parameters", "")
 		p.ask("cats")
@@ -211,9 +214,11 @@ func TestPage(t *testing.T) {
 	})
 
 	t.Run("similar documents, statistics, errors", func(t *testing.T) {
-		p := b.open(t, url+"#index=pets")
+		p := b.open(t, url+"#index=pets&view=manage")
 		p.until(ready + " && document.querySelector('#stats dl')")
 		require.Regexp(t, `(?s)Documents\s+4\s.*Growth and drift.*Drift \(their ratio\)`, p.text("#stats"))
+		p.click("[data-view=search]")
+		p.until("document.querySelectorAll('.hit').length == 4")
 		p.ask("sing")
 		p.click(".hit .buttons button:nth-child(2)")
 		p.until("document.querySelector('input[name=kind]:checked').value == 'id' && /the document itself/.test(document.querySelector('.hit')?.innerText)")
@@ -296,12 +301,12 @@ func TestPage(t *testing.T) {
 			p.js("document.querySelector('.heat') || document.querySelector('.hit button[aria-expanded]').click()", nil)
 			p.until("document.querySelector('.heat')")
 			// Texts stand out: 4.5 to 1 (WCAG 2, AA), on the hottest token too.
-			for _, pair := range [][2]string{{"--ink", "--ground"}, {"--ink", "--panel"}, {"--quiet", "--ground"}, {"--quiet", "--panel"}, {"--ink", "--hot"}, {"--on-accent", "--accent"}, {"--accent", "--panel"}, {"--bad", "--bad-ground"}} {
+			for _, pair := range [][2]string{{"--ink", "--ground"}, {"--ink", "--panel"}, {"--quiet", "--ground"}, {"--quiet", "--panel"}, {"--ink", "--hot"}, {"--ink", "--mark"}, {"--ink", "--soft"}, {"--quiet", "--soft"}, {"--accent", "--soft"}, {"--on-accent", "--accent"}, {"--accent", "--panel"}, {"--bad", "--bad-ground"}} {
 				require.GreaterOrEqual(t, p.contrast(pair[0], pair[1]), 4.5, "%s: %s on %s", scheme, pair[0], pair[1])
 			}
 			var ground string
 			p.js("getComputedStyle(document.body).backgroundColor", &ground)
-			require.Equal(t, map[string]string{"light": "rgb(253, 253, 251)", "dark": "rgb(18, 22, 20)"}[scheme], ground)
+			require.Equal(t, map[string]string{"light": "rgb(246, 247, 245)", "dark": "rgb(18, 22, 20)"}[scheme], ground)
 		}
 		p.sound(origin)
 	})
@@ -396,42 +401,4 @@ func TestPageWithoutAModel(t *testing.T) {
 	require.Contains(t, p.text(".explanation table"), "token 3")
 	require.Empty(t, p.text(".heat"))
 	p.sound(origin)
-}
-
-// The pictures of docs/service.md are made anew where PLAID_UPDATE_PICTURES is set.
-func TestPagePictures(t *testing.T) {
-	if os.Getenv("PLAID_UPDATE_PICTURES") == "" {
-		t.Skip("PLAID_UPDATE_PICTURES is not set")
-	}
-	b := startBrowser(t)
-	sample := filepath.Join("..", "examples", "quickstart")
-	e, err := encode.Open(filepath.Join(sample, "colbert-nano"), nil)
-	require.NoError(t, err)
-	defer e.Close()
-	s, origin, url := pageOf(t, e, nil)
-	s.ok(t, 200, "POST", "/indices", object{"name": "scifact-sample"}, nil)
-	text, err := os.ReadFile(filepath.Join(sample, "scifact-sample", "corpus.jsonl"))
-	require.NoError(t, err)
-	var texts, metadata list
-	for line := range strings.Lines(string(text)) {
-		var m object
-		require.NoError(t, json.Unmarshal([]byte(line), &m))
-		if len(texts) == 200 {
-			break
-		}
-		texts = append(texts, m["title"].(string)+" "+m["text"].(string))
-		metadata = append(metadata, m)
-	}
-	s.ok(t, 202, "POST", "/indices/scifact-sample/update_with_encoding", object{"documents": texts, "metadata": metadata}, nil)
-	for _, scheme := range []string{"light", "dark"} {
-		p := b.open(t, url+"#index=scifact-sample&text=Macropinocytosis+contributes+to+the+supply+of+amino+acids")
-		p.call("Emulation.setEmulatedMedia", object{"features": list{object{"name": "prefers-color-scheme", "value": scheme}}}, nil)
-		p.until(ready + " && document.querySelector('.hit') && document.querySelector('#stats dl')")
-		p.click(".hit button[aria-expanded]")
-		p.until("document.querySelector('.heat')")
-		p.click(".tokens li:nth-child(14) button") // "amino"
-		p.until("document.querySelector('.heat .best')")
-		p.picture(filepath.Join("..", "docs", "ui-"+scheme+".png"))
-		p.sound(origin)
-	}
 }

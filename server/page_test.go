@@ -49,7 +49,7 @@ func TestPageFiles(t *testing.T) {
 		require.Equal(t, 200, head.status, path)
 		require.Equal(t, r.header.Get("Content-Length"), head.header.Get("Content-Length"))
 	}
-	require.Len(t, seen, 8)
+	require.Len(t, seen, 17)
 	require.Equal(t, "text/html; charset=utf-8", s.send(t, "GET", "/ui", nil).header.Get("Content-Type"))
 	require.Equal(t, "text/javascript; charset=utf-8", s.send(t, "GET", "/ui/page.js", nil).header.Get("Content-Type"))
 

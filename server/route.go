@@ -213,8 +213,40 @@ type request struct {
 	body  *body
 	leave func() // gives the turn back; nil: it has none
 
-	answered int64   // bytes, see spend
-	memory   account // of the budget of all answers
+	began    time.Time
+	took     []stageTime // by stages, in the order of their ends
+	answered int64       // bytes, see spend
+	memory   account     // of the budget of all answers
+}
+
+// stageTime is how long a stage of a request took.
+type stageTime struct {
+	name string
+	time time.Duration
+}
+
+// spent adds to the time of a stage, of which a request may have many.
+func (q *request) spent(name string, d time.Duration) {
+	for i := range q.took {
+		if q.took[i].name == name {
+			q.took[i].time += d
+			return
+		}
+	}
+	q.took = append(q.took, stageTime{name, d})
+}
+
+// timing is the value of Server-Timing (W3C): milliseconds of the stages, and of all since
+// the request has come.
+func (q *request) timing() string {
+	var b strings.Builder
+	for _, t := range append(q.took, stageTime{"total", time.Since(q.began)}) {
+		if b.Len() > 0 {
+			b.WriteString(", ")
+		}
+		fmt.Fprintf(&b, "%s;dur=%.3f", t.name, float64(t.time)/float64(time.Millisecond))
+	}
+	return b.String()
 }
 
 // index is the {name} of the path.

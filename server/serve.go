@@ -39,7 +39,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	route, refused := s.routes.find(r)
 	ctx, span := s.startSpan(r, route)
 	defer span.End()
-	q := &request{Request: r, s: s, w: rec, route: route, ctx: ctx, memory: s.answers.account()}
+	q := &request{Request: r, s: s, w: rec, route: route, ctx: ctx, began: began, memory: s.answers.account()}
 	q.body = &body{ReadCloser: r.Body, q: q, control: rec.control, memory: s.bodies.account(), pace: s.pace()}
 	r.Body = q.body
 	defer q.body.memory.close()
@@ -294,10 +294,12 @@ func (s *Server) startSpan(r *http.Request, route *route) (context.Context, trac
 	return s.tracer.Start(ctx, name, trace.WithSpanKind(trace.SpanKindServer), trace.WithAttributes(attrs...))
 }
 
-// span is a stage of a request, for tracing.
+// span is a stage of a request, for tracing and for the header Server-Timing.
 func (q *request) span(name string) (context.Context, func(error)) {
 	ctx, span := q.s.tracer.Start(q.ctx, name)
+	began := time.Now()
 	return ctx, func(err error) {
+		q.spent(name, time.Since(began))
 		if err != nil {
 			span.RecordError(err)
 			span.SetStatus(codes.Error, err.Error())

@@ -187,7 +187,7 @@ func (s *Server) Drain() { s.draining.Store(true) }
 func (s *Server) allRoutes() []route {
 	var all []route
 	for _, some := range [][]route{
-		healthRoutes(), indexRoutes(), documentRoutes(), lookupRoutes(), searchRoutes(), explainRoutes(), imageRoutes(), metadataRoutes(), facetRoutes(), encodeRoutes(), rerankRoutes(), rerankAPIRoutes(), adminRoutes(),
+		healthRoutes(), indexRoutes(), documentRoutes(), lookupRoutes(), searchRoutes(), explainRoutes(), imageRoutes(), metadataRoutes(), facetRoutes(), encodeRoutes(), rerankRoutes(), rerankAPIRoutes(), adminRoutes(), accessRoutes(),
 	} {
 		all = append(all, some...)
 	}

@@ -42,6 +42,8 @@ type Content struct {
 	Text string
 	// Digest of Text, in hexadecimal digits.
 	Digest string
+	// Root is what payloads are to say of the folder; "": nothing.
+	Root string
 }
 
 // Passed says how many files were not taken, and why.

@@ -13,7 +13,8 @@ import (
 
 // Texts are the passages of a file, each with the path of the file and what it is below as
 // its title. The payload has the path of the file, the line in which the passage begins,
-// from 1, the digest of the file, the title and the text. A file without a word has one that is empty, so that it is known.
+// from 1, the digest of the file, the title, the text and the root. A file without a word has
+// one that is empty, so that it is known.
 //
 // how says how long passages are; by what a file is parted is its kind's.
 func (c *Content) Texts(how encode.Parting) iter.Seq2[encode.Text, error] {
@@ -65,7 +66,8 @@ func (c *Content) payload(t *encode.Text, line int, own *vectors.Passage) ([]byt
 		Digest string `json:"digest"`
 		Title  string `json:"title"`
 		Text   string `json:"text"`
-	}{c.Path, line, c.Digest, t.Title, t.Text})
+		Root   string `json:"root,omitempty"`
+	}{c.Path, line, c.Digest, t.Title, t.Text, c.Root})
 	if err != nil || own == nil {
 		return bytes.TrimSpace(b.Bytes()), err
 	}

@@ -10,7 +10,7 @@
 // Every collection does what these interfaces say, which package collectiontest looks at.
 // What some do beside that is an interface of its own, and who wants it asks for it:
 //
-//	of a [Set]          [Readier], [Disker], [Panicker], [Restorer]
+//	of a [Set]          [Readier], [Disker], [Panicker], [Restorer], [Spread]
 //	of a [Collection]   [Backuper], [Retrainer], [Verifier]
 //	of a [View]         [Explainer], [Keywords], [Faceter], [Measured]
 //

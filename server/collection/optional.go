@@ -27,6 +27,43 @@ type Panicker interface {
 	Panics() uint64
 }
 
+// Spread is a [Set] on several nodes: Layout says on which, as far as it is known now.
+type Spread interface {
+	Layout() Layout
+}
+
+// Layout says where the shards of collections are.
+type Layout struct {
+	Nodes       []Node      `json:"nodes"`
+	Collections []Placement `json:"collections"`
+}
+
+// Node is a process that has shards.
+type Node struct {
+	Name  string `json:"name"`
+	Heard bool   `json:"heard"` // of lately
+}
+
+// Placement is where the shards of a collection are.
+type Placement struct {
+	Name       string  `json:"name"`
+	Generation uint64  `json:"generation"` // 0: nothing is searched yet
+	Replicas   int     `json:"replicas"`   // that each shard is to have
+	Shards     []Shard `json:"shards"`
+}
+
+// Shard is a part of a collection.
+type Shard struct {
+	Documents uint64    `json:"documents"`
+	Replicas  []Replica `json:"replicas"`
+}
+
+// Replica is a shard on a node.
+type Replica struct {
+	Node  string `json:"node"`
+	State string `json:"state"` // "ready", or what it does instead
+}
+
 // Restorer is a [Set] that fills collections from what was stored elsewhere. A collection
 // that is not there is declared; one that has documents is [ErrExists]. Whatever fails
 // leaves nothing behind.

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/plaid-ir/plaid/internal/wordset"
 )
 
 // Keys of the service's answers that are no fields.
@@ -106,32 +108,13 @@ func snippet(text, words string, most int) (part string, start int) {
 	if len(text) <= most {
 		return text, 0
 	}
-	wanted := map[string]bool{}
-	for word := range strings.FieldsFuncSeq(strings.ToLower(words), notOfWord) {
-		if utf8.RuneCountInString(word) > 2 {
-			wanted[word] = true
-		}
-	}
 	type place struct {
 		at   int
 		word string
 	}
 	var places []place // of words that are wanted, in order
-	at := 0
-	for at < len(text) {
-		size := strings.IndexFunc(text[at:], notOfWord)
-		if size < 0 {
-			size = len(text) - at
-		}
-		if size > 0 {
-			if word := strings.ToLower(text[at : at+size]); wanted[word] {
-				places = append(places, place{at, word})
-			}
-			at += size
-			continue
-		}
-		_, n := utf8.DecodeRuneInString(text[at:])
-		at += n
+	for at, word := range wordset.Of(words).In(text) {
+		places = append(places, place{at, word})
 	}
 	// The window with the most different words, and of those the first.
 	counts, best, from := map[string]int{}, 0, 0
@@ -159,8 +142,6 @@ func snippet(text, words string, most int) (part string, start int) {
 	part, _ = cut(text, start, most)
 	return part, start
 }
-
-func notOfWord(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) }
 
 // cut is a part of a text, of whole characters, and where it ends.
 func cut(text string, start, most int) (part string, end int) {

@@ -2,26 +2,8 @@
 // of the document, and the same as a table.
 
 import { figure, make, row, table } from "./dom.js";
-
-// unitsAt maps offsets in the UTF-8 form of a text to offsets in the string. An offset
-// within a character is that of its beginning (down) or of its end (up).
-export function unitsAt(text) {
-  const down = [], up = [];
-  let unit = 0;
-  for (const c of text) {
-    const point = c.codePointAt(0);
-    const bytes = point < 0x80 ? 1 : point < 0x800 ? 2 : point < 0x10000 ? 3 : 4;
-    for (let i = 0; i < bytes; i++) {
-      down.push(unit);
-      up.push(i === 0 ? unit : unit + c.length);
-    }
-    unit += c.length;
-  }
-  down.push(unit);
-  up.push(unit);
-  const clamp = (i) => Math.min(Math.max(i, 0), down.length - 1);
-  return { down: (i) => down[clamp(i)], up: (i) => up[clamp(i)] };
-}
+import { pictureMap } from "./picture.js";
+import { unitsAt } from "./texts.js";
 
 // spansOf parts a text at its tokens: [{text, token}], token undefined between them.
 // Where pieces share a character it belongs to the first.
@@ -53,9 +35,11 @@ function takersOf(x) {
 
 const pieceOf = (tokens, i) => tokens && tokens[i] ? tokens[i].piece : "token " + i;
 
-// heatMap shows an explanation. queryTokens are the pieces of the query, where they are
-// known.
-export function heatMap(x, queryTokens) {
+const isMask = (piece) => piece === "[MASK]" || piece === "<mask>";
+
+// heatMap shows an explanation of a document of an index. queryTokens are the pieces of the
+// query, where they are known.
+export function heatMap(x, queryTokens, index) {
   const box = make("div", { class: "explanation" });
   const takers = takersOf(x);
   const bests = takers.map((list) => list.length ? list[0].weight * list[0].score : 0);
@@ -71,6 +55,7 @@ export function heatMap(x, queryTokens) {
     text.append(span);
   }
   const says = make("p", { class: "quiet", role: "status" });
+  const picture = x.image === undefined && !x.grid ? null : pictureMap(x, index);
   const buttons = [];
   const show = (chosen) => {
     const match = x.matches[chosen];
@@ -82,6 +67,7 @@ export function heatMap(x, queryTokens) {
       span.classList.toggle("best", !!match && match.doc_token === token);
       span.title = match ? figure(value) : takers[token].map((m) => pieceOf(queryTokens, m.query_token) + " " + figure(m.weight * m.score)).join(", ");
     }
+    if (picture) picture.show(match ? chosen : -1);
     buttons.forEach((b, i) => b.setAttribute("aria-pressed", String(i - 1 === chosen)));
     says.textContent = match
       ? "“" + pieceOf(queryTokens, match.query_token) + "” matches “" + pieceOf(x.document_tokens, match.doc_token) + "” best, with " + figure(match.score) +
@@ -95,9 +81,22 @@ export function heatMap(x, queryTokens) {
     buttons.push(b);
     return make("li", {}, b);
   };
-  box.append(make("ul", { class: "tokens", "aria-label": "Tokens of the query" }, chip("all", -1, 0),
-    ...x.matches.map((m, i) => chip(pieceOf(queryTokens, m.query_token), i, m.weight * m.score / most))));
+  const chips = [], masks = [];
+  const all = chip("all", -1, 0);
+  x.matches.forEach((m, i) => {
+    const piece = pieceOf(queryTokens, m.query_token);
+    (isMask(piece) ? masks : chips).push(chip(piece, i, m.weight * m.score / most));
+  });
+  box.append(make("ul", { class: "tokens", "aria-label": "Tokens of the query" }, all, ...chips));
+  if (masks.length) {
+    const score = x.matches.filter((m) => isMask(pieceOf(queryTokens, m.query_token))).reduce((sum, m) => sum + m.weight * m.score, 0);
+    box.append(make("details", { class: "masks" },
+      make("summary", {}, masks.length + " × [MASK]: " + figure(score) + " of the score"),
+      make("p", { class: "quiet" }, "The model fills a short question up with these. Each stands for something that the question could have said too."),
+      make("ul", { class: "tokens", "aria-label": "Tokens that fill the query up" }, ...masks)));
+  }
   box.append(says);
+  if (picture) box.append(picture.box);
   if (x.document_text) box.append(text);
   for (const note of x.notes || []) box.append(make("p", { class: "quiet" }, note[0].toUpperCase() + note.slice(1) + "."));
   box.append(make("details", { open: !x.document_text }, make("summary", {}, "As a table"),

@@ -1,25 +1,47 @@
 // The page: what is chosen, what is asked, and where the answers go.
 
+import { addView } from "./add.js";
 import * as api from "./api.js";
+import { asCode } from "./code.js";
 import { byId, figure, make } from "./dom.js";
+import * as fields from "./fields.js";
 import { fate, heatMap } from "./heat.js";
-import { statsOf, timesOf } from "./panels.js";
+import { groupsOf, hit } from "./hits.js";
+import { manageView, stopLooking } from "./manage.js";
+import { timesOf } from "./panels.js";
+import * as search from "./search.js";
 
 // last is the search whose results are shown: its index, what its explanations ask, and
 // for a document as the query its pieces, once they are known.
 let last = null;
 let running = new AbortController();
+let page = 0;
+let feedback = { like: [], unlike: [] };
+let view = "search";
+let names = [], about = {}, access = { needed: false };
 
 // asks are the kinds of searches: what is typed, and an example of it.
 const asks = {
-  text: ["Query", "a question or a statement"],
-  both: ["Query", "a question or a statement"],
-  words: ["Words", "words of the metadata"],
-  id: ["Id of the document", "_id of the document"],
+  text: ["Query", "Ask a question, or leave this empty to browse"],
+  both: ["Query", "Ask a question, or leave this empty to browse"],
+  words: ["Words", "Words of the documents, or empty to browse"],
+  id: ["Id of the document", "The _id of a document"],
 };
+
+// typingPause is how long nothing is typed before a search begins by itself, in milliseconds.
+const typingPause = 250;
 
 const chosen = () => byId("index").value;
 const kind = () => document.querySelector("input[name=kind]:checked").value;
+
+// may tells what the token allows of an index; "*": of all.
+function may(need, index) {
+  if (!access.needed) return true;
+  const order = ["none", "read", "write", "admin"], own = access.own || { permission: "none" };
+  const fits = (pattern) => index === "*" ? /^\*+$/.test(pattern)
+    : new RegExp("^" + pattern.replace(/[\\^$.+()[\]{}|]/g, "\\$&").replaceAll("*", ".*").replaceAll("?", ".") + "$", "s").test(index);
+  return [own, ...(own.grants || []).filter((g) => fits(g.pattern))].some((g) => order.indexOf(g.permission) >= order.indexOf(need));
+}
 
 function showError(err) {
   if (err.name === "AbortError") return;
@@ -55,79 +77,103 @@ function askToken(reason) {
 }
 
 // refused marks a field, and is the error of what it holds. The browser's own checks
-// do not reach what is folded away.
-function refused(id, message) {
+// do not reach what is folded away. While somebody types the focus stays.
+function refused(id, message, typing) {
   const field = byId(id);
   field.setAttribute("aria-invalid", "true");
   if (byId("options").contains(field)) byId("options").open = true;
-  field.focus();
+  if (!typing) field.focus();
   return new api.Problem("BAD_REQUEST", message);
 }
 
-// restriction is what the filter says, in the fields of a request.
-function restriction() {
+// ownCondition is what the user's condition says, in the fields of a request.
+function ownCondition(typing) {
   const condition = byId("condition").value.trim(), text = byId("parameters").value.trim();
   if (!condition && !text) return {};
   let parameters = [];
   try {
     parameters = JSON.parse(text.startsWith("[") ? text : "[" + text + "]");
   } catch {
-    throw refused("parameters", "the values of the condition are not JSON; texts are in double quotes, and commas between values");
+    throw refused("parameters", "the values of the condition are not JSON; texts are in double quotes, and commas between values", typing);
   }
   return { filter_condition: condition, filter_parameters: parameters };
 }
 
 function textFields() {
-  const names = byId("text-fields").value.split(",").map((s) => s.trim()).filter((s) => s);
-  return names.length ? { text_fields: names } : {};
+  const list = byId("text-fields").value.split(",").map((s) => s.trim()).filter((s) => s);
+  return list.length ? { text_fields: list } : {};
 }
 
 // remember puts the search into the address, so that it can be kept and sent on.
 function remember() {
-  const p = new URLSearchParams({ index: chosen(), [kind()]: byId("query").value });
+  const p = new URLSearchParams({ index: chosen() });
+  if (view !== "search") p.set("view", view);
+  p.set(kind(), byId("query").value);
   if (byId("condition").value) p.set("condition", byId("condition").value);
   if (byId("parameters").value) p.set("parameters", byId("parameters").value);
+  if (fields.chosen.length) p.set("filters", JSON.stringify(fields.chosen));
+  if (page) p.set("page", page + 1);
   history.replaceState(null, "", "#" + p);
 }
 
-async function search() {
+// recall takes the search from the address.
+function recall() {
+  const p = new URLSearchParams(location.hash.slice(1));
+  const wanted = Object.keys(asks).find((k) => p.has(k)) || "text";
+  document.querySelector("input[name=kind][value=" + wanted + "]").checked = true;
+  byId("query").value = p.get(wanted) || "";
+  byId("condition").value = p.get("condition") || "";
+  byId("parameters").value = p.get("parameters") || "";
+  byId("options").open = p.has("condition");
+  try {
+    fields.choose(JSON.parse(p.get("filters") || "[]"));
+  } catch {
+    fields.choose([]);
+  }
+  page = Math.max(0, Math.min(1000, Number.parseInt(p.get("page"), 10) || 1) - 1);
+  view = ["add", "manage"].includes(p.get("view")) ? p.get("view") : "search";
+  kindChanged();
+}
+
+function kindChanged() {
+  const [label, hint] = asks[kind()];
+  byId("query-label").textContent = label;
+  byId("query").placeholder = hint;
+}
+
+// find runs the search that the form says. typing: it is not finished yet.
+async function find({ typing = false, keep = false } = {}) {
   running.abort();
   const signal = (running = new AbortController()).signal;
   clearError();
+  if (!keep) page = 0;
   byId("results").setAttribute("aria-busy", "true");
   const found = await guarded(async () => {
-    const index = chosen(), words = byId("query").value;
-    if (!index) throw refused("index", "choose an index");
-    if (!words) throw refused("query", "there is nothing to search for");
-    if (!byId("top-k").checkValidity()) throw refused("top-k", "how many results? 1 to " + byId("top-k").max);
-    const limits = restriction();
-    const params = { top_k: byId("top-k").valueAsNumber };
-    if (byId("mode").value) params.mode = byId("mode").value;
+    const index = chosen(), words = byId("query").value.trim();
+    if (!index) throw refused("index", "choose an index", typing);
+    if (!words && kind() === "id") throw refused("query", "which document? Give its id", typing);
+    if (!byId("top-k").checkValidity()) throw refused("top-k", "how many results? 1 to " + byId("top-k").max, typing);
+    const own = ownCondition(typing);
+    const params = byId("mode").value ? { mode: byId("mode").value } : {};
     remember();
-    byId("status").textContent = "Searching …";
-    const began = performance.now();
-    const asked = { index, kind: kind(), id: kind() === "id" ? words : "", question: { params, ...limits, ...textFields() } };
+    const size = byId("top-k").valueAsNumber;
+    const question = { params: { ...params, top_k: Math.min((page + 1) * size, search.mostPaged) }, ...fields.conditionOf(own), ...textFields() };
+    const asked = { index, kind: kind(), words, id: words && kind() === "id" ? words : "", own, page, size, params, feedback, question };
+    if (words && asked.kind !== "id") question.text = words;
+    if (!typing) byId("status").textContent = "Searching …";
+    const facets = fields.showFacets(index, own, () => find());
     let answer;
-    if (asked.kind === "words") {
-      answer = await api.searchVectors(index, { text_query: [words], params: { top_k: params.top_k }, ...limits }, signal);
-    } else if (asked.kind === "both") {
-      asked.question.text = words;
-      answer = await api.searchTexts(index, { queries: [words], text_query: [words], params, ...limits, stats: true }, signal);
-    } else if (asked.id) {
-      asked.question.query = await api.vectorsOf(index, words, signal);
-      answer = await api.searchVectors(index, { queries: [asked.question.query], params, ...limits, stats: true }, signal);
-    } else {
-      asked.question.text = words;
-      answer = await api.searchTexts(index, { queries: [words], params, ...limits, stats: true }, signal);
+    try {
+      answer = await search.ask(asked, signal);
+    } catch (err) {
+      if (err.code !== "INDEX_NOT_FOUND" || words || !names.includes(index)) throw err;
+      answer = null; // it has no documents yet
     }
-    const whole = performance.now() - began;
     if (signal.aborted) return;
-    last = asked.kind === "words" ? null : asked; // there are no tokens to explain
-    const result = answer.results[0];
-    byId("why-answer").replaceChildren();
-    byId("hits").replaceChildren(...result.document_ids.map((_, i) => hit(asked, result, i)));
-    byId("times").replaceChildren(...timesOf(result.stats, whole));
-    byId("status").textContent = result.document_ids.length + (result.document_ids.length === 1 ? " result in " : " results in ") + whole.toFixed(0) + " ms";
+    byId("start").replaceChildren();
+    if (answer) show(asked, answer);
+    else nothingYet(index);
+    await facets;
     return true;
   });
   if (signal.aborted) return; // another search goes on
@@ -135,38 +181,58 @@ async function search() {
   if (!found && byId("hits").firstChild) byId("status").textContent = "The results are those of the search before.";
 }
 
-// hit is one result.
-function hit(asked, result, i) {
-  const fields = (result.metadata || [])[i] || {};
-  const text = [fields.text, fields.page_content, fields.content].find((t) => typeof t === "string" && t) || "";
-  const title = typeof fields.title === "string" && fields.title ? fields.title : String(fields._id);
-  const place = make("div", { hidden: true });
-  const short = make("p", { class: "text short" }, text);
-  const toggle = make("button", { type: "button", class: "plain", "aria-expanded": "false", onclick: () => guarded(open) }, "Matches");
-  const open = async () => {
-    const opens = place.hidden;
-    place.hidden = !opens;
-    short.hidden = opens;
-    toggle.setAttribute("aria-expanded", String(opens));
-    if (!opens || place.firstChild) return;
-    place.append(make("p", { class: "quiet" }, "…"));
-    try {
-      const x = await explained(asked, fields._id);
-      place.replaceChildren(...asked.kind === "both" ? [make("p", { class: "quiet" }, "By meaning alone:")] : [], fate(x), heatMap(x, x.query_tokens || asked.pieces));
-    } catch (err) {
-      place.replaceChildren(); // the next click asks again
-      throw err;
-    }
+// show shows an answer.
+function show(asked, { path, body, result, more, total, took, whole }) {
+  const explains = asked.words && asked.kind !== "words";
+  last = explains ? asked : null; // elsewhere there are no tokens to explain
+  const marks = asked.kind === "words" || asked.kind === "both" ? asked.words : "";
+  const shown = groupsOf(result);
+  const does = {
+    guarded,
+    explain: explains ? (id) => matchesOf(asked, id) : undefined,
+    similar,
+    judge: asked.kind === "text" && asked.words && search.judges(asked.index) ? judge : undefined,
+    judged: (id) => feedback.like.includes(id) ? true : feedback.unlike.includes(id) ? false : undefined,
   };
-  const title3 = make("h3", { id: "hit-" + i }, title);
-  return make("li", {}, make("article", { class: "hit", "aria-labelledby": "hit-" + i },
-    make("div", { class: "top" }, make("span", { class: "quiet" }, String(i + 1)), title3,
-      make("span", { class: "score", title: "score" }, figure(result.scores[i]))),
-    make("p", { class: "quiet" }, String(fields._id) + (asked.id === fields._id ? " (the document itself)" : "")),
-    short, place,
-    make("div", { class: "buttons" }, asked.kind === "words" ? "" : toggle,
-      make("button", { type: "button", class: "plain", onclick: () => similar(String(fields._id)) }, "Similar")),
-    make("details", {}, make("summary", {}, "Metadata"), make("pre", {}, JSON.stringify(fields, null, 1)))));
+  const from = asked.page * asked.size;
+  byId("why-answer").replaceChildren();
+  byId("hits").replaceChildren(...shown.map((g, i) => hit(g, from + i + 1, { index: asked.index, id: asked.id, words: marks }, does)));
+  const n = shown.length, last1 = from + n;
+  const judged = feedback.like.length + feedback.unlike.length;
+  byId("status").replaceChildren(asked.words
+    ? (from ? "Results " + figure(from + 1) + " to " + figure(last1) : n + (n === 1 ? " result" : " results")) + " in " + whole.toFixed(0) + " ms"
+    : total === 0 ? "No document passes the filter." : n ? "Documents " + figure(from + 1) + " to " + figure(from + result.document_ids.length) + (total === undefined ? "" : " of " + figure(total)) : "There is no document on this page.",
+  judged ? make("span", {}, ", with " + judged + (judged === 1 ? " judgement " : " judgements "), make("button", { type: "button", class: "link", onclick: () => { feedback = { like: [], unlike: [] }; find(); } }, "forget")) : "");
+  if (result.coverage) byId("status").append(" Some shards did not answer.");
+  byId("pages").hidden = !more && asked.page === 0;
+  byId("before").disabled = asked.page === 0;
+  byId("after").disabled = !more;
+  byId("page-number").textContent = "Page " + (asked.page + 1) + (total ? " of " + Math.ceil(total / asked.size) : "");
+  byId("times").replaceChildren(...asked.words ? timesOf(result.stats, took, whole) : [make("p", { class: "quiet" }, "The list took " + whole.toFixed(0) + " ms. A search tells its stages.")]);
+  showCode(path, body);
+}
+
+function showCode(path, body) {
+  const all = asCode(new URL(path, api.base).href, body, api.token.get() !== "");
+  const says = make("span", { role: "status", class: "quiet" });
+  const text = make("pre", { tabindex: "0", "aria-label": "The request as code" }, all.curl);
+  const buttons = Object.keys(all).map((name) => make("button", { type: "button", class: "plain", "aria-pressed": String(name === "curl"), "data-code": name, onclick: async (e) => {
+    text.textContent = all[name];
+    for (const b of buttons) b.setAttribute("aria-pressed", String(b === e.currentTarget));
+    try {
+      await navigator.clipboard.writeText(all[name]);
+      says.textContent = "Copied as " + name + ".";
+    } catch { // no permission, or no TLS: it is marked for the keyboard
+      getSelection().selectAllChildren(text);
+      says.textContent = "Marked: copy it with Ctrl-C.";
+    }
+  } }, name));
+  byId("code").replaceChildren(make("div", { class: "buttons" }, ...buttons, says), text);
+}
+
+async function matchesOf(asked, id) {
+  const x = await explained(asked, id);
+  return [...asked.kind === "both" ? [make("p", { class: "quiet" }, "By meaning alone:")] : [], fate(x), heatMap(x, x.query_tokens || asked.pieces, asked.index)];
 }
 
 // explained asks what became of a document in a search.
@@ -184,76 +250,164 @@ function similar(id) {
   kindChanged();
   byId("query").value = id;
   byId("query").focus();
-  search();
+  find();
+}
+
+// judge likes or unlikes a document, or takes that back, and searches again.
+function judge(id, good) {
+  const was = (good ? feedback.like : feedback.unlike).includes(id);
+  feedback = { like: feedback.like.filter((x) => x !== id), unlike: feedback.unlike.filter((x) => x !== id) };
+  if (!was) (good ? feedback.like : feedback.unlike).push(id);
+  find();
 }
 
 async function why() {
   clearError();
+  byId("why-box").open = true;
   const place = byId("why-answer");
   if (!last) {
     place.replaceChildren(make("p", {}, kind() === "words" ? "A search by words alone is not explained." : "Search first."));
     return;
   }
   place.replaceChildren();
-  await guarded(async () => {
-    const x = await explained(last, byId("why-id").value.trim());
-    place.replaceChildren(fate(x), heatMap(x, x.query_tokens || last.pieces));
-  });
+  await guarded(async () => place.replaceChildren(...await matchesOf(last, byId("why-id").value.trim())));
 }
 
-async function showStats() {
-  const index = chosen();
-  byId("stats").replaceChildren();
-  if (!index) return;
-  await guarded(async () => {
-    const st = await api.stats(index);
-    if (index === chosen()) byId("stats").replaceChildren(...statsOf(st));
-  });
+// nothingYet says what to do where there is no index, or none of its documents.
+function nothingYet(index) {
+  for (const id of ["hits", "status", "facet-list"]) byId(id).replaceChildren();
+  fields.hideFacets();
+  byId("pages").hidden = true;
+  last = null;
+  byId("start").replaceChildren(
+    make("h2", {}, index ? index + " has no documents yet" : "There are no indexes yet"),
+    make("p", { class: "quiet" }, index ? "Add some, and search them here." : "An index holds documents that you can search by what they mean. Begin with one of these:"),
+    adding());
 }
 
-function kindChanged() {
-  const [label, hint] = asks[kind()];
-  byId("query-label").textContent = label;
-  byId("query").placeholder = hint;
+const adding = () => addView({
+  index: chosen(), names, may, model: about.model, loading: about.loading,
+  done: async (index) => {
+    fields.forget(index);
+    view = "search";
+    byId("query").value = "";
+    await start(index);
+  },
+});
+
+// showView shows one of the views for the index that is chosen.
+async function showView() {
+  stopLooking();
+  if (!chosen() && !names.length && view === "manage" && !may("admin", "*")) view = "search";
+  for (const name of ["search", "add", "manage"]) byId("view-" + name).hidden = name !== view;
+  for (const b of document.querySelectorAll("[data-view]")) {
+    if (b.dataset.view === view) b.setAttribute("aria-current", "page");
+    else b.removeAttribute("aria-current");
+  }
+  byId("start").replaceChildren(); // what adds documents is in one place
+  byId("add").replaceChildren();
+  for (const e of [byId("search"), byId("index").parentNode]) e.hidden = !names.length;
+  byId("why-box").hidden = !names.length;
+  if (view === "add") byId("add").replaceChildren(adding());
+  if (view === "manage") await guarded(() => manageView({ index: chosen(), may, guarded: (work) => { clearError(); return guarded(work); }, done: (index) => start(index || chosen()) }));
+  if (view === "search") {
+    if (!names.length) nothingYet("");
+    else if (chosen()) await find({ keep: true });
+  }
 }
 
-// start asks what there is, at the beginning and after the token has changed.
-async function start() {
+// start asks what there is, at the beginning and after something has changed.
+async function start(wanted) {
   clearError();
   await guarded(async () => {
-    const wanted = chosen() || new URLSearchParams(location.hash.slice(1)).get("index");
-    const names = await api.indices();
+    wanted ??= chosen() || new URLSearchParams(location.hash.slice(1)).get("index");
+    [names, about] = await Promise.all([api.indices(), api.health()]);
+    wanted ||= (about.indices[0] || {}).name; // one that has documents
     byId("index").replaceChildren(...names.map((name) => make("option", { value: name, selected: name === wanted }, name)));
-    byId("status").textContent = names.length ? "" : "There are no indexes yet.";
+    try {
+      access = await api.access();
+    } catch { // then the service refuses what is not allowed
+      access = { needed: false };
+    }
+    byId("service").textContent = ["plaid " + about.version, about.device, about.model ? "model " + about.model.name : "without a model: finds words and similar documents"].join(" · ");
     if (wanted && !names.includes(wanted)) {
       byId("index").value = ""; // none, rather than another
+      view = "search";
+      await showView();
       throw new api.Problem("INDEX_NOT_FOUND", "there is no index " + wanted);
     }
-    const about = await api.health();
-    byId("service").textContent = ["version " + about.version, about.device, about.model ? "model " + about.model.name : "without a model: finds words and similar documents"].join(" · ");
-    await showStats();
+    await showView();
   });
 }
 
-// recall takes the search from the address.
-function recall() {
-  const p = new URLSearchParams(location.hash.slice(1));
-  const wanted = Object.keys(asks).find((k) => p.get(k)) || "text";
-  document.querySelector("input[name=kind][value=" + wanted + "]").checked = true;
-  byId("query").value = p.get(wanted) || "";
-  byId("condition").value = p.get("condition") || "";
-  byId("parameters").value = p.get("parameters") || "";
-  byId("options").open = p.has("condition");
-  kindChanged();
-  return byId("query").value !== "";
+// move takes the keyboard from result to result, and back to the query.
+function move(e) {
+  if (byId("view-search").hidden || e.altKey || e.ctrlKey || e.metaKey || e.shiftKey || document.querySelector("dialog[open]")) return;
+  const at = document.activeElement, hits = [...document.querySelectorAll(".hit")];
+  if (e.key === "/" && !at.matches("input, select, textarea")) {
+    byId("query").focus();
+    byId("query").select();
+  } else if ((e.key === "ArrowDown" || e.key === "ArrowUp") && (at === byId("query") || at.matches(".hit"))) {
+    const next = hits.indexOf(at) + (e.key === "ArrowDown" ? 1 : -1);
+    if (next >= hits.length || at === byId("query") && e.key === "ArrowUp") return;
+    (next < 0 ? byId("query") : hits[next]).focus();
+  } else {
+    return;
+  }
+  e.preventDefault();
 }
 
-byId("search").addEventListener("submit", (e) => { e.preventDefault(); search(); });
+let typed = 0;
+const forgetTyping = () => clearTimeout(typed);
+
+byId("query").addEventListener("input", () => {
+  forgetTyping();
+  running.abort(); // what is asked is no longer wanted
+  if (kind() === "id" || byId("query").value.trim().length === 1) {
+    byId("results").setAttribute("aria-busy", "false");
+    return;
+  }
+  feedback = { like: [], unlike: [] };
+  typed = setTimeout(() => find({ typing: true }), typingPause);
+});
+byId("search").addEventListener("submit", (e) => {
+  e.preventDefault();
+  forgetTyping();
+  if (!last || last.words !== byId("query").value.trim()) feedback = { like: [], unlike: [] };
+  find();
+});
 byId("why").addEventListener("submit", (e) => { e.preventDefault(); why(); });
-byId("index").addEventListener("change", () => { clearError(); showStats(); });
-byId("refresh").addEventListener("click", () => { clearError(); showStats(); });
+byId("index").addEventListener("change", () => {
+  clearError();
+  fields.choose([]);
+  feedback = { like: [], unlike: [] };
+  page = 0;
+  last = null;
+  showView();
+});
+for (const [id, by] of [["before", -1], ["after", 1]]) {
+  byId(id).addEventListener("click", async () => {
+    page = Math.max(0, page + by);
+    await find({ keep: true });
+    byId("results").focus();
+    byId("results").scrollIntoView();
+  });
+}
+for (const b of document.querySelectorAll("[data-view]")) {
+  b.addEventListener("click", () => {
+    view = b.dataset.view;
+    clearError();
+    remember();
+    showView();
+  });
+}
 byId("open-token").addEventListener("click", () => askToken());
-for (const e of document.querySelectorAll("input[name=kind]")) e.addEventListener("change", kindChanged);
+for (const e of document.querySelectorAll("input[name=kind]")) {
+  e.addEventListener("change", () => {
+    kindChanged();
+    if (byId("query").value.trim() && kind() !== "id") find();
+  });
+}
 byId("token-form").addEventListener("submit", (e) => {
   const what = e.submitter ? e.submitter.value : "use";
   if (what === "cancel") return;
@@ -261,15 +415,32 @@ byId("token-form").addEventListener("submit", (e) => {
   byId("token").value = "";
   start();
 });
-
+byId("drop-form").addEventListener("submit", (e) => {
+  if (!e.submitter || e.submitter.value !== "drop") return;
+  const name = byId("drop-name").textContent;
+  clearError();
+  if (byId("drop-again").value !== name) {
+    showError(new api.Problem("BAD_REQUEST", "the name was another one: nothing is deleted"));
+    return;
+  }
+  guarded(async () => {
+    await api.drop(name);
+    fields.choose([]);
+    fields.forget(name);
+    view = "search";
+    history.replaceState(null, "", "#");
+    byId("index").value = "";
+    byId("query").value = "";
+    await start("");
+  });
+});
+addEventListener("keydown", move);
 addEventListener("hashchange", async () => {
-  const again = recall();
+  recall();
   byId("index").value = "";
   await start();
-  if (again && chosen()) await search();
 });
 
-const again = recall();
+recall();
 await start();
-if (again && chosen()) await search();
 document.body.dataset.ready = "yes";

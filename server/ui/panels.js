@@ -11,18 +11,38 @@ const stageNames = [
   ["refine_ns", "refining"],
 ];
 
-// timesOf shows the times of a search; whole is how long its requests took, in
-// milliseconds, as the page saw it.
-export function timesOf(stats, whole) {
+// timesOf shows the times of a search. took is what the service says of its stages
+// (Server-Timing), and whole how long the page waited, all in milliseconds.
+export function timesOf(stats, took, whole) {
   const times = stats ? stats.times : {};
-  const rows = stageNames.map(([key, name]) => [name, (times[key] || 0) / 1e6]).filter(([, ms], i) => ms > 0 || i > 0 && i < 5);
-  const known = ((times.total_ns || 0) + (times.wait_ns || 0)) / 1e6;
-  rows.push(["the rest: encoding, transfer", Math.max(0, whole - known)]);
+  const rows = [];
+  let known = 0;
+  const add = (name, ms, about) => {
+    rows.push([name, Math.max(0, ms), about]);
+    known += Math.max(0, ms);
+  };
+  if (took.encode !== undefined) add("encoding the question", took.encode, "The model turns the text into token vectors.");
+  if (took.select !== undefined) add("applying the filter", took.select, "Finding the documents that the condition lets through.");
+  if (took.keywords !== undefined) add("searching by words", took.keywords, "BM25 over the words of the metadata.");
+  if (stats) {
+    for (const [key, name] of stageNames) {
+      const ms = (times[key] || 0) / 1e6;
+      if (ms > 0 || key !== "wait_ns" && key !== "refine_ns") add(name, ms);
+    }
+    const between = (times.total_ns || 0) / 1e6 - stageNames.reduce((sum, [key]) => sum + (key === "wait_ns" ? 0 : times[key] || 0), 0) / 1e6;
+    if (between > 0.001) add("between these stages", between, "Planning, and putting the results in order.");
+  }
+  if (took.total !== undefined) {
+    add("the rest in the service", took.total - known, "Waiting for a turn, reading the request, finding the words that match, reading metadata, writing the answer.");
+    add("on the way", whole - took.total, "The network, and the browser that reads the answer.");
+  } else {
+    add("the rest", whole - known, "Encoding, reading and writing JSON, and the network. The service did not tell them apart.");
+  }
   const most = Math.max(...rows.map(([, ms]) => ms), 1e-9);
-  const out = [table("Time by stage", ["Stage", "ms", ""], rows.map(([name, ms]) => {
+  const out = [table("Time by stage", ["Stage", "ms", "Share"], rows.map(([name, ms, about]) => {
     const bar = make("span", { class: "bar", "aria-hidden": "true" });
     bar.style.setProperty("--share", (ms / most).toFixed(4));
-    return make("tr", {}, make("td", {}, name), make("td", { class: "number" }, ms.toFixed(3)), make("td", { class: "wide-bar" }, bar));
+    return make("tr", {}, make("td", {}, name, about ? make("div", { class: "quiet" }, about) : ""), make("td", { class: "number" }, ms.toFixed(3)), make("td", { class: "wide-bar" }, bar));
   })), pairs([["Whole request", whole.toFixed(1) + " ms"]])];
   if (stats) {
     out.push(pairs([
@@ -33,7 +53,7 @@ export function timesOf(stats, whole) {
   return out;
 }
 
-function bytes(n) {
+export function bytes(n) {
   const units = ["B", "KiB", "MiB", "GiB", "TiB"];
   let i = 0;
   for (; n >= 1024 && i < units.length - 1; i++) n /= 1024;
@@ -48,7 +68,7 @@ export function statsOf(st) {
     ["Tokens a document", st.documents ? st.tokens / st.documents : undefined], ["With metadata", st.metadata],
     ["Dimension", st.dim || undefined], ["Bits a component", st.nbits || undefined], ["Centroids", st.centroids || undefined],
     ["Generation", st.generation || undefined], ["File", bytes(st.file_bytes)], ["Model", st.model && (st.model.name || st.model.fingerprint)],
-    ["Waiting changes", st.queue.requests],
+    ["Written since the start", st.counts ? st.counts.documents : undefined],
   ]), make("h3", {}, "Growth and drift"), pairs([
     ["Stage", st.growth.stage], ["Training now", st.growth.training ? "yes" : "no"], ["Last training", st.growth.training_failed],
     ["Trained on", drift.trained_tokens ? figure(drift.trained_tokens) + " tokens" : "not known"],
@@ -57,7 +77,7 @@ export function statsOf(st) {
     ["Centroids a build would train", drift.wanted_centroids || undefined],
   ])];
   out.push(make("p", { class: st.growth.advice ? "error" : "quiet" },
-    st.growth.advice ? "Training anew would pay: " + st.growth.advice + "." : "Nothing says that training anew would pay."));
+    st.growth.advice ? "Training it again would pay: " + st.growth.advice + "." : "Nothing says that training it again would pay."));
   out.push(make("details", {}, make("summary", {}, "All figures"), make("pre", {}, JSON.stringify(st, null, 1))));
   return out;
 }

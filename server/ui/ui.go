@@ -15,15 +15,15 @@ import (
 	"time"
 )
 
-//go:embed page.html page.css icon.svg *.js
+//go:embed page.html page.css icon.svg sample.jsonl *.js
 var content embed.FS
 
 // page is the file that /ui answers.
 const page = "page.html"
 
-// policy lets the page use what is beside it, and nothing else: no other origin, no
+// policy lets the page use what is beside it, pictures that it has fetched from there, and nothing else: no other origin, no
 // script or style within the page, no text that becomes HTML, no frame around it.
-const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
+const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; connect-src 'self'; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'"
 
 var mediaTypes = map[string]string{
@@ -31,6 +31,8 @@ var mediaTypes = map[string]string{
 	".css":  "text/css; charset=utf-8",
 	".js":   "text/javascript; charset=utf-8",
 	".svg":  "image/svg+xml",
+
+	".jsonl": "text/plain; charset=utf-8",
 }
 
 // File is one of the files, ready to be served.

@@ -5,9 +5,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
-	"unicode"
 
 	"github.com/plaid-ir/plaid/internal/cli/out"
+	"github.com/plaid-ir/plaid/internal/wordset"
 	"github.com/plaid-ir/plaid/search"
 )
 
@@ -51,27 +51,16 @@ const mostOfLine = 200
 // bestLine is the line of a text with most of a question's words, the first of such, and its
 // number from 0.
 func bestLine(text, question string) (number int, line string) {
-	words := map[string]bool{}
-	for word := range strings.FieldsFuncSeq(strings.ToLower(question), notOfWord) {
-		if len(word) > 2 {
-			words[word] = true
-		}
-	}
+	words := wordset.Of(question)
 	best := -1
 	i := 0
 	for l := range strings.Lines(text) {
-		found := map[string]bool{}
-		for word := range strings.FieldsFuncSeq(strings.ToLower(l), notOfWord) {
-			if words[word] {
-				found[word] = true
+		if trimmed := strings.TrimSpace(l); trimmed != "" {
+			if n := words.Count(l); n > best {
+				best, number, line = n, i, trimmed
 			}
-		}
-		if trimmed := strings.TrimSpace(l); trimmed != "" && len(found) > best {
-			best, number, line = len(found), i, trimmed
 		}
 		i++
 	}
 	return number, line
 }
-
-func notOfWord(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) }

@@ -42,6 +42,8 @@ the sections of Markdown, functions and other blocks of source code, the sentenc
 other texts. A passage knows its line: plaid search INDEX QUESTION --format grep
 prints path:line: text.
 
+An index follows one folder. If the folder is moved, say so once with --moved.
+
 The index is open only while it is changed: other commands search it meanwhile. While
 another process has it open the changes wait.`,
 		Example: `  plaid watch notes.plaid ~/notes --model ./models/colbert-nano
@@ -57,6 +59,7 @@ another process has it open the changes wait.`,
 	f.Var(flags.Int(&s.parting.Overlap, 0, 0), "overlap", "tokens that a passage repeats of the one before")
 	f.Var(flags.Nbits(&s.build.Nbits), "nbits", "residual bits a component, of an index that is made")
 	f.Var(flags.Size(&s.limits.File, 1<<20), "max-file", "largest file that is taken")
+	f.BoolVar(&s.moved, "moved", false, "the folder was elsewhere when the index was made")
 	f.BoolVar(&once, "once", false, "end when the index is as the folder is now")
 	f.Bool("json", false, "print a report as JSON for each change")
 	cmd.RunE = a.command(func(ctx context.Context, args []string) (err error) {
@@ -152,7 +155,7 @@ func (a *app) watch(ctx context.Context, s *folderSync) error {
 				a.hint("%v", err)
 			}
 			again = 0
-		case err != nil && first && !errors.Is(err, storage.ErrLocked):
+		case errors.Is(err, errOtherFolder), err != nil && first && !errors.Is(err, storage.ErrLocked):
 			return err
 		case err != nil:
 			a.warn("%v; trying again", err)

@@ -8,12 +8,16 @@ import (
 	"io/fs"
 	"iter"
 	"os"
+	"path/filepath"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/plaid-ir/plaid/encode"
 	"github.com/plaid-ir/plaid/encode/folder"
 	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/internal/cli/flags"
+	"github.com/plaid-ir/plaid/metadata/condition"
 	"github.com/plaid-ir/plaid/storage"
 )
 
@@ -27,6 +31,9 @@ type folderSync struct {
 	model      *storage.Model
 	build      index.BuildOptions
 
+	moved bool // the folder was elsewhere before
+
+	home  string               // the folder, as payloads name it
 	known map[string]fileState // by path; nil: not read yet
 }
 
@@ -58,6 +65,13 @@ const settled = 2 * time.Second
 // look compares the folder with the index, and changes the index.
 func (s *folderSync) look(ctx context.Context, dirs func(string)) (*folderReport, error) {
 	begin := s.app.now()
+	files, passed, err := folder.Scan(ctx, s.root, s.limits, dirs)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.findHome(); err != nil {
+		return nil, err
+	}
 	if len(s.known) > 0 {
 		if _, err := os.Stat(s.path); errors.Is(err, fs.ErrNotExist) { // somebody has removed it: all is new
 			s.known = nil
@@ -67,10 +81,6 @@ func (s *folderSync) look(ctx context.Context, dirs func(string)) (*folderReport
 		if err := s.readIndex(ctx); err != nil {
 			return nil, err
 		}
-	}
-	files, passed, err := folder.Scan(ctx, s.root, s.limits, dirs)
-	if err != nil {
-		return nil, err
 	}
 	r := &folderReport{Path: s.path, Passed: passed.Kinds + passed.Large + passed.Names + passed.Closed}
 	next := make(map[string]fileState, len(files))
@@ -122,6 +132,75 @@ func (s *folderSync) look(ctx context.Context, dirs func(string)) (*folderReport
 	return r, nil
 }
 
+// findHome finds the whole path of the folder, without links.
+func (s *folderSync) findHome() (err error) {
+	if s.home == "" {
+		if s.home, err = filepath.EvalSymlinks(s.root); err == nil {
+			s.home, err = filepath.Abs(s.home)
+		}
+	}
+	return err
+}
+
+// elsewhere is true of files of another folder.
+var elsewhere = sync.OnceValues(func() (*condition.Expr, error) {
+	return condition.Parse("root <> ? AND digest IS NOT NULL AND path IS NOT NULL")
+})
+
+// errOtherFolder: an index follows one folder only, since the ids of files are their paths in it.
+var errOtherFolder = errors.New("the index follows another folder")
+
+// checkFolder finds out whether the files that the index has are of this folder; whoever has
+// said that it was moved has their root changed.
+func (s *folderSync) checkFolder(ctx context.Context, ix *index.Index, snap *index.Snapshot) error {
+	e, err := elsewhere()
+	if err != nil {
+		return err
+	}
+	where, err := e.Bind(s.home)
+	if err != nil {
+		return err
+	}
+	docs, err := snap.Select(ctx, where)
+	switch {
+	case errors.Is(err, condition.ErrUnknownField): // no file is in it, or none that says of what folder it is
+		return nil
+	case err != nil || docs.IsEmpty():
+		return err
+	case s.moved && ix != nil:
+		home, err := json.Marshal(s.home)
+		if err != nil {
+			return err
+		}
+		_, err = ix.UpdatePayload(ctx, where, condition.Fields{"root": home})
+		return err
+	case s.moved:
+		return nil
+	}
+	d, err := snap.At(docs.Minimum())
+	if err != nil {
+		return err
+	}
+	var fields struct{ Root string }
+	_ = json.Unmarshal(d.Payload, &fields) // it has been selected by it
+	return flags.Usagef("%w: %s follows %s; give each folder an index of its own, or --moved if that folder is now %s", errOtherFolder, s.path, fields.Root, s.home)
+}
+
+// write opens the index to change it, if it is of this folder.
+func (s *folderSync) write(ctx context.Context, change func(*index.Index) error) error {
+	return s.app.open(ctx, s.path, true, func(ix *index.Index) (err error) {
+		snap, err := ix.Snapshot()
+		if err != nil {
+			return err
+		}
+		err = s.checkFolder(ctx, ix, snap)
+		if err = errors.Join(err, snap.Close()); err != nil {
+			return err
+		}
+		return change(ix)
+	})
+}
+
 // readIndex finds the files that the index has.
 func (s *folderSync) readIndex(ctx context.Context) error {
 	s.known = map[string]fileState{}
@@ -130,6 +209,9 @@ func (s *folderSync) readIndex(ctx context.Context) error {
 	}
 	known := map[string]fileState{}
 	err := s.app.openSnapshot(ctx, s.path, func(_ *index.Index, snap *index.Snapshot) error {
+		if err := s.checkFolder(ctx, nil, snap); err != nil {
+			return err
+		}
 		for ordinal := range snap.State().Docs {
 			if err := ctx.Err(); err != nil {
 				return err
@@ -161,7 +243,7 @@ func (s *folderSync) readIndex(ctx context.Context) error {
 // change encodes what has changed, and stores it with what is gone in one step.
 func (s *folderSync) change(ctx context.Context, changed []*folder.File, gone []string, next map[string]fileState, r *folderReport) (err error) {
 	if len(changed) == 0 {
-		return s.app.open(ctx, s.path, true, func(ix *index.Index) error {
+		return s.write(ctx, func(ix *index.Index) error {
 			_, _, err := ix.Delete(ctx, gone)
 			return err
 		})
@@ -169,7 +251,7 @@ func (s *folderSync) change(ctx context.Context, changed []*folder.File, gone []
 	// What is encoded is lost if the index cannot be written: where another process has it,
 	// that is found out first.
 	if _, err := os.Stat(s.path); err == nil {
-		if err := s.app.open(ctx, s.path, true, func(*index.Index) error { return nil }); err != nil {
+		if err := s.write(ctx, func(*index.Index) error { return nil }); err != nil {
 			return err
 		}
 	}
@@ -190,7 +272,7 @@ func (s *folderSync) change(ctx context.Context, changed []*folder.File, gone []
 			return err
 		})
 	}
-	return s.app.open(ctx, s.path, true, func(ix *index.Index) error {
+	return s.write(ctx, func(ix *index.Index) error {
 		_, err := ix.Add(ctx, spool, &index.AddOptions{Replace: true, Delete: gone, Model: s.model, Threads: s.build.Threads, Memory: s.build.Memory})
 		return err
 	})
@@ -217,6 +299,7 @@ func (s *folderSync) texts(ctx context.Context, files []*folder.File, next map[s
 				yield(encode.Text{}, err)
 				return
 			}
+			c.Root = s.home
 			state := next[f.Path]
 			state.digest = c.Digest
 			next[f.Path] = state

@@ -1,0 +1,201 @@
+// Adding documents: the sample, files and folders, with what the queue of the index does
+// meanwhile; and what to do where there is nothing yet.
+
+import * as api from "./api.js";
+import { figure, make } from "./dom.js";
+import { documentsOf, dropped, kinds, readable } from "./files.js";
+
+// Documents are sent in groups of about so many, and so many characters.
+const batchDocuments = 16, batchCharacters = 64 << 10;
+const mostFile = 64 << 20;
+
+let busy = false;
+
+// batches puts groups of documents together that are sent at once. A group is never parted.
+function* batches(groups) {
+  let batch = [], size = 0;
+  for (const g of groups) {
+    const characters = g.reduce((n, d) => n + d.text.length, 0);
+    if (batch.length && (batch.length + g.length > batchDocuments || size + characters > batchCharacters)) {
+      yield batch;
+      [batch, size] = [[], 0];
+    }
+    batch.push(...g);
+    size += characters;
+  }
+  if (batch.length) yield batch;
+}
+
+// queueOf says what waits to be written.
+export const queueOf = (st) => st.queue.requests
+  ? figure(st.queue.requests) + (st.queue.requests === 1 ? " change waits" : " changes wait") + ", with " + figure(st.queue.documents) + " documents"
+  : "Nothing waits to be written";
+
+// store reads files and adds their documents to an index, which is made if it is not there.
+// report gets {done, of, documents, passed, note} as it goes on.
+async function store(index, files, model, isNew, report, signal) {
+  if (isNew) {
+    try {
+      await api.declare(index);
+    } catch (err) {
+      if (err.code !== "INDEX_ALREADY_EXISTS") throw err;
+    }
+  }
+  // A passage has about as many characters as the model has tokens for.
+  const most = Math.max(300, Math.min(4000, ((model && model.document_length) || 180) * 3));
+  const state = { done: 0, of: files.length, documents: 0, passed: 0, note: "" };
+  const seen = new Set();
+  for (const { path, file } of files) {
+    if (!readable(path) || file.size > mostFile) {
+      state.passed++;
+      state.done++;
+      report(state);
+      continue;
+    }
+    let groups;
+    try {
+      groups = documentsOf(path, await file.text(), most);
+      for (const d of groups.flat()) {
+        if (seen.has(d.metadata._id)) throw new Error("the id " + d.metadata._id + " is there twice");
+        seen.add(d.metadata._id);
+      }
+    } catch (err) {
+      throw new api.Problem("BAD_FILE", path + ": " + err.message + (state.documents ? ". " + figure(state.documents) + " documents of other files are stored" : ""));
+    }
+    for (const batch of batches(groups)) {
+      state.note = path;
+      report(state);
+      await api.addTexts(index, { documents: batch.map((d) => d.text), metadata: batch.map((d) => d.metadata) }, signal);
+      state.documents += batch.length;
+      report(state);
+    }
+    state.done++;
+    report(state);
+  }
+  return state;
+}
+
+// addView is what Add shows. about: {index, names, model, loading, may(permission, index),
+// done(index)}; quiet: it stands on the start screen.
+export function addView(about) {
+  const box = make("div", { class: "cards" });
+  const canMake = about.may("admin", "*");
+  const canWrite = about.names.some((n) => about.may("write", n)) || canMake;
+  if (!about.model) {
+    box.append(card("This service has no model",
+      "It stores and finds vectors that programs send, but no texts. To add texts, start it with a model:",
+      make("pre", {}, "plaid serve --data ./data --model ./colbert-nano"),
+      make("p", { class: "quiet" }, about.loading ? "A model is being loaded: look again in a moment." : "With the address of the service a program can send vectors: POST indices/NAME/update.")));
+    return box;
+  }
+  if (!canWrite) {
+    box.append(card("Reading only", "Your token may search. To add documents, give one that may write (Token …, above)."));
+    return box;
+  }
+  const says = make("p", { role: "status" });
+  const bar = make("progress", { "aria-label": "Files read", max: "1", value: "0", hidden: true });
+  const queue = make("p", { class: "quiet queue" });
+  const stop = make("button", { type: "button", class: "plain", hidden: true }, "Stop");
+  const problem = make("p", { class: "error", role: "alert", hidden: true });
+
+  const writable = about.names.filter((n) => about.may("write", n));
+  const name = make("input", { id: "add-index", list: "add-names", autocomplete: "off", spellcheck: "false", pattern: "[A-Za-z0-9_\\-]([A-Za-z0-9._\\-]{0,126}[A-Za-z0-9_\\-])?", value: writable.includes(about.index) ? about.index : "" });
+  const names = make("datalist", { id: "add-names" }, ...writable.map((n) => make("option", { value: n })));
+
+  // run stores files, and shows what the queue of the index does meanwhile.
+  const run = async (index, files) => {
+    if (busy) return;
+    problem.hidden = true;
+    if (!files.length) {
+      says.textContent = "There is no file in it.";
+      return;
+    }
+    busy = true;
+    const ending = new AbortController();
+    stop.hidden = bar.hidden = false;
+    stop.onclick = () => ending.abort();
+    const poll = setInterval(async () => {
+      try {
+        queue.textContent = queueOf(await api.stats(index, ending.signal)) + ".";
+      } catch { /* it is asked again */ }
+    }, 700);
+    try {
+      const end = await store(index, files, about.model, !about.names.includes(index), (s) => {
+        bar.max = s.of;
+        bar.value = s.done;
+        says.textContent = figure(s.documents) + " documents stored" + (s.of > 1 ? "; " + figure(s.done) + " of " + figure(s.of) + " files" : "") + (s.note ? ": " + s.note : "");
+      }, ending.signal);
+      says.textContent = figure(end.documents) + " documents are stored in " + index + (end.passed ? "; " + figure(end.passed) + " files passed over" : "") + ".";
+      queue.textContent = "";
+      if (end.documents) await about.done(index);
+    } catch (err) {
+      if (err.name === "AbortError") says.textContent = "Stopped. What was stored stays.";
+      else {
+        problem.hidden = false;
+        problem.replaceChildren(make("strong", { class: "code" }, err.code || "ERROR"), " " + err.message);
+        says.textContent = "";
+      }
+    } finally {
+      clearInterval(poll);
+      busy = false;
+      stop.hidden = bar.hidden = true;
+    }
+  };
+
+  const target = () => {
+    const index = name.value.trim();
+    if (index && name.checkValidity()) return index;
+    problem.hidden = false;
+    problem.textContent = index ? "A name of an index has letters, digits, and . _ - between them." : "Which index? Choose one, or name a new one.";
+    name.setAttribute("aria-invalid", "true");
+    name.focus();
+    return "";
+  };
+  name.addEventListener("input", () => { name.removeAttribute("aria-invalid"); problem.hidden = true; });
+
+  const files = make("input", { type: "file", id: "add-files", multiple: true, accept: kinds.join(","), hidden: true });
+  const folder = make("input", { type: "file", id: "add-folder", webkitdirectory: true, hidden: true });
+  for (const input of [files, folder]) {
+    input.addEventListener("change", () => {
+      const all = [...input.files].map((file) => ({ path: file.webkitRelativePath || file.name, file })).filter((f) => !f.path.split("/").some((p) => p.startsWith(".")));
+      input.value = "";
+      const index = target();
+      if (index) run(index, all);
+    });
+  }
+  const zone = make("div", { class: "drop" },
+    make("p", {}, make("strong", {}, "Drop files or a folder here")),
+    make("p", { class: "quiet" }, kinds.slice(0, 1).concat(".json", ".csv", ".md", ".txt").join(" ") + ". A line, a row or a section becomes a document."),
+    make("div", { class: "buttons" },
+      make("button", { type: "button", onclick: () => target() && files.click() }, "Choose files"),
+      make("button", { type: "button", class: "plain", onclick: () => target() && folder.click() }, "Choose a folder")));
+  zone.addEventListener("dragover", (e) => { e.preventDefault(); zone.classList.add("over"); });
+  zone.addEventListener("dragleave", () => zone.classList.remove("over"));
+  zone.addEventListener("drop", async (e) => {
+    e.preventDefault();
+    zone.classList.remove("over");
+    const found = dropped(e.dataTransfer); // before anything is waited for
+    const index = target();
+    const all = await found;
+    if (index) await run(index, all);
+  });
+
+  if (canMake && !about.names.includes("sample")) {
+    box.append(card("Try the sample", "Thirty short texts about animals, rivers, food and space, with fields to filter by. It takes a few seconds.",
+      make("button", { type: "button", id: "try-sample", onclick: async () => {
+        const text = await api.sample();
+        await run("sample", [{ path: "sample.jsonl", file: new File([text], "sample.jsonl") }]);
+      } }, "Try the sample")));
+  }
+  const add = card("Add your own", "",
+    make("div", { class: "field" }, make("label", { for: "add-index" }, canMake ? "Index (a new name makes a new one)" : "Index"), name, names), zone, files, folder);
+  box.prepend(make("div", { class: "progress" }, bar, says, queue, stop, problem));
+  box.append(add);
+  box.append(card("Send by program", "Any program can add documents. In a shell:",
+    make("pre", {}, "curl " + new URL("indices", api.base) + " --json '{\"name\": \"notes\"}'\ncurl " + new URL("indices/notes/update_with_encoding", api.base) + " \\\n  --json '{\"documents\": [\"Cats sleep by day.\"], \"metadata\": [{\"_id\": \"n1\"}], \"text_field\": \"text\"}'")));
+  return box;
+}
+
+function card(title, text, ...rest) {
+  return make("section", { class: "card" }, make("h3", {}, title), text ? make("p", {}, text) : "", ...rest);
+}

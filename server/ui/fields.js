@@ -1,0 +1,153 @@
+// Fields of documents as filters: their values with counts, and what is chosen of them.
+
+import * as api from "./api.js";
+import { byId, figure, make } from "./dom.js";
+
+// sampled is how many documents are looked at for the names of fields.
+const sampled = 100;
+const mostFields = 12, shownValues = 6, moreValues = 50;
+const notFields = ["_id", "_subset_", "_passage", "text", "digest", "title", "image", "grid"];
+
+// chosen are the filters: {field, value, list}; list: values of the field are lists too.
+export let chosen = [];
+
+// choose sets the filters to some that are well formed.
+export function choose(some) {
+  chosen = (Array.isArray(some) ? some : []).filter((f) => f && typeof f.field === "string" && ["string", "number", "boolean"].includes(typeof f.value));
+}
+
+const same = (a, b) => a.field === b.field && a.value === b.value;
+
+// quoted is a field as conditions have it.
+export const quoted = (name) => '"' + name.replaceAll('"', '""') + '"';
+
+const escaped = (text) => text.replace(/[\\^$.*+?()[\]{}|]/g, "\\$&");
+
+// conditionOf joins a condition and filters: those of one field by OR, fields by AND. A list
+// is the text of its JSON to a condition, so one with a value is found by a pattern.
+export function conditionOf(own, some = chosen) {
+  const tests = [], parameters = [];
+  if (own.filter_condition) {
+    tests.push("(" + own.filter_condition + ")");
+    parameters.push(...own.filter_parameters || []);
+  }
+  for (const field of new Set(some.map((f) => f.field))) {
+    const any = [];
+    for (const f of some.filter((f) => f.field === field)) {
+      any.push(quoted(field) + " = ?");
+      parameters.push(f.value);
+      if (f.list) {
+        any.push(quoted(field) + " REGEXP ?");
+        parameters.push("(^\\[|,)" + escaped(JSON.stringify(f.value)) + "(,|\\]$)");
+      }
+    }
+    tests.push(any.length === 1 ? any[0] : "(" + any.join(" OR ") + ")");
+  }
+  if (!tests.length) return {};
+  const joined = tests.length === 1 && own.filter_condition ? own.filter_condition : tests.join(" AND ");
+  return parameters.length ? { filter_condition: joined, filter_parameters: parameters } : { filter_condition: joined };
+}
+
+const isScalar = (v) => ["string", "number", "boolean"].includes(typeof v) && !(typeof v === "string" && v.length > 60);
+
+// known are the fields of an index that make filters: [{name, list}].
+const known = new Map();
+
+export const forget = (index) => known.delete(index);
+
+async function fieldsOf(index, signal) {
+  if (known.has(index)) return known.get(index);
+  const { metadata } = await api.metadata(index, { limit: sampled }, signal);
+  const seen = new Map();
+  for (const m of metadata) {
+    for (const [name, v] of Object.entries(m)) {
+      if (notFields.includes(name) || v === null) continue;
+      const f = seen.get(name) || { name, list: false, n: 0, values: new Set(), fit: true };
+      seen.set(name, f);
+      f.n++;
+      f.list ||= Array.isArray(v);
+      for (const x of Array.isArray(v) ? v : [v]) {
+        if (isScalar(x)) f.values.add(x);
+        else f.fit = false;
+      }
+    }
+  }
+  // Where nearly each document has a value of its own there is nothing to choose.
+  const fields = [...seen.values()].filter((f) => f.fit && f.values.size && (f.values.size <= 20 || f.values.size <= f.n / 2)).slice(0, mostFields);
+  known.set(index, fields);
+  return fields;
+}
+
+// count counts the values of fields; those that cannot be counted are left out.
+async function count(index, fields, condition, values, signal) {
+  const ask = (some) => api.facets(index, { fields: some.map((f) => quoted(f.name)), values, ...condition }, signal);
+  try {
+    return (await ask(fields)).facets.map((facet, i) => ({ ...facet, name: fields[i].name, list: fields[i].list }));
+  } catch (err) {
+    if (err.name === "AbortError" || err.code !== "BAD_REQUEST" || fields.length === 1) return [];
+    return (await Promise.all(fields.map((f) => count(index, [f], condition, values, signal)))).flat();
+  }
+}
+
+let running = new AbortController();
+
+// showFacets counts beside a search under a condition of the user's; changed is called when
+// a filter is clicked. Fields with filters count what there would be without these.
+export async function showFacets(index, own, changed) {
+  running.abort();
+  const signal = (running = new AbortController()).signal;
+  const aside = byId("facets"), list = byId("facet-list");
+  byId("chosen").replaceChildren(...chosen.map((f) => make("button", {
+    type: "button", class: "pill", "aria-label": "Remove the filter " + f.field + ": " + f.value,
+    onclick: () => { chosen = chosen.filter((g) => g !== f); changed(); },
+  }, f.field + ": " + f.value, make("span", { "aria-hidden": "true" }, " ×"))));
+  let facets = [];
+  try {
+    const fields = await fieldsOf(index, signal);
+    const free = fields.filter((f) => !chosen.some((c) => c.field === f.name));
+    const taken = fields.filter((f) => !free.includes(f));
+    const asks = taken.map((f) => count(index, [f], conditionOf(own, chosen.filter((c) => c.field !== f.name)), shownValues, signal));
+    if (free.length) asks.push(count(index, free, conditionOf(own), shownValues, signal));
+    facets = (await Promise.all(asks)).flat().sort((a, b) => fields.findIndex((f) => f.name === a.name) - fields.findIndex((f) => f.name === b.name));
+  } catch (err) {
+    if (err.name === "AbortError") return;
+  }
+  if (signal.aborted) return;
+  const focused = document.activeElement?.dataset?.facet;
+  const block = (facet) => {
+    const values = make("ul");
+    const fill = (f) => {
+      values.replaceChildren(...f.values.filter((v) => isScalar(v.value) || typeof v.value === "string").map((v) => {
+        const filter = { field: f.name, value: v.value, list: f.list };
+        const on = chosen.some((c) => same(c, filter));
+        const box = make("input", {
+          type: "checkbox", checked: on, "data-facet": JSON.stringify([f.name, v.value]),
+          onchange: () => { chosen = on ? chosen.filter((c) => !same(c, filter)) : [...chosen, filter]; changed(); },
+        });
+        return make("li", {}, make("label", {}, box, make("span", { class: "value" }, String(v.value)), " ", make("span", { class: "count" }, figure(v.docs))));
+      }));
+      if (f.others > 0 && f.values.length < moreValues) {
+        values.append(make("li", {}, make("button", {
+          type: "button", class: "link", onclick: async () => {
+            const [all] = await count(index, [f], conditionOf(own, chosen.filter((c) => c.field !== f.name)), moreValues);
+            if (all) fill(all);
+          },
+        }, figure(f.others) + " more")));
+      }
+      if (f.missing > 0) values.append(make("li", { class: "quiet" }, figure(f.missing) + " without it"));
+    };
+    fill(facet);
+    return make("fieldset", {}, make("legend", {}, facet.name), values);
+  };
+  list.replaceChildren(...facets.map(block));
+  aside.hidden = !facets.length && !chosen.length;
+  document.body.classList.toggle("with-facets", !aside.hidden);
+  if (focused) [...list.querySelectorAll("[data-facet]")].find((e) => e.dataset.facet === focused)?.focus();
+}
+
+// hideFacets is for when there is no index, or nothing in it.
+export function hideFacets() {
+  running.abort();
+  byId("facets").hidden = true;
+  document.body.classList.remove("with-facets");
+}

@@ -1,0 +1,70 @@
+// The picture of a page, with how near each cell of it is to a token of the query.
+
+import * as api from "./api.js";
+import { figure, make } from "./dom.js";
+
+// isAddress tells of a picture that is elsewhere: the page asks nobody but its own service,
+// so it gives a link.
+export const isAddress = (image) => /^https?:\/\//i.test(image);
+
+// pictureOf is an element that shows the picture of a document, or says why there is none.
+// The picture itself goes into a frame, if there is one.
+export function pictureOf(index, id, image, frame) {
+  const place = make("div", { class: "picture" }, frame || "");
+  if (typeof image !== "string" || !image) return place;
+  if (isAddress(image)) {
+    place.append(make("a", { href: image, rel: "noreferrer noopener", target: "_blank" }, "Open the picture"));
+    return place;
+  }
+  const img = make("img", { alt: "The page " + id });
+  api.picture(index, id).then((blob) => {
+    const url = URL.createObjectURL(blob);
+    img.addEventListener("load", () => URL.revokeObjectURL(url));
+    img.addEventListener("error", () => { img.remove(); URL.revokeObjectURL(url); });
+    img.src = url;
+    (frame || place).prepend(img);
+  }, (err) => place.append(make("p", { class: "quiet" }, "The picture is not shown: " + err.message)));
+  return place;
+}
+
+// mostCells is how many cells a grid may have to be drawn.
+const mostCells = 1 << 16;
+
+// pictureMap shows the picture of an explanation. show(i) lays the scores of match i over it;
+// -1: of each cell the best of all.
+export function pictureMap(x, index) {
+  const says = make("p", { class: "quiet" });
+  const g = x.grid;
+  if (!g || !(g.rows > 0 && g.columns > 0 && g.rows * g.columns <= mostCells)) {
+    const box = pictureOf(index, x.id, x.image);
+    if (x.no_grid) says.textContent = "Its cells are not shown: " + x.no_grid + ".";
+    box.append(says);
+    return { box, show() {} };
+  }
+  const frame = make("div", { class: "frame" });
+  frame.style.setProperty("--ratio", g.columns + " / " + g.rows);
+  const canvas = make("canvas", { width: g.columns, height: g.rows, role: "img" });
+  frame.append(canvas);
+  const box = pictureOf(index, x.id, x.image, frame);
+  box.append(says);
+  const cellsOf = (i) => (g.scores.find((s) => s.query_token === x.matches[i].query_token) || g.scores[i] || {}).cells || [];
+  const show = (chosen) => {
+    let values = [];
+    if (chosen >= 0) values = cellsOf(chosen);
+    else x.matches.forEach((_, i) => cellsOf(i).forEach((v, j) => { values[j] = Math.max(values[j] ?? -Infinity, v); }));
+    const [least, most] = values.reduce(([a, b], v) => [Math.min(a, v), Math.max(b, v)], [Infinity, -Infinity]);
+    const paint = canvas.getContext("2d");
+    paint.clearRect(0, 0, g.columns, g.rows);
+    let best = 0;
+    values.forEach((v, i) => {
+      if (v > values[best]) best = i;
+      const heat = most > least ? (v - least) / (most - least) : 0;
+      paint.fillStyle = "rgb(220 60 0 / " + (0.75 * heat * heat).toFixed(3) + ")";
+      paint.fillRect(i % g.columns, Math.floor(i / g.columns), 1, 1);
+    });
+    const at = "The best cell is in row " + (Math.floor(best / g.columns) + 1) + " of " + g.rows + ", column " + (best % g.columns + 1) + " of " + g.columns;
+    says.textContent = at + (values.length ? ", with " + figure(values[best]) + "." : ".");
+    canvas.setAttribute("aria-label", "Heat map. " + says.textContent);
+  };
+  return { box, show };
+}

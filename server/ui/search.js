@@ -1,0 +1,79 @@
+// Searches: what is asked, and what comes of it. Without a query it is all documents.
+
+import * as api from "./api.js";
+import { conditionOf } from "./fields.js";
+
+// mostListed is how many documents are numbered for paging. Of more the first mostPaged are.
+const mostListed = 200000;
+export const mostPaged = 1000;
+
+// plain are indexes that do not group, highlight and so on, as those of a cluster.
+const plain = new Set();
+
+// browse lists the documents that a condition is true of.
+async function browse(asked, signal) {
+  const { index, own, page, size } = asked;
+  const condition = conditionOf(own);
+  const where = condition.filter_condition ? { condition: condition.filter_condition, parameters: condition.filter_parameters || [] } : {};
+  let body, all;
+  const there = await api.stats(index, signal);
+  if (there.documents <= mostListed) {
+    all = await api.numbersOf(index, where.condition ? where : { condition: "1=1" }, signal);
+    body = { document_ids: all.document_ids.slice(page * size, (page + 1) * size) };
+  } else {
+    body = { ...where, limit: Math.min((page + 1) * size + 1, mostPaged) };
+  }
+  let metadata = [];
+  if (!all || body.document_ids.length) metadata = (await api.metadata(index, body, signal)).metadata;
+  const more = all ? all.count > (page + 1) * size : metadata.length > (page + 1) * size;
+  if (!all) metadata = metadata.slice(page * size, (page + 1) * size);
+  return {
+    path: "indices/" + encodeURIComponent(index) + "/metadata/get", body,
+    result: { document_ids: metadata.map((m) => m._subset_), metadata }, more, total: all ? all.count : undefined, took: {},
+  };
+}
+
+// bodyOf is the request of a search.
+function bodyOf(asked, extras) {
+  const { kind, words, params, own, feedback, page, size } = asked;
+  const body = { params: { ...params, top_k: Math.min((page + 1) * size + 1, mostPaged) }, ...conditionOf(own) };
+  if (kind === "words" || kind === "both") body.text_query = [words];
+  if (kind === "text" || kind === "both") body.queries = [words];
+  if (kind === "id") body.queries = [asked.question.query];
+  if (kind === "words") delete body.params.mode;
+  else body.stats = true;
+  if (!extras) return body;
+  if (kind === "text") body.highlight = true;
+  if (kind === "text" || kind === "id") body.group = "best";
+  if (kind === "text" && (feedback.like.length || feedback.unlike.length)) body.feedback = feedback;
+  return body;
+}
+
+// ask runs what is asked: {path, body, result, more, total, took, whole}. whole is how long it
+// took, in milliseconds.
+export async function ask(asked, signal) {
+  const began = performance.now();
+  if (!asked.words) {
+    const found = await browse(asked, signal);
+    return { ...found, whole: performance.now() - began };
+  }
+  if (asked.kind === "id") asked.question.query = await api.vectorsOf(asked.index, asked.words, signal);
+  const path = api.searchPath(asked.index, asked.kind === "text" || asked.kind === "both");
+  let body = bodyOf(asked, !plain.has(asked.index)), found;
+  try {
+    found = await api.search(path, body, signal);
+  } catch (err) {
+    if (err.code !== "NOT_SUPPORTED" || plain.has(asked.index)) throw err;
+    body = bodyOf(asked, false);
+    found = await api.search(path, body, signal);
+    plain.add(asked.index);
+  }
+  const whole = performance.now() - began;
+  const all = found.answer.results[0], from = asked.page * asked.size, to = from + asked.size;
+  const result = { ...all };
+  for (const list of ["document_ids", "scores", "metadata", "passages", "spans"]) if (all[list]) result[list] = all[list].slice(from, to);
+  return { path, body, result, more: all.document_ids.length > to && to < mostPaged, took: found.took, whole };
+}
+
+// judges tells whether documents of an index can be liked.
+export const judges = (index) => !plain.has(index);
