@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
-from typing import Any, Iterator, Mapping, Sequence, TypeAlias, Union
+from typing import Any, Iterator, Mapping, Protocol, Sequence, TypeAlias, Union
 
 import numpy as np
 import numpy.typing as npt
@@ -12,8 +12,18 @@ import numpy.typing as npt
 #: A float matrix, [tokens, dim].
 Matrix: TypeAlias = npt.NDArray[Any]
 
-#: One matrix or several: numpy arrays, torch tensors, or lists of numbers.
-Embeddings: TypeAlias = Union[npt.NDArray[Any], Sequence[Any], Any]
+
+class Tensor(Protocol):
+    """A tensor of torch, on any device."""
+
+    def detach(self) -> Any: ...
+
+
+#: A matrix [tokens, dim]: a numpy array, a torch tensor, or lists of numbers.
+MatrixLike: TypeAlias = Union[npt.NDArray[Any], Tensor, Sequence[Sequence[float]]]
+
+#: One matrix or several, or an array [documents, tokens, dim].
+Embeddings: TypeAlias = Union[MatrixLike, Sequence[npt.NDArray[Any]], Sequence[Tensor], Sequence[Sequence[Sequence[float]]]]
 
 _TYPES = {"<f2": "F16", "<f4": "F32"}
 
