@@ -36,7 +36,7 @@ def build(index: Any, service: Service, ids: Sequence[str], matrices: Sequence[M
         command = [service.binary, "index", at["index.plaid"], "--quiet", "--vectors", at["vectors.npy"], "--lengths", at["lengths.npy"], "--ids", at["ids.txt"]]
         if metadata is not None:
             with open(at["payload.jsonl"], "w", encoding="utf-8", newline="\n") as f:
-                f.writelines(json.dumps({k: v for k, v in row.items() if k != "_id"}, separators=(",", ":")) + "\n" for row in metadata)
+                f.writelines(json.dumps(row, separators=(",", ":")) + "\n" for row in metadata)
             command += ["--payload", at["payload.jsonl"]]
         for name in ("nbits", "seed"):
             if name in config:

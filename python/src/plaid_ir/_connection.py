@@ -207,7 +207,12 @@ class Connection:
         prefer: str = _NULL,
     ) -> Any:
         """A request, which takes fields that no document has for NULL unless told otherwise."""
-        return self._again(lambda: self._client.request(method, path, body, tensors, media, prefer))
+        try:
+            return self._again(lambda: self._client.request(method, path, body, tensors, media, prefer))
+        except PlaidError as e:
+            if e.code == "MODEL_NOT_LOADED":
+                e.args = ("texts need a model: Index(..., model=FOLDER), or a service that was started with --model",)
+            raise
 
     _T = TypeVar("_T")
 

@@ -278,7 +278,7 @@ class Documents(Connection):
         kept = [self._given(i) for i in ids if there.get(i)]
         if kept and keep is None:
             shown = ", ".join(repr(i) for i in kept[:5]) + (", …" if len(kept) > 5 else "")
-            text = f"{len(kept)} documents that were there keep their metadata: {shown} (keep_metadata=True says so, False empties it)"
+            text = f"documents that were there keep their metadata ({len(kept)}): {shown}. keep_metadata=True says that they shall, False empties it"
             warnings.warn(text, UserWarning, stacklevel=3)
         return [{**f, **there.get(i, {})} for i, f in zip(ids, fields)]
 

@@ -81,9 +81,8 @@ def _at_once(
     if connection.sock is None:
         connection.connect()
     sock = cast("socket.socket", connection.sock)
-    port = "" if connection.port in (None, connection.default_port) else f":{connection.port}"
     host = f"[{connection.host}]" if ":" in connection.host else connection.host
-    head = [f"{method} {path} HTTP/1.1\r\nHost: {host}{port}\r\nAccept-Encoding: identity"]
+    head = [f"{method} {path} HTTP/1.1\r\nHost: {host}:{connection.port}\r\nAccept-Encoding: identity"]
     for name, value in headers.items():
         if "\n" in value or "\r" in value:
             raise ValueError(f"the header {name} has a line break in it")

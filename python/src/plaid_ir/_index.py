@@ -187,7 +187,7 @@ class Index(Searches, Files):
             stats = self.stats()
         except PlaidError as e:
             return f"<p>{escape(repr(self))}: {escape(str(e))}</p>"
-        rows = [(key, stats[key]) for key in ("documents", "tokens", "dimension", "bytes") if key in stats]
+        rows = [(key, stats[key]) for key in ("documents", "tokens", "dim", "nbits", "file_bytes") if key in stats]
         cells = "".join(f"<tr><th>{escape(str(k))}</th><td>{escape(str(v))}</td></tr>" for k, v in rows)
         return f"<p>{escape(repr(self))}</p><table>{cells}</table>"
 

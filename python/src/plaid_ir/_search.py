@@ -186,10 +186,6 @@ class Searches(Metadata):
                 answer = self._ask(request, None if texts is None else texts[part], None if matrices is None else matrices[part], None if own is None else own[part])
             except EmptyIndexError as e:
                 raise EmptyIndexError(f"index {self.index_name!r} is empty: add documents before asking for them", e.code, e.status) from e
-            except PlaidError as e:
-                if e.code == "MODEL_NOT_LOADED":
-                    e.args = (f"{e.args[0]}: texts need Index(..., model=FOLDER), or a service that was started with --model",)
-                raise
             for r in answer["results"]:
                 results.append(self._hits(r, show))
         return results
@@ -215,10 +211,10 @@ class Searches(Metadata):
     def _hits(self, result: Mapping[str, Any], metadata: bool) -> Hits:
         given, hits = self._given, Hits()
         if not metadata:
-            hits.extend([{"id": given(i), "score": s} for i, s in zip(result["ids"], result["scores"])])
+            hits.extend([{"id": given(i), "score": float(s)} for i, s in zip(result["ids"], result["scores"])])
         else:
             for row, score in zip(result["metadata"], result["scores"]):
-                hits.append({"id": given(row["_id"]), "score": score, "metadata": _own(row)})
+                hits.append({"id": given(row["_id"]), "score": float(score), "metadata": _own(row)})
         for hit, found in zip(hits, result.get("spans") or ()):
             hit["spans"] = spans_of(found or (), hit.get("metadata", {}))
         for hit, of in zip(hits, result.get("passages") or ()):

@@ -156,6 +156,8 @@ class Service:
     def _start(self, place: str, more: Sequence[str], deadline: float) -> None:
         """Starts the program, and waits until it answers: it opens the indexes first."""
         running = self._running
+        if running.process is not None and running.process.stdin is not None:
+            running.process.stdin.close()
         if running.log is None:
             running.log = tempfile.TemporaryFile()
         begin = running.log.seek(0, os.SEEK_END)

@@ -41,12 +41,12 @@ def plain(value: Any, place: str) -> Any:
     if isinstance(value, (list, tuple, set, frozenset)):
         items = cast("Iterable[Any]", sorted(cast("Any", value), key=str) if isinstance(value, (set, frozenset)) else value)
         return [plain(v, f"{place}, item {i}") for i, v in enumerate(items)]
-    raise TypeError(f"{place} is a {type(value).__name__}; metadata has texts, numbers, True and False, None, dates, lists and dictionaries")
+    raise TypeError(f"{place} is of type {type(value).__name__}; metadata has texts, numbers, True and False, None, dates, lists and dictionaries")
 
 
 def _key(key: Any, place: str) -> str:
     if not isinstance(key, str):
-        raise TypeError(f"{place} has the key {key!r}, a {type(key).__name__}: keys are texts")
+        raise TypeError(f"{place} has the key {key!r}, of type {type(key).__name__}: keys are texts")
     return key
 
 
@@ -89,7 +89,7 @@ def condition(where: Where | None, parameters: Sequence[Any] = ()) -> tuple[str,
             raise ValueError("the condition is empty; want where=None, or a test such as 'year >= 2000'")
         for i, p in enumerate(parameters):
             if isinstance(p, (Mapping, list, tuple, set)):
-                raise TypeError(f"parameter {i} is a {type(cast('object', p)).__name__}; want one value for each ? (IN takes as many ? as values)")
+                raise TypeError(f"parameter {i} is of type {type(cast('object', p)).__name__}; want one value for each ? (IN takes as many ? as values)")
         return where, [plain(p, f"parameter {i}") for i, p in enumerate(parameters)]
     if len(parameters):
         raise ValueError("there are parameters for a where that is a dictionary, which has its values")
