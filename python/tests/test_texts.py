@@ -8,10 +8,11 @@ import tempfile
 import unittest
 from html.parser import HTMLParser
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 
-from plaid_ir import Index, RequestError
+from plaid_ir import Index, RequestError, ServiceError
 from plaid_ir._hits import Hits, Results
 
 from .common import maxsim
@@ -214,6 +215,11 @@ class Texts(unittest.TestCase):
             Index.from_texts(["a"])
         with self.assertRaisesRegex(FileNotFoundError, "/nowhere"):
             Index(None, model="/nowhere")
+        with tempfile.TemporaryDirectory() as temporary, mock.patch.object(tempfile, "tempdir", temporary):
+            for options in ({"model": "/nowhere"}, {"device": "abacus"}, {"binary": "/nowhere"}, {"index_name": "a/b"}):
+                with self.assertRaises((OSError, ValueError, ServiceError)):
+                    Index(None, **options)
+            self.assertEqual(os.listdir(temporary), [])
 
     def test_a_url_takes_texts(self) -> None:
         """The model is the service's."""

@@ -78,6 +78,8 @@ class Connection:
             raise ValueError("index_folder is for an index that is served here; the service at a url has its own folder")
         if url is not None and any(x is not None for x in (device, threads, binary, model)):
             raise ValueError("device, threads, model and binary are for a service that is started here; the one at a url has its own")
+        if model is not None and not os.path.isdir(model):
+            raise FileNotFoundError(f"there is no folder of a model at {os.fspath(model)}")
         if read_only and override:
             raise ValueError("override removes an index, and read_only changes nothing")
         self.index_name = index_name
@@ -99,8 +101,6 @@ class Connection:
             if threads is not None:
                 options += ["--threads", str(threads)]
             if model is not None:
-                if not os.path.isdir(model):
-                    raise FileNotFoundError(f"there is no folder of a model at {os.fspath(model)}")
                 options += ["--model", os.path.realpath(model)]
             try:
                 self._service = Service.acquire(index_folder, binary, options, start_timeout, temporary is not None, read_only)

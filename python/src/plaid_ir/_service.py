@@ -165,6 +165,9 @@ class Service:
         if running.log is None:
             running.log = tempfile.TemporaryFile()
         begin = running.log.seek(0, os.SEEK_END)
+        for entry in os.scandir(place):  # what a process that was killed has left of a build
+            if entry.name.startswith("build-") and entry.stat().st_mtime < time.time() - 86400:
+                shutil.rmtree(entry.path, ignore_errors=True)
         # What is set for other services of this user is not meant for this one.
         environment = {k: v for k, v in os.environ.items() if not k.startswith("PLAID_SERVE_")}
         if UNIX:
