@@ -23,7 +23,7 @@ def plain(value: Any, place: str) -> Any:
         date = cast("Any", value)
         if np.isnat(date):
             raise ValueError(f"{place} is NaT, which is no date: leave the key out, or take None")
-        return cast("str", np.datetime_as_string(date).item())
+        return str(cast("Any", np).datetime_as_string(date))
     if isinstance(value, np.generic):
         return plain(value.item(), place)
     if isinstance(value, int):
