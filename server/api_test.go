@@ -190,7 +190,7 @@ func TestBadRequests(t *testing.T) {
 		{400, server.CodeDimension, "POST", "/indices/pets/update", object{"documents": list{object{"embeddings": matrix("x")}, object{"embeddings": list{list{1, 2}}}}}, "document 1"},
 		{400, server.CodeBadRequest, "POST", "/indices/pets/update", doc(object{"metadata": list{object{}, object{}}}), "one for each"},
 		{400, server.CodeBadRequest, "POST", "/indices/pets/update", doc(object{"metadata": list{7}}), "object"},
-		{400, server.CodeBadRequest, "POST", "/indices/pets/update", doc(object{"metadata": list{object{"bad key": 1}}}), "bad key"},
+		{400, server.CodeBadRequest, "POST", "/indices/pets/update", doc(object{"metadata": list{object{"_Subset_": 1}}}), "_Subset_"},
 		{400, server.CodeBadRequest, "POST", "/indices/pets/update", doc(object{"metadata": list{object{"_subset_": 1}}}), "reserved"},
 		{400, server.CodeBadRequest, "POST", "/indices/pets/update", doc(object{"metadata": list{object{"_id": 7}}}), "_id"},
 		{400, server.CodeBadRequest, "POST", "/indices/pets/update", doc(object{"metadata": list{object{"_id": ""}}}), "_id"},
@@ -370,12 +370,16 @@ func TestPreferRepresentation(t *testing.T) {
 	r = s.send(t, "DELETE", "/indices/pets/documents", object{"document_ids": list{3, 4, 99, -1}}, "Prefer: return=representation")
 	require.Equal(t, 200, r.status, r.body)
 	require.JSONEq(t, `{"deleted": 2, "message": "2 documents deleted from index pets"}`, r.body)
-	// A field that no document has deletes nothing, even if it "is null".
+	// A field that no document has is the error of a search, and deletes nothing, unless it
+	// is said to be NULL.
 	for _, condition := range []string{"yaer IS NULL", "NOT yaer = 1"} {
 		r = s.send(t, "DELETE", "/indices/pets/documents", object{"condition": strings.ReplaceAll(condition, "1", "?"), "parameters": list{1}[:strings.Count(condition, "1")]})
-		require.Equal(t, 202, r.status, r.body)
-		require.Contains(t, r.body, "nothing deleted")
+		require.Equal(t, 400, r.status, r.body)
+		require.Contains(t, r.body, "unknown field yaer (there are, nearest first: year")
 	}
+	r = s.send(t, "DELETE", "/indices/pets/documents", object{"condition": "yaer = 3 OR NOT yaer = 3"}, "Prefer: unknown-fields=null")
+	require.Equal(t, 202, r.status, r.body)
+	require.Contains(t, r.body, "0 documents deleted")
 	r = s.send(t, "DELETE", "/indices/pets/documents", object{"ids": list{"b", "nobody"}})
 	require.Equal(t, 202, r.status, r.body)
 	var info object

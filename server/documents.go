@@ -7,7 +7,6 @@ import (
 	"net/http"
 
 	"github.com/plaid-ir/plaid/encode"
-	"github.com/plaid-ir/plaid/metadata/condition"
 	"github.com/plaid-ir/plaid/server/collection"
 	"github.com/plaid-ir/plaid/storage"
 )
@@ -52,7 +51,7 @@ type removedOut struct {
 
 var (
 	waitParam   = param{"wait", "query", "is always true here: the answer comes when the documents are on disk and can be searched", object{"type": "boolean"}}
-	preferParam = param{headerPref, "header", "return=representation: answer 200 with an object; handling=lenient: fields that are not known are no errors", object{"type": "string"}}
+	preferParam = param{headerPref, "header", "return=representation: answer 200 with an object; handling=lenient: fields of the body that are not known are no errors; " + preferNullDoc, object{"type": "string"}}
 )
 
 func documentRoutes() []route {
@@ -266,7 +265,7 @@ func deleteDocuments(q *request, in *deleteIn) (change, error) {
 	if err != nil {
 		return change{}, err
 	}
-	chosen, err := selected(in.Condition, in.Parameters)
+	chosen, err := q.selected(in.Condition, in.Parameters)
 	if err != nil {
 		return change{}, err
 	}
@@ -277,16 +276,10 @@ func deleteDocuments(q *request, in *deleteIn) (change, error) {
 	ctx, end := q.span("write")
 	n, err := c.Delete(ctx, chosen)
 	end(err)
-	text := fmt.Sprintf("%s deleted from index %s", plural(n, "document"), c.Name())
-	if errors.Is(err, condition.ErrUnknownField) {
-		// Clients delete what they are about to add, by a field that may be new. Nothing
-		// can be meant by such a condition; to take the field for null would delete all
-		// documents by a slip ("yaer IS NULL").
-		n, text, err = 0, fmt.Sprintf("nothing deleted: %v", err), nil
-	}
 	if err != nil {
 		return change{}, err
 	}
+	text := fmt.Sprintf("%s deleted from index %s", plural(n, "document"), c.Name())
 	q.s.metrics.written.WithLabelValues(c.Name(), "deleted").Add(float64(n))
 	return change{text, removedOut{n, text}}, nil
 }

@@ -26,14 +26,14 @@ const (
 )
 
 func facetRoutes() []route {
-	return []route{typed(route{method: "POST", pattern: "/indices/{name}/facets", id: "facets", tag: "metadata", need: Read, group: searching,
+	return []route{typed(route{method: "POST", pattern: "/indices/{name}/facets", id: "facets", tag: "metadata", need: Read, group: searching, params: []param{conditionParam},
 		summary: "How many documents have each value of a field", fails: []Code{CodeNotSupported},
 		doc:     "Of all documents, or of those that a search with the same restriction could return.",
 		example: `{"fields": ["lang"], "filter_condition": "year >= 2020"}`}, facets)}
 }
 
 func facets(q *request, in *facetsIn) (out facetsOut, err error) {
-	o := index.FacetOptions{Values: index.DefaultFacetValues, Memory: min(facetMemory, q.s.answers.most/2)}
+	o := index.FacetOptions{Values: index.DefaultFacetValues, Memory: min(facetMemory, q.s.answers.most/2), Lenient: q.wants(preferNull)}
 	switch {
 	case len(in.Fields) == 0:
 		return out, bad("fields is empty")
@@ -55,7 +55,7 @@ func facets(q *request, in *facetsIn) (out facetsOut, err error) {
 		if !ok {
 			return collection.Unsupported("facets")
 		}
-		among, err := in.selection()
+		among, err := in.selection(q)
 		if err != nil {
 			return err
 		}

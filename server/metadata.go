@@ -121,7 +121,11 @@ type updatedMetadataOut struct {
 func metadataRoutes() []route {
 	const tag = "metadata"
 	looks := func(method, path, id, summary, example string) route {
-		return route{method: method, pattern: "/indices/{name}/metadata" + path, id: id, tag: tag, need: Read, group: looking, summary: summary, example: example}
+		var params []param
+		if path == "/query" || path == "/get" {
+			params = []param{conditionParam}
+		}
+		return route{params: params, method: method, pattern: "/indices/{name}/metadata" + path, id: id, tag: tag, need: Read, group: looking, summary: summary, example: example}
 	}
 	return []route{
 		typed(looks("GET", "", "get_all_metadata", "Metadata of all documents, by document id", ""), allMetadata),
@@ -131,7 +135,7 @@ func metadataRoutes() []route {
 			`{"condition": "year >= ?", "parameters": [2020]}`), queryMetadata),
 		typed(looks("POST", "/get", "get_metadata", "Metadata of documents by id or by condition; of all without either",
 			`{"document_ids": [0]}`), getMetadata),
-		typed(route{method: "POST", pattern: "/indices/{name}/metadata/update", id: "update_metadata", tag: tag, need: Write, group: writing,
+		typed(route{method: "POST", pattern: "/indices/{name}/metadata/update", id: "update_metadata", tag: tag, need: Write, group: writing, params: []param{conditionParam},
 			summary: "Set fields of the metadata of the documents that a condition holds for", fails: []Code{CodeOutcomeUnknown, CodeQuota},
 			example: `{"condition": "year < ?", "parameters": [2020], "updates": {"old": true}}`}, updateMetadata),
 	}
@@ -202,7 +206,7 @@ func queryMetadata(q *request, in *conditionIn) (foundOut, error) {
 	err := q.view(func(_ collection.Collection, v collection.View) (err error) {
 		ctx, end := q.span("select")
 		defer func() { end(err) }()
-		where, err := selected(in.Condition, in.Parameters)
+		where, err := q.selected(in.Condition, in.Parameters)
 		if err != nil {
 			return err
 		}
@@ -234,7 +238,7 @@ func getMetadata(q *request, in *getMetadataIn) (metadataOut, error) {
 	}
 	none := in.Limit != nil && *in.Limit == 0
 	err := q.view(func(_ collection.Collection, v collection.View) error {
-		chosen, err := selected(in.Condition, in.Parameters)
+		chosen, err := q.selected(in.Condition, in.Parameters)
 		if err != nil {
 			return err
 		}
@@ -263,7 +267,7 @@ func updateMetadata(q *request, in *updateMetadataIn) (updatedMetadataOut, error
 	if err != nil {
 		return updatedMetadataOut{}, err
 	}
-	chosen, err := selected(in.Condition, in.Parameters)
+	chosen, err := q.selected(in.Condition, in.Parameters)
 	if err != nil {
 		return updatedMetadataOut{}, err
 	}

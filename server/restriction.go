@@ -24,7 +24,7 @@ func (r *restriction) allowed(q *request, v collection.View) (*search.Filter, er
 	if !r.restricts() {
 		return nil, nil
 	}
-	all, err := r.selection()
+	all, err := r.selection(q)
 	if err != nil {
 		return nil, err
 	}
@@ -35,11 +35,11 @@ func (r *restriction) allowed(q *request, v collection.View) (*search.Filter, er
 }
 
 // selection are the documents that may answer.
-func (r *restriction) selection() (collection.Selection, error) {
+func (r *restriction) selection(q *request) (collection.Selection, error) {
 	if len(r.Parameters) > 0 && r.Condition == "" {
 		return collection.Selection{}, bad("filter_parameters without a filter_condition")
 	}
-	all, err := selected(r.Condition, r.Parameters)
+	all, err := q.selected(r.Condition, r.Parameters)
 	if r.Subset != nil {
 		all.Numbers = documentIDs(*r.Subset)
 	}
@@ -49,9 +49,18 @@ func (r *restriction) selection() (collection.Selection, error) {
 	return all, err
 }
 
+// preferNull has fields that no document has be NULL in conditions, as those are that some
+// documents lack. Otherwise they are errors.
+const (
+	preferNull    = "unknown-fields=null"
+	preferNullDoc = preferNull + ": fields that no document has are NULL in conditions, and no errors"
+)
+
+var conditionParam = param{headerPref, "header", "handling=lenient: fields of the body that are not known are no errors; " + preferNullDoc, object{"type": "string"}}
+
 // selected are the documents that a condition is true of, which may have literals, and has
 // a value for each "?"; without one they are all.
-func selected(text string, params parametersJSON) (s collection.Selection, err error) {
+func (q *request) selected(text string, params parametersJSON) (s collection.Selection, err error) {
 	if text == "" {
 		return s, nil
 	}
@@ -63,7 +72,9 @@ func selected(text string, params parametersJSON) (s collection.Selection, err e
 	for i, p := range params {
 		values[i] = p
 	}
-	s.Where, err = e.Bind(values...)
+	if s.Where, err = e.Bind(values...); err == nil && q.wants(preferNull) {
+		s.Where = s.Where.Lenient()
+	}
 	return s, err
 }
 

@@ -109,7 +109,7 @@ type resultOut struct {
 func searchRoutes() []route {
 	searching := func(path, id, summary, example string) route {
 		return route{method: "POST", pattern: "/indices/{name}/search" + path, id: id, tag: "search", need: Read, group: searching,
-			summary: summary, example: example, fails: []Code{CodeDimension, CodeNotSupported}, params: []param{{headerPref, "header", "handling=lenient: fields that are not known are no errors", object{"type": "string"}}}}
+			summary: summary, example: example, fails: []Code{CodeDimension, CodeNotSupported}, params: []param{conditionParam}}
 	}
 	texts := func(r route) route {
 		r.fails = append(r.fails, modelCodes...)

@@ -36,7 +36,7 @@ func (f *Client) Facet(ctx context.Context, field condition.Field, s collection.
 	if err != nil {
 		return nil, err
 	}
-	if err := f.knownFields(ctx, s.Where, field); err != nil {
+	if err := f.knownFields(ctx, s.Where, field, o.Lenient); err != nil {
 		return nil, err
 	}
 	counter := index.NewFacetCounter(field, &o)
@@ -126,12 +126,15 @@ func (f *Client) looksOf(m *topology.Map, s collection.Selection) ([][]*wire.Loo
 }
 
 // knownFields makes sure that some document has each field of a condition, if there is one,
-// and a field beside.
-func (f *Client) knownFields(ctx context.Context, where *condition.Condition, field condition.Field) error {
+// and, unless that may be missing in all, a field beside.
+func (f *Client) knownFields(ctx context.Context, where *condition.Condition, field condition.Field, lenient bool) error {
 	if where != nil {
 		if err := f.CheckFields(ctx, where); err != nil {
 			return err
 		}
+	}
+	if lenient {
+		return nil
 	}
 	has, err := condition.Parse(string(field) + " IS NULL")
 	if err != nil {

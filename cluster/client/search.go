@@ -318,7 +318,10 @@ func (a *ask) and(where *condition.Condition) error {
 	for _, v := range slices.Concat(a.where.Params(), where.Params()) {
 		params = append(params, v)
 	}
-	a.where, err = e.Bind(params...)
+	lenient := a.where.IsLenient() && where.IsLenient()
+	if a.where, err = e.Bind(params...); err == nil && lenient {
+		a.where = a.where.Lenient()
+	}
 	return err
 }
 

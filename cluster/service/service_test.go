@@ -340,7 +340,7 @@ func TestRoutes(t *testing.T) {
 	// A bad document, and what a front does not do that is not told of the object store.
 	msg := f.refused(server.CodeDimension, 400, "POST", at+"/update", object{"documents": list{bodies[0], object{"embeddings": [][]float32{{1}}}}})
 	require.Contains(t, msg, "document 1")
-	f.refused(server.CodeBadRequest, 400, "POST", at+"/update", object{"documents": list{bodies[0]}, "metadata": list{object{"bad key": 1}}})
+	f.refused(server.CodeBadRequest, 400, "POST", at+"/update", object{"documents": list{bodies[0]}, "metadata": list{object{"_Subset_": 1}}})
 	f.refused(server.CodeIndexExists, 409, "POST", "/indices", object{"name": "wiki"})
 	msg = f.refused(server.CodeNotSupported, 400, "POST", "/indices", object{"name": "new"})
 	require.Contains(t, msg, "plaid cluster create")

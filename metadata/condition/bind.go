@@ -243,12 +243,16 @@ func (c *Condition) Check(known func(Field) bool) error {
 }
 
 // Lenient returns the condition as one that may name fields which no document has: they
-// are NULL. It is for a part of a collection, of which other parts may have them.
+// are NULL. It is for a part of a collection, of which other parts may have them, and for
+// those who say that fields may not be there yet.
 func (c *Condition) Lenient() *Condition {
 	l := *c
 	l.lenient = true
 	return &l
 }
+
+// IsLenient tells whether the condition was made by Lenient.
+func (c *Condition) IsLenient() bool { return c.lenient }
 
 // Match tells whether the condition is true of a document.
 func (c *Condition) Match(d *Document) bool { return c.Truth(d) == True }

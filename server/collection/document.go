@@ -23,8 +23,8 @@ type Document struct {
 	// Vectors is [tokens, Dim], row-major; they are scaled to unit length.
 	Vectors []float32
 	Dim     int
-	// Metadata is a JSON object, or nothing. Its keys are [A-Za-z_][A-Za-z0-9_]*, but
-	// not _subset_ and _content_id_. A key _id must have the value ID, and is not kept.
+	// Metadata is a JSON object, or nothing. Its keys are any text but _subset_ and
+	// _content_id_. A key _id must have the value ID, and is not kept.
 	Metadata json.RawMessage
 }
 
@@ -177,19 +177,10 @@ func without(fields []field, key string) json.RawMessage {
 	return append(b, '}')
 }
 
-// checkKey refuses keys that a condition could not name, and those that stand for
-// something else in answers.
+// checkKey refuses keys that stand for something else in answers. In conditions the case of
+// a name does not matter.
 func checkKey(key string) error {
-	ok := key != "" && len(key) <= 256
-	for i := range len(key) {
-		b := key[i]
-		ok = ok && (b == '_' || b|0x20 >= 'a' && b|0x20 <= 'z' || i > 0 && b >= '0' && b <= '9')
-	}
-	switch {
-	case !ok:
-		return fmt.Errorf("%w: key %.300q; [A-Za-z_][A-Za-z0-9_]* is possible", ErrMetadata, key)
-	case strings.EqualFold(key, "_subset_") || strings.EqualFold(key, "_content_id_") || strings.EqualFold(key, idKey):
-		// In conditions the case of a name does not matter.
+	if strings.EqualFold(key, "_subset_") || strings.EqualFold(key, "_content_id_") || strings.EqualFold(key, idKey) {
 		return fmt.Errorf("%w: key %q is reserved", ErrMetadata, key)
 	}
 	return nil
