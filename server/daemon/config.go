@@ -73,6 +73,9 @@ type Config struct {
 	// settings come from [Config.Setting] and [Config.TextSetting].
 	Elsewhere Elsewhere
 
+	// ReadOnly serves the folder as it is, without a lock on it and without changes: see
+	// ReadOnly of package store.
+	ReadOnly bool
 	// Backend names the kernels, and LockTimeout is how long to wait for another
 	// process that has the data folder. They are for whoever makes a Config in Go.
 	Backend     string

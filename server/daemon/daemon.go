@@ -218,16 +218,16 @@ func (c *Config) open(ctx context.Context, o *server.Options, logger *slog.Logge
 		}
 		o.Device = device.Info().Name
 	}
-	st, err := store.Open(ctx, c.Data, so)
+	st, closeStore, err := c.openStore(ctx, so)
 	if err != nil {
 		return nil, nil, err
 	}
 	closing.add(func() error {
 		drain, cancel := context.WithTimeout(context.Background(), c.DrainTimeout)
 		defer cancel()
-		return st.Close(drain)
+		return closeStore(drain)
 	})
-	if o.UploadDir == "" {
+	if o.UploadDir == "" && !c.ReadOnly {
 		o.UploadDir = filepath.Join(c.Data, ".uploads")
 		if err := os.RemoveAll(o.UploadDir); err != nil { // what a service that was killed has left
 			return nil, nil, err
@@ -237,6 +237,17 @@ func (c *Config) open(ctx context.Context, o *server.Options, logger *slog.Logge
 		}
 	}
 	return st.Set(), model, nil
+}
+
+func (c *Config) openStore(ctx context.Context, o *store.Options) (*store.Store, func(context.Context) error, error) {
+	if c.ReadOnly {
+		return store.ReadOnly(ctx, c.Data, o)
+	}
+	st, err := store.Open(ctx, c.Data, o)
+	if err != nil {
+		return nil, nil, err
+	}
+	return st, st.Close, nil
 }
 
 // closers are closed in the order opposite to that in which they were added.

@@ -23,13 +23,20 @@ from ._version import __version__
 
 if TYPE_CHECKING:
     from ._errors import EmptyIndexError, PlaidError, RequestError, ServiceError
-    from ._index import Hit, Index
+    from ._explanation import Explanation
+    from ._hits import Hit, Hits, Passage, Results, Span
+    from ._index import Index
 
-__all__ = ["EmptyIndexError", "Hit", "Index", "PlaidError", "RequestError", "ServiceError", "__version__"]
+__all__ = ["EmptyIndexError", "Explanation", "Hit", "Hits", "Index", "Passage", "PlaidError", "RequestError", "Results", "ServiceError", "Span", "__version__"]
 
 _HOMES = {
     "EmptyIndexError": "_errors",
-    "Hit": "_index",
+    "Explanation": "_explanation",
+    "Hit": "_hits",
+    "Hits": "_hits",
+    "Passage": "_hits",
+    "Results": "_hits",
+    "Span": "_hits",
     "Index": "_index",
     "PlaidError": "_errors",
     "RequestError": "_errors",

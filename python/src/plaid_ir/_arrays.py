@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
-from typing import Any, Iterator, Mapping, Sequence, TypeAlias, Union
+from typing import Any, Iterator, Mapping, Protocol, Sequence, TypeAlias, Union
 
 import numpy as np
 import numpy.typing as npt
@@ -12,9 +12,20 @@ import numpy.typing as npt
 #: A float matrix, [tokens, dim].
 Matrix: TypeAlias = npt.NDArray[Any]
 
-#: One matrix or several: numpy arrays, torch tensors, or lists of numbers.
-Embeddings: TypeAlias = Union[npt.NDArray[Any], Sequence[Any], Any]
 
+class Tensor(Protocol):
+    """A tensor of torch, on any device."""
+
+    def detach(self) -> Any: ...
+
+
+#: A matrix [tokens, dim]: a numpy array, a torch tensor, or lists of numbers.
+MatrixLike: TypeAlias = Union[npt.NDArray[Any], Tensor, Sequence[Sequence[float]]]
+
+#: One matrix or several, or an array [documents, tokens, dim].
+Embeddings: TypeAlias = Union[MatrixLike, Sequence[npt.NDArray[Any]], Sequence[Tensor], Sequence[Sequence[Sequence[float]]]]
+
+_JSON = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
 _TYPES = {"<f2": "F16", "<f4": "F32"}
 
 
@@ -52,6 +63,8 @@ def to_matrices(embeddings: Embeddings, what: str) -> list[Matrix]:
     """The matrices of documents or queries: of a list of matrices, of one matrix
     [tokens, dim], or of padded arrays [documents, tokens, dim], whose last rows of
     zeros are left out."""
+    if type(embeddings) is np.ndarray and embeddings.ndim == 2 and embeddings.dtype.str in _TYPES and embeddings.size:
+        return [np.ascontiguousarray(embeddings)]
     axes = _number_of_axes(embeddings)
     if isinstance(embeddings, (list, tuple)):
         if not embeddings:
@@ -85,23 +98,21 @@ def to_matrices(embeddings: Embeddings, what: str) -> list[Matrix]:
 def tensors_body(matrices: Sequence[Matrix], request: Mapping[str, Any]) -> tuple[list[bytes | memoryview], int]:
     """The pieces of a safetensors file, and their size: the vectors of the matrices as
     they lie in memory, the length of each, and the request as JSON."""
-    text = json.dumps(request, separators=(",", ":"), allow_nan=False).encode()
-    lengths = np.array([len(m) for m in matrices], dtype="<i8")
-    dim = matrices[0].shape[1]
-    dtype = matrices[0].dtype.str
+    text = _JSON.encode(request).encode()
+    lengths = [len(m) for m in matrices]
     size = sum(m.nbytes for m in matrices)
-    header: dict[str, Any] = {}
+    parts: list[str] = []
     at = 0
     for name, kind, shape, n in (
-        ("request", "U8", [len(text)], len(text)),
-        ("lengths", "I64", [len(lengths)], lengths.nbytes),
-        ("vectors", _TYPES[dtype], [int(lengths.sum()), dim], size),
+        ("request", "U8", str(len(text)), len(text)),
+        ("lengths", "I64", str(len(lengths)), 8 * len(lengths)),
+        ("vectors", _TYPES[matrices[0].dtype.str], f"{sum(lengths)},{matrices[0].shape[1]}", size),
     ):
-        header[name] = {"dtype": kind, "shape": shape, "data_offsets": [at, at + n]}
+        parts.append(f'"{name}":{{"dtype":"{kind}","shape":[{shape}],"data_offsets":[{at},{at + n}]}}')
         at += n
-    head = json.dumps(header, separators=(",", ":")).encode()
+    head = ("{" + ",".join(parts) + "}").encode()
     head += b" " * (-len(head) % 8)
-    small = struct.pack("<Q", len(head)) + head + text + lengths.tobytes()
+    small = struct.pack("<Q", len(head)) + head + text + struct.pack(f"<{len(lengths)}q", *lengths)
     return [small, *(m.data.cast("B") for m in matrices)], len(small) + size
 
 

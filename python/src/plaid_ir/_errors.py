@@ -30,3 +30,7 @@ class EmptyIndexError(RequestError):
 
 class ServiceError(PlaidError):
     """The service cannot be started, cannot be reached, or has ended."""
+
+
+class Unreachable(ServiceError):
+    """Nobody answers at the address, or the connection broke."""

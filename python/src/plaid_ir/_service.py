@@ -1,118 +1,285 @@
-"""Runs the program as a service of this process."""
+"""Runs the program as a service of the processes that use a folder."""
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
+import json
 import os
+import secrets
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
 import threading
 import time
 import weakref
-from typing import IO, Sequence
+from typing import IO, Any, Iterator, Sequence
 
 from ._binary import find_binary
-from ._errors import ServiceError
+from ._errors import PlaidError, ServiceError
 from ._http import Client
 
 #: How long an orderly end may take before the program is ended by force, in seconds.
 _END = 60.0
+#: How long the program waits for one that ends to leave the folder.
+_LOCK = "5s"
+#: The folder of the socket, in that of the indexes.
+_PLACE = ".service"
+#: Bytes of the longest address of a Unix socket everywhere.
+_LONGEST = 100
+
+UNIX = hasattr(socket, "AF_UNIX")
+
+
+class _Running:
+    """What this process started. It is apart from the service so that the end of that can end it."""
+
+    process: subprocess.Popen[bytes] | None = None
+    log: IO[bytes] | None = None
+    remove: str | None = None
+
+    def end(self, pid: int) -> None:
+        if pid != os.getpid():  # a child that was forked
+            return
+        if self.process is not None:
+            assert self.process.stdin is not None
+            with contextlib.suppress(OSError):
+                self.process.stdin.close()
+            try:
+                self.process.wait(_END)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+        if self.log is not None:
+            self.log.close()
+        if self.remove is not None:
+            shutil.rmtree(self.remove, ignore_errors=True)
 
 
 class Service:
-    """`plaid serve` on a folder of indexes, behind a Unix socket that only this user
-    reaches. Indexes of one folder share it, and the last one that is closed ends it.
+    """`plaid serve` on a folder of indexes, behind a Unix socket that only this user reaches.
 
-    It ends with this process however that ends, since it holds the other end of its
-    stdin (`plaid serve --until-eof`). A child that was forked keeps it alive, too.
+    The socket is in the folder. Whoever opens the folder first starts the program, other
+    processes find it there, and when it has ended the next call of any of them starts it again.
+    Indexes of one process share this object, and the last one that is closed ends the program if
+    this process started it. It ends with this process however that ends, since it holds the other
+    end of its stdin (`plaid serve --until-eof`). A child that was forked keeps it alive, too.
     """
 
-    _all: dict[str, Service] = {}
+    _all: dict[tuple[str, bool], Service] = {}
     _lock = threading.RLock()  # a collection of garbage may release while a service is acquired
 
-    def __init__(self, folder: str, binary: str, options: tuple[str, ...], timeout: float) -> None:
-        self.folder = folder
-        self.binary = binary
-        self.options = options
+    def __init__(self, folder: str, binary: str, options: tuple[str, ...], timeout: float, temporary: bool, read_only: bool) -> None:
+        self.folder, self.binary, self.options, self.timeout = folder, binary, options, timeout
+        self.temporary, self.read_only = temporary, read_only
         self.users = 0
         self.pid = os.getpid()
-        self._dir = tempfile.mkdtemp(prefix="plaid-")
-        path = os.path.join(self._dir, "s")
-        if len(os.fsencode(path)) > 100:  # more than an address of a Unix socket holds
-            shutil.rmtree(self._dir, ignore_errors=True)
-            self._dir = tempfile.mkdtemp(prefix="plaid-", dir="/tmp")
-            path = os.path.join(self._dir, "s")
-        self._log: IO[bytes] = tempfile.TemporaryFile()
-        self.url = "unix:" + path
+        self.url, self.token = "", None
+        self._at: int | None = None
+        self._running = _Running()
+        self._end = weakref.finalize(self, self._running.end, self.pid)
+        try:
+            self._open()
+        except BaseException:
+            self._end()
+            raise
+
+    @property
+    def process(self) -> subprocess.Popen[bytes] | None:
+        """The program, if this process started it."""
+        return self._running.process
+
+    def _open(self) -> None:
+        """Finds the service of the folder, or starts it."""
+        place = os.path.join(self.folder, _PLACE)
+        deadline = time.monotonic() + self.timeout
+        try:
+            os.makedirs(place, mode=0o700, exist_ok=True)
+            writable = os.access(place, os.W_OK) and os.access(self.folder, os.W_OK)
+        except OSError:
+            writable = False
+        if not writable:
+            if os.path.isdir(place) and self._join(place):
+                return
+            if not self.read_only:
+                raise PermissionError(f"{self.folder} cannot be written to: Index(..., read_only=True) reads it, Index(url=...) asks a service that has it")
+            place = self._running.remove = tempfile.mkdtemp(prefix="plaid-")
+            self._start(place, ["--read-only", "--temporary", place], deadline)
+            return
+        with _one_at_a_time(os.path.join(place, "lock"), deadline):
+            if not self._join(place):
+                self._start(place, ["--temporary", self.folder] if self.temporary else [], deadline)
+
+    def _socket(self, place: str) -> tuple[str, str]:
+        """The folder of the socket, and its path as this process reaches it: addresses are short."""
+        path = os.path.join(place, "socket")
+        if len(os.fsencode(path)) <= _LONGEST:
+            return place, path
+        if os.path.isdir("/proc/self/fd"):
+            if self._at is None:
+                self._at = os.open(place, os.O_RDONLY | os.O_DIRECTORY)
+                weakref.finalize(self, os.close, self._at)
+            return place, f"/proc/self/fd/{self._at}/socket"
+        name = hashlib.sha256(os.fsencode(place)).hexdigest()[:16]
+        short = os.path.join("/tmp", f"plaid-{os.getuid()}-{name}")
+        os.makedirs(short, mode=0o700, exist_ok=True)
+        if os.lstat(short).st_uid != os.getuid():
+            raise ServiceError(f"{short} is another user's")
+        return short, os.path.join(short, "socket")
+
+    def _join(self, place: str) -> bool:
+        """Whether the service of another process answers."""
+        token: str | None = None
+        if UNIX:
+            path = self._socket(place)[1]
+            if not os.path.exists(path):
+                return False
+            url = "unix:" + path
+        else:
+            try:
+                with open(os.path.join(place, "address"), encoding="utf-8") as f:
+                    url, token = json.load(f)
+            except (OSError, ValueError):
+                return False
+        client = Client(url, token, self.timeout)
+        try:
+            client.request("GET", "/indices")
+        except PlaidError:
+            return False
+        finally:
+            client.close()
+        self.url, self.token = url, token
+        return True
+
+    def _start(self, place: str, more: Sequence[str], deadline: float) -> None:
+        """Starts the program, and waits until it answers: it opens the indexes first."""
+        running = self._running
+        if running.process is not None and running.process.stdin is not None:
+            running.process.stdin.close()
+        if running.log is None:
+            running.log = tempfile.TemporaryFile()
+        begin = running.log.seek(0, os.SEEK_END)
         # What is set for other services of this user is not meant for this one.
         environment = {k: v for k, v in os.environ.items() if not k.startswith("PLAID_SERVE_")}
+        if UNIX:
+            directory, path = self._socket(place)
+            listen, self.url, self.token = "unix:socket", "unix:" + path, None
+        else:
+            directory, listen, self.url, self.token = place, "127.0.0.1:0", "", secrets.token_hex(24)
+            environment["PLAID_SERVE_TOKENS"] = f"python admin {self.token}"
+        command = [self.binary, "serve", "--until-eof", "--data", self.folder, "--listen", listen, "--log-format", "json"]
+        command += ["--log-level", "warn" if UNIX else "info", "--lock-timeout", _LOCK, *more, *self.options]
         try:
-            self.process = subprocess.Popen(
-                [binary, "serve", "--until-eof", "--data", folder, "--listen", self.url, "--log-level", "warn", *options],
+            process = running.process = subprocess.Popen(
+                command,
+                cwd=directory,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
-                stderr=self._log,
+                stderr=running.log,
                 env=environment,
                 start_new_session=True,  # an interrupt of this program is none of the service
             )
         except OSError as e:
-            self._log.close()
-            shutil.rmtree(self._dir, ignore_errors=True)
-            raise ServiceError(f"{binary} cannot be started: {e}") from e
-        self._end = weakref.finalize(self, _stop, self.process, self._dir, self.pid)
-        self._wait(timeout)
-
-    def _wait(self, timeout: float) -> None:
-        """Waits until the service answers: it opens the indexes first."""
-        deadline = time.monotonic() + timeout
-        client = Client(self.url, timeout=timeout)
+            raise ServiceError(f"{self.binary} cannot be started: {e}") from e
         pause = 0.005
         while True:
-            try:
-                client.request("GET", "/livez")
-                return
-            except ServiceError:
-                pass
-            finally:
-                client.close()
-            ended = self.process.poll() is not None
+            if not UNIX and not self.url:
+                self.url = self._address(begin)
+            if self.url and self._answers():
+                break
+            ended = process.poll() is not None
             if ended or time.monotonic() > deadline:
-                self._end()
-                why = self.why() if ended else f"plaid serve does not answer after {timeout:g} s"
-                self._log.close()
+                why = self.why() if ended else f"plaid serve does not answer after {self.timeout:g} s"
+                assert process.stdin is not None
+                process.stdin.close()
+                process.kill()
+                process.wait()
                 raise ServiceError(why)
             time.sleep(pause)
             pause = min(2 * pause, 0.2)
+        if not UNIX:
+            temporary = os.path.join(place, f"address-{os.getpid()}")
+            with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as f:
+                json.dump([self.url, self.token], f)
+            os.replace(temporary, os.path.join(place, "address"))
+
+    def _answers(self) -> bool:
+        client = Client(self.url, self.token, self.timeout)
+        try:
+            client.request("GET", "/livez")
+            return True
+        except ServiceError:
+            return False
+        finally:
+            client.close()
+
+    def _said(self, begin: int = 0) -> list[dict[str, Any]]:
+        """Lines of the program's log."""
+        log = self._running.log
+        assert log is not None
+        size = log.seek(0, os.SEEK_END)
+        log.seek(max(begin, size - 16000))
+        lines: list[dict[str, Any]] = []
+        for line in log.read().decode(errors="replace").splitlines():
+            try:
+                lines.append(json.loads(line))
+            except ValueError:
+                lines.append({"msg": line})
+        return lines
+
+    def _address(self, begin: int) -> str:
+        return next((str(line["address"]) for line in self._said(begin) if line.get("msg") == "serving"), "")
 
     def why(self) -> str:
         """Why the program has ended."""
-        size = self._log.seek(0, os.SEEK_END)
-        self._log.seek(max(0, size - 4000))
-        said = self._log.read().decode(errors="replace").strip()
-        if self.process.returncode == 6:
-            said += "; to share an index between processes, run plaid serve and use Index(url=...)"
-        return f"plaid serve ended with exit status {self.process.returncode}: {said or 'it said nothing'}"
+        process = self.process
+        if process is None:
+            return f"the service of {self.folder}, of another process, has ended"
+        said = "; ".join(" ".join(str(v) for k, v in line.items() if k in ("msg", "error")) for line in self._said()[-5:]).strip()
+        if process.returncode == 6:
+            said += "; a program that Python did not start has the folder: ask it by Index(url=...)"
+        return f"plaid serve ended with exit status {process.returncode}: {said or 'it said nothing'}"
 
-    def check(self) -> None:
-        """Says why, if the service has ended."""
-        if self.pid == os.getpid() and self.process.poll() is not None:
-            raise ServiceError(self.why())
+    def revive(self) -> None:
+        """Finds the service again, or starts it: it was killed, or the process that had it ended."""
+        with Service._lock:
+            if self._answers():  # another thread was faster
+                return
+            if self.pid != os.getpid():  # a child that was forked: what it starts is its own
+                self.pid, self._running = os.getpid(), _Running()
+                self._end = weakref.finalize(self, self._running.end, self.pid)
+            elif self.process is not None and self.process.poll() is None:
+                self.process.kill()  # it does not answer any more
+                self.process.wait()
+            self._open()
 
     @classmethod
-    def acquire(cls, folder: str | os.PathLike[str], binary: str | os.PathLike[str] | None, options: Sequence[str], timeout: float) -> Service:
-        """The service of a folder, which is started if it does not run in this process."""
-        os.makedirs(folder, exist_ok=True)
+    def acquire(
+        cls,
+        folder: str | os.PathLike[str],
+        binary: str | os.PathLike[str] | None,
+        options: Sequence[str],
+        timeout: float,
+        temporary: bool = False,
+        read_only: bool = False,
+    ) -> Service:
+        """The service of a folder, which is started unless it runs."""
+        if not read_only:
+            os.makedirs(folder, exist_ok=True)
+        elif not os.path.isdir(folder):
+            raise FileNotFoundError(f"there is no folder {os.fspath(folder)} to read")
         folder = os.path.realpath(folder)
         found = find_binary(binary)
         with cls._lock:
-            service = cls._all.get(folder)
-            if service is not None and service.process.poll() is not None:
-                service = None  # it has ended
+            service = cls._all.get((folder, read_only)) or cls._all.get((folder, False))
             if service is None:
-                service = cls._all[folder] = cls(folder, found, tuple(options), timeout)
+                service = cls._all[folder, read_only] = cls(folder, found, tuple(options), timeout, temporary, read_only)
             elif (service.binary, service.options) != (found, tuple(options)):
                 raise ValueError(f"{folder} is open with other options: {service.binary} {' '.join(service.options)}")
+            elif service.process is not None and service.process.poll() is not None:
+                service.revive()
             service.users += 1
             return service
 
@@ -124,33 +291,53 @@ class Service:
             self.users -= 1
             if self.users > 0:
                 return
-            if self._all.get(self.folder) is self:
-                del self._all[self.folder]
+            for key in [key for key, service in self._all.items() if service is self]:
+                del self._all[key]
             self._end()
-            self._log.close()
+
+
+@contextlib.contextmanager
+def _one_at_a_time(path: str, deadline: float) -> Iterator[None]:
+    """Lets one process at a time look for the service, and start it."""
+    with open(path, "a+b") as file:
+        if sys.platform == "win32":
+            import msvcrt
+
+            def lock() -> None:
+                file.seek(0)
+                msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
+
+            def unlock() -> None:
+                file.seek(0)
+                msvcrt.locking(file.fileno(), msvcrt.LK_UNLCK, 1)
+        else:
+            import fcntl
+
+            def lock() -> None:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+            def unlock() -> None:  # said, since a child that was forked meanwhile has the file open
+                fcntl.flock(file, fcntl.LOCK_UN)
+
+        while True:
+            try:
+                lock()
+                break
+            except OSError:
+                if time.monotonic() > deadline:
+                    raise ServiceError(f"another process has been starting the service for long: {path} is locked") from None
+                time.sleep(0.02)
+        try:
+            yield
+        finally:
+            unlock()
 
 
 def _after_fork() -> None:
     # Another thread of the parent may have had the lock, and the services are the parent's.
-    Service._lock = threading.RLock()
-    Service._all = {}
+    Service._lock = threading.RLock()  # pyright: ignore[reportPrivateUsage]
+    Service._all = {}  # pyright: ignore[reportPrivateUsage]
 
 
-if sys.platform != "win32":  # where Index(url=...) works all the same
+if sys.platform != "win32":
     os.register_at_fork(after_in_child=_after_fork)
-
-
-def _stop(process: subprocess.Popen[bytes], folder: str, pid: int) -> None:
-    if pid != os.getpid():  # a child that was forked
-        return
-    assert process.stdin is not None
-    try:
-        process.stdin.close()
-    except OSError:
-        pass
-    try:
-        process.wait(_END)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
-    shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,322 @@
+"""Documents come and go."""
+
+from __future__ import annotations
+
+import base64
+import itertools
+import json
+import re
+import warnings
+from typing import Any, Callable, Iterable, Iterator, Mapping, Sequence, TypeVar, Union, cast
+from urllib.parse import quote, urlencode
+
+import numpy as np
+import numpy.typing as npt
+
+from . import _build
+from ._arrays import Embeddings, Matrix, batches, tensors_body, to_matrices
+from ._connection import Connection, ignore
+from ._errors import EmptyIndexError, PlaidError, RequestError
+from ._progress import Meter, Progress
+from ._values import rows
+
+#: How many bytes of vectors go into one request: a request is one transaction.
+_BATCH = 32 << 20
+#: How many queries, or ids, go into one request.
+MANY = 1000
+#: How long the addresses of requests get: proxies often refuse more than 8 KiB.
+_ADDRESS = 6000
+#: Texts of one request, and their bytes.
+_TEXTS, _TEXT_BYTES = 128, 4 << 20
+
+Ids = Union[str, int, Iterable[str], Iterable[int]]
+Metadata = Sequence[Mapping[str, Any]]
+D = TypeVar("D", bound="Documents")
+
+
+class Documents(Connection):
+    """The part of an index that stores documents."""
+
+    def add_documents(
+        self: D,
+        documents_ids: Ids,
+        documents_embeddings: Embeddings,
+        metadata: Metadata | None = None,
+        *,
+        keep_metadata: bool | None = None,
+        batch_size: int | None = None,
+        progress: Progress = None,
+        **ignored: Any,
+    ) -> D:
+        """Adds documents; one whose id is there is replaced.
+
+        Documents go in batches, each of which is on the disk as a whole or not at all; those before
+        one that is refused are stored. The first documents of an index, if they are many, are built
+        as ``plaid index`` does it: all of them or none.
+
+        Parameters
+        ----------
+        documents_ids
+            An id for each document.
+        documents_embeddings
+            A list of matrices [tokens, dim], numpy arrays or torch tensors, or a padded array
+            [documents, tokens, dim], of which zeros at the end of a document are left out.
+        metadata
+            A dictionary for each document, or a data frame with a row for each. Values are texts,
+            numbers, booleans, None, dates (stored as ISO 8601), lists and dictionaries.
+        keep_metadata
+            Where ``metadata`` is left out: True lets documents that are there already keep theirs,
+            False empties it. None keeps it, and a warning says of which documents.
+        batch_size
+            Documents of a batch; default: 32 MiB of vectors.
+        progress
+            True shows a bar if tqdm is installed; or a function of the number of documents that are
+            stored and of all.
+        **ignored
+            Keywords of PyLate's index that have no counterpart.
+        """
+        if ignored.pop("show_progress", False) and progress is None:
+            progress = True
+        ignore(ignored, "add_documents()")
+        ids = self._names(documents_ids)
+        matrices = to_matrices(documents_embeddings, "document")
+        if len(ids) != len(matrices):
+            raise ValueError(f"there are {len(ids)} ids and {len(matrices)} documents: want one for each")
+        _check_ids(ids, batch_size)
+        fields = [{"_id": i} for i in ids] if metadata is None else rows(metadata, ids)
+        if not ids:
+            return self
+        size = sum(len(m) for m in matrices)
+        with Meter(progress, len(ids)) as meter:
+            if batch_size is None and size >= _build.LEAST and self._service is not None and not self.read_only and not self._there():
+                self._declare()
+                _build.build(self, self._service, ids, matrices, None if metadata is None else fields, self._config)
+                meter.add(len(ids))
+                return self
+            self._declare()
+            if metadata is None:
+                fields = self._kept(ids, fields, keep_metadata)
+            sizes = [m.nbytes for m in matrices]
+            if any(len(f) > 1 for f in fields):
+                sizes = [n + len(json.dumps(row)) for n, row in zip(sizes, fields)]
+            for part in batches(sizes, _BATCH, batch_size or 10 * MANY):
+                self._update(lambda part=part: self._change("POST", self._path + "/update", tensors=tensors_body(matrices[part], {"metadata": fields[part]})), part.start)
+                meter.add(part.stop - part.start)
+        return self
+
+    def update_documents(
+        self: D,
+        documents_ids: Ids,
+        documents_embeddings: Embeddings,
+        metadata: Metadata | None = None,
+        **options: Any,
+    ) -> D:
+        """Replaces documents, and adds those whose id is not there. It is another name for
+        `add_documents`, as PyLate has both."""
+        return self.add_documents(documents_ids, documents_embeddings, metadata, **options)
+
+    def add_batches(self: D, batches: Iterable[Sequence[Any]], *, total: int | None = None, progress: Progress = None) -> D:
+        """Adds documents of a source that does not fit in memory.
+
+        Parameters
+        ----------
+        batches
+            Yields ``(ids, embeddings)`` or ``(ids, embeddings, metadata)``, as `add_documents` takes
+            them. Each batch is stored before the next one is asked for.
+        total
+            How many documents there are, for ``progress``.
+        """
+        with Meter(progress, total) as meter:
+            for i, batch in enumerate(batches):
+                if len(batch) not in (2, 3):
+                    raise ValueError(f"batch {i} has {len(batch)} parts; want (ids, embeddings) or (ids, embeddings, metadata)")
+                names = self._names(batch[0])
+                self.add_documents(names if self.id_type is str else [int(n) for n in names], *batch[1:], batch_size=None)
+                meter.add(len(names))
+        return self
+
+    def add_texts(
+        self: D,
+        texts: Iterable[str],
+        ids: Iterable[str] | Iterable[int] | None = None,
+        metadata: Iterable[Mapping[str, Any]] | None = None,
+        *,
+        text_field: str = "text",
+        pool_factor: int | None = None,
+        keep_metadata: bool | None = None,
+        batch_size: int = _TEXTS,
+        progress: Progress = None,
+    ) -> D:
+        """Adds texts, which the model of the service encodes. Texts, ids and metadata may be
+        generators: they are taken batch by batch, and each batch is stored before the next one.
+
+        Parameters
+        ----------
+        texts
+            The documents. One that the model cannot take whole is cut off.
+        ids
+            An id for each; without them texts are numbered from 0, if the index is empty.
+        metadata
+            A dictionary for each.
+        text_field
+            The key of the metadata that keeps the text; "" keeps it nowhere, and then neither
+            highlights nor explanations can show it.
+        pool_factor
+            One vector for each so many similar ones.
+        keep_metadata, progress
+            As for `add_documents`.
+        """
+        if isinstance(texts, (str, bytes)):
+            raise TypeError("texts is one text; want a list of texts")
+        if ids is None:
+            if self._there():
+                raise ValueError("the index has documents already: name the new ones by ids")
+            ids = cast("Iterable[int]", itertools.count()) if self.id_type is int else (str(i) for i in itertools.count())
+        elif isinstance(ids, (str, bytes)):
+            raise TypeError("ids is one text; want a list of ids")
+        if batch_size < 1:
+            raise ValueError(f"batch_size is {batch_size}; want 1 or more")
+        total = len(texts) if isinstance(texts, Sequence) else None
+        for what, other in (("ids", ids), ("metadata", metadata)):
+            if total is not None and isinstance(other, Sequence) and len(other) != total:
+                raise ValueError(f"there are {total} texts and {len(other)} {what}: want one for each")
+        names, more = iter(ids), None if metadata is None else iter(metadata)
+        start = 0
+        with Meter(progress, total) as meter:
+            for part in _in_batches(texts, batch_size):
+                own = list(itertools.islice(names, len(part)))
+                if len(own) < len(part):
+                    raise ValueError(f"there are {start + len(own)} ids, and more texts: want one for each")
+                own = self._names(own)
+                _check_ids(own, None)
+                fields: list[dict[str, Any]] = [{"_id": i} for i in own]
+                if more is not None:
+                    fields = rows(list(itertools.islice(more, len(part))), own)
+                self._declare()
+                if more is None:
+                    fields = self._kept(own, fields, keep_metadata)
+                if text_field:  # a text that is kept from before is not this one
+                    fields = [{**f, text_field: f[text_field] if more is not None and text_field in f else t} for f, t in zip(fields, part)]
+                body: dict[str, Any] = {"documents": part, "metadata": fields}
+                if pool_factor is not None:
+                    body["pool_factor"] = pool_factor
+                self._update(lambda body=body: self._change("POST", self._path + "/update_with_encoding", body), start)
+                start += len(part)
+                meter.add(len(part))
+        return self
+
+    def remove_documents(self: D, documents_ids: Ids) -> D:
+        """Removes documents; an id that is not there is passed over."""
+        ids = self._names(documents_ids)
+        for part in batches([len(i) for i in ids], 1 << 20, 10 * MANY):
+            try:
+                self._change("DELETE", self._path + "/documents", {"ids": ids[part]})
+            except EmptyIndexError:
+                break
+        return self
+
+    def encode(self, texts: Sequence[str], *, is_query: bool = False) -> list[npt.NDArray[np.float32]]:
+        """The vectors of texts by the model of the service: a matrix [tokens, dim] for each."""
+        if isinstance(texts, str):
+            raise TypeError("texts is one text; want a list of texts")
+        made: list[npt.NDArray[np.float32]] = []
+        for part in batches([len(t) for t in texts], _TEXT_BYTES, _TEXTS):
+            body = {"texts": list(texts[part]), "input_type": "query" if is_query else "document"}
+            made += [np.asarray(m, dtype=np.float32) for m in self._request("POST", "/encode", body)["embeddings"]]
+        return made
+
+    def get_documents_embeddings(self, documents_ids: Sequence[Any]) -> list[Any]:
+        """The vectors of documents as they are stored: decoded, of unit length, float32.
+
+        For a list of ids the matrices [tokens, dim] of the documents; for a list of such
+        lists a list of lists of them. An id that is not there is a KeyError.
+        """
+        if isinstance(documents_ids, (str, int)):
+            raise TypeError("want a list of ids, or a list of lists of them")
+        nested = len(documents_ids) > 0 and isinstance(documents_ids[0], (list, tuple, set, frozenset, np.ndarray))
+        lists = [self._names(ids) for ids in documents_ids] if nested else [self._names(documents_ids)]
+        found: dict[str, npt.NDArray[np.float32]] = {}
+        for d in self._looked_up(list(dict.fromkeys(i for ids in lists for i in ids)), "base64"):
+            values = np.frombuffer(base64.b64decode(d["embeddings_b64"]), dtype="<f4").copy()  # to be written to
+            found[d["id"]] = values.reshape(d["shape"])
+        matrices = [[found[i] for i in ids] for ids in lists]
+        return matrices if nested else matrices[0]
+
+    def _looked_up(self, ids: Sequence[str], vectors: str) -> Iterator[dict[str, Any]]:
+        """Documents by id; one that is not there is a KeyError."""
+        for part in batches([len(quote(i, safe="")) + 4 for i in ids], _ADDRESS, MANY):
+            query = urlencode([("vectors", vectors), *(("id", i) for i in ids[part])])
+            try:
+                answer = self._request("GET", f"{self._path}/documents?{query}")
+            except RequestError as e:
+                if e.code in ("DOCUMENT_NOT_FOUND", "INDEX_NOT_FOUND"):
+                    raise KeyError(self._given(str(e.details.get("id", ids[part][0])))) from e
+                raise
+            yield from answer["documents"]
+
+    def _there(self) -> int:
+        """How many documents there are."""
+        try:
+            return int(self.stats()["documents"])
+        except EmptyIndexError:
+            return 0
+
+    def __len__(self) -> int:
+        """The number of documents."""
+        return self._there()
+
+    def _kept(self, ids: Sequence[str], fields: list[dict[str, Any]], keep: bool | None) -> list[dict[str, Any]]:
+        """The metadata that documents have already, for those that are given without."""
+        if keep is False or not self._there():
+            return fields
+        there: dict[str, dict[str, Any]] = {}
+        for part in batches([len(i) for i in ids], 1 << 20, 10 * MANY):
+            marks = ", ".join("?" * len(ids[part]))
+            answer = self._request("POST", self._path + "/metadata/get", {"condition": f"_id IN ({marks})", "parameters": list(ids[part])})
+            for row in answer["metadata"]:
+                there[row["_id"]] = {k: v for k, v in row.items() if k not in ("_id", "_subset_")}
+        kept = [self._given(i) for i in ids if there.get(i)]
+        if kept and keep is None:
+            shown = ", ".join(repr(i) for i in kept[:5]) + (", …" if len(kept) > 5 else "")
+            text = f"documents that were there keep their metadata ({len(kept)}): {shown}. keep_metadata=True says that they shall, False empties it"
+            warnings.warn(text, UserWarning, stacklevel=3)
+        return [{**f, **there.get(i, {})} for i, f in zip(ids, fields)]
+
+    def _update(self, send: Callable[[], Any], start: int) -> None:
+        """Sends a batch. Errors count documents within all that were given."""
+        try:
+            send()
+        except PlaidError as e:
+            within = e.details.get("document")
+            if isinstance(within, int) and start:
+                e.details["document"] = within + start
+                text = re.sub(rf"\bdocument {within}\b", f"document {within + start}", str(e.args[0]))
+                e.args = (f"{text} (those before number {start} are stored)",)
+            raise
+
+
+def _check_ids(ids: Sequence[str], batch_size: int | None) -> None:
+    if len(set(ids)) != len(ids):
+        seen: set[str] = set()
+        twice = next(i for i in ids if i in seen or seen.add(i))  # type: ignore[func-returns-value]
+        raise ValueError(f"id {twice!r} is there twice")
+    if batch_size is not None and batch_size < 1:
+        raise ValueError(f"batch_size is {batch_size}; want 1 or more")
+
+
+def _in_batches(texts: Iterable[str], most: int) -> Iterator[list[str]]:
+    part: list[str] = []
+    size = 0
+    for i, text in enumerate(texts):
+        if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(f"text {i} is a {type(text).__name__}")
+        if part and (len(part) >= most or size + len(text) > _TEXT_BYTES):
+            yield part
+            part, size = [], 0
+        part.append(text)
+        size += len(text)
+    if part:
+        yield part
+
+
+__all__ = ["Documents", "Matrix"]

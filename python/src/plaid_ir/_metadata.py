@@ -1,0 +1,84 @@
+"""What is stored beside documents."""
+
+from __future__ import annotations
+
+from typing import Any, Iterable, Mapping, Sequence, cast
+
+from ._documents import MANY, Documents
+from ._errors import EmptyIndexError
+from ._arrays import batches
+from ._values import Where, condition, plain
+
+
+class Metadata(Documents):
+    """The part of an index that reads and changes metadata."""
+
+    def get(self, ids: str | int | Iterable[str] | Iterable[int]) -> list[dict[str, Any]]:
+        """The metadata of documents, a dictionary for each, in the order of the ids. An id that is
+        not there is a KeyError."""
+        names = self._names(ids)
+        found: dict[str, dict[str, Any]] = {}
+        for row in self._rows("_id IN ({})", list(dict.fromkeys(names))):
+            found[str(row["_id"])] = _own(row)
+        for name in names:
+            if name not in found:
+                raise KeyError(self._given(name))
+        return [dict(found[name]) for name in names]
+
+    def ids(self, where: Where | None = None, parameters: Sequence[Any] = ()) -> list[Any]:
+        """The ids of the documents that a condition is true of, or of all, in the order in which
+        the documents came."""
+        chosen = condition(where, parameters)
+        body: dict[str, Any] = {} if chosen is None else {"condition": chosen[0], "parameters": chosen[1]}
+        try:
+            answer = self._request("POST", self._path + "/metadata/get", body)
+        except EmptyIndexError:
+            return []
+        return [self._given(row["_id"]) for row in answer["metadata"]]
+
+    def update(self, *, where: Where, values: Mapping[str, Any], parameters: Sequence[Any] = ()) -> int:
+        """Sets keys of the metadata of the documents that a condition is true of; None removes a
+        key. Vectors stay as they are. A key in ``where`` that no document has is an error.
+
+        Returns
+        -------
+        int
+            How many documents were changed.
+        """
+        text, given = cast("tuple[str, list[Any]]", condition(where, parameters))
+        updates = {k: plain(v, f"values, key {k!r}") for k, v in values.items()}
+        return int(self._change("POST", self._path + "/metadata/update", {"condition": text, "parameters": given, "updates": updates})["updated"])
+
+    def delete(self, *, where: Where, parameters: Sequence[Any] = ()) -> int:
+        """Removes the documents that a condition is true of; `remove_documents` takes ids. A key that
+        no document has is an error, since a slip would remove too much.
+
+        Returns
+        -------
+        int
+            How many documents were removed.
+        """
+        text, given = cast("tuple[str, list[Any]]", condition(where, parameters))
+        return int(self._change("DELETE", self._path + "/documents", {"condition": text, "parameters": given})["deleted"])
+
+    def __contains__(self, id: object) -> bool:
+        """Whether a document is there."""
+        try:
+            names = self._names([id])
+        except TypeError:
+            return False
+        return any(True for _ in self._rows("_id IN ({})", names))
+
+    def _rows(self, text: str, values: Sequence[str]) -> Iterable[dict[str, Any]]:
+        for part in batches([len(v) for v in values], 1 << 20, 10 * MANY):
+            some = list(values[part])
+            try:
+                answer = self._request("POST", self._path + "/metadata/get", {"condition": text.format(", ".join("?" * len(some))), "parameters": some})
+            except EmptyIndexError:
+                return
+            yield from answer["metadata"]
+
+
+def _own(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Metadata without the keys that the service adds."""
+    return {k: v for k, v in row.items() if k not in ("_id", "_subset_")}

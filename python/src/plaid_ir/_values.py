@@ -1,0 +1,114 @@
+"""Metadata and conditions, from what Python has to what JSON and the engine have."""
+
+from __future__ import annotations
+
+import datetime
+import math
+from typing import Any, Iterable, Mapping, Sequence, TypeAlias, Union, cast
+
+import numpy as np
+
+#: A condition: ``"year >= 2000"``, ``"year >= ?"`` with parameters, or fields and their values.
+Where: TypeAlias = Union[str, Mapping[str, Any]]
+
+
+def plain(value: Any, place: str) -> Any:
+    """A value as JSON has it: numpy's numbers become Python's, dates ISO 8601 texts, sets and
+    arrays lists. ``place`` names the value in errors."""
+    if value is None or isinstance(value, (str, bool)):
+        return value
+    if isinstance(value, np.datetime64):
+        value = None if np.isnat(value) else str(np.datetime_as_string(value))
+        if value is None:
+            raise ValueError(f"{place} is NaT, which is no date: leave the key out, or take None")
+        return value
+    if isinstance(value, np.generic):
+        return plain(value.item(), place)
+    if isinstance(value, int):
+        return int(value)
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            raise ValueError(f"{place} is {value}, which is no number in JSON: leave the key out, or take None")
+        return float(value)
+    if isinstance(value, (datetime.date, datetime.time)):
+        if value != value:  # NaT of pandas
+            raise ValueError(f"{place} is NaT, which is no date: leave the key out, or take None")
+        return value.isoformat()
+    if isinstance(value, Mapping):
+        return {_key(k, place): plain(v, f"{place}, key {k!r}") for k, v in cast("Mapping[Any, Any]", value).items()}
+    if isinstance(value, np.ndarray):
+        return plain(cast("Any", value).tolist(), place)
+    if isinstance(value, (list, tuple, set, frozenset)):
+        items = cast("Iterable[Any]", sorted(cast("Any", value), key=str) if isinstance(value, (set, frozenset)) else value)
+        return [plain(v, f"{place}, item {i}") for i, v in enumerate(items)]
+    raise TypeError(f"{place} is of type {type(value).__name__}; metadata has texts, numbers, True and False, None, dates, lists and dictionaries")
+
+
+def _key(key: Any, place: str) -> str:
+    if not isinstance(key, str):
+        raise TypeError(f"{place} has the key {key!r}, of type {type(key).__name__}: keys are texts")
+    return key
+
+
+def rows(metadata: Any, ids: Sequence[str]) -> list[dict[str, Any]]:
+    """The metadata of documents with their ids: of a list of dictionaries, or of a data frame."""
+    if hasattr(metadata, "to_dict"):  # of pandas, without importing it
+        metadata = metadata.to_dict("records")
+    elif isinstance(metadata, Mapping):
+        raise TypeError("metadata is one dictionary; want a list with one for each document")
+    given = cast("list[Any]", list(metadata))
+    if len(given) != len(ids):
+        raise ValueError(f"there are {len(ids)} documents and {len(given)} metadata: want one for each")
+    made: list[dict[str, Any]] = []
+    for i, more in zip(ids, given):
+        place = f"metadata of document {i!r}"
+        if not isinstance(more, Mapping):
+            raise TypeError(f"{place} is a {type(more).__name__}; want a dictionary")
+        if "_id" in more:
+            raise ValueError(f"{place} has the key _id: ids are given by documents_ids")
+        fields = cast("Mapping[Any, Any]", more)
+        made.append({"_id": i, **{_key(k, place): plain(v, f"{place}, key {k!r}") for k, v in fields.items()}})
+    return made
+
+
+def quoted(key: str) -> str:
+    """A key of metadata as conditions name it, whatever is in it."""
+    return '"' + key.replace('"', '""') + '"'
+
+
+def condition(where: Where | None, parameters: Sequence[Any] = ()) -> tuple[str, list[Any]] | None:
+    """A condition and its parameters as the service takes them; None if there is none."""
+    if isinstance(parameters, (str, bytes)):
+        raise TypeError("parameters is one text; want a list, with a value for each ?")
+    if where is None:
+        if len(parameters):
+            raise ValueError("there are parameters without a condition (where)")
+        return None
+    if isinstance(where, str):
+        if not where.strip():
+            raise ValueError("the condition is empty; want where=None, or a test such as 'year >= 2000'")
+        for i, p in enumerate(parameters):
+            if isinstance(p, (Mapping, list, tuple, set)):
+                raise TypeError(f"parameter {i} is of type {type(cast('object', p)).__name__}; want one value for each ? (IN takes as many ? as values)")
+        return where, [plain(p, f"parameter {i}") for i, p in enumerate(parameters)]
+    if len(parameters):
+        raise ValueError("there are parameters for a where that is a dictionary, which has its values")
+    if not where:
+        raise ValueError("where is an empty dictionary; want where=None")
+    tests: list[str] = []
+    values: list[Any] = []
+    for key, value in where.items():
+        name, place = quoted(_key(key, "where")), f"where, key {key!r}"
+        value = plain(value, place)
+        if value is None:
+            tests.append(f"{name} IS NULL")
+        elif isinstance(value, list):
+            several = cast("list[Any]", value)
+            tests.append(f"{name} IN ({', '.join('?' * len(several))})")
+            values += several
+        elif isinstance(value, dict):
+            raise TypeError(f"{place} is a dictionary; want a value, or a list of them. Other tests are written: \"year >= ?\"")
+        else:
+            tests.append(f"{name} = ?")
+            values.append(value)
+    return " AND ".join(tests), values
