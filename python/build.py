@@ -32,6 +32,7 @@ TARGETS = {
     "linux-arm64-static": ("linux", "arm64", STATIC, "manylinux_2_17_aarch64.musllinux_1_1_aarch64"),
     "darwin-arm64": ("darwin", "arm64", "nocuda", "macosx_12_0_arm64"),
     "darwin-amd64": ("darwin", "amd64", "nocuda", "macosx_12_0_x86_64"),
+    "windows-amd64": ("windows", "amd64", "nocuda", "win_amd64"),
 }
 
 
@@ -71,12 +72,21 @@ def commit() -> list[str]:
     return ["-buildvcs=true"] if told else []
 
 
-def build(target: str, python: str, directory: str, out: Path) -> None:
+def compile_program(target: str, directory: str) -> tuple[str, str]:
+    """Compiles the program of a target; its path, and the platform tag of its wheel."""
     goos, goarch, tags, tag = TARGETS[target]
+    if shutil.which("go") is None:
+        sys.exit("the program plaid is compiled by Go, and there is no go on the PATH: install Go (see go.mod for the version), or install a wheel that has the program (pip install plaid-ir)")
     binary = os.path.join(directory, target, "plaid")
     environment = {**os.environ, "CGO_ENABLED": "0", "GOOS": goos, "GOARCH": goarch}
     go = ["go", "build", *commit(), "-trimpath", "-ldflags", "-s -w", "-tags", tags, "-o", binary, "./cmd/plaid"]
-    subprocess.run(go, cwd=HERE.parent, env=environment, check=True)
+    if subprocess.run(go, cwd=HERE.parent, env=environment).returncode != 0:
+        sys.exit("go build failed; what it said is above (pip shows it with -v)")
+    return binary, tag
+
+
+def build(target: str, python: str, directory: str, out: Path) -> None:
+    binary, tag = compile_program(target, directory)
     environment = {**os.environ, "PLAID_WHEEL_BINARY": binary, "PLAID_WHEEL_PLATFORM": tag}
     subprocess.run([python, "-m", "hatchling", "build", "-t", "wheel", "-d", str(out)], cwd=HERE, env=environment, check=True)
 

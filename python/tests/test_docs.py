@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import doctest
 import hashlib
+import importlib
 import io
 import os
 import pickle
@@ -21,7 +23,7 @@ import numpy as np
 from plaid_ir._binary import find_binary
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = ["python/README.md", "docs/from-pylate.md", "docs/from-sentence-transformers.md", "docs/from-fast-plaid.md"]
+PAGES = ["python/README.md", "docs/python.md", "docs/from-pylate.md", "docs/from-sentence-transformers.md", "docs/from-fast-plaid.md"]
 
 
 def encode(text: str) -> np.ndarray:
@@ -129,6 +131,7 @@ class Documentation(unittest.TestCase):
             path = [str(tools), os.path.dirname(sys.executable), os.environ["PATH"]]
             shell = {**os.environ, "PATH": os.pathsep.join(path), "PIP_NO_INDEX": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
             foreign_index(Path(folder))
+            os.symlink(ROOT / "examples", Path(folder) / "examples")
             os.chdir(folder)
             sys.modules.update(fakes)
             try:
@@ -155,6 +158,16 @@ class Documentation(unittest.TestCase):
                         del sys.modules[m]
                     else:
                         sys.modules[m] = module
+
+
+class Examples(unittest.TestCase):
+    def test_those_of_docstrings(self) -> None:
+        ran = 0
+        for name in ("plaid_ir._index", "plaid_ir._hits"):
+            result = doctest.testmod(importlib.import_module(name))
+            self.assertEqual(result.failed, 0, name)
+            ran += result.attempted
+        self.assertGreater(ran, 3)
 
 
 for page in PAGES:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 
 from ._binary import find_binary
@@ -11,6 +12,8 @@ from ._binary import find_binary
 def main() -> None:
     try:
         binary = find_binary(None)
+        if os.name == "nt":  # where exec ends the process before its child has
+            sys.exit(subprocess.run([binary, *sys.argv[1:]]).returncode)
         os.execv(binary, ["plaid", *sys.argv[1:]])
     except OSError as e:
         sys.exit(f"plaid: {e}")

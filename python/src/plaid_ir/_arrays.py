@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
-from typing import Any, Iterator, Mapping, Protocol, Sequence, TypeAlias, Union
+from typing import Any, Iterator, Mapping, Protocol, Sequence, TypeAlias, Union, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -82,7 +82,7 @@ def to_matrices(embeddings: Embeddings, what: str) -> list[Matrix]:
     elif axes == 2:
         matrices = [to_array(embeddings)]
     else:
-        matrices = [to_array(m) for m in embeddings]  # an array of objects, or any other sequence
+        matrices = [to_array(m) for m in cast("Any", embeddings)]  # an array of objects, or any other sequence
     for i, m in enumerate(matrices):
         if m.ndim != 2:
             raise ValueError(f"{what} {i} has {m.ndim} axes; want a matrix, [tokens, dim]")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 ENVIRONMENT = "PLAID_BINARY"
-PACKAGED = os.path.join(os.path.dirname(os.path.abspath(__file__)), "bin", "plaid")
+PACKAGED = os.path.join(os.path.dirname(os.path.abspath(__file__)), "bin", "plaid.exe" if os.name == "nt" else "plaid")
 
 
 def find_binary(given: str | os.PathLike[str] | None) -> str:

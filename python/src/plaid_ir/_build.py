@@ -38,9 +38,9 @@ def build(index: Any, service: Service, ids: Sequence[str], matrices: Sequence[M
             with open(at["payload.jsonl"], "w", encoding="utf-8", newline="\n") as f:
                 f.writelines(json.dumps(row, separators=(",", ":")) + "\n" for row in metadata)
             command += ["--payload", at["payload.jsonl"]]
-        for name in ("nbits", "seed"):
-            if name in config:
-                command += [f"--{name}", str(config[name])]
+        command += ["--nbits", str(config.get("nbits", 4))]
+        if "seed" in config:
+            command += ["--seed", str(config["seed"])]
         process = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, check=False)
         if process.returncode != 0:
             said = process.stderr.decode(errors="replace").strip()

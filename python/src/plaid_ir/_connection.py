@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import os
 import re
 import shutil
@@ -40,7 +41,7 @@ def ignore(given: Mapping[str, Any], what: str) -> None:
             raise TypeError(f"{what} got an unexpected keyword argument {name!r}")
         if name not in _told:
             _told.add(name)
-            warnings.warn(f"{name} is a parameter of PyLate's index that plaid does not need; it is ignored", UserWarning, stacklevel=4)
+            warnings.warn(f"{name} is a parameter of PyLate's index that plaid does not need; it is ignored", UserWarning, stacklevel=3)
 
 
 class Connection:
@@ -75,7 +76,7 @@ class Connection:
             raise ValueError(f"index_name is {index_name!r}; want 1 to 128 of A-Z a-z 0-9 . _ -, not beginning or ending with a dot")
         if url is not None and index_folder not in ("indexes", None):
             raise ValueError("index_folder is for an index that is served here; the service at a url has its own folder")
-        if url is not None and not (device is threads is binary is model is None):
+        if url is not None and any(x is not None for x in (device, threads, binary, model)):
             raise ValueError("device, threads, model and binary are for a service that is started here; the one at a url has its own")
         if read_only and override:
             raise ValueError("override removes an index, and read_only changes nothing")
@@ -109,6 +110,7 @@ class Connection:
             url, self._token = self._service.url, self._service.token
         self.index_folder = None if temporary or self._service is None else os.fspath(cast("str", index_folder))
         self._release = weakref.finalize(self, _release, self._service, temporary, os.getpid())
+        assert url is not None
         self._client = Client(url, self._token, timeout, ssl_context)
         try:
             self._open(override)
@@ -161,10 +163,10 @@ class Connection:
             if self.id_type is str and isinstance(i, str):
                 names.append(str(i))
             elif self.id_type is int and isinstance(i, (int, np.integer)) and not isinstance(i, bool):
-                names.append(str(int(i)))
+                names.append(str(operator.index(cast("Any", i))))
             else:
                 hint = "; Index(id_type=int) is for whole numbers" if isinstance(i, (int, np.integer)) else ""
-                raise TypeError(f"id {i!r} is a {type(i).__name__}, and the ids of this index are {self.id_type.__name__}{hint}")
+                raise TypeError(f"id {i!r} is a {type(cast('object', i)).__name__}, and the ids of this index are {self.id_type.__name__}{hint}")
         return names
 
     def _given(self, name: str) -> Any:

@@ -7,7 +7,7 @@ import itertools
 import json
 import re
 import warnings
-from typing import Any, Callable, Iterable, Iterator, Mapping, Sequence, TypeVar, Union, cast
+from typing import Any, Iterable, Iterator, Mapping, Sequence, TypeVar, Union, cast
 from urllib.parse import quote, urlencode
 
 import numpy as np
@@ -100,7 +100,7 @@ class Documents(Connection):
             if any(len(f) > 1 for f in fields):
                 sizes = [n + len(json.dumps(row)) for n, row in zip(sizes, fields)]
             for part in batches(sizes, _BATCH, batch_size or 10 * MANY):
-                self._update(lambda part=part: self._change("POST", self._path + "/update", tensors=tensors_body(matrices[part], {"metadata": fields[part]})), part.start)
+                self._update("/update", part.start, tensors=tensors_body(matrices[part], {"metadata": fields[part]}))
                 meter.add(part.stop - part.start)
         return self
 
@@ -184,10 +184,10 @@ class Documents(Connection):
         start = 0
         with Meter(progress, total) as meter:
             for part in _in_batches(texts, batch_size):
-                own = list(itertools.islice(names, len(part)))
-                if len(own) < len(part):
-                    raise ValueError(f"there are {start + len(own)} ids, and more texts: want one for each")
-                own = self._names(own)
+                some: list[Any] = list(itertools.islice(names, len(part)))
+                if len(some) < len(part):
+                    raise ValueError(f"there are {start + len(some)} ids, and more texts: want one for each")
+                own = self._names(some)
                 _check_ids(own, None)
                 fields: list[dict[str, Any]] = [{"_id": i} for i in own]
                 if more is not None:
@@ -200,7 +200,7 @@ class Documents(Connection):
                 body: dict[str, Any] = {"documents": part, "metadata": fields}
                 if pool_factor is not None:
                     body["pool_factor"] = pool_factor
-                self._update(lambda body=body: self._change("POST", self._path + "/update_with_encoding", body), start)
+                self._update("/update_with_encoding", start, body)
                 start += len(part)
                 meter.add(len(part))
         return self
@@ -282,10 +282,10 @@ class Documents(Connection):
             warnings.warn(text, UserWarning, stacklevel=3)
         return [{**f, **there.get(i, {})} for i, f in zip(ids, fields)]
 
-    def _update(self, send: Callable[[], Any], start: int) -> None:
+    def _update(self, path: str, start: int, body: Mapping[str, Any] | None = None, tensors: tuple[Iterable[bytes | memoryview], int] | None = None) -> None:
         """Sends a batch. Errors count documents within all that were given."""
         try:
-            send()
+            self._change("POST", self._path + path, body, tensors)
         except PlaidError as e:
             within = e.details.get("document")
             if isinstance(within, int) and start:

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 from html import escape
-from typing import TYPE_CHECKING, Any, Iterable, Sequence, TypedDict, cast
+from typing import Any, Iterable, Sequence, TypedDict, cast
 
 import numpy as np
 import numpy.typing as npt
-
-if TYPE_CHECKING:
-    import pandas  # type: ignore[import-not-found,import-untyped,unused-ignore]  # pyright: ignore
-    import pyarrow  # type: ignore[import-not-found,import-untyped,unused-ignore]  # pyright: ignore
 
 
 class Span(TypedDict):
@@ -60,11 +56,11 @@ class Hits(list[Hit]):
     'a'
     """
 
-    def to_pandas(self) -> pandas.DataFrame:
+    def to_pandas(self) -> Any:
         """A data frame with a row for each hit, and a column for each key of the metadata."""
         return _frame(_flat(self))
 
-    def to_arrow(self) -> pyarrow.Table:
+    def to_arrow(self) -> Any:
         """An Arrow table with a row for each hit, and a column for each key of the metadata."""
         return _table(_flat(self))
 
@@ -75,11 +71,11 @@ class Hits(list[Hit]):
 class Results(list[Hits]):
     """The hits of several queries, in their order."""
 
-    def to_pandas(self) -> pandas.DataFrame:
+    def to_pandas(self) -> Any:
         """A data frame with the hits of all queries; ``query`` counts these from 0."""
         return _frame(self._flat())
 
-    def to_arrow(self) -> pyarrow.Table:
+    def to_arrow(self) -> Any:
         """An Arrow table with the hits of all queries; ``query`` counts these from 0."""
         return _table(self._flat())
 
@@ -133,7 +129,8 @@ _SHOWN = 300
 
 def marked(text: str, spans: Sequence[Span], field: str) -> str:
     """A text as HTML, with what was found in it marked."""
-    at, parts = 0, []
+    at = 0
+    parts: list[str] = []
     for s in sorted((s for s in spans if s["field"] == field), key=lambda s: s["start"]):
         if s["start"] < at or s["start"] > _SHOWN:
             continue

@@ -217,7 +217,8 @@ class Searches(Metadata):
                 hits.append({"id": given(row["_id"]), "score": float(score), "metadata": _own(row)})
         for hit, found in zip(hits, result.get("spans") or ()):
             hit["spans"] = spans_of(found or (), hit.get("metadata", {}))
-        for hit, of in zip(hits, result.get("passages") or ()):
+        several: list[list[dict[str, Any]]] = result.get("passages") or []
+        for hit, of in zip(hits, several):
             hit["passages"] = [self._passage(p) for p in of]
         return hits
 
@@ -240,9 +241,9 @@ class Searches(Metadata):
         wanted = list(dict.fromkeys(hit["id"] for hits in results for hit in hits))
         there = dict(zip(wanted, self.get_documents_embeddings(wanted))) if wanted else {}
         for m, hits in zip(matrices, results):
-            q = m.astype(np.float32)
-            length = np.linalg.norm(q, axis=1, keepdims=True)
-            q = q / np.where(length == 0, 1, length)
+            q: Matrix = m.astype(np.float32)
+            length: Matrix = np.linalg.norm(q, axis=1, keepdims=True)
+            q = (q / np.where(length == 0, 1, length)).astype(np.float32)
             for hit in hits:
                 hit["token_scores"] = q @ there[hit["id"]].T
         return results
@@ -321,16 +322,16 @@ def _texts_or_matrices(given: Any) -> tuple[list[str] | None, list[Matrix] | Non
         return None, None
     if isinstance(given, str):
         raise TypeError("want a list of texts, not one text")
-    if isinstance(given, np.ndarray) and given.dtype.kind in "OU" and all(isinstance(t, str) for t in cast("Any", given)):
+    if isinstance(given, np.ndarray) and cast("Matrix", given).dtype.kind in "OU" and all(isinstance(t, str) for t in cast("Any", given)):
         return [str(t) for t in cast("Any", given)], None
     if isinstance(given, (list, tuple)) and given and all(isinstance(t, str) for t in cast("Sequence[Any]", given)):
         return list(cast("Sequence[str]", given)), None
-    return None, to_matrices(given, "query")
+    return None, to_matrices(cast("Any", given), "query")
 
 
 def _words(texts: list[str] | None, matrices: list[Matrix] | None, keywords: Sequence[str] | bool, hybrid: bool | float) -> list[str] | None:
     """The words to look for; None: no search by words."""
-    if isinstance(hybrid, (int, float)) and not isinstance(hybrid, bool) and not 0 <= hybrid <= 1:
+    if not isinstance(hybrid, bool) and not 0 <= hybrid <= 1:
         raise ValueError(f"hybrid is {hybrid}; want the share of the vectors, 0 to 1")
     asked = keywords if keywords is not False else hybrid is not False
     if asked is False:

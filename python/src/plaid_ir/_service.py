@@ -15,7 +15,7 @@ import tempfile
 import threading
 import time
 import weakref
-from typing import IO, Any, Iterator, Sequence
+from typing import IO, Any, Generator, Sequence
 
 from ._binary import find_binary
 from ._errors import PlaidError, ServiceError
@@ -76,7 +76,8 @@ class Service:
         self.temporary, self.read_only = temporary, read_only
         self.users = 0
         self.pid = os.getpid()
-        self.url, self.token = "", None
+        self.url = ""
+        self.token: str | None = None
         self._at: int | None = None
         self._running = _Running()
         self._end = weakref.finalize(self, self._running.end, self.pid)
@@ -105,7 +106,10 @@ class Service:
                 return
             if not self.read_only:
                 raise PermissionError(f"{self.folder} cannot be written to: Index(..., read_only=True) reads it, Index(url=...) asks a service that has it")
-            place = self._running.remove = tempfile.mkdtemp(prefix="plaid-")
+            if self._running.remove is None:
+                self._running.remove = tempfile.mkdtemp(prefix="plaid-")
+            place = self._running.remove
+            os.makedirs(place, mode=0o700, exist_ok=True)
             self._start(place, ["--read-only", "--temporary", place], deadline)
             return
         with _one_at_a_time(os.path.join(place, "lock"), deadline):
@@ -297,7 +301,7 @@ class Service:
 
 
 @contextlib.contextmanager
-def _one_at_a_time(path: str, deadline: float) -> Iterator[None]:
+def _one_at_a_time(path: str, deadline: float) -> Generator[None, None, None]:
     """Lets one process at a time look for the service, and start it."""
     with open(path, "a+b") as file:
         if sys.platform == "win32":
@@ -335,8 +339,8 @@ def _one_at_a_time(path: str, deadline: float) -> Iterator[None]:
 
 def _after_fork() -> None:
     # Another thread of the parent may have had the lock, and the services are the parent's.
-    Service._lock = threading.RLock()  # pyright: ignore[reportPrivateUsage]
-    Service._all = {}  # pyright: ignore[reportPrivateUsage]
+    Service._lock = threading.RLock()
+    Service._all = {}
 
 
 if sys.platform != "win32":

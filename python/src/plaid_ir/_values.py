@@ -15,13 +15,15 @@ Where: TypeAlias = Union[str, Mapping[str, Any]]
 def plain(value: Any, place: str) -> Any:
     """A value as JSON has it: numpy's numbers become Python's, dates ISO 8601 texts, sets and
     arrays lists. ``place`` names the value in errors."""
-    if value is None or isinstance(value, (str, bool)):
+    if value is None or isinstance(value, bool):
         return value
+    if isinstance(value, str):
+        return str(value)
     if isinstance(value, np.datetime64):
-        value = None if np.isnat(value) else str(np.datetime_as_string(value))
-        if value is None:
+        date = cast("Any", value)
+        if np.isnat(date):
             raise ValueError(f"{place} is NaT, which is no date: leave the key out, or take None")
-        return value
+        return str(np.datetime_as_string(date))
     if isinstance(value, np.generic):
         return plain(value.item(), place)
     if isinstance(value, int):
@@ -35,7 +37,7 @@ def plain(value: Any, place: str) -> Any:
             raise ValueError(f"{place} is NaT, which is no date: leave the key out, or take None")
         return value.isoformat()
     if isinstance(value, Mapping):
-        return {_key(k, place): plain(v, f"{place}, key {k!r}") for k, v in cast("Mapping[Any, Any]", value).items()}
+        return {_key(k, place): plain(v, f"{place}, key {k!r}") for k, v in cast("Mapping[Any, Any]", cast("object", value)).items()}
     if isinstance(value, np.ndarray):
         return plain(cast("Any", value).tolist(), place)
     if isinstance(value, (list, tuple, set, frozenset)):
@@ -56,7 +58,7 @@ def rows(metadata: Any, ids: Sequence[str]) -> list[dict[str, Any]]:
         metadata = metadata.to_dict("records")
     elif isinstance(metadata, Mapping):
         raise TypeError("metadata is one dictionary; want a list with one for each document")
-    given = cast("list[Any]", list(metadata))
+    given: list[Any] = list(metadata)
     if len(given) != len(ids):
         raise ValueError(f"there are {len(ids)} documents and {len(given)} metadata: want one for each")
     made: list[dict[str, Any]] = []
@@ -66,8 +68,7 @@ def rows(metadata: Any, ids: Sequence[str]) -> list[dict[str, Any]]:
             raise TypeError(f"{place} is a {type(more).__name__}; want a dictionary")
         if "_id" in more:
             raise ValueError(f"{place} has the key _id: ids are given by documents_ids")
-        fields = cast("Mapping[Any, Any]", more)
-        made.append({"_id": i, **{_key(k, place): plain(v, f"{place}, key {k!r}") for k, v in fields.items()}})
+        made.append({"_id": i, **plain(more, place)})
     return made
 
 
@@ -103,7 +104,7 @@ def condition(where: Where | None, parameters: Sequence[Any] = ()) -> tuple[str,
         if value is None:
             tests.append(f"{name} IS NULL")
         elif isinstance(value, list):
-            several = cast("list[Any]", value)
+            several = cast("list[Any]", cast("object", value))
             tests.append(f"{name} IN ({', '.join('?' * len(several))})")
             values += several
         elif isinstance(value, dict):

@@ -1,0 +1,200 @@
+"""What is stored beside documents, big builds, batches, and keywords of other libraries."""
+
+from __future__ import annotations
+
+import datetime
+import math
+import os
+import tempfile
+import unittest
+import warnings
+from unittest import mock
+
+import numpy as np
+
+from plaid_ir import Index, RequestError
+from plaid_ir import _build, _connection
+from plaid_ir._values import condition, plain
+
+from .common import collection
+
+KEYS = ["year", "ptex.fullbanner", "Page Number", 'a "b"', "in", "größe", "1st", "", "a'b", "?"]
+
+
+class Values(unittest.TestCase):
+    def test_plain(self) -> None:
+        for given, want in (
+            (np.int64(7), 7), (np.float32(0.5), 0.5), (np.bool_(True), True), (np.str_("a"), "a"), (datetime.date(2020, 1, 2), "2020-01-02"),
+            (datetime.datetime(2020, 1, 2, 3, 4, tzinfo=datetime.timezone.utc), "2020-01-02T03:04:00+00:00"), (np.datetime64("2020-01-02"), "2020-01-02"),
+            (np.array([1, 2]), [1, 2]), ((1, {"a": np.int8(3)}), [1, {"a": 3}]), ({"b", "a"}, ["a", "b"]), (None, None), (2**70, 2**70),
+        ):  # fmt: skip
+            got = plain(given, "it")
+            self.assertEqual(got, want)
+            self.assertIs(type(got), type(want))
+        for bad in (math.nan, math.inf, np.float64("nan"), np.datetime64("NaT")):
+            with self.assertRaisesRegex(ValueError, "^it, key 'a', item 1 is"):
+                plain({"a": [0, bad]}, "it")
+        for bad in (object(), b"a", 1j):
+            with self.assertRaisesRegex(TypeError, "^it is of type"):
+                plain(bad, "it")
+
+    def test_condition(self) -> None:
+        self.assertIsNone(condition(None))
+        self.assertEqual(condition("a > ?", [np.int64(1)]), ("a > ?", [1]))
+        self.assertEqual(condition({"a b": 1, 'c"': [2, 3], "d": None, "e": []}), ('"a b" = ? AND "c""" IN (?, ?) AND "d" IS NULL AND "e" IN ()', [1, 2, 3]))
+        for error, args in ((ValueError, (" ",)), (ValueError, ({},)), (ValueError, ({"a": 1}, [1])), (TypeError, ({"a": {"b": 1}},)), (TypeError, ("a = ?", [{}])), (TypeError, ("a = ?", "x")), (TypeError, ({1: 2},))):
+            with self.subTest(str(args)), self.assertRaises(error):
+                condition(*args)
+
+
+class Metadata(unittest.TestCase):
+    def setUp(self) -> None:
+        self.docs, self.queries = collection(20, 2)
+        self.ids = [f"d{i}" for i in range(20)]
+        self.index = Index(None)
+        self.addCleanup(self.index.close)
+
+    def test_before_there_are_documents(self) -> None:
+        self.assertEqual(self.index.ids(), [])
+        self.assertNotIn("a", self.index)
+        with self.assertRaises(KeyError):
+            self.index.get(["a"])
+
+    def test_reading_and_changing(self) -> None:
+        index = self.index.add_documents(self.ids, self.docs, [{"n": np.int64(i), "even": i % 2 == 0} for i in range(20)])
+        self.assertEqual(index.get(["d3", "d1", "d3"]), [{"n": 3, "even": False}, {"n": 1, "even": False}, {"n": 3, "even": False}])
+        with self.assertRaises(KeyError) as e:
+            index.get(["d1", "nobody"])
+        self.assertEqual(e.exception.args, ("nobody",))
+        self.assertEqual(index.ids("n >= 17"), ["d17", "d18", "d19"])
+        self.assertEqual(index.ids("n = ?", [np.int32(4)]), ["d4"])
+        self.assertEqual(index.ids({"n": [1, 2, 3], "even": False}), ["d1", "d3"])
+        self.assertEqual(index.ids("nobody_has = 1"), [])
+        self.assertEqual(len(index.ids("nobody_has IS NULL")), 20)
+        self.assertEqual(index.update(where={"n": 5}, values={"at": datetime.date(2020, 1, 1), "even": None}), 1)
+        self.assertEqual(index.get("d5"), [{"n": 5, "at": "2020-01-01"}])
+        for change in (lambda: index.delete(where="yaer IS NULL"), lambda: index.update(where="NOT yaer = 1", values={"a": 1})):
+            with self.assertRaisesRegex(RequestError, "unknown field yaer"):
+                change()
+        self.assertEqual(index.delete(where="n < 3"), 3)
+        self.assertNotIn("d2", index)
+        self.assertIn("d3", index)
+        self.assertNotIn(3, index)
+        self.assertEqual(len(index), 17)
+
+    def test_keys_of_any_name(self) -> None:
+        self.index.add_documents(self.ids, self.docs, [{k: i for k in KEYS} for i in range(20)])
+        self.assertEqual(self.index.get("d7"), [{k: 7 for k in KEYS}])
+        for key in KEYS:
+            with self.subTest(key):
+                self.assertEqual(self.index.ids({key: [7, 8]}), ["d7", "d8"])
+                quoted = '"' + key.replace('"', '""') + '"'
+                self.assertEqual([h["id"] for h in self.index.search(self.queries[0], where=f"{quoted} = 7")], ["d7"])
+
+    def test_bad_metadata_names_document_and_key(self) -> None:
+        for error, want, row in (
+            (ValueError, "document 'd1', key 'x' is nan", {"x": math.nan}),
+            (TypeError, "document 'd1', key 'x' is of type object", {"x": object()}),
+            (TypeError, "document 'd1' has the key 1", {1: 2}),
+            (ValueError, "document 'd1' has the key _id", {"_id": "z"}),
+            (TypeError, "document 'd1' is a int", 7),
+        ):
+            with self.subTest(want), self.assertRaisesRegex(error, want):
+                self.index.add_documents(self.ids[:2], self.docs[:2], [{}, row])
+        with self.assertRaisesRegex(TypeError, "one dictionary"):
+            self.index.add_documents(self.ids[:1], self.docs[:1], {"a": 1})
+        self.assertEqual(len(self.index), 0)
+
+    def test_metadata_is_kept(self) -> None:
+        index = self.index.add_documents(self.ids[:3], self.docs[:3], [{"n": 0}, {"n": 1}, {}])
+        with self.assertWarnsRegex(UserWarning, r"keep their metadata \(2\): 'd0', 'd1'\.") as w:
+            index.add_documents(self.ids[:4], self.docs[4:8])
+        self.assertEqual(w.filename, __file__)
+        self.assertEqual(index.get(self.ids[:4]), [{"n": 0}, {"n": 1}, {}, {}])
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            index.add_documents(["d0"], self.docs[:1], keep_metadata=True)
+            self.assertEqual(index.get("d0"), [{"n": 0}])
+            index.add_documents(["d0"], self.docs[:1], [{"m": 2}])
+            self.assertEqual(index.get("d0"), [{"m": 2}])
+            index.add_documents(["d0"], self.docs[:1], keep_metadata=False)
+            self.assertEqual(index.get("d0"), [{}])
+
+    def test_keywords_of_pylate(self) -> None:
+        _connection._told.clear()
+        with self.assertWarnsRegex(UserWarning, "use_triton is a parameter of PyLate's index") as w, Index(None, use_triton=False, kmeans_niters=4) as index:
+            index.add_documents(self.ids, self.docs, show_progress=False, batch_size=7)
+            index(self.queries, k=2, n_ivf_probe=8)
+        self.assertEqual(w.filename, __file__)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # once
+            Index(None, use_triton=True).close()
+        for call in (lambda: Index(None, use_tritan=True), lambda: self.index(self.queries, kk=3), lambda: self.index.add_documents([], [], speed=3)):
+            with self.assertRaisesRegex(TypeError, "unexpected keyword"):
+                call()
+
+    def test_numbers_for_texts(self) -> None:
+        with tempfile.TemporaryDirectory() as folder, Index(folder) as index:
+            index.add_documents(["a"], self.docs[:1])
+            with Index(folder, id_type=int) as other, self.assertRaisesRegex(TypeError, "'a', which is no whole number"):
+                other.search(self.queries[0])
+
+    def test_batches(self) -> None:
+        told: list[tuple[int, object]] = []
+        source = ((self.ids[i : i + 6], self.docs[i : i + 6], [{"i": i}] * len(self.ids[i : i + 6])) for i in range(0, 20, 6))
+        self.index.add_batches(source, total=20, progress=lambda *x: told.append(x))
+        self.assertEqual(told, [(6, 20), (12, 20), (18, 20), (20, 20)])
+        self.assertEqual((len(self.index), self.index.get("d19")), (20, [{"i": 18}]))
+        with self.assertRaisesRegex(ValueError, "batch 0 has 1 parts"):
+            self.index.add_batches([(["a"],)])
+
+    def test_a_big_build_is_that_of_plaid_index(self) -> None:
+        docs, queries = collection(300, 5)
+        ids = [f"{i} ä" for i in range(300)]
+        told: list[tuple[int, object]] = []
+        with mock.patch.object(_build, "LEAST", 1000), tempfile.TemporaryDirectory() as folder, Index(folder) as index:
+            index.add_documents(ids, docs, [{"n": i, "t": "ä"} for i in range(300)], progress=lambda *x: told.append(x))
+            self.assertEqual(index.stats()["nbits"], 4)
+            self.assertEqual((len(index), told, index.get(ids[7])), (300, [(300, 300)], [{"n": 7, "t": "ä"}]))
+            hits = index.search(docs[42], 1, where="n = 42", metadata=True)
+            self.assertEqual((hits[0]["id"], hits[0]["metadata"]), (ids[42], {"n": 42, "t": "ä"}))
+            self.assertEqual(sorted(os.listdir(os.path.join(folder, ".service"))), ["lock", "socket"])
+            index.add_documents(ids[:200], docs[:200], keep_metadata=True)  # not into an index that has some
+            self.assertEqual((len(index), index.get(ids[7])), (300, [{"n": 7, "t": "ä"}]))
+            with Index(folder, "bad") as other:
+                docs[5] = docs[5].copy()
+                docs[5][0, 0] = np.nan
+                with self.assertRaisesRegex(RequestError, "(?i)nan"):
+                    other.add_documents(ids, docs)
+                self.assertEqual(len(other), 0)
+            with Index(folder, "two", nbits=2, seed=7) as other:
+                other.add_documents(ids, [d.astype(np.float16) for d in docs[:5] + docs[6:] + docs[7:8]])
+                self.assertEqual(other.stats()["nbits"], 2)
+
+    def test_load_follows_links(self) -> None:
+        """As the cache of Hugging Face has them."""
+        import subprocess
+
+        from plaid_ir._binary import find_binary
+
+        docs, queries = collection(40, 2)
+        self.index.add_documents([str(i) for i in range(40)], docs)
+        with tempfile.TemporaryDirectory() as folder:
+            np.save(f"{folder}/v.npy", np.concatenate(docs))
+            np.save(f"{folder}/l.npy", np.array([len(d) for d in docs]))
+            subprocess.run([find_binary(None), "index", f"{folder}/i.plaid", "-q", "--vectors", f"{folder}/v.npy", "--lengths", f"{folder}/l.npy", "--scales", "none"], check=True, stdout=subprocess.DEVNULL)
+            subprocess.run([find_binary(None), "export", "-q", f"{folder}/i.plaid", f"{folder}/blobs", "--format", "fast-plaid"], check=True, stdout=subprocess.DEVNULL)
+            os.mkdir(f"{folder}/snapshot")
+            for name in os.listdir(f"{folder}/blobs"):
+                os.symlink(f"../blobs/{name}", f"{folder}/snapshot/{name}")
+            with Index(None) as index:
+                index.load(f"{folder}/snapshot")
+                self.assertEqual(len(index), 40)
+                self.assertEqual(index.search(docs[3], 1)[0]["id"], "3")
+            os.symlink("../snapshot", f"{folder}/snapshot/round")
+            with Index(None) as index, self.assertRaisesRegex(ValueError, "a link to a folder that it is in"):
+                index.load(f"{folder}/snapshot")
+
+
+if __name__ == "__main__":
+    unittest.main()

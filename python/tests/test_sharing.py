@@ -1,0 +1,255 @@
+"""Several processes, one folder; services and programs that are killed."""
+
+from __future__ import annotations
+
+import glob
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import textwrap
+import threading
+import time
+import unittest
+from pathlib import Path
+from unittest import mock
+
+
+from plaid_ir import Index, ServiceError
+from plaid_ir import _service
+
+from .common import collection
+
+
+class Sharing(unittest.TestCase):
+    def setUp(self) -> None:
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = os.path.join(folder.name, "indexes")
+        self.docs, self.queries = collection(10, 2)
+        self.ids = [str(i) for i in range(10)]
+
+    def open(self, **options: object) -> Index:
+        index = Index(self.folder, **options)
+        self.addCleanup(index.close)
+        return index
+
+    def python(self, text: str, **environment: str) -> subprocess.Popen:
+        program = subprocess.Popen(
+            [sys.executable, "-c", textwrap.dedent(text), self.folder], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ, **environment}
+        )  # fmt: skip
+        self.addCleanup(program.wait)
+        self.addCleanup(program.kill)
+        self.addCleanup(program.stdin.close)
+        self.addCleanup(program.stdout.close)
+        return program
+
+    def wait_for(self, what: object) -> None:
+        deadline = time.monotonic() + 60
+        while not what():
+            self.assertLess(time.monotonic(), deadline)
+            time.sleep(0.02)
+
+    def test_a_killed_service_is_started_at_the_next_call(self) -> None:
+        index = self.open().add_documents(self.ids[:5], self.docs[:5])
+        want = index(self.queries)
+        for _ in range(2):
+            process = index._service.process
+            process.kill()
+            process.wait()
+            self.assertEqual(index(self.queries), want)  # what was answered is there
+            self.assertIsNot(index._service.process, process)
+        index._service.process.kill()
+        index.add_documents(self.ids[5:], self.docs[5:])
+        self.assertEqual(len(index), 10)
+
+    def test_a_service_that_is_killed_beside_threads(self) -> None:
+        index = self.open().add_documents(self.ids, self.docs)
+        want, wrong, stop = index(self.queries), [], threading.Event()
+
+        def ask() -> None:
+            try:
+                while not stop.is_set():
+                    if index(self.queries) != want:
+                        wrong.append("another answer")
+            except Exception as e:
+                wrong.append(e)
+
+        threads = [threading.Thread(target=ask) for _ in range(3)]
+        for t in threads:
+            t.start()
+        for _ in range(2):
+            time.sleep(0.1)
+            index._service.process.kill()
+        time.sleep(0.2)
+        stop.set()
+        for t in threads:
+            t.join()
+        self.assertEqual(wrong, [])
+
+    def test_a_service_that_cannot_start_again_says_why(self) -> None:
+        index = self.open().add_documents(self.ids, self.docs)
+        index._service.process.kill()
+        index._service.process.wait()
+        index._service.binary = "/nowhere/plaid"
+        with self.assertRaisesRegex(ServiceError, "cannot be started"):
+            len(index)
+
+    def test_a_second_process_writes(self) -> None:
+        first = self.open()
+        program = self.python("""
+            import sys, numpy as np
+            from plaid_ir import Index
+            index = Index(sys.argv[1])
+            index.add_documents(["theirs"], [np.eye(32)])
+            print(index._service.process, flush=True)
+            sys.stdin.readline()
+            print(len(index), flush=True)      # the service that it used has ended with the first
+            sys.stdin.readline()
+        """)
+        self.assertEqual(program.stdout.readline(), "None\n")
+        self.assertEqual(len(first), 1)
+        first.add_documents(["ours"], self.docs[:1])
+        first.close()
+        program.stdin.write("\n")
+        program.stdin.flush()
+        self.assertEqual(program.stdout.readline(), "2\n")
+        again = self.open()  # theirs is the service now
+        self.assertIsNone(again._service.process)
+        program.kill()
+        program.wait()
+        self.assertEqual(len(again), 2)
+        self.assertIsNotNone(again._service.process)
+
+    def test_many_that_start_at_once(self) -> None:
+        text = """
+            import sys, os, numpy as np
+            from plaid_ir import Index
+            index = Index(sys.argv[1])
+            index.add_documents([str(os.getpid())], [np.eye(4)])
+            print(len(index._service.folder), flush=True)
+            sys.stdin.read()
+        """
+        programs = [self.python(text) for _ in range(4)]
+        for p in programs:
+            self.assertNotEqual(p.stdout.readline(), "")
+        self.assertEqual(len(self.open()), 4)
+
+    def test_a_forked_child_finds_the_service_again(self) -> None:
+        index = self.open().add_documents(self.ids, self.docs)
+        want = index(self.queries)
+        pid = os.fork()
+        if pid == 0:
+            code = 1
+            try:
+                index._service.process.kill()
+                code = 0 if index(self.queries) == want else 2
+            finally:
+                os._exit(code)
+        self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), 0)
+        self.assertEqual(index(self.queries), want)
+
+    def test_read_only(self) -> None:
+        index = self.open().add_documents(self.ids, self.docs, [{"n": i} for i in range(10)])
+        reader = self.open(read_only=True)
+        self.assertEqual(reader(self.queries), index(self.queries))
+        index.remove_documents(["3"])
+        self.assertEqual(len(reader), 9)  # it follows
+        for change in (
+            lambda: reader.add_documents(["x"], self.docs[:1]),
+            lambda: reader.remove_documents(["1"]),
+            lambda: reader.update(where="n = 1", values={"n": 2}),
+            lambda: reader.delete(where="n = 1"),
+            lambda: reader.add_texts(["x"], ["x"]),
+            lambda: reader.load(__file__),
+        ):
+            with self.assertRaisesRegex(PermissionError, "read_only"):
+                change()
+        with self.assertRaises(ValueError):
+            self.open(read_only=True, override=True)
+        with self.assertRaises(FileNotFoundError):
+            Index(self.folder + "-none", read_only=True)
+        self.assertFalse(os.path.exists(self.folder + "-none"))
+
+    def test_a_folder_that_cannot_be_written_to(self) -> None:
+        with self.open() as index:
+            index.add_documents(self.ids, self.docs)
+            want = index(self.queries)
+        shutil.rmtree(os.path.join(self.folder, ".service"))
+        real = os.access
+        unwritable = lambda path, mode, **more: not (mode & os.W_OK) and real(path, mode, **more)  # noqa: E731  root may write anywhere
+        with tempfile.TemporaryDirectory() as temporary, mock.patch.object(tempfile, "tempdir", temporary), mock.patch.object(os, "access", unwritable):
+            with self.assertRaisesRegex(PermissionError, "read_only=True"):
+                self.open()
+            with self.open(read_only=True) as one:
+                before = sorted(glob.glob(self.folder + "/**", recursive=True))
+                self.assertEqual(one(self.queries), want)
+                _service.Service._all.clear()  # as another process
+                with self.open(read_only=True) as two:
+                    self.assertIsNot(one._service.process, two._service.process)
+                    self.assertEqual(two(self.queries), want)
+                    two._service.process.kill()
+                    self.assertEqual(two(self.queries), want)
+                self.assertEqual(sorted(glob.glob(self.folder + "/**", recursive=True)), before)
+            self.assertEqual(os.listdir(temporary), [])
+
+    def test_long_paths(self) -> None:
+        self.folder = os.path.join(self.folder, "x" * 120)
+        index = self.open().add_documents(self.ids, self.docs)
+        program = self.python("import sys; from plaid_ir import Index; i = Index(sys.argv[1]); print(len(i), i._service.process)")
+        self.assertEqual(program.stdout.readline(), "10 None\n")
+        index._service.process.kill()
+        self.assertEqual(len(index), 10)
+
+    def test_nothing_is_left_by_a_killed_program(self) -> None:
+        with tempfile.TemporaryDirectory() as temporary:
+            program = self.python("""
+                import sys, numpy as np
+                from plaid_ir import Index
+                index = Index(None).add_documents(["a"], [np.eye(4)])
+                kept = Index(sys.argv[1]).add_documents(["a"], [np.eye(4)])
+                print(index._service.process.pid, flush=True)
+                sys.stdin.read()
+            """, TMPDIR=temporary)  # fmt: skip
+            self.assertNotEqual(program.stdout.readline(), "")
+            self.assertEqual(len(os.listdir(temporary)), 1)
+            program.kill()
+            self.wait_for(lambda: os.listdir(temporary) == [])
+        self.wait_for(lambda: not os.path.exists(os.path.join(self.folder, ".service", "socket")))
+        self.assertEqual(len(self.open()), 1)
+
+    def test_a_temporary_index_outlives_its_service(self) -> None:
+        with Index(None) as index:
+            index.add_documents(self.ids, self.docs)
+            for how in (signal.SIGKILL, signal.SIGTERM):
+                index._service.process.send_signal(how)
+                index._service.process.wait()
+                self.assertEqual(len(index), 10)
+            folder = index._service.folder
+        self.assertFalse(os.path.exists(folder))
+
+    def test_over_tcp_as_on_windows(self) -> None:
+        with mock.patch.object(_service, "UNIX", False):
+            index = self.open().add_documents(self.ids, self.docs)
+            self.assertTrue(index._service.url.startswith("http://127.0.0.1:"))
+            _service.Service._all.clear()
+            other = self.open()
+            self.assertIsNone(other._service.process)
+            self.assertEqual(len(other), 10)
+            index._service.process.kill()
+            index._service.process.wait()
+            self.assertEqual(len(other), 10)
+            self.assertEqual(Path(self.folder, ".service", "address").stat().st_mode & 0o077, 0)
+            from urllib.error import HTTPError
+            from urllib.request import urlopen
+
+            with self.assertRaises(HTTPError) as e:
+                urlopen(other._service.url + "/indices")
+            self.assertEqual(e.exception.code, 401)
+            e.exception.close()
+
+
+if __name__ == "__main__":
+    unittest.main()

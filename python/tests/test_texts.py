@@ -1,0 +1,228 @@
+"""Texts, words, explanations and passages, with the small model of this repository."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import tempfile
+import unittest
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+
+from plaid_ir import Index, RequestError
+from plaid_ir._hits import Hits, Results
+
+from .common import maxsim
+
+MODEL = Path(__file__).resolve().parents[2] / "examples" / "quickstart" / "colbert-nano"
+TEXTS = {
+    "cats": "Größe: cats sleep for most of the day.",
+    "dogs": "Dogs bark at night when strangers pass.",
+    "fish": "Fish swim in <b>cold</b> water & near the bottom.",
+    "cells": "Mitochondria make most of the energy of a cell.",
+}
+EVIL = "<script>alert(1)</script>"
+
+
+class Reader(HTMLParser):
+    """The tags of a page; scripts are a fault."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.text = ""
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: object) -> None:
+        self.tags.append(tag)
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+class Texts(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls) -> None:
+        cls.index = Index.from_texts(TEXTS.values(), TEXTS, ({"n": i} for i in range(4)), model=MODEL)
+
+    @classmethod
+    def tearDownClass(cls) -> None:
+        cls.index.close()
+
+    def test_texts_and_vectors_are_one(self) -> None:
+        asked = ["which animal sleeps all day?", "what produces energy in cells?"]
+        vectors = self.index.encode(asked, is_query=True)
+        results = self.index.search_batch(asked, k=3)
+        self.assertEqual([hits[0]["id"] for hits in results], ["cats", "cells"])
+        self.assertEqual(results, self.index(vectors, k=3))
+        self.assertEqual(results, self.index(asked, k=3))
+        self.assertEqual(results[0], self.index.search(asked[0], 3))
+        self.assertEqual(results[0], self.index.search(vectors[0], 3))
+        self.assertEqual(self.index(asked[0], k=3), results[:1])  # one text is one query
+        self.assertEqual(self.index.search_batch(asked, subset=[["dogs"], ["fish", "cats"]], k=1)[0][0]["id"], "dogs")
+        documents = self.index.encode(list(TEXTS.values()))
+        for hit in results[0]:
+            exact = maxsim(vectors[0], documents[list(TEXTS).index(hit["id"])])
+            self.assertAlmostEqual(hit["score"], exact, delta=0.3)
+        self.assertEqual(self.index.search(asked[0], 1, metadata=True)[0]["metadata"], {"n": 0, "text": TEXTS["cats"]})
+        with self.assertRaisesRegex(TypeError, "search_batch"):
+            self.index.search(asked)
+        with self.assertRaisesRegex(ValueError, "search_batch"):
+            self.index.search(vectors)
+        with self.assertRaisesRegex(TypeError, "k is '3'"):
+            self.index.search("a", k="3")
+        with self.assertRaisesRegex(ValueError, "no query"):
+            self.index.search()
+
+    def test_words(self) -> None:
+        self.assertEqual([h["id"] for h in self.index.search(keywords="bark")], ["dogs"])
+        self.assertEqual({h["id"] for h in self.index.search("night swim", keywords=True)}, {"fish", "dogs"})
+        self.assertEqual([h["id"] for h in self.index.search(keywords='"cell energy"', expression=True)], [])
+        self.assertEqual([[h["id"] for h in hits] for hits in self.index.search_batch(keywords=["bark", "swim"])], [["dogs"], ["fish"]])
+        both = self.index.search("which animal sleeps?", hybrid=0.0, keywords="mitochondria", k=1)
+        self.assertEqual(both[0]["id"], "cells")
+        both = self.index.search("which animal sleeps?", hybrid=1.0, keywords="mitochondria", k=1, fusion="relative_score")
+        self.assertEqual(both[0]["id"], "cats")
+        self.assertEqual(self.index.search("who barks?", hybrid=True, fusion="rrf", k=1)[0]["id"], "dogs")
+        self.assertEqual(self.index.search(keywords="of", where={"n": 3})[0]["id"], "cells")
+        for want, options in (
+            ("share", {"query": "a", "hybrid": 2}),
+            ("joins", {"query": "a", "keywords": "b"}),
+            ("there is none", {"keywords": "b", "hybrid": True}),
+            ("not known", {"query": np.eye(128), "keywords": True}),
+        ):
+            with self.subTest(want), self.assertRaisesRegex(ValueError, want):
+                self.index.search(**options)
+
+    def test_highlights_are_places_in_the_text(self) -> None:
+        hit = self.index.search("who sleeps?", 1, highlight=True)[0]
+        text = hit["metadata"]["text"]
+        found = {text[s["start"] : s["end"]] for s in hit["spans"]}
+        self.assertIn("sleep", found)  # behind letters of two bytes
+        self.assertTrue(all(text[s["start"] : s["end"]] == s["text"] for s in hit["spans"]))
+        page = Reader(self.index.search("who sleeps?", 1, highlight=True)._repr_html_())
+        self.assertIn("mark", page.tags)
+
+    def test_explanation(self) -> None:
+        x = self.index.explain("fish", "what swims?")
+        self.assertEqual((x["id"], x.stage, x["rank"]), ("fish", "returned", 1))
+        self.assertEqual(x.similarities.shape, (len(x.query_tokens()), len(x.document_tokens())))
+        self.assertIn("what", x.query_tokens())
+        self.assertAlmostEqual(x.score, float(x.similarities.max(axis=1).sum()), delta=0.01)
+        page = Reader(x._repr_html_())
+        self.assertNotIn("<b>cold", x._repr_html_())
+        self.assertIn("bottom", page.text)
+        again = self.index.explain("fish", self.index.encode(["what swims?"], is_query=True)[0])
+        np.testing.assert_array_equal(again.similarities, x.similarities)
+        self.assertEqual(self.index.explain("fish", "what swims?", where="n = 0").stage, "filtered")
+        with self.assertRaises(KeyError):
+            self.index.explain("nobody", "a")
+
+    def test_html_is_escaped(self) -> None:
+        with Index(None, model=MODEL) as index:
+            index.add_texts([f"cats {EVIL} sleep"], [EVIL], [{EVIL: EVIL}])
+            hits = index.search("cats", highlight=True)
+            pages = [hits._repr_html_(), Results([hits])._repr_html_(), index._repr_html_(), index.explain(EVIL, f"cats {EVIL}")._repr_html_()]
+            for page in pages:
+                self.assertNotIn("script", Reader(page).tags)
+            self.assertIn(EVIL, Reader(pages[0]).text)
+
+    def test_similar_feedback_and_token_scores(self) -> None:
+        near = self.index.similar("cats", k=3, where="n < 3")
+        self.assertEqual({h["id"] for h in near}, {"dogs", "fish"})
+        self.assertEqual({h["id"] for h in self.index.search("animals", feedback=1, like=["cells"], unlike=["dogs"])}, set(TEXTS))
+        with self.assertRaises(RequestError):
+            self.index.search("animals", feedback=101)
+        hits = self.index.search_token_scores(["who barks?"], k=2)[0]
+        for hit in hits:
+            self.assertEqual(hit["token_scores"].dtype, np.float32)
+            self.assertAlmostEqual(float(hit["token_scores"].max(axis=1).sum()), hit["score"], delta=0.001 * hit["score"])
+        self.assertEqual({h["id"] for h in self.index.search("who barks?", 4, subset=["fish", "cells"], mode="candidates")}, {"fish", "cells"})
+
+    def test_rerank(self) -> None:
+        self.assertEqual([r["index"] for r in self.index.rerank("dogs", ["cats sleep", "dogs bark"])], [1, 0])
+        got = self.index.rerank(np.eye(4), [np.eye(4)[:2], 3 * np.eye(4)])
+        self.assertEqual([(r["index"], r["score"]) for r in got], [(1, 12), (0, 2)])
+        with self.assertRaises(TypeError):
+            self.index.rerank("a", [np.eye(4)])
+
+    def test_passages(self) -> None:
+        with Index(None, model=MODEL) as index:
+            parts = [{"_passage": {"of": "owls", "n": 0, "start": 0, "end": 18}}, {"_passage": {"of": "owls", "n": 1, "start": 19, "end": 33}}, {}]
+            index.add_texts(["owls hunt at night", "owls hear mice", "bees fly"], ["owls#0", "owls#1", "bees"], parts)
+            hits = index.search("what do owls hear?", 2, group="best", passages=1, highlight=True)
+            self.assertEqual([h["id"] for h in hits], ["owls", "bees"])
+            self.assertEqual([p["id"] for p in hits[0]["passages"]], ["owls#1"])
+            self.assertIn("hear", {s["text"] for s in hits[0]["passages"][0]["spans"]})
+            self.assertEqual(len(index.search("owls", group="maxsim")[0]["passages"]), 2)
+            index.remove_documents(["owls"])
+            self.assertEqual(index.ids(), ["bees"])
+
+    def test_frames(self) -> None:
+        hits = Hits([{"id": "a", "score": 2.0, "metadata": {"n": 1, "id": "x"}}, {"id": "b", "score": 1.0, "metadata": {"m": None}}])
+        try:
+            import pandas
+        except ImportError:
+            with self.assertRaisesRegex(ImportError, "pip install pandas"):
+                hits.to_pandas()
+        else:
+            frame = hits.to_pandas()
+            self.assertIsInstance(frame, pandas.DataFrame)
+            self.assertEqual(list(frame.columns), ["rank", "id", "score", "n", "metadata.id", "m"])
+            self.assertEqual(list(Results([hits, hits]).to_pandas()["query"]), [0, 0, 1, 1])
+            self.assertEqual(list(Hits().to_pandas().columns), ["rank", "id", "score"])
+        try:
+            import pyarrow
+        except ImportError:
+            with self.assertRaisesRegex(ImportError, "pip install pyarrow"):
+                hits.to_arrow()
+        else:
+            self.assertIsInstance(hits.to_arrow(), pyarrow.Table)
+            self.assertEqual(hits.to_arrow().column("n").to_pylist(), [1, None])
+
+    def test_asyncio(self) -> None:
+        async def ask() -> list:
+            return await asyncio.gather(*(self.index.asearch("who barks?", k=1) for _ in range(8)), self.index.aids("n < 2"))
+
+        *hits, ids = asyncio.run(ask())
+        self.assertEqual({h[0]["id"] for h in hits}, {"dogs"})
+        self.assertEqual(ids, ["cats", "dogs"])
+
+    def test_numbers_generators_and_progress(self) -> None:
+        told: list[tuple[int, object]] = []
+        with Index(None, id_type=int, model=MODEL) as index:
+            index.add_texts((f"text {i}" for i in range(7)), batch_size=3, progress=lambda *x: told.append(x))
+            self.assertEqual(told, [(3, None), (6, None), (7, None)])
+            self.assertEqual(index.ids(), list(range(7)))
+            with self.assertRaisesRegex(ValueError, "name the new ones"):
+                index.add_texts(["a"])
+            with self.assertRaisesRegex(ValueError, "2 texts and 1 ids"):
+                index.add_texts(["a", "b"], [9])
+            with self.assertRaisesRegex(TypeError, "text 1 is a int"):
+                index.add_texts(["a", 2], [8, 9])
+            with self.assertRaisesRegex(TypeError, "one text"):
+                index.add_texts("abc")
+            self.assertEqual(len(index), 7)
+        with Index.from_texts(["a", "b"], model=MODEL) as index:
+            self.assertEqual(index.search("b", 1)[0]["id"], 1)
+
+    def test_without_a_model(self) -> None:
+        with self.assertRaisesRegex(RequestError, "model=FOLDER"):
+            Index.from_texts(["a"])
+        with self.assertRaisesRegex(FileNotFoundError, "/nowhere"):
+            Index(None, model="/nowhere")
+
+    def test_a_url_takes_texts(self) -> None:
+        """The model is the service's."""
+        with tempfile.TemporaryDirectory() as folder, Index(folder, model=MODEL) as here:
+            with Index(url=here._service.url, index_name="far") as far:
+                far.add_texts(["cats sleep"], ["a"])
+                self.assertEqual(far.search("cats")[0]["id"], "a")
+            self.assertTrue(os.path.isdir(os.path.join(folder, "far")))
+
+
+if __name__ == "__main__":
+    unittest.main()
