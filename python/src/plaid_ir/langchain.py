@@ -94,7 +94,8 @@ class PlaidVectorStore(VectorStore):
     ) -> PlaidVectorStore:
         """A store of texts. ``embedding`` is not used; the keywords are those of `Index`, or
         ``index``, one that is open."""
-        store = cls(kwargs.pop("index", None) or Index(**kwargs))
+        index = kwargs.pop("index", None)
+        store = cls(Index(**kwargs) if index is None else index)  # an empty index is false
         store.add_texts(texts, metadatas, ids=ids)
         return store
 
