@@ -14,7 +14,8 @@ import (
 // Select returns the ordinals of the live documents that a condition is true of.
 // Every field that the condition names must be in the payload of some live document,
 // be it null; otherwise the error wraps [condition.ErrUnknownField], so that a
-// misspelt name is not taken for one that is NULL everywhere.
+// misspelt name is not taken for one that is NULL everywhere. Where there are no live
+// documents, no name is an error.
 func (s *Snapshot) Select(ctx context.Context, c *condition.Condition) (docs *roaring.Bitmap, err error) {
 	all, err := SelectAll(ctx, []*Snapshot{s}, c)
 	if err != nil {
@@ -63,6 +64,9 @@ func UnknownFields(ctx context.Context, snaps []*Snapshot, c *condition.Conditio
 
 // checkFields makes sure that each field of the condition is in one of the indexes.
 func checkFields(ctx context.Context, snaps []*Snapshot, c *condition.Condition) error {
+	if !slices.ContainsFunc(snaps, func(s *Snapshot) bool { return s.Len() > 0 }) {
+		return nil
+	}
 	known, err := findFields(ctx, snaps, c.Fields())
 	if err != nil {
 		return err

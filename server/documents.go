@@ -7,6 +7,7 @@ import (
 	"net/http"
 
 	"github.com/plaid-ir/plaid/encode"
+	"github.com/plaid-ir/plaid/metadata/condition"
 	"github.com/plaid-ir/plaid/server/collection"
 	"github.com/plaid-ir/plaid/storage"
 )
@@ -275,6 +276,13 @@ func deleteDocuments(q *request, in *deleteIn) (change, error) {
 	}
 	ctx, end := q.span("write")
 	n, err := c.Delete(ctx, chosen)
+	if errors.Is(err, condition.ErrUnknownField) {
+		// Clients delete what they are about to add. Where all documents are gone, in all
+		// shards of a cluster, no field is known.
+		if st, lost := c.Stats(ctx); lost == nil && st.Documents == 0 {
+			err = nil
+		}
+	}
 	end(err)
 	if err != nil {
 		return change{}, err

@@ -106,7 +106,7 @@ func (d *describer) operation(r *route) (object, error) {
 		op["parameters"] = params
 	}
 	if r.in != nil || r.inType != "" {
-		media := object{"schema": object{}}
+		media := object{"schema": schemaOf(r.inType)}
 		if r.in != nil {
 			d.strict = !foreign(reflect.New(reflect.TypeOf(r.in)).Interface())
 			media["schema"] = d.of(reflect.TypeOf(r.in))
@@ -121,13 +121,13 @@ func (d *describer) operation(r *route) (object, error) {
 		}
 		content := object{r.inType: media}
 		if r.tensors {
-			content[mediaBytes] = object{"schema": object{"description": tensorsDoc}}
+			content[mediaBytes] = object{"schema": object{"type": "string", "format": "binary", "description": tensorsDoc}}
 		}
 		op["requestBody"] = object{"required": true, "content": content}
 	}
 	success := object{"description": "done"}
 	if r.outType != "" {
-		media := object{"schema": object{}}
+		media := object{"schema": schemaOf(r.outType)}
 		if r.out != nil {
 			media["schema"] = d.of(reflect.TypeOf(r.out))
 		}
@@ -166,6 +166,18 @@ func (d *describer) operation(r *route) (object, error) {
 	}
 	op["responses"] = responses
 	return op, nil
+}
+
+// schemaOf is the schema of a body that is no JSON, in the words that generators of clients
+// know: since 3.1 binary bodies need none, and without one they make nothing of them.
+func schemaOf(media string) object {
+	switch media {
+	case mediaJSON:
+		return object{}
+	case "text/plain":
+		return object{"type": "string"}
+	}
+	return object{"type": "string", "format": "binary"}
 }
 
 // of is the schema of a type. Structs with a name become components.
@@ -229,7 +241,7 @@ func componentName(t reflect.Type) string {
 	if end, ok := strings.CutSuffix(name, "In"); ok {
 		name = end + "Request"
 	} else if end, ok := strings.CutSuffix(name, "Out"); ok {
-		name = end + "Response"
+		name = end + "Answer" // a client in Go has a type EncodeResponse of its own for the operation encode
 	}
 	return strings.ToUpper(name[:1]) + name[1:]
 }

@@ -197,7 +197,7 @@ func TestDescriptionOfUnknownFields(t *testing.T) {
 	require.NoError(t, c.valid(`{"queries": ["a", {"text": "cats", "subset": [1], "filter_condition": "year > ?", "filter_parameters": [1]}]}`,
 		"paths", "/indices/{name}/search_with_encoding", "post", "requestBody", "content", "application/json", "schema"))
 	// Answers may get fields: a client that refuses those it does not know breaks.
-	require.NoError(t, c.valid(`{"deleted": true, "name": "a", "later": 3}`, "components", "schemas", "DeletedResponse"))
+	require.NoError(t, c.valid(`{"deleted": true, "name": "a", "later": 3}`, "components", "schemas", "DeletedAnswer"))
 }
 
 func orEmpty(v any) object {
@@ -270,7 +270,7 @@ func TestAnswersHaveNoOtherFields(t *testing.T) {
 	s := start(t, words{}, nil)
 	s.addPets(t)
 	c := readContract(t, s)
-	for path, schema := range map[string]string{"/health": "HealthResponse", "/indices/pets": "InfoResponse", "/indices/pets/stats": "StatsResponse"} {
+	for path, schema := range map[string]string{"/health": "HealthAnswer", "/indices/pets": "InfoAnswer", "/indices/pets/stats": "StatsAnswer"} {
 		var v object
 		s.ok(t, 200, "GET", path, nil, &v)
 		known := at(c.doc, "components", "schemas", schema, "properties").(object)

@@ -310,6 +310,43 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
+// A key of any text can be named in double quotes, and is the field that it names.
+func FuzzField(f *testing.F) {
+	for _, key := range []string{"year", "ptex.fullbanner", "Page Number", `a "b"`, "", `"`, `""`, "in", "1st", "größe", "a\x00b", "--", "/*", "'", "?"} {
+		f.Add(key, "inner")
+	}
+	f.Fuzz(func(t *testing.T, key, inner string) {
+		if !utf8.ValidString(key) || !utf8.ValidString(inner) {
+			return
+		}
+		quoted := func(s string) string { return `"` + strings.ReplaceAll(s, `"`, `""`) + `"` }
+		for _, keys := range [][]string{{key}, {key, inner}} {
+			want := condition.MakeField(keys...)
+			text := quoted(key)
+			var payload any = map[string]any{key: 7}
+			if len(keys) == 2 {
+				text += "." + quoted(inner)
+				payload = map[string]any{key: map[string]any{inner: 7}}
+			}
+			for _, written := range []string{text, string(want)} {
+				e, err := condition.Parse(written + " = 7")
+				if err != nil || !slices.Equal(e.Fields(), []condition.Field{want}) {
+					t.Fatalf("%q names %v, not %v: %v", written, e, want, err)
+				}
+				got, err := condition.ParseField(written)
+				if err != nil || got != want || condition.MakeField(got.Keys()...) != want {
+					t.Fatalf("%q is the field %v, not %v: %v", written, got, want, err)
+				}
+				c, err := e.Bind()
+				raw, _ := json.Marshal(payload)
+				if own := want == condition.FieldID || want == condition.FieldOrdinal; err != nil || !own && !c.Match(condition.NewDocument(raw, "a", 1)) {
+					t.Fatalf("%q is not true of %s: %v", written, raw, err)
+				}
+			}
+		}
+	})
+}
+
 // Payloads are read as encoding/json reads them.
 func FuzzDocument(f *testing.F) {
 	for _, payload := range []string{`{"a": 1, "A": [1, {"b": "}"}], "b\u0041\"": {"c": null}}`, ` {} `, `{"a":"\\"}`, `[1]`, `{"a":1}x`, `{"a":{"a":[]},"a":2e5}`, "{\"\xff\":\"\xff\"}"} {

@@ -31,7 +31,8 @@ JSON object, nothing is changed.
 Or give ids of documents. The id of one that is stored as passages stands for these;
 ids that stand for none are passed over.
 
-The value of a field is JSON: 3, true, null, or text in double quotes.
+The value of a field is JSON: 3, true, null, or text in double quotes. A field of
+any name can stand in double quotes, as in conditions: '"a=b"=3'.
 
 ` + severalHelp + ` A field of the
 condition has to be in one of them only.`,
@@ -93,13 +94,33 @@ func named(ids []string) (*condition.Condition, error) {
 	return e.Bind(params...)
 }
 
+// cutField cuts FIELD=JSON. A field in double quotes is any text, as in conditions; another
+// one ends at the first "=".
+func cutField(s string) (name, value string, ok bool) {
+	if !strings.HasPrefix(s, `"`) {
+		name, value, ok = strings.Cut(s, "=")
+		return name, value, ok && name != ""
+	}
+	for i := 1; i < len(s); i++ {
+		switch {
+		case s[i] != '"':
+		case strings.HasPrefix(s[i+1:], `"`):
+			i++
+		default:
+			value, ok = strings.CutPrefix(s[i+1:], "=")
+			return strings.ReplaceAll(s[1:i], `""`, `"`), value, ok
+		}
+	}
+	return "", "", false
+}
+
 // parseFields reads FIELD=JSON.
 func parseFields(set []string) (condition.Fields, error) {
 	fields := condition.Fields{}
 	for _, s := range set {
-		name, value, ok := strings.Cut(s, "=")
+		name, value, ok := cutField(s)
 		switch {
-		case !ok || name == "":
+		case !ok:
 			return nil, flags.Usagef("--set %s: FIELD=JSON is needed", out.Quoted(s))
 		case !json.Valid([]byte(value)):
 			return nil, flags.Usagef("--set %s: the value is not JSON; text is in double quotes, which the shell wants quoted too: '%s=%q'", out.Quoted(s), name, value)

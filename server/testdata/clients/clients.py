@@ -11,6 +11,7 @@ import json
 import math
 import threading
 
+import generated
 import others
 import requests
 from click.testing import CliRunner
@@ -367,6 +368,10 @@ def langchain(url):
         equal(store.similarity_search_by_vector(matrix("dogs bark"), k=1)[0].id, "b")
         store.add_images(["an image"], ids=["i"])
         store.add_items(["a text and", "more text"], ids=["j", "k"])
+        store.add_texts(["read as pdf"], metadatas=[{"ptex.fullbanner": "TeX", "Page Number": 3}], ids=["p"])
+        equal(store.get_by_ids(["p"])[0].metadata["ptex.fullbanner"], "TeX")
+        equal([h.id for h in store.similarity_search("pdf", filter={'"ptex.fullbanner"': "TeX", '"Page Number"': 3})], ["p"])
+        store.delete(["p"])
         check(store.delete(["b", "i", "j", "k", None]))
         equal(store.get_by_ids(["b"]), [])
         check("b" not in [h.id for h in store.similarity_search("dogs bark", k=10)])
@@ -445,6 +450,9 @@ async def main():
     others.embeddings(o.texts, matrix)
     others.rerank(o.texts)
     print("others: passed")
+    generated.make(o.texts, o.tmp)
+    generated.use(o.texts)
+    print("generated client: passed")
     await exceptions(o)
     print("exceptions: passed")
     command_line(o.plain, o.texts, o.tmp, o.keywords)

@@ -1,0 +1,28 @@
+package python_test
+
+import (
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/plaid-ir/plaid/internal/pyenv"
+	"github.com/plaid-ir/plaid/internal/sources"
+)
+
+// The adapters to frameworks pass the tests that these have for all.
+func TestFrameworks(t *testing.T) {
+	if testing.Short() {
+		t.Skip("installs Python packages")
+	}
+	sources.Watch(t, "..")
+	python := pyenv.Python(t, "tests/frameworks/requirements.txt")
+	binary := filepath.Join(t.TempDir(), "plaid")
+	out, err := exec.Command("go", "build", "-o", binary, "../cmd/plaid").CombinedOutput()
+	require.NoError(t, err, string(out))
+	said, err := pyenv.Run([]string{"PLAID_BINARY=" + binary, "PYTHONPATH=src", "PYTHONDONTWRITEBYTECODE=1"}, python,
+		"-m", "pytest", "-q", "-p", "no:cacheprovider", "-o", "asyncio_mode=auto", "tests/frameworks")
+	require.NoError(t, err, said)
+	t.Log(said)
+}

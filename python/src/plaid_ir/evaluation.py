@@ -1,0 +1,32 @@
+"""ranx and ir_measures: what searches have found, for their measures;
+``pip install plaid-ir[evaluation]``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Iterable, Sequence
+
+if TYPE_CHECKING:
+    import ir_measures
+    import ranx
+
+    from ._hits import Hit
+
+
+def _pairs(query_ids: Sequence[Any], results: Sequence[Sequence[Hit]]) -> Iterable[tuple[str, Sequence[Hit]]]:
+    if len(query_ids) != len(results):
+        raise ValueError(f"there are {len(query_ids)} query ids and results of {len(results)} queries: want one for each")
+    return zip(map(str, query_ids), results)
+
+
+def ranx_run(query_ids: Sequence[Any], results: Sequence[Sequence[Hit]], name: str = "plaid") -> ranx.Run:
+    """The results of `Index.search_batch` as a ``ranx.Run``. A query without a hit is in it, too."""
+    import ranx
+
+    return ranx.Run({q: {str(hit["id"]): float(hit["score"]) for hit in hits} for q, hits in _pairs(query_ids, results)}, name=name)
+
+
+def scored_docs(query_ids: Sequence[Any], results: Sequence[Sequence[Hit]]) -> list[ir_measures.ScoredDoc]:
+    """The results of `Index.search_batch` as a list of ``ir_measures.ScoredDoc``."""
+    import ir_measures
+
+    return [ir_measures.ScoredDoc(q, str(hit["id"]), float(hit["score"])) for q, hits in _pairs(query_ids, results) for hit in hits]

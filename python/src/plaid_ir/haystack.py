@@ -1,0 +1,208 @@
+"""Haystack: a document store and a retriever; ``pip install plaid-ir[haystack]``."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, Mapping
+
+from haystack import Document, component, default_from_dict, default_to_dict
+from haystack.document_stores.errors import DuplicateDocumentError
+from haystack.document_stores.types import DuplicatePolicy
+from haystack.errors import FilterError
+from haystack.utils import Secret, deserialize_secrets_inplace
+
+from ._errors import EmptyIndexError
+from ._index import Index
+from ._values import quoted
+
+_ORDER = (">", ">=", "<", "<=")
+
+
+class PlaidDocumentStore:
+    """Documents of Haystack in an index, which is opened at the first use.
+
+    Parameters
+    ----------
+    index_folder, index_name, model, url
+        As for `Index`.
+    token
+        The bearer token for the service at ``url``.
+    """
+
+    def __init__(
+        self, index_folder: str | None = "indexes", index_name: str = "plaid", *, model: str | None = None, url: str | None = None, token: Secret | None = None
+    ) -> None:
+        self.index_folder, self.index_name, self.model, self.url, self.token = index_folder, index_name, model, url, token
+        self._index: Index | None = None
+
+    @property
+    def index(self) -> Index:
+        """The index."""
+        if self._index is None:
+            folder = None if self.url is not None else self.index_folder
+            token = self.token.resolve_value() if self.token is not None else None
+            self._index = Index(folder, self.index_name, model=self.model, url=self.url, token=token)
+        return self._index
+
+    def close(self) -> None:
+        """Closes the index; the next use opens it again."""
+        if self._index is not None:
+            self._index.close()
+            self._index = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """The store as a dictionary, without its documents."""
+        token = self.token.to_dict() if self.token is not None else None
+        return default_to_dict(self, index_folder=self.index_folder, index_name=self.index_name, model=self.model, url=self.url, token=token)
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> PlaidDocumentStore:
+        """The store that `to_dict` was called of."""
+        deserialize_secrets_inplace(data["init_parameters"], keys=["token"])
+        return default_from_dict(cls, data)
+
+    def count_documents(self) -> int:
+        """How many documents there are."""
+        return len(self.index)
+
+    def filter_documents(self, filters: dict[str, Any] | None = None) -> list[Document]:
+        """The documents that filters of Haystack let through, in the order in which they came."""
+        where, values = condition(filters)
+        ids = self.index.ids(where, values)
+        return [_document(i, row) for i, row in zip(ids, self.index.get(ids))] if ids else []
+
+    def write_documents(self, documents: list[Document], policy: DuplicatePolicy = DuplicatePolicy.NONE) -> int:
+        """Stores documents, and returns how many were written. Policy NONE is FAIL. A document
+        without content is found by its metadata only."""
+        if not isinstance(documents, list) or any(not isinstance(d, Document) for d in documents):
+            raise ValueError("documents is no list of Documents of Haystack")
+        there = set(self.index.ids({"_id": [d.id for d in documents]})) if documents else set()
+        chosen: dict[str, Document] = {}
+        for d in documents:
+            if d.id in there or d.id in chosen:
+                if policy in (DuplicatePolicy.NONE, DuplicatePolicy.FAIL):
+                    raise DuplicateDocumentError(f"document {d.id!r} is there already")
+                if policy == DuplicatePolicy.SKIP:
+                    continue
+            chosen[d.id] = d
+        if chosen:
+            rows = [{k: v for k, v in d.to_dict(flatten=False).items() if v is not None and k not in ("id", "score")} for d in chosen.values()]
+            self.index.add_texts([d.content or "" for d in chosen.values()], list(chosen), rows, text_field="")
+        return len(chosen)
+
+    def delete_documents(self, document_ids: list[str]) -> None:
+        """Removes documents; an id that is not there is passed over."""
+        self.index.remove_documents(document_ids)
+
+    def search(self, query: str, top_k: int, filters: dict[str, Any] | None = None, **options: Any) -> list[Document]:
+        """The best documents for a question, with their scores; ``options`` are those of `Index.search`."""
+        where, values = condition(filters)
+        try:
+            hits = self.index.search(query, top_k, where=where, parameters=values, metadata=True, **options)
+        except EmptyIndexError:
+            return []
+        return [_document(hit["id"], hit["metadata"], hit["score"]) for hit in hits]
+
+
+@component
+class PlaidRetriever:
+    """The best documents of a store for a question, as a component of a pipeline.
+
+    Parameters
+    ----------
+    document_store
+        The store.
+    filters, top_k
+        Those of `run` where it is given none.
+    options
+        Keywords of `Index.search`, such as ``{"hybrid": True}``.
+    """
+
+    def __init__(self, document_store: PlaidDocumentStore, filters: dict[str, Any] | None = None, top_k: int = 10, options: dict[str, Any] | None = None) -> None:
+        self.document_store, self.filters, self.top_k, self.options = document_store, filters, top_k, options
+
+    def to_dict(self) -> dict[str, Any]:
+        """The component as a dictionary."""
+        return default_to_dict(self, document_store=self.document_store.to_dict(), filters=self.filters, top_k=self.top_k, options=self.options)
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> PlaidRetriever:
+        """The component that `to_dict` was called of."""
+        given = data["init_parameters"]
+        given["document_store"] = PlaidDocumentStore.from_dict(given["document_store"])
+        return default_from_dict(cls, data)
+
+    @component.output_types(documents=list[Document])
+    def run(self, query: str, filters: dict[str, Any] | None = None, top_k: int | None = None) -> dict[str, list[Document]]:
+        """The best documents for a question."""
+        chosen = self.filters if filters is None else filters
+        return {"documents": self.document_store.search(query, top_k or self.top_k, chosen, **(self.options or {}))}
+
+
+def _document(id: Any, row: Mapping[str, Any], score: float | None = None) -> Document:
+    return Document.from_dict({**row, "id": str(id), "score": score})
+
+
+def condition(filters: dict[str, Any] | None) -> tuple[str | None, list[Any]]:
+    """Filters of Haystack as a condition with its parameters; None for none."""
+    if not filters:
+        return None, []
+    values: list[Any] = []
+    return _test(filters, values), values
+
+
+def _test(f: Any, values: list[Any]) -> str:
+    if not isinstance(f, Mapping) or "operator" not in f:
+        raise FilterError(f"a filter has no operator: {f!r}")
+    op = f["operator"]
+    if "field" not in f:
+        if "conditions" not in f or op not in ("AND", "OR", "NOT"):
+            raise FilterError(f"want a field, or AND, OR or NOT with conditions: {f!r}")
+        parts = [_test(c, values) for c in f["conditions"]]
+        if not parts:
+            raise FilterError(f"conditions is empty: {f!r}")
+        joined = "(" + (" OR " if op == "OR" else " AND ").join(parts) + ")"
+        return "NOT " + joined if op == "NOT" else joined
+    if "value" not in f:
+        raise FilterError(f"a filter has no value: {f!r}")
+    value, path = f["value"], str(f["field"])
+    if isinstance(value, datetime):
+        value = value.isoformat()
+    if path == "id":
+        name = '"_id"'
+    else:
+        head, dot, key = path.partition(".")
+        # A field is one key of the metadata, whatever dots are in it.
+        name = f'"meta".{quoted(key)}' if head == "meta" and dot else quoted(path) if path in ("content",) else f'"meta".{quoted(path)}'
+    missing = f"{name} IS NULL"
+    if op in ("in", "not in"):
+        if not isinstance(value, list):
+            raise FilterError(f"{op} takes a list, not {value!r}")
+        values += value
+        chosen = f"{name} IN ({', '.join('?' * len(value))})"
+    elif op in ("==", "!="):
+        if value is None:
+            return missing if op == "==" else f"{name} IS NOT NULL"
+        values.append(value)
+        chosen = f"{name} = ?"
+    elif op in _ORDER:
+        if isinstance(value, (list, Mapping)) or isinstance(value, str) and not _is_date(value):
+            raise FilterError(f"{op} takes a number or a date, not {value!r}")
+        if value is None:
+            return f"({missing} AND {name} IS NOT NULL)"  # of no document
+        values.append(value)
+        chosen = f"{name} {op} ?"
+    else:
+        raise FilterError(f"operator {op!r} is not known")
+    # Haystack knows true and false only: a field that is missing is unlike every value.
+    if op in ("!=", "not in"):
+        return f"({missing} OR NOT {chosen})"
+    return f"({name} IS NOT NULL AND {chosen})"
+
+
+def _is_date(text: str) -> bool:
+    try:
+        datetime.fromisoformat(text)
+    except ValueError:
+        return False
+    return True

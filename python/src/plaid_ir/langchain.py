@@ -1,0 +1,114 @@
+"""LangChain: a vector store and a retriever over an `Index`; ``pip install plaid-ir[langchain]``."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any, Iterable, Mapping, Sequence
+
+from langchain_core.callbacks import CallbackManagerForRetrieverRun
+from langchain_core.documents import Document
+from langchain_core.embeddings import Embeddings
+from langchain_core.retrievers import BaseRetriever
+from langchain_core.vectorstores import VectorStore
+from pydantic import ConfigDict
+
+from ._errors import EmptyIndexError
+from ._index import Index
+
+#: The key of the metadata that has the text of a document.
+TEXT = "page_content"
+
+
+def _document(id: Any, metadata: Mapping[str, Any]) -> Document:
+    rest = {k: v for k, v in metadata.items() if k != TEXT}
+    return Document(page_content=str(metadata.get(TEXT, "")), metadata=rest, id=str(id))
+
+
+def _found(index: Index, query: str, k: int, options: Mapping[str, Any]) -> list[tuple[Document, float]]:
+    try:
+        hits = index.search(query, k, metadata=True, **options)
+    except EmptyIndexError:
+        return []
+    return [(_document(hit["id"], hit["metadata"]), hit["score"]) for hit in hits]
+
+
+class PlaidVectorStore(VectorStore):
+    """Documents of LangChain in an index.
+
+    Texts are encoded by the model of the index: an ``Embeddings`` of LangChain has one vector for
+    a text, and is not used. ``filter`` of a search is a condition or a dictionary
+    (``where`` of `Index.search`); further keywords go to `Index.search`.
+
+    Parameters
+    ----------
+    index
+        An index with a model: ``Index("folder", model="DIR")``, or ``Index(url=...)``.
+    """
+
+    def __init__(self, index: Index) -> None:
+        if index.id_type is not str:
+            raise ValueError("LangChain's ids are texts: want an index with id_type=str")
+        self.index = index
+
+    @property
+    def embeddings(self) -> Embeddings | None:
+        """None: the index has its own model."""
+        return None
+
+    def add_texts(self, texts: Iterable[str], metadatas: list[dict[str, Any]] | None = None, *, ids: Sequence[str | None] | None = None, **kwargs: Any) -> list[str]:
+        """Stores texts; one whose id is there is replaced. Returns the ids."""
+        texts = list(texts)
+        if ids is not None and len(ids) != len(texts):
+            raise ValueError(f"there are {len(texts)} texts and {len(ids)} ids: want one for each")
+        names = [i or str(uuid.uuid4()) for i in ids] if ids is not None else [str(uuid.uuid4()) for _ in texts]
+        rows = [dict(m) for m in metadatas] if metadatas is not None else [{} for _ in texts]
+        for i, row in enumerate(rows):
+            if TEXT in row:
+                raise ValueError(f"metadata of text {i} has the key {TEXT}, which is for the text")
+        if texts:
+            self.index.add_texts(texts, names, rows, text_field=TEXT, **kwargs)
+        return names
+
+    def delete(self, ids: list[str] | None = None, **kwargs: Any) -> bool | None:
+        """Removes documents by id, or without ids all of them."""
+        self.index.remove_documents(self.index.ids() if ids is None else ids)
+        return True
+
+    def get_by_ids(self, ids: Sequence[str], /) -> list[Document]:
+        """The documents of ids, in their order; an id that is not there is passed over."""
+        there = set(self.index.ids({"_id": list(ids)})) if ids else set()
+        names = [i for i in ids if i in there]
+        return [_document(i, m) for i, m in zip(names, self.index.get(names))] if names else []
+
+    def similarity_search_with_score(self, query: str, k: int = 4, filter: str | Mapping[str, Any] | None = None, **kwargs: Any) -> list[tuple[Document, float]]:
+        """The k best documents with their scores (MaxSim), best first."""
+        return _found(self.index, query, k, {**kwargs, "where": filter})
+
+    def similarity_search(self, query: str, k: int = 4, filter: str | Mapping[str, Any] | None = None, **kwargs: Any) -> list[Document]:
+        """The k best documents, best first."""
+        return [d for d, _ in self.similarity_search_with_score(query, k, filter, **kwargs)]
+
+    @classmethod
+    def from_texts(
+        cls, texts: list[str], embedding: Embeddings | None = None, metadatas: list[dict[str, Any]] | None = None, *, ids: list[str] | None = None, **kwargs: Any
+    ) -> PlaidVectorStore:
+        """A store of texts. ``embedding`` is not used; the keywords are those of `Index`, or
+        ``index``, one that is open."""
+        index = kwargs.pop("index", None)
+        store = cls(Index(**kwargs) if index is None else index)  # an empty index is false
+        store.add_texts(texts, metadatas, ids=ids)
+        return store
+
+
+class PlaidRetriever(BaseRetriever):
+    """The k best documents of an index; ``options`` go to `Index.search`, such as
+    ``{"where": "year >= 2000", "hybrid": True}``."""
+
+    model_config = ConfigDict(arbitrary_types_allowed=True)
+
+    index: Index
+    k: int = 4
+    options: dict[str, Any] = {}
+
+    def _get_relevant_documents(self, query: str, *, run_manager: CallbackManagerForRetrieverRun, k: int | None = None, **kwargs: Any) -> list[Document]:
+        return [d for d, _ in _found(self.index, query, k or self.k, {**self.options, **kwargs})]

@@ -1,0 +1,145 @@
+"""The standard tests of the frameworks, for the adapters to them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+from typing import Any, Iterator
+
+import pytest
+from haystack import Document, Pipeline
+from haystack.document_stores.errors import DuplicateDocumentError
+from haystack.testing.document_store import DocumentStoreBaseTests
+from haystack.utils import Secret
+from langchain_core.documents import Document as LangchainDocument
+from langchain_core.retrievers import BaseRetriever
+from langchain_core.vectorstores import VectorStore
+from langchain_tests.integration_tests import RetrieversIntegrationTests, VectorStoreIntegrationTests
+
+from plaid_ir import Index
+from plaid_ir.evaluation import ranx_run, scored_docs
+from plaid_ir.haystack import PlaidDocumentStore
+from plaid_ir.haystack import PlaidRetriever as HaystackRetriever
+from plaid_ir.langchain import PlaidRetriever, PlaidVectorStore
+from plaid_ir.llama_index import PlaidRetriever as LlamaRetriever
+
+MODEL = os.environ.get("PLAID_MODEL", str(Path(__file__).parents[3] / "examples/quickstart/colbert-nano"))
+TEXTS = ["cats sleep for most of the day", "dogs bark at night", "birds sing in the morning"]
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory: Any) -> Iterator[str]:
+    """One service for all indexes: opening a model takes time."""
+    path = str(tmp_path_factory.mktemp("indexes"))
+    with Index(path, "keeps-it-open", model=MODEL):
+        yield path
+
+
+@pytest.fixture()
+def index(folder: str) -> Iterator[Index]:
+    with Index(folder, "try", override=True, model=MODEL) as made:
+        yield made
+
+
+@pytest.fixture()
+def filled(index: Index) -> Index:
+    metadata = [{"year": 2019 + i, "ptex.fullbanner": f"TeX {i}"} for i in range(3)]
+    return index.add_texts(TEXTS, ["cat", "dog", "bird"], metadata)
+
+
+class TestLangChainStore(VectorStoreIntegrationTests):
+    @pytest.fixture()
+    def vectorstore(self, index: Index) -> VectorStore:  # type: ignore[override]
+        return PlaidVectorStore(index)
+
+
+class TestLangChainRetriever(RetrieversIntegrationTests):
+    @pytest.fixture(autouse=True)
+    def _filled(self, filled: Index) -> None:
+        self._index = filled
+
+    @property
+    def retriever_constructor(self) -> type[BaseRetriever]:
+        return PlaidRetriever
+
+    @property
+    def retriever_constructor_params(self) -> dict[str, Any]:
+        return {"index": self._index}
+
+    @property
+    def retriever_query_example(self) -> str:
+        return "when do dogs bark?"
+
+
+def test_langchain_filters(index: Index) -> None:
+    store = PlaidVectorStore(index)
+    assert store.similarity_search("cats", filter={"page": 1}) == []  # nothing is there yet
+    pages = [LangchainDocument(t, id=str(i), metadata={"ptex.fullbanner": "TeX", "Page Number": i}) for i, t in enumerate(TEXTS)]
+    store.add_documents(pages)
+    assert [d.id for d in store.similarity_search("cats", filter={"ptex.fullbanner": "TeX", "Page Number": [1, 2]}, k=9)] in (["1", "2"], ["2", "1"])
+    assert store.similarity_search("cats", filter={"nobody.has": 1}) == []
+    found = store.similarity_search("dogs bark at night", k=1, filter='"Page Number" >= 1')
+    assert found == [pages[1]]
+    assert store.as_retriever(search_kwargs={"k": 1}).invoke("dogs bark at night") == [pages[1]]
+    with pytest.raises(ValueError, match="page_content"):
+        store.add_texts(["x"], [{"page_content": "y"}])
+    assert store.delete() and len(index) == 0
+    assert len(PlaidVectorStore.from_texts(TEXTS, index=index).similarity_search("cats", k=9)) == 3
+
+
+def test_llama_index(filled: Index) -> None:
+    retriever = LlamaRetriever(filled, similarity_top_k=2, options={"where": "year >= 2020"})
+    (first, second) = retriever.retrieve("dogs bark at night")
+    assert (first.node.node_id, first.node.get_content(), first.node.metadata["year"]) == ("dog", TEXTS[1], 2020)
+    assert first.score > second.score
+    assert [n.node_id for n in asyncio.run(retriever.aretrieve("dogs bark at night"))] == [first.node_id, second.node_id]
+
+
+class TestHaystack(DocumentStoreBaseTests):
+    @pytest.fixture
+    def document_store(self, folder: str) -> Iterator[PlaidDocumentStore]:  # type: ignore[override]
+        store = PlaidDocumentStore(folder, "haystack", model=MODEL)
+        store.delete_documents(store.index.ids())
+        yield store
+        store.close()
+
+    def test_write_documents(self, document_store: PlaidDocumentStore) -> None:  # type: ignore[override]
+        document = Document(content="test doc", meta={"a.b": {"c": [1]}})
+        assert document_store.write_documents([document]) == 1
+        with pytest.raises(DuplicateDocumentError):
+            document_store.write_documents([document])
+        assert document_store.filter_documents() == [document]
+        assert document_store.filter_documents({"field": "meta.a.b", "operator": "!=", "value": None}) == [document]
+        assert document_store.filter_documents({"field": "id", "operator": "==", "value": document.id}) == [document]
+
+    def test_pipeline(self, document_store: PlaidDocumentStore) -> None:
+        pipeline = Pipeline()
+        pipeline.add_component("retriever", HaystackRetriever(document_store, top_k=1))
+        assert pipeline.run({"retriever": {"query": "dogs"}})["retriever"]["documents"] == []
+        document_store.write_documents([Document(content=t, meta={"n": i}) for i, t in enumerate(TEXTS)])
+        text = pipeline.dumps()
+        again = Pipeline.loads(text, allowed_modules=["plaid_ir.haystack"])
+        assert again.dumps() == text
+        (best,) = again.run({"retriever": {"query": "dogs bark at night"}})["retriever"]["documents"]
+        assert best.content == TEXTS[1] and best.meta == {"n": 1} and best.score > 0
+        (best,) = again.run({"retriever": {"query": "dogs", "filters": {"field": "meta.n", "operator": "==", "value": 2}}})["retriever"]["documents"]
+        assert best.content == TEXTS[2]
+        again.get_component("retriever").document_store.close()
+
+    def test_secret(self) -> None:
+        store = PlaidDocumentStore(url="http://localhost:1", token=Secret.from_env_var("PLAID_TOKEN"))
+        assert PlaidDocumentStore.from_dict(store.to_dict()).to_dict() == store.to_dict()
+
+
+def test_measures(filled: Index) -> None:
+    import ir_measures
+    import ranx
+
+    results = filled.search_batch(["dogs bark at night", "birds sing in the morning"], k=3)
+    queries, relevant = ["q1", "q2"], {"q1": {"dog": 1}, "q2": {"bird": 1}}
+    assert ranx.evaluate(ranx.Qrels(relevant), ranx_run(queries, results), "mrr") == 1
+    qrels = [ir_measures.Qrel(q, d, r) for q, docs in relevant.items() for d, r in docs.items()]
+    assert ir_measures.calc_aggregate([ir_measures.nDCG @ 10], qrels, scored_docs(queries, results)) == {ir_measures.nDCG @ 10: 1}
+    with pytest.raises(ValueError, match="1 query ids"):
+        scored_docs(["q1"], results)
