@@ -36,8 +36,15 @@ type Lease struct {
 
 // Protocol numbers what programs of a cluster understand of each other's maps, entries and
 // files, and grows with what those of before do not. 1: maps with reservations, fields that
-// are removed, index files of format 2, groups of changes in logs.
-const Protocol = 1
+// are removed, index files of format 2, groups of changes in logs. 2: passages that lie with
+// their documents, searches by documents.
+const Protocol = ProtocolPassages
+
+// The protocols that something waits for.
+const (
+	ProtocolGroups   = 1
+	ProtocolPassages = 2
+)
 
 // ErrOutdated: there are nodes of an earlier version, which would not understand it.
 var ErrOutdated = errors.New("there are nodes of an earlier version: bring all up to date first")

@@ -24,7 +24,9 @@ type Look struct {
 	// The documents: those of a list of ids or of ordinals, in its order, those that a filter
 	// lets through, in the order of their ordinals, or all of them (All). Those that are not
 	// there are passed over.
-	IDs      []string        `json:"ids,omitempty"`
+	IDs []string `json:"ids,omitempty"`
+	// Whole: for Facet and Words, ids stand for all passages of their documents, too.
+	Whole    bool            `json:"whole,omitempty"`
 	Ordinals []uint32        `json:"ordinals,omitempty"`
 	Filter   json.RawMessage `json:"filter,omitempty"`
 	All      bool            `json:"all,omitempty"`
