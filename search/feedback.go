@@ -137,8 +137,8 @@ type Evidence interface {
 	Counts(ctx context.Context, bad bool) (docs map[uint32]int, of int, err error)
 	// Sums adds up the tokens that these documents have with some centroids, in their order.
 	Sums(ctx context.Context, bad bool, codes []uint32) ([][]float32, error)
-	// Frequencies is in how many documents of all each of some centroids is, those that were
-	// deleted included, and how many documents live.
+	// Frequencies is in how many documents of all each of some centroids is, and how many they
+	// are.
 	Frequencies(ctx context.Context, codes []uint32) (docs []uint64, live int64, err error)
 }
 
@@ -338,10 +338,10 @@ func Sums(ctx context.Context, snap *index.Snapshot, ordinals []uint32, tokens i
 	})
 }
 
-// Frequencies adds to docs how many documents have a token with each of some centroids, those
-// that were deleted included.
+// Frequencies adds to docs how many documents have a token with each of some centroids.
 func Frequencies(ctx context.Context, snap *index.Snapshot, codes []uint32, docs []uint64) (err error) {
 	defer storage.Guard(snap.Path(), &err)()
+	gone := snap.Tombstones()
 	for i, code := range codes {
 		if i%256 == 255 && ctx.Err() != nil {
 			return ctx.Err()
@@ -358,7 +358,7 @@ func Frequencies(ctx context.Context, snap *index.Snapshot, codes []uint32, docs
 			if _, err := set.FromBuffer(list); err != nil {
 				return badList(snap, code, err)
 			}
-			docs[i] += set.GetCardinality()
+			docs[i] += set.GetCardinality() - set.AndCardinality(gone)
 		}
 	}
 	return nil
