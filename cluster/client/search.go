@@ -327,7 +327,7 @@ func (a *ask) filter(filters ...*search.Filter) error {
 		}
 		ids := unique(f.IDs)
 		if a.limit {
-			ids = slices.DeleteFunc(ids, func(id string) bool { _, there := slices.BinarySearch(a.ids, id); return !there })
+			ids = both(a.ids, ids)
 		}
 		a.ids, a.limit = ids, true
 	}
