@@ -1,40 +1,38 @@
-// Package plaid is where to begin: it says which package does what, and has the errors
-// of all in one place. The engine is in the packages below it.
+// Package plaid finds texts by late interaction, as ColBERT does. A document is a matrix of
+// token vectors, and so is a question; the score of a document is MaxSim: for each token
+// of the question the largest inner product with a token of the document, summed up.
 //
-// plaid finds documents by late interaction, as ColBERT does. A document is a matrix of
-// token vectors, and so is a query; the score of a document is MaxSim: for each query
-// token the largest inner product with a token of the document, summed up. An index is
-// one file of compressed vectors that is changed in transactions.
+//	docs, err := plaid.Create(ctx, "docs.plaid", &plaid.Options{Model: "colbert-small"})
+//	_, err = docs.Add(ctx, plaid.Document{ID: "owl", Text: "Owls hunt at night."})
+//	hits, err := docs.Search(ctx, plaid.Query{Text: "what hunts in the dark?"})
 //
-// From vectors to hits:
+// A [Collection] is one index file with the encoder, the searcher and the search by words
+// that belong to it. It grows from nothing, takes changes while it is searched, and is
+// served over HTTP by package server ([Collection.Set]).
 //
-//	vectors.Open, FromDocuments, NewSpool   documents from files, memory or a stream
-//	index.Build                             an index file of them
-//	index.Open                              the index, to read or to change
-//	search.New                              an engine, on the processor or on a GPU
-//	Engine.Search, SearchBatch              hits: id, score, payload
+// The packages below do each part by itself:
 //
-// From texts, package encode makes the vectors: encode.Open takes the folder of a model,
-// Encoder.Query and Encoder.Documents encode.
-//
-// Further packages:
-//
-//	index               additions, deletions, snapshots, payloads, backup, import, export
-//	metadata/condition  conditions over the payload, for filters and deletions
-//	search/quality      recall, speed against recall, tuning
+//	encode              texts to token vectors, with the folder of a model
+//	vectors             documents as vectors: from files, memory or a stream
+//	index               builds index files of vectors, changes, copies and checks them
+//	search              engines, on the processor or on a GPU: budgets, filters, explanations
 //	search/keywords     BM25 over payloads; search/fuse makes one ranking of two
-//	kernels/maxsim      MaxSim over plain vectors, without an index
+//	search/highlight    the words of a text that a question has found
+//	search/quality      recall, speed against recall, tuning
+//	metadata/condition  conditions over payloads
+//	server, server/store    the service as an http.Handler; folders of collections
 //	eval, eval/beir     measures of runs, and test collections
+//	kernels/maxsim      MaxSim over plain vectors, without an index
 //	codec               the compression
 //	index/interop       index folders of other engines
-//	server              the service as an http.Handler
 //
 // A device is opened by kernels.OpenDevice where kernels/cuda is imported, and given to
-// an engine or a build.
+// an engine, a build or an encoder.
 //
 // # Concurrency
 //
-// An [github.com/plaid-ir/plaid/index.Index] is safe for concurrent use. Any number of
+// A [Collection] is safe for concurrent use, and so are its parts. An
+// [github.com/plaid-ir/plaid/index.Index] is safe for concurrent use. Any number of
 // goroutines read snapshots while others change it; changes wait for each other. An
 // [github.com/plaid-ir/plaid/search.Engine] answers any number of calls at a time, and
 // each sees the index as it is when the call begins. What takes long takes a context

@@ -6,6 +6,7 @@ import (
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/metadata/condition"
 	"github.com/plaid-ir/plaid/search"
+	"github.com/plaid-ir/plaid/server/collection"
 	"github.com/plaid-ir/plaid/storage"
 	"github.com/plaid-ir/plaid/vectors"
 )
@@ -65,6 +66,11 @@ var (
 	ErrApplied = index.ErrApplied
 	// ErrTooManyValues: the values of a facet do not fit in the memory for them.
 	ErrTooManyValues = index.ErrTooManyValues
+	// ErrNoText: a document without a word to encode.
+	ErrNoText = collection.ErrNoTokens
+	// ErrPayload: a payload that is no JSON object, has a field that is not possible, or is
+	// too large.
+	ErrPayload = collection.ErrMetadata
 	// ErrQuery: a query without tokens, with too many, of another dimension, or with a
 	// value that is not finite.
 	ErrQuery = search.ErrQuery

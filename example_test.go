@@ -5,62 +5,173 @@ import (
 	"errors"
 	"fmt"
 	"log"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 
 	"github.com/plaid-ir/plaid"
-	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/encode"
 	"github.com/plaid-ir/plaid/search"
-	"github.com/plaid-ir/plaid/vectors"
+	"github.com/plaid-ir/plaid/server"
 )
 
-// From token vectors to hits.
-func Example() {
-	ctx := context.Background()
+// model is the small model of this repository.
+const model = "examples/quickstart/colbert-nano"
+
+// newPath is a path for an index, and how to remove it.
+func newPath() (path string, remove func()) {
 	dir, err := os.MkdirTemp("", "plaid-example-")
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer os.RemoveAll(dir)
-	path := filepath.Join(dir, "docs.plaid")
+	return filepath.Join(dir, "docs.plaid"), func() { os.RemoveAll(dir) }
+}
 
-	// Three documents of vectors of dimension 4, as a model makes them.
-	docs, err := vectors.FromDocuments(4, []vectors.Document{
-		{ID: "north", Tokens: []float32{1, 0, 0, 0, 0.8, 0.6, 0, 0}, Payload: []byte(`{"title": "North"}`)},
-		{ID: "south", Tokens: []float32{0, 1, 0, 0}, Payload: []byte(`{"title": "South"}`)},
-		{ID: "west", Tokens: []float32{0, 0, 1, 0, 0, 0, 0, 1}},
+// Texts in, hits out.
+func Example() {
+	ctx := context.Background()
+	path, remove := newPath()
+	defer remove()
+
+	docs, err := plaid.Create(ctx, path, &plaid.Options{Model: model})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer docs.Close()
+	_, err = docs.Add(ctx,
+		plaid.Document{ID: "cat", Text: "Cats sleep most of the day.", Payload: []byte(`{"year": 2019}`)},
+		plaid.Document{ID: "owl", Text: "Owls hunt at night.", Payload: []byte(`{"year": 2024}`)},
+		plaid.Document{ID: "bee", Text: "Bees make honey from nectar.", Payload: []byte(`{"year": 2024}`)})
+	if err != nil {
+		log.Fatal(err)
+	}
+	hits, err := docs.Search(ctx, plaid.Query{Text: "animals hunting in the night", K: 2})
+	if err != nil {
+		log.Fatal(err)
+	}
+	for i, hit := range hits {
+		fmt.Printf("%d. %s: %s\n", i+1, hit.ID, hit.Text)
+	}
+	_, err = docs.Get(ctx, "dog")
+	fmt.Println(errors.Is(err, plaid.ErrNotFound))
+	// Output:
+	// 1. owl: Owls hunt at night.
+	// 2. cat: Cats sleep most of the day.
+	// true
+}
+
+// animals is a collection of three documents.
+func animals(ctx context.Context) (docs *plaid.Collection, end func()) {
+	path, remove := newPath()
+	docs, err := plaid.Create(ctx, path, &plaid.Options{Model: model})
+	if err != nil {
+		log.Fatal(err)
+	}
+	_, err = docs.Add(ctx,
+		plaid.Document{ID: "cat", Text: "Cats sleep most of the day.", Payload: []byte(`{"year": 2019}`)},
+		plaid.Document{ID: "owl", Text: "Owls hunt at night.", Payload: []byte(`{"year": 2024}`)},
+		plaid.Document{ID: "bee", Text: "Bees make honey from nectar.", Payload: []byte(`{"year": 2024}`)})
+	if err != nil {
+		log.Fatal(err)
+	}
+	return docs, func() {
+		docs.Close()
+		remove()
+	}
+}
+
+// Vectors and words together, among the documents of a year, with the words that were
+// found.
+func ExampleCollection_Search() {
+	ctx := context.Background()
+	docs, remove := animals(ctx)
+	defer remove()
+	hits, err := docs.Search(ctx, plaid.Query{
+		Text: "who makes honey?", Hybrid: true, Where: "year >= ?", Args: []any{2020}, K: 1, Highlight: true,
 	})
 	if err != nil {
 		log.Fatal(err)
 	}
-	if _, err := index.Build(ctx, path, docs, &index.BuildOptions{Nbits: 8}); err != nil {
-		log.Fatal(err)
+	for _, span := range hits[0].Spans {
+		if span.Word == "honey" {
+			fmt.Println(hits[0].ID, string(hits[0].Payload), "has", span.Text)
+			break
+		}
 	}
-
-	ix, err := index.Open(ctx, path, nil)
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer ix.Close()
-	engine, err := search.New(ctx, ix, nil)
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer engine.Close()
-
-	query := search.Query{Vectors: []float32{0, 1, 0, 0}} // one token
-	result, err := engine.Search(ctx, query, search.Options{K: 2, Payload: true})
-	if err != nil {
-		log.Fatal(err)
-	}
-	for i, hit := range result.Hits {
-		fmt.Printf("%d. %s %.2f %s\n", i+1, hit.ID, hit.Score, hit.Payload)
-	}
-
-	_, err = ix.Get("east")
-	fmt.Println(errors.Is(err, plaid.ErrNotFound))
 	// Output:
-	// 1. south 1.00 {"title": "South"}
-	// 2. north 0.60 {"title": "North"}
-	// true
+	// bee {"year":2024} has honey
+}
+
+// Long texts are parted into passages; hits are whole documents with the best passages.
+func ExampleOptions_passages() {
+	ctx := context.Background()
+	path, remove := newPath()
+	defer remove()
+	docs, err := plaid.Create(ctx, path, &plaid.Options{Model: model, Passages: &encode.Parting{By: encode.BySentences, Size: 8}})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer docs.Close()
+	text := "Cats sleep most of the day. Owls hunt at night. Bees make honey from nectar."
+	if _, err := docs.Add(ctx, plaid.Document{ID: "animals", Text: text}); err != nil {
+		log.Fatal(err)
+	}
+	hits, err := docs.Search(ctx, plaid.Query{Text: "who makes honey?", Group: search.GroupBest, Passages: 1})
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(hits[0].ID, "says:", hits[0].Passages[0].Text)
+	// Output:
+	// animals says: Bees make honey from nectar.
+}
+
+// Documents are replaced, changed and deleted.
+func ExampleCollection_Update() {
+	ctx := context.Background()
+	docs, remove := animals(ctx)
+	defer remove()
+	if _, err := docs.Update(ctx, plaid.Document{ID: "owl", Text: "Owls see well in the dark."}); err != nil {
+		log.Fatal(err)
+	}
+	n, err := docs.UpdatePayload(ctx, plaid.Selection{IDs: []string{"owl"}}, map[string]any{"year": 2025})
+	if err != nil {
+		log.Fatal(err)
+	}
+	deleted, err := docs.Delete(ctx, plaid.Selection{Where: "year < ?", Args: []any{2020}})
+	if err != nil {
+		log.Fatal(err)
+	}
+	owl, err := docs.Get(ctx, "owl")
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(n, deleted, owl.Text, string(owl.Payload))
+	// Output:
+	// 1 1 Owls see well in the dark. {"year":2025}
+}
+
+// The HTTP service over a collection that the program goes on using.
+func ExampleCollection_Set() {
+	ctx := context.Background()
+	docs, remove := animals(ctx)
+	defer remove()
+	encoder, err := docs.Encoder(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	handler, err := server.New(docs.Set(), encoder, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	service := httptest.NewServer(handler) // or http.ListenAndServe(address, handler)
+	defer service.Close()
+	answer, err := http.Get(service.URL + "/indices")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer answer.Body.Close()
+	fmt.Println(answer.Status, docs.Set().Names())
+	// Output:
+	// 200 OK [docs]
 }

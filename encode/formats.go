@@ -1,6 +1,8 @@
 package encode
 
 import (
+	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -17,20 +19,29 @@ type Format string
 // The formats.
 const (
 	FormatJSONL Format = "jsonl" // as for [JSONL]
-	FormatCSV   Format = "csv"   // as for [CSV]
+	FormatCSV   Format = "csv"   // a table with a line that names its columns, among them text
 	FormatTSV   Format = "tsv"   // the same with tabs
-	FormatLines Format = "lines" // as for [Lines]
+	FormatLines Format = "lines" // a text a line, without ids
+	FormatHTML  Format = "html"  // a page is a text, without its tags
 )
 
-// ErrSuffix: the name of a file of texts does not tell their format.
-var ErrSuffix = errors.New("unknown suffix")
+var (
+	// ErrSuffix: the name of a file of texts does not tell their format.
+	ErrSuffix = errors.New("unknown suffix")
+	// ErrNoTextField: no record of a file has a field or column with a text.
+	ErrNoTextField = errors.New("no text field")
+	// ErrNoTexts: a folder has no file of a text.
+	ErrNoTexts = errors.New("no text files")
+)
 
 // Formats are all of them.
-func Formats() []Format { return []Format{FormatJSONL, FormatCSV, FormatTSV, FormatLines} }
+func Formats() []Format {
+	return []Format{FormatJSONL, FormatCSV, FormatTSV, FormatLines, FormatHTML}
+}
 
 // FormatOf is the format of a file by its name, without .gz: tables end in .csv
-// and .tsv, lines in .txt, JSON lines in .jsonl, .ndjson, .json or nothing; "" for a
-// name that ends otherwise.
+// and .tsv, lines in .txt, pages in .html and .htm, JSON lines in .jsonl, .ndjson, .json or
+// nothing; "" for a name that ends otherwise.
 func FormatOf(name string) Format {
 	switch strings.ToLower(filepath.Ext(strings.TrimSuffix(name, ".gz"))) {
 	case ".csv":
@@ -39,42 +50,98 @@ func FormatOf(name string) Format {
 		return FormatTSV
 	case ".txt":
 		return FormatLines
+	case ".html", ".htm":
+		return FormatHTML
 	case ".jsonl", ".ndjson", ".json", "":
 		return FormatJSONL
 	}
 	return ""
 }
 
-func parserOf(f Format) parser {
-	switch f {
-	case FormatCSV:
-		return parseTable(',')
-	case FormatTSV:
-		return parseTable('\t')
-	case FormatLines:
-		return parseLines
-	}
-	return parseJSONL
+// Fields are what the parts of a text are called in the objects or columns of a file.
+type Fields struct {
+	ID    string // "": _id, or else id
+	Title string // "": title
+	Text  string // "": text
 }
 
-// Texts reads a folder as [Folder] does, or a file in a format, "": that of
-// [FormatOf], which must know it ([ErrSuffix]). A sequence over a regular file or a folder can be gone through again.
-func Texts(ctx context.Context, name string, f Format) iter.Seq2[Text, error] {
+// Reader reads texts. The zero value reads each file by its name.
+type Reader struct {
+	// Format is how files are written; "": as their names say ([FormatOf]), and
+	// [FormatJSONL] for what has none.
+	Format Format
+	Fields Fields
+	// PassedOver, where set, is told of each file of a folder that is not read.
+	PassedOver func(name string)
+}
+
+// Texts reads a folder as [Folder] does, or a file; [ErrSuffix] if its name does not tell
+// the format. A sequence over a regular file or a folder can be gone through again.
+func (r *Reader) Texts(ctx context.Context, name string) iter.Seq2[Text, error] {
 	if info, err := os.Stat(name); err == nil && info.IsDir() {
-		return Folder(ctx, name)
+		return folder(ctx, name, nil, r.PassedOver)
 	}
+	f := r.Format
 	if f == "" {
 		if f = FormatOf(name); f == "" {
-			return func(yield func(Text, error) bool) {
-				yield(Text{}, fmt.Errorf("%s: %w: %q is none of .jsonl, .ndjson, .json, .csv, .tsv and .txt", name, ErrSuffix, filepath.Ext(name)))
-			}
+			return func(yield func(Text, error) bool) { yield(Text{}, suffixError(name)) }
 		}
 	}
-	return parserOf(f).file(ctx, name)
+	return r.parser(f, filepath.Base(name)).file(ctx, name)
 }
 
-// ReadTexts reads texts in a format, "": [FormatJSONL], from what can be read once.
-// The name is for errors.
-func ReadTexts(ctx context.Context, r io.Reader, name string, f Format) iter.Seq2[Text, error] {
-	return parserOf(f).stream(ctx, r, name)
+// Read reads texts from what can be read once. The name is for errors.
+func (r *Reader) Read(ctx context.Context, in io.Reader, name string) iter.Seq2[Text, error] {
+	return r.parser(r.Format, name).stream(ctx, in, name)
+}
+
+func suffixError(name string) error {
+	suffix := strings.ToLower(filepath.Ext(name))
+	err := fmt.Errorf("%s: %w: %q is none of .jsonl, .ndjson, .json, .csv, .tsv, .txt, .html and .htm", name, ErrSuffix, suffix)
+	for _, k := range foreign {
+		if k.suffix == suffix {
+			return fmt.Errorf("%w; %s", err, k.advice)
+		}
+	}
+	return err
+}
+
+func (r *Reader) parser(f Format, name string) parser {
+	p := r.jsonl
+	switch f {
+	case FormatCSV:
+		p = r.table(',')
+	case FormatTSV:
+		p = r.table('\t')
+	case FormatLines:
+		p = parseLines
+	case FormatHTML:
+		p = parsePage(name)
+	}
+	return func(ctx context.Context, in io.Reader, yield func(Text, error) bool) error {
+		b := bufio.NewReaderSize(in, 1<<16)
+		begin, err := b.Peek(8)
+		if len(begin) == 0 && err != nil && !errors.Is(err, io.EOF) {
+			return err
+		}
+		for _, k := range foreign {
+			if k.magic != "" && bytes.HasPrefix(begin, []byte(k.magic)) {
+				return errors.New(k.advice)
+			}
+		}
+		return p(ctx, b, yield)
+	}
+}
+
+// foreign are files that are often given and hold no text as it is read here, with what
+// to do about them.
+var foreign = []struct{ suffix, magic, advice string }{
+	{".pdf", "%PDF-", "it is a PDF: make text of it first, as pdftotext does"},
+	{".docx", "PK\x03\x04", "it is a ZIP archive, as office documents are: make text of it first, as pandoc -t plain does"},
+	{".parquet", "PAR1", "it is Parquet: the program of the formats module reads it (docs/formats.md)"},
+	{".arrow", "ARROW1", "it is Arrow: the program of the formats module reads it (docs/formats.md)"},
+	{"", "\xff\xfe", "it is UTF-16: iconv -f UTF-16 -t UTF-8 makes UTF-8 of it"},
+	{"", "\xfe\xff", "it is UTF-16: iconv -f UTF-16 -t UTF-8 makes UTF-8 of it"},
+	{"", "\x1f\x8b", "it is compressed by gzip twice, or comes from a pipe: unpack it first"},
+	{"", "\x28\xb5\x2f\xfd", "it is compressed by zstd: unpack it first"},
 }

@@ -30,9 +30,9 @@ func FuzzTexts(f *testing.F) {
 		case 0:
 			texts = JSONL(t.Context(), name)
 		case 1, 2:
-			texts = Texts(t.Context(), name, "")
+			texts = new(Reader).Texts(t.Context(), name)
 		default:
-			texts = ReadTexts(t.Context(), bytes.NewReader(content), name, FormatLines)
+			texts = (&Reader{Format: FormatLines}).Read(t.Context(), bytes.NewReader(content), name)
 		}
 		ended := false
 		for text, err := range Passages(texts, Parting{By: Units()[int(kind/4)%3], Size: 3, Overlap: 1}) {

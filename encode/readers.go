@@ -3,6 +3,7 @@ package encode
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"context"
 	"encoding/csv"
@@ -12,9 +13,11 @@ import (
 	"io"
 	"io/fs"
 	"iter"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/plaid-ir/plaid/internal/infile"
@@ -71,10 +74,11 @@ func (p parser) file(ctx context.Context, name string) iter.Seq2[Text, error] {
 }
 
 func unpacked(r io.Reader, name string, read func(io.Reader) error) error {
-	if !strings.HasSuffix(name, ".gz") {
-		return read(r)
+	b := bufio.NewReader(r)
+	if magic, _ := b.Peek(2); string(magic) != "\x1f\x8b" && !strings.HasSuffix(name, ".gz") {
+		return read(b)
 	}
-	z, err := gzip.NewReader(r)
+	z, err := gzip.NewReader(b)
 	if err != nil {
 		return err
 	}
@@ -133,38 +137,67 @@ func eachLine(ctx context.Context, r io.Reader, f func(line []byte, n int) (bool
 // JSONL reads a file of JSON objects, one a line, as the corpus.jsonl and
 // queries.jsonl of BEIR: _id (or id), title, text, metadata. What an object has
 // beside id, title and text goes into the payload, where there is something. A
-// name that ends in .gz is unpacked.
+// file that is compressed by gzip is unpacked.
 func JSONL(ctx context.Context, name string) iter.Seq2[Text, error] {
-	return parser(parseJSONL).file(ctx, name)
+	return (&Reader{Format: FormatJSONL}).Texts(ctx, name)
 }
 
-func parseJSONL(ctx context.Context, r io.Reader, yield func(Text, error) bool) error {
-	return eachLine(ctx, r, func(line []byte, _ int) (bool, error) {
+func (r *Reader) jsonl(ctx context.Context, in io.Reader, yield func(Text, error) bool) error {
+	var without []string // the fields of the first object, as long as none has a text
+	first, none, stopped := 0, true, false
+	err := eachLine(ctx, in, func(line []byte, n int) (bool, error) {
 		if len(bytes.TrimSpace(line)) == 0 {
 			return true, nil
 		}
-		t, err := parseRecord(line)
-		return err == nil && yield(t, nil), err
+		t, names, err := r.record(line)
+		if err != nil {
+			return false, err
+		}
+		if none && names == nil {
+			none = false
+		} else if none && first == 0 {
+			without, first = names, n
+		}
+		stopped = !yield(t, nil)
+		return !stopped, nil
 	})
+	if err == nil && none && first > 0 && !stopped {
+		err = &TextError{Line: first, Row: -1, Err: fmt.Errorf("%w: no object has %s, this one has %s",
+			ErrNoTextField, cmp.Or(r.Fields.Text, "text"), strings.Join(without, ", "))}
+	}
+	return err
 }
 
-// parseRecord reads a line of JSONL.
-func parseRecord(line []byte) (t Text, err error) {
+// record reads a line of JSONL. Of one without a title and a text, names are the fields
+// that it has.
+func (r *Reader) record(line []byte) (t Text, names []string, err error) {
 	if err := valid(string(line)); err != nil {
-		return t, err
+		return t, nil, err
 	}
 	var m map[string]json.RawMessage
 	if err := json.Unmarshal(line, &m); err != nil || m == nil {
-		return t, fmt.Errorf("is no JSON object")
+		switch b := bytes.TrimSpace(line); {
+		case b[0] == '[':
+			return t, nil, errors.New("is no JSON object but begins an array: write its objects one a line, as jq -c '.[]' does")
+		case b[0] != '{':
+			return t, nil, errors.New("is no JSON object: a text a line is another format, lines")
+		}
+		return t, nil, errors.New("is no JSON object")
 	}
-	for _, f := range []struct {
+	parts := []struct {
 		key string
 		to  *string
-	}{{"_id", &t.ID}, {"id", &t.ID}, {"title", &t.Title}, {"text", &t.Text}} {
+	}{{"_id", &t.ID}, {"id", &t.ID}, {cmp.Or(r.Fields.Title, "title"), &t.Title}, {cmp.Or(r.Fields.Text, "text"), &t.Text}}
+	if r.Fields.ID != "" {
+		parts[0].key, parts[1].key = r.Fields.ID, r.Fields.ID
+	}
+	says := false
+	for i, f := range parts {
 		raw, ok := m[f.key]
-		if !ok || f.key == "id" && t.ID != "" {
+		if !ok || i == 1 && t.ID != "" {
 			continue
 		}
+		says = says || i > 1
 		delete(m, f.key)
 		if string(raw) == "null" {
 			continue
@@ -173,9 +206,15 @@ func parseRecord(line []byte) (t Text, err error) {
 			// Ids are numbers in some collections.
 			var n json.Number
 			if f.to != &t.ID || json.Unmarshal(raw, &n) != nil {
-				return t, fmt.Errorf("%s is no string", f.key)
+				return t, nil, fmt.Errorf("%s is no string", f.key)
 			}
 			t.ID = n.String()
+		}
+	}
+	if !says {
+		names = append(slices.Sorted(maps.Keys(m)), "nothing else")
+		if len(names) > 1 {
+			names = names[:len(names)-1]
 		}
 	}
 	if string(bytes.TrimSpace(m["metadata"])) == "{}" || string(bytes.TrimSpace(m["metadata"])) == "null" {
@@ -183,10 +222,10 @@ func parseRecord(line []byte) (t Text, err error) {
 	}
 	if len(m) > 0 {
 		if t.Payload, err = json.Marshal(m); err != nil {
-			return t, err
+			return t, nil, err
 		}
 	}
-	return t, nil
+	return t, names, nil
 }
 
 // parseLines reads a text a line, without ids; empty lines are texts too.
@@ -199,10 +238,10 @@ func parseLines(ctx context.Context, r io.Reader, yield func(Text, error) bool) 
 	})
 }
 
-// parseTable reads a table whose columns are parted by comma. Its first line names them:
+// table reads a table whose columns are parted by comma. Its first line names them:
 // text, and if they are there id (or _id) and title. Others go into the payload, as a
 // JSON object of strings.
-func parseTable(comma rune) parser {
+func (fr *Reader) table(comma rune) parser {
 	return func(ctx context.Context, r io.Reader, yield func(Text, error) bool) error {
 		b := bufio.NewReader(r)
 		if mark, _ := b.Peek(3); string(mark) == "\ufeff" {
@@ -211,7 +250,7 @@ func parseTable(comma rune) parser {
 		in := csv.NewReader(b)
 		in.ReuseRecord = true
 		in.Comma = comma
-		names, err := tableColumns(in)
+		columns, err := fr.columns(in)
 		if err != nil {
 			return err
 		}
@@ -226,7 +265,7 @@ func parseTable(comma rune) parser {
 			if err != nil {
 				return err
 			}
-			t, err := tableRow(in, names, record)
+			t, err := tableRow(in, columns, record)
 			if err != nil {
 				return err
 			}
@@ -237,8 +276,11 @@ func parseTable(comma rune) parser {
 	}
 }
 
-// tableColumns reads the line that names the columns.
-func tableColumns(in *csv.Reader) (names []string, err error) {
+// column is one of a table; its role is id, title, text, or "" for one of the payload.
+type column struct{ name, role string }
+
+// columns reads the line that names the columns.
+func (fr *Reader) columns(in *csv.Reader) (columns []column, err error) {
 	head, err := in.Read()
 	if errors.Is(err, io.EOF) {
 		err = fmt.Errorf("is empty: want a line that names the columns")
@@ -246,32 +288,40 @@ func tableColumns(in *csv.Reader) (names []string, err error) {
 	if err != nil {
 		return nil, err
 	}
-	seen := map[string]bool{}
+	var names []string
 	for _, h := range head {
 		h = strings.TrimSpace(h)
-		if h == "_id" {
-			h = "id"
-		}
-		if seen[h] {
+		if slices.Contains(names, h) {
 			return nil, &TextError{Line: 1, Row: -1, Err: fmt.Errorf("names column %q twice", h)}
 		}
-		seen[h], names = true, append(names, h)
+		names, columns = append(names, h), append(columns, column{name: h})
 	}
-	if !seen["text"] {
-		return nil, &TextError{Line: 1, Row: -1, Err: fmt.Errorf("has no column text, only %s", strings.Join(names, ", "))}
+	id := cmp.Or(fr.Fields.ID, "_id")
+	if fr.Fields.ID == "" && !slices.Contains(names, id) {
+		id = "id"
 	}
-	return names, nil
+	for _, part := range []struct {
+		name, role string
+		wanted     bool
+	}{{id, "id", fr.Fields.ID != ""}, {cmp.Or(fr.Fields.Title, "title"), "title", fr.Fields.Title != ""}, {cmp.Or(fr.Fields.Text, "text"), "text", true}} {
+		if at := slices.Index(names, part.name); at >= 0 {
+			columns[at].role = part.role
+		} else if part.wanted {
+			return nil, &TextError{Line: 1, Row: -1, Err: fmt.Errorf("%w: has no column %s, only %s", ErrNoTextField, part.name, strings.Join(names, ", "))}
+		}
+	}
+	return columns, nil
 }
 
 // tableRow is the text of a row.
-func tableRow(in *csv.Reader, names, record []string) (t Text, err error) {
+func tableRow(in *csv.Reader, columns []column, record []string) (t Text, err error) {
 	rest := map[string]string{}
 	for i, v := range record {
 		if err := valid(v); err != nil {
 			line, _ := in.FieldPos(i)
-			return t, &TextError{Line: line, Row: -1, Err: fmt.Errorf("column %s %w", names[i], err)}
+			return t, &TextError{Line: line, Row: -1, Err: fmt.Errorf("column %s %w", columns[i].name, err)}
 		}
-		switch names[i] {
+		switch columns[i].role {
 		case "id":
 			t.ID = v
 		case "title":
@@ -279,7 +329,7 @@ func tableRow(in *csv.Reader, names, record []string) (t Text, err error) {
 		case "text":
 			t.Text = v
 		default:
-			rest[names[i]] = v
+			rest[columns[i].name] = v
 		}
 	}
 	if len(rest) > 0 {
@@ -293,11 +343,16 @@ func tableRow(in *csv.Reader, names, record []string) (t Text, err error) {
 // Ids are paths within the folder, with slashes. Links and files whose names
 // begin with a dot are passed over.
 func Folder(ctx context.Context, dir string, suffixes ...string) iter.Seq2[Text, error] {
+	return folder(ctx, dir, suffixes, nil)
+}
+
+func folder(ctx context.Context, dir string, suffixes []string, passedOver func(string)) iter.Seq2[Text, error] {
 	if len(suffixes) == 0 {
-		suffixes = []string{".txt", ".md"}
+		suffixes = []string{".txt", ".md", ".html", ".htm"}
 	}
 	return func(yield func(Text, error) bool) {
 		stopped := errors.New("stopped")
+		read, others := 0, 0
 		err := filepath.WalkDir(dir, func(name string, d fs.DirEntry, err error) error {
 			if err == nil {
 				err = ctx.Err()
@@ -309,9 +364,16 @@ func Folder(ctx context.Context, dir string, suffixes ...string) iter.Seq2[Text,
 			if d.IsDir() && hidden {
 				return fs.SkipDir
 			}
-			if !d.Type().IsRegular() || hidden || !endsInOne(d.Name(), suffixes) {
+			if !d.Type().IsRegular() || hidden {
 				return nil
 			}
+			if !endsInOne(d.Name(), suffixes) {
+				if others++; passedOver != nil {
+					passedOver(name)
+				}
+				return nil
+			}
+			read++
 			rel, err := filepath.Rel(dir, name)
 			if err != nil {
 				return err
@@ -331,11 +393,20 @@ func Folder(ctx context.Context, dir string, suffixes ...string) iter.Seq2[Text,
 			if err := valid(string(b)); err != nil {
 				return &TextError{Path: name, Row: -1, Err: err}
 			}
-			if !yield(Text{ID: path.Clean(filepath.ToSlash(rel)), Text: string(b)}, nil) {
+			t := Text{ID: path.Clean(filepath.ToSlash(rel)), Text: string(b)}
+			if FormatOf(name) == FormatHTML {
+				if t.Title, t.Text, err = pageText(bytes.NewReader(b)); err != nil {
+					return &TextError{Path: name, Row: -1, Err: err}
+				}
+			}
+			if !yield(t, nil) {
 				return stopped
 			}
 			return nil
 		})
+		if err == nil && read == 0 {
+			err = &TextError{Path: dir, Row: -1, Err: fmt.Errorf("%w: files that end in %s count, and %s", ErrNoTexts, strings.Join(suffixes, ", "), counted(others))}
+		}
 		if err != nil && !errors.Is(err, stopped) {
 			yield(Text{}, err)
 		}
@@ -349,4 +420,11 @@ func endsInOne(name string, suffixes []string) bool {
 		}
 	}
 	return false
+}
+
+func counted(others int) string {
+	if others == 1 {
+		return "of others there is 1"
+	}
+	return fmt.Sprintf("of others there are %d", others)
 }

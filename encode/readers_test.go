@@ -71,27 +71,27 @@ func TestJSONL(t *testing.T) {
 }
 
 func TestLinesAndTables(t *testing.T) {
-	got, err := all(ReadTexts(t.Context(), strings.NewReader("a b\r\n\nc"), "stdin", FormatLines))
+	got, err := all((&Reader{Format: FormatLines}).Read(t.Context(), strings.NewReader("a b\r\n\nc"), "stdin"))
 	require.NoError(t, err)
 	require.Equal(t, []Text{{Text: "a b"}, {}, {Text: "c"}}, got)
-	_, err = all(ReadTexts(t.Context(), strings.NewReader("a\n\xff\n"), "stdin", FormatLines))
-	require.EqualError(t, err, "stdin: line 2: is not valid UTF-8")
+	_, err = all((&Reader{Format: FormatLines}).Read(t.Context(), strings.NewReader("a\n\xff\n"), "stdin"))
+	require.EqualError(t, err, "stdin: line 2: is not valid UTF-8: byte 0xff; if it is Latin-1, iconv -f LATIN1 -t UTF-8 makes UTF-8 of it")
 
 	dir := t.TempDir()
 	path := write(t, dir, "a.csv", "\ufeff_id,text,year\n1,\"two\nlines, one comma\",1999\n2,x,\n")
-	got, err = all(Texts(t.Context(), path, ""))
+	got, err = all((&Reader{Format: ""}).Texts(t.Context(), path))
 	require.NoError(t, err)
 	require.Equal(t, []Text{
 		{ID: "1", Text: "two\nlines, one comma", Payload: []byte(`{"year":"1999"}`)}, {ID: "2", Text: "x", Payload: []byte(`{"year":""}`)},
 	}, got)
-	got, err = all(Texts(t.Context(), write(t, dir, "a.tsv", "title\ttext\na, b\tc\n"), ""))
+	got, err = all((&Reader{}).Texts(t.Context(), write(t, dir, "a.tsv", "title\ttext\na, b\tc\n")))
 	require.NoError(t, err)
 	require.Equal(t, []Text{{Title: "a, b", Text: "c"}}, got)
 	for content, message := range map[string]string{
 		"": "is empty", "id,body\n1,x\n": "no column text, only id, body", "text,text\n": `names column "text" twice`,
 		"id,text\n1\n": "wrong number of fields", "id,text\n1,\xff\n": "line 2: column text is not valid UTF-8",
 	} {
-		_, err := all(Texts(t.Context(), write(t, dir, "bad.csv", content), ""))
+		_, err := all((&Reader{}).Texts(t.Context(), write(t, dir, "bad.csv", content)))
 		var te *TextError
 		require.ErrorAs(t, err, &te, content)
 		require.ErrorContains(t, err, message)

@@ -41,9 +41,9 @@ func TestSurvey(t *testing.T) {
 
 func TestUnknownSuffix(t *testing.T) {
 	path := write(t, t.TempDir(), "a.unknown", `{"id": "1", "text": "x"}`)
-	_, err := all(Texts(t.Context(), path, ""))
+	_, err := all((&Reader{Format: ""}).Texts(t.Context(), path))
 	require.ErrorIs(t, err, ErrSuffix)
-	got, err := all(Texts(t.Context(), path, FormatJSONL))
+	got, err := all((&Reader{Format: FormatJSONL}).Texts(t.Context(), path))
 	require.NoError(t, err)
 	require.Equal(t, []Text{{ID: "1", Text: "x"}}, got)
 }
@@ -61,7 +61,7 @@ func TestTexts(t *testing.T) {
 			continue
 		}
 		for range 2 { // it can be gone through again
-			got, err := all(Texts(t.Context(), path, ""))
+			got, err := all((&Reader{Format: ""}).Texts(t.Context(), path))
 			require.NoError(t, err, name)
 			want := []Text{{ID: "1", Text: "x"}}
 			if strings.HasPrefix(name, "d/") {
@@ -71,17 +71,17 @@ func TestTexts(t *testing.T) {
 		}
 	}
 	path := write(t, dir, "a.txt", "x\n\ny\n")
-	got, err := all(Texts(t.Context(), path, ""))
+	got, err := all((&Reader{Format: ""}).Texts(t.Context(), path))
 	require.NoError(t, err)
 	require.Equal(t, []Text{{Text: "x"}, {}, {Text: "y"}}, got)
-	got, err = all(Texts(t.Context(), write(t, dir, "b.txt", `{"text": "x"}`), FormatJSONL))
+	got, err = all((&Reader{Format: FormatJSONL}).Texts(t.Context(), write(t, dir, "b.txt", `{"text": "x"}`)))
 	require.NoError(t, err)
 	require.Equal(t, []Text{{Text: "x"}}, got)
 	for _, f := range Formats() {
-		_, err = all(ReadTexts(t.Context(), strings.NewReader("\xff"), "stdin", f))
+		_, err = all((&Reader{Format: f}).Read(t.Context(), strings.NewReader("\xff"), "stdin"))
 		require.ErrorContains(t, err, "stdin: ", f)
 	}
-	_, err = all(Texts(t.Context(), dir+"/nosuch", ""))
+	_, err = all((&Reader{}).Texts(t.Context(), dir+"/nosuch"))
 	require.ErrorIs(t, err, os.ErrNotExist)
 }
 
@@ -89,7 +89,7 @@ func TestTexts(t *testing.T) {
 func TestChangedWhileRead(t *testing.T) {
 	path := write(t, t.TempDir(), "a.jsonl", `{"text": "x"}`+"\n"+`{"text": "y"}`+"\n")
 	var err error
-	for _, e := range Texts(t.Context(), path, "") {
+	for _, e := range (&Reader{}).Texts(t.Context(), path) {
 		if err = e; err == nil {
 			require.NoError(t, os.WriteFile(path, []byte("{}"), 0o600))
 		}

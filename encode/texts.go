@@ -57,8 +57,13 @@ func (e *TextError) Unwrap() error { return e.Err }
 
 // valid refuses what the tokenizer would.
 func valid(s string) error {
-	if !utf8.ValidString(s) {
-		return fmt.Errorf("is not valid UTF-8")
+	if utf8.ValidString(s) {
+		return nil
+	}
+	for i, r := range s {
+		if r == utf8.RuneError && !strings.HasPrefix(s[i:], "\ufffd") {
+			return fmt.Errorf("is not valid UTF-8: byte %#x; if it is Latin-1, iconv -f LATIN1 -t UTF-8 makes UTF-8 of it", s[i])
+		}
 	}
 	return nil
 }

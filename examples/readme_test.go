@@ -19,7 +19,7 @@ var (
 // compile and run.
 func TestPageShowsTheExamples(t *testing.T) {
 	var bodies []string
-	for _, file := range []string{"example_test.go", "api_test.go"} {
+	for _, file := range []string{"door_test.go", "example_test.go", "api_test.go"} {
 		source, err := os.ReadFile(file)
 		require.NoError(t, err)
 		for _, m := range shown.FindAllStringSubmatch(string(source), -1) {

@@ -84,7 +84,7 @@ type zeroReader struct{}
 
 func (zeroReader) Read(p []byte) (int, error) { clear(p); return len(p), nil }
 
-func newNPZ(b []byte) (*NPZ, error) { return NewNPZ(bytes.NewReader(b), int64(len(b)), "x.npz") }
+func newNPZ(b []byte) (*NPZ, error) { return readNPZ(bytes.NewReader(b), int64(len(b)), "x.npz") }
 
 func TestNumPyArchives(t *testing.T) {
 	for _, name := range []string{"stored.npz", "deflated.npz"} {

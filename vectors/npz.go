@@ -29,11 +29,11 @@ type NPZ struct {
 // OpenNPZ opens a .npz file. Errors are [*FileError].
 func OpenNPZ(path string) (*NPZ, error) { return new(inputs).openNPZ(path) }
 
-func (in *inputs) openNPZ(path string) (*NPZ, error) { return openAs(in, path, NewNPZ) }
+func (in *inputs) openNPZ(path string) (*NPZ, error) { return openAs(in, path, readNPZ) }
 
-// NewNPZ reads the directory of an archive of size bytes; name stands for the
+// readNPZ reads the directory of an archive of size bytes; name stands for the
 // path in errors.
-func NewNPZ(r io.ReaderAt, size int64, name string) (*NPZ, error) {
+func readNPZ(r io.ReaderAt, size int64, name string) (*NPZ, error) {
 	// A section refuses the offsets beyond the file that a directory may claim.
 	section := io.NewSectionReader(r, 0, size)
 	zr, err := zip.NewReader(section, size)

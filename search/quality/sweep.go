@@ -184,7 +184,7 @@ func SweepOf(ctx context.Context, at search.Searcher, qs []search.Query, o Sweep
 			o.Progress(index.Progress{Stage: "sweep", Done: int64(i + 1), Total: int64(len(points)), Unit: "settings"})
 		}
 	}
-	MarkPareto(points)
+	markPareto(points)
 	return points, nil
 }
 
@@ -236,8 +236,8 @@ func point(ctx context.Context, s search.Searcher, threads int, qs []search.Quer
 	return p, nil
 }
 
-// MarkPareto sets Pareto of each point, by the median latency and recall.
-func MarkPareto(points []Point) {
+// markPareto sets Pareto of each point, by the median latency and recall.
+func markPareto(points []Point) {
 	for i := range points {
 		p := &points[i]
 		p.Pareto = !slices.ContainsFunc(points, func(o Point) bool {

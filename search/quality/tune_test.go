@@ -174,7 +174,7 @@ func TestParetoProperty(t *testing.T) {
 			points[i].Latency.P50 = time.Duration(rapid.IntRange(1, 5).Draw(t, "p50"))
 			points[i].Recall = float64(rapid.IntRange(0, 4).Draw(t, "recall")) / 4
 		}
-		MarkPareto(points)
+		markPareto(points)
 		for _, p := range points {
 			beaten := slices.ContainsFunc(points, func(o Point) bool {
 				return o.Latency.P50 <= p.Latency.P50 && o.Recall >= p.Recall && (o.Latency.P50 < p.Latency.P50 || o.Recall > p.Recall)

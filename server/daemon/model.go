@@ -16,6 +16,7 @@ import (
 
 	"github.com/plaid-ir/plaid/encode"
 	"github.com/plaid-ir/plaid/internal/cli/flags"
+	"github.com/plaid-ir/plaid/internal/modelof"
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/server"
 	"github.com/plaid-ir/plaid/storage"
@@ -128,7 +129,7 @@ func (c *Config) openModel(ctx context.Context, log *slog.Logger, on flags.Devic
 	if err != nil {
 		return made{}, err
 	}
-	model, err := flags.ModelOf(e, dir, o)
+	model, err := modelof.Of(e, dir, o)
 	if err != nil {
 		return made{}, errors.Join(err, e.Close())
 	}

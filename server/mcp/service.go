@@ -61,6 +61,12 @@ func (e *RefusedError) Error() string {
 	return fmt.Sprintf("%s (%s)", e.Message, e.Code)
 }
 
+// Ask sends a request to a service at an address, with a body if in is not nil, and reads
+// the answer into out. The error of an answer that is none is a [*RefusedError].
+func (s *Service) Ask(ctx context.Context, method, path string, in, out any) error {
+	return s.ask(ctx, nil, method, path, in, out)
+}
+
 // ask sends a request, with a body if in is not nil, and reads the answer into out.
 func (s *Service) ask(ctx context.Context, from http.Header, method, path string, in, out any) error {
 	var body io.Reader

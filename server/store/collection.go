@@ -23,6 +23,7 @@ type Collection struct {
 	name  string
 	dir   string
 	given *Opened // nil: the index file is the collection's own
+	file  string  // of [OpenFile]; "": it is in dir, with its configuration
 	log   *slog.Logger
 
 	queue *queue
@@ -112,6 +113,9 @@ func (c *Collection) indexPath() string {
 	if c.given != nil {
 		return c.given.Index.Path()
 	}
+	if c.file != "" {
+		return c.file
+	}
 	return filepath.Join(c.dir, indexFile)
 }
 
@@ -121,7 +125,7 @@ func (c *Collection) openIndex(ctx context.Context) (*opened, error) {
 	ix, err := index.Open(ctx, c.indexPath(), &index.Options{
 		Write: true, LockTimeout: c.s.o.LockTimeout, Backend: c.s.o.Backend, Logger: c.log,
 	})
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, storage.ErrUnfinished) {
+	if c.file == "" && (errors.Is(err, fs.ErrNotExist) || errors.Is(err, storage.ErrUnfinished)) {
 		return nil, nil
 	}
 	if err != nil {
@@ -208,8 +212,8 @@ func (c *Collection) Config() collection.Config {
 // SetMaxDocuments changes how many documents are kept; nil: all. What is too much is
 // deleted with the next update.
 func (c *Collection) SetMaxDocuments(ctx context.Context, most *uint64) (cfg collection.Config, err error) {
-	if c.given != nil {
-		return cfg, collection.Unsupported("a largest number of documents")
+	if err := c.fixed("a largest number of documents"); err != nil {
+		return cfg, err
 	}
 	r := &request{kind: acting}
 	r.act = func(ctx context.Context) error {

@@ -82,9 +82,9 @@ func (c *Collection) Derived(ctx context.Context) (Derived, error) {
 	}
 }
 
-// MendDerived brings data up to date that a use of it found damaged, as Derived does for
+// mendDerived brings data up to date that a use of it found damaged, as Derived does for
 // data that is not there: the Sync of the data is what mends it.
-func (c *Collection) MendDerived(ctx context.Context, damaged Derived) (Derived, error) {
+func (c *Collection) mendDerived(ctx context.Context, damaged Derived) (Derived, error) {
 	d := &c.derived
 	d.mu.Lock()
 	if d.data == damaged && !d.closed { // otherwise somebody was here

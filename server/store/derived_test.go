@@ -199,7 +199,7 @@ func TestDerivedIsMendedBeside(t *testing.T) {
 	answers := make(chan error)
 	for range 3 {
 		go func() {
-			_, err := c.MendDerived(t.Context(), have)
+			_, err := c.mendDerived(t.Context(), have)
 			answers <- err
 		}()
 	}
@@ -213,13 +213,13 @@ func TestDerivedIsMendedBeside(t *testing.T) {
 	require.Equal(t, 2, d.docs)
 
 	d.err = errors.New("boom")
-	_, err = c.MendDerived(t.Context(), have)
+	_, err = c.mendDerived(t.Context(), have)
 	require.ErrorIs(t, err, d.err)
 	require.True(t, d.closed)
-	_, err = c.MendDerived(t.Context(), have)
+	_, err = c.mendDerived(t.Context(), have)
 	require.ErrorIs(t, err, d.err)
 	require.Equal(t, 2, made, "from the beginning")
 	require.NoError(t, s.Close(t.Context()))
-	_, err = c.MendDerived(t.Context(), have)
+	_, err = c.mendDerived(t.Context(), have)
 	require.ErrorIs(t, err, collection.ErrClosed)
 }

@@ -33,7 +33,7 @@ func (v *View) SearchKeywords(ctx context.Context, q collection.KeywordQuery) ([
 	}
 	hits, err := v.searchKeywords(ctx, ix, &q)
 	if errors.Is(err, keywords.ErrDamaged) {
-		if ix, err = keywordsOf(v.c.MendDerived(ctx, ix)); err == nil {
+		if ix, err = keywordsOf(v.c.mendDerived(ctx, ix)); err == nil {
 			hits, err = v.searchKeywords(ctx, ix, &q)
 		}
 	}

@@ -15,12 +15,7 @@ func (s *Store) Set() collection.Set { return set{s} }
 type set struct{ *Store }
 
 // Place implements [collection.Set].
-func (s set) Place() string {
-	if s.dir == "" {
-		return "indexes that are open"
-	}
-	return s.Dir()
-}
+func (s set) Place() string { return s.place() }
 
 var (
 	_ collection.Set      = set{}

@@ -313,8 +313,8 @@ func (s *Store) Drop(ctx context.Context, name string) (existed bool, err error)
 	if c == nil {
 		return false, nil
 	}
-	if c.given != nil {
-		return true, collection.Unsupported("dropping an index that a program has open")
+	if err := c.fixed("dropping an index that a program has open"); err != nil {
+		return true, err
 	}
 	if err := ctx.Err(); err != nil {
 		return false, err

@@ -90,6 +90,9 @@ func (a *app) add(ctx context.Context, names *indexes, path string, in *input, w
 		if !in.encoder.Any {
 			o.Model = m
 		}
+		if snap.Header().Model == nil {
+			a.warn("nobody knows what made the vectors of %s: scores mean something only if it was %v", snap.Path(), m)
+		}
 		return s.survey(ctx, func(t encode.Text) error {
 			ids := []string{t.ID}
 			if of, n := vectors.SplitPassageID(t.ID); n == 0 {
@@ -108,6 +111,9 @@ func (a *app) add(ctx context.Context, names *indexes, path string, in *input, w
 		})
 	})
 	if err == nil {
+		err = a.canChange(ctx, names, path)
+	}
+	if err == nil {
 		err = s.run(ctx, func(src *vectors.Spool, r *textsReport) error {
 			return a.addDocuments(ctx, names, path, src, r, o, false)
 		})
@@ -116,6 +122,12 @@ func (a *app) add(ctx context.Context, names *indexes, path string, in *input, w
 		err = errors.Join(err, s.encoder.Close())
 	}
 	return err
+}
+
+// canChange opens what is to be changed later for writing, and closes it: what keeps it from
+// that is said before hours of work.
+func (a *app) canChange(ctx context.Context, names *indexes, path string) error {
+	return a.change(ctx, names, path, func(changeable) error { return nil })
 }
 
 func (a *app) addDocuments(ctx context.Context, names *indexes, path string, src vectors.Source, texts *textsReport, o index.AddOptions, checked bool) error {

@@ -18,6 +18,7 @@ import (
 	"github.com/plaid-ir/plaid/internal/cli/flags"
 	"github.com/plaid-ir/plaid/internal/cli/out"
 	"github.com/plaid-ir/plaid/kernels"
+	"github.com/plaid-ir/plaid/metadata/condition"
 	"github.com/plaid-ir/plaid/storage"
 	"github.com/plaid-ir/plaid/vectors"
 )
@@ -119,6 +120,9 @@ func (a *app) complain(cmd *cobra.Command, err error) {
 		if near := nearestCommand(cmd.Root(), msg); near != "" {
 			fmt.Fprintf(a.console, "Did you mean '%s'?\n", near)
 		}
+		if near := nearestFlag(cmd, msg); near != "" {
+			fmt.Fprintf(a.console, "Did you mean --%s?\n", near)
+		}
 		fmt.Fprintf(a.console, "Run '%s --help' for usage.\n", cmd.CommandPath())
 	}
 }
@@ -135,10 +139,20 @@ func advice(cmd *cobra.Command, err error) string {
 		return "--replace puts the new documents in the place of the old"
 	case is(vectors.ErrSuffix) && has("input-format"):
 		return "--input-format says how it is written"
+	case is(encode.ErrNoTextField) && has("text-field"):
+		return "--text-field says which one has the text, --title-field and --id-field the others"
 	case is(encode.ErrSuffix) && has("text-format"):
 		return "--text-format says how they are written"
 	case is(storage.ErrLocked) && has("lock-timeout"):
 		return "--lock-timeout waits for it"
+	case is(interop.ErrNotIndex) && cmd != nil && cmd.Name() == "import":
+		return "SOURCE is the folder that ColBERT, fast-plaid or next-plaid has written, with metadata.json and centroids in it"
+	case is(fs.ErrNotExist) && missingIndex(cmd, err):
+		return "plaid index makes one"
+	case is(condition.ErrParameter) && has("param"):
+		return "--param gives the value of a question mark, one for each, in order"
+	case is(storage.ErrCorrupt) && cmd != nil && cmd.Name() != "compact" && cmd.Name() != "verify":
+		return "plaid compact --salvage saves what can be read"
 	case is(fs.ErrNotExist) && missingModel(cmd, err):
 		return "--model takes a folder; one of the Hugging Face hub has to be downloaded first (docs/encoder.md)"
 	case is(interop.ErrUnsupported) && cmd != nil && cmd.Name() == "export":
@@ -159,6 +173,16 @@ func missingModel(cmd *cobra.Command, err error) bool {
 	}
 	_, serr := os.Stat(f.Value.String())
 	return errors.Is(serr, fs.ErrNotExist)
+}
+
+// missingIndex says whether what is not there is the index that the command was to read.
+func missingIndex(cmd *cobra.Command, err error) bool {
+	if cmd == nil || !strings.Contains(cmd.Use, " INDEX") || cmd.Name() == "index" || cmd.Name() == "import" {
+		return false
+	}
+	path := cmd.Flags().Arg(0)
+	_, serr := os.Stat(path)
+	return path != "" && errors.Is(serr, fs.ErrNotExist) && strings.Contains(err.Error(), path+": ")
 }
 
 // command is a command whose errors are not those of its command line.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 
 	"github.com/spf13/cobra"
 
@@ -27,6 +28,9 @@ checks, flushed to disk, and then renamed to COPY: whatever happens, COPY is
 what it was before or the new copy. An index that is there is replaced, another
 file only with --force. COPY - is stdout; there the index is checked before it is
 written.
+
+INDEX may also be the folder of plaid serve, while no service runs on it: each of its
+collections is copied to the folder COPY, which a service can then be started on.
 
 Other processes may read the index meanwhile, and those that read COPY keep what
 they have, or follow it. A process that has the index open for writing keeps this
@@ -61,6 +65,18 @@ report says which happened. Both are read whole either way.`,
 			return err
 		}
 		o.LockTimeout, o.Progress = a.lockTimeout, a.progress()
+		if info, serr := os.Stat(path); serr == nil && info.IsDir() {
+			names, err := collectionsOf(path)
+			switch {
+			case err != nil:
+				return err
+			case len(names) == 0:
+				return fmt.Errorf("%s: %w: a folder without collections of plaid serve; name one of its files", path, errNotFound)
+			case stdout:
+				return flags.Usagef("a folder is copied to a folder, not to stdout")
+			}
+			return writerAdvice(a.backupFolder(ctx, path, to, names, &o), true)
+		}
 		opened := false
 		err = a.open(ctx, path, false, func(ix *index.Index) error {
 			opened = true
@@ -82,15 +98,20 @@ report says which happened. Both are read whole either way.`,
 				Verified string `json:"verified"`
 			}{path, to, r, o.Check.String()}, func(b *bytes.Buffer) { b.WriteString(backupText(to, r, o.Check)) })
 		})
-		if errors.Is(err, index.ErrSameFile) {
-			return flags.UsageError{Err: err}
-		}
-		if !opened && errors.Is(err, storage.ErrLocked) {
-			return fmt.Errorf("%w; the process that writes can make backups itself, or stop writing for a moment", err)
-		}
-		return err
+		return writerAdvice(err, !opened)
 	})
 	return cmd
+}
+
+// writerAdvice says what to do about an index that another process writes to.
+func writerAdvice(err error, source bool) error {
+	switch {
+	case errors.Is(err, index.ErrSameFile):
+		return flags.UsageError{Err: err}
+	case source && errors.Is(err, storage.ErrLocked):
+		return fmt.Errorf("%w; the process that writes can make backups itself (a service: GET /indices/NAME/backup), or stop writing for a moment", err)
+	}
+	return err
 }
 
 func backupText(to string, r *index.BackupReport, c index.Checks) string {

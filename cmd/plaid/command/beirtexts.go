@@ -70,7 +70,7 @@ func (c *beirInput) open(ctx context.Context, o *beir.Options, use func(beir.Vec
 			})
 		},
 		Queries: func(ctx context.Context, judged func(string) bool, use func(vectors.Source) error) error {
-			q, err := c.app.encodeQueries(ctx, enc, only(encode.Texts(ctx, queries, encode.FormatJSONL), judged), queries, false)
+			q, err := c.app.encodeQueries(ctx, enc, only((&encode.Reader{Format: encode.FormatJSONL}).Texts(ctx, queries), judged), queries, false)
 			if err != nil {
 				return err
 			}

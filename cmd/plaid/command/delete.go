@@ -1,9 +1,12 @@
 package command
 
 import (
+	"bufio"
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 
@@ -12,6 +15,7 @@ import (
 	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/internal/cli/flags"
 	"github.com/plaid-ir/plaid/internal/cli/out"
+	"github.com/plaid-ir/plaid/internal/infile"
 	"github.com/plaid-ir/plaid/metadata/condition"
 	"github.com/plaid-ir/plaid/vectors"
 )
@@ -20,6 +24,7 @@ func (a *app) deleteCommand() *cobra.Command {
 	var idFile string
 	var where flags.Where
 	var names indexes
+	var dryRun, yes bool
 	cmd := &cobra.Command{
 		Use:   "delete INDEX {ID… | --ids FILE | --where CONDITION}",
 		Short: "Delete documents from an index",
@@ -28,6 +33,9 @@ Delete documents by id, all in one step. Ids that are not there are named, and
 change the exit status: 3 if other documents were deleted, 4 if none was. With
 --where, the documents are deleted of which the condition is true
 (docs/conditions.md), which may be none.
+
+--dry-run says how many documents that are, and deletes none. On a terminal, you are
+asked before all documents of an index go; --yes answers.
 
 The space is given back by plaid compact.
 
@@ -42,15 +50,26 @@ id loses it.`,
 	names.register(f)
 	f.StringVar(&idFile, "ids", "", "`FILE` with one id a line")
 	where.Register(f, "delete the documents of which it is true")
+	f.BoolVar(&dryRun, "dry-run", false, "delete nothing, and say how many documents there are")
+	f.BoolVar(&yes, "yes", false, "do not ask before all documents are deleted")
 	f.Bool("json", false, "print the report as JSON")
+	cmd.MarkFlagsMutuallyExclusive("dry-run", "yes")
 	cmd.RunE = a.command(func(ctx context.Context, args []string) error {
 		path := args[0]
 		remove, err := newDeletion(ctx, &where, idFile, args[1:])
 		if err != nil {
 			return err
 		}
+		if dryRun {
+			return a.countDeletion(ctx, &names, path, remove)
+		}
+		if !yes && a.asks {
+			if err := a.askBeforeAll(ctx, &names, path, remove); err != nil {
+				return err
+			}
+		}
 		return a.change(ctx, &names, path, func(ix changeable) error {
-			n, missing, err := remove(ctx, ix)
+			n, missing, err := remove.do(ctx, ix)
 			if err != nil {
 				return err
 			}
@@ -69,11 +88,94 @@ id loses it.`,
 	return cmd
 }
 
-// deletion deletes the documents that a command line names.
-type deletion func(ctx context.Context, ix changeable) (deleted int, missing []string, err error)
+// deletion is of the documents that a command line names: by a condition, or else by ids.
+type deletion struct {
+	where *condition.Condition
+	ids   []string
+}
+
+func (d *deletion) do(ctx context.Context, ix changeable) (deleted int, missing []string, err error) {
+	if d.where != nil {
+		deleted, err = ix.DeleteWhere(ctx, d.where)
+		return deleted, nil, err
+	}
+	return ix.Delete(ctx, d.ids)
+}
+
+// count is how many documents would go, of how many, and which ids name none.
+func (d *deletion) count(ctx context.Context, x *searched) (n, all int, missing []string, err error) {
+	snaps := x.snapshots()
+	for _, s := range snaps {
+		all += s.Len()
+	}
+	if d.where != nil {
+		docs, err := index.SelectAll(ctx, snaps, d.where)
+		for _, s := range docs {
+			n += int(s.GetCardinality())
+		}
+		return n, all, nil, err
+	}
+	for _, s := range snaps {
+		docs, none, err := s.Named(ctx, d.ids)
+		if err != nil {
+			return 0, 0, nil, err
+		}
+		n += int(docs.GetCardinality())
+		if missing == nil {
+			missing = append([]string{}, none...)
+		} else { // what no index has
+			missing = slices.DeleteFunc(missing, func(id string) bool { return !slices.Contains(none, id) })
+		}
+	}
+	return n, all, missing, nil
+}
+
+// countDeletion says what a deletion would do.
+func (a *app) countDeletion(ctx context.Context, names *indexes, path string, d *deletion) error {
+	return a.openSearched(ctx, names, path, func(x *searched) error {
+		n, all, missing, err := d.count(ctx, x)
+		if err != nil {
+			return err
+		}
+		missing = append([]string{}, slices.Compact(slices.Sorted(slices.Values(missing)))...)
+		err = a.report(struct {
+			Path    string   `json:"path"`
+			Would   int      `json:"would_delete"`
+			Docs    int      `json:"docs"`
+			Missing []string `json:"missing"`
+		}{path, n, all, missing}, func(b *bytes.Buffer) {
+			fmt.Fprintf(b, "%s of %s would be deleted\n", out.Count(n), out.Plural(all, "document"))
+		})
+		if err != nil {
+			return err
+		}
+		return missingError(n, missing)
+	})
+}
+
+// askBeforeAll asks whether all documents may go, if they would.
+func (a *app) askBeforeAll(ctx context.Context, names *indexes, path string, d *deletion) error {
+	var n, all int
+	err := a.openSearched(ctx, names, path, func(x *searched) (err error) {
+		n, all, _, err = d.count(ctx, x)
+		return err
+	})
+	if err != nil || n < all || n == 0 {
+		return err
+	}
+	fmt.Fprintf(a.console, "This deletes all %s of %s. Go on? [y/N] ", out.Plural(all, "document"), out.Printable(path, 200))
+	answer, err := bufio.NewReader(infile.Reader(ctx, a.in)).ReadString('\n')
+	if err != nil && !errors.Is(err, io.EOF) {
+		return err
+	}
+	if word := strings.ToLower(strings.TrimSpace(answer)); word != "y" && word != "yes" {
+		return errors.New("nothing is deleted")
+	}
+	return nil
+}
 
 // newDeletion is that of a condition, or of the ids that are given or in a file.
-func newDeletion(ctx context.Context, where *flags.Where, idFile string, ids []string) (deletion, error) {
+func newDeletion(ctx context.Context, where *flags.Where, idFile string, ids []string) (*deletion, error) {
 	matching, err := where.Condition()
 	switch {
 	case err != nil:
@@ -81,10 +183,7 @@ func newDeletion(ctx context.Context, where *flags.Where, idFile string, ids []s
 	case matching != nil && (idFile != "" || len(ids) > 0):
 		return nil, flags.Usagef("give ids or --where, not both: \"_id IN (…)\" names documents in a condition")
 	case matching != nil:
-		return func(ctx context.Context, ix changeable) (int, []string, error) {
-			n, err := ix.DeleteWhere(ctx, matching)
-			return n, nil, err
-		}, nil
+		return &deletion{where: matching}, nil
 	case idFile != "" && len(ids) > 0:
 		return nil, flags.Usagef("give ids or --ids, not both")
 	case idFile != "":
@@ -92,7 +191,7 @@ func newDeletion(ctx context.Context, where *flags.Where, idFile string, ids []s
 	case len(ids) == 0:
 		err = flags.Usagef("which documents? give ids, --ids or --where")
 	}
-	return func(ctx context.Context, ix changeable) (int, []string, error) { return ix.Delete(ctx, ids) }, err
+	return &deletion{ids: ids}, err
 }
 
 // missingError names the ids that were not there, the first of them at least.

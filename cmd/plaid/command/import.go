@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -45,7 +46,10 @@ func (a *app) importCommand() *cobra.Command {
 		Long: `
 Make an index from the index folder of ColBERT, fast-plaid or next-plaid, which
 is only read. Centroids and codes are taken as they are, bucket weights are put
-on a grid of 16 bits; the report tells how far they moved.`,
+on a grid of 16 bits; the report tells how far they moved.
+
+SOURCE is the folder with metadata.json and centroids. What fast-plaid and next-plaid
+keep in metadata.db comes by --payload: a warning has the command that writes it.`,
 		Example: `  plaid import colbert/indexes/docs docs.plaid --ids ids.txt
   plaid import fast-plaid-index docs.plaid --payload corpus.jsonl --verify-ivf`,
 		Args: takes("SOURCE", "INDEX"),
@@ -106,8 +110,14 @@ func (a *app) importIndex(ctx context.Context, source, path, payload string, o i
 	if err != nil {
 		return err
 	}
-	if payload != "" && stored == 0 {
+	switch _, serr := os.Stat(filepath.Join(source, "metadata.db")); {
+	case payload != "" && stored == 0:
 		r.Warnings = append(r.Warnings, fmt.Sprintf("no object of %s has the id of a document", payload))
+	case payload != "" && stored < r.Docs:
+		r.Warnings = append(r.Warnings, fmt.Sprintf("%s has objects for %s of %s", payload, out.Count(stored), out.Plural(r.Docs, "document")))
+	case payload == "" && serr == nil:
+		r.Warnings = append(r.Warnings, "the metadata of the documents, metadata.db, is not taken along; with what \"sqlite3 -json "+
+			filepath.Join(source, "metadata.db")+" 'SELECT _subset_ AS _id, * FROM METADATA' | jq -c '.[]' > payload.jsonl\" writes, --payload payload.jsonl takes it")
 	}
 	for _, w := range r.Warnings {
 		a.warn("%s", w)

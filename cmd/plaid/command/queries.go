@@ -23,12 +23,14 @@ type querySet struct {
 	words []string // of all questions that are texts; nil for others
 	qs    []search.Query
 	high  *highlighter // nil: no words are wanted
+	// told are the words of hits as a service has told them; nil: it was not asked.
+	told map[*search.Hit][]highlight.Span
 }
 
 // spans are the words of a hit of query i; none if they are not wanted.
 func (q *querySet) spans(i int, h *search.Hit) ([]highlight.Span, error) {
 	if q.high == nil {
-		return nil, nil
+		return q.told[h], nil
 	}
 	return q.high.spans(q.words[i], h)
 }
@@ -156,9 +158,6 @@ func (a *app) measure(ctx context.Context, names *indexes, path string, f *flags
 			return err
 		}
 		defer func() { err = errors.Join(err, queries.Close()) }()
-		if queries.Len() == 0 {
-			return fmt.Errorf("%s: %w: there are none", queries.name, search.ErrQuery)
-		}
 		set, err := queries.read(ctx, 0, queries.Len())
 		if err != nil {
 			return err
@@ -171,6 +170,9 @@ func (a *app) measure(ctx context.Context, names *indexes, path string, f *flags
 
 // checkQueries finds queries that do not fit the index before any is answered.
 func checkQueries(queries *queries, snap *index.Snapshot) error {
+	if queries.Len() == 0 {
+		return noQueries(queries.name)
+	}
 	if err := snap.Header().Model.CheckQueries(queries.model); err != nil {
 		return fmt.Errorf("%s: %w (--any-model overrules this)", queries.name, err)
 	}
@@ -184,6 +186,8 @@ func checkQueries(queries *queries, snap *index.Snapshot) error {
 	}
 	return nil
 }
+
+func noQueries(name string) error { return fmt.Errorf("%s: %w: there are none", name, search.ErrQuery) }
 
 func hasZeroVector(tokens []float32, dim int) bool {
 	for row := range slices.Chunk(tokens, dim) {

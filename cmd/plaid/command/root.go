@@ -156,6 +156,23 @@ func exitTopic() *cobra.Command {
 	}
 }
 
+// nearestFlag is the flag of a command that a message says is unknown; "" if none is like it.
+func nearestFlag(cmd *cobra.Command, msg string) string {
+	typed, ok := strings.CutPrefix(msg, "unknown flag: --")
+	if !ok {
+		return ""
+	}
+	var names []string
+	for _, set := range []*pflag.FlagSet{cmd.Flags(), cmd.InheritedFlags()} {
+		set.VisitAll(func(f *pflag.Flag) {
+			if !f.Hidden {
+				names = append(names, f.Name)
+			}
+		})
+	}
+	return nearest.Name(typed, names)
+}
+
 // nearestCommand is a command with a name like the one that a message says is unknown; ""
 // if there is none.
 func nearestCommand(root *cobra.Command, msg string) string {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/plaid-ir/plaid/internal/cli/flags"
 	"github.com/plaid-ir/plaid/internal/cli/out"
+	"github.com/plaid-ir/plaid/internal/modelof"
 	"github.com/plaid-ir/plaid/search"
 	"github.com/plaid-ir/plaid/vectors"
 )
@@ -49,10 +50,15 @@ Formats: table is for reading; jsonl is one object a query, {"type": "result",
 "query": …, "hits": [{"rank": 1, "id": …, "score": …}, …]}, the query being a
 question's text or else an id; trec has the columns query, Q0, document, rank, score
 and tag, and questions by their numbers from 0; the scores of these two give back
-the exact float32. grep has path:line: text, for an index that plaid watch keeps.`,
+the exact float32. grep has path:line: text, for an index that plaid watch keeps.
+
+INDEX may be the address of an index of a service that runs, such as
+http://localhost:8080/docs. The service encodes the questions; it is asked with the
+token in ` + EnvToken + `.`,
 		Example: `  plaid search docs.plaid 'what makes cells divide?'
   plaid search docs.plaid --queries-text queries.jsonl -k 100 --format trec > run.trec
   plaid search docs.plaid --queries queries.npy
+  plaid search http://localhost:8080/docs 'what makes cells divide?' --hybrid
   plaid search shards/ 'what makes cells divide?'
   plaid search a.plaid --index b.plaid --index c.plaid --queries queries.npy
   plaid search docs.plaid --queries queries.npy --query-ids qids.txt -k 100 --format trec > run.trec
@@ -68,6 +74,9 @@ the exact float32. grep has path:line: text, for an index that plaid watch keeps
 		write, err := a.newHitWriter(&printed)
 		if err != nil {
 			return err
+		}
+		if modelof.IsServer(args[0]) {
+			return a.searchService(ctx, f, args, &s, &words, &printed, write)
 		}
 		given, texts := len(args) > 1 || s.Queries.Given() || !words.ByWords(), false
 		if given {

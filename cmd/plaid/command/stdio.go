@@ -20,6 +20,8 @@ type streams struct {
 	in                 io.Reader
 	out, err           io.Writer
 	outWidth, errWidth int
+	asks               bool             // somebody at a terminal can be asked
+	colour             bool             // stdout is a terminal that shows colours
 	now                func() time.Time // nil: time.Now
 }
 

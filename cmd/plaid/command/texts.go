@@ -2,17 +2,24 @@ package command
 
 import (
 	"bytes"
+	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"iter"
+	"maps"
 	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/plaid-ir/plaid/encode"
 	"github.com/plaid-ir/plaid/internal/cli/flags"
 	"github.com/plaid-ir/plaid/internal/cli/out"
+	"github.com/plaid-ir/plaid/internal/jsontext"
 	"github.com/plaid-ir/plaid/vectors"
 )
 
@@ -53,12 +60,22 @@ type spooling struct {
 	float32         bool   // whole numbers, not halves
 
 	known *encode.Survey // nil: nothing is known before
+
+	lost   lostTexts
+	passed map[string]int // files of folders that are not read, by their endings
 }
 
 // survey goes through the texts before the first one is encoded, if they can be
 // gone through again, and lets check look at each.
 func (s *spooling) survey(ctx context.Context, check func(encode.Text) error) (err error) {
 	s.texts.Tokenizer = s.encoder.Config().Tokenizer
+	s.texts.PassedOver = func(name string) {
+		if s.passed == nil {
+			s.passed = map[string]int{}
+		}
+		s.passed[strings.ToLower(filepath.Ext(name))]++
+	}
+	defer func() { s.texts.PassedOver = nil }() // they are told of once
 	if s.texts.Again() {
 		s.known, err = encode.SurveyTexts(checked(s.texts.Open(ctx, nil), check))
 	}
@@ -110,6 +127,8 @@ func (s *spooling) run(ctx context.Context, use func(*vectors.Spool, *textsRepor
 	if r.Resumed > 0 {
 		s.app.logger().Info("texts were encoded before", "texts", r.Resumed, "file", path)
 	}
+	s.lost.warn(s.app, r.Texts+r.Resumed)
+	s.warnOfPassed()
 	if r.Truncated > 0 {
 		s.app.warn("%s of %s cut at %s (--document-length, --window)", out.Count(r.Truncated), out.Plural(r.Texts, "text was", "texts were"),
 			out.Plural(s.encoder.Config().Document.Length, "token"))
@@ -128,6 +147,64 @@ func (s *spooling) run(ctx context.Context, use func(*vectors.Spool, *textsRepor
 		s.app.hint("the vectors of the texts are in %s: the same command goes on from there", path)
 	}
 	return err
+}
+
+// lostTexts are documents whose objects say something, and have no text.
+type lostTexts struct {
+	n     int
+	first string // its id
+	has   []string
+	row   int
+	rows  int
+}
+
+func (l *lostTexts) look(t *encode.Text) {
+	l.rows++
+	if t.Full() != "" {
+		return
+	}
+	if l.n++; l.n > 1 {
+		return
+	}
+	l.first, l.row = t.ID, l.rows-1
+	_ = jsontext.Members(t.Payload, func(key string, _ json.RawMessage) error { // what it is not is no object
+		if key != "text" {
+			l.has = append(l.has, key)
+		}
+		return nil
+	})
+}
+
+// warn tells of them, with an example.
+func (l *lostTexts) warn(a *app, all int) {
+	if l.n == 0 {
+		return
+	}
+	name := "document " + strconv.Itoa(l.row)
+	if l.first != "" {
+		name = "document " + out.Quoted(l.first)
+	}
+	if len(l.has) > 0 {
+		name += ", which has " + out.Printable(strings.Join(l.has, ", "), 200) + ","
+	}
+	a.warn("%s no text and will not be found: %s is the first (--text-field says which field has it)",
+		out.Plural(l.n, fmt.Sprintf("of %s documents has", out.Count(all)), fmt.Sprintf("of %s documents have", out.Count(all))), name)
+}
+
+// warnOfPassed tells which files of folders were not read.
+func (s *spooling) warnOfPassed() {
+	total, pdf := 0, ""
+	var kinds []string
+	for _, suffix := range slices.Sorted(maps.Keys(s.passed)) {
+		total += s.passed[suffix]
+		kinds = append(kinds, fmt.Sprintf("%d %s", s.passed[suffix], cmp.Or(suffix, "without an ending")))
+		if suffix == ".pdf" {
+			pdf = "; pdftotext makes text of PDFs"
+		}
+	}
+	if total > 0 {
+		s.app.warn("%s passed over (%s): .txt, .md, .html and .htm are read%s", out.Plural(total, "file was", "files were"), out.Printable(strings.Join(kinds, ", "), 200), pdf)
+	}
 }
 
 // remove removes the file, and what has the vectors if that is still there.
@@ -157,6 +234,7 @@ func (s *spooling) encode(ctx context.Context, path, tag string, total out.Texts
 	return encode.Spool(ctx, s.encoder, func(yield func(encode.Text, error) bool) {
 		for t, err := range s.texts.Open(ctx, s.app.in) {
 			total.Bytes += int64(len(t.Title) + len(t.Text))
+			s.lost.look(&t)
 			if !yield(t, err) {
 				return
 			}

@@ -15,9 +15,9 @@ var topics = []struct {
 	title string
 	flags []string
 }{
-	{"Queries", []string{"queries", "query-ids", "query-lengths", "query-mask", "queries-text"}},
+	{"Queries", []string{"queries", "query-ids", "query-lengths", "query-mask", "queries-text", "queries-format"}},
 	{"Input", []string{
-		"text", "text-format", "drop-text", "window", "window-by", "overlap", "spool",
+		"text", "text-format", "text-field", "title-field", "id-field", "drop-text", "window", "window-by", "overlap", "spool",
 		"vectors", "docs", "ids", "lengths", "mask", "input-format", "no-normalize",
 	}},
 	{"Model", []string{

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"strconv"
 	"time"
 
@@ -170,7 +171,14 @@ func (t *tuneFlags) verdict(confirmed bool) (keep bool, err error) {
 	case t.dryRun:
 		return false, errUnconfirmed
 	}
-	return false, fmt.Errorf("%w: nothing is stored; more queries or a higher --recall may help, --force stores nevertheless", errUnconfirmed)
+	return false, fmt.Errorf("%w, so nothing is stored. Give more queries (some hundred make chance small), aim lower (--recall %s), "+
+		"leave out the k that failed (-k), or store what was found (--force); searches derive their parameters meanwhile",
+		errUnconfirmed, out.Float(lower(t.o.Recall)))
+}
+
+// lower is a recall to try after one that was not reached: half as near to 1.
+func lower(recall float64) float64 {
+	return math.Round((1-2*(1-recall))*1e4) / 1e4
 }
 
 // store refuses to give parameters to an index that is not the one they were

@@ -1,10 +1,7 @@
 package flags
 
 import (
-	"encoding/json"
-	"fmt"
 	"log/slog"
-	"net/url"
 	"strconv"
 	"strings"
 	"time"
@@ -13,6 +10,7 @@ import (
 
 	"github.com/plaid-ir/plaid/encode"
 	"github.com/plaid-ir/plaid/encode/remote"
+	"github.com/plaid-ir/plaid/internal/modelof"
 	"github.com/plaid-ir/plaid/storage"
 )
 
@@ -28,22 +26,9 @@ func (b *backend) register(f *pflag.FlagSet) {
 		"document-prefix, batch, timeout, attempts (docs/encoder.md)")
 }
 
-// isServer says whether a name is the address of a server.
-func isServer(name string) bool {
-	return strings.HasPrefix(name, "http://") || strings.HasPrefix(name, "https://")
-}
-
-// serverSettings is what an index keeps of a server, beside its address.
-type serverSettings struct {
-	API            string `json:"api,omitempty"`
-	Model          string `json:"model,omitempty"`
-	QueryPrefix    string `json:"query_prefix,omitempty"`
-	DocumentPrefix string `json:"document_prefix,omitempty"`
-}
-
 // local applies the flags to options of a folder, or what an index keeps of it where
 // they say nothing.
-func (b *backend) local(o *encode.Options, kept folderSettings) error {
+func (b *backend) local(o *encode.Options, kept modelof.Folder) error {
 	if o.Backend = b.name; b.name == "" && kept.Encoder != "" {
 		o.Backend = kept.Encoder
 	}
@@ -74,17 +59,15 @@ func (b *backend) local(o *encode.Options, kept folderSettings) error {
 // does. model is how the server calls the model, "": as the index says.
 func (b *backend) server(of *storage.Model, model string, threads int, log *slog.Logger) (*encode.Options, error) {
 	r := &remote.Options{URL: b.name, Logger: log}
-	if of != nil && isServer(of.Name) {
+	if of != nil && modelof.IsServer(of.Name) {
 		if r.URL == "" {
 			r.URL = of.Name
 		}
-		if of.Settings != "" {
-			var s serverSettings
-			if err := json.Unmarshal([]byte(of.Settings), &s); err != nil {
-				return nil, fmt.Errorf("settings of %v: %w", *of, err)
-			}
-			r.API, r.Model, r.QueryPrefix, r.DocumentPrefix = s.API, s.Model, s.QueryPrefix, s.DocumentPrefix
+		var s modelof.Server
+		if err := modelof.Settings(of, &s); err != nil {
+			return nil, err
 		}
+		r.API, r.Model, r.QueryPrefix, r.DocumentPrefix = s.API, s.Model, s.QueryPrefix, s.DocumentPrefix
 	}
 	if model != "" {
 		r.Model = model
@@ -131,22 +114,4 @@ func (b *backend) forEachOption(set func(key, value string) (bool, error)) error
 		}
 	}
 	return nil
-}
-
-// serverModel is what an index keeps of a server.
-func serverModel(e *encode.Encoder, r *remote.Options) (*storage.Model, error) {
-	address, err := url.Parse(r.URL)
-	if err != nil {
-		return nil, err
-	}
-	address.User = nil // a password is not for an index
-	m := &storage.Model{Name: address.String(), Fingerprint: e.Config().Fingerprint}
-	b, err := json.Marshal(serverSettings{r.API, r.Model, r.QueryPrefix, r.DocumentPrefix})
-	if err != nil {
-		return nil, err
-	}
-	if s := string(b); s != "{}" {
-		m.Settings = s
-	}
-	return m, nil
 }

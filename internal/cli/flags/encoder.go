@@ -14,6 +14,7 @@ import (
 
 	"github.com/plaid-ir/plaid/encode"
 	"github.com/plaid-ir/plaid/encode/modeldir"
+	"github.com/plaid-ir/plaid/internal/modelof"
 	"github.com/plaid-ir/plaid/storage"
 )
 
@@ -82,14 +83,14 @@ func (e *Encoder) Given() bool {
 }
 
 // Named says whether the flags name a folder or a server.
-func (e *Encoder) Named() bool { return e.Dir != "" || isServer(e.backend.name) }
+func (e *Encoder) Named() bool { return e.Dir != "" || modelof.IsServer(e.backend.name) }
 
 func (e *Encoder) changed(name string) bool { return e.set != nil && e.set.Changed(name) }
 
 // Options is how a folder is opened, "": the one of --model, or a server. What the
 // flags leave open is as the model of an index says, if that is not nil.
 func (e *Encoder) Options(of *storage.Model, threads int, log *slog.Logger) (dir string, o *encode.Options, err error) {
-	if isServer(e.backend.name) || e.backend.name == "" && e.Dir == "" && of != nil && isServer(of.Name) {
+	if modelof.IsServer(e.backend.name) || e.backend.name == "" && e.Dir == "" && of != nil && modelof.IsServer(of.Name) {
 		for _, name := range []string{"precision", "model-settings", "document-length"} {
 			if e.changed(name) {
 				return "", nil, Usagef("--%s is for a folder: a server encodes as it was set up", name)
@@ -98,11 +99,11 @@ func (e *Encoder) Options(of *storage.Model, threads int, log *slog.Logger) (dir
 		o, err = e.backend.server(of, e.Dir, threads, log)
 		return "", o, err
 	}
-	if of != nil && isServer(of.Name) {
+	if of != nil && modelof.IsServer(of.Name) {
 		of = nil // nothing that it says is of a folder
 	}
 	dir, o = e.Dir, &encode.Options{Threads: threads, Logger: log}
-	precision, kept, settings := e.precision, folderSettings{}, new(modeldir.Override)
+	precision, kept, settings := e.precision, modelof.Folder{}, new(modeldir.Override)
 	if of != nil {
 		if dir == "" {
 			dir = of.Name
@@ -110,23 +111,15 @@ func (e *Encoder) Options(of *storage.Model, threads int, log *slog.Logger) (dir
 		if of.Precision != "" && !e.changed("precision") {
 			precision = of.Precision
 		}
-		if of.Settings != "" {
-			if err := json.Unmarshal([]byte(of.Settings), &kept); err != nil {
-				return "", nil, fmt.Errorf("settings of %v: %w", *of, err)
-			}
-			if e.settings == "" {
-				settings = &kept.Override
-			}
+		if err := modelof.Settings(of, &kept); err != nil {
+			return "", nil, err
+		}
+		if of.Settings != "" && e.settings == "" {
+			settings = &kept.Override
 		}
 	}
-	switch precision {
-	case "", encode.F32.String():
-	case encode.Int8.String():
-		o.Precision = encode.Int8
-	case encode.F16.String():
-		o.Precision = encode.F16
-	default:
-		return "", nil, fmt.Errorf("%v was used in precision %q, which this program does not have", *of, precision)
+	if o.Precision, err = modelof.Precision(of, precision); err != nil {
+		return "", nil, err
 	}
 	if e.settings != "" {
 		if settings, err = modeldir.ReadOverride(e.settings); err != nil {
@@ -138,15 +131,6 @@ func (e *Encoder) Options(of *storage.Model, threads int, log *slog.Logger) (dir
 	}
 	o.Override = settings
 	return dir, o, e.backend.local(o, kept)
-}
-
-// folderSettings is what an index keeps of how a folder was used, beside the precision.
-type folderSettings struct {
-	modeldir.Override
-	// Encoder is what computed, if not the native encoder, and Graph the file of the
-	// folder that it took, if not the usual one: the vectors of others differ.
-	Encoder string `json:"encoder,omitempty"`
-	Graph   string `json:"graph,omitempty"`
 }
 
 // Opening is how an encoder is opened.
@@ -181,7 +165,7 @@ func (e *Encoder) Open(ctx context.Context, how Opening) (*encode.Encoder, *stor
 		}
 		return nil, nil, err
 	}
-	m, err := ModelOf(enc, dir, o)
+	m, err := modelof.Of(enc, dir, o)
 	if err == nil && how.Queries {
 		m.Near = enc.Config().Near
 	}
@@ -192,34 +176,6 @@ func (e *Encoder) Open(ctx context.Context, how Opening) (*encode.Encoder, *stor
 		return nil, nil, errors.Join(err, enc.Close())
 	}
 	return enc, m, nil
-}
-
-// ModelOf is what an index keeps of an encoder that was opened as [Encoder.Options]
-// says.
-func ModelOf(e *encode.Encoder, dir string, o *encode.Options) (*storage.Model, error) {
-	if o.Remote != nil {
-		return serverModel(e, o.Remote)
-	}
-	abs, err := filepath.Abs(dir)
-	if err != nil {
-		return nil, err
-	}
-	m := &storage.Model{Name: abs, Fingerprint: e.Config().Fingerprint, Precision: e.Config().Precision}
-	kept := folderSettings{Graph: o.Graph}
-	if o.Override != nil {
-		kept.Override = *o.Override
-	}
-	if b := e.Config().Backend; b != encode.Native && b != encode.Device {
-		kept.Encoder = b // vectors of a device have a precision of their own
-	}
-	b, err := json.Marshal(kept)
-	if err != nil {
-		return nil, err
-	}
-	if s := string(b); s != "{}" {
-		m.Settings = s
-	}
-	return m, nil
 }
 
 // checkModel tells what to do about vectors of another model.

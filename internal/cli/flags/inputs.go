@@ -71,6 +71,8 @@ func (d *Documents) Identity() (string, error) {
 func (d *Documents) CheckTexts(t *Texts, e *Encoder) error {
 	vectors := len(d.Vectors) > 0 || d.Model != "" || d.lengths != nil || d.masks != nil || d.ids != nil || d.payloads != nil
 	switch {
+	case t.Given() && d.payloads != nil && len(d.Vectors) == 0:
+		return Usagef("--payload goes with --vectors: with --text the other fields of each object, or columns of each row, are its payload")
 	case t.Given() && vectors:
 		return Usagef("--text does not go with --vectors and the flags that belong to it")
 	case !t.Given() && (e.Given() || t.other()):
@@ -180,6 +182,7 @@ type Queries struct {
 	Encoder            Encoder
 	model              string // what made the vectors
 	lengths, mask, ids string
+	format             string // of the texts
 	set                *pflag.FlagSet
 	textless           bool // texts are of no use to the command
 }
@@ -187,6 +190,11 @@ type Queries struct {
 // Register adds the flags.
 func (q *Queries) Register(f *pflag.FlagSet) {
 	f.StringVar(&q.Text, "queries-text", "", "`FILE` of queries to encode: .jsonl, .csv, .tsv or .txt (a query a line), - for stdin")
+	var words []string
+	for _, format := range encode.Formats() {
+		words = append(words, string(format))
+	}
+	f.Var(Choice(&q.format, "", words...), "queries-format", "how the texts of --queries-text are written (default: by the name of the file; stdin: jsonl)")
 	q.Encoder.Register(f)
 	q.Encoder.RegisterAny(f)
 	q.RegisterVectors(f)
@@ -220,6 +228,8 @@ func (q *Queries) AreTexts(questions []string) (bool, error) {
 		return false, Usagef("--queries-text does not go with --queries")
 	case texts && (q.lengths != "" || q.mask != "" || q.ids != "" || q.model != ""):
 		return false, Usagef("--query-lengths, --query-mask, --query-ids and --vectors-model go with --queries")
+	case q.format != "" && q.Text == "":
+		return false, Usagef("--queries-format goes with --queries-text")
 	case !texts && q.Encoder.Given():
 		return false, Usagef("flags of a model go with questions as texts")
 	case !texts && q.Vectors == "":
@@ -269,7 +279,7 @@ func (q *Queries) Texts(ctx context.Context, questions []string, stdin io.Reader
 			}
 		}
 	}
-	t := Texts{Paths: []string{q.Text}}
+	t := Texts{Paths: []string{q.Text}, format: q.format}
 	return t.all(ctx, stdin)
 }
 

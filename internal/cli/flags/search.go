@@ -1,6 +1,7 @@
 package flags
 
 import (
+	"cmp"
 	"context"
 
 	"github.com/spf13/pflag"
@@ -138,6 +139,32 @@ func (s *Search) Options(ctx context.Context) (search.Options, error) {
 		o.Filter = o.Filter.Prepared()
 	}
 	return o, nil
+}
+
+// Remote are the parameters of a search that a service is asked for, as its JSON has them,
+// and the flags that mean something to it.
+func (s *Search) Remote() (body map[string]any, known []string) {
+	params := map[string]any{"top_k": s.k, "mode": s.mode}
+	for name, n := range map[string]int{"n_ivf_probe": s.Probes, "n_approximate_scores": s.Approx, "n_full_scores": s.Exact} {
+		if n > 0 {
+			params[name] = n
+		}
+	}
+	body = map[string]any{"params": params}
+	if text, values := s.Where.Text(); text != "" {
+		body["filter_condition"] = text
+		if len(values) > 0 {
+			body["filter_parameters"] = values
+		}
+	}
+	if s.group != "" {
+		body["group"] = s.group
+		body["passages"] = cmp.Or(s.passages, usualPassages)
+	}
+	if f := s.feedback; f.Docs+len(f.Like)+len(f.Unlike) > 0 {
+		body["feedback"] = map[string]any{"documents": f.Docs, "like": append([]string{}, f.Like...), "unlike": append([]string{}, f.Unlike...)}
+	}
+	return body, []string{"k", "mode", "probes", "approx", "exact", "where", "param", "group", "passages", "feedback", "like", "unlike", "queries-text", "queries-format"}
 }
 
 // ForQuery completes the options for one query.

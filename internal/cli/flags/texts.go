@@ -28,6 +28,10 @@ type Texts struct {
 	// Tokenizer is the model's, for passages by its tokens.
 	Tokenizer *tokenizer.Tokenizer
 
+	// PassedOver, where set, is told of files of folders that are not read.
+	PassedOver func(name string)
+
+	fields          encode.Fields
 	format, by      string
 	window, overlap int
 }
@@ -36,7 +40,7 @@ type Texts struct {
 // have no --text.
 func (t *Texts) Register(f *pflag.FlagSet, arguments bool) {
 	if !arguments {
-		f.StringArrayVar(&t.Paths, "text", nil, "`FILE` of texts to encode: .jsonl, .csv, .tsv, .txt (a text a line), each also as .gz; a folder of .txt and .md; - for stdin; may be repeated")
+		f.StringArrayVar(&t.Paths, "text", nil, "`FILE` of texts to encode: .jsonl, .csv, .tsv, .txt (a text a line), each also as .gz; .html; a folder of .txt, .md and .html; - for stdin; may be repeated")
 	}
 	t.registerFormat(f)
 	f.Var(Int(&t.window, 0, 0), "window", "part texts into passages of at most so many words, with ids like doc#0 (0: do not)")
@@ -64,6 +68,9 @@ func (t *Texts) registerFormat(f *pflag.FlagSet) {
 		words = append(words, string(format))
 	}
 	f.Var(Choice(&t.format, "", words...), "text-format", "how texts are written (default: by the name of the file; stdin: jsonl)")
+	f.StringVar(&t.fields.Text, "text-field", "", "`NAME` of the field or column with the text (default: text)")
+	f.StringVar(&t.fields.ID, "id-field", "", "`NAME` of that with the id (default: _id, or else id)")
+	f.StringVar(&t.fields.Title, "title-field", "", "`NAME` of that with the title (default: title)")
 }
 
 // Given says whether texts were given.
@@ -71,7 +78,7 @@ func (t *Texts) Given() bool { return len(t.Paths) > 0 }
 
 // other says whether one of the flags beside --text was given.
 func (t *Texts) other() bool {
-	return t.Spool != "" || t.format != "" || t.window > 0 || t.overlap > 0 || t.Drop
+	return t.Spool != "" || t.format != "" || t.fields != (encode.Fields{}) || t.window > 0 || t.overlap > 0 || t.Drop
 }
 
 // Check finds flags that do not go together.
@@ -122,10 +129,11 @@ func (t *Texts) Open(ctx context.Context, stdin io.Reader) iter.Seq2[encode.Text
 
 func (t *Texts) all(ctx context.Context, stdin io.Reader) iter.Seq2[encode.Text, error] {
 	return func(yield func(encode.Text, error) bool) {
+		r := encode.Reader{Format: encode.Format(t.format), Fields: t.fields, PassedOver: t.PassedOver}
 		for _, path := range t.Paths {
-			texts := encode.Texts(ctx, path, encode.Format(t.format))
+			texts := r.Texts(ctx, path)
 			if path == "-" {
-				texts = encode.ReadTexts(ctx, infile.Reader(ctx, stdin), "stdin", encode.Format(t.format))
+				texts = r.Read(ctx, infile.Reader(ctx, stdin), "stdin")
 			}
 			for text, err := range texts {
 				if !yield(text, err) || err != nil {

@@ -20,6 +20,9 @@ func (w *Where) Register(f *pflag.FlagSet, what string) {
 	f.StringArrayVar(&w.params, "param", nil, "`VALUE` of the next ? of --where; repeat it. It is text, which equals a number of that look")
 }
 
+// Text is the condition as it was written, with its values.
+func (w *Where) Text() (text string, params []string) { return w.text, w.params }
+
 // Condition is what the flags say, nil without --where.
 func (w *Where) Condition() (*condition.Condition, error) {
 	if !w.set.Changed("where") {

@@ -78,6 +78,18 @@ func (w *Words) Check(given, texts bool, s *Search) error {
 	return nil
 }
 
+// Remote adds what a service is asked for with a question as text, as its JSON has it, and
+// returns the flags that mean something to it.
+func (w *Words) Remote(body map[string]any, question string) (known []string) {
+	if w.Hybrid {
+		body["text_query"], body["alpha"], body["fusion"] = []string{question}, w.alpha, w.method
+		if w.expression {
+			body["text_mode"] = "expression"
+		}
+	}
+	return []string{"hybrid", "alpha", "fusion", "expression"}
+}
+
 // Query is a query for words without its text.
 func (w *Words) Query(k int) keywords.Query {
 	q := keywords.Query{K: k, BM25: (*keywords.BM25)(&w.bm25)}

@@ -1,0 +1,215 @@
+package command
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"github.com/plaid-ir/plaid/internal/cli/flags"
+	"github.com/plaid-ir/plaid/internal/nearest"
+	"github.com/plaid-ir/plaid/metadata/condition"
+	"github.com/plaid-ir/plaid/search"
+	"github.com/plaid-ir/plaid/search/highlight"
+	"github.com/plaid-ir/plaid/server/mcp"
+	"github.com/plaid-ir/plaid/vectors"
+)
+
+// serviceIndex is the index of a service that an address names: http://host/NAME, or
+// http://host/indices/NAME.
+func serviceIndex(address string) (service *mcp.Service, name string, err error) {
+	u, err := url.Parse(address)
+	if err != nil {
+		return nil, "", flags.UsageError{Err: err}
+	}
+	parts := strings.Split(strings.Trim(u.Path, "/"), "/")
+	name, parts = parts[len(parts)-1], parts[:len(parts)-1]
+	if n := len(parts); n > 0 && parts[n-1] == "indices" {
+		parts = parts[:n-1]
+	}
+	if u.RawQuery != "" || u.Fragment != "" {
+		return nil, "", flags.Usagef("%s: an address of an index ends in its name", address)
+	}
+	u.Path = strings.Join(append([]string{""}, parts...), "/")
+	service, err = mcp.At(u.String(), os.Getenv(EnvToken))
+	if err != nil {
+		return nil, "", flags.UsageError{Err: err}
+	}
+	return service, name, nil
+}
+
+// searchService asks a service for the best documents of each question.
+func (a *app) searchService(ctx context.Context, f *pflag.FlagSet, args []string, s *flags.Search, words *flags.Words, printed *resultFlags, write hitWriter) error {
+	texts, err := s.Queries.AreTexts(args[1:])
+	if err != nil {
+		return err
+	}
+	if !texts {
+		return flags.Usagef("a service is asked questions as texts: give them as arguments, or with --queries-text")
+	}
+	if _, err := s.Where.Condition(); err != nil {
+		return err
+	}
+	_, known := s.Remote()
+	known = append(known, words.Remote(map[string]any{}, "")...)
+	known = append(known, "json", "format", "tag", "payload", "highlight", "quiet", "verbose", "help")
+	other := ""
+	f.Visit(func(flag *pflag.Flag) {
+		if !slices.Contains(known, flag.Name) {
+			other = flag.Name
+		}
+	})
+	if other != "" {
+		return flags.Usagef("--%s is for an index file: a service that runs has settings of its own", other)
+	}
+	service, name, err := serviceIndex(args[0])
+	if err != nil {
+		return err
+	}
+	if name == "" {
+		return flags.Usagef("%s: which index? %s", args[0], namesOf(ctx, service, ""))
+	}
+	row := 0
+	for q, err := range s.Queries.Texts(ctx, args[1:], a.in) {
+		if err != nil {
+			return err
+		}
+		text := q.Full()
+		if strings.TrimSpace(text) == "" {
+			return fmt.Errorf("%s: text %d: %w", s.Queries.Name(), row, errEmptyQuery)
+		}
+		set := &querySet{ids: []string{q.ID}, words: []string{text}, told: map[*search.Hit][]highlight.Span{}}
+		if q.ID == "" {
+			set.ids[0] = strconv.Itoa(row)
+		}
+		if len(args) > 1 {
+			set.texts = []string{text}
+		}
+		results, err := askService(ctx, service, name, text, s, words, printed, set)
+		if err != nil {
+			return fmt.Errorf("%s: %w", args[0], refused(ctx, service, name, err))
+		}
+		if err := write(set, results); err != nil {
+			return fmt.Errorf("writing results: %w", err)
+		}
+		row++
+	}
+	if row == 0 {
+		return noQueries(s.Queries.Name())
+	}
+	return nil
+}
+
+// refused is the error of a service, with what may help.
+func refused(ctx context.Context, service *mcp.Service, name string, err error) error {
+	var r *mcp.RefusedError
+	if !errors.As(err, &r) {
+		return err
+	}
+	switch {
+	case r.Code == "INDEX_NOT_FOUND" || r.Code == "INDEX_NOT_DECLARED":
+		return fmt.Errorf("%w: %w: %s", errNotFound, err, namesOf(ctx, service, name))
+	case r.Status == http.StatusUnauthorized:
+		return fmt.Errorf("%w; %s has the token that is sent", err, EnvToken)
+	}
+	return err
+}
+
+// namesOf says which indexes there are, the one with the nearest name alone if it is near.
+func namesOf(ctx context.Context, service *mcp.Service, like string) string {
+	var names []string
+	if err := service.Ask(ctx, http.MethodGet, "/indices", nil, &names); err != nil || len(names) == 0 {
+		return "the service names none"
+	}
+	if near := nearest.Name(like, names); like != "" && near != "" {
+		return fmt.Sprintf("did you mean %q?", near)
+	}
+	const most = 20
+	return "there is " + strings.Join(names[:min(len(names), most)], ", ")
+}
+
+// askService asks one question.
+func askService(ctx context.Context, service *mcp.Service, name, text string, s *flags.Search, words *flags.Words, printed *resultFlags, set *querySet) ([]search.Result, error) {
+	body, _ := s.Remote()
+	words.Remote(body, text)
+	body["queries"] = []string{text}
+	if printed.highlight {
+		body["highlight"] = true
+	}
+	path := "/indices/" + url.PathEscape(name) + "/search_with_encoding"
+	if body["filter_condition"] != nil {
+		path = "/indices/" + url.PathEscape(name) + "/search/filtered_with_encoding"
+	}
+	var answer struct {
+		Results []struct {
+			Scores   []float64
+			Metadata []json.RawMessage
+			Passages [][]servicePassage
+			Spans    [][]highlight.Span
+		}
+	}
+	if err := service.Ask(ctx, http.MethodPost, path, body, &answer); err != nil {
+		return nil, err
+	}
+	if len(answer.Results) != 1 {
+		return nil, fmt.Errorf("the service answers %d results to one question", len(answer.Results))
+	}
+	r := &answer.Results[0]
+	if len(r.Metadata) != len(r.Scores) {
+		return nil, fmt.Errorf("the service answers %d scores and metadata of %d documents", len(r.Scores), len(r.Metadata))
+	}
+	result := search.Result{Hits: make([]search.Hit, len(r.Scores))}
+	for i := range result.Hits {
+		h := &result.Hits[i]
+		h.Score = float32(r.Scores[i])
+		h.ID, h.Payload = ownFields(r.Metadata[i])
+		if i < len(r.Spans) {
+			set.told[h] = r.Spans[i]
+		}
+		if i >= len(r.Passages) {
+			continue
+		}
+		h.Passages = make([]search.Hit, len(r.Passages[i]))
+		for j := range h.Passages {
+			from, p := &r.Passages[i][j], &h.Passages[j]
+			p.ID, p.Score = from.ID, float32(from.Score)
+			_, p.Payload = ownFields(from.Metadata)
+			if from.Number != nil && *from.Number >= 0 {
+				of, _ := vectors.SplitPassageID(from.ID)
+				p.Passage = &vectors.Passage{Of: of, Number: *from.Number, Start: from.Start, End: from.End}
+			}
+			set.told[p] = from.Spans
+		}
+	}
+	return []search.Result{result}, nil
+}
+
+type servicePassage struct {
+	ID         string
+	Score      float64
+	Number     *int `json:"n"`
+	Start, End int
+	Metadata   json.RawMessage
+	Spans      []highlight.Span
+}
+
+// ownFields are the id that metadata of a service has, and what was stored.
+func ownFields(metadata json.RawMessage) (id string, payload search.Payload) {
+	var all struct {
+		ID string `json:"_id"`
+	}
+	_ = json.Unmarshal(metadata, &all) // without an id there is none
+	own, err := condition.Fields{"_id": json.RawMessage("null"), "_subset_": json.RawMessage("null")}.NullRemoves().Merge(metadata)
+	if err != nil {
+		return all.ID, search.Payload(metadata)
+	}
+	return all.ID, own
+}

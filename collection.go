@@ -1,0 +1,355 @@
+package plaid
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/plaid-ir/plaid/codec"
+	"github.com/plaid-ir/plaid/encode"
+	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/internal/modelof"
+	"github.com/plaid-ir/plaid/search"
+	"github.com/plaid-ir/plaid/search/keywords"
+	"github.com/plaid-ir/plaid/server/collection"
+	"github.com/plaid-ir/plaid/server/store"
+	"github.com/plaid-ir/plaid/storage"
+	"github.com/plaid-ir/plaid/vectors"
+)
+
+// Options of Create and Open. The zero value, or nil, opens an index as it was made.
+type Options struct {
+	// Model is the folder of the model that encodes texts; "": the one that the index
+	// names. It is opened when a text is first to be encoded, and by Create at once.
+	Model string
+	// Encoder, where set, encodes in place of Model. The caller closes it, after the
+	// collection.
+	Encoder *encode.Encoder
+	// Dim is the dimension of the vectors, for Create without a model: documents and
+	// queries then come as vectors.
+	Dim int
+	// ReadOnly opens an index that others may read too, and that the program does not
+	// change. Changes that another program makes later are not seen.
+	ReadOnly bool
+	// Passages, where set, parts long texts into passages when they are added. Tokens
+	// are counted with the tokenizer of the model, if it names none.
+	Passages *encode.Parting
+	// Bits is how many a component of a vector takes once the collection is large: 1, 2,
+	// 4 or 8; 0: 4. See [collection.Growth].
+	Bits int
+	// Keywords are the settings of searches by words; nil: those that were used before,
+	// or words as they are, in all fields.
+	Keywords *keywords.Settings
+	// Growth says when the collection is trained; the zero value is a good choice.
+	Growth collection.Growth
+	// LockTimeout is how long to wait for another program that has the index; 0: not at
+	// all.
+	LockTimeout time.Duration
+	// Logger hears of trainings, repairs and faults; nil: nobody does.
+	Logger *slog.Logger
+}
+
+// Collection is an index file with all that a program needs around it: the encoder that
+// makes vectors of texts, the searcher, and the search by words. It is safe for concurrent
+// use. What a method that changes it returns is on the disk, and every later call sees it;
+// each call is done as a whole or not at all, whatever happens to the program.
+//
+// It grows from nothing: while it is small vectors are kept almost exactly, and later it is
+// trained by itself, beside searches and changes ([collection.Growth]).
+type Collection struct {
+	path string
+	o    Options
+
+	docs *store.Collection
+	ix   *index.Index // of a read-only one, else nil: the store opens the file again where it has to
+
+	mu      sync.Mutex // held while the encoder is opened
+	model   *storage.Model
+	encoder *encode.Encoder // nil: not opened yet
+	own     bool            // the encoder is not the caller's
+	closed  bool
+}
+
+// Create makes an empty index at path and opens it.
+//
+// Errors: [ErrExists] if a file is there, [ErrOption] without a model and a dimension, and
+// those of [encode.Open], [index.Build] and Open.
+func Create(ctx context.Context, path string, o *Options) (*Collection, error) {
+	c := &Collection{path: path, o: given(o)}
+	if err := c.check(); err != nil {
+		return nil, err
+	}
+	if c.o.ReadOnly {
+		return nil, fmt.Errorf("%w: %s: an index that is read only cannot be created", ErrOption, path)
+	}
+	// What can be refused is, before a model is read.
+	build := &index.BuildOptions{Nbits: 8, LockTimeout: c.o.LockTimeout, Logger: c.o.Logger}
+	if err := index.CanBuild(ctx, path, build); err != nil {
+		return nil, err
+	}
+	dim := c.o.Dim
+	if c.o.Encoder != nil || c.o.Model != "" {
+		e, err := c.openEncoder(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if dim != 0 && dim != e.Dim() {
+			return nil, errors.Join(fmt.Errorf("%w: %s: dimension %d, and the model has %d", ErrOption, path, dim, e.Dim()), c.closeEncoder())
+		}
+		dim, build.Model = e.Dim(), c.model
+	}
+	if dim == 0 {
+		return nil, fmt.Errorf("%w: %s: Create wants a model, or a dimension", ErrOption, path)
+	}
+	err := c.create(ctx, dim, build)
+	if err == nil {
+		err = c.open(ctx)
+	}
+	if err != nil {
+		return nil, errors.Join(err, c.closeEncoder())
+	}
+	return c, nil
+}
+
+// create makes an index file with a codec that needs no training, and without documents.
+func (c *Collection) create(ctx context.Context, dim int, build *index.BuildOptions) (err error) {
+	if build.Codec, err = codec.Flat(dim); err != nil {
+		return fmt.Errorf("%w: %s: %w", ErrOption, c.path, err)
+	}
+	some, err := vectors.FromDocuments(dim, []vectors.Document{{Tokens: make([]float32, dim)}}) // the file has none of it
+	if err != nil {
+		return err
+	}
+	_, err = index.Train(ctx, c.path, some, build)
+	return err
+}
+
+// Open opens an index: one that Create has made, or any other, such as plaid index builds.
+//
+// Errors: [fs.ErrNotExist] and the others of [index.Open]; [ErrLocked] while another
+// program has it open, but for those that read it, with ReadOnly. An encoder is opened when
+// it is needed; with Options.Encoder, one of another model than that of the index is
+// [ErrModel].
+func Open(ctx context.Context, path string, o *Options) (*Collection, error) {
+	c := &Collection{path: path, o: given(o)}
+	if err := c.check(); err != nil {
+		return nil, err
+	}
+	if err := c.open(ctx); err != nil {
+		return nil, err
+	}
+	if c.o.Encoder != nil {
+		if _, err := c.openEncoder(ctx); err != nil {
+			return nil, errors.Join(err, c.Close())
+		}
+	}
+	return c, nil
+}
+
+func given(o *Options) Options {
+	if o == nil {
+		return Options{}
+	}
+	return *o
+}
+
+func (c *Collection) check() error {
+	switch o := &c.o; {
+	case o.Encoder != nil && o.Model != "":
+		return fmt.Errorf("%w: %s: an encoder and the folder of a model: one of them is possible", ErrOption, c.path)
+	case o.Dim < 0:
+		return fmt.Errorf("%w: %s: dimension %d", ErrOption, c.path, o.Dim)
+	}
+	_, err := collection.Config{Nbits: c.o.Bits}.Completed()
+	if err == nil {
+		_, err = c.o.Growth.Completed()
+	}
+	return optionError(err)
+}
+
+func (c *Collection) open(ctx context.Context) error {
+	o := &store.Options{
+		Growth: c.o.Growth, LockTimeout: c.o.LockTimeout, Logger: c.o.Logger,
+		Derive: func(ctx context.Context, path string, _ collection.Config) (store.Derived, error) {
+			kw, err := keywords.Open(ctx, keywords.Path(path), &keywords.Options{
+				Settings: c.o.Keywords, Write: !c.o.ReadOnly, LockTimeout: c.o.LockTimeout, Logger: c.o.Logger,
+			})
+			if err != nil {
+				return nil, err // and no nil of a type
+			}
+			return kw, nil
+		},
+	}
+	if !c.o.ReadOnly {
+		docs, err := store.OpenFile(ctx, c.path, collection.Config{Nbits: c.o.Bits}, o)
+		c.docs = docs
+		return optionError(err)
+	}
+	ix, err := index.Open(ctx, c.path, &index.Options{LockTimeout: c.o.LockTimeout, Logger: c.o.Logger})
+	if err != nil {
+		return err
+	}
+	const only = "index"
+	s, err := store.Over(ctx, map[string]store.Opened{only: {Index: ix}}, o)
+	if err != nil {
+		return optionError(errors.Join(err, ix.Close()))
+	}
+	c.ix = ix
+	c.docs, err = s.Get(only)
+	return err
+}
+
+// optionError has what the store says of settings as an error of options.
+func optionError(err error) error {
+	if errors.Is(err, collection.ErrConfig) {
+		return fmt.Errorf("%w: %w", ErrOption, err)
+	}
+	return err
+}
+
+// Close ends searches, finishes the changes that have begun and a training that the
+// collection has grown for, which may take as long as building the index, and closes the
+// files. Calls after it are [ErrClosed]. It may be called more than once.
+func (c *Collection) Close() error {
+	c.mu.Lock()
+	was := c.closed
+	c.closed = true
+	c.mu.Unlock()
+	if was {
+		return nil
+	}
+	ctx := context.Background()
+	err := errors.Join(c.docs.Grown(ctx), c.docs.Store().Close(ctx))
+	if c.ix != nil {
+		err = errors.Join(err, c.ix.Close())
+	}
+	return errors.Join(err, c.closeEncoder())
+}
+
+func (c *Collection) closeEncoder() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.encoder == nil || !c.own {
+		return nil
+	}
+	return c.encoder.Close()
+}
+
+// Index is the index file, for what this type does not do: facets, exports, checks, a
+// training. It is to be read, and trained, but changed by the methods of the collection
+// only; it ends with the collection. The error is [ErrClosed].
+func (c *Collection) Index() (*index.Index, error) {
+	ix, err := c.docs.Index(context.Background())
+	return ix, c.fault(err)
+}
+
+// Encoder is what makes vectors of texts. Errors are those of [encode.Open]; [ErrOption] if
+// neither the options nor the index name a model.
+func (c *Collection) Encoder(ctx context.Context) (*encode.Encoder, error) {
+	return c.openEncoder(ctx)
+}
+
+// openEncoder opens the encoder, unless it is open.
+func (c *Collection) openEncoder(ctx context.Context) (*encode.Encoder, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return nil, c.fault(ErrClosed)
+	}
+	if c.encoder != nil {
+		return c.encoder, nil
+	}
+	of, err := c.modelOfIndex(ctx)
+	if err != nil {
+		return nil, err
+	}
+	e, o, dir := c.o.Encoder, &encode.Options{}, c.o.Model
+	switch {
+	case e != nil:
+		dir = e.Config().Dir
+	case dir == "" && of == nil:
+		return nil, fmt.Errorf("%w: %s: no model is known that encodes texts: name one with Options.Model", ErrOption, c.path)
+	case of != nil && !(dir != "" && modelof.IsServer(of.Name)): // with its settings, wherever it is now
+		var recorded string
+		if recorded, o, err = modelof.Options(of); err != nil {
+			return nil, err
+		}
+		if dir == "" {
+			dir = recorded
+		}
+	}
+	if e == nil {
+		o.Logger = c.o.Logger
+		if e, err = encode.OpenContext(ctx, dir, o); err != nil {
+			return nil, fmt.Errorf("%s: the model: %w", c.path, err)
+		}
+	}
+	m, err := modelof.Of(e, dir, o)
+	if err == nil {
+		m.Near = e.Config().Near
+		err = of.CheckQueries(m)
+	}
+	if err != nil {
+		if c.o.Encoder == nil {
+			err = errors.Join(err, e.Close())
+		}
+		return nil, fmt.Errorf("%s: %w", c.path, err)
+	}
+	m.Near = ""
+	c.encoder, c.model, c.own = e, m, c.o.Encoder == nil
+	return e, nil
+}
+
+// modelOfIndex is what made the vectors that are there; nil: nobody has said.
+func (c *Collection) modelOfIndex(ctx context.Context) (*storage.Model, error) {
+	if c.docs == nil {
+		return nil, nil // it is being created
+	}
+	v, err := c.docs.View(ctx)
+	if err != nil {
+		return nil, c.fault(err)
+	}
+	m := v.Snapshot().Header().Model
+	return m, v.Close()
+}
+
+// Set is the collection for package server: server.New makes an [net/http.Handler] of it
+// and of the encoder. This package does not do so itself, since that would put the service
+// into every program. The set ends with the collection, which can be used beside it.
+func (c *Collection) Set() collection.Set { return c.docs.Store().Set() }
+
+// Backup writes a copy of the index to a file, and checks it. Searches and changes may be
+// made meanwhile. A backup that is there is replaced. Errors are those of
+// [index.Index.BackupTo].
+func (c *Collection) Backup(ctx context.Context, path string) (*index.BackupReport, error) {
+	v, err := c.docs.View(ctx)
+	if err != nil {
+		return nil, c.fault(err)
+	}
+	defer v.Close()
+	ix, err := c.Index()
+	if err != nil {
+		return nil, err
+	}
+	return ix.BackupTo(ctx, path, nil)
+}
+
+// Len is how many documents there are; a passage of a longer one counts as one.
+func (c *Collection) Len(ctx context.Context) (int, error) {
+	v, err := c.docs.View(ctx)
+	if err != nil {
+		return 0, c.fault(err)
+	}
+	return v.Snapshot().Len(), v.Close()
+}
+
+// fault is an error of the store in the words of this package.
+func (c *Collection) fault(err error) error {
+	if errors.Is(err, collection.ErrClosed) || errors.Is(err, search.ErrClosed) {
+		return fmt.Errorf("%s: %w", c.path, ErrClosed)
+	}
+	return err
+}

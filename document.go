@@ -1,0 +1,372 @@
+package plaid
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+
+	"github.com/plaid-ir/plaid/encode"
+	"github.com/plaid-ir/plaid/internal/jsontext"
+	"github.com/plaid-ir/plaid/metadata/condition"
+	"github.com/plaid-ir/plaid/server/collection"
+	"github.com/plaid-ir/plaid/vectors"
+)
+
+// Document is a text to be found, with what is stored beside it.
+type Document struct {
+	// ID names the document; "": it gets its number.
+	ID string
+	// Title and Text are encoded, the title first, and kept beside the vectors.
+	Title, Text string
+	// Payload is a JSON object with further fields, for conditions, searches by words and
+	// results; nil: none. The fields title and text are Title and Text, and those that
+	// begin with an underscore are plaid's.
+	Payload []byte
+	// Vectors, where set, are [tokens, dim], row-major, and Title and Text are not encoded.
+	Vectors []float32
+}
+
+// Add stores documents, all of them or none: one that is there already is [ErrDuplicateID].
+// It returns their ids. The vectors of all documents of a call are in memory, some 60 KiB
+// for a text of 120 words at 128 dimensions: add many thousands in several calls.
+//
+// Errors: a document that cannot be stored is a [*collection.DocumentError], around
+// [ErrNoText], [ErrPayload], [ErrID], [ErrDimension], [ErrDuplicateID] or the like; further
+// [ErrReadOnly], [ErrModel], [collection.ErrBusy], those of the encoder, and that of ctx,
+// after which nothing is stored.
+func (c *Collection) Add(ctx context.Context, docs ...Document) (ids []string, err error) {
+	return c.store(ctx, docs, false)
+}
+
+// Update stores documents as Add does, each in the place of the one with its id, if that is
+// there: all that was stored of that one is gone, its passages too.
+func (c *Collection) Update(ctx context.Context, docs ...Document) (ids []string, err error) {
+	return c.store(ctx, docs, true)
+}
+
+func (c *Collection) store(ctx context.Context, docs []Document, replace bool) (ids []string, err error) {
+	if c.o.ReadOnly {
+		return nil, fmt.Errorf("%s: %w", c.path, ErrReadOnly)
+	}
+	if len(docs) == 0 {
+		return nil, nil
+	}
+	v, err := c.docs.View(ctx)
+	if err != nil {
+		return nil, c.fault(err)
+	}
+	dim := v.Dim()
+	if err := v.Close(); err != nil {
+		return nil, err
+	}
+	all, err := c.encode(ctx, docs, dim)
+	if err != nil {
+		return nil, err
+	}
+	u := collection.UpdateOptions{Replace: replace}
+	if slices.ContainsFunc(docs, func(d Document) bool { return d.Vectors == nil }) {
+		u.Model = c.model
+	}
+	r, err := c.docs.Update(ctx, all, u)
+	if err != nil {
+		return nil, c.fault(err)
+	}
+	if c.o.Passages == nil {
+		return r.IDs, nil
+	}
+	ids = make([]string, len(docs)) // those of passages are theirs
+	for i, d := range docs {
+		ids[i] = d.ID
+	}
+	return ids, nil
+}
+
+// encode makes what is stored of documents.
+func (c *Collection) encode(ctx context.Context, docs []Document, dim int) ([]collection.Document, error) {
+	texts := make([]encode.Text, len(docs))
+	encoded := false
+	for i, d := range docs {
+		fault := func(err error) error {
+			return &collection.DocumentError{Document: i, ID: d.ID, Token: -1, Err: err}
+		}
+		payload, err := payloadOf(&d)
+		switch {
+		case err != nil:
+			return nil, fault(err)
+		case d.Vectors == nil && d.Title == "" && d.Text == "":
+			return nil, fault(ErrNoText)
+		case d.ID == "" && c.o.Passages != nil:
+			return nil, fault(fmt.Errorf("%w: it is empty, and passages are named after it", ErrID))
+		}
+		encoded = encoded || d.Vectors == nil
+		texts[i] = encode.Text{ID: d.ID, Title: d.Title, Text: d.Text, Payload: payload}
+	}
+	out := make([]collection.Document, 0, len(docs))
+	if !encoded {
+		for i, d := range docs {
+			out = append(out, collection.Document{ID: d.ID, Vectors: d.Vectors, Dim: dim, Metadata: texts[i].Payload})
+		}
+		return out, nil
+	}
+	e, err := c.openEncoder(ctx)
+	if err != nil {
+		return nil, err
+	}
+	next := 0
+	var at []int // the documents that texts which are encoded are of
+	sequence := func(yield func(encode.Text, error) bool) {
+		for i := range docs {
+			if docs[i].Vectors != nil {
+				continue
+			}
+			for t, err := range c.passages(texts[i], e) {
+				if at = append(at, i); !yield(t, err) || err != nil {
+					return
+				}
+			}
+		}
+	}
+	vectorsOnly := func(before int) {
+		for ; next < before; next++ {
+			if d := &docs[next]; d.Vectors != nil {
+				out = append(out, collection.Document{ID: d.ID, Vectors: d.Vectors, Dim: dim, Metadata: texts[next].Payload})
+			}
+		}
+	}
+	n := 0
+	for d, err := range e.Documents(ctx, sequence) {
+		if err != nil {
+			return nil, err
+		}
+		vectorsOnly(at[n])
+		if len(d.Tokens) == 0 {
+			return nil, &collection.DocumentError{Document: at[n], ID: d.ID, Token: -1, Err: ErrNoText}
+		}
+		out = append(out, collection.Document{ID: d.ID, Vectors: slices.Clone(d.Tokens), Dim: e.Dim(), Metadata: d.Payload})
+		n++
+	}
+	vectorsOnly(len(docs))
+	return out, nil
+}
+
+// passages are the texts that are encoded of one; each has what is stored as its payload.
+func (c *Collection) passages(t encode.Text, e *encode.Encoder) iter.Seq2[encode.Text, error] {
+	one := func(yield func(encode.Text, error) bool) { yield(t, nil) }
+	if c.o.Passages == nil {
+		return one
+	}
+	how := *c.o.Passages
+	if how.Tokenizer == nil {
+		how.Tokenizer = e.Config().Tokenizer
+	}
+	return func(yield func(encode.Text, error) bool) {
+		for p, err := range encode.Passages(one, how) {
+			if err == nil {
+				p.Payload, err = withText(p.Payload, p.Title, p.Text)
+			}
+			if !yield(p, err) {
+				return
+			}
+		}
+	}
+}
+
+// The fields of a payload that have a document's texts.
+const titleField, textField = "title", "text"
+
+// payloadOf is what is stored beside a document: its title and text, and then its payload.
+func payloadOf(d *Document) ([]byte, error) {
+	p := bytes.TrimSpace(d.Payload)
+	if len(p) > 0 {
+		if err := jsontext.Check(p, jsontext.Options{Numbers: true}); err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrPayload, err)
+		}
+		if p[0] != '{' {
+			return nil, fmt.Errorf("%w: it is no JSON object", ErrPayload)
+		}
+	}
+	err := jsontext.Members(cmpJSON(p), func(key string, _ json.RawMessage) error {
+		if key == titleField || key == textField || key == vectors.PassageField {
+			return fmt.Errorf("%w: it has a field %q, which is for what the document says itself", ErrPayload, key)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return withText(p, d.Title, d.Text)
+}
+
+func cmpJSON(p []byte) []byte {
+	if len(p) == 0 {
+		return []byte("{}")
+	}
+	return p
+}
+
+// withText is a payload with title and text, in place of those that it has.
+func withText(payload []byte, title, text string) ([]byte, error) {
+	out := []byte{'{'}
+	member := func(key string, value []byte) {
+		if len(out) > 1 {
+			out = append(out, ',')
+		}
+		name, _ := json.Marshal(key) // a string
+		out = append(append(append(out, name...), ':'), value...)
+	}
+	for _, f := range []struct{ key, value string }{{titleField, title}, {textField, text}} {
+		if f.value == "" {
+			continue
+		}
+		var b bytes.Buffer
+		e := json.NewEncoder(&b)
+		e.SetEscapeHTML(false)
+		if err := e.Encode(f.value); err != nil {
+			return nil, err
+		}
+		member(f.key, bytes.TrimSpace(b.Bytes()))
+	}
+	err := jsontext.Members(cmpJSON(payload), func(key string, value json.RawMessage) error {
+		if key != titleField && key != textField {
+			member(key, value)
+		}
+		return nil
+	})
+	if len(out) == 1 {
+		return nil, err
+	}
+	return append(out, '}'), err
+}
+
+// read takes what is stored apart again.
+func read(id string, stored []byte) Document {
+	d := Document{ID: id}
+	rest := []byte{'{'}
+	err := jsontext.Members(cmpJSON(stored), func(key string, value json.RawMessage) error {
+		into := map[string]*string{titleField: &d.Title, textField: &d.Text}[key]
+		if into != nil && json.Unmarshal(value, into) == nil || key == vectors.PassageField {
+			return nil
+		}
+		if len(rest) > 1 {
+			rest = append(rest, ',')
+		}
+		name, err := json.Marshal(key)
+		rest = append(append(append(rest, name...), ':'), value...)
+		return err
+	})
+	switch {
+	case err != nil: // no object, which others may have stored
+		return Document{ID: id, Payload: stored}
+	case len(rest) > 1:
+		d.Payload = append(rest, '}')
+	}
+	return d
+}
+
+// Get returns a document as it was added, but for its vectors. The text of one that was
+// parted into passages is put together from these, with blanks for the white space between
+// them. The error is [ErrNotFound] if there is none.
+func (c *Collection) Get(ctx context.Context, id string) (d Document, err error) {
+	v, err := c.docs.View(ctx)
+	if err != nil {
+		return d, c.fault(err)
+	}
+	defer func() { err = errors.Join(err, v.Close()) }()
+	snap := v.Snapshot()
+	at, ok, err := snap.Ordinal(id)
+	if err != nil {
+		return d, err
+	}
+	if ok {
+		stored, err := snap.Payload(at)
+		return read(id, slices.Clone(stored)), err
+	}
+	parts, err := snap.PassagesOf(ctx, []string{id})
+	if err != nil {
+		return d, err
+	}
+	if parts.IsEmpty() {
+		return d, fmt.Errorf("%s: %w: %q", c.path, ErrNotFound, id)
+	}
+	var text []byte
+	for it, first := parts.Iterator(), true; it.HasNext(); first = false {
+		ordinal := it.Next()
+		stored, err := snap.Payload(ordinal)
+		if err != nil {
+			return d, err
+		}
+		p := read(id, slices.Clone(stored))
+		if of, err := vectors.PassageOf(snap.ID(ordinal), stored); err == nil && of != nil && of.End-of.Start == len(p.Text) {
+			if grow := of.End - len(text); grow > 0 {
+				text = append(text, bytes.Repeat([]byte{' '}, grow)...)
+			}
+			copy(text[of.Start:], p.Text)
+		}
+		if first {
+			d = p
+		}
+	}
+	d.Text = string(text)
+	return d, nil
+}
+
+// Selection says which documents are meant: those of ids, or those of which a condition is
+// true ([condition.Parse]). One of the two is given. A document is meant with its passages.
+type Selection struct {
+	IDs   []string
+	Where string
+	Args  []any // the values of the condition's question marks
+}
+
+func (s *Selection) bind() (collection.Selection, error) {
+	if s.Where == "" {
+		return collection.Selection{IDs: s.IDs}, nil
+	}
+	where, err := bind(s.Where, s.Args)
+	return collection.Selection{IDs: s.IDs, Where: where}, err
+}
+
+func bind(where string, args []any) (*condition.Condition, error) {
+	parsed, err := condition.Parse(where)
+	if err != nil {
+		return nil, err
+	}
+	return parsed.Bind(args...)
+}
+
+// Delete deletes documents, and says how many there were, passages counted each. Ids that
+// are not there are passed over. A selection that says nothing is an error
+// ([collection.ErrSelection]).
+func (c *Collection) Delete(ctx context.Context, s Selection) (int, error) {
+	chosen, err := s.bind()
+	if err != nil {
+		return 0, err
+	}
+	n, err := c.docs.Delete(ctx, chosen)
+	return n, c.fault(err)
+}
+
+// UpdatePayload sets fields of payloads, to values that JSON can say; one that is nil
+// removes its field. Vectors stay as they are, so the fields title and text cannot be set.
+// It says how many documents there were, passages counted each.
+func (c *Collection) UpdatePayload(ctx context.Context, s Selection, fields map[string]any) (int, error) {
+	chosen, err := s.bind()
+	if err != nil {
+		return 0, err
+	}
+	set := make(map[string]json.RawMessage, len(fields))
+	for key, value := range fields {
+		if key == titleField || key == textField {
+			return 0, fmt.Errorf("%w: field %q belongs to the vectors: use Update", ErrPayload, key)
+		}
+		if set[key], err = json.Marshal(value); err != nil {
+			return 0, fmt.Errorf("%w: field %q: %w", ErrPayload, key, err)
+		}
+	}
+	n, err := c.docs.UpdateMetadata(ctx, chosen, set)
+	return n, c.fault(err)
+}

@@ -1,0 +1,99 @@
+package encode
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"golang.org/x/net/html"
+	"golang.org/x/net/html/atom"
+)
+
+// parsePage reads a page as one text, whose id is the name.
+func parsePage(name string) parser {
+	return func(ctx context.Context, r io.Reader, yield func(Text, error) bool) error {
+		b, err := io.ReadAll(io.LimitReader(r, maxTextLine+1))
+		switch {
+		case err != nil:
+			return err
+		case len(b) > maxTextLine:
+			return fmt.Errorf("has more than %d bytes", maxTextLine)
+		}
+		if err := errors.Join(ctx.Err(), valid(string(b))); err != nil {
+			return err
+		}
+		t := Text{ID: name}
+		if t.Title, t.Text, err = pageText(strings.NewReader(string(b))); err != nil {
+			return err
+		}
+		yield(t, nil)
+		return nil
+	}
+}
+
+// Elements whose text nobody reads, and those that a line ends with.
+var (
+	unread = []atom.Atom{atom.Script, atom.Style, atom.Noscript, atom.Template, atom.Svg, atom.Iframe, atom.Object}
+	blocks = []atom.Atom{
+		atom.Address, atom.Article, atom.Aside, atom.Blockquote, atom.Br, atom.Dd, atom.Div, atom.Dl, atom.Dt, atom.Fieldset, atom.Figcaption, atom.Figure,
+		atom.Footer, atom.Form, atom.H1, atom.H2, atom.H3, atom.H4, atom.H5, atom.H6, atom.Header, atom.Hr, atom.Li, atom.Main, atom.Nav, atom.Ol, atom.P,
+		atom.Pre, atom.Section, atom.Table, atom.Td, atom.Th, atom.Tr, atom.Ul,
+	}
+)
+
+// pageText is the title of a page and what a reader sees of it: lines where blocks end, and
+// otherwise a blank for white space. Pages are read tag by tag, and so need no memory beside
+// their text however deep they are.
+func pageText(r io.Reader) (title, text string, err error) {
+	z := html.NewTokenizer(r)
+	z.SetMaxBuf(maxTextLine)
+	var page, head strings.Builder
+	inTitle := false
+	hidden := atom.Atom(0) // the element that nobody reads, and how often it is open
+	depth := 0
+	for {
+		kind := z.Next()
+		if kind == html.ErrorToken {
+			if err := z.Err(); !errors.Is(err, io.EOF) {
+				return "", "", err
+			}
+			return visible(head.String()), visible(page.String()), nil
+		}
+		if kind == html.TextToken {
+			switch {
+			case inTitle:
+				head.Write(z.Text())
+			case depth == 0:
+				page.WriteString(strings.NewReplacer("\n", " ", "\r", " ").Replace(html.UnescapeString(string(z.Raw()))))
+			}
+			continue
+		}
+		name, _ := z.TagName()
+		tag := atom.Lookup(name)
+		switch {
+		case kind == html.StartTagToken && (depth == 0 && slices.Contains(unread, tag) || depth > 0 && tag == hidden):
+			hidden, depth = tag, depth+1
+		case kind == html.EndTagToken && depth > 0 && tag == hidden:
+			depth--
+		}
+		if tag == atom.Title && depth == 0 {
+			inTitle = kind == html.StartTagToken
+		} else if slices.Contains(blocks, tag) {
+			page.WriteByte('\n')
+		}
+	}
+}
+
+// visible are the lines of a text that have words, with one blank between these.
+func visible(s string) string {
+	var lines []string
+	for line := range strings.Lines(s) {
+		if words := strings.Fields(line); len(words) > 0 {
+			lines = append(lines, strings.Join(words, " "))
+		}
+	}
+	return strings.Join(lines, "\n")
+}

@@ -1,0 +1,85 @@
+package index
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+)
+
+// What reports say in one line, for logs and for people; fields that are 0 are left out.
+
+type reportLine struct{ parts []string }
+
+func (l *reportLine) add(n int64, what string) {
+	if n != 0 {
+		l.parts = append(l.parts, fmt.Sprintf("%d %s", n, what))
+	}
+}
+
+func (l *reportLine) addf(format string, args ...any) {
+	l.parts = append(l.parts, fmt.Sprintf(format, args...))
+}
+
+func (l *reportLine) String() string { return cmp.Or(strings.Join(l.parts, ", "), "nothing") }
+
+// String reads like: 46 documents, 7010 tokens, RMSE 0.0712, 0.4 s.
+func (r *BuildReport) String() string {
+	l := &reportLine{}
+	l.add(int64(r.Docs), "documents")
+	l.add(int64(r.Empty), "of them empty")
+	l.add(int64(r.Resumed), "of them by an earlier build")
+	l.add(r.Tokens, "tokens")
+	l.add(r.Zero, "zero vectors")
+	l.addf("RMSE %.4f", r.RMSE)
+	l.addf("%.1f s", r.Seconds.Sample+r.Seconds.Train+r.Seconds.Encode)
+	return l.String()
+}
+
+// String reads like: 3 documents, 1 replaced, 512 tokens, RMSE 0.0712.
+func (r *AddReport) String() string {
+	l := &reportLine{}
+	l.add(int64(r.Docs), "documents")
+	l.add(int64(r.Empty), "of them empty")
+	l.add(int64(r.Replaced), "replaced")
+	l.add(int64(r.Deleted), "deleted")
+	l.add(r.Tokens, "tokens")
+	l.addf("RMSE %.4f", r.RMSE)
+	return l.String()
+}
+
+// String reads like: 46 documents, 7010 tokens, 1048576 bytes written, incremental.
+func (r *BackupReport) String() string {
+	l := &reportLine{}
+	l.add(int64(r.Docs), "documents")
+	l.add(int64(r.Tokens), "tokens")
+	l.addf("%d bytes written", r.Written)
+	if r.Incremental {
+		l.addf("incremental")
+	}
+	return l.String()
+}
+
+// String reads like: 46 documents, 7010 tokens, 128 → 256 centroids.
+func (r *RetrainReport) String() string {
+	l := &reportLine{}
+	l.add(int64(r.Docs), "documents")
+	l.add(r.Tokens, "tokens")
+	l.addf("%d → %d centroids, %d → %d bits", r.Before.Centroids, r.After.Centroids, r.Before.Nbits, r.After.Nbits)
+	return l.String()
+}
+
+// String reads like: 46 documents of colbert, 7010 tokens, 128 centroids, 2 bits.
+func (r *ImportReport) String() string {
+	return fmt.Sprintf("%d documents of %s, %d tokens, %d centroids, %d bits", r.Docs, r.Engine, r.Tokens, r.K, r.Nbits)
+}
+
+// String reads like: 45 documents, 6900 tokens, 1 lost.
+func (r *SalvageReport) String() string {
+	l := &reportLine{}
+	l.add(int64(r.Docs), "documents")
+	l.add(int64(r.Tokens), "tokens")
+	l.add(r.LostDocs, "lost")
+	l.add(int64(len(r.LostPayloads)), "without their payload")
+	l.add(int64(len(r.Uncertain)), "perhaps deleted before")
+	return l.String()
+}

@@ -1,0 +1,283 @@
+package plaid
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/plaid-ir/plaid/encode"
+	"github.com/plaid-ir/plaid/search"
+	"github.com/plaid-ir/plaid/search/fuse"
+	"github.com/plaid-ir/plaid/search/highlight"
+	"github.com/plaid-ir/plaid/server/collection"
+	"github.com/plaid-ir/plaid/server/store"
+	"github.com/plaid-ir/plaid/vectors"
+)
+
+// Query is a question to a collection. Text or Vectors is needed; the zero value of all
+// else asks for the ten best documents.
+type Query struct {
+	Text string
+	// Vectors, where set, are those of the question, [tokens, dim], row-major, and Text is
+	// not encoded.
+	Vectors []float32
+	// K is how many hits are wanted; 0: 10.
+	K int
+	// Where, where set, is a condition over payloads ([condition.Parse]), and Args are the
+	// values of its question marks: only documents of which it is true are found.
+	Where string
+	Args  []any
+	// Hybrid searches by the words of Text too, and fuses what both find. Alpha is what
+	// vectors count then, from 0 to 1, and words count the rest; 0: 0.75. Scores are from 0
+	// to 1.
+	Hybrid bool
+	Alpha  float64
+	// Group, where set, has hits be documents, with up to Passages of their passages; 0: 3.
+	// It does not go with Hybrid.
+	Group    search.Grouping
+	Passages int
+	// Highlight finds the words of each hit, or of its passages, that the question has
+	// found.
+	Highlight bool
+	// Like and Unlike are ids of documents that somebody has said to be good answers, and
+	// bad ones ([search.Feedback]).
+	Like, Unlike []string
+}
+
+// Hit is a document that was found, or with Query.Group one of its passages.
+type Hit struct {
+	ID    string  // of the document
+	Score float64 // MaxSim; of Query.Hybrid from 0 to 1
+	// Title, Text and Payload are as in [Document].
+	Title, Text string
+	Payload     []byte
+	// Passage is the part of a longer document that the hit is; nil: it is a whole one.
+	Passage *vectors.Passage
+	// Passages are the best ones of a document, with Query.Group. The title, text and
+	// payload of the hit are those of the first.
+	Passages []Hit
+	// Spans are the words that the question has found, with Query.Highlight. There are none
+	// where they cannot be told, as of documents without a text.
+	Spans []highlight.Span
+}
+
+const (
+	usualK        = 10
+	usualAlpha    = .75
+	usualPassages = 3
+)
+
+// Search finds the best documents, the best first. Fewer than K come back only if fewer
+// match.
+//
+// Errors: [ErrQuery] for an empty question, [ErrOption], [ErrNotFound] for an id of Like or
+// Unlike, those of [condition.Parse], of the encoder and of [search.Engine.Search].
+func (c *Collection) Search(ctx context.Context, q Query) (hits []Hit, err error) {
+	if err := q.complete(); err != nil {
+		return nil, fmt.Errorf("%s: %w", c.path, err)
+	}
+	var chosen collection.Selection
+	if q.Where != "" {
+		if chosen.Where, err = bind(q.Where, q.Args); err != nil {
+			return nil, err
+		}
+	}
+	v, err := c.docs.View(ctx)
+	if err != nil {
+		return nil, c.fault(err)
+	}
+	defer func() { err = errors.Join(err, v.Close()) }()
+	r := &reading{c: c, ctx: ctx, v: v, q: &q}
+	if r.filter, err = v.Filter(ctx, chosen); err != nil {
+		return nil, err
+	}
+	found, err := r.find()
+	if err != nil {
+		return nil, c.fault(err)
+	}
+	hits = make([]Hit, len(found))
+	for i := range found {
+		if hits[i], err = r.hit(&found[i]); err != nil {
+			return nil, err
+		}
+	}
+	return hits, nil
+}
+
+func (q *Query) complete() error {
+	switch {
+	case q.Text == "" && q.Vectors == nil:
+		return fmt.Errorf("%w: it is empty", ErrQuery)
+	case q.K < 0:
+		return fmt.Errorf("%w: K is %d", ErrOption, q.K)
+	case q.Where == "" && len(q.Args) > 0:
+		return fmt.Errorf("%w: Args without Where", ErrOption)
+	case q.Hybrid && q.Text == "" || q.Highlight && q.Text == "":
+		return fmt.Errorf("%w: Hybrid and Highlight go with Text", ErrOption)
+	case q.Alpha != 0 && !q.Hybrid:
+		return fmt.Errorf("%w: Alpha goes with Hybrid", ErrOption)
+	case q.Hybrid && q.Group != "":
+		return fmt.Errorf("%w: Group does not go with Hybrid", ErrOption)
+	case q.Passages != 0 && q.Group == "":
+		return fmt.Errorf("%w: Passages goes with Group", ErrOption)
+	case q.Highlight && q.Vectors != nil:
+		return fmt.Errorf("%w: Highlight goes with a question that is encoded here", ErrOption)
+	}
+	if q.K == 0 {
+		q.K = usualK
+	}
+	if q.Alpha == 0 {
+		q.Alpha = usualAlpha
+	}
+	if q.Group != "" && q.Passages == 0 {
+		q.Passages = usualPassages
+	}
+	return nil
+}
+
+// reading is one search, in one state of a collection.
+type reading struct {
+	c      *Collection
+	ctx    context.Context
+	v      *store.View
+	q      *Query
+	filter *search.Filter
+
+	encoder *encode.Encoder
+	asked   []encode.Token // of the question, for highlights
+}
+
+// find are the hits without what is stored of them.
+func (r *reading) find() ([]search.Hit, error) {
+	q := r.q
+	sq := search.Query{Vectors: q.Vectors}
+	if q.Vectors == nil {
+		var err error
+		if r.encoder, err = r.c.openEncoder(r.ctx); err != nil {
+			return nil, err
+		}
+		e, err := r.encoder.Query(r.ctx, q.Text)
+		if err != nil {
+			return nil, err
+		}
+		if len(e.Vectors) == 0 {
+			return nil, fmt.Errorf("%s: %w: it has no word", r.c.path, ErrQuery)
+		}
+		sq.Vectors, sq.Dim = e.Vectors, r.encoder.Dim()
+		if q.Highlight {
+			if r.asked, err = highlight.Kept(r.encoder, encode.Query, q.Text); err != nil {
+				return nil, err
+			}
+		}
+	}
+	o := search.Options{K: q.K, Filter: r.filter, Group: q.Group, Passages: q.Passages, Matches: q.Highlight && !q.Hybrid}
+	if len(q.Like)+len(q.Unlike) > 0 {
+		o.Feedback = &search.Feedback{Like: q.Like, Unlike: q.Unlike}
+	}
+	if !q.Hybrid {
+		return r.search(sq, o)
+	}
+	o.K = fuse.Depth(q.K)
+	byVectors, err := r.search(sq, o)
+	if err != nil {
+		return nil, err
+	}
+	byWords, err := r.v.SearchKeywords(r.ctx, collection.KeywordQuery{Text: q.Text, K: o.K, Filters: []*search.Filter{r.filter}})
+	if err != nil {
+		return nil, err
+	}
+	fused, err := r.fuse(byVectors, byWords)
+	if err != nil || !q.Highlight || len(fused) == 0 {
+		return fused, err
+	}
+	// The words of those that both sides have brought.
+	ids := make([]string, len(fused))
+	for i := range fused {
+		ids[i] = fused[i].ID
+	}
+	scored, err := r.search(sq, search.Options{K: len(ids), Mode: search.Candidates, Candidates: ids, Matches: true})
+	for _, h := range scored {
+		if at := slices.Index(ids, h.ID); at >= 0 {
+			fused[at].Matches, fused[at].Tokens = h.Matches, h.Tokens
+		}
+	}
+	return fused, err
+}
+
+func (r *reading) search(q search.Query, o search.Options) ([]search.Hit, error) {
+	results, err := r.v.Search(r.ctx, []search.Query{q}, o)
+	if err != nil {
+		var of *search.QueryError // which of one it is says nothing
+		if errors.As(err, &of) {
+			err = of.Err
+		}
+		return nil, fmt.Errorf("%s: %w", r.c.path, err)
+	}
+	return results[0].Hits, nil
+}
+
+func (r *reading) fuse(byVectors, byWords []search.Hit) ([]search.Hit, error) {
+	ids := map[uint32]string{}
+	side := func(hits []search.Hit) []fuse.Hit {
+		all := make([]fuse.Hit, len(hits))
+		for i, h := range hits {
+			all[i], ids[h.Ordinal] = fuse.Hit{Ordinal: h.Ordinal, Score: float64(h.Score)}, h.ID
+		}
+		return all
+	}
+	both, err := fuse.Pair(side(byVectors), side(byWords), r.q.Alpha)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrOption, err)
+	}
+	fused, err := fuse.Fuse(fuse.RelativeScore, r.q.K, both...)
+	hits := make([]search.Hit, len(fused))
+	for i, h := range fused {
+		hits[i] = search.Hit{ID: ids[h.Ordinal], Ordinal: h.Ordinal, Score: float32(h.Score)}
+	}
+	return hits, err
+}
+
+// hit is one with what is stored of it.
+func (r *reading) hit(h *search.Hit) (Hit, error) {
+	if err := r.ctx.Err(); err != nil {
+		return Hit{}, err
+	}
+	stored, err := r.v.MetadataOf(h)
+	if err != nil {
+		return Hit{}, err
+	}
+	d := read(h.ID, slices.Clone(stored))
+	hit := Hit{ID: h.ID, Score: float64(h.Score), Title: d.Title, Text: d.Text, Payload: d.Payload, Passage: h.Passage}
+	if hit.Passage == nil && len(h.Passages) == 0 {
+		if hit.Passage, err = vectors.PassageOf(h.ID, stored); err != nil {
+			hit.Passage = nil // it says what cannot be, and so nothing
+		}
+	}
+	for i := range h.Passages {
+		p, err := r.hit(&h.Passages[i])
+		if err != nil {
+			return Hit{}, err
+		}
+		hit.Passages = append(hit.Passages, p)
+	}
+	if r.asked != nil && len(h.Matches) > 0 {
+		hit.Spans, err = r.spans(h, stored)
+	}
+	return hit, err
+}
+
+func (r *reading) spans(h *search.Hit, stored json.RawMessage) ([]highlight.Span, error) {
+	if r.v.Snapshot().Header().Build.Pool > 1 {
+		return nil, nil
+	}
+	d, err := highlight.Find(r.encoder, stored, nil, h.Tokens)
+	if highlight.Unknown(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return d.Spans(r.q.Text, r.asked, h.Matches), nil
+}
