@@ -25,8 +25,8 @@ type AddOptions struct {
 	// So the passages of a document are to be added together. Otherwise that is
 	// [ErrDuplicateID], as for an id.
 	Replace bool
-	// Apart replaces by ids alone, also passages: for an index that has some of the
-	// passages of a document only, as the nodes of a cluster do.
+	// Apart replaces and deletes by ids alone, also passages: for who has looked himself which
+	// passages go, as the nodes of a cluster do.
 	Apart bool
 	// KeepPayload leaves a document that replaces another, and brings no payload, the
 	// payload of the old one.

@@ -14,16 +14,16 @@ import (
 // missing; they are no error. The space is
 // reused after [Index.Compact].
 func (ix *Index) Delete(ctx context.Context, ids []string) (deleted int, missing []string, err error) {
-	return ix.deleteIDs(ctx, ids, nil)
+	return ix.deleteIDs(ctx, ids, true, nil)
 }
 
-func (ix *Index) deleteIDs(ctx context.Context, ids []string, log *entry) (deleted int, missing []string, err error) {
+func (ix *Index) deleteIDs(ctx context.Context, ids []string, passages bool, log *entry) (deleted int, missing []string, err error) {
 	deleted, err = ix.delete(ctx, func(snap *Snapshot) (*roaring.Bitmap, error) {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
 		var victims *roaring.Bitmap
-		victims, missing, err = snap.Named(ctx, ids)
+		victims, missing, err = snap.named(ctx, ids, passages)
 		return victims, err
 	}, log)
 	if err != nil {

@@ -47,9 +47,10 @@ func (e Entry) Add(ctx context.Context, src vectors.Source, o *AddOptions) (*Add
 	return e.ix.add(ctx, src, o, e.logged())
 }
 
-// Delete is [Index.Delete].
+// Delete is [Index.Delete] by ids alone, as with [AddOptions].Apart: who keeps the log says
+// which passages go with a document.
 func (e Entry) Delete(ctx context.Context, ids []string) (deleted int, missing []string, err error) {
-	return e.ix.deleteIDs(ctx, ids, e.logged())
+	return e.ix.deleteIDs(ctx, ids, false, e.logged())
 }
 
 // DeleteWhere is [Index.DeleteWhere].

@@ -11,6 +11,8 @@ import (
 	"github.com/RoaringBitmap/roaring/v2"
 
 	"github.com/plaid-ir/plaid/codec"
+	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/storage"
 )
 
@@ -61,10 +63,15 @@ func (f *Feedback) Check() error {
 	return nil
 }
 
+// First are the options of the search whose best documents are taken for good, given those of
+// the whole.
+func (f *Feedback) First(o Options) Options {
+	return Options{K: f.Docs, Mode: o.Mode, Probes: o.Probes, Approx: o.Approx, Exact: o.Exact, Effort: o.Effort, Derive: o.Derive, Filter: o.Filter, Candidates: o.Candidates, AllowMissing: o.AllowMissing}
+}
+
 // withFeedback answers queries that feedback has added to.
 func (c *core) withFeedback(ctx context.Context, all *collection, qs []Query, o *Options) ([]Result, error) {
-	f := *o.Feedback
-	f.Terms, f.Weight = cmp.Or(f.Terms, UsualFeedbackTerms), cmp.Or(f.Weight, usualWeight)
+	f := o.Feedback
 	liked, err := namedDocs(ctx, all, "like", f.Like)
 	if err != nil {
 		return nil, err
@@ -75,7 +82,7 @@ func (c *core) withFeedback(ctx context.Context, all *collection, qs []Query, o 
 	}
 	before := make([]Result, len(qs))
 	if f.Docs > 0 {
-		first := Options{K: f.Docs, Mode: o.Mode, Probes: o.Probes, Approx: o.Approx, Exact: o.Exact, Derive: o.Derive, Filter: o.Filter, Candidates: o.Candidates, AllowMissing: o.AllowMissing}
+		first := f.First(*o)
 		if before, err = c.answer(ctx, all, qs, &first); err != nil {
 			return nil, err
 		}
@@ -89,7 +96,7 @@ func (c *core) withFeedback(ctx context.Context, all *collection, qs []Query, o 
 		for _, h := range before[i].Hits {
 			docs = append(docs, located{part: &all.parts[h.Part], ordinal: h.Ordinal})
 		}
-		if more[i], err = f.expand(ctx, all, &qs[i], docs, unliked); err != nil {
+		if more[i], err = f.Expand(ctx, &qs[i], all.first().Dim(), &evidence{all, docs, unliked}); err != nil {
 			return nil, err
 		}
 	}
@@ -124,50 +131,87 @@ func namedDocs(ctx context.Context, c *collection, what string, ids []string) (d
 	return docs, nil
 }
 
+// Evidence is what feedback takes of the documents that are good, and of those that are bad. An
+// engine reads it of its index; who asks several of them for parts of a collection puts it
+// together ([Counts], [Sums], [Frequencies] of each part).
+type Evidence interface {
+	// Counts are the centroids that the good documents, or the bad ones, have tokens with, in how
+	// many of them each is, and how many they are.
+	Counts(ctx context.Context, bad bool) (docs map[uint32]int, of int, err error)
+	// Sums adds up the tokens that these documents have with some centroids, in their order.
+	Sums(ctx context.Context, bad bool, codes []uint32) ([][]float32, error)
+	// Frequencies is in how many documents of all each of some centroids is, and how many they
+	// are.
+	Frequencies(ctx context.Context, codes []uint32) (docs []uint64, live int64, err error)
+}
+
+// FeedbackTokens is how many tokens of each of some documents feedback looks at.
+func FeedbackTokens(docs int) int { return maxFeedbackTokens / max(docs, 1) }
+
+// completed has the defaults.
+func (f *Feedback) completed() Feedback {
+	c := *f
+	c.Terms, c.Weight = cmp.Or(f.Terms, UsualFeedbackTerms), cmp.Or(f.Weight, usualWeight)
+	return c
+}
+
 // term is a centroid of documents.
 type term struct {
 	code   uint32
-	docs   int       // of them that have a token with it
-	sum    []float32 // of these tokens
 	weight float64
 }
 
-// expand is a query with the tokens that feedback adds.
-func (f *Feedback) expand(ctx context.Context, c *collection, q *Query, good, bad []located) (Query, error) {
-	wanted, err := c.terms(ctx, good)
+// Expand is a query of a dimension with the tokens that feedback adds.
+func (f *Feedback) Expand(ctx context.Context, q *Query, dim int, e Evidence) (Query, error) {
+	full := f.completed()
+	var docs [2]map[uint32]int // good, bad
+	var of [2]int
+	var codes []uint32
+	for side := range docs {
+		var err error
+		if docs[side], of[side], err = e.Counts(ctx, side == 1); err != nil {
+			return Query{}, err
+		}
+		if side == 1 {
+			for _, code := range codes {
+				delete(docs[1], code)
+			}
+		}
+		codes = slices.AppendSeq(codes, maps.Keys(docs[side]))
+	}
+	slices.Sort(codes)
+	have, live, err := e.Frequencies(ctx, codes)
 	if err != nil {
 		return Query{}, err
 	}
-	against, err := c.terms(ctx, bad)
-	if err != nil {
-		return Query{}, err
-	}
-	for code := range wanted {
-		delete(against, code)
-	}
-	out, dim := *q, c.first().Dim()
+	out := *q
 	n := len(q.Vectors) / dim
 	out.Vectors, out.Weights, out.Mask = slices.Clone(q.Vectors), slices.Clone(q.Weights), slices.Clone(q.Mask)
 	if out.Weights == nil {
 		out.Weights = slices.Repeat([]float32{1}, n)
 	}
-	for _, side := range []struct {
-		terms  map[uint32]*term
-		of     int
-		weight float64
-	}{{wanted, len(good), f.Weight}, {against, len(bad), -f.Weight * unlikeShare}} {
-		best, err := c.weigh(ctx, side.terms, side.of)
+	for side, weight := range []float64{full.Weight, -full.Weight * unlikeShare} {
+		best := weigh(docs[side], of[side], codes, have, live)
+		best = best[:min(len(best), full.Terms)]
+		if len(best) == 0 {
+			continue
+		}
+		chosen := make([]uint32, len(best))
+		for i, t := range best {
+			chosen[i] = t.code
+		}
+		sums, err := e.Sums(ctx, side == 1, chosen)
 		if err != nil {
 			return Query{}, err
 		}
-		for _, t := range best[:min(len(best), f.Terms)] {
-			square := codec.Square(t.sum)
+		for i, t := range best {
+			square := codec.Square(sums[i])
 			if square == 0 || t.weight <= 0 {
 				continue
 			}
-			codec.Unit(t.sum, square)
-			out.Vectors = append(out.Vectors, t.sum...)
-			out.Weights = append(out.Weights, float32(side.weight*t.weight))
+			codec.Unit(sums[i], square)
+			out.Vectors = append(out.Vectors, sums[i]...)
+			out.Weights = append(out.Weights, float32(weight*t.weight))
 			if out.Mask != nil {
 				out.Mask = append(out.Mask, true)
 			}
@@ -176,94 +220,149 @@ func (f *Feedback) expand(ctx context.Context, c *collection, q *Query, good, ba
 	return out, nil
 }
 
-// terms are the centroids of documents.
-func (c *collection) terms(ctx context.Context, docs []located) (terms map[uint32]*term, err error) {
-	terms = map[uint32]*term{}
-	dim := c.first().Dim()
-	each := maxFeedbackTokens / max(len(docs), 1) // tokens of a document that count
-	for _, d := range docs {
-		if err := ctx.Err(); err != nil {
-			return nil, err
-		}
-		if err := d.addTerms(terms, dim, each); err != nil {
-			return nil, err
+// weigh orders the centroids of so many documents by their weights, the heaviest first, given
+// how many documents of all have each of codes.
+func weigh(docs map[uint32]int, of int, codes []uint32, have []uint64, live int64) []term {
+	rarest := math.Log(float64(live) + 1)
+	var list []term
+	for i, code := range codes {
+		if n := docs[code]; n > 0 {
+			rare := max(math.Log((float64(live)+1)/(float64(have[i])+1)), 0) / max(rarest, 1)
+			list = append(list, term{code, float64(n) / float64(of) * rare})
 		}
 	}
-	return terms, nil
+	slices.SortStableFunc(list, func(a, b term) int { return cmp.Compare(b.weight, a.weight) })
+	return list
 }
 
-func (d *located) addTerms(terms map[uint32]*term, dim, most int) (err error) {
-	snap := d.part.snap
-	defer storage.Guard(snap.Path(), &err)()
-	chunk, doc, _ := snap.Locate(d.ordinal)
-	ch, err := snap.Chunk(chunk, storage.All)
-	if err != nil {
-		return err
+// evidence is that of an engine.
+type evidence struct {
+	c         *collection
+	good, bad []located
+}
+
+func (e *evidence) docs(bad bool) []located {
+	if bad {
+		return e.bad
 	}
-	lo, hi := int(ch.Offsets[doc]), int(ch.Offsets[doc+1])
-	row := make([]float32, dim)
-	seen := map[uint32]bool{}
-	for token := lo; token < min(hi, lo+most); token++ {
-		code := ch.Code(token)
-		t := terms[code]
-		if t == nil {
-			t = &term{code: code, sum: make([]float32, dim)}
-			terms[code] = t
+	return e.good
+}
+
+func (e *evidence) Counts(ctx context.Context, bad bool) (docs map[uint32]int, of int, err error) {
+	docs = map[uint32]int{}
+	all := e.docs(bad)
+	for _, d := range all {
+		if err := Counts(ctx, d.part.snap, []uint32{d.ordinal}, FeedbackTokens(len(all)), docs); err != nil {
+			return nil, 0, err
 		}
-		if !seen[code] {
-			seen[code] = true
-			t.docs++
+	}
+	return docs, len(all), nil
+}
+
+func (e *evidence) Sums(ctx context.Context, bad bool, codes []uint32) ([][]float32, error) {
+	sums := newSums(len(codes), e.c.first().Dim())
+	all := e.docs(bad)
+	for _, d := range all {
+		if err := Sums(ctx, d.part.snap, []uint32{d.ordinal}, FeedbackTokens(len(all)), codes, sums); err != nil {
+			return nil, err
 		}
-		snap.Quantizer().DecodeTokens(row, ch, token, token+1)
-		for j, x := range row {
-			t.sum[j] += x
+	}
+	return sums, nil
+}
+
+func newSums(n, dim int) [][]float32 {
+	sums := make([][]float32, n)
+	for i := range sums {
+		sums[i] = make([]float32, dim)
+	}
+	return sums
+}
+
+func (e *evidence) Frequencies(ctx context.Context, codes []uint32) (docs []uint64, live int64, err error) {
+	docs = make([]uint64, len(codes))
+	for i := range e.c.parts {
+		if err := Frequencies(ctx, e.c.parts[i].snap, codes, docs); err != nil {
+			return nil, 0, err
+		}
+	}
+	live, _ = e.c.live()
+	return docs, live, nil
+}
+
+// eachToken calls fn for the tokens of documents, so many of each at most.
+func eachToken(ctx context.Context, snap *index.Snapshot, ordinals []uint32, most int, fn func(doc int, ch *kernels.Chunk, token int)) (err error) {
+	defer storage.Guard(snap.Path(), &err)()
+	for i, ordinal := range ordinals {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		chunk, doc, _ := snap.Locate(ordinal)
+		ch, err := snap.Chunk(chunk, storage.All)
+		if err != nil {
+			return err
+		}
+		lo, hi := int(ch.Offsets[doc]), int(ch.Offsets[doc+1])
+		for token := lo; token < min(hi, lo+most); token++ {
+			fn(i, ch, token)
 		}
 	}
 	return nil
 }
 
-// weigh orders terms of so many documents by their weights, the heaviest first.
-func (c *collection) weigh(ctx context.Context, terms map[uint32]*term, docs int) ([]*term, error) {
-	all, _ := c.live()
-	rarest := math.Log(float64(all) + 1)
-	list := make([]*term, 0, len(terms))
-	for i, code := range slices.Sorted(maps.Keys(terms)) {
-		if i%256 == 255 && ctx.Err() != nil {
-			return nil, ctx.Err()
+// Counts adds to docs, for each centroid, how many of some documents have a token with it among
+// their first ones.
+func Counts(ctx context.Context, snap *index.Snapshot, ordinals []uint32, tokens int, docs map[uint32]int) error {
+	last := map[uint32]int{} // document with the centroid, + 1
+	return eachToken(ctx, snap, ordinals, tokens, func(doc int, ch *kernels.Chunk, token int) {
+		if code := ch.Code(token); last[code] != doc+1 {
+			last[code] = doc + 1
+			docs[code]++
 		}
-		t := terms[code]
-		have := uint64(0)
-		for p := range c.parts {
-			n, err := documentsOf(&c.parts[p], code)
-			if err != nil {
-				return nil, err
-			}
-			have += n
-		}
-		t.weight = float64(t.docs) / float64(docs) * max(math.Log((float64(all)+1)/(float64(have)+1)), 0) / max(rarest, 1)
-		list = append(list, t)
-	}
-	slices.SortStableFunc(list, func(a, b *term) int { return cmp.Compare(b.weight, a.weight) })
-	return list, nil
+	})
 }
 
-// documentsOf is how many documents of a part have a token with a centroid, those that
-// were deleted included.
-func documentsOf(p *part, code uint32) (n uint64, err error) {
-	defer storage.Guard(p.snap.Path(), &err)()
-	for seg := range p.snap.Segments() {
-		list, err := p.snap.Postings(seg, code)
-		if err != nil {
-			return 0, err
-		}
-		if len(list) == 0 {
-			continue
-		}
-		docs := roaring.New()
-		if _, err := docs.FromBuffer(list); err != nil {
-			return 0, badList(p.snap, code, err)
-		}
-		n += docs.GetCardinality()
+// Sums adds to the sums of some centroids the tokens with them that are among the first ones of
+// some documents.
+func Sums(ctx context.Context, snap *index.Snapshot, ordinals []uint32, tokens int, codes []uint32, sums [][]float32) error {
+	at := make(map[uint32]int, len(codes))
+	for i, code := range codes {
+		at[code] = i
 	}
-	return n, nil
+	row := make([]float32, snap.Dim())
+	return eachToken(ctx, snap, ordinals, tokens, func(_ int, ch *kernels.Chunk, token int) {
+		i, wanted := at[ch.Code(token)]
+		if !wanted {
+			return
+		}
+		snap.Quantizer().DecodeTokens(row, ch, token, token+1)
+		for j, x := range row {
+			sums[i][j] += x
+		}
+	})
+}
+
+// Frequencies adds to docs how many documents have a token with each of some centroids.
+func Frequencies(ctx context.Context, snap *index.Snapshot, codes []uint32, docs []uint64) (err error) {
+	defer storage.Guard(snap.Path(), &err)()
+	gone := snap.Tombstones()
+	for i, code := range codes {
+		if i%256 == 255 && ctx.Err() != nil {
+			return ctx.Err()
+		}
+		for seg := range snap.Segments() {
+			list, err := snap.Postings(seg, code)
+			if err != nil {
+				return err
+			}
+			if len(list) == 0 {
+				continue
+			}
+			set := roaring.New()
+			if _, err := set.FromBuffer(list); err != nil {
+				return badList(snap, code, err)
+			}
+			docs[i] += set.GetCardinality() - set.AndCardinality(gone)
+		}
+	}
+	return nil
 }

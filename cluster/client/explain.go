@@ -45,9 +45,13 @@ func (f *Client) Trace(ctx context.Context, q search.Query, id string, o search.
 }
 
 func (f *Client) explain(ctx context.Context, q search.Query, id string, o search.Options) (*search.Explanation, error) {
+	if o.Group != "" || o.Feedback != nil {
+		return nil, fmt.Errorf("%w: a search is explained without group and feedback", search.ErrOption)
+	}
 	if o.K == 0 {
 		o.K = 10
 	}
+	o.Matches = false // which it says anyway
 	m, err := f.collection()
 	if err != nil {
 		return nil, err

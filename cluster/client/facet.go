@@ -1,10 +1,12 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/plaid-ir/plaid/cluster/topology"
@@ -12,6 +14,7 @@ import (
 	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/metadata/condition"
 	"github.com/plaid-ir/plaid/server/collection"
+	"github.com/plaid-ir/plaid/vectors"
 )
 
 // Facet counts the values of a field in the documents of a selection without document ids, as
@@ -112,12 +115,17 @@ func (f *Client) looksOf(m *topology.Map, s collection.Selection) ([][]*wire.Loo
 		return looks, nil
 	}
 	sizes := make([]int, m.Shards())
-	for _, id := range unique(s.IDs) {
+	// A document and its passages are in one question: else it might be counted in two.
+	ids := unique(s.IDs)
+	slices.SortStableFunc(ids, func(a, b string) int { return cmp.Compare(topology.Whole(a), topology.Whole(b)) })
+	before := ""
+	for _, id := range ids {
 		shard := m.ShardOf(id)
 		size := 3 + len(id)
-		if looks[shard] == nil || sizes[shard]+size > most {
-			looks[shard], sizes[shard] = append(looks[shard], &wire.Look{Filter: filter}), 0
+		if looks[shard] == nil || sizes[shard]+size > most && topology.Whole(id) != before {
+			looks[shard], sizes[shard] = append(looks[shard], &wire.Look{Filter: filter, Whole: m.Passages}), 0
 		}
+		before = topology.Whole(id)
 		l := looks[shard][len(looks[shard])-1]
 		l.IDs = append(l.IDs, id)
 		sizes[shard] += size
@@ -180,7 +188,7 @@ func (f *Client) SetPayload(ctx context.Context, ids []string, set condition.Fie
 				size += len(ids[n])
 				n++
 			}
-			where, err := isAmong(ids[:n])
+			where, err := isAmong(ids[:n], w.m.Passages)
 			if err != nil {
 				return w.end(err)
 			}
@@ -201,13 +209,20 @@ func (f *Client) SetPayload(ctx context.Context, ids []string, set condition.Fie
 }
 
 // isAmong is the condition that the id of a document is one of a list.
-func isAmong(ids []string) (*condition.Condition, error) {
-	params := make([]any, len(ids))
-	for i, id := range ids {
-		params[i] = id
+func isAmong(ids []string, passages bool) (*condition.Condition, error) {
+	fields := []condition.Field{condition.FieldID}
+	if passages {
+		fields = append(fields, condition.MakeField(vectors.PassageField, "of"))
 	}
-	list := slices.Repeat([]byte("?,"), len(ids))
-	expr, err := condition.ParsePlaceholders(string(condition.FieldID) + " IN (" + string(list[:len(list)-1]) + ")")
+	var params []any
+	var tests []string
+	for _, f := range fields {
+		for _, id := range ids {
+			params = append(params, id)
+		}
+		tests = append(tests, string(f)+" IN ("+strings.Repeat("?,", len(ids)-1)+"?)")
+	}
+	expr, err := condition.ParsePlaceholders(strings.Join(tests, " OR "))
 	if err != nil {
 		return nil, err
 	}

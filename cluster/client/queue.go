@@ -127,7 +127,7 @@ func (q *queue) write() {
 func (q *queue) next() (group []*waiting, m *topology.Map) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	ids := map[string]bool{}
+	ids := map[string]bool{} // of whole documents
 	bytes := 0
 	n := 0
 	for ; n < len(q.waiting); n++ {
@@ -136,11 +136,11 @@ func (q *queue) next() (group []*waiting, m *topology.Map) {
 		if n > 0 && (!q.m.Groups || w.batch.Choice != nil || group[0].batch.Choice != nil || size > q.f.c.BatchBytes || n == maxGroup) {
 			break
 		}
-		if slices.ContainsFunc(w.batch.Documents, func(d vectors.Document) bool { return ids[d.ID] }) {
+		if slices.ContainsFunc(w.batch.Documents, func(d vectors.Document) bool { return ids[topology.Whole(d.ID)] }) {
 			break
 		}
 		for _, d := range w.batch.Documents {
-			ids[d.ID] = true
+			ids[topology.Whole(d.ID)] = true
 		}
 		bytes += len(w.msg)
 		group = append(group, w)

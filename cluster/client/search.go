@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
 	"slices"
 	"sync"
 	"time"
@@ -15,6 +16,7 @@ import (
 	"github.com/plaid-ir/plaid/metadata/condition"
 	"github.com/plaid-ir/plaid/search"
 	"github.com/plaid-ir/plaid/server/collection"
+	"github.com/plaid-ir/plaid/vectors"
 )
 
 // Search implements [search.Searcher]. Hits are numbered by shard and by ordinal in it.
@@ -116,6 +118,9 @@ func (f *Client) search(ctx context.Context, q search.Query, o search.Options) (
 	if o.K == 0 {
 		o.K = 10
 	}
+	if o.Feedback != nil {
+		return f.withFeedback(ctx, q, o)
+	}
 	for {
 		changed := f.watch.Changed()
 		m, err := f.collection()
@@ -171,9 +176,9 @@ func (f *Client) payloads(ctx context.Context, m *topology.Map, r *search.Result
 			w.applied[s.Shard] = max(w.applied[s.Shard], s.Applied)
 		}
 	}
-	for _, h := range r.Hits {
-		if h.Payload == nil {
-			w.Numbers = append(w.Numbers, collection.NumberOf(&h))
+	for i := range r.Hits {
+		for h := range bare(&r.Hits[i]) {
+			w.Numbers = append(w.Numbers, collection.NumberOf(h))
 		}
 	}
 	found := map[Place][]byte{}
@@ -181,15 +186,42 @@ func (f *Client) payloads(ctx context.Context, m *topology.Map, r *search.Result
 		return err
 	}
 	r.Hits = slices.DeleteFunc(r.Hits, func(h search.Hit) bool {
-		_, there := found[Place{h.Part, h.Ordinal}]
-		return h.Payload == nil && !there
+		for b := range bare(&h) {
+			if _, there := found[Place{b.Part, b.Ordinal}]; !there {
+				return true
+			}
+		}
+		return false
 	})
 	for i := range r.Hits {
-		if h := &r.Hits[i]; h.Payload == nil {
-			h.Payload = found[Place{h.Part, h.Ordinal}]
+		h := &r.Hits[i]
+		for b := range bare(h) {
+			b.Payload = found[Place{b.Part, b.Ordinal}]
+		}
+		if len(h.Passages) > 0 && h.Payload == nil {
+			if h.Payload = h.Passages[0].Payload; h.Passages[0].Passage != nil {
+				h.Payload = vectors.WholePayload(h.Payload)
+			}
 		}
 	}
 	return nil
+}
+
+// bare are a hit, or its passages, that have no payload.
+func bare(h *search.Hit) iter.Seq[*search.Hit] {
+	return func(yield func(*search.Hit) bool) {
+		if len(h.Passages) == 0 {
+			if h.Payload == nil {
+				yield(h)
+			}
+			return
+		}
+		for j := range h.Passages {
+			if h.Passages[j].Payload == nil && !yield(&h.Passages[j]) {
+				return
+			}
+		}
+	}
 }
 
 // checkFields makes sure that some shard has each field of the condition.
@@ -221,8 +253,8 @@ func (f *Client) newAsk(ctx context.Context, m *topology.Map, q search.Query, o 
 	if o.K < 0 || o.Mode < search.Pruned || o.Mode > search.Candidates {
 		return nil, fmt.Errorf("%w: k %d, mode %d", search.ErrOption, o.K, o.Mode)
 	}
-	if o.Group != "" || o.Matches || o.Feedback != nil {
-		return nil, fmt.Errorf("%w: a cluster searches passages as they are: without group, matches and feedback", search.ErrOption)
+	if o.Group != "" && !m.Passages {
+		return nil, fmt.Errorf("%w: the passages of a document lie apart in this collection, which was made while there were nodes of an earlier version: without group", search.ErrOption)
 	}
 	if q.Dim != 0 && q.Dim != m.Current.Dim {
 		return nil, fmt.Errorf("%w: it has dimension %d, the collection %d", search.ErrQuery, q.Dim, m.Current.Dim)
@@ -231,6 +263,9 @@ func (f *Client) newAsk(ctx context.Context, m *topology.Map, q search.Query, o 
 	a.q = wire.Query{
 		Collection: m.ID(), Generation: m.Current.Number, Dim: m.Current.Dim, Vectors: q.Vectors, Weights: q.Weights,
 		K: o.K, Mode: o.Mode, Probes: o.Probes, Approx: o.Approx, Exact: o.Exact, Derive: o.Derive, Payload: o.Payload, AllowMissing: true,
+	}
+	if o.Group != "" || o.Passages != 0 || o.Matches {
+		a.q.Wants = &wire.Wants{Group: o.Group, Passages: o.Passages, Matches: o.Matches}
 	}
 	if q.Mask != nil {
 		if err := a.masked(&q); err != nil {
@@ -292,7 +327,7 @@ func (a *ask) filter(filters ...*search.Filter) error {
 		}
 		ids := unique(f.IDs)
 		if a.limit {
-			ids = slices.DeleteFunc(ids, func(id string) bool { _, there := slices.BinarySearch(a.ids, id); return !there })
+			ids = both(a.ids, ids)
 		}
 		a.ids, a.limit = ids, true
 	}
@@ -352,6 +387,9 @@ func (f *Client) merge(a *ask, parts []part, o search.Options) (*search.Result, 
 		}
 		for _, h := range p.a.Hits {
 			h.Hit.Part = h.Shard
+			for j := range h.Passages {
+				h.Passages[j].Part = h.Shard
+			}
 			r.Hits = append(r.Hits, h.Hit)
 		}
 		r.Stats.Add(p.a.Stats)

@@ -12,6 +12,7 @@ import (
 	"github.com/plaid-ir/plaid/search"
 	"github.com/plaid-ir/plaid/search/keywords"
 	"github.com/plaid-ir/plaid/server/collection"
+	"github.com/plaid-ir/plaid/vectors"
 )
 
 // SearchWords finds documents by the words of their payloads, among those that all filters
@@ -115,14 +116,23 @@ func (f *Client) SearchWords(ctx context.Context, q collection.KeywordQuery, set
 	return r.Hits, err
 }
 
-// both are the ids that are in two lists; nil: all.
+// both are the ids that two lists mean, of which one may name a document and the other one
+// passages of it; nil: all.
 func both(a, b []string) []string {
 	if a == nil {
 		return b
 	}
-	in := map[string]bool{}
-	for _, id := range b {
-		in[id] = true
+	within := func(ids, of []string) (in []string) {
+		named := map[string]bool{}
+		for _, id := range of {
+			named[id] = true
+		}
+		for _, id := range ids {
+			if whole, _ := vectors.SplitPassageID(id); named[id] || named[whole] {
+				in = append(in, id)
+			}
+		}
+		return in
 	}
-	return slices.DeleteFunc(slices.Clone(a), func(id string) bool { return !in[id] })
+	return append([]string{}, unique(append(within(a, b), within(b, a)...))...) // not nil
 }

@@ -75,15 +75,15 @@ func (f *Client) Add(ctx context.Context, src vectors.Source, o *WriteOptions) (
 	if o == nil {
 		o = &WriteOptions{}
 	}
-	op := wire.Add
-	if o.Replace {
-		op = wire.Put
-	}
 	w, done, err := f.writing(ctx, o)
 	if err != nil {
 		return nil, err
 	}
 	defer done()
+	op := w.op(wire.Add)
+	if o.Replace {
+		op = w.op(wire.Put)
+	}
 	if d := src.Dim(); d != 0 && d != w.m.Current.Dim {
 		return nil, fmt.Errorf("%w: documents have %d, the collection has %d", index.ErrDimension, d, w.m.Current.Dim)
 	}
@@ -103,7 +103,8 @@ func (f *Client) Add(ctx context.Context, src vectors.Source, o *WriteOptions) (
 	return w.end(w.flush())
 }
 
-// Delete removes documents. Errors are those of Add.
+// Delete removes documents, with their passages where these lie with them. Errors are those of
+// Add.
 func (f *Client) Delete(ctx context.Context, ids []string, o *WriteOptions) (*WriteReport, error) {
 	if o == nil {
 		o = &WriteOptions{}
@@ -114,7 +115,7 @@ func (f *Client) Delete(ctx context.Context, ids []string, o *WriteOptions) (*Wr
 	}
 	defer done()
 	for _, id := range unique(ids) {
-		if err := w.add(wire.Delete, 0, vectors.Document{ID: id}); err != nil {
+		if err := w.add(w.op(wire.Delete), 0, vectors.Document{ID: id}); err != nil {
 			return w.end(err)
 		}
 	}
@@ -193,6 +194,9 @@ type writing struct {
 	model   []byte
 	batches map[int]*wire.Batch
 	bytes   map[int]int
+	// begun are the documents of which some passages were sent: others come beside them, and do
+	// not take their place.
+	begun map[string]bool
 
 	mu     sync.Mutex
 	report WriteReport
@@ -208,7 +212,7 @@ func (f *Client) writing(ctx context.Context, o *WriteOptions) (*writing, func()
 		done()
 		return nil, nil, err
 	}
-	w := &writing{f: f, ctx: within, caller: ctx, m: m, o: o, batches: map[int]*wire.Batch{}, bytes: map[int]int{}}
+	w := &writing{f: f, ctx: within, caller: ctx, m: m, o: o, batches: map[int]*wire.Batch{}, bytes: map[int]int{}, begun: map[string]bool{}}
 	w.report.Applied = map[int]uint64{}
 	return w, done, nil
 }
@@ -218,6 +222,14 @@ func (w *writing) end(err error) (*WriteReport, error) {
 		err = w.caller.Err()
 	}
 	return &w.report, err
+}
+
+// op is an operation on documents with their passages, where these lie with them.
+func (w *writing) op(alone wire.Op) wire.Op {
+	if w.m.Passages {
+		return alone - wire.Add + wire.AddWhole
+	}
+	return alone
 }
 
 // add puts a document into the batch of its shard, and sends that if it is large enough.
@@ -230,10 +242,14 @@ func (w *writing) add(op wire.Op, dim int, doc vectors.Document) error {
 	if int64(size) > w.f.bus.Conn.MaxPayload()-1024-int64(len(w.model)) {
 		return fmt.Errorf("document %q: %w: it has %d bytes, a message %d at most", doc.ID, ErrRefused, size, w.f.bus.Conn.MaxPayload())
 	}
-	if w.batches[s] != nil && w.bytes[s]+size > w.f.c.BatchBytes {
+	if w.begun[topology.Whole(doc.ID)] {
+		op = op.Alone()
+	}
+	if b := w.batches[s]; b != nil && (b.Op != op || w.bytes[s]+size > w.f.c.BatchBytes) {
 		if err := w.send(s); err != nil {
 			return err
 		}
+		op = w.beside(op, b, doc.ID)
 	}
 	b := w.batches[s]
 	if b == nil {
@@ -243,6 +259,23 @@ func (w *writing) add(op wire.Op, dim int, doc vectors.Document) error {
 	b.Documents = append(b.Documents, vectors.Document{ID: doc.ID, Tokens: append([]float32(nil), doc.Tokens...), Payload: doc.Payload})
 	w.bytes[s] += size
 	return nil
+}
+
+// beside takes down the documents of a batch that was sent, and is the operation on a passage
+// that comes after it.
+func (w *writing) beside(op wire.Op, sent *wire.Batch, id string) wire.Op {
+	if !op.Whole() || op == wire.DeleteWhole {
+		return op
+	}
+	for i := range sent.Documents {
+		if d := &sent.Documents[i]; topology.Whole(d.ID) != d.ID {
+			w.begun[topology.Whole(d.ID)] = true
+		}
+	}
+	if w.begun[topology.Whole(id)] {
+		return op.Alone()
+	}
+	return op
 }
 
 // flush sends what there is, to all shards at a time.

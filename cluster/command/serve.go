@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -147,9 +145,7 @@ func (h *httpFlags) load(zone, servers string) (*daemon.Config, *serving, error)
 	if err := f.Parse(args); err != nil {
 		return nil, nil, flags.UsageError{Err: err}
 	}
-	// Where plaid serve keeps indexes, which the image says, is nothing to a node.
-	environ := slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "PLAID_SERVE_DATA=") })
-	if err := c.Load(environ, f); err != nil {
+	if err := c.Load(os.Environ(), f); err != nil {
 		return nil, nil, flags.UsageError{Err: err}
 	}
 	return c, s, nil

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -196,6 +197,27 @@ func (s *status) amiss() (words []string) {
 	}
 	for i := range s.Collections {
 		words = append(words, s.Collections[i].amiss()...)
+	}
+	return append(words, s.failing()...)
+}
+
+// failing says which builds fail, each as the node has it that tried it last.
+func (s *status) failing() (words []string) {
+	for _, m := range s.maps {
+		last := map[int]topology.FailedBuild{}
+		by := map[int]string{}
+		for _, l := range s.Nodes {
+			for _, f := range l.Failing {
+				if f.Awaited(m) && f.Tries > last[f.Shard].Tries {
+					last[f.Shard], by[f.Shard] = f, l.Node
+				}
+			}
+		}
+		for _, shard := range slices.Sorted(maps.Keys(last)) {
+			f := last[shard]
+			words = append(words, fmt.Sprintf("%s: the build of shard %d of generation %d has failed %s, on %s the last time: %s; it is tried again at %s, unless you discard it",
+				m.Collection, shard, f.Generation, out.Plural(int(f.Tries), "time"), by[shard], f.Error, f.Again.Local().Format(time.TimeOnly)))
+		}
 	}
 	return words
 }

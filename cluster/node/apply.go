@@ -10,6 +10,7 @@ import (
 
 	"go.opentelemetry.io/otel/attribute"
 
+	"github.com/plaid-ir/plaid/cluster/topology"
 	"github.com/plaid-ir/plaid/cluster/wire"
 	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/metadata/condition"
@@ -89,7 +90,7 @@ func (r *replica) read(sequence uint64, data []byte) *entry {
 type run struct {
 	entries []*entry
 	bytes   int
-	ids     map[string]bool
+	ids     map[string]bool // of whole documents
 }
 
 const (
@@ -105,7 +106,7 @@ func (u *run) takes(e *entry) bool {
 			return false
 		}
 		for _, p := range e.parts {
-			if slices.ContainsFunc(p.Documents, func(d vectors.Document) bool { return u.ids[d.ID] }) {
+			if slices.ContainsFunc(p.Documents, func(d vectors.Document) bool { return u.ids[topology.Whole(d.ID)] }) {
 				return false
 			}
 		}
@@ -115,7 +116,7 @@ func (u *run) takes(e *entry) bool {
 	}
 	for _, p := range e.parts {
 		for _, d := range p.Documents {
-			u.ids[d.ID] = true
+			u.ids[topology.Whole(d.ID)] = true
 		}
 	}
 	u.entries, u.bytes = append(u.entries, e), u.bytes+e.bytes
@@ -267,10 +268,14 @@ func disjoint(parts []*part) error {
 			return fmt.Errorf("%w: %v in a group", wire.ErrMessage, p.Op)
 		}
 		for _, d := range p.Documents {
-			if first, there := seen[d.ID]; there && first != i {
-				return fmt.Errorf("%w: two batches of a group with document %q", wire.ErrMessage, d.ID)
+			id := d.ID
+			if p.Op.Whole() {
+				id = topology.Whole(id)
 			}
-			seen[d.ID] = i
+			if first, there := seen[id]; there && first != i {
+				return fmt.Errorf("%w: two batches of a group with document %q", wire.ErrMessage, id)
+			}
+			seen[id] = i
 		}
 	}
 	return nil
@@ -287,8 +292,8 @@ type changes struct {
 // take looks whether a batch can be carried out on what a snapshot shows, and says what will
 // become of it.
 func (c *changes) take(ctx context.Context, snap *index.Snapshot, p *part) error {
-	if p.Op == wire.Delete {
-		return c.takeDeletion(snap, p)
+	if p.Op.Alone() == wire.Delete {
+		return c.takeDeletion(ctx, snap, p)
 	}
 	var model *storage.Model
 	if p.Model != nil {
@@ -309,18 +314,32 @@ func (c *changes) take(ctx context.Context, snap *index.Snapshot, p *part) error
 	}
 	replaced, i := 0, 0
 	for doc, err := range src.Docs(ctx, 0, src.Len()) { // which checks their values
+		if err == nil {
+			_, err = vectors.PassageOf(doc.ID, doc.Payload)
+		}
 		if err != nil {
-			return err
+			return fmt.Errorf("document %d: %w", i, err)
 		}
 		switch _, there, err := snap.Ordinal(doc.ID); {
 		case err != nil:
 			return err
-		case there && p.Op == wire.Add:
+		case there && p.Op.Alone() == wire.Add:
 			return fmt.Errorf("document %d: %w: %q", i, index.ErrDuplicateID, doc.ID)
 		case there:
 			replaced++
 		}
 		i++
+	}
+	if p.Op.Whole() {
+		others, err := replacedBy(ctx, snap, p.Documents)
+		if err != nil {
+			return err
+		}
+		if len(others) > 0 && p.Op == wire.AddWhole {
+			return fmt.Errorf("%w: there is %q", index.ErrDuplicateID, others[0])
+		}
+		c.remove = append(c.remove, others...)
+		p.ack.Deleted = len(others)
 	}
 	p.ack.Added, p.ack.Replaced = len(p.Documents), replaced
 	if len(p.Documents) > 0 {
@@ -330,7 +349,40 @@ func (c *changes) take(ctx context.Context, snap *index.Snapshot, p *part) error
 	return nil
 }
 
-func (c *changes) takeDeletion(snap *index.Snapshot, p *part) error {
+// replacedBy are the ids of what a snapshot has of the documents that come, in the order of
+// ordinals, without those that come again: their passages, and the documents that passages are of.
+func replacedBy(ctx context.Context, snap *index.Snapshot, docs []vectors.Document) (others []string, err error) {
+	again, seen := map[string]bool{}, map[string]bool{}
+	var whole []string
+	for _, d := range docs {
+		again[d.ID] = true
+		id := d.ID
+		if p, err := vectors.PassageOf(d.ID, d.Payload); err != nil {
+			return nil, err
+		} else if p != nil {
+			id = p.Of
+		}
+		if !seen[id] {
+			seen[id] = true
+			whole = append(whole, id)
+		}
+	}
+	named, _, err := snap.Named(ctx, whole)
+	if err != nil {
+		return nil, err
+	}
+	for it := named.Iterator(); it.HasNext(); {
+		if id := snap.ID(it.Next()); !again[id] {
+			others = append(others, id)
+		}
+	}
+	return others, nil
+}
+
+func (c *changes) takeDeletion(ctx context.Context, snap *index.Snapshot, p *part) error {
+	if p.Op.Whole() {
+		return c.takeWholes(ctx, snap, p)
+	}
 	found := map[string]bool{}
 	var missing []string
 	for _, d := range p.Documents {
@@ -345,6 +397,23 @@ func (c *changes) takeDeletion(snap *index.Snapshot, p *part) error {
 		}
 	}
 	p.ack.Deleted, p.ack.Missing = len(found), missing
+	return nil
+}
+
+// takeWholes is takeDeletion of documents with their passages.
+func (c *changes) takeWholes(ctx context.Context, snap *index.Snapshot, p *part) error {
+	ids := make([]string, len(p.Documents))
+	for i, d := range p.Documents {
+		ids[i] = d.ID
+	}
+	named, missing, err := snap.Named(ctx, ids)
+	if err != nil {
+		return err
+	}
+	for it := named.Iterator(); it.HasNext(); {
+		c.remove = append(c.remove, snap.ID(it.Next()))
+	}
+	p.ack.Deleted, p.ack.Missing = int(named.GetCardinality()), missing
 	return nil
 }
 
@@ -397,7 +466,7 @@ func refusal(err error) string {
 		return "duplicate"
 	}
 	for _, bad := range []error{
-		index.ErrDimension, index.ErrTooMany, index.ErrOption, storage.ErrModel, vectors.ErrID, vectors.ErrShape, vectors.ErrValue,
+		index.ErrDimension, index.ErrTooMany, index.ErrOption, storage.ErrModel, vectors.ErrID, vectors.ErrShape, vectors.ErrValue, vectors.ErrFormat,
 		wire.ErrMessage, wire.ErrVersion, condition.ErrNoObject,
 	} {
 		if errors.Is(err, bad) {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -119,12 +120,39 @@ func (n *Node) take(msg jetstream.Msg) {
 		log.Warn("an order is dropped", "error", err)
 		err = msg.TermWithReason(err.Error())
 	case n.ctx.Err() == nil:
-		log.Error("a build has failed and is tried again", "error", err)
-		err = msg.NakWithDelay(n.c.BuildWait)
+		wait := n.failing(msg, &o, err)
+		log.Error("a build has failed and is tried again", "error", err, "after", wait)
+		err = msg.NakWithDelay(wait)
 	}
 	if err != nil && n.ctx.Err() == nil {
 		log.Warn("the queue does not hear what became of an order", "error", err)
 	}
+}
+
+// longestBuildWait is the longest time before a build that has failed is tried again.
+const longestBuildWait = 10 * time.Minute
+
+// maxFailing is how many builds that have failed a lease names.
+const maxFailing = 16
+
+// failing notes that a build has failed, for those who look at the lease, and says when to try it
+// again: after twice as long as the last time, as it may be that nobody can ever do it.
+func (n *Node) failing(msg jetstream.Msg, o *BuildOrder, why error) time.Duration {
+	tries := uint64(1)
+	if meta, err := msg.Metadata(); err == nil {
+		tries = max(meta.NumDelivered, 1)
+	}
+	wait := min(n.c.BuildWait<<min(tries-1, 16), max(longestBuildWait, n.c.BuildWait))
+	text := why.Error()
+	f := topology.FailedBuild{Collection: o.Collection, Generation: o.Generation, Shard: o.Shard, Error: strings.ToValidUTF8(text[:min(len(text), 512)], "…"), Tries: tries, Again: time.Now().Add(wait).UTC().Truncate(time.Second)}
+	n.mu.Lock()
+	n.inVain = slices.DeleteFunc(n.inVain, func(b topology.FailedBuild) bool { return b.Collection == o.Collection && b.Shard == o.Shard })
+	if n.inVain = append(n.inVain, f); len(n.inVain) > maxFailing {
+		n.inVain = n.inVain[1:]
+	}
+	n.mu.Unlock()
+	n.say()
+	return wait
 }
 
 // buildShard builds the file of a shard, makes an object of it and enters that in the map.

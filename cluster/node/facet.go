@@ -16,9 +16,14 @@ import (
 
 // among are the live documents that the ids and the filter of a question let through; nil:
 // all. Fields of the filter that no document has are noted in f.
-func among(ctx context.Context, snap *index.Snapshot, ids []string, filter []byte, f *wire.Found) (*roaring.Bitmap, error) {
-	var docs *roaring.Bitmap
-	if ids != nil {
+func among(ctx context.Context, snap *index.Snapshot, l *wire.Look, filter []byte, f *wire.Found) (docs *roaring.Bitmap, err error) {
+	switch ids := l.IDs; {
+	case ids == nil:
+	case l.Whole:
+		if docs, _, err = snap.Named(ctx, ids); err != nil {
+			return nil, err
+		}
+	default:
 		docs = roaring.New()
 		for i, id := range ids {
 			if i%1024 == 0 && ctx.Err() != nil {
@@ -56,7 +61,7 @@ func facet(ctx context.Context, snap *index.Snapshot, l *wire.Look, f *wire.Foun
 	if err != nil {
 		return fmt.Errorf("%w: %w", wire.ErrMessage, err)
 	}
-	docs, err := among(ctx, snap, l.IDs, l.Filter, f)
+	docs, err := among(ctx, snap, l, l.Filter, f)
 	if err != nil {
 		return err
 	}

@@ -85,6 +85,9 @@ func (r *replica) follow() error {
 			if err := r.take(entries, msg, &next, &latest); err != nil {
 				return err
 			}
+			if r.far(len(msg.Data)) {
+				return errFar
+			}
 			caughtUp()
 			moved = time.Now()
 		case <-r.hints:

@@ -118,6 +118,8 @@ func (n *Node) lookAt(ctx context.Context, r *replica, l *wire.Look) (f *wire.Fo
 		switch {
 		case l.Words != nil:
 			return r.words(ctx, snap, l, f)
+		case l.Feedback != nil:
+			return feedback(ctx, snap, l, f)
 		case l.Facet != nil:
 			return facet(ctx, snap, l, f)
 		case l.Stats:

@@ -124,6 +124,7 @@ type Node struct {
 	mu       sync.Mutex
 	replicas map[key]*replica
 	draining bool
+	inVain   []topology.FailedBuild // builds that it has tried last
 	closed   bool
 }
 
@@ -406,10 +407,15 @@ func (n *Node) sayNow(ctx context.Context) error {
 	l := topology.Lease{Node: n.c.Name, Zone: n.c.Zone, Started: n.started, Builds: n.c.Builds, Protocol: topology.Protocol, Counts: n.metrics.counts()}
 	n.mu.Lock()
 	l.Draining = n.draining
+	failed := slices.Clone(n.inVain)
 	for _, r := range n.replicas {
 		l.Shards = append(l.Shards, r.state())
 	}
 	n.mu.Unlock()
+	l.Failing = slices.DeleteFunc(failed, func(f topology.FailedBuild) bool {
+		m, err := n.watch.MapOf(f.Collection)
+		return err != nil || !f.Awaited(m)
+	})
 	slices.SortFunc(l.Shards, func(a, b topology.Serving) int { return compareServing(a, b) })
 	text, err := json.Marshal(l)
 	if err != nil {

@@ -100,6 +100,9 @@ func (r *replica) remove() {
 	_ = os.Remove(filepath.Dir(path)) // if it is empty
 }
 
+// errFar: the object of the shard is nearer to the end of the log than the replica.
+var errFar = errors.New("the replica is far behind the object of its shard")
+
 // errTrimmed: the log has been cut off after what the file has.
 var errTrimmed = errors.New("the log begins after what the replica has")
 
@@ -173,7 +176,7 @@ func (r *replica) live() error {
 		switch {
 		case errors.Is(err, errAgain):
 			continue
-		case errors.Is(err, errTrimmed):
+		case errors.Is(err, errTrimmed) || errors.Is(err, errFar):
 			return r.startOver(err)
 		case errors.Is(err, errLog):
 			// Without a log the replica answers queries, if it has all that others have.
@@ -262,6 +265,31 @@ func (r *replica) startOver(why error) error {
 		r.n.metrics.rebuilds.Add(1)
 	}
 	return errors.Join(why, err)
+}
+
+// farEntries: a replica may be as far behind the object and goes on by the log anyway.
+const farEntries = 1000
+
+// far tells whether fetching the object of the shard would be the shorter way: it has so many
+// entries more than the replica that these are larger than it, by the size of one of them. A
+// disk that cannot keep up with the log writes one large file in their place. The replica does
+// not answer meanwhile, so there have to be enough others which do.
+func (r *replica) far(entry int) bool {
+	m, err := r.n.watch.MapOf(r.key.collection)
+	if err != nil || m.Current == nil || m.Current.Number != r.key.generation {
+		return false
+	}
+	shard, applied := m.Current.Shards[r.key.shard], r.state().Applied
+	if shard.Applied <= applied+farEntries || int64(shard.Applied-applied)*int64(entry) < shard.Object.Size {
+		return false
+	}
+	others := 0
+	for _, o := range r.n.watch.Replicas(r.key.collection, r.key.generation, r.key.shard) {
+		if o.Node != r.n.c.Name && o.Ready && o.Log == "" && o.Applied >= shard.Applied {
+			others++
+		}
+	}
+	return others >= m.Acks
 }
 
 var errNotOpen = errors.New("the replica is not open")

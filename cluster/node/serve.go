@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -140,12 +141,21 @@ func (n *Node) reply(msg *nats.Msg, a *wire.Answer) {
 		// Whoever asks reads the payloads of the hits that stay, a message at a time.
 		for i := range a.Hits {
 			a.Hits[i].Payload = nil
+			for j := range a.Hits[i].Passages {
+				a.Hits[i].Passages[j].Payload = nil
+			}
 		}
 		a.Bare = len(a.Hits) > 0
 		text, err = a.Encode()
 	}
 	if err == nil && int64(len(text)) > n.bus.Conn.MaxPayload() {
+		if a.Status == wire.OK && slices.ContainsFunc(a.Hits, func(h wire.Hit) bool { return h.Passages != nil || h.Matches != nil }) {
+			a.Code = wire.CodeOption // other nodes have no more room
+		}
 		a.Hits, a.Bare, a.Unknown, a.Status, a.Text = nil, false, nil, wire.Failed, fmt.Sprintf("the answer has %d bytes, %d are the most of a message", len(text), n.bus.Conn.MaxPayload())
+		if a.Code != wire.CodeNone {
+			a.Status = wire.Refused
+		}
 		text, err = a.Encode()
 	}
 	if err == nil {
@@ -198,7 +208,7 @@ func (n *Node) answer(j *job) *wire.Answer {
 		}
 		o.Filter.Where = o.Filter.Where.Lenient()
 	}
-	o.Payload = false // of as many hits as an answer has room for, below
+	o.Payload = o.Payload && o.Group != "" // else of as many hits as an answer has room for, below
 	o.Share = n.share(q)
 	searching, span := n.tracer.Start(j.ctx, "search")
 	result, err := p.searcher.Search(searching, query, o)
@@ -213,6 +223,9 @@ func (n *Node) answer(j *job) *wire.Answer {
 	for i, h := range result.Hits {
 		a.Hits[i] = wire.Hit{Shard: q.Shards[h.Part].Shard, Hit: h}
 		a.Hits[i].Part = 0
+		for j := range h.Passages {
+			h.Passages[j].Part = 0
+		}
 	}
 	if q.Keep > 0 && q.Keep < q.K {
 		_, a.More = result.Floor() // there may be others, of which none is better than the last
@@ -220,7 +233,7 @@ func (n *Node) answer(j *job) *wire.Answer {
 			a.Hits, a.More = a.Hits[:q.Keep], true
 		}
 	}
-	if q.Payload {
+	if q.Payload && o.Group == "" {
 		if err := attach(a, p.snap.Parts(), result.Hits, n.bus.Conn.MaxPayload()); err != nil {
 			return n.failed(j.ctx, err)
 		}
@@ -278,6 +291,9 @@ func attach(a *wire.Answer, parts []*index.Snapshot, hits []search.Hit, room int
 func request(q *wire.Query) (search.Query, search.Options, error) {
 	query := search.Query{Vectors: q.Vectors, Dim: q.Dim, Weights: q.Weights}
 	o := search.Options{K: q.K, Mode: q.Mode, Probes: q.Probes, Approx: q.Approx, Exact: q.Exact, Derive: q.Derive, Payload: q.Payload, AllowMissing: true}
+	if w := q.Wants; w != nil {
+		o.Group, o.Passages, o.Matches = w.Group, w.Passages, w.Matches
+	}
 	for _, f := range []struct {
 		from []byte
 		to   any

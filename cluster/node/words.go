@@ -107,7 +107,7 @@ func (r *replica) words(ctx context.Context, snap *index.Snapshot, l *wire.Look,
 		filters = []json.RawMessage{nil}
 	}
 	for _, filter := range filters {
-		some, err := among(ctx, snap, l.IDs, filter, f)
+		some, err := among(ctx, snap, l, filter, f)
 		if err != nil {
 			return err
 		}

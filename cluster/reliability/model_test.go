@@ -3,6 +3,7 @@
 package reliability
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"flag"
@@ -33,6 +34,7 @@ var (
 	seed  = flag.Uint64("seed", 1, "of the model test")
 	full  = flag.Bool("full", false, "the long forms of tests, too")
 	cuts  = flag.Int("cuts", 4, "after one of how many kills the model test cuts a log; 0: never")
+	logs  = flag.String("logs", "", "folder for the logs of nodes when the model test fails")
 	own   = flag.Bool("servers", false, "each node of the model test has a server of its own")
 	allOn = flag.Bool("all", false, "the model test has four nodes with a server each, an S3 server that is away at times, and all that nodes do by themselves, often")
 )
@@ -211,8 +213,13 @@ func runModel(t *testing.T, p *processes, n, cuts int) {
 // cut takes the last entries off a log, as a failure of its servers may: whoever writes to it
 // next makes it grow again, with other entries. It tells whether it came to that.
 func (p *processes) cut(ctx context.Context, collection string, shard, last int) bool {
-	name := bus.LogStream(p.id(collection), shard)
-	stream, err := p.bus.JS.Stream(ctx, name)
+	return cut(ctx, p.bus, p.id(collection), shard, last, func(uint64) {})
+}
+
+// cut is [processes.cut]; before is told of the number of each entry that is copied next.
+func cut(ctx context.Context, b *bus.Bus, id string, shard, last int, before func(n uint64)) bool {
+	name := bus.LogStream(id, shard)
+	stream, err := b.JS.Stream(ctx, name)
 	if err != nil {
 		return false
 	}
@@ -225,28 +232,36 @@ func (p *processes) cut(ctx context.Context, collection string, shard, last int)
 		}
 		entries = append(entries, msg.Data)
 	}
-	if p.bus.JS.DeleteStream(ctx, name) != nil {
+	if b.JS.DeleteStream(ctx, name) != nil {
 		return false
 	}
-	make := func() error { return p.bus.MakeLog(ctx, p.id(collection), shard, state.FirstSeq-1) }
+	make := func() error { return b.MakeLog(ctx, id, shard, state.FirstSeq-1) }
 	for err = make(); err != nil && ctx.Err() == nil; err = make() {
 		time.Sleep(100 * time.Millisecond) // it finds no leader, say
 	}
 	for i, data := range entries {
-		// With an id, as it is asked for again where there is no answer. Nodes may find the log
-		// short while it is copied, and heal it: what is copied behind that would be changes that
-		// are made a second time.
-		at := state.FirstSeq - 1 + uint64(i)
-		for ctx.Err() == nil {
+		// With an id, as it is asked for again where there is no answer. Meanwhile others may
+		// write to the log, and nodes may find it short and heal it. What was copied by then is
+		// what is left of it: no failure puts entries of before behind new ones, or leaves one
+		// out, which no replica would notice that has those after it.
+		n := state.FirstSeq + uint64(i)
+		before(n)
+		for {
 			within, stop := context.WithTimeout(ctx, bus.Attempt)
-			_, err := p.bus.JS.Publish(within, bus.LogSubject(p.id(collection), shard), data, jetstream.WithMsgID(fmt.Sprint("copy ", i)), jetstream.WithExpectLastSequence(at))
-			if stop(); err == nil {
+			_, err := b.JS.Publish(within, bus.LogSubject(id, shard), data, jetstream.WithMsgID(fmt.Sprint("copy ", i)), jetstream.WithExpectLastSequence(n-1))
+			stop()
+			if err == nil {
 				break
 			}
-			if s, lerr := p.bus.JS.Stream(ctx, name); lerr == nil && s.CachedInfo().State.LastSeq > at+1 {
+			if ctx.Err() != nil {
 				return true
-			} else if lerr == nil && s.CachedInfo().State.LastSeq == at+1 {
-				break // it came
+			}
+			if s, lerr := b.JS.Stream(ctx, name); lerr == nil && s.CachedInfo().State.LastSeq >= n {
+				is, err := s.GetMsg(ctx, n)
+				if err == nil && bytes.Equal(is.Data, data) && s.CachedInfo().State.LastSeq == n {
+					break // it came
+				}
+				return true
 			}
 		}
 	}

@@ -77,6 +77,7 @@ type process struct {
 	name string
 	args []string
 	cmd  *exec.Cmd
+	past string // logs of processes of this name before
 	log  bytes.Buffer
 	done chan struct{}
 }
@@ -184,6 +185,9 @@ func (p *processes) run(name string, args ...string) {
 	}
 	go func() { _ = x.cmd.Wait(); close(x.done) }()
 	p.mu.Lock()
+	if before := p.nodes[name]; before != nil && *logs != "" {
+		x.past = before.past + before.log.String() + "--- again\n"
+	}
 	p.nodes[name] = x
 	p.mu.Unlock()
 }
@@ -211,6 +215,9 @@ func (p *processes) killAll() {
 		<-x.done
 		if p.t.Failed() {
 			p.t.Logf("%s: %s", x.name, last(x.log.String()))
+			if *logs != "" {
+				_ = os.WriteFile(filepath.Join(*logs, fmt.Sprintf("%d-%s.log", *seed, x.name)), []byte(x.past+x.log.String()), 0o600)
+			}
 		}
 	}
 }

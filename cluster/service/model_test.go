@@ -20,6 +20,7 @@ import (
 	"github.com/plaid-ir/plaid/cluster/service"
 	"github.com/plaid-ir/plaid/search/searchtest"
 	"github.com/plaid-ir/plaid/server/collection"
+	"github.com/plaid-ir/plaid/vectors"
 )
 
 // stored is a document of the picture.
@@ -80,7 +81,14 @@ func TestModel(t *testing.T) {
 
 // step makes a change.
 func (m *model) step() string {
-	switch n := m.r.IntN(100); {
+	switch n := m.r.IntN(120); {
+	case n >= 112:
+		of := m.whole()
+		m.delete(object{"ids": list{of, "nobody"}}, m.parts(of))
+		return "delete passages"
+	case n >= 100:
+		m.passages(m.whole(), m.r.IntN(5))
+		return "passages"
 	case n < 40 || len(m.docs) < 3:
 		m.update(1 + m.r.IntN(5))
 		return "update"
@@ -184,6 +192,49 @@ func (m *model) update(n int) {
 	}
 }
 
+// whole is the id of a document that may have passages, parts are the documents that it means.
+func (m *model) whole() string { return fmt.Sprint("p", m.r.IntN(6)) }
+
+func (m *model) parts(of string) (ids []string) {
+	for _, id := range slices.Sorted(maps.Keys(m.docs)) {
+		if whole, _ := vectors.SplitPassageID(id); whole == of {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
+// passages adds a document of n passages, 0: as a whole, in the place of what there is of it.
+func (m *model) passages(of string, n int) {
+	m.Helper()
+	var bodies, metadata list
+	fresh := map[string]*stored{}
+	var ids []string
+	for i := range max(n, 1) {
+		d := &stored{metadata: object{"word": m.word(), "lang": "fr"}, vectors: [][]float32{m.maker.Tokens(1)}}
+		id := of
+		if n > 0 {
+			id = fmt.Sprint(of, "#", i)
+			d.metadata["_passage"] = object{"of": of, "n": float64(i), "start": float64(i), "end": float64(i + 1)}
+		}
+		sent := maps.Clone(d.metadata)
+		sent["_id"] = id
+		fresh[id], ids = d, append(ids, id)
+		bodies, metadata = append(bodies, object{"embeddings": d.vectors}), append(metadata, sent)
+	}
+	var out struct {
+		Documents []uint64 `json:"document_ids"`
+	}
+	m.f.do(200, "POST", modelAt+"/update", object{"documents": bodies, "metadata": metadata}, &out)
+	for _, id := range m.parts(of) {
+		delete(m.docs, id)
+	}
+	for i, id := range ids {
+		fresh[id].number = out.Documents[i]
+		m.docs[id] = fresh[id]
+	}
+}
+
 func (m *model) delete(body object, gone []string) {
 	m.Helper()
 	var out struct{ Deleted int }
@@ -262,6 +313,11 @@ func (m *model) restriction() (body object, among []string) {
 	body = object{}
 	v := m.r.IntN(7)
 	listed := m.some(1 + m.r.IntN(6))
+	for i, id := range listed {
+		if m.r.IntN(2) == 0 {
+			listed[i], _ = vectors.SplitPassageID(id)
+		}
+	}
 	byID, byNumber, byField := m.r.IntN(3) == 0, m.r.IntN(3) == 0, m.r.IntN(2) == 0
 	if byField && len(m.where(func(d *stored) bool { _, there := d.metadata["n"]; return there })) == 0 {
 		byField = false // the field is not known
@@ -284,7 +340,8 @@ func (m *model) restriction() (body object, among []string) {
 	return body, m.where(func(d *stored) bool {
 		n, there := d.metadata["n"]
 		id := m.idOf(d)
-		return (!byID || in(body["ids"], id)) && (!byNumber || in(body["subset"], d.number)) && (!byField || there && n.(float64) >= float64(v))
+		whole, _ := vectors.SplitPassageID(id)
+		return (!byID || in(body["ids"], id) || in(body["ids"], whole)) && (!byNumber || in(body["subset"], d.number)) && (!byField || there && n.(float64) >= float64(v))
 	})
 }
 
@@ -323,6 +380,25 @@ func (m *model) search() {
 		require.InDelta(m, maxSim(q, m.docs[id].vectors), s.Results[0].Scores[i], .35, "%s", id)
 	}
 	require.True(m, slices.IsSortedFunc(s.Results[0].Scores, func(a, b float64) int { return cmp.Compare(b, a) }))
+	best := map[string]float64{}
+	for i, id := range s.Results[0].IDs {
+		whole, _ := vectors.SplitPassageID(id)
+		best[whole] = max(best[whole], s.Results[0].Scores[i]+3) // above 0
+	}
+	body["group"] = "best"
+	var grouped searched
+	m.f.do(200, "POST", modelAt+"/search", body, &grouped)
+	require.Len(m, grouped.Results[0].IDs, len(best))
+	for i, id := range grouped.Results[0].IDs {
+		require.InDelta(m, best[id]-3, grouped.Results[0].Scores[i], 1e-5, "%s", id)
+	}
+	if delete(body, "group"); len(among) == 0 {
+		return
+	}
+	liked, _ := vectors.SplitPassageID(among[0])
+	body["feedback"] = object{"documents": 1, "like": list{liked}}
+	m.f.do(200, "POST", modelAt+"/search", body, &grouped)
+	require.ElementsMatch(m, among, grouped.Results[0].IDs)
 }
 
 func (m *model) facets() {

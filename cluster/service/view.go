@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"iter"
 	"math"
-	"slices"
 
 	"github.com/plaid-ir/plaid/cluster/client"
 	"github.com/plaid-ir/plaid/cluster/wire"
@@ -62,16 +61,19 @@ func (v *view) byName(ctx context.Context, s collection.Selection) (collection.S
 	if s.Numbers == nil {
 		return s, nil
 	}
-	ids, _, err := v.c.names(ctx, s.Numbers)
-	if err != nil {
-		return s, err
+	named := map[string]bool{}
+	for _, id := range s.IDs {
+		named[id] = true
 	}
-	if s.IDs != nil {
-		named := map[string]bool{}
-		for _, id := range s.IDs {
-			named[id] = true
+	ids := []string{}
+	for d, err := range v.c.Documents(ctx, collection.Selection{Numbers: s.Numbers}, collection.ReadOptions{Metadata: s.IDs != nil}) {
+		if err != nil {
+			return s, answered(err)
 		}
-		ids = slices.DeleteFunc(ids, func(id string) bool { return !named[id] })
+		passage, err := vectors.PassageOf(d.ID, d.Payload)
+		if s.IDs == nil || named[d.ID] || err == nil && passage != nil && named[passage.Of] {
+			ids = append(ids, d.ID)
+		}
 	}
 	return collection.Selection{IDs: ids, Where: s.Where}, nil
 }

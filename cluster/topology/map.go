@@ -14,6 +14,7 @@ import (
 	"github.com/plaid-ir/plaid/cluster/objects"
 	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/storage"
+	"github.com/plaid-ir/plaid/vectors"
 )
 
 // Slots is how many classes the ids of documents fall into. A shard has a run of them.
@@ -64,6 +65,9 @@ type Map struct {
 	// Groups: entries of logs may be groups of batches ([wire.EncodeGroup]), since all nodes
 	// read them. A program that does not know this field leaves the collection alone.
 	Groups bool `json:"groups,omitempty"`
+	// Passages: passages lie in the shard of the document that they are of, since their ids
+	// place them there ([Whole]). Whether it is so is decided when the collection is made.
+	Passages bool `json:"passages,omitempty"`
 	// Reserved are generations that are being made and are not in the map yet: as long as
 	// there are any, no log is cut off, since they begin with entries that are there now.
 	Reserved []Reservation `json:"reserved,omitempty"`
@@ -171,8 +175,23 @@ func mixed(x uint64) uint64 {
 	return x ^ x>>31
 }
 
+// Whole is the id of the document that the id of a passage names; another id gives itself. That
+// a document has the id of a passage does not make it one, and changes no more than its place.
+func Whole(id string) string {
+	for {
+		of, number := vectors.SplitPassageID(id)
+		if number < 0 || of == "" {
+			return id
+		}
+		id = of
+	}
+}
+
 // ShardOf is the shard that a document belongs to.
 func (m *Map) ShardOf(id string) int {
+	if m.Passages {
+		id = Whole(id)
+	}
 	n, found := slices.BinarySearch(m.First, Slot(id))
 	if !found {
 		n--

@@ -29,15 +29,40 @@ type Lease struct {
 	Builds   bool `json:"builds,omitempty"`
 	Draining bool `json:"draining,omitempty"`
 	// Protocol is [Protocol] of its program; 0: it is one of before there was that.
-	Protocol int       `json:"protocol,omitempty"`
-	Counts   Counts    `json:"counts,omitzero"`
-	Shards   []Serving `json:"shards"`
+	Protocol int    `json:"protocol,omitempty"`
+	Counts   Counts `json:"counts,omitzero"`
+	// Failing are builds that this node has tried last, in vain.
+	Failing []FailedBuild `json:"failing_builds,omitempty"`
+	Shards  []Serving     `json:"shards"`
+}
+
+// FailedBuild is a build of a shard that has failed, and is tried again.
+type FailedBuild struct {
+	Collection string    `json:"collection"` // its identity
+	Generation uint64    `json:"generation"`
+	Shard      int       `json:"shard"`
+	Error      string    `json:"error"`
+	Tries      uint64    `json:"tries"`
+	Again      time.Time `json:"again"` // when it is tried next, by the clock of the node
+}
+
+// Awaited tells whether the collection still waits for the build.
+func (f *FailedBuild) Awaited(m *Map) bool {
+	g := m.Next
+	return m.ID() == f.Collection && g != nil && g.Number == f.Generation && f.Shard < len(g.Shards) && g.Shards[f.Shard].Object.Name == ""
 }
 
 // Protocol numbers what programs of a cluster understand of each other's maps, entries and
 // files, and grows with what those of before do not. 1: maps with reservations, fields that
-// are removed, index files of format 2, groups of changes in logs.
-const Protocol = 1
+// are removed, index files of format 2, groups of changes in logs. 2: passages that lie with
+// their documents, searches by documents.
+const Protocol = ProtocolPassages
+
+// The protocols that something waits for.
+const (
+	ProtocolGroups   = 1
+	ProtocolPassages = 2
+)
 
 // ErrOutdated: there are nodes of an earlier version, which would not understand it.
 var ErrOutdated = errors.New("there are nodes of an earlier version: bring all up to date first")

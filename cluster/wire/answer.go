@@ -3,8 +3,10 @@ package wire
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/plaid-ir/plaid/search"
@@ -101,8 +103,60 @@ const (
 	flagCut     // the text of the error was cut
 	flagUnknown // the text is that of Unknown
 	flagBare
+	flagDetails
 	allAnswerFlags = 1<<iota - 1
 )
+
+// detail is what a hit has beside, where a query has [Wants]. Payloads are those of the passages,
+// which need not be JSON.
+type detail struct {
+	Passages []search.Hit   `json:"passages,omitempty"`
+	Payloads [][]byte       `json:"payloads,omitempty"`
+	Matches  []search.Match `json:"matches,omitempty"`
+	Tokens   int            `json:"tokens,omitempty"`
+}
+
+// details are those of hits, or none.
+func details(hits []Hit) ([]byte, error) {
+	all, some := make([]detail, len(hits)), false
+	for i := range hits {
+		h := &hits[i]
+		d := detail{slices.Clone(h.Passages), nil, h.Matches, h.Tokens}
+		for j := range d.Passages {
+			d.Payloads = append(d.Payloads, d.Passages[j].Payload)
+			d.Passages[j].Payload = nil
+		}
+		all[i] = d
+		some = some || h.Passages != nil || h.Matches != nil
+	}
+	if !some {
+		return nil, nil
+	}
+	return json.Marshal(all)
+}
+
+// takeDetails gives hits what they have beside.
+func takeDetails(hits []Hit, text []byte) error {
+	var all []detail
+	if err := json.Unmarshal(text, &all); err != nil {
+		return err
+	}
+	if len(all) != len(hits) {
+		return fmt.Errorf("details of %d hits, there are %d", len(all), len(hits))
+	}
+	for i, d := range all {
+		if len(d.Payloads) != len(d.Passages) {
+			return fmt.Errorf("%d payloads of %d passages", len(d.Payloads), len(d.Passages))
+		}
+		for j := range d.Passages {
+			if d.Passages[j].Payload = d.Payloads[j]; len(d.Passages[j].Passages) > 0 {
+				return errors.New("passages of passages")
+			}
+		}
+		hits[i].Passages, hits[i].Matches, hits[i].Tokens = d.Passages, d.Matches, d.Tokens
+	}
+	return nil
+}
 
 const maxText = 4096
 
@@ -151,7 +205,14 @@ func (a *Answer) Encode() ([]byte, error) {
 	if flags&flagUnknown == 0 && len(text) > maxText {
 		text, flags = text[:maxText], flags|flagCut
 	}
-	w := begin(answerMagic, 256+len(text)+18*len(a.Shards)+size)
+	beside, err := details(a.Hits)
+	if err != nil {
+		return nil, err
+	}
+	if beside != nil {
+		flags |= flagDetails
+	}
+	w := begin(answerMagic, 256+len(beside)+len(text)+18*len(a.Shards)+size)
 	w.u8(version)
 	w.u8(uint8(a.Status))
 	w.u16(flags)
@@ -193,6 +254,10 @@ func (a *Answer) Encode() ([]byte, error) {
 		w.bytes(h.Payload)
 	}
 	w.text(text)
+	if beside != nil {
+		w.u32(uint32(len(beside)))
+		w.bytes(beside)
+	}
 	return w.sealed(), nil
 }
 
@@ -271,6 +336,14 @@ func DecodeAnswer(msg []byte) (*Answer, error) {
 		err := json.Unmarshal(b, &a.Unknown)
 		if again, _ := json.Marshal(a.Unknown); err != nil || len(a.Unknown) == 0 || !bytes.Equal(again, b) || flags&flagCut != 0 {
 			r.fail("no list of fields")
+		}
+	}
+	if flags&flagDetails != 0 {
+		text := r.take(uint64(r.u32()))
+		if r.err == nil {
+			if err := takeDetails(a.Hits, text); err != nil {
+				r.fail("%v", err)
+			}
 		}
 	}
 	if flags&flagCut != 0 {

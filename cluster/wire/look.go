@@ -24,7 +24,9 @@ type Look struct {
 	// The documents: those of a list of ids or of ordinals, in its order, those that a filter
 	// lets through, in the order of their ordinals, or all of them (All). Those that are not
 	// there are passed over.
-	IDs      []string        `json:"ids,omitempty"`
+	IDs []string `json:"ids,omitempty"`
+	// Whole: for Facet and Words, ids stand for all passages of their documents, too.
+	Whole    bool            `json:"whole,omitempty"`
 	Ordinals []uint32        `json:"ordinals,omitempty"`
 	Filter   json.RawMessage `json:"filter,omitempty"`
 	All      bool            `json:"all,omitempty"`
@@ -46,6 +48,29 @@ type Look struct {
 	// Words, where set, finds documents by their words among those that all of IDs and the
 	// filters of Words let through; From is how many of the best are passed over.
 	Words *WordsLook `json:"words,omitempty"`
+	// Feedback, where set, asks for what feedback takes of documents, in place of these.
+	Feedback *FeedbackLook `json:"feedback,omitempty"`
+}
+
+// FeedbackLook asks for one thing at a time: the documents that IDs stand for; the centroids
+// of Ordinals, and in how many of these each is; the sums of their tokens with some Centroids; or
+// without documents, in how many documents of all these centroids are.
+type FeedbackLook struct {
+	IDs       []string `json:"ids,omitempty"`
+	Ordinals  []uint32 `json:"ordinals,omitempty"`
+	Tokens    int      `json:"tokens,omitempty"` // of each document that count
+	Centroids []uint32 `json:"centroids,omitempty"`
+}
+
+// FeedbackFound answers that.
+type FeedbackFound struct {
+	Ordinals  []uint32 `json:"ordinals,omitempty"`
+	Missing   []string `json:"missing,omitempty"` // ids that stand for nothing
+	Centroids []uint32 `json:"centroids,omitempty"`
+	Docs      []uint64 `json:"docs,omitempty"` // of each centroid
+	Live      int64    `json:"live,omitempty"` // documents
+	// Sums is [centroids, dimension] as little-endian float32.
+	Sums []byte `json:"sums,omitempty"`
 }
 
 // WordsLook is a [keywords.Query]. Without statistics it asks for those of the shard, and for
@@ -129,6 +154,7 @@ type Found struct {
 	Explanation *search.Explanation `json:"explanation,omitempty"`
 	Facet       *FacetFound         `json:"facet,omitempty"`
 	Words       *WordsFound         `json:"words,omitempty"`
+	Feedback    *FeedbackFound      `json:"feedback,omitempty"`
 }
 
 // FoundDocument is a document of a shard.

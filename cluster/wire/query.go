@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"encoding/json"
 	"fmt"
 	"math"
 	"time"
@@ -33,6 +34,15 @@ type Query struct {
 	AllowMissing          bool
 	// Model, Filter and Options.Candidates in their JSON forms, nil where there are none.
 	Model, Filter, Candidates []byte
+	// Wants is what is asked for beside, nil: nothing. Nodes of versions before refuse it.
+	Wants *Wants
+}
+
+// Wants are options of a search that few ask for, in the form of JSON.
+type Wants struct {
+	Group    search.Grouping `json:"group,omitempty"`
+	Passages int             `json:"passages,omitempty"`
+	Matches  bool            `json:"matches,omitempty"`
 }
 
 // ShardAt is a shard and a sequence of its log.
@@ -49,6 +59,7 @@ const (
 	flagPayload
 	flagAllowMissing
 	flagWeights
+	flagWants
 	allQueryFlags = 1<<iota - 1
 )
 
@@ -83,7 +94,7 @@ func (q *Query) Encode() ([]byte, error) {
 	for _, f := range []struct {
 		is  bool
 		bit uint16
-	}{{q.Derive, flagDerive}, {q.Payload, flagPayload}, {q.AllowMissing, flagAllowMissing}, {q.Weights != nil, flagWeights}} {
+	}{{q.Derive, flagDerive}, {q.Payload, flagPayload}, {q.AllowMissing, flagAllowMissing}, {q.Weights != nil, flagWeights}, {q.Wants != nil, flagWants}} {
 		if f.is {
 			flags |= f.bit
 		}
@@ -113,6 +124,14 @@ func (q *Query) Encode() ([]byte, error) {
 	w.bytes(q.Model)
 	w.bytes(q.Filter)
 	w.bytes(q.Candidates)
+	if q.Wants != nil {
+		text, err := json.Marshal(q.Wants)
+		if err != nil {
+			return nil, err
+		}
+		w.u32(uint32(len(text)))
+		w.bytes(text)
+	}
 	return w.sealed(), nil
 }
 
@@ -157,6 +176,15 @@ func DecodeQuery(msg []byte) (*Query, error) {
 	for i, part := range []*[]byte{&q.Model, &q.Filter, &q.Candidates} {
 		if n[5+i] > 0 {
 			*part = r.take(uint64(n[5+i]))
+		}
+	}
+	if flags&flagWants != 0 {
+		text := r.take(uint64(r.u32()))
+		q.Wants = &Wants{}
+		if r.err == nil {
+			if err := json.Unmarshal(text, q.Wants); err != nil {
+				r.fail("%v", err)
+			}
 		}
 	}
 	if err := r.close(); err != nil {

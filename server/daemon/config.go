@@ -247,9 +247,11 @@ func (c *Config) Load(environ []string, f *pflag.FlagSet) error {
 			return err
 		}
 	}
+	written := c.Data != ""
 	if err := c.readEnv(environ); err != nil {
 		return err
 	}
+	_, flagged := given["data"]
 	for _, s := range c.settings {
 		text, ok := given[s.name]
 		if !ok {
@@ -258,6 +260,9 @@ func (c *Config) Load(environ []string, f *pflag.FlagSet) error {
 		if err := s.set(text, "flag"); err != nil {
 			return err
 		}
+	}
+	if asked, err := c.elsewhere(); err == nil && asked && !written && !flagged {
+		c.Data = "" // an image's environment may say where indexes would be
 	}
 	return c.check()
 }

@@ -54,6 +54,18 @@ func Run(t *testing.T, set collection.Set) {
 	require.NotContains(t, set.Names(), Name)
 }
 
+// having counts the documents that an id stands for.
+func (s *suite) having(id string) (n int) {
+	s.view(func(v collection.View) {
+		filter, err := v.Filter(s.Context(), collection.Selection{IDs: []string{id}})
+		require.NoError(s, err)
+		r, err := v.Search(s.Context(), []search.Query{{Vectors: document("", 1).Vectors, Dim: dim}}, search.Options{K: 100, Mode: search.Exhaustive, Filter: filter})
+		require.NoError(s, err)
+		n = len(r[0].Hits)
+	})
+	return n
+}
+
 func (s *suite) declare() {
 	existed, err := s.set.Drop(s.Context(), Name)
 	require.NoError(s, err, "a name that is not there is no error")
@@ -445,8 +457,8 @@ func (s *suite) change() {
 	require.NotEqual(s, s.numbers["d"], r.Numbers[0], "a number is given out once")
 }
 
-// passages of a document are found as documents, or a search that is asked for that says
-// that it cannot ([search.ErrOption]).
+// passages of a document are found, replaced and deleted as documents, also where they come in
+// several files or shards.
 func (s *suite) passages() {
 	var docs []collection.Document
 	for n := range 3 {
@@ -459,9 +471,6 @@ func (s *suite) passages() {
 	s.view(func(v collection.View) {
 		q := search.Query{Vectors: docs[1].Vectors, Dim: dim}
 		r, err := v.Search(s.Context(), []search.Query{q}, search.Options{K: 10, Group: search.GroupBest, Passages: 2})
-		if errors.Is(err, search.ErrOption) {
-			return
-		}
 		require.NoError(s, err)
 		var ids []string
 		for _, h := range r[0].Hits {
@@ -473,5 +482,29 @@ func (s *suite) passages() {
 			}
 		}
 		require.ElementsMatch(s, []string{"d", "e", "long"}, ids)
+		liked, err := v.Search(s.Context(), []search.Query{q}, search.Options{K: 10, Matches: true, Feedback: &search.Feedback{Docs: 1, Like: []string{"long"}, Unlike: []string{"d"}}})
+		require.NoError(s, err)
+		require.Len(s, liked[0].Hits, 5)
+		require.Len(s, liked[0].Hits[0].Matches, len(docs[1].Vectors)/dim)
+		_, err = v.Search(s.Context(), []search.Query{q}, search.Options{Feedback: &search.Feedback{Like: []string{"nobody"}}})
+		require.ErrorIs(s, err, search.ErrUnknownID)
 	})
+	var other []collection.Document // so many that they are anywhere
+	for n := range 8 {
+		d := document(fmt.Sprintf("o%d#0", n), n)
+		d.Metadata = fmt.Appendf(nil, `{"_passage":{"of":"o%d","n":0,"start":0,"end":1}}`, n)
+		other = append(other, d)
+	}
+	_, err = s.c.Update(s.Context(), append(docs[:1:1], other...), collection.UpdateOptions{Replace: true})
+	require.NoError(s, err)
+	require.Equal(s, 1, s.having("long"), "what comes takes the place of all passages")
+	_, err = s.c.Update(s.Context(), []collection.Document{document("long", 1)}, collection.UpdateOptions{Replace: true})
+	require.NoError(s, err)
+	require.Equal(s, 1, s.having("long"))
+	require.Equal(s, 1, s.having("o3"))
+	n, err := s.c.Delete(s.Context(), collection.Selection{IDs: []string{"o0", "o1", "o2", "o3", "o4", "o5", "o6", "o7", "long"}})
+	require.NoError(s, err)
+	require.Equal(s, 9, n)
+	_, err = s.c.Update(s.Context(), docs, collection.UpdateOptions{Replace: true})
+	require.NoError(s, err)
 }

@@ -1,0 +1,226 @@
+package client
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"sync"
+
+	"github.com/plaid-ir/plaid/cluster/topology"
+	"github.com/plaid-ir/plaid/cluster/wire"
+	"github.com/plaid-ir/plaid/search"
+)
+
+// withFeedback answers a query that feedback has added to, as an engine does: all shards have one
+// codec, so what it takes of documents is put together of what their shards say.
+func (f *Client) withFeedback(ctx context.Context, q search.Query, o search.Options) (*search.Result, error) {
+	if err := o.Feedback.Check(); err != nil {
+		return nil, err
+	}
+	for {
+		r, err := f.feedback(ctx, q, o)
+		if !errors.Is(err, errFlipped) {
+			return r, err
+		}
+	}
+}
+
+// errFlipped: another generation is searched than before, whose documents have other numbers.
+var errFlipped = errors.New("another generation is searched")
+
+func (f *Client) feedback(ctx context.Context, q search.Query, o search.Options) (*search.Result, error) {
+	m, err := f.collection()
+	if err != nil {
+		return nil, err
+	}
+	flipped := func(err error) error {
+		if now, merr := f.collection(); ctx.Err() == nil && merr == nil && now.Current.Number != m.Current.Number {
+			return errFlipped
+		}
+		return err
+	}
+	if _, err := f.newAsk(ctx, m, q, o); err != nil { // what is wrong with it
+		return nil, err
+	}
+	e := &evidence{f: f, m: m}
+	for side, ids := range [][]string{o.Feedback.Like, o.Feedback.Unlike} {
+		what := []string{"like", "unlike"}[side]
+		if err := e.named(ctx, side, what, ids); err != nil {
+			return nil, flipped(err)
+		}
+	}
+	var before *search.Result
+	if o.Feedback.Docs > 0 {
+		if before, err = f.search(ctx, q, o.Feedback.First(o)); err != nil {
+			return nil, err
+		}
+		for _, h := range before.Hits {
+			e.add(0, h.Part, h.Ordinal)
+		}
+		if err := flipped(nil); err != nil {
+			return nil, err
+		}
+	}
+	more, err := o.Feedback.Expand(ctx, &q, m.Current.Dim, e)
+	if err != nil {
+		return nil, flipped(err)
+	}
+	o.Feedback = nil
+	r, err := f.search(ctx, more, o)
+	if err == nil && before != nil {
+		total := before.Stats
+		total.Add(r.Stats)
+		total.Queries = r.Stats.Queries
+		r.Stats = total
+	}
+	return r, err
+}
+
+// evidence is that of the documents that are good, and of those that are bad: ordinals by shard.
+type evidence struct {
+	f    *Client
+	m    *topology.Map
+	docs [2]map[int][]uint32
+	of   [2]int
+}
+
+var _ search.Evidence = (*evidence)(nil)
+
+func (e *evidence) add(side, shard int, ordinals ...uint32) {
+	if e.docs[side] == nil {
+		e.docs[side] = map[int][]uint32{}
+	}
+	e.docs[side][shard] = append(e.docs[side][shard], ordinals...)
+	e.of[side] += len(ordinals)
+}
+
+// ask has some shards asked, and take called with what they say, for one at a time.
+func (e *evidence) ask(ctx context.Context, what func(s int) *wire.FeedbackLook, take func(s int, a *wire.FeedbackFound) error) error {
+	var mu sync.Mutex
+	return e.f.each(e.m, func(s int) error {
+		l := what(s)
+		if l == nil {
+			return nil
+		}
+		found, err := e.f.look(ctx, e.m, s, &wire.Look{Feedback: l})
+		if err != nil {
+			return err
+		}
+		a := found.Feedback
+		if a == nil || len(a.Centroids) > len(a.Docs) {
+			return fmt.Errorf("shard %d: %w: nothing for feedback: its node is of a version before", s, wire.ErrMessage)
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		return take(s, a)
+	})
+}
+
+// named adds the documents that ids stand for; one that stands for none is
+// [search.ErrUnknownID].
+func (e *evidence) named(ctx context.Context, side int, what string, ids []string) error {
+	by := map[int][]string{}
+	for _, id := range unique(ids) {
+		s := e.m.ShardOf(id)
+		by[s] = append(by[s], id)
+	}
+	missing := map[string]bool{}
+	found := make([][]uint32, e.m.Shards())
+	err := e.ask(ctx, func(s int) *wire.FeedbackLook {
+		if by[s] == nil {
+			return nil
+		}
+		return &wire.FeedbackLook{IDs: by[s]}
+	}, func(s int, a *wire.FeedbackFound) error {
+		found[s] = a.Ordinals
+		for _, id := range a.Missing {
+			missing[id] = true
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	for _, id := range ids {
+		if missing[id] {
+			return fmt.Errorf("%s: %w: %q", what, search.ErrUnknownID, id)
+		}
+	}
+	for s, ordinals := range found {
+		e.add(side, s, ordinals...)
+	}
+	return nil
+}
+
+func sideOf(bad bool) int {
+	if bad {
+		return 1
+	}
+	return 0
+}
+
+// look is what the shard of some of the documents is asked; nil: it has none.
+func (e *evidence) look(bad bool, codes []uint32) func(s int) *wire.FeedbackLook {
+	side := sideOf(bad)
+	return func(s int) *wire.FeedbackLook {
+		if len(e.docs[side][s]) == 0 {
+			return nil
+		}
+		return &wire.FeedbackLook{Ordinals: e.docs[side][s], Tokens: search.FeedbackTokens(e.of[side]), Centroids: codes}
+	}
+}
+
+// Counts implements [search.Evidence].
+func (e *evidence) Counts(ctx context.Context, bad bool) (docs map[uint32]int, of int, err error) {
+	docs = map[uint32]int{}
+	err = e.ask(ctx, e.look(bad, nil), func(_ int, a *wire.FeedbackFound) error {
+		for i, code := range a.Centroids {
+			docs[code] += int(a.Docs[i])
+		}
+		return nil
+	})
+	return docs, e.of[sideOf(bad)], err
+}
+
+// Sums implements [search.Evidence]: shard by shard, in their order.
+func (e *evidence) Sums(ctx context.Context, bad bool, codes []uint32) ([][]float32, error) {
+	dim := e.m.Current.Dim
+	parts := map[int][]byte{}
+	err := e.ask(ctx, e.look(bad, codes), func(s int, a *wire.FeedbackFound) error {
+		if len(a.Sums) != 4*dim*len(codes) {
+			return fmt.Errorf("shard %d: %w: sums of %d bytes", s, wire.ErrMessage, len(a.Sums))
+		}
+		parts[s] = a.Sums
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	sums := make([]float32, dim*len(codes))
+	for _, s := range slices.Sorted(maps.Keys(parts)) {
+		for i := range sums {
+			sums[i] += math.Float32frombits(binary.LittleEndian.Uint32(parts[s][4*i:]))
+		}
+	}
+	return slices.Collect(slices.Chunk(sums, dim)), nil
+}
+
+// Frequencies implements [search.Evidence].
+func (e *evidence) Frequencies(ctx context.Context, codes []uint32) (docs []uint64, live int64, err error) {
+	docs = make([]uint64, len(codes))
+	err = e.ask(ctx, func(int) *wire.FeedbackLook { return &wire.FeedbackLook{Centroids: codes} }, func(s int, a *wire.FeedbackFound) error {
+		if len(a.Docs) != len(codes) {
+			return fmt.Errorf("shard %d: %w: %d of %d centroids", s, wire.ErrMessage, len(a.Docs), len(codes))
+		}
+		for i, n := range a.Docs {
+			docs[i] += n
+		}
+		live += a.Live
+		return nil
+	})
+	return docs, live, err
+}

@@ -1,0 +1,34 @@
+package command
+
+import (
+	"bytes"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/plaid-ir/plaid/cluster/topology"
+)
+
+// Status says of a build that fails why, and when it is tried again, as the node has it that
+// tried it last; and no more once the build is given up.
+func TestFailingBuildInWords(t *testing.T) {
+	m, err := topology.New("wiki", 2, 1, 1, []topology.Member{{Name: "a"}, {Name: "b"}})
+	require.NoError(t, err)
+	m.Last, m.Next = 3, &topology.Generation{Number: 3, Dim: 8, Start: make([]uint64, 2), Shards: make([]topology.Shard, 2)}
+	build := func(shard int, tries uint64, text string) topology.FailedBuild {
+		return topology.FailedBuild{Collection: m.ID(), Generation: 3, Shard: shard, Error: text, Tries: tries, Again: time.Now().Add(time.Minute)}
+	}
+	s := &status{maps: []*topology.Map{m}, Nodes: []*topology.Lease{
+		{Node: "a", Failing: []topology.FailedBuild{build(1, 1, "the disk is full"), build(0, 4, "no such object")}},
+		{Node: "b", Failing: []topology.FailedBuild{build(1, 2, "no such object")}},
+	}}
+	var b bytes.Buffer
+	s.print(&b)
+	assert.Contains(t, b.String(), "wiki: the build of shard 0 of generation 3 has failed 4 times, on a the last time: no such object; it is tried again at ")
+	assert.Contains(t, b.String(), "shard 1 of generation 3 has failed 2 times, on b the last time")
+	assert.NotContains(t, b.String(), "the disk is full")
+	m.Next = nil
+	assert.Empty(t, s.failing())
+}
