@@ -20,7 +20,7 @@ type bar struct {
 	recall                string
 }
 
-// The chart of the README shows the table of searches on SciFact in lab/peers.md: all of one run.
+// The chart of the benchmarks shows the table of searches on SciFact in lab/peers.md: all of one run.
 // Where PLAID_UPDATE_PICTURES is set it is drawn anew.
 func TestChartShowsTheTable(t *testing.T) {
 	text, err := os.ReadFile("lab/peers.md")
