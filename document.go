@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"iter"
 	"slices"
+	"sync"
 
 	"github.com/plaid-ir/plaid/encode"
 	"github.com/plaid-ir/plaid/internal/jsontext"
@@ -117,14 +118,18 @@ func (c *Collection) encode(ctx context.Context, docs []Document, dim int) ([]co
 		return nil, err
 	}
 	next := 0
-	var at []int // the documents that texts which are encoded are of
+	var mu sync.Mutex // texts are read ahead
+	var at []int      // the documents that texts which are encoded are of
 	sequence := func(yield func(encode.Text, error) bool) {
 		for i := range docs {
 			if docs[i].Vectors != nil {
 				continue
 			}
 			for t, err := range c.passages(texts[i], e) {
-				if at = append(at, i); !yield(t, err) || err != nil {
+				mu.Lock()
+				at = append(at, i)
+				mu.Unlock()
+				if !yield(t, err) || err != nil {
 					return
 				}
 			}
@@ -142,9 +147,12 @@ func (c *Collection) encode(ctx context.Context, docs []Document, dim int) ([]co
 		if err != nil {
 			return nil, err
 		}
-		vectorsOnly(at[n])
+		mu.Lock()
+		of := at[n]
+		mu.Unlock()
+		vectorsOnly(of)
 		if len(d.Tokens) == 0 {
-			return nil, &collection.DocumentError{Document: at[n], ID: d.ID, Token: -1, Err: ErrNoText}
+			return nil, &collection.DocumentError{Document: of, ID: d.ID, Token: -1, Err: ErrNoText}
 		}
 		out = append(out, collection.Document{ID: d.ID, Vectors: slices.Clone(d.Tokens), Dim: e.Dim(), Metadata: d.Payload})
 		n++

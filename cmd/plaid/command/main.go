@@ -21,8 +21,7 @@ func Main(extensions ...Extension) int {
 	return run(ctx, os.Args[1:], streams{
 		in: os.Stdin, out: os.Stdout, err: os.Stderr,
 		outWidth: width(os.Stdout), errWidth: width(os.Stderr),
-		asks:   width(os.Stdin) > 0 && width(os.Stderr) > 0,
-		colour: width(os.Stdout) > 0 && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb",
+		asks: width(os.Stdin) > 0 && width(os.Stderr) > 0,
 	}, extensions...)
 }
 

@@ -21,7 +21,6 @@ type streams struct {
 	out, err           io.Writer
 	outWidth, errWidth int
 	asks               bool             // somebody at a terminal can be asked
-	colour             bool             // stdout is a terminal that shows colours
 	now                func() time.Time // nil: time.Now
 }
 
