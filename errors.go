@@ -117,5 +117,9 @@ var (
 	ErrUnsupported = interop.ErrUnsupported
 )
 
-// ErrUnavailable: a backend or a device that this machine does not have.
-var ErrUnavailable = kernels.ErrUnavailable
+var (
+	// ErrUnavailable: a backend or a device that this machine does not have.
+	ErrUnavailable = kernels.ErrUnavailable
+	// ErrDeviceMemory: a device has too little memory left for what is asked of it.
+	ErrDeviceMemory = kernels.ErrDeviceMemory
+)

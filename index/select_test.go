@@ -98,7 +98,7 @@ func (m *model) matches(t tb, s *Snapshot, c *condition.Condition) (ids []string
 			ids = append(ids, m.docs[i].ID)
 		}
 	}
-	return ids, err == nil
+	return ids, err == nil || len(m.docs) == 0 // where nothing is live no name is unknown
 }
 
 // selects checks that conditions select what they are true of.
