@@ -202,7 +202,8 @@ func goneBy(ctx context.Context, c collection.Collection, docs []collection.Docu
 			ids = append(ids, p.Of) // a passage takes the place of all that there is of its document
 		}
 	}
-	ids = slices.Compact(slices.Sorted(slices.Values(ids)))
+	slices.Sort(ids)
+	ids = slices.Compact(ids) // not nil, which would mean all documents
 	seen := map[uint64]bool{} // as a passage, and as one of its document
 	for d, err := range v.Documents(ctx, collection.Selection{IDs: ids}, collection.ReadOptions{}) {
 		if err != nil {

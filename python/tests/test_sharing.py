@@ -151,6 +151,37 @@ class Sharing(unittest.TestCase):
         self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), 0)
         self.assertEqual(index(self.queries), want)
 
+    def test_an_index_closes_beside_a_forked_child(self) -> None:
+        index = self.open().add_documents(self.ids, self.docs)
+        process = index._service.process
+        reader, writer = os.pipe()
+        pid = os.fork()
+        if pid == 0:  # it has the other end of the program's stdin
+            os.close(writer)
+            os.read(reader, 1)
+            os._exit(0)
+        os.close(reader)
+        try:
+            with mock.patch.object(_service, "_EOF", 0.1):
+                index.close()
+            self.assertEqual(process.returncode, 0)  # it was not ended by force
+        finally:
+            os.close(writer)
+            os.waitpid(pid, 0)
+
+    def test_save_from_a_killed_service(self) -> None:
+        index = self.open().add_documents(self.ids, self.docs)
+        index._service.process.kill()
+        index._service.process.wait()
+        path = os.path.join(self.folder, "..", "saved.plaid")
+        index.save(path)
+        with Index(None) as other:
+            self.assertEqual(len(other.load(path)), 10)
+
+    def test_marks_of_addresses_in_a_path(self) -> None:
+        self.folder += " a?b#c%41"
+        self.assertEqual(len(self.open(start_timeout=20).add_documents(self.ids, self.docs)), 10)
+
     def test_read_only(self) -> None:
         index = self.open().add_documents(self.ids, self.docs, [{"n": i} for i in range(10)])
         reader = self.open(read_only=True)

@@ -181,8 +181,6 @@ func TestBadDocuments(t *testing.T) {
 		"long id":    {randomDoc(string(make([]byte, 5000)), 1), vectors.ErrID},
 		"array":      {meta(`[1]`), collection.ErrMetadata},
 		"broken":     {meta(`{"a":`), collection.ErrMetadata},
-		"key":        {meta(`{"a b":1}`), collection.ErrMetadata},
-		"digit":      {meta(`{"1a":1}`), collection.ErrMetadata},
 		"reserved":   {meta(`{"_subset_":1}`), collection.ErrMetadata},
 		"other id":   {meta(`{"_id":"y"}`), collection.ErrMetadata},
 		"key twice":  {meta(`{"a":1,"a":2}`), collection.ErrMetadata},

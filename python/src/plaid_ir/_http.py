@@ -147,7 +147,7 @@ class Client:
         parts = urlsplit(url)
         self._scheme, self._base = parts.scheme, ""
         if parts.scheme == "unix":
-            self._path = parts.path
+            self._path = url[len("unix:") :].removeprefix("//")  # a folder may have ? and # in its name
             if not self._path:
                 raise ValueError(f"{url!r} has no path; want unix:/run/plaid/socket")
         elif parts.scheme in ("http", "https") and parts.hostname:
@@ -250,6 +250,10 @@ class Client:
                 raise _error(response.status, response.read())
             while piece := response.read(1 << 20):
                 into.write(piece)
+            if response.length:  # which read with a size does not complain of
+                raise http.client.IncompleteRead(b"", response.length)
+        except (*_BROKEN, http.client.IncompleteRead, FileNotFoundError) as e:
+            raise Unreachable(f"{self.url} cannot be reached, or broke off: {e}") from e
         except (OSError, http.client.HTTPException) as e:
             raise ServiceError(f"{self.url}: {e or type(e).__name__}") from e
         finally:

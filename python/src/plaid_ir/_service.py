@@ -23,6 +23,8 @@ from ._http import Client
 
 #: How long an orderly end may take before the program is ended by force, in seconds.
 _END = 60.0
+#: How long the end of stdin may take to end it, in seconds: a child that was forked may hold the other end.
+_EOF = 5.0
 #: How long the program waits for one that ends to leave the folder.
 _LOCK = "5s"
 #: The folder of the socket, in that of the indexes.
@@ -48,6 +50,11 @@ class _Running:
             with contextlib.suppress(OSError):
                 self.process.stdin.close()
             try:
+                if sys.platform != "win32":  # where nothing forks
+                    try:
+                        self.process.wait(_EOF)
+                    except subprocess.TimeoutExpired:
+                        self.process.terminate()
                 self.process.wait(_END)
             except subprocess.TimeoutExpired:
                 self.process.kill()

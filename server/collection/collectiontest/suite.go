@@ -109,7 +109,7 @@ func (s *suite) update() {
 	require.Equal(s, 3, of.Document)
 	require.ErrorIs(s, err, index.ErrDimension)
 	bad = slices.Clone(docs)
-	bad[1].Metadata = []byte(`{"not a name":1}`)
+	bad[1].Metadata = []byte(`{"_subset_":1}`)
 	_, err = s.c.Update(s.Context(), bad, collection.UpdateOptions{})
 	require.ErrorIs(s, err, collection.ErrMetadata)
 	_, err = s.c.View(s.Context())
@@ -410,7 +410,7 @@ func (s *suite) change() {
 	}
 	_, err := s.c.Delete(s.Context(), collection.Selection{Where: conditiontest.Bind(s, "nosuch = 0")})
 	require.ErrorIs(s, err, condition.ErrUnknownField)
-	_, err = s.c.UpdateMetadata(s.Context(), collection.Selection{Where: conditiontest.Bind(s, "n = 0")}, map[string]json.RawMessage{"not a name": []byte("1")})
+	_, err = s.c.UpdateMetadata(s.Context(), collection.Selection{Where: conditiontest.Bind(s, "n = 0")}, map[string]json.RawMessage{"_Subset_": []byte("1")})
 	require.ErrorIs(s, err, collection.ErrMetadata)
 	n, err := s.c.UpdateMetadata(s.Context(), collection.Selection{Where: conditiontest.Bind(s, "n = 0")}, map[string]json.RawMessage{"x": []byte("7"), "n": []byte("null")})
 	require.NoError(s, err)
