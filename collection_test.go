@@ -24,6 +24,7 @@ import (
 	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/internal/race"
 	"github.com/plaid-ir/plaid/server/collection"
+	"github.com/plaid-ir/plaid/vectors"
 )
 
 const testDim = 8
@@ -420,4 +421,30 @@ func TestPayloadStays(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, strings.HasPrefix(string(stored.Payload), `{"title":"<t>","text":"a \"text\"","big":`), string(stored.Payload))
 	var _ *index.Index = ix
+}
+
+// What another program says of passages is not believed.
+func TestGetHostilePassages(t *testing.T) {
+	ctx, path := context.Background(), filepath.Join(t.TempDir(), "docs.plaid")
+	c, err := plaid.Create(ctx, path, &plaid.Options{Dim: testDim})
+	require.NoError(t, err)
+	require.NoError(t, c.Close())
+	rng := rand.New(rand.NewPCG(1, 1))
+	src, err := vectors.FromDocuments(testDim, []vectors.Document{
+		{ID: "long#0", Tokens: unit(rng, 1), Payload: []byte(`{"text":"begin","_passage":{"of":"long","n":0,"start":0,"end":5}}`)},
+		{ID: "long#1", Tokens: unit(rng, 1), Payload: []byte(`{"text":"far","_passage":{"of":"long","n":1,"start":9223372036854775804,"end":9223372036854775807}}`)},
+		{ID: "long#2", Tokens: unit(rng, 1), Payload: []byte(`{"text":"end","_passage":{"of":"long","n":2,"start":10,"end":13}}`)},
+	})
+	require.NoError(t, err)
+	ix, err := index.Open(ctx, path, &index.Options{Write: true})
+	require.NoError(t, err)
+	_, err = ix.Add(ctx, src, nil)
+	require.NoError(t, err)
+	require.NoError(t, ix.Close())
+	c, err = plaid.Open(ctx, path, &plaid.Options{ReadOnly: true})
+	require.NoError(t, err)
+	d, err := c.Get(ctx, "long")
+	require.NoError(t, err)
+	require.Equal(t, "begin far end", d.Text)
+	require.NoError(t, c.Close())
 }

@@ -275,6 +275,10 @@ func read(id string, stored []byte) Document {
 	return d
 }
 
+// maxGap is the longest white space between passages that Get gives back: where they are is
+// what payloads say, which need not be true.
+const maxGap = 1 << 20
+
 // Get returns a document as it was added, but for its vectors. The text of one that was
 // parted into passages is put together from these, with blanks for the white space between
 // them. The error is [ErrNotFound] if there is none.
@@ -309,7 +313,10 @@ func (c *Collection) Get(ctx context.Context, id string) (d Document, err error)
 		}
 		p := read(id, slices.Clone(stored))
 		if of, err := vectors.PassageOf(snap.ID(ordinal), stored); err == nil && of != nil && of.End-of.Start == len(p.Text) {
-			if grow := of.End - len(text); grow > 0 {
+			if of.Start-len(text) > maxGap { // another program has stored it
+				of.Start = len(text) + 1
+			}
+			if grow := of.Start + len(p.Text) - len(text); grow > 0 {
 				text = append(text, bytes.Repeat([]byte{' '}, grow)...)
 			}
 			copy(text[of.Start:], p.Text)

@@ -31,7 +31,8 @@ type folderSync struct {
 	model      *storage.Model
 	build      index.BuildOptions
 
-	moved bool // the folder was elsewhere before
+	moved  bool // the folder was elsewhere before
+	rooted bool // the index says where the folder is now
 
 	home  string               // the folder, as payloads name it
 	known map[string]fileState // by path; nil: not read yet
@@ -122,11 +123,17 @@ func (s *folderSync) look(ctx context.Context, dirs func(string)) (*folderReport
 		}
 	}
 	slices.Sort(gone)
-	if r.Deleted = len(gone); len(changed)+len(gone) > 0 {
-		if err := s.change(ctx, changed, gone, next, r); err != nil {
-			return nil, err
-		}
+	r.Deleted = len(gone)
+	switch {
+	case len(changed)+len(gone) > 0:
+		err = s.change(ctx, changed, gone, next, r)
+	case s.moved && !s.rooted && len(s.known) > 0:
+		err = s.write(ctx, func(*index.Index) error { return nil })
 	}
+	if err != nil {
+		return nil, err
+	}
+	s.rooted = true
 	s.known = next
 	r.Seconds = s.app.now().Sub(begin).Seconds()
 	return r, nil
