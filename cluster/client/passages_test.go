@@ -188,6 +188,8 @@ func TestPassagesByID(t *testing.T) {
 	require.ErrorIs(t, err, client.ErrRefused)
 	_, err = f.Search(c.Ctx, search.Query{Vectors: maker.Tokens(2)}, search.Options{Feedback: &search.Feedback{Like: []string{"nobody"}}})
 	require.ErrorIs(t, err, search.ErrUnknownID)
+	_, err = f.Search(c.Ctx, search.Query{Vectors: maker.Tokens(2)}, search.Options{Effort: 2})
+	require.ErrorIs(t, err, search.ErrOption, "rather than a search without it")
 
 	m, err := topology.New("old", 3, 1, 1, nil)
 	require.NoError(t, err)

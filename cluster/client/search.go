@@ -253,6 +253,9 @@ func (f *Client) newAsk(ctx context.Context, m *topology.Map, q search.Query, o 
 	if o.K < 0 || o.Mode < search.Pruned || o.Mode > search.Candidates {
 		return nil, fmt.Errorf("%w: k %d, mode %d", search.ErrOption, o.K, o.Mode)
 	}
+	if o.Effort != 0 {
+		return nil, fmt.Errorf("%w: an effort, which nodes are not told", search.ErrOption)
+	}
 	if o.Group != "" && !m.Passages {
 		return nil, fmt.Errorf("%w: the passages of a document lie apart in this collection, which was made while there were nodes of an earlier version: without group", search.ErrOption)
 	}
