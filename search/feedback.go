@@ -52,9 +52,9 @@ func (f *Feedback) Check() error {
 	switch {
 	case f == nil:
 		return nil
-	case f.Docs < 0 || f.Terms < 0 || f.Docs+len(f.Like)+len(f.Unlike) > maxFeedbackDocs || f.Terms > maxFeedbackTerms:
+	case f.Docs < 0 || f.Docs > maxFeedbackDocs || f.Terms < 0 || f.Docs+len(f.Like)+len(f.Unlike) > maxFeedbackDocs || f.Terms > maxFeedbackTerms:
 		return fmt.Errorf("%w: feedback of %d documents and %d terms; at most %d and %d are possible", ErrOption,
-			f.Docs+len(f.Like)+len(f.Unlike), f.Terms, maxFeedbackDocs, maxFeedbackTerms)
+			max(f.Docs, f.Docs+len(f.Like)+len(f.Unlike)), f.Terms, maxFeedbackDocs, maxFeedbackTerms)
 	case f.Docs+len(f.Like)+len(f.Unlike) == 0:
 		return fmt.Errorf("%w: feedback of no document", ErrOption)
 	case !(f.Weight >= 0 && f.Weight <= maxMagnitude):
