@@ -45,6 +45,10 @@ func NewSuccessor(path string) (*Successor, error) {
 	for {
 		f, err := os.CreateTemp(dir, prefix+"*"+successorEnd)
 		if err != nil {
+			var pe *fs.PathError
+			if errors.As(err, &pe) { // the name is of this attempt alone
+				err = &fs.PathError{Op: "create a file", Path: "in " + dir, Err: pe.Err}
+			}
 			return nil, err
 		}
 		s := &Successor{path: path, tmp: f.Name(), file: f}

@@ -61,6 +61,10 @@ func (a *app) instead(root *cobra.Command) {
 
 // resolve is the command line with the commands that stand in for others.
 func (a *app) resolve(root *cobra.Command, args []string) []string {
+	// plaid --json COMMAND is plaid COMMAND --json.
+	if len(args) > 1 && args[0] == "--json" && !strings.HasPrefix(args[1], "-") {
+		args = slices.Concat(args[1:2], args[:1], args[2:])
+	}
 	cmd, rest, err := root.Find(args)
 	if err != nil {
 		return args // the command line says what is wrong

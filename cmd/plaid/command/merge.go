@@ -94,7 +94,7 @@ tokens.`,
 		Args: takes("INDEX", "DIR"),
 	}
 	f := cmd.Flags()
-	f.Var(flags.Int(&shards, 0, 0), "shards", "number of indexes")
+	f.Var(flags.Int(&shards, 0, 1), "shards", "number of indexes")
 	f.Var(flags.Choice(&by, "hash", "hash", "range"), "by", "which documents are together")
 	f.Var(flags.Size(&o.Memory, index.DefaultMemory), "memory", "budget for buffers, such as 512MiB or 2GB; a soft limit")
 	f.Bool("json", false, "print the report as JSON")
