@@ -37,7 +37,7 @@ const (
 	// After a compaction the file may be soakFactor times as large as the values
 	// in it, and soakSlack larger, which is pages that begin.
 	soakFactor = 1.5
-	soakSlack  = 96 << 10
+	soakSlack  = 128 << 10
 	// The heap after collection may grow by this, by soakOrdinal bytes for each
 	// ordinal that was given out (lengths are kept for deleted documents too), and by
 	// soakPending bytes for each page that a held snapshot keeps from being used again.
