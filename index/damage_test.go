@@ -212,7 +212,7 @@ func (sp *specimen) look() (l look) {
 		if err != nil {
 			return err
 		}
-		in.Path, in.Pages, in.Digest = "", storage.Pages{}, "" // a digest is looked at below
+		in.Path, in.Pages, in.Digest, in.Defaults = "", storage.Pages{}, "", nil // digest and defaults are looked at by themselves
 		text, err := json.Marshal(in)
 		show(string(text))
 		return err
