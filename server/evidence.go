@@ -63,7 +63,7 @@ func (q *request) spendEvidence(tasks []task, in *common, k, each int) error {
 		}
 	}
 	if f := in.Feedback; f != nil && len(tasks) > 0 {
-		const usual, sum = 512, 64 // tokens of a document that are summed up, and what one takes beside its vector
+		const usual, sum = 512, 64                                                               // tokens of a document that are summed up, and what one takes beside its vector
 		docs, dim := max(f.Documents, f.Documents+len(f.Like)+len(f.Unlike)), tasks[0].query.Dim // of a sum that overflows, the first
 		return q.spend(product(docs, usual, 4*dim+sum) + product(4*dim, tokens+2*search.UsualFeedbackTerms*len(tasks)))
 	}
