@@ -98,45 +98,54 @@ func (e *evidence) add(side, shard int, ordinals ...uint32) {
 	e.of[side] += len(ordinals)
 }
 
-// ask has some shards asked, and take called with what they say, for one at a time.
-func (e *evidence) ask(ctx context.Context, what func(s int) *wire.FeedbackLook, take func(s int, a *wire.FeedbackFound) error) error {
+// What one message has at most: so it, and its answer, stay below a megabyte, whatever the number
+// of centroids.
+var (
+	maxFeedbackCodes = 1 << 15
+	maxFeedbackIDs   = 1 << 18 // bytes, or one id
+)
+
+// ask has some shards asked, one message after another, and take called with the answer to the
+// i-th of them, for one at a time.
+func (e *evidence) ask(ctx context.Context, what func(s int) []*wire.FeedbackLook, take func(s, i int, a *wire.FeedbackFound) error) error {
 	var mu sync.Mutex
 	return e.f.each(e.m, func(s int) error {
-		l := what(s)
-		if l == nil {
-			return nil
+		for i, l := range what(s) {
+			found, err := e.f.look(ctx, e.m, s, &wire.Look{Feedback: l})
+			if err != nil {
+				return err
+			}
+			a := found.Feedback
+			if a == nil || len(a.Centroids) > len(a.Docs) {
+				return fmt.Errorf("shard %d: %w: nothing for feedback: its node is of a version before", s, wire.ErrMessage)
+			}
+			mu.Lock()
+			err = take(s, i, a)
+			mu.Unlock()
+			if err != nil {
+				return err
+			}
 		}
-		found, err := e.f.look(ctx, e.m, s, &wire.Look{Feedback: l})
-		if err != nil {
-			return err
-		}
-		a := found.Feedback
-		if a == nil || len(a.Centroids) > len(a.Docs) {
-			return fmt.Errorf("shard %d: %w: nothing for feedback: its node is of a version before", s, wire.ErrMessage)
-		}
-		mu.Lock()
-		defer mu.Unlock()
-		return take(s, a)
+		return nil
 	})
 }
 
 // named adds the documents that ids stand for; one that stands for none is
 // [search.ErrUnknownID].
 func (e *evidence) named(ctx context.Context, side int, what string, ids []string) error {
-	by := map[int][]string{}
+	looks, sizes := map[int][]*wire.FeedbackLook{}, map[int]int{}
 	for _, id := range unique(ids) {
 		s := e.m.ShardOf(id)
-		by[s] = append(by[s], id)
+		if sizes[s] += len(id); len(looks[s]) == 0 || sizes[s] > maxFeedbackIDs {
+			looks[s], sizes[s] = append(looks[s], &wire.FeedbackLook{}), len(id)
+		}
+		l := looks[s][len(looks[s])-1]
+		l.IDs = append(l.IDs, id)
 	}
 	missing := map[string]bool{}
 	found := make([][]uint32, e.m.Shards())
-	err := e.ask(ctx, func(s int) *wire.FeedbackLook {
-		if by[s] == nil {
-			return nil
-		}
-		return &wire.FeedbackLook{IDs: by[s]}
-	}, func(s int, a *wire.FeedbackFound) error {
-		found[s] = a.Ordinals
+	err := e.ask(ctx, func(s int) []*wire.FeedbackLook { return looks[s] }, func(s, _ int, a *wire.FeedbackFound) error {
+		found[s] = append(found[s], a.Ordinals...)
 		for _, id := range a.Missing {
 			missing[id] = true
 		}
@@ -151,7 +160,8 @@ func (e *evidence) named(ctx context.Context, side int, what string, ids []strin
 		}
 	}
 	for s, ordinals := range found {
-		e.add(side, s, ordinals...)
+		slices.Sort(ordinals) // two ids may stand for the same passage
+		e.add(side, s, slices.Compact(ordinals)...)
 	}
 	return nil
 }
@@ -164,20 +174,20 @@ func sideOf(bad bool) int {
 }
 
 // look is what the shard of some of the documents is asked; nil: it has none.
-func (e *evidence) look(bad bool, codes []uint32) func(s int) *wire.FeedbackLook {
+func (e *evidence) look(bad bool, codes []uint32) func(s int) []*wire.FeedbackLook {
 	side := sideOf(bad)
-	return func(s int) *wire.FeedbackLook {
+	return func(s int) []*wire.FeedbackLook {
 		if len(e.docs[side][s]) == 0 {
 			return nil
 		}
-		return &wire.FeedbackLook{Ordinals: e.docs[side][s], Tokens: search.FeedbackTokens(e.of[side]), Centroids: codes}
+		return []*wire.FeedbackLook{{Ordinals: e.docs[side][s], Tokens: search.FeedbackTokens(e.of[side]), Centroids: codes}}
 	}
 }
 
 // Counts implements [search.Evidence].
 func (e *evidence) Counts(ctx context.Context, bad bool) (docs map[uint32]int, of int, err error) {
 	docs = map[uint32]int{}
-	err = e.ask(ctx, e.look(bad, nil), func(_ int, a *wire.FeedbackFound) error {
+	err = e.ask(ctx, e.look(bad, nil), func(_, _ int, a *wire.FeedbackFound) error {
 		for i, code := range a.Centroids {
 			docs[code] += int(a.Docs[i])
 		}
@@ -190,7 +200,7 @@ func (e *evidence) Counts(ctx context.Context, bad bool) (docs map[uint32]int, o
 func (e *evidence) Sums(ctx context.Context, bad bool, codes []uint32) ([][]float32, error) {
 	dim := e.m.Current.Dim
 	parts := map[int][]byte{}
-	err := e.ask(ctx, e.look(bad, codes), func(s int, a *wire.FeedbackFound) error {
+	err := e.ask(ctx, e.look(bad, codes), func(s, _ int, a *wire.FeedbackFound) error {
 		if len(a.Sums) != 4*dim*len(codes) {
 			return fmt.Errorf("shard %d: %w: sums of %d bytes", s, wire.ErrMessage, len(a.Sums))
 		}
@@ -212,14 +222,20 @@ func (e *evidence) Sums(ctx context.Context, bad bool, codes []uint32) ([][]floa
 // Frequencies implements [search.Evidence].
 func (e *evidence) Frequencies(ctx context.Context, codes []uint32) (docs []uint64, live int64, err error) {
 	docs = make([]uint64, len(codes))
-	err = e.ask(ctx, func(int) *wire.FeedbackLook { return &wire.FeedbackLook{Centroids: codes} }, func(s int, a *wire.FeedbackFound) error {
-		if len(a.Docs) != len(codes) {
-			return fmt.Errorf("shard %d: %w: %d of %d centroids", s, wire.ErrMessage, len(a.Docs), len(codes))
+	var looks []*wire.FeedbackLook
+	for some := range slices.Chunk(codes, maxFeedbackCodes) {
+		looks = append(looks, &wire.FeedbackLook{Centroids: some})
+	}
+	err = e.ask(ctx, func(int) []*wire.FeedbackLook { return looks }, func(s, i int, a *wire.FeedbackFound) error {
+		if len(a.Docs) != len(looks[i].Centroids) {
+			return fmt.Errorf("shard %d: %w: %d of %d centroids", s, wire.ErrMessage, len(a.Docs), len(looks[i].Centroids))
 		}
-		for i, n := range a.Docs {
-			docs[i] += n
+		for j, n := range a.Docs {
+			docs[i*maxFeedbackCodes+j] += n
 		}
-		live += a.Live
+		if i == 0 {
+			live += a.Live
+		}
 		return nil
 	})
 	return docs, live, err

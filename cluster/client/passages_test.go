@@ -42,6 +42,7 @@ func passages(t testing.TB, maker *searchtest.Maker, id string, n int) (docs []v
 // Random changes of documents with passages, in batches so small that those of one document come
 // in several: what a cluster has and finds then is what one index has and finds.
 func TestPassages(t *testing.T) {
+	client.SmallFeedback(t)
 	maker := searchtest.New(7, dim, 12)
 	var docs []vectors.Document
 	for i := range 30 {
@@ -117,7 +118,7 @@ func likeOne(t *testing.T, c *clustertest.Cluster, one *search.Engine, f *client
 		if i > 4 && len(all.Hits) > 6 {
 			o.Feedback = &search.Feedback{Docs: random.IntN(3), Unlike: []string{all.Hits[5].ID}}
 			whole, _ := vectors.SplitPassageID(all.Hits[3].ID)
-			o.Feedback.Like = []string{whole}
+			o.Feedback.Like = []string{whole, all.Hits[3].ID, all.Hits[4].ID}
 		}
 		want, err := one.Search(c.Ctx, q, o)
 		require.NoError(t, err)

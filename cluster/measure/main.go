@@ -45,9 +45,18 @@ func main() {
 	tokens := flag.Int("tokens", 32, "with -writers: of a document")
 	shards := flag.Int("idle", 0, "count messages of a cluster with so many shards on 2 nodes each that nobody asks anything")
 	lasting := flag.Duration("lasting", 20*time.Second, "with -writers and -idle: how long to count")
+	base := flag.String("apart", "", "measure real nodes, processes of one searching processor each, on the documents of this index")
+	grownTo := flag.Int("grown", 0, "with -apart: draw documents, with noise, until there are so many tokens")
+	name := flag.String("node", "", "be this node: what -apart starts")
+	server := flag.String("server", "", "with -node: address of the server")
+	dir := flag.String("dir", "", "with -node: folder of the cluster")
 	flag.Parse()
 	var err error
-	if *writers > 0 {
+	if *name != "" {
+		err = runNode(ctx, *name, *server, *dir)
+	} else if *base != "" {
+		err = nodesApart(ctx, *base, *queries, *k, *grownTo, *lasting)
+	} else if *writers > 0 {
 		err = writes(ctx, *writers, *tokens, *lasting)
 	} else if *shards > 0 {
 		err = idle(ctx, *shards, 2, 2, *lasting)

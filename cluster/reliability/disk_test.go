@@ -17,8 +17,6 @@ import (
 
 	"github.com/plaid-ir/plaid/cluster/client"
 	"github.com/plaid-ir/plaid/cluster/operate"
-	"github.com/plaid-ir/plaid/search/searchtest"
-	"github.com/plaid-ir/plaid/vectors"
 )
 
 var (
@@ -45,14 +43,7 @@ func TestSlowDisk(t *testing.T) {
 	}
 	p := startSet(t, 3, false, setup{programs: map[string]string{"n2": program}}, "--heal-after", "1s", "--compare-every", "10s", "--checkpoint-every", "5s")
 	rng := rand.New(rand.NewPCG(*seed, 21))
-	m := &model{may: map[string]map[int]bool{}, maker: searchtest.New(*seed, dim, 6)}
-	var docs []vectors.Document
-	for i := range 60 {
-		m.next++
-		id := fmt.Sprint("d", i)
-		m.may[id] = map[int]bool{m.next: true}
-		docs = append(docs, m.doc(id, m.next))
-	}
+	m, docs := newModel()
 	p.collection("wiki", operate.CreateOptions{Shards: 3, Replicas: 3, Acks: 2}, docs)
 	f := p.client(client.Config{Collection: "wiki", Deadline: patience, WriteDeadline: patience})
 	c := counts{reasons: map[string]int{}}

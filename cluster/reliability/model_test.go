@@ -5,7 +5,6 @@ package reliability
 import (
 	"bytes"
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"math/rand/v2"
@@ -22,11 +21,6 @@ import (
 	"github.com/plaid-ir/plaid/cluster/client"
 	"github.com/plaid-ir/plaid/cluster/objects/objectstest"
 	"github.com/plaid-ir/plaid/cluster/operate"
-	"github.com/plaid-ir/plaid/cluster/topology"
-	"github.com/plaid-ir/plaid/index"
-	"github.com/plaid-ir/plaid/search"
-	"github.com/plaid-ir/plaid/search/searchtest"
-	"github.com/plaid-ir/plaid/vectors"
 )
 
 var (
@@ -38,18 +32,6 @@ var (
 	own   = flag.Bool("servers", false, "each node of the model test has a server of its own")
 	allOn = flag.Bool("all", false, "the model test has four nodes with a server each, an S3 server that is away at times, and all that nodes do by themselves, often")
 )
-
-// model is what a collection may hold: of each id the versions that it may have, 0 being
-// that it is not there. One version, if all changes of the id were acknowledged.
-type model struct {
-	may   map[string]map[int]bool
-	next  int
-	maker *searchtest.Maker
-}
-
-func (m *model) doc(id string, version int) vectors.Document {
-	return vectors.Document{ID: id, Tokens: m.maker.Tokens(1 + version%5), Payload: fmt.Appendf(nil, `{"v":%d}`, version)}
-}
 
 // counts is what a run of the model test saw.
 type counts struct {
@@ -125,14 +107,7 @@ const longAbsence = 40
 // kills; 0: never.
 func runModel(t *testing.T, p *processes, n, cuts int) {
 	rng := rand.New(rand.NewPCG(*seed, 17))
-	m := &model{may: map[string]map[int]bool{}, maker: searchtest.New(*seed, dim, 6)}
-	var docs []vectors.Document
-	for i := range 60 {
-		m.next++
-		id := fmt.Sprint("d", i)
-		m.may[id] = map[int]bool{m.next: true}
-		docs = append(docs, m.doc(id, m.next))
-	}
+	m, docs := newModel()
 	p.collection("wiki", operate.CreateOptions{Shards: 3, Replicas: 3, Acks: 2}, docs)
 	f := p.client(client.Config{Collection: "wiki", Deadline: 4 * time.Second, WriteDeadline: 4 * time.Second})
 
@@ -332,108 +307,6 @@ func (p *processes) note(name string) {
 	for _, l := range p.op.Watcher().Leases() {
 		if l.Node == name {
 			lives.Store(p.dir+name, l.Started)
-		}
-	}
-}
-
-// change makes some changes at a time, each of another document: they may share entries of
-// logs.
-func (m *model) change(t *testing.T, ctx context.Context, f *client.Client, rng *rand.Rand, c *counts) {
-	type one struct {
-		id          string
-		version, op int
-		err         error
-	}
-	all := make([]one, 1+rng.IntN(2)*rng.IntN(8))
-	var wg sync.WaitGroup
-	for i, n := range rng.Perm(80)[:len(all)] {
-		x := &all[i]
-		m.next++
-		x.id, x.version, x.op = fmt.Sprint("d", n), m.next, rng.IntN(3)
-		if x.op == 0 {
-			x.version = 0
-			wg.Go(func() { _, x.err = f.Delete(ctx, []string{x.id}, nil) })
-			continue
-		}
-		src := searchtest.Source(t, dim, []vectors.Document{m.doc(x.id, x.version)})
-		wg.Go(func() { _, x.err = f.Add(ctx, src, &client.WriteOptions{Replace: x.op == 1}) })
-	}
-	wg.Wait()
-	for _, x := range all {
-		m.changed(t, ctx, c, x.id, x.version, x.op == 2, x.err)
-	}
-}
-
-// changed takes down what became of a change to a version; fresh: the document was not to be
-// there.
-func (m *model) changed(t *testing.T, ctx context.Context, c *counts, id string, version int, fresh bool, err error) {
-	c.changes++
-	if m.may[id] == nil {
-		m.may[id] = map[int]bool{0: true}
-	}
-	may := m.may[id]
-	switch {
-	case err == nil:
-		c.acknowledged++
-		if fresh && !may[0] {
-			t.Errorf("%s was added and is there already: %v", id, may)
-		}
-		m.may[id] = map[int]bool{version: true}
-	case errors.Is(err, index.ErrDuplicateID):
-		c.acknowledged++
-		if delete(may, 0); len(may) == 0 {
-			t.Errorf("%s is said to be there, and was deleted", id)
-		}
-	case errors.Is(err, client.ErrQuorum):
-		c.refused++
-	case errors.Is(err, client.ErrUnacknowledged) || ctx.Err() != nil:
-		c.unknown++
-		may[version] = true
-	default:
-		t.Errorf("a change fails: %v", err)
-	}
-}
-
-// search asks for all documents, and compares them with what they may be.
-func (m *model) search(t *testing.T, ctx context.Context, f *client.Client, c *counts) {
-	c.searches++
-	r, err := f.Search(ctx, search.Query{Vectors: m.maker.Tokens(2), Dim: dim}, search.Options{K: 1000, Mode: search.Exhaustive, Payload: true})
-	if err != nil {
-		var partial *client.PartialError
-		switch {
-		case errors.As(err, &partial):
-			c.turned++
-			c.reasons[partial.Coverage.Missing[0].Reason]++
-		case ctx.Err() != nil, errors.Is(err, context.DeadlineExceeded), errors.Is(err, topology.ErrNoCollection):
-			c.turned++
-		default:
-			t.Errorf("a search fails: %v", err)
-		}
-		return
-	}
-	c.answered++
-	if !r.Coverage.Complete() {
-		t.Errorf("a result is partial: %+v", r.Coverage)
-	}
-	found := map[string]int{}
-	for i, h := range r.Hits {
-		var version int
-		if _, err := fmt.Sscanf(string(h.Payload), `{"v":%d}`, &version); err != nil || found[h.ID] > 0 {
-			t.Errorf("hit %d: %s comes twice or has the payload %q", i, h.ID, h.Payload)
-		}
-		found[h.ID] = version
-		if i > 0 && h.Score > r.Hits[i-1].Score {
-			t.Errorf("hit %d has a higher score than the one before", i)
-		}
-	}
-	for id, may := range m.may {
-		if !may[found[id]] {
-			t.Errorf("%s has version %d, it may have %v", id, found[id], may)
-		}
-	}
-	for id := range found {
-		if m.may[id] == nil {
-			t.Errorf("%s was never added", id)
 		}
 	}
 }
