@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"sync"
 	"time"
 
@@ -106,7 +107,9 @@ func Create(ctx context.Context, path string, o *Options) (*Collection, error) {
 	}
 	err := c.create(ctx, dim, build)
 	if err == nil {
-		err = c.open(ctx)
+		if err = c.open(ctx); err != nil && !errors.Is(err, ErrLocked) { // else another program has found it
+			err = errors.Join(err, os.Remove(c.path))
+		}
 	}
 	if err != nil {
 		return nil, errors.Join(err, c.closeEncoder())
@@ -166,6 +169,11 @@ func (c *Collection) check() error {
 	_, err := collection.Config{Nbits: c.o.Bits}.Completed()
 	if err == nil {
 		_, err = c.o.Growth.Completed()
+	}
+	if err == nil && c.o.Keywords != nil {
+		if _, err = c.o.Keywords.Check(); err != nil {
+			return fmt.Errorf("%w: %s: %w", ErrOption, c.path, err)
+		}
 	}
 	return optionError(err)
 }

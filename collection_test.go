@@ -22,7 +22,9 @@ import (
 	"github.com/plaid-ir/plaid"
 	"github.com/plaid-ir/plaid/encode"
 	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/internal/countdown"
 	"github.com/plaid-ir/plaid/internal/race"
+	"github.com/plaid-ir/plaid/search/keywords"
 	"github.com/plaid-ir/plaid/server/collection"
 	"github.com/plaid-ir/plaid/vectors"
 )
@@ -355,12 +357,15 @@ func TestMistakes(t *testing.T) {
 		{"two dimensions", create(plaid.Options{Model: model, Dim: 3}), plaid.ErrOption, "the model has 128"},
 		{"no folder of a model", create(plaid.Options{Model: "nosuch"}), fs.ErrNotExist, "nosuch"},
 		{"bits", create(plaid.Options{Dim: 4, Bits: 3}), plaid.ErrOption, "nbits is 3"},
+		{"keywords", create(plaid.Options{Dim: 4, Keywords: &keywords.Settings{Tokenizer: "nosuch"}}), plaid.ErrOption, `tokenizer "nosuch"`},
 		{"read only", create(plaid.Options{Dim: 4, ReadOnly: true}), plaid.ErrOption, "read only"},
 		{"no text", add(plaid.Document{ID: "b"}), plaid.ErrNoText, `document 0 (id "b")`},
 		{"blank text", add(plaid.Document{ID: "b", Text: "  "}), plaid.ErrNoText, `document 0 (id "b")`},
 		{"payload", add(plaid.Document{ID: "b", Text: "x", Payload: []byte(`[1]`)}), plaid.ErrPayload, "no JSON object"},
 		{"broken payload", add(plaid.Document{ID: "b", Text: "x", Payload: []byte(`{"a":`)}), plaid.ErrPayload, "document 0"},
 		{"text twice", add(plaid.Document{ID: "b", Text: "x", Payload: []byte(`{"text": 1}`)}), plaid.ErrPayload, `field "text"`},
+		{"passage", add(plaid.Document{ID: "b", Text: "x", Payload: []byte(`{"_Passage": 1}`)}), plaid.ErrPayload, `field "_Passage"`},
+		{"title in capitals", add(plaid.Document{ID: "b", Text: "x", Payload: []byte(`{"TITLE": "y"}`)}), plaid.ErrPayload, `field "TITLE"`},
 		{"id", add(plaid.Document{ID: "a\n", Text: "x"}), plaid.ErrID, "control character"},
 		{"not UTF-8", add(plaid.Document{ID: "b", Text: "\xff"}), nil, "UTF-8"},
 		{"duplicate", add(plaid.Document{ID: "a", Text: "x"}), plaid.ErrDuplicateID, `"a"`},
@@ -374,6 +379,14 @@ func TestMistakes(t *testing.T) {
 		{"alpha", search(plaid.Query{Text: "x", Hybrid: true, Alpha: 2}), plaid.ErrOption, "2"},
 		{"like", search(plaid.Query{Text: "x", Like: []string{"nosuch"}}), plaid.ErrNotFound, "nosuch"},
 		{"nothing chosen", func() error { _, err := c.Delete(ctx, plaid.Selection{}); return err }(), collection.ErrSelection, ""},
+		{"args alone", func() error {
+			_, err := c.Delete(ctx, plaid.Selection{IDs: []string{"a"}, Args: []any{1}})
+			return err
+		}(), plaid.ErrOption, "Args without Where"},
+		{"a passage of a payload", func() error {
+			_, err := c.UpdatePayload(ctx, plaid.Selection{IDs: []string{"a"}}, map[string]any{"_PASSAGE": nil})
+			return err
+		}(), plaid.ErrPayload, "_PASSAGE"},
 		{"text of a payload", func() error {
 			_, err := c.UpdatePayload(ctx, plaid.Selection{IDs: []string{"a"}}, map[string]any{"text": "y"})
 			return err
@@ -423,7 +436,23 @@ func TestPayloadStays(t *testing.T) {
 	var _ *index.Index = ix
 }
 
-// What another program says of passages is not believed.
+// A collection that could not be opened leaves no file that the next Create would find.
+func TestCreateFails(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "docs.plaid")
+	for n := 0; ; n++ {
+		c, err := plaid.Create(countdown.New(n), path, &plaid.Options{Dim: testDim})
+		if err == nil {
+			require.NoError(t, c.Close())
+			require.Greater(t, n, 1)
+			return
+		}
+		require.ErrorIs(t, err, context.Canceled)
+		require.NoFileExists(t, path, n)
+	}
+}
+
+// What another program says of passages is not believed, and their order is that of their
+// numbers.
 func TestGetHostilePassages(t *testing.T) {
 	ctx, path := context.Background(), filepath.Join(t.TempDir(), "docs.plaid")
 	c, err := plaid.Create(ctx, path, &plaid.Options{Dim: testDim})
@@ -431,6 +460,8 @@ func TestGetHostilePassages(t *testing.T) {
 	require.NoError(t, c.Close())
 	rng := rand.New(rand.NewPCG(1, 1))
 	src, err := vectors.FromDocuments(testDim, []vectors.Document{
+		{ID: "turned#1", Tokens: unit(rng, 1), Payload: []byte(`{"title":"second","text":"b","_passage":{"of":"turned","n":1,"start":2,"end":3}}`)},
+		{ID: "turned#0", Tokens: unit(rng, 1), Payload: []byte(`{"title":"first","text":"a","_passage":{"of":"turned","n":0,"start":0,"end":1}}`)},
 		{ID: "long#0", Tokens: unit(rng, 1), Payload: []byte(`{"text":"begin","_passage":{"of":"long","n":0,"start":0,"end":5}}`)},
 		{ID: "long#1", Tokens: unit(rng, 1), Payload: []byte(`{"text":"far","_passage":{"of":"long","n":1,"start":9223372036854775804,"end":9223372036854775807}}`)},
 		{ID: "long#2", Tokens: unit(rng, 1), Payload: []byte(`{"text":"end","_passage":{"of":"long","n":2,"start":10,"end":13}}`)},
@@ -446,5 +477,8 @@ func TestGetHostilePassages(t *testing.T) {
 	d, err := c.Get(ctx, "long")
 	require.NoError(t, err)
 	require.Equal(t, "begin far end", d.Text)
+	d, err = c.Get(ctx, "turned")
+	require.NoError(t, err)
+	require.Equal(t, []string{"first", "a b"}, []string{d.Title, d.Text})
 	require.NoError(t, c.Close())
 }

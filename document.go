@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"iter"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/plaid-ir/plaid/encode"
@@ -24,8 +25,8 @@ type Document struct {
 	// Title and Text are encoded, the title first, and kept beside the vectors.
 	Title, Text string
 	// Payload is a JSON object with further fields, for conditions, searches by words and
-	// results; nil: none. The fields title and text are Title and Text, and those that
-	// begin with an underscore are plaid's.
+	// results; nil: none. The fields title and text are Title and Text, in any case of their
+	// letters, and those that begin with an underscore are plaid's.
 	Payload []byte
 	// Vectors, where set, are [tokens, dim], row-major, and Title and Text are not encoded.
 	Vectors []float32
@@ -198,7 +199,7 @@ func payloadOf(d *Document) ([]byte, error) {
 		}
 	}
 	err := jsontext.Members(cmpJSON(p), func(key string, _ json.RawMessage) error {
-		if key == titleField || key == textField || key == vectors.PassageField {
+		if ownField(key) {
 			return fmt.Errorf("%w: it has a field %q, which is for what the document says itself", ErrPayload, key)
 		}
 		return nil
@@ -207,6 +208,12 @@ func payloadOf(d *Document) ([]byte, error) {
 		return nil, err
 	}
 	return withText(p, d.Title, d.Text)
+}
+
+// ownField tells of a name that a payload cannot have, in any case of its letters: readers of
+// JSON that do not tell them apart would take it for what the document says itself.
+func ownField(key string) bool {
+	return slices.ContainsFunc([]string{titleField, textField, vectors.PassageField}, func(own string) bool { return strings.EqualFold(own, key) })
 }
 
 func cmpJSON(p []byte) []byte {
@@ -297,16 +304,15 @@ func (c *Collection) Get(ctx context.Context, id string) (d Document, err error)
 		stored, err := snap.Payload(at)
 		return read(id, slices.Clone(stored)), err
 	}
-	parts, err := snap.PassagesOf(ctx, []string{id})
+	parts, err := snap.PassagesInOrder(ctx, id)
 	if err != nil {
 		return d, err
 	}
-	if parts.IsEmpty() {
+	if len(parts) == 0 {
 		return d, fmt.Errorf("%s: %w: %q", c.path, ErrNotFound, id)
 	}
 	var text []byte
-	for it, first := parts.Iterator(), true; it.HasNext(); first = false {
-		ordinal := it.Next()
+	for i, ordinal := range parts {
 		stored, err := snap.Payload(ordinal)
 		if err != nil {
 			return d, err
@@ -321,7 +327,7 @@ func (c *Collection) Get(ctx context.Context, id string) (d Document, err error)
 			}
 			copy(text[of.Start:], p.Text)
 		}
-		if first {
+		if i == 0 {
 			d = p
 		}
 	}
@@ -339,6 +345,9 @@ type Selection struct {
 
 func (s *Selection) bind() (collection.Selection, error) {
 	if s.Where == "" {
+		if len(s.Args) > 0 {
+			return collection.Selection{}, fmt.Errorf("%w: Args without Where", ErrOption)
+		}
 		return collection.Selection{IDs: s.IDs}, nil
 	}
 	where, err := bind(s.Where, s.Args)
@@ -375,7 +384,7 @@ func (c *Collection) UpdatePayload(ctx context.Context, s Selection, fields map[
 	}
 	set := make(map[string]json.RawMessage, len(fields))
 	for key, value := range fields {
-		if key == titleField || key == textField {
+		if ownField(key) {
 			return 0, fmt.Errorf("%w: field %q belongs to the vectors: use Update", ErrPayload, key)
 		}
 		if set[key], err = json.Marshal(value); err != nil {

@@ -10,6 +10,7 @@ import (
 	"iter"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -75,9 +76,13 @@ type Reader struct {
 	PassedOver func(name string)
 }
 
-// Texts reads a folder as [Folder] does, or a file; [ErrSuffix] if its name does not tell
-// the format. A sequence over a regular file or a folder can be gone through again.
+// Texts reads a folder as [Folder] does, a file, or what a registered format reads
+// ([RegisterFormat]); [ErrSuffix] if its name does not tell the format. A sequence over a
+// regular file or a folder can be gone through again.
 func (r *Reader) Texts(ctx context.Context, name string) iter.Seq2[Text, error] {
+	if f, ok := registeredFormat(name); ok && r.Format == "" {
+		return checkedTexts(f.Texts(ctx, name, r.Fields), name)
+	}
 	if info, err := os.Stat(name); err == nil && info.IsDir() {
 		return folder(ctx, name, nil, r.PassedOver)
 	}
@@ -97,13 +102,23 @@ func (r *Reader) Read(ctx context.Context, in io.Reader, name string) iter.Seq2[
 
 func suffixError(name string) error {
 	suffix := strings.ToLower(filepath.Ext(name))
-	err := fmt.Errorf("%s: %w: %q is none of .jsonl, .ndjson, .json, .csv, .tsv, .txt, .html and .htm", name, ErrSuffix, suffix)
-	for _, k := range foreign {
-		if k.suffix == suffix {
-			return fmt.Errorf("%w; %s", err, k.advice)
-		}
+	known := append([]string{".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".txt", ".html", ".htm"}, registeredSuffixes()...)
+	last := len(known) - 1
+	err := fmt.Errorf("%s: %w: %q is none of %s and %s", name, ErrSuffix, suffix, strings.Join(known[:last], ", "), known[last])
+	if advice := foreignAdvice(suffix); advice != "" {
+		return fmt.Errorf("%w; %s", err, advice)
 	}
 	return err
+}
+
+// foreignAdvice is what to do about files with a suffix; "" if nothing is known.
+func foreignAdvice(suffix string) string {
+	for _, k := range foreign {
+		if k.suffix != "" && k.suffix == suffix {
+			return k.advice
+		}
+	}
+	return ""
 }
 
 func (r *Reader) parser(f Format, name string) parser {
@@ -125,7 +140,11 @@ func (r *Reader) parser(f Format, name string) parser {
 			return err
 		}
 		for _, k := range foreign {
-			if k.magic != "" && bytes.HasPrefix(begin, []byte(k.magic)) {
+			switch {
+			case k.magic == "" || !bytes.HasPrefix(begin, []byte(k.magic)):
+			case slices.Contains(registeredSuffixes(), k.suffix):
+				return fmt.Errorf("it is of the format %s: its name has to end so, and no other format be given", k.suffix)
+			default:
 				return errors.New(k.advice)
 			}
 		}
@@ -140,6 +159,7 @@ var foreign = []struct{ suffix, magic, advice string }{
 	{".docx", "PK\x03\x04", "it is a ZIP archive, as office documents are: make text of it first, as pandoc -t plain does"},
 	{".parquet", "PAR1", "it is Parquet: the program of the formats module reads it (docs/formats.md)"},
 	{".arrow", "ARROW1", "it is Arrow: the program of the formats module reads it (docs/formats.md)"},
+	{".feather", "", "it is Arrow: the program of the formats module reads it (docs/formats.md)"},
 	{"", "\xff\xfe", "it is UTF-16: iconv -f UTF-16 -t UTF-8 makes UTF-8 of it"},
 	{"", "\xfe\xff", "it is UTF-16: iconv -f UTF-16 -t UTF-8 makes UTF-8 of it"},
 	{"", "\x1f\x8b", "it is compressed by gzip twice, or comes from a pipe: unpack it first"},

@@ -3,8 +3,11 @@ package encode
 import (
 	"bytes"
 	"compress/gzip"
+	"context"
+	"iter"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -51,7 +54,46 @@ func TestMistakesInFiles(t *testing.T) {
 	_, err := all(r.Texts(t.Context(), dir))
 	require.ErrorIs(t, err, ErrNoTexts)
 	require.ErrorContains(t, err, "files that end in .txt, .md, .html, .htm count, and of others there is 1")
+	require.ErrorContains(t, err, "; of one of these: it is a PDF")
 	require.Equal(t, []string{"a.pdf"}, passed)
+}
+
+// What another package reads is read by its name, unless a format is given, and held to
+// what holds for all texts.
+func TestRegisterFormat(t *testing.T) {
+	say := Text{Text: "x"}
+	var asked Fields
+	RegisterFormat(TextFormat{
+		Suffixes: []string{".registered"},
+		Folder:   func(path string) bool { return filepath.Base(path) == "registered" },
+		Texts: func(_ context.Context, path string, fields Fields) iter.Seq2[Text, error] {
+			asked = fields
+			return func(yield func(Text, error) bool) { _ = yield(Text{ID: filepath.Base(path)}, nil) && yield(say, nil) }
+		},
+	})
+	dir := filepath.Join(t.TempDir(), "registered")
+	require.NoError(t, os.Mkdir(dir, 0o777))
+	r := Reader{Fields: Fields{Text: "body"}}
+	for _, path := range []string{dir, write(t, dir, "a.Registered", "")} {
+		got, err := all(r.Texts(t.Context(), path))
+		require.NoError(t, err)
+		require.Equal(t, []Text{{ID: filepath.Base(path)}, say}, got)
+		require.Equal(t, r.Fields, asked)
+	}
+	got, err := all((&Reader{Format: FormatLines}).Texts(t.Context(), write(t, dir, "b.registered", "y\n")))
+	require.NoError(t, err)
+	require.Equal(t, []Text{{Text: "y"}}, got)
+	say.Text = "caf\xe9"
+	_, err = all(r.Texts(t.Context(), dir))
+	require.ErrorContains(t, err, "registered: text 1: is not valid UTF-8")
+	say.Text = strings.Repeat("x", maxTextLine+1)
+	_, err = all(r.Texts(t.Context(), dir))
+	require.ErrorContains(t, err, "registered: text 1: has more than")
+	_, err = all(r.Texts(t.Context(), write(t, dir, "c.unknown", "")))
+	require.ErrorContains(t, err, ".html, .htm and .registered")
+	require.Panics(t, func() { RegisterFormat(TextFormat{Suffixes: []string{".registered"}}) })
+	require.Panics(t, func() { RegisterFormat(TextFormat{Suffixes: []string{".csv"}}) })
+	registered.formats = nil
 }
 
 // Fields and columns may have any names, and gzip is known by its first bytes.

@@ -352,7 +352,7 @@ func folder(ctx context.Context, dir string, suffixes []string, passedOver func(
 	}
 	return func(yield func(Text, error) bool) {
 		stopped := errors.New("stopped")
-		read, others := 0, 0
+		read, others, advice := 0, 0, ""
 		err := filepath.WalkDir(dir, func(name string, d fs.DirEntry, err error) error {
 			if err == nil {
 				err = ctx.Err()
@@ -371,6 +371,7 @@ func folder(ctx context.Context, dir string, suffixes []string, passedOver func(
 				if others++; passedOver != nil {
 					passedOver(name)
 				}
+				advice = cmp.Or(advice, foreignAdvice(strings.ToLower(filepath.Ext(name))))
 				return nil
 			}
 			read++
@@ -405,7 +406,11 @@ func folder(ctx context.Context, dir string, suffixes []string, passedOver func(
 			return nil
 		})
 		if err == nil && read == 0 {
-			err = &TextError{Path: dir, Row: -1, Err: fmt.Errorf("%w: files that end in %s count, and %s", ErrNoTexts, strings.Join(suffixes, ", "), counted(others))}
+			err = fmt.Errorf("%w: files that end in %s count, and %s", ErrNoTexts, strings.Join(suffixes, ", "), counted(others))
+			if advice != "" {
+				err = fmt.Errorf("%w; of one of these: %s", err, advice)
+			}
+			err = &TextError{Path: dir, Row: -1, Err: err}
 		}
 		if err != nil && !errors.Is(err, stopped) {
 			yield(Text{}, err)

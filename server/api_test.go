@@ -231,6 +231,7 @@ func TestBadRequests(t *testing.T) {
 		{400, server.CodeBadRequest, "POST", "/indices/pets/metadata/get", object{"limit": -1}, "limit"},
 		{400, server.CodeBadRequest, "POST", "/indices/pets/metadata/query", object{"condition": ""}, "empty"},
 		{400, server.CodeBadRequest, "POST", "/indices/pets/metadata/update", object{"condition": "", "updates": object{}}, "empty"},
+		{400, server.CodeBadRequest, "POST", "/indices/pets/metadata/update", object{"ids": list{"a"}, "parameters": list{1}, "updates": object{"x": 1}}, "parameters without a condition"},
 		{400, server.CodeBadRequest, "POST", "/indices/pets/metadata/update", object{"condition": "year > ?", "parameters": list{0}, "updates": object{"_id": 1}}, "_id"},
 		{400, server.CodeBadRequest, "GET", "/indices/pets/documents", nil, "needed"},
 		{400, server.CodeBadRequest, "GET", "/indices/pets/documents?document_id=x", nil, "whole number"},

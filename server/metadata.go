@@ -258,6 +258,9 @@ func updateMetadata(q *request, in *updateMetadataIn) (updatedMetadataOut, error
 	if in.Condition == "" && in.IDs == nil {
 		return updatedMetadataOut{}, bad("condition is empty, and there are no ids")
 	}
+	if in.Condition == "" && len(in.Parameters) > 0 {
+		return updatedMetadataOut{}, bad("parameters without a condition")
+	}
 	for name := range in.Updates {
 		if strings.EqualFold(name, vectors.PassageField) {
 			return updatedMetadataOut{}, bad("updates: field %s says of which document one is a passage, and stays as it is", name)

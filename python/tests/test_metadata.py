@@ -82,6 +82,23 @@ class Metadata(unittest.TestCase):
         self.assertNotIn(3, index)
         self.assertEqual(len(index), 17)
 
+    def test_pages_of_pictures(self) -> None:
+        cells = np.eye(8, 32, dtype=np.float32)
+        pages = [np.concatenate([np.full((1, 32), 32**-0.5, np.float32), cells[i : i + 6]]) for i in range(2)]
+        index = self.index.add_documents(["a", "b"], pages, [{"image": "a.png", "grid": [2, 3, 1]}, {"n": 1}])
+        page = index.explain("a", np.eye(8, 32, dtype=np.float32)[[4, 0]])
+        got = page.cells
+        assert got is not None
+        self.assertEqual(got.shape, (2, 2, 3))
+        self.assertEqual([divmod(int(m.argmax()), 3) for m in got], [(1, 1), (0, 0)])
+        np.testing.assert_allclose(got.reshape(2, 6), page.similarities[:, 1:], atol=0.001)
+        self.assertEqual((page["image"], page["grid"]["special"]), ("a.png", 1))
+        self.assertEqual(page._repr_html_().count("width:8px"), 6)
+        self.assertEqual(page._repr_html_().count("rgba(230,60,0,0.75)"), 2)
+        self.assertIsNone(index.explain("b", pages[0][1:2]).cells)
+        with self.assertRaisesRegex(RequestError, "3 × 3 cells"):
+            index.add_documents(["c"], pages[:1], [{"image": "c.png", "grid": [3, 3]}])
+
     def test_keys_of_any_name(self) -> None:
         self.index.add_documents(self.ids, self.docs, [{k: i for k in KEYS} for i in range(20)])
         self.assertEqual(self.index.get("d7"), [{k: 7 for k in KEYS}])

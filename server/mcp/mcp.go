@@ -24,7 +24,7 @@ const (
 	DefaultHits = 5
 	// SnippetBytes is about how much of a hit's text is shown.
 	SnippetBytes = 600
-	// TextBytes is how much of a document's text one answer has at most.
+	// TextBytes is how much of documents' texts one answer has at most, about.
 	TextBytes = 16 << 10
 	// MaxQuery is the longest question in bytes.
 	MaxQuery = 8 << 10

@@ -212,6 +212,40 @@ func TestGetInPieces(t *testing.T) {
 	require.Greater(t, calls, 3)
 }
 
+// An answer is bounded however many passages a document has, and says what to ask for next.
+func TestGetManyPassages(t *testing.T) {
+	s := newService(t, true, nil)
+	const n = 500
+	var texts []string
+	var metadata []any
+	for i := range n {
+		texts = append(texts, "part of it")
+		metadata = append(metadata, map[string]any{"_id": fmt.Sprintf("book#%d", i), "text": strings.Repeat("part of it ", 40),
+			"_passage": map[string]any{"of": "book", "n": i, "start": i * 500, "end": i*500 + 440}})
+	}
+	post(t, s, "/indices/notes/update_with_encoding", map[string]any{"documents": texts, "metadata": metadata}, http.StatusAccepted)
+	c := connect(t, mcp.In(s))
+	var got struct {
+		Documents []struct{ ID string }
+		NoRoom    []string `json:"no_room"`
+		Left      int
+	}
+	r, err := c.CallTool(t.Context(), &sdk.CallToolParams{Name: "get", Arguments: map[string]any{"index": "notes", "ids": []string{"book"}}})
+	require.NoError(t, err)
+	text, err := json.Marshal(r.StructuredContent)
+	require.NoError(t, err)
+	require.Less(t, len(text), mcp.TextBytes+8<<10)
+	require.NoError(t, json.Unmarshal(text, &got))
+	shown := len(got.Documents)
+	require.Greater(t, shown, 10)
+	require.Equal(t, n-shown, got.Left)
+	require.Len(t, got.NoRoom, mcp.MaxHits)
+	require.Equal(t, fmt.Sprintf("book#%d", shown), got.NoRoom[0])
+	require.NoError(t, call(t, c, "get", map[string]any{"index": "notes", "ids": got.NoRoom}, &got))
+	require.Equal(t, got.Documents[0].ID, fmt.Sprintf("book#%d", shown))
+	require.Len(t, got.Documents, mcp.MaxHits)
+}
+
 // What cannot be done is told to the agent, in words that say what to do.
 func TestMistakes(t *testing.T) {
 	c := connect(t, mcp.In(newService(t, true, nil)))

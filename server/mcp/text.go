@@ -28,6 +28,8 @@ const (
 	shortField = 120
 	// shownFields is how many are.
 	shownFields = 12
+	// documentBytes is what a document of an answer takes beside its fields and its id.
+	documentBytes = 32
 )
 
 // fieldsOf takes a document's metadata apart.

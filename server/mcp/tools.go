@@ -249,6 +249,8 @@ type getIn struct {
 type getOut struct {
 	Documents []documentOut `json:"documents"`
 	Missing   []string      `json:"missing,omitempty" jsonschema:"ids that no document has"`
+	NoRoom    []string      `json:"no_room,omitempty" jsonschema:"ids of documents, or of passages, that this answer has no room for: call get with these"`
+	Left      int           `json:"left,omitempty" jsonschema:"how many there is no room for, where they are more than no_room names"`
 }
 
 type documentOut struct {
@@ -269,7 +271,7 @@ func (t tools) get(ctx context.Context, from http.Header, in *getIn) (getOut, er
 	if err != nil {
 		return out, err
 	}
-	room := TextBytes
+	room, left := TextBytes, 0
 	for _, id := range in.IDs {
 		found, err := t.document(ctx, from, path, id)
 		if refusedWith(err, "DOCUMENT_NOT_FOUND") {
@@ -279,12 +281,26 @@ func (t tools) get(ctx context.Context, from http.Header, in *getIn) (getOut, er
 			return out, err
 		}
 		for _, m := range found {
+			if room <= 0 { // the first one is shown in any case
+				if left++; left <= MaxHits {
+					of, _, err := fieldsOf(m)
+					if err != nil {
+						return out, fmt.Errorf("document %q: %w", id, err)
+					}
+					out.NoRoom = append(out.NoRoom, of)
+				}
+				continue
+			}
 			doc, err := piece(m, in.Start, &room)
 			if err != nil {
 				return out, fmt.Errorf("document %q: %w", id, err)
 			}
+			room -= len(doc.ID) + documentBytes
 			out.Documents = append(out.Documents, doc)
 		}
+	}
+	if left > len(out.NoRoom) {
+		out.Left = left
 	}
 	return out, nil
 }

@@ -60,7 +60,7 @@ export function heatMap(x, queryTokens, index) {
   const show = (chosen) => {
     const match = x.matches[chosen];
     const values = match ? (x.similarities || [])[chosen] || [] : bests;
-    const most = Math.max(...values, 1e-9);
+    const most = values.reduce((a, b) => Math.max(a, b), 1e-9); // as arguments they may be too many
     for (const { span, token } of spans) {
       const value = values[token] || 0;
       span.style.setProperty("--heat", Math.max(0, value / most).toFixed(3));

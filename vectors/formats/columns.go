@@ -257,13 +257,14 @@ func idOf(a arrow.Array, i int) (string, error) {
 	return "", fmt.Errorf("%w: a column of %s; want text or whole numbers", vectors.ErrID, a.DataType())
 }
 
-// appendPayload appends row i without its vectors as a JSON object; nothing if there is
-// no other column.
-func appendPayload(b []byte, r arrow.RecordBatch, c columns, i int) ([]byte, error) {
-	for j, name := range c.names {
-		if j == c.vectors {
+// appendPayload appends row i as a JSON object, without the columns that are something else;
+// nothing if there is no other column.
+func appendPayload(b []byte, r arrow.RecordBatch, i int, without ...int) ([]byte, error) {
+	for j := range int(r.NumCols()) {
+		if slices.Contains(without, j) {
 			continue
 		}
+		name := r.ColumnName(j)
 		value, err := json.Marshal(r.Column(j).GetOneForMarshal(i))
 		if err != nil {
 			return b, fmt.Errorf("%w: column %s: %w", vectors.ErrValue, name, err)

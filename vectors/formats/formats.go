@@ -1,15 +1,16 @@
-// Package formats lets plaid read vectors from Parquet and Arrow files, and from the
-// dataset folders of the Hugging Face library datasets. It is a module of its own, so
-// that whoever has no such files links nothing of it.
+// Package formats lets plaid read vectors and texts from Parquet and Arrow files, and from
+// the dataset folders of the Hugging Face library datasets. It is a module of its own, so
+// that programs without such files link nothing of it.
 //
-//	[Register]   package vectors, and so every command, reads them by their suffix
-//	[Open]       opens one
+//	[Register]   packages vectors and encode, and so every command, read them by their suffix
+//	[Open]       opens one with vectors
+//	[Texts]      reads the texts of one
 //
 // A row is a document. Its vectors are a list of lists of float16, float32 or float64
 // numbers (of any length, or of a fixed one), in the column vectors, embeddings, docs or
 // data, or in the only one of that kind; its id is in the column _id or id, text or whole
 // numbers, and without one it is the row number. All columns but the vectors come back
-// with hits, as a JSON object.
+// with hits, as a JSON object. Texts are in the column text, titles in title.
 package formats
 
 import (
@@ -20,6 +21,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/plaid-ir/plaid/encode"
 	"github.com/plaid-ir/plaid/internal/infile"
 	"github.com/plaid-ir/plaid/vectors"
 )
@@ -27,13 +29,14 @@ import (
 // Suffixes of files that are read.
 var Suffixes = []string{".parquet", ".arrow", ".feather"}
 
-// Register lets [vectors.Open] read these formats. It is called once, when a program
+// Register lets [vectors.Open] and [encode.Reader] read these formats. It is called once, when a program
 // begins.
 func Register() {
 	vectors.RegisterFormat(vectors.Format{
 		Name: "Parquet and Arrow", Suffixes: Suffixes, Folder: isFolder,
 		Open: func(ctx context.Context, path string) (vectors.Source, error) { return Open(ctx, path) },
 	})
+	encode.RegisterFormat(encode.TextFormat{Suffixes: Suffixes, Folder: isFolder, Texts: Texts})
 }
 
 // Open opens a file of Parquet or Arrow (an IPC file, also known as Feather 2, or an IPC
@@ -46,15 +49,9 @@ func Register() {
 // Errors are [*vectors.FileError] and wrap [vectors.ErrFormat], [vectors.ErrShape],
 // [vectors.ErrID], or those of ctx and of the operating system.
 func Open(ctx context.Context, path string) (vectors.Source, error) {
-	paths := []string{path}
-	info, err := os.Stat(path)
+	paths, err := filesAt(path)
 	if err != nil {
-		return nil, vectors.NewFileError(path, cause(err))
-	}
-	if info.IsDir() {
-		if paths, err = filesOf(path); err != nil {
-			return nil, err
-		}
+		return nil, err
 	}
 	sources := make([]vectors.Source, 0, len(paths))
 	closeAll := func() {
@@ -63,7 +60,7 @@ func Open(ctx context.Context, path string) (vectors.Source, error) {
 		}
 	}
 	for _, p := range paths {
-		s, err := openFile(ctx, p)
+		s, err := openFile(ctx, p, (*source).scan)
 		if err != nil {
 			closeAll()
 			return nil, err
@@ -94,8 +91,20 @@ type joined struct {
 // Numbered tells whether ids are row numbers.
 func (j *joined) Numbered() bool { return j.numbered }
 
-// openFile opens one file by its suffix.
-func openFile(ctx context.Context, path string) (_ *source, err error) {
+// filesAt are the files of a path: itself, or those of a folder.
+func filesAt(path string) ([]string, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, vectors.NewFileError(path, cause(err))
+	}
+	if info.IsDir() {
+		return filesOf(path)
+	}
+	return []string{path}, nil
+}
+
+// openFile opens one file by its suffix, and lets begin read what it wants first.
+func openFile(ctx context.Context, path string, begin func(*source, context.Context) error) (_ *source, err error) {
 	s := &source{path: path}
 	f, size, err := s.watch.Open(path)
 	if errors.Is(err, infile.ErrNotRegular) {
@@ -114,7 +123,7 @@ func openFile(ctx context.Context, path string) (_ *source, err error) {
 		if err != nil {
 			return err
 		}
-		return s.scan(ctx)
+		return begin(s, ctx)
 	})
 	if err != nil {
 		f.Close()

@@ -204,7 +204,7 @@ func (s *source) doc(ctx context.Context, i int) (doc vectors.Document, err erro
 		if len(s.tokens) != s.Rows(i)*s.dim {
 			return fmt.Errorf("%w: the row has other vectors", vectors.ErrChanged)
 		}
-		if s.payload, err = appendPayload(s.payload[:0], r.RecordBatch, c, at); err != nil {
+		if s.payload, err = appendPayload(s.payload[:0], r.RecordBatch, at, c.vectors); err != nil {
 			return err
 		}
 		doc.Tokens = s.tokens

@@ -193,17 +193,20 @@ func (l *lostTexts) warn(a *app, all int) {
 
 // warnOfPassed tells which files of folders were not read.
 func (s *spooling) warnOfPassed() {
-	total, pdf := 0, ""
+	total, more := 0, ""
 	var kinds []string
 	for _, suffix := range slices.Sorted(maps.Keys(s.passed)) {
 		total += s.passed[suffix]
 		kinds = append(kinds, fmt.Sprintf("%d %s", s.passed[suffix], cmp.Or(suffix, "without an ending")))
-		if suffix == ".pdf" {
-			pdf = "; pdftotext makes text of PDFs"
+		switch suffix {
+		case ".pdf":
+			more += "; pdftotext makes text of PDFs"
+		case ".parquet", ".arrow":
+			more += "; the program of the formats module reads " + suffix + " (docs/formats.md)"
 		}
 	}
 	if total > 0 {
-		s.app.warn("%s passed over (%s): .txt, .md, .html and .htm are read%s", out.Plural(total, "file was", "files were"), out.Printable(strings.Join(kinds, ", "), 200), pdf)
+		s.app.warn("%s passed over (%s): .txt, .md, .html and .htm are read%s", out.Plural(total, "file was", "files were"), out.Printable(strings.Join(kinds, ", "), 200), more)
 	}
 }
 

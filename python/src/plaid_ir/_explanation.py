@@ -28,6 +28,16 @@ class Explanation(dict[str, Any]):
         """Inner products of the tokens, [query tokens, document tokens]."""
         return np.asarray(self["similarities"], dtype=np.float32)
 
+    @property
+    def cells(self) -> npt.NDArray[np.float32] | None:
+        """Inner products with the cells of a page that is a picture, [query tokens, rows,
+        columns]; None where there is no grid, or pooling has lost it."""
+        grid = self.get("grid")
+        if not grid:
+            return None
+        scores = [s["cells"] for s in grid["scores"]]
+        return np.asarray(scores, dtype=np.float32).reshape(len(scores), grid["rows"], grid["columns"])
+
     def query_tokens(self) -> list[str]:
         """The tokens of the query; their numbers where the query was vectors."""
         return _names(self.get("query_tokens"), self.similarities.shape[0])
@@ -41,6 +51,7 @@ class Explanation(dict[str, Any]):
         asked, there = self.query_tokens(), self.document_tokens()
         rank = f", rank {self['rank']}" if self.get("rank") else ""
         parts = [f"<p><b>{escape(str(self['id']))}</b>: {self.score:.4f}, {escape(self.stage)}{rank}</p>"]
+        parts.append(self._picture())
         parts.append('<table style="font-size:small"><tr><th></th><th>best</th>')
         shown = range(min(len(there), 200))
         parts += [f"<th>{escape(there[j])}</th>" for j in shown]
@@ -58,6 +69,17 @@ class Explanation(dict[str, Any]):
         if len(there) > len(shown):
             parts.append(f"<p>{len(there) - len(shown)} tokens more</p>")
         return "".join(parts)
+
+    def _picture(self) -> str:
+        """The cells of a page, the redder the more all tokens of the query are like them."""
+        cells = self.cells
+        if cells is None or not 0 < cells.size <= 1 << 20 or cells[0].size > 1 << 14:
+            return ""
+        mean = cells.mean(axis=0)
+        low, high = float(mean.min()), float(mean.max())
+        heat = ((mean - low) / (high - low or 1)) ** 2 * 0.75
+        rows = ("".join(f'<td style="padding:0;width:8px;height:8px;background:rgba(230,60,0,{h:.2f})"></td>' for h in row) for row in heat)
+        return '<table style="border-spacing:0"><tr>' + "</tr><tr>".join(rows) + "</tr></table>"
 
 
 def _names(tokens: Sequence[dict[str, Any]] | None, count: int) -> list[str]:

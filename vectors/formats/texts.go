@@ -1,0 +1,206 @@
+package formats
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"iter"
+	"slices"
+	"strings"
+
+	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/array"
+
+	"github.com/plaid-ir/plaid/encode"
+	"github.com/plaid-ir/plaid/vectors"
+)
+
+// Texts reads the texts of a file or folder as [Open] takes it: a row is a text, in the
+// columns text and title, with its id in _id or id, or in those that fields name. A null is an
+// empty text. Other columns are the payload, except for those of vectors.
+//
+// A file is read once for each pass over the sequence; in memory is a block of rows. Errors
+// are those of [Open], or wrap [encode.ErrNoTextField].
+func Texts(ctx context.Context, path string, fields encode.Fields) iter.Seq2[encode.Text, error] {
+	return func(yield func(encode.Text, error) bool) {
+		paths, err := filesAt(path)
+		for _, p := range paths {
+			more := false
+			if more, err = fileTexts(ctx, p, fields, yield); err != nil || !more {
+				break
+			}
+		}
+		if err != nil {
+			yield(encode.Text{}, err)
+		}
+	}
+}
+
+// fileTexts gives the texts of one file; more is false when yield wants no more of them.
+func fileTexts(ctx context.Context, path string, fields encode.Fields, yield func(encode.Text, error) bool) (more bool, err error) {
+	var c textColumns
+	s, err := openFile(ctx, path, func(s *source, _ context.Context) (err error) {
+		c, err = chooseTextColumns(s.rows.schema(), fields)
+		return err
+	})
+	if err != nil {
+		return false, err
+	}
+	defer s.Close()
+	row := 0
+	next, stop := iter.Pull2(s.rows.records(ctx, 0, c.read))
+	defer func() { _ = guarded(func() error { stop(); return nil }) }()
+	for {
+		var texts []encode.Text
+		ended := false
+		// What is done with a text is outside: its panics are not of the file.
+		err := guarded(func() error {
+			r, err, ok := next()
+			if ended = !ok; err != nil || !ok {
+				return err
+			}
+			in := c.within(r.Schema())
+			for i := range int(r.NumRows()) {
+				t, err := in.textAt(r.RecordBatch, i)
+				if err != nil {
+					return err
+				}
+				texts = append(texts, t)
+			}
+			return nil
+		})
+		for _, t := range texts {
+			if !yield(t, nil) {
+				return false, nil
+			}
+			row++
+		}
+		if changed := s.unchanged(); changed != nil {
+			return false, s.fault(changed, -1)
+		}
+		if err != nil {
+			return false, s.fault(err, row)
+		}
+		if ended {
+			return true, nil
+		}
+	}
+}
+
+// textColumns are the places of what a text is made of.
+type textColumns struct {
+	id, title, text int // −1: there is none
+	names           [3]string
+	read            []int // all but vectors
+	without         []int // what the payload leaves out
+}
+
+func chooseTextColumns(schema *arrow.Schema, fields encode.Fields) (c textColumns, err error) {
+	var names []string
+	for i, f := range schema.Fields() {
+		if slices.Contains(names, f.Name) {
+			return c, fmt.Errorf("%w: two columns are named %q", vectors.ErrShape, f.Name)
+		}
+		names = append(names, f.Name)
+		if !isVector(f.Type) {
+			c.read = append(c.read, i)
+		}
+	}
+	id := fields.ID
+	for _, name := range idNames {
+		if id == "" && slices.Contains(names, name) {
+			id = name
+		}
+	}
+	c.names = [3]string{id, cmp.Or(fields.Title, "title"), cmp.Or(fields.Text, "text")}
+	for i, wanted := range []bool{fields.ID != "", fields.Title != "", true} {
+		at := slices.Index(names, c.names[i])
+		switch {
+		case at < 0 && wanted:
+			return c, fmt.Errorf("%w: has no column %s, only %s", encode.ErrNoTextField, c.names[i], describe(schema))
+		case at >= 0 && i > 0 && !isText(schema.Field(at).Type):
+			return c, fmt.Errorf("%w: column %s is of %s, not text", encode.ErrNoTextField, c.names[i], schema.Field(at).Type)
+		}
+	}
+	return c, nil
+}
+
+// within are the places in a record, which may have fewer columns.
+func (c textColumns) within(schema *arrow.Schema) textColumns {
+	at := func(name string) int {
+		return slices.IndexFunc(schema.Fields(), func(f arrow.Field) bool { return name != "" && f.Name == name })
+	}
+	c.id, c.title, c.text = at(c.names[0]), at(c.names[1]), at(c.names[2])
+	if c.title == c.text {
+		c.title = -1
+	}
+	c.without = []int{c.id, c.title, c.text}
+	for i, f := range schema.Fields() {
+		if isVector(f.Type) {
+			c.without = append(c.without, i)
+		}
+	}
+	return c
+}
+
+// textAt is the text of row i.
+func (c textColumns) textAt(r arrow.RecordBatch, i int) (t encode.Text, err error) {
+	if c.id >= 0 && !r.Column(c.id).IsNull(i) {
+		if t.ID, err = idOf(r.Column(c.id), i); err != nil {
+			return t, err
+		}
+	}
+	if t.Text, err = textOf(r.Column(c.text), i); err == nil && c.title >= 0 {
+		t.Title, err = textOf(r.Column(c.title), i)
+	}
+	if err != nil {
+		return t, err
+	}
+	t.ID = strings.Clone(t.ID)
+	t.Payload, err = appendPayload(nil, r, i, c.without...)
+	return t, err
+}
+
+// textOf is row i of a column of texts, which does not share memory with it; "" for a null.
+func textOf(a arrow.Array, i int) (string, error) {
+	a = stored(a)
+	if a.IsNull(i) {
+		return "", nil
+	}
+	switch v := a.(type) {
+	case *array.String:
+		return strings.Clone(v.Value(i)), nil
+	case *array.LargeString:
+		return strings.Clone(v.Value(i)), nil
+	case *array.StringView:
+		return strings.Clone(v.Value(i)), nil
+	case *array.Dictionary:
+		return textOf(v.Dictionary(), v.GetValueIndex(i))
+	}
+	return "", fmt.Errorf("%w: a column of %s, not text", vectors.ErrFormat, a.DataType())
+}
+
+func isText(t arrow.DataType) bool {
+	t = storage(t)
+	if d, ok := t.(*arrow.DictionaryType); ok {
+		t = storage(d.ValueType)
+	}
+	switch t.ID() {
+	case arrow.STRING, arrow.LARGE_STRING, arrow.STRING_VIEW:
+		return true
+	}
+	return false
+}
+
+// isVector tells whether a type is a list of floats, or lists of them.
+func isVector(t arrow.DataType) bool {
+	list, ok := storage(t).(arrow.ListLikeType)
+	if !ok {
+		return false
+	}
+	switch storage(list.Elem()).ID() {
+	case arrow.FLOAT16, arrow.FLOAT32, arrow.FLOAT64:
+		return true
+	}
+	return isVector(list.Elem())
+}
