@@ -3,6 +3,7 @@ package encode
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +12,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/plaid-ir/plaid/internal/parallel"
 )
 
 // Format is how the texts of a file are written.
@@ -73,13 +76,17 @@ type Reader struct {
 	Fields Fields
 	// PassedOver, where set, is told of each file of a folder that is not read.
 	PassedOver func(name string)
+	// Each, where set, makes of a text what is yielded of it. Lines of JSON in a file
+	// are parsed on all processors, and Each is called there.
+	Each func(Text) (Text, error)
 }
 
 // Texts reads a folder as [Folder] does, or a file; [ErrSuffix] if its name does not tell
 // the format. A sequence over a regular file or a folder can be gone through again.
 func (r *Reader) Texts(ctx context.Context, name string) iter.Seq2[Text, error] {
-	if info, err := os.Stat(name); err == nil && info.IsDir() {
-		return folder(ctx, name, nil, r.PassedOver)
+	info, err := os.Stat(name)
+	if err == nil && info.IsDir() {
+		return r.each(folder(ctx, name, nil, r.PassedOver))
 	}
 	f := r.Format
 	if f == "" {
@@ -87,12 +94,24 @@ func (r *Reader) Texts(ctx context.Context, name string) iter.Seq2[Text, error] 
 			return func(yield func(Text, error) bool) { yield(Text{}, suffixError(name)) }
 		}
 	}
-	return r.parser(f, filepath.Base(name)).file(ctx, name)
+	threads := 1 // of what may block
+	if err == nil && info.Mode().IsRegular() {
+		threads = parallel.Processors()
+	}
+	return r.parser(f, filepath.Base(name), threads).file(ctx, name)
 }
 
 // Read reads texts from what can be read once. The name is for errors.
 func (r *Reader) Read(ctx context.Context, in io.Reader, name string) iter.Seq2[Text, error] {
-	return r.parser(r.Format, name).stream(ctx, in, name)
+	return r.parser(r.Format, name, 1).stream(ctx, in, name)
+}
+
+// each calls Each with texts, one after the other.
+func (r *Reader) each(texts iter.Seq2[Text, error]) iter.Seq2[Text, error] {
+	if r.Each == nil {
+		return texts
+	}
+	return parallel.Map(context.Background(), texts, 1, nil, r.Each)
 }
 
 func suffixError(name string) error {
@@ -106,8 +125,8 @@ func suffixError(name string) error {
 	return err
 }
 
-func (r *Reader) parser(f Format, name string) parser {
-	p := r.jsonl
+func (r *Reader) parser(f Format, name string, threads int) parser {
+	p := r.jsonl(threads)
 	switch f {
 	case FormatCSV:
 		p = r.table(',')
@@ -129,7 +148,17 @@ func (r *Reader) parser(f Format, name string) parser {
 				return errors.New(k.advice)
 			}
 		}
-		return p(ctx, b, yield)
+		if f == FormatJSONL || f == "" || r.Each == nil {
+			return p(ctx, b, yield)
+		}
+		var failed error
+		err = p(ctx, b, func(t Text, err error) bool {
+			if err == nil {
+				t, failed = r.Each(t)
+			}
+			return failed == nil && yield(t, err)
+		})
+		return cmp.Or(failed, err)
 	}
 }
 
