@@ -24,6 +24,7 @@ type chunk struct {
 	memory []float32    // of vectors
 	pooler pool.Pooler
 	pooled []float32
+	halves []byte
 	of     *call
 	since  time.Time // when it was queued
 	err    error     // of the computation
@@ -83,8 +84,12 @@ func (e *Encoder) Documents(ctx context.Context, texts iter.Seq2[Text, error]) i
 // DocumentsReport is Documents, and counts into r, which is to be read after
 // the end of the sequence.
 func (e *Encoder) DocumentsReport(ctx context.Context, texts iter.Seq2[Text, error], r *Report) iter.Seq2[vectors.Document, error] {
+	return e.documents(ctx, &call{role: Document}, texts, r)
+}
+
+func (e *Encoder) documents(ctx context.Context, of *call, texts iter.Seq2[Text, error], r *Report) iter.Seq2[vectors.Document, error] {
 	return func(yield func(vectors.Document, error) bool) {
-		e.run(ctx, Document, texts, func(t *entry) bool {
+		e.run(ctx, of, texts, func(t *entry) bool {
 			r.count(t, e.Dim())
 			return yield(vectors.Document{ID: t.text.ID, Tokens: t.vectors, Payload: t.text.Payload}, nil)
 		}, func(err error) { yield(vectors.Document{}, err) })
@@ -92,16 +97,22 @@ func (e *Encoder) DocumentsReport(ctx context.Context, texts iter.Seq2[Text, err
 }
 
 func (r *Report) count(t *entry, dim int) {
-	r.Texts++
 	n := len(t.vectors) / dim
-	r.Vectors += int64(n)
-	if r.Tokens += int64(len(t.seq.ids)); t.seq.ids == nil {
-		r.Tokens += int64(n)
+	ids := len(t.seq.ids)
+	if t.seq.ids == nil {
+		ids = n
 	}
-	if t.empty {
+	r.add(n, ids, t.empty, t.seq.truncated)
+}
+
+func (r *Report) add(vectors, ids int, empty, truncated bool) {
+	r.Texts++
+	r.Vectors += int64(vectors)
+	r.Tokens += int64(ids)
+	if empty {
 		r.Empty++
 	}
-	if t.seq.truncated {
+	if truncated {
 		r.Truncated++
 	}
 }
@@ -117,7 +128,7 @@ func (e *Encoder) Queries(ctx context.Context, texts []string) ([]Embedding, err
 			}
 		}
 	}
-	e.run(ctx, Query, stream, func(t *entry) bool {
+	e.run(ctx, &call{role: Query}, stream, func(t *entry) bool {
 		var em Embedding
 		if !t.empty {
 			_, lead := e.trim(t.text.Text)
@@ -138,7 +149,7 @@ func (e *Encoder) Queries(ctx context.Context, texts []string) ([]Embedding, err
 // until that says false. Tokenizing happens on the goroutine of the caller, where
 // a panic of the stream belongs; chunks are computed by the workers. It returns at once
 // when the context ends.
-func (e *Encoder) run(ctx context.Context, role Role, texts iter.Seq2[Text, error], use func(*entry) bool, fail func(error)) {
+func (e *Encoder) run(ctx context.Context, of *call, texts iter.Seq2[Text, error], use func(*entry) bool, fail func(error)) {
 	if err := e.begin(); err != nil {
 		fail(err)
 		return
@@ -146,7 +157,6 @@ func (e *Encoder) run(ctx context.Context, role Role, texts iter.Seq2[Text, erro
 	defer e.done()
 	next, stop := iter.Pull2(texts)
 	defer stop()
-	of := &call{role: role}
 	var cancel context.CancelFunc
 	of.ctx, cancel = context.WithCancel(ctx)
 	defer e.workers.leave(of)
@@ -159,7 +169,7 @@ func (e *Encoder) run(ctx context.Context, role Role, texts iter.Seq2[Text, erro
 			if n := len(free); n > 0 {
 				c, free = free[n-1], free[:n-1]
 			}
-			ended = e.fill(ctx, c, role, next, &row)
+			ended = e.fill(ctx, c, of.role, next, &row)
 			if len(c.texts) == 0 {
 				close(c.done) // of the end, or of an error alone
 			} else {

@@ -3,6 +3,7 @@ package encode
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,6 +13,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/plaid-ir/plaid/internal/parallel"
 )
 
 // Format is how the texts of a file are written.
@@ -74,6 +77,9 @@ type Reader struct {
 	Fields Fields
 	// PassedOver, where set, is told of each file of a folder that is not read.
 	PassedOver func(name string)
+	// Each, where set, makes of a text what is yielded of it. Lines of JSON in a file
+	// are parsed on all processors, and Each is called there.
+	Each func(Text) (Text, error)
 }
 
 // Texts reads a folder as [Folder] does, a file, or what a registered format reads
@@ -81,10 +87,11 @@ type Reader struct {
 // regular file or a folder can be gone through again.
 func (r *Reader) Texts(ctx context.Context, name string) iter.Seq2[Text, error] {
 	if f, ok := registeredFormat(name); ok && r.Format == "" {
-		return checkedTexts(f.Texts(ctx, name, r.Fields), name)
+		return r.each(ctx, checkedTexts(f.Texts(ctx, name, r.Fields), name))
 	}
-	if info, err := os.Stat(name); err == nil && info.IsDir() {
-		return folder(ctx, name, nil, r.PassedOver)
+	info, err := os.Stat(name)
+	if err == nil && info.IsDir() {
+		return r.each(ctx, folder(ctx, name, nil, r.PassedOver))
 	}
 	f := r.Format
 	if f == "" {
@@ -92,12 +99,24 @@ func (r *Reader) Texts(ctx context.Context, name string) iter.Seq2[Text, error] 
 			return func(yield func(Text, error) bool) { yield(Text{}, suffixError(name)) }
 		}
 	}
-	return r.parser(f, filepath.Base(name)).file(ctx, name)
+	threads := 1 // of what may block
+	if err == nil && info.Mode().IsRegular() {
+		threads = parallel.Processors()
+	}
+	return r.parser(f, filepath.Base(name), threads).file(ctx, name)
 }
 
 // Read reads texts from what can be read once. The name is for errors.
 func (r *Reader) Read(ctx context.Context, in io.Reader, name string) iter.Seq2[Text, error] {
-	return r.parser(r.Format, name).stream(ctx, in, name)
+	return r.parser(r.Format, name, 1).stream(ctx, in, name)
+}
+
+// each calls Each with texts, one after the other.
+func (r *Reader) each(ctx context.Context, texts iter.Seq2[Text, error]) iter.Seq2[Text, error] {
+	if r.Each == nil {
+		return texts
+	}
+	return parallel.Map(ctx, texts, 1, nil, r.Each)
 }
 
 func suffixError(name string) error {
@@ -121,8 +140,8 @@ func foreignAdvice(suffix string) string {
 	return ""
 }
 
-func (r *Reader) parser(f Format, name string) parser {
-	p := r.jsonl
+func (r *Reader) parser(f Format, name string, threads int) parser {
+	p := r.jsonl(threads)
 	switch f {
 	case FormatCSV:
 		p = r.table(',')
@@ -148,7 +167,17 @@ func (r *Reader) parser(f Format, name string) parser {
 				return errors.New(k.advice)
 			}
 		}
-		return p(ctx, b, yield)
+		if f == FormatJSONL || f == "" || r.Each == nil {
+			return p(ctx, b, yield)
+		}
+		var failed error
+		err = p(ctx, b, func(t Text, err error) bool {
+			if err == nil {
+				t, failed = r.Each(t)
+			}
+			return failed == nil && yield(t, err)
+		})
+		return cmp.Or(failed, err)
 	}
 }
 

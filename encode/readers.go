@@ -21,6 +21,7 @@ import (
 	"strings"
 
 	"github.com/plaid-ir/plaid/internal/infile"
+	"github.com/plaid-ir/plaid/internal/parallel"
 )
 
 // maxTextLine is the longest line that is read; longer ones are an error.
@@ -142,35 +143,69 @@ func JSONL(ctx context.Context, name string) iter.Seq2[Text, error] {
 	return (&Reader{Format: FormatJSONL}).Texts(ctx, name)
 }
 
-func (r *Reader) jsonl(ctx context.Context, in io.Reader, yield func(Text, error) bool) error {
-	var without []string // the fields of the first object, as long as none has a text
-	first, none, stopped := 0, true, false
-	err := eachLine(ctx, in, func(line []byte, n int) (bool, error) {
-		if len(bytes.TrimSpace(line)) == 0 {
-			return true, nil
-		}
-		t, names, err := r.record(line)
-		if err != nil {
-			return false, err
-		}
-		if none && names == nil {
-			none = false
-		} else if none && first == 0 {
-			without, first = names, n
-		}
-		stopped = !yield(t, nil)
-		return !stopped, nil
-	})
-	if err == nil && none && first > 0 && !stopped {
-		err = &TextError{Line: first, Row: -1, Err: fmt.Errorf("%w: no object has %s, this one has %s",
-			ErrNoTextField, cmp.Or(r.Fields.Text, "text"), strings.Join(without, ", "))}
+// textLine is a line of a file, from 1, and record what is in it: of one without a title
+// and a text, without are the fields that it has.
+type (
+	textLine struct {
+		bytes []byte
+		n     int
 	}
-	return err
+	record struct {
+		text    Text
+		without []string
+		n       int
+	}
+)
+
+// jsonl reads lines in order and parses them on so many goroutines.
+func (r *Reader) jsonl(threads int) parser {
+	return func(ctx context.Context, in io.Reader, yield func(Text, error) bool) error {
+		lines := func(yield func(textLine, error) bool) {
+			err := eachLine(ctx, in, func(line []byte, n int) (bool, error) {
+				return len(bytes.TrimSpace(line)) == 0 || yield(textLine{line, n}, nil), nil
+			})
+			if err != nil {
+				yield(textLine{}, err)
+			}
+		}
+		var without []string // the fields of the first object, as long as none has a text
+		first, none := 0, true
+		for got, err := range parallel.Map(ctx, lines, threads, func(l textLine) int { return len(l.bytes) }, r.record) {
+			if err != nil {
+				return err
+			}
+			if none && got.without == nil {
+				none = false
+			} else if none && first == 0 {
+				without, first = got.without, got.n
+			}
+			if !yield(got.text, nil) {
+				return nil
+			}
+		}
+		if none && first > 0 {
+			return &TextError{Line: first, Row: -1, Err: fmt.Errorf("%w: no object has %s, this one has %s",
+				ErrNoTextField, cmp.Or(r.Fields.Text, "text"), strings.Join(without, ", "))}
+		}
+		return nil
+	}
 }
 
-// record reads a line of JSONL. Of one without a title and a text, names are the fields
+// record reads a line.
+func (r *Reader) record(l textLine) (got record, err error) {
+	got.n = l.n
+	if got.text, got.without, err = r.object(l.bytes); err == nil && r.Each != nil {
+		got.text, err = r.Each(got.text)
+	}
+	if err != nil {
+		err = &TextError{Line: l.n, Row: -1, Err: err}
+	}
+	return got, err
+}
+
+// object reads a line of JSONL. Of one without a title and a text, names are the fields
 // that it has.
-func (r *Reader) record(line []byte) (t Text, names []string, err error) {
+func (r *Reader) object(line []byte) (t Text, names []string, err error) {
 	if err := valid(string(line)); err != nil {
 		return t, nil, err
 	}

@@ -32,6 +32,7 @@ type workers struct {
 type call struct {
 	ctx     context.Context
 	role    Role
+	halves  bool // vectors are to be rounded to float16
 	waiting []*chunk
 }
 
@@ -195,6 +196,9 @@ func (w *workers) try(batch []*chunk) (fault *parallel.Panic, err error) {
 	}
 	for _, c := range batch {
 		w.e.pool(c)
+		if err := c.round(); err != nil {
+			return nil, err
+		}
 	}
 	return nil, nil
 }

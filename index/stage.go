@@ -22,7 +22,7 @@ import (
 // sample and, in large collections, of segments depend.)
 var (
 	chunkBytes = 4 << 20 // variables, so that tests see many chunks and transactions
-	stageBytes = 8 << 20
+	stageBytes = 8 << 20 // for each quarter of a GiB of the budget, up to four: a commit waits for the disk twice
 	// minSegmentBytes is what the postings of a segment may take, however small the
 	// budget.
 	minSegmentBytes int64 = 16 << 20
@@ -45,6 +45,8 @@ type stager struct {
 	// segmentBytes bounds the memory of gathered postings: a segment ends when
 	// they exceed it.
 	segmentBytes int64
+	// writeBytes is how much is written in one transaction.
+	writeBytes int
 
 	state    storage.State // grows; its segments below the staged ones are committed already
 	segment  storage.Segment
@@ -72,6 +74,7 @@ func newStager(f *storage.File, gen uint64, centroids int, state storage.State, 
 	s := &stager{
 		file: f, generation: gen, codeBytes: storage.CodeBytes(centroids),
 		segmentBytes: min(max(memory/segmentShare, minSegmentBytes), maxSegmentBytes),
+		writeBytes:   stageBytes * int(min(max(memory/(256<<20), 1), 4)),
 		state:        state, postings: newPostings(centroids), fields: newGatherer(memory),
 		sets: storage.DocSets{Deleted: roaring.New(), Payload: roaring.New()},
 	}
@@ -153,7 +156,7 @@ func (s *stager) stage(ctx context.Context, d encoded) error {
 	if s.postings.bytes() > s.segmentBytes {
 		return s.endSegment(ctx)
 	}
-	return s.flush(ctx, stageBytes) // payloads can be larger than all else
+	return s.flush(ctx, s.writeBytes) // payloads can be larger than all else
 }
 
 // addToChunk gathers a document in the chunk, or in a new one if that is full.
@@ -264,7 +267,7 @@ func (s *stager) endChunk(ctx context.Context) error {
 	s.factors = make([]byte, 0, cap(factors))
 	s.residuals = make([]byte, 0, cap(residuals))
 	s.noteCheckpoint()
-	return s.flush(ctx, stageBytes)
+	return s.flush(ctx, s.writeBytes)
 }
 
 // flush commits the gathered operations once they exceed limit bytes.
@@ -312,7 +315,7 @@ func (s *stager) endSegment(ctx context.Context) error {
 		err := s.postings.blocks(func(block uint32, data []byte) error {
 			s.segment.Blocks++
 			s.enqueue(len(data), func(g *storage.Generation) error { return g.PutPostings(id, block, data) })
-			return s.flush(ctx, stageBytes)
+			return s.flush(ctx, s.writeBytes)
 		})
 		if err != nil {
 			return err

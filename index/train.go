@@ -2,6 +2,7 @@ package index
 
 import (
 	"context"
+	"fmt"
 	"iter"
 	"math"
 	"math/bits"
@@ -207,33 +208,52 @@ func streamSample(ctx context.Context, src vectors.Source, picked *sample, o Bui
 // are asked for.
 func readSpans(ctx context.Context, src vectors.Source, spans []span) iter.Seq2[[]float32, error] {
 	return func(yield func([]float32, error) bool) {
-		for len(spans) > 0 {
-			row, end := spans[0].doc, spans[0].doc+1
-			n := 1
-			for n < len(spans) && spans[n].doc <= end { // one read for neighbours
-				end = spans[n].doc + 1
-				n++
+		var rows []int
+		for _, s := range spans {
+			if n := len(rows); n == 0 || rows[n-1] != s.doc {
+				rows = append(rows, s.doc)
 			}
-			now := spans[:n]
-			spans = spans[n:]
-			for d, err := range src.Docs(ctx, row, end) {
-				if err == nil {
-					err = checkDocument(src, row, src.Dim(), d)
-				}
-				if err == nil {
-					err = checkValues(row, src.Dim(), d.ID, d.Tokens)
-				}
-				if err != nil {
-					yield(nil, err)
+		}
+		next := 0
+		for d, err := range pick(ctx, src, rows) {
+			if err == nil && next == len(rows) {
+				err = fmt.Errorf("%w: the source gave more than the %d documents that it was asked for", vectors.ErrShape, next)
+			}
+			if err == nil {
+				err = checkDocument(src, rows[next], src.Dim(), d)
+			}
+			if err == nil {
+				err = checkValues(rows[next], src.Dim(), d.ID, d.Tokens)
+			}
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			for len(spans) > 0 && spans[0].doc == rows[next] {
+				if !yield(d.Tokens[spans[0].lo*src.Dim():spans[0].hi*src.Dim()], nil) {
 					return
 				}
-				for len(now) > 0 && now[0].doc == row {
-					if !yield(d.Tokens[now[0].lo*src.Dim():now[0].hi*src.Dim()], nil) {
-						return
-					}
-					now = now[1:]
+				spans = spans[1:]
+			}
+			next++
+		}
+	}
+}
+
+// pick yields the documents of numbers that ascend, in one go where the source can, and
+// otherwise with one read for neighbours.
+func pick(ctx context.Context, src vectors.Source, rows []int) iter.Seq2[vectors.Document, error] {
+	if p, ok := src.(vectors.Picker); ok {
+		return p.Pick(ctx, rows)
+	}
+	return func(yield func(vectors.Document, error) bool) {
+		for n := 0; len(rows) > 0; rows = rows[n:] {
+			for n = 1; n < len(rows) && rows[n] == rows[0]+n; n++ {
+			}
+			for d, err := range src.Docs(ctx, rows[0], rows[0]+n) {
+				if !yield(d, err) || err != nil {
+					return
 				}
-				row++
 			}
 		}
 	}

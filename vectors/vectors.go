@@ -192,5 +192,13 @@ type Source interface {
 	Close() error
 }
 
+// Picker is a Source for which it is dear to begin to read, as for one that makes vectors
+// as they are asked for.
+type Picker interface {
+	Source
+	// Pick yields the documents of these numbers, which ascend, as Docs does, in one go.
+	Pick(ctx context.Context, docs []int) iter.Seq2[Document, error]
+}
+
 // MaxIDBytes is the longest id, in bytes.
 const MaxIDBytes = 4096

@@ -88,8 +88,7 @@ func (a *apart) start(ctx context.Context, name string) error {
 	}
 	a.later(func() { _ = in.Close(); _ = cmd.Process.Kill(); _ = cmd.Wait() })
 	a.nodes[name] = cmd
-	before := len(a.nodes)
-	return a.op.Watcher().Wait(ctx, func() bool { return len(a.op.Nodes()) == before })
+	return a.op.Watcher().Wait(ctx, func() bool { return len(a.op.Nodes()) == len(a.nodes) })
 }
 
 // runNode is a node until its input ends.
@@ -168,7 +167,7 @@ func (a *asked) String() string {
 func (a *asked) rate() float64 { return float64(len(a.took)) / a.span.Seconds() }
 func (a *asked) p99() float64  { slices.Sort(a.took); return a.took[len(a.took)*99/100] }
 
-// ask asks queries, so many at a time, until stop says so.
+// ask asks queries, so many at a time, until stop says so; some may fail.
 func ask(ctx context.Context, f *client.Client, qs []search.Query, o search.Options, atATime int, stop func(time.Duration) bool) *asked {
 	var all asked
 	var mu sync.Mutex

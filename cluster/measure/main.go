@@ -1,9 +1,9 @@
 //go:build unix
 
 // Command measure compares one shard called directly and through NATS. With -nodes it has a
-// front search nodes that sleep for as long as searches take. With -writers it counts changes
-// of one document, with -idle what a cluster costs that nobody asks anything. docs/scale.md
-// and docs/cluster.md have what it found.
+// front search nodes that sleep for as long as searches take, with -apart nodes that are processes
+// of their own. With -writers it counts changes of one document, with -idle what a cluster costs
+// that nobody asks anything. docs/scale.md and docs/lab/cluster.md have what it found.
 package main
 
 import (
@@ -44,7 +44,7 @@ func main() {
 	writers := flag.Int("writers", 0, "count changes by so many writers at a time")
 	tokens := flag.Int("tokens", 32, "with -writers: of a document")
 	shards := flag.Int("idle", 0, "count messages of a cluster with so many shards on 2 nodes each that nobody asks anything")
-	lasting := flag.Duration("lasting", 20*time.Second, "with -writers and -idle: how long to count")
+	lasting := flag.Duration("lasting", 20*time.Second, "with -writers, -idle and -apart: how long to count")
 	base := flag.String("apart", "", "measure real nodes, processes of one searching processor each, on the documents of this index")
 	grownTo := flag.Int("grown", 0, "with -apart: draw documents, with noise, until there are so many tokens")
 	name := flag.String("node", "", "be this node: what -apart starts")
@@ -108,15 +108,9 @@ func read(ctx context.Context, path string) ([]search.Query, error) {
 
 // rig is a cluster of one node and one shard, and the same index opened directly.
 type rig struct {
-	ends   []func()
 	front  *client.Client
 	engine *search.Engine
-}
-
-func (r *rig) close() {
-	for _, end := range slices.Backward(r.ends) {
-		end()
-	}
+	ends
 }
 
 func newRig(ctx context.Context, dir string, docs vectors.Files) (r *rig, err error) {
@@ -130,12 +124,12 @@ func newRig(ctx context.Context, dir string, docs vectors.Files) (r *rig, err er
 	if err != nil {
 		return r, err
 	}
-	r.ends = append(r.ends, s.Close)
+	r.later(s.Close)
 	conn, err := s.Connect("measure")
 	if err != nil {
 		return r, err
 	}
-	r.ends = append(r.ends, conn.Close)
+	r.later(conn.Close)
 	b, err := bus.Setup(ctx, conn, 1, time.Minute)
 	if err != nil {
 		return r, err
@@ -148,12 +142,12 @@ func newRig(ctx context.Context, dir string, docs vectors.Files) (r *rig, err er
 	if err != nil {
 		return r, err
 	}
-	r.ends = append(r.ends, n.Close)
+	r.later(n.Close)
 	op, err := operate.New(ctx, b, store, nil)
 	if err != nil {
 		return r, err
 	}
-	r.ends = append(r.ends, op.Close)
+	r.later(op.Close)
 	if err := op.Watcher().Wait(ctx, func() bool { return len(op.Nodes()) == 1 }); err != nil {
 		return r, err
 	}
@@ -175,7 +169,7 @@ func newRig(ctx context.Context, dir string, docs vectors.Files) (r *rig, err er
 	if r.front, err = client.New(ctx, conn, client.Config{Collection: "one"}); err != nil {
 		return r, err
 	}
-	r.ends = append(r.ends, func() { _ = r.front.Close() })
+	r.later(func() { _ = r.front.Close() })
 	if err := r.front.Watcher().Wait(ctx, func() bool { m, err := r.front.Watcher().Map("one"); return err == nil && m.Current != nil }); err != nil {
 		return r, err
 	}
@@ -187,11 +181,11 @@ func newRig(ctx context.Context, dir string, docs vectors.Files) (r *rig, err er
 	if err != nil {
 		return r, err
 	}
-	r.ends = append(r.ends, func() { _ = ix.Close() })
+	r.later(func() { _ = ix.Close() })
 	if r.engine, err = search.New(ctx, ix, &search.EngineOptions{Threads: 1}); err != nil {
 		return r, err
 	}
-	r.ends = append(r.ends, func() { _ = r.engine.Close() })
+	r.later(func() { _ = r.engine.Close() })
 	return r, nil
 }
 

@@ -82,11 +82,11 @@ func (r *replica) follow() error {
 		}
 		select {
 		case msg := <-entries.msgs:
-			if err := r.take(entries, msg, &next, &latest); err != nil {
-				return err
-			}
 			if r.far(len(msg.Data)) {
 				return errFar
+			}
+			if err := r.take(entries, msg, &next, &latest); err != nil {
+				return err
 			}
 			caughtUp()
 			moved = time.Now()

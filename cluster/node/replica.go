@@ -268,7 +268,7 @@ func (r *replica) startOver(why error) error {
 }
 
 // farEntries: a replica may be as far behind the object and goes on by the log anyway.
-const farEntries = 1000
+var farEntries uint64 = 1000
 
 // far tells whether fetching the object of the shard would be the shorter way: it has so many
 // entries more than the replica that these are larger than it, by the size of one of them. A

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/plaid-ir/plaid/encode"
 	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/internal/cli/flags"
 	"github.com/plaid-ir/plaid/internal/cli/out"
@@ -232,9 +233,17 @@ func (a *app) index(ctx context.Context, path string, b *build) error {
 	}
 	o.Model = m
 	s := &spooling{app: a, encoder: enc, texts: &in.texts, path: in.texts.Spool, temporary: path + ".spool"}
-	err = s.run(ctx, func(src *vectors.Spool, r *textsReport) error {
+	build := func(src vectors.Source, r *textsReport) error {
 		return in.texts.Named(a.buildIndex(ctx, path, src, r, b, o, start))
-	})
+	}
+	if !b.trainOnly && s.streams(&o) {
+		err = s.stream(ctx, func(src *encode.Collection, r *textsReport) error {
+			o.Input, o.Resume = src.Tag(), true
+			return build(src, r)
+		})
+	} else {
+		err = s.run(ctx, func(src *vectors.Spool, r *textsReport) error { return build(src, r) })
+	}
 	return errors.Join(err, enc.Close())
 }
 
@@ -250,7 +259,7 @@ func (a *app) buildIndex(ctx context.Context, path string, src vectors.Source, t
 		return err
 	})
 	if err != nil {
-		if _, serr := os.Stat(path); o.Resume && serr == nil && ctx.Err() != nil {
+		if o.Resume && unfinished(path) {
 			a.hint("what was encoded is in %s: the same command goes on from there", path)
 		}
 		return err
@@ -318,6 +327,15 @@ func (a *app) buildIndex(ctx context.Context, path string, src vectors.Source, t
 		}
 		fmt.Fprintf(text, "sample %s, train %s, compress %s)\n", out.Seconds(rep.Seconds.Sample), out.Seconds(rep.Seconds.Train), out.Seconds(rep.Seconds.Encode))
 	})
+}
+
+// unfinished says that an interrupted build has left something there.
+func unfinished(path string) bool {
+	ix, err := index.Open(context.Background(), path, nil)
+	if err == nil {
+		_ = ix.Close()
+	}
+	return errors.Is(err, storage.ErrUnfinished)
 }
 
 // selfCheck measures the recall of an index that was just built, and stores it with what

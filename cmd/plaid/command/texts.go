@@ -32,6 +32,9 @@ type textsReport struct {
 	Truncated int     `json:"truncated"`
 	Tokens    int64   `json:"tokens"`
 	Seconds   float64 `json:"seconds"`
+	// Streamed: they were encoded while the index was built; Seconds is what reading them
+	// and making ids of them took.
+	Streamed bool `json:"streamed,omitempty"`
 }
 
 // line reads like: texts: 5,183 encoded (12 cut, 0 empty), 1,389,000 tokens in 39s, 35.6k a second.
@@ -40,7 +43,12 @@ func (r *textsReport) line(b *bytes.Buffer) {
 	if r.Resumed > 0 {
 		fmt.Fprintf(b, ", %s before", out.Count(r.Resumed))
 	}
-	fmt.Fprintf(b, ", %s in %s", out.Plural(r.Tokens, "token"), out.Seconds(r.Seconds))
+	fmt.Fprintf(b, ", %s", out.Plural(r.Tokens, "token"))
+	if r.Streamed {
+		b.WriteString(", while the index was built\n")
+		return
+	}
+	fmt.Fprintf(b, " in %s", out.Seconds(r.Seconds))
 	if r.Seconds > 0 && r.Tokens > 0 {
 		fmt.Fprintf(b, ", %s a second", out.Rate(float64(r.Tokens)/r.Seconds))
 	}
@@ -68,6 +76,16 @@ type spooling struct {
 // survey goes through the texts before the first one is encoded, if they can be
 // gone through again, and lets check look at each.
 func (s *spooling) survey(ctx context.Context, check func(encode.Text) error) (err error) {
+	s.prepare()
+	defer func() { s.texts.PassedOver = nil }() // they are told of once
+	if s.texts.Again() {
+		s.known, err = encode.SurveyTexts(checked(s.texts.Open(ctx, nil), check))
+	}
+	return s.inTexts(err)
+}
+
+// prepare lets the texts be read for the encoder, and what is not read be counted.
+func (s *spooling) prepare() {
 	s.texts.Tokenizer = s.encoder.Config().Tokenizer
 	s.texts.PassedOver = func(name string) {
 		if s.passed == nil {
@@ -75,14 +93,6 @@ func (s *spooling) survey(ctx context.Context, check func(encode.Text) error) (e
 		}
 		s.passed[strings.ToLower(filepath.Ext(name))]++
 	}
-	defer func() { s.texts.PassedOver = nil }() // they are told of once
-	if s.texts.Again() {
-		s.known, err = encode.SurveyTexts(checked(s.texts.Open(ctx, nil), check))
-	}
-	if te := (*encode.TextError)(nil); errors.As(err, &te) && te.Path == "" {
-		te.Path = strings.Join(s.texts.Paths, ", ")
-	}
-	return err
 }
 
 func checked(texts iter.Seq2[encode.Text, error], check func(encode.Text) error) iter.Seq2[encode.Text, error] {
@@ -127,12 +137,7 @@ func (s *spooling) run(ctx context.Context, use func(*vectors.Spool, *textsRepor
 	if r.Resumed > 0 {
 		s.app.logger().Info("texts were encoded before", "texts", r.Resumed, "file", path)
 	}
-	s.lost.warn(s.app, r.Texts+r.Resumed)
-	s.warnOfPassed()
-	if r.Truncated > 0 {
-		s.app.warn("%s of %s cut at %s (--document-length, --window)", out.Count(r.Truncated), out.Plural(r.Texts, "text was", "texts were"),
-			out.Plural(s.encoder.Config().Document.Length, "token"))
-	}
+	s.warn(r)
 	empty := spool.Tokens() == 0
 	err = use(spool, &textsReport{
 		Texts: spool.Len(), Resumed: r.Resumed, Empty: r.Empty, Truncated: r.Truncated, Tokens: r.Tokens, Seconds: s.app.now().Sub(begin).Seconds(),
@@ -147,6 +152,16 @@ func (s *spooling) run(ctx context.Context, use func(*vectors.Spool, *textsRepor
 		s.app.hint("the vectors of the texts are in %s: the same command goes on from there", path)
 	}
 	return err
+}
+
+// warn tells what is amiss with texts.
+func (s *spooling) warn(r *encode.Report) {
+	s.lost.warn(s.app, r.Texts+r.Resumed)
+	s.warnOfPassed()
+	if r.Truncated > 0 {
+		s.app.warn("%s of %s cut at %s (--document-length, --window)", out.Count(r.Truncated), out.Plural(r.Texts, "text was", "texts were"),
+			out.Plural(s.encoder.Config().Document.Length, "token"))
+	}
 }
 
 // lostTexts are documents whose objects say something, and have no text.

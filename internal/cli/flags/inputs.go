@@ -280,7 +280,7 @@ func (q *Queries) Texts(ctx context.Context, questions []string, stdin io.Reader
 		}
 	}
 	t := Texts{Paths: []string{q.Text}, format: q.format}
-	return t.all(ctx, stdin)
+	return t.all(ctx, stdin, nil)
 }
 
 // Open opens queries that are vectors.

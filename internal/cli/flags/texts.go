@@ -14,6 +14,7 @@ import (
 	"github.com/plaid-ir/plaid/encode"
 	"github.com/plaid-ir/plaid/encode/tokenizer"
 	"github.com/plaid-ir/plaid/internal/infile"
+	"github.com/plaid-ir/plaid/internal/parallel"
 )
 
 // Texts are the flags that say which texts are to be encoded, and how they are
@@ -117,19 +118,23 @@ func (t *Texts) Named(err error) error { return named(t.Paths, err) }
 
 // Open is the texts of all files, one after another, parted and with their payload.
 func (t *Texts) Open(ctx context.Context, stdin io.Reader) iter.Seq2[encode.Text, error] {
-	texts := t.all(ctx, stdin)
-	if t.window > 0 {
-		texts = encode.Passages(numbered(texts), encode.Parting{By: encode.Unit(t.by), Size: t.window, Overlap: t.overlap, Tokenizer: t.Tokenizer})
-	}
+	each := withPayload
 	if t.Drop {
+		each = nil
+	}
+	if t.window == 0 {
+		return t.all(ctx, stdin, each)
+	}
+	texts := encode.Passages(numbered(t.all(ctx, stdin, nil)), encode.Parting{By: encode.Unit(t.by), Size: t.window, Overlap: t.overlap, Tokenizer: t.Tokenizer})
+	if each == nil {
 		return texts
 	}
-	return withPayload(texts)
+	return parallel.Map(ctx, texts, 1, nil, each)
 }
 
-func (t *Texts) all(ctx context.Context, stdin io.Reader) iter.Seq2[encode.Text, error] {
+func (t *Texts) all(ctx context.Context, stdin io.Reader, each func(encode.Text) (encode.Text, error)) iter.Seq2[encode.Text, error] {
 	return func(yield func(encode.Text, error) bool) {
-		r := encode.Reader{Format: encode.Format(t.format), Fields: t.fields, PassedOver: t.PassedOver}
+		r := encode.Reader{Format: encode.Format(t.format), Fields: t.fields, PassedOver: t.PassedOver, Each: each}
 		for _, path := range t.Paths {
 			texts := r.Texts(ctx, path)
 			if path == "-" {
@@ -163,19 +168,11 @@ func numbered(texts iter.Seq2[encode.Text, error]) iter.Seq2[encode.Text, error]
 	}
 }
 
-// withPayload keeps titles and texts beside the documents, as a JSON object with
-// what else the file has of them.
-func withPayload(texts iter.Seq2[encode.Text, error]) iter.Seq2[encode.Text, error] {
-	return func(yield func(encode.Text, error) bool) {
-		for t, err := range texts {
-			if err == nil {
-				t.Payload, err = payload(t)
-			}
-			if !yield(t, err) || err != nil {
-				return
-			}
-		}
-	}
+// withPayload keeps title and text beside a document, as a JSON object with what else the
+// file has of it.
+func withPayload(t encode.Text) (_ encode.Text, err error) {
+	t.Payload, err = payload(t)
+	return t, err
 }
 
 func payload(t encode.Text) ([]byte, error) {

@@ -121,7 +121,7 @@ func (w *Words) ReadRun(ctx context.Context) (*eval.Run, error) {
 func (w *Words) ReadTexts(ctx context.Context, stdin io.Reader) (ids, texts []string, err error) {
 	t := Texts{Paths: []string{w.Texts}}
 	known := map[string]bool{}
-	for text, err := range numbered(t.all(ctx, stdin)) {
+	for text, err := range numbered(t.all(ctx, stdin, nil)) {
 		if err != nil {
 			return nil, nil, err
 		}

@@ -1,0 +1,207 @@
+package encode
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+	"strconv"
+
+	"github.com/plaid-ir/plaid/internal/half"
+	"github.com/plaid-ir/plaid/internal/parallel"
+	"github.com/plaid-ir/plaid/vectors"
+)
+
+// Collection is texts as a [vectors.Source] without a file: they are read and encoded
+// each time that their vectors are asked for. That pays where encoding is fast beside
+// writing what comes of it, as on a device; elsewhere there is [Spool]. Vectors are rounded
+// to halves, so they are those of a spool.
+type Collection struct {
+	e      *Encoder
+	open   func(context.Context) iter.Seq2[Text, error]
+	survey Survey
+	report Report
+	rows   []uint32
+	ids    []string // nil: row numbers
+}
+
+// NewCollection goes through texts, which open gives from the first one on each time, and
+// makes ids of all of them, on all processors: then it is known how many vectors each has.
+//
+// Errors: those of [SurveyTexts] and of the tokenizer, [vectors.ErrID], and
+// [errors.ErrUnsupported] for an encoder that pools vectors or asks a server.
+func NewCollection(ctx context.Context, e *Encoder, open func(context.Context) iter.Seq2[Text, error]) (*Collection, error) {
+	l, ok := e.backend.(*local)
+	if !ok || e.config.Pool > 0 {
+		return nil, fmt.Errorf("%w: the number of vectors of a text is known only when it is encoded", errors.ErrUnsupported)
+	}
+	type counted struct {
+		text  Text
+		seq   sequence
+		empty bool
+		kept  int
+	}
+	texts := parallel.Map(ctx, open(ctx), max(l.threads, 1), textBytes, func(t Text) (c counted, err error) {
+		c.text = t
+		trimmed, _ := e.trim(t.Full())
+		if c.empty = trimmed == ""; !c.empty {
+			c.seq, err = l.sequence(Document, trimmed, false)
+		}
+		if err == nil && t.ID != "" {
+			err = vectors.CheckID(t.ID)
+		}
+		if err != nil {
+			return c, &TextError{Row: -1, ID: t.ID, Err: err}
+		}
+		for i := range c.seq.ids {
+			if l.keeps(Document, c.seq, i) {
+				c.kept++
+			}
+		}
+		return c, nil
+	})
+	c := &Collection{e: e, open: open}
+	survey, err := SurveyTexts(func(yield func(Text, error) bool) {
+		for t, err := range texts {
+			if err == nil {
+				c.rows = append(c.rows, uint32(t.kept))
+				if t.text.ID != "" {
+					c.ids = append(c.ids, t.text.ID)
+				}
+				c.report.add(t.kept, len(t.seq.ids), t.empty, t.seq.truncated)
+			}
+			if !yield(t.text, err) {
+				return
+			}
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	c.survey = *survey
+	return c, nil
+}
+
+func textBytes(t Text) int { return len(t.ID) + len(t.Title) + len(t.Text) + len(t.Payload) }
+
+// Survey is what was found of the texts.
+func (c *Collection) Survey() Survey { return c.survey }
+
+// Report is what encoding all of them once comes to.
+func (c *Collection) Report() Report { return c.report }
+
+// Tag stands for the texts and for what makes their vectors.
+func (c *Collection) Tag() string {
+	return "plaid encode " + c.e.config.Fingerprint + "\n" + c.survey.Sum
+}
+
+// Dim implements [vectors.Source].
+func (c *Collection) Dim() int {
+	if c.report.Vectors == 0 {
+		return 0
+	}
+	return c.e.Dim()
+}
+
+// Len implements [vectors.Source].
+func (c *Collection) Len() int { return len(c.rows) }
+
+// Rows implements [vectors.Source].
+func (c *Collection) Rows(i int) int { return int(c.rows[i]) }
+
+// ID implements [vectors.Source].
+func (c *Collection) ID(i int) string {
+	if c.ids == nil {
+		return strconv.Itoa(i)
+	}
+	return c.ids[i]
+}
+
+// Close implements [vectors.Source]. The encoder stays open.
+func (c *Collection) Close() error { return nil }
+
+// Docs implements [vectors.Source]. It reads all texts before the first one as well.
+func (c *Collection) Docs(ctx context.Context, from, to int) iter.Seq2[vectors.Document, error] {
+	if from < 0 || to > c.Len() || from > to {
+		return func(yield func(vectors.Document, error) bool) {
+			yield(vectors.Document{}, fmt.Errorf("%w: documents %d to %d asked of %d", vectors.ErrShape, from, to, c.Len()))
+		}
+	}
+	rows := make([]int, to-from)
+	for i := range rows {
+		rows[i] = from + i
+	}
+	return c.Pick(ctx, rows)
+}
+
+// Pick implements [vectors.Picker].
+func (c *Collection) Pick(ctx context.Context, rows []int) iter.Seq2[vectors.Document, error] {
+	return func(yield func(vectors.Document, error) bool) {
+		next := 0
+		for d, err := range c.e.documents(ctx, &call{role: Document, halves: true}, c.texts(ctx, rows), new(Report)) {
+			if err != nil {
+				yield(vectors.Document{}, err)
+				return
+			}
+			row := rows[next]
+			next++
+			if c.ids != nil && d.ID != c.ids[row] || len(d.Tokens) != c.Rows(row)*c.e.Dim() {
+				yield(vectors.Document{}, &TextError{Row: row, ID: d.ID, Err: fmt.Errorf("%w: this is another text than when all were read", vectors.ErrChanged)})
+				return
+			}
+			d.ID = c.ID(row)
+			if !yield(d, nil) {
+				return
+			}
+		}
+	}
+}
+
+// texts are those of ascending rows. With the last one goes that none comes behind it.
+func (c *Collection) texts(ctx context.Context, rows []int) iter.Seq2[Text, error] {
+	return func(yield func(Text, error) bool) {
+		if len(rows) == 0 {
+			return
+		}
+		last := rows[len(rows)-1]
+		row, at := 0, 0
+		for t, err := range c.open(ctx) {
+			switch {
+			case err != nil:
+				yield(t, err)
+				return
+			case row > last && last < c.Len()-1:
+				return
+			case row == c.Len():
+				yield(t, &TextError{Row: row, ID: t.ID, Err: fmt.Errorf("%w: there were %d texts", vectors.ErrChanged, c.Len())})
+				return
+			case at < len(rows) && row == rows[at]:
+				if !yield(t, nil) {
+					return
+				}
+				at++
+			}
+			row++
+		}
+		if at < len(rows) {
+			yield(Text{}, &TextError{Row: -1, Err: fmt.Errorf("%w: there are %d texts, there were %d", vectors.ErrChanged, row, c.Len())})
+		}
+	}
+}
+
+// round makes halves of the vectors of a chunk, where its call is for them.
+func (c *chunk) round() error {
+	if !c.of.halves {
+		return nil
+	}
+	for i := range c.texts {
+		v := c.texts[i].vectors
+		c.halves = slices.Grow(c.halves[:0], 2*len(v))[:2*len(v)]
+		if !half.Encode(c.halves, v) {
+			return fmt.Errorf("%w: not finite, as float16", vectors.ErrValue)
+		}
+		half.Decode(v, c.halves)
+	}
+	return nil
+}
