@@ -120,8 +120,9 @@ class Sharing(unittest.TestCase):
         self.assertIsNone(again._service.process)
         program.kill()
         program.wait()
+        while again._service.process is None:  # theirs answers until it sees that its program is gone
+            self.assertEqual(len(again), 2)
         self.assertEqual(len(again), 2)
-        self.assertIsNotNone(again._service.process)
 
     def test_many_that_start_at_once(self) -> None:
         text = """
