@@ -200,6 +200,29 @@ func TestDescriptionOfUnknownFields(t *testing.T) {
 	require.NoError(t, c.valid(`{"deleted": true, "name": "a", "later": 3}`, "components", "schemas", "DeletedAnswer"))
 }
 
+// Every route that takes a condition says what Prefer does with fields that no document has.
+func TestDescriptionOfConditions(t *testing.T) {
+	c := readContract(t, start(t, words{}, nil))
+	checked := 0
+	for path, item := range c.doc["paths"].(object) {
+		for method, op := range item.(object) {
+			ref, _ := at(op, "requestBody", "content", "application/json", "schema", "$ref").(string)
+			fields := orEmpty(at(c.doc, "components", "schemas", strings.TrimPrefix(ref, "#/components/schemas/"), "properties"))
+			if fields["condition"] == nil && fields["filter_condition"] == nil {
+				continue
+			}
+			checked++
+			described := false
+			params, _ := at(op, "parameters").(list)
+			for _, p := range params {
+				described = described || at(p, "name") == "Prefer" && strings.Contains(at(p, "description").(string), "unknown-fields=null")
+			}
+			require.True(t, described, "%s %s", method, path)
+		}
+	}
+	require.Greater(t, checked, 8)
+}
+
 func orEmpty(v any) object {
 	m, _ := v.(object)
 	return m
