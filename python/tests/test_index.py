@@ -255,9 +255,10 @@ class Changes(unittest.TestCase):
         self.assertEqual(len(two), 2)
         two.close()
         self.assertEqual(process.returncode, 0)
-        with self.assertRaisesRegex(ValueError, "other options"):
-            self.open("one", threads=1)
+        self.open("one", threads=1)
+        with self.assertRaisesRegex(ValueError, "threads is 2 here.*has threads 1"):
             self.open("two", threads=2)
+        self.assertEqual(len(self.open("two")), 2)  # what is left out is the same
 
     def test_forgotten_indexes_end_their_service(self) -> None:
         index = Index(None)

@@ -95,13 +95,8 @@ class Connection:
         if url is None:
             if index_folder is None:
                 index_folder = temporary = tempfile.mkdtemp(prefix="plaid-index-")
-            options: list[str] = []
-            if device is not None:
-                options += ["--device", device]
-            if threads is not None:
-                options += ["--threads", str(threads)]
-            if model is not None:
-                options += ["--model", os.path.realpath(model)]
+            given = (("device", device), ("threads", threads), ("model", None if model is None else os.path.realpath(model)))
+            options = {name: str(value) for name, value in given if value is not None}
             try:
                 self._service = Service.acquire(index_folder, binary, options, start_timeout, temporary is not None, read_only)
             except BaseException:

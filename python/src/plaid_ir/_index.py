@@ -42,8 +42,8 @@ class Index(Searches, Files):
     mode
         ``"pruned"``, or ``"exhaustive"`` to score every document.
     model
-        The folder of a late-interaction model, which encodes texts. Whoever opens the folder first
-        decides.
+        The folder of a late-interaction model, which encodes texts. Where the folder of the indexes
+        is open already, leave it out or name the same.
     read_only
         Change nothing. It also opens folders that cannot be written to; then no other process may
         change the index meanwhile.
