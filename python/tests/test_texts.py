@@ -159,6 +159,25 @@ class Texts(unittest.TestCase):
             self.assertEqual([p["id"] for p in hits[0]["passages"]], ["owls#1"])
             self.assertIn("hear", {s["text"] for s in hits[0]["passages"][0]["spans"]})
             self.assertEqual(len(index.search("owls", group="maxsim")[0]["passages"]), 2)
+            # The id of a document means all its passages.
+            self.assertTrue("owls" in index and "owls#0" in index and "owl" not in index)
+            self.assertEqual(index.get(["bees", "owls"]), [{"text": "bees fly"}, {}])
+            with self.assertRaises(KeyError):
+                index.get(["owls", "owl"])
+            first, second = index.get_documents_embeddings(["owls#0", "owls#1"])
+            for whole in (index.get_documents_embeddings(["owls"])[0], index.get_documents_embeddings([["bees"], ["owls", "owls#1"]])[1][0]):
+                np.testing.assert_array_equal(whole, np.concatenate([first, second]))
+            self.assertEqual([h["id"] for h in index.similar("owls")], ["bees"])
+            self.assertEqual({h["id"] for h in index.similar("owls#0")}, {"owls#1", "bees"})
+            self.assertEqual({h["id"] for h in index.similar("bees", group="best", where="_id <> 'x'")}, {"owls"})
+            scored = index.search_token_scores(["what do owls hear?"], group="maxsim")[0]
+            self.assertEqual(scored[0]["id"], "owls")
+            self.assertEqual(scored[0]["token_scores"].shape[1], len(first) + len(second))
+            self.assertAlmostEqual(float(scored[0]["token_scores"].max(axis=1).sum()), scored[0]["score"], delta=0.01)
+            best = index.search_token_scores(["what do owls hear?"], k=1, group="best")[0][0]
+            self.assertEqual(best["token_scores"].shape, scored[0]["token_scores"].shape)
+            self.assertEqual([h["id"] for h in index.search("owls", subset=["owls"], group="best")], ["owls"])
+            self.assertIn(index.explain("owls", "owls")["id"], ("owls#0", "owls#1"))
             index.remove_documents(["owls"])
             self.assertEqual(index.ids(), ["bees"])
 

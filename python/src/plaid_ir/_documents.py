@@ -229,21 +229,24 @@ class Documents(Connection):
         """The vectors of documents as they are stored: decoded, of unit length, float32.
 
         For a list of ids the matrices [tokens, dim] of the documents; for a list of such
-        lists a list of lists of them. An id that is not there is a KeyError.
+        lists a list of lists of them. An id that is not there is a KeyError. The id of a document that
+        is stored as passages gives the vectors of all of them, one after another.
         """
         if isinstance(documents_ids, (str, int)):
             raise TypeError("want a list of ids, or a list of lists of them")
         nested = len(documents_ids) > 0 and isinstance(documents_ids[0], (list, tuple, set, frozenset, np.ndarray))
         lists = [self._names(ids) for ids in documents_ids] if nested else [self._names(documents_ids)]
         found: dict[str, npt.NDArray[np.float32]] = {}
-        for d in self._looked_up(list(dict.fromkeys(i for ids in lists for i in ids)), "base64"):
-            values = np.frombuffer(base64.b64decode(d["embeddings_b64"]), dtype="<f4").copy()  # to be written to
-            found[d["id"]] = values.reshape(d["shape"])
+        for name, parts in self._looked_up(list(dict.fromkeys(i for ids in lists for i in ids)), "base64").items():
+            found[name] = matrix_of(parts)
         matrices = [[found[i] for i in ids] for ids in lists]
         return matrices if nested else matrices[0]
 
-    def _looked_up(self, ids: Sequence[str], vectors: str) -> Iterator[dict[str, Any]]:
-        """Documents by id; one that is not there is a KeyError."""
+    def _looked_up(self, ids: Sequence[str], vectors: str) -> dict[str, list[dict[str, Any]]]:
+        """What is stored under ids: a document for each, or the passages that it is stored as, in
+        their order. One that is not there is a KeyError."""
+        found: dict[str, dict[str, Any]] = {}
+        passages: dict[str, list[str]] = {}
         for part in batches([len(quote(i, safe="")) + 4 for i in ids], _ADDRESS, MANY):
             query = urlencode([("vectors", vectors), *(("id", i) for i in ids[part])])
             try:
@@ -252,7 +255,12 @@ class Documents(Connection):
                 if e.code in ("DOCUMENT_NOT_FOUND", "INDEX_NOT_FOUND"):
                     raise KeyError(self._given(str(e.details.get("id", ids[part][0])))) from e
                 raise
-            yield from answer["documents"]
+            for d in answer["documents"]:
+                of = d["metadata"].get("_passage", {}).get("of")
+                if of is not None and d["id"] not in passages.setdefault(of, []):
+                    passages[of].append(d["id"])
+                found[d["id"]] = d
+        return {i: [found[i]] if i in found else [found[p] for p in passages[i]] for i in ids}
 
     def _there(self) -> int:
         """How many documents there are."""
@@ -293,6 +301,12 @@ class Documents(Connection):
                 text = re.sub(rf"\bdocument {within}\b", f"document {within + start}", str(e.args[0]))
                 e.args = (f"{text} (those before number {start} are stored)",)
             raise
+
+
+def matrix_of(parts: Sequence[Mapping[str, Any]]) -> npt.NDArray[np.float32]:
+    """The vectors of documents, one after another, in memory that may be written to."""
+    values = [np.frombuffer(base64.b64decode(d["embeddings_b64"]), dtype="<f4").reshape(d["shape"]) for d in parts]
+    return np.concatenate(values)
 
 
 def _check_ids(ids: Sequence[str], batch_size: int | None) -> None:

@@ -15,14 +15,15 @@ class Metadata(Documents):
 
     def get(self, ids: str | int | Iterable[str] | Iterable[int]) -> list[dict[str, Any]]:
         """The metadata of documents, a dictionary for each, in the order of the ids. An id that is
-        not there is a KeyError."""
+        not there is a KeyError. Of a document that is stored as passages it is what they have in
+        common: without their texts and places."""
         names = self._names(ids)
         found: dict[str, dict[str, Any]] = {}
         for row in self._rows("_id IN ({})", list(dict.fromkeys(names))):
             found[str(row["_id"])] = _own(row)
-        for name in names:
-            if name not in found:
-                raise KeyError(self._given(name))
+        missing = [name for name in dict.fromkeys(names) if name not in found]
+        for name, parts in self._looked_up(missing, "none").items():
+            found[name] = {k: v for k, v in _own(parts[0]["metadata"]).items() if k not in ("_passage", "text")}
         return [dict(found[name]) for name in names]
 
     def ids(self, where: Where | None = None, parameters: Sequence[Any] = ()) -> list[Any]:
@@ -67,7 +68,11 @@ class Metadata(Documents):
             names = self._names([id])
         except TypeError:
             return False
-        return any(True for _ in self._rows("_id IN ({})", names))
+        try:
+            self._looked_up(names, "none")
+        except KeyError:
+            return False
+        return True
 
     def _rows(self, text: str, values: Sequence[str]) -> Iterable[dict[str, Any]]:
         for part in batches([len(v) for v in values], 1 << 20, 10 * MANY):

@@ -10,7 +10,7 @@ import numpy as np
 
 from ._arrays import Embeddings, Matrix, MatrixLike, batches, tensors_body, to_matrices
 from ._connection import Mode, ignore
-from ._documents import MANY
+from ._documents import MANY, matrix_of
 from ._errors import EmptyIndexError, PlaidError
 from ._explanation import Explanation
 from ._hits import Hit, Hits, Passage, Results, spans_of
@@ -250,14 +250,14 @@ class Searches(Metadata):
 
     def similar(self, id: Any, k: int = 10, **options: Any) -> Hits:
         """The k documents that are most similar to a document that is there: those that a search
-        for its vectors finds, without itself. ``options`` are those of `search`."""
-        name = self._names([id])[0]
-        query = self.get_documents_embeddings([id])[0]
+        for its vectors finds, without itself. Of a document that is stored as passages these are the
+        vectors of all of them. ``options`` are those of `search`."""
+        (parts,) = self._looked_up(self._names([id]), "base64").values()
+        text, values = f"_id NOT IN ({', '.join('?' * len(parts))})", [d["id"] for d in parts]
         chosen = condition(options.pop("where", None), options.pop("parameters", ()))
-        text, values = "_id <> ?", [name]
         if chosen is not None:
-            text, values = f"_id <> ? AND ({chosen[0]})", [name, *chosen[1]]
-        return self.search(query, k, where=text, parameters=values, **options)
+            text, values = f"{text} AND ({chosen[0]})", [*values, *chosen[1]]
+        return self.search(matrix_of(parts), k, where=text, parameters=values, **options)
 
     def explain(self, id: Any, query: Query, *, k: int = 10, where: Where | None = None, parameters: Sequence[Any] = (), mode: Mode | None = None) -> Explanation:
         """Why a document is where it is in a search for the k best, or where it was lost: a
