@@ -42,6 +42,7 @@ class Values(unittest.TestCase):
         self.assertIsNone(condition(None))
         self.assertEqual(condition("a > ?", [np.int64(1)]), ("a > ?", [1]))
         self.assertEqual(condition({"a b": 1, 'c"': [2, 3], "d": None, "e": []}), ('"a b" = ? AND "c""" IN (?, ?) AND "d" IS NULL AND "e" IN ()', [1, 2, 3]))
+        self.assertEqual(condition({"a": ["en", None], "b": [None], "c": 1}), ('("a" IN (?) OR "a" IS NULL) AND "b" IS NULL AND "c" = ?', ["en", 1]))
         for error, args in ((ValueError, (" ",)), (ValueError, ({},)), (ValueError, ({"a": 1}, [1])), (TypeError, ({"a": {"b": 1}},)), (TypeError, ("a = ?", [{}])), (TypeError, ("a = ?", "x")), (TypeError, ({1: 2},))):
             with self.subTest(str(args)), self.assertRaises(error):
                 condition(*args)
@@ -71,6 +72,9 @@ class Metadata(unittest.TestCase):
         self.assertEqual(index.ids({"n": [1, 2, 3], "even": False}), ["d1", "d3"])
         self.assertEqual(index.ids("nobody_has = 1"), [])
         self.assertEqual(len(index.ids("nobody_has IS NULL")), 20)
+        self.assertEqual(index.update(where="n < 2", values={"lang": "en"}), 2)
+        self.assertEqual(index.ids({"lang": ["en", None], "n": [1, 2]}), ["d1", "d2"])
+        self.assertEqual(index.update(where="n < 2", values={"lang": None}), 2)
         self.assertEqual(index.update(where={"n": 5}, values={"at": datetime.date(2020, 1, 1), "even": None}), 1)
         self.assertEqual(index.get("d5"), [{"n": 5, "at": "2020-01-01"}])
         for change in (lambda: index.delete(where="yaer IS NULL"), lambda: index.update(where="NOT yaer = 1", values={"a": 1})):
@@ -98,6 +102,18 @@ class Metadata(unittest.TestCase):
         self.assertIsNone(index.explain("b", pages[0][1:2]).cells)
         with self.assertRaisesRegex(RequestError, "3 × 3 cells"):
             index.add_documents(["c"], pages[:1], [{"image": "c.png", "grid": [3, 3]}])
+        # What described the vectors of before is none of the new ones.
+        with self.assertWarnsRegex(UserWarning, r"keep their metadata without grid \(1\): 'a'"):
+            index.add_documents(["a"], [pages[0][:3]])
+        self.assertEqual(index.get("a"), [{"image": "a.png"}])
+        index.add_documents(["a"], pages[:1], [{"image": "a.png", "grid": [2, 3, 1], "text": "old"}])
+        with self.assertWarnsRegex(UserWarning, r"keep their metadata without grid and text \(1\): 'a'"):
+            index.add_documents(["a"], [pages[0]])
+        index.add_documents(["a"], pages[:1], [{"image": "a.png", "grid": [2, 3, 1], "text": "old"}])
+        index.add_documents(["a"], pages[1:], keep_metadata=True)
+        self.assertEqual(index.get("a"), [{"image": "a.png", "grid": [2, 3, 1], "text": "old"}])
+        index.add_documents(["a"], [pages[0][:3]], keep_metadata=True)
+        self.assertEqual(index.get("a"), [{"image": "a.png", "text": "old"}])
 
     def test_keys_of_any_name(self) -> None:
         self.index.add_documents(self.ids, self.docs, [{k: i for k in KEYS} for i in range(20)])
@@ -143,6 +159,12 @@ class Metadata(unittest.TestCase):
             index.add_documents(self.ids, self.docs, show_progress=False, batch_size=7)
             index(self.queries, k=2, n_ivf_probe=8)
         self.assertEqual(w.filename, __file__)
+        with self.assertWarnsRegex(UserWarning, "nranks"):
+            Index(None, embedding_size=128, nranks=1, index_bsize=1, device=["cpu"]).close()
+        for device, want in (("cuda", "cuda:0"), (["cuda:0", "cuda:1"], "cuda:0,cuda:1"), (("cuda",), "cuda:0"), ("auto", "auto")):
+            self.assertEqual(_connection._device(device), want)
+        with self.assertRaisesRegex(ValueError, "device is an empty list"):
+            Index(None, device=[])
         with warnings.catch_warnings():
             warnings.simplefilter("error")  # once
             Index(None, use_triton=True).close()
@@ -175,7 +197,7 @@ class Metadata(unittest.TestCase):
             self.assertEqual((len(index), told, index.get(ids[7])), (300, [(300, 300)], [{"n": 7, "t": "ä"}]))
             hits = index.search(docs[42], 1, where="n = 42", metadata=True)
             self.assertEqual((hits[0]["id"], hits[0]["metadata"]), (ids[42], {"n": 42, "t": "ä"}))
-            self.assertEqual(sorted(os.listdir(os.path.join(folder, ".service"))), ["lock", "socket"])
+            self.assertEqual(sorted(os.listdir(os.path.join(folder, ".service"))), ["lock", "options", "socket", "users"])
             index.add_documents(ids[:200], docs[:200], keep_metadata=True)  # not into an index that has some
             self.assertEqual((len(index), index.get(ids[7])), (300, [{"n": 7, "t": "ä"}]))
             with Index(folder, "bad") as other:

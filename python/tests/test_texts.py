@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import tempfile
 import unittest
+import warnings
 from html.parser import HTMLParser
 from pathlib import Path
 from unittest import mock
@@ -141,6 +143,12 @@ class Texts(unittest.TestCase):
         for hit in hits:
             self.assertEqual(hit["token_scores"].dtype, np.float32)
             self.assertAlmostEqual(float(hit["token_scores"].max(axis=1).sum()), hit["score"], delta=0.001 * hit["score"])
+        (both,) = self.index.search_token_scores(["who barks?"], k=2, hybrid=0.5)
+        self.assertEqual([h["id"] for h in both], [h["id"] for h in self.index.search("who barks?", k=2, hybrid=0.5)])
+        self.assertEqual(both[0]["token_scores"].shape, hits[0]["token_scores"].shape)
+        self.assertEqual([h["id"] for h in self.index.search_token_scores(["bark"], keywords=True)[0]], ["dogs"])
+        with self.assertRaisesRegex(ValueError, "no queries"):
+            self.index.search_token_scores(None, keywords=["bark"])
         self.assertEqual({h["id"] for h in self.index.search("who barks?", 4, subset=["fish", "cells"], mode="candidates")}, {"fish", "cells"})
 
     def test_rerank(self) -> None:
@@ -149,6 +157,9 @@ class Texts(unittest.TestCase):
         self.assertEqual([(r["index"], r["score"]) for r in got], [(1, 12), (0, 2)])
         with self.assertRaises(TypeError):
             self.index.rerank("a", [np.eye(4)])
+        self.assertEqual((self.index.rerank("a", []), self.index.rerank(np.eye(4), [])), ([], []))
+        with self.assertRaisesRegex(ValueError, "^document 1 has dimension 3"):
+            self.index.rerank(np.eye(4), [np.eye(4), np.eye(3)])
 
     def test_passages(self) -> None:
         with Index(None, model=MODEL) as index:
@@ -226,6 +237,15 @@ class Texts(unittest.TestCase):
             with self.assertRaisesRegex(TypeError, "one text"):
                 index.add_texts("abc")
             self.assertEqual(len(index), 7)
+            for more in ({"ids": [8, 9, 10]}, {"ids": iter([8, 9, 10])}, {"ids": [8, 9], "metadata": [{}] * 3}):
+                with warnings.catch_warnings(), self.assertRaisesRegex(ValueError, f"2 texts, which are stored, and more {list(more)[-1]}"):
+                    warnings.simplefilter("error")  # the texts are all that is kept, and they are given
+                    index.add_texts((t for t in "ab"), **more)
+            index.add_texts((t for t in "ab"), itertools.count(20))
+            self.assertEqual(index.ids()[-2:], [20, 21])
+            with self.assertRaisesRegex(RequestError, "text 130 is empty") as e:
+                index.encode(["a"] * 130 + [""])
+            self.assertEqual(e.exception.details, {"document": 130})
         with Index.from_texts(["a", "b"], model=MODEL) as index:
             self.assertEqual(index.search("b", 1)[0]["id"], 1)
 

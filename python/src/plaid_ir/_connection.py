@@ -11,7 +11,7 @@ import tempfile
 import warnings
 import weakref
 from types import TracebackType
-from typing import Any, Callable, Iterable, Literal, Mapping, TypeVar, cast
+from typing import Any, Callable, Iterable, Literal, Mapping, Sequence, TypeVar, cast
 from urllib.parse import quote
 
 import numpy as np
@@ -27,7 +27,7 @@ Self = TypeVar("Self", bound="Connection")
 #: Parameters of PyLate's PLAID that have no counterpart: what they tune, the engine derives.
 _PYLATE = frozenset(
     "kmeans_niters max_points_per_centroid n_samples_kmeans n_ivf_probe n_full_scores batch_size use_fast use_triton low_memory show_progress "
-    "num_threads ndocs ncells centroid_score_threshold search_batch_size kmeans_seed rank_device".split()
+    "num_threads ndocs ncells centroid_score_threshold search_batch_size kmeans_seed rank_device embedding_size nranks index_bsize".split()
 )
 _NAME = re.compile(r"[A-Za-z0-9_-]([A-Za-z0-9._-]{0,126}[A-Za-z0-9_-])?")
 _NULL = "return=representation, unknown-fields=null"
@@ -61,7 +61,7 @@ class Connection:
         read_only: bool,
         url: str | None,
         token: str | None,
-        device: str | None,
+        device: str | Sequence[str] | None,
         threads: int | None,
         timeout: float,
         start_timeout: float,
@@ -95,7 +95,7 @@ class Connection:
         if url is None:
             if index_folder is None:
                 index_folder = temporary = tempfile.mkdtemp(prefix="plaid-index-")
-            given = (("device", device), ("threads", threads), ("model", None if model is None else os.path.realpath(model)))
+            given = (("device", None if device is None else _device(device)), ("threads", threads), ("model", None if model is None else os.path.realpath(model)))
             options = {name: str(value) for name, value in given if value is not None}
             try:
                 self._service = Service.acquire(index_folder, binary, options, start_timeout, temporary is not None, read_only)
@@ -229,6 +229,14 @@ class Connection:
                     raise ServiceError(f"{self._service.why()} ({e})") from e
                 self._service.revive()
                 self._client = Client(self._service.url, self._service.token, self._timeout, self._ssl_context)
+
+
+def _device(device: Any) -> str:
+    """Devices as the program names them: PyLate's names, lists of them, and devices of torch."""
+    several = [str(d) for d in (cast("Sequence[Any]", device) if isinstance(device, (list, tuple)) else [device])]
+    if not several:
+        raise ValueError("device is an empty list; want device=None for the processor")
+    return ",".join("cuda:0" if d == "cuda" else d for d in several)
 
 
 def _release(service: Service | None, temporary: str | None, pid: int) -> None:

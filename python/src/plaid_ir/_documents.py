@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import itertools
 import json
-import re
 import warnings
 from typing import Any, Iterable, Iterator, Mapping, Sequence, TypeVar, Union, cast
 from urllib.parse import quote, urlencode
@@ -16,7 +15,7 @@ import numpy.typing as npt
 from . import _build
 from ._arrays import Embeddings, Matrix, batches, tensors_body, to_matrices
 from ._connection import Connection, ignore
-from ._errors import EmptyIndexError, PlaidError, RequestError
+from ._errors import EmptyIndexError, PlaidError, RequestError, counted_from
 from ._progress import Meter, Progress
 from ._values import rows
 
@@ -65,8 +64,10 @@ class Documents(Connection):
             A dictionary for each document, or a data frame with a row for each. Values are texts,
             numbers, booleans, None, dates (stored as ISO 8601), lists and dictionaries.
         keep_metadata
-            Where ``metadata`` is left out: True lets documents that are there already keep theirs,
-            False empties it. None keeps it, and a warning says of which documents.
+            Where ``metadata`` is left out: True lets documents that are there already keep theirs
+            (but a ``grid`` that has more cells than the document now has vectors), False empties it.
+            None keeps all but ``text`` and ``grid``, which described the old vectors, and a warning
+            says of which documents.
         batch_size
             Documents of a batch; default: 32 MiB of vectors.
         progress
@@ -95,7 +96,7 @@ class Documents(Connection):
                 return self
             self._declare()
             if metadata is None:
-                fields = self._kept(ids, fields, keep_metadata)
+                fields = self._kept(ids, fields, keep_metadata, matrices)
             sizes = [m.nbytes for m in matrices]
             if any(len(f) > 1 for f in fields):
                 sizes = [n + len(json.dumps(row)) for n, row in zip(sizes, fields)]
@@ -168,10 +169,11 @@ class Documents(Connection):
         """
         if isinstance(texts, (str, bytes)):
             raise TypeError("texts is one text; want a list of texts")
+        numbered = ids is None
         if ids is None:
             if self._there():
                 raise ValueError("the index has documents already: name the new ones by ids")
-            ids = cast("Iterable[int]", itertools.count()) if self.id_type is int else (str(i) for i in itertools.count())
+            ids = cast("Iterable[int]", itertools.count())
         elif isinstance(ids, (str, bytes)):
             raise TypeError("ids is one text; want a list of ids")
         if batch_size < 1:
@@ -187,14 +189,14 @@ class Documents(Connection):
                 some: list[Any] = list(itertools.islice(names, len(part)))
                 if len(some) < len(part):
                     raise ValueError(f"there are {start + len(some)} ids, and more texts: want one for each")
-                own = self._names(some)
+                own = [str(i) for i in some] if numbered else self._names(some)
                 _check_ids(own, None)
                 fields: list[dict[str, Any]] = [{"_id": i} for i in own]
                 if more is not None:
                     fields = rows(list(itertools.islice(more, len(part))), own)
                 self._declare()
                 if more is None:
-                    fields = self._kept(own, fields, keep_metadata)
+                    fields = self._kept(own, fields, keep_metadata, None, text_field)
                 if text_field:  # a text that is kept from before is not this one
                     fields = [{**f, text_field: f[text_field] if more is not None and text_field in f else t} for f, t in zip(fields, part)]
                 body: dict[str, Any] = {"documents": part, "metadata": fields}
@@ -203,6 +205,10 @@ class Documents(Connection):
                 self._update("/update_with_encoding", start, body)
                 start += len(part)
                 meter.add(len(part))
+        endless = isinstance(names, itertools.count)
+        for what, rest in (("ids", iter(()) if endless else names), ("metadata", more or iter(()))):
+            for _ in rest:
+                raise ValueError(f"there are {start} texts, which are stored, and more {what}: want one for each")
         return self
 
     def remove_documents(self: D, documents_ids: Ids) -> D:
@@ -222,7 +228,11 @@ class Documents(Connection):
         made: list[npt.NDArray[np.float32]] = []
         for part in batches([len(t) for t in texts], _TEXT_BYTES, _TEXTS):
             body = {"texts": list(texts[part]), "input_type": "query" if is_query else "document"}
-            made += [np.asarray(m, dtype=np.float32) for m in self._request("POST", "/encode", body)["embeddings"]]
+            try:
+                made += [np.asarray(m, dtype=np.float32) for m in self._request("POST", "/encode", body)["embeddings"]]
+            except PlaidError as e:
+                counted_from(e, "query" if is_query else "document", part.start)
+                raise
         return made
 
     def get_documents_embeddings(self, documents_ids: Sequence[Any]) -> list[Any]:
@@ -273,20 +283,26 @@ class Documents(Connection):
         """The number of documents."""
         return self._there()
 
-    def _kept(self, ids: Sequence[str], fields: list[dict[str, Any]], keep: bool | None) -> list[dict[str, Any]]:
-        """The metadata that documents have already, for those that are given without."""
+    def _kept(self, ids: Sequence[str], fields: list[dict[str, Any]], keep: bool | None, matrices: Sequence[Matrix] | None, text_field: str = "") -> list[dict[str, Any]]:
+        """The metadata that documents have already, for those that are given without. What describes
+        the vectors of before is no metadata of the new ones; ``text_field`` is given anew."""
         if keep is False or not self._there():
             return fields
         there: dict[str, dict[str, Any]] = {}
+        dropped: set[str] = set()
+        lengths = {i: 0 for i in ids} if matrices is None else {i: len(m) for i, m in zip(ids, matrices)}
         for part in batches([len(i) for i in ids], 1 << 20, 10 * MANY):
             marks = ", ".join("?" * len(ids[part]))
             answer = self._request("POST", self._path + "/metadata/get", {"condition": f"_id IN ({marks})", "parameters": list(ids[part])})
             for row in answer["metadata"]:
-                there[row["_id"]] = {k: v for k, v in row.items() if k not in ("_id", "_subset_")}
+                stale = {"text", "grid"} if keep is None else {"grid"} if _cells(row.get("grid")) > lengths[row["_id"]] else set[str]()
+                dropped |= stale & row.keys() - {text_field}
+                there[row["_id"]] = {k: v for k, v in row.items() if k not in ("_id", "_subset_", text_field) and k not in stale}
         kept = [self._given(i) for i in ids if there.get(i)]
-        if kept and keep is None:
+        if (kept or dropped) and keep is None:
             shown = ", ".join(repr(i) for i in kept[:5]) + (", …" if len(kept) > 5 else "")
-            text = f"documents that were there keep their metadata ({len(kept)}): {shown}. keep_metadata=True says that they shall, False empties it"
+            without = " without " + " and ".join(sorted(dropped)) if dropped else ""
+            text = f"documents that were there keep their metadata{without} ({len(kept)}): {shown}. keep_metadata=True says that they shall keep all, False empties it"
             warnings.warn(text, UserWarning, stacklevel=3)
         return [{**f, **there.get(i, {})} for i, f in zip(ids, fields)]
 
@@ -295,11 +311,7 @@ class Documents(Connection):
         try:
             self._change("POST", self._path + path, body, tensors)
         except PlaidError as e:
-            within = e.details.get("document")
-            if isinstance(within, int) and start:
-                e.details["document"] = within + start
-                text = re.sub(rf"\bdocument {within}\b", f"document {within + start}", str(e.args[0]))
-                e.args = (f"{text} (those before number {start} are stored)",)
+            counted_from(e, "document", start, f" (those before number {start} are stored)")
             raise
 
 
@@ -307,6 +319,12 @@ def matrix_of(parts: Sequence[Mapping[str, Any]]) -> npt.NDArray[np.float32]:
     """The vectors of documents, one after another, in memory that may be written to."""
     values = [np.frombuffer(base64.b64decode(d["embeddings_b64"]), dtype="<f4").reshape(d["shape"]) for d in parts]
     return np.concatenate(values)
+
+
+def _cells(grid: Any) -> int:
+    """How many cells a page of a picture has."""
+    sides = grid[:2] if isinstance(grid, list) else []
+    return int(np.prod(sides)) if len(sides) == 2 and all(isinstance(n, int) for n in sides) else 0
 
 
 def _check_ids(ids: Sequence[str], batch_size: int | None) -> None:

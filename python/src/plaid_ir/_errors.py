@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, Mapping
 
 
@@ -34,3 +35,12 @@ class ServiceError(PlaidError):
 
 class Unreachable(ServiceError):
     """Nobody answers at the address, or the connection broke."""
+
+
+def counted_from(e: PlaidError, what: str, start: int, more: str = "") -> None:
+    """Has an error of a batch count documents or queries within all that were given."""
+    within = e.details.get(what)
+    if isinstance(within, int) and start:
+        e.details[what] = within + start
+        text = re.sub(rf"\b({what}|text) {within}\b", lambda m: f"{m[1]} {within + start}", str(e.args[0]))
+        e.args = (text + more,)

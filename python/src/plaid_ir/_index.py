@@ -12,6 +12,7 @@ from ._aside import aside
 from ._connection import Connection, ignore
 from ._errors import PlaidError
 from ._files import Files
+from ._progress import Progress
 from ._search import Searches
 
 
@@ -51,8 +52,8 @@ class Index(Searches, Files):
         The address of a service (``http://``, ``https://`` or ``unix:``) that has the index,
         and the bearer token for it. Without a url the service runs as long as this object.
     device, threads
-        Of the service that is started: where it searches (``"cuda:0"``, ``"auto"``; default
-        the processor), and how many threads one search takes.
+        Of the service that is started: where it searches (``"cuda:0"`` or ``"cuda"``, ``"auto"``, a
+        list of several; default the processor), and how many threads one search takes.
     timeout, start_timeout
         How long a request, and the start of the service, may take, in seconds.
     binary
@@ -92,7 +93,7 @@ class Index(Searches, Files):
         read_only: bool = False,
         url: str | None = None,
         token: str | None = None,
-        device: str | None = None,
+        device: str | Sequence[str] | None = None,
         threads: int | None = None,
         timeout: float = 300.0,
         start_timeout: float = 300.0,
@@ -112,6 +113,8 @@ class Index(Searches, Files):
         documents_embeddings: Embeddings,
         documents_ids: Sequence[str] | Sequence[int] | None = None,
         metadata: Sequence[Mapping[str, Any]] | None = None,
+        *,
+        progress: Progress = None,
         **options: Any,
     ) -> Index:
         """An index of what an encoder returns, such as the lists of ``encode_document`` of
@@ -133,7 +136,7 @@ class Index(Searches, Files):
         try:
             if len(index) > 0:
                 raise ValueError(f"index {index.index_name!r} has documents already; override=True replaces it")
-            return index.add_documents(documents_ids, documents_embeddings, metadata)
+            return index.add_documents(documents_ids, documents_embeddings, metadata, progress=progress)
         except BaseException:
             index.close()
             raise
@@ -147,7 +150,7 @@ class Index(Searches, Files):
         *,
         model: str | os.PathLike[str] | None = None,
         text_field: str = "text",
-        progress: Any = None,
+        progress: Progress = None,
         **options: Any,
     ) -> Index:
         """An index of texts, which a model encodes.

@@ -11,7 +11,7 @@ import numpy as np
 from ._arrays import Embeddings, Matrix, MatrixLike, batches, tensors_body, to_matrices
 from ._connection import Mode, ignore
 from ._documents import MANY, matrix_of
-from ._errors import EmptyIndexError, PlaidError
+from ._errors import EmptyIndexError, PlaidError, counted_from
 from ._explanation import Explanation
 from ._hits import Hit, Hits, Passage, Results, spans_of
 from ._metadata import Metadata
@@ -186,6 +186,9 @@ class Searches(Metadata):
                 answer = self._ask(request, None if texts is None else texts[part], None if matrices is None else matrices[part], None if own is None else own[part])
             except EmptyIndexError as e:
                 raise EmptyIndexError(f"index {self.index_name!r} is empty: add documents before asking for them", e.code, e.status) from e
+            except PlaidError as e:
+                counted_from(e, "query", part.start)
+                raise
             for r in answer["results"]:
                 results.append(self._hits(r, show))
         return results
@@ -235,9 +238,12 @@ class Searches(Metadata):
         """`search_batch` with ``token_scores`` in each hit: the inner products of the tokens,
         [query tokens, document tokens] in float32, of unit length both."""
         texts, matrices = _texts_or_matrices(queries)
+        if texts is None and matrices is None:
+            raise ValueError("there are no queries, whose tokens could be scored")
         if matrices is None:
             matrices = cast("list[Matrix]", self.encode(texts or [], is_query=True))
-        results = self.search_batch(matrices, k, subset, **options)
+        # Texts stay texts: a search by keywords needs their words.
+        results = self.search_batch(cast("Any", texts or matrices), k, subset, **options)
         wanted = list(dict.fromkeys(hit["id"] for hits in results for hit in hits))
         there = dict(zip(wanted, self.get_documents_embeddings(wanted))) if wanted else {}
         for m, hits in zip(matrices, results):
@@ -292,7 +298,9 @@ class Searches(Metadata):
         list of dict
             ``index``, the place in ``documents``, and ``score``, best first.
         """
-        texts, matrices = _texts_or_matrices(documents)
+        if len(cast("Any", documents)) == 0:
+            return []
+        texts, matrices = _texts_or_matrices(documents, "document")
         if isinstance(query, str):
             if texts is None:
                 raise TypeError("the query is a text, and the documents are vectors")
@@ -316,7 +324,7 @@ def _own(row: Mapping[str, Any]) -> dict[str, Any]:
     return {k: v for k, v in row.items() if k not in ("_id", "_subset_")}
 
 
-def _texts_or_matrices(given: Any) -> tuple[list[str] | None, list[Matrix] | None]:
+def _texts_or_matrices(given: Any, what: str = "query") -> tuple[list[str] | None, list[Matrix] | None]:
     """Texts, or matrices; neither for None."""
     if given is None:
         return None, None
@@ -326,7 +334,7 @@ def _texts_or_matrices(given: Any) -> tuple[list[str] | None, list[Matrix] | Non
         return [str(t) for t in cast("Any", given)], None
     if isinstance(given, (list, tuple)) and given and all(isinstance(t, str) for t in cast("Sequence[Any]", given)):
         return list(cast("Sequence[str]", given)), None
-    return None, to_matrices(cast("Any", given), "query")
+    return None, to_matrices(cast("Any", given), what)
 
 
 def _words(texts: list[str] | None, matrices: list[Matrix] | None, keywords: Sequence[str] | bool, hybrid: bool | float) -> list[str] | None:

@@ -105,8 +105,11 @@ def condition(where: Where | None, parameters: Sequence[Any] = ()) -> tuple[str,
             tests.append(f"{name} IS NULL")
         elif isinstance(value, list):
             several = cast("list[Any]", cast("object", value))
-            tests.append(f"{name} IN ({', '.join('?' * len(several))})")
-            values += several
+            some = [v for v in several if v is not None]
+            among = f"{name} IN ({', '.join('?' * len(some))})"
+            # NULL is in no list.
+            tests.append(among if len(some) == len(several) else f"({among} OR {name} IS NULL)" if some else f"{name} IS NULL")
+            values += some
         elif isinstance(value, dict):
             raise TypeError(f"{place} is a dictionary; want a value, or a list of them. Other tests are written: \"year >= ?\"")
         else:

@@ -178,8 +178,11 @@ def _test(f: Any, values: list[Any]) -> str:
     if op in ("in", "not in"):
         if not isinstance(value, list):
             raise FilterError(f"{op} takes a list, not {value!r}")
-        values += value
-        chosen = f"{name} IN ({', '.join('?' * len(value))})"
+        some = [v for v in value if v is not None]
+        values += some
+        chosen = f"{name} IN ({', '.join('?' * len(some))})"
+        if len(some) < len(value):  # NULL is in no list
+            return f"({missing} OR {chosen})" if op == "in" else f"({name} IS NOT NULL AND NOT {chosen})"
     elif op in ("==", "!="):
         if value is None:
             return missing if op == "==" else f"{name} IS NOT NULL"
