@@ -15,6 +15,7 @@ from unittest import mock
 import numpy as np
 
 from plaid_ir import Index, RequestError, ServiceError
+from plaid_ir import _build
 from plaid_ir._hits import Hits, Results
 
 from .common import maxsim
@@ -248,6 +249,42 @@ class Texts(unittest.TestCase):
             self.assertEqual(e.exception.details, {"document": 130})
         with Index.from_texts(["a", "b"], model=MODEL) as index:
             self.assertEqual(index.search("b", 1)[0]["id"], 1)
+
+    def test_many_texts_are_a_big_build(self) -> None:
+        texts = [f"{t} Number {i}." for i in range(20) for t in TEXTS.values()]
+        ids = [str(i) for i in range(80)]
+        rows = [{"n": i} for i in range(80)]
+        asked = "what produces energy in cells?"
+        with Index.from_texts(texts, ids, rows, model=MODEL) as plain:  # few
+            want, vectors = plain.search(asked, 1, metadata=True), plain.get_documents_embeddings(["7"])[0]
+            self.assertEqual(plain.stats()["nbits"], 8)
+            made_by = plain.stats()["model"]
+        self.assertEqual(made_by["name"], str(MODEL))
+        with mock.patch.object(_build, "LEAST", 200):
+            told: list[tuple[int, object]] = []
+            for given in (texts, (t for t in texts)):
+                with Index.from_texts(given, ids, rows, model=MODEL, progress=lambda *x: told.append(x)) as index:
+                    self.assertEqual((len(index), index.stats()["nbits"], index.stats()["model"]), (80, 4, made_by))
+                    got = index.search(asked, 1, metadata=True)
+                    self.assertEqual(got[0]["metadata"], {"n": int(got[0]["id"]), "text": texts[int(got[0]["id"])]})
+                    self.assertAlmostEqual(got[0]["score"], want[0]["score"], delta=0.05 * want[0]["score"])
+                    np.testing.assert_allclose(index.get_documents_embeddings(["7"])[0], vectors, atol=0.2)
+                    index.add_texts(["cats"], ["0"], keep_metadata=True)  # the model is known to be the same
+            self.assertEqual([t for t in told if t[0] == 80][:1], [(80, 80)])
+            with Index(None, model=MODEL) as index:
+                with self.assertRaisesRegex(RequestError, "text 70 is empty.*before number 64 are stored") as e:
+                    index.add_texts((t if i != 70 else "" for i, t in enumerate(texts)), ids, batch_size=8)
+                self.assertEqual((e.exception.details["document"], len(index), index.stats()["nbits"]), (70, 64, 4))
+            with Index(None, model=MODEL) as index:
+                index.add_texts(texts, ids, pool_factor=3, wait=False)
+                self.assertEqual(index.stats()["nbits"], 8)
+                tokens = index.stats()["tokens"]
+            with Index(None, model=MODEL) as index:
+                index.add_texts((t for t in texts), ids, pool_factor=3)
+                self.assertEqual((index.stats()["nbits"], index.stats()["tokens"]), (4, tokens))
+            with Index(None, model=MODEL) as index:
+                index.add_texts((t for t in texts[:9] + texts[:1]), [*ids[:9], "3"], batch_size=4)  # an id twice
+                self.assertEqual((len(index), index.get("3")[0]["text"]), (9, texts[0]))
 
     def test_without_a_model(self) -> None:
         with self.assertRaisesRegex(RequestError, "model=FOLDER"):

@@ -202,10 +202,11 @@ class Connection:
         tensors: tuple[Iterable[bytes | memoryview], int] | None = None,
         media: str = "application/octet-stream",
         prefer: str = _NULL,
+        headers: Mapping[str, str] | None = None,
     ) -> Any:
         """A request, which takes fields that no document has for NULL unless told otherwise."""
         try:
-            return self._again(lambda: self._client.request(method, path, body, tensors, media, prefer))
+            return self._again(lambda: self._client.request(method, path, body, tensors, media, prefer, headers))
         except PlaidError as e:
             if e.code == "MODEL_NOT_LOADED":
                 e.args = ("texts need a model: Index(..., model=FOLDER), or a service that was started with --model",)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import itertools
 import json
 import warnings
-from typing import Any, Iterable, Iterator, Mapping, Sequence, TypeVar, Union, cast
+from typing import Any, Callable, Iterable, Iterator, Mapping, Sequence, TypeVar, Union, cast
 from urllib.parse import quote, urlencode
 
 import numpy as np
@@ -14,8 +15,11 @@ import numpy.typing as npt
 
 from . import _build
 from ._arrays import Embeddings, Matrix, batches, tensors_body, to_matrices
-from ._connection import Connection, ignore
+from ._connection import ignore
 from ._errors import EmptyIndexError, PlaidError, RequestError, counted_from
+from ._files import Files
+from ._filling import Filling, many
+from ._locks import build_folder
 from ._progress import Meter, Progress
 from ._values import rows
 
@@ -33,7 +37,7 @@ Metadata = Sequence[Mapping[str, Any]]
 D = TypeVar("D", bound="Documents")
 
 
-class Documents(Connection):
+class Documents(Files):
     """The part of an index that stores documents."""
 
     def add_documents(
@@ -89,11 +93,12 @@ class Documents(Connection):
             return self
         size = sum(len(m) for m in matrices)
         with Meter(progress, len(ids)) as meter:
-            if batch_size is None and size >= _build.LEAST and self._service is not None and not self.read_only and not self._there():
-                self._declare()
-                _build.build(self, self._service, ids, matrices, None if metadata is None else fields, self._config)
-                meter.add(len(ids))
-                return self
+            if batch_size is None and size >= _build.LEAST and self._service is not None and self._fillable():
+                with build_folder(self._service.place) as folder, contextlib.closing(_build.Spool(folder)) as spool:
+                    spool.add(ids, matrices, fields)
+                    if self._built(spool, None, lambda stage, part: meter.reach(int(part * len(ids)) if stage == "encode" else 0)):
+                        meter.reach(len(ids))
+                        return self
             self._declare()
             if metadata is None:
                 fields = self._kept(ids, fields, keep_metadata, matrices)
@@ -116,24 +121,45 @@ class Documents(Connection):
         `add_documents`, as PyLate has both."""
         return self.add_documents(documents_ids, documents_embeddings, metadata, **options)
 
-    def add_batches(self: D, batches: Iterable[Sequence[Any]], *, total: int | None = None, progress: Progress = None) -> D:
+    def add_batches(self: D, batches: Iterable[Sequence[Any]], *, total: int | None = None, progress: Progress = None, wait: bool = True) -> D:
         """Adds documents of a source that does not fit in memory.
+
+        The first documents of an index wait in a file, until the source ends or there are some
+        gigabytes of them: if they are many they are built as ``plaid index`` does it. A source that
+        breaks off has them stored, too; a process that is killed loses them.
 
         Parameters
         ----------
         batches
             Yields ``(ids, embeddings)`` or ``(ids, embeddings, metadata)``, as `add_documents` takes
-            them. Each batch is stored before the next one is asked for.
+            them.
         total
             How many documents there are, for ``progress``.
+        progress
+            As for `add_documents`.
+        wait
+            False stores each batch before the next one is asked for, as do indexes that have
+            documents already: take it for a source that goes on for long.
         """
-        with Meter(progress, total) as meter:
+        count = 0
+        with Meter(progress, total) as meter, Filling(self, meter, wait) as filling:
             for i, batch in enumerate(batches):
                 if len(batch) not in (2, 3):
                     raise ValueError(f"batch {i} has {len(batch)} parts; want (ids, embeddings) or (ids, embeddings, metadata)")
                 names = self._names(batch[0])
-                self.add_documents(names if self.id_type is str else [int(n) for n in names], *batch[1:], batch_size=None)
-                meter.add(len(names))
+                matrices = to_matrices(batch[1], "document")
+                if len(names) != len(matrices):
+                    raise ValueError(f"batch {i} has {len(names)} ids and {len(matrices)} documents: want one for each")
+                _check_ids(names, None)
+                fields = [{"_id": n} for n in names] if len(batch) == 2 or batch[2] is None else rows(batch[2], names)
+                if names and not filling.vectors(names, matrices, fields):
+                    try:
+                        self.add_documents(names if self.id_type is str else [int(n) for n in names], matrices, *batch[2:])
+                    except PlaidError as e:
+                        counted_from(e, "document", count)
+                        raise
+                    meter.add(len(names))
+                count += len(names)
         return self
 
     def add_texts(
@@ -147,9 +173,11 @@ class Documents(Connection):
         keep_metadata: bool | None = None,
         batch_size: int = _TEXTS,
         progress: Progress = None,
+        wait: bool = True,
     ) -> D:
         """Adds texts, which the model of the service encodes. Texts, ids and metadata may be
-        generators: they are taken batch by batch, and each batch is stored before the next one.
+        generators: they are taken batch by batch. The first documents of an index wait, as in
+        `add_batches`, unless it is known that there are few.
 
         Parameters
         ----------
@@ -166,6 +194,10 @@ class Documents(Connection):
             One vector for each so many similar ones.
         keep_metadata, progress
             As for `add_documents`.
+        batch_size
+            Texts of a batch.
+        wait
+            False stores each batch before the next one is asked for.
         """
         if isinstance(texts, (str, bytes)):
             raise TypeError("texts is one text; want a list of texts")
@@ -184,7 +216,8 @@ class Documents(Connection):
                 raise ValueError(f"there are {total} texts and {len(other)} {what}: want one for each")
         names, more = iter(ids), None if metadata is None else iter(metadata)
         start = 0
-        with Meter(progress, total) as meter:
+        waits = wait and (not isinstance(texts, Sequence) or all(isinstance(t, str) for t in texts) and many(texts, pool_factor))
+        with Meter(progress, total) as meter, Filling(self, meter, waits) as filling:
             for part in _in_batches(texts, batch_size):
                 some: list[Any] = list(itertools.islice(names, len(part)))
                 if len(some) < len(part):
@@ -194,17 +227,14 @@ class Documents(Connection):
                 fields: list[dict[str, Any]] = [{"_id": i} for i in own]
                 if more is not None:
                     fields = rows(list(itertools.islice(more, len(part))), own)
-                self._declare()
-                if more is None:
-                    fields = self._kept(own, fields, keep_metadata, None, text_field)
-                if text_field:  # a text that is kept from before is not this one
-                    fields = [{**f, text_field: f[text_field] if more is not None and text_field in f else t} for f, t in zip(fields, part)]
-                body: dict[str, Any] = {"documents": part, "metadata": fields}
-                if pool_factor is not None:
-                    body["pool_factor"] = pool_factor
-                self._update("/update_with_encoding", start, body)
+                if text_field:
+                    fields = [{text_field: t, **f} for f, t in zip(fields, part)]
+                if not filling.texts(own, part, fields, pool_factor):
+                    if more is None:
+                        fields = self._kept(own, fields, keep_metadata, None, text_field)
+                    self._update_texts(part, fields, pool_factor, start)
+                    meter.add(len(part))
                 start += len(part)
-                meter.add(len(part))
         endless = isinstance(names, itertools.count)
         for what, rest in (("ids", iter(()) if endless else names), ("metadata", more or iter(()))):
             for _ in rest:
@@ -225,14 +255,20 @@ class Documents(Connection):
         """The vectors of texts by the model of the service: a matrix [tokens, dim] for each."""
         if isinstance(texts, str):
             raise TypeError("texts is one text; want a list of texts")
+        return self._encoded(texts, is_query, None, 0)
+
+    def _encoded(self, texts: Sequence[str], is_query: bool, pool_factor: int | None, start: int) -> list[npt.NDArray[np.float32]]:
         made: list[npt.NDArray[np.float32]] = []
         for part in batches([len(t) for t in texts], _TEXT_BYTES, _TEXTS):
-            body = {"texts": list(texts[part]), "input_type": "query" if is_query else "document"}
+            body: dict[str, Any] = {"texts": list(texts[part]), "input_type": "query" if is_query else "document"}
+            if pool_factor is not None:
+                body["pool_factor"] = pool_factor
             try:
-                made += [np.asarray(m, dtype=np.float32) for m in self._request("POST", "/encode", body)["embeddings"]]
+                answer = self._request("POST", "/encode", body, headers={"X-Embeddings-Format": "base64"})
             except PlaidError as e:
-                counted_from(e, "query" if is_query else "document", part.start)
+                counted_from(e, "query" if is_query else "document", start + part.start)
                 raise
+            made += [_vectors(*one) for one in zip(answer["embeddings_b64"], answer["shapes"])]
         return made
 
     def get_documents_embeddings(self, documents_ids: Sequence[Any]) -> list[Any]:
@@ -271,6 +307,47 @@ class Documents(Connection):
                     passages[of].append(d["id"])
                 found[d["id"]] = d
         return {i: [found[i]] if i in found else [found[p] for p in passages[i]] for i in ids}
+
+    def _fillable(self) -> bool:
+        """Whether an index may be built here, and put into its place."""
+        return self._service is not None and not self.read_only and not self._there()
+
+    def _built(self, spool: _build.Spool, model: Mapping[str, Any] | None, tell: Callable[[str, float], None]) -> bool:
+        """Builds an index, and puts it into its place; not if somebody has put documents there."""
+        assert self._service is not None
+        self._declare()
+        path = spool.build(self._service.binary, self._config, model, tell)
+        try:
+            self.load(path)
+            return True
+        except RequestError as e:
+            if e.code != "INDEX_ALREADY_EXISTS":
+                raise
+            return False
+
+    def _store(self, spool: _build.Spool, model: Mapping[str, Any] | None, meter: Meter) -> None:
+        """Stores what has waited."""
+        if not spool.ids:
+            return
+
+        def tell(stage: str, part: float) -> None:
+            meter.say(f"{stage} {part:.0%}")
+            meter.add(0)
+
+        if (spool.tokens >= _build.LEAST or model is not None) and self._built(spool, model, tell):
+            return
+        self._declare()
+        start = 0
+        for ids, matrices, fields in spool.parts(_BATCH, 10 * MANY):
+            self._update("/update", start, tensors=tensors_body(matrices, {"metadata": fields}))
+            start += len(ids)
+
+    def _update_texts(self, texts: Sequence[str], fields: Sequence[Mapping[str, Any]], pool_factor: int | None, start: int) -> None:
+        self._declare()
+        body: dict[str, Any] = {"documents": texts, "metadata": fields}
+        if pool_factor is not None:
+            body["pool_factor"] = pool_factor
+        self._update("/update_with_encoding", start, body)
 
     def _there(self) -> int:
         """How many documents there are."""
@@ -316,9 +393,12 @@ class Documents(Connection):
 
 
 def matrix_of(parts: Sequence[Mapping[str, Any]]) -> npt.NDArray[np.float32]:
-    """The vectors of documents, one after another, in memory that may be written to."""
-    values = [np.frombuffer(base64.b64decode(d["embeddings_b64"]), dtype="<f4").reshape(d["shape"]) for d in parts]
-    return np.concatenate(values)
+    """The vectors of documents, one after another."""
+    return np.concatenate([_vectors(d["embeddings_b64"], d["shape"]) for d in parts])
+
+
+def _vectors(text: str, shape: Sequence[int]) -> npt.NDArray[np.float32]:
+    return np.frombuffer(base64.b64decode(text), dtype="<f4").reshape(shape).copy()  # to be written to
 
 
 def _cells(grid: Any) -> int:

@@ -11,12 +11,11 @@ from ._arrays import Embeddings, to_matrices
 from ._aside import aside
 from ._connection import Connection, ignore
 from ._errors import PlaidError
-from ._files import Files
 from ._progress import Progress
 from ._search import Searches
 
 
-class Index(Searches, Files):
+class Index(Searches):
     """An index of documents that are matrices of token vectors.
 
     It has the interface of PyLate's indexes, and `search`, `add_texts` and more beside it. What a

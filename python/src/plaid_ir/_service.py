@@ -81,6 +81,7 @@ class Service:
 
     def __init__(self, folder: str, binary: str, options: Mapping[str, str], timeout: float, temporary: bool, read_only: bool) -> None:
         self.folder, self.binary, self.timeout = folder, binary, timeout
+        self.place = os.path.join(folder, _PLACE)
         #: Flags of the program that were asked for here.
         self.options = dict(options)
         self.temporary, self.read_only = temporary, read_only
@@ -107,7 +108,7 @@ class Service:
 
     def _open(self, again: bool = False) -> None:
         """Finds the service of the folder, or starts it; again, where it has been open."""
-        place = os.path.join(self.folder, _PLACE)
+        place = self.place
         deadline = time.monotonic() + self.timeout
         try:
             os.makedirs(place, mode=0o700, exist_ok=True)
@@ -300,8 +301,7 @@ class Service:
     def _widen(self, options: Mapping[str, str]) -> None:
         """Takes options of a further index of this process. Those that the service lacks it gets by
         a new start, if this process has it for itself."""
-        place = os.path.join(self.folder, _PLACE)
-        there = _recorded(place)
+        there = _recorded(self.place)
         if there is None or all(there.get(name) == value for name, value in options.items()):
             self.options.update(options)
             return
@@ -310,7 +310,7 @@ class Service:
             self._agree(there, options)
         before = dict(self.options)
         assert process is not None and self._users is not None
-        with one_at_a_time(os.path.join(place, "lock"), time.monotonic() + self.timeout):
+        with one_at_a_time(os.path.join(self.place, "lock"), time.monotonic() + self.timeout):
             if not self._users.alone():
                 self._agree(there, options)
             process.terminate()

@@ -12,6 +12,10 @@ import numpy as np
 Where: TypeAlias = Union[str, Mapping[str, Any]]
 
 
+#: Keys that the engine keeps for itself, in any case.
+_RESERVED = ("_id", "_subset_", "_content_id_")
+
+
 def plain(value: Any, place: str) -> Any:
     """A value as JSON has it: numpy's numbers become Python's, dates ISO 8601 texts, sets and
     arrays lists. ``place`` names the value in errors."""
@@ -68,6 +72,9 @@ def rows(metadata: Any, ids: Sequence[str]) -> list[dict[str, Any]]:
             raise TypeError(f"{place} is a {type(more).__name__}; want a dictionary")
         if "_id" in more:
             raise ValueError(f"{place} has the key _id: ids are given by documents_ids")
+        for key in more:
+            if str(key).lower() in _RESERVED:
+                raise ValueError(f"{place} has the key {key!r}, which is reserved")
         made.append({"_id": i, **plain(more, place)})
     return made
 
