@@ -7,7 +7,7 @@ import contextlib
 import itertools
 import json
 import warnings
-from typing import Any, Callable, Iterable, Iterator, Mapping, Sequence, TypeVar, Union, cast
+from typing import Any, Callable, Iterable, Iterator, Mapping, Sequence, TypeAlias, TypeVar, Union, cast, overload
 from urllib.parse import quote, urlencode
 
 import numpy as np
@@ -33,7 +33,11 @@ _ADDRESS = 6000
 _TEXTS, _TEXT_BYTES = 128, 4 << 20
 
 Ids = Union[str, int, Iterable[str], Iterable[int]]
+IdList: TypeAlias = Union[Sequence[str], Sequence[int], npt.NDArray[np.integer[Any]]]
+IdLists: TypeAlias = Sequence[Union[list[str], list[int], tuple[str, ...], tuple[int, ...], set[str], set[int]]]
 Metadata = Sequence[Mapping[str, Any]]
+#: The vectors of a text or a document, [tokens, dim].
+Vectors: TypeAlias = npt.NDArray[np.float32]
 D = TypeVar("D", bound="Documents")
 
 
@@ -216,7 +220,7 @@ class Documents(Files):
                 raise ValueError(f"there are {total} texts and {len(other)} {what}: want one for each")
         names, more = iter(ids), None if metadata is None else iter(metadata)
         start = 0
-        waits = wait and (not isinstance(texts, Sequence) or all(isinstance(t, str) for t in texts) and many(texts, pool_factor))
+        waits = wait and (not isinstance(texts, Sequence) or many(texts, pool_factor))
         with Meter(progress, total) as meter, Filling(self, meter, waits) as filling:
             for part in _in_batches(texts, batch_size):
                 some: list[Any] = list(itertools.islice(names, len(part)))
@@ -251,14 +255,14 @@ class Documents(Files):
                 break
         return self
 
-    def encode(self, texts: Sequence[str], *, is_query: bool = False) -> list[npt.NDArray[np.float32]]:
+    def encode(self, texts: Sequence[str], *, is_query: bool = False) -> list[Vectors]:
         """The vectors of texts by the model of the service: a matrix [tokens, dim] for each."""
         if isinstance(texts, str):
             raise TypeError("texts is one text; want a list of texts")
         return self._encoded(texts, is_query, None, 0)
 
-    def _encoded(self, texts: Sequence[str], is_query: bool, pool_factor: int | None, start: int) -> list[npt.NDArray[np.float32]]:
-        made: list[npt.NDArray[np.float32]] = []
+    def _encoded(self, texts: Sequence[str], is_query: bool, pool_factor: int | None, start: int) -> list[Vectors]:
+        made: list[Vectors] = []
         for part in batches([len(t) for t in texts], _TEXT_BYTES, _TEXTS):
             body: dict[str, Any] = {"texts": list(texts[part]), "input_type": "query" if is_query else "document"}
             if pool_factor is not None:
@@ -271,7 +275,13 @@ class Documents(Files):
             made += [_vectors(*one) for one in zip(answer["embeddings_b64"], answer["shapes"])]
         return made
 
-    def get_documents_embeddings(self, documents_ids: Sequence[Any]) -> list[Any]:
+    @overload
+    def get_documents_embeddings(self, documents_ids: IdList) -> list[Vectors]: ...
+
+    @overload
+    def get_documents_embeddings(self, documents_ids: IdLists) -> list[list[Vectors]]: ...
+
+    def get_documents_embeddings(self, documents_ids: IdList | IdLists) -> list[Vectors] | list[list[Vectors]]:
         """The vectors of documents as they are stored: decoded, of unit length, float32.
 
         For a list of ids the matrices [tokens, dim] of the documents; for a list of such
@@ -282,7 +292,7 @@ class Documents(Files):
             raise TypeError("want a list of ids, or a list of lists of them")
         nested = len(documents_ids) > 0 and isinstance(documents_ids[0], (list, tuple, set, frozenset, np.ndarray))
         lists = [self._names(ids) for ids in documents_ids] if nested else [self._names(documents_ids)]
-        found: dict[str, npt.NDArray[np.float32]] = {}
+        found: dict[str, Vectors] = {}
         for name, parts in self._looked_up(list(dict.fromkeys(i for ids in lists for i in ids)), "base64").items():
             found[name] = matrix_of(parts)
         matrices = [[found[i] for i in ids] for ids in lists]
@@ -392,18 +402,18 @@ class Documents(Files):
             raise
 
 
-def matrix_of(parts: Sequence[Mapping[str, Any]]) -> npt.NDArray[np.float32]:
+def matrix_of(parts: Sequence[Mapping[str, Any]]) -> Vectors:
     """The vectors of documents, one after another."""
     return np.concatenate([_vectors(d["embeddings_b64"], d["shape"]) for d in parts])
 
 
-def _vectors(text: str, shape: Sequence[int]) -> npt.NDArray[np.float32]:
+def _vectors(text: str, shape: Sequence[int]) -> Vectors:
     return np.frombuffer(base64.b64decode(text), dtype="<f4").reshape(shape).copy()  # to be written to
 
 
 def _cells(grid: Any) -> int:
     """How many cells a page of a picture has."""
-    sides = grid[:2] if isinstance(grid, list) else []
+    sides: list[Any] = cast("Any", grid)[:2] if isinstance(grid, list) else []
     return int(np.prod(sides)) if len(sides) == 2 and all(isinstance(n, int) for n in sides) else 0
 
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Mapping, Sequence
 
 from . import _build
 from ._arrays import Matrix
-from ._errors import RequestError
 from ._locks import build_folder
 from ._progress import Meter
 
@@ -21,7 +20,8 @@ _CHARACTERS = 4
 
 def many(texts: Sequence[str], pool_factor: int | None) -> bool:
     """Whether texts may be enough for a build of their own."""
-    return sum(map(len, texts)) >= least(pool_factor)
+    # What is no text is refused when its batch comes.
+    return sum(len(t) for t in texts if isinstance(t, str)) >= least(pool_factor)  # pyright: ignore[reportUnnecessaryIsInstance]
 
 
 def least(pool_factor: int | None) -> int:

@@ -72,7 +72,7 @@ def rows(metadata: Any, ids: Sequence[str]) -> list[dict[str, Any]]:
             raise TypeError(f"{place} is a {type(more).__name__}; want a dictionary")
         if "_id" in more:
             raise ValueError(f"{place} has the key _id: ids are given by documents_ids")
-        for key in more:
+        for key in cast("Any", more):
             if str(key).lower() in _RESERVED:
                 raise ValueError(f"{place} has the key {key!r}, which is reserved")
         made.append({"_id": i, **plain(more, place)})

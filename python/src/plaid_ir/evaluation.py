@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Iterable, Sequence
 
 if TYPE_CHECKING:
     import ir_measures
-    import ranx
+    import ranx  # pyright: ignore[reportMissingTypeStubs]
 
     from ._hits import Hit
 
@@ -20,7 +20,7 @@ def _pairs(query_ids: Sequence[Any], results: Sequence[Sequence[Hit]]) -> Iterab
 
 def ranx_run(query_ids: Sequence[Any], results: Sequence[Sequence[Hit]], name: str = "plaid") -> ranx.Run:
     """The results of `Index.search_batch` as a ``ranx.Run``. A query without a hit is in it, too."""
-    import ranx
+    import ranx  # pyright: ignore[reportMissingTypeStubs]
 
     return ranx.Run({q: {str(hit["id"]): float(hit["score"]) for hit in hits} for q, hits in _pairs(query_ids, results)}, name=name)
 
