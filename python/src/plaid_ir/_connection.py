@@ -125,7 +125,14 @@ class Connection:
                 raise ValueError(f"index {self.index_name!r} has {key} {there[key]}, not {value}; override=True makes it anew")
 
     def stats(self) -> dict[str, Any]:
-        """What is known of the index at little cost: documents, sizes, growth, configuration."""
+        """What is known of the index at little cost.
+
+        Returns
+        -------
+        dict
+            ``documents``, ``tokens``, ``dim``, ``nbits``, sizes, growth and configuration, as the
+            service has them (docs/service.md).
+        """
         return cast("dict[str, Any]", self._request("GET", self._path + "/stats"))
 
     # Lifetime

@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import itertools
 import json
 import warnings
-from typing import Any, Callable, Iterable, Iterator, Mapping, Sequence, TypeAlias, TypeVar, Union, cast, overload
+from typing import Any, Callable, Iterable, Mapping, Sequence, TypeAlias, TypeVar, Union, cast, overload
 from urllib.parse import quote, urlencode
 
 import numpy as np
 import numpy.typing as npt
 
 from . import _build
-from ._arrays import Embeddings, Matrix, batches, tensors_body, to_matrices
+from ._arrays import Embeddings, Matrix, Vectors, batches, tensors_body, to_matrices, matrix_of, vectors_of
 from ._connection import ignore
 from ._errors import EmptyIndexError, PlaidError, RequestError, counted_from
 from ._files import Files
-from ._filling import Filling, many
+from ._filling import TEXT_BYTES, Filling, many, text_batches
 from ._locks import build_folder
 from ._progress import Meter, Progress
-from ._values import rows
+from ._values import cells_of, rows
 
 #: How many bytes of vectors go into one request: a request is one transaction.
 _BATCH = 32 << 20
@@ -29,15 +28,13 @@ _BATCH = 32 << 20
 MANY = 1000
 #: How long the addresses of requests get: proxies often refuse more than 8 KiB.
 _ADDRESS = 6000
-#: Texts of one request, and their bytes.
-_TEXTS, _TEXT_BYTES = 128, 4 << 20
+#: Texts of one request.
+_TEXTS = 128
 
 Ids = Union[str, int, Iterable[str], Iterable[int]]
 IdList: TypeAlias = Union[Sequence[str], Sequence[int], npt.NDArray[np.integer[Any]]]
 IdLists: TypeAlias = Sequence[Union[list[str], list[int], tuple[str, ...], tuple[int, ...], set[str], set[int]]]
 Metadata = Sequence[Mapping[str, Any]]
-#: The vectors of a text or a document, [tokens, dim].
-Vectors: TypeAlias = npt.NDArray[np.float32]
 D = TypeVar("D", bound="Documents")
 
 
@@ -83,6 +80,19 @@ class Documents(Files):
             stored and of all.
         **ignored
             Keywords of PyLate's index that have no counterpart.
+
+        Returns
+        -------
+        Index
+            The index itself.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from plaid_ir import Index
+        >>> with Index(None) as index:
+        ...     print(len(index.add_documents(["a", "b"], np.ones((2, 3, 4)), [{"n": 1}, {}])))
+        2
         """
         if ignored.pop("show_progress", False) and progress is None:
             progress = True
@@ -122,7 +132,18 @@ class Documents(Files):
         **options: Any,
     ) -> D:
         """Replaces documents, and adds those whose id is not there. It is another name for
-        `add_documents`, as PyLate has both."""
+        `add_documents`, as PyLate has both.
+
+        Parameters
+        ----------
+        documents_ids, documents_embeddings, metadata, **options
+            Those of `add_documents`.
+
+        Returns
+        -------
+        Index
+            The index itself.
+        """
         return self.add_documents(documents_ids, documents_embeddings, metadata, **options)
 
     def add_batches(self: D, batches: Iterable[Sequence[Any]], *, total: int | None = None, progress: Progress = None, wait: bool = True) -> D:
@@ -144,6 +165,11 @@ class Documents(Files):
         wait
             False stores each batch before the next one is asked for, as do indexes that have
             documents already: take it for a source that goes on for long.
+
+        Returns
+        -------
+        Index
+            The index itself.
         """
         count = 0
         with Meter(progress, total) as meter, Filling(self, meter, wait) as filling:
@@ -202,6 +228,11 @@ class Documents(Files):
             Texts of a batch.
         wait
             False stores each batch before the next one is asked for.
+
+        Returns
+        -------
+        Index
+            The index itself.
         """
         if isinstance(texts, (str, bytes)):
             raise TypeError("texts is one text; want a list of texts")
@@ -222,7 +253,7 @@ class Documents(Files):
         start = 0
         waits = wait and (not isinstance(texts, Sequence) or many(texts, pool_factor))
         with Meter(progress, total) as meter, Filling(self, meter, waits) as filling:
-            for part in _in_batches(texts, batch_size):
+            for part in text_batches(texts, batch_size):
                 some: list[Any] = list(itertools.islice(names, len(part)))
                 if len(some) < len(part):
                     raise ValueError(f"there are {start + len(some)} ids, and more texts: want one for each")
@@ -246,7 +277,19 @@ class Documents(Files):
         return self
 
     def remove_documents(self: D, documents_ids: Ids) -> D:
-        """Removes documents; an id that is not there is passed over."""
+        """Removes documents.
+
+        Parameters
+        ----------
+        documents_ids
+            Their ids. One that is not there is passed over; one of a document that is stored as
+            passages means these.
+
+        Returns
+        -------
+        Index
+            The index itself.
+        """
         ids = self._names(documents_ids)
         for part in batches([len(i) for i in ids], 1 << 20, 10 * MANY):
             try:
@@ -256,14 +299,27 @@ class Documents(Files):
         return self
 
     def encode(self, texts: Sequence[str], *, is_query: bool = False) -> list[Vectors]:
-        """The vectors of texts by the model of the service: a matrix [tokens, dim] for each."""
+        """The vectors of texts by the model of the service.
+
+        Parameters
+        ----------
+        texts
+            The texts.
+        is_query
+            True for queries, which models encode in another way than documents.
+
+        Returns
+        -------
+        list of numpy.ndarray
+            A matrix [tokens, dim] of float32 for each.
+        """
         if isinstance(texts, str):
             raise TypeError("texts is one text; want a list of texts")
         return self._encoded(texts, is_query, None, 0)
 
     def _encoded(self, texts: Sequence[str], is_query: bool, pool_factor: int | None, start: int) -> list[Vectors]:
         made: list[Vectors] = []
-        for part in batches([len(t) for t in texts], _TEXT_BYTES, _TEXTS):
+        for part in batches([len(t) for t in texts], TEXT_BYTES, _TEXTS):
             body: dict[str, Any] = {"texts": list(texts[part]), "input_type": "query" if is_query else "document"}
             if pool_factor is not None:
                 body["pool_factor"] = pool_factor
@@ -272,7 +328,7 @@ class Documents(Files):
             except PlaidError as e:
                 counted_from(e, "query" if is_query else "document", start + part.start)
                 raise
-            made += [_vectors(*one) for one in zip(answer["embeddings_b64"], answer["shapes"])]
+            made += [vectors_of(*one) for one in zip(answer["embeddings_b64"], answer["shapes"])]
         return made
 
     @overload
@@ -284,9 +340,16 @@ class Documents(Files):
     def get_documents_embeddings(self, documents_ids: IdList | IdLists) -> list[Vectors] | list[list[Vectors]]:
         """The vectors of documents as they are stored: decoded, of unit length, float32.
 
-        For a list of ids the matrices [tokens, dim] of the documents; for a list of such
-        lists a list of lists of them. An id that is not there is a KeyError. The id of a document that
-        is stored as passages gives the vectors of all of them, one after another.
+        Parameters
+        ----------
+        documents_ids
+            Ids, or lists of them. One that is not there is a KeyError; one of a document that is
+            stored as passages means the vectors of all of them, one after another.
+
+        Returns
+        -------
+        list of numpy.ndarray, or list of list of numpy.ndarray
+            A matrix [tokens, dim] for each id; for lists of ids lists of them.
         """
         if isinstance(documents_ids, (str, int)):
             raise TypeError("want a list of ids, or a list of lists of them")
@@ -382,7 +445,7 @@ class Documents(Files):
             marks = ", ".join("?" * len(ids[part]))
             answer = self._request("POST", self._path + "/metadata/get", {"condition": f"_id IN ({marks})", "parameters": list(ids[part])})
             for row in answer["metadata"]:
-                stale = {"text", "grid"} if keep is None else {"grid"} if _cells(row.get("grid")) > lengths[row["_id"]] else set[str]()
+                stale = {"text", "grid"} if keep is None else {"grid"} if cells_of(row.get("grid")) > lengths[row["_id"]] else set[str]()
                 dropped |= stale & row.keys() - {text_field}
                 there[row["_id"]] = {k: v for k, v in row.items() if k not in ("_id", "_subset_", text_field) and k not in stale}
         kept = [self._given(i) for i in ids if there.get(i)]
@@ -402,21 +465,6 @@ class Documents(Files):
             raise
 
 
-def matrix_of(parts: Sequence[Mapping[str, Any]]) -> Vectors:
-    """The vectors of documents, one after another."""
-    return np.concatenate([_vectors(d["embeddings_b64"], d["shape"]) for d in parts])
-
-
-def _vectors(text: str, shape: Sequence[int]) -> Vectors:
-    return np.frombuffer(base64.b64decode(text), dtype="<f4").reshape(shape).copy()  # to be written to
-
-
-def _cells(grid: Any) -> int:
-    """How many cells a page of a picture has."""
-    sides: list[Any] = cast("Any", grid)[:2] if isinstance(grid, list) else []
-    return int(np.prod(sides)) if len(sides) == 2 and all(isinstance(n, int) for n in sides) else 0
-
-
 def _check_ids(ids: Sequence[str], batch_size: int | None) -> None:
     if len(set(ids)) != len(ids):
         seen: set[str] = set()
@@ -424,21 +472,6 @@ def _check_ids(ids: Sequence[str], batch_size: int | None) -> None:
         raise ValueError(f"id {twice!r} is there twice")
     if batch_size is not None and batch_size < 1:
         raise ValueError(f"batch_size is {batch_size}; want 1 or more")
-
-
-def _in_batches(texts: Iterable[str], most: int) -> Iterator[list[str]]:
-    part: list[str] = []
-    size = 0
-    for i, text in enumerate(texts):
-        if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise TypeError(f"text {i} is a {type(text).__name__}")
-        if part and (len(part) >= most or size + len(text) > _TEXT_BYTES):
-            yield part
-            part, size = [], 0
-        part.append(text)
-        size += len(text)
-    if part:
-        yield part
 
 
 __all__ = ["Documents", "Matrix"]

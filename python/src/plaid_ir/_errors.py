@@ -9,9 +9,16 @@ from typing import Any, Mapping
 class PlaidError(Exception):
     """An error of the engine or of the way to it.
 
-    `code` is one of those of the service, such as DIMENSION_MISMATCH (docs/service.md has
-    the list), `status` its HTTP status, and `details` say where in the request the fault
-    is: `document`, `query` and `token` count from 0.
+    Parameters
+    ----------
+    message
+        What is wrong.
+    code
+        One of those of the service, such as DIMENSION_MISMATCH (docs/service.md has the list).
+    status
+        Its HTTP status.
+    details
+        Where in the request the fault is: ``document``, ``query`` and ``token`` count from 0.
     """
 
     def __init__(self, message: str, code: str | None = None, status: int | None = None, details: Mapping[str, Any] | None = None) -> None:

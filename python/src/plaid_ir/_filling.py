@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Iterable, Iterator, Mapping, Sequence
 
 from . import _build
 from ._arrays import Matrix
@@ -14,6 +14,8 @@ from ._progress import Meter
 if TYPE_CHECKING:
     from ._documents import Documents
 
+#: Bytes of the texts of one request.
+TEXT_BYTES = 4 << 20
 #: Characters of texts that are as many tokens as a build begins at.
 _CHARACTERS = 4
 
@@ -107,3 +109,19 @@ class Filling:
         for start, some, rows in texts:
             self._index._update_texts(some, rows, self._pool, start)
             self._meter.add(len(some))
+
+
+def text_batches(texts: Iterable[str], most: int) -> Iterator[list[str]]:
+    """Texts in batches of one request; what is no text is an error."""
+    part: list[str] = []
+    size = 0
+    for i, text in enumerate(texts):
+        if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(f"text {i} is a {type(text).__name__}")
+        if part and (len(part) >= most or size + len(text) > TEXT_BYTES):
+            yield part
+            part, size = [], 0
+        part.append(text)
+        size += len(text)
+    if part:
+        yield part

@@ -117,11 +117,31 @@ class Index(Searches):
         **options: Any,
     ) -> Index:
         """An index of what an encoder returns, such as the lists of ``encode_document`` of
-        sentence-transformers: matrices [tokens, dim].
+        sentence-transformers. It must not be there yet; ``override=True`` replaces it.
 
-        Without ids the documents are numbered, from 0: hits have the place in the list. The
-        index is in a temporary folder unless ``index_folder`` or ``url`` is given. It must not be
-        there yet; ``override=True`` replaces it.
+        Parameters
+        ----------
+        documents_embeddings
+            Matrices [tokens, dim], or a padded array [documents, tokens, dim].
+        documents_ids
+            An id for each. Without them documents are numbered from 0: hits have the place in the
+            list.
+        metadata, progress
+            As for `add_documents`.
+        **options
+            Those of `Index`. Without ``index_folder`` and ``url`` the folder is a temporary one.
+
+        Returns
+        -------
+        Index
+            The index, to be closed.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> with Index.from_embeddings([np.eye(4)[:2], np.eye(4)[2:]]) as index:
+        ...     print(index.search(np.eye(4)[3:], k=1)[0]["id"])
+        1
         """
         if documents_ids is None:
             documents_embeddings = to_matrices(documents_embeddings, "document")
@@ -162,6 +182,18 @@ class Index(Searches):
             The folder of a late-interaction model; left out with ``url``, whose service has one.
         **options
             Those of `Index`. Without ``index_folder`` and ``url`` the folder is a temporary one.
+
+        Returns
+        -------
+        Index
+            The index, to be closed.
+
+        Examples
+        --------
+        >>> texts = ["cats sleep most of the day", "dogs bark at night"]
+        >>> with Index.from_texts(texts, model="examples/quickstart/colbert-nano") as index:
+        ...     print(index.search("who barks?", k=1)[0]["id"])
+        1
         """
         if ids is None:
             options.setdefault("id_type", int)
@@ -201,9 +233,15 @@ class Index(Searches):
     arerank = aside(Searches.rerank)
     aencode = aside(Searches.encode)
     aadd_documents = aside(Searches.add_documents)
+    aupdate_documents = aside(Searches.update_documents)
+    aadd_batches = aside(Searches.add_batches)
     aadd_texts = aside(Searches.add_texts)
     aremove_documents = aside(Searches.remove_documents)
     aget = aside(Searches.get)
+    aget_documents_embeddings = aside(Searches.get_documents_embeddings)
     aids = aside(Searches.ids)
     aupdate = aside(Searches.update)
     adelete = aside(Searches.delete)
+    aload = aside(Searches.load)
+    asave = aside(Searches.save)
+    astats = aside(Searches.stats)

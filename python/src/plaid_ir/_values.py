@@ -123,3 +123,14 @@ def condition(where: Where | None, parameters: Sequence[Any] = ()) -> tuple[str,
             tests.append(f"{name} = ?")
             values.append(value)
     return " AND ".join(tests), values
+
+
+def own_fields(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Metadata without the keys that the service adds."""
+    return {k: v for k, v in row.items() if k not in ("_id", "_subset_")}
+
+
+def cells_of(grid: Any) -> int:
+    """How many cells a page of a picture has."""
+    sides: list[Any] = cast("Any", grid)[:2] if isinstance(grid, list) else []
+    return int(np.prod(sides)) if len(sides) == 2 and all(isinstance(n, int) for n in sides) else 0
