@@ -26,6 +26,7 @@ func TestFrameworks(t *testing.T) {
 		"-m", "pytest", "-q", "-p", "no:cacheprovider", "-o", "asyncio_mode=auto", "tests/frameworks")
 	require.NoError(t, err, said)
 	t.Log(said)
-	said, err = pyenv.Run(nil, python, "-m", "pyright", "-p", "tests/frameworks/pyright.json", "--pythonpath", python)
+	checker := pyenv.Python(t, "tests/requirements.txt")
+	said, err = pyenv.Run(nil, checker, "-m", "pyright", "-p", "tests/frameworks/pyright.json", "--pythonpath", python)
 	require.NoError(t, err, said)
 }
