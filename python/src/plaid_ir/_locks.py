@@ -71,8 +71,9 @@ class Users:
 
     def alone(self) -> bool:
         """Whether no other process has a share; one that may start the service asks."""
-        if sys.platform == "win32" or self._fd is None:
+        if sys.platform == "win32":
             return True
+        assert self._fd is not None
         try:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return True
