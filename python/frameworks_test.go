@@ -11,7 +11,8 @@ import (
 	"github.com/plaid-ir/plaid/internal/sources"
 )
 
-// The adapters to frameworks pass the tests that these have for all.
+// The adapters to frameworks pass the tests that these have for all, and type checks; the
+// blocks of docs/frameworks.md run.
 func TestFrameworks(t *testing.T) {
 	if testing.Short() {
 		t.Skip("installs Python packages")
@@ -25,4 +26,7 @@ func TestFrameworks(t *testing.T) {
 		"-m", "pytest", "-q", "-p", "no:cacheprovider", "-o", "asyncio_mode=auto", "tests/frameworks")
 	require.NoError(t, err, said)
 	t.Log(said)
+	checker := pyenv.Python(t, "tests/requirements.txt")
+	said, err = pyenv.Run(nil, checker, "-m", "pyright", "-p", "tests/frameworks/pyright.json", "--pythonpath", python)
+	require.NoError(t, err, said)
 }

@@ -42,6 +42,7 @@ func TestPython(t *testing.T) {
 	python := pyenv.Fresh(t, base)
 	must(nil, base, "-m", "pip", "--disable-pip-version-check", "--python", python, "install", "--quiet", "--no-index", "--no-deps", wheels[0])
 	must(nil, python, "-m", "mypy", "--python-executable", python, "--cache-dir", t.TempDir())
+	must(nil, python, "-m", "pyright", "--pythonpath", python)
 	tests := []string{"-W", "error::ResourceWarning", "-m", "unittest", "discover", "--start-directory", "tests", "--top-level-directory", "."}
 	must([]string{"PLAID_BINARY=", "PYTHONDONTWRITEBYTECODE=1"}, python, tests...)
 
@@ -53,4 +54,29 @@ func TestPython(t *testing.T) {
 	target := t.TempDir()
 	must(nil, encoders, "-m", "pip", "--disable-pip-version-check", "install", "--quiet", "--no-index", "--no-deps", "--target", target, wheels[0])
 	must([]string{"PLAID_BINARY=", "PYTHONPATH=" + target, "PYTHONDONTWRITEBYTECODE=1"}, encoders, "-m", "unittest", "-v", "tests.test_encoders")
+}
+
+// A clone is installed by pip where there is Go; where there is none, pip says what to do.
+func TestInstall(t *testing.T) {
+	if testing.Short() {
+		t.Skip("compiles the program")
+	}
+	if runtime.GOOS != "linux" && runtime.GOOS != "darwin" {
+		t.Skip("there is no wheel for this system")
+	}
+	sources.Watch(t, "..")
+	base := pyenv.Python(t, "tests/requirements.txt")
+	target := t.TempDir()
+	// The build backend is that of the environment, so that no package index is asked.
+	install := []string{"-m", "pip", "--disable-pip-version-check", "install", "--no-index", "--no-build-isolation", "--no-deps", "--no-cache-dir", "--target"}
+	out, err := pyenv.Run(nil, base, append(install, target, ".")...)
+	require.NoError(t, err, out)
+	said, err := pyenv.Run([]string{"PLAID_BINARY=", "PYTHONPATH=" + target, "PYTHONDONTWRITEBYTECODE=1"}, base, "-c",
+		"import numpy as np, plaid_ir\nwith plaid_ir.Index(None) as i: print(plaid_ir.__file__, len(i.add_documents(['a'], [np.eye(4)])))")
+	require.NoError(t, err, said)
+	require.Contains(t, said, filepath.Join(target, "plaid_ir", "__init__.py")+" 1")
+
+	out, err = pyenv.Run([]string{"PATH=" + t.TempDir()}, base, append(install, t.TempDir(), ".")...)
+	require.Error(t, err, out)
+	require.Contains(t, out, "there is no go on the PATH: install Go (see go.mod for the version), or install a wheel that has the program (pip install plaid-ir)")
 }

@@ -59,6 +59,7 @@ func explainRoutes() []route {
 	return []route{typed(route{method: "POST", pattern: "/indices/{name}/explain", id: "explain", tag: "search", need: Read, group: searching,
 		summary: "Which token matched which, or the stage that dropped the document",
 		fails:   append([]Code{CodeDocumentNotFound, CodeDimension, CodeNotSupported}, modelCodes...),
+		params:  []param{conditionParam},
 		example: `{"query": {"embeddings": [[1, 0], [0, 1]]}, "document_id": 0}`}, explain)}
 }
 

@@ -267,7 +267,7 @@ func (d *describer) fields(t reflect.Type) object {
 	d.collect(t, properties, &required)
 	s := object{"type": "object", "properties": properties}
 	if d.strict {
-		s["additionalProperties"] = false
+		s["unevaluatedProperties"] = false // additionalProperties means any others to openapi-generator
 	}
 	if len(required) > 0 {
 		slices.Sort(required)

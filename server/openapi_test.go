@@ -196,8 +196,33 @@ func TestDescriptionOfUnknownFields(t *testing.T) {
 		object{"queries": list{object{"text": "cats", "nosuch": 1}}})
 	require.NoError(t, c.valid(`{"queries": ["a", {"text": "cats", "subset": [1], "filter_condition": "year > ?", "filter_parameters": [1]}]}`,
 		"paths", "/indices/{name}/search_with_encoding", "post", "requestBody", "content", "application/json", "schema"))
+	// Clients of typescript-fetch send fields under two names where that is said.
+	require.NotContains(t, s.send(t, "GET", "/openapi.json", nil).body, `"additionalProperties":false`)
 	// Answers may get fields: a client that refuses those it does not know breaks.
 	require.NoError(t, c.valid(`{"deleted": true, "name": "a", "later": 3}`, "components", "schemas", "DeletedAnswer"))
+}
+
+// Every route that takes a condition says what Prefer does with fields that no document has.
+func TestDescriptionOfConditions(t *testing.T) {
+	c := readContract(t, start(t, words{}, nil))
+	checked := 0
+	for path, item := range c.doc["paths"].(object) {
+		for method, op := range item.(object) {
+			ref, _ := at(op, "requestBody", "content", "application/json", "schema", "$ref").(string)
+			fields := orEmpty(at(c.doc, "components", "schemas", strings.TrimPrefix(ref, "#/components/schemas/"), "properties"))
+			if fields["condition"] == nil && fields["filter_condition"] == nil {
+				continue
+			}
+			checked++
+			described := false
+			params, _ := at(op, "parameters").(list)
+			for _, p := range params {
+				described = described || at(p, "name") == "Prefer" && strings.Contains(at(p, "description").(string), "unknown-fields=null")
+			}
+			require.True(t, described, "%s %s", method, path)
+		}
+	}
+	require.Greater(t, checked, 8)
 }
 
 func orEmpty(v any) object {

@@ -6,6 +6,7 @@ import contextlib
 import doctest
 import hashlib
 import importlib
+import inspect
 import io
 import os
 import pickle
@@ -160,14 +161,80 @@ class Documentation(unittest.TestCase):
                         sys.modules[m] = module
 
 
+#: What has docstrings for users.
+DOCUMENTED = [
+    ("plaid_ir._index", "Index"), ("plaid_ir._hits", "Hits"), ("plaid_ir._hits", "Results"), ("plaid_ir._explanation", "Explanation"),
+    ("plaid_ir._errors", "PlaidError"), ("plaid_ir.mteb", "PlaidSearchIndex"), ("plaid_ir.mteb", "with_index"),
+    ("plaid_ir.evaluation", "ranx_run"), ("plaid_ir.evaluation", "scored_docs"),
+]  # fmt: skip
+
+
+def section(text: str, name: str) -> str:
+    """A section of a docstring as numpydoc has it; "" for none."""
+    found = re.search(rf"^{name}\n-{{{len(name)}}}\n(.*?)(?=^\w[\w ]*\n--|\Z)", inspect.cleandoc(text), re.MULTILINE | re.DOTALL)
+    return found[1] if found else ""
+
+
+def callables(of: object) -> list[tuple[str, object, str]]:
+    """Functions of a class, or one, with their docstrings."""
+    if not inspect.isclass(of):
+        return [(of.__name__, of, of.__doc__ or "")]
+    listed = []
+    for cls in of.__mro__:
+        if not cls.__module__.startswith("plaid_ir"):
+            continue
+        for name, value in vars(cls).items():
+            f = value.fget if isinstance(value, property) else value.__func__ if isinstance(value, classmethod) else value
+            if inspect.isfunction(f) and (not name.startswith("_") or name == "__call__") and name not in dir(list) and not inspect.iscoroutinefunction(f):
+                listed.append((f"{of.__name__}.{name}", f, f.__doc__ or ""))
+    if "__init__" in vars(of):
+        listed.append((of.__name__, of.__init__, of.__doc__ or ""))
+    return listed
+
+
+class Docstrings(unittest.TestCase):
+    def test_parameters_and_returns(self) -> None:
+        """Every parameter is described, and no other; and what is returned."""
+        seen = 0
+        for module, name in DOCUMENTED:
+            properties = [v.fget for v in vars(getattr(importlib.import_module(module), name)).values() if isinstance(v, property)]
+            for where, f, text in callables(getattr(importlib.import_module(module), name)):
+                signature = inspect.signature(f)
+                names = [p for p in signature.parameters if p not in ("self", "cls")]
+                kinds = {p: {inspect.Parameter.VAR_KEYWORD: "**"}.get(signature.parameters[p].kind, "") + p for p in names}
+                described = [n for line in re.findall(r"^(\S.*)$", section(text, "Parameters"), re.MULTILINE) for n in line.split(", ")]
+                with self.subTest(where):
+                    self.assertEqual(sorted(described), sorted(kinds.values()))
+                    if signature.return_annotation not in ("None", inspect.Signature.empty) and f not in properties:
+                        self.assertRegex(section(text, "Returns"), r"\A\S.*\n    \S", "what is returned")
+                    seen += 1
+        self.assertGreater(seen, 35)
+
+    def test_asyncio_has_every_method(self) -> None:
+        from plaid_ir import Index
+
+        own = {where.split(".")[1] for where, f, _ in callables(Index) if "." in where and not isinstance(vars(Index).get(where.split(".")[1]), classmethod)}
+        for name in own - {"close", "__call__"}:
+            twin = getattr(Index, "a" + name, None)
+            self.assertTrue(inspect.iscoroutinefunction(twin), name)
+
+
 class Examples(unittest.TestCase):
     def test_those_of_docstrings(self) -> None:
         ran = 0
-        for name in ("plaid_ir._index", "plaid_ir._hits"):
-            result = doctest.testmod(importlib.import_module(name))
-            self.assertEqual(result.failed, 0, name)
-            ran += result.attempted
-        self.assertGreater(ran, 3)
+        before = os.getcwd()
+        with tempfile.TemporaryDirectory() as folder:
+            os.symlink(ROOT / "examples", Path(folder) / "examples")
+            os.chdir(folder)
+            try:
+                for name in ("_index", "_hits", "_documents", "_files", "_metadata", "_search", "_explanation", "mteb"):
+                    result = doctest.testmod(importlib.import_module(f"plaid_ir.{name}"))
+                    self.assertEqual(result.failed, 0, name)
+                    self.assertGreater(result.attempted, 0, name)
+                    ran += result.attempted
+            finally:
+                os.chdir(before)
+        self.assertGreater(ran, 30)
 
 
 for page in PAGES:

@@ -255,9 +255,10 @@ class Changes(unittest.TestCase):
         self.assertEqual(len(two), 2)
         two.close()
         self.assertEqual(process.returncode, 0)
-        with self.assertRaisesRegex(ValueError, "other options"):
-            self.open("one", threads=1)
+        self.open("one", threads=1)
+        with self.assertRaisesRegex(ValueError, "threads is 2 here.*has threads 1"):
             self.open("two", threads=2)
+        self.assertEqual(len(self.open("two")), 2)  # what is left out is the same
 
     def test_forgotten_indexes_end_their_service(self) -> None:
         index = Index(None)
@@ -283,8 +284,10 @@ class Changes(unittest.TestCase):
             self.open("other").add_documents([7], self.docs[:1])
 
     def test_from_embeddings(self) -> None:
-        with Index.from_embeddings(self.docs) as index:
+        told: list[object] = []
+        with Index.from_embeddings(self.docs, progress=lambda *x: told.append(x)) as index:
             self.assertEqual(index(self.docs[4], k=1)[0][0]["id"], 4)
+        self.assertEqual(told, [(30, 30)])
         with Index.from_embeddings(self.docs, [f"d{i}" for i in range(30)], index_folder=self.folder, index_name="y", nbits=2) as index:
             self.assertEqual(index(self.docs[4], k=1)[0][0]["id"], "d4")
             self.assertEqual(index.stats()["config"]["nbits"], 2)
@@ -343,6 +346,15 @@ class Changes(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "k is 0"):
             index(self.queries, k=0)
         self.assertEqual(len(index), 2)
+
+    def test_errors_count_queries_of_all_batches(self) -> None:
+        index = self.open()
+        index.add_documents(["a"], self.docs[:1])
+        queries = [self.queries[0]] * 1500
+        queries[1200] = np.full((2, DIM), np.nan, np.float32)
+        with self.assertRaisesRegex(RequestError, "^query 1200: ") as e:
+            index.search_batch(queries, k=1)
+        self.assertEqual(e.exception.details["query"], 1200)
 
     def test_bad_options(self) -> None:
         for error, options in (

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import datetime
+import glob
+import json
 import math
 import os
+import sys
 import tempfile
 import unittest
 import warnings
+from typing import Iterator
 from unittest import mock
 
 import numpy as np
 
-from plaid_ir import Index, RequestError
+from plaid_ir import Index, PlaidError, RequestError, ServiceError
 from plaid_ir import _build, _connection
+from plaid_ir._binary import find_binary
 from plaid_ir._values import condition, plain
 
 from .common import collection
@@ -42,6 +47,7 @@ class Values(unittest.TestCase):
         self.assertIsNone(condition(None))
         self.assertEqual(condition("a > ?", [np.int64(1)]), ("a > ?", [1]))
         self.assertEqual(condition({"a b": 1, 'c"': [2, 3], "d": None, "e": []}), ('"a b" = ? AND "c""" IN (?, ?) AND "d" IS NULL AND "e" IN ()', [1, 2, 3]))
+        self.assertEqual(condition({"a": ["en", None], "b": [None], "c": 1}), ('("a" IN (?) OR "a" IS NULL) AND "b" IS NULL AND "c" = ?', ["en", 1]))
         for error, args in ((ValueError, (" ",)), (ValueError, ({},)), (ValueError, ({"a": 1}, [1])), (TypeError, ({"a": {"b": 1}},)), (TypeError, ("a = ?", [{}])), (TypeError, ("a = ?", "x")), (TypeError, ({1: 2},))):
             with self.subTest(str(args)), self.assertRaises(error):
                 condition(*args)
@@ -71,6 +77,9 @@ class Metadata(unittest.TestCase):
         self.assertEqual(index.ids({"n": [1, 2, 3], "even": False}), ["d1", "d3"])
         self.assertEqual(index.ids("nobody_has = 1"), [])
         self.assertEqual(len(index.ids("nobody_has IS NULL")), 20)
+        self.assertEqual(index.update(where="n < 2", values={"lang": "en"}), 2)
+        self.assertEqual(index.ids({"lang": ["en", None], "n": [1, 2]}), ["d1", "d2"])
+        self.assertEqual(index.update(where="n < 2", values={"lang": None}), 2)
         self.assertEqual(index.update(where={"n": 5}, values={"at": datetime.date(2020, 1, 1), "even": None}), 1)
         self.assertEqual(index.get("d5"), [{"n": 5, "at": "2020-01-01"}])
         for change in (lambda: index.delete(where="yaer IS NULL"), lambda: index.update(where="NOT yaer = 1", values={"a": 1})):
@@ -98,6 +107,18 @@ class Metadata(unittest.TestCase):
         self.assertIsNone(index.explain("b", pages[0][1:2]).cells)
         with self.assertRaisesRegex(RequestError, "3 × 3 cells"):
             index.add_documents(["c"], pages[:1], [{"image": "c.png", "grid": [3, 3]}])
+        # What described the vectors of before is none of the new ones.
+        with self.assertWarnsRegex(UserWarning, r"keep their metadata without grid \(1\): 'a'"):
+            index.add_documents(["a"], [pages[0][:3]])
+        self.assertEqual(index.get("a"), [{"image": "a.png"}])
+        index.add_documents(["a"], pages[:1], [{"image": "a.png", "grid": [2, 3, 1], "text": "old"}])
+        with self.assertWarnsRegex(UserWarning, r"keep their metadata without grid and text \(1\): 'a'"):
+            index.add_documents(["a"], [pages[0]])
+        index.add_documents(["a"], pages[:1], [{"image": "a.png", "grid": [2, 3, 1], "text": "old"}])
+        index.add_documents(["a"], pages[1:], keep_metadata=True)
+        self.assertEqual(index.get("a"), [{"image": "a.png", "grid": [2, 3, 1], "text": "old"}])
+        index.add_documents(["a"], [pages[0][:3]], keep_metadata=True)
+        self.assertEqual(index.get("a"), [{"image": "a.png", "text": "old"}])
 
     def test_keys_of_any_name(self) -> None:
         self.index.add_documents(self.ids, self.docs, [{k: i for k in KEYS} for i in range(20)])
@@ -143,6 +164,12 @@ class Metadata(unittest.TestCase):
             index.add_documents(self.ids, self.docs, show_progress=False, batch_size=7)
             index(self.queries, k=2, n_ivf_probe=8)
         self.assertEqual(w.filename, __file__)
+        with self.assertWarnsRegex(UserWarning, "nranks"):
+            Index(None, embedding_size=128, nranks=1, index_bsize=1, device=["cpu"]).close()
+        for device, want in (("cuda", "cuda:0"), (["cuda:0", "cuda:1"], "cuda:0,cuda:1"), (("cuda",), "cuda:0"), ("auto", "auto")):
+            self.assertEqual(_connection._device(device), want)
+        with self.assertRaisesRegex(ValueError, "device is an empty list"):
+            Index(None, device=[])
         with warnings.catch_warnings():
             warnings.simplefilter("error")  # once
             Index(None, use_triton=True).close()
@@ -175,24 +202,140 @@ class Metadata(unittest.TestCase):
             self.assertEqual((len(index), told, index.get(ids[7])), (300, [(300, 300)], [{"n": 7, "t": "ä"}]))
             hits = index.search(docs[42], 1, where="n = 42", metadata=True)
             self.assertEqual((hits[0]["id"], hits[0]["metadata"]), (ids[42], {"n": 42, "t": "ä"}))
-            self.assertEqual(sorted(os.listdir(os.path.join(folder, ".service"))), ["lock", "socket"])
+            self.assertEqual(sorted(os.listdir(os.path.join(folder, ".service"))), ["lock", "options", "socket", "users"])
             index.add_documents(ids[:200], docs[:200], keep_metadata=True)  # not into an index that has some
             self.assertEqual((len(index), index.get(ids[7])), (300, [{"n": 7, "t": "ä"}]))
-            with Index(folder, "bad") as other:
-                docs[5] = docs[5].copy()
-                docs[5][0, 0] = np.nan
-                with self.assertRaisesRegex(RequestError, "(?i)nan"):
-                    other.add_documents(ids, docs)
-                self.assertEqual(len(other), 0)
             with Index(folder, "two", nbits=2, seed=7) as other:
                 other.add_documents(ids, [d.astype(np.float16) for d in docs[:5] + docs[6:] + docs[7:8]])
                 self.assertEqual(other.stats()["nbits"], 2)
 
+    def test_errors_of_a_big_build_are_those_of_the_service(self) -> None:
+        docs, _ = collection(300, 1)
+        bad = list(docs)
+        bad[5] = docs[5].copy()
+        bad[5][1, 3] = np.nan
+        ids = [f"{i} ä" for i in range(300)]
+        for given, rows, changed, want, details in (
+            (bad, None, {}, 'document 5 (id "5 ä"), token 1, component 3: value is not finite: nan', {"document": 5, "id": "5 ä", "token": 1}),
+            (docs, [{}] * 7 + [{"image": "a", "grid": [9, 9]}] + [{}] * 292, {}, 'document 7 (id "7 ä"): shapes do not match: field grid', {"document": 7, "id": "7 ä"}),
+            (docs, None, {9: "a\tb"}, "document 9: bad id: control character U+0009", {"document": 9, "id": "a\tb"}),
+            (docs, None, {9: "a\nb"}, "document 9: id 'a\\nb' has a line break", {"document": 9, "id": "a\nb"}),
+        ):
+            names = [changed.get(i, name) for i, name in enumerate(ids)]
+            with mock.patch.object(_build, "LEAST", 1000), Index(None) as index, self.assertRaises(RequestError) as e:
+                index.add_documents(names, given, rows)
+            self.assertTrue(str(e.exception).startswith(want), str(e.exception))
+            self.assertNotIn("build-", str(e.exception))
+            self.assertEqual((e.exception.code, e.exception.status), ("BAD_REQUEST", 400))
+            self.assertEqual(e.exception.details, details)
+            with self.assertRaises(RequestError) as same, Index(None) as index:
+                index.add_documents(names, given, rows)  # by the service
+            self.assertEqual((same.exception.code, same.exception.details.get("document")), (e.exception.code, e.exception.details["document"]))
+        with Index(None, binary=self.failing("no space left on device")) as index, mock.patch.object(_build, "LEAST", 1000):
+            with self.assertRaisesRegex(PlaidError, "no space left on device") as full:
+                index.add_documents(ids, docs)
+            self.assertEqual((full.exception.code, len(index)), ("DISK_FULL", 0))
+
+    def failing(self, error: str, *lines: str) -> str:
+        """A program that serves, and whose builds say some lines and fail."""
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        path = os.path.join(folder.name, "plaid")
+        said = "".join(f"print({line!r}, file=sys.stderr, flush=True)\n    " for line in (*lines, json.dumps({"type": "error", "error": error})))
+        text = f"""#!{sys.executable}
+import os, sys
+if sys.argv[1] == "index":
+    {said}sys.exit(1)
+os.execv({find_binary(None)!r}, sys.argv)
+"""
+        with open(path, "w") as f:
+            f.write(text)
+        os.chmod(path, 0o755)
+        return path
+
+    def test_progress_of_a_big_build(self) -> None:
+        docs, _ = collection(300, 1)
+        told: list[tuple[int, object]] = []
+        lines = ("train 70%, 1,160,448 of 1,650,000 assignments, 120.4k/s, 4s left", "encode 49%, 196,800 of 400,000 tokens, 36.1k/s", "encode 80%, 9 of 10 tokens")
+        with Index(None, binary=self.failing("no", *lines)) as index, mock.patch.object(_build, "LEAST", 1000), self.assertRaisesRegex(ServiceError, "not built: no$"):
+            index.add_documents([str(i) for i in range(300)], docs, progress=lambda *x: told.append(x))
+        self.assertEqual(told, [(0, 300), (147, 300), (240, 300)])
+
+        class Enough(Exception):
+            pass
+
+        def stop(done: int, of: object) -> None:
+            raise Enough
+
+        with Index(None, binary=self.failing("no", *lines)) as index, mock.patch.object(_build, "LEAST", 1000):
+            with self.assertRaises(Enough):
+                index.add_documents([str(i) for i in range(300)], docs, progress=stop)
+            self.assertEqual(glob.glob(index._service.place + "/build-*"), [])
+
+    def test_somebody_else_is_faster_than_a_big_build(self) -> None:
+        docs, _ = collection(300, 1)
+        ids = [f"d{i}" for i in range(300)]
+        real = _build.Spool.build
+        with tempfile.TemporaryDirectory() as folder, Index(folder) as index, Index(folder) as other, mock.patch.object(_build, "LEAST", 1000):
+
+            def slow(*args: object) -> str:
+                path = real(*args)
+                other.add_documents(["theirs", "d0"], self.docs[:2], [{}, {"n": 1}])
+                return path
+
+            with mock.patch.object(_build.Spool, "build", slow):
+                index.add_documents(ids, docs, keep_metadata=True)
+            self.assertEqual((len(index), index.get(["d0"])), (301, [{"n": 1}]))
+            index.remove_documents(index.ids())
+            with Index(folder, "b") as index, Index(folder, "b") as other, mock.patch.object(_build.Spool, "build", slow):
+                index.add_batches((ids[i : i + 9], docs[i : i + 9], [{"i": i}] * len(ids[i : i + 9])) for i in range(0, 300, 9))
+                self.assertEqual((len(index), index.get(["d0", "d299"])), (301, [{"i": 0}, {"i": 297}]))
+
+    def test_batches_become_a_big_build(self) -> None:
+        docs, _ = collection(300, 1)
+        ids = [f"d{i}" for i in range(300)]
+
+        def source(n: int) -> Iterator[tuple]:
+            for i in range(0, n, 50):
+                some = docs[i : i + 50] if i != 100 else [d.astype(np.float16) for d in docs[i : i + 50]]
+                yield ids[i : i + 50], some, [{"i": i}] * 50
+            if n < 300:
+                raise RuntimeError("the source broke off")
+
+        told: list[tuple[int, object]] = []
+        with mock.patch.object(_build, "LEAST", 1000):
+            with Index(None) as index:
+                index.add_batches(source(300), total=300, progress=lambda *x: told.append(x))
+                self.assertEqual((len(index), index.stats()["nbits"], told[5]), (300, 4, (300, 300)))
+                self.assertEqual(index.get(["d0", "d120", "d299"]), [{"i": 0}, {"i": 100}, {"i": 250}])
+                self.assertEqual([index.search(docs[i], 1)[0]["id"] for i in (3, 120, 290)], ["d3", "d120", "d290"])
+            with Index(None) as index:
+                with self.assertRaisesRegex(RuntimeError, "broke off"):
+                    index.add_batches(source(200))
+                self.assertEqual((len(index), index.stats()["nbits"]), (200, 4))
+            with Index(None) as index:
+                index.add_batches(source(300), wait=False)
+                self.assertEqual((len(index), index.stats()["nbits"]), (300, 8))
+            with Index(None) as index, mock.patch.object(_build, "MOST", 1100):
+                index.add_batches(source(300))  # those that are too many go the usual way
+                self.assertEqual((len(index), index.stats()["nbits"]), (300, 4))
+            with Index(None) as index:
+                index.add_batches([*source(300), (["d7", "new"], docs[8:10], [{}, {}])])
+                self.assertEqual((len(index), index.get(["d7"])), (301, [{}]))
+            with Index(None) as index:
+                bad = [(ids[:2], docs[:2]), (ids[2:4], [docs[2], np.ones((2, 3))])]
+                with self.assertRaisesRegex(ValueError, "document 1 has dimension 3"):
+                    index.add_batches(bad)
+                with self.assertRaisesRegex(RequestError, "document 2 has dimension 3, those before it 32") as e:
+                    index.remove_documents(index.ids()).add_batches([bad[0], (["x"], [np.ones((2, 3))])])
+                self.assertEqual((e.exception.details, len(index)), ({"document": 2}, 2))
+        with Index(None) as index:
+            index.add_batches(source(300))  # too few for a build
+            self.assertEqual((len(index), index.stats()["nbits"], index.get(["d299"])), (300, 8, [{"i": 250}]))
+
     def test_load_follows_links(self) -> None:
         """As the cache of Hugging Face has them."""
         import subprocess
-
-        from plaid_ir._binary import find_binary
 
         docs, queries = collection(40, 2)
         self.index.add_documents([str(i) for i in range(40)], docs)

@@ -18,9 +18,12 @@ from unittest import mock
 
 
 from plaid_ir import Index, ServiceError
+from plaid_ir._locks import build_folder
 from plaid_ir import _service
 
 from .common import collection
+
+MODEL = Path(__file__).resolve().parents[2] / "examples" / "quickstart" / "colbert-nano"
 
 
 class Sharing(unittest.TestCase):
@@ -120,9 +123,96 @@ class Sharing(unittest.TestCase):
         self.assertIsNone(again._service.process)
         program.kill()
         program.wait()
-        while again._service.process is None:  # theirs answers until it sees that its program is gone
-            self.assertEqual(len(again), 2)
-        self.assertEqual(len(again), 2)
+        self.wait_for(lambda: len(again) == 2 and again._service.process is not None)
+
+    def joined(self, options: str) -> subprocess.Popen:
+        """A process that joins the service, and after a line of input searches by a text."""
+        program = self.python(f"""
+            import sys
+            from plaid_ir import Index
+            try:
+                index = Index(sys.argv[1], {options})
+            except ValueError as e:
+                print(e, flush=True)
+                sys.exit()
+            print(index._service.process, flush=True)
+            for line in sys.stdin:
+                print(index.search("cats")[0]["id"] if line == "search\\n" else len(index), flush=True)
+        """)
+        return program
+
+    def ask(self, program: subprocess.Popen, what: str) -> str:
+        program.stdin.write(what + "\n")
+        program.stdin.flush()
+        return program.stdout.readline()
+
+    def test_the_model_outlives_the_process_that_named_it(self) -> None:
+        first = self.open(model=MODEL).add_texts(["cats"], ["a"])
+        plain, third = self.joined(""), self.joined(f"model={str(MODEL)!r}")
+        self.assertEqual((plain.stdout.readline(), third.stdout.readline()), ("None\n", "None\n"))
+        first.close()
+        self.assertEqual(self.ask(plain, "count"), "1\n")  # the service is that of one without a model now
+        self.assertEqual(self.ask(third, "search"), "a\n")
+        self.assertEqual(self.ask(plain, "search"), "a\n")
+        first = self.open()
+        self.assertEqual(first.search("cats")[0]["id"], "a")
+
+    def test_a_process_that_joins_with_other_options(self) -> None:
+        other = os.path.join(os.path.dirname(self.folder), "other-model")
+        shutil.copytree(MODEL, other)
+        with self.open(model=MODEL) as first:
+            joined = self.joined(f"model={other!r}")
+            said = joined.stdout.readline()
+            joined.wait()
+            self.assertIn(f"model is {other} here", said)
+            self.assertIn(f"has model {MODEL}", said)
+            self.assertEqual(len(first), 0)
+        with self.open() as first:
+            self.assertIn("runs without model", self.joined(f"model={str(MODEL)!r}").stdout.readline())
+            self.assertEqual(len(first), 0)
+        # Nobody is left who has asked for the model.
+        with self.open(model=other) as first:
+            first.add_texts(["cats"], ["a"])
+
+    def test_options_of_one_process(self) -> None:
+        with self.open() as first:
+            first.add_documents(["1"], self.docs[:1])
+            process = first._service.process
+            self.open(index_name="other", model=MODEL).add_texts(["cats"], ["a"])  # nobody else uses it: it starts anew
+            self.assertIsNot(first._service.process, process)
+            self.assertEqual(len(first), 1)
+            self.assertEqual(self.open(index_name="other").search("cats")[0]["id"], "a")
+            with self.assertRaisesRegex(ValueError, f"model is .*, and .* has model {MODEL}"):
+                self.open(model=self.folder)
+            joined = self.joined("")
+            self.assertEqual(joined.stdout.readline(), "None\n")
+            with self.assertRaisesRegex(ValueError, "threads is 2 here.*without threads"):
+                self.open(threads=2)
+            self.assertEqual(self.ask(joined, "count"), "1\n")
+            joined.kill()
+            joined.wait()
+            with self.assertRaises(ServiceError):
+                self.open(device="abacus")
+            self.assertEqual(len(first), 1)
+
+    def test_remains_of_a_killed_build(self) -> None:
+        with self.open():
+            place = os.path.join(self.folder, ".service")
+            program = self.python("""
+                import sys
+                from plaid_ir._locks import build_folder
+                with build_folder(sys.argv[1] + "/.service") as folder:
+                    print(folder, flush=True)
+                    sys.stdin.read()
+            """)
+            left = program.stdout.readline().strip()
+            with build_folder(place):
+                self.assertTrue(os.path.isdir(left))  # somebody uses it
+                program.kill()
+                program.wait()
+        self.assertTrue(os.path.isdir(left))
+        self.open()
+        self.assertFalse(os.path.exists(left))
 
     def test_many_that_start_at_once(self) -> None:
         text = """

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import tempfile
 import unittest
+import warnings
 from html.parser import HTMLParser
 from pathlib import Path
 from unittest import mock
@@ -13,6 +15,7 @@ from unittest import mock
 import numpy as np
 
 from plaid_ir import Index, RequestError, ServiceError
+from plaid_ir import _build
 from plaid_ir._hits import Hits, Results
 
 from .common import maxsim
@@ -141,6 +144,12 @@ class Texts(unittest.TestCase):
         for hit in hits:
             self.assertEqual(hit["token_scores"].dtype, np.float32)
             self.assertAlmostEqual(float(hit["token_scores"].max(axis=1).sum()), hit["score"], delta=0.001 * hit["score"])
+        (both,) = self.index.search_token_scores(["who barks?"], k=2, hybrid=0.5)
+        self.assertEqual([h["id"] for h in both], [h["id"] for h in self.index.search("who barks?", k=2, hybrid=0.5)])
+        self.assertEqual(both[0]["token_scores"].shape, hits[0]["token_scores"].shape)
+        self.assertEqual([h["id"] for h in self.index.search_token_scores(["bark"], keywords=True)[0]], ["dogs"])
+        with self.assertRaisesRegex(ValueError, "no queries"):
+            self.index.search_token_scores(None, keywords=["bark"])
         self.assertEqual({h["id"] for h in self.index.search("who barks?", 4, subset=["fish", "cells"], mode="candidates")}, {"fish", "cells"})
 
     def test_rerank(self) -> None:
@@ -149,6 +158,9 @@ class Texts(unittest.TestCase):
         self.assertEqual([(r["index"], r["score"]) for r in got], [(1, 12), (0, 2)])
         with self.assertRaises(TypeError):
             self.index.rerank("a", [np.eye(4)])
+        self.assertEqual((self.index.rerank("a", []), self.index.rerank(np.eye(4), [])), ([], []))
+        with self.assertRaisesRegex(ValueError, "^document 1 has dimension 3"):
+            self.index.rerank(np.eye(4), [np.eye(4), np.eye(3)])
 
     def test_passages(self) -> None:
         with Index(None, model=MODEL) as index:
@@ -159,6 +171,25 @@ class Texts(unittest.TestCase):
             self.assertEqual([p["id"] for p in hits[0]["passages"]], ["owls#1"])
             self.assertIn("hear", {s["text"] for s in hits[0]["passages"][0]["spans"]})
             self.assertEqual(len(index.search("owls", group="maxsim")[0]["passages"]), 2)
+            # The id of a document means all its passages.
+            self.assertTrue("owls" in index and "owls#0" in index and "owl" not in index)
+            self.assertEqual(index.get(["bees", "owls"]), [{"text": "bees fly"}, {}])
+            with self.assertRaises(KeyError):
+                index.get(["owls", "owl"])
+            first, second = index.get_documents_embeddings(["owls#0", "owls#1"])
+            for whole in (index.get_documents_embeddings(["owls"])[0], index.get_documents_embeddings([["bees"], ["owls", "owls#1"]])[1][0]):
+                np.testing.assert_array_equal(whole, np.concatenate([first, second]))
+            self.assertEqual([h["id"] for h in index.similar("owls")], ["bees"])
+            self.assertEqual({h["id"] for h in index.similar("owls#0")}, {"owls#1", "bees"})
+            self.assertEqual({h["id"] for h in index.similar("bees", group="best", where="_id <> 'x'")}, {"owls"})
+            scored = index.search_token_scores(["what do owls hear?"], group="maxsim")[0]
+            self.assertEqual(scored[0]["id"], "owls")
+            self.assertEqual(scored[0]["token_scores"].shape[1], len(first) + len(second))
+            self.assertAlmostEqual(float(scored[0]["token_scores"].max(axis=1).sum()), scored[0]["score"], delta=0.01)
+            best = index.search_token_scores(["what do owls hear?"], k=1, group="best")[0][0]
+            self.assertEqual(best["token_scores"].shape, scored[0]["token_scores"].shape)
+            self.assertEqual([h["id"] for h in index.search("owls", subset=["owls"], group="best")], ["owls"])
+            self.assertIn(index.explain("owls", "owls")["id"], ("owls#0", "owls#1"))
             index.remove_documents(["owls"])
             self.assertEqual(index.ids(), ["bees"])
 
@@ -207,8 +238,53 @@ class Texts(unittest.TestCase):
             with self.assertRaisesRegex(TypeError, "one text"):
                 index.add_texts("abc")
             self.assertEqual(len(index), 7)
+            for more in ({"ids": [8, 9, 10]}, {"ids": iter([8, 9, 10])}, {"ids": [8, 9], "metadata": [{}] * 3}):
+                with warnings.catch_warnings(), self.assertRaisesRegex(ValueError, f"2 texts, which are stored, and more {list(more)[-1]}"):
+                    warnings.simplefilter("error")  # the texts are all that is kept, and they are given
+                    index.add_texts((t for t in "ab"), **more)
+            index.add_texts((t for t in "ab"), itertools.count(20))
+            self.assertEqual(index.ids()[-2:], [20, 21])
+            with self.assertRaisesRegex(RequestError, "text 130 is empty") as e:
+                index.encode(["a"] * 130 + [""])
+            self.assertEqual(e.exception.details, {"document": 130})
         with Index.from_texts(["a", "b"], model=MODEL) as index:
             self.assertEqual(index.search("b", 1)[0]["id"], 1)
+
+    def test_many_texts_are_a_big_build(self) -> None:
+        texts = [f"{t} Number {i}." for i in range(20) for t in TEXTS.values()]
+        ids = [str(i) for i in range(80)]
+        rows = [{"n": i} for i in range(80)]
+        asked = "what produces energy in cells?"
+        with Index.from_texts(texts, ids, rows, model=MODEL) as plain:  # few
+            want, vectors = plain.search(asked, 1, metadata=True), plain.get_documents_embeddings(["7"])[0]
+            self.assertEqual(plain.stats()["nbits"], 8)
+            made_by = plain.stats()["model"]
+        self.assertEqual(made_by["name"], str(MODEL))
+        with mock.patch.object(_build, "LEAST", 200):
+            told: list[tuple[int, object]] = []
+            for given in (texts, (t for t in texts)):
+                with Index.from_texts(given, ids, rows, model=MODEL, progress=lambda *x: told.append(x)) as index:
+                    self.assertEqual((len(index), index.stats()["nbits"], index.stats()["model"]), (80, 4, made_by))
+                    got = index.search(asked, 1, metadata=True)
+                    self.assertEqual(got[0]["metadata"], {"n": int(got[0]["id"]), "text": texts[int(got[0]["id"])]})
+                    self.assertAlmostEqual(got[0]["score"], want[0]["score"], delta=0.05 * want[0]["score"])
+                    np.testing.assert_allclose(index.get_documents_embeddings(["7"])[0], vectors, atol=0.2)
+                    index.add_texts(["cats"], ["0"], keep_metadata=True)  # the model is known to be the same
+            self.assertEqual([t for t in told if t[0] == 80][:1], [(80, 80)])
+            with Index(None, model=MODEL) as index:
+                with self.assertRaisesRegex(RequestError, "text 70 is empty.*before number 64 are stored") as e:
+                    index.add_texts((t if i != 70 else "" for i, t in enumerate(texts)), ids, batch_size=8)
+                self.assertEqual((e.exception.details["document"], len(index), index.stats()["nbits"]), (70, 64, 4))
+            with Index(None, model=MODEL) as index:
+                index.add_texts(texts, ids, pool_factor=3, wait=False)
+                self.assertEqual(index.stats()["nbits"], 8)
+                tokens = index.stats()["tokens"]
+            with Index(None, model=MODEL) as index:
+                index.add_texts((t for t in texts), ids, pool_factor=3)
+                self.assertEqual((index.stats()["nbits"], index.stats()["tokens"]), (4, tokens))
+            with Index(None, model=MODEL) as index:
+                index.add_texts((t for t in texts[:9] + texts[:1]), [*ids[:9], "3"], batch_size=4)  # an id twice
+                self.assertEqual((len(index), index.get("3")[0]["text"]), (9, texts[0]))
 
     def test_without_a_model(self) -> None:
         with self.assertRaisesRegex(RequestError, "model=FOLDER"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import struct
 from typing import Any, Iterator, Mapping, Protocol, Sequence, TypeAlias, Union, cast
@@ -11,6 +12,10 @@ import numpy.typing as npt
 
 #: A float matrix, [tokens, dim].
 Matrix: TypeAlias = npt.NDArray[Any]
+
+
+#: The vectors of a text or a document, [tokens, dim].
+Vectors: TypeAlias = npt.NDArray[np.float32]
 
 
 class Tensor(Protocol):
@@ -126,3 +131,13 @@ def batches(sizes: Sequence[int], most_bytes: int, most: int) -> Iterator[slice]
         total += n
     if begin < len(sizes):
         yield slice(begin, len(sizes))
+
+
+def vectors_of(text: str, shape: Sequence[int]) -> Vectors:
+    """A matrix as the service sends it."""
+    return np.frombuffer(base64.b64decode(text), dtype="<f4").reshape(shape).copy()  # to be written to
+
+
+def matrix_of(parts: Sequence[Mapping[str, Any]]) -> Vectors:
+    """The vectors of documents, one after another."""
+    return np.concatenate([vectors_of(d["embeddings_b64"], d["shape"]) for d in parts])

@@ -11,7 +11,7 @@ import tempfile
 import warnings
 import weakref
 from types import TracebackType
-from typing import Any, Callable, Iterable, Literal, Mapping, TypeVar, cast
+from typing import Any, Callable, Iterable, Literal, Mapping, Sequence, TypeVar, cast
 from urllib.parse import quote
 
 import numpy as np
@@ -27,7 +27,7 @@ Self = TypeVar("Self", bound="Connection")
 #: Parameters of PyLate's PLAID that have no counterpart: what they tune, the engine derives.
 _PYLATE = frozenset(
     "kmeans_niters max_points_per_centroid n_samples_kmeans n_ivf_probe n_full_scores batch_size use_fast use_triton low_memory show_progress "
-    "num_threads ndocs ncells centroid_score_threshold search_batch_size kmeans_seed rank_device".split()
+    "num_threads ndocs ncells centroid_score_threshold search_batch_size kmeans_seed rank_device embedding_size nranks index_bsize".split()
 )
 _NAME = re.compile(r"[A-Za-z0-9_-]([A-Za-z0-9._-]{0,126}[A-Za-z0-9_-])?")
 _NULL = "return=representation, unknown-fields=null"
@@ -61,7 +61,7 @@ class Connection:
         read_only: bool,
         url: str | None,
         token: str | None,
-        device: str | None,
+        device: str | Sequence[str] | None,
         threads: int | None,
         timeout: float,
         start_timeout: float,
@@ -95,13 +95,8 @@ class Connection:
         if url is None:
             if index_folder is None:
                 index_folder = temporary = tempfile.mkdtemp(prefix="plaid-index-")
-            options: list[str] = []
-            if device is not None:
-                options += ["--device", device]
-            if threads is not None:
-                options += ["--threads", str(threads)]
-            if model is not None:
-                options += ["--model", os.path.realpath(model)]
+            given = (("device", None if device is None else _device(device)), ("threads", threads), ("model", None if model is None else os.path.realpath(model)))
+            options = {name: str(value) for name, value in given if value is not None}
             try:
                 self._service = Service.acquire(index_folder, binary, options, start_timeout, temporary is not None, read_only)
             except BaseException:
@@ -130,7 +125,14 @@ class Connection:
                 raise ValueError(f"index {self.index_name!r} has {key} {there[key]}, not {value}; override=True makes it anew")
 
     def stats(self) -> dict[str, Any]:
-        """What is known of the index at little cost: documents, sizes, growth, configuration."""
+        """What is known of the index at little cost.
+
+        Returns
+        -------
+        dict
+            ``documents``, ``tokens``, ``dim``, ``nbits``, sizes, growth and configuration, as the
+            service has them (docs/service.md).
+        """
         return cast("dict[str, Any]", self._request("GET", self._path + "/stats"))
 
     # Lifetime
@@ -207,10 +209,11 @@ class Connection:
         tensors: tuple[Iterable[bytes | memoryview], int] | None = None,
         media: str = "application/octet-stream",
         prefer: str = _NULL,
+        headers: Mapping[str, str] | None = None,
     ) -> Any:
         """A request, which takes fields that no document has for NULL unless told otherwise."""
         try:
-            return self._again(lambda: self._client.request(method, path, body, tensors, media, prefer))
+            return self._again(lambda: self._client.request(method, path, body, tensors, media, prefer, headers))
         except PlaidError as e:
             if e.code == "MODEL_NOT_LOADED":
                 e.args = ("texts need a model: Index(..., model=FOLDER), or a service that was started with --model",)
@@ -234,6 +237,14 @@ class Connection:
                     raise ServiceError(f"{self._service.why()} ({e})") from e
                 self._service.revive()
                 self._client = Client(self._service.url, self._service.token, self._timeout, self._ssl_context)
+
+
+def _device(device: Any) -> str:
+    """Devices as the program names them: PyLate's names, lists of them, and devices of torch."""
+    several = [str(d) for d in (cast("Sequence[Any]", device) if isinstance(device, (list, tuple)) else [device])]
+    if not several:
+        raise ValueError("device is an empty list; want device=None for the processor")
+    return ",".join("cuda:0" if d == "cuda" else d for d in several)
 
 
 def _release(service: Service | None, temporary: str | None, pid: int) -> None:

@@ -11,7 +11,17 @@ import numpy.typing as npt
 
 class Explanation(dict[str, Any]):
     """How the score of a document comes about, and how far it got in a search: the answer of the
-    service (docs/service.md) as a dictionary. In a notebook it is a heat map."""
+    service (docs/service.md) as a dictionary. In a notebook it is a heat map.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from plaid_ir import Index
+    >>> with Index(None) as index:
+    ...     why = index.add_documents(["a"], [np.eye(4)[:3]]).explain("a", np.eye(4)[:2])
+    >>> why.stage, why.similarities.shape
+    ('returned', (2, 3))
+    """
 
     @property
     def score(self) -> float:
@@ -39,11 +49,23 @@ class Explanation(dict[str, Any]):
         return np.asarray(scores, dtype=np.float32).reshape(len(scores), grid["rows"], grid["columns"])
 
     def query_tokens(self) -> list[str]:
-        """The tokens of the query; their numbers where the query was vectors."""
+        """The tokens of the query.
+
+        Returns
+        -------
+        list of str
+            Their texts; their numbers where the query was vectors.
+        """
         return _names(self.get("query_tokens"), self.similarities.shape[0])
 
     def document_tokens(self) -> list[str]:
-        """The tokens of the document; their numbers where the text or the model is not known."""
+        """The tokens of the document.
+
+        Returns
+        -------
+        list of str
+            Their texts; their numbers where the text or the model is not known.
+        """
         return _names(self.get("document_tokens"), self.similarities.shape[1])
 
     def _repr_html_(self) -> str:

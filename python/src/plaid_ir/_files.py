@@ -19,7 +19,22 @@ class Files(Connection):
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the index as it is now to a file, which `load` and the command line
-        (``plaid search FILE``) take. What is at the path is replaced when the file is complete."""
+        (``plaid search FILE``) take.
+
+        Parameters
+        ----------
+        path
+            The file. What is there is replaced when the new one is complete.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from plaid_ir import Index
+        >>> with Index(None) as index, Index(None) as copy:
+        ...     index.add_documents(["a"], [np.eye(4)]).save("docs.plaid")
+        ...     print(copy.load("docs.plaid").ids())
+        ['a']
+        """
         path = os.fspath(path)
         with tempfile.NamedTemporaryFile(dir=os.path.dirname(path) or ".", prefix=".plaid-save-", delete=False) as file:
             try:
@@ -44,8 +59,18 @@ class Files(Connection):
         ``plaid backup``), or with the index folder of ColBERT, fast-plaid or next-plaid. Symbolic
         links in the folder are followed: those of the Hugging Face cache are some.
 
-        Such a folder does not name its documents: ``documents_ids`` does, in their order, or a file
-        ``ids.txt`` in it, or they are numbered from 0.
+        Parameters
+        ----------
+        path
+            The file or the folder.
+        documents_ids
+            The ids of the documents of a folder, in their order. Without them a file ``ids.txt`` in it
+            names them, or they are numbered from 0.
+
+        Returns
+        -------
+        Index
+            The index itself.
         """
         if not os.path.isdir(path):
             if documents_ids is not None:

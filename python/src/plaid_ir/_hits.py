@@ -51,17 +51,31 @@ class Hit(_Scored, total=False):
 class Hits(list[Hit]):
     """The hits of one query, best first: a list of dictionaries.
 
+    Examples
+    --------
     >>> hits = Hits([{"id": "a", "score": 2.0}])
     >>> hits[0]["id"]
     'a'
     """
 
     def to_pandas(self) -> Any:
-        """A data frame with a row for each hit, and a column for each key of the metadata."""
+        """The hits as a table of pandas.
+
+        Returns
+        -------
+        pandas.DataFrame
+            A row for each hit, and a column for each key of the metadata.
+        """
         return _frame(_flat(self))
 
     def to_arrow(self) -> Any:
-        """An Arrow table with a row for each hit, and a column for each key of the metadata."""
+        """The hits as a table of Arrow.
+
+        Returns
+        -------
+        pyarrow.Table
+            A row for each hit, and a column for each key of the metadata.
+        """
         return _table(_flat(self))
 
     def _repr_html_(self) -> str:
@@ -72,11 +86,23 @@ class Results(list[Hits]):
     """The hits of several queries, in their order."""
 
     def to_pandas(self) -> Any:
-        """A data frame with the hits of all queries; ``query`` counts these from 0."""
+        """The hits of all queries as a table of pandas.
+
+        Returns
+        -------
+        pandas.DataFrame
+            As that of `Hits`, with a column ``query``, which counts from 0.
+        """
         return _frame(self._flat())
 
     def to_arrow(self) -> Any:
-        """An Arrow table with the hits of all queries; ``query`` counts these from 0."""
+        """The hits of all queries as a table of Arrow.
+
+        Returns
+        -------
+        pyarrow.Table
+            As that of `Hits`, with a column ``query``, which counts from 0.
+        """
         return _table(self._flat())
 
     def _flat(self) -> list[dict[str, Any]]:

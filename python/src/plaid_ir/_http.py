@@ -184,12 +184,13 @@ class Client:
         tensors: tuple[Iterable[bytes | memoryview], int] | None = None,
         media: str = "application/octet-stream",
         prefer: str = "return=representation",
+        more: Mapping[str, str] | None = None,
     ) -> Any:
         """Sends a request, with JSON or with the pieces of another body and their size, and
         returns the JSON of the answer. Every request of this package can be repeated without
         harm, and is where the connection was closed while it idled, or where the service says
         when to come again."""
-        headers = {"Prefer": prefer, **self._headers}
+        headers = {"Prefer": prefer, **self._headers, **(more or {})}
         pieces: Iterable[bytes | memoryview] | None = None
         if tensors is not None:
             pieces = tensors[0]

@@ -11,11 +11,11 @@ from ._arrays import Embeddings, to_matrices
 from ._aside import aside
 from ._connection import Connection, ignore
 from ._errors import PlaidError
-from ._files import Files
+from ._progress import Progress
 from ._search import Searches
 
 
-class Index(Searches, Files):
+class Index(Searches):
     """An index of documents that are matrices of token vectors.
 
     It has the interface of PyLate's indexes, and `search`, `add_texts` and more beside it. What a
@@ -42,8 +42,8 @@ class Index(Searches, Files):
     mode
         ``"pruned"``, or ``"exhaustive"`` to score every document.
     model
-        The folder of a late-interaction model, which encodes texts. Whoever opens the folder first
-        decides.
+        The folder of a late-interaction model, which encodes texts. Where the folder of the indexes
+        is open already, leave it out or name the same.
     read_only
         Change nothing. It also opens folders that cannot be written to; then no other process may
         change the index meanwhile.
@@ -51,8 +51,8 @@ class Index(Searches, Files):
         The address of a service (``http://``, ``https://`` or ``unix:``) that has the index,
         and the bearer token for it. Without a url the service runs as long as this object.
     device, threads
-        Of the service that is started: where it searches (``"cuda:0"``, ``"auto"``; default
-        the processor), and how many threads one search takes.
+        Of the service that is started: where it searches (``"cuda:0"`` or ``"cuda"``, ``"auto"``, a
+        list of several; default the processor), and how many threads one search takes.
     timeout, start_timeout
         How long a request, and the start of the service, may take, in seconds.
     binary
@@ -92,7 +92,7 @@ class Index(Searches, Files):
         read_only: bool = False,
         url: str | None = None,
         token: str | None = None,
-        device: str | None = None,
+        device: str | Sequence[str] | None = None,
         threads: int | None = None,
         timeout: float = 300.0,
         start_timeout: float = 300.0,
@@ -112,14 +112,36 @@ class Index(Searches, Files):
         documents_embeddings: Embeddings,
         documents_ids: Sequence[str] | Sequence[int] | None = None,
         metadata: Sequence[Mapping[str, Any]] | None = None,
+        *,
+        progress: Progress = None,
         **options: Any,
     ) -> Index:
         """An index of what an encoder returns, such as the lists of ``encode_document`` of
-        sentence-transformers: matrices [tokens, dim].
+        sentence-transformers. It must not be there yet; ``override=True`` replaces it.
 
-        Without ids the documents are numbered, from 0: hits have the place in the list. The
-        index is in a temporary folder unless ``index_folder`` or ``url`` is given. It must not be
-        there yet; ``override=True`` replaces it.
+        Parameters
+        ----------
+        documents_embeddings
+            Matrices [tokens, dim], or a padded array [documents, tokens, dim].
+        documents_ids
+            An id for each. Without them documents are numbered from 0: hits have the place in the
+            list.
+        metadata, progress
+            As for `add_documents`.
+        **options
+            Those of `Index`. Without ``index_folder`` and ``url`` the folder is a temporary one.
+
+        Returns
+        -------
+        Index
+            The index, to be closed.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> with Index.from_embeddings([np.eye(4)[:2], np.eye(4)[2:]]) as index:
+        ...     print(index.search(np.eye(4)[3:], k=1)[0]["id"])
+        1
         """
         if documents_ids is None:
             documents_embeddings = to_matrices(documents_embeddings, "document")
@@ -133,7 +155,7 @@ class Index(Searches, Files):
         try:
             if len(index) > 0:
                 raise ValueError(f"index {index.index_name!r} has documents already; override=True replaces it")
-            return index.add_documents(documents_ids, documents_embeddings, metadata)
+            return index.add_documents(documents_ids, documents_embeddings, metadata, progress=progress)
         except BaseException:
             index.close()
             raise
@@ -147,7 +169,7 @@ class Index(Searches, Files):
         *,
         model: str | os.PathLike[str] | None = None,
         text_field: str = "text",
-        progress: Any = None,
+        progress: Progress = None,
         **options: Any,
     ) -> Index:
         """An index of texts, which a model encodes.
@@ -160,6 +182,18 @@ class Index(Searches, Files):
             The folder of a late-interaction model; left out with ``url``, whose service has one.
         **options
             Those of `Index`. Without ``index_folder`` and ``url`` the folder is a temporary one.
+
+        Returns
+        -------
+        Index
+            The index, to be closed.
+
+        Examples
+        --------
+        >>> texts = ["cats sleep most of the day", "dogs bark at night"]
+        >>> with Index.from_texts(texts, model="examples/quickstart/colbert-nano") as index:
+        ...     print(index.search("who barks?", k=1)[0]["id"])
+        1
         """
         if ids is None:
             options.setdefault("id_type", int)
@@ -199,9 +233,15 @@ class Index(Searches, Files):
     arerank = aside(Searches.rerank)
     aencode = aside(Searches.encode)
     aadd_documents = aside(Searches.add_documents)
+    aupdate_documents = aside(Searches.update_documents)
+    aadd_batches = aside(Searches.add_batches)
     aadd_texts = aside(Searches.add_texts)
     aremove_documents = aside(Searches.remove_documents)
     aget = aside(Searches.get)
+    aget_documents_embeddings = aside(Searches.get_documents_embeddings)
     aids = aside(Searches.ids)
     aupdate = aside(Searches.update)
     adelete = aside(Searches.delete)
+    aload = aside(Searches.load)
+    asave = aside(Searches.save)
+    astats = aside(Searches.stats)

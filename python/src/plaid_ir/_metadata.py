@@ -7,27 +7,57 @@ from typing import Any, Iterable, Mapping, Sequence, cast
 from ._documents import MANY, Documents
 from ._errors import EmptyIndexError
 from ._arrays import batches
-from ._values import Where, condition, plain
+from ._values import Where, condition, own_fields, plain
 
 
 class Metadata(Documents):
     """The part of an index that reads and changes metadata."""
 
     def get(self, ids: str | int | Iterable[str] | Iterable[int]) -> list[dict[str, Any]]:
-        """The metadata of documents, a dictionary for each, in the order of the ids. An id that is
-        not there is a KeyError."""
+        """The metadata of documents.
+
+        Parameters
+        ----------
+        ids
+            One id or several. One that is not there is a KeyError.
+
+        Returns
+        -------
+        list of dict
+            The metadata of each, in the order of the ids. Those of a document that is stored as
+            passages are without their texts and places.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from plaid_ir import Index
+        >>> with Index(None) as index:
+        ...     _ = index.add_documents(["a", "b"], np.ones((2, 3, 4)), [{"n": 1}, {"n": 2}])
+        ...     print(index.get("b"), index.ids("n < 2"), index.update(where={"n": 2}, values={"n": 3}))
+        [{'n': 2}] ['a'] 1
+        """
         names = self._names(ids)
         found: dict[str, dict[str, Any]] = {}
         for row in self._rows("_id IN ({})", list(dict.fromkeys(names))):
-            found[str(row["_id"])] = _own(row)
-        for name in names:
-            if name not in found:
-                raise KeyError(self._given(name))
+            found[str(row["_id"])] = own_fields(row)
+        missing = [name for name in dict.fromkeys(names) if name not in found]
+        for name, parts in self._looked_up(missing, "none").items():
+            found[name] = {k: v for k, v in own_fields(parts[0]["metadata"]).items() if k not in ("_passage", "text")}
         return [dict(found[name]) for name in names]
 
     def ids(self, where: Where | None = None, parameters: Sequence[Any] = ()) -> list[Any]:
-        """The ids of the documents that a condition is true of, or of all, in the order in which
-        the documents came."""
+        """The ids of documents.
+
+        Parameters
+        ----------
+        where, parameters
+            A condition, as for `search`; None: all documents.
+
+        Returns
+        -------
+        list of str or int
+            In the order in which the documents came.
+        """
         chosen = condition(where, parameters)
         body: dict[str, Any] = {} if chosen is None else {"condition": chosen[0], "parameters": chosen[1]}
         try:
@@ -37,8 +67,14 @@ class Metadata(Documents):
         return [self._given(row["_id"]) for row in answer["metadata"]]
 
     def update(self, *, where: Where, values: Mapping[str, Any], parameters: Sequence[Any] = ()) -> int:
-        """Sets keys of the metadata of the documents that a condition is true of; None removes a
-        key. Vectors stay as they are. A key in ``where`` that no document has is an error.
+        """Sets keys of the metadata of documents. Vectors stay as they are.
+
+        Parameters
+        ----------
+        where, parameters
+            Which documents: a condition, as for `search`. A key that no document has is an error.
+        values
+            Keys and their new values; None removes a key.
 
         Returns
         -------
@@ -50,8 +86,13 @@ class Metadata(Documents):
         return int(self._change("POST", self._path + "/metadata/update", {"condition": text, "parameters": given, "updates": updates})["updated"])
 
     def delete(self, *, where: Where, parameters: Sequence[Any] = ()) -> int:
-        """Removes the documents that a condition is true of; `remove_documents` takes ids. A key that
-        no document has is an error, since a slip would remove too much.
+        """Removes the documents that a condition is true of; `remove_documents` takes ids.
+
+        Parameters
+        ----------
+        where, parameters
+            A condition, as for `search`. A key that no document has is an error, since a slip would
+            remove too much.
 
         Returns
         -------
@@ -67,7 +108,11 @@ class Metadata(Documents):
             names = self._names([id])
         except TypeError:
             return False
-        return any(True for _ in self._rows("_id IN ({})", names))
+        try:
+            self._looked_up(names, "none")
+        except KeyError:
+            return False
+        return True
 
     def _rows(self, text: str, values: Sequence[str]) -> Iterable[dict[str, Any]]:
         for part in batches([len(v) for v in values], 1 << 20, 10 * MANY):
@@ -77,8 +122,3 @@ class Metadata(Documents):
             except EmptyIndexError:
                 return
             yield from answer["metadata"]
-
-
-def _own(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Metadata without the keys that the service adds."""
-    return {k: v for k, v in row.items() if k not in ("_id", "_subset_")}

@@ -30,6 +30,15 @@ class Meter:
         if self._tell is not None:
             self._tell(self._done, self._total)
 
+    def reach(self, documents: int) -> None:
+        """So many are done, or more."""
+        self.add(max(documents - self._done, 0))
+
+    def say(self, stage: str) -> None:
+        """What is done meanwhile."""
+        if self._bar is not None:
+            self._bar.set_postfix_str(stage)
+
     def __enter__(self) -> Meter:
         return self
 

@@ -8,14 +8,14 @@ from typing import Any, Literal, Mapping, Sequence, TypeVar, Union, cast
 
 import numpy as np
 
-from ._arrays import Embeddings, Matrix, MatrixLike, batches, tensors_body, to_matrices
+from ._arrays import Embeddings, Matrix, MatrixLike, batches, matrix_of, tensors_body, to_matrices
 from ._connection import Mode, ignore
 from ._documents import MANY
-from ._errors import EmptyIndexError, PlaidError
+from ._errors import EmptyIndexError, PlaidError, counted_from
 from ._explanation import Explanation
 from ._hits import Hit, Hits, Passage, Results, spans_of
 from ._metadata import Metadata
-from ._values import Where, condition
+from ._values import Where, condition, own_fields
 
 #: How many bytes of vectors go into one request.
 _BATCH = 32 << 20
@@ -78,7 +78,9 @@ class Searches(Metadata):
             In keywords know phrases in quotation marks, prefixes*, +must and -must not.
         group
             Return documents, not their passages, by the score of the ``"best"`` passage, the ``"sum"``
-            of them, or ``"maxsim"`` over all tokens. ``passages`` says how many come with each (3).
+            of them, or ``"maxsim"`` over all tokens.
+        passages
+            How many passages come with each document of a ``group``; default 3.
         highlight
             Return the words of the texts that words of the query have found, and the metadata.
         feedback, like, unlike
@@ -86,6 +88,20 @@ class Searches(Metadata):
             have in common and those of ``unlike`` have not, and search again.
         mode
             ``"pruned"``, ``"exhaustive"``, or ``"candidates"``: score all of ``subset``.
+
+        Returns
+        -------
+        Hits
+            A list of dictionaries with ``id``, ``score``, and what was asked for.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from plaid_ir import Index
+        >>> with Index(None) as index:
+        ...     _ = index.add_documents(["a", "b"], [np.eye(4)[:2], np.eye(4)[2:]], [{"year": 1999}, {"year": 2001}])
+        ...     print(index.search(np.eye(4)[2:], 1, where="year >= 2000", metadata=True)[0]["metadata"])
+        {'year': 2001}
         """
         queries: Any = None
         if isinstance(query, str):
@@ -123,17 +139,26 @@ class Searches(Metadata):
         unlike: Sequence[Any] = (),
         mode: Mode | None = None,
     ) -> Results:
-        """The k best documents for each query, best first; the parameters are those of `search`.
+        """The k best documents for each query, best first.
 
         Parameters
         ----------
         queries
             Texts, or matrices [tokens, dim]: a list of them, one matrix, or an array
             [queries, tokens, dim].
+        k
+            How many documents for each.
         subset
             Ids that may be returned, or a list of such a list for each query.
         keywords
             Words for each query, or True.
+        where, parameters, metadata, hybrid, fusion, expression, group, passages, highlight, feedback, like, unlike, mode
+            As for `search`.
+
+        Returns
+        -------
+        Results
+            The hits of each query, in their order.
         """
         try:
             k = operator.index(k)
@@ -186,13 +211,28 @@ class Searches(Metadata):
                 answer = self._ask(request, None if texts is None else texts[part], None if matrices is None else matrices[part], None if own is None else own[part])
             except EmptyIndexError as e:
                 raise EmptyIndexError(f"index {self.index_name!r} is empty: add documents before asking for them", e.code, e.status) from e
+            except PlaidError as e:
+                counted_from(e, "query", part.start)
+                raise
             for r in answer["results"]:
                 results.append(self._hits(r, show))
         return results
 
     def __call__(self, queries_embeddings: Sequence[str] | Embeddings, k: int = 10, subset: Sequence[Any] | None = None, **options: Any) -> Results:
-        """`search_batch`, as PyLate's retriever calls an index. Keywords of PyLate's index that
-        have no counterpart are taken."""
+        """`search_batch`, as PyLate's retriever calls an index.
+
+        Parameters
+        ----------
+        queries_embeddings, k, subset
+            Those of `search_batch`. One text is one query.
+        **options
+            Those of `search_batch`. Keywords of PyLate's index that have no counterpart are taken.
+
+        Returns
+        -------
+        Results
+            The hits of each query, in their order.
+        """
         known = {key: options.pop(key) for key in list(options) if key in _OPTIONS}
         ignore(options, "Index()")
         return self.search_batch([queries_embeddings] if isinstance(queries_embeddings, str) else queries_embeddings, k, subset, **known)
@@ -214,7 +254,7 @@ class Searches(Metadata):
             hits.extend([{"id": given(i), "score": float(s)} for i, s in zip(result["ids"], result["scores"])])
         else:
             for row, score in zip(result["metadata"], result["scores"]):
-                hits.append({"id": given(row["_id"]), "score": float(score), "metadata": _own(row)})
+                hits.append({"id": given(row["_id"]), "score": float(score), "metadata": own_fields(row)})
         for hit, found in zip(hits, result.get("spans") or ()):
             hit["spans"] = spans_of(found or (), hit.get("metadata", {}))
         several: list[list[dict[str, Any]]] = result.get("passages") or []
@@ -227,17 +267,32 @@ class Searches(Metadata):
         name = p["id"] if self.id_type is int and "#" in p["id"] else self._given(p["id"])
         made: Passage = {"id": name, "score": p["score"], "n": p["n"], "start": p["start"], "end": p["end"]}
         if "metadata" in p:
-            made["metadata"] = _own(p["metadata"])
+            made["metadata"] = own_fields(p["metadata"])
             made["spans"] = spans_of(p.get("spans") or (), made["metadata"])
         return made
 
     def search_token_scores(self, queries: Sequence[str] | Embeddings, k: int = 10, subset: Sequence[Any] | None = None, **options: Any) -> Results:
-        """`search_batch` with ``token_scores`` in each hit: the inner products of the tokens,
-        [query tokens, document tokens] in float32, of unit length both."""
+        """`search_batch` with the inner products of the tokens in each hit.
+
+        Parameters
+        ----------
+        queries
+            Texts, or matrices [tokens, dim].
+        k, subset, **options
+            Those of `search_batch`.
+
+        Returns
+        -------
+        Results
+            Hits with ``token_scores``, [query tokens, document tokens] in float32, of unit length both.
+        """
         texts, matrices = _texts_or_matrices(queries)
+        if texts is None and matrices is None:
+            raise ValueError("there are no queries, whose tokens could be scored")
         if matrices is None:
             matrices = cast("list[Matrix]", self.encode(texts or [], is_query=True))
-        results = self.search_batch(matrices, k, subset, **options)
+        # Texts stay texts: a search by keywords needs their words.
+        results = self.search_batch(cast("Any", texts or matrices), k, subset, **options)
         wanted = list(dict.fromkeys(hit["id"] for hits in results for hit in hits))
         there = dict(zip(wanted, self.get_documents_embeddings(wanted))) if wanted else {}
         for m, hits in zip(matrices, results):
@@ -249,19 +304,47 @@ class Searches(Metadata):
         return results
 
     def similar(self, id: Any, k: int = 10, **options: Any) -> Hits:
-        """The k documents that are most similar to a document that is there: those that a search
-        for its vectors finds, without itself. ``options`` are those of `search`."""
-        name = self._names([id])[0]
-        query = self.get_documents_embeddings([id])[0]
+        """The documents that are most similar to one that is there: those that a search for its
+        vectors finds, without itself.
+
+        Parameters
+        ----------
+        id
+            The document. If it is stored as passages its vectors are those of all of them.
+        k
+            How many documents.
+        **options
+            Those of `search`.
+
+        Returns
+        -------
+        Hits
+            Best first.
+        """
+        (parts,) = self._looked_up(self._names([id]), "base64").values()
+        text, values = f"_id NOT IN ({', '.join('?' * len(parts))})", [d["id"] for d in parts]
         chosen = condition(options.pop("where", None), options.pop("parameters", ()))
-        text, values = "_id <> ?", [name]
         if chosen is not None:
-            text, values = f"_id <> ? AND ({chosen[0]})", [name, *chosen[1]]
-        return self.search(query, k, where=text, parameters=values, **options)
+            text, values = f"{text} AND ({chosen[0]})", [*values, *chosen[1]]
+        return self.search(matrix_of(parts), k, where=text, parameters=values, **options)
 
     def explain(self, id: Any, query: Query, *, k: int = 10, where: Where | None = None, parameters: Sequence[Any] = (), mode: Mode | None = None) -> Explanation:
-        """Why a document is where it is in a search for the k best, or where it was lost: a
-        dictionary, in a notebook a heat map of the tokens. An id that is not there is a KeyError."""
+        """Why a document is where it is in a search for the k best, or where it was lost.
+
+        Parameters
+        ----------
+        id
+            The document. One that is not there is a KeyError.
+        query
+            A text, or a matrix [tokens, dim].
+        k, where, parameters, mode
+            Those of the search, as for `search`.
+
+        Returns
+        -------
+        Explanation
+            A dictionary; in a notebook a heat map of the tokens.
+        """
         body: dict[str, Any] = {"id": self._names([id])[0], "similarities": True, "params": {"top_k": k, "mode": mode or self.mode}}
         if isinstance(query, str):
             body["text"] = query
@@ -278,7 +361,7 @@ class Searches(Metadata):
             if e.code in ("DOCUMENT_NOT_FOUND", "INDEX_NOT_FOUND"):
                 raise KeyError(id) from e
             raise
-        answer["metadata"] = _own(answer["metadata"])
+        answer["metadata"] = own_fields(answer["metadata"])
         return Explanation(answer)
 
     def rerank(self, query: Query, documents: Sequence[str] | Embeddings) -> list[dict[str, Any]]:
@@ -287,12 +370,29 @@ class Searches(Metadata):
 
         Documents of the index are ranked by ``search(query, len(ids), subset=ids, mode="candidates")``.
 
+        Parameters
+        ----------
+        query
+            A text, or a matrix [tokens, dim].
+        documents
+            Texts, or matrices [tokens, dim], or an array [documents, tokens, dim].
+
         Returns
         -------
         list of dict
             ``index``, the place in ``documents``, and ``score``, best first.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from plaid_ir import Index
+        >>> with Index(None) as index:
+        ...     print([r["index"] for r in index.rerank(np.eye(4), [np.eye(4)[:1], np.eye(4)[:3]])])
+        [1, 0]
         """
-        texts, matrices = _texts_or_matrices(documents)
+        if len(cast("Any", documents)) == 0:
+            return []
+        texts, matrices = _texts_or_matrices(documents, "document")
         if isinstance(query, str):
             if texts is None:
                 raise TypeError("the query is a text, and the documents are vectors")
@@ -312,11 +412,7 @@ class Searches(Metadata):
 _OPTIONS = frozenset("where parameters metadata keywords hybrid fusion expression group passages highlight feedback like unlike mode".split())
 
 
-def _own(row: Mapping[str, Any]) -> dict[str, Any]:
-    return {k: v for k, v in row.items() if k not in ("_id", "_subset_")}
-
-
-def _texts_or_matrices(given: Any) -> tuple[list[str] | None, list[Matrix] | None]:
+def _texts_or_matrices(given: Any, what: str = "query") -> tuple[list[str] | None, list[Matrix] | None]:
     """Texts, or matrices; neither for None."""
     if given is None:
         return None, None
@@ -326,7 +422,7 @@ def _texts_or_matrices(given: Any) -> tuple[list[str] | None, list[Matrix] | Non
         return [str(t) for t in cast("Any", given)], None
     if isinstance(given, (list, tuple)) and given and all(isinstance(t, str) for t in cast("Sequence[Any]", given)):
         return list(cast("Sequence[str]", given)), None
-    return None, to_matrices(cast("Any", given), "query")
+    return None, to_matrices(cast("Any", given), what)
 
 
 def _words(texts: list[str] | None, matrices: list[Matrix] | None, keywords: Sequence[str] | bool, hybrid: bool | float) -> list[str] | None:

@@ -15,11 +15,12 @@ import tempfile
 import threading
 import time
 import weakref
-from typing import IO, Any, Generator, Sequence
+from typing import IO, Any, Mapping
 
 from ._binary import find_binary
 from ._errors import PlaidError, ServiceError
 from ._http import Client
+from ._locks import Users, one_at_a_time, remove_remains
 
 #: How long an orderly end may take before the program is ended by force, in seconds.
 _END = 60.0
@@ -78,20 +79,26 @@ class Service:
     _all: dict[tuple[str, bool], Service] = {}
     _lock = threading.RLock()  # a collection of garbage may release while a service is acquired
 
-    def __init__(self, folder: str, binary: str, options: tuple[str, ...], timeout: float, temporary: bool, read_only: bool) -> None:
-        self.folder, self.binary, self.options, self.timeout = folder, binary, options, timeout
+    def __init__(self, folder: str, binary: str, options: Mapping[str, str], timeout: float, temporary: bool, read_only: bool) -> None:
+        self.folder, self.binary, self.timeout = folder, binary, timeout
+        self.place = os.path.join(folder, _PLACE)
+        #: Flags of the program that were asked for here.
+        self.options = dict(options)
         self.temporary, self.read_only = temporary, read_only
         self.users = 0
         self.pid = os.getpid()
         self.url = ""
         self.token: str | None = None
         self._at: int | None = None
+        self._users: Users | None = None
         self._running = _Running()
         self._end = weakref.finalize(self, self._running.end, self.pid)
         try:
             self._open()
         except BaseException:
             self._end()
+            if self._users is not None:
+                self._users.close()
             raise
 
     @property
@@ -99,9 +106,9 @@ class Service:
         """The program, if this process started it."""
         return self._running.process
 
-    def _open(self) -> None:
-        """Finds the service of the folder, or starts it."""
-        place = os.path.join(self.folder, _PLACE)
+    def _open(self, again: bool = False) -> None:
+        """Finds the service of the folder, or starts it; again, where it has been open."""
+        place = self.place
         deadline = time.monotonic() + self.timeout
         try:
             os.makedirs(place, mode=0o700, exist_ok=True)
@@ -110,6 +117,7 @@ class Service:
             writable = False
         if not writable:
             if os.path.isdir(place) and self._join(place):
+                self._agree(_recorded(place), self.options)
                 return
             if not self.read_only:
                 raise PermissionError(f"{self.folder} cannot be written to: Index(..., read_only=True) reads it, Index(url=...) asks a service that has it")
@@ -117,11 +125,34 @@ class Service:
                 self._running.remove = tempfile.mkdtemp(prefix="plaid-")
             place = self._running.remove
             os.makedirs(place, mode=0o700, exist_ok=True)
-            self._start(place, ["--read-only", "--temporary", place], deadline)
+            self._start(place, {**self.options, "read-only": "true", "temporary": place}, deadline)
             return
-        with _one_at_a_time(os.path.join(place, "lock"), deadline):
-            if not self._join(place):
-                self._start(place, ["--temporary", self.folder] if self.temporary else [], deadline)
+        with one_at_a_time(os.path.join(place, "lock"), deadline):
+            if self._users is None:
+                self._users = Users(os.path.join(place, "users"))
+                weakref.finalize(self, self._users.close)
+            alone = self._users.alone()
+            if self._join(place):
+                self._agree(_recorded(place), self.options)
+                return
+            known = (_recorded(place) or {}) if again or not alone else {}
+            if not again:
+                self._agree({**self.options, **known}, self.options)
+            options = {**known, **self.options}
+            self._start(place, {**options, "temporary": self.folder} if self.temporary else options, deadline)
+            with open(os.path.join(place, f"options-{os.getpid()}"), "w", encoding="utf-8") as f:
+                json.dump(options, f)
+            os.replace(f.name, os.path.join(place, "options"))
+
+    def _agree(self, there: Mapping[str, str] | None, options: Mapping[str, str]) -> None:
+        """Refuses options that the service does not have; None: it is not known what it has."""
+        for name, value in options.items():
+            if there is None or there.get(name) == value:
+                continue
+            what = f"{name} is {value} here, and the service of {self.folder}, which is open already, "
+            if name in there:
+                raise ValueError(f"{what}has {name} {there[name]}: leave {name} out or take the same, or close the other indexes first")
+            raise ValueError(f"{what}runs without {name}: close the other indexes and processes that use it first, or open the first of them with {name}=")
 
     def _socket(self, place: str) -> tuple[str, str]:
         """The folder of the socket, and its path as this process reaches it: addresses are short."""
@@ -164,7 +195,7 @@ class Service:
         self.url, self.token = url, token
         return True
 
-    def _start(self, place: str, more: Sequence[str], deadline: float) -> None:
+    def _start(self, place: str, options: Mapping[str, str], deadline: float) -> None:
         """Starts the program, and waits until it answers: it opens the indexes first."""
         running = self._running
         if running.process is not None and running.process.stdin is not None:
@@ -172,9 +203,7 @@ class Service:
         if running.log is None:
             running.log = tempfile.TemporaryFile()
         begin = running.log.seek(0, os.SEEK_END)
-        for entry in os.scandir(place):  # what a process that was killed has left of a build
-            if entry.name.startswith("build-") and entry.stat().st_mtime < time.time() - 86400:
-                shutil.rmtree(entry.path, ignore_errors=True)
+        remove_remains(place)
         # What is set for other services of this user is not meant for this one.
         environment = {k: v for k, v in os.environ.items() if not k.startswith("PLAID_SERVE_")}
         if UNIX:
@@ -184,7 +213,7 @@ class Service:
             directory, listen, self.url, self.token = place, "127.0.0.1:0", "", secrets.token_hex(24)
             environment["PLAID_SERVE_TOKENS"] = f"python admin {self.token}"
         command = [self.binary, "serve", "--until-eof", "--data", self.folder, "--listen", listen, "--log-format", "json"]
-        command += ["--log-level", "warn" if UNIX else "info", "--lock-timeout", _LOCK, *more, *self.options]
+        command += ["--log-level", "warn" if UNIX else "info", "--lock-timeout", _LOCK, *(f"--{name}={value}" for name, value in options.items())]
         try:
             process = running.process = subprocess.Popen(
                 command,
@@ -267,14 +296,42 @@ class Service:
             elif self.process is not None and self.process.poll() is None:
                 self.process.kill()  # it does not answer any more
                 self.process.wait()
-            self._open()
+            self._open(again=True)
+
+    def _widen(self, options: Mapping[str, str]) -> None:
+        """Takes options of a further index of this process. Those that the service lacks it gets by
+        a new start, if this process has it for itself."""
+        there = _recorded(self.place)
+        if there is None or all(there.get(name) == value for name, value in options.items()):
+            self.options.update(options)
+            return
+        process = self.process
+        if any(name in there for name in options if there.get(name) != options[name]) or process is None or self._users is None:
+            self._agree(there, options)
+        before = dict(self.options)
+        assert process is not None and self._users is not None
+        with one_at_a_time(os.path.join(self.place, "lock"), time.monotonic() + self.timeout):
+            if not self._users.alone():
+                self._agree(there, options)
+            process.terminate()
+            try:
+                process.wait(_END)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        self.options.update(options)
+        try:
+            self._open(again=True)
+        except BaseException:
+            self.options = before  # the next call starts it with these
+            raise
 
     @classmethod
     def acquire(
         cls,
         folder: str | os.PathLike[str],
         binary: str | os.PathLike[str] | None,
-        options: Sequence[str],
+        options: Mapping[str, str],
         timeout: float,
         temporary: bool = False,
         read_only: bool = False,
@@ -289,11 +346,13 @@ class Service:
         with cls._lock:
             service = cls._all.get((folder, read_only)) or cls._all.get((folder, False))
             if service is None:
-                service = cls._all[folder, read_only] = cls(folder, found, tuple(options), timeout, temporary, read_only)
-            elif (service.binary, service.options) != (found, tuple(options)):
-                raise ValueError(f"{folder} is open with other options: {service.binary} {' '.join(service.options)}")
-            elif service.process is not None and service.process.poll() is not None:
-                service.revive()
+                service = cls._all[folder, read_only] = cls(folder, found, options, timeout, temporary, read_only)
+            elif binary is not None and service.binary != found:
+                raise ValueError(f"{folder} is open with another binary: {service.binary}, not {found}")
+            else:
+                if service.process is not None and service.process.poll() is not None:
+                    service.revive()
+                service._widen(options)
             service.users += 1
             return service
 
@@ -308,43 +367,17 @@ class Service:
             for key in [key for key, service in self._all.items() if service is self]:
                 del self._all[key]
             self._end()
+            if self._users is not None:
+                self._users.close()
 
 
-@contextlib.contextmanager
-def _one_at_a_time(path: str, deadline: float) -> Generator[None, None, None]:
-    """Lets one process at a time look for the service, and start it."""
-    with open(path, "a+b") as file:
-        if sys.platform == "win32":
-            import msvcrt
-
-            def lock() -> None:
-                file.seek(0)
-                msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
-
-            def unlock() -> None:
-                file.seek(0)
-                msvcrt.locking(file.fileno(), msvcrt.LK_UNLCK, 1)
-        else:
-            import fcntl
-
-            def lock() -> None:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-
-            def unlock() -> None:  # said, since a child that was forked meanwhile has the file open
-                fcntl.flock(file, fcntl.LOCK_UN)
-
-        while True:
-            try:
-                lock()
-                break
-            except OSError:
-                if time.monotonic() > deadline:
-                    raise ServiceError(f"another process has been starting the service for long: {path} is locked") from None
-                time.sleep(0.02)
-        try:
-            yield
-        finally:
-            unlock()
+def _recorded(place: str) -> dict[str, str] | None:
+    """What the service was started with."""
+    try:
+        with open(os.path.join(place, "options"), encoding="utf-8") as f:
+            return dict(json.load(f))
+    except (OSError, ValueError):
+        return None
 
 
 def _after_fork() -> None:

@@ -12,6 +12,10 @@ import numpy as np
 Where: TypeAlias = Union[str, Mapping[str, Any]]
 
 
+#: Keys that the engine keeps for itself, in any case.
+_RESERVED = ("_id", "_subset_", "_content_id_")
+
+
 def plain(value: Any, place: str) -> Any:
     """A value as JSON has it: numpy's numbers become Python's, dates ISO 8601 texts, sets and
     arrays lists. ``place`` names the value in errors."""
@@ -68,6 +72,9 @@ def rows(metadata: Any, ids: Sequence[str]) -> list[dict[str, Any]]:
             raise TypeError(f"{place} is a {type(more).__name__}; want a dictionary")
         if "_id" in more:
             raise ValueError(f"{place} has the key _id: ids are given by documents_ids")
+        for key in cast("Any", more):
+            if str(key).lower() in _RESERVED:
+                raise ValueError(f"{place} has the key {key!r}, which is reserved")
         made.append({"_id": i, **plain(more, place)})
     return made
 
@@ -105,11 +112,25 @@ def condition(where: Where | None, parameters: Sequence[Any] = ()) -> tuple[str,
             tests.append(f"{name} IS NULL")
         elif isinstance(value, list):
             several = cast("list[Any]", cast("object", value))
-            tests.append(f"{name} IN ({', '.join('?' * len(several))})")
-            values += several
+            some = [v for v in several if v is not None]
+            among = f"{name} IN ({', '.join('?' * len(some))})"
+            # NULL is in no list.
+            tests.append(among if len(some) == len(several) else f"({among} OR {name} IS NULL)" if some else f"{name} IS NULL")
+            values += some
         elif isinstance(value, dict):
             raise TypeError(f"{place} is a dictionary; want a value, or a list of them. Other tests are written: \"year >= ?\"")
         else:
             tests.append(f"{name} = ?")
             values.append(value)
     return " AND ".join(tests), values
+
+
+def own_fields(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Metadata without the keys that the service adds."""
+    return {k: v for k, v in row.items() if k not in ("_id", "_subset_")}
+
+
+def cells_of(grid: Any) -> int:
+    """How many cells a page of a picture has."""
+    sides: list[Any] = cast("Any", grid)[:2] if isinstance(grid, list) else []
+    return int(np.prod(sides)) if len(sides) == 2 and all(isinstance(n, int) for n in sides) else 0

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Iterable, Sequence
 
 if TYPE_CHECKING:
     import ir_measures
-    import ranx
+    import ranx  # pyright: ignore[reportMissingTypeStubs]
 
     from ._hits import Hit
 
@@ -19,14 +19,42 @@ def _pairs(query_ids: Sequence[Any], results: Sequence[Sequence[Hit]]) -> Iterab
 
 
 def ranx_run(query_ids: Sequence[Any], results: Sequence[Sequence[Hit]], name: str = "plaid") -> ranx.Run:
-    """The results of `Index.search_batch` as a ``ranx.Run``. A query without a hit is in it, too."""
-    import ranx
+    """Results as a run of ranx.
+
+    Parameters
+    ----------
+    query_ids
+        An id for each query.
+    results
+        What `Index.search_batch` returned.
+    name
+        The name of the run.
+
+    Returns
+    -------
+    ranx.Run
+        The scores of the documents of each query. A query without a hit is in it, too.
+    """
+    import ranx  # pyright: ignore[reportMissingTypeStubs]
 
     return ranx.Run({q: {str(hit["id"]): float(hit["score"]) for hit in hits} for q, hits in _pairs(query_ids, results)}, name=name)
 
 
 def scored_docs(query_ids: Sequence[Any], results: Sequence[Sequence[Hit]]) -> list[ir_measures.ScoredDoc]:
-    """The results of `Index.search_batch` as a list of ``ir_measures.ScoredDoc``."""
+    """Results for ir_measures.
+
+    Parameters
+    ----------
+    query_ids
+        An id for each query.
+    results
+        What `Index.search_batch` returned.
+
+    Returns
+    -------
+    list of ir_measures.ScoredDoc
+        One for each hit.
+    """
     import ir_measures
 
     return [ir_measures.ScoredDoc(q, str(hit["id"]), float(hit["score"])) for q, hits in _pairs(query_ids, results) for hit in hits]

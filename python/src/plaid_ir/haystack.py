@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any, Mapping
+from typing import Any, Mapping, cast
 
 from haystack import Document, component, default_from_dict, default_to_dict
 from haystack.document_stores.errors import DuplicateDocumentError
@@ -74,9 +74,10 @@ class PlaidDocumentStore:
     def write_documents(self, documents: list[Document], policy: DuplicatePolicy = DuplicatePolicy.NONE) -> int:
         """Stores documents, and returns how many were written. Policy NONE is FAIL. A document
         without content is found by its metadata only."""
-        if not isinstance(documents, list) or any(not isinstance(d, Document) for d in documents):
+        given: Any = documents
+        if not isinstance(given, list) or any(not isinstance(d, Document) for d in cast("Any", given)):
             raise ValueError("documents is no list of Documents of Haystack")
-        there = set(self.index.ids({"_id": [d.id for d in documents]})) if documents else set()
+        there: set[str] = set(self.index.ids({"_id": [d.id for d in documents]})) if documents else set()
         chosen: dict[str, Document] = {}
         for d in documents:
             if d.id in there or d.id in chosen:
@@ -101,7 +102,7 @@ class PlaidDocumentStore:
             hits = self.index.search(query, top_k, where=where, parameters=values, metadata=True, **options)
         except EmptyIndexError:
             return []
-        return [_document(hit["id"], hit["metadata"], hit["score"]) for hit in hits]
+        return [_document(hit["id"], hit.get("metadata", {}), hit["score"]) for hit in hits]
 
 
 @component
@@ -151,9 +152,10 @@ def condition(filters: dict[str, Any] | None) -> tuple[str | None, list[Any]]:
     return _test(filters, values), values
 
 
-def _test(f: Any, values: list[Any]) -> str:
-    if not isinstance(f, Mapping) or "operator" not in f:
-        raise FilterError(f"a filter has no operator: {f!r}")
+def _test(given: Any, values: list[Any]) -> str:
+    if not isinstance(given, Mapping) or "operator" not in given:
+        raise FilterError(f"a filter has no operator: {given!r}")
+    f = cast("Mapping[str, Any]", given)
     op = f["operator"]
     if "field" not in f:
         if "conditions" not in f or op not in ("AND", "OR", "NOT"):
@@ -178,8 +180,12 @@ def _test(f: Any, values: list[Any]) -> str:
     if op in ("in", "not in"):
         if not isinstance(value, list):
             raise FilterError(f"{op} takes a list, not {value!r}")
-        values += value
-        chosen = f"{name} IN ({', '.join('?' * len(value))})"
+        several: list[Any] = cast("Any", value)
+        some = [v for v in several if v is not None]
+        values += some
+        chosen = f"{name} IN ({', '.join('?' * len(some))})"
+        if len(some) < len(several):  # NULL is in no list
+            return f"({missing} OR {chosen})" if op == "in" else f"({name} IS NOT NULL AND NOT {chosen})"
     elif op in ("==", "!="):
         if value is None:
             return missing if op == "==" else f"{name} IS NOT NULL"

@@ -29,7 +29,7 @@ def _found(index: Index, query: str, k: int, options: Mapping[str, Any]) -> list
         hits = index.search(query, k, metadata=True, **options)
     except EmptyIndexError:
         return []
-    return [(_document(hit["id"], hit["metadata"]), hit["score"]) for hit in hits]
+    return [(_document(hit["id"], hit.get("metadata", {})), hit["score"]) for hit in hits]
 
 
 class PlaidVectorStore(VectorStore):
@@ -61,7 +61,7 @@ class PlaidVectorStore(VectorStore):
         if ids is not None and len(ids) != len(texts):
             raise ValueError(f"there are {len(texts)} texts and {len(ids)} ids: want one for each")
         names = [i or str(uuid.uuid4()) for i in ids] if ids is not None else [str(uuid.uuid4()) for _ in texts]
-        rows = [dict(m) for m in metadatas] if metadatas is not None else [{} for _ in texts]
+        rows: list[dict[str, Any]] = [dict(m) for m in metadatas] if metadatas is not None else [{} for _ in texts]
         for i, row in enumerate(rows):
             if TEXT in row:
                 raise ValueError(f"metadata of text {i} has the key {TEXT}, which is for the text")
@@ -76,7 +76,7 @@ class PlaidVectorStore(VectorStore):
 
     def get_by_ids(self, ids: Sequence[str], /) -> list[Document]:
         """The documents of ids, in their order; an id that is not there is passed over."""
-        there = set(self.index.ids({"_id": list(ids)})) if ids else set()
+        there: set[str] = set(self.index.ids({"_id": list(ids)})) if ids else set()
         names = [i for i in ids if i in there]
         return [_document(i, m) for i, m in zip(names, self.index.get(names))] if names else []
 
@@ -87,6 +87,38 @@ class PlaidVectorStore(VectorStore):
     def similarity_search(self, query: str, k: int = 4, filter: str | Mapping[str, Any] | None = None, **kwargs: Any) -> list[Document]:
         """The k best documents, best first."""
         return [d for d, _ in self.similarity_search_with_score(query, k, filter, **kwargs)]
+
+    def _similarity_search_with_relevance_scores(self, query: str, k: int = 4, **kwargs: Any) -> list[tuple[Document, float]]:
+        # MaxSim is a sum over the tokens of the query, each at most 1.
+        if kwargs.get("keywords") or kwargs.get("hybrid") not in (None, False):
+            raise ValueError("relevance scores are those of the vectors: keywords and hybrid have others")
+        tokens = len(self.index.encode([query], is_query=True)[0])
+        return [(d, min(max(score / tokens, 0.0), 1.0)) for d, score in self.similarity_search_with_score(query, k, **kwargs)]
+
+    def max_marginal_relevance_search(
+        self, query: str, k: int = 4, fetch_k: int = 20, lambda_mult: float = 0.5, filter: str | Mapping[str, Any] | None = None, **kwargs: Any
+    ) -> list[Document]:
+        """The k of the ``fetch_k`` best documents that are like the query and unlike each other.
+
+        How alike two of them are is MaxSim for each token, the mean of both directions.
+        ``lambda_mult`` is the weight of the query, 0 to 1.
+        """
+        found = self.similarity_search_with_score(query, fetch_k, filter, **kwargs)
+        tokens = len(self.index.encode([query], is_query=True)[0])
+        vectors = self.index.get_documents_embeddings([str(d.id) for d, _ in found]) if found else []
+        chosen: list[int] = []
+        near = [-1.0] * len(found)  # to the nearest that is chosen
+
+        def gain(i: int) -> float:
+            return lambda_mult * found[i][1] / tokens - (1 - lambda_mult) * near[i] * bool(chosen)
+
+        while len(chosen) < min(k, len(found)):
+            best = max((i for i in range(len(found)) if i not in chosen), key=gain)
+            for i, m in enumerate(vectors):
+                table = vectors[best] @ m.T
+                near[i] = max(near[i], float(table.max(axis=1).mean() + table.max(axis=0).mean()) / 2)
+            chosen.append(best)
+        return [found[i][0] for i in chosen]
 
     @classmethod
     def from_texts(

@@ -31,7 +31,7 @@ class PlaidRetriever(BaseRetriever):
         self.similarity_top_k = similarity_top_k
         self.text_field = text_field
         self.options = dict(options or {})
-        super().__init__(**kwargs)
+        super().__init__(**kwargs)  # pyright: ignore[reportUnknownMemberType]
 
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
         try:
@@ -40,7 +40,7 @@ class PlaidRetriever(BaseRetriever):
             return []
         nodes: list[NodeWithScore] = []
         for hit in hits:
-            rest = dict(hit["metadata"])
+            rest = dict(hit.get("metadata", {}))
             text = str(rest.pop(self.text_field, ""))
             nodes.append(NodeWithScore(node=TextNode(id_=str(hit["id"]), text=text, metadata=rest), score=hit["score"]))
         return nodes

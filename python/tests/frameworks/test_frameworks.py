@@ -88,6 +88,29 @@ def test_langchain_filters(index: Index) -> None:
     assert len(PlaidVectorStore.from_texts(TEXTS, index=index).similarity_search("cats", k=9)) == 3
 
 
+def test_langchain_relevance(index: Index) -> None:
+    store = PlaidVectorStore(index)
+    assert store.max_marginal_relevance_search("cats", k=2) == []
+    texts = ["cats sleep for most of the day", "cats sleep for most of the day.", "dogs bark at night"]
+    store.add_texts(texts, [{"n": i} for i in range(3)], ids=["a", "b", "c"])
+    plain = [d.id for d in store.similarity_search("when do cats sleep?", k=3)]
+    assert plain[2] == "c"
+    assert [d.id for d in store.max_marginal_relevance_search("when do cats sleep?", k=2, lambda_mult=0.2)] == [plain[0], "c"]
+    assert [d.id for d in store.max_marginal_relevance_search("when do cats sleep?", k=3, lambda_mult=1)] == plain
+    assert [d.id for d in store.max_marginal_relevance_search("when do cats sleep?", k=9, filter="n > 1")] == ["c"]
+    scored = store.similarity_search_with_relevance_scores("when do cats sleep?", k=3)
+    assert [d.id for d, _ in scored] == plain
+    assert 1 >= scored[0][1] > scored[2][1] >= 0
+    between = (scored[1][1] + scored[2][1]) / 2
+    best = store.as_retriever(search_type="similarity_score_threshold", search_kwargs={"score_threshold": between, "k": 3})
+    assert [d.id for d in best.invoke("when do cats sleep?")] == plain[:2]
+    assert len(store.as_retriever(search_type="mmr", search_kwargs={"k": 2}).invoke("cats")) == 2
+    with pytest.raises(ValueError, match="hybrid have others"):
+        store.similarity_search_with_relevance_scores("cats", hybrid=True)
+    store.add_texts(["fish"], [{"n": None}], ids=["d"])
+    assert {d.id for d in store.similarity_search("cats", k=9, filter={"n": [2, None]})} == {"c", "d"}
+
+
 def test_llama_index(filled: Index) -> None:
     retriever = LlamaRetriever(filled, similarity_top_k=2, options={"where": "year >= 2020"})
     (first, second) = retriever.retrieve("dogs bark at night")
@@ -112,6 +135,14 @@ class TestHaystack(DocumentStoreBaseTests):
         assert document_store.filter_documents() == [document]
         assert document_store.filter_documents({"field": "meta.a.b", "operator": "!=", "value": None}) == [document]
         assert document_store.filter_documents({"field": "id", "operator": "==", "value": document.id}) == [document]
+
+    def test_none_in_lists(self, document_store: PlaidDocumentStore) -> None:
+        document_store.write_documents([Document(id=i, content="x", meta=m) for i, m in (("a", {"n": 1}), ("b", {"n": 2}), ("c", {}))])
+
+        def found(op: str, *values: Any) -> list[str]:
+            return [d.id for d in document_store.filter_documents({"field": "meta.n", "operator": op, "value": list(values)})]
+
+        assert (found("in", 1, None), found("not in", 1, None), found("not in", 1)) == (["a", "c"], ["b"], ["b", "c"])
 
     def test_pipeline(self, document_store: PlaidDocumentStore) -> None:
         pipeline = Pipeline()

@@ -1,0 +1,163 @@
+"""mteb: an `Index` as the index backend of evaluations; ``pip install plaid-ir[mteb]``."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any, Callable, Iterable, Mapping, Sequence, cast
+
+from ._arrays import Matrix, to_array, to_matrices
+from ._index import Index
+
+
+class PlaidSearchIndex:
+    """An index backend of mteb (``IndexEncoderSearchProtocol``), which scores by MaxSim.
+
+    It takes what models with a vector for each token give: matrices [tokens, dim], or padded arrays
+    [documents, tokens, dim]. An array [documents, dim], of models with one vector for a text, is as
+    many matrices of one row: MaxSim is the cosine then. The similarity function of the model is not
+    asked.
+
+    Parameters
+    ----------
+    **options
+        Those of `Index`. Without ``index_folder`` and ``url`` the index is a temporary one.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> backend = PlaidSearchIndex()
+    >>> backend.add_documents(np.eye(3, dtype=np.float32)[:, None], ["a", "b", "c"])
+    >>> scores, places = backend.search(np.eye(3, dtype=np.float32)[:1, None], 1, None)
+    >>> places
+    [[0]]
+    >>> backend.clear()
+    """
+
+    def __init__(self, **options: Any) -> None:
+        if options.get("url") is None:
+            options.setdefault("index_folder", None)
+        options.setdefault("index_name", "mteb")
+        self._options = options
+        self._index: Index | None = None
+        self._ids: list[str] = []
+
+    def add_documents(self, embeddings: Any, idxs: Iterable[str]) -> None:
+        """Adds documents.
+
+        Parameters
+        ----------
+        embeddings
+            Matrices [tokens, dim], an array [documents, tokens, dim] or [documents, dim].
+        idxs
+            An id for each.
+        """
+        names = [str(i) for i in idxs]
+        matrices = _matrices(embeddings, "document")
+        if len(names) != len(matrices):
+            raise ValueError(f"there are {len(names)} ids and {len(matrices)} documents: want one for each")
+        if self._index is None:
+            index = Index(id_type=int, **self._options)
+            if len(index) > 0:
+                index.close()
+                raise ValueError(f"index {index.index_name!r} has documents already; override=True replaces it")
+            self._index = index
+        start = len(self._ids)
+        self._index.add_documents(range(start, start + len(names)), matrices)
+        self._ids += names
+
+    def search(
+        self,
+        embeddings: Any,
+        top_k: int,
+        similarity_fn: Callable[[Any, Any], Any] | None = None,
+        top_ranked: Mapping[str, Sequence[str]] | None = None,
+        query_idx_to_id: Mapping[int, str] | None = None,
+    ) -> tuple[list[list[float]], list[list[int]]]:
+        """The best documents for each query.
+
+        Parameters
+        ----------
+        embeddings
+            Queries, in the forms that documents have.
+        top_k
+            How many documents.
+        similarity_fn
+            Not used.
+        top_ranked, query_idx_to_id
+            For each id of a query the ids of the documents to rank, and the id of each query.
+
+        Returns
+        -------
+        tuple of list
+            For each query the scores, best first, and the places of the documents: among all, in
+            the order in which they were added, or among those to rank.
+        """
+        if self._index is None:
+            raise ValueError("there are no documents: add_documents comes before search")
+        queries = _matrices(embeddings, "query")
+        if top_ranked is None:
+            results = self._index.search_batch(queries, top_k)
+            return [[h["score"] for h in hits] for hits in results], [[int(h["id"]) for h in hits] for hits in results]
+        if query_idx_to_id is None:
+            raise ValueError("top_ranked needs query_idx_to_id: which query is which")
+        place = {name: n for n, name in enumerate(self._ids)}
+        subsets: list[list[int]] = []
+        for i in range(len(queries)):
+            ranked = top_ranked.get(query_idx_to_id[i], ())
+            for name in ranked:
+                if name not in place:
+                    raise KeyError(f"document {name!r}, which is to be ranked for query {query_idx_to_id[i]!r}, was not added")
+            subsets.append([place[name] for name in ranked])
+        results = self._index.search_batch(queries, top_k, subsets, mode="candidates")
+        within = [{n: at for at, n in reversed(list(enumerate(some)))} for some in subsets]
+        return [[h["score"] for h in hits] for hits in results], [[own[int(h["id"])] for h in hits] for own, hits in zip(within, results)]
+
+    def clear(self) -> None:
+        """Removes all documents. mteb calls it after each search."""
+        if self._index is not None:
+            self._index._change("DELETE", self._index._path)
+            self._index.close()
+            self._index = None
+        self._ids = []
+
+
+class _Encoder:
+    """A model of mteb that searches by itself, as one that only encodes."""
+
+    def __init__(self, model: Any) -> None:
+        self.mteb_model_meta = model.mteb_model_meta
+        self.encode = model._encode
+
+    def similarity(self, a: Any, b: Any) -> Any:
+        raise NotImplementedError("PlaidSearchIndex scores by MaxSim")
+
+    similarity_pairwise = similarity
+
+
+def with_index(model: Any, index_backend: PlaidSearchIndex | None = None) -> Any:
+    """A model of mteb that searches by an index.
+
+    mteb's wrappers of PyLate's and sentence-transformers' late-interaction models bring searches of
+    their own. This one takes only their vectors.
+
+    Parameters
+    ----------
+    model
+        What ``mteb.get_model`` returns.
+    index_backend
+        The index; default: a temporary one.
+
+    Returns
+    -------
+    mteb.SearchEncoderWrapper
+        For ``mteb.evaluate``.
+    """
+    wrapper = import_module("mteb.models").SearchEncoderWrapper  # it brings torch
+    encoder = model if callable(getattr(model, "encode", None)) else _Encoder(model)
+    return wrapper(encoder, index_backend=PlaidSearchIndex() if index_backend is None else index_backend)
+
+
+def _matrices(embeddings: Any, what: str) -> list[Matrix]:
+    if not isinstance(embeddings, (list, tuple)) and getattr(embeddings, "ndim", 0) == 2:
+        return [cast("Matrix", row[None]) for row in to_array(embeddings)]
+    return to_matrices(cast("Any", embeddings), what)
