@@ -217,29 +217,14 @@ func (d *drifting) add(state storage.State, copied uint64) {
 	d.sumSq += float64(share * state.AddedSumSq)
 }
 
-// commonDefaults are the stored search parameters, if all indexes have the same.
+// commonDefaults are the stored search parameters that hold for all indexes. A record that
+// cannot be read is none: the copy is searched as well without.
 func commonDefaults(from []CopyFrom) *storage.Defaults {
-	var all *storage.Defaults
+	all := make([]*storage.Defaults, len(from))
 	for i := range from {
-		d, err := from[i].Defaults()
-		if err != nil || d == nil || i > 0 && !sameClasses(all, d) {
-			return nil
-		}
-		all = d
+		all[i], _ = from[i].Defaults()
 	}
-	return all
-}
-
-func sameClasses(a, b *storage.Defaults) bool {
-	if len(a.Classes) != len(b.Classes) {
-		return false
-	}
-	for i, x := range a.Classes {
-		if y := b.Classes[i]; x.K != y.K || x.Probes != y.Probes || x.Scan != y.Scan || x.Approx != y.Approx || x.Exact != y.Exact || x.Effort != y.Effort {
-			return false
-		}
-	}
-	return true
+	return storage.CommonDefaults(all)
 }
 
 // SplitBy says which documents are together in a part.

@@ -83,21 +83,27 @@ func (c *collection) coverage() Coverage {
 	return Coverage{Docs: docs, Of: docs, Parts: len(c.parts)}
 }
 
-// defaults are the search parameters that are stored for results of k documents,
-// where all parts have the same.
+// defaults are the search parameters that are stored for results of k documents, where
+// they hold for all parts.
 func (c *collection) defaults(k int) (d storage.DefaultClass, ok bool, err error) {
+	var room [8]*storage.Defaults
+	all := room[:0]
 	for i := range c.parts {
-		all, err := c.parts[i].snap.Defaults()
-		if err != nil || all == nil {
-			return d, false, err
+		d, err := c.parts[i].snap.Defaults()
+		if err != nil {
+			return storage.DefaultClass{}, false, err
 		}
-		other, ok := all.For(k)
-		if !ok || i > 0 && (other.Probes != d.Probes || other.Scan != d.Scan || other.Approx != d.Approx || other.Exact != d.Exact || other.Effort != d.Effort) {
-			return d, false, nil
-		}
-		d = other
+		all = append(all, d)
 	}
-	return d, true, nil
+	common := all[0]
+	if len(all) > 1 {
+		common = storage.CommonDefaults(all)
+	}
+	if common == nil {
+		return d, false, nil
+	}
+	d, ok = common.For(k)
+	return d, ok, nil
 }
 
 // group are parts whose documents are numbered together.

@@ -51,6 +51,48 @@ func TestStoredDefaults(t *testing.T) {
 	require.Equal(t, derived[5], plain(Options{K: 5}), "after they were removed")
 }
 
+// A stored effort multiplies what is derived, so it counts for searches with a filter, and
+// for several files of which each has stored its own: the largest then.
+func TestStoredEffort(t *testing.T) {
+	m := newMaker(11, 32, 60)
+	docs := m.Docs("d", 1500, 12)
+	ix := searchtest.Build(t, 32, docs, &index.BuildOptions{Centroids: 128, Threads: 1})
+	set := sharded(t, ix, docs, 3, true)
+	q := m.query(4)
+	filter := Where(bind(t, "n >= ?", 2))
+	exact := func(s Searcher, o Options) int64 {
+		o.K, o.Mode = 10, Pruned
+		res, err := s.Search(t.Context(), q, o)
+		require.NoError(t, err)
+		return res.Stats.ExactDocs
+	}
+	stored := func(effort float64) *storage.Defaults {
+		return &storage.Defaults{Classes: []storage.DefaultClass{{K: 10, Effort: effort}}}
+	}
+	for _, o := range []Options{{}, {Filter: filter}} {
+		require.NoError(t, ix.SetDefaults(nil))
+		e := on(t, ix, 1)
+		least, most := o, o
+		least.Effort, most.Effort = LeastEffort, MostEffort
+		little, much := exact(e, least), exact(e, most)
+		require.Less(t, little, much)
+		require.NoError(t, ix.SetDefaults(stored(MostEffort)))
+		require.Equal(t, much, exact(e, o))
+		with := q
+		with.Filter = o.Filter
+		require.Equal(t, much, search(t, e, with, Options{K: 10, Mode: Pruned}).Stats.ExactDocs, "a filter of the query")
+
+		s := multi(t, set, 1)
+		all := set.Files()
+		little, much = exact(s, least), exact(s, most)
+		require.Less(t, little, much)
+		require.NoError(t, all[0].SetDefaults(stored(LeastEffort)))
+		require.NoError(t, all[1].SetDefaults(stored(MostEffort)))
+		require.NoError(t, all[2].SetDefaults(nil))
+		require.Equal(t, much, exact(s, o))
+	}
+}
+
 func TestErrorsAreKinds(t *testing.T) {
 	require.ErrorIs(t, ErrUnknownID, index.ErrNotFound)
 	require.ErrorIs(t, ErrOption, index.ErrOption)

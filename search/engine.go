@@ -216,11 +216,11 @@ func (s *searching) Err() error {
 
 // call prepares the stages for queries with the same options.
 func (c *core) call(ctx context.Context, all *collection, qs []Query, o *Options) (*call, error) {
-	r, err := o.request(all, c.tuned)
+	r, err := o.request(all, c.tuned, false)
 	if err != nil {
 		return nil, err
 	}
-	filtered, err := o.request(all, false)
+	filtered, err := o.request(all, c.tuned, true)
 	if err != nil {
 		return nil, err
 	}

@@ -42,9 +42,9 @@ type request struct {
 
 // request checks the options and completes them. With tuned, what the index has
 // stored for searches of this k stands in for parameters if the search names none.
-// It was found on searches of the whole index, so a filter, which leaves another number
-// of documents, goes by what is derived.
-func (o *Options) request(c *collection, tuned bool) (q request, err error) {
+// Parameters were found on searches of the whole index, so those of a filter, which
+// leaves another number of documents, are derived; an effort multiplies these too.
+func (o *Options) request(c *collection, tuned, filtered bool) (q request, err error) {
 	q = request{mode: o.Mode, k: o.K, share: 1, probes: o.Probes, approx: o.Approx, exact: o.Exact, effort: o.Effort, payload: o.Payload, group: o.Group, passages: max(o.Passages, 1), matches: o.Matches}
 	if q.k == 0 {
 		q.k = defaultK
@@ -60,18 +60,22 @@ func (o *Options) request(c *collection, tuned bool) (q request, err error) {
 		q.share = o.Share
 		defer func() { q.within(o.Share) }()
 	}
-	if !tuned || o.Mode != Pruned || o.Derive || o.Filter != nil || o.Effort != 0 || o.Probes != 0 || o.Approx != 0 || o.Exact != 0 {
+	if !tuned || o.Mode != Pruned || o.Derive || o.Effort != 0 || o.Probes != 0 || o.Approx != 0 || o.Exact != 0 {
 		return q, nil
 	}
 	d, ok, err := c.defaults(q.k)
-	if ok {
-		q.probes, q.approx, q.exact = d.Probes, d.Approx, d.Exact
-		if d.Effort > 0 {
-			q.effort = min(max(d.Effort, LeastEffort), MostEffort)
-		}
-		if d.Scan {
-			q.probes = AllProbes
-		}
+	if !ok {
+		return q, err
+	}
+	if d.Effort > 0 {
+		q.effort = min(max(d.Effort, LeastEffort), MostEffort)
+	}
+	if filtered || o.Filter != nil {
+		return q, err
+	}
+	q.probes, q.approx, q.exact = d.Probes, d.Approx, d.Exact
+	if d.Scan {
+		q.probes = AllProbes
 	}
 	return q, err
 }

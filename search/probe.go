@@ -22,6 +22,8 @@ type prober struct {
 	reached []uint64                // of each document of a block: stamp, gain
 	stamp   uint32                  // the last one given out
 	unit    float64                 // of gains
+	buckets [gainBuckets]uint32     // how many candidates have gains of each
+	level   []candidate             // those of the bucket of the last that is kept
 }
 
 // probe returns the allowed documents in the lists of the best centroids of each
@@ -42,8 +44,8 @@ func (r *run) probe(weights []float32, allowed *allowance) ([]uint32, error) {
 		return r.docs, nil
 	}
 	r.docs = r.docs[:0]
-	for _, s := range reached {
-		r.docs = append(r.docs, s.Doc)
+	for _, c := range reached {
+		r.docs = append(r.docs, c.doc())
 	}
 	return r.docs, nil
 }

@@ -39,8 +39,23 @@ type cursor struct {
 // find about as much, 0 less (docs/lab/search-quality.md).
 const unseenGap = 5
 
-// gainSum is the largest sum of gains.
-const gainSum = 1 << 31
+// gainSum is the largest sum of gains: small enough that different gains are different
+// float32 scores.
+const gainSum = 1<<23 - 1
+
+// gainBuckets is into how many buckets candidates are counted by their gains, to find out
+// which are the best.
+const gainBuckets = 1 << 12
+
+// candidate is what probing knows of a document, as one number: its gain, and below that
+// its complement, so that the larger of two is before the other in the order of results.
+type candidate uint64
+
+func candidateOf(doc, gain uint32) candidate { return candidate(gain)<<32 | candidate(^doc) }
+
+func (c candidate) doc() uint32  { return ^uint32(c) }
+func (c candidate) gain() uint32 { return uint32(c >> 32) }
+func (c candidate) bucket() int  { return int(c.gain() / ((gainSum + 1) / gainBuckets) % gainBuckets) }
 
 // reach returns the allowed documents in the probed lists, in ascending order, each
 // with what it gains: for every query token, the score of the best probed centroid
@@ -57,7 +72,7 @@ const gainSum = 1 << 31
 // 0.7 − 0.1 + 0.4 + 0.2 = 1.2, one in that of 0.9 alone 0.9 − 0.1 = 0.8. With the
 // floors themselves it would be 0.2 against 0.3: the one that a single token found
 // would be first.
-func (r *run) reach(allowed *allowance) ([]topk.Scored, error) {
+func (r *run) reach(allowed *allowance) ([]candidate, error) {
 	p := &r.prober
 	r.reached = r.reached[:0]
 	p.reached = slices.Grow(p.reached[:0], reachBlock)[:reachBlock]
@@ -168,17 +183,37 @@ func (p *prober) raise(first, stamp, gain uint32) {
 	}
 }
 
-// collect adds the allowed documents of a block that were reached, by their numbers.
+// collect adds the allowed documents of a block that were reached, by their numbers. Which
+// were is hard to foretell for a processor, so none of its branches depends on that.
 func (r *run) collect(allowed []uint64, base, block, first uint32) {
 	words := allowed[block*(reachBlock/64):]
-	for w, v := range words[:min(len(words), reachBlock/64)] {
+	words = words[:min(len(words), reachBlock/64)]
+	have := len(r.reached)
+	r.reached = slices.Grow(r.reached, population(words)+1) // one is written behind the last
+	out := r.reached[have:cap(r.reached)]
+	n := 0
+	base += block * reachBlock
+	for w, v := range words {
+		reached := (*[64]uint64)(r.prober.reached[w*64:])
+		if v == math.MaxUint64 {
+			for i, e := range reached {
+				out[n] = candidateOf(base+uint32(w*64+i), uint32(e))
+				if uint32(e>>32) >= first {
+					n++
+				}
+			}
+			continue
+		}
 		for ; v != 0; v &= v - 1 {
-			d := uint32(w*64 + bits.TrailingZeros64(v))
-			if e := r.prober.reached[d]; uint32(e>>32) >= first {
-				r.reached = append(r.reached, topk.Scored{Doc: base + block*reachBlock + d, Score: float32(float64(uint32(e)) * r.prober.unit)})
+			i := bits.TrailingZeros64(v)
+			e := reached[i]
+			out[n] = candidateOf(base+uint32(w*64+i), uint32(e))
+			if uint32(e>>32) >= first {
+				n++
 			}
 		}
 	}
+	r.reached = r.reached[:have+n]
 }
 
 func badList(snap *index.Snapshot, centroid uint32, err error) error {
@@ -220,14 +255,50 @@ func (p *prober) gain(t int, score float32, gap float64) uint32 {
 }
 
 // cutReached returns the best candidates by what probing knows of them, as many as the
-// approximate budget allows, in ascending order.
-func (r *run) cutReached(reached []topk.Scored) []uint32 {
+// approximate budget allows, which is less than there are, in ascending order.
+func (r *run) cutReached(reached []candidate) []uint32 {
+	n := r.plan.approx
 	if r.trace != nil {
-		r.trace.ranked(reached, StageCut, r.plan.approx)
+		r.trace.ranked(r.prober.scored(reached), StageCut, n)
 	}
-	r.set = zeroed(r.set, r.group.words())
-	for _, s := range topk.Best(reached, r.plan.approx) {
-		r.set[s.Doc/64] |= 1 << (s.Doc % 64)
+	least := r.prober.least(reached, n)
+	docs := slices.Grow(r.docs[:0], n+1)[:n+1] // one is written behind the last
+	kept := 0
+	for _, c := range reached {
+		docs[kept] = c.doc()
+		if c >= least {
+			kept++
+		}
 	}
-	return appendSet(r.docs[:0], r.set)
+	return docs[:kept]
+}
+
+// least is the last of the n best candidates. They are counted into buckets of gains, and
+// only those of the bucket where the n-th is are put in order.
+func (p *prober) least(reached []candidate, n int) candidate {
+	clear(p.buckets[:])
+	for _, c := range reached {
+		p.buckets[c.bucket()]++
+	}
+	bucket := gainBuckets - 1
+	for ; int(p.buckets[bucket]) < n; bucket-- {
+		n -= int(p.buckets[bucket])
+	}
+	p.level = p.level[:0]
+	for _, c := range reached {
+		if c.bucket() == bucket {
+			p.level = append(p.level, c)
+		}
+	}
+	slices.Sort(p.level)
+	return p.level[len(p.level)-n]
+}
+
+// scored is what probing knows of candidates, for explanations.
+func (p *prober) scored(reached []candidate) []topk.Scored {
+	all := make([]topk.Scored, len(reached))
+	for i, c := range reached {
+		all[i] = topk.Scored{Doc: c.doc(), Score: float32(float64(c.gain()) * p.unit)}
+	}
+	return all
 }

@@ -37,7 +37,7 @@ type run struct {
 	set     []uint64      // allowed documents, if they are a list; candidates that are kept
 	docs    []uint32      // of the stage that runs
 	scores  []float32     // of the same
-	reached []topk.Scored // candidates, by what probing knows of them
+	reached []candidate   // by what probing knows of them
 	approx  []topk.Scored // by centroids
 	leaders []topk.Scored // scored before the query decides how many more are
 	exact   []topk.Scored // the others

@@ -2,6 +2,7 @@ package storage
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/plaid-ir/plaid/storage/internal/layout"
@@ -60,6 +61,58 @@ func (d *Defaults) For(k int) (c DefaultClass, ok bool) {
 		}
 	}
 	return DefaultClass{}, false
+}
+
+// CommonDefaults is what holds for several indexes that are one collection: their
+// parameters, where all have the same; or, where all that have a record only multiply what
+// is derived, the largest effort of each class, with the least recall that was seen. A part
+// without a record counts as an effort of 1. It is nil where the records contradict each
+// other, and where there are none.
+func CommonDefaults(parts []*Defaults) *Defaults {
+	var common *Defaults
+	without := false
+	for _, d := range parts {
+		switch {
+		case d == nil:
+			without = true
+		case common == nil:
+			all := *d
+			all.Classes = slices.Clone(d.Classes)
+			common = &all
+		default:
+			if len(d.Classes) != len(common.Classes) {
+				return nil
+			}
+			for i := range common.Classes {
+				if !common.Classes[i].join(d.Classes[i]) {
+					return nil
+				}
+			}
+			common.Docs += d.Docs
+			common.Tokens += d.Tokens
+		}
+	}
+	if common != nil && without && slices.ContainsFunc(common.Classes, DefaultClass.chosen) {
+		return nil
+	}
+	return common
+}
+
+// chosen says whether parameters are named, and not only multiplied.
+func (c DefaultClass) chosen() bool { return c.Scan || c.Probes != 0 || c.Approx != 0 || c.Exact != 0 }
+
+// join takes in what another part has stored for the same K. It is false where the two
+// contradict each other.
+func (c *DefaultClass) join(d DefaultClass) bool {
+	if c.K != d.K || c.Probes != d.Probes || c.Scan != d.Scan || c.Approx != d.Approx || c.Exact != d.Exact ||
+		c.chosen() && c.Effort != d.Effort {
+		return false
+	}
+	c.Effort = max(c.Effort, d.Effort) // 0 is 1, and 1 what is least stored
+	c.Target = max(c.Target, d.Target)
+	c.Recall, c.HeldOut = min(c.Recall, d.Recall), min(c.HeldOut, d.HeldOut)
+	c.Queries += d.Queries
+	return true
 }
 
 // Limits of a record.

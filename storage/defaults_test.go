@@ -159,3 +159,58 @@ func TestDamagedNameOfDefaults(t *testing.T) {
 		}
 	}
 }
+
+// What several indexes have stored holds for all where they do not contradict each other.
+func TestCommonDefaults(t *testing.T) {
+	effort := func(of ...float64) *Defaults {
+		d := &Defaults{Docs: 10, Tokens: 100}
+		for i, e := range of {
+			d.Classes = append(d.Classes, DefaultClass{K: 10 * (i + 1), Effort: e, Recall: 1 - e/100, HeldOut: 1 - e/50, Target: 0.9, Queries: 5})
+		}
+		return d
+	}
+	probes := func(n int) *Defaults { return &Defaults{Classes: []DefaultClass{{K: 10, Probes: n}}} }
+	for name, c := range map[string]struct {
+		of   []*Defaults
+		want []DefaultClass // K, Probes, Effort, Recall, HeldOut
+	}{
+		"none":                   {[]*Defaults{nil, nil}, nil},
+		"one":                    {[]*Defaults{effort(2)}, []DefaultClass{{K: 10, Effort: 2, Recall: 0.98, HeldOut: 0.96}}},
+		"the largest effort":     {[]*Defaults{effort(2, 1), effort(1, 4)}, []DefaultClass{{K: 10, Effort: 2, Recall: 0.98, HeldOut: 0.96}, {K: 20, Effort: 4, Recall: 0.96, HeldOut: 0.92}}},
+		"a part without":         {[]*Defaults{nil, effort(2), nil}, []DefaultClass{{K: 10, Effort: 2, Recall: 0.98, HeldOut: 0.96}}},
+		"other classes":          {[]*Defaults{effort(2, 1), effort(2)}, nil},
+		"the same probes":        {[]*Defaults{probes(3), probes(3)}, []DefaultClass{{K: 10, Probes: 3}}},
+		"other probes":           {[]*Defaults{probes(3), probes(4)}, nil},
+		"probes of some":         {[]*Defaults{probes(3), nil}, nil},
+		"an effort and probes":   {[]*Defaults{effort(2), probes(3)}, nil},
+		"with probes and effort": {[]*Defaults{probes(3), {Classes: []DefaultClass{{K: 10, Probes: 3, Effort: 2}}}}, nil},
+	} {
+		var before []Defaults
+		for _, d := range c.of {
+			if d != nil {
+				before = append(before, Defaults{Classes: append([]DefaultClass(nil), d.Classes...)})
+			}
+		}
+		got := CommonDefaults(c.of)
+		if c.want == nil {
+			require.Nil(t, got, name)
+		} else {
+			require.Len(t, got.Classes, len(c.want), name)
+			require.NoError(t, got.Validate(), name)
+			for i, w := range c.want {
+				g := got.Classes[i]
+				require.Equal(t, w, DefaultClass{K: g.K, Probes: g.Probes, Effort: g.Effort, Recall: g.Recall, HeldOut: g.HeldOut}, name)
+			}
+		}
+		for _, d := range c.of { // what is given stays as it is
+			if d != nil {
+				require.Equal(t, before[0].Classes, d.Classes, name)
+				before = before[1:]
+			}
+		}
+	}
+	sum := CommonDefaults([]*Defaults{effort(2), nil, effort(1)})
+	require.EqualValues(t, 20, sum.Docs)
+	require.EqualValues(t, 200, sum.Tokens)
+	require.Equal(t, 10, sum.Classes[0].Queries)
+}

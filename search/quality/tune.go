@@ -15,7 +15,7 @@ import (
 
 // TuneOptions of [Tune].
 type TuneOptions struct {
-	// Recall of exhaustive search that is wanted, above 0 and at most 1; 0: 0.99.
+	// Recall of exhaustive search that is wanted, above 0 and at most 1; 0: 0.995.
 	Recall float64
 	// K are the classes of k to tune for; none: 10 and 100.
 	K []int
@@ -101,7 +101,7 @@ func (t *Tuning) Defaults(s storage.State, now time.Time) *storage.Defaults {
 // Errors: [search.ErrQuery] for fewer than 4 queries, [search.ErrOption], those of Search.
 func Tune(ctx context.Context, e *search.Engine, snap *index.Snapshot, qs []search.Query, o TuneOptions) (*Tuning, error) {
 	if o.Recall == 0 {
-		o.Recall = 0.99
+		o.Recall = 0.995
 	}
 	if !(o.Recall > 0 && o.Recall <= 1) {
 		return nil, fmt.Errorf("%w: a recall of %g; above 0 and at most 1 is possible", search.ErrOption, o.Recall)

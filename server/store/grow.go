@@ -10,6 +10,8 @@ import (
 
 	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/internal/atomicfile"
+	"github.com/plaid-ir/plaid/search"
+	"github.com/plaid-ir/plaid/search/quality"
 	"github.com/plaid-ir/plaid/server/collection"
 	"github.com/plaid-ir/plaid/storage"
 	"github.com/plaid-ir/plaid/vectors"
@@ -255,7 +257,43 @@ func (c *Collection) train(ctx context.Context, o RetrainOptions, choose func(*s
 	c.mu.Lock()
 	c.counts.Trainings++
 	c.mu.Unlock()
+	if err := c.measure(ctx, opened.ix, ro.Threads, t.Seed); err != nil && ctx.Err() == nil {
+		c.log.Warn("the recall of the collection's searches was not measured", "error", err)
+	}
 	return r, nil
+}
+
+// measure stores what searches of the collection have to look at, now that its codec is
+// another one.
+func (c *Collection) measure(ctx context.Context, ix *index.Index, threads int, seed uint64) (err error) {
+	snap, err := ix.Snapshot()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, snap.Close()) }()
+	e, err := search.NewAt(ctx, snap, &search.EngineOptions{Threads: threads})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, e.Close()) }()
+	found, err := quality.SelfCheck(ctx, e, snap, quality.SelfCheckOptions{Seed: seed, Questions: c.s.questions})
+	if err != nil || found == nil {
+		return err
+	}
+	generation := snap.Generation()
+	r := &request{kind: acting}
+	r.act = func(ctx context.Context) error {
+		o, now, err := c.work.snapshot()
+		if err != nil || o == nil {
+			return err
+		}
+		same := now.Generation() == generation
+		if err := now.Close(); err != nil || !same {
+			return err
+		}
+		return c.work.settle(ctx, o.ix.SetDefaults(found), func(*index.Snapshot) (bool, error) { return true, nil })
+	}
+	return c.queue.put(r)
 }
 
 // Deleted documents take space until segments are merged or the file is compacted. The

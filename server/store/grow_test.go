@@ -15,6 +15,7 @@ import (
 
 	"github.com/plaid-ir/plaid/search"
 	"github.com/plaid-ir/plaid/server/collection"
+	"github.com/plaid-ir/plaid/storage"
 	"github.com/plaid-ir/plaid/vectors"
 )
 
@@ -108,6 +109,43 @@ func TestGrowth(t *testing.T) {
 	require.Zero(t, st.Growth.Drift.Added)
 	require.Greater(t, st.Centroids, before.Centroids-1)
 	require.Positive(t, st.Counts.Trainings)
+}
+
+// A training ends with a check of what searches find, which is stored with the index.
+func TestTrainingsMeasureRecall(t *testing.T) {
+	s := openStore(t, t.TempDir(), &Options{Growth: smallGrowth, Threads: 1})
+	s.questions = 20
+	c := declare(t, s, "docs", collection.Config{Nbits: 2})
+	stored := func() (d *storage.Defaults) {
+		require.Eventually(t, func() bool {
+			v := view(t, c)
+			var err error
+			d, err = v.snap.Defaults()
+			require.NoError(t, err)
+			return d != nil
+		}, time.Minute, 5*time.Millisecond)
+		return d
+	}
+	rng := rand.New(rand.NewPCG(1, 1))
+	for i := range 400 {
+		d := collection.Document{ID: strconv.Itoa(i), Dim: testDim, Vectors: make([]float32, 10*testDim)}
+		for j := range d.Vectors {
+			d.Vectors[j] = float32(rng.NormFloat64())
+		}
+		_, err := c.Update(t.Context(), []collection.Document{d}, collection.UpdateOptions{})
+		require.NoError(t, err)
+	}
+	settled(t, c)
+	before := stored()
+	require.True(t, before.Passages)
+	require.Len(t, before.Classes, 2)
+	require.Equal(t, 20, before.Classes[0].Queries)
+
+	_, err := c.Delete(t.Context(), collection.Selection{IDs: []string{"1", "2", "3"}})
+	require.NoError(t, err)
+	_, err = c.Retrain(t.Context(), RetrainOptions{})
+	require.NoError(t, err)
+	require.EqualValues(t, 397, stored().Docs, "of the new codec")
 }
 
 // Writers of all kinds and searches beside trainings; then everything is there that

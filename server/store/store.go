@@ -117,9 +117,10 @@ type Store struct {
 	o    Options
 	lock *os.File
 	// training lets one collection at a time train: it takes memory and processors.
-	training chan struct{}
-	panics   atomic.Uint64
-	disk     disk
+	training  chan struct{}
+	questions int // of the check after a training: 0, as many as are worth their time
+	panics    atomic.Uint64
+	disk      disk
 
 	mu          sync.Mutex
 	closed      bool

@@ -18,8 +18,6 @@ import (
 	"github.com/plaid-ir/plaid/internal/cli/flags"
 	"github.com/plaid-ir/plaid/internal/cli/out"
 	"github.com/plaid-ir/plaid/kernels"
-	"github.com/plaid-ir/plaid/search"
-	"github.com/plaid-ir/plaid/search/quality"
 	"github.com/plaid-ir/plaid/storage"
 	"github.com/plaid-ir/plaid/vectors"
 	"github.com/plaid-ir/plaid/vectors/pool"
@@ -172,7 +170,7 @@ Sizes are bytes, or have a unit: MiB or M for 2²⁰ bytes, MB for 10⁶ and so 
 	b.register(f)
 	b.in.registerStored(f)
 	f.BoolVar(&b.o.Resume, "resume", false, "go on with what an interrupted build from the same files left, and leave such if this one is interrupted")
-	f.BoolVar(&b.noCheck, "no-check", false, "do not measure the recall of searches by questions made from the documents")
+	f.BoolVar(&b.noCheck, "no-check", false, noCheckHelp)
 	f.StringVar(&b.codec, "codec", "", "`FILE` whose codec is used: an index, or what plaid train made")
 	cmd.RunE = a.command(func(ctx context.Context, args []string) (err error) { return a.build(ctx, f, args[0], &b) })
 	return cmd
@@ -266,9 +264,7 @@ func (a *app) buildIndex(ctx context.Context, path string, src vectors.Source, t
 	}
 	var checked *storage.Defaults
 	if !b.trainOnly && !b.noCheck {
-		if checked, err = a.selfCheck(ctx, path, o.Threads, o.Seed); err != nil {
-			a.warn("the index is complete, but the recall of its searches was not measured: %v", err)
-		}
+		checked = a.checkRecall(ctx, path, o.Threads, o.Seed)
 	}
 	info, err := os.Stat(path)
 	if err != nil {
@@ -315,12 +311,7 @@ func (a *app) buildIndex(ctx context.Context, path string, src vectors.Source, t
 				out.Plural(rep.Centroids, "centroid"), out.Plural(rep.SampleTokens, "token"), out.Plural(rep.SampleDocs, "document"), rep.RMSE)
 		}
 		fmt.Fprintf(text, "file:  %s\n", out.Bytes(rep.Bytes))
-		if rep.Defaults != nil {
-			for _, c := range rep.Defaults.Classes {
-				setting := quality.Setting{Effort: c.Effort}
-				fmt.Fprintf(text, "k ≤ %d: %v; %s\n", c.K, setting, checkedText(c))
-			}
-		}
+		checkedLines(text, rep.Defaults)
 		fmt.Fprintf(text, "time:  %s (", out.Seconds(rep.Seconds.Total))
 		if texts != nil {
 			fmt.Fprintf(text, "texts %s, ", out.Seconds(texts.Seconds))
@@ -336,28 +327,6 @@ func unfinished(path string) bool {
 		_ = ix.Close()
 	}
 	return errors.Is(err, storage.ErrUnfinished)
-}
-
-// selfCheck measures the recall of an index that was just built, and stores it with what
-// its searches need.
-func (a *app) selfCheck(ctx context.Context, path string, threads int, seed uint64) (d *storage.Defaults, err error) {
-	var state storage.State
-	var generation uint64
-	err = a.openSnapshot(ctx, path, func(_ *index.Index, snap *index.Snapshot) (err error) {
-		state, generation = snap.State(), snap.Generation()
-		e, err := search.NewAt(ctx, snap, &search.EngineOptions{Threads: threads})
-		if err != nil {
-			return err
-		}
-		defer func() { err = errors.Join(err, e.Close()) }()
-		d, err = quality.SelfCheck(ctx, e, snap, quality.SelfCheckOptions{Seed: seed, Progress: a.progress()})
-		return err
-	})
-	if err != nil || d == nil {
-		return nil, err
-	}
-	d.Time = a.now().UTC().Truncate(time.Second)
-	return d, a.open(ctx, path, true, func(ix *index.Index) error { return store(ix, d, state, generation) })
 }
 
 // notFreed warns of an index that is larger than it need be.

@@ -12,6 +12,7 @@ import (
 	"github.com/plaid-ir/plaid/internal/cli/flags"
 	"github.com/plaid-ir/plaid/internal/cli/out"
 	"github.com/plaid-ir/plaid/kernels"
+	"github.com/plaid-ir/plaid/storage"
 )
 
 func (a *app) retrainCommand() *cobra.Command {
@@ -33,7 +34,8 @@ With --vectors, documents are encoded from their original vectors, by id, and
 those without from what is stored, which loses a little each time. What the files
 have beyond the index is passed over; other vectors for an id are an error.
 
-Search parameters that were stored by tune are dropped.`,
+Search parameters that were stored by tune are dropped. Then the recall of searches
+is measured as plaid index does it; --no-check leaves that out.`,
 		Example: `  plaid retrain docs.plaid
   plaid retrain docs.plaid --vectors docs.npy --lengths doclens.npy --ids ids.txt --nbits 4`,
 		Args: takes("INDEX"),
@@ -48,6 +50,8 @@ Search parameters that were stored by tune are dropped.`,
 	f.Var(flags.Int(&o.Centroids, 0, 0), "centroids", "number of centroids (0: by the number of tokens)")
 	f.Var(flags.Int(&o.Iterations, 0, 0), "iterations", "rounds of k-means (0: 4)")
 	f.Uint64Var(&o.Seed, "seed", 0, "`N` that decides every random choice")
+	var noCheck bool
+	f.BoolVar(&noCheck, "no-check", false, noCheckHelp)
 	f.Bool("json", false, "print the report as JSON")
 	cmd.RunE = a.command(func(ctx context.Context, args []string) error {
 		if f.Changed("nbits") {
@@ -56,13 +60,13 @@ Search parameters that were stored by tune are dropped.`,
 		o.Threads, o.Memory, o.Progress = work.Threads, work.Memory, a.progress()
 		return a.openDevice(ctx, &device, func(d kernels.Device) error {
 			o.Device = d
-			return a.retrain(ctx, args[0], &originals, work, o)
+			return a.retrain(ctx, args[0], &originals, work, o, !noCheck)
 		})
 	})
 	return cmd
 }
 
-func (a *app) retrain(ctx context.Context, path string, originals *flags.Documents, work flags.Resources, o index.RetrainOptions) (err error) {
+func (a *app) retrain(ctx context.Context, path string, originals *flags.Documents, work flags.Resources, o index.RetrainOptions, check bool) (err error) {
 	defer work.Limit()()
 	if originals.Given() {
 		src, err := originals.Open(ctx, a.in)
@@ -72,30 +76,37 @@ func (a *app) retrain(ctx context.Context, path string, originals *flags.Documen
 		defer func() { err = errors.Join(err, src.Close()) }()
 		o.Vectors = src
 	}
-	return a.open(ctx, path, true, func(ix *index.Index) error {
-		r, err := ix.Retrain(ctx, &o)
-		if err != nil {
-			return err
+	var r *index.RetrainReport
+	if err := a.open(ctx, path, true, func(ix *index.Index) error {
+		r, err = ix.Retrain(ctx, &o)
+		return err
+	}); err != nil {
+		return err
+	}
+	var checked *storage.Defaults
+	if check {
+		checked = a.checkRecall(ctx, path, o.Threads, o.Seed)
+	}
+	return a.report(struct {
+		Path string `json:"path"`
+		*index.RetrainReport
+		Defaults *storage.Defaults `json:"search_defaults,omitempty"`
+	}{path, r, checked}, func(b *bytes.Buffer) {
+		// Decoded vectors were rounded before, so the error against them is below that of a build.
+		against := ""
+		switch {
+		case r.Original == 0:
+			against = " against decoded vectors"
+		case r.Original < r.Docs:
+			against = " against original and decoded vectors"
 		}
-		return a.report(struct {
-			Path string `json:"path"`
-			*index.RetrainReport
-		}{path, r}, func(b *bytes.Buffer) {
-			// Decoded vectors were rounded before, so the error against them is below that of a build.
-			against := ""
-			switch {
-			case r.Original == 0:
-				against = " against decoded vectors"
-			case r.Original < r.Docs:
-				against = " against original and decoded vectors"
-			}
-			fmt.Fprintf(b, "%s: %s, %s; %s and %s before, %s and %s now; root mean square error %.4f%s\n",
-				path, out.Plural(r.Docs, "document"), out.Plural(r.Tokens, "token"),
-				out.Plural(r.Before.Nbits, "bit"), out.Plural(r.Before.Centroids, "centroid"),
-				out.Plural(r.After.Nbits, "bit"), out.Plural(r.After.Centroids, "centroid"), r.After.RMSE, against)
-			if o.Vectors != nil {
-				fmt.Fprintf(b, "%s from their original vectors, %s of the files not in the index\n", out.Plural(r.Original, "document"), out.Plural(r.Unused, "document"))
-			}
-		})
+		fmt.Fprintf(b, "%s: %s, %s; %s and %s before, %s and %s now; root mean square error %.4f%s\n",
+			path, out.Plural(r.Docs, "document"), out.Plural(r.Tokens, "token"),
+			out.Plural(r.Before.Nbits, "bit"), out.Plural(r.Before.Centroids, "centroid"),
+			out.Plural(r.After.Nbits, "bit"), out.Plural(r.After.Centroids, "centroid"), r.After.RMSE, against)
+		if o.Vectors != nil {
+			fmt.Fprintf(b, "%s from their original vectors, %s of the files not in the index\n", out.Plural(r.Original, "document"), out.Plural(r.Unused, "document"))
+		}
+		checkedLines(b, checked)
 	})
 }

@@ -32,7 +32,7 @@ type tuneFlags struct {
 
 func (t *tuneFlags) register(f *pflag.FlagSet) {
 	t.queries.Register(f)
-	f.Var(flags.Portion(&t.o.Recall, 0.99), "recall", "share of the exhaustive result to find")
+	f.Var(flags.Portion(&t.o.Recall, 0.995), "recall", "share of the exhaustive result to find")
 	f.VarP(flags.Ints(&t.o.K, 1, 10, 100), "k", "k", "classes of k to tune for; a search uses that of the next larger one")
 	f.Uint64Var(&t.o.Seed, "seed", 0, "`N` that decides which half of the queries is held out")
 	f.Var(flags.Int(&t.threads, 1, 0), "threads", "queries searched at a time (0: one a processor)")
@@ -265,13 +265,4 @@ func defaultsText(line func(name, format string, args ...any), d *storage.Defaul
 		}
 		line(fmt.Sprintf("  k ≤ %d", c.K), "%v; recall %.4f of %s held out, %s wanted%s", setting, c.HeldOut, out.Queries(c.Queries), out.Float(c.Target), not)
 	}
-}
-
-// checkedText is what questions made from passages have shown of a class.
-func checkedText(c storage.DefaultClass) string {
-	text := fmt.Sprintf("recall %.4f of %d questions made from passages, so about %.3f of real ones, %s wanted", c.Recall, c.Queries, c.HeldOut, out.Float(c.Target))
-	if !c.Confirmed() {
-		text += ", NOT REACHED"
-	}
-	return text
 }
