@@ -7,10 +7,12 @@
 # under its own terms (this script fetches nothing; its MD5 is compared), or with collection.tsv,
 # queries.dev.small.tsv and qrels.dev.small.tsv out of it, whose numbers of lines are compared. FLAG…
 # are those of plaid index, such as --precision int8, --device cuda:0, --nbits 1 or --memory 16GiB.
+# Give --memory 8GiB or more: training takes no larger sample than fits into it.
 #
 # WORK gets corpus.jsonl, msmarco.plaid (some 24 GB at 2 bits), while that is made its spool (256
-# bytes a token: 153 GB), the runs, and table.md, which goes to stdout, too. What is there is not
-# made again, and a build that was interrupted goes on. Variables:
+# bytes a token: 153 GB; none with --device), the runs, and table.md, which goes to stdout, too. The
+# index is not made again while MODEL and FLAG… are the same, and a build that was interrupted goes
+# on. Searches are made again. Variables:
 #
 #   THREADS=1       of the searches that are timed
 #   EXHAUSTIVE=100  queries that are also searched without pruning, for the overlap; 0: none
@@ -59,6 +61,9 @@ EOF
   python3 - "$work" "$any" <<'EOF'
 import json, os, sys
 work, any = sys.argv[1:]
+def counted(name, n, want):
+    if not any and n != want:
+        sys.exit(f"msmarco.sh: {work}/{name} has {n} lines, not {want}; with ANY=1 it may be another collection")
 def convert(name, out, want, ids=None):
     n = 0
     with open(f"{work}/{name}", encoding="utf-8", newline="\n") as f, open(f"{work}/{out}.tmp", "w", encoding="utf-8") as o:
@@ -68,21 +73,28 @@ def convert(name, out, want, ids=None):
                 sys.exit(f"msmarco.sh: {work}/{name}, line {n}: no tab between id and text")
             if ids is None or id in ids:
                 o.write(json.dumps({"_id": id, "text": text}, ensure_ascii=False) + "\n")
-    if not any and n != want:
-        sys.exit(f"msmarco.sh: {work}/{name} has {n} lines, not {want}; with ANY=1 it may be another collection")
+    counted(name, n, want)
     os.rename(f"{work}/{out}.tmp", f"{work}/{out}")
 with open(f"{work}/qrels.dev.small.tsv") as f:
-    judged = {line.split()[0] for line in f if line.strip()}
+    judgements = [line.split()[0] for line in f if line.strip()]
+counted("qrels.dev.small.tsv", len(judgements), 7437)
+judged = set(judgements)
 convert("queries.dev.small.tsv", "queries.jsonl", 6980, judged)
 convert("collection.tsv", "corpus.jsonl", 8841823)
 EOF
 fi
 
 index=$work/msmarco.plaid
-if [ ! -e "$work/built" ]; then
+made="$model $*" # what the index was made with
+if [ "$(sed 1d "$work/built" 2>/dev/null || true)" != "$made" ]; then
+  force=
+  if [ -e "$work/built" ]; then
+    force=--force
+    rm -rf "$work/built" "$work/queries"
+  fi
   start=$(date +%s)
-  "$plaid" index "$index" --text "$work/corpus.jsonl" --drop-text --model "$model" "$@"
-  echo $(($(date +%s) - start)) >"$work/built"
+  "$plaid" index "$index" $force --text "$work/corpus.jsonl" --drop-text --model "$model" "$@"
+  printf '%s\n%s\n' $(($(date +%s) - start)) "$made" >"$work/built"
 fi
 q=$work/queries
 if [ ! -e "$q/query_ids.txt" ]; then
@@ -139,8 +151,8 @@ def lines(path):
     with open(path) as f:
         return [json.loads(line) for line in f if line.startswith("{")]
 full = ranking(f"{work}/exhaustive.trec") if os.path.exists(f"{work}/exhaustive.trec") else {}
-print(f"{os.path.getsize(work + '/msmarco.plaid') / 2**30:.2f} GiB, from texts to the index in {open(work + '/built').read().strip()} s; "
-      f"processor: {threads} thread{'s' * (threads != '1')}, a query's encoding left out\n")
+print(f"{os.path.getsize(work + '/msmarco.plaid') / 2**30:.2f} GiB, from texts to the index in {open(work + '/built').readline().strip()} s; "
+      f"processor: {threads} thread{'s' * (threads != '1')}; device: all queries in batches; means, a query's encoding left out\n")
 print("| | ms a query | RR@10 | R@100 | R@1000 | of exhaustive |\n|:--|--:|--:|--:|--:|--:|")
 for name in runs:
     how, k = name.rsplit("-", 1)

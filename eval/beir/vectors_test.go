@@ -69,8 +69,9 @@ func TestMSMARCOScript(t *testing.T) {
 	plaid, work := filepath.Join(dir, "plaid"), filepath.Join(dir, "work")
 	text, err := exec.Command("go", "build", "-o", plaid, "../../cmd/plaid").CombinedOutput()
 	require.NoError(t, err, "%s", text)
+	nbits := "2"
 	run := func(env ...string) (string, error) {
-		cmd := exec.Command("bash", "msmarco.sh", filepath.Join("..", "..", "examples", "quickstart", "colbert-nano"), work, "--precision", "int8")
+		cmd := exec.Command("bash", "msmarco.sh", filepath.Join("..", "..", "examples", "quickstart", "colbert-nano"), work, "--precision", "int8", "--nbits", nbits)
 		cmd.Env = append(append(os.Environ(), "PLAID="+plaid), env...)
 		text, err := cmd.CombinedOutput()
 		return string(text), err
@@ -97,7 +98,7 @@ func TestMSMARCOScript(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(work, "qrels.dev.small.tsv"), []byte(judged.String()), 0o666))
 	said, err = run()
 	require.Error(t, err)
-	require.Contains(t, said, "has 24 lines, not 6980")
+	require.Contains(t, said, "lines, not 7437")
 
 	for range 2 {
 		said, err = run("ANY=1", "EXHAUSTIVE=5")
@@ -106,6 +107,10 @@ func TestMSMARCOScript(t *testing.T) {
 		require.Regexp(t, `\| plaid, pruned, k = 1000 \| \d+\.\d\d \| 0\.[89]\d+ \| 1\.0000 \| 1\.0000 \| 1\.0000 \|`, said)
 	}
 	require.NotContains(t, said, "trained on", "what is built is not built anew")
+	nbits = "4"
+	said, err = run("ANY=1", "EXHAUSTIVE=0")
+	require.NoError(t, err, said)
+	require.Contains(t, said, "at 4 bits", "another index was asked for")
 }
 
 // tabbed writes ids and texts of a file of JSON lines as MS MARCO does.
