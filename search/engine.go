@@ -401,6 +401,11 @@ func (c *core) describe(ctx context.Context, of source, several bool) (d Descrip
 		Generation: snap.Generation(), Lineage: snap.Lineage(), Backend: snap.Backend(), Threads: c.threads,
 	}
 	d.Docs, d.Tokens = all.live()
+	for i := range all.parts {
+		if n := all.parts[i].snap.Header().Build.Pool; n > 1 {
+			d.Pool = max(d.Pool, n)
+		}
+	}
 	if several {
 		all.describeParts(&d)
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/kernels/kerneltest"
 	"github.com/plaid-ir/plaid/metadata/condition"
+	"github.com/plaid-ir/plaid/search/fuse"
 	"github.com/plaid-ir/plaid/search/searchtest"
 	"github.com/plaid-ir/plaid/vectors"
 )
@@ -351,6 +352,29 @@ func TestMatches(t *testing.T) {
 		}
 	}
 	require.Nil(t, search(t, e, q, Options{K: 2}).Hits[0].Matches)
+
+	// Of hits that something else has found, whole or in passages, it is told afterwards.
+	for _, o := range []Options{{K: 7}, {K: 4, Group: GroupBest, Passages: 3}} {
+		ranked := Ranked(search(t, e, q, o).Hits)
+		require.NoError(t, MatchRanked(ranked, func(o Options) ([]Hit, error) { return search(t, e, q, o).Hits, nil }))
+		for i, h := range search(t, e, q, with(o, func(o *Options) { o.Matches = true })).Hits {
+			require.Equal(t, h, ranked[i].Hit)
+		}
+	}
+	boom := errors.New("boom")
+	require.ErrorIs(t, MatchRanked(Ranked(res.Hits), func(Options) ([]Hit, error) { return nil, boom }), boom)
+	require.NoError(t, MatchRanked(nil, func(Options) ([]Hit, error) { return nil, boom }), "nothing is asked for")
+}
+
+// Two rankings become one by ids, with what vectors have found as they have found it.
+func TestFuseRanked(t *testing.T) {
+	byVectors := Ranked([]Hit{{ID: "b", Ordinal: 7, Score: 3, Tokens: 1}, {ID: "a", Ordinal: 2, Score: 1}})
+	others := []RankedHit{{Hit{ID: "c", Ordinal: 1}, 9}, {Hit{ID: "b", Ordinal: 3}, 5}, {Hit{ID: "d", Part: 1}, 5}}
+	got, err := FuseRanked(fuse.RelativeScore, .5, 3, byVectors, others)
+	require.NoError(t, err)
+	require.Equal(t, []RankedHit{{others[0].Hit, .5}, {byVectors[0].Hit, .5}, {byVectors[1].Hit, 0}}, got)
+	_, err = FuseRanked(fuse.RelativeScore, 2, 3, byVectors, others)
+	require.ErrorIs(t, err, fuse.ErrWeight)
 }
 
 // unscored are hits without scores, which devices round in their own way.
