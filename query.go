@@ -35,14 +35,16 @@ type Query struct {
 	Hybrid bool
 	Alpha  float64
 	// Group, where set, has hits be documents, with up to Passages of their passages; 0: 3.
-	// It does not go with Hybrid.
+	// Words rank a document by its best passage, whatever Group says.
 	Group    search.Grouping
 	Passages int
 	// Highlight finds the words of each hit, or of its passages, that the question has
 	// found.
 	Highlight bool
-	// Like and Unlike are ids of documents that somebody has said to be good answers, and
-	// bad ones ([search.Feedback]).
+	// Feedback takes so many of the best documents for good ones, and searches again with what
+	// they have; 0: it does not. Like and Unlike are ids of documents that somebody has said to
+	// be good answers, and bad ones ([search.Feedback]).
+	Feedback     int
 	Like, Unlike []string
 }
 
@@ -58,9 +60,11 @@ type Hit struct {
 	// Passages are the best ones of a document, with Query.Group. The title, text and
 	// payload of the hit are those of the first.
 	Passages []Hit
-	// Spans are the words that the question has found, with Query.Highlight. There are none
-	// where they cannot be told, as of documents without a text.
-	Spans []highlight.Span
+	// Spans are the words that the question has found, with Query.Highlight. NoSpans is why
+	// they cannot be told, as of a document without a text: one of the errors of package
+	// highlight.
+	Spans   []highlight.Span
+	NoSpans error
 }
 
 const (
@@ -99,9 +103,10 @@ func (c *Collection) Search(ctx context.Context, q Query) (hits []Hit, err error
 	}
 	hits = make([]Hit, len(found))
 	for i := range found {
-		if hits[i], err = r.hit(&found[i]); err != nil {
+		if hits[i], err = r.hit(&found[i].Hit); err != nil {
 			return nil, err
 		}
+		hits[i].Score = found[i].Score
 	}
 	return hits, nil
 }
@@ -118,8 +123,6 @@ func (q *Query) complete() error {
 		return fmt.Errorf("%w: Hybrid and Highlight go with Text", ErrOption)
 	case q.Alpha != 0 && !q.Hybrid:
 		return fmt.Errorf("%w: Alpha goes with Hybrid", ErrOption)
-	case q.Hybrid && q.Group != "":
-		return fmt.Errorf("%w: Group does not go with Hybrid", ErrOption)
 	case q.Passages != 0 && q.Group == "":
 		return fmt.Errorf("%w: Passages goes with Group", ErrOption)
 	case q.Highlight && q.Vectors != nil:
@@ -147,10 +150,11 @@ type reading struct {
 
 	encoder *encode.Encoder
 	asked   []encode.Token // of the question, for highlights
+	unknown error          // why there are none
 }
 
 // find are the hits without what is stored of them.
-func (r *reading) find() ([]search.Hit, error) {
+func (r *reading) find() ([]search.RankedHit, error) {
 	q := r.q
 	sq := search.Query{Vectors: q.Vectors}
 	if q.Vectors == nil {
@@ -167,43 +171,58 @@ func (r *reading) find() ([]search.Hit, error) {
 		}
 		sq.Vectors, sq.Dim = e.Vectors, r.encoder.Dim()
 		if q.Highlight {
-			if r.asked, err = highlight.Kept(r.encoder, encode.Query, q.Text); err != nil {
-				return nil, err
+			if r.asked, r.unknown = highlight.Kept(r.encoder, encode.Query, q.Text); r.unknown != nil && !highlight.Unknown(r.unknown) {
+				return nil, r.unknown
 			}
 		}
 	}
 	o := search.Options{K: q.K, Filter: r.filter, Group: q.Group, Passages: q.Passages, Matches: q.Highlight && !q.Hybrid}
-	if len(q.Like)+len(q.Unlike) > 0 {
-		o.Feedback = &search.Feedback{Like: q.Like, Unlike: q.Unlike}
+	if q.Feedback != 0 || len(q.Like)+len(q.Unlike) > 0 {
+		o.Feedback = &search.Feedback{Docs: q.Feedback, Like: q.Like, Unlike: q.Unlike}
 	}
 	if !q.Hybrid {
-		return r.search(sq, o)
+		hits, err := r.search(sq, o)
+		return search.Ranked(hits), err
 	}
 	o.K = fuse.Depth(q.K)
 	byVectors, err := r.search(sq, o)
 	if err != nil {
 		return nil, err
 	}
-	byWords, err := r.v.SearchKeywords(r.ctx, collection.KeywordQuery{Text: q.Text, K: o.K, Filters: []*search.Filter{r.filter}})
+	byWords, err := r.words(o.K)
 	if err != nil {
 		return nil, err
 	}
-	fused, err := r.fuse(byVectors, byWords)
-	if err != nil || !q.Highlight || len(fused) == 0 {
-		return fused, err
+	fused, err := search.FuseRanked(fuse.RelativeScore, q.Alpha, q.K, search.Ranked(byVectors), search.Ranked(byWords))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w: %w", r.c.path, ErrOption, err)
 	}
-	// The words of those that both sides have brought.
-	ids := make([]string, len(fused))
-	for i := range fused {
-		ids[i] = fused[i].ID
+	if !q.Highlight {
+		return fused, nil
 	}
-	scored, err := r.search(sq, search.Options{K: len(ids), Mode: search.Candidates, Candidates: ids, Matches: true})
-	for _, h := range scored {
-		if at := slices.Index(ids, h.ID); at >= 0 {
-			fused[at].Matches, fused[at].Tokens = h.Matches, h.Tokens
+	return fused, search.MatchRanked(fused, func(o search.Options) ([]search.Hit, error) { return r.search(sq, o) })
+}
+
+// words are what the words of the question find, with a group documents of passages.
+func (r *reading) words(k int) ([]search.Hit, error) {
+	ranked := func(k int) ([]search.Hit, error) {
+		hits, err := r.v.SearchKeywords(r.ctx, collection.KeywordQuery{Text: r.q.Text, K: k, Filters: []*search.Filter{r.filter}})
+		if err != nil || r.q.Group == "" {
+			return hits, err
 		}
+		for i := range hits {
+			stored, err := r.v.MetadataOf(&hits[i])
+			if err != nil {
+				return nil, err
+			}
+			hits[i].Payload = search.Payload(stored)
+		}
+		return hits, nil
 	}
-	return fused, err
+	if r.q.Group == "" {
+		return ranked(k)
+	}
+	return search.RankGroups(k, r.q.Passages, r.v.Most(), ranked)
 }
 
 func (r *reading) search(q search.Query, o search.Options) ([]search.Hit, error) {
@@ -216,27 +235,6 @@ func (r *reading) search(q search.Query, o search.Options) ([]search.Hit, error)
 		return nil, fmt.Errorf("%s: %w", r.c.path, err)
 	}
 	return results[0].Hits, nil
-}
-
-func (r *reading) fuse(byVectors, byWords []search.Hit) ([]search.Hit, error) {
-	ids := map[uint32]string{}
-	side := func(hits []search.Hit) []fuse.Hit {
-		all := make([]fuse.Hit, len(hits))
-		for i, h := range hits {
-			all[i], ids[h.Ordinal] = fuse.Hit{Ordinal: h.Ordinal, Score: float64(h.Score)}, h.ID
-		}
-		return all
-	}
-	both, err := fuse.Pair(side(byVectors), side(byWords), r.q.Alpha)
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrOption, err)
-	}
-	fused, err := fuse.Fuse(fuse.RelativeScore, r.q.K, both...)
-	hits := make([]search.Hit, len(fused))
-	for i, h := range fused {
-		hits[i] = search.Hit{ID: ids[h.Ordinal], Ordinal: h.Ordinal, Score: float32(h.Score)}
-	}
-	return hits, err
 }
 
 // hit is one with what is stored of it.
@@ -262,22 +260,24 @@ func (r *reading) hit(h *search.Hit) (Hit, error) {
 		}
 		hit.Passages = append(hit.Passages, p)
 	}
-	if r.asked != nil && len(h.Matches) > 0 {
-		hit.Spans, err = r.spans(h, stored)
+	if r.q.Highlight && len(h.Passages) == 0 {
+		hit.Spans, hit.NoSpans, err = r.spans(h, stored)
 	}
 	return hit, err
 }
 
-func (r *reading) spans(h *search.Hit, stored json.RawMessage) ([]highlight.Span, error) {
-	if r.v.Snapshot().Header().Build.Pool > 1 {
-		return nil, nil
+// spans are the words of a hit, or why there are none.
+func (r *reading) spans(h *search.Hit, stored json.RawMessage) (spans []highlight.Span, none, err error) {
+	if r.unknown != nil {
+		return nil, r.unknown, nil
 	}
-	d, err := highlight.Find(r.encoder, stored, nil, h.Tokens)
-	if highlight.Unknown(err) {
-		return nil, nil
+	pool := max(r.v.Snapshot().Header().Build.Pool, r.encoder.Config().Pool)
+	d, err := highlight.Find(r.encoder, stored, nil, h.Tokens, pool)
+	switch {
+	case highlight.Unknown(err):
+		return nil, err, nil
+	case err != nil:
+		return nil, nil, err
 	}
-	if err != nil {
-		return nil, err
-	}
-	return d.Spans(r.q.Text, r.asked, h.Matches), nil
+	return d.Spans(r.q.Text, r.asked, h.Matches), nil, nil
 }

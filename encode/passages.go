@@ -3,7 +3,6 @@ package encode
 import (
 	"fmt"
 	"iter"
-	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -34,9 +33,9 @@ const (
 	ByWords Unit = "words"
 	// BySentences keeps sentences whole that are not longer than a passage.
 	BySentences Unit = "sentences"
-	// ByHeadings begins a passage at each heading of a text in Markdown, and parts a
-	// section that is too long by sentences. The headings that a section is below
-	// are part of the title of its passages.
+	// ByHeadings begins a passage at each heading of a text in Markdown that has something
+	// below it, and parts a section that is too long by sentences. The headings that a
+	// section is below are part of the title of its passages.
 	ByHeadings Unit = "headings"
 	// ByBlocks keeps blocks of source code whole, or else their lines: functions and
 	// declarations that an empty line parts from others.
@@ -145,9 +144,9 @@ func (p *Parting) part(text string) (parts []passage, err error) {
 			from := len(parts)
 			parts = p.fill(parts, p.sentences(text[s.start:s.end], s.start))
 			for i := from; i < len(parts); i++ {
-				parts[i].headings = s.above
-				if i > from { // the first begins with it
-					parts[i].headings = slices.Concat(s.above, nonEmpty(s.own))
+				parts[i].headings = s.path
+				if i == from {
+					parts[i].headings = s.above
 				}
 			}
 		}
@@ -289,49 +288,4 @@ func sentenceEnd(s string) (n int, ends bool) {
 	rest := strings.TrimLeftFunc(s[n:], unicode.IsSpace)
 	next, _ := utf8.DecodeRuneInString(rest)
 	return n, wide || rest == "" || len(rest) < len(s)-n && !unicode.IsLower(next)
-}
-
-// section is what lies between two headings, the first of which belongs to it.
-type section struct {
-	start, end int
-	above      []string // headings of the sections that it is in
-	own        string
-}
-
-// sections are those of a text in Markdown, by headings of lines that begin with #.
-func sections(text string) (all []section) {
-	var path [6]string
-	last, fence := section{}, ""
-	end := func(at int) {
-		if last.end = at; at > last.start {
-			all = append(all, last)
-		}
-	}
-	for at := 0; at < len(text); {
-		next := len(text)
-		if n := strings.IndexByte(text[at:], '\n'); n >= 0 {
-			next = at + n + 1
-		}
-		line := strings.TrimSpace(text[at:next])
-		switch level := len(line) - len(strings.TrimLeft(line, "#")); {
-		case fence != "":
-			if strings.HasPrefix(line, fence) {
-				fence = ""
-			}
-		case strings.HasPrefix(line, "```"), strings.HasPrefix(line, "~~~"):
-			fence = line[:3]
-		case level < 1 || level > len(path) || len(line) > level && line[level] != ' ' && line[level] != '\t':
-		default:
-			end(at)
-			path[level-1] = strings.TrimSpace(strings.Trim(line, "#"))
-			clear(path[level:])
-			last = section{start: at, own: path[level-1]}
-			for _, h := range path[:level-1] {
-				last.above = append(last.above, nonEmpty(h)...)
-			}
-		}
-		at = next
-	}
-	end(len(text))
-	return all
 }

@@ -3,6 +3,7 @@ package encode
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"unicode"
@@ -94,6 +95,55 @@ func TestPassagesByHeadings(t *testing.T) {
 	}, got)
 }
 
+// Headings are those of CommonMark 0.31.2, sections 4.1 to 4.8, and a heading with nothing below it
+// stays with what follows.
+func TestHeadingsOfMarkdown(t *testing.T) {
+	for text, want := range map[string][]string{
+		"# C#\n## F# ##\n### a \t### \n#\tb\n":         {"1 C#", "2 F#", "3 a", "1 b"},
+		"#5 bolt\n#hashtag\n\\## x\n####### seven\n":   nil,
+		"# foo \\#\n## foo #\\##\n":                    {"1 foo \\#", "2 foo #\\##"},
+		"## \n#\n### ###\n":                            {"2 ", "1 ", "3 "},
+		" ### a\n  ## b\n   # c\n    # code\n\t# code": {"3 a", "2 b", "1 c"},
+		"foo\n    # bar\n":                             nil,
+		"Foo *bar*\n=========\n\nFoo\n bar\t \n---\n":  {"1 Foo *bar*", "2 Foo bar"},
+		"Foo\n   ----  \n\nFoo\n=\nBar\n-\n":           {"2 Foo", "1 Foo", "2 Bar"},
+		"Foo\n    ---\n\nFoo\n= =\n\nFoo\n--- -\n":     nil,
+		"> Foo\n---\n> foo\nbar\n===\n- Foo\n---\n":    nil,
+		"- a\nb\n---\n\n---\n\n    foo\n---\n":         nil,
+		"a\n2) b\n---\n1) c\n---\n":                    {"2 a 2) b"},
+		"a\n+\n---\n":                                  {"2 a +"},
+		"***\na\n===\n***\n":                           {"1 a"},
+		"````\n# a\n```\n# b\n`````\n# c\n":            {"1 c"},
+		"```\n# a\n``` text\n# b\n   ```  \n# c\n":     {"1 c"},
+		"```\n# a\n    ```\n# b":                       nil,
+		"~~~ a ` b\n# a\n```\n# b\n~~~\n# c":           {"1 c"},
+		"``` a`b\n# a\n``` b\n# c\n":                   {"1 a"},
+		"    ```\n# a\n":                               {"1 a"},
+		"<!--\n# a\n-->\n# b\n<pre>\n# c\n</PRE>\n# d": {"1 b", "1 d"},
+		"<prefix>\n\n# a\n<!-- x --> y\n# b":           {"1 a", "1 b"},
+		"---\ntitle: x\n# no\n---\n# a\n---\nb\n---\n": {"1 a", "2 b"},
+		"---\n# a\n\nb\n---\n":                         {"1 a", "2 b"},
+		"a\r\n===\r\n# b #\r\n":                        {"1 a", "1 b"},
+	} {
+		var got []string
+		for h := range headings(text) {
+			got = append(got, fmt.Sprint(h.level, " ", h.title))
+		}
+		require.Equal(t, want, got, "%q", text)
+	}
+	var got [][2]string
+	text := "\n# One\n## Two\n\ntext a b. Text c d.\n# Three\n### Four\n## Five\nx\n\nSix\n===\ny\n\n# Last\n"
+	for _, p := range parted(t, Text{ID: "x", Text: text}, Parting{By: ByHeadings, Size: 8}) {
+		got = append(got, [2]string{p.Title, p.Text})
+	}
+	require.Equal(t, [][2]string{
+		{"", "# One\n## Two\n\ntext a b."},
+		{"One › Two", "Text c d."},
+		{"", "# Three\n### Four\n## Five\nx"},
+		{"", "Six\n===\ny\n\n# Last"},
+	}, got)
+}
+
 // Whatever a text is and however it is parted: each passage is the bytes that it says, no
 // longer than it may be, and brings something; and nothing but white space is in none.
 func TestPassagesCoverTheText(t *testing.T) {
@@ -105,7 +155,7 @@ func TestPassagesCoverTheText(t *testing.T) {
 			By: rapid.SampledFrom(Units()).Draw(t, "by"), Size: rapid.IntRange(1, 6).Draw(t, "size"), Tokenizer: e.Config().Tokenizer,
 		}
 		how.Overlap = rapid.IntRange(0, how.Size-1).Draw(t, "overlap")
-		text := strings.Join(rapid.SliceOfN(rapid.SampledFrom([]string{"a", "the cell", ".", "! ", " ", "\n", "\n\n", "# ", "## b", "```\n", "。", "é", "\u00a0", "divides", "\""}), 0, 30).Draw(t, "text"), "")
+		text := strings.Join(rapid.SliceOfN(rapid.SampledFrom([]string{"a", "the cell", ".", "! ", " ", "\n", "\n\n", "# ", "## b", "```\n", "````", "    ", "===\n", "---\n", "-", "<!--", "-->", "> ", "。", "é", "\u00a0", "divides", "\""}), 0, 30).Draw(t, "text"), "")
 		got := parted(t, Text{ID: "x", Text: text}, how)
 		if len(got) == 1 && got[0].ID == "x" {
 			require.Equal(t, text, got[0].Text)

@@ -233,7 +233,8 @@ type SplitBy string
 const (
 	// ByHash puts documents where [Place] says, as [Set.Add] does with new ones.
 	ByHash SplitBy = "hash"
-	// ByRange puts neighbours together, and about as many tokens into each part.
+	// ByRange puts neighbours together, and about as many tokens into each part. Passages of
+	// a document are all where the first of them is.
 	ByRange SplitBy = "range"
 )
 
@@ -305,6 +306,7 @@ func divide(ctx context.Context, from *Snapshot, n int, by SplitBy) ([]*roaring.
 	}
 	st := from.State()
 	tokens := uint64(0)
+	home := map[uint64]uint16{} // by hashes: it does no harm that two documents stay together
 	for chunk := range from.Chunks() {
 		first, offsets := from.ChunkDocs(chunk)
 		for d := range len(offsets) - 1 {
@@ -312,13 +314,21 @@ func divide(ctx context.Context, from *Snapshot, n int, by SplitBy) ([]*roaring.
 			if !from.Live(ordinal) {
 				continue
 			}
-			id := from.ID(ordinal)
-			if passages.Contains(ordinal) {
+			id, isPassage := from.ID(ordinal), passages.Contains(ordinal)
+			if isPassage {
 				id, _ = from.PassageOf(ordinal) // passages stay together
 			}
 			part := Place(id, n)
 			if by == ByRange {
 				part = int(min(float64(tokens)/float64(max(st.LiveTokens, 1))*float64(n), float64(n-1)))
+				if isPassage {
+					hash := hashOf(id)
+					if at, there := home[hash]; there {
+						part = int(at)
+					} else {
+						home[hash] = uint16(part)
+					}
+				}
 			}
 			sets[part].Add(ordinal)
 			tokens += uint64(offsets[d+1] - offsets[d])

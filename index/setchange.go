@@ -16,13 +16,17 @@ import (
 // bits, mixed by the finalizer of MurmurHash3. So documents of one n keep together
 // those whose hashes are neighbours.
 func Place(id string, n int) int {
-	h := fnv.New64a()
-	_, _ = h.Write([]byte(id))
-	x := h.Sum64()
+	x := hashOf(id)
 	x = (x ^ x>>33) * 0xff51afd7ed558ccd
 	x = (x ^ x>>33) * 0xc4ceb9fe1a85ec53
 	hi, _ := bits.Mul64(x^x>>33, uint64(n))
 	return int(hi)
+}
+
+func hashOf(id string) uint64 {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(id))
+	return h.Sum64()
 }
 
 // change runs the change of each file for which there is one, while the set shows
@@ -99,9 +103,9 @@ type SetAddReport struct {
 }
 
 // Add adds documents as [Index.Add] does: one whose id is new goes to the file that
-// [Place] says, a passage to that of the other passages, one that replaces another (AddOptions.Replace) to the file that has
-// that; if several files have the id, it is deleted in the others. Ids, dimension and
-// model are checked in all files before the first one is changed.
+// [Place] says, one that replaces another (AddOptions.Replace) to the file that has that, and
+// a passage to that of its document. What other files have of the document is deleted there.
+// Ids, dimension and model are checked in all files before the first one is changed.
 func (s *Set) Add(ctx context.Context, src vectors.Source, opts *AddOptions) (r *SetAddReport, err error) {
 	o := given(opts)
 	snap, done, err := s.begin(ctx)
@@ -168,8 +172,8 @@ func route(ctx context.Context, src vectors.Source, snap *SetSnapshot, o *AddOpt
 			return nil, nil, fmt.Errorf("%w: documents have %d, %s has %d", ErrDimension, d, p.Path(), p.Dim())
 		}
 	}
-	homes, err := passageHomes(ctx, src, parts)
-	if err != nil {
+	r := &routing{src: src, parts: parts, o: o}
+	if err := r.findHomes(ctx); err != nil {
 		return nil, nil, err
 	}
 	seen := make(map[string]bool, src.Len())
@@ -182,7 +186,7 @@ func route(ctx context.Context, src vectors.Source, snap *SetSnapshot, o *AddOpt
 			return nil, nil, fmt.Errorf("document %d: %w: %q twice in the input", i, ErrDuplicateID, id)
 		}
 		seen[id] = true
-		owner := -1
+		var have []int // files
 		for j, p := range parts {
 			_, ok, err := p.Ordinal(id)
 			switch {
@@ -190,29 +194,26 @@ func route(ctx context.Context, src vectors.Source, snap *SetSnapshot, o *AddOpt
 				return nil, nil, err
 			case ok && !o.Replace:
 				return nil, nil, fmt.Errorf("document %d: %w: %q, in %s", i, ErrDuplicateID, id, p.Path())
-			case ok && owner >= 0:
-				extra[j] = append(extra[j], id)
 			case ok:
-				owner = j
+				have = append(have, j)
 			}
 		}
-		if owner < 0 {
-			of := id // what it is, or may be a passage of
-			home, ok := homes[of]
-			if !ok {
-				of, _ = vectors.SplitPassageID(id)
-				home, ok = homes[of]
-			}
-			if ok && !o.Replace {
-				if err := checkPartNew(ctx, src, i, of, parts[home]); err != nil {
-					return nil, nil, err
-				}
-			}
-			if owner = home; !ok {
-				owner = Place(of, len(parts))
-			}
+		owner, of, err := r.owner(ctx, i, have)
+		if err != nil {
+			return nil, nil, err
 		}
 		to[owner] = append(to[owner], i)
+		for _, j := range have {
+			if j != owner {
+				extra[j] = append(extra[j], id)
+			}
+		}
+		if o.Replace && !o.Apart {
+			for _, e := range r.others[of] {
+				extra[e.file] = append(extra[e.file], e.id)
+			}
+			delete(r.others, of) // which go once
+		}
 	}
 	if src.Len() > 0 {
 		in, _, err := snap.having(ctx, slices.DeleteFunc(slices.Clone(o.Delete), func(id string) bool { return seen[id] }), !o.Apart)
@@ -226,53 +227,114 @@ func route(ctx context.Context, src vectors.Source, snap *SetSnapshot, o *AddOpt
 	return to, extra, nil
 }
 
-// checkPartNew refuses a document of a source whose id is that of a longer one, or which is
-// a passage of one, of which a file has something already.
-func checkPartNew(ctx context.Context, src vectors.Source, i int, of string, home *Snapshot) error {
-	if src.ID(i) != of {
-		for d, err := range src.Docs(ctx, i, i+1) {
-			if err != nil {
-				return err
-			}
-			if p, err := checkPassage(i, d); p == nil {
-				return err
-			}
-		}
-	}
-	return fmt.Errorf("document %d: %w: %q, of which %s has a part", i, ErrDuplicateID, of, home.Path())
+// routing finds the files of the documents of a source.
+type routing struct {
+	src   vectors.Source
+	parts []*Snapshot
+	o     *AddOptions
+	// first is, for each document that comes, whole or in passages, the first file that has
+	// it or passages of it, and others is what files after that have.
+	first  map[string]int
+	others map[string][]elsewhere
 }
 
-// passageHomes are the files that have passages of the documents of a source, or the
-// documents of which it has passages.
-func passageHomes(ctx context.Context, src vectors.Source, parts []*Snapshot) (homes map[string]int, err error) {
-	ids := make([]string, src.Len())
+// elsewhere is a document of a file.
+type elsewhere struct {
+	file int
+	id   string
+}
+
+func (r *routing) note(of string, file int, id string) {
+	if first, ok := r.first[of]; !ok {
+		r.first[of] = file
+	} else if first != file {
+		r.others[of] = append(r.others[of], elsewhere{file, id})
+	}
+}
+
+// findHomes looks for the documents of the source, and those of which it may have passages.
+func (r *routing) findHomes(ctx context.Context) error {
+	r.first, r.others = map[string]int{}, map[string][]elsewhere{}
+	ids := make([]string, r.src.Len())
 	whole := map[string]bool{}
 	for i := range ids {
 		var n int
-		if ids[i], n = vectors.SplitPassageID(src.ID(i)); n >= 0 {
+		if ids[i], n = vectors.SplitPassageID(r.src.ID(i)); n >= 0 {
 			whole[ids[i]] = true
-			ids = append(ids, src.ID(i)) // which may be what it is called
+			ids = append(ids, r.src.ID(i)) // which may be what it is called
 		}
 	}
-	homes = map[string]int{}
-	for j, p := range parts {
+	for j, p := range r.parts {
 		docs, err := p.PassagesOf(ctx, ids)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		for it := docs.Iterator(); it.HasNext(); {
-			of, _ := p.PassageOf(it.Next())
-			homes[of] = j
+			ordinal := it.Next()
+			of, _ := p.PassageOf(ordinal)
+			r.note(of, j, p.ID(ordinal))
 		}
 		for id := range whole {
 			if _, ok, err := p.Ordinal(id); err != nil {
-				return nil, err
+				return err
 			} else if ok {
-				homes[id] = j
+				r.note(id, j, id)
 			}
 		}
 	}
-	return homes, nil
+	return nil
+}
+
+// owner is the file that a document goes to, given those that have one of its id, and the id of
+// the document that it is or is a passage of. A new one whose document is there in part is an
+// error. What is called like a passage goes where its document is, and only if that makes a
+// difference its payload is asked whether it is one.
+func (r *routing) owner(ctx context.Context, i int, have []int) (file int, of string, err error) {
+	id := r.src.ID(i)
+	if r.o.Apart && len(have) > 0 {
+		return have[0], id, nil
+	}
+	of, number := vectors.SplitPassageID(id)
+	home, there := r.first[of]
+	if !there {
+		home = Place(of, len(r.parts))
+	}
+	own, known := r.first[id]
+	switch {
+	case known:
+	case len(have) > 0:
+		own = have[0]
+	default:
+		own = home
+	}
+	refused := !r.o.Replace && (known || there)
+	if number >= 0 && (own != home || refused || len(r.others[of])+len(r.others[id]) > 0) {
+		is, err := r.isPassage(ctx, i)
+		switch {
+		case err != nil:
+			return 0, "", err
+		case is:
+			own, refused = home, !r.o.Replace && there
+		default:
+			of, refused = id, !r.o.Replace && known
+		}
+	}
+	if refused {
+		return 0, "", fmt.Errorf("document %d: %w: %q, of which %s has a part", i, ErrDuplicateID, of, r.parts[own].Path())
+	}
+	return own, of, nil
+}
+
+// isPassage tells what the payload of a document says.
+func (r *routing) isPassage(ctx context.Context, i int) (bool, error) {
+	for d, err := range r.src.Docs(ctx, i, i+1) {
+		if err != nil {
+			return false, err
+		}
+		p, err := checkPassage(i, d)
+		return p != nil, err
+	}
+	return false, nil
 }
 
 // Delete removes documents by id, in every file that has them; see [Index.Delete].

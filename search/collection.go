@@ -1,6 +1,7 @@
 package search
 
 import (
+	"context"
 	"slices"
 	"sort"
 
@@ -51,6 +52,17 @@ func (c *collection) group(from int) group {
 		to++
 	}
 	return c.parts[from:to]
+}
+
+// hasPassages tells whether a document is a passage.
+func (c *collection) hasPassages(ctx context.Context) (bool, error) {
+	for i := range c.parts {
+		passages, err := c.parts[i].snap.Passages(ctx)
+		if err != nil || !passages.IsEmpty() {
+			return err == nil, err
+		}
+	}
+	return false, nil
 }
 
 // first stands for all parts, where they do not differ.

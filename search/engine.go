@@ -289,10 +289,64 @@ func (c *core) answer(ctx context.Context, all *collection, qs []Query, o *Optio
 	if o.Feedback != nil {
 		return c.withFeedback(ctx, all, qs, o)
 	}
-	if call.request.group != "" || call.request.matches {
-		return c.host.answer(ctx, call)
+	grouped := call.request.group != ""
+	if grouped {
+		some, err := all.hasPassages(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if some {
+			return c.host.answer(ctx, call)
+		}
+		call.request.group, call.filtered.group = "", "" // documents are what is found anyway
 	}
-	return c.stages.answer(ctx, call)
+	if results, err = c.found(ctx, call); err != nil || !grouped {
+		return results, err
+	}
+	for i := range results {
+		results[i].Hits = GroupRanked(results[i].Hits, 1)
+	}
+	return results, nil
+}
+
+// found are results without groups. A device tells no matches: the processor does, of what the
+// device has found.
+func (c *core) found(ctx context.Context, of *call) ([]Result, error) {
+	if !of.request.matches || c.stages == stages(c.host) {
+		return c.stages.answer(ctx, of)
+	}
+	of = remembering(of)
+	results, err := c.stages.answer(ctx, of)
+	if err != nil {
+		return nil, err
+	}
+	again := *of
+	again.turn = turn{s: of.turn.s, end: of.turn.end}
+	for _, r := range []*request{&again.request, &again.filtered} {
+		r.mode, r.k, r.payload, r.share = Exhaustive, 1, false, 1
+		for i := range results {
+			r.k = max(r.k, len(results[i].Hits))
+		}
+	}
+	again.allowed = func(i int) (*allowance, error) { return allowHits(of.coll, results[i].Hits), nil }
+	told, err := c.host.answer(ctx, &again)
+	if err != nil {
+		return nil, err
+	}
+	for i := range results {
+		hits := map[Place]*Hit{}
+		for j := range told[i].Hits {
+			h := &told[i].Hits[j]
+			hits[Place{h.Part, h.Ordinal}] = h
+		}
+		for j := range results[i].Hits {
+			h := &results[i].Hits[j]
+			if t := hits[Place{h.Part, h.Ordinal}]; t != nil {
+				h.Matches, h.Tokens = t.Matches, t.Tokens
+			}
+		}
+	}
+	return results, nil
 }
 
 // failed is the error of a batch: of its first query, if it has no number, unless
@@ -347,6 +401,11 @@ func (c *core) describe(ctx context.Context, of source, several bool) (d Descrip
 		Generation: snap.Generation(), Lineage: snap.Lineage(), Backend: snap.Backend(), Threads: c.threads,
 	}
 	d.Docs, d.Tokens = all.live()
+	for i := range all.parts {
+		if n := all.parts[i].snap.Header().Build.Pool; n > 1 {
+			d.Pool = max(d.Pool, n)
+		}
+	}
 	if several {
 		all.describeParts(&d)
 	}

@@ -21,13 +21,15 @@ import (
 // Every centroid of these documents gets a weight: the share of the documents that have a
 // token with it, times how rare it is among all documents. The heaviest become further
 // query tokens, each the mean of its tokens in these documents. It costs one search more.
+// A document of passages is one, however many of its passages are taken.
 //
 // In JSON it is {"docs": 3, "like": ["a"], "unlike": ["b"]}, without what is not there.
 type Feedback struct {
-	// Docs is how many of the best documents are taken for good; 0: none.
+	// Docs is how many of the best documents are taken for good, but for those of Unlike,
+	// and of a document of passages the best one; 0: none.
 	Docs int `json:"docs,omitempty"`
 	// Like and Unlike are ids of documents that somebody has said to be good, and to be
-	// bad: what only those have counts against others.
+	// bad: what only those have counts against others. No id is in both.
 	Like   []string `json:"like,omitempty"`
 	Unlike []string `json:"unlike,omitempty"`
 	// Terms is how many query tokens are added, and at most as many for Unlike; 0: 16.
@@ -60,13 +62,61 @@ func (f *Feedback) Check() error {
 	case !(f.Weight >= 0 && f.Weight <= maxMagnitude):
 		return fmt.Errorf("%w: feedback of weight %v", ErrOption, f.Weight)
 	}
+	for _, id := range f.Unlike {
+		if slices.Contains(f.Like, id) {
+			return fmt.Errorf("%w: feedback: %q is to be good and bad", ErrOption, id)
+		}
+	}
 	return nil
 }
 
 // First are the options of the search whose best documents are taken for good, given those of
-// the whole.
+// the whole: as many more as may turn out to be bad.
 func (f *Feedback) First(o Options) Options {
-	return Options{K: f.Docs, Mode: o.Mode, Probes: o.Probes, Approx: o.Approx, Exact: o.Exact, Effort: o.Effort, Derive: o.Derive, Filter: o.Filter, Candidates: o.Candidates, AllowMissing: o.AllowMissing}
+	return Options{
+		K: f.Docs + len(f.Unlike), Group: GroupBest, Mode: o.Mode, Probes: o.Probes, Approx: o.Approx, Exact: o.Exact, Effort: o.Effort, Derive: o.Derive,
+		Filter: o.Filter, Candidates: o.Candidates, AllowMissing: o.AllowMissing,
+	}
+}
+
+// Place is where a document is: its index, as in [Hit], and its ordinal there.
+type Place struct {
+	Part    int
+	Ordinal uint32
+}
+
+// Good are the documents that are taken for good, each once: those that are liked, and the
+// best of a ranking, which [Feedback.First] has asked for. None of them is among those that
+// are unliked. That nothing is left of what is liked is [ErrOption].
+func (f *Feedback) Good(liked, unliked []Place, ranked []Hit) ([]Place, error) {
+	seen := make(map[Place]bool, len(unliked)+len(liked))
+	for _, p := range unliked {
+		seen[p] = true
+	}
+	bad := maps.Clone(seen)
+	good := []Place{}
+	add := func(p Place) {
+		if !seen[p] {
+			seen[p] = true
+			good = append(good, p)
+		}
+	}
+	for _, p := range liked {
+		add(p)
+	}
+	if len(liked) > 0 && len(good) == 0 {
+		return nil, fmt.Errorf("%w: feedback: all of %q is to be bad, too", ErrOption, f.Like)
+	}
+	taken := 0
+	for i := range ranked {
+		p := Place{ranked[i].Part, ranked[i].Ordinal}
+		if taken == f.Docs || bad[p] {
+			continue
+		}
+		taken++
+		add(p)
+	}
+	return good, nil
 }
 
 // withFeedback answers queries that feedback has added to.
@@ -92,11 +142,11 @@ func (c *core) withFeedback(ctx context.Context, all *collection, qs []Query, o 
 		if _, err := qs[i].size(all); err != nil {
 			return nil, &QueryError{i, err}
 		}
-		docs := slices.Clone(liked)
-		for _, h := range before[i].Hits {
-			docs = append(docs, located{part: &all.parts[h.Part], ordinal: h.Ordinal})
+		good, err := f.Good(liked, unliked, before[i].Hits)
+		if err != nil {
+			return nil, err
 		}
-		if more[i], err = f.Expand(ctx, &qs[i], all.first().Dim(), &evidence{all, docs, unliked}); err != nil {
+		if more[i], err = f.Expand(ctx, &qs[i], all.first().Dim(), newEvidence(all, good, unliked)); err != nil {
 			return nil, err
 		}
 	}
@@ -118,14 +168,14 @@ func (c *core) withFeedback(ctx context.Context, all *collection, qs []Query, o 
 }
 
 // namedDocs are the documents of ids, with their passages.
-func namedDocs(ctx context.Context, c *collection, what string, ids []string) (docs []located, err error) {
+func namedDocs(ctx context.Context, c *collection, what string, ids []string) (docs []Place, err error) {
 	a, err := include(ctx, c, what, ids, false)
 	if err != nil {
 		return nil, err
 	}
 	for i, s := range a.parts {
 		for _, o := range s.docs(nil) {
-			docs = append(docs, located{part: &c.parts[i], ordinal: o})
+			docs = append(docs, Place{i, o})
 		}
 	}
 	return docs, nil
@@ -235,39 +285,58 @@ func weigh(docs map[uint32]int, of int, codes []uint32, have []uint64, live int6
 	return list
 }
 
-// evidence is that of an engine.
+// evidence is that of an engine: ordinals of the documents that are good, and of those that are
+// bad, by part.
 type evidence struct {
-	c         *collection
-	good, bad []located
+	c    *collection
+	docs [2][][]uint32
+	of   [2]int
 }
 
-func (e *evidence) docs(bad bool) []located {
-	if bad {
-		return e.bad
+func newEvidence(c *collection, good, bad []Place) *evidence {
+	e := &evidence{c: c, of: [2]int{len(good), len(bad)}}
+	for side, places := range [][]Place{good, bad} {
+		e.docs[side] = make([][]uint32, len(c.parts))
+		for _, p := range places {
+			e.docs[side][p.Part] = append(e.docs[side][p.Part], p.Ordinal)
+		}
 	}
-	return e.good
+	return e
+}
+
+// each calls fn for the parts that have documents of a side, with how many tokens of each count.
+func (e *evidence) each(bad bool, fn func(snap *index.Snapshot, ordinals []uint32, tokens int) error) error {
+	side := 0
+	if bad {
+		side = 1
+	}
+	for i, ordinals := range e.docs[side] {
+		if len(ordinals) == 0 {
+			continue
+		}
+		if err := fn(e.c.parts[i].snap, ordinals, FeedbackTokens(e.of[side])); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (e *evidence) Counts(ctx context.Context, bad bool) (docs map[uint32]int, of int, err error) {
 	docs = map[uint32]int{}
-	all := e.docs(bad)
-	for _, d := range all {
-		if err := Counts(ctx, d.part.snap, []uint32{d.ordinal}, FeedbackTokens(len(all)), docs); err != nil {
-			return nil, 0, err
-		}
-	}
-	return docs, len(all), nil
+	err = e.each(bad, func(snap *index.Snapshot, ordinals []uint32, tokens int) error {
+		n, err := Counts(ctx, snap, ordinals, tokens, docs)
+		of += n
+		return err
+	})
+	return docs, of, err
 }
 
 func (e *evidence) Sums(ctx context.Context, bad bool, codes []uint32) ([][]float32, error) {
 	sums := newSums(len(codes), e.c.first().Dim())
-	all := e.docs(bad)
-	for _, d := range all {
-		if err := Sums(ctx, d.part.snap, []uint32{d.ordinal}, FeedbackTokens(len(all)), codes, sums); err != nil {
-			return nil, err
-		}
-	}
-	return sums, nil
+	err := e.each(bad, func(snap *index.Snapshot, ordinals []uint32, tokens int) error {
+		return Sums(ctx, snap, ordinals, tokens, codes, sums)
+	})
+	return sums, err
 }
 
 func newSums(n, dim int) [][]float32 {
@@ -290,9 +359,9 @@ func (e *evidence) Frequencies(ctx context.Context, codes []uint32) (docs []uint
 }
 
 // eachToken calls fn for the tokens of documents, so many of each at most.
-func eachToken(ctx context.Context, snap *index.Snapshot, ordinals []uint32, most int, fn func(doc int, ch *kernels.Chunk, token int)) (err error) {
+func eachToken(ctx context.Context, snap *index.Snapshot, ordinals []uint32, most int, fn func(ch *kernels.Chunk, token int)) (err error) {
 	defer storage.Guard(snap.Path(), &err)()
-	for i, ordinal := range ordinals {
+	for _, ordinal := range ordinals {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
@@ -303,22 +372,45 @@ func eachToken(ctx context.Context, snap *index.Snapshot, ordinals []uint32, mos
 		}
 		lo, hi := int(ch.Offsets[doc]), int(ch.Offsets[doc+1])
 		for token := lo; token < min(hi, lo+most); token++ {
-			fn(i, ch, token)
+			fn(ch, token)
 		}
 	}
 	return nil
 }
 
 // Counts adds to docs, for each centroid, how many of some documents have a token with it among
-// their first ones.
-func Counts(ctx context.Context, snap *index.Snapshot, ordinals []uint32, tokens int, docs map[uint32]int) error {
-	last := map[uint32]int{} // document with the centroid, + 1
-	return eachToken(ctx, snap, ordinals, tokens, func(doc int, ch *kernels.Chunk, token int) {
-		if code := ch.Code(token); last[code] != doc+1 {
-			last[code] = doc + 1
-			docs[code]++
+// their first ones, and tells how many documents they are: passages of one are one.
+func Counts(ctx context.Context, snap *index.Snapshot, ordinals []uint32, tokens int, docs map[uint32]int) (of int, err error) {
+	passages, err := snap.Passages(ctx)
+	if err != nil {
+		return 0, err
+	}
+	var whole []wholeKey
+	parts := map[wholeKey][]uint32{}
+	for _, ordinal := range ordinals {
+		key := wholeKey{ordinal: ordinal}
+		if passages.Contains(ordinal) {
+			key = wholeKey{}
+			key.id, _ = snap.PassageOf(ordinal)
 		}
-	})
+		if parts[key] == nil {
+			whole = append(whole, key)
+		}
+		parts[key] = append(parts[key], ordinal)
+	}
+	last := map[uint32]int{} // document with the centroid, + 1
+	for i, key := range whole {
+		err := eachToken(ctx, snap, parts[key], tokens, func(ch *kernels.Chunk, token int) {
+			if code := ch.Code(token); last[code] != i+1 {
+				last[code] = i + 1
+				docs[code]++
+			}
+		})
+		if err != nil {
+			return 0, err
+		}
+	}
+	return len(whole), nil
 }
 
 // Sums adds to the sums of some centroids the tokens with them that are among the first ones of
@@ -329,7 +421,7 @@ func Sums(ctx context.Context, snap *index.Snapshot, ordinals []uint32, tokens i
 		at[code] = i
 	}
 	row := make([]float32, snap.Dim())
-	return eachToken(ctx, snap, ordinals, tokens, func(_ int, ch *kernels.Chunk, token int) {
+	return eachToken(ctx, snap, ordinals, tokens, func(ch *kernels.Chunk, token int) {
 		i, wanted := at[ch.Code(token)]
 		if !wanted {
 			return

@@ -1,11 +1,25 @@
 package search
 
 import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
 
+	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/internal/testenv"
+	"github.com/plaid-ir/plaid/kernels"
+	"github.com/plaid-ir/plaid/kernels/kerneltest"
 	"github.com/plaid-ir/plaid/search/searchtest"
+	"github.com/plaid-ir/plaid/storage"
+	"github.com/plaid-ir/plaid/vectors"
 )
 
 // Documents that are said to be good draw those that are like them, and those that are
@@ -60,4 +74,192 @@ func TestFeedback(t *testing.T) {
 	require.ErrorIs(t, err, ErrUnknownID)
 	_, err = e.Explain(t.Context(), q, "d1", Options{Feedback: &Feedback{Docs: 1}})
 	require.ErrorIs(t, err, ErrOption)
+}
+
+// What feedback adds, by its definition: of the documents that are liked, and of the best ones
+// that are not unliked the best passages, with documents of passages counted once each.
+func addedByFeedback(t require.TestingT, q Query, f *Feedback, snaps []*index.Snapshot) Query {
+	type text struct {
+		pictured
+		codes []uint32
+		score float64
+	}
+	named := func(p pictured, ids []string) bool { return slices.Contains(ids, p.id) || slices.Contains(ids, p.of) }
+	var good, bad, rest []text
+	have, live := map[uint32]int{}, 0
+	for _, snap := range snaps {
+		for _, p := range picture(t, snap) {
+			live++
+			if len(p.tokens) == 0 {
+				continue
+			}
+			x := text{pictured: p, score: kernels.MaxSimFloat(q.Vectors, q.Weights, p.tokens, groupDim)}
+			ordinal, _, err := snap.Ordinal(p.id)
+			require.NoError(t, err)
+			chunk, doc, _ := snap.Locate(ordinal)
+			ch, err := snap.Chunk(chunk, storage.All)
+			require.NoError(t, err)
+			seen := map[uint32]bool{}
+			for token := ch.Offsets[doc]; token < ch.Offsets[doc+1]; token++ {
+				x.codes = append(x.codes, ch.Code(int(token)))
+				seen[ch.Code(int(token))] = true
+			}
+			for code := range seen {
+				have[code]++
+			}
+			rest = append(rest, x)
+		}
+	}
+	slices.SortStableFunc(rest, func(a, b text) int { return cmp.Compare(b.score, a.score) })
+	found := map[string]bool{}
+	for _, x := range rest {
+		best := !found[x.of] // which is bad as a whole if its best passage is
+		found[x.of] = true
+		switch {
+		case named(x.pictured, f.Unlike):
+			bad = append(bad, x)
+		case named(x.pictured, f.Like):
+			good = append(good, x)
+		}
+		if best && f.Docs > 0 && !named(x.pictured, f.Unlike) {
+			if f.Docs--; !named(x.pictured, f.Like) {
+				good = append(good, x)
+			}
+		}
+	}
+	counts := func(side []text) (map[uint32]float64, map[uint32][]float64) {
+		of, docs, sums := map[string]bool{}, map[uint32]map[string]bool{}, map[uint32][]float64{}
+		for _, x := range side {
+			of[x.of] = true
+			for i, code := range x.codes {
+				if docs[code] == nil {
+					docs[code], sums[code] = map[string]bool{}, make([]float64, groupDim)
+				}
+				docs[code][x.of] = true
+				for j := range groupDim {
+					sums[code][j] += float64(x.tokens[i*groupDim+j])
+				}
+			}
+		}
+		share := map[uint32]float64{}
+		for code := range docs {
+			share[code] = float64(len(docs[code])) / float64(len(of))
+		}
+		return share, sums
+	}
+	out := Query{Vectors: slices.Clone(q.Vectors), Weights: slices.Repeat([]float32{1}, len(q.Vectors)/groupDim)}
+	ofGood, _ := counts(good)
+	for i, side := range [][]text{good, bad} {
+		share, sums := counts(side)
+		if i == 1 {
+			maps.DeleteFunc(share, func(code uint32, _ float64) bool { _, also := ofGood[code]; return also })
+		}
+		weight := func(code uint32) float64 {
+			return share[code] * (math.Log(float64(live+1)/float64(have[code]+1)) / max(math.Log(float64(live+1)), 1))
+		}
+		codes := slices.Sorted(maps.Keys(share))
+		slices.SortStableFunc(codes, func(a, b uint32) int { return cmp.Compare(weight(b), weight(a)) })
+		for _, code := range codes[:min(len(codes), f.Terms)] {
+			row := make([]float32, groupDim)
+			for j, x := range sums[code] {
+				row[j] = float32(x)
+			}
+			if weight(code) > 0 {
+				unit(row, groupDim)
+				out.Vectors = append(out.Vectors, row...)
+				out.Weights = append(out.Weights, float32(f.Weight*[]float64{1, -.5}[i]*weight(code)))
+			}
+		}
+	}
+	return out
+}
+
+// Feedback over documents of passages against its definition, in one index and in several, with
+// what is found and what is named in all combinations.
+func TestFeedbackModel(t *testing.T) {
+	ram, runs := testenv.RAMDir(t), 0
+	rapid.Check(t, func(t *rapid.T) {
+		runs++
+		m := newMaker(rapid.Uint64().Draw(t, "seed"), groupDim, 5)
+		var docs []vectors.Document
+		names := []string{}
+		for i := range rapid.IntRange(3, 9).Draw(t, "documents") {
+			of := fmt.Sprint("d", i)
+			names = append(names, of)
+			n := rapid.IntRange(0, 4).Draw(t, "passages")
+			if n == 0 {
+				docs = append(docs, vectors.Document{ID: of, Tokens: m.Tokens(3), Payload: []byte(`{"round":0}`)})
+			}
+			for j := range n {
+				p := vectors.Passage{Of: of, Number: j, End: 1}
+				payload, err := p.Payload([]byte(`{"round":0}`))
+				require.NoError(t, err)
+				docs = append(docs, vectors.Document{ID: p.ID(), Tokens: m.Tokens(rapid.IntRange(0, 4).Draw(t, "tokens")), Payload: payload})
+				names = append(names, p.ID())
+			}
+		}
+		src, err := vectors.FromDocuments(groupDim, docs)
+		require.NoError(t, err)
+		path := filepath.Join(ram, fmt.Sprint(runs, ".plaid"))
+		_, err = index.Build(t.Context(), path, src, &index.BuildOptions{Centroids: 6, Nbits: 8})
+		require.NoError(t, err)
+		ix, err := index.Open(t.Context(), path, nil)
+		require.NoError(t, err)
+		defer ix.Close()
+		snap, err := ix.Snapshot()
+		require.NoError(t, err)
+		defer snap.Close()
+		snaps := []*index.Snapshot{snap}
+		var e Searcher
+		if rapid.Bool().Draw(t, "several") {
+			_, err := index.Split(t.Context(), snap, path+".parts", 2, index.ByHash, nil)
+			require.NoError(t, err)
+			set, err := index.OpenSet(t.Context(), []string{filepath.Join(path+".parts", index.PartName(0, 2)), filepath.Join(path+".parts", index.PartName(1, 2))}, nil)
+			require.NoError(t, err)
+			defer set.Close()
+			all, err := set.Snapshot()
+			require.NoError(t, err)
+			defer all.Close()
+			snaps = all.Parts()
+			e, err = NewMultiAt(t.Context(), all, nil)
+			require.NoError(t, err)
+		} else {
+			var o EngineOptions
+			if rapid.Bool().Draw(t, "device") {
+				o.Device = &kerneltest.Device{}
+			}
+			e, err = NewAt(t.Context(), snap, &o)
+			require.NoError(t, err)
+		}
+		defer e.Close()
+		q := Query{Vectors: m.Tokens(rapid.IntRange(1, 4).Draw(t, "query"))}
+		unit(q.Vectors, groupDim)
+		f := &Feedback{
+			Docs: rapid.IntRange(0, 4).Draw(t, "docs"), Terms: rapid.IntRange(1, 5).Draw(t, "terms"), Weight: rapid.SampledFrom([]float64{.5, 3}).Draw(t, "weight"),
+			Like:   rapid.SliceOfNDistinct(rapid.SampledFrom(names), 0, 2, rapid.ID).Draw(t, "like"),
+			Unlike: rapid.SliceOfNDistinct(rapid.SampledFrom(names), 0, 3, rapid.ID).Draw(t, "unlike"),
+		}
+		o := Options{K: 1000, Mode: Exhaustive, Group: rapid.SampledFrom([]Grouping{"", GroupBest, GroupMaxSim}).Draw(t, "group"), Feedback: f}
+		res, err := e.Search(t.Context(), q, o)
+		both := slices.ContainsFunc(f.Like, func(id string) bool { return slices.Contains(f.Unlike, id) })
+		if both || f.Docs+len(f.Like)+len(f.Unlike) == 0 || errors.Is(err, ErrOption) {
+			require.ErrorIs(t, err, ErrOption)
+			if !both && f.Docs+len(f.Like)+len(f.Unlike) > 0 { // nothing is left of what is liked
+				require.NotEmpty(t, f.Unlike)
+			}
+			return
+		}
+		require.NoError(t, err)
+		model := *f
+		want, err := e.Search(t.Context(), addedByFeedback(t, q, &model, snaps), Options{K: 1000, Mode: Exhaustive, Group: o.Group})
+		require.NoError(t, err)
+		scores := func(hits []Hit) map[string]float64 {
+			by := map[string]float64{}
+			for _, h := range hits {
+				by[h.ID] = float64(h.Score)
+			}
+			return by
+		}
+		require.InDeltaMapValues(t, scores(want.Hits), scores(res.Hits), 1e-4)
+	})
 }

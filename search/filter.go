@@ -310,6 +310,23 @@ func include(ctx context.Context, c *collection, what string, ids []string, allo
 	return a.counted(), nil
 }
 
+// allowHits lets through what has been found.
+func allowHits(c *collection, hits []Hit) *allowance {
+	a := &allowance{parts: make([]*selection, len(c.parts))}
+	for i := range a.parts {
+		a.parts[i] = &selection{}
+	}
+	for i := range hits {
+		s := a.parts[hits[i].Part]
+		s.list = append(s.list, hits[i].Ordinal)
+	}
+	for i, s := range a.parts {
+		slices.Sort(s.list)
+		s.settled(c.parts[i].snap)
+	}
+	return a.counted()
+}
+
 // docs appends the documents in ascending order.
 func (s *selection) docs(dst []uint32) []uint32 {
 	if s.set == nil {

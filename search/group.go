@@ -47,25 +47,15 @@ type whole struct {
 	scored   bool      // by all of them
 }
 
-// wholeHits are the K best documents with their best passages.
+// wholeHits are the K best documents with their best passages, where there are passages.
 func (r *run) wholeHits(vectors, weights []float32, allowed *allowance) ([]Hit, error) {
 	k := r.request.k
 	if r.request.mode == Pruned && allowed.count > 0 {
-		any := false
-		for i := range r.call.coll.parts {
-			passages, err := r.call.coll.parts[i].snap.Passages(r.ctx)
-			if err != nil {
-				return nil, err
-			}
-			any = any || !passages.IsEmpty()
+		first := 2 * min(k, allowed.count)
+		if r.request.group != GroupBest {
+			first = max(first, leading(k, 1))
 		}
-		if any {
-			first := 2 * min(k, allowed.count)
-			if r.request.group != GroupBest {
-				first = max(first, leading(k, 1))
-			}
-			r.request.k = min(first, allowed.count)
-		}
+		r.request.k = min(first, allowed.count)
 	} else {
 		r.request.k = max(allowed.count, 1) // what scores all of them tells all
 	}

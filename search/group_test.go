@@ -18,7 +18,9 @@ import (
 	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/internal/testenv"
 	"github.com/plaid-ir/plaid/kernels"
+	"github.com/plaid-ir/plaid/kernels/kerneltest"
 	"github.com/plaid-ir/plaid/metadata/condition"
+	"github.com/plaid-ir/plaid/search/fuse"
 	"github.com/plaid-ir/plaid/search/searchtest"
 	"github.com/plaid-ir/plaid/vectors"
 )
@@ -350,4 +352,66 @@ func TestMatches(t *testing.T) {
 		}
 	}
 	require.Nil(t, search(t, e, q, Options{K: 2}).Hits[0].Matches)
+
+	// Of hits that something else has found, whole or in passages, it is told afterwards.
+	for _, o := range []Options{{K: 7}, {K: 4, Group: GroupBest, Passages: 3}} {
+		ranked := Ranked(search(t, e, q, o).Hits)
+		require.NoError(t, MatchRanked(ranked, func(o Options) ([]Hit, error) { return search(t, e, q, o).Hits, nil }))
+		for i, h := range search(t, e, q, with(o, func(o *Options) { o.Matches = true })).Hits {
+			require.Equal(t, h, ranked[i].Hit)
+		}
+	}
+	boom := errors.New("boom")
+	require.ErrorIs(t, MatchRanked(Ranked(res.Hits), func(Options) ([]Hit, error) { return nil, boom }), boom)
+	require.NoError(t, MatchRanked(nil, func(Options) ([]Hit, error) { return nil, boom }), "nothing is asked for")
+}
+
+// Two rankings become one by ids, with what vectors have found as they have found it.
+func TestFuseRanked(t *testing.T) {
+	byVectors := Ranked([]Hit{{ID: "b", Ordinal: 7, Score: 3, Tokens: 1}, {ID: "a", Ordinal: 2, Score: 1}})
+	others := []RankedHit{{Hit{ID: "c", Ordinal: 1}, 9}, {Hit{ID: "b", Ordinal: 3}, 5}, {Hit{ID: "d", Part: 1}, 5}}
+	got, err := FuseRanked(fuse.RelativeScore, .5, 3, byVectors, others)
+	require.NoError(t, err)
+	require.Equal(t, []RankedHit{{others[0].Hit, .5}, {byVectors[0].Hit, .5}, {byVectors[1].Hit, 0}}, got)
+	_, err = FuseRanked(fuse.RelativeScore, 2, 3, byVectors, others)
+	require.ErrorIs(t, err, fuse.ErrWeight)
+}
+
+// unscored are hits without scores, which devices round in their own way.
+func unscored(hits []Hit) []Hit {
+	hits = slices.Clone(hits)
+	for i := range hits {
+		hits[i].Score, hits[i].Passages = 0, unscored(hits[i].Passages)
+	}
+	return hits
+}
+
+// A device searches with matches, and by documents where none has passages, and says the same
+// of what it finds as the processor; of several files on devices, too.
+func TestMatchesOfDevices(t *testing.T) {
+	m := newMaker(8, 16, 8)
+	docs := m.Docs("d", 60, 6)
+	ix := searchtest.Build(t, 16, docs, nil)
+	set := sharded(t, ix, docs, 3, true)
+	spread, err := NewMulti(t.Context(), set, &MultiOptions{Devices: []kernels.Device{&kerneltest.Device{}, &kerneltest.Device{}}})
+	require.NoError(t, err)
+	defer spread.Close()
+	for _, pair := range [][2]Searcher{{on(t, ix, 2), onDeviceOf(t, ix, &kerneltest.Device{})}, {multi(t, set, 2), spread}} {
+		for _, o := range []Options{
+			{Matches: true, Payload: true}, {Matches: true, K: 100}, {Matches: true, Filter: &Filter{IDs: []string{"d3", "d7"}}},
+			{Matches: true, Group: GroupMaxSim, Passages: 2, Payload: true}, {Group: GroupSum}, {Matches: true, Feedback: &Feedback{Docs: 2}},
+		} {
+			o.Mode = Exhaustive
+			qs := []Query{m.query(4), m.query(3)}
+			qs[1].Filter = &Filter{IDs: []string{"d1", "d3", "d5"}}
+			want, err := pair[0].SearchBatch(t.Context(), qs, o)
+			require.NoError(t, err)
+			got, err := pair[1].SearchBatch(t.Context(), qs, o)
+			require.NoError(t, err)
+			for i := range want {
+				require.NotNil(t, got[i].Stats.Device, "%+v", o)
+				require.Equal(t, unscored(want[i].Hits), unscored(got[i].Hits), "%+v", o)
+			}
+		}
+	}
 }

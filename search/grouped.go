@@ -40,6 +40,18 @@ func GroupRanked(ranked []Hit, passages int) []Hit {
 	return docs
 }
 
-// GroupDepth is how many passages to rank at first where so many documents are wanted, and
-// so many passages of each. Where these are of fewer documents twice as many are ranked.
-func GroupDepth(k, passages int) int { return (max(passages, 1) + 1) * k }
+// RankGroups makes k documents of a ranking of passages as [GroupRanked] does, of which rank has
+// as many of the best as it is asked for, twice as many until they are of enough documents. most
+// is how many there are.
+func RankGroups(k, passages, most int, rank func(k int) ([]Hit, error)) ([]Hit, error) {
+	for depth := min((max(passages, 1)+1)*k, most); ; depth = min(2*depth, most) {
+		ranked, err := rank(depth)
+		if err != nil {
+			return nil, err
+		}
+		docs := GroupRanked(ranked, passages)
+		if len(docs) >= k || len(ranked) < depth || depth == most {
+			return docs[:min(len(docs), k)], nil
+		}
+	}
+}

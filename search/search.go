@@ -63,6 +63,8 @@ type Description struct {
 	Dim       int    `json:"dim"`       // of every vector
 	Centroids int    `json:"centroids"` // of the codec
 	Nbits     int    `json:"nbits"`     // of a residual's component
+	// Pool is how many tokens of a document one vector stands for, about; 0: each has its own.
+	Pool int `json:"pool,omitempty"`
 	// Model is what made the vectors; nil if nobody said.
 	Model *storage.Model `json:"model,omitempty"`
 	// Generation counts the times that documents were renumbered or coded anew.

@@ -27,11 +27,12 @@ type updateTextIn struct {
 	Metadata   []json.RawMessage `json:"metadata,omitempty" doc:"an object for each document; its _id names the document, and replaces the one that has it"`
 	PoolFactor *int              `json:"pool_factor,omitempty" doc:"one vector for so many similar ones"`
 	TextField  string            `json:"text_field,omitempty" doc:"keep the text in the metadata, under this key, where it is not there already"`
+	windowIn
 }
 
 // updatedOut says what an update did, for those who prefer return=representation.
 type updatedOut struct {
-	DocumentIDs []uint64 `json:"document_ids" doc:"in the order of the request"`
+	DocumentIDs []uint64 `json:"document_ids" doc:"in the order of the request; of passages where there is a window"`
 	IDs         []string `json:"ids" doc:"the _id of each"`
 	Generation  uint64   `json:"generation" doc:"how often the index has been trained anew"`
 	Evicted     int      `json:"evicted" doc:"oldest documents that were deleted for max_documents"`
@@ -77,7 +78,7 @@ func documentRoutes() []route {
 			summary: "Add documents, given as vectors", doc: written,
 			example: `{"documents": [{"embeddings": [[1, 0], [0.6, 0.8]]}], "metadata": [{"_id": "cat", "title": "About cats"}]}`}), update),
 		typed(changing(route{method: "POST", pattern: "/indices/{name}/update_with_encoding", id: "update_index_with_encoding",
-			summary: "Add documents, given as texts", doc: written, fails: modelCodes,
+			summary: "Add documents, given as texts", doc: written + " With window long texts are stored as passages, which share the metadata of their text.", fails: append([]Code{CodeNotSupported}, modelCodes...),
 			example: `{"documents": ["Cats sleep for most of the day."], "metadata": [{"_id": "cat"}], "text_field": "text"}`}), updateText),
 		typed(changing(route{method: "POST", pattern: "/indices/{name}/documents", id: "add_documents",
 			summary: "The same as update_index; older clients call it",
@@ -211,11 +212,26 @@ func (q *request) mayAdd(encodes bool) error {
 }
 
 func updateText(q *request, in *updateTextIn) (change, error) {
+	if err := in.check(); err != nil {
+		return change{}, err
+	}
+	if in.Window > 0 {
+		p, err := q.part(in)
+		if err != nil {
+			return change{}, err
+		}
+		done, err := q.updateTexts(p.texts, p.metadata, in.PoolFactor)
+		return done, p.placed(err)
+	}
 	metadata, err := keepTexts(in)
 	if err != nil {
 		return change{}, err
 	}
-	matrices, err := q.encode(encode.Document, in.Documents, in.PoolFactor)
+	return q.updateTexts(in.Documents, metadata, in.PoolFactor)
+}
+
+func (q *request) updateTexts(texts []string, metadata []json.RawMessage, factor *int) (change, error) {
+	matrices, err := q.encode(encode.Document, texts, factor)
 	if err != nil {
 		return change{}, err
 	}
@@ -231,17 +247,14 @@ func keepTexts(in *updateTextIn) ([]json.RawMessage, error) {
 	if in.TextField == "" {
 		return in.Metadata, nil
 	}
-	if len(in.Metadata) != 0 && len(in.Metadata) != len(in.Documents) {
-		return nil, bad("there are %s and %d metadata: want one for each", plural(len(in.Documents), "document"), len(in.Metadata))
+	if err := oneForEach(in); err != nil {
+		return nil, err
 	}
 	all := make([]json.RawMessage, len(in.Documents))
 	for i, text := range in.Documents {
-		fields := map[string]json.RawMessage{}
-		if len(in.Metadata) > 0 && json.Unmarshal(in.Metadata[i], &fields) != nil {
-			return nil, bad("document %d: the metadata is no object", i).at(Where{Document: &i})
-		}
-		if fields == nil {
-			fields = map[string]json.RawMessage{}
+		fields, err := fieldsOfText(in, i)
+		if err != nil {
+			return nil, err
 		}
 		if _, there := fields[in.TextField]; !there {
 			value, err := json.Marshal(text)
@@ -250,12 +263,29 @@ func keepTexts(in *updateTextIn) ([]json.RawMessage, error) {
 			}
 			fields[in.TextField] = value
 		}
-		var err error
 		if all[i], err = json.Marshal(fields); err != nil {
 			return nil, err
 		}
 	}
 	return all, nil
+}
+
+func oneForEach(in *updateTextIn) error {
+	if len(in.Metadata) != 0 && len(in.Metadata) != len(in.Documents) {
+		return bad("there are %s and %d metadata: want one for each", plural(len(in.Documents), "document"), len(in.Metadata))
+	}
+	return nil
+}
+
+// fieldsOfText is the metadata of a text; none are no fields.
+func fieldsOfText(in *updateTextIn, i int) (fields map[string]json.RawMessage, err error) {
+	if len(in.Metadata) > 0 && json.Unmarshal(in.Metadata[i], &fields) != nil {
+		return nil, bad("document %d: the metadata is no object", i).at(Where{Document: &i})
+	}
+	if fields == nil {
+		fields = map[string]json.RawMessage{}
+	}
+	return fields, nil
 }
 
 func deleteDocuments(q *request, in *deleteIn) (change, error) {

@@ -2,6 +2,7 @@ package server
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -30,15 +31,17 @@ func (in *common) passages() int {
 	return in.Passages
 }
 
-// checkEvidence finds what is wrong with what is asked beside the documents.
-func (in *common) checkEvidence() error {
+// checkEvidence finds what is wrong with what is asked beside the documents by so many queries.
+func (in *common) checkEvidence(queries int) error {
 	switch {
 	case in.Group != "" && !slices.Contains(search.Groupings(), search.Grouping(in.Group)):
 		return bad("group is %q; there are %v", in.Group, search.Groupings())
 	case in.Passages < 0 || in.Passages > 0 && in.Group == "":
 		return bad("passages is %d; a number goes with group", in.Passages)
-	case len(in.TextQuery) > 0 && (in.Highlight || in.Feedback != nil):
-		return bad("highlight and feedback do not go with text_query")
+	case queries == 0 && in.Feedback != nil:
+		return bad("feedback adds to queries, and there is text_query alone")
+	case queries == 0 && in.Highlight && in.TextMode == textExpression:
+		return bad("highlight does not go with text_query alone in text_mode expression")
 	}
 	if f := in.Feedback; f != nil {
 		o := f.options()
@@ -50,14 +53,17 @@ func (in *common) checkEvidence() error {
 }
 
 // spendEvidence counts what the search holds beside the hits of queries.
-func (q *request) spendEvidence(tasks []task, in *common, k, each int) error {
+func (q *request) spendEvidence(tasks, asked []task, in *common, k, each int) error {
 	const match = 48
-	tokens, most := 0, 0
-	for i := range tasks {
-		n := len(tasks[i].query.Vectors) / max(tasks[i].query.Dim, 1)
-		tokens, most = tokens+n, max(most, n)
+	tokensOf := func(tasks []task) (tokens int) {
+		for i := range tasks {
+			tokens += len(tasks[i].query.Vectors) / max(tasks[i].query.Dim, 1)
+		}
+		return tokens
 	}
+	tokens := tokensOf(tasks)
 	if in.Highlight {
+		tokens := tokensOf(asked)
 		if err := q.spend(product(match, tokens, k, each)); err != nil {
 			return err
 		}
@@ -90,7 +96,7 @@ func (f *feedbackIn) options() *search.Feedback {
 func (r *ranking) passages(q *request, in *common, out *resultOut) error {
 	out.Passages = make([][]passageOut, len(r.hits))
 	for i := range r.hits {
-		h := &r.hits[i]
+		h := &r.hits[i].Hit
 		out.Passages[i] = make([]passageOut, len(h.Passages))
 		for j := range h.Passages {
 			from, p := &h.Passages[j], &out.Passages[i][j]
@@ -113,30 +119,67 @@ func (r *ranking) passages(q *request, in *common, out *resultOut) error {
 	return nil
 }
 
-// highlight adds the words that were found of the hits of a query, or of their passages.
-func (q *request) highlight(r *ranking, t *task, out *resultOut) error {
+// withoutTerms says that feedback has nothing to add.
+const withoutTerms = "feedback changes nothing in a collection that is too small to be trained: it has one centroid"
+
+// highlighter tells which words of hits questions have found.
+type highlighter struct {
+	q       *request
+	encoder Encoder
+	pool    int
+}
+
+// highlighter is that of rankings in what is described. What was not found by vectors alone is
+// asked what matched.
+func (q *request) highlighter(v collection.View, d *search.Description, asked []task, in *common, ranked []ranking) (*highlighter, error) {
 	e, none := q.s.encoder()
-	switch {
-	case t.text == "":
-		return bad("highlight needs queries as texts")
-	case none != nil:
-		return none
+	if none != nil {
+		return nil, none
 	}
-	asked, err := highlight.Kept(e, encode.Query, t.text)
+	if len(in.TextQuery) > 0 {
+		for i := range ranked {
+			err := search.MatchRanked(ranked[i].hits, func(o search.Options) ([]search.Hit, error) {
+				found, err := v.Search(q.ctx, []search.Query{asked[i].query}, o)
+				if err != nil {
+					return nil, q.dimension(v, asked[i:], err)
+				}
+				return found[0].Hits, nil
+			})
+			if err != nil {
+				return nil, err
+			}
+		}
+	}
+	return &highlighter{q, e, max(d.Pool, e.Config().Pool)}, nil
+}
+
+// highlight adds the words that were found of the hits of a query, or of their passages.
+func (x *highlighter) highlight(r *ranking, t *task, out *resultOut) error {
+	asked, err := highlight.Kept(x.encoder, encode.Query, t.text)
+	if highlight.Unknown(err) {
+		out.Notes = append(out.Notes, err.Error())
+		return nil
+	}
 	if err != nil {
 		return err
 	}
 	words := func(h *search.Hit) ([]highlight.Span, error) {
-		if err := q.ctx.Err(); err != nil {
+		if err := x.q.ctx.Err(); err != nil {
 			return nil, err
 		}
 		payload, err := r.view.MetadataOf(h)
 		if err != nil {
 			return nil, err
 		}
-		d, err := highlight.Find(e, json.RawMessage(payload), nil, h.Tokens)
+		d, err := highlight.Find(x.encoder, json.RawMessage(payload), nil, h.Tokens, x.pool)
 		if highlight.Unknown(err) {
-			out.Notes = append(out.Notes, fmt.Sprintf("document %q: %v", h.ID, err))
+			note := err.Error()
+			if !errors.Is(err, highlight.ErrPooled) { // which is true of all
+				note = fmt.Sprintf("document %q: %v", h.ID, err)
+			}
+			if !slices.Contains(out.Notes, note) {
+				out.Notes = append(out.Notes, note)
+			}
 			return nil, nil
 		}
 		if err != nil {
@@ -144,7 +187,7 @@ func (q *request) highlight(r *ranking, t *task, out *resultOut) error {
 		}
 		spans := d.Spans(t.text, asked, h.Matches)
 		const each = 160 // bytes of one, as text and as value
-		return spans, q.spend(each * len(spans))
+		return spans, x.q.spend(each * len(spans))
 	}
 	if out.Passages == nil {
 		out.Spans = make([][]highlight.Span, len(r.hits))

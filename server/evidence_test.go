@@ -103,11 +103,65 @@ func TestDocumentsOfPassages(t *testing.T) {
 	for _, bad := range []object{
 		{"queries": list{"x"}, "group": "worst"}, {"queries": list{"x"}, "passages": 2}, {"queries": list{"x"}, "group": "best", "passages": -1},
 		{"queries": list{"x"}, "feedback": object{}}, {"text_query": list{"x"}, "feedback": object{"documents": 1}},
-		{"text_query": list{"x"}, "group": "sum"}, {"text_query": list{"x"}, "highlight": true},
+		{"text_query": list{"x"}, "group": "sum"}, {"text_query": list{"+x"}, "text_mode": "expression", "highlight": true},
+		{"queries": list{"x"}, "feedback": object{"like": list{"cat"}, "unlike": list{"cat"}}},
 	} {
 		s.refused(t, 400, server.CodeBadRequest, "POST", "/indices/parts/search_with_encoding", bad)
 	}
-	s.refused(t, 400, server.CodeBadRequest, "POST", "/indices/parts/search", object{"queries": list{query("x")}, "highlight": true})
+	for _, bad := range []object{{"queries": list{query("x")}, "highlight": true}, {"text_query": list{"x"}, "highlight": true}} {
+		s.refused(t, 400, server.CodeBadRequest, "POST", "/indices/parts/search", bad)
+	}
+}
+
+// Words are shown of what words have found, or both sides, and feedback adds to the queries.
+func TestEvidenceByWords(t *testing.T) {
+	s := start(t, words{}, nil)
+	s.ok(t, 200, "POST", "/indices", object{"name": "parts"}, nil)
+	s.addParts(t, map[string][]string{"cat": {"cats sleep", "cats eat fish"}, "dog": {"dogs bark", "dogs sleep"}, "fish": {"fish swim"}})
+	for _, group := range []string{"", "best", "maxsim"} {
+		for _, queries := range []list{nil, {"cats sleep"}} {
+			body := object{"text_query": list{"fish sleep"}, "highlight": true, "params": object{"top_k": 3}, "metadata": group == "best"}
+			if queries != nil {
+				body["queries"] = queries
+			}
+			if group != "" && (queries != nil || group == "best") {
+				body["group"], body["passages"] = group, 2
+			}
+			var e evidence
+			s.ok(t, 200, "POST", "/indices/parts/search_with_encoding", body, &e)
+			r := e.Results[0]
+			require.Len(t, r.Documents, 3)
+			require.Empty(t, r.Notes)
+			shown := map[string]bool{}
+			show := func(spans []object) {
+				for _, span := range spans {
+					shown[span["word"].(string)] = true
+				}
+			}
+			for i := range r.Documents {
+				if body["group"] == nil {
+					show(r.Spans[i])
+					continue
+				}
+				require.Nil(t, r.Spans)
+				for _, p := range r.Passages[i] {
+					show(p.Spans)
+				}
+			}
+			want := map[string]bool{"fish": true, "sleep": true} // of the question, in what was found
+			if queries != nil {
+				want = map[string]bool{"cats": true, "sleep": true}
+			}
+			require.Equal(t, want, shown, "%v", body)
+		}
+	}
+	// Feedback adds to the queries, which a collection of one centroid has nothing for.
+	var e evidence
+	body := object{"queries": list{"cats"}, "text_query": list{"swim"}, "feedback": object{"like": list{"fish"}}}
+	s.ok(t, 200, "POST", "/indices/parts/search_with_encoding", body, &e)
+	require.Len(t, e.Results[0].Notes, 1)
+	require.Contains(t, e.Results[0].Notes[0], "too small to be trained")
+	s.refused(t, 404, server.CodeDocumentNotFound, "POST", "/indices/parts/search_with_encoding", object{"queries": list{"cats"}, "text_query": list{"swim"}, "feedback": object{"like": list{"nobody"}}})
 }
 
 // Rankings by words, and by both, are of documents too, of as many as are wanted.

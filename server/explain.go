@@ -2,6 +2,7 @@ package server
 
 import (
 	"encoding/json"
+	"errors"
 	"slices"
 
 	"github.com/plaid-ir/plaid/encode"
@@ -184,10 +185,16 @@ func (q *request) explainTexts(v collection.View, explainer collection.Explainer
 			out.Notes = append(out.Notes, "the tokens of the query are not those of its vectors")
 		}
 	}
-	text, err := highlight.Find(e, out.Metadata, in.TextFields, out.Tokens)
+	described, err := v.Describe(q.ctx)
+	if err != nil {
+		return err
+	}
+	text, err := highlight.Find(e, out.Metadata, in.TextFields, out.Tokens, described.Pool)
 	switch {
 	case err == nil:
 		out.DocumentText, out.DocumentTokens = text.Text, pieces(text.Tokens)
+	case errors.Is(err, highlight.ErrPooled), errors.Is(err, highlight.ErrNoPieces):
+		out.Notes = append(out.Notes, err.Error())
 	case highlight.Unknown(err):
 		out.Notes = append(out.Notes, err.Error()+", or it was pooled (see text_fields)")
 	default:

@@ -1,10 +1,8 @@
 package server
 
 import (
-	"cmp"
 	"context"
 	"errors"
-	"slices"
 	"time"
 
 	"github.com/plaid-ir/plaid/search"
@@ -51,7 +49,7 @@ func (q *request) byKeywords(v collection.View, in *common, f filtered, k int) (
 	ctx, end := q.span("keywords")
 	for i, text := range in.TextQuery {
 		hits, err := by.SearchKeywords(ctx, collection.KeywordQuery{
-			Text: text, Mode: in.keywordMode(), K: k, Filters: []*search.Filter{f.shared, f.own[i]}, Payload: in.metadata(),
+			Text: text, Mode: in.keywordMode(), K: k, Filters: []*search.Filter{f.shared, f.own[i]}, Payload: in.metadata() || in.Highlight,
 		})
 		if errors.Is(err, storage.ErrLocked) {
 			p := problem(CodeBusy, "text_query: another process uses the keywords of the index").after(time.Second)
@@ -76,9 +74,10 @@ type grouping struct {
 
 // SearchKeywords implements [collection.Keywords].
 func (g *grouping) SearchKeywords(ctx context.Context, query collection.KeywordQuery) ([]search.Hit, error) {
-	k, most := query.K, g.view.Most()
+	k := query.K
 	query.Payload = true
-	for query.K = min(search.GroupDepth(k, g.passages), most); ; query.K = min(2*query.K, most) {
+	return search.RankGroups(k, g.passages, g.view.Most(), func(k int) ([]search.Hit, error) {
+		query.K = k
 		ranked, err := g.Keywords.SearchKeywords(ctx, query)
 		if err != nil {
 			return nil, err
@@ -93,11 +92,8 @@ func (g *grouping) SearchKeywords(ctx context.Context, query collection.KeywordQ
 			}
 			ranked[i].Payload = search.Payload(payload)
 		}
-		docs := search.GroupRanked(ranked, g.passages)
-		if len(docs) >= k || len(ranked) < query.K || query.K == most {
-			return docs[:min(len(docs), k)], nil
-		}
-	}
+		return ranked, nil
+	})
 }
 
 // byBoth fuses the rankings by vectors and by keywords.
@@ -119,48 +115,9 @@ func (q *request) byBoth(v collection.View, tasks []task, in *common, f filtered
 		alpha = *in.Alpha
 	}
 	for i := range out {
-		if in.Group != "" { // a document is what the vectors say, whatever passage has the words
-			at := map[string]int{}
-			for j := range out[i].hits {
-				at[out[i].hits[j].ID] = j
-			}
-			for j := range words[i].hits {
-				if h, both := at[words[i].hits[j].ID]; both {
-					words[i].hits[j].Hit = out[i].hits[h].Hit
-				}
-			}
-		}
-		if out[i].hits, err = fused(out[i].hits, words[i].hits, method, alpha, k); err != nil {
+		if out[i].hits, err = search.FuseRanked(method, alpha, k, out[i].hits, words[i].hits); err != nil {
 			return nil, err
 		}
-	}
-	return out, nil
-}
-
-// fused are the k best of two rankings. Equal ones are in the order of their numbers.
-func fused(vectors, words []rankedDoc, method fuse.Method, alpha float64, k int) ([]rankedDoc, error) {
-	all := slices.Concat(vectors, words)
-	slices.SortStableFunc(all, func(a, b rankedDoc) int { return cmp.Compare(a.number(), b.number()) })
-	all = slices.CompactFunc(all, func(a, b rankedDoc) bool { return a.number() == b.number() })
-	side := func(ranked []rankedDoc) []fuse.Hit { // a document is its place in all
-		hits := make([]fuse.Hit, len(ranked))
-		for i, r := range ranked {
-			at, _ := slices.BinarySearchFunc(all, r.number(), func(a rankedDoc, n uint64) int { return cmp.Compare(a.number(), n) })
-			hits[i] = fuse.Hit{Ordinal: uint32(at), Score: r.score}
-		}
-		return hits
-	}
-	pair, err := fuse.Pair(side(vectors), side(words), alpha)
-	if err != nil {
-		return nil, err
-	}
-	best, err := fuse.Fuse(method, k, pair...)
-	if err != nil {
-		return nil, err
-	}
-	out := make([]rankedDoc, len(best))
-	for i, h := range best {
-		out[i] = rankedDoc{all[h.Ordinal].Hit, h.Score}
 	}
 	return out, nil
 }

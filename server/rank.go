@@ -22,7 +22,8 @@ func (q *request) byVectors(v collection.View, tasks []task, in *common, f filte
 		}
 		return out, nil
 	}
-	o.Filter, o.Payload, o.Matches = f.shared, in.metadata() || in.Highlight, in.Highlight
+	o.Filter, o.Payload = f.shared, in.metadata() || in.Highlight
+	o.Matches = in.Highlight && len(in.TextQuery) == 0 // else of those that both have brought
 	if in.Group != "" {
 		o.Group, o.Passages = search.Grouping(in.Group), in.passages()
 	}

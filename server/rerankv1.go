@@ -155,7 +155,7 @@ func (q *request) rerankStored(query Matrix, ids []string) ([]rerankAPIResult, e
 		places[id] = append(places[id], i)
 	}
 	k, names := len(wanted), false
-	found, err := q.search([]task{{query: search.Query{Vectors: query.Data, Dim: query.Dim, Model: q.s.askedBy()}}}, &common{
+	found, err := q.search([]task{{query: search.Query{Vectors: query.Data, Dim: query.Dim, Model: q.s.askedBy()}}}, nil, &common{
 		Params: paramsIn{TopK: &k, Mode: "candidates"}, restriction: restriction{IDs: &wanted}, Metadata: &names,
 	}, false)
 	if err != nil {

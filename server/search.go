@@ -101,7 +101,7 @@ type resultOut struct {
 	Metadata  []json.RawMessage  `json:"metadata,omitzero" doc:"what was stored beside each document, with its _id and, as _subset_, its document id"`
 	Passages  [][]passageOut     `json:"passages,omitempty" doc:"of each document the best ones, where there is a group; document_ids are those of the first"`
 	Spans     [][]highlight.Span `json:"spans,omitempty" doc:"words of each document that words of the query have found, with their bytes in a field of the metadata; with a group, in the passages"`
-	Notes     []string           `json:"notes,omitempty" doc:"of which documents no words could be told, and why"`
+	Notes     []string           `json:"notes,omitempty" doc:"of which documents no words could be told, and why; and that feedback changes nothing"`
 	Stats     *search.Stats      `json:"stats,omitempty"`
 	Coverage  *search.Coverage   `json:"coverage,omitempty" doc:"of how many documents this is the result, where it is not of all: a cluster may be asked for that"`
 }
@@ -159,7 +159,10 @@ func searchVectors(q *request, in *searchIn, filtered bool) (searchOut, error) {
 		}
 		tasks[i] = task{query: query, own: in.Queries[i].restriction}
 	}
-	return q.search(tasks, &in.common, filtered)
+	if in.Highlight {
+		return searchOut{}, bad("highlight needs queries as texts")
+	}
+	return q.search(tasks, nil, &in.common, filtered)
 }
 
 // query is the query, number i of the request.
@@ -190,15 +193,28 @@ func searchTexts(q *request, in *searchTextIn, filtered bool) (searchOut, error)
 	for i := range in.Queries {
 		texts[i] = in.Queries[i].Text
 	}
-	matrices, err := q.encode(encode.Query, texts, nil)
-	if err != nil {
-		return searchOut{}, err
+	byWords := len(texts) == 0
+	if byWords && in.Highlight { // what is found by words shows them as if it had been found by vectors
+		texts = in.TextQuery
 	}
-	tasks, model := make([]task, len(texts)), q.s.askedBy()
-	for i, m := range matrices {
-		tasks[i] = task{search.Query{Vectors: m.Data, Dim: m.Dim, Model: model}, texts[i], in.Queries[i].restriction}
+	var tasks []task
+	if len(texts) > 0 {
+		matrices, err := q.encode(encode.Query, texts, nil)
+		if err != nil {
+			return searchOut{}, err
+		}
+		tasks = make([]task, len(texts))
+		for i, m := range matrices {
+			tasks[i] = task{query: search.Query{Vectors: m.Data, Dim: m.Dim, Model: q.s.askedBy()}, text: texts[i]}
+			if !byWords {
+				tasks[i].own = in.Queries[i].restriction
+			}
+		}
 	}
-	return q.search(tasks, &in.common, filtered)
+	if byWords {
+		return q.search(nil, tasks, &in.common, filtered)
+	}
+	return q.search(tasks, tasks, &in.common, filtered)
 }
 
 const (
@@ -228,7 +244,7 @@ func (in *common) check(queries int, filtered bool) error {
 	case in.Fusion != "" && in.Fusion != fusionRelative && in.Fusion != fusionRanks:
 		return bad("fusion is %q; there is relative_score and rrf", in.Fusion)
 	}
-	if err := in.checkEvidence(); err != nil {
+	if err := in.checkEvidence(queries); err != nil {
 		return err
 	}
 	p := &in.Params
@@ -288,15 +304,16 @@ func (p *paramsIn) options(k int) (search.Options, error) {
 	return o, nil
 }
 
-// search answers queries, number i of them with the text i of text_query.
-func (q *request) search(tasks []task, in *common, filtered bool) (searchOut, error) {
+// search answers queries, number i of them with the text i of text_query. asked are the questions
+// whose words are shown.
+func (q *request) search(tasks, asked []task, in *common, filtered bool) (searchOut, error) {
 	out := searchOut{Results: []resultOut{}}
 	if err := in.check(len(tasks), filtered); err != nil {
 		return out, err
 	}
 	n := max(len(tasks), len(in.TextQuery))
 	return out, q.view(func(_ collection.Collection, v collection.View) error {
-		f, k, err := q.filters(v, tasks, in, n)
+		f, k, err := q.filters(v, tasks, asked, in, n)
 		if err != nil {
 			return err
 		}
@@ -309,6 +326,14 @@ func (q *request) search(tasks []task, in *common, filtered bool) (searchOut, er
 		default:
 			ranked, err = q.byBoth(v, tasks, in, f, k)
 		}
+		var d search.Description
+		if err == nil && (in.Highlight || in.Feedback != nil) {
+			d, err = v.Describe(q.ctx)
+		}
+		var shown *highlighter
+		if err == nil && in.Highlight {
+			shown, err = q.highlighter(v, &d, asked, in, ranked)
+		}
 		if err != nil {
 			return err
 		}
@@ -317,8 +342,11 @@ func (q *request) search(tasks []task, in *common, filtered bool) (searchOut, er
 				return err
 			}
 			r, err := ranked[i].result(q, i, in)
+			if in.Feedback != nil && d.Centroids == 1 {
+				r.Notes = append(r.Notes, withoutTerms)
+			}
 			if err == nil && in.Highlight {
-				err = q.highlight(&ranked[i], &tasks[i], &r)
+				err = shown.highlight(&ranked[i], &asked[i], &r)
 			}
 			if err != nil {
 				return err
@@ -338,7 +366,7 @@ type filtered struct {
 }
 
 // filters finds the documents that may answer n queries, and how many are wanted.
-func (q *request) filters(v collection.View, tasks []task, in *common, n int) (f filtered, k int, err error) {
+func (q *request) filters(v collection.View, tasks, asked []task, in *common, n int) (f filtered, k int, err error) {
 	if f.words, err = q.takeWords(v, in); err != nil {
 		return f, 0, err
 	}
@@ -361,7 +389,7 @@ func (q *request) filters(v collection.View, tasks []task, in *common, n int) (f
 	if in.Group != "" {
 		each += min(in.passages(), v.Most())
 	}
-	if err := q.spendEvidence(tasks, in, k, each); err != nil {
+	if err := q.spendEvidence(tasks, asked, in, k, each); err != nil {
 		return f, 0, err
 	}
 	return f, k, q.spend(spendHits(n, k, each))
@@ -380,32 +408,20 @@ func ofQuery(i int, err error) error { return &search.QueryError{Index: i, Err: 
 // ranking are documents, best first, of a view that has what is stored beside them.
 type ranking struct {
 	view     collection.View
-	hits     []rankedDoc
+	hits     []search.RankedHit
 	stats    *search.Stats
 	coverage *search.Coverage // nil: all documents
 }
 
-// rankedDoc is a document of a ranking. Its score is that of the hit, or one of several.
-type rankedDoc struct {
-	search.Hit
-	score float64
-}
-
-func (r *rankedDoc) number() uint64 { return collection.NumberOf(&r.Hit) }
-
 func rankingOf(v collection.View, hits []search.Hit) ranking {
-	r := ranking{view: v, hits: make([]rankedDoc, len(hits))}
-	for i := range hits {
-		r.hits[i] = rankedDoc{hits[i], float64(hits[i].Score)}
-	}
-	return r
+	return ranking{view: v, hits: search.Ranked(hits)}
 }
 
 // result is the answer to query i.
 func (r *ranking) result(q *request, i int, in *common) (resultOut, error) {
 	out := resultOut{Query: i, Documents: make([]uint64, len(r.hits)), Scores: make([]float64, len(r.hits)), Coverage: r.coverage}
 	for j := range r.hits {
-		out.Documents[j], out.Scores[j] = r.hits[j].number(), r.hits[j].score
+		out.Documents[j], out.Scores[j] = collection.NumberOf(&r.hits[j].Hit), r.hits[j].Score
 	}
 	if in.Stats {
 		out.Stats = r.stats
@@ -418,7 +434,7 @@ func (r *ranking) result(q *request, i int, in *common) (resultOut, error) {
 	if !in.metadata() {
 		out.IDs = make([]string, len(r.hits))
 		for j := range r.hits {
-			out.IDs[j] = r.hits[j].ID
+			out.IDs[j] = r.hits[j].Hit.ID
 		}
 		return out, nil
 	}
@@ -427,15 +443,15 @@ func (r *ranking) result(q *request, i int, in *common) (resultOut, error) {
 		if err := q.ctx.Err(); err != nil {
 			return out, err
 		}
-		h := &r.hits[j]
-		payload, err := r.view.MetadataOf(&h.Hit)
+		h := &r.hits[j].Hit
+		payload, err := r.view.MetadataOf(h)
 		if err != nil {
 			return out, err
 		}
 		if len(h.Passages) > 0 && h.Passages[0].Passage != nil {
 			payload = vectors.WholePayload(payload)
 		}
-		if out.Metadata[j], err = q.metadataOf(&collection.Stored{Number: h.number(), ID: h.ID, Metadata: payload}); err != nil {
+		if out.Metadata[j], err = q.metadataOf(&collection.Stored{Number: collection.NumberOf(h), ID: h.ID, Metadata: payload}); err != nil {
 			return out, err
 		}
 	}

@@ -230,7 +230,7 @@ func (f *Client) Describe(ctx context.Context) (search.Description, error) {
 		return search.Description{}, err
 	}
 	g := m.Current
-	d := search.Description{Dim: g.Dim, Model: g.Model, Generation: g.Number, Lineage: g.Number, Backend: "cluster"}
+	d := search.Description{Dim: g.Dim, Model: g.Model, Pool: g.Pool, Generation: g.Number, Lineage: g.Number, Backend: "cluster"}
 	for s := range g.Shards {
 		d.Docs += f.documents(m, s)
 		d.Tokens += g.Shards[s].Tokens

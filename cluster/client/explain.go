@@ -23,7 +23,7 @@ func (f *Client) Explain(ctx context.Context, q search.Query, id string, o searc
 	if err != nil {
 		return nil, err
 	}
-	at := slices.IndexFunc(r.Hits, func(h search.Hit) bool { return h.ID == id })
+	at := slices.IndexFunc(r.Hits, func(h search.Hit) bool { return h.ID == x.ID }) // of a document of passages the one that is explained
 	x.Rank = at + 1
 	if n := len(r.Hits); n > 0 {
 		limit := float64(r.Hits[n-1].Score)

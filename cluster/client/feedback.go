@@ -47,24 +47,33 @@ func (f *Client) feedback(ctx context.Context, q search.Query, o search.Options)
 		return nil, err
 	}
 	e := &evidence{f: f, m: m}
+	var named [2][]search.Place
 	for side, ids := range [][]string{o.Feedback.Like, o.Feedback.Unlike} {
 		what := []string{"like", "unlike"}[side]
-		if err := e.named(ctx, side, what, ids); err != nil {
+		if named[side], err = e.named(ctx, what, ids); err != nil {
 			return nil, flipped(err)
 		}
 	}
-	var before *search.Result
+	before, ranked := (*search.Result)(nil), []search.Hit(nil)
 	if o.Feedback.Docs > 0 {
-		if before, err = f.search(ctx, q, o.Feedback.First(o)); err != nil {
-			return nil, err
+		first := o.Feedback.First(o)
+		if !m.Passages { // what lies apart counts by itself
+			first.Group = ""
 		}
-		for _, h := range before.Hits {
-			e.add(0, h.Part, h.Ordinal)
+		if before, err = f.search(ctx, q, first); err != nil {
+			return nil, err
 		}
 		if err := flipped(nil); err != nil {
 			return nil, err
 		}
+		ranked = before.Hits
 	}
+	good, err := o.Feedback.Good(named[0], named[1], ranked)
+	if err != nil {
+		return nil, err
+	}
+	e.add(0, good)
+	e.add(1, named[1])
 	more, err := o.Feedback.Expand(ctx, &q, m.Current.Dim, e)
 	if err != nil {
 		return nil, flipped(err)
@@ -90,12 +99,11 @@ type evidence struct {
 
 var _ search.Evidence = (*evidence)(nil)
 
-func (e *evidence) add(side, shard int, ordinals ...uint32) {
-	if e.docs[side] == nil {
-		e.docs[side] = map[int][]uint32{}
+func (e *evidence) add(side int, places []search.Place) {
+	e.docs[side], e.of[side] = map[int][]uint32{}, len(places)
+	for _, p := range places {
+		e.docs[side][p.Part] = append(e.docs[side][p.Part], p.Ordinal)
 	}
-	e.docs[side][shard] = append(e.docs[side][shard], ordinals...)
-	e.of[side] += len(ordinals)
 }
 
 // What one message has at most: so it, and its answer, stay below a megabyte, whatever the number
@@ -130,9 +138,9 @@ func (e *evidence) ask(ctx context.Context, what func(s int) []*wire.FeedbackLoo
 	})
 }
 
-// named adds the documents that ids stand for; one that stands for none is
+// named are the documents that ids stand for; one that stands for none is
 // [search.ErrUnknownID].
-func (e *evidence) named(ctx context.Context, side int, what string, ids []string) error {
+func (e *evidence) named(ctx context.Context, what string, ids []string) (places []search.Place, err error) {
 	looks, sizes := map[int][]*wire.FeedbackLook{}, map[int]int{}
 	for _, id := range unique(ids) {
 		s := e.m.ShardOf(id)
@@ -144,7 +152,7 @@ func (e *evidence) named(ctx context.Context, side int, what string, ids []strin
 	}
 	missing := map[string]bool{}
 	found := make([][]uint32, e.m.Shards())
-	err := e.ask(ctx, func(s int) []*wire.FeedbackLook { return looks[s] }, func(s, _ int, a *wire.FeedbackFound) error {
+	err = e.ask(ctx, func(s int) []*wire.FeedbackLook { return looks[s] }, func(s, _ int, a *wire.FeedbackFound) error {
 		found[s] = append(found[s], a.Ordinals...)
 		for _, id := range a.Missing {
 			missing[id] = true
@@ -152,18 +160,20 @@ func (e *evidence) named(ctx context.Context, side int, what string, ids []strin
 		return nil
 	})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	for _, id := range ids {
 		if missing[id] {
-			return fmt.Errorf("%s: %w: %q", what, search.ErrUnknownID, id)
+			return nil, fmt.Errorf("%s: %w: %q", what, search.ErrUnknownID, id)
 		}
 	}
 	for s, ordinals := range found {
 		slices.Sort(ordinals) // two ids may stand for the same passage
-		e.add(side, s, slices.Compact(ordinals)...)
+		for _, o := range slices.Compact(ordinals) {
+			places = append(places, search.Place{Part: s, Ordinal: o})
+		}
 	}
-	return nil
+	return places, nil
 }
 
 func sideOf(bad bool) int {
@@ -191,9 +201,10 @@ func (e *evidence) Counts(ctx context.Context, bad bool) (docs map[uint32]int, o
 		for i, code := range a.Centroids {
 			docs[code] += int(a.Docs[i])
 		}
+		of += a.Of
 		return nil
 	})
-	return docs, e.of[sideOf(bad)], err
+	return docs, of, err
 }
 
 // Sums implements [search.Evidence]: shard by shard, in their order.

@@ -116,15 +116,35 @@ func likeOne(t *testing.T, c *clustertest.Cluster, one *search.Engine, f *client
 		{K: 6, Mode: search.Exhaustive, Filter: &search.Filter{IDs: []string{"d1", "d2", "d4#1", "d9"}, AllowMissing: true}},
 	} {
 		if i > 4 && len(all.Hits) > 6 {
-			o.Feedback = &search.Feedback{Docs: random.IntN(3), Unlike: []string{all.Hits[5].ID}}
-			whole, _ := vectors.SplitPassageID(all.Hits[3].ID)
+			// Of the first ones some are named too, as good ones or as bad ones.
+			o.Feedback = &search.Feedback{Docs: random.IntN(3), Unlike: []string{all.Hits[random.IntN(6)].ID}}
+			whole, _ := vectors.SplitPassageID(all.Hits[random.IntN(4)].ID)
 			o.Feedback.Like = []string{whole, all.Hits[3].ID, all.Hits[4].ID}
 		}
 		want, err := one.Search(c.Ctx, q, o)
-		require.NoError(t, err)
-		got, err := f.Search(c.Ctx, q, o)
-		require.NoError(t, err)
+		got, gotErr := f.Search(c.Ctx, q, o)
+		if err != nil {
+			require.ErrorIs(t, err, search.ErrOption) // what is good is bad, too
+			require.ErrorIs(t, gotErr, search.ErrOption)
+			continue
+		}
+		require.NoError(t, gotErr)
 		sameHits(t, want.Hits, got.Hits, fmt.Sprintf("step %d, options %d", step, i))
+	}
+	if len(all.Hits) == 0 {
+		return
+	}
+	id := all.Hits[random.IntN(len(all.Hits))].ID
+	if random.IntN(2) == 0 { // the best passage of its document
+		id, _ = vectors.SplitPassageID(id)
+	}
+	for _, k := range []int{3, 1000} {
+		o := search.Options{K: k, Mode: search.Exhaustive}
+		want, err := one.Explain(c.Ctx, q, id, o)
+		require.NoError(t, err)
+		got, err := f.Explain(c.Ctx, q, id, o)
+		require.NoError(t, err)
+		assert.Equal(t, []any{want.ID, want.Stage, want.Rank}, []any{got.ID, got.Stage, got.Rank}, "step %d: %s, k %d", step, id, k)
 	}
 }
 

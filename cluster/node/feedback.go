@@ -39,7 +39,8 @@ func feedback(ctx context.Context, snap *index.Snapshot, l *wire.Look, f *wire.F
 		a.Missing = missing
 	case q.Ordinals != nil && q.Centroids == nil:
 		docs := map[uint32]int{}
-		if err := search.Counts(ctx, snap, live, q.Tokens, docs); err != nil {
+		var err error
+		if a.Of, err = search.Counts(ctx, snap, live, q.Tokens, docs); err != nil {
 			return err
 		}
 		a.Centroids = slices.Sorted(maps.Keys(docs))

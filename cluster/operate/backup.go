@@ -140,7 +140,7 @@ func (o *Operator) Fill(ctx context.Context, id, path, dir string) (_ *topology.
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, done()) }()
-	g, err := o.generation(ctx, m, snap.Dim(), snap.Header().Model)
+	g, err := o.generation(ctx, m, snap.Dim(), &index.BuildOptions{Model: snap.Header().Model, Like: snap})
 	if err != nil {
 		return nil, err
 	}

@@ -69,7 +69,7 @@ func (o *Operator) begin(ctx context.Context, m *topology.Map, src vectors.Sourc
 		return of, err
 	}
 	defer func() { release(err) }()
-	g, err := o.generation(ctx, m, src.Dim(), b.Train.Model)
+	g, err := o.generation(ctx, m, src.Dim(), &b.Train)
 	if err != nil {
 		return m, err
 	}

@@ -15,7 +15,6 @@ import (
 	"github.com/plaid-ir/plaid/cluster/objects"
 	"github.com/plaid-ir/plaid/cluster/topology"
 	"github.com/plaid-ir/plaid/index"
-	"github.com/plaid-ir/plaid/storage"
 	"github.com/plaid-ir/plaid/vectors"
 )
 
@@ -58,7 +57,7 @@ func (o *Operator) Build(ctx context.Context, collection string, src vectors.Sou
 		return nil, err
 	}
 	defer func() { release(err) }()
-	g, err := o.generation(ctx, m, src.Dim(), b.Train.Model)
+	g, err := o.generation(ctx, m, src.Dim(), &b.Train)
 	if err != nil {
 		return nil, err
 	}
@@ -83,8 +82,11 @@ func (o *Operator) Build(ctx context.Context, collection string, src vectors.Sou
 
 // generation is the one that is built next, whose number m.Last was reserved for it. It
 // begins with what is in the logs now, which are not cut off from then on.
-func (o *Operator) generation(ctx context.Context, m *topology.Map, dim int, model *storage.Model) (*topology.Generation, error) {
-	g := &topology.Generation{Number: m.Last, Dim: dim, Model: model, Shards: make([]topology.Shard, m.Shards())}
+func (o *Operator) generation(ctx context.Context, m *topology.Map, dim int, train *index.BuildOptions) (*topology.Generation, error) {
+	g := &topology.Generation{Number: m.Last, Dim: dim, Model: train.Model, Pool: train.Pool, Shards: make([]topology.Shard, m.Shards())}
+	if train.Like != nil {
+		g.Pool = train.Like.Header().Build.Pool
+	}
 	for s := range m.Shards() {
 		stream, err := o.bus.JS.Stream(ctx, bus.LogStream(m.ID(), s))
 		if err != nil {

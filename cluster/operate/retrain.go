@@ -54,7 +54,7 @@ func (o *Operator) Retrain(ctx context.Context, id string, b BuildOptions, choos
 	if err != nil {
 		return nil, err
 	}
-	g := &topology.Generation{Number: number, Dim: m.Current.Dim, Model: m.Current.Model, Shards: make([]topology.Shard, m.Shards())}
+	g := &topology.Generation{Number: number, Dim: m.Current.Dim, Model: m.Current.Model, Pool: m.Current.Pool, Shards: make([]topology.Shard, m.Shards())}
 	for _, s := range m.Current.Shards {
 		input := s.Object
 		if input == m.Current.Codec { // it has nothing yet, and begins with the next codec

@@ -122,6 +122,7 @@ type Generation struct {
 	Codec  objects.Ref    `json:"codec"`
 	Dim    int            `json:"dim"`
 	Model  *storage.Model `json:"model,omitempty"`
+	Pool   int            `json:"pool,omitempty"` // tokens of a document that one vector stands for; 0: each has its own
 	// Start has, for each shard, how much of its log there was when the input was read: the
 	// file of a fresh build stands for that much.
 	Start []uint64 `json:"log_start"`

@@ -68,6 +68,7 @@ type FeedbackFound struct {
 	Missing   []string `json:"missing,omitempty"` // ids that stand for nothing
 	Centroids []uint32 `json:"centroids,omitempty"`
 	Docs      []uint64 `json:"docs,omitempty"` // of each centroid
+	Of        int      `json:"of,omitempty"`   // documents that the ordinals are of: passages of one are one
 	Live      int64    `json:"live,omitempty"` // documents
 	// Sums is [centroids, dimension] as little-endian float32.
 	Sums []byte `json:"sums,omitempty"`

@@ -35,9 +35,13 @@ type Tokenizer interface {
 	Tokenize(r encode.Role, text string) ([]encode.Token, error)
 }
 
-// Kept are the tokens of a text that have vectors.
+// Kept are the tokens of a text that have vectors. The error is [ErrNoPieces] if nobody knows
+// them.
 func Kept(e Tokenizer, r encode.Role, text string) (kept []encode.Token, err error) {
 	tokens, err := e.Tokenize(r, text)
+	if err == nil && tokens == nil && strings.TrimSpace(text) != "" {
+		return nil, ErrNoPieces
+	}
 	for _, t := range tokens {
 		if t.Kept {
 			kept = append(kept, t)
@@ -94,8 +98,12 @@ func Texts(payload []byte, names []string) (all []*Document) {
 }
 
 // Find is the text that has as many tokens as a document, of those that its payload may
-// tell: the first one.
-func Find(e Tokenizer, payload []byte, names []string, tokens int) (*Document, error) {
+// tell: the first one. pool is how many tokens of a document the index keeps one vector for; 1 or
+// less: each has its own. The error is one of those above where the text is not known.
+func Find(e Tokenizer, payload []byte, names []string, tokens, pool int) (*Document, error) {
+	if pool > 1 {
+		return nil, ErrPooled
+	}
 	texts := Texts(payload, names)
 	if len(texts) == 0 {
 		return nil, ErrNoText

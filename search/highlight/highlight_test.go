@@ -25,9 +25,14 @@ func (threes) Tokenize(_ encode.Role, text string) (tokens []encode.Token, _ err
 	return tokens, nil
 }
 
+// placeless knows no tokens, as a server does not tell them.
+type placeless struct{}
+
+func (placeless) Tokenize(encode.Role, string) ([]encode.Token, error) { return nil, nil }
+
 func TestSpans(t *testing.T) {
 	payload := []byte(`{"title":"About birds","text":"Singing birds & <b>fish</b>, 鳥が鳴く","page_content":"x"}`)
-	d, err := Find(threes{}, payload, nil, len(mustKept(t, "About birds Singing birds & <b>fish</b>, 鳥が鳴く")))
+	d, err := Find(threes{}, payload, nil, len(mustKept(t, "About birds Singing birds & <b>fish</b>, 鳥が鳴く")), 0)
 	require.NoError(t, err)
 	question := "singing bird?"
 	asked := mustKept(t, question)
@@ -52,12 +57,18 @@ func TestSpans(t *testing.T) {
 	text := "Singing birds & <b>fish</b>, 鳥が鳴く"
 	require.Equal(t, "<mark>Singing</mark> birds &amp; &lt;b&gt;fish&lt;/b&gt;, ", HTML(text, "text", spans[:2])[:len("<mark>Singing</mark> birds &amp; &lt;b&gt;fish&lt;/b&gt;, ")])
 
-	_, err = Find(threes{}, []byte(`{"n":1}`), nil, 1)
+	_, err = Find(threes{}, []byte(`{"n":1}`), nil, 1, 0)
 	require.ErrorIs(t, err, ErrNoText)
-	_, err = Find(threes{}, payload, nil, 999)
+	_, err = Find(threes{}, payload, nil, 999, 0)
 	require.ErrorIs(t, err, ErrOtherText)
 	require.True(t, Unknown(err))
-	d, err = Find(threes{}, payload, []string{"page_content"}, 2)
+	_, err = Find(threes{}, payload, nil, 2, 2)
+	require.ErrorIs(t, err, ErrPooled, "whatever the number of tokens")
+	_, err = Kept(placeless{}, encode.Query, "birds")
+	require.ErrorIs(t, err, ErrNoPieces)
+	_, err = Kept(placeless{}, encode.Query, " ")
+	require.NoError(t, err)
+	d, err = Find(threes{}, payload, []string{"page_content"}, 2, 0)
 	require.NoError(t, err)
 	require.Equal(t, "x", d.Text)
 }

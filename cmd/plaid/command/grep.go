@@ -11,9 +11,9 @@ import (
 	"github.com/plaid-ir/plaid/search"
 )
 
-// writeGrep prints a line for each hit as grep does: the path of the file, the line in it
-// that has most of the question's words, and its text. A hit that is no passage of a file
-// has its id for a path, and its text's first line.
+// writeGrep prints a line for each hit, or for each passage of one, as grep does: the path of the
+// file, the line in it that has most of the question's words, and its text. A hit that is no
+// passage of a file has its id for a path, and its text's first line.
 func (t *stdio) writeGrep(queries *querySet, results []search.Result) error {
 	var b bytes.Buffer
 	for i, r := range results {
@@ -21,7 +21,7 @@ func (t *stdio) writeGrep(queries *querySet, results []search.Result) error {
 		if queries.texts != nil {
 			question = queries.texts[i]
 		}
-		for _, h := range r.Hits {
+		for _, h := range leaves(r.Hits) {
 			var fields struct {
 				Path, Text, Title string
 				Line              int
@@ -43,6 +43,17 @@ func (t *stdio) writeGrep(queries *querySet, results []search.Result) error {
 	}
 	_, err := t.out.Write(b.Bytes())
 	return err
+}
+
+// leaves are hits, of documents of passages these.
+func leaves(hits []search.Hit) (all []search.Hit) {
+	for _, h := range hits {
+		if len(h.Passages) == 0 {
+			all = append(all, h)
+		}
+		all = append(all, h.Passages...)
+	}
+	return all
 }
 
 // mostOfLine is how many characters of a line are printed.

@@ -2,6 +2,8 @@ package command
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -15,23 +17,40 @@ import (
 // highlighter finds the words of hits that questions have found.
 type highlighter struct {
 	encoder *encode.Encoder
-	pooled  func(part int) bool
+	pool    func(part int) int
 	warn    func(format string, args ...any)
 	warned  bool
 
 	question string
 	asked    []encode.Token // its tokens
+	unknown  error          // why there are none
 }
 
-// newHighlighter is that of queries for what is searched.
-func (a *app) newHighlighter(q *queries, x *searched) (*highlighter, error) {
-	if q.texts == nil {
-		return nil, flags.Usagef("--highlight goes with questions as texts")
+// newHighlighter is that of queries, which are texts, for what is searched.
+func (a *app) newHighlighter(q *queries, x *searched) *highlighter {
+	return &highlighter{encoder: q.encoder, warn: a.warn, pool: func(part int) int { return x.part(part).Header().Build.Pool }}
+}
+
+// showWords makes queries of texts that are searched for by words, and what tells of hits which of
+// their words match.
+func (a *app) showWords(ctx context.Context, x *searched, s *flags.Search, ids, texts []string, use func(*queries, search.Searcher) error) error {
+	list := func(yield func(encode.Text, error) bool) {
+		for i := range ids {
+			if !yield(encode.Text{ID: ids[i], Text: texts[i]}, nil) {
+				return
+			}
+		}
 	}
-	if q.encoder.Config().Backend == encode.Remote {
-		return nil, fmt.Errorf("--highlight: %w", highlight.ErrNoPieces)
+	q, err := a.textQueries(ctx, &s.Queries.Encoder, list, "--highlight", s.Threads, &s.Device, x.snap.Header().Model, x.snap.Path())
+	if err != nil {
+		return err
 	}
-	return &highlighter{encoder: q.encoder, warn: a.warn, pooled: func(part int) bool { return x.part(part).Header().Build.Pool > 1 }}, nil
+	defer func() { err = errors.Join(err, q.Close()) }()
+	if err := checkQueries(q, x.snap); err != nil {
+		return err
+	}
+	q.high = a.newHighlighter(q, x)
+	return a.withSearcher(ctx, x, search.EngineOptions{Threads: s.Threads, Bound: s.Bound}, &s.Device, func(engine searcher) error { return use(q, engine) })
 }
 
 // spans are the words of a hit, which has its payload and its matches; none where they
@@ -41,15 +60,12 @@ func (h *highlighter) spans(question string, hit *search.Hit) (spans []highlight
 		return nil, nil
 	}
 	if question != h.question {
-		if h.asked, err = highlight.Kept(h.encoder, encode.Query, question); err != nil {
-			return nil, err
-		}
+		h.asked, h.unknown = highlight.Kept(h.encoder, encode.Query, question)
 		h.question = question
 	}
-	err = highlight.ErrPooled
-	if !h.pooled(hit.Part) {
+	if err = h.unknown; err == nil {
 		var d *highlight.Document
-		if d, err = highlight.Find(h.encoder, hit.Payload, nil, hit.Tokens); err == nil {
+		if d, err = highlight.Find(h.encoder, hit.Payload, nil, hit.Tokens, h.pool(hit.Part)); err == nil {
 			return d.Spans(question, h.asked, hit.Matches), nil
 		}
 	}
@@ -102,7 +118,10 @@ func (t *hitTable) passageLines(b *bytes.Buffer, queries *querySet, i int, h *se
 		if err != nil {
 			return err
 		}
-		name := fmt.Sprintf("#%d", p.Passage.Number)
+		name := "#?" // what another program has stored, or a service has not told
+		if p.Passage != nil {
+			name = fmt.Sprintf("#%d", p.Passage.Number)
+		}
 		line := fmt.Sprintf("%*s%10.4f  %-5s  %s", indent, "", p.Score, name, snippet(p.Payload, spans, t.rest(indent+20)))
 		b.WriteString(strings.TrimRight(line, " ") + "\n")
 	}

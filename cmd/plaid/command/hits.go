@@ -52,7 +52,7 @@ func (t *stdio) newHitWriter(r *resultFlags) (hitWriter, error) {
 	switch {
 	case r.payload && r.format.Word() != "jsonl":
 		return nil, flags.Usagef("--payload goes with --format jsonl")
-	case r.highlight && r.format.Word() == "trec":
+	case r.highlight && (r.format.Word() == "trec" || r.format.Word() == "grep"):
 		return nil, flags.Usagef("--highlight goes with --format table and jsonl")
 	case r.tag == "" || strings.ContainsAny(r.tag, " \t\r\n\v\f"):
 		return nil, flags.Usagef("--tag %q: a tag is one word", r.tag)

@@ -35,21 +35,15 @@ type piece struct {
 
 // findPieces tells which pieces of a document's text the tokens of a query found.
 func findPieces(e *encode.Encoder, query string, snap *index.Snapshot, x *search.Explanation) ([]piece, error) {
-	if snap.Header().Build.Pool > 1 {
-		return nil, highlight.ErrPooled
-	}
 	payload, err := snap.Payload(x.Ordinal)
 	if err != nil {
 		return nil, err
-	}
-	if e.Config().Backend == encode.Remote {
-		return nil, highlight.ErrNoPieces
 	}
 	asked, err := highlight.Kept(e, encode.Query, query)
 	if err != nil {
 		return nil, err
 	}
-	found, err := highlight.Find(e, payload, nil, x.Tokens)
+	found, err := highlight.Find(e, payload, nil, x.Tokens, snap.Header().Build.Pool)
 	if err != nil {
 		return nil, err
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"slices"
 
 	"github.com/plaid-ir/plaid/encode"
@@ -96,8 +97,8 @@ func (a *app) queriesOf(ctx context.Context, f *flags.Queries, questions []strin
 	if err != nil {
 		return nil, err
 	}
-	q := &queries{name: f.Name(), asked: len(questions) > 0, warn: a.warn}
 	if !texts {
+		q := &queries{name: f.Name(), warn: a.warn}
 		if q.model, err = f.Model(); err == nil {
 			q.Source, err = f.Open(ctx, a.in)
 		}
@@ -107,16 +108,25 @@ func (a *app) queriesOf(ctx context.Context, f *flags.Queries, questions []strin
 	if err != nil {
 		return nil, err
 	}
-	enc, model, err := a.openEncoder(ctx, &f.Encoder, whose, flags.Opening{Of: made, Threads: threads, On: a.on(d), Queries: true})
+	q, err := a.textQueries(ctx, &f.Encoder, f.Texts(ctx, questions, a.in), f.Name(), threads, d, made, whose)
+	if err == nil {
+		q.asked = len(questions) > 0
+	}
+	return q, err
+}
+
+// textQueries encodes texts, by the model of an index if none is named.
+func (a *app) textQueries(ctx context.Context, f *flags.Encoder, texts iter.Seq2[encode.Text, error], name string, threads int, d *flags.Device, made *storage.Model, whose string) (*queries, error) {
+	enc, model, err := a.openEncoder(ctx, f, whose, flags.Opening{Of: made, Threads: threads, On: a.on(d), Queries: true})
 	if err != nil {
 		return nil, err
 	}
-	encoded, err := a.encodeQueries(ctx, enc, f.Texts(ctx, questions, a.in), q.name, false)
+	encoded, err := a.encodeQueries(ctx, enc, texts, name, false)
 	if err != nil {
 		return nil, errors.Join(err, enc.Close())
 	}
-	q.Source, q.texts, q.encoder = encoded.Spool, encoded.texts, enc
-	if !f.Encoder.Any {
+	q := &queries{Source: encoded.Spool, name: name, texts: encoded.texts, encoder: enc, warn: a.warn}
+	if !f.Any {
 		q.model = model
 	}
 	return q, nil

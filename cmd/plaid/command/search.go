@@ -79,6 +79,9 @@ token in ` + EnvToken + `.`,
 			return a.searchService(ctx, f, args, &s, &words, &printed, write)
 		}
 		given, texts := len(args) > 1 || s.Queries.Given() || !words.ByWords(), false
+		if printed.highlight && words.ByWords() && len(args) == 1 && !s.Queries.Asked() {
+			given = false // what is searched by words is encoded to show them
+		}
 		if given {
 			if texts, err = s.Queries.AreTexts(args[1:]); err != nil {
 				return err
@@ -93,8 +96,10 @@ token in ` + EnvToken + `.`,
 		}
 		o.Payload, o.Matches = printed.payloads() || printed.highlight, printed.highlight
 		switch {
-		case printed.highlight && (!texts || words.Fuses()):
-			return flags.Usagef("--highlight is for questions as texts, in searches by vectors alone")
+		case printed.highlight && given && !texts:
+			return flags.Usagef("--highlight is for questions as texts")
+		case printed.highlight && !given && words.Expression():
+			return flags.Usagef("--highlight does not go with --expression without questions")
 		case o.Group != "" && !given && o.Group != search.GroupBest:
 			return flags.Usagef("--group=%s is for vectors; searches by words rank documents by their best passages", o.Group)
 		case o.Group != "" && words.Run != "":
@@ -115,7 +120,12 @@ token in ` + EnvToken + `.`,
 				if err != nil {
 					return err
 				}
-				return m.onlyWords(ctx, write)
+				if !printed.highlight {
+					return m.onlyWords(ctx, nil, write)
+				}
+				return m.onlyWords(ctx, func(ids, texts []string, use func(*queries, search.Searcher) error) error {
+					return a.showWords(ctx, x, &s, ids, texts, use)
+				}, write)
 			})
 		}
 		return a.search(ctx, &names, args, &words, &answering{flags: &s, write: write, highlight: printed.highlight}, o, printed.stats)
@@ -131,16 +141,17 @@ func (a *app) search(ctx context.Context, names *indexes, args []string, words *
 		}
 		defer func() { err = errors.Join(err, answers.queries.Close()) }()
 		a.warnWithoutCandidates(s, answers.queries)
+		if o.Feedback != nil && x.snap.Header().Centroids == 1 {
+			a.warn("feedback changes nothing in an index of one centroid, which says nothing of documents")
+		}
 		if answers.highlight {
-			if answers.queries.high, err = a.newHighlighter(answers.queries, x); err != nil {
-				return err
-			}
+			answers.queries.high = a.newHighlighter(answers.queries, x)
 		}
 		err = a.withSearcher(ctx, x, search.EngineOptions{Threads: s.Threads, Bound: s.Bound}, &s.Device, func(engine searcher) error {
 			if !words.Fuses() {
 				return answers.answerRemaining(ctx, engine, o, nil)
 			}
-			return a.fused(ctx, words, answers.queries, x.snap, o, func(o search.Options, fuse func(*querySet, []search.Result) error) error {
+			return a.fused(ctx, words, answers.queries, x.snap, engine, o, func(o search.Options, fuse func(*querySet, []search.Result) error) error {
 				return answers.answerRemaining(ctx, engine, o, fuse)
 			})
 		})

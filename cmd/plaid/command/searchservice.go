@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/plaid-ir/plaid/internal/cli/flags"
+	"github.com/plaid-ir/plaid/internal/cli/out"
 	"github.com/plaid-ir/plaid/internal/nearest"
 	"github.com/plaid-ir/plaid/metadata/condition"
 	"github.com/plaid-ir/plaid/search"
@@ -93,9 +94,15 @@ func (a *app) searchService(ctx context.Context, f *pflag.FlagSet, args []string
 		if len(args) > 1 {
 			set.texts = []string{text}
 		}
-		results, err := askService(ctx, service, name, text, s, words, printed, set)
+		results, notes, err := askService(ctx, service, name, text, s, words, printed, set)
 		if err != nil {
 			return fmt.Errorf("%s: %w", args[0], refused(ctx, service, name, err))
+		}
+		switch more := len(notes) - 1; {
+		case more == 0:
+			a.warn("%s", notes[0])
+		case more > 0:
+			a.warn("%s (and %s)", notes[0], out.Plural(more, "more note"))
 		}
 		if err := write(set, results); err != nil {
 			return fmt.Errorf("writing results: %w", err)
@@ -136,8 +143,8 @@ func namesOf(ctx context.Context, service *mcp.Service, like string) string {
 	return "there is " + strings.Join(names[:min(len(names), most)], ", ")
 }
 
-// askService asks one question.
-func askService(ctx context.Context, service *mcp.Service, name, text string, s *flags.Search, words *flags.Words, printed *resultFlags, set *querySet) ([]search.Result, error) {
+// askService asks one question, and tells what the service notes.
+func askService(ctx context.Context, service *mcp.Service, name, text string, s *flags.Search, words *flags.Words, printed *resultFlags, set *querySet) (results []search.Result, notes []string, err error) {
 	body, _ := s.Remote()
 	words.Remote(body, text)
 	body["queries"] = []string{text}
@@ -154,17 +161,18 @@ func askService(ctx context.Context, service *mcp.Service, name, text string, s 
 			Metadata []json.RawMessage
 			Passages [][]servicePassage
 			Spans    [][]highlight.Span
+			Notes    []string
 		}
 	}
 	if err := service.Ask(ctx, http.MethodPost, path, body, &answer); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if len(answer.Results) != 1 {
-		return nil, fmt.Errorf("the service answers %d results to one question", len(answer.Results))
+		return nil, nil, fmt.Errorf("the service answers %d results to one question", len(answer.Results))
 	}
 	r := &answer.Results[0]
 	if len(r.Metadata) != len(r.Scores) {
-		return nil, fmt.Errorf("the service answers %d scores and metadata of %d documents", len(r.Scores), len(r.Metadata))
+		return nil, nil, fmt.Errorf("the service answers %d scores and metadata of %d documents", len(r.Scores), len(r.Metadata))
 	}
 	result := search.Result{Hits: make([]search.Hit, len(r.Scores))}
 	for i := range result.Hits {
@@ -189,7 +197,7 @@ func askService(ctx context.Context, service *mcp.Service, name, text string, s 
 			set.told[p] = from.Spans
 		}
 	}
-	return []search.Result{result}, nil
+	return []search.Result{result}, r.Notes, nil
 }
 
 type servicePassage struct {

@@ -1,7 +1,9 @@
 package command
 
 import (
+	"net/http"
 	"net/http/httptest"
+	"os"
 	"path/filepath"
 	"testing"
 
@@ -9,6 +11,7 @@ import (
 
 	"github.com/plaid-ir/plaid"
 	"github.com/plaid-ir/plaid/encode"
+	"github.com/plaid-ir/plaid/search/highlight"
 	"github.com/plaid-ir/plaid/server"
 )
 
@@ -32,6 +35,8 @@ func TestSearchService(t *testing.T) {
 		{"--json", "--where", "year < ?", "--param", "2020"},
 		{"--json", "--payload", "--group", "--highlight"},
 		{"--json", "--hybrid", "--alpha", ".4"},
+		{"--json", "--hybrid", "--highlight", "--payload"},
+		{"--json", "--hybrid", "--highlight", "--group=sum", "--payload", "--like", "bee"},
 	}
 	var want []string
 	for _, more := range args {
@@ -73,5 +78,50 @@ func TestSearchService(t *testing.T) {
 		code, _, stderr := try(t, append([]string{"search"}, m.args...)...)
 		require.Equal(t, m.code, code, stderr)
 		require.Contains(t, stderr, m.says)
+	}
+}
+
+// What a service notes is said, and a passage of which it does not tell which it is has a line.
+func TestSearchServiceNotes(t *testing.T) {
+	answer := `{"num_queries": 1, "results": [{"query_id": 0, "document_ids": [1], "scores": [2.5], "metadata": [{"_id": "owl"}],
+		"passages": [[{"document_id": 1, "id": "a", "score": 2.5, "n": -1, "start": 0, "end": 0}, {"document_id": 2, "id": "owl#1", "score": 2, "n": 1, "start": 5, "end": 9}]],
+		"notes": ["document \"a\": the index has no text of the document", "document \"owl#1\": the index has no text of the document"]}]}`
+	service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write([]byte(answer))
+	}))
+	defer service.Close()
+	code, stdout, stderr := try(t, "search", service.URL+"/docs", "who makes honey?", "--highlight", "--group", "--format", "table")
+	require.Equal(t, exitOK, code, stderr)
+	require.Contains(t, stdout, "#?")
+	require.Contains(t, stdout, "#1")
+	require.Contains(t, stderr, `document "a": the index has no text of the document (and 1 more note)`)
+	code, _, stderr = try(t, "search", service.URL+"/docs", "who makes honey?", "--highlight", "--json", "--quiet")
+	require.Equal(t, exitOK, code, stderr)
+	require.Empty(t, stderr)
+}
+
+// Why words are not known is said alike of a file and of a service that has it.
+func TestWhyThereAreNoWords(t *testing.T) {
+	ctx := t.Context()
+	dir := t.TempDir()
+	texts, path := filepath.Join(dir, "texts.jsonl"), filepath.Join(dir, "pooled.plaid")
+	require.NoError(t, os.WriteFile(texts, []byte(`{"_id": "owl", "text": "Owls hunt at night and sleep by day."}`+"\n"), 0o644))
+	model := filepath.Join("..", "..", "..", "examples", "quickstart", "colbert-nano")
+	code, _, stderr := try(t, "index", path, "--text", texts, "--model", model, "--pool", "2", "--centroids", "2")
+	require.Equal(t, exitOK, code, stderr)
+	docs, err := plaid.Open(ctx, path, &plaid.Options{ReadOnly: true, Model: model})
+	require.NoError(t, err)
+	defer docs.Close()
+	encoder, err := docs.Encoder(ctx)
+	require.NoError(t, err)
+	handler, err := server.New(docs.Set(), encoder, nil)
+	require.NoError(t, err)
+	service := httptest.NewServer(handler)
+	defer service.Close()
+	for _, where := range []string{path, service.URL + "/index"} {
+		code, _, stderr := try(t, "search", where, "who hunts?", "--highlight", "--json")
+		require.Equal(t, exitOK, code, stderr)
+		require.Contains(t, stderr, highlight.ErrPooled.Error(), where)
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/RoaringBitmap/roaring/v2"
 
@@ -23,6 +22,7 @@ type mixer struct {
 	snap   *index.Snapshot
 	wanted search.Options // of the results in the end
 	filter *roaring.Bitmap
+	engine search.Searcher // tells what matched, where it is wanted
 
 	texts map[string]string // of --text-queries
 	run   *eval.Run         // of --fuse
@@ -104,11 +104,10 @@ func (m *mixer) text(batch *querySet, i int) string {
 // both fuses the results of a batch with the other side. kw is nil for a run.
 func (m *mixer) both(ctx context.Context, kw *keywords.Index, batch *querySet, results []search.Result) error {
 	for i := range results {
-		other, docs, err := m.other(ctx, kw, batch, i, results[i].Hits)
+		other, err := m.other(ctx, kw, batch, i)
 		if err == nil {
-			var fused []fuse.Hit
-			if fused, err = m.flags.Fuse(ranks(results[i].Hits), other, m.wanted.K); err == nil {
-				results[i].Hits, err = m.hits(fused, results[i].Hits, docs)
+			if other, err = m.flags.Fuse(search.Ranked(results[i].Hits), other, m.wanted.K); err == nil {
+				results[i].Hits, err = m.hits(ctx, batch, i, other)
 			}
 		}
 		if err != nil {
@@ -118,51 +117,24 @@ func (m *mixer) both(ctx context.Context, kw *keywords.Index, batch *querySet, r
 	return nil
 }
 
-func ranks(hits []search.Hit) []fuse.Hit {
-	all := make([]fuse.Hit, len(hits))
-	for i, h := range hits {
-		all[i] = fuse.Hit{Ordinal: h.Ordinal, Score: float64(h.Score)}
-	}
-	return all
-}
-
-// alike are hits that stand for documents by the same ordinals as others do: each side may
-// have found one by another passage.
-func (m *mixer) alike(hits, others []search.Hit) []fuse.Hit {
-	all := ranks(hits)
-	if m.wanted.Group == "" {
-		return all
-	}
-	at := map[string]uint32{}
-	for _, h := range others {
-		at[h.ID] = h.Ordinal
-	}
-	for i, h := range hits {
-		if ordinal, both := at[h.ID]; both {
-			all[i].Ordinal = ordinal
-		}
-	}
-	return all
-}
-
-// other is the side that is not of vectors, and with a group its documents.
-func (m *mixer) other(ctx context.Context, kw *keywords.Index, batch *querySet, i int, vectors []search.Hit) (hits []fuse.Hit, docs []search.Hit, err error) {
+// other is the side that is not of vectors.
+func (m *mixer) other(ctx context.Context, kw *keywords.Index, batch *querySet, i int) (hits []search.RankedHit, err error) {
 	if m.run == nil {
-		docs, err = m.words(ctx, kw, m.text(batch, i), fuse.Depth(m.wanted.K))
-		return m.alike(docs, vectors), docs, err
+		found, err := m.words(ctx, kw, m.text(batch, i), fuse.Depth(m.wanted.K))
+		return search.Ranked(found), err
 	}
 	for _, h := range m.run.Ranked(batch.ids[i], eval.TiesTREC) {
 		ordinal, ok, err := m.snap.Ordinal(h.Doc)
 		switch {
 		case err != nil:
-			return nil, nil, err
+			return nil, err
 		case ok:
-			hits = append(hits, fuse.Hit{Ordinal: ordinal, Score: h.Score})
+			hits = append(hits, search.RankedHit{Hit: search.Hit{ID: h.Doc, Ordinal: ordinal}, Score: h.Score})
 		case !m.wanted.AllowMissing:
-			return nil, nil, fmt.Errorf("%s: %w: %q (--allow-missing passes over it)", m.flags.Run, search.ErrUnknownID, h.Doc)
+			return nil, fmt.Errorf("%s: %w: %q (--allow-missing passes over it)", m.flags.Run, search.ErrUnknownID, h.Doc)
 		}
 	}
-	return hits, nil, nil
+	return hits, nil
 }
 
 // words searches for a text: documents, or with a group documents of passages.
@@ -170,26 +142,21 @@ func (m *mixer) words(ctx context.Context, kw *keywords.Index, text string, k in
 	if m.wanted.Group == "" {
 		return m.ranked(ctx, kw, text, k)
 	}
-	for depth := min(search.GroupDepth(k, m.wanted.Passages), m.snap.Len()); ; depth = min(2*depth, m.snap.Len()) {
-		ranked, err := m.ranked(ctx, kw, text, depth)
+	return search.RankGroups(k, m.wanted.Passages, m.snap.Len(), func(k int) ([]search.Hit, error) {
+		ranked, err := m.ranked(ctx, kw, text, k)
 		if err != nil {
 			return nil, err
 		}
 		for i := range ranked {
-			h := &ranked[i]
-			h.ID = m.snap.ID(h.Ordinal)
-			if h.Payload, err = m.snap.Payload(h.Ordinal); err != nil {
+			if ranked[i].Payload, err = m.snap.Payload(ranked[i].Ordinal); err != nil {
 				return nil, err
 			}
 		}
-		docs := search.GroupRanked(ranked, m.wanted.Passages)
-		if len(docs) >= k || len(ranked) < depth || depth == m.snap.Len() {
-			return docs[:min(len(docs), k)], nil
-		}
-	}
+		return ranked, nil
+	})
 }
 
-// ranked are documents by the words of a text, by their ordinals.
+// ranked are documents by the words of a text.
 func (m *mixer) ranked(ctx context.Context, kw *keywords.Index, text string, k int) ([]search.Hit, error) {
 	q := m.flags.Query(k)
 	q.Text, q.Filter = text, m.filter
@@ -202,36 +169,35 @@ func (m *mixer) ranked(ctx context.Context, kw *keywords.Index, text string, k i
 	}
 	hits := make([]search.Hit, len(found))
 	for i, h := range found {
-		hits[i] = search.Hit{Ordinal: h.Ordinal, Score: h.Score}
+		hits[i] = search.Hit{ID: m.snap.ID(h.Ordinal), Ordinal: h.Ordinal, Score: h.Score}
 	}
 	return hits, err
 }
 
-// hits are results as those of vectors are. Documents of passages are taken from the
-// rankings, the first that has one.
-func (m *mixer) hits(fused []fuse.Hit, from ...[]search.Hit) ([]search.Hit, error) {
-	hits := make([]search.Hit, len(fused))
-	whole := map[uint32]search.Hit{}
-	if m.wanted.Group != "" {
-		for _, ranking := range slices.Backward(from) {
-			for _, h := range ranking {
-				whole[h.Ordinal] = h
-			}
-		}
-	}
-	for i, h := range fused {
-		if doc, is := whole[h.Ordinal]; is {
-			doc.Score = float32(h.Score)
-			hits[i] = doc
-			continue
-		}
-		hits[i] = search.Hit{ID: m.snap.ID(h.Ordinal), Ordinal: h.Ordinal, Score: float32(h.Score)}
-		if m.wanted.Payload {
-			p, err := m.snap.Payload(h.Ordinal)
+// hits are results as those of vectors are.
+func (m *mixer) hits(ctx context.Context, batch *querySet, i int, ranked []search.RankedHit) ([]search.Hit, error) {
+	if batch.high != nil {
+		err := search.MatchRanked(ranked, func(o search.Options) ([]search.Hit, error) {
+			r, err := m.engine.Search(ctx, batch.qs[i], o)
 			if err != nil {
 				return nil, err
 			}
-			hits[i].Payload = p
+			return r.Hits, nil
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	hits := make([]search.Hit, len(ranked))
+	for j := range ranked {
+		h := &hits[j]
+		*h = ranked[j].Hit
+		h.Score = float32(ranked[j].Score)
+		if m.wanted.Payload && m.wanted.Group == "" {
+			var err error
+			if h.Payload, err = m.snap.Payload(h.Ordinal); err != nil {
+				return nil, err
+			}
 		}
 	}
 	return hits, nil
@@ -240,7 +206,7 @@ func (m *mixer) hits(fused []fuse.Hit, from ...[]search.Hit) ([]search.Hit, erro
 // fused answers queries with both sides; answer searches by vectors, with options that
 // it is given, and hands each batch of results over before it is printed. It goes on
 // where it was if it is called again.
-func (a *app) fused(ctx context.Context, f *flags.Words, q *queries, snap *index.Snapshot, o search.Options,
+func (a *app) fused(ctx context.Context, f *flags.Words, q *queries, snap *index.Snapshot, engine search.Searcher, o search.Options,
 	answer func(search.Options, func(*querySet, []search.Result) error) error) error {
 	m, err := a.mixer(ctx, f, snap, o)
 	if err != nil {
@@ -249,7 +215,8 @@ func (a *app) fused(ctx context.Context, f *flags.Words, q *queries, snap *index
 	if err := m.prepare(ctx, q); err != nil {
 		return err
 	}
-	o.K, o.Payload = fuse.Depth(o.K), o.Group != ""
+	m.engine = engine
+	o.K, o.Payload, o.Matches = fuse.Depth(o.K), o.Group != "", false // that is told of what both have brought
 	use := func(kw *keywords.Index) error {
 		return answer(o, func(batch *querySet, results []search.Result) error { return m.both(ctx, kw, batch, results) })
 	}
@@ -259,17 +226,36 @@ func (a *app) fused(ctx context.Context, f *flags.Words, q *queries, snap *index
 	return a.withKeywords(ctx, snap, nil, use)
 }
 
-// onlyWords searches where there are no vectors.
-func (m *mixer) onlyWords(ctx context.Context, write hitWriter) error {
+// onlyWords searches where there are no vectors. shown, where it is set, makes queries of the texts
+// and what finds their words in hits.
+func (m *mixer) onlyWords(ctx context.Context, shown func(ids, texts []string, use func(*queries, search.Searcher) error) error, write hitWriter) error {
 	ids, texts, err := m.readTexts(ctx)
 	if err != nil {
 		return err
 	}
+	if shown != nil {
+		return shown(ids, texts, func(q *queries, engine search.Searcher) error {
+			m.engine = engine
+			return m.search(ctx, ids, texts, q, write)
+		})
+	}
+	return m.search(ctx, ids, texts, nil, write)
+}
+
+// search searches for words. asked are the same texts as vectors; nil: they are not needed.
+func (m *mixer) search(ctx context.Context, ids, texts []string, asked *queries, write hitWriter) error {
 	next := 0 // what is printed is not printed again if the keywords are made anew
 	return m.app.withKeywords(ctx, m.snap, nil, func(kw *keywords.Index) error {
 		for next < len(ids) {
 			end := min(next+batchQueries, len(ids))
-			batch := &querySet{ids: ids[next:end]}
+			batch := &querySet{}
+			if asked != nil {
+				var err error
+				if batch, err = asked.read(ctx, next, end); err != nil {
+					return err
+				}
+			}
+			batch.ids = ids[next:end]
 			if m.flags.Texts == "" {
 				batch.texts = texts[next:end]
 			}
@@ -277,7 +263,7 @@ func (m *mixer) onlyWords(ctx context.Context, write hitWriter) error {
 			for i := range results {
 				found, err := m.words(ctx, kw, texts[next+i], m.wanted.K)
 				if err == nil {
-					results[i].Hits, err = m.hits(ranks(found), found)
+					results[i].Hits, err = m.hits(ctx, batch, i, search.Ranked(found))
 				}
 				if err != nil {
 					return fmt.Errorf("query %q: %w", batch.label(i), err)

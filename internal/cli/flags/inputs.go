@@ -217,6 +217,9 @@ func (q *Queries) Given() bool {
 	return q.Vectors != "" || q.Text != "" || q.lengths != "" || q.mask != "" || q.ids != "" || q.model != "" || q.Encoder.Given()
 }
 
+// Asked says whether there are queries, beside those of the command line.
+func (q *Queries) Asked() bool { return q.Vectors != "" || q.Text != "" }
+
 // AreTexts says whether queries are texts, those of the command line included, and
 // finds flags that do not go together.
 func (q *Queries) AreTexts(questions []string) (bool, error) {

@@ -14,6 +14,7 @@ import (
 	"github.com/plaid-ir/plaid/encode"
 	"github.com/plaid-ir/plaid/eval"
 	"github.com/plaid-ir/plaid/internal/infile"
+	"github.com/plaid-ir/plaid/search"
 	"github.com/plaid-ir/plaid/search/fuse"
 	"github.com/plaid-ir/plaid/search/keywords"
 )
@@ -54,6 +55,9 @@ func (w *Words) Register(cmd *cobra.Command) {
 // ByWords tells whether words are searched for.
 func (w *Words) ByWords() bool { return w.Hybrid || w.set.Changed("text-query") || w.Texts != "" }
 
+// Expression tells whether texts are expressions rather than words.
+func (w *Words) Expression() bool { return w.expression }
+
 // Fuses tells whether results by vectors are fused with others.
 func (w *Words) Fuses() bool { return w.ByWords() || w.Run != "" }
 
@@ -72,6 +76,8 @@ func (w *Words) Check(given, texts bool, s *Search) error {
 		return Usagef("--expression and --bm25 go with --hybrid, --text-query or --text-queries")
 	case !(given && w.Fuses()) && (w.set.Changed("alpha") || w.set.Changed("fusion")):
 		return Usagef("--alpha and --fusion go with two sides: --hybrid or --fuse, or queries beside --text-query or --text-queries")
+	case !given && s.feedback.Docs+len(s.feedback.Like)+len(s.feedback.Unlike) > 0:
+		return Usagef("--feedback, --like and --unlike add to vectors, and a search by words alone has none")
 	case w.Fuses() && (s.Candidates != "" || s.mode == "candidates"):
 		return Usagef("--mode candidates searches no words; fuse its results with --fuse")
 	}
@@ -100,16 +106,12 @@ func (w *Words) Query(k int) keywords.Query {
 }
 
 // Fuse fuses what was found by vectors and by other means.
-func (w *Words) Fuse(vectors, other []fuse.Hit, k int) ([]fuse.Hit, error) {
+func (w *Words) Fuse(vectors, other []search.RankedHit, k int) ([]search.RankedHit, error) {
 	method, err := fuse.ParseMethod(w.method)
 	if err != nil {
 		return nil, err
 	}
-	both, err := fuse.Pair(vectors, other, w.alpha)
-	if err != nil {
-		return nil, err
-	}
-	return fuse.Fuse(method, k, both...)
+	return search.FuseRanked(method, w.alpha, k, vectors, other)
 }
 
 // ReadRun reads the run of --fuse.

@@ -1,0 +1,147 @@
+package plaid_test
+
+import (
+	"fmt"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/plaid-ir/plaid"
+	"github.com/plaid-ir/plaid/encode"
+	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/search"
+	"github.com/plaid-ir/plaid/search/highlight"
+	"github.com/plaid-ir/plaid/vectors"
+)
+
+// zoo is a collection of documents of passages.
+func zoo(t *testing.T) *plaid.Collection {
+	path := filepath.Join(t.TempDir(), "docs.plaid")
+	o := &plaid.Options{Model: model, Passages: &encode.Parting{By: encode.BySentences, Size: 8}, Growth: growth}
+	c, err := plaid.Create(t.Context(), path, o)
+	require.NoError(t, err)
+	_, err = c.Add(t.Context(),
+		plaid.Document{ID: "owl", Title: "Owls", Text: "Owls hunt at night. They sleep by day in trees. Their nests are of twigs."},
+		plaid.Document{ID: "bee", Text: "Bees make honey in the hive. Wasps make nests of wood and paper. Bees sleep at night too."},
+		plaid.Document{ID: "cat", Text: "Cats sleep most of the day. At night they hunt mice."},
+		plaid.Document{ID: "pike", Text: "Pikes hunt fish in lakes."})
+	require.NoError(t, err)
+	require.NoError(t, c.Close()) // which waits for the training
+	c, err = plaid.Open(t.Context(), path, o)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, c.Close()) })
+	return c
+}
+
+// Hybrid searches rank documents, with the passages and the words that were found, whichever side
+// has brought them.
+func TestHybridOfPassages(t *testing.T) {
+	c := zoo(t)
+	ask := func(q plaid.Query) []plaid.Hit {
+		q.Text, q.K = "what do animals hunt at night?", 3
+		hits, err := c.Search(t.Context(), q)
+		require.NoError(t, err)
+		require.Len(t, hits, 3)
+		return hits
+	}
+	for _, group := range search.Groupings() {
+		byVectors := ask(plaid.Query{Group: group, Passages: 2})
+		for alpha, same := range map[float64]bool{.4: false, 1: true} {
+			hits := ask(plaid.Query{Group: group, Passages: 2, Hybrid: true, Alpha: alpha, Highlight: true})
+			seen := map[string]bool{}
+			for i, h := range hits {
+				require.False(t, seen[h.ID], "%s comes twice", h.ID)
+				seen[h.ID] = true
+				require.LessOrEqual(t, len(h.Passages), 2)
+				require.NotEmpty(t, h.Passages)
+				require.Nil(t, h.Spans)
+				require.NoError(t, h.NoSpans)
+				for _, p := range h.Passages {
+					require.NoError(t, p.NoSpans)
+					require.NotEmpty(t, p.Spans, p.Text)
+					for _, s := range p.Spans {
+						require.Equal(t, map[string]string{"title": p.Title, "text": p.Text}[s.Field][s.Start:s.End], s.Text)
+					}
+				}
+				if same {
+					require.Equal(t, byVectors[i].ID, h.ID)
+				}
+			}
+		}
+	}
+}
+
+// Feedback on the first document is that on its best passage.
+func TestFeedbackOfAQuery(t *testing.T) {
+	c := zoo(t)
+	ask := func(q plaid.Query) (found []string) {
+		q.Text = "who sleeps?"
+		hits, err := c.Search(t.Context(), q)
+		require.NoError(t, err)
+		for _, h := range hits {
+			found = append(found, fmt.Sprintf("%s %.4f", h.ID, h.Score))
+		}
+		return found
+	}
+	first, err := c.Search(t.Context(), plaid.Query{Text: "who sleeps?", Group: "best"})
+	require.NoError(t, err)
+	for _, q := range []plaid.Query{{}, {Group: "maxsim"}, {Hybrid: true}, {Hybrid: true, Group: "best"}} {
+		liked, plain := q, q
+		q.Feedback, liked.Like = 1, []string{first[0].Passages[0].ID}
+		require.Equal(t, ask(liked), ask(q))
+		if !q.Hybrid { // whose scores are relative
+			require.NotEqual(t, ask(plain), ask(q))
+		}
+	}
+	_, err = c.Search(t.Context(), plaid.Query{Text: "x", Feedback: -1})
+	require.ErrorIs(t, err, plaid.ErrOption)
+	_, err = c.Search(t.Context(), plaid.Query{Text: "x", Like: []string{"cat"}, Unlike: []string{"cat"}})
+	require.ErrorIs(t, err, plaid.ErrOption)
+}
+
+// Why there are no words is told.
+func TestNoSpans(t *testing.T) {
+	ctx := t.Context()
+	c := zoo(t)
+	hits, err := c.Search(ctx, plaid.Query{Text: "fish"})
+	require.NoError(t, err)
+	require.Nil(t, hits[0].Spans)
+	require.NoError(t, hits[0].NoSpans, "nobody has asked")
+	e, err := c.Encoder(ctx)
+	require.NoError(t, err)
+	eels, err := e.Query(ctx, "fish")
+	require.NoError(t, err)
+	_, err = c.Add(ctx, plaid.Document{ID: "eel", Vectors: eels.Vectors}, plaid.Document{ID: "carp", Text: "carp", Vectors: eels.Vectors})
+	require.NoError(t, err)
+	hits, err = c.Search(ctx, plaid.Query{Text: "fish", Highlight: true})
+	require.NoError(t, err)
+	why := map[string]error{"eel": highlight.ErrNoText, "carp": highlight.ErrOtherText}
+	shown := 0
+	for _, h := range hits {
+		require.ErrorIs(t, h.NoSpans, why[h.ID], h.ID)
+		require.Equal(t, why[h.ID] == nil, h.NoSpans == nil, h.ID)
+		require.True(t, h.NoSpans == nil || h.Spans == nil, h.ID)
+		shown += len(h.Spans)
+	}
+	require.Positive(t, shown)
+
+	var docs []vectors.Document
+	for d, err := range e.Documents(ctx, func(yield func(encode.Text, error) bool) {
+		yield(encode.Text{ID: "a", Text: "owls hunt at night", Payload: []byte(`{"text":"owls hunt at night"}`)}, nil)
+	}) {
+		require.NoError(t, err)
+		docs = append(docs, vectors.Document{ID: d.ID, Tokens: append([]float32(nil), d.Tokens...), Payload: d.Payload})
+	}
+	src, err := vectors.FromDocuments(e.Dim(), docs)
+	require.NoError(t, err)
+	path := filepath.Join(t.TempDir(), "pooled.plaid")
+	_, err = index.Build(ctx, path, src, &index.BuildOptions{Pool: 2, Centroids: 2})
+	require.NoError(t, err)
+	pooled, err := plaid.Open(ctx, path, &plaid.Options{Model: model, ReadOnly: true})
+	require.NoError(t, err)
+	defer pooled.Close()
+	hits, err = pooled.Search(ctx, plaid.Query{Text: "owls", Highlight: true})
+	require.NoError(t, err)
+	require.ErrorIs(t, hits[0].NoSpans, highlight.ErrPooled)
+}

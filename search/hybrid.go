@@ -1,0 +1,97 @@
+package search
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/plaid-ir/plaid/search/fuse"
+)
+
+// RankedHit is a hit of a ranking, whose score may be of other means than vectors.
+type RankedHit struct {
+	Hit   Hit     // with a score by vectors, if they have found it
+	Score float64 // in the ranking
+}
+
+// Ranked are hits with their own scores.
+func Ranked(hits []Hit) []RankedHit {
+	ranked := make([]RankedHit, len(hits))
+	for i := range hits {
+		ranked[i] = RankedHit{hits[i], float64(hits[i].Score)}
+	}
+	return ranked
+}
+
+// FuseRanked is the k best of what vectors have found and what words have, or another means:
+// the former counts alpha, the latter the rest. A document is known by its id; what both have
+// found is as the vectors have it. Equal ones are in the order of their places.
+func FuseRanked(m fuse.Method, alpha float64, k int, byVectors, others []RankedHit) ([]RankedHit, error) {
+	all := make([]RankedHit, 0, len(byVectors)+len(others))
+	at := make(map[string]int, cap(all))
+	for _, side := range [][]RankedHit{byVectors, others} {
+		for _, h := range side {
+			if _, there := at[h.Hit.ID]; !there {
+				at[h.Hit.ID] = 0
+				all = append(all, h)
+			}
+		}
+	}
+	slices.SortStableFunc(all, func(a, b RankedHit) int {
+		return cmp.Or(cmp.Compare(a.Hit.Part, b.Hit.Part), cmp.Compare(a.Hit.Ordinal, b.Hit.Ordinal))
+	})
+	for i := range all {
+		at[all[i].Hit.ID] = i
+	}
+	side := func(ranked []RankedHit) []fuse.Hit {
+		hits := make([]fuse.Hit, len(ranked))
+		for i, h := range ranked {
+			hits[i] = fuse.Hit{Ordinal: uint32(at[h.Hit.ID]), Score: h.Score}
+		}
+		return hits
+	}
+	pair, err := fuse.Pair(side(byVectors), side(others), alpha)
+	if err != nil {
+		return nil, err
+	}
+	best, err := fuse.Fuse(m, k, pair...)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]RankedHit, len(best))
+	for i, h := range best {
+		out[i] = RankedHit{all[h.Ordinal].Hit, h.Score}
+	}
+	return out, nil
+}
+
+// MatchRanked tells what matched of hits that were not found by vectors alone, or of the passages
+// that they bring, as [Options].Matches does: look searches for a query among them.
+func MatchRanked(hits []RankedHit, look func(Options) ([]Hit, error)) error {
+	at := map[string][]*Hit{}
+	ids := []string{}
+	add := func(h *Hit) {
+		if at[h.ID] == nil {
+			ids = append(ids, h.ID)
+		}
+		at[h.ID] = append(at[h.ID], h)
+	}
+	for i := range hits {
+		h := &hits[i].Hit
+		if len(h.Passages) == 0 {
+			add(h)
+		}
+		for j := range h.Passages {
+			add(&h.Passages[j])
+		}
+	}
+	if len(ids) == 0 {
+		return nil
+	}
+	found, err := look(Options{K: len(ids), Mode: Candidates, Candidates: ids, AllowMissing: true, Matches: true})
+	for i := range found {
+		for _, h := range at[found[i].ID] {
+			h.Matches, h.Tokens = found[i].Matches, found[i].Tokens
+		}
+	}
+	return err
+}

@@ -1,0 +1,160 @@
+package server
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+	"maps"
+	"slices"
+
+	"github.com/plaid-ir/plaid/encode"
+	"github.com/plaid-ir/plaid/server/collection"
+	"github.com/plaid-ir/plaid/vectors"
+)
+
+// windowIn says how texts are parted into passages, as the flags of plaid index do.
+type windowIn struct {
+	Window   int    `json:"window,omitempty" doc:"part texts into passages of at most so many words, or tokens, with _id like doc#0; then the metadata's title stands before each passage, and text_field is text by default"`
+	Overlap  int    `json:"overlap,omitempty" doc:"how many of them a passage repeats of the one before"`
+	WindowBy string `json:"window_by,omitempty" enum:"words,sentences,headings,blocks,tokens" doc:"what a passage is made of: words, whole sentences, sections of Markdown, blocks of source code, or words counted by tokens of the model; default words"`
+}
+
+// The fields of metadata that texts are parted with.
+const idField, titleField, textField = "_id", "title", "text"
+
+// partingBytes is about what a byte of a text takes while it is parted.
+const partingBytes = 32
+
+func (in *windowIn) check() error {
+	switch {
+	case in.Window < 0:
+		return bad("window is %d; want no negative number", in.Window)
+	case in.Window == 0 && (in.Overlap != 0 || in.WindowBy != ""):
+		return bad("overlap and window_by go with window")
+	case in.Window > 0 && (in.Overlap < 0 || in.Overlap >= in.Window):
+		return bad("overlap is %d; passages of %d can repeat fewer", in.Overlap, in.Window)
+	case in.WindowBy != "" && !slices.Contains(encode.Units(), encode.Unit(in.WindowBy)):
+		return bad("window_by is %q; there are %v", in.WindowBy, encode.Units())
+	}
+	return nil
+}
+
+// parted are texts that are stored, and of which document of the request each is.
+type parted struct {
+	texts    []string
+	metadata []json.RawMessage
+	of       []int
+}
+
+// part parts the texts of a request. What that takes is counted before it is made.
+func (q *request) part(in *updateTextIn) (*parted, error) {
+	if err := oneForEach(in); err != nil {
+		return nil, err
+	}
+	e, none := q.s.encoder()
+	if none != nil {
+		return nil, none
+	}
+	how := encode.Parting{
+		By: encode.Unit(cmp.Or(in.WindowBy, string(encode.ByWords))), Size: in.Window, Overlap: in.Overlap, Tokenizer: e.Config().Tokenizer,
+	}
+	if how.By == encode.ByTokens && how.Tokenizer == nil {
+		return nil, problem(CodeNotSupported, "window_by tokens needs the tokenizer of the model, which a model behind an address does not tell")
+	}
+	p := &parted{}
+	for i, text := range in.Documents {
+		if most := q.s.o.Limits.Text; int64(len(text)) > most {
+			return nil, problem(CodeTooLarge, "text %d has %d bytes; %d are the most (max-text)", i, len(text), most).at(Where{Document: &i})
+		}
+		fields, err := fieldsOfText(in, i)
+		if err != nil {
+			return nil, err
+		}
+		takes := q.body.memory.possible(int64(partingBytes * len(text)))
+		if err := q.body.memory.take(q.ctx, takes); err != nil {
+			return nil, err
+		}
+		err = q.partOne(p, in, how, i, fields)
+		q.body.memory.give(takes)
+		if err != nil {
+			return nil, err
+		}
+	}
+	return p, nil
+}
+
+// partOne parts the text of one document.
+func (q *request) partOne(p *parted, in *updateTextIn, how encode.Parting, i int, fields map[string]json.RawMessage) error {
+	size := 0
+	for key, value := range fields {
+		size += len(key) + len(value)
+	}
+	whole := encode.Text{Text: in.Documents[i]}
+	_ = json.Unmarshal(fields[titleField], &whole.Title) // another value is no title
+	_ = json.Unmarshal(fields[idField], &whole.ID)       // what is wrong with it is said later
+	if own := fields[vectors.PassageField]; own != nil {
+		var err error
+		if whole.Payload, err = json.Marshal(map[string]json.RawMessage{vectors.PassageField: own}); err != nil {
+			return err
+		}
+	}
+	field := cmp.Or(in.TextField, textField)
+	for t, err := range encode.Passages(only(whole), how) {
+		if err != nil {
+			var of *encode.TextError
+			if errors.As(err, &of) {
+				err = of.Err
+			}
+			return bad("document %d: %w", i, err).at(Where{Document: &i, ID: whole.ID})
+		}
+		if err := q.body.hold(int64(size + 3*len(t.Text) + 128)); err != nil {
+			return err
+		}
+		own := maps.Clone(fields)
+		set := func(key, value string) error {
+			b, err := json.Marshal(value)
+			own[key] = b
+			return err
+		}
+		if t.ID != whole.ID { // a passage
+			var passage map[string]json.RawMessage
+			err = errors.Join(set(idField, t.ID), set(field, t.Text), json.Unmarshal(t.Payload, &passage))
+			own[vectors.PassageField] = passage[vectors.PassageField]
+			if t.Title != whole.Title {
+				err = errors.Join(err, set(titleField, t.Title))
+			}
+		} else if own[field] == nil {
+			err = set(field, t.Text)
+		}
+		if err != nil {
+			return err
+		}
+		metadata, err := json.Marshal(own)
+		if err != nil {
+			return err
+		}
+		p.texts, p.metadata, p.of = append(p.texts, t.Full()), append(p.metadata, metadata), append(p.of, i)
+	}
+	return nil
+}
+
+func only(t encode.Text) iter.Seq2[encode.Text, error] {
+	return func(yield func(encode.Text, error) bool) { yield(t, nil) }
+}
+
+// placed is an error about a passage with the place of its document in the request.
+func (p *parted) placed(err error) error {
+	var refused *Problem
+	var doc *collection.DocumentError
+	switch {
+	case errors.As(err, &refused) && refused.Details != nil && refused.Details.Document != nil && *refused.Details.Document < len(p.of):
+		at := p.of[*refused.Details.Document]
+		refused.Details.Document = &at
+		refused.Message = fmt.Sprintf("document %d, a passage: %s", at, refused.Message)
+	case errors.As(err, &doc) && doc.Document < len(p.of):
+		doc.Document = p.of[doc.Document]
+	}
+	return err
+}

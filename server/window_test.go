@@ -1,0 +1,102 @@
+package server_test
+
+import (
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/plaid-ir/plaid/server"
+)
+
+// A service parts texts itself: what it stores is what a client that parts them sends, and it is
+// found, shown and replaced as that is.
+func TestWindow(t *testing.T) {
+	s := start(t, words{}, &server.Options{Limits: server.Limits{Text: 2000}})
+	s.ok(t, 200, "POST", "/indices", object{"name": "parts"}, nil)
+	send := func(body object) (ids []string) {
+		t.Helper()
+		var out struct{ IDs []string }
+		r := s.send(t, "POST", "/indices/parts/update_with_encoding", body, "Prefer: return=representation")
+		require.Equal(t, 200, r.status, "%s", r.body)
+		r.json(t, &out)
+		return out.IDs
+	}
+	stored := func(id string) (all []object) {
+		t.Helper()
+		var out struct{ Documents []struct{ Metadata object } }
+		s.ok(t, 200, "GET", "/indices/parts/documents?id="+url.QueryEscape(id), nil, &out)
+		for _, d := range out.Documents {
+			delete(d.Metadata, "_subset_")
+			all = append(all, d.Metadata)
+		}
+		return all
+	}
+	long := "cats sleep all day . dogs bark at night . fish swim ."
+	require.Equal(t, []string{"a#0", "a#1", "a#2", "b"}, send(object{
+		"documents": list{long, "birds sing"}, "window": 5, "overlap": 1,
+		"metadata": list{object{"_id": "a", "title": "Animals", "text": long, "year": 2024}, object{"_id": "b", "year": 2023}},
+	}))
+	require.Equal(t, []object{
+		{"_id": "a#0", "title": "Animals", "year": 2024.0, "text": "cats sleep all day .", "_passage": object{"of": "a", "n": 0.0, "start": 0.0, "end": 20.0}},
+		{"_id": "a#1", "title": "Animals", "year": 2024.0, "text": ". dogs bark at night", "_passage": object{"of": "a", "n": 1.0, "start": 19.0, "end": 39.0}},
+		{"_id": "a#2", "title": "Animals", "year": 2024.0, "text": "night . fish swim .", "_passage": object{"of": "a", "n": 2.0, "start": 34.0, "end": 53.0}},
+	}, stored("a"))
+	require.Equal(t, []object{{"_id": "b", "year": 2023.0, "text": "birds sing"}}, stored("b"))
+	var e evidence
+	s.ok(t, 200, "POST", "/indices/parts/search_with_encoding", object{"queries": list{"dogs bark"}, "group": "best", "passages": 1, "highlight": true, "params": object{"top_k": 1}}, &e)
+	require.Equal(t, "a#1", e.Results[0].Passages[0][0].ID)
+	require.Empty(t, e.Results[0].Notes, "the text beside a passage is the one that was encoded")
+	require.Len(t, e.Results[0].Passages[0][0].Spans, 2)
+
+	// Headings go into the title, and a text that comes again replaces all of its passages.
+	require.Equal(t, []string{"a#0", "a#1"}, send(object{
+		"documents": list{"# Cats\nsleep\n# Dogs\nbark\n"}, "window": 9, "window_by": "headings", "text_field": "body", "metadata": list{object{"_id": "a", "title": "T"}},
+	}))
+	require.Equal(t, []object{
+		{"_id": "a#0", "title": "T", "body": "# Cats\nsleep", "_passage": object{"of": "a", "n": 0.0, "start": 0.0, "end": 12.0}},
+		{"_id": "a#1", "title": "T", "body": "# Dogs\nbark", "_passage": object{"of": "a", "n": 1.0, "start": 13.0, "end": 24.0}},
+	}, stored("a"))
+	require.Equal(t, []string{"a#4", "c#1#0"}, send(object{
+		"documents": list{"one two three four", "x"}, "window": 2,
+		"metadata": list{object{"_id": "a#4", "_passage": object{"of": "a", "n": 4, "start": 0, "end": 18}}, object{"_id": "c#1"}},
+	}), "a passage stays one, and what is called like one becomes one")
+	for _, c := range []struct {
+		body object
+		code server.Code
+		at   int
+	}{
+		{object{"documents": list{"x"}, "window": -1}, server.CodeBadRequest, -1},
+		{object{"documents": list{"x"}, "overlap": 1}, server.CodeBadRequest, -1},
+		{object{"documents": list{"x"}, "window_by": "words"}, server.CodeBadRequest, -1},
+		{object{"documents": list{"x"}, "window": 2, "overlap": 2}, server.CodeBadRequest, -1},
+		{object{"documents": list{"x"}, "window": 2, "window_by": "lines"}, server.CodeBadRequest, -1},
+		{object{"documents": list{"x"}, "window": 2, "window_by": "tokens"}, server.CodeNotSupported, -1},
+		{object{"documents": list{"x", "a b c"}, "window": 2}, server.CodeBadRequest, 1},
+		{object{"documents": list{"a b c", ""}, "window": 2, "metadata": list{object{"_id": "x"}, object{"_id": "y"}}}, server.CodeBadRequest, 1},
+		{object{"documents": list{"x", "y"}, "window": 2, "metadata": list{object{}}}, server.CodeBadRequest, -1},
+		{object{"documents": list{"a b c", "d e f"}, "window": 2, "metadata": list{object{"_id": "x"}, object{"_id": "x"}}}, server.CodeBadRequest, 1},
+		{object{"documents": list{"a b c", strings.Repeat("a ", 1500)}, "window": 2, "metadata": list{object{"_id": "x"}, object{"_id": "y"}}}, server.CodeTooLarge, 1},
+	} {
+		r := s.send(t, "POST", "/indices/parts/update_with_encoding", c.body)
+		var p server.Problem
+		r.json(t, &p)
+		require.Equal(t, c.code, p.Code, "%v: %s", c.body, r.body)
+		if c.at >= 0 {
+			require.NotNil(t, p.Details, "%v", c.body)
+			require.Equal(t, c.at, *p.Details.Document, "%v", c.body)
+		}
+	}
+}
+
+// Parting takes no more memory than a body may: a short text with long metadata makes many
+// passages of these.
+func TestWindowIsCounted(t *testing.T) {
+	s := start(t, words{}, &server.Options{Limits: server.Limits{Decoded: 1 << 20}})
+	s.ok(t, 200, "POST", "/indices", object{"name": "parts"}, nil)
+	body := object{"documents": list{strings.Repeat("a ", 2000)}, "window": 1, "metadata": list{object{"_id": "x", "note": strings.Repeat("n", 10_000)}}}
+	require.Equal(t, 413, s.send(t, "POST", "/indices/parts/update_with_encoding", body).status)
+	body["window"] = 2000
+	require.Equal(t, 202, s.send(t, "POST", "/indices/parts/update_with_encoding", body).status)
+}
