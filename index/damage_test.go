@@ -133,14 +133,14 @@ type look struct {
 	digest                           result
 	read, pruned, exhaustive, filter result
 	lookup                           []result // of each id
-	defaults, info                   result
+	defaults, info, sizes            result
 }
 
 func (l *look) results() map[string]result {
 	all := map[string]result{
 		"open": {err: l.open}, "verify": {err: l.verify}, "digest": l.digest, "reading all": l.read, "pruned search": l.pruned,
 		"exhaustive search": l.exhaustive, "filtered search": l.filter, "defaults": l.defaults,
-		"info": l.info,
+		"info": l.info, "sizes": l.sizes,
 	}
 	for i, r := range l.lookup {
 		all[fmt.Sprintf("look-up %d", i)] = r
@@ -210,9 +210,12 @@ func (sp *specimen) look() (l look) {
 	l.info = fingerprint(func(show func(...any)) error {
 		in, err := s.Info(ctx)
 		if err != nil {
+			l.sizes.err = err
 			return err
 		}
-		in.Path, in.Pages, in.Digest, in.Defaults = "", storage.Pages{}, "", nil // digest and defaults are looked at by themselves
+		l.sizes = fingerprint(func(show func(...any)) error { show(in.Sizes, in.BytesPerToken); return nil })
+		in.Path, in.Pages = "", storage.Pages{}
+		in.Digest, in.Defaults, in.Sizes, in.BytesPerToken = "", nil, storage.Sizes{}, 0 // looked at by themselves
 		text, err := json.Marshal(in)
 		show(string(text))
 		return err
