@@ -34,8 +34,8 @@ are deleted. This goes on until it is interrupted, or with --once ends when the 
 is as the folder is now.
 
 Text, Markdown and source code of usual kinds are taken, by the ends of their names;
-names that begin with a dot are not, nor what .gitignore files name, nor files beyond
---max-file or with bytes that are no UTF-8. Links are not followed.
+names that begin with a dot are not, nor what git ignores, nor files beyond --max-file
+or with bytes that are no UTF-8. Links are not followed.
 
 A file is a document, named by its path, and has passages of at most --window tokens:
 the sections of Markdown, functions and other blocks of source code, the sentences of
@@ -200,10 +200,7 @@ func waitForChange(ctx context.Context, events *fsnotify.Watcher, again time.Dur
 			return true
 		case <-events.Errors: // events were lost: the whole folder is looked at anyway
 			return true
-		case e := <-events.Events:
-			if e.Op == fsnotify.Chmod {
-				continue
-			}
+		case <-events.Events: // also of a change of who may read a file
 			if end == nil {
 				end = time.After(patience)
 			}

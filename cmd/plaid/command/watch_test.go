@@ -2,10 +2,14 @@ package command
 
 import (
 	"bytes"
+	"context"
 	"os"
 	"path/filepath"
+	"runtime"
 	"testing"
+	"time"
 
+	"github.com/fsnotify/fsnotify"
 	"github.com/stretchr/testify/require"
 
 	"github.com/plaid-ir/plaid/encode"
@@ -63,4 +67,33 @@ func TestWatchWaitsBeforeItEncodes(t *testing.T) {
 	err = s.change(t.Context(), changed, nil, map[string]fileState{}, &r)
 	require.ErrorIs(t, err, storage.ErrLocked)
 	require.Zero(t, r.Passages)
+}
+
+// That a file may be read, or no longer, is a change too.
+func TestWatchSeesPermissions(t *testing.T) {
+	events := &fsnotify.Watcher{Events: make(chan fsnotify.Event, 1)}
+	events.Events <- fsnotify.Event{Name: "a.md", Op: fsnotify.Chmod}
+	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+	defer stop()
+	require.True(t, waitForChange(ctx, events, 0))
+
+	if os.Geteuid() == 0 || runtime.GOOS == "windows" {
+		t.Skip("everything may be read")
+	}
+	s := newSync(t)
+	s.put(t, "a.md", "Cats sleep.")
+	s.put(t, "b.md", "Dogs bark.")
+	path := filepath.Join(s.root, "a.md")
+	long := time.Now().Add(-time.Hour)
+	require.NoError(t, os.Chtimes(path, long, long))
+	_, err := s.look(t.Context(), nil)
+	require.NoError(t, err)
+	require.NoError(t, os.Chmod(path, 0))
+	r, err := s.look(t.Context(), nil)
+	require.NoError(t, err)
+	require.Equal(t, 1, r.Deleted)
+	require.NoError(t, os.Chmod(path, 0o600))
+	r, err = s.look(t.Context(), nil)
+	require.NoError(t, err)
+	require.Equal(t, 1, r.Added)
 }
