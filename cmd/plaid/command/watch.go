@@ -44,8 +44,8 @@ prints path:line: text.
 
 An index follows one folder. If the folder is moved, say so once with --moved.
 
-The index is open only while it is changed: other commands search it meanwhile. While
-another process has it open the changes wait.`,
+The index is open only while it is changed: other commands and plaid mcp search it
+meanwhile. While another process has it open the changes wait.`,
 		Example: `  plaid watch notes.plaid ~/notes --model ./models/colbert-nano
   plaid watch code.plaid . --model ./models/colbert-nano --once
   plaid search code.plaid 'where are locks taken?' --format grep`,
@@ -64,6 +64,9 @@ another process has it open the changes wait.`,
 	f.Bool("json", false, "print a report as JSON for each change")
 	cmd.RunE = a.command(func(ctx context.Context, args []string) (err error) {
 		defer work.Limit()()
+		if !f.Changed("lock-timeout") {
+			a.lockTimeout = lockPatience
+		}
 		s.app, s.path, s.root = a, args[0], args[1]
 		s.build.Threads, s.build.Memory, s.build.Backend, s.build.Logger = work.Threads, work.Memory, a.backend, a.logger()
 		made, err := a.modelOf(ctx, s.path)
@@ -117,6 +120,10 @@ func (a *app) reportFolder(r *folderReport) error {
 
 // titleTokens is the room that is left for path and headings before a passage.
 const titleTokens = 60
+
+// lockPatience is how long a change waits for who searches the index just now, if nothing else
+// is said.
+const lockPatience = 10 * time.Second
 
 const (
 	// quiet is how long nothing must happen before the folder is looked at, and patience how

@@ -1,8 +1,10 @@
 package command
 
 import (
+	"bufio"
 	"bytes"
 	"context"
+	"io"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -96,4 +98,46 @@ func TestWatchSeesPermissions(t *testing.T) {
 	r, err = s.look(t.Context(), nil)
 	require.NoError(t, err)
 	require.Equal(t, 1, r.Added)
+}
+
+// An agent searches an index all the while that a folder is kept in it, and finds what is new.
+func TestWatchBesideAgent(t *testing.T) {
+	s := newSync(t)
+	s.app.lockTimeout = time.Minute
+	s.put(t, "a.md", "Cats sleep.")
+	_, err := s.look(t.Context(), nil)
+	require.NoError(t, err)
+	asks, ask := io.Pipe()
+	answers, answer := io.Pipe()
+	ended := make(chan int, 1)
+	var stderr bytes.Buffer
+	go func() {
+		ended <- run(t.Context(), []string{"mcp", s.path}, streams{in: asks, out: answer, err: &stderr})
+		answer.Close()
+	}()
+	read := bufio.NewScanner(answers)
+	call := func(line string) string {
+		_, err := io.WriteString(ask, line+"\n")
+		require.NoError(t, err)
+		require.True(t, read.Scan(), "%v", read.Err())
+		return read.Text()
+	}
+	require.Contains(t, call(`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"test","version":"1"}}}`), "serverInfo")
+	_, err = io.WriteString(ask, `{"jsonrpc":"2.0","method":"notifications/initialized"}`+"\n")
+	require.NoError(t, err)
+	search := func(word string) string {
+		return call(`{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"search","arguments":{"query":"` + word + `"}}}`)
+	}
+	require.Contains(t, search("cats"), `"id":"a.md"`)
+	for i, word := range []string{"owls", "ducks"} {
+		s.put(t, word+".md", "The "+word+" swim.")
+		r, err := s.look(t.Context(), nil)
+		require.NoError(t, err)
+		require.Equal(t, 1, r.Added)
+		require.Equal(t, i+2, r.Files)
+		require.Contains(t, search(word), `"id":"`+word+`.md"`)
+	}
+	require.NoError(t, ask.Close())
+	require.Zero(t, <-ended, stderr.String())
+	require.Empty(t, stderr.String())
 }
