@@ -16,7 +16,7 @@ import (
 	"github.com/plaid-ir/plaid/storage"
 )
 
-// Times of files that others change. Whoever wants to write looks for the lock every 50 ms.
+// Times of files that others change. Whoever wants to write looks for the lock every 10 ms.
 const (
 	// sharedIdle is how long a file stays open when nothing is asked of it: the requests of
 	// one call of an agent follow each other sooner.
@@ -24,7 +24,7 @@ const (
 	// sharedTurn is how long it stays open at most while it is asked all the time, and
 	// sharedPause how long it is closed then, so that a writer has a turn.
 	sharedTurn  = time.Second
-	sharedPause = 150 * time.Millisecond
+	sharedPause = 50 * time.Millisecond
 	// sharedPatience is how long a request waits for a writer at least.
 	sharedPatience = 10 * time.Second
 )
