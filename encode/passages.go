@@ -315,11 +315,11 @@ func sections(text string) (all []section) {
 		line := strings.TrimSpace(text[at:next])
 		switch level := len(line) - len(strings.TrimLeft(line, "#")); {
 		case fence != "":
-			if strings.HasPrefix(line, fence) {
+			if strings.HasPrefix(line, fence) && strings.Trim(line, fence[:1]) == "" {
 				fence = ""
 			}
-		case strings.HasPrefix(line, "```"), strings.HasPrefix(line, "~~~"):
-			fence = line[:3]
+		case strings.HasPrefix(line, "```") && !strings.Contains(strings.TrimLeft(line, "`"), "`"), strings.HasPrefix(line, "~~~"):
+			fence = line[:len(line)-len(strings.TrimLeft(line, line[:1]))]
 		case level < 1 || level > len(path) || len(line) > level && line[level] != ' ' && line[level] != '\t':
 		default:
 			end(at)

@@ -94,6 +94,18 @@ func TestPassagesByHeadings(t *testing.T) {
 	}, got)
 }
 
+// Code ends at a fence as long as the one that it began with, and a line with code in it
+// begins none.
+func TestHeadingsAndFences(t *testing.T) {
+	text := "# One\n````md\n```sh\n# no heading\n```\n# nor this\n````\n# Two\n~~~\n# none\n~~~ x\n# none\n~~~~\n# Three\n```code``` here\n# Four\n"
+	var titles []string
+	for _, p := range parted(t, Text{ID: "x", Text: text}, Parting{By: ByHeadings, Size: 100}) {
+		first, _, _ := strings.Cut(p.Text, "\n")
+		titles = append(titles, first)
+	}
+	require.Equal(t, []string{"# One", "# Two", "# Three", "# Four"}, titles)
+}
+
 // Whatever a text is and however it is parted: each passage is the bytes that it says, no
 // longer than it may be, and brings something; and nothing but white space is in none.
 func TestPassagesCoverTheText(t *testing.T) {
