@@ -16,8 +16,8 @@ import (
 )
 
 // The clients that exist use the service as they are published: next-plaid-client
-// (both classes and the command line), langchain-plaid, and those of OpenAI and Cohere. A
-// validator of OpenAPI reads the description.
+// (both classes and the command line), langchain-plaid, those of OpenAI and Cohere, and one of
+// Jina's service. A validator of OpenAPI reads the description.
 func TestRealClients(t *testing.T) {
 	if testing.Short() {
 		t.Skip("installs Python packages")

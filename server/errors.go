@@ -307,6 +307,8 @@ func ofCollection(err error) *Problem {
 		return p
 	case errors.Is(err, storage.ErrClosed), errors.Is(err, search.ErrClosed): // the index was dropped while it was read, or its file opened again
 		return problem(CodeBusy, "the index was closed meanwhile; try again").after(time.Second)
+	case errors.Is(err, storage.ErrLocked):
+		return problem(CodeBusy, "another process is changing the index; try again").after(time.Second)
 	case errors.Is(err, collection.ErrClosed):
 		return problem(CodeBusy, "the service is ending").after(time.Second)
 	case errors.Is(err, storage.ErrOutcomeUnknown):

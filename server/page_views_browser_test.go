@@ -121,7 +121,7 @@ func TestPageFromNothing(t *testing.T) {
 		require.Equal(t, "a.md › Owls › Ears", ears["title"])
 		require.Equal(t, "## Ears\n\nThey hear mice in the snow.", ears["text"])
 		require.Equal(t, object{"of": "a.md", "n": 1., "start": 29., "end": 66.}, object(ears["_passage"].(map[string]any)))
-		require.Equal(t, 7., d.Documents[3].Metadata["Page_Number"])
+		require.Equal(t, 7., d.Documents[3].Metadata["Page Number"])
 		require.Equal(t, `Bread is "baked".`, d.Documents[3].Metadata["text"])
 		p.ask("what do owls hear?")
 		require.Equal(t, "a.md", p.ids()[0])

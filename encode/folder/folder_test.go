@@ -107,8 +107,8 @@ func TestTextsKnowTheirLines(t *testing.T) {
 			if at != nil {
 				require.Equal(t, name, at.Of)
 				start, end = at.Start, at.End
-				require.Equal(t, 1+strings.Count(text[:start], "\n"), own.Line)
 			}
+			require.Equal(t, 1+strings.Count(text[:start], "\n"), own.Line)
 			require.Equal(t, text[start:end], p.Text)
 			for i := start; i < end; i++ {
 				seen[i] = true

@@ -16,6 +16,7 @@ type rule struct {
 // parseRules reads a .gitignore file as gitignore(5) says. A pattern that is none matches
 // nothing.
 func parseRules(text string) (rules []rule) {
+	text = strings.TrimPrefix(text, "\ufeff") // as editors of Windows begin files
 	for line := range strings.Lines(text) {
 		line = strings.TrimRight(line, "\r\n")
 		for strings.HasSuffix(line, " ") && !strings.HasSuffix(line, `\ `) {
@@ -84,10 +85,10 @@ func matchName(pattern, name string) bool {
 	return ok && err == nil
 }
 
-// rulesOf are the rules of a folder and of those above it, nearest last.
+// rulesOf are the rules of a file and of those above it.
 type rulesOf struct {
 	above *rulesOf
-	depth int // names of the folder's path
+	depth int // names of the path of the file's folder
 	rules []rule
 }
 

@@ -46,26 +46,79 @@ func TestIgnoresAsGit(t *testing.T) {
 	}
 	cases := race.Cases(20, 60, 400)
 	for i := range cases {
-		rules := map[string]string{".gitignore": lines.Example(3*i + 1), "a/.gitignore": lines.Example(3*i + 2), "a/b/.gitignore": lines.Example(3*i + 3)}
+		rules := map[string]string{
+			".gitignore": lines.Example(4*i + 1), "a/.gitignore": lines.Example(4*i + 2), "a/b/.gitignore": lines.Example(4*i + 3),
+			".git/info/exclude": lines.Example(4*i + 4),
+		}
 		for name, text := range rules {
+			if i%3 == 0 {
+				text = "\ufeff" + text
+			}
 			require.NoError(t, os.WriteFile(filepath.Join(root, name), []byte(text), 0o666))
 		}
-		cmd := exec.Command(git, "-C", root, "-c", "core.excludesFile=/dev/null", "-c", "core.quotePath=false", "ls-files", "-z", "--others", "--exclude-standard")
-		out, err := cmd.Output()
-		require.NoError(t, err)
-		var want, got []string
-		for p := range bytes.SplitSeq(out, []byte{0}) {
-			if s := string(p); strings.HasSuffix(s, ".md") {
-				want = append(want, s)
+		for _, dir := range []string{".", "a", "b", "a/b"} {
+			if dir != "." && exec.Command(git, "-C", root, "-c", "core.excludesFile=/dev/null", "check-ignore", "-q", dir+"/").Run() == nil {
+				continue // whoever names it wants it
 			}
+			require.ElementsMatch(t, asGit(t, git, filepath.Join(root, dir)), scanned(t, filepath.Join(root, dir)), "%s: %q", dir, rules)
 		}
-		files, _, err := Scan(t.Context(), root, Limits{}, nil)
-		require.NoError(t, err)
-		for _, f := range files {
-			got = append(got, f.Path)
-		}
-		require.ElementsMatch(t, want, got, "%q", rules)
 	}
+}
+
+// asGit are the Markdown files that git does not ignore.
+func asGit(t *testing.T, git, dir string) (paths []string) {
+	out, err := exec.Command(git, "-C", dir, "-c", "core.excludesFile=/dev/null", "-c", "core.quotePath=false", "ls-files", "-z", "--others", "--exclude-standard").Output()
+	require.NoError(t, err)
+	for p := range bytes.SplitSeq(out, []byte{0}) {
+		if s := string(p); strings.HasSuffix(s, ".md") {
+			paths = append(paths, s)
+		}
+	}
+	return paths
+}
+
+func scanned(t *testing.T, dir string) (paths []string) {
+	files, _, err := Scan(t.Context(), dir, Limits{}, nil)
+	require.NoError(t, err)
+	for _, f := range files {
+		paths = append(paths, f.Path)
+	}
+	return paths
+}
+
+// A folder that is ignored is read if it is asked for, and what is in it by the rules for
+// that; a repository within has rules of its own, and a further work tree those of its own.
+func TestRulesAbove(t *testing.T) {
+	root := t.TempDir()
+	for path, text := range map[string]string{
+		"repo/.git/info/exclude": "private.md", "repo/.gitignore": "/out\n*.tmp.md", "repo/out/a.md": "a", "repo/out/b.tmp.md": "b", "repo/out/private.md": "c",
+		"repo/.git/worktrees/w/commondir": "../..", "tree/.git": "gitdir: " + filepath.Join(root, "repo/.git/worktrees/w") + "\n",
+		"tree/sub/private.md": "c", "tree/sub/d.md": "d", ".gitignore": "*.md",
+	} {
+		write(t, root, path, text)
+	}
+	require.Equal(t, []string{"a.md"}, scanned(t, filepath.Join(root, "repo/out")))
+	require.Equal(t, []string{"d.md"}, scanned(t, filepath.Join(root, "tree/sub")))
+	require.Equal(t, []string{"sub/d.md"}, scanned(t, filepath.Join(root, "tree")))
+	if os.Symlink(filepath.Join(root, "tree/sub"), filepath.Join(root, "link")) == nil {
+		require.Equal(t, []string{"d.md"}, scanned(t, filepath.Join(root, "link")), "where the folder is, and not its link")
+	}
+}
+
+// Rules that are too long to be read keep their own folder out, and are named.
+func TestLargeRules(t *testing.T) {
+	root := t.TempDir()
+	write(t, root, "a.md", "a")
+	write(t, root, "sub/b.md", "b")
+	write(t, root, "sub/.gitignore", strings.Repeat("# long\n", maxRules/7+1))
+	files, passed, err := Scan(t.Context(), root, Limits{}, nil)
+	require.NoError(t, err)
+	require.Len(t, files, 1)
+	require.Equal(t, []string{filepath.Join(root, "sub", ".gitignore")}, passed.Rules)
+	require.Equal(t, 1, passed.All())
+	_, _, err = Scan(t.Context(), filepath.Join(root, "sub"), Limits{}, nil)
+	require.ErrorIs(t, err, ErrLarge)
+	require.ErrorContains(t, err, filepath.Join("sub", ".gitignore"))
 }
 
 func FuzzRules(f *testing.F) {

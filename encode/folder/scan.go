@@ -17,6 +17,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 	"unicode"
@@ -32,6 +33,8 @@ type File struct {
 	Path string
 	Size int64
 	Time time.Time
+	// Mode tells who may read it.
+	Mode fs.FileMode
 	kind kind
 	root string
 }
@@ -52,7 +55,13 @@ type Passed struct {
 	Large  int // larger than the limit
 	Names  int // whose paths cannot be ids: no UTF-8, with control characters, too long
 	Closed int // and folders, that may not be read
+	// Rules are paths of .gitignore files that are too large: what lies in their folders is
+	// passed over, since it is not known what they leave out.
+	Rules []string
 }
+
+// All is how many files and folders that is.
+func (p *Passed) All() int { return p.Kinds + p.Large + p.Names + p.Closed + len(p.Rules) }
 
 // Limits of what is taken.
 type Limits struct {
@@ -99,7 +108,8 @@ func kindOf(name string) (kind, bool) {
 var ErrFolder = errors.New("no folder")
 
 // Scan finds the files of a folder that are texts, in the order of their paths. Names that
-// begin with a dot are passed over, as is what .gitignore files name. Links are not followed.
+// begin with a dot are passed over, as is what git ignores by .gitignore files, of the folder
+// and of those above it in its repository, and by .git/info/exclude. Links are not followed.
 // dirs, where set, is told of each folder that is gone through.
 func Scan(ctx context.Context, root string, limits Limits, dirs func(path string)) (files []File, passed Passed, err error) {
 	info, err := os.Stat(root)
@@ -113,13 +123,18 @@ func Scan(ctx context.Context, root string, limits Limits, dirs func(path string
 		limits.File = 1 << 20
 	}
 	s := scan{ctx: ctx, root: root, limits: limits, dirs: dirs}
-	err = s.dir(nil, nil)
+	rules, err := s.repository()
+	if err != nil {
+		return nil, passed, err
+	}
+	err = s.dir(nil, rules)
 	return s.files, s.passed, err
 }
 
 type scan struct {
 	ctx    context.Context
 	root   string
+	above  []string // names of the path from the top of its repository to the folder
 	limits Limits
 	dirs   func(string)
 	files  []File
@@ -128,6 +143,96 @@ type scan struct {
 
 // maxRules is the largest .gitignore file that is read.
 const maxRules = 1 << 20
+
+// repository finds the repository that the folder is in, and the rules of what is above it.
+// The folder itself was asked for: rules for it do not count.
+func (s *scan) repository() (rules *rulesOf, err error) {
+	at, err := filepath.EvalSymlinks(s.root)
+	if err == nil {
+		at, err = filepath.Abs(at)
+	}
+	if err != nil {
+		return nil, err
+	}
+	var dirs []string // from the folder to the top
+	for {
+		dirs = append(dirs, at)
+		if _, err := os.Lstat(filepath.Join(at, ".git")); err == nil {
+			break
+		}
+		if filepath.Dir(at) == at {
+			return nil, nil // it is in none
+		}
+		at = filepath.Dir(at)
+	}
+	for i := len(dirs) - 1; i > 0; i-- {
+		if rules, err = rulesIn(dirs[i], len(s.above), rules); err != nil {
+			return nil, err
+		}
+		s.above = append(s.above, filepath.Base(dirs[i-1]))
+	}
+	return rules, nil
+}
+
+// rulesIn are the rules of a folder, whose path has so many names below the top of its
+// repository, and those above it.
+func rulesIn(dir string, depth int, rules *rulesOf) (*rulesOf, error) {
+	for _, path := range []string{excludeFile(dir), filepath.Join(dir, ".gitignore")} { // the latter counts more
+		if path == "" {
+			continue
+		}
+		text, err := readFile(path, maxRules)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		} else if err != nil {
+			return rules, &rulesError{path, err}
+		}
+		rules = &rulesOf{above: rules, depth: depth, rules: parseRules(string(text))}
+	}
+	return rules, nil
+}
+
+// rulesError: a file of rules cannot be read, so that it is not known what is left out.
+type rulesError struct {
+	path string
+	err  error
+}
+
+func (e *rulesError) Error() string {
+	return fmt.Sprintf("what %s leaves out is not known: %v", e.path, e.err)
+}
+
+func (e *rulesError) Unwrap() error { return e.err }
+
+// excludeFile is the file of rules that a repository keeps for itself; "" if dir is the top
+// of none. A further work tree has a file .git that names its own folder in the repository.
+func excludeFile(dir string) string {
+	at := filepath.Join(dir, ".git")
+	info, err := os.Lstat(at)
+	if err != nil {
+		return ""
+	}
+	if !info.IsDir() {
+		text, err := readFile(at, 1<<12)
+		to, names := strings.CutPrefix(strings.TrimSpace(string(text)), "gitdir:")
+		if err != nil || !names {
+			return ""
+		}
+		at = inside(dir, strings.TrimSpace(to))
+		if text, err = readFile(filepath.Join(at, "commondir"), 1<<12); err == nil {
+			at = inside(at, strings.TrimSpace(string(text)))
+		}
+	}
+	return filepath.Join(at, "info", "exclude")
+}
+
+// inside is a path that may be relative to a folder.
+func inside(dir, path string) string {
+	if path = filepath.FromSlash(path); !filepath.IsAbs(path) {
+		path = filepath.Join(dir, path)
+	}
+	return path
+}
 
 // dir goes through one folder, whose path has some names.
 func (s *scan) dir(names []string, above *rulesOf) error {
@@ -149,19 +254,23 @@ func (s *scan) dir(names []string, above *rulesOf) error {
 	default:
 		return err
 	}
-	rules := above
-	if text, err := readFile(filepath.Join(at, ".gitignore"), maxRules); err == nil {
-		rules = &rulesOf{above: above, depth: len(names), rules: parseRules(string(text))}
-	} else if errors.Is(err, fs.ErrPermission) && len(names) > 0 { // what it leaves out is not known
+	rules, err := rulesIn(at, len(s.above)+len(names), above)
+	var unread *rulesError
+	switch {
+	case err == nil:
+	case len(names) > 0 && errors.Is(err, fs.ErrPermission):
 		s.passed.Closed++
 		return nil
-	} else if !errors.Is(err, fs.ErrNotExist) {
+	case len(names) > 0 && errors.Is(err, ErrLarge) && errors.As(err, &unread):
+		s.passed.Rules = append(s.passed.Rules, unread.path)
+		return nil
+	default:
 		return err
 	}
 	for _, e := range entries {
 		name := e.Name()
 		inside := append(names[:len(names):len(names)], name)
-		if strings.HasPrefix(name, ".") || rules.ignores(inside, e.IsDir()) {
+		if strings.HasPrefix(name, ".") || rules.ignores(slices.Concat(s.above, inside), e.IsDir()) {
 			continue
 		}
 		if e.IsDir() {
@@ -196,7 +305,7 @@ func (s *scan) dir(names []string, above *rulesOf) error {
 			s.passed.Large++
 			continue
 		}
-		s.files = append(s.files, File{Path: path, Size: info.Size(), Time: info.ModTime(), kind: k, root: s.root})
+		s.files = append(s.files, File{Path: path, Size: info.Size(), Time: info.ModTime(), Mode: info.Mode(), kind: k, root: s.root})
 	}
 	return nil
 }

@@ -35,7 +35,7 @@ func (c *Content) Texts(how encode.Parting) iter.Seq2[encode.Text, error] {
 				yield(t, fmt.Errorf("%s: %w", c.Path, err))
 				return
 			}
-			start := len(c.Text) - len(strings.TrimLeft(c.Text, "\n"))
+			start := 0 // a file that is no longer than a passage is its text, whatever it begins with
 			if own != nil {
 				start = own.Start
 			}

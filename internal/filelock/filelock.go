@@ -14,8 +14,8 @@ import (
 // there are no locks here, or that the file cannot be locked.
 var ErrHeld = errors.New("somebody else has the lock")
 
-// poll is how often Wait tries.
-const poll = 50 * time.Millisecond
+// poll is how often Wait tries: soon enough for a moment between two that search.
+const poll = 10 * time.Millisecond
 
 // Wait takes the lock of an open file, exclusive or shared, once others let it go. It is
 // held until the file is closed. The error is [ErrHeld] after the deadline, or that of ctx.

@@ -2,13 +2,11 @@ package daemon
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"path/filepath"
 	"strings"
 
-	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/server/collection"
 	"github.com/plaid-ir/plaid/server/store"
 )
@@ -35,27 +33,13 @@ func (f *Files) Check() (bool, error) {
 	return len(*f) > 0, nil
 }
 
-// Open implements [Elsewhere].
+// Open implements [Elsewhere]. Other processes may change the files: see [store.Shared].
 func (f *Files) Open(ctx context.Context, c *Config, log *slog.Logger) (collection.Set, func() error, error) {
-	var open []*index.Index
-	end := func() (err error) {
-		for _, ix := range open {
-			err = errors.Join(err, ix.Close())
-		}
-		return err
-	}
-	given := map[string]store.Opened{}
+	paths := map[string]string{}
 	for _, path := range *f {
-		ix, err := index.Open(ctx, path, &index.Options{LockTimeout: c.LockTimeout, Backend: c.Backend, Logger: log})
-		if err != nil {
-			return nil, nil, errors.Join(err, end())
-		}
-		open = append(open, ix)
-		given[nameOf(path)] = store.Opened{Index: ix}
+		paths[nameOf(path)] = path
 	}
-	st, err := store.Over(ctx, given, &store.Options{Threads: c.Threads, Backend: c.Backend, Logger: log, Derive: store.DeriveKeywords(log)})
-	if err != nil {
-		return nil, nil, errors.Join(err, end())
-	}
-	return st.Set(), func() error { return errors.Join(st.Close(context.WithoutCancel(ctx)), end()) }, nil
+	return store.Shared(ctx, paths, &store.Options{
+		Threads: c.Threads, Backend: c.Backend, LockTimeout: c.LockTimeout, Logger: log, Derive: store.DeriveKeywords(log),
+	})
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/plaid-ir/plaid/encode"
 	"github.com/plaid-ir/plaid/server"
+	"github.com/plaid-ir/plaid/server/collection"
 	"github.com/plaid-ir/plaid/server/mcp"
 	"github.com/plaid-ir/plaid/server/store"
 )
@@ -24,7 +25,7 @@ const model = "../../examples/quickstart/colbert-nano"
 
 // newService is a service with two indexes: notes of texts, and empty.
 func newService(t *testing.T, encodes bool, o *server.Options) *server.Server {
-	st, err := store.Open(t.Context(), t.TempDir(), &store.Options{Derive: store.DeriveKeywords(nil)})
+	st, err := store.Open(t.Context(), t.TempDir(), &store.Options{Derive: store.DeriveKeywords(nil), Growth: collection.Growth{Flat: -1}})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, st.Close(context.Background())) })
 	e, err := encode.Open(model, &encode.Options{Threads: 1})

@@ -2,7 +2,7 @@ package mcp
 
 import (
 	"context"
-	"encoding/json"
+	"encoding/base64"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -13,15 +13,16 @@ type similarIn struct {
 	ID        string `json:"id" jsonschema:"id of the document that others are compared with"`
 	Condition string `json:"condition,omitempty" jsonschema:"only documents for which this holds: SQL over the fields"`
 	K         int    `json:"k,omitempty" jsonschema:"how many documents, 1 to 20; default 5"`
+	tokensIn
 }
 
-type similarOut struct {
-	Hits []hitOut `json:"hits" jsonschema:"the most similar documents, without the one asked for"`
-}
-
-func (t tools) similar(ctx context.Context, from http.Header, in *similarIn) (similarOut, error) {
-	out := similarOut{Hits: []hitOut{}}
+func (t tools) similar(ctx context.Context, from http.Header, in *similarIn) (foundOut, error) {
+	out := foundOut{Hits: []hitOut{}}
 	k, err := hits(in.K)
+	if err != nil {
+		return out, err
+	}
+	room, err := in.room(hitBytes * k)
 	if err != nil {
 		return out, err
 	}
@@ -29,27 +30,111 @@ func (t tools) similar(ctx context.Context, from http.Header, in *similarIn) (si
 	if err != nil {
 		return out, err
 	}
-	var found struct {
-		Documents []struct {
-			Embeddings json.RawMessage `json:"embeddings"`
-		} `json:"documents"`
-	}
-	if err := t.service.ask(ctx, from, "GET", path+"/documents?"+url.Values{"id": {in.ID}, "vectors": {"json"}}.Encode(), nil, &found); err != nil {
+	document, vectors, shape, err := t.vectors(ctx, from, path, in.ID)
+	if err != nil {
 		return out, err
 	}
-	if len(found.Documents) != 1 {
-		return out, &RefusedError{http.StatusNotFound, "DOCUMENT_NOT_FOUND", fmt.Sprintf("there is no document with _id %q", in.ID)}
+	body := map[string]any{
+		"queries": []any{map[string]any{"embeddings_b64": vectors, "shape": shape}},
+		"group":   "best", "passages": 1,
+		"params": map[string]any{"top_k": k + 1}, // the document itself is one of them
 	}
-	condition, parameters := "_id != ?", []string{in.ID}
+	path += "/search"
 	if in.Condition != "" {
-		condition = "(" + in.Condition + ") AND " + condition
+		path += "/filtered"
+		body["filter_condition"] = in.Condition
 	}
-	out.Hits, err = t.find(ctx, from, path+"/search/filtered", map[string]any{
-		"queries":          []any{map[string]any{"embeddings": found.Documents[0].Embeddings}},
-		"params":           map[string]any{"top_k": k},
-		"filter_condition": condition, "filter_parameters": parameters,
-	}, "")
-	return out, err
+	near, err := t.find(ctx, from, path, body)
+	if err != nil {
+		return out, err
+	}
+	others := make([]found, 0, k)
+	for _, hit := range near {
+		of := hit.id
+		if of == "" {
+			if of, _, err = fieldsOf(hit.metadata); err != nil {
+				return out, err
+			}
+		}
+		if of != document && len(others) < k {
+			others = append(others, hit)
+		}
+	}
+	return shownHits(others, "", room)
+}
+
+// mostPassages is how many passages stand for a document that others are compared with, and
+// mostVectors how many vectors do.
+const (
+	mostPassages = 8
+	mostVectors  = 2048
+)
+
+// vectors are those of a document, or of passages of it that lie evenly in it. document is
+// its id, where the id asked for is that of a passage.
+func (t tools) vectors(ctx context.Context, from http.Header, index, id string) (document, vectors string, shape []int, err error) {
+	var stored struct {
+		Documents []struct {
+			ID       string `json:"id"`
+			Metadata struct {
+				Passage *struct {
+					Of string `json:"of"`
+				} `json:"_passage"`
+			} `json:"metadata"`
+			Base64 []byte `json:"embeddings_b64"`
+			Shape  []int  `json:"shape"`
+		} `json:"documents"`
+	}
+	ask := func(ids ...string) error {
+		return t.service.ask(ctx, from, "GET", index+"/documents?"+url.Values{"id": ids, "vectors": {"base64"}}.Encode(), nil, &stored)
+	}
+	ids, err := t.idsOf(ctx, from, index, id)
+	if err != nil {
+		return "", "", nil, err
+	}
+	if n := len(ids); n > mostPassages {
+		for i := range mostPassages {
+			ids[i] = ids[i*n/mostPassages]
+		}
+		ids = ids[:mostPassages]
+	}
+	if err := ask(ids...); err != nil {
+		return "", "", nil, err
+	}
+	var all []byte
+	rows, dim := 0, 0
+	for i, d := range stored.Documents {
+		if len(d.Shape) != 2 || d.Shape[0] < 0 || d.Shape[1] < 1 || len(d.Base64) != 4*d.Shape[0]*d.Shape[1] || dim > 0 && d.Shape[1] != dim {
+			return "", "", nil, fmt.Errorf("the service sends vectors of document %q that have no shape", d.ID)
+		}
+		dim, document = d.Shape[1], id
+		if d.Metadata.Passage != nil {
+			document = d.Metadata.Passage.Of
+		}
+		n := d.Shape[0]
+		if i > 0 {
+			n = min(n, max(mostVectors-rows, 0))
+		}
+		rows += n
+		all = append(all, d.Base64[:4*n*dim]...)
+	}
+	return document, base64.StdEncoding.EncodeToString(all), []int{rows, dim}, nil
+}
+
+// idsOf are the ids of the passages of a document, or that of a document without.
+func (t tools) idsOf(ctx context.Context, from http.Header, index, id string) (ids []string, err error) {
+	all, err := t.document(ctx, from, index, id)
+	if err != nil {
+		return nil, err
+	}
+	for _, m := range all {
+		own, _, err := fieldsOf(m)
+		if err != nil {
+			return nil, err
+		}
+		ids = append(ids, own)
+	}
+	return ids, nil
 }
 
 type explainIn struct {
@@ -59,6 +144,7 @@ type explainIn struct {
 }
 
 type explainOut struct {
+	Passage string     `json:"passage,omitempty" jsonschema:"id of the passage that this is about, where the document has passages: the best one"`
 	Score   float64    `json:"score"`
 	Stage   string     `json:"stage" jsonschema:"returned, or where the document left the search"`
 	Rank    int        `json:"rank,omitempty"`
@@ -89,6 +175,7 @@ func (t tools) explain(ctx context.Context, from http.Header, in *explainIn) (ex
 		End   int    `json:"end"`
 	}
 	var found struct {
+		ID      string   `json:"id"`
 		Score   float64  `json:"score"`
 		Stage   string   `json:"stage"`
 		Rank    int      `json:"rank"`
@@ -103,6 +190,9 @@ func (t tools) explain(ctx context.Context, from http.Header, in *explainIn) (ex
 	}
 	if err := t.service.ask(ctx, from, "POST", path+"/explain", map[string]any{"text": in.Query, "id": in.ID}, &found); err != nil {
 		return out, err
+	}
+	if found.ID != in.ID {
+		out.Passage = found.ID
 	}
 	out.Score, out.Stage, out.Rank, out.Notes = found.Score, found.Stage, found.Rank, found.Notes
 	for _, m := range found.Matches {

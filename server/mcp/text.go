@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -48,14 +49,25 @@ func fieldsOf(m json.RawMessage) (id string, fields map[string]any, err error) {
 	return id, fields, nil
 }
 
-// shown is a hit as it is shown: title, the part of its text that has most of the words, and
-// fields that are short.
-func shown(m json.RawMessage, words string) (hitOut, error) {
-	id, fields, err := fieldsOf(m)
+// ownFields are those that plaid watch keeps for itself.
+var ownFields = []string{"digest", "root"}
+
+// shown is a hit as it is shown: title, about so many bytes of its text, those that the
+// question has found or else that have most of its words, and fields that are short.
+func shown(h *found, words string, most int) (hitOut, error) {
+	id, fields, err := fieldsOf(h.metadata)
 	if err != nil {
 		return hitOut{}, err
 	}
-	hit := hitOut{ID: id}
+	hit := hitOut{ID: id, Score: h.score, Passage: h.passage}
+	if h.passage != "" {
+		hit.ID = h.id
+	}
+	if _, ok := fields["path"].(string); ok {
+		for _, name := range ownFields {
+			delete(fields, name)
+		}
+	}
 	for _, name := range titleFields {
 		if title, ok := fields[name].(string); ok && title != "" {
 			hit.Title, _ = cut(title, 0, 2*shortField)
@@ -65,7 +77,11 @@ func shown(m json.RawMessage, words string) (hitOut, error) {
 	}
 	if hit.Field = textField(fields); hit.Field != "" {
 		text := fields[hit.Field].(string)
-		hit.Text, hit.Start = snippet(text, words, SnippetBytes)
+		places := placesOf(h.spans, hit.Field, text)
+		if len(places) == 0 {
+			places = placesWith(words, text)
+		}
+		hit.Text, hit.Start = snippet(text, places, most)
 		hit.Length = len(text)
 		delete(fields, hit.Field)
 	}
@@ -104,32 +120,54 @@ func textField(fields map[string]any) string {
 	return best
 }
 
-// snippet is a part of a text of about so many bytes, with most of the words, and where it
-// begins.
-func snippet(text, words string, most int) (part string, start int) {
+// place is where a text has something of a question: what of it, and how much it counts.
+type place struct {
+	at     int
+	word   string
+	weight float64
+}
+
+// placesOf are the places that the service has found in a field, in order.
+func placesOf(spans []span, field, text string) (places []place) {
+	for i, s := range spans {
+		if s.Field == field && s.Start >= 0 && s.Start < len(text) {
+			places = append(places, place{s.Start, strconv.Itoa(i), s.Score})
+		}
+	}
+	slices.SortFunc(places, func(a, b place) int { return a.at - b.at })
+	return places
+}
+
+// placesWith are those of the words of a question. Each word counts once.
+func placesWith(words, text string) (places []place) {
+	for at, word := range wordset.Of(words).In(text) {
+		places = append(places, place{at, word, 1})
+	}
+	return places
+}
+
+// snippet is a part of a text of about so many bytes, with what counts most of places that
+// are in order, and where it begins.
+func snippet(text string, places []place, most int) (part string, start int) {
 	if len(text) <= most {
 		return text, 0
 	}
-	type place struct {
-		at   int
-		word string
-	}
-	var places []place // of words that are wanted, in order
-	for at, word := range wordset.Of(words).In(text) {
-		places = append(places, place{at, word})
-	}
-	// The window with the most different words, and of those the first.
-	counts, best, from := map[string]int{}, 0, 0
+	// The window with the largest sum of different words, and of those the first.
+	counts, from := map[string]int{}, 0
+	sum, best := 0., 0.
 	for _, p := range places {
-		counts[p.word]++
+		if counts[p.word]++; counts[p.word] == 1 {
+			sum += p.weight
+		}
 		for places[from].at+most*3/4 < p.at {
-			if counts[places[from].word]--; counts[places[from].word] == 0 {
-				delete(counts, places[from].word)
+			first := places[from]
+			if counts[first.word]--; counts[first.word] == 0 {
+				sum -= first.weight
 			}
 			from++
 		}
-		if len(counts) > best {
-			best, start = len(counts), max(0, places[from].at-most/8)
+		if sum > best {
+			best, start = sum, max(0, places[from].at-most/8)
 		}
 	}
 	start = min(start, len(text)-most)

@@ -16,7 +16,7 @@ func TestSnippet(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		text := strings.Join(rapid.SliceOf(rapid.SampledFrom([]string{"dog", "Über", "a", "…", "日本", "longerword", "\n"})).Draw(t, "text"), " ")
 		most := rapid.IntRange(40, 200).Draw(t, "most")
-		part, start := snippet(text, "über dog?", most)
+		part, start := snippet(text, placesWith("über dog?", text), most)
 		require.True(t, utf8.ValidString(part))
 		require.LessOrEqual(t, len(part), most)
 		require.True(t, strings.HasPrefix(text[start:], part))
@@ -44,7 +44,7 @@ func TestPiece(t *testing.T) {
 		text, err := json.Marshal(doc)
 		require.NoError(t, err)
 		require.LessOrEqual(t, len(text), TextBytes+len(fields)*(2*shortField+64)+100)
-		hit, err := shown(m, "x")
+		hit, err := shown(&found{metadata: m}, "x", SnippetBytes)
 		require.NoError(t, err)
 		text, err = json.Marshal(hit)
 		require.NoError(t, err)
@@ -57,7 +57,7 @@ func FuzzShown(f *testing.F) {
 	f.Add([]byte(`[]`), "")
 	f.Add([]byte(`null`), "")
 	f.Fuzz(func(t *testing.T, m []byte, words string) {
-		hit, err := shown(m, words)
+		hit, err := shown(&found{metadata: m}, words, SnippetBytes)
 		if err == nil && len(hit.Text) > SnippetBytes {
 			t.Fatalf("%d bytes", len(hit.Text))
 		}

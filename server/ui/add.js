@@ -32,7 +32,7 @@ export const queueOf = (st) => st.queue.requests
   : "Nothing waits to be written";
 
 // store reads files and adds their documents to an index, which is made if it is not there.
-// report gets {done, of, documents, passed, note} as it goes on.
+// report gets {done, of, documents, passed, empty, note} as it goes on.
 async function store(index, files, model, isNew, report, signal) {
   if (isNew) {
     try {
@@ -43,7 +43,7 @@ async function store(index, files, model, isNew, report, signal) {
   }
   // A passage has about as many characters as the model has tokens for.
   const most = Math.max(300, Math.min(4000, ((model && model.document_length) || 180) * 3));
-  const state = { done: 0, of: files.length, documents: 0, passed: 0, note: "" };
+  const state = { done: 0, of: files.length, documents: 0, passed: 0, empty: 0, note: "" };
   const seen = new Set();
   for (const { path, file } of files) {
     if (!readable(path) || file.size > mostFile) {
@@ -54,7 +54,9 @@ async function store(index, files, model, isNew, report, signal) {
     }
     let groups;
     try {
-      groups = documentsOf(path, await file.text(), most);
+      const read = documentsOf(path, await file.text(), most);
+      groups = read.groups;
+      state.empty += read.empty;
       for (const d of groups.flat()) {
         if (seen.has(d.metadata._id)) throw new Error("the id " + d.metadata._id + " is there twice");
         seen.add(d.metadata._id);
@@ -75,8 +77,16 @@ async function store(index, files, model, isNew, report, signal) {
   return state;
 }
 
+const counted = (n, what) => figure(n) + " " + what + (n === 1 ? "" : "s");
+
+// summaryOf says what was stored.
+const summaryOf = (end, index) => [
+  counted(end.documents, "document") + (end.documents === 1 ? " is" : " are") + " stored in " + index,
+  end.empty && counted(end.empty, "row") + " without a text passed over", end.passed && counted(end.passed, "file") + " passed over",
+].filter((x) => x).join("; ") + ".";
+
 // addView is what Add shows. about: {index, names, model, loading, may(permission, index),
-// done(index)}; quiet: it stands on the start screen.
+// done(index, note)}.
 export function addView(about) {
   const box = make("div", { class: "cards" });
   const canMake = about.may("admin", "*");
@@ -125,9 +135,9 @@ export function addView(about) {
         bar.value = s.done;
         says.textContent = figure(s.documents) + " documents stored" + (s.of > 1 ? "; " + figure(s.done) + " of " + figure(s.of) + " files" : "") + (s.note ? ": " + s.note : "");
       }, ending.signal);
-      says.textContent = figure(end.documents) + " documents are stored in " + index + (end.passed ? "; " + figure(end.passed) + " files passed over" : "") + ".";
+      says.textContent = summaryOf(end, index);
       queue.textContent = "";
-      if (end.documents) await about.done(index);
+      if (end.documents) await about.done(index, end.empty || end.passed ? summaryOf(end, index) : "");
     } catch (err) {
       if (err.name === "AbortError") says.textContent = "Stopped. What was stored stays.";
       else {

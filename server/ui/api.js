@@ -91,11 +91,26 @@ export async function search(path, body, signal) {
   return { answer, took };
 }
 
-// vectorsOf is a document as a query: its vectors as they are stored.
+// mostPassages is how many passages stand for a document that is a query, and mostVectors how
+// many vectors do.
+const mostPassages = 8, mostVectors = 2048;
+
+// vectorsOf is a document as a query, {ids, query}: its vectors as they are stored, or those
+// of some of its passages that lie evenly in it, with their ids.
 export async function vectorsOf(index, id, signal) {
-  const answer = await call("GET", of(index) + "/documents?vectors=base64&id=" + encodeURIComponent(id), undefined, signal);
-  const { embeddings_b64, shape } = answer.documents[0];
-  return { embeddings_b64, shape };
+  const documents = async (query) => (await call("GET", of(index) + "/documents?" + new URLSearchParams(query), undefined, signal)).documents;
+  let ids = (await documents([["id", id]])).map((d) => d.id);
+  const n = ids.length;
+  if (n > mostPassages) ids = Array.from({ length: mostPassages }, (_, i) => ids[Math.floor(i * n / mostPassages)]);
+  const parts = [];
+  let rows = 0, dim = 0;
+  for (const { embeddings_b64: text, shape } of await documents([["vectors", "base64"], ...ids.map((id) => ["id", id])])) {
+    if (rows && rows + shape[0] > mostVectors) break; // whole ones, so that their tokens have names
+    parts.push(atob(text));
+    rows += shape[0];
+    dim = shape[1];
+  }
+  return { ids: ids.slice(0, parts.length), query: { embeddings_b64: btoa(parts.join("")), shape: [rows, dim] } };
 }
 
 // blobOf is what a path below the service sends, such as a backup or a picture.

@@ -5,35 +5,62 @@ import { bytesOf } from "./texts.js";
 const idNames = ["_id", "id", "docid", "doc_id"];
 const textNames = ["text", "contents", "content", "body", "page_content", "passage", "abstract"];
 const titleNames = ["title", "name", "heading"];
-const reserved = ["_subset_", "_content_id_", "_id", "_passage"];
-
 // kinds are the ends of names that are read.
 export const kinds = [".jsonl", ".ndjson", ".json", ".csv", ".md", ".markdown", ".txt", ".rst"];
 
 export const readable = (name) => kinds.some((end) => name.toLowerCase().endsWith(end));
 
-// fieldName is a name that metadata may have: letters, digits and underscores.
-function fieldName(name) {
-  const clean = name.replace(/[^A-Za-z0-9_]+/g, "_").replace(/^(?=[0-9])/, "_").slice(0, 200) || "_";
-  return reserved.includes(clean.toLowerCase()) ? "field" + clean : clean;
+// reserved are names that the service has for itself, in whatever case.
+const reserved = /^(_subset_|_content_id_|_id|_passage)$/iu;
+
+// fieldName is the name of a field of metadata: any but those.
+const fieldName = (name) => reserved.test(name) ? "field" + name : name;
+
+// exactly parses JSON. A number that would be written in another way keeps its text, since
+// it may be an id, or have more digits than numbers have here.
+function exactly(text) {
+  return JSON.parse(text, (_, value, at) => {
+    if (typeof value !== "number") return value;
+    if (at?.source !== undefined && JSON.rawJSON) return String(value) === at.source ? value : JSON.rawJSON(at.source);
+    if (Number.isInteger(value) && !Number.isSafeInteger(value)) throw new RangeError("a number has more digits than this browser reads: write it in quotes");
+    return value;
+  });
 }
 
-const named = (o, names) => names.find((n) => typeof o[n] === "string" && o[n].trim() || typeof o[n] === "number");
+const isRaw = (v) => JSON.isRawJSON?.(v) ?? false;
+const isText = (v) => typeof v === "string" && v.trim() !== "" || typeof v === "number" || isRaw(v);
+const textOf = (v) => isRaw(v) ? v.rawJSON : String(v);
+const named = (o, names) => names.find((n) => Object.hasOwn(o, n) && isText(o[n]));
 
-// fromObject is the document of an object; where names the object in errors.
-function fromObject(o, where, fallback) {
-  if (o === null || typeof o !== "object" || Array.isArray(o)) throw new Error(where + " is no object");
-  const textName = named(o, textNames);
-  if (!textName) throw new Error(where + " has no text. It has " + (Object.keys(o).slice(0, 8).join(", ") || "no fields") + "; the text is to be in one of " + textNames.join(", "));
-  const idName = named(o, idNames), titleName = named(o, titleNames);
-  const metadata = { _id: String(idName ? o[idName] : fallback) };
-  for (const [name, value] of Object.entries(o)) {
-    if (value === null || name === idName || name === textName || name === titleName) continue;
-    metadata[fieldName(name)] = value;
+// number is a field of CSV as a number, if that is written as it is there.
+const number = (v) => typeof v === "string" && Number.isFinite(Number(v)) && String(Number(v)) === v ? Number(v) : v;
+
+// fromObjects makes documents of objects: [{o, where, id}]; value makes fields of what they
+// hold. One without a text is passed over, unless all are: then it is not known which field
+// has the texts.
+function fromObjects(objects, value = (v) => v) {
+  const groups = [];
+  let fault = null, empty = 0;
+  for (const { o, where, id } of objects) {
+    if (o === null || typeof o !== "object" || Array.isArray(o) || isRaw(o)) throw new Error(where + " is no object");
+    const textName = named(o, textNames), idName = named(o, idNames), titleName = named(o, titleNames);
+    if (!textName) {
+      fault ??= new Error(where + " has no text. It has " + (Object.keys(o).slice(0, 8).join(", ") || "no fields") + "; the text is to be in one of " + textNames.join(", "));
+      empty++;
+      continue;
+    }
+    const fields = new Map();
+    for (const [name, v] of Object.entries(o)) {
+      if (v !== null && ![idName, textName, titleName].includes(name)) fields.set(fieldName(name), value(v));
+    }
+    if (titleName) fields.set("title", textOf(o[titleName]));
+    fields.set("text", textOf(o[textName]));
+    fields.set("_id", idName ? textOf(o[idName]) : id);
+    const title = fields.get("title");
+    groups.push([{ text: (title ? title + " " : "") + fields.get("text"), metadata: Object.fromEntries(fields) }]);
   }
-  if (titleName) metadata.title = String(o[titleName]);
-  metadata.text = String(o[textName]);
-  return { text: (metadata.title ? metadata.title + " " : "") + metadata.text, metadata };
+  if (fault && !groups.length) throw fault;
+  return { groups, empty };
 }
 
 // csvRows parts a text by RFC 4180: fields in double quotes may have commas and line ends.
@@ -63,6 +90,36 @@ export function csvRows(text) {
   return rows.filter((r) => r.length > 1 || r[0] !== "");
 }
 
+// linesOf are the lines of a text, with their ends.
+const linesOf = (text) => text.match(/[^\n]*\n|[^\n]+$/g) || [];
+
+// headingOf is what a line of Markdown says if it is a heading: {level, title}.
+function headingOf(line) {
+  const m = /^ {0,3}(#{1,6})(?:[ \t]+(.*))?$/.exec(line.trimEnd());
+  return m && { level: m[1].length, title: (m[2] || "").replace(/(^|[ \t]+)#+$/, "").trim() };
+}
+
+// blocksOf parts a text behind empty lines: [{text, heading}]. In Markdown a heading begins a
+// block, too, and what is between fences of code is one.
+function blocksOf(text, markdown) {
+  const blocks = [];
+  let fence = "", block = null;
+  for (const line of linesOf(text)) {
+    let heading = null;
+    if (markdown) {
+      const mark = /^ {0,3}(`{3,}|~{3,})(.*)$/.exec(line.trimEnd());
+      if (fence) {
+        if (mark && mark[1].startsWith(fence) && !mark[2].trim()) fence = "";
+      } else if (mark && (mark[1][0] === "~" || !mark[2].includes("`"))) fence = mark[1];
+      else heading = headingOf(line);
+    }
+    if (!block || heading) blocks.push(block = { text: "", heading });
+    block.text += line;
+    if (!fence && !line.trim()) block = null;
+  }
+  return blocks;
+}
+
 // parts parts a text at headings and empty lines into passages of about most characters:
 // [{start, end, title}], in characters.
 export function parts(text, most, markdown) {
@@ -72,12 +129,11 @@ export function parts(text, most, markdown) {
     if (text.slice(start, end).trim()) found.push({ start, end, title });
     start = end;
   };
-  for (const block of text.split(/(?<=\n[ \t]*\r?\n)/)) {
-    const heading = markdown && /^(#{1,6})\s+(.+?)\s*#*\s*(?:\n|$)/.exec(block);
+  for (const { text: block, heading } of blocksOf(text, markdown)) {
     if (heading) {
       close();
-      headings.length = Math.min(headings.length, heading[1].length - 1);
-      headings.push(heading[2]);
+      headings.length = Math.min(headings.length, heading.level - 1);
+      if (heading.title) headings.push(heading.title);
       title = headings.join(" › ");
     } else if (at + block.length - start > most) close();
     for (let from = 0; from < block.length;) { // one that is too long is parted by sentences
@@ -96,43 +152,42 @@ export function parts(text, most, markdown) {
   return found;
 }
 
-// documentsOf reads a file: groups of documents that have to be stored together, since
-// they are passages of one text.
+// documentsOf reads a file: {groups, empty}. A group are documents that have to be stored
+// together, since they are passages of one text; empty is how many rows have no text.
 export function documentsOf(path, text, most) {
   text = text.replace(/^\ufeff/, "").toWellFormed();
   const name = path.toLowerCase();
+  const read = (text, where) => {
+    try {
+      return exactly(text);
+    } catch (err) {
+      throw new Error(where + (err instanceof RangeError ? ": " + err.message : " is not JSON"));
+    }
+  };
   if (name.endsWith(".jsonl") || name.endsWith(".ndjson")) {
-    return text.split("\n").map((line, i) => [line.trim(), i + 1]).filter(([line]) => line).map(([line, n]) => {
-      let o;
-      try {
-        o = JSON.parse(line);
-      } catch {
-        throw new Error("line " + n + " is not JSON");
-      }
-      return [fromObject(o, "line " + n, path + ":" + n)];
-    });
+    const lines = text.split("\n").map((line, i) => [line.trim(), i + 1]).filter(([line]) => line);
+    return fromObjects(lines.map(([line, n]) => ({ o: read(line, "line " + n), where: "line " + n, id: path + ":" + n })));
   }
   if (name.endsWith(".json")) {
-    const all = JSON.parse(text);
-    return (Array.isArray(all) ? all : [all]).map((o, i) => [fromObject(o, "object " + (i + 1), path + ":" + (i + 1))]);
+    const all = read(text, "the file");
+    return fromObjects((Array.isArray(all) ? all : [all]).map((o, i) => ({ o, where: "object " + (i + 1), id: path + ":" + (i + 1) })));
   }
   if (name.endsWith(".csv")) {
-    const [heads, ...rows] = csvRows(text);
-    return rows.map((row, i) => {
-      const o = Object.fromEntries(heads.map((h, j) => [h.trim(), /^-?(0|[1-9]\d{0,14})(\.\d+)?$/.test(row[j] ?? "") ? Number(row[j]) : row[j] || null]));
-      return [fromObject(o, "row " + (i + 2), path + ":" + (i + 2))];
-    });
+    const [heads = [], ...rows] = csvRows(text);
+    return fromObjects(rows.map((row, i) => ({
+      o: Object.fromEntries(heads.map((h, j) => [h.trim(), row[j] || null])), where: "row " + (i + 2), id: path + ":" + (i + 2),
+    })), number);
   }
   const file = path.split("/").pop();
   const all = parts(text, most, name.endsWith(".md") || name.endsWith(".markdown"));
-  if (!all.length) return [];
-  return [all.map((p, n) => {
+  if (!all.length) return { groups: [], empty: 0 };
+  return { empty: 0, groups: [all.map((p, n) => {
     const passage = text.slice(p.start, p.end).trim();
     const title = p.title ? file + " › " + p.title : file;
     const metadata = { _id: all.length > 1 ? path + "#" + n : path, title, text: passage, path };
     if (all.length > 1) metadata._passage = { of: path, n, start: bytesOf(text.slice(0, p.start)), end: bytesOf(text.slice(0, p.end)) };
     return { text: title + " " + passage, metadata };
-  })];
+  })] };
 }
 
 // dropped are the files of a drop, those of folders included: [{path, file}].

@@ -84,7 +84,7 @@ export function hit(group, rank, asked, does) {
       buttons.append(toggle);
     }
     if (i === 0) {
-      if (does.similar) buttons.append(make("button", { type: "button", class: "plain", onclick: () => does.similar(part.id) }, "Similar"));
+      if (does.similar) buttons.append(make("button", { type: "button", class: "plain", onclick: () => does.similar(id) }, "Similar"));
       if (does.judge) {
         for (const good of [true, false]) {
           buttons.append(make("button", {
@@ -107,7 +107,7 @@ export function hit(group, rank, asked, does) {
   return make("li", {}, make("article", { class: "hit", "aria-labelledby": label, tabindex: "-1", "data-id": id },
     make("div", { class: "top" }, make("span", { class: "quiet rank" }, String(rank)), make("h3", { id: label }, ...marked(title, titleRanges)),
       group.score === undefined ? "" : make("span", { class: "score", title: "score" }, figure(group.score))),
-    make("p", { class: "quiet id" }, id + (asked.id === id ? " (the document itself)" : "")),
+    make("p", { class: "quiet id" }, id + (asked.id === id || group.parts.some((p) => p.id === asked.id) ? " (the document itself)" : "")),
     typeof fields.image === "string" && fields.image ? pictureOf(asked.index, group.parts[0].id, fields.image) : "",
     ...parts,
     shows.length ? make("ul", { class: "values" }, ...shows.slice(0, 8).map(([k, v]) => make("li", {}, make("span", { class: "quiet" }, k + " "), Array.isArray(v) ? v.join(", ") : String(v)))) : "",

@@ -129,7 +129,7 @@ function layoutOf({ nodes, collections }) {
   for (const c of collections) {
     out.push(make("h4", {}, c.name), scrolling("Shards of " + c.name, table("Shards of " + c.name, ["Shard", "Documents", "Replicas"], c.shards.map((s, i) => make("tr", {},
       cell(String(i)), make("td", { class: "number" }, figure(s.documents)),
-      make("td", {}, ...s.replicas.map((r) => make("span", { class: "replica" + (r.state === "ready" ? "" : " amiss") }, r.node + (r.state === "ready" ? "" : ": " + r.state)))))))));
+      make("td", {}, ...s.replicas.flatMap((r) => [make("span", { class: "replica" + (r.state === "ready" ? "" : " amiss") }, r.node + (r.state === "ready" ? "" : ": " + r.state)), " "])))))));
   }
   return out;
 }

@@ -191,7 +191,7 @@ function show(asked, { path, body, result, more, total, took, whole }) {
     guarded,
     explain: explains ? (id) => matchesOf(asked, id) : undefined,
     similar,
-    judge: asked.kind === "text" && asked.words && search.judges(asked.index) ? judge : undefined,
+    judge: asked.kind === "text" && asked.words ? judge : undefined,
     judged: (id) => feedback.like.includes(id) ? true : feedback.unlike.includes(id) ? false : undefined,
   };
   const from = asked.page * asked.size;
@@ -238,9 +238,10 @@ async function matchesOf(asked, id) {
 // explained asks what became of a document in a search.
 async function explained(asked, id) {
   if (asked.id && !asked.pieces) {
-    // The pieces of a document that is the query are those of its text.
+    // The pieces of a document that is the query are those of its texts.
     const { query, text_fields } = asked.question;
-    asked.pieces = (await api.explain(asked.index, { query, text_fields, id: asked.id })).document_tokens;
+    const all = await Promise.all(asked.ids.map((id) => api.explain(asked.index, { query, text_fields, id })));
+    asked.pieces = all.every((x) => x.document_tokens) ? all.flatMap((x) => x.document_tokens) : undefined;
   }
   return api.explain(asked.index, { ...asked.question, id, similarities: true });
 }
@@ -287,11 +288,12 @@ function nothingYet(index) {
 
 const adding = () => addView({
   index: chosen(), names, may, model: about.model, loading: about.loading,
-  done: async (index) => {
+  done: async (index, note) => {
     fields.forget(index);
     view = "search";
     byId("query").value = "";
     await start(index);
+    if (note) byId("status").append(" " + note);
   },
 });
 
@@ -357,13 +359,17 @@ function move(e) {
   e.preventDefault();
 }
 
+// saysNothing is true of what is not searched for as one types: a single letter, but for those
+// of scripts that write words with one.
+const saysNothing = /^(?![\p{sc=Han}\p{sc=Hiragana}\p{sc=Katakana}\p{sc=Hangul}]).$/u;
+
 let typed = 0;
 const forgetTyping = () => clearTimeout(typed);
 
 byId("query").addEventListener("input", () => {
   forgetTyping();
   running.abort(); // what is asked is no longer wanted
-  if (kind() === "id" || byId("query").value.trim().length === 1) {
+  if (kind() === "id" || saysNothing.test(byId("query").value.trim())) {
     byId("results").setAttribute("aria-busy", "false");
     return;
   }

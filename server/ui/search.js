@@ -7,9 +7,6 @@ import { conditionOf } from "./fields.js";
 const mostListed = 200000;
 export const mostPaged = 1000;
 
-// plain are indexes that do not group, highlight and so on, as those of a cluster.
-const plain = new Set();
-
 // browse lists the documents that a condition is true of.
 async function browse(asked, signal) {
   const { index, own, page, size } = asked;
@@ -33,18 +30,16 @@ async function browse(asked, signal) {
   };
 }
 
-// bodyOf is the request of a search.
-function bodyOf(asked, extras) {
+// bodyOf is the request of a search for documents, each with its best passages.
+function bodyOf(asked) {
   const { kind, words, params, own, feedback, page, size } = asked;
-  const body = { params: { ...params, top_k: Math.min((page + 1) * size + 1, mostPaged) }, ...conditionOf(own) };
+  const body = { params: { ...params, top_k: Math.min((page + 1) * size + 1, mostPaged) }, group: "best", ...conditionOf(own) };
   if (kind === "words" || kind === "both") body.text_query = [words];
   if (kind === "text" || kind === "both") body.queries = [words];
   if (kind === "id") body.queries = [asked.question.query];
   if (kind === "words") delete body.params.mode;
   else body.stats = true;
-  if (!extras) return body;
   if (kind === "text") body.highlight = true;
-  if (kind === "text" || kind === "id") body.group = "best";
   if (kind === "text" && (feedback.like.length || feedback.unlike.length)) body.feedback = feedback;
   return body;
 }
@@ -57,23 +52,16 @@ export async function ask(asked, signal) {
     const found = await browse(asked, signal);
     return { ...found, whole: performance.now() - began };
   }
-  if (asked.kind === "id") asked.question.query = await api.vectorsOf(asked.index, asked.words, signal);
-  const path = api.searchPath(asked.index, asked.kind === "text" || asked.kind === "both");
-  let body = bodyOf(asked, !plain.has(asked.index)), found;
-  try {
-    found = await api.search(path, body, signal);
-  } catch (err) {
-    if (err.code !== "NOT_SUPPORTED" || plain.has(asked.index)) throw err;
-    body = bodyOf(asked, false);
-    found = await api.search(path, body, signal);
-    plain.add(asked.index);
+  if (asked.kind === "id") {
+    const of = await api.vectorsOf(asked.index, asked.words, signal);
+    asked.ids = of.ids;
+    asked.question.query = of.query;
   }
+  const path = api.searchPath(asked.index, asked.kind === "text" || asked.kind === "both");
+  const body = bodyOf(asked), found = await api.search(path, body, signal);
   const whole = performance.now() - began;
   const all = found.answer.results[0], from = asked.page * asked.size, to = from + asked.size;
   const result = { ...all };
   for (const list of ["document_ids", "scores", "metadata", "passages", "spans"]) if (all[list]) result[list] = all[list].slice(from, to);
   return { path, body, result, more: all.document_ids.length > to && to < mostPaged, took: found.took, whole };
 }
-
-// judges tells whether documents of an index can be liked.
-export const judges = (index) => !plain.has(index);

@@ -36,17 +36,28 @@ export function unitsAt(text) {
   return { down: (i) => down[clamp(i)], up: (i) => up[clamp(i)] };
 }
 
-const fold = (word) => word.normalize("NFD").replace(/\p{M}/gu, "").toLowerCase();
+// fold is a text without case, and without the accents and points that searches by words
+// ignore: those of Latin, Greek, Cyrillic, Hebrew and Arabic.
+const fold = (text) => text.normalize("NFD").replace(/([\p{ASCII}\p{sc=Latin}\p{sc=Greek}\p{sc=Cyrillic}\p{sc=Hebrew}\p{sc=Arabic}])\p{M}+/gu, "$1").toLowerCase();
 
-// wordRanges are the places of the words of a question in a text, as a search by words
-// compares them: without case and accents.
+const words = /[\p{L}\p{N}\p{M}]+/gu;
+
+// wordRanges are the places of the words of a question in a text. Where no word is the same
+// they are parts of words, as an index of trigrams finds them.
 export function wordRanges(text, question) {
-  const wanted = new Set((question.match(/[\p{L}\p{N}\p{M}]+/gu) || []).map(fold));
-  const found = [];
-  for (const m of text.matchAll(/[\p{L}\p{N}\p{M}]+/gu)) {
-    if (wanted.has(fold(m[0]))) found.push({ start: m.index, end: m.index + m[0].length, word: m[0], weight: 1 });
+  const wanted = new Set((question.match(words) || []).map(fold));
+  const found = [], parts = [];
+  for (const m of text.matchAll(words)) {
+    const range = (start, end) => ({ start: m.index + start, end: m.index + end, word: m[0], weight: 1 });
+    const folded = fold(m[0]);
+    if (wanted.has(folded)) found.push(range(0, m[0].length));
+    if (found.length || folded.length !== m[0].length) continue; // where letters are is known of equal lengths
+    for (const w of wanted) {
+      const at = [...w].length > 2 ? folded.indexOf(w) : -1;
+      if (at >= 0) parts.push(range(at, at + w.length));
+    }
   }
-  return found;
+  return found.length ? found : parts;
 }
 
 // spanRanges are the places that the service tells of a field.

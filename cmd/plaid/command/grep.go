@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/plaid-ir/plaid/internal/cli/out"
@@ -12,8 +14,9 @@ import (
 )
 
 // writeGrep prints a line for each hit, or for each passage of one, as grep does: the path of the
-// file, the line in it that has most of the question's words, and its text. A hit that is no
-// passage of a file has its id for a path, and its text's first line.
+// file, as it is found from the working folder, the line in it that has most of the question's
+// words, and its text. A hit that is no passage of a file has its id for a path, and its text's
+// first line.
 func (t *stdio) writeGrep(queries *querySet, results []search.Result) error {
 	var b bytes.Buffer
 	for i, r := range results {
@@ -23,14 +26,14 @@ func (t *stdio) writeGrep(queries *querySet, results []search.Result) error {
 		}
 		for _, h := range leaves(r.Hits) {
 			var fields struct {
-				Path, Text, Title string
-				Line              int
+				Path, Root, Text, Title string
+				Line                    int
 			}
 			path, number, text := h.ID, 1, ""
 			if json.Unmarshal(h.Payload, &fields) == nil {
 				at := 0
 				if fields.Path != "" && fields.Line > 0 {
-					path, number = fields.Path, fields.Line
+					path, number = fileFrom(fields.Root, fields.Path), fields.Line
 				}
 				at, text = bestLine(fields.Text, question)
 				number += at
@@ -38,7 +41,7 @@ func (t *stdio) writeGrep(queries *querySet, results []search.Result) error {
 					text = fields.Title
 				}
 			}
-			fmt.Fprintf(&b, "%s:%d: %s\n", out.ID(path), number, out.Printable(text, mostOfLine))
+			fmt.Fprintf(&b, "%s:%d: %s\n", out.Escaped(out.Field(path)), number, out.Printable(text, mostOfLine))
 		}
 	}
 	_, err := t.out.Write(b.Bytes())
@@ -54,6 +57,29 @@ func leaves(hits []search.Hit) (all []search.Hit) {
 		all = append(all, h.Passages...)
 	}
 	return all
+}
+
+// fileFrom is the path of a file of a folder as it is found from the working folder; one that
+// is not there, since the folder is elsewhere by now, is as it is in its folder.
+func fileFrom(root, path string) string {
+	if root == "" {
+		return path
+	}
+	whole := filepath.Join(root, filepath.FromSlash(path))
+	if _, err := os.Lstat(whole); err != nil {
+		return path
+	}
+	here, err := os.Getwd()
+	if err != nil {
+		return whole
+	}
+	if link, err := filepath.EvalSymlinks(here); err == nil { // the root has none
+		here = link
+	}
+	if from, err := filepath.Rel(here, whole); err == nil && filepath.IsLocal(from) {
+		return from
+	}
+	return whole
 }
 
 // mostOfLine is how many characters of a line are printed.

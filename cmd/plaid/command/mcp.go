@@ -40,9 +40,10 @@ Answer an agent on stdin and stdout by the Model Context Protocol (MCP): tools t
 list the indexes, search them by meaning and by words, read documents, find similar
 ones, and explain a score; documents are resources. Nothing can be changed.
 
-INDEX are index files, each named by its file name without .plaid; --data is a folder
-of plaid serve, which must not be running on it; --url is a service that runs, asked
-with the token in ` + EnvToken + `. With --model questions are searched by meaning,
+INDEX are index files, each named by its file name without .plaid; they are open only
+while they are asked, so that plaid watch can keep them as a folder is. --data is a
+folder of plaid serve, which must not be running on it; --url is a service that runs,
+asked with the token in ` + EnvToken + `. With --model questions are searched by meaning,
 without one by words.
 
 A service has the same tools at /mcp (streamable HTTP), with its tokens.`,

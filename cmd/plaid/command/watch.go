@@ -34,8 +34,8 @@ are deleted. This goes on until it is interrupted, or with --once ends when the 
 is as the folder is now.
 
 Text, Markdown and source code of usual kinds are taken, by the ends of their names;
-names that begin with a dot are not, nor what .gitignore files name, nor files beyond
---max-file or with bytes that are no UTF-8. Links are not followed.
+names that begin with a dot are not, nor what git ignores, nor files beyond --max-file
+or with bytes that are no UTF-8. Links are not followed.
 
 A file is a document, named by its path, and has passages of at most --window tokens:
 the sections of Markdown, functions and other blocks of source code, the sentences of
@@ -44,8 +44,8 @@ prints path:line: text.
 
 An index follows one folder. If the folder is moved, say so once with --moved.
 
-The index is open only while it is changed: other commands search it meanwhile. While
-another process has it open the changes wait.`,
+The index is open only while it is changed: other commands and plaid mcp search it
+meanwhile. While another process has it open the changes wait.`,
 		Example: `  plaid watch notes.plaid ~/notes --model ./models/colbert-nano
   plaid watch code.plaid . --model ./models/colbert-nano --once
   plaid search code.plaid 'where are locks taken?' --format grep`,
@@ -64,6 +64,9 @@ another process has it open the changes wait.`,
 	f.Bool("json", false, "print a report as JSON for each change")
 	cmd.RunE = a.command(func(ctx context.Context, args []string) (err error) {
 		defer work.Limit()()
+		if !f.Changed("lock-timeout") {
+			a.lockTimeout = lockPatience
+		}
 		s.app, s.path, s.root = a, args[0], args[1]
 		s.build.Threads, s.build.Memory, s.build.Backend, s.build.Logger = work.Threads, work.Memory, a.backend, a.logger()
 		made, err := a.modelOf(ctx, s.path)
@@ -117,6 +120,10 @@ func (a *app) reportFolder(r *folderReport) error {
 
 // titleTokens is the room that is left for path and headings before a passage.
 const titleTokens = 60
+
+// lockPatience is how long a change waits for who searches the index just now, if nothing else
+// is said.
+const lockPatience = 10 * time.Second
 
 const (
 	// quiet is how long nothing must happen before the folder is looked at, and patience how
@@ -200,10 +207,7 @@ func waitForChange(ctx context.Context, events *fsnotify.Watcher, again time.Dur
 			return true
 		case <-events.Errors: // events were lost: the whole folder is looked at anyway
 			return true
-		case e := <-events.Events:
-			if e.Op == fsnotify.Chmod {
-				continue
-			}
+		case <-events.Events: // also of a change of who may read a file
 			if end == nil {
 				end = time.After(patience)
 			}

@@ -1,11 +1,17 @@
 package command
 
 import (
+	"bufio"
 	"bytes"
+	"context"
+	"io"
 	"os"
 	"path/filepath"
+	"runtime"
 	"testing"
+	"time"
 
+	"github.com/fsnotify/fsnotify"
 	"github.com/stretchr/testify/require"
 
 	"github.com/plaid-ir/plaid/encode"
@@ -63,4 +69,75 @@ func TestWatchWaitsBeforeItEncodes(t *testing.T) {
 	err = s.change(t.Context(), changed, nil, map[string]fileState{}, &r)
 	require.ErrorIs(t, err, storage.ErrLocked)
 	require.Zero(t, r.Passages)
+}
+
+// That a file may be read, or no longer, is a change too.
+func TestWatchSeesPermissions(t *testing.T) {
+	events := &fsnotify.Watcher{Events: make(chan fsnotify.Event, 1)}
+	events.Events <- fsnotify.Event{Name: "a.md", Op: fsnotify.Chmod}
+	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+	defer stop()
+	require.True(t, waitForChange(ctx, events, 0))
+
+	if os.Geteuid() == 0 || runtime.GOOS == "windows" {
+		t.Skip("everything may be read")
+	}
+	s := newSync(t)
+	s.put(t, "a.md", "Cats sleep.")
+	s.put(t, "b.md", "Dogs bark.")
+	path := filepath.Join(s.root, "a.md")
+	long := time.Now().Add(-time.Hour)
+	require.NoError(t, os.Chtimes(path, long, long))
+	_, err := s.look(t.Context(), nil)
+	require.NoError(t, err)
+	require.NoError(t, os.Chmod(path, 0))
+	r, err := s.look(t.Context(), nil)
+	require.NoError(t, err)
+	require.Equal(t, 1, r.Deleted)
+	require.NoError(t, os.Chmod(path, 0o600))
+	r, err = s.look(t.Context(), nil)
+	require.NoError(t, err)
+	require.Equal(t, 1, r.Added)
+}
+
+// An agent searches an index all the while that a folder is kept in it, and finds what is new.
+func TestWatchBesideAgent(t *testing.T) {
+	s := newSync(t)
+	s.app.lockTimeout = time.Minute
+	s.put(t, "a.md", "Cats sleep.")
+	_, err := s.look(t.Context(), nil)
+	require.NoError(t, err)
+	asks, ask := io.Pipe()
+	answers, answer := io.Pipe()
+	ended := make(chan int, 1)
+	var stderr bytes.Buffer
+	go func() {
+		ended <- run(t.Context(), []string{"mcp", s.path}, streams{in: asks, out: answer, err: &stderr})
+		answer.Close()
+	}()
+	read := bufio.NewScanner(answers)
+	call := func(line string) string {
+		_, err := io.WriteString(ask, line+"\n")
+		require.NoError(t, err)
+		require.True(t, read.Scan(), "%v", read.Err())
+		return read.Text()
+	}
+	require.Contains(t, call(`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"test","version":"1"}}}`), "serverInfo")
+	_, err = io.WriteString(ask, `{"jsonrpc":"2.0","method":"notifications/initialized"}`+"\n")
+	require.NoError(t, err)
+	search := func(word string) string {
+		return call(`{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"search","arguments":{"query":"` + word + `"}}}`)
+	}
+	require.Contains(t, search("cats"), `"id":"a.md"`)
+	for i, word := range []string{"owls", "ducks"} {
+		s.put(t, word+".md", "The "+word+" swim.")
+		r, err := s.look(t.Context(), nil)
+		require.NoError(t, err)
+		require.Equal(t, 1, r.Added)
+		require.Equal(t, i+2, r.Files)
+		require.Contains(t, search(word), `"id":"`+word+`.md"`)
+	}
+	require.NoError(t, ask.Close())
+	require.Zero(t, <-ended, stderr.String())
+	require.Empty(t, stderr.String())
 }

@@ -34,6 +34,8 @@ type folderSync struct {
 	moved  bool // the folder was elsewhere before
 	rooted bool // the index says where the folder is now
 
+	warned []string // paths of .gitignore files that cannot be used
+
 	home  string               // the folder, as payloads name it
 	known map[string]fileState // by path; nil: not read yet
 }
@@ -43,6 +45,11 @@ type fileState struct {
 	digest string
 	size   int64
 	time   time.Time // zero: the file is to be read again
+	mode   fs.FileMode
+}
+
+func (f *fileState) same(as *folder.File) bool {
+	return f.size == as.Size && f.mode == as.Mode && !f.time.IsZero() && f.time.Equal(as.Time)
 }
 
 // folderReport says what one look at the folder came to.
@@ -83,7 +90,13 @@ func (s *folderSync) look(ctx context.Context, dirs func(string)) (*folderReport
 			return nil, err
 		}
 	}
-	r := &folderReport{Path: s.path, Passed: passed.Kinds + passed.Large + passed.Names + passed.Closed}
+	for _, path := range passed.Rules {
+		if !slices.Contains(s.warned, path) {
+			s.warned = append(s.warned, path)
+			s.app.warn("%s has more than 1 MiB: its folder is passed over", path)
+		}
+	}
+	r := &folderReport{Path: s.path, Passed: passed.All()}
 	next := make(map[string]fileState, len(files))
 	var changed []*folder.File
 	for i := range files {
@@ -92,7 +105,7 @@ func (s *folderSync) look(ctx context.Context, dirs func(string)) (*folderReport
 		}
 		f := &files[i]
 		state, there := s.known[f.Path]
-		if !there || state.size != f.Size || !state.time.Equal(f.Time) || state.time.IsZero() {
+		if !there || !state.same(f) {
 			c, err := f.Read(s.limits)
 			if errors.Is(err, folder.ErrBinary) || errors.Is(err, folder.ErrLarge) || errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
 				r.Passed++
@@ -108,7 +121,7 @@ func (s *folderSync) look(ctx context.Context, dirs func(string)) (*folderReport
 			if !there || state.digest != c.Digest {
 				changed = append(changed, f)
 			}
-			state = fileState{c.Digest, f.Size, f.Time}
+			state = fileState{c.Digest, f.Size, f.Time, f.Mode}
 			if begin.Sub(f.Time).Abs() < settled { // it may change once more within the same tick of its clock
 				state.time, r.again = time.Time{}, true
 			}

@@ -4,6 +4,7 @@ import math
 
 import cohere
 import openai
+from rerankers.models.api_rankers import APIRanker
 
 
 def near(got, want):
@@ -43,3 +44,8 @@ def rerank(url):
     second = cohere.ClientV2(base_url=url, api_key="none").rerank(model="plaid", query="cats sleep", documents=documents)
     assert [r.index for r in second.results] == [1, 2, 0], second
     assert math.isclose(second.results[0].relevance_score, 1, abs_tol=1e-6), second
+    # Jina's own service has no client of its own; this one sends what it takes.
+    jina = APIRanker(model="plaid", api_key="none", api_provider="jina", url=url + "/v1/rerank")
+    third = jina.rank("cats sleep", documents, doc_ids=["a", "b", "c"])
+    assert [r.doc_id for r in third.results] == ["b", "c", "a"], third
+    assert math.isclose(third.results[0].score, 1, abs_tol=1e-6), third

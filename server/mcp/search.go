@@ -1,0 +1,196 @@
+package mcp
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+)
+
+type searchIn struct {
+	Index     string   `json:"index,omitempty" jsonschema:"name of the index; may be left out where there is only one"`
+	Query     string   `json:"query" jsonschema:"the question, in words"`
+	Condition string   `json:"condition,omitempty" jsonschema:"only documents for which this holds: SQL over the fields, such as year >= 2020 AND lang = 'en'"`
+	K         int      `json:"k,omitempty" jsonschema:"how many documents, 1 to 20; default 5"`
+	Mode      string   `json:"mode,omitempty" jsonschema:"meaning (the default where the service has a model), words, or both"`
+	Group     bool     `json:"group,omitempty" jsonschema:"true: return whole documents, each with its best passage, where long ones are stored as passages"`
+	Like      []string `json:"like,omitempty" jsonschema:"ids of documents that are what is wanted: more like these is found; by meaning only"`
+	Unlike    []string `json:"unlike,omitempty" jsonschema:"ids of documents that are not wanted"`
+	tokensIn
+}
+
+// The ways to search.
+const (
+	byMeaning = "meaning"
+	byWords   = "words"
+	byBoth    = "both"
+)
+
+type searchOut struct {
+	foundOut
+	Mode string `json:"mode" jsonschema:"how it was searched"`
+}
+
+// foundOut are the hits of a search.
+type foundOut struct {
+	Hits []hitOut `json:"hits"`
+	Left int      `json:"left,omitempty" jsonschema:"how many hits max_tokens left no room for"`
+}
+
+type hitOut struct {
+	ID    string  `json:"id"`
+	Score float64 `json:"score"`
+	// Passage is the id of the one that the text is of.
+	Passage string `json:"passage,omitempty" jsonschema:"id of the passage that the text is of"`
+	Title   string `json:"title,omitempty"`
+	// Text is the part that fits the question, and Field and Start where it is from.
+	Text   string         `json:"text,omitempty" jsonschema:"the part of the text that fits the question best"`
+	Field  string         `json:"field,omitempty" jsonschema:"the field that the text is from"`
+	Start  int            `json:"start,omitempty" jsonschema:"byte of the field where the part begins"`
+	Length int            `json:"length,omitempty" jsonschema:"bytes of the whole field"`
+	Fields map[string]any `json:"fields,omitempty" jsonschema:"short fields of the document"`
+}
+
+func (t tools) search(ctx context.Context, from http.Header, in *searchIn) (searchOut, error) {
+	out := searchOut{Mode: in.Mode, foundOut: foundOut{Hits: []hitOut{}}}
+	k, err := hits(in.K)
+	if err != nil {
+		return out, err
+	}
+	room, err := in.room(hitBytes * k)
+	if err != nil {
+		return out, err
+	}
+	if in.Query == "" || len(in.Query) > MaxQuery {
+		return out, fmt.Errorf("%w: query has %d bytes; 1 to %d are possible", ErrArgument, len(in.Query), MaxQuery)
+	}
+	path, err := t.index(ctx, from, in.Index)
+	if err != nil {
+		return out, err
+	}
+	switch in.Mode {
+	case "":
+		out.Mode = byWords
+		if _, encodes, err := t.health(ctx, from); err != nil {
+			return out, err
+		} else if encodes {
+			out.Mode = byMeaning
+		}
+	case byMeaning, byWords, byBoth:
+	default:
+		return out, fmt.Errorf("%w: mode is %q; %s, %s and %s are possible", ErrArgument, in.Mode, byMeaning, byWords, byBoth)
+	}
+	body := map[string]any{"params": map[string]any{"top_k": k}}
+	route := "/search"
+	if in.Condition != "" {
+		route += "/filtered"
+		body["filter_condition"] = in.Condition
+	}
+	if out.Mode != byMeaning {
+		body["text_query"] = []string{in.Query}
+	}
+	if out.Mode != byWords {
+		body["queries"] = []string{in.Query}
+		route += "_with_encoding"
+	}
+	if out.Mode == byMeaning {
+		body["highlight"] = true
+	}
+	if in.Group {
+		body["group"], body["passages"] = "best", 1
+	}
+	if len(in.Like)+len(in.Unlike) > 0 {
+		body["feedback"] = map[string]any{"like": in.Like, "unlike": in.Unlike}
+	}
+	found, err := t.find(ctx, from, path+route, body)
+	if err == nil {
+		out.foundOut, err = shownHits(found, in.Query, room)
+	}
+	return out, err
+}
+
+// found is a hit as the service tells of it. Its metadata is that of its passage, where there
+// is one.
+type found struct {
+	id       string // of the document, "" if the metadata has it
+	passage  string // the id of the passage; "": there is none
+	score    float64
+	metadata json.RawMessage
+	spans    []span
+}
+
+// span is a place in a text that a word of the question has found.
+type span struct {
+	Field string  `json:"field"`
+	Start int     `json:"start"`
+	End   int     `json:"end"`
+	Score float64 `json:"score"`
+}
+
+// find asks for the hits of one query.
+func (t tools) find(ctx context.Context, from http.Header, path string, body map[string]any) (hits []found, err error) {
+	var answer struct {
+		Results []struct {
+			Scores   []float64         `json:"scores"`
+			Metadata []json.RawMessage `json:"metadata"`
+			Spans    [][]span          `json:"spans"`
+			Passages [][]struct {
+				ID       string          `json:"id"`
+				Number   int             `json:"n"`
+				Metadata json.RawMessage `json:"metadata"`
+				Spans    []span          `json:"spans"`
+			} `json:"passages"`
+		} `json:"results"`
+	}
+	if err := t.service.ask(ctx, from, "POST", path, body, &answer); err != nil {
+		return nil, err
+	}
+	for _, r := range answer.Results {
+		for i, m := range r.Metadata[:min(len(r.Metadata), len(r.Scores))] {
+			hit := found{score: r.Scores[i], metadata: m}
+			if i < len(r.Spans) {
+				hit.spans = r.Spans[i]
+			}
+			if i < len(r.Passages) && len(r.Passages[i]) > 0 {
+				best := &r.Passages[i][0]
+				hit.spans = best.Spans
+				if best.Number >= 0 { // its metadata has the document's fields, too
+					hit.passage, hit.metadata = best.ID, best.Metadata
+					if hit.id, _, err = fieldsOf(m); err != nil {
+						return nil, err
+					}
+				}
+			}
+			hits = append(hits, hit)
+		}
+	}
+	return hits, nil
+}
+
+// hitBytes is what a hit takes in an answer at most, about.
+const hitBytes = SnippetBytes + 1400
+
+// shownHits are hits as they are shown to an agent, in about so many bytes.
+func shownHits(hits []found, words string, room int) (foundOut, error) {
+	out := foundOut{Hits: []hitOut{}}
+	text := SnippetBytes
+	if each := room / max(len(hits), 1); each < hitBytes {
+		text = min(max(each/2, shortField), SnippetBytes)
+	}
+	for i := range hits {
+		hit, err := shown(&hits[i], words, text)
+		if err != nil {
+			return out, err
+		}
+		encoded, err := json.Marshal(hit)
+		if err != nil {
+			return out, err
+		}
+		if room -= len(encoded); room < 0 && i > 0 { // the first one is shown in any case
+			out.Left = len(hits) - i
+			break
+		}
+		out.Hits = append(out.Hits, hit)
+	}
+	return out, nil
+}

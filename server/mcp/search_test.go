@@ -1,0 +1,249 @@
+package mcp_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/stretchr/testify/require"
+
+	"github.com/plaid-ir/plaid/encode"
+	"github.com/plaid-ir/plaid/server"
+	"github.com/plaid-ir/plaid/server/mcp"
+	"github.com/plaid-ir/plaid/server/store"
+)
+
+// addBook adds a document of passages about birds.
+func addBook(t *testing.T, s http.Handler, id string, texts ...string) {
+	t.Helper()
+	var metadata []any
+	at := 0
+	for i, text := range texts {
+		metadata = append(metadata, map[string]any{"_id": fmt.Sprintf("%s#%d", id, i), "title": id, "text": text, "shelf": 7,
+			"_passage": map[string]any{"of": id, "n": i, "start": at, "end": at + len(text)}})
+		at += len(text) + 1
+	}
+	post(t, s, "/indices/notes/update_with_encoding", map[string]any{"documents": texts, "metadata": metadata}, http.StatusAccepted)
+}
+
+// A document of passages can be named, or one of its passages: what is similar is others.
+func TestSimilarPassages(t *testing.T) {
+	s := newService(t, true, nil)
+	many := make([]string, 30)
+	for i := range many {
+		many[i] = fmt.Sprintf("owls hunt mice at night, page %d", i)
+	}
+	addBook(t, s, "owls", many...)
+	addBook(t, s, "dogs", "dogs bark at night", "dogs sleep by day")
+	c := connect(t, mcp.In(s))
+	var found hits
+	require.NoError(t, call(t, c, "similar", map[string]any{"index": "notes", "id": "dogs"}, &found))
+	require.ElementsMatch(t, []string{"dog", "cat", "owls", "a/b ü"}, found.ids(), "each document once, and not itself")
+	require.Equal(t, "dog", found.Hits[0].ID)
+	require.NoError(t, call(t, c, "similar", map[string]any{"index": "notes", "id": "owls", "k": 1}, &found))
+	require.Len(t, found.Hits, 1)
+	require.NotEqual(t, "owls", found.Hits[0].ID)
+	require.NoError(t, call(t, c, "similar", map[string]any{"index": "notes", "id": "dogs#0", "condition": "shelf = 7"}, &found))
+	require.Equal(t, []string{"owls"}, found.ids(), "nor a passage of its own document")
+	require.ErrorContains(t, call(t, c, "similar", map[string]any{"index": "notes", "id": "dogs#9"}, &found), "DOCUMENT_NOT_FOUND")
+}
+
+// A search finds documents, each with its best passage, and takes documents as examples.
+func TestSearchGroupAndExamples(t *testing.T) {
+	s := newService(t, true, nil)
+	addBook(t, s, "zoo", "penguins swim in cold water", "parrots talk all day", "the keeper eats soup")
+	c := connect(t, mcp.In(s))
+	for _, mode := range []string{"meaning", "words", "both"} {
+		var found struct {
+			Hits []struct {
+				ID, Passage, Text string
+				Fields            map[string]any
+			}
+		}
+		require.NoError(t, call(t, c, "search", map[string]any{"index": "notes", "query": "parrots talk", "mode": mode, "group": true}, &found))
+		require.Equal(t, "zoo", found.Hits[0].ID, mode)
+		if mode != "both" { // there it is any that both have found
+			require.Equal(t, "zoo#1", found.Hits[0].Passage, mode)
+			require.Equal(t, "parrots talk all day", found.Hits[0].Text, mode)
+		}
+		require.EqualValues(t, 7, found.Hits[0].Fields["shelf"])
+		for _, hit := range found.Hits[1:] {
+			require.NotEqual(t, "zoo", hit.ID, mode)
+		}
+	}
+	text, err := os.ReadFile("../ui/sample.jsonl")
+	require.NoError(t, err)
+	post(t, s, "/indices", map[string]any{"name": "sample"}, http.StatusOK)
+	var texts, metadata []any
+	for line := range strings.Lines(string(text)) {
+		var m map[string]any
+		require.NoError(t, json.Unmarshal([]byte(line), &m))
+		texts, metadata = append(texts, fmt.Sprint(m["title"], " ", m["text"])), append(metadata, m)
+	}
+	post(t, s, "/indices/sample/update_with_encoding", map[string]any{"documents": texts, "metadata": metadata}, http.StatusAccepted)
+	scores := func(args map[string]any) map[string]float64 {
+		var found hits
+		args["index"], args["query"], args["k"] = "sample", "an animal that hunts", 20
+		require.NoError(t, call(t, c, "search", args, &found))
+		by := map[string]float64{}
+		for _, hit := range found.Hits {
+			by[hit.ID] = hit.Score
+		}
+		return by
+	}
+	plain, liked := scores(map[string]any{}), scores(map[string]any{"like": []string{"tea"}})
+	require.Greater(t, liked["tea"]/liked["owl"], plain["tea"]/plain["owl"])
+	disliked := scores(map[string]any{"like": []string{"tea"}, "unlike": []string{"owl"}})
+	require.Less(t, disliked["owl"]/disliked["tea"], liked["owl"]/liked["tea"])
+	err = call(t, c, "search", map[string]any{"index": "notes", "query": "x", "like": []string{"none"}}, new(any))
+	require.ErrorContains(t, err, "none")
+
+	var why struct{ Passage, Stage string }
+	require.NoError(t, call(t, c, "explain", map[string]any{"index": "notes", "query": "parrots talk", "id": "zoo"}, &why))
+	require.Equal(t, "zoo#1", why.Passage)
+	require.Equal(t, "returned", why.Stage)
+}
+
+// The part of a long text that is shown is the one that the model has found, though it has
+// other words than the question.
+func TestSearchShowsWhatWasFound(t *testing.T) {
+	s := newService(t, true, nil)
+	text := strings.Repeat("It is so, and so it was. ", 32) + "The dogs bark loudly."
+	post(t, s, "/indices/notes/update_with_encoding", map[string]any{"documents": []string{text, text},
+		"metadata": []any{map[string]any{"_id": "long", "text": text}, map[string]any{"_id": "part#0", "text": text, "_passage": map[string]any{"of": "part", "n": 0, "start": 0, "end": len(text)}}}},
+		http.StatusAccepted)
+	c := connect(t, mcp.In(s))
+	for id, group := range map[string]bool{"long": false, "part#0": true} {
+		var found hits
+		require.NoError(t, call(t, c, "search", map[string]any{"index": "notes", "query": "barking dog", "condition": "_id = '" + id + "'", "group": group}, &found))
+		require.Len(t, found.Hits, 1)
+		hit := found.Hits[0]
+		require.Equal(t, text[hit.Start:hit.Start+len(hit.Text)], hit.Text)
+		require.LessOrEqual(t, len(hit.Text), mcp.SnippetBytes)
+		require.Contains(t, hit.Text, "dogs bark")
+	}
+}
+
+// An answer keeps to the tokens that are asked for, and says what it leaves out.
+func TestMaxTokens(t *testing.T) {
+	s := newService(t, true, nil)
+	text := strings.Repeat("dogs bark at night and so on; ", 400)
+	for i := range 20 {
+		post(t, s, "/indices/notes/update_with_encoding", map[string]any{"documents": []string{"dogs bark at night"},
+			"metadata": []any{map[string]any{"_id": fmt.Sprint("long", i), "text": text, "path": "x.md", "digest": "d", "root": "/home/x"}}}, http.StatusAccepted)
+	}
+	c := connect(t, mcp.In(s))
+	size := func(tool string, args map[string]any) (bytes int, answer struct {
+		Hits []struct{ Fields map[string]any }
+		Left int
+	}) {
+		args["index"] = "notes"
+		r, err := c.CallTool(t.Context(), &sdk.CallToolParams{Name: tool, Arguments: args})
+		require.NoError(t, err)
+		require.False(t, r.IsError)
+		text, err := json.Marshal(r.StructuredContent)
+		require.NoError(t, err)
+		require.NoError(t, json.Unmarshal(text, &answer))
+		return len(text), answer
+	}
+	for tool, argument := range map[string]string{"search": "query", "similar": "id"} {
+		whole, all := size(tool, map[string]any{argument: "dog", "k": 20})
+		require.Len(t, all.Hits, 20)
+		require.Greater(t, whole, 20*300)
+		require.Zero(t, all.Left)
+		for _, hit := range all.Hits {
+			require.NotContains(t, hit.Fields, "digest")
+			require.NotContains(t, hit.Fields, "root")
+		}
+		for _, tokens := range []int{1, 300, 1000} {
+			n, some := size(tool, map[string]any{argument: "dog", "k": 20, "max_tokens": tokens})
+			require.Less(t, n, max(tokens*mcp.TokenBytes, 400)+100, tokens)
+			require.Equal(t, 20, len(some.Hits)+some.Left)
+			require.NotEmpty(t, some.Hits)
+		}
+	}
+	n, _ := size("get", map[string]any{"ids": []string{"long1", "long2"}, "max_tokens": 200})
+	require.Less(t, n, 1200)
+	require.ErrorContains(t, call(t, c, "search", map[string]any{"index": "notes", "query": "x", "max_tokens": -1}, new(any)), "max_tokens is -1")
+}
+
+// An index that is damaged is listed as such, and the others are as they are.
+func TestListDamaged(t *testing.T) {
+	dir := t.TempDir()
+	e, err := encode.Open(model, &encode.Options{Threads: 1})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, e.Close()) })
+	open := func() (*store.Store, *server.Server) {
+		st, err := store.Open(t.Context(), dir, nil)
+		require.NoError(t, err)
+		s, err := server.New(st.Set(), e, nil)
+		require.NoError(t, err)
+		return st, s
+	}
+	st, s := open()
+	for _, name := range []string{"bad", "empty", "notes"} {
+		post(t, s, "/indices", map[string]any{"name": name}, http.StatusOK)
+	}
+	addBook(t, s, "zoo", "penguins swim", "parrots talk")
+	require.NoError(t, st.Close(context.Background()))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "bad", "index.plaid"), []byte(strings.Repeat("no index", 2000)), 0o666))
+	st, s = open()
+	t.Cleanup(func() { require.NoError(t, st.Close(context.Background())) })
+	var asked atomic.Int64
+	c := connect(t, mcp.In(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked.Add(1)
+		s.ServeHTTP(w, r)
+	})))
+	var list struct {
+		Indexes []struct {
+			Name      string
+			Documents int
+			Fields    []string
+			Error     string
+		}
+	}
+	require.NoError(t, call(t, c, "list", nil, &list))
+	require.Len(t, list.Indexes, 3)
+	require.Contains(t, list.Indexes[0].Error, "damaged")
+	require.Equal(t, "empty", list.Indexes[1].Name)
+	require.Empty(t, list.Indexes[1].Error)
+	require.Equal(t, 2, list.Indexes[2].Documents)
+	require.Contains(t, list.Indexes[2].Fields, "shelf")
+	require.EqualValues(t, 2+3, asked.Load(), "one request an index, and two")
+}
+
+// Calls make as many requests as docs/agents.md says.
+func TestRequests(t *testing.T) {
+	s := newService(t, true, nil)
+	var asked atomic.Int64
+	c := connect(t, mcp.In(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked.Add(1)
+		s.ServeHTTP(w, r)
+	})))
+	for _, x := range []struct {
+		tool string
+		args map[string]any
+		want int64
+	}{
+		{"search", map[string]any{"query": "dogs", "mode": "meaning"}, 1},
+		{"search", map[string]any{"query": "dogs"}, 2},
+		{"get", map[string]any{"ids": []string{"dog", "cat"}}, 2},
+		{"similar", map[string]any{"id": "dog"}, 3},
+		{"explain", map[string]any{"id": "dog", "query": "dogs"}, 1},
+		{"list", map[string]any{}, 2 + 2},
+	} {
+		asked.Store(0)
+		if x.tool != "list" {
+			x.args["index"] = "notes"
+		}
+		require.NoError(t, call(t, c, x.tool, x.args, new(any)))
+		require.Equal(t, x.want, asked.Load(), x.tool)
+	}
+}
