@@ -35,7 +35,8 @@ func TestMemoryOfRequests(t *testing.T) {
 		t.Skip("a thousand large requests")
 	}
 	c := exec.Command(os.Args[0], "-test.run=^TestMemoryOfRequests$", "-test.v")
-	c.Env = append(os.Environ(), envMemoryChild+"=1")
+	// On a busy machine the collector comes late; that it comes twice as often leaves room for that.
+	c.Env = append(os.Environ(), envMemoryChild+"=1", "GOGC=50")
 	out, err := c.CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	_, rest, ok := strings.Cut(string(out), "VmHWM:")
