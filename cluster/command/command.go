@@ -306,11 +306,26 @@ func (x *cli) verifyCommand() *cobra.Command {
 }
 
 func (x *cli) checkpointCommand() *cobra.Command {
-	return x.operator(&cobra.Command{
+	var trust string
+	cmd := &cobra.Command{
 		Use: "checkpoint COLLECTION", Short: "Put shards as they are now into the object store",
-		Long: x.Help("Make objects of the shards as they are now, so that new replicas begin there, and drop\nthe part of the logs that every replica has."),
+		Long: x.Help(`
+Make objects of the shards as they are now, so that new replicas begin there, and drop
+the part of the logs that every replica has. The replicas of a shard are compared first: more
+than half of them have to have the same documents. Where they differ and nobody can tell which
+are right, --trust names the node whose replicas you take for right; let the others rejoin
+then.`),
 		Args: x.Takes("COLLECTION"),
-	}, time.Hour, func(ctx context.Context, o *operate.Operator, args []string) error {
+	}
+	cmd.Flags().StringVar(&trust, "trust", "", "`NODE` whose replicas are right, whatever others have")
+	return x.operator(cmd, time.Hour, func(ctx context.Context, o *operate.Operator, args []string) error {
+		if trust != "" {
+			m, err := o.Trust(ctx, args[0], trust)
+			if err != nil {
+				return err
+			}
+			return x.said(m, "what %s has of %s is in the object store", trust, args[0])
+		}
 		m, err := o.Checkpoint(ctx, args[0])
 		if err != nil {
 			return err

@@ -50,6 +50,7 @@ type running struct {
 	healAfter, compare time.Duration
 	checkpoint         time.Duration // between two times that long logs are looked for
 	monitor            *monitor
+	node               *node.Node // as soon as it runs
 }
 
 func (x *cli) nodeCommand() *cobra.Command {
@@ -185,6 +186,7 @@ func (r *running) run(ctx context.Context, log io.Writer, say func(string, ...an
 		return err
 	}
 	defer n.Close()
+	r.node = n
 	r.monitor.show(n)
 	serves := make(chan error, 1)
 	if settings != nil {

@@ -353,5 +353,9 @@ func happenedTo(l *topology.Lease) (words []string) {
 			words = append(words, out.Plural(int(c.n), c.what)+c.after+" since it was started")
 		}
 	}
+	if n := len(l.Uncompared); n > 0 {
+		u := l.Uncompared[0]
+		words = append(words, fmt.Sprintf("%s not compared at the last time, such as shard %d of %s: %s", out.Plural(n, "shard"), u.Shard, u.Collection, u.Why))
+	}
 	return words
 }

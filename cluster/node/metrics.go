@@ -59,14 +59,15 @@ var (
 	descReady       = desc("ready", "1 while the node answers for all that it is given; /readyz says what it waits for.")
 	descPanics      = desc("panics_total", "Queries, orders and changes that a fault of the program ended.")
 	descRebuilds    = desc("rebuilds_total", "Replicas that were put aside, and made again of the object store and the log.")
-	descDifferences = desc("differences_total", "Replicas that were found to differ from their log or from others.")
+	descDifferences = desc("differences_total", "Replicas that were found to differ from their log, and replicas of a shard that this node has compared and found unlike.")
+	descUncompared  = desc("uncompared_shards", "Shards whose replicas this node was to compare, and could not at the last time.")
 )
 
 // Describe implements prometheus.Collector.
 func (n *Node) Describe(to chan<- *prometheus.Desc) {
 	n.metrics.queries.Describe(to)
 	n.metrics.took.Describe(to)
-	for _, d := range []*prometheus.Desc{descReplicas, descApplied, descLag, descDocuments, descWaiting, descConnected, descReady, descPanics, descRebuilds, descDifferences} {
+	for _, d := range []*prometheus.Desc{descReplicas, descApplied, descLag, descDocuments, descWaiting, descConnected, descReady, descPanics, descRebuilds, descDifferences, descUncompared} {
 		to <- d
 	}
 }
@@ -99,6 +100,10 @@ func (n *Node) Collect(to chan<- prometheus.Metric) {
 	gauge(descWaiting, float64(n.queries.waiting()))
 	gauge(descConnected, flag(n.bus.Conn.IsConnected()))
 	gauge(descReady, flag(n.Waits() == nil))
+	n.mu.Lock()
+	uncompared := len(n.uncompared)
+	n.mu.Unlock()
+	gauge(descUncompared, float64(uncompared))
 	counts := n.metrics.counts()
 	for _, c := range []struct {
 		d *prometheus.Desc

@@ -48,6 +48,7 @@ type replica struct {
 	documents uint64
 	payloads  payloads
 	recent    map[uint64][16]byte // marks of entries that were carried out lately
+	moments   []*moment           // entries that are waited for
 	derived   derived
 }
 
@@ -155,6 +156,7 @@ func (r *replica) close() {
 	r.mu.Lock()
 	ix := r.ix
 	r.ready, r.ix = false, nil
+	r.giveUpMoments() // who waits uses the index
 	r.mu.Unlock()
 	if ix == nil {
 		return
@@ -294,8 +296,11 @@ func (r *replica) far(entry int) bool {
 
 var errNotOpen = errors.New("the replica is not open")
 
+// errMissed: the replica is not to be had as it is asked for.
+var errMissed = errors.New("the replica is at another entry of its log")
+
 // at gives a snapshot to fn, and what it has applied.
-func (r *replica) at(fn func(snap *index.Snapshot, applied uint64) error) (err error) {
+func (r *replica) at(fn func(snap *index.Snapshot, applied uint64) error) error {
 	ix := r.use()
 	if ix == nil {
 		return errNotOpen
@@ -305,6 +310,11 @@ func (r *replica) at(fn func(snap *index.Snapshot, applied uint64) error) (err e
 	if err != nil {
 		return err
 	}
+	return r.show(snap, fn)
+}
+
+// show gives a snapshot to fn, and what it has applied, and closes it.
+func (r *replica) show(snap *index.Snapshot, fn func(snap *index.Snapshot, applied uint64) error) (err error) {
 	defer func() { err = errors.Join(err, snap.Close()) }()
 	applied, err := snap.Applied()
 	if err != nil {

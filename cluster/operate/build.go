@@ -214,15 +214,16 @@ func (o *Operator) built(ctx context.Context, m *topology.Map, b BuildOptions) (
 	number := m.Next.Number
 	var over error
 	n := 0
-	err := o.wait(ctx, m, func() bool {
+	err := o.wait(ctx, m, func() string {
+		what := fmt.Sprintf("%d of %d shards of generation %d of %s are built", n, m.Shards(), number, m.Collection)
 		now, err := o.watch.MapOf(m.ID())
 		if err != nil || now.Version < m.Version {
-			return false
+			return what
 		}
 		g := now.Generation(number)
 		if g == nil {
 			over = fmt.Errorf("%w: generation %d of %s was given up", ErrState, number, m.Collection)
-			return true
+			return ""
 		}
 		m, n = now, 0
 		for _, s := range g.Shards {
@@ -231,11 +232,11 @@ func (o *Operator) built(ctx context.Context, m *topology.Map, b BuildOptions) (
 			}
 		}
 		b.Progress("build", n, len(g.Shards))
-		return n == len(g.Shards)
+		if n == len(g.Shards) {
+			return ""
+		}
+		return what
 	})
-	if err != nil {
-		err = fmt.Errorf("%d of %d shards are built: %w", n, m.Shards(), err)
-	}
 	if err = errors.Join(err, over); err != nil {
 		return nil, err
 	}
