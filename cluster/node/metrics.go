@@ -39,12 +39,6 @@ func (m *metrics) counts() topology.Counts {
 	return topology.Counts{Panics: m.panics.Load(), Rebuilds: m.rebuilds.Load(), Differences: m.differences.Load()}
 }
 
-// behind is how much the log of a replica had at the last look, which it has not applied.
-func (r *replica) behind() uint64 {
-	end, applied := r.logEnd.Load(), r.state().Applied
-	return max(end, applied) - applied
-}
-
 func desc(name, help string, labels ...string) *prometheus.Desc {
 	return prometheus.NewDesc(base.Namespace+"_node_"+name, help, labels, nil)
 }
@@ -85,7 +79,7 @@ func (n *Node) Collect(to chan<- prometheus.Metric) {
 		states[s.State()]++
 		of := []string{topology.NameOf(s.Collection), fmt.Sprint(s.Generation), fmt.Sprint(s.Shard)}
 		gauge(descApplied, float64(s.Applied), of...)
-		gauge(descLag, float64(r.behind()), of...)
+		gauge(descLag, float64(s.Behind), of...)
 		gauge(descDocuments, float64(s.Documents), of...)
 	}
 	for _, state := range topology.States {

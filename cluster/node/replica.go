@@ -80,6 +80,7 @@ func (r *replica) state() topology.Serving {
 	return topology.Serving{
 		Collection: r.key.collection, Generation: r.key.generation, Shard: r.key.shard,
 		Ready: r.ready, Fault: r.fault, Applied: r.applied, Documents: r.documents, Log: r.logFault, Lost: r.lost,
+		Behind: max(r.logEnd.Load(), r.applied) - r.applied,
 	}
 }
 

@@ -102,6 +102,8 @@ type Serving struct {
 	// Applied is the last entry of its log that is in its file.
 	Applied   uint64 `json:"applied"`
 	Documents uint64 `json:"documents"`
+	// Behind is how many entries its log had beyond that when the replica heard of it last.
+	Behind uint64 `json:"behind,omitempty"`
 	// Log says why the replica follows no log; "": it does. Lost: the log lacks entries that
 	// replicas have, so that the shard takes no changes.
 	Log  string `json:"log,omitempty"`
