@@ -160,6 +160,9 @@ func Start(ctx context.Context, b *bus.Bus, store objects.Store, c Config) (*Nod
 	}
 	n.tracer = c.Tracing.Tracer(bus.Scope)
 	n.ctx, n.end = context.WithCancel(context.WithoutCancel(ctx))
+	if err := n.sweepUnfinished(); err != nil {
+		n.log.Warn("what an earlier life of the node has left stays", "error", err)
+	}
 	n.metrics.init()
 	n.queries.init(c.Queue, c.Workers)
 	n.looks = make(chan struct{}, c.Queue)
@@ -362,10 +365,7 @@ func (n *Node) replaced(k key) bool {
 // succeeded tells whether the generation that is searched has every change that a
 // replica of an earlier one has: until then that may be the only copy beside the log.
 func (n *Node) succeeded(k key, m *topology.Map) bool {
-	applied := n.replicas[k].state().Applied
-	return slices.ContainsFunc(n.watch.Replicas(k.collection, m.Current.Number, k.shard), func(r topology.Replica) bool {
-		return r.Ready && r.Applied >= applied
-	})
+	return n.complete(m, k.shard, n.replicas[k].state().Applied)
 }
 
 // replica is nil where there is none, and where the collection was removed, which the

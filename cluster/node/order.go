@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -153,11 +152,7 @@ func (n *Node) replace(r *replica) (again *replica, err error) {
 	if n.closed || n.replicas[r.key] != r {
 		return nil, fmt.Errorf("%s is not here any more", r.key)
 	}
-	path := n.path(r.key)
-	to, err := unused(path + aside)
-	if err == nil {
-		err = os.Rename(path, to)
-	}
+	to, err := r.putAside()
 	if errors.Is(err, fs.ErrNotExist) { // it was being fetched
 		err = nil
 	}

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -90,16 +91,50 @@ func (r *replica) stop() {
 	<-r.done
 }
 
-// remove ends the replica and takes its file away.
+// remove ends the replica and takes its files away.
 func (r *replica) remove() {
 	r.stop()
 	path := r.n.path(r.key)
+	err := r.dropAside("")
 	for _, path := range []string{path, keywords.Path(path)} {
-		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			r.n.log.Warn("a replica cannot be removed", "replica", r.key, "error", err)
+		if rerr := os.Remove(path); rerr != nil && !errors.Is(rerr, fs.ErrNotExist) {
+			err = errors.Join(err, rerr)
 		}
 	}
+	if err != nil {
+		r.n.log.Warn("a replica cannot be removed", "replica", r.key, "error", err)
+	}
 	_ = os.Remove(filepath.Dir(path)) // if it is empty
+}
+
+// putAside renames the file of a replica that is of no use. Of those that were put aside only
+// the last one stays.
+func (r *replica) putAside() (to string, err error) {
+	path := r.n.path(r.key)
+	to = path + aside
+	if err := os.Rename(path, to); err != nil {
+		return to, err
+	}
+	if err := r.dropAside(filepath.Base(to)); err != nil {
+		r.n.log.Warn("files that were put aside earlier stay", "replica", r.key, "error", err)
+	}
+	return to, nil
+}
+
+// dropAside removes the files that were put aside, but for one. Programs of before numbered
+// them.
+func (r *replica) dropAside(but string) error {
+	dir, name := filepath.Split(r.n.path(r.key))
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), name+aside) && e.Name() != but {
+			err = errors.Join(err, os.Remove(filepath.Join(dir, e.Name())))
+		}
+	}
+	return err
 }
 
 // errFar: the object of the shard is nearer to the end of the log than the replica.
@@ -249,7 +284,6 @@ func (r *replica) open() error {
 
 // startOver puts a file that is of no use aside; the next attempt fetches it anew.
 func (r *replica) startOver(why error) error {
-	path := r.n.path(r.key)
 	r.close()
 	if errors.Is(why, errTrimmed) {
 		g, err := r.generation()
@@ -260,7 +294,7 @@ func (r *replica) startOver(why error) error {
 			return fmt.Errorf("%w, and so does the object", why)
 		}
 	}
-	err := os.Rename(path, path+aside)
+	_, err := r.putAside()
 	if err == nil {
 		r.mu.Lock()
 		r.recent = nil // the entries that the file had, and the next one may have others

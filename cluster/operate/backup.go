@@ -52,10 +52,11 @@ func (o *Operator) backup(ctx context.Context, m *topology.Map, path, dir string
 	if err != nil {
 		return nil, err
 	}
-	if dir, err = os.MkdirTemp(dir, "plaid-backup-*"); err != nil {
+	dir, remove, err := Scratch(dir)
+	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	defer func() { err = errors.Join(err, remove()) }()
 	var from []index.CopyFrom
 	for s, shard := range shards {
 		file := filepath.Join(dir, fmt.Sprintf("s%04d.plaid", s))
@@ -140,10 +141,11 @@ func (o *Operator) Fill(ctx context.Context, id, path, dir string) (_ *topology.
 	if err != nil {
 		return nil, err
 	}
-	if dir, err = os.MkdirTemp(dir, "plaid-fill-*"); err != nil {
+	dir, remove, err := Scratch(dir)
+	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	defer func() { err = errors.Join(err, remove()) }()
 	parts := make([]*roaring.Bitmap, m.Shards())
 	for s := range parts {
 		parts[s] = roaring.New()

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -62,11 +61,11 @@ func (o *Operator) Build(ctx context.Context, collection string, src vectors.Sou
 	if err != nil {
 		return nil, err
 	}
-	dir, err := os.MkdirTemp(b.Dir, "plaid-build-*")
+	dir, remove, err := Scratch(b.Dir)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	defer func() { err = errors.Join(err, remove()) }()
 	b.Progress("train", 0, 1)
 	if g.Codec, err = o.codec(ctx, dir, codecName(m, g.Number), src, b); err != nil {
 		return nil, err

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"time"
@@ -115,11 +114,11 @@ const samplePerCentroid = 256
 
 // codecOf trains a codec on what the shards of a collection have in the object store.
 func (o *Operator) codecOf(ctx context.Context, m *topology.Map, shards []topology.Shard, generation uint64, b BuildOptions) (ref objects.Ref, err error) {
-	dir, err := os.MkdirTemp(b.Dir, "plaid-retrain-*")
+	dir, remove, err := Scratch(b.Dir)
 	if err != nil {
 		return ref, err
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	defer func() { err = errors.Join(err, remove()) }()
 	largest := make([]int, 0, len(shards))
 	total := int64(0)
 	for s, shard := range shards {

@@ -100,6 +100,9 @@ func New(ctx context.Context, conn *nats.Conn, c Config) (*Front, error) {
 	}
 	if c.Store != nil {
 		f.op = operate.Over(b, watch, c.Store, f.log)
+		if _, remove, err := operate.Scratch(c.Dir); err == nil { // what one that was killed has left goes now
+			_ = remove()
+		}
 	}
 	return f, nil
 }

@@ -1,0 +1,23 @@
+package operate
+
+import (
+	"cmp"
+	"errors"
+	"os"
+	"path/filepath"
+
+	"github.com/plaid-ir/plaid/internal/atomicfile"
+)
+
+// Scratch makes a folder below dir for files that are to become objects, or are made of some;
+// "": below that for temporary files. What processes that were killed have left there goes.
+func Scratch(dir string) (path string, remove func() error, err error) {
+	f, err := atomicfile.CreateFolder(filepath.Join(cmp.Or(dir, os.TempDir()), "plaid-cluster-scratch"))
+	if err != nil {
+		return "", nil, err
+	}
+	if err := os.Chmod(f.Path(), 0o700); err != nil { // documents are not for everybody
+		return "", nil, errors.Join(err, f.Close())
+	}
+	return f.Path(), f.Close, nil
+}
