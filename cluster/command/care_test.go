@@ -19,6 +19,7 @@ import (
 	"github.com/plaid-ir/plaid/cluster/client"
 	"github.com/plaid-ir/plaid/cluster/clustertest"
 	"github.com/plaid-ir/plaid/cluster/internal/certtest"
+	"github.com/plaid-ir/plaid/cluster/internal/freeports"
 	"github.com/plaid-ir/plaid/cluster/node"
 	"github.com/plaid-ir/plaid/cluster/objects"
 	"github.com/plaid-ir/plaid/cluster/operate"
@@ -248,3 +249,44 @@ func TestDifferencesAreCounted(t *testing.T) {
 	d, _ := counted()
 	require.LessOrEqual(t, d, uint64(1), "nothing else differed")
 }
+
+// A node that cannot ask whether it is an operator, as the servers are away, asks again.
+func TestCareWaitsForTheServers(t *testing.T) {
+	ctx, stop := context.WithTimeout(t.Context(), clustertest.Patience)
+	defer stop()
+	o := bus.ServerOptions{Name: "one", Dir: t.TempDir(), Listen: "127.0.0.1:" + freeports.Find(t, 1)[0]}
+	s, err := bus.StartServer(ctx, o)
+	require.NoError(t, err)
+	conn, err := bus.Connect(s.ClientURL(), "n0", nil)
+	require.NoError(t, err)
+	t.Cleanup(conn.Close)
+	b, err := bus.Setup(ctx, conn, 1, time.Minute)
+	require.NoError(t, err)
+	s.Close()
+	said := make(said, 10)
+	r := &running{c: node.Config{Name: "n0", Logger: slog.New(slog.NewTextHandler(said, nil))}, lease: time.Millisecond}
+	may := make(chan bool, 1)
+	go func() { may <- r.mayCare(ctx, b) }()
+	select {
+	case line := <-said:
+		require.Contains(t, line, "until the servers answer")
+	case <-ctx.Done():
+		require.Fail(t, "nothing is said")
+	case <-may:
+		require.Fail(t, "nobody can know")
+	}
+	s, err = bus.StartServer(ctx, o)
+	require.NoError(t, err)
+	t.Cleanup(s.Close)
+	select {
+	case ok := <-may:
+		require.True(t, ok)
+	case <-ctx.Done():
+		require.Fail(t, "it has given up")
+	}
+}
+
+// said takes the lines of a log.
+type said chan string
+
+func (s said) Write(line []byte) (int, error) { s <- string(line); return len(line), nil }
