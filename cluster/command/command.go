@@ -393,6 +393,9 @@ since somebody may be about to name it. Nodes do the same by themselves (plaid c
 		}
 		return x.Report(report, func(b *bytes.Buffer) {
 			fmt.Fprintf(b, "removed %s, %s", out.Plural(report.Objects, "object"), out.Bytes(report.Bytes))
+			if report.Versions > 0 {
+				fmt.Fprintf(b, ", %s of maps", out.Plural(report.Versions, "old version"))
+			}
 			if report.Leftovers > 0 {
 				fmt.Fprintf(b, ", and %s of interrupted writes", out.Plural(report.Leftovers, "file"))
 			}

@@ -252,8 +252,8 @@ func (r *running) tidyUp(ctx context.Context, b *bus.Bus, store objects.Store) {
 			var report *operate.TidyReport
 			report, err = o.Tidy(ctx, 0)
 			o.Close()
-			if err == nil && report.Objects+report.Leftovers > 0 {
-				r.c.Logger.Info("objects that nobody needs are removed", "objects", report.Objects, "bytes", report.Bytes, "leftovers", report.Leftovers)
+			if err == nil && report.Objects+report.Versions+report.Leftovers > 0 {
+				r.c.Logger.Info("objects that nobody needs are removed", "objects", report.Objects, "bytes", report.Bytes, "versions of maps", report.Versions, "leftovers", report.Leftovers)
 			}
 		}
 		if err != nil && ctx.Err() == nil {

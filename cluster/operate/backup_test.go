@@ -82,3 +82,21 @@ func TestBackupBesideCheckpointAndTidy(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, shards, 2)
 }
+
+// A round of checkpoints makes one version of the map, however many shards get objects.
+func TestCheckpointsMakeOneVersion(t *testing.T) {
+	docs := searchtest.New(5, dim, 6).Docs("d", 60, 4)
+	c := clustertest.New(t, 2)
+	c.Collection("wiki", operate.CreateOptions{Shards: 5, Replicas: 2}, dim, docs[:20])
+	f := c.Client(client.Config{Collection: "wiki"})
+	_, err := f.Add(c.Ctx, searchtest.Source(t, dim, docs[20:]), nil)
+	require.NoError(t, err)
+	before, err := c.Op.Watcher().Map("wiki")
+	require.NoError(t, err)
+	m, err := c.Op.Checkpoint(c.Ctx, "wiki")
+	require.NoError(t, err)
+	require.Equal(t, before.Version+1, m.Version)
+	for s, shard := range m.Current.Shards {
+		require.Greater(t, shard.Applied, before.Current.Shards[s].Applied)
+	}
+}
