@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/plaid-ir/plaid/cluster/clustertest"
 	"github.com/plaid-ir/plaid/cluster/topology"
 )
 
@@ -66,4 +67,21 @@ func TestBehindInWords(t *testing.T) {
 			require.Contains(t, s.amiss(), "b: "+c.words, c.of)
 		}
 	}
+}
+
+// A collection whose map is of a later program is named, and all is not well.
+func TestStrangeMapInWords(t *testing.T) {
+	c := clustertest.New(t, 1)
+	_, err := c.Bus.Maps.Put(c.Ctx, "later", []byte(`{"format": 1, "collection": "later", "version": 1, "invented": true}`))
+	require.NoError(t, err)
+	c.Await(func() bool { return len(c.Op.Watcher().Faults()) == 1 })
+	s := look(c.Op.Watcher())
+	require.False(t, s.Well)
+	var b bytes.Buffer
+	s.print(&b)
+	require.Contains(t, b.String(), "later: this program does not understand its map")
+	require.Contains(t, b.String(), "invented")
+	require.NoError(t, c.Bus.Maps.Purge(c.Ctx, "later"))
+	c.Await(func() bool { return len(c.Op.Watcher().Faults()) == 0 })
+	require.True(t, look(c.Op.Watcher()).Well)
 }

@@ -26,8 +26,10 @@ type status struct {
 	// Away are nodes that shards are on and that were not heard of lately.
 	Away        []string           `json:"away,omitempty"`
 	Collections []collectionStatus `json:"collections"`
-	maps        []*topology.Map
-	furthest    map[[3]string]uint64 // the last entry that a replica of each shard has
+	// Strange are collections whose maps this program does not understand, and why.
+	Strange  map[string]string `json:"not_understood,omitempty"`
+	maps     []*topology.Map
+	furthest map[[3]string]uint64 // the last entry that a replica of each shard has
 }
 
 type collectionStatus struct {
@@ -140,6 +142,12 @@ func look(w *topology.Watcher) *status {
 			}
 		}
 	}
+	for name, err := range w.Faults() {
+		if s.Strange == nil {
+			s.Strange = map[string]string{}
+		}
+		s.Strange[name] = err.Error()
+	}
 	slices.Sort(s.Away)
 	s.Well = len(s.Nodes) > 0 && s.amiss() == nil
 	return s
@@ -199,6 +207,9 @@ func (s *status) amiss() (words []string) {
 	}
 	for i := range s.Collections {
 		words = append(words, s.Collections[i].amiss()...)
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.Strange)) {
+		words = append(words, fmt.Sprintf("%s: this program does not understand its map, and shows nothing of it; a later version may: %s", name, s.Strange[name]))
 	}
 	return append(words, s.failing()...)
 }

@@ -12,6 +12,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -146,13 +148,15 @@ func (f *Front) Ready() error {
 // Place implements [collection.Set].
 func (f *Front) Place() string { return f.c.Place }
 
-// Names implements [collection.Set].
+// Names implements [collection.Set]. Collections whose maps this program does not understand are
+// among them.
 func (f *Front) Names() []string {
-	var names []string
+	names := slices.Collect(maps.Keys(f.watch.Faults()))
 	for _, m := range f.watch.Maps() {
 		names = append(names, m.Collection)
 	}
-	return names
+	slices.Sort(names)
+	return slices.Compact(names)
 }
 
 // Get implements [collection.Set].

@@ -318,6 +318,14 @@ func (w *Watcher) Maps() []*Map {
 	return all
 }
 
+// Faults are names of collections whose maps this program does not understand, and why: that is
+// no reason to take them for removed. They are in no list of maps.
+func (w *Watcher) Faults() map[string]error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return maps.Clone(w.faults)
+}
+
 // Leases are those of all nodes that were heard of lately. They are not to be changed.
 func (w *Watcher) Leases() []*Lease {
 	w.mu.Lock()
