@@ -110,63 +110,67 @@ type place struct {
 }
 
 func (x *cli) place(f *pflag.FlagSet, wait time.Duration) *place {
+	return x.placeFor(f, wait, "`TIME` after which the command gives up")
+}
+
+func (x *cli) placeFor(f *pflag.FlagSet, wait time.Duration, usage string) *place {
 	p := &place{x: x}
 	f.StringVar(&p.servers, "servers", "nats://127.0.0.1:4222", "`ADDRESSES` of nodes, with commas between")
 	p.tls.register(f)
-	f.DurationVar(&p.wait, "timeout", wait, "`TIME` after which the command gives up")
+	f.DurationVar(&p.wait, "timeout", wait, usage)
 	return p
 }
 
 func (p *place) within(ctx context.Context, use func(ctx context.Context, b *bus.Bus) error) error {
-	if p.wait <= 0 {
-		return flags.Usagef("--timeout: %v is no time to wait", p.wait)
+	if err := p.check(); err != nil {
+		return err
 	}
 	ctx, stop := context.WithTimeout(ctx, p.wait)
 	defer stop()
-	return p.open(ctx, use)
-}
-
-// open is within for as long as it takes.
-func (p *place) open(ctx context.Context, use func(ctx context.Context, b *bus.Bus) error) error {
-	t, err := p.tls.config()
-	if err != nil {
-		return err
-	}
-	conn, err := bus.Connect(p.servers, "plaid", t)
+	reaching, end := context.WithTimeout(ctx, reachWithin)
+	defer end()
+	conn, b, err := p.connect(ctx, reaching)
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
-	b, err := p.x.openBus(ctx, conn)
-	if err != nil {
-		return err
-	}
 	return use(ctx, b)
 }
 
-// hintAfter is how long a command waits before it says what for.
-const hintAfter = 2 * time.Second
-
-// openBus waits until the servers know what the cluster consists of: they have to find
-// each other first, and more than half of them must be there.
-func (x *cli) openBus(ctx context.Context, conn *nats.Conn) (*bus.Bus, error) {
-	hint := time.AfterFunc(hintAfter, func() {
-		x.Hint("waiting: no quorum of the servers answers yet (with --log-replicas 3, two of three have to)")
-	})
-	defer hint.Stop()
-	for {
-		attempt, stop := context.WithTimeout(ctx, bus.Attempt)
-		b, err := bus.Open(attempt, conn)
-		stop()
-		if err == nil {
-			return b, nil
-		}
-		select {
-		case <-ctx.Done():
-			return nil, fmt.Errorf("the servers have no quorum, or no node was ever started: %w", err)
-		case <-time.After(200 * time.Millisecond):
-		}
+func (p *place) check() error {
+	if p.wait <= 0 {
+		return flags.Usagef("--timeout: %v is no time to wait", p.wait)
 	}
+	return nil
+}
+
+// open is within for as long as it takes.
+func (p *place) open(ctx context.Context, use func(ctx context.Context, b *bus.Bus) error) error {
+	conn, b, err := p.connect(ctx, ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	return use(ctx, b)
+}
+
+// connect waits for a server as long as within says, and for a quorum, and says so if that
+// takes long.
+func (p *place) connect(ctx, within context.Context) (*nats.Conn, *bus.Bus, error) {
+	t, err := p.tls.config()
+	if err != nil {
+		return nil, nil, err
+	}
+	conn, err := reach(within, p.servers, "plaid", t, func() { p.x.Hint(waitingFor, p.servers) })
+	if err != nil {
+		return nil, nil, err
+	}
+	b, err := openBus(ctx, conn, func() { p.x.Hint("waiting: %s", noQuorum) })
+	if err != nil {
+		conn.Close()
+		return nil, nil, err
+	}
+	return conn, b, nil
 }
 
 // operator is a command of an operator, which needs the object store too.
@@ -214,6 +218,7 @@ func (x *cli) operating(ctx context.Context, p *place, store string, use func(co
 			return err
 		}
 		defer o.Close()
+		o.Waiting = func(what string) { x.Hint("waiting: %s", what) }
 		return use(ctx, o)
 	})
 }
