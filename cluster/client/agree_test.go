@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -242,4 +243,29 @@ func TestNotCompared(t *testing.T) {
 	_, err = c.Op.Checkpoint(c.Ctx, "wiki")
 	require.ErrorIs(t, err, operate.ErrState)
 	require.ErrorContains(t, err, "n1")
+}
+
+// A replica begins again with the object of the map that the one who orders it means, also where
+// its node has not seen that map yet.
+func TestRejoinWaitsForTheMap(t *testing.T) {
+	c, _, _ := lacking(t, 2, "n1")
+	made, err := node.Send(c.Ctx, c.Bus.Conn, "n1", node.Order{Do: "checkpoint", Collection: c.ID("wiki"), Generation: 1})
+	require.NoError(t, err)
+	m, err := c.Op.Watcher().Map("wiki")
+	require.NoError(t, err)
+	done := make(chan error, 1)
+	go func() {
+		_, err := node.Send(c.Ctx, c.Bus.Conn, "n0", node.Order{Do: "rejoin", Collection: m.ID(), Generation: 1, Version: m.Version + 1})
+		done <- err
+	}()
+	require.Never(t, func() bool { return len(done) > 0 }, 300*time.Millisecond, 50*time.Millisecond)
+	_, err = topology.NewStore(c.Store, c.Bus.Maps).Update(c.Ctx, m.ID(), func(m *topology.Map) error {
+		m.Current.Shards[0] = made.Shard
+		return nil
+	})
+	require.NoError(t, err)
+	require.NoError(t, <-done)
+	for _, r := range verified(c, 2) {
+		assert.EqualValues(t, 59, r.Documents, r.Node)
+	}
 }

@@ -33,6 +33,9 @@ type Order struct {
 	Generation uint64 `json:"generation"`
 	Shard      int    `json:"shard"`
 	Sequence   uint64 `json:"sequence,omitempty"`
+	// Version is that of the map whose object a replica begins again with, or of a later one: the
+	// node may not have seen it yet.
+	Version uint64 `json:"version,omitempty"`
 }
 
 // Parts is how many digests of documents a replica tells; see [index.Snapshot.Contents].
@@ -121,14 +124,23 @@ func (n *Node) carryOut(order []byte, report *Report) (err error) {
 	case o.Do == "adopt":
 		return r.adopt(o.Sequence)
 	case o.Do == "rejoin":
-		return n.rejoin(r)
+		return n.rejoin(r, o.Version)
 	}
 	return fmt.Errorf("unknown order %q", o.Do)
 }
 
 // rejoin puts the file of a replica aside and lets another replica begin in its place. It
 // returns when that one answers: the lease may go on saying for a while that the old one does.
-func (n *Node) rejoin(r *replica) error {
+func (n *Node) rejoin(r *replica, version uint64) error {
+	var gone error
+	err := n.watch.Wait(r.ctx, func() bool {
+		var m *topology.Map
+		m, gone = n.watch.MapOf(r.key.collection)
+		return gone != nil || m.Version >= version
+	})
+	if err := errors.Join(err, gone); err != nil {
+		return err
+	}
 	r.stop()
 	again, err := n.replace(r)
 	if err != nil {

@@ -87,27 +87,36 @@ func (o *Operator) meet(ctx context.Context, m *topology.Map, s int, orders map[
 			}
 			ahead, last = 5*(now.State.LastSeq-last), now.State.LastSeq
 		}
-		g, passed := o.ask(ctx, m, s, orders, last+ahead)
-		if g.absent == nil || try == meetings || ctx.Err() != nil || !passed && ahead == 0 { // who is away is asked once
+		g, passed, short := o.ask(ctx, m, s, orders, last+ahead)
+		switch {
+		case ctx.Err() != nil || try == meetings:
 			return g, ctx.Err()
-		}
-		for _, r := range g.reports { // nobody compares what was made
-			if r.Shard.Object.Name != "" {
-				if err := o.store.Delete(ctx, r.Shard.Object.Name); err != nil {
-					return nil, err
-				}
-			}
-		}
-		if passed {
+		case passed:
 			ahead = 2*ahead + 1
-		} else { // it may have stopped to grow
+		case short && ahead > 0: // it may have stopped to grow
 			ahead = 0
+		default: // who is away is asked once
+			return g, nil
+		}
+		for _, r := range g.reports {
+			if err := o.drop(ctx, r.Report); err != nil {
+				return nil, err
+			}
 		}
 	}
 }
 
-// ask gives the orders at an entry. Some replicas may have passed it.
-func (o *Operator) ask(ctx context.Context, m *topology.Map, s int, orders map[string]node.Order, entry uint64) (g *meeting, passed bool) {
+// drop removes the object that an order has made, if it has, and which nobody compares.
+func (o *Operator) drop(ctx context.Context, r *node.Report) error {
+	if r.Shard.Object.Name == "" {
+		return nil
+	}
+	return o.store.Delete(ctx, r.Shard.Object.Name)
+}
+
+// ask gives the orders at an entry. Some replicas may have passed it, or fall short of it.
+func (o *Operator) ask(ctx context.Context, m *topology.Map, s int, orders map[string]node.Order, entry uint64) (g *meeting, passed, short bool) {
+	outer := ctx
 	ctx, stop := context.WithTimeout(ctx, patience)
 	defer stop()
 	g = &meeting{}
@@ -119,18 +128,23 @@ func (o *Operator) ask(ctx context.Context, m *topology.Map, s int, orders map[s
 			r, err := o.send(ctx, name, order)
 			mu.Lock()
 			defer mu.Unlock()
-			if err == nil {
-				passed = passed || r.Shard.Applied > entry
-				switch {
-				case r.Log != "":
-					err = fmt.Errorf("it does not follow the log: %s", r.Log)
-				case !r.Told() || r.Shard.Applied != entry:
-					err = fmt.Errorf("%w: at %d and not at %d", errElsewhere, r.Shard.Applied, entry)
-				}
-			}
-			if err == nil {
+			switch {
+			case err != nil && ctx.Err() != nil && outer.Err() == nil:
+				err = fmt.Errorf("it has not told within %v", patience)
+			case err != nil:
+			case r.Log != "":
+				err = fmt.Errorf("it does not follow the log: %s", r.Log)
+			case !r.Told() || r.Shard.Applied != entry:
+				passed, short = passed || r.Shard.Applied > entry, short || r.Shard.Applied < entry
+				err = fmt.Errorf("%w: at %d and not at %d", errElsewhere, r.Shard.Applied, entry)
+			case r.Contents == "" && order.Do != "verify":
+				err = errors.New("its program does not tell what it has: bring it up to date")
+			default:
 				g.reports = append(g.reports, report{name, r})
 				return
+			}
+			if r != nil {
+				err = errors.Join(err, o.drop(outer, r))
 			}
 			if g.absent == nil {
 				g.absent = map[string]error{}
@@ -140,7 +154,7 @@ func (o *Operator) ask(ctx context.Context, m *topology.Map, s int, orders map[s
 	}
 	all.Wait()
 	slices.SortFunc(g.reports, func(a, b report) int { return strings.Compare(a.node, b.node) })
-	return g, passed
+	return g, passed, short
 }
 
 // send gives a node an order, as long as the node lives.

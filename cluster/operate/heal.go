@@ -203,7 +203,7 @@ func (o *Operator) followAgain(ctx context.Context, m *topology.Map, s int) (*He
 
 func (o *Operator) rejoin(ctx context.Context, m *topology.Map, generation uint64, s int, nodes []string) error {
 	for _, name := range nodes {
-		if _, err := o.send(ctx, name, node.Order{Do: "rejoin", Collection: m.ID(), Generation: generation, Shard: s}); err != nil {
+		if _, err := o.send(ctx, name, node.Order{Do: "rejoin", Collection: m.ID(), Generation: generation, Shard: s, Version: m.Version}); err != nil {
 			return err
 		}
 	}
@@ -280,11 +280,13 @@ func (o *Operator) adopted(ctx context.Context, m *topology.Map, s int, kept []r
 // what the log has from before makes no difference. Once the map has it goOn is called.
 func (o *Operator) makeAgain(ctx context.Context, m *topology.Map, s int, object topology.Shard, kept, reports []report, healed *Healed, goOn func() error) error {
 	healed.Again = slices.DeleteFunc(names(reports), func(name string) bool { return slices.Contains(names(kept), name) })
-	if _, err := o.enterShards(ctx, m, map[int]topology.Shard{s: object}); err != nil {
+	generation := m.Current.Number
+	m, err := o.enterShards(ctx, m, map[int]topology.Shard{s: object})
+	if err != nil {
 		return err
 	}
 	if err := goOn(); err != nil {
 		return err
 	}
-	return o.rejoin(ctx, m, m.Current.Number, s, healed.Again)
+	return o.rejoin(ctx, m, generation, s, healed.Again)
 }

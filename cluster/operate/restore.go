@@ -125,7 +125,7 @@ func (o *Operator) Rejoin(ctx context.Context, collection, name string) error {
 			continue
 		}
 		there++
-		if _, err := o.send(ctx, name, node.Order{Do: "rejoin", Collection: m.ID(), Generation: m.Current.Number, Shard: s}); err != nil {
+		if _, err := o.send(ctx, name, node.Order{Do: "rejoin", Collection: m.ID(), Generation: m.Current.Number, Shard: s, Version: m.Version}); err != nil {
 			return err
 		}
 	}
