@@ -12,7 +12,13 @@ import (
 // Scratch makes a folder below dir for files that are to become objects, or are made of some;
 // "": below that for temporary files. What processes that were killed have left there goes.
 func Scratch(dir string) (path string, remove func() error, err error) {
-	f, err := atomicfile.CreateFolder(filepath.Join(cmp.Or(dir, os.TempDir()), "plaid-cluster-scratch"))
+	dir = cmp.Or(dir, os.TempDir())
+	place := filepath.Join(dir, "plaid-cluster-scratch")
+	if _, err := os.Lstat(place); err == nil { // nothing has that name: somebody else means harm
+		path, err := os.MkdirTemp(dir, "plaid-cluster-*")
+		return path, func() error { return os.RemoveAll(path) }, err
+	}
+	f, err := atomicfile.CreateFolder(place)
 	if err != nil {
 		return "", nil, err
 	}

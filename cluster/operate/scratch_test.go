@@ -63,4 +63,13 @@ func TestScratch(t *testing.T) {
 	require.NoError(t, remove())
 	require.DirExists(t, own)
 	require.Equal(t, 1, entries())
+
+	// A link of somebody else leads nowhere.
+	elsewhere := t.TempDir()
+	require.NoError(t, os.Symlink(filepath.Join(elsewhere, "x"), filepath.Join(dir, "plaid-cluster-scratch")))
+	path, remove, err := operate.Scratch(dir)
+	require.NoError(t, err)
+	require.Equal(t, dir, filepath.Dir(path))
+	require.NoError(t, remove())
+	require.Equal(t, 2, entries())
 }

@@ -55,7 +55,7 @@ func (o *Operator) verify(ctx context.Context, m *topology.Map, s int) (*Check, 
 	for {
 		orders := map[string]node.Order{}
 		for _, r := range o.watch.Replicas(m.ID(), m.Current.Number, s) {
-			if r.Ready {
+			if r.Ready && slices.Contains(m.Assigned[s], r.Node) { // others are about to drop theirs
 				orders[r.Node] = node.Order{Do: "verify"}
 			}
 		}
