@@ -221,6 +221,7 @@ func options(name string) []nats.Option {
 	return []nats.Option{
 		nats.Name(name), nats.MaxReconnects(-1), nats.ReconnectWait(100 * time.Millisecond), nats.PingInterval(2 * time.Second), nats.MaxPingsOutstanding(2),
 		nats.Timeout(5 * time.Second), nats.IgnoreAuthErrorAbort(),
+		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}), // the default prints; whoever asks gets the error
 	}
 }
 

@@ -3,6 +3,7 @@ package command
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -23,10 +24,7 @@ func (r *running) care(ctx context.Context, b *bus.Bus, o *operate.Operator) {
 	if r.replace <= 0 && r.healAfter <= 0 && r.compare <= 0 && r.checkpoint <= 0 {
 		return
 	}
-	if err := b.CheckOperator(ctx); err != nil {
-		if ctx.Err() == nil {
-			r.c.Logger.Warn("this node places no shards of others, heals and compares no replicas, and makes no checkpoints: it takes the role operator", "error", err)
-		}
+	if !r.mayCare(ctx, b) {
 		return
 	}
 	var all sync.WaitGroup
@@ -38,6 +36,29 @@ func (r *running) care(ctx context.Context, b *bus.Bus, o *operate.Operator) {
 	}
 	all.Go(func() { r.heal(ctx, o) })
 	all.Wait()
+}
+
+// mayCare tells whether the node may do what an operator does: whoever asks is told again later
+// where servers do not answer.
+func (r *running) mayCare(ctx context.Context, b *bus.Bus) bool {
+	const unable = "this node places no shards of others, heals and compares no replicas, and makes no checkpoints"
+	for said := false; ; said = true {
+		err := b.CheckOperator(ctx)
+		switch {
+		case err == nil:
+			return true
+		case errors.Is(err, bus.ErrRole):
+			r.c.Logger.Warn(unable+": it takes the role operator", "error", err)
+			return false
+		case ctx.Err() == nil && !said:
+			r.c.Logger.Warn(unable+" until the servers answer", "error", err)
+		}
+		select {
+		case <-ctx.Done():
+			return false
+		case <-time.After(max(r.lease, 100*time.Millisecond)):
+		}
+	}
 }
 
 // checkpoints makes objects of shards whose logs have become long, until ctx ends.
@@ -80,12 +101,18 @@ func (r *running) heal(ctx context.Context, o *operate.Operator) {
 		})
 	}
 	if r.compare > 0 {
-		state := operate.Healing{Own: r.c.Name}
 		both.Go(func() {
 			repeat(ctx, r.compare/2+rand.N(r.compare), func() {
-				shards, all, err := o.Compare(ctx, &state)
-				r.c.Logger.Info("replicas are compared", "shards", shards, "differing", len(all))
-				r.healed(ctx, all, err)
+				c, err := o.Compare(ctx, r.c.Name)
+				unlike := 0
+				for _, h := range c.Unlike {
+					unlike += h.Unlike
+				}
+				if ctx.Err() == nil {
+					r.node.NoteComparison(unlike, c.Passed)
+				}
+				r.c.Logger.Info("replicas are compared", "shards", c.Shards, "differing", len(c.Unlike), "passed over", len(c.Passed))
+				r.healed(ctx, c.Unlike, err)
 			})
 		})
 	}

@@ -5,7 +5,9 @@ import (
 	"context"
 	"encoding/json"
 	"log/slog"
+	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -17,10 +19,12 @@ import (
 	"github.com/plaid-ir/plaid/cluster/client"
 	"github.com/plaid-ir/plaid/cluster/clustertest"
 	"github.com/plaid-ir/plaid/cluster/internal/certtest"
+	"github.com/plaid-ir/plaid/cluster/internal/freeports"
 	"github.com/plaid-ir/plaid/cluster/node"
 	"github.com/plaid-ir/plaid/cluster/objects"
 	"github.com/plaid-ir/plaid/cluster/operate"
 	"github.com/plaid-ir/plaid/cluster/topology"
+	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/search/searchtest"
 	"github.com/plaid-ir/plaid/vectors"
 )
@@ -189,3 +193,100 @@ func TestLongLogsAreCutOff(t *testing.T) {
 	_, err = c.Op.Verify(c.Ctx, "wiki")
 	require.NoError(t, err)
 }
+
+// What a node finds when it compares replicas is in its figures and in its lease: differences,
+// which an alert is made on, and shards that it could not compare.
+func TestDifferencesAreCounted(t *testing.T) {
+	c := clustertest.New(t, 3)
+	docs := searchtest.New(4, 16, 12).Docs("d", 20, 4)
+	c.Collection("wiki", operate.CreateOptions{Replicas: 3}, 16, docs)
+	c.Collection("other", operate.CreateOptions{Replicas: 2}, 16, docs)
+	m, err := c.Op.Watcher().Map("other")
+	require.NoError(t, err)
+	away := m.Assigned[0][1]
+	m, err = c.Op.Watcher().Map("wiki")
+	require.NoError(t, err)
+	bad := m.Assigned[0][slices.IndexFunc(m.Assigned[0], func(name string) bool { return name != away })]
+	c.Stop(bad)
+	ix, err := index.Open(c.Ctx, filepath.Join(c.Dir, bad, c.ID("wiki"), "g1", "s0000.plaid"), &index.Options{Write: true})
+	require.NoError(t, err)
+	_, _, err = ix.Delete(c.Ctx, []string{docs[7].ID})
+	require.NoError(t, err)
+	require.NoError(t, ix.Close())
+	c.Start(bad)
+	c.Ready(bad)
+
+	ctx, stop := context.WithCancel(c.Ctx)
+	var done sync.WaitGroup
+	defer done.Wait()
+	defer stop()
+	for name, n := range c.Nodes {
+		r := &running{c: node.Config{Name: name, Logger: slog.New(slog.DiscardHandler)}, compare: 50 * time.Millisecond, node: n}
+		done.Go(func() { r.care(ctx, c.Bus, c.Op) })
+	}
+	counted := func() (differences, rebuilds uint64) {
+		for _, l := range c.Op.Watcher().Leases() {
+			differences += l.Counts.Differences
+			rebuilds += l.Counts.Rebuilds
+		}
+		return differences, rebuilds
+	}
+	c.Await(func() bool { d, r := counted(); return d == 1 && r == 1 })
+
+	c.Stop(away)
+	require.NoError(t, c.Bus.Nodes.Delete(c.Ctx, away))
+	c.Await(func() bool {
+		for _, l := range c.Op.Watcher().Leases() {
+			for _, u := range l.Uncompared {
+				if u.Collection == "other" && strings.Contains(u.Why, away) {
+					words := happenedTo(l)
+					return strings.Contains(words[len(words)-1], "1 shard not compared at the last time, such as shard 0 of other: node "+away)
+				}
+			}
+		}
+		return false
+	})
+	d, _ := counted()
+	require.LessOrEqual(t, d, uint64(1), "nothing else differed")
+}
+
+// A node that cannot ask whether it is an operator, as the servers are away, asks again.
+func TestCareWaitsForTheServers(t *testing.T) {
+	ctx, stop := context.WithTimeout(t.Context(), clustertest.Patience)
+	defer stop()
+	o := bus.ServerOptions{Name: "one", Dir: t.TempDir(), Listen: "127.0.0.1:" + freeports.Find(t, 1)[0]}
+	s, err := bus.StartServer(ctx, o)
+	require.NoError(t, err)
+	conn, err := bus.Connect(s.ClientURL(), "n0", nil)
+	require.NoError(t, err)
+	t.Cleanup(conn.Close)
+	b, err := bus.Setup(ctx, conn, 1, time.Minute)
+	require.NoError(t, err)
+	s.Close()
+	said := make(said, 10)
+	r := &running{c: node.Config{Name: "n0", Logger: slog.New(slog.NewTextHandler(said, nil))}, lease: time.Millisecond}
+	may := make(chan bool, 1)
+	go func() { may <- r.mayCare(ctx, b) }()
+	select {
+	case line := <-said:
+		require.Contains(t, line, "until the servers answer")
+	case <-ctx.Done():
+		require.Fail(t, "nothing is said")
+	case <-may:
+		require.Fail(t, "nobody can know")
+	}
+	s, err = bus.StartServer(ctx, o)
+	require.NoError(t, err)
+	t.Cleanup(s.Close)
+	select {
+	case ok := <-may:
+		require.True(t, ok)
+	case <-ctx.Done():
+		require.Fail(t, "it has given up")
+	}
+}
+
+// said takes the lines of a log.
+type said chan string
+
+func (s said) Write(line []byte) (int, error) { s <- string(line); return len(line), nil }

@@ -110,63 +110,67 @@ type place struct {
 }
 
 func (x *cli) place(f *pflag.FlagSet, wait time.Duration) *place {
+	return x.placeFor(f, wait, "`TIME` after which the command gives up")
+}
+
+func (x *cli) placeFor(f *pflag.FlagSet, wait time.Duration, usage string) *place {
 	p := &place{x: x}
 	f.StringVar(&p.servers, "servers", "nats://127.0.0.1:4222", "`ADDRESSES` of nodes, with commas between")
 	p.tls.register(f)
-	f.DurationVar(&p.wait, "timeout", wait, "`TIME` after which the command gives up")
+	f.DurationVar(&p.wait, "timeout", wait, usage)
 	return p
 }
 
 func (p *place) within(ctx context.Context, use func(ctx context.Context, b *bus.Bus) error) error {
-	if p.wait <= 0 {
-		return flags.Usagef("--timeout: %v is no time to wait", p.wait)
+	if err := p.check(); err != nil {
+		return err
 	}
 	ctx, stop := context.WithTimeout(ctx, p.wait)
 	defer stop()
-	return p.open(ctx, use)
-}
-
-// open is within for as long as it takes.
-func (p *place) open(ctx context.Context, use func(ctx context.Context, b *bus.Bus) error) error {
-	t, err := p.tls.config()
-	if err != nil {
-		return err
-	}
-	conn, err := bus.Connect(p.servers, "plaid", t)
+	reaching, end := context.WithTimeout(ctx, reachWithin)
+	defer end()
+	conn, b, err := p.connect(ctx, reaching)
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
-	b, err := p.x.openBus(ctx, conn)
-	if err != nil {
-		return err
-	}
 	return use(ctx, b)
 }
 
-// hintAfter is how long a command waits before it says what for.
-const hintAfter = 2 * time.Second
-
-// openBus waits until the servers know what the cluster consists of: they have to find
-// each other first, and more than half of them must be there.
-func (x *cli) openBus(ctx context.Context, conn *nats.Conn) (*bus.Bus, error) {
-	hint := time.AfterFunc(hintAfter, func() {
-		x.Hint("waiting: no quorum of the servers answers yet (with --log-replicas 3, two of three have to)")
-	})
-	defer hint.Stop()
-	for {
-		attempt, stop := context.WithTimeout(ctx, bus.Attempt)
-		b, err := bus.Open(attempt, conn)
-		stop()
-		if err == nil {
-			return b, nil
-		}
-		select {
-		case <-ctx.Done():
-			return nil, fmt.Errorf("the servers have no quorum, or no node was ever started: %w", err)
-		case <-time.After(200 * time.Millisecond):
-		}
+func (p *place) check() error {
+	if p.wait <= 0 {
+		return flags.Usagef("--timeout: %v is no time to wait", p.wait)
 	}
+	return nil
+}
+
+// open is within for as long as it takes.
+func (p *place) open(ctx context.Context, use func(ctx context.Context, b *bus.Bus) error) error {
+	conn, b, err := p.connect(ctx, ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	return use(ctx, b)
+}
+
+// connect waits for a server as long as within says, and for a quorum, and says so if that
+// takes long.
+func (p *place) connect(ctx, within context.Context) (*nats.Conn, *bus.Bus, error) {
+	t, err := p.tls.config()
+	if err != nil {
+		return nil, nil, err
+	}
+	conn, err := reach(within, p.servers, "plaid", t, func() { p.x.Hint(waitingFor, p.servers) })
+	if err != nil {
+		return nil, nil, err
+	}
+	b, err := openBus(ctx, conn, func() { p.x.Hint("waiting: %s", noQuorum) })
+	if err != nil {
+		conn.Close()
+		return nil, nil, err
+	}
+	return conn, b, nil
 }
 
 // operator is a command of an operator, which needs the object store too.
@@ -214,6 +218,7 @@ func (x *cli) operating(ctx context.Context, p *place, store string, use func(co
 			return err
 		}
 		defer o.Close()
+		o.Waiting = func(what string) { x.Hint("waiting: %s", what) }
 		return use(ctx, o)
 	})
 }
@@ -306,11 +311,26 @@ func (x *cli) verifyCommand() *cobra.Command {
 }
 
 func (x *cli) checkpointCommand() *cobra.Command {
-	return x.operator(&cobra.Command{
+	var trust string
+	cmd := &cobra.Command{
 		Use: "checkpoint COLLECTION", Short: "Put shards as they are now into the object store",
-		Long: x.Help("Make objects of the shards as they are now, so that new replicas begin there, and drop\nthe part of the logs that every replica has."),
+		Long: x.Help(`
+Make objects of the shards as they are now, so that new replicas begin there, and drop
+the part of the logs that every replica has. The replicas of a shard are compared first: more
+than half of them have to have the same documents. Where they differ and nobody can tell which
+are right, --trust names the node whose replicas you take for right; let the others rejoin
+then.`),
 		Args: x.Takes("COLLECTION"),
-	}, time.Hour, func(ctx context.Context, o *operate.Operator, args []string) error {
+	}
+	cmd.Flags().StringVar(&trust, "trust", "", "`NODE` whose replicas are right, whatever others have")
+	return x.operator(cmd, time.Hour, func(ctx context.Context, o *operate.Operator, args []string) error {
+		if trust != "" {
+			m, err := o.Trust(ctx, args[0], trust)
+			if err != nil {
+				return err
+			}
+			return x.said(m, "what %s has of %s is in the object store", trust, args[0])
+		}
 		m, err := o.Checkpoint(ctx, args[0])
 		if err != nil {
 			return err
@@ -378,6 +398,9 @@ since somebody may be about to name it. Nodes do the same by themselves (plaid c
 		}
 		return x.Report(report, func(b *bytes.Buffer) {
 			fmt.Fprintf(b, "removed %s, %s", out.Plural(report.Objects, "object"), out.Bytes(report.Bytes))
+			if report.Versions > 0 {
+				fmt.Fprintf(b, ", %s of maps", out.Plural(report.Versions, "old version"))
+			}
 			if report.Leftovers > 0 {
 				fmt.Fprintf(b, ", and %s of interrupted writes", out.Plural(report.Leftovers, "file"))
 			}

@@ -14,12 +14,10 @@ import (
 	"runtime"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/plaid-ir/plaid/cluster/command"
-	"github.com/plaid-ir/plaid/cluster/internal/freeports"
 	plaid "github.com/plaid-ir/plaid/cmd/plaid/command"
 	"github.com/plaid-ir/plaid/search/searchtest"
 	"github.com/plaid-ir/plaid/vectors"
@@ -328,24 +326,6 @@ func TestBadSettings(t *testing.T) {
 	} {
 		run(t, 2, bad...)
 	}
-	run(t, 1, "serve", "--cluster", "nats://127.0.0.1:1", "--listen", "127.0.0.1:0")
-}
-
-// A node may be started before the server that it is to use; it says what it waits for.
-func TestNodeBeforeServer(t *testing.T) {
-	if testing.Short() {
-		t.Skip("starts processes")
-	}
-	dir := t.TempDir()
-	store := filepath.Join(dir, "store")
-	address := "127.0.0.1:" + freeports.Find(t, 1)[0]
-	serves(t, []string{"cluster", "node", "--name", "b", "--data", filepath.Join(dir, "b"), "--store", store, "--connect", "nats://" + address},
-		`(waiting for a server at)`)
-	serves(t, []string{"cluster", "node", "--name", "a", "--data", filepath.Join(dir, "a"), "--store", store, "--listen", address}, `(node a answers)`)
-	both := regexp.MustCompile(`(?m)^ *a .* ok *$(?s:.*)^ *b .* ok *$`)
-	require.Eventually(t, func() bool {
-		return both.MatchString(run(t, 0, "cluster", "status", "--servers", "nats://"+address))
-	}, 2*time.Minute, time.Second)
 }
 
 // The help of the command names the commands below it.

@@ -12,8 +12,8 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/plaid-ir/plaid/cluster/bus"
 	"github.com/plaid-ir/plaid/cluster/client"
+	"github.com/plaid-ir/plaid/cluster/topology"
 	"github.com/plaid-ir/plaid/internal/cli/flags"
 	"github.com/plaid-ir/plaid/internal/cli/out"
 	"github.com/plaid-ir/plaid/search"
@@ -29,28 +29,35 @@ type front struct {
 }
 
 func (x *cli) front(f *pflag.FlagSet) *front {
-	r := &front{place: x.place(f, time.Hour)}
+	r := &front{place: x.placeFor(f, time.Minute, "`TIME` to wait for servers, and for a quorum of them")}
 	f.StringVar(&r.c.Zone, "zone", "", "`NAME` of the zone whose replicas are asked first")
 	return r
 }
 
 // open connects a client, which closes the connection with it.
 func (r *front) open(ctx context.Context, collection string) (*connected, error) {
-	t, err := r.tls.config()
-	if err != nil {
+	if err := r.check(); err != nil {
 		return nil, err
 	}
-	conn, err := bus.Connect(r.servers, "plaid", t)
+	within, stop := context.WithTimeout(ctx, r.wait)
+	defer stop()
+	conn, b, err := r.connect(within, within)
 	if err != nil {
 		return nil, err
 	}
 	r.c.Collection, r.c.AllowPartial, r.c.Logger = collection, r.partial == "allow", r.x.Logger()
-	c, err := client.New(ctx, conn, r.c)
+	watch, err := topology.Watch(within, b)
 	if err != nil {
 		conn.Close()
 		return nil, err
 	}
-	return &connected{c, conn.Close}, nil
+	hangUp := func() { watch.Close(); conn.Close() }
+	c, err := client.Over(b, watch, r.c)
+	if err != nil {
+		hangUp()
+		return nil, err
+	}
+	return &connected{c, hangUp}, nil
 }
 
 type connected struct {

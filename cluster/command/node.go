@@ -3,7 +3,6 @@ package command
 import (
 	"cmp"
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -50,6 +49,7 @@ type running struct {
 	healAfter, compare time.Duration
 	checkpoint         time.Duration // between two times that long logs are looked for
 	monitor            *monitor
+	node               *node.Node // as soon as it runs
 }
 
 func (x *cli) nodeCommand() *cobra.Command {
@@ -185,6 +185,7 @@ func (r *running) run(ctx context.Context, log io.Writer, say func(string, ...an
 		return err
 	}
 	defer n.Close()
+	r.node = n
 	r.monitor.show(n)
 	serves := make(chan error, 1)
 	if settings != nil {
@@ -250,8 +251,8 @@ func (r *running) tidyUp(ctx context.Context, b *bus.Bus, store objects.Store) {
 			var report *operate.TidyReport
 			report, err = o.Tidy(ctx, 0)
 			o.Close()
-			if err == nil && report.Objects+report.Leftovers > 0 {
-				r.c.Logger.Info("objects that nobody needs are removed", "objects", report.Objects, "bytes", report.Bytes, "leftovers", report.Leftovers)
+			if err == nil && report.Objects+report.Versions+report.Leftovers > 0 {
+				r.c.Logger.Info("objects that nobody needs are removed", "objects", report.Objects, "bytes", report.Bytes, "versions of maps", report.Versions, "leftovers", report.Leftovers)
 			}
 		}
 		if err != nil && ctx.Err() == nil {
@@ -267,7 +268,8 @@ func (r *running) reach(ctx context.Context, say func(string, ...any)) (*nats.Co
 		return nil, nil, err
 	}
 	if r.connect != "" {
-		conn, err := r.dial(ctx, t, say)
+		r.monitor.wait(noServer(r.connect)) // it may be started after this node
+		conn, err := reach(ctx, r.connect, r.c.Name, t, func() { say(waitingFor, r.connect) })
 		if err != nil {
 			return nil, nil, err
 		}
@@ -301,41 +303,10 @@ func (r *running) reach(ctx context.Context, say func(string, ...any)) (*nats.Co
 	return conn, func() { conn.Close(); s.Close() }, nil
 }
 
-// dial connects to servers elsewhere, which may be started after this node.
-func (r *running) dial(ctx context.Context, t *tls.Config, say func(string, ...any)) (*nats.Conn, error) {
-	r.monitor.wait("no server answers at " + r.connect)
-	hint := time.AfterFunc(hintAfter, func() { say("waiting for a server at %s", r.connect) })
-	defer hint.Stop()
-	for {
-		conn, err := bus.Connect(r.connect, r.c.Name, t)
-		if err == nil {
-			return conn, nil
-		}
-		if !errors.Is(err, nats.ErrNoServers) && !errors.Is(err, nats.ErrTimeout) {
-			return nil, err
-		}
-		select {
-		case <-ctx.Done():
-			return nil, errors.Join(ctx.Err(), err)
-		case <-time.After(200 * time.Millisecond):
-		}
-	}
-}
-
 // open finds the buckets, or makes them; a node without a server waits for another to.
 func (r *running) open(ctx context.Context, conn *nats.Conn) (*bus.Bus, error) {
 	if r.connect == "" {
 		return bus.Setup(ctx, conn, r.replicas, r.lease)
 	}
-	for {
-		b, err := bus.Open(ctx, conn)
-		if err == nil {
-			return b, nil
-		}
-		select {
-		case <-ctx.Done():
-			return nil, errors.Join(ctx.Err(), err)
-		case <-time.After(200 * time.Millisecond):
-		}
-	}
+	return openBus(ctx, conn, nil)
 }

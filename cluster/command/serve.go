@@ -78,40 +78,92 @@ func (s *serving) Check() (asked bool, err error) {
 	return s.servers != "" || s.conn != nil, err
 }
 
-// Open implements [daemon.Elsewhere].
+// Open implements [daemon.Elsewhere]. A cluster that is not there yet is waited for: meanwhile
+// the service answers that it is not ready, and why.
 func (s *serving) Open(ctx context.Context, c *daemon.Config, log *slog.Logger) (collection.Set, func() error, error) {
-	conn, hangUp := s.conn, func() {}
 	place := "the cluster of this node"
-	if conn == nil || s.tls != (tlsFlags{}) {
-		t, err := s.tls.config()
-		if err != nil {
-			return nil, nil, err
-		}
-		if conn, err = bus.Connect(s.servers, "plaid serve", t); err != nil {
-			return nil, nil, err
-		}
-		hangUp, place = conn.Close, s.servers
+	if s.asks() {
+		place = s.servers
 	}
 	s.c.AllowPartial, s.c.WriteDeadline, s.c.Logger = s.partial == "allow", c.WorkTimeout, log
 	if c.WorkTimeout == 0 { // no limit
 		s.c.WriteDeadline = 24 * time.Hour
 	}
 	cfg := service.Config{Client: s.c, Place: place, Create: s.create, Backend: c.Backend, Threads: c.Threads, Dir: c.UploadDir}
-	var err error
 	if s.store != "" {
-		cfg.Store, err = objects.Open(s.store)
+		var err error
+		if cfg.Store, err = objects.Open(s.store); err != nil {
+			return nil, nil, err
+		}
 	}
-	var f *service.Front
+	f, end, err := s.front(ctx, cfg)
 	if err == nil {
-		f, err = service.New(ctx, conn, cfg)
+		return f, end, nil
 	}
+	if !errors.Is(err, errNotYet) {
+		return nil, nil, err
+	}
+	log.Warn("waiting for the cluster", "because", err)
+	w := service.Wait(place, err.Error())
+	ctx, stop := context.WithCancel(ctx)
+	done := make(chan func() error, 1)
+	go func() {
+		for {
+			select {
+			case <-ctx.Done():
+				done <- func() error { return nil }
+				return
+			case <-time.After(reachAgain):
+			}
+			f, end, err := s.front(ctx, cfg)
+			if err == nil {
+				w.Over(f)
+				log.Info("the cluster is reached", "indexes", len(f.Names()))
+				done <- end
+				return
+			}
+			if w.Because(err.Error()); !errors.Is(err, errNotYet) && ctx.Err() == nil {
+				log.Error("the cluster cannot be served", "because", err)
+			}
+		}
+	}()
+	return w, func() error { stop(); return (<-done)() }, nil
+}
+
+// errNotYet: the cluster may be there later.
+var errNotYet = errors.New("the cluster is not there yet")
+
+// asks tells whether the front has a connection of its own.
+func (s *serving) asks() bool { return s.conn == nil || s.tls != tlsFlags{} }
+
+// front connects, and makes a front.
+func (s *serving) front(ctx context.Context, cfg service.Config) (*service.Front, func() error, error) {
+	conn, hangUp := s.conn, func() {}
+	if s.asks() {
+		t, err := s.tls.config()
+		if err != nil {
+			return nil, nil, err
+		}
+		if conn, err = bus.Connect(s.servers, "plaid serve", t); err != nil && away(err) {
+			return nil, nil, fmt.Errorf("%w: %s: %w", errNotYet, noServer(s.servers), err)
+		} else if err != nil {
+			return nil, nil, err
+		}
+		hangUp = conn.Close
+	}
+	within, stop := context.WithTimeout(ctx, bus.Attempt)
+	defer stop()
+	f, err := service.New(within, conn, cfg)
 	if s.conn != nil && errors.Is(err, bus.ErrRole) { // nobody has asked for it
-		log.Warn("collections are not declared and removed over HTTP here", "because", err)
+		cfg.Client.Logger.Warn("collections are not declared and removed over HTTP here", "because", err)
 		cfg.Store = nil
-		f, err = service.New(ctx, conn, cfg)
+		f, err = service.New(within, conn, cfg)
 	}
 	if err != nil {
 		hangUp()
+		if !errors.Is(err, bus.ErrRole) {
+			err = fmt.Errorf("%w: %s: %w", errNotYet, noQuorum, err)
+		}
 		return nil, nil, err
 	}
 	return f, func() error { defer hangUp(); return f.Close() }, nil

@@ -26,7 +26,10 @@ type status struct {
 	// Away are nodes that shards are on and that were not heard of lately.
 	Away        []string           `json:"away,omitempty"`
 	Collections []collectionStatus `json:"collections"`
-	maps        []*topology.Map
+	// Strange are collections whose maps this program does not understand, and why.
+	Strange  map[string]string `json:"not_understood,omitempty"`
+	maps     []*topology.Map
+	furthest map[[3]string]uint64 // the last entry that a replica of each shard has
 }
 
 type collectionStatus struct {
@@ -128,6 +131,7 @@ func after(ctx context.Context, t time.Duration) <-chan struct{} {
 
 func look(w *topology.Watcher) *status {
 	s := &status{Nodes: w.Leases(), Collections: []collectionStatus{}, maps: w.Maps()}
+	s.furthest = furthestOf(s.Nodes)
 	for _, m := range s.maps {
 		s.Collections = append(s.Collections, collectionOf(w, m))
 		for _, nodes := range m.Assigned {
@@ -137,6 +141,12 @@ func look(w *topology.Watcher) *status {
 				}
 			}
 		}
+	}
+	for name, err := range w.Faults() {
+		if s.Strange == nil {
+			s.Strange = map[string]string{}
+		}
+		s.Strange[name] = err.Error()
 	}
 	slices.Sort(s.Away)
 	s.Well = len(s.Nodes) > 0 && s.amiss() == nil
@@ -191,12 +201,15 @@ func (s *status) amiss() (words []string) {
 		words = append(words, "not heard of: "+strings.Join(s.Away, ", "))
 	}
 	for _, l := range s.Nodes {
-		if _, _, now := stateOf(l, s.maps); now != nil {
+		if _, _, now := s.stateOf(l); now != nil {
 			words = append(words, l.Node+": "+strings.Join(now, "; "))
 		}
 	}
 	for i := range s.Collections {
 		words = append(words, s.Collections[i].amiss()...)
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.Strange)) {
+		words = append(words, fmt.Sprintf("%s: this program does not understand its map, and shows nothing of it; a later version may: %s", name, s.Strange[name]))
 	}
 	return append(words, s.failing()...)
 }
@@ -274,7 +287,7 @@ func (s *status) print(b *bytes.Buffer) {
 	t := out.Table{}
 	t.Line("NODE", "ZONE", "SHARDS", "READY", "STATE")
 	for _, l := range s.Nodes {
-		shards, ready, words := stateOf(l, s.maps)
+		shards, ready, words := s.stateOf(l)
 		if words == nil {
 			words = []string{"ok"}
 		}
@@ -302,9 +315,30 @@ func (c *collectionStatus) print(b *bytes.Buffer) {
 	b.WriteByte('\n')
 }
 
+// farBehind is from how many entries on a replica that answers is said to be behind: leases are
+// some seconds old, and those of nodes are not of the same moment.
+const farBehind = 1000
+
+// shardAt is a shard in a generation.
+func shardAt(r *topology.Serving) [3]string {
+	return [3]string{r.Collection, fmt.Sprint(r.Generation), fmt.Sprint(r.Shard)}
+}
+
+// furthestOf is the last entry that a replica of each shard has applied.
+func furthestOf(leases []*topology.Lease) map[[3]string]uint64 {
+	furthest := map[[3]string]uint64{}
+	for _, l := range leases {
+		for i := range l.Shards {
+			at := shardAt(&l.Shards[i])
+			furthest[at] = max(furthest[at], l.Shards[i].Applied)
+		}
+	}
+	return furthest
+}
+
 // stateOf says in words what a node waits for. Replicas of generations that are over, which
 // the node is about to drop, do not count.
-func stateOf(l *topology.Lease, maps []*topology.Map) (shards, ready int, words []string) {
+func (s *status) stateOf(l *topology.Lease) (shards, ready int, words []string) {
 	say := func(format string, args ...any) {
 		if text := fmt.Sprintf(format, args...); !slices.Contains(words, text) {
 			words = append(words, text)
@@ -316,9 +350,9 @@ func stateOf(l *topology.Lease, maps []*topology.Map) (shards, ready int, words 
 	if l.Protocol < topology.Protocol {
 		say("of an earlier version: no builds and checkpoints until it is up to date")
 	}
-	fetching := 0
+	fetching, behind, most := 0, 0, uint64(0)
 	for _, r := range l.Shards {
-		wanted := slices.ContainsFunc(maps, func(m *topology.Map) bool { return m.ID() == r.Collection && m.Generation(r.Generation) != nil })
+		wanted := slices.ContainsFunc(s.maps, func(m *topology.Map) bool { return m.ID() == r.Collection && m.Generation(r.Generation) != nil })
 		if !wanted {
 			continue
 		}
@@ -336,9 +370,15 @@ func stateOf(l *topology.Lease, maps []*topology.Map) (shards, ready int, words 
 		if r.Ready {
 			ready++
 		}
+		if n := max(r.Behind, max(s.furthest[shardAt(&r)], r.Applied)-r.Applied); n >= farBehind {
+			behind, most = behind+1, max(most, n)
+		}
 	}
 	if fetching > 0 {
 		say("%s catching up", out.Plural(fetching, "shard"))
+	}
+	if behind > 0 {
+		say("%s behind the log, by up to %d entries", out.Plural(behind, "shard"), most)
 	}
 	return shards, ready, words
 }
@@ -352,6 +392,10 @@ func happenedTo(l *topology.Lease) (words []string) {
 		if c.n > 0 {
 			words = append(words, out.Plural(int(c.n), c.what)+c.after+" since it was started")
 		}
+	}
+	if n := len(l.Uncompared); n > 0 {
+		u := l.Uncompared[0]
+		words = append(words, fmt.Sprintf("%s not compared at the last time, such as shard %d of %s: %s", out.Plural(n, "shard"), u.Shard, u.Collection, u.Why))
 	}
 	return words
 }

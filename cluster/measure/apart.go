@@ -247,9 +247,18 @@ func grown(ctx context.Context, path string, tokens int) (vectors.Source, error)
 	return vectors.FromDocuments(dim, docs)
 }
 
+// allParts are what nodesApart can measure: nodes that come and go, four with a fourth of the
+// documents each, four with all, and one of four that hangs.
+var allParts = []string{"moving", "shards", "copies", "hung"}
+
 // nodesApart measures what real nodes bring, what one costs that hangs, and what a search
 // sees of nodes that come and go.
-func nodesApart(ctx context.Context, base, queries string, k, tokens int, lasting time.Duration) (err error) {
+func nodesApart(ctx context.Context, base, queries string, parts []string, k, tokens int, lasting time.Duration) (err error) {
+	for _, part := range parts {
+		if !slices.Contains(allParts, part) {
+			return fmt.Errorf("-parts %q: there are %v", part, allParts)
+		}
+	}
 	dir, err := os.MkdirTemp("", "plaid-measure-*")
 	if err != nil {
 		return err
@@ -272,10 +281,10 @@ func nodesApart(ctx context.Context, base, queries string, k, tokens int, lastin
 		return err
 	}
 	defer a.close()
-	pruned, exhaustive := search.Options{K: k}, search.Options{K: k, Mode: search.Exhaustive}
+	modes := []search.Options{{K: k, Mode: search.Exhaustive}, {K: k}}
 	const many = 32
 	both := func(what string, f *client.Client, against []float64) (rates []float64) {
-		for i, o := range []search.Options{exhaustive, pruned} {
+		for i, o := range modes {
 			ask(ctx, f, qs, o, many, lasts(lasting/4)) // warms up
 			r := ask(ctx, f, qs, o, many, lasts(lasting))
 			rates = append(rates, r.rate())
@@ -300,17 +309,24 @@ func nodesApart(ctx context.Context, base, queries string, k, tokens int, lastin
 			return err
 		}
 	}
-	moving, err := a.collection(ctx, "moving", path, 4, 2)
-	if err != nil {
-		return err
-	}
-	if err := a.comeAndGo(ctx, moving, qs, exhaustive, lasting); err != nil {
+	if slices.Contains(parts, "moving") {
+		moving, err := a.collection(ctx, "moving", path, 4, 2)
+		if err != nil {
+			return err
+		}
+		if err := a.comeAndGo(ctx, moving, qs, modes[0], lasting); err != nil {
+			return err
+		}
+	} else if err := a.start(ctx, "n3"); err != nil {
 		return err
 	}
 	for _, c := range []struct {
 		name, what       string
 		shards, replicas int
 	}{{"shards", "4 nodes, each with a fourth", 4, 1}, {"copies", "4 nodes, each with all documents", 1, 4}} {
+		if !slices.Contains(parts, c.name) {
+			continue
+		}
 		f, err := a.collection(ctx, c.name, path, c.shards, c.replicas)
 		if err != nil {
 			return err
@@ -318,19 +334,32 @@ func nodesApart(ctx context.Context, base, queries string, k, tokens int, lastin
 		both(c.what, f, rates)
 	}
 	both("1 node with all documents, again", one, rates)
+	if !slices.Contains(parts, "hung") {
+		return nil
+	}
 	f, err := a.collection(ctx, "hung", path, 4, 2)
 	if err != nil {
 		return err
 	}
-	ask(ctx, f, qs, exhaustive, 2, lasts(lasting/4))
-	healthy := ask(ctx, f, qs, exhaustive, 2, lasts(lasting))
-	fmt.Printf("4 nodes, 4 shards on 2 each, exhaustive, 2 at a time, healthy: %v\n", healthy)
+	return a.hang(ctx, f, qs, modes, lasting)
+}
+
+// hang stops a node, and goes on.
+func (a *apart) hang(ctx context.Context, f *client.Client, qs []search.Query, modes []search.Options, lasting time.Duration) error {
+	healthy := make([]*asked, len(modes))
+	for i, o := range modes {
+		ask(ctx, f, qs, o, 2, lasts(lasting/4))
+		healthy[i] = ask(ctx, f, qs, o, 2, lasts(lasting))
+		fmt.Printf("4 nodes, 4 shards on 2 each, %v, 2 at a time, healthy: %v\n", o.Mode, healthy[i])
+	}
 	if err := a.nodes["n0"].Process.Signal(syscall.SIGSTOP); err != nil {
 		return err
 	}
 	for _, what := range []string{"one hangs", "still"} {
-		r := ask(ctx, f, qs, exhaustive, 2, lasts(lasting))
-		fmt.Printf("%s: p99 %.2f times: %v\n", what, r.p99()/healthy.p99(), r)
+		for i, o := range modes {
+			r := ask(ctx, f, qs, o, 2, lasts(lasting))
+			fmt.Printf("%s, %v: p99 %.2f times: %v\n", what, o.Mode, r.p99()/healthy[i].p99(), r)
+		}
 	}
 	return nil
 }

@@ -1,9 +1,9 @@
 //go:build unix
 
-// Command measure compares one shard called directly and through NATS. With -nodes it has a
-// front search nodes that sleep for as long as searches take, with -apart nodes that are processes
-// of their own. With -writers it counts changes of one document, with -idle what a cluster costs
-// that nobody asks anything. docs/scale.md and docs/lab/cluster.md have what it found.
+// Command measure compares one shard called directly and through NATS. With -apart it has a
+// front search nodes that are processes of their own. With -writers it counts changes of one
+// document, with -idle what a cluster costs that nobody asks anything; earlier.sh builds these two
+// of an earlier commit. docs/scale.md and docs/lab/cluster.md have what it found.
 package main
 
 import (
@@ -15,6 +15,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/plaid-ir/plaid/cluster/bus"
@@ -37,15 +38,12 @@ func main() {
 	queries := flag.String("queries", "", "vectors of queries")
 	k := flag.Int("k", 100, "documents a query")
 	passes := flag.Int("passes", 5, "over the queries")
-	seed := flag.Uint64("seed", 1, "with -nodes: what decides which searches are slow")
-	nodes := flag.Bool("nodes", false, "measure what four nodes bring and what one that hangs costs: real messages, simulated searches")
-	stretch := flag.Float64("stretch", 5, "with -nodes: searches take so many times as long as measured, so that messages of all nodes do not fill this machine")
-	only := flag.Bool("only-times", false, "with -nodes: measure searches of all documents and of a fourth, and no cluster")
 	writers := flag.Int("writers", 0, "count changes by so many writers at a time")
 	tokens := flag.Int("tokens", 32, "with -writers: of a document")
 	shards := flag.Int("idle", 0, "count messages of a cluster with so many shards on 2 nodes each that nobody asks anything")
 	lasting := flag.Duration("lasting", 20*time.Second, "with -writers, -idle and -apart: how long to count")
 	base := flag.String("apart", "", "measure real nodes, processes of one searching processor each, on the documents of this index")
+	parts := flag.String("parts", strings.Join(allParts, ","), "with -apart: what to measure beside one node with everything")
 	grownTo := flag.Int("grown", 0, "with -apart: draw documents, with noise, until there are so many tokens")
 	name := flag.String("node", "", "be this node: what -apart starts")
 	server := flag.String("server", "", "with -node: address of the server")
@@ -55,13 +53,11 @@ func main() {
 	if *name != "" {
 		err = runNode(ctx, *name, *server, *dir)
 	} else if *base != "" {
-		err = nodesApart(ctx, *base, *queries, *k, *grownTo, *lasting)
+		err = nodesApart(ctx, *base, *queries, strings.Split(*parts, ","), *k, *grownTo, *lasting)
 	} else if *writers > 0 {
 		err = writes(ctx, *writers, *tokens, *lasting)
 	} else if *shards > 0 {
 		err = idle(ctx, *shards, 2, 2, *lasting)
-	} else if *nodes {
-		err = severalNodes(ctx, docs, *queries, *k, *passes, *stretch, *seed, *only)
 	} else {
 		err = oneNode(ctx, docs, *queries, *k, *passes)
 	}

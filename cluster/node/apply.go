@@ -154,7 +154,7 @@ func (r *replica) apply(entries []*entry) error {
 	for _, e := range entries {
 		r.acknowledge(e)
 	}
-	return failed
+	return errors.Join(failed, r.reached(ix))
 }
 
 // commit is apply without telling anybody, and returns how many entries are in the file. Where there is something about the entries that

@@ -34,6 +34,9 @@ type BuildOrder struct {
 	Dim   int         `json:"dim"`
 }
 
+// buildFolder is where shards are built, in the folder of the node.
+const buildFolder = "build"
+
 // InputTag is the tag of the spools of input.
 const InputTag = "plaid cluster input"
 
@@ -171,7 +174,7 @@ func (n *Node) buildShard(ctx context.Context, o *BuildOrder) error {
 	if err != nil || g.Shards[o.Shard].Object.Name != "" {
 		return err
 	}
-	dir := filepath.Join(n.c.Dir, "build")
+	dir := filepath.Join(n.c.Dir, buildFolder)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}

@@ -132,7 +132,7 @@ func (r *replica) take(entries *puller, msg *nats.Msg, next *uint64, latest *tim
 			if meta.Sequence.Stream != *next {
 				return fmt.Errorf("%w: entry %d comes where %d is next", errLog, meta.Sequence.Stream, *next)
 			}
-			if e := r.read(*next, msg.Data); !together.takes(e) {
+			if e := r.read(*next, msg.Data); len(together.entries) > 0 && r.awaited(*next-1) || !together.takes(e) {
 				if err := r.apply(together.entries); err != nil {
 					return err
 				}
@@ -141,6 +141,7 @@ func (r *replica) take(entries *puller, msg *nats.Msg, next *uint64, latest *tim
 			}
 			*latest = meta.Timestamp
 			*next++
+			r.logEnd.Store(meta.Sequence.Stream + meta.NumPending)
 		}
 		select {
 		case msg = <-entries.msgs:

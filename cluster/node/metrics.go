@@ -39,12 +39,6 @@ func (m *metrics) counts() topology.Counts {
 	return topology.Counts{Panics: m.panics.Load(), Rebuilds: m.rebuilds.Load(), Differences: m.differences.Load()}
 }
 
-// behind is how much the log of a replica had at the last look, which it has not applied.
-func (r *replica) behind() uint64 {
-	end, applied := r.logEnd.Load(), r.state().Applied
-	return max(end, applied) - applied
-}
-
 func desc(name, help string, labels ...string) *prometheus.Desc {
 	return prometheus.NewDesc(base.Namespace+"_node_"+name, help, labels, nil)
 }
@@ -59,14 +53,15 @@ var (
 	descReady       = desc("ready", "1 while the node answers for all that it is given; /readyz says what it waits for.")
 	descPanics      = desc("panics_total", "Queries, orders and changes that a fault of the program ended.")
 	descRebuilds    = desc("rebuilds_total", "Replicas that were put aside, and made again of the object store and the log.")
-	descDifferences = desc("differences_total", "Replicas that were found to differ from their log or from others.")
+	descDifferences = desc("differences_total", "Replicas that were found to differ from their log, and replicas of a shard that this node has compared and found unlike.")
+	descUncompared  = desc("uncompared_shards", "Shards whose replicas this node was to compare, and could not at the last time.")
 )
 
 // Describe implements prometheus.Collector.
 func (n *Node) Describe(to chan<- *prometheus.Desc) {
 	n.metrics.queries.Describe(to)
 	n.metrics.took.Describe(to)
-	for _, d := range []*prometheus.Desc{descReplicas, descApplied, descLag, descDocuments, descWaiting, descConnected, descReady, descPanics, descRebuilds, descDifferences} {
+	for _, d := range []*prometheus.Desc{descReplicas, descApplied, descLag, descDocuments, descWaiting, descConnected, descReady, descPanics, descRebuilds, descDifferences, descUncompared} {
 		to <- d
 	}
 }
@@ -84,7 +79,7 @@ func (n *Node) Collect(to chan<- prometheus.Metric) {
 		states[s.State()]++
 		of := []string{topology.NameOf(s.Collection), fmt.Sprint(s.Generation), fmt.Sprint(s.Shard)}
 		gauge(descApplied, float64(s.Applied), of...)
-		gauge(descLag, float64(r.behind()), of...)
+		gauge(descLag, float64(s.Behind), of...)
 		gauge(descDocuments, float64(s.Documents), of...)
 	}
 	for _, state := range topology.States {
@@ -99,6 +94,10 @@ func (n *Node) Collect(to chan<- prometheus.Metric) {
 	gauge(descWaiting, float64(n.queries.waiting()))
 	gauge(descConnected, flag(n.bus.Conn.IsConnected()))
 	gauge(descReady, flag(n.Waits() == nil))
+	n.mu.Lock()
+	uncompared := len(n.uncompared)
+	n.mu.Unlock()
+	gauge(descUncompared, float64(uncompared))
 	counts := n.metrics.counts()
 	for _, c := range []struct {
 		d *prometheus.Desc

@@ -125,7 +125,9 @@ type Node struct {
 	replicas map[key]*replica
 	draining bool
 	inVain   []topology.FailedBuild // builds that it has tried last
-	closed   bool
+	// uncompared are shards that its comparisons have passed over at the last time.
+	uncompared []topology.Uncompared
+	closed     bool
 }
 
 // key names a replica.
@@ -158,6 +160,9 @@ func Start(ctx context.Context, b *bus.Bus, store objects.Store, c Config) (*Nod
 	}
 	n.tracer = c.Tracing.Tracer(bus.Scope)
 	n.ctx, n.end = context.WithCancel(context.WithoutCancel(ctx))
+	if err := n.sweepUnfinished(); err != nil {
+		n.log.Warn("what an earlier life of the node has left stays", "error", err)
+	}
 	n.metrics.init()
 	n.queries.init(c.Queue, c.Workers)
 	n.looks = make(chan struct{}, c.Queue)
@@ -360,10 +365,7 @@ func (n *Node) replaced(k key) bool {
 // succeeded tells whether the generation that is searched has every change that a
 // replica of an earlier one has: until then that may be the only copy beside the log.
 func (n *Node) succeeded(k key, m *topology.Map) bool {
-	applied := n.replicas[k].state().Applied
-	return slices.ContainsFunc(n.watch.Replicas(k.collection, m.Current.Number, k.shard), func(r topology.Replica) bool {
-		return r.Ready && r.Applied >= applied
-	})
+	return n.complete(m, k.shard, n.replicas[k].state().Applied)
 }
 
 // replica is nil where there is none, and where the collection was removed, which the
@@ -408,6 +410,7 @@ func (n *Node) sayNow(ctx context.Context) error {
 	n.mu.Lock()
 	l.Draining = n.draining
 	failed := slices.Clone(n.inVain)
+	l.Uncompared = n.uncompared[:min(len(n.uncompared), maxUncompared)]
 	for _, r := range n.replicas {
 		l.Shards = append(l.Shards, r.state())
 	}
@@ -423,6 +426,19 @@ func (n *Node) sayNow(ctx context.Context) error {
 	}
 	_, err = n.bus.Nodes.Put(ctx, n.c.Name, text)
 	return err
+}
+
+// maxUncompared is how many shards that were not compared a lease names.
+const maxUncompared = 16
+
+// NoteComparison says what a comparison of replicas has found that this node was to make: how
+// many replicas differed, and which shards were passed over.
+func (n *Node) NoteComparison(unlike int, passed []topology.Uncompared) {
+	n.metrics.differences.Add(uint64(unlike))
+	n.mu.Lock()
+	n.uncompared = passed
+	n.mu.Unlock()
+	n.say()
 }
 
 func (n *Node) path(k key) string {

@@ -6,31 +6,36 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"time"
 
 	"github.com/nats-io/nats.go"
 
 	"github.com/plaid-ir/plaid/cluster/bus"
-	"github.com/plaid-ir/plaid/cluster/objects"
 	"github.com/plaid-ir/plaid/cluster/topology"
-	"github.com/plaid-ir/plaid/cluster/wire"
-	"github.com/plaid-ir/plaid/index"
 )
 
 // Order is what an operator has a node do with a replica.
 type Order struct {
 	// Do is "verify", which reads all of the file and checks it, "contents", which tells what is
-	// in it, "checkpoint", which makes an object of it, "rejoin", which puts the file aside and
-	// makes it again of the object that the map names and of the log, or "adopt", which passes
-	// over what the log has, and over Sequence behind it: its entries are others than the
-	// replica has.
+	// in it, "checkpoint", which makes an object of it and tells what is in that, "rejoin", which
+	// puts the file aside and makes it again of the object that the map names and of the log, or
+	// "adopt", which passes over what the log has, and over Sequence behind it: its entries are
+	// others than the replica has.
 	Do string `json:"do"`
+	// At is the entry of the log at which the first three find the replica, which is waited for;
+	// 0: as it is. A replica that is not there at that entry says which it has carried out, and
+	// nothing else; one of a version before tells what it is now.
+	At uint64 `json:"at,omitempty"`
+	// Compared: the object is entered in a map only if other replicas have the same contents.
+	Compared bool `json:"compared,omitempty"`
 	// Collection is the identity of the collection.
 	Collection string `json:"collection"`
 	Generation uint64 `json:"generation"`
 	Shard      int    `json:"shard"`
 	Sequence   uint64 `json:"sequence,omitempty"`
+	// Version is that of the map whose object a replica begins again with, or of a later one: the
+	// node may not have seen it yet.
+	Version uint64 `json:"version,omitempty"`
 }
 
 // Parts is how many digests of documents a replica tells; see [index.Snapshot.Contents].
@@ -114,112 +119,28 @@ func (n *Node) carryOut(order []byte, report *Report) (err error) {
 	switch {
 	case r == nil:
 		return fmt.Errorf("%s is not here", k)
-	case o.Do == "verify":
-		return r.at(func(snap *index.Snapshot, applied uint64) error {
-			if err := snap.Verify(n.ctx); err != nil {
-				return err
-			}
-			shard, err := describe(n.ctx, snap, applied)
-			if err != nil {
-				return err
-			}
-			report.Shard = *shard
-			return report.contents(n.ctx, snap)
-		})
-	case o.Do == "contents":
-		report.Log, report.Lost = r.logNow()
-		return r.at(func(snap *index.Snapshot, applied uint64) error {
-			report.Shard = topology.Shard{Documents: uint64(snap.Len()), Tokens: snap.State().LiveTokens, Applied: applied}
-			report.Recent = r.marks(applied)
-			return report.contents(n.ctx, snap)
-		})
+	case o.Do == "verify" || o.Do == "contents" || o.Do == "checkpoint":
+		return r.tell(&o, report)
 	case o.Do == "adopt":
 		return r.adopt(o.Sequence)
-	case o.Do == "checkpoint":
-		shard, err := r.checkpoint()
-		if err == nil {
-			report.Shard = *shard
-		}
-		return err
 	case o.Do == "rejoin":
-		return n.rejoin(r)
+		return n.rejoin(r, o.Version)
 	}
 	return fmt.Errorf("unknown order %q", o.Do)
 }
 
-func describe(ctx context.Context, snap *index.Snapshot, applied uint64) (*topology.Shard, error) {
-	digest, _, err := snap.Inspect(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return &topology.Shard{Digest: digest, Documents: uint64(snap.Len()), Tokens: snap.State().LiveTokens, Applied: applied}, nil
-}
-
-// checkpoint makes an object of the replica as it is.
-func (r *replica) checkpoint() (*topology.Shard, error) {
-	ix := r.use()
-	if ix == nil {
-		return nil, errNotOpen
-	}
-	defer r.release()
-	if err := r.n.watch.UpToDate(); err != nil { // a node of before could not begin with it
-		return nil, err
-	}
-	r.checkpointing.Lock() // there is one file for it
-	defer r.checkpointing.Unlock()
-	path := r.n.path(r.key) + ".checkpoint"
-	defer os.Remove(path)
-	if _, err := ix.BackupTo(r.ctx, path, &index.BackupOptions{Force: true}); err != nil {
-		return nil, err
-	}
-	shard, err := Examine(r.ctx, path, r.base)
-	if err != nil {
-		return nil, err
-	}
-	shard.Object, err = objects.PutFile(r.ctx, r.n.store, ObjectName(r.key.collection, r.key.generation, r.key.shard, shard.Applied), path)
-	return shard, err
-}
-
-// ObjectName is a new name for the file of a shard.
-func ObjectName(collection string, generation uint64, shard int, applied uint64) string {
-	return fmt.Sprintf("shards/%s/g%d/s%04d-a%d-%s.plaid", collection, generation, shard, applied, wire.NewID().String()[:12])
-}
-
-// Examine describes the index file at a path, which stands for base entries of the log
-// if it does not say.
-func Examine(ctx context.Context, path string, base uint64) (shard *topology.Shard, err error) {
-	ix, err := index.Open(ctx, path, &index.Options{LockTimeout: time.Second})
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, ix.Close()) }()
-	snap, err := ix.Snapshot()
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, snap.Close()) }()
-	applied, err := snap.Applied()
-	if err != nil {
-		return nil, err
-	}
-	return describe(ctx, snap, max(applied.Sequence, base))
-}
-
-func (r *Report) contents(ctx context.Context, snap *index.Snapshot) error {
-	c, err := snap.Contents(ctx, Parts)
-	if err != nil {
-		return err
-	}
-	r.Contents = c.Digest()
-	for _, part := range c.Parts {
-		r.Parts = append(r.Parts, part[:])
-	}
-	return nil
-}
-
 // rejoin puts the file of a replica aside and lets another replica begin in its place. It
 // returns when that one answers: the lease may go on saying for a while that the old one does.
-func (n *Node) rejoin(r *replica) error {
+func (n *Node) rejoin(r *replica, version uint64) error {
+	var gone error
+	err := n.watch.Wait(r.ctx, func() bool {
+		var m *topology.Map
+		m, gone = n.watch.MapOf(r.key.collection)
+		return gone != nil || m.Version >= version
+	})
+	if err := errors.Join(err, gone); err != nil {
+		return err
+	}
 	r.stop()
 	again, err := n.replace(r)
 	if err != nil {
@@ -243,11 +164,7 @@ func (n *Node) replace(r *replica) (again *replica, err error) {
 	if n.closed || n.replicas[r.key] != r {
 		return nil, fmt.Errorf("%s is not here any more", r.key)
 	}
-	path := n.path(r.key)
-	to, err := unused(path + aside)
-	if err == nil {
-		err = os.Rename(path, to)
-	}
+	to, err := r.putAside()
 	if errors.Is(err, fs.ErrNotExist) { // it was being fetched
 		err = nil
 	}
@@ -259,19 +176,6 @@ func (n *Node) replace(r *replica) (again *replica, err error) {
 		n.log.Warn("a replica begins again with the object of the map; what it had is put aside", "replica", r.key, "file", to)
 	}
 	return again, err
-}
-
-// marks are those of entries up to one.
-func (r *replica) marks(last uint64) map[uint64][]byte {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	all := map[uint64][]byte{}
-	for n, mark := range r.recent {
-		if n <= last && mark != [16]byte{} {
-			all[n] = mark[:]
-		}
-	}
-	return all
 }
 
 // logNow tells what is the matter with the log, as the lease does, but as it is now: an idle

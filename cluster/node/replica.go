@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -48,6 +49,7 @@ type replica struct {
 	documents uint64
 	payloads  payloads
 	recent    map[uint64][16]byte // marks of entries that were carried out lately
+	moments   []*moment           // entries that are waited for
 	derived   derived
 }
 
@@ -79,6 +81,7 @@ func (r *replica) state() topology.Serving {
 	return topology.Serving{
 		Collection: r.key.collection, Generation: r.key.generation, Shard: r.key.shard,
 		Ready: r.ready, Fault: r.fault, Applied: r.applied, Documents: r.documents, Log: r.logFault, Lost: r.lost,
+		Behind: max(r.logEnd.Load(), r.applied) - r.applied,
 	}
 }
 
@@ -88,16 +91,50 @@ func (r *replica) stop() {
 	<-r.done
 }
 
-// remove ends the replica and takes its file away.
+// remove ends the replica and takes its files away.
 func (r *replica) remove() {
 	r.stop()
 	path := r.n.path(r.key)
+	err := r.dropAside("")
 	for _, path := range []string{path, keywords.Path(path)} {
-		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			r.n.log.Warn("a replica cannot be removed", "replica", r.key, "error", err)
+		if rerr := os.Remove(path); rerr != nil && !errors.Is(rerr, fs.ErrNotExist) {
+			err = errors.Join(err, rerr)
 		}
 	}
+	if err != nil {
+		r.n.log.Warn("a replica cannot be removed", "replica", r.key, "error", err)
+	}
 	_ = os.Remove(filepath.Dir(path)) // if it is empty
+}
+
+// putAside renames the file of a replica that is of no use. Of those that were put aside only
+// the last one stays.
+func (r *replica) putAside() (to string, err error) {
+	path := r.n.path(r.key)
+	to = path + aside
+	if err := os.Rename(path, to); err != nil {
+		return to, err
+	}
+	if err := r.dropAside(filepath.Base(to)); err != nil {
+		r.n.log.Warn("files that were put aside earlier stay", "replica", r.key, "error", err)
+	}
+	return to, nil
+}
+
+// dropAside removes the files that were put aside, but for one. Programs of before numbered
+// them.
+func (r *replica) dropAside(but string) error {
+	dir, name := filepath.Split(r.n.path(r.key))
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), name+aside) && e.Name() != but {
+			err = errors.Join(err, os.Remove(filepath.Join(dir, e.Name())))
+		}
+	}
+	return err
 }
 
 // errFar: the object of the shard is nearer to the end of the log than the replica.
@@ -155,6 +192,7 @@ func (r *replica) close() {
 	r.mu.Lock()
 	ix := r.ix
 	r.ready, r.ix = false, nil
+	r.giveUpMoments() // who waits uses the index
 	r.mu.Unlock()
 	if ix == nil {
 		return
@@ -246,7 +284,6 @@ func (r *replica) open() error {
 
 // startOver puts a file that is of no use aside; the next attempt fetches it anew.
 func (r *replica) startOver(why error) error {
-	path := r.n.path(r.key)
 	r.close()
 	if errors.Is(why, errTrimmed) {
 		g, err := r.generation()
@@ -257,7 +294,7 @@ func (r *replica) startOver(why error) error {
 			return fmt.Errorf("%w, and so does the object", why)
 		}
 	}
-	err := os.Rename(path, path+aside)
+	_, err := r.putAside()
 	if err == nil {
 		r.mu.Lock()
 		r.recent = nil // the entries that the file had, and the next one may have others
@@ -294,8 +331,11 @@ func (r *replica) far(entry int) bool {
 
 var errNotOpen = errors.New("the replica is not open")
 
+// errMissed: the replica is not to be had as it is asked for.
+var errMissed = errors.New("the replica is at another entry of its log")
+
 // at gives a snapshot to fn, and what it has applied.
-func (r *replica) at(fn func(snap *index.Snapshot, applied uint64) error) (err error) {
+func (r *replica) at(fn func(snap *index.Snapshot, applied uint64) error) error {
 	ix := r.use()
 	if ix == nil {
 		return errNotOpen
@@ -305,6 +345,11 @@ func (r *replica) at(fn func(snap *index.Snapshot, applied uint64) error) (err e
 	if err != nil {
 		return err
 	}
+	return r.show(snap, fn)
+}
+
+// show gives a snapshot to fn, and what it has applied, and closes it.
+func (r *replica) show(snap *index.Snapshot, fn func(snap *index.Snapshot, applied uint64) error) (err error) {
 	defer func() { err = errors.Join(err, snap.Close()) }()
 	applied, err := snap.Applied()
 	if err != nil {

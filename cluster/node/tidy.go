@@ -6,9 +6,12 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 
 	"github.com/plaid-ir/plaid/cluster/topology"
+	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/storage"
 )
 
 // removed tells whether the collection of an identity is known not to be any more, or
@@ -23,6 +26,7 @@ func (n *Node) removed(id string) bool {
 type attic struct {
 	versions  map[string]uint64
 	removeAll func(path string) error
+	applied   map[string]uint64 // of files of generations that are over, which may be needed yet
 }
 
 // generationFolder is the name of a folder of replicas.
@@ -54,13 +58,19 @@ func (n *Node) tidy(a *attic, ended []*replica) (gone []*replica, err error) {
 			continue
 		}
 		seen[id] = m.Version
-		if a.versions[id] == m.Version || !n.removed(id) {
+		if a.versions[id] == m.Version {
 			continue
 		}
-		if m.Removes(id) {
+		switch {
+		case m.Removes(id):
 			err = n.sweep(id, a.removeAll)
-		} else {
+		case n.removed(id):
 			err = n.putAside(id, m.Last)
+		case m.ID() == id:
+			var done bool
+			if done, err = n.dropOver(a, m); !done && err == nil {
+				delete(seen, id)
+			}
 		}
 		if err != nil {
 			errs = append(errs, err)
@@ -97,6 +107,115 @@ func (n *Node) sweep(id string, removeAll func(path string) error) error {
 	n.log.Info("the files of a removed collection are gone", "collection", id)
 	_ = os.Remove(dir) // if it is empty
 	return nil
+}
+
+// dropOver removes folders of generations that no map gives any more, and of which the node has
+// no replica: it was stopped, or away, when they were to be dropped. Of the generation that is
+// searched, and the one that is built, everything stays. It tells whether there is nothing left
+// to be done as long as the map stays as it is.
+func (n *Node) dropOver(a *attic, m *topology.Map) (done bool, err error) {
+	dir := filepath.Join(n.c.Dir, m.ID())
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return false, err
+	}
+	done = true
+	var errs []error
+	for _, e := range entries {
+		name := generationFolder.FindStringSubmatch(e.Name())
+		if !e.IsDir() || name == nil {
+			continue
+		}
+		number, err := strconv.ParseUint(name[1], 10, 64)
+		if err != nil || number > m.Last || m.Generation(number) != nil {
+			continue // of a map that is to be restored, or wanted
+		}
+		path := filepath.Join(dir, e.Name())
+		if n.has(m.ID(), number) || !n.outlived(a, m, number, path) {
+			done = false
+			continue
+		}
+		if err := a.removeAll(path); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		n.log.Info("the files of a generation that is over are gone", "collection", m.ID(), "generation", number)
+	}
+	return done, errors.Join(errs...)
+}
+
+// has tells whether the node has replicas of a generation, which are dropped in their turn.
+func (n *Node) has(id string, generation uint64) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for k := range n.replicas {
+		if k.collection == id && k.generation == generation {
+			return true
+		}
+	}
+	return false
+}
+
+// shardFile is the name of the file of a replica.
+var shardFile = regexp.MustCompile(`^s([0-9]{4})\.plaid$`)
+
+// outlived tells whether nobody needs the files of a generation: it was given up, or the one
+// that is searched has every change that they have, as [Node.succeeded] has it.
+func (n *Node) outlived(a *attic, m *topology.Map, generation uint64, dir string) bool {
+	if m.Current == nil || generation > m.Current.Number {
+		return true
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return false
+	}
+	for _, e := range entries {
+		name := shardFile.FindStringSubmatch(e.Name())
+		if name == nil {
+			continue
+		}
+		path := filepath.Join(dir, e.Name())
+		applied, known := a.applied[path]
+		if !known {
+			err := examine(n.ctx, path, func(snap *index.Snapshot) error {
+				last, err := snap.Applied()
+				applied = last.Sequence
+				return err
+			})
+			if err != nil && !errors.Is(err, storage.ErrCorrupt) && !errors.Is(err, storage.ErrNotIndex) {
+				return false
+			}
+			if a.applied == nil {
+				a.applied = map[string]uint64{}
+			}
+			a.applied[path] = applied
+		}
+		s, err := strconv.Atoi(name[1])
+		if err != nil || !n.complete(m, s, applied) {
+			return false
+		}
+	}
+	return true
+}
+
+// complete tells whether a replica of the generation that is searched answers and has applied so
+// much.
+func (n *Node) complete(m *topology.Map, s int, applied uint64) bool {
+	return slices.ContainsFunc(n.watch.Replicas(m.ID(), m.Current.Number, s), func(r topology.Replica) bool {
+		return r.Ready && r.Applied >= applied
+	})
+}
+
+// sweepUnfinished removes what an earlier life of the node has left that was killed: files that
+// were to become objects, and builds.
+func (n *Node) sweepUnfinished() error {
+	err := os.RemoveAll(filepath.Join(n.c.Dir, buildFolder))
+	files, gerr := fs.Glob(os.DirFS(n.c.Dir), "*/g*/*"+checkpointEnd)
+	err = errors.Join(err, gerr)
+	for _, file := range files {
+		err = errors.Join(err, os.Remove(filepath.Join(n.c.Dir, filepath.FromSlash(file))))
+	}
+	return err
 }
 
 // putAside renames the replicas of a collection but those of generations after last, the

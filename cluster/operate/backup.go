@@ -10,7 +10,6 @@ import (
 
 	"github.com/RoaringBitmap/roaring/v2"
 
-	"github.com/plaid-ir/plaid/cluster/bus"
 	"github.com/plaid-ir/plaid/cluster/node"
 	"github.com/plaid-ir/plaid/cluster/objects"
 	"github.com/plaid-ir/plaid/cluster/topology"
@@ -20,35 +19,46 @@ import (
 // Backup makes one index file at path of all shards of a collection, encoded as they are,
 // while searches and changes go on. It has every change that was acknowledged when it
 // began; each shard is as it was at one moment, and all of them are of moments that follow
-// each other. dir is for the files of shards; "": a temporary folder.
+// each other. Replicas that are there have to agree, or more than half of all. dir is for the
+// files of shards; "": a temporary folder.
 func (o *Operator) Backup(ctx context.Context, id, path, dir string) (r *index.CopyReport, err error) {
-	var m *topology.Map
 	for try := 1; ; try++ {
-		of, err := o.maps.Find(ctx, id)
+		m, err := o.maps.Find(ctx, id)
 		if err != nil {
 			return nil, err
 		}
-		if of.Current == nil {
+		if m.Current == nil {
 			return nil, fmt.Errorf("%w: nothing is searched", ErrState)
 		}
-		if m, err = o.objectsNow(ctx, of); err == nil {
-			break
+		r, err = o.backup(ctx, m, path, dir)
+		// Another generation has taken over meanwhile, replicas come to answer in a moment, or an
+		// object has given way to that of a checkpoint, and was removed.
+		if again := errors.Is(err, ErrState) || errors.Is(err, objects.ErrNotFound); !again || try == 10 {
+			return r, o.left(ctx, m, err)
 		}
-		if !errors.Is(err, ErrState) || try == 10 {
-			return nil, o.left(ctx, of, err)
-		}
-		select { // another generation has taken over meanwhile
-		case <-time.After(time.Duration(try) * 20 * time.Millisecond):
-		case <-ctx.Done():
-			return nil, ctx.Err()
+		if err := pause(ctx, time.Duration(try)*100*time.Millisecond); err != nil {
+			return nil, err
 		}
 	}
-	if dir, err = os.MkdirTemp(dir, "plaid-backup-*"); err != nil {
+}
+
+func (o *Operator) backup(ctx context.Context, m *topology.Map, path, dir string) (r *index.CopyReport, err error) {
+	shards, made, err := o.shardsNow(ctx, m, func(all, alike, there int) bool { return alike == there || majority(all, alike, there) })
+	defer func() { // no map names them
+		for _, object := range made {
+			err = errors.Join(err, o.store.Delete(context.WithoutCancel(ctx), object.Name))
+		}
+	}()
+	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	dir, remove, err := Scratch(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, remove()) }()
 	var from []index.CopyFrom
-	for s, shard := range m.Current.Shards {
+	for s, shard := range shards {
 		file := filepath.Join(dir, fmt.Sprintf("s%04d.plaid", s))
 		if err := objects.Fetch(ctx, o.store, shard.Object, file); err != nil {
 			return nil, err
@@ -75,41 +85,28 @@ func opened(ctx context.Context, path string) (*index.Snapshot, func() error, er
 	return snap, func() error { return errors.Join(snap.Close(), ix.Close()) }, nil
 }
 
-// objectsNow has objects made of all shards with all that their logs have now. A replica that
-// is asked too soon is asked again, or another one.
-func (o *Operator) objectsNow(ctx context.Context, m *topology.Map) (*topology.Map, error) {
-	last := make([]uint64, m.Shards())
-	for s := range last {
-		stream, err := o.bus.JS.Stream(ctx, bus.LogStream(m.ID(), s))
+// shardsNow are the shards of a collection with objects that have all that their logs have now:
+// those of the map, where nothing has changed since, and others, which are made and are in no
+// map. enough says when replicas agree, as for object.
+func (o *Operator) shardsNow(ctx context.Context, m *topology.Map, enough quorum) (shards []topology.Shard, made []objects.Ref, err error) {
+	for s, shard := range m.Current.Shards {
+		if err := o.unlost(m, s); err != nil {
+			return nil, made, err
+		}
+		stream, err := o.logOf(ctx, m, s)
 		if err != nil {
-			return m, fmt.Errorf("log of shard %d: %w", s, err)
+			return nil, made, err
 		}
-		last[s] = stream.CachedInfo().State.LastSeq
-	}
-	for s := range last {
-		for try := 0; m.Current.Shards[s].Applied < last[s]; try++ {
-			if try > 0 {
-				select {
-				case <-time.After(50 * time.Millisecond):
-				case <-ctx.Done():
-					return m, fmt.Errorf("shard %d: no replica has entry %d of its log: %w", s, last[s], ctx.Err())
-				}
+		if shard.Applied < stream.CachedInfo().State.LastSeq {
+			now, _, err := o.object(ctx, m, s, o.following(m, s), enough)
+			if err != nil {
+				return nil, made, err
 			}
-			name := m.Assigned[s][try%len(m.Assigned[s])]
-			if best, err := o.furthest(m, s); try == 0 && err == nil {
-				name = best.Node
-			}
-			now, err := o.checkpointOf(ctx, m, s, name)
-			switch {
-			case errors.Is(err, node.ErrOrder) && ctx.Err() == nil && try < 10*len(m.Assigned[s]): // it is away
-			case err != nil:
-				return m, err
-			default:
-				m = now
-			}
+			shard, made = *now, append(made, now.Object)
 		}
+		shards = append(shards, shard)
 	}
-	return m, nil
+	return shards, made, nil
 }
 
 // Fill gives a collection that has nothing yet the documents of an index file, encoded as
@@ -144,10 +141,11 @@ func (o *Operator) Fill(ctx context.Context, id, path, dir string) (_ *topology.
 	if err != nil {
 		return nil, err
 	}
-	if dir, err = os.MkdirTemp(dir, "plaid-fill-*"); err != nil {
+	dir, remove, err := Scratch(dir)
+	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	defer func() { err = errors.Join(err, remove()) }()
 	parts := make([]*roaring.Bitmap, m.Shards())
 	for s := range parts {
 		parts[s] = roaring.New()

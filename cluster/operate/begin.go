@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 
 	"github.com/plaid-ir/plaid/cluster/node"
@@ -73,11 +72,11 @@ func (o *Operator) begin(ctx context.Context, m *topology.Map, src vectors.Sourc
 	if err != nil {
 		return m, err
 	}
-	dir, err := os.MkdirTemp(b.Dir, "plaid-begin-*")
+	dir, remove, err := Scratch(b.Dir)
 	if err != nil {
 		return m, err
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	defer func() { err = errors.Join(err, remove()) }()
 	path := filepath.Join(dir, "codec.plaid")
 	if _, err := index.Train(ctx, path, src, &b.Train); err != nil {
 		return m, err

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -61,11 +60,11 @@ func (o *Operator) Build(ctx context.Context, collection string, src vectors.Sou
 	if err != nil {
 		return nil, err
 	}
-	dir, err := os.MkdirTemp(b.Dir, "plaid-build-*")
+	dir, remove, err := Scratch(b.Dir)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	defer func() { err = errors.Join(err, remove()) }()
 	b.Progress("train", 0, 1)
 	if g.Codec, err = o.codec(ctx, dir, codecName(m, g.Number), src, b); err != nil {
 		return nil, err
@@ -216,15 +215,16 @@ func (o *Operator) built(ctx context.Context, m *topology.Map, b BuildOptions) (
 	number := m.Next.Number
 	var over error
 	n := 0
-	err := o.wait(ctx, m, func() bool {
+	err := o.wait(ctx, m, func() string {
+		what := fmt.Sprintf("%d of %d shards of generation %d of %s are built", n, m.Shards(), number, m.Collection)
 		now, err := o.watch.MapOf(m.ID())
 		if err != nil || now.Version < m.Version {
-			return false
+			return what
 		}
 		g := now.Generation(number)
 		if g == nil {
 			over = fmt.Errorf("%w: generation %d of %s was given up", ErrState, number, m.Collection)
-			return true
+			return ""
 		}
 		m, n = now, 0
 		for _, s := range g.Shards {
@@ -233,11 +233,11 @@ func (o *Operator) built(ctx context.Context, m *topology.Map, b BuildOptions) (
 			}
 		}
 		b.Progress("build", n, len(g.Shards))
-		return n == len(g.Shards)
+		if n == len(g.Shards) {
+			return ""
+		}
+		return what
 	})
-	if err != nil {
-		err = fmt.Errorf("%d of %d shards are built: %w", n, m.Shards(), err)
-	}
 	if err = errors.Join(err, over); err != nil {
 		return nil, err
 	}

@@ -27,24 +27,17 @@ type Healing struct {
 	Now func() time.Time
 
 	lost map[string]time.Time // by shard: since when
-	made map[string]int       // how often a replica was made again where none had a majority
 }
 
 // Healed is what was found of a shard, and what was done.
 type Healed struct {
 	Collection string
 	Shard      int
-	// Parts is how many parts of the documents, of [node.Parts], were not alike; 0: a log was
-	// another one than that of the replicas.
-	Parts int
+	// Parts is how many parts of the documents, of [node.Parts], were not alike, and Unlike how
+	// many replicas; 0: a log was another one than that of the replicas.
+	Parts, Unlike int
 	// Kept are the nodes whose replicas were right, Again those whose replicas were made again.
 	Kept, Again []string
-}
-
-// report is what a node says of its replica.
-type report struct {
-	node string
-	*node.Report
 }
 
 // HealLogs deals with replicas whose log has lost entries, or has others than they have
@@ -113,30 +106,12 @@ func (o *Operator) reports(ctx context.Context, m *topology.Map, s int) (all []r
 		if !slices.Contains(m.Assigned[s], r.Node) {
 			continue
 		}
-		answer, err := node.Send(ctx, o.bus.Conn, r.Node, node.Order{Do: "contents", Collection: m.ID(), Generation: m.Current.Number, Shard: s})
+		answer, err := o.send(ctx, r.Node, node.Order{Do: "contents", Collection: m.ID(), Generation: m.Current.Number, Shard: s})
 		if err != nil || answer.Contents == "" { // it counts as away
 			o.log.Warn("a replica does not tell what it has", "node", r.Node, "collection", m.Collection, "shard", s, "error", err)
 			continue
 		}
 		all = append(all, report{r.Node, answer})
-	}
-	return all
-}
-
-// alike are the largest group of reports with the same contents at the same entry.
-func alike(reports []report) (group []report) {
-	for _, r := range reports {
-		same := slices.DeleteFunc(slices.Clone(reports), func(o report) bool { return o.Contents != r.Contents || o.Shard.Applied != r.Shard.Applied })
-		if len(same) > len(group) {
-			group = same
-		}
-	}
-	return group
-}
-
-func names(reports []report) (all []string) {
-	for _, r := range reports {
-		all = append(all, r.node)
 	}
 	return all
 }
@@ -173,25 +148,46 @@ func (o *Operator) healLog(ctx context.Context, m *topology.Map, s int) (*Healed
 	follow := slices.DeleteFunc(slices.Clone(reports), func(r report) bool { return r.Lost || r.Log != "" })
 	lost := slices.DeleteFunc(slices.Clone(reports), func(r report) bool { return !r.Lost })
 	right := func(n int) bool { return n > 0 && len(m.Assigned[s])-n < m.Acks }
-	kept, goOn := follow, func() error { return nil }
+	var kept []report
+	var shard *topology.Shard
+	var err error
+	goOn := func() error { return nil }
 	switch {
 	case len(lost) == 0 && right(len(follow)):
 		return o.followAgain(ctx, m, s) // it has passed, or that of the next generation has not
 	case len(lost) == 0:
 		return nil, nil // too few tell, for now
-	case !right(len(follow)):
+	case right(len(follow)):
+		shard, kept, err = o.object(ctx, m, s, names(follow), func(_, alike, there int) bool { return right(alike) && 2*alike > there })
+	default:
 		var n int
 		if kept, n = furthestOf(lost); !right(n) {
 			return nil, fmt.Errorf("%w: shard %d of %s: nodes %s follow the log and %s do not: nobody has all changes for sure. Look at the replicas, then restore, or let nodes rejoin",
 				ErrDiffer, s, m.Collection, strings.Join(names(follow), ", "), strings.Join(names(lost), ", "))
 		}
-		var err error
-		if goOn, err = o.adopted(ctx, m, s, kept); err != nil {
-			return nil, err
+		if goOn, err = o.adopted(ctx, m, s, kept); err == nil {
+			shard, err = o.objectOf(ctx, m, s, kept)
 		}
 	}
+	if err != nil {
+		return nil, err
+	}
 	healed := &Healed{Collection: m.Collection, Shard: s, Kept: names(kept)}
-	return healed, o.makeAgain(ctx, m, s, kept, reports, healed, goOn)
+	return healed, o.makeAgain(ctx, m, s, *shard, kept, reports, healed, goOn)
+}
+
+// objectOf has an object made of one of the replicas that have the same documents and follow no
+// log, and looks whether those are what is in it.
+func (o *Operator) objectOf(ctx context.Context, m *topology.Map, s int, kept []report) (*topology.Shard, error) {
+	order := node.Order{Do: "checkpoint", Collection: m.ID(), Generation: m.Current.Number, Shard: s, Compared: majority(len(m.Assigned[s]), len(kept), len(kept))}
+	r, err := o.send(ctx, kept[0].node, order)
+	if err != nil {
+		return nil, err
+	}
+	if r.Contents != kept[0].Contents {
+		return nil, errors.Join(fmt.Errorf("%w: shard %d of %s on node %s: its object has other documents than it had", ErrDiffer, s, m.Collection, kept[0].node), o.store.Delete(ctx, r.Shard.Object.Name))
+	}
+	return &r.Shard, nil
 }
 
 // followAgain has the replicas of the generation that is built begin again where they have
@@ -207,7 +203,7 @@ func (o *Operator) followAgain(ctx context.Context, m *topology.Map, s int) (*He
 
 func (o *Operator) rejoin(ctx context.Context, m *topology.Map, generation uint64, s int, nodes []string) error {
 	for _, name := range nodes {
-		if _, err := node.Send(ctx, o.bus.Conn, name, node.Order{Do: "rejoin", Collection: m.ID(), Generation: generation, Shard: s}); err != nil {
+		if _, err := o.send(ctx, name, node.Order{Do: "rejoin", Collection: m.ID(), Generation: generation, Shard: s, Version: m.Version}); err != nil {
 			return err
 		}
 	}
@@ -273,115 +269,24 @@ func (o *Operator) adopted(ctx context.Context, m *topology.Map, s int, kept []r
 	// after it, the log passes over a number, which nobody has but those that are right.
 	for _, r := range kept {
 		order := node.Order{Do: "adopt", Collection: m.ID(), Generation: m.Current.Number, Shard: s, Sequence: last + 1}
-		if _, err := node.Send(ctx, o.bus.Conn, r.node, order); err != nil {
+		if _, err := o.send(ctx, r.node, order); err != nil {
 			return nil, err
 		}
 	}
 	return after(last + 1), nil
 }
 
-// patience is how long a node may take to read a replica, or to make one again.
-const patience = 10 * time.Minute
-
-// makeAgain has the replicas that are not kept begin anew, with an object of one that is: so
-// what the log has from before makes no difference. Once that is made goOn is called.
-func (o *Operator) makeAgain(ctx context.Context, m *topology.Map, s int, kept, reports []report, healed *Healed, goOn func() error) error {
+// makeAgain has the replicas that are not kept begin anew, with an object of those that are: so
+// what the log has from before makes no difference. Once the map has it goOn is called.
+func (o *Operator) makeAgain(ctx context.Context, m *topology.Map, s int, object topology.Shard, kept, reports []report, healed *Healed, goOn func() error) error {
 	healed.Again = slices.DeleteFunc(names(reports), func(name string) bool { return slices.Contains(names(kept), name) })
-	if _, err := o.checkpointOf(ctx, m, s, kept[0].node); err != nil {
+	generation := m.Current.Number
+	m, err := o.enterShards(ctx, m, map[int]topology.Shard{s: object})
+	if err != nil {
 		return err
 	}
 	if err := goOn(); err != nil {
 		return err
 	}
-	return o.rejoin(ctx, m, m.Current.Number, s, healed.Again)
-}
-
-// Compare reads the replicas of all shards and compares what they have at the same entry of
-// their logs, part by part. Where they differ those that most have in common are right, and
-// the others are made again; where there is no majority one is made again of its object and
-// the log, and another one at the next time. A shard whose replicas are at different entries
-// all the time, or of which fewer than two are there, is passed over.
-func (o *Operator) Compare(ctx context.Context, h *Healing) (compared int, all []Healed, err error) {
-	for _, m := range o.watch.Maps() {
-		for s := range m.Shards() {
-			if m.Current == nil || !o.leads(h.Own, m, s) {
-				continue
-			}
-			began := time.Now()
-			is, healed, cerr := o.compare(ctx, h, m, s)
-			select { // half of the time is for others
-			case <-time.After(time.Since(began)):
-			case <-ctx.Done():
-				return compared, all, errors.Join(err, ctx.Err())
-			}
-			if is {
-				compared++
-			}
-			if healed != nil {
-				all = append(all, *healed)
-			}
-			err = errors.Join(err, cerr)
-		}
-	}
-	return compared, all, err
-}
-
-// meetings is how often replicas are asked until they are at the same entry.
-const meetings = 5
-
-func (o *Operator) compare(ctx context.Context, h *Healing, m *topology.Map, s int) (compared bool, _ *Healed, err error) {
-	ctx, stop := context.WithTimeout(ctx, patience)
-	defer stop()
-	var reports []report
-	for range meetings {
-		reports = slices.DeleteFunc(o.reports(ctx, m, s), func(r report) bool { return r.Log != "" })
-		if len(reports) < 2 {
-			return false, nil, nil
-		}
-		if compared = !slices.ContainsFunc(reports, func(r report) bool { return r.Shard.Applied != reports[0].Shard.Applied }); compared {
-			break
-		}
-		select {
-		case <-ctx.Done():
-			return false, nil, ctx.Err()
-		case <-time.After(200 * time.Millisecond):
-		}
-	}
-	kept := alike(reports)
-	if !compared || len(kept) == len(reports) {
-		return compared, nil, nil
-	}
-	healed := &Healed{Collection: m.Collection, Shard: s, Kept: names(kept), Parts: differing(reports)}
-	if 2*len(kept) > len(m.Assigned[s]) {
-		return true, healed, o.makeAgain(ctx, m, s, kept, reports, healed, func() error { return nil })
-	}
-	stream, err := o.bus.JS.Stream(ctx, bus.LogStream(m.ID(), s))
-	if err != nil {
-		return true, healed, fmt.Errorf("log of shard %d: %w", s, err)
-	}
-	if stream.CachedInfo().State.FirstSeq > m.Current.Shards[s].Applied+1 {
-		return true, healed, fmt.Errorf("%w: shard %d of %s on nodes %s, and the log begins after the object", ErrDiffer, s, m.Collection, strings.Join(names(reports), ", "))
-	}
-	if h.made == nil {
-		h.made = map[string]int{}
-	}
-	key := fmt.Sprint(m.ID(), " ", m.Current.Number, " ", s)
-	again := reports[len(reports)-1-h.made[key]%len(reports)].node
-	h.made[key]++
-	healed.Again = []string{again}
-	healed.Kept = slices.DeleteFunc(names(reports), func(name string) bool { return name == again })
-	return true, healed, o.rejoin(ctx, m, m.Current.Number, s, healed.Again)
-}
-
-// differing counts the parts of documents that are not alike.
-func differing(reports []report) (n int) {
-	for i := range node.Parts {
-		for _, r := range reports[1:] {
-			if i >= len(r.Parts) || i >= len(reports[0].Parts) || !bytes.Equal(r.Parts[i], reports[0].Parts[i]) {
-				n++
-				break
-			}
-		}
-	}
-	return n
+	return o.rejoin(ctx, m, generation, s, healed.Again)
 }

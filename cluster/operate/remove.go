@@ -32,8 +32,8 @@ func (o *Operator) Remove(ctx context.Context, collection string) (m *topology.M
 	return m, existed, nil
 }
 
-// sweep deletes logs, orders and objects of a collection that was removed. Its map stays,
-// all versions of it: what they number is not to be numbered so again.
+// sweep deletes logs, orders and objects of a collection that was removed. Its map stays: what
+// it has numbered is not to be numbered so again.
 func (o *Operator) sweep(ctx context.Context, id string) error {
 	err := o.bus.Forget(ctx, id)
 	for _, kind := range []string{"inputs", "codecs", "shards"} {

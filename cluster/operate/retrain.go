@@ -5,12 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"time"
 
-	"github.com/plaid-ir/plaid/cluster/bus"
 	"github.com/plaid-ir/plaid/cluster/objects"
 	"github.com/plaid-ir/plaid/cluster/topology"
 	"github.com/plaid-ir/plaid/codec"
@@ -50,27 +48,26 @@ func (o *Operator) Retrain(ctx context.Context, id string, b BuildOptions, choos
 	defer func() { err = o.left(ctx, of, err) }()
 	defer func() { release(err) }()
 	number := of.Last
-	m, err := o.objectsOf(ctx, of)
+	m := of
+	shards, _, err := o.shardsNow(ctx, m, majority) // what is reserved keeps the objects
 	if err != nil {
 		return nil, err
 	}
 	g := &topology.Generation{Number: number, Dim: m.Current.Dim, Model: m.Current.Model, Pool: m.Current.Pool, Shards: make([]topology.Shard, m.Shards())}
-	for _, s := range m.Current.Shards {
+	tokens := int64(0)
+	for _, s := range shards {
 		input := s.Object
 		if input == m.Current.Codec { // it has nothing yet, and begins with the next codec
 			input = objects.Ref{}
 		}
 		g.Inputs, g.Start = append(g.Inputs, input), append(g.Start, s.Applied)
-	}
-	tokens := int64(0)
-	for _, s := range m.Current.Shards {
 		tokens += int64(s.Tokens)
 	}
 	if b.Train, err = choose(tokens); err != nil {
 		return nil, err
 	}
 	b.Progress("train", 0, 1)
-	if g.Codec, err = o.codecOf(ctx, m, number, b); err != nil {
+	if g.Codec, err = o.codecOf(ctx, m, shards, number, b); err != nil {
 		return nil, err
 	}
 	b.Progress("train", 1, 1)
@@ -112,45 +109,24 @@ func (o *Operator) giveUpGeneration(ctx context.Context, id string, number uint6
 	}
 }
 
-// objectsOf has objects made of all shards as they are now.
-func (o *Operator) objectsOf(ctx context.Context, m *topology.Map) (*topology.Map, error) {
-	for s := range m.Shards() {
-		best, err := o.furthest(m, s)
-		if err != nil {
-			return nil, err
-		}
-		stream, err := o.bus.JS.Stream(ctx, bus.LogStream(m.ID(), s))
-		if err != nil {
-			return nil, fmt.Errorf("log of shard %d: %w", s, err)
-		}
-		if m.Current.Shards[s].Applied >= stream.CachedInfo().State.LastSeq {
-			continue
-		}
-		if m, err = o.checkpointOf(ctx, m, s, best.Node); err != nil {
-			return nil, err
-		}
-	}
-	return m, nil
-}
-
 // samplePerCentroid is how many tokens a training makes use of for each centroid.
 const samplePerCentroid = 256
 
 // codecOf trains a codec on what the shards of a collection have in the object store.
-func (o *Operator) codecOf(ctx context.Context, m *topology.Map, generation uint64, b BuildOptions) (ref objects.Ref, err error) {
-	dir, err := os.MkdirTemp(b.Dir, "plaid-retrain-*")
+func (o *Operator) codecOf(ctx context.Context, m *topology.Map, shards []topology.Shard, generation uint64, b BuildOptions) (ref objects.Ref, err error) {
+	dir, remove, err := Scratch(b.Dir)
 	if err != nil {
 		return ref, err
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	largest := make([]int, 0, m.Shards())
+	defer func() { err = errors.Join(err, remove()) }()
+	largest := make([]int, 0, len(shards))
 	total := int64(0)
-	for s, shard := range m.Current.Shards {
+	for s, shard := range shards {
 		total += int64(shard.Tokens)
 		largest = append(largest, s)
 	}
 	slices.SortStableFunc(largest, func(x, y int) int {
-		return cmp.Compare(m.Current.Shards[y].Tokens, m.Current.Shards[x].Tokens)
+		return cmp.Compare(shards[y].Tokens, shards[x].Tokens)
 	})
 	if total == 0 {
 		return ref, fmt.Errorf("%s: %w", m.Collection, index.ErrNoTokens)
@@ -164,7 +140,7 @@ func (o *Operator) codecOf(ctx context.Context, m *topology.Map, generation uint
 			break
 		}
 		path := filepath.Join(dir, fmt.Sprintf("s%04d.plaid", s))
-		if err := objects.Fetch(ctx, o.store, m.Current.Shards[s].Object, path); err != nil {
+		if err := objects.Fetch(ctx, o.store, shards[s].Object, path); err != nil {
 			return ref, err
 		}
 		ix, err := index.Open(ctx, path, nil)

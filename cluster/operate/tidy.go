@@ -19,6 +19,7 @@ const Grace = 24 * time.Hour
 type TidyReport struct {
 	Objects   int      `json:"objects"`           // which no map named
 	Bytes     int64    `json:"bytes"`             // of them
+	Versions  int      `json:"versions"`          // of maps, which others have followed
 	Leftovers int      `json:"leftovers"`         // of interrupted writes
 	Strange   []string `json:"strange,omitempty"` // objects of no collection, which stay
 }
@@ -27,7 +28,7 @@ type TidyReport struct {
 // checkpoints and generations, their codecs and inputs, what an interrupted build has put,
 // and what is left of interrupted writes; nothing that is younger than grace (0: [Grace]),
 // and nothing of what a generation that is reserved may be made of.
-// Maps stay, all versions of them. Any number of processes may tidy at a time.
+// Of maps the last versions stay. Any number of processes may tidy at a time.
 func (o *Operator) Tidy(ctx context.Context, grace time.Duration) (*TidyReport, error) {
 	if grace == 0 {
 		grace = Grace
@@ -71,6 +72,9 @@ func (o *Operator) Tidy(ctx context.Context, grace time.Duration) (*TidyReport, 
 		}
 	}
 	var err error
+	if report.Versions, err = o.maps.DropOld(ctx, before); err != nil {
+		return report, err
+	}
 	report.Leftovers, err = o.store.RemoveLeftovers(ctx, before)
 	return report, err
 }

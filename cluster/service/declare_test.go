@@ -184,5 +184,5 @@ func TestFirstDocumentsDuringABuild(t *testing.T) {
 
 // The collections of a cluster are what those of a folder are.
 func TestSet(t *testing.T) {
-	collectiontest.Run(t, declaring(t, clustertest.New(t, 2), operate.CreateOptions{Shards: 2}).of)
+	collectiontest.Run(t, declaring(t, clustertest.New(t, 3), operate.CreateOptions{Shards: 2, Replicas: 3}).of)
 }

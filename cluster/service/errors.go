@@ -38,7 +38,7 @@ func answered(err error) error {
 	case is(topology.ErrNoCollection):
 		return fmt.Errorf("%w: %w", collection.ErrUnknown, err)
 	case is(topology.ErrMap):
-		return fmt.Errorf("%w: %w", collection.ErrDamaged, err)
+		return server.NewProblem(server.CodeCorrupt, "this program does not understand the map of the index; a later version may", 0, err)
 	case is(client.ErrEmpty):
 		return fmt.Errorf("%w: %w", collection.ErrEmpty, err)
 	case is(client.ErrPartial):

@@ -12,6 +12,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -100,6 +102,9 @@ func New(ctx context.Context, conn *nats.Conn, c Config) (*Front, error) {
 	}
 	if c.Store != nil {
 		f.op = operate.Over(b, watch, c.Store, f.log)
+		if _, remove, err := operate.Scratch(c.Dir); err == nil { // what one that was killed has left goes now
+			_ = remove()
+		}
 	}
 	return f, nil
 }
@@ -143,13 +148,15 @@ func (f *Front) Ready() error {
 // Place implements [collection.Set].
 func (f *Front) Place() string { return f.c.Place }
 
-// Names implements [collection.Set].
+// Names implements [collection.Set]. Collections whose maps this program does not understand are
+// among them.
 func (f *Front) Names() []string {
-	var names []string
+	names := slices.Collect(maps.Keys(f.watch.Faults()))
 	for _, m := range f.watch.Maps() {
 		names = append(names, m.Collection)
 	}
-	return names
+	slices.Sort(names)
+	return slices.Compact(names)
 }
 
 // Get implements [collection.Set].

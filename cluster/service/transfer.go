@@ -27,11 +27,11 @@ func (c *shards) Backup(ctx context.Context, out io.Writer) (r *index.BackupRepo
 	if err := v.Close(); err != nil {
 		return nil, err
 	}
-	dir, err := os.MkdirTemp(c.f.c.Dir, "plaid-backup-*")
+	dir, remove, err := operate.Scratch(c.f.c.Dir)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	defer func() { err = errors.Join(err, remove()) }()
 	path := filepath.Join(dir, "whole.plaid")
 	began := time.Now()
 	copied, err := c.f.op.Backup(ctx, c.id, path, dir)
@@ -112,11 +112,11 @@ func (f *Front) fill(ctx context.Context, name, what string, write func(path str
 			return err
 		}
 	}
-	dir, err := os.MkdirTemp(f.c.Dir, "plaid-upload-*")
+	dir, remove, err := operate.Scratch(f.c.Dir)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	defer func() { err = errors.Join(err, remove()) }()
 	path := filepath.Join(dir, "whole.plaid")
 	if err := write(path); err != nil {
 		return err

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"path"
+	"slices"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -16,7 +18,8 @@ import (
 
 // Store keeps maps. Each version of a map is an object, and a version that is there
 // is never written again: that is what decides between two changes at a time, and what
-// a cluster is restored from. The bucket of JetStream shows the newest version to those
+// a cluster is restored from. Versions that are old go, the first ones first; see
+// [Store.DropOld]. The bucket of JetStream shows the newest version to those
 // who watch; it may lag behind by what a process that died did not get to say, which
 // the next change makes up for, and it may be lost.
 type Store struct {
@@ -159,19 +162,11 @@ func (s *Store) put(ctx context.Context, m *Map) error {
 func (s *Store) Update(ctx context.Context, id string, change func(*Map) error) (*Map, error) {
 	for {
 		now, _, err := s.shown(ctx, NameOf(id))
+		if err == nil {
+			now, err = s.latest(ctx, now)
+		}
 		if err != nil {
 			return nil, err
-		}
-		// Another process may have died between making a version and showing it.
-		for {
-			next, err := s.read(ctx, object(now.Collection, now.Version+1))
-			if errors.Is(err, objects.ErrNotFound) {
-				break
-			}
-			if err != nil {
-				return nil, err
-			}
-			now = next
 		}
 		if err := now.is(id); err != nil {
 			return nil, err
@@ -190,6 +185,69 @@ func (s *Store) Update(ctx context.Context, id string, change func(*Map) error) 
 		}
 		return next, err
 	}
+}
+
+// latest is the last version there is from one on that is shown: another process may have died
+// between making a version and showing it. What is shown may also be so old that the versions
+// after it are dropped, where JetStream has come back with what it had long ago.
+func (s *Store) latest(ctx context.Context, shown *Map) (*Map, error) {
+	now := shown
+	for {
+		next, err := s.read(ctx, object(now.Collection, now.Version+1))
+		if errors.Is(err, objects.ErrNotFound) {
+			break
+		}
+		if err != nil {
+			return nil, err
+		}
+		now = next
+	}
+	if now != shown {
+		return now, nil
+	}
+	there, err := s.objects.List(ctx, object(now.Collection, now.Version))
+	if err != nil || len(there) > 0 { // versions are dropped in their order
+		return now, err
+	}
+	stored, err := s.stored(ctx, now.Collection)
+	switch {
+	case errors.Is(err, ErrNoCollection) || err == nil && stored.Version < now.Version: // objects were removed by hand
+		return now, nil
+	case err != nil:
+		return nil, err
+	}
+	return stored, nil
+}
+
+// keptVersions is how many versions of a map stay at least.
+const keptVersions = 8
+
+// DropOld removes versions of maps that were made before a time and are not among the last ones
+// of their map. Whoever makes the next version has to come to an end before that time is over:
+// it must find the one that it begins with.
+func (s *Store) DropOld(ctx context.Context, before time.Time) (dropped int, err error) {
+	all, err := s.objects.List(ctx, "maps/")
+	if err != nil {
+		return 0, err
+	}
+	for len(all) > 0 {
+		dir := path.Dir(all[0].Name)
+		n := slices.IndexFunc(all, func(e objects.Entry) bool { return path.Dir(e.Name) != dir })
+		if n < 0 {
+			n = len(all)
+		}
+		for _, e := range all[:max(n-keptVersions, 0)] { // the first ones first, see latest
+			if !e.Made.Before(before) {
+				break
+			}
+			if err := s.objects.Delete(ctx, e.Name); err != nil {
+				return dropped, err
+			}
+			dropped++
+		}
+		all = all[n:]
+	}
+	return dropped, nil
 }
 
 // Remove says of the collection that has a name that it is removed, which everybody who

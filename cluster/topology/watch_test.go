@@ -8,6 +8,9 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
+
+	"github.com/plaid-ir/plaid/cluster/bus"
 )
 
 // What NATS says of leases is not believed where the watcher's own clock says otherwise:
@@ -117,3 +120,24 @@ type entry struct {
 func (e entry) Key() string                     { return e.key }
 func (e entry) Operation() jetstream.KeyValueOp { return e.op }
 func (e entry) Value() []byte                   { return e.value }
+
+// mute is a bucket that does not answer whoever wants to watch it, as one without a leader.
+type mute struct{ jetstream.KeyValue }
+
+func (mute) WatchAll(ctx context.Context, _ ...jetstream.WatchOpt) (jetstream.KeyWatcher, error) {
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+// Servers that do not answer, as after a kill, are said to do so: that this program gives up one
+// attempt after another is no interrupt, which nobody has made.
+func TestSilentServersAreNoInterrupt(t *testing.T) {
+	_, b, _ := store(t)
+	b.Maps = mute{b.Maps}
+	ctx, stop := context.WithTimeout(t.Context(), bus.Attempt+time.Second)
+	defer stop()
+	_, err := Watch(ctx, b)
+	require.ErrorIs(t, err, ErrSilent)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.NotErrorIs(t, err, context.Canceled)
+}
