@@ -176,6 +176,9 @@ func OpenContext(ctx context.Context, dir string, o *Options) (*Encoder, error) 
 	if err := o.check(dir); err != nil {
 		return nil, err
 	}
+	if o.Backend == Device && o.On == nil {
+		return nil, fmt.Errorf("%w: %s needs an opened device", engine.ErrBackend, Device)
+	}
 	log := o.Logger
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
@@ -230,9 +233,6 @@ func (o *Options) check(dir string) error {
 		if x.set && !slices.Contains(strings.Fields(x.of), o.Backend) {
 			return fmt.Errorf("%w: %s has no use for %s", engine.ErrBackend, o.Backend, x.name)
 		}
-	}
-	if o.Backend == Device && o.On == nil {
-		return fmt.Errorf("%w: %s needs an opened device", engine.ErrBackend, Device)
 	}
 	if o.Backend == Remote && o.Remote == nil {
 		return fmt.Errorf("%w: %s needs the address of a server", engine.ErrBackend, Remote)

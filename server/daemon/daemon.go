@@ -40,6 +40,9 @@ func Run(ctx context.Context, c *Config, log io.Writer, environ []string, ready 
 	if err != nil {
 		return err
 	}
+	if err := c.checkModel(); err != nil {
+		return err
+	}
 	serving := &server.ServeOptions{Header: c.HeaderTimeout, Idle: c.IdleTimeout, Drain: c.DrainTimeout, Unready: c.UnreadyTime}
 	if c.TLSCert != "" {
 		cert, err := openCertificate(c.TLSCert, c.TLSKey, logger)

@@ -167,11 +167,17 @@ func missingModel(cmd *cobra.Command, err error) bool {
 	if cmd == nil {
 		return false
 	}
-	f := cmd.Flags().Lookup("model")
-	if f == nil || !f.Changed || !strings.HasPrefix(err.Error(), f.Value.String()+": ") {
+	var dir string
+	if f := cmd.Flags().Lookup("model"); f != nil {
+		dir = f.Value.String()
+	}
+	if cmd.Name() == "model" && dir == "" {
+		dir = cmd.Flags().Arg(0)
+	}
+	if dir == "" || !strings.Contains(err.Error(), dir+": ") {
 		return false
 	}
-	_, serr := os.Stat(f.Value.String())
+	_, serr := os.Stat(dir)
 	return errors.Is(serr, fs.ErrNotExist)
 }
 
