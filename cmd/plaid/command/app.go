@@ -17,6 +17,7 @@ import (
 	"github.com/plaid-ir/plaid/index/interop"
 	"github.com/plaid-ir/plaid/internal/cli/flags"
 	"github.com/plaid-ir/plaid/internal/cli/out"
+	"github.com/plaid-ir/plaid/internal/modelof"
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/metadata/condition"
 	"github.com/plaid-ir/plaid/storage"
@@ -95,7 +96,15 @@ func (a *app) complain(cmd *cobra.Command, err error) {
 	}
 	var fault *storage.PanicError
 	errors.As(err, &fault)
+	var usage flags.UsageError
+	near := ""
+	if errors.As(err, &usage) {
+		near = meant(cmd, msg)
+	}
 	if a.json {
+		if near != "" {
+			msg += "; did you mean " + near + "?"
+		}
 		line := struct {
 			Error  string `json:"error"`
 			Reason string `json:"reason"`
@@ -115,14 +124,10 @@ func (a *app) complain(cmd *cobra.Command, err error) {
 	if fault != nil {
 		fmt.Fprintf(a.console, "plaid: this is a fault of plaid (%s), not of your files; please report it with what follows\n%s", index.Version(), fault.Stack)
 	}
-	var usage flags.UsageError
-	if errors.As(err, &usage) {
-		if near := nearestCommand(cmd.Root(), msg); near != "" {
-			fmt.Fprintf(a.console, "Did you mean '%s'?\n", near)
-		}
-		if near := nearestFlag(cmd, msg); near != "" {
-			fmt.Fprintf(a.console, "Did you mean --%s?\n", near)
-		}
+	if near != "" {
+		fmt.Fprintf(a.console, "Did you mean %s?\n", near)
+	}
+	if usage.Err != nil {
 		fmt.Fprintf(a.console, "Run '%s --help' for usage.\n", cmd.CommandPath())
 	}
 }
@@ -195,12 +200,24 @@ func missingIndex(cmd *cobra.Command, err error) bool {
 func (a *app) command(fn func(ctx context.Context, args []string) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		a.started, a.name = true, cmd.Name()
+		if err := noService(cmd, args); err != nil {
+			return err
+		}
 		if err := a.checkBackend(); err != nil {
 			return err
 		}
 		err := fn(cmd.Context(), args)
 		return errors.Join(err, a.closeDevices())
 	}
+}
+
+// noService refuses the address of a service where the file of an index is wanted.
+func noService(cmd *cobra.Command, args []string) error {
+	use := strings.Fields(cmd.Use)
+	if len(args) == 0 || len(use) < 2 || !strings.Contains(use[1], "INDEX") || cmd.Name() == "search" || !modelof.IsServer(args[0]) {
+		return nil
+	}
+	return flags.Usagef("%s is a service, and %s reads files: of the commands for indexes, plaid search alone asks a service", args[0], cmd.CommandPath())
 }
 
 // withoutKernels are the commands that compute nothing with vectors of an index.
