@@ -208,7 +208,7 @@ func (c *Collection) encode(ctx context.Context, docs []Document, texts []encode
 
 // passages are the texts that are encoded of one; each has what is stored as its payload.
 func (c *Collection) passages(t encode.Text, e *encode.Encoder) iter.Seq2[encode.Text, error] {
-	one := func(yield func(encode.Text, error) bool) { yield(t, nil) }
+	one := encode.Texts(t)
 	if c.o.Passages == nil {
 		return one
 	}
