@@ -45,8 +45,8 @@ const (
 	Remote = "remote"
 )
 
-// Backends are the names that [Options.Backend] may have.
-func Backends() []string { return []string{Native, Device, ONNXRuntime, Remote} }
+// backends are the names that [Options.Backend] may have.
+func backends() []string { return []string{Native, Device, ONNXRuntime, Remote} }
 
 // Options of Open. The zero value, or nil, is right for most.
 type Options struct {
@@ -208,8 +208,8 @@ func (o *Options) check(dir string) error {
 			o.Backend = Device
 		}
 	}
-	if !slices.Contains(Backends(), o.Backend) {
-		return fmt.Errorf("%w: %q, want %s", engine.ErrBackend, o.Backend, strings.Join(Backends(), ", "))
+	if !slices.Contains(backends(), o.Backend) {
+		return fmt.Errorf("%w: %q, want %s", engine.ErrBackend, o.Backend, strings.Join(backends(), ", "))
 	}
 	if o.BatchWait < 0 {
 		return fmt.Errorf("%w: a wait of %v", engine.ErrBackend, o.BatchWait)

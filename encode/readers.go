@@ -430,7 +430,7 @@ func folder(ctx context.Context, dir string, suffixes []string, passedOver func(
 				return &TextError{Path: name, Row: -1, Err: err}
 			}
 			t := Text{ID: path.Clean(filepath.ToSlash(rel)), Text: string(b)}
-			if FormatOf(name) == FormatHTML {
+			if formatOf(name) == FormatHTML {
 				if t.Title, t.Text, err = pageText(bytes.NewReader(b)); err != nil {
 					return &TextError{Path: name, Row: -1, Err: err}
 				}

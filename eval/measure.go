@@ -49,8 +49,8 @@ var families = []*family{
 	{name: "Hole", cutoff: cutoffAlways, score: holeShare},
 }
 
-// MeasureNames returns the names that [ParseMeasure] knows, without aliases.
-func MeasureNames() []string {
+// measureNames are the names that [ParseMeasure] knows, without aliases.
+func measureNames() []string {
 	names := make([]string, len(families))
 	for i, f := range families {
 		names[i] = f.name
@@ -148,7 +148,7 @@ func parseMeasure(s string) (Measure, error) {
 	}
 	f := familyByName(strings.TrimSpace(name))
 	if f == nil {
-		return Measure{}, fmt.Errorf("no such name; known are %s", strings.Join(MeasureNames(), ", "))
+		return Measure{}, fmt.Errorf("no such name; known are %s", strings.Join(measureNames(), ", "))
 	}
 	m := Measure{family: f}
 	if f.rel {

@@ -318,12 +318,12 @@ func (c *Config) tokens(ctx context.Context, environ []string, reload *reloader,
 	var sources tokenSources
 	text, set := "", false
 	for _, line := range environ {
-		if value, ok := strings.CutPrefix(line, EnvTokens+"="); ok {
+		if value, ok := strings.CutPrefix(line, envTokens+"="); ok {
 			text, set = value, true
 		}
 	}
 	if set {
-		t, err := server.ParseTokens(strings.NewReader(text), EnvTokens)
+		t, err := server.ParseTokens(strings.NewReader(text), envTokens)
 		if err != nil {
 			return nil, err
 		}

@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -129,19 +128,7 @@ func writeNPY(path string, values []float32, dim int) error {
 	if err != nil {
 		return err
 	}
-	// Values that are not finite, which the writer of vectors would refuse, go
-	// in as bytes.
-	head, err := vectors.NPYHeader("<f4", []int{len(values) / dim, dim})
-	if err != nil {
-		return err
-	}
-	w := bufio.NewWriter(f)
-	_, _ = w.Write(head)
-	for _, v := range values {
-		b := math.Float32bits(v)
-		_, _ = w.Write([]byte{byte(b), byte(b >> 8), byte(b >> 16), byte(b >> 24)})
-	}
-	return errors.Join(w.Flush(), f.Close())
+	return errors.Join(vectors.WriteNPY(f, "<f4", []int{len(values) / dim, dim}, values), f.Close())
 }
 
 func writeInts(path string, values []int64) error {
