@@ -32,6 +32,8 @@ const (
 var (
 	// ErrSuffix: the name of a file of texts does not tell their format.
 	ErrSuffix = errors.New("unknown suffix")
+	// ErrLines: a file that is read as JSON lines has a text a line.
+	ErrLines = errors.New("is no JSON object: a text a line is another format, lines")
 	// ErrNoTextField: no record of a file has a field or column with a text.
 	ErrNoTextField = errors.New("no text field")
 	// ErrNoTexts: a folder has no file of a text.

@@ -215,7 +215,7 @@ func (r *Reader) object(line []byte) (t Text, names []string, err error) {
 		case b[0] == '[':
 			return t, nil, errors.New("is no JSON object but begins an array: write its objects one a line, as jq -c '.[]' does")
 		case b[0] != '{':
-			return t, nil, errors.New("is no JSON object: a text a line is another format, lines")
+			return t, nil, ErrLines
 		}
 		return t, nil, errors.New("is no JSON object")
 	}

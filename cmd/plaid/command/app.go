@@ -88,7 +88,7 @@ func wantsJSON(args []string) bool {
 // complain writes an error to stderr, as a line of JSON with --json.
 func (a *app) complain(cmd *cobra.Command, err error) {
 	code := a.exitCode(err)
-	msg := a.readable(err.Error())
+	msg := a.readable(plain(err))
 	if code == exitInterrupted {
 		msg = "interrupted"
 	} else if more := advice(cmd, err); more != "" {
@@ -132,6 +132,18 @@ func (a *app) complain(cmd *cobra.Command, err error) {
 	}
 }
 
+// plain is the text of an error without the names of system calls that opened a file.
+func plain(err error) string {
+	msg := err.Error()
+	var of *fs.PathError
+	if errors.As(err, &of) && slices.Contains([]string{"open", "stat", "lstat"}, of.Op) {
+		named := of.Path + ": "
+		msg = strings.ReplaceAll(msg, of.Op+" "+named, named)
+		msg = strings.ReplaceAll(msg, named+named, named)
+	}
+	return msg
+}
+
 // advice is what a command line can do about an error of a library, which knows no
 // flags.
 func advice(cmd *cobra.Command, err error) string {
@@ -152,6 +164,10 @@ func advice(cmd *cobra.Command, err error) string {
 		return "--lock-timeout waits for it"
 	case is(interop.ErrNotIndex) && cmd != nil && cmd.Name() == "import":
 		return "SOURCE is the folder that ColBERT, fast-plaid or next-plaid has written, with metadata.json and centroids in it"
+	case is(encode.ErrLines) && has("text-format"):
+		return "--text-format lines reads such"
+	case is(encode.ErrLines) && has("queries-format"):
+		return "--queries-format lines reads such"
 	case is(fs.ErrNotExist) && missingIndex(cmd, err):
 		return "plaid index makes one"
 	case is(condition.ErrParameter) && has("param"):
@@ -188,7 +204,7 @@ func missingModel(cmd *cobra.Command, err error) bool {
 
 // missingIndex says whether what is not there is the index that the command was to read.
 func missingIndex(cmd *cobra.Command, err error) bool {
-	if cmd == nil || !strings.Contains(cmd.Use, " INDEX") || cmd.Name() == "index" || cmd.Name() == "import" {
+	if cmd == nil || !strings.Contains(cmd.Use, "INDEX") || cmd.Name() == "index" || cmd.Name() == "import" {
 		return false
 	}
 	path := cmd.Flags().Arg(0)

@@ -39,7 +39,7 @@ func TestMain(m *testing.M) {
 //	cut FILE BYTES             shortens a file
 //	put FILE TEXT BYTE N       puts N bytes, given as a number, in the place of TEXT
 //	flip FILE TEXT             changes a bit of each occurrence of TEXT
-//	hold FILE, release         opens an index for writing, in another process than plaid
+//	hold FILE [reading], release  opens an index for writing, or reading, in another process than plaid
 //	interrupt plaid ARG…       stops a command line that waits for a lock
 //	json NAME=VALUE…           checks fields of the JSON object on stdout; a.b is b of a
 //	http SOCKET METHOD PATH [BODY [HEADER]]  asks a service, once it answers: status and body on stdout; @FILE is a body from a file
@@ -207,7 +207,7 @@ func flip(ts *testscript.TestScript, _ bool, args []string) {
 var holding sync.Map
 
 func hold(ts *testscript.TestScript, _ bool, args []string) {
-	ix, err := index.Open(context.Background(), ts.MkAbs(args[0]), &index.Options{Write: true})
+	ix, err := index.Open(context.Background(), ts.MkAbs(args[0]), &index.Options{Write: len(args) == 1})
 	ts.Check(err)
 	holding.Store(ts, ix)
 	ts.Defer(func() { _ = ix.Close() })
