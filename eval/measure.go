@@ -105,6 +105,9 @@ func ParseMeasures(names ...string) ([]Measure, error) {
 	return measures, nil
 }
 
+// UsualMeasures is the list of those that are computed where none is asked for.
+const UsualMeasures = "nDCG@10,R@100,RR@10,AP,Success@5"
+
 // ParseMeasureList reads names separated by commas or white space, as in
 // "nDCG@10, P(rel=2)@10"; those within parentheses belong to the name. A list
 // without a name, or with a measure twice, wraps [ErrMeasure].

@@ -170,7 +170,7 @@ func Run(ctx context.Context, dir string, in Vectors, o Options) (r *Report, err
 		o.Split = "test"
 	}
 	if len(o.Measures) == 0 {
-		if o.Measures, err = eval.ParseMeasures("nDCG@10", "R@100", "RR@10", "AP", "Success@5"); err != nil {
+		if o.Measures, err = eval.ParseMeasureList(eval.UsualMeasures); err != nil {
 			return nil, err
 		}
 	}

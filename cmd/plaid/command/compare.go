@@ -61,7 +61,7 @@ queries of every measure.`,
 		Args: takes("RUN", "RUN", "RUN…"),
 	}
 	f := cmd.Flags()
-	c.Judging.Register(f, "nDCG@10,AP,RR,R@100")
+	c.Judging.Register(f)
 	f.Uint64Var(&c.tests.Seed, "seed", 0, "`N` that resampling starts from")
 	f.Var(flags.Int(&c.tests.Samples, 10_000, 1), "samples", "random samples of a test")
 	f.Var(flags.Share(&c.tests.Confidence, 0.95), "confidence", "share that the interval of a difference covers")
