@@ -140,7 +140,7 @@ func (c *Config) Print(w io.Writer) error {
 		if s.name == "config" {
 			continue
 		}
-		key := &yaml.Node{Kind: yaml.ScalarNode, Value: s.name, HeadComment: s.usage}
+		key := &yaml.Node{Kind: yaml.ScalarNode, Value: s.name, HeadComment: strings.ReplaceAll(s.usage, "`", "")}
 		value := &yaml.Node{Kind: yaml.ScalarNode, Value: s.value.String()}
 		if s.value.String() == "" {
 			value.Style = yaml.DoubleQuotedStyle

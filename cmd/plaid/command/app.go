@@ -38,6 +38,9 @@ func run(ctx context.Context, args []string, s streams, extensions ...Extension)
 	a.extensions = extensions
 	a.json = wantsJSON(args)
 	root := a.rootCommand()
+	if len(args) > 0 && strings.HasPrefix(args[0], cobra.ShellCompRequestCmd) {
+		withoutQuotes(root)
+	}
 	root.SetArgs(a.resolve(root, args))
 	cmd, err := root.ExecuteContextC(ctx)
 	a.stages.end()
@@ -69,6 +72,7 @@ func (a *app) exitCode(err error) int {
 
 func newApp(s streams, args []string) *app {
 	a := &app{opener: opener{stdio: stdio{streams: s, stdout: s.out, args: args, console: out.NewConsole(s.err, s.errWidth)}}}
+	a.console.Resized = s.resized
 	a.out = a.console.Before(s.out)
 	if a.now == nil {
 		a.now = time.Now

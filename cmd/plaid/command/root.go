@@ -48,6 +48,7 @@ stdout, everything else to stderr.`,
 	f := root.PersistentFlags()
 	f.BoolVarP(&a.quiet, "quiet", "q", false, "no progress and no warnings")
 	f.BoolVarP(&a.verbose, "verbose", "v", false, "log to stderr what is done, and how long each stage takes")
+	f.Var(flags.Choice(&a.color, "auto", "auto", "always", "never"), "color", "colours in results: auto is on a terminal, unless NO_COLOR is set")
 	f.Var(flags.Duration(&a.lockTimeout), "lock-timeout", "how long to wait for another process that has the index locked")
 	f.StringVar(&a.backend, "backend", "", "`NAME` of the kernels to compute with (default: the best there is; plaid version lists them)")
 	for _, g := range a.groups() {
