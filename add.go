@@ -142,7 +142,7 @@ func (c *Collection) admit(ctx context.Context, docs []Document, replace bool) (
 	}
 	for i, d := range docs {
 		if d.ID != "" && !slices.Contains(missing, d.ID) {
-			return 0, documentError(i, &d, fmt.Errorf("%w: %q", ErrDuplicateID, d.ID))
+			return 0, documentError(i, &d, fmt.Errorf("%w: %.100q", ErrDuplicateID, d.ID))
 		}
 	}
 	return v.Dim(), nil

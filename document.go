@@ -155,7 +155,7 @@ func (c *Collection) Get(ctx context.Context, id string) (d Document, err error)
 		return d, err
 	}
 	if len(parts) == 0 {
-		return d, fmt.Errorf("%w: %q", ErrNotFound, id)
+		return d, fmt.Errorf("%w: %.100q", ErrNotFound, id)
 	}
 	var text []byte
 	for i, ordinal := range parts {

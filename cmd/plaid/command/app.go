@@ -165,6 +165,9 @@ func advice(cmd *cobra.Command, err error) string {
 	case is(encode.ErrSuffix) && has("text-format"):
 		return "--text-format says how they are written"
 	case is(storage.ErrLocked) && has("lock-timeout"):
+		if slices.Contains(readers, cmd.Name()) {
+			return "--lock-timeout waits for it; while a service has it open, plaid search http://HOST/INDEX asks that, and GET /indices/INDEX/backup gives a copy"
+		}
 		return "--lock-timeout waits for it"
 	case is(interop.ErrNotIndex) && cmd != nil && cmd.Name() == "import":
 		return "SOURCE is the folder that ColBERT, fast-plaid or next-plaid has written, with metadata.json and centroids in it"
@@ -176,7 +179,7 @@ func advice(cmd *cobra.Command, err error) string {
 		return "plaid index makes one"
 	case is(condition.ErrParameter) && has("param"):
 		return "--param gives the value of a question mark, one for each, in order"
-	case is(storage.ErrCorrupt) && cmd != nil && cmd.Name() != "compact" && cmd.Name() != "verify":
+	case is(storage.ErrCorrupt) && cmd != nil && cmd.Name() != "compact":
 		return "plaid compact --salvage saves what can be read"
 	case is(fs.ErrNotExist) && missingModel(cmd, err):
 		return "--model takes a folder; one of the Hugging Face hub has to be downloaded first (docs/encoder.md)"
@@ -185,6 +188,9 @@ func advice(cmd *cobra.Command, err error) string {
 	}
 	return ""
 }
+
+// readers are the commands that could do with a copy of an index.
+var readers = []string{"search", "explain", "get", "facets", "info", "export", "recall", "bench"}
 
 // missingModel says whether an error is of a --model that is not there, and may be a
 // name of the hub.
