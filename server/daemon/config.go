@@ -323,6 +323,12 @@ func Logger(w io.Writer, format, level string) *slog.Logger {
 	levels := map[string]slog.Level{"debug": slog.LevelDebug, "info": slog.LevelInfo, "warn": slog.LevelWarn, "error": slog.LevelError}
 	o := &slog.HandlerOptions{Level: levels[level]}
 	if format == "json" {
+		o.ReplaceAttr = func(_ []string, a slog.Attr) slog.Attr { // a number says its unit
+			if a.Value.Kind() == slog.KindDuration {
+				return slog.Float64(a.Key+"_ms", float64(a.Value.Duration())/float64(time.Millisecond))
+			}
+			return a
+		}
 		return slog.New(slog.NewJSONHandler(w, o))
 	}
 	return slog.New(slog.NewTextHandler(w, o))
