@@ -75,6 +75,7 @@ func TestStartsInAnEmptyRoot(t *testing.T) {
 	n, err := log.Read(said) // until it serves, or ends
 	require.NoError(t, err)
 	require.Contains(t, string(said[:n]), "serving")
+	run("serve", "--data", "/data", "--listen", "unix:/data/socket", "--ready")
 	require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
 	require.NoError(t, cmd.Wait())
 }
