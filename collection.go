@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"strings"
 	"sync"
 	"time"
 
@@ -44,6 +45,9 @@ type Options struct {
 	// Keywords are the settings of searches by words; nil: those that were used before,
 	// or words as they are, in all fields.
 	Keywords *keywords.Settings
+	// AnyModel goes on although the index was made by another model, or does not say by
+	// which one: scores mean nothing unless the two are the same but for their files.
+	AnyModel bool
 	// Growth says when the collection is trained; the zero value is a good choice.
 	Growth collection.Growth
 	// LockTimeout is how long to wait for another program that has the index; 0: not at
@@ -78,13 +82,14 @@ type Collection struct {
 //
 // Errors: [ErrExists] if a file is there, [ErrOption] without a model and a dimension, and
 // those of [encode.Open], [index.Build] and Open.
-func Create(ctx context.Context, path string, o *Options) (*Collection, error) {
+func Create(ctx context.Context, path string, o *Options) (_ *Collection, err error) {
 	c := &Collection{path: path, o: given(o)}
+	defer func() { err = c.fault(err) }()
 	if err := c.check(); err != nil {
 		return nil, err
 	}
 	if c.o.ReadOnly {
-		return nil, fmt.Errorf("%w: %s: an index that is read only cannot be created", ErrOption, path)
+		return nil, fmt.Errorf("%w: an index that is read only cannot be created", ErrOption)
 	}
 	// What can be refused is, before a model is read.
 	build := &index.BuildOptions{Nbits: 8, LockTimeout: c.o.LockTimeout, Logger: c.o.Logger}
@@ -98,15 +103,14 @@ func Create(ctx context.Context, path string, o *Options) (*Collection, error) {
 			return nil, err
 		}
 		if dim != 0 && dim != e.Dim() {
-			return nil, errors.Join(fmt.Errorf("%w: %s: dimension %d, and the model has %d", ErrOption, path, dim, e.Dim()), c.closeEncoder())
+			return nil, errors.Join(fmt.Errorf("%w: dimension %d, and the model has %d", ErrOption, dim, e.Dim()), c.closeEncoder())
 		}
 		dim, build.Model = e.Dim(), c.model
 	}
 	if dim == 0 {
-		return nil, fmt.Errorf("%w: %s: Create wants a model, or a dimension", ErrOption, path)
+		return nil, fmt.Errorf("%w: Create wants a model, or a dimension", ErrOption)
 	}
-	err := c.create(ctx, dim, build)
-	if err == nil {
+	if err = c.create(ctx, dim, build); err == nil {
 		if err = c.open(ctx); err != nil && !errors.Is(err, ErrLocked) { // else another program has found it
 			err = errors.Join(err, os.Remove(c.path))
 		}
@@ -120,7 +124,7 @@ func Create(ctx context.Context, path string, o *Options) (*Collection, error) {
 // create makes an index file with a codec that needs no training, and without documents.
 func (c *Collection) create(ctx context.Context, dim int, build *index.BuildOptions) (err error) {
 	if build.Codec, err = codec.Flat(dim); err != nil {
-		return fmt.Errorf("%w: %s: %w", ErrOption, c.path, err)
+		return fmt.Errorf("%w: %w", ErrOption, err)
 	}
 	some, err := vectors.FromDocuments(dim, []vectors.Document{{Tokens: make([]float32, dim)}}) // the file has none of it
 	if err != nil {
@@ -136,8 +140,9 @@ func (c *Collection) create(ctx context.Context, dim int, build *index.BuildOpti
 // program has it open, but for those that read it, with ReadOnly. An encoder is opened when
 // it is needed; with Options.Encoder, one of another model than that of the index is
 // [ErrModel].
-func Open(ctx context.Context, path string, o *Options) (*Collection, error) {
+func Open(ctx context.Context, path string, o *Options) (_ *Collection, err error) {
 	c := &Collection{path: path, o: given(o)}
+	defer func() { err = c.fault(err) }()
 	if err := c.check(); err != nil {
 		return nil, err
 	}
@@ -162,9 +167,9 @@ func given(o *Options) Options {
 func (c *Collection) check() error {
 	switch o := &c.o; {
 	case o.Encoder != nil && o.Model != "":
-		return fmt.Errorf("%w: %s: an encoder and the folder of a model: one of them is possible", ErrOption, c.path)
+		return fmt.Errorf("%w: an encoder and the folder of a model: one of them is possible", ErrOption)
 	case o.Dim < 0:
-		return fmt.Errorf("%w: %s: dimension %d", ErrOption, c.path, o.Dim)
+		return fmt.Errorf("%w: dimension %d", ErrOption, o.Dim)
 	}
 	_, err := collection.Config{Nbits: c.o.Bits}.Completed()
 	if err == nil {
@@ -172,7 +177,7 @@ func (c *Collection) check() error {
 	}
 	if err == nil && c.o.Keywords != nil {
 		if _, err = c.o.Keywords.Check(); err != nil {
-			return fmt.Errorf("%w: %s: %w", ErrOption, c.path, err)
+			return fmt.Errorf("%w: %w", ErrOption, err)
 		}
 	}
 	return optionError(err)
@@ -257,7 +262,8 @@ func (c *Collection) Index() (*index.Index, error) {
 // Encoder is what makes vectors of texts. Errors are those of [encode.Open]; [ErrOption] if
 // neither the options nor the index name a model.
 func (c *Collection) Encoder(ctx context.Context) (*encode.Encoder, error) {
-	return c.openEncoder(ctx)
+	e, err := c.openEncoder(ctx)
+	return e, c.fault(err)
 }
 
 // openEncoder opens the encoder, unless it is open.
@@ -265,7 +271,7 @@ func (c *Collection) openEncoder(ctx context.Context) (*encode.Encoder, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
-		return nil, c.fault(ErrClosed)
+		return nil, ErrClosed
 	}
 	if c.encoder != nil {
 		return c.encoder, nil
@@ -279,7 +285,7 @@ func (c *Collection) openEncoder(ctx context.Context) (*encode.Encoder, error) {
 	case e != nil:
 		dir = e.Config().Dir
 	case dir == "" && of == nil:
-		return nil, fmt.Errorf("%w: %s: no model is known that encodes texts: name one with Options.Model", ErrOption, c.path)
+		return nil, fmt.Errorf("%w: no model is known that encodes texts: name one with Options.Model", ErrOption)
 	case of != nil && !(dir != "" && modelof.IsServer(of.Name)): // with its settings, wherever it is now
 		var recorded string
 		if recorded, o, err = modelof.Options(of); err != nil {
@@ -292,11 +298,11 @@ func (c *Collection) openEncoder(ctx context.Context) (*encode.Encoder, error) {
 	if e == nil {
 		o.Logger = c.o.Logger
 		if e, err = encode.OpenContext(ctx, dir, o); err != nil {
-			return nil, fmt.Errorf("%s: the model: %w", c.path, err)
+			return nil, fmt.Errorf("the model: %w", err)
 		}
 	}
 	m, err := modelof.Of(e, dir, o)
-	if err == nil {
+	if err == nil && !c.o.AnyModel {
 		m.Near = e.Config().Near
 		err = of.CheckQueries(m)
 	}
@@ -304,7 +310,7 @@ func (c *Collection) openEncoder(ctx context.Context) (*encode.Encoder, error) {
 		if c.o.Encoder == nil {
 			err = errors.Join(err, e.Close())
 		}
-		return nil, fmt.Errorf("%s: %w", c.path, err)
+		return nil, err
 	}
 	m.Near = ""
 	c.encoder, c.model, c.own = e, m, c.o.Encoder == nil
@@ -318,7 +324,7 @@ func (c *Collection) modelOfIndex(ctx context.Context) (*storage.Model, error) {
 	}
 	v, err := c.docs.View(ctx)
 	if err != nil {
-		return nil, c.fault(err)
+		return nil, err
 	}
 	m := v.Snapshot().Header().Model
 	return m, v.Close()
@@ -332,10 +338,11 @@ func (c *Collection) Set() collection.Set { return c.docs.Store().Set() }
 // Backup writes a copy of the index to a file, and checks it. Searches and changes may be
 // made meanwhile. A backup that is there is replaced. Errors are those of
 // [index.Index.BackupTo].
-func (c *Collection) Backup(ctx context.Context, path string) (*index.BackupReport, error) {
+func (c *Collection) Backup(ctx context.Context, path string) (_ *index.BackupReport, err error) {
+	defer func() { err = c.fault(err) }()
 	v, err := c.docs.View(ctx)
 	if err != nil {
-		return nil, c.fault(err)
+		return nil, err
 	}
 	defer v.Close()
 	ix, err := c.Index()
@@ -354,10 +361,13 @@ func (c *Collection) Len(ctx context.Context) (int, error) {
 	return v.Snapshot().Len(), v.Close()
 }
 
-// fault is an error of the store in the words of this package.
+// fault is an error in the words of this package: it names the file.
 func (c *Collection) fault(err error) error {
-	if errors.Is(err, collection.ErrClosed) || errors.Is(err, search.ErrClosed) {
-		return fmt.Errorf("%s: %w", c.path, ErrClosed)
+	switch {
+	case errors.Is(err, collection.ErrClosed), errors.Is(err, search.ErrClosed), errors.Is(err, ErrClosed):
+		err = ErrClosed
+	case err == nil, strings.Contains(err.Error(), c.path):
+		return err
 	}
-	return err
+	return fmt.Errorf("%s: %w", c.path, err)
 }

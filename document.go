@@ -6,12 +6,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"iter"
 	"slices"
 	"strings"
-	"sync"
 
-	"github.com/plaid-ir/plaid/encode"
 	"github.com/plaid-ir/plaid/internal/jsontext"
 	"github.com/plaid-ir/plaid/metadata/condition"
 	"github.com/plaid-ir/plaid/server/collection"
@@ -30,158 +27,6 @@ type Document struct {
 	Payload []byte
 	// Vectors, where set, are [tokens, dim], row-major, and Title and Text are not encoded.
 	Vectors []float32
-}
-
-// Add stores documents, all of them or none: one that is there already is [ErrDuplicateID].
-// It returns their ids. The vectors of all documents of a call are in memory, some 60 KiB
-// for a text of 120 words at 128 dimensions: add many thousands in several calls.
-//
-// Errors: a document that cannot be stored is a [*collection.DocumentError], around
-// [ErrNoText], [ErrPayload], [ErrID], [ErrDimension], [ErrDuplicateID] or the like; further
-// [ErrReadOnly], [ErrModel], [collection.ErrBusy], those of the encoder, and that of ctx,
-// after which nothing is stored.
-func (c *Collection) Add(ctx context.Context, docs ...Document) (ids []string, err error) {
-	return c.store(ctx, docs, false)
-}
-
-// Update stores documents as Add does, each in the place of the one with its id, if that is
-// there: all that was stored of that one is gone, its passages too.
-func (c *Collection) Update(ctx context.Context, docs ...Document) (ids []string, err error) {
-	return c.store(ctx, docs, true)
-}
-
-func (c *Collection) store(ctx context.Context, docs []Document, replace bool) (ids []string, err error) {
-	if c.o.ReadOnly {
-		return nil, fmt.Errorf("%s: %w", c.path, ErrReadOnly)
-	}
-	if len(docs) == 0 {
-		return nil, nil
-	}
-	v, err := c.docs.View(ctx)
-	if err != nil {
-		return nil, c.fault(err)
-	}
-	dim := v.Dim()
-	if err := v.Close(); err != nil {
-		return nil, err
-	}
-	all, err := c.encode(ctx, docs, dim)
-	if err != nil {
-		return nil, err
-	}
-	u := collection.UpdateOptions{Replace: replace}
-	if slices.ContainsFunc(docs, func(d Document) bool { return d.Vectors == nil }) {
-		u.Model = c.model
-	}
-	r, err := c.docs.Update(ctx, all, u)
-	if err != nil {
-		return nil, c.fault(err)
-	}
-	if c.o.Passages == nil {
-		return r.IDs, nil
-	}
-	ids = make([]string, len(docs)) // those of passages are theirs
-	for i, d := range docs {
-		ids[i] = d.ID
-	}
-	return ids, nil
-}
-
-// encode makes what is stored of documents.
-func (c *Collection) encode(ctx context.Context, docs []Document, dim int) ([]collection.Document, error) {
-	texts := make([]encode.Text, len(docs))
-	encoded := false
-	for i, d := range docs {
-		fault := func(err error) error {
-			return &collection.DocumentError{Document: i, ID: d.ID, Token: -1, Err: err}
-		}
-		payload, err := payloadOf(&d)
-		switch {
-		case err != nil:
-			return nil, fault(err)
-		case d.Vectors == nil && d.Title == "" && d.Text == "":
-			return nil, fault(ErrNoText)
-		case d.ID == "" && c.o.Passages != nil:
-			return nil, fault(fmt.Errorf("%w: it is empty, and passages are named after it", ErrID))
-		}
-		encoded = encoded || d.Vectors == nil
-		texts[i] = encode.Text{ID: d.ID, Title: d.Title, Text: d.Text, Payload: payload}
-	}
-	out := make([]collection.Document, 0, len(docs))
-	if !encoded {
-		for i, d := range docs {
-			out = append(out, collection.Document{ID: d.ID, Vectors: d.Vectors, Dim: dim, Metadata: texts[i].Payload})
-		}
-		return out, nil
-	}
-	e, err := c.openEncoder(ctx)
-	if err != nil {
-		return nil, err
-	}
-	next := 0
-	var mu sync.Mutex // texts are read ahead
-	var at []int      // the documents that texts which are encoded are of
-	sequence := func(yield func(encode.Text, error) bool) {
-		for i := range docs {
-			if docs[i].Vectors != nil {
-				continue
-			}
-			for t, err := range c.passages(texts[i], e) {
-				mu.Lock()
-				at = append(at, i)
-				mu.Unlock()
-				if !yield(t, err) || err != nil {
-					return
-				}
-			}
-		}
-	}
-	vectorsOnly := func(before int) {
-		for ; next < before; next++ {
-			if d := &docs[next]; d.Vectors != nil {
-				out = append(out, collection.Document{ID: d.ID, Vectors: d.Vectors, Dim: dim, Metadata: texts[next].Payload})
-			}
-		}
-	}
-	n := 0
-	for d, err := range e.Documents(ctx, sequence) {
-		if err != nil {
-			return nil, err
-		}
-		mu.Lock()
-		of := at[n]
-		mu.Unlock()
-		vectorsOnly(of)
-		if len(d.Tokens) == 0 {
-			return nil, &collection.DocumentError{Document: of, ID: d.ID, Token: -1, Err: ErrNoText}
-		}
-		out = append(out, collection.Document{ID: d.ID, Vectors: slices.Clone(d.Tokens), Dim: e.Dim(), Metadata: d.Payload})
-		n++
-	}
-	vectorsOnly(len(docs))
-	return out, nil
-}
-
-// passages are the texts that are encoded of one; each has what is stored as its payload.
-func (c *Collection) passages(t encode.Text, e *encode.Encoder) iter.Seq2[encode.Text, error] {
-	one := func(yield func(encode.Text, error) bool) { yield(t, nil) }
-	if c.o.Passages == nil {
-		return one
-	}
-	how := *c.o.Passages
-	if how.Tokenizer == nil {
-		how.Tokenizer = e.Config().Tokenizer
-	}
-	return func(yield func(encode.Text, error) bool) {
-		for p, err := range encode.Passages(one, how) {
-			if err == nil {
-				p.Payload, err = withText(p.Payload, p.Title, p.Text)
-			}
-			if !yield(p, err) {
-				return
-			}
-		}
-	}
 }
 
 // The fields of a payload that have a document's texts.
@@ -290,9 +135,10 @@ const maxGap = 1 << 20
 // parted into passages is put together from these, with blanks for the white space between
 // them. The error is [ErrNotFound] if there is none.
 func (c *Collection) Get(ctx context.Context, id string) (d Document, err error) {
+	defer func() { err = c.fault(err) }()
 	v, err := c.docs.View(ctx)
 	if err != nil {
-		return d, c.fault(err)
+		return d, err
 	}
 	defer func() { err = errors.Join(err, v.Close()) }()
 	snap := v.Snapshot()
@@ -309,7 +155,7 @@ func (c *Collection) Get(ctx context.Context, id string) (d Document, err error)
 		return d, err
 	}
 	if len(parts) == 0 {
-		return d, fmt.Errorf("%s: %w: %q", c.path, ErrNotFound, id)
+		return d, fmt.Errorf("%w: %.100q", ErrNotFound, id)
 	}
 	var text []byte
 	for i, ordinal := range parts {
@@ -344,14 +190,21 @@ type Selection struct {
 }
 
 func (s *Selection) bind() (collection.Selection, error) {
-	if s.Where == "" {
-		if len(s.Args) > 0 {
-			return collection.Selection{}, fmt.Errorf("%w: Args without Where", ErrOption)
-		}
-		return collection.Selection{IDs: s.IDs}, nil
+	var chosen collection.Selection
+	switch {
+	case s.IDs == nil && s.Where == "" && len(s.Args) == 0:
+		return chosen, fmt.Errorf("%w: it says nothing: IDs or Where is needed", collection.ErrSelection)
+	case s.IDs != nil && s.Where != "":
+		return chosen, fmt.Errorf("%w: IDs and Where: one of them is possible", collection.ErrSelection)
+	case s.Where == "" && len(s.Args) > 0:
+		return chosen, fmt.Errorf("%w: Args without Where", ErrOption)
 	}
-	where, err := bind(s.Where, s.Args)
-	return collection.Selection{IDs: s.IDs, Where: where}, err
+	chosen.IDs = s.IDs
+	var err error
+	if s.Where != "" {
+		chosen.Where, err = bind(s.Where, s.Args)
+	}
+	return chosen, err
 }
 
 func bind(where string, args []any) (*condition.Condition, error) {
@@ -365,19 +218,26 @@ func bind(where string, args []any) (*condition.Condition, error) {
 // Delete deletes documents, and says how many there were, passages counted each. Ids that
 // are not there are passed over. A selection that says nothing is an error
 // ([collection.ErrSelection]).
-func (c *Collection) Delete(ctx context.Context, s Selection) (int, error) {
+func (c *Collection) Delete(ctx context.Context, s Selection) (n int, err error) {
+	defer func() { err = c.fault(err) }()
+	if c.o.ReadOnly {
+		return 0, ErrReadOnly
+	}
 	chosen, err := s.bind()
 	if err != nil {
 		return 0, err
 	}
-	n, err := c.docs.Delete(ctx, chosen)
-	return n, c.fault(err)
+	return c.docs.Delete(ctx, chosen)
 }
 
 // UpdatePayload sets fields of payloads, to values that JSON can say; one that is nil
 // removes its field. Vectors stay as they are, so the fields title and text cannot be set.
 // It says how many documents there were, passages counted each.
-func (c *Collection) UpdatePayload(ctx context.Context, s Selection, fields map[string]any) (int, error) {
+func (c *Collection) UpdatePayload(ctx context.Context, s Selection, fields map[string]any) (n int, err error) {
+	defer func() { err = c.fault(err) }()
+	if c.o.ReadOnly {
+		return 0, ErrReadOnly
+	}
 	chosen, err := s.bind()
 	if err != nil {
 		return 0, err
@@ -391,6 +251,5 @@ func (c *Collection) UpdatePayload(ctx context.Context, s Selection, fields map[
 			return 0, fmt.Errorf("%w: field %q: %w", ErrPayload, key, err)
 		}
 	}
-	n, err := c.docs.UpdateMetadata(ctx, chosen, set)
-	return n, c.fault(err)
+	return c.docs.UpdateMetadata(ctx, chosen, set)
 }

@@ -30,10 +30,13 @@ type Query struct {
 	Where string
 	Args  []any
 	// Hybrid searches by the words of Text too, and fuses what both find. Alpha is what
-	// vectors count then, from 0 to 1, and words count the rest; 0: 0.75. Scores are from 0
-	// to 1.
+	// vectors count then, above 0 and up to 1, and words count the rest; 0: 0.75. Scores are
+	// from 0 to 1.
 	Hybrid bool
 	Alpha  float64
+	// Words searches by the words of Text alone, and needs no model. Scores are those of
+	// BM25.
+	Words bool
 	// Group, where set, has hits be documents, with up to Passages of their passages; 0: 3.
 	// Words rank a document by its best passage, whatever Group says.
 	Group    search.Grouping
@@ -51,7 +54,7 @@ type Query struct {
 // Hit is a document that was found, or with Query.Group one of its passages.
 type Hit struct {
 	ID    string  // of the document
-	Score float64 // MaxSim; of Query.Hybrid from 0 to 1
+	Score float64 // MaxSim; of Query.Hybrid from 0 to 1, of Query.Words BM25
 	// Title, Text and Payload are as in [Document].
 	Title, Text string
 	Payload     []byte
@@ -79,8 +82,9 @@ const (
 // Errors: [ErrQuery] for an empty question, [ErrOption], [ErrNotFound] for an id of Like or
 // Unlike, those of [condition.Parse], of the encoder and of [search.Engine.Search].
 func (c *Collection) Search(ctx context.Context, q Query) (hits []Hit, err error) {
+	defer func() { err = c.fault(err) }()
 	if err := q.complete(); err != nil {
-		return nil, fmt.Errorf("%s: %w", c.path, err)
+		return nil, err
 	}
 	var chosen collection.Selection
 	if q.Where != "" {
@@ -90,7 +94,7 @@ func (c *Collection) Search(ctx context.Context, q Query) (hits []Hit, err error
 	}
 	v, err := c.docs.View(ctx)
 	if err != nil {
-		return nil, c.fault(err)
+		return nil, err
 	}
 	defer func() { err = errors.Join(err, v.Close()) }()
 	r := &reading{c: c, ctx: ctx, v: v, q: &q}
@@ -99,7 +103,7 @@ func (c *Collection) Search(ctx context.Context, q Query) (hits []Hit, err error
 	}
 	found, err := r.find()
 	if err != nil {
-		return nil, c.fault(err)
+		return nil, err
 	}
 	hits = make([]Hit, len(found))
 	for i := range found {
@@ -121,6 +125,8 @@ func (q *Query) complete() error {
 		return fmt.Errorf("%w: Args without Where", ErrOption)
 	case q.Hybrid && q.Text == "" || q.Highlight && q.Text == "":
 		return fmt.Errorf("%w: Hybrid and Highlight go with Text", ErrOption)
+	case q.Words && (q.Text == "" || q.Vectors != nil || q.Hybrid || q.Highlight || q.Feedback != 0 || len(q.Like)+len(q.Unlike) > 0):
+		return fmt.Errorf("%w: Words goes with Text, and not with Vectors, Hybrid, Highlight, Feedback, Like and Unlike", ErrOption)
 	case q.Alpha != 0 && !q.Hybrid:
 		return fmt.Errorf("%w: Alpha goes with Hybrid", ErrOption)
 	case q.Passages != 0 && q.Group == "":
@@ -156,6 +162,10 @@ type reading struct {
 // find are the hits without what is stored of them.
 func (r *reading) find() ([]search.RankedHit, error) {
 	q := r.q
+	if q.Words {
+		hits, err := r.words(q.K)
+		return search.Ranked(hits), err
+	}
 	sq := search.Query{Vectors: q.Vectors}
 	if q.Vectors == nil {
 		var err error
@@ -167,7 +177,7 @@ func (r *reading) find() ([]search.RankedHit, error) {
 			return nil, err
 		}
 		if len(e.Vectors) == 0 {
-			return nil, fmt.Errorf("%s: %w: it has no word", r.c.path, ErrQuery)
+			return nil, fmt.Errorf("%w: it has no word", ErrQuery)
 		}
 		sq.Vectors, sq.Dim = e.Vectors, r.encoder.Dim()
 		if q.Highlight {
@@ -232,7 +242,7 @@ func (r *reading) search(q search.Query, o search.Options) ([]search.Hit, error)
 		if errors.As(err, &of) {
 			err = of.Err
 		}
-		return nil, fmt.Errorf("%s: %w", r.c.path, err)
+		return nil, err
 	}
 	return results[0].Hits, nil
 }

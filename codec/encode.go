@@ -16,7 +16,7 @@ import (
 type Block struct {
 	// Codes holds CodeBytes bytes a token, little-endian.
 	Codes []byte
-	// Residuals holds RowBytes bytes a token; see Pack.
+	// Residuals holds RowBytes bytes a token; see pack.
 	Residuals []byte
 	// Factors holds an int16 a token, little-endian: see kernels.Codec.Factor.
 	Factors []byte
@@ -244,7 +244,7 @@ func (c *Quantizer) encodeRow(packed []byte, s *encodeScratch, x []float32, code
 		c.residual(r, x, code)
 		c.buckets.row(s.buckets, r)
 	}
-	Pack(packed, s.buckets, c.Nbits)
+	pack(packed, s.buckets, c.Nbits)
 	return c.reconstruct(s.values[:c.Dim], code, packed)
 }
 

@@ -41,7 +41,7 @@ func TestLevelsGiveGoodDirections(t *testing.T) {
 			for j, v := range r {
 				buckets[j] = nearestLevel(v, c.weights)
 			}
-			Pack(packed, buckets, tc.nbits)
+			pack(packed, buckets, tc.nbits)
 			plain := cosine(row, c.reconstruct(y, code, packed))
 			require.GreaterOrEqual(t, got, plain-1e-5, "%+v, token %d", tc, i)
 			if !tc.exhaustive {
@@ -52,7 +52,7 @@ func TestLevelsGiveGoodDirections(t *testing.T) {
 				for j := range buckets {
 					buckets[j] = uint8(all >> (j * tc.nbits) & (1<<tc.nbits - 1))
 				}
-				Pack(packed, buckets, tc.nbits)
+				pack(packed, buckets, tc.nbits)
 				c.reconstruct(y, code, packed)
 				if dot64(y, y) > 0.01 {
 					most = max(most, cosine(row, y))

@@ -2,11 +2,11 @@ package codec
 
 import "github.com/plaid-ir/plaid/kernels"
 
-// Pack writes bucket numbers as fields of nbits (1, 2, 4 or 8) to the first
+// pack writes bucket numbers as fields of nbits (1, 2, 4 or 8) to the first
 // kernels.RowBytes(len(buckets), nbits) bytes of dst: field j at bit j·nbits,
 // least significant first; higher bits of a number are dropped and unused bits
 // of the last byte are 0.
-func Pack(dst []byte, buckets []uint8, nbits int) {
+func pack(dst []byte, buckets []uint8, nbits int) {
 	dst = dst[:kernels.RowBytes(len(buckets), nbits)]
 	n := len(buckets)
 	i := 0

@@ -18,7 +18,7 @@ func TestPackRoundTrip(t *testing.T) {
 		for i := range packed {
 			packed[i] = 0xa5 // what was there before must not matter
 		}
-		Pack(packed, buckets, nbits)
+		pack(packed, buckets, nbits)
 		if packed[n] != 0xa5 {
 			t.Fatal("wrote past the row")
 		}
@@ -43,13 +43,13 @@ func TestPackRoundTrip(t *testing.T) {
 
 func TestPackOrder(t *testing.T) {
 	dst := make([]byte, 2)
-	Pack(dst, []uint8{1, 2, 3, 0, 2}, 2)
+	pack(dst, []uint8{1, 2, 3, 0, 2}, 2)
 	require.Equal(t, []byte{0b00_11_10_01, 0b10}, dst)
-	Pack(dst, []uint8{0xff, 0xff, 0xff}, 4) // only the low bits of a number count
+	pack(dst, []uint8{0xff, 0xff, 0xff}, 4) // only the low bits of a number count
 	require.Equal(t, []byte{0xff, 0x0f}, dst)
 }
 
-// unpack reads len(dst) fields of nbits from packed, the inverse of [Pack].
+// unpack reads len(dst) fields of nbits from packed, the inverse of [pack].
 func unpack(dst []uint8, packed []byte, nbits int) {
 	if nbits == 8 {
 		copy(dst, packed[:len(dst)])

@@ -85,6 +85,11 @@ type TrainReport struct {
 	MeanResidual float64 // mean absolute residual component over them
 }
 
+// String reads like: 40000 vectors, 1024 centroids, 4 iterations, RMSE 0.0712.
+func (r TrainReport) String() string {
+	return fmt.Sprintf("%d vectors, %d centroids, %d iterations, RMSE %.4f", r.Vectors, r.K, r.Iterations, r.RMSE)
+}
+
 // Train fits a codec to a sample of token vectors, n × dim and of unit length.
 // Vectors that were not normalised work too, as long as components stay within
 // ±10⁴; zero rows are left out of every estimate.

@@ -408,3 +408,9 @@ func TestCodesAreLittleEndian(t *testing.T) {
 		require.EqualValues(t, w, binary.LittleEndian.Uint16(b.Codes[2*i:]))
 	}
 }
+
+// Reports read as sentences do, however they are printed.
+func TestReportsAsText(t *testing.T) {
+	require.Equal(t, "9 vectors, 4 centroids, 3 iterations, RMSE 0.0712", fmt.Sprint(TrainReport{Vectors: 9, K: 4, Iterations: 3, RMSE: .0712}))
+	require.Equal(t, "weights moved by 0.001 at most, from 0.251 to 0.25", fmt.Sprintf("%v", GridReport{Worst: .001, Before: .251, After: .25}))
+}

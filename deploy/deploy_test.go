@@ -2,15 +2,18 @@
 package deploy_test
 
 import (
+	"encoding/json"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/require"
+	"go.yaml.in/yaml/v3"
 
 	"github.com/plaid-ir/plaid/server/daemon"
 )
@@ -89,6 +92,63 @@ func TestDockerfile(t *testing.T) {
 	require.NoError(t, f.Parse(nil))
 	require.NoError(t, c.Load(environ, f))
 	require.Equal(t, "/data", c.Data)
+}
+
+// The image looks after itself: the command of its health check is one.
+func TestHealthcheck(t *testing.T) {
+	line := regexp.MustCompile(`(?m)^HEALTHCHECK (?:--\S+ )+CMD (\[.*\])$`).FindStringSubmatch(read(t, "Dockerfile"))
+	require.NotNil(t, line)
+	var args []string
+	require.NoError(t, json.Unmarshal([]byte(line[1]), &args))
+	require.Equal(t, []string{"/plaid", "serve", "--ready"}, args)
+}
+
+// The file for Docker Compose builds the image that is here, publishes its port, and gives it
+// settings that there are.
+func TestCompose(t *testing.T) {
+	for _, text := range []string{read(t, "compose.yaml"), regexp.MustCompile(`(?m)^( +)# (- \./|PLAID_)`).ReplaceAllString(read(t, "compose.yaml"), "$1$2")} {
+		var file struct {
+			Services map[string]struct {
+				Build       struct{ Context, Dockerfile string }
+				Ports       []string
+				Environment map[string]string
+				Volumes     []string
+				StopGrace   string `yaml:"stop_grace_period"`
+			}
+			Volumes map[string]any
+		}
+		require.NoError(t, yaml.Unmarshal([]byte(text), &file))
+		s, ok := file.Services["plaid"]
+		require.True(t, ok)
+		require.FileExists(t, filepath.Join(s.Build.Context, s.Build.Dockerfile))
+		require.Equal(t, []string{"127.0.0.1:8080:8080"}, s.Ports)
+		require.Contains(t, read(t, "Dockerfile"), "\nEXPOSE 8080\n")
+		require.Contains(t, s.Volumes, "data:/data")
+		require.Contains(t, file.Volumes, "data")
+		environ := []string{"PLAID_SERVE_DATA=/data"}
+		for name, value := range s.Environment {
+			if name == "PLAID_SERVE_TOKENS" {
+				value = "me admin a-secret-of-your-own"
+			}
+			environ = append(environ, name+"="+value)
+		}
+		c := daemon.NewConfig()
+		f := pflag.NewFlagSet("serve", pflag.ContinueOnError)
+		c.Register(f)
+		require.NoError(t, f.Parse(nil))
+		require.NoError(t, c.Load(environ, f))
+		grace, err := time.ParseDuration(s.StopGrace)
+		require.NoError(t, err)
+		require.Greater(t, grace, c.DrainTimeout)
+	}
+	docker, err := exec.LookPath("docker")
+	if err != nil || exec.Command(docker, "compose", "version").Run() != nil {
+		t.Skip("docker compose is not there")
+	}
+	cmd := exec.Command(docker, "compose", "-f", "compose.yaml", "config", "--quiet")
+	cmd.Env = append(os.Environ(), "PLAID_SERVE_TOKENS=me admin a-secret-of-your-own")
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, string(out))
 }
 
 // The alert rules are read by Prometheus, and fire when they should.

@@ -15,6 +15,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -193,8 +194,11 @@ func TestReleaseSnapshot(t *testing.T) {
 		dynamic := slices.ContainsFunc(f.Progs, func(p *elf.Prog) bool { return p.Type == elf.PT_INTERP })
 		require.NoError(t, f.Close())
 		require.Equal(t, strings.Contains(name, "cuda"), dynamic, "%s is linked dynamically: %v", name, dynamic)
-		if f.Machine != elf.EM_X86_64 {
+		if (map[elf.Machine]string{elf.EM_X86_64: "amd64", elf.EM_AARCH64: "arm64"})[f.Machine] != runtime.GOARCH || runtime.GOOS != "linux" {
 			continue
+		}
+		if !dynamic {
+			t.Run("first minute of "+name, func(t *testing.T) { firstMinute(t, program) })
 		}
 		out, err := exec.Command(program, "version", "--json").Output()
 		require.NoError(t, err)

@@ -114,7 +114,7 @@ func TestGraphFolders(t *testing.T) {
 	e := open(t, dir, &Options{Backend: ONNXRuntime})
 	require.Equal(t, 4, e.Dim())
 	require.Len(t, e.Config().Warnings, 1, "that exporters never expand")
-	for doc, err := range e.Documents(t.Context(), seq([]Text{{Text: "!!!"}})) {
+	for doc, err := range e.Documents(t.Context(), Texts(Text{Text: "!!!"})) {
 		require.NoError(t, err)
 		require.Len(t, doc.Tokens, 3*4) // [CLS] [D] [SEP]
 	}
@@ -213,7 +213,7 @@ func TestRemoteIsNative(t *testing.T) {
 			for _, x := range ask.Input {
 				texts = append(texts, Text{Text: x})
 			}
-			for doc, err := range e.Documents(r.Context(), seq(texts)) {
+			for doc, err := range e.Documents(r.Context(), Texts(texts...)) {
 				if err != nil {
 					t.Error(err)
 				}
@@ -234,12 +234,12 @@ func TestRemoteIsNative(t *testing.T) {
 	docs = append(docs, Text{ID: "end"})
 	var near, there Report
 	want := map[string][]float32{}
-	for doc, err := range e.DocumentsReport(t.Context(), seq(docs), &near) {
+	for doc, err := range e.DocumentsReport(t.Context(), Texts(docs...), &near) {
 		require.NoError(t, err)
 		want[doc.ID] = append([]float32{}, doc.Tokens...)
 	}
 	i := 0
-	for doc, err := range far.DocumentsReport(t.Context(), seq(docs), &there) {
+	for doc, err := range far.DocumentsReport(t.Context(), Texts(docs...), &there) {
 		require.NoError(t, err)
 		require.Equal(t, docs[i].ID, doc.ID)
 		require.Equal(t, want[doc.ID], append([]float32{}, doc.Tokens...))
@@ -275,13 +275,13 @@ func TestPooled(t *testing.T) {
 	docs := append(load(t, "scifact-sample").docs[:5:5], Text{ID: "empty"}, Text{ID: "one", Text: "cell"})
 	var want [][]float32
 	var pooler pool.Pooler
-	for doc, err := range e.Documents(t.Context(), seq(docs)) {
+	for doc, err := range e.Documents(t.Context(), Texts(docs...)) {
 		require.NoError(t, err)
 		want = append(want, pooler.Pool([]float32{}, doc.Tokens, e.Dim(), 3))
 	}
 	var r Report
 	i := 0
-	for doc, err := range p.DocumentsReport(t.Context(), seq(docs), &r) {
+	for doc, err := range p.DocumentsReport(t.Context(), Texts(docs...), &r) {
 		require.NoError(t, err)
 		require.Equal(t, want[i], append([]float32{}, doc.Tokens...))
 		i++
@@ -295,14 +295,14 @@ func TestPooled(t *testing.T) {
 	require.Equal(t, x, y)
 
 	path := filepath.Join(t.TempDir(), "spool")
-	s, _, err := Spool(t.Context(), p, seq(docs), path, nil)
+	s, _, err := Spool(t.Context(), p, Texts(docs...), path, nil)
 	require.NoError(t, err)
 	require.NoError(t, s.Close())
-	_, _, err = Spool(t.Context(), e, seq(docs), path, nil)
+	_, _, err = Spool(t.Context(), e, Texts(docs...), path, nil)
 	require.ErrorIs(t, err, vectors.ErrSpool)
-	_, _, err = Spool(t.Context(), open(t, nano(t), &Options{Pool: 2}), seq(docs), path, nil)
+	_, _, err = Spool(t.Context(), open(t, nano(t), &Options{Pool: 2}), Texts(docs...), path, nil)
 	require.ErrorIs(t, err, vectors.ErrSpool)
-	s, r2, err := Spool(t.Context(), p, seq(docs), path, nil)
+	s, r2, err := Spool(t.Context(), p, Texts(docs...), path, nil)
 	require.NoError(t, err)
 	require.Equal(t, len(docs), r2.Resumed)
 	require.NoError(t, s.Close())

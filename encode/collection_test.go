@@ -15,7 +15,7 @@ import (
 )
 
 func again(docs []Text) func(context.Context) iter.Seq2[Text, error] {
-	return func(context.Context) iter.Seq2[Text, error] { return seq(docs) }
+	return func(context.Context) iter.Seq2[Text, error] { return Texts(docs...) }
 }
 
 // A collection gives what a spool of the same texts has, to the bit, in any part.
@@ -28,7 +28,7 @@ func TestCollectionIsItsSpool(t *testing.T) {
 	}
 	rng := rand.New(rand.NewPCG(1, 2))
 	for _, docs := range [][]Text{named, unnamed} {
-		s, _, err := Spool(t.Context(), e, seq(docs), "", nil)
+		s, _, err := Spool(t.Context(), e, Texts(docs...), "", nil)
 		require.NoError(t, err)
 		defer s.Close()
 		c, err := NewCollection(t.Context(), e, again(docs))
@@ -83,7 +83,7 @@ func TestCollectionIsItsSpool(t *testing.T) {
 func TestCollectionNotices(t *testing.T) {
 	e := open(t, nano(t), nil)
 	now := []Text{{ID: "a", Text: "cells"}, {ID: "b", Text: "divide"}}
-	c, err := NewCollection(t.Context(), e, func(context.Context) iter.Seq2[Text, error] { return seq(now) })
+	c, err := NewCollection(t.Context(), e, func(context.Context) iter.Seq2[Text, error] { return Texts(now...) })
 	require.NoError(t, err)
 	before := now
 	for name, texts := range map[string][]Text{

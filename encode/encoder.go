@@ -45,8 +45,8 @@ const (
 	Remote = "remote"
 )
 
-// Backends are the names that [Options.Backend] may have.
-func Backends() []string { return []string{Native, Device, ONNXRuntime, Remote} }
+// backends are the names that [Options.Backend] may have.
+func backends() []string { return []string{Native, Device, ONNXRuntime, Remote} }
 
 // Options of Open. The zero value, or nil, is right for most.
 type Options struct {
@@ -176,6 +176,9 @@ func OpenContext(ctx context.Context, dir string, o *Options) (*Encoder, error) 
 	if err := o.check(dir); err != nil {
 		return nil, err
 	}
+	if o.Backend == Device && o.On == nil {
+		return nil, fmt.Errorf("%w: %s needs an opened device", engine.ErrBackend, Device)
+	}
 	log := o.Logger
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
@@ -205,8 +208,8 @@ func (o *Options) check(dir string) error {
 			o.Backend = Device
 		}
 	}
-	if !slices.Contains(Backends(), o.Backend) {
-		return fmt.Errorf("%w: %q, want %s", engine.ErrBackend, o.Backend, strings.Join(Backends(), ", "))
+	if !slices.Contains(backends(), o.Backend) {
+		return fmt.Errorf("%w: %q, want %s", engine.ErrBackend, o.Backend, strings.Join(backends(), ", "))
 	}
 	if o.BatchWait < 0 {
 		return fmt.Errorf("%w: a wait of %v", engine.ErrBackend, o.BatchWait)
@@ -230,9 +233,6 @@ func (o *Options) check(dir string) error {
 		if x.set && !slices.Contains(strings.Fields(x.of), o.Backend) {
 			return fmt.Errorf("%w: %s has no use for %s", engine.ErrBackend, o.Backend, x.name)
 		}
-	}
-	if o.Backend == Device && o.On == nil {
-		return fmt.Errorf("%w: %s needs an opened device", engine.ErrBackend, Device)
 	}
 	if o.Backend == Remote && o.Remote == nil {
 		return fmt.Errorf("%w: %s needs the address of a server", engine.ErrBackend, Remote)

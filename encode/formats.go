@@ -32,6 +32,8 @@ const (
 var (
 	// ErrSuffix: the name of a file of texts does not tell their format.
 	ErrSuffix = errors.New("unknown suffix")
+	// ErrLines: a file that is read as JSON lines has a text a line.
+	ErrLines = errors.New("is no JSON object: a text a line is another format, lines")
 	// ErrNoTextField: no record of a file has a field or column with a text.
 	ErrNoTextField = errors.New("no text field")
 	// ErrNoTexts: a folder has no file of a text.
@@ -43,10 +45,10 @@ func Formats() []Format {
 	return []Format{FormatJSONL, FormatCSV, FormatTSV, FormatLines, FormatHTML}
 }
 
-// FormatOf is the format of a file by its name, without .gz: tables end in .csv
+// formatOf is the format of a file by its name, without .gz: tables end in .csv
 // and .tsv, lines in .txt, pages in .html and .htm, JSON lines in .jsonl, .ndjson, .json or
 // nothing; "" for a name that ends otherwise.
-func FormatOf(name string) Format {
+func formatOf(name string) Format {
 	switch strings.ToLower(filepath.Ext(strings.TrimSuffix(name, ".gz"))) {
 	case ".csv":
 		return FormatCSV
@@ -71,7 +73,7 @@ type Fields struct {
 
 // Reader reads texts. The zero value reads each file by its name.
 type Reader struct {
-	// Format is how files are written; "": as their names say ([FormatOf]), and
+	// Format is how files are written; "": as their names say ([formatOf]), and
 	// [FormatJSONL] for what has none.
 	Format Format
 	Fields Fields
@@ -95,7 +97,7 @@ func (r *Reader) Texts(ctx context.Context, name string) iter.Seq2[Text, error] 
 	}
 	f := r.Format
 	if f == "" {
-		if f = FormatOf(name); f == "" {
+		if f = formatOf(name); f == "" {
 			return func(yield func(Text, error) bool) { yield(Text{}, suffixError(name)) }
 		}
 	}

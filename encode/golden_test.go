@@ -54,7 +54,7 @@ func TestGolden(t *testing.T) {
 			for _, s := range texts.Documents {
 				list = append(list, Text{Text: s})
 			}
-			for doc, err := range e.Documents(t.Context(), seq(list)) {
+			for doc, err := range e.Documents(t.Context(), Texts(list...)) {
 				require.NoError(t, err)
 				want := floatsOf(t, z, fmt.Sprint("document", i))
 				require.Len(t, doc.Tokens, len(want), "document %q", texts.Documents[i])

@@ -3,7 +3,6 @@ package encode
 import (
 	"bufio"
 	"encoding/json"
-	"iter"
 	"math"
 	"os"
 	"path/filepath"
@@ -95,16 +94,6 @@ func load(t testing.TB, name string) *collection {
 	return c
 }
 
-func seq(texts []Text) iter.Seq2[Text, error] {
-	return func(yield func(Text, error) bool) {
-		for _, t := range texts {
-			if !yield(t, nil) {
-				return
-			}
-		}
-	}
-}
-
 // encoded are the vectors of all documents and queries.
 type encoded struct {
 	dim           int
@@ -115,7 +104,7 @@ func encodeAll(t testing.TB, e *Encoder, c *collection) (out encoded) {
 	t.Helper()
 	out.dim = e.Dim()
 	i := 0
-	for doc, err := range e.Documents(t.Context(), seq(c.docs)) {
+	for doc, err := range e.Documents(t.Context(), Texts(c.docs...)) {
 		require.NoError(t, err)
 		require.Equal(t, c.docs[i].ID, doc.ID)
 		out.docs = append(out.docs, append([]float32(nil), doc.Tokens...))

@@ -33,8 +33,20 @@ type local struct {
 // without bound either.
 const maxTexts = 500
 
-// openLocal reads a folder for one of the backends that compute here.
-func (e *Encoder) openLocal(ctx context.Context, dir string, o *Options, log *slog.Logger) error {
+// ReadConfig reads what the folder of a model says, as OpenContext does before it reads the
+// weights. An error that it gives OpenContext gives too.
+func ReadConfig(dir string, o *Options) (*modeldir.Config, error) {
+	own := Options{}
+	if o != nil {
+		own = *o
+	}
+	if err := own.check(dir); err != nil {
+		return nil, err
+	}
+	return readConfig(dir, &own)
+}
+
+func readConfig(dir string, o *Options) (*modeldir.Config, error) {
 	over := modeldir.Override{}
 	if o.Override != nil {
 		over = *o.Override
@@ -47,13 +59,15 @@ func (e *Encoder) openLocal(ctx context.Context, dir string, o *Options, log *sl
 			*l.to = &l.n
 		}
 	}
-	var c *modeldir.Config
-	var err error
 	if o.Backend == ONNXRuntime {
-		c, err = modeldir.ReadGraph(dir, graphs(o), &over)
-	} else {
-		c, err = modeldir.Read(dir, &over)
+		return modeldir.ReadGraph(dir, graphs(o), &over)
 	}
+	return modeldir.Read(dir, &over)
+}
+
+// openLocal reads a folder for one of the backends that compute here.
+func (e *Encoder) openLocal(ctx context.Context, dir string, o *Options, log *slog.Logger) error {
+	c, err := readConfig(dir, o)
 	if err != nil {
 		return err
 	}

@@ -47,7 +47,7 @@ func TestNano(t *testing.T) {
 				require.Len(t, em.Tokens, 32)
 				got = em.Vectors
 			default:
-				for doc, err := range whole.Documents(t.Context(), seq([]Text{{Text: text}})) {
+				for doc, err := range whole.Documents(t.Context(), Texts(Text{Text: text})) {
 					require.NoError(t, err)
 					got = append(got, doc.Tokens...)
 				}
@@ -74,7 +74,7 @@ func TestTokenize(t *testing.T) {
 	}
 	require.Equal(t, "+[CLS]= +[unused1]= +cells=Cells -(=( +of=of +elan=\u00e9lan -)=) -.=. +[SEP]=",
 		strings.ReplaceAll(strings.Join(shown, " "), "+el=\u00e9l +##an=an", "+elan=\u00e9lan"))
-	for doc, err := range e.Documents(t.Context(), seq([]Text{{Text: text}})) {
+	for doc, err := range e.Documents(t.Context(), Texts(Text{Text: text})) {
 		require.NoError(t, err)
 		require.Len(t, doc.Tokens, 6*128+128*strings.Count(strings.Join(shown, " "), "##"))
 	}
@@ -94,7 +94,7 @@ func TestCut(t *testing.T) {
 	var r Report
 	texts := []Text{{Text: strings.Repeat("cell ", 50)}, {Text: ""}, {Text: "cell"}, {Title: "cell"}}
 	var lengths []int
-	for doc, err := range e.DocumentsReport(t.Context(), seq(texts), &r) {
+	for doc, err := range e.DocumentsReport(t.Context(), Texts(texts...), &r) {
 		require.NoError(t, err)
 		lengths = append(lengths, len(doc.Tokens)/128)
 	}

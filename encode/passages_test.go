@@ -16,16 +16,16 @@ import (
 )
 
 func parted(t require.TestingT, text Text, how Parting) []Text {
-	got, err := all(Passages(seq([]Text{text}), how))
+	got, err := all(Passages(Texts(text), how))
 	require.NoError(t, err)
 	return got
 }
 
 func TestPassagesByWords(t *testing.T) {
 	long := "one  two three\nfour five "
-	got, err := all(Passages(seq([]Text{
-		{ID: "a", Text: long, Title: "T", Payload: []byte(`{"year":1}`)}, {ID: "b", Text: " two words "}, {ID: "c#1"},
-	}), Parting{By: ByWords, Size: 3, Overlap: 1}))
+	got, err := all(Passages(Texts(
+		Text{ID: "a", Text: long, Title: "T", Payload: []byte(`{"year":1}`)}, Text{ID: "b", Text: " two words "}, Text{ID: "c#1"},
+	), Parting{By: ByWords, Size: 3, Overlap: 1}))
 	require.NoError(t, err)
 	require.Equal(t, []Text{
 		{ID: "a#0", Title: "T", Text: "one  two three", Payload: []byte(`{"_passage":{"of":"a","n":0,"start":0,"end":14},"year":1}`)},
@@ -33,7 +33,7 @@ func TestPassagesByWords(t *testing.T) {
 		{ID: "b", Text: " two words "},
 		{ID: "c#1#0", Payload: []byte(`{"_passage":{"of":"c#1","n":0,"start":0,"end":0}}`)},
 	}, got)
-	again, err := all(Passages(seq(got), Parting{By: ByWords, Size: 1}))
+	again, err := all(Passages(Texts(got...), Parting{By: ByWords, Size: 1}))
 	require.NoError(t, err)
 	require.Equal(t, []string{"a#0", "a#1", "b#0", "b#1", "c#1#0"}, ids(again), "passages stay")
 }
@@ -59,7 +59,7 @@ func TestPassagesErrors(t *testing.T) {
 		"payload":   {[]Text{{ID: "x", Text: "a b c d", Payload: []byte("p")}}, Parting{By: ByWords, Size: 3}, "JSON object"},
 		"passage":   {[]Text{{ID: "x", Text: "a", Payload: []byte(`{"_passage":{"of":"y","n":0}}`)}}, Parting{By: ByWords, Size: 3}, `"y#0"`},
 	} {
-		_, err := all(Passages(seq(c.texts), c.how))
+		_, err := all(Passages(Texts(c.texts...), c.how))
 		require.ErrorContains(t, err, c.want, name)
 	}
 	_, err := all(Passages(func(yield func(Text, error) bool) { yield(Text{}, boom) }, Parting{By: ByWords, Size: 3}))

@@ -215,7 +215,7 @@ func (r *Reader) object(line []byte) (t Text, names []string, err error) {
 		case b[0] == '[':
 			return t, nil, errors.New("is no JSON object but begins an array: write its objects one a line, as jq -c '.[]' does")
 		case b[0] != '{':
-			return t, nil, errors.New("is no JSON object: a text a line is another format, lines")
+			return t, nil, ErrLines
 		}
 		return t, nil, errors.New("is no JSON object")
 	}
@@ -430,7 +430,7 @@ func folder(ctx context.Context, dir string, suffixes []string, passedOver func(
 				return &TextError{Path: name, Row: -1, Err: err}
 			}
 			t := Text{ID: path.Clean(filepath.ToSlash(rel)), Text: string(b)}
-			if FormatOf(name) == FormatHTML {
+			if formatOf(name) == FormatHTML {
 				if t.Title, t.Text, err = pageText(bytes.NewReader(b)); err != nil {
 					return &TextError{Path: name, Row: -1, Err: err}
 				}

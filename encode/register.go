@@ -34,7 +34,7 @@ func RegisterFormat(f TextFormat) {
 	registered.Lock()
 	defer registered.Unlock()
 	for _, suffix := range f.Suffixes {
-		if FormatOf("x"+suffix) != "" || slices.ContainsFunc(registered.formats, func(g TextFormat) bool { return slices.Contains(g.Suffixes, suffix) }) {
+		if formatOf("x"+suffix) != "" || slices.ContainsFunc(registered.formats, func(g TextFormat) bool { return slices.Contains(g.Suffixes, suffix) }) {
 			panic(fmt.Sprintf("encode: suffix %s is read already", suffix))
 		}
 	}

@@ -32,7 +32,7 @@ func TestSameBytes(t *testing.T) {
 				slices.Reverse(docs)
 			}
 			i := 0
-			for doc, err := range chunked(e, k.chunk).Documents(t.Context(), seq(docs)) {
+			for doc, err := range chunked(e, k.chunk).Documents(t.Context(), Texts(docs...)) {
 				require.NoError(t, err)
 				require.Equal(t, docs[i].ID, doc.ID)
 				i++

@@ -68,7 +68,7 @@ func spoolKilled(t *testing.T, e *Encoder, docs []Text, apart bool) {
 	require.NoError(t, cmd.Process.Kill())
 	cmd.Wait()
 
-	s, r, err := Spool(t.Context(), e, seq(docs), path, options(path, ""))
+	s, r, err := Spool(t.Context(), e, Texts(docs...), path, options(path, ""))
 	require.NoError(t, err)
 	require.Positive(t, r.Resumed)
 	require.Equal(t, len(docs), r.Resumed+r.Texts)
@@ -77,7 +77,7 @@ func spoolKilled(t *testing.T, e *Encoder, docs []Text, apart bool) {
 	t.Logf("%d of %d documents were there", r.Resumed, len(docs))
 
 	whole := filepath.Join(dir, "whole")
-	s, r, err = Spool(t.Context(), e, seq(docs), whole, options(whole, ""))
+	s, r, err = Spool(t.Context(), e, Texts(docs...), whole, options(whole, ""))
 	require.NoError(t, err)
 	require.Equal(t, []int{0, len(docs)}, []int{r.Resumed, r.Texts})
 	require.NoError(t, s.Close())
@@ -95,19 +95,19 @@ func spoolKilled(t *testing.T, e *Encoder, docs []Text, apart bool) {
 	}
 
 	// All is there: nothing is left to do.
-	s, r, err = Spool(t.Context(), e, seq(docs), path, options(path, ""))
+	s, r, err = Spool(t.Context(), e, Texts(docs...), path, options(path, ""))
 	require.NoError(t, err)
 	require.Equal(t, []int{len(docs), 0}, []int{r.Resumed, r.Texts})
 	require.NoError(t, s.Close())
 
-	_, _, err = Spool(t.Context(), e, seq(docs), path, options(path, "others"))
+	_, _, err = Spool(t.Context(), e, Texts(docs...), path, options(path, "others"))
 	require.ErrorIs(t, err, vectors.ErrSpool)
-	_, _, err = Spool(t.Context(), open(t, nano(t), &Options{Precision: Int8}), seq(docs), path, options(path, ""))
+	_, _, err = Spool(t.Context(), open(t, nano(t), &Options{Precision: Int8}), Texts(docs...), path, options(path, ""))
 	require.ErrorIs(t, err, vectors.ErrSpool)
-	_, _, err = Spool(t.Context(), open(t, nano(t), &Options{DocumentLength: 100}), seq(docs), path, options(path, ""))
+	_, _, err = Spool(t.Context(), open(t, nano(t), &Options{DocumentLength: 100}), Texts(docs...), path, options(path, ""))
 	require.ErrorIs(t, err, vectors.ErrSpool)
-	_, _, err = Spool(t.Context(), e, seq(docs[1:]), path, options(path, ""))
+	_, _, err = Spool(t.Context(), e, Texts(docs[1:]...), path, options(path, ""))
 	require.ErrorIs(t, err, vectors.ErrSpool)
-	_, _, err = Spool(t.Context(), e, seq(docs[:3]), path, options(path, ""))
+	_, _, err = Spool(t.Context(), e, Texts(docs[:3]...), path, options(path, ""))
 	require.ErrorIs(t, err, vectors.ErrSpool)
 }

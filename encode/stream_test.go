@@ -108,7 +108,7 @@ func TestClosedWhileUsed(t *testing.T) {
 		require.NoError(t, err)
 		chunked(e, 4)
 		n := 0
-		for _, err := range e.Documents(t.Context(), seq(make60())) {
+		for _, err := range e.Documents(t.Context(), Texts(make60()...)) {
 			require.NoError(t, err)
 			if n++; n == 1 {
 				require.NoError(t, e.Close())
@@ -135,7 +135,7 @@ func TestClosed(t *testing.T) {
 	require.ErrorIs(t, err, ErrClosed)
 	_, err = e.Tokenize(Query, "a")
 	require.ErrorIs(t, err, ErrClosed)
-	for _, err := range e.Documents(t.Context(), seq(nil)) {
+	for _, err := range e.Documents(t.Context(), Texts(nil...)) {
 		require.ErrorIs(t, err, ErrClosed)
 	}
 }
@@ -145,7 +145,7 @@ func TestNoGoroutineStays(t *testing.T) {
 	e := open(t, nano(t), &Options{Threads: 3})
 	before := runtime.NumGoroutine()
 	for range 3 {
-		for range e.Documents(t.Context(), seq([]Text{{Text: "a"}, {Text: "b"}})) {
+		for range e.Documents(t.Context(), Texts(Text{Text: "a"}, Text{Text: "b"})) {
 			break
 		}
 	}
@@ -169,7 +169,7 @@ func TestIDsByManyGoroutines(t *testing.T) {
 		texts = append(texts, Text{ID: fmt.Sprint("doc", i), Text: text})
 	}
 	read := func(e *Encoder, texts []Text) (docs []vectors.Document, err error) {
-		for d, err := range e.Documents(t.Context(), seq(texts)) {
+		for d, err := range e.Documents(t.Context(), Texts(texts...)) {
 			if err != nil {
 				return docs, err
 			}

@@ -13,11 +13,11 @@ import (
 
 func TestSurvey(t *testing.T) {
 	texts := []Text{{ID: "a", Title: "T", Text: "xy"}, {ID: "b", Text: "z"}}
-	s, err := SurveyTexts(seq(texts))
+	s, err := SurveyTexts(Texts(texts...))
 	require.NoError(t, err)
 	require.Equal(t, []any{2, int64(4)}, []any{s.Texts, s.Bytes})
 	require.Len(t, s.Sum, 64)
-	again, err := SurveyTexts(seq(texts))
+	again, err := SurveyTexts(Texts(texts...))
 	require.NoError(t, err)
 	require.Equal(t, s, again)
 	// What moves from one part to the next is another text.
@@ -25,7 +25,7 @@ func TestSurvey(t *testing.T) {
 		{{ID: "a", Title: "Tx", Text: "y"}, texts[1]}, {texts[1], texts[0]}, texts[:1],
 		{{ID: "a", Title: "T", Text: "xy", Payload: []byte{}}, {ID: "b", Payload: []byte("z")}},
 	} {
-		o, err := SurveyTexts(seq(other))
+		o, err := SurveyTexts(Texts(other...))
 		require.NoError(t, err)
 		require.NotEqual(t, s.Sum, o.Sum)
 	}
@@ -34,7 +34,7 @@ func TestSurvey(t *testing.T) {
 		`text 1: some texts have an id and others have none`:         {texts[0], {Text: "x"}},
 		`text 1: id "a": some texts have an id and others have none`: {{Text: "x"}, texts[0]},
 	} {
-		_, err := SurveyTexts(seq(bad))
+		_, err := SurveyTexts(Texts(bad...))
 		require.EqualError(t, err, message)
 	}
 }
@@ -101,7 +101,7 @@ func TestChangedWhileRead(t *testing.T) {
 func TestSpoolProgress(t *testing.T) {
 	e := open(t, nano(t), nil)
 	var seen []Report
-	s, r, err := Spool(t.Context(), e, seq([]Text{{Text: "cell"}, {}, {Text: "cell"}}), "", &SpoolOptions{
+	s, r, err := Spool(t.Context(), e, Texts(Text{Text: "cell"}, Text{}, Text{Text: "cell"}), "", &SpoolOptions{
 		Progress: func(r Report) { seen = append(seen, r) },
 	})
 	require.NoError(t, err)

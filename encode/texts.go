@@ -2,6 +2,7 @@ package encode
 
 import (
 	"fmt"
+	"iter"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -23,6 +24,17 @@ func (t Text) Full() string {
 		return t.Text
 	}
 	return t.Title + " " + t.Text
+}
+
+// Texts are texts that are in memory, for what takes a stream of them.
+func Texts(texts ...Text) iter.Seq2[Text, error] {
+	return func(yield func(Text, error) bool) {
+		for _, t := range texts {
+			if !yield(t, nil) {
+				return
+			}
+		}
+	}
 }
 
 // TextError names a text that cannot be encoded or read.

@@ -99,7 +99,7 @@ func TestBatchesAcrossCalls(t *testing.T) {
 	}
 	document := make(chan []float32, 1)
 	go func() {
-		for d, err := range e.Documents(t.Context(), seq([]Text{{Text: "a document, of cells."}})) {
+		for d, err := range e.Documents(t.Context(), Texts(Text{Text: "a document, of cells."})) {
 			if err != nil {
 				t.Error(err)
 			}
@@ -118,7 +118,7 @@ func TestBatchesAcrossCalls(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, want, c.got)
 	}
-	for d, err := range alone.Documents(t.Context(), seq([]Text{{Text: "a document, of cells."}})) {
+	for d, err := range alone.Documents(t.Context(), Texts(Text{Text: "a document, of cells."})) {
 		require.NoError(t, err)
 		require.Equal(t, d.Tokens, <-document)
 	}
@@ -131,7 +131,7 @@ func TestCallsTakeTurns(t *testing.T) {
 	b.backend.(*local).chunk = 30 // a query is a batch
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		for _, err := range e.Documents(t.Context(), seq(make60())) {
+		for _, err := range e.Documents(t.Context(), Texts(make60()...)) {
 			if err != nil {
 				t.Error(err)
 			}

@@ -49,8 +49,8 @@ var families = []*family{
 	{name: "Hole", cutoff: cutoffAlways, score: holeShare},
 }
 
-// MeasureNames returns the names that [ParseMeasure] knows, without aliases.
-func MeasureNames() []string {
+// measureNames are the names that [ParseMeasure] knows, without aliases.
+func measureNames() []string {
 	names := make([]string, len(families))
 	for i, f := range families {
 		names[i] = f.name
@@ -105,6 +105,9 @@ func ParseMeasures(names ...string) ([]Measure, error) {
 	return measures, nil
 }
 
+// UsualMeasures is the list of those that are computed where none is asked for.
+const UsualMeasures = "nDCG@10,R@100,RR@10,AP,Success@5"
+
 // ParseMeasureList reads names separated by commas or white space, as in
 // "nDCG@10, P(rel=2)@10"; those within parentheses belong to the name. A list
 // without a name, or with a measure twice, wraps [ErrMeasure].
@@ -148,7 +151,7 @@ func parseMeasure(s string) (Measure, error) {
 	}
 	f := familyByName(strings.TrimSpace(name))
 	if f == nil {
-		return Measure{}, fmt.Errorf("no such name; known are %s", strings.Join(MeasureNames(), ", "))
+		return Measure{}, fmt.Errorf("no such name; known are %s", strings.Join(measureNames(), ", "))
 	}
 	m := Measure{family: f}
 	if f.rel {

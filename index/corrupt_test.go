@@ -87,7 +87,11 @@ func readSnapshot(s *Snapshot) (text string, err error) {
 			if err != nil {
 				return "", err
 			}
-			docs, err := list.AppendDocs(nil, s.State().Docs)
+			cursor, err := list.Cursor()
+			var docs []uint32
+			for err == nil && !cursor.Done() {
+				docs, err = cursor.Next(docs, s.State().Docs)
+			}
 			if err != nil {
 				return "", err
 			}

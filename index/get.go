@@ -52,7 +52,7 @@ func (s *Snapshot) Get(id string) (*Document, error) {
 		return nil, err
 	}
 	if !ok {
-		return nil, fmt.Errorf("%s: %w: %q", s.Path(), ErrNotFound, id)
+		return nil, fmt.Errorf("%s: %w: %.100q", s.Path(), ErrNotFound, id)
 	}
 	return s.At(ordinal)
 }

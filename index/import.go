@@ -23,7 +23,8 @@ type ImportOptions struct {
 	// IDs names the documents; nil: row numbers from 0. Another number of them
 	// than of documents is [vectors.ErrID].
 	IDs []string
-	// Payload, where set, is asked for what to store beside a document.
+	// Payload, where set, is asked for what to store beside a document; else it is what the
+	// engine keeps there, in metadata.db.
 	Payload func(row int, id string) ([]byte, error)
 	// Unchanged, where set, is asked before anything becomes visible whether what
 	// Payload read is still what it was; its error ends the import.
@@ -47,6 +48,7 @@ type ImportOptions struct {
 type ImportReport struct {
 	Engine        string // the engine, as [interop.Index] names it
 	Docs, Empty   int    // documents, and those of them without tokens
+	Payloads      int    // documents with something beside them
 	Tokens        int64  // of all documents
 	Dim, Nbits, K int    // dimension, bits a component, centroids
 	// WeightChange is the largest absolute change of a bucket weight when the
@@ -88,10 +90,21 @@ func Import(ctx context.Context, dir, path string, opts *ImportOptions) (r *Impo
 	if inside(path, dir) {
 		return nil, fmt.Errorf("%w: %s lies within %s, which is only read", ErrOption, path, dir)
 	}
+	if o.Payload == nil {
+		kept, err := src.Payloads(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if kept != nil {
+			defer func() { err = errors.Join(err, kept.Close()) }()
+			o.Payload = func(row int, _ string) ([]byte, error) { return kept.Get(row) }
+		}
+	}
 	im := &importer{src: src, options: o}
 	if err := im.makeCodec(ctx); err != nil {
 		return nil, fmt.Errorf("%s: %w", dir, err)
 	}
+	warned := len(src.Warnings)
 	b := BuildOptions{Force: o.Force, LockTimeout: o.LockTimeout, Logger: o.Logger}
 	err = made(ctx, path, b, func(file *storage.File, created bool) error {
 		if err := im.copy(ctx, file); err != nil || created {
@@ -105,6 +118,7 @@ func Import(ctx context.Context, dir, path string, opts *ImportOptions) (r *Impo
 	if err != nil {
 		return nil, err
 	}
+	im.report.Warnings = append(im.report.Warnings, src.Warnings[warned:]...) // of payloads
 	return im.report, nil
 }
 
@@ -235,6 +249,9 @@ func (im *importer) stageWhole(ctx context.Context, stage *stager) (err error) {
 		if im.options.Payload != nil {
 			if d.payload, err = im.options.Payload(im.docs, d.id); err != nil {
 				return err
+			}
+			if d.payload != nil {
+				im.report.Payloads++
 			}
 		}
 		if err := stage.stage(ctx, d); err != nil {

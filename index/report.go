@@ -47,6 +47,19 @@ func (r *AddReport) String() string {
 	return l.String()
 }
 
+// String reads like: 46 documents, 7010 tokens.
+func (r *CopyReport) String() string { return documentsAndTokens(r.Docs, int64(r.Tokens)) }
+
+// String reads like: 46 documents, 7010 tokens.
+func (r *ExportReport) String() string { return documentsAndTokens(r.Docs, r.Tokens) }
+
+func documentsAndTokens(docs int, tokens int64) string {
+	l := &reportLine{}
+	l.add(int64(docs), "documents")
+	l.add(tokens, "tokens")
+	return l.String()
+}
+
 // String reads like: 46 documents, 7010 tokens, 1048576 bytes written, incremental.
 func (r *BackupReport) String() string {
 	l := &reportLine{}

@@ -32,9 +32,9 @@ func (v values) put(key, value []byte) error {
 
 func (v values) forms() Forms {
 	if v["j"] == nil {
-		return AllPlain
+		return allPlain
 	}
-	return FormsKept
+	return formsKept
 }
 
 func (v values) open(t require.TestingT) *Run {
@@ -268,18 +268,18 @@ func TestLimits(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, want, [2][]uint32{nilled(got.sure), nilled(got.maybe)}, text)
 	}
-	docs, unknown, err := run.Present("f0001")
+	docs, unknown, err := run.present("f0001")
 	require.NoError(t, err)
 	require.Empty(t, unknown.ToArray())
 	require.Equal(t, []uint32{1, 2}, docs.ToArray())
-	docs, unknown, err = run.Present("f1099")
+	docs, unknown, err = run.present("f1099")
 	require.NoError(t, err)
 	require.Equal(t, []uint32{1, 2}, unknown.ToArray())
 	require.True(t, docs.IsEmpty())
 
 	var long Builder
 	long.Add(context.Background(), 0, fmt.Appendf(nil, `{"%0300d": 1}`, 1))
-	_, unknown, err = written(t, &long).open(t).Present("other")
+	_, unknown, err = written(t, &long).open(t).present("other")
 	require.NoError(t, err)
 	require.Equal(t, []uint32{0}, unknown.ToArray(), "a name beyond the limit was left out")
 }
@@ -310,7 +310,7 @@ func FuzzRun(f *testing.F) {
 			}
 			return block, nil
 		}
-		run, err := Open(get, FormsKept)
+		run, err := Open(get, formsKept)
 		if err != nil {
 			require.ErrorIs(t, err, ErrFormat)
 			return

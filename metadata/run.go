@@ -39,7 +39,7 @@ func Open(get func(key []byte) ([]byte, error), forms Forms) (*Run, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &Run{get: get, tellsForms: forms == AllPlain || forms == FormsKept}
+	r := &Run{get: get, tellsForms: forms == allPlain || forms == formsKept}
 	in := reader{b: b}
 	r.kind = in.u8()
 	in.bitmap(&r.docs)
@@ -65,7 +65,7 @@ func Open(get func(key []byte) ([]byte, error), forms Forms) (*Run, error) {
 	if err := in.end("head of a run"); err != nil {
 		return r, err
 	}
-	if forms == FormsKept {
+	if forms == formsKept {
 		return r, r.readFormed()
 	}
 	return r, nil
@@ -141,9 +141,9 @@ func (r *Run) field(f condition.Field) (*fieldHead, error) {
 	return h, in.end(fmt.Sprintf("field %s", f))
 }
 
-// Present are documents that have a field, be it null, and those of which the run cannot
+// present are documents that have a field, be it null, and those of which the run cannot
 // tell. The bitmaps are not to be changed.
-func (r *Run) Present(f condition.Field) (docs, unknown *roaring.Bitmap, err error) {
+func (r *Run) present(f condition.Field) (docs, unknown *roaring.Bitmap, err error) {
 	h, err := r.field(f)
 	if err != nil {
 		return nil, nil, err

@@ -35,9 +35,9 @@ type Forms uint8
 
 // Former programs did not tell.
 const (
-	FormsUnknown Forms = iota
-	AllPlain           // there are none
-	FormsKept          // the run has a value for each field that has some
+	formsUnknown Forms = iota
+	allPlain           // there are none
+	formsKept          // the run has a value for each field that has some
 )
 
 // RunError is damage of a run: values that are malformed ([ErrFormat]), or that do not

@@ -187,7 +187,7 @@ func (s *Selector) document(e *condition.Evaluation, ordinal uint32) (*condition
 func (s *Selector) Having(ctx context.Context, f condition.Field) (*roaring.Bitmap, error) {
 	all, look := roaring.New(), s.rest.Clone()
 	for _, r := range s.runs {
-		docs, open, err := r.Present(f)
+		docs, open, err := r.present(f)
 		if err != nil {
 			return nil, ofRun(r.id, err)
 		}
@@ -213,7 +213,7 @@ func (s *Selector) Fields(ctx context.Context) ([]condition.Field, error) {
 			if err := ctx.Err(); err != nil {
 				return nil, err
 			}
-			docs, _, err := r.Present(f)
+			docs, _, err := r.present(f)
 			if err != nil {
 				return nil, ofRun(r.id, err)
 			}
@@ -250,7 +250,7 @@ func (s *Selector) FindFields(ctx context.Context, fields []condition.Field, kno
 			if known[f] {
 				break
 			}
-			docs, open, err := r.Present(f)
+			docs, open, err := r.present(f)
 			if err != nil {
 				return ofRun(r.id, err)
 			}

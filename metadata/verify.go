@@ -52,7 +52,7 @@ func (s *Selector) verifyRun(ctx context.Context, r *counted) (lost map[conditio
 	present := map[condition.Field]*roaring.Bitmap{}
 	if r.kind == formerRun {
 		for _, f := range r.names {
-			docs, _, err := r.Present(f)
+			docs, _, err := r.present(f)
 			if err != nil {
 				return nil, ofRun(r.id, err)
 			}

@@ -47,20 +47,20 @@ func (b *Builder) Write(put func(key, value []byte) error) error {
 // tells is what the run tells of the forms of values.
 func (b *Builder) tells() Forms {
 	if b.formless {
-		return FormsUnknown
+		return formsUnknown
 	}
 	for _, c := range b.fields {
 		if !c.forms.IsEmpty() {
-			return FormsKept
+			return formsKept
 		}
 	}
-	return AllPlain
+	return allPlain
 }
 
 // writeForms gives out which documents have values whose kind does not tell what they are
 // in JSON: which fields have such, and the documents of each of these.
 func (b *Builder) writeForms(names []condition.Field, put func(key, value []byte) error) error {
-	if b.tells() != FormsKept {
+	if b.tells() != formsKept {
 		return nil
 	}
 	var formed []byte

@@ -129,12 +129,6 @@ func (g group) partOf(number uint32) *part {
 	return &g[sort.Search(len(g), func(i int) bool { return g[i].base > number })-1]
 }
 
-// words is how many words a set of numbers has.
-func (g group) words() int {
-	last := &g[len(g)-1]
-	return int(last.base/64) + (int(last.snap.State().Docs)+63)/64
-}
-
 // blocks is how many blocks of documents a part has.
 func (p *part) blocks() uint32 {
 	return uint32((uint64(p.snap.State().Docs) + reachBlock - 1) / reachBlock)

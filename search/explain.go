@@ -155,7 +155,7 @@ func (c *core) find(ctx context.Context, all *collection, q Query, id string) (*
 		return nil, err
 	}
 	if len(found[0].Hits) == 0 {
-		return nil, fmt.Errorf("%w: %q", ErrUnknownID, id)
+		return nil, fmt.Errorf("%w: %.100q", ErrUnknownID, id)
 	}
 	h := &found[0].Hits[0]
 	return &trace{part: &all.parts[h.Part], ordinal: h.Ordinal}, nil

@@ -299,7 +299,7 @@ func include(ctx context.Context, c *collection, what string, ids []string, allo
 		switch {
 		case there:
 		case !allowMissing:
-			return nil, fmt.Errorf("%s: %w: %q", what, ErrUnknownID, id)
+			return nil, fmt.Errorf("%s: %w: %.100q", what, ErrUnknownID, id)
 		default:
 			a.missing++
 		}

@@ -32,8 +32,8 @@ var permissionNames = []string{"none", "read", "write", "admin"}
 
 func (p Permission) String() string { return permissionNames[p] }
 
-// ParsePermission is the inverse of String; "none" is no permission of a token.
-func ParsePermission(s string) (Permission, error) {
+// parsePermission is the inverse of String; "none" is no permission of a token.
+func parsePermission(s string) (Permission, error) {
 	for p, name := range permissionNames[1:] {
 		if s == name {
 			return Permission(p + 1), nil
@@ -181,7 +181,7 @@ func ParseTokens(r io.Reader, source string) (Tokens, error) {
 func (t *Token) grant(text string) error {
 	for grant := range strings.SplitSeq(text, ",") {
 		word, pattern, some := strings.Cut(grant, ":")
-		p, err := ParsePermission(word)
+		p, err := parsePermission(word)
 		if err != nil {
 			return err
 		}

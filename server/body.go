@@ -138,10 +138,12 @@ func (q *request) decodeJSON(text []byte, into any) error {
 		read = func(text []byte, into any) error { return unmarshal(q.ctx, text, into) }
 	}
 	if err := read(text, into); err != nil {
-		if hint := q.otherRoute(err); hint != "" {
-			return bad("%w; %s", badJSON(err), hint)
+		hint, err := q.otherRoute(err), badJSON(err)
+		var p *Problem
+		if hint != "" && errors.As(err, &p) {
+			p.Message += "; " + hint
 		}
-		return badJSON(err)
+		return err
 	}
 	return nil
 }

@@ -133,6 +133,7 @@ func isProblem(t testing.TB, r *reply, code server.Code) *server.Problem {
 	require.Equal(t, code, p.Code, r.body)
 	require.Equal(t, r.status, p.Status)
 	require.NotEmpty(t, p.Message)
+	require.NotContains(t, p.Message, string(code)+": ", "a problem within a problem")
 	require.Equal(t, p.Message, p.Detail)
 	require.NotEmpty(t, p.Title)
 	require.Equal(t, r.header.Get("X-Request-ID"), p.RequestID)

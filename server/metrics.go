@@ -30,11 +30,11 @@ type metrics struct {
 
 func newMetrics(s *Server) *metrics {
 	r := base.New(s.o.Version, s.device())
-	long := append(slices.Clone(base.StageBuckets[3:]), 30, 100)
+	long := append(slices.Clone(base.StageBuckets[1:]), 30, 100)
 	m := &metrics{
 		requests: r.Counter("http_requests_total", "Requests by route, method and status.", "route", "method", "status"),
 		took:     r.Histogram("http_request_seconds", "Time of requests by route, waiting included.", long, "route"),
-		stages:   r.Histogram("search_stage_seconds", "Time of the stages of a query: wait, centroids, probe, approx, exact, refine, and total without wait.", base.StageBuckets, "index", "stage"),
+		stages:   r.Histogram("search_stage_seconds", "Time of the stages that a query went through: wait, centroids, probe, approx, exact, refine, and total without wait.", base.StageBuckets, "index", "stage"),
 		queries:  r.Counter("search_queries_total", "Queries by how they were answered.", "index", "plan"),
 		written:  r.Counter("documents_written_total", "Documents added, deleted and updated.", "index", "what"),
 		encoded:  r.Histogram("encode_seconds", "Time of encoding the texts of a request, by role.", long, "role"),
@@ -69,7 +69,9 @@ func (m *metrics) searched(index string, st *search.Stats) {
 		name string
 		time time.Duration
 	}{{"wait", t.Wait}, {"centroids", t.Centroids}, {"probe", t.Probe}, {"approx", t.Approx}, {"exact", t.Exact}, {"refine", t.Refine}, {"total", t.Total}} {
-		m.stages.WithLabelValues(index, stage.name).Observe(stage.time.Seconds())
+		if stage.time > 0 || stage.name == "total" { // no series of a stage that no query has
+			m.stages.WithLabelValues(index, stage.name).Observe(stage.time.Seconds())
+		}
 	}
 	for plan, n := range st.Plans {
 		m.queries.WithLabelValues(index, plan).Add(float64(n))

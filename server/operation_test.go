@@ -362,6 +362,8 @@ func TestMetrics(t *testing.T) {
 	} {
 		require.Contains(t, text, "\n"+line)
 	}
+	require.NotContains(t, text, `stage="wait"`, "no query has waited")
+	require.Less(t, strings.Count(text, `index="pets"`), 80, "lines of one index")
 	s.ok(t, 200, "DELETE", "/indices/pets", nil, nil)
 	require.NotContains(t, s.send(t, "GET", "/metrics", nil).body, `index="pets"`)
 }

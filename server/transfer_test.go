@@ -98,6 +98,11 @@ func engineFolder(t *testing.T, prefix string) []byte {
 	require.NoError(t, err)
 	require.NoError(t, snap.Close())
 	require.NoError(t, ix.Close())
+	return packed(t, folder, prefix)
+}
+
+// packed is a folder as an archive.
+func packed(t *testing.T, folder, prefix string) []byte {
 	var b bytes.Buffer
 	w := tar.NewWriter(&b)
 	require.NoError(t, filepath.WalkDir(folder, func(path string, d fs.DirEntry, err error) error {
@@ -129,6 +134,12 @@ func TestImport(t *testing.T) {
 		s.ok(t, 200, "POST", "/indices/"+name+"/search", object{"queries": list{query("dogs bark")}}, &f)
 		require.Equal(t, "b", f.Results[0].Metadata[0]["_id"])
 	}
+	r := s.send(t, "PUT", "/indices/kept/import", packed(t, filepath.Join("..", "index", "interop", "testdata", "real", "next-plaid"), ""), tarType)
+	require.Equal(t, 200, r.status, r.body)
+	var got struct{ Metadata []object }
+	s.ok(t, 200, "POST", "/indices/kept/metadata/get", object{"document_ids": list{40}}, &got)
+	require.EqualValues(t, 2030, got.Metadata[0]["year"])
+	require.Equal(t, "a", got.Metadata[0]["tags"].(list)[0])
 	s.refused(t, 409, server.CodeIndexExists, "PUT", "/indices/flat/import", engineFolder(t, ""), tarType)
 	s.refused(t, 415, server.CodeMediaType, "PUT", "/indices/new/import", engineFolder(t, ""), octets)
 

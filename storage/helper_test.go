@@ -209,7 +209,7 @@ func contents(v *View) (string, error) {
 			if err != nil {
 				return "", err
 			}
-			docs, err := list.AppendDocs(nil, v.State().Docs)
+			docs, err := list.appendDocs(nil, v.State().Docs)
 			if err != nil {
 				return "", err
 			}
@@ -229,4 +229,13 @@ func names(t *testing.T, dir string) (names []string) {
 		names = append(names, e.Name())
 	}
 	return names
+}
+
+// appendDocs appends the ordinals of a list.
+func (p PostingList) appendDocs(dst []uint32, docs uint32) ([]uint32, error) {
+	c, err := p.Cursor()
+	for err == nil && !c.Done() {
+		dst, err = c.Next(dst, docs)
+	}
+	return dst, err
 }

@@ -131,16 +131,6 @@ func (p PostingList) open() (containers, error) {
 	return c, nil
 }
 
-// AppendDocs appends the ordinals in ascending order. docs is the number of
-// documents that exist; an ordinal beyond it is an error.
-func (p PostingList) AppendDocs(dst []uint32, docs uint32) ([]uint32, error) {
-	c, err := p.Cursor()
-	for err == nil && !c.Done() {
-		dst, err = c.Next(dst, docs)
-	}
-	return dst, err
-}
-
 // PostingCursor reads a list in blocks of documents with the same upper 16 bits.
 type PostingCursor struct {
 	containers
@@ -163,7 +153,8 @@ func (c *PostingCursor) Block() uint32 {
 	return uint32(binary.LittleEndian.Uint16(c.headers[4*c.at:]))
 }
 
-// Next appends the ordinals of the next block in ascending order; see AppendDocs.
+// Next appends the ordinals of the next block in ascending order. docs is the number of
+// documents that exist; an ordinal beyond it is an error.
 func (c *PostingCursor) Next(dst []uint32, docs uint32) ([]uint32, error) {
 	le := binary.LittleEndian
 	base := uint64(c.Block()) << 16

@@ -38,7 +38,7 @@ func TestPostingListAgreesWithRoaring(t *testing.T) {
 		require.NoError(t, err)
 		shift := rapid.IntRange(0, 7).Draw(t, "shift")
 		at := append(make([]byte, shift), b...)[shift:]
-		got, err := PostingList(at).AppendDocs(nil, docs)
+		got, err := PostingList(at).appendDocs(nil, docs)
 		require.NoError(t, err)
 		want := bm.ToArray()
 		require.True(t, slices.Equal(want, got))
@@ -51,7 +51,7 @@ func TestPostingBlock(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, checkPostingBlock(block))
 	for c := range uint32(PostingBlock) {
-		got, err := postingOf(block, c).AppendDocs(nil, 10)
+		got, err := postingOf(block, c).appendDocs(nil, 10)
 		require.NoError(t, err)
 		if int(c) < len(lists) {
 			require.Equal(t, lists[c], got)
@@ -59,7 +59,7 @@ func TestPostingBlock(t *testing.T) {
 			require.Empty(t, got)
 		}
 	}
-	_, err = postingOf(block, 0).AppendDocs(nil, 9)
+	_, err = postingOf(block, 0).appendDocs(nil, 9)
 	require.ErrorIs(t, err, errRoaring, "document 9 of 9")
 }
 
@@ -76,7 +76,7 @@ func FuzzPostingList(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		list := PostingList(b)
-		docs, err := list.AppendDocs(nil, 200_000)
+		docs, err := list.appendDocs(nil, 200_000)
 		for i, d := range docs {
 			if err == nil && (d >= 200_000 || i > 0 && d <= docs[i-1]) {
 				t.Fatalf("document %d of 200,000 is entry %d, after %d", d, i, docs[max(i-1, 0)])

@@ -39,7 +39,7 @@ func TestRoundTrip(t *testing.T) {
 	require.False(t, ok)
 	list, err := v.Postings(0, 2)
 	require.NoError(t, err)
-	docs, err := list.AppendDocs(nil, 3)
+	docs, err := list.appendDocs(nil, 3)
 	require.NoError(t, err)
 	require.Equal(t, []uint32{0, 2}, docs)
 	p, err := v.Payload(2)

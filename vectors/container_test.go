@@ -67,7 +67,7 @@ func deflated(t testing.TB, name string, content []byte) member {
 // zeros is the header of a float32 array, then n bytes of zero, deflated.
 func zeros(t testing.TB, shape []int, n int) (m member, total int) {
 	t.Helper()
-	head, err := NPYHeader("<f4", shape)
+	head, err := npyHeader("<f4", shape)
 	require.NoError(t, err)
 	var b bytes.Buffer
 	w, err := flate.NewWriter(&b, flate.BestSpeed)
@@ -338,7 +338,7 @@ func TestHonestLargeArchive(t *testing.T) {
 	}
 	m, total := zeros(t, []int{1 << 18, 256}, 1<<28)
 	sum := crc32.NewIEEE()
-	head, err := NPYHeader("<f4", []int{1 << 18, 256})
+	head, err := npyHeader("<f4", []int{1 << 18, 256})
 	require.NoError(t, err)
 	sum.Write(head)
 	_, err = io.CopyN(sum, zeroReader{}, int64(total-len(head)))

@@ -69,7 +69,7 @@ func TestNumPyFiles(t *testing.T) {
 	}
 }
 
-// What NumPy wrote and what NPYHeader writes are the same bytes.
+// What NumPy wrote and what npyHeader writes are the same bytes.
 func TestHeaderAsNumPyWrites(t *testing.T) {
 	require.Equal(t, readFile(t, "testdata/v1_f2.npy"), npyBytes(t, "<f2", []int{5, 4}, fixture()...))
 	require.Equal(t, readFile(t, "testdata/scalar_f8.npy"), npyBytes(t, "<f8", nil, 0.75))
@@ -232,10 +232,10 @@ func TestElementAccess(t *testing.T) {
 
 func TestNPYWriterFaults(t *testing.T) {
 	for _, dtype := range []string{"", "f4", "<f3", "|O", "bf16"} {
-		_, err := NPYHeader(dtype, []int{1})
+		_, err := npyHeader(dtype, []int{1})
 		require.ErrorIs(t, err, ErrFormat, dtype)
 	}
-	_, err := NPYHeader("<f4", []int{-1})
+	_, err := npyHeader("<f4", []int{-1})
 	require.ErrorIs(t, err, ErrShape)
 
 	write := func(dtype string, n int, f func(w *NPYWriter) error) error {

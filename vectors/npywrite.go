@@ -15,10 +15,10 @@ import (
 	"github.com/plaid-ir/plaid/kernels"
 )
 
-// NPYHeader is everything that goes before the data of a .npy file: version
+// npyHeader is everything that goes before the data of a .npy file: version
 // 1.0, padded with blanks to a multiple of 64 bytes, as NumPy does. dtype is as
 // in [Array.Dtype], bf16 excepted. Lengths of the shape must not be negative.
-func NPYHeader(dtype string, shape []int) ([]byte, error) {
+func npyHeader(dtype string, shape []int) ([]byte, error) {
 	k, big, err := parseDtype(dtype)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %v", ErrFormat, err)
@@ -57,7 +57,7 @@ type NPYWriter struct {
 // order. Close flushes, and fails unless the shape was filled exactly; it does
 // not close w.
 func NewNPYWriter(w io.Writer, dtype string, shape ...int) (*NPYWriter, error) {
-	head, err := NPYHeader(dtype, shape)
+	head, err := npyHeader(dtype, shape)
 	if err != nil {
 		return nil, err
 	}
@@ -73,7 +73,7 @@ func NewNPYWriter(w io.Writer, dtype string, shape ...int) (*NPYWriter, error) {
 // CreateNPY is [NewNPYWriter] on a file that Close puts at path, or nowhere if
 // anything failed; then what is there stays.
 func CreateNPY(path, dtype string, shape ...int) (*NPYWriter, error) {
-	if _, err := NPYHeader(dtype, shape); err != nil {
+	if _, err := npyHeader(dtype, shape); err != nil {
 		return nil, NewFileError(path, err)
 	}
 	f, err := atomicfile.Create(context.Background(), path)

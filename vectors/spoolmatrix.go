@@ -192,7 +192,7 @@ func (s *Spool) Matrix(path string) error {
 	if s.o.Float16 {
 		dtype = "<f2"
 	}
-	head, err := NPYHeader(dtype, []int{int(s.tokens), s.dim})
+	head, err := npyHeader(dtype, []int{int(s.tokens), s.dim})
 	if err == nil && len(head) != matrixHead {
 		err = fmt.Errorf("%w: a header of %d bytes", ErrShape, len(head))
 	}

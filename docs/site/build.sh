@@ -27,7 +27,7 @@ fi
 mkdir -p "$work/src/docs"
 cp "$root"/{README,CHANGELOG,CONTRIBUTING,SECURITY}.md "$work/src"
 (cd "$root/docs" && find . -path ./site -prune -o -type f \( -name '*.md' -o -name '*.svg' -o -name '*.png' \) -print0 | xargs -0 cp --parents -t "$work/src/docs")
-cp "$here/iframe-worker.js" "$work/src"
+cp "$here/iframe-worker.js" "$here/extra.css" "$work/src"
 cp "$here/mkdocs.yml" "$here/hooks.py" "$work"
 printf 'docs_dir: src\nsite_dir: %s\n' "$out" >>"$work/mkdocs.yml"
 (cd "$work" && NO_MKDOCS_2_WARNING=1 "$python" -m mkdocs build --strict --quiet --clean --config-file mkdocs.yml)
@@ -46,6 +46,9 @@ for page in out.rglob("*.html"):
             bad.append(f"{page.relative_to(out)} loads {m.group(1)}")
 for sheet in out.rglob("*.css"):
     bad += [f"{sheet.relative_to(out)} loads {u}" for u in re.findall(r"url\(['\"]?((?:https?:)?//[^)'\"]+)", sheet.read_text())]
+kept = sum(page.read_text().count('class="kept highlight"') for page in out.rglob("*.html"))
+if "extra.css" not in (out / "index.html").read_text() or not kept:
+    bad.append("commands would be cut off: extra.css or its class is missing")
 index = out / "search" / "search_index.js"
 if not index.exists() or "MaxSim" not in index.read_text():
     bad.append("there is no index to search in")

@@ -23,4 +23,6 @@ def on_page_markdown(markdown, page, config, files):
     parts = re.split(r"(?ms)(^```.*?^```$)", markdown)
     for i in range(0, len(parts), 2):
         parts[i] = LIST.sub(r"\1\n", LINK.sub(link, parts[i]))
+    for i in range(1, len(parts), 2):  # what has no language is a result, or a picture of characters
+        parts[i] = re.sub(r"^```\n", "``` { .text .kept }\n", parts[i])
     return "".join(parts)

@@ -372,7 +372,7 @@ func TestOptions(t *testing.T) {
 	_, err = New(t.Context(), Options{URL: address})
 	require.ErrorIs(t, err, ErrStatus)
 	require.ErrorContains(t, err, "who are you?")
-	t.Setenv(EnvToken, "secret")
+	t.Setenv(envToken, "secret")
 	client(t, Options{URL: address})
 	// A server named without a path.
 	f = &fake{api: "vllm"}

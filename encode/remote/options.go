@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// EnvToken is the environment variable with the bearer token.
-const EnvToken = "PLAID_ENCODER_TOKEN"
+// envToken is the environment variable with the bearer token.
+const envToken = "PLAID_ENCODER_TOKEN"
 
 // Errors; test with errors.Is. All are within an [*Error].
 var (
@@ -177,7 +177,7 @@ func (o *Options) resolve() (*url.URL, *api, error) {
 	}
 	o.Batch, o.Concurrency, o.Attempts = cmp.Or(o.Batch, 32), cmp.Or(o.Concurrency, 4), cmp.Or(o.Attempts, 5)
 	o.Timeout, o.Backoff, o.MaxWait = cmp.Or(o.Timeout, 2*time.Minute), cmp.Or(o.Backoff, time.Second/2), cmp.Or(o.MaxWait, time.Minute)
-	o.MaxAnswer, o.Token = cmp.Or(o.MaxAnswer, 512<<20), cmp.Or(o.Token, os.Getenv(EnvToken))
+	o.MaxAnswer, o.Token = cmp.Or(o.MaxAnswer, 512<<20), cmp.Or(o.Token, os.Getenv(envToken))
 	if strings.ContainsAny(o.Token, "\r\n") {
 		return fail("the token has a line break")
 	}

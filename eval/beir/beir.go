@@ -77,6 +77,18 @@ type Report struct {
 	} `json:"seconds"`
 }
 
+// String reads like: scifact, test: 5183 documents, 300 queries, nDCG@10 0.6813.
+func (r *Report) String() string {
+	s := fmt.Sprintf("%s, %s: %d documents, %d queries", r.Collection, r.Split, r.Docs, r.Queries)
+	if r.Result == nil {
+		return s
+	}
+	for i, m := range r.Result.Measures {
+		s += fmt.Sprintf(", %v %.4f", m, r.Result.Means[i])
+	}
+	return s
+}
+
 // QueriesAreDocuments says that most queries found their own id first, though
 // hits of that kind were left in.
 func (r *Report) QueriesAreDocuments() bool {
@@ -158,7 +170,7 @@ func Run(ctx context.Context, dir string, in Vectors, o Options) (r *Report, err
 		o.Split = "test"
 	}
 	if len(o.Measures) == 0 {
-		if o.Measures, err = eval.ParseMeasures("nDCG@10", "R@100", "RR@10", "AP", "Success@5"); err != nil {
+		if o.Measures, err = eval.ParseMeasureList(eval.UsualMeasures); err != nil {
 			return nil, err
 		}
 	}

@@ -27,6 +27,9 @@ func newRuler(a Axis, values []float64, from, to float64, ticks int) *ruler {
 	given := a.Min < a.Max
 	if given {
 		r.min, r.max = a.Min, a.Max
+	} else { // no mark lies on the frame
+		room := (to - from) / 40
+		r.from, r.to = from+room, to-room
 	}
 	switch a.Scale {
 	case Log:
@@ -67,6 +70,9 @@ func (r *ruler) holds(v float64) bool {
 func (r *ruler) linear(given bool, ticks int) {
 	if size := max(math.Abs(r.min), math.Abs(r.max)); r.max-r.min <= 1e-9*size || r.max-r.min < 1e-12 {
 		pad := max(size/10, 1e-6)
+		if size == 0 {
+			pad = 1
+		}
 		r.min, r.max = r.min-pad, r.max+pad
 	}
 	raw := (r.max - r.min) / float64(max(ticks, 2))

@@ -139,6 +139,22 @@ func TestMarks(t *testing.T) {
 	require.Len(t, root.find("polyline", ""), 1)
 }
 
+// Where the ends of the axes are not given no point lies on the frame.
+func TestPointsAreInside(t *testing.T) {
+	for _, scale := range []Scale{Linear, Log, Nines} {
+		root := draw(t, &Chart{X: Axis{Scale: Log}, Y: Axis{Scale: scale}, Series: []Series{{Mark: Circle, Points: []Point{{1, .1, ""}, {10, .5, ""}, {100, 1, ""}}}}})
+		frame := root.find("g", "axes")[0].find("rect", "")[0]
+		left, top := frame.num(t, "x"), frame.num(t, "y")
+		right, bottom := left+frame.num(t, "width"), top+frame.num(t, "height")
+		for _, c := range root.find("circle", "") {
+			require.Greater(t, c.num(t, "cx"), left+markSize)
+			require.Less(t, c.num(t, "cx"), right-markSize)
+			require.Greater(t, c.num(t, "cy"), top+markSize)
+			require.Less(t, c.num(t, "cy"), bottom-markSize)
+		}
+	}
+}
+
 func TestPointsOutsideAreCounted(t *testing.T) {
 	root := draw(t, &Chart{Y: Axis{Min: 0.9, Max: 1}, Series: []Series{{Mark: Circle, Points: []Point{{1, 0.5, ""}, {2, 0.95, ""}, {3, 1, ""}}}}})
 	require.Len(t, root.find("circle", ""), 2)
@@ -160,6 +176,7 @@ func TestTicks(t *testing.T) {
 	}
 	require.Equal(t, []string{"0", "2", "4", "6", "8", "10"}, labels(Axis{}, 0.3, 9.4))
 	require.Equal(t, []string{"0.95", "0.96", "0.97", "0.98", "0.99", "1.00"}, labels(Axis{}, 0.951, 1))
+	require.Equal(t, []string{"-1.0", "-0.5", "0.0", "0.5", "1.0"}, labels(Axis{}, 0, 0))
 	require.Equal(t, []string{"-5", "0", "5"}, labels(Axis{Min: -6, Max: 6}, 0))
 	require.Equal(t, []string{"1", "10", "100", "1000", "10000"}, labels(Axis{Scale: Log, Min: 1, Max: 1e4}, 5))
 	require.Equal(t, []string{"0.5", "1", "2", "5", "10"}, labels(Axis{Scale: Log, Min: 0.5, Max: 10}, 5))

@@ -50,7 +50,7 @@ func Open(dir string) (*Index, error) {
 func (x *Index) openAny() error {
 	info, err := os.Stat(x.Dir)
 	if err != nil {
-		return err
+		return errors.Unwrap(err) // which the folder is named beside
 	}
 	if !info.IsDir() {
 		return fmt.Errorf("%w: it is not a folder", ErrNotIndex)

@@ -12,9 +12,9 @@ import (
 	"github.com/plaid-ir/plaid/vectors"
 )
 
-// ChunkDocs is the number of documents of a chunk of a written folder, as in
+// chunkDocs is the number of documents of a chunk of a written folder, as in
 // fast-plaid and ColBERT.
-const ChunkDocs = 25000
+const chunkDocs = 25000
 
 // Header describes an index that is written.
 type Header struct {
@@ -114,8 +114,8 @@ func Create(dir string, h Header) (_ *Writer, err error) {
 // splitChunks cuts the documents into chunks; there is at least one.
 func (w *Writer) splitChunks() {
 	w.chunkBounds = []int{0}
-	for at := 0; at < len(w.header.DocLens) || at == 0; at += ChunkDocs {
-		to := min(at+ChunkDocs, len(w.header.DocLens))
+	for at := 0; at < len(w.header.DocLens) || at == 0; at += chunkDocs {
+		to := min(at+chunkDocs, len(w.header.DocLens))
 		rows := 0
 		for _, n := range w.header.DocLens[at:to] {
 			rows += int(n)

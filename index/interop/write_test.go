@@ -133,11 +133,11 @@ func TestWrittenFiles(t *testing.T) {
 // the third of which is empty of tokens.
 func TestWriteChunks(t *testing.T) {
 	h := header()
-	h.DocLens = make([]int32, 2*ChunkDocs+1)
-	for i := range 2 * ChunkDocs {
+	h.DocLens = make([]int32, 2*chunkDocs+1)
+	for i := range 2 * chunkDocs {
 		h.DocLens[i] = int32(i % 2)
 	}
-	codes := make([]uint32, ChunkDocs)
+	codes := make([]uint32, chunkDocs)
 	residuals := make([]byte, 2*len(codes))
 	for i := range codes {
 		codes[i] = uint32(i / 10000)

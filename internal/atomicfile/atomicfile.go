@@ -77,7 +77,7 @@ func Create(ctx context.Context, path string, keep ...string) (*File, error) {
 		return os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
 	})
 	if err != nil {
-		return nil, fault(path, err)
+		return nil, folderFault(path, err)
 	}
 	if there != nil {
 		keepOwner(f, there)
@@ -90,6 +90,16 @@ func Create(ctx context.Context, path string, keep ...string) (*File, error) {
 
 func fault(path string, err error) error {
 	return &fs.PathError{Op: "write", Path: path, Err: err}
+}
+
+// folderFault is an error of the folder that a file or folder is to be in, whatever name
+// beside it the system has spoken of.
+func folderFault(path string, err error) error {
+	var of *fs.PathError
+	if errors.As(err, &of) {
+		err = of.Err
+	}
+	return fault(path, fmt.Errorf("folder %s: %w", filepath.Dir(path), err))
 }
 
 // inPlace opens what is no regular file.
@@ -197,7 +207,7 @@ func CanCreate(path string) error {
 	}
 	f, err := os.CreateTemp(filepath.Dir(target), ".plaid-*")
 	if err != nil {
-		return err
+		return folderFault(path, err)
 	}
 	return errors.Join(f.Close(), os.Remove(f.Name()))
 }
@@ -213,7 +223,7 @@ func resolve(path string) (string, error) {
 		}
 		dir, err := filepath.EvalSymlinks(dir)
 		if err != nil {
-			return "", fault(path, err)
+			return "", folderFault(path, err)
 		}
 		name = filepath.Join(dir, base)
 		info, err := os.Lstat(name)

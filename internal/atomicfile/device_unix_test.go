@@ -61,3 +61,17 @@ func TestCancelledPipe(t *testing.T) {
 	})
 	require.ErrorIs(t, err, context.Canceled)
 }
+
+// A folder that takes no files is named, and no temporary file.
+func TestFolderThatTakesNoFiles(t *testing.T) {
+	if _, err := os.Stat("/proc/self"); err != nil {
+		t.Skip("needs a folder where nobody makes files")
+	}
+	path := "/proc/no.npy"
+	_, created := Create(t.Context(), path)
+	_, folder := CreateFolder(path)
+	for _, err := range []error{CanCreate(path), created, folder} {
+		require.ErrorContains(t, err, "write /proc/no.npy: folder /proc: ")
+		require.NotContains(t, err.Error(), ".plaid-")
+	}
+}

@@ -55,7 +55,7 @@ func CreateFolder(path string) (*Folder, error) {
 		return f, nil
 	})
 	if err != nil {
-		return nil, fault(path, err)
+		return nil, folderFault(path, err)
 	}
 	d := &Folder{lock: lock, path: lock.Name(), target: target, given: path}
 	if there != nil {

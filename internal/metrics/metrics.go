@@ -22,7 +22,7 @@ func New(version, device string) *Registry {
 	r := &Registry{prometheus.NewRegistry()}
 	build := prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: Namespace, Name: "info", Help: "Version, and the device that searches."}, []string{"version", "device"})
 	build.WithLabelValues(version, device).Set(1)
-	r.MustRegister(build, collectors.NewGoCollector(collectors.WithGoCollectorRuntimeMetrics(collectors.MetricsGC)), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	r.MustRegister(build, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return r
 }
 
@@ -42,7 +42,7 @@ func (r *Registry) Histogram(name, help string, buckets []float64, labels ...str
 
 // StageBuckets are seconds of parts of a search, from a small index on one core to a scan
 // of a large one.
-var StageBuckets = []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 10}
+var StageBuckets = []float64{.0003, .001, .003, .01, .03, .1, .3, 1, 3, 10}
 
 // Page shows the metrics in the text form of Prometheus.
 func (r *Registry) Page() http.Handler {

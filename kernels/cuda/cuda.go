@@ -118,7 +118,7 @@ func (k kind) Open(ctx context.Context, ordinal int) (kernels.Device, error) {
 	return d, nil
 }
 
-func (k kind) open(ctx context.Context, ordinal int) (*Device, error) {
+func (k kind) open(ctx context.Context, ordinal int) (*device, error) {
 	api, found, err := k.found()
 	if err != nil {
 		return nil, err
@@ -130,32 +130,32 @@ func (k kind) open(ctx context.Context, ordinal int) (*Device, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Device{d}, nil
+	return &device{d}, nil
 }
 
-// Device is one GPU. Any number of goroutines may use it; one goroutine of its
+// device is one GPU. Any number of goroutines may use it; one goroutine of its
 // own makes all calls of the driver.
-type Device struct{ dev *runtime.Device }
+type device struct{ dev *runtime.Device }
 
 // Info describes the device.
-func (d *Device) Info() kernels.DeviceInfo { return d.dev.Info() }
+func (d *device) Info() kernels.DeviceInfo { return d.dev.Info() }
 
 // Attach uploads an index; see [kernels.Device].
-func (d *Device) Attach(ctx context.Context, c kernels.Corpus, o kernels.AttachOptions) (kernels.Attachment, error) {
+func (d *device) Attach(ctx context.Context, c kernels.Corpus, o kernels.AttachOptions) (kernels.Attachment, error) {
 	return compressed.Attach(ctx, d.dev, c, o)
 }
 
 // Builder returns a backend for index builds; see [kernels.Device].
-func (d *Device) Builder(cpu kernels.Backend) kernels.Builder { return nearest.NewBuilder(d.dev, cpu) }
+func (d *device) Builder(cpu kernels.Backend) kernels.Builder { return nearest.NewBuilder(d.dev, cpu) }
 
 // MaxSim returns a backend for plain token vectors; see [maxsim.On].
-func (d *Device) MaxSim() (maxsim.Backend, error) { return dense.New(d.dev), nil }
+func (d *device) MaxSim() (maxsim.Backend, error) { return dense.New(d.dev), nil }
 
 // Transformer brings a text encoder to the device; see [transformer.On].
-func (d *Device) Transformer(ctx context.Context, c transformer.Config, w *transformer.Weights, o transformer.Options) (transformer.Model, error) {
+func (d *device) Transformer(ctx context.Context, c transformer.Config, w *transformer.Weights, o transformer.Options) (transformer.Model, error) {
 	return encoder.New(ctx, d.dev, c, w, o)
 }
 
 // Close answers what waits with [kernels.ErrDeviceClosed] and frees everything.
 // It may be called more than once.
-func (d *Device) Close() error { return d.dev.Close() }
+func (d *device) Close() error { return d.dev.Close() }

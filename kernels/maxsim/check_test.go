@@ -239,7 +239,7 @@ func FuzzCheckCompressed(f *testing.F) {
 			Codebook:  kernels.Codebook{Nbits: int(nbits), Step: 1}, FactorMax: 1,
 		}
 		ch := &kernels.Chunk{Offsets: offsets, CodeBytes: 2, Codes: make([]byte, codes), Residuals: make([]byte, residuals), Factors: make([]byte, factors)}
-		m := FromChunk(c, ch)
+		m := fromChunk(c, ch)
 		if err := m.Validate(); err != nil {
 			require.ErrorIs(t, err, kernels.ErrShape)
 			return

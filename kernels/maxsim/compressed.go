@@ -4,11 +4,11 @@ import (
 	"github.com/plaid-ir/plaid/kernels"
 )
 
-// FromChunk makes a matrix of the tokens of a chunk of an index, which are decoded as
+// fromChunk makes a matrix of the tokens of a chunk of an index, which are decoded as
 // they are read: what [kernels.OracleDecode] gives, rounded to float32. They are
 // constants, so that there is no gradient by them, and there is one by what is
 // multiplied with them: queries that are trained on the documents of an index.
-func FromChunk(c *kernels.Codec, ch *kernels.Chunk) Matrix {
+func fromChunk(c *kernels.Codec, ch *kernels.Chunk) Matrix {
 	return Matrix{Type: Compressed, Dim: c.Dim(), Codec: c, Chunk: ch}
 }
 
@@ -18,7 +18,7 @@ func ChunkBatch(c *kernels.Codec, ch *kernels.Chunk) *Batch {
 	for i, o := range ch.Offsets {
 		offsets[i] = int(o)
 	}
-	return Packed(FromChunk(c, ch), offsets)
+	return Packed(fromChunk(c, ch), offsets)
 }
 
 func (m *Matrix) validateCompressed() error {

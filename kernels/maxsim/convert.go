@@ -6,8 +6,8 @@ import (
 	"github.com/plaid-ir/plaid/kernels"
 )
 
-// MaxE4M3 is the largest value of E4M3.
-const MaxE4M3 = 448
+// maxE4M3 is the largest value of E4M3.
+const maxE4M3 = 448
 
 // e4m3Values are the values of the 256 codes: a sign, four bits of exponent with
 // bias 7, three of fraction; NaN where all but the sign are 1 (OCP 8-bit floating
@@ -30,15 +30,15 @@ var e4m3Values = func() (v [256]float32) {
 // E4M3ToF32 converts exactly.
 func E4M3ToF32(v uint8) float32 { return e4m3Values[v] }
 
-// E4M3FromF32 rounds to the nearest value, ties to even; values beyond the largest
+// e4m3FromF32 rounds to the nearest value, ties to even; values beyond the largest
 // become that, NaN stays NaN.
-func E4M3FromF32(f float32) uint8 {
+func e4m3FromF32(f float32) uint8 {
 	sign := uint8(math.Float32bits(f) >> 24 & 0x80)
 	a := math.Abs(float64(f))
 	switch {
 	case f != f:
 		return sign | 0x7f
-	case a >= MaxE4M3:
+	case a >= maxE4M3:
 		return sign | 0x7e
 	case a < 1.0/64: // subnormal: multiples of 2⁻⁹; 8 of them are the first normal
 		return sign | uint8(math.RoundToEven(a*512))
@@ -92,9 +92,9 @@ func QuantizeFP8(x []float32, dim int) Matrix {
 	m := FP8(make([]uint8, len(x)), make([]float32, len(x)/dim), dim)
 	for r := range m.Scales {
 		row := x[r*dim : (r+1)*dim]
-		inverse := scaleTo(&m.Scales[r], row, MaxE4M3)
+		inverse := scaleTo(&m.Scales[r], row, maxE4M3)
 		for j, v := range row {
-			m.U8[r*dim+j] = E4M3FromF32(float32(float64(v) * inverse))
+			m.U8[r*dim+j] = e4m3FromF32(float32(float64(v) * inverse))
 		}
 	}
 	return m

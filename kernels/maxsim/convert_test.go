@@ -11,28 +11,28 @@ import (
 // TestE4M3: every code survives, values between two codes go to the nearest, ties to
 // the even one, and what is too large is the largest.
 func TestE4M3(t *testing.T) {
-	require.Equal(t, float32(MaxE4M3), E4M3ToF32(0x7e))
+	require.Equal(t, float32(maxE4M3), E4M3ToF32(0x7e))
 	require.Equal(t, float32(1), E4M3ToF32(0x38))
 	require.Equal(t, float32(1.0/512), E4M3ToF32(1))
 	for code := range 256 {
 		v := E4M3ToF32(uint8(code))
 		if code&0x7f == 0x7f {
 			require.True(t, math.IsNaN(float64(v)))
-			require.Equal(t, uint8(0x7f), E4M3FromF32(v)&0x7f)
+			require.Equal(t, uint8(0x7f), e4m3FromF32(v)&0x7f)
 			continue
 		}
-		require.Equal(t, uint8(code), E4M3FromF32(v), "%#x is %g", code, v)
+		require.Equal(t, uint8(code), e4m3FromF32(v), "%#x is %g", code, v)
 		if code&0x7f >= 0x7e {
 			continue
 		}
 		next := E4M3ToF32(uint8(code + 1))
 		half := (v + next) / 2
-		require.Equal(t, uint8(code+code&1), E4M3FromF32(half), "%g is between %g and %g", half, v, next)
-		require.Equal(t, uint8(code), E4M3FromF32(half-(next-v)/64))
-		require.Equal(t, uint8(code+1), E4M3FromF32(half+(next-v)/64))
+		require.Equal(t, uint8(code+code&1), e4m3FromF32(half), "%g is between %g and %g", half, v, next)
+		require.Equal(t, uint8(code), e4m3FromF32(half-(next-v)/64))
+		require.Equal(t, uint8(code+1), e4m3FromF32(half+(next-v)/64))
 	}
-	require.Equal(t, uint8(0x7e), E4M3FromF32(1e9))
-	require.Equal(t, uint8(0xfe), E4M3FromF32(float32(math.Inf(-1))))
+	require.Equal(t, uint8(0x7e), e4m3FromF32(1e9))
+	require.Equal(t, uint8(0xfe), e4m3FromF32(float32(math.Inf(-1))))
 }
 
 // TestQuantize: what comes back is within half a step, and zero stays zero.

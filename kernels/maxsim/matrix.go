@@ -16,7 +16,7 @@ const (
 	BF16      // the upper half of a float32
 	I8        // scale·(x − zero)
 	E4M3      // scale·x; 8-bit floats without infinities (OCP FP8), largest 448
-	// Compressed is tokens as an index keeps them; see [FromChunk].
+	// Compressed is tokens as an index keeps them; see [fromChunk].
 	Compressed
 )
 

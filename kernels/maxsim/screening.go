@@ -28,9 +28,9 @@ type ScreeningTerms struct {
 	Errors, Norms []float32
 }
 
-// Packer is a [Backend] that makes a Screening. Backends of the processor do, also where
+// packer is a [Backend] that makes a Screening. Backends of the processor do, also where
 // they have no use for it; all of them make the same.
-type Packer interface {
+type packer interface {
 	// Pack rounds documents to bytes on so many threads (0: one a processor); nil if
 	// there are values that bytes are no good for.
 	Pack(ctx context.Context, b *Batch, threads int) (*Screening, error)
@@ -38,7 +38,7 @@ type Packer interface {
 
 // Pack makes a screening on a backend that can, and is [ErrUnsupported] on others.
 func Pack(ctx context.Context, b Backend, documents *Batch, threads int) (*Screening, error) {
-	if p, ok := b.(Packer); ok {
+	if p, ok := b.(packer); ok {
 		return p.Pack(ctx, documents, threads)
 	}
 	return nil, fmt.Errorf("%w: packing on %s", ErrUnsupported, b.Name())

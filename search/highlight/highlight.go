@@ -66,9 +66,9 @@ type field struct {
 	start      int // in the text
 }
 
-// Texts are the texts that a document may have been encoded from, without their tokens:
+// texts are the texts that a document may have been encoded from, without their tokens:
 // of the fields that are named, or of usual ones. None is empty.
-func Texts(payload []byte, names []string) (all []*Document) {
+func texts(payload []byte, names []string) (all []*Document) {
 	var values map[string]any
 	if json.Unmarshal(payload, &values) != nil {
 		return nil
@@ -104,12 +104,12 @@ func Find(e Tokenizer, payload []byte, names []string, tokens, pool int) (*Docum
 	if pool > 1 {
 		return nil, ErrPooled
 	}
-	texts := Texts(payload, names)
-	if len(texts) == 0 {
+	all := texts(payload, names)
+	if len(all) == 0 {
 		return nil, ErrNoText
 	}
 	first := 0
-	for i, d := range texts {
+	for i, d := range all {
 		var err error
 		if d.Tokens, err = Kept(e, encode.Document, d.Text); err != nil {
 			return nil, err

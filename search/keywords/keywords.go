@@ -105,8 +105,8 @@ func (s Settings) equal(o Settings) bool {
 	return s.Tokenizer == o.Tokenizer && s.Stemmer == o.Stemmer && s.StopWords == o.StopWords && s.IDs == o.IDs && slices.Equal(s.Fields, o.Fields)
 }
 
-// DefaultMemory is the budget of a Sync for documents that are not written yet.
-const DefaultMemory = 64 << 20
+// defaultMemory is the budget of a Sync for documents that are not written yet.
+const defaultMemory = 64 << 20
 
 // Options for Open; nil is the zero value.
 type Options struct {
@@ -120,7 +120,7 @@ type Options struct {
 	// LockTimeout is how long to wait for another process; 0: not at all.
 	LockTimeout time.Duration
 	// Memory in bytes that Sync uses for documents before it writes them;
-	// 0: [DefaultMemory].
+	// 0: [defaultMemory].
 	Memory int64
 	// Logger hears of what is made anew; nil: nobody does.
 	Logger *slog.Logger
@@ -170,7 +170,7 @@ func Open(ctx context.Context, path string, o *Options) (*Index, error) {
 		return nil, fmt.Errorf("%w: a negative limit", ErrOption)
 	}
 	if ix.options.Memory == 0 {
-		ix.options.Memory = DefaultMemory
+		ix.options.Memory = defaultMemory
 	}
 	if ix.log = ix.options.Logger; ix.log == nil {
 		ix.log = slog.New(slog.DiscardHandler)

@@ -231,7 +231,7 @@ func TestRandomChanges(t *testing.T) {
 			return
 		}
 		w := &world{t: t, path: filepath.Join(dir, fmt.Sprintf("%d.plaid", n)), settings: Settings{Tokenizer: Unicode61}}
-		w.options.Memory = int64(rapid.SampledFrom([]int{1, 3000, DefaultMemory}).Draw(t, "memory"))
+		w.options.Memory = int64(rapid.SampledFrom([]int{1, 3000, defaultMemory}).Draw(t, "memory"))
 		w.options.Write = rapid.Bool().Draw(t, "write")
 		w.build()
 		w.openKeywords()

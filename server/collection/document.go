@@ -49,7 +49,7 @@ func CheckDocuments(docs []Document, dim, maxMetadata int) ([]Document, error) {
 				return nil, fault(-1, err)
 			}
 			if first, twice := seen[d.ID]; twice {
-				return nil, fault(-1, fmt.Errorf("%w: document %d of the request has the same", index.ErrDuplicateID, first))
+				return nil, fault(-1, fmt.Errorf("%w: document %d has the same", index.ErrDuplicateID, first))
 			}
 			seen[d.ID] = i
 		}

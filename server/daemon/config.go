@@ -108,10 +108,10 @@ func (c *Config) TextSetting(name string, p *string, usage string) {
 
 // otherEnv are variables with the prefix that are no settings: secrets are never
 // printed, and so are none.
-var otherEnv = []string{EnvTokens}
+var otherEnv = []string{envTokens}
 
-// EnvTokens is the variable that has tokens, a line each as in a file of them.
-const EnvTokens = EnvPrefix + "TOKENS"
+// envTokens is the variable that has tokens, a line each as in a file of them.
+const envTokens = envPrefix + "TOKENS"
 
 // NewConfig is the configuration without anything set.
 func NewConfig() *Config {
@@ -158,7 +158,7 @@ func NewConfig() *Config {
 	count("threads", &c.Threads, "goroutines of one search (0: one a processor)")
 	size("memory", &c.Memory, 0, "budget of one training (0: 1GiB)")
 
-	text("tokens-file", &c.TokensFile, "", "`FILE` with a bearer token a line: NAME read|write|admin SECRET, or with permissions by index and quotas (docs/service.md); read again when it changes. "+EnvTokens+" may have such lines too")
+	text("tokens-file", &c.TokensFile, "", "`FILE` with a bearer token a line: NAME read|write|admin SECRET, or with permissions by index and quotas (docs/service.md); read again when it changes. "+envTokens+" may have such lines too")
 	add("quotas", listValue{&c.Quotas, checkQuota}, true, "quotas of indexes, each a name or a pattern and what holds for each index of such a name: PATTERN documents=N bytes=SIZE rate=N")
 	text("tls-cert", &c.TLSCert, "", "`FILE` with the certificate, PEM; read again when it changes")
 	text("tls-key", &c.TLSKey, "", "`FILE` with the key of the certificate, PEM")
@@ -236,7 +236,7 @@ func (g *given) String() string {
 func (c *Config) Load(environ []string, f *pflag.FlagSet) error {
 	file := c.File
 	for _, line := range environ {
-		if value, ok := strings.CutPrefix(line, EnvPrefix+"CONFIG="); ok && file == "" {
+		if value, ok := strings.CutPrefix(line, envPrefix+"CONFIG="); ok && file == "" {
 			file = value
 		}
 	}
@@ -323,6 +323,12 @@ func Logger(w io.Writer, format, level string) *slog.Logger {
 	levels := map[string]slog.Level{"debug": slog.LevelDebug, "info": slog.LevelInfo, "warn": slog.LevelWarn, "error": slog.LevelError}
 	o := &slog.HandlerOptions{Level: levels[level]}
 	if format == "json" {
+		o.ReplaceAttr = func(_ []string, a slog.Attr) slog.Attr { // a number says its unit
+			if a.Value.Kind() == slog.KindDuration {
+				return slog.Float64(a.Key+"_ms", float64(a.Value.Duration())/float64(time.Millisecond))
+			}
+			return a
+		}
 		return slog.New(slog.NewJSONHandler(w, o))
 	}
 	return slog.New(slog.NewTextHandler(w, o))

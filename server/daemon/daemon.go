@@ -40,6 +40,9 @@ func Run(ctx context.Context, c *Config, log io.Writer, environ []string, ready 
 	if err != nil {
 		return err
 	}
+	if err := c.checkModel(); err != nil {
+		return err
+	}
 	serving := &server.ServeOptions{Header: c.HeaderTimeout, Idle: c.IdleTimeout, Drain: c.DrainTimeout, Unready: c.UnreadyTime}
 	if c.TLSCert != "" {
 		cert, err := openCertificate(c.TLSCert, c.TLSKey, logger)
@@ -315,12 +318,12 @@ func (c *Config) tokens(ctx context.Context, environ []string, reload *reloader,
 	var sources tokenSources
 	text, set := "", false
 	for _, line := range environ {
-		if value, ok := strings.CutPrefix(line, EnvTokens+"="); ok {
+		if value, ok := strings.CutPrefix(line, envTokens+"="); ok {
 			text, set = value, true
 		}
 	}
 	if set {
-		t, err := server.ParseTokens(strings.NewReader(text), EnvTokens)
+		t, err := server.ParseTokens(strings.NewReader(text), envTokens)
 		if err != nil {
 			return nil, err
 		}

@@ -106,9 +106,25 @@ func (c *Config) encoderOn(ctx context.Context, device kernels.Device, log *slog
 	return &e, left, nil
 }
 
-// openModel opens it as commands do that have the same flags.
-func (c *Config) openModel(ctx context.Context, log *slog.Logger, on flags.DeviceOpener) (_ made, err error) {
-	var f flags.Encoder
+// checkModel reads what the folder of the model says, so that one which is not there, or
+// none, ends a service before it begins to serve.
+func (c *Config) checkModel() error {
+	if !c.encodes() {
+		return nil
+	}
+	_, dir, o, err := c.modelOptions(nil)
+	if err == nil && o.Remote == nil {
+		_, err = encode.ReadConfig(dir, o)
+	}
+	if err != nil {
+		return fmt.Errorf("model: %w", err)
+	}
+	return nil
+}
+
+// modelOptions are how the model is opened, as commands do that have the same flags.
+func (c *Config) modelOptions(log *slog.Logger) (f *flags.Encoder, dir string, o *encode.Options, err error) {
+	f = new(flags.Encoder)
 	set := pflag.NewFlagSet("model", pflag.ContinueOnError)
 	f.RegisterDocuments(set)
 	give := func(name, value string) {
@@ -129,13 +145,20 @@ func (c *Config) openModel(ctx context.Context, log *slog.Logger, on flags.Devic
 		give("encoder-option", option)
 	}
 	if err != nil {
-		return made{}, err
+		return nil, "", nil, err
 	}
-	dir, o, err := f.Options(nil, c.ModelThreads, log)
+	if dir, o, err = f.Options(nil, c.ModelThreads, log); err != nil {
+		return nil, "", nil, err
+	}
+	o.QueryLength, o.BatchWait = c.QueryLength, c.ModelWait
+	return f, dir, o, nil
+}
+
+func (c *Config) openModel(ctx context.Context, log *slog.Logger, on flags.DeviceOpener) (made, error) {
+	f, dir, o, err := c.modelOptions(log)
 	if err != nil {
 		return made{}, err
 	}
-	o.QueryLength, o.BatchWait = c.QueryLength, c.ModelWait
 	e, err := f.OpenWith(ctx, dir, o, on)
 	if err != nil {
 		return made{}, err

@@ -1,6 +1,7 @@
 package daemon_test
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"encoding/hex"
@@ -190,4 +191,14 @@ func TestTracingAsProtobuf(t *testing.T) {
 	}
 	require.Equal(t, map[string]uint64{"http.response.status_code": 404}, codes)
 	require.Contains(t, span, protowire.Number(15))
+}
+
+// A log as JSON has times as numbers of milliseconds, and says so.
+func TestLogTimes(t *testing.T) {
+	var b bytes.Buffer
+	daemon.Logger(&b, "json", "info").Info("request", "took", 1500*time.Microsecond)
+	require.Contains(t, b.String(), `"took_ms":1.5`)
+	b.Reset()
+	daemon.Logger(&b, "text", "info").Info("request", "took", 1500*time.Microsecond)
+	require.Contains(t, b.String(), "took=1.5ms")
 }

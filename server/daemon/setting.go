@@ -25,13 +25,13 @@ type setting struct {
 	from        string // where it was set last; "": it is the default
 }
 
-// EnvPrefix begins the names of environment variables: --max-body is
+// envPrefix begins the names of environment variables: --max-body is
 // PLAID_SERVE_MAX_BODY.
-const EnvPrefix = "PLAID_SERVE_"
+const envPrefix = "PLAID_SERVE_"
 
 // env is the name of the environment variable.
 func (s *setting) env() string {
-	return EnvPrefix + strings.ToUpper(strings.ReplaceAll(s.name, "-", "_"))
+	return envPrefix + strings.ToUpper(strings.ReplaceAll(s.name, "-", "_"))
 }
 
 // ErrConfig: a configuration that is not valid.
@@ -56,7 +56,7 @@ func (c *Config) given(name string) bool {
 func (c *Config) readEnv(environ []string) error {
 	for _, line := range environ {
 		name, value, _ := strings.Cut(line, "=")
-		if !strings.HasPrefix(name, EnvPrefix) || slices.Contains(otherEnv, name) {
+		if !strings.HasPrefix(name, envPrefix) || slices.Contains(otherEnv, name) {
 			continue
 		}
 		i := slices.IndexFunc(c.settings, func(s *setting) bool { return s.env() == name })
@@ -140,7 +140,7 @@ func (c *Config) Print(w io.Writer) error {
 		if s.name == "config" {
 			continue
 		}
-		key := &yaml.Node{Kind: yaml.ScalarNode, Value: s.name, HeadComment: s.usage}
+		key := &yaml.Node{Kind: yaml.ScalarNode, Value: s.name, HeadComment: strings.ReplaceAll(s.usage, "`", "")}
 		value := &yaml.Node{Kind: yaml.ScalarNode, Value: s.value.String()}
 		if s.value.String() == "" {
 			value.Style = yaml.DoubleQuotedStyle

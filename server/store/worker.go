@@ -181,7 +181,7 @@ func (b *batch) admit(ctx context.Context, r *request, snap *index.Snapshot) err
 		if there, _, err := snap.Named(ctx, names); err != nil {
 			return err
 		} else if !there.IsEmpty() {
-			return fault(fmt.Errorf("%w: %q", index.ErrDuplicateID, d.ID))
+			return fault(fmt.Errorf("%w: %.100q", index.ErrDuplicateID, d.ID))
 		}
 	}
 	if snap == nil && b.model == nil {

@@ -60,8 +60,8 @@ func Open(path string) (*File, error) {
 	return p, nil
 }
 
-// Parse reads a file that is in memory, which must not change.
-func Parse(data []byte) (*File, error) {
+// parse reads a file that is in memory, which must not change.
+func parse(data []byte) (*File, error) {
 	p := &File{}
 	if err := p.parse(data); err != nil {
 		return nil, err

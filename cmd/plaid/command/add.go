@@ -75,6 +75,9 @@ func (a *app) add(ctx context.Context, names *indexes, path string, in *input, w
 			return a.addDocuments(ctx, names, path, src, nil, o, !in.encoder.Any)
 		})
 	}
+	if err := a.canChange(ctx, names, path); err != nil {
+		return err
+	}
 	// The index is open for as long as it takes to find what is wrong with the texts,
 	// not while they are encoded.
 	s := &spooling{app: a, texts: &in.texts, path: in.texts.Spool, temporary: filepath.Clean(path) + ".add.spool"}
@@ -111,9 +114,6 @@ func (a *app) add(ctx context.Context, names *indexes, path string, in *input, w
 		})
 	})
 	if err == nil {
-		err = a.canChange(ctx, names, path)
-	}
-	if err == nil {
 		err = s.run(ctx, func(src *vectors.Spool, r *textsReport) error {
 			return a.addDocuments(ctx, names, path, src, r, o, false)
 		})
@@ -125,7 +125,7 @@ func (a *app) add(ctx context.Context, names *indexes, path string, in *input, w
 }
 
 // canChange opens what is to be changed later for writing, and closes it: what keeps it from
-// that is said before hours of work.
+// that is said before texts are read.
 func (a *app) canChange(ctx context.Context, names *indexes, path string) error {
 	return a.change(ctx, names, path, func(changeable) error { return nil })
 }

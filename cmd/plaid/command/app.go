@@ -17,6 +17,7 @@ import (
 	"github.com/plaid-ir/plaid/index/interop"
 	"github.com/plaid-ir/plaid/internal/cli/flags"
 	"github.com/plaid-ir/plaid/internal/cli/out"
+	"github.com/plaid-ir/plaid/internal/modelof"
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/metadata/condition"
 	"github.com/plaid-ir/plaid/storage"
@@ -37,6 +38,9 @@ func run(ctx context.Context, args []string, s streams, extensions ...Extension)
 	a.extensions = extensions
 	a.json = wantsJSON(args)
 	root := a.rootCommand()
+	if len(args) > 0 && strings.HasPrefix(args[0], cobra.ShellCompRequestCmd) {
+		withoutQuotes(root)
+	}
 	root.SetArgs(a.resolve(root, args))
 	cmd, err := root.ExecuteContextC(ctx)
 	a.stages.end()
@@ -68,6 +72,7 @@ func (a *app) exitCode(err error) int {
 
 func newApp(s streams, args []string) *app {
 	a := &app{opener: opener{stdio: stdio{streams: s, stdout: s.out, args: args, console: out.NewConsole(s.err, s.errWidth)}}}
+	a.console.Resized = s.resized
 	a.out = a.console.Before(s.out)
 	if a.now == nil {
 		a.now = time.Now
@@ -87,7 +92,7 @@ func wantsJSON(args []string) bool {
 // complain writes an error to stderr, as a line of JSON with --json.
 func (a *app) complain(cmd *cobra.Command, err error) {
 	code := a.exitCode(err)
-	msg := a.readable(err.Error())
+	msg := a.readable(plain(err))
 	if code == exitInterrupted {
 		msg = "interrupted"
 	} else if more := advice(cmd, err); more != "" {
@@ -95,7 +100,15 @@ func (a *app) complain(cmd *cobra.Command, err error) {
 	}
 	var fault *storage.PanicError
 	errors.As(err, &fault)
+	var usage flags.UsageError
+	near := ""
+	if errors.As(err, &usage) {
+		near = meant(cmd, msg)
+	}
 	if a.json {
+		if near != "" {
+			msg += "; did you mean " + near + "?"
+		}
 		line := struct {
 			Error  string `json:"error"`
 			Reason string `json:"reason"`
@@ -115,16 +128,24 @@ func (a *app) complain(cmd *cobra.Command, err error) {
 	if fault != nil {
 		fmt.Fprintf(a.console, "plaid: this is a fault of plaid (%s), not of your files; please report it with what follows\n%s", index.Version(), fault.Stack)
 	}
-	var usage flags.UsageError
-	if errors.As(err, &usage) {
-		if near := nearestCommand(cmd.Root(), msg); near != "" {
-			fmt.Fprintf(a.console, "Did you mean '%s'?\n", near)
-		}
-		if near := nearestFlag(cmd, msg); near != "" {
-			fmt.Fprintf(a.console, "Did you mean --%s?\n", near)
-		}
+	if near != "" {
+		fmt.Fprintf(a.console, "Did you mean %s?\n", near)
+	}
+	if usage.Err != nil {
 		fmt.Fprintf(a.console, "Run '%s --help' for usage.\n", cmd.CommandPath())
 	}
+}
+
+// plain is the text of an error without the names of system calls that opened a file.
+func plain(err error) string {
+	msg := err.Error()
+	var of *fs.PathError
+	if errors.As(err, &of) && slices.Contains([]string{"open", "stat", "lstat"}, of.Op) {
+		named := of.Path + ": "
+		msg = strings.ReplaceAll(msg, of.Op+" "+named, named)
+		msg = strings.ReplaceAll(msg, named+named, named)
+	}
+	return msg
 }
 
 // advice is what a command line can do about an error of a library, which knows no
@@ -144,14 +165,21 @@ func advice(cmd *cobra.Command, err error) string {
 	case is(encode.ErrSuffix) && has("text-format"):
 		return "--text-format says how they are written"
 	case is(storage.ErrLocked) && has("lock-timeout"):
+		if slices.Contains(readers, cmd.Name()) {
+			return "--lock-timeout waits for it; while a service has it open, plaid search http://HOST/INDEX asks that, and GET /indices/INDEX/backup gives a copy"
+		}
 		return "--lock-timeout waits for it"
 	case is(interop.ErrNotIndex) && cmd != nil && cmd.Name() == "import":
 		return "SOURCE is the folder that ColBERT, fast-plaid or next-plaid has written, with metadata.json and centroids in it"
+	case is(encode.ErrLines) && has("text-format"):
+		return "--text-format lines reads such"
+	case is(encode.ErrLines) && has("queries-format"):
+		return "--queries-format lines reads such"
 	case is(fs.ErrNotExist) && missingIndex(cmd, err):
 		return "plaid index makes one"
 	case is(condition.ErrParameter) && has("param"):
 		return "--param gives the value of a question mark, one for each, in order"
-	case is(storage.ErrCorrupt) && cmd != nil && cmd.Name() != "compact" && cmd.Name() != "verify":
+	case is(storage.ErrCorrupt) && cmd != nil && cmd.Name() != "compact":
 		return "plaid compact --salvage saves what can be read"
 	case is(fs.ErrNotExist) && missingModel(cmd, err):
 		return "--model takes a folder; one of the Hugging Face hub has to be downloaded first (docs/encoder.md)"
@@ -161,23 +189,32 @@ func advice(cmd *cobra.Command, err error) string {
 	return ""
 }
 
+// readers are the commands that could do with a copy of an index.
+var readers = []string{"search", "explain", "get", "facets", "info", "export", "recall", "bench"}
+
 // missingModel says whether an error is of a --model that is not there, and may be a
 // name of the hub.
 func missingModel(cmd *cobra.Command, err error) bool {
 	if cmd == nil {
 		return false
 	}
-	f := cmd.Flags().Lookup("model")
-	if f == nil || !f.Changed || !strings.HasPrefix(err.Error(), f.Value.String()+": ") {
+	var dir string
+	if f := cmd.Flags().Lookup("model"); f != nil {
+		dir = f.Value.String()
+	}
+	if cmd.Name() == "model" && dir == "" {
+		dir = cmd.Flags().Arg(0)
+	}
+	if dir == "" || !strings.Contains(err.Error(), dir+": ") {
 		return false
 	}
-	_, serr := os.Stat(f.Value.String())
+	_, serr := os.Stat(dir)
 	return errors.Is(serr, fs.ErrNotExist)
 }
 
 // missingIndex says whether what is not there is the index that the command was to read.
 func missingIndex(cmd *cobra.Command, err error) bool {
-	if cmd == nil || !strings.Contains(cmd.Use, " INDEX") || cmd.Name() == "index" || cmd.Name() == "import" {
+	if cmd == nil || !strings.Contains(cmd.Use, "INDEX") || cmd.Name() == "index" || cmd.Name() == "import" {
 		return false
 	}
 	path := cmd.Flags().Arg(0)
@@ -189,12 +226,24 @@ func missingIndex(cmd *cobra.Command, err error) bool {
 func (a *app) command(fn func(ctx context.Context, args []string) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		a.started, a.name = true, cmd.Name()
+		if err := noService(cmd, args); err != nil {
+			return err
+		}
 		if err := a.checkBackend(); err != nil {
 			return err
 		}
 		err := fn(cmd.Context(), args)
 		return errors.Join(err, a.closeDevices())
 	}
+}
+
+// noService refuses the address of a service where the file of an index is wanted.
+func noService(cmd *cobra.Command, args []string) error {
+	use := strings.Fields(cmd.Use)
+	if len(args) == 0 || len(use) < 2 || !strings.Contains(use[1], "INDEX") || cmd.Name() == "search" || !modelof.IsServer(args[0]) {
+		return nil
+	}
+	return flags.Usagef("%s is a service, and %s reads files: of the commands for indexes, plaid search alone asks a service", args[0], cmd.CommandPath())
 }
 
 // withoutKernels are the commands that compute nothing with vectors of an index.

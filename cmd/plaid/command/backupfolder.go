@@ -47,44 +47,99 @@ type folderBackup struct {
 }
 
 // backupFolder copies each collection of a folder, one after another, each as it is at its
-// moment. What a copy has beside them stays.
+// moment. What a copy has beside them stays. A collection that cannot be copied leaves its
+// copy as it was, and does not keep the others from being copied.
 func (a *app) backupFolder(ctx context.Context, from, to string, names []string, o *index.BackupOptions) error {
-	if rel, err := filepath.Rel(from, to); err == nil && (rel == "." || filepath.IsLocal(rel)) {
+	switch inside, err := liesIn(to, from); {
+	case err != nil:
+		return err
+	case inside:
 		return fmt.Errorf("%w: %s lies in %s", index.ErrSameFile, to, from)
 	}
 	rep := folderBackup{Path: from, Copy: to, Collections: map[string]*index.BackupReport{}, Verified: o.Check.String()}
 	var text bytes.Buffer
+	var faults []error
 	for _, name := range names {
-		in, dir := filepath.Join(from, name), filepath.Join(to, name)
-		if err := os.MkdirAll(dir, 0o777); err != nil {
-			return err
-		}
-		var r *index.BackupReport
-		err := a.open(ctx, filepath.Join(in, collectionIndex), false, func(ix *index.Index) (err error) {
-			r, err = ix.BackupTo(ctx, filepath.Join(dir, collectionIndex), o)
-			return err
-		})
-		empty := errors.Is(err, fs.ErrNotExist) || errors.Is(err, storage.ErrUnfinished)
-		if empty {
-			err = os.Remove(filepath.Join(dir, collectionIndex)) // of a collection that had some, once
-			if errors.Is(err, fs.ErrNotExist) {
-				err = nil
-			}
-		}
-		if err == nil {
-			err = copyFile(ctx, filepath.Join(in, collectionConfig), filepath.Join(dir, collectionConfig))
-		}
+		dir := filepath.Join(to, name)
+		r, err := a.backupCollection(ctx, filepath.Join(from, name), dir, o)
 		if err != nil {
-			return fmt.Errorf("collection %q: %w; %d of %d are copied", name, err, len(rep.Collections), len(names))
+			faults = append(faults, fmt.Errorf("collection %q: %w", name, err))
+			if ctx.Err() != nil || errors.Is(err, storage.ErrLocked) { // as the others will be
+				break
+			}
+			continue
 		}
 		rep.Collections[name] = r
-		if empty {
+		if r == nil {
 			fmt.Fprintf(&text, "%s: no documents\n", out.Path(dir))
 		} else {
 			text.WriteString(backupText(dir, r, o.Check))
 		}
 	}
+	if len(faults) > 0 {
+		return fmt.Errorf("%w; %d of %d are copied", errors.Join(faults...), len(rep.Collections), len(names))
+	}
 	return a.report(rep, func(b *bytes.Buffer) { b.Write(text.Bytes()) })
+}
+
+// backupCollection copies the folder of a collection. The report is nil of one that has never
+// had documents. One without an index whose copy has one has lost it, or was deleted and made
+// again: the copy may be all that is left.
+func (a *app) backupCollection(ctx context.Context, from, to string, o *index.BackupOptions) (r *index.BackupReport, err error) {
+	if err := os.MkdirAll(to, 0o777); err != nil {
+		return nil, err
+	}
+	source, target, opened := filepath.Join(from, collectionIndex), filepath.Join(to, collectionIndex), false
+	err = a.open(ctx, source, false, func(ix *index.Index) (err error) {
+		opened = true
+		r, err = ix.BackupTo(ctx, target, o)
+		return err
+	})
+	if !opened && (errors.Is(err, fs.ErrNotExist) || errors.Is(err, storage.ErrUnfinished)) {
+		switch _, serr := os.Stat(target); {
+		case serr == nil:
+			return nil, fmt.Errorf("%w: the index is not there, and the copy has one, which is kept; if it was emptied on purpose, delete %s", err, target)
+		case !errors.Is(serr, fs.ErrNotExist):
+			return nil, serr
+		}
+		err = nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return r, copyFile(ctx, filepath.Join(from, collectionConfig), filepath.Join(to, collectionConfig))
+}
+
+// liesIn tells whether a path, of which the end need not be there yet, is a folder or in it,
+// under any name.
+func liesIn(path, dir string) (bool, error) {
+	folder, err := os.Stat(dir)
+	if err != nil {
+		return false, err
+	}
+	if path, err = filepath.Abs(path); err != nil {
+		return false, err
+	}
+	for {
+		real, err := filepath.EvalSymlinks(path)
+		if err == nil {
+			path = real
+			break
+		}
+		if !errors.Is(err, fs.ErrNotExist) || filepath.Dir(path) == path {
+			return false, err
+		}
+		path = filepath.Dir(path)
+	}
+	for {
+		if info, err := os.Stat(path); err == nil && os.SameFile(info, folder) {
+			return true, nil
+		}
+		if filepath.Dir(path) == path {
+			return false, nil
+		}
+		path = filepath.Dir(path)
+	}
 }
 
 // copyFile copies a small file so that it is there as a whole or not at all.

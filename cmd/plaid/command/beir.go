@@ -59,7 +59,7 @@ in it, and flags of a build that it contradicts are an error; a new one is kept.
 	f.VarP(flags.Int(&o.Search.K, 100, 1), "k", "k", "how many documents to find for a query, at least as many as the measures look at")
 	f.Var(flags.Choice(&mode, "pruned", "pruned", "exhaustive"), "mode", "score the documents that pruning leaves, or all of them")
 	effort.Register(f)
-	f.Var(flags.Measures(&o.Measures, "nDCG@10,R@100,RR@10,AP,Success@5"), "measures", "what to compute, by the names of ir_measures")
+	f.Var(flags.Measures(&o.Measures), "measures", "what to compute, by the names of ir_measures")
 	flags.ExcludeSelf(f, &o.Eval.ExcludeSelf)
 	f.StringVar(&run, "run", "", "write the results as a TREC run to `FILE`")
 	format.Register(cmd, "results", "table", "json")

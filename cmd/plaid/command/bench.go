@@ -7,6 +7,7 @@ import (
 	"encoding/csv"
 	"fmt"
 	"io"
+	"math"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -348,6 +349,7 @@ func (r *benchReport) svg() ([]byte, error) {
 		title := fmt.Sprintf("%v: %.3f ms, recall %.4f", p.Setting, out.Milliseconds(p.Latency.P50), p.Recall)
 		return plot.Point{X: out.Milliseconds(max(p.Latency.P50, 1)), Y: p.Recall, Title: title}
 	}
+	r.withoutOutlier(&c.X)
 	front := plot.Series{Name: "Pareto front", Line: true, Strong: true, Mark: plot.Circle}
 	for _, p := range r.Points {
 		if p.Pareto {
@@ -385,4 +387,23 @@ func (r *benchReport) svg() ([]byte, error) {
 		c.Series[i].Points = append(c.Series[i].Points, at(p))
 	}
 	return c.SVG()
+}
+
+// withoutOutlier ends an axis of latencies behind those of budgets, if the exhaustive search
+// would take more of it than these: it is left out of the drawing then, and counted there.
+func (r *benchReport) withoutOutlier(x *plot.Axis) {
+	least, most, all := math.Inf(1), 0., 0.
+	for _, p := range r.Points {
+		ms := out.Milliseconds(max(p.Latency.P50, 1))
+		if p.Exhaustive {
+			all = ms
+			continue
+		}
+		least, most = min(least, ms), max(most, ms)
+	}
+	pad := math.Pow(most/least, .06)
+	if least < most && all/most > most/least {
+		x.Min, x.Max = least/pad, most*pad
+		x.Label += fmt.Sprintf("; exhaustive: %.3g", all)
+	}
 }

@@ -22,6 +22,7 @@ type compareFlags struct {
 	agree  eval.AgreementOptions
 	shown  int
 	format flags.Format
+	plot   string // a file
 }
 
 // compared is a run against the first one.
@@ -55,11 +56,12 @@ has the columns run, measure, statistic, value; json is one object, with the
 queries of every measure.`,
 		Example: `  plaid compare exhaustive.trec pruned.trec
   plaid compare bm25.run plaid.run plaid-1bit.run --qrels scifact
+  plaid compare exhaustive.trec pruned.trec --qrels scifact --svg difference.svg
   plaid compare a.run b.run --qrels qrels.trec --measures nDCG@10 --samples 100000 --seed 7 --json`,
 		Args: takes("RUN", "RUN", "RUN…"),
 	}
 	f := cmd.Flags()
-	c.Judging.Register(f, "nDCG@10,AP,RR,R@100")
+	c.Judging.Register(f)
 	f.Uint64Var(&c.tests.Seed, "seed", 0, "`N` that resampling starts from")
 	f.Var(flags.Int(&c.tests.Samples, 10_000, 1), "samples", "random samples of a test")
 	f.Var(flags.Share(&c.tests.Confidence, 0.95), "confidence", "share that the interval of a difference covers")
@@ -67,6 +69,7 @@ queries of every measure.`,
 	f.VarP(flags.Int(&c.agree.K, 10, 1), "depth", "k", "depth of the overlap")
 	f.Var(flags.Share(&c.agree.P, 0.9), "rbo-p", "persistence of rank-biased overlap; the mean depth is 1/(1−X)")
 	f.Var(flags.Int(&c.shown, 5, 0), "queries-shown", "how many of the queries that differ most to list")
+	f.StringVar(&c.plot, "svg", "", "draw how much better each query fares, or without judgements how alike its rankings are, into `FILE`")
 	c.format.Register(cmd, "the comparison", "table", "tsv", "json")
 	cmd.RunE = a.command(func(ctx context.Context, args []string) error {
 		for _, name := range []string{"split", "measures", "average", "samples", "seed", "confidence", "holm"} {
@@ -84,6 +87,9 @@ queries of every measure.`,
 }
 
 func (a *app) compare(ctx context.Context, c *compareFlags, paths []string) error {
+	if err := a.checkOutput("svg", c.plot); err != nil {
+		return err
+	}
 	qrels, err := c.LoadIfGiven(ctx)
 	if err != nil {
 		return err
@@ -102,6 +108,11 @@ func (a *app) compare(ctx context.Context, c *compareFlags, paths []string) erro
 			return err
 		}
 		if err := c.significance(ctx, results, others); err != nil {
+			return err
+		}
+	}
+	if c.plot != "" {
+		if err := a.writePlot(ctx, c, paths, others); err != nil {
 			return err
 		}
 	}

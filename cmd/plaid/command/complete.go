@@ -48,6 +48,17 @@ files and the ids of documents. To have it in every new shell:
 	}
 }
 
+// withoutQuotes takes the quotes out of what flags say of themselves, which mark the name of
+// their values for the help, and which a shell would show.
+func withoutQuotes(cmd *cobra.Command) {
+	plain := func(f *pflag.Flag) { f.Usage = strings.ReplaceAll(f.Usage, "`", "") }
+	cmd.Flags().VisitAll(plain)
+	cmd.PersistentFlags().VisitAll(plain)
+	for _, c := range cmd.Commands() {
+		withoutQuotes(c)
+	}
+}
+
 // completer finds what an argument or the value of a flag may be.
 type completer = func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective)
 

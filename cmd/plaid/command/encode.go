@@ -11,12 +11,12 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/plaid-ir/plaid/codec"
 	"github.com/plaid-ir/plaid/encode"
+	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/internal/atomicfile"
 	"github.com/plaid-ir/plaid/internal/cli/flags"
 	"github.com/plaid-ir/plaid/internal/cli/out"
@@ -52,8 +52,8 @@ query_ids.txt, beside model.json, which says what made them. Both may go into on
 folder, which is what plaid beir --vectors takes.
 
 TEXTS are .jsonl files as those of BEIR (_id, title, text), .csv or .tsv files
-with a column text, .txt files with a text a line, folders of .txt and .md, or -
-for stdin. A title comes before its text. A text that is too long is cut, and
+with a column text, .txt files with a text a line, .html, folders of .txt, .md and
+.html, or - for stdin. A title comes before its text. A text that is too long is cut, and
 counted; --window parts it into passages instead, doc#0, doc#1 and so on.
 
 The vectors of documents grow in docs.npy.part, and the rest of them in a spool
@@ -139,7 +139,17 @@ func (e *encoding) run(ctx context.Context) (err error) {
 	if e.pool <= 1 { // the matrix grows beside the spool
 		s.vectors, s.matrix = e.file(matrix+".part"), e.file(matrix)
 	}
+	none := e.texts.Named(index.ErrNoDocuments)
+	if err := s.survey(ctx, nil); err != nil {
+		return err
+	}
+	if s.known != nil && s.known.Texts == 0 {
+		return none
+	}
 	return s.run(ctx, func(src *vectors.Spool, r *textsReport) error {
+		if src.Len() == 0 { // of a pipe
+			return none
+		}
 		e.apart = s.vectors != ""
 		return e.write(ctx, src, enc.Dim(), model, r)
 	})
@@ -169,9 +179,13 @@ func (e *encoding) sameModel(m *storage.Model) error {
 // encodeQueries goes without a file that could be gone on with.
 func (e *encoding) encodeQueries(ctx context.Context, enc *encode.Encoder, model *storage.Model) error {
 	begin := e.app.now()
-	q, err := e.app.encodeQueries(ctx, enc, e.texts.Open(ctx, e.app.in), strings.Join(e.texts.Paths, ", "), !e.float32)
+	from := e.texts.Name()
+	q, err := e.app.encodeQueries(ctx, enc, e.texts.Open(ctx, e.app.in), from, !e.float32)
 	if err != nil {
 		return err
+	}
+	if q.Len() == 0 {
+		return errors.Join(noQueries(from), q.Close())
 	}
 	r := &textsReport{Texts: q.Len(), Truncated: q.truncated, Tokens: q.Tokens(), Seconds: e.app.now().Sub(begin).Seconds()}
 	return errors.Join(e.write(ctx, q.Spool, enc.Dim(), model, r), q.Close())

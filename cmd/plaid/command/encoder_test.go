@@ -60,7 +60,7 @@ func encodingServer(t *testing.T) *httptest.Server {
 }
 
 func document(ctx context.Context, e *encode.Encoder, text string) (x []float32, err error) {
-	for d, derr := range e.Documents(ctx, func(yield func(encode.Text, error) bool) { yield(encode.Text{Text: text}, nil) }) {
+	for d, derr := range e.Documents(ctx, encode.Texts(encode.Text{Text: text})) {
 		x, err = slices.Clone(d.Tokens), derr
 	}
 	return x, err

@@ -40,7 +40,7 @@ first one for the run if there are several, all digits, and the mean as query
 		Args: takes("RUN", "RUN…"),
 	}
 	f := cmd.Flags()
-	e.Register(f, "nDCG@10,AP,RR,R@100,P@10,Success@5,Judged@10")
+	e.Register(f)
 	o.format.Register(cmd, "values", "table", "tsv", "json")
 	f.BoolVar(&o.perQuery, "per-query", false, "print the values of each query, before the means")
 	cmd.RunE = a.command(func(ctx context.Context, args []string) error {

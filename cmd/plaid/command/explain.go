@@ -134,7 +134,7 @@ func (a *app) explain(ctx context.Context, names *indexes, path string, question
 				return err
 			}
 		}
-		return a.report(r, func(b *bytes.Buffer) { explainTable(b, &r) })
+		return a.reportColoured(r, func(b *bytes.Buffer) { explainTable(b, &r, a.colours()) })
 	})
 }
 
@@ -147,16 +147,20 @@ func findQuery(queries vectors.Source, id string) int {
 	return -1
 }
 
-func explainTable(b *bytes.Buffer, r *explainReport) {
+func explainTable(b *bytes.Buffer, r *explainReport, c out.Colours) {
 	x := r.Explanation
-	fmt.Fprintf(b, "query:    %s\n", out.Printable(r.Query, 200))
+	fmt.Fprintf(b, "query:    %s\n", c.Bold(out.Printable(r.Query, 200)))
 	where := ""
 	if r.File != "" {
-		where = " of " + r.File
+		where = " of " + out.Escaped(r.File)
 	}
-	fmt.Fprintf(b, "document: %s (ordinal %d%s, %s)\n", out.ID(x.ID), x.Ordinal, where, out.Plural(x.Tokens, "token"))
+	fmt.Fprintf(b, "document: %s (ordinal %d%s, %s)\n", c.Name(out.ID(x.ID)), x.Ordinal, where, out.Plural(x.Tokens, "token"))
 	fmt.Fprintf(b, "score:    %.4f\n", x.Score)
-	fmt.Fprintf(b, "stage:    %s", x.Stage)
+	stage := c.Bad(fmt.Sprint(x.Stage))
+	if x.Rank > 0 {
+		stage = c.Good(fmt.Sprint(x.Stage))
+	}
+	fmt.Fprintf(b, "stage:    %s", stage)
 	if x.Rank > 0 {
 		fmt.Fprintf(b, ", rank %d", x.Rank)
 	}
@@ -173,17 +177,17 @@ func explainTable(b *bytes.Buffer, r *explainReport) {
 		fmt.Fprintf(b, "\ngrid:     %d rows, %d columns, and %s (--json and --html tell of cells)", g.Rows, g.Columns, out.Plural(g.Special, "other token"))
 	}
 	if x.NoGrid != "" {
-		fmt.Fprintf(b, "\nno grid:  %s", x.NoGrid)
+		fmt.Fprintf(b, "\nno grid:  %s", out.Escaped(x.NoGrid))
 	}
 	b.WriteString("\n\n")
 	if r.Pieces != nil {
-		piecesTable(b, r.Pieces)
+		piecesTable(b, r.Pieces, c)
 		return
 	}
 	if r.NoPieces != "" {
-		fmt.Fprintf(b, "no pieces of text: %s\n\n", r.NoPieces)
+		fmt.Fprintf(b, "no pieces of text: %s\n\n", out.Escaped(r.NoPieces))
 	}
-	fmt.Fprintf(b, "%11s  %9s  %8s  %10s  %11s  %8s\n", "QUERY TOKEN", "DOC TOKEN", "WEIGHT", "SCORE", "BY CENTROID", "CENTROID")
+	fmt.Fprintln(b, c.Dim(fmt.Sprintf("%11s  %9s  %8s  %10s  %11s  %8s", "QUERY TOKEN", "DOC TOKEN", "WEIGHT", "SCORE", "BY CENTROID", "CENTROID")))
 	for _, m := range x.Matches {
 		fmt.Fprintf(b, "%11d  %9d  %8.3g  %10.4f  %11.4f  %8d\n", m.QueryToken, m.DocToken, m.Weight, m.Score, m.Centroid, m.Code)
 	}

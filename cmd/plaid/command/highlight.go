@@ -79,9 +79,9 @@ func (h *highlighter) spans(question string, hit *search.Hit) (spans []highlight
 	return nil, nil
 }
 
-// snippet is what a payload says, in so many characters: where words were found, the part
-// of the field with the most of them, each in brackets.
-func snippet(payload search.Payload, spans []highlight.Span, limit int) string {
+// snippet is what a payload says, in lines of so many characters: where words were found, the
+// part of the field with the most of them, each marked.
+func (t *hitTable) snippet(payload search.Payload, spans []highlight.Span, limit int) []string {
 	score, best := map[string]float64{}, ""
 	for _, s := range spans {
 		if score[s.Field] += s.Score; best == "" || score[s.Field] > score[best] {
@@ -90,9 +90,10 @@ func snippet(payload search.Payload, spans []highlight.Span, limit int) string {
 	}
 	text := out.TextField(payload, best)
 	if best == "" || text == "" {
-		return out.Printable(out.Snippet([]byte(payload)), limit)
+		return t.colours.Wrapped(out.Clean(out.Snippet([]byte(payload))), limit, 1)
 	}
-	start, end := highlight.Window(text, best, spans, limit-limit/5)
+	room := limit * t.lines
+	start, end := highlight.Window(text, best, spans, room-room/5)
 	var inside []highlight.Span
 	for _, s := range spans {
 		if s.Field == best && s.Start >= start && s.End <= end {
@@ -100,11 +101,14 @@ func snippet(payload search.Payload, spans []highlight.Span, limit int) string {
 			inside = append(inside, s)
 		}
 	}
-	marked := highlight.Mark(text[start:end], best, inside, "[", "]", func(s string) string { return s })
+	marked := highlight.Mark(text[start:end], best, inside, out.MarkBegin, out.MarkEnd, out.Clean)
 	if start > 0 {
 		marked = "…" + marked
 	}
-	return out.Printable(marked, limit)
+	if end < len(text) && t.lines > 1 {
+		marked += " …"
+	}
+	return t.colours.Wrapped(marked, limit, t.lines)
 }
 
 // passageLines has the passages of a hit below it.
@@ -122,8 +126,12 @@ func (t *hitTable) passageLines(b *bytes.Buffer, queries *querySet, i int, h *se
 		if p.Passage != nil {
 			name = fmt.Sprintf("#%d", p.Passage.Number)
 		}
-		line := fmt.Sprintf("%*s%10.4f  %-5s  %s", indent, "", p.Score, name, snippet(p.Payload, spans, t.rest(indent+20)))
+		text := t.snippet(p.Payload, spans, t.rest(indent+20))
+		line := fmt.Sprintf("%*s%10.4f  %s  %s", indent, "", p.Score, t.colours.Name(fmt.Sprintf("%-5s", name)), strings.Join(text[:min(1, len(text))], ""))
 		b.WriteString(strings.TrimRight(line, " ") + "\n")
+		for _, more := range text[min(1, len(text)):] {
+			fmt.Fprintf(b, "%*s%s\n", indent+19, "", more)
+		}
 	}
 	return nil
 }

@@ -3,6 +3,7 @@ package command
 import (
 	"bytes"
 	"fmt"
+	"math"
 	"strings"
 	"unicode/utf8"
 
@@ -37,8 +38,8 @@ func (r *resultFlags) registerFormat(cmd *cobra.Command) {
 func (r *resultFlags) register(cmd *cobra.Command) {
 	r.registerFormat(cmd)
 	f := cmd.Flags()
-	f.BoolVar(&r.payload, "payload", false, "print payloads (format jsonl)")
-	f.BoolVar(&r.highlight, "highlight", false, "show the words of documents that words of the question have found (table: in brackets; jsonl: spans)")
+	f.BoolVar(&r.payload, "payload", false, "print payloads (formats table and jsonl)")
+	f.BoolVar(&r.highlight, "highlight", false, "show the words of documents that words of the question have found (table: in colour or in brackets; jsonl: spans)")
 	f.Var(flags.Choice(&r.stats, "", "table", "json"), "stats", "print to stderr what the searches did")
 	f.Lookup("stats").NoOptDefVal = "table"
 }
@@ -50,8 +51,8 @@ func (r *resultFlags) payloads() bool {
 
 func (t *stdio) newHitWriter(r *resultFlags) (hitWriter, error) {
 	switch {
-	case r.payload && r.format.Word() != "jsonl":
-		return nil, flags.Usagef("--payload goes with --format jsonl")
+	case r.payload && r.format.Word() != "jsonl" && r.format.Word() != "table":
+		return nil, flags.Usagef("--payload goes with --format table and jsonl")
 	case r.highlight && (r.format.Word() == "trec" || r.format.Word() == "grep"):
 		return nil, flags.Usagef("--highlight goes with --format table and jsonl")
 	case r.tag == "" || strings.ContainsAny(r.tag, " \t\r\n\v\f"):
@@ -69,7 +70,10 @@ func (t *stdio) newHitWriter(r *resultFlags) (hitWriter, error) {
 			return t.writeTREC(r.tag, queries, results)
 		}, nil
 	}
-	table := hitTable{stdio: t}
+	table := hitTable{stdio: t, colours: t.colours(), payload: r.payload, lines: 1}
+	if r.highlight && t.outWidth > 0 {
+		table.lines = highlightLines
+	}
 	return table.write, nil
 }
 
@@ -153,10 +157,16 @@ func (t *stdio) writeTREC(tag string, queries *querySet, results []search.Result
 // payload says.
 type hitTable struct {
 	*stdio
-	begun bool
+	colours out.Colours
+	payload bool
+	lines   int // of what a payload says
+	begun   bool
 }
 
-const snippetColumn = 60 // characters at most, where there is no terminal
+const (
+	snippetColumn  = 60 // characters at most, where there is no terminal
+	highlightLines = 3
+)
 
 func (t *hitTable) write(queries *querySet, results []search.Result) error {
 	var b bytes.Buffer
@@ -180,7 +190,7 @@ func (t *hitTable) answers(b *bytes.Buffer, queries *querySet, results []search.
 			b.WriteByte('\n')
 		}
 		t.begun = true
-		fmt.Fprintln(b, out.Printable(queries.texts[i], 200))
+		fmt.Fprintln(b, t.colours.Bold(out.Printable(queries.texts[i], 200)))
 		wide := 0
 		for _, h := range r.Hits {
 			wide = max(wide, utf8.RuneCountInString(out.ID(h.ID)))
@@ -194,8 +204,7 @@ func (t *hitTable) answers(b *bytes.Buffer, queries *querySet, results []search.
 			if err != nil {
 				return err
 			}
-			line := fmt.Sprintf("%4d  %10.4f  %-*s  %s", j+1, h.Score, wide, out.ID(h.ID), text)
-			b.WriteString(strings.TrimRight(line, " ") + "\n")
+			t.line(b, fmt.Sprintf("%4d  %10.4f  ", j+1, h.Score), wide, h, text)
 			if err := t.passageLines(b, queries, i, h, 6); err != nil {
 				return err
 			}
@@ -204,14 +213,29 @@ func (t *hitTable) answers(b *bytes.Buffer, queries *querySet, results []search.
 	return nil
 }
 
-// says is what the payload of a hit says, in so many characters.
-func (t *hitTable) says(queries *querySet, i int, h *search.Hit, limit int) (string, error) {
+// line is a hit behind what is before its id: the id in so many columns, and the lines of what
+// its payload says.
+func (t *hitTable) line(b *bytes.Buffer, before string, wide int, h *search.Hit, text []string) {
+	id := out.ID(h.ID)
+	fill := strings.Repeat(" ", wide-utf8.RuneCountInString(id)+2)
+	b.WriteString(strings.TrimRight(before+t.colours.Name(id)+fill+strings.Join(text[:min(1, len(text))], ""), " ") + "\n")
+	indent := strings.Repeat(" ", len(before)+wide+2)
+	for _, more := range text[min(1, len(text)):] {
+		b.WriteString(indent + more + "\n")
+	}
+	if t.payload && h.Payload != nil {
+		b.WriteString("      " + t.colours.Dim(out.Printable(string(h.Payload), math.MaxInt)) + "\n")
+	}
+}
+
+// says is what the payload of a hit says, in lines of so many characters.
+func (t *hitTable) says(queries *querySet, i int, h *search.Hit, limit int) ([]string, error) {
 	from := h
 	if len(h.Passages) == 1 && h.Passages[0].Passage == nil {
 		from = &h.Passages[0]
 	}
 	spans, err := queries.spans(i, from)
-	return snippet(from.Payload, spans, limit), err
+	return t.snippet(from.Payload, spans, limit), err
 }
 
 // rest is the room for what a payload says, beside so many characters.
@@ -232,18 +256,17 @@ func (t *hitTable) rows(b *bytes.Buffer, set *querySet, results []search.Result)
 		}
 	}
 	rest := t.rest(wide.query + wide.id + len("  RANK       SCORE    "))
-	line := func(query, rank, score, id, text string) {
-		s := fmt.Sprintf("%-*s  %4s  %10s  %-*s  %s", wide.query, query, rank, score, wide.id, id, text)
-		b.WriteString(strings.TrimRight(s, " ") + "\n")
+	line := func(query, rank, score, id string) {
+		fmt.Fprintf(b, "%-*s  %4s  %10s  %s\n", wide.query, query, rank, score, id)
 	}
 	if !t.begun {
 		t.begun = true
-		line("QUERY", "RANK", "SCORE", "ID", "")
+		line("QUERY", "RANK", "SCORE", "ID")
 	}
 	for i, r := range results {
 		query := out.ID(queries[i])
 		if len(r.Hits) == 0 {
-			line(query, "-", "-", "no document matches", "")
+			line(query, "-", "-", "no document matches")
 		}
 		for j := range r.Hits {
 			h := &r.Hits[j]
@@ -251,7 +274,7 @@ func (t *hitTable) rows(b *bytes.Buffer, set *querySet, results []search.Result)
 			if err != nil {
 				return err
 			}
-			line(query, fmt.Sprint(j+1), fmt.Sprintf("%.4f", h.Score), out.ID(h.ID), text)
+			t.line(b, fmt.Sprintf("%-*s  %4d  %10.4f  ", wide.query, query, j+1, h.Score), wide.id, h, text)
 			if err := t.passageLines(b, set, i, h, wide.query+8); err != nil {
 				return err
 			}

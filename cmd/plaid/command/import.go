@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -48,15 +47,15 @@ Make an index from the index folder of ColBERT, fast-plaid or next-plaid, which
 is only read. Centroids and codes are taken as they are, bucket weights are put
 on a grid of 16 bits; the report tells how far they moved.
 
-SOURCE is the folder with metadata.json and centroids. What fast-plaid and next-plaid
-keep in metadata.db comes by --payload: a warning has the command that writes it.`,
+SOURCE is the folder with metadata.json and centroids. The metadata that fast-plaid and
+next-plaid keep in metadata.db is taken along, unless --payload names other.`,
 		Example: `  plaid import colbert/indexes/docs docs.plaid --ids ids.txt
   plaid import fast-plaid-index docs.plaid --payload corpus.jsonl --verify-ivf`,
 		Args: takes("SOURCE", "INDEX"),
 	}
 	f := cmd.Flags()
 	f.StringVar(&ids, "ids", "", "`FILE` with one id a line (default: row numbers from 0)")
-	f.StringVar(&payload, "payload", "", "JSON-lines `FILE` with what to store beside the documents, matched by _id or id")
+	f.StringVar(&payload, "payload", "", "JSON-lines `FILE` with what to store beside the documents, matched by _id or id (default: metadata.db of SOURCE)")
 	f.BoolVar(&o.VerifyIVF, "verify-ivf", false, "compare the inverted lists of the source with its codes")
 	f.BoolVar(&o.Force, "force", false, "replace an index that is there")
 	work.Register(f)
@@ -80,25 +79,17 @@ keep in metadata.db comes by --payload: a warning has the command that writes it
 }
 
 func (a *app) importIndex(ctx context.Context, source, path, payload string, o index.ImportOptions) (err error) {
-	stored := 0
 	if payload != "" {
 		objects, err := vectors.OpenPayloads(ctx, payload)
 		if err != nil {
 			return err
 		}
 		defer func() { err = errors.Join(err, objects.Close()) }()
-		o.Payload = func(_ int, id string) ([]byte, error) {
-			p, err := objects.Get(id)
-			if p != nil {
-				stored++
-			}
-			return p, err
-		}
+		o.Payload = func(_ int, id string) ([]byte, error) { return objects.Get(id) }
 		o.Unchanged = objects.Unchanged
 	}
 	var r *index.ImportReport
 	err = a.locked(ctx, func(wait time.Duration) (err error) {
-		stored = 0
 		o.LockTimeout = wait
 		r, err = index.Import(ctx, source, path, &o)
 		return err
@@ -110,27 +101,24 @@ func (a *app) importIndex(ctx context.Context, source, path, payload string, o i
 	if err != nil {
 		return err
 	}
-	switch _, serr := os.Stat(filepath.Join(source, "metadata.db")); {
+	switch stored := r.Payloads; {
 	case payload != "" && stored == 0:
 		r.Warnings = append(r.Warnings, fmt.Sprintf("no object of %s has the id of a document", payload))
 	case payload != "" && stored < r.Docs:
 		r.Warnings = append(r.Warnings, fmt.Sprintf("%s has objects for %s of %s", payload, out.Count(stored), out.Plural(r.Docs, "document")))
-	case payload == "" && serr == nil:
-		r.Warnings = append(r.Warnings, "the metadata of the documents, metadata.db, is not taken along; with what \"sqlite3 -json "+
-			filepath.Join(source, "metadata.db")+" 'SELECT _subset_ AS _id, * FROM METADATA' | jq -c '.[]' > payload.jsonl\" writes, --payload payload.jsonl takes it")
 	}
 	for _, w := range r.Warnings {
 		a.warn("%s", w)
 	}
 	rep := importReport{
-		Path: path, Bytes: info.Size(), Engine: r.Engine, Docs: r.Docs, EmptyDocs: r.Empty, Payloads: stored,
+		Path: path, Bytes: info.Size(), Engine: r.Engine, Docs: r.Docs, EmptyDocs: r.Empty, Payloads: r.Payloads,
 		Tokens: r.Tokens, ClampedTokens: r.Clamped, Dim: r.Dim, Nbits: r.Nbits, Centroids: r.K,
 		WeightChange: r.WeightChange, WeightBefore: r.WeightBefore, WeightAfter: r.WeightAfter,
 		Warnings: append([]string{}, r.Warnings...),
 	}
 	return a.report(rep, func(b *bytes.Buffer) {
-		fmt.Fprintf(b, "%s: %s (%d empty), %s of dimension %d at %s, from %s\n", path,
-			out.Plural(rep.Docs, "document"), rep.EmptyDocs, out.Plural(rep.Tokens, "token"), rep.Dim, out.Plural(rep.Nbits, "bit"), rep.Engine)
+		fmt.Fprintf(b, "%s: %s (%d empty, %d with metadata), %s of dimension %d at %s, from %s\n", path,
+			out.Plural(rep.Docs, "document"), rep.EmptyDocs, rep.Payloads, out.Plural(rep.Tokens, "token"), rep.Dim, out.Plural(rep.Nbits, "bit"), rep.Engine)
 		fmt.Fprintf(b, "codec: %s; bucket weights moved by %.3g at most, from %.5g to %.5g\n",
 			out.Plural(rep.Centroids, "centroid"), rep.WeightChange, rep.WeightBefore, rep.WeightAfter)
 		fmt.Fprintf(b, "file:  %s\n", out.Bytes(rep.Bytes))

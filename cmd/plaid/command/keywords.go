@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -96,6 +97,9 @@ func (op *opener) withKeywords(ctx context.Context, snap *index.Snapshot, s *key
 	defer func() { err = errors.Join(err, kw.Close()) }()
 	for again := false; ; again = true {
 		if err := kw.Sync(ctx, snap); err != nil {
+			if errors.Is(err, fs.ErrPermission) {
+				err = fmt.Errorf("%w; searches by words keep a file beside the index: plaid keywords %s makes it, as somebody who may write there", err, snap.Path())
+			}
 			return err
 		}
 		err := use(kw)

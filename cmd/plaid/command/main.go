@@ -21,7 +21,8 @@ func Main(extensions ...Extension) int {
 	return run(ctx, os.Args[1:], streams{
 		in: os.Stdin, out: os.Stdout, err: os.Stderr,
 		outWidth: width(os.Stdout), errWidth: width(os.Stderr),
-		asks: width(os.Stdin) > 0 && width(os.Stderr) > 0,
+		resized: func() int { return width(os.Stderr) },
+		asks:    width(os.Stdin) > 0 && width(os.Stderr) > 0,
 	}, extensions...)
 }
 

@@ -3,6 +3,7 @@ package command
 import (
 	"bytes"
 	"fmt"
+	"strings"
 	"unicode/utf8"
 
 	"github.com/plaid-ir/plaid/encode"
@@ -78,7 +79,7 @@ func around(text string, start, end int) string {
 		_, n = utf8.DecodeRuneInString(text[hi:])
 		hi += n
 	}
-	s := text[lo:start] + "[" + text[start:end] + "]" + text[end:hi]
+	s := out.Clean(text[lo:start]) + out.MarkBegin + out.Clean(text[start:end]) + out.MarkEnd + out.Clean(text[end:hi])
 	if lo > 0 {
 		s = "…" + s
 	}
@@ -88,7 +89,7 @@ func around(text string, start, end int) string {
 	return s
 }
 
-func piecesTable(b *bytes.Buffer, pieces []piece) {
+func piecesTable(b *bytes.Buffer, pieces []piece, c out.Colours) {
 	t := out.Table{Left: 5}
 	t.Line("QUERY", "", "DOCUMENT", "", "BYTES", "SCORE")
 	for _, p := range pieces {
@@ -98,8 +99,11 @@ func piecesTable(b *bytes.Buffer, pieces []piece) {
 		}
 		t.Line(fmt.Sprint(p.QueryToken), out.Printable(p.QueryPiece, 20), fmt.Sprint(p.DocToken), out.Printable(p.DocPiece, 20), where, fmt.Sprintf("%.4f", p.Score))
 		if p.context != "" {
-			t.Remark(out.Printable(p.context, 80))
+			t.Remark(strings.Join(c.Wrapped(p.context, 80, 1), ""))
 		}
 	}
-	t.Print(b)
+	var all bytes.Buffer
+	t.Print(&all)
+	head, rest, _ := strings.Cut(all.String(), "\n")
+	b.WriteString(c.Dim(head) + "\n" + rest)
 }

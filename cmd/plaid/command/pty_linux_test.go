@@ -126,3 +126,52 @@ func TestHelpFitsTheTerminal(t *testing.T) {
 		require.LessOrEqual(t, len([]rune(strings.TrimRight(line, "\r\n"))), 80, line)
 	}
 }
+
+// Results have colours on a terminal, unless somebody does not want them, and the words that
+// were found stand in more than one line.
+func TestColours(t *testing.T) {
+	dir := t.TempDir()
+	texts, path := filepath.Join(dir, "t.jsonl"), filepath.Join(dir, "x.plaid")
+	nano, err := filepath.Abs("../../../examples/quickstart/colbert-nano")
+	require.NoError(t, err)
+	long := strings.Repeat("All animals rest in some way. ", 8) + "Owls hunt mice at night in the dark woods. " + strings.Repeat("Bees fly by day. ", 20)
+	require.NoError(t, os.WriteFile(texts, fmt.Appendf(nil, `{"_id": "owl", "text": %q, "year": 2024}`+"\n", long), 0o666))
+	code, text := terminal(t, "index", path, "--text", texts, "--model", nano, "-q")
+	require.Equal(t, exitOK, code, text)
+	const question = "what hunts mice at night?"
+	t.Setenv("TERM", "xterm")
+	t.Setenv("NO_COLOR", "")
+	plain := strings.NewReplacer("\x1b[1m", "", "\x1b[2m", "", "\x1b[35m", "", "\x1b[1;31m", "", "\x1b[32m", "", "\x1b[0m", "")
+
+	code, text = terminal(t, "search", path, question, "-q", "--highlight", "--payload")
+	require.Equal(t, exitOK, code, text)
+	require.Contains(t, text, "\x1b[1m"+question+"\x1b[0m")
+	require.Contains(t, text, "\x1b[35mowl\x1b[0m")
+	require.Contains(t, text, "\x1b[1;31m")
+	require.Contains(t, text, `"year":2024`)
+	lines := strings.Split(strings.TrimRight(plain.Replace(text), "\r\n"), "\r\n")
+	require.Len(t, lines, 1+3+1, "a question, a hit of three lines, and what is stored: %q", lines)
+	for _, l := range lines[:4] {
+		require.LessOrEqual(t, len([]rune(l)), 80, l)
+	}
+	require.NotContains(t, plain.Replace(text), "\x1b")
+
+	code, text = terminal(t, "explain", path, "owl", question, "-q")
+	require.Equal(t, exitOK, code, text)
+	require.Contains(t, text, "stage:    \x1b[32mreturned\x1b[0m")
+	require.Contains(t, text, "\x1b[1;31mmice\x1b[0m")
+
+	for _, never := range [][]string{{"search", path, question, "-q", "--highlight", "--color=never"}, {"explain", path, "owl", question, "-q", "--color=never"}} {
+		_, text = terminal(t, never...)
+		require.NotContains(t, text, "\x1b[1", never)
+		require.NotContains(t, text, "\x1b[3", never)
+	}
+	t.Setenv("NO_COLOR", "1")
+	_, text = terminal(t, "search", path, question, "-q", "--highlight")
+	require.NotContains(t, text, "\x1b[1")
+	require.Contains(t, text, "[mice]")
+	var piped bytes.Buffer
+	code = run(t.Context(), []string{"search", path, question, "-q", "--color=always"}, streams{in: strings.NewReader(""), out: &piped, err: io.Discard})
+	require.Equal(t, exitOK, code)
+	require.Contains(t, piped.String(), "\x1b[35mowl\x1b[0m")
+}

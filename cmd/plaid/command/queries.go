@@ -11,6 +11,7 @@ import (
 	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/internal/cli/flags"
 	"github.com/plaid-ir/plaid/internal/cli/out"
+	"github.com/plaid-ir/plaid/metadata/condition"
 	"github.com/plaid-ir/plaid/search"
 	"github.com/plaid-ir/plaid/search/highlight"
 	"github.com/plaid-ir/plaid/storage"
@@ -46,6 +47,9 @@ func (q *querySet) label(i int) string {
 
 // named puts the id of a query in the place of its number in an error.
 func (q *querySet) named(err error) error {
+	if of := (*condition.Error)(nil); errors.As(err, &of) {
+		return fmt.Errorf("--where: %w", of) // the same of each query
+	}
 	if failed := (*search.QueryError)(nil); errors.As(err, &failed) && failed.Index < len(q.ids) {
 		return fmt.Errorf("query %q: %w", q.label(failed.Index), failed.Err)
 	}

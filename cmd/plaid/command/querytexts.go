@@ -37,14 +37,7 @@ func (a *app) encodeQueries(ctx context.Context, e *encode.Encoder, texts iter.S
 		t.Title, t.Text, t.Payload = "", t.Full(), nil
 		list = append(list, t)
 	}
-	_, err = encode.SurveyTexts(func(yield func(encode.Text, error) bool) {
-		for _, t := range list {
-			if !yield(t, nil) {
-				return
-			}
-		}
-	})
-	if err != nil {
+	if _, err = encode.SurveyTexts(encode.Texts(list...)); err != nil {
 		return nil, err
 	}
 	q := &encodedQueries{}

@@ -1,8 +1,10 @@
 package command
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -46,6 +48,7 @@ stdout, everything else to stderr.`,
 	f := root.PersistentFlags()
 	f.BoolVarP(&a.quiet, "quiet", "q", false, "no progress and no warnings")
 	f.BoolVarP(&a.verbose, "verbose", "v", false, "log to stderr what is done, and how long each stage takes")
+	f.Var(flags.Choice(&a.color, "auto", "auto", "always", "never"), "color", "colours in results: auto is on a terminal, unless NO_COLOR is set")
 	f.Var(flags.Duration(&a.lockTimeout), "lock-timeout", "how long to wait for another process that has the index locked")
 	f.StringVar(&a.backend, "backend", "", "`NAME` of the kernels to compute with (default: the best there is; plaid version lists them)")
 	for _, g := range a.groups() {
@@ -156,7 +159,18 @@ func exitTopic() *cobra.Command {
 	}
 }
 
-// nearestFlag is the flag of a command that a message says is unknown; "" if none is like it.
+// meant is what somebody may have meant who typed the flag or the command that a message says
+// is unknown; "" if nothing is like it.
+func meant(cmd *cobra.Command, msg string) string {
+	if near := nearestCommand(cmd.Root(), msg); near != "" {
+		return "'" + near + "'"
+	}
+	if near := nearestFlag(cmd, msg); near != "" {
+		return "--" + near
+	}
+	return ""
+}
+
 func nearestFlag(cmd *cobra.Command, msg string) string {
 	typed, ok := strings.CutPrefix(msg, "unknown flag: --")
 	if !ok {
@@ -169,6 +183,12 @@ func nearestFlag(cmd *cobra.Command, msg string) string {
 				names = append(names, f.Name)
 			}
 		})
+	}
+	// What documents have --text and --text-format for, questions have others for.
+	if kind, is := strings.CutPrefix(typed, "text"); is {
+		if name := "queries" + cmp.Or(kind, "-text"); slices.Contains(names, name) {
+			return name
+		}
 	}
 	return nearest.Name(typed, names)
 }

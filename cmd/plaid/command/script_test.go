@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -40,7 +39,7 @@ func TestMain(m *testing.M) {
 //	cut FILE BYTES             shortens a file
 //	put FILE TEXT BYTE N       puts N bytes, given as a number, in the place of TEXT
 //	flip FILE TEXT             changes a bit of each occurrence of TEXT
-//	hold FILE, release         opens an index for writing, in another process than plaid
+//	hold FILE [reading], release  opens an index for writing, or reading, in another process than plaid
 //	interrupt plaid ARG…       stops a command line that waits for a lock
 //	json NAME=VALUE…           checks fields of the JSON object on stdout; a.b is b of a
 //	http SOCKET METHOD PATH [BODY [HEADER]]  asks a service, once it answers: status and body on stdout; @FILE is a body from a file
@@ -53,6 +52,7 @@ func TestScripts(t *testing.T) {
 			examples, err := filepath.Abs("../../../examples/quickstart")
 			env.Setenv("SAMPLE", filepath.Join(examples, "scifact-sample"))
 			env.Setenv("NANO", filepath.Join(examples, "colbert-nano"))
+			env.Setenv("REAL", filepath.Join(examples, "../../index/interop/testdata/real"))
 			return err
 		},
 		Condition: func(cond string) (bool, error) {
@@ -128,19 +128,7 @@ func writeNPY(path string, values []float32, dim int) error {
 	if err != nil {
 		return err
 	}
-	// Values that are not finite, which the writer of vectors would refuse, go
-	// in as bytes.
-	head, err := vectors.NPYHeader("<f4", []int{len(values) / dim, dim})
-	if err != nil {
-		return err
-	}
-	w := bufio.NewWriter(f)
-	_, _ = w.Write(head)
-	for _, v := range values {
-		b := math.Float32bits(v)
-		_, _ = w.Write([]byte{byte(b), byte(b >> 8), byte(b >> 16), byte(b >> 24)})
-	}
-	return errors.Join(w.Flush(), f.Close())
+	return errors.Join(vectors.WriteNPY(f, "<f4", []int{len(values) / dim, dim}, values), f.Close())
 }
 
 func writeInts(path string, values []int64) error {
@@ -219,7 +207,7 @@ func flip(ts *testscript.TestScript, _ bool, args []string) {
 var holding sync.Map
 
 func hold(ts *testscript.TestScript, _ bool, args []string) {
-	ix, err := index.Open(context.Background(), ts.MkAbs(args[0]), &index.Options{Write: true})
+	ix, err := index.Open(context.Background(), ts.MkAbs(args[0]), &index.Options{Write: len(args) == 1})
 	ts.Check(err)
 	holding.Store(ts, ix)
 	ts.Defer(func() { _ = ix.Close() })

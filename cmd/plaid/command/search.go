@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -128,7 +129,7 @@ token in ` + EnvToken + `.`,
 				}, write)
 			})
 		}
-		return a.search(ctx, &names, args, &words, &answering{flags: &s, write: write, highlight: printed.highlight}, o, printed.stats)
+		return a.search(ctx, &names, args, &words, &answering{flags: &s, write: write, highlight: printed.highlight, warn: a.warn}, o, printed.stats)
 	})
 	return cmd
 }
@@ -172,9 +173,12 @@ type answering struct {
 	write   hitWriter
 	// highlight says that words of hits are wanted.
 	highlight bool
+	// warn is told of a document that is in several files; nil: one of them is searched.
+	warn func(format string, args ...any)
 
 	next    int // the first query without an answer
 	total   search.Stats
+	warned  bool
 	partial *search.Coverage // of an answer from fewer documents than there are
 }
 
@@ -193,6 +197,7 @@ func (w *answering) answerRemaining(ctx context.Context, engine search.Searcher,
 		if err != nil {
 			return err
 		}
+		w.showOnce(results)
 		for _, r := range results {
 			w.total.Add(r.Stats)
 			if !r.Coverage.Complete() {
@@ -205,6 +210,26 @@ func (w *answering) answerRemaining(ctx context.Context, engine search.Searcher,
 		w.next += len(batch.ids)
 	}
 	return nil
+}
+
+// showOnce leaves the best hit of a document that is in several files, as of a copy of an
+// index beside it.
+func (w *answering) showOnce(results []search.Result) {
+	if w.warn == nil {
+		return
+	}
+	for i := range results {
+		seen, r := map[string]int{}, &results[i]
+		r.Hits = slices.DeleteFunc(r.Hits, func(h search.Hit) bool {
+			part, twice := seen[h.ID]
+			if twice && part != h.Part && !w.warned {
+				w.warned = true
+				w.warn("document %q is in more than one of the files: such documents are shown once, and results are fewer; is one file a copy of another?", h.ID)
+			}
+			seen[h.ID] = h.Part
+			return twice
+		})
+	}
 }
 
 // answerBatch searches a batch. Candidates differ from query to query, so that these

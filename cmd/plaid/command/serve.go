@@ -25,7 +25,7 @@ func (a *app) serveCommand() *cobra.Command {
 			x.Serve(App{a}, c)
 		}
 	}
-	var show, untilEOF bool
+	var show, untilEOF, ready bool
 	var temporary string
 	cmd := &cobra.Command{
 		Use:   "serve",
@@ -41,7 +41,9 @@ that change its indexes wait until the service has ended.
 
 Settings come from flags, from environment variables (--max-body is
 PLAID_SERVE_MAX_BODY), and from a file of YAML or JSON (--config), in this order of
-precedence. --print-config shows what is in force and where it comes from. Bearer
+precedence. --print-config shows what is in force and where it comes from. With --ready nothing is
+served: the command asks the service that has the same settings whether it takes
+requests, as an image does that looks after itself. Bearer
 tokens are in a file (--tokens-file) or in PLAID_SERVE_TOKENS; without them everybody
 who reaches the address may do everything, which is why it is 127.0.0.1 by default.
 Spans go to OTEL_EXPORTER_OTLP_ENDPOINT where that is set.
@@ -60,6 +62,7 @@ certificates read again.`,
 	f := cmd.Flags()
 	c.Register(f)
 	f.BoolVar(&show, "print-config", false, "print the settings in force as YAML, and end")
+	f.BoolVar(&ready, "ready", false, "ask the service that runs with these settings whether it is ready, and end: exit code 0, or 1")
 	f.BoolVar(&untilEOF, "until-eof", false, "end in order when stdin ends, which is otherwise not read")
 	f.StringVar(&temporary, "temporary", "", "`DIR` that is removed with all that is in it when stdin has ended (--until-eof) and the service with it")
 	f.BoolVar(&c.ReadOnly, "read-only", false, "serve the folder without changing it, beside others that do the same; only indexes that have documents")
@@ -74,6 +77,12 @@ certificates read again.`,
 			}
 			return a.print(b.Bytes())
 		}
+		if ready {
+			if err := daemon.Ready(ctx, c); err != nil {
+				return errors.New(err.Error()) // 1, whatever the reason
+			}
+			return nil
+		}
 		reload := make(chan os.Signal, 1)
 		signal.Notify(reload, syscall.SIGHUP)
 		defer signal.Stop(reload)
@@ -81,11 +90,11 @@ certificates read again.`,
 		c.Backend, c.LockTimeout = a.backend, a.lockTimeout
 		ctx, end := context.WithCancel(ctx)
 		defer end()
-		var ready func(string)
+		var listening func(string)
 		var left atomic.Bool // the program that this is for
 		switch {
 		case untilEOF:
-			ready = func(string) {
+			listening = func(string) {
 				go func() { // until the process ends: a read of a terminal cannot be given up
 					defer end()
 					_, _ = io.Copy(io.Discard, a.in)
@@ -95,7 +104,7 @@ certificates read again.`,
 		case temporary != "":
 			return flags.UsageError{Err: errors.New("--temporary is for --until-eof")}
 		}
-		err := daemon.Run(ctx, c, a.console, os.Environ(), ready)
+		err := daemon.Run(ctx, c, a.console, os.Environ(), listening)
 		if left.Load() && temporary != "" {
 			err = errors.Join(err, os.RemoveAll(temporary))
 		}

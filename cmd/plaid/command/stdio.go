@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"os"
+	"runtime"
 	"strings"
 	"time"
 
@@ -20,6 +22,7 @@ type streams struct {
 	in                 io.Reader
 	out, err           io.Writer
 	outWidth, errWidth int
+	resized            func() int       // the width of stderr now; nil: it stays as it is
 	asks               bool             // somebody at a terminal can be asked
 	now                func() time.Time // nil: time.Now
 }
@@ -33,8 +36,22 @@ type stdio struct {
 	args    []string
 	json    bool // --json is among them
 
-	quiet, verbose bool // global flags
+	quiet, verbose bool   // global flags
+	color          string // auto, always or never
 	stages         stages
+}
+
+// colours are those of stdout: of a terminal, unless NO_COLOR (https://no-color.org) or --color
+// says otherwise.
+func (t *stdio) colours() out.Colours {
+	switch {
+	case t.color == "always":
+		return out.Colours{On: true}
+	case t.color == "never" || t.outWidth == 0 || os.Getenv("NO_COLOR") != "" || os.Getenv("TERM") == "dumb":
+		return out.Colours{}
+	}
+	// The console of Windows understands colours where one of these is set.
+	return out.Colours{On: runtime.GOOS != "windows" || os.Getenv("WT_SESSION")+os.Getenv("TERM") != ""}
 }
 
 // warn writes a line to stderr unless --quiet.
@@ -119,6 +136,16 @@ func (t *stdio) reportAs(kind string, v any, text func(b *bytes.Buffer)) error {
 	var b bytes.Buffer
 	text(&b)
 	return t.print([]byte(out.Escaped(b.String())))
+}
+
+// reportColoured is report of a text that has colours: what it has of others is clean.
+func (t *stdio) reportColoured(v any, text func(b *bytes.Buffer)) error {
+	if t.json {
+		return t.reportAs(t.name, v, text)
+	}
+	var b bytes.Buffer
+	text(&b)
+	return t.print(b.Bytes())
 }
 
 // logger writes to stderr with --verbose, nowhere without.

@@ -131,7 +131,7 @@ func (m *mixer) other(ctx context.Context, kw *keywords.Index, batch *querySet, 
 		case ok:
 			hits = append(hits, search.RankedHit{Hit: search.Hit{ID: h.Doc, Ordinal: ordinal}, Score: h.Score})
 		case !m.wanted.AllowMissing:
-			return nil, fmt.Errorf("%s: %w: %q (--allow-missing passes over it)", m.flags.Run, search.ErrUnknownID, h.Doc)
+			return nil, fmt.Errorf("%s: %w: %.100q (--allow-missing passes over it)", m.flags.Run, search.ErrUnknownID, h.Doc)
 		}
 	}
 	return hits, nil

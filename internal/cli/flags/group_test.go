@@ -215,7 +215,7 @@ func TestJudging(t *testing.T) {
 		{[]string{"--qrels", filepath.Join(dir, "qrels", "dev.tsv")}, "dev"},
 	} {
 		var j Judging
-		parse(t, func(f *pflag.FlagSet) { j.Register(f, "AP") }, c.args...)
+		parse(t, func(f *pflag.FlagSet) { j.Register(f) }, c.args...)
 		qrels, err := j.Load(t.Context())
 		require.NoError(t, err)
 		require.Equal(t, []string{c.query}, qrels.Queries())

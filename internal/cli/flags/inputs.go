@@ -165,13 +165,18 @@ func (d *Documents) Named(err error) error { return named(d.Vectors, err) }
 
 func named(paths []string, err error) error {
 	if errors.Is(err, index.ErrNoDocuments) || errors.Is(err, index.ErrNoTokens) {
-		names := slices.Clone(paths)
-		if i := slices.Index(names, "-"); i >= 0 {
-			names[i] = "stdin"
-		}
-		return fmt.Errorf("%s: %w", strings.Join(names, ", "), err)
+		return fmt.Errorf("%s: %w", namesOf(paths), err)
 	}
 	return err
+}
+
+// namesOf is files as messages name them.
+func namesOf(paths []string) string {
+	names := slices.Clone(paths)
+	if i := slices.Index(names, "-"); i >= 0 {
+		names[i] = "stdin"
+	}
+	return strings.Join(names, ", ")
 }
 
 // Queries are the flags that say which queries there are: files of vectors, or

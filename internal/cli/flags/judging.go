@@ -21,10 +21,10 @@ type Judging struct {
 }
 
 // Register adds the flags.
-func (e *Judging) Register(f *pflag.FlagSet, measures string) {
+func (e *Judging) Register(f *pflag.FlagSet) {
 	f.StringVar(&e.Qrels, "qrels", "", "`FILE` of judgements: BEIR or TREC columns, plain or gzip; or the folder of a BEIR collection")
 	f.StringVar(&e.split, "split", "", "`NAME` of the judgements in a folder: qrels/NAME.tsv (default test)")
-	f.Var(Measures(&e.Measures, measures), "measures", "what to compute, by the names of ir_measures")
+	f.Var(Measures(&e.Measures), "measures", "what to compute, by the names of ir_measures")
 	f.Var(Named(&e.Ties, eval.TiesTREC, eval.TiesTREC10, eval.TiesRank), "ties",
 		"order of hits: by score, float32 (trec) or float64 (trec10), equal ones by id from the last; or by the rank column")
 	f.Var(Named(&e.Average, eval.AverageJudged, eval.AverageEvaluated, eval.AverageRelevant), "average",
@@ -79,11 +79,11 @@ func (e *Judging) LoadIfGiven(ctx context.Context) (*eval.Qrels, error) {
 
 type measuresValue struct{ p *[]eval.Measure }
 
-// Measures is a list of measures.
-func Measures(p *[]eval.Measure, def string) pflag.Value {
+// Measures is a list of measures, by default the usual ones.
+func Measures(p *[]eval.Measure) pflag.Value {
 	v := &measuresValue{p}
-	if err := v.Set(def); err != nil {
-		panic(err) // a default of ours
+	if err := v.Set(eval.UsualMeasures); err != nil {
+		panic(err) // ours
 	}
 	return v
 }

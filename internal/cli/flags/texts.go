@@ -196,3 +196,6 @@ func payload(t encode.Text) ([]byte, error) {
 	}
 	return p, err
 }
+
+// Name is the files, for messages.
+func (t *Texts) Name() string { return namesOf(t.Paths) }

@@ -32,7 +32,7 @@ func TestValues(t *testing.T) {
 		{Share(new(float64), 0.95), "X", "0.95", map[string]string{"0.5": "0.5"}, []string{"0", "1", "NaN", "x"}, "want a number above 0 and below 1"},
 		{Portion(new(float64), 0.99), "X", "0.99", map[string]string{"1": "1", "1e-3": "0.001"}, []string{"0", "1.01", "NaN", ""}, "want a number above 0 and at most 1"},
 		{Named(new(eval.Ties), eval.TiesTREC, eval.TiesRank), "trec|rank", "trec", map[string]string{"rank": "rank"}, []string{"x"}, "there is trec, rank"},
-		{Measures(new([]eval.Measure), "nDCG@10,AP"), "LIST", "nDCG@10,AP", map[string]string{"MRR": "RR"}, []string{"foo"}, `measure "foo"`},
+		{Measures(new([]eval.Measure)), "LIST", eval.UsualMeasures, map[string]string{"MRR": "RR"}, []string{"foo"}, `measure "foo"`},
 	} {
 		require.Equal(t, c.kind, c.value.Type())
 		require.Equal(t, c.def, c.value.String(), c.kind)

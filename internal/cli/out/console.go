@@ -12,6 +12,8 @@ type Console struct {
 	w      io.Writer
 	width  int // 0: not a terminal
 	status bool
+	// Resized, where set, is the width now: windows are made narrower.
+	Resized func() int
 }
 
 // NewConsole has the width of a terminal in columns, or 0 for what is none.
@@ -59,5 +61,10 @@ func (c *Console) show(text string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.status = true
+	if c.Resized != nil {
+		if now := c.Resized(); now > 0 {
+			c.width = now
+		}
+	}
 	_, _ = io.WriteString(c.w, "\r"+Printable(text, c.width-1)+"\x1b[K")
 }

@@ -48,6 +48,20 @@ func TestProgressOnTerminal(t *testing.T) {
 	require.Equal(t, "\rencode 33%, 1 of 3…\x1b[K\rencode 100%, 3 of …\x1b[K\r\x1b[Kcareful\n", b.String())
 }
 
+// A window that is made narrower has a narrower line from then on.
+func TestProgressInNarrowerWindow(t *testing.T) {
+	now, width := time.Unix(1000, 0), 40
+	var b bytes.Buffer
+	console := NewConsole(&b, width)
+	console.Resized = func() int { return width }
+	report := Progress(console, func() time.Time { return now })
+	for _, width = range []int{40, 12} {
+		now = now.Add(time.Second)
+		report(index.Progress{Stage: "encode", Done: 1, Total: 2, Unit: "tokens"})
+	}
+	require.Equal(t, "\rencode 50%, 1 of 2 tokens\x1b[K\rencode 50%…\x1b[K", b.String())
+}
+
 // A stage that begins is shown at once, since the one that stands there is over, and a
 // result is written where the status line was.
 func TestStagesAndResults(t *testing.T) {

@@ -38,7 +38,7 @@ func (p *packed) terms(normalize bool) *maxsim.ScreeningTerms {
 	return &p.Plain
 }
 
-// Pack implements [maxsim.Packer].
+// Pack is what maxsim.Pack calls.
 func (b *backend) Pack(ctx context.Context, batch *maxsim.Batch, threads int) (_ *maxsim.Screening, err error) {
 	defer mapped.Recover(&err, debug.SetPanicOnFault(true), asFault)
 	if err := batch.Validate(); err != nil {

@@ -3,11 +3,13 @@
     make.py input DIR                 documents and queries, cut from the bundled sample
     make.py colbert DIR INDEX         ColBERT's own indexer, with vectors in place of a model
     make.py fast-plaid DIR INDEX
+    make.py fast-plaid-metadata DIR INDEX
     make.py colbert-hits DIR INDEX    rankings by the program, all documents: query, document, score
     make.py fast-plaid-hits DIR INDEX
 
 make.sh calls it for each; see README.md.
 """
+import json
 import os
 import sys
 from pathlib import Path
@@ -26,6 +28,24 @@ def make_input(folder):
     np.save(folder / "docs.npy", np.concatenate([docs[s : s + n] for s, n in zip(starts, kept)]))
     np.save(folder / "doclens.npy", kept.astype(np.int32))
     np.save(folder / "queries.npy", np.load(SAMPLE / "queries.npy"))
+    (folder / "metadata.json").write_text(json.dumps(metadata(len(kept)), ensure_ascii=False))
+
+
+def metadata(n):
+    """One object a document, with what databases of metadata have to keep: all kinds of values,
+    nothing, texts that are longer than a page, and a field that only the last six have."""
+    titles = [json.loads(line)["title"] for line in open(SAMPLE.parent / "corpus.jsonl")]
+    objects = []
+    for i in range(n):
+        o = {"name": titles[i], "year": 1990 + i, "weight": i / 4, "open": i % 3 == 0, "tags": ["a", i, {"deep": None}]}
+        if i % 20 == 0:
+            o["note"] = "long · " * 1500
+        if i % 2:
+            o["year"] = None
+        if i >= n - 6:
+            o["added"] = -(2**40) - i
+        objects.append(o)
+    return objects
 
 
 def documents(folder):
@@ -101,6 +121,16 @@ def fast_plaid(folder, index):
         documents_embeddings=documents(folder), nbits=2, kmeans_niters=4, seed=42, start_from_scratch=0)
 
 
+def fast_plaid_metadata(folder, index):
+    """As `metadata` of ../../../../lab/peers/rust/src/main.rs; it takes no lists."""
+    from fast_plaid import filtering
+
+    objects = [{k: v for k, v in o.items() if k != "tags"} for o in json.loads((folder / "metadata.json").read_text())]
+    filtering.create(str(index), [{"name": "deleted"}, *objects[:-6]])
+    filtering.delete(str(index), [0])
+    filtering.update(str(index), objects[-6:])
+
+
 def fast_plaid_hits(folder, index):
     from fast_plaid import search
 
@@ -117,7 +147,7 @@ def main():
     index = Path(sys.argv[3]).resolve()
     hits = {"colbert-hits": colbert_hits, "fast-plaid-hits": fast_plaid_hits}.get(what)
     if hits is None:
-        return {"colbert": colbert, "fast-plaid": fast_plaid}[what](folder, index)
+        return {"colbert": colbert, "fast-plaid": fast_plaid, "fast-plaid-metadata": fast_plaid_metadata}[what](folder, index)
     for i, j, score in sorted(hits(folder, index)):
         print(f"{i}\t{j}\t{score:.4f}")
 

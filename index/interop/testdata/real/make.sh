@@ -21,9 +21,11 @@ for engine in colbert fast-plaid; do
   "$python" "$here/make.py" "$engine" "$work/input" "$work/$engine" >&2
   "$python" "$here/make.py" "$engine-hits" "$work/input" "$work/$engine" >"$work/$engine.hits.tsv"
 done
+"$python" "$here/make.py" fast-plaid-metadata "$work/input" "$work/fast-plaid" >&2
 rm -rf "$work/next-plaid"
 "$work/target/debug/peers-bench" build "$work/input" "$work/next-plaid" 2 >&2
 "$work/target/debug/peers-bench" hits "$work/input" "$work/next-plaid" >"$work/next-plaid.hits.tsv"
+"$work/target/debug/peers-bench" metadata "$work/input" "$work/next-plaid" >&2
 rm "$work/next-plaid/embeddings.npy" "$work/next-plaid/embeddings_lengths.json" # the vectors, for updates of its own
 
 for engine in colbert fast-plaid next-plaid; do

@@ -49,13 +49,7 @@ func realTexts(t testing.TB) (docs []encode.Text, queries []string) {
 
 // vectorsOf are those of all documents, then of all queries.
 func vectorsOf(t testing.TB, e *encode.Encoder, docs []encode.Text, queries []string) (all [][]float32) {
-	for d, err := range e.Documents(t.Context(), func(yield func(encode.Text, error) bool) {
-		for _, text := range docs {
-			if !yield(text, nil) {
-				return
-			}
-		}
-	}) {
+	for d, err := range e.Documents(t.Context(), encode.Texts(docs...)) {
 		require.NoError(t, err)
 		all = append(all, slices.Clone(d.Tokens))
 	}

@@ -6,11 +6,12 @@
 //!     peers-bench throughput DATA INDEX K PROBES SCORES SECONDS
 //!     peers-bench approx NAME DATA INDEX
 //!     peers-bench hits DATA INDEX
+//!     peers-bench metadata DATA INDEX
 
 mod kernels;
 mod npy;
 
-use next_plaid::{IndexConfig, MmapIndex, SearchParameters};
+use next_plaid::{filtering, IndexConfig, MmapIndex, SearchParameters};
 use npy::Result;
 use serde_json::{json, Value};
 use std::{collections::HashSet, path::Path, time::Instant};
@@ -86,6 +87,20 @@ fn hits(data: &str, path: &str) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Stores DATA/metadata.json beside an index, with a document that is deleted again and some
+/// that are added later: the way of a database that has been in use.
+fn metadata(data: &str, path: &str) -> Result<Value> {
+    let all: Vec<Value> = serde_json::from_slice(&std::fs::read(Path::new(data).join("metadata.json"))?)?;
+    let (first, last) = all.split_at(all.len() - 6);
+    let ids = |from: usize, to: usize| (from as i64..to as i64).collect::<Vec<_>>();
+    let mut with_extra = vec![json!({"name": "deleted"})];
+    with_extra.extend_from_slice(first);
+    filtering::create(path, &with_extra, &ids(0, with_extra.len()))?;
+    filtering::delete(path, &[0])?;
+    filtering::update(path, last, &ids(first.len(), all.len()))?;
+    Ok(json!({"documents": all.len()}))
 }
 
 /// The candidate stage has no public function. Searches with more and more
@@ -171,8 +186,9 @@ fn main() -> Result<()> {
             measure(data, path, &params, seconds.parse()?)?
         }
         ["approx", name, data, path] => approx(name, data, path)?,
+        ["metadata", data, path] => metadata(data, path)?,
         ["hits", data, path] => return hits(data, path),
-        _ => return Err("usage: kernels NAME=DATA=K... | build DATA INDEX NBITS | search|throughput DATA INDEX K PROBES SCORES SECONDS | approx NAME DATA INDEX | hits DATA INDEX".into()),
+        _ => return Err("usage: kernels NAME=DATA=K... | build DATA INDEX NBITS | search|throughput DATA INDEX K PROBES SCORES SECONDS | approx NAME DATA INDEX | hits|metadata DATA INDEX".into()),
     };
     println!("{result}");
     Ok(())

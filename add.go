@@ -1,0 +1,229 @@
+package plaid
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+	"sync"
+	"unicode/utf8"
+
+	"github.com/plaid-ir/plaid/encode"
+	"github.com/plaid-ir/plaid/encode/tokenizer"
+	"github.com/plaid-ir/plaid/server/collection"
+	"github.com/plaid-ir/plaid/vectors"
+)
+
+// Add stores documents, all of them or none: one that is there already is [ErrDuplicateID].
+// It returns their ids. The vectors of all documents of a call are in memory, some 60 KiB
+// for a text of 120 words at 128 dimensions: add many thousands in several calls.
+//
+// Errors: a document that cannot be stored is a [*collection.DocumentError], around
+// [ErrNoText], [ErrPayload], [ErrID], [ErrDimension], [ErrDuplicateID] or the like; further
+// [ErrReadOnly], [ErrModel] if the index does not say which model made its vectors (see
+// [Options.AnyModel]), [collection.ErrBusy], those of the encoder, and that of ctx, after
+// which nothing is stored.
+func (c *Collection) Add(ctx context.Context, docs ...Document) (ids []string, err error) {
+	return c.store(ctx, docs, false)
+}
+
+// Update stores documents as Add does, each in the place of the one with its id, if that is
+// there: all that was stored of that one is gone, its passages too.
+func (c *Collection) Update(ctx context.Context, docs ...Document) (ids []string, err error) {
+	return c.store(ctx, docs, true)
+}
+
+func (c *Collection) store(ctx context.Context, docs []Document, replace bool) (ids []string, err error) {
+	defer func() { err = c.fault(err) }()
+	if c.o.ReadOnly {
+		return nil, ErrReadOnly
+	}
+	if len(docs) == 0 {
+		return nil, nil
+	}
+	texts, err := c.texts(docs)
+	if err != nil {
+		return nil, err
+	}
+	dim, err := c.admit(ctx, docs, replace)
+	if err != nil {
+		return nil, err
+	}
+	all, of, err := c.encode(ctx, docs, texts, dim)
+	if err != nil {
+		return nil, err
+	}
+	u := collection.UpdateOptions{Replace: replace}
+	if !c.o.AnyModel && slices.ContainsFunc(docs, isText) {
+		u.Model = c.model
+	}
+	r, err := c.docs.Update(ctx, all, u)
+	if err != nil {
+		var fault *collection.DocumentError // counts passages
+		if errors.As(err, &fault) && fault.Document < len(of) {
+			fault.Document = of[fault.Document]
+			fault.ID = docs[fault.Document].ID
+		}
+		return nil, err
+	}
+	if c.o.Passages == nil {
+		return r.IDs, nil
+	}
+	ids = make([]string, len(docs)) // those of passages are theirs
+	for i, d := range docs {
+		ids[i] = d.ID
+	}
+	return ids, nil
+}
+
+func isText(d Document) bool { return d.Vectors == nil }
+
+func documentError(i int, d *Document, err error) error {
+	return &collection.DocumentError{Document: i, ID: d.ID, Token: -1, Err: err}
+}
+
+// texts are what is to be encoded and stored of documents. What can be wrong with one of
+// them is found before any is encoded.
+func (c *Collection) texts(docs []Document) ([]encode.Text, error) {
+	texts := make([]encode.Text, len(docs))
+	places := make(map[string]int, len(docs))
+	for i, d := range docs {
+		payload, err := payloadOf(&d)
+		first, twice := places[d.ID]
+		switch {
+		case err != nil:
+		case d.ID == "" && c.o.Passages != nil:
+			err = fmt.Errorf("%w: it is empty, and passages are named after it", ErrID)
+		case d.ID != "" && twice:
+			err = fmt.Errorf("%w: document %d has the same", ErrDuplicateID, first)
+		case d.ID != "":
+			err = vectors.CheckID(d.ID)
+		}
+		switch {
+		case err != nil:
+		case isText(d) && d.Title == "" && d.Text == "":
+			err = ErrNoText
+		case !utf8.ValidString(d.Title) || !utf8.ValidString(d.Text):
+			err = fmt.Errorf("%w: it is not valid UTF-8", tokenizer.ErrText)
+		}
+		if err != nil {
+			return nil, documentError(i, &d, err)
+		}
+		places[d.ID] = i
+		texts[i] = encode.Text{ID: d.ID, Title: d.Title, Text: d.Text, Payload: payload}
+	}
+	return texts, nil
+}
+
+// admit refuses documents that the index cannot take, and returns its dimension.
+func (c *Collection) admit(ctx context.Context, docs []Document, replace bool) (dim int, err error) {
+	v, err := c.docs.View(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, v.Close()) }()
+	snap := v.Snapshot()
+	if !c.o.AnyModel && snap.Header().Model == nil && (c.o.Encoder != nil || c.o.Model != "") && slices.ContainsFunc(docs, isText) {
+		return 0, fmt.Errorf("%w: the index names no model, so nobody knows; Options.AnyModel adds texts nevertheless", ErrModel)
+	}
+	if replace {
+		return v.Dim(), nil
+	}
+	var ids []string
+	for _, d := range docs {
+		if d.ID != "" {
+			ids = append(ids, d.ID)
+		}
+	}
+	_, missing, err := snap.Named(ctx, ids)
+	if err != nil || len(missing) == len(ids) {
+		return v.Dim(), err
+	}
+	for i, d := range docs {
+		if d.ID != "" && !slices.Contains(missing, d.ID) {
+			return 0, documentError(i, &d, fmt.Errorf("%w: %.100q", ErrDuplicateID, d.ID))
+		}
+	}
+	return v.Dim(), nil
+}
+
+// encode makes what is stored of documents, and says of which each is.
+func (c *Collection) encode(ctx context.Context, docs []Document, texts []encode.Text, dim int) (out []collection.Document, of []int, err error) {
+	next := 0
+	vectorsOnly := func(before int) {
+		for ; next < before; next++ {
+			if d := &docs[next]; !isText(*d) {
+				out, of = append(out, collection.Document{ID: d.ID, Vectors: d.Vectors, Dim: dim, Metadata: texts[next].Payload}), append(of, next)
+			}
+		}
+	}
+	if !slices.ContainsFunc(docs, isText) {
+		vectorsOnly(len(docs))
+		return out, of, nil
+	}
+	e, err := c.openEncoder(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	var mu sync.Mutex // texts are read ahead
+	var at []int      // the documents that texts which are encoded are of
+	sequence := func(yield func(encode.Text, error) bool) {
+		for i := range docs {
+			if !isText(docs[i]) {
+				continue
+			}
+			for t, err := range c.passages(texts[i], e) {
+				mu.Lock()
+				at = append(at, i)
+				mu.Unlock()
+				if !yield(t, err) || err != nil {
+					return
+				}
+			}
+		}
+	}
+	n := 0
+	for d, err := range e.Documents(ctx, sequence) {
+		var text *encode.TextError // ends the sequence in the place of its document
+		if err != nil && !errors.As(err, &text) {
+			return nil, nil, err
+		}
+		mu.Lock()
+		from := at[n]
+		mu.Unlock()
+		if err != nil {
+			return nil, nil, documentError(from, &docs[from], text.Err)
+		}
+		vectorsOnly(from)
+		if len(d.Tokens) == 0 {
+			return nil, nil, documentError(from, &docs[from], ErrNoText)
+		}
+		out, of = append(out, collection.Document{ID: d.ID, Vectors: slices.Clone(d.Tokens), Dim: e.Dim(), Metadata: d.Payload}), append(of, from)
+		n++
+	}
+	vectorsOnly(len(docs))
+	return out, of, nil
+}
+
+// passages are the texts that are encoded of one; each has what is stored as its payload.
+func (c *Collection) passages(t encode.Text, e *encode.Encoder) iter.Seq2[encode.Text, error] {
+	one := encode.Texts(t)
+	if c.o.Passages == nil {
+		return one
+	}
+	how := *c.o.Passages
+	if how.Tokenizer == nil {
+		how.Tokenizer = e.Config().Tokenizer
+	}
+	return func(yield func(encode.Text, error) bool) {
+		for p, err := range encode.Passages(one, how) {
+			if err == nil {
+				p.Payload, err = withText(p.Payload, p.Title, p.Text)
+			}
+			if !yield(p, err) {
+				return
+			}
+		}
+	}
+}

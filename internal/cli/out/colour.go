@@ -1,0 +1,123 @@
+package out
+
+import (
+	"strings"
+	"unicode"
+)
+
+// Colours are those of a terminal. Without them parts of texts are marked in brackets.
+type Colours struct{ On bool }
+
+func (c Colours) paint(code, s string) string {
+	if !c.On || s == "" {
+		return s
+	}
+	return "\x1b[" + code + "m" + s + "\x1b[0m"
+}
+
+// Bold is a heading, or a question.
+func (c Colours) Bold(s string) string { return c.paint("1", s) }
+
+// Dim is what is beside the point.
+func (c Colours) Dim(s string) string { return c.paint("2", s) }
+
+// Name is a document.
+func (c Colours) Name(s string) string { return c.paint("35", s) }
+
+// Good is what was found, and Bad what was not.
+func (c Colours) Good(s string) string { return c.paint("32", s) }
+
+// Bad is what was not found.
+func (c Colours) Bad(s string) string { return c.paint("33", s) }
+
+// Texts that are marked have these around the parts; [Clean] leaves none of them in what is
+// somebody else's.
+const (
+	MarkBegin = "\x01"
+	MarkEnd   = "\x02"
+)
+
+// Clean is a text without what a terminal would do something with. White space stays.
+func Clean(s string) string {
+	return strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) && !unicode.IsSpace(r) {
+			return unicode.ReplacementChar
+		}
+		return r
+	}, s)
+}
+
+// Wrapped breaks a clean text with marks into lines of some characters; what has no room in
+// the last of them is cut off.
+func (c Colours) Wrapped(s string, width, lines int) []string {
+	var all []string
+	words := strings.Fields(s)
+	for len(words) > 0 && len(all) < lines-1 {
+		n, wide := 1, c.width(words[0])
+		for n < len(words) && wide+1+c.width(words[n]) <= width {
+			wide += 1 + c.width(words[n])
+			n++
+		}
+		if wide > width { // one word: what does not fit goes on in the next line
+			here, rest := c.split(words[0], width)
+			all, words[0] = append(all, here), rest
+			continue
+		}
+		all, words = append(all, strings.Join(words[:n], " ")), words[n:]
+	}
+	if rest := strings.Join(words, " "); rest != "" {
+		if c.width(rest) > width {
+			rest, _ = c.split(rest, max(width-1, 0))
+			rest += "…"
+		}
+		all = append(all, rest)
+	}
+	return c.marked(all)
+}
+
+// columns is how many a character takes.
+func (c Colours) columns(r rune) int {
+	if c.On && strings.ContainsRune(MarkBegin+MarkEnd, r) {
+		return 0
+	}
+	return 1
+}
+
+func (c Colours) width(s string) (n int) {
+	for _, r := range s {
+		n += c.columns(r)
+	}
+	return n
+}
+
+// split is as much of a text as some columns hold, and the rest.
+func (c Colours) split(s string, width int) (here, rest string) {
+	n := 0
+	for i, r := range s {
+		if n += c.columns(r); n > width {
+			return s[:i], s[i:]
+		}
+	}
+	return s, ""
+}
+
+// marked puts colours or brackets in the place of marks. A part that goes on in the next line
+// begins there again; one that was cut ends.
+func (c Colours) marked(lines []string) []string {
+	begin, end := "[", "]"
+	if c.On {
+		begin, end = "\x1b[1;31m", "\x1b[0m"
+	}
+	open := false
+	for i, l := range lines {
+		if open && c.On {
+			l = MarkBegin + l
+		}
+		open = strings.LastIndex(l, MarkBegin) > strings.LastIndex(l, MarkEnd)
+		if open && (c.On || i == len(lines)-1) {
+			l += MarkEnd
+		}
+		lines[i] = strings.NewReplacer(MarkBegin, begin, MarkEnd, end).Replace(l)
+	}
+	return lines
+}

@@ -1,0 +1,63 @@
+package daemon
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+)
+
+// maxReady bounds what is read of an answer.
+const maxReady = 1 << 10
+
+// Ready asks the service that has these settings, on this machine, whether it takes
+// requests: the error says why it does not.
+func Ready(ctx context.Context, c *Config) error {
+	dial, host := new(net.Dialer), c.Listen
+	network, address := "tcp", c.Listen
+	if path, ok := strings.CutPrefix(c.Listen, unixPrefix); ok {
+		network, address, host = "unix", path, "localhost"
+	} else {
+		ip, port, err := net.SplitHostPort(c.Listen)
+		if err != nil {
+			return fmt.Errorf("%w: listen: %w", ErrConfig, err)
+		}
+		if parsed := net.ParseIP(ip); ip == "" || parsed != nil && parsed.IsUnspecified() {
+			ip = "localhost" // it listens on all addresses
+		}
+		address = net.JoinHostPort(ip, port)
+		host = address
+	}
+	scheme := "http"
+	if c.TLSCert != "" {
+		scheme = "https"
+	}
+	client := &http.Client{Transport: &http.Transport{
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return dial.DialContext(ctx, network, address)
+		},
+		// The certificate is for those who come from elsewhere, by another name.
+		TLSClientConfig: &tls.Config{InsecureSkipVerify: true},
+	}}
+	defer client.CloseIdleConnections()
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, scheme+"://"+host+c.BasePath+"/readyz", nil)
+	if err != nil {
+		return err
+	}
+	answer, err := client.Do(r)
+	if err != nil {
+		return fmt.Errorf("not ready: %w", err)
+	}
+	defer answer.Body.Close()
+	said, err := io.ReadAll(io.LimitReader(answer.Body, maxReady))
+	if err != nil {
+		return fmt.Errorf("not ready: %w", err)
+	}
+	if answer.StatusCode != http.StatusOK {
+		return fmt.Errorf("not ready: %s: %s", answer.Status, strings.TrimSpace(string(said)))
+	}
+	return nil
+}

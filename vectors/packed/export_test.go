@@ -1,0 +1,4 @@
+package packed
+
+// Parse reads a file that is in memory.
+var Parse = parse
