@@ -30,6 +30,10 @@ import (
 // headSizes are the dimensions of a head that there is an attention kernel for.
 var headSizes = []int{16, 32, 48, 64, 96, 128}
 
+// mostColumns is how wide rows may be that are embedded and normed: a warp has a whole one
+// in registers.
+const mostColumns = 1024
+
 // model is a model on a device. What is not set by New belongs to the device's goroutine.
 type model struct {
 	dev    *runtime.Device
@@ -59,6 +63,9 @@ func New(ctx context.Context, d *runtime.Device, c transformer.Config, w *transf
 	}
 	if size := c.Hidden / c.Heads; !c.Learned() && roundUp(c.Hidden, tile)%size != 0 {
 		return nil, fmt.Errorf("%w: %d dimensions in heads of %d, with rotary positions: on a device they are a multiple of %d", transformer.ErrConfig, c.Hidden, size, tile)
+	}
+	if width := roundUp(c.Hidden, tile); width > mostColumns {
+		return nil, fmt.Errorf("%w: a hidden size of %d; on a device there are rows of up to %d values", transformer.ErrConfig, c.Hidden, mostColumns)
 	}
 	p, t := lay(&c, w)
 	m := &model{dev: d, config: c, words: len(w.Words) / c.Hidden, t: t, graphs: map[graphKey]driver.Graph{}}

@@ -199,8 +199,10 @@ func fakeHead(tileRows int) drivertest.Kernel {
 	}
 }
 
-// normed is a layer norm of the first hidden values; what is beyond is zero.
+// normed is a layer norm of the first hidden values; what is beyond is zero. A lane has
+// registers for so many columns.
 func normed(f *drivertest.Fake, x []float32, hidden uint32, gamma, beta driver.Ptr, epsilon float32) []float32 {
+	demand(len(x) <= mostColumns && len(x) == int(up(hidden, 64)), "a row of %d values", len(x))
 	var mean, square float64
 	for _, v := range x[:hidden] {
 		mean += float64(v)
@@ -257,7 +259,7 @@ func fakeEmbed(f *drivertest.Fake, l *driver.Launch) {
 
 func fakeNorm(f *drivertest.Fake, l *driver.Launch) {
 	p := (*encoderNormParams)(l.Args)
-	rowLaunch(l, p.rows)
+	demand(l.Grid.X >= 1 && l.Grid.X <= (p.rows+7)/8 && l.Block.X == 256 && l.Shared == 0, "grid of norms") // blocks take rows in turn
 	x, stream := tiledOf(f, p.x, p.rows, p.width), drivertest.Slice[float32](f, p.stream, int(p.rows*p.width))
 	for r := range int(p.rows) {
 		row := x.row(r)

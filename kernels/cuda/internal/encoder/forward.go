@@ -109,10 +109,14 @@ func (p *pass) embed() {
 	})
 }
 
+// normBlocks are on a multiprocessor at a time; each fetches its next rows while it norms.
+const normBlocks = 2
+
 // norm adds what a sublayer gave, and norms the sum.
 func (p *pass) norm(delta int64, n norm) {
 	m := p.m
-	follow(p, "encoder/encoder_norm", runtime.CeilDiv(p.rows, 8), 1, rowThreads, 0, &encoderNormParams{
+	blocks := min(runtime.CeilDiv(p.rows, 8), normBlocks*p.limits.multiprocessors)
+	follow(p, "encoder/encoder_norm", blocks, 1, rowThreads, 0, &encoderNormParams{
 		delta: p.room(delta), x: p.room(m.room.x), stream: p.room(m.room.stream), gamma: p.weight(n.gamma), beta: p.weight(n.beta),
 		epsilon: m.config.Epsilon, rows: uint32(p.rows), hidden: uint32(m.config.Hidden), width: uint32(m.t.width),
 	})
