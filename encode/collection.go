@@ -144,13 +144,8 @@ func (c *Collection) Pick(ctx context.Context, rows []int) iter.Seq2[vectors.Doc
 				yield(vectors.Document{}, err)
 				return
 			}
-			row := rows[next]
+			d.ID = c.ID(rows[next])
 			next++
-			if c.ids != nil && d.ID != c.ids[row] || len(d.Tokens) != c.Rows(row)*c.e.Dim() {
-				yield(vectors.Document{}, &TextError{Row: row, ID: d.ID, Err: fmt.Errorf("%w: this is another text than when all were read", vectors.ErrChanged)})
-				return
-			}
-			d.ID = c.ID(row)
 			if !yield(d, nil) {
 				return
 			}
@@ -166,15 +161,12 @@ func (c *Collection) texts(ctx context.Context, rows []int) iter.Seq2[Text, erro
 		}
 		last := rows[len(rows)-1]
 		row, at := 0, 0
-		for t, err := range c.open(ctx) {
+		for t, err := range c.survey.Same(c.open(ctx)) {
 			switch {
 			case err != nil:
 				yield(t, err)
 				return
 			case row > last && last < c.Len()-1:
-				return
-			case row == c.Len():
-				yield(t, &TextError{Row: row, ID: t.ID, Err: fmt.Errorf("%w: there were %d texts", vectors.ErrChanged, c.Len())})
 				return
 			case at < len(rows) && row == rows[at]:
 				if !yield(t, nil) {
@@ -183,9 +175,6 @@ func (c *Collection) texts(ctx context.Context, rows []int) iter.Seq2[Text, erro
 				at++
 			}
 			row++
-		}
-		if at < len(rows) {
-			yield(Text{}, &TextError{Row: -1, Err: fmt.Errorf("%w: there are %d texts, there were %d", vectors.ErrChanged, row, c.Len())})
 		}
 	}
 }

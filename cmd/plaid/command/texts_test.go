@@ -12,6 +12,10 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/plaid-ir/plaid/encode"
+	"github.com/plaid-ir/plaid/internal/cli/flags"
+	"github.com/plaid-ir/plaid/vectors"
 )
 
 const (
@@ -93,6 +97,33 @@ func TestTextsGoOn(t *testing.T) {
 		require.Positive(t, r.Resumed, name)
 		require.Equal(t, 46, r.Texts, name)
 		require.Equal(t, digest(t, filepath.Join(dir, "whole.plaid")), digest(t, filepath.Join(dir, name+".plaid")), name)
+	}
+}
+
+// Texts that change after all were read, and before they are encoded, are an error; what of
+// them was written does not stay where the next command would look.
+func TestTextsThatChange(t *testing.T) {
+	dir := t.TempDir()
+	path, spool := filepath.Join(dir, "texts.jsonl"), filepath.Join(dir, "x.spool")
+	e, err := encode.Open(nano, nil)
+	require.NoError(t, err)
+	defer e.Close()
+	write := func(last string) {
+		require.NoError(t, os.WriteFile(path, []byte(`{"_id": "a", "text": "mitosis"}`+"\n"+`{"_id": "b", "text": "`+last+`"}`+"\n"), 0o666))
+	}
+	for _, kept := range []string{"", spool} {
+		write("cells divide")
+		a := newApp(streams{out: io.Discard, err: io.Discard}, nil)
+		s := &spooling{app: a, encoder: e, texts: &flags.Texts{Paths: []string{path}}, path: kept, temporary: spool}
+		require.NoError(t, s.survey(t.Context(), nil))
+		write("divide cells")
+		err = s.run(t.Context(), func(*vectors.Spool, *textsReport) error {
+			t.Error("used")
+			return nil
+		})
+		require.ErrorIs(t, err, vectors.ErrChanged)
+		require.ErrorContains(t, err, path+`: text 1: id "b": `)
+		require.NoFileExists(t, spool)
 	}
 }
 
