@@ -145,7 +145,7 @@ func (b *build) complete(a *app, f *pflag.FlagSet) error {
 	o.Threads, o.Memory = b.work.Threads, b.work.Memory
 	o.Backend, o.Logger, o.Progress = a.backend, a.logger(), a.progress()
 	if o.Resume && b.in.texts.Given() {
-		return flags.Usagef("--resume is for vectors; texts wait in their spool, and the same command goes on from there")
+		return flags.Usagef("--resume is for vectors: with texts the same command goes on by itself")
 	}
 	return b.in.check()
 }
@@ -161,7 +161,7 @@ vectors. A codec is trained on a sample of the documents, then all of them are
 compressed, in bounded memory. The same input, options and seed give the same
 index, whatever the number of threads.
 
-` + textsHelp + `
+` + textsHelp + buildsOnDevice + `
 
 The index keeps the fingerprint of the model, its folder and its precision: plaid
 add and plaid search find it there, and refuse another one.
@@ -260,7 +260,11 @@ func (a *app) index(ctx context.Context, path string, b *build) error {
 	build := func(src vectors.Source, r *textsReport) error {
 		return in.texts.Named(a.buildIndex(ctx, path, src, r, b, o))
 	}
-	if !b.trainOnly && s.streams(&o) {
+	pool := o.Pool
+	if o.Like != nil {
+		pool = o.Like.Header().Build.Pool
+	}
+	if !b.trainOnly && s.streams(pool) {
 		err = s.stream(ctx, func(src *encode.Collection, r *textsReport) error {
 			o.Input, o.Resume = src.Tag(), true
 			return build(src, r)

@@ -32,9 +32,10 @@ type textsReport struct {
 	Truncated int     `json:"truncated"`
 	Tokens    int64   `json:"tokens"`
 	Seconds   float64 `json:"seconds"`
-	// Streamed: they were encoded while the index was built; Seconds is what reading them
+	// Streamed: they were encoded while the index took them; Seconds is what reading them
 	// and making ids of them took.
 	Streamed bool `json:"streamed,omitempty"`
+	added    bool // to an index that was there
 }
 
 // line reads like: texts: 5,183 encoded (12 cut, 0 empty), 1,389,000 tokens in 39s, 35.6k a second.
@@ -45,7 +46,11 @@ func (r *textsReport) line(b *bytes.Buffer) {
 	}
 	fmt.Fprintf(b, ", %s", out.Plural(r.Tokens, "token"))
 	if r.Streamed {
-		b.WriteString(", while the index was built\n")
+		if r.added {
+			b.WriteString(", while they were added\n")
+		} else {
+			b.WriteString(", while the index was built\n")
+		}
 		return
 	}
 	fmt.Fprintf(b, " in %s", out.Seconds(r.Seconds))
