@@ -139,7 +139,7 @@ func (c *Collection) Docs(ctx context.Context, from, to int) iter.Seq2[vectors.D
 func (c *Collection) Pick(ctx context.Context, rows []int) iter.Seq2[vectors.Document, error] {
 	return func(yield func(vectors.Document, error) bool) {
 		next := 0
-		for d, err := range c.e.documents(ctx, &call{role: Document, halves: true}, c.texts(ctx, rows), new(Report)) {
+		for d, err := range c.e.documents(ctx, &call{role: Document, halves: true, round: true}, c.texts(ctx, rows), new(Report)) {
 			if err != nil {
 				yield(vectors.Document{}, err)
 				return
@@ -179,9 +179,9 @@ func (c *Collection) texts(ctx context.Context, rows []int) iter.Seq2[Text, erro
 	}
 }
 
-// round makes halves of the vectors of a chunk, where its call is for them.
+// round makes halves of the vectors of a chunk, where its call is for them and they are none.
 func (c *chunk) round() error {
-	if !c.of.halves {
+	if !c.of.round || c.rounded {
 		return nil
 	}
 	for i := range c.texts {

@@ -75,6 +75,10 @@ func (m oracleModel) About() transformer.About {
 	return transformer.About{Device: m.info, Precision: transformer.F16, Dim: m.Dim(), Tokens: 500, Weights: 1 << 19, Batches: 1 << 19}
 }
 
+func (m oracleModel) EncodeHalves(ctx context.Context, dst []byte, b transformer.Batch, kept []int32) error {
+	return kerneltest.EncodeHalves(ctx, m.Encode, m.Dim(), dst, b, kept)
+}
+
 type quickDevice struct{ scoringDevice }
 
 func (d quickDevice) Transformer(_ context.Context, c transformer.Config, w *transformer.Weights, _ transformer.Options) (transformer.Model, error) {
@@ -116,6 +120,10 @@ func (m *quickModel) Encode(ctx context.Context, dst []float32, b transformer.Ba
 	}
 	<-ctx.Done()
 	return errors.Join(err, ctx.Err())
+}
+
+func (m *quickModel) EncodeHalves(ctx context.Context, dst []byte, b transformer.Batch, kept []int32) error {
+	return kerneltest.EncodeHalves(ctx, m.Encode, m.dim, dst, b, kept)
 }
 
 func (*quickModel) Close() error { return nil }

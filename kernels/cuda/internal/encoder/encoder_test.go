@@ -309,6 +309,10 @@ func TestEveryCallOfTheDriverMayFail(t *testing.T) {
 		require.ErrorIs(t, err, driver.ErrOutOfMemory, op)
 		require.Contains(t, left, "cuStreamSynchronize", op) // the device is waited for
 		require.Equal(t, want, encodeOn(t, m, b), op)
+		kept := []int32{3, 200}
+		after = runtimetest.FailAt(m.fake, op)
+		require.ErrorIs(t, m.EncodeHalves(t.Context(), make([]byte, 4*m.About().Dim), b, kept), driver.ErrOutOfMemory, op)
+		after()
 	}
 	m.fake.Fail = func(op string) driver.Result {
 		if op == "cuLaunchKernel" {

@@ -339,14 +339,19 @@ func fakeAttend(rows [][]float32, out fakeMatrix, p *encoderAttentionParams, s e
 func fakeUnit(f *drivertest.Fake, l *driver.Launch) {
 	p := (*encoderUnitParams)(l.Args)
 	rowLaunch(l, p.count)
-	demand(p.stride == up(p.dim, 64) && (p.in == 0) != (p.inHalf == 0) && p.kept == 0, "unit")
-	out, bad := drivertest.Slice[float32](f, p.out, int(p.count*p.dim)), drivertest.Slice[uint32](f, p.bad, 1)
-	for r := range int(p.count) {
+	demand(p.stride == up(p.dim, 64) && (p.in == 0) != (p.inHalf == 0) && (p.out == 0) != (p.outHalf == 0), "unit")
+	out, halves := drivertest.Slice[float32](f, p.out, int(p.count*p.dim)), drivertest.Slice[uint16](f, p.outHalf, int(p.count*p.dim))
+	kept, bad := drivertest.Slice[uint32](f, p.kept, int(p.count)), drivertest.Slice[uint32](f, p.bad, 1)
+	for i := range int(p.count) {
+		r := i
+		if kept != nil {
+			r = int(kept[i])
+		}
 		var row []float32
 		if p.in != 0 {
 			row = drivertest.Slice[float32](f, p.in+driver.Ptr(4*r*int(p.stride)), int(p.dim))
 		} else {
-			row = tiledOf(f, p.inHalf, p.count, p.stride).row(r)[:p.dim]
+			row = tiledOf(f, p.inHalf, uint32(r+1), p.stride).row(r)[:p.dim]
 		}
 		square := float32(0)
 		for _, v := range row {
@@ -357,7 +362,11 @@ func fakeUnit(f *drivertest.Fake, l *driver.Launch) {
 		}
 		length := max(float32(math.Sqrt(float64(square))), 1e-12)
 		for c, v := range row {
-			out[r*int(p.dim)+c] = v / length
+			if at := i*int(p.dim) + c; out != nil {
+				out[at] = v / length
+			} else {
+				halves[at] = kernels.F16FromF32(v / length)
+			}
 		}
 	}
 }
