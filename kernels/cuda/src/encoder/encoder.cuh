@@ -66,7 +66,8 @@ struct EncoderGemmParams {
   uint32_t stages;             // encoder_tile
 };
 
-// encoder_head_m16, _m32 (only the harness launches it), _m128: as encoder_tile. y = activation(a·wᵀ + bias) + residual.
+// encoder_head_m16, _m128, and _m32, which only the harness launches: as encoder_tile.
+// y = activation(a·wᵀ + bias) + residual.
 struct EncoderHeadParams {
   const uint8_t *a;            // tiled [rows][k]
   const uint8_t *w;            // tiled [n][k]
