@@ -1,10 +1,12 @@
 package encoder
 
 import (
+	"context"
 	"fmt"
 	"math"
 	"strings"
 
+	"github.com/plaid-ir/plaid/internal/parallel"
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/driver"
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/driver/drivertest"
@@ -12,7 +14,11 @@ import (
 
 // fakeKernels do in Go what the kernels do, on the arrays of encoder.cuh, and panic where
 // a launch is not one that the header allows.
-func fakeKernels() map[string]drivertest.Kernel {
+func fakeKernels() map[string]drivertest.Kernel { return fakeKernelsRounding(asStored) }
+
+// fakeKernelsRounding are the same, whose products of layers, not those of heads, have the
+// rows of both of their operands rounded further.
+func fakeKernelsRounding(rounded func(row []float32)) map[string]drivertest.Kernel {
 	all := map[string]drivertest.Kernel{
 		"encoder_embed": fakeEmbed, "encoder_norm": fakeNorm, "encoder_unit": fakeUnit,
 		"encoder_head_m16": fakeHead(16), "encoder_head_m32": fakeHead(32), "encoder_head_m128": fakeHead(128),
@@ -22,10 +28,10 @@ func fakeKernels() map[string]drivertest.Kernel {
 	}
 	for epilogue, columns := range wideColumns {
 		for _, rows := range []int{16, 32, 128} {
-			all[fmt.Sprintf("encoder_tile_%s_m%d", epilogue, rows)] = fakeProduct(epilogue, func(l *driver.Launch, p *encoderGemmParams) { tileLaunch(l, rows, p.rows, p.n, p.k, p.stages) })
+			all[fmt.Sprintf("encoder_tile_%s_m%d", epilogue, rows)] = fakeProduct(epilogue, rounded, func(l *driver.Launch, p *encoderGemmParams) { tileLaunch(l, rows, p.rows, p.n, p.k, p.stages) })
 		}
 		for _, n := range columns {
-			all[fmt.Sprintf("encoder_gemm_%s_n%d", epilogue, n)] = fakeProduct(epilogue, func(l *driver.Launch, p *encoderGemmParams) {
+			all[fmt.Sprintf("encoder_gemm_%s_n%d", epilogue, n)] = fakeProduct(epilogue, rounded, func(l *driver.Launch, p *encoderGemmParams) {
 				demand(epilogue != "rotary" || p.half == rotaryHead/2, "rotary heads of %d", 2*p.half)
 				demand(p.n%uint32(n) == 0 && wide{int(l.Block.X), int(l.Shared), wideTiles[n].blocks} == wideTiles[n], "wide tiles of %d for %d columns", n, p.n)
 				demand(l.Grid.X >= 1 && l.Grid.X <= p.n/uint32(n)*((p.rows+127)/128), "grid")
@@ -87,36 +93,46 @@ func (m fakeMatrix) row(r int) []float32 {
 func fakeGELU(x float32) float32 { return float32(float64(x) / 2 * math.Erfc(-float64(x)/math.Sqrt2)) }
 
 // products are rows · weightsᵀ + bias: each one chain of sums in order of k.
-func products(f *drivertest.Fake, a, w, bias driver.Ptr, rows, n, k uint32) [][]float32 {
+func products(f *drivertest.Fake, a, w, bias driver.Ptr, rows, n, k uint32, rounded func(row []float32)) [][]float32 {
 	x, y := tiledOf(f, a, rows, k), tiledOf(f, w, n, k)
 	b := drivertest.Slice[float32](f, bias, int(n))
 	weights := make([][]float32, n)
 	for j := range weights {
 		weights[j] = y.row(j)
+		rounded(weights[j])
 	}
 	out := make([][]float32, rows)
-	for i := range out {
+	_ = parallel.Do(context.Background(), len(out), parallel.Threads(0, len(out)/64+1), func(i int) error {
 		row := x.row(i)
+		rounded(row)
 		out[i] = make([]float32, n)
-		for j, w := range weights {
-			sum := float32(0)
+		for j := 0; j < len(weights); j += 4 { // n is a multiple of 64
+			w0, w1, w2, w3 := weights[j][:len(row)], weights[j+1][:len(row)], weights[j+2][:len(row)], weights[j+3][:len(row)]
+			var s0, s1, s2, s3 float32
 			for c, v := range row {
-				sum += v * w[c]
+				s0 += v * w0[c]
+				s1 += v * w1[c]
+				s2 += v * w2[c]
+				s3 += v * w3[c]
 			}
-			if b != nil {
-				sum += b[j]
-			}
-			out[i][j] = sum
+			copy(out[i][j:], []float32{s0, s1, s2, s3})
 		}
-	}
+		for j, v := range b {
+			out[i][j] += v
+		}
+		return nil
+	})
 	return out
 }
 
-func fakeProduct(epilogue string, check func(*driver.Launch, *encoderGemmParams)) drivertest.Kernel {
+// asStored leaves values as they are.
+func asStored([]float32) {}
+
+func fakeProduct(epilogue string, rounded func([]float32), check func(*driver.Launch, *encoderGemmParams)) drivertest.Kernel {
 	return func(f *drivertest.Fake, l *driver.Launch) {
 		p := (*encoderGemmParams)(l.Args)
 		check(l, p)
-		out := products(f, p.a, p.w, p.bias, p.rows, p.n, p.k)
+		out := products(f, p.a, p.w, p.bias, p.rows, p.n, p.k, rounded)
 		columns := p.n
 		if epilogue == "geglu" {
 			columns /= 2
@@ -165,7 +181,7 @@ func fakeHead(tileRows int) drivertest.Kernel {
 	return func(f *drivertest.Fake, l *driver.Launch) {
 		p := (*encoderHeadParams)(l.Args)
 		tileLaunch(l, tileRows, p.rows, p.n, p.k, p.stages)
-		out := products(f, p.a, p.w, p.bias, p.rows, p.n, p.k)
+		out := products(f, p.a, p.w, p.bias, p.rows, p.n, p.k, asStored)
 		add, to := drivertest.Slice[float32](f, p.add, int(p.rows*p.n)), drivertest.Slice[float32](f, p.out, int(p.rows*p.n))
 		for r, row := range out {
 			for c, v := range row {
