@@ -10,6 +10,7 @@ import (
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/driver"
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/driver/drivertest"
+	"github.com/plaid-ir/plaid/kernels/internal/tier"
 )
 
 // fakeKernels do in Go what the kernels do, on the arrays of encoder.cuh, and panic where
@@ -92,33 +93,32 @@ func (m fakeMatrix) row(r int) []float32 {
 // fakeGELU is with the exact Φ.
 func fakeGELU(x float32) float32 { return float32(float64(x) / 2 * math.Erfc(-float64(x)/math.Sqrt2)) }
 
-// products are rows · weightsᵀ + bias: each one chain of sums in order of k.
+// products are rows · weightsᵀ + bias: each one chain of fused sums in order of k.
 func products(f *drivertest.Fake, a, w, bias driver.Ptr, rows, n, k uint32, rounded func(row []float32)) [][]float32 {
 	x, y := tiledOf(f, a, rows, k), tiledOf(f, w, n, k)
 	b := drivertest.Slice[float32](f, bias, int(n))
-	weights := make([][]float32, n)
-	for j := range weights {
-		weights[j] = y.row(j)
-		rounded(weights[j])
-	}
-	out := make([][]float32, rows)
-	_ = parallel.Do(context.Background(), len(out), parallel.Threads(0, len(out)/64+1), func(i int) error {
-		row := x.row(i)
-		rounded(row)
-		out[i] = make([]float32, n)
-		for j := 0; j < len(weights); j += 4 { // n is a multiple of 64
-			w0, w1, w2, w3 := weights[j][:len(row)], weights[j+1][:len(row)], weights[j+2][:len(row)], weights[j+3][:len(row)]
-			var s0, s1, s2, s3 float32
-			for c, v := range row {
-				s0 += v * w0[c]
-				s1 += v * w1[c]
-				s2 += v * w2[c]
-				s3 += v * w3[c]
-			}
-			copy(out[i][j:], []float32{s0, s1, s2, s3})
+	dense := func(m fakeMatrix, lo, hi int) []float32 {
+		all := make([]float32, 0, (hi-lo)*int(k)+256) // loops may read on behind it
+		for r := lo; r < hi; r++ {
+			row := m.row(r)
+			rounded(row)
+			all = append(all, row...)
 		}
-		for j, v := range b {
-			out[i][j] += v
+		return all
+	}
+	var weights tier.QueryVectors
+	weights.Reset(dense(y, 0, int(n)), int(k))
+	const block = 32
+	out := make([][]float32, rows)
+	_ = parallel.Do(context.Background(), parallel.Blocks(len(out), block), parallel.Threads(0, len(out)/block+1), func(i int) error {
+		lo, hi := parallel.Block(i, len(out), block)
+		c, ends := make([]float32, (hi-lo)*int(n)), make([]float32, 2*n)
+		tier.All[len(tier.All)-1].Tokens.CentroidScores(c, dense(x, lo, hi), hi-lo, &weights, ends[:n], ends[n:], nil)
+		for r := lo; r < hi; r++ {
+			out[r] = c[(r-lo)*int(n):][:n]
+			for j, v := range b {
+				out[r][j] += v
+			}
 		}
 		return nil
 	})
