@@ -139,18 +139,13 @@ func (c *Collection) Docs(ctx context.Context, from, to int) iter.Seq2[vectors.D
 func (c *Collection) Pick(ctx context.Context, rows []int) iter.Seq2[vectors.Document, error] {
 	return func(yield func(vectors.Document, error) bool) {
 		next := 0
-		for d, err := range c.e.documents(ctx, &call{role: Document, halves: true}, c.texts(ctx, rows), new(Report)) {
+		for d, err := range c.e.documents(ctx, &call{role: Document, halves: true, round: true}, c.texts(ctx, rows), new(Report)) {
 			if err != nil {
 				yield(vectors.Document{}, err)
 				return
 			}
-			row := rows[next]
+			d.ID = c.ID(rows[next])
 			next++
-			if c.ids != nil && d.ID != c.ids[row] || len(d.Tokens) != c.Rows(row)*c.e.Dim() {
-				yield(vectors.Document{}, &TextError{Row: row, ID: d.ID, Err: fmt.Errorf("%w: this is another text than when all were read", vectors.ErrChanged)})
-				return
-			}
-			d.ID = c.ID(row)
 			if !yield(d, nil) {
 				return
 			}
@@ -166,15 +161,12 @@ func (c *Collection) texts(ctx context.Context, rows []int) iter.Seq2[Text, erro
 		}
 		last := rows[len(rows)-1]
 		row, at := 0, 0
-		for t, err := range c.open(ctx) {
+		for t, err := range c.survey.Same(c.open(ctx)) {
 			switch {
 			case err != nil:
 				yield(t, err)
 				return
 			case row > last && last < c.Len()-1:
-				return
-			case row == c.Len():
-				yield(t, &TextError{Row: row, ID: t.ID, Err: fmt.Errorf("%w: there were %d texts", vectors.ErrChanged, c.Len())})
 				return
 			case at < len(rows) && row == rows[at]:
 				if !yield(t, nil) {
@@ -184,15 +176,12 @@ func (c *Collection) texts(ctx context.Context, rows []int) iter.Seq2[Text, erro
 			}
 			row++
 		}
-		if at < len(rows) {
-			yield(Text{}, &TextError{Row: -1, Err: fmt.Errorf("%w: there are %d texts, there were %d", vectors.ErrChanged, row, c.Len())})
-		}
 	}
 }
 
-// round makes halves of the vectors of a chunk, where its call is for them.
+// round makes halves of the vectors of a chunk, where its call is for them and they are none.
 func (c *chunk) round() error {
-	if !c.of.halves {
+	if !c.of.round || c.rounded {
 		return nil
 	}
 	for i := range c.texts {

@@ -86,13 +86,18 @@ func TestCollectionNotices(t *testing.T) {
 	c, err := NewCollection(t.Context(), e, func(context.Context) iter.Seq2[Text, error] { return Texts(now...) })
 	require.NoError(t, err)
 	before := now
-	for name, texts := range map[string][]Text{
-		"fewer": before[:1], "more": append(before[:2:2], Text{ID: "c", Text: "x"}), "longer": {before[0], {ID: "b", Text: "divide often"}},
-		"another": {before[0], {ID: "c", Text: "divide"}},
+	payload := Text{ID: "b", Text: "divide", Payload: []byte("{}")}
+	for name, x := range map[string]struct {
+		from  int
+		texts []Text
+	}{
+		"fewer": {0, before[:1]}, "more": {0, append(before[:2:2], Text{ID: "c", Text: "x"})}, "longer": {0, []Text{before[0], {ID: "b", Text: "divide often"}}},
+		"another id": {0, []Text{before[0], {ID: "c", Text: "divide"}}}, "as many tokens": {0, []Text{before[0], {ID: "b", Text: "cells"}}},
+		"another payload": {0, []Text{before[0], payload}}, "not asked for": {1, []Text{{ID: "a", Text: "divide"}, before[1]}},
 	} {
-		now = texts
+		now = x.texts
 		var last error
-		for _, err := range c.Docs(t.Context(), 0, 2) {
+		for _, err := range c.Docs(t.Context(), x.from, 2) {
 			last = err
 		}
 		require.ErrorIs(t, last, vectors.ErrChanged, name)

@@ -19,18 +19,19 @@ const queued = 4
 // chunk is texts of one call that a worker computes together, with chunks of other calls
 // or alone.
 type chunk struct {
-	texts  []entry
-	batch  engine.Batch // of ids, where they are known
-	memory []float32    // of vectors
-	pooler pool.Pooler
-	pooled []float32
-	halves []byte
-	of     *call
-	since  time.Time // when it was queued
-	err    error     // of the computation
-	last   error     // of the stream, after these texts
-	panic  *parallel.Panic
-	done   chan struct{}
+	texts   []entry
+	batch   engine.Batch // of ids, where they are known
+	memory  []float32    // of vectors
+	pooler  pool.Pooler
+	pooled  []float32
+	halves  []byte
+	rounded bool // vectors are those of halves
+	of      *call
+	since   time.Time // when it was queued
+	err     error     // of the computation
+	last    error     // of the stream, after these texts
+	panic   *parallel.Panic
+	done    chan struct{}
 }
 
 // entry is a text of a chunk.

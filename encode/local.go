@@ -14,6 +14,7 @@ import (
 	"github.com/plaid-ir/plaid/encode/onnxruntime"
 	"github.com/plaid-ir/plaid/encode/tokenizer"
 	"github.com/plaid-ir/plaid/encode/weights"
+	"github.com/plaid-ir/plaid/internal/half"
 	"github.com/plaid-ir/plaid/internal/parallel"
 )
 
@@ -323,11 +324,19 @@ func (l *local) joins(batch []*chunk, c *chunk) bool {
 type joined struct {
 	engine.Batch
 	vectors []float32
+	kept    []int32 // ids whose vectors are
+	ends    []int   // of texts, among these
+	halves  []byte
 }
 
 // compute implements backend. The engine does not know of roles.
 func (l *local) compute(ctx context.Context, _ Role, batch []*chunk) error {
 	d := l.dim()
+	halver, halves := l.engine.(halver)
+	for _, c := range batch {
+		c.rounded = false
+		halves = halves && c.of.halves
+	}
 	b := l.memory.Get().(*joined)
 	defer l.memory.Put(b)
 	b.IDs, b.Offsets, b.Attended = b.IDs[:0], append(b.Offsets[:0], 0), b.Attended[:0]
@@ -341,6 +350,9 @@ func (l *local) compute(ctx context.Context, _ Role, batch []*chunk) error {
 	}
 	if len(b.IDs) == 0 {
 		return nil
+	}
+	if halves {
+		return l.computeHalves(ctx, halver, b, batch)
 	}
 	b.vectors = slices.Grow(b.vectors[:0], len(b.IDs)*d)[:len(b.IDs)*d]
 	if err := l.engine.Encode(ctx, b.vectors, b.Batch); err != nil {
@@ -359,6 +371,45 @@ func (l *local) compute(ctx context.Context, _ Role, batch []*chunk) error {
 			}
 			t.vectors, rest = c.memory[first:len(c.memory):len(c.memory)], rest[len(t.seq.ids)*d:]
 		}
+	}
+	return nil
+}
+
+// computeHalves lets the engine give what is kept alone, as float16.
+func (l *local) computeHalves(ctx context.Context, e halver, b *joined, batch []*chunk) error {
+	d, at := l.dim(), int32(0)
+	b.kept, b.ends = b.kept[:0], b.ends[:0]
+	for _, c := range batch {
+		for i := range c.texts {
+			s := c.texts[i].seq
+			for j := range s.ids {
+				if l.keeps(c.of.role, s, j) {
+					b.kept = append(b.kept, at)
+				}
+				at++
+			}
+			b.ends = append(b.ends, len(b.kept))
+		}
+	}
+	b.halves = slices.Grow(b.halves[:0], 2*len(b.kept)*d)[:2*len(b.kept)*d]
+	if err := e.EncodeHalves(ctx, b.halves, b.Batch, b.kept); err != nil {
+		return err
+	}
+	first, ends := 0, b.ends
+	for _, c := range batch {
+		if len(c.texts) == 0 {
+			continue
+		}
+		end := ends[len(c.texts)-1]
+		n := (end - first) * d
+		c.memory, c.rounded = slices.Grow(c.memory[:0], n)[:n], true
+		half.Decode(c.memory, b.halves[2*first*d:])
+		at := 0
+		for i := range c.texts {
+			last := (ends[i] - first) * d
+			c.texts[i].vectors, at = c.memory[at:last:last], last
+		}
+		first, ends = end, ends[len(c.texts):]
 	}
 	return nil
 }

@@ -16,6 +16,12 @@ type onDevice struct {
 	about transformer.About
 }
 
+// halver is an engine that gives the vectors of some ids alone, as float16; see
+// [transformer.Model].
+type halver interface {
+	EncodeHalves(ctx context.Context, dst []byte, b engine.Batch, kept []int32) error
+}
+
 // A device is best given many ids at once, in several calls: while it computes one
 // batch, the vectors of the one before leave it and the next one is made.
 const (

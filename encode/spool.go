@@ -53,7 +53,8 @@ func Spool(ctx context.Context, e *Encoder, texts iter.Seq2[Text, error], path s
 		return nil, nil, err
 	}
 	r.Resumed = s.Len()
-	for doc, err := range e.DocumentsReport(ctx, skipDone(texts, s, path), r) {
+	of := &call{role: Document, halves: !o.Float32 && e.config.Pool == 0} // what is pooled is rounded then
+	for doc, err := range e.documents(ctx, of, skipDone(texts, s, path), r) {
 		if err == nil {
 			err = s.Add(doc)
 		}

@@ -39,6 +39,35 @@ func TestSurvey(t *testing.T) {
 	}
 }
 
+// Texts that are gone through once more are the same, or an error that says which is not:
+// also where neither an id nor a number of tokens has changed.
+func TestSurveyNoticesChanges(t *testing.T) {
+	texts := []Text{{ID: "a", Text: "cells divide"}, {ID: "b", Title: "T", Text: "z", Payload: []byte("{}")}}
+	s, err := SurveyTexts(Texts(texts...))
+	require.NoError(t, err)
+	got, err := all(s.Same(Texts(texts...)))
+	require.NoError(t, err)
+	require.Equal(t, texts, got)
+	for message, other := range map[string][]Text{
+		`text 0: id "a": changed while it was read: this is another text than when all were read`: {{ID: "a", Text: "divide cells"}, texts[1]},
+		`text 1: id "b": changed while it was read: this is another text than when all were read`: {texts[0], {ID: "b", Title: "T", Text: "z", Payload: []byte("[]")}},
+		`text 2: id "c": changed while it was read: there were 2 texts`:                           append(texts[:2:2], Text{ID: "c"}),
+		`changed while it was read: there are 1 texts, there were 2`:                              texts[:1],
+	} {
+		got, err := all(s.Same(Texts(other...)))
+		require.ErrorIs(t, err, vectors.ErrChanged)
+		require.EqualError(t, err, message)
+		require.Equal(t, append([]Text{}, texts[:len(got)]...), append([]Text{}, got...))
+	}
+	got = nil
+	for text, err := range s.Same(Texts(texts...)) { // its user may have enough
+		require.NoError(t, err)
+		got = append(got, text)
+		break
+	}
+	require.Equal(t, texts[:1], got)
+}
+
 func TestUnknownSuffix(t *testing.T) {
 	path := write(t, t.TempDir(), "a.unknown", `{"id": "1", "text": "x"}`)
 	_, err := all((&Reader{Format: ""}).Texts(t.Context(), path))

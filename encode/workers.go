@@ -32,7 +32,8 @@ type workers struct {
 type call struct {
 	ctx     context.Context
 	role    Role
-	halves  bool // vectors are to be rounded to float16
+	halves  bool // vectors may come rounded to float16
+	round   bool // and otherwise are rounded
 	waiting []*chunk
 }
 

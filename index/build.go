@@ -170,7 +170,7 @@ func (o *BuildOptions) validate() error {
 //
 // Errors: [ErrNoDocuments], [ErrNoTokens], [ErrOption], [ErrDuplicateID],
 // [storage.ErrExists], [storage.ErrLocked], those of src, and what writing
-// fails with. After an error the path holds what it held before; only after
+// fails with; [*ResumableError] around those after which another build can go on. After an error the path holds what it held before; only after
 // [storage.ErrOutcomeUnknown], with Force, either that or the new index.
 func Build(ctx context.Context, path string, src vectors.Source, opts *BuildOptions) (r *BuildReport, err error) {
 	return buildFile(ctx, path, src, opts, true)
@@ -305,13 +305,25 @@ func builder(cpu kernels.Backend, d kernels.Device, threads int) (kernels.Backen
 	return d.Builder(cpu), cmp.Or(threads, max(64, all)) // many small requests at once keep a device busy
 }
 
+// ResumableError is why a build with [BuildOptions.Resume] has not come to its end. What it
+// encoded is at the path, and another one of the same input and options goes on from there.
+type ResumableError struct {
+	Path string
+	Docs int // that need not be encoded again
+	Err  error
+}
+
+func (e *ResumableError) Error() string { return e.Err.Error() }
+
+func (e *ResumableError) Unwrap() error { return e.Err }
+
 // close ends a build; one that may be resumed leaves what it has staged.
 func (b *building) close(err error) error {
 	switch {
 	case err == nil:
 		return b.file.Close()
-	case b.Resume && b.stage != nil && b.stage.marked:
-		return errors.Join(err, b.file.Close())
+	case b.Resume && b.stage != nil && b.stage.noted > 0:
+		return &ResumableError{b.file.Path(), b.stage.noted, errors.Join(err, b.file.Close())}
 	}
 	return undo(b.file, b.created, err)
 }

@@ -146,6 +146,7 @@ func (s *stager) restore(ctx context.Context, c *checkpoint) error {
 		return err
 	}
 	s.noteCheckpoint()
+	s.noted = int(c.State.Docs)
 	if s.postings.bytes() > s.segmentBytes { // it was about to end
 		return s.endSegment(ctx)
 	}

@@ -89,12 +89,24 @@ func TestResume(t *testing.T) {
 	for _, at := range []int{1, 7, 30, 31, 32, 33, 60, 77, 100, 119} {
 		p := path(at)
 		stops := []int{at, min(at+1, 119), min(at+20, 119)}
+		left := 0
 		for _, stop := range stops {
 			_, err := Build(ctx, p, &failing{src, stop, broken}, &o)
 			require.ErrorIs(t, err, broken)
+			if on := (*ResumableError)(nil); errors.As(err, &on) { // then there is something, and it is said how much
+				require.Equal(t, p, on.Path)
+				require.GreaterOrEqual(t, on.Docs, left)
+				left = on.Docs
+				_, err = Open(ctx, p, nil)
+				require.ErrorIs(t, err, storage.ErrUnfinished)
+			} else {
+				require.Zero(t, left)
+				require.NoFileExists(t, p)
+			}
 		}
 		r, err := Build(ctx, p, src, &o)
 		require.NoError(t, err)
+		require.Equal(t, left, r.Resumed)
 		require.Equal(t, want, digestOf(t, p), "interrupted at %v", stops)
 		s := snapshotOf(t, p)
 		require.NoError(t, s.Verify(ctx))
@@ -131,7 +143,14 @@ func TestResume(t *testing.T) {
 	o.Force = true
 	_, err = Build(ctx, path("there"), &failing{src, 90, broken}, &o)
 	require.ErrorIs(t, err, broken)
-	require.Equal(t, 9, snapshotOf(t, path("there")).Len())
+	reading(t, path("there"), func(s *Snapshot) { require.Equal(t, 9, s.Len()) })
+	on := (*ResumableError)(nil)
+	require.ErrorAs(t, err, &on)
+	require.Positive(t, on.Docs)
+	r, err := Build(ctx, path("there"), src, &o)
+	require.NoError(t, err)
+	require.Equal(t, on.Docs, r.Resumed)
+	require.Equal(t, want, digestOf(t, path("there")))
 }
 
 func init() { testenv.Children["resume"] = resumeChild }

@@ -59,6 +59,7 @@ type stager struct {
 	// note, where set, is put into each transaction, so that a build can go on.
 	note       *checkpoint
 	marked     bool   // it says where
+	noted      int    // documents that it stands for, in the file
 	fieldsFrom uint32 // the first document that fields has
 	batch      batchStart
 
@@ -278,7 +279,7 @@ func (s *stager) flush(ctx context.Context, limit int) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	return s.file.Update(func(tx *storage.Tx) error {
+	err := s.file.Update(func(tx *storage.Tx) error {
 		if err := tx.MarkStaging(); err != nil {
 			return err
 		}
@@ -293,6 +294,10 @@ func (s *stager) flush(ctx context.Context, limit int) error {
 		}
 		return s.runOps(g)
 	})
+	if err == nil && s.marked {
+		s.noted = int(s.note.State.Docs)
+	}
+	return err
 }
 
 func (s *stager) runOps(g *storage.Generation) error {

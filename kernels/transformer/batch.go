@@ -62,6 +62,22 @@ func (b *Batch) Check(room, dim int) error {
 	return nil
 }
 
+// CheckKept holds ids of a batch that are kept against it, and against room for so many
+// bytes of halves. Errors: [ErrBatch].
+func (b *Batch) CheckKept(kept []int32, room, dim int) error {
+	if room != 2*len(kept)*dim {
+		return fmt.Errorf("%w: room for %d bytes, not the 2 × %d × %d of %d ids that are kept", ErrBatch, room, len(kept), dim, len(kept))
+	}
+	last := int32(-1)
+	for i, id := range kept {
+		if id <= last || int(id) >= len(b.IDs) {
+			return fmt.Errorf("%w: id %d is kept behind %d, of %d; it is number %d of those", ErrBatch, id, last, len(b.IDs), i)
+		}
+		last = id
+	}
+	return nil
+}
+
 // CheckBatch holds a batch against a model of so many dimensions and words, and against
 // room for so many values of vectors. Errors: [ErrBatch].
 func (c *Config) CheckBatch(b *Batch, room, dim, words int) error {

@@ -30,6 +30,12 @@ func (s *several) Encode(ctx context.Context, dst []float32, b Batch) error {
 	return s.models[i].Encode(ctx, dst, b)
 }
 
+func (s *several) EncodeHalves(ctx context.Context, dst []byte, b Batch, kept []int32) error {
+	i := s.take(len(b.IDs))
+	defer s.give(i, len(b.IDs))
+	return s.models[i].EncodeHalves(ctx, dst, b, kept)
+}
+
 // take picks the device for so many ids.
 func (s *several) take(ids int) int {
 	s.mu.Lock()

@@ -42,6 +42,20 @@ func (d *listed) Encode(_ context.Context, _ []float32, b Batch) error {
 	return nil
 }
 
+func (d *listed) EncodeHalves(ctx context.Context, _ []byte, b Batch, _ []int32) error {
+	return d.Encode(ctx, nil, b)
+}
+
+// What is kept is some of the ids, in order, with room for halves of their vectors.
+func TestKept(t *testing.T) {
+	b := &Batch{IDs: make([]int32, 5)}
+	require.NoError(t, b.CheckKept([]int32{0, 1, 4}, 3*2*16, 16))
+	require.NoError(t, b.CheckKept(nil, 0, 16))
+	for name, kept := range map[string][]int32{"not ascending": {1, 0, 4}, "twice": {1, 1, 4}, "beyond": {0, 1, 5}, "negative": {-1, 0, 1}, "fewer": {0, 1}} {
+		require.ErrorIs(t, b.CheckKept(kept, 3*2*16, 16), ErrBatch, name)
+	}
+}
+
 // A model on several devices gives a batch to the one with the least to do, and is on all
 // of them or on none.
 func TestSeveralDevices(t *testing.T) {
@@ -56,9 +70,8 @@ func TestSeveralDevices(t *testing.T) {
 	done := make(chan error)
 	go func() { done <- m.Encode(t.Context(), nil, Batch{IDs: make([]int32, 5)}) }()
 	<-a.begun
-	for range 2 {
-		require.NoError(t, m.Encode(t.Context(), nil, Batch{IDs: make([]int32, 3)}))
-	}
+	require.NoError(t, m.Encode(t.Context(), nil, Batch{IDs: make([]int32, 3)}))
+	require.NoError(t, m.EncodeHalves(t.Context(), nil, Batch{IDs: make([]int32, 3)}, nil))
 	close(a.going)
 	require.NoError(t, <-done)
 	require.Equal(t, []int{5}, a.batches)

@@ -23,6 +23,10 @@ type Model interface {
 	// They have the same bits whatever the company and the order, on the same kind of
 	// device. Errors: [ErrBatch], [ErrNotFinite], those of the device and the context.
 	Encode(ctx context.Context, dst []float32, b Batch) error
+	// EncodeHalves is Encode of those ids of a batch alone that kept names, ascending, and
+	// writes their vectors rounded to float16: [About.Dim] times two bytes each, little-endian.
+	// A vector that is not kept may be not finite.
+	EncodeHalves(ctx context.Context, dst []byte, b Batch, kept []int32) error
 	// Close waits for calls that are under way, and gives back what the model holds.
 	// Calls after it are [kernels.ErrDeviceClosed].
 	Close() error

@@ -31,6 +31,10 @@ func (m deviceModel) About() transformer.About {
 	return transformer.About{Device: m.d.Info(), Precision: transformer.F16, Dim: m.Dim(), Tokens: 500, Weights: 600, Batches: 400}
 }
 
+func (m deviceModel) EncodeHalves(ctx context.Context, dst []byte, b transformer.Batch, kept []int32) error {
+	return kerneltest.EncodeHalves(ctx, m.Encode, m.Dim(), dst, b, kept)
+}
+
 // TestModelOnDevice: a precision that was given is kept to or refused, and a device that has
 // no memory for model and indexes is an error if it was named, and else has the indexes only.
 func TestModelOnDevice(t *testing.T) {

@@ -33,7 +33,7 @@ whether they are too unlike the documents that the codec was trained on.
 Texts are encoded by the model that the index names; --model says where its folder
 is if it was moved. Vectors that are said to be another model's are refused.
 
-` + textsHelp + `
+` + textsHelp + addsOnDevice + `
 
 An id that is in the index already is an error, or with --replace the document
 takes the place of the old one, whose payload it keeps if it brings none. With
@@ -78,10 +78,16 @@ func (a *app) add(ctx context.Context, names *indexes, path string, in *input, w
 	if err := a.canChange(ctx, names, path); err != nil {
 		return err
 	}
-	// The index is open for as long as it takes to find what is wrong with the texts,
-	// not while they are encoded.
+	paths, err := names.paths(path)
+	if err != nil {
+		return err
+	}
+	// The index is open for as long as it takes to find what is wrong with the texts, not
+	// while they are encoded, but on a device.
 	s := &spooling{app: a, texts: &in.texts, path: in.texts.Spool, temporary: filepath.Clean(path) + ".add.spool"}
-	err := a.openSearched(ctx, names, path, func(x *searched) (err error) {
+	var streamed *encode.Collection
+	var report *textsReport
+	err = a.openSearched(ctx, names, path, func(x *searched) (err error) {
 		snap := x.snap
 		var m *storage.Model
 		if s.encoder, m, err = a.openEncoder(ctx, &in.encoder, snap.Path(), flags.Opening{Of: snap.Header().Model, Threads: work.Threads, On: a.on(&in.device)}); err != nil {
@@ -96,7 +102,7 @@ func (a *app) add(ctx context.Context, names *indexes, path string, in *input, w
 		if snap.Header().Model == nil {
 			a.warn("nobody knows what made the vectors of %s: scores mean something only if it was %v", snap.Path(), m)
 		}
-		return s.survey(ctx, func(t encode.Text) error {
+		unused := func(t encode.Text) error {
 			ids := []string{t.ID}
 			if of, n := vectors.SplitPassageID(t.ID); n == 0 {
 				ids = append(ids, of)
@@ -111,9 +117,20 @@ func (a *app) add(ctx context.Context, names *indexes, path string, in *input, w
 				}
 			}
 			return nil
-		})
+		}
+		if len(paths) == 1 && s.streams(snap.Header().Build.Pool) { // several would each read all texts
+			if streamed, report, err = s.collect(ctx, unused); err == nil {
+				report.added = true
+			}
+			return err
+		}
+		return s.survey(ctx, unused)
 	})
-	if err == nil {
+	switch {
+	case err != nil:
+	case streamed != nil:
+		err = s.inTexts(a.addDocuments(ctx, names, path, streamed, report, o, false))
+	default:
 		err = s.run(ctx, func(src *vectors.Spool, r *textsReport) error {
 			return a.addDocuments(ctx, names, path, src, r, o, false)
 		})

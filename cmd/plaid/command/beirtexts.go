@@ -64,10 +64,14 @@ func (c *beirInput) open(ctx context.Context, o *beir.Options, use func(beir.Vec
 	}
 	return use(beir.Vectors{
 		Docs: func(ctx context.Context, use func(vectors.Source) error) error {
-			return s.run(ctx, func(src *vectors.Spool, r *textsReport) error {
+			used := func(src vectors.Source, r *textsReport) error {
 				c.encoded = r
 				return use(src)
-			})
+			}
+			if s.streams(o.Build.Pool) {
+				return s.stream(ctx, func(src *encode.Collection, r *textsReport) error { return used(src, r) })
+			}
+			return s.run(ctx, func(src *vectors.Spool, r *textsReport) error { return used(src, r) })
 		},
 		Queries: func(ctx context.Context, judged func(string) bool, use func(vectors.Source) error) error {
 			q, err := c.app.encodeQueries(ctx, enc, only((&encode.Reader{Format: encode.FormatJSONL}).Texts(ctx, queries), judged), queries, false)

@@ -39,6 +39,19 @@ is gone on with by the same command: what was encoded is not encoded again. Text
 from stdin or a pipe begin anew, unless --spool names a file; then only their ids
 are compared with it.`
 
+// Of commands that have no spool on a device.
+const (
+	buildsOnDevice = `
+
+With --device texts are encoded while the index is built, without a spool, unless
+--spool names one; a run that was interrupted goes on from what the index has got.`
+	addsOnDevice = `
+
+With --device texts are encoded while the index takes them, without a spool, unless
+--spool names one or there are several indexes; a run that was interrupted begins
+anew.`
+)
+
 func (in *input) register(f *pflag.FlagSet) {
 	in.texts.Register(f, false)
 	in.encoder.RegisterDocuments(f)

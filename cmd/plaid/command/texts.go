@@ -32,9 +32,10 @@ type textsReport struct {
 	Truncated int     `json:"truncated"`
 	Tokens    int64   `json:"tokens"`
 	Seconds   float64 `json:"seconds"`
-	// Streamed: they were encoded while the index was built; Seconds is what reading them
+	// Streamed: they were encoded while the index took them; Seconds is what reading them
 	// and making ids of them took.
 	Streamed bool `json:"streamed,omitempty"`
+	added    bool // to an index that was there
 }
 
 // line reads like: texts: 5,183 encoded (12 cut, 0 empty), 1,389,000 tokens in 39s, 35.6k a second.
@@ -45,7 +46,11 @@ func (r *textsReport) line(b *bytes.Buffer) {
 	}
 	fmt.Fprintf(b, ", %s", out.Plural(r.Tokens, "token"))
 	if r.Streamed {
-		b.WriteString(", while the index was built\n")
+		if r.added {
+			b.WriteString(", while they were added\n")
+		} else {
+			b.WriteString(", while the index was built\n")
+		}
 		return
 	}
 	fmt.Fprintf(b, " in %s", out.Seconds(r.Seconds))
@@ -132,7 +137,7 @@ func (s *spooling) run(ctx context.Context, use func(*vectors.Spool, *textsRepor
 	begin := s.app.now()
 	spool, r, err := s.encode(ctx, path, tag, total)
 	if err != nil {
-		return s.stopped(path, fresh, r, err)
+		return s.stopped(path, fresh, r, s.inTexts(err))
 	}
 	if r.Resumed > 0 {
 		s.app.logger().Info("texts were encoded before", "texts", r.Resumed, "file", path)
@@ -249,8 +254,12 @@ func (s *spooling) encode(ctx context.Context, path, tag string, total out.Texts
 			show(total)
 		}
 	}
+	texts := s.texts.Open(ctx, s.app.in)
+	if s.known != nil {
+		texts = s.known.Same(texts)
+	}
 	return encode.Spool(ctx, s.encoder, func(yield func(encode.Text, error) bool) {
-		for t, err := range s.texts.Open(ctx, s.app.in) {
+		for t, err := range texts {
 			total.Bytes += int64(len(t.Title) + len(t.Text))
 			s.lost.look(&t)
 			if !yield(t, err) {
@@ -266,8 +275,9 @@ func (s *spooling) stopped(path string, fresh bool, r *encode.Report, err error)
 	case path == "", errors.Is(err, vectors.ErrSpoolInUse):
 	case errors.Is(err, vectors.ErrSpool):
 		return fmt.Errorf("%w. It is of other texts, of another model, or no spool: remove it, or name another file with --spool", err)
-	case fresh && (r == nil || r.Texts == 0):
+	case fresh && (r == nil || r.Texts == 0 || errors.Is(err, vectors.ErrChanged)): // what it has is of texts that are no more
 		err = errors.Join(err, s.remove(path))
+	case errors.Is(err, vectors.ErrChanged):
 	case r != nil:
 		s.app.hint("what was encoded is in %s: the same command goes on from there", path)
 	}

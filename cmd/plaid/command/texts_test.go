@@ -4,14 +4,20 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/plaid-ir/plaid/encode"
+	"github.com/plaid-ir/plaid/internal/cli/flags"
+	"github.com/plaid-ir/plaid/vectors"
 )
 
 const (
@@ -93,6 +99,104 @@ func TestTextsGoOn(t *testing.T) {
 		require.Positive(t, r.Resumed, name)
 		require.Equal(t, 46, r.Texts, name)
 		require.Equal(t, digest(t, filepath.Join(dir, "whole.plaid")), digest(t, filepath.Join(dir, name+".plaid")), name)
+	}
+}
+
+// On a device texts are encoded while the index is built, also in the place of another one.
+// After a kill or an interrupt, which says so, the same command goes on; the index is that of
+// a spool.
+func TestTextsOnDeviceGoOn(t *testing.T) {
+	plaid, err := exec.LookPath("plaid") // which is this test
+	require.NoError(t, err)
+	dir := t.TempDir()
+	at := func(name string) string { return filepath.Join(dir, name) }
+	lines, err := os.ReadFile(corpus)
+	require.NoError(t, err)
+	var many bytes.Buffer
+	rest := fmt.Sprintf(`{"rest": "%s", "_id": "`, strings.Repeat("x", 30_000))
+	for i := range 7 { // 21 MB of tokens and payloads, of which 8 are written at a time
+		many.Write(bytes.ReplaceAll(lines, []byte(`{"_id": "`), fmt.Appendf(nil, "%s%d-", rest, i)))
+	}
+	require.NoError(t, os.WriteFile(at("many.jsonl"), many.Bytes(), 0o666))
+	index := func(name, env string, more ...string) (code int, r indexReport, stderr string) {
+		cmd := exec.Command(plaid, append([]string{"index", at(name), "--text", at("many.jsonl"), "--model", nano, "--device", "oracle:2",
+			"--codec", at("codec"), "--memory", "32MiB", "--no-check", "--json"}, more...)...)
+		cmd.Env = append(os.Environ(), "PLAID_TEST_DEVICES=1", env)
+		var out, errs bytes.Buffer
+		cmd.Stdout, cmd.Stderr = &out, &errs
+		_ = cmd.Run()
+		if code = cmd.ProcessState.ExitCode(); code == exitOK {
+			require.NoError(t, json.Unmarshal(out.Bytes(), &r))
+		}
+		return code, r, errs.String()
+	}
+	cmd := exec.Command(plaid, "train", at("codec"), "--text", corpus, "--model", nano, "--device", "oracle:2", "--nbits", "8", "--centroids", "8")
+	cmd.Env = append(os.Environ(), "PLAID_TEST_DEVICES=1")
+	b, err := cmd.CombinedOutput()
+	require.NoError(t, err, string(b))
+	code, r, stderr := index("whole.plaid", "", "--spool", at("kept"))
+	require.Equal(t, exitOK, code, stderr)
+	require.False(t, r.Encoded.Streamed)
+	require.FileExists(t, at("kept"))
+	want := digest(t, at("whole.plaid"))
+	const there = "there.plaid"
+	b, err = os.ReadFile(at("codec"))
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(at(there), b, 0o666))
+	former := digest(t, at(there))
+	most := r.Encoded.Tokens * 95 / 100
+	for name, x := range map[string]struct {
+		env  string
+		more []string
+	}{
+		"killed": {fmt.Sprintf("PLAID_TEST_KILL=%d", most), nil}, "interrupted": {fmt.Sprintf("PLAID_TEST_INTERRUPT=%d", most), nil},
+		"there": {fmt.Sprintf("PLAID_TEST_INTERRUPT=%d", most), []string{"--force"}},
+	} {
+		path := name + ".plaid"
+		code, _, stderr = index(path, x.env, x.more...)
+		require.NotEqual(t, exitOK, code, name)
+		if name != "killed" {
+			require.Equal(t, exitInterrupted, code, stderr)
+			require.Contains(t, stderr, path+": the same command goes on from there", name)
+		}
+		if path == there {
+			require.Equal(t, former, digest(t, at(path)))
+		}
+		code, r, stderr = index(path, "", x.more...)
+		require.Equal(t, exitOK, code, stderr)
+		require.True(t, r.Encoded.Streamed)
+		require.Positive(t, r.Resumed, name)
+		require.Equal(t, want, digest(t, at(path)), name)
+	}
+	left, err := filepath.Glob(at("*.spool"))
+	require.NoError(t, err)
+	require.Empty(t, left)
+}
+
+// Texts that change after all were read, and before they are encoded, are an error; what of
+// them was written does not stay where the next command would look.
+func TestTextsThatChange(t *testing.T) {
+	dir := t.TempDir()
+	path, spool := filepath.Join(dir, "texts.jsonl"), filepath.Join(dir, "x.spool")
+	e, err := encode.Open(nano, nil)
+	require.NoError(t, err)
+	defer e.Close()
+	write := func(last string) {
+		require.NoError(t, os.WriteFile(path, []byte(`{"_id": "a", "text": "mitosis"}`+"\n"+`{"_id": "b", "text": "`+last+`"}`+"\n"), 0o666))
+	}
+	for _, kept := range []string{"", spool} {
+		write("cells divide")
+		a := newApp(streams{out: io.Discard, err: io.Discard}, nil)
+		s := &spooling{app: a, encoder: e, texts: &flags.Texts{Paths: []string{path}}, path: kept, temporary: spool}
+		require.NoError(t, s.survey(t.Context(), nil))
+		write("divide cells")
+		err = s.run(t.Context(), func(*vectors.Spool, *textsReport) error {
+			t.Error("used")
+			return nil
+		})
+		require.ErrorIs(t, err, vectors.ErrChanged)
+		require.ErrorContains(t, err, path+`: text 1: id "b": `)
+		require.NoFileExists(t, spool)
 	}
 }
 

@@ -9,57 +9,57 @@ import (
 	"strings"
 
 	"github.com/plaid-ir/plaid/encode"
-	"github.com/plaid-ir/plaid/index"
 )
 
-// streams says that texts are encoded while the index is built of them. On a device that
-// takes less time than to write their vectors and to read them again, and what the index
-// has of them is where the next command goes on. What a spool has already is used.
-func (s *spooling) streams(o *index.BuildOptions) bool {
+// streams says that texts are encoded while an index takes them, whose vectors are pooled so.
+// On a device that takes less time than to write their vectors and to read them again. What a
+// spool has already is used.
+func (s *spooling) streams(pool int) bool {
 	c := s.encoder.Config()
-	if s.path != "" || c.Backend != encode.Device || c.Pool > 0 || o.Pool > 1 || !s.texts.Again() {
+	if s.path != "" || c.Backend != encode.Device || c.Pool > 0 || pool > 1 || !s.texts.Again() {
 		return false
 	}
 	_, err := os.Lstat(s.temporary)
 	return errors.Is(err, fs.ErrNotExist)
 }
 
-// stream goes through the texts and hands them to use as a source of vectors.
-func (s *spooling) stream(ctx context.Context, use func(*encode.Collection, *textsReport) error) error {
+// collect goes through the texts, lets check look at each, and makes a source of vectors of them.
+func (s *spooling) collect(ctx context.Context, check func(encode.Text) error) (*encode.Collection, *textsReport, error) {
 	begin := s.app.now()
 	s.prepare()
+	defer func() { s.texts.PassedOver = nil }() // they are told of once
 	first := true
 	c, err := encode.NewCollection(ctx, s.encoder, func(ctx context.Context) iter.Seq2[encode.Text, error] {
 		texts := s.texts.Open(ctx, s.app.in)
 		if first {
 			first = false
-			return s.watched(texts)
+			return checked(texts, func(t encode.Text) error {
+				s.lost.look(&t)
+				if check == nil {
+					return nil
+				}
+				return check(t)
+			})
 		}
 		return texts
 	})
-	s.texts.PassedOver = nil
 	if err != nil {
-		return s.inTexts(err)
+		return nil, nil, s.inTexts(err)
 	}
 	r := c.Report()
 	s.warn(&r)
-	return s.inTexts(use(c, &textsReport{
+	return c, &textsReport{
 		Texts: r.Texts, Empty: r.Empty, Truncated: r.Truncated, Tokens: r.Tokens, Seconds: s.app.now().Sub(begin).Seconds(), Streamed: true,
-	}))
+	}, nil
 }
 
-// watched counts what is lost of texts.
-func (s *spooling) watched(texts iter.Seq2[encode.Text, error]) iter.Seq2[encode.Text, error] {
-	return func(yield func(encode.Text, error) bool) {
-		for t, err := range texts {
-			if err == nil {
-				s.lost.look(&t)
-			}
-			if !yield(t, err) {
-				return
-			}
-		}
+// stream hands such a source to use.
+func (s *spooling) stream(ctx context.Context, use func(*encode.Collection, *textsReport) error) error {
+	c, r, err := s.collect(ctx, nil)
+	if err != nil {
+		return err
 	}
+	return s.inTexts(use(c, r))
 }
 
 // inTexts names the files of an error of a text.

@@ -11,6 +11,7 @@ import (
 	"github.com/plaid-ir/plaid/encode"
 	"github.com/plaid-ir/plaid/encode/native"
 	"github.com/plaid-ir/plaid/kernels"
+	"github.com/plaid-ir/plaid/kernels/kerneltest"
 	"github.com/plaid-ir/plaid/kernels/transformer"
 	"github.com/plaid-ir/plaid/storage"
 )
@@ -38,6 +39,10 @@ type halfModel struct {
 
 func (m halfModel) About() transformer.About {
 	return transformer.About{Device: halfDevice{}.Info(), Precision: transformer.F16, Dim: m.Dim(), Tokens: 1000, Weights: 7, Batches: m.memory}
+}
+
+func (m halfModel) EncodeHalves(ctx context.Context, dst []byte, b transformer.Batch, kept []int32) error {
+	return kerneltest.EncodeHalves(ctx, m.Encode, m.Dim(), dst, b, kept)
 }
 
 // TestEncoderOnDevice: a device that is named encodes, unless another encoder is; what it

@@ -30,6 +30,10 @@ import (
 // headSizes are the dimensions of a head that there is an attention kernel for.
 var headSizes = []int{16, 32, 48, 64, 96, 128}
 
+// mostColumns is how wide rows may be that are embedded and normed: a warp has a whole one
+// in registers.
+const mostColumns = 1024
+
 // model is a model on a device. What is not set by New belongs to the device's goroutine.
 type model struct {
 	dev    *runtime.Device
@@ -59,6 +63,9 @@ func New(ctx context.Context, d *runtime.Device, c transformer.Config, w *transf
 	}
 	if size := c.Hidden / c.Heads; !c.Learned() && roundUp(c.Hidden, tile)%size != 0 {
 		return nil, fmt.Errorf("%w: %d dimensions in heads of %d, with rotary positions: on a device they are a multiple of %d", transformer.ErrConfig, c.Hidden, size, tile)
+	}
+	if width := roundUp(c.Hidden, tile); width > mostColumns {
+		return nil, fmt.Errorf("%w: a hidden size of %d; on a device there are rows of up to %d values", transformer.ErrConfig, c.Hidden, mostColumns)
 	}
 	p, t := lay(&c, w)
 	m := &model{dev: d, config: c, words: len(w.Words) / c.Hidden, t: t, graphs: map[graphKey]driver.Graph{}}
@@ -165,7 +172,22 @@ func (m *model) begin() error {
 
 // Encode implements [transformer.Model].
 func (m *model) Encode(ctx context.Context, dst []float32, b transformer.Batch) error {
-	if err := m.config.CheckBatch(&b, len(dst), m.about.Dim, m.words); err != nil {
+	return m.encode(ctx, &request{batch: &b, dst: dst}, len(dst))
+}
+
+// EncodeHalves implements [transformer.Model].
+func (m *model) EncodeHalves(ctx context.Context, dst []byte, b transformer.Batch, kept []int32) error {
+	if err := b.CheckKept(kept, len(dst), m.about.Dim); err != nil {
+		return fmt.Errorf("encoder: %w", err)
+	}
+	return m.encode(ctx, &request{batch: &b, halves: true, kept: kept, bytes: dst}, len(b.IDs)*m.about.Dim)
+}
+
+// encode checks a request, which has room for so many values, and sees it through.
+func (m *model) encode(ctx context.Context, r *request, room int) error {
+	b := r.batch
+	r.m = m
+	if err := m.config.CheckBatch(b, room, m.about.Dim, m.words); err != nil {
 		return fmt.Errorf("encoder: %w", err)
 	}
 	for i := range b.Texts() { // of few tokens that a caller has asked for
@@ -176,14 +198,13 @@ func (m *model) Encode(ctx context.Context, dst []float32, b transformer.Batch) 
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("encoder: %w", context.Cause(ctx))
 	}
-	if len(b.IDs) == 0 {
+	if len(b.IDs) == 0 || r.halves && len(r.kept) == 0 {
 		return nil
 	}
 	if err := m.begin(); err != nil {
 		return err
 	}
 	defer m.using.Done()
-	r := &request{m: m, batch: &b, dst: dst}
 	if err := runtime.Do(ctx, m.dev, []*request{r}); err != nil {
 		return fmt.Errorf("encoder on %s: %w", m.about.Device.Name, err)
 	}

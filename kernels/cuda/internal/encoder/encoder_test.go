@@ -14,6 +14,7 @@ import (
 	"github.com/plaid-ir/plaid/internal/race"
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/driver"
+	"github.com/plaid-ir/plaid/kernels/cuda/internal/driver/drivertest"
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/runtime/runtimetest"
 	"github.com/plaid-ir/plaid/kernels/transformer"
 )
@@ -47,6 +48,37 @@ func keys(m map[string]int) (all []string) {
 		all = append(all, k)
 	}
 	return all
+}
+
+// TestWidest: the largest rows that the kernels take.
+func TestWidest(t *testing.T) {
+	for _, k := range []kind{kinds()[0], kinds()[3]} {
+		k.config.Hidden, k.config.Heads, k.config.Intermediate = 1024, 16, 64
+		w := random(&k.config, 1, words, 21, k.heads...)
+		b := batchOf(textOf(rand.New(rand.NewPCG(21, 22)), 5))
+		m := openModel(t, k.config, w, transformer.Options{}, true)
+		require.Greater(t, least(t, onProcessor(t, k.config, w, b), encodeOn(t, m, b), m.About().Dim), 0.9998)
+	}
+}
+
+// TestNormsFillTheDevice: two blocks a multiprocessor go through the rows of a large batch;
+// a small one has no block without rows.
+func TestNormsFillTheDevice(t *testing.T) {
+	k := kinds()[0]
+	all, grids := fakeKernels(), map[uint32]uint32{} // by rows
+	all["encoder_norm"] = func(f *drivertest.Fake, l *driver.Launch) {
+		grids[(*encoderNormParams)(l.Args).rows] = l.Grid.X
+		fakeNorm(f, l)
+	}
+	f := runtimetest.Fake(all)
+	f.Devices[0].Multiprocessors = 16
+	m, err := New(t.Context(), runtimetest.OpenFake(t, f), k.config, k.weights(23), transformer.Options{})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, m.Close()) }()
+	for _, b := range []transformer.Batch{batchOf(make([]int32, 9)), batchOf(make([]int32, 150), make([]int32, 150))} {
+		encodeOn(t, m, b)
+	}
+	require.Equal(t, map[uint32]uint32{32: 4, 300: 32}, grids)
 }
 
 // TestSameBits: whatever the company, the order, and how few tokens a pass may have.
@@ -171,6 +203,19 @@ func TestWhatCannotBe(t *testing.T) {
 	_, err = New(t.Context(), m.dev, c, random(&c, 1, words, 1), transformer.Options{})
 	require.ErrorIs(t, err, transformer.ErrConfig)
 	require.ErrorContains(t, err, "heads of 80 dimensions")
+	for _, wide := range []struct {
+		family transformer.Family
+		hidden int
+	}{{transformer.BERT, 1024 + 64}, {transformer.ModernBERT, 1024 + 64}, {transformer.BERT, 1024 + 16}} {
+		c, heads := kinds()[0].config, wide.hidden/16
+		if wide.family == transformer.ModernBERT {
+			c, heads = kinds()[3].config, wide.hidden/64
+		}
+		c.Hidden, c.Heads = wide.hidden, heads
+		_, err = New(t.Context(), m.dev, c, random(&c, 1, words, 1), transformer.Options{})
+		require.ErrorIs(t, err, transformer.ErrConfig)
+		require.ErrorContains(t, err, "rows of up to 1024 values")
+	}
 
 	w.Layers[1].Up.Weight[3] = 70000
 	_, err = New(t.Context(), m.dev, k.config, w, transformer.Options{})
@@ -264,6 +309,10 @@ func TestEveryCallOfTheDriverMayFail(t *testing.T) {
 		require.ErrorIs(t, err, driver.ErrOutOfMemory, op)
 		require.Contains(t, left, "cuStreamSynchronize", op) // the device is waited for
 		require.Equal(t, want, encodeOn(t, m, b), op)
+		kept := []int32{3, 200}
+		after = runtimetest.FailAt(m.fake, op)
+		require.ErrorIs(t, m.EncodeHalves(t.Context(), make([]byte, 4*m.About().Dim), b, kept), driver.ErrOutOfMemory, op)
+		after()
 	}
 	m.fake.Fail = func(op string) driver.Result {
 		if op == "cuLaunchKernel" {

@@ -1,18 +1,25 @@
 package encoder
 
 import (
+	"context"
 	"fmt"
 	"math"
 	"strings"
 
+	"github.com/plaid-ir/plaid/internal/parallel"
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/driver"
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/driver/drivertest"
+	"github.com/plaid-ir/plaid/kernels/internal/tier"
 )
 
 // fakeKernels do in Go what the kernels do, on the arrays of encoder.cuh, and panic where
 // a launch is not one that the header allows.
-func fakeKernels() map[string]drivertest.Kernel {
+func fakeKernels() map[string]drivertest.Kernel { return fakeKernelsRounding(asStored) }
+
+// fakeKernelsRounding are the same, whose products of layers, not those of heads, have the
+// rows of both of their operands rounded further.
+func fakeKernelsRounding(rounded func(row []float32)) map[string]drivertest.Kernel {
 	all := map[string]drivertest.Kernel{
 		"encoder_embed": fakeEmbed, "encoder_norm": fakeNorm, "encoder_unit": fakeUnit,
 		"encoder_head_m16": fakeHead(16), "encoder_head_m32": fakeHead(32), "encoder_head_m128": fakeHead(128),
@@ -22,10 +29,10 @@ func fakeKernels() map[string]drivertest.Kernel {
 	}
 	for epilogue, columns := range wideColumns {
 		for _, rows := range []int{16, 32, 128} {
-			all[fmt.Sprintf("encoder_tile_%s_m%d", epilogue, rows)] = fakeProduct(epilogue, func(l *driver.Launch, p *encoderGemmParams) { tileLaunch(l, rows, p.rows, p.n, p.k, p.stages) })
+			all[fmt.Sprintf("encoder_tile_%s_m%d", epilogue, rows)] = fakeProduct(epilogue, rounded, func(l *driver.Launch, p *encoderGemmParams) { tileLaunch(l, rows, p.rows, p.n, p.k, p.stages) })
 		}
 		for _, n := range columns {
-			all[fmt.Sprintf("encoder_gemm_%s_n%d", epilogue, n)] = fakeProduct(epilogue, func(l *driver.Launch, p *encoderGemmParams) {
+			all[fmt.Sprintf("encoder_gemm_%s_n%d", epilogue, n)] = fakeProduct(epilogue, rounded, func(l *driver.Launch, p *encoderGemmParams) {
 				demand(epilogue != "rotary" || p.half == rotaryHead/2, "rotary heads of %d", 2*p.half)
 				demand(p.n%uint32(n) == 0 && wide{int(l.Block.X), int(l.Shared), wideTiles[n].blocks} == wideTiles[n], "wide tiles of %d for %d columns", n, p.n)
 				demand(l.Grid.X >= 1 && l.Grid.X <= p.n/uint32(n)*((p.rows+127)/128), "grid")
@@ -86,37 +93,46 @@ func (m fakeMatrix) row(r int) []float32 {
 // fakeGELU is with the exact Φ.
 func fakeGELU(x float32) float32 { return float32(float64(x) / 2 * math.Erfc(-float64(x)/math.Sqrt2)) }
 
-// products are rows · weightsᵀ + bias: each one chain of sums in order of k.
-func products(f *drivertest.Fake, a, w, bias driver.Ptr, rows, n, k uint32) [][]float32 {
+// products are rows · weightsᵀ + bias: each one chain of fused sums in order of k.
+func products(f *drivertest.Fake, a, w, bias driver.Ptr, rows, n, k uint32, rounded func(row []float32)) [][]float32 {
 	x, y := tiledOf(f, a, rows, k), tiledOf(f, w, n, k)
 	b := drivertest.Slice[float32](f, bias, int(n))
-	weights := make([][]float32, n)
-	for j := range weights {
-		weights[j] = y.row(j)
-	}
-	out := make([][]float32, rows)
-	for i := range out {
-		row := x.row(i)
-		out[i] = make([]float32, n)
-		for j, w := range weights {
-			sum := float32(0)
-			for c, v := range row {
-				sum += v * w[c]
-			}
-			if b != nil {
-				sum += b[j]
-			}
-			out[i][j] = sum
+	dense := func(m fakeMatrix, lo, hi int) []float32 {
+		all := make([]float32, 0, (hi-lo)*int(k)+256) // loops may read on behind it
+		for r := lo; r < hi; r++ {
+			row := m.row(r)
+			rounded(row)
+			all = append(all, row...)
 		}
+		return all
 	}
+	var weights tier.QueryVectors
+	weights.Reset(dense(y, 0, int(n)), int(k))
+	const block = 32
+	out := make([][]float32, rows)
+	_ = parallel.Do(context.Background(), parallel.Blocks(len(out), block), parallel.Threads(0, len(out)/block+1), func(i int) error {
+		lo, hi := parallel.Block(i, len(out), block)
+		c, ends := make([]float32, (hi-lo)*int(n)), make([]float32, 2*n)
+		tier.All[len(tier.All)-1].Tokens.CentroidScores(c, dense(x, lo, hi), hi-lo, &weights, ends[:n], ends[n:], nil)
+		for r := lo; r < hi; r++ {
+			out[r] = c[(r-lo)*int(n):][:n]
+			for j, v := range b {
+				out[r][j] += v
+			}
+		}
+		return nil
+	})
 	return out
 }
 
-func fakeProduct(epilogue string, check func(*driver.Launch, *encoderGemmParams)) drivertest.Kernel {
+// asStored leaves values as they are.
+func asStored([]float32) {}
+
+func fakeProduct(epilogue string, rounded func([]float32), check func(*driver.Launch, *encoderGemmParams)) drivertest.Kernel {
 	return func(f *drivertest.Fake, l *driver.Launch) {
 		p := (*encoderGemmParams)(l.Args)
 		check(l, p)
-		out := products(f, p.a, p.w, p.bias, p.rows, p.n, p.k)
+		out := products(f, p.a, p.w, p.bias, p.rows, p.n, p.k, rounded)
 		columns := p.n
 		if epilogue == "geglu" {
 			columns /= 2
@@ -165,7 +181,7 @@ func fakeHead(tileRows int) drivertest.Kernel {
 	return func(f *drivertest.Fake, l *driver.Launch) {
 		p := (*encoderHeadParams)(l.Args)
 		tileLaunch(l, tileRows, p.rows, p.n, p.k, p.stages)
-		out := products(f, p.a, p.w, p.bias, p.rows, p.n, p.k)
+		out := products(f, p.a, p.w, p.bias, p.rows, p.n, p.k, asStored)
 		add, to := drivertest.Slice[float32](f, p.add, int(p.rows*p.n)), drivertest.Slice[float32](f, p.out, int(p.rows*p.n))
 		for r, row := range out {
 			for c, v := range row {
@@ -199,8 +215,10 @@ func fakeHead(tileRows int) drivertest.Kernel {
 	}
 }
 
-// normed is a layer norm of the first hidden values; what is beyond is zero.
+// normed is a layer norm of the first hidden values; what is beyond is zero. A lane has
+// registers for so many columns.
 func normed(f *drivertest.Fake, x []float32, hidden uint32, gamma, beta driver.Ptr, epsilon float32) []float32 {
+	demand(len(x) <= mostColumns && len(x) == int(up(hidden, 64)), "a row of %d values", len(x))
 	var mean, square float64
 	for _, v := range x[:hidden] {
 		mean += float64(v)
@@ -257,7 +275,7 @@ func fakeEmbed(f *drivertest.Fake, l *driver.Launch) {
 
 func fakeNorm(f *drivertest.Fake, l *driver.Launch) {
 	p := (*encoderNormParams)(l.Args)
-	rowLaunch(l, p.rows)
+	demand(l.Grid.X >= 1 && l.Grid.X <= (p.rows+7)/8 && l.Block.X == 256 && l.Shared == 0, "grid of norms") // blocks take rows in turn
 	x, stream := tiledOf(f, p.x, p.rows, p.width), drivertest.Slice[float32](f, p.stream, int(p.rows*p.width))
 	for r := range int(p.rows) {
 		row := x.row(r)
@@ -337,14 +355,19 @@ func fakeAttend(rows [][]float32, out fakeMatrix, p *encoderAttentionParams, s e
 func fakeUnit(f *drivertest.Fake, l *driver.Launch) {
 	p := (*encoderUnitParams)(l.Args)
 	rowLaunch(l, p.count)
-	demand(p.stride == up(p.dim, 64) && (p.in == 0) != (p.inHalf == 0) && p.kept == 0, "unit")
-	out, bad := drivertest.Slice[float32](f, p.out, int(p.count*p.dim)), drivertest.Slice[uint32](f, p.bad, 1)
-	for r := range int(p.count) {
+	demand(p.stride == up(p.dim, 64) && (p.in == 0) != (p.inHalf == 0) && (p.out == 0) != (p.outHalf == 0), "unit")
+	out, halves := drivertest.Slice[float32](f, p.out, int(p.count*p.dim)), drivertest.Slice[uint16](f, p.outHalf, int(p.count*p.dim))
+	kept, bad := drivertest.Slice[uint32](f, p.kept, int(p.count)), drivertest.Slice[uint32](f, p.bad, 1)
+	for i := range int(p.count) {
+		r := i
+		if kept != nil {
+			r = int(kept[i])
+		}
 		var row []float32
 		if p.in != 0 {
 			row = drivertest.Slice[float32](f, p.in+driver.Ptr(4*r*int(p.stride)), int(p.dim))
 		} else {
-			row = tiledOf(f, p.inHalf, p.count, p.stride).row(r)[:p.dim]
+			row = tiledOf(f, p.inHalf, uint32(r+1), p.stride).row(r)[:p.dim]
 		}
 		square := float32(0)
 		for _, v := range row {
@@ -355,7 +378,11 @@ func fakeUnit(f *drivertest.Fake, l *driver.Launch) {
 		}
 		length := max(float32(math.Sqrt(float64(square))), 1e-12)
 		for c, v := range row {
-			out[r*int(p.dim)+c] = v / length
+			if at := i*int(p.dim) + c; out != nil {
+				out[at] = v / length
+			} else {
+				halves[at] = kernels.F16FromF32(v / length)
+			}
 		}
 	}
 }

@@ -16,6 +16,8 @@ type pass struct {
 	limits limits
 	rows   int // with those that a graph was given beyond
 	spans  int
+	halves bool // as halves, of the rows that are kept
+	kept   int
 	at     layout
 	slot   driver.Ptr
 	err    error // the first one
@@ -109,10 +111,14 @@ func (p *pass) embed() {
 	})
 }
 
+// normBlocks are on a multiprocessor at a time; each fetches its next rows while it norms.
+const normBlocks = 2
+
 // norm adds what a sublayer gave, and norms the sum.
 func (p *pass) norm(delta int64, n norm) {
 	m := p.m
-	follow(p, "encoder/encoder_norm", runtime.CeilDiv(p.rows, 8), 1, rowThreads, 0, &encoderNormParams{
+	blocks := min(runtime.CeilDiv(p.rows, 8), normBlocks*p.limits.multiprocessors)
+	follow(p, "encoder/encoder_norm", blocks, 1, rowThreads, 0, &encoderNormParams{
 		delta: p.room(delta), x: p.room(m.room.x), stream: p.room(m.room.stream), gamma: p.weight(n.gamma), beta: p.weight(n.beta),
 		epsilon: m.config.Epsilon, rows: uint32(p.rows), hidden: uint32(m.config.Hidden), width: uint32(m.t.width),
 	})
@@ -144,10 +150,13 @@ func (p *pass) attention(y *layer) {
 func (p *pass) heads() {
 	m := p.m
 	r := &m.room
-	unit := &encoderUnitParams{
-		inHalf: p.room(r.x), out: p.in(p.at.out), bad: p.in(p.at.bad),
-		count: uint32(p.rows), dim: uint32(m.about.Dim), stride: uint32(roundUp(m.about.Dim, tile)),
+	unit, count := &encoderUnitParams{
+		inHalf: p.room(r.x), out: p.in(p.at.out), bad: p.in(p.at.bad), dim: uint32(m.about.Dim), stride: uint32(roundUp(m.about.Dim, tile)),
+	}, p.rows
+	if p.halves {
+		unit.kept, unit.out, unit.outHalf, count = p.in(p.at.kept), 0, p.in(p.at.out), p.kept
 	}
+	unit.count = uint32(count)
 	a := r.x
 	for i := range m.t.heads {
 		h := &m.t.heads[i]
@@ -175,5 +184,5 @@ func (p *pass) heads() {
 		}
 		follow(p, k.name, k.gx, k.gy, k.block, k.shared, args)
 	}
-	follow(p, "encoder/encoder_unit", runtime.CeilDiv(p.rows, 8), 1, rowThreads, 0, unit)
+	follow(p, "encoder/encoder_unit", runtime.CeilDiv(count, 8), 1, rowThreads, 0, unit)
 }

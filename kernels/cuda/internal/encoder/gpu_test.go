@@ -87,7 +87,12 @@ func TestGPUSameBits(t *testing.T) {
 				for _, i := range order {
 					batch, expected = append(batch, texts[i]), append(expected, want[i]...)
 				}
-				require.Equal(t, expected, encodeOn(t, on, batchOf(batch...)), k.name)
+				b := batchOf(batch...)
+				require.Equal(t, expected, encodeOn(t, on, b), k.name)
+				kept := keptOf(r, len(b.IDs), .9)
+				halves := make([]byte, 2*on.About().Dim*len(kept))
+				require.NoError(t, on.EncodeHalves(t.Context(), halves, b, kept))
+				require.Equal(t, halvesOf(t, expected, on.About().Dim, kept), halves, "%s, halves", k.name)
 			}
 			var calls sync.WaitGroup
 			for i := range texts {

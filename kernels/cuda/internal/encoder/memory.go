@@ -83,12 +83,12 @@ func (m *model) plan(rt *runtime.Runtime, o transformer.Options) (int, error) {
 
 // layout is where what comes in and goes out lies in a slot: first what is copied to the
 // device, of which bad is the last, then what is copied from it, of which bad is the first.
-type layout struct{ ids, positions, spans, bad, out, size int64 }
+type layout struct{ ids, positions, spans, kept, bad, out, size int64 }
 
-func (m *model) layoutFor(tokens, spans int) layout {
+func (m *model) layoutFor(tokens, spans, kept int) layout {
 	var a runtime.Arena
 	return layout{
-		ids: a.Take(4 * int64(tokens)), positions: a.Take(4 * int64(tokens)), spans: a.Take(16 * int64(spans)),
+		ids: a.Take(4 * int64(tokens)), positions: a.Take(4 * int64(tokens)), spans: a.Take(16 * int64(spans)), kept: a.Take(4 * int64(kept)),
 		bad: a.Take(4), out: a.Take(4 * int64(tokens) * int64(m.about.Dim)), size: a.Size,
 	}
 }
@@ -96,7 +96,7 @@ func (m *model) layoutFor(tokens, spans int) layout {
 // layoutOfSlots is the largest: a text of one token has a span of its own, and passes that
 // are graphs have more than their texts.
 func (m *model) layoutOfSlots(tokens int) layout {
-	return m.layoutFor(roundUp(tokens, graphRows), max(tokens, 2*smallRows))
+	return m.layoutFor(roundUp(tokens, graphRows), max(tokens, 2*smallRows), tokens)
 }
 
 // slot is what one batch under way has of its own.

@@ -15,19 +15,23 @@ import (
 // asked for waits for them.
 const mostPasses = 4
 
-// request is a call of Encode. Those that wait at the same time share passes.
+// request is a call of Encode, or of EncodeHalves. Those of a kind that wait at the same time
+// share passes.
 type request struct {
 	runtime.Ticket
 	m      *model
 	batch  *transformer.Batch
 	dst    []float32
+	halves bool
+	kept   []int32 // of halves
+	bytes  []byte
 	failed bool
 }
 
 // Joins implements [runtime.Request].
 func (r *request) Joins(other runtime.Request) bool {
 	o, ok := other.(*request)
-	return ok && o.m == r.m
+	return ok && o.m == r.m && o.halves == r.halves
 }
 
 // Size implements [runtime.Request]: in tokens.
@@ -44,7 +48,7 @@ func (r *request) fail(err error) {
 
 // Run implements [runtime.Request].
 func (r *request) Run(rt *runtime.Runtime, batch []runtime.Request) error {
-	w := &work{m: r.m, rt: rt, limits: limitsOf(rt)}
+	w := &work{m: r.m, rt: rt, limits: limitsOf(rt), halves: r.halves}
 	for _, b := range batch {
 		w.left = append(w.left, share{r: b.(*request), last: b.(*request).batch.Texts()})
 	}
@@ -64,11 +68,27 @@ type share struct {
 
 func (s *share) rows() int { return s.r.batch.Offsets[s.last] - s.r.batch.Offsets[s.first] }
 
+// kept says which of the ids that are kept are of the share's texts.
+func (s *share) kept() (first, last int) {
+	first, _ = slices.BinarySearch(s.r.kept, int32(s.r.batch.Offsets[s.first]))
+	last, _ = slices.BinarySearch(s.r.kept, int32(s.r.batch.Offsets[s.last]))
+	return first, last
+}
+
 // load is what is under way in a slot.
 type load struct {
 	shares      []share
 	rows, spans int
+	kept        int // rows whose vectors come as halves
 	at          layout
+}
+
+// bytes are what comes from the device.
+func (l *load) bytes(rows, dim int, halves bool) int64 {
+	if halves {
+		return l.at.out - l.at.bad + 2*int64(l.kept)*int64(dim)
+	}
+	return l.at.out - l.at.bad + 4*int64(rows)*int64(dim)
 }
 
 // work is passes for some requests: while the device computes one, the vectors of the one
@@ -77,6 +97,7 @@ type work struct {
 	m      *model
 	rt     *runtime.Runtime
 	limits limits
+	halves bool // kind of the requests
 	left   []share
 	under  [2]*load
 	spans  []encoderSpan
@@ -124,8 +145,10 @@ func (w *work) next() *load {
 		}
 		s.first = part.last
 		if n := part.rows(); n > 0 {
+			first, last := part.kept()
 			l.shares = append(l.shares, part)
 			l.rows += n
+			l.kept += last - first
 		}
 	}
 	if l.rows == 0 {
@@ -140,14 +163,14 @@ func (w *work) launch(i int, l *load, first bool) error {
 	m, rt, s := w.m, w.rt, &w.m.slots[i]
 	c := rt.Driver
 	rows := l.rows
-	graph := first && rows <= smallRows
+	graph := first && rows <= smallRows && !w.halves
 	if graph {
 		rows = roundUp(rows, graphRows)
 	}
 	w.cut(l, rows, graph)
-	l.spans, l.at = len(w.spans), m.layoutFor(rows, len(w.spans))
+	l.spans, l.at = len(w.spans), m.layoutFor(rows, len(w.spans), l.kept)
 	w.fill(s.in.Data, l, rows)
-	p := &pass{m: m, rt: rt, limits: w.limits, rows: rows, spans: l.spans, at: l.at, slot: s.at}
+	p := &pass{m: m, rt: rt, limits: w.limits, rows: rows, spans: l.spans, halves: w.halves, kept: l.kept, at: l.at, slot: s.at}
 	work := func() error {
 		p.err = nil
 		if err := c.ToDevice(s.at, s.in.Data[:l.at.out], rt.Stream); err != nil {
@@ -156,9 +179,9 @@ func (w *work) launch(i int, l *load, first bool) error {
 		return p.run()
 	}
 	w.under[i] = l
-	out := s.out.Data[:l.at.out-l.at.bad+4*int64(l.rows)*int64(m.about.Dim)]
+	out := s.out.Data[:l.bytes(l.rows, m.about.Dim, w.halves)]
 	if graph {
-		out = s.out.Data[:l.at.out-l.at.bad+4*int64(rows)*int64(m.about.Dim)]
+		out = s.out.Data[:l.bytes(rows, m.about.Dim, false)]
 		err := m.once(rt, graphKey{rows, l.spans}, func() error {
 			if err := work(); err != nil {
 				return err
@@ -232,6 +255,13 @@ func (w *work) fill(host []byte, l *load, rows int) {
 	}
 	clear(ids[l.rows:])
 	clear(positions[l.rows:])
+	kept := values[uint32](host, l.at.kept, l.kept)[:0]
+	for _, s := range l.shares {
+		first, last := s.kept()
+		for _, id := range s.r.kept[first:last] {
+			kept = append(kept, uint32(s.row+int(id)-s.r.batch.Offsets[s.first]))
+		}
+	}
 	copy(values[encoderSpan](host, l.at.spans, len(w.spans)), w.spans)
 	values[uint32](host, l.at.bad, 1)[0] = math.MaxUint32
 }
@@ -249,8 +279,12 @@ func (w *work) land(i int) error {
 	dim := w.m.about.Dim
 	out := s.out.Data[l.at.out-l.at.bad:]
 	bad := values[uint32](s.out.Data, 0, 1)[0]
+	halves := 0 // of the shares before
 	for _, part := range l.shares {
 		b := part.r.batch
+		first, last := part.kept()
+		at := 2 * dim * halves
+		halves += last - first
 		lo, n := b.Offsets[part.first], part.rows()
 		// Of several bad rows only the first is known: what comes after it is computed again,
 		// without the text that it is of.
@@ -261,6 +295,10 @@ func (w *work) land(i int) error {
 			continue
 		default:
 			w.left = append(w.left, part)
+			continue
+		}
+		if w.halves {
+			runtime.CopyWide(part.r.bytes[2*dim*first:2*dim*last], out[at:at+2*dim*(last-first)])
 			continue
 		}
 		runtime.CopyWide(runtime.Bytes(part.r.dst[lo*dim:(lo+n)*dim]), out[4*part.row*dim:4*(part.row+n)*dim])

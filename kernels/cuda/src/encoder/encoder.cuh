@@ -37,7 +37,7 @@ namespace plaid {
 // Epilogues E:
 //   bias    product + bias
 //   rotary  the same; pairs of columns below turned are turned by the row's position
-//   gelu    gelu(product + bias), with the exact Φ
+//   gelu    gelu(product + bias), by a polynomial, 2e-4 off at most (common.cuh)
 //   geglu   gelu(x) · gate
 // rotary and geglu take the weights' rows interleaved by 8: 8 rows of the one
 // half and 8 of the other in turn. Of rotary halves are those of a head of
@@ -48,7 +48,7 @@ namespace plaid {
 // 221264, 229440 for N of 64, 128, 192, 256. n is a multiple of N; rotary, of heads of 64
 // dimensions only, has no 128, geglu 128 and 256.
 // encoder_tile_E_m16: grid (n/16, ceil(rows/16)), block 128, shared memory 4096·stages;
-// stages: at most k/64, 48, and what a block may have.
+// stages: at most k/64, 48, and what a block may have. Only the harness launches them.
 // encoder_tile_E_m32: grid (n/32, ceil(rows/32)), block 128, shared memory 8192·stages,
 // at most 24.
 // encoder_tile_E_m128: grid (n/64, ceil(rows/128)), block 128, shared memory 73728;
@@ -66,7 +66,8 @@ struct EncoderGemmParams {
   uint32_t stages;             // encoder_tile
 };
 
-// encoder_head_m16, _m32, _m128: as encoder_tile. y = activation(a·wᵀ + bias) + residual.
+// encoder_head_m16, _m128, and _m32, which only the harness launches: as encoder_tile.
+// y = activation(a·wᵀ + bias) + residual.
 struct EncoderHeadParams {
   const uint8_t *a;            // tiled [rows][k]
   const uint8_t *w;            // tiled [n][k]
