@@ -304,7 +304,7 @@ func (c *core) answer(ctx context.Context, all *collection, qs []Query, o *Optio
 		return results, err
 	}
 	for i := range results {
-		results[i].Hits = GroupRanked(results[i].Hits, 1)
+		results[i].Hits = groupRanked(results[i].Hits, 1)
 	}
 	return results, nil
 }

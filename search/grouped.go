@@ -2,11 +2,11 @@ package search
 
 import "github.com/plaid-ir/plaid/vectors"
 
-// GroupRanked is for rankings that were not made by an [Engine], such as those by words: it
+// groupRanked is for rankings that were not made by an [Engine], such as those by words: it
 // makes documents of a ranking of passages, best first. A document scores what its best
 // passage does, and has so many of the passages that are in the ranking. Hits need their
 // payloads.
-func GroupRanked(ranked []Hit, passages int) []Hit {
+func groupRanked(ranked []Hit, passages int) []Hit {
 	type key struct {
 		part int
 		of   string
@@ -40,7 +40,7 @@ func GroupRanked(ranked []Hit, passages int) []Hit {
 	return docs
 }
 
-// RankGroups makes k documents of a ranking of passages as [GroupRanked] does, of which rank has
+// RankGroups makes k documents of a ranking of passages as groupRanked does, of which rank has
 // as many of the best as it is asked for, twice as many until they are of enough documents. most
 // is how many there are.
 func RankGroups(k, passages, most int, rank func(k int) ([]Hit, error)) ([]Hit, error) {
@@ -49,7 +49,7 @@ func RankGroups(k, passages, most int, rank func(k int) ([]Hit, error)) ([]Hit, 
 		if err != nil {
 			return nil, err
 		}
-		docs := GroupRanked(ranked, passages)
+		docs := groupRanked(ranked, passages)
 		if len(docs) >= k || len(ranked) < depth || depth == most {
 			return docs[:min(len(docs), k)], nil
 		}

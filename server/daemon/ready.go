@@ -16,11 +16,12 @@ const maxReady = 1 << 10
 // Ready asks the service that has these settings, on this machine, whether it takes
 // requests: the error says why it does not.
 func Ready(ctx context.Context, c *Config) error {
-	dial, host := new(net.Dialer), c.Listen
-	network, address := "tcp", c.Listen
+	dial := new(net.Dialer)
+	var network, address, host string
 	if path, ok := strings.CutPrefix(c.Listen, unixPrefix); ok {
 		network, address, host = "unix", path, "localhost"
 	} else {
+		network = "tcp"
 		ip, port, err := net.SplitHostPort(c.Listen)
 		if err != nil {
 			return fmt.Errorf("%w: listen: %w", ErrConfig, err)

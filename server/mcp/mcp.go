@@ -26,9 +26,9 @@ const (
 	SnippetBytes = 600
 	// TextBytes is how much of documents' texts one answer has at most, about.
 	TextBytes = 16 << 10
-	// TokenBytes is how many bytes of an answer count as a token of the agent's model: of
+	// tokenBytes is how many bytes of an answer count as a token of the agent's model: of
 	// English texts it has about four, of code and of other languages fewer.
-	TokenBytes = 3
+	tokenBytes = 3
 	// MaxQuery is the longest question in bytes.
 	MaxQuery = 8 << 10
 	// maxMessage is the longest message of a client in bytes.

@@ -164,10 +164,10 @@ func (in *tokensIn) room(most int) (int, error) {
 	if in.MaxTokens < 0 {
 		return 0, fmt.Errorf("%w: max_tokens is %d", ErrArgument, in.MaxTokens)
 	}
-	if in.MaxTokens == 0 || in.MaxTokens > most/TokenBytes {
+	if in.MaxTokens == 0 || in.MaxTokens > most/tokenBytes {
 		return most, nil
 	}
-	return in.MaxTokens * TokenBytes, nil
+	return in.MaxTokens * tokenBytes, nil
 }
 
 // hits is how many documents are asked for.
