@@ -203,25 +203,43 @@ func (km *kmeans) reseed() {
 	if len(empty) == 0 {
 		return
 	}
-	worst := km.order // not needed until the next update
-	for pos := range worst {
-		worst[pos] = uint32(pos)
-	}
-	slices.SortFunc(worst, func(a, b uint32) int {
-		return cmp.Or(cmp.Compare(km.scores[a], km.scores[b]), cmp.Compare(a, b))
-	})
 	set := newRowSet(km.x, km.dim)
-	for _, pos := range worst {
-		if len(empty) == 0 {
-			return
+	for n, tried := 2*len(empty), 0; len(empty) > 0 && tried < len(km.rows); n *= 4 {
+		worst := km.worst(n)
+		for _, pos := range worst[tried:] {
+			if len(empty) == 0 {
+				return
+			}
+			if !set.insert(km.rows[pos]) {
+				continue
+			}
+			row := km.centroid(empty[0])
+			copy(row, km.row(pos))
+			Normalize(row, len(row))
+			empty = empty[1:]
+			km.reseeded++
 		}
-		if !set.insert(km.rows[pos]) {
+		tried = len(worst)
+	}
+}
+
+// worst are the n positions of the lowest scores, the lowest first, and of equals the first:
+// centroids without rows are few, and sorting all rows takes longer than assigning them.
+func (km *kmeans) worst(n int) []uint32 {
+	n = min(n, len(km.rows))
+	order := func(a, b uint32) int { return cmp.Or(cmp.Compare(km.scores[a], km.scores[b]), cmp.Compare(a, b)) }
+	list := make([]uint32, 0, min(2*n, len(km.rows)))
+	highest := float32(math.Inf(1)) // of those that may still be among them
+	for pos, score := range km.scores[:len(km.rows)] {
+		if score > highest {
 			continue
 		}
-		row := km.centroid(empty[0])
-		copy(row, km.row(pos))
-		Normalize(row, len(row))
-		empty = empty[1:]
-		km.reseeded++
+		if list = append(list, uint32(pos)); len(list) == 2*n {
+			slices.SortFunc(list, order)
+			list = list[:n]
+			highest = km.scores[list[n-1]]
+		}
 	}
+	slices.SortFunc(list, order)
+	return list[:n]
 }

@@ -1,15 +1,18 @@
 package codec
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"fmt"
 	"io/fs"
 	"math"
+	"math/rand/v2"
 	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
 
 	"github.com/plaid-ir/plaid/internal/race"
 	"github.com/plaid-ir/plaid/kernels"
@@ -413,4 +416,29 @@ func TestCodesAreLittleEndian(t *testing.T) {
 func TestReportsAsText(t *testing.T) {
 	require.Equal(t, "9 vectors, 4 centroids, 3 iterations, RMSE 0.0712", fmt.Sprint(TrainReport{Vectors: 9, K: 4, Iterations: 3, RMSE: .0712}))
 	require.Equal(t, "weights moved by 0.001 at most, from 0.251 to 0.25", fmt.Sprintf("%v", GridReport{Worst: .001, Before: .251, After: .25}))
+}
+
+// The worst rows are those that sorting all of them puts first.
+func TestWorstRows(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		scores := rapid.SliceOfN(rapid.SampledFrom([]float32{-1, -.5, 0, .25, .5, .75, 1, float32(math.NaN()), float32(math.Inf(1))}), 1, 200).Draw(t, "scores")
+		n := rapid.IntRange(1, 250).Draw(t, "n")
+		km := &kmeans{scores: scores, rows: make([]uint32, len(scores))}
+		all := make([]uint32, len(scores))
+		for i := range all {
+			all[i] = uint32(i)
+		}
+		slices.SortStableFunc(all, func(a, b uint32) int { return cmp.Compare(scores[a], scores[b]) })
+		require.Equal(t, all[:min(n, len(all))], km.worst(n))
+	})
+}
+
+func BenchmarkWorstRows(b *testing.B) {
+	km := &kmeans{scores: make([]float32, 1<<22), rows: make([]uint32, 1<<22)}
+	for i := range km.scores {
+		km.scores[i] = rand.Float32()
+	}
+	for b.Loop() {
+		km.worst(1 << 11)
+	}
 }

@@ -22,7 +22,8 @@ import (
 // decoded from an index that PLAID_CRANFIELD names, with the queries beside it.
 func cranfield(t testing.TB) (docs, queries vectors.Source) {
 	if path := os.Getenv("PLAID_CRANFIELD"); path != "" {
-		return decoded(t, path), open(t, vectors.Files{Vectors: filepath.Join(filepath.Dir(path), "queries.npy")})
+		dir := filepath.Dir(path)
+		return decoded(t, path), open(t, vectors.Files{Vectors: filepath.Join(dir, "queries.npy"), Lengths: filepath.Join(dir, "querylens.npy")})
 	}
 	dir := realdata.Path(t, "data", "cranfield", "vectors")
 	return open(t, vectors.Files{Vectors: filepath.Join(dir, "docs.npy"), Lengths: filepath.Join(dir, "doclens.npy")}),

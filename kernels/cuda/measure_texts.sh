@@ -168,7 +168,7 @@ builds() {
 
 # The search of compressed tokens, nearest centroids, and a real collection.
 searches() {
-  step search 25 'search, random shapes' env PLAID_GPU_SHAPES=25 bash -c 'of compressed -test.run "GPU(AgainstOracle|FollowsTheIndex|LongDocuments)" -test.v'
+  step search 60 'search, random shapes' env PLAID_GPU_SHAPES=25 bash -c 'of compressed -test.run "GPU(AgainstOracle|FollowsTheIndex|LongDocuments)" -test.v'
   step search 20 'nearest centroids and residuals' env PLAID_GPU_SHAPES=20 bash -c 'of nearest -test.run GPU -test.v'
   for _ in $(seq 30); do
     [[ -s $work/beir/cranfield ]] && break

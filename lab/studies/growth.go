@@ -13,6 +13,7 @@ import (
 	"github.com/plaid-ir/plaid/eval/plot"
 	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/internal/atomicfile"
+	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/search"
 	"github.com/plaid-ir/plaid/search/quality"
 )
@@ -26,6 +27,7 @@ type growthOptions struct {
 	vectors, dir string
 	noise        float64
 	k, queries   int
+	efforts      []float64
 	build        index.BuildOptions
 }
 
@@ -37,12 +39,20 @@ func growthStudy(f *flag.FlagSet) measuring {
 	f.StringVar(&o.dir, "dir", ".", "folder where indexes are kept; one that is there is searched as it is")
 	f.Float64Var(&o.noise, "noise", 0.5, "length of the noise relative to that of a vector")
 	f.IntVar(&o.k, "k", 100, "how many documents to search for")
+	efforts := numbers(f, "efforts", 0.001, "what multiplies the budgets that are derived, a row each", 1.0)
+	device := f.String("device", "cpu", "build and search exhaustively on this `DEVICE`")
 	f.IntVar(&o.queries, "queries", 100, "use the first `N` queries")
 	f.IntVar(&o.build.Centroids, "centroids", 0, "number of centroids (0: by the number of tokens)")
 	f.IntVar(&o.build.SampleDocs, "sample-docs", 0, "documents to train on (0: by their number)")
 	f.Uint64Var(&o.build.Seed, "seed", 1, "what decides every random choice")
-	return func(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-		o.vectors = args[0]
+	return func(ctx context.Context, args []string, stdout, stderr io.Writer) (err error) {
+		o.vectors, o.efforts = args[0], *efforts
+		if o.build.Device, _, err = kernels.OpenDevice(ctx, *device); err != nil {
+			return err
+		}
+		if o.build.Device != nil {
+			defer func() { err = errors.Join(err, o.build.Device.Close()) }()
+		}
 		var all []grownSize
 		for _, millions := range *sizes {
 			path := filepath.Join(o.dir, fmt.Sprintf("growth-%v.plaid", millions))
@@ -52,11 +62,11 @@ func growthStudy(f *flag.FlagSet) measuring {
 			if *buildOnly {
 				continue
 			}
-			size, err := o.search(ctx, path)
+			sizes, err := o.search(ctx, path)
 			if err != nil {
 				return err
 			}
-			all = append(all, *size)
+			all = append(all, sizes...)
 		}
 		if *buildOnly {
 			return nil
@@ -69,7 +79,7 @@ func growthStudy(f *flag.FlagSet) measuring {
 	}
 }
 
-// grownSize is what was measured of one size.
+// grownSize is what was measured of one size, with one effort.
 type grownSize struct {
 	tokens, docs uint64
 	centroids    int
@@ -100,7 +110,7 @@ func (o *growthOptions) buildIndex(ctx context.Context, path string, millions fl
 }
 
 // search measures searches of an index, against its own exhaustive ones.
-func (o *growthOptions) search(ctx context.Context, path string) (size *grownSize, err error) {
+func (o *growthOptions) search(ctx context.Context, path string) (sizes []grownSize, err error) {
 	m, err := readQueries(ctx, o.vectors, o.queries)
 	if err != nil {
 		return nil, err
@@ -116,7 +126,7 @@ func (o *growthOptions) search(ctx context.Context, path string) (size *grownSiz
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, snap.Close()) }()
-	all, err := search.NewAt(ctx, snap, nil)
+	all, err := search.NewAt(ctx, snap, &search.EngineOptions{Device: o.build.Device})
 	if err != nil {
 		return nil, err
 	}
@@ -130,24 +140,31 @@ func (o *growthOptions) search(ctx context.Context, path string) (size *grownSiz
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, single.Close()) }()
-	points, err := quality.Sweep(ctx, single, snap, queries, quality.SweepOptions{K: o.k, Settings: []quality.Setting{{}}, Repeat: 2}, exhaustive)
+	var settings []quality.Setting
+	for _, effort := range o.efforts {
+		settings = append(settings, quality.Setting{Effort: effort})
+	}
+	points, err := quality.Sweep(ctx, single, snap, queries, quality.SweepOptions{K: o.k, Settings: settings, Repeat: 2}, exhaustive)
 	if err != nil {
 		return nil, err
 	}
 	state := snap.State()
-	return &grownSize{uint64(state.LiveTokens), uint64(state.Live), snap.Header().Centroids, points[0]}, nil
+	for _, p := range points {
+		sizes = append(sizes, grownSize{uint64(state.LiveTokens), uint64(state.Live), snap.Header().Centroids, p})
+	}
+	return sizes, nil
 }
 
 func milliseconds(d time.Duration) float64 { return float64(d) / 1e6 }
 
 func (o *growthOptions) table(w io.Writer, all []grownSize) {
-	fmt.Fprintf(w, "| tokens | documents | K | p50 ms | p95 ms | recall@%d | candidates | scored exactly | centroids | probe | approx | exact and refine ms |\n", o.k)
-	fmt.Fprintln(w, "|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|")
+	fmt.Fprintf(w, "| tokens | documents | K | effort | p50 ms | p95 ms | recall@%d | candidates | scored exactly | centroids | probe | approx | exact and refine ms |\n", o.k)
+	fmt.Fprintln(w, "|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|")
 	for _, m := range all {
 		s, n := m.point.Stats, float64(m.point.Stats.Queries)
 		mean := func(d time.Duration) float64 { return milliseconds(d) / n }
-		fmt.Fprintf(w, "| %d | %d | %d | %.2f | %.2f | %.4f | %.0f | %.0f | %.2f | %.2f | %.2f | %.2f |\n",
-			m.tokens, m.docs, m.centroids, milliseconds(m.point.Latency.P50), milliseconds(m.point.Latency.P95), m.point.Recall,
+		fmt.Fprintf(w, "| %d | %d | %d | %.3g | %.2f | %.2f | %.4f | %.0f | %.0f | %.2f | %.2f | %.2f | %.2f |\n",
+			m.tokens, m.docs, m.centroids, m.point.Effort, milliseconds(m.point.Latency.P50), milliseconds(m.point.Latency.P95), m.point.Recall,
 			float64(s.Candidates)/n, float64(s.ExactDocs)/n,
 			mean(s.Times.Centroids), mean(s.Times.Probe), mean(s.Times.Approx), mean(s.Times.Exact+s.Times.Refine))
 	}
