@@ -92,8 +92,9 @@ func TestReleaseNotes(t *testing.T) {
 		out, err := exec.Command("release/notes.sh", version).Output()
 		return string(out), err
 	}
-	out, err := notes("Unreleased")
-	require.NoError(t, err)
+	version := regexp.MustCompile(`"(.*)"`).FindStringSubmatch(read(t, "../python/src/plaid_ir/_version.py"))[1]
+	out, err := notes(version)
+	require.NoError(t, err, "the version of the Python package has no section")
 	require.Contains(t, out, "### Added")
 	require.NotContains(t, out, "## [")
 	_, err = notes("99.0.0")
