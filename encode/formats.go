@@ -33,7 +33,7 @@ var (
 	// ErrSuffix: the name of a file of texts does not tell their format.
 	ErrSuffix = errors.New("unknown suffix")
 	// ErrLines: a file that is read as JSON lines has a text a line.
-	ErrLines = errors.New("is no JSON object: a text a line is another format, lines")
+	ErrLines = errors.New("not a JSON object: a file with a text on each line has another format, lines")
 	// ErrNoTextField: no record of a file has a field or column with a text.
 	ErrNoTextField = errors.New("no text field")
 	// ErrNoTexts: a folder has no file of a text.
@@ -125,11 +125,10 @@ func suffixError(name string) error {
 	suffix := strings.ToLower(filepath.Ext(name))
 	known := append([]string{".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".txt", ".html", ".htm"}, registeredSuffixes()...)
 	last := len(known) - 1
-	err := fmt.Errorf("%s: %w: %q is none of %s and %s", name, ErrSuffix, suffix, strings.Join(known[:last], ", "), known[last])
 	if advice := foreignAdvice(suffix); advice != "" {
-		return fmt.Errorf("%w; %s", err, advice)
+		return fmt.Errorf("%s: %w %q: %s", name, ErrSuffix, suffix, advice)
 	}
-	return err
+	return fmt.Errorf("%s: %w: %q is none of %s and %s", name, ErrSuffix, suffix, strings.Join(known[:last], ", "), known[last])
 }
 
 // foreignAdvice is what to do about files with a suffix; "" if nothing is known.

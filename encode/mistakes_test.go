@@ -23,13 +23,14 @@ func TestMistakesInFiles(t *testing.T) {
 		{"a.jsonl", `{"id": "1", "body": "x"}` + "\n" + `{"body": "y"}`, Reader{}, "a.jsonl: line 1: no text field: no object has text, this one has body"},
 		{"a.jsonl", `{"id": "1"}`, Reader{}, "line 1: no text field: no object has text, this one has nothing else"},
 		{"a.jsonl", `{"text": "x"}`, Reader{Fields: Fields{Text: "body"}}, "no object has body, this one has text"},
-		{"a.jsonl", `[{"text": "x"}]`, Reader{}, "begins an array: write its objects one a line, as jq -c '.[]' does"},
-		{"a.jsonl", `hello`, Reader{}, "a text a line is another format, lines"},
+		{"a.jsonl", `[{"text": "x"}]`, Reader{}, "line 1: not a JSON object but the start of an array: write one object a line, as jq -c '.[]' does"},
+		{"a.jsonl", `hello`, Reader{}, "line 1: not a JSON object: a file with a text on each line has another format, lines"},
 		{"a.jsonl", `{"text": 3}`, Reader{}, "text is no string"},
 		{"a.jsonl", "\xff\xfe{\x00", Reader{}, "it is UTF-16: iconv -f UTF-16 -t UTF-8"},
 		{"a.jsonl", "{\"text\": \"caf\xe9\"}", Reader{}, "byte 0xe9; if it is Latin-1, iconv"},
 		{"a.txt", "%PDF-1.7\n", Reader{}, "a.txt: it is a PDF: make text of it first, as pdftotext does"},
-		{"a.pdf", "%PDF-1.7\n", Reader{}, `a.pdf: unknown suffix: ".pdf" is none of .jsonl, .ndjson, .json, .csv, .tsv, .txt, .html and .htm; it is a PDF`},
+		{"a.pdf", "%PDF-1.7\n", Reader{}, `a.pdf: unknown suffix ".pdf": it is a PDF: make text of it first, as pdftotext does`},
+		{"a.xyz", "x", Reader{}, `a.xyz: unknown suffix: ".xyz" is none of .jsonl, .ndjson, .json, .csv, .tsv, .txt, .html and .htm`},
 		{"a.parquet", "PAR1", Reader{}, "the program of the formats module reads it"},
 		{"a.csv", "PAR1", Reader{}, "it is Parquet"},
 		{"a.csv", "id,body\n1,x\n", Reader{}, "no text field: has no column text, only id, body"},
@@ -53,7 +54,7 @@ func TestMistakesInFiles(t *testing.T) {
 	r := Reader{PassedOver: func(name string) { passed = append(passed, filepath.Base(name)) }}
 	_, err := all(r.Texts(t.Context(), dir))
 	require.ErrorIs(t, err, ErrNoTexts)
-	require.ErrorContains(t, err, "files that end in .txt, .md, .html, .htm count, and of others there is 1")
+	require.ErrorContains(t, err, "no text files: none ends in .txt, .md, .html, .htm; other files: 1")
 	require.ErrorContains(t, err, "; of one of these: it is a PDF")
 	require.Equal(t, []string{"a.pdf"}, passed)
 }

@@ -213,11 +213,11 @@ func (r *Reader) object(line []byte) (t Text, names []string, err error) {
 	if err := json.Unmarshal(line, &m); err != nil || m == nil {
 		switch b := bytes.TrimSpace(line); {
 		case b[0] == '[':
-			return t, nil, errors.New("is no JSON object but begins an array: write its objects one a line, as jq -c '.[]' does")
+			return t, nil, errors.New("not a JSON object but the start of an array: write one object a line, as jq -c '.[]' does")
 		case b[0] != '{':
 			return t, nil, ErrLines
 		}
-		return t, nil, errors.New("is no JSON object")
+		return t, nil, errors.New("not a JSON object")
 	}
 	parts := []struct {
 		key string
@@ -441,7 +441,7 @@ func folder(ctx context.Context, dir string, suffixes []string, passedOver func(
 			return nil
 		})
 		if err == nil && read == 0 {
-			err = fmt.Errorf("%w: files that end in %s count, and %s", ErrNoTexts, strings.Join(suffixes, ", "), counted(others))
+			err = fmt.Errorf("%w: none ends in %s; other files: %d", ErrNoTexts, strings.Join(suffixes, ", "), others)
 			if advice != "" {
 				err = fmt.Errorf("%w; of one of these: %s", err, advice)
 			}
@@ -460,11 +460,4 @@ func endsInOne(name string, suffixes []string) bool {
 		}
 	}
 	return false
-}
-
-func counted(others int) string {
-	if others == 1 {
-		return "of others there is 1"
-	}
-	return fmt.Sprintf("of others there are %d", others)
 }

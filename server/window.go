@@ -16,7 +16,7 @@ import (
 
 // windowIn says how texts are parted into passages, as the flags of plaid index do.
 type windowIn struct {
-	Window   int    `json:"window,omitempty" doc:"part texts into passages of at most so many words, or tokens, with _id like doc#0; then the metadata's title stands before each passage, and text_field is text by default"`
+	Window   int    `json:"window,omitempty" doc:"split texts into passages of at most this many words, or tokens, with _id like doc#0; then the metadata's title stands before each passage, and text_field is text by default"`
 	Overlap  int    `json:"overlap,omitempty" doc:"how many of them a passage repeats of the one before"`
 	WindowBy string `json:"window_by,omitempty" enum:"words,sentences,headings,blocks,tokens" doc:"what a passage is made of: words, whole sentences, sections of Markdown, blocks of source code, or words counted by tokens of the model; default words"`
 }

@@ -23,7 +23,7 @@ func (x *cli) buildCommand() *cobra.Command {
 		Long: x.Help(`
 Train one codec on a sample of all documents, give each shard its documents, and have
 the nodes that build make the files of the shards. Nothing changes for searches: plaid
-cluster promote does that. With --resume a build that was interrupted goes on.`),
+cluster promote does that. With --resume it continues an interrupted build.`),
 		Example: "  plaid cluster build wiki --vectors docs.npy --lengths doclens.npy --ids ids.txt --store /mnt/plaid",
 		Args:    x.Takes("COLLECTION"),
 	}
@@ -31,11 +31,11 @@ cluster promote does that. With --resume a build that was interrupted goes on.`)
 	p := x.place(f, 24*time.Hour)
 	f.StringVar(&store, "store", "", "object store: a `FOLDER` or s3://BUCKET/PREFIX")
 	f.StringVar(&scratch, "scratch", "", "`FOLDER` for what is uploaded (default: that of temporary files)")
-	f.BoolVar(&resume, "resume", false, "go on with the build that was interrupted")
+	f.BoolVar(&resume, "resume", false, "continue the build that was interrupted")
 	f.Bool("json", false, "print the map as JSON")
 	f.IntVar(&train.Nbits, "nbits", 2, "bits of a residual component: 1, 2, 4 or 8")
 	f.IntVar(&train.Centroids, "centroids", 0, "how many (default: derived from the tokens)")
-	f.IntVar(&train.Pool, "pool", 0, "replace so many similar tokens of a document by one (default: none)")
+	f.IntVar(&train.Pool, "pool", 0, "merge about this many similar tokens of a document into one (default: none)")
 	f.Uint64Var(&train.Seed, "seed", 0, "of the training")
 	options := func() operate.BuildOptions {
 		b := operate.BuildOptions{Train: train, Dir: scratch, Progress: x.progress()}

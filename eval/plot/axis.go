@@ -33,7 +33,7 @@ func newRuler(a Axis, values []float64, from, to float64, ticks int) *ruler {
 	}
 	switch a.Scale {
 	case Log:
-		r.logarithmic(given)
+		r.logarithmic(given, ticks)
 	case Nines:
 		r.nines(values)
 	default:
@@ -98,8 +98,9 @@ func (r *ruler) linear(given bool, ticks int) {
 }
 
 // logarithmic puts labels at powers of ten, and at 2 and 5 times them where the
-// axis is short, and small ticks between.
-func (r *ruler) logarithmic(given bool) {
+// axis is short, and small ticks between. An axis too short for three of these has labels as a
+// linear one has.
+func (r *ruler) logarithmic(given bool, ticks int) {
 	if !given {
 		pad := math.Pow(r.max/r.min, 0.06)
 		if r.min == r.max {
@@ -132,6 +133,16 @@ func (r *ruler) logarithmic(given bool) {
 			}
 			r.ticks = append(r.ticks, t)
 		}
+	}
+	labelled := 0
+	for _, t := range r.ticks {
+		if t.label != "" {
+			labelled++
+		}
+	}
+	if labelled < 3 && r.max-r.min > 1e-11 {
+		r.ticks = nil
+		r.linear(true, 2*ticks) // ends that are not at a label leave room for few
 	}
 }
 

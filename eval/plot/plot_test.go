@@ -180,6 +180,7 @@ func TestTicks(t *testing.T) {
 	require.Equal(t, []string{"-5", "0", "5"}, labels(Axis{Min: -6, Max: 6}, 0))
 	require.Equal(t, []string{"1", "10", "100", "1000", "10000"}, labels(Axis{Scale: Log, Min: 1, Max: 1e4}, 5))
 	require.Equal(t, []string{"0.5", "1", "2", "5", "10"}, labels(Axis{Scale: Log, Min: 0.5, Max: 10}, 5))
+	require.Equal(t, []string{"1.2", "1.4", "1.6", "1.8", "2.0"}, labels(Axis{Scale: Log}, 1.2, 2.1))
 	require.Equal(t, []string{"0.5", "0.9", "0.95", "0.99", "1"}, labels(Axis{Scale: Nines}, 0.4, 0.992, 1))
 	require.Equal(t, []string{"0.9", "0.95", "0.99"}, labels(Axis{Scale: Nines, Min: 0.9, Max: 0.99}, 0.95))
 }

@@ -34,7 +34,7 @@ func (e *Expr) Bind(params ...any) (*Condition, error) {
 		if len(params) < len(e.params) {
 			at = e.params[len(params)]
 		}
-		return nil, e.parameterError(at, "%d for %d placeholders", len(params), len(e.params))
+		return nil, e.parameterError(at, "%s for %s", count(len(params), "parameter"), count(len(e.params), "question mark"))
 	}
 	values := make([]Value, len(params))
 	for i, p := range params {
@@ -51,6 +51,14 @@ func (e *Expr) Bind(params ...any) (*Condition, error) {
 	root.merge()
 	root.sortLists()
 	return &Condition{expr: e, params: values, root: root}, nil
+}
+
+// count is a number of things, in words.
+func count(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
 }
 
 func (e *Expr) parameterError(at int, format string, args ...any) error {

@@ -94,9 +94,9 @@ func TestParametersAreChecked(t *testing.T) {
 		offset int
 		says   string
 	}{
-		{nil, 4, "0 for 3 placeholders"},
-		{[]any{1, 2}, 31, "2 for 3 placeholders"},
-		{[]any{1, 2, 3, 4}, 32, "4 for 3 placeholders, at its end"},
+		{nil, 4, "0 parameters for 3 question marks"},
+		{[]any{1, 2}, 31, "2 parameters for 3 question marks"},
+		{[]any{1, 2, 3, 4}, 32, "4 parameters for 3 question marks, at its end"},
 		{[]any{struct{}{}, "x", "x"}, 4, "parameter 1: a struct {}"},
 		{[]any{1, "\xff", "x"}, 17, "parameter 2: text that is not UTF-8"},
 		{[]any{1, json.Number("x"), "x"}, 17, "is not JSON"},

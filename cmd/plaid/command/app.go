@@ -163,7 +163,7 @@ func advice(cmd *cobra.Command, err error) string {
 	case is(encode.ErrNoTextField) && has("text-field"):
 		return "--text-field says which one has the text, --title-field and --id-field the others"
 	case is(encode.ErrSuffix) && has("text-format"):
-		return "--text-format says how they are written"
+		return "--text-format names the format of a file with another suffix"
 	case is(storage.ErrLocked) && has("lock-timeout"):
 		if slices.Contains(readers, cmd.Name()) {
 			return "--lock-timeout waits for it; while a service has it open, plaid search http://HOST/INDEX asks that, and GET /indices/INDEX/backup gives a copy"
@@ -172,9 +172,9 @@ func advice(cmd *cobra.Command, err error) string {
 	case is(interop.ErrNotIndex) && cmd != nil && cmd.Name() == "import":
 		return "SOURCE is the folder that ColBERT, fast-plaid or next-plaid has written, with metadata.json and centroids in it"
 	case is(encode.ErrLines) && has("text-format"):
-		return "--text-format lines reads such"
+		return "--text-format lines reads it"
 	case is(encode.ErrLines) && has("queries-format"):
-		return "--queries-format lines reads such"
+		return "--queries-format lines reads it"
 	case is(fs.ErrNotExist) && missingIndex(cmd, err):
 		return "plaid index makes one"
 	case is(condition.ErrParameter) && has("param"):

@@ -39,7 +39,7 @@ command out; it can make backups itself while it works, as plaid serve does.
 With --incremental a COPY that is an earlier backup is brought up to date in one
 transaction, which writes only what has changed. For that nobody may have COPY
 open, not even to read it, and no other name may be linked to it. If that is not
-so, or more than half has changed or the index was built anew, all is copied; the
+so, or more than half has changed or the index was rebuilt, all is copied; the
 report says which happened. Both are read whole either way.`,
 		Example: `  plaid backup docs.plaid /backup/docs.plaid
   plaid backup docs.plaid /backup/docs.plaid --incremental

@@ -18,9 +18,9 @@ func (a *app) compactCommand() *cobra.Command {
 		Use:   "compact INDEX",
 		Short: "Rewrite an index without what was deleted",
 		Long: `
-Write an index anew, without deleted documents and with its segments merged into
-one, and put the new file in the place of the old. Until then as much free space
-as the index takes is needed. Searches give the same results as before.
+Rewrite an index without its deleted documents and with its segments merged into
+one, and replace the old file by the new one. Until then, this needs as much free
+space as the index takes. Searches give the same results as before.
 
 With --salvage, the index may be damaged, and nothing of it is changed: each live
 document that can still be read goes into a new index as it is, with its id and

@@ -31,8 +31,8 @@ func (a *app) deleteCommand() *cobra.Command {
 		Long: `
 Delete documents by id, all in one step. Ids that are not there are named, and
 change the exit status: 3 if other documents were deleted, 4 if none was. With
---where, the documents are deleted of which the condition is true
-(docs/conditions.md), which may be none.
+--where, delete the documents that meet a condition (docs/conditions.md), which may
+be none.
 
 --dry-run says how many documents that are, and deletes none. On a terminal, you are
 asked before all documents of an index go; --yes answers.
@@ -49,7 +49,7 @@ id loses it.`,
 	f := cmd.Flags()
 	names.register(f)
 	f.StringVar(&idFile, "ids", "", "`FILE` with one id a line")
-	where.Register(f, "delete the documents of which it is true")
+	where.Register(f, "delete the documents that meet it")
 	f.BoolVar(&dryRun, "dry-run", false, "delete nothing, and say how many documents there are")
 	f.BoolVar(&yes, "yes", false, "do not ask before all documents are deleted")
 	f.Bool("json", false, "print the report as JSON")

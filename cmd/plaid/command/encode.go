@@ -57,10 +57,10 @@ with a column text, .txt files with a text a line, .html, folders of .txt, .md a
 counted; --window parts it into passages instead, doc#0, doc#1 and so on.
 
 The vectors of documents grow in docs.npy.part, and the rest of them in a spool
-beside it. A run that was interrupted is gone on with by the same command: what
-was encoded is not encoded again. With --pool, with --spool and from stdin or a
-pipe the vectors are in the spool, and copied at the end; texts from there begin
-anew, unless --spool names a file; then only their ids are compared with it.`,
+beside it. To resume an interrupted run, repeat the command: nothing is
+encoded twice. With --pool, with --spool and from stdin or a pipe the vectors are in
+the spool, and copied at the end. Texts from stdin or a pipe start over, unless
+--spool names a file; then only their ids are compared with it.`,
 		Example: `  plaid encode corpus.jsonl --model answerai-colbert-small-v1 -o vectors
   plaid encode queries.jsonl --queries --model answerai-colbert-small-v1 -o vectors
   plaid encode notes --model answerai-colbert-small-v1 --precision int8 --window 180 --overlap 30 -o vectors
@@ -74,7 +74,7 @@ anew, unless --spool names a file; then only their ids are compared with it.`,
 	f.StringVar(&e.texts.Spool, "spool", "", "`FILE` to keep the vectors in between runs (default: one in the output folder, removed when it is complete)")
 	f.StringVarP(&e.dir, "output", "o", "", "`DIR` to write to, made if it is not there")
 	f.BoolVar(&e.queries, "queries", false, "the texts are queries")
-	f.Var(flags.Int(&e.pool, 1, 1), "pool", "keep one token vector for so many of a document, each the mean of similar ones (1: all)")
+	f.Var(flags.Int(&e.pool, 1, 1), "pool", "merge about this many similar token vectors of a document into their mean (1: keep all)")
 	f.BoolVar(&e.float32, "float32", false, "write float32, not float16")
 	flags.Threads(f, &e.threads, 0)
 	e.device.RegisterEncoding(f)

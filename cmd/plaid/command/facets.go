@@ -27,8 +27,7 @@ func (a *app) facetsCommand() *cobra.Command {
 		Short: "Count the values of fields",
 		Long: `
 Count how many documents have each value of a field of their payload
-(docs/conditions.md): all documents, or with --where those of which a condition is
-true. The values of the most documents come first, equal counts in the order of the
+(docs/conditions.md): all documents, or with --where those that meet a condition. The values of the most documents come first, equal counts in the order of the
 values. They are shown as JSON: the number 1, the text "1" and true are three values.
 
 Of an array each element counts, once a document. Documents without the field are
@@ -42,7 +41,7 @@ counted as missing, and those with null in it as null.
 	}
 	f := cmd.Flags()
 	names.register(f)
-	where.Register(f, "count the documents of which it is true")
+	where.Register(f, "count the documents that meet it")
 	f.IntVar(&o.Values, "values", index.DefaultFacetValues, "how many values of a field to show; 0: all")
 	f.Var(flags.Size(&o.Memory, index.DefaultFacetMemory), "memory", "budget for the distinct values of a field; more of them are an error")
 	f.Bool("json", false, "print each field as JSON")

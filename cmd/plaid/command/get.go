@@ -30,7 +30,7 @@ as a NumPy array of float32 [tokens, dim]. A file that is there is replaced when
 the new one is complete. If --vectors is /dev/stdout, nothing else goes there.
 The id of a document that is stored as passages stands for these.
 
-With --where, show the documents of which the condition is true
+With --where, show the documents that meet the condition
 (docs/conditions.md), in the order of insertion, one after another: with --json a
 line for each. There may be none.`,
 		Example: `  plaid get docs.plaid doc17
@@ -40,7 +40,7 @@ line for each. There may be none.`,
 	}
 	f := cmd.Flags()
 	f.StringVar(&file, "vectors", "", ".npy `FILE` to write the decoded vectors to")
-	where.Register(f, "show the documents of which it is true")
+	where.Register(f, "show the documents that meet it")
 	f.Bool("json", false, "print the document as JSON")
 	cmd.RunE = a.command(func(ctx context.Context, args []string) error {
 		c, err := where.Condition()

@@ -32,6 +32,15 @@ func TestHelpIsWrapped(t *testing.T) {
 	}
 }
 
+// Words that the pages avoid are not in helps either.
+func TestHelpIsPlain(t *testing.T) {
+	avoided := regexp.MustCompile(`(?i)\b(whoever|anew|so many|(goes|gone) on|go on with|of which|thereof|therein|whence)\b`)
+	for _, c := range commands(newApp(streams{}, nil)) {
+		text := strings.Join(strings.Fields(helpText(c, 100)), " ")
+		require.Empty(t, avoided.FindAllString(text, -1), c.Name())
+	}
+}
+
 func TestEveryCommandHasAGroup(t *testing.T) {
 	for _, c := range commands(newApp(streams{}, nil))[1:] {
 		if c.Runnable() {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -106,6 +107,11 @@ func (a *app) importIndex(ctx context.Context, source, path, payload string, o i
 		r.Warnings = append(r.Warnings, fmt.Sprintf("no object of %s has the id of a document", payload))
 	case payload != "" && stored < r.Docs:
 		r.Warnings = append(r.Warnings, fmt.Sprintf("%s has objects for %s of %s", payload, out.Count(stored), out.Plural(r.Docs, "document")))
+	}
+	if payload != "" && r.Payloads < r.Docs {
+		if _, err := os.Stat(filepath.Join(source, "metadata.db")); err == nil {
+			r.Warnings[len(r.Warnings)-1] += fmt.Sprintf("; without --payload the metadata.db of %s is taken", source)
+		}
 	}
 	for _, w := range r.Warnings {
 		a.warn("%s", w)

@@ -108,7 +108,7 @@ func (b *build) register(f *pflag.FlagSet) {
 	f.Var(flags.Int(&o.Iterations, 0, 0), "iterations", "rounds of k-means (0: 4)")
 	f.Uint64Var(&o.Seed, "seed", 0, "`N` that decides every random choice")
 	f.StringSliceVar(&b.scales, "scales", []string{"dim", "centroid"}, "`LIST` of scales of residuals to fit, separated by a comma: for each dim, for each centroid, or none")
-	f.Var(flags.Int(&o.Pool, 1, 1), "pool", "keep one token vector for so many of a document, each the mean of similar ones (1: all)")
+	f.Var(flags.Int(&o.Pool, 1, 1), "pool", "merge about this many similar token vectors of a document into their mean (1: keep all)")
 	var methods []string
 	for _, m := range pool.Methods() {
 		methods = append(methods, string(m))
@@ -143,7 +143,7 @@ func (b *build) complete(a *app, f *pflag.FlagSet) error {
 	o.Threads, o.Memory = b.work.Threads, b.work.Memory
 	o.Backend, o.Logger, o.Progress = a.backend, a.logger(), a.progress()
 	if o.Resume && b.in.texts.Given() {
-		return flags.Usagef("--resume is for vectors: with texts the same command goes on by itself")
+		return flags.Usagef("--resume is for vectors: texts need none: repeat the command to resume")
 	}
 	return b.in.check()
 }
@@ -169,8 +169,8 @@ place of training one. Indexes of one codec are searched as one, and merged
 (docs/sharding.md). Texts are then encoded by the model that it names.
 
 A build from vectors that died, or with --resume was interrupted, left what it had
-encoded: with --resume the same command goes on from there, as long as the files are
-as they were, by size and time, and makes the same index. Without it, it begins anew.
+encoded: with --resume the same command continues from there and makes the same index,
+as long as the files have the same size and time. Without it, it starts over.
 Memory, --memory, is one of the options that must be the same.
 
 At the end some questions are made from the documents, to see what searches for 10
@@ -193,7 +193,7 @@ Sizes are bytes, or have a unit: MiB or M for 2²⁰ bytes, MB for 10⁶ and so 
 	f := cmd.Flags()
 	b.register(f)
 	b.in.registerStored(f)
-	f.BoolVar(&b.o.Resume, "resume", false, "go on with what an interrupted build from the same files left, and leave such if this one is interrupted")
+	f.BoolVar(&b.o.Resume, "resume", false, "continue an interrupted build from the same files, and leave what can be continued if this one is interrupted")
 	f.BoolVar(&b.noCheck, "no-check", false, noCheckHelp)
 	f.StringVar(&b.codec, "codec", "", "`FILE` whose codec is used: an index, or what plaid train made")
 	cmd.RunE = a.command(func(ctx context.Context, args []string) (err error) { return a.build(ctx, f, args[0], &b) })
@@ -287,7 +287,7 @@ func (a *app) buildIndex(ctx context.Context, path string, src vectors.Source, t
 	})
 	if err != nil {
 		if on := (*index.ResumableError)(nil); errors.As(err, &on) {
-			a.hint("%s encoded in %s: the same command goes on from there", out.Plural(on.Docs, "document is", "documents are"), path)
+			a.hint("%s encoded in %s: repeat the command to continue from there", out.Plural(on.Docs, "document is", "documents are"), path)
 		}
 		return err
 	}

@@ -20,9 +20,9 @@ func (a *app) infoCommand() *cobra.Command {
 		Long: `
 Describe an index: how it was made, what is in it, and where its bytes are. The
 whole file is read. Two indexes of the same digest have the same content. Each
-document that was ever added has an ordinal of its own, the number of which is
-limited, and which compact does not give out again; free pages are filled by what is
-added next, or given back by compact.
+document that was ever added has an ordinal of its own. Ordinals are limited, and
+compact does not give one out again. What is added next fills free pages; compact
+removes them.
 
 ` + severalHelp + ` Then there is a
 line for each file, and with --json all that is known of each.

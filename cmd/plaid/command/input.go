@@ -34,22 +34,22 @@ is too long for the model is cut, and counted; --window parts it into passages
 instead, doc#0, doc#1 and so on.`
 
 // spoolHelp is what it says about where their vectors wait.
-const spoolHelp = `The vectors of texts wait in a spool beside the index. A run that was interrupted
-is gone on with by the same command: what was encoded is not encoded again. Texts
-from stdin or a pipe begin anew, unless --spool names a file; then only their ids
-are compared with it.`
+const spoolHelp = `The vectors of texts wait in a spool beside the index. To resume an
+interrupted run, repeat the command: nothing is encoded twice. Texts from stdin or a
+pipe start over, unless --spool names a file; then only their ids are compared with
+it.`
 
 // Of commands that have no spool on a device.
 const (
 	buildsOnDevice = `
 
 With --device texts are encoded while the index is built, without a spool, unless
---spool names one; a run that was interrupted goes on from what the index has got.`
+--spool names one; an interrupted run continues from what the index has.`
 	addsOnDevice = `
 
 With --device texts are encoded while the index takes them, without a spool, unless
---spool names one or there are several indexes; a run that was interrupted begins
-anew.`
+--spool names one or there are several indexes; an interrupted run starts
+over.`
 )
 
 func (in *input) register(f *pflag.FlagSet) {

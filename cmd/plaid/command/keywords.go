@@ -28,7 +28,7 @@ that by themselves; this command decides how text becomes words, or does the wor
 before the first search.
 
 The file is derived from the index and may be deleted at any time. Settings that
-are not given stay as they are; others make the file anew.
+are not given stay as they are; others rebuild the file.
 
 Of payloads that are JSON all values are searched, or those of --fields; of others
 the whole text.`,

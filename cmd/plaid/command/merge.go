@@ -23,7 +23,7 @@ func (a *app) mergeCommand() *cobra.Command {
 Make an index of all documents of others, in their order, as they are encoded: no
 vector is decoded, and the codec stays. The others must have one codec, and no two
 documents one id. An IN may be a folder, which stands for its files *.plaid. Deleted
-documents stay behind, and ordinals count anew.
+documents stay behind, and ordinals start at 0.
 
 What plaid split --by range took apart is the same index again, to the digest.
 An index that is there is replaced only with --force. Who opens OUT before it is

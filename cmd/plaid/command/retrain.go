@@ -22,10 +22,10 @@ func (a *app) retrainCommand() *cobra.Command {
 	o := index.RetrainOptions{}
 	cmd := &cobra.Command{
 		Use:   "retrain INDEX",
-		Short: "Train the codec of an index anew on what is in it",
+		Short: "Train the codec of an index again, on what is in it",
 		Long: `
-Train the codec of an index anew on the documents that it has now, encode them
-with it, and put the new file in the place of the old. Ids, order and payloads
+Train the codec of an index again, on the documents that it has now, encode them
+with it, and replace the old file by the new one. Ids, order and payloads
 stay. Until then as much free space as the index takes is needed. plaid info says
 whether it would pay: what was added since the training has a larger error than
 what it was trained on, or there are many more tokens now.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -117,6 +118,9 @@ func (a *app) searchService(ctx context.Context, f *pflag.FlagSet, args []string
 
 // refused is the error of a service, with what may help.
 func refused(ctx context.Context, service *mcp.Service, name string, err error) error {
+	if op := (*net.OpError)(nil); errors.As(err, &op) && op.Op == "dial" && ctx.Err() == nil {
+		return fmt.Errorf("no service answers there (plaid serve starts one): %w", op)
+	}
 	var r *mcp.RefusedError
 	if !errors.As(err, &r) {
 		return err

@@ -154,7 +154,7 @@ func (s *spooling) run(ctx context.Context, use func(*vectors.Spool, *textsRepor
 	case temporary && (done || empty):
 		return errors.Join(err, s.remove(path))
 	case path != "" && !done:
-		s.app.hint("the vectors of the texts are in %s: the same command goes on from there", path)
+		s.app.hint("the vectors of the texts are in %s: repeat the command to continue from there", path)
 	}
 	return err
 }
@@ -279,7 +279,7 @@ func (s *spooling) stopped(path string, fresh bool, r *encode.Report, err error)
 		err = errors.Join(err, s.remove(path))
 	case errors.Is(err, vectors.ErrChanged):
 	case r != nil:
-		s.app.hint("what was encoded is in %s: the same command goes on from there", path)
+		s.app.hint("what was encoded is in %s: repeat the command to continue from there", path)
 	}
 	return err
 }

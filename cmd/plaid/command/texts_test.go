@@ -80,7 +80,7 @@ func TestTextsGoOn(t *testing.T) {
 	spooled(t, filepath.Join(dir, "interrupted.spool"))
 	interrupt()
 	require.Equal(t, exitInterrupted, <-ended, stderr.String())
-	require.Contains(t, stderr.String(), "interrupted.spool: the same command goes on from there")
+	require.Contains(t, stderr.String(), "interrupted.spool: repeat the command to continue from there")
 	require.NoFileExists(t, filepath.Join(dir, "interrupted.plaid"))
 
 	plaid, err := exec.LookPath("plaid") // which is this test
@@ -157,7 +157,7 @@ func TestTextsOnDeviceGoOn(t *testing.T) {
 		require.NotEqual(t, exitOK, code, name)
 		if name != "killed" {
 			require.Equal(t, exitInterrupted, code, stderr)
-			require.Contains(t, stderr, path+": the same command goes on from there", name)
+			require.Contains(t, stderr, path+": repeat the command to continue from there", name)
 		}
 		if path == there {
 			require.Equal(t, former, digest(t, at(path)))
@@ -240,7 +240,7 @@ func TestSpoolGoesWithoutReport(t *testing.T) {
 		code := run(t.Context(), args, streams{out: failingWriter{}, err: &stderr})
 		require.Equal(t, exitFailed, code)
 		require.Contains(t, stderr.String(), "writing the result: disk full")
-		require.NotContains(t, stderr.String(), "goes on from there")
+		require.NotContains(t, stderr.String(), "continue from there")
 		left, err := filepath.Glob(at("*.spool"))
 		require.NoError(t, err)
 		require.Empty(t, left)

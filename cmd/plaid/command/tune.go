@@ -59,7 +59,7 @@ Queries should be those of users: some hundred, at the least. What a setting cos
 is counted, not timed, so that a busy machine changes nothing. Of settings that cost
 about the same the one that finds most is taken, and what is derived for each query
 stays unless something is clearly cheaper. plaid info shows what is stored; additions keep
-it, and --reset removes it. Tune anew when the index has grown much.`,
+it, and --reset removes it. Tune again when the index has grown much.`,
 		Example: `  plaid tune docs.plaid --queries queries.npy
   plaid tune docs.plaid --queries queries.npy --recall 0.995 -k 10,100,1000 --dry-run
   plaid tune docs.plaid --reset`,

@@ -23,7 +23,7 @@ func (a *app) updateCommand() *cobra.Command {
 		Use:   "update INDEX {ID… | --where CONDITION} --set FIELD=JSON…",
 		Short: "Set fields in the payloads of documents",
 		Long: `
-Set fields in the payloads of the documents of which a condition is true
+Set fields in the payloads of the documents that meet a condition
 (docs/conditions.md), all in one step; 1=1 is true of all. Vectors, ids and other
 fields stay as they are. A document without payload gets one; if a payload is no
 JSON object, nothing is changed.
@@ -42,7 +42,7 @@ condition has to be in one of them only.`,
 	}
 	f := cmd.Flags()
 	names.register(f)
-	where.Register(f, "change the documents of which it is true")
+	where.Register(f, "change the documents that meet it")
 	f.StringArrayVar(&set, "set", nil, "`FIELD=JSON` to set; repeat it for more fields")
 	f.Bool("json", false, "print the report as JSON")
 	cmd.RunE = a.command(func(ctx context.Context, args []string) error {

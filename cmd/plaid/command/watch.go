@@ -26,12 +26,12 @@ func (a *app) watchCommand() *cobra.Command {
 	var once bool
 	cmd := &cobra.Command{
 		Use:   "watch INDEX FOLDER",
-		Short: "Keep an index as a folder of files is",
+		Short: "Keep an index in step with a folder of files",
 		Long: `
-Keep an index as the files of a folder are: notes, documentation, source code. Files
+Keep an index in step with the files of a folder: notes, documentation, source code. Files
 that are new or have changed are encoded again, and no others; those that are gone
-are deleted. This goes on until it is interrupted, or with --once ends when the index
-is as the folder is now.
+are deleted. It runs until you interrupt it, or with --once ends when the
+index matches the folder.
 
 Text, Markdown and source code of usual kinds are taken, by the ends of their names;
 names that begin with a dot are not, nor what git ignores, nor files beyond --max-file

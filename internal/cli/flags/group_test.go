@@ -250,7 +250,7 @@ func TestWhere(t *testing.T) {
 	for says, args := range map[string][]string{
 		"--param goes with --where":           {"--param", "3"},
 		"--where: condition: not a condition": {"--where", ""},
-		"1 for 2 placeholders":                {"--where", "a IN (?, ?)", "--param", "3"},
+		"1 parameter for 2 question marks":    {"--where", "a IN (?, ?)", "--param", "3"},
 	} {
 		w = Where{}
 		parse(t, register(&w), args...)

@@ -50,7 +50,7 @@ func (s *Search) Register(f *pflag.FlagSet) {
 	}
 	f.Var(Choice(&s.group, "", groups...), "group", "return documents, not passages: by their best passage, by the sum of those of --passages, or by MaxSim over all their tokens")
 	f.Lookup("group").NoOptDefVal = groups[0]
-	f.Var(Int(&s.feedback.Docs, 0, 0), "feedback", "add to each query what so many of its best documents have, and search again (0: do not)")
+	f.Var(Int(&s.feedback.Docs, 0, 0), "feedback", "add to each query what this many of its best documents have in common, and search again (0: do not)")
 	f.StringArrayVar(&s.feedback.Like, "like", nil, "`ID` of a document that is good: add to each query what it has; may be given several times")
 	f.StringArrayVar(&s.feedback.Unlike, "unlike", nil, "`ID` of a document that is bad: what it has counts against others; may be given several times")
 	f.Var(Int(&s.passages, 0, 0), "passages", "passages that --group returns of a document, its best ones (0: 3)")

@@ -44,7 +44,7 @@ func (t *Texts) Register(f *pflag.FlagSet, arguments bool) {
 		f.StringArrayVar(&t.Paths, "text", nil, "`FILE` of texts to encode: .jsonl, .csv, .tsv, .txt (a text a line), each also as .gz; .html; a folder of .txt, .md and .html; - for stdin; may be repeated")
 	}
 	t.registerFormat(f)
-	f.Var(Int(&t.window, 0, 0), "window", "part texts into passages of at most so many words, with ids like doc#0 (0: do not)")
+	f.Var(Int(&t.window, 0, 0), "window", "split texts into passages of at most this many words, with ids like doc#0 (0: do not)")
 	f.Var(Int(&t.overlap, 0, 0), "overlap", "words that a passage of --window repeats of the one before")
 	var units []string
 	for _, unit := range encode.Units() {
