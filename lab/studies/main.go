@@ -38,6 +38,7 @@ var studies = []study{
 	{"growth", "VECTORS", "how search time grows with a collection (docs/lab/search-quality.md)", growthStudy},
 	{"grown", "COLLECTION VECTORS", "collections that grew beside indexes that were built at once (docs/collections.md)", grownStudy},
 	{"selfcheck", "INDEX VECTORS", "what an index says of its recall, beside real queries (docs/lab/search-quality.md)", selfcheckStudy},
+	{"nearest", "INDEX VECTORS", "what a build loses that looks for centroids in groups (docs/lab/codec.md)", nearestStudy},
 	{"pictures", "", "pages of pictures that are made up: pooled, and in two stages (docs/pictures.md)", picturesStudy},
 	{"load", "VECTORS", "how many queries the service answers, beside its engine (docs/service.md)", loadStudy},
 }

@@ -143,7 +143,7 @@ func (b *build) complete(a *app, f *pflag.FlagSet) error {
 	o.Threads, o.Memory = b.work.Threads, b.work.Memory
 	o.Backend, o.Logger, o.Progress = a.backend, a.logger(), a.progress()
 	if o.Resume && b.in.texts.Given() {
-		return flags.Usagef("--resume is for vectors: texts need none: repeat the command to resume")
+		return flags.Usagef("--resume is for vectors: with texts, repeat the command and it resumes")
 	}
 	return b.in.check()
 }
