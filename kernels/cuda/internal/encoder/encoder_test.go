@@ -24,7 +24,11 @@ import (
 // wide tiles and without, against the processor's float32.
 func TestAgainstProcessor(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
-	for _, k := range kinds() {
+	all := kinds()
+	if race.Brief() {
+		all = all[:1]
+	}
+	for _, k := range all {
 		w := k.weights(3)
 		b := batchOf(textOf(r, 1), textOf(r, 64), nil, textOf(r, 7), textOf(r, longest), textOf(r, 65), nil)
 		for i := range b.Texts() {
@@ -52,6 +56,9 @@ func keys(m map[string]int) (all []string) {
 
 // TestWidest: the largest rows that the kernels take.
 func TestWidest(t *testing.T) {
+	if race.Brief() {
+		t.Skip("arithmetic of one goroutine")
+	}
 	for _, k := range []kind{kinds()[0], kinds()[3]} {
 		k.config.Hidden, k.config.Heads, k.config.Intermediate = 1024, 16, 64
 		w := random(&k.config, 1, words, 21, k.heads...)
