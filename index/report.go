@@ -93,6 +93,7 @@ func (r *SalvageReport) String() string {
 	l.add(int64(r.Tokens), "tokens")
 	l.add(r.LostDocs, "lost")
 	l.add(int64(len(r.LostPayloads)), "without their payload")
+	l.add(int64(len(r.UncertainPayloads)), "perhaps without their payload")
 	l.add(int64(len(r.Uncertain)), "perhaps deleted before")
 	return l.String()
 }

@@ -49,6 +49,9 @@ type SalvageReport struct {
 	// UnknownPayloads counts the payloads that are lost of documents of which nothing
 	// says any more that they had one.
 	UnknownPayloads int64 `json:"unknown_payloads"`
+	// UncertainPayloads are the ids of documents in the new index that have no payload
+	// there and may have had one: what tells that is lost.
+	UncertainPayloads []string `json:"uncertain_payloads"`
 	// Uncertain are the ids of documents in the new index that may have been
 	// deleted.
 	Uncertain []string `json:"uncertain"`
@@ -62,7 +65,7 @@ type SalvageReport struct {
 // Complete reports whether the new index has every document and payload of the
 // old one, and no other.
 func (r *SalvageReport) Complete() bool {
-	return r.LostDocs == 0 && len(r.LostPayloads) == 0 && r.UnknownPayloads == 0 && len(r.Uncertain) == 0 && !r.StateLost && !r.Transaction.DamagedMeta
+	return r.LostDocs == 0 && len(r.LostPayloads) == 0 && r.UnknownPayloads == 0 && len(r.UncertainPayloads) == 0 && len(r.Uncertain) == 0 && !r.StateLost && !r.Transaction.DamagedMeta
 }
 
 // Lost is a run of documents that are not in the new index.
@@ -102,7 +105,7 @@ func Salvage(ctx context.Context, in, out string, opts *SalvageOptions) (r *Salv
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, w.Close()) }()
-	r = &SalvageReport{Transaction: w.Transaction(), Lost: []Lost{}, LostPayloads: []string{}, Uncertain: []string{}}
+	r = &SalvageReport{Transaction: w.Transaction(), Lost: []Lost{}, LostPayloads: []string{}, UncertainPayloads: []string{}, Uncertain: []string{}}
 	defer func() { r.Faults = append([]string{}, w.Faults()...) }()
 	if err != nil {
 		return r, err
@@ -352,8 +355,11 @@ func (s *salvage) copyDoc(ctx context.Context, stage *stager, table *storage.Doc
 	if cut := ctx.Err(); cut != nil {
 		return cut
 	}
-	if err != nil {
+	switch {
+	case err != nil:
 		s.report.LostPayloads = append(s.report.LostPayloads, id)
+	case payload == nil && !s.damaged.PayloadsKnown() && (s.report.StateLost || s.report.UnknownPayloads > 0):
+		s.report.UncertainPayloads = append(s.report.UncertainPayloads, id)
 	}
 	if s.damaged.Standing(ordinal) == wreck.Uncertain {
 		s.report.Uncertain = append(s.report.Uncertain, id)

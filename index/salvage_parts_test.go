@@ -128,6 +128,36 @@ func TestSalvageWithoutState(t *testing.T) {
 	require.EqualValues(t, len(s.want), r.Docs)
 }
 
+// Nothing says any more which documents had a payload: those without one are listed.
+func TestSalvageWithoutStateAndPayloadDocs(t *testing.T) {
+	s := newSalvager(t, 60)
+	victim := s.want[slices.IndexFunc(s.want, func(d document) bool { return len(d.payload) > 10 })]
+	data := slices.Clone(s.sp.data)
+	flipIn(t, data, "payload-docs", 3, nil)
+	flipIn(t, data, victim.payload, -5, nil)
+	require.NoError(t, os.WriteFile(s.sp.path, data, 0o600))
+	r, err := index.Salvage(context.Background(), s.sp.path, s.out, nil)
+	require.NoError(t, err)
+	require.EqualValues(t, 1, r.UnknownPayloads)
+	require.Contains(t, r.UncertainPayloads, victim.id)
+	require.NoError(t, os.Remove(s.out))
+
+	flipIn(t, data, "state{", 3, nil)
+	require.NoError(t, os.WriteFile(s.sp.path, data, 0o600))
+	r, err = index.Salvage(context.Background(), s.sp.path, s.out, nil)
+	require.NoError(t, err)
+	require.True(t, r.StateLost)
+	require.False(t, r.Complete())
+	var without []string
+	for _, d := range s.sp.documents(t, s.out) {
+		if d.payload == "" {
+			without = append(without, d.id)
+		}
+	}
+	require.Contains(t, without, victim.id)
+	require.Equal(t, without, r.UncertainPayloads)
+}
+
 // What the tree does not lead to counts only where the list of free pages says
 // that it was not given up.
 func TestSalvageWithoutFreeList(t *testing.T) {

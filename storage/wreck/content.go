@@ -63,6 +63,9 @@ func (w *Reader) findPayloadDocs() {
 	}
 }
 
+// PayloadsKnown reports whether it is known of each document if it had a payload.
+func (w *Reader) PayloadsKnown() bool { return w.payloadDocs != nil }
+
 // UnknownPayloads is how many payloads are lost of documents of which nothing says any
 // more that they had one, as far as the state tells.
 func (w *Reader) UnknownPayloads() int64 {

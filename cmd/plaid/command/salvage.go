@@ -77,6 +77,9 @@ func salvageText(b *bytes.Buffer, to string, r *index.SalvageReport) {
 	if n := r.UnknownPayloads; n > 0 {
 		fmt.Fprintf(b, "lost: %s of documents that are not known\n", out.Plural(n, "payload"))
 	}
+	for _, id := range r.UncertainPayloads {
+		fmt.Fprintf(b, "may have had a payload: %q\n", id)
+	}
 	for _, id := range r.Uncertain {
 		fmt.Fprintf(b, "may have been deleted: %q\n", id)
 	}
