@@ -3,6 +3,7 @@ package codec
 import (
 	"cmp"
 	"context"
+	"errors"
 	"math"
 	"slices"
 
@@ -20,6 +21,7 @@ type kmeans struct {
 	threads int
 	backend kernels.Backend
 	tick    func(rows int)
+	kept    kernels.KeptRows // nil: the backend gets the rows in every round
 
 	centroids []float32
 	codes     []uint32 // by position in rows
@@ -82,6 +84,16 @@ func (km *kmeans) row(pos uint32) []float32 {
 
 // run iterates at most that many times, and stops when assignments repeat.
 func (km *kmeans) run(ctx context.Context, iterations int) error {
+	if keeper, ok := km.backend.(kernels.RowKeeper); ok {
+		kept, err := keeper.KeepRows(ctx, km.x, km.dim, km.rows)
+		switch {
+		case err == nil:
+			km.kept = kept
+			defer kept.Release()
+		case !errors.Is(err, kernels.ErrDeviceMemory):
+			return err
+		}
+	}
 	for it := range iterations {
 		km.codes, km.previous = km.previous, km.codes
 		if err := km.assign(ctx); err != nil {
@@ -99,12 +111,27 @@ func (km *kmeans) run(ctx context.Context, iterations int) error {
 }
 
 func (km *kmeans) assign(ctx context.Context) error {
+	if err := km.nearest(ctx); err != nil {
+		return err
+	}
+	var sum float64
+	for _, s := range km.scores {
+		sum += float64(s)
+	}
+	km.similarity = sum / float64(len(km.scores))
+	return nil
+}
+
+func (km *kmeans) nearest(ctx context.Context) error {
+	if km.kept != nil {
+		return km.kept.Nearest(ctx, km.codes, km.scores, km.centroids, km.tick)
+	}
 	backend, release, err := kernels.Prepare(ctx, km.backend, km.centroids, km.dim)
 	if err != nil {
 		return err
 	}
 	defer release()
-	err = forBlocks(ctx, len(km.rows), blockRows, km.threads, func(w, _, lo, hi int) error {
+	return forBlocks(ctx, len(km.rows), blockRows, km.threads, func(w, _, lo, hi int) error {
 		x := gatherRows(&km.gather[w], km.x, km.rows[lo:hi], km.dim)
 		if err := backend.Nearest(ctx, km.codes[lo:hi], km.scores[lo:hi], km.centroids, x, km.dim); err != nil {
 			return err
@@ -112,12 +139,6 @@ func (km *kmeans) assign(ctx context.Context) error {
 		km.tick(hi - lo)
 		return nil
 	})
-	var sum float64
-	for _, s := range km.scores {
-		sum += float64(s)
-	}
-	km.similarity = sum / float64(len(km.scores))
-	return err
 }
 
 // gatherRows returns the rows of x one after another: x itself where they lie
@@ -151,9 +172,22 @@ func (km *kmeans) update(ctx context.Context) error {
 		km.order[fill[c]] = uint32(pos)
 		fill[c]++
 	}
-	const size = 64
-	sums := make([][]float64, workers(km.k, size, km.threads))
-	err := forBlocks(ctx, km.k, size, km.threads, func(w, _, lo, hi int) error {
+	if err := km.means(ctx); err != nil {
+		return err
+	}
+	km.reseed()
+	return nil
+}
+
+// meansBlock is how many centroids a goroutine takes at once.
+const meansBlock = 64
+
+func (km *kmeans) means(ctx context.Context) error {
+	if km.kept != nil {
+		return km.kept.Means(ctx, km.centroids, km.order, km.starts)
+	}
+	sums := make([][]float64, workers(km.k, meansBlock, km.threads))
+	return forBlocks(ctx, km.k, meansBlock, km.threads, func(w, _, lo, hi int) error {
 		if sums[w] == nil {
 			sums[w] = make([]float64, km.dim)
 		}
@@ -162,11 +196,6 @@ func (km *kmeans) update(ctx context.Context) error {
 		}
 		return nil
 	})
-	if err != nil {
-		return err
-	}
-	km.reseed()
-	return nil
 }
 
 // mean leaves the centroid where its rows cancel out.

@@ -57,10 +57,19 @@ func shuffled(n int, seed uint64) []uint32 {
 	return p
 }
 
-// sorted returns an ascending copy, for reading rows in memory order.
-func sorted(rows []uint32) []uint32 {
-	s := slices.Clone(rows)
-	slices.Sort(s)
+// sorted returns an ascending copy, for reading rows in memory order, of distinct rows
+// below n.
+func sorted(rows []uint32, n int) []uint32 {
+	there := make([]bool, n)
+	for _, r := range rows {
+		there[r] = true
+	}
+	s := make([]uint32, 0, len(rows))
+	for r, ok := range there {
+		if ok {
+			s = append(s, uint32(r))
+		}
+	}
 	return s
 }
 

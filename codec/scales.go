@@ -1,6 +1,9 @@
 package codec
 
-import "math"
+import (
+	"context"
+	"math"
+)
 
 const (
 	// Scales stay within these bounds, so that no dimension or cluster can lose
@@ -61,16 +64,21 @@ func squaredResidual(score float32, n2 float64) float64 {
 }
 
 // sampleClusters is how the rows of k-means were last assigned.
-func (km *kmeans) sampleClusters() clusters {
+func (km *kmeans) sampleClusters(ctx context.Context) (clusters, error) {
 	s := clusters{make([]int, km.k), make([]float64, km.k)}
-	for pos, code := range km.codes {
-		x := km.row(uint32(pos))
-		if n2 := dot64(x, x); n2 > 0 {
-			s.counts[code]++
-			s.spread[code] += squaredResidual(km.scores[pos], n2)
+	err := forBlocks(ctx, km.k, meansBlock, km.threads, func(_, _, lo, hi int) error {
+		for c := lo; c < hi; c++ {
+			for _, pos := range km.order[km.starts[c]:km.starts[c+1]] {
+				x := km.row(pos)
+				if n2 := dot64(x, x); n2 > 0 {
+					s.counts[c]++
+					s.spread[c] += squaredResidual(km.scores[pos], n2)
+				}
+			}
 		}
-	}
-	return s
+		return nil
+	})
+	return s, err
 }
 
 // scales is the spread of residuals in each cluster relative to that of all, drawn

@@ -135,7 +135,7 @@ func (t *trainer) train(ctx context.Context) (*Quantizer, error) {
 	tune := perm[r.Vectors-r.TuneVectors:] // the end: unseen while Points leaves some
 
 	km := &kmeans{
-		x: t.x, dim: t.dim, rows: sorted(points), k: r.K,
+		x: t.x, dim: t.dim, rows: sorted(points, r.Vectors), k: r.K,
 		threads: t.opts.Threads, backend: t.opts.Backend, tick: t.tick,
 	}
 	km.init(points)
@@ -144,14 +144,16 @@ func (t *trainer) train(ctx context.Context) (*Quantizer, error) {
 	}
 	r.Iterations, r.Reseeded = km.iterations, km.reseeded
 	t.tick((t.opts.Iterations - km.iterations) * r.Points) // rounds that were not needed
+	var err error
 	if t.opts.All == nil {
-		km.clusters = km.sampleClusters()
+		km.clusters, err = km.sampleClusters(ctx)
 	} else {
-		if err := km.runAll(ctx, t.opts.All); err != nil {
-			return nil, err
-		}
+		err = km.runAll(ctx, t.opts.All)
 	}
-	return t.fit(ctx, km, sorted(tune))
+	if err != nil {
+		return nil, err
+	}
+	return t.fit(ctx, km, sorted(tune, r.Vectors))
 }
 
 // prepare checks the input and settles every size.

@@ -255,7 +255,7 @@ func TestReseed(t *testing.T) {
 	const dim = 8
 	x := clustered(400, dim, 8, 0.02, 3)
 	km := &kmeans{
-		x: x, dim: dim, rows: sorted(shuffled(400, 1)), k: 8, threads: 2,
+		x: x, dim: dim, rows: sorted(shuffled(400, 1), 400), k: 8, threads: 2,
 		backend: backend(t), tick: func(int) {},
 	}
 	// All first centroids come from one cluster.

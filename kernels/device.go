@@ -100,6 +100,29 @@ type Preparer interface {
 	Prepare(ctx context.Context, centroids []float32, dim int) (b Backend, release func(), err error)
 }
 
+// RowKeeper is a [Builder] that keeps the rows of k-means on the device, so that they are
+// copied there once and not in every round.
+type RowKeeper interface {
+	// KeepRows copies rows of x, a matrix of that many columns, to the device, in the order
+	// given. Both slices must not change before they are released. An error that wraps
+	// [ErrDeviceMemory] says that there is no room for them; Nearest needs none.
+	KeepRows(ctx context.Context, x []float32, dim int, rows []uint32) (KeptRows, error)
+}
+
+// KeptRows are n rows on a device, for one goroutine.
+type KeptRows interface {
+	// Nearest is that of [Backend] for all of the rows: codes and scores are [n]. Now and
+	// then it tells tick how many more are done.
+	Nearest(ctx context.Context, codes []uint32, scores, centroids []float32, tick func(rows int)) error
+	// Means gives each centroid of the last call of Nearest, [k, dim], the direction of the
+	// sum of its rows. Centroid c has the rows order[starts[c]:starts[c+1]], by number of the
+	// row kept. Sums are of float64, one row after another. A centroid stays that has no
+	// rows, or whose sum is no longer than 10⁻¹² for each of them.
+	Means(ctx context.Context, centroids []float32, order []uint32, starts []int) error
+	// Release frees the rows.
+	Release()
+}
+
 // TokenEncoder encodes tokens on a device: nearest centroids, residuals and factors, to
 // the bit those of package codec. It is safe for concurrent use.
 type TokenEncoder interface {

@@ -103,9 +103,12 @@ func ranked(q *request, query Matrix, docs []Matrix) (rerankOut, error) {
 
 // scoresOf are the scores of documents that have the dimension of the query.
 func scoresOf(q *request, query Matrix, docs []Matrix) ([]float32, error) {
-	backend, err := maxsim.Select("")
-	if err != nil {
-		return nil, err
+	backend := q.s.o.Scorer
+	if backend == nil {
+		var err error
+		if backend, err = maxsim.Select(""); err != nil {
+			return nil, err
+		}
 	}
 	offsets, tokens := make([]int, 1, len(docs)+1), 0
 	for _, d := range docs {

@@ -1,11 +1,14 @@
 package server_test
 
 import (
+	"context"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/plaid-ir/plaid/kernels"
+	"github.com/plaid-ir/plaid/kernels/maxsim"
 	"github.com/plaid-ir/plaid/server"
 )
 
@@ -93,4 +96,41 @@ func TestRerankKeepsToPermissions(t *testing.T) {
 	require.Equal(t, 200, as(all, "/v1/rerank", stored))
 	require.Equal(t, 403, as(some, "/v1/rerank", stored))
 	require.Equal(t, 200, as(some, "/v1/rerank", object{"query": "cats", "documents": list{"cats"}}))
+}
+
+// countingScorer is a device that scores.
+type countingScorer struct {
+	maxsim.Backend
+	calls int
+	fault error
+}
+
+func (b *countingScorer) Score(ctx context.Context, c *maxsim.Call) error {
+	b.calls++
+	if b.fault != nil {
+		return b.fault
+	}
+	return b.Backend.Score(ctx, c)
+}
+
+// A service with a device scores plain vectors there, and a device that is lost is not replaced
+// in silence.
+func TestRerankOnDevice(t *testing.T) {
+	cpu, err := maxsim.Select("")
+	require.NoError(t, err)
+	scorer := &countingScorer{Backend: cpu}
+	s := start(t, words{}, &server.Options{Scorer: scorer})
+	for i, x := range []struct {
+		path string
+		body object
+	}{
+		{"/rerank", object{"query": matrix("cats sleep"), "documents": list{query("cats"), query("dogs")}}},
+		{"/rerank_with_encoding", object{"query": "cats sleep", "documents": list{"cats", "dogs"}}},
+		{"/v1/rerank", object{"query": "cats sleep", "documents": list{"cats", "dogs"}}},
+	} {
+		s.ok(t, 200, "POST", x.path, x.body, nil)
+		require.Equal(t, i+1, scorer.calls, x.path)
+	}
+	scorer.fault = kernels.ErrDeviceClosed
+	require.Equal(t, 500, s.send(t, "POST", "/rerank", object{"query": matrix("cats"), "documents": list{query("cats")}}).status)
 }

@@ -24,6 +24,7 @@ import (
 
 	"github.com/plaid-ir/plaid/encode"
 	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/kernels/maxsim"
 	"github.com/plaid-ir/plaid/server/collection"
 	"github.com/plaid-ir/plaid/storage"
 	"github.com/plaid-ir/plaid/vectors"
@@ -74,6 +75,8 @@ type Options struct {
 	Version string
 	// Device that searches, for /health and /metrics; "": the processor.
 	Device string
+	// Scorer scores plain vectors for /rerank and its relatives; nil: the processor.
+	Scorer maxsim.Backend
 	// EncoderLater says that SetEncoder will be called: until then routes that take
 	// texts answer MODEL_LOADING, and /readyz is not ready.
 	EncoderLater bool

@@ -21,6 +21,7 @@ import (
 	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/internal/parallel"
 	"github.com/plaid-ir/plaid/kernels"
+	"github.com/plaid-ir/plaid/kernels/maxsim"
 	"github.com/plaid-ir/plaid/server"
 	"github.com/plaid-ir/plaid/server/collection"
 	"github.com/plaid-ir/plaid/server/mcp"
@@ -226,6 +227,9 @@ func (c *Config) open(ctx context.Context, o *server.Options, logger *slog.Logge
 			return nil, nil, err
 		}
 		o.Device = device.Info().Name
+		if o.Scorer, err = maxsim.On(kernels.Parts(device)[0]); err != nil {
+			return nil, nil, err
+		}
 	}
 	st, closeStore, err := c.openStore(ctx, so)
 	if err != nil {

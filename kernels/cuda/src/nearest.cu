@@ -196,6 +196,31 @@ extern "C" __global__ void __launch_bounds__(256) nearest_exact(const __grid_con
   }
 }
 
+// cluster_means: the direction of the sum of each centroid's rows, to the bit that of the
+// processor: sums in double in the order of the rows, the squared length first dimension
+// first. A block a centroid, a thread a dimension. Bound: reading rows at random, 4·dim bytes.
+extern "C" __global__ void __launch_bounds__(128) cluster_means(const __grid_constant__ MeansParams p) {
+  extern __shared__ double means[];  // [dim]
+  __shared__ double length;
+  const uint32_t c = blockIdx.x, from = p.starts[c], to = p.starts[c + 1];
+  if (from == to) return;
+  for (uint32_t d = threadIdx.x; d < p.dim; d += 128) {
+    double s = 0;
+#pragma unroll 8
+    for (uint32_t i = from; i < to; i++) s = __dadd_rn(s, double(p.x[size_t(p.order[i]) * p.dim + d]));
+    means[d] = s;
+  }
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    double n2 = 0;
+    for (uint32_t d = 0; d < p.dim; d++) n2 = __dadd_rn(n2, __dmul_rn(means[d], means[d]));
+    length = __dsqrt_rn(n2);
+  }
+  __syncthreads();
+  if (!(length > __dmul_rn(1e-12, double(to - from)))) return;
+  for (uint32_t d = threadIdx.x; d < p.dim; d += 128) p.centroids[size_t(c) * p.dim + d] = __double2float_rn(__ddiv_rn(means[d], length));
+}
+
 // nearest_any: 32 rows a block, four a warp, a centroid a lane.
 extern "C" __global__ void __launch_bounds__(256) nearest_any(const __grid_constant__ NearestParams p) {
   const uint32_t l = threadIdx.x & 31, r0 = (blockIdx.x * 8 + threadIdx.x / 32) * 4;

@@ -14,6 +14,7 @@
 //   fine            those         -> float scores
 //   probe_mark, candidates   pruned search
 //   scale_rows, to_half, nearest, nearest_exact, encode_tokens   index build
+//   cluster_means   rows by centroid -> centroids  (a round of k-means)
 //
 // # Resident index
 //
@@ -417,6 +418,12 @@ struct HalfParams {
 // processor does, to the bit.
 // nearest_any: grid (ceil(n/32)), block 256: any dimension, float32, by itself.
 // The number of the centroid with the largest product, the lowest of equals.
+struct MeansParams {
+  const float *x;                   // [rows][dim]
+  const uint32_t *order, *starts;   // rows by centroid; [k+1] where a centroid's begin
+  float *centroids;                 // in and out [k][dim]
+  uint32_t k, dim;
+};
 struct NearestParams {
   const __half *x_half;             // [n rounded up to 128][width]
   const __half *c_half;             // [K rounded up to 128][width], rows past K zero

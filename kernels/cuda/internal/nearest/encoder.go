@@ -146,7 +146,7 @@ func (e *encoder) encode(l *layout) error {
 	w := &e.rt.Work
 	rows, pitch := blockRows(e.dim)
 	return runtime.Launch(e.rt, "encode_tokens", runtime.CeilDiv(l.n, rows), 1, 1, 288, 13*e.dim*pitch+4*e.dim, &encodeParams{
-		x: w.In.At(l.x), codes: w.Out.At(l.codes), centroids: e.exact.Ptr, dimScale: e.dimScale.Ptr, centroidScale: e.centroidScale.Ptr,
+		x: l.rows, codes: w.Out.At(l.codes), centroids: e.exact.Ptr, dimScale: e.dimScale.Ptr, centroidScale: e.centroidScale.Ptr,
 		residuals: w.Out.At(l.residuals), factors: w.Out.At(l.factors), errors: w.Out.At(l.errors),
 		step: e.codec.Codebook.Step, factorMax: e.codec.FactorMax,
 		n: uint32(l.n), k: uint32(e.k), dim: uint32(e.dim), rows: uint32(rows), nbits: uint32(e.codec.Codebook.Nbits), rowBytes: uint32(e.rowBytes),

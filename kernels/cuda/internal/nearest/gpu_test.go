@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/plaid-ir/plaid/codec"
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/runtime/runtimetest"
 	"github.com/plaid-ir/plaid/kernels/kerneltest"
@@ -97,4 +98,32 @@ func BenchmarkGPUNearest(b *testing.B) {
 		require.NoError(b, p.Nearest(ctx, codes, nil, centroids, x, dim))
 	}
 	b.ReportMetric(2*k*n*dim*float64(b.N)/b.Elapsed().Seconds()/1e12, "Tflop/s")
+}
+
+// A codec that is trained with the rows on the GPU is that of the processor, to the bit.
+func TestGPUTraining(t *testing.T) {
+	d := runtimetest.OpenGPU(t)
+	for seed, shape := range [][3]int{{1, 50, 3}, {3, 4000, 100}, {48, 9000, 700}, {64, 20000, 300}, {128, 70000, 900}, {160, 5000, 64}, {1024, 900, 20}, {4096, 100, 5}} {
+		requireSameTraining(t, d, uint64(seed), shape[0], shape[1], shape[2], 0, 8)
+	}
+}
+
+func BenchmarkGPUTraining(b *testing.B) {
+	d := runtimetest.OpenGPU(b)
+	cpu, err := kernels.Select("")
+	require.NoError(b, err)
+	const k, n, dim = 16384, 1_200_000, 128
+	x := kerneltest.UnitVectors(rand.New(rand.NewPCG(8, 8)), n, dim)
+	for _, kept := range []bool{true, false} {
+		var backend kernels.Backend = NewBuilder(d, cpu)
+		if !kept {
+			backend = struct{ kernels.Builder }{backend.(kernels.Builder)} // that keeps nothing
+		}
+		b.Run(fmt.Sprint("kept=", kept), func(b *testing.B) {
+			for b.Loop() {
+				_, _, err := codec.Train(ctx, x, dim, codec.TrainOptions{K: k, Backend: backend, Threads: 64})
+				require.NoError(b, err)
+			}
+		})
+	}
 }

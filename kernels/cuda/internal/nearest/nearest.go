@@ -73,8 +73,9 @@ func (p *prepared) nearest(requests []*request) error {
 	if err := c.ToDevice(w.In.Ptr, w.HostIn[:at], st); err != nil {
 		return err
 	}
+	l.rows = w.In.At(l.x)
 	if e := l.encoder; e != nil {
-		if err := e.scale(w.In.At(l.x), w.In.At(l.x), n, false); err != nil {
+		if err := e.scale(l.rows, l.rows, n, false); err != nil {
 			return err
 		}
 	}
@@ -104,6 +105,7 @@ func (p *prepared) nearest(requests []*request) error {
 type layout struct {
 	encoder          *encoder // nil: nearest centroids alone
 	n                int
+	rows             driver.Ptr // where they are, once it is known
 	in, out, scratch runtime.Arena
 
 	x                                         int64 // in
@@ -143,7 +145,7 @@ func (l *layout) answer(r *request, out []byte, row int64) {
 func (p *prepared) find(l *layout) error {
 	w, n := &p.rt.Work, l.n
 	a := &nearestParams{
-		x: w.In.At(l.x), centroids: p.exact.Ptr, codes: w.Out.At(l.codes), scores: w.Out.At(l.scores),
+		x: l.rows, centroids: p.exact.Ptr, codes: w.Out.At(l.codes), scores: w.Out.At(l.scores),
 		n: uint32(n), k: uint32(p.k), dim: uint32(p.dim), width: uint32(p.width), cNorm: p.cNorm, cError: p.cError,
 	}
 	if p.width == 0 {

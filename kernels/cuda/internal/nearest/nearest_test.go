@@ -24,7 +24,7 @@ func fakeKernels() map[string]drivertest.Kernel {
 	nothing := func(*drivertest.Fake, *driver.Launch) {}
 	return map[string]drivertest.Kernel{
 		"to_half": toHalf, "nearest64": nothing, "nearest128": nothing, "nearest_exact": nearestRows, "nearest_any": nearestRows,
-		"scale_rows": scaleRows, "encode_tokens": encodeTokens,
+		"scale_rows": scaleRows, "encode_tokens": encodeTokens, "cluster_means": clusterMeans,
 	}
 }
 

@@ -1,0 +1,228 @@
+package nearest
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"math"
+
+	"github.com/plaid-ir/plaid/internal/parallel"
+	"github.com/plaid-ir/plaid/kernels"
+	"github.com/plaid-ir/plaid/kernels/cuda/internal/driver"
+	"github.com/plaid-ir/plaid/kernels/cuda/internal/runtime"
+)
+
+// keptRows are the rows of k-means on the device.
+type keptRows struct {
+	*builder
+	rt   *runtime.Runtime
+	mem  driver.Mem
+	x    []float32
+	rows []uint32 // of x
+	dim  int
+
+	centroids *prepared // those of the last Nearest, nil before
+	release   func()
+}
+
+// KeepRows uploads rows, which may take half of the memory that is free; see
+// [kernels.RowKeeper].
+func (b *builder) KeepRows(ctx context.Context, x []float32, dim int, rows []uint32) (kernels.KeptRows, error) {
+	k := &keptRows{builder: b, x: x, rows: rows, dim: dim}
+	err := b.dev.Call(ctx, func(rt *runtime.Runtime) error {
+		k.rt = rt
+		free, _, err := rt.Driver.MemInfo()
+		if err != nil {
+			return err
+		}
+		size := 4 * int64(len(rows)) * int64(dim)
+		if uint64(size) > free/2 || len(rows) > math.MaxUint32 {
+			return fmt.Errorf("%w: %d bytes of vectors, %d are free", driver.ErrOutOfMemory, size, free)
+		}
+		if k.mem, err = rt.Driver.Alloc(max(size, 1)); err != nil {
+			return err
+		}
+		rt.Own(k)
+		return nil
+	})
+	for i := range parallel.Blocks(len(rows), mostRows) {
+		if err != nil {
+			break
+		}
+		lo, hi := parallel.Block(i, len(rows), mostRows)
+		err = b.dev.Call(ctx, func(rt *runtime.Runtime) error { return k.upload(lo, hi) })
+	}
+	if err != nil {
+		k.Release()
+		return nil, b.fault(err)
+	}
+	return k, nil
+}
+
+// upload copies the rows from lo to hi, on the device's goroutine.
+func (k *keptRows) upload(lo, hi int) error {
+	if k.mem.Ptr == 0 {
+		return kernels.ErrDeviceClosed
+	}
+	w := &k.rt.Work
+	bytes := int64(4 * k.dim * (hi - lo))
+	if err := w.Reserve(bytes, 0, 0, 0); err != nil {
+		return err
+	}
+	err := parallel.Do(context.Background(), parallel.Blocks(hi-lo, 1024), 0, func(i int) error {
+		from, before := parallel.Block(i, hi-lo, 1024)
+		for j := from; j < before; j++ {
+			copy(w.HostIn[4*j*k.dim:], runtime.Bytes(k.row(lo+j)))
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if err := k.rt.Driver.ToDevice(k.mem.At(4*int64(lo)*int64(k.dim)), w.HostIn[:bytes], k.rt.Stream); err != nil {
+		return err
+	}
+	return k.rt.Sync()
+}
+
+func (k *keptRows) row(i int) []float32 {
+	r := int(k.rows[i])
+	return k.x[r*k.dim : (r+1)*k.dim]
+}
+
+// Nearest is that of [kernels.KeptRows].
+func (k *keptRows) Nearest(ctx context.Context, codes []uint32, scores, centroids []float32, tick func(rows int)) error {
+	k.releaseCentroids()
+	backend, release, err := k.Prepare(ctx, centroids, k.dim)
+	if err != nil {
+		return err
+	}
+	k.release = release
+	k.centroids, _ = backend.(*prepared)
+	if k.centroids == nil {
+		return k.fault(fmt.Errorf("%w: %d values are no centroid of dimension %d", kernels.ErrShape, len(centroids), k.dim))
+	}
+	for i := range parallel.Blocks(len(k.rows), mostRows) {
+		lo, hi := parallel.Block(i, len(k.rows), mostRows)
+		if err := k.dev.Call(ctx, func(*runtime.Runtime) error { return k.nearest(codes[lo:hi], scores[lo:hi], lo) }); err != nil {
+			return k.fault(err)
+		}
+		for j := lo; j < hi; j++ {
+			if int64(codes[j]) < int64(k.centroids.k) {
+				continue
+			}
+			// The device cannot bound the error of its products: see unanswered.
+			if err := k.Backend.Nearest(ctx, codes[j:j+1], scores[j:j+1], centroids, k.row(j), k.dim); err != nil {
+				return err
+			}
+		}
+		tick(hi - lo)
+	}
+	return nil
+}
+
+// nearest answers for the rows from the first on, on the device's goroutine.
+func (k *keptRows) nearest(codes []uint32, scores []float32, first int) error {
+	p := k.centroids
+	if k.mem.Ptr == 0 || p.exact.Ptr == 0 {
+		return kernels.ErrDeviceClosed
+	}
+	l := p.layout(len(codes), nil)
+	w := &k.rt.Work
+	if err := w.Reserve(0, l.out.Size, l.scratch.Size, 0); err != nil {
+		return err
+	}
+	l.rows = k.mem.At(4 * int64(first) * int64(k.dim))
+	err := p.find(&l)
+	if err == nil {
+		err = k.rt.Driver.ToHost(w.HostOut[:l.out.Size], w.Out.Ptr, k.rt.Stream)
+	}
+	if err != nil {
+		k.rt.Drain()
+		return err
+	}
+	if err := k.rt.Sync(); err != nil {
+		return err
+	}
+	l.answer(&request{codes: codes, scores: scores}, w.HostOut, 0)
+	return nil
+}
+
+type meansParams struct {
+	x, order, starts, centroids driver.Ptr
+	k, dim                      uint32
+}
+
+// Means is that of [kernels.KeptRows].
+func (k *keptRows) Means(ctx context.Context, centroids []float32, order []uint32, starts []int) error {
+	p := k.centroids
+	if p == nil || len(centroids) != p.k*p.dim || len(starts) != p.k+1 || len(order) != len(k.rows) {
+		return k.fault(fmt.Errorf("%w: means of centroids that rows were not assigned to", kernels.ErrShape))
+	}
+	err := k.dev.Call(ctx, func(rt *runtime.Runtime) error {
+		err := k.means(centroids, order, starts)
+		if err != nil {
+			rt.Drain()
+		}
+		return err
+	})
+	if err != nil {
+		return k.fault(err)
+	}
+	return nil
+}
+
+func (k *keptRows) means(centroids []float32, order []uint32, starts []int) error {
+	p, w, c, st := k.centroids, &k.rt.Work, k.rt.Driver, k.rt.Stream
+	if k.mem.Ptr == 0 || p.exact.Ptr == 0 {
+		return kernels.ErrDeviceClosed
+	}
+	var in runtime.Arena
+	atOrder, atStarts := in.Take(4*int64(len(order))), in.Take(4*int64(len(starts)))
+	if err := w.Reserve(in.Size, 0, 0, 0); err != nil {
+		return err
+	}
+	runtime.CopyWide(w.HostIn[atOrder:], runtime.Bytes(order))
+	for i, s := range starts {
+		binary.LittleEndian.PutUint32(w.HostIn[atStarts+4*int64(i):], uint32(s))
+	}
+	if err := c.ToDevice(w.In.Ptr, w.HostIn[:in.Size], st); err != nil {
+		return err
+	}
+	err := runtime.Launch(k.rt, "cluster_means", p.k, 1, 1, 128, 8*p.dim, &meansParams{
+		x: k.mem.Ptr, order: w.In.At(atOrder), starts: w.In.At(atStarts), centroids: p.exact.Ptr, k: uint32(p.k), dim: uint32(p.dim),
+	})
+	if err != nil {
+		return err
+	}
+	if err := c.ToHost(runtime.Bytes(centroids), p.exact.Ptr, st); err != nil {
+		return err
+	}
+	return k.rt.Sync()
+}
+
+func (k *keptRows) releaseCentroids() {
+	if k.release != nil {
+		k.release()
+	}
+	k.centroids, k.release = nil, nil
+}
+
+// Release frees the rows, and the centroids they were last assigned to.
+func (k *keptRows) Release() {
+	k.releaseCentroids()
+	_ = k.dev.Call(context.Background(), func(*runtime.Runtime) error { // a closed device has freed them
+		k.Free()
+		return nil
+	})
+}
+
+// Free frees the rows on the device's goroutine.
+func (k *keptRows) Free() {
+	if k.rt == nil {
+		return
+	}
+	_ = k.rt.Driver.Free(k.mem)
+	k.mem = driver.Mem{}
+	k.rt.Disown(k)
+}

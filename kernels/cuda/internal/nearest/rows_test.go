@@ -1,0 +1,198 @@
+package nearest
+
+import (
+	"context"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/plaid-ir/plaid/codec"
+	"github.com/plaid-ir/plaid/kernels"
+	"github.com/plaid-ir/plaid/kernels/cuda/internal/driver"
+	"github.com/plaid-ir/plaid/kernels/cuda/internal/driver/drivertest"
+	"github.com/plaid-ir/plaid/kernels/cuda/internal/runtime"
+	"github.com/plaid-ir/plaid/kernels/cuda/internal/runtime/runtimetest"
+	"github.com/plaid-ir/plaid/kernels/kerneltest"
+)
+
+// clusterMeans is the kernel, on the arrays of plaid.cuh.
+func clusterMeans(f *drivertest.Fake, l *driver.Launch) {
+	p := (*meansParams)(l.Args)
+	k, dim := int(p.k), int(p.dim)
+	if int(l.Grid.X) != k || int(l.Shared) != 8*dim {
+		panic("the launch does not fit its centroids")
+	}
+	starts := drivertest.Slice[uint32](f, p.starts, k+1)
+	order := drivertest.Slice[uint32](f, p.order, int(starts[k]))
+	for c := range k {
+		sum := make([]float64, dim)
+		for _, r := range order[starts[c]:starts[c+1]] {
+			for j, v := range drivertest.Slice[float32](f, p.x+driver.Ptr(4*int(r)*dim), dim) {
+				sum[j] += float64(v)
+			}
+		}
+		var n2 float64
+		for _, s := range sum {
+			n2 += float64(s * s)
+		}
+		if n := math.Sqrt(n2); n > 1e-12*float64(starts[c+1]-starts[c]) {
+			out := drivertest.Slice[float32](f, p.centroids+driver.Ptr(4*c*dim), dim)
+			for j, s := range sum {
+				out[j] = float32(s / n)
+			}
+		}
+	}
+}
+
+// training is vectors that leave centroids without rows and sums that cancel: many are there
+// several times, some with the other sign, some are zero.
+func training(rng *rand.Rand, n, dim int) []float32 {
+	x := kerneltest.UnitVectors(rng, n, dim)
+	for i := 1; i < n; i++ {
+		row, other := x[i*dim:(i+1)*dim], x[rng.IntN(i)*dim:]
+		switch rng.IntN(8) {
+		case 0:
+			clear(row)
+		case 1, 2, 3:
+			copy(row, other)
+		case 4:
+			for j := range row {
+				row[j] = -other[j]
+			}
+		}
+	}
+	return x
+}
+
+// requireSameTraining demands of a device the codec that the processor trains, of so many
+// vectors for each centroid.
+func requireSameTraining(t *testing.T, d *runtime.Device, seed uint64, dim, n, k int, points ...int) {
+	t.Helper()
+	cpu, err := kernels.Select("")
+	require.NoError(t, err)
+	x := training(rand.New(rand.NewPCG(seed, 3)), n, dim)
+	for _, points := range points {
+		o := codec.TrainOptions{K: k, Seed: seed, MaxPointsPerCentroid: points, Backend: cpu, Threads: 1}
+		want, report, err := codec.Train(ctx, x, dim, o)
+		require.NoError(t, err)
+		o.Backend = NewBuilder(d, cpu)
+		got, again, err := codec.Train(ctx, x, dim, o)
+		require.NoError(t, err)
+		require.Equal(t, report, again, "seed %d", seed)
+		require.Equal(t, want.Kernel(), got.Kernel(), "seed %d", seed)
+	}
+	require.Zero(t, d.Live().Allocations)
+}
+
+// What k-means makes of rows that stay on the device is what it makes on the processor, to
+// the bit: so the codec is, and what the report says.
+func TestTrainingOnDevice(t *testing.T) {
+	f := runtimetest.Fake(fakeKernels())
+	d := runtimetest.OpenFake(t, f)
+	for seed, shape := range [][3]int{{8, 900, 70}, {3, 40, 40}, {128, 300, 5}, {200, 200, 16}, {16, 1, 1}} {
+		requireSameTraining(t, d, uint64(seed), shape[0], shape[1], shape[2], 0, 4)
+	}
+	launched := 0
+	fakes := f.Kernels
+	f.Kernels = fakeKernels()
+	f.Kernels["cluster_means"] = func(f *drivertest.Fake, l *driver.Launch) { launched++; fakes["cluster_means"](f, l) }
+	requireSameTraining(t, d, 9, 16, 500, 20, 0, 10)
+	require.Positive(t, launched, "the device adds up")
+
+	f.Memory = 2900 << 10 // half of it does not hold the rows, all of it what one thread asks for
+	launched = 0
+	requireSameTraining(t, d, 9, 128, 3000, 20, 0)
+	require.Zero(t, launched, "the processor adds up what has no room on the device")
+}
+
+// Whatever fails while rows are kept, nothing is left of them, and the error is told.
+func TestKeptRowsFailInTurn(t *testing.T) {
+	cpu, err := kernels.Select("")
+	require.NoError(t, err)
+	const dim, n, k = 64, 50, 4
+	x := kerneltest.UnitVectors(rand.New(rand.NewPCG(1, 1)), n, dim)
+	rows := make([]uint32, n)
+	for i := range rows {
+		rows[i] = uint32(i)
+	}
+	round := func(b kernels.Builder) error {
+		kept, err := b.(kernels.RowKeeper).KeepRows(ctx, x, dim, rows)
+		if err != nil {
+			return err
+		}
+		defer kept.Release()
+		centroids, codes, scores := slices.Clone(x[:k*dim]), make([]uint32, n), make([]float32, n)
+		if err := kept.Nearest(ctx, codes, scores, centroids, func(int) {}); err != nil {
+			return err
+		}
+		order, starts := byCentroid(codes, k)
+		return kept.Means(ctx, centroids, order, starts)
+	}
+	for failing := 1; ; failing++ {
+		f := runtimetest.Fake(fakeKernels())
+		d := runtimetest.OpenFake(t, f)
+		calls := 0
+		f.Fail = func(op string) driver.Result {
+			if calls++; calls == failing && op != "cuMemFree" && op != "cuMemFreeHost" {
+				return driver.OutOfMemory
+			}
+			return driver.Success
+		}
+		b := NewBuilder(d, cpu)
+		if err := round(b); err != nil {
+			require.ErrorIs(t, err, driver.ErrOutOfMemory, "call %d", failing)
+			require.NoError(t, round(b), "call %d", failing)
+		}
+		live := d.Live()
+		require.Zero(t, live.Allocations, "call %d", failing)
+		require.Zero(t, live.HostAllocations, "call %d", failing)
+		f.Fail = nil
+		if calls < failing {
+			require.Greater(t, failing, 15)
+			return
+		}
+	}
+}
+
+func byCentroid(codes []uint32, k int) (order []uint32, starts []int) {
+	starts = []int{0}
+	for c := range k {
+		for i, code := range codes {
+			if int(code) == c {
+				order = append(order, uint32(i))
+			}
+		}
+		starts = append(starts, len(order))
+	}
+	return order, starts
+}
+
+// A device that is closed, a context that ends and means before a round are errors.
+func TestKeptRowsErrors(t *testing.T) {
+	cpu, err := kernels.Select("")
+	require.NoError(t, err)
+	f := runtimetest.Fake(fakeKernels())
+	d := runtimetest.OpenFake(t, f)
+	const dim = 16
+	x := kerneltest.UnitVectors(rand.New(rand.NewPCG(1, 1)), 3, dim)
+	kept, err := NewBuilder(d, cpu).(kernels.RowKeeper).KeepRows(ctx, x, dim, []uint32{2, 0})
+	require.NoError(t, err)
+	codes, scores := make([]uint32, 2), make([]float32, 2)
+	require.ErrorIs(t, kept.Means(ctx, x[:dim], []uint32{0, 1}, []int{0, 2}), kernels.ErrShape)
+	require.ErrorIs(t, kept.Nearest(ctx, codes, scores, nil, func(int) {}), kernels.ErrShape)
+	require.NoError(t, kept.Nearest(ctx, codes, scores, x, func(int) {}))
+	require.Equal(t, []uint32{2, 0}, codes)
+	require.ErrorIs(t, kept.Means(ctx, x[:dim], []uint32{0, 1}, []int{0, 2}), kernels.ErrShape, "other centroids")
+	canceled, cancel := context.WithCancel(ctx)
+	cancel()
+	require.ErrorIs(t, kept.Nearest(canceled, codes, scores, x, func(int) {}), context.Canceled)
+	require.NoError(t, kept.Nearest(ctx, codes, scores, x, func(int) {}))
+	require.NoError(t, d.Close())
+	require.ErrorIs(t, kept.Means(ctx, slices.Clone(x), []uint32{1, 0}, []int{0, 1, 1, 2}), kernels.ErrDeviceClosed)
+	kept.Release()
+	_, err = NewBuilder(d, cpu).(kernels.RowKeeper).KeepRows(ctx, x, dim, []uint32{2, 0})
+	require.ErrorIs(t, err, kernels.ErrDeviceClosed)
+}
