@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"math"
+	"slices"
 	"sync"
 
 	"github.com/plaid-ir/plaid/kernels"
@@ -351,30 +352,34 @@ type measured struct{ factor, sumSq float64 }
 // measure returns the largest factor that vectors need and the sum of the squared
 // errors of their reconstruction.
 func (t *trainer) measure(ctx context.Context, c *Quantizer, set *tuneSet) (measured, error) {
-	n := len(set.rows)
-	blocks := make([]measured, (n+blockRows-1)/blockRows)
-	err := forBlocks(ctx, n, blockRows, t.opts.Threads, func(_, b, lo, hi int) error {
+	each := make([]measured, len(set.rows))
+	err := forBlocks(ctx, len(each), measuredRows, t.opts.Threads, func(_, _, lo, hi int) error {
 		s := encodeScratch{buckets: make([]uint8, t.dim), values: make([]float32, 2*t.dim)}
 		packed := make([]byte, c.RowBytes())
-		m := &blocks[b]
 		for i := lo; i < hi; i++ {
 			x := set.row(i)
 			y := c.encodeRow(packed, &s, x, set.codes[i])
 			yy := dot64(y, y)
 			f := inverseNorm(yy)
-			m.factor = max(m.factor, f)
-			m.sumSq += squaredErrorOf(dot64(x, x), dot64(x, y), yy, f)
+			each[i] = measured{f, squaredErrorOf(dot64(x, x), dot64(x, y), yy, f)}
 		}
 		t.count(&t.encode, t.opts.FitProgress, hi-lo)
 		return nil
 	})
 	var all measured
-	for _, m := range blocks {
-		all.factor = max(all.factor, m.factor)
-		all.sumSq += m.sumSq
+	for block := range slices.Chunk(each, blockRows) { // sums of so many, then of those
+		var sumSq float64
+		for _, m := range block {
+			all.factor = max(all.factor, m.factor)
+			sumSq += m.sumSq
+		}
+		all.sumSq += sumSq
 	}
 	return all, err
 }
+
+// measuredRows is how many vectors of a trial a goroutine takes at once: trials have few.
+const measuredRows = 128
 
 // bf16Bytes rounds to bfloat16.
 func bf16Bytes(x []float32) []byte {
