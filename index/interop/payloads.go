@@ -54,7 +54,7 @@ func (x *Index) Payloads(ctx context.Context) (p *Payloads, err error) {
 	}
 	for _, beside := range []string{"-wal", "-journal"} {
 		if info, err := os.Stat(filepath.Join(x.Dir, metadataFile+beside)); err == nil && info.Size() > 0 {
-			return nil, fail(fmt.Errorf("%w: %s%s has changes that are not in %[2]s yet: end the program that writes there, or run sqlite3 %s 'PRAGMA wal_checkpoint(TRUNCATE)'",
+			return nil, fail(fmt.Errorf("%w: %s%s has changes that are not in %[2]s yet: end the program that writes there, or run sqlite3 %[4]s 'PRAGMA wal_checkpoint(TRUNCATE)'",
 				ErrUnsupported, metadataFile, beside, filepath.Join(x.Dir, metadataFile)))
 		}
 	}

@@ -294,7 +294,7 @@ func TestPayloadMistakes(t *testing.T) {
 		err := readAll(t, withDocuments(dir, 2))
 		require.ErrorIs(t, err, ErrUnsupported)
 		require.ErrorContains(t, err, "metadata.db"+beside+" has changes that are not in metadata.db yet")
-		require.ErrorContains(t, err, "wal_checkpoint")
+		require.ErrorContains(t, err, "run sqlite3 "+filepath.Join(dir, metadataFile)+" 'PRAGMA wal_checkpoint")
 	}
 	// Odd, and no error.
 	for _, c := range []struct {
@@ -305,6 +305,7 @@ func TestPayloadMistakes(t *testing.T) {
 		{good, []string{`{"a":"x"}`, `{"a":"y"}`}, nil},
 		{metadataOf([][]any{{nil, "x"}, {nil, "y"}}, 1, 5), []string{"", `{"a":"x"}`}, []string{"metadata.db has 1 rows of documents that are not there", "metadata.db has rows for 1 of 2 documents"}},
 		{metadataOf([][]any{{nil, []byte{1, 2, 3}}, {nil, "[1"}}, 0, 1), []string{`{"a":"AQID"}`, `{"a":"[1"}`}, []string{"metadata.db has bytes in column a: base64 in the payload"}},
+		{sqliteFile(sqliteTable{metadataTable, "CREATE TABLE METADATA (\n_subset_ INTEGER PRIMARY KEY,\tcittà TEXT, х BLOB)", [][]any{{nil, "x", "[1]"}}, []int{1}}), []string{"", `{"città":"x","х":[1]}`}, []string{"metadata.db has rows for 1 of 2 documents"}},
 		{metadataOf([][]any{{nil, `{"x":[1]}`}, {nil}}, 0, 1), []string{`{"a":{"x":[1]}}`, ""}, nil},
 	} {
 		dir := t.TempDir()
