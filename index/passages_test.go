@@ -424,7 +424,10 @@ func TestSetAddDeletesPassages(t *testing.T) {
 	for _, apart := range []bool{false, true} {
 		dir := t.TempDir()
 		path := filepath.Join(dir, "x.plaid")
-		_, err := Build(t.Context(), path, fromDocs(t, 4, longer(t, 0, map[string]int{"a": 3, "b": 0, "c": 2, "d": 0, "e": 0, "f": 0})), &BuildOptions{Centroids: 1})
+		docs := longer(t, 0, map[string]int{"a": 3, "b": 0, "c": 2, "d": 0, "e": 0, "f": 0})
+		docs = append(docs, longer(t, 0, map[string]int{"h": 0})...) // whole, and in passages
+		docs = append(docs, longer(t, 0, map[string]int{"h": 4})...)
+		_, err := Build(t.Context(), path, fromDocs(t, 4, docs), &BuildOptions{Centroids: 1})
 		require.NoError(t, err)
 		ix, err := Open(t.Context(), path, nil)
 		require.NoError(t, err)
@@ -440,22 +443,23 @@ func TestSetAddDeletesPassages(t *testing.T) {
 		set, err := OpenSet(t.Context(), paths, &Options{Write: true})
 		require.NoError(t, err)
 		defer set.Close()
-		r, err := set.Add(t.Context(), fromDocs(t, 4, longer(t, 1, map[string]int{"g": 0})), &AddOptions{Delete: []string{"a", "c", "none"}, Apart: apart})
+		other := idsOf(3, "new")[(Place("h", 3)+1)%3] // goes to another file than h is in
+		r, err := set.Add(t.Context(), fromDocs(t, 4, longer(t, 1, map[string]int{other: 0})), &AddOptions{Delete: []string{"a", "c", "h", "none"}, Apart: apart})
 		require.NoError(t, err)
 		all, err := set.Snapshot()
 		require.NoError(t, err)
 		left := 0
 		for _, p := range all.Parts() {
-			docs, err := p.PassagesOf(t.Context(), []string{"a", "c"})
+			docs, err := p.PassagesOf(t.Context(), []string{"a", "c", "h"})
 			require.NoError(t, err)
 			left += int(docs.GetCardinality())
 		}
 		require.NoError(t, all.Close())
 		want := 0
 		if apart {
-			want = 5
+			want = 9
 		}
 		require.Equal(t, want, left)
-		require.Equal(t, 5-want, r.Deleted)
+		require.Equal(t, 10-want, r.Deleted)
 	}
 }
