@@ -342,6 +342,9 @@ func TestPassagesRefused(t *testing.T) {
 	hidden := []vectors.Document{{ID: "a", Tokens: []float32{1, 2, 3, 4}, Payload: []byte(`{"\u005fpassage":{"of":"b"}}`)}}
 	_, err := Build(t.Context(), path, fromDocs(t, 4, hidden), nil)
 	require.ErrorIs(t, err, vectors.ErrFormat)
+	spelt := []vectors.Document{{ID: "a#1", Tokens: []float32{1, 2, 3, 4}, Payload: []byte(`{"_Passage":{"of":"a"}}`)}}
+	_, err = Build(t.Context(), path, fromDocs(t, 4, spelt), nil)
+	require.ErrorIs(t, err, vectors.ErrFormat)
 	bad := []vectors.Document{{ID: "a#1", Tokens: []float32{1, 2, 3, 4}, Payload: []byte(`{"_passage":{"of":"b","n":1}}`)}}
 	_, err = Build(t.Context(), path, fromDocs(t, 4, bad), nil)
 	require.ErrorIs(t, err, vectors.ErrFormat)
@@ -353,8 +356,10 @@ func TestPassagesRefused(t *testing.T) {
 	defer ix.Close()
 	_, err = ix.Add(t.Context(), fromDocs(t, 4, bad), &AddOptions{Replace: true})
 	require.ErrorIs(t, err, vectors.ErrFormat)
-	_, _, err = ix.SetPayload(t.Context(), map[string][]byte{"a#1": bad[0].Payload})
-	require.ErrorIs(t, err, vectors.ErrFormat)
+	for _, payload := range [][]byte{bad[0].Payload, spelt[0].Payload} {
+		_, _, err = ix.SetPayload(t.Context(), map[string][]byte{"a#1": payload})
+		require.ErrorIs(t, err, vectors.ErrFormat)
+	}
 	// A payload makes no passage of a document that is none.
 	seed := longer(t, 0, map[string]int{"c#7": 0})
 	_, err = ix.Add(t.Context(), fromDocs(t, 4, seed), nil)
