@@ -167,9 +167,7 @@ func (s *Snapshot) named(ctx context.Context, ids []string, passages bool) (docs
 func checkPassage(i int, d vectors.Document) (*vectors.Passage, error) {
 	p, err := vectors.PassageOf(d.ID, d.Payload)
 	if err != nil {
-		fault := vectors.NewFileError("", err)
-		fault.ID, fault.Doc = d.ID, i
-		return nil, fault
+		return nil, ofDocument(i, d.ID, err)
 	}
 	return p, nil
 }
