@@ -88,6 +88,16 @@ func TestGroupsByWordsOfAny(t *testing.T) {
 	}
 }
 
+// What says of which document something is a passage, and where in it, is not among its words.
+func TestWordsOfPassages(t *testing.T) {
+	c := zoo(t)
+	for _, text := range []string{"0", "20", "bee"} {
+		hits, err := c.Search(t.Context(), plaid.Query{Text: text, Words: true})
+		require.NoError(t, err)
+		require.Empty(t, hits, text)
+	}
+}
+
 // Feedback on the first document is that on its best passage.
 func TestFeedbackOfAQuery(t *testing.T) {
 	c := zoo(t)

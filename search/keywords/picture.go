@@ -28,8 +28,9 @@ var (
 
 func keyDead(segment uint32) []byte { return append([]byte("dead"), key32(segment)...) }
 
-// version of the file. One of another version is made anew.
-const version = 1
+// version of the file. One of another version is made anew. Those of version 1 had what says
+// that a document is a passage among its words.
+const version = 2
 
 // state is what the file shows.
 type state struct {
