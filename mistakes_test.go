@@ -189,6 +189,8 @@ func TestGetHostilePassages(t *testing.T) {
 		{ID: "long#0", Tokens: unit(rng, 1), Payload: []byte(`{"text":"begin","_passage":{"of":"long","n":0,"start":0,"end":5}}`)},
 		{ID: "long#1", Tokens: unit(rng, 1), Payload: []byte(`{"text":"far","_passage":{"of":"long","n":1,"start":9223372036854775804,"end":9223372036854775807}}`)},
 		{ID: "long#2", Tokens: unit(rng, 1), Payload: []byte(`{"text":"end","_passage":{"of":"long","n":2,"start":10,"end":13}}`)},
+		{ID: "wide#0", Tokens: unit(rng, 1), Payload: []byte(`{"text":"a","_passage":{"of":"wide","n":0,"start":1000000,"end":1000001}}`)},
+		{ID: "wide#1", Tokens: unit(rng, 1), Payload: []byte(`{"text":"b","_passage":{"of":"wide","n":1,"start":2000000,"end":2000001}}`)},
 	})
 	require.NoError(t, err)
 	ix, err := index.Open(ctx, path, &index.Options{Write: true})
@@ -201,6 +203,9 @@ func TestGetHostilePassages(t *testing.T) {
 	d, err := c.Get(ctx, "long")
 	require.NoError(t, err)
 	require.Equal(t, "begin far end", d.Text)
+	d, err = c.Get(ctx, "wide")
+	require.NoError(t, err)
+	require.Equal(t, strings.Repeat(" ", 1e6)+"a b", d.Text)
 	d, err = c.Get(ctx, "turned")
 	require.NoError(t, err)
 	require.Equal(t, []string{"first", "a b"}, []string{d.Title, d.Text})
