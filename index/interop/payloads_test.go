@@ -246,6 +246,17 @@ func TestPayloadMistakes(t *testing.T) {
 		copy(b[at:], to)
 		return b
 	}
+	other := sqliteTable{"other", `CREATE TABLE other (a)`, nil, nil}
+	many := sqliteFile(sqliteTable{metadataTable, `CREATE TABLE METADATA (_subset_ INTEGER, a)`, nil, nil}, other, other)
+	for _, number := range []int{2, 3} { // each is the child of the one before in all of its cells
+		page := many[512*(number-1) : 512*number]
+		clear(page)
+		page[0], page[4], page[11] = sqliteInner, 99, byte(number+1)
+		copy(page[507:], []byte{0, 0, 0, byte(number + 1), 1})
+		for i := range 99 {
+			binary.BigEndian.PutUint16(page[12+2*i:], 507)
+		}
+	}
 	split := func(ids ...int) []byte {
 		return sqliteFile(
 			sqliteTable{metadataTable, `CREATE TABLE METADATA (_subset_ INTEGER, _content_id_ INTEGER)`, [][]any{{0, 7}, {1, 7}}, nil},
@@ -262,6 +273,8 @@ func TestPayloadMistakes(t *testing.T) {
 		"reserved":       {change(20, 200), ErrBroken, "pages of 512 bytes, 312 of them used"},
 		"UTF-16":         {change(59, 2), ErrUnsupported, "text is not UTF-8"},
 		"no tree":        {change(512, 7), ErrBroken, "page 2 is no page of a table"},
+		"a circle":       {change(512, sqliteInner, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2), ErrBroken, "page 2 is in a circle"},
+		"many parents":   {many, ErrBroken, "is in a circle"},
 		"cells":          {change(515, 9), ErrBroken, "page 2 has 2306 cells"},
 		"a cell outside": {change(520, 9, 9), ErrBroken, "cell 0 begins at byte 2313"},
 		"no documents":   {sqliteFile(sqliteTable{metadataTable, `CREATE TABLE METADATA (a)`, nil, nil}), ErrBroken, "table METADATA has no column _subset_"},
