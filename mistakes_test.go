@@ -145,6 +145,47 @@ func TestMistakes(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 }
 
+// A document does not take the place of a passage of another one that is called so, nor does a
+// passage that of a document.
+func TestNamesOfPassages(t *testing.T) {
+	ctx := t.Context()
+	path := filepath.Join(t.TempDir(), "docs.plaid")
+	c, err := plaid.Create(ctx, path, &plaid.Options{Model: model})
+	require.NoError(t, err)
+	long := "Owls hunt at night. Bees make honey. Cats sleep all day."
+	_, err = c.Add(ctx, plaid.Document{ID: "whole#1", Text: "one"})
+	require.NoError(t, err)
+	require.NoError(t, c.Close())
+	c, err = plaid.Open(ctx, path, &plaid.Options{Model: model, Passages: &encode.Parting{By: encode.BySentences, Size: 4}})
+	require.NoError(t, err)
+	defer c.Close()
+	_, err = c.Add(ctx, plaid.Document{ID: "page", Text: long}, plaid.Document{ID: "other#2", Text: "two"})
+	require.NoError(t, err)
+	was, err := c.Len(ctx)
+	require.NoError(t, err)
+	for says, docs := range map[string][]plaid.Document{
+		`it is a passage of "page"`:        {{ID: "page#1", Text: "new"}},
+		`would be called "other#2"`:        {{ID: "new", Text: "new"}, {ID: "other", Text: long}},
+		`would be called "whole#1"`:        {{ID: "whole", Text: long}},
+		`(id "x"): id is in the index`:     {{ID: "x#0", Text: "new"}, {ID: "x", Text: long}},
+		`would be called "x#0" as another`: {{ID: "x", Text: long}, {ID: "x#0", Text: long}},
+	} {
+		_, err = c.Update(ctx, docs...)
+		require.ErrorIs(t, err, plaid.ErrDuplicateID, says)
+		require.ErrorContains(t, err, says)
+		_, err = c.Add(ctx, docs...)
+		require.ErrorIs(t, err, plaid.ErrDuplicateID, says)
+	}
+	n, err := c.Len(ctx)
+	require.NoError(t, err)
+	require.Equal(t, was, n)
+	_, err = c.Update(ctx, plaid.Document{ID: "page", Text: long + " Pikes hunt fish."}, plaid.Document{ID: "other#2", Text: "three"}, plaid.Document{ID: "other", Text: "four"})
+	require.NoError(t, err)
+	d, err := c.Get(ctx, "page")
+	require.NoError(t, err)
+	require.Equal(t, long+" Pikes hunt fish.", d.Text)
+}
+
 // Texts go to vectors of an unknown model where the program says that it knows.
 func TestAnyModel(t *testing.T) {
 	ctx, path := t.Context(), filepath.Join(t.TempDir(), "docs.plaid")
