@@ -2,17 +2,25 @@ package plaid_test
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
 	"io/fs"
 	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/plaid-ir/plaid"
 	"github.com/plaid-ir/plaid/encode"
+	"github.com/plaid-ir/plaid/encode/modeldir"
+	"github.com/plaid-ir/plaid/encode/remote"
 	"github.com/plaid-ir/plaid/encode/tokenizer"
 	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/internal/countdown"
@@ -200,6 +208,75 @@ func TestAnyModel(t *testing.T) {
 	hits, err := c.Search(ctx, plaid.Query{Text: "honey", K: 1})
 	require.NoError(t, err)
 	require.Equal(t, "bee", hits[0].ID)
+}
+
+// Who waits for a model that another one opens waits until his own context ends.
+func TestSlowModel(t *testing.T) {
+	ctx := t.Context()
+	var slow atomic.Bool
+	asked, answer := make(chan struct{}, 100), make(chan struct{})
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if slow.Load() {
+			asked <- struct{}{}
+			<-answer
+		}
+		var texts struct{ Input []string }
+		if err := json.NewDecoder(r.Body).Decode(&texts); err != nil {
+			t.Error(err)
+		}
+		fmt.Fprintf(w, `{"data":[%s]}`, strings.Join(slices.Repeat([]string{`{"embedding":[[1,0,0,0]]}`}, len(texts.Input)), ","))
+	}))
+	defer srv.Close()
+	e, err := encode.Open("", &encode.Options{Backend: encode.Remote, Remote: &remote.Options{URL: srv.URL, API: "pylate"}})
+	require.NoError(t, err)
+	defer e.Close()
+	path := filepath.Join(t.TempDir(), "docs.plaid")
+	c, err := plaid.Create(ctx, path, &plaid.Options{Encoder: e})
+	require.NoError(t, err)
+	require.NoError(t, c.Close())
+	c, err = plaid.Open(ctx, path, nil)
+	require.NoError(t, err)
+	slow.Store(true)
+	first, second := make(chan error, 1), make(chan error, 1)
+	go func() {
+		_, err := c.Encoder(ctx)
+		first <- err
+	}()
+	<-asked
+	ended, cancel := context.WithCancel(ctx)
+	go func() {
+		_, err := c.Search(ended, plaid.Query{Text: "owl"})
+		second <- err
+	}()
+	cancel()
+	require.ErrorIs(t, <-second, context.Canceled)
+	close(answer)
+	require.NoError(t, <-first)
+	require.NoError(t, c.Close())
+	_, err = c.Encoder(ctx)
+	require.ErrorIs(t, err, plaid.ErrClosed)
+}
+
+// What an encoder of the caller's was opened with is what the model of the index is opened with.
+func TestModelOfTheCallers(t *testing.T) {
+	ctx, path := t.Context(), filepath.Join(t.TempDir(), "docs.plaid")
+	prompt := "find: "
+	e, err := encode.Open(model, &encode.Options{Override: &modeldir.Override{QueryPrompt: &prompt}, Precision: encode.Int8})
+	require.NoError(t, err)
+	defer e.Close()
+	c, err := plaid.Create(ctx, path, &plaid.Options{Encoder: e})
+	require.NoError(t, err)
+	_, err = c.Add(ctx, plaid.Document{ID: "owl", Text: "Owls hunt."})
+	require.NoError(t, err)
+	require.NoError(t, c.Close())
+	c, err = plaid.Open(ctx, path, nil)
+	require.NoError(t, err)
+	defer c.Close()
+	again, err := c.Encoder(ctx)
+	require.NoError(t, err)
+	require.Equal(t, e.Config().Fingerprint, again.Config().Fingerprint)
+	require.Equal(t, e.Config().Query, again.Config().Query)
+	require.Equal(t, "int8", again.Config().Precision)
 }
 
 // A collection that could not be opened leaves no file that the next Create would find.
