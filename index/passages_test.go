@@ -377,6 +377,26 @@ func TestPassagesRefused(t *testing.T) {
 	require.Equal(t, uint64(2), docs.GetCardinality(), "what makes it a passage stays")
 }
 
+// Who waits for passages that another one looks for waits until his own context ends.
+func TestPassagesAreWaitedFor(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "x.plaid")
+	_, err := Build(t.Context(), path, fromDocs(t, 4, longer(t, 0, map[string]int{"a": 3})), &BuildOptions{Centroids: 1})
+	require.NoError(t, err)
+	reading(t, path, func(s *Snapshot) {
+		require.NoError(t, s.picture.passages.finding.begin(t.Context()))
+		ended, cancel := context.WithCancel(t.Context())
+		cancel()
+		_, err := s.Passages(ended)
+		require.ErrorIs(t, err, context.Canceled)
+		s.picture.passages.finding.end()
+		docs, err := s.Passages(t.Context())
+		require.NoError(t, err)
+		require.EqualValues(t, 3, docs.GetCardinality())
+		_, err = s.Passages(ended)
+		require.NoError(t, err, "they are there")
+	})
+}
+
 // With Apart passages are documents of their own.
 func TestPassagesApart(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.plaid")
