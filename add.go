@@ -29,7 +29,8 @@ func (c *Collection) Add(ctx context.Context, docs ...Document) (ids []string, e
 }
 
 // Update stores documents as Add does, each in the place of the one with its id, if that is
-// there: all that was stored of that one is gone, its passages too.
+// there: all that was stored of that one is gone, its passages too. A document that is called as
+// a passage of another one is ([vectors.Passage]), or would be, is [ErrDuplicateID] here, too.
 func (c *Collection) Update(ctx context.Context, docs ...Document) (ids []string, err error) {
 	return c.store(ctx, docs, true)
 }
@@ -52,6 +53,9 @@ func (c *Collection) store(ctx context.Context, docs []Document, replace bool) (
 	}
 	all, of, err := c.encode(ctx, docs, texts, dim)
 	if err != nil {
+		return nil, err
+	}
+	if err := c.named(ctx, docs, all, of); err != nil {
 		return nil, err
 	}
 	u := collection.UpdateOptions{Replace: replace}
@@ -127,14 +131,27 @@ func (c *Collection) admit(ctx context.Context, docs []Document, replace bool) (
 	if !c.o.AnyModel && snap.Header().Model == nil && (c.o.Encoder != nil || c.o.Model != "") && slices.ContainsFunc(docs, isText) {
 		return 0, fmt.Errorf("%w: the index names no model, so nobody knows; Options.AnyModel adds texts nevertheless", ErrModel)
 	}
-	if replace {
-		return v.Dim(), nil
+	passages, err := snap.Passages(ctx)
+	if err != nil {
+		return 0, err
 	}
 	var ids []string
-	for _, d := range docs {
-		if d.ID != "" {
-			ids = append(ids, d.ID)
+	for i, d := range docs {
+		if d.ID == "" {
+			continue
 		}
+		ids = append(ids, d.ID)
+		at, there, err := snap.Ordinal(d.ID)
+		if err != nil {
+			return 0, err
+		}
+		if there && passages.Contains(at) { // whose place it would take
+			of, _ := snap.PassageOf(at)
+			return 0, documentError(i, &d, fmt.Errorf("%w: it is a passage of %.100q", ErrDuplicateID, of))
+		}
+	}
+	if replace {
+		return v.Dim(), nil
 	}
 	_, missing, err := snap.Named(ctx, ids)
 	if err != nil || len(missing) == len(ids) {
@@ -204,6 +221,58 @@ func (c *Collection) encode(ctx context.Context, docs []Document, texts []encode
 	}
 	vectorsOnly(len(docs))
 	return out, of, nil
+}
+
+// named refuses documents of which a passage has the name of another document: what would be
+// done to the one would be done to the other.
+func (c *Collection) named(ctx context.Context, docs []Document, stored []collection.Document, of []int) (err error) {
+	var names []string
+	parts := map[string]int{} // passages, and the documents that they are of
+	for i, d := range stored {
+		if d.ID != docs[of[i]].ID {
+			names = append(names, d.ID)
+			parts[d.ID] = of[i]
+		}
+	}
+	if len(names) == 0 {
+		return nil
+	}
+	taken := func(i int, name string) error {
+		return documentError(i, &docs[i], fmt.Errorf("%w: one of its passages would be called %.100q as another document is", ErrDuplicateID, name))
+	}
+	for _, d := range docs {
+		if i, is := parts[d.ID]; is {
+			return taken(i, d.ID)
+		}
+	}
+	v, err := c.docs.View(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, v.Close()) }()
+	snap := v.Snapshot()
+	passages, err := snap.Passages(ctx)
+	if err != nil {
+		return err
+	}
+	others, err := snap.PassagesOf(ctx, names)
+	if err != nil {
+		return err
+	}
+	if !others.IsEmpty() {
+		name, _ := snap.PassageOf(others.Minimum())
+		return taken(parts[name], name)
+	}
+	for _, name := range names {
+		at, there, err := snap.Ordinal(name)
+		if err != nil {
+			return err
+		}
+		if there && !passages.Contains(at) {
+			return taken(parts[name], name)
+		}
+	}
+	return nil
 }
 
 // passages are the texts that are encoded of one; each has what is stored as its payload.

@@ -71,7 +71,9 @@ type Collection struct {
 	docs *store.Collection
 	ix   *index.Index // of a read-only one, else nil: the store opens the file again where it has to
 
-	mu      sync.Mutex // held while the encoder is opened
+	opening chan struct{} // holds one while the encoder is opened
+
+	mu      sync.Mutex // of the rest
 	model   *storage.Model
 	encoder *encode.Encoder // nil: not opened yet
 	own     bool            // the encoder is not the caller's
@@ -83,7 +85,7 @@ type Collection struct {
 // Errors: [ErrExists] if a file is there, [ErrOption] without a model and a dimension, and
 // those of [encode.Open], [index.Build] and Open.
 func Create(ctx context.Context, path string, o *Options) (_ *Collection, err error) {
-	c := &Collection{path: path, o: given(o)}
+	c := &Collection{path: path, o: given(o), opening: make(chan struct{}, 1)}
 	defer func() { err = c.fault(err) }()
 	if err := c.check(); err != nil {
 		return nil, err
@@ -141,7 +143,7 @@ func (c *Collection) create(ctx context.Context, dim int, build *index.BuildOpti
 // it is needed; with Options.Encoder, one of another model than that of the index is
 // [ErrModel].
 func Open(ctx context.Context, path string, o *Options) (_ *Collection, err error) {
-	c := &Collection{path: path, o: given(o)}
+	c := &Collection{path: path, o: given(o), opening: make(chan struct{}, 1)}
 	defer func() { err = c.fault(err) }()
 	if err := c.check(); err != nil {
 		return nil, err
@@ -266,30 +268,64 @@ func (c *Collection) Encoder(ctx context.Context) (*encode.Encoder, error) {
 	return e, c.fault(err)
 }
 
-// openEncoder opens the encoder, unless it is open.
+// openEncoder opens the encoder, unless it is open. That may take long, as where a server is
+// asked: who waits for another one's opening does so until his context ends.
 func (c *Collection) openEncoder(ctx context.Context) (*encode.Encoder, error) {
+	if e, err := c.opened(); e != nil || err != nil {
+		return e, err
+	}
+	select {
+	case c.opening <- struct{}{}:
+		defer func() { <-c.opening }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	if e, err := c.opened(); e != nil || err != nil {
+		return e, err
+	}
+	e, m, err := c.openModel(ctx)
+	if err != nil {
+		return nil, err
+	}
+	own := c.o.Encoder == nil
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed { // meanwhile
+		if own {
+			return nil, errors.Join(ErrClosed, e.Close())
+		}
+		return nil, ErrClosed
+	}
+	c.encoder, c.model, c.own = e, m, own
+	return e, nil
+}
+
+// opened is the encoder; nil: it is not open yet.
+func (c *Collection) opened() (*encode.Encoder, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
 		return nil, ErrClosed
 	}
-	if c.encoder != nil {
-		return c.encoder, nil
-	}
+	return c.encoder, nil
+}
+
+// openModel opens the encoder, and says what it is.
+func (c *Collection) openModel(ctx context.Context) (*encode.Encoder, *storage.Model, error) {
 	of, err := c.modelOfIndex(ctx)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	e, o, dir := c.o.Encoder, &encode.Options{}, c.o.Model
 	switch {
 	case e != nil:
-		dir = e.Config().Dir
+		dir, o = e.Config().Dir, e.Options()
 	case dir == "" && of == nil:
-		return nil, fmt.Errorf("%w: no model is known that encodes texts: name one with Options.Model", ErrOption)
+		return nil, nil, fmt.Errorf("%w: no model is known that encodes texts: name one with Options.Model", ErrOption)
 	case of != nil && !(dir != "" && modelof.IsServer(of.Name)): // with its settings, wherever it is now
 		var recorded string
 		if recorded, o, err = modelof.Options(of); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		if dir == "" {
 			dir = recorded
@@ -298,7 +334,7 @@ func (c *Collection) openEncoder(ctx context.Context) (*encode.Encoder, error) {
 	if e == nil {
 		o.Logger = c.o.Logger
 		if e, err = encode.OpenContext(ctx, dir, o); err != nil {
-			return nil, fmt.Errorf("the model: %w", err)
+			return nil, nil, fmt.Errorf("the model: %w", err)
 		}
 	}
 	m, err := modelof.Of(e, dir, o)
@@ -310,11 +346,10 @@ func (c *Collection) openEncoder(ctx context.Context) (*encode.Encoder, error) {
 		if c.o.Encoder == nil {
 			err = errors.Join(err, e.Close())
 		}
-		return nil, err
+		return nil, nil, err
 	}
 	m.Near = ""
-	c.encoder, c.model, c.own = e, m, c.o.Encoder == nil
-	return e, nil
+	return e, m, nil
 }
 
 // modelOfIndex is what made the vectors that are there; nil: nobody has said.

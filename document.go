@@ -127,9 +127,9 @@ func read(id string, stored []byte) Document {
 	return d
 }
 
-// maxGap is the longest white space between passages that Get gives back: where they are is
-// what payloads say, which need not be true.
-const maxGap = 1 << 20
+// maxGaps is how much white space between its passages Get gives back of a document: where
+// they are is what payloads say, which need not be true.
+const maxGaps = 1 << 20
 
 // Get returns a document as it was added, but for its vectors. The text of one that was
 // parted into passages is put together from these, with blanks for the white space between
@@ -158,6 +158,7 @@ func (c *Collection) Get(ctx context.Context, id string) (d Document, err error)
 		return d, fmt.Errorf("%w: %.100q", ErrNotFound, id)
 	}
 	var text []byte
+	gaps := maxGaps // left
 	for i, ordinal := range parts {
 		stored, err := snap.Payload(ordinal)
 		if err != nil {
@@ -165,9 +166,11 @@ func (c *Collection) Get(ctx context.Context, id string) (d Document, err error)
 		}
 		p := read(id, slices.Clone(stored))
 		if of, err := vectors.PassageOf(snap.ID(ordinal), stored); err == nil && of != nil && of.End-of.Start == len(p.Text) {
-			if of.Start-len(text) > maxGap { // another program has stored it
-				of.Start = len(text) + 1
+			gap := of.Start - len(text)
+			if gap > gaps { // another program has stored it
+				gap, of.Start = 1, len(text)+1
 			}
+			gaps -= max(gap, 0)
 			if grow := of.Start + len(p.Text) - len(text); grow > 0 {
 				text = append(text, bytes.Repeat([]byte{' '}, grow)...)
 			}

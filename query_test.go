@@ -2,6 +2,7 @@ package plaid_test
 
 import (
 	"fmt"
+	"math"
 	"path/filepath"
 	"testing"
 
@@ -69,6 +70,31 @@ func TestHybridOfPassages(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// Groups by words are all that there are, be it none, and however many are asked for.
+func TestGroupsByWordsOfAny(t *testing.T) {
+	c := zoo(t)
+	for _, live := range []int{4, 0} {
+		for _, q := range []plaid.Query{{Words: true}, {Hybrid: true}, {Words: true, K: math.MaxInt}, {Hybrid: true, K: math.MaxInt}, {Words: true, Passages: math.MaxInt}} {
+			q.Text, q.Group = "owls bees cats pikes", search.GroupBest
+			hits, err := c.Search(t.Context(), q)
+			require.NoError(t, err, "%+v", q)
+			require.Len(t, hits, live, "%+v", q)
+		}
+		_, err := c.Delete(t.Context(), plaid.Selection{IDs: []string{"owl", "bee", "cat", "pike"}})
+		require.NoError(t, err)
+	}
+}
+
+// What says of which document something is a passage, and where in it, is not among its words.
+func TestWordsOfPassages(t *testing.T) {
+	c := zoo(t)
+	for _, text := range []string{"0", "20", "bee"} {
+		hits, err := c.Search(t.Context(), plaid.Query{Text: text, Words: true})
+		require.NoError(t, err)
+		require.Empty(t, hits, text)
 	}
 }
 

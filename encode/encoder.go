@@ -120,6 +120,7 @@ func (r Role) String() string {
 
 // Encoder turns texts into token vectors. It is safe for concurrent use.
 type Encoder struct {
+	options Options // that it was opened with
 	config  Config
 	backend backend
 	threads int
@@ -183,7 +184,7 @@ func OpenContext(ctx context.Context, dir string, o *Options) (*Encoder, error) 
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	e := &Encoder{threads: o.Threads}
+	e := &Encoder{options: own, threads: o.Threads}
 	var err error
 	if o.Backend == Remote {
 		err = e.openRemote(ctx, o)
@@ -242,6 +243,12 @@ func (o *Options) check(dir string) error {
 
 // Config is that of the model.
 func (e *Encoder) Config() Config { return e.config }
+
+// Options are those that it was opened with.
+func (e *Encoder) Options() *Options {
+	o := e.options
+	return &o
+}
 
 // Dim is the dimension of the vectors.
 func (e *Encoder) Dim() int { return e.backend.dim() }

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"runtime/debug"
 	"time"
 
 	"github.com/plaid-ir/plaid/codec"
@@ -170,7 +169,8 @@ func (o *BuildOptions) validate() error {
 //
 // Errors: [ErrNoDocuments], [ErrNoTokens], [ErrOption], [ErrDuplicateID],
 // [storage.ErrExists], [storage.ErrLocked], those of src, and what writing
-// fails with; [*ResumableError] around those after which another build can go on. After an error the path holds what it held before; only after
+// fails with; [*ResumableError] around those after which another build can go on.
+// After an error the path holds what it held before; only after
 // [storage.ErrOutcomeUnknown], with Force, either that or the new index.
 func Build(ctx context.Context, path string, src vectors.Source, opts *BuildOptions) (r *BuildReport, err error) {
 	return buildFile(ctx, path, src, opts, true)
@@ -445,8 +445,8 @@ func committing(progress func(Progress)) {
 }
 
 // CanBuild tells what [Build] refuses before it looks at documents, whatever they
-// are: options, an index that is there without Force, and a folder that takes no file. It is for programs that
-// have much work to do before they build.
+// are: options, an index that is there without Force, and a folder that takes no file. It is
+// for programs that have much work to do before they build.
 func CanBuild(ctx context.Context, path string, opts *BuildOptions) error {
 	o := given(opts)
 	if err := o.validate(); err != nil {
@@ -462,53 +462,4 @@ func CanBuild(ctx context.Context, path string, opts *BuildOptions) error {
 		return nil
 	}
 	return atomicfile.CanCreate(path)
-}
-
-func newGeneration(f *storage.File, c *codec.Quantizer, build storage.Build, model *storage.Model, normalize bool) (gen uint64, err error) {
-	k := c.Kernel()
-	h := storage.Header{
-		Dim: c.Dim, Nbits: c.Nbits, Centroids: c.K, CentroidType: k.Centroids.Type.String(),
-		Step: k.Codebook.Step, GridScale: k.Codebook.Scale, FactorMax: k.FactorMax, Normalize: normalize, Model: model, Build: build,
-	}
-	for _, g := range k.Codebook.Grid {
-		h.Grid = append(h.Grid, int(g))
-	}
-	return putGeneration(f, h, k, c.Cutoffs)
-}
-
-// putGeneration makes a generation that nobody sees yet.
-func putGeneration(f *storage.File, h storage.Header, c *kernels.Codec, cutoffs []float32) (gen uint64, err error) {
-	err = f.Update(func(tx *storage.Tx) (err error) {
-		gen, err = tx.NewGeneration(h, c, cutoffs)
-		return err
-	})
-	return gen, err
-}
-
-// Built is when and with what an index was made; it is no part of its digest.
-type Built struct {
-	Time    time.Time `json:"time"`
-	Version string    `json:"version"`
-}
-
-const noteBuilt = "built"
-
-func putBuilt(tx *storage.Tx) error {
-	return tx.PutNote(noteBuilt, Built{Time: time.Now().UTC().Truncate(time.Second), Version: Version()})
-}
-
-// release is the version that the linker flags of a release set: tags of the repository are
-// not those of a module in one of its folders.
-var release string
-
-// Version of the program: of its release, else from its build information.
-func Version() string {
-	if release != "" {
-		return release
-	}
-	info, ok := debug.ReadBuildInfo()
-	if !ok || info.Main.Version == "" {
-		return "(devel)"
-	}
-	return info.Main.Version
 }

@@ -63,20 +63,25 @@ func (b *batch) reset() {
 // checkDocument holds a document against what its source said beforehand; the sources of
 // package vectors give no cause, but a source may come from anywhere.
 func checkDocument(src vectors.Source, i, dim int, d vectors.Document) error {
-	fault := vectors.NewFileError("", nil)
-	fault.ID, fault.Doc = d.ID, i
+	var err error
 	switch {
 	case i >= src.Len():
-		fault.Err = fmt.Errorf("%w: the source said that it has %d documents", vectors.ErrShape, src.Len())
-		return fault
+		err = fmt.Errorf("%w: the source said that it has %d documents", vectors.ErrShape, src.Len())
 	case d.ID != src.ID(i):
-		fault.Err = fmt.Errorf("%w: the source said that it is %q", vectors.ErrID, src.ID(i))
-		return fault
+		err = fmt.Errorf("%w: the source said that it is %q", vectors.ErrID, src.ID(i))
 	case len(d.Tokens) != src.Rows(i)*dim:
-		fault.Err = fmt.Errorf("%w: %d values, the source said %d vectors of dimension %d", ErrDimension, len(d.Tokens), src.Rows(i), dim)
-		return fault
+		err = fmt.Errorf("%w: %d values, the source said %d vectors of dimension %d", ErrDimension, len(d.Tokens), src.Rows(i), dim)
+	default:
+		return nil
 	}
-	return nil
+	return ofDocument(i, d.ID, err)
+}
+
+// ofDocument is an error of document i of a source.
+func ofDocument(i int, id string, err error) error {
+	fault := vectors.NewFileError("", err)
+	fault.ID, fault.Doc = id, i
+	return fault
 }
 
 // checkValues refuses vectors that have no meaning.
@@ -245,9 +250,7 @@ func (e *encoder) stageDocument(ctx context.Context, b *batch, i, first, end int
 	}
 	if e.page != nil {
 		if err := e.page(payload, end-first); err != nil {
-			fault := vectors.NewFileError("", err)
-			fault.ID, fault.Doc = id, b.first+i
-			return fault
+			return ofDocument(b.first+i, id, err)
 		}
 	}
 	return e.stage.stage(ctx, encoded{

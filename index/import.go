@@ -253,6 +253,13 @@ func (im *importer) stageWhole(ctx context.Context, stage *stager) (err error) {
 			if d.payload != nil {
 				im.report.Payloads++
 			}
+			_, err := checkPassage(im.docs, vectors.Document{ID: d.id, Payload: d.payload})
+			if err != nil {
+				return err
+			}
+			if err := poolingOf(storage.Build{}).checkPage(d.payload, end-first); err != nil {
+				return ofDocument(im.docs, d.id, err)
+			}
 		}
 		if err := stage.stage(ctx, d); err != nil {
 			return err

@@ -258,6 +258,11 @@ func TestImportErrors(t *testing.T) {
 	failing(dir, &ImportOptions{Payload: func(row int, _ string) ([]byte, error) {
 		return nil, map[int]error{20: os.ErrDeadlineExceeded}[row]
 	}}, os.ErrDeadlineExceeded)
+	for _, payload := range []string{`{"_passage":{"of":"x","n":0,"start":0,"end":1}}`, `{"image":"x.png","grid":{"rows":9,"cols":9}}`} { // which cannot be
+		failing(dir, &ImportOptions{Payload: func(row int, _ string) ([]byte, error) {
+			return map[int][]byte{20: []byte(payload)}[row], nil
+		}}, vectors.ErrFormat)
+	}
 	failing(dir, &ImportOptions{Unchanged: func() error { return os.ErrDeadlineExceeded }}, os.ErrDeadlineExceeded)
 	failing(out, nil, interop.ErrNotIndex)
 	failing(filepath.Join(out, "none"), nil, fs.ErrNotExist)

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
+	"sync/atomic"
 
 	"github.com/RoaringBitmap/roaring/v2"
 
@@ -27,18 +27,23 @@ var (
 
 // passageSet has the passages of a picture, when somebody has asked for them.
 type passageSet struct {
-	mu   sync.Mutex
-	docs *roaring.Bitmap
+	finding turn
+	docs    atomic.Pointer[roaring.Bitmap]
 }
 
 // Passages are the ordinals of the live documents that are passages of longer ones. The
 // bitmap is not to be changed.
 func (s *Snapshot) Passages(ctx context.Context) (*roaring.Bitmap, error) {
 	p := &s.picture.passages
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.docs != nil {
-		return p.docs, nil
+	if docs := p.docs.Load(); docs != nil {
+		return docs, nil
+	}
+	if err := p.finding.begin(ctx); err != nil {
+		return nil, err
+	}
+	defer p.finding.end()
+	if docs := p.docs.Load(); docs != nil {
+		return docs, nil
 	}
 	var docs *roaring.Bitmap
 	err := s.withSelector(func(m *metadata.Selector) (err error) {
@@ -48,7 +53,7 @@ func (s *Snapshot) Passages(ctx context.Context) (*roaring.Bitmap, error) {
 	if err != nil {
 		return nil, err
 	}
-	p.docs = docs
+	p.docs.Store(docs)
 	return docs, nil
 }
 
@@ -167,9 +172,7 @@ func (s *Snapshot) named(ctx context.Context, ids []string, passages bool) (docs
 func checkPassage(i int, d vectors.Document) (*vectors.Passage, error) {
 	p, err := vectors.PassageOf(d.ID, d.Payload)
 	if err != nil {
-		fault := vectors.NewFileError("", err)
-		fault.ID, fault.Doc = d.ID, i
-		return nil, fault
+		return nil, ofDocument(i, d.ID, err)
 	}
 	return p, nil
 }

@@ -342,6 +342,9 @@ func TestPassagesRefused(t *testing.T) {
 	hidden := []vectors.Document{{ID: "a", Tokens: []float32{1, 2, 3, 4}, Payload: []byte(`{"\u005fpassage":{"of":"b"}}`)}}
 	_, err := Build(t.Context(), path, fromDocs(t, 4, hidden), nil)
 	require.ErrorIs(t, err, vectors.ErrFormat)
+	spelt := []vectors.Document{{ID: "a#1", Tokens: []float32{1, 2, 3, 4}, Payload: []byte(`{"_Passage":{"of":"a"}}`)}}
+	_, err = Build(t.Context(), path, fromDocs(t, 4, spelt), nil)
+	require.ErrorIs(t, err, vectors.ErrFormat)
 	bad := []vectors.Document{{ID: "a#1", Tokens: []float32{1, 2, 3, 4}, Payload: []byte(`{"_passage":{"of":"b","n":1}}`)}}
 	_, err = Build(t.Context(), path, fromDocs(t, 4, bad), nil)
 	require.ErrorIs(t, err, vectors.ErrFormat)
@@ -353,8 +356,10 @@ func TestPassagesRefused(t *testing.T) {
 	defer ix.Close()
 	_, err = ix.Add(t.Context(), fromDocs(t, 4, bad), &AddOptions{Replace: true})
 	require.ErrorIs(t, err, vectors.ErrFormat)
-	_, _, err = ix.SetPayload(t.Context(), map[string][]byte{"a#1": bad[0].Payload})
-	require.ErrorIs(t, err, vectors.ErrFormat)
+	for _, payload := range [][]byte{bad[0].Payload, spelt[0].Payload} {
+		_, _, err = ix.SetPayload(t.Context(), map[string][]byte{"a#1": payload})
+		require.ErrorIs(t, err, vectors.ErrFormat)
+	}
 	// A payload makes no passage of a document that is none.
 	seed := longer(t, 0, map[string]int{"c#7": 0})
 	_, err = ix.Add(t.Context(), fromDocs(t, 4, seed), nil)
@@ -370,6 +375,26 @@ func TestPassagesRefused(t *testing.T) {
 	docs, err := snap.PassagesOf(t.Context(), []string{"a"})
 	require.NoError(t, err)
 	require.Equal(t, uint64(2), docs.GetCardinality(), "what makes it a passage stays")
+}
+
+// Who waits for passages that another one looks for waits until his own context ends.
+func TestPassagesAreWaitedFor(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "x.plaid")
+	_, err := Build(t.Context(), path, fromDocs(t, 4, longer(t, 0, map[string]int{"a": 3})), &BuildOptions{Centroids: 1})
+	require.NoError(t, err)
+	reading(t, path, func(s *Snapshot) {
+		require.NoError(t, s.picture.passages.finding.begin(t.Context()))
+		ended, cancel := context.WithCancel(t.Context())
+		cancel()
+		_, err := s.Passages(ended)
+		require.ErrorIs(t, err, context.Canceled)
+		s.picture.passages.finding.end()
+		docs, err := s.Passages(t.Context())
+		require.NoError(t, err)
+		require.EqualValues(t, 3, docs.GetCardinality())
+		_, err = s.Passages(ended)
+		require.NoError(t, err, "they are there")
+	})
 }
 
 // With Apart passages are documents of their own.
@@ -424,7 +449,10 @@ func TestSetAddDeletesPassages(t *testing.T) {
 	for _, apart := range []bool{false, true} {
 		dir := t.TempDir()
 		path := filepath.Join(dir, "x.plaid")
-		_, err := Build(t.Context(), path, fromDocs(t, 4, longer(t, 0, map[string]int{"a": 3, "b": 0, "c": 2, "d": 0, "e": 0, "f": 0})), &BuildOptions{Centroids: 1})
+		docs := longer(t, 0, map[string]int{"a": 3, "b": 0, "c": 2, "d": 0, "e": 0, "f": 0})
+		docs = append(docs, longer(t, 0, map[string]int{"h": 0})...) // whole, and in passages
+		docs = append(docs, longer(t, 0, map[string]int{"h": 4})...)
+		_, err := Build(t.Context(), path, fromDocs(t, 4, docs), &BuildOptions{Centroids: 1})
 		require.NoError(t, err)
 		ix, err := Open(t.Context(), path, nil)
 		require.NoError(t, err)
@@ -440,22 +468,23 @@ func TestSetAddDeletesPassages(t *testing.T) {
 		set, err := OpenSet(t.Context(), paths, &Options{Write: true})
 		require.NoError(t, err)
 		defer set.Close()
-		r, err := set.Add(t.Context(), fromDocs(t, 4, longer(t, 1, map[string]int{"g": 0})), &AddOptions{Delete: []string{"a", "c", "none"}, Apart: apart})
+		other := idsOf(3, "new")[(Place("h", 3)+1)%3] // goes to another file than h is in
+		r, err := set.Add(t.Context(), fromDocs(t, 4, longer(t, 1, map[string]int{other: 0})), &AddOptions{Delete: []string{"a", "c", "h", "none"}, Apart: apart})
 		require.NoError(t, err)
 		all, err := set.Snapshot()
 		require.NoError(t, err)
 		left := 0
 		for _, p := range all.Parts() {
-			docs, err := p.PassagesOf(t.Context(), []string{"a", "c"})
+			docs, err := p.PassagesOf(t.Context(), []string{"a", "c", "h"})
 			require.NoError(t, err)
 			left += int(docs.GetCardinality())
 		}
 		require.NoError(t, all.Close())
 		want := 0
 		if apart {
-			want = 5
+			want = 9
 		}
 		require.Equal(t, want, left)
-		require.Equal(t, 5-want, r.Deleted)
+		require.Equal(t, 10-want, r.Deleted)
 	}
 }

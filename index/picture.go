@@ -39,6 +39,7 @@ var pictures atomic.Uint64
 // view is taken from it.
 func (ix *Index) newPicture(v *storage.View, older *picture) (*picture, error) {
 	p := &picture{number: pictures.Add(1), view: v, refs: 1, defaults: sync.OnceValues(v.Defaults)}
+	p.passages.finding = make(turn, 1)
 	p.selector = sync.OnceValues(func() (*metadata.Selector, error) { return selectorOf(v) })
 	if older == nil {
 		p.live = newLiveSet(v)

@@ -119,9 +119,7 @@ func (p *pooledSource) findGrids(ctx context.Context) error {
 			err = page.Grid.Check(p.Source.Rows(i))
 		}
 		if err != nil {
-			fault := vectors.NewFileError("", err)
-			fault.ID, fault.Doc = d.ID, i
-			return fault
+			return ofDocument(i, d.ID, err)
 		}
 		p.grids = append(p.grids, *page.Grid)
 	}

@@ -125,7 +125,7 @@ func (s *Set) Add(ctx context.Context, src vectors.Source, opts *AddOptions) (r 
 		}
 		changes[i] = func(ix *Index) error {
 			if len(to[i]) == 0 {
-				n, _, err := ix.Delete(ctx, extra[i])
+				n, _, err := ix.deleteIDs(ctx, extra[i], !o.Apart, nil)
 				r.Files[i].Deleted = n
 				return err
 			}

@@ -195,8 +195,8 @@ type Evidence interface {
 	Frequencies(ctx context.Context, codes []uint32) (docs []uint64, live int64, err error)
 }
 
-// FeedbackTokens is how many tokens of each of some documents feedback looks at.
-func FeedbackTokens(docs int) int { return maxFeedbackTokens / max(docs, 1) }
+// FeedbackTokens is how many tokens of each of some documents feedback looks at, 1 at least.
+func FeedbackTokens(docs int) int { return max(maxFeedbackTokens/max(docs, 1), 1) }
 
 // completed has the defaults.
 func (f *Feedback) completed() Feedback {

@@ -25,6 +25,7 @@ import (
 // Documents that are said to be good draw those that are like them, and those that are
 // said to be bad push theirs away.
 func TestFeedback(t *testing.T) {
+	require.Equal(t, []int{1 << 16, 1 << 15, 1}, []int{FeedbackTokens(0), FeedbackTokens(2), FeedbackTokens(1 << 20)}, "of many passages a token each")
 	m := newMaker(11, 16, 12)
 	docs := m.Docs("d", 300, 12)
 	ix := searchtest.Build(t, 16, docs, nil)

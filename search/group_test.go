@@ -372,7 +372,12 @@ func TestFuseRanked(t *testing.T) {
 	others := []RankedHit{{Hit{ID: "c", Ordinal: 1}, 9}, {Hit{ID: "b", Ordinal: 3}, 5}, {Hit{ID: "d", Part: 1}, 5}}
 	got, err := FuseRanked(fuse.RelativeScore, .5, 3, byVectors, others)
 	require.NoError(t, err)
-	require.Equal(t, []RankedHit{{others[0].Hit, .5}, {byVectors[0].Hit, .5}, {byVectors[1].Hit, 0}}, got)
+	want := []RankedHit{{others[0].Hit, .5}, {byVectors[0].Hit, .5}, {byVectors[1].Hit, 0}}
+	require.Equal(t, want, got)
+	twice := append(slices.Clone(byVectors), RankedHit{Hit{ID: "b", Ordinal: 9}, 1})
+	got, err = FuseRanked(fuse.RelativeScore, .5, 3, twice, others)
+	require.NoError(t, err, "a document that is there as a whole and in passages")
+	require.Equal(t, want, got)
 	_, err = FuseRanked(fuse.RelativeScore, 2, 3, byVectors, others)
 	require.ErrorIs(t, err, fuse.ErrWeight)
 }

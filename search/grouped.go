@@ -42,9 +42,14 @@ func groupRanked(ranked []Hit, passages int) []Hit {
 
 // RankGroups makes k documents of a ranking of passages as groupRanked does, of which rank has
 // as many of the best as it is asked for, twice as many until they are of enough documents. most
-// is how many there are.
+// is how many there are; rank is asked for one at least.
 func RankGroups(k, passages, most int, rank func(k int) ([]Hit, error)) ([]Hit, error) {
-	for depth := min((max(passages, 1)+1)*k, most); ; depth = min(2*depth, most) {
+	most = max(most, 1)
+	depth, each := most, min(max(passages, 1), most)+1
+	if k < most/each {
+		depth = each * k
+	}
+	for ; ; depth = min(2*depth, most) {
 		ranked, err := rank(depth)
 		if err != nil {
 			return nil, err

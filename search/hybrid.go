@@ -23,8 +23,9 @@ func Ranked(hits []Hit) []RankedHit {
 }
 
 // FuseRanked is the k best of what vectors have found and what words have, or another means:
-// the former counts alpha, the latter the rest. A document is known by its id; what both have
-// found is as the vectors have it. Equal ones are in the order of their places.
+// the former counts alpha, the latter the rest. A document is known by its id, and what one side
+// has found of it first counts: it may be there as a whole and in passages. What both have found
+// is as the vectors have it. Equal ones are in the order of their places.
 func FuseRanked(m fuse.Method, alpha float64, k int, byVectors, others []RankedHit) ([]RankedHit, error) {
 	all := make([]RankedHit, 0, len(byVectors)+len(others))
 	at := make(map[string]int, cap(all))
@@ -43,9 +44,12 @@ func FuseRanked(m fuse.Method, alpha float64, k int, byVectors, others []RankedH
 		at[all[i].Hit.ID] = i
 	}
 	side := func(ranked []RankedHit) []fuse.Hit {
-		hits := make([]fuse.Hit, len(ranked))
-		for i, h := range ranked {
-			hits[i] = fuse.Hit{Ordinal: uint32(at[h.Hit.ID]), Score: h.Score}
+		hits, seen := make([]fuse.Hit, 0, len(ranked)), make([]bool, len(all))
+		for _, h := range ranked {
+			if i := at[h.Hit.ID]; !seen[i] {
+				seen[i] = true
+				hits = append(hits, fuse.Hit{Ordinal: uint32(i), Score: h.Score})
+			}
 		}
 		return hits
 	}

@@ -1,6 +1,7 @@
 package storage
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -92,8 +93,13 @@ func CommonDefaults(parts []*Defaults) *Defaults {
 			common.Tokens += d.Tokens
 		}
 	}
-	if common != nil && without && slices.ContainsFunc(common.Classes, DefaultClass.chosen) {
-		return nil
+	if common == nil || !without {
+		return common
+	}
+	for i := range common.Classes {
+		if !common.Classes[i].join(DefaultClass{K: common.Classes[i].K, Recall: 1, HeldOut: 1}) {
+			return nil
+		}
 	}
 	return common
 }
@@ -108,7 +114,9 @@ func (c *DefaultClass) join(d DefaultClass) bool {
 		c.chosen() && c.Effort != d.Effort {
 		return false
 	}
-	c.Effort = max(c.Effort, d.Effort) // 0 is 1, and 1 what is least stored
+	if !c.chosen() {
+		c.Effort = max(cmp.Or(c.Effort, 1), cmp.Or(d.Effort, 1))
+	}
 	c.Target = max(c.Target, d.Target)
 	c.Recall, c.HeldOut = min(c.Recall, d.Recall), min(c.HeldOut, d.HeldOut)
 	c.Queries += d.Queries

@@ -43,12 +43,14 @@ func SplitPassageID(id string) (of string, number int) {
 // PassageOf is what a payload says of the document of an id; nil: it is no passage. The
 // error is [ErrFormat] where the field says what cannot be.
 func PassageOf(id string, payload []byte) (*Passage, error) {
-	raw, times := passageField(payload)
+	raw, times, spelt := passageField(payload)
 	switch {
 	case times == 0:
 		return nil, nil
 	case times > 1:
 		return nil, fmt.Errorf("%w: field %s: it is there twice", ErrFormat, PassageField)
+	case spelt != PassageField:
+		return nil, fmt.Errorf("%w: field %.20q: it is written %s", ErrFormat, spelt, PassageField)
 	}
 	p := &Passage{Number: -1}
 	seen := map[string]bool{}
@@ -73,27 +75,36 @@ func PassageOf(id string, payload []byte) (*Passage, error) {
 	return p, nil
 }
 
-// passageField is the value of the field of a payload, and how often it is there. Names are
-// compared as conditions compare them: without escapes, and to the letter.
-func passageField(payload []byte) (value json.RawMessage, times int) {
+// passageField is the value of the field of a payload, how often it is there, and how its
+// name is spelt. Names are compared as conditions compare them: without escapes, and in any
+// case of their letters.
+func passageField(payload []byte) (value json.RawMessage, times int, spelt string) {
 	may := false // most payloads need not be read
-	for _, part := range []string{PassageField, `\u005`, `\u006`, `\u007`} {
+	for _, part := range []string{`\u004`, `\u005`, `\u006`, `\u007`} {
 		may = may || bytes.Contains(payload, []byte(part))
 	}
+	for rest := payload; !may; {
+		at := bytes.IndexByte(rest, PassageField[0])
+		if at < 0 || len(rest)-at < len(PassageField) {
+			break
+		}
+		may = bytes.EqualFold(rest[at:at+len(PassageField)], []byte(PassageField))
+		rest = rest[at+1:]
+	}
 	if !may || !json.Valid(payload) {
-		return nil, 0
+		return nil, 0, ""
 	}
 	err := jsontext.Members(payload, func(key string, v json.RawMessage) error {
-		if key == PassageField {
-			value = v
+		if strings.EqualFold(key, PassageField) {
+			value, spelt = v, key
 			times++
 		}
 		return nil
 	})
 	if err != nil { // it is no object
-		return nil, 0
+		return nil, 0, ""
 	}
-	return value, times
+	return value, times, spelt
 }
 
 // Payload adds the passage to a payload, which is a JSON object or nothing.

@@ -46,20 +46,23 @@ func TestPassageOf(t *testing.T) {
 	}
 }
 
-// A name is the one that conditions go by, however it is written, and no other.
+// A name is the one that conditions go by, however it is written.
 func TestPassageFieldIsNamedExactly(t *testing.T) {
 	own := `{"of":"a","n":0,"start":0,"end":1}`
-	for _, none := range []string{`{"_Passage":1,"x":"_passage"}`, `{"_PASSAGE":` + own + `,"x":"_passage"}`} {
+	for _, none := range []string{`{"_passages":1,"x":"_Passage"}`, `{"x":{"_PASSAGE":` + own + `},"passage":1,"_":2,"_passag":3}`} {
 		got, err := PassageOf("a#0", []byte(none))
 		require.NoError(t, err, none)
 		require.Nil(t, got, none)
 	}
-	for _, one := range []string{`{"\u005fpassage":` + own + `}`, `{"_passa\u0067e":` + own + `}`, `{"_passage":` + own + `,"_PASSAGE":2}`} {
+	for _, one := range []string{`{"\u005fpassage":` + own + `}`, `{"_passa\u0067e":` + own + `}`} {
 		got, err := PassageOf("a#0", []byte(one))
 		require.NoError(t, err, one)
 		require.Equal(t, &Passage{Of: "a", End: 1}, got, one)
 	}
-	for _, bad := range []string{`{"_passage":null}`, `{"\u005fpassage":{"of":"b"}}`, `{"_passage":{"OF":"a","n":0}}`, `{"_passage":` + own + `,"_passage":` + own + `}`} {
+	for _, bad := range []string{
+		`{"_passage":null}`, `{"\u005fpassage":{"of":"b"}}`, `{"_passage":{"OF":"a","n":0}}`, `{"_passage":` + own + `,"_passage":` + own + `}`,
+		`{"_PASSAGE":` + own + `}`, `{"_Passage":1}`, `{"_\u0050assage":` + own + `}`, `{"_passa\u0047e":1}`, `{"_passage":` + own + `,"_PASSAGE":2}`,
+	} {
 		_, err := PassageOf("a#0", []byte(bad))
 		require.ErrorIs(t, err, ErrFormat, bad)
 	}

@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"io"
 	"math"
 	"os"
 	"path/filepath"
@@ -54,7 +55,7 @@ func (x *Index) Payloads(ctx context.Context) (p *Payloads, err error) {
 	}
 	for _, beside := range []string{"-wal", "-journal"} {
 		if info, err := os.Stat(filepath.Join(x.Dir, metadataFile+beside)); err == nil && info.Size() > 0 {
-			return nil, fail(fmt.Errorf("%w: %s%s has changes that are not in %[2]s yet: end the program that writes there, or run sqlite3 %s 'PRAGMA wal_checkpoint(TRUNCATE)'",
+			return nil, fail(fmt.Errorf("%w: %s%s has changes that are not in %[2]s yet: end the program that writes there, or run sqlite3 %[4]s 'PRAGMA wal_checkpoint(TRUNCATE)'",
 				ErrUnsupported, metadataFile, beside, filepath.Join(x.Dir, metadataFile)))
 		}
 	}
@@ -66,7 +67,7 @@ func (x *Index) Payloads(ctx context.Context) (p *Payloads, err error) {
 		return nil, file.Close()
 	}
 	p = &Payloads{x: x, file: file, at: make([]place, len(x.DocLens))}
-	if err := p.open(ctx, size); err != nil {
+	if err := p.open(ctx, file, size); err != nil {
 		file.Close()
 		return nil, fail(err)
 	}
@@ -76,8 +77,8 @@ func (x *Index) Payloads(ctx context.Context) (p *Payloads, err error) {
 	return p, nil
 }
 
-func (p *Payloads) open(ctx context.Context, size int64) (err error) {
-	if p.db, err = openDatabase(metadataFile, p.file, size); err != nil {
+func (p *Payloads) open(ctx context.Context, r io.ReaderAt, size int64) (err error) {
+	if p.db, err = openDatabase(metadataFile, r, size); err != nil {
 		return err
 	}
 	if p.meta, err = p.db.table(ctx, metadataTable); err != nil || p.meta == nil {

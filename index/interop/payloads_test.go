@@ -246,6 +246,17 @@ func TestPayloadMistakes(t *testing.T) {
 		copy(b[at:], to)
 		return b
 	}
+	other := sqliteTable{"other", `CREATE TABLE other (a)`, nil, nil}
+	many := sqliteFile(sqliteTable{metadataTable, `CREATE TABLE METADATA (_subset_ INTEGER, a)`, nil, nil}, other, other)
+	for _, number := range []int{2, 3} { // each is the child of the one before in all of its cells
+		page := many[512*(number-1) : 512*number]
+		clear(page)
+		page[0], page[4], page[11] = sqliteInner, 99, byte(number+1)
+		copy(page[507:], []byte{0, 0, 0, byte(number + 1), 1})
+		for i := range 99 {
+			binary.BigEndian.PutUint16(page[12+2*i:], 507)
+		}
+	}
 	split := func(ids ...int) []byte {
 		return sqliteFile(
 			sqliteTable{metadataTable, `CREATE TABLE METADATA (_subset_ INTEGER, _content_id_ INTEGER)`, [][]any{{0, 7}, {1, 7}}, nil},
@@ -262,6 +273,8 @@ func TestPayloadMistakes(t *testing.T) {
 		"reserved":       {change(20, 200), ErrBroken, "pages of 512 bytes, 312 of them used"},
 		"UTF-16":         {change(59, 2), ErrUnsupported, "text is not UTF-8"},
 		"no tree":        {change(512, 7), ErrBroken, "page 2 is no page of a table"},
+		"a circle":       {change(512, sqliteInner, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2), ErrBroken, "page 2 is in a circle"},
+		"many parents":   {many, ErrBroken, "is in a circle"},
 		"cells":          {change(515, 9), ErrBroken, "page 2 has 2306 cells"},
 		"a cell outside": {change(520, 9, 9), ErrBroken, "cell 0 begins at byte 2313"},
 		"no documents":   {sqliteFile(sqliteTable{metadataTable, `CREATE TABLE METADATA (a)`, nil, nil}), ErrBroken, "table METADATA has no column _subset_"},
@@ -294,7 +307,7 @@ func TestPayloadMistakes(t *testing.T) {
 		err := readAll(t, withDocuments(dir, 2))
 		require.ErrorIs(t, err, ErrUnsupported)
 		require.ErrorContains(t, err, "metadata.db"+beside+" has changes that are not in metadata.db yet")
-		require.ErrorContains(t, err, "wal_checkpoint")
+		require.ErrorContains(t, err, "run sqlite3 "+filepath.Join(dir, metadataFile)+" 'PRAGMA wal_checkpoint")
 	}
 	// Odd, and no error.
 	for _, c := range []struct {
@@ -305,6 +318,7 @@ func TestPayloadMistakes(t *testing.T) {
 		{good, []string{`{"a":"x"}`, `{"a":"y"}`}, nil},
 		{metadataOf([][]any{{nil, "x"}, {nil, "y"}}, 1, 5), []string{"", `{"a":"x"}`}, []string{"metadata.db has 1 rows of documents that are not there", "metadata.db has rows for 1 of 2 documents"}},
 		{metadataOf([][]any{{nil, []byte{1, 2, 3}}, {nil, "[1"}}, 0, 1), []string{`{"a":"AQID"}`, `{"a":"[1"}`}, []string{"metadata.db has bytes in column a: base64 in the payload"}},
+		{sqliteFile(sqliteTable{metadataTable, "CREATE TABLE METADATA (\n_subset_ INTEGER PRIMARY KEY,\tcittà TEXT, х BLOB)", [][]any{{nil, "x", "[1]"}}, []int{1}}), []string{"", `{"città":"x","х":[1]}`}, []string{"metadata.db has rows for 1 of 2 documents"}},
 		{metadataOf([][]any{{nil, `{"x":[1]}`}, {nil}}, 0, 1), []string{`{"a":{"x":[1]}}`, ""}, nil},
 	} {
 		dir := t.TempDir()
@@ -329,7 +343,12 @@ func readAll(t testing.TB, x *Index) error {
 		return err
 	}
 	defer p.Close()
-	for doc := range x.DocLens {
+	return getAll(t, p)
+}
+
+// getAll is readAll of what is open.
+func getAll(t testing.TB, p *Payloads) error {
+	for doc := range p.at {
 		b, err := p.Get(doc)
 		if err != nil {
 			return err
@@ -348,9 +367,12 @@ func FuzzPayloads(f *testing.F) {
 		sqliteTable{metadataTable, `CREATE TABLE METADATA (_subset_ INTEGER, _content_id_ INTEGER)`, [][]any{{0, 7}, {1, 8}}, nil},
 		sqliteTable{contentTable, `CREATE TABLE METADATA_CONTENT (_content_id_ INTEGER PRIMARY KEY, a TEXT)`, [][]any{{nil, "x"}, {nil, 1.5}}, []int{7, 8}}))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		dir := t.TempDir()
-		require.NoError(t, os.WriteFile(filepath.Join(dir, metadataFile), data, 0o666))
-		if err := readAll(t, withDocuments(dir, 5)); err != nil && !isFault(err) {
+		p := &Payloads{x: withDocuments("", 5), at: make([]place, 5)}
+		err := p.open(t.Context(), bytes.NewReader(data), int64(len(data)))
+		if err == nil && p.meta != nil {
+			err = getAll(t, p)
+		}
+		if err != nil && !isFault(err) {
 			t.Fatalf("error of no kind: %v", err)
 		}
 	})

@@ -222,8 +222,9 @@ type place struct {
 
 // scan calls use for the rows of a table, in the order of their rowids.
 func (d *database) scan(ctx context.Context, root uint32, use func(at place, r row) error) error {
-	seen := make([]uint64, d.pages/64+1)
-	left := d.size() // rows share no bytes, so a file that looks as if they did is refused
+	// Nodes are pages of their own, and rows share no bytes: a file that looks as if they did
+	// is refused.
+	pages, left := d.pages, d.size()
 	var walk func(number uint32, depth int) error
 	walk = func(number uint32, depth int) error {
 		if err := ctx.Err(); err != nil {
@@ -233,11 +234,10 @@ func (d *database) scan(ctx context.Context, root uint32, use func(at place, r r
 		if err != nil {
 			return err
 		}
-		if bit := uint64(1) << (number % 64); depth > maxDepth || seen[number/64]&bit != 0 {
+		if depth > maxDepth || pages == 0 {
 			return d.broken("page %d is in a circle", number)
-		} else {
-			seen[number/64] |= bit
 		}
+		pages--
 		if !n.leaf {
 			for i := range n.cells + 1 {
 				page, _, err := n.child(i)

@@ -3,7 +3,6 @@ package interop
 import (
 	"errors"
 	"strings"
-	"unicode"
 )
 
 // sqliteColumns are the columns that a CREATE TABLE names, and which of them is the rowid;
@@ -66,11 +65,14 @@ const maxName = 1024
 // quotedName begins a name that was quoted, which is no word of SQL.
 const quotedName = "\""
 
+// sqliteSpace is what parts words. Other bytes, also those of UTF-8, are in names.
+const sqliteSpace = " \t\n\v\f\r"
+
 // sqliteWords takes SQL apart into names, words and signs.
 func sqliteWords(sql string) (words []string, err error) {
 	for i := 0; i < len(sql); {
 		switch c := sql[i]; {
-		case unicode.IsSpace(rune(c)):
+		case strings.IndexByte(sqliteSpace, c) >= 0:
 			i++
 		case strings.IndexByte("\"'`[", c) >= 0:
 			end := c
@@ -96,7 +98,7 @@ func sqliteWords(sql string) (words []string, err error) {
 			i++
 		default:
 			begin := i
-			for i < len(sql) && !unicode.IsSpace(rune(sql[i])) && strings.IndexByte("(),\"'`[", sql[i]) < 0 {
+			for i < len(sql) && strings.IndexByte(sqliteSpace+"(),\"'`[", sql[i]) < 0 {
 				i++
 			}
 			words = append(words, sql[begin:i])

@@ -70,6 +70,28 @@ func TestIDs(t *testing.T) {
 	require.Equal(t, []uint32{0}, find("red"))
 }
 
+// A file of another version is made anew, and its settings stay.
+func TestOtherVersion(t *testing.T) {
+	settings := Settings{Tokenizer: Unicode61, Stemmer: English, Fields: []string{"title"}}
+	kw, ix := made(t, settings, texts(`{"title": "running", "text": "cells"}`)...)
+	require.NoError(t, kw.file.Update(func(tx *bolt.Tx) error {
+		st, err := readState(tx)
+		require.NoError(t, err)
+		st.Version--
+		return st.write(tx.Bucket(rootBucket))
+	}))
+	require.NoError(t, kw.Close())
+	kw = open(t, kw.Path(), nil)
+	_, err := kw.Search(t.Context(), Query{Text: "runs", K: 1})
+	require.ErrorIs(t, err, ErrNotSynced)
+	syncWith(t, kw, ix)
+	info, err := kw.Info()
+	require.NoError(t, err)
+	require.Equal(t, settings, info.Settings)
+	require.Len(t, search1(t, kw, Query{Text: "runs"}), 1)
+	require.Empty(t, search1(t, kw, Query{Text: "cells"}))
+}
+
 func TestSettings(t *testing.T) {
 	dir := ramDir(t)
 	path := filepath.Join(dir, "x.plaid")

@@ -28,8 +28,9 @@ var (
 
 func keyDead(segment uint32) []byte { return append([]byte("dead"), key32(segment)...) }
 
-// version of the file. One of another version is made anew.
-const version = 1
+// version of the file. One of another version is made anew, with its settings. Those of version
+// 1 had what says that a document is a passage among its words.
+const version = 2
 
 // state is what the file shows.
 type state struct {
@@ -74,6 +75,9 @@ func (ix *Index) picture(tx *bolt.Tx) (*picture, error) {
 		return nil, err
 	}
 	ix.settings = &st.Settings // whatever becomes of the rest
+	if st.Version != version {
+		return nil, nil
+	}
 	p, err := readPicture(tx, st, ix.last)
 	if err != nil {
 		return nil, err
@@ -98,9 +102,6 @@ func readState(tx *bolt.Tx) (*state, error) {
 	var st state
 	if !ok || json.Unmarshal(text, &st) != nil {
 		return nil, ErrDamaged
-	}
-	if st.Version != version {
-		return nil, nil
 	}
 	return &st, nil
 }

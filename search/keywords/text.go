@@ -6,12 +6,15 @@ import (
 	"slices"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/plaid-ir/plaid/vectors"
 )
 
 // values appends the texts of a payload that are searched, in their order:
 //
 //	JSON          every string, number, true and false, however deep; of an object with
-//	              fields given, those below the fields only
+//	              fields given, those below the fields only, and else none of what says
+//	              that it is a passage
 //	other text    the text
 //	other bytes   nothing
 //
@@ -101,7 +104,7 @@ func (w *walker) beginValue(top *level) {
 
 func (w *walker) wanted() bool {
 	if len(w.fields) == 0 {
-		return true
+		return len(w.path) == 0 || w.path[0] != vectors.PassageField // numbers, and an id
 	}
 	path := strings.Join(slices.DeleteFunc(slices.Clone(w.path), func(s string) bool { return s == "" }), ".")
 	for _, f := range w.fields {

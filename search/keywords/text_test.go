@@ -32,6 +32,8 @@ func TestValues(t *testing.T) {
 		{`{"a": {"a": "x"}, "b": "y"}`, []string{"b"}, []string{"y"}},
 		{`[{"a": "x"}, "y"]`, []string{"b"}, []string{"x", "y"}},
 		{`{"a": "caf\u00e9"}`, nil, []string{"café"}},
+		{`{"text": "x", "_passage": {"of": "y", "n": 1}, "z": {"_passage": 2}, "l": ["_passage", 3]}`, nil, []string{"x", "2", "_passage", "3"}},
+		{`{"text": "x", "_passage": {"of": "y", "n": 1}}`, []string{"_passage.of"}, []string{"y"}},
 	} {
 		require.Equal(t, x.want, values(nil, []byte(x.payload), x.fields), x.payload)
 	}
