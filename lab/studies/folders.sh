@@ -6,7 +6,8 @@
 #   lab/studies/folders.sh WORK [FOLDER]
 #
 # WORK is a folder for the package, the texts and the index; FOLDER is one below
-# Documentation, such as mm. MODEL is another model than colbert-nano.
+# Documentation, such as mm. MODEL is another model than colbert-nano. PLAID is a program that
+# is there already; Go is not needed then, and with WORK/Documentation no package.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/../.." && pwd)
 model=${MODEL:-$root/examples/quickstart/colbert-nano}
@@ -23,12 +24,13 @@ if [ ! -d Documentation ]; then
   find Documentation -type l -delete # one of them is not whole
   gunzip -qr Documentation
 fi
-plaid=$PWD/plaid
-(cd "$root" && go build -o "$plaid" ./cmd/plaid)
+plaid=${PLAID:-$PWD/plaid}
+[ -n "${PLAID:-}" ] || (cd "$root" && go build -o "$plaid" ./cmd/plaid)
 folder=$PWD/Documentation/$part index=$PWD/k.plaid
 rm -f "$index" "$index".*
 "$plaid" version | head -n 1
-ls linux-doc-6.12_*.deb
+ls linux-doc-6.12_*.deb 2>/dev/null || true
+find "$folder" -type f | wc -l
 nproc
 uptime
 
