@@ -167,7 +167,10 @@ func TestScanClosed(t *testing.T) {
 	files, passed, err := Scan(t.Context(), root, Limits{}, nil)
 	require.NoError(t, err)
 	require.Len(t, files, 1)
-	require.Equal(t, 3, passed.Closed)
+	require.Equal(t, []string{"closed", "hidden", "listed"}, passed.Closed)
+	for path, hidden := range map[string]bool{"closed": true, "closed/a.md": true, "closed.md": false, "good.md": false} {
+		require.Equal(t, hidden, passed.Hides(path), path)
+	}
 	require.NoError(t, os.Chmod(root, 0))
 	t.Cleanup(func() { _ = os.Chmod(root, 0o700) })
 	_, _, err = Scan(t.Context(), root, Limits{}, nil)

@@ -116,6 +116,7 @@ func TestLargeRules(t *testing.T) {
 	require.Len(t, files, 1)
 	require.Equal(t, []string{filepath.Join(root, "sub", ".gitignore")}, passed.Rules)
 	require.Equal(t, 1, passed.All())
+	require.True(t, passed.Hides("sub/b.md"))
 	_, _, err = Scan(t.Context(), filepath.Join(root, "sub"), Limits{}, nil)
 	require.ErrorIs(t, err, ErrLarge)
 	require.ErrorContains(t, err, filepath.Join("sub", ".gitignore"))
