@@ -375,7 +375,7 @@ func tableRow(in *csv.Reader, columns []column, record []string) (t Text, err er
 
 // Folder reads the text files below a folder, in the order of their names: those
 // whose names end in one of the suffixes, or in .txt or .md where none is given.
-// Ids are paths within the folder, with slashes. Links and files whose names
+// Ids are paths within the folder, with slashes. Links in it and files whose names
 // begin with a dot are passed over.
 func Folder(ctx context.Context, dir string, suffixes ...string) iter.Seq2[Text, error] {
 	return folder(ctx, dir, suffixes, nil)
@@ -388,14 +388,18 @@ func folder(ctx context.Context, dir string, suffixes []string, passedOver func(
 	return func(yield func(Text, error) bool) {
 		stopped := errors.New("stopped")
 		read, others, advice := 0, 0, ""
-		err := filepath.WalkDir(dir, func(name string, d fs.DirEntry, err error) error {
+		root := dir
+		if info, err := os.Lstat(dir); err == nil && info.Mode()&fs.ModeSymlink != 0 {
+			root += string(filepath.Separator) // what it leads to
+		}
+		err := filepath.WalkDir(root, func(name string, d fs.DirEntry, err error) error {
 			if err == nil {
 				err = ctx.Err()
 			}
 			if err != nil {
 				return err
 			}
-			hidden := name != dir && strings.HasPrefix(d.Name(), ".")
+			hidden := name != root && strings.HasPrefix(d.Name(), ".")
 			if d.IsDir() && hidden {
 				return fs.SkipDir
 			}
@@ -410,7 +414,7 @@ func folder(ctx context.Context, dir string, suffixes []string, passedOver func(
 				return nil
 			}
 			read++
-			rel, err := filepath.Rel(dir, name)
+			rel, err := filepath.Rel(root, name)
 			if err != nil {
 				return err
 			}

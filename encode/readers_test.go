@@ -109,6 +109,12 @@ func TestFolder(t *testing.T) {
 	got, err := all(Folder(t.Context(), dir))
 	require.NoError(t, err)
 	require.Equal(t, []Text{{ID: "a/x.MD", Text: "ex"}, {ID: "b.txt", Text: "bee"}, {ID: "z.txt", Text: "zed"}}, got)
+	link := filepath.Join(t.TempDir(), "link")
+	if os.Symlink(dir, link) == nil {
+		linked, err := all(Folder(t.Context(), link))
+		require.NoError(t, err)
+		require.Equal(t, got, linked)
+	}
 	got, err = all(Folder(t.Context(), dir, ".bin"))
 	require.NoError(t, err)
 	require.Len(t, got, 1)

@@ -51,9 +51,9 @@ type Content struct {
 
 // Passed says how many files were not taken, and why.
 type Passed struct {
-	Kinds  int // of kinds that are no text, by their names
-	Large  int // larger than the limit
-	Names  int // whose paths cannot be ids: no UTF-8, with control characters, too long
+	Kinds int // of kinds that are no text, by their names
+	Large int // larger than the limit
+	Names int // whose paths cannot be ids: no UTF-8, with control characters, too long
 	// Closed are the paths of files and folders that may not be read, and of folders whose rules
 	// are not known: what lies there now is not known either.
 	Closed []string
