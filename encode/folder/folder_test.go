@@ -69,6 +69,11 @@ func TestReadRefuses(t *testing.T) {
 		_, err = f.Read(Limits{})
 		require.ErrorIs(t, err, ErrBinary)
 	}
+	write(t, root, "a.md", "\ufefftext")
+	marked, err := files[0].Read(Limits{})
+	require.NoError(t, err)
+	require.Equal(t, "text", marked.Text)
+	require.NotEqual(t, c.Digest, marked.Digest)
 	_, err = files[0].Read(Limits{File: 3})
 	require.ErrorIs(t, err, ErrLarge)
 	require.NoError(t, os.Remove(filepath.Join(root, "a.md")))

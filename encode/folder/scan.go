@@ -42,8 +42,9 @@ type File struct {
 // Content is what a file has.
 type Content struct {
 	File
+	// Text is without the mark that editors of Windows begin files with.
 	Text string
-	// Digest of Text, in hexadecimal digits.
+	// Digest of the file, in hexadecimal digits.
 	Digest string
 	// Root is what payloads are to say of the folder; "": nothing.
 	Root string
@@ -353,7 +354,7 @@ func (f *File) Read(limits Limits) (*Content, error) {
 		return nil, fmt.Errorf("%s: %w", f.Path, ErrBinary)
 	}
 	sum := sha256.Sum256(text)
-	return &Content{File: *f, Text: string(text), Digest: hex.EncodeToString(sum[:16])}, nil
+	return &Content{File: *f, Text: strings.TrimPrefix(string(text), "\ufeff"), Digest: hex.EncodeToString(sum[:16])}, nil
 }
 
 // readFile reads at most so many bytes of a regular file.
