@@ -256,11 +256,21 @@ func (r *Reader) object(line []byte) (t Text, names []string, err error) {
 		delete(m, "metadata")
 	}
 	if len(m) > 0 {
-		if t.Payload, err = json.Marshal(m); err != nil {
+		if t.Payload, err = payloadOf(m); err != nil {
 			return t, nil, err
 		}
 	}
 	return t, names, nil
+}
+
+// payloadOf is the JSON of fields, without escapes that only HTML needs: conditions compare
+// lists as their text.
+func payloadOf(fields any) ([]byte, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	err := e.Encode(fields)
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), err
 }
 
 // parseLines reads a text a line, without ids; empty lines are texts too.
@@ -368,7 +378,7 @@ func tableRow(in *csv.Reader, columns []column, record []string) (t Text, err er
 		}
 	}
 	if len(rest) > 0 {
-		t.Payload, err = json.Marshal(rest)
+		t.Payload, err = payloadOf(rest)
 	}
 	return t, err
 }

@@ -34,9 +34,9 @@ func write(t *testing.T, dir, name, content string) string {
 
 func TestJSONL(t *testing.T) {
 	const lines = "\ufeff" + `{"_id": "a", "title": "T", "text": "x", "metadata": {}}` + "\r\n\n" +
-		`{"id": 7, "text": "y", "metadata": {"url": "u"}, "title": null}` + "\n" + `{"_id":"c","id":"other"}`
+		`{"id": 7, "text": "y", "metadata": {"url": ["a<b", "c&d"]}, "title": null}` + "\n" + `{"_id":"c","id":"other"}`
 	want := []Text{
-		{ID: "a", Title: "T", Text: "x"}, {ID: "7", Text: "y", Payload: []byte(`{"metadata":{"url":"u"}}`)},
+		{ID: "a", Title: "T", Text: "x"}, {ID: "7", Text: "y", Payload: []byte(`{"metadata":{"url":["a<b","c&d"]}}`)},
 		{ID: "c", Payload: []byte(`{"id":"other"}`)},
 	}
 	dir := t.TempDir()
