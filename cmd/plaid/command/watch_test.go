@@ -71,6 +71,30 @@ func TestWatchWaitsBeforeItEncodes(t *testing.T) {
 	require.Zero(t, r.Passages)
 }
 
+// A link that leads to another folder by now does not bring that into the index of the first.
+func TestWatchFollowsOneFolder(t *testing.T) {
+	s := newSync(t)
+	s.put(t, "a.md", "Cats sleep.")
+	one, two := s.root, t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(two, "b.md"), []byte("Dogs bark."), 0o666))
+	s.root = filepath.Join(t.TempDir(), "current")
+	if os.Symlink(one, s.root) != nil {
+		t.Skip("there are no links")
+	}
+	_, err := s.look(t.Context(), nil)
+	require.NoError(t, err)
+	require.NoError(t, os.Remove(s.root))
+	require.NoError(t, os.Symlink(two, s.root))
+	_, err = s.look(t.Context(), nil)
+	require.ErrorIs(t, err, errOtherFolder)
+	require.NoError(t, os.Remove(s.root))
+	require.NoError(t, os.Symlink(one, s.root))
+	r, err := s.look(t.Context(), nil)
+	require.NoError(t, err)
+	require.Equal(t, 1, r.Files)
+	require.Zero(t, r.Added+r.Changed+r.Deleted)
+}
+
 // That a file or a folder may be read, or no longer, is a change too; what the index has of it
 // stays meanwhile, since nobody knows that it has gone.
 func TestWatchSeesPermissions(t *testing.T) {

@@ -164,12 +164,15 @@ func (s *folderSync) look(ctx context.Context, dirs func(string)) (*folderReport
 	return r, nil
 }
 
-// findHome finds the whole path of the folder, without links.
-func (s *folderSync) findHome() (err error) {
-	if s.home == "" {
-		if s.home, err = filepath.EvalSymlinks(s.root); err == nil {
-			s.home, err = filepath.Abs(s.home)
-		}
+// findHome finds the whole path of the folder, without links. Where a link leads to another one
+// by now, that is another folder.
+func (s *folderSync) findHome() error {
+	home, err := filepath.EvalSymlinks(s.root)
+	if err == nil {
+		home, err = filepath.Abs(home)
+	}
+	if err == nil && home != s.home {
+		s.home, s.known, s.rooted = home, nil, false
 	}
 	return err
 }
