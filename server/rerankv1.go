@@ -67,7 +67,7 @@ func rerankAPIRoutes() (all []route) {
 	for _, version := range []string{"v1", "v2"} {
 		all = append(all, typed(route{
 			method: "POST", pattern: "/" + version + "/rerank", id: "rerank_" + version, tag: "rerank", need: Read, group: searching,
-			fails:   append([]Code{CodeDimension, CodeIndexNotFound, CodeDocumentNotFound}, modelCodes...),
+			fails:   append([]Code{CodeDimension, CodeIndexNotFound, CodeDocumentNotFound, CodeNotSupported}, modelCodes...),
 			summary: "Rerank texts, or documents of an index, with the request and answer of Cohere's and Jina's services",
 			example: `{"query": "how long do cats sleep?", "documents": ["Cats sleep for most of the day.", "Dogs bark."], "top_n": 1}`,
 		}, rerankAPI))
