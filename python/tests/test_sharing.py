@@ -319,9 +319,12 @@ class Sharing(unittest.TestCase):
 
     def test_long_paths(self) -> None:
         self.folder = os.path.join(self.folder, "x" * 120)
-        index = self.open().add_documents(self.ids, self.docs)
+        index = self.open(start_timeout=20).add_documents(self.ids, self.docs)
         program = self.python("import sys; from plaid_ir import Index; i = Index(sys.argv[1]); print(len(i), i._service.process)")
         self.assertEqual(program.stdout.readline(), "10 None\n")
+        index._service.process.kill()
+        self.assertEqual(len(index), 10)
+        shutil.rmtree(os.path.join(self.folder, ".service"))  # as those who clean up do
         index._service.process.kill()
         self.assertEqual(len(index), 10)
 

@@ -160,7 +160,7 @@ class Service:
         if len(os.fsencode(path)) <= _LONGEST:
             return place, path
         if os.path.isdir("/proc/self/fd"):
-            if self._at is None:
+            if self._at is None or not os.path.samestat(os.fstat(self._at), os.stat(place)):  # it may have been made again
                 self._at = os.open(place, os.O_RDONLY | os.O_DIRECTORY)
                 weakref.finalize(self, os.close, self._at)
             return place, f"/proc/self/fd/{self._at}/socket"
