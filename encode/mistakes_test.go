@@ -120,7 +120,7 @@ func TestFieldsByName(t *testing.T) {
 }
 
 func TestPages(t *testing.T) {
-	page := "<!doctype html><html><head><title>A &amp; B</title><style>p{}</style></head><body><h1>Owls</h1><p>hunt <b>at\nnight</b>." +
+	page := "\ufeff<!doctype html><html><head><title>A &amp; B</title><style>p{}</style></head><body><h1>Owls</h1><p>hunt <b>at\nnight</b>." +
 		"<script>if (a < b) {}</script><svg><title>no</title></svg><ul><li>one</li><li>two &lt;3</li></ul></body></html>"
 	dir := t.TempDir()
 	got, err := all((&Reader{}).Texts(t.Context(), write(t, dir, "a.html", page)))

@@ -1,54 +1,20 @@
 package encode
 
 import (
-	"context"
 	"slices"
-	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/plaid-ir/plaid/encode/native"
-	"github.com/plaid-ir/plaid/kernels/kerneltest"
-	"github.com/plaid-ir/plaid/kernels/transformer"
+	"github.com/plaid-ir/plaid/encode/native/nativetest"
 	"github.com/plaid-ir/plaid/vectors"
 )
-
-// countingDevice runs models as the processor does, and counts what leaves it.
-type countingDevice struct {
-	*kerneltest.Device
-	floats, halves atomic.Int64 // vectors
-}
-
-func (d *countingDevice) Transformer(_ context.Context, c transformer.Config, w *transformer.Weights, _ transformer.Options) (transformer.Model, error) {
-	m, err := native.New(c, w, native.Options{})
-	return countingModel{m, d}, err
-}
-
-type countingModel struct {
-	*native.Model
-	d *countingDevice
-}
-
-func (m countingModel) About() transformer.About {
-	return transformer.About{Device: m.d.Info(), Precision: transformer.F16, Dim: m.Dim(), Tokens: 700}
-}
-
-func (m countingModel) Encode(ctx context.Context, dst []float32, b transformer.Batch) error {
-	m.d.floats.Add(int64(len(b.IDs)))
-	return m.Model.Encode(ctx, dst, b)
-}
-
-func (m countingModel) EncodeHalves(ctx context.Context, dst []byte, b transformer.Batch, kept []int32) error {
-	m.d.halves.Add(int64(len(kept)))
-	return kerneltest.EncodeHalves(ctx, m.Model.Encode, m.Dim(), dst, b, kept)
-}
 
 // Of texts that go into a spool or a build a device gives halves, of what is kept alone, with
 // the bits that a spool makes of float32. Where whole numbers are wanted, or are put together
 // first, it gives those.
 func TestHalvesOfDevices(t *testing.T) {
-	d := &countingDevice{Device: new(kerneltest.Device)}
+	d := &nativetest.Device{Tokens: 700}
 	docs := append(load(t, "scifact-sample").docs[:12:12], Text{ID: "empty"}, Text{ID: "dots", Text: ". , !"}, Text{ID: "last", Text: "cells, divide!"})
 	open := func(o Options) *Encoder { return open(t, nano(t), &o) }
 	onProcessor, onDevice := open(Options{Threads: 2}), open(Options{Threads: 2, On: d})
@@ -63,7 +29,7 @@ func TestHalvesOfDevices(t *testing.T) {
 		}
 		return all, r.Vectors
 	}
-	left := func() [2]int64 { return [2]int64{d.floats.Swap(0), d.halves.Swap(0)} }
+	left := func() [2]int64 { return [2]int64{d.Floats.Swap(0), d.Halves.Swap(0)} }
 	want, kept := spooled(onProcessor, nil)
 	got, _ := spooled(onDevice, nil)
 	require.Equal(t, want, got)

@@ -1,6 +1,7 @@
 package encode
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -26,7 +27,7 @@ func parsePage(name string) parser {
 			return err
 		}
 		t := Text{ID: name}
-		if t.Title, t.Text, err = pageText(strings.NewReader(string(b))); err != nil {
+		if t.Title, t.Text, err = pageText(bytes.NewReader(bytes.TrimPrefix(b, []byte("\ufeff")))); err != nil {
 			return err
 		}
 		yield(t, nil)

@@ -256,11 +256,21 @@ func (r *Reader) object(line []byte) (t Text, names []string, err error) {
 		delete(m, "metadata")
 	}
 	if len(m) > 0 {
-		if t.Payload, err = json.Marshal(m); err != nil {
+		if t.Payload, err = payloadOf(m); err != nil {
 			return t, nil, err
 		}
 	}
 	return t, names, nil
+}
+
+// payloadOf is the JSON of fields, without escapes that only HTML needs: conditions compare
+// lists as their text.
+func payloadOf(fields any) ([]byte, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	err := e.Encode(fields)
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), err
 }
 
 // parseLines reads a text a line, without ids; empty lines are texts too.
@@ -368,14 +378,14 @@ func tableRow(in *csv.Reader, columns []column, record []string) (t Text, err er
 		}
 	}
 	if len(rest) > 0 {
-		t.Payload, err = json.Marshal(rest)
+		t.Payload, err = payloadOf(rest)
 	}
 	return t, err
 }
 
 // Folder reads the text files below a folder, in the order of their names: those
 // whose names end in one of the suffixes, or in .txt or .md where none is given.
-// Ids are paths within the folder, with slashes. Links and files whose names
+// Ids are paths within the folder, with slashes. Links in it and files whose names
 // begin with a dot are passed over.
 func Folder(ctx context.Context, dir string, suffixes ...string) iter.Seq2[Text, error] {
 	return folder(ctx, dir, suffixes, nil)
@@ -388,14 +398,18 @@ func folder(ctx context.Context, dir string, suffixes []string, passedOver func(
 	return func(yield func(Text, error) bool) {
 		stopped := errors.New("stopped")
 		read, others, advice := 0, 0, ""
-		err := filepath.WalkDir(dir, func(name string, d fs.DirEntry, err error) error {
+		root := dir
+		if info, err := os.Lstat(dir); err == nil && info.Mode()&fs.ModeSymlink != 0 {
+			root += string(filepath.Separator) // what it leads to
+		}
+		err := filepath.WalkDir(root, func(name string, d fs.DirEntry, err error) error {
 			if err == nil {
 				err = ctx.Err()
 			}
 			if err != nil {
 				return err
 			}
-			hidden := name != dir && strings.HasPrefix(d.Name(), ".")
+			hidden := name != root && strings.HasPrefix(d.Name(), ".")
 			if d.IsDir() && hidden {
 				return fs.SkipDir
 			}
@@ -410,7 +424,7 @@ func folder(ctx context.Context, dir string, suffixes []string, passedOver func(
 				return nil
 			}
 			read++
-			rel, err := filepath.Rel(dir, name)
+			rel, err := filepath.Rel(root, name)
 			if err != nil {
 				return err
 			}

@@ -34,9 +34,9 @@ func write(t *testing.T, dir, name, content string) string {
 
 func TestJSONL(t *testing.T) {
 	const lines = "\ufeff" + `{"_id": "a", "title": "T", "text": "x", "metadata": {}}` + "\r\n\n" +
-		`{"id": 7, "text": "y", "metadata": {"url": "u"}, "title": null}` + "\n" + `{"_id":"c","id":"other"}`
+		`{"id": 7, "text": "y", "metadata": {"url": ["a<b", "c&d"]}, "title": null}` + "\n" + `{"_id":"c","id":"other"}`
 	want := []Text{
-		{ID: "a", Title: "T", Text: "x"}, {ID: "7", Text: "y", Payload: []byte(`{"metadata":{"url":"u"}}`)},
+		{ID: "a", Title: "T", Text: "x"}, {ID: "7", Text: "y", Payload: []byte(`{"metadata":{"url":["a<b","c&d"]}}`)},
 		{ID: "c", Payload: []byte(`{"id":"other"}`)},
 	}
 	dir := t.TempDir()
@@ -109,6 +109,12 @@ func TestFolder(t *testing.T) {
 	got, err := all(Folder(t.Context(), dir))
 	require.NoError(t, err)
 	require.Equal(t, []Text{{ID: "a/x.MD", Text: "ex"}, {ID: "b.txt", Text: "bee"}, {ID: "z.txt", Text: "zed"}}, got)
+	link := filepath.Join(t.TempDir(), "link")
+	if os.Symlink(dir, link) == nil {
+		linked, err := all(Folder(t.Context(), link))
+		require.NoError(t, err)
+		require.Equal(t, got, linked)
+	}
 	got, err = all(Folder(t.Context(), dir, ".bin"))
 	require.NoError(t, err)
 	require.Len(t, got, 1)

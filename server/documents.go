@@ -257,13 +257,13 @@ func keepTexts(in *updateTextIn) ([]json.RawMessage, error) {
 			return nil, err
 		}
 		if _, there := fields[in.TextField]; !there {
-			value, err := json.Marshal(text)
+			value, err := asStored(text)
 			if err != nil {
 				return nil, err
 			}
 			fields[in.TextField] = value
 		}
-		if all[i], err = json.Marshal(fields); err != nil {
+		if all[i], err = asStored(fields); err != nil {
 			return nil, err
 		}
 	}

@@ -56,11 +56,10 @@ func (p *tab) ask(query string) {
 	p.until("document.querySelector('#results').getAttribute('aria-busy') == 'false'")
 }
 
-// ids are those of the results, in order.
-func (p *tab) ids() []string {
+// ids are those of the documents that are shown, in order.
+func (p *tab) ids() (ids []string) {
 	p.t.Helper()
-	var ids []string
-	p.js("[...document.querySelectorAll('.hit pre')].map(e => JSON.parse(e.textContent)._id)", &ids)
+	p.js("[...document.querySelectorAll('.hit')].map(e => e.dataset.id)", &ids)
 	return ids
 }
 

@@ -117,6 +117,22 @@ func TestPageReadsFiles(t *testing.T) {
 		require.Len(t, metadata("long.txt", strings.Repeat("A sentence is here. ", 60)), 3)
 	})
 
+	t.Run("places of passages", func(t *testing.T) {
+		for _, text := range []string{"x" + strings.Repeat("😀", 700), strings.Repeat("größe. ", 300), "# é\n" + strings.Repeat("日本。\n\n## ü\n", 100)} {
+			groups, _, fault := p.documentsOf("a.md", text)
+			require.Empty(t, fault)
+			require.Greater(t, len(groups[0]), 3)
+			for _, d := range groups[0] {
+				var m struct {
+					Text    string
+					Passage struct{ Start, End int } `json:"_passage"`
+				}
+				require.NoError(t, json.Unmarshal(d.Metadata, &m))
+				require.Equal(t, strings.TrimSpace(text[m.Passage.Start:m.Passage.End]), m.Text)
+			}
+		}
+	})
+
 	t.Run("stored, and told", func(t *testing.T) {
 		p.click("[data-view=add]")
 		p.until("document.querySelector('#add-index')")

@@ -39,14 +39,14 @@ func TestPageCountsDocuments(t *testing.T) {
 		t.Run(kind, func(t *testing.T) {
 			p := b.open(t, url+"#index=books&"+kind+"=owls")
 			p.until(ready + " && /^10 results in/.test(document.querySelector('#status').innerText)")
-			first := p.hits()
+			first := p.ids()
 			require.Len(t, first, 10)
 			p.click("#after")
 			p.until("/^Results 11 to 15 in/.test(document.querySelector('#status').innerText)")
 			var over bool
 			p.js("document.querySelector('#after').disabled", &over)
 			require.True(t, over)
-			second := p.hits()
+			second := p.ids()
 			require.Len(t, second, 5)
 			for _, id := range second {
 				require.NotContains(t, first, id)
@@ -60,13 +60,6 @@ func TestPageCountsDocuments(t *testing.T) {
 	}
 }
 
-// hits are the ids of the documents that are shown.
-func (p *tab) hits() (ids []string) {
-	p.t.Helper()
-	p.js("[...document.querySelectorAll('.hit')].map(e => e.dataset.id)", &ids)
-	return ids
-}
-
 // A document of passages is a query as a whole.
 func TestPageSimilarToPassages(t *testing.T) {
 	if testing.Short() {
@@ -77,7 +70,7 @@ func TestPageSimilarToPassages(t *testing.T) {
 	s.addBooks(t, 3)
 	p := b.open(t, url+"#index=books&id=book01")
 	p.until(ready + " && document.querySelectorAll('.hit').length == 3")
-	require.Equal(t, "book01", p.hits()[0])
+	require.Equal(t, "book01", p.ids()[0])
 	require.Contains(t, p.text(".hit .id"), "the document itself")
 	p.click(".hit button[aria-expanded]")
 	p.until("document.querySelector('.heat')")

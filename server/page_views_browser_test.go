@@ -159,6 +159,33 @@ func TestPageFromNothing(t *testing.T) {
 	p.sound(origin)
 }
 
+// A value of lists is found however the JSON that brought it has written it.
+func TestPageFiltersLists(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts a browser")
+	}
+	b := startBrowser(t)
+	s, _, url := pageOf(t, words{}, nil)
+	s.ok(t, 200, "POST", "/indices", object{"name": "pets"}, nil)
+	s.ok(t, 202, "POST", "/indices/pets/update_with_encoding", `{"documents": ["cats", "dogs", "owls"], "metadata": [
+		{"_id": "a", "tags": ["x", "caf\u00e9", "sl\/ash", "\ud834\udd1e", "a.b", 2.0, true, "犬"]},
+		{"_id": "b", "tags": ["café", "sl/ash", "𝄞", "a\u002Eb", 2, true, "\u72AC"]},
+		{"_id": "c", "tags": ["caf", "é", "aXb", 20, 12, "2", "true", "slash"]}]}`, nil)
+	p := b.open(t, url+"#index=pets")
+	p.until(ready)
+	for _, value := range (list{"café", "sl/ash", "𝄞", "a.b", 2, true, "犬"}) {
+		given, err := json.Marshal(list{object{"field": "tags", "value": value, "list": true}})
+		require.NoError(t, err)
+		var body object
+		p.js(`import("./ui/fields.js").then((m) => m.conditionOf({}, `+string(given)+`))`, &body)
+		var found struct {
+			IDs []int `json:"document_ids"`
+		}
+		s.ok(t, 200, "POST", "/indices/pets/metadata/query", object{"condition": body["filter_condition"], "parameters": body["filter_parameters"]}, &found)
+		require.Equal(t, []int{0, 1}, found.IDs, value)
+	}
+}
+
 // Names, values, texts and ids are hostile everywhere, screens small, and the keyboard is
 // all there is.
 func TestPageViews(t *testing.T) {

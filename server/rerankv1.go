@@ -1,8 +1,10 @@
 package server
 
 import (
+	"cmp"
 	"encoding/json"
 	"reflect"
+	"slices"
 
 	"github.com/plaid-ir/plaid/encode"
 	"github.com/plaid-ir/plaid/search"
@@ -65,7 +67,7 @@ func rerankAPIRoutes() (all []route) {
 	for _, version := range []string{"v1", "v2"} {
 		all = append(all, typed(route{
 			method: "POST", pattern: "/" + version + "/rerank", id: "rerank_" + version, tag: "rerank", need: Read, group: searching,
-			fails:   append([]Code{CodeDimension, CodeIndexNotFound, CodeDocumentNotFound}, modelCodes...),
+			fails:   append([]Code{CodeDimension, CodeIndexNotFound, CodeDocumentNotFound, CodeNotSupported}, modelCodes...),
 			summary: "Rerank texts, or documents of an index, with the request and answer of Cohere's and Jina's services",
 			example: `{"query": "how long do cats sleep?", "documents": ["Cats sleep for most of the day.", "Dogs bark."], "top_n": 1}`,
 		}, rerankAPI))
@@ -144,7 +146,8 @@ func (q *request) asks(index string) *Problem {
 	return q.limitIndex()
 }
 
-// rerankStored scores documents of the index exactly, each place of ids by itself.
+// rerankStored scores documents of the index exactly, each place of ids by itself: one of
+// passages by the best of them.
 func (q *request) rerankStored(query Matrix, ids []string) ([]rerankAPIResult, error) {
 	places := make(map[string][]int, len(ids))
 	var wanted []string
@@ -154,26 +157,34 @@ func (q *request) rerankStored(query Matrix, ids []string) ([]rerankAPIResult, e
 		}
 		places[id] = append(places[id], i)
 	}
-	k, names := len(wanted), false
-	found, err := q.search([]task{{query: search.Query{Vectors: query.Data, Dim: query.Dim, Model: q.s.askedBy()}}}, nil, &common{
-		Params: paramsIn{TopK: &k, Mode: "candidates"}, restriction: restriction{IDs: &wanted}, Metadata: &names,
-	}, false)
-	if err != nil {
-		return nil, err
-	}
-	results := make([]rerankAPIResult, 0, len(ids))
-	for _, r := range found.Results {
-		for i, id := range r.IDs {
-			for _, at := range places[id] {
-				results = append(results, rerankAPIResult{Index: at, Relevance: r.Scores[i]})
+	results, names := make([]rerankAPIResult, 0, len(ids)), false
+	asked := task{query: search.Query{Vectors: query.Data, Dim: query.Dim, Model: q.s.askedBy()}}
+	// Passages of one document may take the places of others. Then whole documents are asked
+	// for, and at last those that are passages themselves.
+	for _, group := range []string{"", string(search.GroupBest), ""} {
+		k := len(wanted)
+		if k == 0 {
+			break
+		}
+		found, err := q.search([]task{asked}, nil, &common{
+			Params: paramsIn{TopK: &k, Mode: "candidates"}, restriction: restriction{IDs: &wanted}, Metadata: &names, Group: group,
+		}, false)
+		if err != nil {
+			return nil, err
+		}
+		for _, r := range found.Results {
+			for i, id := range r.IDs {
+				for _, at := range places[id] {
+					results = append(results, rerankAPIResult{Index: at, Relevance: r.Scores[i]})
+				}
+				delete(places, id)
 			}
-			delete(places, id)
 		}
+		wanted = slices.DeleteFunc(wanted, func(id string) bool { return places[id] == nil })
 	}
-	for _, id := range wanted {
-		if at, missing := places[id]; missing {
-			return nil, problem(CodeDocumentNotFound, "there is no document with _id %.300q", id).at(Where{Document: &at[0]})
-		}
+	if len(wanted) > 0 {
+		return nil, problem(CodeDocumentNotFound, "there is no document with _id %.300q", wanted[0]).at(Where{Document: &places[wanted[0]][0]})
 	}
+	slices.SortStableFunc(results, func(a, b rerankAPIResult) int { return cmp.Compare(b.Relevance, a.Relevance) })
 	return results, nil
 }

@@ -2,6 +2,7 @@ package server_test
 
 import (
 	"context"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -79,6 +80,41 @@ func TestRerankAsOthersHaveIt(t *testing.T) {
 		p := s.refused(t, x.status, x.code, "POST", "/v1/rerank", x.body)
 		require.Contains(t, p.Message, x.want)
 	}
+}
+
+// A document of passages has the score of the best of them, and takes nobody's place.
+func TestRerankPassages(t *testing.T) {
+	s := start(t, words{}, nil)
+	s.ok(t, 200, "POST", "/indices", object{"name": "pets"}, nil)
+	passage := func(n int) object {
+		return object{"_id": "book#" + strconv.Itoa(n), "_passage": object{"of": "book", "n": n, "start": 10 * n, "end": 10*n + 10}}
+	}
+	s.ok(t, 202, "POST", "/indices/pets/update_with_encoding", object{
+		"documents": list{"dogs bark", "cats sleep", "cats", "cats sleep"}, "metadata": list{object{"_id": "a"}, passage(0), passage(1), passage(2)},
+	}, nil)
+	scores := func(ids ...any) map[any]float64 {
+		var out rerankAnswer
+		s.ok(t, 200, "POST", "/v1/rerank", object{"query": "cats sleep", "index": "pets", "ids": list(ids)}, &out)
+		require.Len(t, out.Results, len(ids))
+		by, last := map[any]float64{}, 1.01
+		for _, r := range out.Results {
+			require.LessOrEqual(t, r.Relevance, last, "best first")
+			by[ids[r.Index]], last = r.Relevance, r.Relevance
+		}
+		return by
+	}
+	alone := scores("a", "book#0", "book#1", "book#2")
+	require.Less(t, alone["book#1"], alone["book#0"])
+	for _, ids := range [][]any{{"a", "book"}, {"book"}, {"book#1", "a"}, {"book", "book#1"}, {"book#1", "book", "a", "book"}} {
+		for id, score := range scores(ids...) {
+			if id == "book" {
+				id = "book#0"
+			}
+			require.InDelta(t, alone[id], score, 1e-6, "%v of %v", id, ids)
+		}
+	}
+	p := s.refused(t, 404, server.CodeDocumentNotFound, "POST", "/v1/rerank", object{"query": "cats", "index": "pets", "ids": list{"a", "book", "none"}})
+	require.Contains(t, p.Message, `"none"`)
 }
 
 // A token that may not read an index reranks none of its documents.

@@ -114,7 +114,7 @@ func (q *request) partOne(p *parted, in *updateTextIn, how encode.Parting, i int
 		}
 		own := maps.Clone(fields)
 		set := func(key, value string) error {
-			b, err := json.Marshal(value)
+			b, err := asStored(value)
 			own[key] = b
 			return err
 		}
@@ -131,7 +131,7 @@ func (q *request) partOne(p *parted, in *updateTextIn, how encode.Parting, i int
 		if err != nil {
 			return err
 		}
-		metadata, err := json.Marshal(own)
+		metadata, err := asStored(own)
 		if err != nil {
 			return err
 		}

@@ -100,3 +100,16 @@ func TestWindowIsCounted(t *testing.T) {
 	body["window"] = 2000
 	require.Equal(t, 202, s.send(t, "POST", "/indices/parts/update_with_encoding", body).status)
 }
+
+// Metadata that texts are put into is stored as it was sent: lists are compared as their text.
+func TestStoredListsAreTheirText(t *testing.T) {
+	s := start(t, words{}, nil)
+	s.ok(t, 200, "POST", "/indices", object{"name": "pets"}, nil)
+	for id, how := range map[string]string{"plain": ``, "field": `, "text_field": "text"`, "window": `, "window": 2`} {
+		s.ok(t, 202, "POST", "/indices/pets/update_with_encoding",
+			`{"documents": ["cats & dogs < owls"], "metadata": [{"_id": "`+id+`", "kind": "`+id+`", "tags": ["a<b", "c&d"]}]`+how+`}`, nil)
+		var found struct{ Count int }
+		s.ok(t, 200, "POST", "/indices/pets/metadata/query", object{"condition": `kind = ? AND tags LIKE '%"a<b","c&d"%'`, "parameters": list{id}}, &found)
+		require.NotZero(t, found.Count, id)
+	}
+}

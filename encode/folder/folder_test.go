@@ -69,6 +69,11 @@ func TestReadRefuses(t *testing.T) {
 		_, err = f.Read(Limits{})
 		require.ErrorIs(t, err, ErrBinary)
 	}
+	write(t, root, "a.md", "\ufefftext")
+	marked, err := files[0].Read(Limits{})
+	require.NoError(t, err)
+	require.Equal(t, "text", marked.Text)
+	require.NotEqual(t, c.Digest, marked.Digest)
 	_, err = files[0].Read(Limits{File: 3})
 	require.ErrorIs(t, err, ErrLarge)
 	require.NoError(t, os.Remove(filepath.Join(root, "a.md")))
@@ -167,7 +172,10 @@ func TestScanClosed(t *testing.T) {
 	files, passed, err := Scan(t.Context(), root, Limits{}, nil)
 	require.NoError(t, err)
 	require.Len(t, files, 1)
-	require.Equal(t, 3, passed.Closed)
+	require.Equal(t, []string{"closed", "hidden", "listed"}, passed.Closed)
+	for path, hidden := range map[string]bool{"closed": true, "closed/a.md": true, "closed.md": false, "good.md": false} {
+		require.Equal(t, hidden, passed.Hides(path), path)
+	}
 	require.NoError(t, os.Chmod(root, 0))
 	t.Cleanup(func() { _ = os.Chmod(root, 0o700) })
 	_, _, err = Scan(t.Context(), root, Limits{}, nil)

@@ -1,7 +1,7 @@
 package folder
 
 import (
-	"path"
+	"slices"
 	"strings"
 )
 
@@ -35,9 +35,6 @@ func parseRules(text string) (rules []rule) {
 		r.anywhere = !strings.Contains(line, "/")
 		line = strings.TrimPrefix(line, "/")
 		r.segments = strings.Split(line, "/")
-		for i, s := range r.segments {
-			r.segments[i] = strings.ReplaceAll(s, "[!", "[^")
-		}
 		rules = append(rules, r)
 	}
 	return rules
@@ -80,10 +77,116 @@ func matchPath(segments, names []string) bool {
 	}
 }
 
+// matchName matches bytes, as git does: an asterisk any number, a question mark one, and a set
+// in brackets one of it.
 func matchName(pattern, name string) bool {
-	ok, err := path.Match(pattern, name)
-	return ok && err == nil
+	at, again, from := 0, -1, 0 // again: what is behind the last asterisk, and from where it was tried
+	for i := 0; i < len(name) || at < len(pattern); {
+		size := 0 // of the part of the pattern that name[i] matches
+		if at < len(pattern) && pattern[at] == '*' {
+			at++
+			again, from = at, i
+			continue
+		}
+		if at < len(pattern) && i < len(name) {
+			switch c := pattern[at]; {
+			case c == '[':
+				in, n := matchSet(pattern[at:], name[i])
+				if n == 0 {
+					return false
+				}
+				if in {
+					size = n
+				}
+			case c == '\\' && at+1 < len(pattern) && pattern[at+1] == name[i]:
+				size = 2
+			case c == '?', c == name[i] && c != '\\':
+				size = 1
+			}
+		}
+		switch {
+		case size > 0:
+			at, i = at+size, i+1
+		case again >= 0 && from < len(name):
+			from++
+			at, i = again, from
+		default:
+			return false
+		}
+	}
+	return true
 }
+
+// matchSet tells whether a byte is in the set that a pattern begins with, and how long that is;
+// 0: it is none.
+func matchSet(pattern string, c byte) (in bool, size int) {
+	at := 1
+	not := at < len(pattern) && (pattern[at] == '!' || pattern[at] == '^')
+	if not {
+		at++
+	}
+	before := byte(0) // the begin of a range; 0: it can be none
+	for first := true; ; first = false {
+		if at >= len(pattern) {
+			return false, 0
+		}
+		p := pattern[at]
+		at++
+		if p == ']' && !first {
+			return in != not, at
+		}
+		if p == '[' && at < len(pattern) && pattern[at] == ':' {
+			if name, _, ends := strings.Cut(pattern[at+1:], "]"); !ends {
+				return false, 0
+			} else if class, is := strings.CutSuffix(name, ":"); is {
+				of := classes[class]
+				if of == nil {
+					return false, 0
+				}
+				in = in || c < 0x80 && of(c)
+				at, before = at+1+len(name)+1, 0
+				continue
+			}
+		}
+		if p == '-' && before > 0 && at < len(pattern) && pattern[at] != ']' {
+			if p = pattern[at]; p == '\\' {
+				if at++; at == len(pattern) {
+					return false, 0
+				}
+				p = pattern[at]
+			}
+			at++
+			in = in || before <= c && c <= p
+			before = 0
+			continue
+		}
+		if p == '\\' {
+			if at == len(pattern) {
+				return false, 0
+			}
+			p = pattern[at]
+			at++
+		}
+		in = in || c == p
+		before = p
+	}
+}
+
+// classes are those of POSIX.
+var classes = func() map[string]func(byte) bool {
+	between := func(lo, hi byte) func(byte) bool { return func(c byte) bool { return lo <= c && c <= hi } }
+	either := func(all ...func(byte) bool) func(byte) bool {
+		return func(c byte) bool { return slices.ContainsFunc(all, func(is func(byte) bool) bool { return is(c) }) }
+	}
+	digit, upper, lower := between('0', '9'), between('A', 'Z'), between('a', 'z')
+	alpha := either(upper, lower)
+	return map[string]func(byte) bool{
+		"alnum": either(alpha, digit), "alpha": alpha, "blank": func(c byte) bool { return c == ' ' || c == '\t' }, "cntrl": either(between(0, 31), between(127, 127)),
+		"digit": digit, "graph": between('!', '~'), "lower": lower, "print": between(' ', '~'),
+		"punct": either(between('!', '/'), between(':', '@'), between('[', '`'), between('{', '~')),
+		"space": either(between(' ', ' '), between('\t', '\r')), "upper": upper, "xdigit": either(digit, between('a', 'f'), between('A', 'F')),
+	}
+}()
 
 // rulesOf are the rules of a file and of those above it.
 type rulesOf struct {

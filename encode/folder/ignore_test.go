@@ -2,10 +2,13 @@ package folder
 
 import (
 	"bytes"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
@@ -65,6 +68,45 @@ func TestIgnoresAsGit(t *testing.T) {
 	}
 }
 
+// Patterns of names are those of git: sets with classes, ranges and what begins or ends them,
+// and bytes, not characters.
+func TestPatternsAsGit(t *testing.T) {
+	git, err := exec.LookPath("git")
+	if err != nil {
+		t.Skip("git is not there")
+	}
+	root := t.TempDir()
+	require.NoError(t, exec.Command(git, "init", "-q", root).Run())
+	names := []string{
+		"a.md", "b.md", "A.md", "foo[.md", "foo].md", "x y.md", "x .md", "aXb.md", "-.md", "^.md", "!.md", "#x.md", "é.md", "z1.md", "[a].md", "d/a.md", "d/e/a.md",
+		"foo/b/c.md", "build/x.md", "~.md", "z .md", "z_.md", "zf.md",
+	}
+	if runtime.GOOS != "windows" {
+		names = append(names, "a*b.md", `\.md`, ":.md")
+	}
+	for _, name := range names {
+		if os.MkdirAll(filepath.Dir(filepath.Join(root, name)), 0o777) == nil { // not every system has such names
+			_ = os.WriteFile(filepath.Join(root, name), []byte("x"), 0o666)
+		}
+	}
+	patterns := []string{
+		"[a-c].md", "[!a].md", "[^a].md", `a\*b.md`, `x\ y.md`, `x\ .md`, "foo[", "foo[.md", `foo\[.md`, "[]].md", "[]-a].md", "[!]a].md", "[a-].md", "[-^].md", "[!-~].md",
+		`\!.md`, `\\.md`, "?.md", "é.md", "[é].md", "[[]a].md", `\[a\].md`, "a**.md", "**a.md", "[z-a].md", "[a.md", `a.md\`, "d//a.md", "./a.md", `[\a].md`, `[\]].md`, `foo\].md`,
+		`[a\-c].md`, `[!-\~].md`, "z[[:foo:]].md", "[[:alpha].md", "[[:].md", "[[:alpha:]-b].md", `[a-\`, `[\`, "[", "[[:", "*[", "*[[:upper:]]*",
+	}
+	for _, class := range slices.Sorted(maps.Keys(classes)) {
+		patterns = append(patterns, "z[[:"+class+":]].md", "[![:"+class+":]a].md")
+	}
+	set := rapid.StringMatching(`[a*]?\[[ab\]!^\\:\[-]{1,6}[*?\]]{1,2}(\.md)?`)
+	for i := range race.Cases(20, 100, 2000) {
+		patterns = append(patterns, set.Example(i))
+	}
+	for _, pattern := range patterns {
+		require.NoError(t, os.WriteFile(filepath.Join(root, ".gitignore"), []byte(pattern+"\n"), 0o666))
+		require.ElementsMatch(t, asGit(t, git, root), scanned(t, root), "%q", pattern)
+	}
+}
+
 // asGit are the Markdown files that git does not ignore.
 func asGit(t *testing.T, git, dir string) (paths []string) {
 	out, err := exec.Command(git, "-C", dir, "-c", "core.excludesFile=/dev/null", "-c", "core.quotePath=false", "ls-files", "-z", "--others", "--exclude-standard").Output()
@@ -116,6 +158,7 @@ func TestLargeRules(t *testing.T) {
 	require.Len(t, files, 1)
 	require.Equal(t, []string{filepath.Join(root, "sub", ".gitignore")}, passed.Rules)
 	require.Equal(t, 1, passed.All())
+	require.True(t, passed.Hides("sub/b.md"))
 	_, _, err = Scan(t.Context(), filepath.Join(root, "sub"), Limits{}, nil)
 	require.ErrorIs(t, err, ErrLarge)
 	require.ErrorContains(t, err, filepath.Join("sub", ".gitignore"))

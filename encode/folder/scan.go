@@ -42,8 +42,9 @@ type File struct {
 // Content is what a file has.
 type Content struct {
 	File
+	// Text is without the mark that editors of Windows begin files with.
 	Text string
-	// Digest of Text, in hexadecimal digits.
+	// Digest of the file, in hexadecimal digits.
 	Digest string
 	// Root is what payloads are to say of the folder; "": nothing.
 	Root string
@@ -51,17 +52,26 @@ type Content struct {
 
 // Passed says how many files were not taken, and why.
 type Passed struct {
-	Kinds  int // of kinds that are no text, by their names
-	Large  int // larger than the limit
-	Names  int // whose paths cannot be ids: no UTF-8, with control characters, too long
-	Closed int // and folders, that may not be read
-	// Rules are paths of .gitignore files that are too large: what lies in their folders is
-	// passed over, since it is not known what they leave out.
+	Kinds int // of kinds that are no text, by their names
+	Large int // larger than the limit
+	Names int // whose paths cannot be ids: no UTF-8, with control characters, too long
+	// Closed are the paths of files and folders that may not be read, and of folders whose rules
+	// are not known: what lies there now is not known either.
+	Closed []string
+	// Rules are paths of .gitignore files that are too large: their folders are in Closed.
 	Rules []string
 }
 
 // All is how many files and folders that is.
-func (p *Passed) All() int { return p.Kinds + p.Large + p.Names + p.Closed + len(p.Rules) }
+func (p *Passed) All() int { return p.Kinds + p.Large + p.Names + len(p.Closed) }
+
+// Hides tells whether a file may still be there, unseen: in one of Closed.
+func (p *Passed) Hides(path string) bool {
+	return slices.ContainsFunc(p.Closed, func(at string) bool {
+		rest, in := strings.CutPrefix(path, at)
+		return in && (rest == "" || rest[0] == '/')
+	})
+}
 
 // Limits of what is taken.
 type Limits struct {
@@ -249,7 +259,7 @@ func (s *scan) dir(names []string, above *rulesOf) error {
 	case len(names) > 0 && errors.Is(err, fs.ErrNotExist):
 		return nil // gone meanwhile
 	case len(names) > 0 && errors.Is(err, fs.ErrPermission):
-		s.passed.Closed++
+		s.close(names)
 		return nil
 	default:
 		return err
@@ -259,9 +269,10 @@ func (s *scan) dir(names []string, above *rulesOf) error {
 	switch {
 	case err == nil:
 	case len(names) > 0 && errors.Is(err, fs.ErrPermission):
-		s.passed.Closed++
+		s.close(names)
 		return nil
 	case len(names) > 0 && errors.Is(err, ErrLarge) && errors.As(err, &unread):
+		s.close(names)
 		s.passed.Rules = append(s.passed.Rules, unread.path)
 		return nil
 	default:
@@ -296,7 +307,7 @@ func (s *scan) dir(names []string, above *rulesOf) error {
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		} else if errors.Is(err, fs.ErrPermission) {
-			s.passed.Closed++
+			s.close(inside)
 			continue
 		} else if err != nil {
 			return err
@@ -308,6 +319,11 @@ func (s *scan) dir(names []string, above *rulesOf) error {
 		s.files = append(s.files, File{Path: path, Size: info.Size(), Time: info.ModTime(), Mode: info.Mode(), kind: k, root: s.root})
 	}
 	return nil
+}
+
+// close passes over a file or a folder, and what the index has of it is left alone.
+func (s *scan) close(names []string) {
+	s.passed.Closed = append(s.passed.Closed, strings.Join(names, "/"))
 }
 
 // passageRoom is the room that ids leave for the numbers of passages.
@@ -338,7 +354,7 @@ func (f *File) Read(limits Limits) (*Content, error) {
 		return nil, fmt.Errorf("%s: %w", f.Path, ErrBinary)
 	}
 	sum := sha256.Sum256(text)
-	return &Content{File: *f, Text: string(text), Digest: hex.EncodeToString(sum[:16])}, nil
+	return &Content{File: *f, Text: strings.TrimPrefix(string(text), "\ufeff"), Digest: hex.EncodeToString(sum[:16])}, nil
 }
 
 // readFile reads at most so many bytes of a regular file.

@@ -16,11 +16,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/plaid-ir/plaid/encode"
-	"github.com/plaid-ir/plaid/encode/native"
+	"github.com/plaid-ir/plaid/encode/native/nativetest"
 	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/kernels"
-	"github.com/plaid-ir/plaid/kernels/kerneltest"
-	"github.com/plaid-ir/plaid/kernels/transformer"
 	"github.com/plaid-ir/plaid/search"
 )
 
@@ -104,34 +102,13 @@ func BenchmarkGPUQuestion(b *testing.B) {
 	}
 }
 
-// modelDevice runs models as the processor does.
-type modelDevice struct{ *kerneltest.Device }
-
-func (d modelDevice) Transformer(_ context.Context, c transformer.Config, w *transformer.Weights, _ transformer.Options) (transformer.Model, error) {
-	m, err := native.New(c, w, native.Options{})
-	return deviceModel{m, d}, err
-}
-
-type deviceModel struct {
-	*native.Model
-	d modelDevice
-}
-
-func (m deviceModel) About() transformer.About {
-	return transformer.About{Device: m.d.Info(), Precision: transformer.F16, Dim: m.Dim(), Tokens: 500}
-}
-
-func (m deviceModel) EncodeHalves(ctx context.Context, dst []byte, b transformer.Batch, kept []int32) error {
-	return kerneltest.EncodeHalves(ctx, m.Encode, m.Dim(), dst, b, kept)
-}
-
 // The whole way on a device, from texts to an index and from questions to hits, finds what the
 // processor finds: one question at a time, and many at once.
 func TestQuestions(t *testing.T) {
 	ctx := t.Context()
 	examples := filepath.Join("..", "..", "examples", "quickstart")
 	model, questions := filepath.Join(examples, "colbert-nano"), filepath.Join(examples, "scifact-sample", "queries.jsonl")
-	d := modelDevice{new(kerneltest.Device)}
+	d := new(nativetest.Device)
 	enc, err := encode.OpenContext(ctx, model, &encode.Options{On: d})
 	require.NoError(t, err)
 	defer func() { require.NoError(t, enc.Close()) }()
@@ -142,15 +119,7 @@ func TestQuestions(t *testing.T) {
 			docs = append(docs, text)
 		}
 	}
-	c, err := encode.NewCollection(ctx, enc, func(context.Context) iter.Seq2[encode.Text, error] {
-		return func(yield func(encode.Text, error) bool) {
-			for _, text := range docs {
-				if !yield(text, nil) {
-					return
-				}
-			}
-		}
-	})
+	c, err := encode.NewCollection(ctx, enc, func(context.Context) iter.Seq2[encode.Text, error] { return encode.Texts(docs...) })
 	require.NoError(t, err)
 	path := filepath.Join(t.TempDir(), "x.plaid")
 	_, err = index.Build(ctx, path, c, &index.BuildOptions{Device: d, Centroids: 64, Nbits: 4})

@@ -91,6 +91,19 @@ class Metadata(unittest.TestCase):
         self.assertNotIn(3, index)
         self.assertEqual(len(index), 17)
 
+    def test_lists_are_their_text(self) -> None:
+        rows = [{"tags": ["café", "x"], "n": i} for i in range(19)] + [{"tags": ["\u2028", "𝄞"]}]
+        for least in (_build.LEAST, 100):
+            with self.subTest(least), mock.patch.object(_build, "LEAST", least), Index(None) as index:
+                index.add_documents(self.ids, self.docs, rows)
+                self.assertEqual(index.get(["d0", "d19"]), [rows[0], rows[19]])
+                self.assertEqual(len(index.ids("tags LIKE ?", ['%"café"%'])), 19)
+                self.assertEqual(index.ids("tags LIKE ?", ['%"𝄞"%']), ["d19"])
+                self.assertEqual(index.update(where={"n": 3}, values={"tags": ["größe"]}), 1)
+                self.assertEqual(index.ids("tags LIKE '%größe%'"), ["d3"])
+                with self.assertRaisesRegex(RequestError, r"metadata\[0\].t: .ud800 is half of a character"):
+                    index.add_documents(["half"], self.docs[:1], [{"t": "\ud800"}])
+
     def test_pages_of_pictures(self) -> None:
         cells = np.eye(8, 32, dtype=np.float32)
         pages = [np.concatenate([np.full((1, 32), 32**-0.5, np.float32), cells[i : i + 6]]) for i in range(2)]

@@ -92,6 +92,19 @@ class Sharing(unittest.TestCase):
             t.join()
         self.assertEqual(wrong, [])
 
+    @unittest.skipUnless(_service.UNIX and os.name == "posix", "a script")
+    def test_a_service_that_is_killed_while_it_starts(self) -> None:
+        index = self.open().add_documents(self.ids, self.docs)
+        script = os.path.join(os.path.dirname(self.folder), "program")
+        with open(script, "w", encoding="utf-8") as f:
+            f.write(f'#!/bin/sh\nif mkdir "$0.once" 2>/dev/null; then kill -9 $$; fi\nexec "{index._service.binary}" "$@"\n')
+        os.chmod(script, 0o755)
+        index._service.binary = script
+        index._service.process.kill()
+        index._service.process.wait()
+        self.assertEqual(len(index), 10)
+        self.assertTrue(os.path.isdir(script + ".once"))
+
     def test_a_service_that_cannot_start_again_says_why(self) -> None:
         index = self.open().add_documents(self.ids, self.docs)
         index._service.process.kill()
@@ -319,9 +332,12 @@ class Sharing(unittest.TestCase):
 
     def test_long_paths(self) -> None:
         self.folder = os.path.join(self.folder, "x" * 120)
-        index = self.open().add_documents(self.ids, self.docs)
+        index = self.open(start_timeout=20).add_documents(self.ids, self.docs)
         program = self.python("import sys; from plaid_ir import Index; i = Index(sys.argv[1]); print(len(i), i._service.process)")
         self.assertEqual(program.stdout.readline(), "10 None\n")
+        index._service.process.kill()
+        self.assertEqual(len(index), 10)
+        shutil.rmtree(os.path.join(self.folder, ".service"))  # as those who clean up do
         index._service.process.kill()
         self.assertEqual(len(index), 10)
 

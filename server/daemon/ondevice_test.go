@@ -1,7 +1,6 @@
 package daemon
 
 import (
-	"context"
 	"log/slog"
 	"testing"
 
@@ -9,31 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/plaid-ir/plaid/encode"
-	"github.com/plaid-ir/plaid/encode/native"
-	"github.com/plaid-ir/plaid/kernels/kerneltest"
-	"github.com/plaid-ir/plaid/kernels/transformer"
+	"github.com/plaid-ir/plaid/encode/native/nativetest"
 )
-
-// modelDevice runs models as the processor does, and says that they take memory.
-type modelDevice struct{ *kerneltest.Device }
-
-func (d modelDevice) Transformer(_ context.Context, c transformer.Config, w *transformer.Weights, _ transformer.Options) (transformer.Model, error) {
-	m, err := native.New(c, w, native.Options{})
-	return deviceModel{m, d}, err
-}
-
-type deviceModel struct {
-	*native.Model
-	d modelDevice
-}
-
-func (m deviceModel) About() transformer.About {
-	return transformer.About{Device: m.d.Info(), Precision: transformer.F16, Dim: m.Dim(), Tokens: 500, Weights: 600, Batches: 400}
-}
-
-func (m deviceModel) EncodeHalves(ctx context.Context, dst []byte, b transformer.Batch, kept []int32) error {
-	return kerneltest.EncodeHalves(ctx, m.Encode, m.Dim(), dst, b, kept)
-}
 
 // TestModelOnDevice: a precision that was given is kept to or refused, and a device that has
 // no memory for model and indexes is an error if it was named, and else has the indexes only.
@@ -45,7 +21,7 @@ func TestModelOnDevice(t *testing.T) {
 		require.NoError(t, f.Parse(append([]string{"--data", t.TempDir(), "--model", "../../examples/quickstart/colbert-nano"}, args...)))
 		require.NoError(t, c.Load(nil, f))
 		var closing closers
-		m, left, err := c.encoderOn(t.Context(), modelDevice{&kerneltest.Device{}}, slog.New(slog.DiscardHandler), &closing)
+		m, left, err := c.encoderOn(t.Context(), &nativetest.Device{Weights: 600, Batches: 400}, slog.New(slog.DiscardHandler), &closing)
 		if err != nil {
 			return "", 0, err
 		}

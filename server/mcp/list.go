@@ -13,6 +13,7 @@ type listIn struct{}
 
 type listOut struct {
 	Indexes []indexOut `json:"indexes"`
+	Left    int        `json:"left,omitempty" jsonschema:"how many more indexes there are"`
 	// Texts says whether questions can be asked by meaning.
 	Texts bool `json:"texts" jsonschema:"true: questions are answered by meaning; false: the service has no model, and searches by words"`
 }
@@ -21,14 +22,19 @@ type indexOut struct {
 	Name      string   `json:"name"`
 	Documents int64    `json:"documents"`
 	Fields    []string `json:"fields,omitempty" jsonschema:"fields that the first documents have; conditions are over them"`
+	Left      int      `json:"fields_left,omitempty" jsonschema:"how many more fields they have"`
 	Error     string   `json:"error,omitempty" jsonschema:"why the index cannot be searched"`
 }
 
 // sampled is how many documents are looked at for the names of fields.
 const sampled = 5
 
-// maxIndexes is how many indexes are described.
-const maxIndexes = 100
+const (
+	// maxIndexes is how many indexes are described.
+	maxIndexes = 100
+	// maxFields is how many fields of them all are named. Each index names some in any case.
+	maxFields = 500
+)
 
 func (t tools) list(ctx context.Context, from http.Header, _ *listIn) (listOut, error) {
 	out := listOut{Indexes: []indexOut{}}
@@ -40,7 +46,8 @@ func (t tools) list(ctx context.Context, from http.Header, _ *listIn) (listOut, 
 	if err != nil {
 		return out, err
 	}
-	out.Texts = texts
+	out.Texts, out.Left = texts, max(len(names)-maxIndexes, 0)
+	room := maxFields
 	for _, name := range names[:min(len(names), maxIndexes)] {
 		x := indexOut{Name: name}
 		x.Fields, err = t.fields(ctx, from, name)
@@ -59,6 +66,10 @@ func (t tools) list(ctx context.Context, from http.Header, _ *listIn) (listOut, 
 			x.Error = err.Error()
 		}
 		x.Documents = documents
+		if n := max(room, shownFields); len(x.Fields) > n {
+			x.Fields, x.Left = x.Fields[:n], len(x.Fields)-n
+		}
+		room -= len(x.Fields)
 		out.Indexes = append(out.Indexes, x)
 	}
 	return out, nil

@@ -97,7 +97,11 @@ func add[In, Out any](s *sdk.Server, name, title, doc string, do func(ctx contex
 	sdk.AddTool(s, &sdk.Tool{Name: name, Title: title, Description: doc, Annotations: &sdk.ToolAnnotations{ReadOnlyHint: true, OpenWorldHint: &closed}},
 		func(ctx context.Context, r *sdk.CallToolRequest, in In) (*sdk.CallToolResult, Out, error) {
 			out, err := do(ctx, headerOf(r.GetExtra()), &in)
-			return nil, out, err
+			if err != nil {
+				return nil, out, err
+			}
+			text, err := encoded(out) // the library would write < as \u003c, which is six bytes for an agent to read
+			return &sdk.CallToolResult{Content: []sdk.Content{&sdk.TextContent{Text: string(text)}}}, out, err
 		})
 }
 

@@ -173,20 +173,20 @@ const hitBytes = SnippetBytes + 1400
 // shownHits are hits as they are shown to an agent, in about so many bytes.
 func shownHits(hits []found, words string, room int) (foundOut, error) {
 	out := foundOut{Hits: []hitOut{}}
-	text := SnippetBytes
+	most := SnippetBytes
 	if each := room / max(len(hits), 1); each < hitBytes {
-		text = min(max(each/2, shortField), SnippetBytes)
+		most = min(max(each/2, shortField), SnippetBytes)
 	}
 	for i := range hits {
-		hit, err := shown(&hits[i], words, text)
+		hit, err := shown(&hits[i], words, most)
 		if err != nil {
 			return out, err
 		}
-		encoded, err := json.Marshal(hit)
+		text, err := encoded(hit)
 		if err != nil {
 			return out, err
 		}
-		if room -= len(encoded); room < 0 && i > 0 { // the first one is shown in any case
+		if room -= len(text); room < 0 && i > 0 { // the first one is shown in any case
 			out.Left = len(hits) - i
 			break
 		}

@@ -247,3 +247,61 @@ func TestRequests(t *testing.T) {
 		require.Equal(t, x.want, asked.Load(), x.tool)
 	}
 }
+
+// Agents read code as it is, and not as it would stand in HTML, and of many indexes of many
+// fields no more than some.
+func TestAnswersAreShort(t *testing.T) {
+	const code = "if a < b && c > d {"
+	c := connect(t, mcp.In(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var answer any
+		switch {
+		case r.URL.Path == "/indices":
+			var names []string
+			for i := range 150 {
+				names = append(names, fmt.Sprint("index", i))
+			}
+			answer = names
+		case r.URL.Path == "/health":
+			answer = map[string]any{"model": map[string]any{}, "indices": []any{}}
+		case strings.HasSuffix(r.URL.Path, "/metadata/get"):
+			m := map[string]any{}
+			for i := range 200 {
+				m[fmt.Sprintf("column%03d", i)] = i
+			}
+			answer = map[string]any{"metadata": []any{m}}
+		case strings.HasSuffix(r.URL.Path, "/documents"):
+			answer = map[string]any{"documents": []any{map[string]any{"metadata": map[string]any{"_id": "a", "text": code}}}}
+		default:
+			answer = map[string]any{"num_documents": 1}
+		}
+		require.NoError(t, json.NewEncoder(w).Encode(answer))
+	})))
+	textOf := func(tool string, args map[string]any) string {
+		r, err := c.CallTool(t.Context(), &sdk.CallToolParams{Name: tool, Arguments: args})
+		require.NoError(t, err)
+		require.False(t, r.IsError)
+		require.Len(t, r.Content, 1)
+		own, err := json.Marshal(r.StructuredContent)
+		require.NoError(t, err)
+		text := r.Content[0].(*sdk.TextContent).Text
+		require.JSONEq(t, string(own), text)
+		return text
+	}
+	require.Contains(t, textOf("get", map[string]any{"index": "x", "ids": []string{"a"}}), code)
+	var list struct {
+		Indexes []struct {
+			Fields []string
+			Left   int `json:"fields_left"`
+		}
+		Left int
+	}
+	text := textOf("list", map[string]any{})
+	require.Less(t, len(text), 50<<10)
+	require.NoError(t, json.Unmarshal([]byte(text), &list))
+	require.Len(t, list.Indexes, 100)
+	require.Equal(t, 50, list.Left)
+	for _, x := range list.Indexes {
+		require.NotEmpty(t, x.Fields)
+		require.Equal(t, 200, len(x.Fields)+x.Left)
+	}
+}

@@ -1,8 +1,10 @@
 package mcp
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -196,30 +198,41 @@ func cut(text string, start, most int) (part string, end int) {
 	return text[start:end], end
 }
 
-// piece is a document with so much of its texts as there is room for.
+// encoded is JSON as an agent reads it: the signs of HTML are written as they are.
+func encoded(v any) ([]byte, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	err := e.Encode(v)
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), err
+}
+
+// piece is a document with so much of its texts as there is room for. Where there is none, some
+// fields are shown, and the beginning of its text.
 func piece(m json.RawMessage, start int, room *int) (documentOut, error) {
 	id, fields, err := fieldsOf(m)
 	if err != nil {
 		return documentOut{}, err
 	}
 	doc := documentOut{ID: id, Fields: fields}
-	names := make([]string, 0, len(fields))
-	for name := range fields {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	for _, name := range names {
+	of := textField(fields)
+	for i, name := range slices.Sorted(maps.Keys(fields)) {
+		if *room <= 0 && i >= shownFields && name != of {
+			delete(fields, name)
+			doc.Left++
+			continue
+		}
 		text, ok := fields[name].(string)
 		if !ok || len(text) <= shortField {
-			encoded, err := json.Marshal(fields[name])
+			value, err := encoded(fields[name])
 			if err != nil {
 				return documentOut{}, err
 			}
-			if len(encoded) > max(*room, shortField) {
-				fields[name] = fmt.Sprintf("(%d bytes, which are left out)", len(encoded))
-				continue
+			if len(value) > max(*room, shortField) {
+				value = fmt.Appendf(nil, "(%d bytes, which are left out)", len(value))
+				fields[name] = string(value)
 			}
-			*room -= len(name) + len(encoded)
+			*room -= len(name) + len(value)
 			continue
 		}
 		part, end := cut(text, start, max(*room, shortField))

@@ -2,6 +2,7 @@ package mcp
 
 import (
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -50,6 +51,26 @@ func TestPiece(t *testing.T) {
 		require.NoError(t, err)
 		require.LessOrEqual(t, len(text), SnippetBytes+shownFields*3*shortField+1000)
 	})
+}
+
+// A document of very many fields is cut, too, and still shows some of its text.
+func TestPieceOfManyFields(t *testing.T) {
+	for name, value := range map[string]any{"number": 1.5, "short": "word", "long": strings.Repeat("x", 500), "list": make([]int, 500)} {
+		fields := map[string]any{"text": strings.Repeat("y", 5000)}
+		for i := range 300 {
+			fields[fmt.Sprintf("column%03d", i)] = value
+		}
+		m, err := json.Marshal(fields)
+		require.NoError(t, err)
+		room := 600
+		doc, err := piece(m, 0, &room)
+		require.NoError(t, err)
+		require.NotEmpty(t, doc.Fields["text"], name)
+		require.Equal(t, len(fields), len(doc.Fields)+doc.Left, name)
+		text, err := json.Marshal(doc)
+		require.NoError(t, err)
+		require.Less(t, len(text), 600+(shownFields+1)*(shortField+32), name)
+	}
 }
 
 func FuzzShown(f *testing.F) {

@@ -57,6 +57,7 @@ type getOut struct {
 type documentOut struct {
 	ID     string         `json:"id"`
 	Fields map[string]any `json:"fields"`
+	Left   int            `json:"fields_left,omitempty" jsonschema:"how many more fields there is no room for"`
 	Next   int            `json:"next,omitempty" jsonschema:"some text goes on: call get with this start for more"`
 }
 

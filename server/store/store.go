@@ -183,7 +183,7 @@ func (s *Store) openAll(ctx context.Context) error {
 		if collection.CheckName(name) != nil {
 			continue
 		}
-		if !isCollection(filepath.Join(s.dir, name)) {
+		if !IsCollection(filepath.Join(s.dir, name)) {
 			continue // something else that lies here
 		}
 		c := s.newCollection(name)
@@ -193,10 +193,10 @@ func (s *Store) openAll(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// isCollection tells whether a folder holds one of the files of a collection. One of which
+// IsCollection tells whether a folder holds one of the files of a collection. One of which
 // that cannot be found out is one, which says why it cannot be opened: its documents are not
 // missing in silence.
-func isCollection(dir string) bool {
+func IsCollection(dir string) bool {
 	for _, name := range []string{configFile, indexFile} {
 		info, err := os.Stat(filepath.Join(dir, name))
 		if err == nil && info.Mode().IsRegular() || err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR) {

@@ -23,6 +23,19 @@ export const quoted = (name) => '"' + name.replaceAll('"', '""') + '"';
 
 const escaped = (text) => text.replace(/[\\^$.*+?()[\]{}|]/g, "\\$&");
 
+// formsOf is a pattern of a character of a text as JSON may write it: as it is or as escapes,
+// which programs like to write for what is not ASCII.
+function formsOf(c) {
+  const plain = escaped(JSON.stringify(c).slice(1, -1));
+  if (/[\w ]/.test(c)) return plain;
+  const units = c.split("").map((u) => "\\\\u" + u.charCodeAt(0).toString(16).padStart(4, "0").replace(/[a-f]/g, (h) => "[" + h + h.toUpperCase() + "]"));
+  return "(?:" + [plain, units.join(""), ...(c === "/" ? ["\\\\/"] : [])].join("|") + ")";
+}
+
+// itemOf is a pattern of a value within the JSON of a list.
+const itemOf = (value) => typeof value === "string" ? '"' + [...value].map(formsOf).join("") + '"'
+  : escaped(JSON.stringify(value)) + (Number.isInteger(value) ? "(?:\\.0+)?" : "");
+
 // conditionOf joins a condition and filters: those of one field by OR, fields by AND. A list
 // is the text of its JSON to a condition, so one with a value is found by a pattern.
 export function conditionOf(own, some = chosen) {
@@ -38,7 +51,7 @@ export function conditionOf(own, some = chosen) {
       parameters.push(f.value);
       if (f.list) {
         any.push(quoted(field) + " REGEXP ?");
-        parameters.push("(^\\[|,)" + escaped(JSON.stringify(f.value)) + "(,|\\]$)");
+        parameters.push("(^\\[|,)" + itemOf(f.value) + "(,|\\]$)");
       }
     }
     tests.push(any.length === 1 ? any[0] : "(" + any.join(" OR ") + ")");

@@ -141,6 +141,8 @@ export function parts(text, most, markdown) {
       if (from + size < block.length) {
         const cut = Math.max(...[". ", "\n", " "].map((s) => block.lastIndexOf(s, from + size - 1)));
         if (cut > from + most / 2) size = cut + 1 - from;
+        const next = block.charCodeAt(from + size);
+        if (next >= 0xdc00 && next <= 0xdfff) size--; // no character is cut in two
       }
       if (from > 0) close();
       from += size;
@@ -181,11 +183,17 @@ export function documentsOf(path, text, most) {
   const file = path.split("/").pop();
   const all = parts(text, most, name.endsWith(".md") || name.endsWith(".markdown"));
   if (!all.length) return { groups: [], empty: 0 };
+  let at = 0, bytes = 0;
+  const bytesTo = (end) => { // ends ascend: each piece of the text is counted once
+    bytes += bytesOf(text.slice(at, end));
+    at = end;
+    return bytes;
+  };
   return { empty: 0, groups: [all.map((p, n) => {
     const passage = text.slice(p.start, p.end).trim();
     const title = p.title ? file + " › " + p.title : file;
     const metadata = { _id: all.length > 1 ? path + "#" + n : path, title, text: passage, path };
-    if (all.length > 1) metadata._passage = { of: path, n, start: bytesOf(text.slice(0, p.start)), end: bytesOf(text.slice(0, p.end)) };
+    if (all.length > 1) metadata._passage = { of: path, n, start: bytesTo(p.start), end: bytesTo(p.end) };
     return { text: title + " " + passage, metadata };
   })] };
 }

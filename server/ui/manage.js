@@ -34,8 +34,8 @@ export async function manageView(about) {
       if (queue.textContent !== text) queue.textContent = text; // readers of screens hear of changes only
       return st;
     };
+    timer = setInterval(() => { if (!document.hidden) look().catch(() => {}); }, asksAgain); // first: another view may be wanted while it waits
     await guarded(async () => stats.replaceChildren(...statsOf(await look())));
-    timer = setInterval(() => { if (!document.hidden) look().catch(() => {}); }, asksAgain);
     if (may("admin", index)) cards.append(snapshots(about));
   }
   if (may("admin", "*")) cards.append(newIndex(about));

@@ -14,6 +14,7 @@ import (
 	"github.com/plaid-ir/plaid/internal/atomicfile"
 	"github.com/plaid-ir/plaid/internal/cli/out"
 	"github.com/plaid-ir/plaid/server/collection"
+	collections "github.com/plaid-ir/plaid/server/store"
 	"github.com/plaid-ir/plaid/storage"
 )
 
@@ -23,15 +24,15 @@ const (
 	collectionIndex  = "index.plaid"
 )
 
-// collectionsOf are the names of the collections in a folder of plaid serve; none of what is
-// something else.
+// collectionsOf are the names of the collections in a folder of plaid serve, also of those that
+// cannot be read; none of what is something else.
 func collectionsOf(dir string) (names []string, err error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return nil, err
 	}
 	for _, e := range entries {
-		if _, serr := os.Stat(filepath.Join(dir, e.Name(), collectionConfig)); serr == nil && collection.CheckName(e.Name()) == nil {
+		if collection.CheckName(e.Name()) == nil && collections.IsCollection(filepath.Join(dir, e.Name())) {
 			names = append(names, e.Name())
 		}
 	}

@@ -120,8 +120,12 @@ func (a *app) explain(ctx context.Context, names *indexes, path string, question
 		if y.parts != nil {
 			r.File = y.part(r.Part).Path()
 		}
-		if queries.texts != nil && len(r.Matches) > 0 {
-			r.Pieces, err = findPieces(queries.encoder, queries.texts[row], y.part(r.Part), r.Explanation)
+		question := ""
+		if queries.texts != nil {
+			question = queries.texts[row]
+		}
+		if question != "" && len(r.Matches) > 0 {
+			r.Pieces, err = findPieces(queries.encoder, question, y.part(r.Part), r.Explanation)
 			switch {
 			case highlight.Unknown(err):
 				r.NoPieces = err.Error()
@@ -130,7 +134,7 @@ func (a *app) explain(ctx context.Context, names *indexes, path string, question
 			}
 		}
 		if heat.path != "" {
-			if err := a.writeHeatMap(ctx, heat, queries, &r, y.part(r.Part).Path()); err != nil || a.isStdout(heat.path) {
+			if err := a.writeHeatMap(ctx, heat, queries, question, &r, y.part(r.Part).Path()); err != nil || a.isStdout(heat.path) {
 				return err
 			}
 		}

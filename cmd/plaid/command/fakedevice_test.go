@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"sync/atomic"
 
-	"github.com/plaid-ir/plaid/encode/native"
+	"github.com/plaid-ir/plaid/encode/native/nativetest"
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/kernels/kerneltest"
 	"github.com/plaid-ir/plaid/kernels/maxsim"
@@ -31,7 +31,12 @@ type oracleDevices struct{}
 func (oracleDevices) Kind() string                           { return "oracle" }
 func (oracleDevices) Devices() ([]kernels.DeviceInfo, error) { return nil, nil }
 func (oracleDevices) Open(_ context.Context, ordinal int) (kernels.Device, error) {
-	d := &kerneltest.Device{}
+	d := &nativetest.Device{Weights: 1 << 19, Batches: 1 << 19, Refuses: func(o transformer.Options) error {
+		if o.Memory > 0 && o.Memory < 1<<20 {
+			return fmt.Errorf("%w: a model needs a MiB; there are %d", kernels.ErrDeviceMemory, o.Memory)
+		}
+		return nil
+	}}
 	switch ordinal {
 	case 0:
 	case 1:
@@ -53,31 +58,9 @@ func (oracleDevices) Open(_ context.Context, ordinal int) (kernels.Device, error
 }
 
 // scoringDevice scores plain vectors as well.
-type scoringDevice struct{ *kerneltest.Device }
+type scoringDevice struct{ *nativetest.Device }
 
 func (scoringDevice) MaxSim() (maxsim.Backend, error) { return maxsim.Select("") }
-
-// Transformer runs models as the processor does, and says that it is in half precision.
-func (d scoringDevice) Transformer(_ context.Context, c transformer.Config, w *transformer.Weights, o transformer.Options) (transformer.Model, error) {
-	if o.Memory > 0 && o.Memory < 1<<20 {
-		return nil, fmt.Errorf("%w: a model needs a MiB; there are %d", kernels.ErrDeviceMemory, o.Memory)
-	}
-	m, err := native.New(c, w, native.Options{})
-	return oracleModel{m, d.Info()}, err
-}
-
-type oracleModel struct {
-	*native.Model
-	info kernels.DeviceInfo
-}
-
-func (m oracleModel) About() transformer.About {
-	return transformer.About{Device: m.info, Precision: transformer.F16, Dim: m.Dim(), Tokens: 500, Weights: 1 << 19, Batches: 1 << 19}
-}
-
-func (m oracleModel) EncodeHalves(ctx context.Context, dst []byte, b transformer.Batch, kept []int32) error {
-	return kerneltest.EncodeHalves(ctx, m.Encode, m.Dim(), dst, b, kept)
-}
 
 type quickDevice struct{ scoringDevice }
 

@@ -21,8 +21,8 @@ func (t *stdio) writeGrep(queries *querySet, results []search.Result) error {
 	var b bytes.Buffer
 	for i, r := range results {
 		question := ""
-		if queries.texts != nil {
-			question = queries.texts[i]
+		if queries.words != nil {
+			question = queries.words[i]
 		}
 		for _, h := range leaves(r.Hits) {
 			var fields struct {

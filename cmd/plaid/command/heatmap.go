@@ -26,8 +26,9 @@ var heatMapPage string
 var heatMapTemplate = template.Must(template.New("heatmap").Parse(heatMapPage))
 
 // writeHeatMap writes a page that shows which cells of a picture each token of a query found.
-// It needs no other file, unless the picture is an address.
-func (a *app) writeHeatMap(ctx context.Context, to *heatMap, queries *queries, r *explainReport, index string) error {
+// It needs no other file, unless the picture is an address. question is the text of the query; "":
+// it is vectors.
+func (a *app) writeHeatMap(ctx context.Context, to *heatMap, queries *queries, question string, r *explainReport, index string) error {
 	if r.Grid == nil {
 		why := r.NoGrid
 		if why == "" {
@@ -45,8 +46,8 @@ func (a *app) writeHeatMap(ctx context.Context, to *heatMap, queries *queries, r
 	for i, s := range r.Grid.Scores {
 		page.Words[i] = fmt.Sprintf("token %d", s.QueryToken)
 	}
-	if queries.texts != nil && queries.encoder.Config().Backend != encode.Remote {
-		asked, err := highlight.Kept(queries.encoder, encode.Query, r.Query)
+	if question != "" && queries.encoder.Config().Backend != encode.Remote {
+		asked, err := highlight.Kept(queries.encoder, encode.Query, question)
 		if err != nil {
 			return err
 		}

@@ -33,7 +33,7 @@ func (a *app) newHighlighter(q *queries, x *searched) *highlighter {
 
 // showWords makes queries of texts that are searched for by words, and what tells of hits which of
 // their words match.
-func (a *app) showWords(ctx context.Context, x *searched, s *flags.Search, ids, texts []string, use func(*queries, search.Searcher) error) error {
+func (a *app) showWords(ctx context.Context, x *searched, s *flags.Search, ids, texts []string, use func(*queries, search.Searcher) error) (err error) {
 	list := func(yield func(encode.Text, error) bool) {
 		for i := range ids {
 			if !yield(encode.Text{ID: ids[i], Text: texts[i]}, nil) {

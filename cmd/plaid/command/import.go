@@ -81,8 +81,8 @@ next-plaid keep in metadata.db is taken along, unless --payload names other.`,
 
 func (a *app) importIndex(ctx context.Context, source, path, payload string, o index.ImportOptions) (err error) {
 	if payload != "" {
-		objects, err := vectors.OpenPayloads(ctx, payload)
-		if err != nil {
+		var objects *vectors.Payloads
+		if objects, err = vectors.OpenPayloads(ctx, payload); err != nil {
 			return err
 		}
 		defer func() { err = errors.Join(err, objects.Close()) }()

@@ -69,12 +69,10 @@ is measured as plaid index does it; --no-check leaves that out.`,
 func (a *app) retrain(ctx context.Context, path string, originals *flags.Documents, work flags.Resources, o index.RetrainOptions, check bool) (err error) {
 	defer work.Limit()()
 	if originals.Given() {
-		src, err := originals.Open(ctx, a.in)
-		if err != nil {
+		if o.Vectors, err = originals.Open(ctx, a.in); err != nil {
 			return err
 		}
-		defer func() { err = errors.Join(err, src.Close()) }()
-		o.Vectors = src
+		defer func() { err = errors.Join(err, o.Vectors.Close()) }()
 	}
 	var r *index.RetrainReport
 	if err := a.open(ctx, path, true, func(ix *index.Index) error {

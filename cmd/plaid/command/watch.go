@@ -145,7 +145,7 @@ func (a *app) watch(ctx context.Context, s *folderSync) error {
 	} else {
 		events = &fsnotify.Watcher{}
 	}
-	first, again := true, time.Duration(0)
+	first, again, told := true, time.Duration(0), ""
 	for {
 		r, err := s.look(ctx, func(dir string) {
 			if !poll {
@@ -165,9 +165,13 @@ func (a *app) watch(ctx context.Context, s *folderSync) error {
 		case errors.Is(err, errOtherFolder), err != nil && first && !errors.Is(err, storage.ErrLocked):
 			return err
 		case err != nil:
-			a.warn("%v; trying again", err)
+			if said := err.Error(); said != told { // and not each time, all night
+				told = said
+				a.warn("%v; trying again", err)
+			}
 			again = retryAfter
 		default:
+			told = ""
 			if first || r.Added+r.Changed+r.Deleted > 0 {
 				if err := a.reportFolder(r); err != nil {
 					return err

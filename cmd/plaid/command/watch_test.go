@@ -71,7 +71,32 @@ func TestWatchWaitsBeforeItEncodes(t *testing.T) {
 	require.Zero(t, r.Passages)
 }
 
-// That a file may be read, or no longer, is a change too.
+// A link that leads to another folder by now does not bring that into the index of the first.
+func TestWatchFollowsOneFolder(t *testing.T) {
+	s := newSync(t)
+	s.put(t, "a.md", "Cats sleep.")
+	one, two := s.root, t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(two, "b.md"), []byte("Dogs bark."), 0o666))
+	s.root = filepath.Join(t.TempDir(), "current")
+	if os.Symlink(one, s.root) != nil {
+		t.Skip("there are no links")
+	}
+	_, err := s.look(t.Context(), nil)
+	require.NoError(t, err)
+	require.NoError(t, os.Remove(s.root))
+	require.NoError(t, os.Symlink(two, s.root))
+	_, err = s.look(t.Context(), nil)
+	require.ErrorIs(t, err, errOtherFolder)
+	require.NoError(t, os.Remove(s.root))
+	require.NoError(t, os.Symlink(one, s.root))
+	r, err := s.look(t.Context(), nil)
+	require.NoError(t, err)
+	require.Equal(t, 1, r.Files)
+	require.Zero(t, r.Added+r.Changed+r.Deleted)
+}
+
+// That a file or a folder may be read, or no longer, is a change too; what the index has of it
+// stays meanwhile, since nobody knows that it has gone.
 func TestWatchSeesPermissions(t *testing.T) {
 	events := &fsnotify.Watcher{Events: make(chan fsnotify.Event, 1)}
 	events.Events <- fsnotify.Event{Name: "a.md", Op: fsnotify.Chmod}
@@ -85,19 +110,50 @@ func TestWatchSeesPermissions(t *testing.T) {
 	s := newSync(t)
 	s.put(t, "a.md", "Cats sleep.")
 	s.put(t, "b.md", "Dogs bark.")
-	path := filepath.Join(s.root, "a.md")
+	require.NoError(t, os.Mkdir(filepath.Join(s.root, "sub"), 0o700))
+	s.put(t, "sub/c.md", "Fish swim.")
 	long := time.Now().Add(-time.Hour)
-	require.NoError(t, os.Chtimes(path, long, long))
+	for _, name := range []string{"a.md", "sub/c.md"} {
+		require.NoError(t, os.Chtimes(filepath.Join(s.root, name), long, long))
+	}
 	_, err := s.look(t.Context(), nil)
 	require.NoError(t, err)
-	require.NoError(t, os.Chmod(path, 0))
+	for name, mode := range map[string]os.FileMode{"a.md": 0o600, "sub": 0o700} {
+		path := filepath.Join(s.root, name)
+		require.NoError(t, os.Chmod(path, 0))
+		t.Cleanup(func() { _ = os.Chmod(path, mode) })
+		r, err := s.look(t.Context(), nil)
+		require.NoError(t, err)
+		require.Equal(t, folderReport{Path: s.path, Files: 3, Passed: 1, Seconds: r.Seconds, again: true}, *r)
+		require.NoError(t, os.Chmod(path, mode))
+		s.put(t, "a.md", "Cats purr in "+name)
+		r, err = s.look(t.Context(), nil)
+		require.NoError(t, err)
+		require.Equal(t, 1, r.Changed)
+		require.Equal(t, 3, r.Files)
+	}
+}
+
+// A folder that goes while it is looked at takes nothing with it.
+func TestWatchLosesFolder(t *testing.T) {
+	s := newSync(t)
+	s.put(t, "a.md", "Cats sleep.")
+	require.NoError(t, os.Mkdir(filepath.Join(s.root, "sub"), 0o700))
+	s.put(t, "sub/b.md", "Dogs bark.")
+	_, err := s.look(t.Context(), nil)
+	require.NoError(t, err)
+	away := filepath.Join(t.TempDir(), "away")
+	_, err = s.look(t.Context(), func(dir string) {
+		if filepath.Base(dir) == "sub" {
+			require.NoError(t, os.Rename(s.root, away))
+		}
+	})
+	require.ErrorIs(t, err, os.ErrNotExist)
+	require.NoError(t, os.Rename(away, s.root))
 	r, err := s.look(t.Context(), nil)
 	require.NoError(t, err)
-	require.Equal(t, 1, r.Deleted)
-	require.NoError(t, os.Chmod(path, 0o600))
-	r, err = s.look(t.Context(), nil)
-	require.NoError(t, err)
-	require.Equal(t, 1, r.Added)
+	require.Equal(t, 2, r.Files)
+	require.Zero(t, r.Added+r.Changed+r.Deleted)
 }
 
 // An agent searches an index all the while that a folder is kept in it, and finds what is new.

@@ -96,7 +96,7 @@ func (s *folderSync) look(ctx context.Context, dirs func(string)) (*folderReport
 			s.app.warn("%s has more than 1 MiB: its folder is passed over", path)
 		}
 	}
-	r := &folderReport{Path: s.path, Passed: passed.All()}
+	r := &folderReport{Path: s.path}
 	next := make(map[string]fileState, len(files))
 	var changed []*folder.File
 	for i := range files {
@@ -107,8 +107,11 @@ func (s *folderSync) look(ctx context.Context, dirs func(string)) (*folderReport
 		state, there := s.known[f.Path]
 		if !there || !state.same(f) {
 			c, err := f.Read(s.limits)
-			if errors.Is(err, folder.ErrBinary) || errors.Is(err, folder.ErrLarge) || errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
+			if errors.Is(err, folder.ErrBinary) || errors.Is(err, folder.ErrLarge) || errors.Is(err, fs.ErrNotExist) {
 				r.Passed++
+				continue
+			} else if errors.Is(err, fs.ErrPermission) {
+				passed.Closed = append(passed.Closed, f.Path)
 				continue
 			} else if err != nil {
 				return nil, err
@@ -128,15 +131,24 @@ func (s *folderSync) look(ctx context.Context, dirs func(string)) (*folderReport
 		}
 		next[f.Path] = state
 	}
-	r.Files = len(next)
 	var gone []string
-	for path := range s.known {
-		if _, stays := next[path]; !stays {
-			gone = append(gone, path)
+	for path, state := range s.known {
+		if _, stays := next[path]; stays {
+			continue
+		} else if passed.Hides(path) { // it may be as it was; it is read once it may be
+			next[path] = fileState{digest: state.digest}
+			continue
+		}
+		gone = append(gone, path)
+	}
+	if len(gone) > 0 {
+		if _, err := os.Stat(s.root); err != nil { // the whole folder has gone meanwhile, and not its files
+			return nil, err
 		}
 	}
 	slices.Sort(gone)
-	r.Deleted = len(gone)
+	r.Files, r.Deleted = len(next), len(gone)
+	r.Passed += passed.All()
 	switch {
 	case len(changed)+len(gone) > 0:
 		err = s.change(ctx, changed, gone, next, r)
@@ -152,12 +164,15 @@ func (s *folderSync) look(ctx context.Context, dirs func(string)) (*folderReport
 	return r, nil
 }
 
-// findHome finds the whole path of the folder, without links.
-func (s *folderSync) findHome() (err error) {
-	if s.home == "" {
-		if s.home, err = filepath.EvalSymlinks(s.root); err == nil {
-			s.home, err = filepath.Abs(s.home)
-		}
+// findHome finds the whole path of the folder, without links. Where a link leads to another one
+// by now, that is another folder.
+func (s *folderSync) findHome() error {
+	home, err := filepath.EvalSymlinks(s.root)
+	if err == nil {
+		home, err = filepath.Abs(home)
+	}
+	if err == nil && home != s.home {
+		s.home, s.known, s.rooted = home, nil, false
 	}
 	return err
 }

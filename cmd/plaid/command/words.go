@@ -255,7 +255,7 @@ func (m *mixer) search(ctx context.Context, ids, texts []string, asked *queries,
 					return err
 				}
 			}
-			batch.ids = ids[next:end]
+			batch.ids, batch.words = ids[next:end], texts[next:end]
 			if m.flags.Texts == "" {
 				batch.texts = texts[next:end]
 			}

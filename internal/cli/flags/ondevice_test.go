@@ -9,41 +9,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/plaid-ir/plaid/encode"
-	"github.com/plaid-ir/plaid/encode/native"
+	"github.com/plaid-ir/plaid/encode/native/nativetest"
 	"github.com/plaid-ir/plaid/kernels"
-	"github.com/plaid-ir/plaid/kernels/kerneltest"
 	"github.com/plaid-ir/plaid/kernels/transformer"
 	"github.com/plaid-ir/plaid/storage"
 )
-
-// halfDevice is a device that runs models; err, if it does not.
-type halfDevice struct {
-	kernels.Device
-	err error
-}
-
-func (halfDevice) Info() kernels.DeviceInfo { return kernels.DeviceInfo{Name: "half:0"} }
-
-func (d halfDevice) Transformer(_ context.Context, c transformer.Config, w *transformer.Weights, o transformer.Options) (transformer.Model, error) {
-	if d.err != nil {
-		return nil, d.err
-	}
-	m, err := native.New(c, w, native.Options{})
-	return halfModel{m, o.Memory}, err
-}
-
-type halfModel struct {
-	*native.Model
-	memory int64
-}
-
-func (m halfModel) About() transformer.About {
-	return transformer.About{Device: halfDevice{}.Info(), Precision: transformer.F16, Dim: m.Dim(), Tokens: 1000, Weights: 7, Batches: m.memory}
-}
-
-func (m halfModel) EncodeHalves(ctx context.Context, dst []byte, b transformer.Batch, kept []int32) error {
-	return kerneltest.EncodeHalves(ctx, m.Encode, m.Dim(), dst, b, kept)
-}
 
 // TestEncoderOnDevice: a device that is named encodes, unless another encoder is; what it
 // cannot is an error, but where nobody named the device.
@@ -52,7 +22,7 @@ func TestEncoderOnDevice(t *testing.T) {
 	var notes []string
 	on := func(err error, auto bool) DeviceOpener {
 		return func(context.Context) (OpenedDevice, error) {
-			return OpenedDevice{Device: halfDevice{err: err}, Memory: 99, Auto: auto, Note: func(format string, args ...any) { notes = append(notes, fmt.Sprintf(format, args...)) }}, nil
+			return OpenedDevice{Device: &nativetest.Device{Weights: 7, Refuses: func(transformer.Options) error { return err }}, Memory: 99, Auto: auto, Note: func(format string, args ...any) { notes = append(notes, fmt.Sprintf(format, args...)) }}, nil
 		}
 	}
 	open := func(of *storage.Model, on DeviceOpener, queries bool, args ...string) (c encode.Config, m *storage.Model, err error) {
@@ -98,7 +68,7 @@ func TestEncoderOnDevice(t *testing.T) {
 	require.ErrorIs(t, err, storage.ErrModel)
 
 	_, _, err = open(nil, on(nil, false), false, "--precision", "f32")
-	usage(t, err, "precision f32 is the processor's, half:0 computes in f16")
+	usage(t, err, "precision f32 is the processor's, oracle:0 computes in f16")
 	inInt8 := *inF32
 	inInt8.Precision = "int8"
 	_, _, err = open(&inInt8, on(nil, false), true)

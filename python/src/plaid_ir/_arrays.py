@@ -30,8 +30,18 @@ MatrixLike: TypeAlias = Union[npt.NDArray[Any], Tensor, Sequence[Sequence[float]
 #: One matrix or several, or an array [documents, tokens, dim].
 Embeddings: TypeAlias = Union[MatrixLike, Sequence[npt.NDArray[Any]], Sequence[Tensor], Sequence[Sequence[Sequence[float]]]]
 
-_JSON = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
+_JSON = json.JSONEncoder(separators=(",", ":"), allow_nan=False, ensure_ascii=False)
+_ASCII = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
 _TYPES = {"<f2": "F16", "<f4": "F32"}
+
+
+def to_json(value: Any) -> bytes:
+    """JSON without escapes for what is not ASCII: metadata is stored as it is written, and lists
+    are compared as their text."""
+    try:
+        return _JSON.encode(value).encode()
+    except UnicodeEncodeError:  # half of a character, which the service refuses by its place
+        return _ASCII.encode(value).encode()
 
 
 def to_array(x: Any) -> npt.NDArray[Any]:
@@ -103,7 +113,7 @@ def to_matrices(embeddings: Embeddings, what: str) -> list[Matrix]:
 def tensors_body(matrices: Sequence[Matrix], request: Mapping[str, Any]) -> tuple[list[bytes | memoryview], int]:
     """The pieces of a safetensors file, and their size: the vectors of the matrices as
     they lie in memory, the length of each, and the request as JSON."""
-    text = _JSON.encode(request).encode()
+    text = to_json(request)
     lengths = [len(m) for m in matrices]
     size = sum(m.nbytes for m in matrices)
     parts: list[str] = []

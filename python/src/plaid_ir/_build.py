@@ -15,7 +15,7 @@ from typing import IO, Any, Callable, Iterator, Mapping, Sequence, TypeAlias
 
 import numpy as np
 
-from ._arrays import Matrix, batches
+from ._arrays import Matrix, batches, to_json
 from ._errors import PlaidError, RequestError, ServiceError
 
 #: From so many tokens on. Below, an index is some ten megabytes, however it is built.
@@ -39,7 +39,7 @@ class _File:
         self.paths = {what: os.path.join(folder, f"{what}-{n}.{end}") for what, end in (("vectors", "npy"), ("lengths", "npy"), ("ids", "txt"), ("payload", "jsonl"))}
         self.vectors: IO[bytes] = open(self.paths["vectors"], "w+b")
         self.vectors.write(bytes(_HEADER))
-        self.payload: IO[str] = open(self.paths["payload"], "w", encoding="utf-8", newline="\n")
+        self.payload: IO[bytes] = open(self.paths["payload"], "wb")
 
     def close(self) -> None:
         self.vectors.close()
@@ -76,7 +76,7 @@ class Spool:
             file.vectors.write(m.data.cast("B"))
         file.lengths.extend(len(m) for m in matrices)
         file.ids.extend(ids)
-        file.payload.writelines(json.dumps(row, separators=(",", ":")) + "\n" for row in metadata if len(row) > 1)
+        file.payload.writelines(to_json(row) + b"\n" for row in metadata if len(row) > 1)
         self.ids.update(dict.fromkeys(ids))
         self.tokens += sum(len(m) for m in matrices)
 

@@ -36,6 +36,10 @@ _LONGEST = 100
 UNIX = hasattr(socket, "AF_UNIX")
 
 
+class _Killed(ServiceError):
+    """The program was killed while it started."""
+
+
 class _Running:
     """What this process started. It is apart from the service so that the end of that can end it."""
 
@@ -160,7 +164,7 @@ class Service:
         if len(os.fsencode(path)) <= _LONGEST:
             return place, path
         if os.path.isdir("/proc/self/fd"):
-            if self._at is None:
+            if self._at is None or not os.path.samestat(os.fstat(self._at), os.stat(place)):  # it may have been made again
                 self._at = os.open(place, os.O_RDONLY | os.O_DIRECTORY)
                 weakref.finalize(self, os.close, self._at)
             return place, f"/proc/self/fd/{self._at}/socket"
@@ -238,8 +242,8 @@ class Service:
                 assert process.stdin is not None
                 process.stdin.close()
                 process.kill()
-                process.wait()
-                raise ServiceError(why)
+                code = process.wait()
+                raise (_Killed if ended and code < 0 else ServiceError)(why)
             time.sleep(pause)
             pause = min(2 * pause, 0.2)
         if not UNIX:
@@ -296,7 +300,10 @@ class Service:
             elif self.process is not None and self.process.poll() is None:
                 self.process.kill()  # it does not answer any more
                 self.process.wait()
-            self._open(again=True)
+            try:
+                self._open(again=True)
+            except _Killed:  # once more
+                self._open(again=True)
 
     def _widen(self, options: Mapping[str, str]) -> None:
         """Takes options of a further index of this process. Those that the service lacks it gets by

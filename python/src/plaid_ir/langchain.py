@@ -100,17 +100,19 @@ class PlaidVectorStore(VectorStore):
     ) -> list[Document]:
         """The k of the ``fetch_k`` best documents that are like the query and unlike each other.
 
-        How alike two of them are is MaxSim for each token, the mean of both directions.
-        ``lambda_mult`` is the weight of the query, 0 to 1.
+        How alike they are is MaxSim for each token, of two documents the mean of both directions;
+        ``keywords`` and ``hybrid`` only say which documents are looked at. ``lambda_mult`` is the
+        weight of the query, 0 to 1.
         """
-        found = self.similarity_search_with_score(query, fetch_k, filter, **kwargs)
-        tokens = len(self.index.encode([query], is_query=True)[0])
-        vectors = self.index.get_documents_embeddings([str(d.id) for d, _ in found]) if found else []
+        found = self.similarity_search(query, fetch_k, filter, **kwargs)
+        asked = self.index.encode([query], is_query=True)[0]
+        vectors = self.index.get_documents_embeddings([str(d.id) for d in found]) if found else []
+        like = [float((asked @ m.T).max(axis=1).mean()) for m in vectors]
         chosen: list[int] = []
         near = [-1.0] * len(found)  # to the nearest that is chosen
 
         def gain(i: int) -> float:
-            return lambda_mult * found[i][1] / tokens - (1 - lambda_mult) * near[i] * bool(chosen)
+            return lambda_mult * like[i] - (1 - lambda_mult) * near[i] * bool(chosen)
 
         while len(chosen) < min(k, len(found)):
             best = max((i for i in range(len(found)) if i not in chosen), key=gain)
@@ -118,7 +120,7 @@ class PlaidVectorStore(VectorStore):
                 table = vectors[best] @ m.T
                 near[i] = max(near[i], float(table.max(axis=1).mean() + table.max(axis=0).mean()) / 2)
             chosen.append(best)
-        return [found[i][0] for i in chosen]
+        return [found[i] for i in chosen]
 
     @classmethod
     def from_texts(

@@ -98,6 +98,8 @@ def test_langchain_relevance(index: Index) -> None:
     assert [d.id for d in store.max_marginal_relevance_search("when do cats sleep?", k=2, lambda_mult=0.2)] == [plain[0], "c"]
     assert [d.id for d in store.max_marginal_relevance_search("when do cats sleep?", k=3, lambda_mult=1)] == plain
     assert [d.id for d in store.max_marginal_relevance_search("when do cats sleep?", k=9, filter="n > 1")] == ["c"]
+    for how in ({"hybrid": True}, {"hybrid": 0.5, "fusion": "rrf"}):  # whose scores have another scale
+        assert {d.id for d in store.max_marginal_relevance_search("when do cats sleep?", k=2, lambda_mult=0.9, **how)} == {"a", "b"}
     scored = store.similarity_search_with_relevance_scores("when do cats sleep?", k=3)
     assert [d.id for d, _ in scored] == plain
     assert 1 >= scored[0][1] > scored[2][1] >= 0

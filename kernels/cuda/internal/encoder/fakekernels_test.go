@@ -15,11 +15,7 @@ import (
 
 // fakeKernels do in Go what the kernels do, on the arrays of encoder.cuh, and panic where
 // a launch is not one that the header allows.
-func fakeKernels() map[string]drivertest.Kernel { return fakeKernelsRounding(asStored) }
-
-// fakeKernelsRounding are the same, whose products of layers, not those of heads, have the
-// rows of both of their operands rounded further.
-func fakeKernelsRounding(rounded func(row []float32)) map[string]drivertest.Kernel {
+func fakeKernels() map[string]drivertest.Kernel {
 	all := map[string]drivertest.Kernel{
 		"encoder_embed": fakeEmbed, "encoder_norm": fakeNorm, "encoder_unit": fakeUnit,
 		"encoder_head_m16": fakeHead(16), "encoder_head_m32": fakeHead(32), "encoder_head_m128": fakeHead(128),
@@ -29,10 +25,10 @@ func fakeKernelsRounding(rounded func(row []float32)) map[string]drivertest.Kern
 	}
 	for epilogue, columns := range wideColumns {
 		for _, rows := range []int{16, 32, 128} {
-			all[fmt.Sprintf("encoder_tile_%s_m%d", epilogue, rows)] = fakeProduct(epilogue, rounded, func(l *driver.Launch, p *encoderGemmParams) { tileLaunch(l, rows, p.rows, p.n, p.k, p.stages) })
+			all[fmt.Sprintf("encoder_tile_%s_m%d", epilogue, rows)] = fakeProduct(epilogue, func(l *driver.Launch, p *encoderGemmParams) { tileLaunch(l, rows, p.rows, p.n, p.k, p.stages) })
 		}
 		for _, n := range columns {
-			all[fmt.Sprintf("encoder_gemm_%s_n%d", epilogue, n)] = fakeProduct(epilogue, rounded, func(l *driver.Launch, p *encoderGemmParams) {
+			all[fmt.Sprintf("encoder_gemm_%s_n%d", epilogue, n)] = fakeProduct(epilogue, func(l *driver.Launch, p *encoderGemmParams) {
 				demand(epilogue != "rotary" || p.half == rotaryHead/2, "rotary heads of %d", 2*p.half)
 				demand(p.n%uint32(n) == 0 && wide{int(l.Block.X), int(l.Shared), wideTiles[n].blocks} == wideTiles[n], "wide tiles of %d for %d columns", n, p.n)
 				demand(l.Grid.X >= 1 && l.Grid.X <= p.n/uint32(n)*((p.rows+127)/128), "grid")
@@ -94,15 +90,13 @@ func (m fakeMatrix) row(r int) []float32 {
 func fakeGELU(x float32) float32 { return float32(float64(x) / 2 * math.Erfc(-float64(x)/math.Sqrt2)) }
 
 // products are rows · weightsᵀ + bias: each one chain of fused sums in order of k.
-func products(f *drivertest.Fake, a, w, bias driver.Ptr, rows, n, k uint32, rounded func(row []float32)) [][]float32 {
+func products(f *drivertest.Fake, a, w, bias driver.Ptr, rows, n, k uint32) [][]float32 {
 	x, y := tiledOf(f, a, rows, k), tiledOf(f, w, n, k)
 	b := drivertest.Slice[float32](f, bias, int(n))
 	dense := func(m fakeMatrix, lo, hi int) []float32 {
 		all := make([]float32, 0, (hi-lo)*int(k)+256) // loops may read on behind it
 		for r := lo; r < hi; r++ {
-			row := m.row(r)
-			rounded(row)
-			all = append(all, row...)
+			all = append(all, m.row(r)...)
 		}
 		return all
 	}
@@ -125,14 +119,11 @@ func products(f *drivertest.Fake, a, w, bias driver.Ptr, rows, n, k uint32, roun
 	return out
 }
 
-// asStored leaves values as they are.
-func asStored([]float32) {}
-
-func fakeProduct(epilogue string, rounded func([]float32), check func(*driver.Launch, *encoderGemmParams)) drivertest.Kernel {
+func fakeProduct(epilogue string, check func(*driver.Launch, *encoderGemmParams)) drivertest.Kernel {
 	return func(f *drivertest.Fake, l *driver.Launch) {
 		p := (*encoderGemmParams)(l.Args)
 		check(l, p)
-		out := products(f, p.a, p.w, p.bias, p.rows, p.n, p.k, rounded)
+		out := products(f, p.a, p.w, p.bias, p.rows, p.n, p.k)
 		columns := p.n
 		if epilogue == "geglu" {
 			columns /= 2
@@ -181,7 +172,7 @@ func fakeHead(tileRows int) drivertest.Kernel {
 	return func(f *drivertest.Fake, l *driver.Launch) {
 		p := (*encoderHeadParams)(l.Args)
 		tileLaunch(l, tileRows, p.rows, p.n, p.k, p.stages)
-		out := products(f, p.a, p.w, p.bias, p.rows, p.n, p.k, asStored)
+		out := products(f, p.a, p.w, p.bias, p.rows, p.n, p.k)
 		add, to := drivertest.Slice[float32](f, p.add, int(p.rows*p.n)), drivertest.Slice[float32](f, p.out, int(p.rows*p.n))
 		for r, row := range out {
 			for c, v := range row {
