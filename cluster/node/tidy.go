@@ -127,7 +127,7 @@ func (n *Node) dropOver(a *attic, m *topology.Map) (done bool, err error) {
 			continue
 		}
 		number, err := strconv.ParseUint(name[1], 10, 64)
-		if err != nil || number > m.Last || m.Generation(number) != nil {
+		if err != nil || number > m.Last || m.Holds(number) || m.Generation(number) != nil {
 			continue // of a map that is to be restored, or wanted
 		}
 		path := filepath.Join(dir, e.Name())

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -72,6 +73,28 @@ func TestTidyGoesOn(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, ended[:1], gone)
 	require.NoDirExists(t, filepath.Join(n.c.Dir, ended[0].key.collection))
+}
+
+// A map may be older than the files of a node, where NATS has come back with what it had: a
+// generation that it says is being made may be searched by now, and its replicas stay.
+func TestReservedGenerationStays(t *testing.T) {
+	n := &Node{c: Config{Dir: t.TempDir()}, log: slog.New(slog.DiscardHandler)}
+	m, err := topology.New("wiki", 1, 1, 1, []topology.Member{{Name: "n0"}})
+	require.NoError(t, err)
+	m.Last, m.Current = 1, &topology.Generation{Number: 1}
+	number := m.Reserve(time.Now())
+	file := n.path(key{m.ID(), number, 0})
+	require.NoError(t, os.MkdirAll(filepath.Dir(file), 0o755))
+	require.NoError(t, os.WriteFile(file, []byte("changes that were acknowledged"), 0o644))
+	a := attic{removeAll: os.RemoveAll}
+	_, err = n.dropOver(&a, m)
+	require.NoError(t, err)
+	require.FileExists(t, file)
+	m.Release(number) // it was given up
+	done, err := n.dropOver(&a, m)
+	require.NoError(t, err)
+	require.True(t, done)
+	require.NoFileExists(t, file)
 }
 
 // A replica that took the place of one that has ended is not forgotten with it: nobody would
