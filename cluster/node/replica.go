@@ -51,6 +51,8 @@ type replica struct {
 	recent    map[uint64][16]byte // marks of entries that were carried out lately
 	moments   []*moment           // entries that are waited for
 	derived   derived
+	retired   bool   // it acknowledges nothing any more
+	last      uint64 // what it had applied when it retired
 }
 
 // remembered is how many entries a replica can tell from others of their numbers; which were
@@ -64,6 +66,18 @@ func (r *replica) remember(sequence uint64, mark [16]byte) {
 	}
 	r.recent[sequence] = mark
 	delete(r.recent, sequence-remembered)
+}
+
+// retire has the replica acknowledge no further entries, as it is to be dropped, or acknowledge
+// them again. It returns the last entry that it may have acknowledged.
+func (r *replica) retire(retired bool) (last uint64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if retired && !r.retired {
+		r.last = r.applied
+	}
+	r.retired = retired
+	return r.last
 }
 
 // payloads is how many documents of a version of the file have a payload.

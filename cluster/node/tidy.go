@@ -160,7 +160,7 @@ func (n *Node) has(id string, generation uint64) bool {
 var shardFile = regexp.MustCompile(`^s([0-9]{4})\.plaid$`)
 
 // outlived tells whether nobody needs the files of a generation: it was given up, or the one
-// that is searched has every change that they have, as [Node.succeeded] has it.
+// that is searched has every change that they have, as [Node.replaced] has it.
 func (n *Node) outlived(a *attic, m *topology.Map, generation uint64, dir string) bool {
 	if m.Current == nil || generation > m.Current.Number {
 		return true
