@@ -128,7 +128,8 @@ func (o *Operator) enterShards(ctx context.Context, m *topology.Map, shards map[
 }
 
 // objectIfWorth has an object made of a shard, if its log has entries that the object of the
-// map lacks, and so many bytes of them are worth it; else it is nil.
+// map lacks, and so many bytes of them are worth it; else it is nil. It is worth any where the log
+// begins after the object, as one that was restored: no replica can begin with that.
 func (o *Operator) objectIfWorth(ctx context.Context, m *topology.Map, s int, worth func(bytes uint64) bool) (*topology.Shard, error) {
 	log, err := o.soundLog(ctx, m, s)
 	if err != nil {
@@ -139,7 +140,7 @@ func (o *Operator) objectIfWorth(ctx context.Context, m *topology.Map, s int, wo
 		return nil, nil
 	}
 	entries := max(log.Msgs, 1)
-	if !worth(log.Bytes / entries * min(log.LastSeq-applied, entries)) {
+	if log.FirstSeq <= applied+1 && !worth(log.Bytes/entries*min(log.LastSeq-applied, entries)) {
 		return nil, nil
 	}
 	shard, kept, err := o.object(ctx, m, s, o.following(m, s), majority)

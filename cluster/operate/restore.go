@@ -17,7 +17,8 @@ import (
 // Restore brings back what JetStream has lost: maps, from the object store, and logs,
 // which go on after what the replicas have. It is for a cluster of which the nodes, or
 // their files, are there; without any, what the object store has is restored by the
-// nodes themselves as soon as they see the map.
+// nodes themselves as soon as they see the map. A replica that lacked something cannot get it
+// from a log that was lost: its shard gets an object, with which it begins again.
 func (o *Operator) Restore(ctx context.Context, collection string) (*topology.Map, error) {
 	m, err := o.maps.Recover(ctx, collection)
 	if err != nil {
@@ -26,16 +27,45 @@ func (o *Operator) Restore(ctx context.Context, collection string) (*topology.Ma
 	if err := o.watch.Wait(ctx, func() bool { _, err := o.watch.MapOf(m.ID()); return err == nil }); err != nil {
 		return nil, err
 	}
+	var behind []int
 	for s := range m.Shards() {
-		if err := o.restoreLog(ctx, m, s); err != nil {
+		applied, err := o.restoreLog(ctx, m, s)
+		if err != nil {
 			return nil, err
+		}
+		if m.Current != nil && slices.ContainsFunc(o.watch.Replicas(m.ID(), m.Current.Number, s), func(r topology.Replica) bool { return r.Applied < applied }) {
+			behind = append(behind, s)
+		}
+	}
+	for _, s := range behind { // when all logs go on
+		if m, err = o.bring(ctx, m, s); err != nil {
+			return nil, fmt.Errorf("the logs go on, and a replica of shard %d lacks changes from before until plaid cluster checkpoint %s: %w", s, collection, err)
 		}
 	}
 	return m, nil
 }
 
-func (o *Operator) restoreLog(ctx context.Context, m *topology.Map, s int) error {
-	applied := uint64(0)
+// bring makes an object of a shard for replicas that were behind when its log was lost. All nodes
+// have told what they have: those that follow the log, which goes on after that, have all of it.
+func (o *Operator) bring(ctx context.Context, m *topology.Map, s int) (*topology.Map, error) {
+	err := o.wait(ctx, m, func() string {
+		if len(o.following(m, s)) > 0 {
+			return ""
+		}
+		return fmt.Sprintf("no replica of shard %d of %s follows its log yet", s, m.Collection)
+	})
+	if err != nil {
+		return nil, err
+	}
+	shard, _, err := o.object(ctx, m, s, o.following(m, s), func(_, alike, there int) bool { return alike == there })
+	if err != nil {
+		return nil, err
+	}
+	return o.enterShards(ctx, m, map[int]topology.Shard{s: *shard})
+}
+
+// restoreLog returns the entry that the log goes on after; 0: it has lost nothing.
+func (o *Operator) restoreLog(ctx context.Context, m *topology.Map, s int) (applied uint64, err error) {
 	for _, g := range []*topology.Generation{m.Current, m.Next} {
 		if g == nil {
 			continue
@@ -52,7 +82,7 @@ func (o *Operator) restoreLog(ctx context.Context, m *topology.Map, s int) error
 			return ""
 		})
 		if err != nil {
-			return err
+			return 0, err
 		}
 		for _, r := range o.watch.Replicas(m.ID(), g.Number, s) {
 			applied = max(applied, r.Applied)
@@ -63,17 +93,17 @@ func (o *Operator) restoreLog(ctx context.Context, m *topology.Map, s int) error
 	switch {
 	case errors.Is(err, jetstream.ErrStreamNotFound):
 	case err != nil:
-		return err
+		return 0, err
 	default:
 		if info := stream.CachedInfo(); info.State.LastSeq >= applied {
-			return o.differing(m, s)
+			return 0, o.differing(m, s)
 		}
 		o.log.Warn("a log has lost entries and begins anew", "collection", m.Collection, "shard", s, "after", applied)
 		if err := o.bus.JS.DeleteStream(ctx, name); err != nil {
-			return err
+			return 0, err
 		}
 	}
-	return o.bus.MakeLog(ctx, m.ID(), s, applied)
+	return applied, o.bus.MakeLog(ctx, m.ID(), s, applied)
 }
 
 // silent says which nodes of a shard do not tell what they have of it.
