@@ -23,7 +23,7 @@ import (
 func TestRestoreNamesWhoIsAway(t *testing.T) {
 	c := clustertest.New(t, 2)
 	c.Collection("wiki", operate.CreateOptions{Replicas: 2}, dim, searchtest.New(6, dim, 6).Docs("d", 20, 4))
-	die(t, c, "n1")
+	c.Die("n1")
 	require.NoError(t, c.Bus.JS.DeleteStream(c.Ctx, bus.LogStream(c.ID("wiki"), 0)))
 	said := make(chan string, 10)
 	c.Op.Waiting = func(what string) { said <- what }
@@ -57,7 +57,7 @@ func TestRestoreBringsReplicasThatWereBehind(t *testing.T) {
 			c := clustertest.New(t, o.Replicas)
 			c.Collection("wiki", o, dim, docs[:20])
 			f := c.Client(client.Config{Collection: "wiki"})
-			die(t, c, "n1")
+			c.Die("n1")
 			_, err := f.Add(c.Ctx, searchtest.Source(t, dim, docs[20:]), nil)
 			require.NoError(t, err)
 			require.NoError(t, c.Bus.JS.DeleteStream(c.Ctx, bus.LogStream(c.ID("wiki"), 0)))
