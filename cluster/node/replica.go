@@ -225,10 +225,20 @@ func (r *replica) live() error {
 	}
 	for {
 		err := r.follow()
+		if errors.Is(err, errTrimmed) {
+			g, gerr := r.generation()
+			if gerr != nil {
+				return gerr
+			}
+			if g.Shards[r.key.shard].Applied > r.state().Applied {
+				return r.startOver(err)
+			}
+			err = fmt.Errorf("%w: %w, and so does the object", errLog, err) // until there is a later one
+		}
 		switch {
 		case errors.Is(err, errAgain):
 			continue
-		case errors.Is(err, errTrimmed) || errors.Is(err, errFar):
+		case errors.Is(err, errFar):
 			return r.startOver(err)
 		case errors.Is(err, errLog):
 			// Without a log the replica answers queries, if it has all that others have.
@@ -299,15 +309,6 @@ func (r *replica) open() error {
 // startOver puts a file that is of no use aside; the next attempt fetches it anew.
 func (r *replica) startOver(why error) error {
 	r.close()
-	if errors.Is(why, errTrimmed) {
-		g, err := r.generation()
-		if err != nil {
-			return err
-		}
-		if g.Shards[r.key.shard].Applied <= r.state().Applied {
-			return fmt.Errorf("%w, and so does the object", why)
-		}
-	}
 	_, err := r.putAside()
 	if err == nil {
 		r.mu.Lock()

@@ -29,11 +29,12 @@ func (o *Operator) Restore(ctx context.Context, collection string) (*topology.Ma
 	}
 	var behind []int
 	for s := range m.Shards() {
-		applied, err := o.restoreLog(ctx, m, s)
-		if err != nil {
+		if err := o.restoreLog(ctx, m, s); err != nil {
 			return nil, err
 		}
-		if m.Current != nil && slices.ContainsFunc(o.watch.Replicas(m.ID(), m.Current.Number, s), func(r topology.Replica) bool { return r.Applied < applied }) {
+		if is, err := o.behind(ctx, m, s); err != nil {
+			return nil, err
+		} else if is {
 			behind = append(behind, s)
 		}
 	}
@@ -43,6 +44,18 @@ func (o *Operator) Restore(ctx context.Context, collection string) (*topology.Ma
 		}
 	}
 	return m, nil
+}
+
+// behind tells whether the log of a shard begins after what one of its replicas has, and after the
+// object that it could begin again with.
+func (o *Operator) behind(ctx context.Context, m *topology.Map, s int) (bool, error) {
+	stream, err := o.logOf(ctx, m, s)
+	if err != nil || m.Current == nil || m.Current.Shards[s].Applied+1 >= stream.CachedInfo().State.FirstSeq {
+		return false, err
+	}
+	return slices.ContainsFunc(o.watch.Replicas(m.ID(), m.Current.Number, s), func(r topology.Replica) bool {
+		return r.Applied+1 < stream.CachedInfo().State.FirstSeq
+	}), nil
 }
 
 // bring makes an object of a shard for replicas that were behind when its log was lost. All nodes
@@ -64,8 +77,8 @@ func (o *Operator) bring(ctx context.Context, m *topology.Map, s int) (*topology
 	return o.enterShards(ctx, m, map[int]topology.Shard{s: *shard})
 }
 
-// restoreLog returns the entry that the log goes on after; 0: it has lost nothing.
-func (o *Operator) restoreLog(ctx context.Context, m *topology.Map, s int) (applied uint64, err error) {
+func (o *Operator) restoreLog(ctx context.Context, m *topology.Map, s int) error {
+	applied := uint64(0)
 	for _, g := range []*topology.Generation{m.Current, m.Next} {
 		if g == nil {
 			continue
@@ -82,7 +95,7 @@ func (o *Operator) restoreLog(ctx context.Context, m *topology.Map, s int) (appl
 			return ""
 		})
 		if err != nil {
-			return 0, err
+			return err
 		}
 		for _, r := range o.watch.Replicas(m.ID(), g.Number, s) {
 			applied = max(applied, r.Applied)
@@ -93,17 +106,17 @@ func (o *Operator) restoreLog(ctx context.Context, m *topology.Map, s int) (appl
 	switch {
 	case errors.Is(err, jetstream.ErrStreamNotFound):
 	case err != nil:
-		return 0, err
+		return err
 	default:
 		if info := stream.CachedInfo(); info.State.LastSeq >= applied {
-			return 0, o.differing(m, s)
+			return o.differing(m, s)
 		}
 		o.log.Warn("a log has lost entries and begins anew", "collection", m.Collection, "shard", s, "after", applied)
 		if err := o.bus.JS.DeleteStream(ctx, name); err != nil {
-			return 0, err
+			return err
 		}
 	}
-	return applied, o.bus.MakeLog(ctx, m.ID(), s, applied)
+	return o.bus.MakeLog(ctx, m.ID(), s, applied)
 }
 
 // silent says which nodes of a shard do not tell what they have of it.

@@ -51,7 +51,7 @@ func TestRestoreNamesWhoIsAway(t *testing.T) {
 // A replica that lacked changes when the log was lost gets them when it is restored: the log begins
 // after them, so it begins again with an object of a replica that has them.
 func TestRestoreBringsReplicasThatWereBehind(t *testing.T) {
-	for name, o := range map[string]operate.CreateOptions{"of three": {Replicas: 3}, "of two": {Replicas: 2, Acks: 1}} {
+	for name, o := range map[string]operate.CreateOptions{"of three": {Replicas: 3}, "of two": {Replicas: 2, Acks: 1}, "interrupted": {Replicas: 2, Acks: 1}} {
 		t.Run(name, func(t *testing.T) {
 			docs := searchtest.New(7, dim, 6).Docs("d", 24, 4)
 			c := clustertest.New(t, o.Replicas)
@@ -61,6 +61,9 @@ func TestRestoreBringsReplicasThatWereBehind(t *testing.T) {
 			_, err := f.Add(c.Ctx, searchtest.Source(t, dim, docs[20:]), nil)
 			require.NoError(t, err)
 			require.NoError(t, c.Bus.JS.DeleteStream(c.Ctx, bus.LogStream(c.ID("wiki"), 0)))
+			if name == "interrupted" { // another restore, which died
+				require.NoError(t, c.Bus.MakeLog(c.Ctx, c.ID("wiki"), 0, 1))
+			}
 			c.Start("n1")
 			_, err = c.Op.Restore(c.Ctx, "wiki")
 			require.NoError(t, err)
