@@ -1,6 +1,7 @@
 package operate
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -30,6 +31,9 @@ func (o *Operator) Restore(ctx context.Context, collection string) (*topology.Ma
 	var behind []int
 	for s := range m.Shards() {
 		if err := o.restoreLog(ctx, m, s); err != nil {
+			return nil, err
+		}
+		if m, err = o.maps.Find(ctx, m.ID()); err != nil { // without a build that was given up
 			return nil, err
 		}
 		if is, err := o.behind(ctx, m, s); err != nil {
@@ -98,7 +102,9 @@ func (o *Operator) restoreLog(ctx context.Context, m *topology.Map, s int) error
 			return err
 		}
 		for _, r := range o.watch.Replicas(m.ID(), g.Number, s) {
-			applied = max(applied, r.Applied)
+			if g == cmp.Or(m.Current, m.Next) { // the other one acknowledges nothing
+				applied = max(applied, r.Applied)
+			}
 		}
 	}
 	name := bus.LogStream(m.ID(), s)
@@ -113,6 +119,12 @@ func (o *Operator) restoreLog(ctx context.Context, m *topology.Map, s int) error
 		}
 		o.log.Warn("a log has lost entries and begins anew", "collection", m.Collection, "shard", s, "after", applied)
 		if err := o.bus.JS.DeleteStream(ctx, name); err != nil {
+			return err
+		}
+	}
+	// The next generation cannot get from the log what it lacks, nor lose what it has beyond that.
+	if g := m.Next; g == nil || g.Shards[s].Object.Name == "" || slices.ContainsFunc(o.watch.Replicas(m.ID(), g.Number, s), func(r topology.Replica) bool { return r.Applied != applied }) {
+		if err := o.giveUp(ctx, m, s, applied+1); err != nil {
 			return err
 		}
 	}
@@ -135,16 +147,16 @@ func (o *Operator) silent(m *topology.Map, generation uint64, s int) string {
 }
 
 // differing is an error ([ErrDiffer]) where a log has all numbers, and other entries under
-// them than a replica has: which of them count nobody but an operator can say.
+// them than a replica has: which of them count nobody but an operator can say. Replicas of a
+// generation that is built beside are healed.
 func (o *Operator) differing(m *topology.Map, s int) error {
-	for _, g := range []*topology.Generation{m.Current, m.Next} {
-		if g == nil {
-			continue
-		}
-		for _, r := range o.watch.Replicas(m.ID(), g.Number, s) {
-			if r.Lost {
-				return fmt.Errorf("%w: shard %d on node %s: %s. If the log is right, let the node rejoin: it puts its file aside and begins again", ErrDiffer, s, r.Node, r.Log)
-			}
+	g := cmp.Or(m.Current, m.Next)
+	if g == nil {
+		return nil
+	}
+	for _, r := range o.watch.Replicas(m.ID(), g.Number, s) {
+		if r.Lost {
+			return fmt.Errorf("%w: shard %d on node %s: %s. If the log is right, let the node rejoin: it puts its file aside and begins again", ErrDiffer, s, r.Node, r.Log)
 		}
 	}
 	return nil

@@ -15,6 +15,7 @@ import (
 	"github.com/plaid-ir/plaid/cluster/clustertest"
 	"github.com/plaid-ir/plaid/cluster/operate"
 	"github.com/plaid-ir/plaid/cluster/topology"
+	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/search/searchtest"
 )
 
@@ -115,4 +116,70 @@ func TestRestoredLogIsWorthACheckpoint(t *testing.T) {
 	c.Ready("n2")
 	_, err = c.Op.Verify(c.Ctx, "wiki")
 	require.NoError(t, err)
+}
+
+// A log goes on after what the generation that is searched has, as its replicas acknowledge
+// changes. One that is built beside it and has an entry more is given up.
+func TestRestoreBesideABuild(t *testing.T) {
+	docs := searchtest.New(9, dim, 6).Docs("d", 22, 4)
+	c := clustertest.New(t, 1)
+	c.Collection("wiki", operate.CreateOptions{}, dim, docs[:20])
+	f := c.Client(client.Config{Collection: "wiki"})
+	build(t, c, docs[:20])
+	_, err := f.Add(c.Ctx, searchtest.Source(t, dim, docs[20:21]), nil)
+	require.NoError(t, err)
+	id := c.ID("wiki")
+	applied := func(generation uint64) uint64 {
+		for _, r := range c.Op.Watcher().Replicas(id, generation, 0) {
+			if r.Ready && r.Log == "" {
+				return r.Applied
+			}
+		}
+		return 0
+	}
+	c.Await(func() bool { return applied(1) == 1 && applied(2) == 1 })
+	c.Stop("n0")
+	ix, err := index.Open(c.Ctx, filepath.Join(c.Dir, "n0", id, "g2", "s0000.plaid"), &index.Options{Write: true})
+	require.NoError(t, err)
+	require.NoError(t, ix.Entry(2).Skip(c.Ctx))
+	require.NoError(t, ix.Close())
+	require.NoError(t, c.Bus.JS.DeleteStream(c.Ctx, bus.LogStream(id, 0)))
+	n := c.Start("n0")
+	c.Await(func() bool {
+		return slices.ContainsFunc(c.Op.Watcher().Leases(), func(l *topology.Lease) bool { return l.Started == n.Life() })
+	})
+	m, err := c.Op.Restore(c.Ctx, "wiki")
+	require.NoError(t, err)
+	require.Nil(t, m.Next)
+	c.Await(func() bool { return applied(1) == 1 })
+	_, err = f.Add(c.Ctx, searchtest.Source(t, dim, docs[21:]), nil)
+	require.NoError(t, err)
+	c.Build("wiki", dim, docs)
+	checks, err := c.Op.Verify(c.Ctx, "wiki")
+	require.NoError(t, err)
+	require.EqualValues(t, 22, checks[0].Replicas[0].Documents)
+}
+
+// A build that has all that the log had goes on.
+func TestRestoreKeepsABuild(t *testing.T) {
+	docs := searchtest.New(10, dim, 6).Docs("d", 21, 4)
+	c := clustertest.New(t, 1)
+	c.Collection("wiki", operate.CreateOptions{}, dim, docs[:20])
+	build(t, c, docs[:20])
+	_, err := c.Client(client.Config{Collection: "wiki"}).Add(c.Ctx, searchtest.Source(t, dim, docs[20:]), nil)
+	require.NoError(t, err)
+	id := c.ID("wiki")
+	c.Await(func() bool {
+		rs := c.Op.Watcher().Replicas(id, 2, 0)
+		return len(rs) == 1 && rs[0].Applied == 1 && c.Op.Watcher().Replicas(id, 1, 0)[0].Applied == 1
+	})
+	require.NoError(t, c.Bus.JS.DeleteStream(c.Ctx, bus.LogStream(id, 0)))
+	_, err = c.Op.Restore(c.Ctx, "wiki")
+	require.NoError(t, err)
+	m, err := c.Op.Promote(c.Ctx, "wiki")
+	require.NoError(t, err)
+	require.EqualValues(t, 2, m.Current.Number)
+	checks, err := c.Op.Verify(c.Ctx, "wiki")
+	require.NoError(t, err)
+	require.EqualValues(t, 21, checks[0].Replicas[0].Documents)
 }
