@@ -358,20 +358,15 @@ func (n *Node) replaced(k key, last uint64) bool {
 		return errors.Is(err, topology.ErrNoCollection) && n.bus.Conn.IsConnected()
 	}
 	if m.Generation(k.generation) == nil {
-		return m.Current == nil || k.generation > m.Current.Number || n.complete(m, k.shard, last)
+		return m.Current == nil || k.generation > m.Current.Number || n.complete(m, m.Current.Number, k.shard, last)
 	}
-	have := 0
 	there := n.watch.Replicas(k.collection, k.generation, k.shard)
 	for _, name := range m.Assigned[k.shard] {
-		i := slices.IndexFunc(there, func(r topology.Replica) bool { return r.Node == name && r.Ready })
-		if i < 0 {
+		if !slices.ContainsFunc(there, func(r topology.Replica) bool { return r.Node == name && r.Ready }) {
 			return false
 		}
-		if there[i].Applied >= last {
-			have++
-		}
 	}
-	return have > 0 && have >= min(m.Acks, len(m.Assigned[k.shard]))
+	return n.complete(m, k.generation, k.shard, last)
 }
 
 // replica is nil where there is none, and where the collection was removed, which the

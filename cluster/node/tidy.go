@@ -191,19 +191,26 @@ func (n *Node) outlived(a *attic, m *topology.Map, generation uint64, dir string
 			a.applied[path] = applied
 		}
 		s, err := strconv.Atoi(name[1])
-		if err != nil || !n.complete(m, s, applied) {
+		if err != nil || !n.complete(m, m.Current.Number, s, applied) {
 			return false
 		}
 	}
 	return true
 }
 
-// complete tells whether a replica of the generation that is searched answers and has applied so
-// much.
-func (n *Node) complete(m *topology.Map, s int, applied uint64) bool {
-	return slices.ContainsFunc(n.watch.Replicas(m.ID(), m.Current.Number, s), func(r topology.Replica) bool {
-		return r.Ready && r.Applied >= applied
-	})
+// complete tells whether replicas of a shard answer and have applied so much, on the nodes that the
+// map gives it: as many as acknowledge a change.
+func (n *Node) complete(m *topology.Map, generation uint64, s int, applied uint64) bool {
+	if s >= m.Shards() {
+		return false
+	}
+	have := 0
+	for _, r := range n.watch.Replicas(m.ID(), generation, s) {
+		if slices.Contains(m.Assigned[s], r.Node) && r.Ready && r.Applied >= applied {
+			have++
+		}
+	}
+	return have > 0 && have >= min(m.Acks, len(m.Assigned[s]))
 }
 
 // sweepUnfinished removes what an earlier life of the node has left that was killed: files that
