@@ -30,10 +30,7 @@ func (o *Operator) Restore(ctx context.Context, collection string) (*topology.Ma
 	}
 	var behind []int
 	for s := range m.Shards() {
-		if err := o.restoreLog(ctx, m, s); err != nil {
-			return nil, err
-		}
-		if m, err = o.maps.Find(ctx, m.ID()); err != nil { // without a build that was given up
+		if m, err = o.restoreLog(ctx, m, s); err != nil {
 			return nil, err
 		}
 		if is, err := o.behind(ctx, m, s); err != nil {
@@ -81,7 +78,8 @@ func (o *Operator) bring(ctx context.Context, m *topology.Map, s int) (*topology
 	return o.enterShards(ctx, m, map[int]topology.Shard{s: *shard})
 }
 
-func (o *Operator) restoreLog(ctx context.Context, m *topology.Map, s int) error {
+// restoreLog returns the map, without a build that was given up.
+func (o *Operator) restoreLog(ctx context.Context, m *topology.Map, s int) (*topology.Map, error) {
 	applied := uint64(0)
 	for _, g := range []*topology.Generation{m.Current, m.Next} {
 		if g == nil {
@@ -99,7 +97,7 @@ func (o *Operator) restoreLog(ctx context.Context, m *topology.Map, s int) error
 			return ""
 		})
 		if err != nil {
-			return err
+			return nil, err
 		}
 		for _, r := range o.watch.Replicas(m.ID(), g.Number, s) {
 			if g == cmp.Or(m.Current, m.Next) { // the other one acknowledges nothing
@@ -112,23 +110,23 @@ func (o *Operator) restoreLog(ctx context.Context, m *topology.Map, s int) error
 	switch {
 	case errors.Is(err, jetstream.ErrStreamNotFound):
 	case err != nil:
-		return err
+		return nil, err
 	default:
 		if info := stream.CachedInfo(); info.State.LastSeq >= applied {
-			return o.differing(m, s)
+			return m, o.differing(m, s)
 		}
 		o.log.Warn("a log has lost entries and begins anew", "collection", m.Collection, "shard", s, "after", applied)
 		if err := o.bus.JS.DeleteStream(ctx, name); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	// The next generation cannot get from the log what it lacks, nor lose what it has beyond that.
 	if g := m.Next; g == nil || g.Shards[s].Object.Name == "" || slices.ContainsFunc(o.watch.Replicas(m.ID(), g.Number, s), func(r topology.Replica) bool { return r.Applied != applied }) {
-		if err := o.giveUp(ctx, m, s, applied+1); err != nil {
-			return err
+		if m, err = o.giveUp(ctx, m, s, applied+1); err != nil {
+			return nil, err
 		}
 	}
-	return o.bus.MakeLog(ctx, m.ID(), s, applied)
+	return m, o.bus.MakeLog(ctx, m.ID(), s, applied)
 }
 
 // silent says which nodes of a shard do not tell what they have of it.
