@@ -177,6 +177,9 @@ func TestServers(t *testing.T) {
 	defer conn.Close()
 	b, err := Setup(ctx, conn, 3, 0)
 	require.NoError(t, err)
+	b, err = Setup(ctx, conn, 1, 0) // a node that is not told how many
+	require.NoError(t, err)
+	require.Equal(t, 3, b.Replicas, "nobody who joins takes copies away")
 	assert.Equal(t, 3, b.Replicas)
 	require.NoError(t, b.MakeLog(ctx, "wiki", 0, 0))
 	publish := func(text string) {
