@@ -52,7 +52,7 @@ type Config struct {
 	// BuildWait is after how long without a sign of life an order is given to another node;
 	// 0: 30 s.
 	BuildWait time.Duration
-	// Renew is how often the lease is renewed; 0: 3 s.
+	// Renew is how often the lease is renewed; 0: 3 s. It is a third of the lease at most.
 	Renew time.Duration
 	// Linger is how long a replica that the map no longer wants goes on answering those who
 	// have not seen that yet; 0: 10 s.
@@ -147,6 +147,7 @@ func Start(ctx context.Context, b *bus.Bus, store objects.Store, c Config) (*Nod
 	if err := c.complete(); err != nil {
 		return nil, err
 	}
+	c.Renew = min(c.Renew, b.Lease/3) // others may have been told another lease
 	if err := os.MkdirAll(c.Dir, 0o755); err != nil {
 		return nil, err
 	}

@@ -31,6 +31,17 @@ func serverBus(t *testing.T) *bus.Bus {
 	return b
 }
 
+// A node renews its lease often enough for the cluster that it joins, whatever it is told.
+func TestLeaseIsRenewedInTime(t *testing.T) {
+	b := serverBus(t)
+	store, err := objects.OpenFolder(t.TempDir())
+	require.NoError(t, err)
+	n, err := Start(t.Context(), b, store, Config{Name: "n0", Dir: t.TempDir(), Renew: time.Hour})
+	require.NoError(t, err)
+	t.Cleanup(n.Close)
+	require.Equal(t, time.Minute/3, n.c.Renew)
+}
+
 // What a replica has may go when as many of those that the map gives the shard have it as
 // acknowledge a change: if fewer had it, healing could take the others for right.
 func TestCompleteIsWhatAcknowledges(t *testing.T) {
