@@ -175,8 +175,11 @@ func TestServers(t *testing.T) {
 	conn, err := servers[2].Connect("test")
 	require.NoError(t, err)
 	defer conn.Close()
-	b, err := Setup(ctx, conn, 3, 0)
+	_, err = Setup(ctx, conn, 3, 0)
 	require.NoError(t, err)
+	b, err := Setup(ctx, conn, 1, 0) // a node that is not told how many
+	require.NoError(t, err)
+	require.Equal(t, 3, b.Replicas, "nobody who joins takes copies away")
 	assert.Equal(t, 3, b.Replicas)
 	require.NoError(t, b.MakeLog(ctx, "wiki", 0, 0))
 	publish := func(text string) {

@@ -94,8 +94,7 @@ func Open(ctx context.Context, conn *nats.Conn) (*Bus, error) {
 	if b.Nodes, err = b.JS.KeyValue(ctx, NodeBucket); err != nil {
 		return nil, fmt.Errorf("bucket %s: %w", NodeBucket, err)
 	}
-	status, err := b.Maps.Status(ctx)
-	if err != nil {
+	if b.Replicas, err = replicasOf(ctx, b.Maps); err != nil {
 		return nil, err
 	}
 	if leases, err := b.Nodes.Status(ctx); err != nil {
@@ -103,8 +102,16 @@ func Open(ctx context.Context, conn *nats.Conn) (*Bus, error) {
 	} else if b.Lease = leases.TTL(); b.Lease <= 0 {
 		b.Lease = LeaseTime
 	}
-	b.Replicas = max(status.(*jetstream.KeyValueBucketStatus).StreamInfo().Config.Replicas, 1)
 	return b, nil
+}
+
+// replicasOf is how many servers keep a bucket.
+func replicasOf(ctx context.Context, kv jetstream.KeyValue) (int, error) {
+	status, err := kv.Status(ctx)
+	if err != nil {
+		return 0, err
+	}
+	return max(status.(*jetstream.KeyValueBucketStatus).StreamInfo().Config.Replicas, 1), nil
 }
 
 func attach(conn *nats.Conn) (*Bus, error) {
@@ -113,7 +120,8 @@ func attach(conn *nats.Conn) (*Bus, error) {
 }
 
 // Setup makes the buckets and the queue of builds where they are not there, with so
-// many replicas, which takes as many servers. It waits for these until ctx ends.
+// many replicas, which takes as many servers; those that have more keep them. It waits for
+// servers until ctx ends.
 func Setup(ctx context.Context, conn *nats.Conn, replicas int, lease time.Duration) (*Bus, error) {
 	if lease == 0 {
 		lease = LeaseTime
@@ -139,6 +147,17 @@ func Setup(ctx context.Context, conn *nats.Conn, replicas int, lease time.Durati
 }
 
 func (b *Bus) make(ctx context.Context, replicas int, lease time.Duration) error {
+	switch before, err := b.JS.KeyValue(ctx, MapBucket); {
+	case errors.Is(err, jetstream.ErrBucketNotFound):
+	case err != nil:
+		return err
+	default: // one node that is told of fewer takes away nobody's copies
+		has, err := replicasOf(ctx, before)
+		if err != nil {
+			return err
+		}
+		replicas = max(replicas, has)
+	}
 	if _, err := b.JS.CreateOrUpdateKeyValue(ctx, jetstream.KeyValueConfig{Bucket: MapBucket, History: 8, Replicas: replicas}); err != nil {
 		return err
 	}

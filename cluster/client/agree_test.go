@@ -16,7 +16,6 @@ import (
 	"github.com/plaid-ir/plaid/cluster/objects"
 	"github.com/plaid-ir/plaid/cluster/operate"
 	"github.com/plaid-ir/plaid/cluster/topology"
-	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/search/searchtest"
 	"github.com/plaid-ir/plaid/vectors"
 )
@@ -32,7 +31,8 @@ func lacking(t *testing.T, nodes int, name string) (c *clustertest.Cluster, f *c
 	_, err := f.Add(c.Ctx, searchtest.Source(t, dim, docs[40:]), nil)
 	require.NoError(t, err)
 	caughtUp(c)
-	lose(t, c, name, docs[7].ID)
+	c.Lose(name, "wiki", docs[7].ID)
+	caughtUp(c)
 	return c, f, docs
 }
 
@@ -48,21 +48,6 @@ func caughtUp(c *clustertest.Cluster) {
 		}
 		return len(rs) == len(c.Nodes)
 	})
-}
-
-// lose takes a document out of the file of a node's replica of shard 0.
-func lose(t *testing.T, c *clustertest.Cluster, name, id string) {
-	t.Helper()
-	c.Stop(name)
-	ix, err := index.Open(c.Ctx, filepath.Join(c.Dir, name, c.ID("wiki"), "g1", "s0000.plaid"), &index.Options{Write: true})
-	require.NoError(t, err)
-	n, _, err := ix.Delete(c.Ctx, []string{id})
-	require.NoError(t, err)
-	require.Equal(t, 1, n)
-	require.NoError(t, ix.Close())
-	c.Start(name)
-	c.Ready(name)
-	caughtUp(c)
 }
 
 // inObject are the documents of the object of shard 0 that the map names.
@@ -163,7 +148,8 @@ func TestObjectThatWasComparedDecides(t *testing.T) {
 			_, err = f.Add(c.Ctx, searchtest.Source(t, dim, docs[50:]), nil)
 			require.NoError(t, err)
 			caughtUp(c)
-			lose(t, c, name, docs[55].ID)
+			c.Lose(name, "wiki", docs[55].ID)
+			caughtUp(c)
 			found, err := c.Op.Compare(c.Ctx, "")
 			require.NoError(t, err)
 			require.Len(t, found.Unlike, 1)
@@ -227,7 +213,7 @@ func TestNotCompared(t *testing.T) {
 	c := clustertest.New(t, 2)
 	c.Collection("wiki", operate.CreateOptions{Shards: 2, Replicas: 2, Acks: 1}, dim, docs)
 	c.Collection("alone", operate.CreateOptions{}, dim, docs)
-	die(t, c, "n1")
+	c.Die("n1")
 	found, err := c.Op.Compare(c.Ctx, "")
 	require.NoError(t, err)
 	require.Zero(t, found.Shards)

@@ -341,15 +341,9 @@ func TestMoves(t *testing.T) {
 	for _, nodes := range m.Assigned {
 		assert.NotContains(t, nodes, "n0")
 	}
-	// It has nothing any more when others answer and its time is over.
-	c.Await(func() bool {
-		for _, l := range c.Op.Watcher().Leases() {
-			if l.Node == "n0" {
-				return len(l.Shards) == 0
-			}
-		}
-		return false
-	})
+	for _, l := range c.Op.Watcher().Leases() { // others have what it had, and it may be stopped
+		assert.False(t, l.Node == "n0" && len(l.Shards) > 0, "%+v", l)
+	}
 	require.NoError(t, c.Nodes["n0"].Drain(c.Ctx))
 	delete(c.Nodes, "n0")
 	stop()

@@ -50,7 +50,7 @@ func TestLeftovers(t *testing.T) {
 	f := c.Client(client.Config{Collection: "kept"})
 	at := func(name, folder string) string { return filepath.Join(c.Dir, "n0", c.ID(name), folder) }
 	c.Ready("n0")
-	die(t, c, "n0")
+	c.Die("n0")
 	// An entry of the log that the next generation does not have yet.
 	ix, err := index.Open(c.Ctx, filepath.Join(at("kept", "g1"), "s0000.plaid"), &index.Options{Write: true})
 	require.NoError(t, err)

@@ -111,9 +111,7 @@ func TestNameUsedAgain(t *testing.T) {
 			require.ElementsMatch(t, append(idsOf(docs), idsOf(more)...), everything(t, c, f, maker))
 			file := filepath.Join(c.Dir, "n2", old, "g1", "s0000.plaid")
 			require.FileExists(t, file)
-			c.Stop("n2")
-			require.NoError(t, c.Bus.Nodes.Delete(c.Ctx, "n2")) // its lease has ended
-			c.Await(func() bool { return len(c.Op.Nodes()) == 2 })
+			c.Die("n2")
 
 			m, existed, err := c.Op.Remove(c.Ctx, "wiki")
 			require.NoError(t, err)

@@ -17,16 +17,6 @@ import (
 	"github.com/plaid-ir/plaid/search/searchtest"
 )
 
-// die ends a node, whose lease ends too.
-func die(t *testing.T, c *clustertest.Cluster, name string) {
-	t.Helper()
-	c.Stop(name)
-	require.NoError(t, c.Bus.Nodes.Delete(c.Ctx, name))
-	c.Await(func() bool {
-		return !slices.ContainsFunc(c.Op.Nodes(), func(n topology.Member) bool { return n.Name == name })
-	})
-}
-
 // The shards of a node that is gone for long are given to others, once, and come back when
 // the collection is rebalanced.
 func TestNodeGone(t *testing.T) {
@@ -57,7 +47,7 @@ func TestNodeGone(t *testing.T) {
 	nothing()
 	now = now.Add(time.Hour)
 	nothing()
-	die(t, c, "n1")
+	c.Die("n1")
 	nothing()
 	now = now.Add(9 * time.Minute)
 	require.NoError(t, c.Op.Maintain(c.Ctx, "n1", time.Now().Add(time.Hour)))
@@ -171,7 +161,7 @@ func TestNodeGoneOfThree(t *testing.T) {
 		}
 	}
 	replace(0)
-	die(t, c, "n2")
+	c.Die("n2")
 	replace(0)
 	_, err := f.Add(c.Ctx, searchtest.Source(t, dim, docs[40:50]), nil)
 	require.NoError(t, err)
@@ -200,7 +190,7 @@ func TestNodeGoneOfThree(t *testing.T) {
 
 	c.Start("n2") // no member any more
 	c.Await(func() bool { return len(c.Op.Nodes()) == 4 })
-	die(t, c, "n0")
-	die(t, c, "n1")
+	c.Die("n0")
+	c.Die("n1")
 	replace(0) // two of three
 }

@@ -184,6 +184,7 @@ func TestTidy(t *testing.T) {
 	}
 	put("codecs/" + id + "/g3.plaid") // reserved
 	put("inputs/" + id + "/g3/s0000.spool")
+	put("shards/" + id + "/g3/s0000.plaid")
 	put("inputs/" + id + "/g2/s0000.spool") // left by a build that was killed
 	put("shards/" + id + "/g2/input.plaid") // of which the reserved one may be made
 	put("shards/" + gone + "/g1/late.plaid")
@@ -205,7 +206,7 @@ func TestTidy(t *testing.T) {
 	assert.Equal(t, []string{"shards/unheard@0123456789abcdef/g1/s.plaid"}, report.Strange)
 	assert.Equal(t, 2+2+1+1+1, report.Objects) // replaced and of the first generation, its codec, an input, of what is gone
 	assert.Equal(t, wanted, named(t, c, "wiki"))
-	for _, name := range []string{"codecs/" + id + "/g3.plaid", "inputs/" + id + "/g3/s0000.spool", "shards/" + id + "/g2/young.plaid", "shards/" + id + "/g2/input.plaid"} {
+	for _, name := range []string{"codecs/" + id + "/g3.plaid", "inputs/" + id + "/g3/s0000.spool", "shards/" + id + "/g3/s0000.plaid", "shards/" + id + "/g2/young.plaid", "shards/" + id + "/g2/input.plaid"} {
 		r, err := c.Store.Get(c.Ctx, name)
 		require.NoError(t, err, name)
 		_ = r.Close()
@@ -218,7 +219,7 @@ func TestTidy(t *testing.T) {
 	require.NoError(t, err)
 	report, err = c.Op.Tidy(c.Ctx, 0)
 	require.NoError(t, err)
-	assert.Equal(t, 3, report.Objects)
+	assert.Equal(t, 4, report.Objects)
 	assert.Equal(t, wanted, named(t, c, "wiki"))
 	_, err = c.Op.Verify(c.Ctx, "wiki")
 	require.NoError(t, err)

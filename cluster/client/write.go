@@ -1,7 +1,6 @@
 package client
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -12,8 +11,6 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/plaid-ir/plaid/cluster/bus"
-	"github.com/plaid-ir/plaid/cluster/node"
 	"github.com/plaid-ir/plaid/cluster/topology"
 	"github.com/plaid-ir/plaid/cluster/wire"
 	"github.com/plaid-ir/plaid/index"
@@ -346,110 +343,6 @@ func (r *WriteReport) at(mu *sync.Mutex, s int) (uint64, bool) {
 	defer mu.Unlock()
 	n, ok := r.Applied[s]
 	return n, ok
-}
-
-// await counts the replicas that have an entry, of the generation that is searched: where the
-// next one takes its place meanwhile, those of that one. Of these some may have begun with a
-// file that has the entry, so that they never tell what became of it, but their leases do.
-func (w *writing) await(s int, b *wire.Batch, sequence uint64, heard <-chan *node.Ack) error {
-	have := map[uint64]map[string]bool{} // nodes by generation
-	acks := map[uint64]*node.Ack{}       // by generation
-	late := time.NewTicker(remind)
-	defer late.Stop()
-	for {
-		changed := w.f.watch.Changed()
-		if err := w.f.removed(); err != nil {
-			return &WriteError{s, err} // nobody has it, whatever became of the change before
-		}
-		m := w.now()
-		nodes := have[m.Current.Number]
-		if nodes == nil {
-			nodes = map[string]bool{}
-			have[m.Current.Number] = nodes
-		}
-		said := cmp.Or(acks[m.Current.Number], acks[w.m.Current.Number])
-		if said != nil && m.Current.Number != w.m.Current.Number {
-			for _, r := range w.f.watch.Replicas(m.ID(), m.Current.Number, s) {
-				if r.Applied >= sequence {
-					nodes[r.Node] = true
-				}
-			}
-		}
-		if said != nil && len(nodes) >= m.Acks {
-			return w.take(s, b, said)
-		}
-		select {
-		case <-changed:
-		case a := <-heard:
-			if a.Sequence != sequence || a.Shard != s {
-				continue
-			}
-			if a.Generation == 0 {
-				a.Generation = m.Current.Number
-			}
-			if have[a.Generation] == nil {
-				have[a.Generation] = map[string]bool{}
-			}
-			have[a.Generation][a.Node] = true
-			acks[a.Generation] = a
-		case <-late.C:
-			w.remind(m, s, sequence, nodes)
-		case <-w.ctx.Done():
-			return &WriteError{s, fmt.Errorf("%w: %d of %d have entry %d: %w", ErrUnacknowledged, len(nodes), m.Acks, sequence, w.ctx.Err())}
-		}
-	}
-}
-
-// now is the map as it is now, if that has something to search.
-func (w *writing) now() *topology.Map {
-	if m, err := w.f.watch.MapOf(w.m.ID()); err == nil && m.Current != nil {
-		return m
-	}
-	return w.m
-}
-
-// remind is how long an entry may take before those who have not acknowledged it are asked
-// for it: one may have missed it where connections were lost.
-const remind = time.Second
-
-// remind asks the nodes of a shard for an entry, but those that have it. Nobody hears what
-// they answer.
-func (w *writing) remind(m *topology.Map, s int, sequence uint64, have map[string]bool) {
-	text, err := json.Marshal(wire.Look{Collection: m.ID(), Generation: m.Current.Number, Shard: s, Applied: sequence, Left: remind})
-	if err != nil {
-		return
-	}
-	for _, name := range m.Assigned[s] {
-		if !have[name] {
-			_ = w.f.bus.Conn.PublishRequest(bus.LookSubject(name), w.f.bus.Conn.NewInbox(), text) // the next one may come through
-		}
-	}
-}
-
-func (w *writing) take(s int, b *wire.Batch, a *node.Ack) error {
-	w.f.mu.Lock()
-	w.f.seen[s] = max(w.f.seen[s], a.Sequence)
-	w.f.mu.Unlock()
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.report.Applied[s] = a.Sequence
-	switch {
-	case a.Kind == "duplicate":
-		return &WriteError{s, fmt.Errorf("%w: %w: %s", ErrRefused, index.ErrDuplicateID, a.Refused)}
-	case a.Refused != "":
-		return &WriteError{s, fmt.Errorf("%w: %s", ErrRefused, a.Refused)}
-	}
-	w.report.Added += a.Added
-	w.report.Replaced += a.Replaced
-	w.report.Deleted += a.Deleted
-	w.report.Updated += a.Updated
-	if w.o.Placed != nil && a.Added == len(b.Documents) {
-		for i := range b.Documents {
-			w.o.Placed(b.Documents[i].ID, s, a.First+uint32(i))
-		}
-	}
-	w.report.Missing = append(w.report.Missing, a.Missing...)
-	return nil
 }
 
 // settle is how long replicas that have just come may take to be seen.

@@ -124,6 +124,33 @@ func (c *Cluster) Stop(name string) {
 	delete(c.Nodes, name)
 }
 
+// Die ends a node and its lease: others hear that it has gone.
+func (c *Cluster) Die(name string) {
+	c.T.Helper()
+	c.Stop(name)
+	require.NoError(c.T, c.Bus.Nodes.Delete(c.Ctx, name))
+	c.Await(func() bool {
+		return !slices.ContainsFunc(c.Op.Nodes(), func(n topology.Member) bool { return n.Name == name })
+	})
+}
+
+// Lose takes a document out of the file of a node's replica, of which nobody is told.
+func (c *Cluster) Lose(name, collection, id string) {
+	c.T.Helper()
+	m, err := c.Op.Watcher().Map(collection)
+	require.NoError(c.T, err)
+	c.Stop(name)
+	file := filepath.Join(c.Dir, name, m.ID(), fmt.Sprintf("g%d", m.Current.Number), fmt.Sprintf("s%04d.plaid", m.ShardOf(id)))
+	ix, err := index.Open(c.Ctx, file, &index.Options{Write: true})
+	require.NoError(c.T, err)
+	n, _, err := ix.Delete(c.Ctx, []string{id})
+	require.NoError(c.T, err)
+	require.Equal(c.T, 1, n)
+	require.NoError(c.T, ix.Close())
+	c.Start(name)
+	c.Ready(name)
+}
+
 // logger shows what happens where PLAID_CLUSTER_LOG is set.
 func logger() *slog.Logger {
 	if os.Getenv("PLAID_CLUSTER_LOG") == "" {

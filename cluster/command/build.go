@@ -1,7 +1,9 @@
 package command
 
 import (
+	"cmp"
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -43,11 +45,16 @@ cluster promote does that. With --resume it continues an interrupted build.`),
 		return b
 	}
 	report := func(m *topology.Map) error {
+		g := cmp.Or(m.Next, m.Current) // which others may have promoted already
 		docs := uint64(0)
-		for _, s := range m.Next.Shards {
+		for _, s := range g.Shards {
 			docs += s.Documents
 		}
-		return x.said(m, "built generation %d of %s, %s; plaid cluster promote %s lets searches see it", m.Next.Number, m.Collection, out.Plural(int(docs), "document"), m.Collection)
+		what := fmt.Sprintf("built generation %d of %s, %s", g.Number, m.Collection, out.Plural(int(docs), "document"))
+		if g == m.Next {
+			what += fmt.Sprintf("; plaid cluster promote %s lets searches see it", m.Collection)
+		}
+		return x.said(m, "%s", what)
 	}
 	x.Vectors(cmd, func(ctx context.Context, name string, src vectors.Source, model *storage.Model) error {
 		return x.operating(ctx, p, store, func(ctx context.Context, o *operate.Operator) error {
@@ -98,8 +105,9 @@ func (x *cli) promoteCommand() *cobra.Command {
 	return x.operator(&cobra.Command{
 		Use: "promote COLLECTION", Short: "Let searches see what was built",
 		Long: x.Help(`
-Wait until every replica of the generation that was built answers, and let it take the
-place of the one that is searched. No query sees both.`),
+Wait until enough replicas of the generation that was built answer, and let it take the
+place of the one that is searched: as many of each shard as acknowledge a change. Others
+that are about to answer are waited for, a minute at most. No query sees both generations.`),
 		Args: x.Takes("COLLECTION"),
 	}, time.Hour, func(ctx context.Context, o *operate.Operator, args []string) error {
 		m, err := o.Promote(ctx, args[0])

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"log/slog"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -24,7 +23,6 @@ import (
 	"github.com/plaid-ir/plaid/cluster/objects"
 	"github.com/plaid-ir/plaid/cluster/operate"
 	"github.com/plaid-ir/plaid/cluster/topology"
-	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/search/searchtest"
 	"github.com/plaid-ir/plaid/vectors"
 )
@@ -207,14 +205,7 @@ func TestDifferencesAreCounted(t *testing.T) {
 	m, err = c.Op.Watcher().Map("wiki")
 	require.NoError(t, err)
 	bad := m.Assigned[0][slices.IndexFunc(m.Assigned[0], func(name string) bool { return name != away })]
-	c.Stop(bad)
-	ix, err := index.Open(c.Ctx, filepath.Join(c.Dir, bad, c.ID("wiki"), "g1", "s0000.plaid"), &index.Options{Write: true})
-	require.NoError(t, err)
-	_, _, err = ix.Delete(c.Ctx, []string{docs[7].ID})
-	require.NoError(t, err)
-	require.NoError(t, ix.Close())
-	c.Start(bad)
-	c.Ready(bad)
+	c.Lose(bad, "wiki", docs[7].ID)
 
 	ctx, stop := context.WithCancel(c.Ctx)
 	var done sync.WaitGroup
@@ -233,8 +224,7 @@ func TestDifferencesAreCounted(t *testing.T) {
 	}
 	c.Await(func() bool { d, r := counted(); return d == 1 && r == 1 })
 
-	c.Stop(away)
-	require.NoError(t, c.Bus.Nodes.Delete(c.Ctx, away))
+	c.Die(away)
 	c.Await(func() bool {
 		for _, l := range c.Op.Watcher().Leases() {
 			for _, u := range l.Uncompared {

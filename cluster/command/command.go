@@ -256,7 +256,7 @@ was removed; nothing of that is in the new one.`),
 func (x *cli) drainCommand() *cobra.Command {
 	return x.operator(&cobra.Command{
 		Use: "drain COLLECTION NODE", Short: "Move the shards of a node to others",
-		Long: x.Help("Give the shards of a node to others, and wait until these answer. The node may then be\nstopped for good."),
+		Long: x.Help("Give the shards of a node to others, and wait until these answer and have all that the\nnode has. The node may then be stopped for good."),
 		Args: x.Takes("COLLECTION", "NODE"),
 	}, time.Hour, func(ctx context.Context, o *operate.Operator, args []string) error {
 		m, err := o.Drain(ctx, args[0], args[1])

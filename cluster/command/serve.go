@@ -108,7 +108,7 @@ func (s *serving) Open(ctx context.Context, c *daemon.Config, log *slog.Logger) 
 	ctx, stop := context.WithCancel(ctx)
 	done := make(chan func() error, 1)
 	go func() {
-		for {
+		for said := ""; ; {
 			select {
 			case <-ctx.Done():
 				done <- func() error { return nil }
@@ -122,7 +122,9 @@ func (s *serving) Open(ctx context.Context, c *daemon.Config, log *slog.Logger) 
 				done <- end
 				return
 			}
-			if w.Because(err.Error()); !errors.Is(err, errNotYet) && ctx.Err() == nil {
+			w.Because(err.Error())
+			if !errors.Is(err, errNotYet) && ctx.Err() == nil && err.Error() != said {
+				said = err.Error()
 				log.Error("the cluster cannot be served", "because", err)
 			}
 		}

@@ -151,8 +151,13 @@ func (r *replica) apply(entries []*entry) error {
 	if err := r.look(); err != nil {
 		return err
 	}
-	for _, e := range entries {
-		r.acknowledge(e)
+	r.mu.Lock()
+	retired := r.retired // as it was when all of them were applied
+	r.mu.Unlock()
+	if !retired {
+		for _, e := range entries {
+			r.acknowledge(e)
+		}
 	}
 	return errors.Join(failed, r.reached(ix))
 }

@@ -28,7 +28,7 @@ type BuildOrder struct {
 	Shard      int    `json:"shard"`
 	// Codec is an index file whose codec is used, Input a spool of the documents of the
 	// shard, without a name if it has none, or the object of the shard in an earlier
-	// generation ([IsIndex]), which is encoded anew.
+	// generation (a shard, or a codec), which is encoded anew.
 	Codec objects.Ref `json:"codec"`
 	Input objects.Ref `json:"input,omitzero"`
 	Dim   int         `json:"dim"`
@@ -242,7 +242,7 @@ func (n *Node) buildFile(ctx context.Context, dir, path string, o *BuildOrder) (
 		_, err = ix.BackupTo(ctx, path, &index.BackupOptions{Check: index.CheckSums})
 		return err
 	}
-	if IsIndex(o.Input) {
+	if isIndex(o.Input) {
 		return n.encodeAnew(ctx, path, o.Input, snap)
 	}
 	input := filepath.Join(dir, "input.spool")
@@ -270,10 +270,10 @@ func (n *Node) buildFile(ctx context.Context, dir, path string, o *BuildOrder) (
 	return errors.Join(err, empty.Close())
 }
 
-// IsIndex tells objects that are index files from spools: shards, as [ObjectName] names them,
+// isIndex tells objects that are index files from spools: shards, as [ObjectName] names them,
 // and codecs, with which shards of a collection that was begun empty stay until something
 // changes in them.
-func IsIndex(o objects.Ref) bool {
+func isIndex(o objects.Ref) bool {
 	return strings.HasPrefix(o.Name, "shards/") || strings.HasPrefix(o.Name, "codecs/")
 }
 

@@ -52,7 +52,7 @@ type Config struct {
 	// BuildWait is after how long without a sign of life an order is given to another node;
 	// 0: 30 s.
 	BuildWait time.Duration
-	// Renew is how often the lease is renewed; 0: 3 s.
+	// Renew is how often the lease is renewed; 0: 3 s. It is a third of the lease at most.
 	Renew time.Duration
 	// Linger is how long a replica that the map no longer wants goes on answering those who
 	// have not seen that yet; 0: 10 s.
@@ -147,6 +147,7 @@ func Start(ctx context.Context, b *bus.Bus, store objects.Store, c Config) (*Nod
 	if err := c.complete(); err != nil {
 		return nil, err
 	}
+	c.Renew = min(c.Renew, b.Lease/3) // others may have been told another lease
 	if err := os.MkdirAll(c.Dir, 0o755); err != nil {
 		return nil, err
 	}
@@ -266,8 +267,8 @@ func (n *Node) wanted() map[key]*topology.Map {
 }
 
 // reconcile starts replicas that the map wants and ends those that it does not want any
-// more, once others answer in their place and those who ask have had time to see that.
-// Those of a collection that was removed end at once.
+// more, once others answer in their place, those who ask have had time to see that, and others
+// have what they have acknowledged. Those of a collection that was removed end at once.
 func (n *Node) reconcile() {
 	unwanted := map[key]time.Time{}
 	tidied := attic{removeAll: os.RemoveAll}
@@ -277,11 +278,13 @@ func (n *Node) reconcile() {
 		n.mu.Lock()
 		for k := range wanted {
 			delete(unwanted, k)
-			if n.replicas[k] == nil {
-				r := newReplica(n, k)
-				n.replicas[k] = r
-				n.done.Go(r.run)
+			if r := n.replicas[k]; r != nil {
+				r.retire(false)
+				continue
 			}
+			r := newReplica(n, k)
+			n.replicas[k] = r
+			n.done.Go(r.run)
 		}
 		var over, ended []*replica
 		wake := 24 * time.Hour
@@ -296,15 +299,18 @@ func (n *Node) reconcile() {
 			}
 			since, counting := unwanted[k]
 			switch {
-			case !counting && n.replaced(k):
+			case !n.replaced(k, 0): // or not any more
+				delete(unwanted, k)
+				r.retire(false)
+			case !counting:
 				unwanted[k] = time.Now()
 				wake = min(wake, n.c.Linger)
-			case counting && time.Since(since) >= n.c.Linger:
+			case time.Since(since) < n.c.Linger:
+				wake = min(wake, n.c.Linger-time.Since(since))
+			case n.replaced(k, r.retire(true)):
 				over = append(over, r)
 				delete(n.replicas, k)
 				delete(unwanted, k)
-			case counting:
-				wake = min(wake, n.c.Linger-time.Since(since))
 			}
 		}
 		n.mu.Unlock()
@@ -343,15 +349,17 @@ func (n *Node) forget(all []*replica) {
 	}
 }
 
-// replaced tells whether a shard that this node is to give up is answered for by those
-// that it was given to, or is of no generation that anybody may ask for; n.mu is held.
-func (n *Node) replaced(k key) bool {
+// replaced tells whether a shard that this node is to give up is answered for by those that it
+// was given to, and they have the entries of its log up to one, as many of them as acknowledge a
+// change: until then this replica may be the only copy beside the log. Of a generation that is
+// over the one that is searched has to have them. n.mu is held.
+func (n *Node) replaced(k key, last uint64) bool {
 	m, err := n.watch.MapOf(k.collection)
 	if err != nil {
 		return errors.Is(err, topology.ErrNoCollection) && n.bus.Conn.IsConnected()
 	}
 	if m.Generation(k.generation) == nil {
-		return m.Current == nil || k.generation > m.Current.Number || n.succeeded(k, m)
+		return m.Current == nil || k.generation > m.Current.Number || n.complete(m, m.Current.Number, k.shard, last)
 	}
 	there := n.watch.Replicas(k.collection, k.generation, k.shard)
 	for _, name := range m.Assigned[k.shard] {
@@ -359,13 +367,7 @@ func (n *Node) replaced(k key) bool {
 			return false
 		}
 	}
-	return len(m.Assigned[k.shard]) > 0
-}
-
-// succeeded tells whether the generation that is searched has every change that a
-// replica of an earlier one has: until then that may be the only copy beside the log.
-func (n *Node) succeeded(k key, m *topology.Map) bool {
-	return n.complete(m, k.shard, n.replicas[k].state().Applied)
+	return n.complete(m, k.generation, k.shard, last)
 }
 
 // replica is nil where there is none, and where the collection was removed, which the

@@ -51,6 +51,8 @@ type replica struct {
 	recent    map[uint64][16]byte // marks of entries that were carried out lately
 	moments   []*moment           // entries that are waited for
 	derived   derived
+	retired   bool   // it acknowledges nothing any more
+	last      uint64 // what it had applied when it retired
 }
 
 // remembered is how many entries a replica can tell from others of their numbers; which were
@@ -64,6 +66,18 @@ func (r *replica) remember(sequence uint64, mark [16]byte) {
 	}
 	r.recent[sequence] = mark
 	delete(r.recent, sequence-remembered)
+}
+
+// retire has the replica acknowledge no further entries, as it is to be dropped, or acknowledge
+// them again. It returns the last entry that it may have acknowledged.
+func (r *replica) retire(retired bool) (last uint64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if retired && !r.retired {
+		r.last = r.applied
+	}
+	r.retired = retired
+	return r.last
 }
 
 // payloads is how many documents of a version of the file have a payload.
@@ -211,10 +225,20 @@ func (r *replica) live() error {
 	}
 	for {
 		err := r.follow()
+		if errors.Is(err, errTrimmed) {
+			g, gerr := r.generation()
+			if gerr != nil {
+				return gerr
+			}
+			if g.Shards[r.key.shard].Applied > r.state().Applied {
+				return r.startOver(err)
+			}
+			err = fmt.Errorf("%w: %w, and so does the object", errLog, err) // until there is a later one
+		}
 		switch {
 		case errors.Is(err, errAgain):
 			continue
-		case errors.Is(err, errTrimmed) || errors.Is(err, errFar):
+		case errors.Is(err, errFar):
 			return r.startOver(err)
 		case errors.Is(err, errLog):
 			// Without a log the replica answers queries, if it has all that others have.
@@ -285,15 +309,6 @@ func (r *replica) open() error {
 // startOver puts a file that is of no use aside; the next attempt fetches it anew.
 func (r *replica) startOver(why error) error {
 	r.close()
-	if errors.Is(why, errTrimmed) {
-		g, err := r.generation()
-		if err != nil {
-			return err
-		}
-		if g.Shards[r.key.shard].Applied <= r.state().Applied {
-			return fmt.Errorf("%w, and so does the object", why)
-		}
-	}
 	_, err := r.putAside()
 	if err == nil {
 		r.mu.Lock()

@@ -127,7 +127,7 @@ func (n *Node) dropOver(a *attic, m *topology.Map) (done bool, err error) {
 			continue
 		}
 		number, err := strconv.ParseUint(name[1], 10, 64)
-		if err != nil || number > m.Last || m.Generation(number) != nil {
+		if err != nil || number > m.Last || m.Holds(number) || m.Generation(number) != nil {
 			continue // of a map that is to be restored, or wanted
 		}
 		path := filepath.Join(dir, e.Name())
@@ -160,7 +160,7 @@ func (n *Node) has(id string, generation uint64) bool {
 var shardFile = regexp.MustCompile(`^s([0-9]{4})\.plaid$`)
 
 // outlived tells whether nobody needs the files of a generation: it was given up, or the one
-// that is searched has every change that they have, as [Node.succeeded] has it.
+// that is searched has every change that they have, as [Node.replaced] has it.
 func (n *Node) outlived(a *attic, m *topology.Map, generation uint64, dir string) bool {
 	if m.Current == nil || generation > m.Current.Number {
 		return true
@@ -191,19 +191,26 @@ func (n *Node) outlived(a *attic, m *topology.Map, generation uint64, dir string
 			a.applied[path] = applied
 		}
 		s, err := strconv.Atoi(name[1])
-		if err != nil || !n.complete(m, s, applied) {
+		if err != nil || !n.complete(m, m.Current.Number, s, applied) {
 			return false
 		}
 	}
 	return true
 }
 
-// complete tells whether a replica of the generation that is searched answers and has applied so
-// much.
-func (n *Node) complete(m *topology.Map, s int, applied uint64) bool {
-	return slices.ContainsFunc(n.watch.Replicas(m.ID(), m.Current.Number, s), func(r topology.Replica) bool {
-		return r.Ready && r.Applied >= applied
-	})
+// complete tells whether replicas of a shard answer and have applied so much, on the nodes that the
+// map gives it: as many as acknowledge a change.
+func (n *Node) complete(m *topology.Map, generation uint64, s int, applied uint64) bool {
+	if s >= m.Shards() {
+		return false
+	}
+	have := 0
+	for _, r := range n.watch.Replicas(m.ID(), generation, s) {
+		if slices.Contains(m.Assigned[s], r.Node) && r.Ready && r.Applied >= applied {
+			have++
+		}
+	}
+	return have > 0 && have >= min(m.Acks, len(m.Assigned[s]))
 }
 
 // sweepUnfinished removes what an earlier life of the node has left that was killed: files that

@@ -67,7 +67,9 @@ func (f *Folder) Put(ctx context.Context, name string, r io.Reader, size int64) 
 	}
 	defer func() {
 		_ = tmp.Close()
-		err = errors.Join(err, os.Remove(tmp.Name()))
+		if gone := os.Remove(tmp.Name()); err != nil { // else the object is there: RemoveLeftovers takes what stays
+			err = errors.Join(err, gone)
+		}
 	}()
 	n, err := io.Copy(tmp, &reader{ctx, io.LimitReader(r, size+1)})
 	if err == nil && n != size {

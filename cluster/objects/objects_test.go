@@ -200,6 +200,10 @@ func TestOwnPutsAreRecognised(t *testing.T) {
 		return os.Link(from, to)
 	}
 	ownPut(t, s, "maps/c/1")
+	s.link = func(from, to string) error { // the file that it was written to cannot be removed
+		return errors.Join(os.Link(from, to), os.Remove(from), os.MkdirAll(filepath.Join(from, "in the way"), 0o755))
+	}
+	ownPut(t, s, "maps/c/2")
 }
 
 func ownPut(t *testing.T, s Store, name string) {

@@ -24,10 +24,7 @@ type S3 struct {
 	bucket, prefix string
 }
 
-// OpenS3 takes s3://BUCKET/PREFIX, with ?endpoint=http://HOST:PORT and ?region=NAME for
-// services other than AWS. Credentials come from AWS_ACCESS_KEY_ID and
-// AWS_SECRET_ACCESS_KEY, from the AWS file of the user, or from the machine's role.
-func OpenS3(address string, transport http.RoundTripper) (*S3, error) {
+func openS3(address string) (*S3, error) {
 	u, err := url.Parse(address)
 	if err != nil || u.Scheme != "s3" || u.Host == "" {
 		return nil, fmt.Errorf("%w: %q is not s3://BUCKET/PREFIX", ErrName, address)
@@ -42,7 +39,7 @@ func OpenS3(address string, transport http.RoundTripper) (*S3, error) {
 	}
 	client, err := minio.New(endpoint, &minio.Options{
 		Creds:  credentials.NewChainCredentials([]credentials.Provider{&credentials.EnvAWS{}, &credentials.FileAWSCredentials{}, &credentials.IAM{}}),
-		Secure: secure, Region: u.Query().Get("region"), Transport: transport,
+		Secure: secure, Region: u.Query().Get("region"),
 	})
 	if err != nil {
 		return nil, err
@@ -57,10 +54,13 @@ func OpenS3(address string, transport http.RoundTripper) (*S3, error) {
 	return &S3{client, u.Host, prefix}, nil
 }
 
-// Open opens the store of an address: s3://… or a folder.
+// Open opens the store of an address: a folder, or s3://BUCKET/PREFIX, with
+// ?endpoint=http://HOST:PORT and ?region=NAME for services other than AWS. Credentials come from
+// AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, from the AWS file of the user, or from the
+// machine's role.
 func Open(address string) (Store, error) {
 	if strings.HasPrefix(address, "s3://") {
-		return OpenS3(address, nil)
+		return openS3(address)
 	}
 	return OpenFolder(strings.TrimPrefix(address, "file://"))
 }

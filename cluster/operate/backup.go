@@ -90,14 +90,11 @@ func opened(ctx context.Context, path string) (*index.Snapshot, func() error, er
 // map. enough says when replicas agree, as for object.
 func (o *Operator) shardsNow(ctx context.Context, m *topology.Map, enough quorum) (shards []topology.Shard, made []objects.Ref, err error) {
 	for s, shard := range m.Current.Shards {
-		if err := o.unlost(m, s); err != nil {
-			return nil, made, err
-		}
-		stream, err := o.logOf(ctx, m, s)
+		log, err := o.soundLog(ctx, m, s)
 		if err != nil {
 			return nil, made, err
 		}
-		if shard.Applied < stream.CachedInfo().State.LastSeq {
+		if shard.Applied < log.LastSeq {
 			now, _, err := o.object(ctx, m, s, o.following(m, s), enough)
 			if err != nil {
 				return nil, made, err

@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/plaid-ir/plaid/cluster/bus"
 	"github.com/plaid-ir/plaid/cluster/client"
 	"github.com/plaid-ir/plaid/cluster/clustertest"
 	"github.com/plaid-ir/plaid/cluster/objects"
@@ -99,4 +100,30 @@ func TestCheckpointsMakeOneVersion(t *testing.T) {
 	for s, shard := range m.Current.Shards {
 		require.Greater(t, shard.Applied, before.Current.Shards[s].Applied)
 	}
+}
+
+// A log that has lost its end looks as if the object of the shard had all of it. A backup has every
+// change that was acknowledged, or there is none, also before the replicas have noticed.
+func TestNoBackupOfALogThatLostItsEnd(t *testing.T) {
+	docs := searchtest.New(6, dim, 6).Docs("d", 24, 4)
+	c := clustertest.New(t, 2)
+	c.Collection("wiki", operate.CreateOptions{Replicas: 2}, dim, docs[:20])
+	f := c.Client(client.Config{Collection: "wiki"})
+	for i := 20; i < 24; i++ {
+		_, err := f.Add(c.Ctx, searchtest.Source(t, dim, docs[i:i+1]), nil)
+		require.NoError(t, err)
+		if i == 21 {
+			_, err := c.Op.Checkpoint(c.Ctx, "wiki")
+			require.NoError(t, err)
+		}
+	}
+	id := c.ID("wiki")
+	c.Await(func() bool {
+		rs := c.Op.Watcher().Replicas(id, 1, 0)
+		return len(rs) == 2 && rs[0].Applied == 4 && rs[1].Applied == 4
+	})
+	require.NoError(t, c.Bus.JS.DeleteStream(c.Ctx, bus.LogStream(id, 0)))
+	require.NoError(t, c.Bus.MakeLog(c.Ctx, id, 0, 2))
+	_, err := c.Op.Backup(c.Ctx, id, filepath.Join(t.TempDir(), "backup.plaid"), t.TempDir())
+	require.ErrorIs(t, err, operate.ErrDiffer)
 }

@@ -128,21 +128,19 @@ func (o *Operator) enterShards(ctx context.Context, m *topology.Map, shards map[
 }
 
 // objectIfWorth has an object made of a shard, if its log has entries that the object of the
-// map lacks, and so many bytes of them are worth it; else it is nil.
+// map lacks, and so many bytes of them are worth it; else it is nil. It is worth any where the log
+// begins after the object, as one that was restored: no replica can begin with that.
 func (o *Operator) objectIfWorth(ctx context.Context, m *topology.Map, s int, worth func(bytes uint64) bool) (*topology.Shard, error) {
-	if err := o.unlost(m, s); err != nil {
-		return nil, err
-	}
-	stream, err := o.logOf(ctx, m, s)
+	log, err := o.soundLog(ctx, m, s)
 	if err != nil {
 		return nil, err
 	}
-	log, applied := stream.CachedInfo().State, m.Current.Shards[s].Applied
+	applied := m.Current.Shards[s].Applied
 	if applied >= log.LastSeq {
 		return nil, nil
 	}
 	entries := max(log.Msgs, 1)
-	if !worth(log.Bytes / entries * min(log.LastSeq-applied, entries)) {
+	if log.FirstSeq <= applied+1 && !worth(log.Bytes/entries*min(log.LastSeq-applied, entries)) {
 		return nil, nil
 	}
 	shard, kept, err := o.object(ctx, m, s, o.following(m, s), majority)
@@ -180,15 +178,28 @@ func (o *Operator) CheckpointLong(ctx context.Context, own string) (made int, er
 	return made, err
 }
 
-// unlost is an error where a replica has carried out other entries than its log has: nobody
-// knows yet which of them count, and new replicas must not begin with either.
-func (o *Operator) unlost(m *topology.Map, s int) error {
+// soundLog is what the log of a shard has now. The error is [ErrDiffer] where a replica has carried
+// out other entries, or later ones, whether or not it has noticed: nobody knows yet which of them
+// count, and nothing must be made of either.
+func (o *Operator) soundLog(ctx context.Context, m *topology.Map, s int) (log jetstream.StreamState, err error) {
+	var furthest topology.Replica // known before the log is looked at, which grows
 	for _, r := range o.watch.Replicas(m.ID(), m.Current.Number, s) {
 		if r.Lost {
-			return fmt.Errorf("%w: shard %d on node %s: %s: it has to be healed first", ErrDiffer, s, r.Node, r.Log)
+			return log, fmt.Errorf("%w: shard %d on node %s: %s: it has to be healed first", ErrDiffer, s, r.Node, r.Log)
+		}
+		if r.Applied > furthest.Applied {
+			furthest = r
 		}
 	}
-	return nil
+	stream, err := o.logOf(ctx, m, s)
+	if err != nil {
+		return log, err
+	}
+	if log = stream.CachedInfo().State; log.LastSeq < furthest.Applied {
+		return log, fmt.Errorf("%w: the log of shard %d of %s ends at %d and node %s has %d: it has to be healed first",
+			ErrDiffer, s, m.Collection, log.LastSeq, furthest.Node, furthest.Applied)
+	}
+	return log, nil
 }
 
 // trim cuts a log off before what every replica, and every object of the map, has.

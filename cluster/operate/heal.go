@@ -212,9 +212,9 @@ func (o *Operator) rejoin(ctx context.Context, m *topology.Map, generation uint6
 
 // giveUp gives up the generations that are about to be, if they have to begin with an entry of
 // the log of a shard that is before first: what comes in between is nowhere but in replicas of
-// the generation that is searched.
-func (o *Operator) giveUp(ctx context.Context, m *topology.Map, s int, first uint64) error {
-	_, err := o.maps.Update(ctx, m.ID(), func(m *topology.Map) error {
+// the generation that is searched. It returns the map without them.
+func (o *Operator) giveUp(ctx context.Context, m *topology.Map, s int, first uint64) (*topology.Map, error) {
+	now, err := o.maps.Update(ctx, m.ID(), func(m *topology.Map) error {
 		next := m.Next != nil && m.Next.Start[s]+1 < first
 		if !next && len(m.Reserved) == 0 {
 			return errNothing
@@ -227,9 +227,9 @@ func (o *Operator) giveUp(ctx context.Context, m *topology.Map, s int, first uin
 		return nil
 	})
 	if errors.Is(err, errNothing) {
-		return nil
+		return m, nil
 	}
-	return err
+	return now, err
 }
 
 // errNothing: there is nothing to be changed.
@@ -243,7 +243,7 @@ func (o *Operator) adopted(ctx context.Context, m *topology.Map, s int, kept []r
 	stream, err := o.bus.JS.Stream(ctx, bus.LogStream(m.ID(), s))
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		return func() error {
-			if err := o.giveUp(ctx, m, s, applied+1); err != nil {
+			if _, err := o.giveUp(ctx, m, s, applied+1); err != nil {
 				return err
 			}
 			return o.bus.MakeLog(ctx, m.ID(), s, applied)
@@ -255,7 +255,7 @@ func (o *Operator) adopted(ctx context.Context, m *topology.Map, s int, kept []r
 	// What the log has goes, and the next entry has the number after what they have.
 	after := func(sequence uint64) func() error {
 		return func() error {
-			if err := o.giveUp(ctx, m, s, sequence+1); err != nil {
+			if _, err := o.giveUp(ctx, m, s, sequence+1); err != nil {
 				return err
 			}
 			return stream.Purge(ctx, jetstream.WithPurgeSequence(sequence+1))

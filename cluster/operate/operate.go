@@ -178,7 +178,8 @@ func (o *Operator) Discard(ctx context.Context, collection string) (*topology.Ma
 	return o.update(ctx, collection, func(m *topology.Map) error { m.Next, m.Reserved = nil, nil; return nil })
 }
 
-// Drain gives the shards of a node to others, and waits until they answer.
+// Drain gives the shards of a node to others, and waits until these answer and the node, if it is
+// there, has handed over what it has: it may be stopped for good then.
 func (o *Operator) Drain(ctx context.Context, collection, name string) (*topology.Map, error) {
 	m, err := o.update(ctx, collection, func(m *topology.Map) error {
 		if m.Leave(name); len(m.Members) < m.Replicas {
@@ -190,7 +191,15 @@ func (o *Operator) Drain(ctx context.Context, collection, name string) (*topolog
 	if err != nil {
 		return nil, err
 	}
-	return m, o.settled(ctx, m)
+	if err := o.settled(ctx, m); err != nil {
+		return m, err
+	}
+	return m, o.wait(ctx, m, func() string {
+		if slices.Contains(o.having(m.ID()), name) {
+			return fmt.Sprintf("%s has not handed over all that it has of %s", name, m.Collection)
+		}
+		return ""
+	})
 }
 
 // Rebalance takes in nodes that have come, and waits until what they were given answers.

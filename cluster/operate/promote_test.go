@@ -3,7 +3,6 @@ package operate_test
 import (
 	"context"
 	"io"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -14,21 +13,10 @@ import (
 	"github.com/plaid-ir/plaid/cluster/clustertest"
 	"github.com/plaid-ir/plaid/cluster/objects"
 	"github.com/plaid-ir/plaid/cluster/operate"
-	"github.com/plaid-ir/plaid/cluster/topology"
 	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/search/searchtest"
 	"github.com/plaid-ir/plaid/vectors"
 )
-
-// die ends a node, whose lease ends too.
-func die(t *testing.T, c *clustertest.Cluster, name string) {
-	t.Helper()
-	c.Stop(name)
-	require.NoError(t, c.Bus.Nodes.Delete(c.Ctx, name))
-	c.Await(func() bool {
-		return !slices.ContainsFunc(c.Op.Nodes(), func(n topology.Member) bool { return n.Name == name })
-	})
-}
 
 func build(t *testing.T, c *clustertest.Cluster, docs []vectors.Document) {
 	t.Helper()
@@ -42,7 +30,7 @@ func TestPromoteWithEnough(t *testing.T) {
 	docs := searchtest.New(1, dim, 6).Docs("d", 40, 4)
 	c := clustertest.New(t, 3)
 	c.Collection("wiki", operate.CreateOptions{Shards: 2, Replicas: 3}, dim, docs)
-	die(t, c, "n2")
+	c.Die("n2")
 	build(t, c, docs)
 	m, err := c.Op.Promote(c.Ctx, "wiki")
 	require.NoError(t, err)
@@ -68,7 +56,7 @@ func TestPromotionFollowsTheMap(t *testing.T) {
 	m, err := c.Op.Watcher().Map("wiki")
 	require.NoError(t, err)
 	gone := m.Assigned[0][0]
-	die(t, c, gone)
+	c.Die(gone)
 	said := make(chan string, 100)
 	c.Op.Waiting = func(what string) { said <- what }
 	done := make(chan error, 1)

@@ -59,16 +59,21 @@ func (o *Operator) left(ctx context.Context, m *topology.Map, err error) error {
 func (o *Operator) Gone(ctx context.Context, m *topology.Map) error {
 	var have []string
 	err := o.watch.Wait(ctx, func() bool {
-		have = nil
-		for _, l := range o.watch.Leases() {
-			if slices.ContainsFunc(l.Shards, func(s topology.Serving) bool { return s.Collection == m.ID() }) {
-				have = append(have, l.Node)
-			}
-		}
+		have = o.having(m.ID())
 		return len(have) == 0
 	})
 	if err != nil {
 		return fmt.Errorf("%s is removed; files of it are still on nodes %s: %w", m.Collection, strings.Join(have, ", "), err)
 	}
 	return nil
+}
+
+// having are the nodes that are there and have replicas of a collection.
+func (o *Operator) having(id string) (nodes []string) {
+	for _, l := range o.watch.Leases() {
+		if slices.ContainsFunc(l.Shards, func(s topology.Serving) bool { return s.Collection == id }) {
+			nodes = append(nodes, l.Node)
+		}
+	}
+	return nodes
 }

@@ -110,7 +110,7 @@ func (o *Operator) named(ctx context.Context, id string) (func(object string) bo
 	}
 	var reserved []string
 	for _, r := range m.Holding(time.Now()) {
-		reserved = append(reserved, fmt.Sprintf("codecs/%s/g%d.", id, r.Number), fmt.Sprintf("inputs/%s/g%d/", id, r.Number))
+		reserved = append(reserved, fmt.Sprintf("codecs/%s/g%d.", id, r.Number), fmt.Sprintf("inputs/%s/g%d/", id, r.Number), fmt.Sprintf("shards/%s/g%d/", id, r.Number))
 		if m.Current != nil {
 			// It may be made of what is searched, from objects that a checkpoint has replaced
 			// since. It is given up when another generation is searched meanwhile.

@@ -12,6 +12,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/plaid-ir/plaid/cluster/bus"
+	"github.com/plaid-ir/plaid/cluster/client"
 	"github.com/plaid-ir/plaid/cluster/clustertest"
 	"github.com/plaid-ir/plaid/cluster/operate"
 	"github.com/plaid-ir/plaid/cluster/service"
@@ -205,4 +207,19 @@ guest read:team-a guest-guest-guest-1
 	ask(403, admin, "PUT", "/indices/team-c/backup", "x")
 	ask(200, admin, "POST", "/indices/team-a/retrain", "")
 	ask(200, admin, "GET", "/indices/team-a/backup", "")
+}
+
+// A backup that cannot be made, as a log has lost its end, says why and that it may be later.
+func TestNoBackupUntilTheLogIsHealed(t *testing.T) {
+	docs := searchtest.New(9, dim, 12).Docs("d", 12, 4)
+	c := clustertest.New(t, 1)
+	c.Collection("wiki", operate.CreateOptions{}, dim, docs[:10])
+	_, err := c.Client(client.Config{Collection: "wiki"}).Add(c.Ctx, searchtest.Source(t, dim, docs[10:]), nil)
+	require.NoError(t, err)
+	id := c.ID("wiki")
+	c.Await(func() bool { rs := c.Op.Watcher().Replicas(id, 1, 0); return len(rs) == 1 && rs[0].Applied == 1 })
+	require.NoError(t, c.Bus.JS.DeleteStream(c.Ctx, bus.LogStream(id, 0)))
+	require.NoError(t, c.Bus.MakeLog(c.Ctx, id, 0, 0))
+	message := declaring(t, c, operate.CreateOptions{}).refused(server.CodeBusy, http.StatusServiceUnavailable, "GET", "/indices/wiki/backup", nil)
+	require.Contains(t, message, "it has to be healed first")
 }

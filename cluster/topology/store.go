@@ -30,7 +30,8 @@ type Store struct {
 // NewStore returns a store of maps; kv is the bucket that shows them.
 func NewStore(o objects.Store, kv jetstream.KeyValue) *Store { return &Store{o, kv} }
 
-const maxMap = 16 << 20 // bytes
+// maxMap is how many bytes a map has at most: it is shown in one message.
+const maxMap = bus.MaxPayload - 4<<10
 
 func prefix(collection string) string { return "maps/" + collection + "/" }
 
@@ -147,6 +148,9 @@ func (s *Store) Create(ctx context.Context, m *Map) error {
 // has written one of that number.
 func (s *Store) put(ctx context.Context, m *Map) error {
 	text, err := m.Encode()
+	if err == nil && len(text) > maxMap {
+		err = fmt.Errorf("%w: %s, version %d: it has %d bytes, at most %d are possible", ErrMap, m.Collection, m.Version, len(text), maxMap)
+	}
 	if err != nil {
 		return err
 	}

@@ -304,13 +304,13 @@ func (w *Watcher) Last(name string) (*Map, error) {
 	return nil, fmt.Errorf("%w: %s", ErrNoCollection, name)
 }
 
-// Maps are those of all collections that there are.
+// Maps are those of all collections that there are, and whose maps this program understands.
 func (w *Watcher) Maps() []*Map {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	var all []*Map
 	for _, m := range w.maps {
-		if !m.Removed {
+		if !m.Removed && w.faults[m.Collection] == nil {
 			all = append(all, m)
 		}
 	}

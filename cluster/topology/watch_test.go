@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -140,4 +141,39 @@ func TestSilentServersAreNoInterrupt(t *testing.T) {
 	require.ErrorIs(t, err, ErrSilent)
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	require.NotErrorIs(t, err, context.Canceled)
+}
+
+// A map that becomes one of a later program is in no list: whoever does not understand it must not
+// act on what it was.
+func TestMapThatIsUnderstoodNoLonger(t *testing.T) {
+	s, b, _ := store(t)
+	w, err := Watch(t.Context(), b)
+	require.NoError(t, err)
+	defer w.Close()
+	require.NoError(t, s.Create(t.Context(), make1(t, NewIncarnation())))
+	require.NoError(t, w.Wait(t.Context(), func() bool { return len(w.Maps()) == 1 }))
+	_, err = b.Maps.Put(t.Context(), "c", []byte(`{"format": 1, "collection": "c", "version": 2, "invented": true}`))
+	require.NoError(t, err)
+	require.NoError(t, w.Wait(t.Context(), func() bool { return len(w.Faults()) == 1 }))
+	require.Empty(t, w.Maps())
+	_, err = w.Map("c")
+	require.ErrorIs(t, err, ErrMap)
+	require.NotErrorIs(t, err, ErrNoCollection)
+}
+
+// A map that is larger than a message could never be shown, and keeps its name from others.
+func TestMapTooLargeToShow(t *testing.T) {
+	s, b, o := store(t)
+	m := make1(t, NewIncarnation())
+	m.Settings, _ = json.Marshal(strings.Repeat("x", bus.MaxPayload))
+	require.ErrorIs(t, s.Create(t.Context(), m), ErrMap)
+	all, err := o.List(t.Context(), "maps/")
+	require.NoError(t, err)
+	require.Empty(t, all)
+	m.Settings, _ = json.Marshal(strings.Repeat("x", maxMap-1<<12))
+	require.NoError(t, s.Create(t.Context(), m))
+	e, err := b.Maps.Get(t.Context(), "c")
+	require.NoError(t, err)
+	_, err = Decode(e.Value())
+	require.NoError(t, err)
 }
