@@ -363,3 +363,22 @@ func TestPayloadStays(t *testing.T) {
 	require.True(t, strings.HasPrefix(string(stored.Payload), `{"title":"<t>","text":"a \"text\"","big":`), string(stored.Payload))
 	var _ *index.Index = ix
 }
+
+// Lists are compared as their text, so the signs of HTML are stored as they came, by Add and by
+// UpdatePayload.
+func TestListsKeepTheirText(t *testing.T) {
+	ctx := t.Context()
+	c, err := plaid.Create(ctx, filepath.Join(t.TempDir(), "c.plaid"), &plaid.Options{Model: model})
+	require.NoError(t, err)
+	defer c.Close()
+	list := []string{"a<b", "c&d"}
+	_, err = c.Add(ctx, plaid.Document{ID: "added", Text: "owls hunt", Payload: []byte(`{"tags": ["a<b", "c&d"]}`)}, plaid.Document{ID: "updated", Text: "dogs bark"})
+	require.NoError(t, err)
+	_, err = c.UpdatePayload(ctx, plaid.Selection{IDs: []string{"updated"}}, map[string]any{"tags": list})
+	require.NoError(t, err)
+	for _, pattern := range []string{`%"a<b"%`, `%c&d%`} {
+		hits, err := c.Search(ctx, plaid.Query{Text: "owls", Where: "tags LIKE ?", Args: []any{pattern}, K: 5})
+		require.NoError(t, err)
+		require.Len(t, hits, 2, pattern)
+	}
+}

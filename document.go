@@ -82,13 +82,11 @@ func withText(payload []byte, title, text string) ([]byte, error) {
 		if f.value == "" {
 			continue
 		}
-		var b bytes.Buffer
-		e := json.NewEncoder(&b)
-		e.SetEscapeHTML(false)
-		if err := e.Encode(f.value); err != nil {
+		text, err := jsontext.Plain(f.value)
+		if err != nil {
 			return nil, err
 		}
-		member(f.key, bytes.TrimSpace(b.Bytes()))
+		member(f.key, text)
 	}
 	err := jsontext.Members(cmpJSON(payload), func(key string, value json.RawMessage) error {
 		if key != titleField && key != textField {
@@ -250,7 +248,7 @@ func (c *Collection) UpdatePayload(ctx context.Context, s Selection, fields map[
 		if ownField(key) {
 			return 0, fmt.Errorf("%w: field %q belongs to the vectors: use Update", ErrPayload, key)
 		}
-		if set[key], err = json.Marshal(value); err != nil {
+		if set[key], err = jsontext.Plain(value); err != nil {
 			return 0, fmt.Errorf("%w: field %q: %w", ErrPayload, key, err)
 		}
 	}

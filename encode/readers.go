@@ -21,6 +21,7 @@ import (
 	"strings"
 
 	"github.com/plaid-ir/plaid/internal/infile"
+	"github.com/plaid-ir/plaid/internal/jsontext"
 	"github.com/plaid-ir/plaid/internal/parallel"
 )
 
@@ -256,21 +257,11 @@ func (r *Reader) object(line []byte) (t Text, names []string, err error) {
 		delete(m, "metadata")
 	}
 	if len(m) > 0 {
-		if t.Payload, err = payloadOf(m); err != nil {
+		if t.Payload, err = jsontext.Plain(m); err != nil {
 			return t, nil, err
 		}
 	}
 	return t, names, nil
-}
-
-// payloadOf is the JSON of fields, without escapes that only HTML needs: conditions compare
-// lists as their text.
-func payloadOf(fields any) ([]byte, error) {
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	err := e.Encode(fields)
-	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), err
 }
 
 // parseLines reads a text a line, without ids; empty lines are texts too.
@@ -378,7 +369,7 @@ func tableRow(in *csv.Reader, columns []column, record []string) (t Text, err er
 		}
 	}
 	if len(rest) > 0 {
-		t.Payload, err = payloadOf(rest)
+		t.Payload, err = jsontext.Plain(rest)
 	}
 	return t, err
 }

@@ -140,6 +140,7 @@ func requireOurs(t *testing.T, err error, what string) {
 }
 
 func TestFlippedBytes(t *testing.T) {
+	race.SkipBrief(t, "one goroutine")
 	path := livedIn(t)
 	want, err := readAll(path)
 	require.NoError(t, err)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"unicode/utf8"
 
+	"github.com/plaid-ir/plaid/internal/jsontext"
 	"github.com/plaid-ir/plaid/metadata/condition"
 	"github.com/plaid-ir/plaid/storage"
 )
@@ -205,11 +206,7 @@ func (p Payload) MarshalJSON() ([]byte, error) {
 	case json.Valid(p) && plainJSON(p):
 		return p, nil
 	}
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false) // that is for the encoder around this one to do
-	err := e.Encode(string(p))
-	return b.Bytes(), err
+	return jsontext.Plain(string(p)) // escapes of HTML are for the encoder around this one
 }
 
 // plainJSON says that JSON stands for itself.

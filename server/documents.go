@@ -7,6 +7,7 @@ import (
 	"net/http"
 
 	"github.com/plaid-ir/plaid/encode"
+	"github.com/plaid-ir/plaid/internal/jsontext"
 	"github.com/plaid-ir/plaid/metadata/condition"
 	"github.com/plaid-ir/plaid/server/collection"
 	"github.com/plaid-ir/plaid/storage"
@@ -257,13 +258,13 @@ func keepTexts(in *updateTextIn) ([]json.RawMessage, error) {
 			return nil, err
 		}
 		if _, there := fields[in.TextField]; !there {
-			value, err := asStored(text)
+			value, err := jsontext.Plain(text)
 			if err != nil {
 				return nil, err
 			}
 			fields[in.TextField] = value
 		}
-		if all[i], err = asStored(fields); err != nil {
+		if all[i], err = jsontext.Plain(fields); err != nil {
 			return nil, err
 		}
 	}

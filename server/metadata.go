@@ -26,16 +26,6 @@ func (q *request) metadataOf(d *collection.Stored) (json.RawMessage, error) {
 	return withKeys(d.Metadata, d.Number, d.ID), nil
 }
 
-// asStored is the JSON of metadata, without escapes that only HTML needs: conditions compare
-// lists as their text.
-func asStored(v any) (json.RawMessage, error) {
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	err := e.Encode(v)
-	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), err
-}
-
 func withKeys(payload []byte, document uint64, id string) json.RawMessage {
 	name, _ := json.Marshal(id) // a string
 	b := make([]byte, 0, len(payload)+len(name)+40)

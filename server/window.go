@@ -10,6 +10,7 @@ import (
 	"slices"
 
 	"github.com/plaid-ir/plaid/encode"
+	"github.com/plaid-ir/plaid/internal/jsontext"
 	"github.com/plaid-ir/plaid/server/collection"
 	"github.com/plaid-ir/plaid/vectors"
 )
@@ -114,7 +115,7 @@ func (q *request) partOne(p *parted, in *updateTextIn, how encode.Parting, i int
 		}
 		own := maps.Clone(fields)
 		set := func(key, value string) error {
-			b, err := asStored(value)
+			b, err := jsontext.Plain(value)
 			own[key] = b
 			return err
 		}
@@ -131,7 +132,7 @@ func (q *request) partOne(p *parted, in *updateTextIn, how encode.Parting, i int
 		if err != nil {
 			return err
 		}
-		metadata, err := asStored(own)
+		metadata, err := jsontext.Plain(own)
 		if err != nil {
 			return err
 		}

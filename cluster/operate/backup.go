@@ -63,9 +63,9 @@ func (o *Operator) backup(ctx context.Context, m *topology.Map, path, dir string
 		if err := objects.Fetch(ctx, o.store, shard.Object, file); err != nil {
 			return nil, err
 		}
-		snap, done, err := opened(ctx, file)
-		if err != nil {
-			return nil, err
+		snap, done, failed := opened(ctx, file)
+		if failed != nil {
+			return nil, failed
 		}
 		defer func() { err = errors.Join(err, done()) }()
 		from = append(from, index.CopyFrom{Snapshot: snap})

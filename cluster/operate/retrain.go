@@ -143,14 +143,14 @@ func (o *Operator) codecOf(ctx context.Context, m *topology.Map, shards []topolo
 		if err := objects.Fetch(ctx, o.store, shards[s].Object, path); err != nil {
 			return ref, err
 		}
-		ix, err := index.Open(ctx, path, nil)
-		if err != nil {
-			return ref, err
+		ix, failed := index.Open(ctx, path, nil)
+		if failed != nil {
+			return ref, failed
 		}
 		defer func() { err = errors.Join(err, ix.Close()) }()
-		snap, err := ix.Snapshot()
-		if err != nil {
-			return ref, err
+		snap, failed := ix.Snapshot()
+		if failed != nil {
+			return ref, failed
 		}
 		defer func() { err = errors.Join(err, snap.Close()) }()
 		b.Train.Unnormalized = !snap.Header().Normalize

@@ -1,13 +1,12 @@
 package folder
 
 import (
-	"bytes"
-	"encoding/json"
 	"fmt"
 	"iter"
 	"strings"
 
 	"github.com/plaid-ir/plaid/encode"
+	"github.com/plaid-ir/plaid/internal/jsontext"
 	"github.com/plaid-ir/plaid/vectors"
 )
 
@@ -57,10 +56,7 @@ func (c *Content) Texts(how encode.Parting) iter.Seq2[encode.Text, error] {
 }
 
 func (c *Content) payload(t *encode.Text, line int, own *vectors.Passage) ([]byte, error) {
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	err := e.Encode(struct {
+	text, err := jsontext.Plain(struct {
 		Path   string `json:"path"`
 		Line   int    `json:"line"`
 		Digest string `json:"digest"`
@@ -69,7 +65,7 @@ func (c *Content) payload(t *encode.Text, line int, own *vectors.Passage) ([]byt
 		Root   string `json:"root,omitempty"`
 	}{c.Path, line, c.Digest, t.Title, t.Text, c.Root})
 	if err != nil || own == nil {
-		return bytes.TrimSpace(b.Bytes()), err
+		return text, err
 	}
-	return own.Payload(b.Bytes())
+	return own.Payload(text)
 }

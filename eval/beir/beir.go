@@ -180,9 +180,9 @@ func Run(ctx context.Context, dir string, in Vectors, o Options) (r *Report, err
 	}
 	r = &Report{Collection: dir, Split: o.Split, Queries: qrels.Len(), K: depth(&o)}
 	if o.Index == "" {
-		temp, err := os.MkdirTemp("", "plaid-beir-")
-		if err != nil {
-			return nil, err
+		temp, failed := os.MkdirTemp("", "plaid-beir-")
+		if failed != nil {
+			return nil, failed
 		}
 		defer func() { err = errors.Join(err, os.RemoveAll(temp)) }()
 		o.Index = filepath.Join(temp, "index.plaid")

@@ -1,7 +1,6 @@
 package interop
 
 import (
-	"bytes"
 	"context"
 	"encoding/base64"
 	"encoding/json"
@@ -252,11 +251,8 @@ func isNested(text []byte) bool {
 }
 
 func quoted(s string) []byte {
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	_ = e.Encode(s) // a string
-	return bytes.TrimSuffix(b.Bytes(), []byte{'\n'})
+	text, _ := jsontext.Plain(s) // a string
+	return text
 }
 
 // Len is how many documents have a row.

@@ -11,6 +11,14 @@ import (
 // out what other runs see, but for one case of each kind.
 func Brief() bool { return Enabled && testing.Short() }
 
+// SkipBrief skips what a brief run leaves out, and says why.
+func SkipBrief(t testing.TB, why string) {
+	t.Helper()
+	if Brief() {
+		t.Skip(why)
+	}
+}
+
 // Long says that PLAID_LONG is set: property tests then try more cases, and tests of
 // every byte or call leave none out. Changes are tried in the short form, and CI in
 // this one.

@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/plaid-ir/plaid/internal/jsontext"
 )
 
 // Kind is the kind of a [Value].
@@ -202,11 +204,8 @@ func (v Value) appendJSON(dst []byte) []byte {
 
 // appendQuoted appends a text as JSON, with <, > and & as they are.
 func appendQuoted(dst []byte, text string) []byte {
-	b := bytes.NewBuffer(dst)
-	e := json.NewEncoder(b)
-	e.SetEscapeHTML(false)
-	_ = e.Encode(text) // there is no text that has no JSON
-	return bytes.TrimSuffix(b.Bytes(), []byte{'\n'})
+	quoted, _ := jsontext.Plain(text) // there is no text that has no JSON
+	return append(dst, quoted...)
 }
 
 // ValueOf converts a parameter: nil, a bool, any integer or float, a string,

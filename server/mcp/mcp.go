@@ -14,6 +14,8 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/plaid-ir/plaid/internal/jsontext"
 )
 
 // Limits of what tools give back. An agent reads all of it.
@@ -100,7 +102,7 @@ func add[In, Out any](s *sdk.Server, name, title, doc string, do func(ctx contex
 			if err != nil {
 				return nil, out, err
 			}
-			text, err := encoded(out) // the library would write < as \u003c, which is six bytes for an agent to read
+			text, err := jsontext.Plain(out) // the library would write < as \u003c, which is six bytes for an agent to read
 			return &sdk.CallToolResult{Content: []sdk.Content{&sdk.TextContent{Text: string(text)}}}, out, err
 		})
 }

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+
+	"github.com/plaid-ir/plaid/internal/jsontext"
 )
 
 type searchIn struct {
@@ -182,7 +184,7 @@ func shownHits(hits []found, words string, room int) (foundOut, error) {
 		if err != nil {
 			return out, err
 		}
-		text, err := encoded(hit)
+		text, err := jsontext.Plain(hit)
 		if err != nil {
 			return out, err
 		}

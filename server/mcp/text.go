@@ -1,7 +1,6 @@
 package mcp
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -11,6 +10,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/plaid-ir/plaid/internal/jsontext"
 	"github.com/plaid-ir/plaid/internal/wordset"
 )
 
@@ -198,15 +198,6 @@ func cut(text string, start, most int) (part string, end int) {
 	return text[start:end], end
 }
 
-// encoded is JSON as an agent reads it: the signs of HTML are written as they are.
-func encoded(v any) ([]byte, error) {
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	err := e.Encode(v)
-	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), err
-}
-
 // piece is a document with so much of its texts as there is room for. Where there is none, some
 // fields are shown, and the beginning of its text.
 func piece(m json.RawMessage, start int, room *int) (documentOut, error) {
@@ -224,7 +215,7 @@ func piece(m json.RawMessage, start int, room *int) (documentOut, error) {
 		}
 		text, ok := fields[name].(string)
 		if !ok || len(text) <= shortField {
-			value, err := encoded(fields[name])
+			value, err := jsontext.Plain(fields[name])
 			if err != nil {
 				return documentOut{}, err
 			}

@@ -1,7 +1,6 @@
 package formats
 
 import (
-	"encoding/json"
 	"fmt"
 	"math"
 	"slices"
@@ -11,6 +10,7 @@ import (
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
 
+	"github.com/plaid-ir/plaid/internal/jsontext"
 	"github.com/plaid-ir/plaid/vectors"
 )
 
@@ -265,11 +265,11 @@ func appendPayload(b []byte, r arrow.RecordBatch, i int, without ...int) ([]byte
 			continue
 		}
 		name := r.ColumnName(j)
-		value, err := json.Marshal(r.Column(j).GetOneForMarshal(i))
+		value, err := jsontext.Plain(r.Column(j).GetOneForMarshal(i))
 		if err != nil {
 			return b, fmt.Errorf("%w: column %s: %w", vectors.ErrValue, name, err)
 		}
-		key, err := json.Marshal(name)
+		key, err := jsontext.Plain(name)
 		if err != nil {
 			return b, err
 		}

@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -44,8 +45,17 @@ func TestMain(m *testing.M) {
 //	json NAME=VALUE…           checks fields of the JSON object on stdout; a.b is b of a
 //	http SOCKET METHOD PATH [BODY [HEADER]]  asks a service, once it answers: status and body on stdout; @FILE is a body from a file
 func TestScripts(t *testing.T) {
+	files, err := filepath.Glob("testdata/script/*.txt")
+	if err != nil || len(files) == 0 {
+		t.Fatal("no scripts", err)
+	}
+	if race.Brief() { // those of commands that do several things at once
+		files = slices.DeleteFunc(files, func(name string) bool {
+			return !slices.Contains(scriptsOfSeveral, strings.TrimSuffix(filepath.Base(name), ".txt"))
+		})
+	}
 	testscript.Run(t, testscript.Params{
-		Dir:                 "testdata/script",
+		Files:               files,
 		RequireExplicitExec: true,
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("GORACE", "atexit_sleep_ms=0") // a second for each process otherwise
@@ -70,6 +80,8 @@ func TestScripts(t *testing.T) {
 		},
 	})
 }
+
+var scriptsOfSeveral = []string{"bench", "device", "index", "locked", "mcp", "search", "serve", "serving", "text", "watch"}
 
 func exits(ts *testscript.TestScript, _ bool, args []string) {
 	want, err := strconv.Atoi(args[0])

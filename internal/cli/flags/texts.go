@@ -3,7 +3,6 @@ package flags
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"io"
 	"iter"
 	"os"
@@ -14,6 +13,7 @@ import (
 	"github.com/plaid-ir/plaid/encode"
 	"github.com/plaid-ir/plaid/encode/tokenizer"
 	"github.com/plaid-ir/plaid/internal/infile"
+	"github.com/plaid-ir/plaid/internal/jsontext"
 	"github.com/plaid-ir/plaid/internal/parallel"
 )
 
@@ -176,21 +176,10 @@ func withPayload(t encode.Text) (_ encode.Text, err error) {
 }
 
 func payload(t encode.Text) ([]byte, error) {
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	var err error
-	if t.Title == "" {
-		err = e.Encode(struct {
-			Text string `json:"text"`
-		}{t.Text})
-	} else {
-		err = e.Encode(struct {
-			Title string `json:"title"`
-			Text  string `json:"text"`
-		}{t.Title, t.Text})
-	}
-	p := bytes.TrimSuffix(b.Bytes(), []byte("\n"))
+	p, err := jsontext.Plain(struct {
+		Title string `json:"title,omitempty"`
+		Text  string `json:"text"`
+	}{t.Title, t.Text})
 	if rest, ok := bytes.CutPrefix(t.Payload, []byte("{")); ok {
 		p = append(append(p[:len(p)-1], ','), rest...)
 	}

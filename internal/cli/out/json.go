@@ -5,15 +5,14 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
+
+	"github.com/plaid-ir/plaid/internal/jsontext"
 )
 
 // JSON is v as one line of JSON.
 func JSON(v any) ([]byte, error) {
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	err := e.Encode(v)
-	return b.Bytes(), err
+	text, err := jsontext.Plain(v)
+	return append(text, '\n'), err
 }
 
 // Typed is v, whose JSON is an object, as one line of JSON with a field "type" before
