@@ -39,6 +39,8 @@ var studies = []study{
 	{"grown", "COLLECTION VECTORS", "collections that grew beside indexes that were built at once (docs/collections.md)", grownStudy},
 	{"selfcheck", "INDEX VECTORS", "what an index says of its recall, beside real queries (docs/lab/search-quality.md)", selfcheckStudy},
 	{"nearest", "INDEX VECTORS", "what a build loses that looks for centroids in groups (docs/lab/codec.md)", nearestStudy},
+	{"cells", "INDEX VECTORS", "rules of what is scored exactly, by documents and by cells (docs/lab/search-quality.md)", cellsStudy},
+	{"postings", "INDEX VECTORS", "what posting lists take, and would take in other forms (docs/lab/codec.md)", postingsStudy},
 	{"pictures", "", "pages of pictures that are made up: pooled, and in two stages (docs/pictures.md)", picturesStudy},
 	{"load", "VECTORS", "how many queries the service answers, beside its engine (docs/service.md)", loadStudy},
 }
