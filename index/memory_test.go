@@ -141,7 +141,7 @@ func mib(n int64) float64 { return float64(n) / (1 << 20) }
 
 // Postings beyond a share of the budget end a segment: here, of a build.
 func TestBuildOfSeveralSegments(t *testing.T) {
-	docs := race.Cases(9_000, 90_000, 900_000)
+	docs := race.Cases(9_000, 90_000, 200_000)
 	segment, share := minSegmentBytes, segmentShare
 	t.Cleanup(func() { minSegmentBytes, segmentShare = segment, share })
 	minSegmentBytes, segmentShare = segment*int64(docs)/900_000, 1<<40

@@ -13,6 +13,7 @@ import (
 
 	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/internal/countdown"
+	"github.com/plaid-ir/plaid/internal/race"
 	"github.com/plaid-ir/plaid/metadata"
 	"github.com/plaid-ir/plaid/metadata/condition"
 	"github.com/plaid-ir/plaid/search/searchtest"
@@ -133,6 +134,7 @@ func TestFacetsAreBounded(t *testing.T) {
 // Facets end with their context: in the blocks of runs, in payloads, in a long array, and
 // among very many values.
 func TestFacetsEndWithTheirContext(t *testing.T) {
+	race.SkipBrief(t, "one goroutine")
 	var payloads []string
 	for i := range 9_000 {
 		payloads = append(payloads, fmt.Sprintf(`{"n": %d, "yes": %v}`, i, i%2 == 0))

@@ -22,6 +22,7 @@ import (
 
 	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/internal/countdown"
+	"github.com/plaid-ir/plaid/internal/race"
 	"github.com/plaid-ir/plaid/metadata/condition"
 	"github.com/plaid-ir/plaid/metadata/condition/conditiontest"
 	"github.com/plaid-ir/plaid/search"
@@ -197,6 +198,7 @@ func TestFormerZerosAreSound(t *testing.T) {
 // Conditions that would take hours end soon after their context, whether they are
 // answered by runs, ids or payloads.
 func TestConditionsEndWithTheirContext(t *testing.T) {
+	race.SkipBrief(t, "one goroutine")
 	letters := strings.Repeat("a", 1<<18)
 	var docs []vectors.Document
 	for i := range 50 {
@@ -225,6 +227,7 @@ func TestConditionsEndWithTheirContext(t *testing.T) {
 // One payload of many megabytes is not read to its end, when conditions read it, when
 // facets do, when fields are looked for, and when runs are made.
 func TestOneLongPayloadEndsWithItsContext(t *testing.T) {
+	race.SkipBrief(t, "one goroutine")
 	const size = 8 << 20
 	long := `{"a": {"b": {"c": {"d": {"e": [` + strings.Repeat(`"x", `, size/5) + `"y"]}}}}}`
 	ix := indexOf(t, long)
