@@ -40,6 +40,7 @@ var studies = []study{
 	{"selfcheck", "INDEX VECTORS", "what an index says of its recall, beside real queries (docs/lab/search-quality.md)", selfcheckStudy},
 	{"nearest", "INDEX VECTORS", "what a build loses that looks for centroids in groups (docs/lab/codec.md)", nearestStudy},
 	{"pictures", "", "pages of pictures that are made up: pooled, and in two stages (docs/pictures.md)", picturesStudy},
+	{"training", "VECTORS CORPUS MODEL", "centroids trained at once, in two levels and by piece (docs/lab/codec.md)", trainingStudy},
 	{"load", "VECTORS", "how many queries the service answers, beside its engine (docs/service.md)", loadStudy},
 }
 
