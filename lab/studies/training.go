@@ -124,17 +124,24 @@ func (s *training) levels(ctx context.Context, w io.Writer, k int) error {
 	for i, g := range codes {
 		home[i] = int(g)
 	}
-	if err := s.fit(ctx, w, c, &trained{name: "two levels", groups: len(groups), took: took, home: home}); err != nil {
+	return s.fit(ctx, w, c, &trained{name: "two levels", groups: len(groups), took: took, home: home})
+}
+
+// fit measures what was trained within groups, as it is and with a round of k-means over all
+// centroids after it.
+func (s *training) fit(ctx context.Context, w io.Writer, c *clusters, t *trained) error {
+	if err := s.fitted(ctx, w, c, t); err != nil {
 		return err
 	}
-	start = processorTime()
+	start := processorTime()
 	if err := c.round(ctx); err != nil {
 		return err
 	}
-	return s.fit(ctx, w, c, &trained{name: "and a round over all", groups: len(groups), took: took + processorTime() - start, home: home})
+	t.name, t.took = "… and a round over all", t.took+processorTime()-start
+	return s.fitted(ctx, w, c, t)
 }
 
-func (s *training) fit(ctx context.Context, w io.Writer, c *clusters, t *trained) error {
+func (s *training) fitted(ctx context.Context, w io.Writer, c *clusters, t *trained) error {
 	q, r, err := c.train(ctx)
 	if err != nil {
 		return err
