@@ -27,7 +27,7 @@ type growthOptions struct {
 	vectors, dir string
 	noise        float64
 	k, queries   int
-	efforts      []float64
+	settings     []quality.Setting
 	build        index.BuildOptions
 }
 
@@ -46,7 +46,10 @@ func growthStudy(f *flag.FlagSet) measuring {
 	f.IntVar(&o.build.SampleDocs, "sample-docs", 0, "documents to train on (0: by their number)")
 	f.Uint64Var(&o.build.Seed, "seed", 1, "what decides every random choice")
 	return func(ctx context.Context, args []string, stdout, stderr io.Writer) (err error) {
-		o.vectors, o.efforts = args[0], *efforts
+		o.vectors = args[0]
+		for _, effort := range *efforts {
+			o.settings = append(o.settings, quality.Setting{Effort: effort})
+		}
 		if o.build.Device, _, err = kernels.OpenDevice(ctx, *device); err != nil {
 			return err
 		}
@@ -140,11 +143,7 @@ func (o *growthOptions) search(ctx context.Context, path string) (sizes []grownS
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, single.Close()) }()
-	var settings []quality.Setting
-	for _, effort := range o.efforts {
-		settings = append(settings, quality.Setting{Effort: effort})
-	}
-	points, err := quality.Sweep(ctx, single, snap, queries, quality.SweepOptions{K: o.k, Settings: settings, Repeat: 2}, exhaustive)
+	points, err := quality.Sweep(ctx, single, snap, queries, quality.SweepOptions{K: o.k, Settings: o.settings, Repeat: 2}, exhaustive)
 	if err != nil {
 		return nil, err
 	}

@@ -42,6 +42,7 @@ var studies = []study{
 	{"cells", "INDEX VECTORS", "rules of what is scored exactly, by documents and by cells (docs/lab/search-quality.md)", cellsStudy},
 	{"postings", "INDEX VECTORS", "what posting lists take, and would take in other forms (docs/lab/codec.md)", postingsStudy},
 	{"pictures", "", "pages of pictures that are made up: pooled, and in two stages (docs/pictures.md)", picturesStudy},
+	{"training", "VECTORS CORPUS MODEL", "centroids trained at once, in two levels and by piece (docs/lab/codec.md)", trainingStudy},
 	{"load", "VECTORS", "how many queries the service answers, beside its engine (docs/service.md)", loadStudy},
 }
 
