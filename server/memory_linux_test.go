@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -23,7 +24,7 @@ import (
 
 const envMemoryChild = "PLAID_TEST_MEMORY"
 
-// Whatever requests a token allows, sixty-four of the worst of each route at once: the
+// Whatever requests a token allows, thirty-two of the worst of each route at once: the
 // memory of the process stays within what its budgets say. A process of its own sends and
 // answers them.
 func TestMemoryOfRequests(t *testing.T) {
@@ -59,7 +60,7 @@ const (
 func worstRequests(t *testing.T) {
 	st := openStore(t, nil)
 	s, err := server.New(st.Set(), words{}, &server.Options{Limits: server.Limits{
-		Body: 8 << 20, Decoded: memoryDecoded << 20, Bodies: memoryBodies << 20, Answers: memoryAnswers << 20, Answer: 16 << 20, Concurrent: 16,
+		Body: 8 << 20, Decoded: memoryDecoded << 20, Bodies: memoryBodies << 20, Answers: memoryAnswers << 20, Answer: 16 << 20, Concurrent: 16, Quick: 4 * time.Second, Work: 8 * time.Second,
 	}})
 	require.NoError(t, err)
 	c, err := st.Declare(context.Background(), "a", collection.Config{})
@@ -112,7 +113,7 @@ func worstRequests(t *testing.T) {
 		var wg sync.WaitGroup
 		var mu sync.Mutex
 		statuses := map[int]int{}
-		for range 64 {
+		for range 32 { // twice as many as run at once
 			wg.Go(func() {
 				r, err := http.Post(address+w.path, "application/json", strings.NewReader(w.body))
 				status := 0 // cut
