@@ -89,7 +89,7 @@ func (km *kmeans) run(ctx context.Context, iterations int) error {
 		switch {
 		case err == nil:
 			km.kept = kept
-			defer kept.Release()
+			defer func() { km.kept = nil; kept.Release() }()
 		case !errors.Is(err, kernels.ErrDeviceMemory):
 			return err
 		}

@@ -48,7 +48,7 @@ func TestRealBoundShare(t *testing.T) {
 			case testing.Short():
 				queries = queries[:min(len(queries), 8)]
 			case os.Getenv("PLAID_DATA") != dir:
-				queries = queries[:min(len(queries), 12)]
+				queries = queries[:min(len(queries), 30)]
 			}
 			for _, nbits := range bits {
 				path := filepath.Join(t.TempDir(), "index.plaid")

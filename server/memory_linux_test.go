@@ -24,7 +24,7 @@ import (
 
 const envMemoryChild = "PLAID_TEST_MEMORY"
 
-// Whatever requests a token allows, thirty-two of the worst of each route at once: the
+// Whatever requests a token allows, sixty-four of the worst of each route at once: the
 // memory of the process stays within what its budgets say. A process of its own sends and
 // answers them.
 func TestMemoryOfRequests(t *testing.T) {
@@ -113,7 +113,7 @@ func worstRequests(t *testing.T) {
 		var wg sync.WaitGroup
 		var mu sync.Mutex
 		statuses := map[int]int{}
-		for range 32 { // twice as many as run at once
+		for range 64 {
 			wg.Go(func() {
 				r, err := http.Post(address+w.path, "application/json", strings.NewReader(w.body))
 				status := 0 // cut

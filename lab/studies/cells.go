@@ -20,16 +20,11 @@ func cellsStudy(f *flag.FlagSet) measuring {
 	queries := f.Int("queries", 100, "use the first `N` queries")
 	wanted := f.Float64("recall", 0.995, "the recall that a rule must have")
 	return func(ctx context.Context, args []string, stdout, stderr io.Writer) (err error) {
-		ix, err := index.Open(ctx, args[0], nil)
+		snap, done, err := openedIndex(ctx, args[0])
 		if err != nil {
 			return err
 		}
-		defer func() { err = errors.Join(err, ix.Close()) }()
-		snap, err := ix.Snapshot()
-		if err != nil {
-			return err
-		}
-		defer func() { err = errors.Join(err, snap.Close()) }()
+		defer func() { err = errors.Join(err, done()) }()
 		e, err := search.NewAt(ctx, snap, &search.EngineOptions{Threads: 1})
 		if err != nil {
 			return err

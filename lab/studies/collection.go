@@ -6,6 +6,7 @@ import (
 
 	"github.com/plaid-ir/plaid/codec"
 	"github.com/plaid-ir/plaid/eval/beir"
+	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/kernels/maxsim"
 	_ "github.com/plaid-ir/plaid/kernels/maxsim/cpu" // the backends
 	"github.com/plaid-ir/plaid/search"
@@ -88,4 +89,17 @@ func readMatrix(ctx context.Context, src vectors.Source, limit int) (*matrix, er
 	}
 	codec.Normalize(m.tokens, m.dim)
 	return m, nil
+}
+
+// openedIndex is an index as it is now, and what closes it.
+func openedIndex(ctx context.Context, path string) (*index.Snapshot, func() error, error) {
+	ix, err := index.Open(ctx, path, nil)
+	if err != nil {
+		return nil, nil, err
+	}
+	snap, err := ix.Snapshot()
+	if err != nil {
+		return nil, nil, errors.Join(err, ix.Close())
+	}
+	return snap, func() error { return errors.Join(snap.Close(), ix.Close()) }, nil
 }

@@ -11,7 +11,6 @@ import (
 	"slices"
 
 	"github.com/plaid-ir/plaid/codec"
-	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/kernels"
 )
 
@@ -22,16 +21,11 @@ func nearestStudy(f *flag.FlagSet) measuring {
 	probes := numbers(f, "probes", 1, "how many groups are looked into", 8, 16, 32, 64)
 	tokens := f.Int("tokens", 20000, "how many tokens of documents, drawn evenly")
 	return func(ctx context.Context, args []string, stdout, stderr io.Writer) (err error) {
-		ix, err := index.Open(ctx, args[0], nil)
+		snap, done, err := openedIndex(ctx, args[0])
 		if err != nil {
 			return err
 		}
-		defer func() { err = errors.Join(err, ix.Close()) }()
-		snap, err := ix.Snapshot()
-		if err != nil {
-			return err
-		}
-		defer func() { err = errors.Join(err, snap.Close()) }()
+		defer func() { err = errors.Join(err, done()) }()
 		s := &nearest{dim: snap.Dim(), centroids: snap.Quantizer().Centroids()}
 		if err := s.sample(ctx, args[1], *tokens, snap.State().LiveTokens); err != nil {
 			return err

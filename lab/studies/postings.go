@@ -20,16 +20,11 @@ import (
 func postingsStudy(f *flag.FlagSet) measuring {
 	queries := f.Int("queries", 100, "use the first `N` queries")
 	return func(ctx context.Context, args []string, stdout, stderr io.Writer) (err error) {
-		ix, err := index.Open(ctx, args[0], nil)
+		snap, done, err := openedIndex(ctx, args[0])
 		if err != nil {
 			return err
 		}
-		defer func() { err = errors.Join(err, ix.Close()) }()
-		snap, err := ix.Snapshot()
-		if err != nil {
-			return err
-		}
-		defer func() { err = errors.Join(err, snap.Close()) }()
+		defer func() { err = errors.Join(err, done()) }()
 		s := &postingsCount{snap: snap, packed: make([][]byte, snap.Header().Centroids)}
 		if err := s.count(ctx); err != nil {
 			return err

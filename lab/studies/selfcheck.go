@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 
-	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/search"
 	"github.com/plaid-ir/plaid/search/quality"
 )
@@ -18,16 +17,11 @@ func selfcheckStudy(f *flag.FlagSet) measuring {
 	queries := f.Int("queries", 100, "how many, 0: all")
 	threads := f.Int("threads", 2, "how many `threads` search")
 	return func(ctx context.Context, args []string, stdout, stderr io.Writer) (err error) {
-		ix, err := index.Open(ctx, args[0], nil)
+		snap, done, err := openedIndex(ctx, args[0])
 		if err != nil {
 			return err
 		}
-		defer func() { err = errors.Join(err, ix.Close()) }()
-		snap, err := ix.Snapshot()
-		if err != nil {
-			return err
-		}
-		defer func() { err = errors.Join(err, snap.Close()) }()
+		defer func() { err = errors.Join(err, done()) }()
 		e, err := search.NewAt(ctx, snap, &search.EngineOptions{Threads: *threads})
 		if err != nil {
 			return err
